@@ -1,0 +1,71 @@
+# Targets explain themselves: `make` prints the comment behind each.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+# The race detector needs a C compiler; without one the tests run without it, and say so.
+RACE := $(shell command -v $${CC:-gcc} >/dev/null 2>&1 && echo -race)
+TESTFLAGS ?=
+PKGS ?= ./...
+
+help: ## print the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build the binary ./bin/signalbox
+	@mkdir -p bin
+	go build -o bin/signalbox ./cmd/signalbox
+
+run: build ## build and start an instance on ./signalbox-data, and show what to paste next
+	./bin/signalbox serve --data ./signalbox-data --tour
+
+cluster: build ## build and start three instances on ./signalbox-data/cluster, and show what to paste next
+	./server/deploy/cluster.sh
+
+dev: build ## build and start an instance on a temporary folder
+	./bin/signalbox dev
+
+test: ## everything that must pass: format, vet, all tests with the race detector
+	@test -n "$(RACE)" || echo "no C compiler found: the tests run without the race detector"
+	@f=$$(git ls-files '*.go' | xargs -r gofmt -l); test -z "$$f" || { echo "not gofmt-ed:"; echo "$$f"; exit 1; }
+	go vet ./...
+	go test $(RACE) -timeout 15m $(TESTFLAGS) $(PKGS)
+
+quick: ## the tests without the race detector and without the long ones
+	go test -short $(TESTFLAGS) $(PKGS)
+
+golden: ## rewrite golden files and scripts; review the result as a diff
+	go test ./protocol ./bench -update
+	go test ./shard/... ./server/watch ./server/sentinel -rewrite
+	go test ./cmd/signalbox -run 'TestScripts|TestReference' -update
+
+fuzz: ## fuzz each target for FUZZTIME (default 30s)
+	@for p in $$(go list ./...); do for t in $$(go test $$p -list '^Fuzz' | grep '^Fuzz'); do \
+	  echo "fuzz $$p $$t"; go test $$p -run '^$$' -fuzz "^$$t$$" -fuzztime $(or $(FUZZTIME),30s) || exit 1; done; done
+
+micro: ## the Go micro-benchmarks
+	go test -run '^$$' -bench . -benchmem $(PKGS)
+
+bench: bench-tools ## compare with the peers side by side, about 50 minutes; writes bench/results
+	./bin/bench-peers run
+
+bench-quick: bench-tools ## the same with fewer and shorter rounds, about 9 minutes
+	./bin/bench-peers run -quick
+
+bench-discovery: build bench-tools ## 20,000 members and 20,000 watchers for ten minutes; writes bench/results
+	./bin/bench discovery
+
+bench-restart: build bench-tools ## restarts and snapshots with a million semaphores; writes bench/results
+	./bin/bench restart
+
+# The peers live in a module of their own. Redis and ZooKeeper come from the system's packages: a peer that is missing is named in the report.
+bench-tools: build
+	go build -o bin/bench ./bench/cmd
+	cd bench/peers && go build -o ../../bin/bench-peers . && go build -o ../../bin/etcd go.etcd.io/etcd/server/v3
+
+check: ## staticcheck and govulncheck, at pinned versions
+	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
+
+clean: ## remove what make built
+	rm -rf bin
+
+.PHONY: help build run cluster dev test quick golden fuzz micro bench bench-quick bench-discovery bench-restart bench-tools check clean

@@ -1,0 +1,110 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/loadgen"
+)
+
+// Signalbox is this project as a Peer, by its binary. It runs with its defaults, which are durable.
+type Signalbox struct {
+	Binary string
+	Shards int // 0: the default
+}
+
+// Name says signalbox.
+func (s *Signalbox) Name() string { return Box }
+
+// Version asks the binary.
+func (s *Signalbox) Version(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, s.Binary, "version").Output()
+	if err != nil {
+		return "", fmt.Errorf("%s does not run: %w; run make build", s.Binary, err)
+	}
+	v := strings.Join(strings.Fields(strings.SplitN(string(out), "\n", 2)[0]), " ")
+	return fmt.Sprintf("%s; default settings, its own SDK; three instances with --shards %d", v, shardsOfThree(runtime.NumCPU())), nil
+}
+
+// Start starts an instance.
+func (s *Signalbox) Start(ctx context.Context, dir string) (Server, error) {
+	return s.Serve(ctx, dir)
+}
+
+// Serve starts an instance on a folder, which may hold an instance's data already.
+func (s *Signalbox) Serve(ctx context.Context, dir string) (*BoxServer, error) {
+	binary, err := filepath.Abs(s.Binary)
+	if err != nil {
+		return nil, err
+	}
+	var addr [3]string
+	for i := range addr {
+		if addr[i], err = FreeAddress(); err != nil {
+			return nil, err
+		}
+	}
+	return s.serveAt(ctx, dir, binary, addr)
+}
+
+func (s *Signalbox) serveAt(ctx context.Context, dir, binary string, addr [3]string) (*BoxServer, error) {
+	args := []string{"serve", "--data", filepath.Join(dir, "data"), "--listen", addr[0], "--raft", addr[1], "--admin", addr[2], "--log-level", "warn"}
+	if s.Shards > 0 {
+		args = append(args, "--shards", strconv.Itoa(s.Shards))
+	}
+	p, err := StartProcess(ctx, dir, func(ctx context.Context) error { return Get(ctx, "http://"+addr[2]+"/readyz") }, binary, args...)
+	if err != nil {
+		return nil, err
+	}
+	p.Collect = CollectGo(addr[2])
+	return &BoxServer{process: p, dir: dir, binary: binary, addr: addr, box: s}, nil
+}
+
+// BoxServer is a running instance.
+type BoxServer struct {
+	process *Process
+	dir     string
+	binary  string
+	addr    [3]string // clients, raft, admin
+	box     *Signalbox
+}
+
+// Process is where it runs.
+func (s *BoxServer) Process() *Process { return s.process }
+
+// Stop ends it.
+func (s *BoxServer) Stop() { s.process.Stop() }
+
+// Again starts it on the same folder and the same addresses after it was stopped or killed.
+func (s *BoxServer) Again(ctx context.Context) (*BoxServer, error) {
+	return s.box.serveAt(ctx, s.dir, s.binary, s.addr)
+}
+
+// Admin is the address of its metrics.
+func (s *BoxServer) Admin() string { return s.addr[2] }
+
+// Target speaks to it through the SDK.
+func (s *BoxServer) Target() loadgen.Target {
+	return &loadgen.Signalbox{Client: client.Config{Endpoints: []string{s.addr[0]}}}
+}
+
+// Drive uses the same few connections for whatever may share one; that is what the SDK is made for.
+func (s *BoxServer) Drive(u Use) (Plan, error) {
+	p := Plan{Target: s.Target(), Connections: 4}
+	switch u {
+	case Own, IdleOwn:
+		p.Connections = loadgen.Each
+	case Watching:
+		p.Connections = Shared
+	case Crowd:
+		p.Connections = crowd
+	case Alone:
+		p.Connections = 1
+	}
+	return p, nil
+}

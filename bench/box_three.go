@@ -1,0 +1,127 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/loadgen"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// joinToken is no secret: what it protects lives for seconds on the loopback interface.
+const joinToken = "the instances of a comparison"
+
+// shardsOfThree is how many data shards three instances have that share a machine with each other and the load. A shard's batches are synced by all three, so
+// that few large batches cost least; more shards are for cores that would have nothing to do with one: a core for each of the three and one for the load.
+func shardsOfThree(cores int) int { return min(max(cores/(Servers+1), 1), 4) }
+
+// StartThree starts three instances that find each other by their --peer lists, each shard with a replica on each of them. All settings but the number of
+// shards are the defaults.
+func (s *Signalbox) StartThree(ctx context.Context, dir string) (Server, error) {
+	binary, err := filepath.Abs(s.Binary)
+	if err != nil {
+		return nil, err
+	}
+	addr, err := FreeAddresses(3 * Servers)
+	if err != nil {
+		return nil, err
+	}
+	shards := s.Shards
+	if shards == 0 {
+		shards = shardsOfThree(runtime.NumCPU())
+	}
+	clients, rafts, admins := addr[:Servers], addr[Servers:2*Servers], addr[2*Servers:]
+	token := filepath.Join(dir, "token")
+	if err := os.WriteFile(token, []byte(joinToken+"\n"), 0o600); err != nil {
+		return nil, err
+	}
+	g, err := StartGroup(ctx, dir, Servers, func(ctx context.Context, i int, dir string) (*Process, error) {
+		args := []string{"serve", "--data", filepath.Join(dir, "data"), "--listen", clients[i], "--raft", rafts[i], "--admin", admins[i], "--log-level", "warn",
+			"--instance", "server-" + strconv.Itoa(i+1), "--peer", strings.Join(rafts, ","), "--join-token-file", token, "--replication-factor", strconv.Itoa(Servers),
+			"--shards", strconv.Itoa(shards)}
+		p, err := StartProcess(ctx, dir, func(ctx context.Context) error { return Get(ctx, "http://"+admins[i]+"/readyz") }, binary, args...)
+		if err == nil {
+			p.Collect = CollectGo(admins[i])
+		}
+		return p, err
+	}, Plan{
+		// The SDK has a connection to each instance that leads something: four clients are twelve connections.
+		Target: &loadgen.Signalbox{Client: client.Config{Endpoints: clients}}, Connections: 4,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := settled(ctx, clients); err != nil {
+		words := g.Process().words()
+		g.Stop()
+		return nil, fmt.Errorf("three instances did not become a cluster: %w: %s", err, words)
+	}
+	return g, nil
+}
+
+// settled waits until every shard has its voters and its master, and the cluster has nothing left to do.
+func settled(ctx context.Context, endpoints []string) error {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	c, err := client.Open(ctx, client.Config{Endpoints: endpoints})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	t := time.NewTicker(50 * time.Millisecond)
+	defer t.Stop()
+	for {
+		why, err := unsettled(ctx, c)
+		if err == nil && why == "" {
+			return nil
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			if err != nil {
+				return err
+			}
+			return fmt.Errorf("%s: %w", why, context.Cause(ctx))
+		}
+	}
+}
+
+// unsettled is what the cluster has still to do, or nothing.
+func unsettled(ctx context.Context, c *client.Client) (string, error) {
+	var s protocol.ClusterStatus
+	if err := c.Cluster(ctx, protocol.MethodStatus, nil, &s); err != nil {
+		return "", err
+	}
+	if len(s.Meta.Voters) != Servers || len(s.Shards) == 0 {
+		return fmt.Sprintf("%d instances vote in the meta shard, and there are %d shards", len(s.Meta.Voters), len(s.Shards)), nil
+	}
+	for _, x := range s.Shards {
+		voters := 0
+		for _, r := range x.Replicas {
+			if r.Role == "voter" {
+				voters++
+			}
+		}
+		if voters != Servers || !x.Ready || x.Buckets == 0 || x.Master == "" {
+			return fmt.Sprintf("shard %d has %d voters, %d buckets, master %q", x.ID, voters, x.Buckets, x.Master), nil
+		}
+	}
+	var p protocol.ClusterPlan
+	if err := c.Cluster(ctx, protocol.MethodPlan, nil, &p); err != nil {
+		return "", err
+	}
+	if n := len(p.Steps); n > 0 {
+		return "next is to " + p.Steps[0], nil
+	}
+	if n := len(p.Waits); n > 0 {
+		return p.Waits[0].What + " waits: " + p.Waits[0].Why, nil
+	}
+	return "", nil
+}

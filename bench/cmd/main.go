@@ -1,0 +1,90 @@
+// Command bench is the stopwatch without the peers that need large dependencies: it compares with what is physically possible, compares reports, and runs the long
+// tests of one system. The program of the module bench/peers compares with all.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/bench"
+	"github.com/signalbox-dev/signalbox/bench/limits"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, cancel := context.WithTimeout(ctx, bench.Timeout)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	cancel()
+	stop()
+	os.Exit(code)
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == "limit" {
+		if err := limit(ctx, args[1:], stdout); err != nil {
+			fmt.Fprintln(stderr, err)
+			return 1
+		}
+		return 0
+	}
+	return bench.Command(ctx, args, stdout, stderr, peers)
+}
+
+func peers(bin string) []bench.Peer {
+	self, err := os.Executable()
+	if err != nil {
+		self = filepath.Join(bin, "bench")
+	}
+	return []bench.Peer{
+		&bench.Signalbox{Binary: filepath.Join(bin, "signalbox")},
+		&bench.RaftLimit{Binary: self},
+		&bench.EchoLimit{Binary: self},
+	}
+}
+
+// limit is what the stopwatch starts as a server, or has measured, in a process of its own.
+func limit(ctx context.Context, args []string, stdout io.Writer) error {
+	if len(args) == 0 {
+		return fmt.Errorf("give raft, echo or version")
+	}
+	f := flag.NewFlagSet("limit", flag.ContinueOnError)
+	dir := f.String("dir", "", "empty folder on a real disk")
+	listen := f.String("listen", "", "address")
+	length := f.Duration("for", time.Second, "of each measurement")
+	if err := f.Parse(args[1:]); err != nil {
+		return err
+	}
+	switch args[0] {
+	case "raft":
+		r, err := limits.MeasureRaft(ctx, *dir, *listen, *length)
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(stdout).Encode(r)
+	case "echo":
+		return limits.ServeEcho(ctx, *listen, nil)
+	case "version":
+		info, ok := debug.ReadBuildInfo()
+		if !ok || f.NArg() != 1 {
+			return fmt.Errorf("give a module that this program was built with")
+		}
+		for _, m := range info.Deps {
+			if strings.Contains(m.Path, "/"+f.Arg(0)+"/") {
+				_, err := fmt.Fprint(stdout, m.Path, " ", m.Version)
+				return err
+			}
+		}
+		return fmt.Errorf("this program was not built with %s", f.Arg(0))
+	}
+	return fmt.Errorf("give raft, echo or version")
+}

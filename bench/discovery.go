@@ -1,0 +1,98 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/loadgen"
+)
+
+// Discovery is the size of the test of many-thousand-client discovery.
+type Discovery struct {
+	Members, Watchers, Connections int
+	Churn                          float64 // per cent of the members that restart each minute
+	Length                         time.Duration
+}
+
+// FullDiscovery is the one that the bar is about.
+func FullDiscovery() Discovery {
+	return Discovery{Members: 20_000, Watchers: 20_000, Connections: 200, Churn: 10, Length: 10 * time.Minute}
+}
+
+// RunDiscovery: P12. Members register and restart, watchers see them come and go; memory is to stay flat and the server below one core.
+func RunDiscovery(ctx context.Context, box *Signalbox, d Discovery, root string) (*Record, error) {
+	dir, err := os.MkdirTemp(root, ".bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	version, err := box.Version(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r, err := newRecord(ctx, "discovery", fmt.Sprintf("%s members register for services of 200, %s watchers see them come and go, over %d connections; %s %% of the members restart each "+
+		"minute. A delay counts from the call of the member that registers or leaves to the watcher's callback.",
+		thousands(fmt.Sprint(d.Members)), thousands(fmt.Sprint(d.Watchers)), d.Connections, digits(d.Churn)), dir, version)
+	if err != nil {
+		return nil, err
+	}
+	s, err := box.Serve(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Stop()
+	scenario, err := loadgen.Find("discovery")
+	if err != nil {
+		return nil, err
+	}
+	var samples <-chan []Sample
+	stop := make(chan struct{})
+	began := time.Now()
+	out, err := loadgen.Run(ctx, loadgen.Config{
+		Scenario: scenario, Target: s.Target(), Sessions: d.Members, Watchers: d.Watchers, Connections: d.Connections, Churn: d.Churn,
+		WarmUp: min(10*time.Second, d.Length/4), Duration: d.Length, Patience: 30 * time.Second,
+		Progress: func(p loadgen.Progress) {
+			if samples == nil && !p.Preparing && !p.WarmingUp {
+				samples = watchServer(s.Process(), max(d.Length/120, 50*time.Millisecond), stop)
+			}
+		},
+	})
+	close(stop)
+	if err != nil {
+		return nil, err
+	}
+	if out.Interrupted {
+		return nil, context.Cause(ctx)
+	}
+	if samples != nil {
+		r.Samples = <-samples
+	}
+	if out.Operations == 0 || len(r.Samples) < 4 {
+		return nil, errors.New("discovery: nobody restarted")
+	}
+	o := outcome{Result: out}
+	r.fact("a member that joined is seen, p50", o.ms("joined", 50), Milliseconds, 0)
+	r.fact("a member that joined is seen, p99", o.ms("joined", 99), Milliseconds, 250)
+	r.fact("a member that left is not seen any more, p50", o.ms("left", 50), Milliseconds, 0)
+	r.fact("a member that left is not seen any more, p99", o.ms("left", 99), Milliseconds, 250)
+	r.fact("restarts/s", out.Rate, PerSecond, 0)
+	r.fact("errors", float64(out.ErrorCount()), "", 0)
+	var cores, early, late []float64
+	for _, x := range r.Samples {
+		cores = append(cores, x.Cores)
+		switch at := x.At / d.Length.Seconds(); {
+		case at < 0.3:
+			early = append(early, float64(x.Memory))
+		case at > 0.8:
+			late = append(late, float64(x.Memory))
+		}
+	}
+	r.fact("server cores, median", StatOf(cores).Median, "", 1)
+	r.fact("server memory in the first third", StatOf(early).Median, Bytes, 0)
+	r.fact("server memory in the last fifth, to that", StatOf(late).Median/StatOf(early).Median, "", 1.05)
+	r.Took = time.Since(began).Seconds()
+	return r, nil
+}

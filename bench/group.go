@@ -1,0 +1,100 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+)
+
+// Group is a system of several servers, each a process of its own, as one Server.
+type Group struct {
+	processes []*Process
+	plan      Plan // of Crowded, the only thing that groups are compared in
+}
+
+// StartGroup starts n servers at once, since none of them may be ready before the others are there, each with a folder of its own. When one fails the others
+// are stopped, and its error is the one that is returned.
+func StartGroup(ctx context.Context, dir string, n int, start func(ctx context.Context, i int, dir string) (*Process, error), plan Plan) (*Group, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	g := &Group{processes: make([]*Process, n), plan: plan}
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			own := filepath.Join(dir, strconv.Itoa(i+1))
+			err := os.Mkdir(own, 0o700)
+			if err == nil {
+				g.processes[i], err = start(ctx, i, own)
+			}
+			if err != nil {
+				cancel(fmt.Errorf("server %d of %d: %w", i+1, n, err)) // the first one counts
+			}
+		})
+	}
+	all.Wait()
+	if ctx.Err() != nil {
+		g.Stop()
+		return nil, context.Cause(ctx)
+	}
+	return g, nil
+}
+
+// Process is the first server's. What all of them use together is Usage.
+func (g *Group) Process() *Process { return g.processes[0] }
+
+// Drive says how the group does what it is compared in.
+func (g *Group) Drive(u Use) (Plan, error) {
+	if u != Crowded {
+		return Plan{}, ErrNotForThis
+	}
+	return g.plan, nil
+}
+
+// Stop ends all of them.
+func (g *Group) Stop() {
+	var all sync.WaitGroup
+	for _, p := range g.processes {
+		if p != nil {
+			all.Go(p.Stop)
+		}
+	}
+	all.Wait()
+}
+
+// processes of a server: one, or those of a group.
+func processes(s Server) []*Process {
+	if g, ok := s.(*Group); ok {
+		return g.processes
+	}
+	return []*Process{s.Process()}
+}
+
+// usageOf is what all processes of a server have used together.
+func usageOf(s Server) (Usage, error) {
+	var sum Usage
+	for _, p := range processes(s) {
+		u, err := p.Usage()
+		if err != nil {
+			return sum, err
+		}
+		sum.CPU += u.CPU
+		sum.Resident += u.Resident
+		sum.Written += u.Written
+	}
+	return sum, nil
+}
+
+// collect has all processes of a server collect their garbage, where they can be asked to.
+func collect(ctx context.Context, s Server) error {
+	var errs []error
+	for _, p := range processes(s) {
+		if p.Collect != nil {
+			errs = append(errs, p.Collect(ctx))
+		}
+	}
+	return errors.Join(errs...)
+}

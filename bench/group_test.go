@@ -1,0 +1,125 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestAGroupEndsWhole: when one server fails, or all have been used, none is left.
+func TestAGroupEndsWhole(t *testing.T) {
+	t.Parallel()
+	addr, err := FreeAddresses(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if addr[0] == addr[1] || addr[1] == addr[2] || addr[0] == addr[2] {
+		t.Fatalf("the same address twice: %v", addr)
+	}
+	start := func(ctx context.Context, i int, dir string) (*Process, error) {
+		return StartProcess(ctx, dir, func(ctx context.Context) error { return Dial(ctx, addr[i]) }, self(t), "limit", "echo", "--listen", addr[i])
+	}
+	plan := Plan{Connections: 7}
+	free := func() {
+		t.Helper()
+		for _, a := range addr {
+			l, err := net.Listen("tcp", a)
+			if err != nil {
+				t.Fatalf("a server is left at %s: %v", a, err)
+			}
+			_ = l.Close()
+		}
+	}
+	g, err := StartGroup(t.Context(), t.TempDir(), 3, start, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := g.Drive(Crowded); err != nil || p.Connections != 7 {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if _, err := g.Drive(Alone); !errors.Is(err, ErrNotForThis) {
+		t.Errorf("a group does what nobody has planned for: %v", err)
+	}
+	if err := collect(t.Context(), g); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat("/proc/self/stat"); err == nil {
+		all, err := usageOf(g)
+		one, err2 := g.Process().Usage()
+		if err != nil || err2 != nil || all.Resident < 2*one.Resident {
+			t.Errorf("three use %+v, the first of them %+v: %v, %v", all, one, err, err2)
+		}
+	}
+	g.Stop()
+	free()
+
+	// The third fails when the others run.
+	dir := t.TempDir()
+	_, err = StartGroup(t.Context(), dir, 3, func(ctx context.Context, i int, dir string) (*Process, error) {
+		if i < 2 {
+			return start(ctx, i, dir)
+		}
+		for _, a := range addr[:2] {
+			if err := until(ctx, func() error { return Dial(ctx, a) }); err != nil {
+				return nil, err
+			}
+		}
+		return nil, errors.New("no such luck")
+	}, plan)
+	if err == nil || !strings.Contains(err.Error(), "server 3 of 3: no such luck") {
+		t.Errorf("it says %v", err)
+	}
+	free()
+	for _, name := range []string{"1", "2", "3"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Errorf("no folder of its own: %v", err)
+		}
+	}
+}
+
+// until tries until it works or ctx ends.
+func until(ctx context.Context, f func() error) error {
+	for {
+		err := f()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// TestThreeInstances: what is measured has three voters for each shard, and all three processes are in the figures.
+func TestThreeInstances(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts servers")
+	}
+	t.Parallel()
+	s, err := (&Signalbox{Binary: self(t), Shards: 2}).StartThree(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Stop()
+	if n := len(processes(s)); n != Servers {
+		t.Errorf("%d processes", n)
+	}
+	plan, err := s.Drive(Crowded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fill(t.Context(), plan, 50, nil); err != nil {
+		t.Error(err)
+	}
+	u, err := usageOf(s)
+	if first, err2 := s.Process().Usage(); err == nil && (err2 != nil || u.CPU <= first.CPU) {
+		t.Errorf("three use %v, the first of them %v: %v", u.CPU, first.CPU, err2)
+	}
+	s.Stop()
+	for _, p := range processes(s) {
+		if _, err := p.Usage(); err == nil {
+			t.Error("a process is left")
+		}
+	}
+}

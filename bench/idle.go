@@ -1,0 +1,199 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/loadgen"
+)
+
+// idle: P8 and P9. First the server alone, then with sessions that do nothing but live, on connections of their own and on shared ones, each on a server of its own.
+// Memory is what the system counts as resident, after the server has collected its garbage; the sockets' memory in the kernel is not in it.
+func (v *visit) idle(ctx context.Context) error {
+	var aloneCPU float64
+	for _, kind := range []struct {
+		use      Use
+		name     string
+		sessions int
+		alone    time.Duration // how long it is watched without a session
+	}{{IdleOwn, "idle-own", v.IdleOwn, v.IdleLength}, {Idle, "idle-shared", v.IdleShared, 0}} {
+		err := v.with(ctx, v.peer, func(s Server) error {
+			plan, err := s.Drive(kind.use)
+			if errors.Is(err, ErrNotForThis) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			n := kind.sessions
+			if plan.Sessions > 0 {
+				n = min(n, plan.Sessions)
+			}
+			empty, err := v.watchIdle(ctx, s, kind.alone)
+			if err != nil {
+				return err
+			}
+			if kind.alone > 0 {
+				aloneCPU = empty.cpu
+				v.note("empty-memory", Bytes, empty.memory)
+				v.note("empty-cpu", Microseconds, empty.cpu)
+			}
+			c, err := openCrowd(ctx, plan, n)
+			defer c.close()
+			if err != nil {
+				return err
+			}
+			full, err := v.watchIdle(ctx, s, v.IdleLength)
+			if err != nil {
+				return err
+			}
+			if err := c.check(); err != nil {
+				return err
+			}
+			v.note(kind.name+"-memory", Bytes, (full.memory-empty.memory)/float64(n))
+			v.note(kind.name+"-cpu", Microseconds, max(0, full.cpu-aloneCPU)/float64(n))
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", kind.name, err)
+		}
+	}
+	return nil
+}
+
+// ErrNotForThis is what Drive says of work that a system has no way to do: its column stays empty.
+var ErrNotForThis = errors.New("this system does not do this kind of work")
+
+// idleUse is what a server uses while nobody asks anything.
+type idleUse struct {
+	memory float64 // bytes
+	cpu    float64 // microseconds a second
+}
+
+// watchIdle leaves a server alone for a while, then watches it for so long; for no time at all it tells the memory only.
+func (v *visit) watchIdle(ctx context.Context, s Server, length time.Duration) (idleUse, error) {
+	if err := pause(ctx, v.Settle); err != nil {
+		return idleUse{}, err
+	}
+	if err := collect(ctx, s); err != nil {
+		return idleUse{}, err
+	}
+	if err := pause(ctx, v.Settle/5); err != nil { // so that the collection is not part of the CPU
+		return idleUse{}, err
+	}
+	before, err := usageOf(s)
+	if err != nil {
+		return idleUse{}, err
+	}
+	if length == 0 {
+		return idleUse{memory: float64(before.Resident)}, nil
+	}
+	begun := time.Now()
+	if err := pause(ctx, length); err != nil {
+		return idleUse{}, err
+	}
+	after, err := usageOf(s)
+	if err != nil {
+		return idleUse{}, err
+	}
+	return idleUse{
+		memory: float64(after.Resident),
+		cpu:    float64((after.CPU - before.CPU).Microseconds()) / time.Since(begun).Seconds(),
+	}, nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// idlers are sessions that only live.
+type idlers struct {
+	conns    []loadgen.Conn
+	sessions []loadgen.Session
+}
+
+// openCrowd opens n sessions as planned. What it returns is to be closed, with an error too.
+func openCrowd(ctx context.Context, plan Plan, n int) (*idlers, error) {
+	conns := plan.Connections
+	if conns == loadgen.Each {
+		conns = n
+	}
+	conns = min(conns, n)
+	c := &idlers{conns: make([]loadgen.Conn, conns), sessions: make([]loadgen.Session, n)}
+	err := each(ctx, conns, func(i int) (err error) {
+		c.conns[i], err = plan.Target.Open(ctx)
+		return err
+	})
+	if err != nil {
+		return c, fmt.Errorf("open %d connections: %w", conns, err)
+	}
+	err = each(ctx, n, func(i int) (err error) {
+		c.sessions[i], err = c.conns[i%conns].Session(ctx)
+		return err
+	})
+	if err != nil {
+		return c, fmt.Errorf("start %d sessions: %w", n, err)
+	}
+	return c, nil
+}
+
+// check fails when sessions are over: what does not live costs nothing.
+func (c *idlers) check() error {
+	dead := 0
+	for _, s := range c.sessions {
+		if l, ok := s.(loadgen.Lives); ok && !l.Alive() {
+			dead++
+		}
+	}
+	if dead > 0 {
+		return fmt.Errorf("%d of %d sessions did not live until the end", dead, len(c.sessions))
+	}
+	return nil
+}
+
+func (c *idlers) close() {
+	_ = each(context.Background(), len(c.conns), func(i int) error {
+		if c.conns[i] != nil {
+			_ = c.conns[i].Close()
+		}
+		return nil
+	})
+}
+
+// each calls fn for 0 .. n-1 from a few goroutines until one fails.
+func each(ctx context.Context, n int, fn func(i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range min(n, 64) {
+		wg.Go(func() {
+			for i := range next {
+				if err := fn(i); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for i := range n {
+		select {
+		case next <- i:
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	close(next)
+	wg.Wait()
+	return context.Cause(ctx)
+}

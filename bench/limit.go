@@ -1,0 +1,168 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/loadgen"
+)
+
+// RaftLimit is bare dragonboat as a Peer: what the log alone takes. Binary is the program of bench/cmd.
+type RaftLimit struct{ Binary string }
+
+// Name says bare dragonboat.
+func (l *RaftLimit) Name() string { return Dragonboat }
+
+// Version asks the program which dragonboat it was built with.
+func (l *RaftLimit) Version(ctx context.Context) (string, error) {
+	v, err := limitVersion(ctx, l.Binary, "dragonboat")
+	return v + "; one replica, 64 bytes a proposal, each synced", err
+}
+
+// Start has nothing to start.
+func (l *RaftLimit) Start(context.Context, string) (Server, error) {
+	return nil, errors.New("bare dragonboat is no server")
+}
+
+// Measure has a process of its own propose.
+func (l *RaftLimit) Measure(ctx context.Context, dir string, d time.Duration, note func(string, Unit, float64)) error {
+	addr, err := FreeAddress()
+	if err != nil {
+		return err
+	}
+	out, err := exec.CommandContext(ctx, l.Binary, "limit", "raft", "--dir", dir, "--listen", addr, "--for", d.String()).Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			return fmt.Errorf("%w: %s", err, exit.Stderr)
+		}
+		return err
+	}
+	var r struct {
+		Sequential float64 `json:"sequential_per_second"`
+		P50        float64 `json:"p50_ms"`
+		Batched    float64 `json:"batched_operations_per_second"`
+	}
+	if err := json.Unmarshal(out, &r); err != nil {
+		return err
+	}
+	if r.Sequential == 0 || r.P50 == 0 {
+		return errors.New("bare dragonboat answered nothing")
+	}
+	note("proposal-1", Milliseconds, r.P50)
+	note("proposal-1-rate", PerSecond, r.Sequential)
+	note("proposal-64", PerSecond, r.Batched)
+	return nil
+}
+
+func limitVersion(ctx context.Context, binary, module string) (string, error) {
+	out, err := exec.CommandContext(ctx, binary, "limit", "version", module).Output()
+	if err != nil {
+		return "", fmt.Errorf("%s does not run: %w; build ./bench/cmd", binary, err)
+	}
+	return string(out), nil
+}
+
+// EchoLimit is a bare gnet echo as a Peer: what the event loop and the system calls alone take. Binary is the program of bench/cmd.
+type EchoLimit struct{ Binary string }
+
+// Name says bare gnet echo.
+func (l *EchoLimit) Name() string { return Echo }
+
+// Version asks the program which gnet it was built with.
+func (l *EchoLimit) Version(ctx context.Context) (string, error) {
+	v, err := limitVersion(ctx, l.Binary, "gnet")
+	return v + "; 64 bytes there and back, an event loop for each core", err
+}
+
+// Start starts the echo.
+func (l *EchoLimit) Start(ctx context.Context, dir string) (Server, error) {
+	binary, err := filepath.Abs(l.Binary)
+	if err != nil {
+		return nil, err
+	}
+	addr, err := FreeAddress()
+	if err != nil {
+		return nil, err
+	}
+	p, err := StartProcess(ctx, dir, func(ctx context.Context) error { return Dial(ctx, addr) }, binary, "limit", "echo", "--listen", addr)
+	if err != nil {
+		return nil, err
+	}
+	return &echoServer{p, addr}, nil
+}
+
+// Dial says whether somebody listens.
+func Dial(ctx context.Context, addr string) error {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+type echoServer struct {
+	process *Process
+	addr    string
+}
+
+func (s *echoServer) Process() *Process { return s.process }
+
+func (s *echoServer) Stop() { s.process.Stop() }
+
+func (s *echoServer) Drive(u Use) (Plan, error) {
+	if u != Own {
+		return Plan{}, ErrNotForThis
+	}
+	return Plan{Target: echoTarget{s.addr}, Connections: loadgen.Each}, nil
+}
+
+// echoTarget reads by sending 64 bytes and waiting for them: one write and one read at each end, with nothing in between.
+type echoTarget struct{ addr string }
+
+func (t echoTarget) Name() string { return "echo at " + t.addr }
+
+func (t echoTarget) Code(error) string { return "other" }
+
+func (t echoTarget) Open(ctx context.Context) (loadgen.Conn, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", t.addr)
+	if err != nil {
+		return nil, err
+	}
+	return &echoConn{conn: c}, nil
+}
+
+type echoConn struct {
+	conn net.Conn
+	buf  [64]byte
+}
+
+func (c *echoConn) Session(context.Context) (loadgen.Session, error) { return echoSession{c}, nil }
+
+func (c *echoConn) Close() error { return c.conn.Close() }
+
+// echoSession has nothing to keep: the names of the scenario are none to it.
+type echoSession struct{ *echoConn }
+
+func (echoSession) Close(context.Context) error                  { return nil }
+func (echoSession) Create(context.Context, string, []byte) error { return nil }
+func (echoSession) Delete(context.Context, string) error         { return nil }
+func (echoSession) Write(context.Context, string, []byte) error  { return nil }
+func (s echoSession) Reader(bool) loadgen.Reader                 { return s }
+
+func (s echoSession) Read(context.Context, string) error {
+	if _, err := s.conn.Write(s.buf[:]); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(s.conn, s.buf[:])
+	return err
+}

@@ -1,0 +1,142 @@
+package limits
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lni/dragonboat/v4"
+	"github.com/lni/dragonboat/v4/config"
+	"github.com/lni/dragonboat/v4/logger"
+	"github.com/lni/dragonboat/v4/statemachine"
+)
+
+// Raft is what bare dragonboat reaches.
+type Raft struct {
+	Sequential float64 `json:"sequential_per_second"` // one synced proposal of 64 bytes after the other
+	P50        float64 `json:"p50_ms"`
+	P99        float64 `json:"p99_ms"`
+	Batched    float64 `json:"batched_operations_per_second"` // 64 operations of 64 bytes a proposal, 64 proposals at a time
+}
+
+const (
+	operation = 64 // bytes
+	batch     = 64 // operations of a batched proposal
+	inFlight  = 64 // batched proposals
+	shard     = 1
+)
+
+// MeasureRaft proposes to a raft group of one replica that keeps its log in dir and does nothing with what is committed. Each proposal is synced to the disk before
+// it is answered, as everywhere in dragonboat.
+//
+// The engine has the settings that signalbox gives it: one step worker and one log store with small buffers, and no snapshots. What
+// signalbox does to the log store's files is its own and not done here.
+func MeasureRaft(ctx context.Context, dir, addr string, d time.Duration) (Raft, error) {
+	for _, name := range []string{"dragonboat", "raft", "rsm", "transport", "grpc", "logdb", "raftpb", "config", "settings", "utils", "tan", "pebblekv", "server"} {
+		logger.GetLogger(name).SetLevel(logger.ERROR)
+	}
+	store := config.GetSmallMemLogDBConfig()
+	store.Shards = 1
+	nh, err := dragonboat.NewNodeHost(config.NodeHostConfig{
+		NodeHostDir: filepath.Join(dir, "raft"), RaftAddress: addr, RTTMillisecond: 100,
+		Expert: config.ExpertConfig{
+			Engine: config.EngineConfig{ExecShards: 1, CommitShards: 4, ApplyShards: 4, SnapshotShards: 1, CloseShards: 1},
+			LogDB:  store,
+		},
+	})
+	if err != nil {
+		return Raft{}, err
+	}
+	defer nh.Close()
+	group := config.Config{ShardID: shard, ReplicaID: 1, ElectionRTT: 5, HeartbeatRTT: 1, CheckQuorum: true}
+	err = nh.StartConcurrentReplica(map[uint64]string{1: addr}, false, func(uint64, uint64) statemachine.IConcurrentStateMachine { return &deaf{} }, group)
+	if err != nil {
+		return Raft{}, err
+	}
+	session := nh.GetNoOPSession(shard)
+	propose := func(b []byte) error {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		_, err := nh.SyncPropose(ctx, session, b)
+		return err
+	}
+	// The first proposals wait for an election.
+	one := make([]byte, operation)
+	for end := time.Now().Add(20 * time.Second); ; {
+		err := propose(one)
+		if err == nil {
+			break
+		}
+		if time.Now().After(end) || ctx.Err() != nil {
+			return Raft{}, fmt.Errorf("no leader: %w", err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	var r Raft
+	for end := time.Now().Add(d / 4); time.Now().Before(end); { // warm-up
+		if err := propose(one); err != nil {
+			return r, err
+		}
+	}
+	var took []time.Duration
+	begun := time.Now()
+	for last := begun; last.Sub(begun) < d; {
+		if err := propose(one); err != nil {
+			return r, err
+		}
+		now := time.Now()
+		took = append(took, now.Sub(last))
+		last = now
+	}
+	r.Sequential = float64(len(took)) / time.Since(begun).Seconds()
+	slices.Sort(took)
+	r.P50, r.P99 = ms(took[len(took)/2]), ms(took[len(took)*99/100])
+
+	var done atomic.Uint64
+	var failed atomic.Pointer[error]
+	var wg sync.WaitGroup
+	begun = time.Now()
+	for range inFlight {
+		wg.Go(func() {
+			for many := make([]byte, operation*batch); time.Since(begun) < d && failed.Load() == nil; done.Add(batch) {
+				err := propose(many)
+				for errors.Is(err, dragonboat.ErrSystemBusy) { // it asks its callers to slow down
+					time.Sleep(time.Millisecond)
+					err = propose(many)
+				}
+				if err != nil {
+					failed.Store(&err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := failed.Load(); err != nil {
+		return r, *err
+	}
+	r.Batched = float64(done.Load()) / time.Since(begun).Seconds()
+	return r, nil
+}
+
+func ms(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
+
+// deaf is a state machine that does nothing.
+type deaf struct{}
+
+func (deaf) Update(e []statemachine.Entry) ([]statemachine.Entry, error) { return e, nil }
+func (deaf) Lookup(any) (any, error)                                     { return nil, nil }
+func (deaf) PrepareSnapshot() (any, error)                               { return nil, nil }
+func (deaf) Close() error                                                { return nil }
+func (deaf) RecoverFromSnapshot(io.Reader, []statemachine.SnapshotFile, <-chan struct{}) error {
+	return nil
+}
+func (deaf) SaveSnapshot(any, io.Writer, statemachine.ISnapshotFileCollection, <-chan struct{}) error {
+	return nil
+}

@@ -1,0 +1,92 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/loadgen"
+)
+
+// outcome of a load.
+type outcome struct {
+	*loadgen.Result
+	perCPU  float64 // operations per CPU second of the server
+	written float64 // bytes that the server had written for an operation
+}
+
+func (o *outcome) ms(series string, percent float64) float64 {
+	for i := range o.Series {
+		if o.Series[i].Name == series {
+			return float64(o.Series[i].At(percent).Nanoseconds()) / 1e6
+		}
+	}
+	return 0
+}
+
+// load runs a scenario on a server, and looks at what the server uses from the end of the warm-up on. A load in which a server answered nothing, or answered more than
+// one in a hundred operations with an error, fails: its rate would say nothing.
+func (v *visit) load(ctx context.Context, s Server, plan Plan, scenario string, c loadgen.Config) (*outcome, error) {
+	var err error
+	if c.Scenario, err = loadgen.Find(scenario); err != nil {
+		return nil, err
+	}
+	c.Target, c.Connections = plan.Target, plan.Connections
+	if c.WarmUp == 0 {
+		c.WarmUp = v.WarmUp
+	}
+	c.WarmUp += plan.WarmUp
+	if c.Duration == 0 {
+		c.Duration = v.Length
+	}
+	c.Seed = uint64(v.round) + 1
+	var before, after Usage
+	var done [2]uint64
+	looked := false
+	c.Progress = func(p loadgen.Progress) { // five times a second, from one goroutine, and on while the load's names are removed
+		if p.Preparing || p.WarmingUp || p.Elapsed > c.Duration+250*time.Millisecond {
+			return
+		}
+		if u, err := usageOf(s); err == nil {
+			if !looked {
+				before, done[0], looked = u, p.Operations, true
+			}
+			after, done[1] = u, p.Operations
+		}
+	}
+	r, err := loadgen.Run(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", scenario, err)
+	}
+	if r.Interrupted {
+		return nil, context.Cause(ctx)
+	}
+	if r.Operations == 0 {
+		return nil, fmt.Errorf("%s: the server answered nothing; errors: %s", scenario, codes(r))
+	}
+	if n := r.ErrorCount(); n*100 > r.Operations {
+		return nil, fmt.Errorf("%s: %d errors beside %d answers: %s", scenario, n, r.Operations, codes(r))
+	}
+	o := &outcome{Result: r}
+	if n := float64(done[1] - done[0]); n > 0 {
+		if cpu := after.CPU - before.CPU; cpu > 0 {
+			o.perCPU = n / cpu.Seconds()
+		}
+		o.written = float64(after.Written-before.Written) / n
+	}
+	return o, nil
+}
+
+func codes(r *loadgen.Result) string {
+	var list []string
+	for _, code := range slices.Sorted(maps.Keys(r.Errors)) {
+		list = append(list, fmt.Sprintf("%d %s", r.Errors[code], code))
+	}
+	if len(list) == 0 {
+		return "none"
+	}
+	return strings.Join(list, ", ")
+}

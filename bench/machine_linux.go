@@ -1,0 +1,41 @@
+package bench
+
+import (
+	"fmt"
+	"syscall"
+	"time"
+)
+
+// ownCPU is what this process has used, and those of its children that have ended.
+func ownCPU() time.Duration {
+	var sum time.Duration
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(who, &u); err == nil {
+			sum += time.Duration(u.Utime.Nano() + u.Stime.Nano())
+		}
+	}
+	return sum
+}
+
+// fileSystem names the kind of file system a folder is on.
+func fileSystem(dir string) string {
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(dir, &s); err != nil {
+		return "unknown"
+	}
+	names := map[int64]string{0xef53: "ext4", 0x58465342: "xfs", 0x9123683e: "btrfs", 0x01021994: "tmpfs", 0x794c7630: "overlayfs", 0x2fc12fc1: "zfs"}
+	if n := names[int64(s.Type)]; n != "" {
+		return n
+	}
+	return fmt.Sprintf("file system %#x", s.Type)
+}
+
+// openFiles is how many files a process may have open, for those it starts too.
+func openFiles() uint64 {
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
+		return 0
+	}
+	return l.Max
+}

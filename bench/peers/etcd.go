@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/bench"
+	"github.com/signalbox-dev/signalbox/loadgen"
+)
+
+// etcd is one member with its defaults, which sync every commit. Only what would limit a load is lifted: room for the database, and no line of log for each
+// request that is slow on a small machine.
+type etcd struct{ binary string }
+
+func (e *etcd) Name() string { return bench.Etcd }
+
+func (e *etcd) Version(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, e.binary, "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("%s does not run: %w; make bench builds it from etcd's module", e.binary, err)
+	}
+	first, _, _ := strings.Cut(string(out), "\n")
+	return first + ", one member, or three; clientv3 with its concurrency package; 15 connections where they are shared", nil
+}
+
+func (e *etcd) Start(ctx context.Context, dir string) (bench.Server, error) {
+	binary, err := filepath.Abs(e.binary)
+	if err != nil {
+		return nil, err
+	}
+	client, err := bench.FreeAddress()
+	if err != nil {
+		return nil, err
+	}
+	peer, err := bench.FreeAddress()
+	if err != nil {
+		return nil, err
+	}
+	p, err := bench.StartProcess(ctx, dir, func(ctx context.Context) error { return bench.Get(ctx, "http://"+client+"/health") }, binary,
+		"--name", "one", "--data-dir", filepath.Join(dir, "data"),
+		"--listen-client-urls", "http://"+client, "--advertise-client-urls", "http://"+client,
+		"--listen-peer-urls", "http://"+peer, "--initial-advertise-peer-urls", "http://"+peer, "--initial-cluster", "one=http://"+peer,
+		"--quota-backend-bytes", "8589934592", "--log-level", "error", "--enable-pprof")
+	if err != nil {
+		return nil, err
+	}
+	p.Collect = bench.CollectGo(client)
+	return &etcdServer{p, client}, nil
+}
+
+type etcdServer struct {
+	process *bench.Process
+	addr    string
+}
+
+func (s *etcdServer) Process() *bench.Process { return s.process }
+
+func (s *etcdServer) Stop() { s.process.Stop() }
+
+// Drive gives etcd 15 connections where they may be shared: one HTTP/2 connection is what limits it with many callers, and beyond 15 it gets no faster.
+func (s *etcdServer) Drive(u bench.Use) (bench.Plan, error) {
+	t := &etcdTarget{addrs: []string{s.addr}, ttl: 60} // the concurrency package's default: keep-alives cost next to nothing
+	p := bench.Plan{Target: t, Connections: 15}
+	switch u {
+	case bench.Own, bench.Crowd:
+		p.Connections = loadgen.Each
+	case bench.Alone:
+		p.Connections = 1
+	case bench.Watching:
+		p.Connections = bench.Shared
+	case bench.IdleOwn:
+		// As often as ours: a session of ten seconds. Fewer of them, because etcd's client takes a hundred times the memory of its session.
+		t.ttl, p.Connections, p.Sessions = 10, loadgen.Each, 1000
+	case bench.Idle:
+		t.ttl, p.Sessions = 10, 5000
+	}
+	return p, nil
+}
+
+// etcdTimeout bounds a call that nobody bounds.
+const etcdTimeout = 10 * time.Second

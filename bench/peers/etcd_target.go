@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.uber.org/zap"
+
+	"github.com/signalbox-dev/signalbox/loadgen"
+)
+
+// etcdTarget speaks to etcd through its own client.
+type etcdTarget struct {
+	addrs []string
+	ttl   int // of sessions, seconds
+}
+
+func (t *etcdTarget) Name() string { return "etcd at " + strings.Join(t.addrs, ",") }
+
+func (t *etcdTarget) Code(err error) string { return codeOf(err) }
+
+// codeOf is enough to tell what is slow from what is broken.
+func codeOf(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return "timeout"
+	}
+	return err.Error()
+}
+
+func (t *etcdTarget) Open(context.Context) (loadgen.Conn, error) {
+	c, err := clientv3.New(clientv3.Config{Endpoints: t.addrs, DialTimeout: etcdTimeout, Logger: zap.NewNop()})
+	if err != nil {
+		return nil, err
+	}
+	return &etcdConn{t, c}, nil
+}
+
+type etcdConn struct {
+	t *etcdTarget
+	c *clientv3.Client
+}
+
+// Session is a lease that the client keeps alive.
+func (c *etcdConn) Session(context.Context) (loadgen.Session, error) {
+	s, err := concurrency.NewSession(c.c, concurrency.WithTTL(c.t.ttl))
+	if err != nil {
+		return nil, err
+	}
+	return &etcdSession{c.c, s}, nil
+}
+
+func (c *etcdConn) Close() error { return c.c.Close() }
+
+type etcdSession struct {
+	c *clientv3.Client
+	s *concurrency.Session
+}
+
+func (s *etcdSession) Close(context.Context) error { return s.s.Close() }
+
+func (s *etcdSession) Alive() bool {
+	select {
+	case <-s.s.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+// Holder locks with etcd's own recipe: one transaction when the lock is free, else a watch on the key before; unlocking deletes the key. That is one synced commit each,
+// the least there can be.
+func (s *etcdSession) Holder(loadgen.Hold) loadgen.Holder {
+	return &etcdHolder{s.s, map[string]*concurrency.Mutex{}}
+}
+
+type etcdHolder struct {
+	s     *concurrency.Session
+	mutex map[string]*concurrency.Mutex // one caller, few names
+}
+
+func (h *etcdHolder) Acquire(ctx context.Context, name string) (loadgen.Held, error) {
+	m := h.mutex[name]
+	if m == nil {
+		m = concurrency.NewMutex(h.s, name)
+		h.mutex[name] = m
+	}
+	if err := m.Lock(ctx); err != nil {
+		return nil, err
+	}
+	return etcdHeld{m}, nil
+}
+
+type etcdHeld struct{ m *concurrency.Mutex }
+
+func (h etcdHeld) Release(ctx context.Context) error { return h.m.Unlock(ctx) }
+
+func (s *etcdSession) Create(ctx context.Context, name string, data []byte) error {
+	return s.Write(ctx, name, data)
+}
+
+func (s *etcdSession) Write(ctx context.Context, name string, data []byte) error {
+	_, err := s.c.Put(ctx, name, string(data))
+	return err
+}
+
+func (s *etcdSession) Delete(ctx context.Context, name string) error {
+	_, err := s.c.Delete(ctx, name)
+	return err
+}
+
+// Reader: linearizable by default, and serializable, from the member's own state, when relaxed.
+func (s *etcdSession) Reader(strict bool) loadgen.Reader {
+	if strict {
+		return etcdReader{s.c, nil}
+	}
+	return etcdReader{s.c, []clientv3.OpOption{clientv3.WithSerializable()}}
+}
+
+type etcdReader struct {
+	c    *clientv3.Client
+	opts []clientv3.OpOption
+}
+
+func (r etcdReader) Read(ctx context.Context, name string) error {
+	_, err := r.c.Get(ctx, name, r.opts...)
+	return err
+}
+
+// Watch is a watch of its own for each watcher. The client puts those of a connection into one stream, which is cheapest for the server.
+func (s *etcdSession) Watch(ctx context.Context, name string, tell func([]byte)) error {
+	now, err := s.c.Get(ctx, name)
+	if err != nil {
+		return err
+	}
+	for _, kv := range now.Kvs {
+		tell(kv.Value)
+	}
+	for r := range s.c.Watch(ctx, name, clientv3.WithRev(now.Header.Revision+1)) {
+		if err := r.Err(); err != nil {
+			return err
+		}
+		for _, ev := range r.Events {
+			if ev.Type == clientv3.EventTypePut {
+				tell(ev.Kv.Value)
+			}
+		}
+	}
+	return context.Cause(ctx)
+}

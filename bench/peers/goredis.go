@@ -1,0 +1,304 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/signalbox-dev/signalbox/loadgen"
+)
+
+// goRedisTarget speaks to Redis through go-redis. A connection is a client with a pool of one, so that no caller waits for another's.
+type goRedisTarget struct {
+	addr  string
+	queue bool // locks are lists whose one element is handed on: waiting is a blocking pop, which is the fastest way there is
+	keep  bool // sessions are keys that expire, and are extended
+}
+
+func (t *goRedisTarget) Name() string { return "redis at " + t.addr }
+
+func (t *goRedisTarget) Code(err error) string { return codeOf(err) }
+
+var unlockScript = redis.NewScript(unlock)
+
+func (t *goRedisTarget) Open(ctx context.Context) (loadgen.Conn, error) {
+	c := redis.NewClient(&redis.Options{
+		Addr: t.addr, PoolSize: 1, MaxRetries: -1, DisableIdentity: true, ReadTimeout: -1, ReadBufferSize: 4096, WriteBufferSize: 4096,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	if err := c.Ping(ctx).Err(); err != nil {
+		return nil, err
+	}
+	if err := unlockScript.Load(ctx, c).Err(); err != nil {
+		return nil, err
+	}
+	return &goRedisConn{t: t, c: c}, nil
+}
+
+type goRedisConn struct {
+	t *goRedisTarget
+	c *redis.Client
+
+	mu   sync.Mutex
+	subs *subscriptions
+}
+
+func (c *goRedisConn) Close() error { return c.c.Close() }
+
+func (c *goRedisConn) Session(ctx context.Context) (loadgen.Session, error) {
+	s := &goRedisSession{conn: c, token: strconv.FormatUint(rand.Uint64(), 36)}
+	if !c.t.keep {
+		return s, nil
+	}
+	key := "session/" + s.token
+	if err := c.c.Set(ctx, key, s.token, keptFor).Err(); err != nil {
+		return nil, err
+	}
+	s.stop = make(chan struct{})
+	go s.extend(key)
+	return s, nil
+}
+
+// keptFor is the expiry of a session's key, extended four times within it, as ours are.
+const keptFor = 10 * time.Second
+
+type goRedisSession struct {
+	conn  *goRedisConn
+	token string
+	stop  chan struct{}
+	once  sync.Once
+	lost  atomic.Bool
+}
+
+func (s *goRedisSession) extend(key string) {
+	// At times of its own, not all at once.
+	first := time.NewTimer(rand.N(keptFor / 4))
+	defer first.Stop()
+	select {
+	case <-first.C:
+	case <-s.stop:
+		return
+	}
+	t := time.NewTicker(keptFor / 4)
+	defer t.Stop()
+	for {
+		ok, err := s.conn.c.PExpire(context.Background(), key, keptFor).Result()
+		if err != nil || !ok {
+			s.lost.Store(true)
+			return
+		}
+		select {
+		case <-t.C:
+		case <-s.stop:
+			return
+		}
+	}
+}
+
+func (s *goRedisSession) Alive() bool { return !s.lost.Load() }
+
+func (s *goRedisSession) Close(context.Context) error {
+	if s.stop != nil {
+		s.once.Do(func() { close(s.stop) })
+	}
+	return nil
+}
+
+func (s *goRedisSession) Holder(loadgen.Hold) loadgen.Holder {
+	if s.conn.t.queue {
+		return &goRedisQueue{s.conn.c, map[string]bool{}}
+	}
+	return &goRedisHolder{s.conn.c, s.token}
+}
+
+// goRedisHolder locks as Redis's documentation says: set if absent with an expiry, and a script that compares and deletes.
+type goRedisHolder struct {
+	c     *redis.Client
+	token string
+}
+
+func (h *goRedisHolder) Acquire(ctx context.Context, name string) (loadgen.Held, error) {
+	err := h.c.SetArgs(ctx, name, h.token, redis.SetArgs{Mode: "NX", TTL: lockExpiry * time.Millisecond}).Err()
+	if err == redis.Nil {
+		return nil, errLockTaken
+	}
+	if err != nil {
+		return nil, err
+	}
+	return goRedisHeld{h, name}, nil
+}
+
+type goRedisHeld struct {
+	h    *goRedisHolder
+	name string
+}
+
+func (h goRedisHeld) Release(ctx context.Context) error {
+	return unlockScript.EvalSha(ctx, h.h.c, []string{h.name}, h.h.token).Err()
+}
+
+// goRedisQueue is a lock as a list with one element. It is fair and needs no polling, but a holder that dies takes the element with it: for Redis's sake that is
+// not counted here.
+type goRedisQueue struct {
+	c    *redis.Client
+	made map[string]bool
+}
+
+func (q *goRedisQueue) Acquire(ctx context.Context, name string) (loadgen.Held, error) {
+	if !q.made[name] {
+		first, err := q.c.SetNX(ctx, name+"/made", "1", 0).Result()
+		if err == nil && first {
+			err = q.c.LPush(ctx, name, "1").Err()
+		}
+		if err != nil {
+			return nil, err
+		}
+		q.made[name] = true
+	}
+	if err := q.c.BLPop(ctx, 0, name).Err(); err != nil {
+		return nil, err
+	}
+	return goRedisTurn{q, name}, nil
+}
+
+type goRedisTurn struct {
+	q    *goRedisQueue
+	name string
+}
+
+func (t goRedisTurn) Release(ctx context.Context) error { return t.q.c.LPush(ctx, t.name, "1").Err() }
+
+func (s *goRedisSession) Create(ctx context.Context, name string, data []byte) error {
+	return s.conn.c.Set(ctx, name, data, 0).Err()
+}
+
+func (s *goRedisSession) Delete(ctx context.Context, name string) error {
+	return s.conn.c.Del(ctx, name).Err()
+}
+
+// Write publishes: fire and forget, nothing is kept.
+func (s *goRedisSession) Write(ctx context.Context, name string, data []byte) error {
+	return s.conn.c.Publish(ctx, name, data).Err()
+}
+
+func (s *goRedisSession) Reader(bool) loadgen.Reader { return goRedisReader{s.conn.c} }
+
+type goRedisReader struct{ c *redis.Client }
+
+func (r goRedisReader) Read(ctx context.Context, name string) error { return r.c.Get(ctx, name).Err() }
+
+// Watch subscribes. The first watcher of a connection subscribes to the channel, the others to patterns that only it matches, so that each gets a message of its own.
+func (s *goRedisSession) Watch(ctx context.Context, name string, tell func([]byte)) error {
+	subs := s.conn.subscriptions()
+	lost, err := subs.add(ctx, name, tell)
+	if err != nil {
+		return err
+	}
+	tell(nil) // Redis has no value to tell: the watch has begun
+	select {
+	case err := <-lost:
+		return err
+	case <-ctx.Done():
+		subs.close()
+		return ctx.Err()
+	}
+}
+
+func (c *goRedisConn) subscriptions() *subscriptions {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.subs == nil {
+		c.subs = &subscriptions{ps: c.c.Subscribe(context.Background()), tells: map[string]func([]byte){}, ready: map[string]chan struct{}{}, lost: make(chan error, 1)}
+	}
+	return c.subs
+}
+
+// subscriptions of one connection. One goroutine reads.
+type subscriptions struct {
+	ps      *redis.PubSub
+	mu      sync.Mutex
+	n       int
+	tells   map[string]func([]byte) // by channel or pattern
+	ready   map[string]chan struct{}
+	reading bool
+	once    sync.Once
+	lost    chan error
+}
+
+func (s *subscriptions) add(ctx context.Context, name string, tell func([]byte)) (<-chan error, error) {
+	s.mu.Lock()
+	key := name
+	if s.n > 0 {
+		if s.n > len(name) {
+			s.mu.Unlock()
+			return nil, fmt.Errorf("a connection has %d subscriptions at most", len(name))
+		}
+		i := s.n - 1 // the i-th letter as a set of one: the same name, another pattern
+		key = name[:i] + "[" + name[i:i+1] + "]" + name[i+1:]
+	}
+	s.n++
+	done := make(chan struct{})
+	s.tells[key], s.ready[key] = tell, done
+	var err error
+	if key == name {
+		err = s.ps.Subscribe(ctx, key)
+	} else {
+		err = s.ps.PSubscribe(ctx, key)
+	}
+	start := err == nil && !s.reading
+	s.reading = s.reading || start
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if start {
+		go s.read()
+	}
+	select {
+	case <-done:
+		return s.lost, nil
+	case err := <-s.lost:
+		return nil, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (s *subscriptions) read() {
+	for {
+		m, err := s.ps.Receive(context.Background())
+		if err != nil {
+			s.lost <- err
+			return
+		}
+		switch m := m.(type) {
+		case *redis.Subscription:
+			s.mu.Lock()
+			if done := s.ready[m.Channel]; done != nil {
+				close(done)
+				delete(s.ready, m.Channel)
+			}
+			s.mu.Unlock()
+		case *redis.Message:
+			key := m.Channel
+			if m.Pattern != "" {
+				key = m.Pattern
+			}
+			s.mu.Lock()
+			tell := s.tells[key]
+			s.mu.Unlock()
+			if tell != nil {
+				tell([]byte(m.Payload))
+			}
+		}
+	}
+}
+
+func (s *subscriptions) close() { s.once.Do(func() { _ = s.ps.Close() }) }

@@ -1,0 +1,35 @@
+// Command peers is the stopwatch with all peers. It is a module of its own, so that the large dependencies of etcd's server and of the peers' clients stay out
+// of signalbox's.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/signalbox-dev/signalbox/bench"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, cancel := context.WithTimeout(ctx, bench.Timeout)
+	code := bench.Command(ctx, os.Args[1:], os.Stdout, os.Stderr, all)
+	cancel()
+	stop()
+	os.Exit(code)
+}
+
+// all systems, with the binaries that make puts into one folder.
+func all(bin string) []bench.Peer {
+	return []bench.Peer{
+		&bench.Signalbox{Binary: filepath.Join(bin, "signalbox")},
+		&etcd{binary: filepath.Join(bin, "etcd")},
+		&zooKeeper{},
+		&redisServer{client: bench.GoRedis},
+		&redisServer{client: bench.Rueidis},
+		&bench.RaftLimit{Binary: filepath.Join(bin, "bench")},
+		&bench.EchoLimit{Binary: filepath.Join(bin, "bench")},
+	}
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/bench"
+	"github.com/signalbox-dev/signalbox/loadgen"
+)
+
+// servers are the peers that are there, by name; the others are skipped, by name.
+func servers(t *testing.T) map[string]bench.Server {
+	t.Helper()
+	out := map[string]bench.Server{}
+	for _, p := range all(filepath.Join("..", "..", "bin")) {
+		switch p.(type) {
+		case *etcd, *zooKeeper, *redisServer:
+		default:
+			continue
+		}
+		if v, err := p.Version(t.Context()); err != nil {
+			t.Logf("%s is missing: %v", p.Name(), err)
+			continue
+		} else {
+			t.Logf("%s: %s", p.Name(), v)
+		}
+		dir := filepath.Join(t.TempDir(), "d")
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		s, err := p.Start(t.Context(), dir)
+		if err != nil {
+			t.Errorf("%s: %v", p.Name(), err)
+			continue
+		}
+		t.Cleanup(s.Stop)
+		out[p.Name()] = s
+		if c, ok := p.(bench.Clustered); ok {
+			if dir = filepath.Join(t.TempDir(), "three"); os.Mkdir(dir, 0o700) != nil {
+				t.Fatal("no folder")
+			}
+			if s, err = c.StartThree(t.Context(), dir); err != nil {
+				t.Errorf("three servers of %s: %v", p.Name(), err)
+				continue
+			}
+			t.Cleanup(s.Stop)
+			out[p.Name()+", three"] = s
+		}
+	}
+	if len(out) == 0 {
+		t.Skip("no peer is installed")
+	}
+	return out
+}
+
+func session(t *testing.T, ctx context.Context, plan bench.Plan) loadgen.Session {
+	t.Helper()
+	c, err := plan.Target.Open(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	s, err := c.Session(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestPeersDoTheirWork: what is measured is done. A lock that does not exclude, or a watch that misses the last change, would be fast.
+func TestPeersDoTheirWork(t *testing.T) {
+	for name, s := range servers(t) {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			if plan, err := s.Drive(bench.Handoffs); err == nil {
+				excludes(t, ctx, plan)
+			}
+			if plan, err := s.Drive(bench.Crowded); err == nil {
+				x := session(t, ctx, plan).(loadgen.CanHold).Holder(loadgen.Hold{})
+				for range 3 {
+					held, err := x.Acquire(ctx, "a/lock")
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := held.Release(ctx); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if plan, err := s.Drive(bench.Reads); err == nil {
+				x := session(t, ctx, plan)
+				if err := x.(loadgen.CanKeep).Create(ctx, "kept/name", []byte("data")); err != nil {
+					t.Fatal(err)
+				}
+				for _, strict := range []bool{true, false} {
+					if err := x.(loadgen.CanRead).Reader(strict).Read(ctx, "kept/name"); err != nil {
+						t.Errorf("reading, strict %v: %v", strict, err)
+					}
+				}
+			}
+			if plan, err := s.Drive(bench.Watching); err == nil {
+				sees(t, ctx, plan)
+			}
+		})
+	}
+}
+
+// excludes: several contenders, never two inside.
+func excludes(t *testing.T, ctx context.Context, plan bench.Plan) {
+	t.Helper()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	inside, entered := 0, 0
+	for range 4 {
+		h := session(t, ctx, plan).(loadgen.CanHold).Holder(loadgen.Hold{})
+		wg.Go(func() {
+			for range 5 {
+				held, err := h.Acquire(ctx, "contended/lock")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				inside++
+				entered++
+				if inside > 1 {
+					t.Error("two hold the lock")
+				}
+				mu.Unlock()
+				mu.Lock()
+				inside--
+				mu.Unlock()
+				if err := held.Release(ctx); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if entered != 20 {
+		t.Errorf("%d of 20 entered", entered)
+	}
+}
+
+// sees: two watchers of one session and one of another see the last change.
+func sees(t *testing.T, ctx context.Context, plan bench.Plan) {
+	t.Helper()
+	one, two := session(t, ctx, plan), session(t, ctx, plan)
+	if err := one.(loadgen.CanKeep).Create(ctx, "watched", []byte("begin")); err != nil {
+		t.Fatal(err)
+	}
+	watching, stop := context.WithCancel(ctx)
+	var begun, last, ended sync.WaitGroup
+	for _, s := range []loadgen.Session{one, one, two} {
+		ready, done := sync.OnceFunc(begun.Done), sync.OnceFunc(last.Done)
+		begun.Add(1)
+		last.Add(1)
+		ended.Go(func() {
+			_ = s.(loadgen.CanWatch).Watch(watching, "watched", func(data []byte) {
+				ready()
+				if string(data) == "end" {
+					done()
+				}
+			})
+		})
+	}
+	begun.Wait()
+	for _, data := range []string{"middle", "end"} {
+		if err := two.(loadgen.CanKeep).Write(ctx, "watched", []byte(data)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last.Wait() // a watcher that misses it hangs, and the test's own timeout says so
+	stop()
+	ended.Wait()
+}

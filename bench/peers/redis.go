@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/bench"
+	"github.com/signalbox-dev/signalbox/loadgen"
+)
+
+// redisServer is Redis with appendfsync always, through one of two clients. It has no replica and no consensus: what it loses with its disk is lost.
+type redisServer struct{ client string }
+
+func (r *redisServer) Name() string { return r.client }
+
+func (r *redisServer) Version(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "redis-server", "--version").Output()
+	if err != nil {
+		return "", errors.New("redis-server is not installed; apt-get install redis-server")
+	}
+	f := strings.Fields(string(out))
+	v := "unknown"
+	for _, w := range f {
+		if n, ok := strings.CutPrefix(w, "v="); ok {
+			v = n
+		}
+	}
+	if r.client == bench.Rueidis {
+		return "redis-server " + v + ", appendfsync always; rueidis, which pipelines many callers by itself over 4 connections", nil
+	}
+	return "redis-server " + v + ", appendfsync always; go-redis, a request at a time on a connection", nil
+}
+
+// Start turns on the log with a sync for each pass of the event loop, which is one sync for all commands that arrived together, and turns off what would only disturb: no
+// snapshots, no rewriting of the log, no cut of slow subscribers.
+func (r *redisServer) Start(ctx context.Context, dir string) (bench.Server, error) {
+	addr, err := bench.FreeAddress()
+	if err != nil {
+		return nil, err
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	p, err := bench.StartProcess(ctx, dir, func(ctx context.Context) error { return redisReady(ctx, addr) }, "redis-server",
+		"--bind", host, "--port", port, "--dir", dir, "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0", "--save", "",
+		"--maxclients", "19000", "--client-output-buffer-limit", "pubsub 0 0 0", "--tcp-backlog", "4096", "--loglevel", "warning")
+	if err != nil {
+		return nil, err
+	}
+	return &redisProcess{p, addr, r.client}, nil
+}
+
+// redisReady asks whether it answers.
+func redisReady(ctx context.Context, addr string) error {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("PING\r\n")); err != nil {
+		return err
+	}
+	var b [7]byte
+	if _, err := c.Read(b[:]); err != nil {
+		return err
+	}
+	if string(b[:5]) != "+PONG" {
+		return fmt.Errorf("it says %q", b[:])
+	}
+	return nil
+}
+
+type redisProcess struct {
+	process *bench.Process
+	addr    string
+	client  string
+}
+
+func (s *redisProcess) Process() *bench.Process { return s.process }
+
+func (s *redisProcess) Stop() { s.process.Stop() }
+
+func (s *redisProcess) Drive(u bench.Use) (bench.Plan, error) {
+	if s.client == bench.Rueidis {
+		switch u {
+		case bench.Crowded, bench.Reads:
+			return bench.Plan{Target: &rueidisTarget{addr: s.addr}, Connections: 1}, nil // one client is four connections
+		}
+		return bench.Plan{}, bench.ErrNotForThis
+	}
+	t := &goRedisTarget{addr: s.addr}
+	p := bench.Plan{Target: t, Connections: loadgen.Each}
+	switch u {
+	case bench.Handoffs:
+		t.queue = true
+	case bench.Watching, bench.Crowd:
+		p.Connections = subscribers
+	case bench.IdleOwn:
+		t.keep = true
+	case bench.Idle:
+		return p, bench.ErrNotForThis // a key that expires has no connection
+	}
+	return p, nil
+}
+
+// subscribers is how many connections subscribe at most: a process may have only so many open files. Beyond it a connection subscribes several times.
+const subscribers = 5000
+
+// unlock deletes a lock only for who holds it, as Redis's documentation has it. A plain delete would be a little faster, and would free a lock that has expired and belongs
+// to somebody else by now.
+const unlock = `if redis.call("get",KEYS[1]) == ARGV[1] then return redis.call("del",KEYS[1]) else return 0 end`
+
+// lockExpiry of a lock, in milliseconds: nobody extends it in so short a run, which spares Redis the work.
+const lockExpiry = 60_000
+
+var errLockTaken = errors.New("the lock is taken")

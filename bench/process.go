@@ -1,0 +1,204 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	startPatience = 60 * time.Second // a server may take so long until it answers
+	stopPatience  = 10 * time.Second // and so long to stop when told, before it is killed
+	logTail       = 600              // bytes of a server's last words in an error
+)
+
+// Process is a server under the stopwatch. It runs alone in a process of its own, so that its memory and CPU can be told from the load's.
+type Process struct {
+	cmd  *exec.Cmd
+	log  string
+	done chan struct{} // closed when it has ended
+	once sync.Once
+
+	// Collect, if not nil, makes the server collect its garbage, so that what it holds can be told from what it has thrown away.
+	Collect func(ctx context.Context) error
+}
+
+// StartProcess starts a program with a folder as its working directory, where its output goes too, and waits until ready says nil.
+func StartProcess(ctx context.Context, dir string, ready func(ctx context.Context) error, program string, args ...string) (*Process, error) {
+	out, err := os.Create(filepath.Join(dir, "output.log"))
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	p := &Process{cmd: exec.Command(program, args...), log: out.Name(), done: make(chan struct{})}
+	p.cmd.Dir = dir
+	p.cmd.Stdout, p.cmd.Stderr = out, out
+	p.cmd.SysProcAttr = bound()
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		_ = p.cmd.Wait() // how it ended is in its output
+		close(p.done)
+	}()
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	t := time.NewTicker(10 * time.Millisecond)
+	defer t.Stop()
+	for {
+		err := ready(ctx)
+		if err == nil {
+			return p, nil
+		}
+		select {
+		case <-t.C:
+		case <-p.done:
+			return nil, fmt.Errorf("%s ended before it was ready: %s", filepath.Base(program), p.words())
+		case <-ctx.Done():
+			p.Stop()
+			return nil, fmt.Errorf("%s was not ready in time: %w: %s", filepath.Base(program), err, p.words())
+		}
+	}
+}
+
+// words are the last ones of the server.
+func (p *Process) words() string {
+	b, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	if len(b) > logTail {
+		b = b[len(b)-logTail:]
+	}
+	return string(bytes.TrimSpace(b))
+}
+
+// Stop tells the server to stop, waits, and kills it if it does not.
+func (p *Process) Stop() {
+	p.once.Do(func() {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-p.done:
+			return
+		case <-time.After(stopPatience):
+		}
+		p.Kill()
+	})
+}
+
+// Kill ends the server at once.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// ID of the process.
+func (p *Process) ID() int { return p.cmd.Process.Pid }
+
+func (p *Process) proc(name string) ([]byte, error) {
+	return os.ReadFile("/proc/" + strconv.Itoa(p.ID()) + "/" + name)
+}
+
+// tick of the system's CPU times: USER_HZ is 100 on every architecture that Go runs on.
+const tick = 10 * time.Millisecond
+
+// Usage is what a server has used so far.
+type Usage struct {
+	CPU      time.Duration // of all threads, to ten milliseconds
+	Resident uint64        // bytes of memory
+	Written  uint64        // bytes that it caused to be written to a disk
+}
+
+var errNoProc = errors.New("this system does not tell what a process uses; run on Linux")
+
+// Usage asks the system. Only Linux tells.
+func (p *Process) Usage() (Usage, error) {
+	var u Usage
+	b, err := p.proc("stat")
+	if err != nil {
+		return u, errNoProc
+	}
+	// The name in brackets may hold anything; the numbers come after the last bracket, CPU times the 12th and 13th of them.
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(f) < 22 {
+		return u, errNoProc
+	}
+	user, err1 := strconv.ParseUint(string(f[11]), 10, 64)
+	sys, err2 := strconv.ParseUint(string(f[12]), 10, 64)
+	pages, err3 := strconv.ParseUint(string(f[21]), 10, 64)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return u, err
+	}
+	u.CPU = time.Duration(user+sys) * tick
+	u.Resident = pages * uint64(os.Getpagesize())
+	if b, err := p.proc("io"); err == nil {
+		for line := range bytes.Lines(b) {
+			if v, ok := bytes.CutPrefix(line, []byte("write_bytes: ")); ok {
+				u.Written, _ = strconv.ParseUint(string(bytes.TrimSpace(v)), 10, 64)
+			}
+		}
+	}
+	return u, nil
+}
+
+// FreeAddress picks a loopback address that nobody listens on. Somebody may take it before its server does; the start then fails and says so.
+func FreeAddress() (string, error) {
+	list, err := FreeAddresses(1)
+	if err != nil {
+		return "", err
+	}
+	return list[0], nil
+}
+
+// FreeAddresses picks several, all different.
+func FreeAddresses(n int) ([]string, error) {
+	var list []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() // when all are chosen: none is given out twice
+		list = append(list, l.Addr().String())
+	}
+	return list, nil
+}
+
+// Get asks a server's HTTP page and forgets what it says; anything but 200 is an error.
+func Get(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	r, err := pages.Do(req)
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		return err
+	}
+	if r.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", url, r.Status)
+	}
+	return nil
+}
+
+// pages keeps no connection: it would be one more of those that are counted.
+var pages = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
+// CollectGo is a Process.Collect for servers in Go that show their profiles at an address.
+func CollectGo(addr string) func(context.Context) error {
+	return func(ctx context.Context) error { return Get(ctx, "http://"+addr+"/debug/pprof/heap?gc=1") }
+}

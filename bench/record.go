@@ -1,0 +1,152 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Record is a long test of this project alone: what was done, what was seen, and where it is to stand.
+type Record struct {
+	Format  int       `json:"format"`
+	Test    string    `json:"test"`
+	Text    string    `json:"text"` // what was done, a paragraph
+	Begun   time.Time `json:"begun"`
+	Took    float64   `json:"took_seconds"`
+	Machine Machine   `json:"machine"`
+	Version string    `json:"version"`
+	Facts   []Fact    `json:"facts"`
+	Samples []Sample  `json:"samples,omitempty"`
+}
+
+// Fact is something that was seen.
+type Fact struct {
+	Text  string  `json:"text"`
+	Value float64 `json:"value"`
+	Unit  Unit    `json:"unit,omitempty"`
+	Bar   float64 `json:"bar,omitempty"` // at most so much; 0: no demand
+}
+
+// Sample is the server at a moment.
+type Sample struct {
+	At     float64 `json:"at_seconds"`
+	Memory uint64  `json:"memory_bytes"`
+	Cores  float64 `json:"cores"` // since the sample before
+}
+
+func newRecord(ctx interface{ Err() error }, test, text, dir, version string) (*Record, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m, err := ThisMachine(dir)
+	return &Record{Format: format, Test: test, Text: text, Begun: time.Now().Truncate(time.Second), Machine: m, Version: version}, err
+}
+
+func (r *Record) fact(text string, value float64, unit Unit, bar float64) {
+	r.Facts = append(r.Facts, Fact{text, value, unit, bar})
+}
+
+// Missed are the facts beyond their bars.
+func (r *Record) Missed() []Fact {
+	var out []Fact
+	for _, f := range r.Facts {
+		if f.Bar > 0 && !(f.Value <= f.Bar) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// WriteTable writes the record for people.
+func (r *Record) WriteTable(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# %s of %s\n\n%s\n\n%s; %s; %s minutes.\n\n| | | bar | |\n|---|---|---|---|\n", r.Test, r.Begun.Format("2006-01-02 15:04"), r.Text, r.Version, r.Machine, digits(r.Took/60))
+	for _, f := range r.Facts {
+		bar, word := "", ""
+		if f.Bar > 0 {
+			bar, word = "<= "+amount(f.Bar, f.Unit), "met"
+			switch {
+			case math.IsNaN(f.Value):
+				word = "not measured"
+			case f.Value > f.Bar:
+				word = "**missed by " + percent(f.Value/f.Bar-1) + "**"
+			}
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", f.Text, amount(f.Value, f.Unit), bar, word)
+	}
+	if len(r.Samples) > 0 {
+		b.WriteString("\n| minute | server memory | server cores |\n|---|---|---|\n")
+		for minute := 0; ; minute++ {
+			var memory, cores []float64
+			for _, s := range r.Samples {
+				if int(s.At/60) == minute {
+					memory, cores = append(memory, float64(s.Memory)), append(cores, s.Cores)
+				}
+			}
+			if len(memory) == 0 {
+				break
+			}
+			fmt.Fprintf(&b, "| %d | %s | %s |\n", minute+1, amount(StatOf(memory).Median, Bytes), digits(StatOf(cores).Median))
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// Save writes the record as JSON and as a table into a folder, and tells the name without the ending.
+func (r *Record) Save(dir string) (string, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	name := filepath.Join(dir, r.Begun.Format("2006-01-02-1504")+"-"+r.Machine.Slug()+"-"+r.Test)
+	for i := range r.Facts {
+		if math.IsNaN(r.Facts[i].Value) {
+			r.Facts[i].Value = -1 // JSON has no NaN
+		}
+	}
+	text, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(name+".json", append(text, '\n'), 0o644); err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	if err := r.WriteTable(&b); err != nil {
+		return "", err
+	}
+	return name, os.WriteFile(name+".md", []byte(b.String()), 0o644)
+}
+
+// watchServer samples a server until stop is closed, from a goroutine of its own; what it saw comes at the end.
+func watchServer(p *Process, every time.Duration, stop <-chan struct{}) <-chan []Sample {
+	out := make(chan []Sample, 1)
+	go func() {
+		var list []Sample
+		begun := time.Now()
+		last, lastAt := time.Duration(-1), begun
+		t := time.NewTicker(every)
+		defer t.Stop()
+		for {
+			if u, err := p.Usage(); err == nil {
+				now := time.Now()
+				if last >= 0 {
+					list = append(list, Sample{At: now.Sub(begun).Seconds(), Memory: u.Resident, Cores: (u.CPU - last).Seconds() / now.Sub(lastAt).Seconds()})
+				}
+				last, lastAt = u.CPU, now
+			}
+			select {
+			case <-t.C:
+			case <-stop:
+				out <- list
+				return
+			}
+		}
+	}()
+	return out
+}

@@ -1,0 +1,120 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// format of the JSON file; a reader refuses others.
+const format = 1
+
+// Report is what a run found out.
+type Report struct {
+	Format   int               `json:"format"`
+	Begun    time.Time         `json:"begun"`
+	Took     float64           `json:"took_seconds"`
+	Others   float64           `json:"others_cores"` // what other programs used during the run; anything but next to nothing spoils the figures
+	Machine  Machine           `json:"machine"`
+	Versions map[string]string `json:"versions"` // by subject
+	Rounds   int               `json:"rounds"`
+	Seconds  float64           `json:"seconds"` // of one measurement
+	Quick    bool              `json:"quick,omitempty"`
+	Missing  []Missing         `json:"missing,omitempty"`
+	Failures []Failure         `json:"failures,omitempty"`
+	Notes    []string          `json:"notes,omitempty"`
+	Figures  figures           `json:"figures"`
+}
+
+// Missing is a system that was not measured.
+type Missing struct {
+	Subject string `json:"subject"`
+	Why     string `json:"why"` // and what to install
+}
+
+// Failure is a measurement that gave no figure.
+type Failure struct {
+	Subject string `json:"subject"`
+	Block   string `json:"block"`
+	Round   int    `json:"round"`
+	Why     string `json:"why"`
+}
+
+// Err says whether something failed: a report with failures is written, but is no comparison.
+func (r *Report) Err() error {
+	if len(r.Failures) == 0 {
+		return nil
+	}
+	f := r.Failures[0]
+	return fmt.Errorf("%d measurements failed; the first is %s of %s in round %d: %s", len(r.Failures), f.Block, f.Subject, f.Round+1, f.Why)
+}
+
+// Verdicts holds the figures against all bars.
+func (r *Report) Verdicts() []Verdict {
+	out := make([]Verdict, len(Bars))
+	for i, b := range Bars {
+		out[i] = b.judge(r.Figures)
+	}
+	return out
+}
+
+// Name of the report's files, without an ending: when and on what machine.
+func (r *Report) Name() string {
+	kind := ""
+	if r.Quick {
+		kind = "-quick"
+	}
+	return r.Begun.Format("2006-01-02-1504") + "-" + r.Machine.Slug() + kind
+}
+
+// Save writes the report as JSON, as a table and as a picture into a folder, and tells the name without the ending.
+func (r *Report) Save(dir string) (string, error) {
+	return r.saveAs(filepath.Join(dir, r.Name()))
+}
+
+func (r *Report) saveAs(name string) (string, error) {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return "", err
+	}
+	for _, f := range []struct {
+		ending string
+		write  func(io.Writer) error
+	}{{".json", r.WriteJSON}, {".md", r.WriteTable}, {".svg", r.WritePicture}} {
+		var b bytes.Buffer
+		if err := f.write(&b); err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(name+f.ending, b.Bytes(), 0o644); err != nil {
+			return "", err
+		}
+	}
+	return name, nil
+}
+
+// WriteJSON writes the report for programs.
+func (r *Report) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", " ")
+	return e.Encode(r)
+}
+
+// Read reads a report's JSON file.
+func Read(name string) (*Report, error) {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{}
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, fmt.Errorf("%s is no report: %w", name, err)
+	}
+	if r.Format != format {
+		return nil, fmt.Errorf("%s has format %d; this program reads format %d", name, r.Format, format)
+	}
+	return r, nil
+}

@@ -1,0 +1,227 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/loadgen"
+)
+
+// Restart is the size of the test of restarts and snapshots.
+type Restart struct {
+	Names, Sessions int
+	Rate            float64       // operations a second while snapshots are taken
+	Watch           time.Duration // how long at most snapshots are waited for
+	Snapshots       float64       // that are enough
+}
+
+// FullRestart is the one that the bar is about.
+func FullRestart() Restart {
+	return Restart{Names: 1_000_000, Sessions: 100_000, Rate: 4000, Watch: 4 * time.Minute, Snapshots: 8}
+}
+
+// sessionTimeout is longer than any restart may take, so that none of the sessions ends in one.
+const sessionTimeout = 5 * time.Minute
+
+// RunRestart: P13. A server full of names and sessions takes snapshots under a steady load, is then stopped, started, killed, and started again.
+func RunRestart(ctx context.Context, box *Signalbox, c Restart, root string, log io.Writer) (*Record, error) {
+	dir, err := os.MkdirTemp(root, ".bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	version, err := box.Version(ctx)
+	if err != nil {
+		return nil, err
+	}
+	say := func(form string, args ...any) {
+		if log != nil {
+			fmt.Fprintf(log, form+"\n", args...)
+		}
+	}
+	r, err := newRecord(ctx, "restart", fmt.Sprintf("%s semaphores and %s sessions. Pairs at %s/s go on while snapshots are taken, in windows of two seconds; those in which no "+
+		"snapshot was under way say what the machine does by itself. Then the server is stopped and started, and killed and started.",
+		thousands(fmt.Sprint(c.Names)), thousands(fmt.Sprint(c.Sessions)), digits(c.Rate)), dir, version)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	s, err := box.Serve(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { s.Stop() }()
+	plan := Plan{Target: &loadgen.Signalbox{Client: client.Config{Endpoints: []string{s.addr[0]}}, Timeout: sessionTimeout}, Connections: 16}
+
+	t := time.Now()
+	if err := fill(ctx, plan, c.Names, []byte("0123456789abcdef")); err != nil {
+		return nil, err
+	}
+	r.fact("seconds to make the semaphores", time.Since(t).Seconds(), "", 0)
+	say("%d names in %v", c.Names, time.Since(t).Round(time.Millisecond))
+	t = time.Now()
+	crowd, err := openCrowd(ctx, plan, c.Sessions)
+	defer crowd.close()
+	if err != nil {
+		return nil, err
+	}
+	r.fact("seconds to start the sessions", time.Since(t).Seconds(), "", 0)
+	say("%d sessions in %v", c.Sessions, time.Since(t).Round(time.Millisecond))
+	if u, err := s.Process().Usage(); err == nil {
+		r.fact("server memory with all of them", float64(u.Resident), Bytes, 0)
+	}
+
+	quiet, busy, snapshots, err := c.stalls(ctx, s, plan, say)
+	if err != nil {
+		return nil, err
+	}
+	r.fact("snapshots that were taken", snapshots, "", 0)
+	r.fact("slowest operation in a window without a snapshot, median", StatOf(quiet).Median, Milliseconds, 0)
+	r.fact("slowest operation in a window without a snapshot", StatOf(quiet).High, Milliseconds, 0)
+	r.fact("slowest operation in a window with a snapshot, median", StatOf(busy).Median, Milliseconds, 0)
+	r.fact("slowest operation in a window with a snapshot, beyond the median without", StatOf(busy).High-StatOf(quiet).Median, Milliseconds, 20)
+
+	for _, how := range []struct {
+		text string
+		end  func(*Process)
+	}{{"stopped", (*Process).Stop}, {"killed", (*Process).Kill}} {
+		how.end(s.Process())
+		t = time.Now()
+		if s, err = s.Again(ctx); err != nil {
+			return nil, err
+		}
+		ready := time.Since(t)
+		m, err := metrics(ctx, s.Admin())
+		if err != nil {
+			return nil, err
+		}
+		if int(m["signalbox_shard_semaphores"]) < c.Names || int(m["signalbox_shard_sessions"]) < c.Sessions {
+			return nil, fmt.Errorf("after it was %s it has %v semaphores and %v sessions", how.text, m["signalbox_shard_semaphores"], m["signalbox_shard_sessions"])
+		}
+		r.fact("ms until it is ready after it was "+how.text, ready.Seconds()*1e3, Milliseconds, 10_000)
+		say("%s: ready after %v", how.text, ready.Round(time.Millisecond))
+		// The first answer to a new client, who comes when all sessions attach again.
+		t = time.Now()
+		if err := first(ctx, plan.Target); err != nil {
+			return nil, err
+		}
+		r.fact("ms from there to the first lock of a new client", time.Since(t).Seconds()*1e3, Milliseconds, 0)
+	}
+	if err := crowd.check(); err != nil {
+		return nil, err
+	}
+	r.Took = time.Since(began).Seconds()
+	return r, nil
+}
+
+// stalls runs windows of load until enough snapshots were taken, and tells the slowest operation of each: of the quiet ones, and of those in which a snapshot began
+// or ended, and their neighbours, since saving one takes longer than a window.
+func (c Restart) stalls(ctx context.Context, s *BoxServer, plan Plan, say func(string, ...any)) (quiet, busy []float64, snapshots float64, err error) {
+	scenario, err := loadgen.Find("lock-pairs")
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	count := func() (float64, error) {
+		m, err := metrics(ctx, s.Admin())
+		return m["signalbox_shard_snapshots_total"], err
+	}
+	begin, err := count()
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	last := begin
+	type window struct {
+		slowest float64
+		touched bool
+	}
+	var windows []window
+	for end := time.Now().Add(c.Watch); time.Now().Before(end) && last-begin < c.Snapshots; {
+		out, err := loadgen.Run(ctx, loadgen.Config{Scenario: scenario, Target: plan.Target, Connections: 4, Callers: 64, Rate: c.Rate, WarmUp: 200 * time.Millisecond, Duration: 2 * time.Second})
+		if err != nil {
+			return nil, nil, 0, err
+		}
+		if out.Operations == 0 {
+			return nil, nil, 0, errors.New("restart: the server answered nothing")
+		}
+		now, err := count()
+		if err != nil {
+			return nil, nil, 0, err
+		}
+		o := outcome{Result: out}
+		windows = append(windows, window{o.ms("pair", 100), now > last})
+		say("slowest of a window: %s ms, snapshots: %v", digits(o.ms("pair", 100)), now-begin)
+		last = now
+	}
+	for i, w := range windows {
+		if w.touched || i > 0 && windows[i-1].touched || i+1 < len(windows) && windows[i+1].touched {
+			busy = append(busy, w.slowest)
+		} else {
+			quiet = append(quiet, w.slowest)
+		}
+	}
+	return quiet, busy, last - begin, nil
+}
+
+// first locks and unlocks a name of its own with a connection of its own.
+func first(ctx context.Context, t loadgen.Target) error {
+	conn, err := t.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	session, err := conn.Session(ctx)
+	if err != nil {
+		return err
+	}
+	h, ok := session.(loadgen.CanHold)
+	if !ok {
+		return errors.New("the target cannot lock")
+	}
+	held, err := h.Holder(loadgen.Hold{}).Acquire(ctx, "first")
+	if err != nil {
+		return err
+	}
+	return held.Release(ctx)
+}
+
+// metrics adds up a server's metrics by name, over all labels.
+func metrics(ctx context.Context, admin string) (map[string]float64, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := pages.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return sumMetrics(resp.Body)
+}
+
+func sumMetrics(r io.Reader) (map[string]float64, error) {
+	out := map[string]float64{}
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		line := lines.Text()
+		i := strings.LastIndexByte(line, ' ')
+		if i < 0 || strings.HasPrefix(line, "#") {
+			continue
+		}
+		v, err := strconv.ParseFloat(line[i+1:], 64)
+		if err != nil {
+			continue
+		}
+		name, _, _ := strings.Cut(line[:i], "{")
+		out[name] += v
+	}
+	return out, lines.Err()
+}

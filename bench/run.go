@@ -1,0 +1,160 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// visitPatience bounds one visit, so that a server that hangs costs the run a few minutes and not the day.
+const visitPatience = 5 * time.Minute
+
+// busy is the part of the machine that others may use before the report says so.
+const busy = 0.05
+
+// Run compares. What fails is in the report and in its Err; the error of Run itself is of what kept it from beginning, or of ctx.
+func Run(ctx context.Context, s Settings) (*Report, error) {
+	if s.Dir == "" {
+		s.Dir = "."
+	}
+	dir, err := os.MkdirTemp(s.Dir, ".bench-")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder for the servers' data: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, err
+	}
+	r := &Report{Format: format, Begun: time.Now().Truncate(time.Second), Versions: map[string]string{}, Rounds: s.Rounds, Seconds: s.Length.Seconds(), Quick: s.Quick}
+	if r.Machine, err = ThisMachine(dir); err != nil {
+		return nil, err
+	}
+	if r.Machine.Disk == "tmpfs" || r.Machine.Fsync < 0.005 {
+		r.Notes = append(r.Notes, fmt.Sprintf("the data folders are on %s, where a sync costs %s ms: durable servers cannot be compared there; give a folder on a disk",
+			r.Machine.Disk, digits(r.Machine.Fsync)))
+	}
+	peers := s.present(ctx, r)
+	begun, usedBefore, ownBefore := time.Now(), machineCPU(), ownCPU()
+	for round := range s.Rounds {
+		for _, b := range blocks {
+			if len(s.Only) > 0 && !slices.Contains(s.Only, b.name) || b.slow && round >= s.SlowRounds {
+				continue
+			}
+			order := slices.Clone(b.subjects)
+			if round%2 == 1 {
+				slices.Reverse(order)
+			}
+			for _, name := range order {
+				p := peers[name]
+				if p == nil {
+					continue
+				}
+				v := &visit{Settings: &s, peer: p, dir: filepath.Join(dir, fmt.Sprintf("%d-%s-%s", round, b.name, slug(name))), round: round, report: r}
+				if err := v.make(ctx, b); err != nil {
+					if ctx.Err() != nil {
+						return nil, context.Cause(ctx)
+					}
+					r.Failures = append(r.Failures, Failure{Subject: name, Block: b.name, Round: round, Why: strings.ReplaceAll(err.Error(), "\n", " ")})
+					s.logf("round %d  %-10s %-16s failed: %v", round+1, b.name, name, err)
+				}
+			}
+		}
+	}
+	r.Took = time.Since(begun).Seconds()
+	if used := machineCPU(); used > 0 {
+		r.Others = max(0, (used-usedBefore-(ownCPU()-ownBefore)).Seconds()/r.Took)
+	}
+	if r.Others > busy*float64(r.Machine.Cores) {
+		r.Notes = append(r.Notes, fmt.Sprintf("other programs used %s of %d cores during the run: the figures are too low, and the rounds differ", digits(r.Others), r.Machine.Cores))
+	}
+	r.Figures.sort()
+	return r, nil
+}
+
+// present finds out which subjects can be measured, and names the others.
+func (s *Settings) present(ctx context.Context, r *Report) map[string]Peer {
+	peers := map[string]Peer{}
+	for _, name := range subjects {
+		i := slices.IndexFunc(s.Peers, func(p Peer) bool { return p.Name() == name })
+		if i < 0 {
+			r.Missing = append(r.Missing, Missing{name, "this program has no client for it; make bench runs the one that has"})
+			continue
+		}
+		v, err := s.Peers[i].Version(ctx)
+		if err != nil {
+			r.Missing = append(r.Missing, Missing{name, err.Error()})
+			s.logf("%s is missing: %v", name, err)
+			continue
+		}
+		r.Versions[name], peers[name] = v, s.Peers[i]
+	}
+	return peers
+}
+
+func (s *Settings) logf(form string, args ...any) {
+	if s.Log != nil {
+		fmt.Fprintf(s.Log, form+"\n", args...)
+	}
+}
+
+func slug(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r == ' ' || r == ',' {
+			return -1
+		}
+		return r
+	}, strings.ToLower(name))
+}
+
+// visit is one system at one block of work in one round.
+type visit struct {
+	*Settings
+	peer   Peer
+	dir    string // its own, removed after the visit
+	round  int
+	report *Report
+	starts int
+}
+
+func (v *visit) make(ctx context.Context, b block) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, visitPatience, fmt.Errorf("it took longer than %v", visitPatience))
+	defer cancel()
+	if err := os.Mkdir(v.dir, 0o700); err != nil {
+		return err
+	}
+	defer os.RemoveAll(v.dir)
+	if m, ok := v.peer.(Meter); ok {
+		return m.Measure(ctx, v.dir, v.Length, v.note)
+	}
+	err := b.run(v, ctx)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// with starts a server on a fresh folder, does something with it, and stops it.
+func (v *visit) with(ctx context.Context, p Peer, do func(s Server) error) error {
+	v.starts++
+	dir := filepath.Join(v.dir, fmt.Sprint(v.starts))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	s, err := p.Start(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer s.Stop()
+	return do(s)
+}
+
+// note keeps a value of this round.
+func (v *visit) note(work string, unit Unit, value float64) {
+	v.report.Figures.add(v.round, work, v.peer.Name(), unit, value)
+	v.logf("round %d  %-20s %-16s %s", v.round+1, work, v.peer.Name(), amount(value, unit))
+}

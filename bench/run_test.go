@@ -1,0 +1,302 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/loadgen"
+)
+
+// smoke are systems under test: this project's server inside the test's binary, and what is physically possible.
+func smoke(t *testing.T, only ...string) Settings {
+	t.Helper()
+	s := Tiny()
+	s.Dir, s.Only = t.TempDir(), only
+	s.Shards = []int{1, 2}
+	s.Settle, s.IdleLength = 20*time.Millisecond, 150*time.Millisecond
+	s.Peers = []Peer{&Signalbox{Binary: self(t)}, &RaftLimit{Binary: self(t)}, &EchoLimit{Binary: self(t)}}
+	return s
+}
+
+// TestRun compares this project with the bare ones, all of it but what needs other systems, and looks at what must be in the report. It says nothing about speed.
+func TestRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts servers")
+	}
+	t.Parallel()
+	s := smoke(t)
+	var log bytes.Buffer
+	s.Log = &log
+	r, err := Run(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A starved machine may give so little of its CPU to such short measurements that nothing is counted of it.
+	starved := false
+	if err := r.Err(); err != nil {
+		if starved = strings.Contains(err.Error(), "CPU could not be told"); !starved {
+			t.Errorf("%v\n%s", err, log.String())
+		}
+	}
+	for _, w := range []string{"pairs-1024", "pairs-1024-p99", "half-p99", "pairs-256", "pair-1", "handoffs-64", "strict-256", "relaxed-256", "watch-5000-p99",
+		"watch-20000-p99", "crowd-20000-p99", "three-1024", "three-1024-p99", "empty-memory"} {
+		if f := r.Figures.find(w, Box); f == nil || !(StatOf(f.Values).Median > 0) {
+			t.Errorf("no %s of signalbox: %v", w, f)
+		}
+	}
+	for _, w := range []string{"shards-1", "names-few", "names-many"} {
+		if f := r.Figures.find(w, Box); !starved && (f == nil || !(StatOf(f.Values).Median > 0)) {
+			t.Errorf("no %s of signalbox: %v", w, f)
+		}
+	}
+	for _, w := range []string{"idle-own-memory", "idle-own-cpu", "idle-shared-memory"} {
+		if r.Figures.find(w, Box) == nil {
+			t.Errorf("no %s of signalbox", w)
+		}
+	}
+	for _, f := range []*Figure{r.Figures.find("proposal-1", Dragonboat), r.Figures.find("proposal-64", Dragonboat), r.Figures.find("echo-256", Echo)} {
+		if f == nil || !(f.Values[0] > 0) {
+			t.Errorf("no figure of the bare ones: %v", f)
+		}
+	}
+	var missing []string
+	for _, m := range r.Missing {
+		missing = append(missing, m.Subject)
+	}
+	if !slices.Equal(missing, []string{Etcd, ZooKeeper, GoRedis, Rueidis}) {
+		t.Errorf("named as missing: %v", missing)
+	}
+	if left, _ := os.ReadDir(s.Dir); len(left) > 0 {
+		t.Errorf("it left %v behind", left)
+	}
+	if r.Machine.Cores == 0 || r.Machine.Fsync == 0 || r.Took == 0 {
+		t.Errorf("where it was measured is not told: %+v", r.Machine)
+	}
+}
+
+func TestLongTests(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts servers")
+	}
+	box := &Signalbox{Binary: self(t)}
+	t.Run("discovery", func(t *testing.T) {
+		t.Parallel()
+		r, err := RunDiscovery(t.Context(), box, Discovery{Members: 60, Watchers: 20, Connections: 4, Churn: 2000, Length: 2 * time.Second}, t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := written(t, r.WriteTable)
+		for _, want := range []string{"60 members register", "a member that left is not seen any more, p99", "| 1 |"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("the record does not say %q:\n%s", want, text)
+			}
+		}
+		for _, f := range r.Facts {
+			if f.Text == "errors" && f.Value > 0 {
+				t.Errorf("%v errors", f.Value)
+			}
+		}
+	})
+	t.Run("restart", func(t *testing.T) {
+		t.Parallel()
+		r, err := RunRestart(t.Context(), box, Restart{Names: 500, Sessions: 50, Rate: 200, Watch: time.Second, Snapshots: 1}, t.TempDir(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, err := r.Save(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(name + ".md")
+		if err != nil || !strings.Contains(string(text), "ms until it is ready after it was killed") {
+			t.Errorf("%v: %s", err, text)
+		}
+	})
+}
+
+// stub is a system that answers as it is told to.
+type stub struct {
+	name  string
+	bin   string
+	plan  Plan
+	fails error
+}
+
+func (s *stub) Name() string                            { return s.name }
+func (s *stub) Version(context.Context) (string, error) { return "a stub", s.fails }
+
+func (s *stub) Start(ctx context.Context, dir string) (Server, error) {
+	addr, err := FreeAddress()
+	if err != nil {
+		return nil, err
+	}
+	p, err := StartProcess(ctx, dir, func(ctx context.Context) error { return Dial(ctx, addr) }, s.bin, "limit", "echo", "--listen", addr)
+	if err != nil {
+		return nil, err
+	}
+	return &stubServer{p, s.plan}, nil
+}
+
+type stubServer struct {
+	p    *Process
+	plan Plan
+}
+
+func (s *stubServer) Drive(Use) (Plan, error) { return s.plan, nil }
+func (s *stubServer) Process() *Process       { return s.p }
+func (s *stubServer) Stop()                   { s.p.Stop() }
+
+// mute is a target that never answers, or answers nothing but errors.
+type mute struct {
+	loadgen.Noop
+	err error
+}
+
+func (m *mute) Open(context.Context) (loadgen.Conn, error) { return &muteConn{m}, nil }
+
+type muteConn struct{ m *mute }
+
+func (c *muteConn) Session(context.Context) (loadgen.Session, error) { return &muteSession{c.m}, nil }
+func (c *muteConn) Close() error                                     { return nil }
+
+type muteSession struct{ m *mute }
+
+func (s *muteSession) Close(context.Context) error        { return nil }
+func (s *muteSession) Holder(loadgen.Hold) loadgen.Holder { return s }
+func (s *muteSession) Acquire(ctx context.Context, _ string) (loadgen.Held, error) {
+	if s.m.err == nil {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return nil, s.m.err
+}
+
+// TestAServerThatAnswersNothingFails: a rate of nothing, or of errors, is no figure.
+func TestAServerThatAnswersNothingFails(t *testing.T) {
+	t.Parallel()
+	for name, target := range map[string]loadgen.Target{"errors": &mute{err: errors.New("no")}, "silence": &mute{}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if name == "silence" && testing.Short() {
+				t.Skip("waits out the patience of a load")
+			}
+			s := Tiny()
+			s.Dir, s.Only = t.TempDir(), []string{"pairs"}
+			s.Peers = []Peer{&stub{name: Etcd, bin: self(t), plan: Plan{Target: target, Connections: 1}}}
+			r, err := Run(t.Context(), s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Err(); err == nil || !strings.Contains(err.Error(), "pairs of etcd in round 1") || !strings.Contains(err.Error(), "answered nothing") {
+				t.Errorf("it says %v", err)
+			}
+			if len(r.Figures) > 0 {
+				t.Errorf("figures of a server that did nothing: %v", r.Figures)
+			}
+		})
+	}
+}
+
+// TestOrderTurnsAround: in every other round the systems come in the other order.
+func TestOrderTurnsAround(t *testing.T) {
+	t.Parallel()
+	s := Tiny()
+	s.Rounds, s.Dir, s.Only = 2, t.TempDir(), []string{"reads"}
+	var log bytes.Buffer
+	s.Log = &log
+	for _, name := range []string{Etcd, ZooKeeper} {
+		s.Peers = append(s.Peers, &stub{name: name, bin: self(t), plan: Plan{Target: &loadgen.Noop{}, Connections: 1}})
+	}
+	s.Peers = append(s.Peers, &stub{name: Rueidis, fails: errors.New("it is not installed; install it")})
+	r, err := Run(t.Context(), s)
+	if err != nil || r.Err() != nil {
+		t.Fatal(err, r.Err())
+	}
+	var order []string
+	for line := range strings.Lines(log.String()) {
+		if f := strings.Fields(line); len(f) > 3 && f[2] == "strict-256" {
+			order = append(order, f[1]+f[3])
+		}
+	}
+	if want := []string{"1etcd", "1ZooKeeper", "2ZooKeeper", "2etcd"}; !slices.Equal(order, want) {
+		t.Errorf("the order was %v, expected %v", order, want)
+	}
+	if !slices.Contains(r.Missing, Missing{Rueidis, "it is not installed; install it"}) {
+		t.Errorf("a peer that is not installed is not named: %v", r.Missing)
+	}
+}
+
+func TestStartProcessTellsWhatWentWrong(t *testing.T) {
+	t.Parallel()
+	never := func(context.Context) error { return errors.New("not yet") }
+	_, err := StartProcess(t.Context(), t.TempDir(), never, self(t), "fail")
+	if err == nil || !strings.Contains(err.Error(), "no such thing") {
+		t.Errorf("it says %v, not the server's last words", err)
+	}
+	if _, err := StartProcess(t.Context(), t.TempDir(), never, filepath.Join(t.TempDir(), "nothing")); err == nil {
+		t.Error("a program that is not there was started")
+	}
+}
+
+func TestUsageOfAProcess(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		t.Skip("this system does not tell")
+	}
+	p, err := (&stub{bin: self(t)}).Start(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := p.Process().Usage()
+	if err != nil || u.Resident < 1<<20 {
+		t.Errorf("%+v, %v", u, err)
+	}
+	p.Stop()
+	if _, err := p.Process().Usage(); err == nil {
+		t.Error("a process that has ended uses something")
+	}
+}
+
+func TestSumMetrics(t *testing.T) {
+	m, err := sumMetrics(strings.NewReader("# HELP x\na{shard=\"1\"} 2\na{shard=\"2\"} 3.5\nb 7\nnonsense\n"))
+	if err != nil || m["a"] != 5.5 || m["b"] != 7 || len(m) != 2 {
+		t.Errorf("%v, %v", m, err)
+	}
+}
+
+func TestCommand(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	name, err := sample(1).Save(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"", 2, "compare OLD NEW"},
+		{"measure", 2, `unknown verb "measure"`},
+		{"run -only nonsense", 2, `there is no block "nonsense"; there are: pairs own`},
+		{"compare one", 1, "give two reports"},
+		{"compare " + name + ".json " + name + ".json", 0, "| same |"},
+		{"show " + name + ".json", 0, "## Bars"},
+		{"scaling " + name + ".json", 0, "| machines |"},
+		{"adopt " + name + ".json", 1, "a report with failures is no baseline"},
+		{"discovery -part 0", 2, "at least 1"},
+	} {
+		var out, errs bytes.Buffer
+		code := Command(t.Context(), strings.Fields(c.args), &out, &errs, func(string) []Peer { return nil })
+		if text := out.String() + errs.String(); code != c.code || !strings.Contains(text, c.want) {
+			t.Errorf("%q: %d, %s", c.args, code, text)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/signalbox-dev/signalbox/loadgen"
+)
+
+// shards: the first half of P11. Each shard has the same crowd, so that its batches are as large whatever their number; what a pair costs must not grow with it.
+func (v *visit) shards(ctx context.Context) error {
+	box, ok := v.peer.(*Signalbox)
+	if !ok {
+		return fmt.Errorf("%s has no shards to choose", v.peer.Name())
+	}
+	for _, n := range v.Shards {
+		err := v.with(ctx, &Signalbox{Binary: box.Binary, Shards: n}, func(s Server) error {
+			plan, err := s.Drive(Crowded)
+			if err != nil {
+				return err
+			}
+			o, err := v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: n * v.CallersPerShard})
+			if err != nil {
+				return err
+			}
+			return v.noteCPU(fmt.Sprintf("shards-%d", n), o)
+		})
+		if err != nil {
+			return fmt.Errorf("%d shards: %w", n, err)
+		}
+	}
+	return nil
+}
+
+// names: the second half of P11. The crowd is the same; the server holds a thousand names that nobody asks for, or a million.
+func (v *visit) names(ctx context.Context) error {
+	for _, kind := range []struct {
+		work  string
+		names int
+	}{{"names-few", v.FewNames}, {"names-many", v.ManyNames}} {
+		err := v.with(ctx, v.peer, func(s Server) error {
+			plan, err := s.Drive(Crowded)
+			if err != nil {
+				return err
+			}
+			before, err := s.Process().Usage()
+			if err != nil {
+				return err
+			}
+			if err := fill(ctx, plan, kind.names, nil); err != nil {
+				return err
+			}
+			if kind.names == v.ManyNames {
+				if err := s.Process().Collect(ctx); err != nil {
+					return err
+				}
+				after, err := s.Process().Usage()
+				if err != nil {
+					return err
+				}
+				v.note("names-memory", Bytes, (float64(after.Resident)-float64(before.Resident))/float64(kind.names))
+			}
+			o, err := v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: v.Callers})
+			if err != nil {
+				return err
+			}
+			return v.noteCPU(kind.work, o)
+		})
+		if err != nil {
+			return fmt.Errorf("%d names: %w", kind.names, err)
+		}
+	}
+	return nil
+}
+
+// errTooShort: CPU times are counted in hundredths of a second.
+var errTooShort = errors.New("the server's CPU could not be told: give the measurement more time")
+
+func (v *visit) noteCPU(work string, o *outcome) error {
+	if o.perCPU == 0 {
+		return errTooShort
+	}
+	v.note(work, PerCPUSecond, o.perCPU)
+	return nil
+}
+
+// fillers bounds how many names are made at a time.
+const fillers = 2048
+
+// fill makes names that stay, as many at a time as make full batches.
+func fill(ctx context.Context, plan Plan, names int, data []byte) error {
+	c, err := openCrowd(ctx, plan, 4)
+	defer c.close()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan struct{}, fillers)
+	callers := min(fillers, names)
+	for k := range callers {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			keeper, ok := c.sessions[k%len(c.sessions)].(loadgen.CanKeep)
+			if !ok {
+				cancel(fmt.Errorf("%s keeps no names", plan.Target.Name()))
+				return
+			}
+			for i := k; i < names && ctx.Err() == nil; i += callers {
+				if err := keeper.Create(ctx, fmt.Sprintf("kept/%d", i), data); err != nil {
+					cancel(fmt.Errorf("make name %d of %d: %w", i+1, names, err))
+				}
+			}
+		}()
+	}
+	for range callers {
+		<-done
+	}
+	return context.Cause(ctx)
+}

@@ -1,0 +1,79 @@
+package bench
+
+import (
+	"io"
+	"time"
+)
+
+// Settings of a run.
+type Settings struct {
+	// Peers to compare, this project among them. Those of the subjects that are not here are named as missing.
+	Peers []Peer
+
+	// Rounds, and how long each measurement takes after its warm-up.
+	Rounds int
+	Length time.Duration
+	WarmUp time.Duration
+
+	// SlowRounds is in how many of them the slow blocks are run: what takes long, and compares with nothing that drifts.
+	SlowRounds int
+
+	// Size of the crowds. The bars are about those of Full.
+	Callers, OwnCallers, Readers, Contenders int
+	Watchers, ManyWatchers                   int
+	IdleOwn, IdleShared                      int
+	FewNames, ManyNames                      int
+	Shards                                   []int
+	CallersPerShard                          int
+
+	// Settle is how long idle sessions are left alone before they are looked at; IdleLength how long they are then watched.
+	Settle, IdleLength time.Duration
+
+	// Only runs the blocks with these names; none is all.
+	Only []string
+
+	// Dir holds the data folders, each of which is removed when it was used. It must be on a real disk. Default: the working directory.
+	Dir string
+
+	// Log, if not nil, is told of each measurement, a line each.
+	Log io.Writer
+
+	Quick bool
+}
+
+// crowd is how many connections the largest group of watchers has: what limits of open files allow on both ends.
+const crowd = 5000
+
+// Full is the comparison that counts.
+func Full() Settings {
+	return Settings{
+		Rounds: 5, Length: 5 * time.Second, WarmUp: 2 * time.Second, SlowRounds: 3,
+		Callers: 1024, OwnCallers: 256, Readers: 256, Contenders: 64,
+		Watchers: 5000, ManyWatchers: 20000,
+		IdleOwn: 5000, IdleShared: 50000, FewNames: 1000, ManyNames: 1_000_000,
+		Shards: []int{1, 4, 16, 64}, CallersPerShard: 256,
+		Settle: 5 * time.Second, IdleLength: 20 * time.Second,
+	}
+}
+
+// Quick is the same with fewer and shorter rounds.
+func Quick() Settings {
+	s := Full()
+	s.Quick = true
+	s.Rounds, s.Length, s.WarmUp, s.SlowRounds = 2, 1500*time.Millisecond, 700*time.Millisecond, 1
+	s.Settle, s.IdleLength = 2*time.Second, 6*time.Second
+	return s
+}
+
+// Tiny is for tests: it shows that all works, and its figures mean nothing.
+func Tiny() Settings {
+	s := Full()
+	s.Quick = true
+	s.Rounds, s.Length, s.WarmUp, s.SlowRounds = 1, 300*time.Millisecond, 20*time.Millisecond, 1
+	s.Callers, s.OwnCallers, s.Readers, s.Contenders = 16, 8, 8, 4
+	s.Watchers, s.ManyWatchers = 20, 40
+	s.IdleOwn, s.IdleShared, s.FewNames, s.ManyNames = 10, 40, 100, 500
+	s.CallersPerShard = 4
+	s.Settle, s.IdleLength = 100*time.Millisecond, 300*time.Millisecond
+	return s
+}

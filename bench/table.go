@@ -1,0 +1,91 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// WriteTable writes the report for people, in Markdown: where it was measured, the bars, the figures, what is missing.
+func (r *Report) WriteTable(w io.Writer) error {
+	var b strings.Builder
+	kind := "Comparison"
+	if r.Quick {
+		kind = "Quick comparison"
+	}
+	fmt.Fprintf(&b, "# %s of %s\n\n", kind, r.Begun.Format("2006-01-02 15:04"))
+	fmt.Fprintf(&b, "%s. %d rounds in alternating order, %s seconds a measurement, %s minutes in all. Servers and load share the machine.\n\n",
+		r.Machine, r.Rounds, plain(r.Seconds), digits(r.Took/60))
+	for _, s := range subjects {
+		if v := r.Versions[s]; v != "" {
+			fmt.Fprintf(&b, "- %s: %s\n", s, v)
+		}
+	}
+	for _, m := range r.Missing {
+		fmt.Fprintf(&b, "- **%s is missing: %s**\n", m.Subject, m.Why)
+	}
+	for _, f := range r.Failures {
+		fmt.Fprintf(&b, "- **failed: %s of %s in round %d: %s**\n", f.Block, f.Subject, f.Round+1, f.Why)
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(&b, "- %s\n", n)
+	}
+	b.WriteString("\n## Bars\n\nRatios are taken round by round: the median, and in brackets the range over the rounds.\n\n")
+	b.WriteString("| # | work | signalbox | the other side | ratio | bar | |\n|---|---|---|---|---|---|---|\n")
+	for _, v := range r.Verdicts() {
+		other, ratio := "", ""
+		if len(v.Bar.Peer.Works) > 0 {
+			other, ratio = stat(v.Peer, v.Unit), v.ratio()
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", v.Bar.ID, v.Bar.Work, stat(v.Ours, v.Unit), other, ratio, v.Bar.Demand, v.Word())
+	}
+	b.WriteString("\n## Figures\n\nMedians, and the spread over the rounds as a part of the median.\n\n")
+	b.WriteString(r.grid(true))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// grid is the table of works and subjects. The short form leaves out what is beside the point, and spreads.
+func (r *Report) grid(long bool) string {
+	var b strings.Builder
+	var columns []string
+	for _, s := range subjects {
+		if slices.ContainsFunc(r.Figures, func(f *Figure) bool { w, ok := work(f.Work); return f.Subject == s && ok && (long || !w.More) }) {
+			columns = append(columns, s)
+		}
+	}
+	b.WriteString("| |")
+	for _, s := range columns {
+		b.WriteString(" " + s + " |")
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(columns)) + "\n")
+	for _, w := range works {
+		if w.More && !long {
+			continue
+		}
+		row, any := "| "+w.Text+" |", false
+		for _, s := range columns {
+			cell := ""
+			if f := r.Figures.find(w.ID, s); f != nil {
+				st := StatOf(f.Values)
+				cell, any = amount(st.Median, f.Unit), true
+				if long && st.N > 1 {
+					cell += fmt.Sprintf(" (%.0f %%)", 100*st.Spread())
+				}
+			}
+			row += " " + cell + " |"
+		}
+		if any {
+			b.WriteString(row + "\n")
+		}
+	}
+	return b.String()
+}
+
+func stat(s Stat, u Unit) string {
+	if s.N == 0 {
+		return "-"
+	}
+	return amount(s.Median, u)
+}

@@ -1,0 +1,353 @@
+package client
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Max is the largest limit and count: 2^64-1.
+const Max = protocol.Forever
+
+// AcquireOption is an option of Acquire and TryAcquire.
+type AcquireOption func(*acquireOptions)
+
+type acquireOptions struct {
+	count      uint64
+	data       []byte
+	timeout    uint64 // ms
+	ephemeral  bool
+	limit      uint64 // to create with, 0: do not
+	onAccepted func(orderID uint64)
+	try        bool
+	queue      bool // wait for the session's own lease to go
+}
+
+// Count is how many units are acquired, 1 up to the semaphore's limit; default 1. Max on an ephemeral semaphore is all of it.
+func Count(n uint64) AcquireOption { return func(o *acquireOptions) { o.count = n } }
+
+// Data is shown beside the entry in describe and in watches: at most 1 MiB. Default is none.
+func Data[T ~string | ~[]byte](data T) AcquireOption {
+	return func(o *acquireOptions) { o.data = []byte(data) }
+}
+
+// Wait bounds the wait at the server: 0 .. 1 day; ErrNotAcquired follows. The time goes on while this client is not connected. Default is for ever: ctx
+// ends the wait.
+func Wait(d time.Duration) AcquireOption {
+	return func(o *acquireOptions) { o.timeout = millis(d) }
+}
+
+// Ephemeral acquires a semaphore that exists as long as somebody holds it or waits for it, and has the limit Max. A semaphore that was created otherwise is
+// refused with PreconditionFailed.
+func Ephemeral() AcquireOption { return func(o *acquireOptions) { o.ephemeral = true } }
+
+// CreateLimit creates the semaphore with this limit, 1 .. Max, if it does not exist.
+func CreateLimit(limit uint64) AcquireOption { return func(o *acquireOptions) { o.limit = limit } }
+
+// OnAccepted is called once, from the acquiring goroutine, when the request was queued behind others; orderID is its place: who is ahead has a lower one. It must not
+// block.
+func OnAccepted(f func(orderID uint64)) AcquireOption {
+	return func(o *acquireOptions) { o.onAccepted = f }
+}
+
+// Shared is Ephemeral and Count(1): any number of sessions hold it at once, but none together with Exclusive.
+func Shared() AcquireOption {
+	return func(o *acquireOptions) { o.ephemeral, o.count = true, 1 }
+}
+
+// Exclusive is Ephemeral and Count(Max): nobody else holds it.
+func Exclusive() AcquireOption {
+	return func(o *acquireOptions) { o.ephemeral, o.count = true, Max }
+}
+
+// queueLocally makes a second acquire of the session wait for the first one's release instead of failing with ErrAlreadyHeld.
+func queueLocally() AcquireOption { return func(o *acquireOptions) { o.queue = true } }
+
+// Acquire waits in the semaphore's queue, first come first served, until the units are this session's. When ctx ends first, the place in the queue is given up,
+// and should the grant have been on its way, it is given back, both in the background if need be. The lease does not depend on ctx.
+//
+// Errors: ErrNotAcquired when Wait ended; ErrAlreadyHeld; ErrSessionExpired and its kin; NotFound without CreateLimit or Ephemeral; BadRequest for a count of 0
+// or above the limit, a name of 0 or over 1,024 bytes, too much data; PreconditionFailed when the semaphore is ephemeral and the request is not, or the other way
+// round; Aborted when an operator deleted the semaphore by force.
+func (s *Session) Acquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
+	l, err := s.acquire(ctx, name, opts)
+	if err == nil && l == nil {
+		err = ErrNotAcquired
+	}
+	if err != nil {
+		return nil, about("acquire", name, err)
+	}
+	return l, nil
+}
+
+// TryAcquire acquires what is free at once. The lease is nil, without an error, when it is not.
+func (s *Session) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
+	l, err := s.acquire(ctx, name, append(opts[:len(opts):len(opts)], func(o *acquireOptions) { o.try, o.timeout = true, 0 }))
+	if err != nil {
+		return nil, about("acquire", name, err)
+	}
+	return l, nil
+}
+
+func (s *Session) acquire(ctx context.Context, name string, opts []AcquireOption) (*Lease, error) {
+	a, _ := acquisitions.Get().(*acquisition)
+	if a == nil {
+		a = new(acquisition)
+	}
+	defer a.recycle()
+	a.s = s
+	a.o = acquireOptions{count: 1, timeout: protocol.Forever}
+	for _, f := range opts {
+		f(&a.o)
+	}
+	var err error
+	if a.bucket, err = s.node.bucket(ctx, name); err != nil {
+		return nil, err
+	}
+	for {
+		e, held, mine, err := s.enter(ctx, name, a.o.try)
+		if err != nil || !mine {
+			return nil, err
+		}
+		if held == nil {
+			a.e = e
+			return a.run(ctx)
+		}
+		s.exit(e)
+		if !a.o.queue || a.o.try {
+			return nil, ErrAlreadyHeld
+		}
+		select {
+		case <-held.freed():
+		case <-ctx.Done():
+			return nil, interrupted(ctx, nil)
+		case <-s.ctx.Done():
+			return nil, s.Err()
+		}
+	}
+}
+
+// acquisition is one acquire from its first sending to its outcome. It has the turn at its name.
+type acquisition struct {
+	s      *Session
+	e      *entry
+	o      acquireOptions
+	bucket uint32
+	x      numbered
+	req    protocol.Acquire
+	reply  protocol.AcquireReply
+	sent   bool // some sending may have had its effect
+
+	// Guarded by session.mu.
+	expected bool                    // it is in session.results
+	result   *protocol.AcquireResult // of an accepted acquire
+	wake     chan struct{}           // closed with the result, if somebody waits
+}
+
+// acquisitions are used again: nothing refers to one when its acquire has returned.
+var acquisitions sync.Pool
+
+func (a *acquisition) recycle() {
+	name := a.req.Name[:0]
+	*a = acquisition{}
+	a.req.Name = name
+	acquisitions.Put(a)
+}
+
+// run returns a nil lease when the server said that it is not acquired.
+func (a *acquisition) run(ctx context.Context) (*Lease, error) {
+	for {
+		l, err := a.number(ctx)
+		if l != nil {
+			return l, nil // granting it gave up the turn
+		}
+		if a.o.limit > 0 && protocol.StatusOf(err) == protocol.StatusNotFound {
+			err = a.s.Create(ctx, a.e.name, a.o.limit, nil)
+			if err == nil || protocol.StatusOf(err) == protocol.StatusAlreadyExists {
+				continue
+			}
+		}
+		if err != nil && a.sent && (!answered(err) || protocol.StatusOf(err) == protocol.StatusBadSession) && a.s.over() == nil {
+			a.giveBack()
+		} else {
+			a.s.exit(a.e)
+		}
+		return nil, err
+	}
+}
+
+// number runs the acquire under one number, which is closed then.
+func (a *acquisition) number(ctx context.Context) (*Lease, error) {
+	s := a.s
+	name := append(a.req.Name[:0], a.e.name...)
+	a.req = protocol.Acquire{Name: name, Count: a.o.count, Timeout: a.o.timeout, Data: a.o.data, Ephemeral: a.o.ephemeral}
+	a.x = numbered{head: &a.req.Head, a: a}
+	l, err := a.attempts(ctx)
+	if l != nil {
+		return l, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a.close()
+	return nil, err
+}
+
+// close ends what is kept for the number. session.mu is held.
+func (a *acquisition) close() {
+	if a.expected {
+		delete(a.s.results, a.x.seq)
+		a.expected, a.result, a.wake = false, nil, nil
+	}
+	if a.x.seq != 0 {
+		a.s.numbers.done(a.x.seq)
+	}
+}
+
+// expect is told by the reader that an acquire was queued: its result may be the next thing that is read.
+func (s *Session) expect(a *acquisition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !a.expected {
+		a.expected = true
+		if s.results == nil {
+			s.results = make(map[uint64]*acquisition)
+		}
+		s.results[a.x.seq] = a
+	}
+}
+
+// attempts sends the acquire until its outcome is there.
+func (a *acquisition) attempts(ctx context.Context) (*Lease, error) {
+	s := a.s
+	accepted := false
+	for {
+		tr, sent, err := s.send(ctx, protocol.KindAcquire, a.bucket, &a.x, &a.req, &a.reply)
+		a.sent = a.sent || sent || err == nil
+		if err != nil {
+			return nil, err
+		}
+		outcome := protocol.AcquireResult{State: a.reply.State, OrderID: a.reply.OrderID}
+		if outcome.State == protocol.Accepted {
+			s.close(a.x.seq)
+			if !accepted && a.o.onAccepted != nil {
+				a.o.onAccepted(outcome.OrderID)
+			}
+			accepted = true
+			result, err := a.await(ctx, tr)
+			if err != nil {
+				return nil, err
+			}
+			if result == nil {
+				// It may have been missed. Sent again, the acquire is answered with what became of it: its entry carries the number, and when the entry is gone the
+				// server remembers the end, or says that nothing is held by it.
+				continue
+			}
+			outcome = *result
+		}
+		switch {
+		case outcome.Status != protocol.StatusOK:
+			if outcome.Status == protocol.StatusSessionExpired {
+				s.serverSaid(protocol.Errorf(outcome.Status, "%s", outcome.Message))
+				return nil, s.Err()
+			}
+			return nil, &protocol.Error{Status: outcome.Status, Message: outcome.Message}
+		case outcome.State == protocol.NotAcquired:
+			if a.o.timeout == protocol.Forever {
+				// That wait ends by being ended. Over a lost link the server remembers only that nothing has come of it.
+				return nil, protocol.Errorf(protocol.StatusAborted, "the wait, or what it came to, was ended while the connection was lost; acquire again")
+			}
+			return nil, nil
+		case outcome.State != protocol.Acquired:
+			return nil, protocol.Errorf(protocol.StatusInternal, "server answered an acquire with state %d", outcome.State)
+		}
+		if l, err := a.grant(tr, outcome.OrderID); l != nil || err != nil {
+			return l, err
+		} else if err := s.over(); err != nil {
+			return nil, err
+		}
+		s.close(a.x.seq)
+		sleep(ctx, s.ctx.Done(), retryBase)
+	}
+}
+
+// await waits for the result of an accepted acquire. It is nil, without an error, when the result may have gone another way.
+func (a *acquisition) await(ctx context.Context, tr trail) (*protocol.AcquireResult, error) {
+	s := a.s
+	s.mu.Lock()
+	if a.wake == nil {
+		a.wake = make(chan struct{})
+		if a.result != nil {
+			close(a.wake)
+		}
+	}
+	s.mu.Unlock()
+	for {
+		mapped := s.c.mapChanged()
+		if s.c.moved(tr, s.node.tier, a.bucket) {
+			return nil, nil
+		}
+		select {
+		case <-a.wake:
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return a.result, nil
+		case <-tr.att.gone:
+			return nil, nil
+		case <-tr.cn.done:
+			return nil, nil
+		case <-mapped:
+		case <-s.ctx.Done():
+			return nil, s.Err()
+		case <-ctx.Done():
+			return nil, interrupted(ctx, nil)
+		}
+	}
+}
+
+// grant makes the lease, closes the number and gives up the turn. It is nil, without an error, when the trail was lost meanwhile: it is to be asked again whether the
+// semaphore is still held.
+func (a *acquisition) grant(tr trail, orderID uint64) (*Lease, error) {
+	s := a.s
+	l := &Lease{
+		s: s, name: a.e.name, bucket: a.bucket, token: orderID, count: a.o.count, data: a.o.data, ephemeral: a.o.ephemeral, seq: a.x.seq, tr: tr,
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a.e.lost >= orderID {
+		return nil, protocol.Errorf(protocol.StatusAborted, "the semaphore was taken away right after it was acquired")
+	}
+	if s.att != tr.att || tr.broken() || !s.heldAt(s.c.clock.fast()) {
+		return nil, nil
+	}
+	a.e.lease = l
+	tr.wrote(s.c, nil)
+	a.close()
+	s.exitLocked(a.e)
+	return l, nil
+}
+
+// giveBack leaves the queue, or releases what was granted, in the background, and then gives up the turn. The number of the acquire is closed. Should a copy of it
+// arrive behind the release, over a connection that was given up, it is refused: the release goes out only when it says that all numbers up to the acquire's are closed,
+// or on the only connection that the acquire was sent on, behind it.
+func (a *acquisition) giveBack() {
+	s, r := a.s, &releasing{s: a.s, e: a.e, bucket: a.bucket, after: a.x.seq, on: a.x.on} // a is another's when this runs
+	if !s.c.run(func() { _ = s.settle(s.ctx, r.work) }) {
+		s.exit(r.e)
+	}
+}
+
+// acquireResult hands the end of an accepted acquire to who waits for it.
+func (s *Session) acquireResult(m protocol.AcquireResult) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.results[m.Seq]
+	if a == nil || a.result != nil {
+		return // nobody waits any more, or told twice
+	}
+	a.result = &m
+	if a.wake != nil {
+		close(a.wake)
+	}
+}

@@ -1,0 +1,292 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client/internal/session"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+func randomKey(b []byte) {
+	_, _ = rand.Read(b) // it never fails: the process dies first
+}
+
+// start makes the session at its home. The create id makes every sending of it the same start.
+func (s *Session) start(ctx context.Context) error {
+	t, err := s.c.tierOf(ctx, s.node.tier)
+	if err != nil {
+		return err
+	}
+	var createID [protocol.KeyLen]byte
+	randomKey(createID[:])
+	req := &protocol.SessionStart{
+		Node: s.node.id, CreateID: createID[:], Key: s.key[:], Timeout: millis(s.asked), Description: s.opts.description,
+	}
+	bucket := protocol.HomeBucket(createID, t.buckets)
+	s.epoch = 1
+	repeated, err := s.enroll(ctx, req, bucket)
+	if err != nil && repeated && !answered(err) {
+		// It may live, on a connection that goes on being heard: it would stay for ever.
+		s.opts.onState, s.opts.onStopped = nil, nil
+		s.c.run(func() {
+			if _, err := s.enroll(s.c.ctx, req, bucket); err == nil {
+				s.step(func(m *session.Machine, _ time.Duration) { s.end(session.Closed, ErrSessionClosed) })
+			}
+		})
+	}
+	return err
+}
+
+// enroll sends a start until it is answered, and makes the session a live one.
+func (s *Session) enroll(ctx context.Context, req *protocol.SessionStart, bucket uint32) (repeated bool, err error) {
+	var reply protocol.SessionReply
+	var on *conn
+	var sent time.Duration
+	where := func(ctx context.Context) (*conn, uint64, uint64, error) {
+		cn, shard, err := s.c.toBucket(ctx, s.node.tier, bucket)
+		on, sent = cn, s.c.clock.now()
+		return cn, uint64(bucket), shard, err
+	}
+	if repeated, err = s.c.ask(ctx, where, protocol.KindSessionStart, req, &reply); err != nil {
+		return repeated, err
+	}
+	return repeated, s.begin(sent, on, &reply)
+}
+
+// begin makes the session a live one, after its start or restore was answered.
+func (s *Session) begin(sent time.Duration, on *conn, reply *protocol.SessionReply) error {
+	s.mu.Lock()
+	s.id = reply.Session
+	s.epoch = max(s.epoch, reply.Epoch)
+	s.m = session.Start(sent, fromMillis(reply.Timeout), fromMillis(reply.Grace))
+	s.timer = time.AfterFunc(time.Hour, func() { s.step((*session.Machine).Tick) })
+	s.mu.Unlock()
+	if err := s.c.register(s); err != nil {
+		s.timer.Stop()
+		return err
+	}
+	s.step(func(m *session.Machine, now time.Duration) {
+		if !s.bind(on, reply) {
+			m.LinkLost(now)
+		}
+		m.Tick(now)
+	})
+	return nil
+}
+
+// bind makes a connection the session's; false if the connection is over. mu is held.
+func (s *Session) bind(cn *conn, reply *protocol.SessionReply) bool {
+	v, ok := cn.settle(s, reply.Shard, reply.Epoch, s.opts.period(fromMillis(reply.Timeout)))
+	if !ok {
+		return false
+	}
+	if old := s.att; old != nil {
+		old.over.Store(true)
+		close(old.gone)
+		if old.cn != cn {
+			old.cn.unsettle(s)
+		}
+		s.attached = make(chan struct{})
+	}
+	s.att = &attachment{cn: cn, shard: reply.Shard, epoch: reply.Epoch, ticket: reply.Ticket, vouch: v, gone: make(chan struct{})}
+	close(s.attached)
+	return true
+}
+
+// detach takes the connection from the session. mu is held.
+func (s *Session) detach() {
+	if s.att == nil {
+		return
+	}
+	s.att.over.Store(true)
+	close(s.att.gone)
+	s.att.cn.unsettle(s)
+	s.att = nil
+	s.attached = make(chan struct{})
+}
+
+// linkLost is told when a connection is over that the session may be attached on.
+func (s *Session) linkLost(cn *conn) {
+	s.step(func(m *session.Machine, now time.Duration) {
+		if s.att != nil && s.att.cn == cn {
+			s.detach()
+			m.LinkLost(now)
+		}
+	})
+}
+
+// doubt is told when the server does not know the session on the connection it is attached on. What it forgot of one session it may have forgotten of all
+// that are at home in the same shard, and a pong for one of them must not vouch for the others.
+func (s *Session) doubt(att *attachment) {
+	att.cn.mu.Lock()
+	others := make([]*Session, 0, len(att.cn.residents))
+	for o := range att.cn.residents {
+		others = append(others, o)
+	}
+	att.cn.mu.Unlock()
+	lose := func(o *Session) {
+		o.step(func(m *session.Machine, now time.Duration) {
+			if o.att != nil && o.att.cn == att.cn && o.att.shard == att.shard {
+				o.detach()
+				m.LinkLost(now)
+			}
+		})
+	}
+	s.mu.Lock()
+	stale := s.att != att
+	s.mu.Unlock()
+	if stale {
+		return // somebody was here before
+	}
+	for _, o := range others {
+		lose(o)
+	}
+}
+
+// reattach attaches the session again until that succeeds, or the session is over.
+func (s *Session) reattach() {
+	retry := backoff{base: retryBase, max: retryMax}
+	for {
+		cn, err := s.attachOnce()
+		switch {
+		case err == nil:
+			s.confirm()
+			return
+		case s.Err() != nil || s.c.ctx.Err() != nil:
+			return
+		}
+		s.c.cfg.Logger.Debug("session could not be attached", "session", s.id, "error", err)
+		s.mu.Lock()
+		s.away = err
+		s.mu.Unlock()
+		s.c.pause(s.ctx, s.home(), cn, err, &retry)
+	}
+}
+
+// home is the shard of the session's home bucket, 0 for unknown.
+func (s *Session) home() uint64 {
+	if r := s.c.routes.Load(); r != nil {
+		return r.owner(s.node.tier, protocol.SessionBucket(s.id))
+	}
+	return 0
+}
+
+// attachOnce tries once, with an epoch higher than all before. It tells over which connection.
+func (s *Session) attachOnce() (*conn, error) {
+	s.mu.Lock()
+	if s.err != nil {
+		s.mu.Unlock()
+		return nil, s.err
+	}
+	limit := max(s.m.Timeout()/4, 250*time.Millisecond)
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeoutCause(s.ctx, limit, fmt.Errorf("%w: attach was not answered within %s", ErrUnreachable, limit))
+	defer cancel()
+	cn, reply, sent, err := s.sendAttach(ctx)
+	switch {
+	case err == nil:
+		err = nil
+		s.step(func(m *session.Machine, now time.Duration) {
+			if m.State() != Expired && !s.bind(cn, reply) {
+				err = errLinkLost
+				return
+			}
+			m.Attached(now, sent, fromMillis(reply.Timeout), fromMillis(reply.Grace))
+		})
+	case gone(err):
+		s.serverSaid(err)
+	case protocol.StatusOf(err) == protocol.StatusBadSession:
+		s.step(func(m *session.Machine, _ time.Duration) {
+			s.end(session.TakenOver, fmt.Errorf("%w (%w)", ErrTakenOver, err))
+		})
+	}
+	return cn, err
+}
+
+// gone says whether the server answered that there is no such session any more.
+func gone(err error) bool {
+	st := protocol.StatusOf(err)
+	return st == protocol.StatusSessionExpired || st == protocol.StatusNotFound
+}
+
+func (s *Session) sendAttach(ctx context.Context) (cn *conn, reply *protocol.SessionReply, sent time.Duration, err error) {
+	bucket := protocol.SessionBucket(s.id)
+	cn, _, err = s.c.toBucket(ctx, s.node.tier, bucket)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	s.mu.Lock()
+	s.epoch++
+	req := &protocol.SessionAttach{
+		Session: s.id, Node: s.node.id, Epoch: s.epoch, Key: s.key[:], Timeout: millis(s.asked), Description: s.opts.description,
+	}
+	s.mu.Unlock()
+	reply = new(protocol.SessionReply)
+	sent = s.c.clock.now()
+	_, err = cn.roundTrip(ctx, nil, protocol.KindSessionAttach, uint64(bucket), req, reply)
+	return cn, reply, sent, err
+}
+
+// attachment is the session's bond with a connection, waited for while there is none.
+func (s *Session) attachment(ctx context.Context) (*attachment, error) {
+	for {
+		s.mu.Lock()
+		att, err, attached := s.att, s.err, s.attached
+		s.mu.Unlock()
+		if err != nil {
+			return nil, err
+		}
+		if att != nil {
+			return att, nil
+		}
+		select {
+		case <-attached:
+		case <-s.ctx.Done():
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// stopAtServer tells the server that the session is over, for as long as it takes: while a connection that the session was attached on is heard, the server
+// keeps it alive. last is the bond it had.
+func (s *Session) stopAtServer(last *attachment) {
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.settled()
+	}()
+	retry := backoff{base: reconnectBase, max: reconnectMax}
+	bucket := uint64(protocol.SessionBucket(s.id))
+	for s.c.ctx.Err() == nil {
+		ctx, cancel := context.WithTimeout(s.c.ctx, dialTimeout)
+		var cn *conn
+		var epoch uint64
+		var err error
+		if last != nil && !last.cn.isLost() {
+			cn, epoch = last.cn, last.epoch
+		} else {
+			var reply *protocol.SessionReply
+			if cn, reply, _, err = s.sendAttach(ctx); err == nil {
+				epoch = reply.Epoch
+			}
+		}
+		if err == nil {
+			_, err = cn.roundTrip(ctx, nil, protocol.KindSessionStop, bucket, &protocol.SessionStop{Session: s.id, Epoch: epoch}, &protocol.Empty{})
+			if protocol.StatusOf(err) == protocol.StatusBadSession {
+				err = fmt.Errorf("%w: an attach overtook the stop", ErrUnreachable) // attach with a higher epoch, and stop again
+			}
+			last = nil
+		}
+		s.c.rethink(ctx, s.home(), cn, err, 1)
+		cancel()
+		if err == nil || gone(err) || protocol.StatusOf(err) == protocol.StatusBadSession || errors.Is(err, ErrClientClosed) {
+			return
+		}
+		sleep(s.c.ctx, nil, retry.next())
+	}
+}

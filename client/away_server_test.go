@@ -1,0 +1,160 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+// lone is a client whose own network can be taken away.
+type lone struct {
+	*client.Client
+	mu   sync.Mutex
+	away bool
+	open []net.Conn
+}
+
+func dialLone(t *testing.T, srv *servertest.Server) *lone {
+	t.Helper()
+	n := &lone{}
+	c, err := client.Open(testContext(t), client.Config{Endpoints: []string{srv.Addr()}, Dial: n.dial})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	n.Client = c
+	return n
+}
+
+func (n *lone) dial(ctx context.Context, address string) (net.Conn, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.away {
+		return nil, errors.New("the network is away")
+	}
+	var d net.Dialer
+	nc, err := d.DialContext(ctx, "tcp", address)
+	if err == nil {
+		n.open = append(n.open, nc)
+	}
+	return nc, err
+}
+
+func (n *lone) goAway(away bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.away = away
+	if away {
+		for _, nc := range n.open {
+			_ = nc.Close()
+		}
+		n.open = nil
+	}
+}
+
+// TestWhileAway: what a waiting client learns of its queues when it comes back.
+func TestWhileAway(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	holder := session(t, dial(t, srv), client.Timeout(time.Minute))
+	names := []string{"granted", "late", "forced"}
+	held := make(map[string]*client.Lease)
+	for _, name := range names {
+		held[name] = acquire(t, holder, name, client.CreateLimit(1))
+	}
+	n := dialLone(t, srv)
+	s := session(t, n.Client, client.Timeout(time.Minute))
+	granted, place := queue(t, s, "granted")
+	late, _ := queue(t, s, "late", client.Wait(10*time.Second))
+	forced, _ := queue(t, s, "forced")
+
+	n.goAway(true)
+	await(t, func() bool { return s.State() == client.Detached })
+	release(t, held["granted"])
+	if err := holder.Delete(ctx, "forced", true); err != nil {
+		t.Fatal(err)
+	}
+	srv.Advance(11 * time.Second)
+	n.goAway(false)
+
+	if l := granted.must(t); l.Token() != place {
+		t.Errorf("granted as %d, accepted as %d", l.Token(), place)
+	}
+	if _, err := late.get(); !errors.Is(err, client.ErrNotAcquired) {
+		t.Errorf("the wait that ended: %v", err)
+	}
+	if _, err := forced.get(); !errors.Is(err, client.Aborted) || errors.Is(err, client.ErrNotAcquired) {
+		t.Errorf("the wait that had no end: %v", err)
+	}
+}
+
+// TestReason: a session that the server ends says why, also when it waits for something in other shards.
+func TestReason(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	if _, err := c.CreateNode(ctx, "/doomed", client.NodeConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	begin := func() (s *client.Session, waiting []outcome[*client.Lease]) {
+		s, err := c.Session(ctx, "/doomed")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+			w, _ := queue(t, s, name, client.Exclusive())
+			waiting = append(waiting, w)
+		}
+		return s, waiting
+	}
+	holder, err := c.Session(ctx, "/doomed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		acquire(t, holder, name, client.Exclusive())
+	}
+	ended := func(s *client.Session, waiting []outcome[*client.Lease], why string) {
+		t.Helper()
+		<-s.Done()
+		for _, w := range waiting {
+			if _, err := w.get(); !errors.Is(err, client.ErrSessionExpired) || !strings.Contains(err.Error(), why) {
+				t.Errorf("waiting: %v", err)
+			}
+		}
+		if err := s.Err(); !errors.Is(err, client.ErrSessionExpired) || !strings.Contains(err.Error(), why) {
+			t.Errorf("session: %v", err)
+		}
+	}
+	killed, waiting := begin()
+	if err := killed.Node().KillSession(ctx, killed.ID(), "in the way"); err != nil {
+		t.Fatal(err)
+	}
+	ended(killed, waiting, "in the way")
+	dropped, waiting := begin()
+	if err := c.DropNode(ctx, "/doomed"); err != nil {
+		t.Fatal(err)
+	}
+	ended(dropped, waiting, "node dropped")
+	ended(holder, nil, "node dropped")
+	// A node of the same path is another one.
+	if _, err := c.CreateNode(ctx, "/doomed", client.NodeConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	fresh, err := c.Session(ctx, "/doomed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		if _, err := fresh.Describe(ctx, name); !errors.Is(err, client.NotFound) {
+			t.Errorf("%s is in the new node: %v", name, err)
+		}
+	}
+}

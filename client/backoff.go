@@ -1,0 +1,45 @@
+package client
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// Back-off of reconnects and of requests that are asked again.
+const (
+	reconnectBase = 50 * time.Millisecond
+	reconnectMax  = 5 * time.Second
+	lived         = time.Second // a connection that was up for longer was no failure
+	retryBase     = 10 * time.Millisecond
+	retryMax      = time.Second
+)
+
+// backoff is full jitter: each wait is uniform between 0 and a bound that doubles.
+type backoff struct {
+	base, max time.Duration
+	failures  int
+}
+
+func (b *backoff) next() time.Duration {
+	bound := b.max
+	if b.failures < 16 {
+		bound = min(b.max, b.base<<b.failures)
+	}
+	b.failures++
+	return rand.N(bound + 1)
+}
+
+// sleep waits for d, or until ctx or stop ends; it says whether it waited to the end. A nil stop never ends.
+func sleep(ctx context.Context, stop <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	case <-stop:
+		return false
+	}
+}

@@ -1,0 +1,147 @@
+package client
+
+import (
+	"context"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// call is one request that waits for its reply. Calls are pooled: a call belongs to the goroutine that made it until it is put into the connection's table,
+// to the table's owner (whoever removes it, under the connection's mutex) until done is signalled, and to the goroutine again then.
+type call struct {
+	done   chan struct{} // capacity 1
+	of     *Session      // whose end ends the call; nil: nobody's
+	status protocol.Status
+	into   protocol.Message // what the reader decodes a successful reply into; nil: it copies the body
+	body   []byte           // copy of the reply's body
+	err    error            // no reply, or one that cannot be read
+	reply  func(status protocol.Status, body []byte, err error)
+
+	// acquiring is told by the reader that it was queued, before what may follow from that is read.
+	acquiring *acquisition
+}
+
+// keptBody is the largest reply buffer a pooled call keeps.
+const keptBody = 4 << 10
+
+// newCall takes a call from the connection's pool.
+func (cn *conn) newCall() *call {
+	if cl, ok := cn.pool.Get().(*call); ok {
+		return cl
+	}
+	return &call{done: make(chan struct{}, 1)}
+}
+
+// free puts it back.
+func (cn *conn) free(cl *call, keepBody bool) {
+	if !keepBody || cap(cl.body) > keptBody {
+		cl.body = nil
+	}
+	cl.err, cl.status, cl.reply, cl.of, cl.into, cl.acquiring = nil, 0, nil, nil, nil, nil
+	cn.pool.Put(cl)
+}
+
+// complete hands over what was answered, and wakes the caller. The body is the reader's.
+func (cl *call) complete(status protocol.Status, body []byte) {
+	cl.status = status
+	switch {
+	case cl.into == nil || status != protocol.StatusOK:
+		cl.body = append(cl.body[:0], body...)
+	default:
+		if err := cl.into.DecodeBody(body); err != nil {
+			cl.err = &badReply{err}
+		} else if a := cl.acquiring; a != nil && a.reply.State == protocol.Accepted {
+			a.s.expect(a)
+		}
+	}
+	cl.done <- struct{}{}
+}
+
+// aliases says whether a decoded message points into the bytes it was decoded from.
+func aliases(m protocol.Message) bool {
+	switch m.(type) {
+	case *protocol.Empty, *protocol.AcquireReply, *protocol.ReleaseReply, *protocol.UpdateReply, *protocol.NodeInfo, *protocol.SessionInfo:
+		return false
+	}
+	return true
+}
+
+// answer decodes what came back into reply.
+func (cl *call) answer(reply protocol.Message) error {
+	if cl.err != nil {
+		return cl.err
+	}
+	if cl.status == protocol.StatusOK {
+		if reply == nil || cl.into != nil {
+			return nil
+		}
+		if err := reply.DecodeBody(cl.body); err != nil {
+			return &badReply{err}
+		}
+		return nil
+	}
+	return failure(cl.status, cl.body)
+}
+
+// badReply is a reply that could not be read.
+type badReply struct{ err error }
+
+func (b *badReply) Error() string { return "server sent a reply that cannot be read: " + b.err.Error() }
+
+func failure(status protocol.Status, body []byte) error {
+	var f protocol.Failure
+	if f.DecodeBody(body) != nil {
+		f.Message = ""
+	}
+	return &protocol.Error{Status: status, Message: f.Message, Master: f.Master, Term: f.Term}
+}
+
+// roundTrip sends a request and waits for its reply, for the end of ctx, or for that of the session it is of, if it is of one. sent says whether the request
+// went into the connection's buffer; without an answer its outcome is then unknown. Errors: a *protocol.Error that the server answered; errLinkLost; errStopped; the
+// cause of ctx.
+func (cn *conn) roundTrip(ctx context.Context, of *Session, kind protocol.Kind, bucket uint64, m, reply protocol.Message) (sent bool, err error) {
+	return cn.exchange(ctx, of, nil, kind, bucket, m, reply)
+}
+
+// exchange is roundTrip for an acquire that is to hear that it was queued.
+func (cn *conn) exchange(ctx context.Context, of *Session, a *acquisition, kind protocol.Kind, bucket uint64, m, reply protocol.Message) (sent bool, err error) {
+	cl, id, err := cn.begin(ctx, of, kind, bucket, m, func(_ uint64, cl *call) {
+		if cl.acquiring = a; reply != nil && !aliases(reply) {
+			cl.into = reply
+		}
+	})
+	if err != nil {
+		return false, err
+	}
+	return true, cn.finish(ctx, cl, id, reply)
+}
+
+// finish waits for the reply of a call that was begun.
+func (cn *conn) finish(ctx context.Context, cl *call, id uint64, reply protocol.Message) error {
+	if over := ctx.Done(); over == nil {
+		<-cl.done
+	} else {
+		select {
+		case <-cl.done:
+		case <-over:
+			if cn.abandon(id) {
+				cn.free(cl, true)
+				return context.Cause(ctx)
+			}
+			// The reader has taken the call already: its answer is a moment away, and is the better one.
+			<-cl.done
+		}
+	}
+	return cn.take(cl, reply)
+}
+
+// take reads what came back, and gives the call back. A reply that cannot be read ends the connection: the request may be sent again on another.
+func (cn *conn) take(cl *call, reply protocol.Message) error {
+	err := cl.answer(reply)
+	cn.free(cl, reply == nil || !aliases(reply))
+	if bad, ok := err.(*badReply); ok {
+		cn.end(bad)
+		return errLinkLost
+	}
+	return err
+}

@@ -1,0 +1,95 @@
+package client
+
+// calls are the requests of a connection that are not answered yet, by id. Ids rise by one, except that the place of one that is still open is passed over, and
+// answers come much in the order of requests: so a ring, in which an id says its place, finds a call without hashing and touches little memory.
+//
+// Invariant: the place of an open id is id modulo the ring's length, and no more than half of the places are taken.
+type calls struct {
+	ring []openCall
+	last uint64 // id
+	used int
+}
+
+// openCall is where a request waits for its answer.
+type openCall struct {
+	id uint64 // 0: nothing waits here
+	cl *call  // nil: its caller has gone, the answer is still to come
+}
+
+const leastCalls = 64
+
+func newCalls() calls { return calls{ring: make([]openCall, leastCalls)} }
+
+// nextID is the id of the next request. It stays the same until put.
+func (c *calls) nextID() uint64 {
+	if 2*c.used >= len(c.ring) {
+		c.grow()
+	}
+	mask := uint64(len(c.ring) - 1)
+	id := c.last + 1
+	for c.ring[id&mask].id != 0 {
+		id++
+	}
+	return id
+}
+
+// grow doubles the ring. Ids that were apart modulo its length stay so.
+func (c *calls) grow() {
+	was := c.ring
+	c.ring = make([]openCall, max(leastCalls, 2*len(was)))
+	for _, o := range was {
+		if o.id != 0 {
+			c.ring[o.id&uint64(len(c.ring)-1)] = o
+		}
+	}
+}
+
+// put makes a call wait under the id that nextID has just given.
+func (c *calls) put(id uint64, cl *call) {
+	c.ring[id&uint64(len(c.ring)-1)] = openCall{id, cl}
+	c.last = id
+	c.used++
+}
+
+// find is the place of an id that is open, or nil.
+func (c *calls) find(id uint64) *openCall {
+	if id == 0 || len(c.ring) == 0 {
+		return nil
+	}
+	if o := &c.ring[id&uint64(len(c.ring)-1)]; o.id == id {
+		return o
+	}
+	return nil
+}
+
+// take ends an id that was answered. It gives the call, nil if nobody waits.
+func (c *calls) take(id uint64) *call {
+	o := c.find(id)
+	if o == nil {
+		return nil
+	}
+	cl := o.cl
+	*o = openCall{}
+	c.used--
+	return cl
+}
+
+// abandon takes the call from an id that stays open; nil if it has none any more.
+func (c *calls) abandon(id uint64) *call {
+	o := c.find(id)
+	if o == nil {
+		return nil
+	}
+	cl := o.cl
+	o.cl = nil
+	return cl
+}
+
+// each visits the calls that somebody waits for.
+func (c *calls) each(visit func(id uint64, cl *call)) {
+	for _, o := range c.ring {
+		if o.cl != nil {
+			visit(o.id, o.cl)
+		}
+	}
+}

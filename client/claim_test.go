@@ -1,0 +1,204 @@
+package client
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+const (
+	claimShards  = 3
+	claimBuckets = 8
+)
+
+// TestMirrorOverMoves drives a watch of a prefix with naive shards whose buckets move at random. Each shard's stream arrives in order, but streams overtake each other, and
+// break off and start anew. Names that are always there are never told gone, and in the end the watch knows exactly what there is.
+func TestMirrorOverMoves(t *testing.T) {
+	for seed := range uint64(400) {
+		m := newMovingWorld(t, seed)
+		for range 400 {
+			m.step()
+		}
+		m.settle()
+	}
+}
+
+// movingWorld is the shards, and the client's watch of them.
+type movingWorld struct {
+	t      *testing.T
+	seed   uint64
+	r      *rand.Rand
+	w      *watch
+	names  []string
+	there  map[string]uint64 // name -> version; 0: it does not exist
+	kept   map[string]bool   // it is always there
+	owner  [claimBuckets]int // -1: frozen
+	from   [claimBuckets]int // who froze it
+	epoch  [claimBuckets]uint64
+	index  uint64
+	queues [claimShards][]any // *protocol.Snapshot, *delta, on their way
+	view   map[string]uint64
+}
+
+func newMovingWorld(t *testing.T, seed uint64) *movingWorld {
+	m := &movingWorld{t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 2)), there: map[string]uint64{}, kept: map[string]bool{}, view: map[string]uint64{}}
+	m.w = &watch{
+		n: &Node{c: newClient(Config{Endpoints: []string{"x"}, clock: bubbleClock{}, Logger: discard()}), id: 7}, prefix: true,
+		wake: make(chan struct{}, 1), names: map[string]*watched{}, laid: &routes{},
+	}
+	for b := range m.owner {
+		m.owner[b], m.epoch[b] = b%claimShards, 1
+	}
+	for i := range 24 {
+		name := fmt.Sprintf("n%d", i)
+		m.names = append(m.names, name)
+		if i%3 > 0 {
+			m.there[name], m.kept[name] = 1, i%3 == 1
+		}
+	}
+	for i := range claimShards {
+		m.w.parts = append(m.w.parts, &part{w: m.w, shard: uint64(i)})
+		m.open(i)
+	}
+	return m
+}
+
+func (m *movingWorld) bucket(name string) uint32 {
+	return protocol.Bucket(m.w.n.id, []byte(name), claimBuckets)
+}
+
+// open opens the stream of a shard, again if need be: what was on its way is lost.
+func (m *movingWorld) open(shard int) {
+	p := m.w.parts[shard]
+	if p.stream != nil {
+		p.stream.cut(errLinkLost)
+	}
+	p.stream, m.w.idle = &stream{part: p, cn: &conn{}, id: 1}, 0
+	m.queues[shard] = nil
+	m.restart(shard)
+}
+
+// restart sends a shard's snapshot.
+func (m *movingWorld) restart(shard int) {
+	m.index++
+	page := &protocol.Snapshot{Index: m.index, First: true, Last: true}
+	for b := range m.owner {
+		run := protocol.SnapshotRun{Count: 1}
+		if m.owner[b] == shard {
+			run.Epoch = m.epoch[b]
+		}
+		page.Runs = append(page.Runs, run)
+	}
+	for _, name := range m.names {
+		if v := m.there[name]; v > 0 && m.owner[m.bucket(name)] == shard {
+			page.Semaphores = append(page.Semaphores, protocol.SnapshotItem{Name: []byte(name), Limit: 1, Version: v})
+		}
+	}
+	m.queues[shard] = append(m.queues[shard], page)
+}
+
+func (m *movingWorld) step() {
+	b := m.r.IntN(claimBuckets)
+	switch x := m.r.IntN(100); {
+	case x < 30:
+		m.change()
+	case x < 38 && m.owner[b] >= 0:
+		m.from[b], m.owner[b] = m.owner[b], -1
+		m.restart(m.from[b])
+	case x < 50 && m.owner[b] < 0:
+		m.owner[b], m.epoch[b] = m.r.IntN(claimShards), m.epoch[b]+1+m.r.Uint64N(2)
+		m.restart(m.owner[b])
+	case x < 52:
+		m.open(m.r.IntN(claimShards))
+	case x < 90:
+		m.deliver(m.r.IntN(claimShards))
+	default:
+		for m.read() {
+		}
+	}
+}
+
+func (m *movingWorld) change() {
+	name := m.names[m.r.IntN(len(m.names))]
+	shard := m.owner[m.bucket(name)]
+	if shard < 0 {
+		return // nothing changes in a frozen bucket
+	}
+	m.index++
+	var c change
+	switch v := m.there[name]; {
+	case v > 0 && !m.kept[name] && m.r.IntN(3) == 0:
+		m.there[name] = 0
+		c.kind = protocol.ChangeDeleted
+	case v > 0:
+		m.there[name] = m.index
+		c = change{kind: protocol.ChangeData, attributes: attributes{version: m.index}}
+	default:
+		m.there[name] = m.index
+		c = change{kind: protocol.ChangeCreated, attributes: attributes{limit: 1, version: m.index}}
+	}
+	m.queues[shard] = append(m.queues[shard], &delta{name: name, index: m.index, changes: []change{c}})
+}
+
+func (m *movingWorld) deliver(shard int) {
+	q := m.queues[shard]
+	if len(q) == 0 {
+		return
+	}
+	m.queues[shard] = q[1:]
+	st := m.w.parts[shard].stream
+	switch x := q[0].(type) {
+	case *protocol.Snapshot:
+		st.page(x)
+	case *delta:
+		st.delta(x)
+	}
+}
+
+func (m *movingWorld) read() bool {
+	ev, ok, err := m.w.next()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	switch {
+	case !ok:
+		return false
+	case ev.Kind == EventDeleted && m.kept[ev.Name]:
+		m.t.Fatalf("seed %d: %s was told gone, and has been there all the time", m.seed, ev.Name)
+	case ev.Kind == EventDeleted:
+		delete(m.view, ev.Name)
+	case ev.Kind == EventChanged:
+		if ev.Version < m.view[ev.Name] {
+			m.t.Fatalf("seed %d: %s went back from version %d to %d", m.seed, ev.Name, m.view[ev.Name], ev.Version)
+		}
+		m.view[ev.Name] = ev.Version
+	}
+	return true
+}
+
+// settle ends all moves, delivers all there is, and compares.
+func (m *movingWorld) settle() {
+	for b := range m.owner {
+		if m.owner[b] < 0 {
+			m.owner[b], m.epoch[b] = m.from[b], m.epoch[b]+1
+			m.restart(m.from[b])
+		}
+	}
+	for shard := range claimShards {
+		for len(m.queues[shard]) > 0 {
+			m.deliver(shard)
+		}
+	}
+	for m.read() {
+	}
+	if !m.w.synced {
+		m.t.Fatalf("seed %d: not synced", m.seed)
+	}
+	for _, name := range m.names {
+		if m.view[name] != m.there[name] {
+			m.t.Fatalf("seed %d: %s is told at version %d, and is at %d", m.seed, name, m.view[name], m.there[name])
+		}
+	}
+}

@@ -1,0 +1,263 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// closeTimeout bounds how long Client.Close waits for its sessions' stops.
+const closeTimeout = 2 * time.Second
+
+// Client is a connection to a cluster, for any number of goroutines. It keeps one connection to each instance that it talks to, and makes them anew when they are
+// lost. Make one with Dial or Open, and one per process is enough.
+type Client struct {
+	cfg   Config
+	clock clock
+	ctx   context.Context // ends when the client is closed
+	stop  context.CancelCauseFunc
+	work  sync.WaitGroup // goroutines to wait for in Close
+
+	routes   atomic.Pointer[routes]
+	taste    uint64       // chooses the replicas that this client reads from
+	indexes  sync.Map     // shard -> *atomic.Uint64: highest log index read, so that relaxed reads do not go back
+	leastTTL atomic.Int64 // shortest session timeout, as time.Duration; 0: no session
+
+	lastWatch atomic.Uint64 // id of the last one-shot watch
+
+	mu       sync.Mutex
+	closed   bool
+	cluster  string
+	links    map[uint64]*link // by instance
+	boot     *link            // dials the endpoints
+	fetching *flight          // of the map
+	newMap   chan struct{}    // closed and replaced with every new map
+	sessions map[uint64]*Session
+	watches  map[*watch]struct{}
+	watchdog *watchdog
+}
+
+func newClient(cfg Config) *Client {
+	c := &Client{taste: rand.Uint64() >> 1, cfg: cfg, clock: cfg.clock, links: make(map[uint64]*link), sessions: make(map[uint64]*Session), watches: make(map[*watch]struct{}), newMap: make(chan struct{})}
+	c.ctx, c.stop = context.WithCancelCause(context.Background())
+	c.boot = &link{c: c, addresses: cfg.Endpoints, backoff: backoff{base: reconnectBase, max: reconnectMax}}
+	return c
+}
+
+// Close ends all sessions of the client, so that what they hold is free at once, waits up to 2 s for that, and closes the connections. Calls that are under way
+// end with ErrClientClosed. It may be called again. The error is that of a stop that was not answered in time: such a session ends when its timeout does.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	open := make([]*Session, 0, len(c.sessions))
+	for _, s := range c.sessions {
+		open = append(open, s)
+	}
+	c.mu.Unlock()
+
+	ctx, cancel := context.WithTimeoutCause(c.ctx, closeTimeout, errors.New("a session's stop was not answered in time"))
+	defer cancel()
+	failed := make(chan error, len(open))
+	for _, s := range open {
+		go func() { failed <- s.Close(ctx) }()
+	}
+	var err error
+	for range open {
+		err = errors.Join(err, <-failed)
+	}
+	c.Abandon()
+	return err
+}
+
+// Abandon closes the connections without ending the sessions, as the death of the process would: the server keeps them for their timeouts. It is there
+// for tests of what happens then.
+func (c *Client) Abandon() {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return
+	}
+	c.closed = true
+	conns := make([]*conn, 0, len(c.links))
+	for _, l := range c.links {
+		if cn := l.current.Load(); cn != nil {
+			conns = append(conns, cn)
+		}
+	}
+	left := make([]*Session, 0, len(c.sessions))
+	for _, s := range c.sessions {
+		left = append(left, s)
+	}
+	if c.watchdog != nil {
+		c.watchdog.stop()
+	}
+	c.mu.Unlock()
+	c.stop(ErrClientClosed)
+	c.mu.Lock()
+	c.pokeWatches()
+	c.mu.Unlock()
+	for _, s := range left {
+		s.abandon()
+	}
+	for _, cn := range conns {
+		cn.end(ErrClientClosed)
+	}
+	c.work.Wait()
+}
+
+// ServerInfo is what an instance said about itself and about the client.
+type ServerInfo struct {
+	Cluster  string // id
+	Instance uint64
+	Version  string // name and version, for people
+	Identity string // who the credentials say the client is
+}
+
+// ServerInfo tells about an instance the client is connected to.
+func (c *Client) ServerInfo(ctx context.Context) (ServerInfo, error) {
+	cn, err := c.any(ctx)
+	if err != nil {
+		return ServerInfo{}, err
+	}
+	return ServerInfo{Cluster: cn.hello.Cluster, Instance: cn.instance, Version: cn.hello.Server, Identity: cn.hello.Identity}, nil
+}
+
+// run starts a goroutine that Close waits for. It ends when c.ctx does. False: the client is closed, nothing was started.
+func (c *Client) run(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.work.Go(f)
+	return true
+}
+
+// place finds the connection a request goes to, the bucket that routes it there, and the shard that is meant by it, 0 for none. The shard is told with an error, too.
+type place func(ctx context.Context) (cn *conn, bucket, shard uint64, err error)
+
+// anywhere is the place of what every instance serves.
+func (c *Client) anywhere(ctx context.Context) (*conn, uint64, uint64, error) {
+	cn, err := c.any(ctx)
+	return cn, 0, 0, err
+}
+
+// atBucket is the place of what a bucket's shard serves.
+func (c *Client) atBucket(tier uint8, bucket uint32) place {
+	return func(ctx context.Context) (*conn, uint64, uint64, error) {
+		cn, shard, err := c.toBucket(ctx, tier, bucket)
+		return cn, uint64(bucket), shard, err
+	}
+}
+
+// atShard is the place of what is asked of a whole shard.
+func (c *Client) atShard(tier uint8, shard uint64) place {
+	return func(ctx context.Context) (*conn, uint64, uint64, error) {
+		t, err := c.tierOf(ctx, tier)
+		if err != nil {
+			return nil, 0, shard, err
+		}
+		cn, err := c.toShard(ctx, shard)
+		return cn, uint64(t.some[shard]), shard, err
+	}
+}
+
+// ask sends a request that belongs to no session, again and again until it gets an answer that decides it, or ctx ends. repeated says that an earlier
+// sending of it, or this one, may have had its effect without an answer.
+func (c *Client) ask(ctx context.Context, where place, kind protocol.Kind, m, reply protocol.Message) (repeated bool, err error) {
+	retry := backoff{base: retryBase, max: retryMax}
+	var last error
+	for {
+		cn, bucket, shard, err := where(ctx)
+		if err == nil {
+			var sent bool
+			sent, err = cn.roundTrip(ctx, nil, kind, bucket, m, reply)
+			if err == nil {
+				return repeated, nil
+			}
+			if sent && !answered(err) {
+				repeated = true
+			}
+		}
+		switch {
+		case c.ctx.Err() != nil:
+			return repeated, ErrClientClosed
+		case ctx.Err() != nil && !answered(err):
+			return repeated, interrupted(ctx, last)
+		case !again(err):
+			return repeated, err
+		}
+		last = err
+		c.pause(ctx, shard, cn, err, &retry)
+		if ctx.Err() != nil {
+			return repeated, interrupted(ctx, last)
+		}
+	}
+}
+
+// answered says whether the server decided about a request that failed like this.
+func answered(err error) bool {
+	var e *protocol.Error
+	return errors.As(err, &e)
+}
+
+// again says whether a request that failed like this may be sent again as it is, possibly elsewhere.
+func again(err error) bool {
+	var refused *refusal
+	if errors.As(err, &refused) {
+		return false
+	}
+	return errors.Is(err, errLinkLost) || errors.Is(err, ErrUnreachable) || protocol.Retryable(err)
+}
+
+// pause waits before the next try of a request that a shard did not serve; 0 is no shard. What is known of the cluster is mended first. cn is the connection that the
+// request went over, nil for none. News of who can answer end the wait.
+func (c *Client) pause(ctx context.Context, shard uint64, cn *conn, err error, retry *backoff) {
+	if errors.Is(err, errMoved) {
+		retry.failures = 0
+		return
+	}
+	if c.rethink(ctx, shard, cn, err, retry.failures) {
+		retry.failures++
+		return
+	}
+	if errors.Is(err, errLinkLost) {
+		return
+	}
+	moved := c.mapChanged()
+	t := time.NewTimer(retry.next())
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-moved:
+		retry.failures = 1 // not 0: news may come again and again and name somebody who cannot answer
+	case <-ctx.Done():
+	case <-c.ctx.Done():
+	}
+}
+
+// readIndex is the highest log index this client has read of a shard.
+func (c *Client) readIndex(shard uint64) *atomic.Uint64 {
+	if v, ok := c.indexes.Load(shard); ok {
+		return v.(*atomic.Uint64)
+	}
+	v, _ := c.indexes.LoadOrStore(shard, new(atomic.Uint64))
+	return v.(*atomic.Uint64)
+}
+
+func raise(v *atomic.Uint64, to uint64) {
+	for {
+		old := v.Load()
+		if to <= old || v.CompareAndSwap(old, to) {
+			return
+		}
+	}
+}

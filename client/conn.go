@@ -1,0 +1,438 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// errStopped: what the call was for is over.
+var errStopped = errors.New("stopped")
+
+const (
+	readBuffer    = 64 << 10
+	keptBuffer    = 256 << 10        // a buffer that grew beyond this is given back once it is empty
+	idleKeepAlive = 15 * time.Second // between pings of a connection without sessions
+	leastSilence  = time.Second      // a server is never taken for silent sooner
+	pingsKept     = 16               // pings whose sending time is remembered
+	directMost    = 16 << 10         // bytes that a caller writes by itself: the kernel takes them at once from a connection that is answered
+)
+
+// conn is one connection to an instance, shared by any number of goroutines. Callers append their frames to out under mu; a writer goroutine sends whatever has
+// gathered in one write, unless a caller is alone on the connection: it writes by itself. A reader goroutine hands replies to the calls that wait, and events to whom
+// they concern. A conn is never revived.
+//
+// Lock order: the mutexes of watches, sessions, links and the client may be held when mu is taken, never the other way round.
+type conn struct {
+	owner    owner
+	nc       net.Conn
+	direct   bool // writing what little there is does not block: a caller that is alone writes by itself
+	clock    clock
+	hello    protocol.HelloReply
+	instance uint64
+	read     []byte // what came behind the hello's reply
+
+	mu        sync.Mutex
+	out       []byte // frames to be written
+	spare     []byte // memory for the next out
+	writing   bool   // somebody is in Write: what is appended meanwhile is the writer goroutine's
+	calls     calls
+	queue     []chan struct{} // callers that wait for room in the window, first come first served
+	reserved  int             // room given to callers of the queue that have not run yet
+	err       error           // why it ended; set before done is closed
+	goodbye   error           // what the server said about ending it
+	pings     [pingsKept]sentPing
+	lastPing  uint64
+	period    time.Duration // between pings
+	suspected bool          // a sign of life is waited for
+	pingTimer *time.Timer
+	vouches   map[uint64]*vouch // by home shard
+	residents map[*Session]struct{}
+	streams   streamSet
+	guests    map[*Session]uint64 // attach epoch of the ticket that was presented here
+	shots     map[uint64]*oneShot // by watch id
+	away      map[uint64]uint64   // session -> attach epoch up to which nothing here vouches for it: its home has moved
+
+	wake      chan struct{} // capacity 1: out is not empty
+	done      chan struct{} // closed when the connection is over
+	over      atomic.Bool   // done is closed
+	pool      sync.Pool     // of *call
+	lastHeard atomic.Int64  // clock at the last bytes read
+
+	// Owned by the reader goroutine.
+	taken []reply // calls whose answers were read, to be told
+}
+
+// sentPing is a ping on its way.
+type sentPing struct {
+	id uint64
+	at time.Duration // before it was put into the buffer
+}
+
+// vouch is the latest sending time of a ping that a home shard answered on this connection. All sessions attached here at that home share it.
+type vouch struct{ at atomic.Int64 }
+
+// owner is told what arrives on a connection. Its methods are called by the reader goroutine and must not block.
+type owner interface {
+	event(cn *conn, h protocol.Header) error
+	lost(cn *conn)
+}
+
+// newConn starts a connection whose hello has been answered.
+func newConn(o owner, nc net.Conn, hello protocol.HelloReply, rest []byte, ck clock) *conn {
+	cn := &conn{
+		owner: o, nc: nc, clock: ck, hello: hello, instance: hello.Instance, read: rest,
+		calls: newCalls(), vouches: make(map[uint64]*vouch), residents: make(map[*Session]struct{}),
+		guests: make(map[*Session]uint64), shots: make(map[uint64]*oneShot), away: make(map[uint64]uint64),
+		wake: make(chan struct{}, 1), done: make(chan struct{}), period: idleKeepAlive,
+	}
+	_, cn.direct = nc.(*net.TCPConn)
+	cn.hello.Window = max(cn.hello.Window, 1)
+	if cn.hello.MaxFrame == 0 {
+		cn.hello.MaxFrame = protocol.MaxFrameLen
+	}
+	cn.lastHeard.Store(int64(ck.now()))
+	cn.mu.Lock() // the timer may run at once
+	cn.pingTimer = time.AfterFunc(cn.period/2, cn.keepAlive)
+	cn.mu.Unlock()
+	go cn.writeLoop()
+	go cn.readLoop()
+	return cn
+}
+
+// isLost says whether the connection is over.
+func (cn *conn) isLost() bool { return cn.over.Load() }
+
+// begin puts a request into the buffer once the window has room, and its call into the table; the end of the session it is of, if any, ends the call too. register,
+// if not nil, is called with mu held before the request can be answered: it may give the call a reply function, which the reader calls with the answer (the body is
+// the reader's) instead of signalling the call; the call is then not the caller's to finish.
+func (cn *conn) begin(ctx context.Context, of *Session, kind protocol.Kind, bucket uint64, m protocol.Message, register func(id uint64, cl *call)) (*call, uint64, error) {
+	cn.mu.Lock()
+	if cn.err == nil && (len(cn.queue) > 0 || !cn.room()) {
+		if err := cn.queueUp(ctx, of); err != nil {
+			cn.mu.Unlock()
+			return nil, 0, err
+		}
+	}
+	if cn.err != nil {
+		cn.mu.Unlock()
+		return nil, 0, errLinkLost
+	}
+	if of != nil && of.ended.Load() {
+		cn.admit()
+		cn.mu.Unlock()
+		return nil, 0, errStopped
+	}
+	start := len(cn.out)
+	id := cn.calls.nextID()
+	cn.out = protocol.AppendFrame(cn.out, kind, id, bucket, m)
+	if length := len(cn.out) - start - 4; length > int(cn.hello.MaxFrame) {
+		cn.out = cn.out[:start]
+		cn.admit()
+		cn.mu.Unlock()
+		return nil, 0, protocol.Errorf(protocol.StatusBadRequest, "request is %d bytes long; the server accepts at most %d", length, cn.hello.MaxFrame)
+	}
+	cl := cn.newCall()
+	cl.of = of
+	cn.calls.put(id, cl)
+	if register != nil {
+		register(id, cl)
+	}
+	alone := cn.direct && start == 0 && cn.calls.used == 1 && !cn.writing && len(cn.out) <= directMost
+	var buf []byte
+	if alone {
+		buf = cn.takeOut()
+	}
+	cn.mu.Unlock()
+	switch {
+	case alone:
+		cn.write(buf) // nobody is there to share a write with
+	case start == 0:
+		cn.flush() // else whoever was first has woken the writer
+	}
+	return cl, id, nil
+}
+
+// takeOut begins to write what there is. mu is held, and nobody writes.
+func (cn *conn) takeOut() []byte {
+	buf := cn.out
+	cn.out, cn.spare, cn.writing = cn.spare[:0], nil, true
+	return buf
+}
+
+// write writes what takeOut gave, and has the writer goroutine look at what came meanwhile.
+func (cn *conn) write(buf []byte) {
+	_, err := cn.nc.Write(buf)
+	cn.mu.Lock()
+	cn.writing = false
+	if cap(buf) <= keptBuffer {
+		cn.spare = buf
+	}
+	more := len(cn.out) > 0
+	cn.mu.Unlock()
+	if err != nil {
+		cn.end(err)
+	} else if more {
+		cn.flush()
+	}
+}
+
+// queueUp waits for room in the window. mu is held, but not while it waits.
+func (cn *conn) queueUp(ctx context.Context, of *Session) (err error) {
+	turn := make(chan struct{}, 1)
+	cn.queue = append(cn.queue, turn)
+	cn.mu.Unlock()
+	var stop <-chan struct{}
+	if of != nil {
+		stop = of.ctx.Done()
+	}
+	select {
+	case <-turn:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-stop:
+		err = errStopped
+	}
+	cn.mu.Lock()
+	if err != nil {
+		cn.leave(turn)
+		return err
+	}
+	cn.reserved--
+	return nil
+}
+
+// room says whether one more request may be sent. mu is held.
+func (cn *conn) room() bool { return cn.calls.used+cn.reserved < int(cn.hello.Window) }
+
+// leave takes a caller that gave up out of the window's queue, and hands its room on if it had got some. mu is held.
+func (cn *conn) leave(turn chan struct{}) {
+	for i, t := range cn.queue {
+		if t == turn {
+			cn.queue = append(cn.queue[:i], cn.queue[i+1:]...)
+			return
+		}
+	}
+	cn.reserved--
+	cn.admit()
+}
+
+// admit gives room to those who wait for it. mu is held.
+func (cn *conn) admit() {
+	for len(cn.queue) > 0 && cn.room() {
+		cn.reserved++
+		cn.queue[0] <- struct{}{}
+		cn.queue = cn.queue[1:]
+	}
+}
+
+// abandon says that nobody waits for the reply any more. It is false when the reader has taken the call, and will signal it. The request still counts against
+// the window until it is answered.
+func (cn *conn) abandon(id uint64) bool {
+	cn.mu.Lock()
+	defer cn.mu.Unlock()
+	return cn.calls.abandon(id) != nil
+}
+
+// stopCalls ends the calls of a session that has ended: whoever waits for one returns now. The session's ended is set already, so that no call of it comes
+// behind.
+func (cn *conn) stopCalls(of *Session) {
+	cn.mu.Lock()
+	defer cn.mu.Unlock()
+	cn.calls.each(func(id uint64, cl *call) {
+		if cl.of == of && cl.reply == nil {
+			cn.calls.abandon(id)
+			cl.err = errStopped
+			cl.done <- struct{}{}
+		}
+	})
+}
+
+// flush makes the writer look at the buffer.
+func (cn *conn) flush() {
+	select {
+	case cn.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (cn *conn) writeLoop() {
+	for {
+		select {
+		case <-cn.wake:
+		case <-cn.done:
+			return
+		}
+		runtime.Gosched() // callers that are ready to run put their requests into the same write
+		cn.mu.Lock()
+		if cn.writing || len(cn.out) == 0 {
+			cn.mu.Unlock() // whoever writes wakes this goroutine again if there is more
+			continue
+		}
+		buf := cn.takeOut()
+		cn.mu.Unlock()
+		cn.write(buf)
+	}
+}
+
+func (cn *conn) readLoop() {
+	defer cn.owner.lost(cn)
+	if len(cn.read) > 0 {
+		if err := cn.consumeAll(&cn.read); err != nil {
+			cn.end(err)
+			return
+		}
+	}
+	buf := make([]byte, len(cn.read), max(readBuffer, len(cn.read)))
+	copy(buf, cn.read)
+	cn.read = nil
+	for {
+		if len(buf) == cap(buf) {
+			grown := make([]byte, len(buf), 2*cap(buf))
+			copy(grown, buf)
+			buf = grown
+		}
+		n, err := cn.nc.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		if n > 0 {
+			cn.lastHeard.Store(int64(cn.clock.now()))
+			if err := cn.consumeAll(&buf); err != nil {
+				cn.end(err)
+				return
+			}
+			if len(buf) == 0 && cap(buf) > keptBuffer {
+				buf = make([]byte, 0, readBuffer)
+			}
+		}
+		if err != nil {
+			cn.end(err)
+			return
+		}
+	}
+}
+
+// consumeAll dispatches the whole frames in buf and moves the rest to its beginning.
+func (cn *conn) consumeAll(buf *[]byte) error {
+	b := *buf
+	var err error
+	locked := false // answers that follow each other are taken under one hold of mu, and their callers woken together
+	for err == nil {
+		frame, n, bad := protocol.SplitFrame(b, protocol.MaxFrameLen)
+		if bad != nil {
+			err = fmt.Errorf("server sent what is not a frame: %w", bad)
+			break
+		}
+		if n == 0 {
+			break
+		}
+		b = b[n:]
+		h, bad := protocol.ParseFrame(frame)
+		if bad != nil {
+			err = fmt.Errorf("server sent a bad frame: %w", bad)
+			break
+		}
+		if h.Kind >= protocol.KindReply && h.Arg <= 0xff {
+			if !locked {
+				cn.mu.Lock()
+				locked = true
+			}
+			if cl := cn.calls.take(h.ID); cl != nil {
+				cn.taken = append(cn.taken, reply{cl, protocol.Status(h.Arg), h.Body})
+			}
+			continue
+		}
+		cn.tell(locked) // in the order in which it was sent
+		locked = false
+		if bad := cn.dispatch(h); bad != nil {
+			err = fmt.Errorf("server sent a bad message of kind %d: %w", h.Kind, bad)
+		}
+	}
+	cn.tell(locked)
+	*buf = append((*buf)[:0], b...)
+	return err
+}
+
+// reply is a call whose answer was read. Body is the reader's.
+type reply struct {
+	cl     *call
+	status protocol.Status
+	body   []byte
+}
+
+// tell hands the answers that were taken to who waits for them, and gives up mu if it is held.
+func (cn *conn) tell(locked bool) {
+	if !locked {
+		return
+	}
+	if len(cn.queue) > 0 {
+		cn.admit()
+	}
+	cn.mu.Unlock()
+	for i := range cn.taken {
+		t := &cn.taken[i]
+		if cl := t.cl; cl.reply == nil {
+			cl.complete(t.status, t.body)
+		} else {
+			reply := cl.reply
+			cn.free(cl, true)
+			reply(t.status, t.body, nil)
+		}
+	}
+	clear(cn.taken)
+	cn.taken = cn.taken[:0]
+}
+
+// dispatch hands on one frame that is no reply. The frame's memory is the reader's.
+func (cn *conn) dispatch(h protocol.Header) error {
+	switch {
+	case h.Kind == protocol.KindPong:
+		cn.pong(h.ID, h.Arg)
+		return nil
+	case h.Kind >= protocol.KindPong && h.Kind < protocol.KindReply:
+		return cn.owner.event(cn, h)
+	case h.Kind < protocol.KindReply:
+		return protocol.Errorf(protocol.StatusBadRequest, "a server does not send requests")
+	}
+	return protocol.Errorf(protocol.StatusBadRequest, "status %d is no status", h.Arg)
+}
+
+// end closes the connection for good. Everything that waits on it is told; sessions and streams are told by the owner.
+func (cn *conn) end(err error) {
+	cn.mu.Lock()
+	if cn.err != nil {
+		cn.mu.Unlock()
+		return
+	}
+	if cn.goodbye != nil {
+		err = cn.goodbye
+	}
+	cn.err = fmt.Errorf("connection to %s ended: %w", cn.nc.RemoteAddr(), err)
+	var waiting []*call
+	cn.calls.each(func(_ uint64, cl *call) { waiting = append(waiting, cl) })
+	cn.calls = calls{}
+	for _, turn := range cn.queue {
+		turn <- struct{}{}
+	}
+	cn.queue = nil
+	cn.pingTimer.Stop()
+	cn.over.Store(true)
+	close(cn.done)
+	cn.mu.Unlock()
+	_ = cn.nc.Close()
+	for _, cl := range waiting {
+		if reply := cl.reply; reply != nil {
+			cn.free(cl, true)
+			reply(0, nil, errLinkLost)
+			continue
+		}
+		cl.err = errLinkLost
+		cl.done <- struct{}{}
+	}
+}

@@ -1,0 +1,212 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Semaphore is what describe tells.
+type Semaphore struct {
+	Name       string
+	Data       []byte
+	Version    uint64 // of the data, from 1
+	Used       uint64 // units held
+	Limit      uint64
+	Ephemeral  bool
+	CreatedAt  time.Time
+	NumOwners  uint64
+	NumWaiters uint64
+	Owners     []Owner  // by order id
+	Waiters    []Waiter // in queue order
+	// Revision is the shard's log index of the last change, Index the one the answer was read at.
+	Revision, Index uint64
+	// Torn says that the semaphore went on changing while its pages were read: Owners and Waiters come from different moments.
+	Torn bool
+}
+
+// Owner holds units of a semaphore.
+type Owner struct {
+	OrderID     uint64 // the fencing token
+	Session     uint64
+	Count       uint64
+	Data        []byte
+	Description string // of the session
+	Since       time.Time
+}
+
+// Waiter waits for units of a semaphore.
+type Waiter struct {
+	OrderID     uint64
+	Session     uint64
+	Count       uint64
+	Data        []byte
+	Description string
+	Since       time.Time
+	Timeout     time.Duration // as asked for; Forever
+}
+
+// Forever as a waiter's timeout: it waits until it is told otherwise.
+const Forever time.Duration = 1<<63 - 1
+
+// ReadOption is an option of Describe and List.
+type ReadOption func(*readOptions)
+
+type readOptions struct {
+	flags       uint8
+	consistency Consistency
+	session     uint64
+}
+
+// WithOwners includes the owners.
+func WithOwners() ReadOption { return func(o *readOptions) { o.flags |= protocol.WithOwners } }
+
+// WithWaiters includes the waiters.
+func WithWaiters() ReadOption { return func(o *readOptions) { o.flags |= protocol.WithWaiters } }
+
+// ReadConsistency is Strict or Relaxed for this read; default is what the node says.
+func ReadConsistency(c Consistency) ReadOption { return func(o *readOptions) { o.consistency = c } }
+
+// OfSession limits a list to what a session holds or waits for.
+func OfSession(id uint64) ReadOption { return func(o *readOptions) { o.session = id } }
+
+func readOptionsOf(opts []ReadOption) (o readOptions) {
+	for _, f := range opts {
+		f(&o)
+	}
+	return o
+}
+
+// rereads is how often a description is begun anew because it changed between its pages.
+const rereads = 5
+
+// Describe reads a semaphore. Errors: NotFound.
+func (n *Node) Describe(ctx context.Context, name string, opts ...ReadOption) (*Semaphore, error) {
+	o := readOptionsOf(opts)
+	bucket, err := n.bucket(ctx, name)
+	if err != nil {
+		return nil, about("describe", name, err)
+	}
+	req := protocol.Describe{Node: n.id, Name: []byte(name), Flags: o.flags, Consistency: o.consistency}
+	sem, err := n.pages(ctx, bucket, &req, func(reply *protocol.DescribeReply) error {
+		req.MinIndex = n.readFrom(bucket)
+		_, err := n.c.ask(ctx, n.readAt(o, bucket, n.c.atBucket(n.tier, bucket)), protocol.KindDescribe, &req, reply)
+		return err
+	})
+	if err != nil {
+		return nil, about("describe", name, err)
+	}
+	return sem, nil
+}
+
+// readFrom is the log index a relaxed read must not be older than.
+func (n *Node) readFrom(bucket uint32) uint64 {
+	return n.c.readIndex(n.c.routes.Load().owner(n.tier, bucket)).Load()
+}
+
+// pages reads the pages of a description and puts those together that fit. read reads the page at req.Cursor.
+func (n *Node) pages(ctx context.Context, bucket uint32, req *protocol.Describe, read func(*protocol.DescribeReply) error) (*Semaphore, error) {
+	shard := n.c.routes.Load().owner(n.tier, bucket)
+	for begun := 0; ; begun++ {
+		req.Cursor = nil
+		var sem *Semaphore
+		for {
+			var reply protocol.DescribeReply
+			if err := read(&reply); err != nil {
+				return nil, err
+			}
+			raise(n.c.readIndex(shard), reply.Index)
+			if sem == nil {
+				sem = firstPage(&reply)
+			}
+			sem.Torn = sem.Torn || sem.Revision != reply.Revision
+			sem.addPage(&reply)
+			if len(reply.Cursor) == 0 {
+				break
+			}
+			if sem.Torn && begun < rereads {
+				break
+			}
+			req.Cursor = reply.Cursor
+		}
+		if !sem.Torn || begun >= rereads {
+			return sem, nil
+		}
+		req.Flags &^= protocol.WatchData | protocol.WatchOwners // armed by the first page already
+	}
+}
+
+func firstPage(r *protocol.DescribeReply) *Semaphore {
+	return &Semaphore{
+		Name: string(r.Name), Data: bytes.Clone(r.Data), Version: r.Version, Used: r.Used, Limit: r.Limit, Ephemeral: r.Ephemeral,
+		CreatedAt: wallTime(r.CreatedAt), NumOwners: r.NumOwners, NumWaiters: r.NumWaiters, Revision: r.Revision, Index: r.Index,
+	}
+}
+
+func (s *Semaphore) addPage(r *protocol.DescribeReply) {
+	for i := range r.Owners {
+		s.Owners = append(s.Owners, ownerOf(&r.Owners[i]))
+	}
+	for i := range r.Waiters {
+		w := &r.Waiters[i]
+		timeout := Forever
+		if w.Timeout != protocol.Forever {
+			timeout = fromMillis(w.Timeout)
+		}
+		s.Waiters = append(s.Waiters, Waiter{
+			OrderID: w.OrderID, Session: w.Session, Count: w.Count, Data: bytes.Clone(w.Data), Description: w.Description, Since: wallTime(w.Since), Timeout: timeout,
+		})
+	}
+}
+
+func ownerOf(o *protocol.Owner) Owner {
+	return Owner{
+		OrderID: o.OrderID, Session: o.Session, Count: o.Count, Data: bytes.Clone(o.Data), Description: o.Description, Since: wallTime(o.Since),
+	}
+}
+
+// Describe is Node.Describe on the session's node.
+func (s *Session) Describe(ctx context.Context, name string, opts ...ReadOption) (*Semaphore, error) {
+	return s.node.Describe(ctx, name, opts...)
+}
+
+// Standing is an answer to "why am I waiting".
+type Standing struct {
+	Holding  bool    // the session holds the semaphore
+	Waiting  bool    // it waits for it
+	Position int     // in the queue, from 1, while it waits
+	Own      Waiter  // its own entry, while it waits
+	Holders  []Owner // who holds, by order id
+	Ahead    []Waiter
+	Free     uint64 // units that nobody holds: they are not given out of turn
+	Limit    uint64
+}
+
+// Why tells why a session waits for a semaphore: who holds it, and who is ahead. Errors: NotFound.
+func (n *Node) Why(ctx context.Context, name string, session uint64) (*Standing, error) {
+	sem, err := n.Describe(ctx, name, WithOwners(), WithWaiters(), ReadConsistency(Strict))
+	if err != nil {
+		return nil, err
+	}
+	st := &Standing{Holders: sem.Owners, Limit: sem.Limit}
+	if sem.Limit > sem.Used {
+		st.Free = sem.Limit - sem.Used
+	}
+	for _, o := range sem.Owners {
+		st.Holding = st.Holding || o.Session == session
+	}
+	for i, w := range sem.Waiters {
+		if w.Session == session {
+			st.Waiting, st.Position, st.Own, st.Ahead = true, i+1, w, sem.Waiters[:i]
+			break
+		}
+	}
+	return st, nil
+}
+
+// Why is Node.Why for this session.
+func (s *Session) Why(ctx context.Context, name string) (*Standing, error) {
+	return s.node.Why(ctx, name, s.id)
+}

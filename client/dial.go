@@ -1,0 +1,185 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Version is how this client calls itself in its hello.
+const Version = "signalbox-go/0.1"
+
+const (
+	dialTimeout  = 5 * time.Second  // for one address: connecting and the hello
+	firstTimeout = 10 * time.Second // for Dial, when its context has no deadline
+)
+
+// Config says how to reach a cluster. Only Endpoints is needed.
+type Config struct {
+	// Endpoints are host:port of instances, in any order. One that is up is enough: the others are learned from it.
+	Endpoints []string
+
+	// Token are the credentials; empty is the anonymous identity.
+	Token []byte
+
+	// TLS, if not nil, is used for every connection. Without a ServerName, the host that is dialled is verified.
+	TLS *tls.Config
+
+	// Name is what the instances show as this client's name; default is Version.
+	Name string
+
+	// Dial replaces the way TCP connections are made. It must respect its context.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+
+	// Logger gets what happens to connections and sessions: lost and made at debug, expired at warn. Default is none.
+	Logger *slog.Logger
+
+	clock clock // tests bring their own
+}
+
+// Dial connects to the first of the endpoints (host:port) that answers, and fetches the cluster map. The client is then good until Close: it reconnects by
+// itself. It fails at once when the credentials or the protocol version are refused, else when ctx ends; a context without a deadline gets one of 10 s.
+func Dial(ctx context.Context, endpoints ...string) (*Client, error) {
+	return Open(ctx, Config{Endpoints: endpoints})
+}
+
+// Open is Dial with everything that can be chosen.
+func Open(ctx context.Context, cfg Config) (*Client, error) {
+	if len(cfg.Endpoints) == 0 {
+		return nil, fmt.Errorf("no endpoint given; name at least one instance as host:port")
+	}
+	if cfg.Name == "" {
+		cfg.Name = Version
+	}
+	if cfg.clock == nil {
+		cfg.clock = systemClock{}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Dial == nil {
+		var d net.Dialer
+		cfg.Dial = func(ctx context.Context, address string) (net.Conn, error) { return d.DialContext(ctx, "tcp", address) }
+	}
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, firstTimeout, fmt.Errorf("no endpoint answered within %s", firstTimeout))
+		defer cancel()
+	}
+	c := newClient(cfg)
+	if _, err := c.routesNow(ctx); err != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("dial %v: %w", cfg.Endpoints, err)
+	}
+	return c, nil
+}
+
+// refusal is an answer to the hello that trying again does not change.
+type refusal struct{ err error }
+
+func (r *refusal) Error() string { return r.err.Error() }
+func (r *refusal) Unwrap() error { return r.err }
+
+// connect makes a connection to one address: transport, hello, and the goroutines that serve it.
+func (c *Client) connect(ctx context.Context, address string) (*conn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout, fmt.Errorf("%s did not answer within %s", address, dialTimeout))
+	defer cancel()
+	raw, err := c.cfg.Dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
+	nc := raw
+	if c.cfg.TLS != nil {
+		conf := c.cfg.TLS.Clone()
+		if conf.ServerName == "" {
+			conf.ServerName, _, _ = net.SplitHostPort(address)
+		}
+		nc = tls.Client(raw, conf)
+	}
+	hello, rest, err := c.greet(nc)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		err = c.accept(&hello)
+	}
+	if err != nil {
+		_ = nc.Close()
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return nil, err
+	}
+	return newConn(c, nc, hello, rest, c.clock), nil
+}
+
+// greet says hello and reads the answer; rest is what came behind it.
+func (c *Client) greet(nc net.Conn) (hello protocol.HelloReply, rest []byte, err error) {
+	out := protocol.AppendFrame(nil, protocol.KindHello, 1, 0, &protocol.Hello{
+		Magic: protocol.Magic, Version: protocol.Version, Client: c.cfg.Name, Token: c.cfg.Token,
+	})
+	if _, err := nc.Write(out); err != nil {
+		return hello, nil, err
+	}
+	buf := make([]byte, 0, readBuffer)
+	for {
+		frame, n, err := protocol.SplitFrame(buf, protocol.MaxHelloLen)
+		if err != nil {
+			return hello, nil, fmt.Errorf("server's answer to the hello is none; is this the port of another service: %w", err)
+		}
+		if n > 0 {
+			h, err := protocol.ParseFrame(frame)
+			if err != nil {
+				return hello, nil, fmt.Errorf("server's answer to the hello is none; is this the port of another service: %w", err)
+			}
+			switch {
+			case h.Kind == protocol.KindGoodbye:
+				var g protocol.Goodbye
+				_ = g.DecodeBody(h.Body)
+				return hello, nil, final(&protocol.Error{Status: g.Status, Message: g.Message})
+			case h.Kind != protocol.KindHello|protocol.KindReply:
+				return hello, nil, fmt.Errorf("server answered the hello with a message of kind %d", h.Kind)
+			case h.Arg != uint64(protocol.StatusOK):
+				return hello, nil, final(failure(protocol.Status(min(h.Arg, 0xff)), h.Body))
+			}
+			return hello, buf[n:], hello.DecodeBody(h.Body)
+		}
+		read, err := nc.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+read]
+		if err != nil && read == 0 {
+			return hello, nil, err
+		}
+	}
+}
+
+// final makes a refusal of an answer that another try would get again.
+func final(err error) error {
+	switch protocol.StatusOf(err) {
+	case protocol.StatusUnsupported, protocol.StatusUnauthenticated, protocol.StatusForbidden, protocol.StatusBadRequest:
+		return &refusal{err}
+	}
+	return err
+}
+
+// accept checks the answer to the hello.
+func (c *Client) accept(hello *protocol.HelloReply) error {
+	if hello.Version != protocol.Version {
+		return &refusal{protocol.Errorf(protocol.StatusUnsupported, "server speaks protocol version %d, this client version %d", hello.Version, protocol.Version)}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cluster == "" {
+		c.cluster = hello.Cluster
+	}
+	if c.cluster != hello.Cluster {
+		// Ids of sessions and nodes mean something else there.
+		return &refusal{fmt.Errorf("this is cluster %q; the client was connected to cluster %q, and must be closed before it can work with another", hello.Cluster, c.cluster)}
+	}
+	return nil
+}

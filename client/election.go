@@ -1,0 +1,177 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"time"
+)
+
+// resignTimeout bounds how long Run waits for its resignation to be answered.
+const resignTimeout = 2 * time.Second
+
+// Election chooses one of many sessions, over an ephemeral semaphore that the leader holds whole. Candidates queue: the one that has waited longest is next.
+type Election struct {
+	ElectionReader
+	s *Session
+}
+
+// ElectionReader is an election as seen by those who do not stand in it.
+type ElectionReader struct {
+	n    *Node
+	name string
+}
+
+// Term is the time one session leads.
+type Term struct {
+	// Token is the fencing token: higher for every later term. Send it with every write that only the leader may do.
+	Token uint64
+	// Lease is the leadership: its context ends before another may lead, its Release resigns.
+	Lease *Lease
+}
+
+// Leader is who leads.
+type Leader struct {
+	Exists      bool // false: nobody leads now
+	Session     uint64
+	Token       uint64
+	Data        []byte // what the leader campaigned with
+	Description string // of the leader's session
+	Since       time.Time
+}
+
+// Election is the election with this name on the session's node.
+func (s *Session) Election(name string) *Election {
+	return &Election{ElectionReader: s.node.Election(name), s: s}
+}
+
+// Election is the election with this name, for watching it.
+func (n *Node) Election(name string) ElectionReader { return ElectionReader{n, name} }
+
+// Campaign waits until the session leads. Data is shown to observers; Wait and OnAccepted are the other options that make sense. Errors: as Acquire. Prefer
+// Run.
+func (e *Election) Campaign(ctx context.Context, opts ...AcquireOption) (Term, error) {
+	l, err := e.s.Acquire(ctx, e.name, with(opts, Exclusive())...)
+	if err != nil {
+		return Term{}, err
+	}
+	return Term{Token: l.Token(), Lease: l}, nil
+}
+
+// Resign gives up the leadership, if the session leads. Errors: as Lease.Release.
+func (e *Election) Resign(ctx context.Context) error {
+	e.s.mu.Lock()
+	var l *Lease
+	if entry := e.s.entries.get(e.name); entry != nil {
+		l = entry.lease
+	}
+	e.s.mu.Unlock()
+	if l == nil {
+		return nil
+	}
+	return l.Release(ctx)
+}
+
+// Run campaigns, and calls lead while the session leads. The context that lead gets ends when the leadership does, early enough that nobody else leads before, and
+// when ctx ends; lead must return then. When lead returns by itself, Run resigns and returns its error. When the leadership was lost meanwhile, Run waits for
+// lead to return and campaigns again, as long as the session lives.
+//
+// Errors: lead's; ctx's end; what the session ended with.
+func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, term Term) error, opts ...AcquireOption) error {
+	for {
+		term, err := e.Campaign(ctx, opts...)
+		if err != nil {
+			return err
+		}
+		err = e.lead(ctx, term, lead)
+		switch {
+		case term.Lease.Lost() == nil:
+			return err
+		case e.s.Err() != nil:
+			return e.s.Err()
+		case ctx.Err() != nil:
+			return interrupted(ctx, nil)
+		}
+	}
+}
+
+// lead runs one term.
+func (e *Election) lead(ctx context.Context, term Term, lead func(context.Context, Term) error) error {
+	own, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	held := term.Lease.Context()
+	stop := context.AfterFunc(held, func() { cancel(context.Cause(held)) })
+	defer func() {
+		stop()
+		resign, done := context.WithTimeout(context.WithoutCancel(ctx), resignTimeout)
+		defer done()
+		_ = term.Lease.Release(resign) // it goes on in the background if it must
+	}()
+	return lead(own, term)
+}
+
+// Leader reads who leads now.
+func (e ElectionReader) Leader(ctx context.Context) (Leader, error) {
+	sem, err := e.n.Describe(ctx, e.name, WithOwners(), ReadConsistency(Strict))
+	if isNotFound(err) {
+		return Leader{}, nil
+	}
+	if err != nil {
+		return Leader{}, err
+	}
+	return leaderOf(sem.Owners), nil
+}
+
+func leaderOf(owners []Owner) Leader {
+	if len(owners) == 0 {
+		return Leader{}
+	}
+	o := owners[0]
+	return Leader{Exists: true, Session: o.Session, Token: o.OrderID, Data: o.Data, Description: o.Description, Since: o.Since}
+}
+
+// Observe tells who leads, and then every change, "nobody" included, until ctx ends. It resumes by itself; a slow consumer misses leaders in between, never the
+// last. The last pair carries the error that ended it.
+func (e ElectionReader) Observe(ctx context.Context) iter.Seq2[Leader, error] {
+	return func(yield func(Leader, error) bool) {
+		var owners []Owner
+		var told Leader
+		synced := false
+		for ev, err := range e.n.Watch(ctx, e.name) {
+			if err != nil {
+				yield(Leader{}, err)
+				return
+			}
+			owners = follow(owners, ev)
+			synced = synced || ev.Kind == EventSynced
+			now := leaderOf(owners)
+			if !synced || ev.Kind != EventSynced && now.Token == told.Token && slices.Equal(now.Data, told.Data) {
+				continue
+			}
+			if ev.Kind == EventSynced && now.Exists && now.Token == told.Token && slices.Equal(now.Data, told.Data) {
+				continue // a resumed watch found nothing new
+			}
+			told = now
+			if !yield(now, nil) {
+				return
+			}
+		}
+	}
+}
+
+// follow keeps a semaphore's owners up to date, by order id.
+func follow(owners []Owner, ev Event) []Owner {
+	if ev.Kind == EventDeleted {
+		return nil
+	}
+	for _, o := range ev.Removed {
+		owners = slices.DeleteFunc(owners, func(have Owner) bool { return have.OrderID == o.OrderID })
+	}
+	for _, o := range ev.Added {
+		owners = insertOwner(owners, o)
+	}
+	for _, o := range ev.Updated {
+		owners = insertOwner(owners, o)
+	}
+	return owners
+}

@@ -1,0 +1,145 @@
+package client
+
+import "context"
+
+// entry is a session's place at one semaphore. The server keeps one per session and name and treats an acquire as setting it, so that two goroutines that
+// acquired the same name would work on each other's; here they take turns.
+//
+// Invariant: an entry is in session.entries while it is busy or has a lease. It is guarded by session.mu.
+type entry struct {
+	name  string
+	busy  bool            // somebody acquires, changes, confirms or releases
+	queue []chan struct{} // who wants to be next
+	lease *Lease          // what is held; over or not, until its release was answered
+	lost  uint64          // highest order id that was taken away while busy
+}
+
+// entrySet is a session's entries by name. Most sessions have one, and do not pay for a map.
+type entrySet struct {
+	one  *entry
+	more map[string]*entry // all of them, once there were two
+}
+
+func (x *entrySet) get(name string) *entry {
+	if x.more != nil {
+		return x.more[name]
+	}
+	if x.one != nil && x.one.name == name {
+		return x.one
+	}
+	return nil
+}
+
+// put adds an entry whose name has none.
+func (x *entrySet) put(e *entry) {
+	switch {
+	case x.more != nil:
+		x.more[e.name] = e
+	case x.one == nil:
+		x.one = e
+	default:
+		x.more = map[string]*entry{x.one.name: x.one, e.name: e}
+		x.one = nil
+	}
+}
+
+func (x *entrySet) remove(e *entry) {
+	if x.more != nil {
+		delete(x.more, e.name)
+	} else if x.one == e {
+		x.one = nil
+	}
+}
+
+// all visits the entries; the present one may be removed meanwhile.
+func (x *entrySet) all(yield func(*entry) bool) {
+	if x.one != nil {
+		yield(x.one)
+		return
+	}
+	for _, e := range x.more {
+		if !yield(e) {
+			return
+		}
+	}
+}
+
+// enter takes the turn at a name. With try it is false instead of waiting. held is what the session holds of it.
+func (s *Session) enter(ctx context.Context, name string, try bool) (e *entry, held *Lease, ok bool, err error) {
+	s.mu.Lock()
+	if s.err != nil {
+		defer s.mu.Unlock()
+		return nil, nil, false, s.err
+	}
+	e = s.entries.get(name)
+	if e == nil {
+		e = &entry{name: name}
+		s.entries.put(e)
+	}
+	if !e.busy {
+		e.busy = true
+		held = e.lease
+		s.mu.Unlock()
+		return e, held, true, nil
+	}
+	if try {
+		s.mu.Unlock()
+		return nil, nil, false, nil
+	}
+	turn := make(chan struct{}, 1)
+	e.queue = append(e.queue, turn)
+	s.mu.Unlock()
+	if err := s.await(ctx, e, turn); err != nil {
+		return nil, nil, false, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return e, e.lease, true, nil
+}
+
+// await waits for a turn that was queued for.
+func (s *Session) await(ctx context.Context, e *entry, turn chan struct{}) error {
+	select {
+	case <-turn:
+		return nil
+	case <-ctx.Done():
+	case <-s.ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, t := range e.queue {
+		if t == turn {
+			e.queue = append(e.queue[:i], e.queue[i+1:]...)
+			return s.whyNot(ctx)
+		}
+	}
+	s.exitLocked(e) // the turn came at the same moment
+	return s.whyNot(ctx)
+}
+
+// whyNot is the error of what was waited for in vain. mu is held.
+func (s *Session) whyNot(ctx context.Context) error {
+	if s.err != nil {
+		return s.err
+	}
+	return interrupted(ctx, nil)
+}
+
+// exit gives the turn to the next.
+func (s *Session) exit(e *entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.exitLocked(e)
+}
+
+func (s *Session) exitLocked(e *entry) {
+	if len(e.queue) > 0 {
+		e.queue[0] <- struct{}{}
+		e.queue = e.queue[1:]
+		return
+	}
+	e.busy = false
+	if e.lease == nil {
+		s.entries.remove(e)
+	}
+}

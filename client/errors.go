@@ -1,0 +1,123 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// What became of a lease or a session. errors.Is finds them in what the methods of this package return and in the causes of their contexts.
+var (
+	// ErrNotAcquired: the wait ended before the semaphore could be acquired.
+	ErrNotAcquired = errors.New("not acquired in time")
+
+	// ErrAlreadyHeld: this session holds the semaphore already. A session has one entry per semaphore: change it through its lease, or use
+	// another session.
+	ErrAlreadyHeld = errors.New("this session holds the semaphore already; change it through its lease, or acquire with another session")
+
+	// ErrReleased is the cause of a lease that its holder released.
+	ErrReleased = errors.New("lease was released")
+
+	// ErrLeaseLost: an operator or another client took the lease away while the session lives, by deleting the semaphore.
+	ErrLeaseLost = errors.New("lease is lost")
+
+	// ErrSessionExpired: the session is gone for good, and all leases with it: nothing vouched for it in time, or the server ended it. Start a new
+	// one. errors.Is(err, protocol.StatusSessionExpired) holds too.
+	ErrSessionExpired error = &sessionError{"session is expired for good; start a new one"}
+
+	// ErrNotVouched: the session is gone because nothing vouched for it in time: no instance could be reached, or this process did not get to run. errors.Is(err,
+	// ErrSessionExpired) holds too.
+	ErrNotVouched error = fmt.Errorf("nothing vouched for the session in time: %w", ErrSessionExpired)
+
+	// ErrTakenOver: the session was restored by another process. errors.Is(err, ErrSessionExpired) holds too.
+	ErrTakenOver error = fmt.Errorf("session was taken over by another process: %w", ErrSessionExpired)
+
+	// ErrSessionClosed: the session was closed by its holder.
+	ErrSessionClosed = errors.New("session is closed")
+
+	// ErrClientClosed: the client was closed.
+	ErrClientClosed = errors.New("client is closed")
+
+	// ErrUnreachable: no connection could be made. It comes with the end of the context that the wait for one had.
+	ErrUnreachable = errors.New("instance cannot be reached")
+
+	// ErrOutcomeUnknown: a request was sent, and the context or the session ended before its outcome could be known. It may have had its effect, or may
+	// not; what it was about must be looked at before it is done again.
+	ErrOutcomeUnknown = errors.New("outcome unknown")
+)
+
+// The outcomes a server answers, for errors.Is.
+const (
+	BadRequest         = protocol.StatusBadRequest
+	NotFound           = protocol.StatusNotFound
+	AlreadyExists      = protocol.StatusAlreadyExists
+	PreconditionFailed = protocol.StatusPreconditionFailed
+	BadSession         = protocol.StatusBadSession
+	Aborted            = protocol.StatusAborted
+	Overloaded         = protocol.StatusOverloaded
+	Unavailable        = protocol.StatusUnavailable
+	Unauthenticated    = protocol.StatusUnauthenticated
+	Forbidden          = protocol.StatusForbidden
+)
+
+// Retryable says that nothing was applied and the same call may succeed later. The methods of this package retry by themselves until their context
+// ends, so this matters for errors that carry the end of a context.
+func Retryable(err error) bool {
+	if errors.Is(err, ErrOutcomeUnknown) {
+		return false
+	}
+	return protocol.Retryable(err) || errors.Is(err, ErrUnreachable)
+}
+
+// sessionError matches SESSION_EXPIRED of the wire too.
+type sessionError struct{ text string }
+
+func (e *sessionError) Error() string        { return e.text }
+func (e *sessionError) Is(target error) bool { return target == protocol.StatusSessionExpired }
+
+// errLinkLost: the connection ended before the reply. What was sent on it may have been applied or not.
+var errLinkLost = errors.New("connection lost")
+
+// interrupted is the error of a call whose context ended: the context's cause, and what kept the call from succeeding, if anything did.
+func interrupted(ctx context.Context, last error) error {
+	err := ctx.Err()
+	if cause := context.Cause(ctx); !errors.Is(cause, err) {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	if last != nil && !errors.Is(last, errLinkLost) {
+		err = fmt.Errorf("%w (last: %w)", err, last)
+	}
+	return err
+}
+
+// unknown marks an error of a request that was sent and not answered.
+func unknown(sent bool, err error) error {
+	if !sent {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+}
+
+// maxShown bounds a name in an error, in bytes: a refused one may be of any length.
+const maxShown = 100
+
+// about names what was tried.
+func about(op, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if len(name) > maxShown {
+		name = name[:maxShown] + "..."
+	}
+	return fmt.Errorf("%s %q: %w", op, name, err)
+}
+
+// aboutSession names the session that an error is about, and makes it ErrSessionExpired when that is what the server said.
+func aboutSession(op string, id uint64, err error) error {
+	if protocol.StatusOf(err) == protocol.StatusSessionExpired && !errors.Is(err, ErrSessionExpired) {
+		err = fmt.Errorf("%w (%w)", ErrSessionExpired, err)
+	}
+	return fmt.Errorf("%s session %d: %w", op, id, err)
+}

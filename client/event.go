@@ -1,0 +1,139 @@
+package client
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client/internal/session"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// event hands on what the server sent unasked. It runs on the reader goroutine, and an error ends the connection.
+func (c *Client) event(cn *conn, h protocol.Header) error {
+	switch h.Kind {
+	case protocol.KindGoodbye:
+		var m protocol.Goodbye
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		cn.mu.Lock()
+		cn.goodbye = &protocol.Error{Status: m.Status, Message: m.Message}
+		cn.mu.Unlock()
+	case protocol.KindMapChanged:
+		var m protocol.MapChanged
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		r := c.routes.Load()
+		if r == nil {
+			break
+		}
+		if w := r.ways[m.Shard]; w != nil {
+			c.learn(w, cn.instance, m.Master, m.Term)
+		}
+		if m.Version > r.version {
+			c.run(func() { _, _ = c.refresh(c.ctx, r) })
+		}
+	case protocol.KindSessionEnded:
+		var m protocol.SessionEnded
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		if s := c.session(m.Session); s != nil {
+			s.serverSaid(endReason(m.Reason, m.Message))
+		}
+	case protocol.KindTakenOver:
+		var m protocol.TakenOver
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		if s := c.session(m.Session); s != nil {
+			s.takenOver(cn, m.Epoch)
+		}
+	case protocol.KindDetached:
+		var m protocol.Detached
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		cn.sendAway(m.Session, m.Epoch)
+		if s := c.session(m.Session); s != nil {
+			s.sentAway(cn, m.Epoch)
+		}
+	case protocol.KindAcquireResult:
+		var m protocol.AcquireResult
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		if s := c.session(m.Session); s != nil {
+			s.acquireResult(m)
+		}
+	case protocol.KindLeaseLost:
+		var m protocol.LeaseLost
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		if s := c.session(m.Session); s != nil {
+			s.leaseLost(string(m.Name), m.OrderID, m.Message)
+		}
+	case protocol.KindFired:
+		var m protocol.Fired
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		cn.fired(&m)
+	case protocol.KindSnapshot, protocol.KindDelta, protocol.KindStreamCut:
+		return cn.streamEvent(h)
+	}
+	return nil // what a newer server adds does not concern this client
+}
+
+// endReason is why the server ended a session, as an error.
+func endReason(reason protocol.EndReason, message string) error {
+	what := "ended"
+	switch reason {
+	case protocol.EndStopped:
+		what = "stopped"
+	case protocol.EndExpired:
+		what = "its timeout passed"
+	case protocol.EndKilled:
+		what = "killed by an operator"
+	case protocol.EndNodeDropped:
+		what = "its coordination node was dropped"
+	}
+	if message != "" {
+		what += ": " + message
+	}
+	return fmt.Errorf("%s", what)
+}
+
+// serverSaid is told that the server ended the session.
+func (s *Session) serverSaid(why error) {
+	s.step(func(m *session.Machine, _ time.Duration) {
+		s.end(session.ServerSaid, fmt.Errorf("%w (%w)", ErrSessionExpired, why))
+	})
+}
+
+// takenOver is told on a connection that the session was attached elsewhere. If that was this client itself, on another connection, the epoch is one it
+// used. Should that be the attachment's own epoch, then a start that was sent twice has arrived in the wrong order, and the session is on a connection that this
+// client gave up: what vouches on this one does not vouch for the session any more.
+func (s *Session) takenOver(cn *conn, epoch uint64) {
+	s.step(func(m *session.Machine, now time.Duration) {
+		switch {
+		case epoch > s.epoch:
+			s.end(session.TakenOver, ErrTakenOver)
+		case s.att != nil && s.att.cn == cn && s.att.epoch <= epoch:
+			s.detach()
+			m.LinkLost(now)
+		}
+	})
+}
+
+// sentAway is told that the session's home moves: pongs on this connection do not vouch for the attach any more. It is attached anew, where the map says by then.
+func (s *Session) sentAway(cn *conn, epoch uint64) {
+	s.step(func(m *session.Machine, now time.Duration) {
+		if s.att != nil && s.att.cn == cn && s.att.epoch <= epoch {
+			s.detach()
+			m.LinkLost(now)
+		}
+	})
+}

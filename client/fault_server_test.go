@@ -1,0 +1,303 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+// TestLostLink: what is held stays held, what waits goes on waiting, and what was taken away meanwhile is found out.
+func TestLostLink(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	holder, waiter := dial(t, srv), dial(t, srv)
+	states := make(chan client.State, 16)
+	a := session(t, holder, client.OnState(func(s client.State) { states <- s }))
+	b := session(t, waiter)
+	kept := acquire(t, a, "kept", client.Exclusive())
+	taken := acquire(t, a, "taken", client.CreateLimit(1))
+	waiting, place := queue(t, b, "kept", client.Exclusive())
+
+	for range 3 {
+		srv.DropConnections()
+		await(t, func() bool { return a.State() == client.Attached && b.State() == client.Attached })
+	}
+	if s := <-states; s != client.Detached {
+		t.Fatal("first state change:", s)
+	}
+	if s := <-states; s != client.Attached {
+		t.Fatal("second state change:", s)
+	}
+	if !kept.Held() || kept.Lost() != nil {
+		t.Fatal("lease did not survive:", kept.Lost())
+	}
+
+	// The holder's link is away while its semaphore is deleted by force.
+	srv.Unreachable()
+	await(t, func() bool { return a.State() == client.Detached && b.State() == client.Detached })
+	if !taken.Held() {
+		t.Fatal("a lost link does not end a lease")
+	}
+	srv.Reachable()
+	if err := b.Delete(ctx, "taken", true); err != nil {
+		t.Fatal(err)
+	}
+	<-taken.Context().Done()
+	if !errors.Is(taken.Lost(), client.ErrLeaseLost) || !kept.Held() {
+		t.Fatal(taken.Lost(), kept.Lost())
+	}
+
+	release(t, kept)
+	if l := waiting.must(t); l.Token() != place {
+		t.Fatalf("granted as %d, accepted as %d", l.Token(), place)
+	}
+}
+
+// TestAtMostOnce: every request has its effect once, however often the link is lost: a create that was sent twice would find its own semaphore.
+func TestAtMostOnce(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	var done atomic.Int64
+	step := func() {
+		if done.Add(1)%100 == 0 {
+			srv.DropConnections()
+		}
+	}
+	var wg sync.WaitGroup
+	for w := range 8 {
+		s := session(t, c)
+		wg.Go(func() {
+			for i := range 25 {
+				name := fmt.Sprintf("once/%d/%d", w, i)
+				step()
+				if err := s.Create(ctx, name, 2, nil); err != nil {
+					t.Error(err)
+					return
+				}
+				step()
+				if v, err := s.Update(ctx, name, []byte("x"), client.Expected(1)); err != nil || v != 2 {
+					t.Error(v, err)
+				}
+				l, err := s.Acquire(ctx, name)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				step()
+				if err := l.Release(ctx); err != nil {
+					t.Error(err)
+				}
+				step()
+				if err := s.Delete(ctx, name, false); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestRestart: the server is killed and started again on what was durable; the same sessions go on.
+func TestRestart(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	s, other := session(t, c, client.Timeout(30*time.Second)), session(t, c, client.Timeout(30*time.Second))
+	l := acquire(t, s, "durable", client.Exclusive(), client.Data("mine"))
+	srv.Kill()
+	created := async(func() (int, error) { return 0, other.Create(ctx, "while-away", 1, nil) })
+	waiting := async(func() (*client.Lease, error) { return other.Acquire(ctx, "durable", client.Exclusive()) })
+	srv.Restart()
+	created.must(t)
+	if !l.Held() {
+		t.Fatal("lease did not survive the restart:", l.Lost())
+	}
+	sem, err := s.Describe(ctx, "durable", client.WithOwners(), client.ReadConsistency(client.Strict))
+	if err != nil || len(sem.Owners) != 1 || sem.Owners[0].Session != s.ID() || sem.Owners[0].OrderID != l.Token() || string(sem.Owners[0].Data) != "mine" {
+		t.Fatalf("%+v, %v", sem, err)
+	}
+	release(t, l)
+	if next := waiting.must(t); next.Token() <= l.Token() {
+		t.Fatal("token went back", next.Token(), l.Token())
+	}
+}
+
+// news lets one shard of the server tell another that a session is gone: in a test, that happens when its clock ticks.
+func news(srv *servertest.Server) func() {
+	return func() { srv.Advance(time.Millisecond) }
+}
+
+// TestUnreachable: without a server, the session is over before its timeout, and everything that waits on it ends.
+func TestUnreachable(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	stopped := make(chan error, 1)
+	s := session(t, c, client.Timeout(600*time.Millisecond), client.OnStopped(func(err error) { stopped <- err }))
+	other := session(t, dial(t, srv))
+	l := acquire(t, s, "lost", client.Exclusive())
+	blocker := acquire(t, other, "blocked", client.Exclusive())
+	waiting, _ := queue(t, s, "blocked", client.Exclusive())
+	srv.Pause()
+	<-l.Context().Done()
+	if err := context.Cause(l.Context()); !errors.Is(err, client.ErrSessionExpired) || !errors.Is(err, client.NotFound) && errors.Is(err, client.ErrReleased) {
+		t.Fatal(err)
+	}
+	if l.Held() || s.Held() || s.State() != client.Expired || !errors.Is(s.Err(), client.ErrSessionExpired) || !errors.Is(l.Lost(), client.ErrSessionExpired) {
+		t.Fatal(l.Held(), s.Held(), s.State(), s.Err(), l.Lost())
+	}
+	if err := <-stopped; !errors.Is(err, client.ErrSessionExpired) {
+		t.Fatal(err)
+	}
+	if _, err := waiting.get(); !errors.Is(err, client.ErrSessionExpired) {
+		t.Fatal(err)
+	}
+	if _, err := s.Acquire(ctx, "anything", client.Exclusive()); !errors.Is(err, client.ErrSessionExpired) {
+		t.Fatal(err)
+	}
+	// The server's clock has stood still: to it the session lives. The client sends the stop as soon as it can, and what was held is free.
+	srv.Resume()
+	release(t, blocker)
+	freed := async(func() (*client.Lease, error) { return other.Acquire(ctx, "lost", client.Exclusive()) })
+	release(t, freed.while(t, news(srv)))
+	if err := s.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestKill: an operator ends a session.
+func TestKill(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	s := session(t, c, client.Description("victim"))
+	l := acquire(t, s, "killed", client.Exclusive())
+	var ids []uint64
+	for info, err := range s.Node().Sessions(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, info.ID)
+	}
+	if len(ids) != 1 || ids[0] != s.ID() {
+		t.Fatal(ids, s.ID())
+	}
+	info, err := s.Node().DescribeSession(ctx, s.ID())
+	if err != nil || info.Description != "victim" || !info.Attached || info.Timeout != client.DefaultTimeout {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	if err := s.Node().KillSession(ctx, s.ID(), "because"); err != nil {
+		t.Fatal(err)
+	}
+	<-l.Context().Done()
+	if err := s.Err(); !errors.Is(err, client.ErrSessionExpired) {
+		t.Fatal(err)
+	}
+	if err := s.Node().KillSession(ctx, s.ID(), "again"); !errors.Is(err, client.ErrSessionExpired) {
+		t.Fatal(err)
+	}
+	if err := s.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCloseFrees: a closed session's locks pass on at once; the server's clock never moves.
+func TestCloseFrees(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	a, b := session(t, c), session(t, c)
+	l := acquire(t, a, "close", client.Exclusive())
+	waiting, _ := queue(t, b, "close", client.Exclusive())
+	if err := a.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	waiting.while(t, news(srv))
+	if l.Held() || !errors.Is(l.Lost(), client.ErrSessionClosed) || a.State() != client.Expired {
+		t.Fatal(l.Held(), l.Lost(), a.State())
+	}
+	if err := a.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	third := dial(t, srv)
+	after := session(t, third)
+	waiting, _ = queue(t, after, "close", client.Exclusive())
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	waiting.while(t, news(srv))
+	if _, err := c.Session(ctx, "/default"); !errors.Is(err, client.ErrClientClosed) {
+		t.Fatal(err)
+	}
+}
+
+// TestRestore: another process takes a session over, and finds what it held.
+func TestRestore(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	old, fresh := dial(t, srv), dial(t, srv)
+	s := session(t, old)
+	l := acquire(t, s, "restored", client.CreateLimit(3), client.Count(2))
+	saved := s.Save()
+	r, err := fresh.Restore(ctx, saved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.ID() != s.ID() {
+		t.Fatal(r.ID(), s.ID())
+	}
+	<-s.Done()
+	if !errors.Is(s.Err(), client.ErrTakenOver) || l.Held() {
+		t.Fatal(s.Err(), l.Held())
+	}
+	again := acquire(t, r, "restored", client.Count(2))
+	if again.Token() != l.Token() {
+		t.Fatal(again.Token(), l.Token())
+	}
+	if _, err := old.Restore(ctx, client.Saved{Node: saved.Node, Session: saved.Session, Key: make([]byte, 16), Generation: 5}); !errors.Is(err, client.BadSession) {
+		t.Fatal(err)
+	}
+	if _, err := old.Restore(ctx, client.Saved{Node: saved.Node, Session: 1 << 36, Key: make([]byte, 16)}); !errors.Is(err, client.ErrSessionExpired) {
+		t.Fatal(err)
+	}
+	if err := r.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOpenAndClose: sessions leave nothing behind in the client.
+func TestOpenAndClose(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	release(t, acquire(t, session(t, c), "warm", client.Exclusive()))
+	before := runtime.NumGoroutine()
+	var wg sync.WaitGroup
+	var failed atomic.Int64
+	for range 20 {
+		wg.Go(func() {
+			for range 50 {
+				s, err := c.Session(ctx, "/default")
+				if err == nil {
+					err = s.Close(ctx)
+				}
+				if err != nil {
+					failed.Add(1)
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	await(t, func() bool { return runtime.NumGoroutine() <= before })
+}

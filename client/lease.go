@@ -1,0 +1,365 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Lease is units of a semaphore that a session holds. It ends when it is released, when the session ends, or when it is taken away; its context ends with it, early
+// enough that nobody else can have been granted what it was for.
+//
+// A lock cannot stop a process that does not look: send Token with every write to what the lease protects, and let that refuse lower tokens than it has seen.
+type Lease struct {
+	s         *Session
+	name      string
+	bucket    uint32
+	token     uint64
+	ephemeral bool
+
+	// Guarded by session.mu.
+	count  uint64
+	data   []byte
+	seq    uint64 // number of the acquire that the server's entry carries
+	tr     trail  // where that was answered
+	over   error  // why it ended, if not with the session
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	free   chan struct{} // closed when the name may be acquired again, if somebody asked
+}
+
+// Name of the semaphore.
+func (l *Lease) Name() string { return l.name }
+
+// Token is the fencing token: the order id, which is higher for every later grant of the same semaphore name, for as long as the coordination node exists. With a
+// limit above 1, holders have different tokens, and what is protected must compare per holder.
+func (l *Lease) Token() uint64 { return l.token }
+
+// Session is the session that holds the lease.
+func (l *Lease) Session() *Session { return l.s }
+
+// Count is the number of units held.
+func (l *Lease) Count() uint64 {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	return l.count
+}
+
+// Context ends with the lease. Its cause is what Lost says, or ErrReleased. It ends 5 % of the session's timeout before the last moment at which the lease may be
+// relied on, to give what depends on it the time to stop.
+func (l *Lease) Context() context.Context {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	if l.ctx == nil {
+		l.ctx, l.cancel = context.WithCancelCause(l.s.ctx)
+		if l.over != nil {
+			l.cancel(l.over)
+		}
+	}
+	return l.ctx
+}
+
+// Held says whether the lease may be relied on at this moment. It reads the clock: it is right even when timers are late.
+func (l *Lease) Held() bool {
+	l.s.c.look()
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	return l.over == nil && l.s.heldLocked()
+}
+
+// Lost is nil while the lease is held, and after it was released while it was held; else why it was lost: ErrLeaseLost, or what the session ended with.
+func (l *Lease) Lost() error {
+	l.s.over()
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	return l.lostLocked()
+}
+
+func (l *Lease) lostLocked() error {
+	switch {
+	case l.over == ErrReleased:
+		return nil
+	case l.over != nil:
+		return l.over
+	}
+	return l.s.err
+}
+
+// end ends the lease. session.mu is held.
+func (l *Lease) end(cause error) {
+	if l.over != nil {
+		return
+	}
+	l.over = cause
+	if l.cancel != nil {
+		l.cancel(cause)
+	}
+}
+
+// drop takes the lease out of its entry. session.mu is held.
+func (e *entry) drop() {
+	if e.lease != nil && e.lease.free != nil {
+		close(e.lease.free)
+		e.lease.free = nil
+	}
+	e.lease = nil
+}
+
+// freed is closed when the name may be acquired again.
+func (l *Lease) freed() <-chan struct{} {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	if e := l.s.entries.get(l.name); e == nil || e.lease != l {
+		free := make(chan struct{})
+		close(free)
+		return free
+	}
+	if l.free == nil {
+		l.free = make(chan struct{})
+	}
+	return l.free
+}
+
+// Release gives the units back. The lease ends at once; the call returns when the server has answered. When ctx ends first, even before the call, the release goes
+// on in the background, and its error is that of ctx. Releasing a lease twice is no error; a lost lease answers what Lost says.
+func (l *Lease) Release(ctx context.Context) error {
+	s := l.s
+	s.mu.Lock()
+	if l.over != nil || s.err != nil {
+		defer s.mu.Unlock()
+		return l.lostLocked()
+	}
+	l.end(ErrReleased)
+	e := s.entries.get(l.name)
+	r, _ := releases.Get().(*releasing)
+	if r == nil {
+		r = new(releasing)
+	}
+	r.s, r.e, r.bucket, r.token = s, e, l.bucket, l.token
+	if e.busy {
+		// A change of the lease is under way. The release comes next, before whoever wants to acquire anew.
+		r.turn = make(chan struct{}, 1)
+		e.queue = append([]chan struct{}{r.turn}, e.queue...)
+	}
+	e.busy = true
+	s.mu.Unlock()
+	done, err := r.work(ctx)
+	if done {
+		r.recycle()
+		return about("release", l.name, err)
+	}
+	s.goOn(r.work)
+	return about("release", l.name, err)
+}
+
+// maxHandOver bounds how many leases Close gives back one by one, and handOverTime for how long.
+const (
+	maxHandOver  = 1024
+	handOverTime = time.Second
+)
+
+// handOver gives back what the session holds, all at once, before it is stopped: the stop frees it too, but where the session is not at home that takes a word
+// between two shards. What is not answered in time, or not at all, is left to the stop.
+func (s *Session) handOver(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, handOverTime)
+	defer cancel()
+	var all []*releasing
+	s.mu.Lock()
+	if s.err == nil && s.att != nil && !s.att.cn.isLost() {
+		for e := range s.entries.all {
+			if e.busy || e.lease == nil || e.lease.over != nil || len(all) == maxHandOver {
+				continue
+			}
+			e.lease.end(ErrSessionClosed)
+			e.busy = true
+			all = append(all, &releasing{s: s, e: e, bucket: e.lease.bucket, token: e.lease.token})
+		}
+	}
+	s.mu.Unlock()
+	var answers sync.WaitGroup
+	for _, r := range all {
+		answers.Go(func() {
+			if done, _ := r.work(ctx); !done {
+				s.exit(r.e)
+			}
+		})
+	}
+	answers.Wait()
+}
+
+// releasing is a release on its way; it has the turn at its name, or waits for it.
+type releasing struct {
+	s      *Session
+	e      *entry
+	bucket uint32
+	token  uint64 // 0: whatever the session has there
+	turn   chan struct{}
+	after  uint64 // number of the acquire that it undoes, which may be on its way still; 0: none
+	on     *conn  // the connection that the acquire was sent on; nil: on several
+	x      numbered
+	req    protocol.Release
+	reply  protocol.ReleaseReply
+}
+
+// releases are used again: nothing refers to one when its work is done.
+var releases sync.Pool
+
+func (r *releasing) recycle() {
+	name := r.req.Name[:0]
+	*r = releasing{}
+	r.req.Name = name
+	releases.Put(r)
+}
+
+// work goes on until the release was answered.
+func (r *releasing) work(ctx context.Context) (done bool, err error) {
+	s := r.s
+	if r.turn != nil {
+		select {
+		case <-r.turn:
+			r.turn = nil
+		case <-ctx.Done():
+			return false, interrupted(ctx, nil)
+		case <-s.ctx.Done():
+			return true, nil // all is released
+		}
+	}
+	if r.x.head == nil {
+		r.x.head = &r.req.Head
+		r.req.Name, r.req.OrderID = append(r.req.Name[:0], r.e.name...), r.token
+		if r.after != 0 {
+			r.x.after, r.x.on = r.after, r.on
+		}
+	}
+	_, _, err = s.send(ctx, protocol.KindRelease, r.bucket, &r.x, &r.req, &r.reply)
+	if err != nil && !answered(err) {
+		if s.over() == nil {
+			return false, err
+		}
+		err = nil // it ended with the session
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.x.seq != 0 {
+		s.numbers.done(r.x.seq)
+	}
+	r.e.drop()
+	s.exitLocked(r.e)
+	return true, err
+}
+
+// Lower gives back all but count units, 1 up to what is held. The place among the owners and the token stay. More than is held is refused with BadRequest: acquire
+// it with another session, or release first.
+func (l *Lease) Lower(ctx context.Context, count uint64) error {
+	return about("lower", l.name, l.change(ctx, &changing{count: count}))
+}
+
+// UpdateData replaces the data shown beside the entry. The token stays.
+func (l *Lease) UpdateData(ctx context.Context, data []byte) error {
+	return about("update data of", l.name, l.change(ctx, &changing{data: data, same: true}))
+}
+
+// changing is a change of a held lease on its way: the acquire is set anew. It has the turn.
+type changing struct {
+	l     *Lease
+	e     *entry
+	count uint64
+	same  bool // the count stays
+	data  []byte
+	seq   uint64
+	req   protocol.Acquire
+	reply protocol.AcquireReply
+}
+
+func (l *Lease) change(ctx context.Context, ch *changing) error {
+	e, _, _, err := l.s.enter(ctx, l.name, false)
+	if err != nil {
+		return err
+	}
+	ch.l, ch.e = l, e
+	return l.s.settle(ctx, ch.work)
+}
+
+func (ch *changing) work(ctx context.Context) (done bool, err error) {
+	l := ch.l
+	s := l.s
+	s.mu.Lock()
+	if l.over != nil || s.err != nil {
+		err := l.over
+		if err == nil {
+			err = s.err
+		}
+		if ch.seq != 0 {
+			s.numbers.done(ch.seq)
+		}
+		s.exitLocked(ch.e)
+		s.mu.Unlock()
+		return true, err
+	}
+	if ch.same {
+		ch.count = l.count
+	} else {
+		ch.data = l.data
+	}
+	if ch.seq == 0 {
+		ch.seq = s.numbers.take()
+		ch.req = protocol.Acquire{Name: []byte(l.name), Count: ch.count, Data: ch.data, Ephemeral: l.ephemeral}
+	}
+	s.mu.Unlock()
+	tr, sent, err := s.send(ctx, protocol.KindAcquire, l.bucket, &numbered{seq: ch.seq, head: &ch.req.Head}, &ch.req, &ch.reply)
+	if err != nil && !answered(err) && s.over() == nil {
+		return false, unknown(sent, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.numbers.done(ch.seq)
+	defer s.exitLocked(ch.e)
+	switch {
+	case err != nil:
+		return true, err
+	case ch.reply.State == protocol.Acquired && ch.reply.OrderID == l.token:
+		l.count, l.data, l.seq, l.tr = ch.count, ch.data, ch.seq, tr
+		return true, nil
+	}
+	// The server had nothing of ours to change: the lease was taken away, and nobody could tell us.
+	l.end(fmt.Errorf("%w: the server does not know it any more", ErrLeaseLost))
+	if ch.reply.State == protocol.Acquired {
+		// What it granted instead is nobody's.
+		r := &releasing{s: s, e: ch.e, bucket: l.bucket, token: ch.reply.OrderID, turn: make(chan struct{}, 1)}
+		ch.e.queue = append([]chan struct{}{r.turn}, ch.e.queue...)
+		s.c.run(func() { _ = s.settle(s.ctx, r.work) })
+	} else if ch.e.lease == l {
+		ch.e.drop()
+	}
+	return true, l.over
+}
+
+// leaseLost is told that an operator or another client took a lease away.
+func (s *Session) leaseLost(name string, orderID uint64, message string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.entries.get(name)
+	switch {
+	case e == nil:
+	case e.lease != nil && e.lease.token == orderID:
+		s.loseLocked(e, message)
+	case e.busy:
+		e.lost = max(e.lost, orderID) // of a grant whose acquirer has not run yet
+	}
+}
+
+// loseLocked ends a lease that the server does not have any more. mu is held.
+func (s *Session) loseLocked(e *entry, message string) {
+	err := ErrLeaseLost
+	if message != "" {
+		err = fmt.Errorf("%w: %s", ErrLeaseLost, message)
+	}
+	e.lease.end(err)
+	e.drop()
+	if !e.busy {
+		s.entries.remove(e)
+	}
+}

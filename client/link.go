@@ -1,0 +1,259 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// flight is an attempt that several callers wait for.
+type flight struct {
+	done  chan struct{}
+	hurry chan struct{} // capacity 1: the wait before the attempt is over
+	cn    *conn
+	err   error
+}
+
+func (f *flight) wait(ctx context.Context) error {
+	select {
+	case <-f.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// link is the way to one instance: the connection there is now, and how the next one is made. At most one attempt is under way at a time, with back-off between
+// attempts that fail or succeed too often; nobody tries while nobody asks.
+type link struct {
+	c         *Client
+	instance  uint64 // 0: whichever answers
+	current   atomic.Pointer[conn]
+	mu        sync.Mutex
+	addresses []string
+	attempt   *flight
+	backoff   backoff
+	made      time.Duration // when the last connection was made
+}
+
+// errMoved ends a wait for a connection because the cluster map has changed, which may name another instance by now.
+var errMoved = fmt.Errorf("%w: the cluster map has changed", ErrUnreachable)
+
+// get is the connection of the link, made if there is none. The error of an attempt that failed is ErrUnreachable or a *refusal, and asking again waits for the next
+// attempt. When moved, if it is not nil, ends first, the error is errMoved.
+func (l *link) get(ctx context.Context, moved <-chan struct{}) (*conn, error) {
+	if cn := l.current.Load(); cn != nil && !cn.isLost() {
+		return cn, nil
+	}
+	l.mu.Lock()
+	if cn := l.current.Load(); cn != nil && !cn.isLost() {
+		l.mu.Unlock()
+		return cn, nil
+	}
+	f := l.attemptLocked()
+	l.mu.Unlock()
+	if f == nil {
+		return nil, ErrClientClosed
+	}
+	select {
+	case <-f.done:
+		return f.cn, f.err
+	case <-moved:
+		return nil, errMoved
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// begin has a connection made if there is none, and waits for nothing.
+func (l *link) begin(address string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if cn := l.current.Load(); cn == nil || cn.isLost() {
+		l.know(address)
+		l.attemptLocked()
+	}
+}
+
+// attemptLocked is the attempt that is under way, begun if there is none; nil when the client is closed. mu is held.
+func (l *link) attemptLocked() *flight {
+	f := l.attempt
+	if f == nil {
+		f = &flight{done: make(chan struct{}), hurry: make(chan struct{}, 1)}
+		addresses := slices.Clone(l.addresses)
+		if l.made > 0 && l.c.clock.now()-l.made > 2*reconnectMax {
+			l.backoff.failures = 0 // long ago
+		}
+		wait := l.backoff.next()
+		if l.made == 0 {
+			wait = 0 // the first time
+		}
+		if ttl := time.Duration(l.c.leastTTL.Load()); ttl > 0 {
+			wait = min(wait, max(reconnectBase, ttl/8)) // a session's deadline is nearer than the longest back-off
+		}
+		l.made = max(l.made, 1)
+		if !l.c.run(func() { l.dial(f, addresses, wait) }) {
+			return nil
+		}
+		l.attempt = f
+	}
+	return f
+}
+
+// hurry ends the back-off: there is news of the instance, so that what became of earlier attempts says little.
+func (l *link) hurry() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.backoff.failures = 0
+	if l.attempt != nil {
+		select {
+		case l.attempt.hurry <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (l *link) dial(f *flight, addresses []string, wait time.Duration) {
+	defer close(f.done)
+	sleep(l.c.ctx, f.hurry, wait)
+	var failed error
+	for _, address := range addresses {
+		if l.c.ctx.Err() != nil {
+			failed = ErrClientClosed
+			break
+		}
+		cn, err := l.c.connect(l.c.ctx, address)
+		if err == nil && l.instance != 0 && cn.instance != l.instance {
+			l.c.adopt(cn, address)
+			err = fmt.Errorf("%s is instance %d, not %d", address, cn.instance, l.instance)
+		}
+		if err == nil {
+			f.cn = l.c.adopt(cn, address)
+			break
+		}
+		l.c.cfg.Logger.Debug("connection could not be made", "address", address, "error", err)
+		var refused *refusal
+		if errors.As(err, &refused) && failed == nil {
+			failed = err
+		} else if failed == nil || !errors.As(failed, &refused) {
+			failed = fmt.Errorf("%w: %w", ErrUnreachable, err)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.attempt = nil
+	l.made = l.c.clock.now()
+	if f.cn == nil {
+		f.err = failed
+		if f.err == nil {
+			f.err = fmt.Errorf("%w: no address is known", ErrUnreachable)
+		}
+	}
+}
+
+// adopt makes a new connection the one to its instance, or closes it if there is one already.
+func (c *Client) adopt(cn *conn, address string) *conn {
+	l := c.link(cn.instance, address)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if have := l.current.Load(); have != nil && have != cn && !have.isLost() {
+		cn.end(errors.New("another connection to the same instance is in use"))
+		return have
+	}
+	l.current.Store(cn)
+	l.made = c.clock.now()
+	c.cfg.Logger.Debug("connected", "address", address, "instance", cn.instance)
+	if c.ctx.Err() != nil {
+		cn.end(ErrClientClosed)
+	}
+	return cn
+}
+
+// link finds or makes the link to an instance; address, if not empty, is tried first from now on.
+func (c *Client) link(instance uint64, address string) *link {
+	c.mu.Lock()
+	l := c.linkLocked(instance)
+	c.mu.Unlock()
+	if address != "" {
+		l.mu.Lock()
+		if i := slices.Index(l.addresses, address); i != 0 {
+			if i > 0 {
+				l.addresses = slices.Delete(l.addresses, i, i+1)
+			}
+			l.addresses = slices.Insert(l.addresses, 0, address)
+		}
+		l.mu.Unlock()
+	}
+	return l
+}
+
+// linkLocked is link without an address. client.mu is held.
+func (c *Client) linkLocked(instance uint64) *link {
+	l := c.links[instance]
+	if l == nil {
+		l = &link{c: c, instance: instance, backoff: backoff{base: reconnectBase, max: reconnectMax}}
+		c.links[instance] = l
+	}
+	return l
+}
+
+// lost is called when a connection is over: everything that lives on it is told.
+func (c *Client) lost(cn *conn) {
+	c.cfg.Logger.Debug("connection lost", "instance", cn.instance, "error", cn.err)
+	c.mu.Lock()
+	l := c.links[cn.instance]
+	c.mu.Unlock()
+	if l != nil {
+		l.mu.Lock()
+		if c.clock.now()-l.made > lived {
+			l.backoff.failures = 0 // it lived
+		}
+		l.mu.Unlock()
+	}
+	cn.mu.Lock()
+	residents, guests, streams, shots := cn.residents, cn.guests, cn.streams.byID, cn.shots
+	cn.residents, cn.guests, cn.streams, cn.shots = nil, nil, streamSet{}, nil
+	cn.mu.Unlock()
+	for _, shot := range shots {
+		shot.fire(Fired{})
+	}
+	for _, st := range streams {
+		st.cut(errLinkLost)
+	}
+	for s := range residents {
+		s.linkLost(cn)
+	}
+	for s := range guests {
+		s.confirm()
+	}
+}
+
+// know adds the address from the map. mu is held.
+func (l *link) know(address string) {
+	if address != "" && !slices.Contains(l.addresses, address) {
+		l.addresses = append(l.addresses, address)
+	}
+}
+
+// reach is get with the address from the map, which is tried after those that worked.
+func (l *link) reach(ctx context.Context, address string, moved <-chan struct{}) (*conn, error) {
+	if cn := l.current.Load(); cn != nil && !cn.isLost() {
+		return cn, nil
+	}
+	l.mu.Lock()
+	l.know(address)
+	if r := l.c.routes.Load(); len(r.instances) <= 1 {
+		// The only one: whatever endpoint there is leads to it.
+		for _, e := range l.c.cfg.Endpoints {
+			if !slices.Contains(l.addresses, e) {
+				l.addresses = append(l.addresses, e)
+			}
+		}
+	}
+	l.mu.Unlock()
+	return l.get(ctx, moved)
+}

@@ -1,0 +1,215 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// SemaphoreInfo is a semaphore in a list.
+type SemaphoreInfo struct {
+	Name       string
+	Limit      uint64
+	Used       uint64
+	Ephemeral  bool
+	Version    uint64
+	DataLen    uint64 // bytes
+	NumOwners  uint64
+	NumWaiters uint64
+	// Of the session the list was limited to.
+	OrderID uint64
+	Count   uint64
+	Waiting bool
+}
+
+// SessionInfo is a session as its home sees it.
+type SessionInfo struct {
+	ID          uint64
+	Attached    bool
+	Epoch       uint64 // attach epoch
+	Timeout     time.Duration
+	Remaining   time.Duration // until it expires, when it is not attached
+	Description string
+	Client      string // the client's address
+	CreatedAt   time.Time
+}
+
+// pager reads a list page by page.
+type pager[T any] struct {
+	read func() ([]T, error) // the next page; an empty one is the end
+	page []T
+	over bool
+}
+
+// head is the next item, or nil at the end.
+func (p *pager[T]) head() (*T, error) {
+	for len(p.page) == 0 && !p.over {
+		page, err := p.read()
+		if err != nil {
+			return nil, err
+		}
+		p.page, p.over = page, page == nil
+	}
+	if len(p.page) == 0 {
+		return nil, nil
+	}
+	return &p.page[0], nil
+}
+
+// merge gives the items of several lists, each in order of key, in order of key.
+func merge[T any, K cmp.Ordered](pagers []*pager[T], key func(*T) K, yield func(T, error) bool) {
+	for {
+		var least *pager[T]
+		var head *T
+		for _, p := range pagers {
+			h, err := p.head()
+			if err != nil {
+				var none T
+				yield(none, err)
+				return
+			}
+			if h != nil && (head == nil || key(h) < key(head)) {
+				least, head = p, h
+			}
+		}
+		if head == nil || !yield(*head, nil) {
+			return
+		}
+		least.page = least.page[1:]
+	}
+}
+
+// List lists the semaphores whose name begins with prefix, in order of name, over all shards. The sequence ends after its first error.
+func (n *Node) List(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[SemaphoreInfo, error] {
+	o := readOptionsOf(opts)
+	return func(yield func(SemaphoreInfo, error) bool) {
+		shards, err := n.shards(ctx)
+		if err != nil {
+			yield(SemaphoreInfo{}, about("list", prefix, err))
+			return
+		}
+		var pagers []*pager[SemaphoreInfo]
+		for _, shard := range shards {
+			req := &protocol.List{Shard: shard, Node: n.id, Prefix: []byte(prefix), Session: o.session, Consistency: o.consistency}
+			more := true
+			pagers = append(pagers, &pager[SemaphoreInfo]{read: func() ([]SemaphoreInfo, error) {
+				for more {
+					var reply protocol.ListReply
+					req.MinIndex = n.c.readIndex(shard).Load()
+					if _, err := n.c.ask(ctx, n.readAt(o, n.bucketOf(shard), n.c.atShard(n.tier, shard)), protocol.KindList, req, &reply); err != nil {
+						return nil, about("list", prefix, err)
+					}
+					raise(n.c.readIndex(shard), reply.Index)
+					req.Cursor, more = reply.Cursor, len(reply.Cursor) > 0
+					if len(reply.Semaphores) > 0 {
+						return semaphoreInfos(reply.Semaphores), nil
+					}
+				}
+				return nil, nil
+			}})
+		}
+		merge(pagers, func(s *SemaphoreInfo) string { return s.Name }, yield)
+	}
+}
+
+func semaphoreInfos(items []protocol.ListItem) []SemaphoreInfo {
+	out := make([]SemaphoreInfo, len(items))
+	for i, w := range items {
+		out[i] = SemaphoreInfo{
+			Name: string(w.Name), Limit: w.Limit, Used: w.Used, Ephemeral: w.Ephemeral, Version: w.Version, DataLen: w.DataLen, NumOwners: w.NumOwners,
+			NumWaiters: w.NumWaiters, OrderID: w.OrderID, Count: w.Count, Waiting: w.Waiting,
+		}
+	}
+	return out
+}
+
+// List is Node.List on the session's node.
+func (s *Session) List(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[SemaphoreInfo, error] {
+	return s.node.List(ctx, prefix, opts...)
+}
+
+// Sessions lists the sessions of the node, in order of id, over all shards. The sequence ends after its first error. What a session holds is asked with List and
+// OfSession.
+func (n *Node) Sessions(ctx context.Context) iter.Seq2[SessionInfo, error] {
+	return func(yield func(SessionInfo, error) bool) {
+		shards, err := n.shards(ctx)
+		if err != nil {
+			yield(SessionInfo{}, about("list sessions of", n.path, err))
+			return
+		}
+		var pagers []*pager[SessionInfo]
+		for _, shard := range shards {
+			req := &protocol.SessionList{Shard: shard, Node: n.id}
+			more := true
+			pagers = append(pagers, &pager[SessionInfo]{read: func() ([]SessionInfo, error) {
+				for more {
+					var reply protocol.SessionListReply
+					if _, err := n.c.ask(ctx, n.c.atShard(n.tier, shard), protocol.KindSessionList, req, &reply); err != nil {
+						return nil, about("list sessions of", n.path, err)
+					}
+					req.Cursor, more = reply.Cursor, len(reply.Cursor) > 0
+					if len(reply.Sessions) > 0 {
+						out := make([]SessionInfo, len(reply.Sessions))
+						for i := range reply.Sessions {
+							out[i] = sessionInfo(&reply.Sessions[i])
+						}
+						return out, nil
+					}
+				}
+				return nil, nil
+			}})
+		}
+		merge(pagers, func(s *SessionInfo) uint64 { return s.ID }, yield)
+	}
+}
+
+func sessionInfo(w *protocol.SessionInfo) SessionInfo {
+	return SessionInfo{
+		ID: w.Session, Attached: w.State == protocol.SessionAttached, Epoch: w.Epoch, Timeout: fromMillis(w.Timeout), Remaining: fromMillis(w.Remaining),
+		Description: w.Description, Client: w.Client, CreatedAt: wallTime(w.CreatedAt),
+	}
+}
+
+// DescribeSession reads one session of the node at its home. Errors: an expired or unknown one is ErrSessionExpired.
+func (n *Node) DescribeSession(ctx context.Context, id uint64) (*SessionInfo, error) {
+	var reply protocol.SessionInfo
+	if err := n.c.possible(ctx, id); err != nil {
+		return nil, aboutSession("describe", id, err)
+	}
+	where := n.c.atBucket(protocol.SessionTier(id), protocol.SessionBucket(id))
+	if _, err := n.c.ask(ctx, where, protocol.KindSessionDescribe, &protocol.SessionDescribe{Session: id, Node: n.id}, &reply); err != nil {
+		return nil, aboutSession("describe", id, err)
+	}
+	info := sessionInfo(&reply)
+	return &info, nil
+}
+
+// KillSession ends a session as an operator does: what it holds is released at once, and its client is told reason (at most 1,024 bytes). It needs the right
+// admin. Errors: a session that is gone already is ErrSessionExpired.
+func (n *Node) KillSession(ctx context.Context, id uint64, reason string) error {
+	if err := n.c.possible(ctx, id); err != nil {
+		return aboutSession("kill", id, err)
+	}
+	where := n.c.atBucket(protocol.SessionTier(id), protocol.SessionBucket(id))
+	repeated, err := n.c.ask(ctx, where, protocol.KindSessionKill, &protocol.SessionKill{Session: id, Node: n.id, Reason: reason}, &protocol.Empty{})
+	if err == nil || repeated && gone(err) {
+		return nil // a first sending did it
+	}
+	return aboutSession("kill", id, unknown(repeated && !answered(err), err))
+}
+
+// possible refuses an id whose tier or bucket the cluster does not have: no session can have it, and there is nobody to ask.
+func (c *Client) possible(ctx context.Context, id uint64) error {
+	t, err := c.tierOf(ctx, protocol.SessionTier(id))
+	if err != nil {
+		if r := c.routes.Load(); r == nil || r.tiers[protocol.SessionTier(id)] != nil || ctx.Err() != nil {
+			return err
+		}
+	} else if protocol.SessionBucket(id) < t.buckets {
+		return nil
+	}
+	return protocol.Errorf(protocol.StatusSessionExpired, "session has ended or never was")
+}

@@ -1,0 +1,403 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// since waits until ch is closed and says how long that took. In a bubble the time is exact.
+func since(begin time.Time, ch <-chan struct{}) time.Duration {
+	<-ch
+	return time.Since(begin)
+}
+
+// TestLeaseEndsInTime: nothing vouches any more, while the connection works: the lease ends 0.85 of the timeout after the sending of the last ping that was vouched
+// for, by whatever the server goes on saying.
+func TestLeaseEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		var states []State
+		var stopped error
+		s := f.sessionIn(t, c, 0, Timeout(10*time.Second), OnState(func(s State) { states = append(states, s) }), OnStopped(func(err error) { stopped = err }))
+		l, err := s.Acquire(context.Background(), nameIn(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		states = nil            // of sessions with other homes
+		time.Sleep(time.Minute) // keep-alives do their work
+		synctest.Wait()
+		if !l.Held() || l.Lost() != nil || s.State() != Attached || s.Remaining() < 5*time.Second {
+			t.Fatal(l.Held(), l.Lost(), s.State(), s.Remaining())
+		}
+		pings := f.count(protocol.KindPing)
+		if pings < 23 || pings > 26 {
+			t.Fatalf("%d pings in a minute, one each 2.5 s", pings)
+		}
+
+		all := f.all(protocol.KindPing)
+		lastPing := all[len(all)-1].id
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				switch h.Kind {
+				case protocol.KindPing:
+					fc.send(protocol.KindPong, h.ID, 0, nil)
+					fc.send(protocol.KindPong, h.ID, 2, nil) // another home's
+					fc.send(protocol.KindPong, h.ID+100, 1, nil)
+					fc.send(protocol.KindPong, lastPing, 1, nil) // old news, again and again
+					return true
+				case protocol.KindSessionAttach:
+					return true // never answered
+				}
+				return false
+			}
+		})
+		begin := time.Now()
+		remaining := s.Remaining()
+		lastVouched := begin.Add(remaining - 8500*time.Millisecond)
+		took := since(begin, l.Context().Done())
+		if end := begin.Add(took).Sub(lastVouched); end != 8500*time.Millisecond {
+			t.Fatalf("the lease ended %s after the last ping that was vouched for", end)
+		}
+		if !errors.Is(context.Cause(l.Context()), ErrSessionExpired) || l.Held() || s.Held() || s.State() != Expired {
+			t.Fatal(context.Cause(l.Context()), l.Held(), s.Held(), s.State())
+		}
+		synctest.Wait()
+		if f.count(protocol.KindSessionAttach) == 0 {
+			t.Error("a session that nothing vouches for was not attached anew")
+		}
+		if f.stops(s) == 0 {
+			t.Error("an expired session was not stopped")
+		}
+		if len(states) != 1 || states[0] != Expired || !errors.Is(stopped, ErrSessionExpired) {
+			t.Error(states, stopped)
+		}
+	})
+}
+
+// TestVouchCountsFromSending: an answer that takes long vouches for the moment its ping was sent.
+func TestVouchCountsFromSending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		s := f.sessionIn(t, c, 0, Timeout(10*time.Second))
+		begin := time.Now()
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				if h.Kind == protocol.KindPing {
+					time.AfterFunc(2*time.Second, func() {
+						fc.send(protocol.KindPong, h.ID, 0, nil)
+						fc.send(protocol.KindPong, h.ID, 1, nil)
+					})
+					return true
+				}
+				return h.Kind == protocol.KindSessionAttach
+			}
+		})
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if s.State() != Attached {
+			t.Fatal("slow answers are answers:", s.Err())
+		}
+		// Pings go out each 2.5 s, so that the last one vouched for is at least 2 s old.
+		if r := s.Remaining(); r > 6500*time.Millisecond {
+			t.Fatalf("%s remain %s after the start", r, time.Since(begin))
+		}
+	})
+}
+
+// TestNewVouchAfterReattach: a home that lost sight of the session is asked again, with a higher epoch, and the session goes on.
+func TestNewVouchAfterReattach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		s := f.sessionIn(t, c, 0)
+		l, err := s.Acquire(context.Background(), nameIn(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lost := true
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				switch h.Kind {
+				case protocol.KindPing:
+					if lost {
+						fc.send(protocol.KindPong, h.ID, 0, nil)
+					}
+					return lost
+				case protocol.KindSessionAttach:
+					lost = false
+				}
+				return false
+			}
+		})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if !l.Held() || s.State() != Attached {
+			t.Fatal(l.Lost(), s.State())
+		}
+		attaches := f.all(protocol.KindSessionAttach)
+		if len(attaches) != 1 || decode[protocol.SessionAttach](t, attaches[0].body).Epoch != 2 {
+			t.Fatal(len(attaches))
+		}
+	})
+}
+
+// TestSleep: a machine that slept holds nothing, at the first look and without a timer.
+func TestSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		ck := &handClock{}
+		c := f.open(t, func(cfg *Config) { cfg.clock = ck })
+		s := f.sessionIn(t, c, 0)
+		l, err := s.Acquire(context.Background(), nameIn(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ck.add(8499*time.Millisecond, 0)
+		if !l.Held() {
+			t.Fatal("not held a moment before the deadline")
+		}
+		ck.add(time.Millisecond, 0)
+		if l.Held() || s.Held() || s.State() != Expired || l.Lost() == nil {
+			t.Fatal("held after the deadline")
+		}
+	})
+}
+
+// TestSleepIsNoticed: the context of a lease ends soon after waking up, although timers still have the time to go that the machine slept.
+func TestSleepIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		ck := &handClock{}
+		c := f.open(t, func(cfg *Config) { cfg.clock = ck })
+		s := f.sessionIn(t, c, 0)
+		l, err := s.Acquire(context.Background(), nameIn(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := l.Context().Done()
+		f.set(func() { f.on = func(fc *fakeConn, h protocol.Header) bool { return true } })
+		ck.add(time.Hour, 0)
+		if took := since(time.Now(), done); took > 500*time.Millisecond {
+			t.Fatalf("noticed after %s", took)
+		}
+	})
+}
+
+// TestWallJump: when the wall's clock runs ahead of the other, nothing is relied on until the server vouches anew; if it does not, the session is over.
+func TestWallJump(t *testing.T) {
+	for _, answered := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake(t)
+			ck := &handClock{}
+			c := f.open(t, func(cfg *Config) { cfg.clock = ck })
+			s := f.sessionIn(t, c, 0)
+			l, err := s.Acquire(context.Background(), nameIn(0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			done := l.Context().Done()
+			f.set(func() { f.on = func(fc *fakeConn, h protocol.Header) bool { return !answered } })
+			time.Sleep(time.Millisecond)
+			ck.add(0, 4*time.Second)
+			if !l.Held() {
+				t.Fatal("less than half of the timeout is no reason")
+			}
+			ck.add(0, time.Hour)
+			if l.Held() {
+				t.Fatal("held, for all that is known")
+			}
+			begin := time.Now()
+			if answered {
+				synctest.Wait()
+				if !l.Held() || l.Lost() != nil {
+					t.Fatal("vouched for, and not held")
+				}
+			} else if took := since(begin, done); took != time.Second {
+				t.Fatalf("ended after %s", took)
+			}
+			// Back is no hint of anything.
+			if answered {
+				ck.add(0, -2*time.Hour)
+				if !l.Held() {
+					t.Fatal("not held")
+				}
+			}
+		})
+	}
+}
+
+// TestSilentServer: a connection on which nothing comes back is given up in time to try another.
+func TestSilentServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		s := f.sessionIn(t, c, 0)
+		silent := map[*fakeConn]bool{}
+		f.set(func() {
+			for fc := range f.conns {
+				silent[fc] = true
+			}
+			f.on = func(fc *fakeConn, h protocol.Header) bool { return silent[fc] }
+		})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if s.State() != Attached || s.Err() != nil {
+			t.Fatal(s.State(), s.Err())
+		}
+		if n := f.count(protocol.KindSessionAttach); n != 1 {
+			t.Fatalf("%d attaches", n)
+		}
+	})
+}
+
+// TestNoWayBack: the deadline passes while the link is away; the session is over although the server would have it back.
+func TestNoWayBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		s := f.sessionIn(t, c, 0)
+		f.set(func() { f.refuse = true })
+		f.drop()
+		begin := time.Now()
+		synctest.Wait()
+		if s.State() != Detached || !s.Held() {
+			t.Fatal(s.State())
+		}
+		if took := since(begin, s.Done()); took > 8500*time.Millisecond {
+			t.Fatal(took)
+		}
+		f.set(func() { f.refuse = false })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if s.State() != Expired || f.stops(s) != 1 {
+			t.Fatal(s.State(), f.stops(s))
+		}
+	})
+}
+
+// TestTakenOver: being told of one's own new connection is not being taken over.
+func TestTakenOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		s := f.sessionIn(t, c, 0)
+		tell := func(epoch uint64) {
+			f.set(func() {
+				f.at[s.id].send(protocol.KindTakenOver, 0, 1, &protocol.TakenOver{Session: s.id, Epoch: epoch})
+			})
+			synctest.Wait()
+		}
+		// Nor is the echo of an own start, which was sent twice: but the session is not on this connection any more.
+		tell(1)
+		if s.State() != Attached || s.att.epoch != 2 {
+			t.Fatal(s.Err(), s.att)
+		}
+		tell(1)
+		if s.State() != Attached || s.att.epoch != 2 {
+			t.Fatal(s.Err(), s.att)
+		}
+		tell(3)
+		if s.State() != Expired || !errors.Is(s.Err(), ErrTakenOver) || !errors.Is(s.Err(), ErrSessionExpired) || !errors.Is(s.Err(), protocol.StatusSessionExpired) {
+			t.Fatal(s.Err())
+		}
+		if f.stops(s) != 0 {
+			t.Fatal("who was taken over must not stop the session")
+		}
+	})
+}
+
+// TestCloseIsSentUntilAnswered: the stop outlives the context of the Close.
+func TestCloseIsSentUntilAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		s := f.sessionIn(t, c, 0)
+		stops := 0
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				if h.Kind == protocol.KindSessionStop {
+					stops++
+					switch stops {
+					case 1:
+						fc.fail(h, protocol.StatusUnavailable)
+						return true
+					case 2:
+						_ = fc.nc.Close()
+						return true
+					}
+				}
+				return false
+			}
+		})
+		ctx, cancel := context.WithTimeout(context.Background(), time.Nanosecond)
+		defer cancel()
+		<-ctx.Done()
+		if err := s.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		if err := s.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if stops != 3 {
+			t.Fatal(stops)
+		}
+	})
+}
+
+// TestAbandonedStart: a session whose start was given up while it was on its way does not live on.
+func TestAbandonedStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		ctx, cancel := context.WithCancel(context.Background())
+		first := true
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				if h.Kind == protocol.KindSessionStart && first {
+					first = false
+					cancel()
+					return true
+				}
+				return false
+			}
+		})
+		if _, err := c.Session(ctx, "/n"); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		starts := f.all(protocol.KindSessionStart)
+		if len(starts) != 2 || f.count(protocol.KindSessionStop) != 1 {
+			t.Fatal(len(starts), f.count(protocol.KindSessionStop))
+		}
+		a, b := decode[protocol.SessionStart](t, starts[0].body), decode[protocol.SessionStart](t, starts[1].body)
+		if string(a.CreateID) != string(b.CreateID) {
+			t.Fatal("another create id is another session")
+		}
+	})
+}
+
+// TestShortTimeout: with a long grace period, the shortest timeout is enlarged.
+func TestShortTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		s := f.sessionIn(t, c, 0, Timeout(100*time.Millisecond), KeepAlive(50*time.Millisecond))
+		if s.Timeout() != 417*time.Millisecond {
+			t.Fatal(s.Timeout())
+		}
+		for _, o := range []SessionOption{Timeout(0), Timeout(-time.Second), Timeout(31 * time.Minute), KeepAlive(-1)} {
+			if _, err := c.Session(context.Background(), "/n", o); err == nil {
+				t.Error("an option out of range was accepted")
+			}
+		}
+	})
+}

@@ -1,0 +1,262 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Consistency of reads and attaches.
+type Consistency = protocol.Consistency
+
+const (
+	// Strict reads see every change that was acknowledged before they began.
+	Strict = protocol.Strict
+	// Relaxed reads are answered from a replica's memory and may be older than the newest change by up to the node's grace period. One client never sees them go
+	// back.
+	Relaxed = protocol.Relaxed
+)
+
+// CountersMode of a node.
+type CountersMode = protocol.CountersMode
+
+const (
+	CountersAggregated = protocol.CountersAggregated
+	CountersDetailed   = protocol.CountersDetailed
+)
+
+// NodeConfig is what a coordination node's configuration says. In CreateNode and AlterNode, a nil field is left as it is, and a pointer to zero sets the field back to
+// its default. In a NodeInfo every field is set.
+type NodeConfig struct {
+	SelfCheckPeriod   *time.Duration // 500 ms .. 10 s, default 1 s
+	GracePeriod       *time.Duration // self-check period + 1 s .. 30 s, default 10 s
+	ReadConsistency   *Consistency   // default Relaxed
+	AttachConsistency *Consistency   // default Strict
+	CountersMode      *CountersMode  // default CountersAggregated
+	MaxSessions       *uint64        // default 1,000,000
+	MaxSemaphores     *uint64        // default 1,000,000
+}
+
+// NodeInfo describes a coordination node.
+type NodeInfo struct {
+	ID        uint64 // never reused
+	Path      string
+	Tier      uint8
+	Revision  uint64 // of the configuration
+	Config    NodeConfig
+	CreatedAt time.Time
+}
+
+func (n NodeConfig) wire() protocol.NodeConfig {
+	var w protocol.NodeConfig
+	if n.SelfCheckPeriod != nil {
+		w.Fields |= protocol.FieldSelfCheckPeriod
+		w.SelfCheckPeriod = millis(*n.SelfCheckPeriod)
+	}
+	if n.GracePeriod != nil {
+		w.Fields |= protocol.FieldGracePeriod
+		w.GracePeriod = millis(*n.GracePeriod)
+	}
+	if n.ReadConsistency != nil {
+		w.Fields |= protocol.FieldReadConsistency
+		w.ReadConsistency = *n.ReadConsistency
+	}
+	if n.AttachConsistency != nil {
+		w.Fields |= protocol.FieldAttachConsistency
+		w.AttachConsistency = *n.AttachConsistency
+	}
+	if n.CountersMode != nil {
+		w.Fields |= protocol.FieldCountersMode
+		w.CountersMode = *n.CountersMode
+	}
+	if n.MaxSessions != nil {
+		w.Fields |= protocol.FieldMaxSessions
+		w.MaxSessions = *n.MaxSessions
+	}
+	if n.MaxSemaphores != nil {
+		w.Fields |= protocol.FieldMaxSemaphores
+		w.MaxSemaphores = *n.MaxSemaphores
+	}
+	return w
+}
+
+func nodeInfo(w *protocol.NodeInfo) *NodeInfo {
+	selfCheck, grace := fromMillis(w.Config.SelfCheckPeriod), fromMillis(w.Config.GracePeriod)
+	c := w.Config
+	return &NodeInfo{
+		ID: w.ID, Path: w.Path, Tier: w.Tier, Revision: w.Revision, CreatedAt: wallTime(w.CreatedAt),
+		Config: NodeConfig{
+			SelfCheckPeriod: &selfCheck, GracePeriod: &grace, ReadConsistency: &c.ReadConsistency, AttachConsistency: &c.AttachConsistency,
+			CountersMode: &c.CountersMode, MaxSessions: &c.MaxSessions, MaxSemaphores: &c.MaxSemaphores,
+		},
+	}
+}
+
+// millis rounds up: a duration that is asked for is at least granted. A negative one is 0.
+func millis(d time.Duration) uint64 {
+	if d <= 0 {
+		return 0
+	}
+	return uint64((d-1)/time.Millisecond) + 1
+}
+
+func fromMillis(ms uint64) time.Duration {
+	const longest = uint64(1<<63-1) / uint64(time.Millisecond)
+	return time.Duration(min(ms, longest)) * time.Millisecond
+}
+
+// wallTime reads ms since 1970; 0 is the zero time.
+func wallTime(ms uint64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(min(ms, 1<<62)))
+}
+
+// CreateNode makes a coordination node, and its missing parents. Errors: BadRequest for an illegal path or configuration, AlreadyExists.
+func (c *Client) CreateNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
+	var reply protocol.NodeInfo
+	repeated, err := c.ask(ctx, c.anywhere, protocol.KindNodeCreate, &protocol.NodeCreate{Path: path, Config: cfg.wire()}, &reply)
+	if err != nil {
+		return nil, about("create node", path, unknown(repeated && (!answered(err) || protocol.StatusOf(err) == protocol.StatusAlreadyExists), err))
+	}
+	return nodeInfo(&reply), nil
+}
+
+// EnsureNode is CreateNode that is content with a node that exists, whatever its configuration.
+func (c *Client) EnsureNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
+	var reply protocol.NodeInfo
+	_, err := c.ask(ctx, c.anywhere, protocol.KindNodeCreate, &protocol.NodeCreate{Path: path, Config: cfg.wire()}, &reply)
+	switch {
+	case err == nil:
+		return nodeInfo(&reply), nil
+	case protocol.StatusOf(err) == protocol.StatusAlreadyExists:
+		return c.DescribeNode(ctx, path)
+	}
+	return nil, about("create node", path, err)
+}
+
+// AlterNode replaces the fields that are given. It takes effect at once, except that a lower grace period comes into force one old grace period later. Errors:
+// BadRequest, NotFound.
+func (c *Client) AlterNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
+	var reply protocol.NodeInfo
+	if repeated, err := c.ask(ctx, c.anywhere, protocol.KindNodeAlter, &protocol.NodeAlter{Path: path, Config: cfg.wire()}, &reply); err != nil {
+		return nil, about("alter node", path, unknown(repeated && !answered(err), err))
+	}
+	return nodeInfo(&reply), nil
+}
+
+// DescribeNode reads a node's effective configuration. Errors: NotFound.
+func (c *Client) DescribeNode(ctx context.Context, path string) (*NodeInfo, error) {
+	info, err := c.resolve(ctx, path)
+	if err != nil {
+		return nil, about("describe node", path, err)
+	}
+	return nodeInfo(info), nil
+}
+
+func (c *Client) resolve(ctx context.Context, path string) (*protocol.NodeInfo, error) {
+	var reply protocol.NodeInfo
+	if _, err := c.ask(ctx, c.anywhere, protocol.KindNodeDescribe, &protocol.NodeDescribe{Path: path}, &reply); err != nil {
+		return nil, err
+	}
+	return &reply, nil
+}
+
+// DropNode drops a node. Its sessions end, its semaphores are gone, with owners and all. Nodes below it must be dropped first (PreconditionFailed). Errors:
+// NotFound.
+func (c *Client) DropNode(ctx context.Context, path string) error {
+	repeated, err := c.ask(ctx, c.anywhere, protocol.KindNodeDrop, &protocol.NodeDrop{Path: path}, &protocol.Empty{})
+	if repeated && protocol.StatusOf(err) == protocol.StatusNotFound {
+		return nil // the first sending did it
+	}
+	if err != nil {
+		err = unknown(repeated && !answered(err), err)
+	}
+	return about("drop node", path, err)
+}
+
+// Nodes lists the nodes whose path begins with prefix, in order of path. The sequence ends after its first error.
+func (c *Client) Nodes(ctx context.Context, prefix string) iter.Seq2[NodeInfo, error] {
+	return func(yield func(NodeInfo, error) bool) {
+		req := &protocol.NodeList{Prefix: prefix}
+		for {
+			var page protocol.NodeListReply
+			if _, err := c.ask(ctx, c.anywhere, protocol.KindNodeList, req, &page); err != nil {
+				yield(NodeInfo{}, about("list nodes", prefix, err))
+				return
+			}
+			for i := range page.Nodes {
+				if !yield(*nodeInfo(&page.Nodes[i]), nil) {
+					return
+				}
+			}
+			if len(page.Cursor) == 0 {
+				return
+			}
+			req.Cursor = page.Cursor
+		}
+	}
+}
+
+// Node is a handle of a coordination node, for reading without a session. Its path was resolved once: if the node is dropped and made anew, the handle's
+// operations answer NotFound.
+type Node struct {
+	c    *Client
+	id   uint64
+	tier uint8
+	path string
+
+	relaxed bool          // reads are RELAXED unless they say otherwise, as of when the node was resolved
+	grace   time.Duration // how old a RELAXED read may be
+}
+
+// Node resolves a path. Errors: NotFound.
+func (c *Client) Node(ctx context.Context, path string) (*Node, error) {
+	info, err := c.resolve(ctx, path)
+	if err != nil {
+		return nil, about("open node", path, err)
+	}
+	n := nodeOf(c, path, info)
+	return &n, nil
+}
+
+func nodeOf(c *Client, path string, info *protocol.NodeInfo) Node {
+	return Node{
+		c: c, id: info.ID, tier: info.Tier, path: path,
+		relaxed: info.Config.ReadConsistency == protocol.Relaxed, grace: fromMillis(info.Config.GracePeriod),
+	}
+}
+
+// Path is what the node was opened with.
+func (n *Node) Path() string { return n.path }
+
+// ID is the node's id, which is never reused.
+func (n *Node) ID() uint64 { return n.id }
+
+// bucket is where a name lives.
+func (n *Node) bucket(ctx context.Context, name string) (uint32, error) {
+	if name == "" {
+		return 0, protocol.Errorf(protocol.StatusBadRequest, "semaphore name is empty; it must be 1 to %d bytes long", protocol.MaxNameLen)
+	}
+	t, err := n.c.tierOf(ctx, n.tier)
+	if err != nil {
+		return 0, err
+	}
+	return protocol.Bucket(n.id, []byte(name), t.buckets), nil
+}
+
+// shards lists the shards that hold parts of the node.
+func (n *Node) shards(ctx context.Context) ([]uint64, error) {
+	t, err := n.c.tierOf(ctx, n.tier)
+	if err != nil {
+		return nil, err
+	}
+	if len(t.list) == 0 {
+		return nil, fmt.Errorf("the cluster map has no shard for node %q", n.path)
+	}
+	return t.list, nil
+}

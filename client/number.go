@@ -1,0 +1,51 @@
+package client
+
+import "math/bits"
+
+// numbers are the sequence numbers of a session's requests. The zero value is not usable; see reset.
+//
+// Invariant: low is the lowest number that is still open, or next if none is. Of the numbers from low on, the first 64 have a bit each, further ones are in more.
+type numbers struct {
+	next, low uint64
+	open      uint64 // bit i: low + i is open
+	more      map[uint64]struct{}
+}
+
+func (n *numbers) reset(first uint64) { *n = numbers{next: first, low: first} }
+
+// take opens the next number.
+func (n *numbers) take() uint64 {
+	seq := n.next
+	n.next++
+	if i := seq - n.low; i < 64 {
+		n.open |= 1 << i
+	} else {
+		if n.more == nil {
+			n.more = make(map[uint64]struct{})
+		}
+		n.more[seq] = struct{}{}
+	}
+	return seq
+}
+
+// done closes a number: its answer has come, or nobody wants it any more. From then on the server refuses it, wherever a copy of it is still on its way,
+// as soon as a later request has arrived there.
+func (n *numbers) done(seq uint64) {
+	if i := seq - n.low; i < 64 {
+		n.open &^= 1 << i
+	} else {
+		delete(n.more, seq) // also what is below low: it was closed before
+	}
+	for n.open&1 == 0 && n.low < n.next {
+		// Bits that fall free are filled up with what waits behind them.
+		step := min(uint64(bits.TrailingZeros64(n.open)), n.next-n.low)
+		n.open >>= step
+		n.low += step
+		for i := 64 - step; i < 64 && len(n.more) > 0; i++ {
+			if _, open := n.more[n.low+i]; open {
+				delete(n.more, n.low+i)
+				n.open |= 1 << i
+			}
+		}
+	}
+}

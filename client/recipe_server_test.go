@@ -1,0 +1,433 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+func TestMutex(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	s := session(t, dial(t, srv))
+	m := s.Mutex("m")
+	l, err := m.Lock(ctx)
+	must(t, err)
+	if other, err := m.TryLock(ctx); other != nil || !errors.Is(err, client.ErrAlreadyHeld) {
+		t.Fatal(other, err)
+	}
+	// A second goroutine of the session queues behind the first.
+	second := async(func() (*client.Lease, error) { return m.Lock(ctx, client.Data("second")) })
+	release(t, l)
+	l = second.must(t)
+	short, cancel := context.WithCancel(ctx)
+	third := async(func() (*client.Lease, error) { return m.Lock(short) })
+	cancel()
+	if _, err := third.get(); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	release(t, l)
+}
+
+func TestRWMutex(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	r1, r2, w := session(t, c).RWMutex("rw"), session(t, c).RWMutex("rw"), session(t, c).RWMutex("rw")
+	a, err := r1.RLock(ctx)
+	must(t, err)
+	b, err := r2.RLock(ctx)
+	must(t, err)
+	if l, err := w.TryLock(ctx); l != nil || err != nil {
+		t.Fatal("write lock beside readers:", l, err)
+	}
+	writing := async(func() (*client.Lease, error) { return w.Lock(ctx) })
+	release(t, a)
+	release(t, b)
+	l := writing.must(t)
+	if l, err := r1.TryRLock(ctx); l != nil || err != nil {
+		t.Fatal("read lock beside a writer:", l, err)
+	}
+	release(t, l)
+	l, err = r1.TryRLock(ctx)
+	if l == nil || err != nil {
+		t.Fatal(l, err)
+	}
+	release(t, l)
+}
+
+func TestElection(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	n, err := c.Node(ctx, "/default")
+	must(t, err)
+	if l, err := n.Election("boss").Leader(ctx); err != nil || l.Exists {
+		t.Fatal(l, err)
+	}
+	next, stop := iter.Pull2(n.Election("boss").Observe(ctx))
+	defer stop()
+	observe := func() client.Leader {
+		t.Helper()
+		l, err, _ := next()
+		must(t, err)
+		return l
+	}
+	if observe().Exists {
+		t.Fatal("somebody leads already")
+	}
+
+	var leading atomic.Int64
+	var tokens []uint64
+	ended := make(chan error, 3)
+	turn := make(chan error)
+	for i := range 3 {
+		e := session(t, c).Election("boss")
+		go func() {
+			ended <- e.Run(ctx, func(ctx context.Context, term client.Term) error {
+				if leading.Add(1) != 1 {
+					t.Error("two leaders")
+				}
+				defer leading.Add(-1)
+				tokens = append(tokens, term.Token)
+				return <-turn
+			}, client.Data(fmt.Sprint("candidate", i)))
+		}()
+	}
+	failed := errors.New("enough")
+	last := client.Leader{}
+	for i, result := range []error{nil, failed, nil} {
+		for l := observe(); ; l = observe() {
+			if l.Exists && l.Token != last.Token {
+				last = l
+				break
+			}
+		}
+		if len(last.Data) == 0 {
+			t.Fatal("leader without data")
+		}
+		turn <- result
+		if err := <-ended; !errors.Is(err, result) || (result == nil) != (err == nil) {
+			t.Fatalf("run %d: %v, want %v", i, err, result)
+		}
+	}
+	if !slices.IsSorted(tokens) || len(tokens) != 3 {
+		t.Fatal(tokens)
+	}
+
+	// Losing the leadership ends the term's context; Run goes on with the next term, or ends with the session.
+	s := session(t, c)
+	begun := make(chan client.Term, 1)
+	run := async(func() (int, error) {
+		return 0, s.Election("boss").Run(ctx, func(ctx context.Context, term client.Term) error {
+			begun <- term
+			<-ctx.Done()
+			return ctx.Err()
+		})
+	})
+	<-begun
+	must(t, n.KillSession(ctx, s.ID(), "test"))
+	if _, err := run.get(); !errors.Is(err, client.ErrSessionExpired) {
+		t.Fatal(err)
+	}
+
+	s = session(t, c)
+	e := s.Election("boss")
+	async(func() (client.Term, error) { return e.Campaign(ctx) }).while(t, news(srv))
+	must(t, e.Resign(ctx))
+	must(t, e.Resign(ctx))
+}
+
+func TestService(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	n, err := c.Node(ctx, "/default")
+	must(t, err)
+	if list, err := n.Service("api").List(ctx); err != nil || len(list) != 0 {
+		t.Fatal(list, err)
+	}
+	var regs []*client.Registration
+	for i := range 3 {
+		r, err := session(t, c).Service("api").Register(ctx, []byte(fmt.Sprint("host", i)))
+		must(t, err)
+		regs = append(regs, r)
+	}
+	next, stop := iter.Pull2(n.Service("api").Watch(ctx))
+	defer stop()
+	step := func() client.MemberEvent {
+		t.Helper()
+		ev, err, _ := next()
+		must(t, err)
+		return ev
+	}
+	if ev := step(); ev.Kind != client.MemberSnapshot || len(ev.Members) != 3 || string(ev.Members[1].Data) != "host1" {
+		t.Fatalf("%+v", ev)
+	}
+	must(t, regs[0].Update(ctx, []byte("moved")))
+	if ev := step(); ev.Kind != client.MemberChanged || string(ev.Member.Data) != "moved" || ev.Member.OrderID != regs[0].Lease.Token() {
+		t.Fatalf("%+v", ev)
+	}
+	must(t, regs[1].Deregister(ctx))
+	if ev := step(); ev.Kind != client.MemberRemoved || string(ev.Member.Data) != "host1" {
+		t.Fatalf("%+v", ev)
+	}
+	if _, err := regs[2].Lease.Session().Service("api").Register(ctx, nil); !errors.Is(err, client.ErrAlreadyHeld) {
+		t.Fatal(err)
+	}
+	// A service over a semaphore that was created works as well.
+	s := session(t, c)
+	must(t, s.Create(ctx, "made", client.Max, nil))
+	_, err = s.Service("made").Register(ctx, []byte("x"))
+	must(t, err)
+	if list, err := n.Service("made").List(ctx, client.ReadConsistency(client.Strict)); err != nil || len(list) != 1 {
+		t.Fatal(list, err)
+	}
+}
+
+// TestServiceRestarts: a watch over members that all restart, with lost links, ends with the exact list.
+func TestServiceRestarts(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c, watching := dial(t, srv), dial(t, srv)
+	n, err := watching.Node(ctx, "/default")
+	must(t, err)
+	const count = 200
+	var mu sync.Mutex
+	have := map[uint64]bool{}
+	watched, stop := context.WithCancel(ctx)
+	finished := async(func() (int, error) {
+		for ev, err := range n.Service("fleet").Watch(watched) {
+			if err != nil {
+				return 0, err
+			}
+			mu.Lock()
+			switch ev.Kind {
+			case client.MemberSnapshot:
+				for _, m := range ev.Members {
+					have[m.OrderID] = true
+				}
+			case client.MemberAdded:
+				if have[ev.Member.OrderID] {
+					t.Error("added twice")
+				}
+				have[ev.Member.OrderID] = true
+			case client.MemberRemoved:
+				if !have[ev.Member.OrderID] {
+					t.Error("removed, and was never there")
+				}
+				delete(have, ev.Member.OrderID)
+			}
+			mu.Unlock()
+		}
+		return 0, nil
+	})
+	want := make([]atomic.Uint64, count)
+	var wg sync.WaitGroup
+	for i := range count {
+		wg.Go(func() {
+			for round := range 2 {
+				s, err := c.Session(ctx, "/default")
+				if err == nil {
+					var r *client.Registration
+					if r, err = s.Service("fleet").Register(ctx, []byte(fmt.Sprint(i))); err == nil {
+						want[i].Store(r.Lease.Token())
+					}
+				}
+				if err == nil && round == 0 {
+					err = s.Close(ctx)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				if i%50 == 7 {
+					srv.DropConnections()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	await(t, func() bool {
+		srv.Advance(time.Millisecond)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(have) != count {
+			return false
+		}
+		for i := range want {
+			if !have[want[i].Load()] {
+				return false
+			}
+		}
+		return true
+	})
+	stop()
+	if _, err := finished.get(); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	s := session(t, dial(t, srv))
+	cfg := s.Config("flags")
+	if _, err := cfg.Get(ctx); !errors.Is(err, client.NotFound) {
+		t.Fatal(err)
+	}
+	next, stop := iter.Pull2(cfg.Watch(ctx))
+	defer stop()
+	step := func(want string, version uint64) {
+		t.Helper()
+		v, err, _ := next()
+		must(t, err)
+		if string(v.Data) != want || v.Version != version || v.Exists != (version > 0) {
+			t.Fatalf("%+v, want %q %d", v, want, version)
+		}
+	}
+	step("", 0)
+	if _, err := cfg.Set(ctx, []byte("x"), client.IfVersion(1)); !errors.Is(err, client.PreconditionFailed) {
+		t.Fatal(err)
+	}
+	set := func(data string, want uint64, opts ...client.SetOption) {
+		t.Helper()
+		v, err := cfg.Set(ctx, []byte(data), opts...)
+		if err != nil || v != want {
+			t.Fatal(v, err)
+		}
+	}
+	set("a", 1, client.IfVersion(0))
+	step("a", 1)
+	set("b", 2)
+	step("b", 2)
+	set("c", 3, client.IfVersion(2))
+	step("c", 3)
+	for _, v := range []uint64{0, 2} {
+		if _, err := cfg.Set(ctx, []byte("d"), client.IfVersion(v)); !errors.Is(err, client.PreconditionFailed) {
+			t.Fatal(v, err)
+		}
+	}
+	if v, err := cfg.Get(ctx); err != nil || string(v.Data) != "c" || v.Version != 3 {
+		t.Fatal(v, err)
+	}
+	must(t, s.Delete(ctx, "flags", false))
+	step("", 0)
+}
+
+func TestNodes(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	grace := 20 * time.Second
+	info, err := c.CreateNode(ctx, "/a/b", client.NodeConfig{GracePeriod: &grace})
+	must(t, err)
+	if *info.Config.GracePeriod != grace || *info.Config.SelfCheckPeriod != time.Second || info.Path != "/a/b" {
+		t.Fatalf("%+v", info)
+	}
+	if _, err := c.CreateNode(ctx, "/a/b", client.NodeConfig{}); !errors.Is(err, client.AlreadyExists) {
+		t.Fatal(err)
+	}
+	again, err := c.EnsureNode(ctx, "/a/b", client.NodeConfig{})
+	if err != nil || again.ID != info.ID {
+		t.Fatal(again, err)
+	}
+	var fallback time.Duration
+	altered, err := c.AlterNode(ctx, "/a/b", client.NodeConfig{GracePeriod: &fallback})
+	if err != nil || *altered.Config.GracePeriod != 10*time.Second {
+		t.Fatal(altered, err)
+	}
+	var paths []string
+	for n, err := range c.Nodes(ctx, "/a") {
+		must(t, err)
+		paths = append(paths, n.Path)
+	}
+	if !slices.Equal(paths, []string{"/a", "/a/b"}) {
+		t.Fatal(paths)
+	}
+	for _, path := range []string{"", "a", "/", "/a b", "/a/../b"} {
+		if _, err := c.CreateNode(ctx, path, client.NodeConfig{}); !errors.Is(err, client.BadRequest) {
+			t.Errorf("%q: %v", path, err)
+		}
+	}
+	if _, err := c.Session(ctx, "/nowhere"); !errors.Is(err, client.NotFound) {
+		t.Fatal(err)
+	}
+	must(t, c.DropNode(ctx, "/a/b"))
+	if err := c.DropNode(ctx, "/a/b"); !errors.Is(err, client.NotFound) {
+		t.Fatal(err)
+	}
+}
+
+func TestList(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	s, other := session(t, c), session(t, c)
+	var want []string
+	for i := range 100 {
+		name := fmt.Sprintf("list/%03d", i)
+		want = append(want, name)
+		must(t, s.Create(ctx, name, 2, nil))
+	}
+	must(t, s.Create(ctx, "other", 1, nil))
+	var got []string
+	for sem, err := range s.List(ctx, "list/", client.ReadConsistency(client.Strict)) {
+		must(t, err)
+		got = append(got, sem.Name)
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("%d names: %v", len(got), got)
+	}
+	acquire(t, other, "list/007", client.Count(2))
+	acquire(t, other, "list/050")
+	got = nil
+	for sem, err := range s.List(ctx, "", client.OfSession(other.ID()), client.ReadConsistency(client.Strict)) {
+		must(t, err)
+		got = append(got, fmt.Sprint(sem.Name, " ", sem.Count, " ", sem.Waiting))
+	}
+	if !slices.Equal(got, []string{"list/007 2 false", "list/050 1 false"}) {
+		t.Fatal(got)
+	}
+	for range s.List(ctx, "list/") {
+		break // a consumer may stop anywhere
+	}
+}
+
+// TestPages: a description that is larger than a frame comes in pages.
+func TestPages(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	s := session(t, c)
+	must(t, s.Create(ctx, "pages", client.Max, []byte("d")))
+	const count = 12
+	for range count {
+		acquire(t, session(t, c), "pages", client.Data(make([]byte, 200<<10)))
+	}
+	sem, err := s.Describe(ctx, "pages", client.WithOwners(), client.ReadConsistency(client.Strict))
+	must(t, err)
+	if sem.Torn || len(sem.Owners) != count || sem.NumOwners != count || string(sem.Data) != "d" || sem.Limit != client.Max {
+		t.Fatal(sem.Torn, len(sem.Owners), sem.NumOwners, sem.Data)
+	}
+	for i, o := range sem.Owners {
+		if len(o.Data) != 200<<10 || i > 0 && o.OrderID <= sem.Owners[i-1].OrderID {
+			t.Fatal(i, len(o.Data), o.OrderID)
+		}
+	}
+	// A watch carries as much, in pages too.
+	for ev, err := range s.Watch(ctx, "pages") {
+		must(t, err)
+		if ev.Kind == client.EventChanged && len(ev.Added) == count {
+			break
+		}
+	}
+}

@@ -1,0 +1,389 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// any is a connection to whichever instance: the one that was heard of last, since one that is cut off would be asked in vain.
+func (c *Client) any(ctx context.Context) (*conn, error) {
+	var best *conn
+	c.mu.Lock()
+	for _, l := range c.links {
+		if cn := l.current.Load(); cn != nil && !cn.isLost() && (best == nil || cn.lastHeard.Load() > best.lastHeard.Load()) {
+			best = cn
+		}
+	}
+	c.mu.Unlock()
+	if best != nil {
+		return best, nil
+	}
+	if r := c.routes.Load(); r != nil {
+		// Every instance that is known may be the one that is left.
+		c.boot.mu.Lock()
+		for _, address := range r.instances {
+			if address != "" && !slices.Contains(c.boot.addresses, address) {
+				c.boot.addresses = append(c.boot.addresses, address)
+			}
+		}
+		c.boot.mu.Unlock()
+	}
+	return c.boot.get(ctx, nil)
+}
+
+// patience is how long the connection to a master is waited for before another replica is asked who is the master now. The attempt goes on.
+const patience = 300 * time.Millisecond
+
+// toShard is the connection to the master of a shard. When that cannot be reached, the next call tries another replica: it is the master by now, or knows who is.
+func (c *Client) toShard(ctx context.Context, shard uint64) (*conn, error) {
+	r, err := c.routesNow(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if w := r.ways[shard]; w != nil {
+		if cn := w.conn(); cn != nil {
+			return cn, nil
+		}
+	}
+	moved := c.mapChanged()
+	r = c.routes.Load() // what is newer than this ends the wait
+	w := r.ways[shard]
+	if w == nil {
+		return nil, protocol.Errorf(protocol.StatusWrongShard, "the cluster map has no shard %d", shard)
+	}
+	master := w.master.Load()
+	if master == 0 {
+		c.turn(w, 0)
+		master = w.master.Load()
+	}
+	if master == 0 {
+		return nil, protocol.Errorf(protocol.StatusWrongShard, "the cluster map names no instance for shard %d", shard)
+	}
+	if len(w.replicas) < 2 {
+		return c.link(master, "").reach(ctx, r.instances[master], moved)
+	}
+	cn, err := c.reachSoon(ctx, r, master, moved)
+	if err != nil && ctx.Err() == nil {
+		c.turn(w, master)
+	}
+	return cn, err
+}
+
+// reachSoon is the connection to an instance that is not the only one to ask: it is not waited for long.
+func (c *Client) reachSoon(ctx context.Context, r *routes, instance uint64, moved <-chan struct{}) (*conn, error) {
+	l := c.link(instance, "")
+	if cn := l.current.Load(); cn != nil && !cn.isLost() {
+		return cn, nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errSlow)
+	defer cancel()
+	return l.reach(ctx, r.instances[instance], moved)
+}
+
+// errSlow: an instance was given up for now.
+var errSlow = fmt.Errorf("%w within %s", ErrUnreachable, patience)
+
+// toReplica is the connection to a replica of a shard: at first the one that this client has chosen for good, at random, so that clients are spread over them; after
+// failures the master, and then one after the other.
+func (c *Client) toReplica(ctx context.Context, shard uint64, failures int) (*conn, error) {
+	r, err := c.routesNow(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w := r.ways[shard]
+	if w == nil || len(w.replicas) < 2 || failures == 1 {
+		return c.toShard(ctx, shard)
+	}
+	at := w.replicas[(c.taste+shard+uint64(max(0, failures-1)))%uint64(len(w.replicas))]
+	cn, err := c.reachSoon(ctx, r, at, nil)
+	if err != nil && failures == 0 && ctx.Err() == nil {
+		return c.toShard(ctx, shard)
+	}
+	return cn, err
+}
+
+// conn is the connection there is to the master, or nil.
+func (w *way) conn() *conn {
+	l := w.link.Load()
+	if l == nil {
+		return nil
+	}
+	if cn := l.current.Load(); cn != nil && !cn.isLost() {
+		return cn
+	}
+	return nil
+}
+
+// turn goes on to another replica, if from is still where the shard is looked for: one that there is a connection to, most of the time, as it can be asked at once.
+func (c *Client) turn(w *way, from uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := len(w.replicas)
+	if w.master.Load() != from || n == 0 || n == 1 && w.replicas[0] == from {
+		return
+	}
+	at := slices.Index(w.replicas, from)
+	var next, live uint64
+	for i := range n {
+		x := w.replicas[(at+1+i)%n]
+		if x == from {
+			continue
+		}
+		if next == 0 {
+			next = x
+		}
+		if l := c.links[x]; l != nil && live == 0 {
+			if cn := l.current.Load(); cn != nil && !cn.isLost() {
+				live = x
+			}
+		}
+	}
+	if live != 0 && rand.N(4) != 0 {
+		next = live
+	}
+	c.settleOn(w, next)
+}
+
+// settleOn makes an instance the one a shard is looked for at. client.mu is held.
+func (c *Client) settleOn(w *way, master uint64) {
+	if w.master.Load() == master && w.link.Load() != nil {
+		return
+	}
+	w.link.Store(c.linkLocked(master))
+	w.master.Store(master)
+}
+
+// learn takes in that an instance said which one is a shard's master, since a raft term. What is older than what is known is dropped. What is new, or what the master
+// says itself, wakes who waits for it: those who wait for another try, and those who wait for events of the shard.
+func (c *Client) learn(w *way, from, master, term uint64) {
+	c.mu.Lock()
+	if master == 0 || term < w.term || !slices.Contains(w.replicas, master) {
+		c.mu.Unlock()
+		return
+	}
+	news := term > w.term || from == master
+	w.term = term
+	c.settleOn(w, master)
+	l := w.link.Load()
+	if news {
+		close(c.newMap)
+		c.newMap = make(chan struct{})
+	}
+	c.mu.Unlock()
+	if news && w.conn() == nil {
+		l.hurry()
+	}
+}
+
+// toBucket is the connection to the master of the shard that owns a bucket, and that shard.
+func (c *Client) toBucket(ctx context.Context, tier uint8, bucket uint32) (*conn, uint64, error) {
+	r, err := c.routesNow(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	if w := r.way(tier, bucket); w != nil {
+		if cn := w.conn(); cn != nil {
+			return cn, w.shard, nil
+		}
+	}
+	shard := r.owner(tier, bucket)
+	if shard == 0 {
+		return nil, 0, protocol.Errorf(protocol.StatusWrongShard, "the cluster map has no shard for bucket %d of tier %d", bucket, tier)
+	}
+	cn, err := c.toShard(ctx, shard)
+	return cn, shard, err
+}
+
+// tierOf is a tier of the present map.
+func (c *Client) tierOf(ctx context.Context, id uint8) (*tier, error) {
+	for range 2 {
+		r, err := c.routesNow(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if t := r.tiers[id]; t != nil {
+			return t, nil
+		}
+		if _, err := c.refresh(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	return nil, protocol.Errorf(protocol.StatusUnavailable, "the cluster map has no tier %d", id)
+}
+
+// rethink is told that a shard did not serve a request that was sent over cn, nil for a request that found no connection. It says whether the next try is likely to go
+// better, and need not wait.
+func (c *Client) rethink(ctx context.Context, shard uint64, cn *conn, err error, tries int) bool {
+	r := c.routes.Load()
+	if r == nil {
+		return false
+	}
+	w := r.ways[shard]
+	status := protocol.StatusOf(err)
+	switch {
+	case errors.Is(err, errLinkLost):
+		return tries == 0 // the link has a back-off of its own
+	case status == protocol.StatusWrongShard && w != nil && cn != nil:
+		var e *protocol.Error
+		if errors.As(err, &e) && e.Master != 0 && e.Master != cn.instance {
+			c.learn(w, cn.instance, e.Master, e.Term)
+			if w.master.Load() != cn.instance {
+				return tries < 2
+			}
+		}
+	case status == protocol.StatusUnavailable && w != nil && cn != nil && tries > 0:
+		c.turn(w, cn.instance)
+		return false
+	}
+	if errors.Is(err, ErrUnreachable) && w != nil && cn != nil {
+		c.turn(w, cn.instance) // it took the request, and does not answer
+	}
+	switch {
+	case status == protocol.StatusWrongShard:
+		// The map is old; or who answered is, then somebody else may know.
+		fresh, _ := c.refresh(ctx, r)
+		if !fresh && w != nil && cn != nil {
+			c.turn(w, cn.instance)
+		}
+		return fresh && tries == 0
+	case errors.Is(err, ErrUnreachable) && len(r.instances) > 1:
+		if tries > 0 {
+			c.run(func() { _, _ = c.refresh(c.ctx, r) })
+		}
+		return tries < len(r.instances)
+	}
+	return false
+}
+
+// routesNow is the map there is, fetched if there is none.
+func (c *Client) routesNow(ctx context.Context) (*routes, error) {
+	var last error
+	for {
+		if r := c.routes.Load(); r != nil {
+			return r, nil
+		}
+		if _, err := c.refresh(ctx, nil); err != nil {
+			switch {
+			case c.ctx.Err() != nil:
+				return nil, ErrClientClosed
+			case ctx.Err() != nil:
+				return nil, interrupted(ctx, last)
+			case !again(err):
+				return nil, err
+			}
+			last = err
+			sleep(ctx, c.ctx.Done(), retryBase)
+		}
+	}
+}
+
+// refresh fetches the map unless there is one newer than stale already; fresh says that there is a newer one now. Callers share one request.
+func (c *Client) refresh(ctx context.Context, stale *routes) (fresh bool, err error) {
+	c.mu.Lock()
+	if now := c.routes.Load(); now != stale {
+		c.mu.Unlock()
+		return true, nil
+	}
+	f := c.fetching
+	if f == nil {
+		f = &flight{done: make(chan struct{})}
+		if c.closed {
+			c.mu.Unlock()
+			return false, ErrClientClosed
+		}
+		c.fetching = f
+		c.work.Go(func() {
+			f.err = c.fetch(stale)
+			c.mu.Lock()
+			c.fetching = nil
+			c.mu.Unlock()
+			close(f.done)
+		})
+	}
+	c.mu.Unlock()
+	if err := f.wait(ctx); err != nil {
+		return false, err
+	}
+	return c.routes.Load() != stale, f.err
+}
+
+func (c *Client) fetch(have *routes) error {
+	ctx, cancel := context.WithTimeoutCause(c.ctx, dialTimeout, fmt.Errorf("%w: no instance gave its map in time", ErrUnreachable))
+	defer cancel()
+	cn, err := c.any(ctx)
+	if err != nil {
+		return err
+	}
+	req := &protocol.MapRequest{}
+	if have != nil {
+		req.Known = have.version
+	}
+	var reply protocol.MapReply
+	if _, err := cn.roundTrip(ctx, nil, protocol.KindMap, 0, req, &reply); err != nil {
+		return err
+	}
+	if have != nil && reply.Version <= have.version {
+		return nil
+	}
+	r, err := newRoutes(&reply)
+	if err != nil {
+		cn.end(err)
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	var changed []*link
+	c.mu.Lock()
+	for _, w := range r.ways {
+		var old *way
+		if have != nil {
+			old = have.ways[w.shard]
+			if old != nil {
+				w.lastWrite.Store(old.lastWrite.Load())
+			}
+			if old != nil && old.term > w.term && slices.Contains(w.replicas, old.master.Load()) {
+				w.term = old.term
+				w.master.Store(old.master.Load())
+			}
+		}
+		if master := w.master.Load(); master != 0 {
+			w.link.Store(c.linkLocked(master))
+			if old != nil && old.master.Load() != master {
+				changed = append(changed, w.link.Load())
+			}
+		}
+	}
+	c.routes.Store(r)
+	close(c.newMap)
+	c.newMap = make(chan struct{})
+	c.pokeWatches()
+	c.mu.Unlock()
+	for _, l := range changed {
+		l.hurry()
+	}
+	c.cfg.Logger.Debug("cluster map fetched", "version", r.version)
+	if have != nil {
+		c.run(c.confirmStrayed)
+	}
+	return nil
+}
+
+// Map is the cluster map as the client routes by it; it is fetched again when it changes. It must not be changed.
+func (c *Client) Map(ctx context.Context) (*protocol.MapReply, error) {
+	r, err := c.routesNow(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r.reply, nil
+}
+
+// mapChanged is closed when there is a newer map than the present one, or a shard has another master.
+func (c *Client) mapChanged() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.newMap
+}

@@ -1,0 +1,71 @@
+package client
+
+import (
+	"context"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Create makes a persistent semaphore with a limit of 1 .. Max units, and data of at most 1 MiB. Errors: AlreadyExists, also when it is identical; PreconditionFailed when an
+// ephemeral one has the name; BadRequest.
+func (s *Session) Create(ctx context.Context, name string, limit uint64, data []byte) error {
+	req := &protocol.Create{Name: []byte(name), Limit: limit, Data: data}
+	return about("create", name, s.once(ctx, protocol.KindCreate, name, &req.Head, req, &protocol.Empty{}))
+}
+
+// UpdateOption is an option of Update.
+type UpdateOption func(*protocol.Update)
+
+// Expected makes an update a compare-and-set: the semaphore must have this version, else PreconditionFailed. Versions start at 1; 0 is any.
+func Expected(version uint64) UpdateOption {
+	return func(u *protocol.Update) { u.Expected = version }
+}
+
+// Update replaces a semaphore's data, and answers its version. Nobody needs to hold it; the same bytes again change nothing. Errors: NotFound,
+// PreconditionFailed, BadRequest.
+func (s *Session) Update(ctx context.Context, name string, data []byte, opts ...UpdateOption) (version uint64, err error) {
+	req := &protocol.Update{Name: []byte(name), Data: data}
+	for _, f := range opts {
+		f(req)
+	}
+	var reply protocol.UpdateReply
+	if err := s.once(ctx, protocol.KindUpdate, name, &req.Head, req, &reply); err != nil {
+		return 0, about("update", name, err)
+	}
+	return reply.Version, nil
+}
+
+// Resize changes a semaphore's limit, 1 .. Max. A limit below what is held takes nothing away: nothing is granted until it fits again. Errors: NotFound,
+// PreconditionFailed for an ephemeral semaphore.
+func (s *Session) Resize(ctx context.Context, name string, limit uint64) error {
+	req := &protocol.Resize{Name: []byte(name), Limit: limit}
+	return about("resize", name, s.once(ctx, protocol.KindResize, name, &req.Head, req, &protocol.Empty{}))
+}
+
+// Delete removes a persistent semaphore. With owners or waiters it is refused with PreconditionFailed unless force is set: then waiters get Aborted and owners
+// lose their leases. Errors: NotFound; PreconditionFailed for an ephemeral semaphore, with force too.
+func (s *Session) Delete(ctx context.Context, name string, force bool) error {
+	req := &protocol.Delete{Name: []byte(name), Force: force}
+	return about("delete", name, s.once(ctx, protocol.KindDelete, name, &req.Head, req, &protocol.Empty{}))
+}
+
+// Release gives back whatever this session has at a semaphore, without a lease: what a restored session held before, for one. It is false when there was
+// nothing. A lease of this session on it ends as released.
+func (s *Session) Release(ctx context.Context, name string) (released bool, err error) {
+	bucket, err := s.node.bucket(ctx, name)
+	if err != nil {
+		return false, about("release", name, err)
+	}
+	e, _, _, err := s.enter(ctx, name, false)
+	if err != nil {
+		return false, about("release", name, err)
+	}
+	s.mu.Lock()
+	if e.lease != nil {
+		e.lease.end(ErrReleased)
+	}
+	s.mu.Unlock()
+	r := &releasing{s: s, e: e, bucket: bucket}
+	err = s.settle(ctx, r.work)
+	return err == nil && r.reply.Released, about("release", name, err)
+}

@@ -1,0 +1,147 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Service is a set of members that find each other, over a semaphore with the limit Max: each member holds a unit, and its data is where to reach it. The
+// semaphore is ephemeral, unless one with the name was created before.
+type Service struct {
+	ServiceReader
+	s *Session
+}
+
+// ServiceReader is a service as seen by those who use it.
+type ServiceReader struct {
+	n    *Node
+	name string
+}
+
+// Member of a service.
+type Member struct {
+	Session     uint64
+	OrderID     uint64 // never reused
+	Data        []byte // as registered: an address, for one
+	Description string // of the session
+	Since       time.Time
+}
+
+// MemberEventKind says what a MemberEvent is.
+type MemberEventKind uint8
+
+const (
+	MemberSnapshot MemberEventKind = 1 // Members is everybody: the first event
+	MemberAdded    MemberEventKind = 2
+	MemberChanged  MemberEventKind = 3 // other data
+	MemberRemoved  MemberEventKind = 4
+)
+
+// MemberEvent is a step of Service.Watch.
+type MemberEvent struct {
+	Kind    MemberEventKind
+	Member  Member   // with MemberAdded, MemberChanged, MemberRemoved
+	Members []Member // with MemberSnapshot, by order id
+}
+
+// Registration is a session's membership. It ends with the session.
+type Registration struct {
+	// Lease is the membership: its context ends when others may be told that the member is gone.
+	Lease *Lease
+}
+
+// Service is the service with this name on the session's node.
+func (s *Session) Service(name string) *Service {
+	return &Service{ServiceReader: s.node.Service(name), s: s}
+}
+
+// Service is the service with this name, for finding its members.
+func (n *Node) Service(name string) ServiceReader { return ServiceReader{n, name} }
+
+// Register makes the session a member, with data of at most 1 MiB. A session is a member of a service once: ErrAlreadyHeld. Other errors: as Acquire.
+func (sv *Service) Register(ctx context.Context, data []byte) (*Registration, error) {
+	l, err := sv.s.Acquire(ctx, sv.name, Data(data), Shared())
+	if protocol.StatusOf(err) == protocol.StatusPreconditionFailed {
+		l, err = sv.s.Acquire(ctx, sv.name, Data(data)) // created by somebody with a limit
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Registration{Lease: l}, nil
+}
+
+// Update replaces the member's data. Watchers see it as MemberChanged.
+func (r *Registration) Update(ctx context.Context, data []byte) error {
+	return r.Lease.UpdateData(ctx, data)
+}
+
+// Deregister ends the membership. Watchers see it at once.
+func (r *Registration) Deregister(ctx context.Context) error { return r.Lease.Release(ctx) }
+
+// List reads the members, in order of registration. A service that nobody registered for has none.
+func (sv ServiceReader) List(ctx context.Context, opts ...ReadOption) ([]Member, error) {
+	sem, err := sv.n.Describe(ctx, sv.name, append(opts[:len(opts):len(opts)], WithOwners())...)
+	if isNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return members(sem.Owners), nil
+}
+
+// Watch tells all members, and then every change, until ctx ends. It resumes by itself: what changed meanwhile is told as changes. The last pair carries the error
+// that ended it.
+func (sv ServiceReader) Watch(ctx context.Context) iter.Seq2[MemberEvent, error] {
+	return func(yield func(MemberEvent, error) bool) {
+		var first []Owner
+		synced := false
+		for ev, err := range sv.n.Watch(ctx, sv.name) {
+			switch {
+			case err != nil:
+				yield(MemberEvent{}, err)
+				return
+			case !synced && ev.Kind == EventSynced:
+				synced = true
+				if !yield(MemberEvent{Kind: MemberSnapshot, Members: members(first)}, nil) {
+					return
+				}
+				first = nil
+			case !synced:
+				first = follow(first, ev)
+			default:
+				if !each(MemberRemoved, ev.Removed, yield) || !each(MemberAdded, ev.Added, yield) || !each(MemberChanged, ev.Updated, yield) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func each(kind MemberEventKind, owners []Owner, yield func(MemberEvent, error) bool) bool {
+	for _, o := range owners {
+		if !yield(MemberEvent{Kind: kind, Member: member(o)}, nil) {
+			return false
+		}
+	}
+	return true
+}
+
+func member(o Owner) Member {
+	return Member{Session: o.Session, OrderID: o.OrderID, Data: o.Data, Description: o.Description, Since: o.Since}
+}
+
+func members(owners []Owner) []Member {
+	list := make([]Member, len(owners))
+	for i, o := range owners {
+		list[i] = member(o)
+	}
+	return list
+}
+
+// isNotFound tells a semaphore that does not exist, which recipes take for an empty one, from a node that does not.
+func isNotFound(err error) bool { return errors.Is(err, protocol.StatusNotFound) }

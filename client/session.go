@@ -1,0 +1,396 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client/internal/session"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// State of a session.
+type State = session.State
+
+const (
+	// Attached: all is well.
+	Attached = session.Attached
+	// Detached: the link to the server is lost, or the server does not vouch for the session. What it holds is held until the deadline; calls wait.
+	Detached = session.Detached
+	// Expired: over for good. A session never comes back from here.
+	Expired = session.Expired
+)
+
+// Session is a client's identity at the server: what it acquires is its own, and is released when it ends. It may be used by any number of
+// goroutines, and hundreds of thousands share a connection; independent parts of a program are best served by sessions of their own.
+//
+// When the link is lost, the session is attached again by itself and calls that wait are sent again without a double effect. When nothing vouches for it for 0.85
+// of its timeout, it is Expired for good, before the server could give what it held to another; it is never made anew under its user's hands.
+type Session struct {
+	c          *Client
+	node       Node
+	id         uint64
+	key        [protocol.KeyLen]byte
+	opts       sessionOptions
+	asked      time.Duration // the timeout that is asked for
+	generation uint32        // how often it was restored
+
+	ctx    context.Context // ends with the session
+	cancel context.CancelCauseFunc
+	// stopped is closed when nothing is left to do: the server knows that the session is over, or it said so itself.
+	stopped chan struct{}
+
+	ended atomic.Bool // err is set: nothing is sent any more
+
+	mu       sync.Mutex
+	m        *session.Machine
+	err      error         // why it is over
+	att      *attachment   // nil: not attached to any connection
+	attached chan struct{} // closed when att is set
+	epoch    uint64        // highest attach epoch asked for
+	away     error         // why the last attach failed
+	closeBy  time.Duration // until when a Close waits: the deadline when the first one began; 0: none did
+	timer    *time.Timer
+	numbers  numbers
+	entries  entrySet
+	results  map[uint64]*acquisition // by number: those that wait in a queue at the server
+	notices  []func()                // callbacks still to be called
+	noticing bool
+	checking bool // a goroutine confirms leases
+	recheck  bool // it must look once more
+}
+
+// attachment is the session's bond with one connection. It is never changed.
+type attachment struct {
+	cn     *conn
+	shard  uint64 // home
+	epoch  uint64
+	ticket []byte
+	vouch  *vouch
+	gone   chan struct{} // closed when it is not the session's any more; guarded by session.mu for closing
+	over   atomic.Bool   // gone is closed
+}
+
+// Session starts a session on a coordination node. ctx bounds the start alone. Errors: BadRequest for an option outside its range, NotFound for the
+// node, Forbidden.
+func (c *Client) Session(ctx context.Context, nodePath string, opts ...SessionOption) (*Session, error) {
+	o, err := sessionOptionsOf(opts)
+	if err != nil {
+		return nil, err
+	}
+	info, err := c.resolve(ctx, nodePath)
+	if err != nil {
+		return nil, about("start session on", nodePath, err)
+	}
+	s := c.newSession(nodePath, info, o)
+	randomKey(s.key[:])
+	if err := s.start(ctx); err != nil {
+		s.cancel(err)
+		return nil, about("start session on", nodePath, err)
+	}
+	return s, nil
+}
+
+func (c *Client) newSession(path string, info *protocol.NodeInfo, o sessionOptions) *Session {
+	s := &Session{
+		c: c, node: nodeOf(c, path, info), opts: o,
+		asked: session.Enlarge(o.timeout, fromMillis(info.Config.GracePeriod)), stopped: make(chan struct{}), attached: make(chan struct{}),
+	}
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	s.numbers.reset(1)
+	return s
+}
+
+// ID is the session's id, unique in the cluster and never reused.
+func (s *Session) ID() uint64 { return s.id }
+
+// Node is the coordination node the session belongs to.
+func (s *Session) Node() *Node { return &s.node }
+
+// Timeout in force.
+func (s *Session) Timeout() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.m.Timeout()
+}
+
+// State is the session's state now, by the clock.
+func (s *Session) State() State {
+	s.c.look()
+	s.step((*session.Machine).Tick)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.m.State()
+}
+
+// Held says whether what the session holds may be relied on at this moment. It reads the clock: it is right even when timers are late.
+func (s *Session) Held() bool {
+	s.c.look()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heldLocked()
+}
+
+func (s *Session) heldLocked() bool {
+	return s.heldAt(s.c.clock.now())
+}
+
+func (s *Session) heldAt(now time.Duration) bool {
+	s.hear()
+	return s.m.Held(now)
+}
+
+// Remaining is how long the session may still be relied on if nothing vouches for it any more; 0 if it may not.
+func (s *Session) Remaining() time.Duration {
+	s.c.look()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.c.clock.now()
+	s.hear()
+	if !s.m.Held(now) {
+		return 0
+	}
+	return s.m.Deadline() - now
+}
+
+// Done is closed when the session is over for good.
+func (s *Session) Done() <-chan struct{} { return s.ctx.Done() }
+
+// Context ends with the session; its cause is Err.
+func (s *Session) Context() context.Context { return s.ctx }
+
+// Err is nil while the session lives, then why it is over: ErrSessionExpired, ErrTakenOver, ErrSessionClosed or ErrClientClosed, by errors.Is.
+func (s *Session) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// Close ends the session: leases end at once, and the server frees what they held. It waits until the server has answered, or ctx ends, or nothing has vouched for
+// the session until its deadline (ErrUnreachable): the stop is then sent on in the background, as long as the client is open, and without it the server ends the
+// session when its timeout has passed. A session that is over already is closed with success.
+func (s *Session) Close(ctx context.Context) error {
+	remaining := s.Remaining()
+	s.mu.Lock()
+	now := s.c.clock.now()
+	if s.closeBy == 0 && s.err == nil {
+		s.closeBy = now + remaining
+	}
+	late := time.NewTimer(max(0, s.closeBy-now))
+	s.mu.Unlock()
+	defer late.Stop()
+	s.handOver(ctx)
+	s.step(func(m *session.Machine, _ time.Duration) { s.end(session.Closed, ErrSessionClosed) })
+	select {
+	case <-s.stopped:
+		return nil
+	case <-ctx.Done():
+		select {
+		case <-s.stopped:
+			return nil
+		default:
+		}
+		return fmt.Errorf("close session: %w", interrupted(ctx, errors.New("stop not answered yet")))
+	case <-late.C:
+		select {
+		case <-s.stopped:
+			return nil
+		default:
+		}
+		if !errors.Is(s.Err(), ErrSessionClosed) {
+			return nil // it was over before
+		}
+		return fmt.Errorf("close session: %w: the stop was not answered before the session's deadline; the server ends it by itself", ErrUnreachable)
+	}
+}
+
+// step gives an input to the machine and does what comes out.
+func (s *Session) step(input func(m *session.Machine, now time.Duration)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stepLocked(input)
+}
+
+func (s *Session) stepLocked(input func(m *session.Machine, now time.Duration)) {
+	if s.m == nil {
+		return // not started
+	}
+	now := s.c.clock.now()
+	s.hear()
+	input(s.m, now)
+	s.act(now)
+}
+
+// hear takes in what the connection heard from the session's home. mu is held.
+func (s *Session) hear() {
+	if s.att != nil {
+		s.m.Vouched(time.Duration(s.att.vouch.at.Load()))
+	}
+}
+
+// end is the input that the session is over. mu is held.
+func (s *Session) end(cause session.Cause, err error) {
+	if s.m.State() != Expired {
+		s.err = err
+	}
+	s.m.Ended(cause)
+}
+
+// act does what the machine asks for. mu is held.
+func (s *Session) act(now time.Duration) {
+	r := s.m.Take()
+	if r.Changed {
+		s.changed(r)
+	}
+	if r.Ping && s.att != nil {
+		s.att.cn.pingNow()
+	}
+	if r.Attach {
+		s.c.run(s.reattach)
+	}
+	if r.Stop {
+		last := s.att
+		s.detach()
+		if !s.c.run(func() { s.stopAtServer(last) }) {
+			s.settled()
+		}
+	} else if r.Changed && r.State == Expired {
+		s.detach()
+		s.settled()
+	}
+	if at, ok := s.m.Next(); ok {
+		s.timer.Reset(max(at-now, 0))
+	} else {
+		s.timer.Stop()
+	}
+}
+
+// changed tells the user, and ends what ends with the session. mu is held.
+func (s *Session) changed(r session.Ready) {
+	s.c.cfg.Logger.Debug("session state", "session", s.id, "state", r.State, "cause", r.Cause)
+	if f := s.opts.onState; f != nil {
+		s.notify(func() { f(r.State) })
+	}
+	if r.State != Expired {
+		return
+	}
+	if s.err == nil {
+		s.err = ErrNotVouched
+	}
+	if !errors.Is(s.err, ErrSessionClosed) && !errors.Is(s.err, ErrClientClosed) {
+		s.c.cfg.Logger.Warn("session is over", "session", s.id, "node", s.node.path, "cause", s.err)
+	}
+	s.cancel(s.err)
+	s.ended.Store(true)
+	s.c.stopCalls(s)
+	if f := s.opts.onStopped; f != nil {
+		err := s.err
+		s.notify(func() { f(err) })
+	}
+}
+
+// notify calls f in order with the others, from a goroutine that lives as long as there is something to call. mu is held.
+func (s *Session) notify(f func()) {
+	s.notices = append(s.notices, f)
+	if s.noticing {
+		return
+	}
+	s.noticing = true
+	go func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for len(s.notices) > 0 {
+			f := s.notices[0]
+			s.notices = s.notices[1:]
+			s.mu.Unlock()
+			f()
+			s.mu.Lock()
+		}
+		s.notices, s.noticing = nil, false
+	}()
+}
+
+// settled is called once, when nothing is left to do for a session that is over. mu is held.
+func (s *Session) settled() {
+	select {
+	case <-s.stopped:
+	default:
+		close(s.stopped)
+		s.c.forget(s)
+	}
+}
+
+// abandon ends the session without telling the server.
+func (s *Session) abandon() {
+	s.step(func(m *session.Machine, _ time.Duration) {
+		s.end(session.ServerSaid, ErrClientClosed)
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settled()
+}
+
+// register makes the session known to the client, which keeps it alive from now on.
+func (c *Client) register(s *Session) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return ErrClientClosed
+	}
+	c.sessions[s.id] = s
+	if t := int64(s.asked); c.leastTTL.Load() == 0 || t < c.leastTTL.Load() {
+		c.leastTTL.Store(t)
+	}
+	c.guard()
+	return nil
+}
+
+// forget is the end of register.
+func (c *Client) forget(s *Session) {
+	// Called with session.mu held, and client.mu comes after it.
+	c.mu.Lock()
+	delete(c.sessions, s.id)
+	if len(c.sessions) == 0 {
+		c.leastTTL.Store(0)
+		if c.watchdog != nil {
+			c.watchdog.stop()
+			c.watchdog = nil
+		}
+	}
+	c.mu.Unlock()
+	for _, l := range c.allLinks() {
+		if cn := l.current.Load(); cn != nil {
+			cn.mu.Lock()
+			delete(cn.guests, s)
+			delete(cn.away, s.id)
+			cn.mu.Unlock()
+		}
+	}
+}
+
+// stopCalls ends the calls of a session that has ended.
+func (c *Client) stopCalls(s *Session) {
+	for _, l := range c.allLinks() {
+		if cn := l.current.Load(); cn != nil {
+			cn.stopCalls(s)
+		}
+	}
+}
+
+func (c *Client) allLinks() []*link {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Values(c.links))
+}
+
+// session finds a live session by id.
+func (c *Client) session(id uint64) *Session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sessions[id]
+}

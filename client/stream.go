@@ -1,0 +1,216 @@
+package client
+
+import (
+	"bytes"
+	"sort"
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// streamKey is what a stream watches: a name, or a prefix.
+type streamKey struct {
+	shard, node uint64
+	name        string
+}
+
+// streamSet finds the streams of a connection that an event concerns. It is guarded by the connection's mutex.
+type streamSet struct {
+	byID     map[uint64]*stream
+	exact    map[streamKey][]*stream
+	prefixes map[*stream]struct{}
+}
+
+func (ss *streamSet) add(st *stream, prefix bool) {
+	if ss.byID == nil {
+		ss.byID, ss.exact, ss.prefixes = make(map[uint64]*stream), make(map[streamKey][]*stream), make(map[*stream]struct{})
+	}
+	ss.byID[st.id] = st
+	if prefix {
+		ss.prefixes[st] = struct{}{}
+	} else {
+		ss.exact[st.key] = append(ss.exact[st.key], st)
+	}
+}
+
+func (ss *streamSet) remove(st *stream) bool {
+	if ss.byID[st.id] != st {
+		return false
+	}
+	delete(ss.byID, st.id)
+	delete(ss.prefixes, st)
+	same := ss.exact[st.key]
+	for i, o := range same {
+		if o == st {
+			same[i] = same[len(same)-1]
+			same[len(same)-1] = nil
+			same = same[:len(same)-1]
+			break
+		}
+	}
+	if len(same) == 0 {
+		delete(ss.exact, st.key)
+	} else {
+		ss.exact[st.key] = same
+	}
+	return true
+}
+
+// matching appends the streams that watch a name.
+func (ss *streamSet) matching(list []*stream, key streamKey) []*stream {
+	list = append(list, ss.exact[key]...)
+	for st := range ss.prefixes {
+		if st.key.shard == key.shard && st.key.node == key.node && strings.HasPrefix(key.name, st.key.name) {
+			list = append(list, st)
+		}
+	}
+	return list
+}
+
+// dropStream makes the connection forget a stream; false if it had already.
+func (cn *conn) dropStream(st *stream) bool {
+	cn.mu.Lock()
+	defer cn.mu.Unlock()
+	return cn.streams.remove(st)
+}
+
+// streamEvent hands on an event of a stream. It runs on the reader goroutine.
+func (cn *conn) streamEvent(h protocol.Header) error {
+	if h.Kind == protocol.KindDelta {
+		return cn.deltaEvent(h)
+	}
+	cn.mu.Lock()
+	st := cn.streams.byID[h.ID]
+	cn.mu.Unlock()
+	if st == nil {
+		return nil // it was closed a moment ago
+	}
+	if h.Kind == protocol.KindStreamCut {
+		var m protocol.StreamCut
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		st.cut(&protocol.Error{Status: m.Status, Message: m.Message})
+		return nil
+	}
+	var m protocol.Snapshot
+	if err := m.DecodeBody(h.Body); err != nil {
+		return err
+	}
+	st.page(&m)
+	return nil
+}
+
+// delta is a protocol.Delta with memory of its own; all streams it concerns share it.
+type delta struct {
+	name    string
+	index   uint64
+	changes []change
+}
+
+type change struct {
+	kind protocol.ChangeKind
+	attributes
+	owner Owner
+}
+
+// attributes of a semaphore.
+type attributes struct {
+	limit     uint64
+	ephemeral bool
+	version   uint64
+	data      []byte
+}
+
+func (cn *conn) deltaEvent(h protocol.Header) error {
+	var m protocol.Delta
+	if err := m.DecodeBody(h.Body); err != nil {
+		return err
+	}
+	cn.mu.Lock()
+	list := cn.streams.matching(nil, streamKey{h.Arg, m.Node, string(m.Name)})
+	cn.mu.Unlock()
+	if len(list) == 0 {
+		return nil
+	}
+	d := &delta{name: string(m.Name), index: m.Index, changes: make([]change, len(m.Changes))}
+	for i := range m.Changes {
+		c := &m.Changes[i]
+		d.changes[i] = change{c.Kind, attributes{c.Limit, c.Ephemeral, c.Version, bytes.Clone(c.Data)}, ownerOf(&c.Owner)}
+	}
+	for _, st := range list {
+		st.delta(d)
+	}
+	return nil
+}
+
+// page takes in a page of a snapshot. The first one begins anew: what came before it counts no more.
+func (st *stream) page(m *protocol.Snapshot) {
+	w := st.part.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if st.part.stream != st {
+		return
+	}
+	if m.First {
+		if m.Index < st.part.seen && !st.part.begunAnew() {
+			st.refuse()
+			return
+		}
+		st.part.behind, st.part.seen = nil, m.Index
+		if st.part.live {
+			w.unsync()
+		}
+		st.part.live = false
+		st.claim, st.cover, st.building, st.held = newClaim(m.Runs), nil, make(map[string]*snapshot), nil
+	}
+	if st.building == nil {
+		return // pages without a first one
+	}
+	page := covered{last: m.Last, index: m.Index}
+	for i := range m.Semaphores {
+		item := &m.Semaphores[i]
+		page.upTo = string(item.Name)
+		s := st.building[page.upTo]
+		if s == nil {
+			s = &snapshot{attributes: attributes{item.Limit, item.Ephemeral, item.Version, bytes.Clone(item.Data)}}
+			st.building[page.upTo] = s
+		}
+		for j := range item.Owners {
+			s.owners = insertOwner(s.owners, ownerOf(&item.Owners[j]))
+		}
+	}
+	st.cover = append(st.cover, page)
+	st.part.seen = max(st.part.seen, m.Index)
+	if m.Last {
+		st.part.take(st.claim)
+		w.replace(st.part, st.building)
+		for _, d := range st.held {
+			w.apply(st.part, d)
+		}
+		st.building, st.held = nil, nil
+		st.part.live = true
+		w.poke()
+	}
+}
+
+// delta takes in changes of one semaphore: those of a name that the pages have covered. A later page has the others.
+func (st *stream) delta(d *delta) {
+	w := st.part.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if st.part.stream != st {
+		return
+	}
+	i := sort.Search(len(st.cover), func(i int) bool { return st.cover[i].last || d.name <= st.cover[i].upTo })
+	if i == len(st.cover) || d.index <= st.cover[i].index {
+		return
+	}
+	if st.building != nil {
+		st.held = append(st.held, d)
+		return
+	}
+	st.part.seen = max(st.part.seen, d.index)
+	w.apply(st.part, d)
+	w.poke()
+}

@@ -1,0 +1,42 @@
+package client_test
+
+import (
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+func TestSmoke(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	s := session(t, c, client.Description("smoke"))
+	if err := s.Create(ctx, "jobs", 3, []byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	l, err := s.Acquire(ctx, "jobs", client.Count(2), client.Data("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !l.Held() || l.Token() == 0 {
+		t.Fatal("lease is not held", l.Held(), l.Token())
+	}
+	sem, err := s.Describe(ctx, "jobs", client.WithOwners(), client.WithWaiters())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%+v", sem)
+	if err := l.Lower(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,74 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+// tour is what the README shows, word for word.
+func tour(ctx context.Context, address string) error {
+	c, err := client.Dial(ctx, address) // one client is enough for a process
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	s, err := c.Session(ctx, "/default", client.Timeout(10*time.Second), client.Description("billing@host1"))
+	if err != nil {
+		return err
+	}
+
+	// Two of three slots. The lease's context ends before anybody else can have them; its token goes with every write that they protect.
+	lease, err := s.Acquire(ctx, "slots", client.Count(2), client.CreateLimit(3), client.Data("host1"))
+	if err != nil {
+		return err
+	}
+	work(lease.Context(), lease.Token())
+	if err := lease.Release(ctx); err != nil {
+		return err
+	}
+
+	// A member of a service, and all members as a watcher sees them: a snapshot, then every change. It resumes by itself.
+	if _, err := s.Service("api").Register(ctx, []byte("10.0.0.1:80")); err != nil {
+		return err
+	}
+	for event, err := range s.Service("api").Watch(ctx) {
+		if err != nil {
+			return err
+		}
+		fmt.Println("members:", len(event.Members))
+		break
+	}
+
+	// Small configuration, changed only if nobody else changed it meanwhile.
+	version, err := s.Config("flags").Set(ctx, []byte(`{"dark":true}`), client.IfVersion(0))
+	if err != nil {
+		return err
+	}
+	fmt.Println("version", version)
+
+	// Leads until the function returns. Its context ends when the leadership is lost, before anybody else leads.
+	return s.Election("payments").Run(ctx, func(ctx context.Context, term client.Term) error {
+		fmt.Println("leading with token", term.Token)
+		return nil
+	})
+}
+
+// A worker's slots, a service's member, a configuration and an election, over one session.
+func Example_tour() {
+	srv := servertest.New()
+	defer srv.Close()
+	if err := tour(context.Background(), srv.Addr()); err != nil {
+		log.Fatal(err)
+	}
+
+	// Output:
+	// working with token 1 <nil>
+	// members: 1
+	// version 1
+	// leading with token 1
+}

@@ -1,0 +1,439 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// EventKind says what an Event of a watch is.
+type EventKind uint8
+
+const (
+	// EventChanged: the semaphore is as the event says. What changed since the last event about it is in Created to Removed.
+	EventChanged EventKind = 1
+	// EventDeleted: the semaphore is gone, with its owners.
+	EventDeleted EventKind = 2
+	// EventSynced: all that was there when the watch began, or resumed, has been told.
+	EventSynced EventKind = 3
+	// EventReset: the watch was interrupted and began anew. What follows up to the next EventSynced are the differences to what was told before: nothing is missed
+	// but what came and went in between.
+	EventReset EventKind = 4
+)
+
+// Event is a step of a watch. Steps of one semaphore that a slow consumer has not taken yet are told as one. Its slices must not be changed.
+type Event struct {
+	Kind EventKind
+	Name string
+
+	Created      bool // the semaphore was not known before this event
+	DataChanged  bool
+	LimitChanged bool
+	Data         []byte
+	Version      uint64
+	Limit        uint64
+	Ephemeral    bool
+
+	Added   []Owner // by order id
+	Updated []Owner // with another count or data
+	Removed []Owner // as last told
+}
+
+// Watch tells the state of a semaphore, which need not exist yet, and then every change, until ctx ends: it resumes by itself when the connection is lost. The
+// last pair carries the error that ended it: ctx's, NotFound when the node was dropped, Forbidden.
+//
+// A consumer that stops taking events costs no more memory than two copies of the state.
+func (n *Node) Watch(ctx context.Context, name string) iter.Seq2[Event, error] {
+	return n.watch(ctx, name, false)
+}
+
+// WatchPrefix is Watch for all semaphores whose name begins with prefix. There is no order between semaphores of different shards.
+func (n *Node) WatchPrefix(ctx context.Context, prefix string) iter.Seq2[Event, error] {
+	return n.watch(ctx, prefix, true)
+}
+
+// Watch is Node.Watch on the session's node. It does not end with the session.
+func (s *Session) Watch(ctx context.Context, name string) iter.Seq2[Event, error] {
+	return s.node.Watch(ctx, name)
+}
+
+// WatchPrefix is Node.WatchPrefix on the session's node. It does not end with the session.
+func (s *Session) WatchPrefix(ctx context.Context, prefix string) iter.Seq2[Event, error] {
+	return s.node.WatchPrefix(ctx, prefix)
+}
+
+func (n *Node) watch(ctx context.Context, name string, prefix bool) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		w := &watch{n: n, name: name, prefix: prefix, wake: make(chan struct{}, 1), names: make(map[string]*watched)}
+		n.c.follow(w)
+		defer w.close()
+		for {
+			if w.isIdle() {
+				if err := w.open(ctx); err != nil {
+					yield(Event{}, about("watch", name, err))
+					return
+				}
+			}
+			ev, ok, err := w.next()
+			switch {
+			case err != nil:
+				yield(Event{}, about("watch", name, err))
+				return
+			case ok && !yield(ev, nil):
+				return
+			case !ok:
+				if err := w.wait(ctx); err != nil {
+					yield(Event{}, about("watch", name, err))
+					return
+				}
+			}
+		}
+	}
+}
+
+// watch is a stream over a name or a prefix. It has one part for each shard and is driven by its consumer; the reader goroutines only take in what
+// arrives.
+type watch struct {
+	n      *Node
+	name   string
+	prefix bool
+	wake   chan struct{} // capacity 1
+
+	mu     sync.Mutex
+	laid   *routes // the map that the parts were made by
+	parts  []*part
+	idle   int // parts without a stream
+	names  map[string]*watched
+	newest *claim     // of each bucket the newest epoch that a shard has told of; of a prefix
+	dirty  []*watched // with something to tell, in order
+	reset  bool       // to be told
+	synced bool       // told
+	err    error
+}
+
+// part is a watch's share of one shard.
+type part struct {
+	w      *watch
+	shard  uint64
+	stream *stream  // nil: closed
+	live   bool     // the snapshot is complete
+	claim  *claim   // what the shard served by its last complete snapshot; nil: it did not say
+	seen   uint64   // the newest index of the shard's log that was taken in
+	behind []uint64 // the instances whose snapshots in a row were older than that
+	retry  backoff
+	due    time.Time // not to be opened before
+}
+
+// stream is one opening of a part on one connection.
+type stream struct {
+	part   *part
+	cn     *conn
+	id     uint64
+	bucket uint64
+	key    streamKey
+
+	// Guarded by watch.mu.
+	claim    *claim               // of the snapshot whose pages come
+	cover    []covered            // what the snapshot's pages covered, in order of name
+	building map[string]*snapshot // while pages come; nil otherwise
+	held     []*delta             // changes that came between pages
+}
+
+// covered says that a page read at an index has all names up to one, after those of the page before.
+type covered struct {
+	upTo  string
+	last  bool // all names that follow
+	index uint64
+}
+
+type snapshot struct {
+	attributes
+	owners []Owner
+}
+
+func (w *watch) isIdle() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.laid == nil || w.idle > 0 || w.laid != w.n.c.routes.Load()
+}
+
+// layout has a part for each shard of the map. Those that there are go on: a shard that buckets come to, or leave, begins its streams anew by itself. mu is held.
+func (w *watch) layout(r *routes) error {
+	if w.laid == r {
+		return nil
+	}
+	t := r.tiers[w.n.tier]
+	if t == nil {
+		return protocol.Errorf(protocol.StatusUnavailable, "the cluster map has no tier %d", w.n.tier)
+	}
+	want := t.list
+	if !w.prefix {
+		want = []uint64{t.shard[protocol.Bucket(w.n.id, []byte(w.name), t.buckets)]}
+	}
+	w.laid = r
+	old := w.parts
+	w.parts, w.idle = nil, 0
+	for _, p := range old {
+		if slices.Contains(want, p.shard) {
+			w.parts = append(w.parts, p)
+			continue
+		}
+		if p.stream != nil {
+			p.stream.leave()
+		}
+		w.unsync()
+	}
+	for _, shard := range want {
+		if !slices.ContainsFunc(w.parts, func(p *part) bool { return p.shard == shard }) {
+			w.parts = append(w.parts, &part{w: w, shard: shard, retry: backoff{base: retryBase, max: retryMax}})
+			w.unsync()
+		}
+	}
+	for _, p := range w.parts {
+		if p.stream == nil {
+			w.idle++
+		}
+	}
+	return nil
+}
+
+// open opens the parts that are closed and due. It waits for connections, but not for answers.
+func (w *watch) open(ctx context.Context) error {
+	r, err := w.n.c.routesNow(ctx)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	if err := w.layout(r); err != nil {
+		w.mu.Unlock()
+		return err
+	}
+	var due []*part
+	now := time.Now()
+	for _, p := range w.parts {
+		if p.stream == nil && !now.Before(p.due) {
+			due = append(due, p)
+		}
+	}
+	w.mu.Unlock()
+	for _, p := range due {
+		if err := p.open(ctx); err != nil {
+			if ctx.Err() != nil {
+				return interrupted(ctx, nil)
+			}
+			w.mu.Lock()
+			p.failed(err)
+			err = w.err
+			w.mu.Unlock()
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// openTimeout bounds how long the other parts of a watch stand still while one waits for its connection.
+const openTimeout = time.Second
+
+func (p *part) open(ctx context.Context) error {
+	w := p.w
+	c := w.n.c
+	limited, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("%w in time", ErrUnreachable))
+	defer cancel()
+	cn, err := c.toReplica(limited, p.shard, p.retry.failures)
+	if err != nil {
+		return err
+	}
+	t := w.laid.tiers[w.n.tier]
+	bucket := uint64(t.some[p.shard])
+	if !w.prefix {
+		bucket = uint64(protocol.Bucket(w.n.id, []byte(w.name), t.buckets))
+	}
+	st := &stream{part: p, cn: cn, bucket: bucket, key: streamKey{p.shard, w.n.id, w.name}}
+	req := &protocol.Watch{Shard: p.shard, Node: w.n.id, Name: []byte(w.name), Prefix: w.prefix}
+	w.mu.Lock()
+	p.stream = st
+	w.idle--
+	w.mu.Unlock()
+	_, _, err = cn.begin(limited, nil, protocol.KindWatch, bucket, req, func(id uint64, cl *call) {
+		st.id = id
+		cn.streams.add(st, w.prefix)
+		cl.reply = func(status protocol.Status, body []byte, err error) {
+			if err == nil && status != protocol.StatusOK {
+				err = failure(status, body)
+			}
+			if err != nil {
+				st.cut(err)
+			}
+		}
+	})
+	if err != nil {
+		w.mu.Lock()
+		if p.stream == st {
+			p.stream = nil
+			w.idle++
+		}
+		w.mu.Unlock()
+	}
+	return err
+}
+
+// failed takes in that the part's stream is gone, or could not be opened. watch.mu is held.
+func (p *part) failed(err error) {
+	switch protocol.StatusOf(err) {
+	case protocol.StatusNotFound, protocol.StatusForbidden, protocol.StatusUnauthenticated, protocol.StatusBadRequest, protocol.StatusUnsupported,
+		protocol.StatusPreconditionFailed:
+		p.w.err = err
+	case protocol.StatusWrongShard:
+		c := p.w.n.c
+		if r := c.routes.Load(); r == p.w.laid {
+			c.run(func() { _, _ = c.refresh(c.ctx, r) })
+		}
+	}
+	var refused *refusal
+	if errors.As(err, &refused) {
+		p.w.err = err
+	}
+	p.due = time.Now().Add(p.retry.next())
+}
+
+// cut is told that the stream is over.
+func (st *stream) cut(err error) {
+	w := st.part.w
+	st.cn.dropStream(st)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if st.part.stream != st {
+		return
+	}
+	st.part.stream = nil
+	w.idle++
+	if st.part.live {
+		st.part.live = false
+		st.part.retry.failures = 0
+		w.unsync()
+	}
+	st.part.failed(err)
+	w.poke()
+}
+
+// behindMost is how many snapshots in a row are too old at least before one is believed all the same, and only if every replica of the shard has sent one: the shard has
+// begun anew, as one in memory does. Some replicas alone may be cut off from the others.
+const behindMost = 16
+
+// begunAnew says that older snapshots than what was seen are all that there is. watch.mu is held.
+func (p *part) begunAnew() bool {
+	r := p.w.n.c.routes.Load()
+	return len(p.behind) >= behindMost && !slices.ContainsFunc(r.shards[p.shard].Replicas, func(i uint64) bool { return !slices.Contains(p.behind, i) })
+}
+
+// refuse gives a stream up whose replica has not applied yet what the part has seen elsewhere: the watch would go back in time. Another one, or the same a moment later,
+// has it. watch.mu is held.
+func (st *stream) refuse() {
+	p := st.part
+	if p.live {
+		p.live = false
+		p.w.unsync()
+	}
+	if len(p.behind) < behindMost || !slices.Contains(p.behind, st.cn.instance) {
+		p.behind = append(p.behind, st.cn.instance)
+	}
+	p.w.idle++
+	st.leave()
+	p.failed(protocol.Errorf(protocol.StatusUnavailable, "the replica is behind"))
+	p.w.poke()
+}
+
+// unsync takes in that a part has lost what it follows. It is told once until all is well again. mu is held.
+func (w *watch) unsync() {
+	if w.synced {
+		w.reset, w.synced = true, false
+	}
+}
+
+// poke wakes the consumer.
+func (w *watch) poke() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// wait waits for something to do.
+func (w *watch) wait(ctx context.Context) error {
+	var due <-chan time.Time
+	if w.n.c.ctx.Err() != nil {
+		return ErrClientClosed
+	}
+	w.mu.Lock()
+	if w.laid != w.n.c.routes.Load() {
+		w.mu.Unlock()
+		return nil
+	}
+	if w.idle > 0 {
+		next := time.Now().Add(retryMax)
+		for _, p := range w.parts {
+			if p.stream == nil && p.due.Before(next) {
+				next = p.due
+			}
+		}
+		t := time.NewTimer(time.Until(next))
+		defer t.Stop()
+		due = t.C
+	}
+	w.mu.Unlock()
+	select {
+	case <-w.wake:
+	case <-due:
+	case <-ctx.Done():
+		return interrupted(ctx, nil)
+	}
+	return nil
+}
+
+// follow has a watch woken when there is a new map, and when the client is closed. It is the watch's own channel that wakes it: thousands that waited on a channel of
+// the client's would queue up there each time.
+func (c *Client) follow(w *watch) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watches[w] = struct{}{}
+}
+
+// pokeWatches wakes all watches. client.mu is held.
+func (c *Client) pokeWatches() {
+	for w := range c.watches {
+		w.poke()
+	}
+}
+
+// close ends the streams at the server too.
+func (w *watch) close() {
+	w.n.c.mu.Lock()
+	delete(w.n.c.watches, w)
+	w.n.c.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.parts {
+		if p.stream != nil {
+			p.stream.leave()
+		}
+	}
+}
+
+// leave gives a stream up. watch.mu is held.
+func (st *stream) leave() {
+	st.part.stream = nil
+	c := st.part.w.n.c
+	c.run(func() {
+		if st.cn.dropStream(st) {
+			_, _ = st.cn.roundTrip(c.ctx, nil, protocol.KindUnwatch, st.bucket, &protocol.Unwatch{WatchID: st.id}, &protocol.Empty{})
+		}
+	})
+}

@@ -1,0 +1,333 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+// TestWatchName tells one semaphore's life as a story.
+func TestWatchName(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	s := session(t, c)
+	next, stop := iter.Pull2(s.Watch(ctx, "story"))
+	defer stop()
+	step := func(want string) client.Event {
+		t.Helper()
+		ev, err, _ := next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := tellEvent(ev); got != want {
+			t.Fatalf("got %q, want %q", got, want)
+		}
+		return ev
+	}
+	step("synced")
+	must(t, s.Create(ctx, "story", 5, []byte("a")))
+	step("changed story: created data=a v1 limit=5")
+	_, err := s.Update(ctx, "story", []byte("b"))
+	must(t, err)
+	step("changed story: data=b v2")
+	must(t, s.Resize(ctx, "story", 7))
+	step("changed story: limit=7")
+	l := acquire(t, s, "story", client.Count(3), client.Data("me"))
+	step(fmt.Sprintf("changed story: +%d(3,me)", l.Token()))
+	must(t, l.Lower(ctx, 2))
+	step(fmt.Sprintf("changed story: ~%d(2,me)", l.Token()))
+
+	srv.DropConnections()
+	must(t, l.UpdateData(ctx, []byte("you")))
+	if ev := step("reset"); ev.Name != "" {
+		t.Fatal(ev)
+	}
+	// The change may come with the snapshot or behind it.
+	for got := ""; got != fmt.Sprintf("changed story: ~%d(2,you)", l.Token()); {
+		ev, err, _ := next()
+		must(t, err)
+		if got = tellEvent(ev); got == "reset" || got == "synced" {
+			got = ""
+		}
+	}
+	must(t, s.Delete(ctx, "story", true))
+	for got := ""; got != "deleted story"; {
+		ev, err, _ := next()
+		must(t, err)
+		if got = tellEvent(ev); got != "deleted story" && got != "synced" && got != "reset" {
+			t.Fatal(got)
+		}
+	}
+}
+
+func tellEvent(ev client.Event) string {
+	switch ev.Kind {
+	case client.EventSynced:
+		return "synced"
+	case client.EventReset:
+		return "reset"
+	case client.EventDeleted:
+		return "deleted " + ev.Name
+	}
+	text := "changed " + ev.Name + ":"
+	if ev.Created {
+		text += " created"
+	}
+	if ev.DataChanged {
+		text += fmt.Sprintf(" data=%s v%d", ev.Data, ev.Version)
+	}
+	if ev.LimitChanged {
+		text += fmt.Sprintf(" limit=%d", ev.Limit)
+	}
+	for _, x := range []struct {
+		sign   string
+		owners []client.Owner
+	}{{"+", ev.Added}, {"~", ev.Updated}, {"-", ev.Removed}} {
+		for _, o := range x.owners {
+			text += fmt.Sprintf(" %s%d(%d,%s)", x.sign, o.OrderID, o.Count, o.Data)
+		}
+	}
+	return text
+}
+
+// TestWatchPrefix: over all shards, with lost links in between, the watch ends with exactly what is there.
+func TestWatchPrefix(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c, watching := dial(t, srv), dial(t, srv)
+	n, err := watching.Node(ctx, "/default")
+	must(t, err)
+	const writers, rounds = 4, 30
+	for i := range 20 {
+		must(t, session(t, c).Create(ctx, fmt.Sprintf("early/%d", i), 1, nil))
+	}
+	var mu sync.Mutex
+	state := map[string]string{}
+	synced := make(chan struct{})
+	watched, stop := context.WithCancel(ctx)
+	finished := async(func() (int, error) {
+		first := true
+		for ev, err := range n.WatchPrefix(watched, "") {
+			if err != nil {
+				return 0, err
+			}
+			mu.Lock()
+			switch {
+			case ev.Kind == client.EventSynced && first:
+				first = false
+				close(synced)
+			case ev.Kind == client.EventDeleted:
+				if _, known := state[ev.Name]; !known {
+					t.Errorf("%s is gone, and was never there", ev.Name)
+				}
+				delete(state, ev.Name)
+			case ev.Kind == client.EventChanged:
+				if _, known := state[ev.Name]; known == ev.Created {
+					t.Errorf("%s: created %v, known %v", ev.Name, ev.Created, known)
+				}
+				state[ev.Name] = string(ev.Data)
+			}
+			mu.Unlock()
+		}
+		return 0, errors.New("the watch ended without an error")
+	})
+	<-synced
+	mu.Lock()
+	if len(state) != 20 {
+		t.Fatal("snapshot:", state)
+	}
+	mu.Unlock()
+	var wg sync.WaitGroup
+	for w := range writers {
+		s := session(t, c)
+		wg.Go(func() {
+			for r := range rounds {
+				name := fmt.Sprintf("late/%d/%d", w, r%7)
+				err := s.Create(ctx, name, 1, []byte(fmt.Sprint(r)))
+				if errors.Is(err, client.AlreadyExists) {
+					if r%3 == 0 {
+						err = s.Delete(ctx, name, false)
+					} else {
+						_, err = s.Update(ctx, name, []byte(fmt.Sprint(r)))
+					}
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				if w == 0 && r%10 == 9 {
+					srv.DropConnections()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	want := map[string]string{}
+	for sem, err := range n.List(ctx, "", client.ReadConsistency(client.Strict)) {
+		must(t, err)
+		full, err := n.Describe(ctx, sem.Name)
+		must(t, err)
+		want[sem.Name] = string(full.Data)
+	}
+	checked, cancel := context.WithCancel(ctx)
+	defer cancel()
+	fresh := map[string]string{}
+	for ev, err := range n.WatchPrefix(checked, "") {
+		must(t, err)
+		if ev.Kind == client.EventSynced {
+			break
+		}
+		fresh[ev.Name] = string(ev.Data)
+	}
+	if fmt.Sprint(fresh) != fmt.Sprint(want) {
+		t.Fatalf("fresh watch:\n%v\nlist:\n%v", fresh, want)
+	}
+	await(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return maps.Equal(state, want)
+	})
+	stop()
+	if _, err := finished.get(); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+}
+
+// TestSlowConsumer: what nobody takes is told as one.
+func TestSlowConsumer(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	s := session(t, dial(t, srv))
+	must(t, s.Create(ctx, "slow", 100, nil))
+	next, stop := iter.Pull2(s.Watch(ctx, "slow"))
+	defer stop()
+	for {
+		ev, err, _ := next()
+		must(t, err)
+		if ev.Kind == client.EventSynced {
+			break
+		}
+	}
+	var version uint64
+	for i := range 200 {
+		var err error
+		version, err = s.Update(ctx, "slow", []byte(fmt.Sprint(i)))
+		must(t, err)
+		release(t, acquire(t, s, "slow"))
+	}
+	l := acquire(t, s, "slow")
+	events := 0
+	var last client.Event
+	told := map[uint64]bool{}
+	for last.Version != version || !slices.ContainsFunc(last.Added, func(o client.Owner) bool { return o.OrderID == l.Token() }) {
+		ev, err, _ := next()
+		must(t, err)
+		for _, o := range ev.Added {
+			told[o.OrderID] = true
+		}
+		for _, o := range ev.Removed {
+			if !told[o.OrderID] {
+				t.Fatalf("told that an owner is gone that was never told to be there: %+v", ev)
+			}
+		}
+		if ev.Version < last.Version {
+			t.Fatal("version went back")
+		}
+		last = ev
+		events++
+	}
+	if events > 20 {
+		t.Fatalf("%d events for what one or two could tell", events)
+	}
+}
+
+// TestWatchOfDroppedNode ends with an error that says so.
+func TestWatchOfDroppedNode(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	_, err := c.CreateNode(ctx, "/gone", client.NodeConfig{})
+	must(t, err)
+	s, err := c.Session(ctx, "/gone")
+	must(t, err)
+	stopped := false
+	for ev, err := range s.WatchPrefix(ctx, "x") {
+		if err != nil {
+			if !errors.Is(err, client.NotFound) {
+				t.Fatal(err)
+			}
+			stopped = true
+			break
+		}
+		if ev.Kind == client.EventSynced {
+			must(t, c.DropNode(ctx, "/gone"))
+		}
+	}
+	if !stopped {
+		t.Fatal("the watch ended without an error")
+	}
+	<-s.Done()
+	if !errors.Is(s.Err(), client.ErrSessionExpired) {
+		t.Fatal(s.Err())
+	}
+}
+
+func TestWatchOnce(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	s := session(t, dial(t, srv))
+	must(t, s.Create(ctx, "once", 2, []byte("a")))
+	_, _, err := s.WatchOnce(ctx, "missing", client.OnData)
+	if !errors.Is(err, client.NotFound) {
+		t.Fatal(err)
+	}
+	sem, fired, err := s.WatchOnce(ctx, "once", client.OnData)
+	must(t, err)
+	if string(sem.Data) != "a" || sem.Version != 1 {
+		t.Fatalf("%+v", sem)
+	}
+	l := acquire(t, s, "once")
+	_, err = s.Update(ctx, "once", []byte("b"))
+	must(t, err)
+	if f := <-fired; f != (client.Fired{DataChanged: true}) {
+		t.Fatalf("%+v", f)
+	}
+	_, older, err := s.WatchOnce(ctx, "once", client.OnOwners)
+	must(t, err)
+	_, fired, err = s.WatchOnce(ctx, "once", client.OnOwners|client.OnData)
+	must(t, err)
+	if f := <-older; f != (client.Fired{}) {
+		t.Fatalf("replaced: %+v", f)
+	}
+	release(t, l)
+	if f := <-fired; f != (client.Fired{OwnersChanged: true}) {
+		t.Fatalf("%+v", f)
+	}
+	_, fired, err = s.WatchOnce(ctx, "once", client.OnOwners)
+	must(t, err)
+	srv.DropConnections()
+	if f := <-fired; f != (client.Fired{}) {
+		t.Fatalf("lost link: %+v", f)
+	}
+	_, fired, err = s.WatchOnce(ctx, "once", client.OnOwners)
+	must(t, err)
+	must(t, s.Close(ctx))
+	if f := <-fired; f != (client.Fired{}) {
+		t.Fatalf("closed session: %+v", f)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

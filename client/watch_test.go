@@ -1,0 +1,175 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// streams makes the fake serve watches: each shard has a semaphore "s<shard>", which the test may change.
+func (f *fake) streams(t *testing.T, names map[uint64]string, refuse func(fc *fakeConn, shard uint64) protocol.Status) {
+	f.set(func() {
+		f.on = func(fc *fakeConn, h protocol.Header) bool {
+			if h.Kind != protocol.KindWatch {
+				return false
+			}
+			m := decode[protocol.Watch](t, h.Body)
+			if st := refuse(fc, m.Shard); st != 0 {
+				fc.fail(h, st)
+				return true
+			}
+			fc.reply(h, &protocol.Empty{})
+			page := &protocol.Snapshot{First: true, Last: true, Index: 1}
+			if name := names[m.Shard]; name != "" {
+				page.Semaphores = append(page.Semaphores, protocol.SnapshotItem{Name: []byte(name), Limit: 1, Version: 1})
+			}
+			fc.send(protocol.KindSnapshot, h.ID, m.Shard, page)
+			return true
+		}
+	})
+}
+
+// story reads events until the watch is synced, or ends.
+func story(t *testing.T, next func() (Event, error, bool)) (told []string, err error) {
+	t.Helper()
+	for {
+		ev, err, ok := next()
+		if !ok || err != nil {
+			return told, err
+		}
+		switch ev.Kind {
+		case EventSynced:
+			return told, nil
+		case EventReset:
+			told = append(told, "reset")
+		case EventDeleted:
+			told = append(told, "-"+ev.Name)
+		case EventChanged:
+			told = append(told, "+"+ev.Name)
+		}
+	}
+}
+
+// TestWatchOverRedirects: parts of a watch find their shards, over refusals, cuts, lost links and shards that go, and tell differences only.
+func TestWatchOverRedirects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		n, err := c.Node(bg, "/n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := map[uint64]string{1: "a", 2: "b", 3: "c", 4: "d"}
+		opened := map[uint64]uint64{}
+		busy := 2
+		f.streams(t, names, func(fc *fakeConn, shard uint64) protocol.Status {
+			if busy > 0 {
+				busy--
+				return protocol.StatusOverloaded
+			}
+			if f.master[shard] != fc.instance && fc.instance != 2 { // instance 2 has a replica of everything
+				return protocol.StatusWrongShard
+			}
+			opened[shard] = fc.instance
+			return 0
+		})
+		next, stop := iter.Pull2(n.WatchPrefix(bg, ""))
+		defer stop()
+		told, err := story(t, next)
+		if err != nil || len(told) != 4 {
+			t.Fatal(told, err)
+		}
+
+		// A stream is cut, and what it knew has changed meanwhile.
+		f.set(func() {
+			for fc := range f.conns {
+				for _, r := range f.log {
+					if r.kind == protocol.KindWatch && decode[protocol.Watch](t, r.body).Shard == 2 {
+						fc.send(protocol.KindStreamCut, r.id, 2, &protocol.StreamCut{Status: protocol.StatusUnavailable})
+					}
+				}
+			}
+			names[2] = "bb"
+		})
+		if told, err = story(t, next); err != nil || fmt.Sprint(told) != "[reset -b +bb]" {
+			t.Fatal(told, err)
+		}
+
+		// A shard moves to another instance, with the link.
+		f.set(func() { f.version, f.master[3] = 2, 2 })
+		f.drop()
+		if told, err = story(t, next); err != nil || fmt.Sprint(told) != "[reset]" || opened[3] != 2 {
+			t.Fatal(told, err, opened)
+		}
+
+		// A shard leaves the map: its stream is closed. What it told stays, until another shard tells of its buckets (TestMirrorOverMoves).
+		f.set(func() {
+			f.version = 3
+			old := f.on
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				if h.Kind == protocol.KindMap {
+					m := f.mapReply()
+					m.Tiers[0].Runs = []protocol.MapRun{{Count: 2, Shard: 1}, {Count: 1, Shard: 2}, {Count: 1, Shard: 3}}
+					fc.reply(h, m)
+					return true
+				}
+				return old(fc, h)
+			}
+			for fc := range f.conns {
+				fc.send(protocol.KindMapChanged, 0, 0, &protocol.MapChanged{Version: 3})
+			}
+		})
+		if told, err = story(t, next); err != nil || fmt.Sprint(told) != "[reset]" {
+			t.Fatal(told, err)
+		}
+		stop()
+		synctest.Wait()
+		if f.count(protocol.KindUnwatch) == 0 {
+			t.Error("streams were not closed")
+		}
+	})
+}
+
+// TestWatchEnds: what trying again does not change ends a watch, and so do its context and its client.
+func TestWatchEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		n, err := c.Node(bg, "/n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.streams(t, nil, func(*fakeConn, uint64) protocol.Status { return protocol.StatusForbidden })
+		last := func(ctx context.Context) (err error) {
+			for _, err = range n.Watch(ctx, "x") {
+			}
+			return err
+		}
+		if err := last(bg); !errors.Is(err, Forbidden) {
+			t.Fatal(err)
+		}
+		f.streams(t, nil, func(*fakeConn, uint64) protocol.Status { return protocol.StatusUnavailable })
+		ctx, cancel := brief()
+		defer cancel()
+		if err := last(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		f.set(func() { f.refuse = true })
+		f.drop()
+		ctx, cancel = context.WithTimeout(bg, time.Minute)
+		defer cancel()
+		if err := last(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Second, c.Abandon)
+		if err := last(bg); !errors.Is(err, ErrClientClosed) {
+			t.Fatal(err)
+		}
+	})
+}

@@ -1,0 +1,90 @@
+package client
+
+import (
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client/internal/session"
+)
+
+// watchdog looks at the clocks while there are sessions. The runtime's timers stand still while the machine is suspended, so that deadlines would be found late;
+// and a machine that was stopped from outside, like a virtual one, may see no clock but the wall's move.
+type watchdog struct {
+	c     *Client
+	mu    sync.Mutex
+	timer *time.Timer
+	over  bool
+	mono  time.Time // the runtime's monotonic clock
+	boot  time.Duration
+	wall  time.Time
+}
+
+// guard starts the watchdog, or lets it look more often. client.mu is held.
+func (c *Client) guard() {
+	if c.watchdog != nil {
+		return
+	}
+	w := &watchdog{c: c, mono: time.Now(), boot: c.clock.now(), wall: c.clock.wall().Round(0)}
+	w.mu.Lock()
+	w.timer = time.AfterFunc(w.period(), w.tick)
+	w.mu.Unlock()
+	c.watchdog = w
+}
+
+// period is a twentieth of the shortest session timeout, 50 ms .. 1 s.
+func (w *watchdog) period() time.Duration {
+	return min(max(time.Duration(w.c.leastTTL.Load())/20, 50*time.Millisecond), time.Second)
+}
+
+func (w *watchdog) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	w.timer.Stop()
+}
+
+func (w *watchdog) tick() {
+	w.look()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.over {
+		w.timer.Reset(w.period())
+	}
+}
+
+// look compares how far the clocks went since the last look.
+func (w *watchdog) look() {
+	w.mu.Lock()
+	mono, boot, wall := time.Now(), w.c.clock.now(), w.c.clock.wall().Round(0)
+	ran, went, jumped := mono.Sub(w.mono), boot-w.boot, wall.Sub(w.wall)-(boot-w.boot)
+	w.mono, w.boot, w.wall = mono, boot, wall
+	w.mu.Unlock()
+	slept := went-ran > w.period()
+	if !slept && jumped <= session.MinTimeout/2 {
+		return
+	}
+	w.c.mu.Lock()
+	sessions := make([]*Session, 0, len(w.c.sessions))
+	for _, s := range w.c.sessions {
+		sessions = append(sessions, s)
+	}
+	w.c.mu.Unlock()
+	for _, s := range sessions {
+		s.step(func(m *session.Machine, now time.Duration) {
+			m.Tick(now)
+			if jumped > m.Timeout()/2 {
+				m.Jumped(now)
+			}
+		})
+	}
+}
+
+// look has the clocks compared before something is said about what is held.
+func (c *Client) look() {
+	c.mu.Lock()
+	w := c.watchdog
+	c.mu.Unlock()
+	if w != nil {
+		w.look()
+	}
+}

@@ -1,0 +1,53 @@
+package laws
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestEveryPackageIsDocumented(t *testing.T) {
+	list, _ := packages(t)
+	for _, p := range list {
+		if len(p.files) == 0 {
+			continue
+		}
+		doc := ""
+		for _, f := range p.files {
+			if f.Doc != nil && len(f.Doc.Text()) > len(doc) {
+				doc = f.Doc.Text()
+			}
+		}
+		if len(doc) < 40 {
+			t.Errorf("%s has no package comment that says what it is", p.dir)
+		}
+		page := filepath.Join(root, p.dir, "DESIGN.md")
+		if _, err := os.Stat(page); err != nil {
+			t.Errorf("%s has no DESIGN.md", p.dir)
+		}
+	}
+}
+
+var mapRow = regexp.MustCompile("(?m)^\\| `([a-z0-9_/.*-]+)`")
+
+// TestFileMapsAreTrue: a name in the first column of a DESIGN.md's table that looks like a path is one.
+func TestFileMapsAreTrue(t *testing.T) {
+	list, _ := packages(t)
+	for _, p := range list {
+		text, err := os.ReadFile(filepath.Join(root, p.dir, "DESIGN.md"))
+		if err != nil {
+			continue // the other test says so
+		}
+		for _, m := range mapRow.FindAllStringSubmatch(string(text), -1) {
+			name := m[1]
+			if !strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "/") {
+				continue
+			}
+			if found, _ := filepath.Glob(filepath.Join(root, p.dir, name)); len(found) == 0 {
+				t.Errorf("%s/DESIGN.md names %s, which is not there", p.dir, name)
+			}
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package laws
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// arrows lists, for each room, the rooms of this module that it may import, itself included.
+var arrows = []struct {
+	room string
+	may  []string
+}{
+	{"protocol", []string{"protocol"}},
+	{"shard/meta", []string{"shard/meta", "protocol"}},
+	{"shard/rollout", []string{"shard/rollout", "protocol"}},
+	{"shard/lead", []string{"shard/lead", "shard", "protocol"}},
+	{"shard/process/relay", []string{"shard/process/relay", "protocol"}},
+	{"shard/process", []string{"shard/process", "protocol"}},
+	{"shard/replica", []string{"shard/replica", "shard/lead", "shard/meta", "shard", "protocol"}},
+	{"shard", []string{"shard", "protocol"}},
+	{"client", []string{"client", "protocol"}},
+	{"server/mesh", []string{"server/mesh", "protocol"}},
+	{"server", []string{"server", "shard", "client", "protocol"}},
+	{"loadgen", []string{"loadgen", "client", "protocol"}},
+	{"bench", []string{"bench", "loadgen", "client", "protocol", "server"}},
+	{"cmd", []string{"cmd", "server", "loadgen", "bench", "client", "protocol"}},
+}
+
+// modules lists the foreign modules that rooms may import beyond the standard library; rooms that are not named may import any direct
+// dependency.
+var modules = map[string][]string{
+	"protocol":            {"github.com/vmihailenco/msgpack/v5", "github.com/cespare/xxhash/v2"},
+	"shard":               {},
+	"shard/meta":          {},
+	"shard/lead":          {},
+	"shard/process":       {},
+	"shard/process/relay": {},
+	"shard/rollout":       {},
+	"client":              {},
+	"server/mesh": {
+		"github.com/lni/dragonboat/v4/config", "github.com/lni/dragonboat/v4/raftio", "github.com/lni/dragonboat/v4/raftpb",
+		"github.com/vmihailenco/msgpack/v5",
+	},
+}
+
+// reserved lists foreign modules that only these rooms may import.
+var reserved = map[string][]string{
+	"github.com/HdrHistogram/hdrhistogram-go": {"loadgen", "bench"},
+}
+
+func roomOf(dir string) int {
+	for i, a := range arrows {
+		if a.room == "shard" && dir != "shard" {
+			continue // the rooms below shard have lines of their own
+		}
+		if in(dir, a.room) {
+			return i
+		}
+	}
+	return -1
+}
+
+func TestArrowsPointOneWay(t *testing.T) {
+	list, _ := packages(t)
+	for _, p := range list {
+		i := roomOf(p.dir)
+		if i < 0 {
+			t.Errorf("%s is in no room of the house: give it a place inside one, or its room a line here", p.dir)
+			continue
+		}
+		a := arrows[i]
+		for name, f := range p.files {
+			for _, path := range importPaths(f) {
+				if rest, ok := strings.CutPrefix(path, module+"/"); ok {
+					ok := false
+					for _, m := range a.may {
+						ok = ok || rest == m || (m != "shard" && in(rest, m)) || (m == "shard" && a.room == "server" && in(rest, m))
+					}
+					if !ok {
+						t.Errorf("%s imports %s: %s may import %v only", name, rest, a.room, a.may)
+					}
+					continue
+				}
+				if rooms, ok := reserved[path]; ok && !slices.Contains(rooms, a.room) {
+					t.Errorf("%s imports %s: only %v may", name, path, rooms)
+				}
+				allowed, strict := modules[a.room]
+				if !strict || stdlib(path) {
+					continue
+				}
+				ok := false
+				for _, m := range allowed {
+					ok = ok || path == m
+				}
+				if !ok {
+					t.Errorf("%s imports %s: %s may import of other modules %v only", name, path, a.room, allowed)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package laws
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestDirectDependenciesEarnTheirLine(t *testing.T) {
+	mod, readme := read(t, "go.mod"), read(t, "README.md")
+	direct := 0
+	for line := range strings.Lines(mod) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "replace") {
+			t.Errorf("go.mod has a replace: %s", line)
+		}
+		f := strings.Fields(strings.TrimPrefix(line, "require "))
+		if len(f) < 2 || !strings.HasPrefix(f[1], "v") || strings.Contains(line, "// indirect") {
+			continue
+		}
+		direct++
+		if !strings.Contains(readme, "`"+f[0]+"`") {
+			t.Errorf("%s is a direct dependency without a line in the README's table", f[0])
+		}
+	}
+	if direct < 5 {
+		t.Fatalf("found %d direct dependencies in go.mod", direct)
+	}
+}

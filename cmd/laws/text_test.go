@@ -1,0 +1,123 @@
+package laws
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// texts calls f with every file of the repository that people wrote, by its path from the root.
+func texts(t *testing.T, f func(name string, text []byte)) {
+	t.Helper()
+	seen := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			hidden := strings.HasPrefix(d.Name(), ".") && rel != "." && rel != ".ci"
+			if hidden || rel == "bin" || rel == "signalbox-data" {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !d.Type().IsRegular() {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if os.IsNotExist(err) {
+			return nil // another test's temporary file
+		}
+		if err != nil {
+			return err
+		}
+		if bytes.IndexByte(text, 0) >= 0 {
+			return nil // test binaries, profiles
+		}
+		seen++
+		f(filepath.ToSlash(rel), text)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seen < 50 {
+		t.Fatalf("found %d files from %s, expected the whole repository", seen, root)
+	}
+}
+
+// foreign are places that the repository must not speak of: it has to make sense on any machine, with any registry. They are written in two
+// parts, or this file would break its own rule.
+var foreign = []string{
+	".." + "/shared", "/wo" + "rk/", "/ro" + "ot/", "/ho" + "me/",
+	"proxy.golang" + ".org", "sum.golang" + ".org", "goproxy" + ".", "registry.npmjs" + ".org", "pypi" + ".org", "docker" + ".io", "ghcr" + ".io",
+}
+
+func TestNoPlaceOfAMachineIsNamed(t *testing.T) {
+	texts(t, func(name string, text []byte) {
+		if name == "go.sum" {
+			return
+		}
+		for _, f := range foreign {
+			if i := bytes.Index(text, []byte(f)); i >= 0 {
+				t.Errorf("%s:%d names %s; say it so that it is true everywhere", name, 1+bytes.Count(text[:i], []byte("\n")), f)
+			}
+		}
+	})
+}
+
+var (
+	target   = regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
+	makeLine = regexp.MustCompile("(?m)(?:^|`|\\$ )make ([a-z][a-z-]*)")
+)
+
+// TestPagesNameTargetsThatExist: where a page tells to run make, there is something to make.
+func TestPagesNameTargetsThatExist(t *testing.T) {
+	targets := map[string]bool{}
+	for _, m := range target.FindAllStringSubmatch(read(t, "Makefile"), -1) {
+		targets[m[1]] = true
+	}
+	for _, must := range []string{"help", "build", "run", "test"} {
+		if !targets[must] {
+			t.Errorf("the Makefile has no target %s", must)
+		}
+	}
+	named := 0
+	texts(t, func(name string, text []byte) {
+		if !strings.HasSuffix(name, ".md") {
+			return
+		}
+		for _, m := range makeLine.FindAllSubmatch(text, -1) {
+			named++
+			if !targets[string(m[1])] {
+				t.Errorf("%s tells to run `make %s`, which the Makefile does not have", name, m[1])
+			}
+		}
+	})
+	if named == 0 {
+		t.Error("no page tells to run make")
+	}
+}
+
+// TestPagesLinkToFilesThatExist: a relative link of a page leads somewhere.
+func TestPagesLinkToFilesThatExist(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+	texts(t, func(name string, text []byte) {
+		if !strings.HasSuffix(name, ".md") || strings.Contains(name, "/testdata/") {
+			return
+		}
+		for _, m := range link.FindAllSubmatch(text, -1) {
+			if _, err := os.Stat(filepath.Join(root, filepath.Dir(name), string(m[1]))); err != nil {
+				t.Errorf("%s links to %s, which is not there", name, m[1])
+			}
+		}
+	})
+}

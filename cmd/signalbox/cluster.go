@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/spf13/cobra"
+)
+
+const (
+	// lookAgain is how often the status is asked for while a change is waited for.
+	lookAgain = 200 * time.Millisecond
+	// changeWithin is how long changes of the cluster are waited for unless --timeout says otherwise: data may have to move.
+	changeWithin = "60s"
+)
+
+func (a *app) clusterCmd() *cobra.Command {
+	status := &cobra.Command{
+		Use: "status", Short: "Show tiers, replicasets, instances, shards and moves of buckets", Args: cobra.NoArgs,
+		Long: `Show tiers, replicasets, instances, shards and moves of buckets, as the instance that answers has them. A ? marks what is not yet what it is to be.
+Expelled instances are shown by -o json only.`,
+		Example: "  signalbox cluster status --watch",
+	}
+	watch := status.Flags().Bool("watch", false, "Show it again whenever it has changed, until interrupted.")
+	status.RunE = a.verb(func(k *call, _ *cobra.Command, _ []string) error {
+		if *watch {
+			return k.watchStatus()
+		}
+		s, err := k.status(k.ctx)
+		if err != nil {
+			return err
+		}
+		return k.printer().status(s)
+	})
+
+	plan := &cobra.Command{
+		Use: "plan", Short: "Show what the cluster does next by itself, and why something waits", Args: cobra.NoArgs,
+	}
+	plan.RunE = a.verb(func(k *call, _ *cobra.Command, _ []string) error {
+		var p protocol.ClusterPlan
+		if err := k.cluster(protocol.MethodPlan, nil, &p); err != nil {
+			return err
+		}
+		return k.printer().plan(&p)
+	})
+
+	c := group("cluster", "The cluster: who is in it, who leads what, and changes of that", `The cluster manages itself: what these verbs ask for is decided in its log, and goes on
+whether or not somebody waits for it. Instances are named by name or uuid.`,
+		status, plan, a.drainCmd(), a.expelCmd(), a.transferCmd(), a.weightCmd(), a.replicationFactorCmd(), a.backupCmd())
+	for _, s := range c.Commands() {
+		addFlags(s.Flags(), scopeClient)
+		switch s.Name() {
+		case "drain", "expel", "transfer":
+			f := s.Flags().Lookup("timeout")
+			f.DefValue = changeWithin
+			_ = f.Value.Set(changeWithin) // a string takes any
+		case "backup":
+			f := s.Flags().Lookup("timeout")
+			f.DefValue = backupWithin
+			_ = f.Value.Set(backupWithin)
+		}
+	}
+	return c
+}
+
+func (a *app) drainCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "drain INSTANCE", Short: "Have an instance hand over what it leads, and its vote", Args: cobra.ExactArgs(1),
+		Long: `Have an instance hand over the shards it leads, and its vote, to others, and get none again, until its next start or --undo.
+It goes on serving as a replica. Waits until it leads nothing.`,
+		Example: "  signalbox cluster drain default_1_2",
+	}
+	undo := c.Flags().Bool("undo", false, "Let it lead and vote again.")
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		i, err := k.change(protocol.MethodDrain, protocol.DrainRequest{Instance: args[0], Undo: *undo})
+		if err != nil {
+			return err
+		}
+		if *undo {
+			return k.printer().say(instanceRow(i), "%s may lead and vote again", safe(i.Name))
+		}
+		i, err = k.await(i, "the instance still leads shards; they are handed over as soon as others can take them", func(i *protocol.ClusterInstance) bool { return len(i.Leads) == 0 })
+		if err != nil {
+			return err
+		}
+		return k.printer().say(instanceRow(i), "%s leads nothing any more", safe(i.Name))
+	})
+	return c
+}
+
+func (a *app) expelCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "expel INSTANCE", Short: "Take an instance out of the cluster for good", Args: cobra.ExactArgs(1),
+		Long: `Take an instance out of the cluster for good, and wait until it is out. What it leads, its vote, and, if it is the last of its replicaset, its buckets go to
+others first. An expelled process stops, and its folder is of no use any more.
+
+An instance that is up, or leads shards, is refused without --force. No data is lost either way.`,
+		Example: "  signalbox cluster expel default_1_2 --timeout 10m",
+	}
+	force := c.Flags().Bool("force", false, "Also if the instance is up, or leads shards.")
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		i, err := k.change(protocol.MethodExpel, protocol.ExpelRequest{Instance: args[0], Force: *force})
+		if err != nil {
+			return err
+		}
+		i, err = k.await(i, "expel confirmation did not arrive in time; the expel goes on", func(i *protocol.ClusterInstance) bool { return i.Current == "Expelled" })
+		if err != nil {
+			return err
+		}
+		return k.printer().say(instanceRow(i), "expelled %s", safe(i.Name))
+	})
+	return c
+}
+
+func (a *app) transferCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "transfer SHARD INSTANCE", Short: "Have another instance lead a shard", Args: cobra.ExactArgs(2),
+		Long:    "Have another instance of its replicaset lead a shard, and wait until it does. Other shards may move in its place, so that leadership stays spread evenly.",
+		Example: "  signalbox cluster transfer 2 default_1_2",
+	}
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		shard, err := strconv.ParseUint(args[0], 10, 64)
+		if err != nil || shard == 0 {
+			return usagef("%q is not the number of a shard; `signalbox cluster status` shows them", args[0])
+		}
+		var x protocol.ClusterShard
+		if err := k.cluster(protocol.MethodTransfer, protocol.TransferRequest{Shard: shard, Instance: args[1]}, &x); err != nil {
+			return err
+		}
+		err = k.poll("the shard is not handed over yet; the cluster goes on with it", x.Revision, func(s *protocol.ClusterStatus) bool {
+			for i := range s.Shards {
+				if s.Shards[i].ID == shard {
+					x = s.Shards[i]
+				}
+			}
+			return x.Master == x.TargetMaster
+		})
+		if err != nil {
+			return err
+		}
+		return k.printer().say(row{{"shard", "", shard}, {"master", "", x.Master}}, "shard %d is led by %s", shard, safe(x.Master))
+	})
+	return c
+}
+
+func (a *app) weightCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "weight REPLICASET WEIGHT", Short: "Give a replicaset its share of the buckets", Args: cobra.ExactArgs(2),
+		Long: `Give a replicaset a weight: its share of its tier's buckets beside the other replicasets. One that becomes ready starts with 1; 0 takes all buckets away.
+The buckets move by and by, while clients work.`,
+		Example: "  signalbox cluster weight default_2 0.5",
+	}
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		w, err := strconv.ParseFloat(args[1], 64)
+		if err != nil || !(w >= 0 && w <= 1_000_000) {
+			return usagef("%q is not a weight; give a number from 0 to 1000000, to the thousandth", args[1])
+		}
+		var set protocol.ClusterReplicaset
+		if err := k.cluster(protocol.MethodWeight, protocol.WeightRequest{Replicaset: args[0], Weight: w}, &set); err != nil {
+			return err
+		}
+		return k.printer().say(row{{"replicaset", "", set.Name}, {"weight", "", set.Weight}, {"buckets", "", set.Buckets}},
+			"%s has weight %v, and %d buckets for now", safe(set.Name), set.Weight, set.Buckets)
+	})
+	return c
+}
+
+func (a *app) replicationFactorCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "replication-factor TIER FACTOR", Short: "Change how many instances host each shard of a tier", Args: cobra.ExactArgs(2),
+		Long:    "Change how many instances the replicasets of a tier are filled up to. Instances that join from now on go by it; those that are there stay where they are.",
+		Example: "  signalbox cluster replication-factor default 3",
+	}
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		n, err := strconv.ParseUint(args[1], 10, 32)
+		if err != nil || n < 1 || n > 64 {
+			return usagef("%q is not a number of instances from 1 to 64", args[1])
+		}
+		var t protocol.ClusterTier
+		if err := k.cluster(protocol.MethodReplicationFactor, protocol.ReplicationFactorRequest{Tier: args[0], Factor: uint32(n)}, &t); err != nil {
+			return err
+		}
+		return k.printer().say(row{{"tier", "", t.Name}, {"replication_factor", "", t.ReplicationFactor}},
+			"tier %s has replication factor %d", safe(t.Name), t.ReplicationFactor)
+	})
+	return c
+}
+
+// cluster asks, or tells, the cluster.
+func (k *call) cluster(method string, in, out any) error {
+	c, err := k.client()
+	if err != nil {
+		return err
+	}
+	return c.Cluster(k.ctx, method, in, out)
+}
+
+func (k *call) change(method string, in any) (*protocol.ClusterInstance, error) {
+	var i protocol.ClusterInstance
+	return &i, k.cluster(method, in, &i)
+}
+
+func (k *call) status(ctx context.Context) (*protocol.ClusterStatus, error) {
+	c, err := k.client()
+	if err != nil {
+		return nil, err
+	}
+	var s protocol.ClusterStatus
+	return &s, c.Cluster(ctx, protocol.MethodStatus, nil, &s)
+}
+
+// await looks at an instance until done says yes. An instance that the cluster has forgotten was expelled.
+func (k *call) await(i *protocol.ClusterInstance, late string, done func(i *protocol.ClusterInstance) bool) (*protocol.ClusterInstance, error) {
+	last := *i
+	last.Current, last.Target, last.Leads = "Expelled", "Expelled", nil
+	err := k.poll(late, i.Revision, func(s *protocol.ClusterStatus) bool {
+		for j := range s.Instances {
+			if s.Instances[j].ID == i.ID {
+				last = s.Instances[j]
+				return done(&last)
+			}
+		}
+		return true
+	})
+	return &last, err
+}
+
+// poll looks at the cluster until done says yes to a status that knows of the change that has the revision. What was decided goes on when the time is over, which
+// late says.
+func (k *call) poll(late string, revision uint64, done func(s *protocol.ClusterStatus) bool) error {
+	for {
+		s, err := k.status(k.ctx)
+		if err == nil && s.Revision >= revision && done(s) {
+			return nil
+		}
+		if err != nil && k.ctx.Err() == nil {
+			return err
+		}
+		select {
+		case <-time.After(lookAgain):
+		case <-k.ctx.Done():
+			return &codeError{code: exitError, err: fmt.Errorf("%s; see `signalbox cluster plan`", late)}
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/backup"
+	"github.com/spf13/cobra"
+)
+
+const (
+	// backupWithin is how long a backup may take unless --timeout says otherwise.
+	backupWithin = "10m"
+	// backupAgain is how often a backup, or the snapshot of one shard, is begun again when something changes under it.
+	backupAgain = 5
+	// partAgain is the pause before a snapshot that is being written is asked for again.
+	partAgain = 50 * time.Millisecond
+)
+
+func (a *app) backupCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "backup FILE", Short: "Write the state of the whole cluster into a file, or check such a file", Args: cobra.ExactArgs(1),
+		Long: `Write the state of the whole cluster into a file, each shard as it is at a moment of its own, while clients work. The file is checked as --verify does before it gets
+its name, and takes the place of one with that name. Needs the right admin on /.
+
+The file holds secrets, the keys that sign sessions' tickets among them: keep it as you keep those.
+
+With --verify nothing is asked of the cluster: the file is read from the first byte to the last, and each shard's state is made from it and compared with its digest.`,
+		Example: `  signalbox cluster backup cluster.backup
+  signalbox cluster backup --verify cluster.backup`,
+	}
+	verify := c.Flags().Bool("verify", false, "Check the file, offline.")
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		if *verify {
+			x, err := verifyBackup(args[0])
+			if err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			return k.printer().backup(args[0], x)
+		}
+		for try := 1; ; try++ {
+			x, err := k.backup(args[0])
+			var bad *badBackup
+			switch {
+			case err == nil:
+				return k.printer().backup(args[0], x)
+			case !errors.As(err, &bad) || try == backupAgain || k.ctx.Err() != nil:
+				return err
+			}
+			fmt.Fprintf(a.stderr, "%v; beginning again\n", err)
+		}
+	})
+	return c
+}
+
+// badBackup is a backup that is not whole: something changed while it was made.
+type badBackup struct{ error }
+
+// backup writes the file, and checks it.
+func (k *call) backup(path string) (x *backup.Contents, err error) {
+	s, err := k.status(k.ctx)
+	if err != nil {
+		return nil, err
+	}
+	next := filepath.Clean(path) + ".part"
+	f, err := os.OpenFile(next, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(next)
+		}
+	}()
+	err = k.writeBackup(f, s)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return nil, err
+	}
+	if x, err = verifyBackup(next); err != nil {
+		return nil, &badBackup{err}
+	}
+	return x, os.Rename(next, path)
+}
+
+func (k *call) writeBackup(f io.Writer, s *protocol.ClusterStatus) error {
+	w, err := backup.NewWriter(f, backup.Head{Cluster: s.ID, Name: s.Name, Version: s.Version, MadeMS: time.Now().UnixMilli(), Shards: len(s.Shards)})
+	if err != nil {
+		return err
+	}
+	shards := []uint64{0} // the map first
+	for i := range s.Shards {
+		shards = append(shards, s.Shards[i].ID)
+	}
+	for _, shard := range shards {
+		if err := k.backupShard(w, shard); err != nil {
+			if shard == 0 {
+				return fmt.Errorf("meta shard: %w", err)
+			}
+			return fmt.Errorf("shard %d: %w", shard, err)
+		}
+	}
+	return w.Close()
+}
+
+// backupShard fetches a shard's snapshot. One that is lost before its first byte is in the file is begun again.
+func (k *call) backupShard(w *backup.Writer, shard uint64) error {
+	c, err := k.client()
+	if err != nil {
+		return err
+	}
+	for try := 1; ; try++ {
+		part, err := awaitSnapshot(k.ctx, c, shard)
+		if err == nil {
+			return fetchSnapshot(k.ctx, c, w, shard, part)
+		}
+		if !errors.Is(err, protocol.StatusNotFound) || try == backupAgain {
+			return err
+		}
+	}
+}
+
+// awaitSnapshot begins a snapshot, and waits until it is written.
+func awaitSnapshot(ctx context.Context, c *client.Client, shard uint64) (*protocol.BackupPart, error) {
+	req := protocol.BackupRequest{Shard: shard}
+	for {
+		var part protocol.BackupPart
+		if err := c.Cluster(ctx, protocol.MethodBackup, req, &part); err != nil {
+			return nil, err
+		}
+		if part.Ready {
+			return &part, nil
+		}
+		req.Snapshot = part.Snapshot
+		select {
+		case <-time.After(partAgain):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// fetchSnapshot writes the first part and fetches the others.
+func fetchSnapshot(ctx context.Context, c *client.Client, w *backup.Writer, shard uint64, part *protocol.BackupPart) error {
+	if err := w.Section(backup.Section{Shard: shard, Size: part.Size, Index: part.Index}); err != nil {
+		return err
+	}
+	size, id, at := part.Size, part.Snapshot, uint64(0)
+	for {
+		if _, err := w.Write(part.Bytes); err != nil {
+			return err
+		}
+		if at += uint64(len(part.Bytes)); at >= size {
+			return nil
+		}
+		part = new(protocol.BackupPart)
+		if err := c.Cluster(ctx, protocol.MethodBackup, protocol.BackupRequest{Shard: shard, Snapshot: id, Offset: at}, part); err != nil {
+			if errors.Is(err, protocol.StatusNotFound) {
+				return &badBackup{err}
+			}
+			return err
+		}
+		if !part.Ready || len(part.Bytes) == 0 {
+			return &badBackup{errors.New("the snapshot has fewer bytes than it was to have")}
+		}
+	}
+}
+
+func verifyBackup(path string) (*backup.Contents, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return backup.Verify(f)
+}
+
+// backup shows what is in a file.
+func (p *printer) backup(path string, x *backup.Contents) error {
+	var sessions, semaphores int
+	for _, s := range x.Shards {
+		sessions += s.Sessions
+		semaphores += s.Semaphores
+	}
+	digest := uint64(0)
+	for _, s := range x.Shards {
+		digest = digest*1_099_511_628_211 + s.Digest
+	}
+	made := time.UnixMilli(x.MadeMS).UTC().Format(time.RFC3339)
+	return p.say(row{
+		{"file", "", path}, {"cluster", "", x.Cluster}, {"made", "", made}, {"version", "", x.Version}, {"shards", "", x.Head.Shards}, {"sessions", "", sessions},
+		{"semaphores", "", semaphores}, {"bytes", "", x.Bytes}, {"digest", "", fmt.Sprintf("%016x", digest)},
+	}, "%s is whole: cluster %s, made %s, %d shards, %d sessions, %d semaphores, %d bytes, digest %016x",
+		safe(path), x.Cluster, made, x.Head.Shards, sessions, semaphores, x.Bytes, digest)
+}

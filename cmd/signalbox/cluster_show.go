@@ -1,0 +1,269 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// watchEvery is how often status --watch asks.
+const watchEvery = time.Second
+
+// clearScreen puts a terminal's cursor at the top of an empty screen.
+const clearScreen = "\x1b[H\x1b[2J"
+
+// watchStatus shows the status whenever it has changed, until a signal. On a terminal the new one takes the place of the old one.
+func (k *call) watchStatus() error {
+	p := k.printer()
+	if p.format == "json" {
+		p.format = "jsonl" // there is no end of the document to wait for
+	}
+	var shown []byte
+	for {
+		s, err := k.status(k.long)
+		if k.long.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		var now bytes.Buffer
+		if err := (&printer{w: &now, format: p.format, color: p.color}).status(s); err != nil {
+			return err
+		}
+		if !bytes.Equal(now.Bytes(), shown) {
+			lead := ""
+			switch {
+			case p.format == "table" && isTerminal(p.w):
+				lead = clearScreen
+			case p.format == "table" && shown != nil:
+				lead = "\n"
+			}
+			if _, err := io.WriteString(p.w, lead+now.String()); err != nil {
+				return err
+			}
+			shown = now.Bytes()
+		}
+		select {
+		case <-time.After(watchEvery):
+		case <-k.long.Done():
+			return nil
+		}
+	}
+}
+
+// status shows the cluster: in a table, tier by tier, replicaset by replicaset.
+func (p *printer) status(s *protocol.ClusterStatus) error {
+	switch p.format {
+	case "json":
+		return p.indented(s)
+	case "jsonl":
+		return p.line(s)
+	}
+	title := "cluster " + s.ID
+	if s.Name != "" {
+		title = fmt.Sprintf("cluster %s (%s)", safe(s.Name), s.ID)
+	}
+	if s.Version != "" {
+		title += ", version " + s.Version
+	}
+	leader := "without a leader"
+	if s.Meta.Leader != "" {
+		leader = "led by " + safe(s.Meta.Leader)
+	}
+	fmt.Fprintf(p.w, "%s\nmeta shard: %s; voters: %s\n", title, leader, names(s.Meta.Voters))
+	for i := range s.Tiers {
+		if err := p.tier(s, &s.Tiers[i]); err != nil {
+			return err
+		}
+	}
+	if len(s.Moves) == 0 {
+		return nil
+	}
+	rows := make([]row, len(s.Moves))
+	for i, m := range s.Moves {
+		rows[i] = row{{"", "tier", m.Tier}, {"", "buckets", span(m.First, m.Count)}, {"", "from shard", m.From}, {"", "to shard", m.To}, {"", "phase", m.Phase}}
+	}
+	fmt.Fprintf(p.w, "\n%s\n", p.heading("buckets that move"))
+	return p.table(rows)
+}
+
+func (p *printer) heading(text string) string { return paint(p.color, bold, text) }
+
+func (p *printer) tier(s *protocol.ClusterStatus, t *protocol.ClusterTier) error {
+	about := fmt.Sprintf("replication factor %d, %d buckets", t.ReplicationFactor, t.Buckets)
+	if !t.CanVote {
+		about += ", no votes"
+	}
+	if !t.Bootstrapped && t.Buckets > 0 {
+		about += ", waits for a replicaset to be ready"
+	}
+	fmt.Fprintf(p.w, "\n%s: %s\n", p.heading("tier "+safe(t.Name)), about)
+	for i := range s.Replicasets {
+		set := &s.Replicasets[i]
+		if set.Tier != t.Name || set.Phase == "expelled" {
+			continue
+		}
+		if err := p.replicaset(s, set); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *printer) replicaset(s *protocol.ClusterStatus, set *protocol.ClusterReplicaset) error {
+	fmt.Fprintf(p.w, "\n%s: %s, weight %v, %d buckets\n", p.heading("replicaset "+safe(set.Name)), set.Phase, set.Weight, set.Buckets)
+	var instances, shards []row
+	for i := range s.Instances {
+		x := &s.Instances[i]
+		if x.Replicaset != set.Name || x.Tier != set.Tier || x.Current == "Expelled" {
+			continue
+		}
+		instances = append(instances, row{
+			{"", "instance", x.Name}, {"", "state", state(x)}, {"", "heard", heard(x)}, {"", "votes", slices.Contains(s.Meta.Voters, x.Name)},
+			{"", "leads", len(x.Leads)}, {"", "version", cmp.Or(x.Version, "-")}, {"", "failure domain", whole(cmp.Or(domain(x.Domain), "-"))}, {"", "address", whole(x.Address)},
+			{"", "since", moment{wall(x.ChangedAt)}}, {"", "reason", whole(cmp.Or(x.Reason, "-"))},
+		})
+	}
+	for i := range s.Shards {
+		x := &s.Shards[i]
+		if x.Replicaset != set.Name || x.Tier != set.Tier {
+			continue
+		}
+		shards = append(shards, row{{"", "shard", x.ID}, {"", "master", master(x)}, {"", "replicas", whole(replicas(x))}, {"", "buckets", x.Buckets}, {"", "ready", x.Ready}})
+	}
+	if len(instances) > 0 {
+		if err := p.table(instances); err != nil {
+			return err
+		}
+	}
+	if len(shards) == 0 {
+		return nil
+	}
+	fmt.Fprintln(p.w)
+	return p.table(shards)
+}
+
+// plan shows what comes next, and what waits.
+func (p *printer) plan(x *protocol.ClusterPlan) error {
+	switch p.format {
+	case "json":
+		return p.indented(x)
+	case "jsonl":
+		return p.line(x)
+	}
+	if len(x.Steps)+len(x.Waits) == 0 {
+		_, err := fmt.Fprintln(p.w, "nothing to do")
+		return err
+	}
+	if len(x.Steps) > 0 {
+		fmt.Fprintln(p.w, p.heading("next"))
+		for _, s := range x.Steps {
+			fmt.Fprintln(p.w, "  "+safe(s))
+		}
+	}
+	if len(x.Waits) > 0 {
+		fmt.Fprintln(p.w, p.heading("waits"))
+		for _, w := range x.Waits {
+			fmt.Fprintf(p.w, "  %s\n    %s\n", safe(w.What), safe(w.Why))
+		}
+	}
+	return nil
+}
+
+// instanceRow is an instance as a change of it answers.
+func instanceRow(i *protocol.ClusterInstance) row {
+	return row{{"id", "", i.ID}, {"instance", "", i.Name}, {"uuid", "", i.UUID}, {"current", "", i.Current}, {"target", "", i.Target}, {"leads", "", append([]uint64{}, i.Leads...)},
+		{"draining", "", i.Draining}}
+}
+
+// state is what an instance is, with a ? while it is to be something else.
+func state(i *protocol.ClusterInstance) string {
+	text := i.Current
+	switch {
+	case i.Current != i.Target:
+		text += "? to be " + i.Target
+	case !i.Settled():
+		text += "? started again"
+	}
+	if i.Draining {
+		text += ", drained"
+	}
+	return text
+}
+
+func heard(i *protocol.ClusterInstance) string {
+	switch {
+	case i.Reachable == nil:
+		return "?"
+	case *i.Reachable:
+		return "yes"
+	}
+	return "no"
+}
+
+func master(x *protocol.ClusterShard) string {
+	switch {
+	case x.Master == x.TargetMaster && x.Master == "":
+		return "none"
+	case x.Master == x.TargetMaster, x.TargetMaster == "":
+		return x.Master
+	case x.Master == "":
+		return "none? to be " + x.TargetMaster
+	}
+	return x.Master + "? to be " + x.TargetMaster
+}
+
+// replicas lists who has a shard. A voter is nothing special; what is not, or not yet, is said.
+func replicas(x *protocol.ClusterShard) string {
+	list := make([]string, len(x.Replicas))
+	for i, r := range x.Replicas {
+		list[i] = r.Instance
+		switch {
+		case r.Role != r.TargetRole && r.TargetRole == "none":
+			list[i] += " (? leaves)"
+		case r.Role != r.TargetRole:
+			list[i] += fmt.Sprintf(" (? to be %s)", r.TargetRole)
+		case r.Role != "voter":
+			list[i] += " (" + r.Role + ")"
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+func names(list []string) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	return safe(strings.Join(list, ", "))
+}
+
+func domain(d map[string]string) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(d)) {
+		parts = append(parts, k+"="+d[k])
+	}
+	return strings.Join(parts, ",")
+}
+
+func span(first, count uint32) string {
+	if count <= 1 {
+		return fmt.Sprint(first)
+	}
+	return fmt.Sprintf("%d-%d", first, uint64(first)+uint64(count)-1)
+}
+
+// wall reads ms since 1970; 0 is none.
+func wall(ms uint64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(min(ms, 1<<62)))
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// TestStatusOfACluster: what is not yet what it is to be is marked, expelled instances are not shown, and names of others cannot reach the terminal.
+func TestStatusOfACluster(t *testing.T) {
+	yes, no := true, false
+	online := func(i protocol.ClusterInstance) protocol.ClusterInstance {
+		i.Tier, i.Current, i.Target = "default", "Online", "Online"
+		i.CurrentIncarnation, i.TargetIncarnation = 1, 1
+		return i
+	}
+	a := online(protocol.ClusterInstance{Name: "a", Replicaset: "r1", Reachable: &yes, Leads: []uint64{2}, Version: "0.3.0", Domain: map[string]string{"RACK": "1", "DC": "MSK"},
+		Address: "a:7070", Reason: "join"})
+	b := online(protocol.ClusterInstance{Name: "b", Replicaset: "r1", Reachable: &no, Address: "b:7070", Reason: "no heartbeat for 5.5s"})
+	b.Target = "Offline"
+	c := online(protocol.ClusterInstance{Name: "c\x1b[31m", Replicaset: "r1", Address: "c:7070", Draining: true})
+	c.TargetIncarnation = 2
+	gone := online(protocol.ClusterInstance{Name: "gone", Replicaset: "r1"})
+	gone.Current, gone.Target = "Expelled", "Expelled"
+	s := &protocol.ClusterStatus{
+		ID: "c-1", Name: "demo", Version: "0.3.0", Meta: protocol.ClusterMeta{Voters: []string{"a", "b"}},
+		Tiers: []protocol.ClusterTier{{Name: "default", Buckets: 4096, ReplicationFactor: 3, CanVote: true, Bootstrapped: true}, {Name: "arbiters", ReplicationFactor: 1},
+			{Name: "cold", Buckets: 16, ReplicationFactor: 2, CanVote: true}},
+		Replicasets: []protocol.ClusterReplicaset{{Name: "r1", Tier: "default", Phase: "ready", Weight: 1, Buckets: 4096}, {Name: "r0", Tier: "default", Phase: "expelled"}},
+		Instances:   []protocol.ClusterInstance{a, b, c, gone},
+		Shards: []protocol.ClusterShard{
+			{ID: 2, Tier: "default", Replicaset: "r1", Master: "a", TargetMaster: "b", Buckets: 4096, Ready: true, Replicas: []protocol.ClusterReplica{
+				{Instance: "a", Role: "voter", TargetRole: "voter"}, {Instance: "b", Role: "non-voting", TargetRole: "voter"},
+				{Instance: "c", Role: "voter", TargetRole: "none"}, {Instance: "d", Role: "non-voting", TargetRole: "non-voting"}}},
+			{ID: 3, Tier: "default", Replicaset: "r1", TargetMaster: "b"},
+			{ID: 4, Tier: "default", Replicaset: "r1"},
+		},
+		Moves: []protocol.ClusterMove{{Tier: "default", First: 32, Count: 32, From: 2, To: 3, Phase: "moving"}, {Tier: "default", First: 4095, Count: 1, From: 2, To: 3, Phase: "committed"}},
+	}
+	var out strings.Builder
+	if err := (&printer{w: &out, format: "table"}).status(s); err != nil {
+		t.Fatal(err)
+	}
+	want := `cluster demo (c-1), version 0.3.0
+meta shard: without a leader; voters: a, b
+
+tier default: replication factor 3, 4096 buckets
+
+replicaset r1: ready, weight 1, 4096 buckets
+INSTANCE   STATE                           HEARD  VOTES  LEADS  VERSION  FAILURE DOMAIN  ADDRESS  SINCE  REASON
+a          Online                          yes    yes    1      0.3.0    DC=MSK,RACK=1   a:7070   -      join
+b          Online? to be Offline           no     yes    0      -        -               b:7070   -      no heartbeat for 5.5s
+c\x1b[31m  Online? started again, drained  ?      no     0      -        -               c:7070   -      -
+
+SHARD  MASTER         REPLICAS                                            BUCKETS  READY
+2      a? to be b     a, b (? to be voter), c (? leaves), d (non-voting)  4096     yes
+3      none? to be b                                                      0        no
+4      none                                                               0        no
+
+tier arbiters: replication factor 1, 0 buckets, no votes
+
+tier cold: replication factor 2, 16 buckets, waits for a replicaset to be ready
+
+buckets that move
+TIER     BUCKETS  FROM SHARD  TO SHARD  PHASE
+default  32-63    2           3         moving
+default  4095     2           3         committed
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPlanForPeople(t *testing.T) {
+	for _, x := range []struct {
+		plan protocol.ClusterPlan
+		want string
+	}{
+		{protocol.ClusterPlan{}, "nothing to do\n"},
+		{protocol.ClusterPlan{Steps: []string{"promote b"}, Waits: []protocol.ClusterWait{{What: "c to come online", Why: "nobody has heard of it"}}},
+			"next\n  promote b\nwaits\n  c to come online\n    nobody has heard of it\n"},
+	} {
+		var out strings.Builder
+		if err := (&printer{w: &out, format: "table"}).plan(&x.plan); err != nil || out.String() != x.want {
+			t.Errorf("shows %q, %v, want %q", out.String(), err, x.want)
+		}
+	}
+}
+
+// TestLists: flags that are given several times, and what files may hold, come to one text.
+func TestLists(t *testing.T) {
+	l := new(listValue)
+	for _, text := range []string{"a:1", " b:2 ,c:3", ""} {
+		if err := l.Set(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff([]string{"a:1", "b:2", "c:3"}, items(l.String())); diff != "" {
+		t.Error(diff)
+	}
+	if got := items(" , ,"); got != nil {
+		t.Errorf("nothing is %q", got)
+	}
+}

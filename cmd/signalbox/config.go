@@ -1,0 +1,97 @@
+package main
+
+import (
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/spf13/cobra"
+)
+
+func valueRow(name string, v *client.Value) row {
+	return row{{"name", "", name}, {"version", "", v.Version}, {"data", "", v.Data}}
+}
+
+func (a *app) configCmd() *cobra.Command {
+	get := &cobra.Command{
+		Use: "get NAME", Short: "Print a configuration's data as it is", Args: cobra.ExactArgs(1),
+		Long: `Print a configuration's data, byte for byte as it was set; on a terminal with a newline behind it. With -o json its version stands beside it.`,
+	}
+	get.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		n, err := k.open()
+		if err != nil {
+			return err
+		}
+		v, err := n.Config(args[0]).Get(k.ctx)
+		if err != nil {
+			return err
+		}
+		if k.values["output"] != "table" {
+			return k.printer().one(valueRow(args[0], &v))
+		}
+		data := v.Data
+		if isTerminal(k.stdout) {
+			data = []byte(safe(string(data)) + "\n")
+		}
+		_, err = k.stdout.Write(data)
+		return err
+	})
+
+	set := &cobra.Command{
+		Use: "set NAME [DATA]", Short: "Set a configuration's data, from an argument, a file or standard input", Args: cobra.RangeArgs(1, 2),
+		Example: `  signalbox config set flags '{"dark":true}'
+  echo on | signalbox config set flags --data-file -
+  signalbox config set flags off --if-version 1`,
+	}
+	set.Flags().String("data-file", "", "File with the data; - is standard input.")
+	ifVersion := set.Flags().Uint64("if-version", 0, "Only if it has this version; 0 if it is not set yet.")
+	set.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+		var data []byte
+		file := cmd.Flag("data-file")
+		switch {
+		case len(args) == 2 && file.Changed:
+			return usagef("DATA and --data-file are both given; keep one")
+		case len(args) == 2:
+			data = []byte(args[1])
+		case file.Changed:
+			var err error
+			if data, err = k.readFile(file.Value.String()); err != nil {
+				return err
+			}
+		default:
+			return usagef("the data is missing; the form is: %s", form(cmd))
+		}
+		var opts []client.SetOption
+		if cmd.Flag("if-version").Changed {
+			opts = append(opts, client.IfVersion(*ifVersion))
+		}
+		return k.with("config set", func(s *client.Session) error {
+			v, err := s.Config(args[0]).Set(k.ctx, data, opts...)
+			if err != nil {
+				return err
+			}
+			return k.printer().say(row{{"name", "", args[0]}, {"version", "", v}}, "%s has version %d", safe(args[0]), v)
+		})
+	})
+
+	watch := &cobra.Command{Use: "watch NAME", Short: "Print a configuration's data, and every change, until Ctrl-C", Args: cobra.ExactArgs(1)}
+	count := watch.Flags().Uint("count", 0, "End after so many values; 0 is never.")
+	watch.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		n, err := k.open()
+		if err != nil {
+			return err
+		}
+		return each(k.long, *count, n.Config(args[0]).Watch(k.long), func(v client.Value) error {
+			r := append(row{{"time", "time", clockTime{time.Now()}}, {"exists", "", v.Exists}}, valueRow(args[0], &v)...)
+			if !v.Exists {
+				return k.printer().event(append(r, field{"", "data", "not set"}))
+			}
+			return k.printer().event(append(r, field{"", "version", labelled{"version", v.Version}}, field{"", "data", v.Data}))
+		})
+	})
+
+	c := group("config", "Small configuration: get, set, watch", "Small pieces of configuration, up to 1 MiB each, with a version and a notice of every change.", get, set, watch)
+	for _, s := range c.Commands() {
+		addFlags(s.Flags(), scopeClient)
+	}
+	return c
+}

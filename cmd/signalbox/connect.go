@@ -1,0 +1,201 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/spf13/cobra"
+)
+
+// errUnreachable marks errors of reaching the server at all: exit code 5.
+var errUnreachable = errors.New("no instance answered")
+
+// call is one run of a verb that talks to a server.
+type call struct {
+	*app
+	ctx  context.Context // ends with --timeout
+	long context.Context // ends with a signal only: for holding and watching
+	node string
+	ttl  time.Duration
+
+	cfg      client.Config
+	c        *client.Client  // once connected
+	stopping context.Context // of ending
+}
+
+// verb makes a command's function out of one that wants a server. Settings are checked before; it is connected when fn asks for it, so that what is
+// wrong with a command line is said without a server.
+func (a *app) verb(fn func(k *call, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		k, timeout, err := a.newCall(cmd)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout, fmt.Errorf("gave up after %s: %w", timeout, errUnreachable))
+		defer cancel()
+		k.ctx, k.long = ctx, cmd.Context()
+		defer func() {
+			if k.c != nil {
+				k.c.Abandon() // sessions were stopped by who started them, as far as that was possible
+			}
+		}()
+		return fn(k, cmd, args)
+	}
+}
+
+// newCall reads the settings of a call.
+func (a *app) newCall(cmd *cobra.Command) (k *call, timeout time.Duration, err error) {
+	if err := a.resolveClient(cmd); err != nil {
+		return nil, 0, err
+	}
+	k = &call{app: a, node: a.values["node"]}
+	k.cfg.Name = "signalbox-cli/" + version
+	if timeout, err = duration("timeout", a.values["timeout"]); err != nil {
+		return nil, 0, err
+	}
+	if timeout <= 0 {
+		return nil, 0, usagef("--timeout %s is not above 0; give a duration like 15s", timeout)
+	}
+	if k.ttl, err = duration("session-timeout", a.values["session-timeout"]); err != nil {
+		return nil, 0, err
+	}
+	if err := protocol.ValidatePath(k.node); err != nil {
+		return nil, 0, usagef("--node %q: %v", k.node, err)
+	}
+	if f := a.values["token-file"]; f != "" {
+		token, err := os.ReadFile(f)
+		if err != nil {
+			return nil, 0, usagef("cannot read --token-file: %v", err)
+		}
+		k.cfg.Token = bytes.TrimSpace(token)
+	}
+	for e := range strings.SplitSeq(a.values["endpoints"], ",") {
+		if e = strings.TrimSpace(e); e == "" {
+			continue
+		}
+		if _, _, err := net.SplitHostPort(e); err != nil {
+			return nil, 0, usagef("--endpoints: %q is not host:port", e)
+		}
+		k.cfg.Endpoints = append(k.cfg.Endpoints, e)
+	}
+	if len(k.cfg.Endpoints) == 0 {
+		return nil, 0, usagef("--endpoints is empty; name at least one instance as host:port")
+	}
+	return k, timeout, nil
+}
+
+// client connects, the first time.
+func (k *call) client() (*client.Client, error) {
+	if k.c != nil {
+		return k.c, nil
+	}
+	c, err := client.Open(k.ctx, k.cfg)
+	if err != nil {
+		if protocol.StatusOf(err) == protocol.StatusInternal {
+			err = fmt.Errorf("%w: %w", errUnreachable, err)
+		}
+		return nil, err
+	}
+	k.c = c
+	return c, nil
+}
+
+// open connects and finds the node, for reading.
+func (k *call) open() (*client.Node, error) {
+	c, err := k.client()
+	if err != nil {
+		return nil, err
+	}
+	return c.Node(k.ctx, k.node)
+}
+
+// session starts a session that the verb must close.
+func (k *call) session(what string) (*client.Session, error) {
+	c, err := k.client()
+	if err != nil {
+		return nil, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return c.Session(k.ctx, k.node, client.Timeout(k.ttl), client.Description(fmt.Sprintf("%s@%s pid %d", what, host, os.Getpid())))
+}
+
+// with runs fn with a session that is stopped afterwards.
+func (k *call) with(what string, fn func(s *client.Session) error) error {
+	s, err := k.session(what)
+	if err != nil {
+		return err
+	}
+	defer k.stop(s)
+	return fn(s)
+}
+
+// stop ends a session, so that what it holds is free at once.
+func (k *call) stop(s *client.Session) { _ = s.Close(k.ending()) }
+
+// ending bounds all that is done to leave nothing behind, from its first call on: the server may be gone.
+func (k *call) ending() context.Context {
+	if k.stopping == nil {
+		var cancel context.CancelFunc
+		k.stopping, cancel = context.WithTimeout(context.WithoutCancel(k.long), 2*time.Second)
+		context.AfterFunc(k.stopping, cancel)
+	}
+	return k.stopping
+}
+
+// duration reads a duration; a bare number is refused, as its unit would be a guess.
+func duration(flag, text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, usagef("--%s %q is not a duration; write one like 500ms, 10s or 5m", flag, text)
+	}
+	return d, nil
+}
+
+// code is the exit code of an error.
+func (a *app) code(err error) int {
+	var ce *codeError
+	var ue *usageError
+	switch {
+	case errors.As(err, &ce):
+		return ce.code
+	case errors.As(err, &ue), strings.HasPrefix(err.Error(), "unknown command"):
+		return exitUsage
+	case errors.Is(err, client.ErrNotAcquired):
+		return exitNotAcquired
+	case errors.Is(err, errUnreachable), errors.Is(err, protocol.StatusUnavailable):
+		return exitUnreachable
+	default:
+		return exitError
+	}
+}
+
+// hint says what to do next, for errors whose own sentence cannot know.
+func (a *app) hint(err error, code int) string {
+	switch {
+	case code == exitUnreachable:
+		return fmt.Sprintf("Is an instance running at %s? Start one with `signalbox dev`, or name another with --endpoints.", a.values["endpoints"])
+	case errors.Is(err, protocol.StatusUnauthenticated):
+		return "Show credentials with --token-file."
+	case errors.Is(err, protocol.StatusNotFound) && strings.Contains(err.Error(), "node"):
+		return "List the nodes with `signalbox node ls`; make one with `signalbox node create PATH`."
+	case errors.Is(err, protocol.StatusPreconditionFailed) && strings.Contains(err.Error(), "semaphore is ephemeral"):
+		return "Hold it with `signalbox lock` or --ephemeral; it goes by itself when nobody holds it or waits for it."
+	case errors.Is(err, protocol.StatusPreconditionFailed) && strings.Contains(err.Error(), "semaphore is persistent"):
+		return "Hold it with `signalbox sem acquire`, or lock another name."
+	case errors.Is(err, protocol.StatusNotFound) && strings.Contains(err.Error(), "acquire it as ephemeral"):
+		return "Make it with `signalbox sem create NAME --limit N`; list what there is with `signalbox sem ls`."
+	default:
+		return ""
+	}
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/spf13/cobra"
+)
+
+func (a *app) electCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "elect NAME [-- COMMAND [ARG...]]",
+		Short: "Stand in an election and run a command while leading, or observe it",
+		Long: `Stand in an election, and run a command while leading; the one that has waited longest leads next. The command finds its term's fencing token in
+SIGNALBOX_TOKEN, and is stopped before anybody else can lead. When it ends, the leadership is resigned. Without a command it leads until Ctrl-C.
+
+With --observe it prints who leads, and every change.`,
+		Example: `  signalbox elect payments --data host-1 -- sh -c 'echo leading with token $SIGNALBOX_TOKEN'
+  signalbox elect payments --observe --count 1`,
+	}
+	observe := c.Flags().Bool("observe", false, "Print who leads, and every change, instead of standing.")
+	count := c.Flags().Uint("count", 0, "With --observe: end after so many changes; 0 is never.")
+	addWaitFlag(c)
+	addDataFlags(c, "Data shown to observers")
+	addFlags(c.Flags(), scopeClient)
+	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+		own, command, err := split(cmd, args)
+		if err != nil {
+			return err
+		}
+		if *count != 0 && !*observe {
+			return usagef("--count goes with --observe; without it there is nothing to count")
+		}
+		if *observe {
+			if len(command) > 0 {
+				return usagef("--observe and a command are both given; keep one")
+			}
+			return k.observe(own[0], *count)
+		}
+		wait, err := waitOption(cmd)
+		if err != nil {
+			return err
+		}
+		data, _, err := k.readData(cmd)
+		if err != nil {
+			return err
+		}
+		return k.with("elect", func(s *client.Session) error {
+			l, err := k.waiting(s, own[0], wait, []client.AcquireOption{client.Data(data)}, func(opts []client.AcquireOption) (*client.Lease, error) {
+				term, err := s.Election(own[0]).Campaign(k.long, opts...)
+				return term.Lease, err
+			})
+			if err != nil {
+				return err
+			}
+			return k.hold(l, command, grantRow(l))
+		})
+	})
+	return c
+}
+
+func leaderRow(l *client.Leader) row {
+	r := row{{"time", "time", clockTime{time.Now()}}, {"leads", "", l.Exists}}
+	if !l.Exists {
+		return append(r, field{"", "leader", "nobody leads"})
+	}
+	return append(r, field{"order_id", "", l.Token}, field{"session_id", "", l.Session}, field{"data", "", l.Data}, field{"description", "", l.Description},
+		field{"since", "", moment{l.Since}}, field{"", "leader", "leader"}, field{"", "data", l.Data}, field{"", "token", labelled{"token", l.Token}},
+		field{"", "session", labelled{"session", l.Session}}, field{"", "description", l.Description})
+}
+
+func (k *call) observe(name string, count uint) error {
+	n, err := k.open()
+	if err != nil {
+		return err
+	}
+	return each(k.long, count, n.Election(name).Observe(k.long), func(l client.Leader) error { return k.printer().event(leaderRow(&l)) })
+}
+
+// each prints what a watch tells until count items, a signal, or an error. A signal is how a watch ends well.
+func each[T any](ctx context.Context, count uint, seq func(yield func(T, error) bool), print func(T) error) (err error) {
+	printed := uint(0)
+	for item, e := range seq {
+		if e != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return e
+		}
+		if err := print(item); err != nil {
+			return err
+		}
+		if printed++; printed == count {
+			return nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Exit codes, the same for every verb. Verbs that run a command pass its exit code on.
+const (
+	exitOK          = 0
+	exitError       = 1
+	exitUsage       = 2
+	exitNotAcquired = 3
+	exitLost        = 4
+	exitUnreachable = 5
+)
+
+// codeError carries a code. With quiet set nothing is printed: the output has said it already, or a child has.
+type codeError struct {
+	code  int
+	err   error
+	quiet bool
+}
+
+func (e *codeError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *codeError) Unwrap() error { return e.err }
+
+// exit prints an error as people read it, with a hint where there is one, and returns the exit code.
+func (a *app) exit(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	code := a.code(err)
+	var ce *codeError
+	if errors.As(err, &ce) && ce.quiet {
+		return code
+	}
+	fmt.Fprintf(a.stderr, "%s %s\n", paint(a.color(a.stderr), red, "signalbox:"), safe(err.Error()))
+	if h := a.hint(err, code); h != "" {
+		fmt.Fprintf(a.stderr, "  %s\n", h)
+	}
+	return code
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/spf13/cobra"
+)
+
+// data flags: --data TEXT, or --data-file FILE with - for standard input.
+func addDataFlags(cmd *cobra.Command, what string) {
+	cmd.Flags().String("data", "", what+", at most 1 MiB.")
+	cmd.Flags().String("data-file", "", "File with the data instead; - is standard input.")
+}
+
+// readData reads what the data flags give; given says whether either was there.
+func (a *app) readData(cmd *cobra.Command) (data []byte, given bool, err error) {
+	text, file := cmd.Flag("data"), cmd.Flag("data-file")
+	switch {
+	case text.Changed && file.Changed:
+		return nil, false, usagef("--data and --data-file are both given; keep one")
+	case text.Changed:
+		return []byte(text.Value.String()), true, nil
+	case file.Changed:
+		data, err = a.readFile(file.Value.String())
+		return data, true, err
+	}
+	return nil, false, nil
+}
+
+// maxRead is a little more than what the server accepts, so that its refusal is what the user sees.
+const maxRead = 2 << 20
+
+func (a *app) readFile(name string) ([]byte, error) {
+	in := a.stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, usagef("cannot read the data: %v", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	return io.ReadAll(io.LimitReader(in, maxRead))
+}
+
+// split separates a verb's own arguments from the command behind "--".
+func split(cmd *cobra.Command, args []string) (own, command []string, err error) {
+	own = args
+	if n := cmd.ArgsLenAtDash(); n >= 0 {
+		own, command = args[:n], args[n:]
+		if len(command) == 0 {
+			return nil, nil, usagef("there is no command behind --")
+		}
+	}
+	if len(own) != 1 {
+		return nil, nil, usagef("expected 1 argument before --, got %d; the form is: %s", len(own), form(cmd))
+	}
+	return own, command, nil
+}
+
+// wait reads --wait: how long to queue. Negative is for ever, 0 is not at all.
+func waitOption(cmd *cobra.Command) (time.Duration, error) {
+	text := cmd.Flag("wait").Value.String()
+	if text == "forever" {
+		return -1, nil
+	}
+	d, err := duration("wait", text)
+	if err == nil && d < 0 {
+		err = usagef("--wait %s is below 0; write forever to wait without end", text)
+	}
+	return d, err
+}
+
+func addWaitFlag(cmd *cobra.Command) {
+	cmd.Flags().String("wait", "forever", "How long to wait in the queue: a duration up to 24h, 0 for not at all, or forever; exit code 3 when it ends.")
+}
+
+// hold runs a command while a lease is held, or without one holds until a signal. The units are free when it returns, if the server can be reached: a
+// script's next line finds them so.
+func (k *call) hold(l *client.Lease, command []string, granted row) error {
+	defer func() { _ = l.Release(k.ending()) }()
+	if len(command) == 0 {
+		if err := k.printer().event(granted); err != nil {
+			return err
+		}
+		select {
+		case <-k.long.Done():
+			return nil
+		case <-l.Context().Done():
+			return lost(l)
+		}
+	}
+	c := &child{
+		args: command, stdin: k.stdin, stdout: k.stdout, stderr: k.stderr, grace: l.Session().Timeout() / 25,
+		env: []string{
+			"SIGNALBOX_TOKEN=" + strconv.FormatUint(l.Token(), 10), "SIGNALBOX_NAME=" + l.Name(), "SIGNALBOX_NODE=" + k.node,
+			"SIGNALBOX_SESSION=" + strconv.FormatUint(l.Session().ID(), 10),
+			"SIGNALBOX_ENDPOINTS=" + k.values["endpoints"], "SIGNALBOX_TOKEN_FILE=" + k.values["token-file"],
+		},
+	}
+	err := c.run(l.Context())
+	if errors.Is(err, errLost) {
+		return &codeError{code: exitLost, err: fmt.Errorf("%w: %w", errLost, context.Cause(l.Context()))}
+	}
+	return err
+}
+
+func lost(l *client.Lease) error {
+	return &codeError{code: exitLost, err: fmt.Errorf("lost %q while holding it: %w", l.Name(), context.Cause(l.Context()))}
+}
+
+// acquired gives the lease of an acquire, with the exit codes of the command line.
+func (k *call) acquired(s *client.Session, name string, wait time.Duration, opts ...client.AcquireOption) (*client.Lease, error) {
+	return k.waiting(s, name, wait, opts, func(opts []client.AcquireOption) (*client.Lease, error) {
+		return s.Acquire(k.long, name, opts...)
+	})
+}
+
+// waiting runs an acquire until a signal, and on a terminal says what it waits for.
+func (k *call) waiting(s *client.Session, name string, wait time.Duration, opts []client.AcquireOption, acquire func([]client.AcquireOption) (*client.Lease, error)) (*client.Lease, error) {
+	if wait >= 0 {
+		opts = append(opts, client.Wait(wait))
+	}
+	if isTerminal(k.stderr) {
+		ctx, cancel := context.WithTimeout(k.long, 2*time.Second)
+		told := make(chan struct{})
+		close(told)
+		opts = append(opts, client.OnAccepted(func(uint64) {
+			told = make(chan struct{})
+			go func() {
+				defer close(told)
+				k.tellWhy(ctx, s, name)
+			}()
+		}))
+		defer func() {
+			cancel()
+			<-told
+		}()
+	}
+	l, err := acquire(opts)
+	switch {
+	case err == nil:
+		return l, nil
+	case k.long.Err() != nil:
+		return nil, &codeError{code: exitNotAcquired, err: fmt.Errorf("interrupted while waiting for %q", name)}
+	case errors.Is(err, client.ErrSessionExpired):
+		code := exitNotAcquired
+		if errors.Is(err, client.ErrNotVouched) {
+			code = exitUnreachable
+		}
+		return nil, &codeError{code: code, err: fmt.Errorf("lost the place in the queue: %w", err)}
+	default:
+		return nil, err
+	}
+}
+
+// tellWhy says to a person at a terminal what is waited for. It is silent about its own troubles.
+func (k *call) tellWhy(ctx context.Context, s *client.Session, name string) {
+	w, err := s.Why(ctx, name)
+	if err != nil || !w.Waiting {
+		return
+	}
+	text := fmt.Sprintf("waiting for %s, number %d in the queue", safe(name), w.Position)
+	if len(w.Holders) > 0 {
+		h := w.Holders[0]
+		text += fmt.Sprintf("; held by session %d", h.Session)
+		if h.Description != "" {
+			text += " (" + safe(h.Description) + ")"
+		}
+		if n := len(w.Holders) - 1; n > 0 {
+			text += fmt.Sprintf(" and %d more", n)
+		}
+	}
+	fmt.Fprintf(k.stderr, "%s\n", text)
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+)
+
+// A kept session lives on between commands: a file says how to take it over. The file holds the session's key, so only its owner may read it.
+
+// errKeptOver: what the file's session held is lost.
+var errKeptOver = errors.New("the kept session is over, and what it held is free; remove the file, or acquire with it anew")
+
+// openKept takes over the session in the file. With fresh set it starts one when there is no file, and in the place of one that is over, and says so.
+func (k *call) openKept(file string, fresh bool) (s *client.Session, started bool, err error) {
+	opts := []client.SessionOption{client.Timeout(k.ttl), client.Description("kept in " + filepath.Base(file))}
+	start := func() (*client.Session, bool, error) {
+		c, err := k.client()
+		if err != nil {
+			return nil, false, err
+		}
+		s, err := c.Session(k.ctx, k.node, opts...)
+		return s, true, err
+	}
+	b, err := os.ReadFile(file)
+	switch {
+	case errors.Is(err, os.ErrNotExist) && fresh:
+		return start()
+	case err != nil:
+		return nil, false, usagef("cannot read the kept session: %v", err)
+	}
+	var saved client.Saved
+	if err := json.Unmarshal(b, &saved); err != nil || saved.Session == 0 {
+		return nil, false, usagef("%s does not hold a kept session; remove it, or name another file", file)
+	}
+	if saved.Node != k.node {
+		return nil, false, usagef("%s keeps a session of node %s, not of %s; give --node %s, or another file", file, saved.Node, k.node, saved.Node)
+	}
+	c, err := k.client()
+	if err != nil {
+		return nil, false, err
+	}
+	s, err = c.Restore(k.ctx, saved, opts...)
+	switch {
+	case errors.Is(err, client.ErrSessionExpired) && fresh:
+		return start()
+	case errors.Is(err, client.ErrSessionExpired):
+		err = &codeError{code: exitLost, err: errKeptOver}
+	}
+	return s, false, err
+}
+
+// keepSession writes the file before the session is left alone: a write that fails ends the session.
+func (k *call) keepSession(file string, s *client.Session) error {
+	b, err := json.Marshal(s.Save())
+	if err != nil {
+		return err
+	}
+	tmp := file + ".new"
+	if err = os.WriteFile(tmp, append(b, '\n'), 0o600); err == nil {
+		err = os.Rename(tmp, file)
+	}
+	if err != nil {
+		k.stop(s)
+		return fmt.Errorf("cannot keep the session: %w", err)
+	}
+	k.c.Abandon() // the server keeps it for its timeout, as if this process had died
+	return nil
+}
+
+func (k *call) acquireKept(file, name string, wait time.Duration, opts []client.AcquireOption) error {
+	s, started, err := k.openKept(file, true)
+	if err != nil {
+		return err
+	}
+	l, err := k.acquired(s, name, wait, opts...)
+	switch {
+	case err != nil && started:
+		k.stop(s) // it holds nothing
+		return err
+	case err != nil:
+		if k.long.Err() != nil {
+			_, _ = s.Release(k.ending(), name) // it waited: what is held already is answered at once
+		}
+		_ = k.keepSession(file, s) // what it held before stays held
+		return err
+	}
+	row := append(grantRow(l), field{"keep", "", file}, field{"timeout_ms", "", millis(s.Timeout().Milliseconds())})
+	if err := k.keepSession(file, s); err != nil {
+		return err
+	}
+	return k.printer().say(row, "acquired %s with token %d; held for %s unless you run this again or release it", safe(name), l.Token(), s.Timeout())
+}
+
+func (k *call) releaseKept(file, name string) error {
+	s, _, err := k.openKept(file, false)
+	if err != nil {
+		return err
+	}
+	released, err := s.Release(k.ctx, name)
+	if err != nil {
+		return err
+	}
+	left := false
+	for _, err := range s.List(k.ctx, "", client.OfSession(s.ID()), client.ReadConsistency(client.Strict)) {
+		if err != nil {
+			return err
+		}
+		left = true
+		break
+	}
+	if left {
+		err = k.keepSession(file, s)
+	} else {
+		k.stop(s)
+		err = os.Remove(file)
+	}
+	if err != nil {
+		return err
+	}
+	word := "released " + safe(name)
+	if !released {
+		word = "nothing to release: the kept session neither holds " + safe(name) + " nor waits for it"
+	}
+	return k.printer().say(row{{"name", "", name}, {"released", "", released}}, "%s", word)
+}

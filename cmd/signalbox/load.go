@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/pprof"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/loadgen"
+	"github.com/spf13/cobra"
+)
+
+// loadFlags are the values of load's flags that need reading beyond what the flag set does.
+type loadFlags struct {
+	cfg                       loadgen.Config
+	connections, expect       string
+	mix, hdr, svg, cpuProfile string
+}
+
+func (a *app) loadCmd() *cobra.Command {
+	var names, lines []string
+	for _, s := range loadgen.Scenarios() {
+		names = append(names, s.Name)
+		lines = append(lines, fmt.Sprintf("  %-17s %s", s.Name, s.Short))
+	}
+	names = append(names, "mixed")
+	lines = append(lines, fmt.Sprintf("  %-17s %s", "mixed", "operations of several scenarios by weight: --mix names a file, without it a built-in one"))
+	c := &cobra.Command{
+		Use:   "load SCENARIO",
+		Short: "Put a server under load and measure how fast it answers",
+		Long: `Put a server under load and measure how fast it answers. The scenarios:
+
+` + strings.Join(lines, "\n") + `
+
+Without --rate it is a closed loop: each caller begins its next operation when the last one has ended. With --rate operations begin at that rate, and
+latencies count from the moment they were to begin, whatever held them up. Ctrl-C ends the load and shows what was measured until then.
+
+An objective of --expect is a statistic, one of < <= > >=, and a bound: p50, p99.9, min, mean, max (durations) and count, of the scenario's first series or of
+another one named in front (pair.p99<5ms); rate (operations a second), errors, operations; with --metrics also server.cores, server.memory,
+server.memory-per-session, server.cpu-per-session (a second) and server.cpu-per-operation. A missed one is told, and the exit code is 1.
+
+A file of --mix lists parts; what a part leaves out is as the flags say:
+
+` + indent(loadgen.DefaultMix),
+		Example: `  signalbox load lock-pairs --callers 256 --connections 8
+  signalbox load lock-pairs --rate 5000 --duration 1m --expect 'p99<5ms,errors<1' --svg pairs.svg
+  signalbox load idle-sessions --sessions 5000 --connections each --metrics 127.0.0.1:7072`,
+		Args:      cobra.ExactArgs(1),
+		ValidArgs: names,
+	}
+	var f loadFlags
+	fs := c.Flags()
+	fs.IntVar(&f.cfg.Callers, "callers", 0, "Operations under way at a time; in an open loop, the most there can be (default mostly 64, in an open loop 512).")
+	fs.StringVar(&f.connections, "connections", "", "Connections that the sessions are spread over, or each: one for every session (default 4, or one for 1000 watchers).")
+	fs.IntVar(&f.cfg.Sessions, "sessions", 0, "Sessions; of discovery, the members (default one for each caller).")
+	fs.IntVar(&f.cfg.Keys, "keys", 0, "Names that the operations are about; of discovery, the services (default as the scenario has it).")
+	fs.Float64Var(&f.cfg.Skew, "skew", 0, "Exponent of the zipf law by which names are chosen; 0 chooses all alike, 0.99 is typical of caches.")
+	fs.IntVar(&f.cfg.Watchers, "watchers", 0, "Watchers, over all names (default 1000; of discovery, as many as members).")
+	fs.Uint64Var(&f.cfg.Limit, "limit", 0, "Units of the scenario semaphore (default half of the callers).")
+	fs.IntVar(&f.cfg.DataSize, "data-size", 0, "Bytes of data written with each operation, up to 1 MiB.")
+	fs.Float64Var(&f.cfg.Churn, "churn", 10, "Per cent of discovery's members that restart each minute.")
+	fs.Float64Var(&f.cfg.Rate, "rate", 0, "Operations a second of an open loop; 0 is a closed loop.")
+	fs.DurationVar(&f.cfg.Duration, "duration", 10*time.Second, "How long to measure; 0 is as long as --operations take.")
+	fs.DurationVar(&f.cfg.WarmUp, "warm-up", 2*time.Second, "How long to run before what is measured.")
+	fs.Uint64Var(&f.cfg.Operations, "operations", 0, "End after so many operations, those of the warm-up included; 0 is no end by number.")
+	fs.DurationVar(&f.cfg.Patience, "patience", 10*time.Second, "How long operations may take to end after the duration; those that do not are errors.")
+	fs.Uint64Var(&f.cfg.Seed, "seed", 1, "What is drawn at random, such as names, is the same with the same seed.")
+	fs.StringVar(&f.cfg.Metrics, "metrics", "", "Address, host:port, of the instance's metrics and profiles; its memory and CPU are measured with it.")
+	fs.StringVar(&f.expect, "expect", "", "Objectives separated by commas, like 'p99<5ms,errors<1,rate>10000'.")
+	fs.StringVar(&f.mix, "mix", "", "YAML file of the scenario mixed.")
+	fs.StringVar(&f.hdr, "hdr", "", "Write the latencies to this file as an HDR histogram log.")
+	fs.StringVar(&f.svg, "svg", "", "Write a picture to this file: latency over percentile, throughput over time.")
+	fs.StringVar(&f.cpuProfile, "cpu-profile", "", "Write a CPU profile of this process to this file, for go tool pprof.")
+	addFlags(fs, scopeClient)
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error { return k.load(args[0], f) })
+	return c
+}
+
+// load runs a load and writes what came of it.
+func (k *call) load(name string, f loadFlags) error {
+	cfg, err := k.loadConfig(name, f)
+	if err != nil {
+		return err
+	}
+	// Reaching the server at all is tried first, so that it is told like everywhere else.
+	if _, err := k.open(); err != nil {
+		return err
+	}
+	profile, err := startProfile(f.cpuProfile)
+	if err != nil {
+		return err
+	}
+	defer profile()
+	clear := func() {}
+	if isTerminal(k.stderr) {
+		cfg.Progress, clear = progressLine(k.stderr, name)
+	}
+	r, err := loadgen.Run(k.long, cfg)
+	clear()
+	profile()
+	if err != nil {
+		if k.long.Err() != nil && errors.Is(err, context.Canceled) {
+			err = fmt.Errorf("interrupted before anything was measured")
+		}
+		return err
+	}
+	for _, out := range []struct {
+		file  string
+		write func(io.Writer) error
+	}{
+		{f.hdr, r.WriteHistograms},
+		{f.svg, func(w io.Writer) error { _, err := r.Picture().WriteTo(w); return err }},
+	} {
+		if err := writeFile(out.file, out.write); err != nil {
+			return err
+		}
+	}
+	if k.values["output"] == "table" {
+		err = r.WriteTable(k.stdout)
+	} else {
+		err = r.WriteJSON(k.stdout, k.values["output"] == "json")
+	}
+	switch {
+	case err != nil:
+		return err
+	case len(r.Missed) > 0:
+		return errors.New(strings.Join(r.Missed, "; "))
+	case r.Interrupted:
+		return errors.New("interrupted before the load's end")
+	}
+	return nil
+}
+
+// loadConfig checks a load before there is a server. What a scenario cannot do is told by it.
+func (k *call) loadConfig(name string, f loadFlags) (loadgen.Config, error) {
+	cfg := f.cfg
+	switch f.connections {
+	case "":
+	case "each":
+		cfg.Connections = loadgen.Each
+	default:
+		n, err := strconv.Atoi(f.connections)
+		if err != nil || n < 1 {
+			return cfg, usagef("--connections %q is neither a number above 0 nor each", f.connections)
+		}
+		cfg.Connections = n
+	}
+	var err error
+	switch {
+	case name == "mixed":
+		cfg.Scenario, err = readMix(f.mix)
+	case f.mix != "":
+		err = errors.New("--mix belongs to the scenario mixed")
+	default:
+		cfg.Scenario, err = loadgen.Find(name)
+	}
+	if err != nil {
+		return cfg, usagef("%v", err)
+	}
+	if f.expect != "" {
+		if cfg.Expect, err = loadgen.ParseObjectives(f.expect); err != nil {
+			return cfg, usagef("--expect: %v", err)
+		}
+	}
+	target := k.cfg
+	target.Name = "signalbox-load/" + version
+	cfg.Target = &loadgen.Signalbox{Client: target, Node: k.node, Timeout: k.ttl}
+	if err := cfg.Check(); err != nil {
+		return cfg, usagef("%v", err)
+	}
+	return cfg, nil
+}
+
+func readMix(file string) (*loadgen.Scenario, error) {
+	if file == "" {
+		return loadgen.ReadMix(strings.NewReader(loadgen.DefaultMix))
+	}
+	r, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read --mix: %w", err)
+	}
+	defer r.Close()
+	s, err := loadgen.ReadMix(r)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return s, nil
+}
+
+// startProfile profiles this process until the function it gives is called, which may be called again.
+func startProfile(file string) (stop func(), err error) {
+	if file == "" {
+		return func() {}, nil
+	}
+	w, err := os.Create(file)
+	if err != nil {
+		return nil, fmt.Errorf("cannot write --cpu-profile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(w); err != nil {
+		w.Close()
+		return nil, err
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		w.Close()
+	}, nil
+}
+
+func writeFile(file string, write func(io.Writer) error) error {
+	if file == "" {
+		return nil
+	}
+	w, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(w), w.Close())
+}
+
+// progressLine repaints one line of a terminal; clear removes it.
+func progressLine(w io.Writer, name string) (show func(loadgen.Progress), clear func()) {
+	return func(p loadgen.Progress) {
+			text := name + ": preparing"
+			if !p.Preparing {
+				at := p.Elapsed.Truncate(100 * time.Millisecond).String()
+				switch {
+				case p.WarmingUp:
+					at = "warming up"
+				case p.Duration > 0:
+					at = fmt.Sprintf("%.1fs of %s", p.Elapsed.Seconds(), p.Duration)
+				}
+				text = fmt.Sprintf("%s: %s, %d operations, %.0f/s, %d errors", name, at, p.Operations, p.Rate, p.Errors)
+			}
+			fmt.Fprintf(w, "\r\x1b[K%s", text)
+		}, func() {
+			fmt.Fprint(w, "\r\x1b[K")
+		}
+}
+
+// indent sets a text off from the prose around it.
+func indent(text string) string {
+	return "  " + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n  ")
+}

@@ -1,0 +1,30 @@
+// Command signalbox is the server and the command line of signalbox: one binary, one file per verb.
+//
+// Run `signalbox help` for the verbs, and see the README for a tour.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+)
+
+func main() {
+	ctx, stop := untilSignal()
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run executes one command line and returns the process's exit code. It touches no global state but the environment, so tests call it as a user
+// calls the binary.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	return a.exit(err)
+}

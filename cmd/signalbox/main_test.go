@@ -1,0 +1,42 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
+)
+
+var update = flag.Bool("update", false, "rewrite scripts' expected output and REFERENCE.md")
+
+// TestMain makes this test binary stand in for what tests run: as `signalbox` it is the command line itself, on the PATH of scripts and of the commands
+// that signalbox runs, and as `stamp` it is a command that shows when it was last alive.
+func TestMain(m *testing.M) {
+	// The race detector holds up each exit by a second to find more; a script of twenty commands would take twenty.
+	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	testscript.Main(leakChecked{m}, map[string]func(){"signalbox": main, "stamp": stamp})
+}
+
+type leakChecked struct{ m *testing.M }
+
+func (l leakChecked) Run() int {
+	code := l.m.Run()
+	if code == 0 {
+		err := goleak.Find(
+			// gnet starts a pool of workers when it is imported, and never ends it.
+			goleak.IgnoreTopFunction("github.com/panjf2000/ants/v2.(*poolCommon).purgeStaleWorkers"),
+			goleak.IgnoreTopFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock"),
+			// os/signal's own, once a test asked for signals.
+			goleak.IgnoreTopFunction("os/signal.loop"),
+			goleak.IgnoreTopFunction("os/signal.signal_recv"),
+		)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return code
+}

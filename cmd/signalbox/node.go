@@ -1,0 +1,249 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// nodeFields are the fields of a node's configuration as flags. The word "default" sets a field back.
+var nodeFields = []struct {
+	flag, help string
+	set        func(c *client.NodeConfig, text string) error
+	show       func(c *client.NodeConfig) any
+}{
+	{"self-check-period", "How often a leader makes sure that it leads, 500ms to 10s (default 1s)",
+		func(c *client.NodeConfig, t string) (err error) {
+			c.SelfCheckPeriod, err = optional(t, time.ParseDuration)
+			return err
+		}, func(c *client.NodeConfig) any { return *c.SelfCheckPeriod }},
+	{"grace-period", "What a new leader adds to sessions' timeouts, self-check period + 1s to 30s (default 10s)",
+		func(c *client.NodeConfig, t string) (err error) {
+			c.GracePeriod, err = optional(t, time.ParseDuration)
+			return err
+		}, func(c *client.NodeConfig) any { return *c.GracePeriod }},
+	{"read-consistency", "Strict or relaxed (default relaxed): relaxed reads are faster, and may be older by up to the grace period",
+		func(c *client.NodeConfig, t string) (err error) {
+			c.ReadConsistency, err = optional(t, parseConsistency)
+			return err
+		}, func(c *client.NodeConfig) any { return consistencyWord(*c.ReadConsistency) }},
+	{"attach-consistency", "Strict or relaxed (default strict): a relaxed attach is answered before it is logged",
+		func(c *client.NodeConfig, t string) (err error) {
+			c.AttachConsistency, err = optional(t, parseConsistency)
+			return err
+		}, func(c *client.NodeConfig) any { return consistencyWord(*c.AttachConsistency) }},
+	{"counters-mode", "Aggregated or detailed (default aggregated): detailed metrics count for each owner session",
+		func(c *client.NodeConfig, t string) (err error) {
+			c.CountersMode, err = optional(t, parseCounters)
+			return err
+		}, func(c *client.NodeConfig) any { return countersWord(*c.CountersMode) }},
+	{"max-sessions", "Most sessions at a time (default 1000000)",
+		func(c *client.NodeConfig, t string) (err error) {
+			c.MaxSessions, err = optional(t, parseQuota)
+			return err
+		}, func(c *client.NodeConfig) any { return *c.MaxSessions }},
+	{"max-semaphores", "Most semaphores at a time, ephemeral ones included (default 1000000)",
+		func(c *client.NodeConfig, t string) (err error) {
+			c.MaxSemaphores, err = optional(t, parseQuota)
+			return err
+		}, func(c *client.NodeConfig) any { return *c.MaxSemaphores }},
+}
+
+// optional reads a value, or the word "default" as zero, which the server takes as the default.
+func optional[T any](text string, parse func(string) (T, error)) (*T, error) {
+	var v T
+	if text == "default" {
+		return &v, nil
+	}
+	v, err := parse(text)
+	return &v, err
+}
+
+func parseConsistency(t string) (client.Consistency, error) {
+	switch t {
+	case "strict":
+		return client.Strict, nil
+	case "relaxed":
+		return client.Relaxed, nil
+	}
+	return 0, fmt.Errorf("%q is neither strict nor relaxed", t)
+}
+
+func consistencyWord(c client.Consistency) string {
+	if c == client.Strict {
+		return "strict"
+	}
+	return "relaxed"
+}
+
+func parseCounters(t string) (client.CountersMode, error) {
+	switch t {
+	case "aggregated":
+		return client.CountersAggregated, nil
+	case "detailed":
+		return client.CountersDetailed, nil
+	}
+	return 0, fmt.Errorf("%q is neither aggregated nor detailed", t)
+}
+
+func countersWord(m client.CountersMode) string {
+	if m == client.CountersDetailed {
+		return "detailed"
+	}
+	return "aggregated"
+}
+
+// parseQuota refuses 0: on the wire it would mean the default, which has a word of its own here.
+func parseQuota(t string) (uint64, error) {
+	n, err := strconv.ParseUint(t, 10, 64)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("%q is not a number from 1", t)
+	}
+	return n, nil
+}
+
+func addNodeFlags(fs *pflag.FlagSet) {
+	for _, f := range nodeFields {
+		fs.String(f.flag, "", f.help+`; the word "default" sets it back.`)
+	}
+}
+
+func nodeConfig(cmd *cobra.Command) (client.NodeConfig, error) {
+	var c client.NodeConfig
+	for _, f := range nodeFields {
+		if x := cmd.Flag(f.flag); x.Changed {
+			if err := f.set(&c, x.Value.String()); err != nil {
+				return c, usagef("--%s: %v", f.flag, err)
+			}
+		}
+	}
+	return c, nil
+}
+
+func nodeRow(n *client.NodeInfo) row {
+	r := row{{"path", "path", n.Path}, {"id", "id", n.ID}}
+	for _, f := range nodeFields {
+		v := f.show(&n.Config)
+		key := strings.ReplaceAll(f.flag, "-", "_")
+		if d, ok := v.(time.Duration); ok {
+			r = append(r, field{key + "_ms", f.flag, millis(d.Milliseconds())})
+			continue
+		}
+		r = append(r, field{key, f.flag, v})
+	}
+	return append(r, field{"revision", "revision", n.Revision}, field{"created_at", "created", moment{n.CreatedAt}})
+}
+
+func (a *app) nodeCmd() *cobra.Command {
+	create := &cobra.Command{
+		Use: "create PATH", Short: "Make a coordination node and its missing parents", Args: cobra.ExactArgs(1),
+		Example: "  signalbox node create /services/billing --grace-period 5s --self-check-period 500ms",
+	}
+	ifMissing := create.Flags().Bool("if-not-exists", false, "It is no error when the node exists; its configuration stays as it is.")
+	addNodeFlags(create.Flags())
+	create.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+		cfg, err := nodeConfig(cmd)
+		if err != nil {
+			return err
+		}
+		c, err := k.client()
+		if err != nil {
+			return err
+		}
+		make := c.CreateNode
+		if *ifMissing {
+			make = c.EnsureNode
+		}
+		n, err := make(k.ctx, args[0], cfg)
+		if err != nil {
+			return err
+		}
+		return k.printer().one(nodeRow(n))
+	})
+
+	alter := &cobra.Command{
+		Use: "alter PATH", Short: "Change the configuration of a node; fields that are not given stay", Args: cobra.ExactArgs(1),
+		Example: "  signalbox node alter /services/billing --read-consistency strict --grace-period default",
+	}
+	addNodeFlags(alter.Flags())
+	alter.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+		cfg, err := nodeConfig(cmd)
+		if err != nil {
+			return err
+		}
+		c, err := k.client()
+		if err != nil {
+			return err
+		}
+		n, err := c.AlterNode(k.ctx, args[0], cfg)
+		if err != nil {
+			return err
+		}
+		return k.printer().one(nodeRow(n))
+	})
+
+	describe := &cobra.Command{Use: "describe PATH", Short: "Show a node and its effective configuration", Args: cobra.ExactArgs(1)}
+	describe.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		c, err := k.client()
+		if err != nil {
+			return err
+		}
+		n, err := c.DescribeNode(k.ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return k.printer().one(nodeRow(n))
+	})
+
+	drop := &cobra.Command{
+		Use: "drop PATH", Short: "Drop a node: its sessions end, its semaphores are gone", Args: cobra.ExactArgs(1),
+		Long: `Drop a node, with its live sessions and held semaphores: every session of it ends as expired. A node made later under the same path is a new, empty one.
+Nodes below it must be dropped first.`,
+	}
+	drop.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		c, err := k.client()
+		if err != nil {
+			return err
+		}
+		if err := c.DropNode(k.ctx, args[0]); err != nil {
+			return err
+		}
+		return k.printer().say(row{{"path", "path", args[0]}, {"dropped", "dropped", true}}, "dropped %s", safe(args[0]))
+	})
+
+	ls := &cobra.Command{Use: "ls [PREFIX]", Short: "List nodes by path prefix", Args: cobra.MaximumNArgs(1)}
+	ls.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		prefix := ""
+		if len(args) == 1 {
+			prefix = args[0]
+		}
+		c, err := k.client()
+		if err != nil {
+			return err
+		}
+		var rows []row
+		for n, err := range c.Nodes(k.ctx, prefix) {
+			if err != nil {
+				return err
+			}
+			full := nodeRow(&n)
+			if k.values["output"] == "table" { // what fits on a line
+				full = row{full[0], full[1], full[2], full[3], full[4], full[5], full[len(full)-1]}
+			}
+			rows = append(rows, full)
+		}
+		return k.printer().list(rows, "no nodes")
+	})
+
+	c := group("node", "Coordination nodes: namespaces with a configuration", "Coordination nodes are namespaces with a path and a configuration. Semaphores and sessions of different nodes never meet.",
+		create, alter, describe, drop, ls)
+	for _, s := range c.Commands() {
+		addFlags(s.Flags(), scopeClient)
+	}
+	return c
+}

@@ -1,0 +1,345 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// field is one value of a row: its JSON key, and its column in a table. Fields without a title are left out of tables, those without a key out
+// of JSON.
+type field struct {
+	key   string
+	title string
+	value any
+}
+
+// row is one item of output. Its JSON object keeps the fields' order.
+type row []field
+
+// MarshalJSON writes the row as an object. A string or []byte is text under its key where it is valid UTF-8, else base64 under key_base64.
+func (r row) MarshalJSON() ([]byte, error) {
+	var b strings.Builder
+	b.WriteByte('{')
+	first := true
+	for _, f := range r {
+		if f.key == "" {
+			continue
+		}
+		if !first {
+			b.WriteByte(',')
+		}
+		first = false
+		key, value := f.key, f.value
+		if raw, ok := value.([]byte); ok {
+			value = string(raw)
+		}
+		if text, ok := value.(string); ok && !utf8.ValidString(text) {
+			key, value = key+"_base64", base64.StdEncoding.EncodeToString([]byte(text))
+		}
+		k, err := json.Marshal(key)
+		if err != nil {
+			return nil, err
+		}
+		v, err := marshalPlain(value)
+		if err != nil {
+			return nil, err
+		}
+		b.Write(k)
+		b.WriteByte(':')
+		b.Write(v)
+	}
+	b.WriteByte('}')
+	return []byte(b.String()), nil
+}
+
+// marshalPlain is json.Marshal without HTML escapes: the output is for programs and terminals.
+func marshalPlain(v any) ([]byte, error) {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return []byte(strings.TrimSuffix(b.String(), "\n")), nil
+}
+
+// printer writes items in the format that was asked for.
+type printer struct {
+	w      io.Writer
+	format string
+	color  bool
+}
+
+// one prints a single item: in a table as lines of key and value, followed by its lists.
+func (p *printer) one(r row) error {
+	switch p.format {
+	case "json":
+		return p.indented(r)
+	case "jsonl":
+		return p.line(r)
+	}
+	var lists []field
+	var lines [][]string
+	for _, f := range r {
+		if _, ok := f.value.([]row); ok {
+			lists = append(lists, f)
+		} else if f.title != "" {
+			lines = append(lines, []string{f.title, cell(f.value)})
+		}
+	}
+	if err := p.columns(lines, false); err != nil {
+		return err
+	}
+	for _, f := range lists {
+		rows := f.value.([]row)
+		if len(rows) == 0 {
+			continue
+		}
+		if _, err := fmt.Fprintf(p.w, "\n%s\n", strings.ToUpper(f.title)); err != nil {
+			return err
+		}
+		if err := p.table(rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list prints items: a table, one JSON array, or a line each.
+func (p *printer) list(rows []row, empty string) error {
+	switch p.format {
+	case "json":
+		if rows == nil {
+			rows = []row{}
+		}
+		return p.indented(rows)
+	case "jsonl":
+		for _, r := range rows {
+			if err := p.line(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(rows) == 0 {
+		_, err := fmt.Fprintln(p.w, empty)
+		return err
+	}
+	return p.table(rows)
+}
+
+// event prints one item of an endless list: JSON formats a line each, a table one line of cells.
+func (p *printer) event(r row) error {
+	if p.format != "table" {
+		return p.line(r)
+	}
+	var cells []string
+	lines := ""
+	for _, f := range r {
+		if b, ok := f.value.(below); ok {
+			lines += "  " + string(b) + "\n"
+		} else if f.title != "" {
+			if text := cell(f.value); text != "" {
+				cells = append(cells, text)
+			}
+		}
+	}
+	_, err := fmt.Fprint(p.w, strings.Join(cells, "  ")+"\n"+lines)
+	return err
+}
+
+// say prints a sentence for people; programs get the row instead.
+func (p *printer) say(r row, format string, args ...any) error {
+	switch p.format {
+	case "json":
+		return p.indented(r)
+	case "jsonl":
+		return p.line(r)
+	}
+	_, err := fmt.Fprintf(p.w, format+"\n", args...)
+	return err
+}
+
+func (p *printer) table(rows []row) error {
+	var lines [][]string
+	for i, r := range rows {
+		var head, cells []string
+		for _, f := range r {
+			if f.title != "" {
+				head = append(head, strings.ToUpper(f.title))
+				cells = append(cells, cell(f.value))
+			}
+		}
+		if i == 0 {
+			lines = append(lines, head)
+		}
+		lines = append(lines, cells)
+	}
+	return p.columns(lines, true)
+}
+
+// columns aligns cells. Of the lines' ends nothing is padded, so that copied text has no blanks behind it.
+func (p *printer) columns(lines [][]string, head bool) error {
+	var b strings.Builder
+	tw := tabwriter.NewWriter(&b, 0, 4, 2, ' ', 0)
+	for _, cells := range lines {
+		fmt.Fprintln(tw, strings.Join(cells, "\t"))
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	first := true
+	for line := range strings.Lines(b.String()) {
+		line = strings.TrimRight(line, " \n")
+		if _, err := fmt.Fprintln(p.w, paint(p.color && head && first, bold, line)); err != nil {
+			return err
+		}
+		first = false
+	}
+	return nil
+}
+
+func (p *printer) indented(v any) error {
+	raw, err := marshalPlain(v)
+	if err != nil {
+		return err
+	}
+	e := json.NewEncoder(p.w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(json.RawMessage(raw))
+}
+
+func (p *printer) line(v any) error {
+	raw, err := marshalPlain(v)
+	if err != nil {
+		return err
+	}
+	_, err = p.w.Write(append(raw, '\n'))
+	return err
+}
+
+// maxCell bounds a value in a table, in runes; JSON has it whole.
+const maxCell = 60
+
+// cell is a value as a table shows it.
+func cell(v any) string {
+	switch v := v.(type) {
+	case []byte:
+		return clip(safe(string(v)))
+	case string:
+		return clip(safe(v))
+	case whole:
+		return safe(string(v))
+	case amount:
+		if uint64(v) == ^uint64(0) {
+			return "max"
+		}
+		return strconv.FormatUint(uint64(v), 10)
+	case millis:
+		if uint64(v) == ^uint64(0) {
+			return "forever"
+		}
+		return (time.Duration(v) * time.Millisecond).String()
+	case moment:
+		if v.IsZero() {
+			return "-"
+		}
+		return age(time.Since(v.Time)) + " ago"
+	case clockTime:
+		return v.Format("15:04:05.000")
+	case labelled:
+		return v.label + " " + cell(v.value)
+	case bool:
+		if v {
+			return "yes"
+		}
+		return "no"
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+// age is a duration in its two largest units. Clocks of machines differ: what lies ahead is as good as now.
+func age(d time.Duration) string {
+	s := int64(max(d, 0).Round(time.Second) / time.Second)
+	switch {
+	case s < 60:
+		return fmt.Sprintf("%ds", s)
+	case s < 3600:
+		return fmt.Sprintf("%dm%ds", s/60, s%60)
+	case s < 86400:
+		return fmt.Sprintf("%dh%dm", s/3600, s%3600/60)
+	default:
+		return fmt.Sprintf("%dd%dh", s/86400, s%86400/3600)
+	}
+}
+
+// amount is a count or a limit: "max" in a table where it is the largest.
+type amount uint64
+
+// millis is a duration in milliseconds, as JSON has it.
+type millis uint64
+
+// moment is a wall-clock time: RFC 3339 in JSON, an age in a table.
+type moment struct{ time.Time }
+
+// MarshalJSON writes RFC 3339 with milliseconds in UTC, null for none.
+func (m moment) MarshalJSON() ([]byte, error) {
+	if m.IsZero() {
+		return []byte("null"), nil
+	}
+	return []byte(m.UTC().Format(`"2006-01-02T15:04:05.000Z07:00"`)), nil
+}
+
+// whole is text that a table does not cut: operators need all of it.
+type whole string
+
+// below is a line under an event's own.
+type below string
+
+// clockTime is when something was seen: the time of day in a table, RFC 3339 in JSON.
+type clockTime struct{ time.Time }
+
+// MarshalJSON is moment's.
+func (c clockTime) MarshalJSON() ([]byte, error) { return moment(c).MarshalJSON() }
+
+// labelled is a value in a line without a heading.
+type labelled struct {
+	label string
+	value any
+}
+
+// MarshalJSON writes the value alone: there its key says what it is.
+func (l labelled) MarshalJSON() ([]byte, error) { return json.Marshal(l.value) }
+
+// safe shows what a terminal must not interpret as Go escapes: control characters, invalid UTF-8, direction overrides.
+func safe(s string) string {
+	clean := true
+	for _, r := range s {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			clean = false
+			break
+		}
+	}
+	if clean {
+		return s
+	}
+	q := strconv.Quote(s)
+	return q[1 : len(q)-1]
+}
+
+func clip(s string) string {
+	if utf8.RuneCountInString(s) <= maxCell {
+		return s
+	}
+	return string([]rune(s)[:maxCell-1]) + "…"
+}

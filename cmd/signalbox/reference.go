@@ -1,0 +1,88 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// reference writes the page of all verbs and settings, from the same tables that the command line is made of. A test keeps REFERENCE.md equal.
+func reference(root *cobra.Command) string {
+	var b strings.Builder
+	b.WriteString("# signalbox: reference of the command line\n\nWritten from the tables in `cmd/signalbox`; `make golden` writes it anew.\n\n## Settings\n\n")
+	b.WriteString("Flags, environment, file and defaults count in this order. Files hold the flags' names as keys.\n")
+	for _, s := range []struct {
+		title string
+		scope scope
+	}{{"Verbs that talk to a server (file: a context of the client's configuration file)", scopeClient}, {"serve and dev (file: --config)", scopeServe}} {
+		fmt.Fprintf(&b, "\n### %s\n\n| flag | environment | default | |\n|---|---|---|---|\n", s.title)
+		for _, x := range settings {
+			if x.scope != s.scope {
+				continue
+			}
+			flag := "--" + x.flag
+			if x.short != "" {
+				flag = "-" + x.short + ", " + flag
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", flag, code(x.env), code(x.def), x.help)
+		}
+	}
+	b.WriteString("\nThe client's configuration file holds named contexts, one of them current:\n\n```yaml\ncurrent: production\ncontexts:\n  production:\n    endpoints: 10.0.0.1:7070,10.0.0.2:7070\n    node: /billing\n  local:\n    endpoints: 127.0.0.1:7070\n```\n\n## Verbs\n")
+	verbs(&b, root)
+	b.WriteString("\n## Exit codes\n\n| code | |\n|---|---|\n| 0 | ok |\n| 1 | error |\n| 2 | the command line is wrong |\n| 3 | not acquired in time |\n| 4 | lost while holding |\n| 5 | no instance could be reached |\n| other | of the command that was run; 128 + n when signal n ended it |\n")
+	return b.String()
+}
+
+func code(s string) string {
+	if s == "" {
+		return ""
+	}
+	return "`" + s + "`"
+}
+
+func verbs(b *strings.Builder, cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		if c.Name() == "help" || c.Name() == "completion" || c.Hidden {
+			continue
+		}
+		if !c.HasSubCommands() {
+			fmt.Fprintf(b, "\n### `%s`\n\n", strings.TrimSuffix(c.UseLine(), " [flags]"))
+			if c.Long != "" {
+				fmt.Fprintf(b, "%s\n", c.Long)
+			} else {
+				fmt.Fprintf(b, "%s.\n", c.Short)
+			}
+			var own []string
+			c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+				if f.Name == "help" || inTable(f) {
+					return
+				}
+				name := "--" + f.Name
+				if f.Shorthand != "" {
+					name = "-" + f.Shorthand + ", " + name
+				}
+				def := f.DefValue
+				if def == "false" || def == "[]" {
+					def = ""
+				}
+				own = append(own, fmt.Sprintf("| `%s` | %s | %s |", name, code(def), f.Usage))
+			})
+			if len(own) > 0 {
+				fmt.Fprintf(b, "\n| flag | default | |\n|---|---|---|\n%s\n", strings.Join(own, "\n"))
+			}
+		}
+		verbs(b, c)
+	}
+}
+
+// inTable says whether a flag is one of the settings. The name does not tell: --data is one of serve's, and another thing elsewhere.
+func inTable(f *pflag.Flag) bool {
+	for _, s := range settings {
+		if s.flag == f.Name && strings.HasPrefix(f.Usage, s.help) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+func tree() *cobra.Command { return (&app{stdout: io.Discard, stderr: io.Discard}).root() }
+
+func TestReferenceIsUpToDate(t *testing.T) {
+	const page = "REFERENCE.md"
+	want := reference(tree())
+	if *update {
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(got), want); diff != "" {
+		t.Errorf("%s is out of date; `make golden` writes it anew:\n%s", page, diff)
+	}
+}
+
+// TestEveryVerbAndFlagSaysWhatItIs: one line for lists, sentences for flags, and a line to copy for what runs a command.
+func TestEveryVerbAndFlagSaysWhatItIs(t *testing.T) {
+	verbs := 0
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		if cmd.Name() == "completion" || cmd.Name() == "help" {
+			return // cobra's own
+		}
+		verbs++
+		path := cmd.CommandPath()
+		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") || !upper(cmd.Short) {
+			t.Errorf("%s: its short help %q is no title", path, cmd.Short)
+		}
+		if strings.Contains(cmd.Use, "COMMAND") && !strings.Contains(cmd.Example, " -- ") {
+			t.Errorf("%s runs a command and has no example of it", path)
+		}
+		for line := range strings.Lines(cmd.Example) {
+			if !strings.HasPrefix(line, "  ") || !strings.Contains(line, "signalbox ") {
+				t.Errorf("%s: example %q is no command line", path, line)
+			}
+		}
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			text, _, _ := strings.Cut(f.Usage, " [$")
+			if f.Name != "help" && (!strings.HasSuffix(text, ".") || !upper(text) || strings.Count(text, " ") < 2) {
+				t.Errorf("%s --%s: %q is no sentence", path, f.Name, f.Usage)
+			}
+		})
+		for _, c := range cmd.Commands() {
+			walk(c)
+		}
+	}
+	walk(tree())
+	if verbs < 30 {
+		t.Errorf("found %d verbs", verbs)
+	}
+}
+
+func upper(s string) bool { return s != "" && strings.ToUpper(s[:1]) == s[:1] }
+
+// TestEnvironmentIsOneTable: names of environment variables follow the flags', so that one can be guessed from the other.
+func TestEnvironmentIsOneTable(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range settings {
+		want := "SIGNALBOX_" + strings.ToUpper(strings.ReplaceAll(s.flag, "-", "_"))
+		if s.env != "" && s.env != want {
+			t.Errorf("--%s is $%s, want $%s", s.flag, s.env, want)
+		}
+		if seen[s.flag] {
+			t.Errorf("--%s stands twice in the table", s.flag)
+		}
+		seen[s.flag] = true
+	}
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// app is one run of the command line.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	values         map[string]string // resolved client settings, once a verb runs
+}
+
+// root is the command tree.
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use: "signalbox",
+
+		SuggestionsMinimumDistance: 2,
+		Short:                      "Locks, elections, discovery and small configuration for distributed services",
+		Long: `signalbox coordinates distributed services: sessions and counting semaphores, and what is built on them.
+
+Start a server with "signalbox dev" (temporary) or "signalbox serve", then try
+  signalbox lock backup -- sleep 5
+  signalbox sem describe backup
+
+Exit codes: 0 ok, 1 error, 2 usage, 3 not acquired in time, 4 lost while holding, 5 unreachable,
+else the code of the command that was run.`,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		DisableAutoGenTag: true,
+
+		DisableFlagsInUseLine: true,
+		Args:                  subVerb,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return cmd.Help()
+		},
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%v; see %s --help", err, cmd.CommandPath())
+	})
+	root.AddCommand(
+		a.devCmd(), a.serveCmd(),
+		a.lockCmd(), a.semCmd(), a.electCmd(), a.serviceCmd(), a.configCmd(),
+		a.nodeCmd(), a.sessionCmd(), a.clusterCmd(), a.loadCmd(),
+		a.versionCmd(),
+	)
+	root.InitDefaultCompletionCmd()
+	wrapArgs(root)
+	setHelp(root, a.stdout)
+	a.setCompletion(root)
+	return root
+}
+
+// wrapArgs turns wrong numbers of arguments, everywhere in the tree, into usage errors that show the verb's form.
+func wrapArgs(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			err := check(cmd, args)
+			var ue *usageError
+			if err != nil && !errors.As(err, &ue) {
+				return usagef("%v; the form is: %s", err, form(cmd))
+			}
+			return err
+		}
+	}
+	for _, c := range cmd.Commands() {
+		wrapArgs(c)
+	}
+}
+
+// form is how a verb is written, without its flags.
+func form(cmd *cobra.Command) string { return strings.TrimSuffix(cmd.UseLine(), " [flags]") }
+
+// group is a verb that only has verbs below it: alone it prints its help, and an unknown one is a usage error.
+func group(use, short, long string, subs ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Long: long, Args: subVerb, SuggestionsMinimumDistance: 2, DisableFlagsInUseLine: true, RunE: func(cmd *cobra.Command, _ []string) error {
+		return cmd.Help()
+	}}
+	c.AddCommand(subs...)
+	return c
+}
+
+// resolveClient gives the client settings of a verb.
+func (a *app) resolveClient(cmd *cobra.Command) error {
+	first, err := resolve(cmd, scopeClient, nil)
+	if err != nil {
+		return err
+	}
+	file, err := readClientFile(first["client-config"], first["context"])
+	if err != nil {
+		return err
+	}
+	if a.values, err = resolve(cmd, scopeClient, file); err != nil {
+		return err
+	}
+	switch a.values["output"] {
+	case "table", "json", "jsonl":
+	default:
+		return usagef("--output %q is unknown; choose table, json or jsonl", a.values["output"])
+	}
+	return nil
+}
+
+// subVerb is the check of arguments of a verb that only has verbs below it: what comes next is none of them.
+func subVerb(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return usagef("%s; did you mean %s?", text, strings.Join(near, " or "))
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() && c.Name() != "help" {
+			names = append(names, c.Name())
+		}
+	}
+	return usagef("%s; it has: %s", text, strings.Join(names, ", "))
+}
+
+func (a *app) printer() *printer {
+	return &printer{w: a.stdout, format: a.values["output"], color: a.color(a.stdout)}
+}

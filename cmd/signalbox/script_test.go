@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/signalbox-dev/signalbox/server"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/port"
+)
+
+// TestScripts tells the command line's behaviour as stories: each file of testdata/script is a shell session of a user against a server of its own, which
+// SIGNALBOX_ENDPOINTS names. The commands that scripts have beyond testscript's own are below.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                "testdata/script",
+		UpdateScripts:      *update,
+		RequireUniqueNames: true,
+		Setup:              setupScript,
+		Condition: func(name string) (bool, error) {
+			if name == "root" { // who may write where it is forbidden
+				return os.Getuid() == 0, nil
+			}
+			return false, fmt.Errorf("unknown condition %q", name)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":  cmdExits,
+			"plain":  cmdPlain,
+			"await":  cmdAwait,
+			"server": cmdServer,
+			"big":    cmdBig,
+			"term":   cmdTerm,
+		},
+	})
+}
+
+type serverKey struct{}
+
+func setupScript(env *testscript.Env) error {
+	env.Setenv("GORACE", os.Getenv("GORACE"))
+	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
+	for i := range 3 {
+		env.Setenv(fmt.Sprintf("ADDR%d", i+1), freeAddress())
+	}
+	srv := servertest.New(servertest.RealTime(), servertest.Config(func(c *server.Config) { c.Name = "one" }))
+	env.Values[serverKey{}] = srv
+	env.Defer(srv.Close)
+	env.Setenv("SIGNALBOX_ENDPOINTS", srv.Addr())
+	return nil
+}
+
+// cmdExits: exits CODE COMMAND... runs a command that must end with the code.
+func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	if err != nil {
+		var ee *exec.ExitError
+		if !errors.As(err, &ee) {
+			ts.Fatalf("%v", err)
+		}
+		got = ee.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// plain forms of what differs from run to run.
+var plainForms = []struct {
+	re   *regexp.Regexp
+	form string
+}{
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`), "TIME"},
+	{regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d\.\d{3} `), "CLOCK "},
+	{regexp.MustCompile(`\b(\d+[dhms])+ ago\b`), "AGE ago"},
+	{regexp.MustCompile(`@\S+ pid \d+`), "@HOST pid PID"},
+	{regexp.MustCompile(`127\.0\.0\.1:\d{4,5}`), "ADDRESS"},
+	{regexp.MustCompile(`\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`), "UUID"},
+	{regexp.MustCompile(`("changed_at_ms": ?)\d+`), "${1}MS"},
+	{regexp.MustCompile(`("map_version": ?)\d+`), "${1}REVISION"},
+	{regexp.MustCompile(`("revision": ?)\d+(,\s*"map_version"|\s*\})`), "${1}REVISION${2}"},
+	{regexp.MustCompile(`"memory-\d+:\d+"`), `"ADDRESS"`},
+	{regexp.MustCompile(`\b\d{12,18}\b`), "SESSION"},
+	{regexp.MustCompile(`("remaining_ms": ?)\d+`), "${1}MS"},
+	{regexp.MustCompile(`\b\d+s left\b`), "TIME left"},
+	{regexp.MustCompile(`(\S) {3,}`), "$1  "},
+	{regexp.MustCompile(`(?m) +$`), ""},
+}
+
+// cmdPlain: plain replaces in the last output what differs from run to run, ids and times, so that cmp can look at it.
+func cmdPlain(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: plain")
+	}
+	text := ts.ReadFile("stdout")
+	for _, f := range plainForms {
+		text = f.re.ReplaceAllString(text, f.form)
+	}
+	fmt.Fprint(ts.Stdout(), text)
+}
+
+// cmdAwait: await PATTERN COMMAND... runs the command again and again until its output matches.
+func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: await PATTERN COMMAND...")
+	}
+	re := regexp.MustCompile(args[0])
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		err := ts.Exec(args[1], args[2:]...)
+		if err == nil && re.MatchString(ts.ReadFile("stdout")) {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("%q did not come: %v", args[0], err)
+		}
+	}
+}
+
+// cmdServer: server kill|stop|restart|drop|unreachable|reachable does it to the script's server.
+func cmdServer(ts *testscript.TestScript, neg bool, args []string) {
+	srv := ts.Value(serverKey{}).(*servertest.Server)
+	do := map[string]func(){
+		"kill": srv.Kill, "stop": srv.Stop, "restart": srv.Restart, "drop": srv.DropConnections, "unreachable": srv.Unreachable, "reachable": srv.Reachable,
+	}
+	if neg || len(args) != 1 || do[args[0]] == nil {
+		ts.Fatalf("usage: server kill|stop|restart|drop|unreachable|reachable")
+	}
+	do[args[0]]()
+}
+
+// cmdBig: big FILE N makes a file of N bytes.
+func cmdBig(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: big FILE N")
+	}
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), bytes.Repeat([]byte("x"), n), 0o600))
+}
+
+// cmdTerm: term [HUP] sends SIGTERM, or SIGHUP, to the command that was last started in the background.
+func cmdTerm(ts *testscript.TestScript, neg bool, args []string) {
+	running := ts.BackgroundCmds()
+	sig, ok := map[string]syscall.Signal{"": syscall.SIGTERM, "HUP": syscall.SIGHUP}[strings.Join(args, " ")]
+	if neg || !ok || len(running) == 0 {
+		ts.Fatalf("usage: term [HUP], with a command in the background")
+	}
+	if err := running[len(running)-1].Process.Signal(sig); !errors.Is(err, os.ErrProcessDone) {
+		ts.Check(err)
+	}
+}
+
+// patience bounds waits for what must come; nothing is timed by it.
+const patience = 60 * time.Second
+
+// freeAddress finds a port for a server that must know it before it starts.
+func freeAddress() string {
+	address, err := port.Free()
+	if err != nil {
+		panic(err)
+	}
+	return address
+}

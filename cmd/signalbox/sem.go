@@ -1,0 +1,394 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/spf13/cobra"
+)
+
+func (a *app) semCmd() *cobra.Command {
+	c := group("sem", "Semaphores: make, hold, look at", `Semaphores have a name, a limit of units, and data. Sessions acquire counts of them, in strict order of arrival.`,
+		a.semCreate(), a.semAcquire(), a.semRelease(), a.semDescribe(), a.semUpdate(), a.semResize(), a.semDelete(), a.semLs(), a.semWhy(), a.semWatch())
+	for _, s := range c.Commands() {
+		addFlags(s.Flags(), scopeClient)
+	}
+	return c
+}
+
+// parseAmount reads a count or a limit; "max" is the largest.
+func parseAmount(flag, text string) (uint64, error) {
+	if text == "max" {
+		return client.Max, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, usagef("--%s %q is not a number from 0 to 2^64-1, nor max", flag, text)
+	}
+	return n, nil
+}
+
+func (a *app) semCreate() *cobra.Command {
+	c := &cobra.Command{
+		Use: "create NAME", Short: "Make a persistent semaphore", Args: cobra.ExactArgs(1),
+		Example: "  signalbox sem create slots --limit 3 --data 'three at a time'",
+	}
+	c.Flags().String("limit", "1", "Units there are, 1 to max.")
+	addDataFlags(c, "Data of the semaphore")
+	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+		limit, err := parseAmount("limit", cmd.Flag("limit").Value.String())
+		if err != nil {
+			return err
+		}
+		data, _, err := k.readData(cmd)
+		if err != nil {
+			return err
+		}
+		return k.with("sem create", func(s *client.Session) error {
+			if err := s.Create(k.ctx, args[0], limit, data); err != nil {
+				return err
+			}
+			return k.printer().say(row{{"name", "", args[0]}, {"limit", "", limit}, {"created", "", true}}, "created %s with limit %s", safe(args[0]), cell(amount(limit)))
+		})
+	})
+	return c
+}
+
+func (a *app) semAcquire() *cobra.Command {
+	c := &cobra.Command{
+		Use: "acquire NAME [-- COMMAND [ARG...]]", Short: "Acquire units, and hold them while a command runs, or until Ctrl-C",
+		Long: `Acquire units of a semaphore, and hold them while a command runs, or until Ctrl-C. The units are free as soon as this ends, however it ends: at once
+when it ends by itself, after the session's timeout when it is killed.
+
+With --keep FILE it returns as soon as the units are held, and they stay held for the session's timeout: the file holds what
+"signalbox sem release NAME --keep FILE" needs to give them back. Run it again with the same file to stay alive.`,
+		Example: `  signalbox sem acquire slots --count 2 -- sh -c 'echo two slots, token $SIGNALBOX_TOKEN'`,
+	}
+	c.Flags().String("count", "1", "Units to acquire, 1 to the limit.")
+	c.Flags().String("create-limit", "", "Make the semaphore with this limit if it does not exist.")
+	c.Flags().String("keep", "", "File that keeps the session, and what it holds, between commands.")
+	ephemeral := c.Flags().Bool("ephemeral", false, "The semaphore exists as long as somebody holds it or waits for it, with the limit max.")
+	addWaitFlag(c)
+	addDataFlags(c, "Data shown beside the owner")
+	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+		own, command, err := split(cmd, args)
+		if err != nil {
+			return err
+		}
+		count, err := parseAmount("count", cmd.Flag("count").Value.String())
+		if err != nil {
+			return err
+		}
+		wait, err := waitOption(cmd)
+		if err != nil {
+			return err
+		}
+		data, _, err := k.readData(cmd)
+		if err != nil {
+			return err
+		}
+		opts := []client.AcquireOption{client.Count(count), client.Data(data)}
+		if *ephemeral {
+			opts = append(opts, client.Ephemeral())
+		}
+		if f := cmd.Flag("create-limit"); f.Changed {
+			limit, err := parseAmount("create-limit", f.Value.String())
+			if err != nil {
+				return err
+			}
+			opts = append(opts, client.CreateLimit(limit))
+		}
+		if keep := cmd.Flag("keep").Value.String(); keep != "" {
+			if len(command) > 0 {
+				return usagef("--keep and a command are both given; with --keep the units stay held after this command")
+			}
+			return k.acquireKept(keep, own[0], wait, opts)
+		}
+		return k.with("sem acquire", func(s *client.Session) error {
+			l, err := k.acquired(s, own[0], wait, opts...)
+			if err != nil {
+				return err
+			}
+			return k.hold(l, command, grantRow(l))
+		})
+	})
+	return c
+}
+
+func (a *app) semRelease() *cobra.Command {
+	c := &cobra.Command{
+		Use: "release NAME --keep FILE", Short: "Give back units that a kept session holds, or leave the queue", Args: cobra.ExactArgs(1),
+		Long: `Give back what the session kept in FILE holds of the semaphore. Units that a running command holds are free when that command ends; an operator
+ends a foreign session with "signalbox session kill".`,
+	}
+	c.Flags().String("keep", "", "File that keeps the session, as written by sem acquire --keep.")
+	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+		keep := cmd.Flag("keep").Value.String()
+		if keep == "" {
+			return usagef("--keep FILE is missing: units belong to a session, and the file says which; an operator can end a session with `signalbox session kill`")
+		}
+		return k.releaseKept(keep, args[0])
+	})
+	return c
+}
+
+func ownerRow(o *client.Owner) row {
+	return row{
+		{"order_id", "order id", o.OrderID}, {"session_id", "session", o.Session}, {"count", "count", amount(o.Count)}, {"data", "data", o.Data},
+		{"description", "description", o.Description}, {"since", "since", moment{o.Since}},
+	}
+}
+
+func waiterRow(w *client.Waiter) row {
+	timeout := millis(w.Timeout.Milliseconds())
+	if w.Timeout == client.Forever {
+		timeout = millis(client.Max)
+	}
+	return row{
+		{"order_id", "order id", w.OrderID}, {"session_id", "session", w.Session}, {"count", "count", amount(w.Count)}, {"data", "data", w.Data},
+		{"description", "description", w.Description}, {"since", "since", moment{w.Since}}, {"timeout_ms", "timeout", timeout},
+	}
+}
+
+func rowsOf[T any](items []T, f func(*T) row) []row {
+	rows := make([]row, len(items))
+	for i := range items {
+		rows[i] = f(&items[i])
+	}
+	return rows
+}
+
+func (a *app) semDescribe() *cobra.Command {
+	c := &cobra.Command{
+		Use: "describe NAME", Short: "Show a semaphore, who holds it and who waits", Args: cobra.ExactArgs(1),
+	}
+	strict := c.Flags().Bool("strict", false, "Read what is true now, whatever the node's read consistency says.")
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		n, err := k.open()
+		if err != nil {
+			return err
+		}
+		opts := []client.ReadOption{client.WithOwners(), client.WithWaiters()}
+		if *strict {
+			opts = append(opts, client.ReadConsistency(client.Strict))
+		}
+		s, err := n.Describe(k.ctx, args[0], opts...)
+		if err != nil {
+			return err
+		}
+		return k.printer().one(row{
+			{"name", "name", s.Name}, {"node", "node", k.node}, {"data", "data", s.Data}, {"version", "version", s.Version},
+			{"count", "count", amount(s.Used)}, {"limit", "limit", amount(s.Limit)}, {"ephemeral", "ephemeral", s.Ephemeral},
+			{"created_at", "created", moment{s.CreatedAt}},
+			{"owners", "owners", rowsOf(s.Owners, ownerRow)}, {"waiters", "waiters", rowsOf(s.Waiters, waiterRow)},
+		})
+	})
+	return c
+}
+
+func (a *app) semUpdate() *cobra.Command {
+	c := &cobra.Command{
+		Use: "update NAME", Short: "Replace a semaphore's data; nobody needs to hold it", Args: cobra.ExactArgs(1),
+		Example: "  signalbox sem update slots --data 'two at a time' --expect 1",
+	}
+	expect := c.Flags().Uint64("expect", 0, "Only if the data has this version; 0 is any.")
+	addDataFlags(c, "The new data")
+	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+		data, given, err := k.readData(cmd)
+		if err != nil {
+			return err
+		}
+		if !given {
+			return usagef("--data or --data-file is missing; give --data '' for none")
+		}
+		return k.with("sem update", func(s *client.Session) error {
+			v, err := s.Update(k.ctx, args[0], data, client.Expected(*expect))
+			if err != nil {
+				return err
+			}
+			return k.printer().say(row{{"name", "", args[0]}, {"version", "", v}}, "%s has version %d", safe(args[0]), v)
+		})
+	})
+	return c
+}
+
+func (a *app) semResize() *cobra.Command {
+	c := &cobra.Command{
+		Use: "resize NAME --limit N", Short: "Change a limit; what is held stays held", Args: cobra.ExactArgs(1),
+	}
+	c.Flags().String("limit", "", "The new limit, 1 to max.")
+	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+		if !cmd.Flag("limit").Changed {
+			return usagef("--limit is missing; the form is: %s", form(cmd))
+		}
+		limit, err := parseAmount("limit", cmd.Flag("limit").Value.String())
+		if err != nil {
+			return err
+		}
+		return k.with("sem resize", func(s *client.Session) error {
+			if err := s.Resize(k.ctx, args[0], limit); err != nil {
+				return err
+			}
+			return k.printer().say(row{{"name", "", args[0]}, {"limit", "", limit}}, "%s has limit %s", safe(args[0]), cell(amount(limit)))
+		})
+	})
+	return c
+}
+
+func (a *app) semDelete() *cobra.Command {
+	c := &cobra.Command{Use: "delete NAME", Short: "Remove a persistent semaphore", Args: cobra.ExactArgs(1)}
+	force := c.Flags().Bool("force", false, "Remove it although it is held or waited for: holders lose it, waiters are turned away.")
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		return k.with("sem delete", func(s *client.Session) error {
+			if err := s.Delete(k.ctx, args[0], *force); err != nil {
+				return err
+			}
+			return k.printer().say(row{{"name", "", args[0]}, {"deleted", "", true}}, "deleted %s", safe(args[0]))
+		})
+	})
+	return c
+}
+
+func semRow(s *client.SemaphoreInfo) row {
+	return row{
+		{"name", "name", s.Name}, {"count", "count", amount(s.Used)}, {"limit", "limit", amount(s.Limit)}, {"owners", "owners", s.NumOwners},
+		{"waiters", "waiters", s.NumWaiters}, {"ephemeral", "ephemeral", s.Ephemeral}, {"version", "version", s.Version}, {"data_bytes", "data bytes", s.DataLen},
+	}
+}
+
+func (a *app) semLs() *cobra.Command {
+	c := &cobra.Command{Use: "ls [PREFIX]", Short: "List semaphores by prefix, in order of name", Args: cobra.MaximumNArgs(1)}
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		n, err := k.open()
+		if err != nil {
+			return err
+		}
+		prefix := ""
+		if len(args) == 1 {
+			prefix = args[0]
+		}
+		var rows []row
+		for s, err := range n.List(k.ctx, prefix) {
+			if err != nil {
+				return err
+			}
+			rows = append(rows, semRow(&s))
+		}
+		return k.printer().list(rows, "no semaphores")
+	})
+	return c
+}
+
+func (a *app) semWhy() *cobra.Command {
+	c := &cobra.Command{
+		Use: "why NAME", Short: "Say why one waits: who holds it, and who is ahead", Args: cobra.ExactArgs(1),
+	}
+	session := c.Flags().Uint64("session", 0, "Answer for this session; without it for whoever would come next.")
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		n, err := k.open()
+		if err != nil {
+			return err
+		}
+		w, err := n.Why(k.ctx, args[0], *session)
+		if err != nil {
+			return err
+		}
+		sem := args[0]
+		if *session == 0 { // everybody who waits is ahead of who comes next
+			d, err := n.Describe(k.ctx, sem, client.WithWaiters(), client.ReadConsistency(client.Strict))
+			if err != nil {
+				return err
+			}
+			w.Ahead = d.Waiters
+		}
+		r := row{
+			{"name", "", sem}, {"holding", "", w.Holding}, {"waiting", "", w.Waiting}, {"position", "", w.Position}, {"free", "", w.Free}, {"limit", "", w.Limit},
+			{"owners", "held by", rowsOf(w.Holders, ownerRow)}, {"ahead", "ahead in the queue", rowsOf(w.Ahead, waiterRow)},
+		}
+		if k.values["output"] != "table" {
+			return k.printer().one(r)
+		}
+		fmt.Fprintln(k.stdout, whySentence(sem, *session, w))
+		return k.printer().one(r)
+	})
+	return c
+}
+
+// whySentence says a standing in words.
+func whySentence(name string, session uint64, w *client.Standing) string {
+	free := fmt.Sprintf("%s of %s free", cell(amount(w.Free)), cell(amount(w.Limit)))
+	switch {
+	case w.Holding:
+		return fmt.Sprintf("session %d holds %s", session, safe(name))
+	case w.Waiting && len(w.Ahead) == 0:
+		return fmt.Sprintf("session %d is first in the queue of %s and wants %s; %s", session, safe(name), cell(amount(w.Own.Count)), free)
+	case w.Waiting:
+		return fmt.Sprintf("session %d is number %d in the queue of %s; the queue is strict, who is ahead goes first; %s", session, w.Position, safe(name), free)
+	case session != 0:
+		return fmt.Sprintf("session %d neither holds %s nor waits for it; %s", session, safe(name), free)
+	case len(w.Ahead) > 0:
+		return fmt.Sprintf("a newcomer to %s is number %d in the queue; %s", safe(name), len(w.Ahead)+1, free)
+	default:
+		return fmt.Sprintf("nobody waits for %s; %s", safe(name), free)
+	}
+}
+
+func (a *app) semWatch() *cobra.Command {
+	c := &cobra.Command{
+		Use: "watch NAME", Short: "Print a semaphore's state and every change, until Ctrl-C", Args: cobra.ExactArgs(1),
+		Long: `Print the state of a semaphore, which need not exist yet, and then every change. With --prefix the name is a prefix of many.`,
+	}
+	prefix := c.Flags().Bool("prefix", false, "Watch all names that begin with NAME.")
+	count := c.Flags().Uint("count", 0, "End after so many events; 0 is never.")
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		n, err := k.open()
+		if err != nil {
+			return err
+		}
+		watch := n.Watch
+		if *prefix {
+			watch = n.WatchPrefix
+		}
+		return each(k.long, *count, watch(k.long, args[0]), func(ev client.Event) error { return k.printer().event(eventRow(&ev)) })
+	})
+	return c
+}
+
+func eventRow(ev *client.Event) row {
+	word := map[client.EventKind]string{client.EventChanged: "changed", client.EventDeleted: "deleted", client.EventSynced: "synced", client.EventReset: "reset"}[ev.Kind]
+	if ev.Created {
+		word = "created"
+	}
+	r := row{{"time", "time", clockTime{time.Now()}}, {"event", "event", word}}
+	if ev.Kind != client.EventChanged && ev.Kind != client.EventDeleted {
+		return r
+	}
+	r = append(r, field{"name", "name", ev.Name})
+	if ev.Kind == client.EventChanged {
+		r = append(r, field{"limit", "", ev.Limit}, field{"version", "", ev.Version}, field{"data", "", ev.Data})
+		if ev.LimitChanged || ev.Created {
+			r = append(r, field{"", "limit", labelled{"limit", amount(ev.Limit)}})
+		}
+		if ev.DataChanged && len(ev.Data) > 0 {
+			r = append(r, field{"", "data", labelled{"data", ev.Data}})
+		} else if ev.DataChanged && !ev.Created {
+			r = append(r, field{"", "data", "no data"})
+		}
+	}
+	for _, part := range []struct {
+		key, sign string
+		owners    []client.Owner
+	}{{"added", "+", ev.Added}, {"updated", "~", ev.Updated}, {"removed", "-", ev.Removed}} {
+		r = append(r, field{part.key, "", rowsOf(part.owners, ownerRow)})
+		for _, o := range part.owners {
+			text := fmt.Sprintf("%sowner token %d count %s", part.sign, o.OrderID, cell(amount(o.Count)))
+			if len(o.Data) > 0 {
+				text += " data " + cell(o.Data)
+			}
+			r = append(r, field{"", "owner", text})
+		}
+	}
+	return r
+}

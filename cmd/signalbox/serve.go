@@ -1,0 +1,249 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/server"
+	"github.com/signalbox-dev/signalbox/server/audit"
+	"github.com/spf13/cobra"
+)
+
+func (a *app) serveCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "serve",
+		Short: "Run an instance",
+		Long: `Run an instance until SIGTERM or SIGINT, which stop it gracefully: what it leads, and its vote, go to other
+instances, what is in the log is finished, clients are told.
+With no flags it is a working single instance on a local folder.
+
+An instance without --peer makes a cluster of its own. Others may join it at any time: give them --peer with its --raft address, and
+--join-token-file with a copy of the file join-token of its data folder. The folder keeps the address for good, so start an instance
+that is to grow beyond its machine with a --raft-advertise that the others reach.
+
+Settings count in this order: flags, environment, the file of --config, defaults.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v, err := resolveServe(cmd)
+			if err != nil {
+				return err
+			}
+			cfg, err := a.serverConfig(v)
+			if err != nil {
+				return err
+			}
+			var tour func(addr, admin string)
+			if v["tour"] == "true" {
+				tour = func(addr, admin string) {
+					a.tour(invoked(), addr, admin, "Ctrl-C stops it; what it knows stays in "+cfg.DataDir+".")
+				}
+			}
+			return a.serve(cmd.Context(), cfg, tour)
+		},
+	}
+	addFlags(c.Flags(), scopeServe)
+	return c
+}
+
+func (a *app) devCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "dev",
+		Short: "Run an instance on a temporary folder and print a short tour",
+		Long:  `Run an instance on a temporary folder, which is removed when it ends, and print what to paste next.`,
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v, err := resolveServe(cmd)
+			if err != nil {
+				return err
+			}
+			dir, err := os.MkdirTemp("", "signalbox-dev-")
+			if err != nil {
+				return err
+			}
+			defer os.RemoveAll(dir)
+			v["data"] = dir
+			cfg, err := a.serverConfig(v)
+			if err != nil {
+				return err
+			}
+			return a.serve(cmd.Context(), cfg, func(addr, admin string) {
+				a.tour(invoked(), addr, admin, "Ctrl-C stops it, and removes its folder "+dir+".")
+			})
+		},
+	}
+	addFlags(c.Flags(), scopeServe, "listen", "raft", "admin", "shards", "log-level", "log-format")
+	return c
+}
+
+func resolveServe(cmd *cobra.Command) (map[string]string, error) {
+	first, err := resolve(cmd, scopeServe, nil)
+	if err != nil {
+		return nil, err
+	}
+	file, err := readServeFile(first["config"])
+	if err != nil {
+		return nil, err
+	}
+	return resolve(cmd, scopeServe, file)
+}
+
+// serverConfig turns settings into the server's configuration. Ranges are the server's to check.
+func (a *app) serverConfig(v map[string]string) (server.Config, error) {
+	var cfg server.Config
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(v["log-level"])); err != nil {
+		return cfg, usagef("--log-level %q is unknown; choose debug, info, warn or error", v["log-level"])
+	}
+	var h slog.Handler
+	switch v["log-format"] {
+	case "text":
+		h = slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: level})
+	case "json":
+		h = slog.NewJSONHandler(a.stderr, &slog.HandlerOptions{Level: level})
+	default:
+		return cfg, usagef("--log-format %q is unknown; choose text or json", v["log-format"])
+	}
+	for _, n := range []struct {
+		flag string
+		to   *int
+		max  int
+	}{{"shards", &cfg.Shards, 64}, {"max-connections", &cfg.Limits.MaxConnections, 1 << 24}} {
+		x, err := strconv.Atoi(v[n.flag])
+		if err != nil || x < 0 || x > n.max {
+			return cfg, usagef("--%s %q is not a number from 0 to %d", n.flag, v[n.flag], n.max)
+		}
+		*n.to = x
+	}
+	cfg.DataDir, cfg.Listen, cfg.Raft, cfg.Admin = v["data"], v["listen"], v["raft"], v["admin"]
+	cfg.Logger = slog.New(h)
+	return cfg, clusterConfig(v, &cfg)
+}
+
+// clusterConfig reads the settings that concern other instances.
+func clusterConfig(v map[string]string, cfg *server.Config) error {
+	cfg.Cluster, cfg.Name, cfg.Tier, cfg.Audit = v["cluster"], v["instance"], v["tier"], v["audit"]
+	cfg.Advertise, cfg.RaftAdvertise = v["advertise"], v["raft-advertise"]
+	cfg.Peers = items(v["peer"])
+	for _, item := range items(v["failure-domain"]) {
+		key, value, ok := strings.Cut(item, "=")
+		if _, twice := cfg.FailureDomain[key]; !ok || twice {
+			return usagef("--failure-domain %q: write it as KEY=VALUE,KEY=VALUE, each key once", v["failure-domain"])
+		}
+		if cfg.FailureDomain == nil {
+			cfg.FailureDomain = map[string]string{}
+		}
+		cfg.FailureDomain[key] = value
+	}
+	n, err := strconv.Atoi(v["replication-factor"])
+	if err != nil || n < 1 || n > 64 {
+		return usagef("--replication-factor %q is not a number from 1 to 64", v["replication-factor"])
+	}
+	cfg.ReplicationFactor = n
+	for _, d := range []struct {
+		flag string
+		to   *time.Duration
+	}{{"offline-after", &cfg.OfflineAfter}, {"shutdown-timeout", &cfg.ShutdownTimeout}} {
+		if *d.to, err = duration(d.flag, v[d.flag]); err != nil {
+			return err
+		}
+		if *d.to <= 0 {
+			return usagef("--%s %s is not above 0; give a duration like 5s", d.flag, v[d.flag])
+		}
+	}
+	cfg.JoinToken = v["join-token"]
+	if path := v["join-token-file"]; path != "" {
+		if cfg.JoinToken != "" {
+			return usagef("a join token is given in two ways; keep --join-token-file, or the token itself")
+		}
+		if cfg.JoinToken, err = readSecret(path); err != nil {
+			return usagef("cannot read --join-token-file: %v", err)
+		}
+	}
+	return nil
+}
+
+// maxSecretFile is the longest file of a secret, in bytes.
+const maxSecretFile = 1 << 16
+
+// readSecret reads a secret without the blanks around it.
+func readSecret(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxSecretFile+1))
+	if err != nil {
+		return "", err
+	}
+	b = bytes.TrimSpace(b)
+	if len(b) == 0 || len(b) > maxSecretFile {
+		return "", fmt.Errorf("%s is empty or too long for a secret", path)
+	}
+	return string(b), nil
+}
+
+// serve runs an instance until ctx ends or the instance fails. ready, if not nil, is called once it serves.
+func (a *app) serve(ctx context.Context, cfg server.Config, ready func(addr, admin string)) error {
+	quiet, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	go keepReserve(quiet)
+	s, err := server.Start(ctx, cfg)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil // told to stop before it was up
+		}
+		return err
+	}
+	if cfg.Audit != "" && cfg.Audit != audit.Stderr {
+		defer onHangup(func() {
+			if err := s.ReopenAudit(); err != nil {
+				cfg.Logger.Error("audit log is not opened anew, will be retried", "error", err)
+			}
+		})()
+	}
+	if ready != nil {
+		ready(s.Addr(), s.AdminAddr())
+	}
+	select {
+	case <-ctx.Done():
+		return s.Shutdown(context.WithoutCancel(ctx))
+	case <-s.Done():
+		return fmt.Errorf("the instance ended by itself: %w", s.Err())
+	}
+}
+
+// invoked is how this process was called, for lines to paste.
+func invoked() string {
+	if len(os.Args) > 0 && strings.Contains(os.Args[0], "/") {
+		return os.Args[0]
+	}
+	return "signalbox"
+}
+
+// tour prints what to paste next.
+func (a *app) tour(exe, addr, admin, end string) {
+	at := ""
+	if addr != server.DefaultListen {
+		at = "export SIGNALBOX_ENDPOINTS=" + addr + "\n  "
+	}
+	fmt.Fprintf(a.stdout, `signalbox is ready on %[2]s. In another terminal, paste:
+
+  %[3]s%[1]s lock backup -- sh -c 'echo holding the lock with token $SIGNALBOX_TOKEN'
+  %[1]s sem create slots --limit 3
+  %[1]s sem acquire slots --count 2 -- %[1]s sem describe slots
+  %[1]s service register api --data 10.0.0.1:80 -- %[1]s service ls api
+  %[1]s config set flags on && %[1]s config get flags
+`, exe, addr, at)
+	if admin != "" {
+		fmt.Fprintf(a.stdout, "  curl -s http://%s/readyz\n", admin)
+	}
+	fmt.Fprintf(a.stdout, "\n%s\n", end)
+}

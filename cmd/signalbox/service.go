@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/spf13/cobra"
+)
+
+func memberRow(m *client.Member) row {
+	return row{
+		{"data", "data", m.Data}, {"session_id", "session", m.Session}, {"order_id", "order id", m.OrderID}, {"description", "description", m.Description},
+		{"since", "since", moment{m.Since}},
+	}
+}
+
+func (a *app) serviceCmd() *cobra.Command {
+	register := &cobra.Command{
+		Use: "register NAME [-- COMMAND [ARG...]]", Short: "Be a member of a service while a command runs, or until Ctrl-C",
+		Long: `Be a member of a service, with data like an address, while a command runs or until Ctrl-C. If the membership is lost the command is stopped, and the exit
+code is 4.`,
+		Example: "  signalbox service register api --data 10.0.0.1:80 -- signalbox service ls api",
+	}
+	addDataFlags(register, "Data of the member: where to reach it")
+	register.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+		own, command, err := split(cmd, args)
+		if err != nil {
+			return err
+		}
+		data, _, err := k.readData(cmd)
+		if err != nil {
+			return err
+		}
+		return k.with("service register", func(s *client.Session) error {
+			r, err := s.Service(own[0]).Register(k.ctx, data)
+			if err != nil {
+				return err
+			}
+			granted := grantRow(r.Lease)
+			granted[0].value = "registered"
+			return k.hold(r.Lease, command, granted)
+		})
+	})
+
+	ls := &cobra.Command{Use: "ls NAME", Short: "List the members of a service, in order of registration", Args: cobra.ExactArgs(1)}
+	ls.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		n, err := k.open()
+		if err != nil {
+			return err
+		}
+		members, err := n.Service(args[0]).List(k.ctx, client.ReadConsistency(client.Strict))
+		if err != nil {
+			return err
+		}
+		return k.printer().list(rowsOf(members, memberRow), "no members")
+	})
+
+	watch := &cobra.Command{Use: "watch NAME", Short: "Print the members of a service, and every change, until Ctrl-C", Args: cobra.ExactArgs(1)}
+	count := watch.Flags().Uint("count", 0, "End after so many lines; 0 is never.")
+	watch.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		n, err := k.open()
+		if err != nil {
+			return err
+		}
+		return each(k.long, *count, n.Service(args[0]).Watch(k.long), func(ev client.MemberEvent) error {
+			return k.printer().event(memberEventRow(&ev))
+		})
+	})
+
+	c := group("service", "Service discovery: register, list, watch", "", register, ls, watch)
+	for _, s := range c.Commands() {
+		addFlags(s.Flags(), scopeClient)
+	}
+	return c
+}
+
+// memberLine is a member without a heading.
+func memberLine(m *client.Member) string {
+	return strings.TrimRight(fmt.Sprintf("%s  session %d  %s", cell(m.Data), m.Session, cell(m.Description)), " ")
+}
+
+func memberEventRow(ev *client.MemberEvent) row {
+	r := row{{"time", "time", clockTime{time.Now()}}}
+	if ev.Kind == client.MemberSnapshot {
+		r = append(r, field{"event", "event", "snapshot"}, field{"members", "", rowsOf(ev.Members, memberRow)}, field{"", "members", labelled{"members", len(ev.Members)}})
+		for i := range ev.Members {
+			r = append(r, field{"", "member", below(memberLine(&ev.Members[i]))})
+		}
+		return r
+	}
+	word := map[client.MemberEventKind]string{client.MemberAdded: "added", client.MemberChanged: "changed", client.MemberRemoved: "removed"}[ev.Kind]
+	r = append(r, field{"event", "event", word}, field{"", "data", ev.Member.Data}, field{"", "session", labelled{"session", ev.Member.Session}}, field{"", "description", ev.Member.Description})
+	for _, f := range memberRow(&ev.Member) {
+		r = append(r, field{f.key, "", f.value})
+	}
+	return r
+}

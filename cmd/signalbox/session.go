@@ -1,0 +1,111 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/spf13/cobra"
+)
+
+func parseSession(text string) (uint64, error) {
+	id, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || id == 0 {
+		return 0, usagef("%q is not a session id; `signalbox session ls` shows them", text)
+	}
+	return id, nil
+}
+
+func sessionRow(s *client.SessionInfo) row {
+	state, shown := "attached", "attached"
+	if !s.Attached {
+		state, shown = "detached", "detached, "+age(s.Remaining)+" left"
+	}
+	return row{
+		{"session_id", "session", s.ID}, {"state", "", state}, {"", "state", shown}, {"description", "description", s.Description}, {"client", "client", s.Client},
+		{"created_at", "created", moment{s.CreatedAt}}, {"timeout_ms", "timeout", millis(s.Timeout.Milliseconds())},
+		{"remaining_ms", "", millis(s.Remaining.Milliseconds())}, {"epoch", "", s.Epoch},
+	}
+}
+
+func (a *app) sessionCmd() *cobra.Command {
+	ls := &cobra.Command{Use: "ls", Short: "List the sessions of the node", Args: cobra.NoArgs}
+	ls.RunE = a.verb(func(k *call, _ *cobra.Command, _ []string) error {
+		n, err := k.open()
+		if err != nil {
+			return err
+		}
+		var rows []row
+		for s, err := range n.Sessions(k.ctx) {
+			if err != nil {
+				return err
+			}
+			rows = append(rows, sessionRow(&s))
+		}
+		return k.printer().list(rows, "no sessions")
+	})
+
+	describe := &cobra.Command{Use: "describe SESSION", Short: "Show a session, what it holds and what it waits for", Args: cobra.ExactArgs(1)}
+	describe.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		id, err := parseSession(args[0])
+		if err != nil {
+			return err
+		}
+		n, err := k.open()
+		if err != nil {
+			return err
+		}
+		s, err := n.DescribeSession(k.ctx, id)
+		if err != nil {
+			return gone(id, err)
+		}
+		holds, waits := []row{}, []row{}
+		for e, err := range n.List(k.ctx, "", client.OfSession(id), client.ReadConsistency(client.Strict)) {
+			if err != nil {
+				return err
+			}
+			r := row{{"name", "name", e.Name}, {"order_id", "order id", e.OrderID}, {"count", "count", amount(e.Count)}, {"limit", "limit", amount(e.Limit)}}
+			if e.Waiting {
+				waits = append(waits, r)
+			} else {
+				holds = append(holds, r)
+			}
+		}
+		return k.printer().one(append(sessionRow(s), field{"holds", "holds", holds}, field{"waits", "waits for", waits}))
+	})
+
+	kill := &cobra.Command{
+		Use: "kill SESSION", Short: "End a session: what it holds is free at once, and its client is told", Args: cobra.ExactArgs(1),
+		Example: "  signalbox session kill 35184372088833 --reason 'host is broken'",
+	}
+	reason := kill.Flags().String("reason", "", "Why, for the client and the records.")
+	kill.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		id, err := parseSession(args[0])
+		if err != nil {
+			return err
+		}
+		n, err := k.open()
+		if err != nil {
+			return err
+		}
+		if err := n.KillSession(k.ctx, id, *reason); err != nil {
+			return gone(id, err)
+		}
+		return k.printer().say(row{{"session_id", "", id}, {"killed", "", true}}, "killed session %d", id)
+	})
+
+	c := group("session", "Sessions: who is there, and what they hold", "", ls, describe, kill)
+	for _, s := range c.Commands() {
+		addFlags(s.Flags(), scopeClient)
+	}
+	return c
+}
+
+// gone says to an operator that a session is over: the SDK's sentence is for who held it.
+func gone(id uint64, err error) error {
+	if errors.Is(err, client.ErrSessionExpired) {
+		return fmt.Errorf("session %d has ended or never was; `signalbox session ls` shows those that live", id)
+	}
+	return err
+}

@@ -1,0 +1,289 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+)
+
+// setting is one line of the settings table: a flag, and where its value comes from when the flag is not given. The order is flags, then
+// environment, then file, then default. The reference page is written from this table.
+type setting struct {
+	flag  string
+	short string
+	env   string // environment variable
+	def   string
+	help  string // a full sentence: what it is, its unit, what it costs
+	bool  bool
+	list  bool // values separated by commas; the flag may be given several times, and its file form may be a list
+	scope scope
+}
+
+type scope uint8
+
+const (
+	scopeClient scope = iota // every verb that talks to a server
+	scopeServe
+)
+
+// settings is the one table. Keys of configuration files are the flags' names.
+var settings = []setting{
+	{flag: "endpoints", env: "SIGNALBOX_ENDPOINTS", def: "127.0.0.1:7070", help: "Addresses of instances, separated by commas; any one that answers is enough."},
+	{flag: "node", env: "SIGNALBOX_NODE", def: "/default", help: "Path of the coordination node, the namespace of semaphores and sessions."},
+	{flag: "timeout", env: "SIGNALBOX_TIMEOUT", def: "15s", help: "How long to try before giving up with exit code 5, as a Go duration."},
+	{flag: "session-timeout", env: "SIGNALBOX_SESSION_TIMEOUT", def: "10s", help: "How long the server keeps what this command holds after its last sign of life; 100ms to 30m. Shorter is faster failover and less tolerance for pauses."},
+	{flag: "token-file", env: "SIGNALBOX_TOKEN_FILE", help: "File with the credentials to show; without it the client is anonymous."},
+	{flag: "output", short: "o", env: "SIGNALBOX_OUTPUT", def: "table", help: "Output for people (table), or for programs (json: one document; jsonl: one line an item)."},
+	{flag: "no-color", env: "SIGNALBOX_NO_COLOR", bool: true, help: "Write no colours to a terminal; NO_COLOR is obeyed too."},
+	{flag: "context", env: "SIGNALBOX_CONTEXT", help: "Name of a set of settings in the client's configuration file."},
+	{flag: "client-config", env: "SIGNALBOX_CLIENT_CONFIG", help: "The client's configuration file (default signalbox/client.yaml in the user's configuration folder)."},
+
+	{scope: scopeServe, flag: "config", env: "SIGNALBOX_CONFIG", help: "Configuration file in YAML; its keys are the names of these flags. Unknown keys are refused."},
+	{scope: scopeServe, flag: "data", env: "SIGNALBOX_DATA", def: "./signalbox-data", help: "Folder of the instance's log and snapshots; made if missing, readable by its owner only."},
+	{scope: scopeServe, flag: "listen", env: "SIGNALBOX_LISTEN", def: "127.0.0.1:7070", help: "Address for clients."},
+	{scope: scopeServe, flag: "raft", env: "SIGNALBOX_RAFT", def: "127.0.0.1:7071", help: "Address for the instances' log replication."},
+	{scope: scopeServe, flag: "advertise", env: "SIGNALBOX_ADVERTISE", help: "Address that clients are told to connect to (default: the one listened on). Needed in containers, behind proxies, and when listening on all interfaces."},
+	{scope: scopeServe, flag: "raft-advertise", env: "SIGNALBOX_RAFT_ADVERTISE", help: "Address that other instances are told to connect to (default: that of --raft)."},
+	{scope: scopeServe, flag: "cluster", env: "SIGNALBOX_CLUSTER", help: "Name of the cluster: a new one is called so, and an instance joins no other."},
+	{scope: scopeServe, flag: "instance", env: "SIGNALBOX_INSTANCE", help: "Name of this instance, unique in the cluster (default: the host's name, or one made when it joins)."},
+	{scope: scopeServe, flag: "peer", env: "SIGNALBOX_PEER", list: true, help: "Raft addresses of instances of the cluster, separated by commas or in several flags; any two instances need one in common. Without it an empty folder becomes a cluster of its own."},
+	{scope: scopeServe, flag: "tier", env: "SIGNALBOX_TIER", def: "default", help: "Tier of this instance, one of those the cluster was made with."},
+	{scope: scopeServe, flag: "failure-domain", env: "SIGNALBOX_FAILURE_DOMAIN", list: true, help: "What this instance shares its fate with, as KEY=VALUE, separated by commas or in several flags. Replicasets are filled with instances that share nothing."},
+	{scope: scopeServe, flag: "replication-factor", env: "SIGNALBOX_REPLICATION_FACTOR", def: "1", help: "How many instances host each shard, 1 to 64, when this instance makes the cluster; later the cluster's own counts."},
+	{scope: scopeServe, flag: "join-token-file", env: "SIGNALBOX_JOIN_TOKEN_FILE", help: "File with the secret that all instances of the cluster share, 16 to 1024 bytes; who has it is let in. Blanks around it are cut off."},
+	{scope: scopeServe, flag: "join-token", env: "SIGNALBOX_JOIN_TOKEN", help: "The secret itself. On the command line other users of the machine can see it: use the variable, or --join-token-file."},
+	{scope: scopeServe, flag: "offline-after", env: "SIGNALBOX_OFFLINE_AFTER", def: "5s", help: "How long an instance may be out of reach before the cluster moves on without it, 500ms to 10m. Give all instances the same."},
+	{scope: scopeServe, flag: "shutdown-timeout", env: "SIGNALBOX_SHUTDOWN_TIMEOUT", def: "3s", help: "How long a graceful stop may take, 100ms to 10m; then the process ends as it is, and nothing that was acknowledged is lost."},
+	{scope: scopeServe, flag: "audit", env: "SIGNALBOX_AUDIT", help: "File for what happens to the cluster, a JSON object a line, or stderr; SIGHUP opens it anew (default: nowhere)."},
+	{scope: scopeServe, flag: "admin", env: "SIGNALBOX_ADMIN", def: "127.0.0.1:7072", help: "Address of metrics, health and profiles, or off. It asks for no credentials: do not open it to strangers."},
+	{scope: scopeServe, flag: "shards", env: "SIGNALBOX_SHARDS", def: "0", help: "Number of data shards of a new folder, 1 to 64; 0 is 4, or what the folder has. It cannot be changed later. More shards use more cores and more writes to disk."},
+	{scope: scopeServe, flag: "max-connections", env: "SIGNALBOX_MAX_CONNECTIONS", def: "0", help: "Connections accepted at a time; 0 is 100000, or what the limit of open files allows."},
+	{scope: scopeServe, flag: "log-level", env: "SIGNALBOX_LOG_LEVEL", def: "info", help: "Least level written to standard error: debug, info, warn or error."},
+	{scope: scopeServe, flag: "log-format", env: "SIGNALBOX_LOG_FORMAT", def: "text", help: "Log lines as text or json."},
+	{scope: scopeServe, flag: "tour", bool: true, help: "Print what to paste next once the instance is ready."},
+}
+
+// addFlags declares the flags of a scope. Values are read with resolve, never from the flag set alone.
+func addFlags(fs *pflag.FlagSet, sc scope, only ...string) {
+	for _, s := range settings {
+		if s.scope != sc || (len(only) > 0 && !slices.Contains(only, s.flag)) {
+			continue
+		}
+		help := s.help
+		if s.env != "" {
+			help += " [$" + s.env + "]"
+		}
+		if s.bool {
+			fs.BoolP(s.flag, s.short, false, help)
+		} else if s.list {
+			fs.VarP(new(listValue), s.flag, s.short, help)
+		} else {
+			fs.StringP(s.flag, s.short, s.def, help)
+		}
+	}
+}
+
+// resolve gives the values of a scope's settings for a command whose flags are parsed. file is the content of the configuration file by
+// key, or nil.
+func resolve(cmd *cobra.Command, sc scope, file map[string]string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, s := range settings {
+		if s.scope != sc {
+			continue
+		}
+		f := cmd.Flag(s.flag)
+		if f == nil {
+			out[s.flag] = s.def
+			continue
+		}
+		from, v := "--"+s.flag, f.DefValue
+		if env := os.Getenv(s.env); f.Changed {
+			v = f.Value.String()
+		} else if s.env != "" && env != "" {
+			from, v = "$"+s.env, env
+		} else if x, ok := file[s.flag]; ok {
+			from, v = "key "+s.flag, x
+		}
+		if s.bool {
+			on, err := strconv.ParseBool(v)
+			if err != nil {
+				return nil, usagef("%s %q is neither true nor false", from, v)
+			}
+			v = strconv.FormatBool(on)
+		}
+		out[s.flag] = v
+	}
+	return out, nil
+}
+
+// listValue is the flag of a list: what is given several times is joined.
+type listValue struct{ text string }
+
+func (l *listValue) String() string { return l.text }
+func (l *listValue) Type() string   { return "list" }
+func (l *listValue) Set(text string) error {
+	if l.text != "" {
+		l.text += ","
+	}
+	l.text += text
+	return nil
+}
+
+// items takes a list apart. Blanks around items, and empty ones, do not count.
+func items(text string) (list []string) {
+	for item := range strings.SplitSeq(text, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			list = append(list, item)
+		}
+	}
+	return list
+}
+
+// known says whether a configuration file may hold the key.
+func known(sc scope, key string) bool {
+	for _, s := range settings {
+		if s.scope == sc && s.flag == key && s.flag != "config" && s.flag != "client-config" && s.flag != "context" {
+			return true
+		}
+	}
+	return false
+}
+
+// maxServeFile is the longest configuration file, in bytes.
+const maxServeFile = 1 << 20
+
+// readServeFile reads serve's configuration file.
+func readServeFile(path string) (map[string]string, error) {
+	if path == "" {
+		return nil, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, usagef("cannot read the configuration file: %v", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxServeFile+1)) // a device or a log given by mistake may have no end
+	if err != nil {
+		return nil, usagef("cannot read the configuration file: %v", err)
+	}
+	if len(b) > maxServeFile {
+		return nil, usagef("%s is longer than %d bytes; a configuration file has one setting a line", path, maxServeFile)
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(b, &doc); err != nil {
+		return nil, usagef("%s is not valid YAML: %v", path, err)
+	}
+	if len(doc.Content) == 0 {
+		return map[string]string{}, nil
+	}
+	return readKeys(path, doc.Content[0], scopeServe)
+}
+
+// readKeys reads a mapping of scalars, and refuses unknown and double keys by line.
+func readKeys(path string, n *yaml.Node, sc scope) (map[string]string, error) {
+	if n.Kind != yaml.MappingNode {
+		return nil, usagef("%s:%d: expected keys and values, one setting a line", path, n.Line)
+	}
+	out := map[string]string{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := n.Content[i], n.Content[i+1]
+		if !known(sc, k.Value) {
+			return nil, usagef("%s:%d: unknown key %q; the keys are the names of the flags without dashes in front", path, k.Line, k.Value)
+		}
+		if _, twice := out[k.Value]; twice {
+			return nil, usagef("%s:%d: key %q stands twice; keep one", path, k.Line, k.Value)
+		}
+		text, err := readValue(sc, k.Value, v)
+		if err != nil {
+			return nil, usagef("%s:%d: key %q wants %v", path, v.Line, k.Value, err)
+		}
+		out[k.Value] = text
+	}
+	return out, nil
+}
+
+// readValue reads a scalar; for a setting that is a list, also a sequence of them, or a mapping as KEY=VALUE.
+func readValue(sc scope, key string, v *yaml.Node) (string, error) {
+	if v.Kind == yaml.ScalarNode {
+		return v.Value, nil
+	}
+	list := slices.ContainsFunc(settings, func(s setting) bool { return s.scope == sc && s.flag == key && s.list })
+	if !list {
+		return "", errors.New("a single value")
+	}
+	var parts []string
+	for i, n := range v.Content {
+		if n.Kind != yaml.ScalarNode {
+			return "", errors.New("a value, or a list of values")
+		}
+		if v.Kind == yaml.MappingNode && i%2 == 1 {
+			parts[len(parts)-1] += "=" + n.Value
+			continue
+		}
+		parts = append(parts, n.Value)
+	}
+	return strings.Join(parts, ","), nil
+}
+
+// clientFile is the client's configuration: named contexts, one of them current.
+type clientFile struct {
+	Current  string               `yaml:"current"`
+	Contexts map[string]yaml.Node `yaml:"contexts"`
+}
+
+// readClientFile reads the settings of a context. A missing file is no error unless it or a context was asked for.
+func readClientFile(path, context string) (map[string]string, error) {
+	asked := path != ""
+	if !asked {
+		dir, err := os.UserConfigDir()
+		if err != nil {
+			return nil, nil
+		}
+		path = filepath.Join(dir, "signalbox", "client.yaml")
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		if os.IsNotExist(err) && !asked && context == "" {
+			return nil, nil
+		}
+		return nil, usagef("cannot read the client's configuration file: %v", err)
+	}
+	var f clientFile
+	dec := yaml.NewDecoder(strings.NewReader(string(b)))
+	dec.KnownFields(true)
+	if err := dec.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
+		return nil, usagef("%s is not a client configuration: %v", path, err)
+	}
+	if context == "" {
+		context = f.Current
+	}
+	if context == "" {
+		return nil, nil
+	}
+	n, ok := f.Contexts[context]
+	if !ok {
+		var names []string
+		for k := range f.Contexts {
+			names = append(names, k)
+		}
+		slices.Sort(names)
+		return nil, usagef("%s has no context %q; it has: %s", path, context, strings.Join(names, ", "))
+	}
+	return readKeys(path, &n, scopeClient)
+}
+
+// usageError is an error of the command line itself: exit code 2.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }

@@ -1,0 +1,72 @@
+package loadgen
+
+import (
+	"context"
+	"sync/atomic"
+)
+
+// contendedLock: all callers want the same few locks. What counts is the hand-off: from the holder's call of release to the next one's grant.
+var contendedLock = &Scenario{
+	Name:      "contended-lock",
+	Short:     "many callers pass one lock on (hand-offs); more with --keys",
+	Series:    []string{"handoff", "pair"},
+	Operation: 1,
+	Build: func(ctx context.Context, c *Crowd) (Workload, error) {
+		n := c.callerCount()
+		list := c.names(1)
+		// A session holds a name once, so that each caller needs one of its own.
+		sessions, err := c.StartSessions(ctx, n)
+		if err != nil {
+			return nil, err
+		}
+		holders, err := able[CanHold](c.Target, "lock", sessions)
+		if err != nil {
+			return nil, err
+		}
+		cum := zipf(len(list), c.Skew)
+		locks := make([]handoff, len(list))
+		w := make(callers, n)
+		for i := range w {
+			w[i] = &contender{
+				c: c, holder: holders[i].Holder(Hold{Data: c.data()}), names: list, locks: locks, pick: newPicker(c.Seed, i, len(list), cum),
+			}
+		}
+		return w, nil
+	},
+}
+
+// handoff is what the callers know together about one lock.
+type handoff struct {
+	waiting  atomic.Int64 // callers inside acquire
+	released atomic.Int64 // when the last holder called release with others waiting, else 0
+}
+
+type contender struct {
+	c      *Crowd
+	holder Holder
+	names  []string
+	locks  []handoff
+	pick   *picker
+}
+
+func (p *contender) Do(ctx context.Context, rec *Recorder) error {
+	k := p.pick.next()
+	l := &p.locks[k]
+	l.waiting.Add(1)
+	held, err := p.holder.Acquire(ctx, p.names[k])
+	waiting := l.waiting.Add(-1)
+	if err != nil {
+		return err
+	}
+	now := p.c.Now()
+	if t := l.released.Load(); t > 0 {
+		rec.Note(0, now, now-t)
+	}
+	if waiting > 0 {
+		now = p.c.Now()
+	} else {
+		now = 0
+	}
+	l.released.Store(now)
+	return held.Release(ctx)
+}

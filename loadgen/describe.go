@@ -1,0 +1,57 @@
+package loadgen
+
+import "context"
+
+var describeStrict = &Scenario{
+	Name:   "describe-strict",
+	Short:  "read semaphores, seeing every change acknowledged before",
+	Series: []string{"describe"},
+	Build:  buildDescribe(true),
+}
+
+var describeRelaxed = &Scenario{
+	Name:   "describe-relaxed",
+	Short:  "read semaphores as a replica's memory has them",
+	Series: []string{"describe"},
+	Build:  buildDescribe(false),
+}
+
+// buildDescribe reads persistent semaphores, 1,000 unless the load says otherwise, with data of the load's size.
+func buildDescribe(strict bool) func(context.Context, *Crowd) (Workload, error) {
+	return func(ctx context.Context, c *Crowd) (Workload, error) {
+		n := c.callerCount()
+		list := c.names(1000)
+		sessions, err := c.StartSessions(ctx, c.sessionCount(n))
+		if err != nil {
+			return nil, err
+		}
+		readers, err := able[CanRead](c.Target, "read", sessions)
+		if err != nil {
+			return nil, err
+		}
+		keepers, err := able[CanKeep](c.Target, "make names to read", sessions)
+		if err != nil {
+			return nil, err
+		}
+		w := &semaphoreWork{keepers: keepers, names: list}
+		if err := keep(ctx, keepers, list, c.data()); err != nil {
+			_ = w.Close(ctx)
+			return nil, err
+		}
+		cum := zipf(len(list), c.Skew)
+		for i := range n {
+			w.callers = append(w.callers, &describer{readers[i%len(readers)].Reader(strict), list, newPicker(c.Seed, i, len(list), cum)})
+		}
+		return w, nil
+	}
+}
+
+type describer struct {
+	reader Reader
+	names  []string
+	pick   *picker
+}
+
+func (d *describer) Do(ctx context.Context, _ *Recorder) error {
+	return d.reader.Read(ctx, d.names[d.pick.next()])
+}

@@ -1,0 +1,97 @@
+package loadgen
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// errUnanswered is the cause that ends operations which outlast the load's patience.
+var errUnanswered = errors.New("no answer within the patience after the load's end")
+
+// loop drives callers until the span ends, so many operations are done, or its context ends.
+type loop struct {
+	clock    clock
+	span     *span
+	callers  []Caller
+	recs     []*Recorder // one for each caller
+	budget   uint64      // operations, 0: no end by number
+	rate     float64     // of an open loop, 0: closed
+	patience time.Duration
+	code     func(error) string
+
+	stop      atomic.Bool
+	unstarted uint64 // operations of an open loop that nobody was free for in time
+	wake      counts // how late the open loop's own timer was
+}
+
+// run returns when every caller has ended. Operations under way at the end of the span have the patience to end, then they are cancelled.
+func (l *loop) run(ctx context.Context) {
+	ops, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(ops, func() { l.stop.Store(true) })()
+	if l.span.until > 0 {
+		t := time.AfterFunc(time.Duration(l.span.until-l.clock.now())+l.patience, func() { cancel(errUnanswered) })
+		defer t.Stop()
+	}
+	if len(l.callers) == 0 {
+		for now := l.clock.now(); now < l.span.until && ops.Err() == nil; now = l.clock.now() {
+			l.clock.sleepUntil(l.span.until)
+		}
+		return
+	}
+	var wg sync.WaitGroup
+	// Each caller has a context of its own, as callers have in a program: a thousand that wait on one would queue up on its channel.
+	begin := func(run func(ctx context.Context)) {
+		wg.Go(func() {
+			own, cancel := context.WithCancel(ops)
+			defer cancel()
+			run(own)
+		})
+	}
+	if l.rate > 0 {
+		tickets := make(chan int64, len(l.callers))
+		for i, c := range l.callers {
+			begin(func(ctx context.Context) { l.open(ctx, c, l.recs[i], tickets) })
+		}
+		l.pace(ops, tickets)
+	} else {
+		n := uint64(len(l.callers))
+		for i, c := range l.callers {
+			share := uint64(0)
+			if l.budget > 0 {
+				if share = l.budget / n; uint64(i) < l.budget%n {
+					share++
+				}
+				if share == 0 {
+					continue
+				}
+			}
+			begin(func(ctx context.Context) { l.closed(ctx, c, l.recs[i], share) })
+		}
+	}
+	wg.Wait()
+}
+
+// end counts how an operation ended.
+func (l *loop) end(ctx context.Context, r *Recorder, start, end int64, err error) {
+	switch {
+	case err == nil:
+		r.ended(start, end)
+	case ctx.Err() == nil:
+		r.Fail(end, l.code(err))
+	case errors.Is(context.Cause(ctx), errUnanswered):
+		r.Fail(end, "unanswered")
+	default: // the load was told to end: nobody's fault
+	}
+}
+
+// done is the number of operations that succeeded, those of the warm-up included.
+func (l *loop) done() (n uint64) {
+	for _, r := range l.recs {
+		n += r.done.Load()
+	}
+	return n
+}

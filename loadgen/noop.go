@@ -1,0 +1,186 @@
+package loadgen
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// Noop is a target that does nothing, at once. What a load costs on it is what the crowd costs.
+type Noop struct {
+	mu     sync.RWMutex
+	values map[string]*noopValue
+}
+
+// Name of the target.
+func (t *Noop) Name() string { return "nothing" }
+
+// Code of an error: there are none but those of contexts.
+func (t *Noop) Code(error) string { return "other" }
+
+// Open makes a connection to nothing.
+func (t *Noop) Open(context.Context) (Conn, error) { return &noopConn{t}, nil }
+
+type noopConn struct{ t *Noop }
+
+func (c *noopConn) Session(context.Context) (Session, error) { return &noopSession{t: c.t}, nil }
+func (c *noopConn) Close() error                             { return nil }
+
+// noopValue is a name that is watched: to drive watches there must be something to tell.
+type noopValue struct {
+	mu      sync.Mutex
+	data    []byte
+	streams map[*func([]byte)]struct{}
+	next    chan struct{} // closed by the next write
+	members [][]byte
+	joined  map[*func(bool, []byte)]struct{}
+}
+
+func (t *Noop) value(name string) *noopValue {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.values == nil {
+		t.values = map[string]*noopValue{}
+	}
+	v := t.values[name]
+	if v == nil {
+		v = &noopValue{streams: map[*func([]byte)]struct{}{}, next: make(chan struct{}), joined: map[*func(bool, []byte)]struct{}{}}
+		t.values[name] = v
+	}
+	return v
+}
+
+// noopSession does nothing; as a member of services it leaves them when it ends.
+type noopSession struct {
+	t       *Noop
+	mu      sync.Mutex
+	members []*noopMember
+}
+
+func (s *noopSession) Close(ctx context.Context) error {
+	s.mu.Lock()
+	list := s.members
+	s.members = nil
+	s.mu.Unlock()
+	for _, m := range list {
+		_ = m.Release(ctx)
+	}
+	return nil
+}
+
+func (s *noopSession) Holder(Hold) Holder { return s }
+
+func (s *noopSession) Acquire(context.Context, string) (Held, error) { return s, nil }
+
+func (s *noopSession) Release(context.Context) error { return nil }
+
+func (s *noopSession) Reader(bool) Reader { return s }
+
+func (s *noopSession) Read(context.Context, string) error { return nil }
+
+func (s *noopSession) Create(_ context.Context, name string, data []byte) error {
+	v := s.t.value(name)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.data = slices.Clone(data)
+	return nil
+}
+
+func (s *noopSession) Delete(context.Context, string) error { return nil }
+
+func (s *noopSession) Write(_ context.Context, name string, data []byte) error {
+	v := s.t.value(name)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.data = append(v.data[:0], data...)
+	close(v.next)
+	v.next = make(chan struct{})
+	for tell := range v.streams {
+		(*tell)(v.data)
+	}
+	return nil
+}
+
+func (s *noopSession) Watch(ctx context.Context, name string, tell func([]byte)) error {
+	v := s.t.value(name)
+	v.mu.Lock()
+	tell(v.data)
+	v.streams[&tell] = struct{}{}
+	v.mu.Unlock()
+	<-ctx.Done()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.streams, &tell)
+	return ctx.Err()
+}
+
+func (s *noopSession) WatchOnce(_ context.Context, name string) ([]byte, func(context.Context) (bool, error), error) {
+	v := s.t.value(name)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	next := v.next
+	return slices.Clone(v.data), func(ctx context.Context) (bool, error) {
+		select {
+		case <-next:
+			return true, nil
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}, nil
+}
+
+type noopMember struct {
+	v    *noopValue
+	data []byte
+	gone atomic.Bool
+}
+
+func (m *noopMember) Release(context.Context) error {
+	if m.gone.Swap(true) {
+		return nil
+	}
+	m.v.mu.Lock()
+	defer m.v.mu.Unlock()
+	for i, d := range m.v.members {
+		if &d[0] == &m.data[0] {
+			m.v.members = slices.Delete(m.v.members, i, i+1)
+			break
+		}
+	}
+	for tell := range m.v.joined {
+		(*tell)(false, m.data)
+	}
+	return nil
+}
+
+func (s *noopSession) Register(_ context.Context, service string, data []byte) (Held, error) {
+	v := s.t.value(service)
+	m := &noopMember{v: v, data: slices.Clone(data)}
+	v.mu.Lock()
+	v.members = append(v.members, m.data)
+	for tell := range v.joined {
+		(*tell)(true, m.data)
+	}
+	v.mu.Unlock()
+	s.mu.Lock()
+	s.members = append(s.members, m)
+	s.mu.Unlock()
+	return m, nil
+}
+
+func (s *noopSession) Members(ctx context.Context, service string, ready func(), tell func(bool, []byte)) error {
+	v := s.t.value(service)
+	v.mu.Lock()
+	for _, d := range v.members {
+		tell(true, d)
+	}
+	v.joined[&tell] = struct{}{}
+	v.mu.Unlock()
+	ready()
+	<-ctx.Done()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.joined, &tell)
+	return ctx.Err()
+}

@@ -1,0 +1,196 @@
+package loadgen
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// WriteTable writes the result for people.
+func (r *Result) WriteTable(w io.Writer) error {
+	var b strings.Builder
+	loop := "closed loop"
+	if r.Loop == "open" {
+		loop = "open loop at " + showRate(r.AskedRate)
+	}
+	fmt.Fprintf(&b, "%s on %s, %s\n", r.Scenario, r.Target, loop)
+	var crowd []string
+	for _, n := range []struct {
+		n    int
+		what string
+	}{
+		{r.Callers, "callers"}, {r.Connections, "connections"}, {r.Sessions, "sessions"}, {r.Keys, "keys"}, {r.Watchers, "watchers"}, {r.DataSize, "bytes of data"},
+	} {
+		if n.n > 0 {
+			crowd = append(crowd, showCount(uint64(n.n))+" "+n.what)
+		}
+	}
+	if r.Skew > 0 {
+		crowd = append(crowd, "skew "+strconv.FormatFloat(r.Skew, 'g', -1, 64))
+	}
+	fmt.Fprintf(&b, "%s\n\n", strings.Join(crowd, ", "))
+	if r.Operations > 0 || r.Callers > 0 {
+		fmt.Fprintf(&b, "%s operations in %s: %s\n", showCount(r.Operations), showDuration(r.elapsed()), showRate(r.Rate))
+	} else {
+		fmt.Fprintf(&b, "held for %s\n", showDuration(r.elapsed()))
+	}
+	if r.Interrupted {
+		b.WriteString("interrupted: this is what was done until then\n")
+	}
+	var codes []string
+	for _, c := range r.codes() {
+		codes = append(codes, fmt.Sprintf("%s %s", c, showCount(r.Errors[c])))
+	}
+	if len(codes) == 0 {
+		codes = []string{"none"}
+	}
+	fmt.Fprintf(&b, "errors: %s\n\n", strings.Join(codes, ", "))
+
+	tw := tabwriter.NewWriter(&b, 0, 4, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tw, "\tcount\tmean\tmin\tp50\tp90\tp99\tp99.9\tmax\t")
+	for _, s := range r.Series {
+		fmt.Fprintf(tw, "%s\t%s\t", s.Name, showCount(s.Count))
+		for _, us := range []float64{s.MeanUS, s.MinUS, s.P50US, s.P90US, s.P99US, s.P999US, s.MaxUS} {
+			text := "-"
+			if s.Count > 0 {
+				text = showDuration(time.Duration(us * 1e3))
+			}
+			fmt.Fprintf(tw, "%s\t", text)
+		}
+		fmt.Fprintln(tw)
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	b.WriteString("\n")
+	if s := r.Server; s != nil {
+		fmt.Fprintf(&b, "server: %.2f cores", s.Cores)
+		if r.Operations > 0 {
+			fmt.Fprintf(&b, ", %s of CPU an operation", showDuration(time.Duration(s.CPUPerOperationUS*1e3)))
+		}
+		fmt.Fprintf(&b, ", %s of memory (%s before)\n", showBytes(float64(s.Memory)), showBytes(float64(s.MemoryBefore)))
+		if r.Sessions > 0 && r.Callers == 0 { // with operations, those are what costs
+			fmt.Fprintf(&b, "server, a session: %s of CPU a second, %s of memory, of which heap %s\n",
+				showDuration(time.Duration(s.CPUPerSessionUS*1e3)), showBytes(s.MemoryPerSession), showBytes(s.HeapPerSession))
+		}
+	}
+	if r.Operations > 0 {
+		fmt.Fprintf(&b, "this process: %.2f cores, %s of CPU an operation; of that the load itself, without the client: %s and %s allocations\n",
+			r.Own.Cores, showDuration(time.Duration(r.Own.CPUPerOperationUS*1e3)), showDuration(time.Duration(r.Own.PerOperationNS)),
+			strconv.FormatFloat(r.Own.AllocationsPerOperation, 'f', 2, 64))
+		if r.Loop == "open" {
+			fmt.Fprintf(&b, "this process's timer was late by up to %s (p99), which latencies include\n", showDuration(time.Duration(r.Own.LateP99US*1e3)))
+		}
+	}
+	for _, m := range r.Missed {
+		fmt.Fprintln(&b, m)
+	}
+	for line := range strings.Lines(b.String()) {
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " \n")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteJSON writes the result for programs: one document, indented or in one line.
+func (r *Result) WriteJSON(w io.Writer, indent bool) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	if indent {
+		e.SetIndent("", "  ")
+	}
+	return e.Encode(r)
+}
+
+// WriteHistograms writes an HDR histogram log of format 1.3, which the tools of HdrHistogram read: a line for each series, tagged with its name, in nanoseconds.
+func (r *Result) WriteHistograms(w io.Writer) error {
+	lw := hdrhistogram.NewHistogramLogWriter(w)
+	start := r.Started.UnixMilli()
+	lw.SetBaseTime(start)
+	for _, err := range []error{
+		lw.OutputLogFormatVersion(), lw.OutputComment("signalbox load, " + r.Scenario + ", nanoseconds; maxima are in milliseconds"),
+		lw.OutputBaseTime(start), lw.OutputStartTime(start), lw.OutputLegend(),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	for i := range r.Series {
+		s := &r.Series[i]
+		s.hist.SetTag(s.Name)
+		s.hist.SetStartTimeMs(start)
+		s.hist.SetEndTimeMs(start + int64(r.ElapsedMS))
+		if err := lw.OutputIntervalHistogram(s.hist); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// showDuration writes three digits.
+func showDuration(d time.Duration) string {
+	x := float64(d)
+	for _, u := range []struct {
+		size float64
+		name string
+	}{{1, "ns"}, {1e3, "µs"}, {1e6, "ms"}} {
+		if x < 999.5*u.size {
+			return digits(x/u.size) + u.name
+		}
+	}
+	return digits(x/1e9) + "s"
+}
+
+// digits writes three of a number below a thousand, and all whole ones of larger ones.
+func digits(x float64) string {
+	prec := 0
+	switch {
+	case x == 0:
+	case x < 9.995:
+		prec = 2
+	case x < 99.95:
+		prec = 1
+	}
+	text := strconv.FormatFloat(x, 'f', prec, 64)
+	if prec > 0 {
+		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
+	}
+	return text
+}
+
+// showCount separates thousands.
+func showCount(n uint64) string {
+	text := strconv.FormatUint(n, 10)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+func showRate(x float64) string {
+	if x >= 100 {
+		return showCount(uint64(x+0.5)) + "/s"
+	}
+	return digits(x) + "/s"
+}
+
+func showBytes(x float64) string {
+	sign := ""
+	if x < 0 {
+		sign, x = "-", -x
+	}
+	for _, u := range []string{"B", "KB", "MB", "GB"} {
+		if x < 999.5 {
+			return sign + digits(x) + " " + u
+		}
+		x /= 1024
+	}
+	return sign + digits(x) + " TB"
+}

@@ -1,0 +1,181 @@
+package loadgen
+
+import (
+	"sort"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// Result is what a load came to.
+type Result struct {
+	Scenario    string    `json:"scenario"`
+	Target      string    `json:"target"`
+	Loop        string    `json:"loop"`                 // closed or open
+	AskedRate   float64   `json:"asked_rate,omitempty"` // of an open loop, operations a second
+	Started     time.Time `json:"started_at"`           // of what is measured
+	Interrupted bool      `json:"interrupted"`
+
+	Callers     int     `json:"callers"`
+	Connections int     `json:"connections"`
+	Sessions    int     `json:"sessions"`
+	Keys        int     `json:"keys"`
+	Skew        float64 `json:"skew"`
+	Watchers    int     `json:"watchers"`
+	DataSize    int     `json:"data_size"`
+	WarmUpMS    float64 `json:"warm_up_ms"`
+	DurationMS  float64 `json:"duration_ms"` // as asked for
+
+	ElapsedMS  float64           `json:"elapsed_ms"` // from the end of the warm-up to the end of the last operation
+	Operations uint64            `json:"operations"`
+	Rate       float64           `json:"rate"` // operations a second
+	Errors     map[string]uint64 `json:"errors"`
+
+	Series     []Series   `json:"series"`
+	Throughput Throughput `json:"throughput"`
+
+	Own    OwnCost     `json:"own_cost"`
+	Server *ServerCost `json:"server,omitempty"`
+
+	Missed []string `json:"missed,omitempty"` // objectives, a sentence each
+}
+
+// Series are the durations of one kind.
+type Series struct {
+	Name   string  `json:"name"`
+	Count  uint64  `json:"count"`
+	MeanUS float64 `json:"mean_us"`
+	MinUS  float64 `json:"min_us"`
+	P50US  float64 `json:"p50_us"`
+	P90US  float64 `json:"p90_us"`
+	P99US  float64 `json:"p99_us"`
+	P999US float64 `json:"p999_us"`
+	MaxUS  float64 `json:"max_us"`
+
+	hist *hdrhistogram.Histogram
+	max  int64
+}
+
+// At is the duration that p per cent, 0 to 100, are not above.
+func (s *Series) At(p float64) time.Duration {
+	if s.Count == 0 {
+		return 0
+	}
+	return time.Duration(min(s.hist.ValueAtQuantile(p), s.max))
+}
+
+// Throughput over time.
+type Throughput struct {
+	SlotMS     float64  `json:"slot_ms"`
+	Operations []uint32 `json:"operations"` // that ended, slot by slot
+}
+
+// OwnCost is what the crowd costs by itself.
+type OwnCost struct {
+	PerOperationNS          float64 `json:"per_operation_ns"`          // of CPU: the loop and the scenario on a target that does nothing
+	AllocationsPerOperation float64 `json:"allocations_per_operation"` // likewise
+	Cores                   float64 `json:"cores"`                     // of CPU that this process used in the run, the client library included
+	CPUPerOperationUS       float64 `json:"cpu_per_operation_us"`
+	LateP99US               float64 `json:"late_p99_us,omitempty"` // of an open loop: how late its own timer was, which latencies include
+}
+
+func micros(ns float64) float64 { return ns / 1e3 }
+
+func newSeries(name string, c *counts) Series {
+	s := Series{Name: name, Count: c.n, hist: c.hdr(), max: c.max}
+	if c.n == 0 {
+		return s
+	}
+	s.MeanUS, s.MinUS, s.MaxUS = micros(c.sum/float64(c.n)), micros(float64(c.min)), micros(float64(c.max))
+	for _, q := range []struct {
+		to *float64
+		p  float64
+	}{{&s.P50US, 50}, {&s.P90US, 90}, {&s.P99US, 99}, {&s.P999US, 99.9}} {
+		*q.to = micros(float64(s.At(q.p)))
+	}
+	return s
+}
+
+// gather merges what all recorders counted.
+func gather(c *Crowd, l *loop, rest *Recorder) *Result {
+	cfg := &c.Config
+	r := &Result{
+		Scenario: cfg.Scenario.Name, Target: cfg.Target.Name(), Loop: "closed", AskedRate: l.rate,
+		Callers: len(l.callers), Connections: len(c.pool.conns), Sessions: c.sessions, Keys: c.keys, Skew: cfg.Skew, Watchers: c.watchers, DataSize: cfg.DataSize,
+		WarmUpMS: cfg.WarmUp.Seconds() * 1e3, DurationMS: cfg.Duration.Seconds() * 1e3,
+		Errors: map[string]uint64{}, Throughput: Throughput{SlotMS: float64(c.span.slot) / 1e6},
+	}
+	all := append([]*Recorder{rest}, l.recs...)
+	for _, x := range c.extra.recs {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		all = append(all, x.Recorder)
+	}
+	sums := make([]counts, len(cfg.Scenario.Series))
+	var service counts
+	last := int64(0)
+	for _, x := range all {
+		x.finish()
+		for i := range x.hists {
+			sums[i].merge(&x.hists[i])
+		}
+		service.merge(&x.late)
+		for code, n := range x.codes {
+			r.Errors[code] += n
+		}
+		for i, n := range x.slots {
+			for len(r.Throughput.Operations) <= i {
+				r.Throughput.Operations = append(r.Throughput.Operations, 0)
+			}
+			r.Throughput.Operations[i] += n
+		}
+		r.Operations += x.ops
+		last = max(last, x.last)
+	}
+	if l.unstarted > 0 {
+		r.Errors["not started"] += l.unstarted
+	}
+	from := c.span.from.Load()
+	end := last
+	if end == 0 {
+		end = max(from, c.span.until)
+	}
+	r.ElapsedMS = float64(end-from) / 1e6
+	if r.ElapsedMS > 0 {
+		r.Rate = float64(r.Operations) / r.ElapsedMS * 1e3
+	}
+	for i, name := range cfg.Scenario.Series {
+		r.Series = append(r.Series, newSeries(name, &sums[i]))
+	}
+	if l.rate > 0 {
+		r.Loop = "open"
+		r.Series = append(r.Series, newSeries("from-actual-start", &service))
+		r.Own.LateP99US = micros(float64(max(0, l.wake.hdr().ValueAtQuantile(99))))
+	}
+	return r
+}
+
+func (r *Result) elapsed() time.Duration { return time.Duration(r.ElapsedMS * 1e6) }
+
+// ErrorCount is the number of all errors.
+func (r *Result) ErrorCount() (n uint64) {
+	for _, x := range r.Errors {
+		n += x
+	}
+	return n
+}
+
+// codes of the errors, the most frequent first.
+func (r *Result) codes() []string {
+	var list []string
+	for c := range r.Errors {
+		list = append(list, c)
+	}
+	sort.Slice(list, func(i, j int) bool {
+		if a, b := r.Errors[list[i]], r.Errors[list[j]]; a != b {
+			return a > b
+		}
+		return list[i] < list[j]
+	})
+	return list
+}

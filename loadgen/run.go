@@ -1,0 +1,292 @@
+package loadgen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Run puts the load on its target and tells what came of it. When ctx ends first, the result is of what was done until then, and says so. Errors are of what could
+// not be prepared, or of the server's admin endpoint; those of operations are in the result.
+func Run(ctx context.Context, cfg Config) (*Result, error) {
+	if err := cfg.Check(); err != nil {
+		return nil, err
+	}
+	if cfg.Patience == 0 {
+		cfg.Patience = 10 * time.Second
+	}
+	r, err := drive(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if own, err := calibrate(ctx, cfg); err == nil {
+		r.Own.PerOperationNS, r.Own.AllocationsPerOperation = own.PerOperationNS, own.AllocationsPerOperation
+	}
+	for _, o := range cfg.Expect {
+		if s := o.missed(r); s != "" {
+			r.Missed = append(r.Missed, s)
+		}
+	}
+	return r, nil
+}
+
+// drive is a run without its own cost.
+func drive(ctx context.Context, cfg Config) (_ *Result, err error) {
+	clk := wallClock{time.Now()}
+	sp := &span{slot: int64(slotWidth(cfg.Duration))}
+	sp.from.Store(math.MaxInt64)
+	c := &Crowd{
+		Config: cfg, prefix: "load/" + strconv.FormatUint(rand.Uint64(), 36) + "/", pool: &pool{}, extra: &extras{}, clock: clk, span: sp,
+	}
+	defer func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
+		defer cancel()
+		c.pool.close(end)
+	}()
+
+	var looks struct{ before, begin, end sample }
+	var adm *probe
+	if cfg.Metrics != "" {
+		adm = newProbe(cfg.Metrics)
+		if err := adm.collect(ctx); err != nil {
+			return nil, err
+		}
+		if looks.before, err = adm.look(ctx); err != nil {
+			return nil, err
+		}
+	}
+
+	var show progress
+	show.begin(&cfg)
+	defer show.end()
+	w, err := cfg.Scenario.Build(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
+		defer cancel()
+		_ = w.Close(end) // what stays behind costs the run nothing
+	}()
+	if p, ok := w.(pacer); ok && cfg.Rate == 0 {
+		cfg.Rate = p.Rate()
+	}
+	if adm != nil {
+		if err := adm.collect(ctx); err != nil {
+			return nil, err
+		}
+	}
+
+	l := &loop{
+		clock: clk, span: sp, callers: w.Callers(), budget: cfg.Operations, rate: cfg.Rate, patience: cfg.Patience, code: cfg.Target.Code,
+	}
+	if len(l.callers) == 0 && cfg.Duration == 0 {
+		return nil, fmt.Errorf("%s has no operations to count; give a duration", cfg.Scenario.Name)
+	}
+	for range l.callers {
+		l.recs = append(l.recs, newRecorder(sp, len(cfg.Scenario.Series), cfg.Scenario.Operation))
+	}
+	from := clk.now() + int64(cfg.WarmUp)
+	if cfg.Duration > 0 {
+		sp.until = from + int64(cfg.Duration)
+	}
+	sp.from.Store(from)
+	show.run(clk, sp, l.recs)
+
+	// What is measured begins in the middle of the loop, when the warm-up is over.
+	var cpuBegin time.Duration
+	began := make(chan error, 1)
+	atBegin := func() error {
+		cpuBegin = cpuTime()
+		if adm == nil {
+			return nil
+		}
+		var err error
+		looks.begin, err = adm.look(ctx)
+		return err
+	}
+	if cfg.WarmUp == 0 {
+		began <- atBegin()
+	} else {
+		timer := time.AfterFunc(cfg.WarmUp, func() { began <- atBegin() })
+		defer timer.Stop()
+	}
+	started := time.Now().Add(cfg.WarmUp)
+	var mallocs [2]uint64
+	if cfg.countAllocations {
+		mallocs[0] = allocations()
+	}
+	l.run(ctx)
+	if cfg.countAllocations {
+		mallocs[1] = allocations()
+	}
+	interrupted := ctx.Err() != nil
+	measured := false
+	select {
+	case err := <-began:
+		if err != nil && !interrupted {
+			return nil, err
+		}
+		measured = err == nil
+	default: // ended in the warm-up, or so soon after it that the look at its end is still being taken
+	}
+	var cpu time.Duration
+	if measured {
+		cpu = cpuTime() - cpuBegin
+	}
+	if adm != nil && !interrupted {
+		if looks.end, err = adm.look(ctx); err != nil {
+			return nil, err
+		}
+	}
+
+	rest := newRecorder(sp, len(cfg.Scenario.Series), cfg.Scenario.Operation)
+	if s, ok := w.(settler); ok && !interrupted {
+		settle, cancel := context.WithTimeout(ctx, cfg.Patience)
+		s.Settle(settle, rest)
+		cancel()
+	}
+	r := gather(c, l, rest)
+	r.Started, r.Interrupted = started, interrupted
+	if done := l.done(); done > 0 {
+		r.Own.AllocationsPerOperation = float64(mallocs[1]-mallocs[0]) / float64(done)
+	}
+	if measured {
+		r.Own.Cores = cpu.Seconds() / max(r.elapsed().Seconds(), 1e-9)
+		if r.Operations > 0 {
+			r.Own.CPUPerOperationUS = cpu.Seconds() * 1e6 / float64(r.Operations)
+		}
+		if adm != nil && !interrupted {
+			r.Server = cost(looks.before, looks.begin, looks.end, c.sessions, r.Operations)
+		}
+	}
+	if r.Operations == 0 && len(l.callers) > 0 && len(r.Errors) == 0 {
+		if interrupted {
+			return nil, context.Cause(ctx)
+		}
+		return nil, errors.New("no operation ended in the time that is measured; give a longer duration")
+	}
+	return r, nil
+}
+
+// slotWidth is the width of a step of the throughput over time: a hundred or so make a picture.
+func slotWidth(d time.Duration) time.Duration {
+	for _, w := range []time.Duration{50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 60000, 600000} {
+		if w *= time.Millisecond; d > 0 && d/w <= 120 {
+			return w
+		}
+	}
+	if d == 0 {
+		return 100 * time.Millisecond
+	}
+	return time.Hour
+}
+
+// calibrate measures the loop and the scenario by themselves, on a target that does nothing, in a tenth of a second.
+func calibrate(ctx context.Context, cfg Config) (OwnCost, error) {
+	cfg.Target = &Noop{}
+	cfg.Metrics, cfg.Expect, cfg.Progress = "", nil, nil
+	cfg.WarmUp, cfg.Duration, cfg.Operations = 0, 100*time.Millisecond, 0
+	cfg.Keys = min(cfg.Keys, max(cfg.Callers, 10_000))
+	cfg.Sessions = min(cfg.Sessions, 1000)
+	if cfg.Scenario == idleSessions {
+		return OwnCost{}, nil
+	}
+	if cfg.Rate > 0 || cfg.Scenario == discovery {
+		// As fast as it goes: every operation is late, so that nobody sleeps.
+		cfg.Rate, cfg.Duration, cfg.Operations = maxRate, 0, 20_000
+	}
+	cfg.countAllocations = true
+	r, err := drive(ctx, cfg)
+	if err != nil {
+		return OwnCost{}, err
+	}
+	return OwnCost{PerOperationNS: r.Own.CPUPerOperationUS * 1e3, AllocationsPerOperation: r.Own.AllocationsPerOperation}, nil
+}
+
+// allocations of this process so far.
+func allocations() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs
+}
+
+// progress tells how a run goes, from a goroutine of its own.
+type progress struct {
+	cfg  *Config
+	mu   sync.Mutex
+	clk  clock
+	span *span
+	recs []*Recorder
+	stop chan struct{}
+	done chan struct{}
+}
+
+func (p *progress) begin(cfg *Config) {
+	p.cfg = cfg
+	if cfg.Progress == nil {
+		return
+	}
+	p.stop, p.done = make(chan struct{}), make(chan struct{})
+	go p.tell()
+}
+
+func (p *progress) run(clk clock, sp *span, recs []*Recorder) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clk, p.span, p.recs = clk, sp, recs
+}
+
+func (p *progress) end() {
+	if p.stop != nil {
+		close(p.stop)
+		<-p.done
+	}
+}
+
+func (p *progress) tell() {
+	defer close(p.done)
+	const every, window = 200 * time.Millisecond, 5
+	t := time.NewTicker(every)
+	defer t.Stop()
+	var past [window]struct {
+		at int64
+		n  uint64
+	}
+	for i := 0; ; i++ {
+		select {
+		case <-p.stop:
+			return
+		case <-t.C:
+		}
+		p.mu.Lock()
+		clk, sp, recs := p.clk, p.span, p.recs
+		p.mu.Unlock()
+		if sp == nil {
+			p.cfg.Progress(Progress{Preparing: true, Duration: p.cfg.Duration})
+			i = -1
+			continue
+		}
+		now := clk.now()
+		x := Progress{Duration: p.cfg.Duration, WarmingUp: now < sp.from.Load(), Elapsed: time.Duration(max(0, now-sp.from.Load()))}
+		for _, r := range recs {
+			x.Operations += r.done.Load()
+			x.Errors += r.failed.Load()
+		}
+		old := past[i%window]
+		if i < window {
+			old = past[0]
+		}
+		if i > 0 && now > old.at {
+			x.Rate = float64(x.Operations-old.n) * 1e9 / float64(now-old.at)
+		}
+		past[i%window].at, past[i%window].n = now, x.Operations
+		p.cfg.Progress(x)
+	}
+}

@@ -1,0 +1,49 @@
+package loadgen
+
+import "context"
+
+// countingSemaphore: a semaphore with fewer units than callers.
+var countingSemaphore = &Scenario{
+	Name:   "semaphore",
+	Short:  "acquire and release one of --limit units",
+	Series: []string{"pair"},
+	Build: func(ctx context.Context, c *Crowd) (Workload, error) {
+		n := c.callerCount()
+		list := c.names(1)
+		if c.Limit == 0 {
+			c.Limit = uint64(max(1, n/2))
+		}
+		// A session holds a name once, so that each caller needs one of its own.
+		sessions, err := c.StartSessions(ctx, n)
+		if err != nil {
+			return nil, err
+		}
+		holders, err := able[CanHold](c.Target, "acquire", sessions)
+		if err != nil {
+			return nil, err
+		}
+		cum := zipf(len(list), c.Skew)
+		w := &semaphoreWork{names: list}
+		if w.keepers, err = able[CanKeep](c.Target, "delete semaphores", sessions); err != nil {
+			return nil, err
+		}
+		for i := range n {
+			w.callers = append(w.callers, &pairCaller{
+				holder: holders[i].Holder(Hold{Limit: c.Limit, Data: c.data()}), names: list, step: 1, pick: newPicker(c.Seed, i, len(list), cum),
+			})
+		}
+		return w, nil
+	},
+}
+
+// semaphoreWork removes its names when it ends: semaphores with a limit stay by themselves.
+type semaphoreWork struct {
+	callers
+	keepers []CanKeep
+	names   []string
+}
+
+func (w *semaphoreWork) Close(ctx context.Context) error {
+	forget(ctx, w.keepers, w.names)
+	return nil
+}

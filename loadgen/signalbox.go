@@ -1,0 +1,202 @@
+package loadgen
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Signalbox is this project's server as a target, through its SDK.
+type Signalbox struct {
+	// Client says how to reach it. Each connection is a client of its own.
+	Client client.Config
+
+	// Node is the path of the coordination node; default /default.
+	Node string
+
+	// Timeout of the sessions; default 10 s.
+	Timeout time.Duration
+}
+
+// Name says what it is and where.
+func (t *Signalbox) Name() string { return "signalbox at " + strings.Join(t.Client.Endpoints, ",") }
+
+// Open makes a client.
+func (t *Signalbox) Open(ctx context.Context) (Conn, error) {
+	c, err := client.Open(ctx, t.Client)
+	if err != nil {
+		return nil, err
+	}
+	return &boxConn{t, c}, nil
+}
+
+// Code is what the server answered, or what became of the call at this end.
+func (t *Signalbox) Code(err error) string {
+	switch {
+	case errors.Is(err, client.ErrNotAcquired):
+		return "not acquired"
+	case errors.Is(err, client.ErrSessionExpired):
+		return "session expired"
+	case errors.Is(err, client.ErrSessionClosed), errors.Is(err, client.ErrClientClosed):
+		return "closed"
+	case errors.Is(err, client.ErrLeaseLost):
+		return "lease lost"
+	case errors.Is(err, client.ErrAlreadyHeld):
+		return "already held"
+	}
+	if s := protocol.StatusOf(err); s != protocol.StatusInternal {
+		return s.String()
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return "timeout"
+	}
+	return "other"
+}
+
+type boxConn struct {
+	t *Signalbox
+	c *client.Client
+}
+
+func (c *boxConn) Session(ctx context.Context) (Session, error) {
+	node := c.t.Node
+	if node == "" {
+		node = "/default"
+	}
+	opts := []client.SessionOption{client.Description("signalbox load")}
+	if c.t.Timeout > 0 {
+		opts = append(opts, client.Timeout(c.t.Timeout))
+	}
+	s, err := c.c.Session(ctx, node, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return &boxSession{s}, nil
+}
+
+func (c *boxConn) Close() error { return c.c.Close() }
+
+type boxSession struct{ s *client.Session }
+
+func (s *boxSession) Close(ctx context.Context) error { return s.s.Close(ctx) }
+
+func (s *boxSession) Alive() bool { return s.s.Err() == nil }
+
+func (s *boxSession) Holder(h Hold) Holder {
+	opts := []client.AcquireOption{client.Exclusive()}
+	if h.Limit > 0 {
+		opts = []client.AcquireOption{client.CreateLimit(h.Limit)}
+	}
+	if len(h.Data) > 0 {
+		data := h.Data
+		opts = append(opts, client.Data(data))
+	}
+	return &boxHolder{s.s, opts}
+}
+
+type boxHolder struct {
+	s    *client.Session
+	opts []client.AcquireOption
+}
+
+func (h *boxHolder) Acquire(ctx context.Context, name string) (Held, error) {
+	l, err := h.s.Acquire(ctx, name, h.opts...)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func (s *boxSession) Create(ctx context.Context, name string, data []byte) error {
+	return s.s.Create(ctx, name, client.Max, data)
+}
+
+func (s *boxSession) Delete(ctx context.Context, name string) error {
+	err := s.s.Delete(ctx, name, true)
+	if errors.Is(err, client.NotFound) {
+		return nil
+	}
+	return err
+}
+
+func (s *boxSession) Write(ctx context.Context, name string, data []byte) error {
+	_, err := s.s.Update(ctx, name, data)
+	return err
+}
+
+func (s *boxSession) Reader(strict bool) Reader {
+	c := client.Relaxed
+	if strict {
+		c = client.Strict
+	}
+	return &boxReader{s.s, []client.ReadOption{client.ReadConsistency(c)}}
+}
+
+type boxReader struct {
+	s    *client.Session
+	opts []client.ReadOption
+}
+
+func (r *boxReader) Read(ctx context.Context, name string) error {
+	_, err := r.s.Describe(ctx, name, r.opts...)
+	return err
+}
+
+func (s *boxSession) Watch(ctx context.Context, name string, tell func(data []byte)) error {
+	for ev, err := range s.s.Watch(ctx, name) {
+		if err != nil {
+			return err
+		}
+		if ev.Kind == client.EventChanged && (ev.Created || ev.DataChanged) {
+			tell(ev.Data)
+		}
+	}
+	return nil
+}
+
+func (s *boxSession) WatchOnce(ctx context.Context, name string) ([]byte, func(context.Context) (bool, error), error) {
+	sem, fired, err := s.s.WatchOnce(ctx, name, client.OnData, client.ReadConsistency(client.Strict))
+	if err != nil {
+		return nil, nil, err
+	}
+	return sem.Data, func(ctx context.Context) (bool, error) {
+		select {
+		case f := <-fired:
+			return f.DataChanged, s.s.Err()
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}, nil
+}
+
+func (s *boxSession) Register(ctx context.Context, service string, data []byte) (Held, error) {
+	r, err := s.s.Service(service).Register(ctx, data)
+	if err != nil {
+		return nil, err
+	}
+	return r.Lease, nil
+}
+
+func (s *boxSession) Members(ctx context.Context, service string, ready func(), tell func(joined bool, data []byte)) error {
+	for ev, err := range s.s.Service(service).Watch(ctx) {
+		if err != nil {
+			return err
+		}
+		switch ev.Kind {
+		case client.MemberSnapshot:
+			for _, m := range ev.Members {
+				tell(true, m.Data)
+			}
+			ready()
+		case client.MemberAdded:
+			tell(true, ev.Member.Data)
+		case client.MemberRemoved:
+			tell(false, ev.Member.Data)
+		}
+	}
+	return nil
+}

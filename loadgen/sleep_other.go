@@ -1,0 +1,7 @@
+//go:build !linux
+
+package loadgen
+
+import "time"
+
+func sleepFine(d int64) { time.Sleep(time.Duration(d)) }

@@ -1,0 +1,118 @@
+package loadgen
+
+import (
+	"context"
+	"fmt"
+)
+
+// Target is a system under load. Implementations are safe for concurrent use.
+type Target interface {
+	// Name for people: what it is and where.
+	Name() string
+
+	// Open makes a connection.
+	Open(ctx context.Context) (Conn, error)
+
+	// Code names the kind of an error, for counting: one of a few words.
+	Code(err error) string
+}
+
+// Conn is a connection.
+type Conn interface {
+	// Session starts a session: an identity that holds what it acquires until it ends.
+	Session(ctx context.Context) (Session, error)
+
+	// Close ends the sessions too.
+	Close() error
+}
+
+// Session is a session. What can be done with one are the interfaces below; a target implements those it can.
+type Session interface {
+	// Close ends the session and waits until the server knows.
+	Close(ctx context.Context) error
+}
+
+// Hold is how something is acquired.
+type Hold struct {
+	// Limit of the semaphore, made with it when it is missing; 0 is a lock.
+	Limit uint64
+
+	// Data is shown beside the entry.
+	Data []byte
+}
+
+// Held is what an acquire gave: one unit, or the lock.
+type Held interface {
+	Release(ctx context.Context) error
+}
+
+// CanHold: locks and counting semaphores.
+type CanHold interface {
+	// Holder prepares acquiring, so that what is the same for all operations of a caller is made once.
+	Holder(h Hold) Holder
+}
+
+// Holder acquires. A session holds a name once at a time.
+type Holder interface {
+	// Acquire waits in the name's queue.
+	Acquire(ctx context.Context, name string) (Held, error)
+}
+
+// CanKeep: names with a value.
+type CanKeep interface {
+	Create(ctx context.Context, name string, data []byte) error
+	Delete(ctx context.Context, name string) error
+
+	// Write replaces the value.
+	Write(ctx context.Context, name string, data []byte) error
+}
+
+// CanRead: reading what is known of a name.
+type CanRead interface {
+	// Reader prepares reading: strict sees every change that was acknowledged before it began, relaxed may be a little old.
+	Reader(strict bool) Reader
+}
+
+// Reader reads, and forgets what it read.
+type Reader interface {
+	Read(ctx context.Context, name string) error
+}
+
+// CanWatch: streams of changes.
+type CanWatch interface {
+	// Watch tells the value now and after each change, until ctx ends or the watch fails. Values in between may be left out, the last never is.
+	// tell must not keep data.
+	Watch(ctx context.Context, name string, tell func(data []byte)) error
+}
+
+// CanWatchOnce: watches that end with the next change.
+type CanWatchOnce interface {
+	// WatchOnce reads the value and watches from there. wait returns true when it has changed, and false when that is not known. A session has one such
+	// watch for a name.
+	WatchOnce(ctx context.Context, name string) (data []byte, wait func(context.Context) (changed bool, err error), err error)
+}
+
+// CanDiscover: services and their members.
+type CanDiscover interface {
+	// Register makes the session a member until it is released or the session ends.
+	Register(ctx context.Context, service string, data []byte) (Held, error)
+
+	// Members tells who is there, then says ready once, then tells who comes and goes, until ctx ends or it fails.
+	Members(ctx context.Context, service string, ready func(), tell func(joined bool, data []byte)) error
+}
+
+// Lives: sessions that know whether they still are.
+type Lives interface{ Alive() bool }
+
+// able gives the sessions of a target as what a scenario needs them to be.
+func able[T any](t Target, what string, sessions []Session) ([]T, error) {
+	out := make([]T, len(sessions))
+	for i, s := range sessions {
+		x, ok := s.(T)
+		if !ok {
+			return nil, fmt.Errorf("%s cannot %s; choose another scenario", t.Name(), what)
+		}
+		out[i] = x
+	}
+	return out, nil
+}

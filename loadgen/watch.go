@@ -1,0 +1,176 @@
+package loadgen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+)
+
+// Watch fan-out: each caller changes a name of its own, and waits until all watchers of it have seen the change. A watcher's delay counts from the call that changes the
+// value, so that it includes making the change durable.
+var (
+	watchStream = &Scenario{
+		Name:      "watch-stream",
+		Short:     "change a value that --watchers streams tell of",
+		Series:    []string{"seen", "seen-by-all", "round"},
+		Operation: 2,
+		Build:     streams.build,
+	}
+	watchOneShot = &Scenario{
+		Name:      "watch-oneshot",
+		Short:     "change a value that --watchers one-shot watches are on, which are renewed each time",
+		Series:    []string{"seen", "seen-by-all", "round"},
+		Operation: 2,
+		Build:     oneShots.build,
+	}
+)
+
+// watchKind is how a watcher runs.
+type watchKind struct {
+	check func(t Target, s []Session) error
+	once  bool // watches end with a change, and each watcher needs a session of its own
+
+	// run is watcher i of f until ctx ends. ready is called whenever it has begun to watch.
+	run func(ctx context.Context, f *fanout, i int, s Session, ready func()) error
+}
+
+var streams = watchKind{
+	check: func(t Target, s []Session) error { _, err := able[CanWatch](t, "watch", s); return err },
+	run: func(ctx context.Context, f *fanout, i int, s Session, ready func()) error {
+		last := uint64(0)
+		return s.(CanWatch).Watch(ctx, f.name, func(data []byte) {
+			last = f.saw(i, data, last)
+			ready()
+		})
+	},
+}
+
+var oneShots = watchKind{
+	check: func(t Target, s []Session) error { _, err := able[CanWatchOnce](t, "watch once", s); return err },
+	once:  true,
+	run: func(ctx context.Context, f *fanout, i int, s Session, ready func()) error {
+		last, armed := uint64(0), uint64(math.MaxUint64)
+		for {
+			data, wait, err := s.(CanWatchOnce).WatchOnce(ctx, f.name)
+			if err != nil {
+				return err
+			}
+			ready()
+			// The reading tells of a change when the watch before was lost without one.
+			last = f.saw(i, data, last)
+			if armed != last {
+				armed = last
+				f.armed.come()
+			}
+			changed, err := wait(ctx)
+			if err != nil {
+				return err
+			}
+			if changed {
+				last = f.sawSeq(i, f.seq.Load(), last)
+			}
+		}
+	},
+}
+
+func (k watchKind) build(ctx context.Context, c *Crowd) (Workload, error) {
+	n := max(1, c.Callers)
+	list := c.names(n)
+	if len(list) != n {
+		return nil, fmt.Errorf("each caller changes one name that is its own; give %d keys, or none", n)
+	}
+	if c.Watchers == 0 {
+		c.Watchers = 1000
+	}
+	if c.Watchers < n {
+		return nil, fmt.Errorf("%d watchers are too few for %d names", c.Watchers, n)
+	}
+	c.watchers = c.Watchers
+	c.connect(c.Watchers)
+	seats := c.Watchers
+	if !k.once && c.Connections != Each {
+		seats = min(seats, c.Connections)
+	}
+	sessions, err := c.StartSessions(ctx, seats)
+	if err != nil {
+		return nil, err
+	}
+	if err := k.check(c.Target, sessions); err != nil {
+		return nil, err
+	}
+	keepers, err := able[CanKeep](c.Target, "change a value", sessions)
+	if err != nil {
+		return nil, err
+	}
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	w := &watchWork{keepers: keepers, names: list, stop: stop}
+	if err := keep(ctx, keepers, list, make([]byte, max(c.DataSize, 8))); err != nil {
+		_ = w.Close(ctx)
+		return nil, err
+	}
+	begun := newReadiness("watches", c.Watchers)
+	lost := make(chan error, c.Watchers)
+	for i, name := range list {
+		own := c.Watchers / n
+		if i < c.Watchers%n {
+			own++
+		}
+		f := newFanout(c.clock, keepers[i%len(keepers)], name, c.DataSize, own)
+		if k.once {
+			f.armed = newGate(own)
+		}
+		w.callers = append(w.callers, f)
+		for j := range own {
+			s := sessions[(i+j*n)%len(sessions)] // watchers of one name sit on all connections
+			w.wg.Add(1)
+			go func() {
+				defer w.wg.Done()
+				ready := begun.one()
+				own, cancel := context.WithCancel(watching) // thousands that wait on one context would queue up on its channel
+				defer cancel()
+				err := k.run(own, f, j, s, ready)
+				if watching.Err() != nil {
+					ready()
+					return
+				}
+				if err == nil {
+					err = errors.New("it ended by itself")
+				}
+				err = fmt.Errorf("a watch is over: %w", err)
+				f.lose(err)
+				lost <- err
+				ready()
+			}()
+		}
+	}
+	if err := begun.wait(ctx); err != nil {
+		_ = w.Close(context.WithoutCancel(ctx))
+		return nil, err
+	}
+	select {
+	case err := <-lost:
+		_ = w.Close(ctx)
+		return nil, err
+	default:
+		return w, nil
+	}
+}
+
+// watchWork are fan-outs and the goroutines of their watchers.
+type watchWork struct {
+	callers
+	keepers []CanKeep
+	names   []string
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
+}
+
+// Close ends the watchers before their names go, so that none of them sees it.
+func (w *watchWork) Close(ctx context.Context) error {
+	w.stop()
+	w.wg.Wait()
+	forget(ctx, w.keepers, w.names)
+	return nil
+}

@@ -1,0 +1,71 @@
+package loadgen
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// Scenario is a kind of load.
+type Scenario struct {
+	Name  string
+	Short string // for people: one line
+
+	// Series are what is measured, by name. The first is what an objective without a name is about.
+	Series []string
+
+	// Operation is the place in Series of the operation as a whole, which the loop measures.
+	Operation int
+
+	// Build makes what the callers need: sessions, names, watchers. What a Crowd gave is closed by it.
+	Build func(ctx context.Context, c *Crowd) (Workload, error)
+}
+
+// Workload is a scenario that is ready to run.
+type Workload interface {
+	// Callers are those who act; none when it is enough that time passes.
+	Callers() []Caller
+
+	// Close ends what Build started, and removes the names it made. It is called when no caller acts any more.
+	Close(ctx context.Context) error
+}
+
+// Caller does one operation after the other. Only one goroutine uses it.
+type Caller interface {
+	// Do is one operation. What it measures beside its own duration it notes in rec.
+	Do(ctx context.Context, rec *Recorder) error
+}
+
+// settler is a workload that has something left to count when the callers have ended.
+type settler interface {
+	// Settle counts errors in rec. ctx ends with the patience of the load.
+	Settle(ctx context.Context, rec *Recorder)
+}
+
+// pacer is a workload that knows the rate of its open loop, for loads that give none.
+type pacer interface{ Rate() float64 }
+
+// Scenarios are all there are, but for mixed, which ReadMix makes.
+func Scenarios() []*Scenario {
+	return []*Scenario{
+		lockPairs, contendedLock, countingSemaphore, describeStrict, describeRelaxed, watchStream, watchOneShot, sessionStorm, idleSessions, discovery,
+	}
+}
+
+// Find gives the scenario with a name.
+func Find(name string) (*Scenario, error) {
+	var names []string
+	for _, s := range Scenarios() {
+		if s.Name == name {
+			return s, nil
+		}
+		names = append(names, s.Name)
+	}
+	return nil, fmt.Errorf("unknown scenario %q; choose one of %s", name, strings.Join(names, ", "))
+}
+
+// callers is a workload of callers alone: there is nothing to end but what the crowd ends.
+type callers []Caller
+
+func (w callers) Callers() []Caller           { return w }
+func (w callers) Close(context.Context) error { return nil }

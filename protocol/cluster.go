@@ -1,0 +1,185 @@
+package protocol
+
+// MaxMethodLen bounds a method's name in bytes.
+const MaxMethodLen = 64
+
+// Methods of Cluster. Each is listed with its request and its answer, which are JSON objects; {} where none is named. Fields are only ever added. A refusal is a
+// Failure as everywhere, and where the method has a way around it, its sentence says so.
+const (
+	MethodStatus            = "status"             // -> ClusterStatus
+	MethodPlan              = "plan"               // -> ClusterPlan
+	MethodDrain             = "drain"              // DrainRequest -> ClusterInstance; decided, not done, when it is answered
+	MethodExpel             = "expel"              // ExpelRequest -> ClusterInstance; decided, not done, when it is answered
+	MethodTransfer          = "transfer"           // TransferRequest -> ClusterShard; decided, not done, when it is answered
+	MethodWeight            = "weight"             // WeightRequest -> ClusterReplicaset
+	MethodReplicationFactor = "replication_factor" // ReplicationFactorRequest -> ClusterTier
+	MethodBackup            = "backup"             // BackupRequest -> BackupPart; needs the right admin, as the answer has the keys that sign tickets
+)
+
+// DrainRequest asks that an instance hand over what it leads, and its vote, and be given neither again: before it is stopped for long, or expelled. With Undo it
+// may have them again.
+type DrainRequest struct {
+	Instance string `json:"instance"` // name, or uuid
+	Undo     bool   `json:"undo,omitempty"`
+}
+
+// ExpelRequest asks that an instance leave for good. It goes on until it is done, whoever asked.
+type ExpelRequest struct {
+	Instance string `json:"instance"`        // name, or uuid
+	Force    bool   `json:"force,omitempty"` // also if it is not Offline, or leads shards. It never loses data
+}
+
+// TransferRequest asks that a shard be led by another instance that has it.
+type TransferRequest struct {
+	Shard    uint64 `json:"shard"`
+	Instance string `json:"instance"` // name, or uuid
+}
+
+// WeightRequest gives a replicaset a share of its tier's buckets beside the other replicasets; 0 takes all away.
+type WeightRequest struct {
+	Replicaset string  `json:"replicaset"` // name, or uuid
+	Weight     float64 `json:"weight"`     // to the thousandth; 1 is what a replicaset starts with
+}
+
+// ReplicationFactorRequest changes how many instances the replicasets of a tier are filled up to.
+type ReplicationFactorRequest struct {
+	Tier   string `json:"tier"`
+	Factor uint32 `json:"factor"`
+}
+
+// BackupRequest asks for a part of a snapshot of a shard, as its leader has it behind a read barrier. The first request names no snapshot and begins one; those that follow name
+// the one that was answered. NotFound: it is gone, since nobody asked for a minute or its instance was stopped; begin another one.
+type BackupRequest struct {
+	Shard    uint64 `json:"shard"` // 0 is the meta shard
+	Snapshot string `json:"snapshot,omitempty"`
+	Offset   uint64 `json:"offset,omitempty"`
+}
+
+// BackupPart is a part of a snapshot. While Ready is false, it is being written: ask again in a moment.
+type BackupPart struct {
+	Snapshot string `json:"snapshot"`
+	Ready    bool   `json:"ready"`
+	Size     uint64 `json:"size,omitempty"`  // of the snapshot, in bytes
+	Index    uint64 `json:"index,omitempty"` // of the last log entry that it has
+	Bytes    []byte `json:"bytes,omitempty"` // from the offset on; none at the end
+}
+
+// ClusterStatus is the cluster as one instance has it. Instances, replicasets and tiers are referred to by name, shards by id.
+type ClusterStatus struct {
+	ID          string              `json:"id"`
+	Name        string              `json:"name,omitempty"`
+	Version     string              `json:"version,omitempty"` // whose rules the cluster goes by
+	Revision    uint64              `json:"revision"`          // of the meta state that this was made from
+	MapVersion  uint64              `json:"map_version"`
+	AskedOf     string              `json:"asked_of"` // the instance that answers
+	Meta        ClusterMeta         `json:"meta"`
+	Tiers       []ClusterTier       `json:"tiers"`
+	Replicasets []ClusterReplicaset `json:"replicasets"`
+	Instances   []ClusterInstance   `json:"instances"` // expelled ones too, as long as the cluster remembers them
+	Shards      []ClusterShard      `json:"shards"`
+	Moves       []ClusterMove       `json:"moves"` // under way
+}
+
+// ClusterMeta is the meta shard.
+type ClusterMeta struct {
+	Leader    string   `json:"leader,omitempty"` // as far as the answering instance knows
+	Voters    []string `json:"voters"`
+	NonVoting []string `json:"non_voting"`
+}
+
+// ClusterTier is a tier.
+type ClusterTier struct {
+	Name                string `json:"name"`
+	Buckets             uint32 `json:"buckets"`
+	ReplicationFactor   uint32 `json:"replication_factor"`
+	ShardsPerReplicaset uint32 `json:"shards_per_replicaset"`
+	CanVote             bool   `json:"can_vote"`
+	Bootstrapped        bool   `json:"bootstrapped"` // its buckets were dealt out
+}
+
+// ClusterReplicaset is a replicaset.
+type ClusterReplicaset struct {
+	Name         string  `json:"name"`
+	UUID         string  `json:"uuid"`
+	Tier         string  `json:"tier"`
+	Phase        string  `json:"phase"` // not ready, ready, to be expelled, expelled
+	Weight       float64 `json:"weight"`
+	WeightByUser bool    `json:"weight_by_user"`
+	Buckets      uint32  `json:"buckets"` // that its shards own
+}
+
+// ClusterInstance is an instance.
+type ClusterInstance struct {
+	ID          uint64            `json:"id"`
+	Name        string            `json:"name"`
+	UUID        string            `json:"uuid"`
+	Tier        string            `json:"tier"`
+	Replicaset  string            `json:"replicaset"`
+	Domain      map[string]string `json:"failure_domain,omitempty"`
+	Version     string            `json:"version"`
+	Address     string            `json:"address"`
+	RaftAddress string            `json:"raft_address"`
+	Current     string            `json:"current"` // Offline, Online, Expelled
+	Target      string            `json:"target"`
+	// CurrentIncarnation and TargetIncarnation differ while an instance that was started again is not up yet.
+	CurrentIncarnation uint64   `json:"current_incarnation"`
+	TargetIncarnation  uint64   `json:"target_incarnation"`
+	Reason             string   `json:"reason,omitempty"`        // of the target
+	ChangedAt          uint64   `json:"changed_at_ms,omitempty"` // when the target was set: wall clock in ms since 1970, for people
+	Draining           bool     `json:"draining,omitempty"`      // see DrainRequest
+	Reachable          *bool    `json:"reachable,omitempty"`     // as the answering instance hears it; absent: it does not know
+	Leads              []uint64 `json:"leads,omitempty"`         // shards
+	Revision           uint64   `json:"revision"`                // of the last change to this: a status with a lower one is older
+}
+
+// Settled says that the instance is what it shall be.
+func (i *ClusterInstance) Settled() bool {
+	return i.Current == i.Target && i.CurrentIncarnation == i.TargetIncarnation
+}
+
+// ClusterShard is a data shard.
+type ClusterShard struct {
+	ID           uint64           `json:"id"`
+	Tier         string           `json:"tier"`
+	Replicaset   string           `json:"replicaset"`
+	Master       string           `json:"master,omitempty"` // leads, as far as the cluster has seen
+	TargetMaster string           `json:"target_master,omitempty"`
+	Replicas     []ClusterReplica `json:"replicas"`
+	Buckets      uint32           `json:"buckets"` // that it owns
+	Ready        bool             `json:"ready"`
+	Revision     uint64           `json:"revision"` // of the last change to this: a status with a lower one is older
+}
+
+// ClusterReplica is an instance's copy of a shard.
+type ClusterReplica struct {
+	Instance   string `json:"instance"`
+	Replica    uint64 `json:"replica"`
+	Role       string `json:"role"` // none, non-voting, voter
+	TargetRole string `json:"target_role"`
+}
+
+// ClusterMove is a move of buckets.
+type ClusterMove struct {
+	Tier  string `json:"tier"`
+	First uint32 `json:"first"`
+	Count uint32 `json:"count"`
+	From  uint64 `json:"from"` // shards
+	To    uint64 `json:"to"`
+	Epoch uint64 `json:"epoch"`
+	Phase string `json:"phase"` // moving, committed, aborted
+}
+
+// ClusterPlan is what the governor does next, and what waits and why, as the answering instance sees it: what depends on who was heard of when, only
+// the leader of the meta shard knows well.
+type ClusterPlan struct {
+	AskedOf string        `json:"asked_of"`
+	Leader  string        `json:"leader,omitempty"` // the instance whose governor acts
+	Steps   []string      `json:"steps"`
+	Waits   []ClusterWait `json:"waits"`
+}
+
+// ClusterWait is something that is to be done and is not, and why.
+type ClusterWait struct {
+	What string `json:"what"`
+	Why  string `json:"why"`
+}

@@ -1,0 +1,105 @@
+package protocol
+
+import "strconv"
+
+// Kind names a message. A frame is a 4-byte big-endian length followed by one msgpack array of exactly four elements,
+// [kind, id, arg, body], body being an array of the message's fields in the order of its struct.
+//
+//	request  [kind, request id, bucket, body]           client to server; the bucket routes it, 0 where the message says so
+//	reply    [kind|KindReply, request id, status, body] exactly one for each request (except Ping); body [message] unless the status is OK
+//	event    [kind, 0 or watch id, shard, body]         server to client, unasked
+//
+// Fields may be added at the end of a body: a reader skips what it does not know and takes zero for what is missing.
+type Kind uint16
+
+// KindReply is set in the kind of a reply.
+const KindReply Kind = 0x80
+
+const (
+	// Connection. Bucket is 0.
+	KindHello   Kind = 1
+	KindPing    Kind = 2 // answered by one KindPong with shard 0 at once, and one per home shard behind its barrier
+	KindPresent Kind = 3 // presents a session's ticket to this instance
+	KindMap     Kind = 4
+
+	// Coordination nodes. Bucket is 0: served by the meta shard.
+	KindNodeCreate   Kind = 10
+	KindNodeAlter    Kind = 11
+	KindNodeDescribe Kind = 12
+	KindNodeDrop     Kind = 13
+	KindNodeList     Kind = 14
+
+	// Operators. Bucket is 0: any instance answers.
+	KindCluster Kind = 15
+
+	// Sessions. Bucket is the home bucket.
+	KindSessionStart    Kind = 20
+	KindSessionAttach   Kind = 21
+	KindSessionStop     Kind = 22
+	KindSessionDescribe Kind = 23
+	KindSessionList     Kind = 24 // bucket is any bucket of the shard that is asked
+	KindSessionKill     Kind = 25
+
+	// Semaphores. Bucket is Bucket(node, name).
+	KindCreate   Kind = 30
+	KindUpdate   Kind = 31
+	KindResize   Kind = 32
+	KindDelete   Kind = 33
+	KindAcquire  Kind = 34
+	KindRelease  Kind = 35
+	KindDescribe Kind = 36
+	KindList     Kind = 37 // bucket is any bucket of the shard that is asked
+	KindWatch    Kind = 38 // opens a stream; for a prefix the bucket is any bucket of the shard that is asked
+	KindUnwatch  Kind = 39 // bucket as in the watch
+
+	// Events.
+	KindPong          Kind = 64 // id is the ping's; arg is the shard that vouches, or 0
+	KindGoodbye       Kind = 65
+	KindMapChanged    Kind = 66
+	KindSessionEnded  Kind = 67 // arg is the home shard
+	KindTakenOver     Kind = 68
+	KindAcquireResult Kind = 69 // the end of an accepted acquire
+	KindLeaseLost     Kind = 70 // an owner lost what it held by an operator's or another client's force
+	KindFired         Kind = 71 // a one-shot watch fired
+	KindSnapshot      Kind = 72 // a page of a stream's snapshot; id is the watch's
+	KindDelta         Kind = 73 // changes, once per connection for all its streams
+	KindStreamCut     Kind = 74 // a stream ended; id is the watch's; open it again
+	KindDetached      Kind = 75 // arg is the former home shard
+)
+
+// kindNames are the names used in logs and metrics, by number.
+var kindNames = [...]string{
+	KindHello: "hello", KindPing: "ping", KindPresent: "present", KindMap: "map",
+	KindNodeCreate: "node_create", KindNodeAlter: "node_alter", KindNodeDescribe: "node_describe", KindNodeDrop: "node_drop",
+	KindNodeList: "node_list", KindCluster: "cluster",
+	KindSessionStart: "session_start", KindSessionAttach: "session_attach", KindSessionStop: "session_stop",
+	KindSessionDescribe: "session_describe", KindSessionList: "session_list", KindSessionKill: "session_kill",
+	KindCreate: "create", KindUpdate: "update", KindResize: "resize", KindDelete: "delete", KindAcquire: "acquire",
+	KindRelease: "release", KindDescribe: "describe", KindList: "list", KindWatch: "watch", KindUnwatch: "unwatch",
+	KindPong: "pong", KindGoodbye: "goodbye", KindMapChanged: "map_changed", KindSessionEnded: "session_ended",
+	KindTakenOver: "taken_over", KindAcquireResult: "acquire_result", KindLeaseLost: "lease_lost", KindFired: "fired",
+	KindSnapshot: "snapshot", KindDelta: "delta", KindStreamCut: "stream_cut", KindDetached: "detached",
+}
+
+// String is a name for logs and metrics: acquire, acquire_reply, kind_77 for an unknown kind. Known kinds do not allocate unless they are replies.
+func (k Kind) String() string {
+	if k.IsReply() {
+		return (k &^ KindReply).String() + "_reply"
+	}
+	if int(k) < len(kindNames) && kindNames[k] != "" {
+		return kindNames[k]
+	}
+	return "kind_" + strconv.Itoa(int(k))
+}
+
+// firstEvent is the lowest kind of an event; events lie below KindReply.
+const firstEvent Kind = 64
+
+// IsRequest says that a client may send this kind: it is known and neither a reply nor an event.
+func (k Kind) IsRequest() bool { return k < firstEvent && kindNames[k] != "" }
+
+// IsReply says that the kind is a reply's.
+func (k Kind) IsReply() bool { return k&KindReply != 0 }
+
+// IsEvent says that a server sends this kind unasked.
+func (k Kind) IsEvent() bool { return k >= firstEvent && int(k) < len(kindNames) && kindNames[k] != "" }

@@ -1,0 +1,94 @@
+package protocol
+
+// AllFields has every bit of NodeConfig.Fields that this version knows.
+const AllFields = FieldSelfCheckPeriod | FieldGracePeriod | FieldReadConsistency | FieldAttachConsistency | FieldCountersMode |
+	FieldMaxSessions | FieldMaxSemaphores
+
+// Default quotas of a coordination node.
+const (
+	DefaultMaxSessions   = 1_000_000
+	DefaultMaxSemaphores = 1_000_000
+)
+
+// DefaultNodeConfig is the effective configuration of a node that was created without any.
+func DefaultNodeConfig() NodeConfig {
+	return NodeConfig{
+		Fields:            AllFields,
+		SelfCheckPeriod:   DefaultSelfCheckPeriod,
+		GracePeriod:       DefaultGracePeriod,
+		ReadConsistency:   Relaxed,
+		AttachConsistency: Strict,
+		CountersMode:      CountersAggregated,
+		MaxSessions:       DefaultMaxSessions,
+		MaxSemaphores:     DefaultMaxSemaphores,
+	}
+}
+
+// Merge is the effective configuration after an alter: fields that alter.Fields names are replaced, those given as zero go back to their
+// default, the rest stays. n is the effective configuration before; a new node merges into DefaultNodeConfig. Errors are StatusBadRequest: a field out of
+// its range, alone or together with the others, or a field this version does not know.
+func (n NodeConfig) Merge(alter NodeConfig) (NodeConfig, error) {
+	if unknown := alter.Fields &^ AllFields; unknown != 0 {
+		return NodeConfig{}, Errorf(StatusBadRequest, "node config names fields unknown here (bits %#x); leave them out, or upgrade the server first", unknown)
+	}
+	base := DefaultNodeConfig()
+	given := func(field uint32) bool { return alter.Fields&field != 0 }
+	n.Fields = AllFields
+	if given(FieldSelfCheckPeriod) {
+		n.SelfCheckPeriod = orDefault(alter.SelfCheckPeriod, base.SelfCheckPeriod)
+	}
+	if given(FieldGracePeriod) {
+		n.GracePeriod = orDefault(alter.GracePeriod, base.GracePeriod)
+	}
+	if given(FieldReadConsistency) {
+		n.ReadConsistency = orDefault(alter.ReadConsistency, base.ReadConsistency)
+	}
+	if given(FieldAttachConsistency) {
+		n.AttachConsistency = orDefault(alter.AttachConsistency, base.AttachConsistency)
+	}
+	if given(FieldCountersMode) {
+		n.CountersMode = orDefault(alter.CountersMode, base.CountersMode)
+	}
+	if given(FieldMaxSessions) {
+		n.MaxSessions = orDefault(alter.MaxSessions, base.MaxSessions)
+	}
+	if given(FieldMaxSemaphores) {
+		n.MaxSemaphores = orDefault(alter.MaxSemaphores, base.MaxSemaphores)
+	}
+	if err := n.Validate(); err != nil {
+		return NodeConfig{}, err
+	}
+	return n, nil
+}
+
+func orDefault[T comparable](given, otherwise T) T {
+	var zero T
+	if given == zero {
+		return otherwise
+	}
+	return given
+}
+
+// Validate checks an effective configuration: every field in its range, and the grace period against the self-check period.
+func (n *NodeConfig) Validate() error {
+	switch {
+	case n.SelfCheckPeriod < MinSelfCheckPeriod || n.SelfCheckPeriod > MaxSelfCheckPeriod:
+		return Errorf(StatusBadRequest, "self-check period is %d ms; it must be %d to %d ms", n.SelfCheckPeriod, MinSelfCheckPeriod, MaxSelfCheckPeriod)
+	case n.GracePeriod > MaxGracePeriod:
+		return Errorf(StatusBadRequest, "session grace period is %d ms; at most %d ms are allowed", n.GracePeriod, MaxGracePeriod)
+	case n.GracePeriod < n.SelfCheckPeriod+MinGraceOverSelfCheck:
+		return Errorf(StatusBadRequest, "session grace period is %d ms; with a self-check period of %d ms it must be at least %d ms", n.GracePeriod,
+			n.SelfCheckPeriod, n.SelfCheckPeriod+MinGraceOverSelfCheck)
+	case n.ReadConsistency != Strict && n.ReadConsistency != Relaxed:
+		return Errorf(StatusBadRequest, "read consistency is %d; it must be 1 (strict) or 2 (relaxed)", n.ReadConsistency)
+	case n.AttachConsistency != Strict && n.AttachConsistency != Relaxed:
+		return Errorf(StatusBadRequest, "attach consistency is %d; it must be 1 (strict) or 2 (relaxed)", n.AttachConsistency)
+	case n.CountersMode != CountersAggregated && n.CountersMode != CountersDetailed:
+		return Errorf(StatusBadRequest, "counters mode is %d; it must be 1 (aggregated) or 2 (detailed)", n.CountersMode)
+	case n.MaxSessions == 0:
+		return Errorf(StatusBadRequest, "quota of sessions is 0; it must be at least 1")
+	case n.MaxSemaphores == 0:
+		return Errorf(StatusBadRequest, "quota of semaphores is 0; it must be at least 1")
+	}
+	return nil
+}

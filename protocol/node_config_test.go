@@ -1,0 +1,94 @@
+package protocol
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestDefaultNodeConfig(t *testing.T) {
+	c := DefaultNodeConfig()
+	if err := c.Validate(); err != nil {
+		t.Error(err)
+	}
+	want := NodeConfig{AllFields, 1000, 10_000, Relaxed, Strict, CountersAggregated, 1_000_000, 1_000_000}
+	if c != want {
+		t.Errorf("defaults are %+v, want %+v", c, want)
+	}
+}
+
+func TestMerge(t *testing.T) {
+	base := NodeConfig{AllFields, 2_000, 20_000, Strict, Relaxed, CountersDetailed, 7, 8}
+	with := func(change func(*NodeConfig)) NodeConfig { c := base; change(&c); return c }
+	cases := []struct {
+		name  string
+		alter NodeConfig
+		want  NodeConfig
+		err   string
+	}{
+		{"nothing given", NodeConfig{SelfCheckPeriod: 1, ReadConsistency: 9}, base, ""},
+		{"one given", NodeConfig{Fields: FieldSelfCheckPeriod, SelfCheckPeriod: 500, GracePeriod: 9}, with(func(c *NodeConfig) { c.SelfCheckPeriod = 500 }), ""},
+		{"one back to its default", NodeConfig{Fields: FieldGracePeriod}, with(func(c *NodeConfig) { c.GracePeriod = 10_000 }), ""},
+		{"all back", NodeConfig{Fields: AllFields}, DefaultNodeConfig(), ""},
+		{"longest self-check and grace", NodeConfig{Fields: FieldSelfCheckPeriod | FieldGracePeriod, SelfCheckPeriod: 10_000, GracePeriod: 30_000},
+			with(func(c *NodeConfig) { c.SelfCheckPeriod, c.GracePeriod = 10_000, 30_000 }), ""},
+		{"shortest", NodeConfig{Fields: FieldSelfCheckPeriod | FieldGracePeriod, SelfCheckPeriod: 500, GracePeriod: 1_500},
+			with(func(c *NodeConfig) { c.SelfCheckPeriod, c.GracePeriod = 500, 1_500 }), ""},
+		{"enums and quotas", NodeConfig{AllFields &^ (FieldSelfCheckPeriod | FieldGracePeriod), 0, 0, Relaxed, Strict, CountersAggregated, 1, Forever},
+			NodeConfig{AllFields, 2_000, 20_000, Relaxed, Strict, CountersAggregated, 1, Forever}, ""},
+		{"self-check too short", NodeConfig{Fields: FieldSelfCheckPeriod, SelfCheckPeriod: 499}, NodeConfig{}, "self-check period is 499 ms"},
+		{"self-check too long", NodeConfig{Fields: FieldSelfCheckPeriod, SelfCheckPeriod: 10_001}, NodeConfig{}, "self-check period is 10001 ms"},
+		{"grace too long", NodeConfig{Fields: FieldGracePeriod, GracePeriod: 30_001}, NodeConfig{}, "grace period is 30001 ms"},
+		{"grace too near", NodeConfig{Fields: FieldGracePeriod, GracePeriod: 2_999}, NodeConfig{}, "at least 3000 ms"},
+		{"self-check raised to the kept grace", NodeConfig{Fields: FieldGracePeriod | FieldSelfCheckPeriod, SelfCheckPeriod: 9_500}, NodeConfig{}, "at least 10500 ms"},
+		{"grace near overflow", NodeConfig{Fields: FieldGracePeriod, GracePeriod: Forever}, NodeConfig{}, "at most 30000 ms"},
+		{"self-check near overflow", NodeConfig{Fields: FieldSelfCheckPeriod, SelfCheckPeriod: Forever}, NodeConfig{}, "self-check period"},
+		{"unknown read consistency", NodeConfig{Fields: FieldReadConsistency, ReadConsistency: 3}, NodeConfig{}, "read consistency is 3"},
+		{"unknown attach consistency", NodeConfig{Fields: FieldAttachConsistency, AttachConsistency: 255}, NodeConfig{}, "attach consistency is 255"},
+		{"unknown counters mode", NodeConfig{Fields: FieldCountersMode, CountersMode: 3}, NodeConfig{}, "counters mode is 3"},
+		{"unknown field", NodeConfig{Fields: 1 << 7}, NodeConfig{}, "fields unknown here (bits 0x80)"},
+	}
+	for _, c := range cases {
+		got, err := base.Merge(c.alter)
+		if c.err != "" {
+			if !errors.Is(err, StatusBadRequest) || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%s: error %v, want one with %s", c.name, err, c.err)
+			}
+			continue
+		}
+		if err != nil || got != c.want {
+			t.Errorf("%s: %+v, %v; want %+v", c.name, got, err, c.want)
+		}
+	}
+}
+
+// TestMergeKeepsValid: whatever is altered, in any order, an effective config is valid and complete, or the alter is refused.
+func TestMergeKeepsValid(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := DefaultNodeConfig()
+		for range 5 {
+			next, err := c.Merge(NodeConfig{
+				Fields:            rapid.Uint32Range(0, AllFields).Draw(t, "fields"),
+				SelfCheckPeriod:   rapid.Uint64Range(0, 11_000).Draw(t, "self-check"),
+				GracePeriod:       rapid.Uint64Range(0, 31_000).Draw(t, "grace"),
+				ReadConsistency:   Consistency(rapid.Uint8Range(0, 3).Draw(t, "read")),
+				AttachConsistency: Consistency(rapid.Uint8Range(0, 3).Draw(t, "attach")),
+				CountersMode:      CountersMode(rapid.Uint8Range(0, 3).Draw(t, "counters")),
+				MaxSessions:       rapid.Uint64().Draw(t, "sessions"),
+				MaxSemaphores:     rapid.Uint64().Draw(t, "semaphores"),
+			})
+			if err != nil {
+				continue
+			}
+			if next.Fields != AllFields || next.Validate() != nil {
+				t.Fatalf("%+v", next)
+			}
+			if again, err := c.Merge(next); err != nil || again != next {
+				t.Fatalf("merging a described config %+v gives %+v, %v", next, again, err)
+			}
+			c = next
+		}
+	})
+}

@@ -1,0 +1,109 @@
+package protocol
+
+import (
+	"bytes"
+	"reflect"
+	"testing"
+
+	"github.com/vmihailenco/msgpack/v5"
+	"pgregory.net/rapid"
+)
+
+// TestAgainstOracle: for generated messages of every kind, a general msgpack library reads what this package writes, and this package reads
+// what the library writes in its compact and in its wide form.
+func TestAgainstOracle(t *testing.T) {
+	seen := map[string]bool{}
+	for _, e := range every() {
+		if seen[e.typeName()] {
+			continue
+		}
+		seen[e.typeName()] = true
+		t.Run(e.typeName(), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) { checkAgainstOracle(t, e) })
+		})
+	}
+}
+
+func checkAgainstOracle(t *rapid.T, e entry) {
+	m := e.fresh()
+	draw(t, reflect.ValueOf(m).Elem())
+
+	theirs := e.fresh()
+	body := m.AppendBody(nil)
+	if err := msgpack.Unmarshal(body, theirs); err != nil {
+		t.Fatalf("the oracle refuses % x: %v", body, err)
+	}
+	dropEmpty(reflect.ValueOf(theirs).Elem())
+	if !reflect.DeepEqual(theirs, m) {
+		t.Fatalf("the oracle reads %+v, want %+v", theirs, m)
+	}
+
+	for _, compact := range []bool{true, false} {
+		var buf bytes.Buffer
+		enc := msgpack.NewEncoder(&buf)
+		enc.UseArrayEncodedStructs(true)
+		enc.UseCompactInts(compact)
+		if err := enc.Encode(m); err != nil {
+			t.Fatal(err)
+		}
+		if err := CheckBody(buf.Bytes()); err != nil {
+			t.Fatalf("the oracle's bytes % x: %v", buf.Bytes(), err)
+		}
+		ours := e.fresh()
+		if err := ours.DecodeBody(buf.Bytes()); err != nil {
+			t.Fatalf("the oracle's bytes % x: %v", buf.Bytes(), err)
+		}
+		if !reflect.DeepEqual(ours, m) {
+			t.Fatalf("read %+v, want %+v", ours, m)
+		}
+	}
+}
+
+// draw fills a value at random. Empty byte fields and lists are nil, as decoders leave them.
+func draw(t *rapid.T, v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			draw(t, v.Field(i))
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			n := rapid.SampledFrom([]int{0, 1, 15, 16, 31, 32, 255, 256, 65_535, 65_536}).Draw(t, "length")
+			if n > 0 {
+				v.SetBytes(bytes.Repeat([]byte{rapid.Byte().Draw(t, "byte")}, n))
+			}
+			return
+		}
+		n := rapid.SampledFrom([]int{0, 1, 2, 15, 16, 17}).Draw(t, "count")
+		if n > 0 {
+			v.Set(reflect.MakeSlice(v.Type(), n, n))
+			draw(t, v.Index(0))
+			draw(t, v.Index(n-1))
+		}
+	case reflect.String:
+		v.SetString(rapid.String().Draw(t, "text"))
+	case reflect.Bool:
+		v.SetBool(rapid.Bool().Draw(t, "flag"))
+	default:
+		v.SetUint(rapid.Uint64().Draw(t, "number") >> rapid.IntRange(64-v.Type().Bits(), 63).Draw(t, "shift"))
+	}
+}
+
+// dropEmpty makes empty byte fields and lists nil.
+func dropEmpty(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			dropEmpty(v.Field(i))
+		}
+	case reflect.Slice:
+		if v.Len() == 0 {
+			v.SetZero()
+		}
+		for i := range v.Len() {
+			if v.Type().Elem().Kind() == reflect.Struct {
+				dropEmpty(v.Index(i))
+			}
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package protocol
+
+import (
+	"encoding/binary"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Version is the protocol version spoken by this package. A hello with another major version is refused with
+// StatusUnsupported and the connection is closed.
+//
+// Version history
+//
+//	1  first version
+const Version = 1
+
+// Magic is the first field of a hello; a connection whose first frame does not carry it is closed.
+const Magic = "signalbox"
+
+// Limits of the specification, in bytes, milliseconds or units as named. A server may be configured to lower data limits; the
+// hello's answer says which hold.
+const (
+	MaxNameLen        = 1024                // semaphore names: 1..1024 bytes, any bytes
+	MaxPathLen        = 1024                // node paths
+	MaxDescriptionLen = 1024                // session descriptions
+	MaxDataLen        = 1 << 20             // semaphore data and acquire data
+	KeyLen            = 16                  // session protection key and create id
+	MaxSessionTimeout = 30 * 60 * 1000      // ms
+	MaxAcquireTimeout = 24 * 60 * 60 * 1000 // ms; or exactly Forever
+	Forever           = ^uint64(0)          // acquire timeout: wait without end; also the largest limit and count
+	MaxFrameLen       = MaxDataLen + 64<<10 // a frame's length field, after the hello
+	MaxHelloLen       = 4 << 10             // a frame's length field, before the hello was accepted
+	MaxDepth          = 8                   // nesting of arrays in a frame
+	DefaultBuckets    = 4096
+)
+
+// Self-check and grace periods of a coordination node, in ms.
+const (
+	MinSelfCheckPeriod     = 500
+	MaxSelfCheckPeriod     = 10_000
+	DefaultSelfCheckPeriod = 1_000
+	MaxGracePeriod         = 30_000
+	DefaultGracePeriod     = 10_000
+	MinGraceOverSelfCheck  = 1_000
+)
+
+// Bucket is the slice of the key space that (node, name) belongs to: xxhash64 over the node id as 8 big-endian bytes followed
+// by the name's bytes, modulo the tier's number of buckets.
+func Bucket(node uint64, name []byte, buckets uint32) uint32 {
+	var d xxhash.Digest
+	d.Reset()
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], node)
+	_, _ = d.Write(b[:])
+	_, _ = d.Write(name)
+	return uint32(d.Sum64() % uint64(buckets))
+}
+
+// HomeBucket is the bucket in which a session made with this create id lives.
+func HomeBucket(createID [KeyLen]byte, buckets uint32) uint32 {
+	return uint32(xxhash.Sum64(createID[:]) % uint64(buckets))
+}
+
+// SessionID is, from the lowest bit up: a counter (36 bits), the home bucket (16 bits), the tier (4 bits). The counter starts at 1 and belongs to the
+// bucket, so an id is never reused; 0 is no session. Ids of the first two tiers stay below 2^53, where every JSON reader keeps numbers exact.
+type SessionID = uint64
+
+const (
+	counterBits = 36
+	bucketBits  = 16
+)
+
+// MakeSessionID builds a session id. Counter is in 1..2^36-1, tier in 0..15.
+func MakeSessionID(tier uint8, bucket uint16, counter uint64) SessionID {
+	return uint64(tier&15)<<(counterBits+bucketBits) | uint64(bucket)<<counterBits | counter&(1<<counterBits-1)
+}
+
+// SessionBucket is the home bucket of a session id.
+func SessionBucket(id SessionID) uint32 { return uint32(id >> counterBits & (1<<bucketBits - 1)) }
+
+// SessionTier is the tier of a session id.
+func SessionTier(id SessionID) uint8 { return uint8(id >> (counterBits + bucketBits) & 15) }

@@ -1,0 +1,154 @@
+package protocol
+
+import (
+	"bytes"
+	"reflect"
+)
+
+// entry is one message of the protocol: where it is sent and a sample of it. All tests over "every message" go through this table, and
+// laws_test.go holds it complete.
+type entry struct {
+	kind   Kind
+	sample Message
+}
+
+// fresh makes an empty message of the entry's type.
+func (e entry) fresh() Message {
+	return reflect.New(reflect.TypeOf(e.sample).Elem()).Interface().(Message)
+}
+
+// typeName is the name of the message's struct.
+func (e entry) typeName() string { return reflect.TypeOf(e.sample).Elem().Name() }
+
+var (
+	sampleKey    = []byte("0123456789abcdef")
+	sampleHead   = Head{Session: MakeSessionID(0, 1234, 7), Seq: 300, Low: 298}
+	sampleOwner  = Owner{OrderID: 41, Session: sampleHead.Session, Count: 2, Data: []byte("10.0.0.1:80"), Description: "billing-1", Since: 1_700_000_000_000}
+	sampleWaiter = Waiter{OrderID: 42, Session: sampleHead.Session + 1, Count: 1, Data: []byte("10.0.0.2:80"), Description: "billing-2",
+		Since: 1_700_000_000_500, Timeout: 30_000}
+	sampleNode = NodeInfo{ID: 2, Path: "/services/billing", Revision: 3, Config: DefaultNodeConfig(), CreatedAt: 1_700_000_000_000}
+	sampleInfo = SessionInfo{Session: sampleHead.Session, Node: 2, State: SessionDetached, Epoch: 3, Timeout: 10_000, Remaining: 4_500,
+		Description: "billing-1", Client: "192.0.2.7:40312", CreatedAt: 1_700_000_000_000}
+)
+
+// messages lists every message by kind. A kind of a reply has KindReply set and stands for the body of a reply with status OK.
+var messages = []entry{
+	{KindHello, &Hello{Magic: Magic, Version: Version, Client: "signalbox-go/1.0.0", Token: []byte("secret")}},
+	{KindHello | KindReply, &HelloReply{Version: Version, Server: "signalbox/1.0.0", Cluster: "c-7f3a", Instance: 1, MaxFrame: MaxFrameLen,
+		MaxData: MaxDataLen, Window: 4096, MapVersion: 12, Identity: "anonymous"}},
+	{KindPing, &Empty{}},
+	{KindPresent, &Present{Ticket: []byte{1, 2, 3, 0xfe}, Description: "billing@host1"}},
+	{KindPresent | KindReply, &Empty{}},
+	{KindMap, &MapRequest{Known: 11}},
+	{KindMap | KindReply, &MapReply{Version: 12, Cluster: "c-7f3a",
+		Instances: []MapInstance{{ID: 1, Name: "a", Address: "10.0.0.1:7070"}, {ID: 2, Name: "b", Address: "10.0.0.2:7070"}},
+		Shards:    []MapShard{{ID: 1, Master: 1, Term: 7, Replicas: []uint64{1, 2}}, {ID: 2, Replicas: []uint64{2}}},
+		Tiers:     []MapTier{{Name: "default", Buckets: 4096, Runs: []MapRun{{Count: 2048, Shard: 1}, {Count: 2048, Shard: 2}}}}}},
+
+	{KindNodeCreate, &NodeCreate{Path: "/services/billing", Config: NodeConfig{Fields: FieldGracePeriod, GracePeriod: 15_000}}},
+	{KindNodeCreate | KindReply, &sampleNode},
+	{KindNodeAlter, &NodeAlter{Path: "/services/billing", Config: NodeConfig{Fields: FieldReadConsistency, ReadConsistency: Strict}}},
+	{KindNodeAlter | KindReply, &sampleNode},
+	{KindNodeDescribe, &NodeDescribe{Path: "/services/billing"}},
+	{KindNodeDescribe | KindReply, &sampleNode},
+	{KindNodeDrop, &NodeDrop{Path: "/services/billing"}},
+	{KindNodeDrop | KindReply, &Empty{}},
+	{KindNodeList, &NodeList{Prefix: "/services/", Cursor: []byte("/services/a"), Limit: 100}},
+	{KindNodeList | KindReply, &NodeListReply{Nodes: []NodeInfo{sampleNode}, Cursor: []byte("/services/billing")}},
+
+	{KindCluster, &Cluster{Method: MethodExpel, Body: []byte(`{"instance":"b"}`)}},
+	{KindCluster | KindReply, &ClusterReply{Body: []byte(`{"state":"to be expelled"}`)}},
+
+	{KindSessionStart, &SessionStart{Node: 2, CreateID: []byte("fedcba9876543210"), Key: sampleKey, Timeout: 10_000, Description: "billing-1"}},
+	{KindSessionStart | KindReply, &SessionReply{Session: sampleHead.Session, Epoch: 1, Shard: 1, Timeout: 10_000, Grace: 10_000, Ticket: []byte{1, 2, 3}}},
+	{KindSessionAttach, &SessionAttach{Session: sampleHead.Session, Node: 2, Epoch: 2, Key: sampleKey, Timeout: 10_000, Description: "billing-1"}},
+	{KindSessionAttach | KindReply, &SessionReply{Session: sampleHead.Session, Epoch: 2, Shard: 1, Timeout: 10_000, Grace: 10_000, Ticket: []byte{4, 5, 6}}},
+	{KindSessionStop, &SessionStop{Session: sampleHead.Session, Epoch: 2}},
+	{KindSessionStop | KindReply, &Empty{}},
+	{KindSessionDescribe, &SessionDescribe{Session: sampleHead.Session, Node: 2}},
+	{KindSessionDescribe | KindReply, &sampleInfo},
+	{KindSessionList, &SessionList{Shard: 1, Node: 2, Cursor: []byte{0, 1}, Limit: 50}},
+	{KindSessionList | KindReply, &SessionListReply{Sessions: []SessionInfo{sampleInfo}, Cursor: []byte{0, 2}}},
+	{KindSessionKill, &SessionKill{Session: sampleHead.Session, Node: 2, Reason: "stuck deployment"}},
+	{KindSessionKill | KindReply, &Empty{}},
+
+	{KindCreate, &Create{Head: sampleHead, Name: []byte("slots"), Limit: 10, Data: []byte("v1")}},
+	{KindCreate | KindReply, &Empty{}},
+	{KindUpdate, &Update{Head: sampleHead, Name: []byte("slots"), Data: []byte("v2"), Expected: 1}},
+	{KindUpdate | KindReply, &UpdateReply{Version: 2}},
+	{KindResize, &Resize{Head: sampleHead, Name: []byte("slots"), Limit: 20}},
+	{KindResize | KindReply, &Empty{}},
+	{KindDelete, &Delete{Head: sampleHead, Name: []byte("slots"), Force: true}},
+	{KindDelete | KindReply, &Empty{}},
+	{KindAcquire, &Acquire{Head: sampleHead, Name: []byte("leader"), Count: Forever, Timeout: 30_000, Data: []byte("10.0.0.1:80"), Ephemeral: true}},
+	{KindAcquire | KindReply, &AcquireReply{State: Acquired, OrderID: 41}},
+	{KindRelease, &Release{Head: sampleHead, Name: []byte("leader"), OrderID: 41}},
+	{KindRelease | KindReply, &ReleaseReply{Released: true}},
+	{KindDescribe, &Describe{Session: sampleHead.Session, Node: 2, Name: []byte("leader"), Flags: WithOwners | WatchOwners, Consistency: Strict,
+		MinIndex: 70_000, Cursor: []byte{0, 41}, Limit: 500, WatchID: 9}},
+	{KindDescribe | KindReply, &DescribeReply{Index: 70_001, Revision: 69_990, Name: []byte("leader"), Data: []byte("v1"), Version: 1, Used: 2, Limit: Forever,
+		Ephemeral: true, CreatedAt: 1_700_000_000_000, NumOwners: 1, NumWaiters: 1, Owners: []Owner{sampleOwner}, Waiters: []Waiter{sampleWaiter},
+		Cursor: []byte{0, 42}}},
+	{KindList, &List{Shard: 1, Node: 2, Prefix: []byte("lead"), Session: sampleHead.Session, Cursor: []byte("leader"), Limit: 100, Consistency: Relaxed, MinIndex: 70_001}},
+	{KindList | KindReply, &ListReply{Index: 70_001, Semaphores: []ListItem{{Name: []byte("leader"), Limit: Forever, Used: 2, Ephemeral: true, Version: 1, DataLen: 2,
+		NumOwners: 1, NumWaiters: 1, OrderID: 42, Count: 1, Waiting: true}}, Cursor: []byte("leader")}},
+	{KindWatch, &Watch{Shard: 1, Node: 2, Name: []byte("services/"), Prefix: true}},
+	{KindWatch | KindReply, &Empty{}},
+	{KindUnwatch, &Unwatch{WatchID: 7}},
+	{KindUnwatch | KindReply, &Empty{}},
+
+	{KindPong, &Empty{}},
+	{KindGoodbye, &Goodbye{Status: StatusUnavailable, Message: "the server is shutting down; connect to another instance"}},
+	{KindMapChanged, &MapChanged{Version: 13, Shard: 4, Master: 2, Term: 7}},
+	{KindSessionEnded, &SessionEnded{Session: sampleHead.Session, Reason: EndNodeDropped, Message: "node dropped"}},
+	{KindTakenOver, &TakenOver{Session: sampleHead.Session, Epoch: 3}},
+	{KindAcquireResult, &AcquireResult{Session: sampleHead.Session, Seq: 300, Status: StatusAborted, State: NotAcquired, OrderID: 41, Message: "the semaphore was deleted"}},
+	{KindLeaseLost, &LeaseLost{Session: sampleHead.Session, Name: []byte("slots"), OrderID: 41, Message: "the semaphore was deleted by force"}},
+	{KindFired, &Fired{Session: sampleHead.Session, WatchID: 9, OwnersChanged: true}},
+	{KindSnapshot, &Snapshot{Index: 70_001, First: true, Last: true, Semaphores: []SnapshotItem{{Name: []byte("leader"), Limit: Forever, Ephemeral: true,
+		Version: 1, Data: []byte("v1"), Owners: []Owner{sampleOwner}}}, Runs: []SnapshotRun{{Count: 2048}, {Count: 2048, Epoch: 3}}}},
+	{KindDelta, &Delta{Node: 2, Name: []byte("leader"), Index: 70_002, Changes: []Change{
+		{Kind: ChangeOwnerRemoved, Owner: Owner{OrderID: 41, Session: sampleHead.Session}},
+		{Kind: ChangeOwnerAdded, Owner: sampleOwner}}}},
+	{KindStreamCut, &StreamCut{Status: StatusOverloaded, Message: "the reader is too slow; open the stream again"}},
+	{KindDetached, &Detached{Session: sampleHead.Session, Epoch: 3}},
+}
+
+// others are messages that belong to no single kind: the body of a failed reply, and a config by itself.
+var others = []entry{
+	{KindReply, &Failure{Message: "semaphore slots does not exist; create it first", Master: 3, Term: 7}},
+	{0, &sampleNode.Config},
+}
+
+// every is all of them.
+func every() []entry { return append(append([]entry(nil), messages...), others...) }
+
+// filled is a message with every field, at every depth, set to something large; lists have two items.
+func filled(e entry) Message {
+	m := e.fresh()
+	fill(reflect.ValueOf(m).Elem())
+	return m
+}
+
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i))
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			v.SetBytes(bytes.Repeat([]byte{0xff}, 300))
+			return
+		}
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		fill(v.Index(0))
+		fill(v.Index(1))
+	case reflect.String:
+		v.SetString("semáforo \x00 \x1b[31m ✋ " + string(bytes.Repeat([]byte("x"), 40)))
+	case reflect.Bool:
+		v.SetBool(true)
+	default:
+		v.SetUint(1<<v.Type().Bits() - 1) // shifts to 0-1 at 64 bits
+	}
+}

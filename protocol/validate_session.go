@@ -1,0 +1,36 @@
+package protocol
+
+// Validate checks create id, key, timeout and description.
+func (m *SessionStart) Validate() error {
+	if len(m.CreateID) != KeyLen {
+		return Errorf(StatusBadRequest, "create id is %d bytes long; it must be %d random bytes", len(m.CreateID), KeyLen)
+	}
+	return validateSession(m.Key, m.Timeout, m.Description)
+}
+
+// Validate checks key, timeout and description. Ids and epochs are for the session's home to judge.
+func (m *SessionAttach) Validate() error {
+	return validateSession(m.Key, m.Timeout, m.Description)
+}
+
+func validateSession(key []byte, timeout uint64, description string) error {
+	if len(key) != KeyLen {
+		return Errorf(StatusBadRequest, "session key is %d bytes long; it must be the %d random bytes the session was started with", len(key), KeyLen)
+	}
+	if timeout > MaxSessionTimeout {
+		return Errorf(StatusBadRequest, "session timeout is %d ms; at most %d ms (30 minutes) are allowed", timeout, uint64(MaxSessionTimeout))
+	}
+	return validateText("session description", description)
+}
+
+// Validate has nothing to check: an unknown session is SESSION_EXPIRED at its home.
+func (m *SessionStop) Validate() error { return nil }
+
+// Validate checks the reason.
+func (m *SessionKill) Validate() error { return validateText("reason", m.Reason) }
+
+// Validate has nothing to check.
+func (m *SessionDescribe) Validate() error { return nil }
+
+// Validate has nothing to check.
+func (m *SessionList) Validate() error { return nil }

@@ -1,0 +1,110 @@
+// Package admin is the window for operators and their tools: metrics, health, profiles, over HTTP. It shows no secrets and changes nothing, but it
+// has no access control of its own: bind it to loopback, or to a network that only operators reach.
+package admin
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+)
+
+const (
+	maxURL     = 4 << 10         // bytes of a request's path and query; longer is 414
+	maxHeader  = 16 << 10        // bytes of a request's header; longer is 431
+	readTime   = 5 * time.Second // for the header, and for the whole request
+	idleTime   = time.Minute     // between requests of a connection
+	answerTime = 2 * time.Minute // for an answer; a profile or trace adds the seconds it was asked for
+)
+
+// Config of the handler. The zero value serves process metrics and says that all is well.
+type Config struct {
+	// Metrics are written at /metrics, in this order, before the process's own.
+	Metrics []*metrics.Set
+
+	// Live says why the process should be restarted, in a sentence; nil when it is fine. Nil means always fine.
+	Live func() error
+
+	// Ready says why clients should not be sent here now, in a sentence; nil when they may be. Nil means always ready.
+	Ready func() error
+}
+
+// Handler serves /, /metrics, /healthz, /readyz and /debug/pprof/. Anything but GET and HEAD is 405.
+func Handler(c Config) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/{$}", index)
+	mux.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		for _, set := range c.Metrics {
+			set.WritePrometheus(w)
+		}
+		metrics.WriteProcessMetrics(w)
+	})
+	mux.Handle("/healthz", state(c.Live))
+	mux.Handle("/readyz", state(c.Ready))
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return guard(mux)
+}
+
+// Server serves a handler with limits a slow or hostile client cannot wear out. The caller listens, calls Serve, and closes it.
+func Server(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: readTime,
+		ReadTimeout:       readTime,
+		WriteTimeout:      answerTime,
+		IdleTimeout:       idleTime,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+// guard refuses what no page wants, before any page sees it.
+func guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method != http.MethodGet && r.Method != http.MethodHead:
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, "use GET or HEAD; nothing can be changed here", http.StatusMethodNotAllowed)
+		case len(r.RequestURI) > maxURL:
+			http.Error(w, "the URL is too long; see / for what there is", http.StatusRequestURITooLong)
+		default:
+			w.Header().Set("X-Content-Type-Options", "nosniff")
+			w.Header().Set("Cache-Control", "no-store")
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// state answers 200 "ok", or 503 and why not.
+func state(check func() error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		if check != nil {
+			if err := check(); err != nil {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				_, _ = io.WriteString(w, err.Error()+"\n")
+				return
+			}
+		}
+		_, _ = io.WriteString(w, "ok\n")
+	})
+}
+
+func index(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = io.WriteString(w, `signalbox
+
+/metrics       counters, gauges and histograms in the Prometheus text format
+/healthz       200 while the process is fit to run; else 503 and why it should be restarted
+/readyz        200 while clients are served; else 503 and what is missing
+/debug/pprof/  profiles of the running process
+`)
+}

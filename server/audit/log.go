@@ -1,0 +1,177 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+const (
+	// DefaultQueue is how many events may wait to be written.
+	DefaultQueue = 4096
+	// RetryAfter is how long a file that could not be opened or written is left alone.
+	RetryAfter = time.Second
+	// Stderr as a destination is the standard error of the process.
+	Stderr = "stderr"
+)
+
+// Config of a Log. Destination and the numbers of the instance are needed.
+type Config struct {
+	// Destination is Stderr, or a file, made with mode 0600 when missing, with its lines appended.
+	Destination string
+	Instance    uint64           // id of this instance
+	Generation  uint64           // how many times it has started: see Generation
+	Queue       int              // default DefaultQueue
+	Now         func() time.Time // default time.Now
+	Logger      *slog.Logger     // for what goes wrong; default slog.Default()
+
+	// For tests.
+	stderr io.Writer
+	retry  time.Duration // default RetryAfter
+}
+
+// Log is an open audit log. Its methods may be called from any goroutine. A nil *Log takes events and writes nothing: auditing is off.
+type Log struct {
+	now  func() time.Time
+	log  *slog.Logger
+	path string // empty is standard error
+
+	mu     sync.Mutex
+	next   id       // Invariant: each event takes a count, written or lost
+	queue  []queued // waits
+	limit  int
+	retry  time.Duration
+	lost   uint64        // since the last line that said so
+	total  uint64        // lost ever
+	wake   chan struct{} // holds one
+	reopen bool          // the file is to be opened anew
+	waits  []chan error  // of Reopen
+	closed bool
+	done   chan struct{} // the writer has ended
+
+	// Owned by the writer.
+	out     io.Writer
+	file    *os.File
+	broken  bool // the last try failed, and that was said
+	torn    bool // the destination ends in the middle of a line
+	retryAt time.Time
+}
+
+type queued struct {
+	event Event
+	id    id
+}
+
+// Open starts an audit log. A file that cannot be opened is an error here, and a line of the log that is tried again later on.
+func Open(c Config) (*Log, error) {
+	if c.Destination == "" {
+		return nil, errors.New("the audit log has no destination; give a file, or stderr")
+	}
+	if c.Queue <= 0 {
+		c.Queue = DefaultQueue
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.stderr == nil {
+		c.stderr = os.Stderr
+	}
+	if c.retry == 0 {
+		c.retry = RetryAfter
+	}
+	l := &Log{now: c.Now, log: c.Logger, limit: c.Queue, retry: c.retry, next: id{instance: c.Instance, generation: c.Generation}, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	if c.Destination == Stderr {
+		l.out = c.stderr
+	} else {
+		path, err := filepath.Abs(c.Destination)
+		if err != nil {
+			return nil, fmt.Errorf("audit log: %w", err)
+		}
+		l.path = path
+		if err := l.openFile(); err != nil {
+			return nil, err
+		}
+	}
+	go l.run()
+	return l, nil
+}
+
+// Write takes an event. It never waits: an event that finds the queue full, or the log closed, is lost and counted.
+func (l *Log) Write(e Event) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.next.count++
+	if l.closed || len(l.queue) >= l.limit {
+		l.lost++
+		l.total++
+		return
+	}
+	if e.Time.IsZero() {
+		e.Time = l.now()
+	}
+	l.queue = append(l.queue, queued{e, l.next})
+	l.signal()
+}
+
+// Lost is how many events found no room, ever.
+func (l *Log) Lost() uint64 {
+	if l == nil {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.total
+}
+
+// Reopen opens the file anew once what waits is written, so that what rotates logs may have renamed it before. An error leaves the log trying.
+func (l *Log) Reopen() error {
+	if l == nil || l.path == "" {
+		return nil
+	}
+	answer := make(chan error, 1)
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return errors.New("the audit log is closed")
+	}
+	l.reopen = true
+	l.waits = append(l.waits, answer)
+	l.signal()
+	l.mu.Unlock()
+	return <-answer
+}
+
+// Close writes what waits, in one try, and ends the log. It waits for the disk.
+func (l *Log) Close() error {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	l.closed = true
+	l.signal()
+	l.mu.Unlock()
+	<-l.done
+	if lost := l.Lost(); lost > 0 {
+		return fmt.Errorf("%d events were lost; the audit log could not be written as fast as they came, or not at all", lost)
+	}
+	return nil
+}
+
+// signal wakes the writer. The lock is held.
+func (l *Log) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,32 @@
+package audit
+
+import "github.com/signalbox-dev/signalbox/shard/meta"
+
+// Topology makes events of what entries of the meta shard changed, in their order. The index of the entry is the same in the logs of all instances.
+func Topology(changes []meta.AuditEvent) []Event {
+	events := make([]Event, 0, len(changes))
+	for _, c := range changes {
+		e := Event{Title: c.Title, Message: c.Message, Fields: []Field{{"instance_name", c.Name}, {"instance_id", c.Instance}}}
+		switch c.Severity {
+		case meta.SeverityMedium:
+			e.Severity = Medium
+		case meta.SeverityHigh:
+			e.Severity = High
+		}
+		if c.State != "" {
+			e.Fields = append(e.Fields, Field{"new_state", c.State})
+		}
+		e.Fields = append(e.Fields, Field{"index", c.Index})
+		events = append(events, e)
+	}
+	return events
+}
+
+// What an instance says of itself. The first two are the first events after a start.
+var (
+	InitAudit      = Event{Title: "init_audit", Message: "audit log is ready"}
+	LocalStartup   = Event{Title: "local_startup", Message: "instance is starting"}
+	ConnectLocalDB = Event{Title: "connect_local_db", Message: "the instance reads its own log and snapshots"}
+	RecoverLocalDB = Event{Title: "recover_local_db", Message: "the instance has read its own log and snapshots"}
+	LocalShutdown  = Event{Title: "local_shutdown", Severity: High, Message: "instance is shutting down"}
+)

@@ -1,0 +1,147 @@
+package audit
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"time"
+)
+
+// run is the writer: the only one that touches the destination.
+func (l *Log) run() {
+	defer close(l.done)
+	var retry <-chan time.Time
+	for {
+		select {
+		case <-l.wake:
+		case <-retry:
+		}
+		retry = nil
+		closing := l.pass()
+		if closing {
+			return
+		}
+		if l.broken {
+			retry = time.After(l.retry)
+		}
+	}
+}
+
+// pass writes what waits, then does what else was asked.
+func (l *Log) pass() (closing bool) {
+	l.mu.Lock()
+	batch, lost, closing := l.queue, l.lost, l.closed
+	reopen, waits := l.reopen, l.waits
+	l.reopen, l.waits = false, nil
+	due := !l.broken || reopen || closing || !time.Now().Before(l.retryAt)
+	if due {
+		l.queue, l.lost = nil, 0
+		if lost > 0 {
+			l.next.count++
+		}
+	}
+	said := l.next
+	l.mu.Unlock()
+	if !due {
+		return false
+	}
+	var b []byte
+	for i := range batch {
+		b = appendLine(b, &batch[i].event, batch[i].id)
+	}
+	if lost > 0 {
+		b = appendLine(b, &Event{Title: "lost_events", Severity: High, Time: l.now(), Fields: []Field{{"count", lost}},
+			Message: fmt.Sprintf("%d events found no room in the queue and are not in this log", lost)}, said)
+	}
+	lines, err := l.put(b)
+	batch = batch[min(lines, len(batch)):]
+	if reopen && err == nil {
+		l.closeFile()
+		err = l.openFile()
+	}
+	l.outcome(err, batch, lost, closing)
+	for _, w := range waits {
+		w <- err
+	}
+	if closing {
+		l.closeFile()
+	}
+	return closing
+}
+
+// put writes lines, into a file opened anew if the last try failed, and returns how many are written whole.
+func (l *Log) put(b []byte) (lines int, err error) {
+	if l.broken && l.path != "" {
+		l.closeFile()
+		if err := l.openFile(); err != nil {
+			return 0, err
+		}
+	}
+	if len(b) == 0 {
+		return 0, nil
+	}
+	if l.torn {
+		b = append([]byte{'\n'}, b...)
+	}
+	n, err := l.out.Write(b)
+	lines = bytes.Count(b[:n], []byte{'\n'})
+	if l.torn && n > 0 {
+		lines, l.torn = lines-1, false
+	}
+	if err != nil {
+		l.torn = l.torn || n > 0 && b[n-1] != '\n'
+		return lines, fmt.Errorf("audit log: %w", err)
+	}
+	return lines, nil
+}
+
+// outcome keeps what could not be written for the next try, as far as there is room, and says once that something is wrong, and once that it is not any more.
+func (l *Log) outcome(err error, batch []queued, lost uint64, closing bool) {
+	if err == nil {
+		if l.broken {
+			l.log.Info("audit log is written again")
+		}
+		l.broken = false
+		return
+	}
+	if !l.broken {
+		l.log.Error("audit log cannot be written, events will be lost", "error", err)
+	}
+	l.broken, l.retryAt = true, time.Now().Add(l.retry)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost += lost
+	if closing {
+		l.lost += uint64(len(batch))
+		l.total += uint64(len(batch))
+		return
+	}
+	keep := append(batch, l.queue...)
+	if over := len(keep) - l.limit; over > 0 { // the oldest stay: they say how it began
+		keep = keep[:l.limit]
+		l.lost += uint64(over)
+		l.total += uint64(over)
+	}
+	l.queue = keep
+}
+
+func (l *Log) openFile() error {
+	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("audit log: %w", err)
+	}
+	l.file, l.out = f, f
+	return nil
+}
+
+// closeFile brings what was written to the disk.
+func (l *Log) closeFile() {
+	if l.file == nil {
+		return
+	}
+	if err := l.file.Sync(); err != nil {
+		l.log.Warn("audit log may not be on disk", "error", err)
+	}
+	_ = l.file.Close() // synced
+	l.file = nil
+}

@@ -1,0 +1,260 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+const (
+	// backupPart is how many bytes one answer has: as JSON they must stay below the protocol's bound.
+	backupPart = 512 << 10
+	// maxBackups is how many snapshots may lie here at a time.
+	maxBackups = 16
+	// backupIdle is how long one lies here that nobody asks for.
+	backupIdle = time.Minute
+	// backupTries is how often a snapshot is begun again that the engine's own got in the way of.
+	backupTries = 50
+)
+
+// backups are snapshots of shards that operators fetch piece by piece. Each is written to a file without a name, so that a slow reader holds nothing in the shard up, and nothing
+// is left when the process ends.
+type backups struct {
+	srv *Server
+
+	mu   sync.Mutex
+	byID map[string]*keptSnapshot
+}
+
+// keptSnapshot is one. What is behind ready does not change any more.
+type keptSnapshot struct {
+	id    string
+	shard uint64
+	file  backupFile
+	used  time.Duration // clock; guarded by backups.mu
+
+	ready chan struct{}
+	size  uint64
+	index uint64
+	err   error
+}
+
+// backupFile is where a snapshot lies.
+type backupFile interface {
+	io.Writer
+	io.ReaderAt
+	io.Closer
+}
+
+func newBackups(s *Server) *backups { return &backups{srv: s, byID: make(map[string]*keptSnapshot)} }
+
+// serve answers a request for a part. WRONG_SHARD sends it on to another instance.
+func (b *backups) serve(ctx context.Context, request []byte) ([]byte, error) {
+	var in protocol.BackupRequest
+	if err := json.Unmarshal(request, &in); err != nil {
+		return nil, protocol.Errorf(protocol.StatusBadRequest, "the request is not the method's JSON document: %v", err)
+	}
+	if in.Shard == 0 {
+		in.Shard = meta.MetaShardID
+	}
+	x := b.find(in.Snapshot, in.Shard)
+	if x == nil {
+		if err := b.led(in.Shard); err != nil {
+			return nil, err
+		}
+		if in.Snapshot != "" {
+			return nil, protocol.Errorf(protocol.StatusNotFound, "this snapshot is gone; begin the backup again")
+		}
+		var err error
+		if x, err = b.begin(in.Shard); err != nil {
+			return nil, err
+		}
+	}
+	part := protocol.BackupPart{Snapshot: x.id}
+	select {
+	case <-x.ready:
+	case <-time.After(100 * time.Millisecond): // the asking instance waits for a second at most
+		return json.Marshal(part)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if x.err != nil {
+		b.drop(x)
+		return nil, x.err
+	}
+	if in.Offset > x.size {
+		return nil, protocol.Errorf(protocol.StatusBadRequest, "offset is %d, the snapshot has %d bytes", in.Offset, x.size)
+	}
+	part.Ready, part.Size, part.Index = true, x.size, x.index
+	part.Bytes = make([]byte, min(backupPart, x.size-in.Offset))
+	if _, err := x.file.ReadAt(part.Bytes, int64(in.Offset)); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("read a snapshot: %w", err)
+	}
+	return json.Marshal(part)
+}
+
+// led says why a shard is not to be asked for here.
+func (b *backups) led(shard uint64) error {
+	if shard == meta.MetaShardID {
+		if !b.srv.meta.Leading() {
+			return protocol.Errorf(protocol.StatusWrongShard, "the meta shard is not led on this instance")
+		}
+		return nil
+	}
+	_, err := local{b.srv}.led(shard)
+	return err
+}
+
+// find is a backup that is here, and drops those that nobody asked for.
+func (b *backups) find(id string, shard uint64) *keptSnapshot {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.srv.clock.Now()
+	for _, x := range b.byID {
+		if now-x.used > backupIdle {
+			b.remove(x)
+		}
+	}
+	x := b.byID[id]
+	if x == nil || x.shard != shard {
+		return nil
+	}
+	x.used = now
+	return x
+}
+
+// begin begins a snapshot.
+func (b *backups) begin(shard uint64) (*keptSnapshot, error) {
+	f, err := b.create()
+	if err != nil {
+		return nil, err
+	}
+	x := &keptSnapshot{id: rand.Text(), shard: shard, file: f, used: b.srv.clock.Now(), ready: make(chan struct{})}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.byID) >= maxBackups || b.srv.ctx.Err() != nil {
+		_ = f.Close()
+		return nil, protocol.Errorf(protocol.StatusOverloaded, "%d snapshots are being fetched from this instance already; retry in a minute", len(b.byID))
+	}
+	b.byID[x.id] = x
+	b.srv.log.Info("backup of a shard is begun", "shard", shard)
+	b.srv.running.Go(func() {
+		defer close(x.ready)
+		defer b.srv.guard("backup", nil)
+		if x.index, x.size, x.err = b.write(x); x.err != nil {
+			b.srv.log.Warn("backup of a shard failed", "shard", shard, "error", x.err)
+		}
+	})
+	return x, nil
+}
+
+// create makes the place for a snapshot: a file whose name is gone at once, or memory where nothing is on disk.
+func (b *backups) create() (backupFile, error) {
+	if b.srv.inMemory() {
+		return new(memoryFile), nil
+	}
+	f, err := os.CreateTemp(b.srv.cfg.DataDir, "backup-*")
+	if err != nil {
+		return nil, fmt.Errorf("place for a snapshot: %w", err)
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("place for a snapshot: %w", err)
+	}
+	return f, nil
+}
+
+func (b *backups) write(x *keptSnapshot) (index, size uint64, err error) {
+	ctx, cancel := context.WithTimeout(b.srv.ctx, 10*time.Second)
+	defer cancel()
+	out := &countingWriter{w: x.file}
+	if x.shard == meta.MetaShardID {
+		rep := b.srv.meta.now()
+		if rep == nil {
+			return 0, 0, protocol.Errorf(protocol.StatusUnavailable, "this instance has no replica of the meta shard at the moment; ask again")
+		}
+		if err := rep.Sync(ctx); err != nil {
+			return 0, 0, err
+		}
+		index, err = rep.Backup(out)
+		return index, out.n, err
+	}
+	l := local{b.srv}
+	d, err := l.led(x.shard)
+	if err == nil {
+		err = l.barrier(ctx, d)
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	for try := 1; ; try++ {
+		index, err = d.rep.Backup(out)
+		if err == nil || out.n > 0 || try == backupTries || sleep(b.srv.ctx, 100*time.Millisecond) != nil {
+			return index, out.n, err
+		}
+	}
+}
+
+func (b *backups) drop(x *keptSnapshot) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.remove(x)
+}
+
+// remove forgets a backup. One that is being written keeps its file until then. The lock is held.
+func (b *backups) remove(x *keptSnapshot) {
+	delete(b.byID, x.id)
+	select {
+	case <-x.ready:
+		_ = x.file.Close() // it has no name: nothing of it is left
+	default:
+		b.srv.running.Go(func() {
+			<-x.ready
+			_ = x.file.Close()
+		})
+	}
+}
+
+// close forgets all. Nothing is being written any more.
+func (b *backups) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, x := range b.byID {
+		delete(b.byID, x.id)
+		_ = x.file.Close()
+	}
+}
+
+type countingWriter struct {
+	w io.Writer
+	n uint64
+}
+
+func (c *countingWriter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.n += uint64(n)
+	return n, err
+}
+
+// memoryFile is a file in memory.
+type memoryFile struct{ bytes.Buffer }
+
+func (m *memoryFile) ReadAt(b []byte, at int64) (int, error) {
+	n := copy(b, m.Bytes()[min(at, int64(m.Len())):])
+	if n < len(b) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (m *memoryFile) Close() error { return nil }

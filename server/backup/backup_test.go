@@ -1,0 +1,141 @@
+package backup
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// world is a cluster's state: a map with shards that have no bucket yet, or are not those of the map.
+func world(t *testing.T) *meta.Machine {
+	t.Helper()
+	m := meta.New()
+	answer := m.Apply(1, meta.AppendCommand(nil, meta.OpID{1}, &meta.Bootstrap{
+		Cluster: "test", Instance: 1, Name: "one", Address: "127.0.0.1:1", RaftAddress: "127.0.0.1:2", Tier: "default", Buckets: 8, ReplicationFactor: 1, CanVote: true,
+		Shards: []uint64{2}, NodeConfig: protocol.NodeConfig{
+			SelfCheckPeriod: protocol.DefaultSelfCheckPeriod, GracePeriod: protocol.DefaultGracePeriod, ReadConsistency: 1, AttachConsistency: 2, CountersMode: 1,
+			MaxSessions: 1000, MaxSemaphores: 1000,
+		},
+	}))
+	if res, err := meta.DecodeResult(answer); err != nil || res.Err() != nil {
+		t.Fatalf("%v, %v", err, res.Err())
+	}
+	return m
+}
+
+func snapshots(t *testing.T, m *meta.Machine, shards ...uint64) map[uint64][]byte {
+	t.Helper()
+	out := map[uint64][]byte{}
+	var b bytes.Buffer
+	if _, err := m.BeginSnapshot().WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	out[0] = bytes.Clone(b.Bytes())
+	for _, id := range shards {
+		b.Reset()
+		var l sync.Mutex
+		if err := shard.New(id).BeginSnapshot().WriteTo(&b, &l); err != nil {
+			t.Fatal(err)
+		}
+		out[id] = bytes.Clone(b.Bytes())
+	}
+	return out
+}
+
+type part struct {
+	Section
+	b []byte
+}
+
+func file(t *testing.T, h Head, parts ...part) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := NewWriter(&out, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range parts {
+		if err := w.Section(p.Section); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(p.b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// TestVerifyRefuses: what is whole by its checksums and is not the state of a cluster is found all the same.
+func TestVerifyRefuses(t *testing.T) {
+	m := world(t)
+	all := snapshots(t, m, 2, 3)
+	section := func(id, index uint64) part {
+		return part{Section{Shard: id, Size: uint64(len(all[id])), Index: index}, all[id]}
+	}
+	head := Head{Cluster: "test", Shards: 1}
+	for want, b := range map[string][]byte{
+		"no meta shard":                 file(t, head, section(2, 0)),
+		"the backup has 0":              file(t, head, section(0, 1)),
+		"is of cluster other":           file(t, Head{Cluster: "other", Shards: 1}, section(0, 1), section(2, 0)),
+		"speaks of 2":                   file(t, Head{Cluster: "test", Shards: 2}, section(0, 1), section(2, 0)),
+		"shard 2 of the cluster is mis": file(t, head, section(0, 1), section(3, 0)),
+		"the meta shard twice":          file(t, head, section(0, 1), section(0, 1)),
+		"has shard 2 twice":             file(t, head, section(0, 1), section(2, 0), section(2, 0)),
+		"the backup says 9":             file(t, head, section(0, 9), section(2, 0)),
+		"make another one":              file(t, head, section(0, 1), section(2, 0)), // the shard's buckets were not activated yet
+		"this is not a backup":          []byte("sbmeta and so on"),
+		"format version 2":              append([]byte(magic), 2),
+		"cut short":                     append([]byte(magic), Format),
+	} {
+		if _, err := Verify(bytes.NewReader(b)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+}
+
+// TestWriterKeepsToItsWord: a section that has other bytes than it was to have ends the file.
+func TestWriterKeepsToItsWord(t *testing.T) {
+	for name, do := range map[string]func(w *Writer) error{
+		"more": func(w *Writer) error {
+			_, err := w.Write([]byte("1234"))
+			return err
+		},
+		"fewer":        func(w *Writer) error { return w.Close() },
+		"another next": func(w *Writer) error { return w.Section(Section{Shard: 3}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, err := NewWriter(new(bytes.Buffer), Head{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := w.Section(Section{Shard: 2, Size: 3}); err != nil {
+				t.Fatal(err)
+			}
+			if err := do(w); err == nil {
+				t.Error("no error")
+			}
+			if err := w.Close(); err == nil {
+				t.Error("the file is closed as if it were whole")
+			}
+		})
+	}
+}
+
+func FuzzVerify(f *testing.F) {
+	f.Add([]byte(fmt.Sprint(magic, "\x01")))
+	f.Add(append([]byte(magic), Format, 0, 0, 0, 3, 0, 0, 0, 0, 'H', '{', '}'))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if _, err := Verify(bytes.NewReader(b)); err == nil && len(b) < 100 {
+			t.Error("a few bytes are taken for a cluster")
+		}
+	})
+}

@@ -1,0 +1,450 @@
+package server
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/lead/idset"
+)
+
+// binding says that a connection has proved a session: by the start or attach that the session's home applied, or by a ticket. Requests on the session are
+// let in from this connection under this attach epoch, and events for the session go out on it.
+type binding struct {
+	session uint64
+	epoch   uint64
+	*bond
+	introduced *[]introduction // shards that know what the session is called; nil: none. Belongs to the goroutine that feeds conn
+	next       *binding        // the session's next binding, an older one; guarded by the stripe
+	gone       atomic.Bool     // taken off the tables; a pointer kept elsewhere is worthless
+	pledged    bool            // a RELAXED attach that the log may not have yet
+}
+
+// Key is the session, for the tables.
+func (b *binding) Key() uint64 { return b.session }
+
+// bond is what bindings of a connection have in common: a hundred thousand sessions of one share a handful. It is never changed.
+type bond struct {
+	conn        *conn
+	node        uint64
+	home        *desk  // the session's home shard when it was attached here; nil when it was presented
+	description string // what the session is called, for shards that are not its home
+}
+
+// bonds remembered by a connection; of more kinds each binding has its own.
+const bondsRemembered = 8
+
+// bind makes a binding of a session to this connection. It is in no table yet.
+func (c *conn) bind(session, epoch, node uint64, home *desk, description string) *binding {
+	return &binding{session: session, epoch: epoch, bond: c.bond(node, home, description)}
+}
+
+func (c *conn) bond(node uint64, home *desk, description string) *bond {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range c.bonds {
+		if k.node == node && k.home == home && k.description == description {
+			return k
+		}
+	}
+	k := &bond{c, node, home, strings.Clone(description)} // it may be part of a larger string
+	if len(c.bonds) < bondsRemembered {
+		c.bonds = append(c.bonds, k)
+	}
+	return k
+}
+
+const bindingStripes = 64
+
+// bindings is who is bound to which session on this instance, for events that are addressed to sessions. It is soft state: made anew by attaches and
+// tickets. Nearly every session has one binding; a client that presents a session on further connections has several.
+//
+// Invariant: a binding that is not gone is in its connection's table and in its session's list.
+type bindings struct {
+	stripes [bindingStripes]struct {
+		mu   sync.Mutex
+		list idset.Set[*binding] // of each session the newest
+	}
+}
+
+func newBindings() *bindings { return new(bindings) }
+
+// replaces says whether b, which is newer in the log, takes the session from another connection: by a higher epoch, or as the same attach, or start, sent again
+// from elsewhere. A ticket takes nothing from a connection of the same epoch.
+func (b *binding) replaces(have *binding) bool {
+	return have.epoch < b.epoch || have.epoch == b.epoch && have.home != nil && b.home != nil
+}
+
+// insert puts a binding first and takes out those that it replaces: of the same connection, and on others. It answers the latter.
+func (t *bindings) insert(b *binding) (older []*binding) {
+	s := &t.stripes[b.session*0x9e3779b97f4a7c15>>58]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	keep := b
+	for have := s.list.Get(b.session); have != nil; {
+		next := have.next
+		have.next = nil
+		switch {
+		case have.conn == b.conn:
+			have.gone.Store(true)
+		case b.replaces(have):
+			have.gone.Store(true)
+			older = append(older, have)
+		default:
+			keep.next = have
+			keep = have
+		}
+		have = next
+	}
+	s.list.Put(b)
+	return older
+}
+
+// newestEpoch is the highest attach epoch that is bound here for the session, 0 for none.
+func (t *bindings) newestEpoch(session uint64) (epoch uint64) {
+	s := &t.stripes[session*0x9e3779b97f4a7c15>>58]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for b := s.list.Get(session); b != nil; b = b.next {
+		epoch = max(epoch, b.epoch)
+	}
+	return epoch
+}
+
+// conn is the connection for an event of the session: the one it was bound on last.
+func (t *bindings) conn(session uint64) *conn {
+	s := &t.stripes[session*0x9e3779b97f4a7c15>>58]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.list.Get(session); b != nil {
+		return b.conn
+	}
+	return nil
+}
+
+// takeAll takes all bindings of a session out.
+func (t *bindings) takeAll(session uint64) (list []*binding) {
+	s := &t.stripes[session*0x9e3779b97f4a7c15>>58]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for b := s.list.Get(session); b != nil; b = b.next {
+		b.gone.Store(true)
+		list = append(list, b)
+	}
+	s.list.Remove(session)
+	return list
+}
+
+// drop takes one binding out.
+func (t *bindings) drop(b *binding) {
+	s := &t.stripes[b.session*0x9e3779b97f4a7c15>>58]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b.gone.Store(true)
+	head := s.list.Get(b.session)
+	if head == b {
+		if b.next == nil {
+			s.list.Remove(b.session)
+		} else {
+			s.list.Put(b.next)
+		}
+		b.next = nil
+		return
+	}
+	for p := head; p != nil; p = p.next {
+		if p.next == b {
+			p.next, b.next = b.next, nil
+			return
+		}
+	}
+}
+
+// sessionSet is the bindings of one connection. Most have one, and do not pay for a table.
+type sessionSet struct {
+	one  *binding
+	more *idset.Set[*binding] // all of them, once there were two
+}
+
+func (x *sessionSet) get(session uint64) *binding {
+	if x.more != nil {
+		return x.more.Get(session)
+	}
+	if x.one != nil && x.one.session == session {
+		return x.one
+	}
+	return nil
+}
+
+// put adds a binding and answers the one it replaces.
+func (x *sessionSet) put(b *binding) (old *binding) {
+	if x.more != nil {
+		return x.more.Put(b)
+	}
+	old = x.get(b.session)
+	if x.one == nil || old != nil {
+		x.one = b
+		return old
+	}
+	x.more = new(idset.Set[*binding])
+	x.more.Put(x.one)
+	x.more.Put(b)
+	x.one = nil
+	return nil
+}
+
+func (x *sessionSet) remove(session uint64) {
+	if x.more != nil {
+		x.more.Remove(session)
+	} else if x.one != nil && x.one.session == session {
+		x.one = nil
+	}
+}
+
+func (x *sessionSet) len() int {
+	switch {
+	case x.one != nil:
+		return 1
+	case x.more != nil:
+		return x.more.Len()
+	}
+	return 0
+}
+
+func (x *sessionSet) each(visit func(b *binding)) {
+	if x.one != nil {
+		visit(x.one)
+	}
+	if x.more != nil {
+		for b := range x.more.All() {
+			visit(b)
+		}
+	}
+}
+
+// bound finds the session's binding on this connection; only the goroutine that feeds it calls this.
+func (c *conn) bound(session uint64) *binding {
+	if b := c.last; b != nil && b.session == session && !b.gone.Load() {
+		return b
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := c.sessions.get(session)
+	if b != nil {
+		c.last = b
+	}
+	return b
+}
+
+// has says whether the session is bound to this connection; any goroutine.
+func (c *conn) has(session uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sessions.get(session) != nil
+}
+
+// notBound says why a session's request is not let in. The caller holds no machine.
+func (c *conn) notBound(session uint64) *protocol.Error {
+	if c.srv.ended(session) {
+		return errGone()
+	}
+	return c.unbound(session)
+}
+
+func errGone() *protocol.Error {
+	return protocol.Errorf(protocol.StatusSessionExpired, "session is gone; start a new one")
+}
+
+// unbound is notBound by what the connection remembers.
+func (c *conn) unbound(session uint64) *protocol.Error {
+	c.mu.Lock()
+	ended := slices.Contains(c.ended, session)
+	c.mu.Unlock()
+	if ended {
+		return errGone()
+	}
+	return protocol.Errorf(protocol.StatusBadSession, "session is not attached on this connection; attach it, or present its ticket")
+}
+
+// ended says that a session which is at home here has ended: its id was given out by what is in the log here, and ids are never used again.
+func (s *Server) ended(session uint64) bool {
+	d := s.mapNow().desk(protocol.SessionTier(session), uint64(protocol.SessionBucket(session)))
+	if d == nil {
+		return false
+	}
+	over := false
+	d.rep.View(func(m *shard.Machine) { over = m.SessionEnded(session) })
+	return over
+}
+
+// full says that the connection has as many sessions as it may, this one not among them.
+func (c *conn) full(session uint64) *protocol.Error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if limit := c.srv.cfg.Limits.MaxSessionsPerConnection; c.sessions.len() >= limit && c.sessions.get(session) == nil {
+		return protocol.Errorf(protocol.StatusOverloaded, "connection has %d sessions, the limit of sessions per connection; open another connection", limit)
+	}
+	return nil
+}
+
+// put binds b on its connection; false when the connection is closed.
+func (c *conn) put(b *binding, timeout uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone {
+		return false
+	}
+	if old := c.sessions.put(b); old != nil {
+		c.countHome(old, -1)
+	}
+	c.countHome(b, 1)
+	if t := int64(timeout) * int64(time.Millisecond); t > c.keepAlive.Load() {
+		c.keepAlive.Store(t)
+	}
+	return true
+}
+
+func (c *conn) countHome(b *binding, n int) {
+	if b.home == nil {
+		return
+	}
+	i := slices.IndexFunc(c.homes, func(h homeCount) bool { return h.shard == b.home })
+	if i < 0 {
+		i = len(c.homes)
+		c.homes = append(c.homes, homeCount{shard: b.home})
+	}
+	c.homes[i].n += n
+	if b.pledged {
+		c.homes[i].pledged += n
+	}
+}
+
+// keepPledge notes that the log has the attach of a binding that was made ahead of it.
+func (c *conn) keepPledge(b *binding) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sessions.get(b.session) != b {
+		b.pledged = false
+		return
+	}
+	c.countHome(b, -1)
+	b.pledged = false
+	c.countHome(b, 1)
+}
+
+// takeHomes are the bindings of this connection to sessions at home in a run of buckets of a shard here, in order of id.
+func (c *conn) takeHomes(d *desk, first, count uint32) (list []*binding) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.ContainsFunc(c.homes, func(h homeCount) bool { return h.shard == d && h.n > 0 }) {
+		return nil
+	}
+	c.sessions.each(func(b *binding) {
+		if n := protocol.SessionBucket(b.session); b.home == d && n >= first && n-first < count {
+			list = append(list, b)
+		}
+	})
+	slices.SortFunc(list, func(a, b *binding) int { return cmp.Compare(a.session, b.session) })
+	return list
+}
+
+// lose forgets a binding that is out of the session's list already, and its one-shot watches, which fire with neither flag while the session lives: nothing is told to
+// a session any more where it is lost. With ended, late requests on the session are told that it is gone.
+func (c *conn) lose(b *binding, ended bool) {
+	for _, d := range c.forgetBinding(b, ended) {
+		if ended {
+			d.hub.SessionEnded(b.session)
+		} else {
+			d.hub.SessionLeft(c.id, b.session, true)
+		}
+	}
+}
+
+func (c *conn) forgetBinding(b *binding, ended bool) (watching []*desk) {
+	const remembered = 64
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ended {
+		if len(c.ended) >= remembered {
+			c.ended = append(c.ended[:0], c.ended[1:]...)
+		}
+		c.ended = append(c.ended, b.session)
+	}
+	if c.sessions.get(b.session) == b {
+		c.sessions.remove(b.session)
+		c.countHome(b, -1)
+	}
+	return slices.Clone(c.watching)
+}
+
+// attached is told by the home's log that a session was attached: through a connection of this instance, or, with a nil conn, through another instance or
+// one that is closed; the shard's leader knows the latter by itself. Connections that had the session under an older epoch lose it and are told.
+func (d *desk) attached(o *outbox, c *conn, e *shard.Event) {
+	var older []*binding
+	if c != nil {
+		b := c.bind(e.Session, e.Epoch, e.Node, d, e.Text)
+		if c.put(b, e.Timeout) {
+			older = d.srv.bindings.insert(b)
+			d.srv.recheck(b)
+		} else {
+			c = nil
+		}
+	}
+	if c == nil {
+		older = d.srv.bindings.takeOlder(&binding{session: e.Session, epoch: e.Epoch, bond: &bond{home: d}})
+	}
+	d.srv.takenOver(o, older, e.Epoch)
+}
+
+// takenOver tells connections that a session of theirs was attached elsewhere. The bindings are off the tables already.
+func (s *Server) takenOver(o *outbox, older []*binding, epoch uint64) {
+	for _, b := range older {
+		b.conn.lose(b, false)
+		o.event(b.conn, protocol.KindTakenOver, 0, 0, &protocol.TakenOver{Session: b.session, Epoch: epoch})
+	}
+}
+
+// recheck undoes a binding whose connection closed between the two tables.
+func (s *Server) recheck(b *binding) {
+	b.conn.mu.Lock()
+	gone := b.conn.gone
+	b.conn.mu.Unlock()
+	if gone {
+		s.bindings.drop(b)
+	}
+}
+
+// takeOlder takes out the session's bindings that one elsewhere replaces.
+func (t *bindings) takeOlder(elsewhere *binding) (older []*binding) {
+	session := elsewhere.session
+	s := &t.stripes[session*0x9e3779b97f4a7c15>>58]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var first, lastKept *binding
+	for b := s.list.Get(session); b != nil; {
+		next := b.next
+		b.next = nil
+		if elsewhere.replaces(b) {
+			b.gone.Store(true)
+			older = append(older, b)
+		} else {
+			if lastKept == nil {
+				first = b
+			} else {
+				lastKept.next = b
+			}
+			lastKept = b
+		}
+		b = next
+	}
+	if first == nil {
+		s.list.Remove(session)
+	} else {
+		s.list.Put(first)
+	}
+	return older
+}

@@ -1,0 +1,169 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+)
+
+// Names that the actors and the test agree on.
+const (
+	nodePath   = "/crowd"
+	serviceFor = "members"
+	election   = "boss"
+	slots      = "slots"
+	numSlots   = 3
+	roleEnv    = "SIGNALBOX_CHAOS_ROLE" // role, name, endpoint, folder, session timeout; separated by commas
+)
+
+// report is a line of an actor's standard output.
+type report struct {
+	Event   string `json:"event"` // ready, expired, failed, grabbed
+	Session uint64 `json:"session,omitempty"`
+	Text    string `json:"text,omitempty"`
+}
+
+func say(r report) { _ = json.NewEncoder(os.Stdout).Encode(r) }
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleEnv); role != "" {
+		os.Exit(act(strings.Split(role, ",")))
+	}
+	if spec := os.Getenv(loadEnv); spec != "" {
+		os.Exit(bear(spec))
+	}
+	os.Exit(m.Run())
+}
+
+// act is the main function of an actor.
+func act(args []string) int {
+	role, name, endpoint, dir := args[0], args[1], args[2], args[3]
+	timeout, err := time.ParseDuration(args[4])
+	if err != nil {
+		say(report{Event: "failed", Text: err.Error()})
+		return 1
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if err := play(ctx, role, name, endpoint, dir, timeout); err != nil && ctx.Err() == nil {
+		say(report{Event: "failed", Text: err.Error()})
+		return 1
+	}
+	return 0
+}
+
+func play(ctx context.Context, role, name, endpoint, dir string, timeout time.Duration) error {
+	c, err := client.Open(ctx, client.Config{Endpoints: []string{endpoint}, Name: name})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	s, err := c.Session(ctx, nodePath, client.Timeout(timeout), client.Description(name), client.OnStopped(func(cause error) {
+		if errors.Is(cause, client.ErrSessionExpired) {
+			say(report{Event: "expired", Text: cause.Error()})
+		}
+	}))
+	if err != nil {
+		return err
+	}
+	defer s.Close(context.Background())
+	ready := func() { say(report{Event: "ready", Session: s.ID()}) }
+	switch role {
+	case "worker":
+		if _, err := s.Service(serviceFor).Register(ctx, []byte(name)); err != nil {
+			return err
+		}
+		ready()
+		select {
+		case <-ctx.Done():
+		case <-s.Done():
+			return s.Err()
+		}
+		return nil
+	case "candidate":
+		ready()
+		return s.Election(election).Run(ctx, func(ctx context.Context, term client.Term) error {
+			return lead(ctx, dir, term.Token)
+		}, client.Data(name))
+	case "contender":
+		ready()
+		return contend(ctx, s, dir)
+	}
+	return fmt.Errorf("unknown role %q", role)
+}
+
+// lead appends evidence as long as its term's context lives.
+func lead(ctx context.Context, dir string, token uint64) error {
+	f, err := evidence(dir, election)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		if err := write(f, "L", token); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// contend takes a slot again and again.
+func contend(ctx context.Context, s *client.Session, dir string) error {
+	f, err := evidence(dir, slots)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for ctx.Err() == nil {
+		l, err := s.Acquire(ctx, slots, client.CreateLimit(numSlots))
+		if err != nil {
+			return err
+		}
+		if err := write(f, "E", l.Token()); err != nil {
+			return err
+		}
+		work := time.NewTimer(time.Duration(1+rand.IntN(20)) * time.Millisecond)
+		select {
+		case <-work.C:
+		case <-l.Context().Done():
+		}
+		work.Stop()
+		if l.Lost() != nil {
+			return l.Lost() // the session is over: it may not even say that it left
+		}
+		if err := write(f, "X", l.Token()); err != nil {
+			return err
+		}
+		if err := l.Release(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func evidence(dir, name string) (*os.File, error) {
+	return os.OpenFile(dir+"/"+name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+}
+
+// write appends one line with one system call.
+func write(f *os.File, what string, token uint64) error {
+	_, err := f.WriteString(what + " " + strconv.FormatUint(token, 10) + " " + strconv.Itoa(os.Getpid()) + "\n")
+	return err
+}

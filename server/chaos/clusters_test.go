@@ -1,0 +1,308 @@
+package chaos
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// cluster is server processes that belong together, and loads on them.
+type cluster struct {
+	t     *testing.T
+	bin   string
+	dir   string
+	flags []string // of every instance
+	space string   // network namespace of the test's own clients
+	all   map[string]*instance
+	loads []*actor
+	specs map[*actor]loadSpec
+}
+
+func newCluster(t *testing.T, flags ...string) *cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("a cluster of processes is not short")
+	}
+	c := &cluster{t: t, bin: buildServer(t), dir: t.TempDir(), all: map[string]*instance{}, specs: map[*actor]loadSpec{}}
+	token := filepath.Join(c.dir, "token")
+	if err := os.WriteFile(token, []byte("a secret of this test\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.flags = append([]string{"--join-token-file", token, "--replication-factor", "3"}, flags...)
+	t.Cleanup(func() {
+		for _, a := range c.loads {
+			_ = a.cmd.Process.Kill()
+			<-a.ended
+			_ = a.cmd.Wait()
+		}
+		for _, name := range c.names() {
+			if in := c.all[name]; in.cmd != nil {
+				in.bury(name)
+			}
+		}
+	})
+	return c
+}
+
+// add makes an instance, which does not run yet. Its peers are set before it is started for the first time.
+func (c *cluster) add(name string) *instance {
+	in := &instance{t: c.t, bin: c.bin, dir: filepath.Join(c.dir, name), listen: freeAddress(c.t), raft: freeAddress(c.t), admin: freeAddress(c.t)}
+	in.flags = append([]string{"--instance", name}, c.flags...)
+	c.all[name] = in
+	return in
+}
+
+func (c *cluster) peers(name string, peers ...string) {
+	var list []string
+	for _, p := range peers {
+		list = append(list, c.all[p].raft)
+	}
+	c.all[name].flags = append(c.all[name].flags, "--peer", strings.Join(list, ","))
+}
+
+// three starts three instances that know each other, and waits until they work.
+func (c *cluster) three() {
+	c.t.Helper()
+	names := []string{"a", "b", "c"}
+	for _, name := range names {
+		c.add(name)
+	}
+	c.startAll(names...)
+}
+
+// startAll starts instances that know each other, and waits until they work.
+func (c *cluster) startAll(names ...string) {
+	c.t.Helper()
+	for _, name := range names {
+		c.peers(name, names...)
+		c.all[name].start()
+	}
+	c.settled("at first", names...)
+}
+
+func (c *cluster) names() (list []string) {
+	for name := range c.all {
+		list = append(list, name)
+	}
+	slices.Sort(list)
+	return list
+}
+
+func (c *cluster) endpoints() (list []string) {
+	for _, name := range c.names() {
+		list = append(list, c.all[name].listen)
+	}
+	return list
+}
+
+// command runs the binary as an operator does.
+func (c *cluster) command(args ...string) (out string, err error) {
+	cmd := inSpace(c.space, c.bin, append(args, "--endpoints", strings.Join(c.endpoints(), ","))...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	b, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, stderr.String())
+	}
+	return string(b), err
+}
+
+func (c *cluster) status() (s protocol.ClusterStatus, err error) {
+	out, err := c.command("cluster", "status", "-o", "json", "--timeout", "5s")
+	if err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal([]byte(out), &s)
+}
+
+// await waits until the cluster's status is as is wanted; wrong says what is not.
+func (c *cluster) await(what string, wrong func(s *protocol.ClusterStatus) string) protocol.ClusterStatus {
+	c.t.Helper()
+	var last string
+	var s protocol.ClusterStatus
+	deadline := now() + patience
+	for {
+		var err error
+		if s, err = c.status(); err != nil {
+			last = err.Error()
+		} else if last = wrong(&s); last == "" {
+			return s
+		}
+		if now() > deadline {
+			plan, _ := c.command("cluster", "plan", "--timeout", "5s")
+			text, _ := c.command("cluster", "status", "--timeout", "5s")
+			c.t.Fatalf("waited %s for %s: %s\n%s\n%s", patience, what, last, text, plan)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// settled waits until these instances are Online with the processes that run now, each shard has three voters and a master among them, and nothing is under way.
+func (c *cluster) settled(when string, names ...string) protocol.ClusterStatus {
+	c.t.Helper()
+	return c.await("a settled cluster "+when, func(s *protocol.ClusterStatus) string {
+		var online []string
+		for _, i := range s.Instances {
+			if in := c.all[i.Name]; in == nil || int(i.CurrentIncarnation) < in.starts {
+				continue
+			}
+			if i.Current == i.Target && i.CurrentIncarnation == i.TargetIncarnation && i.Current == "Online" {
+				online = append(online, i.Name)
+			}
+		}
+		slices.Sort(online)
+		switch {
+		case !slices.Equal(online, names):
+			return fmt.Sprintf("%v are Online", online)
+		case len(s.Shards) == 0 || len(s.Tiers) == 0 || !s.Tiers[0].Bootstrapped || len(s.Moves) > 0:
+			return "buckets are not dealt out"
+		case s.Meta.Leader == "" || len(s.Meta.Voters) != 3:
+			return fmt.Sprintf("the meta shard is led by %q and has the voters %v", s.Meta.Leader, s.Meta.Voters)
+		}
+		for _, x := range s.Shards {
+			voters := 0
+			for _, r := range x.Replicas {
+				if r.Role == "voter" && r.TargetRole == "voter" && slices.Contains(names, r.Instance) {
+					voters++
+				}
+			}
+			if !x.Ready || voters != 3 || len(x.Replicas) != 3 || x.Master != x.TargetMaster || !slices.Contains(names, x.Master) {
+				return fmt.Sprintf("shard %d is %+v", x.ID, x)
+			}
+		}
+		return ""
+	})
+}
+
+// makeNode makes the node that loads work in, with short periods.
+func (c *cluster) makeNode() {
+	c.t.Helper()
+	if _, err := c.command("node", "create", nodePath, "--self-check-period", "500ms", "--grace-period", "2s", "--timeout", patience.String()); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// load starts a client process.
+func (c *cluster) load(space string, spec loadSpec) *actor {
+	c.t.Helper()
+	spec.History = filepath.Join(c.dir, spec.Name+".history")
+	if spec.Endpoints == nil {
+		spec.Endpoints = c.endpoints()
+	}
+	text, err := json.Marshal(&spec)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	a := startActor(c.t, space, "load", spec.Name, loadEnv+"="+string(text))
+	c.loads = append(c.loads, a)
+	c.specs[a] = spec
+	return a
+}
+
+func (c *cluster) history() (list []record) {
+	for _, a := range c.loads {
+		list = append(list, readHistory(c.t, c.specs[a].History, a.name)...)
+	}
+	return list
+}
+
+// carriedOn waits until each of these loads has done something with every lock and every counter that began after a moment, and fails the test at once for one that
+// says that anything was wrong.
+func (c *cluster) carriedOn(when string, since time.Duration, loads ...*actor) {
+	c.t.Helper()
+	await(c.t, "loads to carry on "+when, func() bool {
+		for _, a := range loads {
+			if r, ok := a.has("failed"); ok {
+				c.t.Fatalf("%s %s: %s", a.name, when, r.Text)
+			}
+			seen := map[string]bool{}
+			for _, r := range readHistory(c.t, c.specs[a].History, a.name) {
+				if r.From > since && r.What != recordCall {
+					seen[r.Name] = true
+				}
+			}
+			if len(seen) < loadLocks+loadCounters {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// stopLoads ends the loads, and judges what they did. Exact: no outcome was left open.
+func (c *cluster) stopLoads(exact bool) {
+	c.t.Helper()
+	for _, a := range c.loads {
+		_ = a.cmd.Process.Signal(syscall.SIGTERM)
+	}
+	for _, a := range c.loads {
+		<-a.ended
+		if err := a.cmd.Wait(); err != nil {
+			r, _ := a.has("failed")
+			c.t.Errorf("%s: %v: %s\n%s", a.name, err, r.Text, &a.errors)
+		}
+	}
+	list := c.history()
+	if err := judgeLocks(list); err != nil {
+		c.t.Errorf("locks: %v", err)
+	}
+	final := c.counters()
+	if err := judgeCounts(list, final, exact); err != nil {
+		c.t.Errorf("counters: %v", err)
+	}
+	calls := 0
+	for _, r := range list {
+		if r.What == recordCall {
+			calls++
+		}
+	}
+	c.t.Logf("%d calls of %d loads; counters at %v", calls, len(c.loads), final)
+}
+
+// counters reads what the cluster has.
+func (c *cluster) counters() map[string]uint64 {
+	c.t.Helper()
+	out := map[string]uint64{}
+	for k := range loadCounters {
+		text, err := c.command("config", "get", counterName(k), "--node", nodePath, "--timeout", patience.String())
+		if err != nil {
+			c.t.Fatalf("%s: %v", counterName(k), err)
+		}
+		var n uint64
+		if _, err := fmt.Sscan(text, &n); err != nil {
+			c.t.Fatalf("%s reads %q: %v", counterName(k), text, err)
+		}
+		out[counterName(k)] = n
+	}
+	return out
+}
+
+// measured logs the longest pause that a caller saw since a moment.
+func (c *cluster) measured(what string, since time.Duration) {
+	c.t.Helper()
+	longest, call := gap(c.history(), since, now())
+	c.t.Logf("%s: the longest call took %v (%s)", what, longest.Round(time.Millisecond), call)
+}
+
+// busiest is the instance that leads most shards.
+func busiest(s *protocol.ClusterStatus) string {
+	leads := map[string]int{}
+	for _, x := range s.Shards {
+		leads[x.Master]++
+	}
+	best := ""
+	for _, i := range s.Instances {
+		if leads[i.Name] > leads[best] {
+			best = i.Name
+		}
+	}
+	return best
+}

@@ -1,0 +1,94 @@
+package chaos
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// TestClusterExpel: under load an instance is drained and expelled; its process ends and does not start again; a new one takes its place. What would be too much is
+// refused, and says why.
+func TestClusterExpel(t *testing.T) {
+	c := newCluster(t)
+	c.three()
+	c.makeNode()
+	for k := range 2 {
+		c.load("", loadSpec{Name: fmt.Sprintf("load-%d", k), Timeout: loadTimeout})
+	}
+	c.carriedOn("at first", now(), c.loads...)
+	s := c.settled("before anything", c.names()...)
+	gone := busiest(&s)
+	left := slices.DeleteFunc(c.names(), func(name string) bool { return name == gone })
+
+	refused := func(want string, args ...string) {
+		t.Helper()
+		if _, err := c.command(args...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want a refusal that says %q", args, err, want)
+		}
+	}
+	allowed := func(args ...string) {
+		t.Helper()
+		if _, err := c.command(append(args, "--timeout", patience.String())...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused("--force", "cluster", "expel", gone)
+	since := now()
+	allowed("cluster", "drain", gone)
+	s, err := c.status()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range s.Instances {
+		if i.Name == gone && len(i.Leads) > 0 {
+			t.Errorf("drained %s leads %v", gone, i.Leads)
+		}
+	}
+	c.measured("drain", since)
+	since = now()
+	allowed("cluster", "expel", gone, "--force")
+	c.measured("expel", since)
+	in := c.all[gone]
+	await(t, "the expelled process to end", func() bool {
+		select {
+		case <-in.ended:
+			return true
+		default:
+			return false
+		}
+	})
+	in.start()
+	<-in.ended
+	if in.err == nil || !strings.Contains(in.log()[max(0, len(in.log())-2000):], "expelled") {
+		t.Errorf("an expelled instance was started again: %v", in.err)
+	}
+	c.carriedOn("without the expelled one", now(), c.loads...)
+
+	delete(c.all, gone)
+	c.add("d")
+	c.peers("d", left...)
+	c.all["d"].start()
+	names := append(left, "d")
+	s = c.settled("with another in its place", names...)
+	if i := slices.IndexFunc(s.Instances, func(i protocol.ClusterInstance) bool { return i.Name == gone }); i >= 0 && s.Instances[i].Current != "Expelled" {
+		t.Errorf("%s is %+v", gone, s.Instances[i])
+	}
+	c.carriedOn("with another in its place", now(), c.loads...)
+	c.stopLoads(true)
+
+	before := c.counters()
+	allowed("cluster", "expel", left[0], "--force")
+	allowed("cluster", "expel", left[1], "--force")
+	for _, name := range left {
+		delete(c.all, name)
+	}
+	for name, n := range c.counters() {
+		if before[name] != n {
+			t.Errorf("%s reads %d on the last instance, it was %d", name, n, before[name])
+		}
+	}
+	refused("only", "cluster", "expel", "d", "--force")
+}

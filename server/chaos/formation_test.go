@@ -1,0 +1,56 @@
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// TestClusterForms: three processes in any order, each with a part of the peers, become one cluster, and are the same one after all were killed.
+func TestClusterForms(t *testing.T) {
+	c := newCluster(t)
+	names := []string{"a", "b", "c"}
+	for _, name := range names {
+		c.add(name)
+	}
+	c.peers("a", "a", "b")
+	c.peers("b", "c", "b")
+	c.peers("c", "b", "a")
+	rng := rand.New(rand.NewPCG(3, 4))
+	inAnyOrder := func() {
+		for _, k := range rng.Perm(3) {
+			c.all[names[k]].start()
+		}
+	}
+	inAnyOrder()
+	before := c.settled("at first", names...)
+	if before.Tiers[0].ReplicationFactor != 3 || len(before.Replicasets) != 1 {
+		t.Errorf("replication factor %d, %d replicasets", before.Tiers[0].ReplicationFactor, len(before.Replicasets))
+	}
+	const values = 12 // more than there are shards
+	for k := range values {
+		if _, err := c.command("config", "set", fmt.Sprintf("value-%d", k), fmt.Sprint(k*k)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range names {
+		c.all[name].kill()
+	}
+	began := now()
+	inAnyOrder()
+	for k := range values {
+		out, err := c.command("config", "get", fmt.Sprintf("value-%d", k), "--timeout", patience.String())
+		if err != nil || out != fmt.Sprint(k*k) {
+			t.Errorf("value-%d reads %q after all were killed, %v", k, out, err)
+		}
+	}
+	t.Logf("all values were read %v after the restart of all", now()-began)
+	after := c.settled("after all were killed", names...)
+	if after.ID != before.ID || len(after.Instances) != 3 || len(after.Shards) != len(before.Shards) {
+		t.Errorf("cluster %s with %d instances and %d shards was %s with %d and %d", after.ID, len(after.Instances), len(after.Shards), before.ID, len(before.Instances),
+			len(before.Shards))
+	}
+	for _, name := range names {
+		c.all[name].stop()
+	}
+}

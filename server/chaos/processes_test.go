@@ -1,0 +1,271 @@
+package chaos
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/port"
+)
+
+// patience bounds every wait for something that must come: far above what any machine needs, as it only ends tests that fail.
+const patience = 90 * time.Second
+
+// await polls what other processes leave behind, files above all, until it holds.
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !holds() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %s for %s", patience, what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// buildServer builds the binary that the tests run.
+func buildServer(t *testing.T) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "signalbox")
+	out, err := exec.Command("go", "build", "-o", bin, "github.com/signalbox-dev/signalbox/cmd/signalbox").CombinedOutput()
+	if err != nil {
+		t.Fatalf("building signalbox: %v\n%s", err, out)
+	}
+	return bin
+}
+
+// freeAddress finds an address that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	address, err := port.Free()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
+}
+
+// instance is a server process on a folder and addresses that it keeps through restarts.
+type instance struct {
+	t                   *testing.T
+	bin, dir            string
+	listen, raft, admin string
+	space               string   // network namespace; empty: that of the test
+	flags               []string // beside those of the folder and the addresses
+	starts              int      // how often it was started
+	cmd                 *exec.Cmd
+	ended               chan struct{} // the process that was started last is at its end
+	err                 error         // how it ended; after ended
+}
+
+func startInstance(t *testing.T, bin string) *instance {
+	in := &instance{t: t, bin: bin, dir: filepath.Join(t.TempDir(), "data"), listen: freeAddress(t), raft: freeAddress(t), admin: freeAddress(t)}
+	in.start()
+	t.Cleanup(func() { in.bury("server") })
+	return in
+}
+
+// inSpace is a command that runs in a network namespace; empty is that of the test.
+func inSpace(space, name string, args ...string) *exec.Cmd {
+	if space == "" {
+		return exec.Command(name, args...)
+	}
+	return exec.Command("ip", append([]string{"netns", "exec", space, name}, args...)...)
+}
+
+// start does not wait until it serves: clients try again by themselves. The log of one that ran before is kept.
+func (in *instance) start() {
+	in.t.Helper()
+	log, err := os.OpenFile(in.dir+".log", os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	defer log.Close()
+	in.cmd = inSpace(in.space, in.bin, append([]string{"serve", "--data", in.dir, "--listen", in.listen, "--raft", in.raft, "--admin", in.admin}, in.flags...)...)
+	in.cmd.Stdout, in.cmd.Stderr = log, log
+	in.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := in.cmd.Start(); err != nil {
+		in.t.Fatal(err)
+	}
+	cmd, ended := in.cmd, make(chan struct{})
+	in.ended = ended
+	in.starts++
+	go func() {
+		defer close(ended)
+		in.err = cmd.Wait()
+	}()
+}
+
+func (in *instance) kill() {
+	_ = in.cmd.Process.Kill()
+	<-in.ended
+}
+
+// bury ends it with the test, and shows the log of a failed one.
+func (in *instance) bury(name string) {
+	in.kill()
+	if in.t.Failed() {
+		in.t.Logf("log of %s:\n%s", name, in.log())
+	}
+}
+
+func (in *instance) log() string {
+	b, _ := os.ReadFile(in.dir + ".log")
+	return string(b)
+}
+
+// stop ends it gracefully.
+func (in *instance) stop() {
+	in.t.Helper()
+	_ = in.cmd.Process.Signal(syscall.SIGTERM)
+	<-in.ended
+	if in.err != nil {
+		in.t.Errorf("server did not end well on SIGTERM: %v", in.err)
+	}
+}
+
+// actor is a client process.
+type actor struct {
+	role, name string
+	cmd        *exec.Cmd
+	errors     bytes.Buffer
+	killed     bool
+	ended      chan struct{} // its standard output is at its end
+
+	mu      sync.Mutex
+	reports []report
+}
+
+func (a *actor) pid() int { return a.cmd.Process.Pid }
+
+// has says whether the actor reported an event.
+func (a *actor) has(event string) (report, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, r := range a.reports {
+		if r.Event == event {
+			return r, true
+		}
+	}
+	return report{}, false
+}
+
+// count says how often the actor reported an event.
+func (a *actor) count(event string) (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, r := range a.reports {
+		if r.Event == event {
+			n++
+		}
+	}
+	return n
+}
+
+// crowd is all actors, dead ones too.
+type crowd struct {
+	t       *testing.T
+	dir     string // of the evidence
+	in      *instance
+	timeout time.Duration
+	all     []*actor
+	serial  int
+}
+
+func (c *crowd) spawn(role string) *actor {
+	c.t.Helper()
+	c.serial++
+	name := fmt.Sprintf("%s-%d", role, c.serial)
+	a := startActor(c.t, "", role, name, fmt.Sprintf("%s=%s,%s,%s,%s,%s", roleEnv, role, name, c.in.listen, c.dir, c.timeout))
+	c.all = append(c.all, a)
+	return a
+}
+
+// startActor runs this test binary as an actor, told by the environment what to do, and follows what it says.
+func startActor(t *testing.T, space, role, name, env string) *actor {
+	t.Helper()
+	a := &actor{role: role, name: name, ended: make(chan struct{})}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.cmd = inSpace(space, exe)
+	a.cmd.Env = append(os.Environ(), env)
+	a.cmd.Stderr = &a.errors
+	out, err := a.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(a.ended)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			var r report
+			if json.Unmarshal(lines.Bytes(), &r) == nil {
+				a.mu.Lock()
+				a.reports = append(a.reports, r)
+				a.mu.Unlock()
+			}
+		}
+	}()
+	return a
+}
+
+// alive lists the actors of a role that were not killed; all roles with "".
+func (c *crowd) alive(role string) []*actor {
+	var out []*actor
+	for _, a := range c.all {
+		if !a.killed && (role == "" || a.role == role) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// kill ends an actor with SIGKILL, writes its death into the slots' evidence once it is certain, and puts another in its place.
+func (c *crowd) kill(a *actor) {
+	c.t.Helper()
+	a.killed = true
+	_ = a.cmd.Process.Kill()
+	<-a.ended
+	_ = a.cmd.Wait()
+	f, err := evidence(c.dir, slots)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := fmt.Fprintf(f, "K 0 %d\n", a.pid()); err != nil {
+		c.t.Fatal(err)
+	}
+	c.spawn(a.role)
+}
+
+// stop ends all actors gracefully, and fails the test for those that say anything was wrong.
+func (c *crowd) stop() {
+	for _, a := range c.alive("") {
+		_ = a.cmd.Process.Signal(syscall.SIGTERM)
+	}
+	for _, a := range c.alive("") {
+		<-a.ended
+		if err := a.cmd.Wait(); err != nil {
+			c.t.Errorf("%s: %v\n%s", a.name, err, &a.errors)
+		}
+		a.killed = true
+	}
+	for _, a := range c.all {
+		for _, bad := range []string{"expired", "failed"} {
+			if r, ok := a.has(bad); ok {
+				c.t.Errorf("%s (pid %d): %s: %s", a.name, a.pid(), bad, r.Text)
+			}
+		}
+	}
+}

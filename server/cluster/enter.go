@@ -1,0 +1,388 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	mathrand "math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/discovery"
+	"github.com/signalbox-dev/signalbox/server/mesh"
+)
+
+// Entry is how a process becomes an instance: it makes the cluster, or joins the one that its peers belong to, or already is one. Needed before there is a map.
+type Entry struct {
+	Store     Store
+	Links     Links
+	Advertise string // where other instances reach this one
+	Voter     bool   // its tier may vote in the meta shard: it may make the cluster
+	Peers     []string
+	Cluster   string // name the operator gave; empty takes any
+	// Request is what a new instance asks to be taken in with. UUID and RaftAddress are filled in here.
+	Request JoinRequest
+	Logger  *slog.Logger
+
+	discovery *discovery.Discovery
+	silent    *silence
+
+	mu sync.Mutex
+	id Identity // as it is on disk
+}
+
+// joinPause is the first pause between two attempts to join; it doubles up to joinPauseMost.
+const (
+	joinPause     = 250 * time.Millisecond
+	joinPauseMost = 5 * time.Second
+	joinTimeout   = 12 * time.Second // an instance takes up to 10 s to take another in
+)
+
+// NewUUID is a random version 4 UUID.
+func NewUUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
+}
+
+// Begin reads or makes the identity, and from then on answers others that look for their peers. The links need not run yet.
+func (e *Entry) Begin() (err error) {
+	found := false
+	if e.id, found, err = LoadIdentity(e.Store); err != nil {
+		return err
+	}
+	if found && e.id.RaftAddress != "" && e.id.RaftAddress != e.Advertise {
+		return fmt.Errorf("the folder's instance is known to the others as %s, not %s; start it under that address, or on a new folder", e.id.RaftAddress, e.Advertise)
+	}
+	if !found {
+		e.id = Identity{UUID: NewUUID(), RaftAddress: e.Advertise}
+		if err := SaveIdentity(e.Store, e.id); err != nil {
+			return err
+		}
+	}
+	peers := slices.Clone(e.Peers)
+	for _, p := range e.id.Peers {
+		if !slices.Contains(peers, p) {
+			peers = append(peers, p)
+		}
+	}
+	e.silent = &silence{log: e.Logger, why: map[string]error{}}
+	e.discovery, err = discovery.New(discovery.Config{
+		ID: NewUUID(), Voter: e.Voter, Advertise: e.Advertise, Peers: peers, Asker: asker{e.Links, e.silent}, Logger: e.Logger,
+		Learned: func(peers []string) error {
+			return e.change(func(id *Identity) {
+				if !id.Joined() {
+					id.Peers = peers
+				}
+			})
+		},
+	})
+	if err != nil {
+		return err
+	}
+	e.Links.Handle(methodDiscover, func(_ context.Context, _ string, body []byte) ([]byte, error) {
+		var w discoverWords
+		if err := decode(body, &w); err != nil {
+			return nil, err
+		}
+		a, err := e.discovery.Answer(discovery.Question{ID: w.ID, Voter: w.Voter, Peers: w.Peers, Votable: w.Votable}, w.AddressedAs)
+		if err != nil {
+			return nil, protocol.Errorf(protocol.StatusUnavailable, "%v", err)
+		}
+		return encode(&discoverAnswer{Leader: a.Leader, Undecided: a.Undecided, Peers: a.Peers, Votable: a.Votable}), nil
+	})
+	return nil
+}
+
+// Identity is what is known so far.
+func (e *Entry) Identity() Identity {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.id
+}
+
+// change makes a change to the identity durable.
+func (e *Entry) change(f func(id *Identity)) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	next := e.id
+	f(&next)
+	if err := SaveIdentity(e.Store, next); err != nil {
+		return err
+	}
+	e.id = next
+	return nil
+}
+
+// Enter returns when it is decided, and on disk, who this instance is: one that belongs to a cluster already, the founder of a new one, or one that was taken in just now
+// (joined). It tries for as long as ctx lasts. Who refuses for good ends it with an error.
+func (e *Entry) Enter(ctx context.Context) (id Identity, joined bool, err error) {
+	switch id := e.Identity(); {
+	case id.Expelled:
+		return id, false, ErrExpelled
+	case id.Joined():
+		return id, false, nil
+	}
+	// Who was given no peers makes a cluster of its own, without asking itself whether it may.
+	result := discovery.Result{Lead: e.Voter}
+	if e.Voter && !slices.ContainsFunc(e.Peers, func(p string) bool { return p != e.Advertise }) {
+		e.Logger.Info("no peers were given: this instance makes a cluster of its own")
+	} else if result, err = e.discovery.Run(ctx); err != nil {
+		return id, false, fmt.Errorf("look for the cluster among the peers: %w%s", err, e.silent.String())
+	}
+	if result.Lead {
+		err := e.change(func(id *Identity) { id.Founder, id.Instance, id.MetaReplica, id.Peers = true, 1, 1, nil })
+		return e.Identity(), false, err
+	}
+	reply, sponsor, err := e.join(ctx, result.Leader)
+	if err != nil {
+		return id, false, err
+	}
+	err = e.change(func(id *Identity) {
+		id.Cluster, id.Instance, id.MetaReplica, id.Peers = reply.Cluster, reply.Instance, reply.MetaReplica, nil
+		id.Known = []string{sponsor} // who can be asked, before there is a map
+	})
+	return e.Identity(), true, err
+}
+
+// Founded notes the cluster's id once the founder has made it.
+func (e *Entry) Founded(cluster string) error {
+	if e.Identity().Cluster == cluster {
+		return nil
+	}
+	return e.change(func(id *Identity) { id.Cluster = cluster })
+}
+
+// Remember keeps the addresses of the other instances for the next start.
+func (e *Entry) Remember(known []string) error {
+	if slices.Equal(e.Identity().Known, known) {
+		return nil
+	}
+	return e.change(func(id *Identity) { id.Known = known })
+}
+
+// Changed notes that the cluster has given this instance a new replica of the meta shard in place of its old one. Ids rise: an older one is what somebody says who lags.
+func (e *Entry) Changed(metaReplica uint64) error {
+	if metaReplica <= e.Identity().MetaReplica {
+		return nil
+	}
+	return e.change(func(id *Identity) { id.MetaReplica = metaReplica })
+}
+
+// Logged notes that the log of the instance's replica of the meta shard is in the folder from now on. If it is missing later, what the replica promised is lost, and it
+// must not be started again.
+func (e *Entry) Logged() error {
+	if id := e.Identity(); id.MetaLogged == id.MetaReplica {
+		return nil
+	}
+	return e.change(func(id *Identity) { id.MetaLogged = id.MetaReplica })
+}
+
+// Leave notes that the cluster has expelled this instance, so that it never starts again, whoever can be asked then.
+func (e *Entry) Leave() error {
+	if e.Identity().Expelled {
+		return nil
+	}
+	return e.change(func(id *Identity) { id.Expelled = true })
+}
+
+// ErrExpelled says that the cluster has expelled this instance.
+var ErrExpelled = errors.New("current instance is expelled from the cluster and cannot come back; to join anew, start it on a new data folder")
+
+// Who asks the others what the cluster knows of this instance: the id of its replica of the meta shard, 0 while it has none. It returns at the first answer that leaves
+// nothing open; one by somebody who lags may be old, so that who cannot reach the meta shard asks again. It fails with ErrExpelled, or when nobody answers, which may
+// be so because all of them are down.
+func (e *Entry) Who(ctx context.Context) (metaReplica uint64, err error) {
+	id := e.Identity()
+	if len(id.Known) == 0 {
+		return 0, errors.New("no other instance is known")
+	}
+	ctx, cancel := context.WithTimeout(ctx, whoTimeout)
+	defer cancel()
+	type result struct {
+		who whoAnswer
+		err error
+	}
+	results := make(chan result, len(id.Known))
+	for _, address := range id.Known {
+		go func() {
+			var r result
+			b, err := e.Links.Call(ctx, address, methodWho, encode(&whoWords{UUID: id.UUID}))
+			if err == nil {
+				err = decode(b, &r.who)
+			}
+			r.err = err
+			results <- r
+		}()
+	}
+	answered := false
+	for range id.Known {
+		r := <-results
+		switch {
+		case r.err != nil:
+			err = r.err
+		case r.who.Expelled:
+			return 0, ErrExpelled
+		case r.who.MetaReplica >= id.MetaReplica:
+			return r.who.MetaReplica, nil
+		default:
+			answered = answered || r.who.MetaReplica == 0 // a lower id is what the cluster has given before
+		}
+	}
+	if answered {
+		return 0, nil
+	}
+	if err == nil {
+		err = errors.New("the others do not know yet what this instance knows")
+	}
+	return 0, err
+}
+
+const whoTimeout = 3 * time.Second
+
+// Settle lets others that look for their peers know where to join: at the address that leader gives, empty while none is known.
+func (e *Entry) Settle(leader func() string) { e.discovery.Settle(leader) }
+
+// join asks at an address to be taken in, and goes on asking, there and at what others say, since the one that is asked may be away for a while, or for good. It may be
+// asked twice: the uuid makes it once. Sponsor is who has taken it in.
+func (e *Entry) join(ctx context.Context, address string) (reply JoinReply, sponsor string, err error) {
+	r := e.Request
+	r.UUID, r.RaftAddress, r.Cluster = e.Identity().UUID, e.Advertise, e.Cluster
+	for pause := joinPause; ; pause = min(2*pause, joinPauseMost) {
+		reply, err = e.ask(ctx, address, &r)
+		if err == nil {
+			return reply, address, nil
+		}
+		var refused *protocol.Error
+		if errors.As(err, &refused) && !protocol.Retryable(err) {
+			return reply, address, fmt.Errorf("the cluster at %s does not take this instance in: %w", address, err)
+		}
+		e.Logger.Warn("join failed, will be retried", "address", address, "error", err)
+		t := time.NewTimer(pause/2 + mathrand.N(pause/2))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return reply, address, fmt.Errorf("join the cluster at %s: %w; the last attempt ended with: %w", address, ctx.Err(), err)
+		}
+		address = e.another(ctx, address)
+	}
+}
+
+// another asks the peers once where to join now: the answer, or address if there is none.
+func (e *Entry) another(ctx context.Context, address string) string {
+	ctx, cancel := context.WithTimeout(ctx, discovery.AskTimeout)
+	defer cancel()
+	peers := slices.Clone(e.Peers)
+	for _, p := range e.Identity().Peers {
+		if !slices.Contains(peers, p) {
+			peers = append(peers, p)
+		}
+	}
+	peers = slices.DeleteFunc(peers, func(p string) bool { return p == e.Advertise })
+	leaders := make(chan string, len(peers))
+	q := discovery.Question{ID: NewUUID(), Peers: []string{e.Advertise}}
+	for _, p := range peers {
+		go func() {
+			a, _ := asker{e.Links, nil}.Ask(ctx, p, q)
+			leaders <- a.Leader
+		}()
+	}
+	for range peers {
+		if l := <-leaders; l != "" && l != address {
+			return l
+		}
+	}
+	return address
+}
+
+func (e *Entry) ask(ctx context.Context, address string, r *JoinRequest) (reply JoinReply, err error) {
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
+	defer cancel()
+	b, err := e.Links.Call(ctx, address, methodJoin, encode(r))
+	if err != nil {
+		return reply, err
+	}
+	if err := decode(b, &reply); err != nil {
+		return reply, err
+	}
+	if reply.Cluster == "" || reply.Instance == 0 || reply.MetaReplica == 0 {
+		return reply, errors.New("the answer names no instance")
+	}
+	return reply, nil
+}
+
+// asker brings discovery's questions over the links. What went wrong is kept for whoever wants to know why there is no result.
+type asker struct {
+	links  Links
+	silent *silence
+}
+
+// Ask implements discovery.Asker.
+func (a asker) Ask(ctx context.Context, address string, q discovery.Question) (discovery.Answer, error) {
+	w := discoverWords{AddressedAs: address, ID: q.ID, Voter: q.Voter, Peers: q.Peers, Votable: q.Votable}
+	b, err := a.links.Call(ctx, address, methodDiscover, encode(&w))
+	var d discoverAnswer
+	if err == nil {
+		err = decode(b, &d)
+	}
+	a.silent.note(address, err)
+	if err != nil {
+		return discovery.Answer{}, err
+	}
+	return discovery.Answer{Leader: d.Leader, Undecided: d.Undecided, Peers: d.Peers, Votable: d.Votable}, nil
+}
+
+// silence is why peers did not answer, the last time they were asked.
+type silence struct {
+	log *slog.Logger
+
+	mu  sync.Mutex
+	why map[string]error
+}
+
+// note keeps the outcome of a question. A refusal that waiting does not mend is told to the operator at once.
+func (s *silence) note(address string, err error) {
+	if s == nil || errors.Is(err, context.Canceled) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.why[address]
+	if err == nil {
+		delete(s.why, address)
+		return
+	}
+	s.why[address] = err
+	for _, refusal := range []error{mesh.ErrToken, mesh.ErrVersion, mesh.ErrCluster} {
+		if errors.Is(err, refusal) && !errors.Is(old, refusal) {
+			s.log.Warn("a peer refuses this instance", "address", address, "error", err)
+		}
+	}
+}
+
+// String is a clause for the end of an error's text.
+func (s *silence) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.why) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("; peers that did not answer:")
+	for i, address := range slices.Sorted(maps.Keys(s.why)) {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, " %s (%v)", address, s.why[address])
+	}
+	return b.String()
+}

@@ -1,0 +1,74 @@
+package cluster
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/server/governor"
+)
+
+// HeartbeatPeriod is how often an instance says how it is.
+const HeartbeatPeriod = 500 * time.Millisecond
+
+// healthTable is the last heartbeat of each instance. It is soft: a governor that begins has heard nobody, and decides nothing that depends on it until it has.
+type healthTable struct {
+	mu  sync.Mutex
+	now func() time.Duration
+	all map[uint64]governor.Health // replaced as a whole: readers keep it
+	seq map[uint64]uint64          // of the process that is heard, by instance
+}
+
+func newHealthTable(now func() time.Duration) *healthTable {
+	return &healthTable{now: now, all: map[uint64]governor.Health{}, seq: map[uint64]uint64{}}
+}
+
+func (t *healthTable) snapshot() map[uint64]governor.Health {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.all
+}
+
+// heard notes a heartbeat. One that was overtaken by a later one of the same process, or is of an earlier process, says nothing.
+func (t *healthTable) heard(b *heartbeat) {
+	now := t.now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	old, known := t.all[b.Instance]
+	if known && (b.Incarnation < old.Incarnation || b.Incarnation == old.Incarnation && b.Seq <= t.seq[b.Instance]) {
+		return
+	}
+	h := governor.Health{Heard: now, Incarnation: b.Incarnation, Shards: make(map[uint64]governor.ShardHealth, len(b.Shards))}
+	for _, x := range b.Shards {
+		h.Shards[x.Shard] = governor.ShardHealth{
+			Replica: x.Replica, Leader: x.Leader, Term: x.Term, Applied: x.Applied,
+		}
+	}
+	next := maps.Clone(t.all)
+	next[b.Instance] = h
+	t.all = next
+	t.seq[b.Instance] = b.Seq
+}
+
+// forget drops what is known of instances that are not in the cluster any more.
+func (t *healthTable) forget(keep func(instance uint64) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	next := maps.Clone(t.all)
+	maps.DeleteFunc(next, func(id uint64, _ governor.Health) bool { return !keep(id) })
+	if len(next) != len(t.all) {
+		t.all = next
+		maps.DeleteFunc(t.seq, func(id uint64, _ uint64) bool { return !keep(id) })
+	}
+}
+
+// heartbeatOf makes the words of a heartbeat.
+func heartbeatOf(instance, incarnation, seq uint64, shards map[uint64]governor.ShardHealth) *heartbeat {
+	b := &heartbeat{Instance: instance, Incarnation: incarnation, Seq: seq}
+	for id, x := range shards {
+		b.Shards = append(b.Shards, shardHeartbeat{
+			Shard: id, Replica: x.Replica, Leader: x.Leader, Term: x.Term, Applied: x.Applied,
+		})
+	}
+	return b
+}

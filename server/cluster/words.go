@@ -1,0 +1,181 @@
+package cluster
+
+import (
+	"github.com/signalbox-dev/signalbox/server/mesh"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// Methods of calls between instances. Numbers are stable: neighbouring versions talk to each other.
+const (
+	methodDiscover    uint8 = 1
+	methodJoin        uint8 = 2
+	methodPropose     uint8 = 3
+	methodLeaderEpoch uint8 = 4
+	methodExport      uint8 = 5
+	methodMembers     uint8 = 6
+	methodChange      uint8 = 7
+	methodTransfer    uint8 = 8
+	methodPlan        uint8 = 9
+	methodWho         uint8 = 10
+	methodUpdate      uint8 = 11
+	methodBackup      uint8 = 12
+)
+
+// Kinds of one-way messages.
+const (
+	kindHeartbeat uint8 = 1
+	kindLetter    uint8 = 2 // from the leader of one shard to that of another
+)
+
+// discoverWords asks what a new instance must know; see package discovery.
+type discoverWords struct {
+	// AddressedAs is the address that the question was sent to.
+	AddressedAs string
+	ID          string
+	Voter       bool
+	Peers       []string
+	Votable     []string
+}
+
+type discoverAnswer struct {
+	Leader    string
+	Undecided bool
+	Peers     []string
+	Votable   []string
+}
+
+// JoinRequest asks a member to take an instance in. It may be repeated: the UUID says that it is the same one.
+type JoinRequest struct {
+	Cluster     string // name the joiner was told; empty takes any
+	UUID        string
+	Name        string // empty: the cluster gives one
+	Replicaset  string // empty: the cluster chooses
+	Tier        string
+	Address     string
+	RaftAddress string
+	Domain      []meta.Label
+	Version     meta.Version
+}
+
+// JoinReply is what the new instance must know before it has the map.
+type JoinReply struct {
+	Cluster     string
+	Instance    uint64
+	MetaReplica uint64
+	Name        string
+}
+
+// whoWords asks what has become of an instance while its process was down.
+type whoWords struct {
+	UUID string
+}
+
+type whoAnswer struct {
+	Instance    uint64
+	MetaReplica uint64 // 0: it has none at the moment
+	Expelled    bool
+}
+
+type proposeWords struct {
+	Shard  uint64
+	Kind   uint8
+	Node   uint64
+	Epoch  uint64
+	Client string
+	Body   []byte
+}
+
+type shardWords struct {
+	Shard uint64
+}
+
+type epochAnswer struct {
+	Epoch uint64
+}
+
+type exportWords struct {
+	Shard  uint64
+	Tier   uint8
+	First  uint32
+	Count  uint32
+	Epoch  uint64
+	Cursor []byte
+}
+
+type exportAnswer struct {
+	Chunk []byte
+	Next  []byte
+}
+
+type member struct {
+	Replica uint64
+	Address string
+}
+
+type membersAnswer struct {
+	ConfigChange uint64
+	Voters       []member
+	NonVotings   []member
+	Removed      []uint64
+}
+
+// What changeWords asks for.
+const (
+	changeAdd     uint8 = 1
+	changePromote uint8 = 2
+	changeRemove  uint8 = 3
+)
+
+type changeWords struct {
+	Shard        uint64
+	What         uint8
+	Replica      uint64
+	Address      string
+	ConfigChange uint64
+}
+
+type transferWords struct {
+	Shard   uint64
+	Replica uint64
+}
+
+// heartbeat is what an instance says of itself, twice a second, to those that may govern.
+type heartbeat struct {
+	Instance    uint64
+	Incarnation uint64 // that its process was given
+	Seq         uint64 // rises with each heartbeat of a process
+	Shards      []shardHeartbeat
+}
+
+type shardHeartbeat struct {
+	Shard   uint64
+	Replica uint64
+	Leader  uint64
+	Term    uint64
+	Applied uint64
+}
+
+type letterWords struct {
+	To    uint64
+	From  uint64
+	Bytes []byte
+}
+
+// updateWords asks the leader of the meta shard to note that an instance comes or goes.
+type updateWords struct {
+	Instance uint64
+	Target   uint8
+	Reason   string
+}
+
+// encode cannot fail for the structs above.
+func encode(v any) []byte {
+	b, err := mesh.Encode(v)
+	if err != nil {
+		panic("cluster: " + err.Error())
+	}
+	return b
+}
+
+// decode checks the structure before a general decoder sees a byte.
+func decode(b []byte, v any) error { return mesh.Decode(b, v) }

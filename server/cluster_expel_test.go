@@ -1,0 +1,119 @@
+package server
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/cluster"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// stopped waits until an instance has stopped by itself because it was expelled, and closes it.
+func (k *clusterKit) stopped(name string) {
+	k.t.Helper()
+	s := k.server(name)
+	k.eventually(name+" to stop by itself", func() bool { return s.Err() != nil })
+	if !errors.Is(s.Err(), cluster.ErrExpelled) {
+		k.t.Errorf("%s stopped with %v", name, s.Err())
+	}
+	k.kill(name)
+}
+
+// TestExpel: an instance of a replicaset goes for good, stops, and cannot come back; a new one takes its place and its name.
+func TestExpel(t *testing.T) {
+	t.Parallel()
+	k := newClusterKit(t, 3)
+	k.startAll("a", "b", "c")
+	k.awaitOn("a", "three instances that work", calm(3, 3, 3))
+	a := k.server("a")
+	c := instanceNamed(a.meta.State(), "c")
+	if _, err := a.governor.Expel(t.Context(), c.ID, false); protocol.StatusOf(err) != protocol.StatusPreconditionFailed {
+		t.Errorf("an instance that is Online was expelled without force: %v", err)
+	}
+	if _, err := a.governor.Expel(t.Context(), c.ID, true); err != nil {
+		t.Fatal(err)
+	}
+	k.awaitOn("a", "c expelled", func(s *meta.State) bool { i := instanceNamed(s, "c"); return i.Expelled() })
+	k.stopped("c")
+	k.awaitOn("b", "two instances that work", calm(2, 2, 2))
+	if id := k.identity("c"); !id.Expelled {
+		t.Error("the folder does not say that its instance is expelled")
+	}
+	k.refused(k.start("c", "a", "b"), "current instance is expelled from the cluster")
+	k.disks["c"] = nil
+	k.must("c", "a", "b")
+	k.awaitOn("c", "three instances again", func(s *meta.State) bool {
+		i := instanceNamed(s, "c")
+		return i.ID != c.ID && calm(3, 3, 3)(s)
+	})
+}
+
+// TestExpelDead: an instance that does not come back is expelled; if it comes back all the same, it finds out, however much it has missed.
+func TestExpelDead(t *testing.T) {
+	long(t)
+	t.Parallel()
+	k := newClusterKit(t, 3)
+	k.startAll("a", "b", "c")
+	k.awaitOn("a", "three instances that work", calm(3, 3, 3))
+	k.kill("c")
+	a := k.server("a")
+	k.awaitOn("a", "c Offline", func(s *meta.State) bool { i := instanceNamed(s, "c"); return i.Current.Variant == meta.Offline })
+	if _, err := a.governor.Expel(t.Context(), instanceNamed(a.meta.State(), "c").ID, false); err != nil {
+		t.Fatal(err)
+	}
+	k.awaitOn("b", "two instances that work", calm(2, 2, 2))
+	k.refused(k.start("c", "a", "b"), "current instance is expelled from the cluster")
+}
+
+// TestExpelCutOff: an instance that is expelled while it is cut off learns of it when it is not any more.
+func TestExpelCutOff(t *testing.T) {
+	t.Parallel()
+	k := newClusterKit(t, 3)
+	k.startAll("a", "b", "c")
+	k.awaitOn("a", "three instances that work", calm(3, 3, 3))
+	k.isolate("c", "a", "b")
+	a := k.server("a")
+	k.awaitOn("a", "c Offline", func(s *meta.State) bool { i := instanceNamed(s, "c"); return i.Current.Variant == meta.Offline })
+	if _, err := a.governor.Expel(t.Context(), instanceNamed(a.meta.State(), "c").ID, true); err != nil {
+		t.Fatal(err)
+	}
+	k.awaitOn("b", "two instances that work", calm(2, 2, 2))
+	k.net.HealAll()
+	k.stopped("c")
+}
+
+// TestExpelSet: the last instance of a replicaset gives its buckets away before it goes, and the last one of all stays.
+func TestExpelSet(t *testing.T) {
+	t.Parallel()
+	k := newClusterKit(t, 1)
+	k.must("a")
+	k.must("b", "a")
+	k.awaitOn("a", "two replicasets", calm(2, 2, 1))
+	k.awaitOn("a", "buckets on both", func(s *meta.State) bool {
+		for _, n := range shares(s) {
+			if n != 16 {
+				return false
+			}
+		}
+		return len(s.Moves()) == 0
+	})
+	a := k.server("a")
+	if _, err := a.governor.Expel(t.Context(), instanceNamed(a.meta.State(), "a").ID, true); err != nil { // the founder, which governs
+		t.Fatal(err)
+	}
+	k.awaitOn("b", "a expelled", func(s *meta.State) bool { i := instanceNamed(s, "a"); return i.Expelled() && calm(1, 1, 1)(s) })
+	k.stopped("a")
+	b := k.server("b")
+	for _, n := range shares(b.meta.State()) {
+		if n != 32 {
+			t.Errorf("a shard of the last replicaset has %d of 64 buckets", n)
+		}
+	}
+	if _, err := b.governor.Expel(t.Context(), b.instance, true); protocol.StatusOf(err) != protocol.StatusPreconditionFailed {
+		t.Errorf("the last instance was expelled: %v", err)
+	}
+	k.refused(k.start("a"), "current instance is expelled from the cluster")
+	k.kill("b")
+	k.must("b")
+}

@@ -1,0 +1,256 @@
+package server
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/mesh"
+	"github.com/signalbox-dev/signalbox/server/sentinel"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+	"github.com/signalbox-dev/signalbox/shard/replica"
+)
+
+// Defaults of Config.
+const (
+	DefaultDataDir = "signalbox-data"
+	DefaultListen  = "127.0.0.1:7070"
+	DefaultRaft    = "127.0.0.1:7071"
+	DefaultAdmin   = "127.0.0.1:7072"
+	DefaultShards  = 4
+	DefaultVersion = "0.1.0"
+	DefaultTier    = "default"
+)
+
+// Off as an address opens no listener.
+const Off = "off"
+
+// Config of an instance. The zero value works: a durable instance on loopback addresses that keeps its data in ./signalbox-data.
+type Config struct {
+	// DataDir is the folder of the log and the snapshots, made with mode 0700 when missing. One server at a time may use it.
+	DataDir string
+
+	// Listen is the address for clients, Raft the one for other instances, Admin the one for metrics, health and profiles. A port of 0 picks a free
+	// one, except for Raft, which a folder keeps for good. Admin may be Off. Admin has no authentication: keep it on a loopback or a guarded network.
+	Listen, Raft, Admin string
+
+	// Advertise is the address clients are told to connect to, host:port; default the one listened on. It is needed where that is not how clients
+	// reach it: when listening on all interfaces, behind a proxy, in a container.
+	Advertise string
+
+	// Name is what the instance is called by people and by operators' verbs, unique in its cluster; by default the host's name for the first instance, and the
+	// replicaset's with a number for one that joins.
+	Name string
+
+	// Cluster is the name of the cluster: a new one is called so, and an instance joins no other. Empty names none.
+	Cluster string
+
+	// Peers are raft addresses of instances, host:port, through which an instance with an empty folder finds its cluster, or agrees with others who makes it. Any
+	// two instances must have one in common. Without peers an empty folder becomes a cluster of its own; a folder that has been used knows its cluster.
+	Peers []string
+
+	// RaftAdvertise is the address other instances are told to connect to, host:port; default Raft. It is what Advertise is for clients, and cannot change to that of
+	// another instance.
+	RaftAdvertise string
+
+	// JoinToken is the secret that all instances of a cluster share, 16 to 1024 bytes: who has it is let in, and learns the keys that sign sessions' tickets. It is
+	// needed with Peers. An instance that makes a cluster of its own without one makes one up, and keeps it in the file join-token of its data folder.
+	JoinToken string
+
+	// Version is the binary's, major.minor.patch; default DefaultVersion. Instances of a cluster may be of two neighbouring minor versions.
+	Version string
+
+	// Network carries what instances say to each other, default TCP: for tests.
+	Network mesh.Network
+
+	// Tier is the class of the instance, one of those the cluster was made with; default "default".
+	Tier string
+
+	// FailureDomain says what the instance shares its fate with, like DC: MSK, RACK: R1; keys and values count without regard to case. A replicaset is not filled with
+	// instances that have a value in common. Who joins needs all keys that are in use in the cluster; at most 32, key and value up to 256 bytes.
+	FailureDomain map[string]string
+
+	// ReplicationFactor is how many instances host each shard of the tier "default", 1..64, when this instance makes the cluster; default 1. Afterwards the
+	// cluster's own counts.
+	ReplicationFactor int
+
+	// OfflineAfter is how long an instance may be out of reach before the cluster moves on without it, 500 ms to 10 min; default 5 s. Shorter is faster failover, and
+	// more of it without need. That of the meta shard's leader counts: give all instances the same.
+	OfflineAfter time.Duration
+
+	// ShutdownTimeout bounds a graceful stop, hand-over of leadership and votes included, 100 ms to 10 min; default 3 s, or Limits.DrainTimeout.
+	ShutdownTimeout time.Duration
+
+	// Audit is where what happens to the cluster is written, a JSON object a line: a file, made with mode 0600 and appended, or "stderr"; default nowhere.
+	Audit string
+
+	// Shards is the number of data shards, 1..64, of a new folder; default 4. More shards use more cores and fsyncs. It cannot be changed later: a number
+	// that differs from the folder's is refused; 0 takes the folder's.
+	Shards int
+
+	// Buckets is the number of buckets of a new folder; default 4096, and only tests want fewer.
+	Buckets uint32
+
+	Limits Limits
+
+	// Clock, Logger, RTT and Memory are for embedding and tests. RTT is the engine's unit of time, default 100 ms. Memory keeps everything
+	// in memory: nothing survives the process.
+	Clock  replica.Clock
+	Logger *slog.Logger
+	RTT    time.Duration
+	Memory bool
+	// Disk is a memory disk that outlives the server, for tests that start one again; it implies Memory.
+	Disk *replica.MemoryDisk
+
+	// Authenticator and Authorizer decide who a client is and what it may do. By default everybody is anonymous and may do everything.
+	Authenticator Authenticator
+	Authorizer    Authorizer
+}
+
+// Limits bound what clients can make the server hold. A zero field is its default.
+type Limits struct {
+	// MaxConnections is how many clients may be connected; default 100,000, and always far enough below the limit on open files to leave room for the
+	// log's own files. One more is closed at once.
+	MaxConnections int
+
+	// Window is how many requests of a connection may be unanswered; default 4096. One more is answered OVERLOADED.
+	Window int
+
+	// MaxSessionsPerConnection bounds the sessions attached or presented on one connection; default 262,144. One more is answered OVERLOADED.
+	MaxSessionsPerConnection int
+
+	// MaxData is the largest data of a semaphore or an acquire in bytes; default and maximum 1 MiB.
+	MaxData int
+
+	// MaxWatchers is how many watches a semaphore may have, one-shot ones and streams together, and how many streams a prefix; default 100,000. MaxStreams
+	// and MaxWatches bound the streams and the armed one-shot watches of a connection in each shard; defaults 1,024 and 65,536. One more is answered OVERLOADED.
+	MaxWatchers, MaxStreams, MaxWatches int
+
+	// OutSoft and OutHard bound the bytes that wait for a connection to read them. Above OutSoft (default 1 MiB) streams stop and reads are
+	// answered OVERLOADED; above OutHard (default 4 MiB), or when a byte waits for longer than OutAge (default 10 s), it is closed.
+	OutSoft, OutHard int
+	OutAge           time.Duration
+
+	// OutTotal is how many bytes may wait for all slow readers together before OutSoft is 64 KiB for everybody, until it is less again; default 64 MiB. A client that
+	// reads does not notice: next to nothing waits for it.
+	OutTotal int
+
+	// HelloTimeout is how long a connection may take to say hello (default 5 s), FrameTimeout how long a frame may take from its first to its last byte
+	// (default 10 s), IdleTimeout how long a connection may be silent (default 60 s; longer while its sessions' keep-alives are further apart).
+	HelloTimeout, FrameTimeout, IdleTimeout time.Duration
+
+	// NodeOps is how many changes of coordination nodes may be under way at a time; default 64. One more is answered OVERLOADED.
+	NodeOps int
+
+	// MaxSeries bounds the metric series made from names of semaphores and ids of sessions; default 1,000. The metrics say when it cut.
+	MaxSeries int
+
+	// DrainTimeout bounds a graceful stop; default Config.ShutdownTimeout. No need to give both.
+	DrainTimeout time.Duration
+
+	// StartTimeout bounds the wait until every shard leads; default 60 s.
+	StartTimeout time.Duration
+}
+
+func orDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// version is the binary's, checked before.
+func (c *Config) version() meta.Version {
+	v, _ := meta.ParseVersion(c.Version)
+	return v
+}
+
+// withDefaults fills in defaults and checks ranges.
+func (c Config) withDefaults() (Config, error) {
+	orDefault(&c.DataDir, DefaultDataDir)
+	orDefault(&c.Listen, DefaultListen)
+	orDefault(&c.Raft, DefaultRaft)
+	orDefault(&c.Admin, DefaultAdmin)
+	orDefault(&c.Buckets, protocol.DefaultBuckets)
+	orDefault(&c.Tier, DefaultTier)
+	orDefault(&c.Version, DefaultVersion)
+	orDefault(&c.ReplicationFactor, 1)
+	orDefault(&c.OfflineAfter, sentinel.DefaultOfflineAfter)
+	orDefault(&c.RTT, 100*time.Millisecond)
+	if c.Clock == nil {
+		c.Clock = replica.SystemClock()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Authenticator == nil {
+		c.Authenticator = Anonymous{}
+	}
+	l := &c.Limits
+	orDefault(&l.MaxConnections, 100_000)
+	orDefault(&l.Window, 4096)
+	orDefault(&l.MaxSessionsPerConnection, 1<<18)
+	orDefault(&l.MaxData, protocol.MaxDataLen)
+	orDefault(&l.MaxWatchers, 100_000)
+	orDefault(&l.MaxStreams, 1024)
+	orDefault(&l.MaxWatches, 1<<16)
+	orDefault(&l.OutSoft, 1<<20)
+	orDefault(&l.OutHard, 4<<20)
+	orDefault(&l.OutAge, 10*time.Second)
+	orDefault(&l.OutTotal, 64<<20)
+	orDefault(&l.HelloTimeout, 5*time.Second)
+	orDefault(&l.FrameTimeout, 10*time.Second)
+	orDefault(&l.IdleTimeout, 60*time.Second)
+	orDefault(&l.NodeOps, 64)
+	orDefault(&l.MaxSeries, 1000)
+	if d := c.ShutdownTimeout; d != 0 && (d < minShutdown || d > maxClusterPeriod) {
+		return c, fmt.Errorf("shutdown timeout is %v; choose %v to %v", d, minShutdown, maxClusterPeriod)
+	}
+	orDefault(&c.ShutdownTimeout, l.DrainTimeout)
+	orDefault(&c.ShutdownTimeout, 3*time.Second)
+	orDefault(&l.DrainTimeout, c.ShutdownTimeout)
+	orDefault(&l.StartTimeout, 60*time.Second)
+
+	if c.Shards < 0 || c.Shards > 64 {
+		return c, fmt.Errorf("shards is %d; choose 1 to 64", c.Shards)
+	}
+	if c.Buckets < 1 || c.Buckets > 1<<16 {
+		return c, fmt.Errorf("buckets is %d; choose 1 to 65536", c.Buckets)
+	}
+	if _, err := meta.ParseVersion(c.Version); err != nil {
+		return c, err
+	}
+	if l.MaxConnections < 1 || l.MaxConnections > maxSlots {
+		return c, fmt.Errorf("max connections is %d; choose 1 to %d", l.MaxConnections, maxSlots)
+	}
+	if l.Window < 1 {
+		return c, fmt.Errorf("window is %d; choose at least 1", l.Window)
+	}
+	if l.MaxData < 1 || l.MaxData > protocol.MaxDataLen {
+		return c, fmt.Errorf("max data is %d; choose 1 to %d bytes", l.MaxData, protocol.MaxDataLen)
+	}
+	if l.MaxWatchers < 1 || l.MaxStreams < 1 || l.MaxWatches < 1 {
+		return c, fmt.Errorf("limits of watches are %d, %d and %d; choose at least 1", l.MaxWatchers, l.MaxStreams, l.MaxWatches)
+	}
+	if l.OutSoft < leastOutSoft || l.OutHard < l.OutSoft {
+		return c, fmt.Errorf("outgoing bounds are %d and %d; choose at least %d bytes, the hard bound not below the soft one", l.OutSoft, l.OutHard, leastOutSoft)
+	}
+	if l.OutTotal < 1 {
+		return c, fmt.Errorf("outgoing bound of all connections is %d; choose at least 1 byte", l.OutTotal)
+	}
+	for _, a := range []struct{ what, address string }{{"listen", c.Listen}, {"raft", c.Raft}, {"admin", c.Admin}} {
+		if a.what == "admin" && a.address == Off || a.what == "raft" && c.Network != nil {
+			continue
+		}
+		t, err := net.ResolveTCPAddr("tcp", a.address)
+		if err != nil {
+			return c, fmt.Errorf("%s address %q is not host:port: %w", a.what, a.address, err)
+		}
+		if a.what == "raft" && t.Port == 0 && !c.Memory && c.Disk == nil {
+			return c, fmt.Errorf("raft address %q has no port; choose one for good, the folder keeps it", a.address)
+		}
+	}
+	return c, c.checkCluster()
+}

@@ -1,0 +1,91 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/signalbox-dev/signalbox/server/discovery"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// Bounds of what an instance says of itself to others.
+const (
+	maxNameLen       = 256
+	minTokenLen      = 16
+	maxTokenLen      = 1024
+	maxReplication   = 64
+	minOfflineAfter  = 500 * time.Millisecond
+	minShutdown      = 100 * time.Millisecond
+	maxClusterPeriod = 10 * time.Minute
+)
+
+// checkCluster checks what concerns other instances.
+func (c *Config) checkCluster() error {
+	for _, n := range []struct{ what, name string }{{"instance", c.Name}, {"cluster", c.Cluster}, {"tier", c.Tier}} {
+		if len(n.name) > maxNameLen || strings.ContainsFunc(n.name, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
+			return fmt.Errorf("%s name %.40q is too long, or has characters that cannot be shown; choose up to %d bytes of text", n.what, n.name, maxNameLen)
+		}
+	}
+	for _, a := range []struct{ what, address string }{{"advertised", c.Advertise}, {"advertised raft", c.RaftAdvertise}} {
+		if a.address != "" {
+			if err := checkReachable(a.address); err != nil {
+				return fmt.Errorf("%s address %q %w", a.what, a.address, err)
+			}
+		}
+	}
+	if len(c.Peers) > discovery.MaxPeers {
+		return fmt.Errorf("%d peers are given; at most %d are allowed, and a few are enough", len(c.Peers), discovery.MaxPeers)
+	}
+	for _, p := range c.Peers {
+		if err := checkReachable(p); err != nil {
+			return fmt.Errorf("peer %q %w", p, err)
+		}
+	}
+	if n := len(c.JoinToken); n != 0 && (n < minTokenLen || n > maxTokenLen) {
+		return fmt.Errorf("join token has %d bytes; choose %d to %d, at random", n, minTokenLen, maxTokenLen)
+	}
+	if len(c.Peers) > 0 && c.JoinToken == "" {
+		return errors.New("peers are given and no join token; give all instances of the cluster the same secret")
+	}
+	if _, err := c.domain(); err != nil {
+		return err
+	}
+	if c.ReplicationFactor < 1 || c.ReplicationFactor > maxReplication {
+		return fmt.Errorf("replication factor is %d; choose 1 to %d", c.ReplicationFactor, maxReplication)
+	}
+	if c.OfflineAfter < minOfflineAfter || c.OfflineAfter > maxClusterPeriod {
+		return fmt.Errorf("offline after is %v; choose %v to %v", c.OfflineAfter, minOfflineAfter, maxClusterPeriod)
+	}
+	return nil
+}
+
+// checkReachable checks an address that others connect to.
+func checkReachable(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host == "" || len(address) > discovery.MaxAddressLen {
+		return errors.New("is not host:port; name the host, and the port it listens on")
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		return errors.New("is that of every machine; name this one")
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return errors.New("has no port from 1 to 65535; name the one it listens on")
+	}
+	return nil
+}
+
+// domain is the failure domain as the cluster keeps it.
+func (c *Config) domain() ([]meta.Label, error) {
+	var labels []meta.Label
+	for _, k := range slices.Sorted(maps.Keys(c.FailureDomain)) {
+		labels = append(labels, meta.Label{Key: k, Value: c.FailureDomain[k]})
+	}
+	return meta.Domain(labels...)
+}

@@ -1,0 +1,81 @@
+package server
+
+import (
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// TestClusterConfig holds the ranges of what concerns other instances.
+func TestClusterConfig(t *testing.T) {
+	many := func(n int) (list []string) {
+		for range n {
+			list = append(list, "a:1")
+		}
+		return list
+	}
+	domain := map[string]string{}
+	for i := range 33 {
+		domain[strings.Repeat("k", i+1)] = "v"
+	}
+	const token = "0123456789abcdef"
+	for name, x := range map[string]struct {
+		change func(c *Config)
+		want   string // a part of the error; empty: fine
+	}{
+		"nothing":               {func(c *Config) {}, ""},
+		"a token alone":         {func(c *Config) { c.JoinToken = token }, ""},
+		"a short token":         {func(c *Config) { c.JoinToken = token[1:] }, "join token has 15 bytes"},
+		"a long token":          {func(c *Config) { c.JoinToken = strings.Repeat("x", 1025) }, "join token has 1025 bytes"},
+		"peers, no token":       {func(c *Config) { c.Peers = many(1) }, "no join token"},
+		"many peers":            {func(c *Config) { c.Peers, c.JoinToken = many(1025), token }, "1025 peers"},
+		"an empty peer":         {func(c *Config) { c.Peers, c.JoinToken = []string{""}, token }, `peer "" is not host:port`},
+		"a peer without host":   {func(c *Config) { c.Peers, c.JoinToken = []string{":7071"}, token }, "is not host:port"},
+		"a peer that is all":    {func(c *Config) { c.Peers, c.JoinToken = []string{"[::]:7071"}, token }, "every machine"},
+		"a peer with port 0":    {func(c *Config) { c.Peers, c.JoinToken = []string{"a:0"}, token }, "no port from 1 to 65535"},
+		"a peer with port 2^16": {func(c *Config) { c.Peers, c.JoinToken = []string{"a:65536"}, token }, "no port from 1 to 65535"},
+		"peers":                 {func(c *Config) { c.Peers, c.JoinToken = []string{"a:1", "[::1]:65535"}, token }, ""},
+		"an advertised name":    {func(c *Config) { c.Advertise = "host.example:7070" }, ""},
+		"a name with controls":  {func(c *Config) { c.Name = "a\x1b[31m" }, "instance name"},
+		"a long cluster name":   {func(c *Config) { c.Cluster = strings.Repeat("x", 257) }, "cluster name"},
+		"a tier of broken text": {func(c *Config) { c.Tier = "\xff" }, "tier name"},
+		"a key twice":           {func(c *Config) { c.FailureDomain = map[string]string{"dc": "a", "DC": "b"} }, "key DC is given twice"},
+		"many keys":             {func(c *Config) { c.FailureDomain = domain }, "33 keys"},
+		"factor -1":             {func(c *Config) { c.ReplicationFactor = -1 }, "replication factor is -1"},
+		"factor 65":             {func(c *Config) { c.ReplicationFactor = 65 }, "replication factor is 65"},
+		"offline at once":       {func(c *Config) { c.OfflineAfter = 499 * time.Millisecond }, "offline after is 499ms"},
+		"offline late":          {func(c *Config) { c.OfflineAfter = 11 * time.Minute }, "offline after is 11m0s"},
+		"no time to stop":       {func(c *Config) { c.ShutdownTimeout = time.Millisecond }, "shutdown timeout is 1ms"},
+	} {
+		c := Config{}
+		x.change(&c)
+		_, err := c.withDefaults()
+		if x.want == "" && err != nil || x.want != "" && (err == nil || !strings.Contains(err.Error(), x.want)) {
+			t.Errorf("%s: %v, want %q", name, err, x.want)
+		}
+	}
+}
+
+func TestClusterDefaults(t *testing.T) {
+	c, err := Config{}.withDefaults()
+	if err != nil || c.Tier != "default" || c.ReplicationFactor != 1 || c.OfflineAfter != 5*time.Second || c.ShutdownTimeout != 3*time.Second || c.Limits.DrainTimeout != 3*time.Second {
+		t.Errorf("defaults are %+v, %v", c, err)
+	}
+	c, _ = Config{ShutdownTimeout: time.Second}.withDefaults()
+	d, _ := Config{Limits: Limits{DrainTimeout: 2 * time.Second}}.withDefaults()
+	if c.Limits.DrainTimeout != time.Second || d.ShutdownTimeout != 2*time.Second {
+		t.Errorf("one of the two says the other: %v, %v", c.Limits.DrainTimeout, d.ShutdownTimeout)
+	}
+	c.FailureDomain = map[string]string{"rack": "r1", "dc": "msk"}
+	domain, err := c.domain()
+	got := map[string]string{}
+	for _, l := range domain {
+		got[l.Key] = l.Value
+	}
+	if err != nil || domain[0] != (meta.Label{Key: "DC", Value: "MSK"}) || !maps.Equal(got, map[string]string{"DC": "MSK", "RACK": "R1"}) {
+		t.Errorf("domain is %v, %v", domain, err)
+	}
+}

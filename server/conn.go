@@ -1,0 +1,265 @@
+package server
+
+import (
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// wire is what a connection needs of its transport. A transport feeds bytes to conn.feed from one goroutine at a time, calls conn.closed once when
+// the socket is gone, and writes what conn.out holds when told to.
+type wire interface {
+	// push marks the connection as having something to take. The transport takes it at the latest when Server.kick is called. Any goroutine; never
+	// blocks.
+	push()
+}
+
+// conn is one client's connection: frames in, frames out, whatever the transport.
+//
+// Lock order: a shard's machine, then a hub, then conn.mu, then a stripe of the bindings; conn.out.mu is a leaf.
+type conn struct {
+	id     uint64
+	srv    *Server
+	wire   wire
+	remote string
+	opened time.Duration
+
+	// Owned by the goroutine that feeds.
+	greeted  bool
+	last     *binding // the session of the last request: most clients have one
+	need     int      // bytes that must be there before the next frame can be complete
+	identity string   // set by the hello
+	lazy     int      // bytes of the last feed's answers, if all of them can wait for a home's pong, which is on its way
+
+	heard      atomic.Int64 // clock, ns: something came in
+	frameSince atomic.Int64 // clock, ns: when the unfinished frame began; 0 is none
+	ending     atomic.Bool  // said goodbye; nothing is read any more
+	endedAt    atomic.Int64
+	said       atomic.Bool  // hello accepted
+	unanswered atomic.Int32 // Invariant: 0 <= unanswered <= window + 1
+	keepAlive  atomic.Int64 // ns: the longest timeout among its sessions, which says how long it may be silent
+
+	wantRoom atomic.Bool // pages is not empty
+
+	out outgoing
+
+	pageGate sync.Mutex // held around the opening of a stream and its reply, and around each page; before a shard's locks
+
+	mu       sync.Mutex
+	gone     bool // closed: nothing may be bound any more
+	sessions sessionSet
+	bonds    []*bond     // of its bindings
+	homes    []homeCount // shards here that are home to some of them
+	ended    []uint64    // the last sessions that ended while bound, for a truthful answer to late requests
+	pages    []*desk     // shards with snapshot pages for it that wait for room
+	watching []*desk     // shards whose hubs know this connection
+}
+
+// homeCount counts the sessions of a connection at home in a shard.
+type homeCount struct {
+	shard   *desk
+	n       int
+	pledged int // of n: RELAXED attaches that the log may not have yet
+}
+
+// pass is the context of one goroutine that feeds connections: the time of the feed, the reads it gathers, scratch memory. It is used for one connection
+// after another.
+type pass struct {
+	srv    *Server
+	now    time.Duration
+	out    *outbox
+	frames int         // handled in this feed
+	pings  int         // of them
+	ping   uint64      // the last ping
+	due    []*desk     // shards with commands of this feed that nobody proposes unless it does
+	reads  []*readList // with something in them
+	byID   map[uint64]*readList
+	msg    scratch
+	ticket ticketMAC
+}
+
+func (s *Server) newPass() *pass {
+	return &pass{srv: s, out: s.newOutbox(), byID: make(map[uint64]*readList)}
+}
+
+// propose sends what this feed submitted on its way, if no other batch of the shard takes it along.
+func (p *pass) propose() {
+	for i, d := range p.due {
+		p.due[i] = nil
+		d.rep.Propose(p.now)
+	}
+	p.due = p.due[:0]
+}
+
+// forget drops what a panic left half done.
+func (p *pass) forget() {
+	p.propose()
+	p.reads, p.pings = nil, 0
+	p.byID = make(map[uint64]*readList)
+}
+
+// open makes the connection known; false means that there are too many. The transport calls it before it feeds anything.
+func (c *conn) open(s *Server, w wire, remote string) bool {
+	c.srv, c.wire, c.remote = s, w, remote
+	c.opened = s.clock.Now()
+	c.heard.Store(int64(c.opened))
+	return s.conns.add(c, s.maxConns)
+}
+
+// feed handles every complete frame at the start of buf and answers how many bytes it used. Nothing of buf is kept. The transport calls it with at least
+// c.need bytes, and writes what is pending afterwards.
+func (c *conn) feed(p *pass, buf []byte) (used int) {
+	p.now = c.srv.clock.Now()
+	c.heard.Store(int64(p.now))
+	p.frames, p.out.wrote, c.lazy = 0, 0, 0
+	limit := uint32(protocol.MaxHelloLen)
+	for !c.ending.Load() {
+		if c.greeted {
+			limit = c.srv.maxFrame
+		}
+		frame, n, err := protocol.SplitFrame(buf[used:], limit)
+		if err != nil {
+			c.refuse(err)
+			break
+		}
+		if n == 0 {
+			break
+		}
+		used += n
+		h, err := protocol.ParseFrame(frame)
+		if err != nil {
+			c.refuse(err)
+			break
+		}
+		p.frames++
+		c.handle(p, h)
+	}
+	if p.pings > 0 {
+		if c.atHome() {
+			c.srv.vouching.add(c, p.ping)
+			if p.pings == p.frames {
+				c.lazy = p.out.wrote
+			}
+		}
+		p.pings = 0
+	}
+	p.propose()
+	p.serveReads()
+	if c.ending.Load() {
+		c.need = 0
+		c.frameSince.Store(0)
+		return len(buf)
+	}
+	rest := buf[used:]
+	c.need = 4
+	if len(rest) >= 4 {
+		c.need += int(binary.BigEndian.Uint32(rest))
+	}
+	switch {
+	case len(rest) == 0:
+		c.frameSince.Store(0)
+	case used > 0 || c.frameSince.Load() == 0:
+		c.frameSince.Store(int64(p.now))
+	}
+	return used
+}
+
+// partial notes bytes that cannot complete a frame yet.
+func (c *conn) partial() {
+	now := int64(c.srv.clock.Now())
+	c.heard.Store(now)
+	c.frameSince.CompareAndSwap(0, now)
+}
+
+// handle serves one frame.
+func (c *conn) handle(p *pass, h protocol.Header) {
+	switch {
+	case !c.greeted:
+		if h.Kind != protocol.KindHello {
+			c.refuse(protocol.Errorf(protocol.StatusBadRequest, "the first frame must be a hello"))
+			return
+		}
+		c.unanswered.Add(1)
+		c.hello(p, h)
+	case h.Kind == protocol.KindHello:
+		c.refuse(protocol.Errorf(protocol.StatusBadRequest, "a second hello came; send one, as the first frame"))
+	case h.Kind.IsRequest():
+		c.request(p, h)
+	case h.Kind < 2*protocol.KindReply && (h.Kind.IsReply() || h.Kind.IsEvent()):
+		c.refuse(protocol.Errorf(protocol.StatusBadRequest, "kind %d is for servers to send; send requests only", h.Kind))
+	default:
+		c.unanswered.Add(1)
+		p.out.fail(c, h.Kind, h.ID, protocol.StatusUnsupported, "this message is not known here; the server may be older than the client")
+	}
+}
+
+// answered takes one request off the window.
+func (c *conn) answered() { c.unanswered.Add(-1) }
+
+// refuse ends a connection whose bytes make no sense, with the reason.
+func (c *conn) refuse(err error) {
+	status, text := statusText(err)
+	if c.end(endSoft, status, text) {
+		c.srv.metrics.refused.Inc()
+	}
+}
+
+// end says goodbye and has the transport close the connection. It answers false when that was done before.
+func (c *conn) end(how ending, status protocol.Status, text string) bool {
+	c.out.mu.Lock()
+	if c.out.end != stayOpen {
+		hardened := how == endHard && c.out.end == endSoft
+		if hardened {
+			c.out.end = endHard
+			c.out.pushed = true
+		}
+		c.out.mu.Unlock()
+		if hardened {
+			c.wire.push()
+		}
+		return false
+	}
+	b := c.out.buffer()
+	n := len(b.B)
+	b.B = protocol.AppendFrame(b.B, protocol.KindGoodbye, 0, 0, &protocol.Goodbye{Status: status, Message: text})
+	c.out.size += len(b.B) - n
+	c.out.total += uint64(len(b.B) - n)
+	c.out.end = how
+	push := !c.out.pushed
+	c.out.pushed = true
+	c.out.mu.Unlock()
+	c.endedAt.Store(int64(c.srv.clock.Now()))
+	c.ending.Store(true)
+	if push {
+		c.wire.push()
+	}
+	return true
+}
+
+// closed forgets the connection: nothing finds it any more, what waits for it is dropped, its sessions' homes learn when it was last heard. The
+// transport calls it once, after the last feed.
+func (c *conn) closed() {
+	c.ending.Store(true)
+	c.srv.conns.remove(c)
+	c.out.drop()
+	c.noteHeld(0)
+	heard := time.Duration(c.heard.Load())
+
+	c.mu.Lock()
+	c.gone = true
+	sessions, homes, watching := c.sessions, c.homes, c.watching
+	c.sessions, c.homes, c.watching, c.pages = sessionSet{}, nil, nil, nil
+	c.last = nil
+	// Told under the lock: an attach that is applied now either was bound before, or finds the connection gone and tells the home itself.
+	for _, h := range homes {
+		h.shard.rep.ConnClosed(c.id, heard)
+	}
+	c.mu.Unlock()
+	sessions.each(c.srv.bindings.drop)
+	for _, d := range watching {
+		d.hub.ConnGone(c.id)
+	}
+}

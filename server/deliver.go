@@ -1,0 +1,182 @@
+package server
+
+import (
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/replica"
+)
+
+// deliverMessages is scratch memory for what leaves a shard's log.
+type deliverMessages struct {
+	session protocol.SessionReply
+	update  protocol.UpdateReply
+	acquire protocol.AcquireReply
+	release protocol.ReleaseReply
+	result  protocol.AcquireResult
+	lost    protocol.LeaseLost
+	ended   protocol.SessionEnded
+	away    protocol.Detached
+	ticket  []byte
+}
+
+// Applied turns the events of one log entry into frames, each appended to what waits for its connection, and wakes the transports once at the end. It runs on
+// the shard's apply goroutine while the log waits: it allocates nothing and never blocks.
+func (d *desk) Applied(_ *replica.Shard, index uint64, origins []replica.Origin, ev *shard.Events) {
+	o := d.out
+	defer d.handOver(len(origins))
+	defer d.srv.guard("deliver", func() { d.deliveryFailed(origins) })
+	if len(origins) > 0 {
+		d.srv.metrics.batch(d.srv.clock.Now(), origins)
+	}
+	for i := range ev.List {
+		e := &ev.List[i]
+		switch e.Kind {
+		case shard.EventReply:
+			if e.Command >= 0 && e.Command < len(origins) {
+				d.reply(o, &origins[e.Command], e)
+			}
+		case shard.EventAcquireResult:
+			if c := d.srv.bindings.conn(e.Session); c != nil {
+				m := &d.messages.result
+				*m = protocol.AcquireResult{Session: e.Session, Seq: e.Seq, Status: e.Status, State: e.State, OrderID: e.OrderID, Message: e.Text}
+				o.event(c, protocol.KindAcquireResult, 0, d.id, m)
+			}
+		case shard.EventLeaseLost:
+			if c := d.srv.bindings.conn(e.Session); c != nil {
+				m := &d.messages.lost
+				*m = protocol.LeaseLost{Session: e.Session, Name: e.Name, OrderID: e.OrderID, Message: e.Text}
+				o.event(c, protocol.KindLeaseLost, 0, d.id, m)
+			}
+		case shard.EventSessionAttached:
+			var c *conn
+			if e.Command >= 0 && e.Command < len(origins) {
+				c = d.srv.conns.get(origins[e.Command].Conn)
+			}
+			d.attached(o, c, e)
+		case shard.EventSessionEnded:
+			d.ended(o, e)
+		case shard.EventTookOver:
+			d.tookOver(o, e.Epoch)
+		case shard.EventNodeDropped:
+			d.hub.NodeDropped(e.Node)
+		case shard.EventBucketsFrozen:
+			d.frozen(o, e)
+		case shard.EventBucketsActive:
+			d.hub.BucketsActive()
+		}
+	}
+	d.hub.Changed(index, ev.Changes)
+}
+
+// handOver has written what was made of an entry. A batch of a few commands is that of a shard with little to do: its answers are written here, since the switch
+// to an event loop would be most of their way.
+func (d *desk) handOver(commands int) {
+	if commands > 0 && commands <= few {
+		d.out.flushHere()
+	} else {
+		d.out.flush()
+	}
+}
+
+// reply answers one command of a batch that this instance proposed.
+func (d *desk) reply(o *outbox, og *replica.Origin, e *shard.Event) {
+	if og.Conn == 0 {
+		return
+	}
+	c := d.srv.conns.get(og.Conn)
+	if c == nil {
+		d.srv.metrics.late.Inc()
+		return
+	}
+	if og.Note&answeredNote != 0 {
+		if e.Status != protocol.StatusOK {
+			d.relaxedFailed(o, c, og.Request, e.Status, e.Text)
+		}
+		return
+	}
+	if e.Status != protocol.StatusOK {
+		o.fail(c, og.Kind, og.Request, e.Status, e.Text)
+		return
+	}
+	var m protocol.Message
+	switch og.Kind {
+	case protocol.KindSessionStart, protocol.KindSessionAttach:
+		current, _ := d.srv.mapNow().keys()
+		d.messages.ticket = d.tickets.appendTicket(d.messages.ticket[:0], current, e.Session, e.Node, e.Epoch, c.identity)
+		d.messages.session = protocol.SessionReply{
+			Session: e.Session, Epoch: e.Epoch, Shard: d.id, Timeout: e.Timeout, Grace: e.Grace, Ticket: d.messages.ticket,
+		}
+		m = &d.messages.session
+	case protocol.KindUpdate:
+		d.messages.update = protocol.UpdateReply{Version: e.Version}
+		m = &d.messages.update
+	case protocol.KindAcquire:
+		d.messages.acquire = protocol.AcquireReply{State: e.State, OrderID: e.OrderID}
+		m = &d.messages.acquire
+	case protocol.KindRelease:
+		d.messages.release = protocol.ReleaseReply{Released: e.Flag}
+		m = &d.messages.release
+	}
+	o.reply(c, og.Kind, og.Request, m)
+}
+
+// ended is told by the home's log that a session is gone.
+func (d *desk) ended(o *outbox, e *shard.Event) {
+	d.srv.metrics.sessionEnded(e.Reason)
+	for _, b := range d.srv.bindings.takeAll(e.Session) {
+		b.conn.lose(b, true)
+		m := &d.messages.ended
+		*m = protocol.SessionEnded{Session: e.Session, Reason: e.Reason, Message: e.Text}
+		o.event(b.conn, protocol.KindSessionEnded, 0, d.id, m)
+	}
+}
+
+// frozen is told that the shard serves a run of buckets no more. Sessions at home in it are off the connections that attached them here, before any pong can go out
+// that was given after the freeze; the rest of what those connections have stays as it is. What their clients hold they go on holding until the time they were
+// last vouched for is over, and they attach again where the map sends them.
+func (d *desk) frozen(o *outbox, e *shard.Event) {
+	first, count, total := e.First, e.Count, e.Total
+	d.srv.conns.each(func(c *conn) {
+		for _, b := range c.takeHomes(d, first, count) {
+			d.srv.bindings.drop(b)
+			c.lose(b, false)
+			d.messages.away = protocol.Detached{Session: b.session, Epoch: b.epoch}
+			o.event(c, protocol.KindDetached, 0, d.id, &d.messages.away)
+		}
+	})
+	d.hub.BucketsFrozen(func(node uint64, name []byte) bool {
+		b := protocol.Bucket(node, name, total)
+		return b >= first && b-first < count
+	})
+}
+
+// tookOver is told that a leader's epoch is in the log. A new leader (a retake keeps the term) has detached every session: connections that had one attached
+// here must attach it again, and are closed so that they do.
+func (d *desk) tookOver(o *outbox, epoch uint64) {
+	was := d.epoch
+	d.epoch = epoch
+	if was == 0 || was>>16 == epoch>>16 {
+		return
+	}
+	d.hub.Doubt()
+	d.sendHome("the shard has a new leader; reconnect and attach the sessions again")
+}
+
+// deliveryFailed is the answer to a defect while delivering: the connections whose requests were in the batch are closed, since their answers are lost.
+func (d *desk) deliveryFailed(origins []replica.Origin) {
+	for i := range origins {
+		if c := d.srv.conns.get(origins[i].Conn); c != nil {
+			c.end(endHard, protocol.StatusInternal, "the server met a defect while answering; reconnect and send again")
+		}
+	}
+}
+
+// heard is when something last came in on a connection; 0 when it is closed.
+func (s *Server) heard(id uint64) time.Duration {
+	if c := s.conns.get(id); c != nil {
+		return time.Duration(c.heard.Load())
+	}
+	return 0
+}

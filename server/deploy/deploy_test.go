@@ -1,0 +1,425 @@
+package deploy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// patience bounds every wait for something that must come.
+const patience = 120 * time.Second
+
+var binary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "signalbox-deploy-")
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(dir, "signalbox")
+	out, err := exec.Command("go", "build", "-o", bin, "github.com/signalbox-dev/signalbox/cmd/signalbox").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return bin, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if bin, err := binary(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(bin))
+	}
+	os.Exit(code)
+}
+
+func signalbox(t *testing.T) string {
+	t.Helper()
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bin
+}
+
+func await(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !cond(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// ports is the first of nine free ports in a row.
+func ports(t *testing.T) int {
+	t.Helper()
+	for range 1000 {
+		first := 10_000 + rand.IntN(20_000)
+		free := true
+		for i := range 9 {
+			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+i))
+			if err != nil {
+				free = false
+				break
+			}
+			_ = l.Close()
+		}
+		if free {
+			return first
+		}
+	}
+	t.Fatal("there are no nine free ports in a row")
+	return 0
+}
+
+// output is what a process wrote, read while it writes.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// script is the cluster of the script, in a process group of its own.
+type script struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	out  output
+	err  output
+	done chan error
+}
+
+func startScript(t *testing.T, dir string, port int) *script {
+	s := &script{t: t, cmd: exec.Command("./cluster.sh"), done: make(chan error, 1)}
+	s.cmd.Env = append(os.Environ(), "SIGNALBOX_BIN="+signalbox(t), "CLUSTER_DIR="+dir, fmt.Sprintf("CLUSTER_PORT=%d", port), "CLUSTER_WAIT=100")
+	s.cmd.Stdout, s.cmd.Stderr = &s.out, &s.err
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { s.done <- s.cmd.Wait() }()
+	t.Cleanup(func() { _ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL) })
+	await(t, "the script's tour", func() bool {
+		select {
+		case err := <-s.done:
+			logs, _ := filepath.Glob(filepath.Join(dir, "*.log"))
+			for _, l := range logs {
+				b, _ := os.ReadFile(l)
+				t.Logf("%s:\n%s", l, b)
+			}
+			t.Fatalf("the script ended (%v): %s", err, s.err.String())
+		default:
+		}
+		return strings.Contains(s.out.String(), "Ctrl-C stops")
+	})
+	return s
+}
+
+// stop ends it as Ctrl-C on a terminal does: the whole group is told.
+func (s *script) stop() {
+	s.t.Helper()
+	if err := syscall.Kill(-s.cmd.Process.Pid, syscall.SIGINT); err != nil {
+		s.t.Fatal(err)
+	}
+	select {
+	case err := <-s.done:
+		if err != nil {
+			s.t.Errorf("the script ended with %v: %s", err, s.err.String())
+		}
+	case <-time.After(patience):
+		s.t.Fatal("the script does not end")
+	}
+	if err := syscall.Kill(-s.cmd.Process.Pid, 0); !errors.Is(err, syscall.ESRCH) {
+		s.t.Errorf("something of its group is left: %v", err)
+	}
+}
+
+func ready(address string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", nil)
+	if err != nil {
+		return false
+	}
+	r, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	defer r.Body.Close()
+	_, _ = io.Copy(io.Discard, r.Body)
+	return r.StatusCode == http.StatusOK
+}
+
+// TestScript: three instances become a cluster, one is killed and the others go on, Ctrl-C leaves nothing behind, and the next start finds what was there.
+func TestScript(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts six processes")
+	}
+	dir, port := filepath.Join(t.TempDir(), "cluster"), ports(t)
+	s := startScript(t, dir, port)
+	for _, admin := range []int{2, 5, 8} {
+		await(t, "readiness", func() bool { return ready(fmt.Sprintf("127.0.0.1:%d", port+admin)) })
+	}
+	endpoints := fmt.Sprintf("127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d", port, port+3, port+6)
+	run := func(args ...string) string {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, signalbox(t), args...)
+		cmd.Env = append(os.Environ(), "SIGNALBOX_ENDPOINTS="+endpoints, "SIGNALBOX_TIMEOUT=60s")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	run("config", "set", "flags", "on")
+	kill := regexp.MustCompile(`kill -9 \d+`).FindString(s.out.String())
+	if out, err := exec.Command("sh", "-c", kill).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v %s", kill, err, out)
+	}
+	if got := strings.TrimSpace(run("config", "get", "flags")); got != "on" {
+		t.Errorf("with two of three: %q", got)
+	}
+	s.stop()
+	s = startScript(t, dir, port)
+	if got := strings.TrimSpace(run("config", "get", "flags")); got != "on" {
+		t.Errorf("after a restart: %q", got)
+	}
+	s.stop()
+	for _, name := range []string{"join-token", "1.audit"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// help is what a verb says of itself.
+func help(t *testing.T, verb ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, signalbox(t), append(verb, "--help")...).CombinedOutput()
+	return string(out), err
+}
+
+// TestVariablesExist: every SIGNALBOX_ variable that a file here sets is one that the binary knows.
+func TestVariablesExist(t *testing.T) {
+	reference := read(t, "../../cmd/signalbox/REFERENCE.md")
+	own := []string{"SIGNALBOX_BIN", "SIGNALBOX_TOKEN"} // of the script; of who holds a lock
+	for _, name := range []string{"cluster.sh", "signalbox.service", "Dockerfile", "kubernetes.yaml", "README.md"} {
+		for _, v := range regexp.MustCompile(`SIGNALBOX_[A-Z_]+[A-Z]`).FindAllString(read(t, name), -1) {
+			if !slices.Contains(own, v) && !strings.Contains(reference, v+"`") {
+				t.Errorf("%s sets %s, which the reference does not have", name, v)
+			}
+		}
+	}
+}
+
+// TestCommandsExist: what the page and the script show can be called so.
+func TestCommandsExist(t *testing.T) {
+	shown := 0
+	for _, name := range []string{"README.md", "kubernetes.yaml", "cluster.sh"} {
+		text := strings.ReplaceAll(read(t, name), "\\\n", " ")
+		for _, m := range regexp.MustCompile("(?m)(?:^|`|\"?\\$bin\"? |  )(?:signalbox )((?:serve|dev|cluster|lock|sem|config)[^`\n]*)").FindAllStringSubmatch(text, -1) {
+			words := strings.Fields(m[1])
+			verb := words[:1]
+			if words[0] == "cluster" && len(words) > 1 {
+				verb = words[:2]
+			}
+			shown++
+			about, err := help(t, verb...)
+			if err != nil {
+				t.Errorf("%s shows %q: %v\n%s", name, m[1], err, about)
+				continue
+			}
+			for _, w := range words {
+				if strings.HasPrefix(w, "--") && !strings.Contains(about, w) {
+					t.Errorf("%s shows %q, and there is no %s", name, m[1], w)
+				}
+			}
+		}
+	}
+	if shown < 8 {
+		t.Errorf("found %d commands", shown)
+	}
+	for _, m := range regexp.MustCompile("`(--[a-z-]+)").FindAllStringSubmatch(read(t, "README.md"), -1) {
+		found := false
+		for _, verb := range [][]string{{"serve"}, {"cluster", "expel"}, {"cluster", "backup"}} {
+			about, _ := help(t, verb...)
+			found = found || strings.Contains(about, m[1])
+		}
+		if !found {
+			t.Errorf("the page speaks of %s, which no verb has", m[1])
+		}
+	}
+}
+
+// TestUnit has systemd read the unit, with a binary that exists.
+func TestUnit(t *testing.T) {
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("there is no systemd-analyze here")
+	}
+	text := read(t, "signalbox.service")
+	if !strings.Contains(text, "ExecStart=/usr/local/bin/signalbox serve\n") {
+		t.Fatal("the unit starts something else")
+	}
+	path := filepath.Join(t.TempDir(), "signalbox.service")
+	if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, "/usr/local/bin/signalbox", signalbox(t))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, analyze, "verify", "--man=no", path).CombinedOutput()
+	if bytes.Contains(out, []byte("Failed to")) && !bytes.Contains(out, []byte("signalbox.service")) {
+		t.Skipf("systemd-analyze does not work here: %s", out)
+	}
+	if err != nil || bytes.Contains(out, []byte("signalbox.service:")) {
+		t.Errorf("systemd-analyze: %v\n%s", err, out)
+	}
+}
+
+// TestKubernetes: the documents parse, and what refers to each other fits.
+func TestKubernetes(t *testing.T) {
+	type document struct {
+		Kind     string
+		Metadata struct{ Name string }
+		Spec     struct {
+			ServiceName         string                                     `yaml:"serviceName"`
+			ClusterIP           string                                     `yaml:"clusterIP"`
+			PublishNotReady     bool                                       `yaml:"publishNotReadyAddresses"`
+			PodManagementPolicy string                                     `yaml:"podManagementPolicy"`
+			MaxUnavailable      int                                        `yaml:"maxUnavailable"`
+			Selector            map[string]any                             `yaml:"selector"`
+			Ports               []map[string]any                           `yaml:"ports"`
+			Claims              []struct{ Metadata struct{ Name string } } `yaml:"volumeClaimTemplates"`
+			Template            struct {
+				Metadata struct{ Labels map[string]string }
+				Spec     struct {
+					Containers []struct {
+						Ports         []struct{ Name string }
+						Env           []struct{ Name, Value string }
+						LivenessProbe struct {
+							HTTPGet struct{ Path, Port string } `yaml:"httpGet"`
+						} `yaml:"livenessProbe"`
+						ReadinessProbe struct {
+							HTTPGet struct{ Path, Port string } `yaml:"httpGet"`
+						} `yaml:"readinessProbe"`
+						VolumeMounts []struct{ Name, MountPath string } `yaml:"volumeMounts"`
+					}
+					Volumes []struct{ Name string }
+				}
+			}
+		}
+	}
+	found := map[string]document{}
+	in := yaml.NewDecoder(strings.NewReader(read(t, "kubernetes.yaml")))
+	for {
+		var d document
+		if err := in.Decode(&d); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		found[d.Kind+" "+d.Metadata.Name] = d
+	}
+	set, ok := found["StatefulSet signalbox"]
+	if !ok || len(set.Spec.Template.Spec.Containers) != 1 {
+		t.Fatalf("there is no StatefulSet with one container: %v", found)
+	}
+	peers, ok := found["Service "+set.Spec.ServiceName]
+	if !ok || peers.Spec.ClusterIP != "None" || !peers.Spec.PublishNotReady {
+		t.Errorf("the StatefulSet's service %q is not a headless one that publishes who is not ready", set.Spec.ServiceName)
+	}
+	if set.Spec.PodManagementPolicy != "Parallel" {
+		t.Error("pods wait for each other's readiness")
+	}
+	if b, ok := found["PodDisruptionBudget signalbox"]; !ok || b.Spec.MaxUnavailable != 1 {
+		t.Error("more than one instance may be disrupted at a time")
+	}
+	for _, name := range []string{"Service signalbox", "Service " + set.Spec.ServiceName} {
+		for k, v := range found[name].Spec.Selector {
+			if set.Spec.Template.Metadata.Labels[k] != v {
+				t.Errorf("%s selects %s=%v, which the pods are not", name, k, v)
+			}
+		}
+	}
+	c := set.Spec.Template.Spec.Containers[0]
+	if c.LivenessProbe.HTTPGet.Path != "/healthz" || c.ReadinessProbe.HTTPGet.Path != "/readyz" {
+		t.Error("the probes ask for something else")
+	}
+	for _, p := range []string{c.LivenessProbe.HTTPGet.Port, c.ReadinessProbe.HTTPGet.Port} {
+		if !slices.ContainsFunc(c.Ports, func(x struct{ Name string }) bool { return x.Name == p }) {
+			t.Errorf("a probe goes to port %q, which there is not", p)
+		}
+	}
+	for _, m := range c.VolumeMounts {
+		there := slices.ContainsFunc(set.Spec.Template.Spec.Volumes, func(x struct{ Name string }) bool { return x.Name == m.Name })
+		for _, x := range set.Spec.Claims {
+			there = there || x.Metadata.Name == m.Name
+		}
+		if !there {
+			t.Errorf("volume %q is mounted, and there is none", m.Name)
+		}
+	}
+	for _, e := range c.Env {
+		if strings.HasPrefix(e.Name, "SIGNALBOX_") && strings.Contains(e.Value, "signalbox-0") && !strings.Contains(e.Value, "."+set.Spec.ServiceName+":") {
+			t.Errorf("%s does not go by the headless service: %s", e.Name, e.Value)
+		}
+	}
+}
+
+// TestDockerfile: what it builds and copies exists, and it names no registry.
+func TestDockerfile(t *testing.T) {
+	text := read(t, "Dockerfile")
+	if m := regexp.MustCompile(`go build .* (\./cmd/\w+)`).FindStringSubmatch(text); m == nil {
+		t.Error("it builds nothing")
+	} else if _, err := fs.Stat(os.DirFS("../.."), strings.TrimPrefix(m[1], "./")); err != nil {
+		t.Error(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^FROM (\S+)`).FindAllStringSubmatch(text, -1) {
+		if !strings.HasPrefix(m[1], "${") {
+			t.Errorf("FROM %s is no argument", m[1])
+		}
+	}
+	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "../../go.mod"))
+	if version == nil || !strings.Contains(text, "golang:"+version[1]) {
+		t.Errorf("the image to build with is not that of go.mod: %v", version)
+	}
+}

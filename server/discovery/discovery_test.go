@@ -1,0 +1,156 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// network carries questions between discoveries in a synctest bubble, where time is not real.
+type network struct {
+	mu     sync.Mutex
+	random *rand.Rand
+	at     map[string]*Discovery
+	lose   bool // a third of the questions and answers is lost
+}
+
+var errLost = errors.New("lost")
+
+func (n *network) Ask(ctx context.Context, address string, q Question) (Answer, error) {
+	n.mu.Lock()
+	d := n.at[address]
+	there, back := time.Duration(n.random.IntN(3000))*time.Millisecond, time.Duration(n.random.IntN(100))*time.Millisecond
+	lost, mute := n.lose && n.random.IntN(3) == 0, n.lose && n.random.IntN(3) == 0
+	n.mu.Unlock()
+	if !lost && there%3 > 0 {
+		there /= 50
+	}
+	select {
+	case <-time.After(there):
+	case <-ctx.Done():
+		return Answer{}, ctx.Err()
+	}
+	if lost || d == nil {
+		return Answer{}, errLost
+	}
+	a, err := d.Answer(q, address)
+	if err != nil || mute {
+		return Answer{}, errors.Join(err, errLost)
+	}
+	select {
+	case <-time.After(back):
+		return a, nil
+	case <-ctx.Done():
+		return Answer{}, ctx.Err()
+	}
+}
+
+func TestRun(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			n := &network{random: rand.New(rand.NewPCG(seed, 1)), at: map[string]*Discovery{}, lose: seed%2 > 0}
+			results := make([]Result, 4)
+			var running sync.WaitGroup
+			for i := range results {
+				own, seed := fmt.Sprintf("%c:1", 'a'+i), "b:1"
+				d, err := New(Config{ID: own, Voter: i > 0, Advertise: own, Peers: []string{seed}, Asker: n, Logger: slog.New(slog.DiscardHandler)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				n.mu.Lock()
+				n.at[own] = d
+				late := time.Duration(n.random.IntN(10_000)) * time.Millisecond
+				n.mu.Unlock()
+				running.Go(func() {
+					time.Sleep(late)
+					r, err := d.Run(t.Context())
+					if err != nil {
+						t.Error(err)
+					}
+					if r.Lead {
+						time.Sleep(3 * time.Second) // the cluster is being made
+						d.Settle(func() string { return own })
+					}
+					results[i] = r
+				})
+			}
+			running.Wait()
+			leader := slices.IndexFunc(results, func(r Result) bool { return r.Lead })
+			if leader < 1 {
+				t.Fatalf("seed %d: leader %d of %+v", seed, leader, results)
+			}
+			for i, r := range results {
+				if want := (Result{Leader: fmt.Sprintf("%c:1", 'a'+leader)}); i != leader && r != want {
+					t.Errorf("seed %d: instance %d has %+v, want %+v", seed, i, r, want)
+				}
+			}
+		})
+	}
+}
+
+// TestRunEnds: a discovery that finds nobody says why, and ends with its context.
+func TestRunEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		n := &network{random: rand.New(rand.NewPCG(1, 1)), at: map[string]*Discovery{}}
+		d, err := New(Config{ID: "a", Voter: true, Advertise: "a:1", Peers: []string{"b:1"}, Asker: n, Logger: slog.New(slog.NewTextHandler(&out, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.at["a:1"] = d
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := d.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v", err)
+		}
+		if lines := strings.Count(out.String(), "no cluster found yet"); lines < 6 || lines > 12 || !strings.Contains(out.String(), "[b:1]") {
+			t.Errorf("%d warnings in a minute:\n%s", lines, out.String())
+		}
+	})
+}
+
+// TestLearnedBeforeAnswered: nobody is told that a peer is known before Learned has kept it.
+func TestLearnedBeforeAnswered(t *testing.T) {
+	var kept []string
+	fail := errors.New("disk is full")
+	d, err := New(Config{ID: "a", Voter: true, Advertise: "a:1", Learned: func(peers []string) error {
+		if fail == nil {
+			kept = peers
+		}
+		return fail
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := Question{ID: "b", Voter: true, Peers: []string{"b:1"}}
+	if _, err := d.Answer(q, "a:1"); err == nil {
+		t.Error("answered without keeping")
+	}
+	fail = nil
+	if a, err := d.Answer(q, "a:1"); err != nil || !slices.Equal(kept, []string{"a:1", "b:1"}) || !slices.Equal(a.Peers, kept) {
+		t.Errorf("answered %+v %v, kept %v", a, err, kept)
+	}
+}
+
+// TestSettle: members answer with the leader of the moment.
+func TestSettle(t *testing.T) {
+	d, err := New(Config{ID: "a", Advertise: "a:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader := ""
+	d.Settle(func() string { return leader })
+	for _, leader = range []string{"", "b:1", "c:1", ""} {
+		if a, err := d.Answer(Question{ID: "x"}, "a:1"); err != nil || a.Leader != leader || a.Undecided != (leader == "") {
+			t.Errorf("leader %q: answered %+v %v", leader, a, err)
+		}
+	}
+}

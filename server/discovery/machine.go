@@ -1,0 +1,248 @@
+package discovery
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Limits of what one instance believes about its peers. A question beyond them is refused, which delays an election and never splits it.
+const (
+	MaxPeers      = 1024
+	MaxAddressLen = 255
+)
+
+// Question is what an instance asks at an address of its list: it says what it knows.
+type Question struct {
+	ID      string   // random, new with each start of a process; the asked one recognizes itself by it
+	Voter   bool     // may become the leader
+	Peers   []string // every address it knows, sorted
+	Votable []string // those of them that are known to lead to a voter, sorted
+}
+
+// Answer is what the asked one knows once it has learned what the question says.
+type Answer struct {
+	// Leader is the address of the cluster's leader, or of an instance that can bring one in; empty while there is none.
+	Leader string
+	// Undecided says that nothing may be concluded: the asked one is about to lead but has nobody to let in yet, or its cluster has no leader at the
+	// moment. Ask again.
+	Undecided bool
+	Peers     []string // as in Question
+	Votable   []string
+}
+
+// Result is the end of a discovery.
+type Result struct {
+	Lead   bool   // this instance makes the cluster
+	Leader string // otherwise: the address at which to join
+}
+
+// Call is one question on its way. Invariant: its questioner learns of the visit only through Answered with the same Call.
+type Call struct {
+	Address  string
+	Question Question
+	round    uint64 // how many peers were known: an answer to an older question is no visit
+}
+
+// Machine is the discovery of one instance as a pure step machine: no clock, no network, no goroutine. It is not safe for concurrent use.
+//
+// Why there is at most one leader, if every two instances have an address of one third (or of each other) in their lists, and addresses mean the same
+// everywhere: peers only grow, and whoever is elected has, with its final list in the question, visited every address of the list. Let A and B be elected, both
+// having visited C, A first. Then B's list includes A's, A's address too, so B has visited A: after A's election it is told so and is not elected; before, A learned all of
+// B's final list. So both lists are equal; every address of it was visited by both, so the sets of voters' addresses are equal too, and so is the smallest of
+// them, which leads to one process alone.
+type Machine struct {
+	id    string
+	voter bool
+
+	peers   map[string]bool // every address known; only grows
+	votable map[string]bool // Invariant: a subset of peers
+	visited map[string]bool // Invariant: a subset of peers, each asked with all of peers in the question; empty again when peers grows
+	mine    map[string]bool // addresses at which this process answered itself
+
+	result  Result
+	decided bool
+	silent  bool // elected, but with nobody to let in yet, or a member without a leader: answers are undecided
+}
+
+// NewMachine makes a machine. ID is random. Advertise is the address under which others reach this instance; peers is the list it was given, and when empty, only a voter's
+// own address: a cluster of its own.
+func NewMachine(id string, voter bool, advertise string, peers []string) (*Machine, error) {
+	m := &Machine{id: id, voter: voter, peers: map[string]bool{}, votable: map[string]bool{}, visited: map[string]bool{}, mine: map[string]bool{}}
+	list := slices.Clone(peers)
+	if advertise != "" && (voter || len(peers) == 0) {
+		list = append(list, advertise)
+	}
+	if id == "" {
+		return nil, fmt.Errorf("discovery needs a random id")
+	}
+	if err := check(list); err != nil {
+		return nil, err
+	}
+	m.learn(list, nil)
+	if len(m.peers) == 0 {
+		return nil, fmt.Errorf("there is no address to ask; name at least one peer, or the address to advertise")
+	}
+	return m, nil
+}
+
+func check(addresses []string) error {
+	if len(addresses) > MaxPeers {
+		return fmt.Errorf("%d addresses of peers are more than the %d allowed", len(addresses), MaxPeers)
+	}
+	for _, a := range addresses {
+		if a == "" || len(a) > MaxAddressLen {
+			return fmt.Errorf("an address of a peer has %d bytes; it must have 1 to %d", len(a), MaxAddressLen)
+		}
+	}
+	return nil
+}
+
+// Next are the questions of the next round: to all addresses that were not visited with what is known by now, or, if all were, to all again. None when
+// there is a result.
+func (m *Machine) Next() []Call {
+	if m.decided {
+		return nil
+	}
+	q := Question{ID: m.id, Voter: m.voter, Peers: m.Peers(), Votable: keys(m.votable)}
+	var calls []Call
+	for _, a := range q.Peers {
+		if !m.visited[a] {
+			calls = append(calls, Call{Address: a, Question: q, round: uint64(len(m.peers))})
+		}
+	}
+	if calls == nil {
+		for _, a := range q.Peers {
+			calls = append(calls, Call{Address: a, Question: q, round: uint64(len(m.peers))})
+		}
+	}
+	return calls
+}
+
+// Answered takes the answer to a call, however late. An error is an answer that breaks the limits; it changes nothing.
+func (m *Machine) Answered(c Call, a Answer) error {
+	if m.decided {
+		return nil
+	}
+	if a.Leader != "" {
+		if err := check([]string{a.Leader}); err != nil {
+			return err
+		}
+		m.result, m.decided = Result{Leader: a.Leader}, true
+		return nil
+	}
+	if err := m.room(a.Peers, a.Votable); err != nil {
+		return err
+	}
+	m.learn(a.Peers, a.Votable)
+	if a.Undecided || c.round != uint64(len(m.peers)) {
+		return nil // not a visit, or it did not carry what is known by now
+	}
+	m.visited[c.Address] = true
+	if len(m.visited) < len(m.peers) || len(m.votable) == 0 {
+		return nil
+	}
+	if m.mine[slices.Min(keys(m.votable))] {
+		m.result, m.decided, m.silent = Result{Lead: true}, true, true
+	}
+	return nil
+}
+
+// Asked answers the question of another instance, or of this one, that came in at the given address. An error refuses a question that breaks the limits.
+func (m *Machine) Asked(q Question, addressedAs string) (Answer, error) {
+	if err := check([]string{addressedAs}); err != nil {
+		return Answer{}, err
+	}
+	if m.silent {
+		return Answer{Undecided: true}, nil
+	}
+	if m.decided {
+		return Answer{Leader: m.result.Leader}, nil
+	}
+	if err := m.room(q.Peers, q.Votable, []string{addressedAs}); err != nil {
+		return Answer{}, err
+	}
+	m.learn(q.Peers, q.Votable)
+	m.learn([]string{addressedAs}, nil)
+	if m.voter {
+		m.votable[addressedAs] = true
+	}
+	if q.ID == m.id {
+		m.mine[addressedAs] = true
+	}
+	return Answer{Peers: m.Peers(), Votable: keys(m.votable)}, nil
+}
+
+// Settle ends the election for good: this instance belongs to a cluster, whose leader is reached at the address, or not at the moment when it is empty.
+func (m *Machine) Settle(leader string) {
+	m.decided, m.silent = true, leader == ""
+	m.result.Leader = leader
+}
+
+// Result is the outcome, once there is one. It does not change.
+func (m *Machine) Result() (Result, bool) { return m.result, m.decided }
+
+// Peers are all addresses known, sorted.
+func (m *Machine) Peers() []string { return keys(m.peers) }
+
+// Waiting says in words why there is no result yet.
+func (m *Machine) Waiting() string {
+	var missing []string
+	for _, a := range m.Peers() {
+		if !m.visited[a] {
+			missing = append(missing, a)
+		}
+	}
+	switch {
+	case m.decided:
+		return ""
+	case len(missing) > 0:
+		return fmt.Sprintf("no answer yet that counts from %v; start them, or take them off the lists of peers", missing)
+	case len(m.votable) == 0:
+		return "no peer may vote; start an instance of a tier that can vote"
+	}
+	return fmt.Sprintf("the instance at %s is to make the cluster and has not done so yet", slices.Min(keys(m.votable)))
+}
+
+// room checks addresses against the limits, together with what is known.
+func (m *Machine) room(lists ...[]string) error {
+	more := 0
+	for _, l := range lists {
+		if err := check(l); err != nil {
+			return err
+		}
+		for _, a := range l {
+			if !m.peers[a] {
+				more++ // one that comes twice counts twice: a bound, not a count
+			}
+		}
+	}
+	if len(m.peers)+more > MaxPeers {
+		return fmt.Errorf("more than %d addresses of peers", MaxPeers)
+	}
+	return nil
+}
+
+// learn merges addresses. One that is new unmakes all visits: those who were visited do not know of it.
+func (m *Machine) learn(peers, votable []string) {
+	before := len(m.peers)
+	for _, a := range peers {
+		m.peers[a] = true
+	}
+	for _, a := range votable {
+		m.peers[a] = true
+		m.votable[a] = true
+	}
+	if len(m.peers) > before {
+		clear(m.visited)
+	}
+}
+
+func keys(set map[string]bool) []string {
+	list := make([]string, 0, len(set))
+	for a := range set {
+		list = append(list, a)
+	}
+	slices.SortFunc(list, cmp.Compare[string])
+	return list
+}

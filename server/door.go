@@ -1,0 +1,320 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/panjf2000/gnet/v2/pkg/logging"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// TCP keep-alive finds clients whose machine is gone within 30 s + 3 * 10 s.
+const (
+	keepAliveIdle     = 30 * time.Second
+	keepAliveInterval = 10 * time.Second
+	keepAliveCount    = 3
+)
+
+const (
+	maxLoops    = 64
+	beatPeriod  = time.Second
+	beatsMissed = 30 // an event loop that let so many beats in a row pass is dead; counted, so that a pause of the process is one beat
+)
+
+// gnetDoor lets clients in over plain TCP, on gnet's event loops.
+//
+// It accepts by itself and hands connections to the loops: gnet's own acceptor ends the whole engine when it runs out of open files, and cannot stop accepting
+// while connections live on. So an error of accept is waited out, surplus connections are closed before a loop ever sees them, and a graceful stop closes the
+// listener first.
+type gnetDoor struct {
+	gnet.BuiltinEventEngine
+	srv      *Server
+	listener net.Listener
+	client   *gnet.Client
+	stuckC   chan struct{}
+	accepts  sync.WaitGroup
+	started  bool
+
+	loops atomic.Pointer[[]*loop] // grows while the first connections come
+	mu    sync.Mutex
+}
+
+func newGnetDoor(s *Server, l net.Listener) *gnetDoor {
+	d := &gnetDoor{srv: s, listener: l, stuckC: make(chan struct{}, 1)}
+	d.loops.Store(new([]*loop))
+	return d
+}
+
+func (d *gnetDoor) addr() string { return d.listener.Addr().String() }
+
+// open starts the loops and begins to accept.
+func (d *gnetDoor) open() error {
+	var err error
+	d.client, err = gnet.NewClient(d,
+		gnet.WithNumEventLoop(min(runtime.GOMAXPROCS(0), maxLoops)),
+		gnet.WithLogger(gnetLogger{d.srv.log}),
+		gnet.WithTCPKeepAlive(keepAliveIdle), gnet.WithTCPKeepInterval(keepAliveInterval), gnet.WithTCPKeepCount(keepAliveCount),
+		gnet.WithTCPNoDelay(gnet.TCPNoDelay),
+	)
+	if err == nil {
+		err = d.client.Start()
+	}
+	if err != nil {
+		return fmt.Errorf("start event loops: %w", err)
+	}
+	d.started = true
+	d.srv.running.Go(d.pace)
+	d.accepts.Go(d.accept)
+	return nil
+}
+
+// stopAccepting closes the listener; connections live on.
+func (d *gnetDoor) stopAccepting() {
+	_ = d.listener.Close()
+	d.accepts.Wait()
+}
+
+// close ends the loops and every connection on them.
+func (d *gnetDoor) close() {
+	d.stopAccepting()
+	if d.started {
+		d.started = false
+		_ = d.client.Stop()
+	}
+}
+
+// accept lets connections in until the listener is closed.
+func (d *gnetDoor) accept() {
+	const slowest = time.Second
+	pause := 5 * time.Millisecond
+	for {
+		nc, err := d.listener.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			// Out of open files or of memory: clients wait in the kernel's queue until some are free.
+			d.srv.metrics.acceptErrors.Inc()
+			level := slog.LevelDebug
+			if pause >= slowest {
+				level = slog.LevelWarn
+			}
+			d.srv.log.Log(context.Background(), level, "accept failed, waits", "error", err)
+			select {
+			case <-time.After(pause):
+			case <-d.srv.ctx.Done():
+				return
+			}
+			pause = min(2*pause, slowest)
+			continue
+		}
+		pause = 5 * time.Millisecond
+		d.admit(nc.(*net.TCPConn))
+	}
+}
+
+// admit hands a connection to a loop, or turns it away.
+func (d *gnetDoor) admit(nc *net.TCPConn) {
+	s := d.srv
+	if s.conns.count.Load() >= int64(s.maxConns) {
+		s.metrics.surplus.Inc()
+		// The buffer of a new connection takes this without blocking.
+		goodbye := &protocol.Goodbye{
+			Status: protocol.StatusOverloaded, Message: fmt.Sprintf("server has %d connections, its limit of connections; connect elsewhere, or later", s.maxConns),
+		}
+		_, _ = nc.Write(protocol.AppendFrame(nil, protocol.KindGoodbye, 0, 0, goodbye))
+		_ = nc.Close()
+		return
+	}
+	k := &socket{}
+	k.remote = nc.RemoteAddr().String()
+	// gnet puts the bytes of a zone's name into a pool of its own when the connection closes; here they are shared with the whole process.
+	for _, a := range []net.Addr{nc.RemoteAddr(), nc.LocalAddr()} {
+		if t, ok := a.(*net.TCPAddr); ok {
+			t.Zone = ""
+		}
+	}
+	if _, err := d.client.EnrollContext(nc, k); err != nil {
+		// gnet has a duplicate of the descriptor made first, and that may fail for want of open files.
+		s.metrics.acceptErrors.Inc()
+		s.log.Debug("connection not taken in", "remote", k.remote, "error", err)
+		return
+	}
+	s.metrics.accepted.Inc()
+}
+
+// loopOf finds the loop of a connection that was just opened on it.
+func (d *gnetDoor) loopOf(el gnet.EventLoop) *loop {
+	for _, l := range *d.loops.Load() {
+		if l.el == el {
+			return l
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l := &loop{door: d, el: el, pass: d.srv.newPass(), stuck: make(map[*socket]struct{})}
+	list := append([]*loop(nil), *d.loops.Load()...)
+	list = append(list, l)
+	d.loops.Store(&list)
+	return l
+}
+
+// kick wakes every loop that has something to write.
+func (d *gnetDoor) kick() {
+	for _, l := range *d.loops.Load() {
+		l.kick()
+	}
+}
+
+// kickHere writes to a few sockets on the caller's goroutine, which then needs no loop. Those that were marked last come first: what one request does for
+// others, such as the grant of what it gave back, is marked behind its reply, and more waits for it.
+func (d *gnetDoor) kickHere(h *hand) {
+	list := h.list[:0]
+	for _, l := range *d.loops.Load() {
+		list = l.takeFew(list)
+	}
+	for i := len(list) - 1; i >= 0; i-- {
+		if k := list[i]; !k.writeHere(&h.b) {
+			k.loop.mark(k)
+		}
+		list[i] = nil
+	}
+	h.list = list
+	d.kick()
+}
+
+// hand is what a goroutine that writes to sockets by itself needs.
+type hand struct {
+	list []*socket
+	b    batch
+}
+
+// OnOpen is called by gnet on the connection's loop, like OnTraffic and OnClose.
+func (d *gnetDoor) OnOpen(gc gnet.Conn) (out []byte, action gnet.Action) {
+	defer d.srv.guard("open", func() { action = gnet.Close })
+	k := gc.Context().(*socket)
+	k.writing.Lock()
+	k.loop, k.gc, k.fd = d.loopOf(gc.EventLoop()), gc, gc.Fd()
+	k.writing.Unlock()
+	if !k.open(d.srv, k, k.remote) {
+		return nil, gnet.Close
+	}
+	return nil, gnet.None
+}
+
+// OnTraffic takes what came in. Bytes that cannot complete a frame stay in gnet's buffer, untouched and uncopied.
+func (d *gnetDoor) OnTraffic(gc gnet.Conn) (action gnet.Action) {
+	k, ok := gc.Context().(*socket)
+	if !ok || k.gc == nil {
+		return gnet.None
+	}
+	defer d.srv.guard("traffic", func() {
+		k.loop.pass.forget()
+		action = gnet.Close
+	})
+	if gc.InboundBuffered() < k.need {
+		k.partial()
+		return gnet.None
+	}
+	buf, err := gc.Peek(-1)
+	if err != nil {
+		return gnet.Close
+	}
+	k.out.hold()
+	used := k.feed(k.loop.pass, buf)
+	if used > 0 { // gnet takes 0 for everything
+		_, _ = gc.Discard(used)
+		d.srv.metrics.bytesIn.Add(used)
+	}
+	if k.lazy == 0 || !k.out.letGo(k.lazy) {
+		k.flush()
+	}
+	k.loop.pass.out.flush()
+	return gnet.None
+}
+
+// OnClose forgets the connection.
+func (d *gnetDoor) OnClose(gc gnet.Conn, _ error) (action gnet.Action) {
+	defer d.srv.guard("close", nil)
+	k, ok := gc.Context().(*socket)
+	if !ok || k.gc == nil {
+		return gnet.None
+	}
+	k.leave()
+	delete(k.loop.stuck, k)
+	k.closed()
+	return gnet.None
+}
+
+// watchStuck has the loops look at sockets that the kernel took not everything of.
+func (d *gnetDoor) watchStuck() {
+	select {
+	case d.stuckC <- struct{}{}:
+	default:
+	}
+}
+
+// pace has the loops look at stuck sockets while there are any, and feels their pulse. gnet does not tell when a loop ends by an error.
+func (d *gnetDoor) pace() {
+	beats := time.NewTicker(beatPeriod)
+	defer beats.Stop()
+	var again <-chan time.Time
+	for {
+		select {
+		case <-d.srv.ctx.Done():
+			return
+		case <-d.stuckC:
+			if again == nil {
+				again = time.After(stuckPeriod)
+			}
+		case <-again:
+			again = nil
+			for _, l := range *d.loops.Load() {
+				_ = l.el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
+					if l.lookAtStuck() {
+						d.watchStuck()
+					}
+					return nil
+				}))
+			}
+		case <-beats.C:
+			for i, l := range *d.loops.Load() {
+				if l.missed.Add(1) > beatsMissed {
+					d.srv.fail(fmt.Errorf("event loop %d did nothing for %v", i, beatsMissed*beatPeriod))
+				}
+				asked := time.Now()
+				_ = l.el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
+					d.srv.metrics.loopLag.Update(time.Since(asked).Seconds())
+					l.missed.Store(0)
+					return nil
+				}))
+			}
+		}
+	}
+}
+
+// gnetLogger takes gnet's lines, two levels lower: what matters of them is logged by the door itself.
+type gnetLogger struct{ log *slog.Logger }
+
+var _ logging.Logger = gnetLogger{}
+
+func (g gnetLogger) line(format string, args []any) {
+	g.log.Debug("event loop", "line", fmt.Sprintf(format, args...))
+}
+
+func (g gnetLogger) Debugf(format string, args ...any) {}
+func (g gnetLogger) Infof(format string, args ...any)  { g.line(format, args) }
+func (g gnetLogger) Warnf(format string, args ...any)  { g.line(format, args) }
+func (g gnetLogger) Errorf(format string, args ...any) {
+	g.log.Warn("event loop", "line", fmt.Sprintf(format, args...))
+}
+func (g gnetLogger) Fatalf(format string, args ...any) { g.Errorf(format, args...) }

@@ -1,0 +1,22 @@
+package governor
+
+import (
+	"context"
+
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// Await returns when what is true of the state that this instance has applied, or ctx ends.
+func (g *Governor) Await(ctx context.Context, what func(s *meta.State) bool) error {
+	for {
+		woken := g.turn.wait()
+		if what(g.State()) {
+			return nil
+		}
+		select {
+		case <-woken:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package governor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// BootstrapConfig is what a new cluster begins with.
+type BootstrapConfig struct {
+	Instance    uint64 // id of the first instance; default 1
+	Name        string
+	Address     string   // where clients connect
+	RaftAddress string   //
+	Shards      []uint64 // ids of the first replicaset's data shards, rising, from 1 up
+	Buckets     uint32   // default protocol.DefaultBuckets
+
+	ClusterName       string
+	UUID              string       // of the first instance; default a random one
+	Domain            []meta.Label // of the first instance
+	Version           meta.Version // of its binary, and of the cluster
+	Tier              string       // of the first instance; default "default"
+	ReplicationFactor uint32       // default 1
+	NoVote            bool         // the tier's instances may not vote in the meta shard; another one's must
+	Tiers             []meta.TierSpec
+}
+
+// Bootstrap makes the cluster unless it exists, or tells it where this instance listens now. With replication factor 1, and while there is one instance, it
+// returns when all shards have their buckets and the default node is there. It may be called at every start of a cluster of one instance; others start with
+// Join and UpdateInstance.
+func (g *Governor) Bootstrap(ctx context.Context, c BootstrapConfig) error {
+	if c.Instance == 0 {
+		c.Instance = 1
+	}
+	if c.Buckets == 0 {
+		c.Buckets = protocol.DefaultBuckets
+	}
+	if c.Tier == "" {
+		c.Tier = "default"
+	}
+	var secret [16 + 16 + meta.KeySecretLen]byte
+	if _, err := io.ReadFull(g.random, secret[:]); err != nil {
+		return fmt.Errorf("no random bytes for the cluster's id and key: %w", err)
+	}
+	if c.UUID == "" {
+		c.UUID = uuid([16]byte(secret[16:32]))
+	}
+	build := func(s *meta.State) (meta.Command, error) {
+		if s.Bootstrapped() {
+			i, ok := s.Instance(c.Instance)
+			if !ok {
+				return nil, protocol.Errorf(protocol.StatusPreconditionFailed, "cluster %s has no instance %d; let it join", s.Cluster(), c.Instance)
+			}
+			return &meta.InstanceAddress{Instance: i.ID, Expected: i.Revision, Address: c.Address, RaftAddress: c.RaftAddress}, nil
+		}
+		return &meta.Bootstrap{
+			Cluster: uuid([16]byte(secret[:16])), ClusterName: c.ClusterName, Secret: [meta.KeySecretLen]byte(secret[32:]),
+			Instance: c.Instance, UUID: c.UUID, Name: c.Name, Address: c.Address, RaftAddress: c.RaftAddress, Domain: c.Domain, Version: c.Version,
+			Tier: c.Tier, Buckets: c.Buckets, ReplicationFactor: max(1, c.ReplicationFactor), CanVote: !c.NoVote, Tiers: c.Tiers, Shards: c.Shards,
+			NodeConfig: protocol.DefaultNodeConfig(), Wall: g.wall(),
+		}, nil
+	}
+	res, err := g.decide(ctx, build)
+	if errors.Is(err, protocol.StatusAlreadyExists) {
+		// The log had not been read back as far as the bootstrap when the command was made; by now it has.
+		res, err = g.decide(ctx, build)
+	}
+	if err != nil {
+		return err
+	}
+	return g.settled(ctx, res, func(s *meta.State) bool {
+		if len(s.Instances()) > 1 || max(1, c.ReplicationFactor) > 1 {
+			return true
+		}
+		for _, x := range s.Shards() {
+			if !x.Ready {
+				return false
+			}
+		}
+		n, ok := s.NodeAt(meta.DefaultPath) // gone: somebody dropped it
+		return !ok || n.Phase != meta.Creating
+	})
+}
+
+// uuid writes random bytes as a version 4 UUID.
+func uuid(b [16]byte) string {
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
+}

@@ -1,0 +1,413 @@
+package governor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// liveCluster is a cluster behind a lock in which time passes by itself and words take some. It is used inside synctest bubbles.
+type liveCluster struct {
+	mu      sync.Mutex
+	cluster *cluster
+	start   time.Time
+	changed chan struct{}
+	leader  int // the governor that leads
+	random  *rand.Rand
+	faults  bool
+}
+
+func newLiveCluster(t *testing.T, seed uint64, buckets, factor, perSet uint32) *liveCluster {
+	c := &liveCluster{
+		cluster: newCluster(buckets, factor, perSet), start: time.Now().Add(-time.Hour), changed: make(chan struct{}), random: rand.New(rand.NewPCG(seed, 1)),
+	}
+	c.cluster.broken = func(text string) { t.Error(text) }
+	c.cluster.fate = func() fate {
+		if c.faults && c.random.IntN(6) == 0 {
+			return fate(c.random.IntN(3)) // delayed ones would need a hand
+		}
+		return carried
+	}
+	return c
+}
+
+// with runs f under the lock, at this moment.
+func (c *liveCluster) with(f func(w *cluster)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cluster.now = time.Since(c.start)
+	f(c.cluster)
+}
+
+// far is with, after a word's way.
+func (c *liveCluster) far(ctx context.Context, f func(w *cluster)) error {
+	var delay time.Duration
+	c.with(func(*cluster) { delay = time.Duration(c.random.IntN(20)) * time.Millisecond })
+	select {
+	case <-time.After(delay):
+		c.with(f)
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *liveCluster) signal() {
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// live is the time that passes, and what instances say of themselves and each other.
+func (c *liveCluster) live(ctx context.Context) {
+	for ctx.Err() == nil {
+		c.with(func(w *cluster) {
+			w.hear()
+			w.sentinel()
+			w.checkBuckets()
+			c.signal()
+		})
+		time.Sleep(500 * time.Millisecond)
+	}
+}
+
+func (c *liveCluster) Now() (now time.Duration) {
+	c.with(func(w *cluster) { now = w.now })
+	return now
+}
+
+func (c *liveCluster) Wall() time.Time { return time.Now() }
+
+func (c *liveCluster) Health() (h map[uint64]Health) {
+	c.with(func(w *cluster) { h = w.Health() })
+	return h
+}
+
+type liveMeta struct {
+	*liveCluster
+	id int
+}
+
+func (m liveMeta) Propose(ctx context.Context, cmd []byte) (result []byte, err error) {
+	if lost := m.far(ctx, func(w *cluster) {
+		result, err = w.Propose(ctx, cmd)
+		m.signal()
+	}); lost != nil {
+		return nil, lost
+	}
+	return result, err
+}
+
+func (m liveMeta) View(f func(*meta.Machine)) { m.with(func(w *cluster) { w.View(f) }) }
+
+func (m liveMeta) Leading() (leading bool) {
+	m.with(func(*cluster) { leading = m.leader == m.id })
+	return leading
+}
+
+func (m liveMeta) Changed() (changed <-chan struct{}) {
+	m.with(func(*cluster) { changed = m.changed })
+	return changed
+}
+
+type liveShards struct{ *liveCluster }
+
+func (s liveShards) Propose(ctx context.Context, x uint64, cmd shard.Command) (err error) {
+	if lost := s.far(ctx, func(w *cluster) { err = clusterShards{w}.Propose(ctx, x, cmd) }); lost != nil {
+		return lost
+	}
+	return err
+}
+
+func (s liveShards) LeaderEpoch(ctx context.Context, x uint64) (epoch uint64, err error) {
+	if lost := s.far(ctx, func(w *cluster) { epoch, err = clusterShards{w}.LeaderEpoch(ctx, x) }); lost != nil {
+		return 0, lost
+	}
+	return epoch, err
+}
+
+func (s liveShards) Export(ctx context.Context, x uint64, r ExportRequest) (chunk, next []byte, err error) {
+	if lost := s.far(ctx, func(w *cluster) { chunk, next, err = clusterShards{w}.Export(ctx, x, r) }); lost != nil {
+		return nil, nil, lost
+	}
+	return chunk, next, err
+}
+
+type liveGroups struct{ *liveCluster }
+
+func (g liveGroups) Members(ctx context.Context, x uint64) (m Membership, err error) {
+	if lost := g.far(ctx, func(w *cluster) { m, err = clusterGroups{w}.Members(ctx, x) }); lost != nil {
+		return m, lost
+	}
+	return m, err
+}
+
+func (g liveGroups) change(ctx context.Context, f func(w clusterGroups) error) (err error) {
+	if lost := g.far(ctx, func(w *cluster) { err = f(clusterGroups{w}) }); lost != nil {
+		return lost
+	}
+	return err
+}
+
+func (g liveGroups) AddNonVoting(ctx context.Context, x, replica uint64, address string, change uint64) error {
+	return g.change(ctx, func(w clusterGroups) error { return w.AddNonVoting(ctx, x, replica, address, change) })
+}
+
+func (g liveGroups) Promote(ctx context.Context, x, replica, change uint64) error {
+	return g.change(ctx, func(w clusterGroups) error { return w.Promote(ctx, x, replica, change) })
+}
+
+func (g liveGroups) Remove(ctx context.Context, x, replica, change uint64) error {
+	return g.change(ctx, func(w clusterGroups) error { return w.Remove(ctx, x, replica, change) })
+}
+
+func (g liveGroups) Transfer(ctx context.Context, x, replica uint64) error {
+	return g.change(ctx, func(w clusterGroups) error { return w.Transfer(ctx, x, replica) })
+}
+
+// inLiveCluster runs f beside two governors, of which number 0 leads, and beside the time that passes.
+func inLiveCluster(t *testing.T, seed uint64, factor uint32, f func(t *testing.T, ctx context.Context, c *liveCluster, g *Governor)) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newLiveCluster(t, seed, 64, factor, 2)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer cancel()
+		running.Go(func() { c.live(ctx) })
+		var governors [2]*Governor
+		for id := range governors {
+			g := New(Config{
+				Meta: liveMeta{c, id}, Shards: liveShards{c}, Groups: liveGroups{c}, Instances: c, Clock: c, Logger: slog.New(slog.DiscardHandler),
+			})
+			governors[id] = g
+			running.Go(func() { g.Run(ctx) })
+		}
+		f(t, ctx, c, governors[0])
+	})
+}
+
+// settles waits until nothing is left to do, and says how long that took.
+func (c *liveCluster) settles(t *testing.T, instances int) time.Duration {
+	t.Helper()
+	began := time.Now()
+	why := "" // not yet
+	for range 1200 {
+		time.Sleep(100 * time.Millisecond)
+		c.with(func(w *cluster) {
+			if why = w.unsettled(); why == "" && len(w.machine.Instances()) < instances {
+				why = "not everybody has joined"
+			}
+			if why == "" && len(Plan(w.view(NewProgress()))) > 0 {
+				why = "there are steps left"
+			}
+		})
+		if why == "" {
+			return time.Since(began)
+		}
+	}
+	t.Fatalf("after %s: %s", time.Since(began), why)
+	return 0
+}
+
+// TestAClusterGrowsAndShrinks has six instances join, one by one die and come back, and half of them expelled, while clients write, words and answers are
+// lost, and another governor takes over every few seconds.
+func TestAClusterGrowsAndShrinks(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			inLiveCluster(t, seed, 3, func(t *testing.T, ctx context.Context, c *liveCluster, g *Governor) {
+				c.with(func(*cluster) { c.faults = true })
+				var disturbing sync.WaitGroup
+				disturbed, quiet := context.WithCancel(ctx)
+				disturbing.Go(func() {
+					for disturbed.Err() == nil {
+						time.Sleep(70 * time.Millisecond)
+						c.with(func(w *cluster) {
+							w.write(c.random.Uint32N(64))
+							if c.random.IntN(50) == 0 {
+								c.leader = 1 - c.leader
+								c.signal()
+							}
+						})
+					}
+				})
+				for n := 2; n <= 6; n++ {
+					name := fmt.Sprintf("i%d", n)
+					if _, err := g.Join(ctx, meta.Join{UUID: name, Name: name, Address: name, RaftAddress: name, Version: meta.Version{Major: 1}}); err != nil {
+						t.Fatal(err)
+					}
+					c.with(func(w *cluster) { w.procs[uint64(n)] = &process{up: true} })
+				}
+				c.settles(t, 6)
+				for id := uint64(1); id <= 6; id++ {
+					c.with(func(w *cluster) { w.kill(id) })
+					time.Sleep(8 * time.Second)
+					c.with(func(w *cluster) { w.start(id) })
+					c.settles(t, 6)
+				}
+				for id := uint64(4); id <= 6; id++ {
+					if _, err := g.Expel(ctx, id, true); err != nil {
+						t.Fatal(err)
+					}
+				}
+				c.settles(t, 6)
+				quiet()
+				disturbing.Wait()
+				c.with(func(w *cluster) {
+					for _, i := range w.machine.Instances() {
+						if i.Expelled() != (i.ID > 3) {
+							t.Errorf("instance %d is %s", i.ID, i.Current)
+						}
+					}
+				})
+			})
+		})
+	}
+}
+
+// TestTheCallsOfOperators are refused with what would allow them, and do what they say.
+func TestTheCallsOfOperators(t *testing.T) {
+	inLiveCluster(t, 1, 2, func(t *testing.T, ctx context.Context, c *liveCluster, g *Governor) {
+		wants(t, g.SetWeight(ctx, 1, 0), protocol.StatusPreconditionFailed)
+		_, err := g.Expel(ctx, 1, true)
+		wants(t, err, protocol.StatusPreconditionFailed)
+		_, err = g.Drain(ctx, 1, false)
+		wants(t, err, protocol.StatusPreconditionFailed)
+		wants(t, g.TransferMaster(ctx, 2, 9), protocol.StatusNotFound)
+		wants(t, g.SetReplicationFactor(ctx, 0, 0), protocol.StatusBadRequest)
+		wants(t, g.SetReplicationFactor(ctx, 3, 2), protocol.StatusNotFound)
+		_, err = g.Join(ctx, meta.Join{UUID: "b", Name: "b", RaftAddress: "b", Cluster: "another", Version: meta.Version{Major: 1}})
+		wants(t, err, protocol.StatusPreconditionFailed)
+
+		for n, name := range []string{"b", "c", "d"} {
+			i, err := g.Join(ctx, meta.Join{UUID: name, Name: name, RaftAddress: name, Version: meta.Version{Major: 1}})
+			must(t, err)
+			again, err := g.Join(ctx, meta.Join{UUID: name, RaftAddress: name, Version: meta.Version{Major: 1}})
+			if err != nil || again.ID != i.ID || i.ID != uint64(n+2) {
+				t.Errorf("%s joined as %d, then as %d: %v", name, i.ID, again.ID, err)
+			}
+			wants(t, g.TransferMaster(ctx, 2, i.ID), protocol.StatusPreconditionFailed)
+			c.with(func(w *cluster) { w.procs[i.ID] = &process{up: true} })
+			c.settles(t, n+2)
+		}
+		state := g.State()
+		a, err := FindInstance(state, "a")
+		must(t, err)
+		_, err = FindInstance(state, "nobody")
+		wants(t, err, protocol.StatusNotFound)
+		set, err := FindReplicaset(state, "default_2")
+		must(t, err)
+		if byUUID, err := FindReplicaset(state, set.UUID); err != nil || byUUID.ID != set.ID {
+			t.Errorf("replicaset by uuid: %+v, %v", byUUID, err)
+		}
+
+		must(t, g.SetWeight(ctx, set.ID, 3000))
+		c.settles(t, 4)
+		must(t, g.SetReplicationFactor(ctx, 0, 3))
+		i, err := g.Drain(ctx, a.ID, false)
+		must(t, err)
+		c.settles(t, 4)
+		if !i.Drained || leads(g.State(), a.ID) != 0 {
+			t.Errorf("%+v leads %d shards after it was drained", i, leads(g.State(), a.ID))
+		}
+		wants(t, g.TransferMaster(ctx, 2, a.ID), protocol.StatusPreconditionFailed)
+		_, err = g.Drain(ctx, a.ID, true)
+		must(t, err)
+		c.settles(t, 4)
+		if leads(g.State(), a.ID) != 1 {
+			t.Errorf("it leads %d shards when it may again", leads(g.State(), a.ID))
+		}
+		_, err = g.Expel(ctx, a.ID, false)
+		wants(t, err, protocol.StatusPreconditionFailed)
+		now, err := g.UpdateInstance(ctx, meta.InstanceUpdate{Instance: a.ID, Target: meta.Offline, Expected: a.Revision, Reason: "old news"})
+		wants(t, err, protocol.StatusAborted)
+		_ = now
+		if e, err := g.Explain(); err != nil || len(e.Next) > 0 {
+			t.Errorf("plan %+v, %v; want nothing next", e, err)
+		}
+	})
+}
+
+func leads(s *meta.State, instance uint64) (n int) {
+	for _, x := range s.Shards() {
+		if x.Master == instance {
+			n++
+		}
+	}
+	return n
+}
+
+// TestFailoverIsQuick: the map names the new leader soon after an election, and a shutdown is over well before its limit.
+func TestFailoverIsQuick(t *testing.T) {
+	inLiveCluster(t, 3, 3, func(t *testing.T, ctx context.Context, c *liveCluster, g *Governor) {
+		for _, name := range []string{"b", "c"} {
+			i, err := g.Join(ctx, meta.Join{UUID: name, Name: name, RaftAddress: name, Version: meta.Version{Major: 1}})
+			must(t, err)
+			c.with(func(w *cluster) { w.procs[i.ID] = &process{up: true} })
+		}
+		c.settles(t, 3)
+		victim := g.State().Shards()[0].Master
+		began := time.Now()
+		_, err := g.UpdateInstance(ctx, meta.InstanceUpdate{Instance: victim, Target: meta.Offline, Reason: meta.ReasonShutdown})
+		must(t, err)
+		for {
+			i, _ := g.State().Instance(victim)
+			if i.Current.Variant == meta.Offline {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if took := time.Since(began); took > LeaveLimit {
+			t.Errorf("a shutdown took %s", took)
+		}
+		if n := leads(g.State(), victim); n != 0 {
+			t.Errorf("it leads %d shards when it is offline", n)
+		}
+	})
+}
+
+// TestAMoveThatHangsIsGivenUp: buckets whose copy does not come over are served by their source again after ten seconds, and moved when it goes on.
+func TestAMoveThatHangsIsGivenUp(t *testing.T) {
+	inLiveCluster(t, 2, 1, func(t *testing.T, ctx context.Context, c *liveCluster, g *Governor) {
+		c.settles(t, 1)
+		c.with(func(w *cluster) { w.hangs = func(uint64) bool { return true } })
+		_, err := g.Join(ctx, meta.Join{UUID: "b", Name: "b", RaftAddress: "b", Version: meta.Version{Major: 1}})
+		must(t, err)
+		c.with(func(w *cluster) { w.procs[2] = &process{up: true} })
+		frozen := func() (n int) {
+			c.with(func(w *cluster) {
+				for _, d := range w.data {
+					for _, y := range d.copies {
+						if y.state == 'f' {
+							n++
+						}
+					}
+				}
+			})
+			return n
+		}
+		wait := func(what string, until func() bool) time.Duration {
+			t.Helper()
+			for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+				if took := time.Since(began); until() {
+					return took
+				} else if took > time.Minute {
+					t.Fatalf("%s: not in a minute", what)
+				}
+			}
+		}
+		wait("frozen", func() bool { return frozen() > 0 })
+		if took := wait("served again", func() bool { return frozen() == 0 }); took < FreezeLimit-2*time.Second || took > FreezeLimit+2*time.Second {
+			t.Errorf("given up after %s", took)
+		}
+		c.with(func(w *cluster) { w.hangs = nil })
+		c.settles(t, 2)
+	})
+}

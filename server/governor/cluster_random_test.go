@@ -1,0 +1,299 @@
+package governor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// TestAnyClusterSettles has instances join, die, come back, go offline, be drained and be expelled, shards elect other leaders, weights change and clients
+// write, while two governors, both of which may believe to lead, carry out steps of plans old and new in any order and forget everything at any moment, and
+// while words and answers are lost, or come late. No bucket is ever served twice or loses a write, no group that can decide is changed into one that cannot.
+// When the faults end, a governor that knows nothing brings everything to where it is wanted, and then has nothing to do.
+func TestAnyClusterSettles(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		factor := rapid.Uint32Range(1, 3).Draw(t, "factor")
+		c := newCluster(24, factor, 2)
+		c.broken = func(text string) { t.Fatal(text) }
+		faults := rapid.IntRange(0, 6).Draw(t, "faults")
+		c.fate = func() fate {
+			if f := rapid.IntRange(0, 20).Draw(t, "fate"); f < faults {
+				return fate(1 + f%3)
+			}
+			return carried
+		}
+		r := &randomCluster{cluster: c, t: t, gov: c.governor(), memories: []*Progress{NewProgress(), NewProgress()}, plans: make([][]Step, 2)}
+		for range rapid.IntRange(50, 300).Draw(t, "events") {
+			r.event()
+			c.checkBuckets()
+		}
+		c.fate = func() fate { return carried }
+		for _, f := range c.late {
+			f()
+		}
+		r.settle()
+	})
+}
+
+type randomCluster struct {
+	*cluster
+	t        *rapid.T
+	gov      *Governor
+	memories []*Progress
+	plans    [][]Step
+}
+
+func (r *randomCluster) event() {
+	t := r.t
+	g := rapid.IntRange(0, 1).Draw(t, "governor")
+	instances := r.machine.Instances()
+	some := func() uint64 { return rapid.SampledFrom(instances).Draw(t, "instance").ID }
+	switch rapid.IntRange(0, 23).Draw(t, "event") {
+	case 0:
+		if len(instances) < 9 && r.led(meta.MetaShardID) {
+			domain := rapid.SampledFrom([]string{"", "", "DC=A", "DC=B", "DC=C"}).Draw(t, "domain")
+			tier := rapid.SampledFrom([]string{"", "", "", "arbiter", "mute"}).Draw(t, "tier")
+			r.join(fmt.Sprintf("i%d", len(instances)+1), tier, "", domain)
+		}
+	case 1:
+		r.kill(some())
+	case 2, 3:
+		r.start(some())
+	case 4: // a shutdown
+		id := some()
+		if r.led(meta.MetaShardID) {
+			r.apply(&meta.InstanceUpdate{Instance: id, Target: meta.Offline, Reason: meta.ReasonShutdown})
+		}
+	case 5:
+		if id := some(); r.led(meta.MetaShardID) && rapid.IntRange(0, 3).Draw(t, "really") == 0 {
+			r.apply(&meta.InstanceUpdate{Instance: id, Target: meta.Expelled, Reason: meta.ReasonExpel, Force: true})
+		}
+	case 6:
+		if id := some(); r.led(meta.MetaShardID) {
+			r.apply(&meta.InstanceDrain{Instance: id, Drained: rapid.Bool().Draw(t, "drained")})
+		}
+	case 7:
+		if sets := r.machine.Replicasets(); r.led(meta.MetaShardID) {
+			set := rapid.SampledFrom(sets).Draw(t, "set")
+			r.apply(&meta.WeightSet{Replicaset: set.ID, Weight: rapid.Uint32Range(0, 3).Draw(t, "weight") * 500, ByUser: true})
+		}
+	case 8: // an election
+		x := rapid.SampledFrom(append([]meta.Shard{r.machine.MetaShard()}, r.machine.Shards()...)).Draw(t, "shard")
+		if r.led(x.ID) {
+			r.elect(x.ID, rapid.SampledFrom(r.liveVoters(x.ID)).Draw(t, "leader"))
+		}
+	case 9:
+		r.memories[g] = NewProgress()
+		if rapid.IntRange(0, 3).Draw(t, "pause") == 0 {
+			for range 2 * int(FreezeLimit/time.Second) {
+				r.beat()
+			}
+			_ = r.view(r.memories[1-g])
+		}
+	case 10:
+		if len(r.late) > 0 {
+			i := rapid.IntRange(0, len(r.late)-1).Draw(t, "late")
+			f := r.late[i]
+			r.late = slices.Delete(r.late, i, i+1)
+			f()
+		}
+	case 11, 12:
+		r.write(rapid.Uint32Range(0, 23).Draw(t, "bucket"))
+	case 13, 14, 15:
+		r.beat()
+		r.sentinel()
+	case 16, 17:
+		r.plans[g] = Plan(r.view(r.memories[g]))
+	case 18, 19, 20: // a governor's good day
+		for _, s := range Plan(r.view(r.memories[g])) {
+			r.carryOne(r.memories[g], &s)
+		}
+	default:
+		if len(r.plans[g]) > 0 {
+			s := rapid.SampledFrom(r.plans[g]).Draw(t, "step")
+			r.carryOne(r.memories[g], &s)
+		}
+	}
+}
+
+func (r *randomCluster) carryOne(p *Progress, s *Step) {
+	if s.At > r.now {
+		return
+	}
+	began := r.now
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if answer, err := r.gov.carryOut(ctx, s); err == nil {
+		p.Done(s, began, r.now, answer)
+	}
+}
+
+// settle lets everybody come back, and a new governor finish.
+func (r *randomCluster) settle() {
+	for id := range r.procs {
+		r.start(id)
+	}
+	for _, i := range r.machine.Instances() {
+		r.apply(&meta.InstanceDrain{Instance: i.ID})
+	}
+	p := NewProgress()
+	quiet := 0
+	var plan []Step
+	for range 1500 {
+		r.beat()
+		r.sentinel()
+		plan = Plan(r.view(p))
+		for _, s := range plan {
+			r.carryOne(p, &s)
+			r.checkBuckets()
+		}
+		if quiet++; len(plan) > 0 {
+			quiet = 0
+		}
+		if quiet > 8 { // more than the rest after a move that was given up, or a heartbeat
+			break
+		}
+	}
+	e := Explain(r.view(p))
+	if len(plan) > 0 {
+		g := r.groups[meta.MetaShardID]
+		r.t.Fatalf("plans do not end: %s\nwaits: %v\nmeta shard: voters %v, record %+v", strings.Join(e.Next, "; "), e.Waits, g.voters, r.machine.MetaShard())
+	}
+	if why := r.unsettled(); why != "" {
+		r.t.Fatalf("%s\nwaits: %v", why, e.Waits)
+	}
+	steps := Plan(r.view(NewProgress()))
+	// A shard that waits for its buckets is told of all nodes by each governor.
+	if steps = slices.DeleteFunc(steps, func(s Step) bool { return s.Kind == TellNodes }); len(steps) > 0 {
+		r.t.Fatalf("a new governor does not leave what the last one settled: %v", steps)
+	}
+}
+
+// unsettled is what is not as it is wanted, empty for nothing.
+func (c *cluster) unsettled() string {
+	s := &c.machine.State
+	sets := map[uint64]int{}
+	members, voting := 0, 0
+	for _, i := range s.Instances() {
+		if i.Expelled() {
+			continue
+		}
+		if i.Current != i.Target {
+			// The last one with a vote cannot go, and whoever is the last of the last replicaset has no place for its buckets.
+			if i.Target.Variant == meta.Expelled && c.stuck(&i) {
+				continue
+			}
+			return fmt.Sprintf("instance %d is %s, to be %s", i.ID, i.Current, i.Target)
+		}
+		sets[i.Replicaset]++
+		members++
+		if t, _ := s.Tier(i.Tier); t.CanVote {
+			voting++
+		}
+	}
+	for _, x := range append([]meta.Shard{s.MetaShard()}, s.Shards()...) {
+		if why := c.shardUnsettled(&x, sets, members, voting); why != "" {
+			return why
+		}
+	}
+	if len(s.Moves()) > 0 {
+		return fmt.Sprintf("moves are left: %+v", s.Moves())
+	}
+	return c.bucketsUnsettled()
+}
+
+// stuck says that an instance's expel cannot end: nobody else can have its replicaset's buckets.
+func (c *cluster) stuck(i *meta.Instance) bool {
+	set, _ := c.machine.Replicaset(i.Replicaset)
+	t, _ := c.machine.Tier(set.Tier)
+	return set.Phase == meta.ToBeExpelled && t.Bootstrapped && !othersWeigh(&c.machine.State, &set)
+}
+
+func (c *cluster) shardUnsettled(x *meta.Shard, sets map[uint64]int, members, voting int) string {
+	if x.ID != meta.MetaShardID {
+		members, voting = sets[x.Replicaset], sets[x.Replicaset]
+		if set, _ := c.machine.Replicaset(x.Replicaset); set.Phase == meta.ToBeExpelled {
+			return ""
+		}
+	}
+	g := c.groups[x.ID]
+	leaders := map[uint64]int{}
+	for _, y := range c.machine.Shards() {
+		if y.Replicaset == x.Replicaset {
+			leaders[y.Master]++
+		}
+	}
+	leader, _ := x.Replica(g.leader)
+	switch stuck := len(x.Replicas) - members; {
+	case stuck != 0 && !(x.ID == meta.MetaShardID && stuck > 0 && stuck <= len(c.machine.Instances())-members):
+		return fmt.Sprintf("shard %d has %d replicas, %d members", x.ID, len(x.Replicas), members)
+	case len(g.voters) != VoterCount(voting) && stuck == 0:
+		return fmt.Sprintf("shard %d has %d voters, %d members", x.ID, len(g.voters), members)
+	case leader.Instance != x.Master || (x.ID != meta.MetaShardID && x.WantMaster != x.Master):
+		return fmt.Sprintf("shard %d is led by %d, by the map %d, wanted %d", x.ID, leader.Instance, x.Master, x.WantMaster)
+	}
+	for _, r := range x.Replicas {
+		_, votes := g.voters[r.Replica]
+		_, listens := g.nonVotings[r.Replica]
+		if r.Role != r.Want || votes != (r.Role == meta.RoleVoter) || listens != (r.Role == meta.RoleNonVoting) {
+			return fmt.Sprintf("shard %d: replica %+v, votes %t, listens %t", x.ID, r, votes, listens)
+		}
+		if x.ID == meta.MetaShardID || !votes {
+			continue
+		}
+		for _, o := range x.Replicas {
+			to, _ := c.machine.Instance(o.Instance)
+			if leaders[r.Instance]-leaders[o.Instance] > 1 && o.Role == meta.RoleVoter && stays(&to) {
+				return fmt.Sprintf("leaderships of replicaset %d: %v", x.Replicaset, leaders)
+			}
+		}
+	}
+	return ""
+}
+
+func (c *cluster) bucketsUnsettled() string {
+	t, _ := c.machine.Tier(0)
+	if !t.Bootstrapped {
+		return ""
+	}
+	counts := map[uint64]uint32{}
+	for _, run := range t.Runs {
+		counts[run.Shard] += run.Count
+		for b := run.First; b < run.First+run.Count; b++ {
+			if y := c.data[run.Shard].copies[b]; y == nil || y.state != 'a' || y.epoch != run.Epoch {
+				return fmt.Sprintf("bucket %d is not active in shard %d under epoch %d: %+v", b, run.Shard, run.Epoch, y)
+			}
+		}
+	}
+	var list []owners
+	for _, set := range c.machine.Replicasets() {
+		o := owners{replicaset: set.ID}
+		if set.Phase == meta.ReplicasetReady {
+			o.weight = uint64(set.Weight)
+		}
+		for _, x := range c.machine.Shards() {
+			if x.Replicaset == set.ID {
+				o.shards = append(o.shards, owner{x.ID, counts[x.ID]})
+			}
+		}
+		list = append(list, o)
+	}
+	for x, n := range targets(t.Buckets, list) {
+		if counts[x] != n {
+			return fmt.Sprintf("shard %d has %d buckets, not %d", x, counts[x], n)
+		}
+	}
+	for _, x := range c.machine.Shards() {
+		if set, _ := c.machine.Replicaset(x.Replicaset); !x.Ready && set.Phase != meta.ToBeExpelled {
+			return fmt.Sprintf("shard %d is not ready", x.ID)
+		}
+	}
+	return ""
+}

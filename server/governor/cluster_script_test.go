@@ -1,0 +1,219 @@
+package governor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// TestClusterScripts runs testdata/cluster: what happens to instances, and what the governor makes of it.
+func TestClusterScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/cluster", func(t *testing.T, path string) {
+		s := &clusterScript{progress: NewProgress()}
+		datadriven.RunTest(t, path, s.run)
+	})
+}
+
+type clusterScript struct {
+	*cluster
+	gov      *Governor
+	progress *Progress
+}
+
+func (s *clusterScript) run(t *testing.T, d *datadriven.TestData) string {
+	text := func(key string) (v string) {
+		if d.HasArg(key) {
+			d.ScanArgs(t, key, &v)
+		}
+		return v
+	}
+	number := func(key string, otherwise int) uint32 {
+		if d.HasArg(key) {
+			d.ScanArgs(t, key, &otherwise)
+		}
+		return uint32(otherwise)
+	}
+	if d.Cmd == "bootstrap" {
+		s.cluster = newCluster(number("buckets", 64), number("factor", 3), number("shards", 2))
+		s.gov = s.governor()
+		return ""
+	}
+	var instance meta.Instance
+	if len(d.CmdArgs) > 0 {
+		instance, _ = s.machine.InstanceByName(d.CmdArgs[0].Key)
+	}
+	said := func(res meta.Result) string {
+		if res.Status != protocol.StatusOK {
+			return fmt.Sprintf("%s: %s\n", res.Status, res.Message)
+		}
+		return ""
+	}
+	switch d.Cmd {
+	case "join":
+		return said(s.join(d.CmdArgs[0].Key, text("tier"), text("replicaset"), strings.ReplaceAll(text("domain"), ":", "=")))
+	case "kill": // and the sentinel notices
+		s.kill(instance.ID)
+		for range 11 {
+			s.beat()
+		}
+		s.sentinel()
+	case "vanish": // and nobody has noticed yet
+		s.kill(instance.ID)
+	case "beats": // and nobody has noticed anything yet
+		for range number("n", 1) {
+			s.beat()
+		}
+	case "start":
+		s.start(instance.ID)
+	case "shutdown":
+		return said(s.apply(&meta.InstanceUpdate{Instance: instance.ID, Target: meta.Offline, Reason: meta.ReasonShutdown}))
+	case "expel":
+		return said(s.apply(&meta.InstanceUpdate{Instance: instance.ID, Target: meta.Expelled, Reason: meta.ReasonExpel, Force: d.HasArg("force")}))
+	case "drain":
+		return said(s.apply(&meta.InstanceDrain{Instance: instance.ID, Drained: !d.HasArg("undo")}))
+	case "transfer":
+		return said(s.apply(&meta.MasterWant{Shard: uint64(number("shard", 0)), Instance: instance.ID}))
+	case "weight":
+		set, _ := s.machine.ReplicasetByName(d.CmdArgs[0].Key)
+		return said(s.apply(&meta.WeightSet{Replicaset: set.ID, Weight: number("to", 1000), ByUser: true}))
+	case "crash": // of the governor
+		s.progress = NewProgress()
+	case "plan": // and nobody carries it out
+		return s.explain()
+	case "round": // one plan, carried out
+		return s.round()
+	case "settle":
+		return s.settle(d.HasArg("quiet"))
+	case "status":
+		return s.status()
+	default:
+		d.Fatalf(t, "unknown command %s", d.Cmd)
+	}
+	return ""
+}
+
+func (s *clusterScript) explain() string {
+	e := Explain(s.view(s.progress))
+	var out strings.Builder
+	for _, n := range e.Next {
+		fmt.Fprintf(&out, "%s\n", n)
+	}
+	for _, w := range e.Waits {
+		fmt.Fprintf(&out, "waits: %s: %s\n", w.What, w.Why)
+	}
+	if out.Len() == 0 {
+		return "nothing to do\n"
+	}
+	return out.String()
+}
+
+// round carries a plan out and says what it was.
+func (s *clusterScript) round() string {
+	var out strings.Builder
+	for _, step := range Plan(s.view(s.progress)) {
+		fmt.Fprintf(&out, "%s", step)
+		answer, err := s.gov.carryOut(context.Background(), &step)
+		if err != nil {
+			fmt.Fprintf(&out, ": %v", err)
+		} else {
+			s.progress.Done(&step, s.now, s.now, answer)
+		}
+		out.WriteString("\n")
+	}
+	return out.String()
+}
+
+// settle lets time pass and carries plans out until nothing is left to do, and says what was done.
+func (s *clusterScript) settle(quiet bool) string {
+	var out strings.Builder
+	idle := 0
+	for range 1000 {
+		s.beat()
+		s.sentinel()
+		done := s.round()
+		if idle++; done != "" {
+			idle = 0
+		}
+		if idle > 8 {
+			break
+		}
+		if !quiet {
+			out.WriteString(done)
+		}
+	}
+	if idle <= 8 {
+		return "it does not settle:\n" + s.explain()
+	}
+	for _, w := range Explain(s.view(s.progress)).Waits {
+		fmt.Fprintf(&out, "waits: %s: %s\n", w.What, w.Why)
+	}
+	if steps := Plan(s.view(NewProgress())); len(steps) > 0 && s.machine.Tiers()[0].Bootstrapped {
+		fmt.Fprintf(&out, "a new governor would go on: %v\n", steps)
+	}
+	return out.String()
+}
+
+func (s *clusterScript) instances() string {
+	var out strings.Builder
+	for _, i := range s.machine.Instances() {
+		state := i.Current.String()
+		if i.Current != i.Target {
+			state += "?"
+		}
+		set, _ := s.machine.Replicaset(i.Replicaset)
+		fmt.Fprintf(&out, "%s %s %s\n", i.Name, set.Name, state)
+	}
+	return out.String()
+}
+
+func (s *clusterScript) status() string {
+	var out strings.Builder
+	name := func(id uint64) string {
+		i, _ := s.machine.Instance(id)
+		return i.Name
+	}
+	out.WriteString(s.instances())
+	t := s.machine.Tiers()[0]
+	for _, set := range s.machine.Replicasets() {
+		fmt.Fprintf(&out, "%s %s weight %d", set.Name, set.Phase, set.Weight)
+		for _, x := range s.machine.Shards() {
+			if x.Replicaset != set.ID {
+				continue
+			}
+			count := uint32(0)
+			for _, run := range t.Runs {
+				if run.Shard == x.ID {
+					count += run.Count
+				}
+			}
+			fmt.Fprintf(&out, "; shard %d %s on %s buckets %d", x.ID, replicas(&x, name), name(x.Master), count)
+		}
+		out.WriteString("\n")
+	}
+	x := s.machine.MetaShard()
+	fmt.Fprintf(&out, "meta %s on %s\n", replicas(&x, name), name(x.Master))
+	return out.String()
+}
+
+// replicas names the voters, and in brackets those without a vote.
+func replicas(x *meta.Shard, name func(uint64) string) string {
+	list := slices.Clone(x.Replicas)
+	slices.SortFunc(list, func(a, b meta.Replica) int { return order(a.Instance, b.Instance) })
+	var words []string
+	for _, r := range list {
+		switch {
+		case r.Role == meta.RoleVoter:
+			words = append(words, name(r.Instance))
+		default:
+			words = append(words, "("+name(r.Instance)+")")
+		}
+	}
+	return strings.Join(words, " ")
+}

@@ -1,0 +1,115 @@
+package governor
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+var errNoGroups = errors.New("this governor was not given the raft groups; it runs for a cluster of one instance")
+
+// changeGroup makes one change of a group's membership and writes it down. The plan was made by what the map says; here the group itself is asked, and the
+// change names the membership that was looked at.
+func (g *Governor) changeGroup(ctx context.Context, s *Step) error {
+	if g.groups == nil {
+		return errNoGroups
+	}
+	state := g.State()
+	x, _ := state.Shard(s.Shard)
+	r, ok := x.Replica(s.Replica)
+	if !ok {
+		return nil // done, and written down
+	}
+	i, _ := state.Instance(r.Instance)
+	m, err := g.groups.Members(ctx, s.Shard)
+	if err != nil {
+		return err
+	}
+	_, voter := m.Voters[r.Replica]
+	_, nonVoting := m.NonVotings[r.Replica]
+	removed := slices.Contains(m.Removed, r.Replica)
+	role := meta.RoleNone
+	switch s.Kind {
+	case JoinReplica:
+		role = meta.RoleNonVoting
+		switch {
+		case r.Want == meta.RoleNone || removed:
+			return protocol.Errorf(protocol.StatusAborted, "replica %d of shard %d is to go", r.Replica, s.Shard)
+		case voter:
+			role = meta.RoleVoter
+		case !nonVoting:
+			err = g.groups.AddNonVoting(ctx, s.Shard, r.Replica, i.RaftAddress, m.ConfigChange)
+		}
+	case PromoteReplica:
+		role = meta.RoleVoter
+		switch {
+		case voter:
+		case r.Want != meta.RoleVoter || !nonVoting:
+			return protocol.Errorf(protocol.StatusAborted, "replica %d of shard %d is to have no vote", r.Replica, s.Shard)
+		case !mayPromote(m, r.Replica, g.live(&x)) || !g.fresh(r.Instance):
+			return tooFew(s.Shard)
+		default:
+			err = g.groups.Promote(ctx, s.Shard, r.Replica, m.ConfigChange)
+		}
+	case RemoveReplica:
+		switch {
+		case r.Want != meta.RoleNone:
+			return protocol.Errorf(protocol.StatusAborted, "replica %d of shard %d is to stay", r.Replica, s.Shard)
+		case !voter && !nonVoting && removed:
+		case !mayRemove(m, r.Replica, g.live(&x)):
+			return tooFew(s.Shard)
+		default:
+			// Also one that the group does not know: a late word may still bring it in, which it cannot once it was removed.
+			err = g.groups.Remove(ctx, s.Shard, r.Replica, m.ConfigChange)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return g.command(ctx, &meta.ReplicaRole{Shard: s.Shard, Replica: s.Replica, Role: role})
+}
+
+func tooFew(shard uint64) error {
+	return protocol.Errorf(protocol.StatusPreconditionFailed, "after this change too few voters of shard %d would take part; start more of them", shard)
+}
+
+// live says which replicas of a shard take part, as heard now.
+func (g *Governor) live(x *meta.Shard) func(replica uint64) bool {
+	v := View{Now: g.clock.Now(), Health: g.health(), Silence: g.silence}
+	return func(replica uint64) bool {
+		r, ok := x.Replica(replica)
+		return ok && v.follows(&r, x.ID)
+	}
+}
+
+func (g *Governor) fresh(instance uint64) bool {
+	v := View{Now: g.clock.Now(), Health: g.health(), Silence: g.silence}
+	return v.fresh(instance)
+}
+
+// transfer hands leadership over and, for a data shard, writes it down.
+func (g *Governor) transfer(ctx context.Context, s *Step) error {
+	if g.groups == nil {
+		return errNoGroups
+	}
+	if s.Kind == TransferMaster {
+		if x, _ := g.State().Shard(s.Shard); wanted(&x) != s.Instance {
+			return protocol.Errorf(protocol.StatusAborted, "shard %d is to be led by another instance", s.Shard)
+		}
+	}
+	if err := g.groups.Transfer(ctx, s.Shard, s.Replica); err != nil || s.Kind == TransferMeta {
+		return err
+	}
+	return g.command(ctx, &meta.MasterIs{Shard: s.Shard, Instance: s.Instance})
+}
+
+// health is the last heartbeats, nil for none.
+func (g *Governor) health() map[uint64]Health {
+	if g.instances == nil {
+		return nil
+	}
+	return g.instances.Health()
+}

@@ -1,0 +1,161 @@
+package governor
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+)
+
+// Run carries out plans while this instance leads the meta shard, until ctx ends; then it waits for the steps under way and returns.
+func (g *Governor) Run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { g.listen(ctx) })
+
+	l := loop{
+		Governor: g,
+		running:  &running,
+		outcomes: make(chan outcome, allSteps), // a slot for each step under way: none blocks when the loop has ended
+		underway: make(map[stepKey]bool),
+		lanes:    make(map[stepKey]bool),
+		shards:   make(map[uint64]int),
+	}
+	l.forget()
+	for ctx.Err() == nil {
+		woken := g.turn.wait()
+		pause := l.round(ctx)
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+		case <-woken:
+		case <-timer.C:
+		case o := <-l.outcomes:
+			l.finished(o)
+		}
+		timer.Stop()
+	}
+}
+
+// loop is the state of Run, owned by its goroutine.
+type loop struct {
+	*Governor
+	running  *sync.WaitGroup
+	outcomes chan outcome
+	underway map[stepKey]bool
+	lanes    map[stepKey]bool // of those under way
+	shards   map[uint64]int   // how many are under way by shard
+	held     map[stepKey]hold // failed steps
+	progress *Progress
+}
+
+// allSteps bounds the steps under way in all.
+const allSteps = 1024
+
+// hold is how long a failed step rests.
+type hold struct {
+	until time.Time
+	pause time.Duration
+}
+
+type outcome struct {
+	step         Step
+	began, ended time.Duration
+	answer       Answer
+	err          error
+}
+
+// idle is the longest pause between two looks. Everything that matters wakes the loop before; it only bounds what a clock that was stepped by hand, or a
+// leadership that was gained in silence, can cost.
+const idle = time.Second
+
+// forget drops what is remembered while another governor leads. A step that ends later is noted all the same: what was done stays done.
+func (l *loop) forget() {
+	l.progress = NewProgress()
+	l.held = make(map[stepKey]hold)
+}
+
+// round starts what can be started and returns how long there is nothing to do if nothing happens.
+func (l *loop) round(ctx context.Context) time.Duration {
+	for len(l.outcomes) > 0 {
+		l.finished(<-l.outcomes)
+	}
+	if !l.meta.Leading() {
+		l.forget()
+		return idle
+	}
+	maps.DeleteFunc(l.held, func(_ stepKey, h hold) bool { return time.Since(h.until) > StepTimeout }) // nobody plans it any more
+	v := l.view()
+	v.Progress = l.progress
+	l.progress.Update(v)
+	p, now := newPlan(v), v.Now
+	l.last.Store(p)
+	pause := idle
+	if len(p.waits) > 0 {
+		pause = Backoff // most of what is waited for comes with a heartbeat, which wakes nobody
+	}
+	for _, step := range p.steps {
+		key, lane := step.key(), step.lane()
+		if l.underway[key] || l.lanes[lane] || len(l.underway) >= allSteps || (step.Shard != 0 && l.shards[step.Shard] >= MaxSteps) {
+			continue
+		}
+		if rest := time.Until(l.held[key].until); rest > 0 {
+			pause = min(pause, rest)
+			continue
+		}
+		if step.At > now {
+			pause = min(pause, step.At-now)
+			continue
+		}
+		l.start(ctx, step)
+	}
+	return pause
+}
+
+func (l *loop) start(ctx context.Context, step Step) {
+	l.underway[step.key()] = true
+	l.shards[step.Shard]++
+	if lane := step.lane(); lane != (stepKey{}) {
+		l.lanes[lane] = true
+	}
+	l.running.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, step.limit())
+		defer cancel()
+		o := outcome{step: step, began: l.clock.Now()}
+		o.answer, o.err = l.carryOut(ctx, &step)
+		o.ended = l.clock.Now()
+		l.outcomes <- o
+	})
+}
+
+func (l *loop) finished(o outcome) {
+	key := o.step.key()
+	delete(l.underway, key)
+	delete(l.lanes, o.step.lane())
+	if l.shards[o.step.Shard]--; l.shards[o.step.Shard] == 0 {
+		delete(l.shards, o.step.Shard)
+	}
+	before, again := l.held[key]
+	if o.err == nil {
+		l.taken.Add(1)
+		delete(l.held, key)
+		l.progress.Done(&o.step, o.began, o.ended, o.answer)
+		return
+	}
+	l.failed.Add(1)
+	rest := min(max(Backoff, 2*before.pause), MaxBackoff)
+	l.held[key] = hold{time.Now().Add(rest), rest}
+	level := slog.LevelWarn
+	if again {
+		level = slog.LevelDebug
+	}
+	l.log.Log(context.Background(), level, "governor step failed, will be retried", "step", o.step.String(), "error", o.err)
+}
+
+// view is what there is to see now, without a memory of what was done.
+func (g *Governor) view() View {
+	return View{State: g.State(), Now: g.clock.Now(), Health: g.health(), Silence: g.silence}
+}

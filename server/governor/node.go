@@ -1,0 +1,133 @@
+package governor
+
+import (
+	"context"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// dataTier is the tier of new nodes: the first one that has buckets.
+func dataTier(s *meta.State) uint8 {
+	for _, t := range s.Tiers() {
+		if t.Buckets > 0 {
+			return t.ID
+		}
+	}
+	return 0
+}
+
+// CreateNode makes a node and those above it that are missing, and returns when every shard knows them. Errors are *protocol.Error: BAD_REQUEST,
+// ALREADY_EXISTS, PRECONDITION_FAILED (too many nodes), ABORTED (ctx ended while another change was in the way), UNAVAILABLE (ctx ended; the message
+// says what became of the change).
+func (g *Governor) CreateNode(ctx context.Context, req *protocol.NodeCreate) (protocol.NodeInfo, error) {
+	if err := protocol.ValidatePath(req.Path); err != nil {
+		return protocol.NodeInfo{}, err
+	}
+	config, err := protocol.DefaultNodeConfig().Merge(req.Config)
+	if err != nil {
+		return protocol.NodeInfo{}, err
+	}
+	c := &meta.NodeCreate{
+		Path: req.Path, Config: config, Given: given(0, req.Config),
+		Parent: protocol.DefaultNodeConfig(), Wall: g.wall(),
+	}
+	res, err := g.decide(ctx, func(s *meta.State) (meta.Command, error) {
+		c.Tier = dataTier(s)
+		return c, nil
+	})
+	if err != nil {
+		return protocol.NodeInfo{}, err
+	}
+	info := protocol.NodeInfo{ID: res.Node, Path: c.Path, Tier: c.Tier, Revision: res.Version, Config: config, CreatedAt: c.Wall}
+	return info, g.settled(ctx, res, func(s *meta.State) bool {
+		n, ok := s.Node(res.Node) // gone: created, and dropped since
+		return !ok || n.Phase != meta.Creating
+	})
+}
+
+// AlterNode replaces the fields of a node's config that are given, and returns when every shard knows it. Errors are *protocol.Error: as CreateNode's, and
+// NOT_FOUND.
+func (g *Governor) AlterNode(ctx context.Context, req *protocol.NodeAlter) (protocol.NodeInfo, error) {
+	if err := protocol.ValidatePath(req.Path); err != nil {
+		return protocol.NodeInfo{}, err
+	}
+	var info protocol.NodeInfo
+	res, err := g.decide(ctx, func(s *meta.State) (meta.Command, error) {
+		n, ok := s.NodeAt(req.Path)
+		if !ok || !n.Visible() {
+			// Perhaps this instance has not applied its creation yet: let the meta shard say.
+			return &meta.NodeAlter{Path: req.Path}, nil
+		}
+		config, err := n.Config.Merge(req.Config)
+		if err != nil {
+			return nil, err
+		}
+		info = n.Info()
+		info.Config = config
+		return &meta.NodeAlter{Path: n.Path, Node: n.ID, Revision: n.Revision, Config: config, Given: given(n.Given, req.Config)}, nil
+	})
+	if err != nil {
+		return protocol.NodeInfo{}, err
+	}
+	info.Revision = res.Version
+	return info, g.settled(ctx, res, func(s *meta.State) bool {
+		n, ok := s.Node(res.Node)
+		return !ok || n.Revision != res.Version || n.Phase != meta.Altering
+	})
+}
+
+// DropNode drops a node, and returns when every shard has dropped it and its path is free. Errors are *protocol.Error: as CreateNode's, NOT_FOUND, and
+// PRECONDITION_FAILED when there are nodes below it.
+func (g *Governor) DropNode(ctx context.Context, req *protocol.NodeDrop) error {
+	if err := protocol.ValidatePath(req.Path); err != nil {
+		return err
+	}
+	res, err := g.decide(ctx, func(s *meta.State) (meta.Command, error) {
+		n, ok := s.NodeAt(req.Path)
+		if !ok || !n.Visible() {
+			return &meta.NodeDrop{Path: req.Path}, nil // as in AlterNode
+		}
+		return &meta.NodeDrop{Path: n.Path, Node: n.ID}, nil
+	})
+	if err != nil {
+		return err
+	}
+	return g.settled(ctx, res, func(s *meta.State) bool {
+		_, ok := s.Node(res.Node)
+		return !ok
+	})
+}
+
+// DescribeNode finds a node by path. It reads what this instance has applied: a change that came back here is seen. Errors are *protocol.Error:
+// BAD_REQUEST, NOT_FOUND.
+func (g *Governor) DescribeNode(path string) (protocol.NodeInfo, error) {
+	if err := protocol.ValidatePath(path); err != nil {
+		return protocol.NodeInfo{}, err
+	}
+	n, ok := g.State().NodeAt(path)
+	if !ok || !n.Visible() {
+		return protocol.NodeInfo{}, protocol.Errorf(protocol.StatusNotFound, "there is no coordination node %s", path)
+	}
+	return n.Info(), nil
+}
+
+// given is which fields are set after some are replaced: a zero goes back to the default.
+func given(before uint32, c protocol.NodeConfig) uint32 {
+	set := uint32(0)
+	mark := func(field uint32, is bool) {
+		if is {
+			set |= field
+		}
+	}
+	mark(protocol.FieldSelfCheckPeriod, c.SelfCheckPeriod != 0)
+	mark(protocol.FieldGracePeriod, c.GracePeriod != 0)
+	mark(protocol.FieldReadConsistency, c.ReadConsistency != 0)
+	mark(protocol.FieldAttachConsistency, c.AttachConsistency != 0)
+	mark(protocol.FieldCountersMode, c.CountersMode != 0)
+	mark(protocol.FieldMaxSessions, c.MaxSessions != 0)
+	mark(protocol.FieldMaxSemaphores, c.MaxSemaphores != 0)
+	return before&^c.Fields | set&c.Fields
+}
+
+func (g *Governor) wall() uint64 { return uint64(max(0, g.clock.Wall().UnixMilli())) }

@@ -1,0 +1,105 @@
+package governor
+
+import (
+	"fmt"
+
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// Plan is the list of steps that can be carried out next, in any order or all at once. It is empty when nothing is left to do until the meta state or the
+// health of instances changes. It is a pure function.
+func Plan(v View) []Step {
+	p := newPlan(v)
+	return p.steps
+}
+
+// planner gathers the steps, and the reasons of those that wait.
+type planner struct {
+	View
+	steps []Step
+	looks []Step // ObserveLeader, at most one for each shard
+	waits []Wait
+
+	instances map[uint64]*meta.Instance
+	losing    map[[2]uint64]bool // shard and instance: its vote is to go, to another or for good
+	shards    []shardView        // data shards, the meta shard last
+}
+
+// shardView is a shard and who leads it.
+type shardView struct {
+	meta.Shard
+	leader meta.Replica
+	led    bool
+}
+
+func newPlan(v View) *planner {
+	p := &planner{View: v}
+	p.plan()
+	return p
+}
+
+func (p *planner) plan() {
+	if !p.State.Bootstrapped() {
+		return
+	}
+	p.look()
+	for i := range p.shards {
+		p.planRoles(&p.shards[i])
+		p.planGroup(&p.shards[i])
+	}
+	p.planMasters()
+	p.planInstances()
+	p.planReplicasets()
+	p.planShards()
+	p.planMoves()
+	p.planNodes()
+	p.planVersion()
+}
+
+// look makes what the rest looks things up in.
+func (p *planner) look() {
+	list := p.State.Instances()
+	p.instances = make(map[uint64]*meta.Instance, len(list))
+	p.losing = make(map[[2]uint64]bool)
+	for i := range list {
+		p.instances[list[i].ID] = &list[i]
+	}
+	for _, x := range append(p.State.Shards()[:len(p.State.Shards()):len(p.State.Shards())], p.State.MetaShard()) {
+		view := shardView{Shard: x}
+		view.leader, view.led = p.leader(&x)
+		p.shards = append(p.shards, view)
+	}
+}
+
+func (p *planner) add(s Step) { p.steps = append(p.steps, s) }
+
+// wait notes why something is not done.
+func (p *planner) wait(what, format string, args ...any) {
+	p.waits = append(p.waits, Wait{What: what, Why: fmt.Sprintf(format, args...)})
+}
+
+// members are the instances that a group is to live on: those of the replicaset, or all for the meta shard, that are not Expelled, in order of id.
+func (p *planner) members(x *shardView) []*meta.Instance {
+	var list []*meta.Instance
+	all := p.State.Instances()
+	for i := range all {
+		if (x.ID == meta.MetaShardID || all[i].Replicaset == x.Replicaset) && !all[i].Expelled() {
+			list = append(list, &all[i])
+		}
+	}
+	return list
+}
+
+func (p *planner) name(instance uint64) string {
+	if i, ok := p.instances[instance]; ok && i.Name != "" {
+		return i.Name
+	}
+	return fmt.Sprintf("instance %d", instance)
+}
+
+func (x *shardView) String() string {
+	if x.ID == meta.MetaShardID {
+		return "the meta shard"
+	}
+	return fmt.Sprintf("shard %d", x.ID)
+}

@@ -1,0 +1,182 @@
+package governor
+
+import (
+	"time"
+
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// LeaveLimit is how long an instance that goes offline may keep its state Online while its leaderships and votes are handed over.
+const LeaveLimit = 2 * time.Second
+
+// planInstances brings current states to where the target states are, each instance by itself.
+func (p *planner) planInstances() {
+	list := p.State.Instances()
+	for n := range list {
+		i := &list[n]
+		if i.Current == i.Target || i.Expelled() {
+			continue
+		}
+		ready := false
+		switch i.Target.Variant {
+		case meta.Offline:
+			ready = p.handedOver(i)
+		case meta.Online:
+			ready = p.cameUp(i)
+		case meta.Expelled:
+			ready = p.leftAll(i)
+		}
+		if ready {
+			p.add(Step{Kind: SetCurrent, Instance: i.ID, State: i.Target})
+		}
+	}
+	p.planGovernor()
+}
+
+// handedOver says that an instance that goes offline has nothing any more that another could have. One that is silent is not waited for: elections take
+// its leaderships.
+func (p *planner) handedOver(i *meta.Instance) bool {
+	if !p.alive(i.ID) || p.Now-p.Progress.leaving[i.ID] >= LeaveLimit {
+		return true
+	}
+	what := p.name(i.ID) + " to go offline"
+	for n := range p.shards {
+		x := &p.shards[n]
+		if x.led && x.leader.Instance == i.ID && p.successor(x, i.ID) != 0 {
+			p.wait(what, "it leads %s, whose leadership is handed over first", x)
+			return false
+		}
+		if r, ok := x.On(i.ID); ok && r.Role == meta.RoleVoter && p.losing[[2]uint64{x.ID, i.ID}] {
+			p.wait(what, "it has a vote in %s, which another gets first", x)
+			return false
+		}
+	}
+	return true
+}
+
+// cameUp says that an instance that was started has its replicas running, and caught up.
+func (p *planner) cameUp(i *meta.Instance) bool {
+	what := p.name(i.ID) + " to come online"
+	h, heard := p.Health[i.ID]
+	switch {
+	case !heard || !p.alive(i.ID):
+		p.wait(what, "it has not been heard; see that it runs and reaches the instance that leads the meta shard")
+		return false
+	case h.Incarnation != i.Target.Incarnation:
+		p.wait(what, "it has not said yet that it was started as %s", i.Target)
+		return false
+	}
+	if t, _ := p.State.Tier(i.Tier); t.Buckets > 0 && !p.hasShards(i.Replicaset) {
+		set, _ := p.State.Replicaset(i.Replicaset)
+		p.wait(what, "replicaset %s has no shards yet", set.Name)
+		return false
+	}
+	for n := range p.shards {
+		x := &p.shards[n]
+		if x.ID != meta.MetaShardID && x.Replicaset != i.Replicaset {
+			continue
+		}
+		r, ok := x.On(i.ID)
+		switch {
+		case !ok || r.Want == meta.RoleNone:
+			p.wait(what, "it has no replica of %s yet", x)
+		case !x.led:
+			p.wait(what, "%s has no leader that this governor has heard of; more of its replicas must come up", x)
+		case r.Role == meta.RoleNone:
+			p.wait(what, "its replica of %s is not in the group yet", x)
+		case !p.follows(&r, x.ID):
+			p.wait(what, "its replica of %s does not run yet", x)
+		case !p.caughtUp(&r, x.ID):
+			p.wait(what, "its replica of %s has not caught up yet", x)
+		default:
+			continue
+		}
+		return false
+	}
+	return true
+}
+
+// leftAll says that an instance that is expelled has no data and no vote, and that others go on with its replicaset. The last of one goes with it, see
+// planSetExpel.
+func (p *planner) leftAll(i *meta.Instance) bool {
+	what := p.name(i.ID) + " to be expelled"
+	for n := range p.shards {
+		x := &p.shards[n]
+		if _, has := x.On(i.ID); has && x.ID != meta.MetaShardID {
+			p.wait(what, "it has a replica of %s", x)
+			return false
+		}
+	}
+	if !p.voteless(i) {
+		p.wait(what, "it has a vote in the meta shard, or was to get one")
+		return false
+	}
+	if p.others(i) {
+		return true
+	}
+	set, _ := p.State.Replicaset(i.Replicaset)
+	p.wait(what, "it is the last of replicaset %s, which is expelled first", set.Name)
+	return false
+}
+
+// voteless says that an instance has no vote in the meta shard for certain. Of a replica that was to get its vote and is to go now that is not known before
+// it is removed.
+func (p *planner) voteless(i *meta.Instance) bool {
+	r, has := p.shards[len(p.shards)-1].On(i.ID)
+	return !has || (r.Role != meta.RoleVoter && r.Want == meta.RoleNonVoting)
+}
+
+// others says that the instance's replicaset has another one that is not expelled yet.
+func (p *planner) others(i *meta.Instance) bool {
+	for _, o := range p.instances {
+		if o.ID != i.ID && o.Replicaset == i.Replicaset && !o.Expelled() {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *planner) hasShards(replicaset uint64) bool {
+	for i := range p.shards {
+		if p.shards[i].Replicaset == replicaset && p.shards[i].ID != meta.MetaShardID {
+			return true
+		}
+	}
+	return false
+}
+
+// planGovernor hands the meta shard's leadership over, and with it the work of this governor, when the instance that has it goes away or gives its vote to
+// another.
+func (p *planner) planGovernor() {
+	x := &p.shards[len(p.shards)-1]
+	if !x.led || p.mayKeep(x, p.instances[x.leader.Instance]) {
+		return
+	}
+	next := p.successor(x, x.leader.Instance)
+	if next == 0 {
+		p.wait("the governor to move from "+p.name(x.leader.Instance), "no other instance that stays has a vote in the meta shard and has caught up")
+		return
+	}
+	r, _ := x.On(next)
+	p.add(Step{Kind: TransferMeta, Shard: x.ID, Instance: next, Replica: r.Replica})
+}
+
+// planVersion raises the cluster version when everybody runs a newer one.
+func (p *planner) planVersion() {
+	var lowest meta.Version
+	first := true
+	for _, i := range p.State.Instances() {
+		if i.Expelled() {
+			continue
+		}
+		if first || i.Version.Compare(lowest) < 0 {
+			lowest, first = i.Version, false
+		}
+	}
+	lowest.Patch = 0
+	now := p.State.ClusterVersion()
+	now.Patch = 0
+	if lowest.Compare(now) > 0 {
+		p.add(Step{Kind: RaiseVersion, Version: lowest})
+	}
+}

@@ -1,0 +1,161 @@
+package governor
+
+import (
+	"fmt"
+
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// planRoles decides which instances have a replica of a group, and which replicas a vote.
+func (p *planner) planRoles(x *shardView) {
+	members := p.members(x)
+	var list []Candidate
+	for _, i := range members {
+		r, has := x.On(i.ID)
+		switch {
+		case !has && (leaving(i) != Leaves || (x.ID == meta.MetaShardID && p.alive(i.ID))):
+			// One that is expelled needs the map for as long as it serves.
+			p.add(Step{Kind: AddReplica, Shard: x.ID, Instance: i.ID})
+			fallthrough
+		case !has:
+			r = meta.Replica{}
+		}
+		c := Candidate{Instance: i.ID, Domain: i.Domain, Leaving: leaving(i), Voter: has && r.Want == meta.RoleVoter, Votes: has && r.Role == meta.RoleVoter}
+		if x.ID == meta.MetaShardID {
+			if t, _ := p.State.Tier(i.Tier); !t.CanVote {
+				continue
+			}
+		}
+		c.Ready = has && r.Role == meta.RoleNonVoting && r.Want == meta.RoleNonVoting && online(i) && p.caughtUp(&r, x.ID)
+		list = append(list, c)
+	}
+	voter := make(map[uint64]bool)
+	for _, id := range Voters(list) {
+		voter[id] = true
+	}
+	for _, r := range x.Replicas {
+		i := p.instances[r.Instance]
+		member := i != nil && !i.Expelled()
+		if r.Role == meta.RoleVoter && !voter[r.Instance] {
+			p.losing[[2]uint64{x.ID, r.Instance}] = true
+		}
+		switch {
+		case r.Want == meta.RoleNone:
+		case r.Want == meta.RoleVoter && !voter[r.Instance], !member:
+			p.add(Step{Kind: WantRole, Shard: x.ID, Instance: r.Instance, Replica: r.Replica, Role: meta.RoleNone})
+		case r.Want == meta.RoleNonVoting && voter[r.Instance]:
+			p.add(Step{Kind: WantRole, Shard: x.ID, Instance: r.Instance, Replica: r.Replica, Role: meta.RoleVoter})
+		case r.Want == meta.RoleNonVoting && leaving(i) == Leaves && x.ID != meta.MetaShardID:
+			// The meta shard's it keeps until it has read there that it is Expelled.
+			p.add(Step{Kind: WantRole, Shard: x.ID, Instance: r.Instance, Replica: r.Replica, Role: meta.RoleNone})
+		}
+	}
+}
+
+// planGroup brings a group's membership one change nearer to what is wanted. Each step listed is allowed as the group is now; they exclude one another.
+func (p *planner) planGroup(x *shardView) {
+	voters, live, want := 0, 0, 0
+	changes := false
+	for i := range x.Replicas {
+		r := &x.Replicas[i]
+		if r.Role == meta.RoleVoter {
+			voters++
+			if p.follows(r, x.ID) {
+				live++
+			}
+		}
+		if r.Want == meta.RoleVoter {
+			want++
+		}
+		changes = changes || r.Role != r.Want || r.Role == meta.RoleNone
+	}
+	if !changes {
+		return
+	}
+	if !x.led {
+		p.wait("members of "+x.String(), "it has no leader that this governor has heard of; more of its replicas must come up")
+		return
+	}
+	step := func(kind StepKind, r *meta.Replica) {
+		p.add(Step{Kind: kind, Shard: x.ID, Instance: r.Instance, Replica: r.Replica})
+	}
+	for i := range x.Replicas {
+		r := &x.Replicas[i]
+		what := fmt.Sprintf("%s on %s", x, p.name(r.Instance))
+		follows := p.follows(r, x.ID)
+		switch {
+		case r.Want == meta.RoleNone && r.Role != meta.RoleVoter:
+			step(RemoveReplica, r)
+		case r.Want == meta.RoleNone:
+			after := live
+			if follows {
+				after--
+			}
+			replaced := voters-1 >= want || (!follows && voters%2 == 1)
+			switch {
+			case r.Replica == x.leader.Replica && voters > 1:
+				p.wait(what+" to be removed", "it leads; its leadership is handed over first")
+			case !replaced:
+				p.wait(what+" to be removed", "another replica gets its vote first")
+			case !safe(voters-1, after):
+				p.wait(what+" to be removed", "of the %d voters that would be left only %d take part; start more of them", voters-1, after)
+			default:
+				step(RemoveReplica, r)
+			}
+		case r.Role == meta.RoleNone:
+			step(JoinReplica, r)
+		case r.Role == meta.RoleNonVoting && r.Want == meta.RoleVoter:
+			switch i := p.instances[r.Instance]; {
+			case i == nil || !online(i):
+				p.wait(what+" to get its vote", "the instance is not online")
+			case !p.fresh(r.Instance):
+				p.wait(what+" to get its vote", "the instance was not heard in the last %s", FreshLimit)
+			case !p.caughtUp(r, x.ID):
+				p.wait(what+" to get its vote", "it has not caught up yet")
+			case !safe(voters+1, live+1):
+				p.wait(what+" to get its vote", "of %d voters only %d would take part; start more of them", voters+1, live+1)
+			case voters%2 == 1 && p.deadGoesFirst(x, voters, live):
+				p.wait(what+" to get its vote", "a dead voter is removed before")
+			default:
+				step(PromoteReplica, r)
+			}
+		}
+	}
+}
+
+// deadGoesFirst says that a voter that does not take part is removed before another gets its vote: an odd group with one voter more survives no more
+// deaths, and with a dead one in it fewer.
+func (p *planner) deadGoesFirst(x *shardView, voters, live int) bool {
+	for i := range x.Replicas {
+		r := &x.Replicas[i]
+		if r.Role == meta.RoleVoter && r.Want == meta.RoleNone && !p.follows(r, x.ID) && safe(voters-1, live) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayPromote and mayRemove are the last look before a change of a group, at the membership that it has.
+
+func mayRemove(m Membership, replica uint64, live func(replica uint64) bool) bool {
+	if _, voter := m.Voters[replica]; !voter {
+		return true
+	}
+	n := 0
+	for id := range m.Voters {
+		if id != replica && live(id) {
+			n++
+		}
+	}
+	return safe(len(m.Voters)-1, n)
+}
+
+func mayPromote(m Membership, replica uint64, live func(replica uint64) bool) bool {
+	n := 0
+	for id := range m.Voters {
+		if id != replica && live(id) {
+			n++
+		}
+	}
+	return live(replica) && safe(len(m.Voters)+1, n+1)
+}

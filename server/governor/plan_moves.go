@@ -1,0 +1,239 @@
+package governor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+const (
+	// MaxMoves is how many moves of buckets of a tier are under way at a time.
+	MaxMoves = 4
+	// MoveBuckets is how many buckets a move has at most: they are all frozen at once. After a move that was given up it is half as many.
+	MoveBuckets = 32
+	// FreezeLimit is how long buckets may be frozen before the move is given up and the source serves them again. Nobody vouches for sessions at home in them
+	// meanwhile: a client with the default timeout of 10 s believes in its own for 8.5 s after a keep-alive, which may be 2.5 s old when the freeze begins, and has to be
+	// attached again within what is left.
+	FreezeLimit = 4 * time.Second
+)
+
+// planMoves carries on the moves under way, and decides on new ones where buckets are not as the weights say.
+func (p *planner) planMoves() {
+	for _, m := range p.State.Moves() {
+		p.planMove(&m)
+	}
+	for _, t := range p.State.Tiers() {
+		if t.Bootstrapped {
+			p.planBalance(&t)
+		}
+	}
+}
+
+// planMove is the next step, or the next two, of a move.
+func (p *planner) planMove(m *meta.Move) {
+	done := p.Progress.moves[m.Ref()]
+	step := Step{Tier: m.Tier, First: m.First, Count: m.Count, Shard: m.From, To: m.To, Epoch: m.Epoch}
+	if t, ok := p.State.Tier(m.Tier); ok {
+		step.Total = t.Buckets
+	}
+	add := func(kind StepKind) {
+		step.Kind = kind
+		p.add(step)
+	}
+	at := func(kind StepKind, shard uint64) {
+		p.add(Step{Kind: kind, Tier: m.Tier, First: m.First, Count: m.Count, Total: step.Total, Shard: shard, Epoch: m.OwnerEpoch()})
+	}
+	what := fmt.Sprintf("buckets %d..%d to move from shard %d to shard %d", m.First, m.First+m.Count-1, m.From, m.To)
+	switch m.Phase {
+	case meta.Moving:
+		switch {
+		case done.copied:
+			add(CommitMove)
+		case p.Now-done.since >= FreezeLimit:
+			add(AbortMove)
+			p.wait(what, "it took more than %s to copy them; it is given up and tried again", FreezeLimit)
+		case !done.frozen:
+			add(FreezeMove)
+		default:
+			add(CopyMove)
+		}
+	case meta.Committed, meta.Aborted:
+		owner, other := m.To, m.From
+		if m.Phase == meta.Aborted {
+			owner, other = other, owner
+		}
+		if !done.activated {
+			at(ActivateMove, owner)
+		}
+		// The old copy goes last after a commit: as long as the new one does not serve, it is what can be looked at.
+		if !done.discarded && (done.activated || m.Phase == meta.Aborted) {
+			at(DiscardMove, other)
+		}
+		if done.activated && done.discarded {
+			add(EndMove)
+		}
+	}
+}
+
+// planBalance decides on moves until each shard has what its replicaset's weight asks for.
+func (p *planner) planBalance(t *meta.Tier) {
+	under := 0
+	counts := make(map[uint64]uint32)
+	for _, run := range t.Runs {
+		counts[run.Shard] += run.Count
+	}
+	for _, m := range p.State.Moves() {
+		if m.Tier != t.ID {
+			continue
+		}
+		if !p.Progress.moves[m.Ref()].activated {
+			under++
+		}
+		if m.Phase == meta.Moving {
+			counts[m.From] -= m.Count
+			counts[m.To] += m.Count
+		}
+	}
+	var sets []owners
+	for _, set := range p.State.Replicasets() {
+		if set.Tier != t.ID {
+			continue
+		}
+		o := owners{replicaset: set.ID}
+		if set.Phase == meta.ReplicasetReady {
+			o.weight = uint64(set.Weight)
+		}
+		for i := range p.shards {
+			if x := &p.shards[i]; x.ID != meta.MetaShardID && x.Replicaset == set.ID {
+				o.shards = append(o.shards, owner{x.ID, counts[x.ID]})
+			}
+		}
+		sets = append(sets, o)
+	}
+	usable := func(shard uint64, gets bool) bool { return p.usable(shard, gets) == "" }
+	all := func(uint64, bool) bool { return true }
+	want := flows(sets, t.Buckets, 1<<10, all)
+	if len(want) == 0 {
+		p.explainStay(t, sets)
+		return
+	}
+	for _, f := range want {
+		what := fmt.Sprintf("buckets of tier %s to move from shard %d to shard %d", t.Name, f.from, f.to)
+		if why := p.usable(f.from, false) + p.usable(f.to, true); why != "" {
+			p.wait(what, "%s", strings.TrimSuffix(why, "; "))
+		} else if under >= MaxMoves {
+			p.wait(what, "%d moves are under way, as many as may be", under)
+		}
+	}
+	taken := p.inMoves(t)
+	for _, f := range flows(sets, MoveBuckets, MaxMoves-under, usable) {
+		f.count = min(f.count, uint32(max(1, MoveBuckets>>min(max(p.Progress.rests[f.from].times, p.Progress.rests[f.to].times), 31))))
+		for first, count := range pieces(t, f, taken) {
+			p.add(Step{Kind: BeginMove, Tier: t.ID, Shard: f.from, To: f.to, First: first, Count: count})
+		}
+	}
+}
+
+// explainStay says why buckets of a replicaset that is to have none do not move.
+func (p *planner) explainStay(t *meta.Tier, sets []owners) {
+	for _, set := range sets {
+		if set.weight > 0 {
+			return
+		}
+	}
+	p.wait("buckets of tier "+t.Name+" to move", "no replicaset of it is ready and has a weight; give one a weight, or start instances for another")
+}
+
+// usable is why buckets cannot move from a shard, or to it, now; empty if they can.
+func (p *planner) usable(shard uint64, gets bool) string {
+	i := slices.IndexFunc(p.shards, func(x shardView) bool { return x.ID == shard })
+	switch {
+	case i < 0:
+		return fmt.Sprintf("there is no shard %d; ", shard)
+	case !p.shards[i].Ready:
+		return fmt.Sprintf("shard %d is not ready; ", shard)
+	case !p.shards[i].led:
+		return fmt.Sprintf("shard %d has no leader that this governor has heard of; ", shard)
+	}
+	if x := &p.shards[i]; gets && p.thin(x) {
+		return fmt.Sprintf("shard %d has fewer voters than its replicaset has instances for; ", shard)
+	}
+	if rest := p.Progress.rests[shard].until - p.Now; rest > 0 {
+		return fmt.Sprintf("a move of shard %d was given up, the next one begins in %s; ", shard, rest.Round(time.Second))
+	}
+	return ""
+}
+
+// thin says that a shard has not got yet all the votes that it can have.
+func (p *planner) thin(x *shardView) bool {
+	voters, members := 0, 0
+	for _, r := range x.Replicas {
+		if r.Role == meta.RoleVoter {
+			voters++
+		}
+	}
+	for _, i := range p.members(x) {
+		if online(i) && stays(i) {
+			members++
+		}
+	}
+	return voters < VoterCount(members)
+}
+
+// inMoves says which buckets of a tier are in a move.
+func (p *planner) inMoves(t *meta.Tier) map[uint32]uint32 {
+	taken := make(map[uint32]uint32)
+	for _, m := range p.State.Moves() {
+		if m.Tier == t.ID {
+			taken[m.First] = m.Count
+		}
+	}
+	return taken
+}
+
+// pieces yields buckets of the source for a flow: neighbours with one epoch, none in a move, the last ones first. They are marked as taken.
+func pieces(t *meta.Tier, f flow, taken map[uint32]uint32) func(yield func(first, count uint32) bool) {
+	return func(yield func(first, count uint32) bool) {
+		for _, run := range slices.Backward(t.Runs) {
+			if run.Shard != f.from {
+				continue
+			}
+			first, count := lastFree(run, f.count, taken)
+			if count == 0 {
+				continue
+			}
+			taken[first] = count
+			yield(first, count)
+			return // one move for each flow: what is missing is planned again
+		}
+	}
+}
+
+// lastFree is the last stretch of a run that is in no move, of at most so many buckets.
+func lastFree(run meta.Run, most uint32, taken map[uint32]uint32) (first, count uint32) {
+	end := run.First + run.Count
+	for end > run.First {
+		start := run.First
+		moved := false
+		for f, n := range taken {
+			switch {
+			case f < end && end <= f+n: // the bucket before end is taken
+				end, moved = max(f, run.First), true
+			case f+n <= end && f+n > start && f < end:
+				start = f + n
+			}
+			if moved {
+				break
+			}
+		}
+		if moved {
+			continue
+		}
+		count = min(most, end-start)
+		return end - count, count
+	}
+	return 0, 0
+}

@@ -1,0 +1,156 @@
+package governor
+
+import (
+	"time"
+
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// Window is how many nodes a plan works on at a time, those with the lowest ids first.
+const Window = 256
+
+// planNodes finishes what is decided about coordination nodes: every shard is told, then it is committed.
+func (p *planner) planNodes() {
+	var commit []meta.NodeRef
+	settling, changing := 0, 0
+	for n := range p.State.Pending() {
+		switch {
+		case hasFloor(&n):
+			if settling++; settling <= Window {
+				p.settle(&n)
+			}
+		case changing < Window:
+			changing++
+			if p.tell(&n) && p.parentReady(&n, commit) {
+				commit = append(commit, meta.NodeRef{Node: n.ID, Revision: n.Revision})
+			}
+		}
+	}
+	p.steps = append(p.steps, p.looks...)
+	if len(commit) > 0 {
+		p.add(Step{Kind: CommitNodes, Nodes: commit})
+	}
+}
+
+// planShards brings new shards to work: each is told of the nodes that were there before it, then gets its buckets. Nodes that are pending it is told of as
+// every other shard is, so that none can slip between.
+func (p *planner) planShards() {
+	for i := range p.shards {
+		x := &p.shards[i]
+		if x.Ready {
+			continue
+		}
+		tier, _ := p.State.Tier(x.Tier)
+		if path, more := p.untold(x); more {
+			p.add(Step{Kind: TellNodes, Shard: x.ID, Path: path})
+			continue
+		}
+		ready := tier.Bootstrapped
+		for _, run := range tier.Runs {
+			if run.Shard != x.ID || p.Progress.activated[bucketsKey{x.ID, run.First}] {
+				continue
+			}
+			ready = false
+			p.add(Step{Kind: ActivateBuckets, Shard: x.ID, Tier: tier.ID, Total: tier.Buckets, First: run.First, Count: run.Count, Epoch: run.Epoch})
+		}
+		if ready {
+			p.add(Step{Kind: ShardReady, Shard: x.ID, Revision: x.Revision})
+		}
+	}
+}
+
+// untold is the first path, after those told of already, of a node of the shard's tier that is not pending.
+func (p *planner) untold(x *shardView) (path string, more bool) {
+	for n := range p.State.Nodes("", p.Progress.newcomers[x.ID]) {
+		if told(&n, x.Tier) {
+			return n.Path, true
+		}
+	}
+	return "", false
+}
+
+// told says that a new shard of a tier is told of this node before it serves.
+func told(n *meta.Node, tier uint8) bool {
+	return n.Tier == tier && n.Phase != meta.Creating && n.Phase != meta.Dropping
+}
+
+// tell has every shard of the node's tier told of the change under way. True if they all have been.
+func (p *planner) tell(n *meta.Node) bool {
+	all := true
+	settled := n.GraceFloor == 0
+	for _, x := range p.State.Shards() {
+		told := p.Progress.told[toldKey{x.ID, n.ID}]
+		switch {
+		case x.Tier != n.Tier:
+			continue
+		case n.Phase == meta.Dropping && told < dropped:
+			p.add(Step{Kind: DropNode, Shard: x.ID, Node: n.ID})
+		case n.Phase != meta.Dropping && told < n.ShardRevision(settled):
+			p.add(putNode(x.ID, n, settled))
+		default:
+			continue
+		}
+		all = false
+	}
+	return all
+}
+
+func putNode(shard uint64, n *meta.Node, settled bool) Step {
+	return Step{Kind: PutNode, Shard: shard, Node: n.ID, Revision: n.ShardRevision(settled), Config: n.ShardConfig(settled)}
+}
+
+// parentReady keeps a node from being found before those above it are. The commit may name the parent before it.
+func (p *planner) parentReady(n *meta.Node, commit []meta.NodeRef) bool {
+	if n.Phase != meta.Creating {
+		return true
+	}
+	up, ok := p.State.NodeAt(meta.Parent(n.Path))
+	if !ok || up.Phase != meta.Creating {
+		return true
+	}
+	for _, ref := range commit {
+		if ref.Node == up.ID {
+			return true
+		}
+	}
+	return false
+}
+
+// settle ends a grace floor. A shard may go by the lower grace period once one leader has led it for as long as the floor: then whoever led it before has
+// stopped going by the higher one. (Should the leader change between the look and the put: a shard fixes the grace period of a take-over when it happens.)
+func (p *planner) settle(n *meta.Node) {
+	since := p.Progress.floors[n.ID].since
+	// Two in a hundred for clocks that run at different rates.
+	long := time.Duration(n.GraceFloor+(n.GraceFloor+49)/50) * time.Millisecond
+	all := true
+	for _, x := range p.State.Shards() {
+		if x.Tier != n.Tier || p.Progress.told[toldKey{x.ID, n.ID}] >= n.ShardRevision(true) {
+			continue
+		}
+		all = false
+		l, ok := p.Progress.leads[x.ID]
+		due := max(since, l.first) + long
+		switch {
+		case !ok:
+			p.observe(x.ID, 0)
+		case l.last >= due:
+			p.add(putNode(x.ID, n, true))
+		default:
+			p.observe(x.ID, due)
+		}
+	}
+	if all {
+		p.add(Step{Kind: ClearFloor, Node: n.ID, Revision: n.Revision})
+	}
+}
+
+// observe asks for a look at the shard's leader, at the earliest of the times asked for.
+func (p *planner) observe(shard uint64, at time.Duration) {
+	for i := range p.looks {
+		if p.looks[i].Shard == shard {
+			p.looks[i].At = min(p.looks[i].At, at)
+			return
+		}
+	}
+	p.looks = append(p.looks, Step{Kind: ObserveLeader, Shard: shard, At: at})
+}

@@ -1,0 +1,161 @@
+package governor
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// TestScripts runs testdata/scripts: decisions in the meta state, plans, and steps carried out or lost.
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
+		s := &script{progress: NewProgress()}
+		datadriven.RunTest(t, path, s.run)
+	})
+}
+
+type script struct {
+	*world
+	progress *Progress
+	steps    []Step // the last plan
+}
+
+func (s *script) run(t *testing.T, d *datadriven.TestData) string {
+	number := func(key string, otherwise uint64) uint64 {
+		if d.HasArg(key) {
+			d.ScanArgs(t, key, &otherwise)
+		}
+		return otherwise
+	}
+	switch d.Cmd {
+	case "bootstrap":
+		var shards []uint64
+		for _, a := range d.CmdArgs {
+			if a.Key == "shards" {
+				for _, v := range a.Vals {
+					id, _ := strconv.ParseUint(v, 10, 64)
+					shards = append(shards, id)
+				}
+			}
+		}
+		s.world = newWorld(uint32(number("buckets", 8)), shards...)
+		return s.plan()
+	case "create":
+		return s.decided(s.create(d.CmdArgs[0].Key, number("grace", protocol.DefaultGracePeriod)))
+	case "alter":
+		return s.decided(s.alter(d.CmdArgs[0].Key, number("grace", protocol.DefaultGracePeriod)))
+	case "drop":
+		return s.decided(s.drop(d.CmdArgs[0].Key))
+	case "plan":
+		return s.plan()
+	case "do", "lose": // lose: the step is carried out, but its answer does not come back
+		var out strings.Builder
+		for _, step := range s.chosen(t, d) {
+			answer, err := s.do(&step)
+			switch {
+			case err != nil:
+				fmt.Fprintf(&out, "%s: %v\n", step, err)
+			case d.Cmd == "do":
+				s.progress.Done(&step, s.now, s.now, answer)
+			}
+		}
+		return out.String() + s.plan()
+	case "finish": // carries plans out until only what must wait is left
+		n := 0
+		for ; n < 100; n++ {
+			if s.plan(); !slices.ContainsFunc(s.steps, s.due) {
+				break
+			}
+			for _, step := range s.steps {
+				if !s.due(step) {
+					continue
+				}
+				answer, err := s.do(&step)
+				if err != nil {
+					return err.Error() + "\n"
+				}
+				s.progress.Done(&step, s.now, s.now, answer)
+			}
+		}
+		return fmt.Sprintf("%d plans\n", n) + s.plan()
+	case "crash":
+		s.progress = NewProgress()
+		return s.plan()
+	case "advance":
+		by, err := time.ParseDuration(d.CmdArgs[0].Key)
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		s.now += by
+		return s.plan()
+	case "lead":
+		s.lead(number("shard", 0), number("epoch", 0))
+		return s.plan()
+	case "down", "up":
+		s.shards[number("shard", 0)].down = d.Cmd == "down"
+		return s.plan()
+	case "state":
+		var out strings.Builder
+		for n := range s.meta.Nodes("", "") {
+			fmt.Fprintf(&out, "%d@%d %s %s grace=%d floor=%d\n", n.ID, n.Revision, n.Path, n.Phase, n.Config.GracePeriod, n.GraceFloor)
+		}
+		for _, id := range slices.Sorted(maps.Keys(s.shards)) {
+			x, _ := s.meta.Shard(id)
+			fmt.Fprintf(&out, "shard %d ready=%t: %s\n", id, x.Ready, s.shards[id])
+		}
+		return out.String()
+	}
+	d.Fatalf(t, "unknown command %s", d.Cmd)
+	return ""
+}
+
+func (s *script) decided(res meta.Result) string {
+	if res.Status != protocol.StatusOK {
+		return fmt.Sprintf("%s: %s\n", res.Status, res.Message)
+	}
+	return s.plan()
+}
+
+func (s *script) due(step Step) bool { return step.At <= s.now }
+
+func (s *script) plan() string {
+	v := View{State: &s.meta.State, Progress: s.progress, Now: s.now}
+	s.progress.Update(v)
+	s.steps = Plan(v)
+	if len(s.steps) == 0 {
+		return "nothing to do\n"
+	}
+	var out strings.Builder
+	for i, step := range s.steps {
+		if step.At != 0 {
+			step.At -= time.Hour // the script's clock starts there
+		}
+		fmt.Fprintf(&out, "%d. %s\n", i+1, step)
+	}
+	return out.String()
+}
+
+// chosen are the steps of the last plan with the numbers given, or all that are due.
+func (s *script) chosen(t *testing.T, d *datadriven.TestData) []Step {
+	var list []Step
+	for _, a := range d.CmdArgs {
+		if a.Key == "all" {
+			return slices.DeleteFunc(slices.Clone(s.steps), func(step Step) bool { return !s.due(step) })
+		}
+		i, err := strconv.Atoi(a.Key)
+		if err != nil || i < 1 || i > len(s.steps) {
+			d.Fatalf(t, "there is no step %s", a.Key)
+		}
+		list = append(list, s.steps[i-1])
+	}
+	return list
+}

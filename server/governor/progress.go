@@ -1,0 +1,234 @@
+package governor
+
+import (
+	"time"
+
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// Progress is what a governor remembers of the steps it has carried out: facts that stay true, whoever leads. It is soft: a governor that starts with an
+// empty one repeats steps, and comes to the same end. It holds something only for what is pending in the meta state.
+type Progress struct {
+	activated map[bucketsKey]bool
+	told      map[toldKey]uint64 // the highest shard revision of the node that the shard has applied
+	leads     map[uint64]lead    // by shard
+	floors    map[uint64]floor   // by node
+
+	newcomers map[uint64]string        // by new shard: the first path it was not told of
+	moves     map[meta.MoveRef]moved   // what has been done of the moves under way
+	rests     map[uint64]rest          // by shard: after a move that was given up
+	marks     map[uint64]mark          // by shard: how far its log was a moment ago
+	leaving   map[uint64]time.Duration // by instance: since when it is to go offline
+	handed    map[uint64]uint64        // by shard: the term of the last leadership that was handed over; who claims that one was heard before
+}
+
+// moved is what has been done of a move.
+type moved struct {
+	since                                time.Duration // when this governor first saw it
+	frozen, copied, activated, discarded bool
+}
+
+// rest is a pause before the next move of a shard whose moves were given up, so many in a row.
+type rest struct {
+	until time.Duration
+	times int
+}
+
+// mark is the end of a shard's log some time ago: who has that has caught up.
+type mark struct {
+	index uint64
+	next  uint64 // the mark to come
+	at    time.Duration
+}
+
+// markPeriod is the least age of a mark that is not the first one.
+const markPeriod = time.Second
+
+type bucketsKey struct {
+	shard uint64
+	first uint32
+}
+
+type toldKey struct {
+	shard uint64
+	node  uint64
+}
+
+// dropped, as a revision told, is above every put.
+const dropped = ^uint64(0)
+
+// lead is an unbroken time in which a shard had one leader epoch. Epochs never come back, so the same one seen twice was there all the time between.
+type lead struct {
+	epoch uint64
+	first time.Duration // the end of the first look that saw it: it led then already
+	last  time.Duration // the begin of the last look that saw it: it led then still
+}
+
+// floor is since when this governor has known that every shard has the config with this revision, which lowered the grace period.
+type floor struct {
+	revision uint64
+	since    time.Duration
+}
+
+// NewProgress is the memory of a governor that has done nothing yet.
+func NewProgress() *Progress {
+	return &Progress{
+		activated: make(map[bucketsKey]bool),
+		told:      make(map[toldKey]uint64),
+		leads:     make(map[uint64]lead),
+		floors:    make(map[uint64]floor),
+		newcomers: make(map[uint64]string),
+		moves:     make(map[meta.MoveRef]moved),
+		rests:     make(map[uint64]rest),
+		marks:     make(map[uint64]mark),
+		leaving:   make(map[uint64]time.Duration),
+		handed:    make(map[uint64]uint64),
+	}
+}
+
+// Update forgets what is not pending any more, and notes when it first saw what is.
+func (p *Progress) Update(v View) {
+	s, now := v.State, v.Now
+	p.updateNodes(s, now)
+	for id := range p.newcomers {
+		if x, ok := s.Shard(id); !ok || x.Ready {
+			delete(p.newcomers, id)
+		}
+	}
+	seen := make(map[meta.MoveRef]moved)
+	for _, m := range s.Moves() {
+		done, ok := p.moves[m.Ref()]
+		if !ok {
+			done.since = now
+		}
+		seen[m.Ref()] = done
+	}
+	p.moves = seen
+	for _, i := range s.Instances() {
+		_, ok := p.leaving[i.ID]
+		switch away := i.Target.Variant == meta.Offline && i.Current.Variant != meta.Offline; {
+		case away && !ok:
+			p.leaving[i.ID] = now
+		case !away:
+			delete(p.leaving, i.ID)
+		}
+	}
+	v.Progress = p
+	for _, x := range append([]meta.Shard{s.MetaShard()}, s.Shards()...) {
+		leader, ok := v.leader(&x)
+		if !ok {
+			continue
+		}
+		h, _ := v.runs(&leader, x.ID)
+		m, ok := p.marks[x.ID]
+		switch {
+		case !ok:
+			p.marks[x.ID] = mark{h.Applied, h.Applied, now}
+		case now-m.at >= markPeriod:
+			p.marks[x.ID] = mark{m.next, h.Applied, now}
+		}
+	}
+	for id := range p.marks {
+		if _, ok := s.Shard(id); !ok {
+			delete(p.marks, id)
+			delete(p.rests, id)
+		}
+	}
+	for id := range p.handed {
+		if _, ok := s.Shard(id); !ok {
+			delete(p.handed, id)
+		}
+	}
+}
+
+func (p *Progress) updateNodes(s *meta.State, now time.Duration) {
+	for key := range p.activated {
+		if x, ok := s.Shard(key.shard); !ok || x.Ready {
+			delete(p.activated, key)
+		}
+	}
+	for key := range p.told {
+		if n, ok := s.Node(key.node); !ok || (n.Phase == meta.Ready && n.GraceFloor == 0) {
+			delete(p.told, key)
+		}
+	}
+	for id, f := range p.floors {
+		if n, ok := s.Node(id); !ok || !hasFloor(&n) || n.Revision != f.revision {
+			delete(p.floors, id)
+		}
+	}
+	for n := range s.Pending() {
+		if _, ok := p.floors[n.ID]; !ok && hasFloor(&n) {
+			p.floors[n.ID] = floor{n.Revision, now}
+		}
+	}
+	if len(p.floors) == 0 {
+		clear(p.leads)
+	}
+}
+
+// hasFloor says that the node waits for nothing but the end of its grace floor.
+func hasFloor(n *meta.Node) bool { return n.Phase == meta.Ready && n.GraceFloor != 0 }
+
+// Answer is what a step comes back with.
+type Answer struct {
+	Epoch uint64 // ObserveLeader
+	Path  string // TellNodes: the first path that was not told
+}
+
+// Done notes a step that was carried out between began and ended.
+func (p *Progress) Done(s *Step, began, ended time.Duration, answer Answer) {
+	switch s.Kind {
+	case ActivateBuckets:
+		p.activated[bucketsKey{s.Shard, s.First}] = true
+	case PutNode:
+		p.tell(s.Shard, s.Node, s.Revision)
+	case DropNode:
+		p.tell(s.Shard, s.Node, dropped)
+	case ObserveLeader:
+		l := p.leads[s.Shard]
+		if l.epoch != answer.Epoch {
+			l = lead{epoch: answer.Epoch, first: ended}
+		}
+		l.last = began
+		p.leads[s.Shard] = l
+	case TellNodes:
+		p.newcomers[s.Shard] = max(p.newcomers[s.Shard], answer.Path)
+	case TransferMaster:
+		p.handed[s.Shard] = max(p.handed[s.Shard], s.Term)
+	case FreezeMove, CopyMove, CommitMove, AbortMove, ActivateMove, DiscardMove:
+		p.moveDone(s, ended)
+	}
+}
+
+func (p *Progress) moveDone(s *Step, now time.Duration) {
+	for ref, done := range p.moves {
+		if ref.Tier != s.Tier || ref.First != s.First {
+			continue // a bucket is in one move at most
+		}
+		switch {
+		case s.Kind == FreezeMove && s.Epoch == ref.Epoch:
+			done.frozen = true
+		case s.Kind == CopyMove && s.Epoch == ref.Epoch:
+			done.copied = true
+		case s.Kind == ActivateMove && s.Epoch >= ref.Epoch:
+			done.activated = true
+		case s.Kind == DiscardMove && s.Epoch >= ref.Epoch:
+			done.discarded = true
+		}
+		p.moves[ref] = done
+	}
+	for _, id := range [2]uint64{s.Shard, s.To} {
+		switch r := p.rests[id]; s.Kind {
+		case CommitMove:
+			delete(p.rests, id)
+		case AbortMove:
+			p.rests[id] = rest{now + min(FreezeLimit<<min(r.times, 5), 5*time.Minute), r.times + 1}
+		}
+	}
+}
+
+func (p *Progress) tell(shard, node, revision uint64) {
+	key := toldKey{shard, node}
+	p.told[key] = max(p.told[key], revision)
+}

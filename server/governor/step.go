@@ -1,0 +1,159 @@
+package governor
+
+import (
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// StepKind says what a step does.
+type StepKind uint8
+
+const (
+	// Coordination nodes, and new shards.
+	ActivateBuckets StepKind = iota + 1 // tell Shard that it owns Count buckets from First
+	PutNode                             // tell Shard a node's config
+	DropNode                            // tell Shard that a node is dropped
+	ObserveLeader                       // ask Shard who leads it
+	ShardReady                          // the meta shard: Shard has all its buckets, and knows all nodes
+	CommitNodes                         // the meta shard: every shard knows the change of Nodes
+	ClearFloor                          // the meta shard: no former leader of any shard goes by Node's old grace period
+	TellNodes                           // tell Shard of the nodes that were there before it, some of them, from Path on
+
+	// Instances.
+	SetCurrent   // the meta shard: Instance is in State now
+	ExpelAgain   // the meta shard: Instance, the last of a replicaset that is expelled, came back, and is wanted Expelled again
+	RaiseVersion // the meta shard: all instances run Version or a later one
+
+	// Replicasets and tiers.
+	CreateShards   // the meta shard: new shards for Replicaset, founded by Instance
+	ReadySet       // the meta shard: Replicaset has had enough instances
+	ExpelSet       // the meta shard: Replicaset is to give its buckets away
+	FinishSetExpel // the meta shard: it has, and its shards are gone
+	DealBuckets    // the meta shard: the buckets of Tier get their first owners
+
+	// Replicas of a raft group, the meta shard's included.
+	AddReplica     // the meta shard: Instance gets a replica of Shard, without a vote
+	WantRole       // the meta shard: Replica is to get its vote, or to go
+	JoinReplica    // the group: Replica follows without a vote
+	PromoteReplica // the group: Replica gets its vote
+	RemoveReplica  // the group: Replica is removed
+
+	// Masters.
+	WantMaster     // the meta shard: Instance is to lead Shard
+	TransferMaster // the group: Replica, on Instance, leads
+	FollowMaster   // the meta shard: Instance leads, by an election
+	TransferMeta   // the meta shard's group: Replica, on Instance, leads, and with it another governor
+
+	// Moves of Count buckets from First, from Shard to To, under Epoch.
+	BeginMove    // the meta shard: the move is decided on
+	FreezeMove   // the source serves them no more
+	CopyMove     // chunks from the source to the target
+	CommitMove   // the meta shard: the target owns them
+	AbortMove    // the meta shard: the source keeps them
+	ActivateMove // the owner serves them
+	DiscardMove  // the other one forgets them; Shard is that one
+	EndMove      // the meta shard: forget the move
+	lastKind
+)
+
+var kindWords = [lastKind]string{
+	ActivateBuckets: "activate buckets", PutNode: "put node", DropNode: "drop node", ObserveLeader: "observe leader", ShardReady: "shard ready",
+	CommitNodes: "commit nodes", ClearFloor: "clear floor", TellNodes: "tell nodes",
+	SetCurrent: "set current state", ExpelAgain: "expel again", RaiseVersion: "raise cluster version",
+	CreateShards: "create shards", ReadySet: "replicaset ready", ExpelSet: "expel replicaset", FinishSetExpel: "finish replicaset expel",
+	DealBuckets: "deal buckets",
+	AddReplica:  "add replica", WantRole: "want role", JoinReplica: "join replica", PromoteReplica: "promote replica", RemoveReplica: "remove replica",
+	WantMaster: "want master", TransferMaster: "transfer master", FollowMaster: "follow master", TransferMeta: "transfer governor",
+	BeginMove: "begin move", FreezeMove: "freeze buckets", CopyMove: "copy buckets", CommitMove: "commit move", AbortMove: "abort move",
+	ActivateMove: "activate moved buckets", DiscardMove: "discard moved buckets", EndMove: "end move",
+}
+
+// String is the kind's words.
+func (k StepKind) String() string {
+	if k == 0 || k >= lastKind {
+		return "unknown step"
+	}
+	return kindWords[k]
+}
+
+// Step is one thing to do next. Any step may be done twice, late, or beside any other: what it finds done already, or overtaken, it leaves as it is.
+type Step struct {
+	Kind  StepKind
+	Shard uint64 // the shard it is about; 0 if it is about none
+
+	// ActivateBuckets, and moves. Total is the tier's.
+	Tier                uint8
+	Total, First, Count uint32
+	To                  uint64 // the target shard of a move
+	Epoch               uint64 // of a move; with ActivateMove and DiscardMove the owner's
+
+	// PutNode, DropNode, ClearFloor. Revision is the shard's with PutNode (meta.Node.ShardRevision), the config's with ClearFloor, the record's with
+	// ShardReady.
+	Node     uint64
+	Revision uint64
+	Config   protocol.NodeConfig
+	Path     string // TellNodes
+
+	Nodes []meta.NodeRef // CommitNodes
+
+	// Instances, replicasets and replicas.
+	Instance   uint64
+	State      meta.InstanceState // SetCurrent
+	Replicaset uint64
+	Replica    uint64
+	Role       meta.Role // WantRole
+	Version    meta.Version
+	Term       uint64 // TransferMaster: of the leadership that is to end
+
+	// At is when it is due on the governor's clock; 0 is at once.
+	At time.Duration
+}
+
+// stepKey tells whether two steps of two plans are the same. There is one CommitNodes at a time, whatever it commits.
+type stepKey struct {
+	kind       StepKind
+	shard      uint64
+	node       uint64
+	revision   uint64
+	first      uint32
+	to         uint64
+	epoch      uint64
+	path       string
+	instance   uint64
+	state      meta.InstanceState
+	replicaset uint64
+	replica    uint64
+}
+
+func (s *Step) key() stepKey {
+	return stepKey{s.Kind, s.Shard, s.Node, s.Revision, s.First, s.To, s.Epoch, s.Path, s.Instance, s.State, s.Replicaset, s.Replica}
+}
+
+// lane is what only one step at a time may be under way in: the membership of a group, the leadership of one. Zero is none. A lane saves work; that two
+// governors may be at it at once is why each change names the membership it was made for.
+func (s *Step) lane() stepKey {
+	switch s.Kind {
+	case JoinReplica, PromoteReplica, RemoveReplica:
+		return stepKey{kind: JoinReplica, shard: s.Shard}
+	case WantMaster, TransferMaster, FollowMaster:
+		return stepKey{kind: WantMaster, shard: s.Shard}
+	case SetCurrent:
+		return stepKey{kind: SetCurrent, instance: s.Instance}
+	case BeginMove:
+		return stepKey{kind: BeginMove, shard: uint64(s.Tier) + 1}
+	}
+	return stepKey{}
+}
+
+// limit bounds one try of a step.
+func (s *Step) limit() time.Duration {
+	switch s.Kind {
+	case CopyMove:
+		return FreezeLimit
+	case TransferMaster, TransferMeta, TellNodes:
+		return 2 * StepTimeout
+	}
+	return StepTimeout
+}

@@ -1,0 +1,172 @@
+package governor
+
+import (
+	"context"
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// What follows changes the cluster itself. Each call returns once the change is decided and applied here; what is decided goes on without its caller.
+// Errors are *protocol.Error: the refusals of the meta shard, which say what would allow the change; ABORTED when ctx ended while another change was in
+// the way; UNAVAILABLE when it ended before the meta shard answered: look at the cluster's status before trying again.
+
+// Join lets a process in, and returns its record: the same one when it asks again. Wall is filled in.
+func (g *Governor) Join(ctx context.Context, c meta.Join) (meta.Instance, error) {
+	c.Wall = g.wall()
+	res, err := g.change(ctx, func(*meta.State) (meta.Command, error) { return &c, nil })
+	if err != nil {
+		return meta.Instance{}, err
+	}
+	i, _ := g.State().Instance(res.Instance)
+	return i, nil
+}
+
+// UpdateInstance says what an instance is to be: for its start, its shutdown, its sentinel and the leader's one, see meta.InstanceUpdate. It returns the
+// record after it. Wall is filled in.
+func (g *Governor) UpdateInstance(ctx context.Context, c meta.InstanceUpdate) (meta.Instance, error) {
+	c.Wall = g.wall()
+	if _, err := g.change(ctx, func(s *meta.State) (meta.Command, error) {
+		// A word that was said by the look of an older record is not repeated until it fits: it may not be true any more.
+		if i, ok := s.Instance(c.Instance); ok && c.Expected != 0 && i.Revision > c.Expected {
+			return nil, protocol.Errorf(protocol.StatusAborted, "instance %s was changed in the meantime; look again and retry", i.Name)
+		}
+		return &c, nil
+	}); err != nil {
+		return meta.Instance{}, err
+	}
+	i, _ := g.State().Instance(c.Instance)
+	return i, nil
+}
+
+// Expel decides that an instance leaves for good. Its leaderships, its vote, and, if it is the last of its replicaset, its buckets go to others first, and it
+// stays until they have gone. Without force it must be Offline and lead nothing. With or without, no data is lost.
+func (g *Governor) Expel(ctx context.Context, instance uint64, force bool) (meta.Instance, error) {
+	return g.UpdateInstance(ctx, meta.InstanceUpdate{Instance: instance, Target: meta.Expelled, Reason: meta.ReasonExpel, Force: force})
+}
+
+// Drain decides that an instance gives its leaderships and its votes to others, as far as others can take them, and gets none; undo, or its next start, ends
+// that. PRECONDITION_FAILED when nobody could take the leaderships.
+func (g *Governor) Drain(ctx context.Context, instance uint64, undo bool) (meta.Instance, error) {
+	if _, err := g.change(ctx, func(s *meta.State) (meta.Command, error) {
+		if i, ok := s.Instance(instance); ok && !undo && !i.Expelled() && !i.Drained {
+			if x, alone := leadsAlone(s, &i); alone {
+				return nil, protocol.Errorf(protocol.StatusPreconditionFailed,
+					"instance %s leads shard %d, and no other instance with a vote in it is online; start one of its replicaset, or let one join, first", i.Name, x)
+			}
+		}
+		return &meta.InstanceDrain{Instance: instance, Drained: !undo}, nil
+	}); err != nil {
+		return meta.Instance{}, err
+	}
+	i, _ := g.State().Instance(instance)
+	return i, nil
+}
+
+// leadsAlone is a shard that the instance leads and nobody else could.
+func leadsAlone(s *meta.State, i *meta.Instance) (shard uint64, alone bool) {
+	for _, x := range s.Shards() {
+		if x.Master != i.ID {
+			continue
+		}
+		if !slices.ContainsFunc(x.Replicas, func(r meta.Replica) bool {
+			other, ok := s.Instance(r.Instance)
+			return ok && r.Instance != i.ID && r.Role == meta.RoleVoter && r.Want == meta.RoleVoter && online(&other) && stays(&other)
+		}) {
+			return x.ID, true
+		}
+	}
+	return 0, false
+}
+
+// TransferMaster decides which instance is to lead a shard. The governor may move another shard of the replicaset in its place, so that leaderships stay
+// spread evenly. PRECONDITION_FAILED when the instance cannot lead it.
+func (g *Governor) TransferMaster(ctx context.Context, shard, instance uint64) error {
+	_, err := g.change(ctx, func(s *meta.State) (meta.Command, error) {
+		x, ok := s.Shard(shard)
+		i, known := s.Instance(instance)
+		r, has := x.On(instance)
+		refuse := func(format string, args ...any) (meta.Command, error) {
+			return nil, protocol.Errorf(protocol.StatusPreconditionFailed, format, args...)
+		}
+		switch {
+		case !ok || shard == meta.MetaShardID:
+			return nil, protocol.Errorf(protocol.StatusNotFound, "there is no data shard %d", shard)
+		case !known:
+			return nil, protocol.Errorf(protocol.StatusNotFound, "there is no instance %d", instance)
+		case !has:
+			set, _ := s.Replicaset(x.Replicaset)
+			return refuse("instance %s has no replica of shard %d; choose one of replicaset %s", i.Name, shard, set.Name)
+		case !online(&i):
+			return refuse("instance %s is %s; start it, or choose another one", i.Name, i.Current.Variant)
+		case i.Drained:
+			return refuse("instance %s is drained; undo that first, or choose another one", i.Name)
+		case r.Role != meta.RoleVoter || r.Want != meta.RoleVoter:
+			return refuse("instance %s has no vote in shard %d; wait until it has one, or choose another one", i.Name, shard)
+		}
+		return &meta.MasterWant{Shard: shard, Instance: instance}, nil
+	})
+	return err
+}
+
+// SetWeight gives a replicaset a weight in thousandths: its share of the tier's buckets beside other replicasets. 0 takes all its buckets away.
+func (g *Governor) SetWeight(ctx context.Context, replicaset uint64, weight uint32) error {
+	_, err := g.change(ctx, func(s *meta.State) (meta.Command, error) {
+		set, ok := s.Replicaset(replicaset)
+		if ok && weight == 0 && !othersWeigh(s, &set) {
+			return nil, protocol.Errorf(protocol.StatusPreconditionFailed,
+				"replicaset %s is the only one of its tier that is ready and has a weight; its buckets have nowhere to go; give another one a weight first", set.Name)
+		}
+		return &meta.WeightSet{Replicaset: replicaset, Weight: weight, ByUser: true}, nil
+	})
+	return err
+}
+
+// othersWeigh says that another replicaset of the tier can have buckets.
+func othersWeigh(s *meta.State, set *meta.Replicaset) bool {
+	return slices.ContainsFunc(s.Replicasets(), func(o meta.Replicaset) bool {
+		return o.ID != set.ID && o.Tier == set.Tier && o.Phase == meta.ReplicasetReady && o.Weight > 0
+	})
+}
+
+// SetReplicationFactor changes up to how many instances the replicasets of a tier are filled with instances that join from now on.
+func (g *Governor) SetReplicationFactor(ctx context.Context, tier uint8, factor uint32) error {
+	_, err := g.change(ctx, func(*meta.State) (meta.Command, error) {
+		return &meta.TierFactor{Tier: tier, ReplicationFactor: factor}, nil
+	})
+	return err
+}
+
+// FindInstance finds an instance by name, or by uuid: NOT_FOUND if it is neither's, or only an expelled one's name.
+func FindInstance(s *meta.State, text string) (meta.Instance, error) {
+	if i, ok := s.InstanceByName(text); ok {
+		return i, nil
+	}
+	if i, ok := s.InstanceByUUID(text); ok && text != "" {
+		return i, nil
+	}
+	return meta.Instance{}, protocol.Errorf(protocol.StatusNotFound, "there is no instance with name or uuid %q; the cluster's status lists them", text)
+}
+
+// FindReplicaset finds a replicaset by name or uuid.
+func FindReplicaset(s *meta.State, text string) (meta.Replicaset, error) {
+	if set, ok := s.ReplicasetByName(text); ok {
+		return set, nil
+	}
+	for _, set := range s.Replicasets() {
+		if set.UUID == text && text != "" {
+			return set, nil
+		}
+	}
+	return meta.Replicaset{}, protocol.Errorf(protocol.StatusNotFound, "there is no replicaset with name or uuid %q; the cluster's status lists them", text)
+}
+
+// change decides on something and waits until this instance has applied it.
+func (g *Governor) change(ctx context.Context, build func(s *meta.State) (meta.Command, error)) (meta.Result, error) {
+	res, err := g.decide(ctx, build)
+	if err != nil {
+		return res, err
+	}
+	return res, g.settled(ctx, res, func(*meta.State) bool { return true })
+}

@@ -1,0 +1,212 @@
+package governor
+
+import (
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// VoterCount is how many voters a group wants that lives on this many instances: all of up to two, three of three or four, else five. An even number more
+// would survive no more deaths.
+func VoterCount(instances int) int {
+	switch {
+	case instances <= 2:
+		return instances
+	case instances <= 4:
+		return 3
+	}
+	return 5
+}
+
+// Leaving says where an instance is going.
+type Leaving uint8
+
+const (
+	Stays  Leaving = iota
+	Pauses         // it goes offline, or is drained: its vote goes to another if there is one
+	Leaves         // it is expelled: its vote goes in any case
+)
+
+// Candidate is an instance as the choice of a group's voters sees it.
+type Candidate struct {
+	Instance uint64
+	Domain   []meta.Label
+	Voter    bool // it was chosen to have a vote
+	Votes    bool // it has one already
+	Ready    bool // it may be given one: Online and wanted so, heard, able to vote
+	Leaving  Leaving
+}
+
+// Voters chooses which instances are to have a vote, in order of id. It is a pure function; with its own choice as the present voters, and nothing else
+// changed, it chooses the same again.
+//
+// A voter that leaves is replaced by the one farthest from the other voters, a missing one is added, and one is replaced while another is strictly farther
+// away. Distances are those of failure domains; of equals the lowest id is chosen. A voter that is offline without a replacement keeps its vote unless
+// there are more than enough: a cluster that went down whole must find its voters again.
+func Voters(list []Candidate) []uint64 {
+	v := voters{list: slices.Clone(list)}
+	slices.SortFunc(v.list, func(a, b Candidate) int { return order(a.Instance, b.Instance) })
+	needed := 0
+	for i := range v.list {
+		if v.list[i].Leaving != Leaves {
+			needed++
+		}
+		if v.list[i].Voter {
+			v.count++
+		}
+	}
+	needed = VoterCount(needed)
+	v.replaceLeaving(needed)
+	for v.count > max(needed, 1) {
+		v.set(v.nearest(), false)
+	}
+	for v.count < needed {
+		next := v.farthest(-1)
+		if next < 0 {
+			break
+		}
+		v.set(next, true)
+	}
+	v.redistribute()
+	var chosen []uint64
+	for i := range v.list {
+		if v.list[i].Voter {
+			chosen = append(chosen, v.list[i].Instance)
+		}
+	}
+	return chosen
+}
+
+type voters struct {
+	list  []Candidate // Voter says who is chosen by now
+	count int         // of those
+}
+
+func (v *voters) set(i int, voter bool) {
+	if v.list[i].Voter == voter {
+		return
+	}
+	v.list[i].Voter = voter
+	if voter {
+		v.count++
+	} else {
+		v.count--
+	}
+}
+
+// replaceLeaving takes the votes of those that leave first: of two without a replacement for both, the one that only pauses may keep its own. Who has none
+// yet goes before who has.
+func (v *voters) replaceLeaving(needed int) {
+	for n := range 4 {
+		leaving, votes := []Leaving{Leaves, Leaves, Pauses, Pauses}[n], n%2 == 1
+		for i := range v.list {
+			if c := &v.list[i]; !c.Voter || c.Leaving != leaving || c.Votes != votes {
+				continue
+			}
+			next := v.farthest(i)
+			switch {
+			case v.count > max(needed, 1): // the one that replaces it was chosen before
+				v.set(i, false)
+			case next >= 0:
+				v.set(i, false)
+				v.set(next, true)
+			case leaving == Leaves && v.count > 1:
+				v.set(i, false)
+			}
+		}
+	}
+}
+
+// farthest is the one without a vote that may be given one and is farthest from the voters, without regard to the voter it replaces; -1 is none.
+func (v *voters) farthest(replaced int) int {
+	best, far := -1, -1
+	for i := range v.list {
+		if v.list[i].Voter || !v.list[i].Ready || v.list[i].Leaving != Stays {
+			continue
+		}
+		if d := v.sum(i, replaced); d > far {
+			best, far = i, d
+		}
+	}
+	return best
+}
+
+// nearest is the voter that adds least to the distances between voters, of equals the one with the highest id.
+func (v *voters) nearest() int {
+	best, near := -1, 0
+	for i := range v.list {
+		if !v.list[i].Voter {
+			continue
+		}
+		if d := v.sum(i, -1); best < 0 || d <= near {
+			best, near = i, d
+		}
+	}
+	return best
+}
+
+// sum is the distance of one to all voters but itself and the one that is to be replaced.
+func (v *voters) sum(i, replaced int) int {
+	d := 0
+	for j := range v.list {
+		if v.list[j].Voter && j != i && j != replaced {
+			d += Distance(v.list[i].Domain, v.list[j].Domain)
+		}
+	}
+	return d
+}
+
+// redistribute replaces voters while that puts them farther apart, the greatest gain first. The sum of all distances rises with each, so it ends.
+func (v *voters) redistribute() {
+	for {
+		out, in, gain := -1, -1, 0
+		for i := range v.list {
+			if !v.list[i].Voter {
+				continue
+			}
+			next := v.farthest(i)
+			if next < 0 {
+				return
+			}
+			if g := v.sum(next, i) - v.sum(i, i); g > gain {
+				out, in, gain = i, next, g
+			}
+		}
+		if out < 0 {
+			return
+		}
+		v.set(out, false)
+		v.set(in, true)
+	}
+}
+
+// Distance of two failure domains counts the keys that only one has or that differ. Both are in order of key.
+func Distance(a, b []meta.Label) int {
+	d := 0
+	for len(a) > 0 && len(b) > 0 {
+		switch {
+		case a[0].Key < b[0].Key:
+			a = a[1:]
+			d++
+		case a[0].Key > b[0].Key:
+			b = b[1:]
+			d++
+		default:
+			if a[0].Value != b[0].Value {
+				d++
+			}
+			a, b = a[1:], b[1:]
+		}
+	}
+	return d + len(a) + len(b)
+}
+
+func order(a, b uint64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}

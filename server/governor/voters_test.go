@@ -1,0 +1,158 @@
+package governor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// candidates reads "1*msk 2spb 3msk! 4x": an id, * with a vote, + chosen to get one, a failure domain DC=, then ! going offline, - being expelled, ? not ready.
+func candidates(t testing.TB, text string) (list []Candidate) {
+	for word := range strings.FieldsSeq(text) {
+		var c Candidate
+		rest := strings.TrimLeft(word, "0123456789")
+		if _, err := fmt.Sscan(word[:len(word)-len(rest)], &c.Instance); err != nil {
+			t.Fatalf("%q: %v", word, err)
+		}
+		c.Ready = true
+		for _, mark := range "*+!-?" {
+			if !strings.ContainsRune(rest, mark) {
+				continue
+			}
+			rest = strings.ReplaceAll(rest, string(mark), "")
+			switch mark {
+			case '*':
+				c.Voter, c.Votes, c.Ready = true, true, false
+			case '+':
+				c.Voter, c.Ready = true, false
+			case '!':
+				c.Leaving, c.Ready = Pauses, false
+			case '-':
+				c.Leaving, c.Ready = Leaves, false
+			case '?':
+				c.Ready = false
+			}
+		}
+		if rest != "" {
+			c.Domain = []meta.Label{{Key: "DC", Value: rest}}
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+func TestVoters(t *testing.T) {
+	for _, c := range []struct {
+		name, in, want string
+	}{
+		{"none", "", "[]"},
+		{"one", "1*", "[1]"},
+		{"two", "1* 2", "[1 2]"},
+		{"three", "1* 2* 3", "[1 2 3]"},
+		{"four", "1* 2* 3* 4", "[1 2 3]"},
+		{"five", "1* 2* 3* 4 5", "[1 2 3 4 5]"},
+		{"six", "1* 2* 3* 4* 5* 6", "[1 2 3 4 5]"},
+		{"grown at once", "1* 2 3 4 5 6", "[1 2 3 4 5]"},
+		{"who is not ready waits", "1* 2? 3", "[1 3]"},
+
+		{"offline, with a spare", "1* 2*! 3* 4", "[1 3 4]"},
+		{"offline, without", "1* 2*! 3*", "[1 2 3]"},
+		{"offline, the spare not ready", "1* 2*! 3* 4?", "[1 2 3]"},
+		{"offline, more than enough", "1* 2*! 3* 4*", "[1 3 4]"},
+		{"all offline", "1*! 2*! 3*!", "[1 2 3]"},
+		{"two offline, one spare", "1*! 2*! 3* 4", "[2 3 4]"},
+		{"back again", "1 2* 3* 4*", "[2 3 4]"},
+		{"back before the spare has it", "1* 2* 3* 4*", "[1 2 3]"},
+
+		{"expelled, with a spare", "1*- 2* 3* 4", "[2 3 4]"},
+		{"expelled, without", "1*- 2* 3*", "[2 3]"},
+		{"expelled, of two", "1*- 2*", "[2]"},
+		{"expelled, the last", "1*-", "[1]"},
+		{"all expelled", "1*- 2*- 3*-", "[3]"},
+		{"expelled, who has the vote stays longest", "1*- 2+-", "[1]"},
+		{"the expelled before the offline", "1*! 2*- 3* 4", "[1 3 4]"},
+		{"six to four", "1* 2* 3* 4*- 5*- 6", "[1 2 3]"},
+
+		{"farthest first", "1*msk 2msk 3spb 4arb", "[1 3 4]"},
+		{"a better one replaces", "1*msk 2*msk 3*spb 4arb", "[2 3 4]"},
+		{"as good a one does not", "1*msk 2*spb 3*arb 4msk", "[1 2 3]"},
+		{"replaced by the farthest", "1*msk 2*spb 3*arb! 4msk 5arb", "[1 2 4 5]"},
+		{"two sites and an arbiter", "1msk 2msk 3msk 4msk 5spb 6spb 7spb 8spb 9arb", "[1 2 5 6 9]"},
+		{"a site is lost", "1*msk 2*msk 3msk 4msk 5*spb! 6*spb! 7spb! 8spb! 9*arb", "[1 2 3 4 9]"},
+		{"and comes back", "1*msk 2*msk 3*msk 4*msk 5spb 6spb 7spb 8spb 9*arb", "[3 4 5 6 9]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := fmt.Sprint(Voters(candidates(t, c.in))); got != c.want {
+				t.Errorf("%s: voters %s, want %s", c.in, got, c.want)
+			}
+		})
+	}
+}
+
+// TestVotersRest: the choice is the same again once it was followed, in whatever order, one change at a time.
+func TestVotersRest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 9).Draw(t, "instances")
+		var list []Candidate
+		for id := range n {
+			c := Candidate{Instance: uint64(id + 1), Voter: rapid.Bool().Draw(t, "voter")}
+			for _, key := range []string{"DC", "RACK"} {
+				if v := rapid.SampledFrom([]string{"", "A", "B", "C"}).Draw(t, key); v != "" {
+					c.Domain = append(c.Domain, meta.Label{Key: key, Value: v})
+				}
+			}
+			c.Votes = c.Voter && rapid.Bool().Draw(t, "votes")
+			c.Leaving = rapid.SampledFrom([]Leaving{Stays, Stays, Stays, Pauses, Leaves}).Draw(t, "leaving")
+			c.Ready = c.Leaving == Stays && rapid.Bool().Draw(t, "ready")
+			list = append(list, c)
+		}
+		had := slices.ContainsFunc(list, func(c Candidate) bool { return c.Voter })
+		for range 100 {
+			want := Voters(list)
+			if had && len(want) == 0 {
+				t.Fatalf("nobody votes any more: %+v", list)
+			}
+			var differ []int
+			for i, c := range list {
+				if c.Voter != slices.Contains(want, c.Instance) {
+					differ = append(differ, i)
+				}
+				if !c.Voter && slices.Contains(want, c.Instance) && !c.Ready {
+					t.Fatalf("instance %d is not ready and is to vote", c.Instance)
+				}
+			}
+			if len(differ) == 0 {
+				return
+			}
+			i := rapid.SampledFrom(differ).Draw(t, "next")
+			list[i].Voter = !list[i].Voter
+		}
+		t.Fatalf("no end: %+v", list)
+	})
+}
+
+func TestDistance(t *testing.T) {
+	domain := func(text string) []meta.Label {
+		d, err := meta.ParseDomain(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{
+		{"", "", 0}, {"DC=A", "", 1}, {"DC=A", "DC=A", 0}, {"DC=A", "DC=B", 1}, {"DC=A,RACK=1", "DC=A,RACK=2", 1},
+		{"DC=A,RACK=1", "RACK=1,OS=X", 2}, {"A=1", "B=1", 2},
+	} {
+		if got := Distance(domain(c.a), domain(c.b)); got != c.want || got != Distance(domain(c.b), domain(c.a)) {
+			t.Errorf("%s to %s: %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}

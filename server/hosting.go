@@ -1,0 +1,219 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/server/cluster"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+	"github.com/signalbox-dev/signalbox/shard/replica"
+)
+
+// hosting keeps the replicas that run here in step with the map: a replica that the map gives to this instance is started, one that the map or its own group has
+// taken away is stopped and its data removed. One goroutine works on it at a time: the start, and then followMap.
+type hosting struct {
+	srv   *Server
+	gone  chan [2]uint64     // shard and replica: it has seen its own removal
+	meta  chan uint64        // the same of the meta shard's
+	swept map[[2]uint64]bool // whose data were removed
+	due   map[[2]uint64]bool // whose data are to be
+
+	unfinished bool // the last map is not carried out yet
+}
+
+func newHosting(s *Server) *hosting {
+	return &hosting{srv: s, gone: make(chan [2]uint64, 64), meta: make(chan uint64, 8), swept: make(map[[2]uint64]bool), due: make(map[[2]uint64]bool)}
+}
+
+// removed is told by the log engine, on a goroutine of its own.
+func (h *hosting) removed(shard, id uint64) {
+	gone, meta := h.gone, h.meta
+	if shard == replica.MetaShard {
+		gone = nil
+	} else {
+		meta = nil
+	}
+	select {
+	case gone <- [2]uint64{shard, id}:
+	case meta <- id:
+	case <-h.srv.ctx.Done():
+	}
+}
+
+// reconcile brings what runs into step with a map. A replica that cannot be started is tried again with the next map or after a while; an error is one that
+// this instance must not go on with. Again says that something is left to be done later.
+func (h *hosting) reconcile(state *meta.State) (again bool, err error) {
+	s := h.srv
+	wanted := make(map[uint64]meta.Replica)
+	for _, x := range state.Shards() {
+		if r, ok := x.On(s.instance); ok && (r.Want != meta.RoleNone || r.Role != meta.RoleNone) {
+			wanted[x.ID] = r
+		}
+	}
+	for _, d := range s.desks.all() {
+		if r, ok := wanted[d.id]; !ok || r.Replica != d.replica {
+			h.stop(d)
+		}
+	}
+	for _, x := range state.Shards() {
+		r, ok := wanted[x.ID]
+		if !ok || s.desks.get(x.ID) != nil || h.swept[[2]uint64{x.ID, r.Replica}] || h.due[[2]uint64{x.ID, r.Replica}] {
+			continue
+		}
+		cfg := replica.ShardConfig{ID: x.ID, Replica: r.Replica}
+		if r.Founder {
+			cfg.Members = map[uint64]string{r.Replica: s.host.RaftAddress()}
+		} else {
+			cfg.Join = true
+		}
+		// A vote that is given twice in a term, or a log that has lost what it acknowledged, breaks the shard for everybody.
+		if r.Role == meta.RoleVoter && (x.Ready || !r.Founder) && !s.host.Has(x.ID, r.Replica) {
+			if r.Want == meta.RoleNone {
+				continue // it has been removed, and its data with it; the map does not show it yet
+			}
+			return false, fmt.Errorf("shard %d's log is missing from data folder %q: put the whole folder back, or start on a new one and expel this instance", x.ID, s.cfg.DataDir)
+		}
+		if slices.ContainsFunc(x.Replicas, func(o meta.Replica) bool { return o.Replica != r.Replica && o.Role == meta.RoleVoter }) {
+			s.host.Calm(x.ID)
+		}
+		if err := s.openDesk(cfg); err != nil {
+			s.log.Error("replica does not start, will be retried", "shard", x.ID, "replica", r.Replica, "error", err)
+			again = true
+		}
+	}
+	again = !h.sweep() || again
+	h.unfinished = again
+	return again, nil
+}
+
+// leftovers notes the data of replicas that the map, which must be up to date, does not give to this instance: they were taken away while it was down, or it stopped
+// before their data were removed.
+func (h *hosting) leftovers(state *meta.State) {
+	for _, kept := range h.srv.host.Kept() {
+		shard, id := kept[0], kept[1]
+		if shard == replica.MetaShard {
+			continue // startMeta sees to it
+		}
+		x, _ := state.Shard(shard)
+		if r, ok := x.On(h.srv.instance); !ok || r.Replica != id {
+			h.due[kept] = true
+		}
+	}
+}
+
+// followMap keeps what runs here, the routes and the clients up to date with the map.
+func (s *Server) followMap() {
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	for {
+		changed := s.meta.Changed()
+		state := s.meta.State()
+		if again := s.take(state); again {
+			retry.Reset(hostingRetry)
+		}
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-changed:
+		case <-retry.C:
+		case gone := <-s.hosting.gone:
+			s.removed(gone[0], gone[1])
+		}
+	}
+}
+
+// hostingRetry is the pause before a replica that could not be started is tried again.
+const hostingRetry = time.Second
+
+// take follows a map.
+func (s *Server) take(state *meta.State) (again bool) {
+	if i, ok := state.Instance(s.instance); ok {
+		if i.Expelled() {
+			s.leave()
+			return false
+		}
+		if s.announced.Load() && i.Target.Variant == meta.Online {
+			s.member.Started(i.Target.Incarnation)
+		}
+	}
+	old := s.mapNow()
+	if old != nil && old.state.Revision() == state.Revision() && !s.hosting.unfinished {
+		return false
+	}
+	again, err := s.hosting.reconcile(state)
+	if err != nil {
+		s.fail(err)
+		return false
+	}
+	s.setRoutes(state)
+	if old != nil && old.state.MapVersion() != state.MapVersion() {
+		for _, d := range s.desks.all() {
+			d.rep.RouteChanged()
+		}
+		s.tellMap(state.MapVersion())
+		s.remember(state)
+	}
+	return again
+}
+
+// remember keeps the addresses of the other instances for the next start.
+func (s *Server) remember(state *meta.State) {
+	var known []string
+	for _, i := range state.Instances() {
+		if i.ID != s.instance && !i.Expelled() {
+			known = append(known, i.RaftAddress)
+		}
+	}
+	if err := s.entry.Remember(known); err != nil {
+		s.log.Error("addresses of the other instances are not kept", "error", err)
+	}
+}
+
+// removed follows the removal of a replica here that its group has decided on, which the map may not show yet.
+func (s *Server) removed(shard, id uint64) {
+	s.hosting.due[[2]uint64{shard, id}] = true
+	if d := s.desks.get(shard); d != nil && d.replica == id {
+		s.hosting.stop(d)
+	}
+	s.hosting.unfinished = true // its data are removed with the next look at the map
+}
+
+// leave ends this instance, which the cluster has expelled.
+func (s *Server) leave() {
+	if err := s.entry.Leave(); err != nil {
+		s.log.Error("expulsion is not kept", "error", err)
+	}
+	s.fail(cluster.ErrExpelled)
+}
+
+// stop closes a desk whose replica is in its group no more. Its data are due to be removed.
+func (h *hosting) stop(d *desk) {
+	h.srv.log.Info("replica is taken off this instance", "shard", d.id, "replica", d.replica)
+	h.due[[2]uint64{d.id, d.replica}] = true
+	if err := h.srv.closeDesk(d); err != nil {
+		h.srv.log.Debug("the engine has stopped the replica before", "shard", d.id, "error", err)
+	}
+}
+
+// sweep removes the data of replicas that were removed, each once. Done says that none is left.
+func (h *hosting) sweep() (done bool) {
+	for key := range h.due {
+		ctx, cancel := context.WithTimeout(h.srv.ctx, sweepLimit)
+		err := h.srv.host.RemoveData(ctx, key[0], key[1])
+		cancel()
+		if err != nil {
+			if h.srv.ctx.Err() == nil {
+				h.srv.log.Error("data of a removed replica are not removed, will be retried", "shard", key[0], "replica", key[1], "error", err)
+			}
+			continue
+		}
+		h.swept[key] = true
+		delete(h.due, key)
+	}
+	return len(h.due) == 0
+}
+
+// sweepLimit bounds the wait for the engine to let go of a replica.
+const sweepLimit = 5 * time.Second

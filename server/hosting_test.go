@@ -1,0 +1,166 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+	"github.com/signalbox-dev/signalbox/shard/replica"
+)
+
+// TestVoteOfShardMoves: a vote in every shard goes to an instance that is farther from the others. The replica that had it is taken off an instance that lives on, its
+// data are removed, another one takes its place there, and clients notice nothing.
+func TestVoteOfShardMoves(t *testing.T) {
+	t.Parallel()
+	if !isLong() {
+		// On a starved machine the fourth instance may get its vote without taking it from anybody, and the test has then seen nothing.
+		t.Skip("set SIGNALBOX_LONG to run it")
+	}
+	k := newClusterKit(t, 4)
+	k.change = func(name string, c *Config) {
+		c.FailureDomain = map[string]string{"DC": name}
+		if name == "d" {
+			c.FailureDomain["RACK"] = "1"
+		}
+	}
+	k.startAll("a", "b", "c")
+	k.awaitOn("a", "three instances", func(s *meta.State) bool { return len(s.Instances()) == 3 && metaVoters(s) == 3 })
+	k.must("d", "a")
+	d := k.server("d").instance
+	k.awaitOn("a", "a vote of the one that is farther", func(s *meta.State) bool {
+		for _, x := range s.Shards() {
+			if r, ok := x.On(d); !ok || r.Role != meta.RoleVoter {
+				return false
+			}
+		}
+		return calm(4, 3, 4)(s)
+	})
+	replaced := 0
+	for _, n := range k.names() {
+		s := k.server(n)
+		for _, x := range s.meta.State().Shards() {
+			var r meta.Replica
+			k.eventually(n+" to run its replica", func() bool {
+				now, _ := s.meta.State().Shard(x.ID)
+				r, _ = now.On(s.instance)
+				e := s.desks.get(x.ID)
+				return e != nil && e.replica == r.Replica
+			})
+			if r.Replica > 4 {
+				replaced++
+			}
+		}
+		k.eventually(n+" to remove the data of what it has not any more", func() bool {
+			return !slices.ContainsFunc(s.host.Report(), func(g replica.GroupReport) bool { return g.Removed }) && len(s.host.Kept()) == 3
+		})
+	}
+	if replaced == 0 {
+		t.Error("no replica was replaced: the test has seen nothing")
+	}
+	k.kill("b")
+	k.must("b")
+	k.awaitOn("b", "four instances", calm(4, 3, 4))
+}
+
+// TestExpelUnderLoad: clients of an instance that is expelled go on elsewhere, without an error.
+func TestExpelUnderLoad(t *testing.T) {
+	t.Parallel()
+	k := newClusterKit(t, 3)
+	k.startAll("a", "b", "c")
+	k.awaitOn("a", "three instances that work", calm(3, 3, 3))
+	var addresses []string
+	for _, n := range k.names() {
+		addresses = append(addresses, k.server(n).Addr())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), eventLimit)
+	defer cancel()
+	c, err := client.Dial(ctx, addresses...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	session, err := c.Session(ctx, "/default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	var running sync.WaitGroup
+	errs := make(chan error, 8)
+	for n := range 8 {
+		running.Go(func() {
+			for calls := 0; ; calls++ {
+				lease, err := session.Acquire(ctx, fmt.Sprintf("job-%d", n), client.Exclusive())
+				if err == nil {
+					err = lease.Release(ctx)
+				}
+				if err != nil {
+					errs <- fmt.Errorf("call %d of job-%d: %w", calls, n, err)
+					return
+				}
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		})
+	}
+	a := k.server("a")
+	if _, err := a.governor.Expel(ctx, a.instance, true); err != nil { // the founder, and the governor
+		t.Fatal(err)
+	}
+	k.awaitOn("b", "two instances that work", calm(2, 2, 2))
+	k.stopped("a")
+	close(stop)
+	running.Wait()
+	close(errs)
+	for err := range errs {
+		t.Error(err)
+	}
+}
+
+// TestMissingShardLog: a replica that votes and whose log is gone does not start: it would vote twice.
+func TestMissingShardLog(t *testing.T) {
+	t.Parallel()
+	k := newClusterKit(t, 3)
+	k.startAll("a", "b", "c")
+	k.awaitOn("a", "three instances that work", calm(3, 3, 3))
+	b := k.server("b")
+	d := b.desks.all()[0]
+	if err := b.host.StopShard(d.id); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.host.RemoveData(t.Context(), d.id, d.replica); err != nil {
+		t.Fatal(err)
+	}
+	k.kill("b")
+	k.refused(k.start("b"), fmt.Sprintf("shard %d's log is missing", d.id), "expel this instance")
+}
+
+// TestReplicaIsTriedAgain: a replica that cannot be started is started when it can, with no further change of the map.
+func TestReplicaIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	k := newClusterKit(t, 1)
+	s := k.must("a")
+	k.awaitOn("a", "an instance that works", calm(1, 1, 1))
+	d := s.desks.all()[0]
+	s.desks.remove(d) // the engine runs it on, so that it cannot be started
+	d.close()
+	ctx, cancel := context.WithTimeout(t.Context(), eventLimit)
+	defer cancel()
+	if err := s.governor.SetReplicationFactor(ctx, 0, 2); err != nil { // any change of the map
+		t.Fatal(err)
+	}
+	k.eventually("the map to be followed", func() bool { return s.mapNow().state.Revision() == s.meta.State().Revision() })
+	if s.desks.get(d.id) != nil {
+		t.Fatal("a replica was started twice")
+	}
+	if err := s.host.StopShard(d.id); err != nil {
+		t.Fatal(err)
+	}
+	k.eventually("the replica to be started again", func() bool { return s.desks.get(d.id) != nil })
+}

@@ -1,0 +1,151 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/cluster"
+	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// local is what this instance does for the governor, wherever that runs: with the shards that are led here, and with the raft groups it is a member of.
+type local struct{ s *Server }
+
+var _ cluster.Local = local{}
+
+// desk finds a shard here. What is not here may be elsewhere.
+func (l local) desk(id uint64) (*desk, error) {
+	if d := l.s.desks.get(id); d != nil {
+		return d, nil
+	}
+	return nil, protocol.Errorf(protocol.StatusWrongShard, "shard %d does not run on this instance", id)
+}
+
+// led finds a shard that is led here, as far as is known.
+func (l local) led(id uint64) (*desk, error) {
+	d, err := l.desk(id)
+	if err == nil && d.ledElsewhere() {
+		return nil, protocol.Errorf(protocol.StatusWrongShard, "shard %d is not led on this instance", id)
+	}
+	return d, err
+}
+
+// openWait is how long a command waits for a new shard to be opened, and led, here.
+const openWait = 500 * time.Millisecond
+
+// opened waits for a shard that begins on this instance: the governor may be faster than who follows the map.
+func (l local) opened(ctx context.Context, id uint64) {
+	x, ok := l.s.meta.State().Shard(id)
+	if r, here := x.On(l.s.instance); !ok || !here || x.Ready || !r.Founder || len(x.Replicas) > 1 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, openWait)
+	defer cancel()
+	_ = poll(ctx, func() bool {
+		d := l.s.desks.get(id)
+		return d != nil && d.leading.Load() || l.s.ctx.Err() != nil
+	})
+}
+
+// Propose implements governor.Shards.
+func (l local) Propose(ctx context.Context, id uint64, c shard.Command) error {
+	l.opened(ctx, id)
+	d, err := l.led(id)
+	if err != nil {
+		return err
+	}
+	return d.rep.ProposeInternal(ctx, c)
+}
+
+// LeaderEpoch implements governor.Shards.
+func (l local) LeaderEpoch(ctx context.Context, id uint64) (epoch uint64, err error) {
+	d, err := l.led(id)
+	if err != nil {
+		return 0, err
+	}
+	if err := l.barrier(ctx, d); err != nil {
+		return 0, err
+	}
+	d.rep.View(func(m *shard.Machine) { epoch = m.Epoch() })
+	return epoch, nil
+}
+
+// barrier returns once everything that was acknowledged before the call is applied here, and the shard is led here.
+func (l local) barrier(ctx context.Context, d *desk) error {
+	passed := make(chan bool, 1)
+	d.rep.Barrier(func(ok bool) { passed <- ok })
+	select {
+	case ok := <-passed:
+		if !ok {
+			return protocol.Errorf(protocol.StatusWrongShard, "shard %d does not lead here now", d.id)
+		}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// exportChunk is how many bytes of moving buckets go into one entry of the target's log.
+const exportChunk = 256 << 10
+
+// Export implements governor.Shards. What is frozen under an epoch is the same on every replica that has applied the freeze.
+func (l local) Export(_ context.Context, id uint64, x governor.ExportRequest) (chunk, next []byte, err error) {
+	d, err := l.led(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	d.rep.View(func(m *shard.Machine) { chunk, next, err = m.Export(x.First, x.Count, x.Epoch, x.Cursor, exportChunk) })
+	return chunk, next, err
+}
+
+// Members implements governor.Groups.
+func (l local) Members(ctx context.Context, id uint64) (m governor.Membership, err error) {
+	x, err := l.s.host.Members(ctx, id)
+	if err != nil {
+		return m, err
+	}
+	return governor.Membership{ConfigChange: x.ConfigChange, Voters: x.Voters, NonVotings: x.NonVotings, Removed: x.Removed}, nil
+}
+
+// AddNonVoting implements governor.Groups.
+func (l local) AddNonVoting(ctx context.Context, id, replica uint64, address string, configChange uint64) error {
+	return l.s.host.AddNonVoting(ctx, id, replica, address, configChange)
+}
+
+// Promote implements governor.Groups.
+func (l local) Promote(ctx context.Context, id, replica, configChange uint64) error {
+	return l.s.host.Promote(ctx, id, replica, configChange)
+}
+
+// Remove implements governor.Groups.
+func (l local) Remove(ctx context.Context, id, replica, configChange uint64) error {
+	return l.s.host.Remove(ctx, id, replica, configChange)
+}
+
+// Transfer implements governor.Groups.
+func (l local) Transfer(ctx context.Context, id, replica uint64) error {
+	return l.s.host.Transfer(ctx, id, replica)
+}
+
+// Report implements cluster.Local.
+func (l local) Report() map[uint64]governor.ShardHealth {
+	list := l.s.host.Report()
+	out := make(map[uint64]governor.ShardHealth, len(list))
+	for i := range list {
+		r := &list[i]
+		if !r.Running || r.Removed {
+			continue
+		}
+		leader := r.Leader
+		if leader == r.Replica && !r.Leading {
+			leader = 0 // elected, and its own epoch not applied yet: it serves nobody
+		}
+		out[r.Shard] = governor.ShardHealth{Replica: r.Replica, Leader: leader, Term: r.Term, Applied: r.Applied}
+	}
+	return out
+}
+
+// Letter implements cluster.Local.
+func (l local) Letter(to, from uint64, msg []byte) { l.s.receiveMail(l.s.desks.get(to), from, msg) }

@@ -1,0 +1,83 @@
+package server
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/panjf2000/gnet/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// openConn stands for gnet's connection where only its being there counts.
+type openConn struct{ gnet.Conn }
+
+// TestWriteHereKeepsWhatTheSocketDoesNotTake fills a socket from the goroutine that appends. What does not fit goes out later, in front of what is appended then.
+func TestWriteHereKeepsWhatTheSocketDoesNotTake(t *testing.T) {
+	s := start(t, nil)
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pair[0])
+	defer unix.Close(pair[1])
+	k := &socket{fd: pair[0], gc: openConn{}}
+	if !k.open(s, k, "test") {
+		t.Fatal("no room")
+	}
+	defer s.conns.remove(&k.conn)
+	var (
+		b         batch
+		want, got []byte
+		buf       = make([]byte, 1<<16)
+		refused   int
+	)
+	read := func() {
+		for {
+			n, err := unix.Read(pair[1], buf)
+			if n <= 0 || err != nil {
+				return
+			}
+			got = append(got, buf[:n]...)
+		}
+	}
+	for i := range 5000 {
+		m := &protocol.Failure{Message: string(bytes.Repeat([]byte{byte('a' + i%26)}, 400+i%100))}
+		want = protocol.AppendFrame(want, protocol.KindGoodbye, uint64(i), 0, m)
+		if _, _, push := k.append(protocol.KindGoodbye, uint64(i), 0, m); !push {
+			t.Fatalf("message %d told nobody", i)
+		}
+		if k.writeHere(&b) {
+			continue
+		}
+		refused++
+		// The loop's part.
+		k.out.take(&b)
+		for _, seg := range b.segs {
+			for len(seg) > 0 {
+				sent, err := unix.Write(pair[0], seg)
+				if err != nil {
+					read()
+					continue
+				}
+				seg = seg[sent:]
+			}
+		}
+		b.release()
+	}
+	read()
+	if !bytes.Equal(got, want) {
+		t.Errorf("%d bytes were read, not the %d that were written, or in another order", len(got), len(want))
+	}
+	if refused == 0 {
+		t.Error("the socket was never full")
+	}
+	if k.out.waiting() != 0 {
+		t.Errorf("%d bytes wait", k.out.waiting())
+	}
+	k.leave()
+	if k.append(protocol.KindGoodbye, 1, 0, nil); !k.writeHere(&b) || k.out.waiting() == 0 {
+		t.Error("a closed socket was written to")
+	}
+}

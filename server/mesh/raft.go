@@ -1,0 +1,419 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lni/dragonboat/v4/config"
+	"github.com/lni/dragonboat/v4/raftio"
+	"github.com/lni/dragonboat/v4/raftpb"
+)
+
+// Transport carries the raft engine's messages and snapshots. The engine's raft address must be what the mesh advertises. One engine at a time may use it; a
+// next one may after the first was closed.
+func (m *Mesh) Transport() config.TransportFactory { return factory{m} }
+
+type factory struct{ m *Mesh }
+
+// Create is called by the engine when it opens.
+func (f factory) Create(cfg config.NodeHostConfig, messages raftio.MessageHandler, chunks raftio.ChunkHandler) raftio.ITransport {
+	return &transport{m: f.m, address: clean(cfg.RaftAddress), messages: messages, chunks: chunks}
+}
+
+// Validate says whether an address is one.
+func (f factory) Validate(address string) bool { return checkAddress(address) == nil }
+
+// engine is where raft messages go. mu is held for reading while one is handed over, so that a closed engine gets none.
+type engine struct {
+	mu sync.RWMutex
+	t  *transport
+}
+
+type transport struct {
+	m        *Mesh
+	address  string
+	messages raftio.MessageHandler
+	chunks   raftio.ChunkHandler
+}
+
+func (t *transport) Name() string { return "signalbox mesh" }
+
+func (t *transport) Start() error {
+	if t.address != t.m.cfg.Advertise {
+		return fmt.Errorf("raft address %s is not the advertised address %s; give both the same", t.address, t.m.cfg.Advertise)
+	}
+	e := &t.m.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.t != nil {
+		return errors.New("another raft engine uses these connections")
+	}
+	e.t = t
+	return nil
+}
+
+func (t *transport) Close() error {
+	e := &t.m.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.t == t {
+		e.t = nil
+	}
+	return nil
+}
+
+// lane is the connection that carries all raft messages to one peer. The engine has several senders per peer; they share it.
+type lane struct {
+	m      *Mesh
+	target string
+	ready  chan struct{} // closed when c or err is set
+	c      *conn
+	err    error
+	users  int // guarded by the mesh's mu
+}
+
+func (t *transport) GetConnection(ctx context.Context, target string) (raftio.IConnection, error) {
+	m := t.m
+	target = clean(target)
+	m.mu.Lock()
+	if m.stopped {
+		m.mu.Unlock()
+		return nil, errMeshClosed
+	}
+	l := m.lanes[target]
+	mine := l == nil || l.broken()
+	if mine {
+		l = &lane{m: m, target: target, ready: make(chan struct{})}
+		m.lanes[target] = l
+	}
+	l.users++
+	m.mu.Unlock()
+	if mine {
+		l.open(ctx)
+	}
+	select {
+	case <-l.ready:
+	case <-ctx.Done():
+		l.leave()
+		return nil, ctx.Err()
+	}
+	if l.err != nil {
+		l.leave()
+		return nil, l.err
+	}
+	return &raftConn{lane: l}, nil
+}
+
+// broken: the connection is closed, and the lane about to be forgotten.
+func (l *lane) broken() bool {
+	select {
+	case <-l.ready:
+		return l.err != nil || l.c.closed()
+	default:
+		return false
+	}
+}
+
+func (l *lane) open(ctx context.Context) {
+	c, err := l.m.dial(ctx, l.target, purposeRaft)
+	if err == nil && !l.m.start(func() { l.live(ctx, c) }) {
+		l.m.hangUp(c)
+		err = errMeshClosed
+	}
+	l.c, l.err = c, err
+	close(l.ready)
+	if err != nil {
+		l.forget()
+	}
+}
+
+// live watches the connection until it breaks, its last user leaves or the engine closes.
+func (l *lane) live(ctx context.Context, c *conn) {
+	stop := context.AfterFunc(ctx, c.close)
+	defer stop()
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		defer c.close()
+		_, _, _, _ = c.next(nil) // keep-alives only
+	})
+	c.keepAlive()
+	reading.Wait()
+	l.forget()
+	l.m.hangUp(c)
+}
+
+// forget makes the next user open a new lane.
+func (l *lane) forget() {
+	l.m.mu.Lock()
+	defer l.m.mu.Unlock()
+	if l.m.lanes[l.target] == l {
+		delete(l.m.lanes, l.target)
+	}
+}
+
+func (l *lane) leave() {
+	l.m.mu.Lock()
+	l.users--
+	last := l.users == 0
+	if last && l.m.lanes[l.target] == l {
+		delete(l.m.lanes, l.target)
+	}
+	l.m.mu.Unlock()
+	if !last {
+		return
+	}
+	<-l.ready
+	if l.c != nil {
+		l.c.close()
+	}
+}
+
+// raftConn is one sender's use of a lane. It is used by one goroutine at a time.
+type raftConn struct {
+	lane *lane
+	buf  []byte
+	once sync.Once
+}
+
+func (r *raftConn) Close() { r.once.Do(r.lane.leave) }
+
+const (
+	batchMessages = 1024    // of one frame
+	batchBytes    = 1 << 20 // of one frame, unless one message is larger: senders take turns by frames
+)
+
+// SendMessageBatch writes the batch in frames of bounded size.
+func (r *raftConn) SendMessageBatch(batch raftpb.MessageBatch) error {
+	all := batch.Requests
+	for start := 0; start < len(all); {
+		end, size := start, 0
+		for end < len(all) && end-start < batchMessages {
+			n := all[end].SizeUpperLimit()
+			if end > start && size+n > batchBytes {
+				break
+			}
+			size += n
+			end++
+		}
+		batch.Requests = all[start:end]
+		if err := r.send(&batch); err != nil {
+			return err
+		}
+		start = end
+	}
+	return nil
+}
+
+func (r *raftConn) send(batch *raftpb.MessageBatch) error {
+	n := frameHeader + batch.SizeUpperLimit()
+	buf := r.buf
+	if cap(buf) < n {
+		buf = make([]byte, max(n, 16<<10))
+		if n <= 2*batchBytes {
+			r.buf = buf
+		}
+	}
+	buf = buf[:cap(buf)]
+	n, err := batch.MarshalTo(buf[frameHeader:])
+	if err != nil {
+		return err
+	}
+	if n > maxRaftFrame {
+		return fmt.Errorf("raft message has %d bytes; at most %d can be sent", n, maxRaftFrame)
+	}
+	buf = buf[:frameHeader+n]
+	sealFrame(buf, frameBatch, 0)
+	if err := r.lane.c.write(buf); err != nil {
+		return err
+	}
+	r.lane.m.count.batchesSent.Add(1)
+	return nil
+}
+
+// serveRaft hands batches to the engine.
+func (m *Mesh) serveRaft(c *conn) {
+	var buf []byte
+	for {
+		_, _, payload, err := c.next(buf)
+		if err != nil {
+			return
+		}
+		m.count.batchesReceived.Add(1)
+		var batch raftpb.MessageBatch
+		if err := m.decodeBatch(c, payload, &batch); err != nil {
+			m.bad(c, err)
+			return
+		}
+		// The engine copied what it keeps; a buffer that one large batch made large goes.
+		if buf = payload; cap(buf) > 2*batchBytes {
+			buf = nil
+		}
+		if !m.deliver(c, batch) {
+			return
+		}
+	}
+}
+
+func (m *Mesh) deliver(c *conn, batch raftpb.MessageBatch) bool {
+	e := &m.engine
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if e.t == nil {
+		m.count.batchesDropped.Add(1)
+		return true
+	}
+	return m.guard("raft engine", c.peer, func() { e.t.messages(batch) })
+}
+
+// decodeBatch decodes a batch, and checks what the engine takes for granted.
+func (m *Mesh) decodeBatch(c *conn, payload []byte, batch *raftpb.MessageBatch) error {
+	if err := checkBatch(payload); err != nil {
+		return err
+	}
+	var err error
+	if !m.guard("decoding of raft messages", c.peer, func() { err = batch.Unmarshal(payload) }) {
+		return errFrame
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", errFrame, err)
+	}
+	// The engine remembers this address for the replicas that speak, and panics when it changes.
+	if batch.SourceAddress != "" && clean(batch.SourceAddress) != c.peer {
+		return fmt.Errorf("%w: messages are from %s", errFrame, batch.SourceAddress)
+	}
+	for i := range batch.Requests {
+		if r := &batch.Requests[i]; r.To == 0 || !mayCome(r.Type) {
+			return fmt.Errorf("%w: message %d is of type %d for replica %d", errFrame, i, r.Type, r.To)
+		}
+	}
+	return nil
+}
+
+// GetSnapshotConnection makes a connection for one snapshot.
+func (t *transport) GetSnapshotConnection(ctx context.Context, target string) (raftio.ISnapshotConnection, error) {
+	c, err := t.m.dial(ctx, clean(target), purposeSnapshot)
+	if err != nil {
+		return nil, err
+	}
+	return &snapshotConn{c: c, stop: context.AfterFunc(ctx, c.close)}, nil
+}
+
+type snapshotConn struct {
+	c    *conn
+	stop func() bool
+	once sync.Once
+}
+
+func (s *snapshotConn) Close() {
+	s.once.Do(func() {
+		s.stop()
+		s.c.m.hangUp(s.c)
+	})
+}
+
+// SendChunk sends a chunk at the pace of all snapshots together, and returns when the receiver has taken it.
+func (s *snapshotConn) SendChunk(chunk raftpb.Chunk) error {
+	c := s.c
+	buf := make([]byte, frameHeader+chunk.Size())
+	n, err := chunk.MarshalTo(buf[frameHeader:])
+	if err != nil {
+		return err
+	}
+	if n > maxChunk {
+		return fmt.Errorf("snapshot chunk has %d bytes; at most %d can be sent", n, maxChunk)
+	}
+	buf = buf[:frameHeader+n]
+	sealFrame(buf, frameChunk, 0)
+	for len(buf) > 0 {
+		piece := buf[:min(len(buf), ratePiece)]
+		if !c.m.rate.wait(c.done, len(piece)) {
+			return errClosed
+		}
+		if err := c.write(piece); err != nil {
+			return err
+		}
+		buf = buf[len(piece):]
+	}
+	c.m.count.chunksSent.Add(1)
+	_, taken, _, err := c.next(nil)
+	if err != nil {
+		return err
+	}
+	if taken != 1 {
+		return errors.New("snapshot was refused by its receiver")
+	}
+	return nil
+}
+
+func (m *Mesh) serveSnapshot(c *conn) {
+	var buf []byte
+	for {
+		_, _, payload, err := c.next(buf)
+		if err != nil {
+			return
+		}
+		m.count.chunksReceived.Add(1)
+		buf = payload
+		var chunk raftpb.Chunk
+		if !m.guard("decoding of a snapshot", c.peer, func() { err = chunk.Unmarshal(payload) }) || err != nil {
+			m.bad(c, errFrame)
+			return
+		}
+		taken := m.take(c, chunk)
+		if c.write(appendFrame(nil, frameTaken, taken, nil, nil)) != nil || taken == 0 {
+			return
+		}
+	}
+}
+
+func (m *Mesh) take(c *conn, chunk raftpb.Chunk) (taken byte) {
+	e := &m.engine
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if e.t != nil {
+		m.guard("raft engine", c.peer, func() {
+			if e.t.chunks(chunk) {
+				taken = 1
+			}
+		})
+	}
+	return taken
+}
+
+// ratePiece is what a snapshot sends at once; then raft messages have a turn.
+const ratePiece = 64 << 10
+
+// rate paces the senders of snapshots. Each takes the next place on one line of time.
+type rate struct {
+	perByte float64 // nanoseconds
+	mu      sync.Mutex
+	next    time.Time // when the line is free
+}
+
+func newRate(bytesPerSecond int) *rate { return &rate{perByte: 1e9 / float64(bytesPerSecond)} }
+
+// wait waits for the turn of n bytes. A few milliseconds ahead of the line are let pass, since timers are no finer.
+func (r *rate) wait(done <-chan struct{}, n int) bool {
+	r.mu.Lock()
+	now := time.Now()
+	if r.next.Before(now) {
+		r.next = now
+	}
+	ahead := r.next.Sub(now)
+	r.next = r.next.Add(time.Duration(float64(n) * r.perByte))
+	r.mu.Unlock()
+	if ahead < 5*time.Millisecond {
+		return true
+	}
+	t := time.NewTimer(ahead)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-done:
+		return false
+	}
+}

@@ -1,0 +1,229 @@
+package server
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/replica"
+)
+
+const (
+	tallyKinds    = 64
+	tallyStatuses = 16
+)
+
+// tally counts replies by kind and status. Each goroutine that replies has its own, so that counting costs an uncontended addition.
+type tally struct {
+	n [tallyKinds][tallyStatuses]atomic.Uint64
+}
+
+func (t *tally) count(kind protocol.Kind, st protocol.Status) {
+	if kind >= tallyKinds {
+		kind = 0
+	}
+	t.n[kind][st&(tallyStatuses-1)].Add(1)
+}
+
+// serverMetrics are this server's own: two servers in a process do not share them.
+type serverMetrics struct {
+	set *metrics.Set
+	srv *Server
+
+	accepted, surplus, acceptErrors, refused, slowCut, leaderCut, idleCut, helloCut, frameCut, panics, late, relaxedAttaches *metrics.Counter
+	ended                                                                                                                    [8]*metrics.Counter
+	bytesIn, bytesOut                                                                                                        *metrics.Counter
+	writes                                                                                                                   *metrics.Counter
+	batchCommands, batchSeconds                                                                                              *metrics.PrometheusHistogram
+	loopLag                                                                                                                  *metrics.PrometheusHistogram
+
+	mu      sync.Mutex
+	tallies []*tally
+	shared  *tally
+}
+
+func newMetrics(s *Server) *serverMetrics {
+	set := metrics.NewSet()
+	m := &serverMetrics{set: set, srv: s}
+	m.accepted = set.NewCounter("signalbox_connections_accepted_total")
+	m.surplus = set.NewCounter("signalbox_connections_surplus_total")
+	m.acceptErrors = set.NewCounter("signalbox_accept_errors_total")
+	closed := func(reason string) *metrics.Counter {
+		return set.NewCounter(fmt.Sprintf("signalbox_connections_cut_total{reason=%q}", reason))
+	}
+	m.refused = closed("bad_frame")
+	m.slowCut = closed("slow_reader")
+	m.leaderCut = closed("leader")
+	m.idleCut = closed("idle")
+	m.helloCut = closed("no_hello")
+	m.frameCut = closed("slow_frame")
+	m.panics = set.NewCounter("signalbox_panics_total")
+	m.late = set.NewCounter("signalbox_replies_dropped_total")
+	m.relaxedAttaches = set.NewCounter("signalbox_relaxed_attaches_total")
+	m.bytesIn = set.NewCounter("signalbox_received_bytes_total")
+	m.bytesOut = set.NewCounter("signalbox_sent_bytes_total")
+	m.writes = set.NewCounter("signalbox_writes_total")
+	for reason, name := range map[protocol.EndReason]string{
+		protocol.EndStopped: "stopped", protocol.EndExpired: "expired", protocol.EndKilled: "killed", protocol.EndNodeDropped: "node_dropped",
+	} {
+		m.ended[reason] = set.NewCounter(fmt.Sprintf("signalbox_sessions_ended_total{reason=%q}", name))
+	}
+	m.batchCommands = set.NewPrometheusHistogramExt("signalbox_batch_commands", []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048})
+	m.batchSeconds = set.NewPrometheusHistogramExt("signalbox_batch_seconds",
+		[]float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10})
+	m.loopLag = set.NewPrometheusHistogramExt("signalbox_loop_lag_seconds", []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 5})
+	set.NewGauge("signalbox_connections", func() float64 { return float64(s.conns.count.Load()) })
+	set.NewGauge("signalbox_unread_bytes", func() float64 { return float64(s.unread.Load()) })
+	set.NewGauge("signalbox_peer_messages_dropped", func() float64 { return float64(s.lostMail.Load()) })
+	set.NewGauge("signalbox_connections_limit", func() float64 { return float64(s.maxConns) })
+	set.NewGauge("signalbox_ready", func() float64 {
+		if s.Ready() == nil {
+			return 1
+		}
+		return 0
+	})
+	set.RegisterMetricsWriter(m.writeReplies)
+	set.RegisterMetricsWriter(m.writeShards)
+	set.RegisterMetricsWriter(m.writeSemaphores)
+	set.RegisterMetricsWriter(m.writeCluster)
+	m.shared = m.newTally()
+	return m
+}
+
+func (m *serverMetrics) newTally() *tally {
+	t := new(tally)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tallies = append(m.tallies, t)
+	return t
+}
+
+func (m *serverMetrics) sessionEnded(r protocol.EndReason) {
+	if int(r) < len(m.ended) && m.ended[r] != nil {
+		m.ended[r].Inc()
+	}
+}
+
+// batch measures one batch of requests by its size and by how long its first request took from the door to here: one observation for hundreds of requests.
+func (m *serverMetrics) batch(now time.Duration, origins []replica.Origin) {
+	m.batchCommands.Update(float64(len(origins)))
+	if at := origins[0].Note &^ answeredNote; at != 0 {
+		m.batchSeconds.Update((now - time.Duration(at)).Seconds())
+	}
+}
+
+func (m *serverMetrics) writeReplies(w io.Writer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for kind := range tallyKinds {
+		for st := range tallyStatuses {
+			var n uint64
+			for _, t := range m.tallies {
+				n += t.n[kind][st].Load()
+			}
+			if n != 0 {
+				fmt.Fprintf(w, "signalbox_requests_total{kind=%q,status=%q} %d\n", protocol.Kind(kind).String(), protocol.Status(st).String(), n)
+			}
+		}
+	}
+}
+
+func (m *serverMetrics) writeShards(w io.Writer) {
+	for _, d := range m.srv.desks.all() {
+		st := d.rep.Stats()
+		leading := 0
+		if st.Leading {
+			leading = 1
+		}
+		hub := d.hub.Stats()
+		var size shard.Sizes
+		d.rep.View(func(machine *shard.Machine) { size = machine.Sizes() })
+		for _, v := range []struct {
+			name  string
+			value uint64
+		}{
+			{"signalbox_shard_leading", uint64(leading)},
+			{"signalbox_shard_applied_index", st.AppliedIndex},
+			{"signalbox_shard_log_time_ms", st.LogTime},
+			{"signalbox_shard_batches_total", st.Batches},
+			{"signalbox_shard_commands_total", st.Commands},
+			{"signalbox_shard_command_bytes_total", st.Bytes},
+			{"signalbox_shard_refused_total", st.Refused},
+			{"signalbox_shard_dropped_total", st.Dropped},
+			{"signalbox_shard_undetermined_total", st.Undetermined},
+			{"signalbox_shard_takeovers_total", st.TakeOvers},
+			{"signalbox_shard_overloaded_total", st.Overloaded},
+			{"signalbox_shard_barriers_total", st.Barriers},
+			{"signalbox_shard_barrier_failures_total", st.BarrierFails},
+			{"signalbox_shard_snapshots_total", st.Snapshots},
+			{"signalbox_shard_waiting_bytes", uint64(st.WaitingBytes)},
+			{"signalbox_shard_sessions", uint64(size.Sessions)},
+			{"signalbox_shard_guests", uint64(size.Guests)},
+			{"signalbox_shard_semaphores", uint64(size.Semaphores)},
+			{"signalbox_shard_streams", uint64(hub.Streams)},
+			{"signalbox_shard_watches", uint64(hub.OneShots)},
+			{"signalbox_shard_watches_fired_total", hub.Fired + hub.Doubted},
+			{"signalbox_shard_deltas_total", hub.Deltas},
+			{"signalbox_shard_streams_behind_total", hub.Behind},
+			{"signalbox_shard_streams_cut_total", hub.Cut},
+		} {
+			fmt.Fprintf(w, "%s{shard=\"%d\"} %d\n", v.name, d.id, v.value)
+		}
+	}
+}
+
+// writeSemaphores shows the acquire, wait and release counters of semaphores, and in nodes with detailed counters those of sessions. The number of series is
+// bounded; signalbox_semaphore_series_cut is 1 when some were left out.
+func (m *serverMetrics) writeSemaphores(w io.Writer) {
+	left, cut := m.srv.cfg.Limits.MaxSeries/3, 0 // three series to a set
+	state := m.srv.mapNow().state
+	for _, d := range m.srv.desks.all() {
+		var rows []shard.CounterRow
+		d.rep.View(func(machine *shard.Machine) {
+			machine.Counters(func(r shard.CounterRow) bool {
+				if left == 0 {
+					cut = 1
+					return false
+				}
+				left--
+				if r.Cut {
+					cut = 1
+				}
+				rows = append(rows, r)
+				return true
+			})
+		})
+		for i := range rows {
+			r := &rows[i]
+			n, _ := state.Node(r.Node)
+			labels := fmt.Sprintf("node=%q,semaphore=%q", label(n.Path), label(string(r.Name)))
+			if r.Session != 0 {
+				labels += fmt.Sprintf(",session=\"%d\"", r.Session)
+			}
+			fmt.Fprintf(w, "signalbox_semaphore_acquires_total{%s} %d\n", labels, r.Acquires)
+			fmt.Fprintf(w, "signalbox_semaphore_waits_total{%s} %d\n", labels, r.Waits)
+			fmt.Fprintf(w, "signalbox_semaphore_releases_total{%s} %d\n", labels, r.Releases)
+		}
+	}
+	fmt.Fprintf(w, "signalbox_semaphore_series_cut %d\n", cut)
+}
+
+// label makes any bytes fit for a label's value: printable, of a bounded length. What is cut short carries a hash of the whole, so that two names that
+// begin alike do not make the same series twice.
+func label(s string) string {
+	const most = 128
+	q := strconv.QuoteToASCII(s)
+	q = q[1 : len(q)-1]
+	if len(q) > most {
+		q = fmt.Sprintf("%s...#%016x", q[:most], xxhash.Sum64String(s))
+	}
+	return q
+}

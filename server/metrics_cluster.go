@@ -1,0 +1,97 @@
+package server
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/signalbox-dev/signalbox/server/sentinel"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// writeCluster shows how this instance stands in its cluster, and what goes on between instances.
+func (m *serverMetrics) writeCluster(w io.Writer) {
+	s := m.srv
+	number := func(name string, value any) { fmt.Fprintf(w, "%s %v\n", name, value) }
+	state := s.meta.State()
+	if i, ok := state.Instance(s.instance); ok {
+		for _, v := range []meta.Variant{meta.Offline, meta.Online, meta.Expelled} {
+			fmt.Fprintf(w, "signalbox_instance_state{state=%q} %d\n", v, one(i.Current.Variant == v))
+			fmt.Fprintf(w, "signalbox_instance_target{state=%q} %d\n", v, one(i.Target.Variant == v))
+		}
+		number("signalbox_instance_incarnation", i.Current.Incarnation)
+	}
+	var leader uint64
+	if rep := s.meta.now(); rep != nil {
+		for _, r := range state.MetaShard().Replicas {
+			if r.Replica == rep.LeaderReplica() {
+				leader = r.Instance
+			}
+		}
+	}
+	number("signalbox_meta_leader", leader)
+	number("signalbox_meta_leading", one(s.meta.Leading()))
+	number("signalbox_meta_applied_index", state.AppliedIndex())
+	number("signalbox_map_version", state.MapVersion())
+	number("signalbox_moves", len(state.Moves()))
+	if g := s.governor; g != nil {
+		taken, failed := g.Steps()
+		number("signalbox_governor_steps_total", taken)
+		number("signalbox_governor_errors_total", failed)
+	}
+	number("signalbox_audit_lost_total", s.audit.log.Lost())
+	s.sentry.write(w)
+	m.writeMesh(w)
+}
+
+// write shows what the sentinel did, and when last.
+func (y *sentry) write(w io.Writer) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	for _, kind := range []sentinel.Kind{sentinel.Mark, sentinel.GoOnline, sentinel.GoOffline} {
+		for _, ok := range []bool{true, false} {
+			act := sentinelAct{kind, ok}
+			labels := fmt.Sprintf("{action=%q,outcome=%q}", actionNames[kind], outcomeNames[ok])
+			fmt.Fprintf(w, "signalbox_sentinel_actions_total%s %d\n", labels, y.done[act])
+			if act == y.last {
+				fmt.Fprintf(w, "signalbox_sentinel_last_action_age_seconds%s %.3f\n", labels, (y.srv.clock.Now() - y.lastAt).Seconds())
+			}
+		}
+	}
+}
+
+var (
+	actionNames  = map[sentinel.Kind]string{sentinel.Mark: "mark", sentinel.GoOnline: "go_online", sentinel.GoOffline: "go_offline"}
+	outcomeNames = map[bool]string{true: "accepted", false: "refused"}
+)
+
+// writeMesh shows the links between instances.
+func (m *serverMetrics) writeMesh(w io.Writer) {
+	if m.srv.mesh == nil {
+		return
+	}
+	st := m.srv.mesh.Stats()
+	for _, v := range []struct {
+		name  string
+		value any
+	}{
+		{`connections{way="in"}`, st.Inbound}, {`connections{way="out"}`, st.Outbound}, {"handshaking", st.Handshaking},
+		{"sent_bytes_total", st.BytesSent}, {"received_bytes_total", st.BytesReceived},
+		{`batches_total{what="sent"}`, st.BatchesSent}, {`batches_total{what="received"}`, st.BatchesReceived}, {`batches_total{what="dropped"}`, st.BatchesDropped},
+		{`chunks_total{what="sent"}`, st.ChunksSent}, {`chunks_total{what="received"}`, st.ChunksReceived},
+		{`messages_total{what="sent"}`, st.MessagesSent}, {`messages_total{what="received"}`, st.MessagesReceived}, {`messages_total{what="dropped"}`, st.MessagesDropped},
+		{`calls_total{what="sent"}`, st.CallsSent}, {`calls_total{what="received"}`, st.CallsReceived}, {`calls_total{what="refused"}`, st.CallsRefused},
+		{"dials_total", st.Dials}, {"dials_failed_total", st.DialsFailed}, {"accepted_total", st.Accepted}, {"accept_errors_total", st.AcceptErrors},
+		{`refused_total{reason="token"}`, st.RefusedToken}, {`refused_total{reason="cluster"}`, st.RefusedCluster}, {`refused_total{reason="address"}`, st.RefusedAddress},
+		{`refused_total{reason="version"}`, st.RefusedVersion}, {`refused_total{reason="garbage"}`, st.RefusedGarbage}, {`refused_total{reason="slow"}`, st.RefusedSlow},
+		{`refused_total{reason="busy"}`, st.RefusedBusy}, {"bad_frames_total", st.BadFrames}, {"silent_total", st.Silent}, {"panics_total", st.Panics},
+	} {
+		fmt.Fprintf(w, "signalbox_mesh_%s %v\n", v.name, v.value)
+	}
+}
+
+func one(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,64 @@
+package server
+
+import (
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// TestFrozenHome: the sessions at home in a bucket that is frozen leave their connection with a word; the others of the connection are vouched for as before, and when
+// the move is given up the first ones are attached again on the same connection.
+func TestFrozenHome(t *testing.T) {
+	s := start(t, nil)
+	c := connect(t, s)
+	node := c.node()
+	first := c.session(node, 1)
+	moving := uint64(protocol.SessionBucket(first.Session))
+	var other protocol.SessionReply
+	n := uint64(2)
+	for ; other.Session == 0; n++ {
+		if b := c.homeBucket(id16(n)); b != moving && s.mapNow().desk(0, b).id == first.Shard {
+			other = c.session(node, n)
+		}
+	}
+	d := s.desks.get(first.Shard)
+	step := func(kind shard.CommandKind, epoch uint64) {
+		t.Helper()
+		run := shard.BucketsBody{Total: 16, First: uint32(moving), Count: 1, Epoch: epoch}
+		if err := d.rep.ProposeInternal(t.Context(), shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, run)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	vouched := func() {
+		t.Helper()
+		ping := c.send(protocol.KindPing, 0, &protocol.Empty{})
+		c.find("the home's pong", func(h protocol.Header) bool { return h.Kind == protocol.KindPong && h.ID == ping && h.Arg == d.id })
+	}
+	vouched()
+
+	step(shard.CmdFreeze, 100)
+	var away protocol.Detached
+	if c.event(protocol.KindDetached, &away); away != (protocol.Detached{Session: first.Session, Epoch: first.Epoch}) {
+		t.Fatalf("detached: %+v", away)
+	}
+	vouched()
+	if b := c.s.bindings.conn(first.Session); b != nil {
+		t.Error("the session is still bound")
+	}
+	if _, err := c.lock(node, other.Session, "", 0); protocol.StatusOf(err) != protocol.StatusBadRequest {
+		t.Errorf("the other session's request was answered %v", err)
+	}
+	if _, err := c.attach(node, 1, first.Session, first.Epoch+1); protocol.StatusOf(err) != protocol.StatusWrongShard {
+		t.Errorf("attach at a frozen home was answered %v", err)
+	}
+
+	step(shard.CmdActivate, 101)
+	if r, err := c.attach(node, 1, first.Session, first.Epoch+2); err != nil || r.Epoch != first.Epoch+2 {
+		t.Fatalf("attach at a home that serves again: %+v, %v", r, err)
+	}
+	vouched()
+	if len(c.later) > 0 && c.later[0].Kind == protocol.KindDetached {
+		t.Error("detached twice")
+	}
+}

@@ -1,0 +1,307 @@
+package server
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/replica"
+)
+
+// wait bounds what a test waits for; it is reached by failures only.
+const wait = 20 * time.Second
+
+// start starts a server in memory on free ports, with two shards and few buckets.
+func start(t testing.TB, change func(*Config)) *Server {
+	t.Helper()
+	cfg := Config{
+		Listen: "127.0.0.1:0", Raft: "127.0.0.1:0", Admin: Off, Shards: 2, Buckets: 16, Memory: true, RTT: 5 * time.Millisecond,
+		Logger: slog.New(slog.DiscardHandler),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	s, err := Start(ctx, cfg)
+	if err != nil {
+		t.Fatalf("start: %v", err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// raw is a client that does what it is told and nothing more.
+type raw struct {
+	t      testing.TB
+	s      *Server
+	nc     net.Conn
+	buf    []byte
+	nextID uint64
+	seq    uint64
+	chunk  []byte
+	later  []protocol.Header // frames read while looking for another
+}
+
+func dial(t testing.TB, s *Server) *raw {
+	t.Helper()
+	nc, err := net.Dial("tcp", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = nc.Close() })
+	return &raw{t: t, s: s, nc: nc}
+}
+
+// connect dials and says hello.
+func connect(t testing.TB, s *Server) *raw {
+	t.Helper()
+	c := dial(t, s)
+	var reply protocol.HelloReply
+	c.must(protocol.KindHello, 0, &protocol.Hello{Magic: protocol.Magic, Version: protocol.Version, Client: "raw"}, &reply)
+	if reply.Window == 0 || reply.MaxFrame == 0 || reply.Cluster == "" || reply.Identity != "anonymous" {
+		t.Fatalf("hello was answered %+v", reply)
+	}
+	return c
+}
+
+func (c *raw) write(b []byte) {
+	c.t.Helper()
+	if err := c.writeErr(b); err != nil {
+		c.t.Fatalf("write: %v", err)
+	}
+}
+
+func (c *raw) writeErr(b []byte) error {
+	_ = c.nc.SetWriteDeadline(time.Now().Add(wait))
+	_, err := c.nc.Write(b)
+	return err
+}
+
+func (c *raw) send(kind protocol.Kind, bucket uint64, m protocol.Message) (id uint64) {
+	c.t.Helper()
+	c.nextID++
+	c.write(protocol.AppendFrame(nil, kind, c.nextID, bucket, m))
+	return c.nextID
+}
+
+// next reads one frame.
+func (c *raw) next() (protocol.Header, error) {
+	for {
+		frame, n, err := protocol.SplitFrame(c.buf, 64<<20)
+		if err != nil {
+			return protocol.Header{}, err
+		}
+		if n > 0 {
+			h, err := protocol.ParseFrame(append([]byte(nil), frame...))
+			c.buf = c.buf[n:]
+			return h, err
+		}
+		_ = c.nc.SetReadDeadline(time.Now().Add(wait))
+		if c.chunk == nil {
+			c.chunk = make([]byte, 64<<10)
+		}
+		n, err = c.nc.Read(c.chunk)
+		c.buf = append(c.buf, c.chunk[:n]...)
+		if n == 0 && err != nil {
+			return protocol.Header{}, err
+		}
+	}
+}
+
+// find reads until a frame fits, and keeps the others for later.
+func (c *raw) find(what string, fits func(protocol.Header) bool) protocol.Header {
+	c.t.Helper()
+	for i, h := range c.later {
+		if fits(h) {
+			c.later = append(c.later[:i], c.later[i+1:]...)
+			return h
+		}
+	}
+	for {
+		h, err := c.next()
+		if err != nil {
+			c.t.Fatalf("waiting for %s: %v", what, err)
+		}
+		if fits(h) {
+			return h
+		}
+		c.later = append(c.later, h)
+	}
+}
+
+// reply waits for the reply to a request.
+func (c *raw) reply(kind protocol.Kind, id uint64, out protocol.Message) error {
+	c.t.Helper()
+	h := c.find(fmt.Sprintf("the reply to %v", kind), func(h protocol.Header) bool { return h.Kind == kind|protocol.KindReply && h.ID == id })
+	if st := protocol.Status(h.Arg); st != protocol.StatusOK {
+		var f protocol.Failure
+		if err := f.DecodeBody(h.Body); err != nil {
+			c.t.Fatal(err)
+		}
+		return &protocol.Error{Status: st, Message: f.Message}
+	}
+	if out != nil {
+		if err := out.DecodeBody(h.Body); err != nil {
+			c.t.Fatalf("reply to %v: %v", kind, err)
+		}
+	}
+	return nil
+}
+
+func (c *raw) call(kind protocol.Kind, bucket uint64, m, out protocol.Message) error {
+	c.t.Helper()
+	return c.reply(kind, c.send(kind, bucket, m), out)
+}
+
+func (c *raw) must(kind protocol.Kind, bucket uint64, m, out protocol.Message) {
+	c.t.Helper()
+	if err := c.call(kind, bucket, m, out); err != nil {
+		c.t.Fatalf("%v: %v", kind, err)
+	}
+}
+
+// fails calls and wants this status.
+func (c *raw) fails(want protocol.Status, kind protocol.Kind, bucket uint64, m protocol.Message) {
+	c.t.Helper()
+	if err := c.call(kind, bucket, m, nil); !errors.Is(err, want) {
+		c.t.Fatalf("%v: got %v, want %v", kind, err, want)
+	}
+}
+
+// event waits for an event of a kind.
+func (c *raw) event(kind protocol.Kind, out protocol.Message) protocol.Header {
+	c.t.Helper()
+	h := c.find(kind.String(), func(h protocol.Header) bool { return h.Kind == kind })
+	if out != nil {
+		if err := out.DecodeBody(h.Body); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	return h
+}
+
+// closed waits for the server's end of the connection, and gives the last goodbye before it.
+func (c *raw) closed() (g *protocol.Goodbye) {
+	c.t.Helper()
+	for {
+		h, err := c.next()
+		switch {
+		case errors.Is(err, io.EOF), err != nil && !isTimeout(err):
+			return g
+		case err != nil:
+			c.t.Fatalf("the server did not close: %v", err)
+		case h.Kind == protocol.KindGoodbye:
+			g = new(protocol.Goodbye)
+			if err := g.DecodeBody(h.Body); err != nil {
+				c.t.Fatal(err)
+			}
+		}
+	}
+}
+
+func isTimeout(err error) bool {
+	var ne net.Error
+	return errors.As(err, &ne) && ne.Timeout()
+}
+
+// ping proves that the connection is served.
+func (c *raw) ping() {
+	c.t.Helper()
+	c.nextID++
+	id := c.nextID
+	c.write(protocol.AppendFrame(nil, protocol.KindPing, id, 0, nil))
+	c.find("pong", func(h protocol.Header) bool { return h.Kind == protocol.KindPong && h.ID == id && h.Arg == 0 })
+}
+
+// node is the id of the default node.
+func (c *raw) node() uint64 {
+	c.t.Helper()
+	return c.nodeInfo("/default").ID
+}
+
+func (c *raw) nodeInfo(path string) (info protocol.NodeInfo) {
+	c.t.Helper()
+	c.must(protocol.KindNodeDescribe, 0, &protocol.NodeDescribe{Path: path}, &info)
+	return info
+}
+
+func (c *raw) homeBucket(createID []byte) uint64 {
+	return uint64(protocol.HomeBucket([protocol.KeyLen]byte(createID), c.s.cfg.Buckets))
+}
+
+func (c *raw) bucket(node uint64, name string) uint64 {
+	return uint64(protocol.Bucket(node, []byte(name), c.s.cfg.Buckets))
+}
+
+// id16 makes 16 bytes that differ by n.
+func id16(n uint64) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, n), ^n)
+}
+
+// session starts one; key and create id come from n.
+func (c *raw) session(node, n uint64) (r protocol.SessionReply) {
+	c.t.Helper()
+	m := &protocol.SessionStart{Node: node, CreateID: id16(n), Key: id16(n), Timeout: 10_000, Description: "raw"}
+	c.must(protocol.KindSessionStart, c.homeBucket(m.CreateID), m, &r)
+	return r
+}
+
+// attach attaches a session that session made with the same n.
+func (c *raw) attach(node, n, session, epoch uint64) (r protocol.SessionReply, err error) {
+	c.t.Helper()
+	m := &protocol.SessionAttach{Session: session, Node: node, Epoch: epoch, Key: id16(n), Timeout: 10_000, Description: "raw"}
+	err = c.call(protocol.KindSessionAttach, uint64(protocol.SessionBucket(session)), m, &r)
+	return r, err
+}
+
+func (c *raw) head(session uint64) protocol.Head {
+	c.seq++
+	return protocol.Head{Session: session, Seq: c.seq, Low: c.seq}
+}
+
+// lock acquires an ephemeral semaphore whole.
+func (c *raw) lock(node, session uint64, name string, timeout uint64) (r protocol.AcquireReply, err error) {
+	c.t.Helper()
+	m := &protocol.Acquire{Head: c.head(session), Name: []byte(name), Count: protocol.Forever, Timeout: timeout, Ephemeral: true}
+	err = c.call(protocol.KindAcquire, c.bucket(node, name), m, &r)
+	return r, err
+}
+
+func (c *raw) unlock(node, session uint64, name string) error {
+	c.t.Helper()
+	return c.call(protocol.KindRelease, c.bucket(node, name), &protocol.Release{Head: c.head(session), Name: []byte(name)}, nil)
+}
+
+func (c *raw) describe(node uint64, name string, consistency protocol.Consistency) (r protocol.DescribeReply, err error) {
+	c.t.Helper()
+	m := &protocol.Describe{Node: node, Name: []byte(name), Flags: protocol.WithOwners | protocol.WithWaiters, Consistency: consistency}
+	err = c.call(protocol.KindDescribe, c.bucket(node, name), m, &r)
+	return r, err
+}
+
+// eventually waits for a condition that comes by itself.
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	end := time.Now().Add(wait)
+	for !cond() {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// manual gives a server a clock that moves when told to.
+func manual(c *Config) *replica.ManualClock {
+	clock := replica.NewManualClock(time.Unix(1_700_000_000, 0))
+	c.Clock = clock
+	return clock
+}

@@ -1,0 +1,109 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// scratch is memory for decoding requests: one of each kind that is decoded at the door.
+type scratch struct {
+	present  protocol.Present
+	start    protocol.SessionStart
+	attach   protocol.SessionAttach
+	stop     protocol.SessionStop
+	kill     protocol.SessionKill
+	create   protocol.Create
+	update   protocol.Update
+	resize   protocol.Resize
+	delete   protocol.Delete
+	acquire  protocol.Acquire
+	release  protocol.Release
+	describe protocol.Describe
+	list     protocol.List
+	sdesc    protocol.SessionDescribe
+	slist    protocol.SessionList
+	watch    protocol.Watch
+	unwatch  protocol.Unwatch
+}
+
+// request is a message the door decodes and checks before anything else happens with it.
+type request interface {
+	protocol.Message
+	protocol.Validator
+}
+
+// decode reads and checks a request. False: it was answered.
+func (p *pass) decode(c *conn, h protocol.Header, m request) bool {
+	err := m.DecodeBody(h.Body)
+	if err == nil {
+		err = m.Validate()
+	}
+	if err != nil {
+		p.out.failErr(c, h.Kind, h.ID, err)
+		return false
+	}
+	return true
+}
+
+// request serves one request of a connection that said hello. Exactly one reply goes out for each, now or later, except for pings.
+func (c *conn) request(p *pass, h protocol.Header) {
+	if h.Kind == protocol.KindPing {
+		c.ping(p, h)
+		return
+	}
+	if n := c.unanswered.Add(1); int(n) > c.srv.cfg.Limits.Window {
+		p.out.fail(c, h.Kind, h.ID, protocol.StatusOverloaded, c.srv.windowText)
+		return
+	}
+	if c.srv.draining.Load() {
+		p.out.fail(c, h.Kind, h.ID, protocol.StatusUnavailable, "server is stopping; ask another instance, or this one when it is back")
+		return
+	}
+	switch h.Kind {
+	case protocol.KindPresent:
+		c.present(p, h)
+	case protocol.KindMap:
+		c.clusterMap(p, h)
+	case protocol.KindNodeCreate, protocol.KindNodeAlter, protocol.KindNodeDescribe, protocol.KindNodeDrop, protocol.KindNodeList:
+		c.nodeRequest(p, h)
+	case protocol.KindCluster:
+		c.clusterRequest(p, h)
+	case protocol.KindSessionStart:
+		c.sessionStart(p, h)
+	case protocol.KindSessionAttach:
+		c.sessionAttach(p, h)
+	case protocol.KindSessionStop:
+		c.sessionStop(p, h)
+	case protocol.KindSessionKill:
+		c.sessionKill(p, h)
+	case protocol.KindSessionDescribe, protocol.KindSessionList, protocol.KindDescribe, protocol.KindList:
+		c.read(p, h)
+	case protocol.KindCreate, protocol.KindUpdate, protocol.KindResize, protocol.KindDelete, protocol.KindAcquire, protocol.KindRelease:
+		c.change(p, h)
+	case protocol.KindWatch:
+		c.watch(p, h)
+	case protocol.KindUnwatch:
+		c.unwatch(p, h)
+	default:
+		p.out.fail(c, h.Kind, h.ID, protocol.StatusUnsupported, "this message is not served here")
+	}
+}
+
+// statusText takes an error apart for a reply.
+func statusText(err error) (protocol.Status, string) {
+	var e *protocol.Error
+	if errors.As(err, &e) {
+		return e.Status, e.Message
+	}
+	return protocol.StatusOf(err), err.Error()
+}
+
+// submitFailed is the sentence for a command that a shard did not take.
+func submitFailed(d *desk, st protocol.Status) string {
+	if st == protocol.StatusOverloaded {
+		return fmt.Sprintf("shard %d takes no more now: its open batch is at its limit of bytes, or the disk of its log is behind; retry later", d.id)
+	}
+	return fmt.Sprintf("shard %d has no leader here now; fetch the map and retry", d.id)
+}

@@ -1,0 +1,71 @@
+package server
+
+import (
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// change serves the requests on a session that change a semaphore: decoded and checked here, so that what enters the log is worth its sync, and handed on as
+// the bytes that came.
+func (c *conn) change(p *pass, h protocol.Header) {
+	var (
+		session uint64
+		data    int
+		right   = RightUse
+		ok      bool
+	)
+	switch h.Kind {
+	case protocol.KindAcquire:
+		m := &p.msg.acquire
+		ok = p.decode(c, h, m)
+		session, data = m.Session, len(m.Data)
+	case protocol.KindRelease:
+		m := &p.msg.release
+		ok = p.decode(c, h, m)
+		session = m.Session
+	case protocol.KindCreate:
+		m := &p.msg.create
+		ok = p.decode(c, h, m)
+		session, data = m.Session, len(m.Data)
+	case protocol.KindUpdate:
+		m := &p.msg.update
+		ok = p.decode(c, h, m)
+		session, data = m.Session, len(m.Data)
+	case protocol.KindResize:
+		m := &p.msg.resize
+		ok = p.decode(c, h, m)
+		session, right = m.Session, RightAdmin
+	case protocol.KindDelete:
+		m := &p.msg.delete
+		ok = p.decode(c, h, m)
+		session, right = m.Session, RightAdmin
+	}
+	if !ok {
+		return
+	}
+	// Arguments are judged before the session.
+	if limit := c.srv.cfg.Limits.MaxData; data > limit {
+		p.out.failErr(c, h.Kind, h.ID, protocol.Errorf(protocol.StatusBadRequest, "data is %d bytes long; at most %d are allowed here", data, limit))
+		return
+	}
+	b := c.bound(session)
+	if b == nil {
+		p.out.failErr(c, h.Kind, h.ID, c.notBound(session))
+		return
+	}
+	if bad := c.allowed(right, b.node); bad != nil {
+		p.out.failErr(c, h.Kind, h.ID, bad)
+		return
+	}
+	d := c.deskFor(p, h, protocol.SessionTier(session))
+	if d == nil {
+		return
+	}
+	cmd := shard.Command{Node: b.node, Epoch: b.epoch}
+	if h.Kind == protocol.KindAcquire {
+		cmd.Client = b.introduction(d, p.now)
+	}
+	if c.submitTo(d, p, h, cmd) && cmd.Client != "" {
+		b.introduce(d, p.now)
+	}
+}

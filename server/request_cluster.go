@@ -1,0 +1,211 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// topology is what operators' methods need of the cluster. The governor is one: its changes are decided in the meta shard, whichever instance is asked.
+type topology interface {
+	State() *meta.State
+	Explain() (governor.Explanation, error)
+	Expel(ctx context.Context, instance uint64, force bool) (meta.Instance, error)
+	Drain(ctx context.Context, instance uint64, undo bool) (meta.Instance, error)
+	TransferMaster(ctx context.Context, shard, instance uint64) error
+	SetWeight(ctx context.Context, replicaset uint64, weight uint32) error
+	SetReplicationFactor(ctx context.Context, tier uint8, factor uint32) error
+}
+
+// maxWeight is the largest weight of a replicaset.
+const maxWeight = 1_000_000
+
+// clusterDesk answers operators' methods on this instance.
+type clusterDesk struct {
+	self uint64
+	topology
+	leader    func(s *meta.State) uint64                                                       // the instance that leads the meta shard, 0 if none is known
+	reachable func(instance uint64) *bool                                                      // nil: this instance does not know
+	elsewhere func(ctx context.Context, leader uint64, method string) (body []byte, err error) // asks the leader of the meta shard; nil: there is no other instance
+	backup    func(ctx context.Context, shard uint64, request []byte) ([]byte, error)          // asks the instance that leads the shard
+}
+
+func (s *Server) clusterDesk() *clusterDesk {
+	return &clusterDesk{
+		self: s.instance, topology: s.governor,
+		leader: func(state *meta.State) uint64 {
+			if s.meta.Leading() {
+				return s.instance
+			}
+			return state.MetaShard().Master
+		},
+		reachable: func(instance uint64) *bool {
+			h, ok := s.member.Instances().Health()[instance]
+			if !ok {
+				return nil // only those that may govern are sent heartbeats
+			}
+			yes := instance == s.instance || s.clock.Now()-h.Heard < missedAfter
+			return &yes
+		},
+		elsewhere: func(ctx context.Context, _ uint64, _ string) ([]byte, error) { return s.member.AskPlan(ctx) },
+		backup:    s.member.AskBackup,
+	}
+}
+
+// clusterRequest serves operators' methods, off the event loop: documents are made, and changes wait for the meta shard.
+func (c *conn) clusterRequest(p *pass, h protocol.Header) {
+	m := new(protocol.Cluster)
+	if !p.decode(c, h, m) {
+		return
+	}
+	right := RightAdmin
+	if m.Method == protocol.MethodStatus || m.Method == protocol.MethodPlan {
+		right = RightRead
+	}
+	if bad := c.allowedPath(right, "/"); bad != nil {
+		p.out.failErr(c, h.Kind, h.ID, bad)
+		return
+	}
+	if right == RightAdmin && m.Method != protocol.MethodBackup { // that is one request of many, and changes nothing
+		c.srv.log.Info("cluster change asked", "method", m.Method, "identity", c.identity, "remote", c.remote)
+	}
+	m.Body = bytes.Clone(m.Body)
+	desk := c.srv.clusterDesk()
+	c.nodeOp(p, h, func(ctx context.Context) (protocol.Message, error) {
+		body, err := desk.serve(ctx, m.Method, m.Body)
+		if err == nil && len(body) > protocol.MaxDataLen {
+			err = protocol.Errorf(protocol.StatusOverloaded, "the answer is longer than %d bytes; the cluster has too many members for one document", protocol.MaxDataLen)
+		}
+		return &protocol.ClusterReply{Body: body}, err
+	})
+}
+
+// serve answers one method.
+func (d *clusterDesk) serve(ctx context.Context, method string, body []byte) ([]byte, error) {
+	var answer any
+	var err error
+	switch method {
+	case protocol.MethodStatus:
+		state := d.State()
+		answer = clusterStatus(state, d.self, d.leader(state), d.reachable)
+	case protocol.MethodPlan:
+		state := d.State()
+		leader := d.leader(state)
+		if leader != d.self && leader != 0 && d.elsewhere != nil {
+			return d.elsewhere(ctx, leader, method)
+		}
+		answer, err = d.plan(state, leader)
+	case protocol.MethodDrain:
+		answer, err = call(body, func(in protocol.DrainRequest) (any, error) {
+			return d.change(in.Instance, func(i uint64) error { return second(d.Drain(ctx, i, in.Undo)) })
+		})
+	case protocol.MethodExpel:
+		answer, err = call(body, func(in protocol.ExpelRequest) (any, error) {
+			return d.change(in.Instance, func(i uint64) error { return second(d.Expel(ctx, i, in.Force)) })
+		})
+	case protocol.MethodTransfer:
+		answer, err = call(body, func(in protocol.TransferRequest) (any, error) {
+			if _, err := d.change(in.Instance, func(i uint64) error { return d.TransferMaster(ctx, in.Shard, i) }); err != nil {
+				return nil, err
+			}
+			state := d.State()
+			x, _ := state.Shard(in.Shard)
+			return clusterShard(state, &x, bucketsOf(state)[x.ID]), nil
+		})
+	case protocol.MethodWeight:
+		answer, err = call(body, func(in protocol.WeightRequest) (any, error) { return d.weight(ctx, in) })
+	case protocol.MethodReplicationFactor:
+		answer, err = call(body, func(in protocol.ReplicationFactorRequest) (any, error) { return d.factor(ctx, in) })
+	case protocol.MethodBackup:
+		var in protocol.BackupRequest
+		if bad := json.Unmarshal(body, &in); bad != nil {
+			return nil, protocol.Errorf(protocol.StatusBadRequest, "the request is not the method's JSON document: %v", bad)
+		}
+		if in.Shard == 0 {
+			in.Shard = meta.MetaShardID
+		}
+		return d.backup(ctx, in.Shard, body)
+	default:
+		err = protocol.Errorf(protocol.StatusUnsupported, "method %s is not known here; upgrade the older side", method)
+	}
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return nil, protocol.Errorf(protocol.StatusInternal, "%v", err)
+	}
+	return text, nil
+}
+
+// call reads a method's request. Fields that are not known are passed over: they are a newer client's.
+func call[T any](body []byte, f func(in T) (any, error)) (any, error) {
+	var in T
+	if len(body) > 0 {
+		if err := json.Unmarshal(body, &in); err != nil {
+			return nil, protocol.Errorf(protocol.StatusBadRequest, "the request is not the method's JSON document: %v", err)
+		}
+	}
+	return f(in)
+}
+
+func second(_ meta.Instance, err error) error { return err }
+
+// change does something about an instance, and answers how it stands then.
+func (d *clusterDesk) change(name string, f func(instance uint64) error) (any, error) {
+	i, err := governor.FindInstance(d.State(), name)
+	if err == nil {
+		err = f(i.ID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	state := d.State()
+	i, _ = state.Instance(i.ID)
+	return clusterInstance(state, &i, d.reachable), nil
+}
+
+func (d *clusterDesk) weight(ctx context.Context, in protocol.WeightRequest) (any, error) {
+	if !(in.Weight >= 0 && in.Weight <= maxWeight) {
+		return nil, protocol.Errorf(protocol.StatusBadRequest, "weight is %v; choose 0 to %d", in.Weight, maxWeight)
+	}
+	set, err := governor.FindReplicaset(d.State(), in.Replicaset)
+	if err == nil {
+		err = d.SetWeight(ctx, set.ID, uint32(math.Round(in.Weight*1000)))
+	}
+	if err != nil {
+		return nil, err
+	}
+	state := d.State()
+	set, _ = state.Replicaset(set.ID)
+	return clusterReplicaset(state, &set, bucketsOf(state)), nil
+}
+
+func (d *clusterDesk) factor(ctx context.Context, in protocol.ReplicationFactorRequest) (any, error) {
+	t, ok := d.State().TierByName(in.Tier)
+	if !ok {
+		return nil, protocol.Errorf(protocol.StatusNotFound, "there is no tier %q; the cluster's status lists them", in.Tier)
+	}
+	if err := d.SetReplicationFactor(ctx, t.ID, in.Factor); err != nil {
+		return nil, err
+	}
+	t, _ = d.State().Tier(t.ID)
+	return clusterTier(&t), nil
+}
+
+func (d *clusterDesk) plan(s *meta.State, leader uint64) (protocol.ClusterPlan, error) {
+	e, err := d.Explain()
+	if err != nil {
+		return protocol.ClusterPlan{}, err
+	}
+	plan := protocol.ClusterPlan{AskedOf: instanceName(s, d.self), Leader: instanceName(s, leader), Steps: append([]string{}, e.Next...), Waits: []protocol.ClusterWait{}}
+	for _, w := range e.Waits {
+		plan.Waits = append(plan.Waits, protocol.ClusterWait{What: w.What, Why: w.Why})
+	}
+	return plan, nil
+}

@@ -1,0 +1,76 @@
+package server
+
+import (
+	"runtime/debug"
+	"sync"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// hello answers the first frame.
+func (c *conn) hello(p *pass, h protocol.Header) {
+	var m protocol.Hello
+	err := m.DecodeBody(h.Body)
+	if err == nil {
+		err = m.Validate()
+	}
+	if err != nil {
+		status, text := statusText(err)
+		p.out.fail(c, h.Kind, h.ID, status, text)
+		c.refuse(err)
+		return
+	}
+	if c.srv.draining.Load() {
+		p.out.fail(c, h.Kind, h.ID, protocol.StatusUnavailable, "server is stopping; connect to another instance")
+		c.end(endSoft, protocol.StatusUnavailable, "server is stopping")
+		return
+	}
+	identity, err := c.srv.cfg.Authenticator.Authenticate(m.Token, c.remote)
+	if err != nil {
+		c.srv.log.Info("credentials refused", "conn", c.id, "remote", c.remote, "error", err)
+		const text = "the credentials are missing, wrong or out of date; get new ones"
+		p.out.fail(c, h.Kind, h.ID, protocol.StatusUnauthenticated, text)
+		c.end(endSoft, protocol.StatusUnauthenticated, text)
+		return
+	}
+	c.identity = identity
+	c.greeted = true
+	c.said.Store(true)
+	r := c.srv.mapNow()
+	p.out.reply(c, h.Kind, h.ID, &protocol.HelloReply{
+		Version:    protocol.Version,
+		Server:     "signalbox/" + version(),
+		Cluster:    r.state.Cluster(),
+		Instance:   c.srv.instance,
+		MaxFrame:   c.srv.maxFrame,
+		MaxData:    uint32(c.srv.cfg.Limits.MaxData),
+		Window:     uint32(c.srv.cfg.Limits.Window),
+		MapVersion: r.state.MapVersion(),
+		Identity:   identity,
+	})
+}
+
+// version is the module's, as the build recorded it.
+var version = sync.OnceValue(func() string {
+	if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" && b.Main.Version != "(devel)" {
+		return b.Main.Version
+	}
+	return "devel"
+})
+
+// ping answers for the connection, and has each shard that is home to sessions of it vouch for them. Pings take no part in the window and wait for no
+// request.
+func (c *conn) ping(p *pass, h protocol.Header) {
+	p.out.event(c, protocol.KindPong, h.ID, 0, nil)
+	p.pings++
+	p.ping = h.ID
+}
+
+// clusterMap answers with the routing table, or with its version alone when the client has it.
+func (c *conn) clusterMap(p *pass, h protocol.Header) {
+	var m protocol.MapRequest
+	if !p.decode(c, h, &m) {
+		return
+	}
+	p.out.reply(c, h.Kind, h.ID, c.srv.mapReply(m.Known))
+}

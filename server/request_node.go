@@ -1,0 +1,110 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// nodeOpTimeout bounds a change of a coordination node. When it ends the change may still come: it is decided in the meta shard.
+const nodeOpTimeout = 30 * time.Second
+
+// nodeRequest serves the requests about coordination nodes. Reads come from the map this instance has; changes wait for the meta shard and all data shards,
+// on goroutines of their own, bounded in number.
+func (c *conn) nodeRequest(p *pass, h protocol.Header) {
+	g := c.srv.governor
+	switch h.Kind {
+	case protocol.KindNodeDescribe:
+		var m protocol.NodeDescribe
+		if !p.decode(c, h, &m) {
+			return
+		}
+		bad := c.allowedPath(RightRead, m.Path)
+		if bad != nil {
+			p.out.failErr(c, h.Kind, h.ID, bad)
+			return
+		}
+		info, err := g.DescribeNode(m.Path)
+		if err != nil {
+			p.out.failErr(c, h.Kind, h.ID, err)
+			return
+		}
+		p.out.reply(c, h.Kind, h.ID, &info)
+	case protocol.KindNodeList:
+		m := new(protocol.NodeList)
+		if !p.decode(c, h, m) {
+			return
+		}
+		m.Cursor = append([]byte(nil), m.Cursor...)
+		// A page may look at many thousand nodes: that is not done on an event loop.
+		c.nodeOp(p, h, func(context.Context) (protocol.Message, error) {
+			reply, err := g.ListNodes(m, func(path string) bool { return c.allowedPath(RightRead, path) == nil })
+			return &reply, err
+		})
+	case protocol.KindNodeCreate:
+		m := new(protocol.NodeCreate)
+		if !p.decode(c, h, m) || !c.mayChangeNode(p, h, m.Path) {
+			return
+		}
+		c.nodeOp(p, h, func(ctx context.Context) (protocol.Message, error) {
+			info, err := g.CreateNode(ctx, m)
+			return &info, err
+		})
+	case protocol.KindNodeAlter:
+		m := new(protocol.NodeAlter)
+		if !p.decode(c, h, m) || !c.mayChangeNode(p, h, m.Path) {
+			return
+		}
+		c.nodeOp(p, h, func(ctx context.Context) (protocol.Message, error) {
+			info, err := g.AlterNode(ctx, m)
+			return &info, err
+		})
+	case protocol.KindNodeDrop:
+		m := new(protocol.NodeDrop)
+		if !p.decode(c, h, m) || !c.mayChangeNode(p, h, m.Path) {
+			return
+		}
+		c.nodeOp(p, h, func(ctx context.Context) (protocol.Message, error) {
+			return &protocol.Empty{}, g.DropNode(ctx, m)
+		})
+	}
+}
+
+func (c *conn) mayChangeNode(p *pass, h protocol.Header, path string) bool {
+	if bad := c.allowedPath(RightAdmin, path); bad != nil {
+		p.out.failErr(c, h.Kind, h.ID, bad)
+		return false
+	}
+	c.srv.log.Info("node change asked", "kind", h.Kind.String(), "path", path, "identity", c.identity, "remote", c.remote)
+	return true
+}
+
+// nodeOp runs op on a goroutine of its own and replies with what it answers.
+func (c *conn) nodeOp(p *pass, h protocol.Header, op func(ctx context.Context) (protocol.Message, error)) {
+	s := c.srv
+	select {
+	case s.nodeOps <- struct{}{}:
+	default:
+		p.out.fail(c, h.Kind, h.ID, protocol.StatusOverloaded, "the limit of node requests under way is reached; retry later")
+		return
+	}
+	kind, id := h.Kind, h.ID
+	s.running.Go(func() {
+		defer func() { <-s.nodeOps }()
+		ctx, cancel := context.WithTimeout(s.ctx, nodeOpTimeout)
+		defer cancel()
+		o := s.borrowOutbox()
+		defer s.returnOutbox(o)
+		defer s.guard("node", func() { c.end(endHard, protocol.StatusInternal, "the server met a defect; reconnect") })
+		reply, err := op(ctx)
+		switch {
+		case err == nil:
+			o.reply(c, kind, id, reply)
+		case ctx.Err() != nil:
+			o.fail(c, kind, id, protocol.StatusUnavailable, "the change is not done yet and may still come; look before trying again")
+		default:
+			o.failErr(c, kind, id, err)
+		}
+	})
+}

@@ -1,0 +1,61 @@
+package server
+
+import "github.com/signalbox-dev/signalbox/protocol"
+
+// Right is what an operation needs on its coordination node's path.
+type Right uint8
+
+const (
+	RightRead  Right = 1 // start a session, describe, list, watch
+	RightUse   Right = 2 // create, update, acquire, release
+	RightAdmin Right = 3 // resize, delete, kill, and changes of nodes
+)
+
+// String is the right's name in messages.
+func (r Right) String() string {
+	switch r {
+	case RightRead:
+		return "read"
+	case RightUse:
+		return "use"
+	case RightAdmin:
+		return "admin"
+	}
+	return "unknown"
+}
+
+// Authenticator turns a hello's credentials into an identity. It is called on an event loop and must not block. An error refuses the
+// connection with UNAUTHENTICATED.
+type Authenticator interface {
+	Authenticate(token []byte, remote string) (identity string, err error)
+}
+
+// Authorizer says whether an identity has a right on a path. It is asked before anything is looked up, so that a missing right tells nothing about what
+// exists; path is empty when the request names a node id that is not known. It is called on event loops and must not block.
+type Authorizer interface {
+	Allowed(identity string, right Right, path string) bool
+}
+
+// Anonymous accepts everybody as the identity "anonymous".
+type Anonymous struct{}
+
+// Authenticate never refuses.
+func (Anonymous) Authenticate([]byte, string) (string, error) { return "anonymous", nil }
+
+// allowed checks a right on a node by its id. With no Authorizer it costs one comparison.
+func (c *conn) allowed(right Right, node uint64) *protocol.Error {
+	a := c.srv.cfg.Authorizer
+	if a == nil {
+		return nil
+	}
+	path, _ := c.srv.nodePath(node)
+	return c.allowedPath(right, path)
+}
+
+func (c *conn) allowedPath(right Right, path string) *protocol.Error {
+	a := c.srv.cfg.Authorizer
+	if a == nil || a.Allowed(c.identity, right, path) {
+		return nil
+	}
+	return protocol.Errorf(protocol.StatusForbidden, "identity %q lacks the right %s here; ask for it", c.identity, right)
+}

@@ -1,0 +1,116 @@
+package server
+
+import (
+	"context"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// routes is the cluster map at one revision, prepared for the doors: who serves a bucket is two array accesses. It never changes; a newer map is a new one.
+type routes struct {
+	state   *meta.State
+	current meta.Key
+	before  meta.Key
+	tiers   [meta.MaxTiers][]*desk // by bucket; nil where another instance serves it
+	single  bool                   // all nodes live in tier 0
+}
+
+// mapNow is the newest map this instance knows.
+func (s *Server) mapNow() *routes { return s.routes.Load() }
+
+// setRoutes prepares a map. One goroutine calls it.
+func (s *Server) setRoutes(state *meta.State) {
+	r := &routes{state: state, single: true}
+	r.current, r.before = state.Keys()
+	for _, t := range state.Tiers() {
+		r.single = r.single && t.ID == 0
+		list := make([]*desk, t.Buckets)
+		for _, run := range t.Runs {
+			for b := run.First; b < run.First+run.Count; b++ {
+				list[b] = s.desks.get(run.Shard)
+			}
+		}
+		r.tiers[t.ID] = list
+	}
+	s.routes.Store(r)
+}
+
+// desk is the shard here that owns a bucket of a tier, nil when there is none.
+func (r *routes) desk(tier uint8, bucket uint64) *desk {
+	list := r.tiers[tier]
+	if bucket >= uint64(len(list)) {
+		return nil
+	}
+	return list[bucket]
+}
+
+// tierOf is the tier of a node; 0 for one that is not known.
+func (r *routes) tierOf(node uint64) uint8 {
+	if r.single {
+		return 0
+	}
+	n, _ := r.state.Node(node)
+	return n.Tier
+}
+
+// keys are the current and the previous ticket key.
+func (r *routes) keys() (current, previous *meta.Key) { return &r.current, &r.before }
+
+// route is where a leader looks for the homes of its guests.
+func (s *Server) route(tier uint8, bucket uint32) (shard, epoch uint64) {
+	r := s.routes.Load()
+	if r == nil {
+		return 0, 0
+	}
+	return r.state.Route(tier, bucket)
+}
+
+// nodePath is the path of a node id.
+func (s *Server) nodePath(id uint64) (string, bool) {
+	n, ok := s.mapNow().state.Node(id)
+	return n.Path, ok
+}
+
+// mapReply is the map for clients, with the masters as they are now.
+func (s *Server) mapReply(known uint64) *protocol.MapReply {
+	r := governor.MapReply(s.mapNow().state, known, func(shard uint64) (instance, term uint64) {
+		if d := s.desks.get(shard); d != nil {
+			return d.leaderInstance()
+		}
+		return 0, 0
+	})
+	return &r
+}
+
+// tellMap tells every connection that there is a newer map.
+func (s *Server) tellMap(version uint64) {
+	s.tellAll(&protocol.MapChanged{Version: version})
+}
+
+// tellMasters tells every connection when the shard has a new master: clients then need not find out by asking in vain. It runs until ctx ends.
+func (d *desk) tellMasters(ctx context.Context) {
+	s := d.srv
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.newMaster:
+		}
+		r := s.mapNow()
+		if master, term := d.leaderInstance(); master != 0 && r != nil { // nil: nobody is connected yet
+			s.tellAll(&protocol.MapChanged{Version: r.state.MapVersion(), Shard: d.id, Master: master, Term: term})
+		}
+	}
+}
+
+func (s *Server) tellAll(m *protocol.MapChanged) {
+	o := s.borrowOutbox()
+	defer s.returnOutbox(o)
+	s.conns.each(func(c *conn) {
+		if c.said.Load() {
+			o.event(c, protocol.KindMapChanged, 0, 0, m)
+		}
+	})
+}

@@ -1,0 +1,156 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/cluster"
+	"github.com/signalbox-dev/signalbox/server/sentinel"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// sentry drives the sentinel of this instance.
+type sentry struct {
+	srv *Server
+
+	mu      sync.Mutex
+	machine *sentinel.Machine
+	wake    chan struct{}
+	done    map[sentinelAct]uint64
+	last    sentinelAct
+	lastAt  time.Duration
+}
+
+// sentinelAct is what a sentinel did, and what became of it.
+type sentinelAct struct {
+	kind sentinel.Kind
+	ok   bool
+}
+
+func newSentry(s *Server, offlineAfter time.Duration) *sentry {
+	return &sentry{srv: s, machine: sentinel.New(offlineAfter), wake: make(chan struct{}, 1), done: make(map[sentinelAct]uint64)}
+}
+
+func (y *sentry) nudge() {
+	select {
+	case y.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (y *sentry) activate() {
+	y.mu.Lock()
+	y.machine.Activate()
+	y.mu.Unlock()
+	y.nudge()
+}
+
+// leave has the cluster told that this instance goes.
+func (y *sentry) leave() {
+	y.mu.Lock()
+	y.machine.Shutdown()
+	y.mu.Unlock()
+	y.nudge()
+}
+
+// heard is told of each heartbeat of another instance.
+func (y *sentry) heard(instance, applied uint64) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.machine.Heard(instance, sentinel.Report{Applied: applied}, y.srv.clock.Now())
+}
+
+// run steps the machine until ctx ends.
+func (y *sentry) run(ctx context.Context) {
+	for {
+		changed := y.srv.meta.Changed()
+		wait := y.step(ctx)
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-changed:
+		case <-y.wake:
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+// step takes one step and carries out what comes of it.
+func (y *sentry) step(ctx context.Context) (wait time.Duration) {
+	s := y.srv
+	state := s.meta.State()
+	now := s.clock.Now()
+	view := sentinel.View{Self: s.instance, Leading: s.meta.Leading(), Applied: state.AppliedIndex()}
+	health := s.member.Instances().Health()
+	y.mu.Lock()
+	for _, i := range state.Instances() {
+		if i.Expelled() {
+			continue
+		}
+		view.Members = append(view.Members, sentinel.Member{ID: i.ID, Target: targetOf(i.Target.Variant), Incarnation: i.Target.Incarnation})
+		if h, ok := health[i.ID]; i.ID != s.instance && (!ok || now-h.Heard > missedAfter) {
+			y.machine.Failed(i.ID, now)
+		}
+	}
+	a, wait := y.machine.Step(now, view)
+	y.mu.Unlock()
+	if a.Kind == sentinel.None {
+		return wait
+	}
+	outcome := y.carryOut(ctx, a, state)
+	y.mu.Lock()
+	y.machine.Finished(a, outcome, s.meta.State().AppliedIndex(), s.clock.Now())
+	y.last, y.lastAt = sentinelAct{a.Kind, outcome == protocol.StatusOK}, s.clock.Now()
+	y.done[y.last]++
+	y.mu.Unlock()
+	return wait
+}
+
+// missedAfter is the age of a last heartbeat at which one has been missed.
+const missedAfter = 3 * cluster.HeartbeatPeriod
+
+func targetOf(v meta.Variant) sentinel.Target {
+	switch v {
+	case meta.Online:
+		return sentinel.Online
+	case meta.Expelled:
+		return sentinel.Expelled
+	}
+	return sentinel.Offline
+}
+
+func (y *sentry) carryOut(ctx context.Context, a sentinel.Action, state *meta.State) protocol.Status {
+	s := y.srv
+	ctx, cancel := context.WithTimeout(ctx, updateLimit)
+	defer cancel()
+	var err error
+	switch a.Kind {
+	case sentinel.Mark:
+		i, ok := state.Instance(a.Instance)
+		if !ok {
+			return protocol.StatusNotFound
+		}
+		s.log.Warn("instance is taken for dead", "instance", i.ID, "name", i.Name, "reason", a.Reason)
+		_, err = s.governor.UpdateInstance(ctx, meta.InstanceUpdate{Instance: i.ID, Expected: i.Revision, Target: meta.Offline, Reason: a.Reason})
+	case sentinel.GoOnline:
+		err = s.member.Update(ctx, meta.Online, a.Reason)
+	case sentinel.GoOffline:
+		err = s.member.Update(ctx, meta.Offline, a.Reason)
+	}
+	if err == nil {
+		return protocol.StatusOK
+	}
+	if !errors.Is(err, context.Canceled) {
+		s.log.Info("the cluster did not take a change of state", "instance", a.Instance, "reason", a.Reason, "error", err)
+	}
+	return protocol.StatusOf(err)
+}
+
+// updateLimit bounds one attempt to have the meta shard note something.
+const updateLimit = 3 * time.Second

@@ -1,0 +1,251 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+
+	"github.com/VictoriaMetrics/metrics"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/admin"
+	"github.com/signalbox-dev/signalbox/server/cluster"
+	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/server/mesh"
+	"github.com/signalbox-dev/signalbox/server/watch"
+	"github.com/signalbox-dev/signalbox/shard/replica"
+)
+
+// Server is a running instance. Its methods may be called from any goroutine.
+type Server struct {
+	cfg        Config
+	clock      replica.Clock
+	log        *slog.Logger
+	metrics    *serverMetrics
+	instance   uint64
+	maxConns   int
+	maxFrame   uint32
+	windowText string
+
+	lock     *os.File   // of the data folder
+	mesh     *mesh.Mesh // nil: alone for good
+	links    cluster.Links
+	entry    *cluster.Entry
+	member   *cluster.Member
+	sentry   *sentry
+	host     *replica.Host
+	hosting  *hosting
+	audit    auditing
+	backups  *backups
+	meta     *metaShard
+	governor *governor.Governor
+	desks    deskTable
+	pacer    *watch.Pacer
+	lostMail atomic.Uint64 // messages between leaders that were dropped
+	routes   atomic.Pointer[routes]
+	soonC    chan struct{}
+
+	conns    connTable
+	unread   atomic.Int64 // bytes that wait for connections with more than leastOutSoft of them
+	bindings *bindings
+	door     *gnetDoor
+	vouching *vouching
+	nodeOps  chan struct{} // a slot for each under way
+	outboxes sync.Pool
+
+	adminListener net.Listener
+	adminServer   *http.Server
+
+	ctx       context.Context // ends when the server stops
+	cancel    context.CancelFunc
+	running   sync.WaitGroup // everything that ends with ctx
+	leaving   atomic.Bool    // no more clients should come
+	draining  atomic.Bool    // requests are turned away
+	founded   bool           // this process has made the cluster
+	announced atomic.Bool    // the cluster was told that this process is there
+	ready     atomic.Bool
+	untick    func()
+
+	stopOnce sync.Once
+	stopErr  error
+	failOnce sync.Once
+	done     chan struct{} // closed when a defect ended the server, or it was stopped
+	err      error
+}
+
+// Start opens the data folder, makes a cluster when it is new, waits until every shard leads, and opens the listeners. When ctx ends before that, it stops
+// what it began and returns an error. The server runs until Shutdown or Close.
+func Start(ctx context.Context, cfg Config) (*Server, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		cfg:        cfg,
+		clock:      cfg.Clock,
+		log:        cfg.Logger,
+		maxFrame:   uint32(cfg.Limits.MaxData) + protocol.MaxFrameLen - protocol.MaxDataLen,
+		windowText: fmt.Sprintf("connection has %d requests unanswered, the limit of its window; wait for answers", cfg.Limits.Window),
+		soonC:      make(chan struct{}, 1),
+		bindings:   newBindings(),
+		nodeOps:    make(chan struct{}, cfg.Limits.NodeOps),
+		done:       make(chan struct{}),
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.outboxes.New = func() any { return &outbox{srv: s, tally: s.metrics.shared} }
+	s.metrics = newMetrics(s)
+	s.vouching = newVouching(s)
+	s.backups = newBackups(s)
+	s.meta, s.hosting, s.sentry = newMetaShard(), newHosting(s), newSentry(s, cfg.OfflineAfter)
+
+	startCtx, cancel := context.WithTimeout(ctx, cfg.Limits.StartTimeout)
+	defer cancel()
+	for _, step := range []func(context.Context) error{
+		s.findRoom,       // open files
+		s.listen,         // addresses are taken before anything else, so that a second server fails without touching data
+		s.makeFolder,     //
+		s.openLinks,      // other instances, and who this one is
+		s.openAudit,      // before anything is applied
+		s.openLog,        // host, meta shard
+		s.auditRecovery,  //
+		s.openShards,     // replicas of the map
+		s.settle,         // the cluster exists and knows that this instance is there
+		s.openDoors,      // event loops, sweeper, accepting
+		s.openAdminDoors, // last: what is ready is served already
+	} {
+		if err := step(startCtx); err != nil {
+			_ = s.Close()
+			return nil, err
+		}
+	}
+	s.ready.Store(true)
+	s.log.Info("serving", "listen", s.Addr(), "admin", s.AdminAddr(), "shards", len(s.desks.all()), "cluster", s.mapNow().state.Cluster())
+	return s, nil
+}
+
+// Addr is the address clients connect to.
+func (s *Server) Addr() string { return s.door.addr() }
+
+// AdminAddr is the address of metrics, health and profiles; empty when there is none.
+func (s *Server) AdminAddr() string {
+	if s.adminListener == nil {
+		return ""
+	}
+	return s.adminListener.Addr().String()
+}
+
+// Done is closed when the server has stopped, by Shutdown, Close, or a defect; then Err says which.
+func (s *Server) Done() <-chan struct{} { return s.done }
+
+// Err is the defect that ended the server, nil when it was stopped. It is set before Done is closed.
+func (s *Server) Err() error {
+	select {
+	case <-s.done:
+		return s.err
+	default:
+		return nil
+	}
+}
+
+// fail ends the server because of a defect it cannot serve on with.
+func (s *Server) fail(err error) {
+	s.failOnce.Do(func() {
+		s.log.Error("server fails", "error", err)
+		s.err = err
+		s.ready.Store(false)
+		close(s.done)
+	})
+}
+
+// Live says why the process should be restarted; nil when it is fine.
+func (s *Server) Live() error { return s.Err() }
+
+// shardIDs are the shards that have a replica here, in order.
+func (s *Server) shardIDs() (ids []uint64) {
+	for _, d := range s.desks.all() {
+		ids = append(ids, d.id)
+	}
+	return ids
+}
+
+// kick wakes the transports that have something to write.
+func (s *Server) kick() {
+	if s.door != nil {
+		s.door.kick()
+	}
+}
+
+// kickSoon is kick for callbacks that come many in a row without saying which is the last: a goroutine of its own kicks once for all that came before it ran.
+func (s *Server) kickSoon() {
+	select {
+	case s.soonC <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Server) kickLoop() {
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.soonC:
+			s.kick()
+		}
+	}
+}
+
+// borrowOutbox and returnOutbox are for goroutines that send now and then. Returning flushes.
+func (s *Server) borrowOutbox() *outbox { return s.outboxes.Get().(*outbox) }
+
+func (s *Server) returnOutbox(o *outbox) {
+	o.flush()
+	o.failure = protocol.Failure{}
+	s.outboxes.Put(o)
+}
+
+// endNow closes a connection from a goroutine that has no outbox.
+func (s *Server) endNow(c *conn, st protocol.Status, text string) {
+	o := s.borrowOutbox()
+	c.end(endHard, st, text)
+	s.returnOutbox(o)
+}
+
+func (s *Server) cutSlow(c *conn) {
+	if c.cutSlow() {
+		s.kick()
+	}
+}
+
+// guard, deferred, contains a panic in a callback: it is logged with its stack and counted, and then, if given, runs to close what was hit. The process
+// goes on: what is broken is one connection's business.
+func (s *Server) guard(where string, then func()) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	s.metrics.panics.Inc()
+	s.log.Error("panic contained", "where", where, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	if then != nil {
+		then()
+	}
+}
+
+// openAdminDoors serves metrics, health and profiles.
+func (s *Server) openAdminDoors(context.Context) error {
+	if s.adminListener == nil {
+		return nil
+	}
+	s.adminServer = admin.Server(admin.Handler(admin.Config{
+		Metrics: []*metrics.Set{s.metrics.set},
+		Live:    s.Live,
+		Ready:   s.Ready,
+	}), s.log)
+	s.running.Go(func() { _ = s.adminServer.Serve(s.adminListener) })
+	return nil
+}

@@ -1,0 +1,358 @@
+package servertest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/server"
+	"github.com/signalbox-dev/signalbox/server/mesh"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// Cluster is instances under test that form one cluster, in one process: real servers on disks in memory, over a network in memory between them. Clients come over
+// real sockets.
+//
+// It runs in real time: elections and the cluster's own watch over its instances do. Instances are numbered from 0, in the order of Addrs.
+//
+// Its methods are safe for concurrent use, but those that stop or start something fail the test, which only the test's own goroutine may do.
+type Cluster struct {
+	t         testing.TB // nil for NewCluster
+	net       *mesh.MemoryNetwork
+	instances []*Server
+
+	mu   sync.Mutex
+	cuts map[[2]int]bool // from, to: made by the test
+	out  map[int]bool    // instances that are being killed
+}
+
+// clusterRoundTrip is the raft engine's unit of time in a cluster: an election takes 10 to 20 of them. It is enough for a busy machine to send its heartbeats in time.
+const clusterRoundTrip = 10 * time.Millisecond
+
+// offlineAfter is how soon the cluster moves on without an instance.
+const offlineAfter = time.Second
+
+// settleTimeout bounds the wait until a cluster works, on machines that are busy with many tests.
+const settleTimeout = 2 * time.Minute
+
+// StartCluster runs n instances until the test ends, each shard on up to three of them. It returns when all are Online and every shard has its replicas
+// and a master. The options are those of each instance; the one named Config may tell them apart by the name it finds: "i0", "i1" and so on.
+func StartCluster(t testing.TB, n int, opts ...Option) *Cluster {
+	t.Helper()
+	c := newCluster(t, n, opts)
+	t.Cleanup(c.Close)
+	c.open()
+	return c
+}
+
+// NewCluster runs a cluster outside a test, for examples and programs. It panics when it cannot. The caller closes it.
+func NewCluster(n int, opts ...Option) *Cluster {
+	c := newCluster(nil, n, opts)
+	c.open()
+	return c
+}
+
+func newCluster(t testing.TB, n int, opts []Option) *Cluster {
+	c := &Cluster{t: t, net: mesh.NewMemoryNetwork(), cuts: make(map[[2]int]bool), out: make(map[int]bool)}
+	var peers []string
+	for i := range n {
+		peers = append(peers, raftAddress(i))
+	}
+	for i := range n {
+		own := []Option{RealTime(), func(o *options) { o.rtt = clusterRoundTrip }, Config(func(cfg *server.Config) {
+			cfg.Name, cfg.Raft, cfg.Peers, cfg.JoinToken = fmt.Sprintf("i%d", i), raftAddress(i), peers, "servertest-join-token"
+			cfg.Network = c.net.Endpoint(raftAddress(i))
+			cfg.ReplicationFactor, cfg.OfflineAfter = min(3, n), offlineAfter
+		})}
+		s := newServer(t, append(own, opts...))
+		s.plug = func(in bool) { c.plug(i, in) }
+		c.instances = append(c.instances, s)
+	}
+	return c
+}
+
+func raftAddress(i int) string { return fmt.Sprintf("i%d:7071", i) }
+
+// open starts all instances at once: none is ready before the others are.
+func (c *Cluster) open() {
+	c.helper()
+	for _, s := range c.instances {
+		var err error
+		if s.front, err = newFront(); err != nil {
+			c.fail("take an address: %v", err)
+			return
+		}
+	}
+	if err := c.each(func(s *Server) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.launch()
+	}); err != nil {
+		c.fail("start: %v", err)
+		return
+	}
+	c.WaitReady()
+}
+
+// each does something with all instances at once.
+func (c *Cluster) each(f func(*Server) error) (first error) {
+	errs := make(chan error, len(c.instances))
+	for _, s := range c.instances {
+		go func() { errs <- f(s) }()
+	}
+	for range c.instances {
+		if err := <-errs; err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// Size is the number of instances, running or not.
+func (c *Cluster) Size() int { return len(c.instances) }
+
+// Instance is one instance, with what can be done to it alone: its clients' connections can be dropped, it can be made unreachable for clients. It cannot be advanced.
+func (c *Cluster) Instance(i int) *Server { return c.instances[i] }
+
+// Addrs are the addresses for clients, which stay the same for the life of c.
+func (c *Cluster) Addrs() []string {
+	list := make([]string, len(c.instances))
+	for i, s := range c.instances {
+		list[i] = s.Addr()
+	}
+	return list
+}
+
+// Kill ends an instance abruptly, and what it had not synced to its disk is lost.
+func (c *Cluster) Kill(i int) {
+	c.helper()
+	c.instances[i].Kill()
+}
+
+// Stop stops an instance as an operator would: it hands over what it leads, answers what is under way, and tells clients goodbye.
+func (c *Cluster) Stop(i int) {
+	c.helper()
+	c.instances[i].Stop()
+}
+
+// Restart starts an instance again on its data and addresses. It returns when the instance is Online, for which most of the others must be there.
+func (c *Cluster) Restart(i int) {
+	c.helper()
+	c.instances[i].Restart()
+}
+
+// Cut stops all that goes between two instances. Clients are not affected. What is cut off waits, as on a real network, until it is healed or its sender gives up.
+func (c *Cluster) Cut(i, j int) { c.set(i, j, true); c.set(j, i, true) }
+
+// CutOneWay stops what goes from one instance to another.
+func (c *Cluster) CutOneWay(from, to int) { c.set(from, to, true) }
+
+// Isolate cuts an instance off from all others.
+func (c *Cluster) Isolate(i int) {
+	for j := range c.instances {
+		if j != i {
+			c.Cut(i, j)
+		}
+	}
+}
+
+// Heal ends what cuts two instances off from each other.
+func (c *Cluster) Heal(i, j int) { c.set(i, j, false); c.set(j, i, false) }
+
+// HealAll ends all cuts between instances.
+func (c *Cluster) HealAll() {
+	for i := range c.instances {
+		for j := range i {
+			c.Heal(i, j)
+		}
+	}
+}
+
+func (c *Cluster) set(from, to int, cut bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cuts[[2]int{from, to}] = cut
+	c.apply(from, to)
+}
+
+// apply makes the network what it should be between two instances. mu is held.
+func (c *Cluster) apply(from, to int) {
+	if c.cuts[[2]int{from, to}] || c.out[from] || c.out[to] {
+		c.net.Cut(raftAddress(from), raftAddress(to))
+	} else {
+		c.net.Heal(raftAddress(from), raftAddress(to))
+	}
+}
+
+// plug connects an instance with the others, or cuts it off and loses what is on its way.
+func (c *Cluster) plug(i int, in bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for j := range c.instances {
+		if j != i && in {
+			c.net.Reset(raftAddress(i), raftAddress(j))
+		}
+	}
+	c.out[i] = !in
+	for j := range c.instances {
+		if j != i {
+			c.apply(i, j)
+			c.apply(j, i)
+		}
+	}
+}
+
+// Shards are the ids of the data shards, in order.
+func (c *Cluster) Shards() []uint64 {
+	var ids []uint64
+	if s := c.anyone(); s != nil {
+		for _, x := range s.ClusterState().Shards() {
+			ids = append(ids, x.ID)
+		}
+	}
+	return ids
+}
+
+// Leader is the instance that serves a data shard as its master, -1 when none does. An instance that is cut off may take itself for the master for a while; of
+// several the first is told.
+func (c *Cluster) Leader(shard uint64) int {
+	for i, s := range c.instances {
+		if run := s.running(); run != nil && run.Leads(shard) {
+			return i
+		}
+	}
+	return -1
+}
+
+// Governor is the instance that leads the meta shard, -1 when none does.
+func (c *Cluster) Governor() int {
+	for i, s := range c.instances {
+		if run := s.running(); run != nil && run.LeadsMeta() {
+			return i
+		}
+	}
+	return -1
+}
+
+// anyone is an instance that runs.
+func (c *Cluster) anyone() *server.Server {
+	for _, s := range c.instances {
+		if run := s.running(); run != nil {
+			return run
+		}
+	}
+	return nil
+}
+
+// Await waits until f is true of the cluster map as every instance that runs has it; what says what is waited for. It fails the test after two minutes.
+func (c *Cluster) Await(what string, f func(*meta.State) bool) {
+	c.helper()
+	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
+	defer cancel()
+	for i, s := range c.instances {
+		run := s.running()
+		if run == nil {
+			continue
+		}
+		if err := run.AwaitState(ctx, f); err != nil {
+			c.fail("instance %d does not see %s: %v", i, what, err)
+			return
+		}
+	}
+}
+
+// WaitReady waits until the cluster has settled: every instance that runs is Online, the others are not, and every shard has as many voting replicas on them as it
+// should, and a master that leads. A cluster of three that lost one settles with two.
+func (c *Cluster) WaitReady() {
+	c.helper()
+	runs := make(map[string]bool)
+	for i, s := range c.instances {
+		if s.Running() {
+			runs[fmt.Sprintf("i%d", i)] = true
+		}
+	}
+	c.Await("a cluster that works", func(s *meta.State) bool { return works(s, runs) })
+	for end := time.Now().Add(settleTimeout); ; time.Sleep(settlePoll) {
+		led := true
+		for _, x := range c.Shards() {
+			led = led && c.Leader(x) >= 0
+		}
+		if led {
+			return
+		}
+		if time.Now().After(end) {
+			c.fail("a shard has no leader")
+			return
+		}
+	}
+}
+
+// works says that the map is as it should be with the instances named.
+func works(s *meta.State, runs map[string]bool) bool {
+	if len(s.Shards()) == 0 || len(s.Tiers()) == 0 || !s.Tiers()[0].Bootstrapped || len(s.Moves()) > 0 {
+		return false
+	}
+	online := make(map[uint64]bool)
+	there := 0
+	for _, i := range s.Instances() {
+		if i.Expelled() {
+			continue
+		}
+		on := i.Current.Variant == meta.Online
+		if i.Current != i.Target || on != runs[i.Name] {
+			return false
+		}
+		online[i.ID] = on
+		if on {
+			there++
+		}
+	}
+	if there != len(runs) {
+		return false // not taken in yet
+	}
+	for _, x := range s.Shards() {
+		if !x.Ready || x.Master == 0 || x.Master != x.WantMaster || !online[x.Master] {
+			return false
+		}
+		for _, r := range x.Replicas {
+			if r.Role != r.Want {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Close ends all instances for good. StartCluster arranges for it.
+func (c *Cluster) Close() {
+	c.helper()
+	_ = c.each(func(s *Server) error {
+		if s.front != nil {
+			s.Close()
+		}
+		return nil
+	})
+}
+
+func (c *Cluster) helper() {
+	if c.t != nil {
+		c.t.Helper()
+	}
+}
+
+func (c *Cluster) fail(format string, args ...any) {
+	if c.t == nil {
+		panic("servertest: " + fmt.Sprintf(format, args...))
+	}
+	c.t.Helper()
+	c.t.Fatalf("servertest: "+format, args...)
+}
+
+// running is the server as it runs now, nil when it does not.
+func (s *Server) running() *server.Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.run
+}

@@ -1,0 +1,74 @@
+package servertest_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+// TestCluster: three instances are one cluster; a lock held through the death of an instance is still held, and the instance comes back.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	c := servertest.StartCluster(t, 3, servertest.Shards(2))
+	cl, err := client.Dial(t.Context(), c.Addrs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	s, err := cl.Session(t.Context(), "/default", client.Timeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := s.Acquire(t.Context(), "jobs", client.Exclusive())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, shard := range c.Shards()[:1] {
+		i := c.Leader(shard)
+		c.Kill(i)
+		other, err := s.Acquire(t.Context(), "other", client.Exclusive())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.Restart(i)
+		c.WaitReady()
+	}
+	if !lease.Held() {
+		t.Fatal("the lease is lost")
+	}
+}
+
+// TestOnlyFollowers: a client that reaches instances that lead nothing, and no other, is told so when its time is over, and goes on when the cut is healed.
+func TestOnlyFollowers(t *testing.T) {
+	t.Parallel()
+	c := servertest.StartCluster(t, 3, servertest.Shards(1))
+	cl, err := client.Dial(t.Context(), c.Addrs()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	s, err := cl.Session(t.Context(), "/default", client.Timeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader := c.Instance(c.Leader(c.Shards()[0]))
+	leader.Unreachable()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err = s.Acquire(ctx, "jobs", client.Exclusive())
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	t.Log(err)
+	leader.Reachable()
+	if _, err := s.Acquire(t.Context(), "jobs", client.Exclusive()); err != nil {
+		t.Fatal(err)
+	}
+}

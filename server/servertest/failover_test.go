@@ -1,0 +1,184 @@
+package servertest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+// crowd is sessions that lock and unlock, wait, and watch, all the time. Each keeps one lease that it must not lose. A call that fails is a fault.
+type crowd struct {
+	t       testing.TB
+	ctx     context.Context
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	clients []*client.Client
+	kept    []*client.Lease
+
+	mu      sync.Mutex
+	faults  []error
+	longest time.Duration // between two answers of a session
+	calls   atomic.Int64
+	events  atomic.Int64
+}
+
+func newCrowd(t testing.TB, addrs []string, clients, sessions int, timeout time.Duration) *crowd {
+	ctx, stop := context.WithCancel(context.Background())
+	w := &crowd{t: t, ctx: ctx, stop: stop}
+	for i := range clients {
+		c, err := client.Dial(t.Context(), addrs[i%len(addrs)])
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.clients = append(w.clients, c)
+	}
+	for i := range sessions {
+		s, err := w.clients[i%clients].Session(t.Context(), "/default", client.Timeout(timeout))
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept, err := s.Acquire(t.Context(), fmt.Sprintf("kept-%d", i), client.Exclusive())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.kept = append(w.kept, kept)
+		w.running.Go(func() { w.work(s, i) })
+	}
+	for i, c := range w.clients {
+		w.running.Go(func() { w.watch(c, i) })
+	}
+	return w
+}
+
+// work locks and unlocks a semaphore that few share, so that some wait.
+func (w *crowd) work(s *client.Session, i int) {
+	last := time.Now()
+	answered := func() {
+		now := time.Now()
+		w.mu.Lock()
+		w.longest = max(w.longest, now.Sub(last))
+		w.mu.Unlock()
+		last = now
+		w.calls.Add(1)
+	}
+	for w.ctx.Err() == nil {
+		l, err := s.Acquire(w.ctx, fmt.Sprintf("shared-%d", i/2), client.Exclusive())
+		if err == nil {
+			answered()
+			err = l.Release(w.ctx)
+		}
+		if err != nil {
+			w.fault(fmt.Errorf("session %d: %w", i, err))
+			return
+		}
+		answered()
+	}
+}
+
+func (w *crowd) watch(c *client.Client, i int) {
+	n, err := c.Node(w.ctx, "/default")
+	if err != nil {
+		w.fault(err)
+		return
+	}
+	for _, err := range n.WatchPrefix(w.ctx, fmt.Sprintf("shared-%d", i)) {
+		if err != nil {
+			w.fault(fmt.Errorf("watch %d: %w", i, err))
+			return
+		}
+		w.events.Add(1)
+	}
+}
+
+func (w *crowd) fault(err error) {
+	if w.ctx.Err() != nil || errors.Is(err, context.Canceled) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.faults = append(w.faults, err)
+}
+
+// pause gives the longest time without an answer since the last call, and begins to look for a new one.
+func (w *crowd) pause() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	d := w.longest
+	w.longest = 0
+	return d
+}
+
+// await waits for n more answered calls.
+func (w *crowd) await(n int64) {
+	w.t.Helper()
+	for from, end := w.calls.Load(), time.Now().Add(time.Minute); w.calls.Load() < from+n; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			w.t.Fatalf("calls are not answered any more: %v", w.faults)
+		}
+	}
+}
+
+func (w *crowd) close() {
+	w.stop()
+	w.running.Wait()
+	for i, l := range w.kept {
+		if !l.Held() {
+			w.fault(fmt.Errorf("lease %d is lost: %v", i, l.Lost()))
+			w.faults = append(w.faults, fmt.Errorf("lease %d is lost: %v", i, l.Lost()))
+		}
+	}
+	for _, c := range w.clients {
+		if err := c.Close(); err != nil {
+			w.faults = append(w.faults, err)
+		}
+	}
+	for _, err := range w.faults {
+		w.t.Error(err)
+	}
+}
+
+// TestFailover: a master dies under load, again and again. No call fails, no lease of a living client is lost. SIGNALBOX_FAILOVER=default or shortest measures the
+// pauses with the settings of that name.
+func TestFailover(t *testing.T) {
+	t.Parallel()
+	sessions, rounds := 40, 1
+	opts := []servertest.Option{servertest.Shards(2)}
+	how := os.Getenv("SIGNALBOX_FAILOVER")
+	switch how {
+	case "default":
+		opts = append(opts, servertest.Config(func(c *server.Config) { c.RTT, c.OfflineAfter = 0, 0 }))
+	case "shortest":
+		opts = append(opts, servertest.Config(func(c *server.Config) { c.RTT, c.OfflineAfter = 20*time.Millisecond, 500*time.Millisecond }))
+	}
+	if how != "" {
+		sessions, rounds = 200, 4
+	}
+	c := servertest.StartCluster(t, 3, opts...)
+	w := newCrowd(t, c.Addrs(), 10, sessions, 10*time.Second)
+	defer w.close()
+	var pauses []time.Duration
+	for range rounds {
+		w.await(int64(4 * sessions))
+		w.pause()
+		i := c.Leader(c.Shards()[0])
+		c.Kill(i)
+		w.await(int64(8 * sessions))
+		time.Sleep(map[bool]time.Duration{true: 8 * time.Second}[how != ""])
+		pauses = append(pauses, w.pause())
+		c.Restart(i)
+		c.WaitReady()
+	}
+	w.await(int64(4 * sessions))
+	slices.Sort(pauses)
+	t.Logf("longest pauses of a caller: %v; %d calls, %d events", pauses, w.calls.Load(), w.events.Load())
+}

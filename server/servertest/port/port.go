@@ -1,0 +1,65 @@
+// Package port finds addresses for servers under test that are stopped and started again.
+package port
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+)
+
+var (
+	mu    sync.Mutex
+	given = map[int]bool{}
+)
+
+// Free is an address on 127.0.0.1 that nobody listens on, and that this process was not given before. Its port is below those that the kernel gives to outgoing
+// connections: one of them could take the port while the server is down, and a start on it would fail now and then.
+func Free() (string, error) {
+	mu.Lock()
+	defer mu.Unlock()
+	lowest, highest := 10_000, firstOutgoing()-1
+	for range 1000 {
+		if highest <= lowest {
+			break
+		}
+		p := lowest + rand.IntN(highest-lowest)
+		if given[p] {
+			continue
+		}
+		address := fmt.Sprintf("127.0.0.1:%d", p)
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			continue
+		}
+		if err := l.Close(); err != nil {
+			return "", err
+		}
+		given[p] = true
+		return address, nil
+	}
+	return outgoing()
+}
+
+// outgoing is a free port among the others, where there are none below.
+func outgoing() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// firstOutgoing is the first port of outgoing connections.
+func firstOutgoing() int {
+	var first, last int
+	b, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err == nil {
+		_, err = fmt.Sscan(string(b), &first, &last)
+	}
+	if err != nil {
+		return 32_768
+	}
+	return first
+}

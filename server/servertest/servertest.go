@@ -1,0 +1,278 @@
+// Package servertest runs a real signalbox server inside a test: in memory, ready in a fraction of a second, with a clock that the test moves and
+// faults that it causes.
+//
+//	func TestWorker(t *testing.T) {
+//		srv := servertest.Start(t)
+//		c, err := client.Dial(t.Context(), srv.Addr())
+//		...
+//		srv.Advance(time.Minute)   // whatever is due on the server within the minute has happened now
+//		srv.DropConnections()      // every client loses its link
+//		srv.Kill()                 // the server is gone, with what it had not made durable
+//		srv.Restart()              // and back, on the same address
+//	}
+//
+// The server's time stands still unless Advance moves it, so that a slow machine makes no session expire and no test needs to sleep. The timeouts of
+// sessions and of waiting acquires end on that clock. Clients live in real time all the same. [RealTime] makes the server do so as well.
+package servertest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/server"
+	"github.com/signalbox-dev/signalbox/server/servertest/port"
+	"github.com/signalbox-dev/signalbox/shard/replica"
+)
+
+// Server is a server under test. Its methods are safe for concurrent use, but those that stop or start it fail the test, which only the test's own goroutine
+// may do.
+type Server struct {
+	t     testing.TB // nil for New
+	opt   options
+	clock *replica.ManualClock // nil in real time
+	disk  *replica.MemoryDisk  // nil on a folder
+	raft  string               // on a folder
+	front *front
+	plug  func(in bool) // of a cluster: connects it with the other instances, or cuts it off and loses what is on its way; nil: it is alone
+	out   *testLog
+
+	mu     sync.Mutex // held while the server starts, stops, or is advanced
+	run    *server.Server
+	admin  string // address, the same after a restart
+	closed bool
+}
+
+// Option changes how a server runs.
+type Option func(*options)
+
+type options struct {
+	config   []func(*server.Config)
+	realTime bool
+	dir      string
+	rtt      time.Duration
+}
+
+// RealTime lets the server's time pass by itself. Advance is then not available.
+func RealTime() Option { return func(o *options) { o.realTime = true } }
+
+// Shards sets the number of data shards; default 4, as outside tests. Each costs a little of the start.
+func Shards(n int) Option { return Config(func(c *server.Config) { c.Shards = n }) }
+
+// Folder keeps the data on disk, with every sync that production does; default is memory. Kill then loses nothing: only a process can lose what it has
+// handed to its kernel.
+func Folder(dir string) Option { return func(o *options) { o.dir = dir } }
+
+// Config changes the server's configuration before each start. Addresses, disk and clock belong to this package.
+func Config(change func(*server.Config)) Option {
+	return func(o *options) { o.config = append(o.config, change) }
+}
+
+// startTimeout bounds a start, for machines that are busy with many tests.
+const startTimeout = 60 * time.Second
+
+// roundTrip is the raft engine's unit of time. An election takes 10 to 20 of them, and nothing can be served before it.
+const roundTrip = 2 * time.Millisecond
+
+// Start runs a server until the test ends. It fails the test when it cannot.
+func Start(t testing.TB, opts ...Option) *Server {
+	t.Helper()
+	s := newServer(t, opts)
+	t.Cleanup(s.Close)
+	s.open()
+	return s
+}
+
+// New runs a server outside a test, for examples and programs. It panics when it cannot. The caller closes it.
+func New(opts ...Option) *Server {
+	s := newServer(nil, opts)
+	s.open()
+	return s
+}
+
+func newServer(t testing.TB, opts []Option) *Server {
+	s := &Server{t: t, out: newTestLog(t)}
+	for _, o := range opts {
+		o(&s.opt)
+	}
+	if !s.opt.realTime {
+		s.clock = replica.NewManualClock(time.Now())
+	}
+	if s.opt.dir == "" {
+		s.disk = replica.NewMemoryDisk()
+	}
+	return s
+}
+
+// open takes the address and starts the server for the first time.
+func (s *Server) open() {
+	s.helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var err error
+	if s.front, err = newFront(); err != nil {
+		s.fail("take an address: %v", err)
+		return
+	}
+	if s.admin, err = port.Free(); err != nil {
+		s.fail("find a free address: %v", err)
+		return
+	}
+	if s.disk == nil {
+		if s.raft, err = port.Free(); err != nil {
+			s.fail("find a free address: %v", err)
+			return
+		}
+	}
+	s.start()
+}
+
+// start starts the server, or fails. mu is held.
+func (s *Server) start() {
+	s.helper()
+	if err := s.launch(); err != nil {
+		s.fail("start: %v", err)
+	}
+}
+
+// launch starts the server. mu is held.
+func (s *Server) launch() error {
+	cfg := server.Config{
+		Name:   "servertest",
+		Listen: "127.0.0.1:0", Advertise: s.front.addr(), Raft: s.raft, Admin: cmp.Or(s.admin, "127.0.0.1:0"),
+		DataDir: s.opt.dir, Disk: s.disk,
+		RTT:    cmp.Or(s.opt.rtt, roundTrip),
+		Logger: s.out.logger(),
+	}
+	if s.clock != nil {
+		cfg.Clock = s.clock
+	}
+	for _, change := range s.opt.config {
+		change(&cfg)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	run, err := server.Start(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	s.run = run
+	s.front.lead(run.Addr())
+	return nil
+}
+
+// Addr is the address for clients. It stays the same for the life of s, through restarts.
+func (s *Server) Addr() string { return s.front.addr() }
+
+// AdminAddr is the address of metrics, health and profiles. It stays the same through restarts.
+func (s *Server) AdminAddr() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.admin
+}
+
+// Running says whether the server runs: it does but between Kill or Stop and Restart.
+func (s *Server) Running() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.run != nil
+}
+
+// Stop stops the server as an operator would: requests under way are answered and clients are told goodbye.
+func (s *Server) Stop() {
+	s.helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stop()
+}
+
+func (s *Server) stop() {
+	s.helper()
+	if s.run == nil {
+		return
+	}
+	err := s.run.Shutdown(context.Background())
+	s.run = nil
+	s.front.lead("")
+	if err != nil {
+		s.fail("stop: %v", err)
+	}
+}
+
+// Kill ends the server abruptly: clients see their connections break, and what was not synced to the disk is lost, as after a power failure.
+func (s *Server) Kill() {
+	s.helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.run == nil {
+		return
+	}
+	s.front.lead("")
+	if s.plug != nil {
+		s.plug(false) // before the power goes: what it says afterwards rests on nothing
+		defer s.plug(true)
+	}
+	if s.disk != nil {
+		s.disk.PowerLoss()
+	}
+	err := s.run.Close()
+	s.run = nil
+	if s.disk != nil {
+		s.disk.PowerBack()
+	}
+	if err != nil {
+		s.fail("kill: %v", err)
+	}
+}
+
+// Restart starts the server again on the same data and the same addresses. One that runs is stopped first. It returns when every shard is served.
+func (s *Server) Restart() {
+	s.helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		s.fail("restart: the server was closed")
+		return
+	}
+	s.stop()
+	s.start()
+}
+
+// Close ends the server for good. Start arranges for it.
+func (s *Server) Close() {
+	s.helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.closed = true
+	defer s.out.close()
+	if s.front != nil {
+		s.front.close()
+	}
+	if s.run != nil {
+		err := s.run.Close()
+		s.run = nil
+		if err != nil {
+			s.fail("close: %v", err)
+		}
+	}
+}
+
+func (s *Server) helper() {
+	if s.t != nil {
+		s.t.Helper()
+	}
+}
+
+func (s *Server) fail(format string, args ...any) {
+	if s.t == nil {
+		panic("servertest: " + fmt.Sprintf(format, args...))
+	}
+	s.t.Helper()
+	s.t.Fatalf("servertest: "+format, args...)
+}

@@ -1,0 +1,72 @@
+package servertest
+
+import (
+	"time"
+
+	"github.com/signalbox-dev/signalbox/shard/replica"
+)
+
+// Advance moves the server's clock by d and returns when everything that became due has happened: expiries, acquire timeouts, and what they set free. Clients that
+// are connected count as heard from all the while, as their keep-alives would have it; their own clocks stay where they are, so what they do by
+// time (an acquire's context, a lease's deadline after a lost link) still takes real time. A connection that was closed before the call is noticed first.
+//
+// Deadlines that fall due in their thousands are spread over log time by the server, some 5,000 a second: advance a little further for those.
+func (s *Server) Advance(d time.Duration) {
+	s.helper()
+	s.advance(d, true)
+}
+
+// AdvanceSilent is Advance with clients that say nothing meanwhile, as if the network swallowed all they sent: their sessions are detached, and end when
+// their timeout is over.
+func (s *Server) AdvanceSilent(d time.Duration) {
+	s.helper()
+	s.advance(d, false)
+}
+
+// extraTicks are ticks after the last step: what one shard tells another, at the end of a session, is done by then.
+const extraTicks = 3
+
+func (s *Server) advance(d time.Duration, heard bool) {
+	s.helper()
+	if s.clock == nil {
+		s.fail("the server runs in real time; leave out RealTime to advance its clock")
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settle()
+	for d > 0 {
+		step := min(d, replica.ManualStep)
+		d -= step
+		if heard && s.run != nil {
+			s.run.HearAll()
+		}
+		s.clock.Advance(step)
+	}
+	for range extraTicks {
+		s.clock.Tick()
+	}
+}
+
+// settle waits until the server has noticed the clients that are gone: a session's timeout begins when its connection ends, and the test means before
+// the time that is about to pass.
+func (s *Server) settle() {
+	for end := time.Now().Add(settleTime); s.run != nil && time.Now().Before(end); time.Sleep(settlePoll) {
+		if s.front.settled(s.run.Connections()) {
+			return
+		}
+	}
+}
+
+const (
+	settleTime = 5 * time.Second // real; a client that connects again and again keeps it from settling
+	settlePoll = 200 * time.Microsecond
+)
+
+// Now is the server's clock as time of day: since when, in descriptions. It is display only; no rule compares it.
+func (s *Server) Now() time.Time {
+	if s.clock == nil {
+		return time.Now()
+	}
+	return s.clock.Wall()
+}

@@ -1,0 +1,526 @@
+package server
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+	"github.com/signalbox-dev/signalbox/shard/replica"
+)
+
+func TestTakenOver(t *testing.T) {
+	s := start(t, nil)
+	old := connect(t, s)
+	node := old.node()
+	r := old.session(node, 1)
+	if _, err := old.lock(node, r.Session, "a", 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range s.shardIDs() {
+		name := old.nameIn(node, id, "watched-")
+		if _, err := old.lock(node, r.Session, name, 0); err != nil {
+			t.Fatal(err)
+		}
+		m := &protocol.Describe{Session: r.Session, Node: node, Name: []byte(name), Flags: protocol.WatchOwners, WatchID: id}
+		old.must(protocol.KindDescribe, old.bucket(node, name), m, &protocol.DescribeReply{})
+	}
+	c := connect(t, s)
+	if _, err := c.attach(node, 2, r.Session, 2); !errors.Is(err, protocol.StatusBadSession) {
+		t.Fatalf("attach with another key: %v", err)
+	}
+	if _, err := c.attach(node, 1, r.Session, 2); err != nil {
+		t.Fatal(err)
+	}
+	var over protocol.TakenOver
+	old.event(protocol.KindTakenOver, &over)
+	if over.Session != r.Session || over.Epoch != 2 {
+		t.Fatalf("taken over: %+v", over)
+	}
+	// What it watched, it hears nothing of any more: that was said before.
+	for range s.shardIDs() {
+		var fired protocol.Fired
+		h := old.event(protocol.KindFired, &fired)
+		if fired != (protocol.Fired{Session: r.Session, WatchID: h.Arg}) {
+			t.Fatalf("fired: %+v", fired)
+		}
+	}
+	if err := old.unlock(node, r.Session, "a"); !errors.Is(err, protocol.StatusBadSession) {
+		t.Fatalf("release by the older connection: %v", err)
+	}
+	old.ping()
+	c.seq = old.seq
+	if err := c.unlock(node, r.Session, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := old.attach(node, 1, r.Session, 1); !errors.Is(err, protocol.StatusBadSession) {
+		t.Fatalf("attach with an older epoch: %v", err)
+	}
+}
+
+// TestStartAgainElsewhere: a start that is sent again attaches the session to the connection of the newer sending, and the other one is told: pongs there do not
+// vouch for the session any more.
+func TestStartAgainElsewhere(t *testing.T) {
+	s := start(t, nil)
+	old, c := connect(t, s), connect(t, s)
+	node := old.node()
+	first := old.session(node, 1)
+	again := c.session(node, 1)
+	if again.Session != first.Session || again.Epoch != 1 {
+		t.Fatalf("started %+v, then %+v", first, again)
+	}
+	var over protocol.TakenOver
+	old.event(protocol.KindTakenOver, &over)
+	if over.Session != first.Session || over.Epoch != 1 {
+		t.Fatalf("taken over: %+v", over)
+	}
+	if _, err := old.lock(node, first.Session, "a", 0); !errors.Is(err, protocol.StatusBadSession) {
+		t.Fatalf("acquire on the older connection: %v", err)
+	}
+	if _, err := c.lock(node, first.Session, "a", 0); err != nil {
+		t.Fatal(err)
+	}
+	// The ids are used up with the session.
+	c.must(protocol.KindSessionStop, uint64(protocol.SessionBucket(first.Session)), &protocol.SessionStop{Session: first.Session, Epoch: 1}, nil)
+	m := &protocol.SessionStart{Node: node, CreateID: id16(1), Key: id16(1)}
+	c.fails(protocol.StatusSessionExpired, protocol.KindSessionStart, c.homeBucket(m.CreateID), m)
+}
+
+// TestWatchTooLate: a watch that is armed behind a barrier finds that its session is not on the connection any more.
+func TestWatchTooLate(t *testing.T) {
+	s := start(t, nil)
+	c := connect(t, s)
+	node := c.node()
+	r := c.session(node, 1)
+	if _, err := c.lock(node, r.Session, "a", 0); err != nil {
+		t.Fatal(err)
+	}
+	d := s.mapNow().desk(0, c.bucket(node, "a"))
+	var sc *conn
+	s.conns.each(func(x *conn) { sc = x })
+	m := protocol.Describe{Session: r.Session, Node: node, Name: []byte("a"), Flags: protocol.WatchOwners, WatchID: 1}
+	arm := func() error {
+		l := &readList{desk: d, message: &readMessages{describe: m}}
+		return l.arm(&readItem{conn: sc})
+	}
+	if err := arm(); err != nil || d.hub.Stats().OneShots != 1 {
+		t.Fatal(err, d.hub.Stats().OneShots)
+	}
+	c.must(protocol.KindSessionStop, uint64(protocol.SessionBucket(r.Session)), &protocol.SessionStop{Session: r.Session, Epoch: 1}, nil)
+	c.event(protocol.KindSessionEnded, nil)
+	if err := arm(); !errors.Is(err, protocol.StatusSessionExpired) || d.hub.Stats().OneShots != 0 {
+		t.Fatal(err, d.hub.Stats().OneShots)
+	}
+	_ = c.nc.Close()
+	eventually(t, "the end of the connection", func() bool { return s.conns.get(sc.id) == nil })
+	if err := arm(); err != nil || d.hub.Stats().OneShots != 0 {
+		t.Fatal(err, d.hub.Stats().OneShots)
+	}
+}
+
+// TestReasonOfTheEnd: what waits for a session is told why the session ended, in shards that are not its home too.
+func TestReasonOfTheEnd(t *testing.T) {
+	s := start(t, nil)
+	c := connect(t, s)
+	var info protocol.NodeInfo
+	c.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/doomed"}, &info)
+	holder := c.session(info.ID, 1)
+	killed, dropped := c.session(info.ID, 2), c.session(info.ID, 3)
+	for _, id := range s.shardIDs() {
+		name := c.nameIn(info.ID, id, "")
+		for _, r := range []protocol.SessionReply{holder, killed, dropped} {
+			if _, err := c.lock(info.ID, r.Session, name, protocol.Forever); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	end := func(r protocol.SessionReply, reason protocol.EndReason, text string) {
+		t.Helper()
+		var ended protocol.SessionEnded
+		c.find("the end", func(h protocol.Header) bool {
+			return h.Kind == protocol.KindSessionEnded && ended.DecodeBody(h.Body) == nil && ended.Session == r.Session
+		})
+		if ended.Reason != reason || ended.Message != text {
+			t.Errorf("ended: %+v", ended)
+		}
+		results := 0
+		for _, h := range c.later {
+			var m protocol.AcquireResult
+			if h.Kind != protocol.KindAcquireResult || m.DecodeBody(h.Body) != nil || m.Session != r.Session {
+				continue
+			}
+			if results++; m.Status != protocol.StatusSessionExpired || m.Message != text {
+				t.Errorf("result: %+v", m)
+			}
+		}
+		// The home tells before the end. Where it is a guest it may be told, unless the end was.
+		if results == 0 {
+			t.Error("nothing was told to what waited at home")
+		}
+	}
+	c.must(protocol.KindSessionKill, uint64(protocol.SessionBucket(killed.Session)), &protocol.SessionKill{Session: killed.Session, Node: info.ID, Reason: "in the way"}, nil)
+	end(killed, protocol.EndKilled, "in the way")
+	c.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/doomed"}, nil)
+	end(dropped, protocol.EndNodeDropped, "node dropped")
+	for _, id := range s.shardIDs() {
+		s.desks.get(id).rep.View(func(m *shard.Machine) {
+			if z := m.Sizes(); z.Sessions+z.Guests+z.Semaphores != 0 {
+				t.Errorf("shard %d keeps %+v of the dropped node", id, z)
+			}
+		})
+	}
+	// Who was away when it happened is told when it comes back.
+	if _, err := connect(t, s).attach(info.ID, 3, dropped.Session, 2); !errors.Is(err, protocol.StatusSessionExpired) || !strings.Contains(err.Error(), "node was dropped") {
+		t.Errorf("attach to a session of a dropped node: %v", err)
+	}
+	c.fails(protocol.StatusSessionExpired, protocol.KindAcquire, c.bucket(info.ID, "a"), &protocol.Acquire{
+		Head: c.head(dropped.Session), Name: []byte("a"), Count: 1, Ephemeral: true,
+	})
+}
+
+func TestTickets(t *testing.T) {
+	s := start(t, nil)
+	home := connect(t, s)
+	node := home.node()
+	r := home.session(node, 1)
+	guest := connect(t, s)
+	if _, err := guest.lock(node, r.Session, "a", 0); !errors.Is(err, protocol.StatusBadSession) {
+		t.Fatalf("acquire without a ticket: %v", err)
+	}
+	for name, bad := range map[string][]byte{
+		"empty":    nil,
+		"short":    r.Ticket[:20],
+		"longer":   append(append([]byte(nil), r.Ticket...), 0),
+		"another":  flip(r.Ticket, 12),
+		"mac":      flip(r.Ticket, len(r.Ticket)-1),
+		"key":      flip(r.Ticket, 8),
+		"version":  flip(r.Ticket, 0),
+		"identity": flip(r.Ticket, ticketHead+1),
+	} {
+		err := guest.call(protocol.KindPresent, 0, &protocol.Present{Ticket: bad}, nil)
+		if err == nil {
+			t.Fatalf("%s ticket was taken", name)
+		}
+		if name != "empty" && !errors.Is(err, protocol.StatusBadSession) {
+			t.Fatalf("%s ticket: %v", name, err)
+		}
+	}
+	guest.must(protocol.KindPresent, 0, &protocol.Present{Ticket: r.Ticket}, nil)
+	guest.must(protocol.KindPresent, 0, &protocol.Present{Ticket: r.Ticket}, nil)
+	if a, err := guest.lock(node, r.Session, "a", 0); err != nil || a.State != protocol.Acquired {
+		t.Fatalf("acquire with a ticket: %+v, %v", a, err)
+	}
+	// A newer epoch takes the session from the connection that showed the older ticket.
+	again := connect(t, s)
+	r2, err := again.attach(node, 1, r.Session, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	guest.event(protocol.KindTakenOver, nil)
+	guest.fails(protocol.StatusBadSession, protocol.KindPresent, 0, &protocol.Present{Ticket: r.Ticket})
+	guest.must(protocol.KindPresent, 0, &protocol.Present{Ticket: r2.Ticket}, nil)
+	guest.seq = 10
+	if a, err := guest.lock(node, r.Session, "a", 0); err != nil || a.State != protocol.Acquired {
+		t.Fatalf("acquire with the newer ticket: %+v, %v", a, err)
+	}
+}
+
+func flip(b []byte, i int) []byte {
+	b = append([]byte(nil), b...)
+	b[i] ^= 0x40
+	return b
+}
+
+func TestTicketKeys(t *testing.T) {
+	var mac ticketMAC
+	one, two, three := meta.Key{ID: 1, Secret: [32]byte{1}}, meta.Key{ID: 2, Secret: [32]byte{2}}, meta.Key{ID: 3, Secret: [32]byte{3}}
+	ticket := mac.appendTicket(nil, &one, 7, 8, 9, "me")
+	for name, c := range map[string]struct {
+		current, previous *meta.Key
+		identity          string
+		ok                bool
+	}{
+		"current":           {&one, &meta.Key{}, "me", true},
+		"previous":          {&two, &one, "me", true},
+		"rotated twice":     {&three, &two, "me", false},
+		"somebody else's":   {&one, &meta.Key{}, "you", false},
+		"same id, new bits": {&meta.Key{ID: 1, Secret: [32]byte{9}}, &meta.Key{}, "me", false},
+	} {
+		k, err := new(ticketMAC).verify(ticket, c.current, c.previous, c.identity)
+		if (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+		if c.ok && (k.session != 7 || k.node != 8 || k.epoch != 9) {
+			t.Errorf("%s: %+v", name, k)
+		}
+	}
+	if _, err := mac.verify(mac.appendTicket(nil, &meta.Key{}, 7, 8, 9, ""), &meta.Key{}, &meta.Key{}, ""); err == nil {
+		t.Error("the zero key signs tickets")
+	}
+	if n := testing.AllocsPerRun(100, func() { ticket = mac.appendTicket(ticket[:0], &one, 7, 8, 9, "me") }); n != 0 {
+		t.Errorf("signing allocates %v times", n)
+	}
+}
+
+// TestReadConsistency: RELAXED is answered from memory, STRICT never; without a fresh self-check RELAXED asks for one.
+func TestReadConsistency(t *testing.T) {
+	var clock *replica.ManualClock
+	s := start(t, func(c *Config) { clock = manual(c); c.Shards = 1 })
+	c := connect(t, s)
+	node := c.node()
+	r := c.session(node, 1)
+	if _, err := c.lock(node, r.Session, "a", 0); err != nil {
+		t.Fatal(err)
+	}
+	var d *desk
+	for _, d = range s.desks.all() {
+	}
+	barriers := func(consistency protocol.Consistency, index uint64) uint64 {
+		t.Helper()
+		before := d.rep.Stats().Barriers
+		m := &protocol.Describe{Node: node, Name: []byte("a"), Consistency: consistency, MinIndex: index}
+		c.must(protocol.KindDescribe, c.bucket(node, "a"), m, &protocol.DescribeReply{})
+		return d.rep.Stats().Barriers - before
+	}
+	if n := barriers(protocol.Strict, 0); n != 1 {
+		t.Errorf("STRICT made %d barriers", n)
+	}
+	if n := barriers(protocol.Relaxed, 0); n != 0 {
+		t.Errorf("RELAXED made %d barriers", n)
+	}
+	if n := barriers(protocol.ConsistencyDefault, 0); n != 0 {
+		t.Errorf("a read of a node that is RELAXED by default made %d barriers", n)
+	}
+	if n := barriers(protocol.Relaxed, 1<<40); n != 1 {
+		t.Errorf("RELAXED with an index from the future made %d barriers", n)
+	}
+	clock.Jump(11 * time.Second)
+	if n := barriers(protocol.Relaxed, 0); n != 1 {
+		t.Errorf("RELAXED a grace period after the last self-check made %d barriers", n)
+	}
+	c.must(protocol.KindNodeAlter, 0, &protocol.NodeAlter{Path: "/default", Config: protocol.NodeConfig{
+		Fields: protocol.FieldReadConsistency, ReadConsistency: protocol.Strict,
+	}}, &protocol.NodeInfo{})
+	if n := barriers(protocol.ConsistencyDefault, 0); n != 1 {
+		t.Errorf("a read of a node that is STRICT made %d barriers", n)
+	}
+	if n := barriers(protocol.Relaxed, 0); n != 0 {
+		t.Errorf("a request that asks for RELAXED made %d barriers", n)
+	}
+}
+
+// TestRelaxedAttach: after a restart, sessions of a node with RELAXED attaches come back before the log has them, and nothing else does.
+func TestRelaxedAttach(t *testing.T) {
+	disk := replica.NewMemoryDisk()
+	config := func(c *Config) { c.Disk = disk; c.Shards = 1 }
+	s := start(t, config)
+	c := connect(t, s)
+	node := c.node()
+	r := c.session(node, 1)
+	if _, err := c.lock(node, r.Session, "a", 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	s = start(t, config)
+	c = connect(t, s)
+	if _, err := c.attach(node, 1, r.Session, 2); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.metrics.relaxedAttaches.Get(); n != 0 {
+		t.Fatal("a STRICT node attached RELAXED")
+	}
+	c.must(protocol.KindNodeAlter, 0, &protocol.NodeAlter{Path: "/default", Config: protocol.NodeConfig{
+		Fields: protocol.FieldAttachConsistency, AttachConsistency: protocol.Relaxed,
+	}}, &protocol.NodeInfo{})
+	c2 := connect(t, s)
+	if _, err := c2.attach(node, 1, r.Session, 3); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.metrics.relaxedAttaches.Get(); n != 0 {
+		t.Fatal("a session that is attached was attached RELAXED")
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	s = start(t, config)
+	c = connect(t, s)
+	if _, err := c.attach(node, 2, r.Session, 4); !errors.Is(err, protocol.StatusBadSession) {
+		t.Fatalf("attach with another key: %v", err)
+	}
+	r4, err := c.attach(node, 1, r.Session, 4)
+	if err != nil || r4.Epoch != 4 || r4.Timeout != 10_000 || len(r4.Ticket) == 0 || r4.Grace == 0 {
+		t.Fatalf("RELAXED attach: %+v, %v", r4, err)
+	}
+	if n := s.metrics.relaxedAttaches.Get(); n != 1 {
+		t.Fatal("attached STRICT")
+	}
+	c.seq = 100
+	if err := c.unlock(node, r.Session, "a"); err != nil {
+		t.Fatal(err)
+	}
+	var info protocol.SessionInfo
+	c.must(protocol.KindSessionDescribe, uint64(protocol.SessionBucket(r.Session)), &protocol.SessionDescribe{Session: r.Session, Node: node}, &info)
+	if info.State != protocol.SessionAttached || info.Epoch != 4 {
+		t.Fatalf("the log has the session as %+v", info)
+	}
+	// Pongs of the home vouch once the attach is applied.
+	c.nextID++
+	id := c.nextID
+	answered, pinger := make(chan struct{}), sync.WaitGroup{}
+	pinger.Go(func() { // as clients do: a home may have a reason to let one ping go unanswered
+		again := time.NewTicker(100 * time.Millisecond)
+		defer again.Stop()
+		for {
+			c.write(protocol.AppendFrame(nil, protocol.KindPing, id, 0, nil))
+			select {
+			case <-again.C:
+			case <-answered:
+				return
+			}
+		}
+	})
+	c.find("the home's pong", func(h protocol.Header) bool { return h.Kind == protocol.KindPong && h.ID == id && h.Arg == r4.Shard })
+	close(answered)
+	pinger.Wait()
+}
+
+// TestSilence: a connection that says nothing for a session's timeout loses the session's place to nobody before it, and all of it after.
+func TestSilence(t *testing.T) {
+	var clock *replica.ManualClock
+	s := start(t, func(c *Config) { clock = manual(c) })
+	silent, other := connect(t, s), connect(t, s)
+	node := other.node()
+	r := silent.session(node, 1)
+	if _, err := silent.lock(node, r.Session, "a", 0); err != nil {
+		t.Fatal(err)
+	}
+	r2 := other.session(node, 2)
+	if a, err := other.lock(node, r2.Session, "a", protocol.Forever); err != nil || a.State != protocol.Accepted {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	for range 9 {
+		clock.Advance(time.Second)
+		other.ping()
+	}
+	if d, err := other.describe(node, "a", protocol.Strict); err != nil || len(d.Owners) != 1 || d.Owners[0].Session != r.Session {
+		t.Fatalf("after 9 s: %+v, %v", d, err)
+	}
+	for range 14 { // the connection is cut after 10 s, the session ends in the log, a shard that is not its home hears of it
+		clock.Advance(time.Second)
+		other.ping()
+	}
+	var result protocol.AcquireResult
+	other.event(protocol.KindAcquireResult, &result)
+	if result.Session != r2.Session || result.State != protocol.Acquired {
+		t.Fatalf("result: %+v", result)
+	}
+	if g := silent.closed(); g == nil {
+		t.Fatal("the silent connection was closed without a reason")
+	}
+}
+
+func TestRights(t *testing.T) {
+	var rules rules
+	s := start(t, func(c *Config) { c.Authenticator = &rules; c.Authorizer = &rules })
+	x := dial(t, s)
+	if err := x.call(protocol.KindHello, 0, &protocol.Hello{Magic: protocol.Magic, Version: 1, Token: []byte("wrong")}, nil); !errors.Is(err, protocol.StatusUnauthenticated) {
+		t.Fatalf("wrong credentials: %v", err)
+	}
+	if g := x.closed(); g == nil || g.Status != protocol.StatusUnauthenticated {
+		t.Fatalf("goodbye is %+v", g)
+	}
+	as := func(name string) *raw {
+		c := dial(t, s)
+		c.must(protocol.KindHello, 0, &protocol.Hello{Magic: protocol.Magic, Version: 1, Token: []byte(name)}, &protocol.HelloReply{})
+		return c
+	}
+	root := as("root")
+	node := root.node()
+	none, reader, user := as("none"), as("reader"), as("user")
+	none.fails(protocol.StatusForbidden, protocol.KindNodeDescribe, 0, &protocol.NodeDescribe{Path: "/default"})
+	none.fails(protocol.StatusForbidden, protocol.KindNodeDescribe, 0, &protocol.NodeDescribe{Path: "/missing"})
+	none.fails(protocol.StatusForbidden, protocol.KindDescribe, 0, &protocol.Describe{Node: node, Name: []byte("a")})
+	none.fails(protocol.StatusForbidden, protocol.KindDescribe, 0, &protocol.Describe{Node: 999, Name: []byte("a")})
+	none.fails(protocol.StatusForbidden, protocol.KindSessionStart, 0, &protocol.SessionStart{Node: node, CreateID: id16(5), Key: id16(5), Timeout: 1})
+	r := reader.session(node, 1)
+	if _, err := reader.lock(node, r.Session, "a", 0); !errors.Is(err, protocol.StatusForbidden) {
+		t.Fatalf("acquire with the right to read: %v", err)
+	}
+	u := user.session(node, 2)
+	if _, err := user.lock(node, u.Session, "a", 0); err != nil {
+		t.Fatal(err)
+	}
+	user.fails(protocol.StatusForbidden, protocol.KindDelete, user.bucket(node, "a"), &protocol.Delete{Head: user.head(u.Session), Name: []byte("a"), Force: true})
+	user.fails(protocol.StatusForbidden, protocol.KindSessionKill, uint64(protocol.SessionBucket(r.Session)), &protocol.SessionKill{Session: r.Session, Node: node})
+	user.fails(protocol.StatusForbidden, protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/default"})
+	user.fails(protocol.StatusBadSession, protocol.KindPresent, 0, &protocol.Present{Ticket: r.Ticket}) // somebody else's
+	root.must(protocol.KindSessionKill, uint64(protocol.SessionBucket(r.Session)), &protocol.SessionKill{Session: r.Session, Node: node, Reason: "test"}, nil)
+	var ended protocol.SessionEnded
+	reader.event(protocol.KindSessionEnded, &ended)
+	if ended.Reason != protocol.EndKilled {
+		t.Fatalf("ended: %+v", ended)
+	}
+}
+
+// rules let names do what they say. The path "/boom" makes them panic.
+type rules struct{}
+
+func (*rules) Authenticate(token []byte, _ string) (string, error) {
+	if string(token) == "wrong" {
+		return "", errors.New("no such token")
+	}
+	return string(token), nil
+}
+
+func (*rules) Allowed(identity string, right Right, path string) bool {
+	if strings.HasPrefix(path, "/boom") {
+		panic("a defect in the rules")
+	}
+	switch identity {
+	case "root":
+		return true
+	case "user":
+		return right <= RightUse
+	case "reader":
+		return right <= RightRead
+	}
+	return false
+}
+
+func TestPanicContained(t *testing.T) {
+	var rules rules
+	s := start(t, func(c *Config) {
+		c.Authorizer = &rules
+		c.Authenticator = &rules
+		c.Logger = slog.New(slog.DiscardHandler)
+	})
+	connectAs := func() *raw {
+		c := dial(t, s)
+		c.must(protocol.KindHello, 0, &protocol.Hello{Magic: protocol.Magic, Version: 1, Token: []byte("root")}, &protocol.HelloReply{})
+		return c
+	}
+	healthy, victim := connectAs(), connectAs()
+	for range 3 {
+		victim.send(protocol.KindNodeDescribe, 0, &protocol.NodeDescribe{Path: "/boom"})
+		victim.closed()
+		healthy.ping()
+		victim = connectAs()
+	}
+	if n := s.metrics.panics.Get(); n != 3 {
+		t.Fatalf("%d panics were counted", n)
+	}
+	node := healthy.node()
+	r := healthy.session(node, 1)
+	if _, err := healthy.lock(node, r.Session, "a", 0); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,107 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/cluster"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// takeIn makes the process that asks an instance of the cluster, and returns when it has a replica of the meta shard to start with.
+func (s *Server) takeIn(ctx context.Context, r *cluster.JoinRequest) (reply cluster.JoinReply, err error) {
+	if !s.ready.Load() {
+		return reply, protocol.Errorf(protocol.StatusUnavailable, "this instance is starting; ask again")
+	}
+	ctx, cancel := context.WithTimeout(ctx, joinLimit)
+	defer cancel()
+	i, err := s.governor.Join(ctx, meta.Join{
+		UUID: r.UUID, Name: r.Name, Replicaset: r.Replicaset, Address: r.Address, RaftAddress: r.RaftAddress, Tier: r.Tier, Domain: r.Domain, Version: r.Version,
+		Cluster: r.Cluster,
+	})
+	if err != nil {
+		return reply, err
+	}
+	err = s.governor.Await(ctx, func(state *meta.State) bool {
+		group := state.MetaShard()
+		own, ok := group.On(i.ID)
+		reply.MetaReplica = own.Replica
+		return ok
+	})
+	if err != nil {
+		return reply, protocol.Errorf(protocol.StatusUnavailable, "the new instance has no replica of the meta shard yet (%v); ask again", err)
+	}
+	reply.Cluster, reply.Instance, reply.Name = s.meta.State().Cluster(), i.ID, i.Name
+	s.log.Info("instance is taken in", "instance", i.ID, "name", i.Name, "raft", i.RaftAddress)
+	return reply, nil
+}
+
+// joinLimit is how long one request to join may take.
+const joinLimit = 10 * time.Second
+
+// update notes in the meta shard that an instance comes or goes.
+func (s *Server) update(ctx context.Context, instance uint64, target meta.Variant, reason string) error {
+	if !s.meta.Leading() {
+		return protocol.Errorf(protocol.StatusWrongShard, "this instance does not lead the meta shard; ask its leader")
+	}
+	_, err := s.governor.UpdateInstance(ctx, meta.InstanceUpdate{Instance: instance, Target: target, Reason: reason})
+	return err
+}
+
+// comeOnline says that this process is there, and waits until the cluster has it Online, which is so when its replicas run. The founder of a cluster that was made just
+// now is Online already.
+func (s *Server) comeOnline(ctx context.Context) error {
+	if !s.founded {
+		reason := meta.ReasonWakeup
+		if i, ok := s.meta.State().Instance(s.instance); ok && i.Target.Incarnation == 0 {
+			reason = meta.ReasonJoin
+		}
+		_, err := s.governor.UpdateInstance(ctx, meta.InstanceUpdate{
+			Instance: s.instance, Target: meta.Online, Reason: reason, Start: true, Address: s.advertise(), RaftAddress: s.host.RaftAddress(), Domain: s.domain(),
+			Version: s.cfg.version(),
+		})
+		if err != nil {
+			return fmt.Errorf("tell the cluster that this instance is there: %w", err)
+		}
+	}
+	err := s.governor.Await(ctx, func(state *meta.State) bool {
+		i, ok := state.Instance(s.instance)
+		if !ok {
+			return false
+		}
+		s.member.Started(i.Target.Incarnation)
+		return i.Target.Variant == meta.Online
+	})
+	s.announced.Store(true)
+	if err != nil {
+		return fmt.Errorf("wait for the cluster to know of this instance: %w", err)
+	}
+	s.member.Beat()
+	s.sentry.activate()
+	err = s.governor.Await(ctx, func(state *meta.State) bool {
+		i, ok := state.Instance(s.instance)
+		return ok && (i.Current == i.Target || i.Target.Variant != meta.Online)
+	})
+	if err != nil {
+		return fmt.Errorf("wait for this instance to be Online: %w", err)
+	}
+	return nil
+}
+
+// plan is what the governor here does next, as the document for operators.
+func (s *Server) plan(ctx context.Context) ([]byte, error) {
+	if !s.meta.Leading() {
+		return nil, protocol.Errorf(protocol.StatusWrongShard, "this instance does not govern; ask the meta shard's leader")
+	}
+	desk := s.clusterDesk()
+	desk.elsewhere = nil
+	return desk.serve(ctx, protocol.MethodPlan, nil)
+}
+
+// others says that another instance is Online.
+func (s *Server) others() bool {
+	return slices.ContainsFunc(s.meta.State().Instances(), func(i meta.Instance) bool { return i.ID != s.instance && i.Current.Variant == meta.Online })
+}

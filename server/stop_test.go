@@ -1,0 +1,328 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/port"
+)
+
+func TestGracefulStop(t *testing.T) {
+	s := start(t, nil)
+	c := connect(t, s)
+	node := c.node()
+	r := c.session(node, 1)
+	const n = 200
+	var all []byte
+	for i := range uint64(n) {
+		c.seq++
+		name := string(rune('a' + i%20))
+		m := &protocol.Acquire{Head: protocol.Head{Session: r.Session, Seq: c.seq, Low: 1}, Name: []byte(name), Count: 1, Ephemeral: true}
+		all = protocol.AppendFrame(all, protocol.KindAcquire, 1000+i, c.bucket(node, name), m)
+	}
+	c.write(all)
+	before := c.s.metrics
+	eventually(t, "the requests to come in", func() bool {
+		return before.bytesIn.Get() > uint64(len(all))
+	})
+	stopped := make(chan error, 1)
+	go func() { stopped <- s.Shutdown(context.Background()) }()
+	for i := range uint64(n) {
+		if err := c.reply(protocol.KindAcquire, 1000+i, nil); err != nil {
+			t.Fatalf("a request that came before the stop: %v", err)
+		}
+	}
+	if g := c.closed(); g == nil || g.Status != protocol.StatusUnavailable {
+		t.Fatalf("goodbye is %+v", g)
+	}
+	_ = c.nc.Close()
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+	if nc, err := net.Dial("tcp", s.Addr()); err == nil {
+		_ = nc.Close()
+		t.Fatal("a stopped server lets clients in")
+	}
+	<-s.Done()
+	if err := s.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Shutdown(context.Background()); err != nil {
+		t.Fatalf("the second stop: %v", err)
+	}
+}
+
+// TestStopDoesNotWaitForClients: one that never closes and never reads does not hold the stop up.
+func TestStopDoesNotWaitForClients(t *testing.T) {
+	s := start(t, func(c *Config) { c.Limits.DrainTimeout = 200 * time.Millisecond })
+	_ = connect(t, s)
+	if err := s.Shutdown(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRefusesToStart(t *testing.T) {
+	dir := t.TempDir()
+	cfg := Config{
+		DataDir: dir, Listen: "127.0.0.1:0", Raft: freePort(t), Admin: Off, Shards: 2, Buckets: 16, RTT: 5 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+	}
+	ctx := context.Background()
+	s, err := Start(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	busy := cfg
+	busy.Listen = s.Addr()
+	busy.DataDir = t.TempDir()
+	busy.Raft = freePort(t)
+	if _, err := Start(ctx, busy); err == nil || !strings.Contains(err.Error(), "choose another address") {
+		t.Fatalf("a port that is taken: %v", err)
+	}
+	links := t.TempDir()
+	circle := filepath.Join(links, "circle")
+	for name, to := range map[string]string{"nowhere": filepath.Join(links, "missing"), "circle": circle} {
+		if err := os.Symlink(to, filepath.Join(links, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for folder, want := range map[string]string{
+		filepath.Join(links, "nowhere"): "no such file", circle: "too many", os.Args[0]: "not a directory", filepath.Join(os.Args[0], "x"): "not a directory",
+	} {
+		bad := cfg
+		bad.DataDir, bad.Raft = folder, freePort(t)
+		if _, err := Start(ctx, bad); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "choose a folder") {
+			t.Errorf("data folder %s: %v, want %q and what to do", folder, err, want)
+		}
+	}
+	twice := cfg
+	twice.Raft = freePort(t)
+	if _, err := Start(ctx, twice); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Fatalf("a folder that is taken: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	more := cfg
+	more.Shards = 3
+	if _, err := Start(ctx, more); err == nil || !strings.Contains(err.Error(), "has 2 data shards, not 3") {
+		t.Fatalf("another number of shards: %v", err)
+	}
+	same := cfg
+	same.Shards = 0
+	if s, err = Start(ctx, same); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(s.desks.all()); n != 2 {
+		t.Fatalf("%d shards", n)
+	}
+	_ = s.Close()
+	for name, bad := range map[string]func(*Config){
+		"shards":  func(c *Config) { c.Shards = 65 },
+		"buckets": func(c *Config) { c.Buckets = 1 << 17 },
+		"address": func(c *Config) { c.Listen = "nowhere" },
+		"window":  func(c *Config) { c.Limits.Window = -1 },
+		"data":    func(c *Config) { c.Limits.MaxData = 2 << 20 },
+		"bounds":  func(c *Config) { c.Limits.OutSoft = 8 << 20 },
+		"total":   func(c *Config) { c.Limits.OutTotal = -1 },
+	} {
+		c := cfg
+		bad(&c)
+		if _, err := Start(ctx, c); err == nil {
+			t.Errorf("bad %s was taken", name)
+		}
+	}
+}
+
+func freePort(t testing.TB) string {
+	t.Helper()
+	address, err := port.Free()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
+}
+
+// TestSlowReader: a client that reads nothing is cut at a bound of bytes, and with a metric; others do not notice.
+func TestSlowReader(t *testing.T) {
+	const hard = 256 << 10
+	s := start(t, func(c *Config) { c.Limits.OutSoft = 128 << 10; c.Limits.OutHard = hard })
+	healthy, slow := connect(t, s), connect(t, s)
+	pings := bytes.Repeat(protocol.AppendFrame(nil, protocol.KindPing, 1<<40, 0, nil), 4096)
+	var held int64
+	for s.metrics.slowCut.Get() == 0 {
+		if slow.writeErr(pings) != nil {
+			break
+		}
+		s.conns.each(func(c *conn) { held = max(held, int64(c.out.waiting())) })
+	}
+	eventually(t, "the cut", func() bool { return s.metrics.slowCut.Get() == 1 })
+	if held > 2*hard {
+		t.Fatalf("%d bytes were held for a client that reads nothing; the bound is %d", held, hard)
+	}
+	slow.closed()
+	healthy.ping()
+	eventually(t, "the connection to go", func() bool { return s.conns.count.Load() == 1 })
+}
+
+// TestOldBytes: a client that reads too slowly is cut by age when the bytes are few.
+func TestOldBytes(t *testing.T) {
+	var clock interface{ Advance(time.Duration) }
+	s := start(t, func(c *Config) { clock = manual(c); c.Limits.OutHard = 64 << 20; c.Limits.OutSoft = 32 << 20 })
+	healthy, slow := connect(t, s), connect(t, s)
+	pings := bytes.Repeat(protocol.AppendFrame(nil, protocol.KindPing, 1<<40, 0, nil), 4096)
+	held := func() (n int64) {
+		s.conns.each(func(c *conn) { n += c.out.held.Load() })
+		return n
+	}
+	for held() == 0 {
+		slow.write(pings)
+		healthy.ping()
+	}
+	for range 12 {
+		clock.Advance(time.Second)
+		healthy.ping()
+	}
+	eventually(t, "the cut", func() bool { return s.metrics.slowCut.Get() == 1 })
+	slow.closed()
+	healthy.ping()
+}
+
+// TestSlowStream: deltas stop at the soft bound; when the client reads again it gets a fresh snapshot.
+func TestSlowStream(t *testing.T) {
+	s := start(t, func(c *Config) { c.Limits.OutSoft = 128 << 10; c.Limits.OutHard = 8 << 20 })
+	c, w := connect(t, s), connect(t, s)
+	node := c.node()
+	r := c.session(node, 1)
+	b := c.bucket(node, "cfg")
+	d := s.mapNow().desk(0, b)
+	c.must(protocol.KindCreate, b, &protocol.Create{Head: c.head(r.Session), Name: []byte("cfg"), Limit: 1}, nil)
+	id := w.send(protocol.KindWatch, b, &protocol.Watch{Shard: d.id, Node: node, Name: []byte("cfg")})
+	w.event(protocol.KindSnapshot, nil)
+	data := make([]byte, 100<<10)
+	for i := byte(1); d.hub.Stats().Behind == 0; i++ {
+		data[0] = i
+		c.must(protocol.KindUpdate, b, &protocol.Update{Head: c.head(r.Session), Name: []byte("cfg"), Data: data}, nil)
+	}
+	last := bytes.Repeat([]byte("last"), 10)
+	c.must(protocol.KindUpdate, b, &protocol.Update{Head: c.head(r.Session), Name: []byte("cfg"), Data: last}, nil)
+	// The stream may have caught up before the last update, which then comes as a delta.
+	fresh, got := false, false
+	w.find("a fresh snapshot and the last data", func(h protocol.Header) bool {
+		var snap protocol.Snapshot
+		var delta protocol.Delta
+		switch {
+		case h.Kind == protocol.KindSnapshot && h.ID == id && snap.DecodeBody(h.Body) == nil && snap.First && len(snap.Semaphores) == 1:
+			fresh, got = true, bytes.Equal(snap.Semaphores[0].Data, last)
+		case h.Kind == protocol.KindDelta && delta.DecodeBody(h.Body) == nil && len(delta.Changes) == 1:
+			got = bytes.Equal(delta.Changes[0].Data, last)
+		}
+		return fresh && got
+	})
+}
+
+// TestManySlowStreams: clients that read nothing hold no more together than a few may each.
+func TestManySlowStreams(t *testing.T) {
+	const total, slow, size = 512 << 10, 12, 64 << 10
+	s := start(t, func(c *Config) { c.Limits.OutTotal = total; c.Shards = 1 })
+	c := connect(t, s)
+	node := c.node()
+	r := c.session(node, 1)
+	b := c.bucket(node, "cfg")
+	d := s.mapNow().desk(0, b)
+	c.must(protocol.KindCreate, b, &protocol.Create{Head: c.head(r.Session), Name: []byte("cfg"), Limit: 1}, nil)
+	readers := make([]*raw, slow)
+	for i := range readers {
+		w := connect(t, s)
+		w.send(protocol.KindWatch, b, &protocol.Watch{Shard: d.id, Node: node, Name: []byte("cfg")})
+		w.event(protocol.KindSnapshot, nil)
+		readers[i] = w
+	}
+	data, most := make([]byte, size), int64(0)
+	// A stream can be behind for a moment before its socket's buffers are full: on until what waits is over the total too.
+	for i := 0; d.hub.Stats().Behind < slow || most < total; i++ {
+		data[0], data[1] = byte(i), byte(i>>8)
+		c.must(protocol.KindUpdate, b, &protocol.Update{Head: c.head(r.Session), Name: []byte("cfg"), Data: data}, nil)
+		most = max(most, s.unread.Load())
+	}
+	// Each may still get what was on its way to it, and pages while little waits for it.
+	if bound := int64(total + slow*(leastOutSoft+pageBytes+4*size)); most > bound {
+		t.Errorf("%d bytes waited for %d slow readers, more than %d", most, slow, bound)
+	}
+	last := []byte("last")
+	c.must(protocol.KindUpdate, b, &protocol.Update{Head: c.head(r.Session), Name: []byte("cfg"), Data: last}, nil)
+	// Who had caught up before gets it as a delta.
+	for i, w := range readers {
+		if i%2 == 0 {
+			_ = w.nc.Close()
+			continue
+		}
+		w.find("the last data", func(h protocol.Header) bool {
+			var snap protocol.Snapshot
+			var delta protocol.Delta
+			return h.Kind == protocol.KindSnapshot && snap.DecodeBody(h.Body) == nil && len(snap.Semaphores) == 1 && bytes.Equal(snap.Semaphores[0].Data, last) ||
+				h.Kind == protocol.KindDelta && delta.DecodeBody(h.Body) == nil && len(delta.Changes) == 1 && bytes.Equal(delta.Changes[0].Data, last)
+		})
+	}
+	eventually(t, "nothing to wait any more", func() bool { return s.unread.Load() == 0 })
+}
+
+func TestAdmin(t *testing.T) {
+	s := start(t, func(c *Config) { c.Admin = "127.0.0.1:0" })
+	c := connect(t, s)
+	node := c.node()
+	r := c.session(node, 1)
+	if _, err := c.lock(node, r.Session, "a\n\"b", 0); err != nil {
+		t.Fatal(err)
+	}
+	get := func(path string) (int, string) {
+		t.Helper()
+		resp, err := http.Get("http://" + s.AdminAddr() + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(b)
+	}
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	for _, path := range []string{"/healthz", "/readyz"} {
+		if code, body := get(path); code != 200 {
+			t.Errorf("%s: %d %s", path, code, body)
+		}
+	}
+	code, body := get("/metrics")
+	if code != 200 {
+		t.Fatal(body)
+	}
+	for _, want := range []string{
+		`signalbox_requests_total{kind="acquire",status="OK"} 1`,
+		`signalbox_connections 1`,
+		`signalbox_batch_commands_bucket`,
+		`signalbox_semaphore_acquires_total{node="/default",semaphore="a\\n\\\"b"} 1`,
+		`signalbox_semaphore_series_cut 0`,
+		`signalbox_shard_leading{shard="2"} 1`,
+		`signalbox_panics_total 0`,
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("metrics lack %s", want)
+		}
+	}
+	s.draining.Store(true)
+	if code, _ := get("/readyz"); code != 503 {
+		t.Errorf("ready while stopping: %d", code)
+	}
+	s.draining.Store(false)
+}

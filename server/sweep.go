@@ -1,0 +1,77 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/replica"
+)
+
+// sweepPeriod is how often connections are looked at. What is overdue is found that much later at worst.
+const sweepPeriod = 500 * time.Millisecond
+
+// openDoors starts the event loops and the sweeper, and lets clients in.
+func (s *Server) openDoors(context.Context) error {
+	if err := s.door.open(); err != nil {
+		return err
+	}
+	s.running.Go(s.kickLoop)
+	s.running.Go(s.vouching.run)
+	if m, ok := s.clock.(*replica.ManualClock); ok {
+		s.untick = m.OnTick(s.sweep)
+		return nil
+	}
+	s.running.Go(func() {
+		t := time.NewTicker(sweepPeriod)
+		defer t.Stop()
+		for {
+			select {
+			case <-s.ctx.Done():
+				return
+			case <-t.C:
+				s.sweep()
+			}
+		}
+	})
+	return nil
+}
+
+// sweep ends the connections that take too long over something, by the server's clock.
+func (s *Server) sweep() {
+	now := s.clock.Now()
+	l := &s.cfg.Limits
+	o := s.borrowOutbox()
+	defer s.returnOutbox(o)
+	s.conns.each(func(c *conn) {
+		since := func(ns int64) time.Duration { return now - time.Duration(ns) }
+		if c.ending.Load() {
+			if since(c.endedAt.Load()) > lingerTime {
+				c.end(endHard, 0, "")
+			}
+			return
+		}
+		if !c.said.Load() && now-c.opened > l.HelloTimeout {
+			if c.end(endSoft, protocol.StatusBadRequest, fmt.Sprintf("no hello came within %v", l.HelloTimeout)) {
+				s.metrics.helloCut.Inc()
+			}
+			return
+		}
+		if began := c.frameSince.Load(); began != 0 && since(began) > l.FrameTimeout {
+			if c.end(endSoft, protocol.StatusBadRequest, fmt.Sprintf("a frame took longer than %v to come", l.FrameTimeout)) {
+				s.metrics.frameCut.Inc()
+			}
+			return
+		}
+		if since(c.heard.Load()) > max(l.IdleTimeout, time.Duration(c.keepAlive.Load())) {
+			if c.end(endSoft, protocol.StatusUnavailable, "nothing was heard for too long; send pings") {
+				s.metrics.idleCut.Inc()
+			}
+			return
+		}
+		if c.out.held.Load() > 0 && c.out.tooOld(now, l.OutAge) {
+			c.cutSlow()
+		}
+	})
+}

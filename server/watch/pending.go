@@ -1,0 +1,179 @@
+package watch
+
+import (
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// pending gathers the changes of one semaphore until its window ends.
+//
+// Merging keeps what a reader of any state in between needs to reach the state at index: a deletion and a removal stay even when the
+// creation or the addition they undo was gathered too, because a snapshot page may have been read in between. Within one pending there is at most
+// one deletion, one creation after it, one change of data, one of the limit, and one per owner (order ids are never reused).
+type pending struct {
+	node  *node
+	key   string
+	due   time.Duration
+	index uint64
+	size  int // estimated bytes of the delta
+
+	deleted bool
+	created bool
+	data    bool
+	limit   bool
+	base    protocol.Change // Limit, Ephemeral, Version, Data as created or last changed
+
+	owners []protocol.Change // in the order they were first touched, since the last deletion or creation
+	places map[uint64]int    // order id to place in owners, when there are many
+}
+
+const (
+	changeCost  = 64 // estimated bytes of a change without its data
+	manyOwners  = 16 // from here on owners are found by a map
+	keepPending = 64 // recycled pendings kept
+	keepOwners  = 1024
+)
+
+// gather makes the pending of a name. The caller sets when it is due.
+func (h *Hub) gather(n *node, key []byte) *pending {
+	var p *pending
+	if last := len(h.free) - 1; last >= 0 {
+		p = h.free[last]
+		h.free = h.free[:last]
+	} else {
+		p = new(pending)
+	}
+	p.node, p.key = n, string(key)
+	n.pending[p.key] = p
+	h.pending = append(h.pending, p)
+	h.load.Add(1)
+	return p
+}
+
+// recycle forgets a pending that is no longer in h.pending.
+func (h *Hub) recycle(p *pending) {
+	h.pendingBytes -= p.size
+	h.load.Add(-1)
+	delete(p.node.pending, p.key)
+	h.tidyNode(p.node)
+	owners := p.owners
+	clear(owners)
+	*p = pending{}
+	if cap(owners) <= keepOwners {
+		p.owners = owners[:0]
+	}
+	if len(h.free) < keepPending {
+		h.free = append(h.free, p)
+	}
+}
+
+// merge adds a change and answers by how many bytes the delta grew.
+func (p *pending) merge(index uint64, c *protocol.Change) int {
+	p.index = index
+	before := p.size
+	switch c.Kind {
+	case protocol.ChangeCreated:
+		p.reset()
+		p.created = true
+		p.base = *c
+		p.size += changeSize(c)
+	case protocol.ChangeDeleted:
+		p.deleted = true
+		p.reset()
+	case protocol.ChangeData:
+		p.size += len(c.Data) - len(p.base.Data)
+		if !p.created && !p.data {
+			p.size += changeCost
+		}
+		p.data = true
+		p.base.Version, p.base.Data = c.Version, c.Data
+	case protocol.ChangeLimit:
+		if !p.created && !p.limit {
+			p.size += changeCost
+		}
+		p.limit = true
+		p.base.Limit = c.Limit
+	case protocol.ChangeOwnerAdded, protocol.ChangeOwnerChanged, protocol.ChangeOwnerRemoved:
+		p.owner(c)
+	}
+	return p.size - before
+}
+
+// reset forgets what a deletion or a creation overrides.
+func (p *pending) reset() {
+	p.created, p.data, p.limit = false, false, false
+	p.base = protocol.Change{}
+	clear(p.owners)
+	p.owners, p.places = p.owners[:0], nil
+	p.size = 0
+	if p.deleted {
+		p.size = changeCost
+	}
+}
+
+// owner replaces what was known of this owner. An addition that is changed stays an addition, and one that is removed becomes a removal.
+func (p *pending) owner(c *protocol.Change) {
+	i := p.place(c.Owner.OrderID)
+	if i < 0 {
+		p.owners = append(p.owners, *c)
+		p.size += changeSize(c)
+		if p.places != nil {
+			p.places[c.Owner.OrderID] = len(p.owners) - 1
+		}
+		return
+	}
+	old := &p.owners[i]
+	kind := c.Kind
+	if kind == protocol.ChangeOwnerChanged && old.Kind == protocol.ChangeOwnerAdded {
+		kind = protocol.ChangeOwnerAdded
+	}
+	p.size += changeSize(c) - changeSize(old)
+	*old = *c
+	old.Kind = kind
+}
+
+func (p *pending) place(order uint64) int {
+	if p.places == nil {
+		if len(p.owners) < manyOwners {
+			for i := range p.owners {
+				if p.owners[i].Owner.OrderID == order {
+					return i
+				}
+			}
+			return -1
+		}
+		p.places = make(map[uint64]int, 2*manyOwners)
+		for i := range p.owners {
+			p.places[p.owners[i].Owner.OrderID] = i
+		}
+	}
+	if i, ok := p.places[order]; ok {
+		return i
+	}
+	return -1
+}
+
+// changeSize estimates the bytes of a change in a delta.
+func changeSize(c *protocol.Change) int {
+	return changeCost + len(c.Data) + len(c.Owner.Data) + len(c.Owner.Description)
+}
+
+// changes appends the delta's changes in the order in which a reader applies them.
+func (p *pending) changes(to []protocol.Change) []protocol.Change {
+	if p.deleted {
+		to = append(to, protocol.Change{Kind: protocol.ChangeDeleted})
+	}
+	switch b := &p.base; {
+	case p.created:
+		to = append(to, protocol.Change{Kind: protocol.ChangeCreated, Limit: b.Limit, Ephemeral: b.Ephemeral, Version: b.Version, Data: b.Data})
+	default:
+		if p.data {
+			to = append(to, protocol.Change{Kind: protocol.ChangeData, Version: b.Version, Data: b.Data})
+		}
+		if p.limit {
+			to = append(to, protocol.Change{Kind: protocol.ChangeLimit, Limit: b.Limit})
+		}
+	}
+	return append(to, p.owners...)
+}

@@ -1,0 +1,170 @@
+package shard
+
+import (
+	"bytes"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// applyAcquire sets what a session holds or waits for. It is idempotent, never recursive: there is one entry per session and semaphore.
+func (m *Machine) applyAcquire(c *rawCommand) {
+	x := &m.run.acquire
+	var q request
+	if !m.decode(x, c.body) || !m.valid(x) || !m.enter(&q, c, &x.Head, x.Name) {
+		return
+	}
+	s := q.sem
+	switch {
+	case s == nil && !x.Ephemeral:
+		m.refuse(&q, outNoSemaphore)
+	case s != nil && s.ephemeral && !x.Ephemeral:
+		m.refuse(&q, outIsEphemeral)
+	case s != nil && !s.ephemeral && x.Ephemeral:
+		m.refuse(&q, outIsPersistent)
+	case s != nil && x.Count > s.limit:
+		m.refuse(&q, outOverLimit)
+	case q.entry == nil:
+		m.acquireNew(&q, x)
+	case q.entry.waiting:
+		m.acquireWaiting(&q, x)
+	default:
+		m.acquireOwned(&q, x)
+	}
+}
+
+// acquireNew serves a session that has no entry on the semaphore.
+func (m *Machine) acquireNew(q *request, x *protocol.Acquire) {
+	s, p := q.sem, q.party
+	fits := s == nil || s.waiters.n == 0 && s.fits(x.Count)
+	switch {
+	case !fits && x.Timeout == 0:
+		m.finish(q, answer{state: protocol.NotAcquired})
+		return
+	case p.held.n >= m.limits.Semaphores:
+		m.refuse(q, outHeldLimit)
+		return
+	case !fits && s.waiters.n >= m.limits.Waiters:
+		m.refuse(q, outWaitersLimit)
+		return
+	case s == nil && uint64(q.node.count) >= m.share(q.node.config.MaxSemaphores):
+		m.refuse(q, outQuota)
+		return
+	case s == nil:
+		s = m.makeSemaphore(q, protocol.Forever, nil, true)
+	}
+	m.touchSemaphore(s)
+	q.b.orders++
+	e := &entry{
+		sem: s, party: p, orderID: q.b.orders, count: x.Count, seq: q.seq, timeout: x.Timeout, since: m.run.wall, data: keep(x.Data),
+		waiting: !fits, mark: m.mark,
+	}
+	p.held.insert(e, byName)
+	s.revision = m.applied
+	if fits {
+		s.owners.insert(e, byOrder)
+		s.used += e.count
+		m.tell(e, protocol.ChangeOwnerAdded)
+		m.count(e, countAcquire)
+		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Acquired, value: e.orderID})
+	} else {
+		s.waiters.insert(e, byOrder)
+		m.armWaiter(e)
+		m.count(e, countWait)
+		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Accepted, value: e.orderID})
+	}
+	if p.held.n == 1 && !m.atHome(p) {
+		m.becameHeld(p)
+	}
+}
+
+// acquireOwned serves an owner: it may ask for the same or for less.
+func (m *Machine) acquireOwned(q *request, x *protocol.Acquire) {
+	s, e := q.sem, q.entry
+	if x.Count > e.count {
+		m.refuse(q, outWantsMore)
+		return
+	}
+	m.recall(e, outOK, protocol.Acquired)
+	m.touchEntry(e)
+	e.seq = q.seq
+	lowered, other := x.Count < e.count, !bytes.Equal(e.data, x.Data)
+	if lowered {
+		m.touchSemaphore(s)
+		s.used -= e.count - x.Count
+		e.count = x.Count
+	}
+	if other {
+		e.data = keep(x.Data)
+	}
+	m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Acquired, value: e.orderID})
+	if lowered || other {
+		m.touchSemaphore(s)
+		s.revision = m.applied
+		m.tell(e, protocol.ChangeOwnerChanged)
+	}
+	if lowered {
+		m.promote(s)
+	}
+}
+
+// acquireWaiting serves a waiter: it may ask for the same or for less, which ends the request it waits with.
+func (m *Machine) acquireWaiting(q *request, x *protocol.Acquire) {
+	s, e := q.sem, q.entry
+	if x.Count > e.count {
+		m.refuse(q, outWaiterMore)
+		return
+	}
+	granted := s.waiters.first == e && s.fits(x.Count)
+	m.result(e, protocol.StatusAborted, 0, textReplaced)
+	m.recall(e, outAborted, 0)
+	if x.Timeout == 0 && !granted {
+		m.finish(q, answer{state: protocol.NotAcquired})
+		m.leave(e)
+		return
+	}
+	m.touchEntry(e)
+	m.touchSemaphore(s)
+	e.seq, e.count, e.timeout, e.since = q.seq, x.Count, x.Timeout, m.run.wall
+	if !bytes.Equal(e.data, x.Data) {
+		e.data = keep(x.Data)
+	}
+	s.revision = m.applied
+	if granted {
+		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Acquired, value: e.orderID})
+		m.own(e)
+		m.promote(s)
+		return
+	}
+	m.armWaiter(e)
+	m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Accepted, value: e.orderID})
+}
+
+func (m *Machine) armWaiter(e *entry) {
+	if e.timeout == protocol.Forever {
+		m.cancel(e)
+		return
+	}
+	m.arm(e, addSaturated(m.time(e.sem.bucket), e.timeout))
+}
+
+// applyRelease gives back what is held, or leaves the queue.
+func (m *Machine) applyRelease(c *rawCommand) {
+	x := &m.run.release
+	var q request
+	if !m.decode(x, c.body) || !m.valid(x) || !m.enter(&q, c, &x.Head, x.Name) {
+		return
+	}
+	e := q.entry
+	if e == nil || x.OrderID != 0 && x.OrderID != e.orderID {
+		m.finish(&q, answer{})
+		return
+	}
+	if e.waiting {
+		m.result(e, protocol.StatusAborted, 0, textReleased)
+		m.recall(e, outAborted, 0)
+	} else {
+		m.recall(e, outOK, protocol.Acquired)
+	}
+	m.finish(&q, answer{flag: true})
+	m.leave(e)
+}

@@ -1,0 +1,171 @@
+package shard
+
+import "github.com/signalbox-dev/signalbox/protocol"
+
+// Apply applies the log entry with this index, and appends what leaves the machine to out. It does not keep entry.
+//
+// The order within an Apply is part of the format: the leader epoch is checked; the stamp moves log time; a take-over takes effect; work left over
+// by earlier Applies goes on; deadlines that are due fire in order of time, kind and id; then the batch's commands run in order. Each of
+// the steps before the commands is bounded, see NextDeadline.
+//
+// Any bytes are safe. An entry that is not a batch changes nothing but AppliedIndex, on every replica alike.
+func (m *Machine) Apply(index uint64, entry []byte, out *Events) {
+	m.applied = index
+	h, rest, err := ReadHeader(entry)
+	if err == ErrFormat {
+		out.List = append(out.List, Event{Kind: EventUnknownFormat})
+		return
+	}
+	if err != nil {
+		return
+	}
+	takes, ok := inspect(rest)
+	if !ok {
+		return
+	}
+	// Only a take-over brings a newer epoch; any other batch under one comes from nobody who leads.
+	if h.Epoch < m.epoch || h.Epoch > m.epoch && !takes {
+		out.List = append(out.List, Event{Kind: EventRefused, Epoch: h.Epoch})
+		return
+	}
+	seen := m.logTime
+	m.logTime = max(m.logTime, h.LogTime)
+	m.run.out, m.run.wall, m.run.released, m.run.command = out, h.Wall, m.work.released, 0
+
+	if takes && h.Epoch > m.epoch {
+		m.takeOver(h.Epoch, seen)
+	}
+	m.sweep()
+	m.bury()
+	m.dismantle()
+	m.clear()
+	m.fire()
+	m.forget()
+
+	r := reader{b: rest}
+	var c rawCommand
+	for len(r.b) > 0 {
+		c.read(&r)
+		m.apply(&c, takes)
+		m.run.command++
+	}
+	m.run.out = nil
+	if invariants {
+		m.mustHold()
+	}
+}
+
+// inspect walks the commands of a batch before any is applied, so that a batch is applied whole or not at all.
+func inspect(commands []byte) (takes, ok bool) {
+	r := reader{b: commands}
+	var c rawCommand
+	n := 0
+	for len(r.b) > 0 {
+		if !c.read(&r) {
+			return false, false
+		}
+		takes = takes || c.kind == CmdTakeOver
+		n++
+	}
+	return takes && n == 1, true
+}
+
+func (m *Machine) apply(c *rawCommand, takes bool) {
+	switch c.kind {
+	case CmdAcquire:
+		m.applyAcquire(c)
+	case CmdRelease:
+		m.applyRelease(c)
+	case CmdCreate:
+		m.applyCreate(c)
+	case CmdUpdate:
+		m.applyUpdate(c)
+	case CmdResize:
+		m.applyResize(c)
+	case CmdDelete:
+		m.applyDelete(c)
+	case CmdSessionStart:
+		m.applyStart(c)
+	case CmdSessionAttach:
+		m.applyAttach(c)
+	case CmdSessionStop:
+		m.applyStop(c)
+	case CmdSessionKill:
+		m.applyKill(c)
+	case CmdDetach:
+		m.applyDetach(c)
+	case CmdGuestGone:
+		m.applyGuestGone(c)
+	case CmdGuestSeen:
+		m.applyGuestSeen(c)
+	case CmdNodePut:
+		m.applyNodePut(c)
+	case CmdNodeDrop:
+		m.applyNodeDrop(c)
+	case CmdBuckets:
+		m.applyBuckets(c)
+	case CmdFreeze:
+		m.applyFreeze(c)
+	case CmdImport:
+		m.applyImport(c)
+	case CmdActivate:
+		m.applyActivate(c)
+	case CmdDropBuckets:
+		m.applyDrop(c)
+	case CmdTakeOver:
+		if !takes {
+			m.reply(protocol.StatusBadRequest, textMalformed)
+			return
+		}
+		m.applyTakeOver()
+	default:
+		m.reply(protocol.StatusUnsupported, textUnknown)
+	}
+}
+
+// fire lets due deadlines happen, a bounded number of them.
+func (m *Machine) fire() {
+	for range m.work.fired {
+		at, rec := m.deadlines.first()
+		if rec == nil || m.logTime <= at {
+			return
+		}
+		if b, ok := rec.(*bucket); ok {
+			_, rec = b.timers.first()
+		}
+		switch x := rec.(type) {
+		case *entry:
+			s := x.sem
+			m.lapse(x)
+			m.promote(s)
+			m.reap(s)
+		case *session:
+			m.expire(x)
+		case *party:
+			m.retire(x)
+		}
+	}
+}
+
+// expire ends a session whose deadline has passed, unless a take-over has postponed it.
+func (m *Machine) expire(s *session) {
+	m.settle(s)
+	switch {
+	case !m.overdue(s):
+	case s.node.dropped:
+		m.endSession(s, protocol.EndNodeDropped, textNodeEnd)
+	default:
+		m.endSession(s, protocol.EndExpired, textExpired)
+	}
+}
+
+// forget drops ids and create ids whose time is over.
+func (m *Machine) forget() {
+	var ended func(uint64, retainedKey[[protocol.KeyLen]byte])
+	var gone func(uint64, retainedKey[uint64])
+	if m.snap != nil {
+		ended, gone = m.snap.asideEnded, m.snap.asideGone
+	}
+	m.ended.forget(m.logTime, m.work.fired, ended)
+	m.gone.forget(m.logTime, m.work.fired, gone)
+}

@@ -1,0 +1,138 @@
+package shard
+
+import (
+	"bytes"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+)
+
+// BenchmarkPairs is acquire and release on distinct names, 64 pairs a batch; n counts pairs.
+func BenchmarkPairs(b *testing.B) {
+	for _, size := range []int{1_000, 1_000_000} {
+		for _, kind := range []string{"existing", "ephemeral"} {
+			b.Run(fmt.Sprintf("%s/%d", kind, size), func(b *testing.B) {
+				x := newLoad(256)
+				names := fill(x, size)
+				if kind == "ephemeral" {
+					for i := range names {
+						names[i] = append([]byte("eph/"), names[i]...)
+					}
+				}
+				b.ReportAllocs()
+				b.ResetTimer()
+				for i := 0; i < b.N; i += 64 {
+					x.begin()
+					for j := range 64 {
+						s := (i + j) % 256
+						name := names[(i+j)*7919%len(names)]
+						x.acquire(s, name, kind == "ephemeral")
+						x.release(s, name)
+					}
+					x.commit()
+				}
+			})
+		}
+	}
+}
+
+// fill creates semaphores.
+func fill(x *load, n int) (names [][]byte) {
+	for i := 0; i < n; {
+		x.begin()
+		for range min(500, n-i) {
+			name := fmt.Appendf(nil, "service/%03d/lock-%07d", i%100, i)
+			names = append(names, name)
+			x.create(i%len(x.sessions), name, 1)
+			i++
+		}
+		x.commit()
+	}
+	return names
+}
+
+// BenchmarkQueue is a hand-off with a million waiters in the queue, and a waiter that leaves from the middle.
+func BenchmarkQueue(b *testing.B) {
+	const waiters = 1_000_000
+	x := newLoad(waiters + 1)
+	name := []byte("lock")
+	x.begin()
+	x.create(0, name, 1)
+	x.commit()
+	for i := range x.sessions {
+		x.begin()
+		x.acquire(i, name, false)
+		x.commit()
+	}
+	b.Run("hand-off", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := range b.N {
+			s := i % len(x.sessions)
+			x.begin()
+			x.release(s, name)
+			x.acquire(s, name, false)
+			x.commit()
+		}
+	})
+	b.Run("leave", func(b *testing.B) {
+		for i := range b.N {
+			s := (i*7919 + 500) % len(x.sessions)
+			x.begin()
+			x.release(s, name)
+			x.acquire(s, name, false)
+			x.commit()
+		}
+	})
+}
+
+// BenchmarkSnapshot is a snapshot of a million semaphores; it reports the longest time that Apply has to wait.
+func BenchmarkSnapshot(b *testing.B) {
+	x := newLoad(100_000)
+	fill(x, 1_000_000)
+	for b.Loop() {
+		l := &stopwatch{}
+		begun := time.Now()
+		s := x.m.BeginSnapshot()
+		l.note(time.Since(begun))
+		w := &countWriter{}
+		if err := s.WriteTo(w, l); err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(l.longest.Microseconds()), "longest-us")
+		b.SetBytes(int64(w.n))
+	}
+}
+
+// BenchmarkRestore is the start of a replica with a million semaphores and 100,000 sessions.
+func BenchmarkRestore(b *testing.B) {
+	x := newLoad(100_000)
+	fill(x, 1_000_000)
+	var buf bytes.Buffer
+	if err := x.m.BeginSnapshot().WriteTo(&buf, &sync.Mutex{}); err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(buf.Len()))
+	for b.Loop() {
+		if _, err := Restore(bytes.NewReader(buf.Bytes())); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// stopwatch is a lock that remembers how long it was held at most.
+type stopwatch struct {
+	begun   time.Time
+	longest time.Duration
+}
+
+func (s *stopwatch) Lock()                { s.begun = time.Now() }
+func (s *stopwatch) Unlock()              { s.note(time.Since(s.begun)) }
+func (s *stopwatch) note(d time.Duration) { s.longest = max(s.longest, d) }
+
+type countWriter struct{ n int }
+
+func (w *countWriter) Write(b []byte) (int, error) {
+	w.n += len(b)
+	return len(b), nil
+}

@@ -1,0 +1,202 @@
+package shard
+
+import "github.com/signalbox-dev/signalbox/protocol"
+
+// bucketState says what a bucket's copy in this shard may do. Only an active one changes or answers anything. Numbers are in snapshots.
+type bucketState uint8
+
+const (
+	bucketAbsent bucketState = 0
+	bucketActive bucketState = 1
+	// Copies of bucket moves: one that is frozen before it leaves, one that was imported and waits for its activation, one whose import goes on, and one
+	// that is being removed.
+	bucketFrozen    bucketState = 2
+	bucketImported  bucketState = 3
+	bucketImporting bucketState = 4
+	bucketDropping  bucketState = 5
+	bucketStates                = 6
+)
+
+// bucket is a slice of the key space of a tier. It is home to the sessions whose create id hashes to it, and holds the semaphores whose node
+// and name hash to it.
+type bucket struct {
+	number  uint32
+	state   bucketState
+	epoch   uint64
+	pending uint64 // epoch of the move a frozen copy is frozen for
+
+	orders   uint64 // last order id given. Invariant: never goes back, through deletion of semaphores and moves of the bucket.
+	sessions uint64 // counter of the last session id given
+
+	semaphores map[string]*semaphore // by semaphoreKey
+
+	// A bucket has a time of its own, which stands still while it is not active: deadlines of its sessions and waiters are in it, and move with it as they are.
+	// It is stood at log time base, or all the time while it is not active. A bucket that never moved has log time.
+	stood, base uint64
+	timers      deadlines // of its sessions and waiters
+	timer       timer     // in Machine.deadlines, at the first of timers, while active
+}
+
+// time is the bucket's time now.
+func (m *Machine) time(b *bucket) uint64 {
+	if b.state != bucketActive {
+		return b.stood
+	}
+	return b.at(m.logTime)
+}
+
+// at is the bucket's time at a log time; it stood still before the activation.
+func (b *bucket) at(log uint64) uint64 {
+	if log <= b.base {
+		return b.stood
+	}
+	return addSaturated(b.stood, log-b.base)
+}
+
+// logAt is the log time at which the bucket's time is at, if it stays active.
+func (b *bucket) logAt(at uint64) uint64 {
+	if at >= b.stood {
+		return addSaturated(b.base, at-b.stood)
+	}
+	return b.base - min(b.base, b.stood-at)
+}
+
+func (b *bucket) clock() *timer { return &b.timer }
+
+// clock and deadline make a bucket a record of Machine.deadlines that stands for the first of its own.
+func (b *bucket) deadline() (kind deadlineKind, id uint64, number uint32) {
+	if _, rec := b.timers.first(); rec != nil {
+		return rec.deadline()
+	}
+	return 0, 0, b.number
+}
+
+// bucketOf is the home bucket of a session, nil for an id that cannot be at home here.
+func (m *Machine) bucketOf(s *session) *bucket {
+	if number := protocol.SessionBucket(s.id); protocol.SessionTier(s.id) == m.tier && uint64(number) < uint64(len(m.buckets)) {
+		return &m.buckets[number]
+	}
+	return nil
+}
+
+// timersOf is the bucket whose timers a record's is among, nil for those of the machine.
+func (m *Machine) timersOf(rec timed) *bucket {
+	switch x := rec.(type) {
+	case *entry:
+		return x.sem.bucket
+	case *session:
+		return m.bucketOf(x)
+	}
+	return nil
+}
+
+// arm sets or moves a record's deadline, in its bucket's time.
+func (m *Machine) arm(rec timed, at uint64) {
+	b := m.timersOf(rec)
+	if b == nil {
+		m.deadlines.arm(rec, at)
+		return
+	}
+	was := b.timers.head()
+	b.timers.arm(rec, at)
+	if b.timers.head() != was {
+		m.lift(b)
+	}
+}
+
+// cancel takes a record's deadline away, if it has one.
+func (m *Machine) cancel(rec timed) {
+	b := m.timersOf(rec)
+	if b == nil {
+		m.deadlines.cancel(rec)
+		return
+	}
+	was := b.timers.head()
+	b.timers.cancel(rec)
+	if b.timers.head() != was {
+		m.lift(b)
+	}
+}
+
+// lift has a bucket stand in the machine's deadlines for the first of its own.
+func (m *Machine) lift(b *bucket) {
+	at, rec := b.timers.first()
+	if rec == nil || b.state != bucketActive {
+		m.deadlines.cancel(b)
+		return
+	}
+	m.deadlines.arm(b, b.logAt(at))
+}
+
+// semaphoreKey is a semaphore's place in its bucket: the node id as 8 bytes, then the name.
+func appendSemaphoreKey(b []byte, node uint64, name []byte) []byte {
+	b = append(b, byte(node>>56), byte(node>>48), byte(node>>40), byte(node>>32), byte(node>>24), byte(node>>16), byte(node>>8), byte(node))
+	return append(b, name...)
+}
+
+// semaphoreBucket is the bucket a name belongs to, or nil when it is not active here.
+func (m *Machine) semaphoreBucket(node uint64, name []byte) *bucket {
+	if len(m.buckets) == 0 {
+		return nil
+	}
+	b := &m.buckets[protocol.Bucket(node, name, uint32(len(m.buckets)))]
+	if b.state != bucketActive {
+		return nil
+	}
+	return b
+}
+
+// homeBucket is the home bucket of a session id, or nil when it is not active here.
+func (m *Machine) homeBucket(session uint64) *bucket {
+	number := protocol.SessionBucket(session)
+	if protocol.SessionTier(session) != m.tier || uint64(number) >= uint64(len(m.buckets)) || m.buckets[number].state != bucketActive {
+		return nil
+	}
+	return &m.buckets[number]
+}
+
+// countCopies counts the buckets of which this shard has a copy, in whatever state.
+func (m *Machine) countCopies() (n uint64) {
+	for i := range m.buckets {
+		if m.buckets[i].state != bucketAbsent {
+			n++
+		}
+	}
+	return n
+}
+
+// hasTable makes the table of buckets with the first command that names any, and answers a command about another tier.
+func (m *Machine) hasTable(x *BucketsBody) bool {
+	if len(m.buckets) == 0 {
+		m.tier = x.Tier
+		m.buckets = make([]bucket, x.Total)
+		for i := range m.buckets {
+			m.buckets[i].number = uint32(i)
+		}
+	}
+	if m.tier != x.Tier || uint32(len(m.buckets)) != x.Total {
+		m.reply(protocol.StatusBadRequest, textOtherTier)
+		return false
+	}
+	return true
+}
+
+// applyBuckets activates buckets, empty. A guest whose home bucket becomes active here is unknown to that home, hence gone.
+func (m *Machine) applyBuckets(c *rawCommand) {
+	var x BucketsBody
+	if !x.read(c.body) || x.Total == 0 {
+		m.reply(protocol.StatusBadRequest, textMalformed)
+		return
+	}
+	if !m.hasTable(&x) {
+		return
+	}
+	for i := x.First; i < x.First+x.Count; i++ {
+		if b := &m.buckets[i]; b.state == bucketAbsent && b.epoch == 0 {
+			b.state, b.epoch = bucketActive, max(x.Epoch, 1)
+		}
+	}
+	m.copies = m.countCopies()
+	m.endUnknownGuests(x.First, x.Count)
+	m.reply(protocol.StatusOK, "")
+}

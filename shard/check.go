@@ -1,0 +1,170 @@
+package shard
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Check walks the whole state and says which invariant of this package's DESIGN.md does not hold, if any. It is for tests and for builds with
+// the invariants tag.
+func (m *Machine) Check() error {
+	entries := 0
+	var err error
+	fail := func(format string, args ...any) {
+		if err == nil {
+			err = fmt.Errorf(format, args...)
+		}
+	}
+	for i := range m.buckets {
+		count := 0
+		for _, s := range m.buckets[i].semaphores {
+			count++
+			entries += s.owners.n + s.waiters.n
+			if e := m.checkSemaphore(s); e != nil {
+				fail("semaphore %q of node %d: %w", s.name, s.node.id, e)
+			}
+		}
+		if count > 0 && m.buckets[i].state == bucketAbsent {
+			fail("bucket %d is absent and has %d semaphores", i, count)
+		}
+	}
+	held := 0
+	for id, p := range m.parties {
+		held += p.held.n
+		if e := m.checkParty(id, p); e != nil {
+			fail("session %d: %w", id, e)
+		}
+	}
+	if held != entries {
+		fail("semaphores have %d entries, sessions %d", entries, held)
+	}
+	if e := m.deadlines.check(); e != nil {
+		fail("%w", e)
+	}
+	for i := range m.buckets {
+		b := &m.buckets[i]
+		if e := b.timers.check(); e != nil {
+			fail("bucket %d: %w", i, e)
+		}
+		at, rec := b.timers.first()
+		if (rec != nil && b.state == bucketActive) != (b.timer.pos != 0) || b.timer.pos != 0 && b.timer.at != b.logAt(at) {
+			fail("bucket %d: its first deadline is %d, and it is armed at %d", i, at, b.timer.at)
+		}
+	}
+	m.nodeIndex.all(func(n *node) bool {
+		named := 0
+		var last *semaphore
+		m.names(n, nil, func(s *semaphore) bool {
+			if last != nil && !semaphoreLess(last, s) {
+				fail("names %q and %q of node %d are out of order", last.name, s.name, n.id)
+			}
+			last = s
+			named++
+			return true
+		})
+		if named != n.count {
+			fail("node %d has %d semaphores, its index %d", n.id, n.count, named)
+		}
+		return true
+	})
+	return err
+}
+
+func (d *deadlines) check() error {
+	for i := range d.heap {
+		s := &d.heap[i]
+		if t := s.rec.clock(); int(t.pos) != i+1 || t.at != s.at {
+			return fmt.Errorf("deadline %d is out of place", i)
+		}
+		if i > 0 && d.less(s, &d.heap[(i-1)/4]) {
+			return fmt.Errorf("deadline %d is before its parent", i)
+		}
+	}
+	return nil
+}
+
+func (m *Machine) checkSemaphore(s *semaphore) error {
+	used, last := uint64(0), uint64(0)
+	n := 0
+	seen := make(map[uint64]bool)
+	for _, t := range []*treap{&s.owners, &s.waiters} {
+		count := 0
+		for e := t.first; e != nil; e = next(e, byOrder) {
+			count++
+			switch {
+			case e.orderID <= last || e.orderID > s.bucket.orders:
+				return fmt.Errorf("order id %d is out of order", e.orderID)
+			case e.count == 0:
+				return fmt.Errorf("entry %d has no units", e.orderID)
+			case e.waiting != (t == &s.waiters):
+				return fmt.Errorf("entry %d does not know where it is", e.orderID)
+			case e.sem != s || seen[e.party.id] || m.parties[e.party.id] != e.party:
+				return fmt.Errorf("entry %d of session %d is not in one place", e.orderID, e.party.id)
+			case !e.waiting && e.timer.pos != 0:
+				return fmt.Errorf("owner %d has a timer", e.orderID)
+			}
+			last = e.orderID
+			seen[e.party.id] = true
+			if !e.waiting {
+				used += e.count
+			}
+		}
+		if count != t.n {
+			return fmt.Errorf("list of %d entries says it has %d", count, t.n)
+		}
+		n += count
+	}
+	head := s.waiters.first
+	switch {
+	case used != s.used:
+		return fmt.Errorf("used is %d, its owners have %d", s.used, used)
+	case head != nil && s.bucket.state == bucketActive && s.fits(head.count) && !m.lapsed(head) && !s.node.dropped:
+		return fmt.Errorf("head %d fits and waits", head.orderID)
+	case s.ephemeral && n == 0 && !s.node.dropped && s.bucket.state != bucketImporting && s.bucket.state != bucketDropping:
+		return fmt.Errorf("it is ephemeral and empty")
+	case s.deleted:
+		return fmt.Errorf("it is deleted and still there")
+	}
+	return nil
+}
+
+func (m *Machine) checkParty(id uint64, p *party) error {
+	count := 0
+	var last *entry
+	for e := p.held.first; e != nil; e = next(e, byName) {
+		count++
+		if e.party != p || last != nil && !entryLess(last, e, byName) {
+			return fmt.Errorf("entry on %q is out of place", e.sem.name)
+		}
+		last = e
+	}
+	_, hidden := m.Session(id)
+	switch {
+	case p.id != id || count != p.held.n:
+		return fmt.Errorf("it holds %d entries and says %d", count, p.held.n)
+	case p.gone && (!slices.Contains(m.dying, p) && !slices.Contains(m.stranded, p) || p.timer.pos != 0 || hidden):
+		return fmt.Errorf("it is gone and nobody buries it")
+	case !p.gone && p.home != nil && m.creates[p.home.create] != p.home:
+		return fmt.Errorf("its create id is another's")
+	case !p.gone && p.home != nil && p.home.generation == m.takeovers.generation && p.home.attached == (p.home.due.pos != 0):
+		return fmt.Errorf("attached %v, timer %d", p.home.attached, p.home.due.pos)
+	case !p.gone && p.home == nil && p.timer.pos == 0 && p.held.n == 0:
+		return fmt.Errorf("idle guest stays for ever")
+	}
+	for i, a := range p.answers.list[p.answers.head:] {
+		if a.seq < p.low || i > 0 && a.seq <= p.answers.list[p.answers.head+i-1].seq {
+			return fmt.Errorf("answer to %d is out of order", a.seq)
+		}
+	}
+	return nil
+}
+
+// mustHold is called after each Apply in builds with the invariants tag. A large state is looked at now and then only.
+func (m *Machine) mustHold() {
+	if len(m.parties) > 1_000 && m.applied%64 != 0 {
+		return
+	}
+	if err := m.Check(); err != nil {
+		panic("shard: invariant broken at index " + fmt.Sprint(m.applied) + ": " + err.Error())
+	}
+}

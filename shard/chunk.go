@@ -1,0 +1,295 @@
+package shard
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// A chunk of an export: version (1 byte), the run (as in a command's body), the cursor it begins at, the cursor of the chunk that follows (empty after the
+// last), records, a hash of all that (8 bytes). A record is its kind (1 byte) and its fields with their length before them, in order of an export:
+//
+//	counters   per bucket: what it has given out, and its time
+//	session    at home in the run
+//	ended      create ids of sessions that ended lately
+//	party      what is known here of a session: attach epoch, low-water mark, description, and remembered answers to requests on the run's semaphores
+//	semaphore  then its entries; one that goes on from the chunk before is named by a "more" record instead
+//
+// A party comes before the first entry of its session in each chunk, without answers. All deadlines are in the bucket's time, which moves with it.
+const chunkVersion = 1
+
+const (
+	chunkCounters  = 1
+	chunkSession   = 2
+	chunkEnded     = 3
+	chunkParty     = 4
+	chunkSemaphore = 5
+	chunkMore      = 6
+	chunkEntry     = 7
+)
+
+const chunkSeed = 0x6275636b6574 // of the hash
+
+// place is a cursor: behind what it names. The zero value is the beginning.
+type place struct {
+	section byte
+	bucket  uint64
+	node    uint64
+	id      uint64 // session, or order id
+	seq     uint64
+	key     []byte // create id, or semaphore key
+}
+
+// Sections of an export, in order.
+const (
+	atCounters = iota
+	atSessions
+	atEnded
+	atMemory
+	atSemaphores
+	atEnd
+)
+
+func (p *place) append(b []byte) []byte {
+	b = append(b, p.section)
+	for _, v := range []uint64{p.bucket, p.node, p.id, p.seq} {
+		b = binary.AppendUvarint(b, v)
+	}
+	return appendBytes(b, p.key)
+}
+
+func (p *place) read(b []byte) bool {
+	*p = place{}
+	if len(b) == 0 {
+		return true
+	}
+	r := reader{b: b}
+	p.section = r.byte()
+	p.bucket, p.node, p.id, p.seq = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint()
+	p.key = r.bytes()
+	return !r.bad && len(r.b) == 0 && p.section < atEnd
+}
+
+// compare orders places as an export comes by them. Behind some of a party's answers is before behind the party.
+func (p *place) compare(o *place) int {
+	return cmp.Or(cmp.Compare(p.section, o.section), cmp.Compare(p.bucket, o.bucket), cmp.Compare(p.node, o.node), bytes.Compare(p.key, o.key),
+		cmp.Compare(p.id, o.id), cmp.Compare(p.seq-1, o.seq-1))
+}
+
+// chunk is one that was read. Byte strings alias it.
+type chunk struct {
+	at, next  place
+	nextBytes []byte
+	records   []chunkRecord
+}
+
+// chunkRecord is one of the kinds; only its fields are set.
+type chunkRecord struct {
+	kind byte
+
+	bucket, orders, sessions, stood uint64 // counters
+
+	id, node, epoch          uint64
+	desc                     []byte
+	key, create              [protocol.KeyLen]byte // create alone with chunkEnded
+	client                   []byte
+	created, timeout, remain uint64
+	attached, gone           bool
+
+	low     uint64
+	answers []answer
+
+	name, data                []byte
+	limit, version            uint64
+	ephemeral, waiting, timed bool
+
+	orderID, count, seq, since, at uint64
+}
+
+// readChunk takes a chunk of the run apart and checks all that does not depend on the state.
+func readChunk(b []byte, x *BucketsBody) (*chunk, bool) {
+	if len(b) < 9 || hash(chunkSeed, b[:len(b)-8]) != binary.BigEndian.Uint64(b[len(b)-8:]) {
+		return nil, false
+	}
+	r := reader{b: b[:len(b)-8]}
+	var of BucketsBody
+	if r.byte() != chunkVersion || !of.readFrom(&r) || of != *x {
+		return nil, false
+	}
+	c := new(chunk)
+	at, next := r.bytes(), r.bytes()
+	if r.bad || !c.at.read(at) || !c.next.read(next) || len(next) > 0 && c.next.compare(&c.at) <= 0 {
+		return nil, false
+	}
+	c.nextBytes = next
+	inSemaphore := false
+	for len(r.b) > 0 {
+		rec := chunkRecord{kind: r.byte()}
+		f := reader{b: r.bytes()}
+		ok := rec.read(&f, x)
+		if r.bad || f.bad || !ok || len(f.b) != 0 || rec.kind == chunkEntry && !inSemaphore {
+			return nil, false
+		}
+		inSemaphore = rec.kind == chunkSemaphore || rec.kind == chunkMore || inSemaphore && (rec.kind == chunkEntry || rec.kind == chunkParty)
+		c.records = append(c.records, rec)
+	}
+	return c, true
+}
+
+// inRun says that a bucket is one of the run.
+func (x *BucketsBody) inRun(bucket uint64) bool {
+	return bucket >= uint64(x.First) && bucket-uint64(x.First) < uint64(x.Count)
+}
+
+func (c *chunkRecord) read(r *reader, x *BucketsBody) bool {
+	switch c.kind {
+	case chunkCounters:
+		c.bucket, c.orders, c.sessions, c.stood = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint()
+		return x.inRun(c.bucket)
+	case chunkSession:
+		c.id, c.node, c.epoch, c.desc = r.uvarint(), r.uvarint(), r.uvarint(), r.bytes()
+		copy(c.key[:], r.take(protocol.KeyLen))
+		copy(c.create[:], r.take(protocol.KeyLen))
+		c.client, c.created, c.timeout, c.attached, c.at = r.bytes(), r.uvarint(), r.uvarint(), r.bool(), r.uvarint()
+		home := uint64(protocol.HomeBucket(c.create, x.Total))
+		return x.inRun(home) && protocol.SessionTier(c.id) == x.Tier && uint64(protocol.SessionBucket(c.id)) == home && c.id>>56 == 0 &&
+			c.timeout <= 1<<32-1 && len(c.desc) <= maxDescription
+	case chunkEnded:
+		copy(c.create[:], r.take(protocol.KeyLen))
+		c.remain = r.uvarint()
+		return c.remain <= Retention
+	case chunkParty:
+		c.id, c.node, c.epoch, c.low, c.desc, c.gone = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint(), r.bytes(), r.bool()
+		n := r.count()
+		for i := range n {
+			a := answer{seq: r.uvarint(), value: r.uvarint()}
+			bucket := r.uvarint()
+			a.bucket, a.kind, a.outcome, a.state, a.flag = uint32(bucket), CommandKind(r.byte()), outcome(r.byte()), protocol.AcquireState(r.byte()), r.bool()
+			if r.bad || !x.inRun(bucket) || a.outcome >= outcomes || i > 0 && a.seq <= c.answers[i-1].seq {
+				return false
+			}
+			c.answers = append(c.answers, a)
+		}
+		return c.id != 0 && len(c.desc) <= maxDescription
+	case chunkSemaphore:
+		c.node, c.name, c.data = r.uvarint(), r.bytes(), r.bytes()
+		c.limit, c.version, c.created, c.ephemeral = r.uvarint(), r.uvarint(), r.uvarint(), r.bool()
+		return c.limit > 0 && c.named(x)
+	case chunkMore:
+		c.node, c.name = r.uvarint(), r.bytes()
+		return c.named(x)
+	case chunkEntry:
+		c.id, c.orderID, c.count, c.seq, c.timeout, c.since = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint()
+		c.data, c.waiting, c.timed, c.at = r.bytes(), r.bool(), r.bool(), r.uvarint()
+		return c.count > 0 && (c.waiting || !c.timed)
+	}
+	return false
+}
+
+func (c *chunkRecord) named(x *BucketsBody) bool {
+	return len(c.name) > 0 && len(c.name) <= protocol.MaxNameLen && x.inRun(uint64(protocol.Bucket(c.node, c.name, x.Total)))
+}
+
+// chunkWriter collects records.
+type chunkWriter struct {
+	buf     []byte
+	fields  []byte
+	most    int
+	looks   int             // records that may still be looked at
+	parties map[uint64]bool // whose party is in this chunk
+}
+
+func (w *chunkWriter) full() bool { return len(w.buf) >= w.most || w.looks <= 0 }
+
+func (w *chunkWriter) put(kind byte, fields []byte) {
+	w.buf = append(w.buf, kind)
+	w.buf = appendBytes(w.buf, fields)
+	w.fields = fields[:0]
+}
+
+func (w *chunkWriter) counters(b *bucket) {
+	f := binary.AppendUvarint(w.fields, uint64(b.number))
+	for _, v := range []uint64{b.orders, b.sessions, b.stood} {
+		f = binary.AppendUvarint(f, v)
+	}
+	w.put(chunkCounters, f)
+}
+
+func (w *chunkWriter) session(s *session) {
+	f := binary.AppendUvarint(w.fields, s.id)
+	f = binary.AppendUvarint(f, s.node.id)
+	f = binary.AppendUvarint(f, s.epoch)
+	f = appendString(f, s.desc)
+	f = append(f, s.key[:]...)
+	f = append(f, s.create[:]...)
+	f = appendString(f, s.client)
+	f = binary.AppendUvarint(f, s.created)
+	f = binary.AppendUvarint(f, uint64(s.timeout))
+	f = appendBool(f, s.attached)
+	f = binary.AppendUvarint(f, s.due.at)
+	w.put(chunkSession, f)
+}
+
+func (w *chunkWriter) ended(key [protocol.KeyLen]byte, remain uint64) {
+	w.put(chunkEnded, binary.AppendUvarint(append(w.fields, key[:]...), remain))
+}
+
+// party puts in what is known of a session, with some answers.
+func (w *chunkWriter) party(p *party, answers []answer) {
+	f := binary.AppendUvarint(w.fields, p.id)
+	f = binary.AppendUvarint(f, p.node.id)
+	f = binary.AppendUvarint(f, p.epoch)
+	f = binary.AppendUvarint(f, p.low)
+	f = appendString(f, p.desc)
+	f = appendBool(f, p.gone)
+	f = binary.AppendUvarint(f, uint64(len(answers)))
+	for i := range answers {
+		a := &answers[i]
+		f = binary.AppendUvarint(f, a.seq)
+		f = binary.AppendUvarint(f, a.value)
+		f = binary.AppendUvarint(f, uint64(a.bucket))
+		f = append(f, byte(a.kind), byte(a.outcome), byte(a.state))
+		f = appendBool(f, a.flag)
+	}
+	w.put(chunkParty, f)
+	w.parties[p.id] = true
+}
+
+func (w *chunkWriter) semaphore(s *semaphore, more bool) {
+	f := binary.AppendUvarint(w.fields, s.node.id)
+	f = appendBytes(f, s.name)
+	if more {
+		w.put(chunkMore, f)
+		return
+	}
+	f = appendBytes(f, s.data)
+	f = binary.AppendUvarint(f, s.limit)
+	f = binary.AppendUvarint(f, s.version)
+	f = binary.AppendUvarint(f, s.created)
+	w.put(chunkSemaphore, appendBool(f, s.ephemeral))
+}
+
+func (w *chunkWriter) entry(e *entry) {
+	if !w.parties[e.party.id] {
+		w.party(e.party, nil)
+	}
+	f := binary.AppendUvarint(w.fields, e.party.id)
+	for _, v := range []uint64{e.orderID, e.count, e.seq, e.timeout, e.since} {
+		f = binary.AppendUvarint(f, v)
+	}
+	f = appendBytes(f, e.data)
+	f = appendBool(f, e.waiting)
+	f = appendBool(f, e.timer.pos > 0)
+	w.put(chunkEntry, binary.AppendUvarint(f, e.timer.at))
+}
+
+// finish puts the parts together.
+func (w *chunkWriter) finish(x *BucketsBody, at, next []byte) []byte {
+	b := make([]byte, 0, len(w.buf)+len(at)+len(next)+64)
+	b = AppendBuckets(append(b, chunkVersion), *x)
+	b = appendBytes(appendBytes(b, at), next)
+	b = append(b, w.buf...)
+	return binary.BigEndian.AppendUint64(b, hash(chunkSeed, b))
+}

@@ -1,0 +1,173 @@
+package shard
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// churn makes batches of random commands of every kind, for tests that need a machine in a busy, odd state rather than a particular one.
+type churn struct {
+	r     *rand.Rand
+	m     *Machine
+	out   Events
+	index uint64
+	time  uint64
+	term  uint64
+
+	sessions []actorNamed // home sessions and guests, ended ones too
+	nodes    uint64
+	creates  int
+	names    int
+}
+
+const churnBuckets = 8
+
+func newChurn(seed uint64, m *Machine) *churn {
+	x := &churn{r: rand.New(rand.NewPCG(seed, 1)), m: m, nodes: 2, names: 8}
+	x.takeOver()
+	x.apply(
+		Command{Kind: CmdBuckets, Body: AppendBuckets(nil, BucketsBody{Total: churnBuckets, Count: churnBuckets - 2})},
+		Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: storyConfig()})},
+		Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 2, Revision: 1, Config: storyConfig()})},
+	)
+	return x
+}
+
+func (x *churn) entry(commands ...Command) []byte {
+	x.index++
+	b := AppendHeader(nil, Header{Format: 1, Epoch: x.term << 16, Seq: x.index, LogTime: x.time, Wall: x.time})
+	for _, c := range commands {
+		b = AppendCommand(b, c)
+	}
+	return b
+}
+
+func (x *churn) apply(commands ...Command) []byte {
+	entry := x.entry(commands...)
+	x.out.Reset()
+	x.m.Apply(x.index, entry, &x.out)
+	for i := range x.out.List {
+		if e := &x.out.List[i]; e.Kind == EventReply && commands[e.Command].Kind == CmdSessionStart && e.Session != 0 {
+			x.sessions = append(x.sessions, actorNamed{id: e.Session, node: e.Node, epoch: e.Epoch, seq: new(uint64)})
+		}
+	}
+	return entry
+}
+
+func (x *churn) takeOver() []byte {
+	x.term++
+	return x.apply(Command{Kind: CmdTakeOver})
+}
+
+// step applies one random batch and returns it.
+func (x *churn) step() []byte {
+	switch {
+	case x.r.IntN(3) == 0:
+		x.time += x.r.Uint64N(50)
+	case x.r.IntN(80) == 0:
+		x.time += x.r.Uint64N(15_000)
+	case x.r.IntN(500) == 0:
+		x.time += Retention
+	}
+	if x.r.IntN(60) == 0 {
+		return x.takeOver()
+	}
+	commands := make([]Command, x.r.IntN(6))
+	for i := range commands {
+		commands[i] = x.command()
+	}
+	return x.apply(commands...)
+}
+
+func (x *churn) name() []byte {
+	return fmt.Appendf(nil, "%s/%d", []string{"sem", "sem", "eph"}[x.r.IntN(3)], x.r.IntN(x.names))
+}
+
+func (x *churn) data() []byte { return []byte([]string{"", "a", "b", "some longer data"}[x.r.IntN(4)]) }
+
+func (x *churn) timeout() uint64 {
+	return []uint64{0, 10, 1000, 60_000, protocol.Forever}[x.r.IntN(5)]
+}
+
+// command makes a random command; most are requests on sessions.
+func (x *churn) command() Command {
+	if len(x.sessions) < 3 || x.r.IntN(25) == 0 {
+		return x.newSession()
+	}
+	// Young sessions are used most.
+	n := min(len(x.sessions), 12)
+	a := &x.sessions[len(x.sessions)-1-x.r.IntN(n)]
+	request := func(kind CommandKind, m protocol.Message) Command {
+		return Command{Kind: kind, Node: a.node, Epoch: a.epoch, Client: "c", Body: m.AppendBody(nil)}
+	}
+	*a.seq++
+	head := protocol.Head{Session: a.id, Seq: *a.seq, Low: *a.seq - x.r.Uint64N(min(*a.seq, 4))}
+	if x.r.IntN(10) == 0 {
+		head.Seq -= x.r.Uint64N(min(head.Seq, 4)) // sent again
+	}
+	switch p := x.r.IntN(100); {
+	case p < 50:
+		count := 1 + x.r.Uint64N(3)
+		name := x.name()
+		ephemeral := bytes.HasPrefix(name, []byte("eph")) != (x.r.IntN(30) == 0)
+		if ephemeral && x.r.IntN(2) == 0 {
+			count = protocol.Forever
+		}
+		return request(CmdAcquire, &protocol.Acquire{
+			Head: head, Name: name, Count: count, Timeout: x.timeout(), Data: x.data(), Ephemeral: ephemeral,
+		})
+	case p < 66:
+		return request(CmdRelease, &protocol.Release{Head: head, Name: x.name()})
+	case p < 76:
+		return request(CmdCreate, &protocol.Create{Head: head, Name: x.name(), Limit: 1 + x.r.Uint64N(4), Data: x.data()})
+	case p < 79:
+		return request(CmdUpdate, &protocol.Update{Head: head, Name: x.name(), Data: x.data()})
+	case p < 82:
+		return request(CmdResize, &protocol.Resize{Head: head, Name: x.name(), Limit: 1 + x.r.Uint64N(5)})
+	case p < 85:
+		return request(CmdDelete, &protocol.Delete{Head: head, Name: x.name(), Force: x.r.IntN(2) == 0})
+	case p < 88:
+		return request(CmdSessionStop, &protocol.SessionStop{Session: a.id, Epoch: a.epoch})
+	case p < 91:
+		if x.r.IntN(4) > 0 {
+			a.epoch++
+		}
+		return request(CmdSessionAttach, &protocol.SessionAttach{
+			Session: a.id, Node: a.node, Epoch: a.epoch, Key: make([]byte, 16), Timeout: x.r.Uint64N(20_000), Description: string(x.data()),
+		})
+	case p < 94:
+		return Command{Kind: CmdDetach, Body: AppendDetach(nil, DetachBody{[]DetachItem{{a.id, a.epoch, x.time}}})}
+	case p < 96:
+		return Command{Kind: CmdGuestGone, Body: AppendGuestGone(nil, GuestGoneBody{[]uint64{a.id}})}
+	case p < 97:
+		return Command{Kind: CmdGuestSeen, Body: AppendGuestSeen(nil, GuestSeenBody{a.id, a.epoch, "seen"})}
+	case p < 98:
+		c := storyConfig()
+		c.GracePeriod = 2000 + x.r.Uint64N(20_000)
+		return Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{a.node, x.index, c})}
+	case p < 99 && x.r.IntN(4) == 0:
+		drop := 1 + x.r.Uint64N(x.nodes)
+		return Command{Kind: CmdNodeDrop, Body: AppendNodeDrop(nil, NodeDropBody{drop})}
+	case x.r.IntN(4) > 0:
+		return Command{Kind: CmdBuckets, Body: AppendBuckets(nil, BucketsBody{Total: 8, First: uint32(x.r.IntN(6)), Count: 1})}
+	default:
+		x.nodes++
+		return Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{x.nodes, 1, storyConfig()})}
+	}
+}
+
+// newSession starts a session, or makes a guest up.
+func (x *churn) newSession() Command {
+	node := x.nodes - x.r.Uint64N(2)
+	x.creates++
+	if x.r.IntN(2) == 0 {
+		x.sessions = append(x.sessions, actorNamed{id: protocol.MakeSessionID(0, 6, uint64(x.creates)), node: node, epoch: 1, seq: new(uint64)})
+	}
+	m := protocol.SessionStart{
+		Node: node, CreateID: fmt.Appendf(nil, "%16d", x.creates), Key: make([]byte, 16), Timeout: x.r.Uint64N(20_000), Description: string(x.data()),
+	}
+	return Command{Kind: CmdSessionStart, Node: node, Client: "client", Body: m.AppendBody(nil)}
+}

@@ -1,0 +1,210 @@
+package shard
+
+import (
+	"bytes"
+	"math"
+)
+
+// clearing is the sweep that removes what dropped copies hold, a bounded piece an Apply: node by node, sessions in order of id, then semaphores in order of
+// name. It begins anew when another copy is dropped meanwhile; when it has come to the end, all of them are empty.
+type clearing struct {
+	on      bool
+	names   bool   // at the semaphores of the node
+	node    uint64 // at this node
+	session uint64 // behind this session
+	name    []byte // from this name on
+}
+
+// drop begins the removal of a copy. The epoch is what stays. homes: sessions may be at home in it.
+func (m *Machine) drop(b *bucket, epoch uint64, homes bool) {
+	b.epoch, b.pending = epoch, 0
+	switch {
+	case b.state == bucketAbsent || b.state == bucketDropping:
+		return
+	case len(b.semaphores) == 0 && !homes:
+		b.state = bucketAbsent
+		m.copies = m.countCopies()
+	default:
+		b.state = bucketDropping
+		m.clearing = clearing{on: true}
+	}
+}
+
+// clear goes on with the removal.
+func (m *Machine) clear() {
+	c := &m.clearing
+	looks := 10 * m.work.released // records passed by cost less than records removed
+	var dropped []idRange
+	if c.on {
+		dropped = m.idRanges(func(is bucketState) bool { return is == bucketDropping })
+	}
+	for c.on && m.run.released > 0 && looks > 0 {
+		looks -= 5
+		n := m.nodeFrom(c.node)
+		if n == nil {
+			m.cleared()
+			return
+		}
+		if n.id != c.node {
+			*c = clearing{on: true, node: n.id}
+		}
+		if !c.names && !m.clearSessions(n, dropped) {
+			return
+		}
+		c.names = true
+		if !m.clearNames(n, &looks) {
+			return
+		}
+		if n.id == math.MaxUint64 {
+			m.cleared()
+			return
+		}
+		*c = clearing{on: true, node: n.id + 1}
+	}
+}
+
+// nodeFrom is the first node whose id is not below id.
+func (m *Machine) nodeFrom(id uint64) (n *node) {
+	m.nodeIndex.ascend(func(o *node) bool { return o.id < id }, func(o *node) bool {
+		n = o
+		return false
+	})
+	return n
+}
+
+// cleared ends the sweep.
+func (m *Machine) cleared() {
+	m.clearing = clearing{}
+	for i := range m.buckets {
+		if b := &m.buckets[i]; b.state == bucketDropping {
+			b.state, b.semaphores = bucketAbsent, nil
+		}
+	}
+	m.copies = m.countCopies()
+	kept := m.stranded[:0]
+	for _, p := range m.stranded {
+		if p.held.n > 0 {
+			kept = append(kept, p)
+			continue
+		}
+		m.touchParty(p)
+		delete(m.parties, p.id)
+	}
+	clear(m.stranded[len(kept):])
+	m.stranded = kept
+}
+
+// clearSessions has the node's sessions in dropped copies go; false: the work of this Apply is used up.
+func (m *Machine) clearSessions(n *node, dropped []idRange) bool {
+	c := &m.clearing
+	for {
+		s := n.sessionIn(dropped, c.session)
+		if s == nil {
+			return true
+		}
+		if m.run.released <= 0 {
+			return false
+		}
+		m.run.released--
+		c.session = s.id
+		m.depart(s)
+	}
+}
+
+// sessionBehind is the node's first session with an id above id.
+func (n *node) sessionBehind(id uint64) (s *session) {
+	n.sessions.ascend(func(o *session) bool { return o.id <= id }, func(o *session) bool {
+		s = o
+		return false
+	})
+	return s
+}
+
+// depart takes a session's home out of this shard. What the shard's semaphores know of the session stays, as a guest.
+func (m *Machine) depart(s *session) {
+	p := s.party
+	m.forgetHome(p)
+	if p.held.n == 0 && p.answers.len() == 0 && p.low <= 1 {
+		delete(m.parties, p.id)
+		p.gone = true
+		return
+	}
+	p.node.guests.insert(p, partyLess)
+	if p.held.n == 0 {
+		m.arm(p, addSaturated(p.used, Retention))
+	}
+}
+
+// forgetHome makes a party whose home copy is here, and not active, one without a home here.
+func (m *Machine) forgetHome(p *party) {
+	m.touchParty(p)
+	s := p.home
+	m.cancel(s)
+	m.cancel(p)
+	delete(m.creates, s.create)
+	p.node.sessions.remove(s, sessionLess)
+	p.home, p.used = nil, m.logTime // used is part of the state of a guest only
+}
+
+// clearNames has the node's semaphores in dropped copies go.
+func (m *Machine) clearNames(n *node, looks *int) bool {
+	c := &m.clearing
+	for {
+		var found []*semaphore
+		more := false
+		m.names(n, c.name, func(s *semaphore) bool {
+			if more = len(found) >= m.run.released || *looks <= 0; more {
+				c.name = bytes.Clone(s.name)
+				return false
+			}
+			*looks--
+			if s.bucket.state == bucketDropping {
+				found = append(found, s)
+			}
+			return true
+		})
+		for _, s := range found {
+			if !m.discard(s) {
+				c.name = bytes.Clone(s.name)
+				return false
+			}
+		}
+		if !more {
+			return true
+		}
+		if m.run.released <= 0 || *looks <= 0 {
+			return false
+		}
+	}
+}
+
+// discard removes a semaphore of a dropped copy with its entries: nothing is released or told by that, the semaphore is elsewhere.
+func (m *Machine) discard(s *semaphore) bool {
+	for _, t := range []*treap{&s.owners, &s.waiters} {
+		for e := t.first; e != nil; e = t.first {
+			if m.run.released <= 0 {
+				return false
+			}
+			m.run.released--
+			m.touchSemaphore(s)
+			m.touchEntry(e)
+			m.cancel(e)
+			t.remove(e, byOrder)
+			if !e.waiting {
+				s.used -= e.count
+			}
+			p := e.party
+			p.held.remove(e, byName)
+			if p.held.n == 0 && !p.gone && !m.atHome(p) {
+				m.touchParty(p)
+				m.becameIdle(p)
+			}
+		}
+	}
+	if m.run.released <= 0 {
+		return false
+	}
+	m.run.released--
+	m.unlink(s)
+	return true
+}

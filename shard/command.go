@@ -1,0 +1,118 @@
+package shard
+
+import "github.com/signalbox-dev/signalbox/protocol"
+
+// FormatVersion is the version of batches and snapshots this binary writes. Apply reads exactly the fields of the batch's own version.
+const FormatVersion = 1
+
+// CommandKind says what a command of a batch does. Numbers are stable: they are in logs.
+//
+// Commands below 128 carry the body of the client's request of the same number (protocol.Kind) as it came. Commands from 128 up are made by
+// the shard's leader or by the meta shard's coordinator; their bodies are below.
+type CommandKind uint8
+
+const (
+	CmdSessionStart  = CommandKind(protocol.KindSessionStart)
+	CmdSessionAttach = CommandKind(protocol.KindSessionAttach)
+	CmdSessionStop   = CommandKind(protocol.KindSessionStop)
+	CmdSessionKill   = CommandKind(protocol.KindSessionKill)
+	CmdCreate        = CommandKind(protocol.KindCreate)
+	CmdUpdate        = CommandKind(protocol.KindUpdate)
+	CmdResize        = CommandKind(protocol.KindResize)
+	CmdDelete        = CommandKind(protocol.KindDelete)
+	CmdAcquire       = CommandKind(protocol.KindAcquire)
+	CmdRelease       = CommandKind(protocol.KindRelease)
+
+	CmdTakeOver  CommandKind = 128 // no body: the batch's epoch takes over; must be the batch's only command
+	CmdDetach    CommandKind = 129
+	CmdGuestGone CommandKind = 130
+	CmdGuestSeen CommandKind = 131
+	CmdNodePut   CommandKind = 132
+	CmdNodeDrop  CommandKind = 133
+	CmdBuckets   CommandKind = 134
+
+	// A run of buckets moves in these steps, each under the epoch of the move: freeze at the source, imports at the target, activate at the target, drop at
+	// the source. An abort is an activate at the source and a drop at the target, both under a newer epoch. DESIGN.md says when each is refused.
+	CmdFreeze      CommandKind = 135 // BucketsBody: active copies serve nothing from here on, and can be exported
+	CmdImport      CommandKind = 136 // ImportBody
+	CmdActivate    CommandKind = 137 // BucketsBody: whole imported copies, frozen ones (an abort) or active ones (an abort before the freeze) are active
+	CmdDropBuckets CommandKind = 138 // BucketsBody: copies that moved away, or whose import was given up, go; the epoch stays
+)
+
+// Header of a batch.
+type Header struct {
+	Format  uint8
+	Epoch   uint64 // leader epoch: raft term << 16 | retake counter
+	Seq     uint64 // number of the batch within the epoch, from 1
+	LogTime uint64 // ms, the leader's stamp
+	Wall    uint64 // ms since 1970, for display only
+}
+
+// Command is one entry of a batch as it is built or read. Body is not kept by the builder and aliases the entry when read.
+//
+// Node and Epoch are stamped by the door from what the connection has proved (an attach, a verified ticket): they are the session's node and the
+// attach epoch the client acts under. Client is the remote address with CmdSessionStart and CmdSessionAttach; with a request on a semaphore it is
+// the session's description, which the door adds now and then for shards that are not the session's home, or empty.
+type Command struct {
+	Kind   CommandKind
+	Node   uint64
+	Epoch  uint64
+	Client string
+	Body   []byte
+}
+
+// DetachBody: these sessions' connection ended or fell silent. A session whose attach epoch is not the one given stays as it is.
+type DetachBody struct {
+	Sessions []DetachItem
+}
+
+// DetachItem is one of them. LastHeard is in the leader's log time.
+type DetachItem struct {
+	Session   uint64
+	Epoch     uint64
+	LastHeard uint64
+}
+
+// GuestGoneBody: the homes of these sessions said that they are gone.
+type GuestGoneBody struct {
+	Sessions []uint64
+}
+
+// GuestSeenBody: the home of a guest said that it lives, under this attach epoch.
+type GuestSeenBody struct {
+	Session     uint64
+	Epoch       uint64
+	Description string
+}
+
+// NodePutBody makes a coordination node known to the shard, or changes its config. A lower or equal revision than the known one changes nothing.
+type NodePutBody struct {
+	Node     uint64
+	Revision uint64
+	Config   protocol.NodeConfig // effective, all fields
+}
+
+// NodeDropBody ends the node's sessions, drops its semaphores, and refuses the node id for good.
+type NodeDropBody struct {
+	Node uint64
+}
+
+// BucketsBody names a run of buckets and an epoch. With CmdBuckets it activates those that this shard never knew, empty, as the cluster's bootstrap does;
+// buckets that are known, or were once, stay as they are. With CmdFreeze, CmdActivate and CmdDropBuckets it is a step of a move.
+//
+// The answer to a step is OK when it was done, now or earlier; ABORTED when it is to be sent again, because work is left over that the step must wait for;
+// PRECONDITION_FAILED when it never can be done: its epoch is outdated, or the copies are not what it needs.
+type BucketsBody struct {
+	Tier  uint8
+	Total uint32 // buckets of the tier
+	First uint32
+	Count uint32
+	Epoch uint64 // of the buckets' new copies; 0 is 1 with CmdBuckets, and refused with the others
+}
+
+// ImportBody is a chunk of a move's export, as [Machine.Export] gave it. The run and the epoch are those of the move. Chunks are applied in order, each
+// once: one that was applied already is OK again, one that does not follow is ABORTED, and [Machine.Imported] says where to go on.
+type ImportBody struct {
+	BucketsBody
+	Chunk []byte
+}

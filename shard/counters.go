@@ -1,0 +1,116 @@
+package shard
+
+import (
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// tally counts what happened on a semaphore, or to one owner session of it, since this machine was made or restored: counters serve the metrics
+// page alone, are not part of the state, and are in no snapshot.
+type tally struct{ acquires, waits, releases uint64 }
+
+type counted uint8
+
+const (
+	countAcquire counted = iota
+	countWait
+	countRelease
+)
+
+func (t *tally) add(c counted) {
+	switch c {
+	case countAcquire:
+		t.acquires++
+	case countWait:
+		t.waits++
+	case countRelease:
+		t.releases++
+	}
+}
+
+// MaxDetail bounds the owner sessions that are counted apart for one semaphore.
+const MaxDetail = 1_000
+
+func (m *Machine) count(e *entry, c counted) {
+	s := e.sem
+	s.tally.add(c)
+	if s.node.config.CountersMode != protocol.CountersDetailed {
+		s.detail = nil
+		return
+	}
+	t := s.detail[e.party.id]
+	if t == nil {
+		if len(s.detail) >= MaxDetail {
+			return
+		}
+		if s.detail == nil {
+			s.detail = make(map[uint64]*tally)
+		}
+		t = new(tally)
+		s.detail[e.party.id] = t
+	}
+	t.add(c)
+}
+
+// CounterRow is one set of counters.
+type CounterRow struct {
+	Node     uint64
+	Name     []byte
+	Session  uint64 // 0: the semaphore's own set; else one owner session's, in a node with detailed counters
+	Acquires uint64 // times units were granted
+	Waits    uint64 // times an acquire was queued
+	Releases uint64 // times an owner's units were given back, for any cause
+	Cut      bool   // the semaphore has more owner sessions than are counted apart
+}
+
+// Counters yields the counters of the semaphores there are, in order of node and name, each semaphore's own row before those of its
+// owner sessions, which are in order of id and at most MaxDetail. They start from 0 when a machine is restored.
+func (m *Machine) Counters(yield func(CounterRow) bool) {
+	more := true
+	m.nodeIndex.all(func(n *node) bool {
+		if n.dropped {
+			return true
+		}
+		m.names(n, nil, func(s *semaphore) bool {
+			more = yield(CounterRow{
+				Node: n.id, Name: s.name, Acquires: s.tally.acquires, Waits: s.tally.waits, Releases: s.tally.releases, Cut: len(s.detail) >= MaxDetail,
+			})
+			if len(s.detail) > 0 && more {
+				more = s.detailRows(yield)
+			}
+			return more
+		})
+		return more
+	})
+}
+
+func (s *semaphore) detailRows(yield func(CounterRow) bool) bool {
+	ids := make([]uint64, 0, len(s.detail))
+	for id := range s.detail {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		t := s.detail[id]
+		if !yield(CounterRow{Node: s.node.id, Name: s.name, Session: id, Acquires: t.acquires, Waits: t.waits, Releases: t.releases}) {
+			return false
+		}
+	}
+	return true
+}
+
+// Sizes are how many records a machine holds, those being removed included.
+type Sizes struct{ Nodes, Sessions, Guests, Semaphores int }
+
+// Sizes counts the machine's records, in time proportional to the number of nodes.
+func (m *Machine) Sizes() (z Sizes) {
+	m.nodeIndex.all(func(n *node) bool {
+		z.Nodes++
+		z.Sessions += n.sessions.n
+		z.Guests += n.guests.n
+		z.Semaphores += n.count
+		return true
+	})
+	return z
+}

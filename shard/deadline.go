@@ -1,0 +1,147 @@
+package shard
+
+// deadlines is a heap of what happens by itself: a 4-ary heap with the position kept in each record, so that a cancel costs O(log n). The
+// order is total, (log time, kind, id, bucket), so that what fires, and in which order, is the same on every replica however the heap was built.
+type deadlines struct {
+	heap []slot
+}
+
+type slot struct {
+	at  uint64
+	rec timed
+}
+
+// timer is a record's deadline. It is due when the log time is above at, and armed while pos > 0. Both fields are changed by deadlines only.
+//
+// A deadline may be earlier than what it stands for: the record is then armed again when it is looked at. Because a look counts
+// against the work of an Apply, at is part of the state although it may say little.
+type timer struct {
+	at  uint64
+	pos int32 // place in the heap plus 1
+}
+
+type deadlineKind uint8
+
+const (
+	deadlineSession deadlineKind = 1 // a detached session expires; id is the session's
+	deadlineWaiter  deadlineKind = 2 // an acquire times out; id is the order id
+	deadlineGuest   deadlineKind = 3 // an idle guest's record goes; id is the session's
+)
+
+// timed is a record with a timer.
+type timed interface {
+	clock() *timer
+	deadline() (kind deadlineKind, id uint64, bucket uint32)
+}
+
+func (d *deadlines) less(a, b *slot) bool {
+	if a.at != b.at {
+		return a.at < b.at
+	}
+	ak, ai, ab := a.rec.deadline()
+	bk, bi, bb := b.rec.deadline()
+	if ak != bk {
+		return ak < bk
+	}
+	if ai != bi {
+		return ai < bi
+	}
+	return ab < bb
+}
+
+// arm sets or moves the record's deadline.
+func (d *deadlines) arm(rec timed, at uint64) {
+	t := rec.clock()
+	t.at = at
+	if t.pos == 0 {
+		d.heap = append(d.heap, slot{at, rec})
+		t.pos = int32(len(d.heap))
+		d.up(len(d.heap) - 1)
+		return
+	}
+	i := int(t.pos) - 1
+	d.heap[i].at = at
+	if !d.up(i) {
+		d.down(i)
+	}
+}
+
+// cancel takes the record's deadline away, if it has one.
+func (d *deadlines) cancel(rec timed) {
+	t := rec.clock()
+	if t.pos == 0 {
+		return
+	}
+	i, last := int(t.pos)-1, len(d.heap)-1
+	t.pos, t.at = 0, 0
+	if i != last {
+		d.heap[i] = d.heap[last]
+		d.heap[i].rec.clock().pos = int32(i + 1)
+	}
+	d.heap[last] = slot{}
+	d.heap = d.heap[:last]
+	if i != last && !d.up(i) {
+		d.down(i)
+	}
+}
+
+// first is the earliest deadline.
+func (d *deadlines) first() (at uint64, rec timed) {
+	if len(d.heap) == 0 {
+		return 0, nil
+	}
+	return d.heap[0].at, d.heap[0].rec
+}
+
+// head is the first slot, or none.
+func (d *deadlines) head() slot {
+	if len(d.heap) == 0 {
+		return slot{}
+	}
+	return d.heap[0]
+}
+
+func (d *deadlines) up(i int) (moved bool) {
+	s := d.heap[i]
+	for i > 0 {
+		p := (i - 1) / 4
+		if !d.less(&s, &d.heap[p]) {
+			break
+		}
+		d.place(i, d.heap[p])
+		i, moved = p, true
+	}
+	if moved {
+		d.place(i, s)
+	}
+	return moved
+}
+
+func (d *deadlines) down(i int) {
+	s, start := d.heap[i], i
+	for {
+		c := i*4 + 1
+		if c >= len(d.heap) {
+			break
+		}
+		least := c
+		for k := c + 1; k < c+4 && k < len(d.heap); k++ {
+			if d.less(&d.heap[k], &d.heap[least]) {
+				least = k
+			}
+		}
+		if !d.less(&d.heap[least], &s) {
+			break
+		}
+		d.place(i, d.heap[least])
+		i = least
+	}
+	if i != start {
+		d.place(i, s)
+	}
+}
+
+func (d *deadlines) place(i int, s slot) {
+	d.heap[i] = s
+	s.rec.clock().pos = int32(i + 1)
+}

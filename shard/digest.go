@@ -1,0 +1,60 @@
+package shard
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// Digest is a hash of the whole state: two replicas that applied the same log have the same, a restored one included. It walks everything, and may run
+// beside other reads.
+func (m *Machine) Digest() uint64 {
+	var sum uint64
+	var b []byte
+	b = m.appendHeader(b[:0], &sum)
+	for i := range m.buckets {
+		b = appendBucket(b[:0], &m.buckets[i], &sum)
+	}
+	m.nodeIndex.all(func(n *node) bool {
+		b = appendNode(b[:0], n, &sum)
+		return true
+	})
+	for _, p := range m.parties {
+		b = appendParty(b[:0], p, &sum)
+	}
+	for i := range m.buckets {
+		for _, s := range m.buckets[i].semaphores {
+			b = appendSemaphore(b[:0], s, &sum)
+			for e := s.owners.first; e != nil; e = next(e, byOrder) {
+				b = appendEntry(b[:0], e, &sum)
+			}
+			for e := s.waiters.first; e != nil; e = next(e, byOrder) {
+				b = appendEntry(b[:0], e, &sum)
+			}
+		}
+	}
+	for i, k := range m.ended.queue {
+		b = appendEnded(b[:0], k, uint64(i), &sum)
+	}
+	for i, k := range m.gone.queue {
+		b = appendGone(b[:0], k, uint64(i), &sum)
+	}
+	return sum
+}
+
+// hash is a 64-bit hash made of multiplications, for state that agrees by accident or not at all; it does not withstand an enemy.
+func hash(seed uint64, b []byte) uint64 {
+	const (
+		k1 = 0x9e3779b97f4a7c15
+		k2 = 0xd6e8feb86659fd93
+		k3 = 0xa0761d6478bd642f
+	)
+	h := mix(seed + k1 + uint64(len(b))*k2)
+	for ; len(b) >= 16; b = b[16:] {
+		hi, lo := bits.Mul64(binary.LittleEndian.Uint64(b)^h^k2, binary.LittleEndian.Uint64(b[8:])^k3)
+		h = mix(hi^lo) + bits.RotateLeft64(h, 23)
+	}
+	var tail [16]byte
+	copy(tail[:], b)
+	hi, lo := bits.Mul64(binary.LittleEndian.Uint64(tail[:])^h^k2, binary.LittleEndian.Uint64(tail[8:])^k3)
+	return mix(hi ^ lo ^ bits.RotateLeft64(h, 41))
+}

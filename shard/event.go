@@ -1,0 +1,92 @@
+package shard
+
+import "github.com/signalbox-dev/signalbox/protocol"
+
+// EventKind says what left the machine.
+type EventKind uint8
+
+const (
+	// EventReply answers the command with index Command of the batch just applied: exactly one for each command, the leader's own included. Status
+	// and Text are set; on OK the fields of the command's reply message (State and OrderID, Flag, Version; Session, Node, Epoch, Timeout, Grace).
+	EventReply EventKind = 1
+	// EventAcquireResult ends an accepted acquire: Session, Seq, Status, State, OrderID, Epoch, Node, Name, Text.
+	EventAcquireResult EventKind = 2
+	// EventLeaseLost: an owner lost what it held while its session lives: Session, Seq (of its acquire), Epoch, Node, Name, OrderID, Text.
+	EventLeaseLost EventKind = 3
+	// EventSessionAttached: at the home, Session, Node, Epoch, Timeout, Text (the description), and Command, the index of the start or attach. An older
+	// connection of the session, if any, is taken over.
+	EventSessionAttached EventKind = 4
+	// EventSessionDetached: at the home, by a CmdDetach: Session, Node, Epoch. A take-over detaches everything without one for each.
+	EventSessionDetached EventKind = 5
+	// EventSessionEnded: at the home, Session, Node, Reason, Text. No event of this shard is addressed to the session after it.
+	EventSessionEnded EventKind = 6
+	// EventGuestHeld: Session is a guest that holds or waits for something here, and did not before: Session, Node, Epoch. The leader
+	// subscribes to its home.
+	EventGuestHeld EventKind = 7
+	// EventGuestIdle: it holds and waits for nothing any more (released, or gone): Session, Node, Epoch.
+	EventGuestIdle EventKind = 8
+	// EventTookOver: the batch's epoch is the shard's now. Epoch.
+	EventTookOver EventKind = 10
+	// EventNodeDropped: Node. Streams over it end.
+	EventNodeDropped EventKind = 11
+	// EventRefused: the whole batch was refused because its epoch is older than the shard's; its commands changed nothing, and have no replies.
+	EventRefused EventKind = 12
+	// EventUnknownFormat: the batch has a format version this binary does not know, and was not applied. The replica must stop: another binary would
+	// have applied it.
+	EventUnknownFormat EventKind = 13
+	// EventBucketsFrozen: the run First, Count serves nothing here from now on (Epoch is that of the move). Its sessions are at home elsewhere soon: bindings to
+	// them end, and nobody vouches for them. Watches on its names end with a doubt. What its sessions hold in other buckets of this shard is a guest's now,
+	// without an EventGuestHeld for each: Guests has them.
+	EventBucketsFrozen EventKind = 14
+	// EventBucketsActive: the run serves, under Epoch: it was imported, or its move was aborted. Its sessions start detached, without an event for each, and
+	// are no guests any more. What else is held in it may have made guests: Guests has them.
+	EventBucketsActive EventKind = 15
+	// EventBucketsLeft: copies of the run are dropped; they served nothing since they were frozen or imported.
+	EventBucketsLeft EventKind = 16
+)
+
+// Event is what leaves the machine: one flat struct, so that a slice of them is reused without allocation. Byte slices alias the
+// machine's memory, which is never changed in place; they may be kept as long as one likes, and must not be written to.
+type Event struct {
+	Kind    EventKind
+	Status  protocol.Status
+	State   protocol.AcquireState
+	Reason  protocol.EndReason
+	Flag    bool // released
+	Command int  // EventReply
+
+	Session uint64
+	Seq     uint64
+	Epoch   uint64 // attach epoch of the session as this shard knows it; EventTookOver: leader epoch
+	Timeout uint64
+	Grace   uint64
+	Node    uint64
+	OrderID uint64
+	Version uint64
+	Name    []byte
+	Text    string
+
+	First, Count, Total uint32 // buckets: a run of them, and how many the tier has
+}
+
+// Change is one change of a semaphore, for watches. Waiters never make one.
+type Change struct {
+	Node   uint64
+	Bucket uint32
+	Name   []byte
+	protocol.Change
+}
+
+// Events collects what leaves one Apply, in order. The zero value is ready; Reset keeps the memory.
+type Events struct {
+	List    []Event
+	Changes []Change
+}
+
+// Reset forgets the events and the references they hold.
+func (e *Events) Reset() {
+	clear(e.List)
+	e.List = e.List[:0]
+	clear(e.Changes)
+	e.Changes = e.Changes[:0]
+}

@@ -1,0 +1,139 @@
+package shard
+
+import "slices"
+
+// index is an ordered set of records as sorted runs: a two-level tree whose leaves hold up to maxRun records. A lookup compares O(log n)
+// times; an insertion or removal moves at most maxRun pointers, and one pointer per run when a run splits or empties. It is walked in order from
+// any position, so a page or a step of a walk needs no state but the last key.
+//
+// The records are compared by the function given at each call, which must always be the same one.
+type index[T any] struct {
+	runs [][]*T
+	n    int
+}
+
+const maxRun = 256
+
+// seek finds the first record for which before is false: before must be true for a prefix of the order.
+func (x *index[T]) seek(before func(*T) bool) (run, pos int) {
+	lo, hi := 0, len(x.runs)
+	for lo < hi {
+		mid := (lo + hi) / 2
+		if r := x.runs[mid]; before(r[len(r)-1]) {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	if lo == len(x.runs) {
+		return lo, 0
+	}
+	run, r := lo, x.runs[lo]
+	lo, hi = 0, len(r)
+	for lo < hi {
+		mid := (lo + hi) / 2
+		if before(r[mid]) {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return run, lo
+}
+
+// insert adds v; less orders records, and no equal one may be in the set.
+func (x *index[T]) insert(v *T, less func(a, b *T) bool) {
+	x.n++
+	if len(x.runs) == 0 {
+		x.runs = append(x.runs, append(make([]*T, 0, 4), v))
+		return
+	}
+	run, pos := x.seek(func(o *T) bool { return less(o, v) })
+	if run == len(x.runs) {
+		run--
+		pos = len(x.runs[run])
+	}
+	r := x.runs[run]
+	if len(r) < maxRun {
+		x.runs[run] = slices.Insert(r, pos, v)
+		return
+	}
+	// A full run splits in the middle, or before its end where the set grows at the end.
+	cut := maxRun / 2
+	if run == len(x.runs)-1 && pos == maxRun {
+		cut = maxRun
+	}
+	right := make([]*T, 0, maxRun)
+	right = append(right, r[cut:]...)
+	clear(r[cut:])
+	left := r[:cut]
+	if pos <= cut && cut < maxRun {
+		left = slices.Insert(left, pos, v)
+	} else {
+		right = slices.Insert(right, pos-cut, v)
+	}
+	x.runs[run] = left
+	x.runs = slices.Insert(x.runs, run+1, right)
+}
+
+// remove takes v out; it reports whether v was in the set.
+func (x *index[T]) remove(v *T, less func(a, b *T) bool) bool {
+	run, pos := x.seek(func(o *T) bool { return less(o, v) })
+	if run == len(x.runs) || x.runs[run][pos] != v {
+		return false
+	}
+	x.n--
+	r := slices.Delete(x.runs[run], pos, pos+1)
+	x.runs[run] = r
+	switch {
+	case len(r) == 0:
+		x.runs = slices.Delete(x.runs, run, run+1)
+	case len(r) < maxRun/8:
+		x.merge(run)
+	}
+	return true
+}
+
+// merge joins a small run with the one behind or before it, if they fit well into one.
+func (x *index[T]) merge(run int) {
+	if run+1 >= len(x.runs) {
+		run--
+	}
+	if run < 0 || run+1 >= len(x.runs) || len(x.runs[run])+len(x.runs[run+1]) > maxRun/2 {
+		return
+	}
+	x.runs[run] = append(x.runs[run], x.runs[run+1]...)
+	x.runs = slices.Delete(x.runs, run+1, run+2)
+}
+
+// ascend walks from the first record for which before is false until yield returns false.
+func (x *index[T]) ascend(before func(*T) bool, yield func(*T) bool) {
+	run, pos := x.seek(before)
+	for ; run < len(x.runs); run++ {
+		for _, v := range x.runs[run][pos:] {
+			if !yield(v) {
+				return
+			}
+		}
+		pos = 0
+	}
+}
+
+// all walks everything in order.
+func (x *index[T]) all(yield func(*T) bool) {
+	for _, r := range x.runs {
+		for _, v := range r {
+			if !yield(v) {
+				return
+			}
+		}
+	}
+}
+
+// first is the first record, or nil.
+func (x *index[T]) first() *T {
+	if len(x.runs) == 0 {
+		return nil
+	}
+	return x.runs[0][0]
+}

@@ -1,0 +1,69 @@
+package lead
+
+// clock turns the driver's monotonic time into log time.
+//
+// Log time is what was found at the start of the leadership plus the advance of the monotonic clock since, without the time in which it was held: a
+// pause of the process but its first moments, which may have been stamped already, and the hearing-out after it. So log time never runs faster than the monotonic clock, and never goes back; everything
+// that is measured in it (silence, deadlines) is at least as long in real time.
+type clock struct {
+	seen uint64 // the newest now of any call
+	held bool
+	runs []run // newest last, at least one; the last is running unless held
+}
+
+// run is a time in which log time advanced: from log, at mono, until it reached end.
+type run struct{ mono, log, end uint64 }
+
+const never = ^uint64(0)
+
+func (c *clock) start(now, log uint64) {
+	c.seen, c.held = now, false
+	c.runs = append(c.runs[:0], run{now, log, never})
+}
+
+// observe notes a call, and says whether the time since the call before it was a pause. Log time then stands still, at what it was StampAhead after that
+// call.
+func (c *clock) observe(now uint64) (paused bool) {
+	if now <= c.seen {
+		return false
+	}
+	paused = now-c.seen > PauseGap
+	if paused {
+		c.hold()
+	}
+	c.seen = now
+	return paused
+}
+
+func (c *clock) hold() {
+	if c.held {
+		return
+	}
+	c.runs[len(c.runs)-1].end = c.at(c.seen + StampAhead)
+	c.held = true
+}
+
+func (c *clock) release() {
+	if !c.held {
+		return
+	}
+	if len(c.runs) == maxPauses {
+		c.runs = append(c.runs[:0], c.runs[1:]...)
+	}
+	c.runs = append(c.runs, run{c.seen, c.runs[len(c.runs)-1].end, never})
+	c.held = false
+}
+
+// now is the log time of the newest call.
+func (c *clock) now() uint64 { return c.at(c.seen) }
+
+// at is the log time at a monotonic time. Times before the oldest run that is remembered are taken for its beginning.
+func (c *clock) at(mono uint64) uint64 {
+	for i := len(c.runs) - 1; i >= 0; i-- {
+		r := c.runs[i]
+		if mono >= r.mono {
+			return min(r.log+(mono-r.mono), r.end)
+		}
+	}
+	return c.runs[0].log
+}

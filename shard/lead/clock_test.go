@@ -1,0 +1,48 @@
+package lead
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// TestLogTimeNeverOutrunsTheClock: over random calls and pauses, log time as a function of the monotonic clock is monotone, never faster than that clock, and
+// what was stamped once stays true: the driver's own stamps of up to StampAhead after a call included.
+func TestLogTimeNeverOutrunsTheClock(t *testing.T) {
+	for seed := range uint64(50) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		var c clock
+		now := uint64(5_000)
+		c.start(now, 100)
+		type stamp struct{ at, log uint64 }
+		stamps := []stamp{{now, 100}}
+		for range 600 {
+			switch x := r.IntN(100); {
+			case x < 10:
+				now += PauseGap + uint64(r.IntN(60_000))
+			case x < 30 && c.held:
+				c.release()
+			default:
+				now += uint64(r.IntN(PauseGap))
+			}
+			c.observe(now)
+			stamps = append(stamps, stamp{now, c.now()})
+			if !c.held {
+				ahead := uint64(r.IntN(StampAhead + 1))
+				stamps = append(stamps, stamp{now + ahead, c.now() + ahead})
+				now += ahead
+			}
+		}
+		for i := 1; i < len(stamps); i++ {
+			a, b := stamps[i-1], stamps[i]
+			if b.log < a.log || b.log-a.log > b.at-a.at {
+				t.Fatalf("seed %d: log time went from %d to %d while the clock went from %d to %d", seed, a.log, b.log, a.at, b.at)
+			}
+			if b.at > c.runs[0].mono && c.at(b.at) != b.log {
+				t.Fatalf("seed %d: at %d log time was %d, and is said to have been %d", seed, b.at, b.log, c.at(b.at))
+			}
+			if c.at(b.at) < b.log {
+				t.Fatalf("seed %d: what was heard at %d in log time %d is dated %d", seed, b.at, b.log, c.at(b.at))
+			}
+		}
+	}
+}

@@ -1,0 +1,391 @@
+// Package lead is the duties of a shard's leader as a pure step machine: liveness of sessions by connection, log time, ticks for due deadlines, the
+// self-check, and the subscriptions that tell a shard when a guest's session is gone.
+//
+// Inputs are calls, time is an argument, outputs are data: the driver feeds calls to a [Leader] from one goroutine, and after each call, or after
+// several, carries out what [Leader.Take] returns. Nothing here reads a clock, blocks, or starts anything, and equal inputs give equal outputs.
+//
+// What the driver owes the leader:
+//
+//   - Start is called once the epoch of this leadership was applied here, and before any event of a later log entry is fed; Stop as soon as
+//     leadership is in doubt. A retake of the epoch within the same term is no new leadership and is not told.
+//   - Events of the log are fed in log order: Attached, Detached, Ended, GuestHeld, GuestIdle, BucketsFrozen, BucketsActive, BucketsLeft. What a batch
+//     carried of the leader's own commands is reported by Done after the events of that batch. Clients whose session's home was frozen are told on its connection
+//     before BucketsFrozen is called: every pong that is sent afterwards comes behind that.
+//   - A barrier asked for by Ready.Barrier begins after Take returned, and ends with exactly one BarrierDone, in success only if a linearizable
+//     read of the epoch register returned the leader's own epoch. A failed or timed-out one is reported too, else no other is ever asked for.
+//   - Commands are submitted in order. The outcome of each is reported by Done: applied, or never to be applied. An undetermined one is not
+//     reported until it is determined.
+//   - Tick comes every 100 ms or so, at the latest every 250 ms. A gap of more than [PauseGap] between two calls counts as a pause of the process.
+//   - now is monotonic, in ms, the same clock for all calls and for what heard returns.
+package lead
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/lead/idset"
+)
+
+// Fixed numbers of the leader; times in ms.
+const (
+	PauseGap       = 1_000  // a longer gap between two calls is a pause: log time does not count it
+	StampAhead     = 250    // a driver that stamps between calls by itself may go on from the newest LogTime for this long; so much of a pause counts
+	HearOut        = 200    // after a pause, connections are heard out for at least this long, and two ticks, before anything may expire
+	ZeroSilence    = 60_000 // silence after which a session with timeout 0 counts as lost although its connection is open
+	MaxExpiries    = 1_000  // sessions a command detaches or releases at most
+	ExpiriesPerSec = 5_000  // sessions detached or released per second at most
+	StampEvery     = 10_000 // while a deadline is to come, the log hears of the time at least this often: so much of it a new leader finds missing at most
+
+	MaxPeerMessage = 64 << 10 // bytes of a message to a peer
+	MaxAsk         = 512      // sessions in a question
+	MaxAsks        = 8        // questions of a link that wait for an answer
+	MaxQuestions   = 64 << 10 // sessions in questions that wait for a barrier; more are dropped, and asked again
+	MaxAnswered    = 4 << 10  // sessions looked up after one barrier
+	MaxUntold      = 64 << 10 // news kept for a peer that does not confirm; past it the peer is dropped, and subscribes anew
+
+	DefaultSelf    = protocol.DefaultSelfCheckPeriod
+	DefaultCompare = 60_000
+	DefaultDoubt   = protocol.DefaultGracePeriod
+
+	maxPauses       = 64     // remembered
+	maxTellEntries  = 512    // in one message of news
+	maxTellMessages = 32     // of unconfirmed news
+	maxDescription  = 4_096  // more than the specification allows, for peers of later versions
+	maxSeen         = 256    // attach epochs and descriptions proposed per Take
+	tickSpacing     = 200    // 1,000 expiries each: as many a second as ExpiriesPerSec
+	forgetPeer      = 60_000 // silence after which a subscriber is forgotten
+	unknownShard    = 0
+)
+
+// Route says which shard owns a bucket, and under which bucket epoch. Shard 0: nobody knows. It must not call back.
+type Route func(tier uint8, bucket uint32) (shard, epoch uint64)
+
+// Config of a leader. Zero values are the defaults.
+type Config struct {
+	Shard     uint64 // the shard that is led
+	Route     Route  // needed
+	SelfCheck uint64 // ms between self-checks, and between signs of life asked of homes; default 1,000
+	Compare   uint64 // ms between full comparisons of what guests hold; default 60,000
+	Doubt     uint64 // ms without a successful barrier after which all connections are cut, so that clients try elsewhere; default 10,000
+}
+
+// State is what a leader looks up in its shard's machine. The driver gives it to a call, with the machine kept from applying for the duration of that call.
+type State interface {
+	// HomeBucket is the epoch of the session's home bucket in this shard, and whether it is ACTIVE here. It is false for a session of another tier.
+	HomeBucket(session uint64) (epoch uint64, active bool)
+	// Session looks a session up among those at home here. Alive is false for one that is unknown, ended, or overdue by log time.
+	Session(session uint64) (attachEpoch uint64, description string, alive bool)
+	// Guest looks up what this shard knows of a session at home elsewhere.
+	Guest(session uint64) (attachEpoch uint64, description string, known bool)
+}
+
+// Command is a command to propose. Note comes back with [Leader.Done].
+type Command struct {
+	shard.Command
+	Note uint64
+}
+
+// Pong answers a ping: to be sent on the connection with the shard's id.
+type Pong struct{ Conn, Ping uint64 }
+
+// PeerMsg is a message to the leader of another shard; it may also be the same shard. Losing it is harmless.
+type PeerMsg struct {
+	To    uint64
+	Bytes []byte
+}
+
+// Cut is a connection to close: from the moment it is taken no pong of this shard may be sent on it.
+type Cut struct {
+	Conn   uint64
+	Reason string
+}
+
+// Ready is what the leader wants done, in this order: cuts first.
+type Ready struct {
+	Cut      []Cut
+	Pongs    []Pong
+	Commands []Command
+	Peers    []PeerMsg
+	Barrier  uint64 // begin the barrier with this number; 0 is none
+	Tick     bool   // propose a batch, if empty then empty: a deadline is due, or to come
+	Compare  bool   // call Holdings with the guests that hold or wait for something
+}
+
+func (r *Ready) reset() {
+	clear(r.Cut)
+	clear(r.Pongs)
+	clear(r.Commands)
+	clear(r.Peers)
+	*r = Ready{Cut: r.Cut[:0], Pongs: r.Pongs[:0], Commands: r.Commands[:0], Peers: r.Peers[:0]}
+}
+
+// Stats count what happened since New, for metrics; Guests to Connections are what is now.
+type Stats struct {
+	Guests, Unsubscribed, Subscribers, Sessions, Connections int
+
+	Pauses         uint64 // of the process
+	Silent         uint64 // connections cut because nothing was heard
+	Detaches       uint64 // sessions whose detach was proposed
+	Gone           uint64 // guests whose release was proposed
+	Asked          uint64 // guests asked about
+	LostLinks      uint64 // attempts given up, the whole list asked again
+	DroppedPeers   uint64 // subscribers that did not confirm
+	Dropped        uint64 // questions and beats refused because too many waited
+	Malformed      uint64 // peer messages
+	FailedBarriers uint64
+	Refused        uint64 // commands that were never applied, and proposed again
+}
+
+// Leader is one leadership after another of one shard. It belongs to one goroutine.
+type Leader struct {
+	cfg   Config
+	epoch uint64 // of this leadership; 0 is none
+	clock clock
+	stats Stats
+
+	ready, taken *Ready
+
+	// after a pause
+	holdAfter uint64 // a barrier with a higher number confirms the leadership
+	holdSince uint64
+	holdTicks int
+	confirmed bool
+	doubtFrom uint64 // connections are cut when this is long past
+
+	// ticks
+	tickAt     uint64 // when a tick was last asked for
+	tickStamp  uint64 // its log time
+	nextHold   uint64 // comparison of holdings
+	everTicked bool
+
+	// barriers
+	bar               barriers
+	pingWait, pingFly []*conn
+	askWait, askFly   []asked
+	beatWait, beatFly []beaten
+	asking            int // entries in askWait and askFly
+
+	// liveness
+	conns    map[uint64]*conn
+	sessions idset.Table[*session]
+	checks   checks
+	detachQ  []*session
+
+	// proposals
+	note    uint64 // numbers go on over leaderships
+	flights map[uint64]flight
+	budget  budget
+	backoff bool // one was refused: the next go out after a tick
+	seenQ   []*shard.GuestSeenBody
+
+	// guest side
+	guests     map[uint64]*guest
+	retry      guestList
+	gone       guestList
+	links      map[uint64]*link
+	linkOrder  []*link // by shard
+	linkNumber uint64
+	question   uint64
+
+	// home side
+	peers     map[uint64]*peer
+	peerOrder []*peer // by shard
+	subs      map[uint64][]*peer
+	peerNews  []*peer
+}
+
+// New makes a leader that leads nothing yet. Calls before Start are ignored, except that a connection with an attach is cut.
+func New(cfg Config) *Leader {
+	if cfg.SelfCheck == 0 {
+		cfg.SelfCheck = DefaultSelf
+	}
+	if cfg.Compare == 0 {
+		cfg.Compare = DefaultCompare
+	}
+	if cfg.Doubt == 0 {
+		cfg.Doubt = DefaultDoubt
+	}
+	return &Leader{cfg: cfg, ready: new(Ready), taken: new(Ready)}
+}
+
+// Start begins a leadership: its epoch was applied here, at the given log time. Guests are the sessions that hold or wait for something here and
+// are not in an ACTIVE home bucket of this shard. A leadership that was not stopped is stopped first.
+func (l *Leader) Start(now, epoch, logTime uint64, guests []uint64) {
+	l.Stop()
+	// Everything is as in a new Leader, but what the driver may still refer to or has not taken.
+	*l = Leader{cfg: l.cfg, stats: l.stats, ready: l.ready, taken: l.taken, bar: barriers{n: l.bar.n}, note: l.note}
+	l.epoch = epoch
+	l.clock.start(now, logTime)
+	l.doubtFrom, l.tickAt, l.budget = now, now, budget{MaxExpiries, now}
+	l.nextHold = now + l.cfg.Compare
+	l.bar.need = true
+	l.conns, l.flights = make(map[uint64]*conn), make(map[uint64]flight)
+	l.guests, l.links = make(map[uint64]*guest), make(map[uint64]*link)
+	l.peers, l.subs = make(map[uint64]*peer), make(map[uint64][]*peer)
+	for _, id := range guests {
+		l.GuestHeld(now, id)
+	}
+}
+
+// Stop ends the leadership. Every connection that had a session attached under it is cut: none may outlive it, because a later leadership's
+// pongs would vouch for sessions it does not know. Nothing else that was not taken yet goes out.
+func (l *Leader) Stop() {
+	if l.epoch == 0 {
+		return
+	}
+	cut := l.ready.Cut
+	*l.ready = Ready{Cut: cut}
+	for _, c := range sortedConns(l.conns) {
+		if !c.cut {
+			l.ready.Cut = append(l.ready.Cut, Cut{c.id, "the shard's leadership ended; connect to its new master"})
+		}
+	}
+	l.epoch = 0
+	l.bar.flying = false
+}
+
+func sortedConns(conns map[uint64]*conn) []*conn {
+	return slices.SortedFunc(maps.Values(conns), func(a, b *conn) int { return cmp.Compare(a.id, b.id) })
+}
+
+// Take returns what the leader wants done since the last Take. The result is valid until the next Take; message and body bytes may be kept.
+func (l *Leader) Take() *Ready {
+	if l.epoch != 0 {
+		l.flushCommands()
+		l.flushNews()
+		l.beginBarrier()
+		// A connection that answers a pong must be beyond doubt now, not only when its barrier ended.
+		l.ready.Pongs = slices.DeleteFunc(l.ready.Pongs, func(p Pong) bool {
+			c := l.conns[p.Conn]
+			return c == nil || !l.mayPong(c)
+		})
+	}
+	r := l.ready
+	l.taken.reset()
+	l.ready, l.taken = l.taken, r
+	return r
+}
+
+// SetSelfCheck changes the time between self-checks, in ms: the least of what the shard's nodes ask for.
+func (l *Leader) SetSelfCheck(ms uint64) {
+	if ms > 0 {
+		l.cfg.SelfCheck = ms
+	}
+}
+
+// Leading says whether a leadership was started and not stopped.
+func (l *Leader) Leading() bool { return l.epoch != 0 }
+
+// LogTime is the stamp for a batch flushed now; 0 when nothing is led. It stands still in a pause and until the connections were heard out.
+func (l *Leader) LogTime(now uint64) uint64 {
+	if l.epoch == 0 {
+		return 0
+	}
+	l.observe(now)
+	return l.clock.now()
+}
+
+// MayStamp is false while the leader holds back after a pause: no tick is proposed. Batches of clients' commands may go out, with LogTime,
+// which stands still. Call LogTime first: it notices a pause.
+func (l *Leader) MayStamp() bool { return l.epoch != 0 && !l.clock.held }
+
+// observe notes the time of a call. After a pause nothing may expire until the leadership was confirmed by a barrier that began after it, and
+// connections were heard out: what their clients sent meanwhile is still in the sockets.
+func (l *Leader) observe(now uint64) {
+	if !l.clock.observe(now) {
+		return
+	}
+	l.stats.Pauses++
+	l.holdAfter, l.holdSince, l.holdTicks, l.confirmed = l.bar.n, l.clock.seen, 0, false
+	l.bar.need, l.bar.backoff = true, false
+	l.doubtFrom = l.clock.seen
+}
+
+// Tick looks at what is due. Heard says when something was heard on a connection for the last time, and whether it is open. NextDeadline is the
+// log time from which on a tick would do something in the machine.
+func (l *Leader) Tick(now uint64, heard func(conn uint64) (at uint64, open bool), nextDeadline uint64, hasDeadline bool) {
+	if l.epoch == 0 {
+		return
+	}
+	l.observe(now)
+	now = l.clock.seen
+	l.backoff, l.bar.backoff = false, false
+	if l.clock.held {
+		l.holdTicks++
+		if l.confirmed && l.holdTicks > 1 && now-l.holdSince >= HearOut {
+			l.clock.release()
+		} else if !l.confirmed && !(l.bar.flying && l.bar.n > l.holdAfter) {
+			l.bar.need = true
+		}
+	}
+	if l.bar.ok {
+		l.doubtFrom = max(l.doubtFrom, l.bar.fresh)
+	}
+	if now-l.doubtFrom > l.cfg.Doubt {
+		for _, c := range sortedConns(l.conns) {
+			if at, _ := heard(c.id); !c.cut {
+				c.last = max(c.last, l.clock.at(at))
+				l.cut(c, "the shard's leadership is not confirmed; connect to its master")
+			}
+		}
+	}
+	if !l.clock.held {
+		l.silences(heard)
+		l.deadline(nextDeadline, hasDeadline)
+	}
+	if !l.bar.flying && now-l.bar.began >= l.cfg.SelfCheck {
+		l.bar.need = true
+	}
+	if now >= l.nextHold {
+		l.nextHold = now + l.cfg.Compare
+		l.ready.Compare = true
+	}
+	l.retries()
+	l.linkOrder = slices.DeleteFunc(l.linkOrder, func(k *link) bool {
+		if l.linkTick(k) {
+			return false
+		}
+		delete(l.links, k.shard)
+		return true
+	})
+	l.peersTick()
+}
+
+// deadline asks for a tick if a deadline is due. One that stays due after a tick means that more are due than one Apply fires: they are paced.
+//
+// A deadline that is to come gets a tick now and then too. The log of an idle shard says nothing of the time that passes, and a new leader goes on from what the
+// log says: a timer that was nearly over would begin anew.
+func (l *Leader) deadline(at uint64, has bool) {
+	now := l.clock.now()
+	switch {
+	case !has:
+		return
+	case now < at:
+		if l.clock.seen-l.tickAt < StampEvery {
+			return
+		}
+	case l.everTicked && at <= l.tickStamp && l.clock.seen-l.tickAt < tickSpacing:
+		return
+	}
+	l.everTicked, l.tickAt, l.tickStamp = true, l.clock.seen, now
+	l.ready.Tick = true
+}
+
+// Stats says what happened so far.
+func (l *Leader) Stats() Stats {
+	s := l.stats
+	s.Guests, s.Sessions, s.Connections = len(l.guests), l.sessions.Len(), len(l.conns)
+	for _, k := range l.linkOrder {
+		s.Unsubscribed += k.ask.n + k.asked.n
+	}
+	s.Unsubscribed += l.retry.n
+	for _, p := range l.peerOrder {
+		if !p.dead {
+			s.Subscribers++
+		}
+	}
+	return s
+}

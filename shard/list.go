@@ -1,0 +1,148 @@
+package shard
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// names walks a node's semaphores in order of name, from the first one not below from.
+func (m *Machine) names(n *node, from []byte, yield func(*semaphore) bool) {
+	var young []*semaphore
+	if n.count > n.semaphores.n {
+		for s := m.young.first; s != nil; s = s.youngNext {
+			if s.node == n && bytes.Compare(s.name, from) >= 0 {
+				young = append(young, s)
+			}
+		}
+		slices.SortFunc(young, func(a, b *semaphore) int { return bytes.Compare(a.name, b.name) })
+	}
+	more := true
+	n.semaphores.ascend(func(s *semaphore) bool { return bytes.Compare(s.name, from) < 0 }, func(s *semaphore) bool {
+		for more && len(young) > 0 && semaphoreLess(young[0], s) {
+			more = yield(young[0])
+			young = young[1:]
+		}
+		if more {
+			more = yield(s)
+		}
+		return more
+	})
+	for more && len(young) > 0 {
+		more = yield(young[0])
+		young = young[1:]
+	}
+}
+
+// List reads a page of a node's semaphores in this shard, in order of name. With a session, only those it owns or waits for. The cursor is the
+// last name of the page before. Errors: BAD_REQUEST, NOT_FOUND.
+func (m *Machine) List(req *protocol.List, out *protocol.ListReply) error {
+	if err := req.Validate(); err != nil {
+		return err
+	}
+	if len(req.Cursor) > protocol.MaxNameLen {
+		return badCursor()
+	}
+	n, err := m.readNode(req.Node)
+	if err != nil {
+		return err
+	}
+	*out = protocol.ListReply{Index: m.applied, Semaphores: out.Semaphores[:0]}
+	from := req.Prefix
+	if len(req.Cursor) > 0 && bytes.Compare(req.Cursor, from) >= 0 {
+		from = append(bytes.Clone(req.Cursor), 0) // the first name behind it
+	}
+	p := newPage(req.Limit, PageBytes)
+	var last []byte
+	item := func(s *semaphore, e *entry) bool {
+		if !bytes.HasPrefix(s.name, req.Prefix) {
+			return false
+		}
+		if s.bucket.state != bucketActive {
+			return true
+		}
+		if !p.takes(64 + len(s.name)) {
+			out.Cursor = last
+			return false
+		}
+		last = s.name
+		it := protocol.ListItem{
+			Name: s.name, Limit: s.limit, Used: s.used, Ephemeral: s.ephemeral, Version: s.version, DataLen: uint64(len(s.data)),
+			NumOwners: uint64(s.owners.n), NumWaiters: uint64(s.waiters.n),
+		}
+		if e != nil {
+			it.OrderID, it.Count, it.Waiting = e.orderID, e.count, e.waiting
+		}
+		out.Semaphores = append(out.Semaphores, it)
+		return true
+	}
+	if req.Session == 0 {
+		m.names(n, from, func(s *semaphore) bool { return item(s, nil) })
+		return nil
+	}
+	if q := m.parties[req.Session]; q != nil && q.node == n {
+		for e := q.held.seekName(from); e != nil && item(e.sem, e); e = next(e, byName) {
+		}
+	}
+	return nil
+}
+
+// SessionDescribe reads a session at its home. Errors: WRONG_SHARD, SESSION_EXPIRED.
+func (m *Machine) SessionDescribe(req *protocol.SessionDescribe, out *protocol.SessionInfo) error {
+	if m.homeBucket(req.Session) == nil {
+		return &protocol.Error{Status: protocol.StatusWrongShard, Message: textWrongShard}
+	}
+	p := m.parties[req.Session]
+	switch {
+	case m.isDropped(req.Node):
+		return &protocol.Error{Status: protocol.StatusSessionExpired, Message: textNodeDropped}
+	case p == nil || p.home == nil || p.node.id != req.Node || !m.alive(p):
+		return &protocol.Error{Status: protocol.StatusSessionExpired, Message: textSessionGone}
+	}
+	*out = m.sessionInfo(p.home)
+	return nil
+}
+
+func (m *Machine) sessionInfo(s *session) protocol.SessionInfo {
+	info := protocol.SessionInfo{
+		Session: s.id, Node: s.node.id, State: protocol.SessionAttached, Epoch: s.epoch, Timeout: uint64(s.timeout), Description: s.desc,
+		Client: s.client, CreatedAt: s.created,
+	}
+	if attached, deadline := m.attached(s); !attached {
+		info.State, info.Remaining = protocol.SessionDetached, deadline-m.time(m.bucketOf(s))
+	}
+	return info
+}
+
+// SessionList reads a page of the node's sessions at home in this shard, in order of id. The cursor is the last id of the page before.
+// Errors: BAD_REQUEST, NOT_FOUND.
+func (m *Machine) SessionList(req *protocol.SessionList, out *protocol.SessionListReply) error {
+	var after uint64
+	if len(req.Cursor) > 0 {
+		if len(req.Cursor) != 8 {
+			return badCursor()
+		}
+		after = binary.BigEndian.Uint64(req.Cursor)
+	}
+	n, err := m.readNode(req.Node)
+	if err != nil {
+		return err
+	}
+	*out = protocol.SessionListReply{Sessions: out.Sessions[:0]}
+	p := newPage(req.Limit, PageBytes)
+	n.sessions.ascend(func(s *session) bool { return s.id <= after }, func(s *session) bool {
+		if !m.alive(s.party) || m.homeBucket(s.id) == nil {
+			return true
+		}
+		if !p.takes(64 + len(s.desc) + len(s.client)) {
+			out.Cursor = binary.BigEndian.AppendUint64(nil, after)
+			return false
+		}
+		after = s.id
+		out.Sessions = append(out.Sessions, m.sessionInfo(s))
+		return true
+	})
+	return nil
+}

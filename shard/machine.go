@@ -1,0 +1,135 @@
+package shard
+
+import "github.com/signalbox-dev/signalbox/protocol"
+
+// Machine is the state of one data shard. It is not safe for concurrent use: Apply, BeginSnapshot and Snapshot.Close need it alone; reads may run
+// beside each other, and not beside those.
+type Machine struct {
+	id      uint64
+	applied uint64 // index of the last entry
+	epoch   uint64 // the register: leader epoch of the last take-over
+	logTime uint64 // Invariant: never goes back
+	limits  Limits
+	work    work
+
+	tier     uint8
+	buckets  []bucket // all of the tier, by number; empty until the first CmdBuckets
+	copies   uint64   // of how many of them this shard has a copy
+	imports  []importing
+	clearing clearing
+
+	nodes     map[uint64]*node // known, not dropped
+	nodeIndex index[node]      // those and the ones being removed, by id
+	dropping  []*node          // being removed, in order of their drop
+	dropped   []uint64         // ids refused for good, sorted
+
+	parties map[uint64]*party // home sessions, guests, and ended sessions that still have entries
+	dying   []*party          // the latter, in order of their end
+	// stranded are those of them whose entries are all in copies that are not active, and so must not change.
+	stranded []*party
+	creates  map[[protocol.KeyLen]byte]*session
+	ended    retained[[protocol.KeyLen]byte] // create ids of ended sessions
+	gone     retained[uint64]                // ids of ended guests
+
+	takeovers takeovers
+	deadlines deadlines
+
+	young     youngList
+	selfCheck uint64 // ms: the least self-check period of the nodes, 0 without any; follows from them
+
+	serial uint64 // of semaphores, to link records within one snapshot; not part of the state
+
+	snap *Snapshot // being written: records are set aside before they change
+	mark uint32    // of the newest snapshot
+
+	run run // of the Apply that is going on
+
+	texts texts
+}
+
+// run is what one Apply needs at every step.
+type run struct {
+	out      *Events
+	wall     uint64
+	command  int
+	released int // budget left of work.released
+
+	start   protocol.SessionStart
+	attach  protocol.SessionAttach
+	stop    protocol.SessionStop
+	kill    protocol.SessionKill
+	create  protocol.Create
+	update  protocol.Update
+	resize  protocol.Resize
+	delete  protocol.Delete
+	acquire protocol.Acquire
+	release protocol.Release
+	key     []byte
+	ids     []uint64
+}
+
+// New makes an empty machine for the shard with this id. It serves nothing until CmdBuckets gave it buckets and CmdNodePut nodes.
+func New(id uint64) *Machine {
+	return &Machine{
+		id:      id,
+		limits:  defaultLimits(),
+		work:    defaultWork(),
+		young:   youngList{max: maxYoung},
+		nodes:   make(map[uint64]*node),
+		parties: make(map[uint64]*party),
+		creates: make(map[[protocol.KeyLen]byte]*session),
+		ended:   newRetained[[protocol.KeyLen]byte](),
+		gone:    newRetained[uint64](),
+	}
+}
+
+// ID is the shard's id, as given to New.
+func (m *Machine) ID() uint64 { return m.id }
+
+// Epoch is the register of leader epochs: that of the last take-over applied, 0 before the first.
+func (m *Machine) Epoch() uint64 { return m.epoch }
+
+// LogTime is the shard's clock, in ms.
+func (m *Machine) LogTime() uint64 { return m.logTime }
+
+// AppliedIndex is the log index of the last entry applied.
+func (m *Machine) AppliedIndex() uint64 { return m.applied }
+
+// Limits are the bounds in force.
+func (m *Machine) Limits() Limits { return m.limits }
+
+// NextDeadline is the log time from which on a tick (a batch without commands) would do something, if any: now while work is left over.
+func (m *Machine) NextDeadline() (logTime uint64, ok bool) {
+	if m.takeovers.sweeping || len(m.dying) > 0 || len(m.dropping) > 0 || m.clearing.on {
+		return m.logTime, true
+	}
+	at, rec := m.deadlines.first()
+	if rec == nil {
+		return 0, false
+	}
+	return max(at+1, m.logTime), true
+}
+
+// Tier is the tier the shard's buckets belong to, and how many buckets the tier has; 0 before the first CmdBuckets.
+func (m *Machine) Tier() (tier uint8, total uint32) { return m.tier, uint32(len(m.buckets)) }
+
+// Bucket is the epoch of a bucket's copy here, and whether it is active here.
+func (m *Machine) Bucket(b uint32) (epoch uint64, active bool) {
+	if uint64(b) >= uint64(len(m.buckets)) {
+		return 0, false
+	}
+	return m.buckets[b].epoch, m.buckets[b].state == bucketActive
+}
+
+// SelfCheck is the least self-check period of the nodes that are known here, in ms: how often the shard's leader must make sure that it leads. 0 without
+// nodes.
+func (m *Machine) SelfCheck() uint64 { return m.selfCheck }
+
+// Node is the config of a node that is known here and was not dropped.
+func (m *Machine) Node(id uint64) (protocol.NodeConfig, bool) {
+	n := m.nodes[id]
+	if n == nil {
+		return protocol.NodeConfig{}, false
+	}
+	return n.config, true
+}

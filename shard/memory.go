@@ -1,0 +1,114 @@
+package shard
+
+import (
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// answer is what a request got, remembered until the client says, by its low-water mark, that it has it.
+type answer struct {
+	seq     uint64
+	value   uint64 // order id or version
+	bucket  uint32
+	kind    CommandKind
+	outcome outcome
+	state   protocol.AcquireState
+	flag    bool // released
+}
+
+// answers are those of one party, in order of number.
+//
+// An acquire that left an entry is not among them: the entry carries its number while it is there, and leaves an answer behind only if the
+// number is not below the low-water mark then.
+type answers struct {
+	list []answer
+	head int // list[head:] are the answers
+}
+
+func (a *answers) len() int { return len(a.list) - a.head }
+
+// forget drops the answers to numbers below low.
+func (a *answers) forget(low uint64) {
+	for a.head < len(a.list) && a.list[a.head].seq < low {
+		a.head++
+	}
+	if a.head == len(a.list) {
+		a.list, a.head = a.list[:0], 0
+		if cap(a.list) > 64 {
+			a.list = nil
+		}
+	}
+}
+
+// find looks a number up.
+func (a *answers) find(seq uint64) *answer {
+	live := a.list[a.head:]
+	if len(live) == 0 || live[len(live)-1].seq < seq {
+		return nil
+	}
+	i, ok := slices.BinarySearchFunc(live, seq, func(x answer, seq uint64) int {
+		if x.seq < seq {
+			return -1
+		}
+		if x.seq > seq {
+			return 1
+		}
+		return 0
+	})
+	if !ok {
+		return nil
+	}
+	return &live[i]
+}
+
+// add remembers an answer; one with the same number is replaced.
+func (a *answers) add(x answer) {
+	if len(a.list) == cap(a.list) && a.head > 0 {
+		n := copy(a.list, a.list[a.head:])
+		a.list, a.head = a.list[:n], 0
+	}
+	i := len(a.list)
+	for i > a.head && a.list[i-1].seq > x.seq {
+		i--
+	}
+	if i > a.head && a.list[i-1].seq == x.seq {
+		a.list[i-1] = x
+		return
+	}
+	a.list = slices.Insert(a.list, i, x)
+}
+
+// merge adds answers in order of number. One that is there already stays.
+func (a *answers) merge(more []answer) {
+	if len(more) == 0 {
+		return
+	}
+	live := a.list[a.head:]
+	all := make([]answer, 0, len(live)+len(more))
+	for len(live) > 0 && len(more) > 0 {
+		switch {
+		case live[0].seq < more[0].seq:
+			all, live = append(all, live[0]), live[1:]
+		case live[0].seq > more[0].seq:
+			all, more = append(all, more[0]), more[1:]
+		default:
+			more = more[1:]
+		}
+	}
+	a.list, a.head = append(append(all, live...), more...), 0
+}
+
+// recall remembers what became of an entry's request, unless its client is known to have an answer.
+func (m *Machine) recall(e *entry, out outcome, state protocol.AcquireState) {
+	p := e.party
+	if p.gone || e.seq < p.low {
+		return
+	}
+	m.touchParty(p)
+	a := answer{seq: e.seq, bucket: e.sem.bucket.number, kind: CmdAcquire, outcome: out, state: state}
+	if state == protocol.Acquired {
+		a.value = e.orderID
+	}
+	p.answers.add(a)
+}

@@ -1,0 +1,55 @@
+package meta
+
+import "fmt"
+
+// Severity is how much an audit event matters to who reads the log.
+type Severity string
+
+const (
+	SeverityLow    Severity = "low"
+	SeverityMedium Severity = "medium"
+	SeverityHigh   Severity = "high"
+)
+
+// AuditEvent is a change of the cluster's topology, as an audit log tells it.
+type AuditEvent struct {
+	Title    string
+	Severity Severity
+	Message  string
+	Instance uint64 // id
+	Name     string // of the instance
+	State    string // the new state, like Online(1), in change_target_state and change_current_state; else empty
+	Index    uint64 // log index of the entry that made the change
+	Count    int    // number of the event among those of the entry, from 1
+}
+
+// Audit tells the changes of topology between two states, of which the entry with this log index made the second from the first. Every instance that asks for
+// the same entry gets the same events: instances in order of id, and of one: join, target, current, expel.
+func Audit(before, after *State, index uint64) []AuditEvent {
+	var events []AuditEvent
+	for at := range after.instances {
+		i := &after.instances[at]
+		old, known := before.Instance(i.ID)
+		add := func(title string, severity Severity, state, format string, args ...any) {
+			events = append(events, AuditEvent{
+				Title: title, Severity: severity, Message: fmt.Sprintf(format, args...), Instance: i.ID, Name: i.Name, State: state,
+				Index: index, Count: len(events) + 1,
+			})
+		}
+		if !known {
+			add("join_instance", SeverityLow, "", "a new instance `%s` joined the cluster", i.Name)
+			add("create_local_db", SeverityLow, "", "local database created on `%s`", i.Name)
+		}
+		if old.Target != i.Target {
+			add("change_target_state", SeverityLow, i.Target.String(), "target state of instance `%s` changed to %s", i.Name, i.Target)
+		}
+		if old.Current != i.Current {
+			add("change_current_state", SeverityMedium, i.Current.String(), "current state of instance `%s` changed to %s", i.Name, i.Current)
+		}
+		if i.Expelled() && !old.Expelled() {
+			add("expel_instance", SeverityLow, "", "instance `%s` was expelled from the cluster", i.Name)
+			add("drop_local_db", SeverityLow, "", "local database dropped on `%s`", i.Name)
+		}
+	}
+	return events
+}

@@ -1,0 +1,241 @@
+package meta
+
+import (
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// DefaultPath is the coordination node that the bootstrap makes.
+const DefaultPath = "/default"
+
+// TierSpec is a tier as the bootstrap makes it.
+type TierSpec struct {
+	Name                string
+	Buckets             uint32 // at most MaxBuckets; 0 for a tier without data
+	ReplicationFactor   uint32 // 0 means 1
+	ShardsPerReplicaset uint32 // 0 means DefaultShardsPerReplicaset
+	CanVote             bool
+}
+
+// Bootstrap makes the cluster: its id and first ticket key, one instance with its tier and replicaset, data shards of that one, and the node
+// DefaultPath, in phase creating. If the tier's replication factor is 1, the replicaset is ready, with the buckets spread evenly over its shards; else the
+// replicaset waits for more instances (ReplicasetIsReady), and the buckets for that (BucketsDeal). With the id of the cluster that exists it changes nothing;
+// with another it is refused with ALREADY_EXISTS.
+type Bootstrap struct {
+	Cluster     string // 1..256 bytes, unique in the world
+	ClusterName string // for people
+	Secret      [KeySecretLen]byte
+
+	Instance    uint64 // id, at least 1
+	UUID        string
+	Name        string
+	Address     string
+	RaftAddress string
+	Domain      []Label
+	Version     Version // of the instance, and of the cluster
+
+	Tier                string // name of the instance's tier; its id is 0
+	Buckets             uint32 // at least one per shard, at most MaxBuckets; 0 for a tier without data
+	ReplicationFactor   uint32 // 0 means 1
+	ShardsPerReplicaset uint32 // 0 means as many as Shards
+	CanVote             bool
+	Tiers               []TierSpec // more tiers, with ids from 1
+	Shards              []uint64   // ids, rising, 1 to MaxShardID; none in a tier without data
+
+	NodeConfig protocol.NodeConfig // of DefaultPath: effective and complete
+	Wall       uint64              // ms since 1970, for people
+}
+
+func (*Bootstrap) kind() Kind { return KindBootstrap }
+
+func (c *Bootstrap) append(b []byte) []byte {
+	b = appendText(b, c.Cluster)
+	b = appendText(b, c.ClusterName)
+	b = append(b, c.Secret[:]...)
+	b = appendUint(b, c.Instance)
+	b = appendText(b, c.UUID)
+	b = appendText(b, c.Name)
+	b = appendText(b, c.Address)
+	b = appendText(b, c.RaftAddress)
+	b = appendDomain(b, c.Domain)
+	b = c.Version.append(b)
+	b = appendUint(b, uint64(1+len(c.Tiers)))
+	b = c.own().append(b)
+	for _, t := range c.Tiers {
+		b = t.append(b)
+	}
+	b = appendUint(b, uint64(len(c.Shards)))
+	for _, id := range c.Shards {
+		b = appendUint(b, id)
+	}
+	b = appendConfig(b, &c.NodeConfig)
+	return appendUint(b, c.Wall)
+}
+
+// own is the tier of the instance.
+func (c *Bootstrap) own() TierSpec {
+	return TierSpec{c.Tier, c.Buckets, c.ReplicationFactor, c.ShardsPerReplicaset, c.CanVote}
+}
+
+func (t TierSpec) append(b []byte) []byte {
+	b = appendText(b, t.Name)
+	b = appendUint(b, uint64(t.Buckets))
+	b = appendUint(b, uint64(t.ReplicationFactor))
+	b = appendUint(b, uint64(t.ShardsPerReplicaset))
+	return appendBool(b, t.CanVote)
+}
+
+func (c *Bootstrap) decode(r *reader) {
+	c.Cluster = r.text(maxName)
+	c.ClusterName = r.text(maxName)
+	r.into(c.Secret[:])
+	c.Instance = r.uint()
+	c.UUID = r.text(maxUUID)
+	c.Name = r.text(maxName)
+	c.Address = r.text(maxAddress)
+	c.RaftAddress = r.text(maxAddress)
+	c.Domain = r.domain()
+	c.Version = r.version()
+	tiers := list(r, MaxTiers, (*reader).tierSpec)
+	if len(tiers) == 0 {
+		r.fail()
+		return
+	}
+	own := tiers[0]
+	c.Tier, c.Buckets, c.ReplicationFactor, c.ShardsPerReplicaset, c.CanVote = own.Name, own.Buckets, own.ReplicationFactor, own.ShardsPerReplicaset, own.CanVote
+	if len(tiers) > 1 {
+		c.Tiers = tiers[1:]
+	}
+	c.Shards = list(r, MaxShards, (*reader).uint)
+	c.NodeConfig = r.config()
+	c.Wall = r.uint()
+}
+
+func (r *reader) tierSpec() TierSpec {
+	return TierSpec{r.text(maxName), r.uint32(), r.uint32(), r.uint32(), r.bool()}
+}
+
+func (c *Bootstrap) apply(s *State) Result {
+	switch {
+	case s.cluster == c.Cluster && c.Cluster != "":
+		return Result{Revision: unchanged}
+	case s.Bootstrapped():
+		return refuse(protocol.StatusAlreadyExists, "the cluster was bootstrapped already, as %s", s.cluster)
+	case c.Cluster == "":
+		return refuse(protocol.StatusBadRequest, "a cluster needs an id; give one")
+	case c.Instance == 0 || c.Instance > maxInstanceID:
+		return refuse(protocol.StatusBadRequest, "instance ids start at 1, and are %d at most", uint64(maxInstanceID))
+	case !c.CanVote:
+		return refuse(protocol.StatusBadRequest, "tier %s may not vote; the first instance of a cluster must be of one that may", c.Tier)
+	case !canonical(c.Domain):
+		return badDomain()
+	case len(c.Shards) == 0 && c.Buckets > 0:
+		return refuse(protocol.StatusBadRequest, "a cluster needs at least one data shard")
+	case len(c.Shards) > 0 && (c.Shards[0] == 0 || c.Shards[len(c.Shards)-1] > MaxShardID || !rising(c.Shards)):
+		return refuse(protocol.StatusBadRequest, "ids of data shards rise from 1 up to %d at most", uint64(MaxShardID))
+	case c.Buckets < uint32(len(c.Shards)) || c.Buckets > MaxBuckets:
+		return refuse(protocol.StatusBadRequest, "%d buckets for %d shards; give at least one to each, and %d at most in all", c.Buckets, len(c.Shards), MaxBuckets)
+	}
+	if res := c.makeTiers(s); res.Status != protocol.StatusOK {
+		return res
+	}
+	const replicaset = 1
+	s.cluster, s.clusterName, s.clusterVersion = c.Cluster, c.ClusterName, c.Version
+	s.keys = [2]Key{{ID: 1, Secret: c.Secret}}
+	s.instances = []Instance{{
+		ID: c.Instance, UUID: c.UUID, Name: c.Name, Address: c.Address, RaftAddress: c.RaftAddress, Replicaset: replicaset, Domain: c.Domain, Version: c.Version,
+		Current: InstanceState{Online, 1}, Target: InstanceState{Online, 1}, Reason: ReasonJoin, ChangedAt: c.Wall, Revision: s.revision,
+	}}
+	own := &s.tiers[0]
+	set := Replicaset{ID: replicaset, UUID: c.UUID, Name: c.Tier + "_1", Revision: s.revision}
+	if own.ReplicationFactor == 1 {
+		set.Phase, set.Weight = ReplicasetReady, DefaultWeight
+	}
+	s.replicasets = []Replicaset{set}
+	s.shards = make([]Shard, len(c.Shards))
+	for i, id := range c.Shards {
+		s.shards[i] = founded(id, 0, replicaset, c.Instance, s.revision)
+		s.nextShard = id
+	}
+	if set.Phase == ReplicasetReady && own.Buckets > 0 {
+		own.Bootstrapped = true
+		own.Runs = spread(c.Buckets, c.Shards)
+	}
+	s.metaShard = founded(MetaShardID, 0, 0, c.Instance, s.revision)
+	s.metaShard.Ready = true
+	s.nextInstance, s.nextReplicaset = c.Instance, replicaset
+	s.mapVersion = s.revision
+	n := s.addNode(DefaultPath, s.dataTier(), c.NodeConfig, 0, c.Wall)
+	return Result{Node: n.ID, Version: n.Revision}
+}
+
+// makeTiers makes the tiers, without an owner of their buckets yet.
+func (c *Bootstrap) makeTiers(s *State) Result {
+	data := false
+	for i, spec := range append([]TierSpec{c.own()}, c.Tiers...) {
+		if _, ok := s.TierByName(spec.Name); ok || (spec.Name == "" && i > 0) {
+			return refuse(protocol.StatusBadRequest, "tier %q has no name of its own; give each tier one", spec.Name)
+		}
+		if i >= MaxTiers {
+			return refuse(protocol.StatusBadRequest, "%d tiers; there may be %d", i+1, MaxTiers)
+		}
+		if spec.ShardsPerReplicaset == 0 && i == 0 {
+			spec.ShardsPerReplicaset = uint32(len(c.Shards))
+		}
+		if spec.ShardsPerReplicaset == 0 {
+			spec.ShardsPerReplicaset = DefaultShardsPerReplicaset
+		}
+		if spec.Buckets > MaxBuckets || spec.ShardsPerReplicaset > MaxShards || (spec.Buckets > 0 && spec.Buckets < spec.ShardsPerReplicaset) {
+			return refuse(protocol.StatusBadRequest, "tier %s: %d buckets for %d shards per replicaset; give at least one bucket to each, and %d at most in all",
+				spec.Name, spec.Buckets, spec.ShardsPerReplicaset, MaxBuckets)
+		}
+		if spec.ReplicationFactor > maxReplicationFactor {
+			return refuse(protocol.StatusBadRequest, "tier %s: replication factor is %d; choose 1 to %d", spec.Name, spec.ReplicationFactor, maxReplicationFactor)
+		}
+		t := Tier{
+			ID: uint8(i), Name: spec.Name, Buckets: spec.Buckets, ReplicationFactor: max(1, spec.ReplicationFactor), ShardsPerReplicaset: spec.ShardsPerReplicaset,
+			CanVote: spec.CanVote,
+		}
+		if t.Buckets > 0 {
+			t.Runs = []Run{{Count: t.Buckets}}
+		}
+		s.tiers = append(s.tiers[:i:i], t)
+		data = data || t.Buckets > 0
+	}
+	if !data {
+		return refuse(protocol.StatusBadRequest, "no tier has buckets; give at least one some")
+	}
+	return Result{}
+}
+
+// dataTier is the first tier with buckets.
+func (s *State) dataTier() uint8 {
+	for i := range s.tiers {
+		if s.tiers[i].Buckets > 0 {
+			return s.tiers[i].ID
+		}
+	}
+	return 0
+}
+
+// founded is a new group of one.
+func founded(id uint64, tier uint8, replicaset, instance, revision uint64) Shard {
+	return Shard{
+		ID: id, Tier: tier, Replicaset: replicaset,
+		Replicas:    []Replica{{Instance: instance, Replica: 1, Role: RoleVoter, Want: RoleVoter, Founder: true}},
+		NextReplica: 1, Master: instance, WantMaster: instance, Revision: revision,
+	}
+}
+
+func badDomain() Result {
+	return refuse(protocol.StatusBadRequest, "the failure domain is not in order of its keys, or has one twice")
+}
+
+func rising(list []uint64) bool {
+	return slices.IsSorted(list) && len(slices.Compact(slices.Clone(list))) == len(list)
+}
+
+func notBootstrapped() Result {
+	return refuse(protocol.StatusPreconditionFailed, "the cluster is not bootstrapped yet; retry when it is")
+}

@@ -1,0 +1,459 @@
+package meta
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// bucketModel is the ownership of one tier's buckets written as plainly as the rules are: arrays, and loops over them.
+type bucketModel struct {
+	owner []uint64
+	epoch []uint64
+	moves []Move
+}
+
+func (m *bucketModel) busy(b uint32) *Move {
+	for i := range m.moves {
+		if x := &m.moves[i]; b >= x.First && b < x.First+x.Count {
+			return x
+		}
+	}
+	return nil
+}
+
+// mayBegin says whether a move is legal, and that it is under way already.
+func (m *bucketModel) mayBegin(s *State, c *MoveBegin) (legal, again bool) {
+	if c.Count == 0 || int(c.First+c.Count) > len(m.owner) {
+		return false, false
+	}
+	if x := m.busy(c.First); x != nil && x.First == c.First && x.Count == c.Count && x.To == c.To && x.Phase == Moving && (c.From == 0 || c.From == x.From) {
+		return true, true
+	}
+	to, ok := s.Shard(c.To)
+	set, _ := s.Replicaset(to.Replicaset)
+	from, _ := s.Shard(m.owner[c.First])
+	if !ok || c.To == MetaShardID || to.Tier != c.Tier || !to.Ready || set.Phase >= ToBeExpelled || !from.Ready || (c.From != 0 && c.From != from.ID) {
+		return false, false
+	}
+	for b := c.First; b < c.First+c.Count; b++ {
+		if m.owner[b] == 0 || m.owner[b] != from.ID || m.owner[b] == c.To || m.busy(b) != nil {
+			return false, false
+		}
+	}
+	return true, false
+}
+
+func (m *bucketModel) begin(c *MoveBegin) uint64 {
+	epoch := slices.Max(m.epoch[c.First:c.First+c.Count]) + 1
+	m.moves = append(m.moves, Move{c.Tier, c.First, c.Count, m.owner[c.First], c.To, epoch, Moving})
+	return epoch
+}
+
+// decide expects the status of a commit or an abort.
+func (m *bucketModel) decide(ref MoveRef, phase MovePhase) protocol.Status {
+	x := m.busy(ref.First)
+	switch {
+	case x == nil || x.First != ref.First || x.Epoch != ref.Epoch:
+		return protocol.StatusNotFound
+	case x.Phase == phase:
+		return protocol.StatusOK
+	case x.Phase != Moving:
+		return protocol.StatusPreconditionFailed
+	}
+	x.Phase = phase
+	for b := x.First; b < x.First+x.Count; b++ {
+		if m.epoch[b] = x.Epoch + 1; phase == Committed {
+			m.owner[b], m.epoch[b] = x.To, x.Epoch
+		}
+	}
+	return protocol.StatusOK
+}
+
+func (m *bucketModel) end(ref MoveRef) protocol.Status {
+	for i, x := range m.moves {
+		if x.Ref() == ref {
+			if x.Phase == Moving {
+				return protocol.StatusPreconditionFailed
+			}
+			m.moves = slices.Delete(m.moves, i, i+1)
+			break
+		}
+	}
+	return protocol.StatusOK
+}
+
+// routing is what clients route by, written out.
+func routing(s *State) string {
+	var out bytes.Buffer
+	for _, i := range s.Instances() {
+		if !i.Expelled() {
+			fmt.Fprintf(&out, "%d %s %s %s\n", i.ID, i.Name, i.Address, i.RaftAddress)
+		}
+	}
+	for _, x := range s.Shards() {
+		fmt.Fprintf(&out, "%d %d", x.ID, x.Master)
+		for _, r := range x.Replicas {
+			if r.Role != RoleNone {
+				fmt.Fprintf(&out, " %d", r.Instance)
+			}
+		}
+		out.WriteByte('\n')
+	}
+	for _, t := range s.Tiers() {
+		fmt.Fprintf(&out, "%d %v\n", t.ID, t.Runs)
+	}
+	return out.String()
+}
+
+// clusterRun draws commands that have a chance.
+type clusterRun struct {
+	*rapid.T
+	s *State
+}
+
+// pick is a number below n. A single draw prefers small ones.
+func (r *clusterRun) pick(label string, n int) int {
+	return (rapid.IntRange(0, n-1).Draw(r.T, label) + rapid.IntRange(0, 6*n).Draw(r.T, label+", more")) % n
+}
+
+func (r *clusterRun) instance() Instance {
+	list := r.s.Instances()
+	return list[r.pick("instance", len(list))]
+}
+
+func (r *clusterRun) group() Shard {
+	list := append(slices.Clone(r.s.Shards()), r.s.MetaShard())
+	return list[r.pick("group", len(list))]
+}
+
+func (r *clusterRun) replica() (Shard, uint64) {
+	x := r.group()
+	if len(x.Replicas) == 0 || r.pick("foreign replica", 10) == 0 {
+		return x, uint64(r.pick("replica", 5))
+	}
+	return x, x.Replicas[r.pick("replica", len(x.Replicas))].Replica
+}
+
+func (r *clusterRun) replicaset() uint64 {
+	list := r.s.Replicasets()
+	return list[r.pick("replicaset", len(list))].ID
+}
+
+func (r *clusterRun) domain() []Label {
+	return []Label{{"DC", string(rune('A' + r.pick("dc", 3)))}, {"RACK", string(rune('A' + r.pick("rack", 3)))}}[:1+r.pick("labels", 12)/11]
+}
+
+func (r *clusterRun) move() MoveRef {
+	list := r.s.Moves()
+	if len(list) == 0 || r.pick("foreign move", 10) == 0 {
+		return MoveRef{uint8(r.pick("tier", 2)), uint32(r.pick("first", 12)), uint64(1 + r.pick("epoch", 4))}
+	}
+	return list[r.pick("move", len(list))].Ref()
+}
+
+func (r *clusterRun) command() Command {
+	version := Version{1, []uint32{2, 2, 2, 2, 2, 3, 3, 4}[r.pick("minor", 8)], 0}
+	switch r.pick("what", 33) {
+	case 0, 1, 2, 9:
+		uuid := fmt.Sprintf("u%d", r.pick("uuid", 30))
+		return &Join{
+			UUID: uuid, Name: []string{"", "", "a", "b_1", "first_2"}[r.pick("name", 5)], Replicaset: []string{"", "", "mine", "first_1"}[r.pick("set", 4)],
+			Address: uuid, RaftAddress: uuid, Tier: []string{"", "second", "arbiter"}[r.pick("tier", 3)], Domain: r.domain(), Version: version,
+		}
+	case 3, 4, 5:
+		i := r.instance()
+		c := &InstanceUpdate{Instance: i.ID, Target: Variant(r.pick("target", 3)), Force: r.pick("force", 2) == 0, Reason: "r"}
+		if c.Target == Online && r.pick("start", 2) == 0 {
+			c.Start, c.Address, c.RaftAddress, c.Domain, c.Version = true, i.Address, i.RaftAddress, r.domain(), version
+			if r.pick("moved", 4) == 0 {
+				c.Address += "x"
+			}
+		}
+		if r.pick("expect", 3) == 0 {
+			c.Expected = i.Revision - uint64(r.pick("old", 2))
+		}
+		return c
+	case 6, 7, 8:
+		i := r.instance()
+		if r.pick("stale", 6) == 0 {
+			i.Target.Incarnation--
+		}
+		return &InstanceCurrent{i.ID, i.Target}
+	case 29:
+		return &ClusterVersion{r.instance().Version}
+	case 10:
+		return &ReplicasetIsReady{r.replicaset()}
+	case 11:
+		return &WeightSet{r.replicaset(), uint32(r.pick("weight", 4) * 700), r.pick("user", 2) == 0}
+	case 12:
+		return &ReplicasetExpel{r.replicaset()}
+	case 13, 14:
+		return &ReplicasetIsExpelled{r.replicaset(), 1}
+	case 15:
+		return &TierFactor{uint8(r.pick("tier", 3)), uint32(1 + r.pick("rf", 3))}
+	case 16:
+		i := r.instance()
+		return &ShardsCreate{i.Replicaset, i.ID}
+	case 17, 18:
+		return &ReplicaAdd{r.group().ID, r.instance().ID, Role(1 + r.pick("role", 4)%3)}
+	case 19:
+		x, id := r.replica()
+		return &ReplicaWant{x.ID, id, Role(r.pick("role", 5) % 3)}
+	case 20, 21:
+		x, id := r.replica()
+		c := &ReplicaRole{x.ID, id, Role(r.pick("role", 3))}
+		if replica, ok := x.Replica(id); ok && r.pick("right", 4) > 0 {
+			c.Role = replica.Want
+		}
+		return c
+	case 22:
+		x, id := r.replica()
+		replica, _ := x.Replica(id)
+		for _, o := range x.Replicas {
+			if o.Role == RoleVoter && o.Want == RoleVoter && o.Instance != x.WantMaster {
+				replica = o
+			}
+		}
+		return &MasterWant{x.ID, replica.Instance}
+	case 23:
+		x, id := r.replica()
+		replica, _ := x.Replica(id)
+		return &MasterIs{x.ID, replica.Instance}
+	case 24:
+		return &BucketsDeal{uint8(r.pick("tier", 3))}
+	case 25:
+		x := r.group()
+		return &ShardReady{Shard: x.ID, Expected: x.Revision - uint64(r.pick("old", 4)/3)}
+	case 26, 27:
+		c := &MoveBegin{Tier: uint8(r.pick("tier", 5) / 4), First: uint32(r.pick("first", 12)), Count: uint32(r.pick("count", 6)), To: r.group().ID}
+		owner, _ := r.s.Route(c.Tier, c.First)
+		for _, x := range r.s.Shards() {
+			if x.Tier == c.Tier && x.ID != owner && r.pick("there", 3) > 0 {
+				c.To = x.ID
+			}
+		}
+		if r.pick("expect", 3) == 0 {
+			c.From = owner
+		}
+		return c
+	case 28, 30:
+		if r.pick("abort", 2) == 0 {
+			return &MoveAbort{r.move()}
+		}
+		return &MoveCommit{r.move()}
+	default:
+		return &MoveEnd{r.move()}
+	}
+}
+
+// TestClusterKeepsItsRules applies random commands, and looks after each whether the state keeps its own rules, whether it changed in the ways it may, and
+// whether a machine that is saved and restored now and then agrees.
+func TestClusterKeepsItsRules(t *testing.T) {
+	done := map[Kind]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := New(), New()
+		index := uint64(0)
+		apply := func(c Command, op OpID) Result {
+			index++
+			entry := AppendCommand(nil, op, c)
+			got := a.Apply(index, entry)
+			if !bytes.Equal(got, b.Apply(index, entry)) {
+				t.Fatalf("the restored machine answers %#v otherwise", c)
+			}
+			res, err := DecodeResult(got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res
+		}
+		rf := uint32(rapid.IntRange(1, 2).Draw(t, "rf"))
+		apply(&Bootstrap{
+			Cluster: "c", Instance: 1, UUID: "u0", Name: "one", Address: "one", RaftAddress: "one", Tier: "first", CanVote: true, Buckets: 12, ReplicationFactor: rf,
+			Tiers:  []TierSpec{{Name: "second", Buckets: 5, ReplicationFactor: 1, ShardsPerReplicaset: 2, CanVote: true}, {Name: "arbiter"}},
+			Shards: []uint64{2, 3}, Version: Version{1, 2, 0}, NodeConfig: protocol.DefaultNodeConfig(),
+		}, OpID{})
+		models := map[uint8]*bucketModel{}
+		dealt := func(s *State) {
+			for _, tier := range s.Tiers() {
+				m := &bucketModel{owner: make([]uint64, tier.Buckets), epoch: make([]uint64, tier.Buckets)}
+				for b := range m.owner {
+					m.owner[b], m.epoch[b] = s.Route(tier.ID, uint32(b))
+				}
+				if old := models[tier.ID]; old == nil || (len(old.owner) > 0 && old.owner[0] == 0) {
+					models[tier.ID] = m
+				}
+			}
+		}
+		dealt(&a.State)
+		if rapid.Bool().Draw(t, "ready") {
+			apply(&ShardReady{Shard: 2}, OpID{})
+			apply(&ShardReady{Shard: 3}, OpID{})
+		}
+		for step := range rapid.IntRange(60, 180).Draw(t, "steps") {
+			before := a.State
+			save := rapid.IntRange(0, 5).Draw(t, "save") == 0
+			digest := uint64(0)
+			if save {
+				digest = before.Digest()
+			}
+			run := clusterRun{t, &before}
+			c := run.command()
+			want, version := protocol.Status(0xff), uint64(0)
+			switch c := c.(type) {
+			case *MoveBegin:
+				m := models[c.Tier]
+				legal, again := m.mayBegin(&before, c)
+				if legal && !again {
+					version = m.begin(c)
+				}
+				if legal {
+					want = protocol.StatusOK
+				}
+			case *MoveCommit:
+				want = models[c.Tier].decide(c.MoveRef, Committed)
+			case *MoveAbort:
+				want = models[c.Tier].decide(c.MoveRef, Aborted)
+			case *MoveEnd:
+				want = models[c.Tier].end(c.MoveRef)
+			}
+			op := OpID{1, byte(step + 1)}
+			res := apply(c, op)
+			if _, begin := c.(*MoveBegin); want != 0xff && res.Status != want || begin && want == 0xff && res.Status == protocol.StatusOK {
+				t.Fatalf("%#v: %s %s, the model says %d", c, res.Status, res.Message, want)
+			}
+			if version != 0 && res.Version != version {
+				t.Fatalf("%#v: epoch %d, want %d", c, res.Version, version)
+			}
+			if res.Status == protocol.StatusOK && a.Revision() > before.Revision() {
+				done[c.kind()]++
+			}
+			if again := apply(c, op); again != res {
+				t.Fatalf("%#v again: %+v, want %+v", c, again, res)
+			}
+			if _, deal := c.(*BucketsDeal); deal && res.Status == protocol.StatusOK {
+				dealt(&a.State)
+			}
+			if err := a.Check(); err != nil {
+				t.Fatalf("after %#v: %v", c, err)
+			}
+			if save && before.Digest() != digest {
+				t.Fatalf("%#v changed a state that was", c)
+			}
+			compareStates(t, c, &before, &a.State, &res)
+			for tier, m := range models {
+				for bucket := range m.owner {
+					if owner, epoch := a.Route(tier, uint32(bucket)); owner != m.owner[bucket] || epoch != m.epoch[bucket] {
+						t.Fatalf("after %#v bucket %d of tier %d is shard %d's under %d, want %d under %d", c, bucket, tier, owner, epoch, m.owner[bucket], m.epoch[bucket])
+					}
+				}
+			}
+			if save {
+				b = restored(t, b)
+				if a.Digest() != b.Digest() {
+					t.Fatal("digests differ")
+				}
+			}
+		}
+	})
+	for _, k := range []Kind{
+		KindJoin, KindInstanceUpdate, KindInstanceCurrent, KindClusterVersion, KindReplicasetIsReady, KindWeightSet, KindReplicasetExpel, KindReplicasetIsExpelled,
+		KindTierFactor, KindShardsCreate, KindReplicaAdd, KindReplicaWant, KindReplicaRole, KindMasterWant, KindMasterIs, KindBucketsDeal, KindShardReady,
+		KindMoveBegin, KindMoveCommit, KindMoveAbort, KindMoveEnd,
+	} {
+		if done[k] == 0 {
+			t.Errorf("no command of kind %d did anything; the test draws unlikely ones", k)
+		}
+	}
+	t.Log(done)
+}
+
+// compareStates looks at what one command did.
+func compareStates(t *rapid.T, c Command, before, after *State, res *Result) {
+	if after.Revision() == before.Revision() {
+		plain := *after
+		plain.applied, plain.ops, plain.opOrder, plain.opCount = before.applied, before.ops, before.opOrder, before.opCount
+		if !reflect.DeepEqual(&plain, before) {
+			t.Fatalf("%#v changed something, and the revision is as it was", c)
+		}
+		return
+	}
+	if res.Status != protocol.StatusOK {
+		t.Fatalf("%#v was refused, and changed something", c)
+	}
+	if (after.MapVersion() != before.MapVersion()) != (routing(after) != routing(before)) {
+		t.Fatalf("%#v: map version %d, was %d; what clients route by is\n%swas\n%s", c, after.MapVersion(), before.MapVersion(), routing(after), routing(before))
+	}
+	var events []string
+	for _, i := range after.Instances() {
+		old, known := before.Instance(i.ID)
+		if !known && i.ID <= before.nextInstance {
+			t.Fatalf("%#v: instance id %d came back", c, i.ID)
+		}
+		if known && (old.UUID != i.UUID || old.Name != i.Name || old.Tier != i.Tier || old.Replicaset != i.Replicaset) {
+			t.Fatalf("%#v: instance %+v became %+v", c, old, i)
+		}
+		if old.Expelled() && !reflect.DeepEqual(old, i) {
+			t.Fatalf("%#v: instance %d is expelled, and changed", c, i.ID)
+		}
+		if i.Target != old.Target {
+			events = append(events, "change_target_state "+i.Target.String())
+			switch i.Target.Variant {
+			case Online:
+				if i.Target.Incarnation != old.Target.Incarnation+1 {
+					t.Fatalf("%#v: target %s became %s", c, old.Target, i.Target)
+				}
+			default:
+				if i.Target.Incarnation != old.Current.Incarnation {
+					t.Fatalf("%#v: current %s, target %s", c, old.Current, i.Target)
+				}
+			}
+		}
+		if i.Current != old.Current {
+			events = append(events, "change_current_state "+i.Current.String())
+			if i.Current != i.Target {
+				t.Fatalf("%#v: current became %s, target is %s", c, i.Current, i.Target)
+			}
+		}
+	}
+	var audited []string
+	for _, ev := range Audit(before, after, after.AppliedIndex()) {
+		if ev.State != "" {
+			audited = append(audited, ev.Title+" "+ev.State)
+		}
+	}
+	if !slices.Equal(events, audited) {
+		t.Fatalf("%#v: audited %q, want %q", c, audited, events)
+	}
+	for _, x := range append(slices.Clone(after.Shards()), after.MetaShard()) {
+		old, known := before.Shard(x.ID)
+		if !known && x.ID <= before.nextShard {
+			t.Fatalf("%#v: shard id %d came back", c, x.ID)
+		}
+		for _, r := range x.Replicas {
+			was, there := old.Replica(r.Replica)
+			if !there && known && r.Replica <= old.NextReplica {
+				t.Fatalf("%#v: replica id %d of shard %d came back", c, r.Replica, x.ID)
+			}
+			if there && (was.Instance != r.Instance || r.Role < was.Role || (was.Want == RoleNone && r.Want != RoleNone)) {
+				t.Fatalf("%#v: replica %+v of shard %d became %+v", c, was, x.ID, r)
+			}
+		}
+	}
+	if _, commit := c.(*MoveCommit); !commit {
+		for _, tier := range before.Tiers() {
+			for bucket := range tier.Buckets {
+				owner, epoch := tier.Route(bucket)
+				if now, newer := after.Route(tier.ID, bucket); owner != 0 && now != owner || newer < epoch {
+					t.Fatalf("%#v: bucket %d was shard %d's under %d, is %d's under %d", c, bucket, owner, epoch, now, newer)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package meta
+
+import "errors"
+
+// Kind says what a command does. Numbers are stable: they are in logs.
+type Kind uint8
+
+const (
+	KindBootstrap       Kind = 1
+	KindRotateKeys      Kind = 2
+	KindInstanceAddress Kind = 3
+	KindShardReady      Kind = 4
+	KindJoin            Kind = 5
+	KindInstanceUpdate  Kind = 6
+	KindInstanceCurrent Kind = 7
+	KindClusterVersion  Kind = 8
+	KindInstanceDrain   Kind = 9
+	KindNodeCreate      Kind = 10
+	KindNodeAlter       Kind = 11
+	KindNodeDrop        Kind = 12
+	KindNodeCommit      Kind = 13
+	KindFloorClear      Kind = 14
+	KindRightsPut       Kind = 20
+	KindRightsRemove    Kind = 21
+
+	KindReplicasetIsReady    Kind = 30
+	KindWeightSet            Kind = 31
+	KindReplicasetExpel      Kind = 32
+	KindReplicasetIsExpelled Kind = 33
+	KindTierFactor           Kind = 34
+
+	KindShardsCreate Kind = 40
+	KindReplicaAdd   Kind = 41
+	KindReplicaWant  Kind = 42
+	KindReplicaRole  Kind = 43
+	KindMasterWant   Kind = 44
+	KindMasterIs     Kind = 45
+
+	KindBucketsDeal Kind = 50
+	KindMoveBegin   Kind = 51
+	KindMoveCommit  Kind = 52
+	KindMoveAbort   Kind = 53
+	KindMoveEnd     Kind = 54
+)
+
+// OpID makes a command safe to propose again while the outcome of the first try is unknown: a command whose OpID was applied before is answered as it was
+// then, refusals included, and changes nothing. 16 random bytes of the proposer's; zero means no memory is wanted. The last MaxOps of them are kept.
+type OpID [16]byte
+
+// Command is one entry of the meta shard's log: one of the structs of this package that have its methods, by pointer.
+type Command interface {
+	kind() Kind
+	append(b []byte) []byte
+	decode(r *reader)
+	// apply changes s, a copy that is dropped unless the status is OK, and says how it went. The revision and the memory of ops are its caller's.
+	apply(s *State) Result
+}
+
+// AppendCommand appends the entry for a command: format version, kind, op id, fields.
+func AppendCommand(b []byte, op OpID, c Command) []byte {
+	b = append(b, FormatVersion, byte(c.kind()))
+	b = append(b, op[:]...)
+	return c.append(b)
+}
+
+// newCommand is an empty command of a kind, nil for a kind that this binary does not know.
+func newCommand(k Kind) Command {
+	switch k {
+	case KindBootstrap:
+		return new(Bootstrap)
+	case KindRotateKeys:
+		return new(RotateKeys)
+	case KindInstanceAddress:
+		return new(InstanceAddress)
+	case KindShardReady:
+		return new(ShardReady)
+	case KindNodeCreate:
+		return new(NodeCreate)
+	case KindNodeAlter:
+		return new(NodeAlter)
+	case KindNodeDrop:
+		return new(NodeDrop)
+	case KindNodeCommit:
+		return new(NodeCommit)
+	case KindFloorClear:
+		return new(FloorClear)
+	case KindRightsPut:
+		return new(RightsPut)
+	case KindRightsRemove:
+		return new(RightsRemove)
+	case KindJoin:
+		return new(Join)
+	case KindInstanceUpdate:
+		return new(InstanceUpdate)
+	case KindInstanceCurrent:
+		return new(InstanceCurrent)
+	case KindInstanceDrain:
+		return new(InstanceDrain)
+	case KindClusterVersion:
+		return new(ClusterVersion)
+	case KindReplicasetIsReady:
+		return new(ReplicasetIsReady)
+	case KindWeightSet:
+		return new(WeightSet)
+	case KindReplicasetExpel:
+		return new(ReplicasetExpel)
+	case KindReplicasetIsExpelled:
+		return new(ReplicasetIsExpelled)
+	case KindTierFactor:
+		return new(TierFactor)
+	case KindShardsCreate:
+		return new(ShardsCreate)
+	case KindReplicaAdd:
+		return new(ReplicaAdd)
+	case KindReplicaWant:
+		return new(ReplicaWant)
+	case KindReplicaRole:
+		return new(ReplicaRole)
+	case KindMasterWant:
+		return new(MasterWant)
+	case KindMasterIs:
+		return new(MasterIs)
+	case KindBucketsDeal:
+		return new(BucketsDeal)
+	case KindMoveBegin:
+		return new(MoveBegin)
+	case KindMoveCommit:
+		return new(MoveCommit)
+	case KindMoveAbort:
+		return new(MoveAbort)
+	case KindMoveEnd:
+		return new(MoveEnd)
+	}
+	return nil
+}
+
+// ErrFormat says that an entry was written by a newer binary.
+var ErrFormat = errors.New("meta: entry has a format version this binary does not know; upgrade it before it reads this log")
+
+// CheckFormat says whether Apply reads entries of this one's format version. The replica must stop on ErrFormat: Apply would skip what another binary applies.
+func CheckFormat(entry []byte) error {
+	if len(entry) > 0 && entry[0] > FormatVersion {
+		return ErrFormat
+	}
+	return nil
+}
+
+// decodeCommand reads an entry. Nil if it is not one that this version can have written.
+func decodeCommand(entry []byte) (op OpID, c Command) {
+	r := reader{b: entry}
+	if r.byte() != FormatVersion {
+		return op, nil
+	}
+	c = newCommand(Kind(r.byte()))
+	r.into(op[:])
+	if c == nil {
+		return op, nil
+	}
+	c.decode(&r)
+	if !r.done() {
+		return op, nil
+	}
+	return op, c
+}

@@ -1,0 +1,131 @@
+package meta
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// maxLabels and maxLabel bound a failure domain. Part of format version 1.
+const (
+	maxLabels = 32
+	maxLabel  = 256
+)
+
+// Label is one key of a failure domain with its value, like DC=MSK. A failure domain is a list of them in order of key, in upper case: two instances that
+// share a label may fail together.
+type Label struct {
+	Key   string
+	Value string
+}
+
+// Domain makes a failure domain of labels: upper-cased, in order. An error says which of them cannot be one.
+func Domain(labels ...Label) ([]Label, error) {
+	domain := make([]Label, 0, len(labels))
+	for _, l := range labels {
+		l = Label{strings.ToUpper(strings.TrimSpace(l.Key)), strings.ToUpper(strings.TrimSpace(l.Value))}
+		if l.Key == "" || l.Value == "" || len(l.Key) > maxLabel || len(l.Value) > maxLabel {
+			return nil, fmt.Errorf("failure domain: key %q with value %q; both must have 1 to %d bytes", l.Key, l.Value, maxLabel)
+		}
+		domain = append(domain, l)
+	}
+	slices.SortFunc(domain, func(a, b Label) int { return compare(a.Key, b.Key) })
+	for i := 1; i < len(domain); i++ {
+		if domain[i].Key == domain[i-1].Key {
+			return nil, fmt.Errorf("failure domain: key %s is given twice", domain[i].Key)
+		}
+	}
+	if len(domain) > maxLabels {
+		return nil, fmt.Errorf("failure domain: %d keys; there may be %d", len(domain), maxLabels)
+	}
+	return domain, nil
+}
+
+// ParseDomain reads a failure domain written as KEY=VALUE,KEY=VALUE. Nothing is the empty one.
+func ParseDomain(text string) ([]Label, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	var labels []Label
+	for part := range strings.SplitSeq(text, ",") {
+		key, value, ok := strings.Cut(part, "=")
+		if !ok {
+			return nil, errors.New("failure domain: write it as KEY=VALUE,KEY=VALUE")
+		}
+		labels = append(labels, Label{key, value})
+	}
+	return Domain(labels...)
+}
+
+// FormatDomain writes a failure domain as ParseDomain reads it.
+func FormatDomain(domain []Label) string {
+	parts := make([]string, len(domain))
+	for i, l := range domain {
+		parts[i] = l.Key + "=" + l.Value
+	}
+	return strings.Join(parts, ",")
+}
+
+// Distance of two failure domains: the number of keys that they do not share a value of.
+func Distance(a, b []Label) int {
+	equal := 0
+	common := 0
+	for i, j := 0, 0; i < len(a) && j < len(b); {
+		switch c := compare(a[i].Key, b[j].Key); {
+		case c < 0:
+			i++
+		case c > 0:
+			j++
+		default:
+			common++
+			if a[i].Value == b[j].Value {
+				equal++
+			}
+			i++
+			j++
+		}
+	}
+	return len(a) + len(b) - common - equal
+}
+
+// Intersect says that the two failure domains have a label in common. The empty one has none.
+func Intersect(a, b []Label) bool {
+	for _, l := range a {
+		if value, ok := domainValue(b, l.Key); ok && value == l.Value {
+			return true
+		}
+	}
+	return false
+}
+
+func domainValue(domain []Label, key string) (string, bool) {
+	i, ok := slices.BinarySearchFunc(domain, key, func(l Label, key string) int { return compare(l.Key, key) })
+	if !ok {
+		return "", false
+	}
+	return domain[i].Value, true
+}
+
+// canonical says that a domain is as Domain makes them, as far as the state depends on it: in order of key, none twice.
+func canonical(domain []Label) bool {
+	for i, l := range domain {
+		if l.Key == "" || (i > 0 && domain[i-1].Key >= l.Key) {
+			return false
+		}
+	}
+	return true
+}
+
+func appendDomain(b []byte, domain []Label) []byte {
+	b = appendUint(b, uint64(len(domain)))
+	for _, l := range domain {
+		b = appendText(b, l.Key)
+		b = appendText(b, l.Value)
+	}
+	return b
+}
+
+func (r *reader) domain() []Label {
+	return list(r, maxLabels, func(r *reader) Label { return Label{r.text(maxLabel), r.text(maxLabel)} })
+}

@@ -1,0 +1,36 @@
+package meta
+
+import "github.com/signalbox-dev/signalbox/protocol"
+
+// InstanceDrain decides that an instance gives its leaderships and its votes to others, as far as others can take them, and stays Online; or that it may have
+// some again. Its next start ends it too. NOT_FOUND: no such instance; PRECONDITION_FAILED: it is expelled.
+type InstanceDrain struct {
+	Instance uint64
+	Drained  bool
+}
+
+func (*InstanceDrain) kind() Kind { return KindInstanceDrain }
+
+func (c *InstanceDrain) append(b []byte) []byte {
+	return appendBool(appendUint(b, c.Instance), c.Drained)
+}
+
+func (c *InstanceDrain) decode(r *reader) {
+	c.Instance = r.uint()
+	c.Drained = r.bool()
+}
+
+func (c *InstanceDrain) apply(s *State) Result {
+	i, ok := s.Instance(c.Instance)
+	switch {
+	case !ok:
+		return refuse(protocol.StatusNotFound, "there is no instance %d", c.Instance)
+	case i.Expelled():
+		return refuse(protocol.StatusPreconditionFailed, "cannot drain expelled instance `%s`", i.Name)
+	case i.Drained == c.Drained:
+		return Result{Revision: unchanged, Instance: i.ID}
+	}
+	i.Drained = c.Drained
+	s.putInstance(i)
+	return Result{Instance: i.ID}
+}

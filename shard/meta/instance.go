@@ -1,0 +1,148 @@
+package meta
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Variant is what an instance's state is. Numbers are stable.
+type Variant uint8
+
+const (
+	Offline  Variant = 0
+	Online   Variant = 1
+	Expelled Variant = 2
+)
+
+// String is the variant's word.
+func (v Variant) String() string {
+	switch v {
+	case Offline:
+		return "Offline"
+	case Online:
+		return "Online"
+	case Expelled:
+		return "Expelled"
+	}
+	return "Unknown"
+}
+
+// InstanceState is a variant and an incarnation, which every start raises: a process that was restarted shows as current != target.
+type InstanceState struct {
+	Variant     Variant
+	Incarnation uint64
+}
+
+// String is like Online(1).
+func (s InstanceState) String() string { return fmt.Sprintf("%s(%d)", s.Variant, s.Incarnation) }
+
+// Instance is the record of one server process. Records of expelled ones are kept: a process that finds its own so stops.
+type Instance struct {
+	ID          uint64 // never reused
+	UUID        string // chosen by the process before it joined, unique
+	Name        string // unique among those that are not Expelled
+	Address     string // where clients connect
+	RaftAddress string // where other instances connect
+	Tier        uint8
+	Replicaset  uint64 // for good
+	Domain      []Label
+	Version     Version // of its binary
+	Current     InstanceState
+	Target      InstanceState
+	Reason      string // of the last change of Target
+	ChangedAt   uint64 // wall clock of that, ms since 1970, for people
+	Drained     bool   // leaderships and votes go to others while it stays Online, until its next start
+	Revision    uint64 // the machine's revision of the last change to this record
+}
+
+// Expelled says that the instance is no member any more.
+func (i *Instance) Expelled() bool { return i.Current.Variant == Expelled }
+
+// MayRespond says that it makes sense to call the instance.
+func (i *Instance) MayRespond() bool {
+	return i.Target.Variant != Offline && i.Current.Variant != Expelled && (i.Current.Variant != Offline || i.Target.Variant != Expelled)
+}
+
+// Instances in order of id.
+func (s *State) Instances() []Instance { return s.instances }
+
+// InstanceByName finds the instance with a name that is not Expelled.
+func (s *State) InstanceByName(name string) (Instance, bool) {
+	for i := range s.instances {
+		if s.instances[i].Name == name && !s.instances[i].Expelled() {
+			return s.instances[i], true
+		}
+	}
+	return Instance{}, false
+}
+
+// InstanceByUUID finds the instance with a UUID, Expelled or not.
+func (s *State) InstanceByUUID(uuid string) (Instance, bool) {
+	for i := range s.instances {
+		if s.instances[i].UUID == uuid {
+			return s.instances[i], true
+		}
+	}
+	return Instance{}, false
+}
+
+// Instance finds one.
+func (s *State) Instance(id uint64) (Instance, bool) {
+	i, ok := findInstance(s.instances, id)
+	if !ok {
+		return Instance{}, false
+	}
+	return s.instances[i], true
+}
+
+func findInstance(list []Instance, id uint64) (int, bool) {
+	return slices.BinarySearchFunc(list, id, func(i Instance, id uint64) int { return compare(i.ID, id) })
+}
+
+// InstanceAddress says where an instance listens since its last start. Refused with ABORTED unless Expected is the record's revision: the words of an
+// earlier run of the process come late.
+type InstanceAddress struct {
+	Instance    uint64
+	Expected    uint64
+	Address     string
+	RaftAddress string
+}
+
+func (*InstanceAddress) kind() Kind { return KindInstanceAddress }
+
+func (c *InstanceAddress) append(b []byte) []byte {
+	b = appendUint(b, c.Instance)
+	b = appendUint(b, c.Expected)
+	b = appendText(b, c.Address)
+	return appendText(b, c.RaftAddress)
+}
+
+func (c *InstanceAddress) decode(r *reader) {
+	c.Instance = r.uint()
+	c.Expected = r.uint()
+	c.Address = r.text(maxAddress)
+	c.RaftAddress = r.text(maxAddress)
+}
+
+func (c *InstanceAddress) apply(s *State) Result {
+	i, ok := findInstance(s.instances, c.Instance)
+	if !ok {
+		return refuse(protocol.StatusNotFound, "there is no instance %d", c.Instance)
+	}
+	old := s.instances[i]
+	if old.Address == c.Address && old.RaftAddress == c.RaftAddress {
+		return Result{Revision: unchanged}
+	}
+	if old.Revision != c.Expected {
+		return refuse(protocol.StatusAborted, "instance %d was changed in the meantime; look again and retry", c.Instance)
+	}
+	if other, taken := s.raftAddressTaken(c.RaftAddress, old.ID); taken {
+		return addressTaken(c.RaftAddress, other)
+	}
+	old.Address, old.RaftAddress = c.Address, c.RaftAddress
+	s.putInstance(old)
+	s.mapVersion = s.revision
+	return Result{}
+}

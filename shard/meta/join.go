@@ -1,0 +1,310 @@
+package meta
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Join makes a process an instance of the cluster, Offline(0) and wanted so, in a replicaset that is made if need be; Result.Instance is its id. It may be
+// repeated with the same UUID until the instance is told to go Online.
+//
+// PRECONDITION_FAILED: another cluster, a version or failure domain that does not fit, a replicaset that it cannot be in, no room. ALREADY_EXISTS: the name,
+// the raft address or the UUID is another instance's. NOT_FOUND: no such tier.
+type Join struct {
+	UUID        string // 1..64 bytes, chosen by the process and kept by it before it asks
+	Name        string // empty: the replicaset's name with a number
+	Replicaset  string // name; empty: one is chosen, see chooseReplicaset
+	Address     string // where clients connect
+	RaftAddress string // unique among instances that are not Expelled
+	Tier        string // name; empty: the first
+	Domain      []Label
+	Version     Version
+	Follows     Version // the last version of the major version before Version's, as the binary knows it; zero if it knows none
+	Cluster     string  // id or name of the cluster that the process means; empty for whichever this is
+	Wall        uint64  // ms since 1970, for people
+}
+
+func (*Join) kind() Kind { return KindJoin }
+
+func (c *Join) append(b []byte) []byte {
+	b = appendText(b, c.UUID)
+	b = appendText(b, c.Name)
+	b = appendText(b, c.Replicaset)
+	b = appendText(b, c.Address)
+	b = appendText(b, c.RaftAddress)
+	b = appendText(b, c.Tier)
+	b = appendDomain(b, c.Domain)
+	b = c.Version.append(b)
+	b = c.Follows.append(b)
+	b = appendText(b, c.Cluster)
+	return appendUint(b, c.Wall)
+}
+
+func (c *Join) decode(r *reader) {
+	c.UUID = r.text(maxUUID)
+	c.Name = r.text(maxName)
+	c.Replicaset = r.text(maxName)
+	c.Address = r.text(maxAddress)
+	c.RaftAddress = r.text(maxAddress)
+	c.Tier = r.text(maxName)
+	c.Domain = r.domain()
+	c.Version = r.version()
+	c.Follows = r.version()
+	c.Cluster = r.text(maxName)
+	c.Wall = r.uint()
+}
+
+func (c *Join) apply(s *State) Result {
+	switch {
+	case !s.Bootstrapped():
+		return notBootstrapped()
+	case c.UUID == "":
+		return refuse(protocol.StatusBadRequest, "an instance needs a uuid of its own to join")
+	case !canonical(c.Domain):
+		return badDomain()
+	case c.Cluster != "" && c.Cluster != s.cluster && c.Cluster != s.clusterName:
+		return refuse(protocol.StatusPreconditionFailed, "cluster mismatch: the instance wants to join %q, but this is %q; check its peers and its cluster's name",
+			c.Cluster, clusterWord(s))
+	}
+	if res := s.versionFits(c.Version, c.Follows, 0); res.Status != protocol.StatusOK {
+		return res
+	}
+	if known, ok := s.InstanceByUUID(c.UUID); ok {
+		return c.again(s, &known)
+	}
+	t, ok := s.TierByName(c.Tier)
+	if c.Tier == "" {
+		t, ok = s.tiers[0], true
+	}
+	if !ok {
+		return refuse(protocol.StatusNotFound, "there is no tier %q; the tiers are those that the cluster was made with", c.Tier)
+	}
+	set, res := s.chooseReplicaset(c, &t)
+	if res.Status != protocol.StatusOK {
+		return res
+	}
+	if res := s.keysGiven(c.Domain); res.Status != protocol.StatusOK {
+		return res
+	}
+	if _, taken := s.InstanceByName(c.Name); taken && c.Name != "" {
+		return refuse(protocol.StatusAlreadyExists, "`%s` is already joined; give the new instance another name, or expel that one first", c.Name)
+	}
+	if other, taken := s.raftAddressTaken(c.RaftAddress, 0); taken {
+		return addressTaken(c.RaftAddress, other)
+	}
+	if !s.makeRoom() {
+		return refuse(protocol.StatusPreconditionFailed, "the cluster has its %d instances; expel some first", maxInstances)
+	}
+	if set.ID == 0 {
+		s.nextReplicaset++
+		set.ID, set.UUID, set.Tier, set.Revision = s.nextReplicaset, c.UUID, t.ID, s.revision // the UUID of its first instance is as good as any
+		s.replicasets = append(slices.Clip(s.replicasets), set)
+	}
+	name := c.Name
+	if name == "" {
+		name = s.freeInstanceName(set.Name)
+	}
+	s.nextInstance++
+	s.instances = append(slices.Clip(s.instances), Instance{
+		ID: s.nextInstance, UUID: c.UUID, Name: name, Address: c.Address, RaftAddress: c.RaftAddress, Tier: t.ID, Replicaset: set.ID,
+		Domain: c.Domain, Version: c.Version, ChangedAt: c.Wall, Revision: s.revision,
+	})
+	s.mapVersion = s.revision
+	return Result{Instance: s.nextInstance}
+}
+
+func clusterWord(s *State) string {
+	if s.clusterName != "" {
+		return s.clusterName
+	}
+	return s.cluster
+}
+
+// again answers a process that asks once more because it did not get its answer. It must ask for what it asked for before.
+func (c *Join) again(s *State, i *Instance) Result {
+	set, _ := s.Replicaset(i.Replicaset)
+	t, _ := s.Tier(i.Tier)
+	differs := ""
+	switch {
+	case i.Expelled():
+		return refuse(protocol.StatusPreconditionFailed, "instance `%s` is expelled from the cluster; to join anew, start with an empty folder", i.Name)
+	case i.Current.Variant != Offline || i.Target.Variant != Offline:
+		return refuse(protocol.StatusAlreadyExists, "instance `%s` with this uuid is not in Offline state, but %s, to be %s; each instance needs a folder of its own",
+			i.Name, i.Current, i.Target)
+	case c.Name != "" && c.Name != i.Name:
+		differs = "name"
+	case c.Replicaset != "" && c.Replicaset != set.Name:
+		differs = "replicaset"
+	case c.Tier != "" && c.Tier != t.Name:
+		differs = "tier"
+	case !slices.Equal(c.Domain, i.Domain):
+		differs = "failure domain"
+	case c.Version != i.Version:
+		differs = "version"
+	case c.RaftAddress != i.RaftAddress:
+		differs = "raft address"
+	default:
+		return Result{Revision: unchanged, Instance: i.ID}
+	}
+	return refuse(protocol.StatusPreconditionFailed,
+		"instance `%s` with this uuid joined with a different %s; start it as before, or with an empty folder", i.Name, differs)
+}
+
+// chooseReplicaset is the replicaset for a new instance of a tier; its id is 0 if it is to be made.
+//
+// A name that is given is taken, full or not. So is the one that the instance's own name says: a_1 means replicaset a, if that can be joined. Else it is the
+// first by name that has room, and no member that may fail together with the new one.
+func (s *State) chooseReplicaset(c *Join, t *Tier) (Replicaset, Result) {
+	if c.Replicaset != "" {
+		set, ok := s.ReplicasetByName(c.Replicaset)
+		switch {
+		case !ok:
+			return Replicaset{Name: c.Replicaset}, Result{}
+		case set.Tier != t.ID:
+			own, _ := s.Tier(set.Tier)
+			return set, refuse(protocol.StatusPreconditionFailed, "tier mismatch: the instance is of tier %s, but replicaset %s of tier %s; choose another replicaset",
+				t.Name, set.Name, own.Name)
+		case set.Phase == ToBeExpelled:
+			return set, refuse(protocol.StatusPreconditionFailed, "cannot join replicaset which is being expelled; choose another one than %s", set.Name)
+		}
+		return set, Result{}
+	}
+	if base, ok := replicasetOf(c.Name); ok {
+		if set, ok := s.ReplicasetByName(base); ok && set.Tier == t.ID && set.Phase != ToBeExpelled {
+			return set, Result{}
+		}
+	}
+	var best Replicaset
+	for _, set := range s.replicasets {
+		if set.Tier != t.ID || set.Phase >= ToBeExpelled || (best.ID != 0 && set.Name > best.Name) {
+			continue
+		}
+		size, apart := uint32(0), true
+		for i := range s.instances {
+			if in := &s.instances[i]; in.Replicaset == set.ID && !in.Expelled() {
+				size++
+				apart = apart && !Intersect(in.Domain, c.Domain)
+			}
+		}
+		if size < t.ReplicationFactor && apart {
+			best = set
+		}
+	}
+	if best.ID != 0 {
+		return best, Result{}
+	}
+	return Replicaset{Name: free(t.Name, func(name string) bool { _, taken := s.ReplicasetByName(name); return taken })}, Result{}
+}
+
+// replicasetOf is the name before _ and a number.
+func replicasetOf(instance string) (string, bool) {
+	i := strings.LastIndexByte(instance, '_')
+	if i <= 0 || i == len(instance)-1 || strings.Trim(instance[i+1:], "0123456789") != "" {
+		return "", false
+	}
+	return instance[:i], true
+}
+
+func (s *State) freeInstanceName(set string) string {
+	return free(set, func(name string) bool { _, taken := s.InstanceByName(name); return taken })
+}
+
+// free is the base with the smallest number that is not taken.
+func free(base string, taken func(string) bool) string {
+	for n := 1; ; n++ {
+		if name := fmt.Sprintf("%s_%d", base, n); !taken(name) {
+			return name
+		}
+	}
+}
+
+// versionFits says whether an instance of a version may be in the cluster: beside all others but the one with id self, which is to have it.
+func (s *State) versionFits(v, follows Version, self uint64) Result {
+	c := s.clusterVersion
+	fits := v.Major == c.Major && v.Minor >= c.Minor && v.Minor-c.Minor <= 1
+	if v.Major > c.Major && v.Major-c.Major == 1 {
+		// Only the newer binary can know which version was the last one before it.
+		fits = follows.Major == c.Major && follows.compareMinor(c) == 0 && follows != (Version{}) && v.Minor <= 1
+	}
+	if !fits {
+		return refuse(protocol.StatusPreconditionFailed, "version %s does not go with the cluster's version %s; use %d.%d or the version that follows it",
+			v, c, c.Major, c.Minor)
+	}
+	seen := []Version{v}
+	for i := range s.instances {
+		in := &s.instances[i]
+		if in.ID == self || in.Expelled() || slices.ContainsFunc(seen, func(o Version) bool { return o.compareMinor(in.Version) == 0 }) {
+			continue
+		}
+		if seen = append(seen, in.Version); len(seen) > 2 {
+			return refuse(protocol.StatusPreconditionFailed,
+				"version %s would be a third one in the cluster beside %s and %s; bring all instances to one of these first", v, seen[1], seen[2])
+		}
+	}
+	return Result{}
+}
+
+// keysGiven refuses a failure domain without a key that other members have.
+func (s *State) keysGiven(domain []Label) Result {
+	var missing []string
+	for i := range s.instances {
+		if s.instances[i].Expelled() {
+			continue
+		}
+		for _, l := range s.instances[i].Domain {
+			if _, ok := domainValue(domain, l.Key); !ok {
+				missing = append(missing, l.Key)
+			}
+		}
+	}
+	if len(missing) == 0 {
+		return Result{}
+	}
+	slices.Sort(missing)
+	return refuse(protocol.StatusPreconditionFailed, "missing failure domain names: %s; every instance must have those that another one has",
+		strings.Join(slices.Compact(missing), ", "))
+}
+
+// raftAddressTaken is the name of the member that has the address, if it is another one than self.
+func (s *State) raftAddressTaken(address string, self uint64) (string, bool) {
+	for i := range s.instances {
+		if in := &s.instances[i]; address != "" && in.RaftAddress == address && in.ID != self && !in.Expelled() {
+			return in.Name, true
+		}
+	}
+	return "", false
+}
+
+func addressTaken(address, other string) Result {
+	return refuse(protocol.StatusAlreadyExists, "raft address %s is that of instance `%s`; expel it first if it is gone for good", address, other)
+}
+
+// makeRoom forgets the oldest expelled instance and replicaset when there is no room for another one. Their ids do not come back all the same.
+func (s *State) makeRoom() bool {
+	if len(s.instances) >= maxInstances {
+		i := slices.IndexFunc(s.instances, func(i Instance) bool { return i.Expelled() && !s.hosts(i.ID) })
+		if i < 0 {
+			return false
+		}
+		s.instances = slices.Delete(slices.Clone(s.instances), i, i+1)
+	}
+	if len(s.replicasets) >= maxInstances {
+		i := slices.IndexFunc(s.replicasets, func(r Replicaset) bool {
+			return r.Phase == ReplicasetExpelled && !slices.ContainsFunc(s.instances, func(i Instance) bool { return i.Replicaset == r.ID })
+		})
+		if i < 0 {
+			return false
+		}
+		s.replicasets = slices.Delete(slices.Clone(s.replicasets), i, i+1)
+	}
+	return true
+}
+
+// hosts says that some shard has a replica on the instance.
+func (s *State) hosts(instance uint64) bool {
+	on := func(x Shard) bool { _, ok := x.On(instance); return ok }
+	return on(s.metaShard) || slices.ContainsFunc(s.shards, on)
+}

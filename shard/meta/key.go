@@ -1,0 +1,44 @@
+package meta
+
+import "github.com/signalbox-dev/signalbox/protocol"
+
+// KeySecretLen is the length of a ticket key's secret.
+const KeySecretLen = 32
+
+// Key signs the tickets of sessions. ID 0 is no key; ids rise by one.
+type Key struct {
+	ID     uint64
+	Secret [KeySecretLen]byte
+}
+
+// Keys are the key that signs new tickets and the one before it, which still verifies. The previous one has ID 0 until the first rotation.
+func (s *State) Keys() (current, previous Key) { return s.keys[0], s.keys[1] }
+
+// RotateKeys makes a new current key. Refused with ABORTED unless Current is the current key's id.
+type RotateKeys struct {
+	Current uint64
+	Secret  [KeySecretLen]byte // random, from the proposer
+}
+
+func (*RotateKeys) kind() Kind { return KindRotateKeys }
+
+func (c *RotateKeys) append(b []byte) []byte {
+	b = appendUint(b, c.Current)
+	return append(b, c.Secret[:]...)
+}
+
+func (c *RotateKeys) decode(r *reader) {
+	c.Current = r.uint()
+	r.into(c.Secret[:])
+}
+
+func (c *RotateKeys) apply(s *State) Result {
+	if !s.Bootstrapped() {
+		return notBootstrapped()
+	}
+	if c.Current != s.keys[0].ID {
+		return refuse(protocol.StatusAborted, "the current ticket key is %d, not %d; look again and retry", s.keys[0].ID, c.Current)
+	}
+	s.keys = [2]Key{{ID: c.Current + 1, Secret: c.Secret}, s.keys[0]}
+	return Result{}
+}

@@ -1,0 +1,111 @@
+package meta
+
+import (
+	"iter"
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// MaxNodes bounds the coordination nodes of a cluster. Part of format version 1.
+const MaxNodes = 1_000_000
+
+// Phase is where a node is in its life. Every change takes two phases: the first command decides it, then all shards are told, then NodeCommit finishes it.
+// A decided change is never undone.
+type Phase uint8
+
+const (
+	Creating Phase = 1 // the path is taken, but nobody finds the node yet
+	Ready    Phase = 2
+	Altering Phase = 3 // the new config is decided, and described; not all shards have it
+	Dropping Phase = 4 // nobody finds the node any more; the path is free when all shards have dropped it
+)
+
+// String is the phase's word.
+func (p Phase) String() string {
+	switch p {
+	case Creating:
+		return "creating"
+	case Ready:
+		return "ready"
+	case Altering:
+		return "altering"
+	case Dropping:
+		return "dropping"
+	}
+	return "unknown"
+}
+
+// Node is the record of a coordination node.
+type Node struct {
+	ID    uint64 // never reused
+	Path  string
+	Tier  uint8 // for good
+	Phase Phase
+	// Revision is 1, and one more with each change that is decided. Invariant: a revision is in one phase, and then perhaps Ready.
+	Revision uint64
+	Config   protocol.NodeConfig // effective and complete, as described
+	Given    uint32              // protocol.Field bits of what somebody set; the rest are defaults
+	// GraceFloor, in ms, is the highest grace period that a former leader of some shard may still go by after alters lowered it; 0 if that is none.
+	// Invariant: 0 or above Config.GracePeriod.
+	GraceFloor uint64
+	CreatedAt  uint64 // wall clock, ms since 1970, for people
+}
+
+// Visible says that describe and list find the node.
+func (n *Node) Visible() bool { return n.Phase == Ready || n.Phase == Altering }
+
+func (n *Node) pending() bool { return n.Phase != Ready || n.GraceFloor != 0 }
+
+// ShardRevision and ShardConfig are what shards are told: the config with the grace period not below the floor, as long as settled is false; then the config
+// as it is, under the next revision.
+func (n *Node) ShardRevision(settled bool) uint64 {
+	if settled {
+		return 2*n.Revision + 1
+	}
+	return 2 * n.Revision
+}
+
+// ShardConfig: see ShardRevision.
+func (n *Node) ShardConfig(settled bool) protocol.NodeConfig {
+	c := n.Config
+	if !settled {
+		c.GracePeriod = max(c.GracePeriod, n.GraceFloor)
+	}
+	return c
+}
+
+// Info is the node as protocol describes it.
+func (n *Node) Info() protocol.NodeInfo {
+	return protocol.NodeInfo{ID: n.ID, Path: n.Path, Tier: n.Tier, Revision: n.Revision, Config: n.Config, CreatedAt: n.CreatedAt}
+}
+
+// wellFormed says that path has the shape the tree of nodes depends on: "/" before every segment, none of them empty. Which characters a segment may have
+// is the proposer's to check (protocol.ValidatePath): that rule may change between versions, what an old log means must not.
+func wellFormed(path string) bool {
+	return len(path) >= 2 && len(path) <= protocol.MaxPathLen && path[0] == '/' && path[len(path)-1] != '/' && !strings.Contains(path, "//")
+}
+
+// ancestors yields the paths above a well-formed path, from the top down.
+func ancestors(path string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := 1; i < len(path); i++ {
+			if path[i] == '/' && !yield(path[:i]) {
+				return
+			}
+		}
+	}
+}
+
+// Parent is the path above, empty for a top one.
+func Parent(path string) string { return path[:max(0, strings.LastIndexByte(path, '/'))] }
+
+func (s *State) addNode(path string, tier uint8, config protocol.NodeConfig, given uint32, wall uint64) *Node {
+	s.nextNode++
+	n := &Node{
+		ID: s.nextNode, Path: path, Tier: tier, Phase: Creating, Revision: 1,
+		Config: config, Given: given, CreatedAt: wall,
+	}
+	s.putNode(n)
+	return n
+}

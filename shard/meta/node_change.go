@@ -1,0 +1,301 @@
+package meta
+
+import "github.com/signalbox-dev/signalbox/protocol"
+
+// NodeCreate decides to make a node, and the nodes above it that are missing.
+//
+// ALREADY_EXISTS if the path is taken. ABORTED if the node that has the path, or one above it, is being dropped. PRECONDITION_FAILED if the members of the
+// cluster have different versions.
+type NodeCreate struct {
+	Path   string
+	Tier   uint8
+	Config protocol.NodeConfig // effective and complete
+	Given  uint32
+	Parent protocol.NodeConfig // of the missing parents: the defaults as the proposer knows them
+	Wall   uint64              // ms since 1970, for people
+}
+
+func (*NodeCreate) kind() Kind { return KindNodeCreate }
+
+func (c *NodeCreate) append(b []byte) []byte {
+	b = appendText(b, c.Path)
+	b = append(b, c.Tier)
+	b = appendConfig(b, &c.Config)
+	b = appendUint(b, uint64(c.Given))
+	b = appendConfig(b, &c.Parent)
+	return appendUint(b, c.Wall)
+}
+
+func (c *NodeCreate) decode(r *reader) {
+	c.Path = r.text(protocol.MaxPathLen)
+	c.Tier = r.byte()
+	c.Config = r.config()
+	c.Given = r.uint32()
+	c.Parent = r.config()
+	c.Wall = r.uint()
+}
+
+func (c *NodeCreate) apply(s *State) Result {
+	if !s.Bootstrapped() {
+		return notBootstrapped()
+	}
+	if !wellFormed(c.Path) {
+		return refuse(protocol.StatusBadRequest, "%q is no path; write it as /segment/segment", c.Path)
+	}
+	if _, ok := s.Tier(c.Tier); !ok {
+		return refuse(protocol.StatusBadRequest, "there is no tier %d", c.Tier)
+	}
+	if n, ok := s.nodes.get(c.Path); ok {
+		if n.Phase == Dropping {
+			return busy(n)
+		}
+		return refuse(protocol.StatusAlreadyExists, "coordination node %s exists", c.Path)
+	}
+	if res := s.oneVersion(); res.Status != protocol.StatusOK {
+		return res
+	}
+	for path := range ancestors(c.Path) {
+		n, ok := s.nodes.get(path)
+		switch {
+		case !ok:
+			s.addNode(path, c.Tier, c.Parent, 0, c.Wall)
+		case n.Phase == Dropping:
+			return busy(n)
+		}
+	}
+	n := s.addNode(c.Path, c.Tier, c.Config, c.Given, c.Wall)
+	if s.nodes.len() > MaxNodes {
+		return refuse(protocol.StatusPreconditionFailed, "the cluster has its %d coordination nodes; drop some first", MaxNodes)
+	}
+	return Result{Node: n.ID, Version: n.Revision}
+}
+
+// busy refuses until the change under way is finished.
+func busy(n *Node) Result {
+	if n.Phase == Dropping {
+		return refuse(protocol.StatusAborted, "coordination node %s is being dropped; retry", n.Path)
+	}
+	return refuse(protocol.StatusAborted, "another change of coordination node %s is under way; retry", n.Path)
+}
+
+func missing(path string) Result {
+	return refuse(protocol.StatusNotFound, "there is no coordination node %s", path)
+}
+
+// target is the node that an alter or drop means: the one with this path and id. A proposer whose own state has none there yet says id 0, and is told
+// whether it is right.
+func (s *State) target(path string, id uint64) (*Node, Result) {
+	n, ok := s.nodes.get(path)
+	switch {
+	case !ok, n.Phase == Creating, n.Phase == Dropping && n.ID == id:
+		return nil, missing(path)
+	case n.ID != id:
+		if n.Phase == Dropping {
+			return nil, missing(path)
+		}
+		return nil, refuse(protocol.StatusAborted, "coordination node %s was made anew in the meantime; look again and retry", path)
+	}
+	return n, Result{}
+}
+
+// oneVersion refuses while members have different minor versions: what a config means to one of them, another may not know yet. Drops have no config.
+func (s *State) oneVersion() Result {
+	first := -1
+	for i := range s.instances {
+		in := &s.instances[i]
+		switch {
+		case in.Expelled():
+		case first < 0:
+			first = i
+		case in.Version.compareMinor(s.instances[first].Version) != 0:
+			a := &s.instances[first]
+			return refuse(protocol.StatusPreconditionFailed,
+				"DDL in heterogeneous cluster is prohibited. Found `%s` with version `%s`, `%s` with version `%s`; bring all instances to one version first",
+				a.Name, a.Version, in.Name, in.Version)
+		}
+	}
+	return Result{}
+}
+
+// NodeAlter decides on a new config.
+//
+// NOT_FOUND if there is no such node; ABORTED if another change is under way, or Revision is not the node's: the proposer made Config from an older one.
+// PRECONDITION_FAILED if the members of the cluster have different versions.
+type NodeAlter struct {
+	Path     string
+	Node     uint64
+	Revision uint64
+	Config   protocol.NodeConfig // effective and complete
+	Given    uint32
+}
+
+func (*NodeAlter) kind() Kind { return KindNodeAlter }
+
+func (c *NodeAlter) append(b []byte) []byte {
+	b = appendText(b, c.Path)
+	b = appendUint(b, c.Node)
+	b = appendUint(b, c.Revision)
+	b = appendConfig(b, &c.Config)
+	return appendUint(b, uint64(c.Given))
+}
+
+func (c *NodeAlter) decode(r *reader) {
+	c.Path = r.text(protocol.MaxPathLen)
+	c.Node = r.uint()
+	c.Revision = r.uint()
+	c.Config = r.config()
+	c.Given = r.uint32()
+}
+
+func (c *NodeAlter) apply(s *State) Result {
+	old, res := s.target(c.Path, c.Node)
+	switch {
+	case old == nil:
+		return res
+	case old.Phase != Ready:
+		return busy(old)
+	case old.Revision != c.Revision:
+		return refuse(protocol.StatusAborted, "coordination node %s was altered in the meantime; look again and retry", c.Path)
+	}
+	if res := s.oneVersion(); res.Status != protocol.StatusOK {
+		return res
+	}
+	n := *old
+	n.Phase = Altering
+	n.Revision++
+	n.Config = c.Config
+	n.Given = c.Given
+	// The floor only ever rises here, and goes when the config itself has reached it.
+	if n.GraceFloor = max(old.GraceFloor, old.Config.GracePeriod); n.GraceFloor <= n.Config.GracePeriod {
+		n.GraceFloor = 0
+	}
+	s.putNode(&n)
+	return Result{Node: n.ID, Version: n.Revision}
+}
+
+// NodeDrop decides to drop a node.
+//
+// NOT_FOUND if there is no such node; PRECONDITION_FAILED if there are nodes below it; ABORTED if another change is under way.
+type NodeDrop struct {
+	Path string
+	Node uint64
+}
+
+func (*NodeDrop) kind() Kind { return KindNodeDrop }
+
+func (c *NodeDrop) append(b []byte) []byte {
+	b = appendText(b, c.Path)
+	return appendUint(b, c.Node)
+}
+
+func (c *NodeDrop) decode(r *reader) {
+	c.Path = r.text(protocol.MaxPathLen)
+	c.Node = r.uint()
+}
+
+func (c *NodeDrop) apply(s *State) Result {
+	old, res := s.target(c.Path, c.Node)
+	switch {
+	case old == nil:
+		return res
+	case old.Phase != Ready:
+		return busy(old)
+	}
+	if below, ok := s.child(c.Path); ok {
+		if below.Phase == Dropping {
+			return busy(below)
+		}
+		return refuse(protocol.StatusPreconditionFailed, "coordination node %s has nodes below it, %s for one; drop them first", c.Path, below.Path)
+	}
+	n := *old
+	n.Phase = Dropping
+	n.Revision++ // a commit of the change before, said twice, must not finish this one
+	n.GraceFloor = 0
+	s.putNode(&n)
+	return Result{Node: n.ID, Version: n.Revision}
+}
+
+// NodeRef names a node's change under way.
+type NodeRef struct {
+	Node     uint64
+	Revision uint64
+}
+
+// MaxCommit is how many nodes one NodeCommit may name.
+const MaxCommit = 1024
+
+// NodeCommit finishes the changes under way of these nodes, which every shard has been told of. A node that is gone, ready, or at another revision is
+// passed over: somebody else finished it. A node whose parent is still being created is passed over too; name the parent first.
+type NodeCommit struct {
+	Nodes []NodeRef
+}
+
+func (*NodeCommit) kind() Kind { return KindNodeCommit }
+
+func (c *NodeCommit) append(b []byte) []byte {
+	b = appendUint(b, uint64(len(c.Nodes)))
+	for _, n := range c.Nodes {
+		b = appendUint(b, n.Node)
+		b = appendUint(b, n.Revision)
+	}
+	return b
+}
+
+func (c *NodeCommit) decode(r *reader) {
+	c.Nodes = make([]NodeRef, r.count(MaxCommit))
+	for i := range c.Nodes {
+		c.Nodes[i] = NodeRef{r.uint(), r.uint()}
+	}
+}
+
+func (c *NodeCommit) apply(s *State) Result {
+	changed := false
+	for _, ref := range c.Nodes {
+		old, ok := s.ids.get(ref.Node)
+		if !ok || old.Revision != ref.Revision || old.Phase == Ready {
+			continue
+		}
+		if old.Phase == Dropping {
+			s.removeNode(old)
+			changed = true
+			continue
+		}
+		if up, ok := s.nodes.get(Parent(old.Path)); ok && up.Phase == Creating {
+			continue
+		}
+		n := *old
+		n.Phase = Ready
+		s.putNode(&n)
+		changed = true
+	}
+	if !changed {
+		return Result{Revision: unchanged}
+	}
+	return Result{}
+}
+
+// FloorClear forgets a node's grace floor: every shard was led by one leader for that long, and goes by the config as it is. Changes nothing unless the node
+// is ready and at this revision.
+type FloorClear struct {
+	NodeRef
+}
+
+func (*FloorClear) kind() Kind { return KindFloorClear }
+
+func (c *FloorClear) append(b []byte) []byte {
+	b = appendUint(b, c.Node)
+	return appendUint(b, c.Revision)
+}
+
+func (c *FloorClear) decode(r *reader) { c.NodeRef = NodeRef{r.uint(), r.uint()} }
+
+func (c *FloorClear) apply(s *State) Result {
+	old, ok := s.ids.get(c.Node)
+	if !ok || old.Revision != c.Revision || old.Phase != Ready || old.GraceFloor == 0 {
+		return Result{Revision: unchanged}
+	}
+	n := *old
+	n.GraceFloor = 0
+	s.putNode(&n)
+	return Result{Node: n.ID, Version: n.Revision}
+}

@@ -1,0 +1,303 @@
+package meta
+
+import (
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// ShardsCreate gives a replicaset its data shards, as many as its tier says, each with one replica, on the given instance, whose process starts the group. A
+// replicaset that has shards keeps them. PRECONDITION_FAILED if it cannot have any.
+type ShardsCreate struct {
+	Replicaset uint64
+	Instance   uint64
+}
+
+func (*ShardsCreate) kind() Kind { return KindShardsCreate }
+
+func (c *ShardsCreate) append(b []byte) []byte {
+	return appendUint(appendUint(b, c.Replicaset), c.Instance)
+}
+
+func (c *ShardsCreate) decode(r *reader) {
+	c.Replicaset = r.uint()
+	c.Instance = r.uint()
+}
+
+func (c *ShardsCreate) apply(s *State) Result {
+	set, res := s.sure(c.Replicaset)
+	if res.Status != protocol.StatusOK {
+		return res
+	}
+	t, _ := s.Tier(set.Tier)
+	i, ok := s.Instance(c.Instance)
+	switch {
+	case slices.ContainsFunc(s.shards, func(x Shard) bool { return x.Replicaset == set.ID }):
+		return Result{Revision: unchanged}
+	case t.Buckets == 0 || set.Phase >= ToBeExpelled:
+		return refuse(protocol.StatusPreconditionFailed, "replicaset %s is %s, or of a tier without data; it gets no shards", set.Name, set.Phase)
+	case !ok || i.Replicaset != set.ID || i.Expelled():
+		return refuse(protocol.StatusPreconditionFailed, "instance %d is no member of replicaset %s; choose one that is", c.Instance, set.Name)
+	case len(s.shards)+int(t.ShardsPerReplicaset) > MaxShards || s.nextShard+uint64(t.ShardsPerReplicaset) > MaxShardID:
+		return refuse(protocol.StatusPreconditionFailed, "the cluster has %d data shards, there is no room for %d more; expel a replicaset first",
+			len(s.shards), t.ShardsPerReplicaset)
+	}
+	s.shards = slices.Clone(s.shards)
+	for range t.ShardsPerReplicaset {
+		s.nextShard++
+		s.shards = append(s.shards, founded(s.nextShard, t.ID, set.ID, i.ID, s.revision))
+	}
+	s.mapVersion = s.revision
+	return Result{}
+}
+
+// group finds the shard of a command.
+func (s *State) group(id uint64) (Shard, Result) {
+	x, ok := s.Shard(id)
+	if !ok {
+		return x, refuse(protocol.StatusNotFound, "there is no shard %d", id)
+	}
+	return x, Result{}
+}
+
+// ReplicaAdd decides that a shard, or the meta shard, gets a replica on an instance; Result.Replica is its id. It is not in the group yet. An instance that has
+// one keeps it, whatever Want is. ABORTED if that one is on its way out; PRECONDITION_FAILED if the instance may have none of this role.
+type ReplicaAdd struct {
+	Shard    uint64
+	Instance uint64
+	Want     Role // RoleNonVoting or RoleVoter
+}
+
+func (*ReplicaAdd) kind() Kind { return KindReplicaAdd }
+
+func (c *ReplicaAdd) append(b []byte) []byte {
+	return append(appendUint(appendUint(b, c.Shard), c.Instance), byte(c.Want))
+}
+
+func (c *ReplicaAdd) decode(r *reader) {
+	c.Shard = r.uint()
+	c.Instance = r.uint()
+	c.Want = Role(r.byte())
+}
+
+func (c *ReplicaAdd) apply(s *State) Result {
+	x, res := s.group(c.Shard)
+	if res.Status != protocol.StatusOK {
+		return res
+	}
+	if c.Want != RoleNonVoting && c.Want != RoleVoter {
+		return refuse(protocol.StatusBadRequest, "a replica is added as non-voting or voter")
+	}
+	if r, ok := x.On(c.Instance); ok {
+		if r.Want == RoleNone {
+			return refuse(protocol.StatusAborted, "replica %d of %s, on the same instance, is on its way out", r.Replica, &x)
+		}
+		return Result{Revision: unchanged, Replica: r.Replica, Instance: r.Instance}
+	}
+	if res := s.mayHost(&x, c.Instance, c.Want); res.Status != protocol.StatusOK {
+		return res
+	}
+	x.NextReplica++
+	x.Replicas = append(slices.Clip(x.Replicas), Replica{Instance: c.Instance, Replica: x.NextReplica, Want: c.Want})
+	s.putShard(x)
+	return Result{Replica: x.NextReplica, Instance: c.Instance}
+}
+
+// mayHost says whether an instance may have a replica of a shard that shall have this role.
+func (s *State) mayHost(x *Shard, instance uint64, want Role) Result {
+	i, ok := s.Instance(instance)
+	if !ok || i.Expelled() {
+		return refuse(protocol.StatusPreconditionFailed, "instance %d is no member of the cluster", instance)
+	}
+	if x.ID != MetaShardID && i.Replicaset != x.Replicaset {
+		return refuse(protocol.StatusPreconditionFailed, "instance %d is not of the replicaset of shard %d", instance, x.ID)
+	}
+	if t, _ := s.Tier(i.Tier); x.ID == MetaShardID && want == RoleVoter && !t.CanVote {
+		return refuse(protocol.StatusPreconditionFailed, "instance %d is of tier %s, which may not vote", instance, t.Name)
+	}
+	return Result{}
+}
+
+// ReplicaWant decides on another role of a replica: a higher one, or RoleNone, for good. A voter cannot become non-voting: it leaves, and its instance gets a
+// new replica. ABORTED if the group would be without a voter.
+type ReplicaWant struct {
+	Shard   uint64
+	Replica uint64
+	Want    Role
+}
+
+func (*ReplicaWant) kind() Kind { return KindReplicaWant }
+
+func (c *ReplicaWant) append(b []byte) []byte {
+	return append(appendUint(appendUint(b, c.Shard), c.Replica), byte(c.Want))
+}
+
+func (c *ReplicaWant) decode(r *reader) {
+	c.Shard = r.uint()
+	c.Replica = r.uint()
+	c.Want = Role(r.byte())
+}
+
+func (c *ReplicaWant) apply(s *State) Result {
+	x, res := s.group(c.Shard)
+	if res.Status != protocol.StatusOK {
+		return res
+	}
+	at := slices.IndexFunc(x.Replicas, func(r Replica) bool { return r.Replica == c.Replica })
+	switch {
+	case c.Want > RoleVoter:
+		return refuse(protocol.StatusBadRequest, "there is no role %d", c.Want)
+	case at < 0 && c.Want == RoleNone:
+		return Result{Revision: unchanged, Replica: c.Replica}
+	case at < 0:
+		return refuse(protocol.StatusNotFound, "%s has no replica %d", &x, c.Replica)
+	}
+	r := x.Replicas[at]
+	switch {
+	case r.Want == c.Want:
+		return Result{Revision: unchanged, Replica: c.Replica}
+	case r.Want == RoleNone:
+		return refuse(protocol.StatusPreconditionFailed, "replica %d of %s is on its way out; add a new one when it is gone", c.Replica, &x)
+	case c.Want != RoleNone && c.Want < r.Want:
+		return refuse(protocol.StatusPreconditionFailed, "replica %d of %s cannot become less than it is to be; remove it and add a new one", c.Replica, &x)
+	case c.Want == RoleNone:
+		stays := func(o Replica) bool { return o.Replica != c.Replica && o.Role == RoleVoter && o.Want == RoleVoter }
+		if r.Role == RoleVoter && !slices.ContainsFunc(x.Replicas, stays) {
+			return refuse(protocol.StatusAborted, "replica %d is the last voter of %s", c.Replica, &x)
+		}
+	default:
+		if res := s.mayHost(&x, r.Instance, c.Want); res.Status != protocol.StatusOK {
+			return res
+		}
+	}
+	r.Want = c.Want
+	x.Replicas = slices.Clone(x.Replicas)
+	x.Replicas[at] = r
+	s.putShard(x)
+	return Result{Replica: c.Replica}
+}
+
+// ReplicaRole says what a replica is in its group by now; older news is passed over. RoleNone, of one that is to be so, removes the record: it was removed from
+// the group, or never got there and cannot any more. PRECONDITION_FAILED for RoleNone of a replica that is to stay.
+type ReplicaRole struct {
+	Shard   uint64
+	Replica uint64
+	Role    Role
+}
+
+func (*ReplicaRole) kind() Kind { return KindReplicaRole }
+
+func (c *ReplicaRole) append(b []byte) []byte {
+	return append(appendUint(appendUint(b, c.Shard), c.Replica), byte(c.Role))
+}
+
+func (c *ReplicaRole) decode(r *reader) {
+	c.Shard = r.uint()
+	c.Replica = r.uint()
+	c.Role = Role(r.byte())
+}
+
+func (c *ReplicaRole) apply(s *State) Result {
+	x, res := s.group(c.Shard)
+	if res.Status != protocol.StatusOK {
+		return res
+	}
+	at := slices.IndexFunc(x.Replicas, func(r Replica) bool { return r.Replica == c.Replica })
+	switch {
+	case c.Role > RoleVoter:
+		return refuse(protocol.StatusBadRequest, "there is no role %d", c.Role)
+	case at < 0:
+		return Result{Revision: unchanged, Replica: c.Replica} // it is gone since
+	}
+	r, master := x.Replicas[at], x.Master
+	x.Replicas = slices.Clone(x.Replicas)
+	switch {
+	case c.Role == RoleNone && r.Want != RoleNone:
+		return refuse(protocol.StatusPreconditionFailed, "replica %d of %s is to stay; decide that it goes first", c.Replica, &x)
+	case c.Role == RoleNone:
+		x.Replicas = slices.Delete(x.Replicas, at, at+1)
+		if x.Master == r.Instance {
+			x.Master = 0
+		}
+		if x.WantMaster == r.Instance {
+			x.WantMaster = 0
+		}
+	case c.Role <= r.Role:
+		return Result{Revision: unchanged, Replica: c.Replica}
+	default:
+		x.Replicas[at].Role = c.Role
+		if r.Want != RoleNone {
+			x.Replicas[at].Want = max(r.Want, c.Role)
+		}
+	}
+	if x.ID != MetaShardID && ((r.Role == RoleNone) != (c.Role == RoleNone) || x.Master != master) {
+		s.mapVersion = s.revision
+	}
+	s.putShard(x)
+	return Result{Replica: c.Replica}
+}
+
+// MasterWant decides which instance shall lead a shard. PRECONDITION_FAILED if it has no voter of it.
+type MasterWant struct {
+	Shard    uint64
+	Instance uint64
+}
+
+func (*MasterWant) kind() Kind { return KindMasterWant }
+
+func (c *MasterWant) append(b []byte) []byte { return appendUint(appendUint(b, c.Shard), c.Instance) }
+
+func (c *MasterWant) decode(r *reader) {
+	c.Shard = r.uint()
+	c.Instance = r.uint()
+}
+
+func (c *MasterWant) apply(s *State) Result {
+	x, res := s.group(c.Shard)
+	r, ok := x.On(c.Instance)
+	switch {
+	case res.Status != protocol.StatusOK:
+		return res
+	case x.WantMaster == c.Instance:
+		return Result{Revision: unchanged}
+	case !ok || r.Role != RoleVoter || r.Want != RoleVoter:
+		return refuse(protocol.StatusPreconditionFailed, "instance %d has no vote in %s; choose one that has", c.Instance, &x)
+	}
+	x.WantMaster = c.Instance
+	s.putShard(x)
+	return Result{}
+}
+
+// MasterIs says which instance leads a shard by now, wanted or not. PRECONDITION_FAILED if it has no replica of it.
+type MasterIs struct {
+	Shard    uint64
+	Instance uint64
+}
+
+func (*MasterIs) kind() Kind { return KindMasterIs }
+
+func (c *MasterIs) append(b []byte) []byte { return appendUint(appendUint(b, c.Shard), c.Instance) }
+
+func (c *MasterIs) decode(r *reader) {
+	c.Shard = r.uint()
+	c.Instance = r.uint()
+}
+
+func (c *MasterIs) apply(s *State) Result {
+	x, res := s.group(c.Shard)
+	_, ok := x.On(c.Instance)
+	switch {
+	case res.Status != protocol.StatusOK:
+		return res
+	case x.Master == c.Instance:
+		return Result{Revision: unchanged}
+	case !ok:
+		return refuse(protocol.StatusPreconditionFailed, "instance %d has no replica of %s", c.Instance, &x)
+	}
+	x.Master = c.Instance
+	s.putShard(x)
+	if x.ID != MetaShardID {
+		s.mapVersion = s.revision
+	}
+	return Result{}
+}

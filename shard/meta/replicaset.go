@@ -1,0 +1,253 @@
+package meta
+
+import (
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// ReplicasetPhase is where a replicaset is in its life. Numbers are stable.
+type ReplicasetPhase uint8
+
+const (
+	NotReady           ReplicasetPhase = 0 // fewer instances than the tier's replication factor have come up yet
+	ReplicasetReady    ReplicasetPhase = 1
+	ToBeExpelled       ReplicasetPhase = 2 // its buckets are moved off; for good
+	ReplicasetExpelled ReplicasetPhase = 3
+)
+
+// String is the phase's word.
+func (p ReplicasetPhase) String() string {
+	switch p {
+	case NotReady:
+		return "not ready"
+	case ReplicasetReady:
+		return "ready"
+	case ToBeExpelled:
+		return "to be expelled"
+	case ReplicasetExpelled:
+		return "expelled"
+	}
+	return "unknown"
+}
+
+// DefaultWeight is the weight of a replicaset that became ready, unless somebody gave it another.
+const DefaultWeight = 1000
+
+// Replicaset is the set of instances that host the same data shards.
+type Replicaset struct {
+	ID           uint64 // never reused
+	UUID         string
+	Name         string // unique among those that are not expelled
+	Tier         uint8
+	Phase        ReplicasetPhase
+	Weight       uint32 // thousandths: its share of the tier's buckets beside other replicasets
+	WeightByUser bool   // somebody gave the weight: it is not set when the replicaset becomes ready
+	Revision     uint64 // the machine's revision of the last change to this record
+}
+
+// Replicasets in order of id.
+func (s *State) Replicasets() []Replicaset { return s.replicasets }
+
+// Replicaset finds one.
+func (s *State) Replicaset(id uint64) (Replicaset, bool) {
+	i, ok := findReplicaset(s.replicasets, id)
+	if !ok {
+		return Replicaset{}, false
+	}
+	return s.replicasets[i], true
+}
+
+// ReplicasetByName finds the replicaset with a name that is not expelled.
+func (s *State) ReplicasetByName(name string) (Replicaset, bool) {
+	for _, r := range s.replicasets {
+		if r.Name == name && r.Phase != ReplicasetExpelled {
+			return r, true
+		}
+	}
+	return Replicaset{}, false
+}
+
+func findReplicaset(list []Replicaset, id uint64) (int, bool) {
+	return slices.BinarySearchFunc(list, id, func(r Replicaset, id uint64) int { return compare(r.ID, id) })
+}
+
+// putReplicaset replaces a record that exists.
+func (s *State) putReplicaset(r Replicaset) {
+	r.Revision = s.revision
+	if i, ok := findReplicaset(s.replicasets, r.ID); ok {
+		s.replicasets = slices.Clone(s.replicasets)
+		s.replicasets[i] = r
+	}
+}
+
+// sure finds the replicaset of a command.
+func (s *State) sure(id uint64) (Replicaset, Result) {
+	r, ok := s.Replicaset(id)
+	if !ok {
+		return r, refuse(protocol.StatusNotFound, "there is no replicaset %d", id)
+	}
+	return r, Result{}
+}
+
+// ReplicasetIsReady says that enough instances of a replicaset have come up. It gets DefaultWeight unless somebody gave it a weight.
+type ReplicasetIsReady struct {
+	Replicaset uint64
+}
+
+func (*ReplicasetIsReady) kind() Kind { return KindReplicasetIsReady }
+
+func (c *ReplicasetIsReady) append(b []byte) []byte { return appendUint(b, c.Replicaset) }
+
+func (c *ReplicasetIsReady) decode(r *reader) { c.Replicaset = r.uint() }
+
+func (c *ReplicasetIsReady) apply(s *State) Result {
+	set, res := s.sure(c.Replicaset)
+	switch {
+	case res.Status != protocol.StatusOK:
+		return res
+	case set.Phase == ReplicasetReady:
+		return Result{Revision: unchanged}
+	case set.Phase != NotReady:
+		return refuse(protocol.StatusAborted, "replicaset %s is %s", set.Name, set.Phase)
+	}
+	set.Phase = ReplicasetReady
+	if !set.WeightByUser {
+		set.Weight = DefaultWeight
+	}
+	s.putReplicaset(set)
+	return Result{}
+}
+
+// WeightSet gives a replicaset a weight. One that is not given by a user changes none that is. PRECONDITION_FAILED once the replicaset is to be expelled.
+type WeightSet struct {
+	Replicaset uint64
+	Weight     uint32 // thousandths, up to a million
+	ByUser     bool
+}
+
+func (*WeightSet) kind() Kind { return KindWeightSet }
+
+func (c *WeightSet) append(b []byte) []byte {
+	b = appendUint(b, c.Replicaset)
+	b = appendUint(b, uint64(c.Weight))
+	return appendBool(b, c.ByUser)
+}
+
+func (c *WeightSet) decode(r *reader) {
+	c.Replicaset = r.uint()
+	c.Weight = r.uint32()
+	c.ByUser = r.bool()
+}
+
+func (c *WeightSet) apply(s *State) Result {
+	set, res := s.sure(c.Replicaset)
+	switch {
+	case res.Status != protocol.StatusOK:
+		return res
+	case c.Weight > maxWeight:
+		return refuse(protocol.StatusBadRequest, "weight is %d thousandths; choose up to %d", c.Weight, maxWeight)
+	case set.Phase >= ToBeExpelled:
+		return refuse(protocol.StatusPreconditionFailed, "replicaset %s is %s; its weight stays 0", set.Name, set.Phase)
+	case set.WeightByUser && !c.ByUser, set.Weight == c.Weight && set.WeightByUser == c.ByUser:
+		return Result{Revision: unchanged}
+	}
+	set.Weight, set.WeightByUser = c.Weight, c.ByUser
+	s.putReplicaset(set)
+	return Result{}
+}
+
+// ReplicasetExpel decides, for good, that a replicaset goes: its last instances are to be expelled, so its buckets have to move off. ABORTED unless all of
+// its members shall be Expelled.
+type ReplicasetExpel struct {
+	Replicaset uint64
+}
+
+func (*ReplicasetExpel) kind() Kind { return KindReplicasetExpel }
+
+func (c *ReplicasetExpel) append(b []byte) []byte { return appendUint(b, c.Replicaset) }
+
+func (c *ReplicasetExpel) decode(r *reader) { c.Replicaset = r.uint() }
+
+func (c *ReplicasetExpel) apply(s *State) Result {
+	set, res := s.sure(c.Replicaset)
+	switch {
+	case res.Status != protocol.StatusOK:
+		return res
+	case set.Phase >= ToBeExpelled:
+		return Result{Revision: unchanged}
+	}
+	for i := range s.instances {
+		if in := &s.instances[i]; in.Replicaset == set.ID && !in.Expelled() && in.Target.Variant != Expelled {
+			return refuse(protocol.StatusAborted, "instance %d of replicaset %s stays", in.ID, set.Name)
+		}
+	}
+	set.Phase, set.Weight = ToBeExpelled, 0
+	s.putReplicaset(set)
+	return Result{}
+}
+
+// ReplicasetIsExpelled finishes ReplicasetExpel: the replicaset, what is left of its instances, started again meanwhile or not, and its shards are gone.
+// ABORTED while its shards have buckets, or one of the instances has a vote in the meta shard; PRECONDITION_FAILED if it is not to be expelled, or nobody else
+// may vote.
+type ReplicasetIsExpelled struct {
+	Replicaset uint64
+	Wall       uint64 // ms since 1970, for people
+}
+
+func (*ReplicasetIsExpelled) kind() Kind { return KindReplicasetIsExpelled }
+
+func (c *ReplicasetIsExpelled) append(b []byte) []byte {
+	b = appendUint(b, c.Replicaset)
+	return appendUint(b, c.Wall)
+}
+
+func (c *ReplicasetIsExpelled) decode(r *reader) {
+	c.Replicaset = r.uint()
+	c.Wall = r.uint()
+}
+
+func (c *ReplicasetIsExpelled) apply(s *State) Result {
+	set, res := s.sure(c.Replicaset)
+	switch {
+	case res.Status != protocol.StatusOK:
+		return res
+	case set.Phase == ReplicasetExpelled:
+		return Result{Revision: unchanged}
+	case set.Phase != ToBeExpelled:
+		return refuse(protocol.StatusPreconditionFailed, "replicaset %s is %s, not to be expelled; expel its instances first", set.Name, set.Phase)
+	case !s.othersVote(func(i *Instance) bool { return i.Replicaset == set.ID }):
+		return refuse(protocol.StatusPreconditionFailed, "nobody who may vote is left without replicaset %s; let another instance join first", set.Name)
+	}
+	t, _ := s.Tier(set.Tier)
+	own := func(shard uint64) bool {
+		x, ok := s.Shard(shard)
+		return ok && shard != MetaShardID && x.Replicaset == set.ID
+	}
+	owns := slices.ContainsFunc(t.Runs, func(r Run) bool { return own(r.Shard) })
+	if owns || slices.ContainsFunc(s.moves, func(m Move) bool { return own(m.From) || own(m.To) }) {
+		return refuse(protocol.StatusAborted, "replicaset %s still has buckets", set.Name)
+	}
+	for i := range s.instances {
+		if in := &s.instances[i]; in.Replicaset == set.ID && s.votes(in.ID) {
+			return refuse(protocol.StatusAborted, "instance %d still votes in the meta shard", in.ID)
+		}
+	}
+	s.instances = slices.Clone(s.instances)
+	for i := range s.instances {
+		in := &s.instances[i]
+		if in.Replicaset != set.ID || in.Expelled() {
+			continue
+		}
+		if in.Target.Variant != Expelled {
+			in.Target, in.Reason, in.ChangedAt = InstanceState{Expelled, in.Current.Incarnation}, ReasonReplicasetExpel, c.Wall
+		}
+		in.Current = in.Target
+		in.Revision = s.revision
+	}
+	s.shards = slices.DeleteFunc(slices.Clone(s.shards), func(x Shard) bool { return x.Replicaset == set.ID })
+	set.Phase = ReplicasetExpelled
+	s.putReplicaset(set)
+	s.mapVersion = s.revision
+	return Result{}
+}

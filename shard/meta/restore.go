@@ -1,0 +1,118 @@
+package meta
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+)
+
+// Restore reads what Snapshot.WriteTo wrote, up to its end chunk and no further. It never panics, and allocates no more than the bytes it is given are
+// worth: what it accepts is a state that Apply can go on from, whoever made the bytes.
+func Restore(r io.Reader) (*Machine, error) {
+	intro := make([]byte, len(snapshotMagic)+1)
+	if _, err := io.ReadFull(r, intro); err != nil {
+		return nil, fmt.Errorf("the snapshot of the meta shard is cut short: %w", err)
+	}
+	if string(intro[:len(snapshotMagic)]) != snapshotMagic {
+		return nil, errors.New("these bytes are no snapshot of a meta shard; check which file is restored")
+	}
+	if v := intro[len(snapshotMagic)]; v != FormatVersion {
+		return nil, fmt.Errorf("the snapshot of the meta shard has format version %d, this binary reads %d; run the version that wrote it", v, FormatVersion)
+	}
+	in := restorer{in: r}
+	for !in.ended {
+		if err := in.chunk(); err != nil {
+			return nil, err
+		}
+	}
+	if err := in.state.Check(); err != nil {
+		return nil, err
+	}
+	if got := in.state.Digest(); got != in.digest {
+		return nil, fmt.Errorf("the snapshot of the meta shard has digest %016x but says %016x; take another copy", got, in.digest)
+	}
+	return &Machine{State: in.state}, nil
+}
+
+var errSnapshot = errors.New("a record in the snapshot of the meta shard is damaged; take another copy")
+
+type restorer struct {
+	in      io.Reader
+	payload bytes.Buffer
+	state   State
+	section byte // of the last chunk
+	digest  uint64
+	ended   bool
+}
+
+func (t *restorer) chunk() error {
+	var frame [8]byte
+	if _, err := io.ReadFull(t.in, frame[:]); err != nil {
+		return fmt.Errorf("the snapshot of the meta shard is cut short: %w", err)
+	}
+	n := int64(binary.BigEndian.Uint32(frame[:4]))
+	if n < 1 || n > maxChunk {
+		return errSnapshot
+	}
+	// The buffer grows with what arrives, not by what the length says.
+	t.payload.Reset()
+	if _, err := io.CopyN(&t.payload, t.in, n); err != nil {
+		return fmt.Errorf("the snapshot of the meta shard is cut short: %w", err)
+	}
+	if crc32.Checksum(t.payload.Bytes(), castagnoli) != binary.BigEndian.Uint32(frame[4:]) {
+		return errSnapshot
+	}
+	r := &reader{b: t.payload.Bytes()}
+	last := t.section
+	t.section = r.byte()
+	switch {
+	case t.section == sectionHead && last == 0:
+		t.state.decodeHead(r)
+	case t.section == sectionNodes && (last == sectionHead || last == sectionNodes):
+		t.nodes(r)
+	case t.section == sectionOps && last >= sectionHead && last <= sectionOps:
+		t.ops(r)
+	case t.section == sectionEnd && last >= sectionHead && last <= sectionOps:
+		t.state.applied = r.uint()
+		var sum [8]byte
+		r.into(sum[:])
+		t.digest = binary.BigEndian.Uint64(sum[:])
+		t.ended = true
+	default:
+		return errSnapshot
+	}
+	if !r.done() {
+		return errSnapshot
+	}
+	return nil
+}
+
+func (t *restorer) nodes(r *reader) {
+	for len(r.b) > 0 {
+		n := r.node()
+		_, path := t.state.nodes.get(n.Path)
+		_, id := t.state.ids.get(n.ID)
+		if r.bad || path || id || t.state.nodes.len() >= MaxNodes {
+			r.fail()
+			return
+		}
+		t.state.putNode(n)
+	}
+}
+
+func (t *restorer) ops(r *reader) {
+	for len(r.b) > 0 {
+		op, e := r.op()
+		_, known := t.state.ops.get(op)
+		_, taken := t.state.opOrder.get(e.number)
+		if r.bad || known || taken || e.number > t.state.opCount || t.state.ops.len() >= MaxOps {
+			r.fail()
+			return
+		}
+		t.state.ops = t.state.ops.put(op, e)
+		t.state.opOrder = t.state.opOrder.put(e.number, op)
+	}
+}

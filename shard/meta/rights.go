@@ -1,0 +1,157 @@
+package meta
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// RightBits say what an identity may do.
+type RightBits uint8
+
+const (
+	Read  RightBits = 1 << iota // start a session, describe, watch
+	Use                         // create, update, acquire, release
+	Admin                       // delete, alter, drop
+
+	AllRights = Read | Use | Admin
+)
+
+// maxRights and maxIdentity are part of format version 1.
+const (
+	maxRights   = 10_000
+	maxIdentity = 256
+)
+
+// Right is an entry of the rights list.
+type Right struct {
+	Prefix   string // a path, and everything below it; "" is everything
+	Identity string // "" is the anonymous identity
+	Rights   RightBits
+}
+
+func (r *Right) order(o *Right) int {
+	if c := strings.Compare(r.Prefix, o.Prefix); c != 0 {
+		return c
+	}
+	return strings.Compare(r.Identity, o.Identity)
+}
+
+// covers says that path is prefix or below it.
+func covers(prefix, path string) bool {
+	return strings.HasPrefix(path, prefix) && (len(path) == len(prefix) || prefix == "" || path[len(prefix)] == '/')
+}
+
+// RightsList in order of prefix and identity, and the revision of its last change.
+func (s *State) RightsList() ([]Right, uint64) { return s.rights, s.rightsRevision }
+
+// Rights are what an identity may do at a path: those of its entry with the longest prefix. An empty list lets everybody do everything.
+func (s *State) Rights(identity, path string) RightBits {
+	if len(s.rights) == 0 {
+		return AllRights
+	}
+	for prefix := path; ; prefix = Parent(prefix) {
+		key := Right{Prefix: prefix, Identity: identity}
+		if i, ok := slices.BinarySearchFunc(s.rights, key, func(a, b Right) int { return a.order(&b) }); ok {
+			return s.rights[i].Rights
+		}
+		if !strings.Contains(prefix, "/") {
+			return 0
+		}
+	}
+}
+
+// RightsPut adds or replaces the entry of a prefix and identity. Expected is the list's revision, else ABORTED; 0 for any.
+type RightsPut struct {
+	Expected uint64
+	Right
+}
+
+func (*RightsPut) kind() Kind { return KindRightsPut }
+
+func (c *RightsPut) append(b []byte) []byte {
+	b = appendUint(b, c.Expected)
+	return c.Right.append(b)
+}
+
+func (c *RightsPut) decode(r *reader) {
+	c.Expected = r.uint()
+	c.Right = r.right()
+}
+
+func (r *Right) append(b []byte) []byte {
+	b = appendText(b, r.Prefix)
+	b = appendText(b, r.Identity)
+	return append(b, byte(r.Rights))
+}
+
+func (r *reader) right() Right {
+	return Right{Prefix: r.text(protocol.MaxPathLen), Identity: r.text(maxIdentity), Rights: RightBits(r.byte())}
+}
+
+func (c *RightsPut) apply(s *State) Result {
+	switch {
+	case !s.Bootstrapped():
+		return notBootstrapped()
+	case c.Expected != 0 && c.Expected != s.rightsRevision:
+		return rightsChanged()
+	case c.Prefix != "" && !wellFormed(c.Prefix):
+		return refuse(protocol.StatusBadRequest, "%q is no path; write it as /segment/segment, or nothing for all", c.Prefix)
+	case c.Rights&^AllRights != 0:
+		return refuse(protocol.StatusBadRequest, "unknown bits in rights %#x", byte(c.Rights))
+	}
+	i, ok := slices.BinarySearchFunc(s.rights, c.Right, func(a, b Right) int { return a.order(&b) })
+	switch {
+	case ok && s.rights[i] == c.Right:
+		return Result{Revision: unchanged}
+	case ok:
+		s.rights = slices.Clone(s.rights)
+		s.rights[i] = c.Right
+	case len(s.rights) >= maxRights:
+		return refuse(protocol.StatusPreconditionFailed, "the rights list has its %d entries; remove some first", maxRights)
+	default:
+		s.rights = slices.Insert(slices.Clone(s.rights), i, c.Right)
+	}
+	s.rightsRevision = s.revision
+	return Result{}
+}
+
+func rightsChanged() Result {
+	return refuse(protocol.StatusAborted, "the rights were changed in the meantime; look again and retry")
+}
+
+// RightsRemove removes the entry of a prefix and identity; NOT_FOUND if there is none. Expected as in RightsPut.
+type RightsRemove struct {
+	Expected uint64
+	Prefix   string
+	Identity string
+}
+
+func (*RightsRemove) kind() Kind { return KindRightsRemove }
+
+func (c *RightsRemove) append(b []byte) []byte {
+	b = appendUint(b, c.Expected)
+	b = appendText(b, c.Prefix)
+	return appendText(b, c.Identity)
+}
+
+func (c *RightsRemove) decode(r *reader) {
+	c.Expected = r.uint()
+	c.Prefix = r.text(protocol.MaxPathLen)
+	c.Identity = r.text(maxIdentity)
+}
+
+func (c *RightsRemove) apply(s *State) Result {
+	if c.Expected != 0 && c.Expected != s.rightsRevision {
+		return rightsChanged()
+	}
+	key := Right{Prefix: c.Prefix, Identity: c.Identity}
+	i, ok := slices.BinarySearchFunc(s.rights, key, func(a, b Right) int { return a.order(&b) })
+	if !ok {
+		return refuse(protocol.StatusNotFound, "there is no entry for prefix %q and identity %q", c.Prefix, c.Identity)
+	}
+	s.rights = slices.Delete(slices.Clone(s.rights), i, i+1)
+	s.rightsRevision = s.revision
+	return Result{}
+}

@@ -1,0 +1,157 @@
+package meta
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// MetaShardID is the id of the meta shard's own record. Data shards have lower ones.
+const MetaShardID = MaxShardID + 1
+
+// Role is what a replica is in its raft group. Numbers are stable.
+type Role uint8
+
+const (
+	RoleNone      Role = 0 // not in the group yet, or to be in it no more
+	RoleNonVoting Role = 1 // it has the log, and no vote
+	RoleVoter     Role = 2
+)
+
+// String is the role's word.
+func (r Role) String() string {
+	switch r {
+	case RoleNone:
+		return "none"
+	case RoleNonVoting:
+		return "non-voting"
+	case RoleVoter:
+		return "voter"
+	}
+	return "unknown"
+}
+
+// Replica is one copy of a shard. A replica that left its group never comes back: its instance gets another one, with a new id.
+type Replica struct {
+	Instance uint64
+	Replica  uint64 // raft replica id, never reused within the shard
+	Role     Role   // as the group has it, as far as the governor has seen
+	Want     Role   // as it shall be. It rises, or becomes RoleNone for good
+	Founder  bool   // it was in the group's first list of members: its process started the group
+}
+
+// Shard is a raft group: a data shard, or the meta shard.
+type Shard struct {
+	ID          uint64
+	Tier        uint8  // 0 for the meta shard
+	Replicaset  uint64 // 0 for the meta shard
+	Replicas    []Replica
+	NextReplica uint64 // the last replica id given out
+	Master      uint64 // the instance whose replica leads, as far as the governor has seen; 0 for none
+	WantMaster  uint64 // the instance whose replica is to lead; 0 for none. While it is another one than Master, leadership moves
+	Ready       bool   // it has been told of the nodes and buckets of its tier, and serves
+	Revision    uint64 // the machine's revision of the last change to this record
+}
+
+// String names the group, for messages.
+func (x *Shard) String() string {
+	if x.ID == MetaShardID {
+		return "the meta shard"
+	}
+	return fmt.Sprintf("shard %d", x.ID)
+}
+
+// Replica finds a replica by its id.
+func (x *Shard) Replica(id uint64) (Replica, bool) {
+	for _, r := range x.Replicas {
+		if r.Replica == id {
+			return r, true
+		}
+	}
+	return Replica{}, false
+}
+
+// On finds the replica of an instance.
+func (x *Shard) On(instance uint64) (Replica, bool) {
+	for _, r := range x.Replicas {
+		if r.Instance == instance {
+			return r, true
+		}
+	}
+	return Replica{}, false
+}
+
+// Shards are the data shards, in order of id.
+func (s *State) Shards() []Shard { return s.shards }
+
+// MetaShard is the record of the meta shard. Its id is 0 before the bootstrap.
+func (s *State) MetaShard() Shard { return s.metaShard }
+
+// Shard finds one, MetaShardID included.
+func (s *State) Shard(id uint64) (Shard, bool) {
+	if id == MetaShardID {
+		return s.metaShard, s.metaShard.ID == id
+	}
+	i, ok := findShard(s.shards, id)
+	if !ok {
+		return Shard{}, false
+	}
+	return s.shards[i], true
+}
+
+func findShard(list []Shard, id uint64) (int, bool) {
+	return slices.BinarySearchFunc(list, id, func(x Shard, id uint64) int { return compare(x.ID, id) })
+}
+
+// ShardReady says that a shard has activated the buckets the map gives it, and knows the nodes of its tier. Repeating it changes nothing. ABORTED before the
+// tier's buckets were dealt out, or if Expected is not the shard's revision: it may have been given buckets since the proposer looked.
+type ShardReady struct {
+	Shard    uint64
+	Expected uint64 // the shard's revision; 0 for any
+}
+
+func (*ShardReady) kind() Kind { return KindShardReady }
+
+func (c *ShardReady) append(b []byte) []byte {
+	b = appendUint(b, c.Shard)
+	return appendUint(b, c.Expected)
+}
+
+func (c *ShardReady) decode(r *reader) {
+	c.Shard = r.uint()
+	c.Expected = r.uint()
+}
+
+func (c *ShardReady) apply(s *State) Result {
+	i, ok := findShard(s.shards, c.Shard)
+	if !ok {
+		return refuse(protocol.StatusNotFound, "there is no shard %d", c.Shard)
+	}
+	x := s.shards[i]
+	t, _ := s.Tier(x.Tier)
+	switch {
+	case x.Ready:
+		return Result{Revision: unchanged}
+	case !t.Bootstrapped:
+		return refuse(protocol.StatusAborted, "the buckets of tier %s are not dealt out yet", t.Name)
+	case c.Expected != 0 && c.Expected != x.Revision:
+		return refuse(protocol.StatusAborted, "shard %d was changed in the meantime; look again and retry", c.Shard)
+	}
+	x.Ready = true
+	s.putShard(x)
+	return Result{}
+}
+
+// putShard replaces a record that exists.
+func (s *State) putShard(x Shard) {
+	x.Revision = s.revision
+	if x.ID == MetaShardID {
+		s.metaShard = x
+		return
+	}
+	if i, ok := findShard(s.shards, x.ID); ok {
+		s.shards = slices.Clone(s.shards)
+		s.shards[i] = x
+	}
+}

@@ -1,0 +1,259 @@
+package meta
+
+import (
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Reasons for a change of an instance's target. A sentinel's reasons are sentences of its own.
+const (
+	ReasonJoin            = "join"
+	ReasonWakeup          = "wakeup"
+	ReasonShutdown        = "shutdown"
+	ReasonAutoOnline      = "auto-online"
+	ReasonExpel           = "expel"
+	ReasonReplicasetExpel = "replicaset expel"
+)
+
+const forceHint = "; --force expels it all the same"
+
+// InstanceUpdate says what an instance shall be. What it is, only the governor says (InstanceCurrent).
+//
+// Online raises the incarnation every time, so that a process that was restarted is noticed; repeat it with the same op id. Offline and Expelled may be
+// repeated. One that shall be Expelled is not made Offline, but a start of its process makes it Online.
+//
+// NOT_FOUND: no such instance. ABORTED: Expected is not the record's revision. PRECONDITION_FAILED: it is expelled, its version or failure domain does not fit,
+// or it is not to be expelled like that; where Force would help the message says so.
+type InstanceUpdate struct {
+	Instance uint64
+	Expected uint64 // the record's revision, for one who decided by it; 0 for any
+	Target   Variant
+	Reason   string // for people; see the Reason constants
+	Force    bool   // expel it though it is not Offline, or leads shards
+	// Start says that these are the first words of a process: Address, RaftAddress, Domain, Version and Follows are what it has now. Else they are
+	// ignored. Target must be Online.
+	Start       bool
+	Address     string
+	RaftAddress string
+	Domain      []Label
+	Version     Version
+	Follows     Version // see Join
+	Wall        uint64  // ms since 1970, for people
+}
+
+func (*InstanceUpdate) kind() Kind { return KindInstanceUpdate }
+
+func (c *InstanceUpdate) append(b []byte) []byte {
+	b = appendUint(b, c.Instance)
+	b = appendUint(b, c.Expected)
+	b = append(b, byte(c.Target))
+	b = appendText(b, c.Reason[:min(len(c.Reason), maxReason)])
+	b = appendBool(b, c.Force)
+	b = appendBool(b, c.Start)
+	b = appendText(b, c.Address)
+	b = appendText(b, c.RaftAddress)
+	b = appendDomain(b, c.Domain)
+	b = c.Version.append(b)
+	b = c.Follows.append(b)
+	return appendUint(b, c.Wall)
+}
+
+func (c *InstanceUpdate) decode(r *reader) {
+	c.Instance = r.uint()
+	c.Expected = r.uint()
+	c.Target = Variant(r.byte())
+	c.Reason = r.text(maxReason)
+	c.Force = r.bool()
+	c.Start = r.bool()
+	c.Address = r.text(maxAddress)
+	c.RaftAddress = r.text(maxAddress)
+	c.Domain = r.domain()
+	c.Version = r.version()
+	c.Follows = r.version()
+	c.Wall = r.uint()
+}
+
+func (c *InstanceUpdate) apply(s *State) Result {
+	at, ok := findInstance(s.instances, c.Instance)
+	if !ok {
+		return refuse(protocol.StatusNotFound, "there is no instance %d", c.Instance)
+	}
+	i := s.instances[at]
+	switch {
+	case c.Target > Expelled || (c.Start && c.Target != Online) || !canonical(c.Domain):
+		return refuse(protocol.StatusBadRequest, "an instance that starts is to be Online, with a failure domain in order")
+	case c.Target == Expelled && i.Target.Variant == Expelled:
+		return Result{Revision: unchanged, Instance: i.ID}
+	case i.Expelled():
+		return refuse(protocol.StatusPreconditionFailed, "cannot update expelled instance `%s`; to join anew, start with an empty folder", i.Name)
+	case c.Target == Offline && i.Target.Variant != Online:
+		return Result{Revision: unchanged, Instance: i.ID} // one that is to be expelled stays so
+	case c.Expected != 0 && c.Expected != i.Revision:
+		return refuse(protocol.StatusAborted, "instance %d was changed in the meantime; look again and retry", c.Instance)
+	}
+	if c.Target == Expelled {
+		if res := s.mayExpel(&i, c.Force); res.Status != protocol.StatusOK {
+			return res
+		}
+	}
+	if c.Start {
+		if res := c.restart(s, &i); res.Status != protocol.StatusOK {
+			return res
+		}
+	}
+	if c.Target == Online {
+		i.Target = InstanceState{Online, i.Target.Incarnation + 1}
+	} else {
+		i.Target = InstanceState{c.Target, i.Current.Incarnation}
+	}
+	i.Reason, i.ChangedAt = c.Reason, c.Wall
+	s.putInstance(i)
+	return Result{Instance: i.ID}
+}
+
+// restart takes over what a process says of itself.
+func (c *InstanceUpdate) restart(s *State, i *Instance) Result {
+	if res := s.versionFits(c.Version, c.Follows, i.ID); res.Status != protocol.StatusOK {
+		return res
+	}
+	if !slices.Equal(c.Domain, i.Domain) { // who starts as before is not stopped by a key that another one has brought since
+		if res := s.keysGiven(c.Domain); res.Status != protocol.StatusOK {
+			return res
+		}
+	}
+	if other, taken := s.raftAddressTaken(c.RaftAddress, i.ID); taken {
+		return addressTaken(c.RaftAddress, other)
+	}
+	if i.Address != c.Address || i.RaftAddress != c.RaftAddress {
+		s.mapVersion = s.revision
+	}
+	i.Address, i.RaftAddress, i.Domain, i.Version = c.Address, c.RaftAddress, c.Domain, c.Version
+	i.Drained = false
+	return Result{}
+}
+
+// mayExpel says whether an instance may be told to go for good.
+func (s *State) mayExpel(i *Instance, force bool) Result {
+	if !s.othersVote(func(o *Instance) bool { return o.ID == i.ID }) {
+		return refuse(protocol.StatusPreconditionFailed, "instance '%s' is the only one that is left, or that may vote; let another one join first", i.Name)
+	}
+	if force {
+		return Result{}
+	}
+	if v := i.Current.Variant; v != Offline || i.Target.Variant != Offline {
+		if v == Offline {
+			v = i.Target.Variant
+		}
+		return refuse(protocol.StatusPreconditionFailed, "attempt to expel instance '%s' which is not Offline, but %s; stop it first%s", i.Name, v, forceHint)
+	}
+	if s.leads(i.ID) {
+		return refuse(protocol.StatusPreconditionFailed,
+			"attempt to expel replicaset master '%s'; let another instance of its replicaset lead first%s", i.Name, forceHint)
+	}
+	return Result{}
+}
+
+// othersVote says that there are instances that stay and may vote when those are gone that go says.
+func (s *State) othersVote(gone func(i *Instance) bool) bool {
+	for j := range s.instances {
+		o := &s.instances[j]
+		if t, ok := s.Tier(o.Tier); ok && t.CanVote && !o.Expelled() && o.Target.Variant != Expelled && !gone(o) {
+			return true
+		}
+	}
+	return false
+}
+
+// leads says that the instance leads a data shard, or is to.
+func (s *State) leads(instance uint64) bool {
+	return slices.ContainsFunc(s.shards, func(x Shard) bool { return x.Master == instance || x.WantMaster == instance })
+}
+
+// votes says that the instance has a vote in the meta shard.
+func (s *State) votes(instance uint64) bool {
+	r, ok := s.metaShard.On(instance)
+	return ok && r.Role == RoleVoter
+}
+
+// InstanceCurrent says that an instance has become what it shall be. Only the governor says so. ABORTED if Target is something else by now, or if the instance
+// has still to give something up before it may be Expelled: its vote in the meta shard, the shards it leads, its replicaset if it is the last one there
+// (ReplicasetIsExpelled).
+type InstanceCurrent struct {
+	Instance uint64
+	State    InstanceState
+}
+
+func (*InstanceCurrent) kind() Kind { return KindInstanceCurrent }
+
+func (c *InstanceCurrent) append(b []byte) []byte { return c.State.append(appendUint(b, c.Instance)) }
+
+func (c *InstanceCurrent) decode(r *reader) {
+	c.Instance = r.uint()
+	c.State = r.instanceState()
+}
+
+func (c *InstanceCurrent) apply(s *State) Result {
+	at, ok := findInstance(s.instances, c.Instance)
+	if !ok {
+		return refuse(protocol.StatusNotFound, "there is no instance %d", c.Instance)
+	}
+	i := s.instances[at]
+	switch {
+	case i.Current == c.State:
+		return Result{Revision: unchanged, Instance: i.ID}
+	case i.Target != c.State:
+		return refuse(protocol.StatusAborted, "instance %d shall be %s, not %s; look again and retry", i.ID, i.Target, c.State)
+	}
+	if c.State.Variant == Expelled {
+		alone := !slices.ContainsFunc(s.instances, func(o Instance) bool { return o.Replicaset == i.Replicaset && o.ID != i.ID && !o.Expelled() })
+		switch {
+		case s.votes(i.ID):
+			return refuse(protocol.StatusAborted, "instance %d still votes in the meta shard", i.ID)
+		case alone:
+			return refuse(protocol.StatusAborted, "instance %d is the last of its replicaset, which is to be expelled with it", i.ID)
+		case s.leads(i.ID):
+			return refuse(protocol.StatusAborted, "instance %d still leads shards, or is to", i.ID)
+		}
+		s.mapVersion = s.revision
+	}
+	i.Current = c.State
+	s.putInstance(i)
+	return Result{Instance: i.ID}
+}
+
+// putInstance replaces a record that exists.
+func (s *State) putInstance(i Instance) {
+	i.Revision = s.revision
+	if at, ok := findInstance(s.instances, i.ID); ok {
+		s.instances = slices.Clone(s.instances)
+		s.instances[at] = i
+	}
+}
+
+// ClusterVersion raises the version that the cluster goes by. ABORTED while a member has an older one; nothing happens if it is not above the cluster's.
+type ClusterVersion struct {
+	Version Version
+}
+
+func (*ClusterVersion) kind() Kind { return KindClusterVersion }
+
+func (c *ClusterVersion) append(b []byte) []byte { return c.Version.append(b) }
+
+func (c *ClusterVersion) decode(r *reader) { c.Version = r.version() }
+
+func (c *ClusterVersion) apply(s *State) Result {
+	if !s.Bootstrapped() {
+		return notBootstrapped()
+	}
+	if c.Version.Compare(s.clusterVersion) <= 0 {
+		return Result{Revision: unchanged}
+	}
+	for i := range s.instances {
+		if in := &s.instances[i]; !in.Expelled() && in.Version.Compare(c.Version) < 0 {
+			return refuse(protocol.StatusAborted, "instance %d runs version %s, below %s", in.ID, in.Version, c.Version)
+		}
+	}
+	s.clusterVersion = c.Version
+	return Result{}
+}

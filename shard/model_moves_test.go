@@ -1,0 +1,402 @@
+package shard
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+const (
+	movingShards  = 3
+	movingBuckets = 6
+)
+
+// moving is three shards between which buckets move, and the model, which is one shard that has them all and knows of no moves. Requests go to the shard that
+// serves their bucket; what is frozen is not asked. Whoever carries moves out forgets where it was, gives moves up, and sends any step again at any later
+// time. The replies must be the model's; so must what is there once no move is under way: owners, waiters, order ids, data, remaining time.
+//
+// Log time stands still while a move is under way, for the model has no buckets whose time does.
+type moving struct {
+	t       *testing.T
+	r       *rand.Rand
+	w       *model
+	shards  [movingShards]*movingShard
+	owner   [movingBuckets]int
+	epochs  [movingBuckets]uint64
+	moves   []*movingMove
+	sent    []movingStep
+	clients []*modelClient
+	ended   []uint64
+	now     uint64
+	serial  uint64
+	did     map[string]int
+	told    []string
+}
+
+type movingShard struct {
+	m     *Machine
+	base  uint64 // its log time is the model's and this
+	log   [][]byte
+	out   Events
+	snap  *Snapshot // being written
+	begun int       // entries before it
+	is    uint64    // digest then
+}
+
+type movingMove struct {
+	run      BucketsBody
+	from, to int
+	phase    string
+	cursor   []byte
+}
+
+type movingStep struct {
+	to int
+	c  Command
+}
+
+func TestBucketsMove(t *testing.T) {
+	runs, steps := 60, 400
+	if testing.Short() || raceEnabled {
+		runs = 6
+	}
+	first := uint64(1)
+	if s := os.Getenv("SIGNALBOX_SEED"); s != "" {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, runs = n, 1
+	}
+	end := time.Time{}
+	if s := os.Getenv("SIGNALBOX_LONG"); s != "" {
+		d, err := time.ParseDuration(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		end, runs = time.Now().Add(d), 1<<30
+	}
+	did := map[string]int{}
+	for seed := first; seed < first+uint64(runs); seed++ {
+		if !end.IsZero() && time.Now().After(end) {
+			break
+		}
+		x := newMoving(t, seed, did)
+		for range steps {
+			if err := x.step(); err != nil {
+				for _, line := range x.told[max(0, len(x.told)-80):] {
+					t.Log(line)
+				}
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+		}
+	}
+	for _, what := range []string{
+		"move done", "move aborted before the freeze", "move aborted after it", "move aborted after the import", "step sent again", "late chunk", "crash", "resumed",
+		"chunk out of order", "drop goes on", "sent again", "refused while frozen", "snapshot in the middle", "restart", "home moved with guests",
+		"session ended while its holdings were frozen", "waiter moved", "outdated copy replaced",
+	} {
+		if did[what] == 0 && runs >= 60 {
+			t.Errorf("never: %s", what)
+		}
+	}
+	t.Log(did)
+}
+
+func newMoving(t *testing.T, seed uint64, did map[string]int) *moving {
+	x := &moving{t: t, r: rand.New(rand.NewPCG(seed, 77)), w: newModel(), did: did}
+	lazy := x.r.IntN(2) == 0
+	for i := range x.shards {
+		s := &movingShard{m: New(uint64(i + 2)), base: []uint64{1000, 5_000_000, 77}[i]}
+		if lazy {
+			s.m.work = work{fired: 1 + x.r.IntN(5), swept: 1 + x.r.IntN(5), released: 1 + x.r.IntN(5)}
+		}
+		x.shards[i] = s
+		x.command(i, Command{Kind: CmdTakeOver})
+		x.command(i, Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: protocol.DefaultNodeConfig()})})
+	}
+	x.w.loose = true
+	x.model(op{kind: CmdTakeOver})
+	x.model(op{kind: CmdNodePut, msg: NodePutBody{Node: 1, Revision: 1, Config: protocol.DefaultNodeConfig()}})
+	x.model(op{kind: CmdBuckets, msg: BucketsBody{Total: movingBuckets, Count: movingBuckets}})
+	for b := range uint32(movingBuckets) {
+		x.owner[b], x.epochs[b] = int(b)%movingShards, 1
+		x.command(x.owner[b], Command{Kind: CmdBuckets, Body: AppendBuckets(nil, BucketsBody{Total: movingBuckets, First: b, Count: 1})})
+	}
+	return x
+}
+
+func (x *moving) say(format string, args ...any) {
+	x.told = append(x.told, fmt.Sprintf(format, args...))
+}
+
+func (x *moving) saw(what string) { x.did[what]++ }
+
+func (x *moving) model(o op) Event {
+	x.w.apply(x.w.index+1, Header{Epoch: 1 << 16, LogTime: x.now}, []op{o})
+	for _, e := range x.w.events {
+		if e.Kind == EventReply {
+			return e
+		}
+	}
+	return Event{}
+}
+
+// apply applies an entry, looks at the machine, and goes on with the snapshot that is being written.
+func (x *moving) apply(i int, commands []byte) Event {
+	x.t.Helper()
+	s := x.shards[i]
+	h := Header{Format: FormatVersion, Epoch: 1 << 16, Seq: uint64(len(s.log)), LogTime: s.base + x.now}
+	entry := append(AppendHeader(nil, h), commands...)
+	s.log = append(s.log, entry)
+	s.out.Reset()
+	s.m.Apply(uint64(len(s.log)), bytes.Clone(entry), &s.out)
+	if err := s.m.Check(); err != nil {
+		x.t.Fatalf("shard %d: %v\n%v", i, err, x.told[max(0, len(x.told)-30):])
+	}
+	if s.snap != nil {
+		left := 1 + x.r.IntN(4)
+		if s.snap.stage != stageDone {
+			s.snap.walk(&left)
+		} else {
+			x.restoreSnapshot(s)
+		}
+	}
+	var reply Event
+	for _, e := range s.out.List {
+		switch e.Kind {
+		case EventReply:
+			reply = e
+		case EventSessionEnded:
+			x.ended = append(x.ended, e.Session)
+		}
+	}
+	return reply
+}
+
+// restoreSnapshot restores what was written while entries were applied, applies them to it, and compares.
+func (x *moving) restoreSnapshot(s *movingShard) {
+	full := s.snap.appendEnd(s.snap.buf)
+	s.snap.Close()
+	s.snap = nil
+	var buf bytes.Buffer
+	_, _ = io.WriteString(&buf, snapshotMagic)
+	if err := writeChunks(&buf, full); err != nil {
+		x.t.Fatal(err)
+	}
+	m, err := Restore(&buf)
+	if err != nil || m.Digest() != s.is {
+		x.t.Fatalf("snapshot written while applying: %v", err)
+	}
+	var out Events
+	for k := s.begun; k < len(s.log); k++ {
+		m.Apply(uint64(k+1), s.log[k], &out)
+	}
+	if m.Digest() != s.m.Digest() {
+		x.t.Fatal("a snapshot and the rest of the log are not the log")
+	}
+	x.saw("snapshot in the middle")
+}
+
+func (x *moving) command(i int, c Command) Event {
+	x.t.Helper()
+	e := x.apply(i, AppendCommand(nil, c))
+	x.tell()
+	return e
+}
+
+// tell is what the shards' leaders do for guests: a shard that has something of an ended session is told.
+func (x *moving) tell() {
+	for i, s := range x.shards {
+		for _, id := range x.ended {
+			if _, ok := s.m.Guest(id); ok {
+				if slices.ContainsFunc(x.moves, func(v *movingMove) bool { return v.phase != "begun" }) {
+					x.saw("session ended while its holdings were frozen")
+				}
+				x.apply(i, AppendCommand(nil, Command{Kind: CmdGuestGone, Body: AppendGuestGone(nil, GuestGoneBody{Sessions: []uint64{id}})}))
+			}
+		}
+	}
+}
+
+// catchUp lets shards do what is due, but for copies that are being removed.
+func (x *moving) catchUp(removal bool) {
+	for again := true; again; {
+		again = false
+		for i, s := range x.shards {
+			if s.m.owes() || removal && s.m.clearing.on {
+				x.apply(i, nil)
+				again = true
+			}
+		}
+		x.tell()
+	}
+}
+
+func (x *moving) serving(b uint32) (int, bool) {
+	for i, s := range x.shards {
+		if _, active := s.m.Bucket(b); active {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+func (x *moving) step() error {
+	switch p := x.r.IntN(100); {
+	case p < 45:
+		return x.request()
+	case p < 50:
+		return x.session()
+	case p < 80:
+		return x.move()
+	case p < 88:
+		x.again()
+	case p < 90:
+		return x.restart()
+	case p < 92:
+		if s := x.shards[x.r.IntN(movingShards)]; s.snap == nil {
+			s.is, s.begun, s.snap = s.m.Digest(), len(s.log), s.m.BeginSnapshot()
+		}
+	default:
+		return x.rest()
+	}
+	return nil
+}
+
+// both applies a command to the shard that serves the bucket, and to the model.
+func (x *moving) both(b uint32, o op) (Event, bool, error) {
+	i, ok := x.serving(b)
+	body := o.msg.(protocol.Message).AppendBody(nil)
+	c := Command{Kind: o.kind, Node: o.node, Epoch: o.epoch, Body: body}
+	if !ok {
+		for k := range x.shards {
+			if e := x.command(k, c); e.Status != protocol.StatusWrongShard {
+				return e, false, fmt.Errorf("shard %d answers for a bucket that no shard serves: %s", k, show(e))
+			}
+		}
+		x.saw("refused while frozen")
+		return Event{}, false, nil
+	}
+	x.catchUp(false)
+	got := x.command(i, c)
+	want := x.model(o)
+	x.say("shard %d: kind %d %+v -> %s", i, o.kind, o.msg, show(got))
+	got.Text, want.Text, got.Command, want.Command = "", "", 0, 0
+	if show(got) != show(want) {
+		return got, true, fmt.Errorf("%+v: reply %s, want %s", o.msg, show(got), show(want))
+	}
+	x.catchUp(false)
+	return got, true, nil
+}
+
+func (x *moving) session() error {
+	if len(x.clients) > 2 && x.r.IntN(3) > 0 {
+		c := x.clients[x.r.IntN(len(x.clients))]
+		home := protocol.SessionBucket(c.id)
+		switch x.r.IntN(4) {
+		case 0:
+			_, ok, err := x.both(home, op{kind: CmdSessionStop, node: 1, epoch: c.epoch, msg: &protocol.SessionStop{Session: c.id, Epoch: c.epoch}})
+			if ok {
+				x.clients = without(x.clients, c)
+			}
+			return err
+		default:
+			return x.attach(c, c.epoch+uint64(x.r.IntN(2)))
+		}
+	}
+	if len(x.clients) >= 8 {
+		return nil
+	}
+	x.serial++
+	create := [protocol.KeyLen]byte{byte(x.serial), byte(x.serial >> 8), 3}
+	e, ok, err := x.both(protocol.HomeBucket(create, movingBuckets), op{
+		kind: CmdSessionStart, msg: &protocol.SessionStart{Node: 1, CreateID: create[:], Key: modelKey(x.serial), Timeout: 30_000, Description: "d"},
+	})
+	if ok && err == nil {
+		x.clients = append(x.clients, &modelClient{id: e.Session, node: 1, key: modelKey(x.serial), epoch: 1, low: 1})
+	}
+	return err
+}
+
+func (x *moving) attach(c *modelClient, epoch uint64) error {
+	_, ok, err := x.both(protocol.SessionBucket(c.id), op{kind: CmdSessionAttach, node: 1, epoch: epoch, msg: &protocol.SessionAttach{
+		Session: c.id, Node: 1, Epoch: epoch, Key: c.key, Timeout: 30_000, Description: "d",
+	}})
+	if ok && err == nil {
+		c.epoch = epoch
+	}
+	return err
+}
+
+func (x *moving) request() error {
+	if len(x.clients) == 0 {
+		return nil
+	}
+	c := x.clients[x.r.IntN(len(x.clients))]
+	if len(c.sent) > 0 && x.r.IntN(4) == 0 {
+		// Sent again: its answer was lost.
+		o := c.sent[x.r.IntN(len(c.sent))]
+		o.epoch = c.epoch
+		x.saw("sent again")
+		_, _, err := x.both(protocol.Bucket(1, nameOf(o), movingBuckets), o)
+		return err
+	}
+	if x.r.IntN(5) == 0 {
+		c.low, c.sent = c.seq+1, nil
+	}
+	c.seq++
+	h := protocol.Head{Session: c.id, Seq: c.seq, Low: c.low}
+	name := modelNames[x.r.IntN(len(modelNames))]
+	o := op{node: 1, epoch: c.epoch}
+	data := []byte{byte('a' + x.r.IntN(3))}
+	sem := x.w.sem(1, name)
+	switch p := x.r.IntN(20); {
+	case p < 11:
+		count := uint64(1 + x.r.IntN(2))
+		timeout := []uint64{protocol.Forever, protocol.Forever, 0, 5000, 20_000}[x.r.IntN(5)]
+		o.kind, o.msg = CmdAcquire, &protocol.Acquire{Head: h, Name: name, Count: count, Timeout: timeout, Data: data, Ephemeral: sem == nil || sem.ephemeral}
+		if o.msg.(*protocol.Acquire).Ephemeral {
+			o.msg.(*protocol.Acquire).Count = protocol.Forever
+		}
+	case p < 15:
+		o.kind, o.msg = CmdRelease, &protocol.Release{Head: h, Name: name}
+	case p < 17:
+		o.kind, o.msg = CmdCreate, &protocol.Create{Head: h, Name: name, Limit: 2, Data: data}
+	case p < 18:
+		o.kind, o.msg = CmdUpdate, &protocol.Update{Head: h, Name: name, Data: data}
+	case p < 19:
+		o.kind, o.msg = CmdResize, &protocol.Resize{Head: h, Name: name, Limit: 1 + x.r.Uint64N(3)}
+	default:
+		o.kind, o.msg = CmdDelete, &protocol.Delete{Head: h, Name: name, Force: true}
+	}
+	_, ok, err := x.both(protocol.Bucket(1, name, movingBuckets), o)
+	if ok {
+		c.sent = append(c.sent, o)
+	}
+	return err
+}
+
+func nameOf(o op) []byte {
+	switch m := o.msg.(type) {
+	case *protocol.Acquire:
+		return m.Name
+	case *protocol.Release:
+		return m.Name
+	case *protocol.Create:
+		return m.Name
+	case *protocol.Update:
+		return m.Name
+	case *protocol.Resize:
+		return m.Name
+	}
+	return o.msg.(*protocol.Delete).Name
+}

@@ -1,0 +1,274 @@
+package shard
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// The ordered structures against a sorted slice. Histories are too small to fill them.
+
+type ordered struct{ key uint64 }
+
+func orderedLess(a, b *ordered) bool { return a.key < b.key }
+
+func TestIndexIsASortedSlice(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var x index[ordered]
+		var want []*ordered
+		grow := 0.9
+		for i := range 6000 {
+			if i%1500 == 1499 {
+				grow = r.Float64() // so that it shrinks now and then
+			}
+			if r.Float64() < grow {
+				v := &ordered{r.Uint64N(20_000)}
+				if seed%3 == 0 {
+					v.key = uint64(i) // mostly at the end, as session ids are
+				}
+				at, found := slices.BinarySearchFunc(want, v, func(a, b *ordered) int { return cmp.Compare(a.key, b.key) })
+				if found {
+					continue
+				}
+				x.insert(v, orderedLess)
+				want = slices.Insert(want, at, v)
+			} else if len(want) > 0 {
+				at := r.IntN(len(want))
+				if !x.remove(want[at], orderedLess) {
+					t.Fatalf("seed %d: %d is not found", seed, want[at].key)
+				}
+				if x.remove(want[at], orderedLess) {
+					t.Fatalf("seed %d: %d is found twice", seed, want[at].key)
+				}
+				want = slices.Delete(want, at, at+1)
+			}
+			if i%50 != 0 {
+				continue
+			}
+			from := r.Uint64N(20_000)
+			var all, part []*ordered
+			x.all(func(v *ordered) bool { all = append(all, v); return true })
+			x.ascend(func(v *ordered) bool { return v.key < from }, func(v *ordered) bool { part = append(part, v); return len(part) < 300 })
+			at, _ := slices.BinarySearchFunc(want, from, func(a *ordered, k uint64) int { return cmp.Compare(a.key, k) })
+			wantPart := want[at:min(len(want), at+300)]
+			if !slices.Equal(all, want) || x.n != len(want) || !slices.Equal(part, wantPart) {
+				t.Fatalf("seed %d, step %d: %d of %d, %d of %d from %d", seed, i, len(all), len(want), len(part), len(wantPart), from)
+			}
+			if first := x.first(); len(want) > 0 && first != want[0] || len(want) == 0 && first != nil {
+				t.Fatalf("seed %d: first is %v", seed, first)
+			}
+		}
+	}
+}
+
+func TestTreapIsASortedSlice(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		which := int(seed % 2)
+		var x treap
+		var want []*entry
+		less := func(a, b *entry) int {
+			if which == byOrder {
+				return cmp.Compare(a.orderID, b.orderID)
+			}
+			return bytes.Compare(a.sem.name, b.sem.name)
+		}
+		b := &bucket{number: 3}
+		for i := range 3000 {
+			if r.IntN(5) > 1 {
+				id := r.Uint64N(5000)
+				if seed%3 == 0 {
+					id = uint64(i)
+				}
+				e := &entry{orderID: id, sem: &semaphore{bucket: b, name: binary.BigEndian.AppendUint64(nil, id)}}
+				at, found := slices.BinarySearchFunc(want, e, less)
+				if found {
+					continue
+				}
+				x.insert(e, which)
+				want = slices.Insert(want, at, e)
+			} else if len(want) > 0 {
+				at := r.IntN(len(want))
+				if r.IntN(2) == 0 {
+					at = 0 // as queues do
+				}
+				x.remove(want[at], which)
+				want = slices.Delete(want, at, at+1)
+			}
+			var got, back []*entry
+			if i%40 == 0 {
+				for e := x.first; e != nil; e = next(e, which) {
+					got = append(got, e)
+				}
+				for e := x.last; e != nil; e = previous(e, which) {
+					back = append(back, e)
+				}
+				slices.Reverse(back)
+				if !slices.Equal(got, want) || !slices.Equal(back, want) {
+					t.Fatalf("seed %d, step %d: %d forwards, %d backwards, want %d", seed, i, len(got), len(back), len(want))
+				}
+			}
+			if x.n != len(want) {
+				t.Fatalf("seed %d: %d entries, want %d", seed, x.n, len(want))
+			}
+			after := r.Uint64N(5000)
+			var sought *entry
+			for _, e := range want {
+				if which == byOrder && e.orderID > after || which == byName && e.orderID >= after {
+					sought = e
+					break
+				}
+			}
+			found := x.seekOrder(after)
+			if which == byName {
+				found = x.seekName(binary.BigEndian.AppendUint64(nil, after))
+			}
+			if found != sought {
+				t.Fatalf("seed %d, step %d: seek %d finds %v, want %v", seed, i, after, found, sought)
+			}
+		}
+	}
+}
+
+// TestDeadlinesFireInOrder holds the order that is part of the log's format: time, then sessions before waiters before guests, then id, then bucket.
+func TestDeadlinesFireInOrder(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		var d deadlines
+		var all []timed
+		for i := range 400 {
+			n := &node{id: 1}
+			switch r.IntN(3) {
+			case 0:
+				s := newSession()
+				s.id, s.node = uint64(i)*7919%1000, n
+				all = append(all, s)
+			case 1:
+				all = append(all, &party{id: uint64(i), node: n})
+			default:
+				all = append(all, &entry{orderID: r.Uint64N(50), sem: &semaphore{bucket: &bucket{number: uint32(i)}}})
+			}
+		}
+		for range 3000 {
+			rec := all[r.IntN(len(all))]
+			if r.IntN(3) == 0 {
+				d.cancel(rec)
+			} else {
+				d.arm(rec, r.Uint64N(20))
+			}
+		}
+		key := func(rec timed) []uint64 {
+			kind := uint64(3)
+			switch rec.(type) {
+			case *session:
+				kind = 1
+			case *entry:
+				kind = 2
+			}
+			_, id, bucket := rec.deadline()
+			return []uint64{rec.clock().at, kind, id, uint64(bucket)}
+		}
+		var want []timed
+		for _, rec := range all {
+			if rec.clock().pos > 0 {
+				want = append(want, rec)
+			}
+		}
+		slices.SortStableFunc(want, func(a, b timed) int { return slices.Compare(key(a), key(b)) })
+		for i := range want {
+			at, rec := d.first()
+			if rec == nil || at != rec.clock().at || slices.Compare(key(rec), key(want[i])) != 0 {
+				t.Fatalf("seed %d: deadline %d of %d is not the next", seed, i, len(want))
+			}
+			d.cancel(rec)
+		}
+		if _, rec := d.first(); rec != nil {
+			t.Fatalf("seed %d: a deadline too many", seed)
+		}
+	}
+}
+
+// TestManyNames walks more semaphores than are kept apart as young, while they come and go.
+func TestManyNames(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 4))
+	m := New(1)
+	var out Events
+	var index, seq uint64
+	apply := func(ops ...op) {
+		index++
+		out.Reset()
+		m.Apply(index, encode(Header{Format: 1, Seq: index}, ops), &out)
+		for _, e := range out.List {
+			if e.Kind == EventReply && e.Status != protocol.StatusOK {
+				t.Fatal(show(e), e.Text)
+			}
+		}
+	}
+	create := [protocol.KeyLen]byte{1}
+	apply(op{kind: CmdBuckets, msg: BucketsBody{Total: 8, Count: 8}},
+		op{kind: CmdNodePut, msg: NodePutBody{Node: 1, Revision: 1, Config: protocol.DefaultNodeConfig()}},
+		op{kind: CmdSessionStart, msg: &protocol.SessionStart{Node: 1, CreateID: create[:], Key: create[:], Timeout: 1000}})
+	session := out.List[2].Session
+	names := map[string]bool{}
+	for range 60 {
+		var ops []op
+		for range 100 {
+			seq++
+			name := fmt.Sprint(r.IntN(1500))
+			h := protocol.Head{Session: session, Seq: seq, Low: seq}
+			o := op{kind: CmdCreate, node: 1, epoch: 1, msg: &protocol.Create{Head: h, Name: []byte(name), Limit: 1}}
+			if names[name] {
+				o.kind, o.msg = CmdDelete, &protocol.Delete{Head: h, Name: []byte(name)}
+			}
+			names[name] = !names[name]
+			ops = append(ops, o)
+		}
+		apply(ops...)
+		prefix := fmt.Sprint(r.IntN(10))
+		var want []string
+		for name, there := range names {
+			if there && name[:1] == prefix {
+				want = append(want, name)
+			}
+		}
+		slices.Sort(want)
+		for _, m := range []*Machine{m, mustRestore(t, m)} {
+			var got []string
+			req := protocol.List{Node: 1, Prefix: []byte(prefix), Limit: uint32(1 + r.IntN(50))}
+			for range manyPages {
+				var page protocol.ListReply
+				if err := m.List(&req, &page); err != nil {
+					t.Fatal(err)
+				}
+				for _, it := range page.Semaphores {
+					got = append(got, string(it.Name))
+				}
+				if req.Cursor = page.Cursor; len(req.Cursor) == 0 {
+					break
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Fatalf("%d names with %q, want %d", len(got), prefix, len(want))
+			}
+		}
+	}
+}
+
+func mustRestore(t *testing.T, m *Machine) *Machine {
+	t.Helper()
+	other, err := restored(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Digest() != other.Digest() {
+		t.Fatal("restored it is another machine")
+	}
+	return other
+}

@@ -1,0 +1,560 @@
+package shard
+
+import (
+	"bytes"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+func (s *modelSem) row(of *modelSession) *modelRow {
+	for _, r := range s.rows {
+		if r.session == of {
+			return r
+		}
+	}
+	return nil
+}
+
+func (s *modelSem) used() (sum uint64) {
+	for _, r := range s.rows {
+		if r.owner {
+			sum += r.count
+		}
+	}
+	return sum
+}
+
+// fits says that so many units are free; counts never overflow.
+func (s *modelSem) fits(count uint64) bool { return s.used() <= s.limit && count <= s.limit-s.used() }
+
+// head is the first waiter.
+func (s *modelSem) head() *modelRow {
+	for _, r := range s.rows {
+		if !r.owner {
+			return r
+		}
+	}
+	return nil
+}
+
+func (s *modelSem) waiters() (n int) {
+	for _, r := range s.rows {
+		if !r.owner {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *model) sem(node uint64, name []byte) *modelSem {
+	for _, s := range m.sems {
+		if s.node == node && bytes.Equal(s.name, name) {
+			return s
+		}
+	}
+	return nil
+}
+
+// request is what all requests on semaphores have in common. It gives nil when the request is answered.
+func (m *model) request(o op, h protocol.Head, name []byte) *modelSession {
+	switch {
+	case m.total == 0 || !m.active[protocol.Bucket(o.node, name, m.total)]:
+		m.reply(protocol.StatusWrongShard)
+		return nil
+	case m.node(o.node) == nil:
+		st := protocol.StatusNotFound
+		for _, id := range m.dropped {
+			if id == o.node {
+				st = protocol.StatusSessionExpired
+			}
+		}
+		m.reply(st)
+		return nil
+	}
+	s := m.actor(h.Session, o.node, o.epoch, o.client)
+	if s == nil {
+		return nil
+	}
+	// What is overdue counts as gone: a session may have been detached in this batch with its deadline behind it.
+	var row *modelRow
+	if sem := m.sem(o.node, name); sem != nil {
+		m.process(sem)
+		row = sem.row(s)
+	}
+	if h.Low > s.low {
+		s.low = h.Low
+		for seq := range s.answers {
+			if seq < s.low {
+				delete(s.answers, seq)
+			}
+		}
+	}
+	if o.kind == CmdAcquire && row != nil && row.seq == h.Seq {
+		state := protocol.Acquired
+		if !row.owner {
+			state = protocol.Accepted
+		}
+		m.saw("sent again, answered by the entry")
+		m.emit(Event{Kind: EventReply, Command: m.command, State: state, OrderID: row.order})
+		return nil
+	}
+	if a, ok := s.answers[h.Seq]; ok {
+		a.reply.Command = m.command
+		switch {
+		case a.kind != o.kind:
+			m.saw("number of another kind")
+			m.reply(protocol.StatusBadRequest)
+		case a.reply.State == protocol.Acquired && (row == nil || !row.owner || row.order != a.reply.OrderID):
+			m.saw("sent again, acquired no more")
+			m.reply(protocol.StatusAborted) // it would be a lie by now
+		default:
+			m.saw("sent again, answered from memory")
+			m.emit(a.reply)
+		}
+		return nil
+	}
+	if h.Seq < s.low {
+		m.saw("number below the low-water mark")
+		if o.kind == CmdAcquire {
+			m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.NotAcquired})
+		} else {
+			m.reply(protocol.StatusBadRequest)
+		}
+		return nil
+	}
+	if len(s.answers) >= m.limits.Answers {
+		m.saw("limit of answers")
+		m.reply(protocol.StatusOverloaded)
+		return nil
+	}
+	return s
+}
+
+// answer answers a request and remembers it; what may be sent again is not remembered.
+func (m *model) answer(s *modelSession, o op, seq uint64, e Event) {
+	e.Kind, e.Command = EventReply, m.command
+	if !e.Status.Retryable() {
+		s.answers[seq] = modelAnswer{o.kind, e}
+	}
+	m.emit(e)
+}
+
+func (m *model) refuse(s *modelSession, o op, seq uint64, st protocol.Status) {
+	m.answer(s, o, seq, Event{Status: st})
+}
+
+// recall remembers what an acquire came to when its entry stops carrying its number, if the client may not know.
+func (m *model) recall(r *modelRow, e Event) {
+	if s := r.session; !s.ended && r.seq >= s.low {
+		e.Kind = EventReply
+		s.answers[r.seq] = modelAnswer{CmdAcquire, e}
+	}
+}
+
+func badHead(h protocol.Head, name []byte) bool {
+	return h.Seq == 0 || len(name) == 0 || len(name) > 1024
+}
+
+const mebibyte = 1 << 20
+
+func (m *model) create(o op, x *protocol.Create) {
+	if badHead(x.Head, x.Name) || x.Limit == 0 || len(x.Data) > mebibyte {
+		m.reply(protocol.StatusBadRequest)
+		return
+	}
+	s := m.request(o, x.Head, x.Name)
+	if s == nil {
+		return
+	}
+	sem := m.sem(o.node, x.Name)
+	switch {
+	case sem != nil && sem.ephemeral:
+		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
+	case sem != nil:
+		m.refuse(s, o, x.Seq, protocol.StatusAlreadyExists)
+	case len(m.byName(o.node)) >= m.share(m.node(o.node).config.MaxSemaphores):
+		m.saw("quota of semaphores")
+		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
+	default:
+		m.make(o.node, x.Name, x.Limit, x.Data, false)
+		m.answer(s, o, x.Seq, Event{})
+	}
+}
+
+func (m *model) make(node uint64, name []byte, limit uint64, data []byte, ephemeral bool) *modelSem {
+	sem := &modelSem{
+		node: node, name: bytes.Clone(name), data: bytes.Clone(data), limit: limit, version: 1, revision: m.index, created: m.wall, ephemeral: ephemeral,
+	}
+	m.sems = append(m.sems, sem)
+	m.change(sem, protocol.Change{Kind: protocol.ChangeCreated, Limit: limit, Ephemeral: ephemeral, Version: 1, Data: sem.data})
+	return sem
+}
+
+func (m *model) change(s *modelSem, c protocol.Change) {
+	s.revision = m.index
+	if m.node(s.node) != nil {
+		m.changes = append(m.changes, Change{Node: s.node, Bucket: m.bucketOf(s), Name: s.name, Change: c})
+	}
+}
+
+func (m *model) update(o op, x *protocol.Update) {
+	if badHead(x.Head, x.Name) || len(x.Data) > mebibyte {
+		m.reply(protocol.StatusBadRequest)
+		return
+	}
+	s := m.request(o, x.Head, x.Name)
+	if s == nil {
+		return
+	}
+	sem := m.sem(o.node, x.Name)
+	switch {
+	case sem == nil:
+		m.refuse(s, o, x.Seq, protocol.StatusNotFound)
+	case x.Expected != 0 && x.Expected != sem.version:
+		m.saw("update of another version")
+		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
+	default:
+		if !bytes.Equal(sem.data, x.Data) {
+			sem.data = bytes.Clone(x.Data)
+			sem.version++
+			m.change(sem, protocol.Change{Kind: protocol.ChangeData, Version: sem.version, Data: sem.data})
+		}
+		m.answer(s, o, x.Seq, Event{Version: sem.version})
+	}
+}
+
+func (m *model) resize(o op, x *protocol.Resize) {
+	if badHead(x.Head, x.Name) || x.Limit == 0 {
+		m.reply(protocol.StatusBadRequest)
+		return
+	}
+	s := m.request(o, x.Head, x.Name)
+	if s == nil {
+		return
+	}
+	sem := m.sem(o.node, x.Name)
+	switch {
+	case sem == nil:
+		m.refuse(s, o, x.Seq, protocol.StatusNotFound)
+	case sem.ephemeral:
+		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
+	default:
+		m.answer(s, o, x.Seq, Event{})
+		if sem.limit != x.Limit {
+			if x.Limit < sem.used() {
+				m.saw("limit lowered below what is held")
+			}
+			sem.limit = x.Limit
+			m.change(sem, protocol.Change{Kind: protocol.ChangeLimit, Limit: x.Limit})
+			m.process(sem)
+		}
+	}
+}
+
+func (m *model) delete(o op, x *protocol.Delete) {
+	if badHead(x.Head, x.Name) {
+		m.reply(protocol.StatusBadRequest)
+		return
+	}
+	s := m.request(o, x.Head, x.Name)
+	if s == nil {
+		return
+	}
+	sem := m.sem(o.node, x.Name)
+	switch {
+	case sem == nil:
+		m.refuse(s, o, x.Seq, protocol.StatusNotFound)
+	case sem.ephemeral || len(sem.rows) > 0 && !x.Force:
+		if !sem.ephemeral && len(sem.rows) == sem.waiters() {
+			m.saw("delete with waiters only")
+		}
+		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
+	default:
+		if len(sem.rows) > sem.waiters() && sem.waiters() > 0 {
+			m.saw("deleted with owners and waiters")
+		}
+		m.answer(s, o, x.Seq, Event{})
+		for _, r := range sem.rows {
+			if !r.owner {
+				m.result(sem, r, protocol.StatusAborted, 0)
+				m.recall(r, Event{Status: protocol.StatusAborted})
+				m.remove(sem, r, false)
+			}
+		}
+		for _, r := range sem.rows {
+			m.emit(Event{
+				Kind: EventLeaseLost, Session: r.session.id, Seq: r.seq, Epoch: r.session.epoch, Node: sem.node, Name: sem.name, OrderID: r.order,
+			})
+			m.recall(r, Event{State: protocol.Acquired, OrderID: r.order})
+			m.remove(sem, r, false)
+		}
+		m.sems = without(m.sems, sem)
+		m.change(sem, protocol.Change{Kind: protocol.ChangeDeleted})
+	}
+}
+
+// Acquire and release.
+
+func (m *model) acquire(o op, x *protocol.Acquire) {
+	if badHead(x.Head, x.Name) || x.Count == 0 || x.Timeout > 24*60*60*1000 && x.Timeout != ^uint64(0) || len(x.Data) > mebibyte {
+		m.reply(protocol.StatusBadRequest)
+		return
+	}
+	s := m.request(o, x.Head, x.Name)
+	if s == nil {
+		return
+	}
+	sem := m.sem(o.node, x.Name)
+	switch {
+	case sem == nil && !x.Ephemeral:
+		m.refuse(s, o, x.Seq, protocol.StatusNotFound)
+		return
+	case sem != nil && sem.ephemeral != x.Ephemeral:
+		m.saw("acquire of another kind of semaphore")
+		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
+		return
+	case sem != nil && x.Count > sem.limit:
+		m.saw("acquire above the limit")
+		m.refuse(s, o, x.Seq, protocol.StatusBadRequest)
+		return
+	}
+	var row *modelRow
+	if sem != nil {
+		row = sem.row(s)
+	}
+	switch {
+	case row == nil:
+		m.acquireNew(s, sem, o, x)
+	case row.owner:
+		m.acquireOwned(sem, row, o, x)
+	default:
+		m.acquireWaiting(sem, row, o, x)
+	}
+}
+
+func (m *model) acquireNew(s *modelSession, sem *modelSem, o op, x *protocol.Acquire) {
+	granted := sem == nil || sem.head() == nil && sem.fits(x.Count)
+	if sem != nil && sem.head() != nil && sem.fits(x.Count) {
+		m.saw("small acquire behind a large head")
+	}
+	held := 0
+	for _, other := range m.sems {
+		if other.row(s) != nil {
+			held++
+		}
+	}
+	switch {
+	case !granted && x.Timeout == 0:
+		m.saw("not acquired at once")
+		m.answer(s, o, x.Seq, Event{State: protocol.NotAcquired})
+		return
+	case held >= m.limits.Semaphores || !granted && sem.waiters() >= m.limits.Waiters:
+		m.saw("limit of entries or waiters")
+		m.refuse(s, o, x.Seq, protocol.StatusOverloaded)
+		return
+	case sem == nil && len(m.byName(o.node)) >= m.share(m.node(o.node).config.MaxSemaphores):
+		m.saw("quota of semaphores, ephemeral")
+		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
+		return
+	case sem == nil:
+		sem = m.make(o.node, x.Name, ^uint64(0), nil, true)
+	}
+	wasIdle := m.idle(s)
+	b := m.bucketOf(sem)
+	m.orders[b]++
+	r := &modelRow{session: s, order: m.orders[b], count: x.Count, seq: x.Seq, since: m.wall, data: bytes.Clone(x.Data)}
+	sem.rows = append(sem.rows, r)
+	sem.revision = m.index
+	m.setTimeout(r, x.Timeout)
+	if granted {
+		m.grant(sem, r)
+		m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Acquired, OrderID: r.order})
+	} else {
+		m.count(sem, r, 1)
+		m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Accepted, OrderID: r.order})
+	}
+	if wasIdle && !s.home {
+		m.emit(Event{Kind: EventGuestHeld, Session: s.id, Node: s.node, Epoch: s.epoch})
+	}
+}
+
+func (m *model) setTimeout(r *modelRow, timeout uint64) {
+	r.timeout, r.timed, r.deadline = timeout, timeout != ^uint64(0), m.now+timeout
+}
+
+func (m *model) acquireOwned(sem *modelSem, r *modelRow, o op, x *protocol.Acquire) {
+	if x.Count > r.count {
+		m.saw("owner asks for more")
+		m.refuse(r.session, o, x.Seq, protocol.StatusBadRequest)
+		return
+	}
+	if x.Count < r.count && sem.head() != nil {
+		m.saw("owner asks for less, and others wait")
+	}
+	m.recall(r, Event{State: protocol.Acquired, OrderID: r.order})
+	changed := x.Count != r.count || !bytes.Equal(x.Data, r.data)
+	r.seq, r.count, r.data = x.Seq, x.Count, bytes.Clone(x.Data)
+	m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Acquired, OrderID: r.order})
+	if changed {
+		m.change(sem, protocol.Change{Kind: protocol.ChangeOwnerChanged, Owner: r.asOwner()})
+	}
+	m.process(sem)
+}
+
+func (m *model) acquireWaiting(sem *modelSem, r *modelRow, o op, x *protocol.Acquire) {
+	s := r.session
+	if x.Count > r.count {
+		m.saw("waiter asks for more")
+		m.refuse(s, o, x.Seq, protocol.StatusBadRequest)
+		return
+	}
+	m.result(sem, r, protocol.StatusAborted, 0)
+	m.recall(r, Event{Status: protocol.StatusAborted})
+	granted := sem.head() == r && sem.fits(x.Count)
+	if x.Timeout == 0 && !granted {
+		m.saw("waiter asks with timeout 0")
+		m.answer(s, o, x.Seq, Event{State: protocol.NotAcquired})
+		m.remove(sem, r, true)
+		m.process(sem)
+		return
+	}
+	r.seq, r.count, r.data, r.since = x.Seq, x.Count, bytes.Clone(x.Data), m.wall
+	sem.revision = m.index
+	m.setTimeout(r, x.Timeout)
+	if granted {
+		m.saw("waiter asks for less and is granted")
+		m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Acquired, OrderID: r.order})
+		m.grant(sem, r)
+		m.process(sem)
+		return
+	}
+	m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Accepted, OrderID: r.order})
+}
+
+func (m *model) release(o op, x *protocol.Release) {
+	if badHead(x.Head, x.Name) {
+		m.reply(protocol.StatusBadRequest)
+		return
+	}
+	s := m.request(o, x.Head, x.Name)
+	if s == nil {
+		return
+	}
+	sem := m.sem(o.node, x.Name)
+	var r *modelRow
+	if sem != nil {
+		r = sem.row(s)
+	}
+	if r == nil || x.OrderID != 0 && x.OrderID != r.order {
+		if r != nil {
+			m.saw("release of another order id")
+		}
+		m.answer(s, o, x.Seq, Event{})
+		return
+	}
+	if r.owner {
+		m.recall(r, Event{State: protocol.Acquired, OrderID: r.order})
+	} else {
+		m.saw("waiter released")
+		m.result(sem, r, protocol.StatusAborted, 0)
+		m.recall(r, Event{Status: protocol.StatusAborted})
+	}
+	m.answer(s, o, x.Seq, Event{Flag: true})
+	m.remove(sem, r, true)
+	m.process(sem)
+}
+
+// The queue.
+
+// overdue says that a waiter counts as gone.
+func (m *model) overdue(r *modelRow) bool {
+	return r.timed && m.now > r.deadline || !m.alive(r.session)
+}
+
+// process looks at the head of the queue until it does not fit, and deletes an ephemeral semaphore with nobody left. It does nothing
+// to a semaphore nothing has happened to.
+func (m *model) process(s *modelSem) {
+	if m.node(s.node) == nil {
+		return
+	}
+	for {
+		r := s.head()
+		switch {
+		case r == nil || !m.overdue(r) && !s.fits(r.count):
+			if s.ephemeral && len(s.rows) == 0 {
+				m.saw("ephemeral deleted")
+				m.sems = without(m.sems, s)
+				m.change(s, protocol.Change{Kind: protocol.ChangeDeleted})
+			}
+			return
+		case m.overdue(r):
+			m.saw("head of the queue is overdue")
+			m.lapse(s, r)
+		default:
+			m.saw("waiter granted")
+			m.result(s, r, protocol.StatusOK, protocol.Acquired)
+			m.grant(s, r)
+		}
+	}
+}
+
+// lapse ends a waiter that counts as gone.
+func (m *model) lapse(s *modelSem, r *modelRow) {
+	if m.alive(r.session) {
+		m.result(s, r, protocol.StatusOK, protocol.NotAcquired)
+		m.recall(r, Event{State: protocol.NotAcquired})
+	} else {
+		m.result(s, r, protocol.StatusSessionExpired, 0)
+	}
+	m.remove(s, r, true)
+}
+
+func (m *model) grant(s *modelSem, r *modelRow) {
+	r.owner, r.timed, r.since = true, false, m.wall
+	m.change(s, protocol.Change{Kind: protocol.ChangeOwnerAdded, Owner: r.asOwner()})
+	m.count(s, r, 0)
+}
+
+// count counts an acquire (0), a wait (1) or a release (2).
+func (m *model) count(s *modelSem, r *modelRow, what int) {
+	s.counts[what]++
+	if n := m.node(s.node); n == nil || n.config.CountersMode != protocol.CountersDetailed {
+		s.detail = nil
+		return
+	}
+	if s.detail == nil {
+		s.detail = map[uint64]*[3]uint64{}
+	}
+	if s.detail[r.session.id] == nil {
+		s.detail[r.session.id] = new([3]uint64)
+	}
+	s.detail[r.session.id][what]++
+}
+
+// remove takes an entry out.
+func (m *model) remove(s *modelSem, r *modelRow, tell bool) {
+	s.rows = without(s.rows, r)
+	s.revision = m.index
+	if r.owner {
+		m.count(s, r, 2)
+	}
+	if r.owner && tell {
+		m.change(s, protocol.Change{Kind: protocol.ChangeOwnerRemoved, Owner: protocol.Owner{OrderID: r.order, Session: r.session.id}})
+	}
+	if g := r.session; !g.home && m.idle(g) {
+		g.used = m.now
+		m.emit(Event{Kind: EventGuestIdle, Session: g.id, Node: g.node, Epoch: g.epoch})
+	}
+}
+
+// result ends an accepted acquire.
+func (m *model) result(s *modelSem, r *modelRow, st protocol.Status, state protocol.AcquireState) {
+	m.emit(Event{
+		Kind: EventAcquireResult, Status: st, State: state, Session: r.session.id, Seq: r.seq, Epoch: r.session.epoch, Node: s.node, OrderID: r.order,
+		Name: s.name,
+	})
+}
+
+func (r *modelRow) asOwner() protocol.Owner {
+	return protocol.Owner{OrderID: r.order, Session: r.session.id, Count: r.count, Data: r.data, Description: r.session.desc, Since: r.since}
+}

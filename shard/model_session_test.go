@@ -1,0 +1,328 @@
+package shard
+
+import (
+	"slices"
+	"unicode/utf8"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// session finds a record of a session that has not ended.
+func (m *model) session(id uint64) *modelSession {
+	for _, s := range m.sessions {
+		if s.id == id {
+			return s
+		}
+	}
+	return nil
+}
+
+// alive says that the session exists: an overdue one does not, whether its end was logged or not.
+func (m *model) alive(s *modelSession) bool {
+	return !s.ended && (!s.home || s.attached || m.now <= s.deadline)
+}
+
+func badText(s string) bool { return len(s) > 1024 || !utf8.ValidString(s) }
+
+func (m *model) start(o op, x *protocol.SessionStart) {
+	if len(x.CreateID) != 16 || len(x.Key) != 16 || x.Timeout > 30*60*1000 || badText(x.Description) {
+		m.reply(protocol.StatusBadRequest)
+		return
+	}
+	create := [protocol.KeyLen]byte(x.CreateID)
+	if m.total == 0 || !m.active[protocol.HomeBucket(create, m.total)] {
+		m.reply(protocol.StatusWrongShard)
+		return
+	}
+	for _, s := range m.sessions {
+		if !s.home || s.create != create {
+			continue
+		}
+		switch {
+		case !m.alive(s) || s.node != x.Node:
+			m.saw("start again of one that is overdue, or elsewhere")
+			m.reply(protocol.StatusSessionExpired)
+		case s.key != [protocol.KeyLen]byte(x.Key) || s.epoch > 1:
+			m.saw("start again with a wrong key, or after an attach")
+			m.reply(protocol.StatusBadSession)
+		default:
+			m.saw("start again")
+			m.attached(o, s)
+		}
+		return
+	}
+	if _, ended := m.goneCreates[create]; ended {
+		m.saw("start again after the end")
+		m.reply(protocol.StatusSessionExpired)
+		return
+	}
+	n := m.node(x.Node)
+	if n == nil {
+		m.reply(protocol.StatusNotFound)
+		return
+	}
+	count := 0
+	for _, s := range m.sessions {
+		if s.home && s.node == n.id {
+			count++
+		}
+	}
+	if count >= m.share(n.config.MaxSessions) {
+		m.saw("quota of sessions")
+		m.reply(protocol.StatusPreconditionFailed)
+		return
+	}
+	b := protocol.HomeBucket(create, m.total)
+	m.ids[b]++
+	s := &modelSession{
+		id: protocol.MakeSessionID(m.tier, uint16(b), m.ids[b]), node: n.id, home: true, epoch: 1, desc: x.Description, low: 1, answers: map[uint64]modelAnswer{},
+		key: [protocol.KeyLen]byte(x.Key), create: create, timeout: x.Timeout, created: m.wall,
+	}
+	m.sessions = append(m.sessions, s)
+	m.attached(o, s)
+}
+
+// attached makes a session attached, and answers.
+func (m *model) attached(o op, s *modelSession) {
+	s.attached, s.since, s.client = true, m.now, o.client
+	e := Event{Kind: EventReply, Command: m.command, Session: s.id, Node: s.node, Epoch: s.epoch, Timeout: s.timeout, Grace: m.node(s.node).config.GracePeriod}
+	m.emit(e)
+	e.Kind, e.Text = EventSessionAttached, s.desc
+	m.emit(e)
+}
+
+// homeSession finds a living session of the node at its home, or answers.
+func (m *model) homeSession(id, node uint64) *modelSession {
+	if !m.isHome(id) {
+		m.reply(protocol.StatusWrongShard)
+		return nil
+	}
+	s := m.session(id)
+	if s == nil || s.node != node || !m.alive(s) {
+		if s != nil && s.node == node {
+			m.saw("overdue session counts as gone")
+		}
+		m.reply(protocol.StatusSessionExpired)
+		return nil
+	}
+	return s
+}
+
+func (m *model) attach(o op, x *protocol.SessionAttach) {
+	if len(x.Key) != 16 || x.Timeout > 30*60*1000 || badText(x.Description) {
+		m.reply(protocol.StatusBadRequest)
+		return
+	}
+	s := m.homeSession(x.Session, x.Node)
+	if s == nil {
+		return
+	}
+	if x.Epoch < s.epoch || s.key != [protocol.KeyLen]byte(x.Key) {
+		m.saw("attach refused")
+		m.reply(protocol.StatusBadSession)
+		return
+	}
+	if !s.attached {
+		m.saw("detached session attached again")
+	}
+	if x.Epoch > s.epoch && s.attached {
+		m.saw("session taken over")
+	}
+	s.epoch, s.timeout, s.desc = x.Epoch, x.Timeout, x.Description
+	m.attached(o, s)
+}
+
+func (m *model) detach(d DetachItem) {
+	s := m.session(d.Session)
+	if s == nil || !s.home || !s.attached || s.epoch != d.Epoch {
+		return
+	}
+	s.attached = false
+	s.deadline = min(max(d.LastHeard, s.since), m.now) + s.timeout
+	switch {
+	case s.timeout == 0:
+		m.saw("detached with timeout 0")
+	case s.deadline < m.now:
+		m.saw("detached after its deadline")
+	case d.LastHeard < s.since:
+		m.saw("heard of before it was attached")
+	}
+	m.emit(Event{Kind: EventSessionDetached, Session: s.id, Node: s.node, Epoch: s.epoch})
+	if s.timeout == 0 {
+		m.end(s, protocol.EndExpired, "")
+	}
+}
+
+func (m *model) stop(o op, x *protocol.SessionStop) {
+	s := m.homeSession(x.Session, o.node)
+	if s == nil {
+		return
+	}
+	if x.Epoch < s.epoch || o.epoch < s.epoch {
+		m.reply(protocol.StatusBadSession)
+		return
+	}
+	m.reply(protocol.StatusOK)
+	m.end(s, protocol.EndStopped, "")
+}
+
+func (m *model) kill(x *protocol.SessionKill) {
+	if badText(x.Reason) {
+		m.reply(protocol.StatusBadRequest)
+		return
+	}
+	if s := m.homeSession(x.Session, x.Node); s != nil {
+		m.reply(protocol.StatusOK)
+		m.end(s, protocol.EndKilled, x.Reason)
+	}
+}
+
+// takeOver detaches all sessions, with their timeout and the grace period from now on; before is the log time the old leader had reached: who
+// was overdue by then is gone already.
+func (m *model) takeOver(before uint64) {
+	for _, s := range m.sessions {
+		if !s.home {
+			continue
+		}
+		grace := m.now + s.timeout + m.node(s.node).grace(m.now)
+		switch {
+		case s.attached:
+			if n := m.node(s.node); n.grace(m.now) > n.config.GracePeriod {
+				m.saw("take-over with the grace period of before")
+			}
+			m.saw("take-over of an attached session")
+			s.attached, s.deadline = false, grace
+		case before <= s.deadline:
+			if s.deadline < m.now {
+				m.saw("take-over saves a detached session")
+			}
+			if s.deadline > grace {
+				m.saw("take-over of a session with a later deadline")
+			}
+			s.deadline = max(s.deadline, grace)
+		default:
+			m.saw("take-over of a session that was overdue before")
+		}
+	}
+}
+
+// end ends a session at its home.
+func (m *model) end(s *modelSession, reason protocol.EndReason, text string) {
+	s.ended = true
+	m.sessions = without(m.sessions, s)
+	if _, remembered := m.goneCreates[s.create]; !remembered {
+		m.goneCreates[s.create] = m.now + Retention
+	}
+	m.releaseAll(s)
+	m.emit(Event{Kind: EventSessionEnded, Session: s.id, Node: s.node, Reason: reason, Text: text})
+}
+
+// releaseAll takes everything from an ended session, in order of name.
+func (m *model) releaseAll(s *modelSession) {
+	for _, sem := range m.byName(s.node) {
+		if r := sem.row(s); r != nil {
+			if !r.owner {
+				m.result(sem, r, protocol.StatusSessionExpired, 0)
+			}
+			m.remove(sem, r, true)
+			m.process(sem)
+		}
+	}
+}
+
+// Guests.
+
+// actor is the session of a request, or nil when the request is answered.
+func (m *model) actor(id, node, epoch uint64, description string) *modelSession {
+	s := m.session(id)
+	switch {
+	case id == 0:
+		m.reply(protocol.StatusSessionExpired)
+		return nil
+	case m.isHome(id):
+		if s == nil || s.node != node || !m.alive(s) {
+			m.reply(protocol.StatusSessionExpired)
+			return nil
+		}
+		if epoch != s.epoch {
+			m.saw("request under another epoch at home")
+			m.reply(protocol.StatusBadSession)
+			return nil
+		}
+		return s
+	case s == nil:
+		if _, gone := m.goneIDs[id]; gone {
+			m.saw("gone guest refused")
+			m.reply(protocol.StatusSessionExpired)
+			return nil
+		}
+		s = &modelSession{id: id, node: node, epoch: epoch, low: 1, answers: map[uint64]modelAnswer{}}
+		m.sessions = append(m.sessions, s)
+	case s.node != node:
+		m.reply(protocol.StatusSessionExpired)
+		return nil
+	case epoch < s.epoch:
+		m.saw("request of a guest under an older epoch")
+		m.reply(protocol.StatusBadSession)
+		return nil
+	}
+	s.epoch, s.used = epoch, m.now
+	if description != "" && len(description) <= 1024 {
+		if description != s.desc {
+			m.saw("guest described by a request")
+		}
+		s.desc = description
+	}
+	return s
+}
+
+// idle says that a session has no entries.
+func (m *model) idle(s *modelSession) bool {
+	return !slices.ContainsFunc(m.sems, func(sem *modelSem) bool { return sem.row(s) != nil })
+}
+
+func (m *model) guestsGone(ids []uint64) {
+	var gone []*modelSession
+	for _, id := range ids {
+		if m.isHome(id) {
+			continue
+		}
+		m.tombstone(id)
+		if s := m.session(id); s != nil && !slices.Contains(gone, s) {
+			gone = append(gone, s)
+		}
+	}
+	m.endGuests(gone)
+}
+
+func (m *model) tombstone(id uint64) {
+	if _, remembered := m.goneIDs[id]; !remembered {
+		m.goneIDs[id] = m.now + Retention
+	}
+}
+
+// endGuests ends guests. None of them is there any more when the first one's units are given to others.
+func (m *model) endGuests(gone []*modelSession) {
+	for _, s := range gone {
+		s.ended = true
+		m.sessions = without(m.sessions, s)
+		m.tombstone(s.id)
+	}
+	for _, s := range gone {
+		if !m.idle(s) {
+			m.saw("gone guest released")
+		}
+		m.releaseAll(s)
+	}
+}
+
+func (m *model) guestSeen(x GuestSeenBody) {
+	if len(x.Description) > 1024 {
+		m.reply(protocol.StatusBadRequest)
+		return
+	}
+	if s := m.session(x.Session); s != nil && !s.home && x.Epoch >= s.epoch {
+		s.epoch, s.desc = x.Epoch, x.Description
+	}
+	m.reply(protocol.StatusOK)
+}

@@ -1,0 +1,713 @@
+package shard
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// rig applies commands one by one to a machine and to the model, which must agree, and says in words what left them. Sessions are called a, b, c, each
+// at home here, and g and h, which are guests.
+type rig struct {
+	*history
+	t    *testing.T
+	ids  map[string]uint64
+	seqs map[string]uint64
+	at   uint64
+}
+
+// simplest always chooses the simplest.
+type simplest struct{}
+
+func (simplest) n(int) int { return 0 }
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{history: newHistory(simplest{}, nil), t: t, ids: map[string]uint64{}, seqs: map[string]uint64{}, at: 1000}
+	config := protocol.DefaultNodeConfig()
+	r.do(op{kind: CmdTakeOver}, 1<<16)
+	r.cmd(CmdBuckets, BucketsBody{Total: modelBuckets, Count: modelBuckets})
+	r.cmd(CmdNodePut, NodePutBody{Node: 1, Revision: 1, Config: config})
+	for _, name := range []string{"a", "b", "c"} {
+		r.start(name, 10_000)
+	}
+	r.ids["g"], r.ids["h"] = protocol.MakeSessionID(1, 0, 1), protocol.MakeSessionID(1, 0, 2)
+	return r
+}
+
+// do applies one command under a leader epoch, 0 for the present one, and gives the events in words, separated by "; ".
+func (r *rig) do(o op, epoch uint64) string {
+	r.t.Helper()
+	hd := r.header(r.at)
+	if epoch != 0 {
+		hd.Epoch = epoch
+	}
+	if err := r.apply(hd, []op{o}); err != nil {
+		r.t.Fatalf("%v\n%s", err, r.told())
+	}
+	return r.words()
+}
+
+func (r *rig) cmd(kind CommandKind, msg any) string {
+	r.t.Helper()
+	return r.do(op{kind: kind, msg: msg}, 0)
+}
+
+// later moves log time, without a command.
+func (r *rig) later(ms uint64) string {
+	r.t.Helper()
+	r.at += ms
+	if err := r.apply(r.header(r.at), nil); err != nil {
+		r.t.Fatalf("%v\n%s", err, r.told())
+	}
+	return r.words()
+}
+
+// words are the events of the batch. Attach and guest events are left out: other tests have them.
+func (r *rig) words() string {
+	names := map[uint64]string{}
+	for name, id := range r.ids {
+		names[id] = name
+	}
+	var out []string
+	for _, e := range r.m.events {
+		var s string
+		switch e.Kind {
+		case EventReply:
+			s = answered(e)
+		case EventAcquireResult:
+			s = fmt.Sprintf("%s#%d %s", names[e.Session], e.Seq, answered(e))
+		case EventLeaseLost:
+			s = fmt.Sprintf("%s lost %d", names[e.Session], e.OrderID)
+		case EventSessionEnded:
+			s = fmt.Sprintf("%s ended %d", names[e.Session], e.Reason)
+		case EventRefused:
+			s = "refused"
+		default:
+			continue
+		}
+		out = append(out, s)
+	}
+	for _, c := range r.m.changes {
+		out = append(out, [...]string{"", "+created", "+deleted", "+data", "+limit", "+owner", "+changed", "+removed"}[c.Kind])
+	}
+	return strings.Join(out, "; ")
+}
+
+// answered is a reply or result in words.
+func answered(e Event) string {
+	switch {
+	case e.Status != protocol.StatusOK:
+		return e.Status.String()
+	case e.State == protocol.Acquired:
+		return fmt.Sprintf("acquired %d", e.OrderID)
+	case e.State == protocol.NotAcquired:
+		return "not acquired"
+	case e.State == protocol.Accepted:
+		return fmt.Sprintf("accepted %d", e.OrderID)
+	case e.Flag:
+		return "released"
+	case e.Version > 0:
+		return fmt.Sprintf("version %d", e.Version)
+	}
+	return "ok"
+}
+
+func (r *rig) start(name string, timeout uint64) string {
+	r.t.Helper()
+	r.serial++
+	create := append(make([]byte, 15), byte(r.serial))
+	words := r.cmd(CmdSessionStart, &protocol.SessionStart{Node: 1, CreateID: create, Key: modelKey(1), Timeout: timeout})
+	r.ids[name] = r.m.events[0].Session
+	return words
+}
+
+func (r *rig) attach(who string, epoch uint64, timeout uint64) string {
+	r.t.Helper()
+	return r.cmd(CmdSessionAttach, &protocol.SessionAttach{Session: r.ids[who], Node: 1, Epoch: epoch, Key: modelKey(1), Timeout: timeout})
+}
+
+func (r *rig) detach(who string, heard uint64) string {
+	r.t.Helper()
+	return r.cmd(CmdDetach, DetachBody{Sessions: []DetachItem{{r.ids[who], 1, heard}}})
+}
+
+func (r *rig) stop(who string) string {
+	r.t.Helper()
+	return r.do(op{kind: CmdSessionStop, node: 1, epoch: 1, msg: &protocol.SessionStop{Session: r.ids[who], Epoch: 1}}, 0)
+}
+
+// on makes a request of somebody on the semaphore "s".
+func (r *rig) on(who string, kind CommandKind, make func(h protocol.Head) protocol.Message) string {
+	r.t.Helper()
+	r.seqs[who]++
+	return r.do(op{kind: kind, node: 1, epoch: 1, msg: make(protocol.Head{Session: r.ids[who], Seq: r.seqs[who], Low: 1})}, 0)
+}
+
+var theName = []byte("s")
+
+func (r *rig) create(who string, limit uint64) string {
+	r.t.Helper()
+	return r.on(who, CmdCreate, func(h protocol.Head) protocol.Message { return &protocol.Create{Head: h, Name: theName, Limit: limit} })
+}
+
+func (r *rig) resize(who string, limit uint64) string {
+	r.t.Helper()
+	return r.on(who, CmdResize, func(h protocol.Head) protocol.Message { return &protocol.Resize{Head: h, Name: theName, Limit: limit} })
+}
+
+func (r *rig) remove(who string, force bool) string {
+	r.t.Helper()
+	return r.on(who, CmdDelete, func(h protocol.Head) protocol.Message { return &protocol.Delete{Head: h, Name: theName, Force: force} })
+}
+
+func (r *rig) update(who, data string, expected uint64) string {
+	r.t.Helper()
+	return r.on(who, CmdUpdate, func(h protocol.Head) protocol.Message {
+		return &protocol.Update{Head: h, Name: theName, Data: []byte(data), Expected: expected}
+	})
+}
+
+func (r *rig) release(who string) string {
+	r.t.Helper()
+	return r.on(who, CmdRelease, func(h protocol.Head) protocol.Message { return &protocol.Release{Head: h, Name: theName} })
+}
+
+// acquire asks on the persistent semaphore; lock on the ephemeral one.
+func (r *rig) acquire(who string, count, timeout uint64, data string) string {
+	r.t.Helper()
+	return r.on(who, CmdAcquire, func(h protocol.Head) protocol.Message {
+		return &protocol.Acquire{Head: h, Name: theName, Count: count, Timeout: timeout, Data: []byte(data)}
+	})
+}
+
+func (r *rig) lock(who string, count, timeout uint64) string {
+	r.t.Helper()
+	return r.on(who, CmdAcquire, func(h protocol.Head) protocol.Message {
+		return &protocol.Acquire{Head: h, Name: theName, Count: count, Timeout: timeout, Ephemeral: true}
+	})
+}
+
+// again sends the acquire with this number again.
+func (r *rig) again(who string, seq, low uint64) string {
+	r.t.Helper()
+	return r.do(op{kind: CmdAcquire, node: 1, epoch: 1, msg: &protocol.Acquire{
+		Head: protocol.Head{Session: r.ids[who], Seq: seq, Low: low}, Name: theName, Count: 1, Timeout: 1000,
+	}}, 0)
+}
+
+const always = protocol.Forever
+
+// tell does what a line says, and gives what came of it.
+func (r *rig) tell(line string) string {
+	r.t.Helper()
+	word := strings.Fields(line)
+	number := func(i int) uint64 {
+		switch {
+		case i >= len(word):
+			return 0
+		case word[i] == "ever" || word[i] == "all":
+			return always
+		case word[i] == "all-1" || word[i] == "ever-1":
+			return always - 1
+		}
+		n, err := strconv.ParseUint(word[i], 10, 64)
+		if err != nil {
+			r.t.Fatalf("%q: %v", line, err)
+		}
+		return n
+	}
+	after := func(key string) int { return 1 + slices.Index(append(word, key), key) }
+	if word[0] == "later" {
+		return r.later(number(1))
+	}
+	who := word[0]
+	switch word[1] {
+	case "create":
+		return r.create(who, number(2))
+	case "resize":
+		return r.resize(who, number(2))
+	case "delete":
+		return r.remove(who, len(word) > 2)
+	case "update":
+		return r.update(who, word[2], number(after("if")))
+	case "acquire":
+		data := ""
+		if i := after("data"); i < len(word) {
+			data = word[i]
+		}
+		return r.acquire(who, number(2), number(after("for")), data)
+	case "lock":
+		return r.lock(who, number(2), number(after("for")))
+	case "release":
+		return r.release(who)
+	case "again":
+		return r.again(who, number(2), number(after("low")))
+	case "gone":
+		return r.gone(who)
+	}
+	r.t.Fatalf("%q: what is that", line)
+	return ""
+}
+
+// TestTables holds the rows of the specification's tables, one by one. All is about one semaphore, persistent with acquire, ephemeral with lock;
+// each line is what is done, and what comes of it. An acquire has timeout 0 if nothing is said.
+func TestTables(t *testing.T) {
+	const one = `
+		a create 3               => ok; +created
+		a acquire 2              => acquired 1; +owner
+	`
+	const two = one + `
+		b acquire 2 for 1000     => accepted 2
+	`
+	const three = two + `
+		c acquire 1 for ever     => accepted 3
+	`
+	for name, script := range map[string]string{
+		"granted at once":             one,
+		"small one does not overtake": three,
+		"not at once": one + `
+			b acquire 2              => not acquired
+		`,
+		"not at once behind a queue": two + `
+			c acquire 1              => not acquired
+		`,
+		"exactly at the deadline": two + `
+			later 1000               =>
+		`,
+		"behind the deadline": two + `
+			later 1001               => b#1 not acquired
+		`,
+		"the head leaves, the next come": three + `
+			later 1001               => b#1 not acquired; c#1 acquired 3; +owner
+		`,
+		"owner asks for more": one + `
+			a acquire 3 for ever     => BAD_REQUEST
+		`,
+		"owner asks for the same": one + `
+			a acquire 2              => acquired 1
+		`,
+		"the same with other data": one + `
+			a acquire 2 data x       => acquired 1; +changed
+		`,
+		"owner asks for less": three + `
+			a acquire 1              => acquired 1; b#1 acquired 2; +changed; +owner
+		`,
+		"waiter asks for more": two + `
+			b acquire 3 for 1000     => BAD_REQUEST
+		`,
+		"and waits on": two + `
+			b acquire 3 for 9000     => BAD_REQUEST
+			later 1001               => b#1 not acquired
+		`,
+		"waiter asks for the same": two + `
+			later 600                =>
+			b acquire 2 for 1000     => b#1 ABORTED; accepted 2
+			later 1000               =>
+			later 1                  => b#2 not acquired
+		`,
+		"waiter asks for less and fits": three + `
+			b acquire 1              => b#1 ABORTED; acquired 2; +owner
+		`,
+		"less, and it is not the head": three + `
+			c acquire 1 for 500      => c#1 ABORTED; accepted 3
+			later 501                => c#2 not acquired
+		`,
+		"waiter asks with timeout 0": three + `
+			b acquire 2              => b#1 ABORTED; not acquired; c#1 acquired 3; +owner
+		`,
+		"waiter waits for ever now": two + `
+			b acquire 2 for ever     => b#1 ABORTED; accepted 2
+			later 90000000           =>
+		`,
+		"release of an owner": three + `
+			a release                => released; b#1 acquired 2; c#1 acquired 3; +removed; +owner; +owner
+		`,
+		"release of a waiter": three + `
+			b release                => b#1 ABORTED; released; c#1 acquired 3; +owner
+		`,
+		"release of nothing": `
+			a create 3 => ok; +created
+			b release                => ok
+		`,
+		"release of no semaphore": `
+			b release                => ok
+		`,
+		"acquire of no semaphore": `
+			a acquire 1              => NOT_FOUND
+		`,
+		"acquire above the limit": `
+			a create 3 => ok; +created
+			a acquire 4              => BAD_REQUEST
+		`,
+		"acquire of 0": `
+			a create 3 => ok; +created
+			a acquire 0              => BAD_REQUEST
+		`,
+		"of 0 on no semaphore": `
+			a acquire 0              => BAD_REQUEST
+		`,
+		"timeout of a day": one + `
+			b acquire 3 for 86400000 => accepted 2
+		`,
+		"timeout of more": one + `
+			b acquire 3 for 86400001 => BAD_REQUEST
+		`,
+		"timeout of nearly ever": one + `
+			b acquire 3 for ever-1   => BAD_REQUEST
+		`,
+		"persistent as ephemeral": `
+			a create 3 => ok; +created
+			a lock 1                 => PRECONDITION_FAILED
+		`,
+		"ephemeral as persistent": `
+			a lock 1                 => acquired 1; +created; +owner
+			a acquire 1              => PRECONDITION_FAILED
+		`,
+		"ephemeral goes with its last": `
+			a lock all               => acquired 1; +created; +owner
+			b lock all for 1000      => accepted 2
+			a release                => released; b#1 acquired 2; +removed; +owner
+			b release                => released; +removed; +deleted
+		`,
+		"shared locks, then an exclusive": `
+			a lock 1                 => acquired 1; +created; +owner
+			b lock all for 1000      => accepted 2
+			c lock 1 for 1000        => accepted 3
+		`,
+		"units do not overflow": `
+			a lock all-1             => acquired 1; +created; +owner
+			b lock 2                 => not acquired
+			b lock 1                 => acquired 2; +owner
+		`,
+		"order id after delete and create": one + `
+			a release                => released; +removed
+			a delete                 => ok; +deleted
+			a create 3 => ok; +created
+			a acquire 2              => acquired 2; +owner
+		`,
+		"create twice": `
+			a create 3 => ok; +created
+			b create 3               => ALREADY_EXISTS
+		`,
+		"create over an ephemeral": `
+			a lock 1                 => acquired 1; +created; +owner
+			a create all             => PRECONDITION_FAILED
+		`,
+		"create with limit 0": `
+			a create 0               => BAD_REQUEST
+		`,
+		"update": `
+			a create 3 => ok; +created
+			b update x               => version 2; +data
+			b update x               => version 2
+			b update y if 1          => PRECONDITION_FAILED
+			b update y if 2          => version 3; +data
+		`,
+		"update of an ephemeral": `
+			a lock 1                 => acquired 1; +created; +owner
+			b update x               => version 2; +data
+		`,
+		"update of none": `
+			b update x               => NOT_FOUND
+		`,
+		"resize up": three + `
+			c resize 4               => ok; b#1 acquired 2; +limit; +owner
+		`,
+		"resize down": one + `
+			b resize 1               => ok; +limit
+			b acquire 1              => not acquired
+		`,
+		"down to below the head": two + `
+			c resize 1               => ok; +limit
+			a release                => released; +removed
+			c delete                 => PRECONDITION_FAILED
+			c resize 2               => ok; b#1 acquired 2; +limit; +owner
+		`,
+		"less than held, over limit": one + `
+			b resize 1               => ok; +limit
+			a acquire 2              => BAD_REQUEST
+			a acquire 1              => acquired 1; +changed
+		`,
+		"resize of an ephemeral": `
+			a lock 1                 => acquired 1; +created; +owner
+			b resize 1               => PRECONDITION_FAILED
+		`,
+		"delete of none": `
+			a delete force           => NOT_FOUND
+		`,
+		"delete of an ephemeral": `
+			a lock 1                 => acquired 1; +created; +owner
+			b delete force           => PRECONDITION_FAILED
+		`,
+		"delete with owners": one + `
+			b delete                 => PRECONDITION_FAILED
+		`,
+		"delete by force": three + `
+			c delete force           => ok; b#1 ABORTED; c#1 ABORTED; a lost 1; +deleted
+		`,
+		"guests queue as others do": one + `
+			g acquire 2 for ever     => accepted 2
+			a release                => released; g#1 acquired 2; +removed; +owner
+		`,
+		"a guest is gone": one + `
+			g acquire 2 for ever     => accepted 2
+			g gone                   => ok
+			g acquire 1              => SESSION_EXPIRED
+		`,
+		"sent again: granted": one + `
+			a again 2 low 1          => acquired 1
+		`,
+		"sent again: accepted": two + `
+			b again 1 low 1          => accepted 2
+			b again 1 low 9          => accepted 2
+		`,
+		"sent again: granted since": two + `
+			a release                => released; b#1 acquired 2; +removed; +owner
+			b again 1 low 2          => acquired 2
+		`,
+		"sent again: timed out since": two + `
+			later 1001               => b#1 not acquired
+			b again 1 low 1          => not acquired
+			b again 1 low 2          => not acquired
+		`,
+		"sent again: taken away": one + `
+			b delete force           => ok; a lost 1; +deleted
+			a again 2 low 1          => ABORTED
+		`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			for line := range strings.Lines(script) {
+				do, want, ok := strings.Cut(strings.TrimSpace(line), "=>")
+				if !ok {
+					continue
+				}
+				if got := r.tell(do); got != strings.TrimSpace(want) {
+					t.Fatalf("%s: %s, want %s", do, got, want)
+				}
+			}
+		})
+	}
+}
+
+func (r *rig) gone(who string) string {
+	r.t.Helper()
+	r.cmd(CmdGuestGone, GuestGoneBody{Sessions: []uint64{r.ids[who]}})
+	// Its acquire's end is not looked at here.
+	return "ok"
+}
+
+// TestSessionTimes holds the boundaries of a session's life.
+func TestSessionTimes(t *testing.T) {
+	check := func(t *testing.T, got, want string) {
+		t.Helper()
+		if got != want {
+			t.Fatalf("%s, want %s", got, want)
+		}
+	}
+	t.Run("60,000 ms", func(t *testing.T) {
+		r := newRig(t)
+		r.start("s", 60_000)
+		r.detach("s", r.at)
+		check(t, r.later(60_000), "")
+		check(t, r.later(1), "s ended 2")
+	})
+	t.Run("it is there at its deadline and gone behind it", func(t *testing.T) {
+		r := newRig(t)
+		check(t, r.detach("a", r.at), "ok")
+		check(t, r.later(10_000), "")
+		check(t, r.create("a", 1), "ok; +created")
+		check(t, r.later(1), "a ended 2")
+		check(t, r.attach("a", 2, 0), "SESSION_EXPIRED")
+	})
+	t.Run("heard of long ago", func(t *testing.T) {
+		r := newRig(t)
+		r.later(20_000)
+		check(t, r.detach("a", r.at-10_001), "ok")
+		check(t, r.create("a", 1), "a ended 2; SESSION_EXPIRED")
+	})
+	t.Run("timeout 0", func(t *testing.T) {
+		r := newRig(t)
+		r.start("z", 0)
+		check(t, r.detach("z", r.at), "z ended 2; ok")
+	})
+	t.Run("attach cancels the deadline", func(t *testing.T) {
+		r := newRig(t)
+		r.detach("a", r.at)
+		r.later(10_000)
+		check(t, r.attach("a", 2, 500), "ok")
+		check(t, r.later(1_000_000), "")
+	})
+	t.Run("take-over: timeout and grace", func(t *testing.T) {
+		r := newRig(t)
+		r.detach("b", r.at)
+		r.at += 10_000 // b is at its deadline, and gets grace too
+		check(t, r.do(op{kind: CmdTakeOver}, 2<<16), "ok")
+		check(t, r.attach("c", 1, 10_000), "ok")
+		check(t, r.later(20_000), "")
+		check(t, r.later(1), "a ended 2; b ended 2")
+	})
+	t.Run("take-over: the overdue stay gone", func(t *testing.T) {
+		r := newRig(t)
+		r.later(20_000)
+		r.detach("a", 0) // its deadline is behind it, and its end is not logged yet
+		check(t, r.attach("a", 2, 1), "a ended 2; SESSION_EXPIRED")
+		r.detach("b", 0)
+		check(t, r.do(op{kind: CmdTakeOver}, 2<<16), "b ended 2; ok")
+	})
+	t.Run("take-over never shortens", func(t *testing.T) {
+		r := newRig(t)
+		config := protocol.DefaultNodeConfig()
+		config.GracePeriod = 30_000
+		r.cmd(CmdNodePut, NodePutBody{Node: 1, Revision: 2, Config: config})
+		config.GracePeriod = 1500
+		r.cmd(CmdNodePut, NodePutBody{Node: 1, Revision: 3, Config: config})
+		r.at += 30_000 // the old grace period's last moment
+		r.do(op{kind: CmdTakeOver}, 2<<16)
+		r.at++ // and from now on the new one
+		r.do(op{kind: CmdTakeOver}, 3<<16)
+		check(t, r.later(39_999), "")
+		check(t, r.later(1), "c ended 2; a ended 2; b ended 2") // by id, which begins with the home bucket
+	})
+	t.Run("retake detaches nobody", func(t *testing.T) {
+		r := newRig(t)
+		r.do(op{kind: CmdTakeOver}, 1<<16|1)
+		check(t, r.later(1_000_000), "")
+	})
+	t.Run("old epoch", func(t *testing.T) {
+		r := newRig(t)
+		r.do(op{kind: CmdTakeOver}, 2<<16)
+		r.at += 1_000_000
+		check(t, r.do(op{kind: CmdNodePut, msg: NodePutBody{Node: 2, Revision: 1}}, 1<<16), "refused")
+		r.at -= 1_000_000
+		check(t, r.later(1), "")
+	})
+	t.Run("stop", func(t *testing.T) {
+		r := newRig(t)
+		r.create("a", 1)
+		r.acquire("a", 1, 0, "")
+		r.acquire("b", 1, always, "")
+		r.acquire("c", 1, always, "")
+		check(t, r.stop("b"), "ok; b#1 SESSION_EXPIRED; b ended 1")
+		check(t, r.stop("a"), "ok; c#1 acquired 3; a ended 1; +removed; +owner")
+		check(t, r.stop("a"), "SESSION_EXPIRED")
+	})
+	t.Run("create id", func(t *testing.T) {
+		r := newRig(t)
+		id := append(make([]byte, 15), 200)
+		start := &protocol.SessionStart{Node: 1, CreateID: id, Key: modelKey(1), Timeout: 1000}
+		check(t, r.cmd(CmdSessionStart, start), "ok")
+		first := r.m.events[0].Session
+		check(t, r.cmd(CmdSessionStart, start), "ok")
+		if again := r.m.events[0].Session; again != first {
+			t.Fatalf("session %d, then %d", first, again)
+		}
+		r.ids["s"] = first
+		r.stop("s")
+		for _, name := range []string{"a", "b", "c"} {
+			r.stop(name)
+		}
+		check(t, r.cmd(CmdSessionStart, start), "SESSION_EXPIRED")
+		r.later(Retention)
+		check(t, r.cmd(CmdSessionStart, start), "SESSION_EXPIRED")
+		r.later(1)
+		check(t, r.cmd(CmdSessionStart, start), "ok")
+	})
+	t.Run("guest's record", func(t *testing.T) {
+		r := newRig(t)
+		for _, name := range []string{"b", "c"} {
+			r.stop(name)
+		}
+		r.create("a", 1)
+		r.acquire("a", 1, 0, "")
+		check(t, r.acquire("g", 1, 3_600_000, ""), "accepted 2")
+		check(t, r.later(3_600_001), "g#1 not acquired")
+		r.later(Retention)
+		check(t, r.again("g", 1, 1), "not acquired") // remembered from when it became idle, and used again now
+		r.later(Retention)
+		check(t, r.again("g", 1, 1), "not acquired")
+		r.later(Retention + 1)
+		check(t, r.again("g", 1, 1), "accepted 3") // forgotten
+	})
+	t.Run("gone id", func(t *testing.T) {
+		r := newRig(t)
+		r.gone("h") // never seen here: a request may be on its way
+		check(t, r.lock("h", 1, 0), "SESSION_EXPIRED")
+		r.later(Retention)
+		check(t, r.lock("h", 1, 0), "SESSION_EXPIRED")
+		r.later(1)
+		check(t, r.lock("h", 1, 0), "acquired 1; +created; +owner")
+	})
+	t.Run("work of one apply", func(t *testing.T) {
+		if w := New(1).work; w != (work{fired: 1000, swept: 1000, released: 10_000}) {
+			t.Fatalf("%+v", w)
+		}
+		if l := New(1).limits; l != (Limits{1 << 20, 1 << 20, 1 << 16}) {
+			t.Fatalf("%+v", l)
+		}
+	})
+}
+
+// TestEndBesideTimeouts: a session ends, the work of the Apply is used up with the first of its waiters, and the timer of the second fires in the same Apply.
+// What is left of the session has no entries then, and is restored all the same.
+func TestEndBesideTimeouts(t *testing.T) {
+	r := newRig(t)
+	r.machine.work.released, r.replica.work.released = 1, 1
+	wait := func(who, name string, timeout uint64) {
+		r.seqs[who]++
+		r.do(op{kind: CmdAcquire, node: 1, epoch: 1, msg: &protocol.Acquire{
+			Head: protocol.Head{Session: r.ids[who], Seq: r.seqs[who], Low: 1}, Name: []byte(name), Count: always, Timeout: timeout, Ephemeral: true,
+		}}, 0)
+	}
+	for _, name := range []string{"one", "two"} {
+		wait("a", name, 0)
+		wait("b", name, 10_000)
+	}
+	if got := r.detach("b", r.at); got != "ok" {
+		t.Fatal(got)
+	}
+	var out Events
+	r.at += 10_001
+	r.machine.Apply(r.index+1, encode(r.header(r.at), nil), &out)
+	if _, ok := r.machine.Session(r.ids["b"]); ok || len(r.machine.dying) != 1 || r.machine.dying[0].held.n != 0 {
+		t.Fatalf("session is there: %v; to be buried: %v", ok, r.machine.dying)
+	}
+	m := mustRestore(t, r.machine)
+	m.Apply(r.index+2, encode(r.header(r.at), nil), &out)
+	if err := m.Check(); err != nil || len(m.dying) != 0 {
+		t.Fatal(err, len(m.dying))
+	}
+}
+
+// TestOverdueHeadAsks: the owner's session ends, the work of the Apply is used up before the overdue head of the queue is ended, and that very waiter asks
+// in the same batch. The one behind it is granted.
+func TestOverdueHeadAsks(t *testing.T) {
+	r := newRig(t)
+	r.create("c", 1)
+	r.acquire("a", 1, 0, "")
+	r.acquire("b", 1, 20_000, "")
+	r.acquire("c", 1, always, "")
+	r.detach("a", r.at)
+	r.machine.work = work{fired: 1, swept: 1, released: 1}
+	r.at += 20_001
+	var out Events
+	again := op{kind: CmdAcquire, node: 1, epoch: 1, msg: &protocol.Acquire{
+		Head: protocol.Head{Session: r.ids["b"], Seq: 1, Low: 1}, Name: theName, Count: 1, Timeout: 20_000,
+	}}
+	r.machine.Apply(r.index+1, encode(r.header(r.at), []op{again}), &out)
+	var d protocol.DescribeReply
+	if err := r.machine.Describe(&protocol.Describe{Node: 1, Name: theName, Flags: protocol.WithOwners}, &d); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Owners) != 1 || d.Owners[0].Session != r.ids["c"] || d.NumWaiters != 0 {
+		t.Fatalf("owners %v, %d waiters", d.Owners, d.NumWaiters)
+	}
+	if err := r.machine.Check(); err != nil {
+		t.Fatal(err)
+	}
+}

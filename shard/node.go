@@ -1,0 +1,154 @@
+package shard
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// node is a coordination node as this shard knows it.
+type node struct {
+	id       uint64
+	revision uint64
+	config   protocol.NodeConfig
+	dropped  bool // it is being removed: nothing of it is served any more
+	mark     uint32
+
+	// A lowered grace period is not used by a take-over before the shard's log time has passed floorAt by the old one: until then a former
+	// leader may still trust the old one. floor is 0 when nothing was lowered.
+	floor, floorAt uint64
+	former         []formerGrace
+
+	sessions   index[session]
+	guests     index[party]
+	semaphores index[semaphore] // by name, without the young ones
+	count      int              // semaphores, the young ones included
+}
+
+// formerGrace is the grace period for the take-overs up to a generation that are not swept yet, kept when the config changed after them. It makes
+// the deadline of a session a fixed number from the take-over on.
+type formerGrace struct {
+	generation uint64
+	grace      uint64
+}
+
+func nodeLess(a, b *node) bool { return a.id < b.id }
+
+// grace is the grace period that the take-over with this generation, at this log time, gives to the node's sessions.
+func (n *node) grace(generation, at uint64) uint64 {
+	for _, f := range n.former {
+		if generation <= f.generation {
+			return f.grace
+		}
+	}
+	return n.graceAt(at)
+}
+
+// graceAt is the grace period of a take-over at this log time by the present config.
+func (n *node) graceAt(at uint64) uint64 {
+	if n.floor > n.config.GracePeriod && at <= addSaturated(n.floorAt, n.floor) {
+		return n.floor
+	}
+	return n.config.GracePeriod
+}
+
+func addSaturated(a, b uint64) uint64 {
+	if s := a + b; s >= a {
+		return s
+	}
+	return math.MaxUint64
+}
+
+// share is the part of a node's quota that this shard admits: its part of the tier's buckets, and room for four standard deviations of a
+// random spread, but never more than the quota. With one shard that is the quota itself; with many, a large quota may be exceeded by a few
+// percent and a small one by a factor, and no node is refused below its quota for bad luck in hashing.
+func (m *Machine) share(quota uint64) uint64 {
+	total := uint64(len(m.buckets))
+	if total == 0 || m.copies >= total {
+		return quota
+	}
+	hi, lo := bits.Mul64(quota, m.copies)
+	share, rest := bits.Div64(hi, lo, total) // hi < total, for active < total
+	if rest > 0 {
+		share++
+	}
+	return min(quota, addSaturated(share, 4*root(share)+4))
+}
+
+// root is the integer square root.
+func root(v uint64) uint64 {
+	if v == 0 {
+		return 0
+	}
+	r := uint64(1) << ((bits.Len64(v) + 1) / 2)
+	for {
+		next := (r + v/r) / 2
+		if next >= r {
+			return r
+		}
+		r = next
+	}
+}
+
+// applyNodePut makes a node known or changes its config.
+func (m *Machine) applyNodePut(c *rawCommand) {
+	var x NodePutBody
+	if !x.read(c.body) || x.Node == 0 {
+		m.reply(protocol.StatusBadRequest, textMalformed)
+		return
+	}
+	if m.isDropped(x.Node) {
+		m.reply(protocol.StatusNotFound, textNodeDropped)
+		return
+	}
+	n := m.nodes[x.Node]
+	switch {
+	case n == nil:
+		n = &node{id: x.Node, revision: x.Revision, config: x.Config, mark: m.mark}
+		m.nodes[x.Node] = n
+		m.nodeIndex.insert(n, nodeLess)
+	case x.Revision > n.revision:
+		m.touchNode(n)
+		m.keepGrace(n, x.Config.GracePeriod)
+		n.revision, n.config = x.Revision, x.Config
+	}
+	m.findSelfCheck()
+	m.reply(protocol.StatusOK, "")
+}
+
+// findSelfCheck is called when a node's config came, changed or went.
+func (m *Machine) findSelfCheck() {
+	m.selfCheck = 0
+	for _, n := range m.nodes { // the least of all: the order does not matter
+		if p := n.config.SelfCheckPeriod; m.selfCheck == 0 || p < m.selfCheck {
+			m.selfCheck = p
+		}
+	}
+}
+
+// keepGrace prepares a node for another grace period.
+func (m *Machine) keepGrace(n *node, grace uint64) {
+	if grace == n.config.GracePeriod {
+		return
+	}
+	if t := &m.takeovers; t.sweeping {
+		for _, o := range t.open {
+			if len(n.former) == 0 || n.former[len(n.former)-1].generation < o.generation {
+				n.former = append(n.former, formerGrace{o.generation, n.graceAt(o.at)})
+			}
+		}
+	} else {
+		n.former = nil
+	}
+	if grace < n.config.GracePeriod {
+		n.floor = n.graceAt(m.logTime)
+		n.floorAt = m.logTime
+	}
+}
+
+func (m *Machine) isDropped(id uint64) bool {
+	_, found := slices.BinarySearch(m.dropped, id)
+	return found
+}

@@ -1,0 +1,115 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"unicode/utf8"
+)
+
+// Check says which invariant does not hold, if any. Decode relies on it: whatever passes is safe to go on with.
+func (p *Process) Check() error {
+	if _, err := p.options.filled(); err != nil || p.options.BackoffMin == 0 || p.options.BackoffMax == 0 {
+		return errors.New("options are not valid")
+	}
+	r := &p.round
+	running := p.phase == PhasePreparing || p.phase == PhaseCoordinating
+	decided := p.phase == PhaseCompleting || p.phase == PhaseCompleted
+	switch {
+	case p.phase > PhaseCompleted:
+		return fmt.Errorf("phase %d is not known", p.phase)
+	case max(p.orders, p.counter, p.topology, p.attempt) > maxCounter:
+		return errors.New("a counter is used up")
+	case r.epoch > p.counter:
+		return fmt.Errorf("epoch %d was not given", r.epoch)
+	case r.topology > p.topology || (running || p.phase == PhaseCompleted) && r.topology != p.topology:
+		return fmt.Errorf("phase is %v, with topology %d of %d", p.phase, r.topology, p.topology)
+	case len(p.members) > MaxMembers || len(p.history) > MaxHistory || len(r.result) > MaxResult:
+		return errors.New("something is too long")
+	case (p.phase == PhaseIdle) != (len(p.members) == 0):
+		return fmt.Errorf("phase is %v, with %d members", p.phase, len(p.members))
+	case p.pending && p.phase != PhaseCompleting:
+		return errors.New("a round is pending behind none")
+	case p.start > 0 && p.phase != PhaseWaiting && !p.pending:
+		return errors.New("a round is due while one is under way")
+	case (running || decided) && r.epoch == 0:
+		return errors.New("a round has no epoch")
+	case r.deadline > 0 && !running && p.phase != PhaseCompleting:
+		return errors.New("a deadline belongs to no round")
+	}
+	if err := p.checkMembers(running, decided); err != nil {
+		return err
+	}
+	gone := make(map[uint64]bool, len(p.former))
+	for i := range p.former {
+		f := &p.former[i]
+		if f.removal > RemovedByOperator || f.settled > r.epoch || gone[f.session] || p.member(f.session) != nil || len(p.former) > MaxFormer {
+			return fmt.Errorf("former member with session %d is not valid", f.session)
+		}
+		gone[f.session] = true
+	}
+	last := uint64(0)
+	for i := range p.history {
+		e := &p.history[i]
+		switch {
+		case e.Epoch <= last || e.Epoch > r.epoch:
+			return fmt.Errorf("round %d of the history is out of order", e.Epoch)
+		case e.Outcome < OutcomeCompleted || e.Outcome > OutcomeFailed || len(e.Text) > MaxText || !utf8.ValidString(e.Text):
+			return fmt.Errorf("round %d of the history is not valid", e.Epoch)
+		}
+		last = e.Epoch
+	}
+	return nil
+}
+
+func (p *Process) checkMembers(running, decided bool) error {
+	r := &p.round
+	sessions, keys := make(map[uint64]bool, len(p.members)), make(map[string]bool)
+	order, waiting, coordinators := uint64(0), 0, 0
+	for _, m := range p.members {
+		switch {
+		case m.session == 0 || len(m.key) > MaxKey || len(m.identity) > MaxIdentity || len(m.data) > MaxData:
+			return fmt.Errorf("member %d is not valid", m.order)
+		case m.order <= order || m.order > p.orders:
+			return fmt.Errorf("member %d is out of order", m.order)
+		case !m.absent && sessions[m.session] || m.key != "" && keys[m.key]:
+			return fmt.Errorf("member %d is there twice", m.order)
+		case m.absent && (m.key == "" || p.phase != PhaseCompleted) || !m.absent && m.until > 0:
+			return fmt.Errorf("member %d is absent where it cannot be", m.order)
+		case m.settled > r.epoch || m.token > p.counter:
+			return fmt.Errorf("member %d is ahead of the epoch", m.order)
+		case m.standing > resuming || running && m.standing != asked && m.standing != prepared:
+			return fmt.Errorf("member %d has standing %d in phase %v", m.order, m.standing, p.phase)
+		case !running && m.standing == asked || !running && p.phase != PhaseCompleting && m.standing == prepared:
+			return fmt.Errorf("member %d has standing %d in phase %v", m.order, m.standing, p.phase)
+		case p.phase == PhaseCompleted && m.standing < told || p.phase == PhaseCompleting && m.standing == resuming:
+			return fmt.Errorf("member %d has standing %d in phase %v", m.order, m.standing, p.phase)
+		case m.standing == prepared && p.phase == PhaseCompleting && m.order != r.coordinator:
+			return fmt.Errorf("member %d was not told that the round is complete", m.order)
+		case decided && m.inRound() && m.settled != r.epoch:
+			return fmt.Errorf("member %d is not settled", m.order)
+		case m.inRound() && m.token < r.epoch:
+			return fmt.Errorf("member %d has a token below the epoch", m.order)
+		}
+		order = m.order
+		if !m.absent {
+			sessions[m.session] = true
+		}
+		keys[m.key] = true
+		if m.standing == asked || m.standing == told {
+			waiting++
+		}
+		if m.order == r.coordinator && m.inRound() {
+			coordinators++
+			if p.phase == PhaseCoordinating && m.standing != prepared {
+				return errors.New("the coordinator is not prepared")
+			}
+		}
+	}
+	switch {
+	case running && coordinators != 1:
+		return errors.New("the round has no coordinator")
+	case p.phase == PhasePreparing && waiting == 0, p.phase == PhaseCoordinating && waiting > 0, p.phase == PhaseCompleting && waiting == 0:
+		return fmt.Errorf("phase is %v, with %d members to confirm", p.phase, waiting)
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package process
+
+// EventKind says what a member is told.
+type EventKind uint8
+
+const (
+	// EventPrepare: a round started. Epoch, Topology, Coordinator, Attempt, Members, Token. A round the member still has open is over: completed if its epoch
+	// is Settled, else cancelled.
+	EventPrepare EventKind = 1
+	// EventCoordinate, to the coordinator: all members are prepared. Epoch.
+	EventCoordinate EventKind = 2
+	// EventCancel: the round is given up. Epoch, Text.
+	EventCancel EventKind = 3
+	// EventComplete: the round is complete, with Result. Epoch. The coordinator is told last.
+	EventComplete EventKind = 4
+	// EventResume: the member took the place that its key kept, in a round that is complete: it prepares and completes it by itself, with Result, and confirms
+	// as after EventComplete. Epoch, Topology, Coordinator, Members, Token.
+	EventResume EventKind = 5
+	// EventRemoved: the session is no member any more, by Removal. It must not join again by itself. Settled as with
+	// EventPrepare.
+	EventRemoved EventKind = 6
+)
+
+// Removal is why a session that lives is no member any more.
+type Removal uint8
+
+const (
+	RemovedByReplacement Removal = 1 // another session joined with its key
+	RemovedByOperator    Removal = 2 // evicted
+)
+
+// Event is addressed to the session. It may be told again by Resend; receivers take what they did already for done, and confirm again.
+type Event struct {
+	Kind        EventKind
+	Removal     Removal
+	Session     uint64
+	Epoch       uint64
+	Topology    uint64 // version of the member list
+	Coordinator uint64 // session
+	Attempt     uint64 // 0, or how many rounds of this topology failed before
+	Token       uint64 // fencing token for the member's effects in this round
+	Settled     uint64 // the newest epoch decided complete with the session among its members
+	Members     []Member
+	Result      []byte
+	Text        string
+}
+
+// ChangeKind says what watches see.
+type ChangeKind uint8
+
+const (
+	ChangeJoined   ChangeKind = 1 // Session, Text: its key
+	ChangeLeft     ChangeKind = 2 // Session, Text: why
+	ChangeAbsent   ChangeKind = 3 // Session: it ended, its key keeps the place
+	ChangeReturned ChangeKind = 4 // Session: it took the place that its key kept
+	ChangeStarted  ChangeKind = 5 // Session: the coordinator's
+	ChangePhase    ChangeKind = 6 // Phase
+	ChangeEnded    ChangeKind = 7 // Outcome, Text
+	ChangeOptions  ChangeKind = 8
+)
+
+// Change is one change, for watches. Confirmations of single members make none.
+type Change struct {
+	Kind     ChangeKind
+	Phase    Phase
+	Outcome  Outcome
+	Epoch    uint64
+	Topology uint64
+	Session  uint64
+	Text     string
+}
+
+// Out collects what leaves a process, in order. The zero value is ready; Reset keeps the memory.
+type Out struct {
+	Events  []Event
+	Changes []Change
+}
+
+// Reset forgets the events and changes, and the references they hold.
+func (o *Out) Reset() {
+	clear(o.Events)
+	o.Events = o.Events[:0]
+	clear(o.Changes)
+	o.Changes = o.Changes[:0]
+}

@@ -1,0 +1,121 @@
+package process
+
+import "slices"
+
+// standing is where a member is in the present round.
+type standing uint8
+
+const (
+	outside  standing = 0 // it joined after the round started, or there is none
+	asked    standing = 1 // told to prepare
+	prepared standing = 2 // confirmed that it prepared
+	told     standing = 3 // told that the round is complete
+	done     standing = 4 // confirmed that it completed
+	resuming standing = 5 // returned to a round that the others completed, and told of it
+)
+
+var standingNames = [...]string{"outside", "preparing", "prepared", "completing", "completed", "resuming"}
+
+// member is a session that joined, or the place that a member's key keeps for a session to come.
+//
+// Invariant: orders rise in Process.members, and so does no other field.
+// Invariant: sessions of members that are not absent differ, and so do keys that are not empty.
+// Invariant: an absent member has a key and a deadline; no round is under way.
+type member struct {
+	session  uint64 // that of the last holder while absent
+	order    uint64 // of joining, never given twice
+	token    uint64 // fencing token: the epoch of the round, or higher when it returned to it
+	weight   uint32
+	key      string
+	identity string
+	data     []byte // never changed in place
+	joined   uint64 // wall clock
+	absent   bool
+	until    uint64 // log time up to which it stays while absent
+	standing standing
+	settled  uint64 // the newest epoch decided complete with it among the members
+}
+
+// Member is a member as others see it.
+type Member struct {
+	Session  uint64
+	Order    uint64 // of joining: members are listed in this order
+	Key      string
+	Identity string
+	Data     []byte
+	Weight   uint32
+}
+
+func (m *member) view() Member {
+	return Member{Session: m.session, Order: m.order, Key: m.key, Identity: m.identity, Data: m.data, Weight: m.weight}
+}
+
+func (m *member) inRound() bool { return m.standing != outside }
+
+// member is the one with the session, unless it is absent.
+func (p *Process) member(session uint64) *member {
+	for _, m := range p.members {
+		if m.session == session && !m.absent {
+			return m
+		}
+	}
+	return nil
+}
+
+func (p *Process) keyed(key string) *member {
+	if key == "" {
+		return nil
+	}
+	for _, m := range p.members {
+		if m.key == key {
+			return m
+		}
+	}
+	return nil
+}
+
+// former is a session that was a member and lives on: the answer to a leave may be lost, and so may the news of a removal.
+type former struct {
+	session uint64
+	settled uint64
+	until   uint64  // log time
+	removal Removal // 0: it left
+}
+
+func (p *Process) formerly(session uint64) *former {
+	for i := range p.former {
+		if p.former[i].session == session {
+			return &p.former[i]
+		}
+	}
+	return nil
+}
+
+// forget drops what is known of a former member, because its session is gone or a member again.
+func (p *Process) forget(session uint64) {
+	p.former = slices.DeleteFunc(p.former, func(f former) bool { return f.session == session })
+}
+
+// remember keeps what a member that went is to know. The oldest go for it, if there are many.
+func (p *Process) remember(at Moment, m *member, removal Removal) {
+	p.former = slices.DeleteFunc(p.former, func(f former) bool { return at.Time > f.until || f.session == m.session })
+	if len(p.former) >= MaxFormer {
+		p.former = slices.Delete(p.former, 0, 1)
+	}
+	p.former = append(p.former, former{session: m.session, settled: m.settled, until: later(at.Time, Retention), removal: removal})
+}
+
+// roster is the list of the members of the round, or of all where there is none, for events. It is made once a round.
+func (p *Process) roster() []Member {
+	if p.cached != nil {
+		return p.cached
+	}
+	list := make([]Member, 0, len(p.members))
+	for _, m := range p.members {
+		if m.inRound() {
+			list = append(list, m.view())
+		}
+	}
+	p.cached = list
+	return list
+}

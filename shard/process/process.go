@@ -1,0 +1,142 @@
+package process
+
+import (
+	"math"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Moment is the log entry's time, in ms: Time is log time, by which everything is decided, Wall the clock on the wall, for people. Time must not go back
+// from call to call.
+type Moment struct {
+	Time uint64
+	Wall uint64
+}
+
+// Phase of a process.
+type Phase uint8
+
+const (
+	PhaseIdle         Phase = 0 // no members
+	PhaseWaiting      Phase = 1 // a round starts at a time: at once, after the debounce, or after the back-off
+	PhasePreparing    Phase = 2 // members confirm that they prepared
+	PhaseCoordinating Phase = 3 // all did; the coordinator says when the round is complete
+	PhaseCompleting   Phase = 4 // it did; members confirm that they completed
+	PhaseCompleted    Phase = 5 // all did; nothing to do
+)
+
+var phaseNames = [...]string{"idle", "waiting", "preparing", "coordinating", "completing", "completed"}
+
+// String is the phase's name: idle, waiting, preparing, coordinating, completing, completed.
+func (p Phase) String() string {
+	if int(p) < len(phaseNames) {
+		return phaseNames[p]
+	}
+	return "unknown"
+}
+
+// Process is one coordination process.
+//
+// Invariant: epochs and tokens are drawn from one counter that never goes back.
+// Invariant: in PhasePreparing and PhaseCoordinating all members are in the round and none is absent; a change of the topology ends these phases.
+// Invariant: once a round is decided complete (PhaseCompleting), it is complete for all that were its members: nothing turns it into a cancel.
+type Process struct {
+	options  Options
+	members  []*member // by order
+	orders   uint64    // last order given
+	counter  uint64    // last epoch or token given
+	topology uint64    // version of the member list; rises with each change of it
+	phase    Phase
+	round    round  // the present one, or the last
+	attempt  uint64 // rounds of this topology that failed, one after the other
+	start    uint64 // when the next round starts: in PhaseWaiting, or once the present one is settled, if pending
+	pending  bool   // a round is needed once the present one is settled; only in PhaseCompleting
+	idle     uint64 // PhaseIdle: up to when the process is kept
+	history  []Ended
+	former   []former // in the order in which they went
+	tally    Tally
+
+	cached []Member // roster of the round; not part of the state
+}
+
+// round is the state of the present round; what it is for a member is in the member.
+type round struct {
+	epoch       uint64
+	topology    uint64
+	coordinator uint64 // order of the member, which may have gone since
+	session     uint64 // its session when the round started
+	attempt     uint64
+	size        uint64
+	started     uint64 // log time
+	wall        uint64
+	prepared    uint64 // log time at which the last member had prepared, or 0
+	decided     uint64 // log time, or 0
+	deadline    uint64 // 0: none
+	result      []byte // never changed in place
+}
+
+// Tally counts since the process was made.
+type Tally struct {
+	Changes   uint64 // of the topology
+	Started   uint64 // rounds
+	Completed uint64
+	Cancelled uint64
+	Failed    uint64
+	Returned  uint64 // members that came back without a round
+	Stale     uint64 // calls refused because of their epoch
+}
+
+// New makes a process without members, whose epochs begin above floor: that of a name's next process must be at least Last of the one before, so that its
+// epochs, which are fencing tokens, never come again.
+func New(at Moment, floor uint64, options Options) (*Process, error) {
+	options, err := options.filled()
+	if err != nil {
+		return nil, err
+	}
+	if floor > maxCounter {
+		return nil, protocol.Errorf(protocol.StatusBadRequest, "epochs cannot begin above %d", floor)
+	}
+	return &Process{options: options, counter: floor, idle: later(at.Time, Retention)}, nil
+}
+
+// later is a time that far ahead, without overflow.
+func later(now, d uint64) uint64 {
+	if d > math.MaxUint64-now {
+		return math.MaxUint64
+	}
+	return now + d
+}
+
+// Last is the highest epoch or token given.
+func (p *Process) Last() uint64 { return p.counter }
+
+// Epoch is that of the present round, or of the last one: 0 before the first.
+func (p *Process) Epoch() uint64 { return p.round.epoch }
+
+// Phase is the present phase.
+func (p *Process) Phase() Phase { return p.phase }
+
+// Topology is the version of the member list.
+func (p *Process) Topology() uint64 { return p.topology }
+
+// Len is the number of members, absent ones included.
+func (p *Process) Len() int { return len(p.members) }
+
+// Options are those in force, defaults filled in.
+func (p *Process) Options() Options { return p.options }
+
+// Tally is what was counted.
+func (p *Process) Tally() Tally { return p.tally }
+
+// Sessions appends the sessions of the members that are in the present round and not absent, in order of joining: between these, messages may pass.
+func (p *Process) Sessions(list []uint64) []uint64 {
+	for _, m := range p.members {
+		if m.inRound() && !m.absent {
+			list = append(list, m.session)
+		}
+	}
+	return list
+}
+
+// Open says that messages between members may pass now: all are prepared, and not all have completed.
+func (p *Process) Open() bool { return p.phase == PhaseCoordinating || p.phase == PhaseCompleting }

@@ -1,0 +1,36 @@
+package relay
+
+import "fmt"
+
+// Check says which invariant does not hold, if any: what is found is what lies in the mailboxes, once at the receiver and once at the sender, and the sums are
+// right. It is for tests and for builds with the invariants tag.
+func (r *Relay) Check() error {
+	in, out, bytes := 0, 0, 0
+	last := uint64(0)
+	for i, m := range r.members {
+		if i > 0 && m.session <= last {
+			return fmt.Errorf("mailbox of %d is out of order", m.session)
+		}
+		last = m.session
+		sum := 0
+		for _, e := range m.in {
+			if e.to != m.session || r.find[e.name] != e {
+				return fmt.Errorf("request %v is in the mailbox of %d", e.name, m.session)
+			}
+			sum += len(e.payload)
+		}
+		for _, e := range m.out {
+			if e.from != m.session || r.find[e.name] != e || e.number < m.low {
+				return fmt.Errorf("request %v is among those of %d", e.name, m.session)
+			}
+		}
+		if sum != m.bytes {
+			return fmt.Errorf("mailbox of %d has %d bytes and says %d", m.session, sum, m.bytes)
+		}
+		in, out, bytes = in+len(m.in), out+len(m.out), bytes+sum
+	}
+	if in != len(r.find) || out != in || bytes != r.bytes {
+		return fmt.Errorf("%d requests lie in, %d out, %d are known; %d bytes and %d", in, out, len(r.find), bytes, r.bytes)
+	}
+	return nil
+}

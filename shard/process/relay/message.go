@@ -1,0 +1,156 @@
+package relay
+
+import (
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Request is a message from one member to others. Number is given by the sender, from 1, rising, and never again for something else in this session; a
+// request is sent again under its own. Low is the lowest number the sender has not had all answers to, or has not given up.
+type Request struct {
+	From    uint64
+	Epoch   uint64
+	Number  uint64
+	Low     uint64
+	To      []uint64 // receivers, the sender itself perhaps among them; none twice
+	Payload []byte   // kept until it is answered
+}
+
+// Reply answers a request. Refused: the handler failed, and the request is to be sent again.
+type Reply struct {
+	From    uint64 // the receiver of the request
+	To      uint64 // the sender of the request
+	Epoch   uint64
+	Number  uint64
+	Refused bool
+	Payload []byte
+}
+
+// Request takes the message for all its receivers, or for none. A request that is sent again is delivered again while it
+// is unanswered, without counting twice: senders back off, and receivers know what they execute. The sender is asked to send it again by
+// UNAVAILABLE and OVERLOADED; ABORTED: the round is over; PRECONDITION_FAILED: a receiver is no member of the round (any more).
+func (r *Relay) Request(q Request, out *Out) error {
+	from, err := r.enter(q.From, q.Epoch)
+	if err != nil {
+		return err
+	}
+	switch {
+	case q.Number == 0 || q.Low == 0 || q.Low > q.Number:
+		return protocol.Errorf(
+			protocol.StatusBadRequest, "number %d and low %d of the message do not fit; numbers start from 1, and low is not above", q.Number, q.Low,
+		)
+	case len(q.To) == 0 || len(q.To) > len(r.members):
+		return protocol.Errorf(protocol.StatusBadRequest, "message has %d receivers; the round has %d members", len(q.To), len(r.members))
+	}
+	if err := r.payload(q.Payload); err != nil {
+		return err
+	}
+	sorted := slices.Clone(q.To)
+	slices.Sort(sorted)
+	for i, to := range sorted {
+		if i > 0 && to == sorted[i-1] {
+			return protocol.Errorf(protocol.StatusBadRequest, "a receiver is named twice; name each once")
+		}
+	}
+	if q.Number < from.low { // a late copy of what the sender has had all answers to: receivers may have forgotten that they executed it
+		r.tally.Late++
+		return nil
+	}
+	from.low = max(from.low, q.Low)
+	for i := 0; i < len(from.out); {
+		if from.out[i].number >= from.low {
+			i++
+			continue
+		}
+		r.drop(from.out[i])
+	}
+	if err := r.room(from, &q); err != nil {
+		return err
+	}
+	for _, session := range q.To {
+		e := &entry{name: name{q.From, q.Number, session}, low: q.Low, payload: q.Payload}
+		if former := r.find[e.name]; former != nil { // its reply may have been lost on the way here
+			r.tally.Repeated++
+			r.deliver(former, out)
+			continue
+		}
+		to := r.mailbox(session)
+		r.find[e.name] = e
+		to.in = append(to.in, e)
+		from.out = append(from.out, e)
+		to.bytes += len(e.payload)
+		r.bytes += len(e.payload)
+		r.tally.Requests++
+		r.deliver(e, out)
+	}
+	return nil
+}
+
+// room checks receivers and limits for all receivers that do not have the message already.
+func (r *Relay) room(from *mailbox, q *Request) error {
+	pairs := make(map[uint64]int, len(q.To)) // looked up only
+	for _, e := range from.out {
+		pairs[e.to]++
+	}
+	entries, bytes := len(r.find), r.bytes
+	for _, session := range q.To {
+		to := r.mailbox(session)
+		if to == nil {
+			return protocol.Errorf(protocol.StatusPreconditionFailed, "receiver %d is not a member of the round of epoch %d", session, r.epoch)
+		}
+		if r.find[name{q.From, q.Number, session}] != nil {
+			continue
+		}
+		entries++
+		bytes += len(q.Payload)
+		if pairs[session] >= r.limits.Pair || entries > r.limits.Entries || to.bytes+len(q.Payload) > r.limits.Receiver || bytes > r.limits.Bytes {
+			r.tally.Overflows++
+			return protocol.Errorf(protocol.StatusOverloaded, "too much is unanswered by receiver %d or in the round; send the message again later", session)
+		}
+	}
+	return nil
+}
+
+func (r *Relay) deliver(e *entry, out *Out) {
+	out.Deliveries = append(out.Deliveries, Delivery{
+		Kind: KindRequest, To: e.to, From: e.from, Epoch: r.epoch, Number: e.number, Low: e.low, Payload: e.payload,
+	})
+}
+
+// Reply passes the answer on, once. An answer to nothing that is pending is OK and dropped: the sender had one, or sends the request again.
+func (r *Relay) Reply(a Reply, out *Out) error {
+	if _, err := r.enter(a.From, a.Epoch); err != nil {
+		return err
+	}
+	if err := r.payload(a.Payload); err != nil {
+		return err
+	}
+	e := r.find[name{a.To, a.Number, a.From}]
+	if e == nil {
+		r.tally.Unknown++
+		return nil
+	}
+	r.drop(e)
+	d := Delivery{Kind: KindReply, To: a.To, From: a.From, Epoch: a.Epoch, Number: a.Number, Payload: a.Payload}
+	if a.Refused {
+		d.Kind = KindRefused
+		r.tally.Refused++
+	} else {
+		r.tally.Replies++
+	}
+	out.Deliveries = append(out.Deliveries, d)
+	return nil
+}
+
+// Attached delivers again what the session has not replied to, in order of arrival: its connection is a new one.
+func (r *Relay) Attached(session uint64, out *Out) {
+	m := r.mailbox(session)
+	if m == nil {
+		return
+	}
+	for _, e := range m.in {
+		r.tally.Again++
+		r.deliver(e, out)
+	}
+}

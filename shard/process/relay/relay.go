@@ -1,0 +1,216 @@
+package relay
+
+import (
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Stage says whether messages of the present epoch may pass.
+type Stage uint8
+
+const (
+	Over  Stage = 0 // the round is complete or given up; there may never have been one
+	Early Stage = 1 // not all members are prepared
+	Open  Stage = 2
+)
+
+// Limits of one relay. Zeroes take the defaults. Beyond them a request is OVERLOADED, and sent again later.
+type Limits struct {
+	Payload  int // bytes of one message; default 1 MiB
+	Pair     int // unanswered requests from one sender to one receiver; default 64
+	Entries  int // unanswered requests in all; default 65,536
+	Receiver int // bytes of unanswered requests to one receiver; default 8 MiB
+	Bytes    int // bytes of unanswered requests in all, a broadcast counted for each receiver; default 64 MiB
+}
+
+func (l Limits) filled() Limits {
+	for _, d := range [...]struct {
+		value  *int
+		normal int
+	}{{&l.Payload, 1 << 20}, {&l.Pair, 64}, {&l.Entries, 1 << 16}, {&l.Receiver, 8 << 20}, {&l.Bytes, 64 << 20}} {
+		if *d.value <= 0 {
+			*d.value = d.normal
+		}
+	}
+	return l
+}
+
+// Relay of one process. Its zero value is not ready; see New.
+//
+// Invariant: every entry has the present epoch, and sender and receiver are members of it.
+type Relay struct {
+	limits  Limits
+	epoch   uint64
+	stage   Stage
+	members []*mailbox // by session
+	find    map[name]*entry
+	bytes   int
+	tally   Tally
+}
+
+// Tally counts since the relay was made.
+type Tally struct {
+	Requests  uint64 // delivered, each receiver counted
+	Repeated  uint64 // sent again while unanswered, and delivered again
+	Late      uint64 // copies that came after the sender had all answers
+	Again     uint64 // delivered again to a receiver that attached again
+	Replies   uint64 // delivered
+	Refused   uint64 // replies that say the handler failed
+	Unknown   uint64 // replies to nothing that is pending
+	Stale     uint64 // messages of an older epoch
+	Overflows uint64 // requests refused for a limit
+}
+
+// mailbox is a member: the requests to it, in order of arrival, and those from it.
+type mailbox struct {
+	session uint64
+	in      []*entry
+	out     []*entry
+	bytes   int    // of in
+	low     uint64 // the highest Low it sent in this epoch
+}
+
+type name struct {
+	from, number, to uint64
+}
+
+type entry struct {
+	name
+	low     uint64
+	payload []byte
+}
+
+// Kind of a delivery.
+type Kind uint8
+
+const (
+	KindRequest Kind = 1 // To executes it, or gives the reply it remembers
+	KindReply   Kind = 2 // the answer to To's request; From is the receiver of the request
+	KindRefused Kind = 3 // From could not execute To's request: send it again after a back-off
+)
+
+// Delivery goes to the session To if it is attached; else it is lost, and comes again as the package comment says.
+type Delivery struct {
+	Kind    Kind
+	To      uint64
+	From    uint64
+	Epoch   uint64
+	Number  uint64
+	Low     uint64 // KindRequest: no lower number of From is ever sent again; replies to them may be forgotten
+	Payload []byte
+}
+
+// Out collects deliveries, in order. The zero value is ready; Reset keeps the memory.
+type Out struct {
+	Deliveries []Delivery
+}
+
+// Reset forgets the deliveries and the references they hold.
+func (o *Out) Reset() {
+	clear(o.Deliveries)
+	o.Deliveries = o.Deliveries[:0]
+}
+
+// New makes a relay for a process that has no round.
+func New(limits Limits) *Relay {
+	return &Relay{limits: limits.filled(), find: make(map[name]*entry)}
+}
+
+// Round says what the process came to: its epoch, whether messages pass, and the sessions of the round's members. What an older round left is dropped, and
+// so is what is to or from a session that is no member any more.
+func (r *Relay) Round(epoch uint64, stage Stage, sessions []uint64) {
+	if epoch != r.epoch || stage != Open {
+		clear(r.find)
+		r.members, r.bytes = nil, 0
+	}
+	r.epoch, r.stage = epoch, stage
+	sorted := slices.Clone(sessions)
+	slices.Sort(sorted)
+	sorted = slices.Compact(sorted)
+	for i := len(r.members) - 1; i >= 0; i-- {
+		m := r.members[i]
+		if _, ok := slices.BinarySearch(sorted, m.session); ok {
+			continue
+		}
+		for len(m.in) > 0 {
+			r.drop(m.in[0])
+		}
+		for len(m.out) > 0 {
+			r.drop(m.out[0])
+		}
+		r.members = slices.Delete(r.members, i, i+1)
+	}
+	for _, s := range sorted {
+		if i, ok := r.index(s); !ok {
+			r.members = slices.Insert(r.members, i, &mailbox{session: s})
+		}
+	}
+}
+
+func (r *Relay) index(session uint64) (int, bool) {
+	return slices.BinarySearchFunc(r.members, session, func(m *mailbox, s uint64) int {
+		switch {
+		case m.session < s:
+			return -1
+		case m.session > s:
+			return 1
+		}
+		return 0
+	})
+}
+
+func (r *Relay) mailbox(session uint64) *mailbox {
+	if i, ok := r.index(session); ok {
+		return r.members[i]
+	}
+	return nil
+}
+
+// Tally is what was counted.
+func (r *Relay) Tally() Tally { return r.tally }
+
+// Pending is the number of unanswered requests, and their bytes.
+func (r *Relay) Pending() (entries, bytes int) { return len(r.find), r.bytes }
+
+// enter checks the epoch. ABORTED: the round is over, and so is the message. UNAVAILABLE: not yet; send it again.
+func (r *Relay) enter(from, epoch uint64) (*mailbox, error) {
+	switch {
+	case epoch < r.epoch || epoch == r.epoch && r.stage == Over:
+		r.tally.Stale++
+		return nil, protocol.Errorf(protocol.StatusAborted, "round of epoch %d is over; its messages are dropped", epoch)
+	case epoch > r.epoch:
+		return nil, protocol.Errorf(protocol.StatusUnavailable, "round of epoch %d is not known here yet; send the message again", epoch)
+	case r.stage == Early:
+		return nil, protocol.Errorf(protocol.StatusUnavailable, "not all members of epoch %d are prepared; send the message again", epoch)
+	}
+	m := r.mailbox(from)
+	if m == nil {
+		return nil, protocol.Errorf(protocol.StatusNotFound, "session is not a member of the round of epoch %d", epoch)
+	}
+	return m, nil
+}
+
+func (r *Relay) payload(b []byte) error {
+	if len(b) > r.limits.Payload {
+		return protocol.Errorf(protocol.StatusBadRequest, "message is %d bytes long; at most %d are allowed", len(b), r.limits.Payload)
+	}
+	return nil
+}
+
+// drop forgets an entry.
+func (r *Relay) drop(e *entry) {
+	delete(r.find, e.name)
+	if to := r.mailbox(e.to); to != nil {
+		if i := slices.Index(to.in, e); i >= 0 {
+			to.in = slices.Delete(to.in, i, i+1)
+			to.bytes -= len(e.payload)
+			r.bytes -= len(e.payload)
+		}
+	}
+	if from := r.mailbox(e.from); from != nil {
+		if i := slices.Index(from.out, e); i >= 0 {
+			from.out = slices.Delete(from.out, i, i+1)
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package shard
+
+import (
+	"flag"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestMachineIsTheModel applies random histories to the machine and to the model, see history: a number of them as a property, which are
+// made small when they fail and kept below testdata/rapid, and more of them with plain random numbers, which are drawn faster. They are the
+// same ones each time.
+//
+// With SIGNALBOX_LONG=10m in the environment others follow until the time is over; SIGNALBOX_SEED=n begins with the plain history of that number.
+func TestMachineIsTheModel(t *testing.T) {
+	properties, histories := 200, uint64(4000)
+	switch {
+	case testing.Short():
+		histories = 500
+	case raceEnabled:
+		properties, histories = 100, 1000 // that much slower
+	}
+	seen := map[string]int{}
+	checkProperty(t, 20_261_120, properties, seen)
+
+	long, err := time.ParseDuration(os.Getenv("SIGNALBOX_LONG"))
+	if err != nil {
+		long = 0
+	}
+	first, err := strconv.ParseUint(os.Getenv("SIGNALBOX_SEED"), 10, 64)
+	if err != nil {
+		first = 1
+	}
+	commands, start := 0, time.Now()
+	seed := first
+	for ; seed < first+histories || time.Since(start) < long; seed++ {
+		h := newHistory(plain{rand.New(rand.NewPCG(seed, 0))}, seen)
+		if err := h.all(); err != nil {
+			t.Fatalf("SIGNALBOX_SEED=%d: %v\n%s", seed, err, h.told())
+		}
+		commands += h.commands
+	}
+	t.Logf("%d histories of %d commands", seed-first, commands)
+	for _, rule := range slices.Sorted(maps.Keys(seen)) {
+		t.Logf("%8d %s", seen[rule], rule)
+	}
+	// A run in which a rule never came to bear says nothing about it.
+	for _, rule := range rules {
+		if seen[rule] == 0 && !testing.Short() {
+			t.Errorf("%q never came to bear; let histories be made that do more of it", rule)
+		}
+	}
+}
+
+// checkProperty checks the property with the same seed each time, unless the command line gives another.
+func checkProperty(t *testing.T, seed uint64, checks int, seen map[string]int) {
+	if f := flag.Lookup("rapid.seed"); f.Value.String() == "0" {
+		set(t, "rapid.seed", strconv.FormatUint(seed, 10))
+	}
+	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
+		set(t, "rapid.checks", strconv.Itoa(checks))
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		h := newHistory(drawn{t}, seen)
+		if err := h.all(); err != nil {
+			t.Fatalf("%v\n%s", err, h.told())
+		}
+	})
+}
+
+func set(t *testing.T, name, value string) {
+	old := flag.Lookup(name).Value.String()
+	if err := flag.Set(name, value); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = flag.Set(name, old) })
+}
+
+// drawn draws from a property. Its small numbers are nearly uniform, its large ones are not, so large ones are made of small ones.
+type drawn struct{ t *rapid.T }
+
+var octal = rapid.IntRange(0, 7)
+
+func (d drawn) n(bound int) int {
+	v := 0
+	for reach := 1; reach < bound; {
+		v = v*8 + octal.Draw(d.t, "")
+		reach *= 8
+		if bound > 8 && reach >= bound && reach < 4*bound {
+			reach = bound - 1 // one more digit, for fairness
+		}
+	}
+	return v % bound
+}
+
+type plain struct{ r *rand.Rand }
+
+func (p plain) n(bound int) int { return p.r.IntN(bound) }
+
+// rules are those that every run must have met.
+var rules = []string{
+	"acquire above the limit",
+	"acquire of another kind of semaphore",
+	"attach refused",
+	"batch of another epoch",
+	"create id forgotten",
+	"deleted with owners and waiters",
+	"detached after its deadline",
+	"detached session attached again",
+	"detached with timeout 0",
+	"ephemeral deleted",
+	"gone guest refused",
+	"guest described by a request",
+	"gone guest released",
+	"gone id forgotten",
+	"grace period lowered",
+	"guest unknown to the home that became active",
+	"head of the queue is overdue",
+	"heard of before it was attached",
+	"idle guest forgotten",
+	"limit lowered below what is held",
+	"limit of answers",
+	"limit of entries or waiters",
+	"not acquired at once",
+	"number below the low-water mark",
+	"number of another kind",
+	"overdue session counts as gone",
+	"owner asks for less, and others wait",
+	"owner asks for more",
+	"quota of semaphores",
+	"quota of semaphores, ephemeral",
+	"quota of sessions",
+	"release of another order id",
+	"request of a guest under an older epoch",
+	"request under another epoch at home",
+	"retake",
+	"sent again, acquired no more",
+	"sent again, answered by the entry",
+	"sent again, answered from memory",
+	"session expires at its first moment",
+	"session taken over",
+	"small acquire behind a large head",
+	"start again",
+	"start again after the end",
+	"start again of one that is overdue, or elsewhere",
+	"start again with a wrong key, or after an attach",
+	"take-over of a session that was overdue before",
+	"take-over of an attached session",
+	"take-over saves a detached session",
+	"take-over with the grace period of before",
+	"the same, and it held or waited",
+	"update of another version",
+	"waiter asks for less and is granted",
+	"waiter asks for more",
+	"waiter asks with timeout 0",
+	"waiter granted",
+	"waiter released",
+	"waiter times out at its first moment",
+}
+
+// FuzzMachineIsTheModel makes histories of bytes.
+func FuzzMachineIsTheModel(f *testing.F) {
+	for seed := range byte(4) {
+		b := make([]byte, 800)
+		_, _ = rand.NewChaCha8([32]byte{seed}).Read(b)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h := newHistory(&fed{b}, nil)
+		if err := h.all(); err != nil {
+			t.Fatalf("%v\n%s", err, h.told())
+		}
+	})
+}
+
+// fed takes numbers from bytes, and the simplest when they are used up.
+type fed struct{ b []byte }
+
+func (f *fed) n(bound int) int {
+	v := 0
+	for reach := 1; reach < bound && len(f.b) > 0; reach <<= 8 {
+		v, f.b = v<<8|int(f.b[0]), f.b[1:]
+	}
+	return v % bound
+}

@@ -1,0 +1,231 @@
+package shard
+
+import (
+	"encoding/binary"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// The state is a set of records; a snapshot is their list, the digest the sum of their hashes. Records refer to each other by id and come in any
+// order.
+//
+// A record is its kind (1 byte), a length, and its fields: numbers as uvarints, byte strings with their length before them. What is
+// not in a record is not part of the state: the shape of trees, who is young, counters, serial numbers (which link an entry to its
+// semaphore within one snapshot only).
+type recordKind uint8
+
+const (
+	recordHeader    recordKind = 1
+	recordBucket    recordKind = 2
+	recordNode      recordKind = 3
+	recordSession   recordKind = 4
+	recordGuest     recordKind = 5
+	recordSemaphore recordKind = 6
+	recordEntry     recordKind = 7
+	recordEnded     recordKind = 8
+	recordGone      recordKind = 9
+	recordEnd       recordKind = 10
+)
+
+// appendRecord puts kind and length before the fields that encode appends, and adds the record's hash to sum. skip tells how many of the
+// fields' first bytes are left out of the hash.
+func closeRecord(b []byte, start, skip int, kind recordKind, seed uint64, sum *uint64) []byte {
+	fields := b[start:]
+	*sum += hash(seed^uint64(kind), fields[skip:])
+	var head [1 + binary.MaxVarintLen64]byte
+	head[0] = byte(kind)
+	n := 1 + binary.PutUvarint(head[1:], uint64(len(fields)))
+	b = append(b, head[:n]...) // make room, then move the fields behind the head
+	copy(b[start+n:], b[start:start+len(fields)])
+	copy(b[start:], head[:n])
+	return b
+}
+
+func (m *Machine) appendHeader(b []byte, sum *uint64) []byte {
+	start := len(b)
+	b = binary.AppendUvarint(b, m.id)
+	b = binary.AppendUvarint(b, m.applied)
+	b = binary.AppendUvarint(b, m.epoch)
+	b = binary.AppendUvarint(b, m.logTime)
+	b = binary.AppendUvarint(b, uint64(m.limits.Waiters))
+	b = binary.AppendUvarint(b, uint64(m.limits.Semaphores))
+	b = binary.AppendUvarint(b, uint64(m.limits.Answers))
+	b = binary.AppendUvarint(b, uint64(m.work.fired))
+	b = binary.AppendUvarint(b, uint64(m.work.swept))
+	b = binary.AppendUvarint(b, uint64(m.work.released))
+	b = append(b, m.tier)
+	b = binary.AppendUvarint(b, uint64(len(m.buckets)))
+
+	t := &m.takeovers
+	b = binary.AppendUvarint(b, t.generation)
+	b = appendBool(b, t.sweeping)
+	b = binary.AppendUvarint(b, t.node)
+	b = binary.AppendUvarint(b, t.session)
+	b = binary.AppendUvarint(b, uint64(len(t.open)))
+	for _, o := range t.open {
+		b = binary.AppendUvarint(b, o.generation)
+		b = binary.AppendUvarint(b, o.at)
+		b = binary.AppendUvarint(b, o.seen)
+		b = binary.AppendUvarint(b, uint64(o.first))
+		b = binary.AppendUvarint(b, uint64(o.count))
+	}
+	b = binary.AppendUvarint(b, uint64(len(m.dropping)))
+	for _, n := range m.dropping {
+		b = binary.AppendUvarint(b, n.id)
+	}
+	b = binary.AppendUvarint(b, uint64(len(m.dying)))
+	for _, p := range m.dying {
+		b = binary.AppendUvarint(b, p.id)
+	}
+	b = binary.AppendUvarint(b, uint64(len(m.stranded)))
+	for _, p := range m.stranded {
+		b = binary.AppendUvarint(b, p.id)
+	}
+	c := &m.clearing
+	b = appendBool(appendBool(b, c.on), c.names)
+	b = binary.AppendUvarint(b, c.node)
+	b = binary.AppendUvarint(b, c.session)
+	b = appendBytes(b, c.name)
+	b = binary.AppendUvarint(b, uint64(len(m.imports)))
+	for i := range m.imports {
+		x := &m.imports[i]
+		b = binary.AppendUvarint(b, uint64(x.first))
+		b = binary.AppendUvarint(b, uint64(x.count))
+		b = binary.AppendUvarint(b, x.epoch)
+		b = appendBytes(b, x.next)
+		b = appendBytes(b, x.open)
+	}
+	b = binary.AppendUvarint(b, uint64(len(m.dropped)))
+	last := uint64(0)
+	for _, id := range m.dropped {
+		b = binary.AppendUvarint(b, id-last)
+		last = id
+	}
+	return closeRecord(b, start, 0, recordHeader, 0, sum)
+}
+
+func appendBucket(b []byte, x *bucket, sum *uint64) []byte {
+	if x.state == bucketAbsent && x.epoch == 0 {
+		return b
+	}
+	start := len(b)
+	b = binary.AppendUvarint(b, uint64(x.number))
+	b = append(b, byte(x.state))
+	b = binary.AppendUvarint(b, x.epoch)
+	b = binary.AppendUvarint(b, x.orders)
+	b = binary.AppendUvarint(b, x.sessions)
+	b = binary.AppendUvarint(b, x.pending)
+	b = binary.AppendUvarint(b, x.stood)
+	b = binary.AppendUvarint(b, x.base)
+	return closeRecord(b, start, 0, recordBucket, 0, sum)
+}
+
+func appendNode(b []byte, n *node, sum *uint64) []byte {
+	start := len(b)
+	b = binary.AppendUvarint(b, n.id)
+	b = binary.AppendUvarint(b, n.revision)
+	b = appendConfig(b, n.config)
+	b = appendBool(b, n.dropped)
+	b = binary.AppendUvarint(b, n.floor)
+	b = binary.AppendUvarint(b, n.floorAt)
+	b = binary.AppendUvarint(b, uint64(len(n.former)))
+	for _, f := range n.former {
+		b = binary.AppendUvarint(b, f.generation)
+		b = binary.AppendUvarint(b, f.grace)
+	}
+	return closeRecord(b, start, 0, recordNode, 0, sum)
+}
+
+// appendParty appends a session or a guest.
+func appendParty(b []byte, p *party, sum *uint64) []byte {
+	start := len(b)
+	b = binary.AppendUvarint(b, p.id)
+	b = binary.AppendUvarint(b, p.node.id)
+	b = binary.AppendUvarint(b, p.epoch)
+	b = binary.AppendUvarint(b, p.low)
+	b = appendString(b, p.desc)
+	b = appendBool(b, p.gone)
+	b = appendTimer(b, &p.timer)
+	live := p.answers.list[p.answers.head:]
+	b = binary.AppendUvarint(b, uint64(len(live)))
+	for i := range live {
+		a := &live[i]
+		b = binary.AppendUvarint(b, a.seq)
+		b = binary.AppendUvarint(b, a.value)
+		b = binary.AppendUvarint(b, uint64(a.bucket))
+		b = append(b, byte(a.kind), byte(a.outcome), byte(a.state))
+		b = appendBool(b, a.flag)
+	}
+	s := p.home
+	if s == nil {
+		b = binary.AppendUvarint(b, p.used)
+		return closeRecord(b, start, 0, recordGuest, 0, sum)
+	}
+	b = appendTimer(b, &s.due)
+	b = append(b, s.key[:]...)
+	b = append(b, s.create[:]...)
+	b = appendString(b, s.client)
+	b = binary.AppendUvarint(b, s.created)
+	b = binary.AppendUvarint(b, s.since)
+	b = binary.AppendUvarint(b, s.generation)
+	b = binary.AppendUvarint(b, uint64(s.timeout))
+	b = appendBool(b, s.attached)
+	return closeRecord(b, start, 0, recordSession, 0, sum)
+}
+
+func appendSemaphore(b []byte, s *semaphore, sum *uint64) []byte {
+	start := len(b)
+	b = binary.AppendUvarint(b, s.serial)
+	skip := len(b) - start
+	b = binary.AppendUvarint(b, s.node.id)
+	b = appendBytes(b, s.name)
+	b = appendBytes(b, s.data)
+	b = binary.AppendUvarint(b, s.limit)
+	b = binary.AppendUvarint(b, s.version)
+	b = binary.AppendUvarint(b, s.revision)
+	b = binary.AppendUvarint(b, s.created)
+	b = appendBool(b, s.ephemeral)
+	return closeRecord(b, start, skip, recordSemaphore, 0, sum)
+}
+
+func appendEntry(b []byte, e *entry, sum *uint64) []byte {
+	start := len(b)
+	b = binary.AppendUvarint(b, e.sem.serial)
+	skip := len(b) - start
+	b = binary.AppendUvarint(b, e.party.id)
+	b = binary.AppendUvarint(b, e.orderID)
+	b = binary.AppendUvarint(b, e.count)
+	b = binary.AppendUvarint(b, e.seq)
+	b = binary.AppendUvarint(b, e.timeout)
+	b = binary.AppendUvarint(b, e.since)
+	b = appendBytes(b, e.data)
+	b = appendBool(b, e.waiting)
+	b = appendTimer(b, &e.timer)
+	return closeRecord(b, start, skip, recordEntry, hash(e.sem.node.id, e.sem.name), sum)
+}
+
+func appendEnded(b []byte, k retainedKey[[protocol.KeyLen]byte], number uint64, sum *uint64) []byte {
+	start := len(b)
+	b = binary.AppendUvarint(b, number)
+	skip := len(b) - start
+	b = append(b, k.key[:]...)
+	b = binary.AppendUvarint(b, k.until)
+	return closeRecord(b, start, skip, recordEnded, 0, sum)
+}
+
+func appendGone(b []byte, k retainedKey[uint64], number uint64, sum *uint64) []byte {
+	start := len(b)
+	b = binary.AppendUvarint(b, number)
+	skip := len(b) - start
+	b = binary.AppendUvarint(b, k.key)
+	b = binary.AppendUvarint(b, k.until)
+	return closeRecord(b, start, skip, recordGone, 0, sum)
+}
+
+func appendTimer(b []byte, t *timer) []byte {
+	b = appendBool(b, t.pos > 0)
+	if t.pos > 0 {
+		b = binary.AppendUvarint(b, t.at)
+	}
+	return b
+}

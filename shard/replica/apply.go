@@ -1,0 +1,117 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lni/dragonboat/v4/statemachine"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// stateMachine is a [Shard] as the engine sees it. The engine calls Update, PrepareSnapshot, RecoverFromSnapshot and Close one at a time; SaveSnapshot and
+// GetHash run beside Update. Nothing in here may call the engine, but for proposing, which only
+// queues: its worker would wait for itself.
+type stateMachine Shard
+
+var (
+	_ statemachine.IConcurrentStateMachine = (*stateMachine)(nil)
+	_ statemachine.IHash                   = (*stateMachine)(nil)
+)
+
+// Update applies entries and delivers each one's events before the next is applied.
+func (sm *stateMachine) Update(entries []statemachine.Entry) ([]statemachine.Entry, error) {
+	for i := range entries {
+		e := &entries[i]
+		if err := (*Shard)(sm).step(e.Index, e.Cmd); err != nil {
+			return nil, err
+		}
+		e.Result = statemachine.Result{Value: 1}
+	}
+	return entries, nil
+}
+
+// maxKeptEvents bounds the memory that a rare, very large step leaves behind.
+const maxKeptEvents = 64 << 10
+
+// step applies one entry. An error stops the process: this binary cannot read what another replica's can, and must not go on without it.
+func (s *Shard) step(index uint64, entry []byte) error {
+	h, _, err := shard.ReadHeader(entry)
+	if errors.Is(err, shard.ErrFormat) {
+		return fmt.Errorf("entry %d of shard %d: %w", index, s.cfg.ID, err)
+	}
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	ev := &s.events
+	if cap(ev.List) > maxKeptEvents || cap(ev.Changes) > maxKeptEvents {
+		*ev = shard.Events{}
+	}
+	ev.Reset()
+
+	s.mu.Lock()
+	before := s.machine.Epoch()
+	s.machine.Apply(index, entry, ev)
+	epoch, logTime := s.machine.Epoch(), s.machine.LogTime()
+	s.mu.Unlock()
+	s.counters.applied.Add(1)
+	s.tail.bytes.Add(int64(len(entry)))
+	s.tail.entries.Add(1)
+
+	var b *batch
+	if err == nil {
+		var more bool
+		if b, more = s.line.land(h.Epoch, h.Seq); more {
+			s.Propose(s.clock.Now())
+		}
+	}
+	if len(ev.List) > 0 && ev.List[0].Kind == shard.EventRefused {
+		s.counters.refused.Add(1)
+		if b != nil {
+			// The register's move has failed it already; should it not have, this is its outcome.
+			s.fail([]*batch{b}, protocol.StatusUnavailable)
+			b = nil
+		}
+	}
+	if epoch != before {
+		s.epochApplied(epoch, logTime)
+	}
+	if b == nil {
+		s.sink.Applied(s, index, nil, ev)
+		s.duties.feed(nil, ev)
+		return nil
+	}
+	// It was proposed at b.began and applied under its own epoch: at that moment no other leader's epoch was in the log. That is a barrier.
+	s.barriers.lead.note(time.Duration(b.began))
+	s.sink.Applied(s, index, b.origins, ev)
+	s.duties.feed(b.origins, ev)
+	for i := range b.waits {
+		w := &b.waits[i]
+		if w.fn != nil {
+			w.fn(statusOfReply(ev, w.command))
+		} else {
+			s.duties.done(w.note, true)
+		}
+	}
+	s.line.recycle(b)
+	return nil
+}
+
+// Lookup is not used: reads go through [Shard.View] behind a barrier.
+func (sm *stateMachine) Lookup(interface{}) (interface{}, error) {
+	return nil, errors.New("reads do not go through the engine")
+}
+
+// GetHash is the machine's digest.
+func (sm *stateMachine) GetHash() (uint64, error) { return (*Shard)(sm).Digest(), nil }
+
+// Digest is the machine's digest: equal on all replicas that applied the same log.
+func (s *Shard) Digest() uint64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.machine.Digest()
+}
+
+// Close has nothing to do: the machine is memory.
+func (sm *stateMachine) Close() error { return nil }

@@ -1,0 +1,53 @@
+package replica
+
+import (
+	"io"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// Backup writes a snapshot of the machine as it is now while the log goes on, and returns the index of the last entry it has. The engine's own snapshots come first: while
+// one is written, and when one begins meanwhile, the answer is StatusUnavailable, and it is to be tried again. So it is while another backup is written.
+func (s *Shard) Backup(w io.Writer) (index uint64, err error) {
+	s.mu.Lock()
+	snap := s.machine.BeginSnapshot()
+	index = s.machine.AppliedIndex()
+	if s.backup == nil {
+		s.backup = snap
+	}
+	s.mu.Unlock()
+	if err := snap.WriteTo(&stoppableWriter{w: w, stop: s.stopC}, &s.mu); err != nil {
+		err = protocol.Errorf(protocol.StatusUnavailable, "backup of shard %d: %v", s.cfg.ID, err)
+		s.endBackup(snap)
+		return 0, err
+	}
+	s.endBackup(snap)
+	return index, nil
+}
+
+func (s *Shard) endBackup(snap *shard.Snapshot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.backup == snap {
+		s.backup = nil
+	}
+}
+
+// yieldBackup makes room for the engine's snapshot. The machine is locked.
+func (s *Shard) yieldBackup() {
+	if s.backup != nil {
+		s.backup.Close()
+		s.backup = nil
+	}
+}
+
+// Backup writes a snapshot of the map as it is now, and returns the index of the last entry it has.
+func (m *Meta) Backup(w io.Writer) (index uint64, err error) {
+	m.mu.RLock()
+	snap := m.machine.BeginSnapshot()
+	index = m.machine.AppliedIndex()
+	m.mu.RUnlock()
+	_, err = snap.WriteTo(w)
+	return index, err
+}

@@ -1,0 +1,207 @@
+package replica
+
+import (
+	"sync"
+	"time"
+)
+
+// barriers collects who waits for a read barrier. A round of read-index serves everyone who asked before it began.
+type barriers struct {
+	wakeC chan struct{}
+	newsC chan struct{} // raft named another leader, or none
+
+	// lead is the start of the last proof of leadership: a barrier that found the own epoch, or an own batch that was applied. read is the start of the last
+	// round of read-index that succeeded, which any replica can make: it proves that this replica is up to date, not that it leads.
+	lead, read seen
+
+	mu      sync.Mutex
+	waiting []func(ok bool)
+	spare   []func(ok bool)
+	refresh bool // make a round even if nobody waits
+	ended   bool // the goroutine is gone
+	running bool // a round was taken and its waiters not all told
+}
+
+func (b *barriers) init() { b.wakeC, b.newsC = make(chan struct{}, 1), make(chan struct{}, 1) }
+
+func (b *barriers) noteNews() {
+	select {
+	case b.newsC <- struct{}{}:
+	default:
+	}
+}
+
+func (b *barriers) wake() {
+	select {
+	case b.wakeC <- struct{}{}:
+	default:
+	}
+}
+
+// Barrier calls fn after a read barrier that began after this call: ok says that a linearizable read of the shard's epoch register returned this replica's
+// own epoch, so that it led the shard at a moment after the call and its machine had applied everything acknowledged before. The callers waiting share one
+// barrier. fn runs on the shard's barrier goroutine, one after the other: it must not block. It is called exactly once, with false when the replica stops.
+func (s *Shard) Barrier(fn func(ok bool)) {
+	b := &s.barriers
+	b.mu.Lock()
+	if b.ended {
+		b.mu.Unlock()
+		go fn(false)
+		return
+	}
+	b.waiting = append(b.waiting, fn)
+	first := len(b.waiting) == 1
+	b.mu.Unlock()
+	if first {
+		b.wake()
+	}
+}
+
+// Fresh says that this replica's machine was up to date less than within ago. On a leader it also says that it led then: the start of its last barrier counts.
+// On another replica it is the start of its last read-index; each makes one per [ShardConfig.ReadPeriod].
+func (s *Shard) Fresh(within time.Duration) bool { return s.FreshAt(s.clock.Now(), within) }
+
+// FreshAt is Fresh for a caller that has just read the host's clock, for many questions: reading it is a call of the system.
+func (s *Shard) FreshAt(now, within time.Duration) bool {
+	if s.Leading() {
+		return s.barriers.lead.within(now, within)
+	}
+	return s.barriers.read.within(now, within)
+}
+
+// readPeriod is the time between two rounds that nobody asked for.
+func (s *Shard) readPeriod() time.Duration {
+	switch asked := s.selfCheck.Load(); {
+	case s.cfg.ReadPeriod > 0:
+		return s.cfg.ReadPeriod
+	case asked > 0:
+		return time.Duration(asked) * time.Millisecond
+	default:
+		return defaultReadPeriod
+	}
+}
+
+// askRefresh has a round made if the last one is older than the period.
+func (s *Shard) askRefresh(now time.Duration) {
+	b := &s.barriers
+	last := &b.read
+	if s.Leading() {
+		last = &b.lead
+	}
+	if last.within(now, s.readPeriod()) {
+		return
+	}
+	b.mu.Lock()
+	b.refresh = true
+	b.mu.Unlock()
+	b.wake()
+}
+
+func (b *barriers) take() (list []func(ok bool), any bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list, b.waiting = b.waiting, b.spare[:0]
+	b.spare = nil
+	any = len(list) > 0 || b.refresh
+	b.running = any
+	b.refresh = false
+	return list, any
+}
+
+func (b *barriers) idle() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.waiting) == 0 && !b.refresh && !b.running
+}
+
+func (s *Shard) barrierLoop() {
+	defer s.wg.Done()
+	b := &s.barriers
+	for {
+		list, any := b.take()
+		if !any {
+			select {
+			case <-b.wakeC:
+				continue
+			case <-s.stopC:
+				s.endBarriers()
+				return
+			}
+		}
+		ok := s.readRound()
+		for _, fn := range list {
+			fn(ok)
+		}
+		clear(list)
+		b.mu.Lock()
+		b.spare = list[:0]
+		b.running = false
+		b.mu.Unlock()
+		if isClosed(s.stopC) {
+			s.endBarriers()
+			return
+		}
+	}
+}
+
+func (s *Shard) endBarriers() {
+	s.barriers.mu.Lock()
+	s.barriers.ended = true
+	s.barriers.mu.Unlock()
+	list, _ := s.barriers.take()
+	for _, fn := range list {
+		fn(false)
+	}
+}
+
+// readRound makes one round of read-index and looks at the register. Read-index alone proves nothing of leadership: the engine forwards it to the new leader,
+// where it succeeds.
+func (s *Shard) readRound() bool {
+	start := s.clock.Now()
+	var ok bool
+	if s.cfg.readVia != nil {
+		ok = s.cfg.readVia(s.readIndex)
+	} else {
+		ok = s.readIndex()
+	}
+	if !ok {
+		s.counters.barrierFails.Add(1)
+		return false
+	}
+	s.barriers.read.note(start)
+	s.mu.RLock()
+	epoch := s.machine.Epoch()
+	s.mu.RUnlock()
+	if !s.line.ownEpoch(epoch) {
+		if s.Leading() {
+			s.counters.barrierFails.Add(1)
+		}
+		return false
+	}
+	s.counters.barriers.Add(1)
+	s.barriers.lead.note(start)
+	return true
+}
+
+func (s *Shard) readIndex() bool {
+	term, leader := s.line.lastNews()
+	r, err := s.host.nh.ReadIndex(s.cfg.ID, s.cfg.ProposeTimeout)
+	if err != nil {
+		return false
+	}
+	for {
+		select {
+		case res := <-r.AppliedC():
+			r.Release()
+			return res.Completed()
+		case <-s.barriers.newsC:
+			// What was asked of a leader that is none any more may never be answered, and whoever leads now must not wait for it.
+			if t, l := s.line.lastNews(); t != term || l != leader {
+				return false
+			}
+		case <-s.stopC:
+			// The engine ends it when the replica stops; nobody waits for that.
+			return false
+		}
+	}
+}

@@ -1,0 +1,474 @@
+package replica
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// cluster is some hosts with one shard.
+type cluster struct {
+	t       *testing.T
+	net     *MemoryNet
+	members map[uint64]string // founders
+	disks   []*MemoryDisk
+	hosts   []*Host  // nil while one is down
+	ids     []uint64 // replica on the host, 0 for none
+	shards  []*Shard
+	recs    []*recorder
+	hint    []bool // what the host is told of the replica at its start: that it joined
+	change  func(*ShardConfig)
+	removed chan uint64 // replicas that saw their removal
+
+	mu   sync.Mutex
+	last []byte // the last batch any of them proposed
+
+	writer      *caller // of make
+	writerEpoch uint64
+	writers     uint64
+}
+
+// newCluster is three founders.
+func newCluster(t *testing.T, change func(*ShardConfig)) *cluster {
+	return newClusterOf(t, 3, 3, change)
+}
+
+// newClusterOf is hosts of which some have the founders of the shard; the others are without a replica.
+func newClusterOf(t *testing.T, hosts, founders int, change func(*ShardConfig)) *cluster {
+	c := &cluster{
+		t: t, net: NewMemoryNet(), members: make(map[uint64]string), change: change, removed: make(chan uint64, 16),
+		hosts: make([]*Host, hosts), ids: make([]uint64, hosts), shards: make([]*Shard, hosts), recs: make([]*recorder, hosts), hint: make([]bool, hosts),
+	}
+	for i := range hosts {
+		c.disks = append(c.disks, NewMemoryDisk())
+		if i < founders {
+			c.ids[i] = uint64(i + 1)
+			c.members[c.ids[i]] = c.disks[i].addr
+		}
+	}
+	for i := range hosts {
+		c.start(i)
+	}
+	return c
+}
+
+// start opens the host and starts the replica that it has.
+func (c *cluster) start(i int) {
+	c.t.Helper()
+	c.hosts[i] = openHost(c.t, HostConfig{
+		Disk: c.disks[i], Net: c.net, RTT: 20 * time.Millisecond, Removed: func(_, replica uint64) { c.removed <- replica },
+	})
+	if c.ids[i] != 0 {
+		c.run(i)
+	}
+}
+
+func (c *cluster) run(i int) {
+	c.t.Helper()
+	r := newRecorder(c.t)
+	cfg := ShardConfig{ID: 1, Replica: c.ids[i], Sink: r, proposeVia: c.watch, ProposeTimeout: 500 * time.Millisecond, Join: c.hint[i]}
+	if !cfg.Join {
+		cfg.Members = c.members
+	}
+	if c.change != nil {
+		c.change(&cfg)
+	}
+	s, err := c.hosts[i].StartShard(cfg)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.shards[i], c.recs[i] = s, r
+}
+
+func (c *cluster) watch(next func([]byte) (ticket, error), entry []byte) (ticket, error) {
+	if !isTakeOver(entry) {
+		c.mu.Lock()
+		c.last = slices.Clone(entry)
+		c.mu.Unlock()
+	}
+	return next(entry)
+}
+
+func (c *cluster) stop(i int) {
+	c.t.Helper()
+	closeHost(c.t, c.hosts[i])
+	c.hosts[i] = nil
+}
+
+// leader waits until one of the running replicas, the given ones excepted, leads by its own barrier.
+func (c *cluster) leader(except ...int) int {
+	c.t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		for i, h := range c.hosts {
+			if h != nil && c.ids[i] != 0 && !slices.Contains(except, i) && c.shards[i].Leading() && barrier(c.shards[i]) {
+				return i
+			}
+		}
+		time.Sleep(5 * time.Millisecond) // there is no one place to wait at: any of them may become leader
+	}
+	c.t.Fatal("nobody leads")
+	return 0
+}
+
+// converge waits until all running replicas have applied what the leader has, and compares them.
+func (c *cluster) converge() {
+	c.t.Helper()
+	l := c.leader()
+	index := c.shards[l].Stats().AppliedIndex
+	for i, h := range c.hosts {
+		if h != nil && c.ids[i] != 0 {
+			c.recs[i].await(fmt.Sprintf("replica %d to reach entry %d", i+1, index), func() bool {
+				return c.recs[i].index >= index || c.recs[i].restored > 0 && c.shards[i].Stats().AppliedIndex >= index
+			})
+		}
+	}
+	for i, h := range c.hosts {
+		if h != nil && c.ids[i] != 0 && i != l {
+			sameHistory(c.t, c.recs[l], c.recs[i])
+		}
+	}
+}
+
+// make makes a semaphore on whichever replica leads, and tries again when it is told that nothing was applied: an election may come at any time on a busy
+// machine. It returns the leader.
+func (c *cluster) make(name string) (leader int) {
+	c.t.Helper()
+	return c.makeExcept(name)
+}
+
+func (c *cluster) makeExcept(name string, except ...int) (leader int) {
+	c.t.Helper()
+	for {
+		l := c.leader(except...)
+		s := c.shards[l]
+		if epoch := s.Stats().Epoch >> 16; c.writer == nil || c.writer.s != s || c.writerEpoch != epoch {
+			c.writers++
+			c.writer, c.writerEpoch = tryCaller(c.t, s, c.recs[l], 1<<20+c.writers, 60_000, testBuckets), epoch
+			if c.writer == nil {
+				continue
+			}
+		}
+		x := c.writer
+		if res, ok := x.try(shard.CmdCreate, x.createBody(name)); ok {
+			if res.status != protocol.StatusOK {
+				c.t.Fatalf("semaphore %s is not created: %+v", name, res)
+			}
+			x.low = x.seq + 1
+			return l
+		}
+		c.writer = nil
+	}
+}
+
+// furnish gives the shard its buckets and a node, wherever its leader is.
+func (c *cluster) furnish() {
+	c.t.Helper()
+	for _, x := range furniture(0, testBuckets) {
+		for {
+			err := c.shards[c.leader()].ProposeInternal(timeout(c.t), x)
+			if err == nil {
+				break
+			}
+			if protocol.StatusOf(err) != protocol.StatusUnavailable {
+				c.t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestThreeReplicas(t *testing.T) {
+	c := newCluster(t, nil)
+	c.furnish()
+	made := 0
+	var former []byte
+	var epoch uint64
+	for round := range 4 {
+		l := c.leader()
+		s := c.shards[l]
+		if got := s.Stats().Epoch; got <= epoch {
+			t.Fatalf("round %d: epoch %x after %x", round, got, epoch)
+		} else {
+			epoch = got
+		}
+		if former != nil {
+			// The former leader's last batch comes once more, as a forwarded proposal may.
+			before := s.Stats()
+			proposeRaw(t, s, former)
+			if after := s.Stats(); after.Refused != before.Refused+1 || after.LogTime != before.LogTime {
+				t.Errorf("a former leader's batch was not refused whole: %+v, then %+v", before, after)
+			}
+		}
+		for range 10 {
+			l = c.make(fmt.Sprint(made))
+			made++
+		}
+		if got := c.shards[l].Stats().Epoch; got != epoch {
+			epoch = got - 1<<16
+			former = nil
+			continue // an election nobody asked for; the next round has a leader of its own
+		}
+		c.mu.Lock()
+		former = slices.Clone(c.last)
+		c.mu.Unlock()
+		for i := range c.hosts {
+			if i != l && c.shards[i].Leading() {
+				t.Errorf("round %d: replica %d leads too", round, i+1)
+			}
+		}
+		c.converge()
+
+		if round == 2 {
+			c.disks[l].PowerLoss()
+			c.stop(l)
+			c.disks[l].PowerBack()
+		} else {
+			c.stop(l)
+		}
+		n := c.leader()
+		for i := range made {
+			if !exists(t, c.shards[n], fmt.Sprint(i)) {
+				t.Fatalf("round %d: acknowledged semaphore %d is gone", round, i)
+			}
+		}
+		c.start(l)
+		c.converge()
+	}
+	for i := range c.shards {
+		if c.shards[i].Stats().Leader == 0 {
+			t.Errorf("replica %d knows no leader", i+1)
+		}
+	}
+}
+
+func TestCutOffLeader(t *testing.T) {
+	c := newCluster(t, nil)
+	c.furnish()
+	old := c.make("before")
+	s, r, x := c.shards[old], c.recs[old], c.writer
+
+	c.net.Isolate(c.disks[old].addr, true)
+	lost := x.create("lost")
+	if barrier(s) {
+		t.Error("a leader that reaches nobody makes a barrier")
+	}
+	c.leader(old)
+	c.makeExcept("after", old)
+	if s.Fresh(time.Millisecond) {
+		t.Error("a leader that reaches nobody is fresh")
+	}
+	r.await("the cut-off leader to step down", func() bool { return !r.leading })
+	if st := s.Submit(shard.Command{Kind: shard.CmdCreate}, Origin{Conn: 1, Request: 1 << 40}); st != protocol.StatusUnavailable {
+		t.Errorf("a leader that reaches nobody says %v", st)
+	}
+	c.net.Isolate(c.disks[old].addr, false)
+
+	if res := r.result(lost); !res.failed || res.status != protocol.StatusUnavailable {
+		t.Errorf("request of the cut-off leader was told %+v", res)
+	}
+	if barrier(s) && c.leader() != old {
+		t.Error("read-index alone counted as a barrier")
+	}
+	c.converge()
+	for i, s := range c.shards {
+		if exists(t, s, "lost") || !exists(t, s, "before") || !exists(t, s, "after") {
+			t.Errorf("replica %d has the wrong semaphores", i+1)
+		}
+	}
+}
+
+func TestLaggingReplicaIsRestored(t *testing.T) {
+	c := newCluster(t, func(cfg *ShardConfig) { cfg.SnapshotEntries, cfg.CompactionOverhead = 20, 2 })
+	c.furnish()
+	behind := (c.leader() + 1) % 3
+	c.stop(behind)
+	for i := range 100 {
+		c.make(fmt.Sprint(i))
+	}
+	c.start(behind)
+	r := c.recs[behind]
+	r.await("the lagging replica to be restored", func() bool { return r.restored > 0 })
+	c.make("tail")
+	c.converge()
+	if !exists(t, c.shards[behind], "0") || !exists(t, c.shards[behind], "99") {
+		t.Error("a restored replica misses semaphores")
+	}
+	if c.shards[behind].Digest() == 0 {
+		t.Error("no digest")
+	}
+}
+
+// A read-index that was asked of a leader that is gone is never answered. The next leader does not wait for it.
+func TestNewLeaderProvesItselfAtOnce(t *testing.T) {
+	c := newCluster(t, func(cfg *ShardConfig) { cfg.ProposeTimeout, cfg.ReadPeriod = 10*patience, time.Millisecond })
+	c.furnish()
+	old := c.make("before")
+	c.net.Isolate(c.disks[old].addr, true)
+	eventually(t, "another to lead", func() bool { return c.shards[(old+1)%3].Leading() || c.shards[(old+2)%3].Leading() })
+	for i, s := range c.shards {
+		if i == old || !s.Leading() {
+			continue
+		}
+		done := make(chan bool, 1)
+		s.Barrier(func(ok bool) { done <- ok })
+		select {
+		case <-done: // false if it leads no more
+		case <-time.After(patience):
+			t.Error("a barrier of the new leader waits for the old one")
+		}
+	}
+}
+
+// A leader that is restored from a snapshot cannot tell what became of its batches in flight: the snapshot may hold them. It cuts their connections.
+func TestRestoreCutsWhatIsUndecided(t *testing.T) {
+	c := newCluster(t, func(cfg *ShardConfig) { cfg.SnapshotEntries, cfg.CompactionOverhead = 20, 2 })
+	c.furnish()
+	old := c.make("before")
+	r, x := c.recs[old], c.writer
+	cut := func(on bool) {
+		for i := range c.disks {
+			c.net.Cut(c.disks[i].addr, c.disks[old].addr, on)
+		}
+	}
+	cut(true) // what it proposes arrives, and it never learns
+	undecided := x.create("undecided")
+	c.leader(old)
+	for i := range 100 {
+		c.makeExcept(fmt.Sprint(i), old)
+	}
+	cut(false)
+	r.await("the former leader to be restored", func() bool { return r.restored > 0 })
+	r.await("the connection to be cut", func() bool { return r.cuts[x.conn] != "" })
+	c.make("after")
+	c.converge()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if res := r.results[undecided]; len(res) != 0 {
+		t.Errorf("a request that the snapshot may hold was told %+v; its semaphore exists: %v", res, exists(t, c.shards[old], "undecided"))
+	}
+}
+
+// TestHistoryUnderFaults makes requests all the time while leaders are cut off, stopped and robbed of their power, and compares what was told with what is there.
+func TestHistoryUnderFaults(t *testing.T) {
+	c := newCluster(t, func(cfg *ShardConfig) {
+		cfg.SnapshotEntries, cfg.CompactionOverhead, cfg.ProposeTimeout = 200, 50, 100*time.Millisecond
+	})
+	c.furnish()
+	var ok, failed, open []string
+	name := 0
+	for round := range 6 {
+		l := c.leader()
+		s, r := c.shards[l], c.recs[l]
+		type sent struct {
+			o    Origin
+			name string
+		}
+		var list []sent
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		stop := make(chan struct{})
+		for w := range 4 {
+			x := tryCaller(t, s, r, uint64(1000*(round+1)+w), 60_000, testBuckets)
+			if x == nil {
+				continue // an election nobody asked for
+			}
+			base := name + w*10_000
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				for i := 0; i < 3000; i++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					x.request++
+					n := fmt.Sprint(base + i)
+					o := Origin{Conn: x.conn, Request: x.request}
+					if s.Submit(shard.Command{Kind: shard.CmdCreate, Node: testNode, Epoch: 1, Body: x.createBody(n)}, o) == protocol.StatusOK {
+						mu.Lock()
+						list = append(list, sent{o, n})
+						mu.Unlock()
+					}
+					if i%20 == 0 {
+						time.Sleep(time.Millisecond) // the load of a few clients, not of a loop
+					}
+				}
+			}()
+		}
+		name += 40_000
+		r.await("some answers", func() bool { return r.order > 50 || !r.leading })
+		down := false
+		switch round % 3 {
+		case 0:
+			c.net.Isolate(c.disks[l].addr, true)
+			c.leader(l)
+			c.net.Isolate(c.disks[l].addr, false)
+		case 1:
+			c.stop(l)
+			down = true
+		case 2:
+			c.disks[l].PowerLoss()
+			c.stop(l)
+			c.disks[l].PowerBack()
+			down = true
+		}
+		close(stop)
+		wg.Wait()
+		c.leader()
+		if !down {
+			// Everything is decided in the end, since the former leader's log goes on.
+			r.await("every request to be decided", func() bool {
+				for _, x := range list {
+					if len(r.results[x.o]) == 0 {
+						return false
+					}
+				}
+				return true
+			})
+		}
+		r.mu.Lock()
+		for _, x := range list {
+			switch res := r.results[x.o]; {
+			case len(res) == 0:
+				open = append(open, x.name)
+				if r.cuts[x.o.Conn] == "" {
+					t.Errorf("request %s was never answered, and its connection not cut", x.name)
+				}
+			case len(res) > 1:
+				t.Errorf("request %s was told %+v", x.name, res)
+			case res[0].failed:
+				failed = append(failed, x.name)
+			case res[0].status == protocol.StatusOK:
+				ok = append(ok, x.name)
+			default:
+				failed = append(failed, x.name)
+			}
+		}
+		r.mu.Unlock()
+		if down {
+			c.start(l)
+		}
+	}
+	c.converge()
+	for i, s := range c.shards {
+		for _, n := range ok {
+			if !exists(t, s, n) {
+				t.Fatalf("replica %d: acknowledged semaphore %s is gone", i+1, n)
+			}
+		}
+		for _, n := range failed {
+			if exists(t, s, n) {
+				t.Fatalf("replica %d: semaphore %s exists although its request was told that it was not applied", i+1, n)
+			}
+		}
+	}
+	t.Logf("%d acknowledged, %d failed, %d left open", len(ok), len(failed), len(open))
+	if len(ok) == 0 || len(failed) == 0 {
+		t.Error("nothing happened")
+	}
+}

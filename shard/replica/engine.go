@@ -1,0 +1,132 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/lni/dragonboat/v4"
+	"github.com/lni/dragonboat/v4/config"
+)
+
+// Fixed for the life of a data directory: dragonboat refuses to open one with other numbers, because they say in which of its logs a shard's entries are.
+const (
+	stepWorkers = 1 // it syncs for all its shards at once; more of them only split the syncs of one disk
+	logStores   = 1 // a worker writes to one of them
+)
+
+// applyWorkers may be changed at any time.
+const applyWorkers = 4
+
+const (
+	defaultRTT          = 100 * time.Millisecond
+	defaultDeployment   = 0x7369_676e_616c_6278 // "signalbx"
+	defaultCloseTimeout = 10 * time.Second
+	tickPeriod          = 100 * time.Millisecond
+	restartPatience     = 5 * time.Second
+	electionRTT         = 10
+	soloElectionRTT     = 3 // the least the engine takes
+	heartbeatRTT        = 1
+	maxInMemLog         = 128 << 20
+	maxPeerQueue        = 64 << 20
+)
+
+// election is the number of round trip times after which a group looks for another leader. It cannot be changed while the replica runs, and the members can: so
+// it does not depend on their number. A group of one has nobody to hear from, and its wait is cut short by the nudger; only on the engine's own transport,
+// where there is none, does it get the least that the engine takes, and no other members.
+func (h *Host) election(members map[uint64]string) uint64 {
+	if h.nudger == nil && len(members) == 1 {
+		return soloElectionRTT
+	}
+	return electionRTT
+}
+
+// newNodeHost turns the engine's start-up failures into errors that say what to do. The engine panics on some of them.
+func newNodeHost(cfg config.NodeHostConfig) (nh *dragonboat.NodeHost, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			nh, err = nil, fmt.Errorf("raft engine does not start on this directory: %v", r)
+		}
+	}()
+	nh, err = dragonboat.NewNodeHost(cfg)
+	if err == nil && nh == nil {
+		return nil, errors.New("raft engine does not start on this directory; its log lines say why")
+	}
+	if err == nil {
+		return nh, nil
+	}
+	// These errors are in an internal package of the engine: their texts are all there is to tell them by.
+	switch text := err.Error(); {
+	case strings.Contains(text, "failed to lock data directory"):
+		return nil, ErrLocked
+	case strings.Contains(text, "not the owner of the data directory"):
+		return nil, fmt.Errorf("data directory belongs to another raft address than %s; start with the address it was made with", cfg.RaftAddress)
+	case strings.Contains(text, "hostname changed"):
+		return nil, errors.New("data directory was made on a host of another name; start under that name, or add a new replica")
+	case strings.Contains(text, "deployment ID changed"):
+		return nil, errors.New("data directory belongs to another cluster; give this one a directory of its own")
+	case strings.Contains(text, "listen tcp"):
+		return nil, fmt.Errorf("listen for instances on %s: %w; is another server running, or choose another address", cfg.RaftAddress, err)
+	}
+	return nil, fmt.Errorf("open data directory: %w", err)
+}
+
+// logStoreBuffers is the log store's settings: the engine's small ones. Larger buffers take more memory and disk; in smaller ones the store rewrites what it has
+// written more often, since every file it makes spans the logs of all shards.
+func logStoreBuffers() config.LogDBConfig {
+	store := config.GetSmallMemLogDBConfig()
+	store.Shards = logStores
+	return store
+}
+
+func (h *Host) engineConfig() config.NodeHostConfig {
+	store := logStoreBuffers()
+	c := config.NodeHostConfig{
+		DeploymentID:        h.cfg.Deployment,
+		NodeHostDir:         h.cfg.Dir,
+		RTTMillisecond:      uint64(h.cfg.RTT.Milliseconds()),
+		RaftAddress:         h.cfg.RaftAddress,
+		ListenAddress:       h.cfg.Listen,
+		RaftEventListener:   (*engineEvents)(h),
+		SystemEventListener: (*engineEvents)(h),
+		MaxSendQueueSize:    maxPeerQueue,
+		MaxReceiveQueueSize: maxPeerQueue,
+		Expert: config.ExpertConfig{
+			Engine: config.EngineConfig{
+				ExecShards: stepWorkers, CommitShards: stepWorkers, ApplyShards: applyWorkers, SnapshotShards: 4, CloseShards: 4,
+			},
+			LogDB: store,
+		},
+	}
+	if h.cfg.CAFile != "" && h.cfg.CertFile != "" && h.cfg.KeyFile != "" {
+		c.MutualTLS, c.CAFile, c.CertFile, c.KeyFile = true, h.cfg.CAFile, h.cfg.CertFile, h.cfg.KeyFile
+	}
+	if h.cfg.Memory {
+		c.Expert.FS = h.cfg.Disk.fs
+	}
+	return c
+}
+
+// groupConfig is the raft group's part of the settings, the same for every group. Election is [Host.election]'s.
+func groupConfig(shard, replica, election, snapshotEntries, compactionOverhead uint64) config.Config {
+	if snapshotEntries == 0 {
+		snapshotEntries = defaultSnapshotEntries
+	}
+	if compactionOverhead == 0 {
+		compactionOverhead = snapshotEntries / 2
+	}
+	return config.Config{
+		ShardID:             shard,
+		ReplicaID:           replica,
+		CheckQuorum:         true,
+		PreVote:             true,
+		ElectionRTT:         election,
+		HeartbeatRTT:        heartbeatRTT,
+		SnapshotEntries:     snapshotEntries,
+		CompactionOverhead:  compactionOverhead,
+		OrderedConfigChange: true,
+		MaxInMemLogSize:     maxInMemLog,
+		Quiesce:             false, // a sleeping group makes no ticks, and the self-check lives on them
+	}
+}

@@ -1,0 +1,241 @@
+package replica
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lni/dragonboat/v4"
+	"github.com/lni/dragonboat/v4/config"
+	"github.com/lni/dragonboat/v4/statemachine"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// machineReplica is a [Shard] or a [Meta].
+type machineReplica interface {
+	leaderUpdated(term, leader uint64)
+	tick()
+	startTick() (wait func())
+	transfer(ctx context.Context, to uint64) error
+	report(r *GroupReport)
+	stop()
+	stopped()
+}
+
+// group is a raft group's replica on this host.
+type group struct {
+	shard, id uint64
+	replica   machineReplica
+	off       sync.Mutex // held while it is taken off the host
+	changing  sync.Mutex // held over a change of the members that was asked for here
+
+	// Guarded by the host's mu.
+	term, leader uint64 // as raft told last
+	solo         bool   // it runs with the timeouts of a group that stays alone
+	gone         bool   // it was taken off
+}
+
+// noteLeader is called on the engine's event goroutine.
+func (h *Host) noteLeader(shard, replica, term, leader uint64) {
+	h.mu.Lock()
+	g := h.groups[shard]
+	if g != nil && g.id != replica {
+		g = nil
+	}
+	if g != nil {
+		g.term, g.leader = term, leader
+	}
+	h.mu.Unlock()
+	if g != nil {
+		g.replica.leaderUpdated(term, leader)
+	}
+}
+
+// noteRemoved is called on the engine's event goroutine: the replica has applied its own removal, and the engine is about to stop it.
+func (h *Host) noteRemoved(shard, replica uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return
+	}
+	h.removed[[2]uint64{shard, replica}] = true
+	g := h.groups[shard]
+	if g == nil || g.id != replica {
+		return
+	}
+	h.wg.Add(1)
+	go func() {
+		defer h.wg.Done()
+		h.log.Info("replica was removed from its shard", "shard", shard, "replica", replica)
+		_ = h.takeOff(g) // the engine has stopped it
+		if h.cfg.Removed != nil {
+			h.cfg.Removed(shard, replica)
+		}
+	}()
+}
+
+func (h *Host) leaderOf(shard, replica uint64) (leader, term uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if g := h.groups[shard]; g != nil && g.id == replica {
+		return g.leader, g.term
+	}
+	return 0, 0
+}
+
+// add makes a replica known before its group starts, since the first leader event may come before the start returns.
+func (h *Host) add(g *group) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return protocol.Errorf(protocol.StatusUnavailable, "host is closed")
+	}
+	if h.groups[g.shard] != nil {
+		return fmt.Errorf("shard %d runs on this host already", g.shard)
+	}
+	h.groups[g.shard] = g
+	return nil
+}
+
+func (h *Host) forget(g *group) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g.gone = true
+	if h.groups[g.shard] == g {
+		delete(h.groups, g.shard)
+	}
+}
+
+func (h *Host) groupOf(shard uint64) *group {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.groups[shard]
+}
+
+// running lists the replicas in the order of their shards.
+func (h *Host) running() []*group {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := make([]*group, 0, len(h.groups))
+	for _, g := range h.groups {
+		list = append(list, g)
+	}
+	slices.SortFunc(list, func(a, b *group) int { return cmp.Compare(a.shard, b.shard) })
+	return list
+}
+
+// founding is how a replica comes to its group the first time. It has no meaning at a restart.
+type founding struct {
+	members map[uint64]string
+	join    bool
+}
+
+// startGroup starts a raft group's replica.
+//
+// The engine must be told whether the replica votes, and panics later when that does not fit its log: at a snapshot or an entry that says that it does not.
+// What a replica is may have changed while it was down, so it cannot be told right. But a replica that joined never becomes a voter otherwise than by its
+// log, and the engine follows a promotion that it finds there, in an entry or in a snapshot. So a replica that joined is always started as one that does not
+// vote, and a founder, which has always voted, as one that does. Which of them it is, the engine has on disk since the first start, and refuses the other.
+func (h *Host) startGroup(g *group, f founding, create statemachine.CreateConcurrentStateMachineFunc, cfg config.Config) error {
+	if g.id == 0 {
+		return errors.New("replica id must be at least 1")
+	}
+	if f.join && len(f.members) > 0 {
+		return fmt.Errorf("shard %d: a replica that joins is given no members", g.shard)
+	}
+	known := h.nh.HasNodeInfo(g.shard, g.id)
+	if !known && !f.join && len(f.members) == 0 {
+		return fmt.Errorf("shard %d: replica %d was never started here; give it the shard's members, or let it join", g.shard, g.id)
+	}
+	if err := h.add(g); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	g.solo = cfg.ElectionRTT == soloElectionRTT
+	delete(h.removed, [2]uint64{g.shard, g.id})
+	h.mu.Unlock()
+	start := func(joined bool) error {
+		cfg.IsNonVoting = joined
+		if joined {
+			return h.startReplica(nil, true, create, cfg)
+		}
+		return h.startReplica(f.members, false, create, cfg)
+	}
+	joined := len(f.members) == 0
+	err := start(joined)
+	if known && errors.Is(err, dragonboat.ErrInvalidShardSettings) {
+		err = start(!joined)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, dragonboat.ErrInvalidShardSettings):
+		err = errors.New("it was started here with other first members; give those, or none")
+	case errors.Is(err, dragonboat.ErrReplicaRemoved):
+		err = fmt.Errorf("replica %d was removed and its data with it; add a new replica", g.id)
+	}
+	h.forget(g)
+	if g.shard == MetaShard {
+		return fmt.Errorf("start the meta shard: %w", err)
+	}
+	return fmt.Errorf("start shard %d: %w", g.shard, err)
+}
+
+// startReplica starts it in the engine, which lets go of a replica that was stopped a moment after the stop; until then it refuses to start it again.
+func (h *Host) startReplica(members map[uint64]string, join bool, create statemachine.CreateConcurrentStateMachineFunc, cfg config.Config) error {
+	for end := time.Now().Add(restartPatience); ; time.Sleep(time.Millisecond) {
+		err := h.nh.StartConcurrentReplica(members, join, create, cfg)
+		if !errors.Is(err, dragonboat.ErrShardAlreadyExist) || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// StopShard takes one replica off this host; its data stay. Requests in its open batch fail with StatusUnavailable.
+func (h *Host) StopShard(id uint64) error {
+	g := h.groupOf(id)
+	if g == nil {
+		return fmt.Errorf("shard %d does not run on this host", id)
+	}
+	return h.takeOff(g)
+}
+
+// takeOff stops a replica, once; who comes second waits for the first.
+func (h *Host) takeOff(g *group) error {
+	g.off.Lock()
+	defer g.off.Unlock()
+	h.mu.Lock()
+	gone := g.gone
+	h.mu.Unlock()
+	if gone {
+		return nil
+	}
+	g.replica.stop()
+	err := h.nh.StopReplica(g.shard, g.id)
+	if errors.Is(err, dragonboat.ErrShardNotFound) {
+		err = nil // the engine stops a removed replica by itself
+	}
+	g.replica.stopped()
+	h.forget(g)
+	return err
+}
+
+// Has says that the replica was started on this host once, and its log is here.
+func (h *Host) Has(shard, replica uint64) bool { return h.nh.HasNodeInfo(shard, replica) }
+
+// Kept lists the shard and id of each replica that was started on this host once and whose log is here, whether it runs or not.
+func (h *Host) Kept() (list [][2]uint64) {
+	info := h.nh.GetNodeHostInfo(dragonboat.NodeHostInfoOption{})
+	if info == nil {
+		return nil
+	}
+	for _, n := range info.LogInfo {
+		list = append(list, [2]uint64{n.ShardID, n.ReplicaID})
+	}
+	return list
+}

@@ -1,0 +1,298 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/lni/dragonboat/v4"
+	"github.com/lni/dragonboat/v4/config"
+)
+
+// HostConfig says how a host lives. Dir (or Memory) and RaftAddress are needed.
+type HostConfig struct {
+	// Dir holds logs and snapshots. It is made with mode 0700. One process at a time may have it.
+	Dir string
+	// RaftAddress is host:port under which the other instances reach this one; it cannot change for a directory. With Memory it may be empty: the host
+	// then has a name of its own in Net, and no port.
+	RaftAddress string
+	// Listen is host:port to listen on for the other instances; default RaftAddress.
+	Listen string
+	// Deployment keeps clusters apart: hosts with different numbers do not talk to each other. Default: one fixed number.
+	Deployment uint64
+	// RTT is the engine's unit of time: heartbeats every RTT, elections after 10 to 20 of them without a leader. Default 100 ms, at least 1 ms.
+	RTT time.Duration
+	// Memory keeps everything in memory, for tests. Nothing survives the host unless Disk is given.
+	Memory bool
+	// Disk is the memory disk to use; it implies Memory.
+	Disk *MemoryDisk
+	// Net carries the messages between hosts in memory; default, with Memory and no RaftAddress, one of the host's own.
+	Net *MemoryNet
+	// Transport carries the raft messages and snapshots between instances instead of the engine's own TCP. It wins over Net, Listen and the files of mutual
+	// TLS, and says itself which addresses are valid.
+	Transport config.TransportFactory
+	// CAFile, CertFile and KeyFile turn on mutual TLS between instances when all are given.
+	CAFile, CertFile, KeyFile string
+	// Removed is called when a replica here has seen that it is no member of its shard any more, after it was taken off this host; its data are left, see
+	// [Host.RemoveData]. It is called on a goroutine of its own and may call the host, but not Close. A replica that lags may never see it.
+	Removed func(shard, replica uint64)
+	// Clock is the time; default [SystemClock]. With a [ManualClock] the host has no ticker of its own.
+	Clock Clock
+	// Logger takes the host's lines, and the raft engine's, two levels lower. Default slog.Default().
+	Logger *slog.Logger
+	// CloseTimeout bounds Close; default 10 s.
+	CloseTimeout time.Duration
+}
+
+// Host is one process's share of all raft groups.
+type Host struct {
+	cfg    HostConfig
+	clock  Clock
+	log    *slog.Logger
+	nh     *dragonboat.NodeHost
+	dirKey string
+	untick func()
+	stopC  chan struct{}
+	wg     sync.WaitGroup
+
+	nudger *nudger // nil with the engine's own transport
+
+	mu      sync.Mutex
+	closed  bool
+	groups  map[uint64]*group  // by shard
+	removed map[[2]uint64]bool // shard and replica: it has seen its own removal
+}
+
+// ErrLocked says that the data directory is in use.
+var ErrLocked = errors.New("data directory is in use by another process; stop it, or give this one another directory")
+
+// dragonboat locks a directory with a lock of the process, which does not keep a second host of the same process out.
+var (
+	openDirsMu sync.Mutex
+	openDirs   = make(map[string]bool)
+)
+
+func takeDir(key string) error {
+	openDirsMu.Lock()
+	defer openDirsMu.Unlock()
+	if openDirs[key] {
+		return ErrLocked
+	}
+	openDirs[key] = true
+	return nil
+}
+
+func giveDir(key string) {
+	openDirsMu.Lock()
+	defer openDirsMu.Unlock()
+	delete(openDirs, key)
+}
+
+// OpenHost opens the data directory and starts the raft engine. It fails with [ErrLocked] when another process, or another host of this one, has the
+// directory.
+func OpenHost(cfg HostConfig) (*Host, error) {
+	if cfg.Disk != nil {
+		cfg.Memory = true
+	} else if cfg.Memory {
+		cfg.Disk = NewMemoryDisk()
+	}
+	if cfg.RTT == 0 {
+		cfg.RTT = defaultRTT
+	}
+	if cfg.RTT < time.Millisecond {
+		return nil, fmt.Errorf("raft round trip time is %v, but must be at least 1ms", cfg.RTT)
+	}
+	if cfg.Deployment == 0 {
+		cfg.Deployment = defaultDeployment
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = SystemClock()
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.CloseTimeout == 0 {
+		cfg.CloseTimeout = defaultCloseTimeout
+	}
+	if cfg.Memory && cfg.Dir == "" {
+		cfg.Dir = "/signalbox"
+	}
+	if cfg.Dir == "" {
+		return nil, errors.New("data directory is not set; give one")
+	}
+	if cfg.Memory && cfg.RaftAddress == "" {
+		cfg.RaftAddress = cfg.Disk.addr
+		if cfg.Net == nil {
+			cfg.Net = NewMemoryNet()
+		}
+	}
+	if cfg.Transport == nil && cfg.Net != nil {
+		cfg.Transport = cfg.Net
+	}
+	switch {
+	case cfg.Transport == nil && !config.IsValidAddress(cfg.RaftAddress):
+		return nil, fmt.Errorf("raft address %q is not host:port", cfg.RaftAddress)
+	case cfg.Transport != nil && !cfg.Transport.Validate(cfg.RaftAddress):
+		return nil, fmt.Errorf("raft address %q is not one that the transport can reach", cfg.RaftAddress)
+	}
+	if cfg.Listen != "" && !config.IsValidAddress(cfg.Listen) {
+		return nil, fmt.Errorf("raft listen address %q is not host:port", cfg.Listen)
+	}
+
+	if n := len(cfg.CAFile) + len(cfg.CertFile) + len(cfg.KeyFile); n > 0 && (cfg.CAFile == "" || cfg.CertFile == "" || cfg.KeyFile == "") {
+		return nil, errors.New("mutual TLS between instances needs all of the CA's file, the certificate's file and the key's file")
+	}
+
+	h := &Host{
+		cfg: cfg, clock: cfg.Clock, log: cfg.Logger, stopC: make(chan struct{}), groups: make(map[uint64]*group),
+		removed: make(map[[2]uint64]bool),
+	}
+	if cfg.Memory {
+		muteMemoryDisk()
+		h.dirKey = fmt.Sprintf("%p:%s", cfg.Disk, cfg.Dir)
+	} else {
+		if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make data directory: %w", err)
+		}
+		// MkdirAll leaves an existing directory's mode as it is.
+		if err := os.Chmod(cfg.Dir, 0o700); err != nil {
+			return nil, fmt.Errorf("close data directory to others: %w", err)
+		}
+		real, err := filepath.EvalSymlinks(cfg.Dir)
+		if err != nil {
+			return nil, fmt.Errorf("find data directory: %w", err)
+		}
+		if h.dirKey, err = filepath.Abs(real); err != nil {
+			return nil, fmt.Errorf("find data directory: %w", err)
+		}
+	}
+	if err := takeDir(h.dirKey); err != nil {
+		return nil, err
+	}
+	if !cfg.Memory && logIsMissing(cfg.Dir) {
+		giveDir(h.dirKey)
+		return nil, fmt.Errorf("the log is missing from data folder %q: put the whole folder back, or start on a new one", cfg.Dir)
+	}
+	routeEngineLogs(cfg.Logger)
+
+	engine := h.engineConfig()
+	if cfg.Transport != nil {
+		r := &relay{next: cfg.Transport}
+		h.nudger = &nudger{h: h, relay: r, wakeC: make(chan struct{}, 1)}
+		r.nudger = h.nudger
+		engine.Expert.TransportFactory = r
+	}
+	nh, err := newNodeHost(engine)
+	if err != nil {
+		giveDir(h.dirKey)
+		return nil, err
+	}
+	h.nh = nh
+	if h.nudger != nil {
+		h.wg.Add(1)
+		go h.nudger.run()
+	}
+	if m, ok := cfg.Clock.(*ManualClock); ok {
+		h.untick = m.OnTick(h.Tick)
+	} else {
+		h.wg.Add(1)
+		go h.tickLoop()
+	}
+	return h, nil
+}
+
+// RaftAddress is the address the other instances reach this host under.
+func (h *Host) RaftAddress() string { return h.cfg.RaftAddress }
+
+// ID is the engine's random name for this data directory, made when the directory was.
+func (h *Host) ID() string { return h.nh.ID() }
+
+func (h *Host) tickLoop() {
+	defer h.wg.Done()
+	files := newLogFiles(h.cfg.Dir, logStoreBuffers().KVWriteBufferSize)
+	files.look()
+	t := time.NewTicker(tickPeriod)
+	defer t.Stop()
+	for {
+		select {
+		case <-h.stopC:
+			return
+		case <-t.C:
+			for _, g := range h.running() {
+				g.replica.tick()
+			}
+			files.look()
+		}
+	}
+}
+
+// Tick lets every shard of the host look at the clock, and waits until what came of it is applied, for at most five seconds of real time each. Only for
+// hosts with a [ManualClock], which call it by themselves.
+func (h *Host) Tick() {
+	var waits []func()
+	for _, g := range h.running() {
+		waits = append(waits, g.replica.startTick())
+	}
+	for _, wait := range waits {
+		wait()
+	}
+}
+
+// ErrNoSnapshot says that no snapshot was saved because one is being saved, or nothing was applied since the last.
+var ErrNoSnapshot = errors.New("no snapshot was saved: one is under way, or nothing was applied since the last")
+
+// SnapshotNow saves a snapshot of the shard, waits until it is written, and returns its index.
+func (h *Host) SnapshotNow(ctx context.Context, id uint64) (index uint64, err error) {
+	index, err = h.nh.SyncRequestSnapshot(ctx, id, dragonboat.DefaultSnapshotOption)
+	if errors.Is(err, dragonboat.ErrRejected) || errors.Is(err, dragonboat.ErrSystemBusy) {
+		return 0, ErrNoSnapshot
+	}
+	return index, err
+}
+
+// Close stops all replicas and the engine. What is proposed and not yet applied is left as it is: it may or may not be found applied after a restart,
+// and nobody is told an outcome. On a full disk the engine never finishes its close: after CloseTimeout Close gives up and says so; the process
+// should exit then.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return nil
+	}
+	h.closed = true
+	h.mu.Unlock()
+
+	if h.untick != nil {
+		h.untick()
+	}
+	close(h.stopC)
+	list := h.running()
+	var stops sync.WaitGroup
+	for _, g := range list {
+		stops.Go(g.replica.stop) // each may wait for what is in flight
+	}
+	stops.Wait()
+	h.wg.Wait()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		h.nh.Close()
+	}()
+	t := time.NewTimer(h.cfg.CloseTimeout)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+		return fmt.Errorf("raft engine did not stop within %v; end the process", h.cfg.CloseTimeout)
+	}
+	for _, g := range list {
+		g.replica.stopped()
+	}
+	giveDir(h.dirKey)
+	return nil
+}

@@ -1,0 +1,311 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lni/dragonboat/v4"
+	"github.com/lni/dragonboat/v4/client"
+	"github.com/lni/dragonboat/v4/statemachine"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// MetaShard is the id of the meta shard's raft group. Data shards have lower ids.
+const MetaShard uint64 = 1 << 40
+
+const defaultMetaSnapshotEntries = 10_000
+
+// MetaConfig says how the meta shard's replica lives. Replica and, unless it joins or restarts, Members are needed; see [ShardConfig].
+type MetaConfig struct {
+	Replica uint64
+	Members map[uint64]string // replica id -> raft address of the first members
+	Join    bool
+	// SnapshotEntries is the number of entries between snapshots, default 10,000; CompactionOverhead the number kept before one, default half of it.
+	SnapshotEntries, CompactionOverhead uint64
+	// Applied is told of each entry that changed the state, in the log's order, with the states before and after it, which never change; of a snapshot that takes the place
+	// of many entries as of one, with the index of the last. After a restart entries come again, those of the last snapshot first. The machine is locked meanwhile: it must
+	// be quick, and call nothing of the Meta. Nil is told nothing.
+	Applied func(index uint64, before, after *meta.State)
+}
+
+// Meta is one replica of the meta shard. All methods may be called from any goroutine.
+//
+// Its commands are rare, and each may be proposed again while the outcome of the first try is not known: it carries an op id that the machine remembers, or it is
+// compare-and-set. So it has no epochs and no batches, and any replica may propose.
+type Meta struct {
+	cfg     MetaConfig
+	host    *Host
+	group   *group
+	log     *slog.Logger
+	session *client.Session
+
+	leader atomic.Uint64
+	term   atomic.Uint64
+
+	mu      sync.RWMutex
+	machine *meta.Machine
+	changed chan struct{} // closed at the next change, and then replaced
+
+	stopC   chan struct{}
+	stopOne sync.Once
+}
+
+// StartMeta starts the replica of the meta shard. It returns before the log is read back.
+func (h *Host) StartMeta(cfg MetaConfig) (*Meta, error) {
+	if cfg.SnapshotEntries == 0 {
+		cfg.SnapshotEntries = defaultMetaSnapshotEntries
+	}
+	m := &Meta{
+		cfg:     cfg,
+		host:    h,
+		log:     h.log.With("shard", "meta"),
+		session: h.nh.GetNoOPSession(MetaShard),
+		machine: meta.New(),
+		changed: make(chan struct{}),
+		stopC:   make(chan struct{}),
+	}
+	m.group = &group{shard: MetaShard, id: cfg.Replica, replica: m}
+	create := func(uint64, uint64) statemachine.IConcurrentStateMachine { return (*metaMachine)(m) }
+	raft := groupConfig(MetaShard, cfg.Replica, h.election(cfg.Members), cfg.SnapshotEntries, cfg.CompactionOverhead)
+	if err := h.startGroup(m.group, founding{cfg.Members, cfg.Join}, create, raft); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// View runs fn with the machine, which does not change meanwhile. What fn reads may be older than what other replicas have applied; see [Meta.Sync].
+func (m *Meta) View(fn func(*meta.Machine)) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	fn(m.machine)
+}
+
+// State is the machine's present state, a value that never changes.
+func (m *Meta) State() meta.State {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.machine.State
+}
+
+// Changed is closed when the state changes next. Take it before reading the state, so that no change is missed.
+func (m *Meta) Changed() <-chan struct{} {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.changed
+}
+
+// Leading says that this replica leads, as far as it knows. It proves nothing; commands are compare-and-set so that two who believe it do no harm.
+func (m *Meta) Leading() bool { return m.leader.Load() == m.cfg.Replica }
+
+// Replica is this replica's id.
+func (m *Meta) Replica() uint64 { return m.cfg.Replica }
+
+// LeaderReplica is the replica id of the leader as far as is known here, 0 for none.
+func (m *Meta) LeaderReplica() uint64 { return m.leader.Load() }
+
+// Propose proposes a command made by [meta.AppendCommand] and returns the bytes of its result when it is applied here. It tries again until ctx ends, and when ctx
+// ends the command may still be applied. The entry is copied.
+func (m *Meta) Propose(ctx context.Context, entry []byte) (result []byte, err error) {
+	for try := 0; ; try++ {
+		data, done, err := m.try(ctx, entry)
+		if done {
+			return data, err
+		}
+		if err := m.pause(ctx, try); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// try proposes once. Done is false when the command should be proposed again.
+func (m *Meta) try(ctx context.Context, entry []byte) (data []byte, done bool, err error) {
+	r, err := m.host.nh.Propose(m.session, entry, m.timeout())
+	switch {
+	case err == nil:
+	case errors.Is(err, dragonboat.ErrPayloadTooBig):
+		return nil, true, protocol.Errorf(protocol.StatusBadRequest, "command of %d bytes is too large", len(entry))
+	default:
+		return nil, false, nil
+	}
+	select {
+	case res := <-r.AppliedC():
+		r.Release()
+		if res.Completed() {
+			return res.GetResult().Data, true, nil
+		}
+		return nil, false, nil // dropped, or not known: safe to repeat either way
+	case <-ctx.Done():
+		return nil, true, ctx.Err()
+	case <-m.stopC:
+		return nil, true, m.errStopping()
+	}
+}
+
+// Sync waits until everything that was acknowledged anywhere before the call is applied here.
+func (m *Meta) Sync(ctx context.Context) error {
+	for try := 0; ; try++ {
+		r, err := m.host.nh.ReadIndex(MetaShard, m.timeout())
+		if err == nil {
+			select {
+			case res := <-r.AppliedC():
+				r.Release()
+				if res.Completed() {
+					return nil
+				}
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-m.stopC:
+				return m.errStopping()
+			}
+		}
+		if err := m.pause(ctx, try); err != nil {
+			return err
+		}
+	}
+}
+
+// timeout of one try. A proposal that was forwarded to a leader that has died waits for all of it; an election takes 10 to 20 round trip times.
+func (m *Meta) timeout() time.Duration {
+	return max(500*time.Millisecond, 15*m.host.cfg.RTT)
+}
+
+func (m *Meta) errStopping() error {
+	return protocol.Errorf(protocol.StatusUnavailable, "this instance is stopping; ask another")
+}
+
+// pause waits between two tries, at random between 5 and 200 ms.
+func (m *Meta) pause(ctx context.Context, try int) error {
+	most := min(200*time.Millisecond, 10*time.Millisecond<<min(try, 5))
+	t := time.NewTimer(most/2 + rand.N(most/2))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-m.stopC:
+		return m.errStopping()
+	}
+}
+
+// Digest is the machine's digest: equal on all replicas that applied the same log.
+func (m *Meta) Digest() uint64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.machine.Digest()
+}
+
+func (m *Meta) leaderUpdated(term, leader uint64) {
+	m.term.Store(term)
+	if m.leader.Swap(leader) != leader {
+		m.mu.Lock()
+		m.signal()
+		m.mu.Unlock()
+	}
+}
+
+// signal wakes who waits for a change, and also for a change of the leader. Caller holds mu.
+func (m *Meta) signal() {
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+func (m *Meta) tick() {}
+
+func (m *Meta) startTick() func() { return func() {} }
+
+func (m *Meta) stop() { m.stopOne.Do(func() { close(m.stopC) }) }
+
+func (m *Meta) stopped() {}
+
+// metaMachine is a [Meta] as the engine sees it.
+type metaMachine Meta
+
+var (
+	_ statemachine.IConcurrentStateMachine = (*metaMachine)(nil)
+	_ statemachine.IHash                   = (*metaMachine)(nil)
+)
+
+func (mm *metaMachine) Update(entries []statemachine.Entry) ([]statemachine.Entry, error) {
+	m := (*Meta)(mm)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := m.machine.Revision()
+	for i := range entries {
+		e := &entries[i]
+		// An error stops the process: to skip what another binary's replica applies would make them differ.
+		if err := meta.CheckFormat(e.Cmd); err != nil {
+			return nil, fmt.Errorf("entry %d of the meta shard: %w", e.Index, err)
+		}
+		old := m.machine.State
+		e.Result = statemachine.Result{Value: 1, Data: m.machine.Apply(e.Index, e.Cmd)}
+		m.tell(e.Index, &old)
+	}
+	if m.machine.Revision() != before {
+		m.signal()
+	}
+	return entries, nil
+}
+
+func (mm *metaMachine) Lookup(interface{}) (interface{}, error) {
+	return nil, errors.New("reads do not go through the engine")
+}
+
+func (mm *metaMachine) GetHash() (uint64, error) { return (*Meta)(mm).Digest(), nil }
+
+// PrepareSnapshot copies the state, which is a value that shares what does not change.
+func (mm *metaMachine) PrepareSnapshot() (interface{}, error) {
+	mm.mu.RLock()
+	defer mm.mu.RUnlock()
+	return mm.machine.BeginSnapshot(), nil
+}
+
+func (mm *metaMachine) SaveSnapshot(state interface{}, w io.Writer, _ statemachine.ISnapshotFileCollection, stop <-chan struct{}) error {
+	snap, ok := state.(*meta.Snapshot)
+	if !ok {
+		return fmt.Errorf("snapshot of type %T was not prepared here", state)
+	}
+	if _, err := snap.WriteTo(&stoppableWriter{w: w, stop: stop}); err != nil {
+		if isClosed(stop) {
+			return statemachine.ErrSnapshotStopped
+		}
+		return fmt.Errorf("save snapshot of the meta shard: %w", err)
+	}
+	return nil
+}
+
+func (mm *metaMachine) RecoverFromSnapshot(r io.Reader, _ []statemachine.SnapshotFile, stop <-chan struct{}) error {
+	machine, err := meta.Restore(&stoppableReader{r: r, stop: stop})
+	if err != nil {
+		if isClosed(stop) {
+			return statemachine.ErrSnapshotStopped
+		}
+		return fmt.Errorf("restore snapshot of the meta shard: %w", err)
+	}
+	mm.mu.Lock()
+	defer mm.mu.Unlock()
+	old := mm.machine.State
+	mm.machine = machine
+	(*Meta)(mm).tell(machine.AppliedIndex(), &old)
+	(*Meta)(mm).signal()
+	return nil
+}
+
+// tell has the owner hear of a change. Caller holds mu.
+func (m *Meta) tell(index uint64, old *meta.State) {
+	if m.cfg.Applied != nil && m.machine.Revision() != old.Revision() {
+		now := m.machine.State
+		m.cfg.Applied(index, old, &now)
+	}
+}
+
+func (mm *metaMachine) Close() error { return nil }

@@ -1,0 +1,310 @@
+package replica
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/lni/dragonboat/v4"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+const (
+	// pollPeriod is how often outcomes are looked for while something is in flight and nothing else wakes the proposer. The good outcome does not wait
+	// for it: it comes with the apply.
+	pollPeriod = 25 * time.Millisecond
+	// claimRetry keeps a claim that the engine drops at once, for example during a transfer of leadership, from being repeated in a tight loop.
+	claimRetry = 25 * time.Millisecond
+	maxRetakes = 1<<16 - 1
+)
+
+// outcome is what the engine says of a proposal.
+type outcome uint8
+
+const (
+	pending   outcome = iota
+	completed         // applied here
+	dropped           // it never entered the log, and never will
+	unknown           // timed out, terminated, aborted: it may be applied, even much later
+)
+
+// ticket is a proposal that the engine has taken.
+type ticket interface {
+	// poll says the outcome once, then the ticket is used up.
+	poll() outcome
+}
+
+// engineTicket is the engine's own. The engine's convenience functions are of no use here: they give the same error for a proposal that was never made and for
+// one whose outcome is unknown.
+type engineTicket dragonboat.RequestState
+
+func (t *engineTicket) poll() outcome {
+	r := (*dragonboat.RequestState)(t)
+	select {
+	case res := <-r.AppliedC():
+		r.Release()
+		switch {
+		case res.Completed():
+			return completed
+		case res.Dropped():
+			return dropped
+		}
+		return unknown
+	default:
+		return pending
+	}
+}
+
+// proposeEntry hands an entry to the engine, which copies it. An error means that it was not proposed.
+func (s *Shard) proposeEntry(entry []byte) (ticket, error) {
+	r, err := s.host.nh.Propose(s.session, entry, s.cfg.ProposeTimeout)
+	if err != nil {
+		return nil, err
+	}
+	return (*engineTicket)(r), nil
+}
+
+// flying is a ticket and the batch it belongs to.
+type flying struct {
+	ticket     ticket
+	epoch, seq uint64
+}
+
+// proposer feeds the engine. Whoever holds its lock does; batches enter the log in the order in which they were taken off the line, which is why one does at a
+// time. Its goroutine sees to everything; [Shard.Propose] only sends what waits, to spare an idle line the switch to that goroutine.
+type proposer struct {
+	mu      sync.Mutex // before line.mu
+	s       *Shard
+	propose func(entry []byte) (ticket, error)
+	dozing  bool // the goroutine sleeps, or is about to, without looking at outcomes: somebody who sends must wake it
+	flying  []flying
+	claim   ticket // of the latest claim of an epoch
+	claimed uint64
+	entry   []byte
+}
+
+func (s *Shard) proposeLoop() {
+	defer s.wg.Done()
+	p, l := &s.proposer, &s.line
+	timer := time.NewTimer(pollPeriod)
+	defer timer.Stop()
+	for {
+		s.lookAtNews()
+		p.mu.Lock()
+		p.collect()
+		wantClaim := p.claimIfDue()
+		p.sendAll(s.clock.Now())
+		p.dozing = !wantClaim && p.claim == nil && len(p.flying) == 0
+		if p.dozing {
+			timer.Reset(time.Hour)
+		} else {
+			timer.Reset(pollPeriod)
+		}
+		p.mu.Unlock()
+		select {
+		case <-l.wakeC:
+		case <-timer.C:
+		case <-s.stopC:
+			return
+		}
+	}
+}
+
+func (p *proposer) init(s *Shard) {
+	p.s, p.propose = s, s.proposeEntry
+	if s.cfg.proposeVia != nil {
+		p.propose = func(entry []byte) (ticket, error) { return s.cfg.proposeVia(s.proposeEntry, entry) }
+	}
+}
+
+// Propose proposes what waits, as far as there is room, on the caller's goroutine. It is for whoever was told by [Shard.SubmitMore] that it is due. Now is
+// the host's clock, of a moment ago at most: it is when the batches count as proposed. It does not block: if another goroutine is proposing, or the replica is
+// stopping, the proposer's own sees to it.
+func (s *Shard) Propose(now time.Duration) {
+	p := &s.proposer
+	if !p.mu.TryLock() {
+		s.line.wake()
+		return
+	}
+	p.collect()
+	p.sendAll(now)
+	dozing := p.dozing && len(p.flying) > 0
+	p.dozing = p.dozing && !dozing
+	p.mu.Unlock()
+	if dozing {
+		s.line.wake()
+	}
+}
+
+// sendAll sends batches as long as there are some, and room.
+func (p *proposer) sendAll(now time.Duration) {
+	for b := p.s.line.next(int64(now)); b != nil; b = p.s.line.next(int64(now)) {
+		p.send(b)
+	}
+}
+
+// send proposes a batch that is in flight already: its outcome may come before Propose has returned.
+func (p *proposer) send(b *batch) {
+	s, l := p.s, &p.s.line
+	epoch, seq := b.epoch, b.seq
+	commands := uint64(len(b.origins))
+	entry := b.encode(shard.Header{Format: shard.FormatVersion, Epoch: epoch, Seq: seq, LogTime: s.duties.stamp(), Wall: s.wall()})
+	size := uint64(len(entry))
+	t, err := p.propose(entry)
+	// The batch may be back in the pool by now.
+	if err != nil {
+		s.counters.dropped.Add(1)
+		b, _ := l.land(epoch, seq)
+		if b == nil {
+			return // a newer epoch was applied meanwhile and failed it
+		}
+		st := protocol.StatusUnavailable
+		if errors.Is(err, dragonboat.ErrSystemBusy) {
+			st = protocol.StatusOverloaded
+		}
+		s.fail([]*batch{b}, st)
+		return
+	}
+	s.counters.batches.Add(1)
+	s.counters.commands.Add(commands)
+	s.counters.bytes.Add(size)
+	p.flying = append(p.flying, flying{t, epoch, seq})
+}
+
+// collect looks at the outcomes the engine reports. Completed needs nothing, the apply has told it; Dropped is told here; everything else is unknown, and
+// only the log can tell.
+func (p *proposer) collect() {
+	s, l := p.s, &p.s.line
+	keep := p.flying[:0]
+	for _, f := range p.flying {
+		switch f.ticket.poll() {
+		case pending:
+			keep = append(keep, f)
+		case completed:
+		case dropped:
+			s.counters.dropped.Add(1)
+			if b, _ := l.land(f.epoch, f.seq); b != nil {
+				s.fail([]*batch{b}, protocol.StatusUnavailable)
+			}
+		case unknown:
+			if l.undetermined(f.epoch, f.seq) {
+				s.counters.undetermined.Add(1)
+				s.log.Warn("outcome of a proposal is not known, epoch is retaken", "epoch", f.epoch, "batch", f.seq)
+			}
+		}
+	}
+	clear(p.flying[len(keep):])
+	p.flying = keep
+
+	if p.claim == nil {
+		return
+	}
+	if p.claim.poll() == pending {
+		return
+	}
+	// If it was applied, held says so already. If it was refused, dropped, or is not known, the next claim has a higher number, so that it does not
+	// matter which of them is applied in the end.
+	p.claim = nil
+	l.mu.Lock()
+	if p.claimed == l.claim {
+		l.claimUnderWay = false
+		if l.held != l.claim {
+			l.claimNotBefore = time.Now().Add(claimRetry)
+		}
+	}
+	l.mu.Unlock()
+}
+
+// claimIfDue proposes the take-over of the next epoch when this replica was made leader, or when a batch of the present epoch is undetermined. True says that
+// one is due and must be tried again.
+func (p *proposer) claimIfDue() bool {
+	s, l := p.s, &p.s.line
+	l.mu.Lock()
+	due := l.phase == claiming && l.held == 0 || l.phase == leading && (l.retake || l.held != l.claim)
+	if !due || l.claimUnderWay {
+		l.mu.Unlock()
+		return due
+	}
+	if time.Now().Before(l.claimNotBefore) {
+		l.mu.Unlock()
+		return true
+	}
+	n := l.claim & maxRetakes
+	if n == maxRetakes {
+		// Sixty-five thousand undetermined outcomes in one term: let raft find another leader. Without the next number nothing more is proposed.
+		l.mu.Unlock()
+		return false
+	}
+	retake := l.phase == leading
+	l.claim = l.term<<16 | (n + 1)
+	l.claimUnderWay = true
+	p.claimed = l.claim
+	l.mu.Unlock()
+
+	h := shard.Header{Format: shard.FormatVersion, Epoch: p.claimed, Seq: 1, Wall: s.wall()}
+	if retake {
+		h.LogTime = s.duties.stamp()
+		s.counters.retakes.Add(1)
+	}
+	// A new leader stamps nothing: log time stands still until its epoch is applied, and goes on from what it finds then.
+	p.entry = shard.AppendCommand(shard.AppendHeader(p.entry[:0], h), shard.Command{Kind: shard.CmdTakeOver})
+	t, err := p.propose(p.entry)
+	s.counters.takeOvers.Add(1)
+	if err != nil {
+		l.mu.Lock()
+		l.claimUnderWay = false
+		l.claimNotBefore = time.Now().Add(claimRetry)
+		l.mu.Unlock()
+		return true
+	}
+	p.claim = t
+	return true
+}
+
+func (s *Shard) wall() uint64 { return uint64(s.clock.Wall().UnixMilli()) }
+
+// fail tells batches that they were never applied and never will be.
+func (s *Shard) fail(list []*batch, st protocol.Status) {
+	for _, b := range list {
+		if len(b.origins) > len(b.waits) {
+			s.sink.Failed(s, b.origins, st)
+		}
+		for i := range b.waits {
+			w := &b.waits[i]
+			if w.fn != nil {
+				w.fn(protocol.Errorf(st, "shard %d lost its leader here before this was applied; ask its leader again", s.cfg.ID))
+			} else {
+				s.duties.done(w.note, false)
+			}
+		}
+	}
+	if len(list) > 0 {
+		s.line.recycle(list...)
+	}
+}
+
+// cutUnknown ends what is in flight without an outcome: this replica can no longer learn it from the log. The connections are closed, so that their clients send
+// again elsewhere and get the first answer from the request memory.
+func (s *Shard) cutUnknown(reason string) {
+	l := &s.line
+	l.mu.Lock()
+	list := l.flight
+	l.flight = nil
+	l.mu.Unlock()
+	var last uint64
+	for _, b := range list {
+		for _, o := range b.origins {
+			if o.Conn != 0 && o.Conn != last {
+				last = o.Conn
+				s.sink.Cut(s, o.Conn, reason)
+			}
+		}
+		for i := range b.waits {
+			if w := &b.waits[i]; w.fn != nil {
+				w.fn(protocol.Errorf(protocol.StatusUnavailable, "%s; ask again", reason))
+			}
+		}
+	}
+}

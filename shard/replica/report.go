@@ -1,0 +1,130 @@
+package replica
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/lni/dragonboat/v4"
+)
+
+// Role is a replica's in its raft group.
+type Role uint8
+
+const (
+	RoleNone      Role = iota // not in the group yet, or no more, as far as the replica has applied its log
+	RoleNonVoting             // gets the log and does not vote
+	RoleVoter
+)
+
+func (r Role) String() string {
+	switch r {
+	case RoleNonVoting:
+		return "non-voting"
+	case RoleVoter:
+		return "voter"
+	}
+	return "none"
+}
+
+// GroupReport is what a replica on this host knows of itself and its group, without asking anybody. Only a barrier or a read proves any of it.
+type GroupReport struct {
+	Shard, Replica uint64
+	Running        bool
+	Removed        bool // the replica has seen its own removal; nothing below is known
+	Role           Role
+	Voters         []uint64 // as of ConfigChange
+	ConfigChange   uint64   // the last change of members that is applied here
+	Leader         uint64   // replica id, 0 for none
+	Term           uint64
+	Leading        bool   // it leads, and for a data shard its own epoch is applied
+	Epoch          uint64 // of a data shard
+	Applied        uint64 // log index
+	// UpToDate is how long ago the replica has last begun a read that found it up to date; negative for never, and always for the meta shard.
+	UpToDate time.Duration
+}
+
+// Report tells of all replicas here, in the order of their shards, cheaply enough for each heartbeat. Removed replicas are in it until their data are removed.
+func (h *Host) Report() []GroupReport {
+	infos := h.engineInfos()
+	groups := h.running()
+	h.mu.Lock()
+	gone := make(map[[2]uint64]bool, len(h.removed))
+	maps.Copy(gone, h.removed)
+	list := make([]GroupReport, 0, len(groups)+len(gone))
+	for _, g := range groups {
+		list = append(list, GroupReport{Shard: g.shard, Replica: g.id, Running: true, Leader: g.leader, Term: g.term, UpToDate: -1})
+	}
+	h.mu.Unlock()
+	for i, g := range groups {
+		r := &list[i]
+		if key := [2]uint64{g.shard, g.id}; gone[key] {
+			delete(gone, key)
+			r.Removed = true
+			continue
+		}
+		if e, ok := infos[g.shard]; ok && e.Replica == g.id {
+			r.ConfigChange = e.ConfigChange
+			r.Voters = slices.Sorted(maps.Keys(e.Voters))
+			switch {
+			case e.NonVoting:
+				r.Role = RoleNonVoting
+			case e.Voters[g.id] != "":
+				r.Role = RoleVoter
+			}
+		}
+		g.replica.report(r)
+	}
+	for key := range gone {
+		list = append(list, GroupReport{Shard: key[0], Replica: key[1], Removed: true, UpToDate: -1})
+	}
+	slices.SortFunc(list, func(a, b GroupReport) int {
+		return cmp.Or(cmp.Compare(a.Shard, b.Shard), cmp.Compare(a.Replica, b.Replica))
+	})
+	return list
+}
+
+// engineInfo is what the engine knows of a replica here.
+type engineInfo struct {
+	Replica, ConfigChange uint64
+	Voters                map[uint64]string
+	NonVoting             bool
+}
+
+// engineInfos has no entry for a replica that has not applied or restored any membership yet.
+func (h *Host) engineInfos() map[uint64]engineInfo {
+	all := h.nh.GetNodeHostInfo(dragonboat.NodeHostInfoOption{SkipLogInfo: true})
+	if all == nil {
+		return nil // closed
+	}
+	infos := make(map[uint64]engineInfo, len(all.ShardInfoList))
+	for i := range all.ShardInfoList {
+		if x := &all.ShardInfoList[i]; !x.Pending {
+			infos[x.ShardID] = engineInfo{Replica: x.ReplicaID, ConfigChange: x.ConfigChangeIndex, Voters: x.Replicas, NonVoting: x.IsNonVoting}
+		}
+	}
+	return infos
+}
+
+func (s *Shard) report(r *GroupReport) {
+	r.Leading = s.Leading()
+	s.mu.RLock()
+	m := s.machine
+	r.Applied, r.Epoch = m.AppliedIndex(), m.Epoch()
+	s.mu.RUnlock()
+	last := s.barriers.read.at.Load()
+	if r.Leading {
+		last = max(last, s.barriers.lead.at.Load())
+	}
+	if last != 0 {
+		r.UpToDate = max(0, s.clock.Now()-time.Duration(last))
+	}
+}
+
+func (m *Meta) report(r *GroupReport) {
+	r.Leading = m.Leading()
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	r.Applied = m.machine.AppliedIndex()
+}

@@ -1,0 +1,264 @@
+package replica
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// sameHistory compares the digests after each entry that both replicas, or both lives of one, have applied.
+func sameHistory(t *testing.T, a, b *recorder) {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a != b {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+	}
+	n := 0
+	for i, d := range a.digests {
+		if e, ok := b.digests[i]; ok {
+			n++
+			if d != e {
+				t.Errorf("digests after entry %d differ", i)
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("no entry in common")
+	}
+}
+
+func TestRestartKeepsEverything(t *testing.T) {
+	disk := NewMemoryDisk()
+	h := openHost(t, HostConfig{Disk: disk})
+	s, r := startOne(t, h, nil)
+	furnish(t, s)
+	c := newCaller(t, s, r, 1, 60_000)
+	for i := range 20 {
+		c.mustCreate(fmt.Sprint(i))
+	}
+	epoch, logTime := s.Stats().Epoch, s.Stats().LogTime
+	closeHost(t, h)
+
+	h = openHost(t, HostConfig{Disk: disk})
+	again, r2 := startOne(t, h, nil)
+	for i := range 20 {
+		if !exists(t, again, fmt.Sprint(i)) {
+			t.Errorf("semaphore %d is gone", i)
+		}
+	}
+	sameHistory(t, r, r2)
+	st := again.Stats()
+	if st.Epoch>>16 <= epoch>>16 || st.LogTime < logTime {
+		t.Errorf("epoch %x, log time %d after epoch %x, log time %d", st.Epoch, st.LogTime, epoch, logTime)
+	}
+	// Nothing of the former life is answered again.
+	if len(r2.results) != 0 {
+		t.Errorf("replay answered %d requests", len(r2.results))
+	}
+}
+
+func TestSnapshotAndRestart(t *testing.T) {
+	disk := NewMemoryDisk()
+	h := openHost(t, HostConfig{Disk: disk})
+	small := func(c *ShardConfig) { c.SnapshotEntries, c.CompactionOverhead = 50, 5 }
+	s, r := startOne(t, h, small)
+	furnish(t, s)
+	c := newCaller(t, s, r, 1, 60_000)
+	for i := range 120 {
+		c.mustCreate(fmt.Sprint(i))
+	}
+	for i := 0; ; i++ {
+		_, err := h.SnapshotNow(timeout(t), 1)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, ErrNoSnapshot) {
+			t.Fatal(err)
+		}
+		c.mustCreate(fmt.Sprint("more ", i)) // the replica may be saving one by itself
+	}
+	c.mustCreate("tail")
+	if got := s.Stats().Snapshots; got < 2 {
+		t.Errorf("%d snapshots saved", got)
+	}
+	closeHost(t, h)
+
+	h = openHost(t, HostConfig{Disk: disk})
+	again, r2 := startOne(t, h, small)
+	st := again.Stats()
+	if st.Restores != 1 {
+		t.Errorf("%d snapshots restored", st.Restores)
+	}
+	for i := range 120 {
+		if !exists(t, again, fmt.Sprint(i)) {
+			t.Errorf("semaphore %d is gone", i)
+		}
+	}
+	if !exists(t, again, "tail") {
+		t.Error("what came after the snapshot is gone")
+	}
+	sameHistory(t, r, r2) // the tail was applied on the restored machine
+	if n := len(r2.digests); n > 60 {
+		t.Errorf("%d entries were read back although there was a snapshot", n)
+	}
+	c2 := newCaller(t, again, r2, 1, 60_000)
+	c2.mustCreate("after")
+}
+
+func TestLongLogIsSnapshotted(t *testing.T) {
+	disk := NewMemoryDisk()
+	h := openHost(t, HostConfig{Disk: disk})
+	s, r := startOne(t, h, func(c *ShardConfig) { c.SnapshotBytes = 10_000 })
+	furnish(t, s)
+	c := newCaller(t, s, r, 1, 60_000)
+	end := time.Now().Add(patience)
+	n := 0
+	for ; s.Stats().Snapshots == 0; n++ {
+		if time.Now().After(end) {
+			t.Fatal("no snapshot is saved")
+		}
+		c.mustCreate(fmt.Sprint(n))
+	}
+	closeHost(t, h)
+	h = openHost(t, HostConfig{Disk: disk})
+	again, _ := startOne(t, h, nil)
+	if again.Stats().Restores != 1 || !exists(t, again, "0") || !exists(t, again, fmt.Sprint(n-1)) {
+		t.Errorf("after the restart: %+v", again.Stats())
+	}
+}
+
+func TestPowerLossKeepsWhatWasAcknowledged(t *testing.T) {
+	disk := NewMemoryDisk()
+	acked := 0
+	for life := range 4 {
+		h := openHost(t, HostConfig{Disk: disk})
+		s, r := startOne(t, h, func(c *ShardConfig) { c.SnapshotEntries, c.CompactionOverhead = 20, 5 })
+		if life == 0 {
+			furnish(t, s)
+		}
+		for i := range acked {
+			if !exists(t, s, fmt.Sprint(i)) {
+				t.Errorf("life %d: acknowledged semaphore %d is gone", life, i)
+			}
+		}
+		c := newCaller(t, s, r, 1, 60_000)
+		for range 15 {
+			c.mustCreate(fmt.Sprint(acked))
+			acked++
+		}
+		for i := range 8 {
+			c.create(fmt.Sprintf("unacknowledged-%d-%d", life, i)) // on their way while the power goes
+		}
+		disk.PowerLoss()
+		closeHost(t, h)
+		disk.PowerBack()
+	}
+}
+
+func TestStopCutsWhatIsUndecided(t *testing.T) {
+	var f hold
+	h := openHost(t, HostConfig{})
+	s, r := startOne(t, h, func(c *ShardConfig) { c.proposeVia, c.InFlight = f.via, 1 })
+	furnish(t, s)
+	c := newCaller(t, s, r, 7, 60_000)
+	took := make(chan struct{})
+	f.set(func(next func([]byte) (ticket, error), entry []byte) (ticket, error) {
+		if !bytes.Contains(entry, []byte("undecided")) {
+			return next(entry) // a tick
+		}
+		close(took)
+		return fakeTicket{make(chan outcome, 1)}, nil
+	})
+	undecided := c.create("undecided")
+	<-took
+	c.conn = 8
+	waiting := c.create("waiting")
+	closeHost(t, h)
+	if res := r.result(waiting); !res.failed || res.status != protocol.StatusUnavailable {
+		t.Errorf("request that was never proposed was told %+v", res)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.results[undecided]) != 0 || r.cuts[7] == "" || r.cuts[8] != "" {
+		t.Errorf("undecided request was told %+v, cut are %v", r.results[undecided], r.cuts)
+	}
+}
+
+func TestExclusiveIsBetweenSteps(t *testing.T) {
+	h := openHost(t, HostConfig{})
+	s, r := startOne(t, h, nil)
+	furnish(t, s)
+	c := newCaller(t, s, r, 1, 60_000)
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for !isClosed(stop) {
+			s.Exclusive(func(m *shard.Machine) {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				if r.index != m.AppliedIndex() {
+					t.Errorf("machine is at entry %d, delivered is %d", m.AppliedIndex(), r.index)
+				}
+			})
+		}
+	}()
+	for i := range 300 {
+		c.mustCreate(fmt.Sprint(i))
+	}
+	close(stop)
+	<-done
+}
+
+func TestSnapshotDoesNotStopTheShard(t *testing.T) {
+	h := openHost(t, HostConfig{})
+	s, r := startOne(t, h, nil)
+	furnish(t, s)
+	c := newCaller(t, s, r, 1, 60_000)
+	for i := range 200 {
+		c.mustCreate(fmt.Sprint(i))
+	}
+	// The writer stops in the middle of the snapshot until the shard has gone on.
+	sm := (*stateMachine)(s)
+	state, err := sm.PrepareSnapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &slowWriter{entered: make(chan struct{}), goOn: make(chan struct{})}
+	done := make(chan error, 1)
+	go func() { done <- sm.SaveSnapshot(state, w, nil, make(chan struct{})) }()
+	<-w.entered
+	during := s.Digest()
+	c.mustCreate("during")
+	if s.Digest() == during {
+		t.Error("digest does not show the change")
+	}
+	close(w.goOn)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	m, err := shard.Restore(&w.buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Digest() != during {
+		t.Error("snapshot is not of the moment it was taken at")
+	}
+
+	// A stopping replica does not finish its snapshot.
+	if state, err = sm.PrepareSnapshot(); err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	close(stop)
+	if err := sm.SaveSnapshot(state, w, nil, stop); err == nil {
+		t.Error("a stopped snapshot was written")
+	}
+}

@@ -1,0 +1,149 @@
+package replica
+
+import (
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/lni/dragonboat/v4"
+	"github.com/lni/dragonboat/v4/statemachine"
+
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// PrepareSnapshot fixes the state to be saved, cheaply; Update goes on afterwards.
+func (sm *stateMachine) PrepareSnapshot() (interface{}, error) {
+	sm.mu.Lock()
+	defer sm.mu.Unlock()
+	sm.tail.bytes.Store(0)
+	sm.tail.entries.Store(0)
+	(*Shard)(sm).yieldBackup()
+	return sm.machine.BeginSnapshot(), nil
+}
+
+// SaveSnapshot writes it while entries are applied.
+func (sm *stateMachine) SaveSnapshot(state interface{}, w io.Writer, _ statemachine.ISnapshotFileCollection, stop <-chan struct{}) error {
+	snap, ok := state.(*shard.Snapshot)
+	if !ok {
+		return fmt.Errorf("snapshot of type %T was not prepared here", state)
+	}
+	defer func() {
+		sm.mu.Lock()
+		defer sm.mu.Unlock()
+		snap.Close()
+	}()
+	out := &stoppableWriter{w: w, stop: stop}
+	if err := snap.WriteTo(out, &sm.mu); err != nil {
+		if isClosed(stop) {
+			return statemachine.ErrSnapshotStopped
+		}
+		return fmt.Errorf("save snapshot: %w", err)
+	}
+	sm.tail.snapshot.Store(out.n)
+	sm.counters.snapshots.Add(1)
+	return nil
+}
+
+// RecoverFromSnapshot replaces the machine: at start, or when this replica was so far behind that the leader sent a snapshot instead of the log.
+func (sm *stateMachine) RecoverFromSnapshot(r io.Reader, _ []statemachine.SnapshotFile, stop <-chan struct{}) error {
+	s := (*Shard)(sm)
+	in := &stoppableReader{r: r, stop: stop}
+	m, err := shard.Restore(in)
+	if err != nil {
+		if isClosed(stop) {
+			return statemachine.ErrSnapshotStopped
+		}
+		return fmt.Errorf("restore snapshot: %w", err)
+	}
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	s.mu.Lock()
+	s.machine = m
+	epoch, logTime := m.Epoch(), m.LogTime()
+	s.mu.Unlock()
+	s.counters.restores.Add(1)
+	s.tail.snapshot.Store(in.n)
+	s.tail.bytes.Store(0)
+	s.tail.entries.Store(0)
+	// The snapshot may hold the effects of batches in flight, or not: their entries will not be seen here.
+	s.cutUnknown("outcome is not known: the replica was restored from a snapshot")
+	s.epochApplied(epoch, logTime)
+	if r, ok := s.sink.(Restorer); ok {
+		r.Restored(s)
+	}
+	return nil
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// stoppableWriter ends a long save when the replica stops, and counts.
+type stoppableWriter struct {
+	w    io.Writer
+	stop <-chan struct{}
+	n    int64
+}
+
+func (w *stoppableWriter) Write(b []byte) (int, error) {
+	if isClosed(w.stop) {
+		return 0, statemachine.ErrSnapshotStopped
+	}
+	n, err := w.w.Write(b)
+	w.n += int64(n)
+	return n, err
+}
+
+// stoppableReader ends a long restore when the replica stops, and counts.
+type stoppableReader struct {
+	r    io.Reader
+	stop <-chan struct{}
+	n    int64
+}
+
+func (r *stoppableReader) Read(b []byte) (int, error) {
+	if isClosed(r.stop) {
+		return 0, statemachine.ErrSnapshotStopped
+	}
+	n, err := r.r.Read(b)
+	r.n += int64(n)
+	return n, err
+}
+
+// tail is how much log a restart would read back.
+type tail struct {
+	bytes    atomic.Int64 // applied since the last snapshot was begun
+	entries  atomic.Int64
+	snapshot atomic.Int64 // bytes of the last snapshot
+	asked    atomic.Int64 // when a snapshot was asked for, by the host's clock
+}
+
+// snapshotRetry is how long a snapshot that was asked for may take to begin before it is asked for again.
+const snapshotRetry = 10 * time.Second
+
+// snapshotIfDue asks for a snapshot when the log since the last has grown too long in bytes. The engine counts entries, but an entry is a batch and may be one
+// command or thousands. A snapshot larger than the bound is not repeated before as much has been logged again.
+func (s *Shard) snapshotIfDue() {
+	t := &s.tail
+	if t.bytes.Load() < max(s.cfg.SnapshotBytes, t.snapshot.Load()) {
+		return
+	}
+	now := s.clock.Now()
+	if asked := t.asked.Load(); asked != 0 && now-time.Duration(asked) < snapshotRetry {
+		return
+	}
+	t.asked.Store(int64(now))
+	// The outcome does not matter: if none is saved, the next one is asked for later.
+	_, err := s.host.nh.RequestSnapshot(s.cfg.ID, dragonboat.SnapshotOption{
+		OverrideCompactionOverhead: true, CompactionOverhead: uint64(t.entries.Load()) / 2,
+	}, time.Minute)
+	if err != nil {
+		s.log.Debug("snapshot is not taken now", "error", err)
+	}
+}

@@ -1,0 +1,38 @@
+package replica
+
+import (
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/lead"
+)
+
+// leadState shows a machine to the leader's duties. It is used under the machine's read lock only.
+type leadState shard.Machine
+
+var _ lead.State = (*leadState)(nil)
+
+func (st *leadState) machine() *shard.Machine { return (*shard.Machine)(st) }
+
+// HomeBucket tells whether the session's home bucket is ACTIVE here.
+func (st *leadState) HomeBucket(session uint64) (epoch uint64, active bool) {
+	m := st.machine()
+	if tier, total := m.Tier(); total == 0 || tier != protocol.SessionTier(session) {
+		return 0, false
+	}
+	return m.Bucket(protocol.SessionBucket(session))
+}
+
+// Session tells whether a session at home here lives.
+func (st *leadState) Session(session uint64) (attachEpoch uint64, description string, alive bool) {
+	v, ok := st.machine().Session(session)
+	if !ok {
+		return 0, "", false
+	}
+	return v.Epoch, v.Description, true
+}
+
+// Guest tells what is known of a session at home elsewhere.
+func (st *leadState) Guest(session uint64) (attachEpoch uint64, description string, known bool) {
+	g, ok := st.machine().Guest(session)
+	return g.Epoch, g.Description, ok
+}

@@ -1,0 +1,169 @@
+package replica
+
+import (
+	"context"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+const (
+	transferTries = 3
+	transferTry   = 80 * time.Millisecond // the first; each further one may last twice as long
+	transferRest  = 50 * time.Millisecond // between two tries, for what has waited
+	transferPoll  = time.Millisecond
+)
+
+// Transfer makes another voter the leader of a shard that this host's replica leads, and waits until its epoch is applied here. It tries three times. Without load
+// and with a target that is up to date it takes a few milliseconds. Nil: the target leads. StatusAborted: it does not, or no more.
+//
+// A data shard's proposals are paused: requests wait in the open batch, for 80 ms in the first try and up to 320 ms in the last, since what is in flight must be
+// applied first. When the leadership has moved they fail with StatusUnavailable: nothing of them was proposed. A target that does not answer is given up by
+// the engine after ten round trip times, and all proposals are dropped until then; so long the pause lasts.
+func (h *Host) Transfer(ctx context.Context, shard, toReplica uint64) error {
+	g := h.groupOf(shard)
+	if g == nil {
+		return errNotHere
+	}
+	if i, ok := h.engineInfos()[shard]; !ok || i.Voters[toReplica] == "" {
+		return protocol.Errorf(protocol.StatusPreconditionFailed, "replica %d does not vote in shard %d; promote it first", toReplica, shard)
+	}
+	return g.replica.transfer(ctx, toReplica)
+}
+
+// giveUp is how long the engine's leader waits for the target of a transfer, dropping all proposals.
+func (h *Host) giveUp() time.Duration { return (electionRTT + 1) * h.cfg.RTT }
+
+// await polls until ok or until some time has passed, and says whether it was ok.
+func await(ctx context.Context, stop <-chan struct{}, most time.Duration, ok func() bool) bool {
+	end := time.NewTimer(most)
+	defer end.Stop()
+	t := time.NewTicker(transferPoll)
+	defer t.Stop()
+	for !ok() {
+		select {
+		case <-t.C:
+		case <-end.C:
+			return ok()
+		case <-ctx.Done():
+			return false
+		case <-stop:
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Shard) transfer(ctx context.Context, to uint64) error {
+	for try := range transferTries {
+		if try > 0 {
+			await(ctx, s.stopC, transferRest, func() bool { return false })
+		}
+		if to == s.cfg.Replica && s.Leading() {
+			return nil
+		}
+		moved, err := s.tryTransfer(ctx, to, transferTry<<try)
+		if err != nil {
+			return err
+		}
+		if moved == 0 {
+			continue
+		}
+		// Raft has named a new term. It is true when the epoch of the term is applied.
+		var leader uint64
+		known := await(ctx, s.stopC, s.host.changeTry(), func() bool {
+			l := &s.line
+			l.mu.Lock()
+			term := l.newTerm
+			leader = l.newLeader
+			l.mu.Unlock()
+			s.mu.RLock()
+			defer s.mu.RUnlock()
+			return leader != 0 && term >= moved && s.machine.Epoch()>>16 == term
+		})
+		switch {
+		case !known:
+			return protocol.Errorf(protocol.StatusUnavailable, "shard %d has lost its leader and not yet found another; look again", s.cfg.ID)
+		case leader == to:
+			return nil
+		case leader != s.cfg.Replica:
+			return protocol.Errorf(protocol.StatusAborted, "leadership of shard %d has gone to replica %d", s.cfg.ID, leader)
+		}
+	}
+	return protocol.Errorf(protocol.StatusAborted, "replica %d of shard %d did not take over in %d tries; is it up to date?", to, s.cfg.ID, transferTries)
+}
+
+// tryTransfer pauses the proposer, asks once, and returns the term that came of it, 0 for none.
+func (s *Shard) tryTransfer(ctx context.Context, to uint64, most time.Duration) (moved uint64, err error) {
+	l := &s.line
+	l.mu.Lock()
+	switch {
+	case l.phase != leading || l.draining:
+		l.mu.Unlock()
+		return 0, protocol.Errorf(protocol.StatusUnavailable, "shard %d is not led here; ask its leader", s.cfg.ID)
+	case l.paused:
+		l.mu.Unlock()
+		return 0, protocol.Errorf(protocol.StatusAborted, "leadership of shard %d is being handed over already", s.cfg.ID)
+	}
+	l.paused = true
+	term := l.term
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		l.paused = false
+		l.mu.Unlock()
+		l.wake()
+	}()
+	// A target that has not applied what is committed ignores the call. What is applied here is committed, and the others hear of it at once.
+	if !await(ctx, s.stopC, most, l.flightEmpty) {
+		return 0, ctx.Err()
+	}
+	asked := time.Now()
+	if err := s.host.nh.RequestLeaderTransfer(s.cfg.ID, to); err != nil {
+		return 0, nil // one is under way in the engine
+	}
+	news := func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.newTerm > term {
+			moved = l.newTerm
+		}
+		return moved > 0 || l.phase == stopping
+	}
+	if await(ctx, s.stopC, transferTry, news) {
+		return moved, nil
+	}
+	// Whatever was proposed now would be dropped. The call may still be heard.
+	await(context.WithoutCancel(ctx), s.stopC, s.host.giveUp()-time.Since(asked), news)
+	if moved > 0 {
+		return moved, nil
+	}
+	return 0, ctx.Err()
+}
+
+// flightEmpty says that everything proposed here has been applied here.
+func (l *line) flightEmpty() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.flight) == 0 && !l.claimUnderWay && !l.retake
+}
+
+// transfer of the meta shard needs no pause: a command that is dropped is proposed again by itself.
+func (m *Meta) transfer(ctx context.Context, to uint64) error {
+	for range transferTries {
+		if m.leader.Load() == to {
+			return nil
+		}
+		if err := m.host.nh.RequestLeaderTransfer(MetaShard, to); err != nil {
+			await(ctx, m.stopC, transferRest, func() bool { return false })
+			continue
+		}
+		if await(ctx, m.stopC, m.host.giveUp(), func() bool { return m.leader.Load() == to }) {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return protocol.Errorf(protocol.StatusAborted, "replica %d of the meta shard did not take over in %d tries; is it up to date?", to, transferTries)
+}

@@ -1,0 +1,249 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// writers make requests all the time, each on the replica that leads as far as it knows, and remember what they asked for.
+type writers struct {
+	c    *cluster
+	stop chan struct{}
+	wg   sync.WaitGroup
+
+	mu   sync.Mutex
+	sent []sentRequest
+}
+
+type sentRequest struct {
+	r    *recorder
+	o    Origin
+	name string
+}
+
+func (c *cluster) startWriters(n int) *writers {
+	w := &writers{c: c, stop: make(chan struct{})}
+	shards, recs := append([]*Shard(nil), c.shards...), append([]*recorder(nil), c.recs...)
+	for k := range n {
+		w.wg.Go(func() {
+			var x *caller
+			for i, at := 0, 0; !isClosed(w.stop); i++ {
+				if x == nil {
+					at = (at + 1) % len(shards)
+					if shards[at] != nil && shards[at].Leading() {
+						x = tryCaller(c.t, shards[at], recs[at], uint64(1+k)<<40+uint64(i), 60_000, testBuckets)
+					}
+					if x == nil {
+						time.Sleep(time.Millisecond)
+						continue
+					}
+				}
+				name := fmt.Sprintf("w%d-%d", k, i)
+				x.request++
+				o := Origin{Conn: x.conn, Request: x.request}
+				if x.s.Submit(shard.Command{Kind: shard.CmdCreate, Node: testNode, Epoch: 1, Body: x.createBody(name)}, o) != protocol.StatusOK {
+					x = nil
+					continue
+				}
+				w.mu.Lock()
+				w.sent = append(w.sent, sentRequest{x.r, o, name})
+				w.mu.Unlock()
+				if i%20 == 0 {
+					x.r.result(o) // the load of a few clients, not of a loop
+					x.low = x.seq + 1
+				}
+			}
+		})
+	}
+	return w
+}
+
+// check ends the writers and compares what was told with what is there, on all replicas.
+func (w *writers) check() (ok, failed int) {
+	w.c.t.Helper()
+	return w.checkWithout(true)
+}
+
+// checkWithout leaves out the comparison of the replicas' digests after each entry, if asked to.
+func (w *writers) checkWithout(history bool) (ok, failed int) {
+	c := w.c
+	c.t.Helper()
+	close(w.stop)
+	w.wg.Wait()
+	c.make("the end")
+	for _, x := range w.sent {
+		x.r.result(x.o)
+	}
+	if history {
+		c.converge()
+	} else {
+		for i, h := range c.hosts {
+			if h != nil && c.ids[i] != 0 {
+				c.caughtUp(i)
+			}
+		}
+	}
+	for _, x := range w.sent {
+		res := x.r.result(x.o)
+		good := !res.failed && res.status == protocol.StatusOK
+		if good {
+			ok++
+		} else {
+			failed++
+		}
+		for i, h := range c.hosts {
+			if h != nil && c.ids[i] != 0 && exists(c.t, c.shards[i], x.name) != good {
+				c.t.Fatalf("replica %d: request %s was told %+v, and its semaphore exists: %v", c.ids[i], x.name, res, !good)
+			}
+		}
+	}
+	return ok, failed
+}
+
+func TestTransferUnderLoad(t *testing.T) {
+	c := newCluster(t, nil)
+	c.furnish()
+	w := c.startWriters(4)
+	var times []time.Duration
+	for i := range 12 {
+		l := c.leader()
+		to := (l + 1 + i%2) % 3
+		start := time.Now()
+		err := c.hosts[l].Transfer(timeout(t), 1, c.ids[to])
+		if err != nil {
+			// An election nobody asked for comes in between on a busy machine; nothing else is excused.
+			if st := protocol.StatusOf(err); st != protocol.StatusUnavailable && st != protocol.StatusAborted {
+				t.Fatal(err)
+			}
+			t.Log(err)
+			continue
+		}
+		times = append(times, time.Since(start).Round(time.Millisecond))
+		if st := c.shards[l].Stats(); st.Leader != c.ids[to] {
+			t.Logf("leader is %d after it was handed over to %d", st.Leader, c.ids[to])
+		}
+		r := c.recs[to]
+		r.await("some answers of the new leader", func() bool { return r.leading && len(r.results) > 20 || !r.leading })
+	}
+	if len(times) == 0 {
+		t.Error("no transfer came about")
+	}
+	ok, failed := w.check()
+	t.Logf("transfers took %v; %d acknowledged, %d failed", times, ok, failed)
+}
+
+// A target that cannot answer gets nothing: requests wait, and go on under the same leader.
+func TestTransferToDeafTarget(t *testing.T) {
+	c := newCluster(t, nil)
+	c.furnish()
+	l := c.make("before")
+	to := (l + 1) % 3
+	c.net.Isolate(c.disks[to].addr, true)
+	done := make(chan error, 1)
+	go func() { done <- c.hosts[l].Transfer(context.Background(), 1, c.ids[to]) }()
+	var pending []Origin
+	for i := range 10 {
+		pending = append(pending, c.writer.create(fmt.Sprint("during ", i)))
+	}
+	status(t, "transfer to a target that is cut off", <-done, protocol.StatusAborted)
+	failed := 0
+	for _, o := range pending {
+		if c.recs[l].result(o).failed {
+			failed++
+		}
+	}
+	t.Logf("%d of %d requests failed", failed, len(pending))
+	c.net.Isolate(c.disks[to].addr, false)
+	c.make("after")
+	c.converge()
+
+	status(t, "transfer to a stranger", c.hosts[c.leader()].Transfer(timeout(t), 1, 9), protocol.StatusPreconditionFailed)
+	f := (c.leader() + 1) % 3
+	if err := c.hosts[f].Transfer(timeout(t), 1, c.ids[(f+1)%3]); err == nil && c.leader() != (f+1)%3 {
+		t.Error("a follower says that it has handed over")
+	}
+}
+
+// A leader whose messages arrive nowhere, or that gets none, is replaced, and what it was asked meanwhile is told right.
+func TestOneWayIsolation(t *testing.T) {
+	for _, out := range []bool{true, false} {
+		t.Run(fmt.Sprintf("out=%v", out), func(t *testing.T) {
+			c := newCluster(t, func(cfg *ShardConfig) { cfg.ProposeTimeout = 200 * time.Millisecond })
+			c.furnish()
+			old := c.make("before")
+			w := c.startWriters(2)
+			cut := func(on bool) {
+				for i := range c.disks {
+					if i == old {
+						continue
+					}
+					if out {
+						c.net.Cut(c.disks[old].addr, c.disks[i].addr, on)
+					} else {
+						c.net.Cut(c.disks[i].addr, c.disks[old].addr, on)
+					}
+				}
+			}
+			r := c.recs[old]
+			r.await("answers", func() bool { return r.order > 20 })
+			cut(true)
+			c.leader(old)
+			c.makeExcept("between", old)
+			eventually(t, "the old leader to notice", func() bool { return !c.shards[old].Leading() })
+			cut(false)
+			ok, failed := w.check()
+			t.Logf("%d acknowledged, %d failed", ok, failed)
+			for i, s := range c.shards {
+				if !exists(t, s, "before") || !exists(t, s, "between") {
+					t.Errorf("replica %d misses semaphores", i+1)
+				}
+			}
+		})
+	}
+}
+
+// Without a majority nothing is acknowledged, nor changed; when it returns, everything goes on.
+func TestQuorumLossAndReturn(t *testing.T) {
+	c := newCluster(t, nil)
+	c.furnish()
+	l := c.make("before")
+	_, m := c.membership()
+	s, r, x := c.shards[l], c.recs[l], c.writer
+	for i := range c.hosts {
+		if i != l {
+			c.stop(i)
+		}
+	}
+	o := x.create("alone")
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	if err := c.hosts[l].Remove(ctx, 1, c.ids[(l+1)%3], m.ConfigChange); protocol.StatusOf(err) != protocol.StatusUnavailable {
+		t.Errorf("a change of members without a majority: %v", err)
+	}
+	r.await("the leader to step down", func() bool { return !r.leading })
+	if barrier(s) || s.Fresh(time.Millisecond) {
+		t.Error("a replica without a majority proves something")
+	}
+	for i := range c.hosts {
+		if i != l {
+			c.start(i)
+		}
+	}
+	c.make("after")
+	res := r.result(o)
+	c.converge()
+	for i, s := range c.shards {
+		if !exists(t, s, "before") || !exists(t, s, "after") || exists(t, s, "alone") == res.failed {
+			t.Errorf("replica %d has the wrong semaphores; the request without a majority was told %+v", i+1, res)
+		}
+	}
+	if _, m := c.membership(); len(m.Voters) != 3 {
+		t.Logf("members are %+v", m)
+	}
+}

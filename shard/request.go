@@ -1,0 +1,170 @@
+package shard
+
+import "github.com/signalbox-dev/signalbox/protocol"
+
+// request is a semaphore request whose session is known and whose number is new.
+type request struct {
+	kind  CommandKind
+	seq   uint64
+	name  []byte
+	node  *node
+	b     *bucket
+	party *party
+	sem   *semaphore // nil if there is none with this name
+	entry *entry     // the session's on it, if any
+}
+
+// enter does what all semaphore requests have in common, in this order: bucket, node, session and attach epoch, then the memory of requests. It
+// reports false when the command is answered.
+func (m *Machine) enter(q *request, c *rawCommand, head *protocol.Head, name []byte) bool {
+	q.kind, q.seq, q.name = c.kind, head.Seq, name
+	if q.b = m.semaphoreBucket(c.node, name); q.b == nil {
+		m.reply(protocol.StatusWrongShard, textWrongShard)
+		return false
+	}
+	if q.node = m.nodes[c.node]; q.node == nil {
+		if m.isDropped(c.node) {
+			m.reply(protocol.StatusSessionExpired, textNodeDropped)
+		} else {
+			m.reply(protocol.StatusNotFound, textNoNode)
+		}
+		return false
+	}
+	if q.party = m.actor(head.Session, q.node, c.epoch, c.client); q.party == nil {
+		return false
+	}
+	m.find(q)
+
+	p := q.party
+	if head.Low > p.low {
+		p.low = head.Low
+		p.answers.forget(p.low)
+	}
+	if q.kind == CmdAcquire && q.entry != nil && q.entry.seq == q.seq {
+		state := protocol.Acquired
+		if q.entry.waiting {
+			state = protocol.Accepted
+		}
+		m.replyAnswer(answer{kind: CmdAcquire, state: state, value: q.entry.orderID})
+		return false
+	}
+	if a := p.answers.find(q.seq); a != nil {
+		m.again(q, *a)
+		return false
+	}
+	if q.seq < p.low {
+		if q.kind != CmdAcquire {
+			m.reply(protocol.StatusBadRequest, textAnswered)
+			return false
+		}
+		// It was accepted, and nothing has come of it that is still there.
+		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.NotAcquired})
+		return false
+	}
+	if p.answers.len() >= m.limits.Answers {
+		m.reply(protocol.StatusOverloaded, textAnswersLimit)
+		return false
+	}
+	return true
+}
+
+// find looks up the semaphore and the session's entry. A waiter at the head, or of this session, that is overdue but was not fired yet counts as
+// gone: it is timed out here.
+func (m *Machine) find(q *request) {
+	q.sem = m.semaphore(q.b, q.node.id, q.name)
+	if q.sem == nil {
+		return
+	}
+	if head := q.sem.waiters.first; head != nil && m.lapsed(head) {
+		m.promote(q.sem)
+		m.reap(q.sem)
+	}
+	if q.sem.deleted {
+		q.sem = nil
+		return
+	}
+	if q.entry = q.sem.entryOf(q.party); q.entry != nil && q.entry.waiting && m.lapsed(q.entry) {
+		m.lapse(q.entry)
+		m.promote(q.sem) // it is the head where the work of this Apply was used up
+		m.reap(q.sem)
+		q.entry = nil
+		if q.sem.deleted {
+			q.sem = nil
+		}
+	}
+}
+
+// again answers a number that was answered before, with the same answer. Only "acquired" is looked at twice: it is repeated while it is true.
+func (m *Machine) again(q *request, a answer) {
+	if a.kind != q.kind {
+		m.reply(protocol.StatusBadRequest, textNumberReused)
+		return
+	}
+	if a.outcome == outOK && a.state == protocol.Acquired && (q.entry == nil || q.entry.waiting || q.entry.orderID != a.value) {
+		a = answer{kind: a.kind, outcome: outGivenBack}
+	}
+	m.replyAnswer(a)
+}
+
+// finish answers a request and remembers the answer. A limit that was reached is not remembered: the request may be sent again.
+func (m *Machine) finish(q *request, a answer) {
+	a.seq, a.kind, a.bucket = q.seq, q.kind, q.b.number
+	if outcomeTable[a.outcome].status != protocol.StatusOverloaded {
+		q.party.answers.add(a)
+	}
+	m.replyAnswer(a)
+}
+
+// refuse answers a request with an outcome other than OK.
+func (m *Machine) refuse(q *request, out outcome) { m.finish(q, answer{outcome: out}) }
+
+// replyAnswer turns an answer into the command's reply.
+func (m *Machine) replyAnswer(a answer) {
+	o := &outcomeTable[a.outcome]
+	ev := Event{Kind: EventReply, Command: m.run.command, Status: o.status, Text: o.text}
+	if a.outcome == outOK {
+		ev.State, ev.Flag = a.state, a.flag
+		switch a.kind {
+		case CmdAcquire:
+			ev.OrderID = a.value
+		case CmdUpdate:
+			ev.Version = a.value
+		}
+	}
+	m.run.out.List = append(m.run.out.List, ev)
+}
+
+// reply answers a command that leaves no memory.
+func (m *Machine) reply(status protocol.Status, text string) {
+	m.run.out.List = append(m.run.out.List, Event{Kind: EventReply, Command: m.run.command, Status: status, Text: text})
+}
+
+// decode reads a command's body, or answers it.
+func (m *Machine) decode(x protocol.Message, body []byte) bool {
+	err := protocol.CheckBody(body)
+	if err == nil {
+		err = x.DecodeBody(body)
+	}
+	if err != nil {
+		m.replyError(err)
+		return false
+	}
+	return true
+}
+
+// valid checks arguments, or answers the command.
+func (m *Machine) valid(x protocol.Validator) bool {
+	if err := x.Validate(); err != nil {
+		m.replyError(err)
+		return false
+	}
+	return true
+}
+
+func (m *Machine) replyError(err error) {
+	if e, ok := err.(*protocol.Error); ok {
+		m.reply(e.Status, e.Message)
+		return
+	}
+	m.reply(protocol.StatusBadRequest, textMalformed)
+}

@@ -1,0 +1,568 @@
+package shard
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// maxRecord bounds a record; the largest are the header and the memory of a very busy session.
+const maxRecord = 64 << 20
+
+// Restore makes a machine from a snapshot. Any bytes are safe: what is not a whole snapshot, or does not have the digest it names, is an
+// error. ErrFormat says that it was written by a newer binary. Memory grows with the bytes read, not with what they promise.
+func Restore(r io.Reader) (*Machine, error) {
+	x, err := readSnapshot(r)
+	if err != nil {
+		return nil, err
+	}
+	if got := x.m.Digest(); got != x.digest {
+		return nil, fmt.Errorf("shard: snapshot says its digest is %016x, its records have %016x; take another snapshot", x.digest, got)
+	}
+	return x.m, nil
+}
+
+// readSnapshot reads and links the records; the digest is not compared.
+func readSnapshot(r io.Reader) (*restorer, error) {
+	in := recordReader{r: bufio.NewReader(r)}
+	if err := in.open(); err != nil {
+		return nil, err
+	}
+	x := &restorer{m: New(0), nodes: make(map[uint64]*node), semaphores: make(map[uint64]*semaphore)}
+	for !x.ended {
+		kind, fields, err := in.next()
+		if err != nil {
+			return nil, err
+		}
+		if err := x.record(kind, fields); err != nil {
+			return nil, err
+		}
+	}
+	if err := in.close(); err != nil {
+		return nil, err
+	}
+	if err := x.link(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+var errSnapshot = errors.New("shard: snapshot is damaged; take another one")
+
+func damaged(what string) error { return fmt.Errorf("%w (%s)", errSnapshot, what) }
+
+// recordReader takes chunks apart into records.
+type recordReader struct {
+	r   *bufio.Reader
+	buf []byte // bytes of checked chunks
+	pos int
+}
+
+func (in *recordReader) open() error {
+	var head [len(snapshotMagic)]byte
+	if _, err := io.ReadFull(in.r, head[:]); err != nil {
+		return readError(err)
+	}
+	const last = len(snapshotMagic) - 1
+	if string(head[:last]) != snapshotMagic[:last] || head[last] == 0 {
+		return damaged("it does not begin like one")
+	}
+	if head[last] > snapshotMagic[last] {
+		return ErrFormat
+	}
+	return nil
+}
+
+// more reads another chunk.
+func (in *recordReader) more() error {
+	var head [8]byte
+	if _, err := io.ReadFull(in.r, head[:]); err != nil {
+		return readError(err)
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n == 0 || n > chunkBytes {
+		return damaged("chunk length")
+	}
+	if in.pos > 0 {
+		in.buf = in.buf[:copy(in.buf, in.buf[in.pos:])]
+		in.pos = 0
+	}
+	at := len(in.buf)
+	in.buf = slices.Grow(in.buf, int(n))[:at+int(n)]
+	if _, err := io.ReadFull(in.r, in.buf[at:]); err != nil {
+		return readError(err)
+	}
+	if crc32.Checksum(in.buf[at:], castagnoli) != binary.BigEndian.Uint32(head[4:]) {
+		return damaged("checksum")
+	}
+	return nil
+}
+
+// next reads a record; its fields are valid until the next call.
+func (in *recordReader) next() (recordKind, []byte, error) {
+	for {
+		if rest := in.buf[in.pos:]; len(rest) > 1 {
+			n, width := binary.Uvarint(rest[1:])
+			if width < 0 || n > maxRecord {
+				return 0, nil, damaged("record length")
+			}
+			if end := 1 + width + int(n); width > 0 && end <= len(rest) {
+				in.pos += end
+				return recordKind(rest[0]), rest[1+width : end], nil
+			}
+		}
+		if err := in.more(); err != nil {
+			return 0, nil, err
+		}
+	}
+}
+
+func (in *recordReader) close() error {
+	if in.pos != len(in.buf) {
+		return damaged("bytes behind its end")
+	}
+	return nil
+}
+
+func readError(err error) error {
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return damaged("it is cut short")
+	}
+	return err
+}
+
+// restorer collects records, which come in any order, and links them at the end.
+type restorer struct {
+	m          *Machine
+	headed     bool
+	ended      bool
+	records    uint64
+	digest     uint64
+	nodes      map[uint64]*node
+	dropping   []uint64
+	dying      []uint64
+	stranded   []uint64
+	parties    []partyLink
+	semaphores map[uint64]*semaphore
+	semNodes   []semaphoreLink
+	entries    []entryLink
+	endedKeys  []numbered[[protocol.KeyLen]byte]
+	goneKeys   []numbered[uint64]
+}
+
+type partyLink struct {
+	p     *party
+	node  uint64
+	armed bool
+	at    uint64
+	due   bool
+	dueAt uint64
+}
+
+type semaphoreLink struct {
+	s    *semaphore
+	node uint64
+}
+
+type entryLink struct {
+	e       *entry
+	serial  uint64
+	session uint64
+	armed   bool
+	at      uint64
+}
+
+type numbered[K comparable] struct {
+	number uint64
+	retainedKey[K]
+}
+
+func (x *restorer) record(kind recordKind, fields []byte) error {
+	r := reader{b: fields}
+	if !x.headed && kind != recordHeader {
+		return damaged("no header")
+	}
+	ok := true
+	switch kind {
+	case recordHeader:
+		ok = !x.headed && x.header(&r)
+		x.headed = true
+	case recordBucket:
+		ok = x.bucket(&r)
+	case recordNode:
+		ok = x.node(&r)
+	case recordSession, recordGuest:
+		ok = x.party(&r, kind == recordSession)
+	case recordSemaphore:
+		ok = x.semaphore(&r)
+	case recordEntry:
+		ok = x.entry(&r)
+	case recordEnded:
+		k := numbered[[protocol.KeyLen]byte]{number: r.uvarint()}
+		copy(k.key[:], r.take(protocol.KeyLen))
+		k.until = r.uvarint()
+		x.endedKeys = append(x.endedKeys, k)
+	case recordGone:
+		k := numbered[uint64]{number: r.uvarint()}
+		k.key, k.until = r.uvarint(), r.uvarint()
+		x.goneKeys = append(x.goneKeys, k)
+	case recordEnd:
+		ok = r.uvarint() == x.records
+		x.digest, x.ended = r.uvarint(), true
+	default:
+		return damaged("unknown record")
+	}
+	x.records++
+	if !ok || r.bad || len(r.b) != 0 {
+		return damaged(fmt.Sprintf("record of kind %d", kind))
+	}
+	return nil
+}
+
+// take reads n bytes.
+func (r *reader) take(n int) []byte {
+	if n > len(r.b) {
+		r.bad, r.b = true, nil
+		return nil
+	}
+	v := r.b[:n]
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) timer() (armed bool, at uint64) {
+	if armed = r.bool(); armed {
+		at = r.uvarint()
+	}
+	return armed, at
+}
+
+func (x *restorer) header(r *reader) bool {
+	m := x.m
+	m.id, m.applied, m.epoch, m.logTime = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint()
+	m.limits = Limits{Waiters: int(r.uvarint()), Semaphores: int(r.uvarint()), Answers: int(r.uvarint())}
+	m.work = work{fired: int(r.uvarint()), swept: int(r.uvarint()), released: int(r.uvarint())}
+	m.tier = r.byte()
+	total := r.uvarint()
+	if total > maxBuckets {
+		return false
+	}
+	m.buckets = make([]bucket, total)
+	for i := range m.buckets {
+		m.buckets[i].number = uint32(i)
+	}
+	t := &m.takeovers
+	t.generation, t.sweeping, t.node, t.session = r.uvarint(), r.bool(), r.uvarint(), r.uvarint()
+	for range r.count() {
+		o := takeover{generation: r.uvarint(), at: r.uvarint(), seen: r.uvarint()}
+		first, count := r.uvarint(), r.uvarint()
+		if first > total || count > total-first {
+			return false
+		}
+		o.first, o.count = uint32(first), uint32(count)
+		t.open = append(t.open, o)
+	}
+	for range r.count() {
+		x.dropping = append(x.dropping, r.uvarint())
+	}
+	for range r.count() {
+		x.dying = append(x.dying, r.uvarint())
+	}
+	for range r.count() {
+		x.stranded = append(x.stranded, r.uvarint())
+	}
+	c := &m.clearing
+	c.on, c.names, c.node, c.session, c.name = r.bool(), r.bool(), r.uvarint(), r.uvarint(), keep(r.bytes())
+	for range r.count() {
+		first, count := r.uvarint(), r.uvarint()
+		if first > total || count > total-first {
+			return false
+		}
+		m.imports = append(m.imports, importing{uint32(first), uint32(count), r.uvarint(), keep(r.bytes()), keep(r.bytes())})
+	}
+	last := uint64(0)
+	for range r.count() {
+		last += r.uvarint()
+		m.dropped = append(m.dropped, last)
+	}
+	return slices.IsSorted(m.dropped)
+}
+
+func (x *restorer) bucket(r *reader) bool {
+	number := r.uvarint()
+	if number >= uint64(len(x.m.buckets)) {
+		return false
+	}
+	b := &x.m.buckets[number]
+	if b.state != bucketAbsent || b.epoch != 0 {
+		return false
+	}
+	b.state = bucketState(r.byte())
+	b.epoch, b.orders, b.sessions = r.uvarint(), r.uvarint(), r.uvarint()
+	b.pending, b.stood, b.base = r.uvarint(), r.uvarint(), r.uvarint()
+	return b.state < bucketStates
+}
+
+func (x *restorer) node(r *reader) bool {
+	n := &node{id: r.uvarint(), revision: r.uvarint()}
+	n.config = r.config()
+	n.dropped = r.bool()
+	n.floor, n.floorAt = r.uvarint(), r.uvarint()
+	for range r.count() {
+		n.former = append(n.former, formerGrace{r.uvarint(), r.uvarint()})
+	}
+	if x.nodes[n.id] != nil {
+		return false
+	}
+	x.nodes[n.id] = n
+	return true
+}
+
+func (x *restorer) party(r *reader, home bool) bool {
+	var p *party
+	if home {
+		p = newSession().party
+	} else {
+		p = new(party)
+	}
+	p.id = r.uvarint()
+	l := partyLink{p: p, node: r.uvarint()}
+	p.epoch, p.low, p.desc, p.gone = r.uvarint(), r.uvarint(), string(r.bytes()), r.bool()
+	l.armed, l.at = r.timer()
+	n := r.count()
+	if n > 0 {
+		p.answers.list = make([]answer, 0, min(n, 1024))
+	}
+	for i := range n {
+		a := answer{seq: r.uvarint(), value: r.uvarint(), bucket: uint32(r.uvarint())}
+		a.kind, a.outcome, a.state, a.flag = CommandKind(r.byte()), outcome(r.byte()), protocol.AcquireState(r.byte()), r.bool()
+		if a.outcome >= outcomes || i > 0 && a.seq <= p.answers.list[i-1].seq || r.bad {
+			return false
+		}
+		p.answers.list = append(p.answers.list, a)
+	}
+	if s := p.home; s != nil {
+		l.due, l.dueAt = r.timer()
+		copy(s.key[:], r.take(protocol.KeyLen))
+		copy(s.create[:], r.take(protocol.KeyLen))
+		s.client, s.created, s.since, s.generation = string(r.bytes()), r.uvarint(), r.uvarint(), r.uvarint()
+		s.timeout, s.attached = uint32(r.uvarint()), r.bool()
+	} else {
+		p.used = r.uvarint()
+	}
+	if x.m.parties[p.id] != nil {
+		return false
+	}
+	x.m.parties[p.id] = p
+	x.parties = append(x.parties, l)
+	return true
+}
+
+func (x *restorer) semaphore(r *reader) bool {
+	s := new(semaphore)
+	serial := r.uvarint()
+	l := semaphoreLink{s: s, node: r.uvarint()}
+	s.name, s.data = bytes.Clone(r.bytes()), keep(r.bytes())
+	s.limit, s.version, s.revision, s.created, s.ephemeral = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint(), r.bool()
+	x.m.serial++
+	s.serial = x.m.serial
+	if len(s.name) == 0 || len(s.name) > protocol.MaxNameLen || x.semaphores[serial] != nil {
+		return false
+	}
+	x.semaphores[serial] = s
+	x.semNodes = append(x.semNodes, l)
+	return true
+}
+
+func (x *restorer) entry(r *reader) bool {
+	e := new(entry)
+	l := entryLink{e: e, serial: r.uvarint(), session: r.uvarint()}
+	e.orderID, e.count, e.seq, e.timeout, e.since = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint()
+	e.data, e.waiting = keep(r.bytes()), r.bool()
+	l.armed, l.at = r.timer()
+	x.entries = append(x.entries, l)
+	return e.count > 0
+}
+
+// link puts the records together.
+func (x *restorer) link() error {
+	for _, step := range []struct {
+		name string
+		do   func() bool
+	}{
+		{"nodes", x.linkNodes}, {"sessions", x.linkParties}, {"semaphores", x.linkSemaphores}, {"entries", x.linkEntries}, {"ended sessions", x.linkDying},
+	} {
+		if !step.do() {
+			return damaged(step.name)
+		}
+	}
+	m := x.m
+	m.copies = m.countCopies()
+	slices.SortFunc(x.endedKeys, func(a, b numbered[[protocol.KeyLen]byte]) int { return compare(a.number, b.number) })
+	for _, k := range x.endedKeys {
+		m.ended.put(k.key, k.until)
+	}
+	slices.SortFunc(x.goneKeys, func(a, b numbered[uint64]) int { return compare(a.number, b.number) })
+	for _, k := range x.goneKeys {
+		m.gone.put(k.key, k.until)
+	}
+	return nil
+}
+
+func compare(a, b uint64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+func (x *restorer) linkNodes() bool {
+	m := x.m
+	for _, id := range x.dropping {
+		n := x.nodes[id]
+		if n == nil || !n.dropped || slices.Contains(m.dropping, n) {
+			return false
+		}
+		m.dropping = append(m.dropping, n)
+	}
+	ids := make([]uint64, 0, len(x.nodes))
+	dropped := 0
+	for id, n := range x.nodes {
+		ids = append(ids, id)
+		if n.dropped {
+			dropped++
+		}
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		n := x.nodes[id]
+		m.nodeIndex.insert(n, nodeLess)
+		if !n.dropped {
+			m.nodes[id] = n
+		}
+	}
+	m.findSelfCheck()
+	return dropped == len(m.dropping)
+}
+
+func (x *restorer) linkParties() bool {
+	m := x.m
+	slices.SortFunc(x.parties, func(a, b partyLink) int { return compare(a.p.id, b.p.id) })
+	for _, l := range x.parties {
+		p := l.p
+		if p.node = x.nodes[l.node]; p.node == nil {
+			return false
+		}
+		switch s := p.home; {
+		case p.gone:
+		case s != nil:
+			if m.creates[s.create] != nil || m.bucketOf(s) == nil {
+				return false
+			}
+			m.creates[s.create] = s
+			p.node.sessions.insert(s, sessionLess)
+		default:
+			p.node.guests.insert(p, partyLess)
+		}
+		if l.armed {
+			m.arm(p, l.at)
+		}
+		if l.due && !p.gone {
+			m.arm(p.home, l.dueAt)
+		}
+	}
+	return true
+}
+
+func (x *restorer) linkSemaphores() bool {
+	m := x.m
+	slices.SortFunc(x.semNodes, func(a, b semaphoreLink) int {
+		if c := compare(a.node, b.node); c != 0 {
+			return c
+		}
+		return bytes.Compare(a.s.name, b.s.name)
+	})
+	for _, l := range x.semNodes {
+		s := l.s
+		if s.node = x.nodes[l.node]; s.node == nil || len(m.buckets) == 0 {
+			return false
+		}
+		s.bucket = &m.buckets[protocol.Bucket(l.node, s.name, uint32(len(m.buckets)))]
+		if m.semaphore(s.bucket, l.node, s.name) != nil {
+			return false
+		}
+		m.link(s)
+	}
+	return true
+}
+
+func (x *restorer) linkEntries() bool {
+	m := x.m
+	slices.SortFunc(x.entries, func(a, b entryLink) int {
+		if c := compare(a.serial, b.serial); c != 0 {
+			return c
+		}
+		return compare(a.e.orderID, b.e.orderID)
+	})
+	for i, l := range x.entries {
+		e, s, p := l.e, x.semaphores[l.serial], m.parties[l.session]
+		if s == nil || p == nil || p.node != s.node {
+			return false
+		}
+		if i > 0 && x.entries[i-1].serial == l.serial && x.entries[i-1].e.orderID == e.orderID {
+			return false
+		}
+		if o := p.held.seekName(s.name); o != nil && o.sem == s {
+			return false
+		}
+		e.sem, e.party = s, p
+		p.held.insert(e, byName)
+		if e.waiting {
+			s.waiters.insert(e, byOrder)
+			if l.armed {
+				m.arm(e, l.at)
+			}
+			continue
+		}
+		if s.waiters.n > 0 || s.used+e.count < s.used || l.armed {
+			return false
+		}
+		s.owners.insert(e, byOrder)
+		s.used += e.count
+	}
+	return true
+}
+
+func (x *restorer) linkDying() bool {
+	m := x.m
+	seen := make(map[uint64]bool, len(x.dying))
+	for i, id := range slices.Concat(x.dying, x.stranded) {
+		p := m.parties[id]
+		if p == nil || !p.gone || seen[id] {
+			return false
+		}
+		seen[id] = true
+		if i < len(x.dying) {
+			m.dying = append(m.dying, p)
+		} else {
+			m.stranded = append(m.stranded, p)
+		}
+	}
+	gone := 0
+	for _, l := range x.parties {
+		if l.p.gone {
+			gone++
+		}
+	}
+	return gone == len(m.dying)+len(m.stranded)
+}

@@ -1,0 +1,171 @@
+package rollout
+
+import "strconv"
+
+// Pause keeps the targets of a location, or of all with an empty name, as they are. A version that is reported bad is re-elected all the same, unless hard
+// is set: otherwise a pause in which a version expires is an outage.
+func (t *Track) Pause(now Now, location string, hard bool, out *Changes) error {
+	mode, text := pausedSoft, "paused; a version reported bad is still replaced"
+	if hard {
+		mode, text = pausedHard, "paused, re-elections too"
+	}
+	return t.pause(now, location, mode, text, out)
+}
+
+// Resume ends a pause of a location, or of the track with an empty name; each has its own.
+func (t *Track) Resume(now Now, location string, out *Changes) error {
+	return t.pause(now, location, running, "resumed", out)
+}
+
+func (t *Track) pause(now Now, location string, mode pauseMode, text string, out *Changes) error {
+	at := &t.paused
+	if location != "" {
+		l, err := t.find(location)
+		if err != nil {
+			return err
+		}
+		at = &l.paused
+	}
+	if *at != mode {
+		t.clock, *at = t.at(now), mode
+		t.emit(now, out, Change{Kind: ChangeAdmin, Location: location, Text: text})
+		t.settle(now, out)
+	}
+	return nil
+}
+
+// Promote lets a location take the newest version of its predecessor without waiting for delay, bake time and gates, once; and gives a share's version to all.
+// All leaders must have the present target first. Errors: ErrUnknownLocation, ErrNothingToPromote.
+func (t *Track) Promote(now Now, location string, out *Changes) error {
+	l, err := t.find(location)
+	if err != nil {
+		return err
+	}
+	v := t.promotable(l, t.at(now))
+	if v == 0 {
+		return ErrNothingToPromote
+	}
+	if l.promoted == v {
+		return nil
+	}
+	t.clock, l.promoted = t.at(now), v
+	t.emit(now, out, Change{Kind: ChangeAdmin, Location: l.name, Version: v, Text: "promoted past delay and gates"})
+	t.settle(now, out)
+	return nil
+}
+
+func (t *Track) promotable(l *location, clock uint64) uint64 {
+	least := max(l.target, l.floor)
+	if l.partial {
+		return l.target
+	}
+	if l.excluded {
+		return 0
+	}
+	p := t.pred(l, clock)
+	if p == nil {
+		if l.gate.version > least {
+			return l.gate.version
+		}
+		if v := t.newestPublished(); t.config.Source == SourcePublished && v > least {
+			return v
+		}
+		return 0
+	}
+	for i := len(p.history) - 1; i >= 0; i-- {
+		r := &p.history[i]
+		if !r.skip && (!r.payload || t.kept(r.version)) {
+			if r.version > least {
+				return r.version
+			}
+			return 0
+		}
+	}
+	return 0
+}
+
+// Rollback sets locations back to an earlier version of each one's history, at once. Versions above it in those histories are never passed on, and none up
+// to the present target is chosen again. Locations that are not named stay as they are. All named are set back, or none. Errors: ErrUnknownLocation,
+// ErrNotInHistory, ErrNotBelowTarget, BAD_REQUEST.
+func (t *Track) Rollback(now Now, locations []string, version uint64, out *Changes) error {
+	if len(locations) == 0 || len(locations) > MaxLocations {
+		return badRequest("rollback: name the locations")
+	}
+	list := make([]*location, 0, len(locations))
+	for i, name := range locations {
+		l, err := t.find(name)
+		if err != nil {
+			return err
+		}
+		for _, before := range locations[:i] {
+			if before == name {
+				return badRequest("rollback: location " + name + " is named twice")
+			}
+		}
+		r := l.row(version)
+		if r == nil || r.skip || r.payload && !t.kept(version) {
+			return ErrNotInHistory
+		}
+		if version >= l.target {
+			return ErrNotBelowTarget
+		}
+		list = append(list, l)
+	}
+	t.clock = t.at(now)
+	for _, l := range list {
+		l.floor = max(l.floor, l.target)
+		for i := range l.history {
+			if r := &l.history[i]; r.version > version && !r.skip {
+				r.skip = true
+				t.emit(now, out, Change{Kind: ChangeSkip, Location: l.name, Version: r.version, Text: "rolled back from"})
+			}
+		}
+		t.set(l, version, ReasonRollback, now, out, "rolled back by an operator from "+strconv.FormatUint(l.target, 10))
+	}
+	t.settle(now, out)
+	return nil
+}
+
+// Reelect gives the target of a location up: it is never passed on, and the next poll replaces it if there is a newer one.
+func (t *Track) Reelect(now Now, location string, out *Changes) error {
+	l, err := t.find(location)
+	if err != nil {
+		return err
+	}
+	if l.target == 0 {
+		return ErrNoTarget
+	}
+	if l.asked {
+		return nil
+	}
+	t.clock, l.asked = t.at(now), true
+	t.emit(now, out, Change{Kind: ChangeAdmin, Location: l.name, Version: l.target, Text: "re-election asked for"})
+	t.settle(now, out)
+	return nil
+}
+
+// Exclude takes a location out: its successor takes versions from its predecessor, and its own instances keep what they have. Include takes it back in.
+func (t *Track) Exclude(now Now, location string, out *Changes) error {
+	return t.exclude(now, location, true, "excluded: its successor looks past it", out)
+}
+
+// Include undoes Exclude.
+func (t *Track) Include(now Now, location string, out *Changes) error {
+	return t.exclude(now, location, false, "included again", out)
+}
+
+func (t *Track) exclude(now Now, location string, yes bool, text string, out *Changes) error {
+	l, err := t.find(location)
+	if err != nil {
+		return err
+	}
+	if l.excluded != yes {
+		t.clock, l.excluded = t.at(now), yes
+		if yes {
+			l.gate, l.promoted = gate{}, 0
+		}
+		t.emit(now, out, Change{Kind: ChangeAdmin, Location: l.name, Text: text})
+		t.settle(now, out)
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package rollout
+
+import (
+	"errors"
+	"slices"
+)
+
+// Check looks for states that no calls lead to. Decode refuses them, so that no bytes make a later call fail.
+func (t *Track) Check() error {
+	if t.revision == 0 || t.clock == 0 || t.clock > maxTime || t.last > MaxVersion || t.paused > pausedHard || !goodText(t.sourceError, 2*MaxMessage) {
+		return errors.New("rollout: a field of the track is out of range")
+	}
+	if len(t.locations) < len(t.config.Locations) {
+		return errors.New("rollout: locations of the config are missing")
+	}
+	seen := map[string]bool{}
+	for i, l := range t.locations {
+		if seen[l.name] || !goodName(l.name, MaxName) || i < len(t.config.Locations) && (l.name != t.config.Locations[i].Name || l.pos != i) {
+			return errors.New("rollout: locations are not those of the config")
+		}
+		seen[l.name] = true
+		if err := t.checkLocation(l); err != nil {
+			return err
+		}
+	}
+	last, at := uint64(0), uint64(0)
+	for i := range t.published {
+		p := &t.published[i]
+		if p.version <= last || p.version > t.last || p.at < at || p.at > t.clock || len(p.payload) > MaxPayload {
+			return errors.New("rollout: published versions are out of order")
+		}
+		last, at = p.version, p.at
+	}
+	incarnations := map[uint64]bool{}
+	for id, p := range t.instances {
+		if id != p.id || !goodName(id, MaxInstance) || !goodText(p.meta, MaxMeta) || p.session == 0 || p.role < Follower || p.role > Leader ||
+			p.incarnation > t.incarnations || p.incarnation == 0 || incarnations[p.incarnation] || p.report.check() != nil || p.report.Seq != p.seq ||
+			max(p.registered, p.roleAt, p.sentAt, p.reportAt) > t.clock || p.sent > t.last {
+			return errors.New("rollout: an instance is out of range")
+		}
+		incarnations[p.incarnation] = true
+	}
+	return nil
+}
+
+func (t *Track) checkLocation(l *location) error {
+	if max(l.since, l.reelectAt, l.emptySince, l.sharedAt, l.blocked, l.gate.at) > t.clock || l.paused > pausedHard || l.shown > StateRemoved {
+		return errors.New("rollout: a field of a location is out of range")
+	}
+	if max(l.target, l.stable, l.floor, l.promoted, l.gate.version) > t.last {
+		return errors.New("rollout: a location has a version that never was")
+	}
+	if l.partial != (l.stable != 0) || (l.partial || l.gate.version != 0 || l.promoted != 0) && l.pos < 0 || (l.target == 0) != (l.generation == 0) {
+		return errors.New("rollout: a location contradicts itself")
+	}
+	g := &l.gate
+	if g.state > gatePassed || g.version == 0 && *g != (gate{}) || g.version != 0 && g.state != gatePassed && g.index >= uint64(len(t.conf(l).Gates)) {
+		return errors.New("rollout: a gate is out of range")
+	}
+	if (l.target != 0 || len(l.history) > 0) && l.row(l.target) == nil {
+		return errors.New("rollout: a target is not in its location's history") // I2
+	}
+	if len(l.history) > MaxHistory {
+		return errors.New("rollout: a history is too long")
+	}
+	at, version := uint64(0), uint64(0)
+	for i := range l.history {
+		r := &l.history[i]
+		if r.at < at || r.at > t.clock || r.converged > t.clock || r.version == 0 || r.version > t.last || r.reason < ReasonInitial || r.reason > ReasonRollback {
+			return errors.New("rollout: a history is out of range")
+		}
+		if r.version <= version && r.reason != ReasonRollback {
+			return errors.New("rollout: a history is out of order") // I5
+		}
+		at, version = r.at, r.version
+	}
+	if !slices.ContainsFunc(l.members, func(p *instance) bool { return p.loc != l }) {
+		return nil
+	}
+	return errors.New("rollout: an instance is in another location's list")
+}

@@ -1,0 +1,190 @@
+package rollout
+
+import "strconv"
+
+// decision is what a poll of a location makes happen beyond the caller's own record. The zero value is nothing.
+type decision struct {
+	version  uint64 // the new target; anyVersion: to be generated
+	gate     uint64 // its gates begin for this version; anyVersion: to be generated
+	reason   Reason
+	wants    bool // the external generator is to be asked for the version
+	skip     bool // the target's row is never to be passed on
+	converge bool // all leaders have the target
+	repick   bool // nobody of the share is left: choose another
+	shared   bool // all of the share have the target
+	widen    bool // the others get it
+}
+
+// decide looks at a location as a poll does: leader says that the caller counts as one. It changes nothing, so that Peek and Poll cannot differ.
+func (t *Track) decide(l *location, leader bool, clock uint64) (d decision) {
+	if l.pos < 0 || l.excluded {
+		return d
+	}
+	paused := max(t.paused, l.paused)
+	if l.target == 0 {
+		if paused == running {
+			t.choose(l, ReasonInitial, clock, &d)
+		}
+		return d
+	}
+	if reason := t.signal(l, clock); reason != 0 && (paused == running || paused == pausedSoft && reason != ReasonImplicit) {
+		d.skip = reason != ReasonImplicit && !l.row(l.target).skip
+		if clock >= t.reelectFrom(l) {
+			t.choose(l, reason, clock, &d)
+		}
+		return d
+	}
+	if !leader || l.unreached > 0 {
+		return d
+	}
+	if l.partial {
+		switch {
+		case l.counted == 0:
+			d.repick = true
+		case paused != running:
+		default:
+			d.shared = l.sharedAt == 0
+			d.widen = clock >= or(l.sharedAt, clock)+t.conf(l).ShareBake || l.promoted > 0
+		}
+		return d
+	}
+	d.converge = l.row(l.target).converged == 0
+	if paused == running {
+		t.choose(l, ReasonAdvance, clock, &d)
+	}
+	return d
+}
+
+// signal says that the target must be replaced, and why; 0 not.
+func (t *Track) signal(l *location, clock uint64) Reason {
+	switch s := l.suspected(); {
+	case l.target == 0:
+		return 0
+	case l.asked:
+		return ReasonOperator
+	case l.explicit > 0:
+		return ReasonExplicit
+	case s.n > 0 && clock >= s.at:
+		return ReasonImplicit
+	}
+	return 0
+}
+
+// suspected: leaders that cannot get the target, or anybody where there is no leader.
+func (l *location) suspected() *suspects {
+	if l.leaders > 0 {
+		return &l.suspects[0]
+	}
+	return &l.suspects[1]
+}
+
+// reelectFrom is when the next re-election may be.
+func (t *Track) reelectFrom(l *location) uint64 {
+	if l.reelectAt == 0 {
+		return 0
+	}
+	return l.reelectAt + t.config.ReelectMinInterval
+}
+
+func (t *Track) choose(l *location, reason Reason, clock uint64, d *decision) {
+	v, _ := t.candidate(l, reason, clock)
+	if v == 0 {
+		return
+	}
+	d.reason = reason
+	switch {
+	case v == l.promoted:
+		d.version = v
+		if reason == ReasonAdvance {
+			d.reason = ReasonPromote
+		}
+	case v == l.gate.version:
+		d.version = v
+	case v == anyVersion && t.config.Source == SourceExternal:
+		d.wants = true
+	case len(t.conf(l).Gates) > 0:
+		d.gate = v
+	default:
+		d.version = v
+	}
+}
+
+// carryOut does what was decided, at t.clock. The external generator's version, if one was wanted, is in d.version.
+func (t *Track) carryOut(l *location, d decision, now Now, out *Changes) {
+	if d.wants && d.version != 0 && len(t.conf(l).Gates) > 0 {
+		d.version, d.gate = 0, d.version
+	}
+	if d.skip {
+		for i := range l.history { // also where it was the target before a rollback to it
+			r := &l.history[i]
+			r.skip = r.skip || r.version == l.target
+		}
+		text := "an instance reported that the version is bad for everyone"
+		if l.asked {
+			text = "an operator gave the version up"
+		}
+		t.emit(now, out, Change{Kind: ChangeSkip, Location: l.name, Version: l.target, Generation: l.generation, Text: text})
+	}
+	if d.converge {
+		l.row(l.target).converged = t.clock
+		if l.rollback {
+			l.rollback = false
+			t.recount(l)
+		}
+		t.emit(now, out, Change{
+			Kind: ChangeConverged, Location: l.name, Version: l.target, Generation: l.generation, Text: "all " + strconv.Itoa(l.leaders) + " leaders have it",
+		})
+	}
+	if d.repick {
+		t.pickShare(l)
+		t.recount(l)
+		t.emit(now, out, Change{Kind: ChangeTarget, Share: true, Location: l.name, Version: l.target, From: l.stable, Generation: l.generation,
+			Reason: l.row(l.target).reason, Text: "the share's instances are gone: others take their place"})
+	}
+	if d.shared {
+		l.sharedAt = t.clock
+	}
+	if d.widen {
+		l.partial, l.stable, l.sharedAt, l.blocked, l.promoted = false, 0, 0, 0, 0
+		t.recount(l)
+		t.emit(now, out, Change{
+			Kind: ChangeWiden, Location: l.name, Version: l.target, Generation: l.generation, Text: "the share has it: now all are to load it",
+		})
+	}
+	if d.gate != 0 {
+		v := d.gate
+		if v == anyVersion {
+			v = t.generate(now)
+			t.last = v
+		}
+		l.gate = gate{version: v}
+		t.runGate(now, l, out)
+	}
+	if v := d.version; v != 0 {
+		if v == anyVersion {
+			v = t.generate(now)
+		}
+		t.set(l, v, d.reason, now, out, t.because(l, d.reason))
+	}
+}
+
+// because is the reason for the audit, before the target is set.
+func (t *Track) because(l *location, reason Reason) string {
+	from := "from the source"
+	if p := t.pred(l, t.clock); p != nil {
+		from = "from " + p.name + ", " + strconv.FormatUint(t.conf(l).Delay, 10) + " ms behind"
+	}
+	switch reason {
+	case ReasonInitial:
+		return "the first target, " + from
+	case ReasonExplicit:
+		return "an instance reported that the version is bad for everyone; the next one is " + from
+	case ReasonImplicit:
+		return "an instance could not get the version from the source for too long; the next one is " + from
+	case ReasonOperator:
+		return "an operator gave the version up; the next one is " + from
+	case ReasonPromote:
+		return "promoted by an operator past delay and gates"
+	}
+	return "all " + strconv.Itoa(l.leaders) + " leaders have the version; the next one is " + from
+}

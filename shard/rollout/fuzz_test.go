@@ -1,0 +1,122 @@
+package rollout
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+)
+
+// seeds are records of tracks with something in every field.
+func seeds(t testing.TB) (list [][]byte) {
+	for seed := range uint64(12) {
+		x := newRandom(&testing.T{}, seed, false)
+		for range 200 {
+			x.step()
+		}
+		list = append(list, x.track.Append(nil))
+	}
+	return list
+}
+
+// use makes calls on whatever Decode accepted: nothing may panic, and every state that follows is one that Decode accepts.
+func use(t testing.TB, x *Track) {
+	var out Changes
+	now := Now{Log: x.clock, Wall: 1 << 40}
+	for i := range uint64(4) {
+		x.Describe(now)
+		_, _ = x.Next()
+		for _, l := range x.locations {
+			_, _ = x.History(l.name)
+			_ = x.Promote(now, l.name, &out)
+			if i == 1 {
+				_ = x.Reelect(now, l.name, &out)
+			}
+			if len(l.history) > 0 && i == 2 {
+				_ = x.Rollback(now, []string{l.name}, l.history[0].version, &out)
+			}
+		}
+		for id, p := range x.instances {
+			c := Caller{Session: p.session, ID: id, Incarnation: p.incarnation}
+			_, _ = x.Poll(now, c, nil, &out)
+			_, _ = x.Poll(now, c, &Report{Seq: p.seq + 1, Current: p.sent, Target: p.sent, Code: CodeOK}, &out)
+			_ = x.SetRole(now, c, Leader, &out)
+			_, _ = x.Instance(id)
+		}
+		for _, g := range x.Gates() {
+			_ = x.Gate(now, g.Location, g.Version, g.Gate.Name, g.Attempt, Outcome(i%3+1), "", &out)
+		}
+		_, _ = x.Publish(now, 0, nil, &out)
+		c := x.Config()
+		if len(c.Locations) > 1 && i == 2 {
+			c.Locations = c.Locations[1:]
+			_ = x.Configure(now, x.Revision(), c, &out)
+		}
+		now.Log += 100_000
+		x.Tick(now, &out)
+		if u, err := Decode(x.Append(nil)); err != nil || u.Digest() != x.Digest() {
+			t.Fatalf("a state is not what Decode accepts: %v, check %v", err, x.Check())
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, b := range seeds(f) {
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		x, err := Decode(b)
+		if err != nil {
+			return
+		}
+		if !bytes.Equal(x.Append(nil), b) {
+			t.Fatal("two records for one state")
+		}
+		use(t, x)
+	})
+}
+
+// TestDamagedRecords changes bytes of records: Decode refuses them, or takes them for another state that is as good.
+func TestDamagedRecords(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	accepted := 0
+	for _, good := range seeds(t) {
+		for range 150 {
+			b := bytes.Clone(good)
+			for range 1 + rng.IntN(2) {
+				b[rng.IntN(len(b))] ^= 1 << rng.IntN(8)
+			}
+			if rng.IntN(4) == 0 {
+				b = b[:rng.IntN(len(b))]
+			}
+			x, err := Decode(b)
+			if err != nil {
+				continue
+			}
+			accepted++
+			use(t, x)
+		}
+	}
+	if accepted == 0 {
+		t.Fatal("none of the damaged records was accepted: the test shows nothing")
+	}
+}
+
+func FuzzConfig(f *testing.F) {
+	c, _ := Config{Source: SourceTSO, Locations: []Location{{Name: "SAS", Gates: []Gate{{Name: "g", Kind: GateCommand}}}, {Name: "MAN", Delay: 5}}}.Normalize()
+	f.Add(AppendConfig(nil, &c))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, _, err := ReadConfig(b)
+		if err != nil {
+			return
+		}
+		if n, err := c.Normalize(); err == nil {
+			again, rest, err := ReadConfig(AppendConfig(nil, &n))
+			if err != nil || len(rest) > 0 {
+				t.Fatal(err)
+			}
+			if _, err := again.Normalize(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,163 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// cycle has a leader of SAS load what it gets, over and over, every so many ms.
+type cycle struct {
+	t   *testing.T
+	x   *Track
+	now Now
+	c   Caller
+	r   Report
+	out Changes
+}
+
+func newCycle(t *testing.T, config Config) *cycle {
+	x := &cycle{t: t, now: Now{Log: 1000, Wall: 1000}}
+	var err error
+	if x.x, err = New(x.now, config, &x.out); err != nil {
+		t.Fatal(err)
+	}
+	x.c = Caller{Session: 1, ID: "s", Incarnation: x.join("s", "SAS", 1)}
+	return x
+}
+
+func (x *cycle) join(id, loc string, session uint64) uint64 {
+	n, err := x.x.Register(x.now, Registration{Session: session, ID: id, Location: loc, Role: Leader}, &x.out)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return n
+}
+
+func (x *cycle) step(ms uint64) {
+	x.t.Helper()
+	x.now.Log, x.now.Wall = x.now.Log+ms, x.now.Wall+ms
+	x.r.Seq++
+	a, err := x.x.Poll(x.now, x.c, &x.r, &x.out)
+	x.out.Reset()
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	x.r.Current, x.r.Target, x.r.Code = a.Version, a.Version, CodeOK
+	if x.r.Seq%100 == 0 {
+		if err := x.x.Check(); err != nil {
+			x.t.Fatal(err)
+		}
+	}
+}
+
+// TestHistoryIsCollected is E27: rows go when they are older than retention and than twice the delays, but not the one the slowest successor would take, nor
+// the last ten.
+func TestHistoryIsCollected(t *testing.T) {
+	x := newCycle(t, Config{Source: SourceTSO, Retention: 10_000, Locations: []Location{{Name: "SAS"}, {Name: "MAN", Delay: 3_000}, {Name: "VLA", Delay: 4_000}}})
+	for range 100 {
+		x.step(1000)
+	}
+	rows, _ := x.x.History("SAS")
+	if len(rows) != 15 || x.now.Log-rows[0].At != 14_000 { // twice the delays is more than the retention; the boundary is kept
+		t.Fatalf("%d rows, the oldest %d ms old", len(rows), x.now.Log-rows[0].At)
+	}
+	// Then the source stands still for a day: the last ten stay, and the newest old enough is among them.
+	x.step(86_400_000)
+	rows, _ = x.x.History("SAS")
+	if len(rows) != keptRows {
+		t.Fatalf("%d rows", len(rows))
+	}
+	// Ten young ones: the newest that VLA may take stays in spite of its age.
+	for range 20 {
+		x.step(1)
+	}
+	rows, _ = x.x.History("SAS")
+	if len(rows) != 22 || rows[0].At+4_000 > x.now.Log {
+		t.Fatalf("%d rows, the first from %d at %d", len(rows), rows[0].At, x.now.Log)
+	}
+}
+
+// TestThinnedHistoryStillMatures: a predecessor that makes far more versions within a successor's delay than are kept. What is kept covers all ages, so that
+// the successor goes on moving, and stays within a small part of its delay.
+func TestThinnedHistoryStillMatures(t *testing.T) {
+	const delay = 100_000
+	x := newCycle(t, Config{Source: SourceTSO, Retention: 1, Locations: []Location{{Name: "SAS"}, {Name: "VLA", Delay: delay}}})
+	v := Caller{Session: 2, ID: "v", Incarnation: x.join("v", "VLA", 2)}
+	var seq, last, moves, late uint64
+	for i := range 20_000 {
+		x.step(20)
+		if i%50 > 0 {
+			continue
+		}
+		seq++
+		a, err := x.x.Poll(x.now, v, &Report{Seq: seq, Current: last, Target: last, Code: CodeOK}, &x.out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Version != last {
+			moves++
+			late = max(late, x.now.Wall-a.Version>>tsoLogicalBits)
+		}
+		last = a.Version
+	}
+	rows, _ := x.x.History("SAS")
+	if len(rows) > MaxHistory || moves < 100 || late > delay*11/10 {
+		t.Fatalf("%d rows, %d moves, at most %d ms behind", len(rows), moves, late)
+	}
+}
+
+// TestPublishedVersionsAreBounded: versions nobody took go first; those in use never.
+func TestPublishedVersionsAreBounded(t *testing.T) {
+	x := newCycle(t, Config{Source: SourcePublished, Locations: []Location{{Name: "SAS"}, {Name: "VLA", Delay: 3_600_000}}})
+	for i := range uint64(3 * MaxPublished) {
+		if v, err := x.x.Publish(x.now, 0, []byte(fmt.Sprint(i)), &x.out); err != nil || v != i+1 {
+			t.Fatal(v, err)
+		}
+		if i%3 == 0 {
+			x.step(1000)
+		}
+	}
+	x.step(3_600_000)
+	v := Caller{Session: 2, ID: "v", Incarnation: x.join("v", "VLA", 2)}
+	a, err := x.x.Poll(x.now, v, nil, &x.out)
+	if err != nil || len(x.x.published) != MaxPublished {
+		t.Fatal(a, err, len(x.x.published))
+	}
+	if p, ok := x.x.Payload(a.Version); !ok || string(p) != fmt.Sprint(a.Version-1) {
+		t.Fatalf("version %d: payload %q %v", a.Version, p, ok)
+	}
+	// The taken versions are what is kept: of those dropped most were never a target.
+	kept := 0
+	for _, p := range x.x.published {
+		if x.x.locations[0].row(p.version) != nil {
+			kept++
+		}
+	}
+	if kept < 200 {
+		t.Fatalf("%d of the targets are kept", kept)
+	}
+	if !slices.IsSortedFunc(x.x.published, func(a, b published) int { return int(a.version) - int(b.version) }) {
+		t.Fatal("out of order")
+	}
+}
+
+// TestPublishedTargetsStay: a version that was withdrawn goes first, but not while instances are to load it.
+func TestPublishedTargetsStay(t *testing.T) {
+	x := newCycle(t, Config{Source: SourcePublished, Locations: []Location{{Name: "SAS"}}})
+	for range 2 * MaxPublished {
+		v, err := x.x.Publish(x.now, 0, []byte("payload"), &x.out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v == 1 {
+			x.step(1)
+			if err := x.x.Withdraw(x.now, 1, &x.out); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, ok := x.x.Payload(1); !ok || len(x.x.published) > MaxPublished {
+		t.Fatal("the target's payload is gone")
+	}
+}

@@ -1,0 +1,352 @@
+package rollout
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// Role of an instance. A follower does not hold anybody up.
+type Role uint8
+
+const (
+	Follower Role = 1
+	Leader   Role = 2
+)
+
+func (r Role) String() string {
+	if r == Leader {
+		return "leader"
+	}
+	return "follower"
+}
+
+// instance of a location, while its session lives. It is registered by a session, under an incarnation that no other has.
+type instance struct {
+	id          string
+	session     uint64
+	incarnation uint64
+	loc         *location
+	role        Role
+	demoted     bool // counts as a follower: it stalled
+	first       bool // of the location's share
+	meta        string
+	registered  uint64
+	roleAt      uint64 // log time since when it has its role
+	sent        uint64 // the version it was told last, 0 none
+	sentGen     uint64 // the location's generation then
+	sentAt      uint64 // log time when it was told first
+	seq         uint64 // of the report
+	report      Report
+	reportGen   uint64 // the location's generation when it came
+	reportAt    uint64
+
+	tally tally // derived: what it adds to its location's counts
+}
+
+// Report is what an instance says of itself.
+type Report struct {
+	Seq      uint64 // rises within an incarnation
+	Current  uint64 // the version it serves, 0 none
+	Target   uint64 // the version that Code and Attempts are about
+	Code     string // OK, SOURCE_ERROR or one of its own
+	Message  string
+	Attempts uint64 // to load Target so far
+}
+
+func (r *Report) check() error {
+	if r.Current > MaxVersion || r.Target > MaxVersion {
+		return badRequest("report: versions are at most 2^63-1")
+	}
+	if !goodText(r.Code, MaxName) || !goodText(r.Message, MaxMessage) {
+		return badRequest("report: code and message are printable, at most 128 and 256 bytes")
+	}
+	return nil
+}
+
+// same says that b tells nothing new.
+func (r Report) same(b *Report) bool {
+	r.Seq = b.Seq
+	return r == *b
+}
+
+// tally is what an instance adds to the counts of its location.
+type tally struct {
+	leader, counted, unreached, explicit bool
+	suspect                              int8 // 0 no, 1 as a leader, 2 as a follower
+	suspectAt                            uint64
+}
+
+func (p *instance) leads() bool { return p.role == Leader && !p.demoted }
+
+func (p *instance) reached(l *location) bool {
+	return p.report.Current == l.target || p.report.Current > l.target && !l.rollback
+}
+
+func (t *Track) tallyOf(p *instance) (x tally) {
+	l := p.loc
+	x.leader = p.leads()
+	if l.target == 0 {
+		return x
+	}
+	x.counted = x.leader && (!l.partial || p.first)
+	x.unreached = x.counted && !p.reached(l)
+	if p.report.Target != l.target || p.reportGen != l.generation {
+		return x
+	}
+	x.explicit = t.config.explicit(p.report.Code)
+	if p.report.Code == CodeSourceError && p.report.Attempts > t.config.ImplicitAttempts && p.sent == l.target && p.sentGen == l.generation {
+		x.suspect = 2
+		if x.leader {
+			x.suspect = 1
+		}
+		x.suspectAt = p.sentAt + t.config.ImplicitAfter + 1 // strictly later than
+	}
+	return x
+}
+
+// add puts a tally into the counts of a location, or takes it out. False: the suspects' time must be found again.
+func (l *location) add(x tally, by int) bool {
+	count := func(n *int, yes bool) {
+		if yes {
+			*n += by
+		}
+	}
+	count(&l.leaders, x.leader)
+	count(&l.counted, x.counted)
+	count(&l.unreached, x.unreached)
+	count(&l.explicit, x.explicit)
+	if x.suspect == 0 {
+		return true
+	}
+	s := &l.suspects[x.suspect-1]
+	s.n += by
+	if by > 0 {
+		if s.n == 1 || x.suspectAt < s.at {
+			s.at = x.suspectAt
+		}
+		return true
+	}
+	return s.n > 0 && x.suspectAt > s.at
+}
+
+// account brings the counts up to date after p changed.
+func (t *Track) account(p *instance) {
+	x := t.tallyOf(p)
+	if x == p.tally {
+		return
+	}
+	ok := p.loc.add(p.tally, -1)
+	p.tally = x
+	if p.loc.add(x, 1); !ok {
+		p.loc.findSuspects()
+	}
+}
+
+func (l *location) findSuspects() {
+	l.suspects = [2]suspects{}
+	for _, p := range l.members {
+		if p.tally.suspect > 0 {
+			s := &l.suspects[p.tally.suspect-1]
+			s.n++
+			if s.n == 1 || p.tally.suspectAt < s.at {
+				s.at = p.tally.suspectAt
+			}
+		}
+	}
+}
+
+// recount counts all members of l anew.
+func (t *Track) recount(l *location) {
+	l.leaders, l.counted, l.unreached, l.explicit = 0, 0, 0, 0
+	for _, p := range l.members {
+		p.tally = t.tallyOf(p)
+		l.add(p.tally, 1)
+	}
+	l.findSuspects()
+}
+
+// pickShare chooses the instances that get a target first: so many percent of the leaders, rounded up, in order of their ids.
+func (t *Track) pickShare(l *location) {
+	var leaders []*instance
+	for _, p := range l.members {
+		p.first = false
+		if p.leads() {
+			leaders = append(leaders, p)
+		}
+	}
+	slices.SortFunc(leaders, byID)
+	n := (len(leaders)*int(or(uint64(t.conf(l).Share), 100)) + 99) / 100 // the config may have lost the share meanwhile: all
+	for _, p := range leaders[:min(n, len(leaders))] {
+		p.first = true
+	}
+}
+
+func byID(a, b *instance) int { return cmp.Compare(a.id, b.id) }
+
+// Registration of an instance.
+type Registration struct {
+	Session  uint64
+	ID       string
+	Location string
+	Role     Role
+	Meta     string
+	// Takeover evicts a live session that has the id. Whoever embeds the track sets it too when that session is detached.
+	Takeover bool
+}
+
+// Register makes an instance, and gives its incarnation, which its calls carry. The same registration again by the same session gives the same incarnation.
+// Errors: BAD_REQUEST, ErrUnknownLocation, ErrAlreadyRegistered, ErrTooManyInstances.
+func (t *Track) Register(now Now, r Registration, out *Changes) (incarnation uint64, err error) {
+	if !goodName(r.ID, MaxInstance) || !goodText(r.Meta, MaxMeta) || r.Role < Follower || r.Role > Leader || r.Session == 0 {
+		return 0, badRequest("register: an instance has an id of 1 to 255 bytes, a role, a session, and meta of at most 1024 printable bytes")
+	}
+	l, err := t.find(r.Location)
+	if err != nil {
+		return 0, err
+	}
+	old := t.instances[r.ID]
+	switch {
+	case old == nil:
+		if len(t.instances) >= MaxInstances {
+			return 0, ErrTooManyInstances
+		}
+	case old.session == r.Session:
+		if old.loc == l && old.role == r.Role && old.meta == r.Meta {
+			return old.incarnation, nil
+		}
+	case !r.Takeover:
+		return 0, ErrAlreadyRegistered
+	}
+	t.clock = t.at(now)
+	if old != nil {
+		text := "registered again by its session"
+		if old.session != r.Session {
+			text = "its id is taken over by another session"
+		}
+		t.remove(now, old, text, out)
+	}
+	t.incarnations++
+	p := &instance{
+		id: r.ID, session: r.Session, incarnation: t.incarnations, loc: l, role: r.Role, meta: r.Meta, registered: t.clock, roleAt: t.clock,
+	}
+	t.insert(p)
+	t.account(p)
+	t.emit(now, out, Change{Kind: ChangeJoined, Location: l.name, Instance: p.id, Generation: p.incarnation, Text: "joins as " + p.role.String()})
+	t.settle(now, out)
+	return p.incarnation, nil
+}
+
+func (t *Track) insert(p *instance) {
+	t.instances[p.id] = p
+	t.sessions[p.session] = append(t.sessions[p.session], p)
+	p.loc.members = append(p.loc.members, p)
+}
+
+func (t *Track) remove(now Now, p *instance, text string, out *Changes) {
+	l := p.loc
+	delete(t.instances, p.id)
+	t.sessions[p.session] = slices.DeleteFunc(t.sessions[p.session], func(o *instance) bool { return o == p })
+	if len(t.sessions[p.session]) == 0 {
+		delete(t.sessions, p.session)
+	}
+	l.members = slices.DeleteFunc(l.members, func(o *instance) bool { return o == p })
+	ok := l.add(p.tally, -1)
+	if !ok {
+		l.findSuspects()
+	}
+	if len(l.members) == 0 {
+		l.emptySince = t.clock
+	}
+	t.emit(now, out, Change{Kind: ChangeLeft, Location: l.name, Instance: p.id, Generation: p.incarnation, Text: text})
+}
+
+// Caller says who makes a call: the session, and the incarnation that Register gave.
+type Caller struct {
+	Session     uint64
+	ID          string
+	Incarnation uint64
+}
+
+func (t *Track) caller(c Caller) (*instance, error) {
+	p := t.instances[c.ID]
+	if p == nil {
+		return nil, ErrUnknownInstance
+	}
+	if p.session != c.Session || p.incarnation != c.Incarnation {
+		return nil, ErrFenced
+	}
+	return p, nil
+}
+
+// Unregister ends an instance at its own wish. Errors: ErrUnknownInstance, ErrFenced.
+func (t *Track) Unregister(now Now, c Caller, out *Changes) error {
+	p, err := t.caller(c)
+	if err != nil {
+		return err
+	}
+	t.clock = t.at(now)
+	t.remove(now, p, "leaves", out)
+	t.settle(now, out)
+	return nil
+}
+
+// SessionEnded removes the instances of a session that expired, was stopped or killed, in order of their ids. A detached session has not ended.
+func (t *Track) SessionEnded(now Now, session uint64, out *Changes) {
+	list := slices.Clone(t.sessions[session])
+	if len(list) == 0 {
+		return
+	}
+	t.clock = t.at(now)
+	slices.SortFunc(list, byID)
+	for _, p := range list {
+		t.remove(now, p, "its session ended", out)
+	}
+	t.settle(now, out)
+}
+
+// HasSession says that the session has an instance here: it holds something, as an owner of a semaphore does.
+func (t *Track) HasSession(session uint64) bool { return len(t.sessions[session]) > 0 }
+
+// Sessions lists the sessions that have instances here, in order.
+func (t *Track) Sessions() []uint64 { return slices.Sorted(maps.Keys(t.sessions)) }
+
+// SessionOf is the session that has registered the id, 0 none.
+func (t *Track) SessionOf(id string) uint64 {
+	if p := t.instances[id]; p != nil {
+		return p.session
+	}
+	return 0
+}
+
+// Drop removes an instance at an operator's wish; its later calls get ErrUnknownInstance.
+func (t *Track) Drop(now Now, id string, out *Changes) error {
+	p := t.instances[id]
+	if p == nil {
+		return ErrUnknownInstance
+	}
+	t.clock = t.at(now)
+	t.remove(now, p, "dropped by an operator", out)
+	t.settle(now, out)
+	return nil
+}
+
+// SetRole changes the role. A leader holds its location up until it has the target.
+func (t *Track) SetRole(now Now, c Caller, role Role, out *Changes) error {
+	p, err := t.caller(c)
+	if err != nil {
+		return err
+	}
+	if role < Follower || role > Leader {
+		return badRequest("set role: follower or leader")
+	}
+	if p.role == role && !p.demoted {
+		return nil
+	}
+	t.clock = t.at(now)
+	p.role, p.roleAt, p.demoted = role, t.clock, false
+	t.account(p)
+	t.emit(now, out, Change{Kind: ChangeRole, Location: p.loc.name, Instance: p.id, Text: "is " + role.String() + " now"})
+	t.settle(now, out)
+	return nil
+}

@@ -1,0 +1,423 @@
+package rollout
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// model is the machine once more, written plainly from the rules: nothing is counted ahead, every question is a loop over everything, no history is ever cut.
+// Gates and shares are not in it: the property test without the model holds them to the invariants.
+type model struct {
+	c         Config
+	clock     uint64
+	last      uint64
+	paused    pauseMode
+	locs      map[string]*modelLoc
+	published []uint64
+	withdrawn map[uint64]bool
+	insts     map[string]*modelInst
+}
+
+type modelLoc struct {
+	target, gen, reelectAt, floor, promoted, empty uint64
+	rows                                           []modelRow
+	rollback, asked, excluded                      bool
+	paused                                         pauseMode
+}
+
+type modelRow struct {
+	version, at, converged uint64
+	skip                   bool
+}
+
+type modelInst struct {
+	loc           string
+	leader        bool
+	r             Report
+	rGen          uint64
+	sent, sentGen uint64
+	sentAt        uint64
+}
+
+func (m *model) in(loc string) (list []*modelInst) {
+	for _, p := range m.insts {
+		if p.loc == loc {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+func (m *model) pos(loc string) int {
+	return slices.IndexFunc(m.c.Locations, func(l Location) bool { return l.Name == loc })
+}
+
+func (m *model) pred(loc string, clock uint64) string {
+	for i := m.pos(loc) - 1; i >= 0; i-- {
+		n := m.c.Locations[i].Name
+		l := m.locs[n]
+		empty := len(m.in(n)) == 0 && m.c.SkipEmptyAfter > 0 && clock-l.empty >= m.c.SkipEmptyAfter
+		if !l.excluded && !empty {
+			return n
+		}
+	}
+	return ""
+}
+
+func (m *model) row(l *modelLoc) *modelRow {
+	for i := len(l.rows) - 1; i >= 0; i-- {
+		if l.rows[i].version == l.target {
+			return &l.rows[i]
+		}
+	}
+	return nil
+}
+
+// next is what the location would take now, 0 nothing.
+func (m *model) next(loc string, advance bool, clock, wall uint64) uint64 {
+	l := m.locs[loc]
+	least := max(l.target, l.floor)
+	p := m.pred(loc, clock)
+	if p != "" {
+		var best *modelRow
+		for i := range m.locs[p].rows {
+			r := &m.locs[p].rows[i]
+			from := r.at
+			if m.c.DelayFrom == FromConverged {
+				from = r.converged
+			}
+			if r.skip || m.withdrawn[r.version] || from == 0 || clock < from || clock-from < m.c.Locations[m.pos(loc)].Delay {
+				continue
+			}
+			if best == nil || r.at > best.at || r.at == best.at && r.version >= best.version {
+				best = r
+			}
+		}
+		if l.promoted > least && !m.skipped(p, l.promoted) {
+			return l.promoted
+		}
+		if best != nil && best.version > least {
+			return best.version
+		}
+		return 0
+	}
+	if l.promoted > least {
+		return l.promoted
+	}
+	if advance && len(l.rows) > 0 && clock-l.rows[len(l.rows)-1].at < m.c.MinAdvanceInterval {
+		return 0
+	}
+	if m.c.Source == SourceTSO {
+		return max(m.last+1, wall<<18)
+	}
+	best := uint64(0)
+	for _, v := range m.published {
+		if !m.withdrawn[v] && v > least {
+			best = v
+		}
+	}
+	return best
+}
+
+func (m *model) skipped(loc string, v uint64) bool {
+	rows := m.locs[loc].rows
+	for i := len(rows) - 1; i >= 0; i-- {
+		if rows[i].version == v {
+			return rows[i].skip || m.withdrawn[v]
+		}
+	}
+	return true
+}
+
+func (m *model) set(l *modelLoc, v, clock uint64) {
+	l.target, l.gen = v, l.gen+1
+	l.rows = append(l.rows, modelRow{version: v, at: clock})
+	l.promoted, l.asked, l.rollback = 0, false, false
+	m.last = max(m.last, v)
+}
+
+func (p *modelInst) has(l *modelLoc) bool {
+	return p.r.Current == l.target || !l.rollback && p.r.Current > l.target
+}
+
+// poll: section by section as the algorithm is described.
+func (m *model) poll(id string, r *Report, now Now) uint64 {
+	p := m.insts[id]
+	l := m.locs[p.loc]
+	if m.pos(p.loc) < 0 {
+		return 0
+	}
+	clock := now.Log
+	if r != nil && r.Seq > p.r.Seq {
+		again := r.Target == l.target && p.rGen != l.gen && r.Code != CodeOK && r.Code != CodeNone
+		same := p.r
+		same.Seq = r.Seq
+		if again || same != *r {
+			p.r, p.rGen = *r, l.gen
+		}
+	}
+	m.decide(p, l, clock, now.Wall)
+	if l.target != 0 && (p.sent != l.target || p.sentGen != l.gen) {
+		p.sent, p.sentGen, p.sentAt = l.target, l.gen, clock
+	}
+	return l.target
+}
+
+func (m *model) decide(p *modelInst, l *modelLoc, clock, wall uint64) {
+	if l.excluded {
+		return
+	}
+	paused := max(m.paused, l.paused)
+	if l.target == 0 {
+		if v := m.next(p.loc, false, clock, wall); paused == running && v != 0 {
+			m.set(l, v, clock)
+		}
+		return
+	}
+	explicit, implicitLeader, implicitAny, leaders, behind := l.asked, false, false, 0, 0
+	for _, q := range m.in(p.loc) {
+		about := q.r.Target == l.target && q.rGen == l.gen
+		if about && q.r.Code == DefaultExplicitCode {
+			explicit = true
+		}
+		failing := about && q.r.Code == CodeSourceError && q.r.Attempts > 3 && q.sent == l.target && q.sentGen == l.gen && clock-q.sentAt > 60_000
+		implicitAny = implicitAny || failing
+		if q.leader {
+			leaders++
+			implicitLeader = implicitLeader || failing
+			if !q.has(l) {
+				behind++
+			}
+		}
+	}
+	implicit := implicitLeader || leaders == 0 && implicitAny
+	if explicit && paused != pausedHard || implicit && !explicit && paused == running {
+		if explicit {
+			for i := range l.rows {
+				l.rows[i].skip = l.rows[i].skip || l.rows[i].version == l.target
+			}
+		}
+		if l.reelectAt != 0 && clock-l.reelectAt < m.c.ReelectMinInterval {
+			return
+		}
+		if v := m.next(p.loc, false, clock, wall); v != 0 {
+			m.set(l, v, clock)
+			l.reelectAt = clock
+		}
+		return
+	}
+	if !p.leader || behind > 0 || explicit && paused != pausedHard {
+		return
+	}
+	if row := m.row(l); row.converged == 0 {
+		row.converged = clock
+		l.rollback = false
+	}
+	if v := m.next(p.loc, true, clock, wall); paused == running && v != 0 {
+		m.set(l, v, clock)
+	}
+}
+
+// TestTrackIsTheModel makes random calls to both, and compares every answer, every target and the invariants.
+// SIGNALBOX_SEED begins with another history, SIGNALBOX_LONG=duration goes on with others.
+func TestTrackIsTheModel(t *testing.T) {
+	seen := map[string]int{}
+	histories(t, 80, func(t *testing.T, seed uint64) { newRandom(t, seed, true).run(300, seen) })
+	came(t, seen, ReasonInitial, ReasonAdvance, ReasonExplicit, ReasonImplicit, ReasonOperator, ReasonPromote, ReasonRollback)
+	came(t, seen, StateUnset, StateConverging, StateConverged, StateWaitingDelay, StateReelectionPending, StatePaused, StateEmpty, StateSkipped, StateExcluded,
+		StateNoLeader, StateReady, StateRemoved)
+}
+
+// TestInvariants is the same without the model, with gates, shares, bake times and auto-demotion.
+func TestInvariants(t *testing.T) {
+	seen := map[string]int{}
+	histories(t, 60, func(t *testing.T, seed uint64) { newRandom(t, seed, false).run(300, seen) })
+	came(t, seen, ChangeTarget, ChangeWiden, ChangeState, ChangeConverged, ChangeSkip, ChangeGate, ChangeGateDone, ChangeJoined, ChangeLeft, ChangeRole,
+		ChangeAdmin, ChangePublished, ChangeAlert)
+	came(t, seen, StateStalled, StateWaitingGate, StateWaitingShare)
+}
+
+// came fails for what never happened: a test that met no rollback says nothing of them.
+func came[K fmt.Stringer](t *testing.T, seen map[string]int, list ...K) {
+	for _, k := range list {
+		if seen[k.String()] < 3 {
+			t.Errorf("%s came to bear %d times: the histories are poor", k, seen[k.String()])
+		}
+	}
+}
+
+func histories(t *testing.T, n uint64, one func(*testing.T, uint64)) {
+	first, _ := strconv.ParseUint(os.Getenv("SIGNALBOX_SEED"), 10, 64)
+	long, _ := time.ParseDuration(os.Getenv("SIGNALBOX_LONG"))
+	for seed, start := first, time.Now(); seed < first+n || time.Since(start) < long; seed++ {
+		if one(t, seed); t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+// random is one history.
+type random struct {
+	t        *testing.T
+	rng      *rand.Rand
+	track    *Track
+	replica  *Track // restored now and then, and given the same calls
+	m        *model // nil: without
+	now      Now
+	out      Changes
+	other    Changes
+	callers  map[string]*Caller
+	seqs     map[string]uint64
+	before   map[string]uint64 // targets, for I1
+	promoted map[string]bool
+	trace    []string
+	seen     map[string]int // what came to bear
+}
+
+var randomLocations = []string{"SAS", "MAN", "VLA", "KZN"}
+
+func newRandom(t *testing.T, seed uint64, withModel bool) *random {
+	x := &random{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: Now{Log: 1000, Wall: 5000}, callers: map[string]*Caller{}, seqs: map[string]uint64{},
+		before: map[string]uint64{}, promoted: map[string]bool{},
+		seen: map[string]int{}}
+	c := x.config(Config{Source: SourceTSO, Locations: []Location{{Name: "SAS"}, {Name: "MAN", Delay: 2000}, {Name: "VLA", Delay: 5000}}}, withModel)
+	c.Source = []Source{SourceTSO, SourcePublished}[x.rng.IntN(2)]
+	if !withModel && x.rng.IntN(3) == 0 {
+		c.Source = SourceExternal
+	}
+	c.DelayFrom = DelayFrom(x.rng.IntN(2))
+	track, err := New(x.now, c, &x.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.track = track
+	if withModel {
+		x.m = &model{c: track.Config(), locs: map[string]*modelLoc{}, insts: map[string]*modelInst{}, withdrawn: map[uint64]bool{}}
+		for _, l := range c.Locations {
+			x.m.locs[l.Name] = &modelLoc{empty: x.now.Log}
+		}
+	}
+	x.restore()
+	return x
+}
+
+func (x *random) config(c Config, plain bool) Config {
+	c.SkipEmptyAfter = []uint64{0, 0, 20_000}[x.rng.IntN(3)]
+	c.MinAdvanceInterval = []uint64{0, 500}[x.rng.IntN(2)]
+	if plain {
+		return c
+	}
+	c.AutoDemote, c.StallTimeout = x.rng.IntN(2) == 0, 15_000
+	c.Retention = 10_000
+	c.KeepRemoved = x.rng.IntN(2) == 0
+	for i := range c.Locations {
+		l := &c.Locations[i]
+		l.Bake, l.Share, l.ShareBake, l.Gates = []uint64{0, 1500}[x.rng.IntN(2)], []uint8{0, 30, 50}[x.rng.IntN(3)], []uint64{0, 700}[x.rng.IntN(2)], nil
+		if x.rng.IntN(3) == 0 {
+			l.Gates = []Gate{{Name: "smoke", Kind: GateCommand, Timeout: 3000, Retry: 1000}, {Name: "load", Kind: GateWebhook, Timeout: 3000, Retry: 1000}}
+		}
+	}
+	return c
+}
+
+func (x *random) restore() {
+	b := x.track.Append(nil)
+	u, err := Decode(b)
+	if err != nil {
+		x.t.Fatalf("%v\n%v", err, x.trace)
+	}
+	x.replica = u
+}
+
+// both makes a call on the track and on its replica.
+func (x *random) both(text string, call func(*Track, *Changes) error) error {
+	x.trace = append(x.trace, fmt.Sprintf("%d: %s", x.now.Log, text))
+	x.out.Reset()
+	x.other.Reset()
+	digest := x.track.Digest()
+	err := call(x.track, &x.out)
+	if again := call(x.replica, &x.other); fmt.Sprint(again) != fmt.Sprint(err) || !slices.Equal(x.out.List, x.other.List) {
+		x.t.Fatalf("the restored track decides otherwise: %v, %v\n%v\n%v\n%v", err, again, x.out.List, x.other.List, x.trace)
+	}
+	if err != nil && x.track.Digest() != digest && err != error(ErrNotIncreasing) {
+		x.t.Fatalf("refused (%v), but changed: %v", err, x.trace)
+	}
+	return err
+}
+
+func (x *random) run(steps int, seen map[string]int) {
+	x.seen = seen
+	for range steps {
+		x.step()
+		if x.track.Digest() != x.replica.Digest() {
+			x.t.Fatalf("digests differ: %v", x.trace)
+		}
+		if err := x.track.Check(); err != nil {
+			x.t.Fatalf("%v: %v", err, x.trace)
+		}
+		checkCounts(x.t, x.track)
+		x.invariants()
+		if x.m != nil {
+			x.compare()
+			x.forgetPromotions()
+		}
+		if x.rng.IntN(20) == 0 {
+			x.restore()
+		}
+	}
+}
+
+// invariants I1 to I5; I6 is the replica's agreement.
+func (x *random) invariants() {
+	config := x.track.Config()
+	for _, c := range x.out.List {
+		x.seen[c.Kind.String()]++
+		x.seen[c.Reason.String()]++
+		x.seen[c.State.String()]++
+		if c.Kind != ChangeTarget || c.Version == x.before[c.Location] {
+			continue
+		}
+		if c.Version < x.before[c.Location] && c.Reason != ReasonRollback {
+			x.t.Fatalf("I1: %s went from %d to %d\n%v", c.Location, x.before[c.Location], c.Version, x.trace)
+		}
+		l, err := x.track.find(c.Location)
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		if p := x.track.pred(l, x.track.clock); p != nil && c.Reason != ReasonRollback && c.Reason != ReasonPromote {
+			if x.promoted[c.Location+"/"+strconv.FormatUint(c.Version, 10)] {
+				continue // a re-election or a first target may take what was promoted
+			}
+			if !slices.ContainsFunc(p.history, func(r row) bool {
+				return r.version == c.Version && !r.skip && r.at+config.Locations[l.pos].Delay <= x.track.clock
+			}) {
+				x.t.Fatalf("I3: %s has %d, which %s had not, or not for long enough\n%v", c.Location, c.Version, p.name, x.trace)
+			}
+		}
+	}
+	for _, l := range x.track.locations {
+		if l.target != x.before[l.name] && !slices.ContainsFunc(x.out.List, func(c Change) bool {
+			return c.Kind == ChangeTarget && c.Location == l.name && c.Version == l.target
+		}) {
+			x.t.Fatalf("I4: %s moved in silence\n%v", l.name, x.trace)
+		}
+		x.before[l.name] = l.target
+	}
+}
+
+func (x *random) compare() {
+	for name, l := range x.m.locs {
+		i := slices.IndexFunc(x.track.locations, func(o *location) bool { return o.name == name })
+		if i < 0 {
+			continue
+		}
+		if got := x.track.locations[i]; got.target != l.target || got.generation != l.gen {
+			x.t.Fatalf("%s: target %d, the model says %d\n%v", name, got.target, l.target, x.trace)
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package rollout
+
+// Why says in one word why an answer is what it is.
+type Why uint8
+
+const (
+	WhyTarget            Why = 0 // load Version, or keep it
+	WhyNoTarget          Why = 1 // the location has no target yet: keep what is there, load nothing, ask again at Until
+	WhyPaused            Why = 2 // Version stays until an operator resumes
+	WhyExcluded          Why = 3 // the location is excluded: Version stays
+	WhyRemoved           Why = 4 // the location left the order: Version was its last
+	WhySourceWanted      Why = 5 // the coordinator is to ask the external generator, and to call Advance
+	WhySourceUnavailable Why = 6 // the same, but it failed last time
+)
+
+var whyNames = [...]string{"TARGET", "NO_TARGET", "PAUSED", "EXCLUDED", "REMOVED", "SOURCE_WANTED", "SOURCE_UNAVAILABLE"}
+
+func (w Why) String() string {
+	if int(w) < len(whyNames) {
+		return whyNames[w]
+	}
+	return "UNKNOWN"
+}
+
+// Answer to a poll.
+type Answer struct {
+	Version    uint64 // 0 none
+	Why        Why
+	State      State
+	Until      uint64 // log time at which asking again may give more, 0 unknown
+	RetryAfter uint64 // the same in ms from now, 0 unknown
+	Generation uint64 // of the location's target
+	Expected   uint64 // with WhySourceWanted: the target for Advance
+}
+
+// Peek answers a poll that would change nothing. False: write it to the log. It is the whole of what a steady instance costs.
+func (t *Track) Peek(now Now, c Caller, r *Report) (a Answer, ok bool, err error) {
+	p, err := t.polled(c, r)
+	if err != nil {
+		return a, true, err
+	}
+	l, clock := p.loc, t.at(now)
+	if l.pos >= 0 {
+		if r != nil && p.news(r) {
+			return a, false, nil
+		}
+		d := t.decide(l, p.leads(), clock)
+		wants := d.wants
+		if d.reason, d.wants = 0, false; d != (decision{}) || p.unsent() {
+			return a, false, nil
+		}
+		return t.answer(p, clock, wants), true, nil
+	}
+	return t.answer(p, clock, false), true, nil
+}
+
+// Poll is a request for the target, with a report or without: the one call that moves targets. A stale report is dropped. It may be repeated.
+// Errors: BAD_REQUEST, ErrUnknownInstance, ErrFenced, ErrUnknownLocation.
+func (t *Track) Poll(now Now, c Caller, r *Report, out *Changes) (Answer, error) {
+	a, ok, err := t.Peek(now, c, r)
+	if ok {
+		return a, err
+	}
+	p := t.instances[c.ID]
+	l := p.loc
+	t.clock = t.at(now)
+	if r != nil && p.news(r) {
+		t.take(now, p, r, out)
+	}
+	d := t.decide(l, p.leads(), t.clock)
+	wants := d.wants
+	t.carryOut(l, d, now, out)
+	if p.unsent() {
+		p.sent, p.sentGen, p.sentAt = p.due(), l.generation, t.clock
+		t.account(p)
+	}
+	t.settle(now, out)
+	return t.answer(p, t.clock, wants), nil
+}
+
+// Report takes a report without asking for the target. Errors: those of Poll, and ErrStaleReport.
+func (t *Track) Report(now Now, c Caller, r Report, out *Changes) error {
+	p, err := t.polled(c, &r)
+	if err != nil {
+		return err
+	}
+	if r.Seq < p.seq || r.Seq == 0 || r.Seq == p.seq && !p.report.same(&r) {
+		return ErrStaleReport
+	}
+	if p.loc.pos >= 0 && p.news(&r) {
+		t.clock = t.at(now)
+		t.take(now, p, &r, out)
+		t.settle(now, out)
+	}
+	return nil
+}
+
+// polled is what all polls and reports are checked for.
+func (t *Track) polled(c Caller, r *Report) (*instance, error) {
+	if r != nil {
+		if err := r.check(); err != nil {
+			return nil, err
+		}
+	}
+	p, err := t.caller(c)
+	if err != nil {
+		return nil, err
+	}
+	if p.loc.pos < 0 && !t.config.KeepRemoved {
+		return nil, ErrUnknownLocation
+	}
+	return p, nil
+}
+
+// news says that a report is later than what is known, and tells something else. An error is also told again for a new target with the same version.
+func (p *instance) news(r *Report) bool {
+	if r.Seq <= p.seq {
+		return false
+	}
+	again := r.Target == p.loc.target && p.reportGen != p.loc.generation && r.Code != CodeNone && r.Code != CodeOK
+	return again || !p.report.same(r)
+}
+
+func (t *Track) take(now Now, p *instance, r *Report, out *Changes) {
+	p.seq, p.report, p.reportGen, p.reportAt = r.Seq, *r, p.loc.generation, t.clock
+	if p.demoted && p.reached(p.loc) {
+		p.demoted, p.roleAt = false, t.clock
+		t.emit(now, out, Change{Kind: ChangeRole, Location: p.loc.name, Instance: p.id, Text: "has caught up, and counts as a leader again"})
+	}
+	t.account(p)
+}
+
+// due is the version the instance is to have.
+func (p *instance) due() uint64 {
+	if p.loc.partial && !p.first {
+		return p.loc.stable
+	}
+	return p.loc.target
+}
+
+// unsent says that the instance was not told what it is to have.
+func (p *instance) unsent() bool {
+	v := p.due()
+	return p.loc.pos >= 0 && v != 0 && (p.sent != v || p.sentGen != p.loc.generation)
+}
+
+func (t *Track) answer(p *instance, clock uint64, wants bool) Answer {
+	l := p.loc
+	a := Answer{Version: p.due(), Generation: l.generation}
+	a.State, a.Until = t.state(l, clock)
+	if a.Until > clock {
+		a.RetryAfter = a.Until - clock
+	}
+	switch {
+	case l.pos < 0:
+		a.Why = WhyRemoved
+	case l.excluded:
+		a.Why = WhyExcluded
+	case max(t.paused, l.paused) != running:
+		a.Why = WhyPaused
+	case wants:
+		a.Why, a.Expected = WhySourceWanted, l.target
+		if t.sourceError != "" {
+			a.Why = WhySourceUnavailable
+		}
+	case a.Version == 0:
+		a.Why = WhyNoTarget
+	}
+	return a
+}

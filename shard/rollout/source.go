@@ -1,0 +1,198 @@
+package rollout
+
+import (
+	"slices"
+	"strconv"
+)
+
+// published is a version someone published. Payload is never changed in place.
+type published struct {
+	version   uint64
+	at, wall  uint64
+	payload   []byte
+	withdrawn bool
+}
+
+// generate is the timestamp oracle: wall time in ms << 18, strictly increasing.
+func (t *Track) generate(now Now) uint64 {
+	wall := min(now.Wall, MaxVersion>>tsoLogicalBits)
+	return min(max(t.last+1, wall<<tsoLogicalBits), MaxVersion)
+}
+
+func (t *Track) indexOf(version uint64) (int, bool) {
+	return slices.BinarySearchFunc(t.published, version, func(p published, v uint64) int {
+		if p.version < v {
+			return -1
+		}
+		if p.version > v {
+			return 1
+		}
+		return 0
+	})
+}
+
+// kept says that a version was published and its payload is there.
+func (t *Track) kept(version uint64) bool {
+	i, ok := t.indexOf(version)
+	return ok && !t.published[i].withdrawn
+}
+
+// Payload of a published version; it must not be changed. False: it was not published, or is kept no more.
+func (t *Track) Payload(version uint64) ([]byte, bool) {
+	if i, ok := t.indexOf(version); ok {
+		return t.published[i].payload, true
+	}
+	return nil, false
+}
+
+func (t *Track) newestPublished() uint64 {
+	for i := len(t.published) - 1; i >= 0; i-- {
+		if !t.published[i].withdrawn {
+			return t.published[i].version
+		}
+	}
+	return 0
+}
+
+// Publish offers a version to the first location. Version 0: one above all earlier. The payload is copied. Errors: ErrWrongSource, ErrNotIncreasing,
+// ErrTooManyVersions, BAD_REQUEST for a payload above 64 KiB.
+func (t *Track) Publish(now Now, version uint64, payload []byte, out *Changes) (uint64, error) {
+	if t.config.Source != SourcePublished {
+		return 0, ErrWrongSource
+	}
+	if len(payload) > MaxPayload {
+		return 0, badRequest("publish: a payload has at most 64 KiB; publish where to find it instead")
+	}
+	if version == 0 && t.last < MaxVersion {
+		version = t.last + 1
+	}
+	if version <= t.last || version > MaxVersion {
+		return 0, ErrNotIncreasing
+	}
+	if len(t.published) >= MaxPublished && !t.dropPublished() {
+		return 0, ErrTooManyVersions
+	}
+	t.clock = t.at(now)
+	t.published = append(t.published, published{version: version, at: t.clock, wall: now.Wall, payload: slices.Clone(payload)})
+	t.last = version
+	t.emit(now, out, Change{Kind: ChangePublished, Version: version, Text: "published"})
+	t.settle(now, out)
+	return version, nil
+}
+
+// dropPublished makes room. Versions in use stay, and the newest; others that no location has in its history go first, then those whose neighbours are closest.
+func (t *Track) dropPublished() bool {
+	used := map[uint64]bool{}
+	known := map[uint64]bool{}
+	for _, l := range t.locations {
+		used[l.target], used[l.stable], used[l.gate.version], used[l.promoted] = true, true, true, true
+		for i := range l.history {
+			known[l.history[i].version] = true
+		}
+	}
+	best, least := -1, uint64(maxTime)
+	for i := range t.published {
+		p := &t.published[i]
+		if used[p.version] || i == len(t.published)-1 {
+			continue
+		}
+		if !known[p.version] || p.withdrawn {
+			best = i
+			break
+		}
+		gap := t.published[i+1].at
+		if i > 0 {
+			gap -= t.published[i-1].at
+		}
+		if gap < least {
+			best, least = i, gap
+		}
+	}
+	if best < 0 {
+		return false
+	}
+	t.published = slices.Delete(t.published, best, best+1)
+	return true
+}
+
+// Withdraw bars a published version: no location chooses it any more. Locations that have it keep it until they are rolled back or move on.
+func (t *Track) Withdraw(now Now, version uint64, out *Changes) error {
+	i, ok := t.indexOf(version)
+	if !ok {
+		return ErrUnknownVersion
+	}
+	if t.published[i].withdrawn {
+		return nil
+	}
+	t.clock = t.at(now)
+	t.published[i].withdrawn = true
+	for _, l := range t.locations {
+		if l.gate.version == version {
+			l.gate = gate{}
+		}
+		if l.promoted == version {
+			l.promoted = 0
+		}
+	}
+	t.emit(now, out, Change{Kind: ChangeAdmin, Version: version, Text: "withdrawn"})
+	t.settle(now, out)
+	return nil
+}
+
+// Advance offers a version of the external generator to the first location. expected is its target as the coordinator knew it when a poll's answer said
+// SOURCE_WANTED. The condition is looked at again; a version that is not used is discarded. Errors: ErrWrongSource, ErrTargetMoved, ErrNotIncreasing.
+func (t *Track) Advance(now Now, expected, version uint64, out *Changes) error {
+	if t.config.Source != SourceExternal {
+		return ErrWrongSource
+	}
+	clock := t.at(now)
+	l := t.first(clock)
+	if l == nil || l.target != expected || len(l.members) == 0 {
+		return ErrTargetMoved
+	}
+	d := t.decide(l, l.leaders > 0, clock)
+	if !d.wants {
+		return ErrTargetMoved
+	}
+	if version <= t.last || version > MaxVersion {
+		text := "the external generator gave " + strconv.FormatUint(version, 10) + ", which is not above " + strconv.FormatUint(t.last, 10)
+		if t.sourceError != text {
+			t.clock, t.sourceError = clock, text
+			t.emit(now, out, Change{Kind: ChangeAlert, Location: l.name, Version: version, From: t.last, Text: text})
+			t.settle(now, out)
+		}
+		return ErrNotIncreasing
+	}
+	t.clock, t.sourceError, d.version = clock, "", version
+	t.last = version
+	t.carryOut(l, d, now, out)
+	t.settle(now, out)
+	return nil
+}
+
+// SourceFailed records that the external generator gave no version: targets stay as they are, and the reason is SOURCE_UNAVAILABLE until it works again.
+func (t *Track) SourceFailed(now Now, text string, out *Changes) error {
+	if t.config.Source != SourceExternal {
+		return ErrWrongSource
+	}
+	if !goodName(text, MaxMessage) {
+		return badRequest("source: say in 1 to 256 printable bytes what failed")
+	}
+	if t.sourceError == text {
+		return nil
+	}
+	t.clock, t.sourceError = t.at(now), text
+	t.emit(now, out, Change{Kind: ChangeAlert, Text: "the source is unavailable: " + text})
+	t.settle(now, out)
+	return nil
+}
+
+// first is the location that takes versions from the source now.
+func (t *Track) first(clock uint64) *location {
+	for _, l := range t.order() {
+		if !l.excluded && !t.skipped(l, clock) {
+			return l
+		}
+	}
+	return nil
+}

@@ -1,0 +1,238 @@
+package rollout
+
+import (
+	"slices"
+	"strconv"
+)
+
+// State of a location as people and watches see it.
+type State uint8
+
+const (
+	StateUnset             State = 1  // no target yet: the predecessor's history has nothing old enough
+	StateConverging        State = 2  // leaders have yet to load the target
+	StateConverged         State = 3  // all have it, and there is nothing newer
+	StateWaitingDelay      State = 4  // all have it, and the next version is old enough at Until
+	StateWaitingGate       State = 5  // a gate is run for the next version
+	StateWaitingShare      State = 6  // the share has it, the others get it at Until
+	StateReelectionPending State = 7  // the target is bad, and there is no other yet
+	StateStalled           State = 8  // leaders have not loaded the target for too long
+	StatePaused            State = 9  //
+	StateEmpty             State = 10 // no instance: nobody asks, and all later locations stand still
+	StateSkipped           State = 11 // empty for so long that its successor looks past it
+	StateExcluded          State = 12 //
+	StateNoLeader          State = 13 // followers only: the target stays
+	StateReady             State = 14 // the next poll by a leader (any, when there is no target or it is bad) moves it
+	StateRemoved           State = 15 // not in the order any more
+)
+
+var stateNames = [...]string{
+	"", "UNSET", "CONVERGING", "CONVERGED", "WAITING_DELAY", "WAITING_GATE", "WAITING_SHARE", "REELECTION_PENDING", "STALLED", "PAUSED", "EMPTY", "SKIPPED",
+	"EXCLUDED", "NO_LEADER", "READY", "REMOVED",
+}
+
+func (s State) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return "UNKNOWN"
+}
+
+// state of a location at a time, and the next time at which it may be another without any call, 0 never.
+func (t *Track) state(l *location, clock uint64) (State, uint64) {
+	s, until := t.stateNow(l, clock)
+	if x := l.suspected(); x.n > 0 && x.at > clock && (until <= clock || x.at < until) {
+		until = x.at
+	}
+	if until <= clock {
+		until = 0
+	}
+	return s, until
+}
+
+func (t *Track) stateNow(l *location, clock uint64) (State, uint64) {
+	paused := max(t.paused, l.paused)
+	reason := t.signal(l, clock)
+	again := reason != 0 && (paused == running || paused == pausedSoft && reason != ReasonImplicit)
+	switch {
+	case l.pos < 0:
+		return StateRemoved, 0
+	case l.excluded:
+		return StateExcluded, 0
+	case len(l.members) == 0:
+		if t.skipped(l, clock) {
+			return StateSkipped, 0
+		}
+		if t.config.SkipEmptyAfter > 0 {
+			return StateEmpty, l.emptySince + t.config.SkipEmptyAfter
+		}
+		return StateEmpty, 0
+	case paused != running && !again:
+		return StatePaused, 0
+	case l.target == 0:
+		return t.waits(l, ReasonInitial, clock, StateUnset, StateUnset)
+	case again:
+		if !l.row(l.target).skip && reason != ReasonImplicit {
+			return StateReady, 0
+		}
+		if from := t.reelectFrom(l); clock < from {
+			return StateReelectionPending, from
+		}
+		return t.waits(l, reason, clock, StateReelectionPending, StateReelectionPending)
+	case l.leaders == 0:
+		return StateNoLeader, 0
+	case l.unreached > 0:
+		return t.converging(l, clock)
+	case l.partial:
+		if l.counted == 0 || l.sharedAt == 0 || l.promoted > 0 || clock >= l.sharedAt+t.conf(l).ShareBake {
+			return StateReady, 0
+		}
+		return StateWaitingShare, l.sharedAt + t.conf(l).ShareBake
+	case l.row(l.target).converged == 0:
+		return StateReady, 0
+	}
+	return t.waits(l, ReasonAdvance, clock, StateConverged, StateWaitingDelay)
+}
+
+// waits tells what a location that could choose waits for: nothing there, or time.
+func (t *Track) waits(l *location, reason Reason, clock uint64, nothing, time State) (State, uint64) {
+	v, at := t.candidate(l, reason, clock)
+	switch {
+	case v != 0:
+		return StateReady, 0
+	case l.gate.version > max(l.target, l.floor):
+		return StateWaitingGate, t.gateDeadline(l)
+	case at > clock:
+		return time, at
+	}
+	return nothing, 0
+}
+
+func (t *Track) converging(l *location, clock uint64) (State, uint64) {
+	at := l.blocked + t.config.StallTimeout
+	if l.blocked == 0 || clock < at {
+		return StateConverging, at
+	}
+	if !t.config.AutoDemote {
+		return StateStalled, 0
+	}
+	until := uint64(0)
+	for _, p := range l.members {
+		if p.tally.unreached && !p.failing() {
+			if at := t.demoteAt(p); at > clock && (until == 0 || at < until) {
+				until = at
+			}
+		}
+	}
+	return StateStalled, until
+}
+
+// failing: it says that it cannot load the target. Such a leader does not hang.
+func (p *instance) failing() bool {
+	return p.report.Target == p.loc.target && p.reportGen == p.loc.generation && p.report.Code != CodeNone && p.report.Code != CodeOK
+}
+
+func (t *Track) demoteAt(p *instance) uint64 {
+	return max(p.loc.blocked, p.roleAt) + t.config.StallTimeout
+}
+
+// settle ends every call that changed something: it tells what state each location is in now.
+func (t *Track) settle(now Now, out *Changes) {
+	t.dropGates(now, out)
+	for _, l := range t.locations {
+		if l.unreached == 0 {
+			l.blocked = 0
+		} else if l.blocked == 0 {
+			l.blocked = t.clock
+		}
+		s, until := t.state(l, t.clock)
+		if s == StateStalled && t.config.AutoDemote && t.demote(now, l, out) {
+			if l.unreached == 0 {
+				l.blocked = 0
+			}
+			s, until = t.state(l, t.clock)
+		}
+		if s == l.shown {
+			continue
+		}
+		l.shown = s
+		t.emit(now, out, Change{
+			Kind: ChangeState, Location: l.name, State: s, Until: until, Version: l.target, Generation: l.generation,
+			Text: strconv.Itoa(l.counted-l.unreached) + " of " + strconv.Itoa(l.counted) + " leaders have it",
+		})
+		switch s {
+		case StateStalled:
+			t.emit(now, out, Change{Kind: ChangeAlert, Location: l.name, State: s, Version: l.target, Text: "leaders do not load the target: " + l.blockers(10)})
+		case StateEmpty:
+			t.emit(now, out, Change{Kind: ChangeAlert, Location: l.name, State: s, Version: l.target, Text: "no instance is left; later locations stand still"})
+		}
+	}
+}
+
+// demote makes leaders that hang count as followers.
+func (t *Track) demote(now Now, l *location, out *Changes) bool {
+	var list []*instance
+	for _, p := range l.members {
+		if p.tally.unreached && !p.failing() && t.clock >= t.demoteAt(p) {
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, byID)
+	for _, p := range list {
+		p.demoted = true
+		t.account(p)
+		t.emit(now, out, Change{Kind: ChangeRole, Location: l.name, Instance: p.id, Text: "stalls, and counts as a follower"})
+	}
+	return len(list) > 0
+}
+
+// blockers names the instances that l waits for, at most so many, in order.
+func (l *location) blockers(most int) string {
+	list := l.blockedBy()
+	text := ""
+	for i, id := range list {
+		if i == most {
+			return text + " and " + strconv.Itoa(len(list)-most) + " more"
+		}
+		if i > 0 {
+			text += ", "
+		}
+		text += id
+	}
+	return text
+}
+
+func (l *location) blockedBy() (list []string) {
+	for _, p := range l.members {
+		if p.tally.unreached {
+			list = append(list, p.id)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// Tick lets time alone act: states change, gates run out, hanging leaders are demoted. It never sets a target. It may be called at any time.
+func (t *Track) Tick(now Now, out *Changes) {
+	at, ok := t.Next()
+	if clock := t.at(now); ok && clock >= at {
+		t.clock = clock
+		for _, l := range t.order() {
+			t.tickGate(now, l, out)
+		}
+		t.settle(now, out)
+	}
+}
+
+// Next is the log time from which on Tick has something to do. False: nothing, while no call comes.
+func (t *Track) Next() (at uint64, ok bool) {
+	for _, l := range t.locations {
+		_, until := t.state(l, t.clock)
+		for _, x := range [2]uint64{until, t.gateDeadline(l)} {
+			if x != 0 && (at == 0 || x < at) {
+				at = x
+			}
+		}
+	}
+	return at, at != 0
+}

@@ -1,0 +1,150 @@
+package rollout
+
+import "slices"
+
+// Now is the time of a command: Log is the bucket's log time, which never goes back; Wall is the batch's wall time, for display and for the timestamp oracle.
+type Now struct{ Log, Wall uint64 }
+
+// pauseMode of a track or a location. Hard: not even a version that was reported bad is re-elected.
+type pauseMode uint8
+
+const (
+	running pauseMode = iota
+	pausedSoft
+	pausedHard
+)
+
+// Track is one rollout. What is marked derived is not in its record.
+type Track struct {
+	config       Config
+	revision     uint64 // of the config, from 1
+	clock        uint64 // log time of the latest change. Invariant: nothing in the track is later
+	last         uint64 // Invariant: not below any version in the track; a generated one is above it
+	incarnations uint64 // counter. Invariant: not below any instance's
+	paused       pauseMode
+	sourceError  string      // of the external generator; empty when it worked last
+	locations    []*location // the order, then those that were removed from it
+	published    []published // by version
+	instances    map[string]*instance
+	sessions     map[uint64][]*instance // derived
+}
+
+// New makes a track with the config's revision 1.
+func New(now Now, config Config, out *Changes) (*Track, error) {
+	c, err := config.Normalize()
+	if err != nil {
+		return nil, err
+	}
+	t := &Track{config: c, revision: 1, instances: map[string]*instance{}, sessions: map[uint64][]*instance{}}
+	t.clock = t.at(now)
+	for i := range c.Locations {
+		t.locations = append(t.locations, &location{name: c.Locations[i].Name, pos: i, emptySince: t.clock})
+	}
+	t.emit(now, out, Change{Kind: ChangeAdmin, Generation: 1, Text: "the track is created"})
+	t.settle(now, out)
+	return t, nil
+}
+
+// at is the time a call happens at: it never goes back, whatever the caller says.
+func (t *Track) at(now Now) uint64 { return max(t.clock, min(now.Log, maxTime), 1) }
+
+// Revision of the config, for compare-and-set.
+func (t *Track) Revision() uint64 { return t.revision }
+
+// Config as it is in force. It must not be changed.
+func (t *Track) Config() Config { return t.config }
+
+// Instances is how many there are.
+func (t *Track) Instances() int { return len(t.instances) }
+
+// find gives the location that is in the order.
+func (t *Track) find(name string) (*location, error) {
+	for _, l := range t.locations {
+		if l.name == name && l.pos >= 0 {
+			return l, nil
+		}
+	}
+	return nil, ErrUnknownLocation
+}
+
+func (t *Track) conf(l *location) *Location { return &t.config.Locations[l.pos] }
+
+// order is the locations that are in the order.
+func (t *Track) order() []*location { return t.locations[:len(t.config.Locations)] }
+
+// pred is the location that l takes versions from at this time: the nearest before it that is neither excluded nor passed over as empty; nil: the source.
+func (t *Track) pred(l *location, clock uint64) *location {
+	for i := l.pos - 1; i >= 0; i-- {
+		if p := t.locations[i]; !p.excluded && !t.skipped(p, clock) {
+			return p
+		}
+	}
+	return nil
+}
+
+// skipped: the location has been empty for so long that its successor looks past it.
+func (t *Track) skipped(l *location, clock uint64) bool {
+	return t.config.SkipEmptyAfter > 0 && len(l.members) == 0 && clock >= l.emptySince+t.config.SkipEmptyAfter
+}
+
+// Configure puts a new config in place of the one with this revision. Locations keep their targets, histories and delays by name; see the DESIGN.md for
+// those that are new, moved or gone.
+func (t *Track) Configure(now Now, revision uint64, config Config, out *Changes) error {
+	if revision != t.revision {
+		return ErrRevision
+	}
+	c, err := config.Normalize()
+	if err != nil {
+		return err
+	}
+	named := func(name string) int {
+		return slices.IndexFunc(c.Locations, func(l Location) bool { return l.Name == name })
+	}
+	var removed []*location
+	for _, l := range t.locations {
+		if named(l.name) < 0 {
+			removed = append(removed, l)
+		}
+	}
+	clock := t.at(now)
+	for i := len(removed) - 1; i >= 0 && len(removed) > maxRemoved; i-- { // the one removed first is last: it goes, unless it has instances
+		if len(removed[i].members) == 0 {
+			removed = slices.Delete(removed, i, i+1)
+		}
+	}
+	if len(removed) > maxRemoved {
+		return ErrTooManyLocations
+	}
+	t.clock = clock
+	old, before := t.config, t.locations
+	same := slices.EqualFunc(old.Locations, c.Locations, func(a, b Location) bool { return a.Name == b.Name && slices.Equal(a.Gates, b.Gates) })
+	var order []*location
+	for i := range c.Locations {
+		j := slices.IndexFunc(before, func(l *location) bool { return l.name == c.Locations[i].Name })
+		if j < 0 {
+			order = append(order, &location{name: c.Locations[i].Name, pos: i, emptySince: clock})
+			continue
+		}
+		l := before[j]
+		if !same || old.Source != c.Source { // gates begin anew: the version may come from elsewhere now
+			l.gate = gate{}
+		}
+		if l.pos < 0 && len(l.members) == 0 {
+			l.emptySince = clock
+		}
+		l.pos = i
+		order = append(order, l)
+	}
+	for _, l := range removed {
+		l.pos, l.gate, l.promoted, l.asked, l.partial = -1, gate{}, 0, false, false
+		l.paused, l.excluded, l.stable, l.sharedAt, l.blocked = running, false, 0, 0, 0
+	}
+	t.config, t.locations = c, append(order, removed...)
+	t.revision++
+	for _, l := range t.locations {
+		t.recount(l)
+	}
+	t.emit(now, out, Change{Kind: ChangeAdmin, Generation: t.revision, Text: "the config is changed"})
+	t.settle(now, out)
+	return nil
+}

@@ -1,0 +1,258 @@
+package shard
+
+import (
+	"bytes"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// semaphore is a counting semaphore.
+//
+// Invariant: used is the sum of its owners' counts, and is at most limit, but for a limit that was lowered below it.
+// Invariant: every owner's order id is below every waiter's; the first waiter does not fit.
+// Invariant: an ephemeral one has an owner or a waiter.
+type semaphore struct {
+	bucket *bucket
+	node   *node
+	name   []byte // never changed in place
+	data   []byte // never changed in place
+	limit  uint64
+	used   uint64
+
+	version   uint64 // of data, from 1
+	revision  uint64 // log index of the last change, waiters included
+	created   uint64 // wall clock
+	owners    treap  // by order id
+	waiters   treap
+	ephemeral bool
+	deleted   bool
+	young     bool // in Machine.young, else in its node's semaphores
+	mark      uint32
+	serial    uint64
+
+	youngPrev, youngNext *semaphore
+
+	tally  tally
+	detail map[uint64]*tally // by session, in nodes with detailed counters
+}
+
+// entry is what one session has of one semaphore: units, or a place in the queue.
+type entry struct {
+	links   [2]link
+	sem     *semaphore
+	party   *party
+	orderID uint64
+	count   uint64
+	seq     uint64 // number of the acquire that made or last replaced it
+	timeout uint64 // ms, as asked
+	since   uint64 // wall clock: of the grant, or of the request while it waits
+	data    []byte // never changed in place
+	timer   timer  // of a waiter
+	waiting bool
+	mark    uint32
+}
+
+func semaphoreLess(a, b *semaphore) bool { return bytes.Compare(a.name, b.name) < 0 }
+
+func (e *entry) clock() *timer { return &e.timer }
+
+func (e *entry) deadline() (deadlineKind, uint64, uint32) {
+	return deadlineWaiter, e.orderID, e.sem.bucket.number
+}
+
+// fits says whether so many units are free.
+func (s *semaphore) fits(count uint64) bool { return s.used <= s.limit && count <= s.limit-s.used }
+
+// entryOf is the party's entry on s, or nil. It looks through whichever is short: the semaphore's entries, or else the party's tree.
+func (s *semaphore) entryOf(p *party) *entry {
+	if p.held.n == 0 {
+		return nil
+	}
+	if s.owners.n+s.waiters.n > 4 {
+		if e := p.held.seekName(s.name); e != nil && e.sem == s {
+			return e
+		}
+		return nil
+	}
+	for e := s.owners.first; e != nil; e = next(e, byOrder) {
+		if e.party == p {
+			return e
+		}
+	}
+	for e := s.waiters.first; e != nil; e = next(e, byOrder) {
+		if e.party == p {
+			return e
+		}
+	}
+	return nil
+}
+
+// semaphore looks one up.
+func (m *Machine) semaphore(b *bucket, node uint64, name []byte) *semaphore {
+	m.run.key = appendSemaphoreKey(m.run.key[:0], node, name)
+	return b.semaphores[string(m.run.key)]
+}
+
+// makeSemaphore adds one. The caller has checked that there is none, and the quota.
+func (m *Machine) makeSemaphore(q *request, limit uint64, data []byte, ephemeral bool) *semaphore {
+	m.serial++
+	s := &semaphore{
+		bucket: q.b, node: q.node, name: bytes.Clone(q.name), data: keep(data), limit: limit, version: 1, revision: m.applied,
+		created: m.run.wall, ephemeral: ephemeral, mark: m.mark, serial: m.serial,
+	}
+	m.link(s)
+	m.change(s, protocol.Change{Kind: protocol.ChangeCreated, Limit: limit, Ephemeral: ephemeral, Version: 1, Data: s.data})
+	return s
+}
+
+// link puts a semaphore into its bucket and node.
+func (m *Machine) link(s *semaphore) {
+	if s.bucket.semaphores == nil {
+		s.bucket.semaphores = make(map[string]*semaphore)
+	}
+	m.run.key = appendSemaphoreKey(m.run.key[:0], s.node.id, s.name)
+	s.bucket.semaphores[string(m.run.key)] = s
+	s.node.count++
+	m.young.add(s)
+}
+
+// unlink takes it out. It must have no entries.
+func (m *Machine) unlink(s *semaphore) {
+	m.touchSemaphore(s)
+	m.run.key = appendSemaphoreKey(m.run.key[:0], s.node.id, s.name)
+	delete(s.bucket.semaphores, string(m.run.key))
+	s.node.count--
+	m.young.remove(s)
+	s.deleted = true
+}
+
+// reap deletes an ephemeral semaphore with nobody left.
+func (m *Machine) reap(s *semaphore) {
+	if s.ephemeral && s.owners.n == 0 && s.waiters.n == 0 && !s.deleted && !s.node.dropped {
+		m.unlink(s)
+		m.change(s, protocol.Change{Kind: protocol.ChangeDeleted})
+	}
+}
+
+// change tells watches; nothing is told about a node that was dropped.
+func (m *Machine) change(s *semaphore, c protocol.Change) {
+	if s.node.dropped {
+		return
+	}
+	m.run.out.Changes = append(m.run.out.Changes, Change{Node: s.node.id, Bucket: s.bucket.number, Name: s.name, Change: c})
+}
+
+// keep copies bytes that stay; nothing is nil.
+func keep(b []byte) []byte {
+	if len(b) == 0 {
+		return nil
+	}
+	return bytes.Clone(b)
+}
+
+func (m *Machine) applyCreate(c *rawCommand) {
+	x := &m.run.create
+	var q request
+	if !m.decode(x, c.body) || !m.valid(x) || !m.enter(&q, c, &x.Head, x.Name) {
+		return
+	}
+	switch {
+	case q.sem != nil && q.sem.ephemeral:
+		m.refuse(&q, outIsEphemeral)
+	case q.sem != nil:
+		m.refuse(&q, outExists)
+	case uint64(q.node.count) >= m.share(q.node.config.MaxSemaphores):
+		m.refuse(&q, outQuota)
+	default:
+		m.makeSemaphore(&q, x.Limit, x.Data, false)
+		m.finish(&q, answer{})
+	}
+}
+
+func (m *Machine) applyUpdate(c *rawCommand) {
+	x := &m.run.update
+	var q request
+	if !m.decode(x, c.body) || !m.valid(x) || !m.enter(&q, c, &x.Head, x.Name) {
+		return
+	}
+	s := q.sem
+	switch {
+	case s == nil:
+		m.refuse(&q, outNoSemaphore)
+		return
+	case x.Expected != 0 && x.Expected != s.version:
+		m.refuse(&q, outOtherVersion)
+		return
+	}
+	if !bytes.Equal(s.data, x.Data) {
+		m.touchSemaphore(s)
+		s.data = keep(x.Data)
+		s.version++
+		s.revision = m.applied
+		m.change(s, protocol.Change{Kind: protocol.ChangeData, Version: s.version, Data: s.data})
+	}
+	m.finish(&q, answer{value: s.version})
+}
+
+func (m *Machine) applyResize(c *rawCommand) {
+	x := &m.run.resize
+	var q request
+	if !m.decode(x, c.body) || !m.valid(x) || !m.enter(&q, c, &x.Head, x.Name) {
+		return
+	}
+	s := q.sem
+	switch {
+	case s == nil:
+		m.refuse(&q, outNoSemaphore)
+		return
+	case s.ephemeral:
+		m.refuse(&q, outUpdateFixed)
+		return
+	}
+	m.finish(&q, answer{})
+	if s.limit == x.Limit {
+		return
+	}
+	m.touchSemaphore(s)
+	s.limit = x.Limit
+	s.revision = m.applied
+	m.change(s, protocol.Change{Kind: protocol.ChangeLimit, Limit: s.limit})
+	m.promote(s)
+}
+
+// applyDelete removes a persistent semaphore. With force, its waiters' acquires are aborted and its owners are told that their leases are
+// lost, in this order, within this one Apply: its cost grows with their number.
+func (m *Machine) applyDelete(c *rawCommand) {
+	x := &m.run.delete
+	var q request
+	if !m.decode(x, c.body) || !m.valid(x) || !m.enter(&q, c, &x.Head, x.Name) {
+		return
+	}
+	s := q.sem
+	switch {
+	case s == nil:
+		m.refuse(&q, outNoSemaphore)
+		return
+	case s.ephemeral:
+		m.refuse(&q, outIsEphemeral)
+		return
+	case s.owners.n+s.waiters.n > 0 && !x.Force:
+		m.refuse(&q, outInUse)
+		return
+	}
+	m.finish(&q, answer{})
+	for e := s.waiters.first; e != nil; e = s.waiters.first {
+		m.result(e, protocol.StatusAborted, 0, textForced)
+		m.recall(e, outAborted, 0)
+		m.take(e, false)
+	}
+	for e := s.owners.first; e != nil; e = s.owners.first {
+		m.run.out.List = append(m.run.out.List, Event{
+			Kind: EventLeaseLost, Session: e.party.id, Seq: e.seq, Epoch: e.party.epoch, Node: s.node.id, Name: s.name, OrderID: e.orderID, Text: textForced,
+		})
+		m.recall(e, outOK, protocol.Acquired)
+		m.take(e, false)
+	}
+	m.unlink(s)
+	m.change(s, protocol.Change{Kind: protocol.ChangeDeleted})
+}

@@ -1,0 +1,437 @@
+package shard
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Snapshot is the state of a machine at the moment of BeginSnapshot, being written while the machine goes on.
+//
+// The writer walks over the records in steps. A record that is about to change, or to go, before the walk reached it is set aside first, in its old
+// form; a record made later is no part of it. Each record carries the mark of the newest snapshot that has it or must not have it, so that none is
+// written twice. The queue of a semaphore is many records, so no single change sets much aside.
+//
+// Layout: snapshotMagic, then chunks of at most chunkBytes: length and CRC-32C, 4 bytes each, big-endian, then bytes of the list of
+// records, which chunks cut anywhere. The last record says how many there were and what their digest is.
+type Snapshot struct {
+	m    *Machine // nil once it is over
+	mark uint32
+	busy bool // another one was being written when this one began
+
+	stepRecords int
+
+	buf, spare []byte // records that wait for the writer; changed under the lock only
+	records    uint64
+	sum        uint64 // digest of the records so far
+
+	buckets []bucket
+	young   []*semaphore
+	dying   []*party
+	ended   retainedRange
+	gone    retainedRange
+
+	stage  stage
+	node   uint64 // the walk is at this node
+	header bool   // its own record was looked at
+	id     uint64 // behind this session or guest
+	name   []byte // from this name on
+	sem    *semaphore
+	order  uint64 // behind this entry of sem
+	queue  bool   // among its waiters
+}
+
+// retainedRange are numbers of a retained queue, of which those below next are done.
+type retainedRange struct{ next, end uint64 }
+
+type stage uint8
+
+const (
+	stageBuckets stage = iota
+	stageYoung
+	stageNodes
+	stageSessions
+	stageGuests
+	stageSemaphores
+	stageDying
+	stageEnded
+	stageGone
+	stageDone
+)
+
+const (
+	snapshotMagic = "sbshard\x01" // the last byte is the format version
+	chunkBytes    = 256 << 10
+	stepRecords   = 500       // records looked at while the machine waits
+	stepBytes     = 256 << 10 // about; one record more at most
+)
+
+var errBusy = errors.New("shard: another snapshot of this shard is being written; begin one when it is done")
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// BeginSnapshot fixes the state as it is now, at a small cost. The caller keeps Apply away meanwhile, and calls WriteTo or Close soon: until then
+// every change costs a copy. One snapshot can be under way at a time; WriteTo of a second one fails.
+func (m *Machine) BeginSnapshot() *Snapshot {
+	if m.snap != nil {
+		return &Snapshot{busy: true}
+	}
+	m.mark++
+	s := &Snapshot{m: m, mark: m.mark, stepRecords: stepRecords, dying: slices.Concat(m.dying, m.stranded)}
+	s.buf = m.appendHeader(nil, &s.sum)
+	s.records = 1
+	s.buckets = slices.Clone(m.buckets)
+	for i := range s.buckets {
+		s.buckets[i].semaphores, s.buckets[i].timers = nil, deadlines{}
+	}
+	for x := m.young.first; x != nil; x = x.youngNext {
+		s.young = append(s.young, x)
+	}
+	s.ended = retainedRange{m.ended.base, m.ended.base + uint64(len(m.ended.queue))}
+	s.gone = retainedRange{m.gone.base, m.gone.base + uint64(len(m.gone.queue))}
+	m.snap = s
+	return s
+}
+
+// WriteTo writes the snapshot. It takes l, which must keep Apply away, for short steps; other reads may go on, and w is written to without
+// it. When it returns, with an error or without, the snapshot is over.
+func (s *Snapshot) WriteTo(w io.Writer, l sync.Locker) error {
+	if s.busy {
+		return errBusy
+	}
+	if _, err := io.WriteString(w, snapshotMagic); err != nil {
+		l.Lock()
+		s.Close()
+		l.Unlock()
+		return err
+	}
+	for more := true; more; {
+		l.Lock()
+		if s.m == nil {
+			l.Unlock()
+			return errors.New("shard: snapshot was closed; begin another one")
+		}
+		more = s.step()
+		full := s.buf
+		s.buf, s.spare = s.spare[:0], nil
+		if !more {
+			full = s.appendEnd(full)
+			s.Close()
+		}
+		l.Unlock()
+		err := writeChunks(w, full)
+		if err != nil {
+			l.Lock()
+			s.Close()
+			l.Unlock()
+			return err
+		}
+		if cap(full) <= 4*stepBytes {
+			s.spare = full
+		}
+	}
+	return nil
+}
+
+// Close ends a snapshot; Apply must be kept away. It does nothing after WriteTo has returned.
+func (s *Snapshot) Close() {
+	if s.m != nil && s.m.snap == s {
+		s.m.snap = nil
+	}
+	s.m = nil
+	s.buckets, s.young, s.dying, s.sem = nil, nil, nil, nil
+}
+
+func writeChunks(w io.Writer, b []byte) error {
+	for len(b) > 0 {
+		n := min(len(b), chunkBytes)
+		var head [8]byte
+		binary.BigEndian.PutUint32(head[:], uint32(n))
+		binary.BigEndian.PutUint32(head[4:], crc32.Checksum(b[:n], castagnoli))
+		if _, err := w.Write(head[:]); err != nil {
+			return err
+		}
+		if _, err := w.Write(b[:n]); err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+func (s *Snapshot) appendEnd(b []byte) []byte {
+	start := len(b)
+	b = binary.AppendUvarint(b, s.records)
+	b = binary.AppendUvarint(b, s.sum)
+	var none uint64
+	return closeRecord(b, start, 0, recordEnd, 0, &none)
+}
+
+// The touches below come before every change of a record.
+
+func (m *Machine) touchNode(n *node) {
+	if m.snap != nil && n.mark != m.mark {
+		m.snap.saveNode(n)
+	}
+}
+
+func (m *Machine) touchParty(p *party) {
+	if m.snap != nil && p.mark != m.mark {
+		m.snap.saveParty(p)
+	}
+}
+
+func (m *Machine) touchSemaphore(x *semaphore) {
+	if m.snap != nil && x.mark != m.mark {
+		m.snap.saveSemaphore(x)
+	}
+}
+
+func (m *Machine) touchEntry(e *entry) {
+	if m.snap != nil && e.mark != m.mark {
+		m.snap.saveEntry(e)
+	}
+}
+
+func (s *Snapshot) saveNode(n *node) {
+	if n.mark != s.mark {
+		n.mark = s.mark
+		s.records++
+		s.buf = appendNode(s.buf, n, &s.sum)
+	}
+}
+
+func (s *Snapshot) saveParty(p *party) {
+	if p.mark != s.mark {
+		p.mark = s.mark
+		s.records++
+		s.buf = appendParty(s.buf, p, &s.sum)
+	}
+}
+
+func (s *Snapshot) saveSemaphore(x *semaphore) {
+	if x.mark != s.mark {
+		x.mark = s.mark
+		s.records++
+		s.buf = appendSemaphore(s.buf, x, &s.sum)
+	}
+}
+
+func (s *Snapshot) saveEntry(e *entry) {
+	if e.mark != s.mark {
+		e.mark = s.mark
+		s.records++
+		s.buf = appendEntry(s.buf, e, &s.sum)
+	}
+}
+
+// asideEnded and asideGone save a key that goes before the walk has reached it.
+func (s *Snapshot) asideEnded(number uint64, k retainedKey[[protocol.KeyLen]byte]) {
+	if number >= s.ended.next && number < s.ended.end {
+		s.saveEnded(number, k)
+	}
+}
+
+func (s *Snapshot) asideGone(number uint64, k retainedKey[uint64]) {
+	if number >= s.gone.next && number < s.gone.end {
+		s.saveGone(number, k)
+	}
+}
+
+func (s *Snapshot) saveEnded(number uint64, k retainedKey[[protocol.KeyLen]byte]) {
+	s.records++
+	s.buf = appendEnded(s.buf, k, number, &s.sum)
+}
+
+func (s *Snapshot) saveGone(number uint64, k retainedKey[uint64]) {
+	s.records++
+	s.buf = appendGone(s.buf, k, number, &s.sum)
+}
+
+// step walks on over a bounded number of records; false: the walk is over.
+func (s *Snapshot) step() bool {
+	left := s.stepRecords
+	for left > 0 && len(s.buf) < stepBytes && s.stage != stageDone {
+		before := left
+		s.walk(&left)
+		if left == before {
+			left-- // going from stage to stage is work too, with many empty nodes
+		}
+	}
+	return s.stage != stageDone
+}
+
+// walk does one piece of the present stage, or goes to the next one.
+func (s *Snapshot) walk(left *int) {
+	m := s.m
+	switch s.stage {
+	case stageBuckets:
+		for len(s.buckets) > 0 && *left > 0 {
+			*left--
+			if b := &s.buckets[0]; b.state != bucketAbsent || b.epoch != 0 {
+				s.records++
+				s.buf = appendBucket(s.buf, b, &s.sum)
+			}
+			s.buckets = s.buckets[1:]
+		}
+		if len(s.buckets) == 0 {
+			s.stage = stageYoung
+		}
+	case stageYoung:
+		switch {
+		case s.sem != nil:
+			s.walkEntries(left)
+		case len(s.young) > 0:
+			s.begin(s.young[0])
+			s.young = s.young[1:]
+		default:
+			s.stage = stageNodes
+		}
+	case stageNodes:
+		var n *node
+		m.nodeIndex.ascend(func(o *node) bool { return o.id < s.node || o.id == s.node && s.header }, func(o *node) bool {
+			n = o
+			return false
+		})
+		if n == nil {
+			s.stage = stageDying
+			return
+		}
+		s.saveNode(n)
+		s.node, s.header, s.id, s.stage = n.id, true, 0, stageSessions
+	case stageSessions:
+		n := s.at()
+		if n == nil || !s.walkSessions(n, left) {
+			s.id, s.stage = 0, stageGuests
+		}
+	case stageGuests:
+		n := s.at()
+		if n == nil || !s.walkGuests(n, left) {
+			s.name, s.stage = s.name[:0], stageSemaphores
+		}
+	case stageSemaphores:
+		if s.sem != nil {
+			s.walkEntries(left)
+			return
+		}
+		if n := s.at(); n == nil || !s.walkSemaphores(n, left) {
+			s.stage = stageNodes
+		}
+	case stageDying:
+		if len(s.dying) == 0 {
+			s.stage = stageEnded
+			return
+		}
+		s.saveParty(s.dying[0])
+		s.dying = s.dying[1:]
+	case stageEnded:
+		r := &s.ended
+		if r.next = max(r.next, m.ended.base); r.next >= r.end {
+			s.stage = stageGone
+			return
+		}
+		s.saveEnded(r.next, m.ended.queue[r.next-m.ended.base])
+		r.next++
+	case stageGone:
+		r := &s.gone
+		if r.next = max(r.next, m.gone.base); r.next >= r.end {
+			s.stage = stageDone
+			return
+		}
+		s.saveGone(r.next, m.gone.queue[r.next-m.gone.base])
+		r.next++
+	}
+}
+
+// at is the node the walk is at, or nil when it is gone meanwhile, and all of its records with it.
+func (s *Snapshot) at() (n *node) {
+	s.m.nodeIndex.ascend(func(o *node) bool { return o.id < s.node }, func(o *node) bool {
+		if o.id == s.node {
+			n = o
+		}
+		return false
+	})
+	return n
+}
+
+func (s *Snapshot) walkSessions(n *node, left *int) (more bool) {
+	after := s.id
+	n.sessions.ascend(func(o *session) bool { return o.id <= after }, func(o *session) bool {
+		if *left <= 0 || len(s.buf) >= stepBytes {
+			more = true
+			return false
+		}
+		*left--
+		s.saveParty(o.party)
+		s.id = o.id
+		return true
+	})
+	return more
+}
+
+func (s *Snapshot) walkGuests(n *node, left *int) (more bool) {
+	after := s.id
+	n.guests.ascend(func(o *party) bool { return o.id <= after }, func(o *party) bool {
+		if *left <= 0 || len(s.buf) >= stepBytes {
+			more = true
+			return false
+		}
+		*left--
+		s.saveParty(o)
+		s.id = o.id
+		return true
+	})
+	return more
+}
+
+func (s *Snapshot) walkSemaphores(n *node, left *int) (more bool) {
+	n.semaphores.ascend(func(o *semaphore) bool { return bytes.Compare(o.name, s.name) < 0 }, func(o *semaphore) bool {
+		if more = *left <= 0 || len(s.buf) >= stepBytes; more {
+			return false
+		}
+		*left--
+		s.name = append(append(s.name[:0], o.name...), 0)
+		s.begin(o)
+		if s.sem != nil {
+			s.walkEntries(left)
+		}
+		more = s.sem != nil
+		return !more
+	})
+	return more
+}
+
+// begin saves a semaphore and goes on with its entries.
+func (s *Snapshot) begin(x *semaphore) {
+	s.saveSemaphore(x)
+	if x.owners.n+x.waiters.n > 0 {
+		s.sem, s.order, s.queue = x, 0, false
+	}
+}
+
+// walkEntries goes on over the owners and waiters of s.sem. An entry that moved from one to the other meanwhile was set aside.
+func (s *Snapshot) walkEntries(left *int) {
+	t := &s.sem.owners
+	if s.queue {
+		t = &s.sem.waiters
+	}
+	for e := t.seekOrder(s.order); e != nil; e = next(e, byOrder) {
+		if *left <= 0 || len(s.buf) >= stepBytes {
+			return
+		}
+		*left--
+		s.saveEntry(e)
+		s.order = e.orderID
+	}
+	if s.queue {
+		s.sem = nil
+		return
+	}
+	s.order, s.queue = 0, true
+}

@@ -1,0 +1,87 @@
+package shard
+
+import "github.com/signalbox-dev/signalbox/protocol"
+
+// Sentences of replies and events. They say what to do, and hold no secrets: a session of another node gets the words of an unknown one.
+const (
+	textMalformed     = "command cannot be read; send it as the protocol describes it"
+	textUnknown       = "command is not known in this format version; upgrade the cluster first"
+	textWrongShard    = "this shard does not serve the bucket; fetch the map and send it to the shard that does"
+	textOtherTier     = "buckets belong to another tier, or the tier has another number of buckets; a shard serves one tier, whose buckets are fixed"
+	textNoNode        = "coordination node is not known; create it first, or resolve its path again"
+	textNodeDropped   = "coordination node was dropped; a node created under the same path is another one, with new sessions"
+	textSessionGone   = "session has ended or never was; start a new one"
+	textCreateEnded   = "session made with this create id has ended; start a new one with a new create id"
+	textTakenOver     = "session was attached elsewhere with a higher epoch; attach it again with one that is higher still"
+	textNotAttached   = "session is not attached with this epoch; attach it first"
+	textWrongKey      = "session key is wrong; give the key the session was started with"
+	textSessionQuota  = "node has as many sessions as its quota max_sessions allows; end some, or raise the quota"
+	textExpired       = "session was not heard of for its timeout"
+	textStopped       = "session was stopped by its client"
+	textKilled        = "session was killed by an operator"
+	textNodeEnd       = "node dropped"
+	textForced        = "semaphore was deleted by force; create it again before the next acquire"
+	textReplaced      = "a newer acquire of the same session took this one's place"
+	textReleased      = "a release of the same session ended the wait"
+	textWaitersLimit  = "semaphore has as many waiters as the limit of 1048576 waiters per semaphore allows; retry later"
+	textHeldLimit     = "session owns or waits for as many semaphores as the limit of 1048576 semaphores per session and shard allows; release some"
+	textAnswersLimit  = "session has as many remembered answers as the limit of 65536 answers per session and shard allows; raise low, then retry"
+	textNotTerm       = "batch belongs to no leader that took over"
+	textAnswered      = "request number was answered already, and its answer is forgotten; number requests upwards"
+	textNumberReused  = "request number belongs to a request of another kind; give each request its own"
+	textQuota         = "node has as many semaphores as its quota max_semaphores allows; delete some, or raise the quota"
+	textStepRefused   = "step of a move has an outdated epoch, or the copies here are not what it needs; look at the map, and take the move's next step"
+	textOwes          = "work of the past is left over in this shard, which a freeze waits for; send it again"
+	textDropping      = "an older copy of the buckets is still being removed; send it again"
+	textImportPartial = "import of the buckets is not complete; send the chunks that are missing"
+	textImportOrder   = "chunk does not follow the one that was imported last; ask where the import stands, and go on there"
+	textImportNode    = "chunk belongs to a coordination node that is not known here yet; make the node known, then send it again"
+	textNotFrozen     = "buckets are not frozen here for this move; freeze them first"
+	textExportCursor  = "cursor was not made by an export of these buckets; start again without one"
+	textAcquiredSince = "what this request acquired was given back or taken away since; acquire again"
+)
+
+// outcome is the result of a semaphore request in one byte, as it is remembered. Numbers are in snapshots: they are never reused.
+type outcome uint8
+
+const (
+	outOK           outcome = 0
+	outNoSemaphore  outcome = 1
+	outExists       outcome = 2
+	outIsEphemeral  outcome = 3
+	outIsPersistent outcome = 4
+	outOverLimit    outcome = 5
+	outWantsMore    outcome = 6
+	outOtherVersion outcome = 7
+	outInUse        outcome = 8
+	outQuota        outcome = 9
+	outAborted      outcome = 10 // a waiter was replaced, withdrawn or forced out
+	outWaitersLimit outcome = 11
+	outHeldLimit    outcome = 12
+	outGivenBack    outcome = 13 // answered instead of outOK when what was acquired is held no more; not stored
+	outUpdateFixed  outcome = 14
+	outWaiterMore   outcome = 15
+	outcomes                = 16
+)
+
+var outcomeTable = [outcomes]struct {
+	status protocol.Status
+	text   string
+}{
+	outOK:           {protocol.StatusOK, ""},
+	outNoSemaphore:  {protocol.StatusNotFound, "semaphore does not exist; create it first, or acquire it as ephemeral"},
+	outExists:       {protocol.StatusAlreadyExists, "semaphore exists already; update or resize it instead"},
+	outIsEphemeral:  {protocol.StatusPreconditionFailed, "semaphore is ephemeral: it lives while somebody owns or waits for it, and its limit is fixed"},
+	outIsPersistent: {protocol.StatusPreconditionFailed, "semaphore is persistent; acquire it without the ephemeral flag"},
+	outOverLimit:    {protocol.StatusBadRequest, "acquire count is above the semaphore's limit; ask for less, or resize it"},
+	outWantsMore:    {protocol.StatusBadRequest, "session owns fewer units than this count, and cannot raise it; release first, then acquire more"},
+	outOtherVersion: {protocol.StatusPreconditionFailed, "semaphore has another version than the expected one; describe it and try again"},
+	outInUse:        {protocol.StatusPreconditionFailed, "semaphore has owners or waiters; wait until they are gone, or delete it with force"},
+	outQuota:        {protocol.StatusPreconditionFailed, textQuota},
+	outAborted:      {protocol.StatusAborted, "another request of the session or an operator ended this acquire; acquire again"},
+	outWaitersLimit: {protocol.StatusOverloaded, textWaitersLimit},
+	outHeldLimit:    {protocol.StatusOverloaded, textHeldLimit},
+	outGivenBack:    {protocol.StatusAborted, textAcquiredSince},
+	outUpdateFixed:  {protocol.StatusPreconditionFailed, "semaphore is ephemeral: its limit is fixed"},
+	outWaiterMore:   {protocol.StatusBadRequest, "session waits for fewer units than this count, and cannot raise it; release first, then acquire more"},
+}
