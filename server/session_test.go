@@ -117,7 +117,11 @@ func TestWatchTooLate(t *testing.T) {
 		t.Fatal(err, d.hub.Stats().OneShots)
 	}
 	_ = c.nc.Close()
-	eventually(t, "the end of the connection", func() bool { return s.conns.get(sc.id) == nil })
+	eventually(t, "the end of the connection", func() bool {
+		sc.mu.Lock()
+		defer sc.mu.Unlock()
+		return sc.gone
+	})
 	if err := arm(); err != nil || d.hub.Stats().OneShots != 0 {
 		t.Fatal(err, d.hub.Stats().OneShots)
 	}

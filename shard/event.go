@@ -14,7 +14,7 @@ const (
 	// EventLeaseLost: an owner lost what it held while its session lives: Session, Seq (of its acquire), Epoch, Node, Name, OrderID, Text.
 	EventLeaseLost EventKind = 3
 	// EventSessionAttached: at the home, Session, Node, Epoch, Timeout, Text (the description), and Command, the index of the start or attach. An older
-	// connection of the session, if any, is taken over.
+	// connection of the session, if any, is taken over. It comes before the reply, so that the session is known where the client may go on at once.
 	EventSessionAttached EventKind = 4
 	// EventSessionDetached: at the home, by a CmdDetach: Session, Node, Epoch. A take-over detaches everything without one for each.
 	EventSessionDetached EventKind = 5

@@ -86,8 +86,9 @@ func (m *model) start(o op, x *protocol.SessionStart) {
 func (m *model) attached(o op, s *modelSession) {
 	s.attached, s.since, s.client = true, m.now, o.client
 	e := Event{Kind: EventReply, Command: m.command, Session: s.id, Node: s.node, Epoch: s.epoch, Timeout: s.timeout, Grace: m.node(s.node).config.GracePeriod}
-	m.emit(e)
-	e.Kind, e.Text = EventSessionAttached, s.desc
+	bound := e
+	bound.Kind, bound.Text = EventSessionAttached, s.desc
+	m.emit(bound) // before the reply, which lets the client go on
 	m.emit(e)
 }
 

@@ -139,14 +139,15 @@ func (m *Machine) attachTo(s *session, c *rawCommand) {
 	}
 }
 
-// replyAttached answers a start or attach.
+// replyAttached answers a start or attach. The reply comes second: who delivers may have sent it before the next event is looked at, and a client that has
+// it may use the session at once.
 func (m *Machine) replyAttached(s *session) {
 	out := m.run.out
 	grace := s.node.config.GracePeriod
 	out.List = append(out.List,
-		Event{Kind: EventReply, Command: m.run.command, Session: s.id, Node: s.node.id, Epoch: s.epoch, Timeout: uint64(s.timeout), Grace: grace},
 		Event{Kind: EventSessionAttached, Command: m.run.command, Session: s.id, Node: s.node.id, Epoch: s.epoch, Timeout: uint64(s.timeout),
-			Grace: grace, Text: s.desc})
+			Grace: grace, Text: s.desc},
+		Event{Kind: EventReply, Command: m.run.command, Session: s.id, Node: s.node.id, Epoch: s.epoch, Timeout: uint64(s.timeout), Grace: grace})
 }
 
 // homeSession finds a living session of a node in its home bucket; it answers the command if there is none. A session of another node is
