@@ -18,10 +18,6 @@ func isOffline(name string) func(s *meta.State) bool {
 // TestOfflineAndBack: an instance that is cut off is taken for dead, its masters move, its buckets stay; when it is heard again it comes back by itself.
 func TestOfflineAndBack(t *testing.T) {
 	t.Parallel()
-	if !isLong() {
-		// Once in about a hundred runs on a starved machine the shard that the cut off instance led stays without a leader: to be found out, with what reports says.
-		t.Skip("set SIGNALBOX_LONG to run it")
-	}
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")
 	k.awaitOn("a", "three instances that work", calm(3, 3, 3))

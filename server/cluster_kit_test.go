@@ -237,11 +237,18 @@ func served(s *meta.State, rf int) bool {
 	for _, x := range s.Shards() {
 		votes := 0
 		for _, r := range x.Replicas {
-			if r.Role == meta.RoleVoter && r.Want == meta.RoleVoter {
+			if r.Role != r.Want {
+				return false
+			}
+			if r.Role == meta.RoleVoter {
 				votes++
 			}
 		}
-		if votes != min(size[x.Replicaset], 5) && votes != 3 || len(x.Replicas) != size[x.Replicaset] || !x.Ready || x.Master == 0 || x.Master != x.WantMaster {
+		full := min(size[x.Replicaset], 5)
+		if full == 4 {
+			full = 3
+		}
+		if votes != full || len(x.Replicas) != size[x.Replicaset] || !x.Ready || x.Master == 0 || x.Master != x.WantMaster {
 			return false
 		}
 	}

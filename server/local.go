@@ -142,7 +142,7 @@ func (l local) Report() map[uint64]governor.ShardHealth {
 		if leader == r.Replica && !r.Leading {
 			leader = 0 // elected, and its own epoch not applied yet: it serves nobody
 		}
-		out[r.Shard] = governor.ShardHealth{Replica: r.Replica, Leader: leader, Term: r.Term, Applied: r.Applied}
+		out[r.Shard] = governor.ShardHealth{Replica: r.Replica, Leader: leader, Term: r.Term, Applied: r.Applied, Members: r.ConfigChange}
 	}
 	return out
 }

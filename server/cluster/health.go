@@ -41,7 +41,7 @@ func (t *healthTable) heard(b *heartbeat) {
 	h := governor.Health{Heard: now, Incarnation: b.Incarnation, Shards: make(map[uint64]governor.ShardHealth, len(b.Shards))}
 	for _, x := range b.Shards {
 		h.Shards[x.Shard] = governor.ShardHealth{
-			Replica: x.Replica, Leader: x.Leader, Term: x.Term, Applied: x.Applied,
+			Replica: x.Replica, Leader: x.Leader, Term: x.Term, Applied: x.Applied, Members: x.Members,
 		}
 	}
 	next := maps.Clone(t.all)
@@ -67,7 +67,7 @@ func heartbeatOf(instance, incarnation, seq uint64, shards map[uint64]governor.S
 	b := &heartbeat{Instance: instance, Incarnation: incarnation, Seq: seq}
 	for id, x := range shards {
 		b.Shards = append(b.Shards, shardHeartbeat{
-			Shard: id, Replica: x.Replica, Leader: x.Leader, Term: x.Term, Applied: x.Applied,
+			Shard: id, Replica: x.Replica, Leader: x.Leader, Term: x.Term, Applied: x.Applied, Members: x.Members,
 		})
 	}
 	return b

@@ -153,6 +153,7 @@ type shardHeartbeat struct {
 	Leader  uint64
 	Term    uint64
 	Applied uint64
+	Members uint64
 }
 
 type letterWords struct {

@@ -299,7 +299,7 @@ func (c *cluster) Health() map[uint64]Health {
 			if !ok || !on || !p.up {
 				continue
 			}
-			y := ShardHealth{Replica: r.Replica, Applied: g.applied[r.Replica]}
+			y := ShardHealth{Replica: r.Replica, Applied: g.applied[r.Replica], Members: g.change}
 			_, votes := g.voters[r.Replica]
 			_, listens := g.nonVotings[r.Replica]
 			if (votes || listens) && c.led(x) {

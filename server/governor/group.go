@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -54,6 +55,9 @@ func (g *Governor) changeGroup(ctx context.Context, s *Step) error {
 		default:
 			err = g.groups.Promote(ctx, s.Shard, r.Replica, m.ConfigChange)
 		}
+		if err == nil {
+			err = g.awaitKnown(ctx, s.Shard)
+		}
 	case RemoveReplica:
 		switch {
 		case r.Want != meta.RoleNone:
@@ -70,6 +74,27 @@ func (g *Governor) changeGroup(ctx context.Context, s *Step) error {
 		return err
 	}
 	return g.command(ctx, &meta.ReplicaRole{Shard: s.Shard, Replica: s.Replica, Role: role})
+}
+
+// awaitKnown returns when all voters of a shard that take part have said in a heartbeat that they have applied its present membership. A vote counts in an election
+// for those alone that know of it: as long as only the leader that gave it does, that leader's death can leave a majority that does not know that it is one. So
+// the map does not show a vote before.
+func (g *Governor) awaitKnown(ctx context.Context, shard uint64) error {
+	m, err := g.groups.Members(ctx, shard)
+	if err != nil {
+		return err
+	}
+	for {
+		v := g.view()
+		if x, _ := v.State.Shard(shard); v.knowMembers(&x, &m) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return protocol.Errorf(protocol.StatusUnavailable, "not all voters of shard %d have said yet that they know who has a vote", shard)
+		case <-time.After(Backoff): // heartbeats wake nobody
+		}
+	}
 }
 
 func tooFew(shard uint64) error {

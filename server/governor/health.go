@@ -17,6 +17,7 @@ type ShardHealth struct {
 	Leader  uint64 // the replica that leads as far as this one knows, itself once it has applied its own epoch; 0 is none
 	Term    uint64 // of that leadership
 	Applied uint64 // log index: on the leader, what the others must catch up with
+	Members uint64 // the last change of members that is applied here, as Membership.ConfigChange
 }
 
 // Membership is a raft group as its log has it.

@@ -82,6 +82,20 @@ func (v *View) follows(r *meta.Replica, shard uint64) bool {
 	return ok
 }
 
+// knowMembers says that all voters of a shard that take part have applied this membership.
+func (v *View) knowMembers(x *meta.Shard, m *Membership) bool {
+	for i := range x.Replicas {
+		r := &x.Replicas[i]
+		if _, votes := m.Voters[r.Replica]; !votes {
+			continue
+		}
+		if h, runs := v.runs(r, x.ID); runs && h.Members < m.ConfigChange {
+			return false
+		}
+	}
+	return true
+}
+
 // safe says that a group of so many voters, of which so many take part, can decide.
 func safe(voters, live int) bool { return voters > 0 && live > voters/2 }
 

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 const (
 	testNode    = 1
 	testBuckets = 16
-	patience    = 20 * time.Second
+	patience    = 60 * time.Second
 )
 
 // result is what a request was told.
