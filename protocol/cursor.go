@@ -258,3 +258,17 @@ func (c *cursor) uints(field string) []uint64 {
 	c.leave(outer)
 	return out
 }
+
+// strs reads an array of texts.
+func (c *cursor) strs(field string) []string {
+	outer := c.enter(field)
+	var out []string
+	if c.left > 0 {
+		out = make([]string, 0, c.left)
+	}
+	for c.err == nil && c.left > 0 {
+		out = append(out, c.str(field))
+	}
+	c.leave(outer)
+	return out
+}

@@ -111,6 +111,20 @@
 // snapshot speaks for the buckets in its Runs only: what it lacks of others may be in another shard. [StreamCut] ends a stream: open it again, elsewhere if its
 // status is WRONG_SHARD. [Unwatch] closes it; frames already on their way may still arrive.
 //
+// # Rollouts
+//
+// A track hands out versions to the instances of ordered locations ([TrackCreate], named service/cluster). It lives in the bucket of its node and name, and is
+// a kind of object of its own: a semaphore may have the same name. An instance is a session that sent [TrackRegister]; it goes when the session ends. Its
+// calls carry the incarnation that the reply gave: once another registration has the id they are refused, BAD_SESSION with a text that begins with FENCED.
+//
+// [TrackPoll] is the one call that moves targets, and carries the report of the last update. It is answered from the leader's memory when it changes
+// nothing, so it may be sent often; better, open a [TrackWatch] with Targets and poll when a target changes or the location is READY. What the answer names is
+// what to load; with no version load nothing. Report OK, SOURCE_ERROR or a code of your own, under a rising Seq, and how often you have tried. Register as a
+// follower, and send [TrackRole] when the data is loaded and served. While the server is away keep what you have, and never move on alone.
+//
+// Refusals begin with a word where the status does not say it all: UNKNOWN_LOCATION (NOT_FOUND), ALREADY_REGISTERED (ALREADY_EXISTS), FENCED (BAD_SESSION),
+// STALE_REPORT (PRECONDITION_FAILED). A server that has no rollouts answers UNSUPPORTED to all of these kinds.
+//
 // # Operators
 //
 // [Cluster] asks any instance about the cluster, or tells it to change: a method's name and a JSON document go out, a JSON document comes back.

@@ -52,6 +52,24 @@ const (
 	KindWatch    Kind = 38 // opens a stream; for a prefix the bucket is any bucket of the shard that is asked
 	KindUnwatch  Kind = 39 // bucket as in the watch
 
+	// Tracks, which are staged rollouts. Bucket is Bucket(node, name). Unwatch closes a track_watch too.
+	KindTrackCreate     Kind = 80
+	KindTrackAlter      Kind = 81
+	KindTrackDelete     Kind = 82
+	KindTrackRegister   Kind = 83
+	KindTrackUnregister Kind = 84
+	KindTrackPoll       Kind = 85
+	KindTrackReport     Kind = 86
+	KindTrackRole       Kind = 87
+	KindTrackPublish    Kind = 88
+	KindTrackWithdraw   Kind = 89
+	KindTrackAdmin      Kind = 90
+	KindTrackGate       Kind = 91
+	KindTrackDescribe   Kind = 92
+	KindTrackHistory    Kind = 93
+	KindTrackList       Kind = 94 // bucket is any bucket of the shard that is asked
+	KindTrackWatch      Kind = 95
+
 	// Events.
 	KindPong          Kind = 64 // id is the ping's; arg is the shard that vouches, or 0
 	KindGoodbye       Kind = 65
@@ -65,6 +83,8 @@ const (
 	KindDelta         Kind = 73 // changes, once per connection for all its streams
 	KindStreamCut     Kind = 74 // a stream ended; id is the watch's; open it again
 	KindDetached      Kind = 75 // arg is the former home shard
+	KindTrackStatus   Kind = 76 // what a track's stream starts from; id is the watch's
+	KindTrackChange   Kind = 77 // id is the watch's
 )
 
 // kindNames are the names used in logs and metrics, by number.
@@ -79,6 +99,11 @@ var kindNames = [...]string{
 	KindPong: "pong", KindGoodbye: "goodbye", KindMapChanged: "map_changed", KindSessionEnded: "session_ended",
 	KindTakenOver: "taken_over", KindAcquireResult: "acquire_result", KindLeaseLost: "lease_lost", KindFired: "fired",
 	KindSnapshot: "snapshot", KindDelta: "delta", KindStreamCut: "stream_cut", KindDetached: "detached",
+	KindTrackStatus: "track_status", KindTrackChange: "track_change",
+	KindTrackCreate: "track_create", KindTrackAlter: "track_alter", KindTrackDelete: "track_delete", KindTrackRegister: "track_register",
+	KindTrackUnregister: "track_unregister", KindTrackPoll: "track_poll", KindTrackReport: "track_report", KindTrackRole: "track_role",
+	KindTrackPublish: "track_publish", KindTrackWithdraw: "track_withdraw", KindTrackAdmin: "track_admin", KindTrackGate: "track_gate",
+	KindTrackDescribe: "track_describe", KindTrackHistory: "track_history", KindTrackList: "track_list", KindTrackWatch: "track_watch",
 }
 
 // String is a name for logs and metrics: acquire, acquire_reply, kind_77 for an unknown kind. Known kinds do not allocate unless they are replies.
@@ -92,14 +117,19 @@ func (k Kind) String() string {
 	return "kind_" + strconv.Itoa(int(k))
 }
 
-// firstEvent is the lowest kind of an event; events lie below KindReply.
-const firstEvent Kind = 64
+// Events have the kinds from firstEvent to lastEvent; requests lie on both sides of them, and all below KindReply.
+const (
+	firstEvent Kind = 64
+	lastEvent  Kind = 79
+)
 
 // IsRequest says that a client may send this kind: it is known and neither a reply nor an event.
-func (k Kind) IsRequest() bool { return k < firstEvent && kindNames[k] != "" }
+func (k Kind) IsRequest() bool { return k.known() && (k < firstEvent || k > lastEvent) }
 
 // IsReply says that the kind is a reply's.
 func (k Kind) IsReply() bool { return k&KindReply != 0 }
 
 // IsEvent says that a server sends this kind unasked.
-func (k Kind) IsEvent() bool { return k >= firstEvent && int(k) < len(kindNames) && kindNames[k] != "" }
+func (k Kind) IsEvent() bool { return k.known() && k >= firstEvent && k <= lastEvent }
+
+func (k Kind) known() bool { return int(k) < len(kindNames) && kindNames[k] != "" }

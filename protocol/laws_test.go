@@ -63,6 +63,7 @@ func kinds(t *testing.T) map[string]uint64 {
 	k := constants(t, "kind.go", "Kind")
 	delete(k, "KindReply")
 	delete(k, "firstEvent")
+	delete(k, "lastEvent")
 	return k
 }
 

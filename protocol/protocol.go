@@ -44,6 +44,21 @@ const (
 	MinGraceOverSelfCheck  = 1_000
 )
 
+// Limits of a rollout's texts, in bytes, and of its lists.
+const (
+	MaxTrackPayload   = 64 << 10  // of a published version
+	MaxTrackVersion   = 1<<63 - 1 // versions are from 1 to this
+	MaxTrackLocations = 64        // of an order
+	MaxTrackGates     = 8         // before a location
+	MaxTrackCodes     = 32        // explicit codes
+	MaxTrackName      = 128       // of a location, a gate or a code
+	MaxTrackInstance  = 255       // of an instance's id
+	MaxTrackMeta      = 1024      // of an instance's meta
+	MaxTrackMessage   = 256       // of a reported message or a gate's text
+	MaxTrackGateSpec  = 2048      // of a gate's command or address
+	MaxTrackDuration  = 1 << 32   // ms
+)
+
 // Bucket is the slice of the key space that (node, name) belongs to: xxhash64 over the node id as 8 big-endian bytes followed
 // by the name's bytes, modulo the tier's number of buckets.
 func Bucket(node uint64, name []byte, buckets uint32) uint32 {

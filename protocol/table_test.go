@@ -31,6 +31,24 @@ var (
 		Description: "billing-1", Client: "192.0.2.7:40312", CreatedAt: 1_700_000_000_000}
 )
 
+// Samples of tracks.
+var (
+	sampleGate        = GateConfig{Name: "smoke", Kind: GateCommand, Spec: "./smoke.sh", Timeout: 60_000, Retry: 30_000}
+	sampleTrackConfig = TrackConfig{Source: SourcePublished, DelayFrom: FromConverged, Locations: []LocationConfig{{Name: "SAS"},
+		{Name: "MAN", Delay: 5_000, Bake: 1_000, Share: 20, ShareBake: 2_000, Gates: []GateConfig{sampleGate}}}, ExplicitCodes: []string{"TimestampOutOfRange"},
+		ImplicitAfter: 60_000, ImplicitAttempts: 3, StallTimeout: 600_000, AutoDemote: true, SkipEmptyAfter: 900_000, ReelectMinInterval: 1_000,
+		MinAdvanceInterval: 100, Retention: 3_600_000, KeepRemoved: true}
+	sampleReport      = UpdateReport{Seq: 9, Current: 41, Target: 42, Code: "SOURCE_ERROR", Message: "connection refused", Attempts: 2}
+	sampleTrackStatus = TrackStatus{Index: 70_001, Revision: 69_990, ConfigRevision: 2, Name: []byte("geo/base"), Clock: 88_000, Last: 42, Paused: true,
+		SourceError: "no route", NumInstances: 9, Config: sampleTrackConfig, Locations: []LocationStatus{{Name: "SAS", State: StateConverging, Until: 680_000, Target: 42,
+			Stable: 41, Since: 80_000, Generation: 7, Reason: ReasonAdvance, Members: 4, Leaders: 3, Counted: 3, Reached: 2, BlockedBy: []string{"sas-1.example"},
+			BlockedSince: 80_000, Paused: true, Excluded: true, Rollback: true, Gate: "smoke", GateVersion: 43}},
+		Gates: []GateRun{{Location: "MAN", Version: 42, Attempt: 2, Deadline: 140_000, Gate: sampleGate}},
+		Instances: []InstanceStatus{{ID: "sas-1.example", Location: "SAS", Meta: "rack 7", Session: sampleHead.Session, Incarnation: 5, Role: InstanceLeader,
+			Demoted: true, InShare: true, Due: 42, Sent: 42, SentAt: 80_100, Registered: 10_000, ReportAt: 80_200, Report: sampleReport, Reached: true,
+			HoldsUp: true, SaysBad: true, CannotLoad: true}}, Cursor: []byte("sas-1.example")}
+)
+
 // messages lists every message by kind. A kind of a reply has KindReply set and stands for the body of a reply with status OK.
 var messages = []entry{
 	{KindHello, &Hello{Magic: Magic, Version: Version, Client: "signalbox-go/1.0.0", Token: []byte("secret")}},
@@ -97,6 +115,47 @@ var messages = []entry{
 	{KindUnwatch, &Unwatch{WatchID: 7}},
 	{KindUnwatch | KindReply, &Empty{}},
 
+	{KindTrackCreate, &TrackCreate{Head: sampleHead, Name: []byte("geo/base"), Config: sampleTrackConfig}},
+	{KindTrackCreate | KindReply, &TrackRevision{Revision: 1}},
+	{KindTrackAlter, &TrackAlter{Head: sampleHead, Name: []byte("geo/base"), Revision: 1, Config: sampleTrackConfig}},
+	{KindTrackAlter | KindReply, &TrackRevision{Revision: 2}},
+	{KindTrackDelete, &TrackDelete{Head: sampleHead, Name: []byte("geo/base"), Force: true}},
+	{KindTrackDelete | KindReply, &Empty{}},
+	{KindTrackRegister, &TrackRegister{Head: sampleHead, Name: []byte("geo/base"), ID: "sas-1.example", Location: "SAS", Role: InstanceFollower, Meta: "rack 7",
+		Takeover: true}},
+	{KindTrackRegister | KindReply, &TrackRegisterReply{Incarnation: 5}},
+	{KindTrackUnregister, &TrackUnregister{Head: sampleHead, Name: []byte("geo/base"), ID: "sas-1.example", Incarnation: 5}},
+	{KindTrackUnregister | KindReply, &Empty{}},
+	{KindTrackPoll, &TrackPoll{Session: sampleHead.Session, Name: []byte("geo/base"), ID: "sas-1.example", Incarnation: 5, Report: sampleReport,
+		WithPayload: true}},
+	{KindTrackPoll | KindReply, &TrackPollReply{Version: 42, Why: WhyPaused, State: StateWaitingDelay, Until: 90_000, RetryAfter: 3_000, Generation: 7,
+		HasPayload: true, Payload: []byte("v42")}},
+	{KindTrackReport, &TrackReport{Session: sampleHead.Session, Name: []byte("geo/base"), ID: "sas-1.example", Incarnation: 5, Report: sampleReport}},
+	{KindTrackReport | KindReply, &Empty{}},
+	{KindTrackRole, &TrackRole{Head: sampleHead, Name: []byte("geo/base"), ID: "sas-1.example", Incarnation: 5, Role: InstanceLeader}},
+	{KindTrackRole | KindReply, &Empty{}},
+	{KindTrackPublish, &TrackPublish{Head: sampleHead, Name: []byte("geo/base"), Version: 42, Payload: []byte("v42")}},
+	{KindTrackPublish | KindReply, &TrackVersion{Version: 42}},
+	{KindTrackWithdraw, &TrackWithdraw{Head: sampleHead, Name: []byte("geo/base"), Version: 42}},
+	{KindTrackWithdraw | KindReply, &Empty{}},
+	{KindTrackAdmin, &TrackAdmin{Head: sampleHead, Name: []byte("geo/base"), Verb: TrackRollback, Locations: []string{"SAS", "MAN"}, Version: 41,
+		ID: "sas-1.example", Hard: true}},
+	{KindTrackAdmin | KindReply, &Empty{}},
+	{KindTrackGate, &TrackGate{Head: sampleHead, Name: []byte("geo/base"), Location: "MAN", Version: 42, Gate: "smoke", Attempt: 2, Outcome: GateFailure,
+		Text: "3 of 10 requests failed"}},
+	{KindTrackGate | KindReply, &Empty{}},
+	{KindTrackDescribe, &TrackDescribe{Node: 2, Name: []byte("geo/base"), Flags: WithTrackConfig | WithTrackInstances, Consistency: Strict, MinIndex: 70_000,
+		Cursor: []byte("sas-1"), Limit: 100}},
+	{KindTrackDescribe | KindReply, &sampleTrackStatus},
+	{KindTrackHistory, &TrackHistory{Node: 2, Name: []byte("geo/base"), Location: "SAS", Consistency: Relaxed, MinIndex: 70_000}},
+	{KindTrackHistory | KindReply, &TrackHistoryReply{Index: 70_001, Clock: 88_000, Rows: []TrackRow{{Version: 42, At: 80_000, Wall: 1_700_000_000_000,
+		Converged: 81_000, Reason: ReasonAdvance, Skip: true}}}},
+	{KindTrackList, &TrackList{Shard: 1, Node: 2, Prefix: []byte("geo/"), Cursor: []byte("geo/a"), Limit: 100, Consistency: Relaxed, MinIndex: 70_000}},
+	{KindTrackList | KindReply, &TrackListReply{Index: 70_001, Tracks: []TrackItem{{Name: []byte("geo/base"), Last: 42, NumLocations: 3, NumInstances: 9,
+		Paused: true}}, Cursor: []byte("geo/base")}},
+	{KindTrackWatch, &TrackWatch{Node: 2, Name: []byte("geo/base"), Location: "SAS", Targets: true}},
+	{KindTrackWatch | KindReply, &Empty{}},
+
 	{KindPong, &Empty{}},
 	{KindGoodbye, &Goodbye{Status: StatusUnavailable, Message: "the server is shutting down; connect to another instance"}},
 	{KindMapChanged, &MapChanged{Version: 13, Shard: 4, Master: 2, Term: 7}},
@@ -112,6 +171,10 @@ var messages = []entry{
 		{Kind: ChangeOwnerAdded, Owner: sampleOwner}}}},
 	{KindStreamCut, &StreamCut{Status: StatusOverloaded, Message: "the reader is too slow; open the stream again"}},
 	{KindDetached, &Detached{Session: sampleHead.Session, Epoch: 3}},
+	{KindTrackStatus, &sampleTrackStatus},
+	{KindTrackChange, &TrackChange{Revision: 70_002, Events: []TrackEvent{{Kind: TrackEventTarget, Reason: ReasonAdvance, State: StateConverging, Share: true,
+		Location: "SAS", Instance: "sas-1.example", Gate: "smoke", Version: 42, From: 41, Generation: 7, Until: 90_000, Attempt: 2, Log: 88_000,
+		Wall: 1_700_000_000_000, Text: "all 3 leaders have the version; the next one is from the source"}}}},
 }
 
 // others are messages that belong to no single kind: the body of a failed reply, and a config by itself.

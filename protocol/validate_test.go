@@ -16,6 +16,18 @@ func TestValidate(t *testing.T) {
 	start := func(createID, key []byte, timeout uint64, description string) *SessionStart {
 		return &SessionStart{Node: 1, CreateID: createID, Key: key, Timeout: timeout, Description: description}
 	}
+	create := func(change func(*TrackConfig)) *TrackCreate {
+		m := &TrackCreate{Head: head, Name: name, Config: sampleTrackConfig}
+		change(&m.Config)
+		return m
+	}
+	places := func(n int) []LocationConfig {
+		list := make([]LocationConfig, n)
+		for i := range list {
+			list[i].Name = strings.Repeat("x", i+1)
+		}
+		return list
+	}
 	cases := []struct {
 		name string
 		m    Validator
@@ -86,6 +98,74 @@ func TestValidate(t *testing.T) {
 		{"watch of all", &Watch{Node: 1, Prefix: true}, ""},
 		{"watch of no name", &Watch{Node: 1}, "name is empty"},
 		{"watch of a long prefix", &Watch{Node: 1, Prefix: true, Name: tooLong}, "1025 bytes"},
+
+		{"track create", &TrackCreate{Head: head, Name: longName, Config: sampleTrackConfig}, ""},
+		{"track create without a name", &TrackCreate{Head: head, Config: sampleTrackConfig}, "track name is 0 bytes"},
+		{"track create with a long name", &TrackCreate{Head: head, Name: tooLong, Config: sampleTrackConfig}, "track name is 1025 bytes"},
+		{"track create without a number", &TrackCreate{Name: name, Config: sampleTrackConfig}, "sequence number is 0"},
+		{"track create without a source", create(func(c *TrackConfig) { c.Source = 0 }), "source is 0"},
+		{"track create with an unknown source", create(func(c *TrackConfig) { c.Source = 4 }), "source is 4"},
+		{"track create with delays from nowhere", create(func(c *TrackConfig) { c.DelayFrom = 2 }), "delay from is 2"},
+		{"track create without locations", create(func(c *TrackConfig) { c.Locations = nil }), "0 locations"},
+		{"track create with 64 locations", create(func(c *TrackConfig) { c.Locations = places(64) }), ""},
+		{"track create with 65 locations", create(func(c *TrackConfig) { c.Locations = places(65) }), "65 locations"},
+		{"track create with 33 codes", create(func(c *TrackConfig) { c.ExplicitCodes = make([]string, 33) }), "33 explicit codes"},
+		{"track create with an empty code", create(func(c *TrackConfig) { c.ExplicitCodes = []string{""} }), "explicit code is empty"},
+		{"track create with a long time", create(func(c *TrackConfig) { c.Retention = MaxTrackDuration + 1 }), "2^32"},
+		{"track create with the longest time", create(func(c *TrackConfig) { c.Retention = MaxTrackDuration }), ""},
+		{"track create with a location of no name", create(func(c *TrackConfig) { c.Locations = []LocationConfig{{}} }), "location name is empty"},
+		{"track create with a share of 101", create(func(c *TrackConfig) { c.Locations = []LocationConfig{{Name: "a", Share: 101}} }), "share is 101"},
+		{"track create with a long delay", create(func(c *TrackConfig) { c.Locations = []LocationConfig{{Name: "a", Delay: Forever}} }), "location a: a time"},
+		{"track create with 9 gates", create(func(c *TrackConfig) { c.Locations = []LocationConfig{{Name: "a", Gates: make([]GateConfig, 9)}} }), "9 gates"},
+		{"track create with a gate of no kind", create(func(c *TrackConfig) { c.Locations = []LocationConfig{{Name: "a", Gates: []GateConfig{{Name: "g"}}}} }), "kind is 0"},
+		{"track create with a gate of a long time", create(func(c *TrackConfig) {
+			c.Locations = []LocationConfig{{Name: "a", Gates: []GateConfig{{Name: "g", Kind: GateWebhook, Timeout: Forever}}}}
+		}), "gate g: a time"},
+		{"track create with a gate of much text", create(func(c *TrackConfig) {
+			c.Locations = []LocationConfig{{Name: "a", Gates: []GateConfig{{Name: "g", Kind: GateWebhook, Spec: text + text + "x"}}}}
+		}), "2048 bytes"},
+		{"track alter without locations", &TrackAlter{Head: head, Name: name, Config: TrackConfig{Source: SourceTSO}}, "0 locations"},
+		{"track delete without a name", &TrackDelete{Head: head}, "track name is 0 bytes"},
+		{"track register", &TrackRegister{Head: head, Name: name, ID: text[:255], Location: text[:128], Role: InstanceLeader, Meta: text}, ""},
+		{"track register of nobody", &TrackRegister{Head: head, Name: name, Location: "a", Role: InstanceLeader}, "instance id is empty"},
+		{"track register of a long id", &TrackRegister{Head: head, Name: name, ID: text[:256], Location: "a", Role: InstanceLeader}, "instance id is 256 bytes"},
+		{"track register nowhere", &TrackRegister{Head: head, Name: name, ID: "a", Role: InstanceLeader}, "location name is empty"},
+		{"track register without a role", &TrackRegister{Head: head, Name: name, ID: "a", Location: "a"}, "role is 0"},
+		{"track register with much meta", &TrackRegister{Head: head, Name: name, ID: "a", Location: "a", Role: InstanceLeader, Meta: tooMuchText}, "meta is 1025 bytes"},
+		{"track register with control characters", &TrackRegister{Head: head, Name: name, ID: "a\n", Location: "a", Role: InstanceLeader}, "control characters"},
+		{"track register with DEL", &TrackRegister{Head: head, Name: name, ID: "a\x7f", Location: "a", Role: InstanceLeader}, "control characters"},
+		{"track register of broken UTF-8", &TrackRegister{Head: head, Name: name, ID: "\xff", Location: "a", Role: InstanceLeader}, "UTF-8"},
+		{"track unregister without an incarnation", &TrackUnregister{Head: head, Name: name, ID: "a"}, "incarnation is 0"},
+		{"track poll", &TrackPoll{Session: 1, Name: name, ID: "a", Incarnation: 1}, ""},
+		{"track poll without an incarnation", &TrackPoll{Session: 1, Name: name, ID: "a"}, "incarnation is 0"},
+		{"track poll with a version of 2^63", &TrackPoll{Session: 1, Name: name, ID: "a", Incarnation: 1, Report: UpdateReport{Seq: 1, Current: 1 << 63}}, "2^63-1"},
+		{"track poll with a long code", &TrackPoll{Session: 1, Name: name, ID: "a", Incarnation: 1, Report: UpdateReport{Seq: 1, Code: text[:129]}}, "code is 129 bytes"},
+		{"track poll with a long message", &TrackPoll{Session: 1, Name: name, ID: "a", Incarnation: 1, Report: UpdateReport{Seq: 1, Message: text[:257]}}, "message is 257 bytes"},
+		{"track report without a number", &TrackReport{Session: 1, Name: name, ID: "a", Incarnation: 1}, "report number is 0"},
+		{"track report", &TrackReport{Session: 1, Name: name, ID: "a", Incarnation: 1, Report: UpdateReport{Seq: 1, Target: MaxTrackVersion}}, ""},
+		{"track role without one", &TrackRole{Head: head, Name: name, ID: "a", Incarnation: 1}, "role is 0"},
+		{"track publish", &TrackPublish{Head: head, Name: name, Payload: data[:MaxTrackPayload]}, ""},
+		{"track publish of much", &TrackPublish{Head: head, Name: name, Payload: data[:MaxTrackPayload+1]}, "payload is 65537 bytes"},
+		{"track publish of 2^63", &TrackPublish{Head: head, Name: name, Version: 1 << 63}, "2^63-1"},
+		{"track withdraw of 2^63", &TrackWithdraw{Head: head, Name: name, Version: 1 << 63}, "2^63-1"},
+		{"track pause of all", &TrackAdmin{Head: head, Name: name, Verb: TrackPause}, ""},
+		{"track promote of nothing", &TrackAdmin{Head: head, Name: name, Verb: TrackPromote}, "no location is named"},
+		{"track admin without a verb", &TrackAdmin{Head: head, Name: name}, "verb is 0"},
+		{"track admin of an unknown verb", &TrackAdmin{Head: head, Name: name, Verb: 9}, "verb is 9"},
+		{"track drop of nobody", &TrackAdmin{Head: head, Name: name, Verb: TrackDrop}, "instance id is empty"},
+		{"track drop", &TrackAdmin{Head: head, Name: name, Verb: TrackDrop, ID: "a"}, ""},
+		{"track exclude of 65 locations", &TrackAdmin{Head: head, Name: name, Verb: TrackExclude, Locations: make([]string, 65)}, "65 locations"},
+		{"track exclude of an empty name", &TrackAdmin{Head: head, Name: name, Verb: TrackExclude, Locations: []string{""}}, "location name is empty"},
+		{"track gate without an outcome", &TrackGate{Head: head, Name: name, Location: "a", Gate: "g"}, "outcome is 0"},
+		{"track gate with much text", &TrackGate{Head: head, Name: name, Location: "a", Gate: "g", Outcome: GateSuccess, Text: text[:257]}, "gate text is 257 bytes"},
+		{"track gate", &TrackGate{Head: head, Name: name, Location: "a", Gate: "g", Outcome: GateInconclusive, Text: text[:256]}, ""},
+		{"track describe with an unknown flag", &TrackDescribe{Name: name, Flags: 4}, "unknown flags"},
+		{"track describe with an unknown consistency", &TrackDescribe{Name: name, Consistency: 3}, "consistency is 3"},
+		{"track history of nowhere", &TrackHistory{Name: name}, "location name is empty"},
+		{"track list by a long prefix", &TrackList{Prefix: tooLong}, "1025 bytes"},
+		{"track watch of no name", &TrackWatch{}, "track name is 0 bytes"},
+		{"track watch", &TrackWatch{Name: name, Location: text[:128]}, ""},
+		{"track watch of a long location", &TrackWatch{Name: name, Location: text[:129]}, "129 bytes"},
 
 		{"node create", &NodeCreate{Path: "/a"}, ""},
 		{"node create of the root", &NodeCreate{Path: "/"}, "root"},
