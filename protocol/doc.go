@@ -111,6 +111,26 @@
 // snapshot speaks for the buckets in its Runs only: what it lacks of others may be in another shard. [StreamCut] ends a stream: open it again, elsewhere if its
 // status is WRONG_SHARD. [Unwatch] closes it; frames already on their way may still arrive.
 //
+// # Coordination processes
+//
+// A process is a name in a coordination node, with members: sessions that sent [ProcessJoin]. It lives in [ProcessBucket] of its node and name. For each change of
+// the list of members one round runs, which has an epoch. What a member is told comes as [ProcessRound] on the connection on which its session was attached or
+// presented last; what is not confirmed is told again.
+//
+// A member acts by comparing epochs. Lower than the highest it knows: ignore it. Prepare or resume of a higher one: a round that is open is over (complete if its
+// epoch is Settled, else cancelled); prepare the new one, then send [ProcessConfirm] or [ProcessFail]. Prepare of the open one: confirm again. Coordinate: exchange
+// messages, then send [ProcessComplete]. Complete: complete the round, once, and confirm; confirm again when told again. Cancel: the round is over, and is not prepared
+// any more. Resume: prepare and complete by itself, and confirm that it completed. Removed: an open round is over, and so is the membership; do not join again by
+// itself. Each round that was prepared ends with one cancel or one complete.
+//
+// Messages go between the members of a round through [ProcessRequest], which arrives as [ProcessMessage], and [ProcessReply], whose content comes back so. They are
+// soft state of the shard's leader: send again, from 50 ms to 5 s apart, what lacks an answer, under its number. A receiver remembers its replies for the epoch, by
+// sender and number, down to the sender's Low, and answers a copy from that memory; what comes below Low, or when its round is over, it does not execute.
+// Token of a round is the fencing token for what a member does outside.
+//
+// After an attach, and after each new connection to the shard's master, send [ProcessSync]. NOT_FOUND says that the session is no member. ABORTED to anything about a
+// round says that it is over: drop it. A server that has no processes answers UNSUPPORTED to all of these kinds.
+//
 // # Rollouts
 //
 // A track hands out versions to the instances of ordered locations ([TrackCreate], named service/cluster). It lives in the bucket of its node and name, and is

@@ -52,6 +52,22 @@ const (
 	KindWatch    Kind = 38 // opens a stream; for a prefix the bucket is any bucket of the shard that is asked
 	KindUnwatch  Kind = 39 // bucket as in the watch
 
+	// Coordination processes. Bucket is ProcessBucket(node, name).
+	KindProcessJoin     Kind = 40
+	KindProcessLeave    Kind = 41
+	KindProcessConfirm  Kind = 42
+	KindProcessFail     Kind = 43
+	KindProcessComplete Kind = 44
+	KindProcessForce    Kind = 45
+	KindProcessEvict    Kind = 46
+	KindProcessAlter    Kind = 47
+	KindProcessDescribe Kind = 48
+	KindProcessList     Kind = 49 // bucket is any bucket of the shard that is asked
+	KindProcessSync     Kind = 50
+	KindProcessRequest  Kind = 51
+	KindProcessReply    Kind = 52
+	KindProcessWatch    Kind = 53 // opens a stream; unwatch closes it
+
 	// Tracks, which are staged rollouts. Bucket is Bucket(node, name). Unwatch closes a track_watch too.
 	KindTrackCreate     Kind = 80
 	KindTrackAlter      Kind = 81
@@ -69,6 +85,12 @@ const (
 	KindTrackHistory    Kind = 93
 	KindTrackList       Kind = 94 // bucket is any bucket of the shard that is asked
 	KindTrackWatch      Kind = 95
+
+	// Events of processes.
+	KindProcessRound   Kind = 56 // to a member, about a round
+	KindProcessMessage Kind = 57 // to a member, from another
+	KindProcessState   Kind = 58 // what a process's stream starts from; id is the watch's
+	KindProcessChanges Kind = 59 // id is the watch's
 
 	// Events.
 	KindPong          Kind = 64 // id is the ping's; arg is the shard that vouches, or 0
@@ -100,6 +122,11 @@ var kindNames = [...]string{
 	KindTakenOver: "taken_over", KindAcquireResult: "acquire_result", KindLeaseLost: "lease_lost", KindFired: "fired",
 	KindSnapshot: "snapshot", KindDelta: "delta", KindStreamCut: "stream_cut", KindDetached: "detached",
 	KindTrackStatus: "track_status", KindTrackChange: "track_change",
+	KindProcessJoin: "process_join", KindProcessLeave: "process_leave", KindProcessConfirm: "process_confirm", KindProcessFail: "process_fail",
+	KindProcessComplete: "process_complete", KindProcessForce: "process_force", KindProcessEvict: "process_evict", KindProcessAlter: "process_alter",
+	KindProcessDescribe: "process_describe", KindProcessList: "process_list", KindProcessSync: "process_sync", KindProcessRequest: "process_request",
+	KindProcessReply: "process_reply", KindProcessWatch: "process_watch", KindProcessRound: "process_round", KindProcessMessage: "process_message",
+	KindProcessState: "process_state", KindProcessChanges: "process_changes",
 	KindTrackCreate: "track_create", KindTrackAlter: "track_alter", KindTrackDelete: "track_delete", KindTrackRegister: "track_register",
 	KindTrackUnregister: "track_unregister", KindTrackPoll: "track_poll", KindTrackReport: "track_report", KindTrackRole: "track_role",
 	KindTrackPublish: "track_publish", KindTrackWithdraw: "track_withdraw", KindTrackAdmin: "track_admin", KindTrackGate: "track_gate",
@@ -117,19 +144,23 @@ func (k Kind) String() string {
 	return "kind_" + strconv.Itoa(int(k))
 }
 
-// Events have the kinds from firstEvent to lastEvent; requests lie on both sides of them, and all below KindReply.
+// Events have the kinds from firstEvent to lastEvent, and those of processes the four below 60; requests lie around them, and all below KindReply.
 const (
 	firstEvent Kind = 64
 	lastEvent  Kind = 79
 )
 
+func (k Kind) event() bool {
+	return k >= firstEvent && k <= lastEvent || k >= KindProcessRound && k <= KindProcessChanges
+}
+
 // IsRequest says that a client may send this kind: it is known and neither a reply nor an event.
-func (k Kind) IsRequest() bool { return k.known() && (k < firstEvent || k > lastEvent) }
+func (k Kind) IsRequest() bool { return k.known() && !k.event() }
 
 // IsReply says that the kind is a reply's.
 func (k Kind) IsReply() bool { return k&KindReply != 0 }
 
 // IsEvent says that a server sends this kind unasked.
-func (k Kind) IsEvent() bool { return k.known() && k >= firstEvent && k <= lastEvent }
+func (k Kind) IsEvent() bool { return k.known() && k.event() }
 
 func (k Kind) known() bool { return int(k) < len(kindNames) && kindNames[k] != "" }

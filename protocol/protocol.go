@@ -59,16 +59,39 @@ const (
 	MaxTrackDuration  = 1 << 32   // ms
 )
 
+// Limits of a coordination process, in bytes, and of its lists.
+const (
+	MaxProcessName     = 128                 // parts of letters and digits, with single dashes or dots between them
+	MaxProcessMembers  = 1_000               // and receivers of a message
+	MaxProcessKey      = 128                 // of a member
+	MaxProcessData     = 512                 // of a member
+	MaxProcessResult   = 32 << 10            // of a round
+	MaxProcessText     = 256                 // of a reason; a longer one is cut
+	MaxProcessPayload  = 1 << 20             // of a message
+	MaxProcessDuration = 24 * 60 * 60 * 1000 // ms
+)
+
 // Bucket is the slice of the key space that (node, name) belongs to: xxhash64 over the node id as 8 big-endian bytes followed
 // by the name's bytes, modulo the tier's number of buckets.
 func Bucket(node uint64, name []byte, buckets uint32) uint32 {
+	return uint32(hash(node, "", name) % uint64(buckets))
+}
+
+func hash(node uint64, space string, name []byte) uint64 {
 	var d xxhash.Digest
 	d.Reset()
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], node)
 	_, _ = d.Write(b[:])
+	_, _ = d.WriteString(space)
 	_, _ = d.Write(name)
-	return uint32(d.Sum64() % uint64(buckets))
+	return d.Sum64()
+}
+
+// ProcessBucket is the bucket of a coordination process: its names are a key space of their own, so that a semaphore and a process may share one.
+// It is [Bucket] of the name with "process" and a zero byte in front.
+func ProcessBucket(node uint64, name []byte, buckets uint32) uint32 {
+	return uint32(hash(node, "process\x00", name) % uint64(buckets))
 }
 
 // HomeBucket is the bucket in which a session made with this create id lives.

@@ -32,6 +32,18 @@ func TestRouting(t *testing.T) {
 	for _, id := range [][3]uint64{{0, 0, 1}, {0, 1234, 7}, {0, 4095, 1<<36 - 1}, {15, 65535, 1}, {3, 77, 123456789}} {
 		fmt.Fprintf(&out, "session %d %d %d = %d\n", id[0], id[1], id[2], MakeSessionID(uint8(id[0]), uint16(id[1]), id[2]))
 	}
+	out.WriteString("# process <node> <name> <buckets> = <bucket>\n")
+	for _, node := range []uint64{1, 1 << 40} {
+		for _, name := range []string{"a", "work-queue", "leader"} {
+			for _, buckets := range []uint32{1, 64, DefaultBuckets} {
+				b := ProcessBucket(node, []byte(name), buckets)
+				if same := Bucket(node, []byte("process\x00"+name), buckets); b != same {
+					t.Errorf("bucket of process %s of %d is %d, as a name %d", name, buckets, b, same)
+				}
+				fmt.Fprintf(&out, "process %d %s %d = %d\n", node, name, buckets, b)
+			}
+		}
+	}
 	golden(t, "routing.txt", out.Bytes())
 }
 

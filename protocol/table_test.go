@@ -49,6 +49,18 @@ var (
 			HoldsUp: true, SaysBad: true, CannotLoad: true}}, Cursor: []byte("sas-1.example")}
 )
 
+// Samples of processes.
+var (
+	sampleOptions = ProcessOptions{Election: ElectPreferred, Debounce: 200, RoundTimeout: 30_000, BackoffMin: 100, BackoffMax: 2_000, Return: 10_000}
+	sampleMember  = ProcessMember{Session: sampleHead.Session, Order: 3, Key: "worker-7", Identity: "billing", Data: []byte("10.0.0.1:80"), Weight: 5}
+	sampleProcess = ProcessStatus{Index: 70_001, Revision: 69_990, Name: []byte("work-queue"), Clock: 88_000, Phase: PhasePreparing, Epoch: 12, Topology: 9,
+		Coordinator: sampleHead.Session, Attempt: 1, Started: 1_700_000_000_000, Start: 88_100, NumMembers: 1, Options: sampleOptions,
+		Tally: ProcessTally{Changes: 9, Started: 11, Completed: 8, Cancelled: 2, Failed: 1, Returned: 3, Stale: 4}, Members: []ProcessPlace{{Member: sampleMember,
+			Standing: StandingPreparing, Until: 98_000, Token: 12, Joined: 1_700_000_000_000}}, History: []ProcessEnded{{Epoch: 11, Topology: 9,
+			Coordinator: sampleHead.Session, Size: 1, Attempt: 2, Wall: 1_700_000_000_000, Prepared: 20, Decided: 35, Lasted: 41, Outcome: RoundFailed,
+			Text: "a member failed: no connection"}}, Cursor: []byte{0, 3}}
+)
+
 // messages lists every message by kind. A kind of a reply has KindReply set and stands for the body of a reply with status OK.
 var messages = []entry{
 	{KindHello, &Hello{Magic: Magic, Version: Version, Client: "signalbox-go/1.0.0", Token: []byte("secret")}},
@@ -115,6 +127,39 @@ var messages = []entry{
 	{KindUnwatch, &Unwatch{WatchID: 7}},
 	{KindUnwatch | KindReply, &Empty{}},
 
+	{KindProcessJoin, &ProcessJoin{Head: sampleHead, Name: []byte("work-queue"), Key: "worker-7", Data: []byte("10.0.0.1:80"), Weight: 5, Options: sampleOptions}},
+	{KindProcessJoin | KindReply, &ProcessJoinReply{Order: 3, Topology: 9, Returned: true, Again: true}},
+	{KindProcessLeave, &ProcessLeave{Head: sampleHead, Name: []byte("work-queue")}},
+	{KindProcessLeave | KindReply, &ProcessLeaveReply{Settled: 12}},
+	{KindProcessConfirm, &ProcessConfirm{Session: sampleHead.Session, Name: []byte("work-queue"), Epoch: 12, Step: StepCompleted}},
+	{KindProcessConfirm | KindReply, &Empty{}},
+	{KindProcessFail, &ProcessFail{Session: sampleHead.Session, Name: []byte("work-queue"), Epoch: 12, Text: "no connection"}},
+	{KindProcessFail | KindReply, &Empty{}},
+	{KindProcessComplete, &ProcessComplete{Head: sampleHead, Name: []byte("work-queue"), Epoch: 12, Result: []byte("v1")}},
+	{KindProcessComplete | KindReply, &Empty{}},
+	{KindProcessForce, &ProcessForce{Node: 2, Name: []byte("work-queue"), Text: "a new version of the rules"}},
+	{KindProcessForce | KindReply, &Empty{}},
+	{KindProcessEvict, &ProcessEvict{Node: 2, Name: []byte("work-queue"), Session: sampleHead.Session, Text: "it hangs"}},
+	{KindProcessEvict | KindReply, &Empty{}},
+	{KindProcessAlter, &ProcessAlter{Node: 2, Name: []byte("work-queue"), Options: sampleOptions}},
+	{KindProcessAlter | KindReply, &Empty{}},
+	{KindProcessDescribe, &ProcessDescribe{Node: 2, Name: []byte("work-queue"), Flags: WithProcessMembers | WithProcessHistory, Consistency: Strict, MinIndex: 70_000,
+		Cursor: []byte{0, 2}, Limit: 100}},
+	{KindProcessDescribe | KindReply, &sampleProcess},
+	{KindProcessList, &ProcessList{Shard: 1, Node: 2, Prefix: []byte("work"), Cursor: []byte("work-a"), Limit: 100, Consistency: Relaxed, MinIndex: 70_000}},
+	{KindProcessList | KindReply, &ProcessListReply{Index: 70_001, Processes: []ProcessItem{{Name: []byte("work-queue"), Phase: PhaseCompleted, Epoch: 12, Topology: 9,
+		Coordinator: sampleHead.Session, NumMembers: 5}}, Cursor: []byte("work-queue")}},
+	{KindProcessSync, &ProcessSync{Session: sampleHead.Session, Name: []byte("work-queue"), Epoch: 12}},
+	{KindProcessSync | KindReply, &Empty{}},
+	{KindProcessRequest, &ProcessRequest{Session: sampleHead.Session, Name: []byte("work-queue"), Epoch: 12, Number: 300, Low: 298,
+		To: []uint64{sampleHead.Session, sampleHead.Session + 1}, Payload: []byte("lock")}},
+	{KindProcessRequest | KindReply, &Empty{}},
+	{KindProcessReply, &ProcessReply{Session: sampleHead.Session, Name: []byte("work-queue"), Epoch: 12, To: sampleHead.Session + 1, Number: 300, Refused: true,
+		Payload: []byte("locked")}},
+	{KindProcessReply | KindReply, &Empty{}},
+	{KindProcessWatch, &ProcessWatch{Node: 2, Name: []byte("work-queue")}},
+	{KindProcessWatch | KindReply, &Empty{}},
+
 	{KindTrackCreate, &TrackCreate{Head: sampleHead, Name: []byte("geo/base"), Config: sampleTrackConfig}},
 	{KindTrackCreate | KindReply, &TrackRevision{Revision: 1}},
 	{KindTrackAlter, &TrackAlter{Head: sampleHead, Name: []byte("geo/base"), Revision: 1, Config: sampleTrackConfig}},
@@ -155,6 +200,15 @@ var messages = []entry{
 		Paused: true}}, Cursor: []byte("geo/base")}},
 	{KindTrackWatch, &TrackWatch{Node: 2, Name: []byte("geo/base"), Location: "SAS", Targets: true}},
 	{KindTrackWatch | KindReply, &Empty{}},
+
+	{KindProcessRound, &ProcessRound{Session: sampleHead.Session, Name: []byte("work-queue"), Kind: RoundResume, Removal: RemovedByOperator, Epoch: 12, Topology: 9,
+		Coordinator: sampleHead.Session, Attempt: 1, Token: 13, Settled: 11, Result: []byte("v1"), Text: "a member failed: no connection",
+		Members: []ProcessMember{sampleMember}}},
+	{KindProcessMessage, &ProcessMessage{Session: sampleHead.Session, Name: []byte("work-queue"), Kind: MessageRequest, From: sampleHead.Session + 1, Epoch: 12,
+		Number: 300, Low: 298, Payload: []byte("lock")}},
+	{KindProcessState, &ProcessState{First: true, Last: true, Exists: true, Status: sampleProcess}},
+	{KindProcessChanges, &ProcessChanges{Revision: 70_002, Wall: 1_700_000_000_000, Changes: []ProcessChange{{Kind: ProcessRoundEnd, Phase: PhaseWaiting,
+		Outcome: RoundFailed, Epoch: 12, Topology: 9, Session: sampleHead.Session, Text: "a member failed: no connection"}}}},
 
 	{KindPong, &Empty{}},
 	{KindGoodbye, &Goodbye{Status: StatusUnavailable, Message: "the server is shutting down; connect to another instance"}},

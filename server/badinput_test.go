@@ -120,7 +120,7 @@ func TestCutShort(t *testing.T) {
 func TestUnknownAndMalformed(t *testing.T) {
 	s := start(t, nil)
 	c := connect(t, s)
-	for _, kind := range []protocol.Kind{0, 5, 9, 40, 63, protocol.KindTrackCreate, protocol.KindTrackWatch, 127, 0x100, 0x300, 0xff00} {
+	for _, kind := range []protocol.Kind{0, 5, 9, 29, protocol.KindProcessJoin, protocol.KindProcessRequest, protocol.KindProcessWatch, 63, protocol.KindTrackCreate, protocol.KindTrackWatch, 127, 0x100, 0x300, 0xff00} {
 		id := c.nextID + 1
 		c.nextID++
 		c.write(protocol.AppendFrame(nil, kind, id, 0, nil))
