@@ -72,7 +72,7 @@ func (m *Machine) acquireNew(q *request, x *protocol.Acquire) {
 		m.count(e, countWait)
 		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Accepted, value: e.orderID})
 	}
-	if p.held.n == 1 && !m.atHome(p) {
+	if p.things() == 1 && !m.atHome(p) {
 		m.becameHeld(p)
 	}
 }

@@ -83,7 +83,7 @@ func (m *Machine) cleared() {
 	m.copies = m.countCopies()
 	kept := m.stranded[:0]
 	for _, p := range m.stranded {
-		if p.held.n > 0 {
+		if p.busy() {
 			kept = append(kept, p)
 			continue
 		}
@@ -124,13 +124,13 @@ func (n *node) sessionBehind(id uint64) (s *session) {
 func (m *Machine) depart(s *session) {
 	p := s.party
 	m.forgetHome(p)
-	if p.held.n == 0 && p.answers.len() == 0 && p.low <= 1 {
+	if !p.busy() && p.answers.len() == 0 && p.low <= 1 {
 		delete(m.parties, p.id)
 		p.gone = true
 		return
 	}
 	p.node.guests.insert(p, partyLess)
-	if p.held.n == 0 {
+	if !p.busy() {
 		m.arm(p, addSaturated(p.used, Retention))
 	}
 }
@@ -195,7 +195,7 @@ func (m *Machine) discard(s *semaphore) bool {
 			}
 			p := e.party
 			p.held.remove(e, byName)
-			if p.held.n == 0 && !p.gone && !m.atHome(p) {
+			if !p.busy() && !p.gone && !m.atHome(p) {
 				m.touchParty(p)
 				m.becameIdle(p)
 			}

@@ -67,7 +67,7 @@ func (p *party) describe(description []byte) {
 func (m *Machine) retire(p *party) {
 	m.touchParty(p)
 	m.cancel(p)
-	if p.held.n > 0 || p.home != nil {
+	if p.busy() || p.home != nil {
 		return // armed again when it becomes idle, or its home departs
 	}
 	if until := addSaturated(p.used, Retention); until >= m.logTime {
@@ -204,13 +204,13 @@ func (m *Machine) Guests(yield func(session, attachEpoch uint64) bool) {
 	away := m.idRanges(func(is bucketState) bool { return is != bucketActive && is != bucketAbsent })
 	m.nodeIndex.all(func(n *node) bool {
 		n.guests.all(func(p *party) bool {
-			if p.held.n > 0 {
+			if p.busy() {
 				ids = append(ids, p.id)
 			}
 			return true
 		})
 		for s := n.sessionIn(away, 0); s != nil; s = n.sessionIn(away, s.id) {
-			if s.held.n > 0 {
+			if s.busy() {
 				ids = append(ids, s.id)
 			}
 		}

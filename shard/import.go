@@ -278,7 +278,7 @@ func (m *Machine) importEntry(s *semaphore, r *chunkRecord) {
 		s.owners.insert(e, byOrder)
 		s.used += e.count
 	}
-	if p.held.n == 1 && !p.gone && !m.atHome(p) {
+	if p.things() == 1 && !p.gone && !m.atHome(p) {
 		m.becameHeld(p)
 	}
 }

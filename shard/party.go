@@ -25,6 +25,13 @@ type party struct {
 	gone bool
 }
 
+// things is how many things in this shard the party is part of: a guest's record stays while there is one, its home is asked about it, and a gone party is kept
+// until the last of them is looked after. Whoever adds the first, or removes the last, of a session that is not at home here tells the leader: becameHeld,
+// becameIdle.
+func (p *party) things() int { return p.held.n }
+
+func (p *party) busy() bool { return p.things() > 0 }
+
 func partyLess(a, b *party) bool { return a.id < b.id }
 
 func (p *party) clock() *timer { return &p.timer }

@@ -83,7 +83,7 @@ func (m *Machine) take(e *entry, tell bool) {
 		}
 	}
 	p.held.remove(e, byName)
-	if p.held.n == 0 && !m.atHome(p) {
+	if !p.busy() && !m.atHome(p) {
 		m.touchParty(p)
 		m.becameIdle(p)
 	}

@@ -261,7 +261,7 @@ func (m *Machine) endSession(s *session, reason protocol.EndReason, text string)
 // layOut puts a gone party where the rest of its entries is looked after, if there is a rest. done: all that can be released now is.
 func (m *Machine) layOut(p *party, done bool) {
 	switch {
-	case p.held.n == 0:
+	case !p.busy():
 		delete(m.parties, p.id)
 	case done:
 		m.stranded = append(m.stranded, p)
