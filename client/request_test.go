@@ -123,8 +123,8 @@ func TestSameNumberAgain(t *testing.T) {
 			f.on = func(fc *fakeConn, h protocol.Header) bool {
 				if h.Kind == protocol.KindAcquire && lost < 3 {
 					lost++
-					fc.answer(h) // it has its effect
 					_ = fc.nc.Close()
+					fc.answer(h) // it has its effect, and nobody hears of it
 					delete(f.conns, fc)
 					return true
 				}
@@ -137,7 +137,8 @@ func TestSameNumberAgain(t *testing.T) {
 		}
 		for i, r := range f.all(protocol.KindAcquire) {
 			m := decode[protocol.Acquire](t, r.body)
-			if m.Seq != 1 || m.Low != 1 || m.Session != s.id || string(m.Data) != "payload" || m.Timeout != protocol.Forever {
+			late := i > 3 && m.Low == 2 // one more was under way when the answer came; the server does nothing for it
+			if m.Seq != 1 || m.Low != 1 && !late || m.Session != s.id || string(m.Data) != "payload" || m.Timeout != protocol.Forever {
 				t.Errorf("sending %d: %+v", i, m)
 			}
 		}
@@ -148,8 +149,8 @@ func TestSameNumberAgain(t *testing.T) {
 		if m.Seq != 2 || m.Low != 2 || m.OrderID != 1 {
 			t.Fatalf("%+v", m)
 		}
-		if n := f.count(protocol.KindSessionAttach); n < 3 {
-			t.Fatal(n)
+		if n := f.count(protocol.KindAcquire); n < 4 {
+			t.Fatalf("sent %d times", n)
 		}
 	})
 }
