@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -15,6 +16,8 @@ const (
 	lookAgain = 200 * time.Millisecond
 	// changeWithin is how long changes of the cluster are waited for unless --timeout says otherwise: data may have to move.
 	changeWithin = "60s"
+	// quietLooks is how many plans in a row must have nothing left: the first may be from before the last change.
+	quietLooks = 3
 )
 
 func (a *app) clusterCmd() *cobra.Command {
@@ -38,13 +41,34 @@ Expelled instances are shown by -o json only.`,
 
 	plan := &cobra.Command{
 		Use: "plan", Short: "Show what the cluster does next by itself, and why something waits", Args: cobra.NoArgs,
+		Long: `Show what the cluster does next by itself, and why something waits.
+
+With --wait it returns when there is nothing left to do: the instances that are there have their replicas, votes, leaderships and buckets, and one of three
+may go. What scripts wait for between two steps of a change, at most for --timeout.`,
+		Example: `  signalbox cluster plan
+  signalbox cluster plan --wait --timeout 10m`,
 	}
+	wait := plan.Flags().Bool("wait", false, "Return when there is nothing left to do.")
 	plan.RunE = a.verb(func(k *call, _ *cobra.Command, _ []string) error {
-		var p protocol.ClusterPlan
-		if err := k.cluster(protocol.MethodPlan, nil, &p); err != nil {
+		p, err := k.plan()
+		for quiet := 0; *wait && err == nil; p, err = k.plan() {
+			if quiet++; len(p.Steps)+len(p.Waits) > 0 {
+				quiet = 0
+			}
+			if quiet == quietLooks {
+				break
+			}
+			select {
+			case <-time.After(lookAgain):
+			case <-k.ctx.Done():
+				_ = k.printer().plan(p)
+				return &codeError{code: exitError, err: errors.New("there was still something to do when the time was over; the cluster goes on with it")}
+			}
+		}
+		if err != nil {
 			return err
 		}
-		return k.printer().plan(&p)
+		return k.printer().plan(p)
 	})
 
 	c := group("cluster", "The cluster: who is in it, who leads what, and changes of that", `The cluster manages itself: what these verbs ask for is decided in its log, and goes on
@@ -201,6 +225,11 @@ func (k *call) cluster(method string, in, out any) error {
 func (k *call) change(method string, in any) (*protocol.ClusterInstance, error) {
 	var i protocol.ClusterInstance
 	return &i, k.cluster(method, in, &i)
+}
+
+func (k *call) plan() (*protocol.ClusterPlan, error) {
+	var p protocol.ClusterPlan
+	return &p, k.cluster(protocol.MethodPlan, nil, &p)
 }
 
 func (k *call) status(ctx context.Context) (*protocol.ClusterStatus, error) {
