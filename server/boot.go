@@ -232,10 +232,14 @@ func (s *Server) settle(ctx context.Context) error {
 		if name == "" {
 			name, _ = os.Hostname()
 		}
-		err := s.governor.Bootstrap(ctx, governor.BootstrapConfig{
+		restored, epoch, err := s.restored()
+		if err != nil {
+			return err
+		}
+		err = s.governor.Bootstrap(ctx, governor.BootstrapConfig{
 			Instance: s.instance, UUID: id.UUID, ClusterName: s.cfg.Cluster, Name: name, Address: s.advertise(), RaftAddress: s.host.RaftAddress(),
 			Tier: s.cfg.Tier, Domain: s.domain(), Version: s.cfg.version(), ReplicationFactor: uint32(max(1, s.cfg.ReplicationFactor)),
-			Shards: shards, Buckets: s.cfg.Buckets,
+			Shards: shards, Buckets: s.cfg.Buckets, Restored: restored, RestoredEpoch: epoch,
 		})
 		if err != nil {
 			return fmt.Errorf("make or find the cluster: %w", err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/backup"
 	"github.com/signalbox-dev/signalbox/server/mesh"
 	"github.com/signalbox-dev/signalbox/server/sentinel"
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -103,6 +104,8 @@ type Config struct {
 	Memory bool
 	// Disk is a memory disk that outlives the server, for tests that start one again; it implies Memory.
 	Disk *replica.MemoryDisk
+
+	restore *backup.Source // what the first instance of a new cluster begins with, see Restore
 
 	// Authenticator and Authorizer decide who a client is and what it may do. By default everybody is anonymous and may do everything.
 	Authenticator Authenticator

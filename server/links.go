@@ -89,8 +89,10 @@ func (s *Server) makeFolder(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("data folder: %w; choose a folder that this process can make, or write to", err)
 	}
-	s.lock, err = lockFolder(s.cfg.DataDir)
-	return err
+	if s.lock, err = lockFolder(s.cfg.DataDir); err != nil {
+		return err
+	}
+	return s.checkUnfinished()
 }
 
 // identityFile says who an instance is.

@@ -56,6 +56,13 @@ func (l local) Propose(ctx context.Context, id uint64, c shard.Command) error {
 	if err != nil {
 		return err
 	}
+	if c.Kind == shard.CmdBuckets && l.s.cfg.restore != nil {
+		run, err := shard.ReadBuckets(c.Body)
+		if err != nil {
+			return err
+		}
+		return l.restoreBuckets(ctx, d, run)
+	}
 	return d.rep.ProposeInternal(ctx, c)
 }
 

@@ -82,6 +82,20 @@ type Server struct {
 // Start opens the data folder, makes a cluster when it is new, waits until every shard leads, and opens the listeners. When ctx ends before that, it stops
 // what it began and returns an error. The server runs until Shutdown or Close.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
+	s, err := boot(ctx, cfg,
+		(*Server).openDoors,      // event loops, sweeper, accepting
+		(*Server).openAdminDoors, // last: what is ready is served already
+	)
+	if err != nil {
+		return nil, err
+	}
+	s.ready.Store(true)
+	s.log.Info("serving", "listen", s.Addr(), "admin", s.AdminAddr(), "shards", len(s.desks.all()), "cluster", s.mapNow().state.Cluster())
+	return s, nil
+}
+
+// boot starts a server as far as there is a cluster, and then as these steps say.
+func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context) error) (*Server, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
@@ -106,26 +120,22 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 
 	startCtx, cancel := context.WithTimeout(ctx, cfg.Limits.StartTimeout)
 	defer cancel()
-	for _, step := range []func(context.Context) error{
-		s.findRoom,       // open files
-		s.listen,         // addresses are taken before anything else, so that a second server fails without touching data
-		s.makeFolder,     //
-		s.openLinks,      // other instances, and who this one is
-		s.openAudit,      // before anything is applied
-		s.openLog,        // host, meta shard
-		s.auditRecovery,  //
-		s.openShards,     // replicas of the map
-		s.settle,         // the cluster exists and knows that this instance is there
-		s.openDoors,      // event loops, sweeper, accepting
-		s.openAdminDoors, // last: what is ready is served already
-	} {
-		if err := step(startCtx); err != nil {
+	for _, step := range append([]func(*Server, context.Context) error{
+		(*Server).findRoom,      // open files
+		(*Server).listen,        // addresses are taken before anything else, so that a second server fails without touching data
+		(*Server).makeFolder,    //
+		(*Server).openLinks,     // other instances, and who this one is
+		(*Server).openAudit,     // before anything is applied
+		(*Server).openLog,       // host, meta shard
+		(*Server).auditRecovery, //
+		(*Server).openShards,    // replicas of the map
+		(*Server).settle,        // the cluster exists and knows that this instance is there
+	}, last...) {
+		if err := step(s, startCtx); err != nil {
 			_ = s.Close()
 			return nil, err
 		}
 	}
-	s.ready.Store(true)
-	s.log.Info("serving", "listen", s.Addr(), "admin", s.AdminAddr(), "shards", len(s.desks.all()), "cluster", s.mapNow().state.Cluster())
 	return s, nil
 }
 

@@ -222,6 +222,14 @@ func AppendBuckets(b []byte, x BucketsBody) []byte {
 	return binary.AppendUvarint(b, x.Epoch)
 }
 
+// ReadBuckets reads what AppendBuckets wrote.
+func ReadBuckets(body []byte) (x BucketsBody, err error) {
+	if !x.read(body) {
+		return BucketsBody{}, ErrMalformed
+	}
+	return x, nil
+}
+
 func (x *BucketsBody) read(body []byte) bool {
 	r := reader{b: body}
 	return x.readFrom(&r) && len(r.b) == 0

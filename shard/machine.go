@@ -1,6 +1,11 @@
 package shard
 
-import "github.com/signalbox-dev/signalbox/protocol"
+import (
+	"maps"
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
 
 // Machine is the state of one data shard. It is not safe for concurrent use: Apply, BeginSnapshot and Snapshot.Close need it alone; reads may run
 // beside each other, and not beside those.
@@ -133,3 +138,6 @@ func (m *Machine) Node(id uint64) (protocol.NodeConfig, bool) {
 	}
 	return n.config, true
 }
+
+// Nodes are the ids of the nodes that are known here and not dropped, in order.
+func (m *Machine) Nodes() []uint64 { return slices.Sorted(maps.Keys(m.nodes)) }

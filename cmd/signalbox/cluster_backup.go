@@ -183,11 +183,7 @@ func verifyBackup(path string) (*backup.Contents, error) {
 
 // backup shows what is in a file.
 func (p *printer) backup(path string, x *backup.Contents) error {
-	var sessions, semaphores int
-	for _, s := range x.Shards {
-		sessions += s.Sessions
-		semaphores += s.Semaphores
-	}
+	sessions, semaphores := x.Sizes()
 	digest := uint64(0)
 	for _, s := range x.Shards {
 		digest = digest*1_099_511_628_211 + s.Digest

@@ -27,9 +27,26 @@ type Contents struct {
 	Bytes  uint64  // of all snapshots
 }
 
+// Sizes is how many sessions and semaphores all shards have.
+func (c *Contents) Sizes() (sessions, semaphores int) {
+	for _, s := range c.Shards {
+		sessions += s.Sessions
+		semaphores += s.Semaphores
+	}
+	return sessions, semaphores
+}
+
 // Verify reads a backup from the first byte to the last: every checksum, every shard into a machine whose digest is the one its snapshot names, and whether the shards are those of the
 // map and each bucket is active in the shard that the map names and in no other. It needs as much memory as all shards do.
 func Verify(r io.Reader) (*Contents, error) {
+	v, err := load(r)
+	if err != nil {
+		return nil, err
+	}
+	return &v.out, nil
+}
+
+func load(r io.Reader) (*verifier, error) {
 	v := &verifier{in: reader{bufio.NewReaderSize(r, 1<<20)}, machines: make(map[uint64]*shard.Machine)}
 	if err := v.in.magic(); err != nil {
 		return nil, err
@@ -63,7 +80,7 @@ func Verify(r io.Reader) (*Contents, error) {
 			if n, _ := v.in.r.Read(make([]byte, 1)); n > 0 {
 				return nil, errors.New("the backup is damaged: something follows its end")
 			}
-			return &v.out, v.whole()
+			return v, v.whole()
 		}
 		return nil, fmt.Errorf("the backup is damaged: a block of kind %q between shards", kind)
 	}

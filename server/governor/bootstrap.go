@@ -27,6 +27,9 @@ type BootstrapConfig struct {
 	ReplicationFactor uint32       // default 1
 	NoVote            bool         // the tier's instances may not vote in the meta shard; another one's must
 	Tiers             []meta.TierSpec
+
+	Restored      []byte // see meta.Bootstrap
+	RestoredEpoch uint64
 }
 
 // Bootstrap makes the cluster unless it exists, or tells it where this instance listens now. With replication factor 1, and while there is one instance, it
@@ -62,6 +65,7 @@ func (g *Governor) Bootstrap(ctx context.Context, c BootstrapConfig) error {
 			Instance: c.Instance, UUID: c.UUID, Name: c.Name, Address: c.Address, RaftAddress: c.RaftAddress, Domain: c.Domain, Version: c.Version,
 			Tier: c.Tier, Buckets: c.Buckets, ReplicationFactor: max(1, c.ReplicationFactor), CanVote: !c.NoVote, Tiers: c.Tiers, Shards: c.Shards,
 			NodeConfig: protocol.DefaultNodeConfig(), Wall: g.wall(),
+			Restored: c.Restored, RestoredEpoch: c.RestoredEpoch,
 		}, nil
 	}
 	res, err := g.decide(ctx, build)

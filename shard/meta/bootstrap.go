@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -45,6 +46,12 @@ type Bootstrap struct {
 
 	NodeConfig protocol.NodeConfig // of DefaultPath: effective and complete
 	Wall       uint64              // ms since 1970, for people
+
+	// Restored is what Snapshot.WriteTo wrote of another cluster, whose coordination nodes and rights this one begins with instead of DefaultPath: those of
+	// its first tier, which must be the only one with data, and have as many buckets. Its instances, shards and keys are not taken over. Empty for a new cluster.
+	Restored []byte
+	// RestoredEpoch is the bucket epoch of the assignment then, above all that the buckets had there: copies of buckets are known by it.
+	RestoredEpoch uint64
 }
 
 func (*Bootstrap) kind() Kind { return KindBootstrap }
@@ -70,7 +77,9 @@ func (c *Bootstrap) append(b []byte) []byte {
 		b = appendUint(b, id)
 	}
 	b = appendConfig(b, &c.NodeConfig)
-	return appendUint(b, c.Wall)
+	b = appendUint(b, c.Wall)
+	b = appendText(b, c.Restored)
+	return appendUint(b, c.RestoredEpoch)
 }
 
 // own is the tier of the instance.
@@ -110,6 +119,10 @@ func (c *Bootstrap) decode(r *reader) {
 	c.Shards = list(r, MaxShards, (*reader).uint)
 	c.NodeConfig = r.config()
 	c.Wall = r.uint()
+	if b := r.text(maxRestored); b != "" {
+		c.Restored = []byte(b)
+	}
+	c.RestoredEpoch = r.uint()
 }
 
 func (r *reader) tierSpec() TierSpec {
@@ -140,6 +153,11 @@ func (c *Bootstrap) apply(s *State) Result {
 	if res := c.makeTiers(s); res.Status != protocol.StatusOK {
 		return res
 	}
+	if len(c.Restored) > 0 {
+		if res := c.restore(s); res.Status != protocol.StatusOK {
+			return res
+		}
+	}
 	const replicaset = 1
 	s.cluster, s.clusterName, s.clusterVersion = c.Cluster, c.ClusterName, c.Version
 	s.keys = [2]Key{{ID: 1, Secret: c.Secret}}
@@ -160,12 +178,15 @@ func (c *Bootstrap) apply(s *State) Result {
 	}
 	if set.Phase == ReplicasetReady && own.Buckets > 0 {
 		own.Bootstrapped = true
-		own.Runs = spread(c.Buckets, c.Shards)
+		own.Runs = spread(c.Buckets, c.Shards, max(FirstEpoch, c.RestoredEpoch))
 	}
 	s.metaShard = founded(MetaShardID, 0, 0, c.Instance, s.revision)
 	s.metaShard.Ready = true
 	s.nextInstance, s.nextReplicaset = c.Instance, replicaset
 	s.mapVersion = s.revision
+	if len(c.Restored) > 0 {
+		return Result{}
+	}
 	n := s.addNode(DefaultPath, s.dataTier(), c.NodeConfig, 0, c.Wall)
 	return Result{Node: n.ID, Version: n.Revision}
 }
@@ -238,4 +259,48 @@ func rising(list []uint64) bool {
 
 func notBootstrapped() Result {
 	return refuse(protocol.StatusPreconditionFailed, "the cluster is not bootstrapped yet; retry when it is")
+}
+
+// maxRestored bounds Restored, in bytes. The log takes entries of twice that.
+const maxRestored = 64 << 20
+
+// restore takes over the nodes and rights of the cluster whose snapshot the command carries. The revision goes on from that cluster's, so that who has an older
+// map takes the new one for newer.
+func (c *Bootstrap) restore(s *State) Result {
+	in := bytes.NewReader(c.Restored)
+	m, err := Restore(in)
+	switch {
+	case err != nil:
+		return refuse(protocol.StatusBadRequest, "the map of the cluster that is to be restored: %v", err)
+	case in.Len() > 0 || !m.Bootstrapped():
+		return refuse(protocol.StatusBadRequest, "the map of the cluster that is to be restored is not one; take another backup")
+	case c.Cluster == m.cluster:
+		return refuse(protocol.StatusBadRequest, "a restored cluster is another one; give it an id of its own")
+	case c.Buckets != m.tiers[0].Buckets || c.Buckets == 0:
+		return refuse(protocol.StatusBadRequest, "the cluster that is to be restored has %d buckets in its first tier, this one has %d; give it as many", m.tiers[0].Buckets, c.Buckets)
+	case c.ReplicationFactor > 1:
+		return refuse(protocol.StatusBadRequest, "a cluster is restored to one instance; begin with replication factor 1, and raise it when others have joined")
+	case c.RestoredEpoch > maxCounter || len(m.moves) > 0:
+		return refuse(protocol.StatusBadRequest, "the cluster that is to be restored was moving buckets; take another backup")
+	}
+	for _, t := range m.tiers {
+		for _, run := range t.Runs {
+			switch {
+			case t.ID != 0:
+				return refuse(protocol.StatusBadRequest, "the cluster that is to be restored has data in tier %s too; only the first tier's can be restored", t.Name)
+			case run.Epoch >= c.RestoredEpoch:
+				return refuse(protocol.StatusBadRequest, "bucket epoch %d is not above that of the cluster that is to be restored", c.RestoredEpoch)
+			}
+		}
+	}
+	for _, n := range m.nodes.all() {
+		if n.Tier != 0 {
+			return refuse(protocol.StatusBadRequest, "node %s is of another tier than the first; only the first tier can be restored", n.Path)
+		}
+	}
+	s.nodes, s.ids, s.pending, s.nextNode = m.nodes, m.ids, m.pending, m.nextNode
+	s.rights = m.rights
+	s.revision += m.revision
+	s.rightsRevision = s.revision
+	return Result{}
 }

@@ -60,7 +60,7 @@ func (s *State) Shares(tier uint8) []Share {
 	}
 	var shares []Share
 	for _, p := range parts {
-		for _, run := range spread(uint32(p.buckets), p.shards) {
+		for _, run := range spread(uint32(p.buckets), p.shards, FirstEpoch) {
 			shares = append(shares, Share{run.Shard, run.Count})
 		}
 	}
@@ -68,7 +68,7 @@ func (s *State) Shares(tier uint8) []Share {
 }
 
 // spread deals buckets out to shards in runs whose lengths differ by at most one. A run may be of no bucket.
-func spread(buckets uint32, shards []uint64) []Run {
+func spread(buckets uint32, shards []uint64, epoch uint64) []Run {
 	runs := make([]Run, 0, len(shards))
 	n := uint32(len(shards))
 	first := uint32(0)
@@ -77,7 +77,7 @@ func spread(buckets uint32, shards []uint64) []Run {
 		if uint32(i) < buckets%n {
 			count++
 		}
-		runs = append(runs, Run{First: first, Count: count, Shard: shard, Epoch: FirstEpoch})
+		runs = append(runs, Run{First: first, Count: count, Shard: shard, Epoch: epoch})
 		first += count
 	}
 	return runs

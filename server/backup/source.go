@@ -1,0 +1,148 @@
+package backup
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// Source gives the state of a backup bucket by bucket, as a shard whose buckets move gives them to another one. It is for one restore; methods may be called from several
+// goroutines.
+type Source struct {
+	Contents
+	epoch    uint64
+	state    *meta.State
+	machines map[uint64]*shard.Machine
+}
+
+// Load reads a backup with all the checks of [Verify], and keeps it in memory. It needs one tier with data, the first, as a cluster has that began with one instance.
+func Load(r io.Reader) (*Source, error) {
+	v, err := load(r)
+	if err != nil {
+		return nil, err
+	}
+	s := &Source{Contents: v.out, epoch: meta.FirstEpoch, state: v.state, machines: v.machines}
+	for _, t := range s.state.Tiers() {
+		if (t.ID == 0) == (len(t.Runs) == 0) {
+			return nil, fmt.Errorf("tier %s of the backup's cluster is in the way: a cluster can be restored that has data in its first tier, and in no other", t.Name)
+		}
+	}
+	// Of all buckets one epoch, above all that was ever heard of them: copies are told apart by it.
+	for _, run := range s.runs() {
+		s.epoch = max(s.epoch, run.Epoch+1)
+	}
+	for _, m := range s.machines {
+		_, total := m.Tier()
+		for b := range total {
+			epoch, _ := m.Bucket(b)
+			s.epoch = max(s.epoch, epoch+1)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.machines)) {
+		if err := s.freeze(id); err != nil {
+			return nil, fmt.Errorf("shard %d of the backup: %w", id, err)
+		}
+	}
+	return s, nil
+}
+
+func (s *Source) runs() []meta.Run { return s.state.Tiers()[0].Runs }
+
+// Buckets is how many the first tier has: as many as the new cluster must have.
+func (s *Source) Buckets() uint32 { return s.state.Tiers()[0].Buckets }
+
+// Epoch is the bucket epoch of the copies that are given, above all in the backup.
+func (s *Source) Epoch() uint64 { return s.epoch }
+
+// ClusterName is what people call the cluster.
+func (s *Source) ClusterName() string { return s.state.ClusterName() }
+
+// Map is the backup's map as [meta.Bootstrap] takes it.
+func (s *Source) Map() ([]byte, error) {
+	var b bytes.Buffer
+	m := meta.Machine{State: *s.state}
+	if _, err := m.BeginSnapshot().WriteTo(&b); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// maxSteps bounds how often a shard is given time to finish what it had under way; each time it does tens of thousands of records.
+const maxSteps = 1_000_000
+
+// freeze leads the copy in memory a last time: nobody is attached any more, nodes that the map does not know, or is dropping, go, and the buckets stand still.
+func (s *Source) freeze(id uint64) error {
+	m := s.machines[id]
+	h := shard.Header{Format: shard.FormatVersion, Epoch: (m.Epoch()>>16 + 1) << 16, Seq: 0, LogTime: m.LogTime()}
+	propose := func(commands ...shard.Command) protocol.Status {
+		h.Seq++
+		h.LogTime = m.LogTime()
+		b := shard.AppendHeader(nil, h)
+		for _, c := range commands {
+			b = shard.AppendCommand(b, c)
+		}
+		var out shard.Events
+		m.Apply(m.AppliedIndex()+1, b, &out)
+		status := protocol.StatusOK
+		for _, e := range out.List {
+			if e.Kind == shard.EventReply && e.Status != protocol.StatusOK {
+				status = e.Status
+			}
+		}
+		return status
+	}
+	if st := propose(shard.Command{Kind: shard.CmdTakeOver}); st != protocol.StatusOK {
+		return st
+	}
+	for _, node := range m.Nodes() {
+		if n, ok := s.state.Node(node); ok && n.Phase != meta.Dropping {
+			continue
+		}
+		if st := propose(shard.Command{Kind: shard.CmdNodeDrop, Body: shard.AppendNodeDrop(nil, shard.NodeDropBody{Node: node})}); st != protocol.StatusOK {
+			return st
+		}
+	}
+	for _, run := range s.runs() {
+		if run.Shard != id || run.Count == 0 {
+			continue
+		}
+		body := shard.AppendBuckets(nil, shard.BucketsBody{Total: s.Buckets(), First: run.First, Count: run.Count, Epoch: s.epoch})
+		st := protocol.StatusAborted
+		for n := 0; st == protocol.StatusAborted && n < maxSteps; n++ { // work left over goes on with each entry
+			st = propose(shard.Command{Kind: shard.CmdFreeze, Body: body})
+		}
+		if st != protocol.StatusOK {
+			return st
+		}
+	}
+	return nil
+}
+
+// Parts are the pieces of a run of buckets that lie in one shard of the backup each, in order.
+func (s *Source) Parts(first, count uint32) (parts []shard.BucketsBody) {
+	for _, run := range s.runs() {
+		from, to := max(first, run.First), min(first+count, run.First+run.Count)
+		if from < to {
+			parts = append(parts, shard.BucketsBody{Total: s.Buckets(), First: from, Count: to - from, Epoch: s.epoch})
+		}
+	}
+	slices.SortFunc(parts, func(a, b shard.BucketsBody) int { return int(a.First) - int(b.First) })
+	return parts
+}
+
+// Chunk is the chunk of a part at a cursor, nil at first, and the next cursor, nil with the last.
+func (s *Source) Chunk(part shard.BucketsBody, cursor []byte) (chunk, next []byte, err error) {
+	for _, run := range s.runs() {
+		if part.First >= run.First && part.First-run.First < run.Count {
+			return s.machines[run.Shard].Export(part.First, part.Count, s.epoch, cursor, 0)
+		}
+	}
+	return nil, nil, errors.New("the backup has no such bucket")
+}

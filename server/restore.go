@@ -1,0 +1,165 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/backup"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// unfinishedFile lies in a data folder from the first step of a restore to the last. Without it, a server that is started on half of a restore would give empty buckets to
+// the shards that are missing.
+const unfinishedFile = "restore-unfinished"
+
+// restoreTimeout bounds a restore: the imports are written to the log like any other change, at the disk's pace.
+const restoreTimeout = 24 * time.Hour
+
+// Restore makes a new cluster of one instance in an empty data folder from a backup, and closes it; [Start] with the same configuration serves it. Coordination nodes, rights,
+// sessions with what they hold and wait for, order counters and the memory of requests are the backup's, each session as after a change of leader: its timeout and the grace period
+// begin when it is served. The cluster has an id, keys and revisions of its own.
+//
+// Config is that of the first instance: addresses, names, Shards; Buckets and the cluster's name come from the backup. Peers and a replication factor above 1 are refused.
+// After an error the folder is of no use; Start refuses it.
+func Restore(ctx context.Context, cfg Config, from *backup.Source) error {
+	switch {
+	case len(cfg.Peers) > 0:
+		return errors.New("a backup is restored to one instance, without peers; let the others join it afterwards")
+	case cfg.ReplicationFactor > 1:
+		return fmt.Errorf("a backup is restored to one instance, so the replication factor is 1 and not %d; raise it when others have joined", cfg.ReplicationFactor)
+	case cfg.Memory:
+		return errors.New("a restore in memory is lost at its end; give a data folder")
+	}
+	if cfg.Disk == nil {
+		if err := emptyFolder(cfg.DataDir); err != nil {
+			return err
+		}
+	}
+	cfg.Buckets, cfg.Admin, cfg.restore = from.Buckets(), Off, from
+	if cfg.Cluster == "" {
+		cfg.Cluster = from.ClusterName()
+	}
+	if cfg.Shards == 0 {
+		cfg.Shards = int(min(DefaultShards, from.Buckets()))
+	}
+	cfg.Limits.StartTimeout = restoreTimeout
+	s, err := boot(ctx, cfg, (*Server).serveNothing)
+	if err != nil {
+		return err
+	}
+	if err := s.Close(); err != nil {
+		return err
+	}
+	if s.inMemory() {
+		return nil
+	}
+	return errors.Join(os.Remove(filepath.Join(cfg.DataDir, unfinishedFile)), syncFolder(cfg.DataDir))
+}
+
+// emptyFolder says why a folder cannot take a restore.
+func emptyFolder(dir string) error {
+	list, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("data folder: %w; choose a folder that this process can make, or write to", err)
+	}
+	for _, f := range list {
+		if f.Name() == unfinishedFile {
+			return unfinished(dir)
+		}
+	}
+	if len(list) > 0 {
+		return fmt.Errorf("data folder %q is not empty; a backup is restored to a new folder, so choose another one", dir)
+	}
+	return nil
+}
+
+func unfinished(dir string) error {
+	return fmt.Errorf("data folder %q has a restore in it that did not end; remove the folder, and restore again", dir)
+}
+
+// checkUnfinished keeps a server off a restore that did not end; a restore marks its folder as one.
+func (s *Server) checkUnfinished() error {
+	path := filepath.Join(s.cfg.DataDir, unfinishedFile)
+	if _, err := os.Lstat(path); err == nil {
+		return unfinished(s.cfg.DataDir)
+	}
+	if s.cfg.restore == nil {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("data folder: %w", err)
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("data folder: %w", err)
+	}
+	return syncFolder(s.cfg.DataDir)
+}
+
+// syncFolder makes the names in a folder durable.
+func syncFolder(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("data folder: %w", err)
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// restored is what the bootstrap takes over, nothing for a new cluster.
+func (s *Server) restored() (nodes []byte, epoch uint64, err error) {
+	if s.cfg.restore == nil {
+		return nil, 0, nil
+	}
+	nodes, err = s.cfg.restore.Map()
+	return nodes, s.cfg.restore.Epoch(), err
+}
+
+// serveNothing takes the place of opening the doors.
+func (s *Server) serveNothing(context.Context) error { return nil }
+
+// restoreBuckets carries out the governor's step that gives a new shard its buckets, with what the backup has of them. It may be cut at any point and repeated: the shard knows how far
+// it has come.
+func (l local) restoreBuckets(ctx context.Context, d *desk, run shard.BucketsBody) error {
+	from := l.s.cfg.restore
+	for _, part := range from.Parts(run.First, run.Count) {
+		part.Tier = run.Tier
+		if part.Epoch != run.Epoch {
+			return protocol.Errorf(protocol.StatusInternal, "the map has epoch %d for buckets that are restored under %d", run.Epoch, part.Epoch)
+		}
+		var (
+			cursor       []byte
+			complete, ok bool
+		)
+		d.rep.View(func(m *shard.Machine) { cursor, complete, ok = m.Imported(part.First, part.Count, part.Epoch) })
+		if !ok {
+			return protocol.Errorf(protocol.StatusInternal, "buckets %d to %d are there already, and are not the backup's", part.First, part.First+part.Count-1)
+		}
+		for !complete {
+			chunk, next, err := from.Chunk(part, cursor)
+			if err != nil {
+				return fmt.Errorf("read the backup: %w", err)
+			}
+			body := shard.AppendImport(nil, shard.ImportBody{BucketsBody: part, Chunk: chunk})
+			if err := d.rep.ProposeInternal(ctx, shard.Command{Kind: shard.CmdImport, Body: body}); err != nil {
+				return err
+			}
+			cursor, complete = next, len(next) == 0
+		}
+	}
+	for _, part := range from.Parts(run.First, run.Count) {
+		part.Tier = run.Tier
+		if err := d.rep.ProposeInternal(ctx, shard.Command{Kind: shard.CmdActivate, Body: shard.AppendBuckets(nil, part)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
