@@ -60,6 +60,7 @@ const (
 	Unavailable        = protocol.StatusUnavailable
 	Unauthenticated    = protocol.StatusUnauthenticated
 	Forbidden          = protocol.StatusForbidden
+	Unsupported        = protocol.StatusUnsupported
 )
 
 // Retryable says that nothing was applied and the same call may succeed later. The methods of this package retry by themselves until their context

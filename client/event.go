@@ -81,7 +81,15 @@ func (c *Client) event(cn *conn, h protocol.Header) error {
 			return err
 		}
 		cn.fired(&m)
-	case protocol.KindSnapshot, protocol.KindDelta, protocol.KindStreamCut:
+	case protocol.KindTrackStatus, protocol.KindTrackChange:
+		_, err := cn.trackEvent(h)
+		return err
+	case protocol.KindStreamCut:
+		if of, err := cn.trackEvent(h); of {
+			return err
+		}
+		return cn.streamEvent(h)
+	case protocol.KindSnapshot, protocol.KindDelta:
 		return cn.streamEvent(h)
 	}
 	return nil // what a newer server adds does not concern this client

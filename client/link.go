@@ -215,13 +215,16 @@ func (c *Client) lost(cn *conn) {
 		l.mu.Unlock()
 	}
 	cn.mu.Lock()
-	residents, guests, streams, shots := cn.residents, cn.guests, cn.streams.byID, cn.shots
-	cn.residents, cn.guests, cn.streams, cn.shots = nil, nil, streamSet{}, nil
+	residents, guests, streams, shots, tracks := cn.residents, cn.guests, cn.streams.byID, cn.shots, cn.tracks
+	cn.residents, cn.guests, cn.streams, cn.shots, cn.tracks = nil, nil, streamSet{}, nil, nil
 	cn.mu.Unlock()
 	for _, shot := range shots {
 		shot.fire(Fired{})
 	}
 	for _, st := range streams {
+		st.cut(errLinkLost)
+	}
+	for _, st := range tracks {
 		st.cut(errLinkLost)
 	}
 	for s := range residents {

@@ -96,7 +96,7 @@ func (s *Session) resend(ctx context.Context, kind protocol.Kind, bucket uint32,
 		}
 		last = err
 		switch st := protocol.StatusOf(err); {
-		case st == protocol.StatusBadSession && refused < badSessions:
+		case st == protocol.StatusBadSession && refused < badSessions && !fenced(err):
 			refused++
 			s.mistrust(tr)
 			sleep(ctx, s.ctx.Done(), retry.next())

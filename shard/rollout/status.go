@@ -1,5 +1,7 @@
 package rollout
 
+import "slices"
+
 // Status is a track as `rollout status` shows it.
 type Status struct {
 	Revision    uint64
@@ -106,4 +108,15 @@ func (t *Track) Instance(id string) (InstanceStatus, error) {
 		Due: p.due(), Sent: p.sent, SentAt: p.sentAt, Registered: p.registered, Report: p.report, ReportAt: p.reportAt,
 		Reached: p.loc.target != 0 && p.reached(p.loc), HoldsUp: p.tally.unreached, SaysBad: p.tally.explicit, CannotLoad: p.tally.suspect != 0,
 	}, nil
+}
+
+// InstancesAfter lists at most so many ids above one, in order: a page. An empty one begins.
+func (t *Track) InstancesAfter(id string, most int) (list []string) {
+	for have := range t.instances {
+		if have > id {
+			list = append(list, have)
+		}
+	}
+	slices.Sort(list)
+	return list[:min(most, len(list))]
 }

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -51,6 +52,28 @@ func TestSameNumbers(t *testing.T) {
 		if c.here != c.wire {
 			t.Errorf("%s is %d here and %d on the wire", c.name, c.here, c.wire)
 		}
+	}
+}
+
+// TestSameNames: people read the same words of both.
+func TestSameNames(t *testing.T) {
+	for i := range uint8(20) {
+		if i > 0 {
+			for what, pair := range map[string][2]string{
+				"state": {State(i).String(), protocol.TrackState(i).String()}, "reason": {Reason(i).String(), protocol.TrackReason(i).String()},
+				"change": {ChangeKind(i).String(), protocol.TrackEventKind(i).String()},
+			} {
+				if !strings.EqualFold(pair[0], pair[1]) {
+					t.Errorf("%s %d is %s here and %s on the wire", what, i, pair[0], pair[1])
+				}
+			}
+		}
+		if here, wire := Why(i).String(), protocol.TrackWhy(i).String(); !strings.EqualFold(here, wire) {
+			t.Errorf("why %d is %s here and %s on the wire", i, here, wire)
+		}
+	}
+	if Leader.String() != protocol.InstanceLeader.String() || Follower.String() != protocol.InstanceFollower.String() {
+		t.Error("roles have other names")
 	}
 }
 

@@ -1,0 +1,626 @@
+package rollout_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/rollout"
+)
+
+// coordinator is a server with one shard in one instance, as little as the SDK needs, around the machine that real servers run. It speaks the protocol over pipes, so that
+// a test may run in virtual time: log time is the time of the test.
+type coordinator struct {
+	t     testing.TB
+	begun time.Time
+
+	mu       sync.Mutex
+	away     bool // nobody can connect
+	conns    map[*line]bool
+	sessions map[uint64]*line // where each is attached; nil: nowhere
+	answers  map[protocol.Head]any
+	last     uint64 // session
+	tracks   map[string]*hosted
+	polls    int
+	expiry   time.Duration // of a session without a connection
+	log      []rollout.Change
+}
+
+// hosted is a track and who watches it.
+type hosted struct {
+	*rollout.Track
+	watches map[watchKey]*protocol.TrackWatch
+	timer   *time.Timer
+	steps   uint64
+}
+
+type watchKey struct {
+	on *line
+	id uint64
+}
+
+// line is one connection.
+type line struct {
+	c    *coordinator
+	nc   net.Conn
+	mu   sync.Mutex
+	out  []byte
+	wake chan struct{}
+	over chan struct{}
+}
+
+func newCoordinator(t testing.TB) *coordinator {
+	return &coordinator{
+		t: t, begun: time.Now(), conns: map[*line]bool{}, sessions: map[uint64]*line{}, answers: map[protocol.Head]any{}, tracks: map[string]*hosted{},
+		expiry: 30 * time.Second,
+	}
+}
+
+// dial opens a client of the coordinator. It is abandoned with the test.
+func (c *coordinator) dial() *client.Client {
+	c.t.Helper()
+	cl, err := client.Open(context.Background(), c.config())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(cl.Abandon)
+	return cl
+}
+
+func (c *coordinator) config() client.Config {
+	return client.Config{Endpoints: []string{"one"}, Dial: c.connect}
+}
+
+func (c *coordinator) connect(context.Context, string) (net.Conn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.away {
+		return nil, errors.New("connection refused")
+	}
+	here, there := net.Pipe()
+	l := &line{c: c, nc: there, wake: make(chan struct{}, 1), over: make(chan struct{})}
+	c.conns[l] = true
+	go l.write()
+	go l.serve()
+	return here, nil
+}
+
+// setAway cuts all connections and lets nobody in, until it is undone.
+func (c *coordinator) setAway(away bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.away = away
+	if away {
+		for l := range c.conns {
+			_ = l.nc.Close()
+		}
+	}
+}
+
+// close ends what the coordinator has going.
+func (c *coordinator) close() {
+	c.setAway(true)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, h := range c.tracks {
+		if h.timer != nil {
+			h.timer.Stop()
+		}
+	}
+}
+
+// changes is what the tracks told so far.
+func (c *coordinator) changes() []rollout.Change {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.log)
+}
+
+func (c *coordinator) now() rollout.Now {
+	now := time.Now()
+	return rollout.Now{Log: uint64(now.Sub(c.begun)/time.Millisecond) + 1, Wall: uint64(now.UnixMilli())}
+}
+
+func (l *line) serve() {
+	defer close(l.over)
+	defer l.gone()
+	var buf []byte
+	chunk := make([]byte, 4096)
+	for {
+		frame, n, err := protocol.SplitFrame(buf, protocol.MaxFrameLen)
+		if err != nil {
+			l.c.t.Error(err)
+			return
+		}
+		if n == 0 {
+			k, err := l.nc.Read(chunk)
+			if err != nil {
+				return
+			}
+			buf = append(buf, chunk[:k]...)
+			continue
+		}
+		h, err := protocol.ParseFrame(frame)
+		if err != nil {
+			l.c.t.Error(err)
+			return
+		}
+		l.c.mu.Lock()
+		l.answer(h)
+		l.c.mu.Unlock()
+		buf = buf[n:]
+	}
+}
+
+// gone takes in that the connection is over. Its sessions expire after a while, unless they are attached elsewhere by then.
+func (l *line) gone() {
+	_ = l.nc.Close()
+	c := l.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.conns, l)
+	for _, h := range c.tracks {
+		maps.DeleteFunc(h.watches, func(k watchKey, _ *protocol.TrackWatch) bool { return k.on == l })
+	}
+	for id, at := range c.sessions {
+		if at == l {
+			c.sessions[id] = nil
+			time.AfterFunc(c.expiry, func() {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				if at, ok := c.sessions[id]; ok && at == nil {
+					c.end(id)
+				}
+			})
+		}
+	}
+}
+
+// end ends a session. mu is held.
+func (c *coordinator) end(session uint64) {
+	delete(c.sessions, session)
+	for _, name := range slices.Sorted(maps.Keys(c.tracks)) {
+		c.step(c.tracks[name], func(h *hosted, out *rollout.Changes) error {
+			h.SessionEnded(c.now(), session, out)
+			return nil
+		})
+	}
+}
+
+func (l *line) write() {
+	for {
+		select {
+		case <-l.wake:
+		case <-l.over:
+			return
+		}
+		l.mu.Lock()
+		out := l.out
+		l.out = nil
+		l.mu.Unlock()
+		if _, err := l.nc.Write(out); err != nil {
+			return
+		}
+	}
+}
+
+func (l *line) send(kind protocol.Kind, id, arg uint64, m protocol.Message) {
+	l.mu.Lock()
+	l.out = protocol.AppendFrame(l.out, kind, id, arg, m)
+	l.mu.Unlock()
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// reply answers a request: with a message, or with the error that there is instead.
+func (l *line) reply(h protocol.Header, m protocol.Message, err error) {
+	if err == nil {
+		l.send(h.Kind|protocol.KindReply, h.ID, 0, m)
+		return
+	}
+	var e *protocol.Error
+	if !errors.As(err, &e) {
+		l.c.t.Errorf("%v has no status", err)
+		return
+	}
+	l.send(h.Kind|protocol.KindReply, h.ID, uint64(e.Status), &protocol.Failure{Message: e.Message})
+}
+
+// step makes a call to a track, tells those who watch, and sets its timer. mu is held.
+func (c *coordinator) step(h *hosted, call func(*hosted, *rollout.Changes) error) error {
+	var out rollout.Changes
+	err := call(h, &out)
+	h.steps++
+	c.log = append(c.log, out.List...)
+	for key, w := range h.watches {
+		m := protocol.TrackChange{Revision: h.steps}
+		for i := range out.List {
+			if e := &out.List[i]; wanted(w, e) {
+				m.Events = append(m.Events, e.Wire())
+			}
+		}
+		if len(m.Events) > 0 {
+			key.on.send(protocol.KindTrackChange, key.id, 1, &m)
+		}
+	}
+	if h.timer != nil {
+		h.timer.Stop()
+	}
+	if at, ok := h.Next(); ok {
+		h.timer = time.AfterFunc(time.Duration(at-min(at, c.now().Log))*time.Millisecond, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if !c.away || len(c.conns) > 0 {
+				_ = c.step(h, func(h *hosted, out *rollout.Changes) error {
+					h.Tick(c.now(), out)
+					return nil
+				})
+			}
+		})
+	}
+	return err
+}
+
+// wanted says whether a watch is told of a change.
+func wanted(w *protocol.TrackWatch, c *rollout.Change) bool {
+	if w.Location != "" && c.Location != "" && c.Location != w.Location {
+		return false
+	}
+	return !w.Targets || c.Kind == rollout.ChangeTarget || c.Kind == rollout.ChangeWiden || c.Kind == rollout.ChangeState && c.State == rollout.StateReady
+}
+
+func decode[M protocol.Message](l *line, h protocol.Header, m M) M {
+	if err := m.DecodeBody(h.Body); err != nil {
+		l.c.t.Error(err)
+	}
+	return m
+}
+
+var errNoTrack = protocol.Errorf(protocol.StatusNotFound, "there is no such track; create it first")
+
+// answer serves a request. mu is held.
+func (l *line) answer(h protocol.Header) {
+	c := l.c
+	switch h.Kind {
+	case protocol.KindHello:
+		l.reply(h, &protocol.HelloReply{
+			Version: protocol.Version, Cluster: "test", Instance: 1, MaxFrame: protocol.MaxFrameLen, MaxData: protocol.MaxDataLen, Window: 64,
+		}, nil)
+	case protocol.KindMap:
+		l.reply(h, &protocol.MapReply{
+			Version: 1, Cluster: "test", Instances: []protocol.MapInstance{{ID: 1, Name: "one", Address: "one"}},
+			Shards: []protocol.MapShard{{ID: 1, Master: 1, Term: 1, Replicas: []uint64{1}}},
+			Tiers:  []protocol.MapTier{{Name: "default", Buckets: 4, Runs: []protocol.MapRun{{Count: 4, Shard: 1}}}},
+		}, nil)
+	case protocol.KindNodeDescribe:
+		l.reply(h, &protocol.NodeInfo{ID: 7, Path: decode(l, h, &protocol.NodeDescribe{}).Path, Config: protocol.DefaultNodeConfig()}, nil)
+	case protocol.KindPing:
+		l.send(protocol.KindPong, h.ID, 0, nil)
+		l.send(protocol.KindPong, h.ID, 1, nil)
+	case protocol.KindSessionStart:
+		m := decode(l, h, &protocol.SessionStart{})
+		c.last++
+		id := protocol.MakeSessionID(0, uint16(h.Arg), c.last)
+		c.sessions[id] = l
+		l.reply(h, &protocol.SessionReply{Session: id, Epoch: 1, Shard: 1, Timeout: m.Timeout, Grace: protocol.DefaultGracePeriod, Ticket: []byte("t")}, nil)
+	case protocol.KindSessionAttach:
+		m := decode(l, h, &protocol.SessionAttach{})
+		if _, ok := c.sessions[m.Session]; !ok {
+			l.reply(h, nil, protocol.Errorf(protocol.StatusSessionExpired, "it expired"))
+			return
+		}
+		c.sessions[m.Session] = l
+		l.reply(h, &protocol.SessionReply{
+			Session: m.Session, Epoch: m.Epoch, Shard: 1, Timeout: m.Timeout, Grace: protocol.DefaultGracePeriod, Ticket: []byte("t"),
+		}, nil)
+	case protocol.KindSessionStop:
+		c.end(decode(l, h, &protocol.SessionStop{}).Session)
+		l.reply(h, &protocol.Empty{}, nil)
+	case protocol.KindTrackWatch:
+		l.watch(h, decode(l, h, &protocol.TrackWatch{}))
+	case protocol.KindUnwatch:
+		m := decode(l, h, &protocol.Unwatch{})
+		for _, t := range c.tracks {
+			delete(t.watches, watchKey{l, m.WatchID})
+		}
+		l.reply(h, &protocol.Empty{}, nil)
+	default:
+		l.track(h)
+	}
+}
+
+func (l *line) watch(h protocol.Header, m *protocol.TrackWatch) {
+	t := l.c.tracks[string(m.Name)]
+	if t == nil {
+		l.reply(h, nil, errNoTrack)
+		return
+	}
+	t.watches[watchKey{l, h.ID}] = m
+	l.reply(h, &protocol.Empty{}, nil)
+	status := t.Describe(l.c.now())
+	w := status.Wire(t.Gates(), 10)
+	w.Name = m.Name
+	l.send(protocol.KindTrackStatus, h.ID, 1, &w)
+}
+
+// track serves the requests on tracks.
+func (l *line) track(h protocol.Header) {
+	request := map[protocol.Kind]interface {
+		protocol.Message
+		protocol.Validator
+	}{
+		protocol.KindTrackCreate: &protocol.TrackCreate{}, protocol.KindTrackAlter: &protocol.TrackAlter{}, protocol.KindTrackDelete: &protocol.TrackDelete{},
+		protocol.KindTrackRegister: &protocol.TrackRegister{}, protocol.KindTrackUnregister: &protocol.TrackUnregister{}, protocol.KindTrackPoll: &protocol.TrackPoll{},
+		protocol.KindTrackReport: &protocol.TrackReport{}, protocol.KindTrackRole: &protocol.TrackRole{}, protocol.KindTrackPublish: &protocol.TrackPublish{},
+		protocol.KindTrackWithdraw: &protocol.TrackWithdraw{}, protocol.KindTrackAdmin: &protocol.TrackAdmin{}, protocol.KindTrackGate: &protocol.TrackGate{},
+		protocol.KindTrackDescribe: &protocol.TrackDescribe{}, protocol.KindTrackHistory: &protocol.TrackHistory{},
+	}[h.Kind]
+	if request == nil {
+		l.c.t.Errorf("%v came", h.Kind)
+		return
+	}
+	decode(l, h, request)
+	if err := request.Validate(); err != nil {
+		l.reply(h, nil, err)
+		return
+	}
+	reply, err := l.apply(request)
+	l.reply(h, reply, err)
+}
+
+// caller is who makes a call. mu is held.
+func (l *line) caller(session uint64, id string, incarnation uint64) (rollout.Caller, error) {
+	if l.c.sessions[session] != l {
+		return rollout.Caller{}, protocol.Errorf(protocol.StatusBadSession, "it is not attached here")
+	}
+	return rollout.Caller{Session: session, ID: id, Incarnation: incarnation}, nil
+}
+
+// of finds a track. mu is held.
+func (c *coordinator) of(name []byte) (*hosted, error) {
+	if t := c.tracks[string(name)]; t != nil {
+		return t, nil
+	}
+	return nil, errNoTrack
+}
+
+// on makes a call to a track of this name. mu is held.
+func (c *coordinator) on(name []byte, call func(*hosted, *rollout.Changes) error) error {
+	t, err := c.of(name)
+	if err != nil {
+		return err
+	}
+	return c.step(t, call)
+}
+
+// answered is what a numbered request was answered, which a repeat gets again.
+type answered struct {
+	m   protocol.Message
+	err error
+}
+
+// numbered applies a request of a session at most once. mu is held.
+func (l *line) numbered(head protocol.Head, apply func() (protocol.Message, error)) (protocol.Message, error) {
+	if l.c.sessions[head.Session] != l {
+		return nil, protocol.Errorf(protocol.StatusBadSession, "it is not attached here")
+	}
+	head.Low = 0
+	if a, ok := l.c.answers[head].(answered); ok {
+		return a.m, a.err
+	}
+	m, err := apply()
+	l.c.answers[head] = answered{m, err}
+	return m, err
+}
+
+// apply serves a request on a track as it came. mu is held.
+func (l *line) apply(request protocol.Message) (protocol.Message, error) {
+	c, empty := l.c, &protocol.Empty{}
+	switch m := request.(type) {
+	case *protocol.TrackCreate:
+		return l.numbered(m.Head, func() (protocol.Message, error) {
+			if c.tracks[string(m.Name)] != nil {
+				return nil, protocol.Errorf(protocol.StatusAlreadyExists, "there is such a track")
+			}
+			var out rollout.Changes
+			t, err := rollout.New(c.now(), rollout.ConfigOf(&m.Config), &out)
+			if err != nil {
+				return nil, err
+			}
+			c.log = append(c.log, out.List...)
+			c.tracks[string(m.Name)] = &hosted{Track: t, watches: map[watchKey]*protocol.TrackWatch{}}
+			return &protocol.TrackRevision{Revision: t.Revision()}, nil
+		})
+	case *protocol.TrackAlter:
+		return l.numbered(m.Head, func() (protocol.Message, error) {
+			reply := &protocol.TrackRevision{}
+			return reply, c.on(m.Name, func(h *hosted, out *rollout.Changes) error {
+				err := h.Configure(c.now(), m.Revision, rollout.ConfigOf(&m.Config), out)
+				reply.Revision = h.Revision()
+				return err
+			})
+		})
+	case *protocol.TrackDelete:
+		return l.numbered(m.Head, func() (protocol.Message, error) {
+			t, err := c.of(m.Name)
+			if err != nil {
+				return nil, err
+			}
+			if t.Instances() > 0 && !m.Force {
+				return nil, protocol.Errorf(protocol.StatusPreconditionFailed, "the track has instances")
+			}
+			for key := range t.watches {
+				key.on.send(protocol.KindStreamCut, key.id, 1, &protocol.StreamCut{Status: protocol.StatusNotFound, Message: "the track is deleted"})
+			}
+			if t.timer != nil {
+				t.timer.Stop()
+			}
+			delete(c.tracks, string(m.Name))
+			return empty, nil
+		})
+	case *protocol.TrackRegister:
+		return l.numbered(m.Head, func() (protocol.Message, error) {
+			reply := &protocol.TrackRegisterReply{}
+			return reply, c.on(m.Name, func(h *hosted, out *rollout.Changes) (err error) {
+				at, live := c.sessions[h.SessionOf(m.ID)]
+				reply.Incarnation, err = h.Register(c.now(), rollout.Registration{
+					Session: m.Session, ID: m.ID, Location: m.Location, Role: rollout.Role(m.Role), Meta: m.Meta, Takeover: m.Takeover || live && at == nil,
+				}, out)
+				return err
+			})
+		})
+	case *protocol.TrackUnregister:
+		return l.numbered(m.Head, func() (protocol.Message, error) {
+			return empty, c.on(m.Name, func(h *hosted, out *rollout.Changes) error {
+				return h.Unregister(c.now(), rollout.Caller{Session: m.Session, ID: m.ID, Incarnation: m.Incarnation}, out)
+			})
+		})
+	case *protocol.TrackRole:
+		return l.numbered(m.Head, func() (protocol.Message, error) {
+			return empty, c.on(m.Name, func(h *hosted, out *rollout.Changes) error {
+				return h.SetRole(c.now(), rollout.Caller{Session: m.Session, ID: m.ID, Incarnation: m.Incarnation}, rollout.Role(m.Role), out)
+			})
+		})
+	case *protocol.TrackPoll:
+		c.polls++
+		caller, err := l.caller(m.Session, m.ID, m.Incarnation)
+		if err != nil {
+			return nil, err
+		}
+		var reply protocol.TrackPollReply
+		return &reply, c.on(m.Name, func(h *hosted, out *rollout.Changes) error {
+			a, err := h.Poll(c.now(), caller, rollout.ReportOf(&m.Report), out)
+			reply = a.Wire()
+			if m.WithPayload {
+				reply.Payload, reply.HasPayload = h.Payload(a.Version)
+			}
+			return err
+		})
+	case *protocol.TrackReport:
+		caller, err := l.caller(m.Session, m.ID, m.Incarnation)
+		if err != nil {
+			return nil, err
+		}
+		return empty, c.on(m.Name, func(h *hosted, out *rollout.Changes) error {
+			return h.Report(c.now(), caller, *rollout.ReportOf(&m.Report), out)
+		})
+	case *protocol.TrackPublish:
+		return l.numbered(m.Head, func() (protocol.Message, error) {
+			reply := &protocol.TrackVersion{}
+			return reply, c.on(m.Name, func(h *hosted, out *rollout.Changes) (err error) {
+				reply.Version, err = h.Publish(c.now(), m.Version, m.Payload, out)
+				return err
+			})
+		})
+	case *protocol.TrackWithdraw:
+		return l.numbered(m.Head, func() (protocol.Message, error) {
+			return empty, c.on(m.Name, func(h *hosted, out *rollout.Changes) error { return h.Withdraw(c.now(), m.Version, out) })
+		})
+	case *protocol.TrackAdmin:
+		return l.numbered(m.Head, func() (protocol.Message, error) {
+			return empty, c.on(m.Name, func(h *hosted, out *rollout.Changes) error { return admin(c.now(), h.Track, m, out) })
+		})
+	case *protocol.TrackGate:
+		return l.numbered(m.Head, func() (protocol.Message, error) {
+			return empty, c.on(m.Name, func(h *hosted, out *rollout.Changes) error {
+				return h.Gate(c.now(), m.Location, m.Version, m.Gate, m.Attempt, rollout.Outcome(m.Outcome), m.Text, out)
+			})
+		})
+	case *protocol.TrackDescribe:
+		return c.describe(m)
+	case *protocol.TrackHistory:
+		t, err := c.of(m.Name)
+		if err != nil {
+			return nil, err
+		}
+		rows, err := t.History(m.Location)
+		reply := &protocol.TrackHistoryReply{Clock: c.now().Log}
+		for i := range rows {
+			reply.Rows = append(reply.Rows, rows[i].Wire())
+		}
+		return reply, err
+	}
+	c.t.Errorf("%T is not served", request)
+	return nil, protocol.Errorf(protocol.StatusUnsupported, "not served")
+}
+
+// admin carries an operator's command out. Those of several locations are tried on a copy first, so that all take effect or none.
+func admin(now rollout.Now, t *rollout.Track, m *protocol.TrackAdmin, out *rollout.Changes) error {
+	each := func(t *rollout.Track, call func(location string) error) error {
+		list := m.Locations
+		if len(list) == 0 {
+			list = []string{""}
+		}
+		for _, l := range list {
+			if err := call(l); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	carry := func(t *rollout.Track, out *rollout.Changes) error {
+		switch m.Verb {
+		case protocol.TrackPause:
+			return each(t, func(l string) error { return t.Pause(now, l, m.Hard, out) })
+		case protocol.TrackResume:
+			return each(t, func(l string) error { return t.Resume(now, l, out) })
+		case protocol.TrackPromote:
+			return each(t, func(l string) error { return t.Promote(now, l, out) })
+		case protocol.TrackRollback:
+			return t.Rollback(now, m.Locations, m.Version, out)
+		case protocol.TrackReelect:
+			return each(t, func(l string) error { return t.Reelect(now, l, out) })
+		case protocol.TrackExclude:
+			return each(t, func(l string) error { return t.Exclude(now, l, out) })
+		case protocol.TrackInclude:
+			return each(t, func(l string) error { return t.Include(now, l, out) })
+		}
+		return t.Drop(now, m.ID, out)
+	}
+	trial, err := rollout.Decode(t.Append(nil))
+	if err != nil {
+		return err
+	}
+	if err := carry(trial, &rollout.Changes{}); err != nil {
+		return err
+	}
+	return carry(t, out)
+}
+
+// describe has pages of two instances.
+func (c *coordinator) describe(m *protocol.TrackDescribe) (protocol.Message, error) {
+	t, err := c.of(m.Name)
+	if err != nil {
+		return nil, err
+	}
+	status := t.Describe(c.now())
+	w := status.Wire(t.Gates(), 10)
+	w.Name = m.Name
+	if m.Flags&protocol.WithTrackConfig != 0 {
+		config := t.Config()
+		w.Config = config.Wire()
+	}
+	if m.Flags&protocol.WithTrackInstances != 0 {
+		for _, id := range t.InstancesAfter(string(m.Cursor), 2) {
+			p, err := t.Instance(id)
+			if err != nil {
+				return nil, err
+			}
+			w.Instances = append(w.Instances, p.Wire())
+			w.Cursor = []byte(id)
+		}
+		if len(w.Instances) < 2 {
+			w.Cursor = nil
+		}
+	}
+	return &w, nil
+}

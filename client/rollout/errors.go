@@ -1,0 +1,100 @@
+package rollout
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Refusals of a track, for errors.Is. They come with the server's sentence.
+var (
+	// ErrFenced: another registration has the instance's id by now. Stop, or register again.
+	ErrFenced = errors.New("another registration has this instance id")
+
+	// ErrAlreadyRegistered: another live session has the id.
+	ErrAlreadyRegistered = errors.New("another live session has this instance id")
+
+	// ErrUnknownLocation: the track's config has no such location.
+	ErrUnknownLocation = errors.New("no such location")
+
+	// ErrStaleReport: a later report of this incarnation is known.
+	ErrStaleReport = errors.New("a later report is known")
+)
+
+// refusals are told apart by the status and the first word of the server's sentence.
+var refusals = []struct {
+	status protocol.Status
+	word   string
+	err    error
+}{
+	{protocol.StatusBadSession, "FENCED", ErrFenced},
+	{protocol.StatusAlreadyExists, "ALREADY_REGISTERED", ErrAlreadyRegistered},
+	{protocol.StatusNotFound, "UNKNOWN_LOCATION", ErrUnknownLocation},
+	{protocol.StatusPreconditionFailed, "STALE_REPORT", ErrStaleReport},
+}
+
+// refusal marks an error that a track's refusal is.
+func refusal(err error) error {
+	var e *protocol.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	for _, r := range refusals {
+		if e.Status == r.status && strings.HasPrefix(e.Message, r.word) {
+			return fmt.Errorf("%w: %w", r.err, err)
+		}
+	}
+	return err
+}
+
+// Codes of reports that have a meaning of their own.
+const (
+	CodeOK          = "OK"
+	CodeSourceError = "SOURCE_ERROR" // the version could not be had from its source: re-elected after a while, by what the config says
+)
+
+// coded is an error with a code.
+type coded struct {
+	code string
+	err  error
+}
+
+func (c *coded) Error() string { return c.err.Error() }
+func (c *coded) Unwrap() error { return c.err }
+
+// Code marks an error of an update with a code. One that the config lists as explicit (TimestampOutOfRange by default) says that the version is bad for everyone: the location
+// takes the next one at once, and later locations never get this one. A code is 1 to 128 printable bytes.
+func Code(code string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &coded{code, err}
+}
+
+// codeOf is the code that an update's error is reported with.
+func codeOf(err error) string {
+	var c *coded
+	switch {
+	case err == nil:
+		return CodeOK
+	case errors.As(err, &c) && c.code != "" && c.code != CodeOK:
+		return printable(c.code, protocol.MaxTrackName)
+	}
+	return CodeSourceError
+}
+
+// printable cuts text to what a report may carry: valid UTF-8 without control characters.
+func printable(text string, most int) string {
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?"))
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "")
+	}
+	return text
+}

@@ -1,0 +1,579 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Version is what an update is to load.
+type Version struct {
+	Number     uint64
+	Payload    []byte // of a published version
+	HasPayload bool
+	Generation uint64 // of the location's target
+	Attempt    int    // to load this target, from 1
+
+	// Kept: it is the version that this instance served last, read from its folder before any server was asked.
+	Kept bool
+}
+
+// FollowerOptions says what a Follower is.
+type FollowerOptions struct {
+	// Client is the way to the servers; or, without one, Connect says how to reach them, and Run makes a client of its own, which it closes. With Connect a
+	// follower begins to serve what it kept although no server can be reached.
+	Client  *client.Client
+	Connect client.Config
+
+	Node     string // path of the coordination node
+	Track    string // service/cluster
+	ID       string // of the instance, its own in the track, such as the host's name
+	Location string
+	Meta     string // for people
+
+	// Update loads a version, and returns nil when it is served. Its context ends when another version is to be loaded instead: Update must return then. Calls do not
+	// overlap. An error made by Code says with a code what is wrong with the version; any other is CodeSourceError. A failed update is tried again.
+	Update func(ctx context.Context, v Version) error
+
+	// Dir, if not empty, is a folder of the instance's own where the version that it served last is kept, with its payload. Run loads that first, before any server is asked, and
+	// takes the id over from the process that had it before.
+	Dir string
+
+	// Takeover evicts, with the first registration, another live session that has the id. Without it, and without a Dir that says that the id is this instance's, Run ends with ErrAlreadyRegistered.
+	Takeover bool
+
+	// Manual leaves it to MarkReady to make the instance a leader. Else it becomes one with the first target that it has loaded.
+	Manual bool
+
+	// PollEvery is the longest time between two questions for the target; default 10 s. News come sooner, by a watch.
+	PollEvery time.Duration
+
+	// RetryMin and RetryMax bound the time between attempts to load a version, which doubles from one to the other; default 1 s and 1 min. Half of it is random.
+	RetryMin, RetryMax time.Duration
+
+	Session []client.SessionOption // of the instance's sessions
+
+	// OnChange, if not nil, is called with every change of what State tells, from the goroutine of Run.
+	OnChange func(FollowerState)
+
+	Logger *slog.Logger // default: nothing is logged
+}
+
+// FollowerState is how a follower stands.
+type FollowerState struct {
+	Registered bool   // with a session that lives; false: no server can be reached, or it refuses, and Current stays
+	Role       Role   // 0 while not registered
+	Current    uint64 // the version that is served, 0 none
+	Target     Target // what the server said last
+	Attempts   int    // to load Target that failed
+	Err        error  // of the last of them, or why it is not registered
+}
+
+// Follower is an instance that runs its program's update function for each version it is told.
+type Follower struct {
+	c *client.Client
+	o FollowerOptions
+
+	ready chan struct{} // capacity 1: look at wanted
+
+	mu     sync.Mutex
+	wanted bool // to be a leader
+	state  FollowerState
+
+	// Owned by Run.
+	job      *job
+	report   Report    // what is known; sent with each poll
+	retryAt  time.Time // not to be tried before
+	ran      bool
+	former   uint64   // the session that was registered last
+	payloads *Version // the version whose payload was fetched last
+}
+
+// job is a call of Update.
+type job struct {
+	v      Version
+	cancel context.CancelCauseFunc
+	done   chan error // capacity 1
+}
+
+// errSuperseded ends an update whose version is not wanted any more.
+var errSuperseded = errors.New("another version is to be loaded")
+
+// NewFollower checks the options. Run does the rest.
+func NewFollower(o FollowerOptions) (*Follower, error) {
+	switch {
+	case o.Client == nil && len(o.Connect.Endpoints) == 0:
+		return nil, errors.New("follower: give it a client, or endpoints to connect to")
+	case o.Update == nil:
+		return nil, errors.New("follower: give it an Update function")
+	case o.Node == "" || o.Track == "" || o.ID == "" || o.Location == "":
+		return nil, errors.New("follower: name node, track, id and location")
+	case o.PollEvery < 0 || o.RetryMin < 0 || o.RetryMax < 0:
+		return nil, errors.New("follower: times must not be negative")
+	}
+	defaults := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	defaults(&o.PollEvery, 10*time.Second)
+	defaults(&o.RetryMin, time.Second)
+	defaults(&o.RetryMax, time.Minute)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Dir != "" {
+		if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+			return nil, fmt.Errorf("follower: %w", err)
+		}
+	}
+	return &Follower{c: o.Client, o: o, ready: make(chan struct{}, 1), wanted: !o.Manual}, nil
+}
+
+// MarkReady makes the instance a leader from its next answer on which says that it has its target, and after each registration again: its location waits for it.
+func (f *Follower) MarkReady() { f.want(true) }
+
+// MarkNotReady makes it a follower: it still loads what it is told, but nobody waits for it.
+func (f *Follower) MarkNotReady() { f.want(false) }
+
+func (f *Follower) want(leader bool) {
+	f.mu.Lock()
+	f.wanted = leader
+	f.mu.Unlock()
+	select {
+	case f.ready <- struct{}{}:
+	default:
+	}
+}
+
+// State is how the follower stands.
+func (f *Follower) State() FollowerState {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state
+}
+
+func (f *Follower) leads() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.wanted
+}
+
+// change changes the state, and tells it.
+func (f *Follower) change(to func(*FollowerState)) {
+	f.mu.Lock()
+	to(&f.state)
+	now := f.state
+	f.mu.Unlock()
+	if f.o.OnChange != nil {
+		f.o.OnChange(now)
+	}
+}
+
+// owner is what a folder belongs to.
+func (f *Follower) owner() string {
+	return f.o.Node + "\x00" + f.o.Track + "\x00" + f.o.Location + "\x00" + f.o.ID
+}
+
+// closeTimeout bounds how long Run waits for its leave to be answered.
+const closeTimeout = 2 * time.Second
+
+// Run is the follower's life: it ends with ctx, whose error it answers; with ErrFenced when another registration has taken the id; or with what the server refuses for
+// good, such as ErrAlreadyRegistered, or a track or location that does not exist at the start. While no server can be reached, and when its session ended, it goes on with
+// what it has and registers again. It may be called once.
+func (f *Follower) Run(ctx context.Context) error {
+	if f.ran {
+		return errors.New("follower: it has run already; make another one")
+	}
+	f.ran = true
+	defer f.dropJob()
+	defer func() {
+		if f.o.Client == nil && f.c != nil {
+			f.c.Abandon() // its session is stopped already, or cannot be
+		}
+	}()
+	takeover := f.o.Takeover
+	if f.o.Dir != "" {
+		k, err := loadKept(f.o.Dir)
+		if err != nil {
+			return fmt.Errorf("follower: %w", err)
+		}
+		if k != nil && k.id == f.owner() {
+			takeover = true
+			f.begin(ctx, Version{Number: k.version, Payload: k.payload, HasPayload: k.hasPayload, Attempt: 1, Kept: true})
+		}
+	}
+	registered, failures := false, 0
+	for {
+		told, err := f.attend(ctx, takeover)
+		registered, takeover = registered || told, takeover && !told
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case final(err, registered):
+			return err
+		case told:
+			failures = 0
+		}
+		f.o.Logger.Warn("rollout instance goes on by itself", "track", f.o.Track, "instance", f.o.ID, "current", f.State().Current, "error", err)
+		f.change(func(s *FollowerState) { s.Registered, s.Role, s.Err = false, 0, err })
+		f.pause(ctx, f.backoff(failures))
+		failures++
+	}
+}
+
+// final says that registering again cannot help. What may be put right while an instance serves ends it at its start alone, when somebody looks.
+func final(err error, registered bool) bool {
+	switch {
+	case errors.Is(err, ErrFenced), errors.Is(err, ErrAlreadyRegistered), errors.Is(err, client.ErrClientClosed):
+		return true
+	}
+	switch protocol.StatusOf(err) {
+	case protocol.StatusBadRequest, protocol.StatusUnsupported:
+		return true
+	case protocol.StatusNotFound, protocol.StatusForbidden, protocol.StatusUnauthenticated:
+		return !registered
+	}
+	return false
+}
+
+// backoff is the wait after so many failures: it doubles, and half of it is random.
+func (f *Follower) backoff(failures int) time.Duration {
+	d := f.o.RetryMax
+	if failures < 20 {
+		d = min(d, f.o.RetryMin<<failures)
+	}
+	return d/2 + rand.N(d/2+1)
+}
+
+// pause waits; the update that is under way may end meanwhile.
+func (f *Follower) pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	for {
+		select {
+		case err := <-f.finished():
+			f.ended(err)
+		case <-t.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// attend is the time of one session. told: it was registered.
+func (f *Follower) attend(ctx context.Context, takeover bool) (told bool, err error) {
+	s, err := f.open(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		_ = s.Close(end) // the registration goes with it
+	}()
+	t := Open(s, f.o.Track)
+	r := Registration{ID: f.o.ID, Location: f.o.Location, Meta: f.o.Meta, Takeover: takeover}
+	i, err := await(f, func() (*Instance, error) {
+		i, err := t.Register(ctx, r)
+		if errors.Is(err, ErrAlreadyRegistered) && f.former != 0 && f.hasIt(ctx, t, f.former) {
+			r.Takeover = true // from a session of its own, which the server has not given up yet
+			i, err = t.Register(ctx, r)
+		}
+		return i, err
+	})
+	if err != nil {
+		return false, err
+	}
+	f.former = s.ID()
+	f.o.Logger.Info("rollout instance is registered", "track", f.o.Track, "instance", f.o.ID, "location", f.o.Location)
+	f.report.Attempts = 0 // they count within a registration
+	if f.report.Code != CodeOK {
+		f.report.Code, f.report.Message = CodeNone, ""
+	}
+	f.change(func(s *FollowerState) { s.Registered, s.Role, s.Err, s.Attempts = true, FollowerRole, nil, 0 })
+
+	watching, stop := context.WithCancel(ctx)
+	signals := make(chan struct{}, 1)
+	gone := make(chan error, 1)
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer stop()
+	work.Go(func() {
+		for err := range i.signals(watching) {
+			if err != nil {
+				gone <- err
+				return
+			}
+			select {
+			case signals <- struct{}{}:
+			default:
+			}
+		}
+	})
+	return true, f.serve(ctx, i, signals, gone)
+}
+
+// hasIt says that a session has the instance's id.
+func (f *Follower) hasIt(ctx context.Context, t *Track, session uint64) bool {
+	status, err := t.Describe(ctx, WithInstances())
+	if err != nil {
+		return false
+	}
+	for i := range status.Instances {
+		if p := &status.Instances[i]; p.ID == f.o.ID {
+			return p.Session == session
+		}
+	}
+	return false
+}
+
+// await makes a call to the server, which waits for as long as no server can be reached; an update that ends meanwhile is taken in.
+func await[T any](f *Follower, call func() (T, error)) (T, error) {
+	type outcome struct {
+		v   T
+		err error
+	}
+	ch := make(chan outcome, 1)
+	go func() {
+		v, err := call()
+		ch <- outcome{v, err}
+	}()
+	for {
+		select {
+		case err := <-f.finished():
+			f.ended(err)
+		case o := <-ch:
+			return o.v, o.err
+		}
+	}
+}
+
+// open starts a session.
+func (f *Follower) open(ctx context.Context) (*client.Session, error) {
+	if f.c == nil {
+		c, err := await(f, func() (*client.Client, error) { return client.Open(ctx, f.o.Connect) })
+		if err != nil {
+			return nil, err
+		}
+		f.c = c
+	}
+	return await(f, func() (*client.Session, error) { return f.c.Session(ctx, f.o.Node, f.o.Session...) })
+}
+
+// ask asks for the target, and reports. sent is the report that went with it.
+func (f *Follower) ask(ctx context.Context, i *Instance, payload bool) (t Target, sent Report, err error) {
+	sent = f.report
+	t, err = await(f, func() (Target, error) { return i.GetTargetState(ctx, &sent, payload) })
+	return t, sent, err
+}
+
+// serve polls, and loads what it is told, until something ends.
+func (f *Follower) serve(ctx context.Context, i *Instance, signals <-chan struct{}, gone <-chan error) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-gone:
+			return err
+		case <-signals:
+		case <-timer.C:
+		case <-f.ready:
+		case err := <-f.finished():
+			f.ended(err)
+		}
+		next, err := f.poll(ctx, i)
+		if err != nil {
+			return err
+		}
+		timer.Reset(next)
+	}
+}
+
+// poll asks for the target, and does what follows from it. next is when to ask again at the latest.
+func (f *Follower) poll(ctx context.Context, i *Instance) (next time.Duration, err error) {
+	for {
+		t, sent, err := f.ask(ctx, i, false)
+		if err != nil {
+			return 0, err
+		}
+		if f.take(t); f.report != sent {
+			continue // there is more to tell
+		}
+		again, err := f.settleRole(ctx, i)
+		if err != nil {
+			return 0, err
+		}
+		if again {
+			continue // a leader's question may move the location
+		}
+		if err := f.load(ctx, i, t); err != nil {
+			return 0, err
+		}
+		if f.report != sent {
+			continue
+		}
+		next = f.o.PollEvery
+		if t.RetryAfter > 0 {
+			next = min(next, t.RetryAfter+rand.N(time.Second)) // the watch says so first, and all instances must not ask in one moment
+		}
+		if f.job == nil && t.Version != 0 && t.Version != f.report.Current {
+			next = min(next, max(0, time.Until(f.retryAt)))
+		}
+		return max(next, time.Millisecond), nil
+	}
+}
+
+// take takes in what the server said: the report is about that target from now on.
+func (f *Follower) take(t Target) {
+	last := f.State().Target
+	f.change(func(s *FollowerState) { s.Target = t })
+	if t.Version == last.Version && t.Generation == last.Generation && f.report.Target == t.Version || t.Version == 0 {
+		return
+	}
+	if j := f.job; j != nil && j.v.Number != t.Version {
+		j.cancel(errSuperseded)
+	}
+	f.retryAt = time.Time{}
+	f.report.Target, f.report.Code, f.report.Message, f.report.Attempts = t.Version, CodeNone, "", 0
+	if f.report.Current == t.Version {
+		f.report.Code = CodeOK
+	}
+	f.change(func(s *FollowerState) { s.Attempts, s.Err = 0, nil })
+}
+
+// CodeNone is the code of a report that has nothing to say about its target yet.
+const CodeNone = ""
+
+// settleRole makes the instance what it is to be. True: it became a leader.
+func (f *Follower) settleRole(ctx context.Context, i *Instance) (bool, error) {
+	s := f.State()
+	want := FollowerRole
+	switch {
+	case !f.leads():
+	case s.Role == LeaderRole, s.Target.Version != 0 && s.Target.Version == f.report.Current:
+		want = LeaderRole
+	}
+	if want == s.Role {
+		return false, nil
+	}
+	if _, err := await(f, func() (struct{}, error) { return struct{}{}, i.SetRole(ctx, want) }); err != nil {
+		return false, err
+	}
+	f.o.Logger.Info("rollout instance has another role", "track", f.o.Track, "instance", f.o.ID, "role", want.String())
+	f.change(func(s *FollowerState) { s.Role = want })
+	return want == LeaderRole, nil
+}
+
+// load begins to load the target, if that is due.
+func (f *Follower) load(ctx context.Context, i *Instance, t Target) error {
+	if f.job != nil || t.Version == 0 || t.Version == f.report.Current || time.Now().Before(f.retryAt) {
+		return nil
+	}
+	v := f.payloads
+	if v == nil || v.Number != t.Version {
+		with, _, err := f.ask(ctx, i, true)
+		if err != nil {
+			return err
+		}
+		if with.Version != t.Version || with.Generation != t.Generation {
+			f.poke()
+			return nil // it moved on between the two
+		}
+		v = &Version{Number: t.Version, Payload: with.Payload, HasPayload: with.HasPayload}
+		f.payloads = v
+	}
+	next := *v
+	next.Generation, next.Attempt = t.Generation, int(f.report.Attempts)+1
+	f.begin(ctx, next)
+	return nil
+}
+
+// poke has serve poll again at once.
+func (f *Follower) poke() {
+	select {
+	case f.ready <- struct{}{}:
+	default:
+	}
+}
+
+// begin calls Update.
+func (f *Follower) begin(ctx context.Context, v Version) {
+	own, cancel := context.WithCancelCause(ctx)
+	j := &job{v: v, cancel: cancel, done: make(chan error, 1)}
+	f.job = j
+	f.o.Logger.Info("rollout instance loads a version", "track", f.o.Track, "instance", f.o.ID, "version", v.Number, "attempt", v.Attempt, "kept", v.Kept)
+	go func() {
+		err := f.o.Update(own, v)
+		if err != nil && errors.Is(context.Cause(own), errSuperseded) {
+			err = errSuperseded
+		}
+		j.done <- err
+	}()
+}
+
+// finished is where the update under way ends; nil: there is none.
+func (f *Follower) finished() <-chan error {
+	if f.job == nil {
+		return nil
+	}
+	return f.job.done
+}
+
+// ended takes in how an update ended.
+func (f *Follower) ended(err error) {
+	j := f.job
+	j.cancel(nil)
+	f.job = nil
+	v := j.v
+	switch {
+	case err == nil:
+		f.report.Current = v.Number
+		if f.report.Target == v.Number {
+			f.report.Code, f.report.Message = CodeOK, ""
+			f.report.Attempts = uint64(v.Attempt)
+		}
+		f.retryAt = time.Time{}
+		f.keep(v)
+		f.change(func(s *FollowerState) { s.Current, s.Attempts, s.Err = v.Number, 0, nil })
+	case v.Kept:
+		f.o.Logger.Warn("rollout instance could not load the version it kept", "track", f.o.Track, "instance", f.o.ID, "version", v.Number, "error", err)
+	case err == errSuperseded || f.report.Target != v.Number:
+	default:
+		f.report.Attempts++
+		f.report.Code, f.report.Message = codeOf(err), printable(err.Error(), protocol.MaxTrackMessage)
+		f.retryAt = time.Now().Add(f.backoff(int(f.report.Attempts) - 1))
+		f.o.Logger.Warn("rollout instance could not load a version", "track", f.o.Track, "instance", f.o.ID, "version", v.Number, "code", f.report.Code, "error", err)
+		f.change(func(s *FollowerState) { s.Attempts, s.Err = int(f.report.Attempts), err })
+	}
+}
+
+// keep writes down what is served. What cannot be written is no reason not to serve it.
+func (f *Follower) keep(v Version) {
+	if f.o.Dir == "" || v.Kept {
+		return
+	}
+	k := &kept{id: f.owner(), version: v.Number, hasPayload: v.HasPayload, payload: v.Payload}
+	if err := k.save(f.o.Dir); err != nil {
+		f.o.Logger.Warn("rollout instance could not keep its version", "dir", f.o.Dir, "error", err)
+	}
+}
+
+// dropJob ends the update under way, and waits for it.
+func (f *Follower) dropJob() {
+	if f.job != nil {
+		f.job.cancel(errSuperseded)
+		f.ended(<-f.job.done)
+	}
+}

@@ -1,0 +1,112 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Outcome of a gate.
+type Outcome = protocol.GateOutcome
+
+const (
+	Success      = protocol.GateSuccess
+	Failure      = protocol.GateFailure      // the version, and all before it, is never chosen by the location
+	Inconclusive = protocol.GateInconclusive // it is run again later
+)
+
+// Decide tells the outcome of a gate's run, with a text for people. Errors: PreconditionFailed when the run is not under way any more.
+func (t *Track) Decide(ctx context.Context, run GateRun, outcome Outcome, text string) error {
+	m := &protocol.TrackGate{
+		Name: t.name(), Location: run.Location, Version: run.Version, Gate: run.Gate.Name, Attempt: run.Attempt, Outcome: outcome,
+		Text: printable(text, protocol.MaxTrackMessage),
+	}
+	return t.change(ctx, protocol.KindTrackGate, &m.Head, m, &protocol.Empty{})
+}
+
+// Gatekeeper runs the gates of a track. Several may, of the same track: the first outcome of a run counts.
+type Gatekeeper struct {
+	Track *Track // opened on a session
+
+	// Check runs one gate and says how it went. Its context ends when the run is not waited for any more: the time it has is over, somebody else decided, or the version
+	// was given up. Several checks, of different locations, may run at a time.
+	Check func(ctx context.Context, run GateRun) (Outcome, string)
+
+	// Decided, if not nil, is told what was decided. err is not nil when the outcome came too late.
+	Decided func(run GateRun, outcome Outcome, text string, err error)
+}
+
+// runKey names a run.
+type runKey struct {
+	location, gate   string
+	version, attempt uint64
+}
+
+// Run runs gates until ctx ends, whose error it answers then; else what ended the watch, or the session's end. It returns when all checks have.
+func (g *Gatekeeper) Run(ctx context.Context) error {
+	if g.Check == nil || g.Track == nil {
+		return errors.New("gatekeeper: it needs a track, and what runs its gates")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer cancel()
+	under := map[runKey]context.CancelFunc{}
+	for news, err := range g.Track.way.Watch(ctx, "", false) {
+		if err != nil {
+			return refusal(err)
+		}
+		if news.Change != nil && !concernsGates(news.Change.Events) {
+			continue
+		}
+		status, err := g.Track.Describe(ctx)
+		if err != nil {
+			return err
+		}
+		now := map[runKey]bool{}
+		for _, run := range status.Gates {
+			key := runKey{run.Location, run.Gate.Name, run.Version, run.Attempt}
+			now[key] = true
+			if under[key] != nil {
+				continue
+			}
+			own, stop := context.WithTimeout(ctx, run.Left)
+			under[key] = stop
+			work.Go(func() {
+				defer stop()
+				g.check(own, run)
+			})
+		}
+		for key, stop := range under {
+			if !now[key] {
+				stop()
+				delete(under, key)
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// check runs one gate and tells its outcome. What its context ended is not told: nobody waits for it.
+func (g *Gatekeeper) check(ctx context.Context, run GateRun) {
+	outcome, text := g.Check(ctx, run)
+	if ctx.Err() != nil {
+		return
+	}
+	err := g.Track.Decide(ctx, run, outcome, text)
+	if g.Decided != nil {
+		g.Decided(run, outcome, text, err)
+	}
+}
+
+func concernsGates(list []protocol.TrackEvent) bool {
+	for i := range list {
+		switch list[i].Kind {
+		case protocol.TrackEventGate, protocol.TrackEventGateDone, protocol.TrackEventTarget, protocol.TrackEventAdmin:
+			return true
+		}
+	}
+	return false
+}

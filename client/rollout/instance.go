@@ -1,0 +1,174 @@
+package rollout
+
+import (
+	"bytes"
+	"context"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Registration of an instance.
+type Registration struct {
+	ID       string // such as the host's name; 1 to 255 bytes
+	Location string
+	Role     Role   // FollowerRole if 0: who has yet to load holds nobody up
+	Meta     string // for people, at most 1 KiB
+	Takeover bool   // evict another live session that has the id
+}
+
+// Report is what an instance says of itself. Seq is filled in.
+type Report struct {
+	Seq      uint64
+	Current  uint64 // the version it serves, 0 none
+	Target   uint64 // the version that Code and Attempts are about
+	Code     string // CodeOK, CodeSourceError, empty for nothing yet, or one of its own
+	Message  string
+	Attempts uint64 // to load Target so far
+}
+
+// Why says why the answer is what it is.
+type Why = protocol.TrackWhy
+
+// Target is what an instance is to have.
+type Target struct {
+	Version    uint64 // 0: none yet; keep what is there, and load nothing
+	Why        Why
+	State      State         // of the location
+	RetryAfter time.Duration // when asking again may give more, 0 unknown
+	Generation uint64        // of the location's target: it rises with each new one, also where the version is the same again
+	Payload    []byte        // of a published version, if it was asked for
+	HasPayload bool
+}
+
+// Instance is a session's registration in a track. It ends with the session. Most programs are served by a Follower, which is made of it. Its methods may be used by any
+// number of goroutines.
+type Instance struct {
+	t           *Track
+	id          string
+	location    string
+	incarnation uint64
+
+	mu   sync.Mutex
+	seq  uint64
+	last Report // with Seq 0
+}
+
+// Register makes the session an instance. The same again gives the same registration. Errors: ErrAlreadyRegistered, ErrUnknownLocation, NotFound, Forbidden.
+func (t *Track) Register(ctx context.Context, r Registration) (*Instance, error) {
+	if r.Role == 0 {
+		r.Role = FollowerRole
+	}
+	m := &protocol.TrackRegister{Name: t.name(), ID: r.ID, Location: r.Location, Role: r.Role, Meta: r.Meta, Takeover: r.Takeover}
+	var reply protocol.TrackRegisterReply
+	if err := t.change(ctx, protocol.KindTrackRegister, &m.Head, m, &reply); err != nil {
+		return nil, err
+	}
+	return &Instance{t: t, id: r.ID, location: r.Location, incarnation: reply.Incarnation}, nil
+}
+
+// number gives a report its number: a new one if it says something new.
+func (i *Instance) number(r Report) protocol.UpdateReport {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	r.Seq = 0
+	if i.seq == 0 || r != i.last {
+		i.seq++
+		i.last = r
+	}
+	r.Seq = i.seq
+	r.Code, r.Message = printable(r.Code, protocol.MaxTrackName), printable(r.Message, protocol.MaxTrackMessage)
+	return protocol.UpdateReport(r)
+}
+
+// GetTargetState asks which version to have, and reports, unless report is nil. Targets move by these calls alone, so call it once per cycle of your own, or when WatchTarget
+// says so. With payload set a published version's payload comes with it. Errors: ErrFenced, ErrUnknownLocation, NotFound when an operator dropped the instance.
+func (i *Instance) GetTargetState(ctx context.Context, report *Report, payload bool) (Target, error) {
+	m := &protocol.TrackPoll{Session: i.t.way.Session().ID(), Name: i.t.name(), ID: i.id, Incarnation: i.incarnation, WithPayload: payload}
+	if report != nil {
+		m.Report = i.number(*report)
+	}
+	var reply protocol.TrackPollReply
+	if err := i.t.way.Tell(ctx, protocol.KindTrackPoll, m, &reply); err != nil {
+		return Target{}, refusal(err)
+	}
+	return Target{
+		Version: reply.Version, Why: reply.Why, State: reply.State, RetryAfter: duration(reply.RetryAfter), Generation: reply.Generation,
+		Payload: bytes.Clone(reply.Payload), HasPayload: reply.HasPayload,
+	}, nil
+}
+
+// Report reports without asking. Errors: those of GetTargetState, and ErrStaleReport.
+func (i *Instance) Report(ctx context.Context, r Report) error {
+	m := &protocol.TrackReport{Session: i.t.way.Session().ID(), Name: i.t.name(), ID: i.id, Incarnation: i.incarnation, Report: i.number(r)}
+	return refusal(i.t.way.Tell(ctx, protocol.KindTrackReport, m, &protocol.Empty{}))
+}
+
+// SetRole makes the instance a leader, which its location waits for, or a follower.
+func (i *Instance) SetRole(ctx context.Context, r Role) error {
+	m := &protocol.TrackRole{Name: i.t.name(), ID: i.id, Incarnation: i.incarnation, Role: r}
+	return i.t.change(ctx, protocol.KindTrackRole, &m.Head, m, &protocol.Empty{})
+}
+
+// Unregister ends the instance: its location does not wait for it any more.
+func (i *Instance) Unregister(ctx context.Context) error {
+	m := &protocol.TrackUnregister{Name: i.t.name(), ID: i.id, Incarnation: i.incarnation}
+	return i.t.change(ctx, protocol.KindTrackUnregister, &m.Head, m, &protocol.Empty{})
+}
+
+// WatchTarget asks for the target, and again each time that asking may give another answer, until ctx ends. Pairs are told when the version, its generation or the reason is
+// another one. It does not report: a leader's location waits until somebody does. The last pair carries the error that ended it.
+func (i *Instance) WatchTarget(ctx context.Context) iter.Seq2[Target, error] {
+	return func(yield func(Target, error) bool) {
+		var told *Target
+		for err := range i.signals(ctx) {
+			if err != nil {
+				yield(Target{}, err)
+				return
+			}
+			now, err := i.GetTargetState(ctx, nil, false)
+			if err != nil {
+				yield(Target{}, err)
+				return
+			}
+			if told == nil || told.Version != now.Version || told.Generation != now.Generation || told.Why != now.Why {
+				told = &now
+				if !yield(now, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// signals says, with nil, each time that asking for the target may give another answer.
+func (i *Instance) signals(ctx context.Context) iter.Seq[error] {
+	return func(yield func(error) bool) {
+		for news, err := range i.t.way.Watch(ctx, i.location, true) {
+			if err != nil {
+				yield(refusal(err))
+				return
+			}
+			if (news.Status != nil || moves(news.Change.Events)) && !yield(nil) {
+				return
+			}
+		}
+	}
+}
+
+// moves says that an instance may be told another version after these events, or may move its location by asking.
+func moves(list []protocol.TrackEvent) bool {
+	for i := range list {
+		switch e := &list[i]; e.Kind {
+		case protocol.TrackEventTarget, protocol.TrackEventWiden:
+			return true
+		case protocol.TrackEventState:
+			if e.State == protocol.StateReady {
+				return true
+			}
+		}
+	}
+	return false
+}

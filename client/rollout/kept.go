@@ -1,0 +1,92 @@
+package rollout
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc64"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// kept is what a follower knows from before: the version it served last, and the id that the folder belongs to. It is one file, replaced as a whole.
+//
+//	magic (8 bytes) | CRC-64 of the rest | version | has payload (1) | length of the id (2) | id | payload
+//
+// numbers are big-endian, of 8 bytes where nothing else is said.
+type kept struct {
+	id         string // track, location and id
+	version    uint64
+	hasPayload bool
+	payload    []byte
+}
+
+const (
+	keptMagic = "sbroll1\n"
+	keptFile  = "version"
+)
+
+var keptTable = crc64.MakeTable(crc64.ECMA)
+
+// loadKept reads what a folder has; nothing is there: nil.
+func loadKept(dir string) (*kept, error) {
+	path := filepath.Join(dir, keptFile)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	const head = len(keptMagic) + 8
+	if len(b) < head+8+1+2 || string(b[:len(keptMagic)]) != keptMagic || binary.BigEndian.Uint64(b[len(keptMagic):]) != crc64.Checksum(b[head:], keptTable) {
+		return nil, fmt.Errorf("%s is damaged; remove it, and the instance begins without a version", path)
+	}
+	b = b[head:]
+	k := &kept{version: binary.BigEndian.Uint64(b), hasPayload: b[8] == 1}
+	n := int(binary.BigEndian.Uint16(b[9:]))
+	if b = b[11:]; n > len(b) {
+		return nil, fmt.Errorf("%s is damaged; remove it, and the instance begins without a version", path)
+	}
+	k.id, k.payload = string(b[:n]), b[n:]
+	return k, nil
+}
+
+// save replaces what the folder has. It is on disk when save returns.
+func (k *kept) save(dir string) error {
+	b := append([]byte(keptMagic), make([]byte, 8)...)
+	b = binary.BigEndian.AppendUint64(b, k.version)
+	if k.hasPayload {
+		b = append(b, 1)
+	} else {
+		b = append(b, 0)
+	}
+	b = append(binary.BigEndian.AppendUint16(b, uint16(len(k.id))), k.id...)
+	b = append(b, k.payload...)
+	binary.BigEndian.PutUint64(b[len(keptMagic):], crc64.Checksum(b[len(keptMagic)+8:], keptTable))
+	f, err := os.CreateTemp(dir, keptFile+".*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), filepath.Join(dir, keptFile))
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}

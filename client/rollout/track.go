@@ -1,0 +1,218 @@
+package rollout
+
+import (
+	"context"
+	"iter"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Track is one rollout, of a service and cluster, named service/cluster.
+type Track struct {
+	way *client.Track
+}
+
+// Open is the track with this name on the session's node. It need not exist yet.
+func Open(s *client.Session, name string) *Track { return &Track{s.Track(name)} }
+
+// OpenReader is the track with this name for reading and watching alone.
+func OpenReader(n *client.Node, name string) *Track { return &Track{n.Track(name)} }
+
+// Name is the track's name.
+func (t *Track) Name() string { return t.way.Name() }
+
+// name is what requests carry.
+func (t *Track) name() []byte { return []byte(t.way.Name()) }
+
+// change sends a request that has a head.
+func (t *Track) change(ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message) error {
+	return refusal(t.way.Change(ctx, kind, head, m, reply))
+}
+
+// Create makes the track, and answers the revision of its config. Errors: AlreadyExists, BadRequest, Forbidden.
+func (t *Track) Create(ctx context.Context, c Config) (revision uint64, err error) {
+	m := &protocol.TrackCreate{Name: t.name(), Config: c.wire()}
+	var reply protocol.TrackRevision
+	err = t.change(ctx, protocol.KindTrackCreate, &m.Head, m, &reply)
+	return reply.Revision, err
+}
+
+// Alter replaces the config, if it still has this revision: PreconditionFailed else. Locations keep their targets and histories by name.
+func (t *Track) Alter(ctx context.Context, revision uint64, c Config) (now uint64, err error) {
+	m := &protocol.TrackAlter{Name: t.name(), Revision: revision, Config: c.wire()}
+	var reply protocol.TrackRevision
+	err = t.change(ctx, protocol.KindTrackAlter, &m.Head, m, &reply)
+	return reply.Revision, err
+}
+
+// Delete removes the track; one that has instances only by force: PreconditionFailed else.
+func (t *Track) Delete(ctx context.Context, force bool) error {
+	m := &protocol.TrackDelete{Name: t.name(), Force: force}
+	return t.change(ctx, protocol.KindTrackDelete, &m.Head, m, &protocol.Empty{})
+}
+
+// Publish offers a version, with a payload of at most 64 KiB, to the first location. Version 0 is one above the highest there is; the version is answered.
+// Errors: BadRequest for a version that is not above all others, PreconditionFailed for a track whose source is another.
+func (t *Track) Publish(ctx context.Context, version uint64, payload []byte) (uint64, error) {
+	m := &protocol.TrackPublish{Name: t.name(), Version: version, Payload: payload}
+	var reply protocol.TrackVersion
+	err := t.change(ctx, protocol.KindTrackPublish, &m.Head, m, &reply)
+	return reply.Version, err
+}
+
+// Withdraw bars a published version: nobody chooses it any more. Who has it keeps it. Errors: NotFound.
+func (t *Track) Withdraw(ctx context.Context, version uint64) error {
+	m := &protocol.TrackWithdraw{Name: t.name(), Version: version}
+	return t.change(ctx, protocol.KindTrackWithdraw, &m.Head, m, &protocol.Empty{})
+}
+
+func (t *Track) admin(ctx context.Context, m protocol.TrackAdmin) error {
+	m.Name = t.name()
+	return t.change(ctx, protocol.KindTrackAdmin, &m.Head, &m, &protocol.Empty{})
+}
+
+// Pause keeps the targets of locations, or of the whole track if none is named. A version that is reported bad is replaced all the same, unless hard is set.
+func (t *Track) Pause(ctx context.Context, hard bool, locations ...string) error {
+	return t.admin(ctx, protocol.TrackAdmin{Verb: protocol.TrackPause, Hard: hard, Locations: locations})
+}
+
+// Resume ends a pause of locations, or of the track if none is named; each has its own.
+func (t *Track) Resume(ctx context.Context, locations ...string) error {
+	return t.admin(ctx, protocol.TrackAdmin{Verb: protocol.TrackResume, Locations: locations})
+}
+
+// Promote lets locations take the newest version of the location before them without waiting for delay, bake time and gates, once all their leaders have the present one; and
+// gives a share's version to all. Errors: PreconditionFailed where nothing newer waits.
+func (t *Track) Promote(ctx context.Context, locations ...string) error {
+	return t.admin(ctx, protocol.TrackAdmin{Verb: protocol.TrackPromote, Locations: locations})
+}
+
+// Rollback sets locations back to an earlier version of each one's history, at once; those not named stay as they are. What was rolled back from is not chosen again:
+// publish it under a new version if it was good.
+func (t *Track) Rollback(ctx context.Context, version uint64, locations ...string) error {
+	return t.admin(ctx, protocol.TrackAdmin{Verb: protocol.TrackRollback, Version: version, Locations: locations})
+}
+
+// Reelect gives the targets of locations up: they are never passed on, and replaced when there is a newer version.
+func (t *Track) Reelect(ctx context.Context, locations ...string) error {
+	return t.admin(ctx, protocol.TrackAdmin{Verb: protocol.TrackReelect, Locations: locations})
+}
+
+// Exclude takes locations out: the next ones take versions from the one before them. Include takes them back in.
+func (t *Track) Exclude(ctx context.Context, locations ...string) error {
+	return t.admin(ctx, protocol.TrackAdmin{Verb: protocol.TrackExclude, Locations: locations})
+}
+
+// Include undoes Exclude.
+func (t *Track) Include(ctx context.Context, locations ...string) error {
+	return t.admin(ctx, protocol.TrackAdmin{Verb: protocol.TrackInclude, Locations: locations})
+}
+
+// Drop removes an instance: its later calls are refused.
+func (t *Track) Drop(ctx context.Context, instance string) error {
+	return t.admin(ctx, protocol.TrackAdmin{Verb: protocol.TrackDrop, ID: instance})
+}
+
+// DescribeOption is an option of Describe.
+type DescribeOption func(*protocol.TrackDescribe)
+
+// WithConfig includes the config.
+func WithConfig() DescribeOption {
+	return func(m *protocol.TrackDescribe) { m.Flags |= protocol.WithTrackConfig }
+}
+
+// WithInstances includes the instances, by id. They are read in pages: those of different pages may be of different moments.
+func WithInstances() DescribeOption {
+	return func(m *protocol.TrackDescribe) { m.Flags |= protocol.WithTrackInstances }
+}
+
+// Describe tells how the track stands. It sees every change that was acknowledged before. Errors: NotFound.
+func (t *Track) Describe(ctx context.Context, opts ...DescribeOption) (*Status, error) {
+	m := &protocol.TrackDescribe{Node: t.way.Node(), Name: t.name(), Consistency: protocol.Strict}
+	for _, f := range opts {
+		f(m)
+	}
+	var s *Status
+	for {
+		var reply protocol.TrackStatus
+		if err := t.way.Read(ctx, protocol.KindTrackDescribe, m, &reply); err != nil {
+			return nil, refusal(err)
+		}
+		if s == nil {
+			s = statusOf(&reply)
+		} else {
+			s.addInstances(&reply)
+		}
+		if len(reply.Cursor) == 0 {
+			return s, nil
+		}
+		m.Cursor = reply.Cursor
+	}
+}
+
+// History tells the targets that a location had, oldest first. Errors: NotFound, ErrUnknownLocation.
+func (t *Track) History(ctx context.Context, location string) ([]Row, error) {
+	m := &protocol.TrackHistory{Node: t.way.Node(), Name: t.name(), Location: location, Consistency: protocol.Strict}
+	var reply protocol.TrackHistoryReply
+	if err := t.way.Read(ctx, protocol.KindTrackHistory, m, &reply); err != nil {
+		return nil, refusal(err)
+	}
+	rows := make([]Row, len(reply.Rows))
+	for i := range reply.Rows {
+		rows[i] = rowOf(&reply.Rows[i], reply.Clock)
+	}
+	return rows, nil
+}
+
+// EventKind says what an event is about.
+type EventKind = protocol.TrackEventKind
+
+const (
+	EventTarget    = protocol.TrackEventTarget    // Location has the new target Version in place of From; for its share only with Share
+	EventWiden     = protocol.TrackEventWiden     // the share has Version, now all are to load it
+	EventState     = protocol.TrackEventState     // Location is in State
+	EventConverged = protocol.TrackEventConverged // all leaders have Version
+	EventSkip      = protocol.TrackEventSkip      // Version is never passed on
+	EventGate      = protocol.TrackEventGate      // Gate is to be run for Version
+	EventGateDone  = protocol.TrackEventGateDone
+	EventJoined    = protocol.TrackEventJoined
+	EventLeft      = protocol.TrackEventLeft
+	EventRole      = protocol.TrackEventRole
+	EventAdmin     = protocol.TrackEventAdmin
+	EventPublished = protocol.TrackEventPublished
+	EventAlert     = protocol.TrackEventAlert // someone should look
+)
+
+// Event is one thing that happened, with its reason in words. Log is log time in ms, Wall ms since 1970, Until log time.
+type Event = protocol.TrackEvent
+
+// News is a step of a watch: how the track stands, when the watch begins or resumed, or an event since.
+type News struct {
+	Status *Status
+	Event  *Event
+}
+
+// Watch tells how the track stands, and then every event, until ctx ends; of one location, or of all with an empty name. It resumes by itself, with a new status. The
+// last pair carries the error that ended it: ctx's, NotFound when there is no track, Forbidden.
+func (t *Track) Watch(ctx context.Context, location string) iter.Seq2[News, error] {
+	return func(yield func(News, error) bool) {
+		for news, err := range t.way.Watch(ctx, location, false) {
+			switch {
+			case err != nil:
+				yield(News{}, refusal(err))
+				return
+			case news.Status != nil:
+				if !yield(News{Status: statusOf(news.Status)}, nil) {
+					return
+				}
+			default:
+				for i := range news.Change.Events {
+					if !yield(News{Event: &news.Change.Events[i]}, nil) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
