@@ -46,7 +46,7 @@ func (m *Machine) acquireNew(q *request, x *protocol.Acquire) {
 	case !fits && s.waiters.n >= m.limits.Waiters:
 		m.refuse(q, outWaitersLimit)
 		return
-	case s == nil && uint64(q.node.count) >= m.share(q.node.config.MaxSemaphores):
+	case s == nil && q.node.objects() >= m.share(q.node.config.MaxSemaphores):
 		m.refuse(q, outQuota)
 		return
 	case s == nil:

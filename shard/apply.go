@@ -6,7 +6,7 @@ import "github.com/signalbox-dev/signalbox/protocol"
 //
 // The order within an Apply is part of the format: the leader epoch is checked; the stamp moves log time; a take-over takes effect; work left over
 // by earlier Applies goes on; deadlines that are due fire in order of time, kind and id; then the batch's commands run in order. Each of
-// the steps before the commands is bounded, see NextDeadline.
+// the steps before the commands is bounded, see NextDeadline. At the end, processes that were called start the rounds that are due.
 //
 // Any bytes are safe. An entry that is not a batch changes nothing but AppliedIndex, on every replica alike.
 func (m *Machine) Apply(index uint64, entry []byte, out *Events) {
@@ -49,6 +49,7 @@ func (m *Machine) Apply(index uint64, entry []byte, out *Events) {
 		m.apply(&c, takes)
 		m.run.command++
 	}
+	m.rest()
 	m.run.out = nil
 	if invariants {
 		m.mustHold()
@@ -84,6 +85,22 @@ func (m *Machine) apply(c *rawCommand, takes bool) {
 		m.applyResize(c)
 	case CmdDelete:
 		m.applyDelete(c)
+	case CmdProcessJoin:
+		m.applyProcessJoin(c)
+	case CmdProcessLeave:
+		m.applyProcessLeave(c)
+	case CmdProcessConfirm:
+		m.applyProcessConfirm(c)
+	case CmdProcessFail:
+		m.applyProcessFail(c)
+	case CmdProcessComplete:
+		m.applyProcessComplete(c)
+	case CmdProcessForce:
+		m.applyProcessForce(c)
+	case CmdProcessEvict:
+		m.applyProcessEvict(c)
+	case CmdProcessAlter:
+		m.applyProcessAlter(c)
 	case CmdSessionStart:
 		m.applyStart(c)
 	case CmdSessionAttach:
@@ -143,6 +160,9 @@ func (m *Machine) fire() {
 			m.expire(x)
 		case *party:
 			m.retire(x)
+		case *proc:
+			m.cancel(x)
+			m.call(x)
 		}
 	}
 }

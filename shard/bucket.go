@@ -29,11 +29,12 @@ type bucket struct {
 	sessions uint64 // counter of the last session id given
 
 	semaphores map[string]*semaphore // by semaphoreKey
+	processes  map[string]*proc      // the same
 
 	// A bucket has a time of its own, which stands still while it is not active: deadlines of its sessions and waiters are in it, and move with it as they are.
 	// It is stood at log time base, or all the time while it is not active. A bucket that never moved has log time.
 	stood, base uint64
-	timers      deadlines // of its sessions and waiters
+	timers      deadlines // of its sessions, waiters and processes
 	timer       timer     // in Machine.deadlines, at the first of timers, while active
 }
 
@@ -86,6 +87,8 @@ func (m *Machine) timersOf(rec timed) *bucket {
 		return x.sem.bucket
 	case *session:
 		return m.bucketOf(x)
+	case *proc:
+		return x.bucket
 	}
 	return nil
 }

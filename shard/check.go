@@ -8,7 +8,7 @@ import (
 // Check walks the whole state and says which invariant of this package's DESIGN.md does not hold, if any. It is for tests and for builds with
 // the invariants tag.
 func (m *Machine) Check() error {
-	entries := 0
+	entries, places := 0, 0
 	var err error
 	fail := func(format string, args ...any) {
 		if err == nil {
@@ -24,19 +24,30 @@ func (m *Machine) Check() error {
 				fail("semaphore %q of node %d: %w", s.name, s.node.id, e)
 			}
 		}
+		for _, x := range m.buckets[i].processes {
+			count++
+			places += len(x.state.Living(nil))
+			if e := m.checkProcess(x); e != nil {
+				fail("process %q of node %d: %w", x.name, x.node.id, e)
+			}
+		}
 		if count > 0 && m.buckets[i].state == bucketAbsent {
-			fail("bucket %d is absent and has %d semaphores", i, count)
+			fail("bucket %d is absent and has %d semaphores and processes", i, count)
 		}
 	}
 	held := 0
 	for id, p := range m.parties {
 		held += p.held.n
+		places -= len(p.places())
 		if e := m.checkParty(id, p); e != nil {
 			fail("session %d: %w", id, e)
 		}
 	}
 	if held != entries {
 		fail("semaphores have %d entries, sessions %d", entries, held)
+	}
+	if places != 0 {
+		fail("processes have %d living members more than sessions have places", places)
 	}
 	if e := m.deadlines.check(); e != nil {
 		fail("%w", e)
@@ -150,6 +161,9 @@ func (m *Machine) checkParty(id uint64, p *party) error {
 		return fmt.Errorf("attached %v, timer %d", p.home.attached, p.home.due.pos)
 	case !p.gone && p.home == nil && p.timer.pos == 0 && !p.busy():
 		return fmt.Errorf("idle guest stays for ever")
+	}
+	if e := m.checkPlaces(p); e != nil {
+		return e
 	}
 	for i, a := range p.answers.list[p.answers.head:] {
 		if a.seq < p.low || i > 0 && a.seq <= p.answers.list[p.answers.head+i-1].seq {

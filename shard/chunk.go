@@ -16,8 +16,9 @@ import (
 //	ended      create ids of sessions that ended lately
 //	party      what is known here of a session: attach epoch, low-water mark, description, and remembered answers to requests on the run's semaphores
 //	semaphore  then its entries; one that goes on from the chunk before is named by a "more" record instead
+//	process    whole, behind the parties of its members
 //
-// A party comes before the first entry of its session in each chunk, without answers. All deadlines are in the bucket's time, which moves with it.
+// A party comes before the first entry or place of its session in each chunk, without answers. All deadlines are in the bucket's time, which moves with it.
 const chunkVersion = 1
 
 const (
@@ -28,6 +29,7 @@ const (
 	chunkSemaphore = 5
 	chunkMore      = 6
 	chunkEntry     = 7
+	chunkProcess   = 8
 )
 
 const chunkSeed = 0x6275636b6574 // of the hash
@@ -49,6 +51,7 @@ const (
 	atEnded
 	atMemory
 	atSemaphores
+	atProcesses
 	atEnd
 )
 
@@ -177,6 +180,8 @@ func (c *chunkRecord) read(r *reader, x *BucketsBody) bool {
 		c.node, c.name, c.data = r.uvarint(), r.bytes(), r.bytes()
 		c.limit, c.version, c.created, c.ephemeral = r.uvarint(), r.uvarint(), r.uvarint(), r.bool()
 		return c.limit > 0 && c.named(x)
+	case chunkProcess:
+		return c.readProcess(r, x)
 	case chunkMore:
 		c.node, c.name = r.uvarint(), r.bytes()
 		return c.named(x)

@@ -5,15 +5,25 @@ import (
 	"math"
 )
 
-// clearing is the sweep that removes what dropped copies hold, a bounded piece an Apply: node by node, sessions in order of id, then semaphores in order of
-// name. It begins anew when another copy is dropped meanwhile; when it has come to the end, all of them are empty.
+// clearing is the sweep that removes what dropped copies hold, a bounded piece an Apply: node by node, sessions in order of id, then semaphores and then
+// processes in order of name. It begins anew when another copy is dropped meanwhile; when it has come to the end, all of them are empty.
 type clearing struct {
 	on      bool
-	names   bool   // at the semaphores of the node
+	stage   clearStage
 	node    uint64 // at this node
 	session uint64 // behind this session
 	name    []byte // from this name on
 }
+
+// clearStage is how far the sweep is with a node. Numbers are in snapshots.
+type clearStage byte
+
+const (
+	clearSessions  clearStage = 0
+	clearNames     clearStage = 1
+	clearProcesses clearStage = 2
+	clearStages               = 3
+)
 
 // drop begins the removal of a copy. The epoch is what stays. homes: sessions may be at home in it.
 func (m *Machine) drop(b *bucket, epoch uint64, homes bool) {
@@ -21,7 +31,7 @@ func (m *Machine) drop(b *bucket, epoch uint64, homes bool) {
 	switch {
 	case b.state == bucketAbsent || b.state == bucketDropping:
 		return
-	case len(b.semaphores) == 0 && !homes:
+	case len(b.semaphores)+len(b.processes) == 0 && !homes:
 		b.state = bucketAbsent
 		m.copies = m.countCopies()
 	default:
@@ -48,11 +58,19 @@ func (m *Machine) clear() {
 		if n.id != c.node {
 			*c = clearing{on: true, node: n.id}
 		}
-		if !c.names && !m.clearSessions(n, dropped) {
-			return
+		if c.stage == clearSessions {
+			if !m.clearSessions(n, dropped) {
+				return
+			}
+			c.stage = clearNames
 		}
-		c.names = true
-		if !m.clearNames(n, &looks) {
+		if c.stage == clearNames {
+			if !m.clearNames(n, &looks) {
+				return
+			}
+			c.stage, c.name = clearProcesses, nil
+		}
+		if !m.clearProcesses(n, &looks) {
 			return
 		}
 		if n.id == math.MaxUint64 {
@@ -77,7 +95,7 @@ func (m *Machine) cleared() {
 	m.clearing = clearing{}
 	for i := range m.buckets {
 		if b := &m.buckets[i]; b.state == bucketDropping {
-			b.state, b.semaphores = bucketAbsent, nil
+			b.state, b.semaphores, b.processes = bucketAbsent, nil, nil
 		}
 	}
 	m.copies = m.countCopies()

@@ -23,6 +23,16 @@ const (
 	CmdAcquire       = CommandKind(protocol.KindAcquire)
 	CmdRelease       = CommandKind(protocol.KindRelease)
 
+	// Coordination processes. Force, evict and alter are operators': rights are checked at the door.
+	CmdProcessJoin     = CommandKind(protocol.KindProcessJoin)
+	CmdProcessLeave    = CommandKind(protocol.KindProcessLeave)
+	CmdProcessConfirm  = CommandKind(protocol.KindProcessConfirm)
+	CmdProcessFail     = CommandKind(protocol.KindProcessFail)
+	CmdProcessComplete = CommandKind(protocol.KindProcessComplete)
+	CmdProcessForce    = CommandKind(protocol.KindProcessForce)
+	CmdProcessEvict    = CommandKind(protocol.KindProcessEvict)
+	CmdProcessAlter    = CommandKind(protocol.KindProcessAlter)
+
 	CmdTakeOver  CommandKind = 128 // no body: the batch's epoch takes over; must be the batch's only command
 	CmdDetach    CommandKind = 129
 	CmdGuestGone CommandKind = 130
@@ -52,7 +62,8 @@ type Header struct {
 //
 // Node and Epoch are stamped by the door from what the connection has proved (an attach, a verified ticket): they are the session's node and the
 // attach epoch the client acts under. Client is the remote address with CmdSessionStart and CmdSessionAttach; with a request on a semaphore it is
-// the session's description, which the door adds now and then for shards that are not the session's home, or empty.
+// the session's description, which the door adds now and then for shards that are not the session's home, or empty. With
+// CmdProcessJoin it is the user that the connection has proved to be, which the others see as the member's identity.
 type Command struct {
 	Kind   CommandKind
 	Node   uint64

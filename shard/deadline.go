@@ -26,6 +26,7 @@ const (
 	deadlineSession deadlineKind = 1 // a detached session expires; id is the session's
 	deadlineWaiter  deadlineKind = 2 // an acquire times out; id is the order id
 	deadlineGuest   deadlineKind = 3 // an idle guest's record goes; id is the session's
+	deadlineProcess deadlineKind = 4 // a process has something to do; id is the node's
 )
 
 // timed is a record with a timer.
@@ -46,7 +47,12 @@ func (d *deadlines) less(a, b *slot) bool {
 	if ai != bi {
 		return ai < bi
 	}
-	return ab < bb
+	if ab != bb {
+		return ab < bb
+	}
+	x, ok := a.rec.(*proc)
+	y, too := b.rec.(*proc)
+	return ok && too && procLess(x, y)
 }
 
 // arm sets or moves the record's deadline.

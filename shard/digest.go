@@ -32,6 +32,11 @@ func (m *Machine) Digest() uint64 {
 			}
 		}
 	}
+	for i := range m.buckets {
+		for _, x := range m.buckets[i].processes {
+			b = appendProcess(b[:0], x, &sum)
+		}
+	}
 	for i, k := range m.ended.queue {
 		b = appendEnded(b[:0], k, uint64(i), &sum)
 	}

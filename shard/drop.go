@@ -35,7 +35,7 @@ func (m *Machine) applyNodeDrop(c *rawCommand) {
 	m.dismantle()
 }
 
-// dismantle removes what dropped nodes left: sessions, then guests, each in order of id, then semaphores in order of name.
+// dismantle removes what dropped nodes left: sessions, then guests, each in order of id, then semaphores and processes in order of name.
 func (m *Machine) dismantle() {
 	for len(m.dropping) > 0 && m.run.released > 0 {
 		n := m.dropping[0]
@@ -52,7 +52,8 @@ func (m *Machine) dismantle() {
 			return
 		}
 		m.dropSemaphores(n)
-		if n.count > 0 {
+		m.dropProcesses(n)
+		if n.count > 0 || n.processes.n > 0 {
 			return
 		}
 		m.touchNode(n)

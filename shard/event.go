@@ -1,13 +1,17 @@
 package shard
 
-import "github.com/signalbox-dev/signalbox/protocol"
+import (
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/process"
+)
 
 // EventKind says what left the machine.
 type EventKind uint8
 
 const (
 	// EventReply answers the command with index Command of the batch just applied: exactly one for each command, the leader's own included. Status
-	// and Text are set; on OK the fields of the command's reply message (State and OrderID, Flag, Version; Session, Node, Epoch, Timeout, Grace).
+	// and Text are set; on OK the fields of the command's reply message (State and OrderID, Flag, Version; Session, Node, Epoch, Timeout, Grace; for a join of a
+	// process OrderID, the topology as Version, returned as Flag, and Again; for a leave what is settled as Version).
 	EventReply EventKind = 1
 	// EventAcquireResult ends an accepted acquire: Session, Seq, Status, State, OrderID, Epoch, Node, Name, Text.
 	EventAcquireResult EventKind = 2
@@ -43,6 +47,9 @@ const (
 	EventBucketsActive EventKind = 15
 	// EventBucketsLeft: copies of the run are dropped; they served nothing since they were frozen or imported.
 	EventBucketsLeft EventKind = 16
+	// EventProcess tells a session, member of a process or one that was, about a round: Session, Epoch, Node, Name, Process. It is for whatever connection of the
+	// session is known where it is delivered, and may be lost: it is told again when the member syncs.
+	EventProcess EventKind = 17
 )
 
 // Event is what leaves the machine: one flat struct, so that a slice of them is reused without allocation. Byte slices alias the
@@ -53,6 +60,7 @@ type Event struct {
 	State   protocol.AcquireState
 	Reason  protocol.EndReason
 	Flag    bool // released
+	Again   bool // EventReply to a join: the session was a member already
 	Command int  // EventReply
 
 	Session uint64
@@ -66,6 +74,8 @@ type Event struct {
 	Name    []byte
 	Text    string
 
+	Process *process.Event // EventProcess
+
 	First, Count, Total uint32 // buckets: a run of them, and how many the tier has
 }
 
@@ -77,10 +87,20 @@ type Change struct {
 	protocol.Change
 }
 
+// ProcessChange is one change of a coordination process, for watches. Its revision is the index of the entry.
+type ProcessChange struct {
+	Node   uint64
+	Bucket uint32
+	Name   []byte
+	process.Change
+}
+
 // Events collects what leaves one Apply, in order. The zero value is ready; Reset keeps the memory.
 type Events struct {
 	List    []Event
 	Changes []Change
+	// Processes are the changes of coordination processes.
+	Processes []ProcessChange
 }
 
 // Reset forgets the events and the references they hold.
@@ -89,4 +109,6 @@ func (e *Events) Reset() {
 	e.List = e.List[:0]
 	clear(e.Changes)
 	e.Changes = e.Changes[:0]
+	clear(e.Processes)
+	e.Processes = e.Processes[:0]
 }

@@ -32,7 +32,7 @@ func (m *Machine) Export(first, count uint32, epoch uint64, cursor []byte, maxBy
 		}
 	}
 	x := export{m: m, run: &run}
-	if !x.at.read(cursor) || x.at.section == atSemaphores && len(x.at.key) > 0 && !run.inRun(x.at.bucket) {
+	if !x.at.read(cursor) || x.at.section >= atSemaphores && len(x.at.key) > 0 && !run.inRun(x.at.bucket) {
 		return nil, nil, &protocol.Error{Status: protocol.StatusBadRequest, Message: textExportCursor}
 	}
 	x.w = chunkWriter{most: ChunkBytes, looks: exportLooks, parties: make(map[uint64]bool)}
@@ -89,6 +89,8 @@ func (x *export) section() bool {
 			}
 			return true
 		})
+	case atProcesses:
+		return x.processes()
 	default:
 		return x.buckets()
 	}
@@ -207,7 +209,7 @@ func (x *export) buckets() bool {
 		}
 		for more := true; more; {
 			var keys []string
-			keys, more = x.m.buckets[i].keysFrom(x.at.key)
+			keys, more = keysFrom(x.m.buckets[i].semaphores, x.at.key)
 			for _, key := range keys {
 				if x.w.full() {
 					return false
@@ -249,10 +251,10 @@ func (x *export) semaphore(s *semaphore, key []byte) bool {
 	return true
 }
 
-// keysFrom are the next keys of a bucket in order, from one on; more: there are others behind them.
-func (b *bucket) keysFrom(from []byte) (keys []string, more bool) {
+// keysFrom are the next keys of a bucket's semaphores, or processes, in order, from one on; more: there are others behind them.
+func keysFrom[T any](things map[string]T, from []byte) (keys []string, more bool) {
 	start, limit := string(from), ""
-	for key := range b.semaphores { // sorted below
+	for key := range things { // sorted below
 		if key < start || limit != "" && key >= limit {
 			continue
 		}

@@ -142,6 +142,8 @@ func (m *Machine) importRecords(o *importing, part *chunk) {
 			m.importParty(r)
 		case chunkSemaphore, chunkMore:
 			s = m.importSemaphore(o, r)
+		case chunkProcess:
+			m.importProcess(r)
 		case chunkEntry:
 			if s != nil {
 				m.importEntry(s, r)

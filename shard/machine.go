@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/process"
 )
 
 // Machine is the state of one data shard. It is not safe for concurrent use: Apply, BeginSnapshot and Snapshot.Close need it alone; reads may run
@@ -36,6 +37,7 @@ type Machine struct {
 	ended    retained[[protocol.KeyLen]byte] // create ids of ended sessions
 	gone     retained[uint64]                // ids of ended guests
 
+	called    []*proc // in this Apply; empty between Applies
 	takeovers takeovers
 	deadlines deadlines
 
@@ -69,6 +71,7 @@ type run struct {
 	delete  protocol.Delete
 	acquire protocol.Acquire
 	release protocol.Release
+	proc    process.Out // of the call of a process that goes on
 	key     []byte
 	ids     []uint64
 }

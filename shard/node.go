@@ -25,6 +25,7 @@ type node struct {
 	guests     index[party]
 	semaphores index[semaphore] // by name, without the young ones
 	count      int              // semaphores, the young ones included
+	processes  index[proc]      // by name
 }
 
 // formerGrace is the grace period for the take-overs up to a generation that are not swept yet, kept when the config changed after them. It makes
@@ -33,6 +34,9 @@ type formerGrace struct {
 	generation uint64
 	grace      uint64
 }
+
+// objects is what counts against the quota of semaphores.
+func (n *node) objects() uint64 { return uint64(n.count + n.processes.n) }
 
 func nodeLess(a, b *node) bool { return a.id < b.id }
 

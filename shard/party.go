@@ -19,8 +19,9 @@ type party struct {
 	desc    string
 	timer   timer // of an idle guest
 
-	home *session // nil for a guest, unless its home copy is here and not active
-	used uint64   // a guest's last use, log time
+	more *belongings // nil for most
+	home *session    // nil for a guest, unless its home copy is here and not active
+	used uint64      // a guest's last use, log time
 	mark uint32
 	gone bool
 }
@@ -28,7 +29,7 @@ type party struct {
 // things is how many things in this shard the party is part of: a guest's record stays while there is one, its home is asked about it, and a gone party is kept
 // until the last of them is looked after. Whoever adds the first, or removes the last, of a session that is not at home here tells the leader: becameHeld,
 // becameIdle.
-func (p *party) things() int { return p.held.n }
+func (p *party) things() int { return p.held.n + len(p.places()) }
 
 func (p *party) busy() bool { return p.things() > 0 }
 

@@ -25,6 +25,7 @@ const (
 	recordEnded     recordKind = 8
 	recordGone      recordKind = 9
 	recordEnd       recordKind = 10
+	recordProcess   recordKind = 11
 )
 
 // appendRecord puts kind and length before the fields that encode appends, and adds the record's hash to sum. skip tells how many of the
@@ -82,7 +83,7 @@ func (m *Machine) appendHeader(b []byte, sum *uint64) []byte {
 		b = binary.AppendUvarint(b, p.id)
 	}
 	c := &m.clearing
-	b = appendBool(appendBool(b, c.on), c.names)
+	b = append(appendBool(b, c.on), byte(c.stage))
 	b = binary.AppendUvarint(b, c.node)
 	b = binary.AppendUvarint(b, c.session)
 	b = appendBytes(b, c.name)

@@ -153,6 +153,7 @@ type restorer struct {
 	semaphores map[uint64]*semaphore
 	semNodes   []semaphoreLink
 	entries    []entryLink
+	processes  []processLink
 	endedKeys  []numbered[[protocol.KeyLen]byte]
 	goneKeys   []numbered[uint64]
 }
@@ -204,6 +205,8 @@ func (x *restorer) record(kind recordKind, fields []byte) error {
 		ok = x.semaphore(&r)
 	case recordEntry:
 		ok = x.entry(&r)
+	case recordProcess:
+		ok = x.process(&r)
 	case recordEnded:
 		k := numbered[[protocol.KeyLen]byte]{number: r.uvarint()}
 		copy(k.key[:], r.take(protocol.KeyLen))
@@ -279,7 +282,11 @@ func (x *restorer) header(r *reader) bool {
 		x.stranded = append(x.stranded, r.uvarint())
 	}
 	c := &m.clearing
-	c.on, c.names, c.node, c.session, c.name = r.bool(), r.bool(), r.uvarint(), r.uvarint(), keep(r.bytes())
+	c.on, c.stage = r.bool(), clearStage(r.byte())
+	c.node, c.session, c.name = r.uvarint(), r.uvarint(), keep(r.bytes())
+	if c.stage >= clearStages {
+		return false
+	}
 	for range r.count() {
 		first, count := r.uvarint(), r.uvarint()
 		if first > total || count > total-first {
@@ -397,7 +404,7 @@ func (x *restorer) link() error {
 		name string
 		do   func() bool
 	}{
-		{"nodes", x.linkNodes}, {"sessions", x.linkParties}, {"semaphores", x.linkSemaphores}, {"entries", x.linkEntries}, {"ended sessions", x.linkDying},
+		{"nodes", x.linkNodes}, {"sessions", x.linkParties}, {"semaphores", x.linkSemaphores}, {"entries", x.linkEntries}, {"processes", x.linkProcesses}, {"ended sessions", x.linkDying},
 	} {
 		if !step.do() {
 			return damaged(step.name)

@@ -161,7 +161,7 @@ func (m *Machine) applyCreate(c *rawCommand) {
 		m.refuse(&q, outIsEphemeral)
 	case q.sem != nil:
 		m.refuse(&q, outExists)
-	case uint64(q.node.count) >= m.share(q.node.config.MaxSemaphores):
+	case q.node.objects() >= m.share(q.node.config.MaxSemaphores):
 		m.refuse(&q, outQuota)
 	default:
 		m.makeSemaphore(&q, x.Limit, x.Data, false)

@@ -273,7 +273,7 @@ func (m *Machine) layOut(p *party, done bool) {
 // mayChange says whether an entry may be released: those in copies that are not active stay as they are, unless their node is gone.
 func (e *entry) mayChange() bool { return e.sem.bucket.state == bucketActive || e.sem.node.dropped }
 
-// releaseAll takes a gone party's entries out, in order of name, as far as the work of this Apply goes: done says that no other may be released. Its
+// releaseAll takes a gone party's entries out, in order of name, and then ends its memberships, as far as the work of this Apply goes: done says that no other may be released. Its
 // waiters are answered with text, or not at all if that is empty.
 func (m *Machine) releaseAll(p *party, text string) (done bool) {
 	for e := p.held.first; e != nil; {
@@ -290,7 +290,7 @@ func (m *Machine) releaseAll(p *party, text string) (done bool) {
 		}
 		e = following
 	}
-	return true
+	return m.vacate(p)
 }
 
 // bury goes on with the entries of sessions that have ended.

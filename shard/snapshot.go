@@ -59,6 +59,7 @@ const (
 	stageSessions
 	stageGuests
 	stageSemaphores
+	stageProcesses
 	stageDying
 	stageEnded
 	stageGone
@@ -88,7 +89,7 @@ func (m *Machine) BeginSnapshot() *Snapshot {
 	s.records = 1
 	s.buckets = slices.Clone(m.buckets)
 	for i := range s.buckets {
-		s.buckets[i].semaphores, s.buckets[i].timers = nil, deadlines{}
+		s.buckets[i].semaphores, s.buckets[i].processes, s.buckets[i].timers = nil, nil, deadlines{}
 	}
 	for x := m.young.first; x != nil; x = x.youngNext {
 		s.young = append(s.young, x)
@@ -321,6 +322,10 @@ func (s *Snapshot) walk(left *int) {
 			return
 		}
 		if n := s.at(); n == nil || !s.walkSemaphores(n, left) {
+			s.name, s.stage = s.name[:0], stageProcesses
+		}
+	case stageProcesses:
+		if n := s.at(); n == nil || !s.walkProcesses(n, left) {
 			s.stage = stageNodes
 		}
 	case stageDying:

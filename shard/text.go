@@ -38,6 +38,9 @@ const (
 	textImportNode    = "chunk belongs to a coordination node that is not known here yet; make the node known, then send it again"
 	textNotFrozen     = "buckets are not frozen here for this move; freeze them first"
 	textExportCursor  = "cursor was not made by an export of these buckets; start again without one"
+	textMemberNoMore  = "session became a member by this request and is one no more; join again with a new one"
+	textPlacesLimit   = "session is a member of as many processes as the limit of 10000 processes per session and shard allows; leave some"
+	textNoProcess     = "process does not exist; the first join makes it"
 	textAcquiredSince = "what this request acquired was given back or taken away since; acquire again"
 )
 
@@ -45,43 +48,53 @@ const (
 type outcome uint8
 
 const (
-	outOK           outcome = 0
-	outNoSemaphore  outcome = 1
-	outExists       outcome = 2
-	outIsEphemeral  outcome = 3
-	outIsPersistent outcome = 4
-	outOverLimit    outcome = 5
-	outWantsMore    outcome = 6
-	outOtherVersion outcome = 7
-	outInUse        outcome = 8
-	outQuota        outcome = 9
-	outAborted      outcome = 10 // a waiter was replaced, withdrawn or forced out
-	outWaitersLimit outcome = 11
-	outHeldLimit    outcome = 12
-	outGivenBack    outcome = 13 // answered instead of outOK when what was acquired is held no more; not stored
-	outUpdateFixed  outcome = 14
-	outWaiterMore   outcome = 15
-	outcomes                = 16
+	outOK              outcome = 0
+	outNoSemaphore     outcome = 1
+	outExists          outcome = 2
+	outIsEphemeral     outcome = 3
+	outIsPersistent    outcome = 4
+	outOverLimit       outcome = 5
+	outWantsMore       outcome = 6
+	outOtherVersion    outcome = 7
+	outInUse           outcome = 8
+	outQuota           outcome = 9
+	outAborted         outcome = 10 // a waiter was replaced, withdrawn or forced out
+	outWaitersLimit    outcome = 11
+	outHeldLimit       outcome = 12
+	outGivenBack       outcome = 13 // answered instead of outOK when what was acquired is held no more; not stored
+	outUpdateFixed     outcome = 14
+	outWaiterMore      outcome = 15
+	outNotMember       outcome = 16
+	outMemberOther     outcome = 17
+	outRoundOver       outcome = 18
+	outRoundRefused    outcome = 19
+	outProcessArgument outcome = 20
+	outcomes                   = 21
 )
 
 var outcomeTable = [outcomes]struct {
 	status protocol.Status
 	text   string
 }{
-	outOK:           {protocol.StatusOK, ""},
-	outNoSemaphore:  {protocol.StatusNotFound, "semaphore does not exist; create it first, or acquire it as ephemeral"},
-	outExists:       {protocol.StatusAlreadyExists, "semaphore exists already; update or resize it instead"},
-	outIsEphemeral:  {protocol.StatusPreconditionFailed, "semaphore is ephemeral: it lives while somebody owns or waits for it, and its limit is fixed"},
-	outIsPersistent: {protocol.StatusPreconditionFailed, "semaphore is persistent; acquire it without the ephemeral flag"},
-	outOverLimit:    {protocol.StatusBadRequest, "acquire count is above the semaphore's limit; ask for less, or resize it"},
-	outWantsMore:    {protocol.StatusBadRequest, "session owns fewer units than this count, and cannot raise it; release first, then acquire more"},
-	outOtherVersion: {protocol.StatusPreconditionFailed, "semaphore has another version than the expected one; describe it and try again"},
-	outInUse:        {protocol.StatusPreconditionFailed, "semaphore has owners or waiters; wait until they are gone, or delete it with force"},
-	outQuota:        {protocol.StatusPreconditionFailed, textQuota},
-	outAborted:      {protocol.StatusAborted, "another request of the session or an operator ended this acquire; acquire again"},
-	outWaitersLimit: {protocol.StatusOverloaded, textWaitersLimit},
-	outHeldLimit:    {protocol.StatusOverloaded, textHeldLimit},
-	outGivenBack:    {protocol.StatusAborted, textAcquiredSince},
-	outUpdateFixed:  {protocol.StatusPreconditionFailed, "semaphore is ephemeral: its limit is fixed"},
-	outWaiterMore:   {protocol.StatusBadRequest, "session waits for fewer units than this count, and cannot raise it; release first, then acquire more"},
+	outOK:              {protocol.StatusOK, ""},
+	outNoSemaphore:     {protocol.StatusNotFound, "semaphore does not exist; create it first, or acquire it as ephemeral"},
+	outExists:          {protocol.StatusAlreadyExists, "semaphore exists already; update or resize it instead"},
+	outIsEphemeral:     {protocol.StatusPreconditionFailed, "semaphore is ephemeral: it lives while somebody owns or waits for it, and its limit is fixed"},
+	outIsPersistent:    {protocol.StatusPreconditionFailed, "semaphore is persistent; acquire it without the ephemeral flag"},
+	outOverLimit:       {protocol.StatusBadRequest, "acquire count is above the semaphore's limit; ask for less, or resize it"},
+	outWantsMore:       {protocol.StatusBadRequest, "session owns fewer units than this count, and cannot raise it; release first, then acquire more"},
+	outOtherVersion:    {protocol.StatusPreconditionFailed, "semaphore has another version than the expected one; describe it and try again"},
+	outInUse:           {protocol.StatusPreconditionFailed, "semaphore has owners or waiters; wait until they are gone, or delete it with force"},
+	outQuota:           {protocol.StatusPreconditionFailed, textQuota},
+	outAborted:         {protocol.StatusAborted, "another request of the session or an operator ended this acquire; acquire again"},
+	outWaitersLimit:    {protocol.StatusOverloaded, textWaitersLimit},
+	outHeldLimit:       {protocol.StatusOverloaded, textHeldLimit},
+	outGivenBack:       {protocol.StatusAborted, textAcquiredSince},
+	outUpdateFixed:     {protocol.StatusPreconditionFailed, "semaphore is ephemeral: its limit is fixed"},
+	outNotMember:       {protocol.StatusNotFound, "session is not a member of the process; join first"},
+	outMemberOther:     {protocol.StatusAlreadyExists, "session is a member already, with another key, data or weight; leave first"},
+	outRoundOver:       {protocol.StatusAborted, "round is over for this member; wait for the next"},
+	outRoundRefused:    {protocol.StatusPreconditionFailed, "round or quota did not allow the request when it came first; look at the process, and send a new one"},
+	outProcessArgument: {protocol.StatusBadRequest, "arguments of the request were refused when it came first; mend them, and send a new one"},
+	outWaiterMore:      {protocol.StatusBadRequest, "session waits for fewer units than this count, and cannot raise it; release first, then acquire more"},
 }

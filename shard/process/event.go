@@ -57,6 +57,7 @@ const (
 	ChangePhase    ChangeKind = 6 // Phase
 	ChangeEnded    ChangeKind = 7 // Outcome, Text
 	ChangeOptions  ChangeKind = 8
+	ChangeGone     ChangeKind = 9 // told by the shard, when it removes the process
 )
 
 // Change is one change, for watches. Confirmations of single members make none.

@@ -119,6 +119,9 @@ func (p *Process) Phase() Phase { return p.phase }
 // Topology is the version of the member list.
 func (p *Process) Topology() uint64 { return p.topology }
 
+// Coordinator is the session of the coordinator of the present round, or the last: 0 before the first.
+func (p *Process) Coordinator() uint64 { return p.round.session }
+
 // Len is the number of members, absent ones included.
 func (p *Process) Len() int { return len(p.members) }
 
@@ -136,6 +139,24 @@ func (p *Process) Sessions(list []uint64) []uint64 {
 		}
 	}
 	return list
+}
+
+// Living appends the sessions of the members that are not absent, in or outside the present round, in order of joining.
+func (p *Process) Living(list []uint64) []uint64 {
+	for _, m := range p.members {
+		if !m.absent {
+			list = append(list, m.session)
+		}
+	}
+	return list
+}
+
+// Order is that of the member with the session, 0 if it is no member.
+func (p *Process) Order(session uint64) uint64 {
+	if m := p.member(session); m != nil {
+		return m.order
+	}
+	return 0
 }
 
 // Open says that messages between members may pass now: all are prepared, and not all have completed.

@@ -1,0 +1,232 @@
+package shard
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/process"
+)
+
+// readProcess finds a process without touching the machine: reads run beside each other. Errors: WRONG_SHARD; NOT_FOUND for the node.
+func (m *Machine) readProcess(node uint64, name []byte) (*proc, error) {
+	b := m.processBucket(node, name)
+	if b == nil {
+		return nil, &protocol.Error{Status: protocol.StatusWrongShard, Message: textWrongShard}
+	}
+	if _, err := m.readNode(node); err != nil {
+		return nil, err
+	}
+	var key [8 + protocol.MaxNameLen]byte
+	return b.processes[string(appendSemaphoreKey(key[:0], node, name))], nil
+}
+
+// DescribeProcess reads a page of a process's description: members in order of joining, and the history with the first page. A page holds at most the request's
+// limit of members and about PageBytes. Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND.
+func (m *Machine) DescribeProcess(req *protocol.ProcessDescribe, out *protocol.ProcessStatus) error {
+	if err := req.Validate(); err != nil {
+		return err
+	}
+	after := uint64(0) // the order of the last member given
+	if len(req.Cursor) > 0 {
+		if len(req.Cursor) != 8 {
+			return badCursor()
+		}
+		after = binary.BigEndian.Uint64(req.Cursor)
+	}
+	x, err := m.readProcess(req.Node, req.Name)
+	if err != nil {
+		return err
+	}
+	if x == nil {
+		return &protocol.Error{Status: protocol.StatusNotFound, Message: textNoProcess}
+	}
+	d := x.state.Describe()
+	o, t := d.Options, d.Tally
+	*out = protocol.ProcessStatus{
+		Index: m.applied, Revision: x.revision, Name: x.name, Clock: m.logTime, Phase: protocol.ProcessPhase(d.Phase), Epoch: d.Epoch, Topology: d.Topology,
+		Coordinator: d.Coordinator, Attempt: d.Attempt, Started: d.Started, NumMembers: uint64(len(d.Members)),
+		Options: protocol.ProcessOptions{
+			Election: protocol.ProcessElection(o.Election), Debounce: o.Debounce, RoundTimeout: o.RoundTimeout, BackoffMin: o.BackoffMin,
+			BackoffMax: o.BackoffMax, Return: o.Return,
+		},
+		Tally: protocol.ProcessTally{
+			Changes: t.Changes, Started: t.Started, Completed: t.Completed, Cancelled: t.Cancelled, Failed: t.Failed, Returned: t.Returned, Stale: t.Stale,
+		},
+		Members: out.Members[:0], History: out.History[:0],
+	}
+	if d.Start > 0 {
+		out.Start = x.bucket.logAt(d.Start)
+	}
+	p := newPage(req.Limit, PageBytes)
+	if req.Flags&protocol.WithProcessHistory != 0 && after == 0 {
+		for _, e := range x.state.History() {
+			out.History = append(out.History, protocol.ProcessEnded{
+				Epoch: e.Epoch, Topology: e.Topology, Coordinator: e.Coordinator, Size: e.Size, Attempt: e.Attempt, Wall: e.Wall, Prepared: e.Prepared,
+				Decided: e.Decided, Lasted: e.Lasted, Outcome: protocol.ProcessOutcome(e.Outcome), Text: e.Text,
+			})
+			p.bytes += 80 + len(e.Text)
+		}
+	}
+	if req.Flags&protocol.WithProcessMembers == 0 {
+		return nil
+	}
+	for i := range d.Members {
+		s := &d.Members[i]
+		if s.Order <= after {
+			continue
+		}
+		if !p.takes(80 + len(s.Key) + len(s.Identity) + len(s.Data)) {
+			out.Cursor = binary.BigEndian.AppendUint64(nil, after)
+			return nil
+		}
+		place := protocol.ProcessPlace{Member: ProcessMember(&s.Member), Standing: standings[s.Standing], Token: s.Token, Joined: s.Joined}
+		if s.Until > 0 {
+			place.Until = x.bucket.logAt(s.Until)
+		}
+		out.Members = append(out.Members, place)
+		after = s.Order
+	}
+	return nil
+}
+
+var standings = map[string]protocol.ProcessStanding{
+	"outside": protocol.StandingOutside, "preparing": protocol.StandingPreparing, "prepared": protocol.StandingPrepared,
+	"completing": protocol.StandingCompleting, "completed": protocol.StandingCompleted, "resuming": protocol.StandingResuming,
+	"absent": protocol.StandingAbsent,
+}
+
+// ProcessMember is a member in the form of messages.
+func ProcessMember(p *process.Member) protocol.ProcessMember {
+	return protocol.ProcessMember{Session: p.Session, Order: p.Order, Key: p.Key, Identity: p.Identity, Data: p.Data, Weight: p.Weight}
+}
+
+// ListProcesses reads a page of a node's processes in the active buckets of this shard, in order of name. The cursor is the last name of the page before.
+// Errors: BAD_REQUEST, NOT_FOUND.
+func (m *Machine) ListProcesses(req *protocol.ProcessList, out *protocol.ProcessListReply) error {
+	if err := req.Validate(); err != nil {
+		return err
+	}
+	if len(req.Cursor) > protocol.MaxNameLen {
+		return badCursor()
+	}
+	n, err := m.readNode(req.Node)
+	if err != nil {
+		return err
+	}
+	*out = protocol.ProcessListReply{Index: m.applied, Processes: out.Processes[:0]}
+	from := req.Prefix
+	if len(req.Cursor) > 0 && bytes.Compare(req.Cursor, from) >= 0 {
+		from = append(bytes.Clone(req.Cursor), 0) // the first name behind it
+	}
+	p := newPage(req.Limit, PageBytes)
+	var last []byte
+	n.processes.ascend(func(x *proc) bool { return bytes.Compare(x.name, from) < 0 }, func(x *proc) bool {
+		if !bytes.HasPrefix(x.name, req.Prefix) {
+			return false
+		}
+		if x.bucket.state != bucketActive {
+			return true
+		}
+		if !p.takes(48 + len(x.name)) {
+			out.Cursor = last
+			return false
+		}
+		last = x.name
+		out.Processes = append(out.Processes, protocol.ProcessItem{
+			Name: x.name, Phase: protocol.ProcessPhase(x.state.Phase()), Epoch: x.state.Epoch(), Topology: x.state.Topology(), Coordinator: x.state.Coordinator(),
+			NumMembers: uint64(x.state.Len()),
+		})
+		return true
+	})
+	return nil
+}
+
+// ProcessView is a process as its shard's leader sees it. It is good until the next Apply.
+type ProcessView struct{ x *proc }
+
+// Process looks one up in its bucket, which must be active here.
+func (m *Machine) Process(node uint64, name []byte) (ProcessView, bool) {
+	x, err := m.readProcess(node, name)
+	return ProcessView{x}, err == nil && x != nil
+}
+
+// Node and Name say which it is; Bucket where.
+func (v ProcessView) Node() uint64   { return v.x.node.id }
+func (v ProcessView) Name() []byte   { return v.x.name }
+func (v ProcessView) Bucket() uint32 { return v.x.bucket.number }
+
+// Epoch is that of the present round, or the last.
+func (v ProcessView) Epoch() uint64 { return v.x.state.Epoch() }
+
+// Phase is the present one.
+func (v ProcessView) Phase() process.Phase { return v.x.state.Phase() }
+
+// Open says that messages may pass between the members of the round, which Sessions appends.
+func (v ProcessView) Open() bool { return v.x.state.Open() }
+
+// Sessions appends the living members of the present round.
+func (v ProcessView) Sessions(list []uint64) []uint64 { return v.x.state.Sessions(list) }
+
+// Resend appends what the session has not confirmed as EventProcess. It changes nothing. False: the session is no member, and was none lately.
+func (m *Machine) Resend(v ProcessView, session uint64, out []Event) ([]Event, bool) {
+	var told process.Out
+	known := v.x.state.Resend(session, &told)
+	epoch := uint64(0)
+	if p := m.parties[session]; p != nil {
+		epoch = p.epoch
+	}
+	for i := range told.Events {
+		out = append(out, Event{Kind: EventProcess, Session: session, Epoch: epoch, Node: v.x.node.id, Name: v.x.name, Process: &told.Events[i]})
+	}
+	return out, known
+}
+
+// Places yields the processes that a session is a member of, of those that are active here, in order of name.
+func (m *Machine) Places(session uint64, yield func(ProcessView) bool) {
+	p := m.parties[session]
+	if p == nil || p.node.dropped {
+		return
+	}
+	for _, x := range p.places() {
+		if x.bucket.state == bucketActive && !yield(ProcessView{x}) {
+			return
+		}
+	}
+}
+
+// ProcessesFrom yields the processes that are active here, in order of node and name, from the one named on.
+func (m *Machine) ProcessesFrom(first uint64, name []byte, yield func(ProcessView) bool) {
+	more := true
+	m.nodeIndex.ascend(func(n *node) bool { return n.id < first }, func(n *node) bool {
+		if n.dropped {
+			return true
+		}
+		n.processes.ascend(func(x *proc) bool { return n.id == first && bytes.Compare(x.name, name) < 0 }, func(x *proc) bool {
+			more = x.bucket.state != bucketActive || yield(ProcessView{x})
+			return more
+		})
+		return more
+	})
+}
+
+// ProcessRound is an EventProcess in the form of the message to the member.
+func ProcessRound(e *Event, out *protocol.ProcessRound) {
+	p := e.Process
+	*out = protocol.ProcessRound{
+		Session: e.Session, Name: e.Name, Kind: protocol.ProcessRoundKind(p.Kind), Removal: protocol.ProcessRemoval(p.Removal), Epoch: p.Epoch,
+		Topology: p.Topology, Coordinator: p.Coordinator, Attempt: p.Attempt, Token: p.Token, Settled: p.Settled, Result: p.Result, Text: p.Text,
+		Members: out.Members[:0],
+	}
+	for i := range p.Members {
+		out.Members = append(out.Members, ProcessMember(&p.Members[i]))
+	}
+}
+
+// ProcessChangeMessage is a change in the form of the message to watches.
+func ProcessChangeMessage(c *process.Change) protocol.ProcessChange {
+	return protocol.ProcessChange{
+		Kind: protocol.ProcessChangeKind(c.Kind), Phase: protocol.ProcessPhase(c.Phase), Outcome: protocol.ProcessOutcome(c.Outcome), Epoch: c.Epoch,
+		Topology: c.Topology, Session: c.Session, Text: c.Text,
+	}
+}

@@ -1,0 +1,206 @@
+package shard
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/process"
+)
+
+func appendProcess(b []byte, x *proc, sum *uint64) []byte {
+	start := len(b)
+	b = binary.AppendUvarint(b, x.node.id)
+	b = appendBytes(b, x.name)
+	b = binary.AppendUvarint(b, x.revision)
+	b = x.state.Append(b)
+	return closeRecord(b, start, 0, recordProcess, 0, sum)
+}
+
+func (m *Machine) touchProcess(x *proc) {
+	if m.snap != nil && x.mark != m.mark {
+		m.snap.saveProcess(x)
+	}
+}
+
+func (s *Snapshot) saveProcess(x *proc) {
+	if x.mark != s.mark {
+		x.mark = s.mark
+		s.records++
+		s.buf = appendProcess(s.buf, x, &s.sum)
+	}
+}
+
+// walkProcesses goes on over the node's processes. A record is below a mebibyte, so a step is at most that much longer.
+func (s *Snapshot) walkProcesses(n *node, left *int) (more bool) {
+	n.processes.ascend(func(o *proc) bool { return bytes.Compare(o.name, s.name) < 0 }, func(o *proc) bool {
+		if more = *left <= 0 || len(s.buf) >= stepBytes; more {
+			return false
+		}
+		*left--
+		s.name = append(append(s.name[:0], o.name...), 0)
+		s.saveProcess(o)
+		return true
+	})
+	return more
+}
+
+type processLink struct {
+	x    *proc
+	node uint64
+}
+
+func (x *restorer) process(r *reader) bool {
+	l := processLink{x: new(proc), node: r.uvarint()}
+	l.x.name, l.x.revision = bytes.Clone(r.bytes()), r.uvarint()
+	if r.bad || protocol.ValidateProcessName(l.x.name) != nil {
+		return false
+	}
+	state, err := process.Decode(r.b)
+	r.b = nil
+	l.x.state = state
+	x.processes = append(x.processes, l)
+	return err == nil
+}
+
+func (x *restorer) linkProcesses() bool {
+	m := x.m
+	slices.SortFunc(x.processes, func(a, b processLink) int {
+		if c := compare(a.node, b.node); c != 0 {
+			return c
+		}
+		return bytes.Compare(a.x.name, b.x.name)
+	})
+	var ids []uint64
+	for _, l := range x.processes {
+		p := l.x
+		if p.node = x.nodes[l.node]; p.node == nil || len(m.buckets) == 0 {
+			return false
+		}
+		p.bucket = &m.buckets[protocol.ProcessBucket(l.node, p.name, uint32(len(m.buckets)))]
+		if m.process(p.bucket, l.node, p.name) != nil {
+			return false
+		}
+		m.linkProcess(p)
+		ids = p.state.Living(ids[:0])
+		for _, id := range ids {
+			o := m.parties[id]
+			if o == nil || o.node != p.node || !o.addPlace(p) {
+				return false
+			}
+		}
+		m.armProcess(p)
+	}
+	return true
+}
+
+// process puts a process into a chunk, behind what is known of its members.
+func (w *chunkWriter) process(m *Machine, x *proc) {
+	for _, id := range x.state.Living(nil) {
+		if p := m.parties[id]; !w.parties[id] {
+			w.party(p, nil)
+		}
+	}
+	f := binary.AppendUvarint(w.fields, x.node.id)
+	f = appendBytes(f, x.name)
+	w.put(chunkProcess, x.state.Append(f))
+}
+
+func (c *chunkRecord) readProcess(r *reader, x *BucketsBody) bool {
+	c.node, c.name = r.uvarint(), r.bytes()
+	c.data = r.b
+	r.b = nil
+	return !r.bad && protocol.ValidateProcessName(c.name) == nil && x.inRun(uint64(protocol.ProcessBucket(c.node, c.name, x.Total)))
+}
+
+// processes gives the run's processes, bucket by bucket, in order of key.
+func (x *export) processes() bool {
+	for i := max(uint64(x.run.First), x.at.bucket); i < uint64(x.run.First)+uint64(x.run.Count); i++ {
+		if i != x.at.bucket {
+			x.at = place{section: atProcesses, bucket: i}
+		}
+		b := &x.m.buckets[i]
+		for more := true; more; {
+			var keys []string
+			keys, more = keysFrom(b.processes, x.at.key)
+			for _, key := range keys {
+				if x.w.full() {
+					return false
+				}
+				x.w.looks--
+				if o := b.processes[key]; !o.node.dropped {
+					x.w.looks -= o.state.Len()
+					x.w.process(x.m, o)
+				}
+				x.at.key = append([]byte(key), 0) // the first key behind it
+			}
+		}
+	}
+	return true
+}
+
+// importProcess adds a process with its members' places. One that does not fit to what is here is left out whole.
+func (m *Machine) importProcess(r *chunkRecord) {
+	n := m.nodes[r.node]
+	if n == nil {
+		return
+	}
+	b := &m.buckets[protocol.ProcessBucket(r.node, r.name, uint32(len(m.buckets)))]
+	state, err := process.Decode(r.data)
+	if err != nil || m.process(b, r.node, r.name) != nil {
+		return
+	}
+	ids := state.Living(nil)
+	for _, id := range ids {
+		if p := m.parties[id]; p == nil || p.node != n {
+			return
+		}
+	}
+	x := &proc{bucket: b, node: n, name: bytes.Clone(r.name), state: state, revision: m.applied, mark: m.mark}
+	m.linkProcess(x)
+	for _, id := range ids {
+		m.takePlace(m.parties[id], x)
+	}
+	m.armProcess(x)
+}
+
+// checkProcess says which invariant of a process does not hold, if any.
+func (m *Machine) checkProcess(x *proc) error {
+	if err := x.state.Check(); err != nil {
+		return err
+	}
+	for _, id := range x.state.Living(nil) {
+		p := m.parties[id]
+		if p == nil || p.node != x.node {
+			return fmt.Errorf("member %d is no session here", id)
+		}
+		if i, found := p.findPlace(x.name); !found || p.places()[i] != x {
+			return fmt.Errorf("member %d does not know of its place", id)
+		}
+	}
+	at, ok := x.state.Next()
+	switch {
+	case ok != (x.timer.pos != 0) || ok && x.timer.at != max(at, 1)-1:
+		return fmt.Errorf("it is due at %d (%v), and its timer is at %d", at, ok, x.timer.at)
+	case x.called || x.deleted:
+		return fmt.Errorf("it is called or deleted, and still there")
+	}
+	return nil
+}
+
+// checkPlaces says that each of the party's processes has it as a member.
+func (m *Machine) checkPlaces(p *party) error {
+	var last *proc
+	for _, x := range p.places() {
+		if last != nil && !procLess(last, x) || m.process(x.bucket, p.node.id, x.name) != x || x.state.Order(p.id) == 0 {
+			return fmt.Errorf("place in %q is wrong", x.name)
+		}
+		last = x
+	}
+	if p.more != nil && !p.busy() {
+		return fmt.Errorf("it keeps an empty set of belongings")
+	}
+	return nil
+}
