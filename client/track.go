@@ -38,21 +38,21 @@ var errNoSession = protocol.Errorf(protocol.StatusBadRequest, "this way to the t
 // changes, ErrOutcomeUnknown among them.
 func (t *Track) Change(ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message) error {
 	if t.s == nil {
-		return about(kind.String(), t.name, errNoSession)
+		return about(doing(kind), t.name, errNoSession)
 	}
-	return about(kind.String(), t.name, t.s.once(ctx, kind, t.name, head, m, reply))
+	return about(doing(kind), t.name, t.s.once(ctx, kind, t.name, head, m, reply))
 }
 
 // Tell sends a request of the session that has no number, a poll or a report, until it is answered. It may arrive more than once.
 func (t *Track) Tell(ctx context.Context, kind protocol.Kind, m, reply protocol.Message) error {
 	if t.s == nil {
-		return about(kind.String(), t.name, errNoSession)
+		return about(doing(kind), t.name, errNoSession)
 	}
 	bucket, err := t.n.bucket(ctx, t.name)
 	if err == nil {
 		_, _, err = t.s.send(ctx, kind, bucket, &numbered{}, m, reply)
 	}
-	return about(kind.String(), t.name, err)
+	return about(doing(kind), t.name, err)
 }
 
 // Read asks the shard of the track, until it is answered.
@@ -61,8 +61,11 @@ func (t *Track) Read(ctx context.Context, kind protocol.Kind, m, reply protocol.
 	if err == nil {
 		_, err = t.n.c.ask(ctx, t.n.c.atBucket(t.n.tier, bucket), kind, m, reply)
 	}
-	return about(kind.String(), t.name, err)
+	return about(doing(kind), t.name, err)
 }
+
+// doing is what a request does, in errors.
+func doing(kind protocol.Kind) string { return strings.TrimPrefix(kind.String(), "track_") }
 
 // Node is the id of the node, which reads carry.
 func (t *Track) Node() uint64 { return t.n.id }
