@@ -1,0 +1,329 @@
+package process
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Options of a member. Zeroes take the defaults.
+type Options struct {
+	// RetryMin and RetryMax bound the wait before something unanswered is sent again; it doubles each time. Defaults 50 ms and 5 s.
+	RetryMin, RetryMax time.Duration
+	// MaxProcessFailures is how many messages in a row may fail in the handler before the round is reported failed. Default 0: any number.
+	MaxProcessFailures int
+	// Seed of the jitter, which is up to a half of each wait.
+	Seed uint64
+}
+
+// What a caller did wrong, or too late.
+var (
+	ErrOver           = errors.New("round is over")
+	ErrNotCoordinator = errors.New("only the coordinator completes a round")
+	ErrNotReady       = errors.New("not all members are prepared; complete the round from coordinate or later")
+	ErrReplied        = errors.New("message was replied to already")
+	ErrNotAsked       = errors.New("no such message in this round")
+	ErrTooLarge       = errors.New("payload is too large")
+	ErrNoReceiver     = errors.New("message has no receiver, or one that is not a member of the round, or one twice")
+	// ErrNotMember is why a membership ended without an event that says so.
+	ErrNotMember = errors.New("session is no member of the process any more")
+	// ErrReplaced and ErrEvicted are why a session that lives is no member any more.
+	ErrReplaced = errors.New("another session joined with this member's key")
+	ErrEvicted  = errors.New("evicted by an operator")
+)
+
+// Round is what a member knows of a round. It does not change, but for Result, which is set before the round's Complete runs.
+type Round struct {
+	Epoch       uint64
+	Topology    uint64
+	Coordinator uint64 // session
+	Attempt     uint64
+	Token       uint64 // fencing token for effects outside
+	Members     []protocol.ProcessMember
+	Resumed     bool   // the member came back to a round that the others have completed
+	Result      []byte // nil also where the member learned that the round is complete by hearing of a newer one
+}
+
+// Member is the one with the session, or nil.
+func (r *Round) Member(session uint64) *protocol.ProcessMember {
+	for i := range r.Members {
+		if r.Members[i].Session == session {
+			return &r.Members[i]
+		}
+	}
+	return nil
+}
+
+// Machine is one membership. It ends once; a session that joins again has a new one.
+//
+// Invariant: of each round that was prepared with success one Complete or one Cancel runs, and none of another.
+// Invariant: jobs of a round that is over are its end and cancelled messages only, and stand before those of newer rounds.
+// Invariant: every send is due, or in flight, and belongs to the round that is open, but for sync.
+type Machine struct {
+	session uint64
+	options Options
+	random  uint64
+
+	epoch   uint64 // the highest heard of
+	round   *round // the one of that epoch, or nil: it is over, or nothing of it was taken in
+	jobs    []Job
+	running *round // whose callback runs; nil: none, or Terminate
+	busy    bool
+	duties  []*duty // in order of their making
+	ids     uint64
+	number  uint64 // last message
+	ready   Ready
+	ended   error // why the membership is over
+}
+
+// round is a Round in work.
+type round struct {
+	Round
+	before      uint64 // the epoch heard of before
+	prepared    bool   // Prepare has run with success
+	failed      bool
+	coordinated bool // Coordinate was asked for
+	completing  bool // the coordinator completes it
+	over        bool // its end is known
+	completed   bool // its end is that it is complete
+	settled     bool // Complete or Cancel has run
+	asks        []*ask
+	senders     map[uint64]*sender // by session; never walked
+	failures    int
+}
+
+// ask is a message of this member that lacks answers.
+type ask struct {
+	number  uint64
+	payload []byte
+	missing []uint64
+	answers []Answer
+	duty    *duty
+}
+
+// Answer is a reply, and whose.
+type Answer struct {
+	From    uint64
+	Payload []byte
+}
+
+// sender is another member, as far as its messages go.
+type sender struct {
+	low     uint64
+	handled map[uint64]*handled // by number
+}
+
+// handled is a message that runs, or ran with success.
+type handled struct {
+	replied bool
+	payload []byte
+}
+
+// duty is something that is sent until it is answered.
+type duty struct {
+	Send
+	flying bool
+	due    time.Duration
+	wait   time.Duration
+}
+
+// Send is one message to the server, of the kind. Its fields are those of the protocol's message.
+type Send struct {
+	ID      uint64 // for Answered
+	Kind    protocol.Kind
+	Epoch   uint64
+	Step    protocol.ProcessStep
+	Text    string
+	To      []uint64
+	Number  uint64
+	Low     uint64
+	Refused bool
+	Payload []byte // or result
+}
+
+// Ready is what is to be done now.
+type Ready struct {
+	Sends      []Send
+	Superseded []uint64 // epochs whose context ends now
+}
+
+// New makes the machine of a session that has joined, or is about to.
+func New(session uint64, o Options) *Machine {
+	if o.RetryMin <= 0 {
+		o.RetryMin = 50 * time.Millisecond
+	}
+	if o.RetryMax <= 0 {
+		o.RetryMax = 5 * time.Second
+	}
+	o.RetryMax = max(o.RetryMax, o.RetryMin)
+	return &Machine{session: session, options: o, random: o.Seed}
+}
+
+// Ended is why the membership is over, or nil.
+func (m *Machine) Ended() error { return m.ended }
+
+// Epoch is the highest epoch heard of.
+func (m *Machine) Epoch() uint64 { return m.epoch }
+
+// Take is what is to be done, once.
+func (m *Machine) Take() Ready {
+	r := m.ready
+	m.ready = Ready{}
+	return r
+}
+
+// Next is when Tick has something to do, if ever.
+func (m *Machine) Next() (at time.Duration, ok bool) {
+	at = math.MaxInt64
+	for _, d := range m.duties {
+		if !d.flying && d.due < at {
+			at, ok = d.due, true
+		}
+	}
+	return at, ok
+}
+
+// Tick sends what is due.
+func (m *Machine) Tick(now time.Duration) {
+	for _, d := range m.duties {
+		if !d.flying && d.due <= now {
+			m.send(d)
+		}
+	}
+}
+
+// Connected says that the connection to the shard's master is a new one, or the session was attached again: what was told meanwhile may be lost, and so may
+// messages that the server had taken.
+func (m *Machine) Connected(now time.Duration) {
+	if m.ended != nil {
+		return
+	}
+	m.sync(now)
+	for _, d := range m.duties {
+		if d.Kind != protocol.KindProcessSync {
+			d.due, d.wait = now, m.options.RetryMin
+		}
+	}
+	m.Tick(now)
+}
+
+// Answered is the outcome of a send.
+func (m *Machine) Answered(now time.Duration, s Send, status protocol.Status) {
+	i := slices.IndexFunc(m.duties, func(d *duty) bool { return d.ID == s.ID })
+	if i < 0 {
+		return // nobody wants it any more
+	}
+	d := m.duties[i]
+	d.flying = false
+	switch {
+	case status == protocol.StatusNotFound && s.Kind == protocol.KindProcessSync:
+		m.End(now, 0, ErrNotMember)
+		return
+	case status == protocol.StatusOK && s.Kind == protocol.KindProcessRequest, status.Retryable():
+		m.put(now, d) // taken is not answered: the relay may forget
+		return
+	case status == protocol.StatusPreconditionFailed && s.Kind == protocol.KindProcessRequest:
+		m.put(now, d) // a receiver has gone: news of that are on their way
+		m.sync(now)
+		return
+	}
+	m.drop(d)
+	switch status {
+	case protocol.StatusOK:
+	case protocol.StatusAborted, protocol.StatusNotFound, protocol.StatusPreconditionFailed:
+		if r := m.round; s.Kind == protocol.KindProcessFail && status == protocol.StatusPreconditionFailed && r != nil {
+			r.failed = false // it is decided complete
+		}
+		m.sync(now) // the server knows more
+	default: // it will never be taken
+		if s.Kind == protocol.KindProcessRequest {
+			m.giveUp(s.Number)
+		}
+	}
+	m.Tick(now)
+}
+
+// End says that the membership is over: the session left or ended. An open round is complete if its epoch is settled, else cancelled.
+func (m *Machine) End(now time.Duration, settled uint64, why error) {
+	if m.ended != nil {
+		return
+	}
+	m.supersede(settled)
+	m.ended, m.duties = why, nil
+	m.jobs = append(m.jobs, Job{Kind: JobTerminate})
+}
+
+// owe sends something until it is answered.
+func (m *Machine) owe(s Send) *duty {
+	m.ids++
+	s.ID = m.ids
+	d := &duty{Send: s, wait: m.options.RetryMin}
+	m.duties = append(m.duties, d)
+	m.send(d)
+	return d
+}
+
+func (m *Machine) send(d *duty) {
+	d.flying = true
+	if d.Kind == protocol.KindProcessRequest {
+		a := m.round.ask(d.Number)
+		d.To, d.Low = slices.Clone(a.missing), m.round.asks[0].number
+	}
+	m.ready.Sends = append(m.ready.Sends, d.Send)
+}
+
+// put lets something wait until it is sent again.
+func (m *Machine) put(now time.Duration, d *duty) {
+	m.random += 0x9e3779b97f4a7c15 // splitmix64
+	z := m.random
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	z ^= z >> 31
+	d.due = now + d.wait/2 + time.Duration(z%uint64(d.wait/2+1))
+	d.wait = min(2*d.wait, m.options.RetryMax)
+}
+
+func (m *Machine) drop(d *duty) {
+	if i := slices.Index(m.duties, d); i >= 0 {
+		m.duties = slices.Delete(m.duties, i, i+1)
+	}
+}
+
+// sync asks for what this member has not confirmed, once at a time.
+func (m *Machine) sync(now time.Duration) {
+	for _, d := range m.duties {
+		if d.Kind == protocol.KindProcessSync {
+			if !d.flying {
+				d.due = now
+			}
+			return
+		}
+	}
+	m.owe(Send{Kind: protocol.KindProcessSync, Epoch: m.epoch})
+}
+
+// confirm says that a step was done. A confirmation that is on its way says it, too.
+func (m *Machine) confirm(epoch uint64, step protocol.ProcessStep) {
+	for _, d := range m.duties {
+		if d.Kind == protocol.KindProcessConfirm && d.Epoch == epoch && d.Step == step {
+			return
+		}
+	}
+	m.owe(Send{Kind: protocol.KindProcessConfirm, Epoch: epoch, Step: step})
+}
+
+// fail reports the round failed, once.
+func (m *Machine) fail(r *round, why error) {
+	if r.over || r.failed || r.completing {
+		return
+	}
+	r.failed = true
+	text := why.Error()
+	if len(text) > protocol.MaxProcessText {
+		text = text[:protocol.MaxProcessText]
+	}
+	m.owe(Send{Kind: protocol.KindProcessFail, Epoch: r.Epoch, Text: text})
+}

@@ -1,0 +1,243 @@
+package process
+
+import (
+	"slices"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// JobKind says which callback is to run.
+type JobKind uint8
+
+const (
+	JobPrepare    JobKind = 1
+	JobCoordinate JobKind = 2
+	JobProcess    JobKind = 3 // From, Number, Payload
+	JobComplete   JobKind = 4
+	JobCancel     JobKind = 5
+	JobAnswered   JobKind = 6 // a message of this member has all its answers: Number, Answers
+	JobGivenUp    JobKind = 7 // a message of this member will not have them all: Number, Answers
+	JobTerminate  JobKind = 8 // the last one
+)
+
+var jobNames = [...]string{"", "prepare", "coordinate", "process", "complete", "cancel", "answered", "given-up", "terminate"}
+
+// String is the kind's name: prepare, coordinate, process, complete, cancel, answered, given-up, terminate.
+func (k JobKind) String() string { return jobNames[k] }
+
+// Job is a callback to run.
+type Job struct {
+	Kind    JobKind
+	Round   *Round // nil for JobTerminate
+	From    uint64
+	Number  uint64
+	Payload []byte
+	Answers []Answer
+
+	of *round
+}
+
+// Job is the next callback to run. The one before must have Ran.
+func (m *Machine) Job() (Job, bool) {
+	if m.busy || len(m.jobs) == 0 {
+		return Job{}, false
+	}
+	j := m.jobs[0]
+	m.jobs = slices.Delete(m.jobs, 0, 1)
+	m.busy, m.running = true, j.of
+	return j, true
+}
+
+// Told takes in what the server says about a round.
+func (m *Machine) Told(now time.Duration, e *protocol.ProcessRound) {
+	if m.ended != nil {
+		return
+	}
+	if e.Kind == protocol.RoundRemoved {
+		why := ErrEvicted
+		if e.Removal == protocol.RemovedByReplacement {
+			why = ErrReplaced
+		}
+		m.End(now, e.Settled, why)
+		return
+	}
+	if e.Epoch < m.epoch {
+		return
+	}
+	newer := e.Epoch > m.epoch
+	r := m.round
+	switch e.Kind {
+	case protocol.RoundPrepare, protocol.RoundResume:
+		switch {
+		case newer:
+			m.begin(e)
+		case r == nil || r.failed:
+		case r.over && r.settled && r.completed:
+			m.confirm(r.Epoch, protocol.StepCompleted)
+		case r.prepared && !r.over:
+			m.confirm(r.Epoch, protocol.StepPrepared)
+		}
+	case protocol.RoundCoordinate:
+		switch {
+		case newer:
+			m.sync(now)
+		case r != nil && r.prepared && !r.over && !r.coordinated:
+			r.coordinated = true
+			m.jobs = append(m.jobs, Job{Kind: JobCoordinate, Round: &r.Round, of: r})
+		}
+	case protocol.RoundCancel:
+		if newer || r != nil && !r.over {
+			m.supersede(e.Settled)
+		}
+		if newer { // never to be prepared
+			m.epoch, m.round = e.Epoch, nil
+		}
+	case protocol.RoundComplete:
+		switch {
+		case newer:
+			m.sync(now)
+		case r == nil:
+		case r.prepared && !r.over:
+			r.Result = e.Result
+			m.finish(r.Epoch)
+		case r.settled && r.completed:
+			m.confirm(r.Epoch, protocol.StepCompleted)
+		}
+	}
+}
+
+// begin takes up a round that was not heard of.
+func (m *Machine) begin(e *protocol.ProcessRound) {
+	m.supersede(e.Settled)
+	m.duties = slices.DeleteFunc(m.duties, func(d *duty) bool { return d.Kind != protocol.KindProcessSync }) // of a round that is over
+	r := &round{before: m.epoch, senders: make(map[uint64]*sender), Round: Round{
+		Epoch: e.Epoch, Topology: e.Topology, Coordinator: e.Coordinator, Attempt: e.Attempt, Token: e.Token, Members: e.Members,
+	}}
+	if e.Kind == protocol.RoundResume {
+		r.Resumed, r.Result = true, e.Result
+	}
+	m.epoch, m.round = e.Epoch, r
+	m.jobs = append(m.jobs, Job{Kind: JobPrepare, Round: &r.Round, of: r})
+}
+
+// supersede ends the round that is open, for news of what came after it: its context ends at once, however it ended, since what the handler works with is the past.
+func (m *Machine) supersede(settled uint64) {
+	if r := m.round; r != nil && !r.settled {
+		m.ready.Superseded = append(m.ready.Superseded, r.Epoch)
+	}
+	m.finish(settled)
+}
+
+// finish ends the round that is open: complete if its epoch is settled, else cancelled.
+func (m *Machine) finish(settled uint64) {
+	r := m.round
+	if r == nil || r.over {
+		return
+	}
+	begun := r.prepared || m.busy && m.running == r
+	r.over, r.completed = true, settled == r.Epoch
+	m.duties = slices.DeleteFunc(m.duties, func(d *duty) bool { return d.Epoch == r.Epoch && d.Kind != protocol.KindProcessSync })
+	undelivered := slices.DeleteFunc(slices.Clone(m.jobs), func(j Job) bool { return j.of != r || j.Kind != JobAnswered && j.Kind != JobGivenUp })
+	m.jobs = slices.DeleteFunc(m.jobs, func(j Job) bool { return j.of == r })
+	for _, j := range undelivered {
+		r.asks = append(r.asks, &ask{number: j.Number, answers: j.Answers})
+	}
+	slices.SortFunc(r.asks, func(a, b *ask) int { return int(a.number) - int(b.number) })
+	if !begun || r.prepared {
+		m.settle(r)
+	} // else Prepare runs: what follows depends on how it ends
+}
+
+// settle lets the end of a round run, before anything of newer ones.
+func (m *Machine) settle(r *round) {
+	var tail []Job
+	if r.prepared {
+		kind := JobCancel
+		if r.completed {
+			kind = JobComplete
+		}
+		tail = append(tail, Job{Kind: kind, Round: &r.Round, of: r})
+	} else {
+		r.settled = true // its handler never had it
+	}
+	for _, a := range r.asks {
+		tail = append(tail, Job{Kind: JobGivenUp, Round: &r.Round, Number: a.number, Answers: a.answers, of: r})
+	}
+	r.asks = nil
+	m.jobs = append(tail, m.jobs...)
+}
+
+// Ran says how a callback ended. The error of one that cannot fail is ignored.
+func (m *Machine) Ran(now time.Duration, j Job, err error) {
+	m.busy, m.running = false, nil
+	r := j.of
+	switch j.Kind {
+	case JobPrepare:
+		r.prepared = err == nil
+		switch {
+		case r.over:
+			m.settle(r)
+		case r.prepared && r.Resumed:
+			m.finish(r.Epoch)
+		case r.prepared:
+			m.confirm(r.Epoch, protocol.StepPrepared)
+		case r.Resumed: // decided complete: it cannot fail. Told of it again, it is tried again
+			m.supersede(0)
+			m.epoch, m.round = r.before, nil
+			m.put(now, m.later())
+		default:
+			m.ready.Superseded = append(m.ready.Superseded, r.Epoch)
+			m.fail(r, err)
+		}
+	case JobCoordinate:
+		if err != nil && !r.completing {
+			m.fail(r, err)
+		}
+	case JobProcess:
+		m.processed(j, err)
+	case JobComplete:
+		r.settled = true
+		m.ready.Superseded = append(m.ready.Superseded, r.Epoch)
+		if r == m.round && m.ended == nil {
+			m.confirm(r.Epoch, protocol.StepCompleted)
+		}
+	case JobCancel:
+		r.settled = true
+	}
+}
+
+// later is a sync that is to be sent after a while.
+func (m *Machine) later() *duty {
+	for _, d := range m.duties {
+		if d.Kind == protocol.KindProcessSync && !d.flying {
+			return d
+		}
+	}
+	m.ids++
+	d := &duty{Send: Send{ID: m.ids, Kind: protocol.KindProcessSync, Epoch: m.epoch}, wait: m.options.RetryMin}
+	m.duties = append(m.duties, d)
+	return d
+}
+
+// Complete is the coordinator's: the round is complete, with a result. Said again it does nothing.
+func (m *Machine) Complete(epoch uint64, result []byte) error {
+	r := m.round
+	switch {
+	case len(result) > protocol.MaxProcessResult:
+		return ErrTooLarge
+	case m.ended != nil || r == nil || r.Epoch != epoch:
+		return ErrOver
+	case r.Coordinator != m.session:
+		return ErrNotCoordinator
+	case r.over && r.completed || r.completing:
+		return nil
+	case r.over || r.failed:
+		return ErrOver
+	case !r.coordinated:
+		return ErrNotReady
+	}
+	r.completing = true
+	m.owe(Send{Kind: protocol.KindProcessComplete, Epoch: epoch, Payload: result})
+	return nil
+}
