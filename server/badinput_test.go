@@ -108,7 +108,7 @@ func TestCutShort(t *testing.T) {
 		x := connect(t, s)
 		x.write(whole[:n])
 		if n%2 == 0 {
-			_ = x.nc.(*net.TCPConn).SetLinger(0) // reset
+			_ = socketOf(x.nc).SetLinger(0) // reset
 		}
 		_ = x.nc.Close()
 	}

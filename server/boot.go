@@ -24,11 +24,20 @@ const firstShard = 2
 // listen takes the addresses. Nothing is accepted yet.
 func (s *Server) listen(ctx context.Context) error {
 	lc := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval, Count: keepAliveCount}}
-	l, err := lc.Listen(ctx, "tcp", s.cfg.Listen)
-	if err != nil {
-		return fmt.Errorf("listen for clients on %s: %w; is another server running, or choose another address", s.cfg.Listen, err)
+	var l net.Listener
+	var err error
+	if s.cfg.Listen != Off {
+		if l, err = lc.Listen(ctx, "tcp", s.cfg.Listen); err != nil {
+			return fmt.Errorf("listen for clients on %s: %w; is another server running, or choose another address", s.cfg.Listen, err)
+		}
 	}
 	s.door = newGnetDoor(s, l)
+	if s.certs != nil {
+		if l, err = lc.Listen(ctx, "tcp", s.cfg.TLSListen); err != nil {
+			return fmt.Errorf("listen for clients over TLS on %s: %w; is another server running, or choose another address", s.cfg.TLSListen, err)
+		}
+		s.tls = newTLSDoor(s, l, s.certs.Server())
+	}
 	if s.cfg.Admin == Off {
 		return nil
 	}
@@ -48,7 +57,7 @@ func (s *Server) openLinks(ctx context.Context) error {
 			return err
 		}
 		s.mesh, err = mesh.New(mesh.Config{
-			Advertise: s.raftAdvertise(), Listen: s.cfg.Raft, Network: s.cfg.Network, Token: token, Cluster: s.clusterID, Logger: s.log,
+			Advertise: s.raftAdvertise(), Listen: s.cfg.Raft, Network: s.meshNetwork(), Token: token, Cluster: s.clusterID, Logger: s.log,
 		})
 		if err != nil {
 			return err

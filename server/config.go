@@ -8,6 +8,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/backup"
+	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/mesh"
 	"github.com/signalbox-dev/signalbox/server/sentinel"
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -37,9 +38,23 @@ type Config struct {
 	// one, except for Raft, which a folder keeps for good. Admin may be Off. Admin has no authentication: keep it on a loopback or a guarded network.
 	Listen, Raft, Admin string
 
+	// TLSListen is the address for clients that use TLS, beside the plain one; default Off. With it, TLS is needed, and Listen may be Off. One who connects over TLS is
+	// told of the other instances' addresses for TLS only, and one who does not of the plain ones only.
+	TLSListen string
+
+	// TLS are the files of that listener's certificate, and of the authority that signs clients'. Changed files count for new connections within seconds.
+	TLS certs.Files
+
+	// ClusterTLS are the files for the connections between instances: with them, both ends of each show a certificate that CA has signed and that is good for the host
+	// that was dialled, beneath the proof of the join token. All instances of a cluster must have it, or none. Changed files count for new connections within seconds.
+	ClusterTLS certs.Files
+
 	// Advertise is the address clients are told to connect to, host:port; default the one listened on. It is needed where that is not how clients
 	// reach it: when listening on all interfaces, behind a proxy, in a container.
 	Advertise string
+
+	// TLSAdvertise is that for TLS; default the one listened on.
+	TLSAdvertise string
 
 	// Name is what the instance is called by people and by operators' verbs, unique in its cluster; by default the host's name for the first instance, and the
 	// replicaset's with a number for one that joins.
@@ -174,6 +189,7 @@ func (c *Config) version() meta.Version {
 func (c Config) withDefaults() (Config, error) {
 	orDefault(&c.DataDir, DefaultDataDir)
 	orDefault(&c.Listen, DefaultListen)
+	orDefault(&c.TLSListen, Off)
 	orDefault(&c.Raft, DefaultRaft)
 	orDefault(&c.Admin, DefaultAdmin)
 	orDefault(&c.Buckets, protocol.DefaultBuckets)
@@ -243,8 +259,11 @@ func (c Config) withDefaults() (Config, error) {
 	if l.OutTotal < 1 {
 		return c, fmt.Errorf("outgoing bound of all connections is %d; choose at least 1 byte", l.OutTotal)
 	}
-	for _, a := range []struct{ what, address string }{{"listen", c.Listen}, {"raft", c.Raft}, {"admin", c.Admin}} {
-		if a.what == "admin" && a.address == Off || a.what == "raft" && c.Network != nil {
+	if err := c.checkTLS(); err != nil {
+		return c, err
+	}
+	for _, a := range []struct{ what, address string }{{"listen", c.Listen}, {"TLS listen", c.TLSListen}, {"raft", c.Raft}, {"admin", c.Admin}} {
+		if a.what != "raft" && a.address == Off || a.what == "raft" && c.Network != nil {
 			continue
 		}
 		t, err := net.ResolveTCPAddr("tcp", a.address)

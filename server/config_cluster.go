@@ -33,7 +33,7 @@ func (c *Config) checkCluster() error {
 			return fmt.Errorf("%s name %.40q is too long, or has characters that cannot be shown; choose up to %d bytes of text", n.what, n.name, maxNameLen)
 		}
 	}
-	for _, a := range []struct{ what, address string }{{"advertised", c.Advertise}, {"advertised raft", c.RaftAdvertise}} {
+	for _, a := range []struct{ what, address string }{{"advertised", c.Advertise}, {"advertised TLS", c.TLSAdvertise}, {"advertised raft", c.RaftAdvertise}} {
 		if a.address != "" {
 			if err := checkReachable(a.address); err != nil {
 				return fmt.Errorf("%s address %q %w", a.what, a.address, err)

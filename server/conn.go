@@ -1,6 +1,7 @@
 package server
 
 import (
+	"crypto/x509"
 	"encoding/binary"
 	"sync"
 	"sync/atomic"
@@ -32,7 +33,9 @@ type conn struct {
 	last     *binding // the session of the last request: most clients have one
 	need     int      // bytes that must be there before the next frame can be complete
 	identity string   // set by the hello
-	lazy     int      // bytes of the last feed's answers, if all of them can wait for a home's pong, which is on its way
+	// certificate is what the client has shown and was verified; nil if none. Set before anything is fed.
+	certificate *x509.Certificate
+	lazy        int // bytes of the last feed's answers, if all of them can wait for a home's pong, which is on its way
 
 	heard      atomic.Int64 // clock, ns: something came in
 	frameSince atomic.Int64 // clock, ns: when the unfinished frame began; 0 is none
@@ -165,6 +168,12 @@ func (c *conn) feed(p *pass, buf []byte) (used int) {
 		c.frameSince.Store(int64(p.now))
 	}
 	return used
+}
+
+// secure says that the client came over TLS.
+func (c *conn) secure() bool {
+	_, ok := c.wire.(*tlsSocket)
+	return ok
 }
 
 // partial notes bytes that cannot complete a frame yet.

@@ -38,7 +38,7 @@ const (
 type gnetDoor struct {
 	gnet.BuiltinEventEngine
 	srv      *Server
-	listener net.Listener
+	listener net.Listener // nil: nobody comes in here
 	client   *gnet.Client
 	stuckC   chan struct{}
 	accepts  sync.WaitGroup
@@ -54,10 +54,11 @@ func newGnetDoor(s *Server, l net.Listener) *gnetDoor {
 	return d
 }
 
-func (d *gnetDoor) addr() string { return d.listener.Addr().String() }
-
 // open starts the loops and begins to accept.
 func (d *gnetDoor) open() error {
+	if d.listener == nil {
+		return nil
+	}
 	var err error
 	d.client, err = gnet.NewClient(d,
 		gnet.WithNumEventLoop(min(runtime.GOMAXPROCS(0), maxLoops)),
@@ -73,12 +74,15 @@ func (d *gnetDoor) open() error {
 	}
 	d.started = true
 	d.srv.running.Go(d.pace)
-	d.accepts.Go(d.accept)
+	d.accepts.Go(func() { d.srv.acceptFrom(d.listener, d.admit) })
 	return nil
 }
 
 // stopAccepting closes the listener; connections live on.
 func (d *gnetDoor) stopAccepting() {
+	if d.listener == nil {
+		return
+	}
 	_ = d.listener.Close()
 	d.accepts.Wait()
 }
@@ -92,33 +96,33 @@ func (d *gnetDoor) close() {
 	}
 }
 
-// accept lets connections in until the listener is closed.
-func (d *gnetDoor) accept() {
+// acceptFrom lets connections in until the listener is closed.
+func (s *Server) acceptFrom(l net.Listener, admit func(*net.TCPConn)) {
 	const slowest = time.Second
 	pause := 5 * time.Millisecond
 	for {
-		nc, err := d.listener.Accept()
+		nc, err := l.Accept()
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
 			// Out of open files or of memory: clients wait in the kernel's queue until some are free.
-			d.srv.metrics.acceptErrors.Inc()
+			s.metrics.acceptErrors.Inc()
 			level := slog.LevelDebug
 			if pause >= slowest {
 				level = slog.LevelWarn
 			}
-			d.srv.log.Log(context.Background(), level, "accept failed, waits", "error", err)
+			s.log.Log(context.Background(), level, "accept failed, waits", "error", err)
 			select {
 			case <-time.After(pause):
-			case <-d.srv.ctx.Done():
+			case <-s.ctx.Done():
 				return
 			}
 			pause = min(2*pause, slowest)
 			continue
 		}
 		pause = 5 * time.Millisecond
-		d.admit(nc.(*net.TCPConn))
+		admit(nc.(*net.TCPConn))
 	}
 }
 
@@ -189,7 +193,7 @@ func (d *gnetDoor) kickHere(h *hand) {
 		list[i] = nil
 	}
 	h.list = list
-	d.kick()
+	d.srv.kick()
 }
 
 // hand is what a goroutine that writes to sockets by itself needs.

@@ -156,10 +156,13 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // drain lets what is under way end and says goodbye.
 func (s *Server) drain(ctx context.Context) {
-	if s.door == nil || !s.door.started {
+	if s.door == nil || !s.opened {
 		return
 	}
 	s.door.stopAccepting()
+	if s.tls != nil {
+		s.tls.stopAccepting()
+	}
 	_ = poll(ctx, func() bool {
 		open := false
 		s.conns.each(func(c *conn) { open = open || c.unanswered.Load() > 0 })
@@ -204,6 +207,9 @@ func (s *Server) stop(drain func()) error {
 		var errs []error
 		if s.door != nil {
 			s.door.close()
+		}
+		if s.tls != nil {
+			s.tls.close()
 		}
 		s.cancel()
 		if s.adminServer != nil {

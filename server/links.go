@@ -22,9 +22,6 @@ import (
 // inMemory says that nothing survives the process, but for what is on a memory disk that outlives it.
 func (s *Server) inMemory() bool { return s.cfg.Memory || s.cfg.Disk != nil }
 
-// advertise is where clients are told to connect.
-func (s *Server) advertise() string { return cmp.Or(s.cfg.Advertise, s.Addr()) }
-
 // raftAdvertise is where other instances connect.
 func (s *Server) raftAdvertise() string { return cmp.Or(s.cfg.RaftAdvertise, s.cfg.Raft) }
 

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/certs"
+	"github.com/signalbox-dev/signalbox/server/certs/certstest"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
@@ -24,6 +27,9 @@ func start(t testing.TB, change func(*Config)) *Server {
 	cfg := Config{
 		Listen: "127.0.0.1:0", Raft: "127.0.0.1:0", Admin: Off, Shards: 2, Buckets: 16, Memory: true, RTT: 5 * time.Millisecond,
 		Logger: slog.New(slog.DiscardHandler),
+	}
+	if overTLS != nil {
+		cfg.TLSListen, cfg.TLS = "127.0.0.1:0", overTLS.files
 	}
 	if change != nil {
 		change(&cfg)
@@ -52,12 +58,46 @@ type raw struct {
 
 func dial(t testing.TB, s *Server) *raw {
 	t.Helper()
-	nc, err := net.Dial("tcp", s.Addr())
+	address := s.Addr()
+	if overTLS != nil {
+		address = s.TLSAddr()
+	}
+	nc, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
+	if overTLS != nil {
+		_ = nc.SetDeadline(time.Now().Add(wait))
+		c := tls.Client(nc, overTLS.client)
+		if err := c.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		nc = c
+	}
 	t.Cleanup(func() { _ = nc.Close() })
 	return &raw{t: t, s: s, nc: nc}
+}
+
+// overTLS, while not nil, has start listen for TLS too, and dial use it.
+var overTLS *tlsKit
+
+type tlsKit struct {
+	files  certs.Files
+	client *tls.Config
+}
+
+func newTLSKit(t testing.TB) *tlsKit {
+	dir, ca := t.TempDir(), certstest.New(t)
+	cert, key := ca.Issue(t, dir, "server", certstest.Host("127.0.0.1"))
+	return &tlsKit{files: certs.Files{Cert: cert, Key: key}, client: &tls.Config{RootCAs: ca.Pool(), ServerName: "127.0.0.1"}}
+}
+
+// socketOf is the TCP connection beneath.
+func socketOf(nc net.Conn) *net.TCPConn {
+	if c, ok := nc.(*tls.Conn); ok {
+		nc = c.NetConn()
+	}
+	return nc.(*net.TCPConn)
 }
 
 // connect dials and says hello.

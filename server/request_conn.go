@@ -72,5 +72,5 @@ func (c *conn) clusterMap(p *pass, h protocol.Header) {
 	if !p.decode(c, h, &m) {
 		return
 	}
-	p.out.reply(c, h.Kind, h.ID, c.srv.mapReply(m.Known))
+	p.out.reply(c, h.Kind, h.ID, c.srv.mapReply(m.Known, c.secure()))
 }

@@ -73,14 +73,17 @@ func (s *Server) nodePath(id uint64) (string, bool) {
 	return n.Path, ok
 }
 
-// mapReply is the map for clients, with the masters as they are now.
-func (s *Server) mapReply(known uint64) *protocol.MapReply {
+// mapReply is the map for clients, with the masters as they are now, and the addresses for their way of connecting.
+func (s *Server) mapReply(known uint64, secure bool) *protocol.MapReply {
 	r := governor.MapReply(s.mapNow().state, known, func(shard uint64) (instance, term uint64) {
 		if d := s.desks.get(shard); d != nil {
 			return d.leaderInstance()
 		}
 		return 0, 0
 	})
+	for i := range r.Instances {
+		r.Instances[i].Address = addressFor(r.Instances[i].Address, secure)
+	}
 	return &r
 }
 

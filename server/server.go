@@ -15,6 +15,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/admin"
+	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/mesh"
@@ -33,28 +34,31 @@ type Server struct {
 	maxFrame   uint32
 	windowText string
 
-	lock     *os.File   // of the data folder
-	mesh     *mesh.Mesh // nil: alone for good
-	links    cluster.Links
-	entry    *cluster.Entry
-	member   *cluster.Member
-	sentry   *sentry
-	host     *replica.Host
-	hosting  *hosting
-	audit    auditing
-	backups  *backups
-	meta     *metaShard
-	governor *governor.Governor
-	desks    deskTable
-	pacer    *watch.Pacer
-	lostMail atomic.Uint64 // messages between leaders that were dropped
-	routes   atomic.Pointer[routes]
-	soonC    chan struct{}
+	lock         *os.File   // of the data folder
+	mesh         *mesh.Mesh // nil: alone for good
+	links        cluster.Links
+	certs        *certs.Certs // of clients' TLS; nil: there is none
+	clusterCerts *certs.Certs // of instances' TLS; nil: there is none
+	entry        *cluster.Entry
+	member       *cluster.Member
+	sentry       *sentry
+	host         *replica.Host
+	hosting      *hosting
+	audit        auditing
+	backups      *backups
+	meta         *metaShard
+	governor     *governor.Governor
+	desks        deskTable
+	pacer        *watch.Pacer
+	lostMail     atomic.Uint64 // messages between leaders that were dropped
+	routes       atomic.Pointer[routes]
+	soonC        chan struct{}
 
 	conns    connTable
 	unread   atomic.Int64 // bytes that wait for connections with more than leastOutSoft of them
 	bindings *bindings
 	door     *gnetDoor
+	tls      *tlsDoor // nil: there is none
 	vouching *vouching
 	nodeOps  chan struct{} // a slot for each under way
 	outboxes sync.Pool
@@ -67,6 +71,7 @@ type Server struct {
 	running   sync.WaitGroup // everything that ends with ctx
 	leaving   atomic.Bool    // no more clients should come
 	draining  atomic.Bool    // requests are turned away
+	opened    bool           // clients are let in
 	founded   bool           // this process has made the cluster
 	announced atomic.Bool    // the cluster was told that this process is there
 	ready     atomic.Bool
@@ -90,7 +95,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.ready.Store(true)
-	s.log.Info("serving", "listen", s.Addr(), "admin", s.AdminAddr(), "shards", len(s.desks.all()), "cluster", s.mapNow().state.Cluster())
+	s.log.Info("serving", "listen", s.Addr(), "tls", s.TLSAddr(), "admin", s.AdminAddr(), "shards", len(s.desks.all()), "cluster", s.mapNow().state.Cluster())
 	return s, nil
 }
 
@@ -122,6 +127,7 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 	defer cancel()
 	for _, step := range append([]func(*Server, context.Context) error{
 		(*Server).findRoom,      // open files
+		(*Server).readCerts,     // before they are needed
 		(*Server).listen,        // addresses are taken before anything else, so that a second server fails without touching data
 		(*Server).makeFolder,    //
 		(*Server).openLinks,     // other instances, and who this one is
@@ -139,8 +145,21 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 	return s, nil
 }
 
-// Addr is the address clients connect to.
-func (s *Server) Addr() string { return s.door.addr() }
+// Addr is the address clients connect to; empty when there is none without TLS.
+func (s *Server) Addr() string {
+	if s.door.listener == nil {
+		return ""
+	}
+	return s.door.listener.Addr().String()
+}
+
+// TLSAddr is the address clients connect to over TLS; empty when there is none.
+func (s *Server) TLSAddr() string {
+	if s.tls == nil {
+		return ""
+	}
+	return s.tls.listener.Addr().String()
+}
 
 // AdminAddr is the address of metrics, health and profiles; empty when there is none.
 func (s *Server) AdminAddr() string {
@@ -188,6 +207,9 @@ func (s *Server) shardIDs() (ids []uint64) {
 func (s *Server) kick() {
 	if s.door != nil {
 		s.door.kick()
+	}
+	if s.tls != nil {
+		s.tls.kick()
 	}
 }
 

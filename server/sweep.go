@@ -17,6 +17,10 @@ func (s *Server) openDoors(context.Context) error {
 	if err := s.door.open(); err != nil {
 		return err
 	}
+	if s.tls != nil {
+		s.tls.open()
+	}
+	s.opened = true
 	s.running.Go(s.kickLoop)
 	s.running.Go(s.vouching.run)
 	if m, ok := s.clock.(*replica.ManualClock); ok {

@@ -77,6 +77,9 @@ func (a *app) newCall(cmd *cobra.Command) (k *call, timeout time.Duration, err e
 		}
 		k.cfg.Token = bytes.TrimSpace(token)
 	}
+	if k.cfg.TLS, err = tlsConfig(a.values); err != nil {
+		return nil, 0, err
+	}
 	for e := range strings.SplitSeq(a.values["endpoints"], ",") {
 		if e = strings.TrimSpace(e); e == "" {
 			continue

@@ -103,6 +103,8 @@ func (k *call) hold(l *client.Lease, command []string, granted row) error {
 			"SIGNALBOX_TOKEN=" + strconv.FormatUint(l.Token(), 10), "SIGNALBOX_NAME=" + l.Name(), "SIGNALBOX_NODE=" + k.node,
 			"SIGNALBOX_SESSION=" + strconv.FormatUint(l.Session().ID(), 10),
 			"SIGNALBOX_ENDPOINTS=" + k.values["endpoints"], "SIGNALBOX_TOKEN_FILE=" + k.values["token-file"],
+			"SIGNALBOX_TLS=" + k.values["tls"], "SIGNALBOX_TLS_CA=" + k.values["tls-ca"], "SIGNALBOX_TLS_CERT=" + k.values["tls-cert"],
+			"SIGNALBOX_TLS_KEY=" + k.values["tls-key"], "SIGNALBOX_TLS_SERVER_NAME=" + k.values["tls-server-name"],
 		},
 	}
 	err := c.run(l.Context())

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/signalbox-dev/signalbox/server"
+	"github.com/signalbox-dev/signalbox/server/certs/certstest"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
@@ -41,6 +42,7 @@ func TestScripts(t *testing.T) {
 			"server": cmdServer,
 			"big":    cmdBig,
 			"term":   cmdTerm,
+			"certs":  cmdCerts,
 		},
 	})
 }
@@ -165,6 +167,28 @@ func cmdTerm(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(err)
 	}
 }
+
+// cmdCerts: certs FOLDER makes a folder with an authority's ca.pem, and server.pem, server.key, client.pem, client.key that it has signed.
+func cmdCerts(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: certs FOLDER")
+	}
+	dir, t := ts.MkAbs(args[0]), scriptTB{ts: ts}
+	ts.Check(os.MkdirAll(dir, 0o700))
+	ca := certstest.New(t)
+	ca.Write(t, dir)
+	ca.Issue(t, dir, "server", certstest.Host("127.0.0.1"))
+	ca.Issue(t, dir, "client")
+}
+
+// scriptTB lets helpers of tests fail a script.
+type scriptTB struct {
+	testing.TB
+	ts *testscript.TestScript
+}
+
+func (s scriptTB) Helper()           {}
+func (s scriptTB) Fatal(args ...any) { s.ts.Fatalf("%s", fmt.Sprint(args...)) }
 
 // patience bounds waits for what must come; nothing is timed by it.
 const patience = 60 * time.Second

@@ -13,6 +13,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/audit"
+	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/spf13/cobra"
 )
 
@@ -27,6 +28,9 @@ With no flags it is a working single instance on a local folder.
 An instance without --peer makes a cluster of its own. Others may join it at any time: give them --peer with its --raft address, and
 --join-token-file with a copy of the file join-token of its data folder. The folder keeps the address for good, so start an instance
 that is to grow beyond its machine with a --raft-advertise that the others reach.
+
+With --tls-listen, --tls-cert and --tls-key clients may, and with --listen off must, use TLS. Certificates are read again when their
+files change, and at SIGHUP.
 
 Settings count in this order: flags, environment, the file of --config, defaults.`,
 		Args: cobra.NoArgs,
@@ -122,6 +126,9 @@ func (a *app) serverConfig(v map[string]string) (server.Config, error) {
 		*n.to = x
 	}
 	cfg.DataDir, cfg.Listen, cfg.Raft, cfg.Admin = v["data"], v["listen"], v["raft"], v["admin"]
+	cfg.TLSListen, cfg.TLSAdvertise = v["tls-listen"], v["tls-advertise"]
+	cfg.TLS = certs.Files{Cert: v["tls-cert"], Key: v["tls-key"], CA: v["tls-client-ca"], Require: v["tls-require-client-cert"] == "true"}
+	cfg.ClusterTLS = certs.Files{Cert: v["cluster-tls-cert"], Key: v["cluster-tls-key"], CA: v["cluster-tls-ca"]}
 	cfg.Logger = slog.New(h)
 	return cfg, clusterConfig(v, &cfg)
 }
@@ -202,11 +209,15 @@ func (a *app) serve(ctx context.Context, cfg server.Config, ready func(addr, adm
 		}
 		return err
 	}
-	if cfg.Audit != "" && cfg.Audit != audit.Stderr {
+	auditFile := cfg.Audit != "" && cfg.Audit != audit.Stderr
+	if auditFile || cfg.TLS != (certs.Files{}) || cfg.ClusterTLS != (certs.Files{}) {
 		defer onHangup(func() {
-			if err := s.ReopenAudit(); err != nil {
-				cfg.Logger.Error("audit log is not opened anew, will be retried", "error", err)
+			if auditFile {
+				if err := s.ReopenAudit(); err != nil {
+					cfg.Logger.Error("audit log is not opened anew, will be retried", "error", err)
+				}
 			}
+			_ = s.ReloadCertificates() // it has logged what is wrong, and goes on trying
 		})()
 	}
 	if ready != nil {

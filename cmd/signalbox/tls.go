@@ -1,0 +1,51 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"os"
+)
+
+// tlsConfig is how to connect over TLS; nil: without it.
+func tlsConfig(v map[string]string) (*tls.Config, error) {
+	ca, cert, key, name := v["tls-ca"], v["tls-cert"], v["tls-key"], v["tls-server-name"]
+	if v["tls"] != "true" && ca == "" && cert == "" && key == "" && name == "" {
+		return nil, nil
+	}
+	if (cert == "") != (key == "") {
+		return nil, usagef("--tls-cert and --tls-key go together: give the certificate and its key, or neither")
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name}
+	if ca != "" {
+		pem, err := readBounded(ca)
+		if err != nil {
+			return nil, usagef("cannot read --tls-ca: %v", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, usagef("--tls-ca %s has no certificate in PEM form", ca)
+		}
+	}
+	if cert != "" {
+		if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
+			return nil, usagef("cannot use --tls-cert with --tls-key: %v", err)
+		}
+		// A command that holds a lock for weeks outlives its certificate: it is read anew for each connection, and shown to whoever asks for one.
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(cert, key)
+			return &pair, err
+		}
+	}
+	return c, nil
+}
+
+// readBounded reads a small file; a device given by mistake may have no end.
+func readBounded(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxSecretFile<<6))
+}

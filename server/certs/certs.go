@@ -1,0 +1,207 @@
+// Package certs keeps TLS configurations up to date with the files they come from.
+//
+//	c, err := certs.Open(certs.Files{Cert: "server.pem", Key: "server.key", CA: "clients.pem", Require: true}, log)
+//	go c.Watch(ctx)
+//	tls.NewListener(l, c.Server())
+//
+// New files count for connections that are made from then on; those that are open keep what they were made with. Files that cannot be used change nothing: the last
+// good ones stay, the log says what is wrong, and [Certs.Failures] counts.
+package certs
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// period is how often the files are looked at.
+const period = time.Second
+
+// maxFile is the longest file that is read, in bytes.
+const maxFile = 4 << 20
+
+// Files are paths of PEM files.
+type Files struct {
+	// Cert is this end's certificate with its chain, and Key its private key. Both are needed.
+	Cert, Key string
+	// CA are the certificates that the other end's must be signed by. Without it, a server does not look at clients' certificates, and a client takes the system's.
+	CA string
+	// Require has a server turn away clients without a certificate; it needs CA. Else one is asked for, and checked if it is shown.
+	Require bool
+}
+
+// Certs are certificates read from files. Its methods may be called from any goroutine.
+type Certs struct {
+	files    Files
+	log      *slog.Logger
+	now      atomic.Pointer[loaded]
+	failures atomic.Uint64
+
+	mu  sync.Mutex // held while files are read
+	bad [sha256.Size]byte
+}
+
+// loaded is the content of the files at one time.
+type loaded struct {
+	sum  [sha256.Size]byte // of the files
+	cert tls.Certificate
+	ca   *x509.CertPool
+	srv  *tls.Config
+}
+
+// Open reads the files, which must be good.
+func Open(f Files, log *slog.Logger) (*Certs, error) {
+	switch {
+	case f.Cert == "" || f.Key == "":
+		return nil, errors.New("TLS needs both a certificate and its key; give the two files")
+	case f.Require && f.CA == "":
+		return nil, errors.New("certificates of clients are required, and nothing says who signs them; give the file of the CA's certificates")
+	}
+	c := &Certs{files: f, log: log}
+	parts, sum, err := c.read()
+	if err != nil {
+		return nil, err
+	}
+	now, err := c.parse(parts, sum)
+	if err != nil {
+		return nil, err
+	}
+	c.now.Store(now)
+	return c, nil
+}
+
+// Failures is how often changed files could not be used.
+func (c *Certs) Failures() uint64 { return c.failures.Load() }
+
+// Expires is when the certificate in use ends.
+func (c *Certs) Expires() time.Time { return c.now.Load().cert.Leaf.NotAfter }
+
+// Server is the configuration of a listener. Each handshake uses the certificates of its time.
+func (c *Certs) Server() *tls.Config {
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.now.Load().srv, nil },
+	}
+}
+
+// Client is a configuration to dial with, of the certificates as they are now.
+func (c *Certs) Client() *tls.Config {
+	now := c.now.Load()
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{now.cert}, RootCAs: now.ca}
+}
+
+// Reload reads the files anew if they have changed. With an error the former certificates stay in use. The same bad files are complained of once.
+func (c *Certs) Reload() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	parts, sum, err := c.read()
+	if err == nil {
+		if sum == c.now.Load().sum {
+			c.bad = [sha256.Size]byte{}
+			return nil
+		}
+		if sum == c.bad {
+			return nil
+		}
+	} else {
+		sum = sha256.Sum256([]byte(err.Error()))
+	}
+	if sum == c.bad {
+		return nil
+	}
+	var next *loaded
+	if err == nil {
+		next, err = c.parse(parts, sum)
+	}
+	if err != nil {
+		c.bad = sum
+		c.failures.Add(1)
+		c.log.Error("certificates are not reloaded, the former ones stay in use", "error", err)
+		return err
+	}
+	c.bad = [sha256.Size]byte{}
+	c.now.Store(next)
+	c.log.Info("certificates reloaded", "file", c.files.Cert, "expires", next.cert.Leaf.NotAfter)
+	return nil
+}
+
+// Watch reloads when files change, until ctx ends. A certificate and its key are two files: between the writes of the two they do not fit each other, which is seen,
+// and put right by the next look.
+func (c *Certs) Watch(ctx context.Context) {
+	t := time.NewTicker(period)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			_ = c.Reload()
+		}
+	}
+}
+
+// read gives the content of the files, and its digest. Times of change are not trusted: a file may be replaced by an older one.
+func (c *Certs) read() (parts [3][]byte, sum [sha256.Size]byte, err error) {
+	h := sha256.New()
+	for i, path := range []string{c.files.Cert, c.files.Key, c.files.CA} {
+		if path == "" {
+			continue
+		}
+		if parts[i], err = readFile(path); err != nil {
+			return parts, sum, fmt.Errorf("TLS file: %w", err)
+		}
+		one := sha256.Sum256(parts[i])
+		h.Write(one[:])
+	}
+	return parts, [sha256.Size]byte(h.Sum(nil)), nil
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(b) > maxFile {
+		err = fmt.Errorf("%s is longer than %d bytes", path, maxFile)
+	}
+	return b, err
+}
+
+func (c *Certs) parse(parts [3][]byte, sum [sha256.Size]byte) (*loaded, error) {
+	l := &loaded{sum: sum}
+	var err error
+	if l.cert, err = tls.X509KeyPair(parts[0], parts[1]); err != nil {
+		return nil, fmt.Errorf("certificate %s with key %s: %w", c.files.Cert, c.files.Key, err)
+	}
+	if l.cert.Leaf == nil {
+		if l.cert.Leaf, err = x509.ParseCertificate(l.cert.Certificate[0]); err != nil {
+			return nil, fmt.Errorf("certificate %s: %w", c.files.Cert, err)
+		}
+	}
+	// Sessions are not resumed: a resumed one would go by the CA of its first handshake.
+	l.srv = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{l.cert}, SessionTicketsDisabled: true}
+	if c.files.CA == "" {
+		return l, nil
+	}
+	l.ca = x509.NewCertPool()
+	if len(bytes.TrimSpace(parts[2])) == 0 || !l.ca.AppendCertsFromPEM(parts[2]) {
+		return nil, fmt.Errorf("%s has no certificate in PEM form; give those of the CA", c.files.CA)
+	}
+	l.srv.ClientCAs, l.srv.ClientAuth = l.ca, tls.VerifyClientCertIfGiven
+	if c.files.Require {
+		l.srv.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	return l, nil
+}

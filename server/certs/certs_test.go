@@ -1,0 +1,222 @@
+package certs_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/server/certs"
+	"github.com/signalbox-dev/signalbox/server/certs/certstest"
+)
+
+var silent = slog.New(slog.DiscardHandler)
+
+// link is a connection with buffers at both ends, as handshakes that fail need: both ends may write at once.
+func link(t *testing.T) (a, b net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if a, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []net.Conn{a, b} {
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
+	}
+	return a, b
+}
+
+// meet does a handshake between two ends, and gives what each made of it and the name on the server's certificate.
+func meet(t *testing.T, srv, cli *tls.Config) (name string, serverErr, clientErr error) {
+	a, b := link(t)
+	done := make(chan error, 1)
+	go func() {
+		s := tls.Server(a, srv)
+		err := s.Handshake()
+		if err == nil {
+			_, err = s.Write([]byte("x")) // TLS 1.3 tells a client of its certificate's refusal with the first bytes only
+		}
+		_ = a.Close()
+		done <- err
+	}()
+	c := tls.Client(b, cli)
+	clientErr = c.Handshake()
+	if clientErr == nil {
+		_, clientErr = io.ReadFull(c, make([]byte, 1))
+	}
+	if certs := c.ConnectionState().PeerCertificates; len(certs) > 0 {
+		name = certs[0].Subject.CommonName
+	}
+	_ = b.Close()
+	return name, <-done, clientErr
+}
+
+func TestHandshakes(t *testing.T) {
+	dir, ours, theirs := t.TempDir(), certstest.New(t), certstest.New(t)
+	cert, key := ours.Issue(t, dir, "server", certstest.Host("box.example"))
+	ca := ours.Write(t, dir)
+	open := func(f certs.Files) *certs.Certs {
+		c, err := certs.Open(f, silent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	as := func(a *certstest.Authority, name string, opts ...certstest.Option) *tls.Config {
+		cert, key := a.Issue(t, dir, name, opts...)
+		c := open(certs.Files{Cert: cert, Key: key, CA: ca}).Client()
+		c.ServerName = "box.example"
+		// A client shows whatever it has, not only what the server says it would take.
+		pair := c.Certificates[0]
+		c.Certificates = nil
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+		return c
+	}
+	plain := func() *tls.Config { return &tls.Config{RootCAs: ours.Pool(), ServerName: "box.example"} }
+	elsewhere := plain()
+	elsewhere.ServerName = "other.example"
+	foreign := plain()
+	foreign.RootCAs = theirs.Pool()
+	old := plain()
+	old.MaxVersion, old.MinVersion = tls.VersionTLS11, tls.VersionTLS10
+
+	none := open(certs.Files{Cert: cert, Key: key})
+	asked := open(certs.Files{Cert: cert, Key: key, CA: ca})
+	required := open(certs.Files{Cert: cert, Key: key, CA: ca, Require: true})
+	for _, c := range []struct {
+		name string
+		srv  *certs.Certs
+		cli  *tls.Config
+		ok   bool
+	}{
+		{"no certificate asked for", none, plain(), true},
+		{"another host", none, elsewhere, false},
+		{"another authority of the server", none, foreign, false},
+		{"TLS 1.1", none, old, false},
+		{"none shown where one may be", asked, plain(), true},
+		{"one shown where it may be", asked, as(ours, "client"), true},
+		{"a wrong one shown where it may be", asked, as(theirs, "stranger"), false},
+		{"none shown where one must be", required, plain(), false},
+		{"one shown where it must be", required, as(ours, "client"), true},
+		{"a wrong one where it must be", required, as(theirs, "stranger"), false},
+		{"an expired one", required, as(ours, "late", certstest.Expired()), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, serverErr, clientErr := meet(t, c.srv.Server(), c.cli)
+			if ok := serverErr == nil && clientErr == nil; ok != c.ok {
+				t.Errorf("server: %v, client: %v", serverErr, clientErr)
+			}
+		})
+	}
+}
+
+func TestReload(t *testing.T) {
+	dir, a := t.TempDir(), certstest.New(t)
+	cert, key := a.Issue(t, dir, "server", certstest.Host("box.example"))
+	c, err := certs.Open(certs.Files{Cert: cert, Key: key}, silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := c.Server() // made once, as a listener does
+	look := func() *tls.Config { return &tls.Config{RootCAs: a.Pool(), ServerName: "box.example"} }
+	serial := func() string {
+		l, r := link(t)
+		go func() {
+			_ = tls.Server(l, cfg).Handshake()
+			_ = l.Close()
+		}()
+		x := tls.Client(r, look())
+		defer r.Close()
+		if err := x.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		return x.ConnectionState().PeerCertificates[0].SerialNumber.String()
+	}
+	first := serial()
+	if err := c.Reload(); err != nil || serial() != first {
+		t.Fatal("files that did not change were reloaded", err)
+	}
+	a.Issue(t, dir, "server", certstest.Host("box.example"))
+	if err := c.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	second := serial()
+	if second == first {
+		t.Fatal("the former certificate is still shown")
+	}
+
+	// Half a change, a missing file, garbage: the last good ones stay. Each is complained of once.
+	other, _ := a.Issue(t, t.TempDir(), "server", certstest.Host("box.example"))
+	good, err := os.ReadFile(cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	half, err := os.ReadFile(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, spoil := range []func() error{
+		func() error { return os.WriteFile(cert, half, 0o600) },
+		func() error { return os.Remove(cert) },
+		func() error { return os.WriteFile(cert, []byte("garbage"), 0o600) },
+	} {
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Reload(); err == nil {
+			t.Errorf("spoiled files %d were accepted", i)
+		}
+		if err := c.Reload(); err != nil {
+			t.Errorf("spoiled files %d are complained of again: %v", i, err)
+		}
+		if c.Failures() != uint64(i+1) || serial() != second {
+			t.Errorf("after spoiled files %d: %d failures, or another certificate", i, c.Failures())
+		}
+	}
+	if err := os.WriteFile(cert, good, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Reload(); err != nil || serial() != second {
+		t.Error("files that are good again", err)
+	}
+}
+
+func TestWrongFiles(t *testing.T) {
+	dir, a := t.TempDir(), certstest.New(t)
+	cert, key := a.Issue(t, dir, "one")
+	_, otherKey := a.Issue(t, dir, "two")
+	junk := filepath.Join(dir, "junk")
+	if err := os.WriteFile(junk, []byte("junk"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		files certs.Files
+		want  string
+	}{
+		{certs.Files{Cert: cert}, "both a certificate and its key"},
+		{certs.Files{Key: key}, "both a certificate and its key"},
+		{certs.Files{Cert: cert, Key: otherKey}, "does not match"},
+		{certs.Files{Cert: junk, Key: key}, "failed to find any PEM data"},
+		{certs.Files{Cert: cert, Key: key, Require: true}, "nothing says who signs them"},
+		{certs.Files{Cert: cert, Key: key, CA: junk}, "no certificate in PEM form"},
+	} {
+		if _, err := certs.Open(c.files, silent); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c.files, err)
+		}
+	}
+	if _, err := certs.Open(certs.Files{Cert: filepath.Join(dir, "none"), Key: key}, silent); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}

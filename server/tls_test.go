@@ -1,0 +1,262 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/certs"
+	"github.com/signalbox-dev/signalbox/server/certs/certstest"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// TestOverTLS runs the tests of a connection over the other transport.
+func TestOverTLS(t *testing.T) {
+	overTLS = newTLSKit(t)
+	defer func() { overTLS = nil }()
+	for _, c := range []struct {
+		name string
+		test func(*testing.T)
+	}{
+		{"serves", TestServes}, {"semaphore requests", TestSemaphoreRequests}, {"stream", TestStream}, {"one-shot watch", TestOneShotWatch},
+		{"taken over", TestTakenOver}, {"start again elsewhere", TestStartAgainElsewhere}, {"watch too late", TestWatchTooLate},
+		{"reason of the end", TestReasonOfTheEnd}, {"tickets", TestTickets}, {"read consistency", TestReadConsistency}, {"relaxed attach", TestRelaxedAttach},
+		{"silence", TestSilence}, {"rights", TestRights}, {"panic contained", TestPanicContained},
+		{"new leader", TestNewLeader}, {"failed and late", TestFailedAndLate},
+		{"configured limits", TestConfiguredLimits}, {"quotas", TestQuotas}, {"pages", TestPages}, {"timeout zero", TestTimeoutZero},
+		{"wrong bytes", TestWrongBytes}, {"cut short", TestCutShort}, {"unknown and malformed", TestUnknownAndMalformed}, {"chunks", TestChunks},
+		{"timeouts", TestTimeouts}, {"window", TestWindow}, {"large answers in one segment", TestLargeAnswersInOneSegment},
+		{"graceful stop", TestGracefulStop}, {"stop does not wait", TestStopDoesNotWaitForClients},
+		{"slow reader", TestSlowReader}, {"old bytes", TestOldBytes}, {"slow stream", TestSlowStream}, {"many slow streams", TestManySlowStreams},
+	} {
+		t.Run(c.name, c.test)
+	}
+}
+
+// openTLS connects a client of the SDK over TLS.
+func openTLS(t *testing.T, cfg *tls.Config, endpoint string) (*client.Client, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+	c, err := client.Open(ctx, client.Config{Endpoints: []string{endpoint}, TLS: cfg})
+	if err == nil {
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	return c, err
+}
+
+// TestBothDoors: one server, a client at each door; each is told of addresses of its own kind, and they see each other's locks.
+func TestBothDoors(t *testing.T) {
+	kit := newTLSKit(t)
+	s := start(t, func(c *Config) { c.TLSListen, c.TLS = "127.0.0.1:0", kit.files })
+	plain, err := client.Dial(t.Context(), s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	secure, err := openTLS(t, kit.client, s.TLSAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		c    *client.Client
+		want string
+	}{{plain, s.Addr()}, {secure, s.TLSAddr()}} {
+		m, err := x.c.Map(t.Context())
+		if err != nil || len(m.Instances) != 1 || m.Instances[0].Address != x.want {
+			t.Errorf("map says %+v, %v; want the address %s", m.Instances, err, x.want)
+		}
+	}
+	hold := func(c *client.Client) *client.Lease {
+		session, err := c.Session(t.Context(), "/default", client.Timeout(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease, err := session.TryAcquire(t.Context(), "one", client.Exclusive())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lease
+	}
+	lease := hold(plain)
+	if lease == nil {
+		t.Fatal("nobody holds it, and it is not free")
+	}
+	if hold(secure) != nil {
+		t.Fatal("a second holder at the other door")
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if hold(secure) == nil {
+		t.Fatal("what was released at one door is not free at the other")
+	}
+}
+
+// TestOnlyTLS: the plain door stays shut, and who speaks no TLS is told.
+func TestOnlyTLS(t *testing.T) {
+	kit := newTLSKit(t)
+	s := start(t, func(c *Config) { c.Listen, c.TLSListen, c.TLS = Off, "127.0.0.1:0", kit.files })
+	if s.Addr() != "" {
+		t.Fatalf("there is a plain address %s", s.Addr())
+	}
+	nc, err := net.Dial("tcp", s.TLSAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	x := &raw{t: t, s: s, nc: nc}
+	x.write(hello(protocol.Magic, protocol.Version))
+	if g := x.closed(); g == nil || g.Status != protocol.StatusBadRequest {
+		t.Errorf("a plain hello was answered %+v", g)
+	}
+	if _, err := openTLS(t, kit.client, s.TLSAddr()); err != nil {
+		t.Error(err)
+	}
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestUnfinishedHandshakes: who begins a handshake and does not end it is closed after the time for a hello, and holds up nobody.
+func TestUnfinishedHandshakes(t *testing.T) {
+	kit := newTLSKit(t)
+	var clock interface{ Advance(time.Duration) }
+	s := start(t, func(c *Config) {
+		c.TLSListen, c.TLS, c.Limits.MaxConnections = "127.0.0.1:0", kit.files, 40
+		c.Limits.HelloTimeout, c.Limits.IdleTimeout = 2*time.Minute, time.Hour
+		clock = manual(c)
+	})
+	var stuck []net.Conn
+	for i := range 39 {
+		nc, err := net.Dial("tcp", s.TLSAddr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		if i%2 == 0 {
+			_, _ = nc.Write(clientHello()[:20])
+		}
+		stuck = append(stuck, nc)
+	}
+	eventually(t, "the connections to count", func() bool { return s.Connections() == 39 })
+	c, err := openTLS(t, kit.client, s.TLSAddr())
+	if err != nil {
+		t.Fatal("with unfinished handshakes around:", err)
+	}
+	// One past the limit: it is closed, as nothing can be said to it.
+	over, err := net.Dial("tcp", s.TLSAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer over.Close()
+	_ = over.SetReadDeadline(time.Now().Add(wait))
+	if n, err := over.Read(make([]byte, 1)); n != 0 || err == nil || isTimeout(err) {
+		t.Errorf("one past the limit of connections: %d bytes, %v", n, err)
+	}
+	clock.Advance(119 * time.Second)
+	if n := s.Connections(); n != 40 {
+		t.Fatalf("%d connections before the time for a hello is over", n)
+	}
+	clock.Advance(2 * time.Second)
+	for i, nc := range stuck {
+		_ = nc.SetReadDeadline(time.Now().Add(wait))
+		if n, err := nc.Read(make([]byte, 1)); n != 0 || err == nil || isTimeout(err) {
+			t.Fatalf("unfinished handshake %d: %d bytes, %v", i, n, err)
+		}
+	}
+	if _, err := c.Map(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestClientCertificates: one that its authority signed is wanted, the new ones after a change of the files.
+func TestClientCertificates(t *testing.T) {
+	dir, ca, next := t.TempDir(), certstest.New(t), certstest.New(t)
+	files := certs.Files{CA: ca.Write(t, dir), Require: true}
+	files.Cert, files.Key = ca.Issue(t, dir, "server", certstest.Host("127.0.0.1"))
+	s := start(t, func(c *Config) { c.TLSListen, c.TLS = "127.0.0.1:0", files })
+	with := func(a *certstest.Authority, trust *certstest.Authority) error {
+		d := t.TempDir()
+		cert, key := a.Issue(t, d, "billing")
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), wait)
+		defer cancel()
+		c, err := client.Open(ctx, client.Config{Endpoints: []string{s.TLSAddr()}, TLS: &tls.Config{
+			RootCAs: trust.Pool(), GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil },
+		}})
+		if err == nil {
+			_ = c.Close()
+		}
+		return err
+	}
+	if err := with(ca, ca); err != nil {
+		t.Fatal(err)
+	}
+	failed := s.metrics.tlsFailed.Get()
+	nc, err := net.Dial("tcp", s.TLSAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	bare := tls.Client(nc, &tls.Config{RootCAs: ca.Pool(), ServerName: "127.0.0.1"})
+	_ = nc.SetDeadline(time.Now().Add(wait))
+	_ = bare.Handshake()
+	if n, err := bare.Read(make([]byte, 1)); n != 0 || err == nil || isTimeout(err) {
+		t.Errorf("without a certificate: %d bytes, %v", n, err)
+	}
+	eventually(t, "the failure to count", func() bool { return s.metrics.tlsFailed.Get() > failed })
+
+	next.Write(t, dir)
+	next.Issue(t, dir, "server", certstest.Host("127.0.0.1"))
+	if err := s.ReloadCertificates(); err != nil {
+		t.Fatal(err)
+	}
+	if err := with(next, next); err != nil {
+		t.Errorf("after the change: %v", err)
+	}
+}
+
+// TestTLSBetweenInstances: instances that trust one authority make a cluster; one with another's certificate is not let in, nor one without any.
+func TestTLSBetweenInstances(t *testing.T) {
+	t.Parallel()
+	k := newClusterKit(t, 3)
+	ca, other := certstest.New(t), certstest.New(t)
+	config := func(name string, a *certstest.Authority, peers ...string) Config {
+		cfg, dir := k.config(name, peers...), t.TempDir()
+		host, _, err := net.SplitHostPort(k.address(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.ClusterTLS.CA = a.Write(t, dir)
+		cfg.ClusterTLS.Cert, cfg.ClusterTLS.Key = a.Issue(t, dir, "instance", certstest.Host(host))
+		return cfg
+	}
+	if err := k.startWith(t.Context(), "a", config("a", ca)); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.startWith(t.Context(), "b", config("b", ca, "a")); err != nil {
+		t.Fatal(err)
+	}
+	k.awaitOn("a", "two instances", func(s *meta.State) bool { return len(s.Instances()) == 2 })
+	for _, x := range []struct {
+		what string
+		cfg  Config
+	}{{"another authority", config("c", other, "a")}, {"no certificate", k.config("c", "a")}} {
+		x.cfg.Limits.StartTimeout = 2 * time.Second
+		if err := k.startWith(t.Context(), "c", x.cfg); err == nil {
+			t.Fatalf("an instance with %s was let in", x.what)
+		}
+	}
+	if err := k.startWith(t.Context(), "c", config("c", ca, "a")); err != nil {
+		t.Fatal(err)
+	}
+	k.awaitOn("a", "three instances", func(s *meta.State) bool { return len(s.Instances()) == 3 })
+}
