@@ -183,6 +183,7 @@ func (s *Server) openShards(ctx context.Context) error {
 		}
 	}
 	s.setRoutes(state)
+	s.setAuth(state)
 	s.remember(state)
 	s.running.Go(s.followMap)
 	s.running.Go(func() { s.member.Run(s.ctx) })

@@ -122,7 +122,14 @@ type Config struct {
 
 	restore *backup.Source // what the first instance of a new cluster begins with, see Restore
 
-	// Authenticator and Authorizer decide who a client is and what it may do. By default everybody is anonymous and may do everything.
+	// Auth, when this instance makes the cluster, turns auth on in it: clients show tokens, or certificates over TLS, and may do what administrators have granted. The first
+	// administrator's token is AdminToken, 16 to 1024 bytes, or else made up and kept in the file admin-token of the data folder, with mode 0600. In a cluster that exists it says
+	// nothing: administrators turn auth on and off there.
+	Auth       bool
+	AdminToken string
+
+	// Authenticator and Authorizer decide who a client is and what it may do, in place of what the cluster has in its log. By default that counts: everybody may do everything
+	// until auth is turned on.
 	Authenticator Authenticator
 	Authorizer    Authorizer
 }
@@ -204,9 +211,6 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	if c.Authenticator == nil {
-		c.Authenticator = Anonymous{}
-	}
 	l := &c.Limits
 	orDefault(&l.MaxConnections, 100_000)
 	orDefault(&l.Window, 4096)
@@ -258,6 +262,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if l.OutTotal < 1 {
 		return c, fmt.Errorf("outgoing bound of all connections is %d; choose at least 1 byte", l.OutTotal)
+	}
+	if n := len(c.AdminToken); n != 0 && (n < minSecretLen || n > maxTokenLen || !c.Auth) {
+		return c, fmt.Errorf("the administrator's token has %d bytes, or auth is not asked for; choose %d to %d bytes at random, and ask for auth", n, minSecretLen, maxTokenLen)
 	}
 	if err := c.checkTLS(); err != nil {
 		return c, err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 // wire is what a connection needs of its transport. A transport feeds bytes to conn.feed from one goroutine at a time, calls conn.closed once when
@@ -35,7 +36,9 @@ type conn struct {
 	identity string   // set by the hello
 	// certificate is what the client has shown and was verified; nil if none. Set before anything is fed.
 	certificate *x509.Certificate
-	lazy        int // bytes of the last feed's answers, if all of them can wait for a home's pong, which is on its way
+	// shown is the hash of the token by which the client came in; nil if by none.
+	shown atomic.Pointer[[meta.HashLen]byte]
+	lazy  int // bytes of the last feed's answers, if all of them can wait for a home's pong, which is on its way
 
 	heard      atomic.Int64 // clock, ns: something came in
 	frameSince atomic.Int64 // clock, ns: when the unfinished frame began; 0 is none

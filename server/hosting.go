@@ -148,6 +148,7 @@ func (s *Server) take(state *meta.State) (again bool) {
 		return false
 	}
 	s.setRoutes(state)
+	s.setAuth(state)
 	if old != nil && old.state.MapVersion() != state.MapVersion() {
 		for _, d := range s.desks.all() {
 			d.rep.RouteChanged()

@@ -38,7 +38,7 @@ type serverMetrics struct {
 	set *metrics.Set
 	srv *Server
 
-	tlsFailed                                                                                                                *metrics.Counter
+	authFailures, tlsFailed                                                                                                  *metrics.Counter
 	accepted, surplus, acceptErrors, refused, slowCut, leaderCut, idleCut, helloCut, frameCut, panics, late, relaxedAttaches *metrics.Counter
 	ended                                                                                                                    [8]*metrics.Counter
 	bytesIn, bytesOut                                                                                                        *metrics.Counter
@@ -58,6 +58,7 @@ func newMetrics(s *Server) *serverMetrics {
 	m.surplus = set.NewCounter("signalbox_connections_surplus_total")
 	m.acceptErrors = set.NewCounter("signalbox_accept_errors_total")
 	m.tlsFailed = set.NewCounter("signalbox_tls_handshakes_failed_total")
+	m.authFailures = set.NewCounter("signalbox_auth_failures_total")
 	closed := func(reason string) *metrics.Counter {
 		return set.NewCounter(fmt.Sprintf("signalbox_connections_cut_total{reason=%q}", reason))
 	}

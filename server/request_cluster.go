@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"math"
+	"strings"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/governor"
@@ -29,6 +30,7 @@ const maxWeight = 1_000_000
 type clusterDesk struct {
 	self uint64
 	topology
+	auth      *authDesk
 	leader    func(s *meta.State) uint64                                                       // the instance that leads the meta shard, 0 if none is known
 	reachable func(instance uint64) *bool                                                      // nil: this instance does not know
 	elsewhere func(ctx context.Context, leader uint64, method string) (body []byte, err error) // asks the leader of the meta shard; nil: there is no other instance
@@ -64,18 +66,24 @@ func (c *conn) clusterRequest(p *pass, h protocol.Header) {
 		return
 	}
 	right := RightAdmin
-	if m.Method == protocol.MethodStatus || m.Method == protocol.MethodPlan {
+	switch m.Method {
+	case protocol.MethodWhoAmI:
+		right = 0
+	case protocol.MethodStatus, protocol.MethodPlan:
 		right = RightRead
 	}
-	if bad := c.allowedPath(right, "/"); bad != nil {
-		p.out.failErr(c, h.Kind, h.ID, bad)
-		return
+	if right != 0 {
+		if bad := c.allowedPath(right, "/"); bad != nil {
+			p.out.failErr(c, h.Kind, h.ID, bad)
+			return
+		}
 	}
-	if right == RightAdmin && m.Method != protocol.MethodBackup { // that is one request of many, and changes nothing
+	if right == RightAdmin && m.Method != protocol.MethodBackup && m.Method != protocol.MethodAuth { // that is one request of many, and changes nothing
 		c.srv.log.Info("cluster change asked", "method", m.Method, "identity", c.identity, "remote", c.remote)
 	}
 	m.Body = bytes.Clone(m.Body)
 	desk := c.srv.clusterDesk()
+	desk.auth = &authDesk{authority: c.srv.governor, identity: c.identity}
 	c.nodeOp(p, h, func(ctx context.Context) (protocol.Message, error) {
 		body, err := desk.serve(ctx, m.Method, m.Body)
 		if err == nil && len(body) > protocol.MaxDataLen {
@@ -89,6 +97,24 @@ func (c *conn) clusterRequest(p *pass, h protocol.Header) {
 func (d *clusterDesk) serve(ctx context.Context, method string, body []byte) ([]byte, error) {
 	var answer any
 	var err error
+	switch {
+	case strings.HasPrefix(method, authMethod):
+		answer, err = d.auth.serve(ctx, method, body)
+	default:
+		answer, err = d.cluster(ctx, method, body)
+	}
+	if raw, ok := answer.(json.RawMessage); ok || err != nil {
+		return raw, err
+	}
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return nil, protocol.Errorf(protocol.StatusInternal, "%v", err)
+	}
+	return text, nil
+}
+
+// cluster answers one method about the cluster; with a json.RawMessage where it was made elsewhere.
+func (d *clusterDesk) cluster(ctx context.Context, method string, body []byte) (answer any, err error) {
 	switch method {
 	case protocol.MethodStatus:
 		state := d.State()
@@ -97,7 +123,7 @@ func (d *clusterDesk) serve(ctx context.Context, method string, body []byte) ([]
 		state := d.State()
 		leader := d.leader(state)
 		if leader != d.self && leader != 0 && d.elsewhere != nil {
-			return d.elsewhere(ctx, leader, method)
+			return rawAnswer(d.elsewhere(ctx, leader, method))
 		}
 		answer, err = d.plan(state, leader)
 	case protocol.MethodDrain:
@@ -129,19 +155,14 @@ func (d *clusterDesk) serve(ctx context.Context, method string, body []byte) ([]
 		if in.Shard == 0 {
 			in.Shard = meta.MetaShardID
 		}
-		return d.backup(ctx, in.Shard, body)
+		return rawAnswer(d.backup(ctx, in.Shard, body))
 	default:
 		err = protocol.Errorf(protocol.StatusUnsupported, "method %s is not known here; upgrade the older side", method)
 	}
-	if err != nil {
-		return nil, err
-	}
-	text, err := json.Marshal(answer)
-	if err != nil {
-		return nil, protocol.Errorf(protocol.StatusInternal, "%v", err)
-	}
-	return text, nil
+	return answer, err
 }
+
+func rawAnswer(body []byte, err error) (any, error) { return json.RawMessage(body), err }
 
 // call reads a method's request. Fields that are not known are passed over: they are a newer client's.
 func call[T any](body []byte, f func(in T) (any, error)) (any, error) {

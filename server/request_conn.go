@@ -25,17 +25,18 @@ func (c *conn) hello(p *pass, h protocol.Header) {
 		c.end(endSoft, protocol.StatusUnavailable, "server is stopping")
 		return
 	}
-	identity, err := c.srv.cfg.Authenticator.Authenticate(m.Token, c.remote)
+	view := c.srv.auth.Load()
+	identity, err := c.whoIs(view, m.Token)
 	if err != nil {
-		c.srv.log.Info("credentials refused", "conn", c.id, "remote", c.remote, "error", err)
-		const text = "the credentials are missing, wrong or out of date; get new ones"
-		p.out.fail(c, h.Kind, h.ID, protocol.StatusUnauthenticated, text)
-		c.end(endSoft, protocol.StatusUnauthenticated, text)
+		c.refuseCredentials(h, err)
 		return
 	}
 	c.identity = identity
 	c.greeted = true
 	c.said.Store(true)
+	if now := c.srv.auth.Load(); now != view {
+		c.stillWelcome(view, now) // it changed meanwhile, and did not find this connection yet
+	}
 	r := c.srv.mapNow()
 	p.out.reply(c, h.Kind, h.ID, &protocol.HelloReply{
 		Version:    protocol.Version,

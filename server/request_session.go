@@ -65,6 +65,7 @@ func (c *conn) sessionStart(p *pass, h protocol.Header) {
 		p.out.failErr(c, h.Kind, h.ID, bad)
 		return
 	}
+	c.bindKey(m.Key)
 	c.submit(p, h, c.srv.mapNow().tierOf(m.Node), shard.Command{Node: m.Node, Client: c.remote})
 }
 
@@ -81,6 +82,7 @@ func (c *conn) sessionAttach(p *pass, h protocol.Header) {
 		p.out.failErr(c, h.Kind, h.ID, bad)
 		return
 	}
+	c.bindKey(m.Key)
 	if c.attachRelaxed(p, h, m) {
 		return
 	}

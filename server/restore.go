@@ -21,7 +21,7 @@ const unfinishedFile = "restore-unfinished"
 // restoreTimeout bounds a restore: the imports are written to the log like any other change, at the disk's pace.
 const restoreTimeout = 24 * time.Hour
 
-// Restore makes a new cluster of one instance in an empty data folder from a backup, and closes it; [Start] with the same configuration serves it. Coordination nodes, rights,
+// Restore makes a new cluster of one instance in an empty data folder from a backup, and closes it; [Start] with the same configuration serves it. Coordination nodes, rights, tokens,
 // sessions with what they hold and wait for, order counters and the memory of requests are the backup's, each session as after a change of leader: its timeout and the grace period
 // begin when it is served. The cluster has an id, keys and revisions of its own.
 //

@@ -54,14 +54,17 @@ type Server struct {
 	routes       atomic.Pointer[routes]
 	soonC        chan struct{}
 
-	conns    connTable
-	unread   atomic.Int64 // bytes that wait for connections with more than leastOutSoft of them
-	bindings *bindings
-	door     *gnetDoor
-	tls      *tlsDoor // nil: there is none
-	vouching *vouching
-	nodeOps  chan struct{} // a slot for each under way
-	outboxes sync.Pool
+	conns     connTable
+	unread    atomic.Int64 // bytes that wait for connections with more than leastOutSoft of them
+	bindings  *bindings
+	door      *gnetDoor
+	tls       *tlsDoor // nil: there is none
+	vouching  *vouching
+	auth      atomic.Pointer[authView]
+	authGate  sync.Mutex // held while auth is replaced
+	strangers strangers
+	nodeOps   chan struct{} // a slot for each under way
+	outboxes  sync.Pool
 
 	adminListener net.Listener
 	adminServer   *http.Server
@@ -88,6 +91,7 @@ type Server struct {
 // what it began and returns an error. The server runs until Shutdown or Close.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s, err := boot(ctx, cfg,
+		(*Server).openAuth,       // before clients are let in
 		(*Server).openDoors,      // event loops, sweeper, accepting
 		(*Server).openAdminDoors, // last: what is ready is served already
 	)

@@ -478,7 +478,8 @@ func TestRights(t *testing.T) {
 // rules let names do what they say. The path "/boom" makes them panic.
 type rules struct{}
 
-func (*rules) Authenticate(token []byte, _ string) (string, error) {
+func (*rules) Authenticate(c Credentials) (string, error) {
+	token := c.Token
 	if string(token) == "wrong" {
 		return "", errors.New("no such token")
 	}

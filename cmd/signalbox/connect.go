@@ -189,7 +189,9 @@ func (a *app) hint(err error, code int) string {
 	case code == exitUnreachable:
 		return fmt.Sprintf("Is an instance running at %s? Start one with `signalbox dev`, or name another with --endpoints.", a.values["endpoints"])
 	case errors.Is(err, protocol.StatusUnauthenticated):
-		return "Show credentials with --token-file."
+		return "Show credentials with --token-file; an administrator makes them with `signalbox auth create`."
+	case errors.Is(err, protocol.StatusForbidden):
+		return "An administrator gives rights with `signalbox auth grant`."
 	case errors.Is(err, protocol.StatusNotFound) && strings.Contains(err.Error(), "node"):
 		return "List the nodes with `signalbox node ls`; make one with `signalbox node create PATH`."
 	case errors.Is(err, protocol.StatusPreconditionFailed) && strings.Contains(err.Error(), "semaphore is ephemeral"):

@@ -32,6 +32,8 @@ that is to grow beyond its machine with a --raft-advertise that the others reach
 With --tls-listen, --tls-cert and --tls-key clients may, and with --listen off must, use TLS. Certificates are read again when their
 files change, and at SIGHUP.
 
+With --auth a new cluster asks clients for credentials from the start; "signalbox auth --help" has the rest.
+
 Settings count in this order: flags, environment, the file of --config, defaults.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -124,6 +126,13 @@ func (a *app) serverConfig(v map[string]string) (server.Config, error) {
 			return cfg, usagef("--%s %q is not a number from 0 to %d", n.flag, v[n.flag], n.max)
 		}
 		*n.to = x
+	}
+	cfg.Auth = v["auth"] == "true"
+	if path := v["admin-token-file"]; path != "" {
+		var err error
+		if cfg.AdminToken, err = readSecret(path); err != nil {
+			return cfg, usagef("cannot read --admin-token-file: %v", err)
+		}
 	}
 	cfg.DataDir, cfg.Listen, cfg.Raft, cfg.Admin = v["data"], v["listen"], v["raft"], v["admin"]
 	cfg.TLSListen, cfg.TLSAdvertise = v["tls-listen"], v["tls-advertise"]

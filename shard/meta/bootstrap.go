@@ -264,7 +264,7 @@ func notBootstrapped() Result {
 // maxRestored bounds Restored, in bytes. The log takes entries of twice that.
 const maxRestored = 64 << 20
 
-// restore takes over the nodes and rights of the cluster whose snapshot the command carries. The revision goes on from that cluster's, so that who has an older
+// restore takes over the nodes, rights and tokens of the cluster whose snapshot the command carries. The revision goes on from that cluster's, so that who has an older
 // map takes the new one for newer.
 func (c *Bootstrap) restore(s *State) Result {
 	in := bytes.NewReader(c.Restored)
@@ -299,8 +299,8 @@ func (c *Bootstrap) restore(s *State) Result {
 		}
 	}
 	s.nodes, s.ids, s.pending, s.nextNode = m.nodes, m.ids, m.pending, m.nextNode
-	s.rights = m.rights
+	s.rights, s.tokens, s.authOn = m.rights, m.tokens, m.authOn
 	s.revision += m.revision
-	s.rightsRevision = s.revision
+	s.rightsRevision, s.authRevision = s.revision, s.revision
 	return Result{}
 }

@@ -3,12 +3,13 @@ package meta
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Check says whether the state's invariants hold. Every state that Apply makes passes, and only such ones are restored.
 func (s *State) Check() error {
 	if !s.Bootstrapped() {
-		if len(s.instances)+len(s.replicasets)+len(s.tiers)+len(s.shards)+len(s.moves)+len(s.rights)+s.nodes.len() > 0 || s.metaShard.ID != 0 {
+		if len(s.instances)+len(s.replicasets)+len(s.tiers)+len(s.shards)+len(s.moves)+len(s.rights)+len(s.tokens)+s.nodes.len() > 0 || s.authOn || s.metaShard.ID != 0 {
 			return broken("there is a map without a cluster")
 		}
 		return nil
@@ -21,13 +22,22 @@ func (s *State) Check() error {
 		!slices.IsSortedFunc(s.tiers, func(a, b Tier) int { return strictly(compare(a.ID, b.ID)) }) ||
 		!slices.IsSortedFunc(s.shards, func(a, b Shard) int { return strictly(compare(a.ID, b.ID)) }) ||
 		!slices.IsSortedFunc(s.moves, func(a, b Move) int { return strictly(a.order(&b)) }) ||
-		!slices.IsSortedFunc(s.rights, func(a, b Right) int { return strictly(a.order(&b)) }) {
+		!slices.IsSortedFunc(s.rights, func(a, b Right) int { return strictly(a.order(&b)) }) ||
+		!slices.IsSortedFunc(s.tokens, func(a, b Token) int { return strictly(strings.Compare(a.ID, b.ID)) }) {
 		return broken("a list is out of order")
 	}
 	for i := range s.rights {
 		if p := s.rights[i].Prefix; p != "" && !wellFormed(p) {
 			return broken("prefix %q is no path", p)
 		}
+	}
+	hashes := map[[HashLen]byte]bool{}
+	for i := range s.tokens {
+		t := &s.tokens[i]
+		if bad := t.check(); bad != "" || hashes[t.Hash] {
+			return broken("token %q is not well formed, or shares its secret with another (%s)", t.ID, bad)
+		}
+		hashes[t.Hash] = true
 	}
 	for i := range s.tiers {
 		if err := s.checkTier(&s.tiers[i]); err != nil {

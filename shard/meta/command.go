@@ -22,6 +22,9 @@ const (
 	KindFloorClear      Kind = 14
 	KindRightsPut       Kind = 20
 	KindRightsRemove    Kind = 21
+	KindTokenPut        Kind = 22
+	KindTokenRemove     Kind = 23
+	KindAuthTurn        Kind = 24
 
 	KindReplicasetIsReady    Kind = 30
 	KindWeightSet            Kind = 31
@@ -88,6 +91,12 @@ func newCommand(k Kind) Command {
 		return new(RightsPut)
 	case KindRightsRemove:
 		return new(RightsRemove)
+	case KindTokenPut:
+		return new(TokenPut)
+	case KindTokenRemove:
+		return new(TokenRemove)
+	case KindAuthTurn:
+		return new(AuthTurn)
 	case KindJoin:
 		return new(Join)
 	case KindInstanceUpdate:

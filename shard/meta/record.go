@@ -45,6 +45,12 @@ func (s *State) appendHead(b []byte) []byte {
 		b = s.rights[i].append(b)
 	}
 	b = appendUint(b, s.rightsRevision)
+	b = appendBool(b, s.authOn)
+	b = appendUint(b, uint64(len(s.tokens)))
+	for i := range s.tokens {
+		b = s.tokens[i].append(b)
+	}
+	b = appendUint(b, s.authRevision)
 	return appendUint(b, s.opCount)
 }
 
@@ -70,6 +76,9 @@ func (s *State) decodeHead(r *reader) {
 	s.nextNode = r.uint()
 	s.rights = list(r, maxRights, (*reader).right)
 	s.rightsRevision = r.uint()
+	s.authOn = r.bool()
+	s.tokens = list(r, maxTokens, (*reader).token)
+	s.authRevision = r.uint()
 	s.opCount = r.uint()
 }
 

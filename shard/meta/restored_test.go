@@ -48,6 +48,7 @@ func TestRestoredCluster(t *testing.T) {
 	made := must(old, &NodeCreate{Path: "/a", Config: config})
 	must(old, &NodeCommit{Nodes: []NodeRef{{Node: made.Node, Revision: made.Version}}})
 	must(old, &RightsPut{Right: Right{Prefix: "/a", Identity: "somebody", Rights: 1}})
+	must(old, &AuthTurn{On: true, Token: Token{ID: "t", Identity: "root", Hash: [HashLen]byte{1}}})
 	snapshot := bytesOf(t, old)
 
 	fresh := func(change func(c *Bootstrap)) *Bootstrap {
@@ -69,8 +70,11 @@ func TestRestoredCluster(t *testing.T) {
 	if n, ok := m.NodeAt(DefaultPath); !ok || n.Phase != Creating { // as it was
 		t.Errorf("the default node is %+v", n)
 	}
-	if rights, _ := m.RightsList(); len(rights) != 1 {
+	if rights, _ := m.RightsList(); len(rights) != 2 {
 		t.Errorf("rights are %+v", rights)
+	}
+	if tokens, revision := m.Tokens(); len(tokens) != 1 || !m.AuthOn() || revision != m.Revision() {
+		t.Errorf("auth is on: %t, tokens are %+v, of revision %d", m.AuthOn(), tokens, revision)
 	}
 	if m.Revision() <= old.Revision() || m.MapVersion() <= old.MapVersion() || m.Cluster() != "new" || len(m.Shards()) != 3 {
 		t.Errorf("revision %d, map %d, cluster %s, %d shards", m.Revision(), m.MapVersion(), m.Cluster(), len(m.Shards()))

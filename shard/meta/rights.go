@@ -46,9 +46,9 @@ func covers(prefix, path string) bool {
 // RightsList in order of prefix and identity, and the revision of its last change.
 func (s *State) RightsList() ([]Right, uint64) { return s.rights, s.rightsRevision }
 
-// Rights are what an identity may do at a path: those of its entry with the longest prefix. An empty list lets everybody do everything.
+// Rights are what an identity may do at a path: those of its entry with the longest prefix. While auth is off everybody may do everything.
 func (s *State) Rights(identity, path string) RightBits {
-	if len(s.rights) == 0 {
+	if !s.authOn {
 		return AllRights
 	}
 	for prefix := path; ; prefix = Parent(prefix) {
@@ -113,8 +113,8 @@ func (c *RightsPut) apply(s *State) Result {
 	default:
 		s.rights = slices.Insert(slices.Clone(s.rights), i, c.Right)
 	}
-	s.rightsRevision = s.revision
-	return Result{}
+	s.rightsRevision, s.authRevision = s.revision, s.revision
+	return s.stillAdministered()
 }
 
 func rightsChanged() Result {
@@ -152,6 +152,6 @@ func (c *RightsRemove) apply(s *State) Result {
 		return refuse(protocol.StatusNotFound, "there is no entry for prefix %q and identity %q", c.Prefix, c.Identity)
 	}
 	s.rights = slices.Delete(slices.Clone(s.rights), i, i+1)
-	s.rightsRevision = s.revision
-	return Result{}
+	s.rightsRevision, s.authRevision = s.revision, s.revision
+	return s.stillAdministered()
 }

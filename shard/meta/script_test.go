@@ -97,6 +97,23 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		c := &RightsRemove{Prefix: s.text(d, "prefix"), Identity: s.text(d, "identity")}
 		s.maybe(d, "expected", &c.Expected)
 		return s.apply(d, c)
+	case "auth-turn":
+		c := &AuthTurn{On: d.HasArg("on")}
+		if id := s.text(d, "id"); id != "" {
+			c.Token = Token{ID: id, Identity: s.text(d, "identity"), Hash: [HashLen]byte{byte(s.numbers(d, "secret")[0])}}
+		}
+		return s.apply(d, c)
+	case "token-put":
+		return s.apply(d, &TokenPut{Token{ID: s.text(d, "id"), Identity: s.text(d, "identity"), Hash: [HashLen]byte{byte(s.numbers(d, "secret")[0])}}})
+	case "token-remove":
+		return s.apply(d, &TokenRemove{ID: s.text(d, "id")})
+	case "tokens":
+		list, revision := s.m.Tokens()
+		out := fmt.Sprintf("auth=%t revision=%d\n", s.m.AuthOn(), revision)
+		for _, t := range list {
+			out += fmt.Sprintf("%s: %s %d\n", t.ID, t.Identity, t.Hash[0])
+		}
+		return out
 	case "raw":
 		s.index++
 		return s.result(s.m.Apply(s.index, []byte(d.Input)))

@@ -38,6 +38,10 @@ type State struct {
 	rights         []Right // in order of prefix and identity
 	rightsRevision uint64  // the revision of the last change to rights
 
+	authOn       bool    // rights count, and who has none is nobody
+	tokens       []Token // in order of id
+	authRevision uint64  // the revision of the last change to authOn, tokens or rights
+
 	// Invariant: ops and opOrder are inverse to one another, and hold at most MaxOps.
 	ops     tree[string, opEntry]
 	opOrder tree[uint64, string]

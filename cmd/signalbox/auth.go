@@ -1,0 +1,231 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/spf13/cobra"
+)
+
+func (a *app) authCmd() *cobra.Command {
+	show := &cobra.Command{
+		Use: "show", Short: "Show whether auth is on, the tokens and the rights", Args: cobra.NoArgs,
+		Long: "Show whether auth is on, the tokens and the rights. Secrets of tokens cannot be shown: the cluster keeps their hashes only.",
+	}
+	show.RunE = a.verb(func(k *call, _ *cobra.Command, _ []string) error {
+		var s protocol.AuthState
+		if err := k.cluster(protocol.MethodAuth, nil, &s); err != nil {
+			return err
+		}
+		return k.printer().auth(&s)
+	})
+	whoami := &cobra.Command{Use: "whoami", Short: "Show who the cluster takes this client for", Args: cobra.NoArgs}
+	whoami.RunE = a.verb(func(k *call, _ *cobra.Command, _ []string) error {
+		var w protocol.AuthWho
+		if err := k.cluster(protocol.MethodWhoAmI, nil, &w); err != nil {
+			return err
+		}
+		line := row{{"identity", "identity", w.Identity}, {"on", "auth on", w.On}}
+		if w.On {
+			return k.printer().say(line, "%s", safe(w.Identity))
+		}
+		return k.printer().say(line, "%s; auth is off, and everybody may do everything", safe(w.Identity))
+	})
+	c := group("auth", "Who may do what: tokens, rights, and whether they count", `While auth is off, everybody may do everything. Once it is on, clients show a token (--token-file) or, over TLS, a certificate, and
+may do what was granted to their identity at a path or above it; the longest path that says something about the identity counts.
+
+A certificate's identity is cert: and its common name. Who shows nothing is anonymous, and is let in when something is granted to anonymous.
+Sessions belong to the identity that started them.`,
+		show, whoami, a.authTurnCmd(true), a.authTurnCmd(false), a.tokenCreateCmd(), a.tokenRevokeCmd(), a.grantCmd(), a.revokeCmd())
+	for _, s := range c.Commands() {
+		addFlags(s.Flags(), scopeClient)
+	}
+	return c
+}
+
+func (a *app) authTurnCmd(on bool) *cobra.Command {
+	c := &cobra.Command{
+		Use: "enable", Short: "Have tokens and rights count", Args: cobra.NoArgs,
+		Long: `Have tokens and rights count. Clients that came in without credentials are sent away, and may come again with some; give them tokens, and
+grant them rights, before.
+
+If nobody may administer everything yet, the identity admin is made, which may; its token's secret is printed, or written to --secret-file, once.`,
+		Example: "  signalbox auth enable --secret-file admin-token",
+	}
+	if !on {
+		c = &cobra.Command{
+			Use: "disable", Short: "Let everybody do everything", Args: cobra.NoArgs,
+			Long: "Let everybody do everything. Tokens and rights stay, and count again after the next enable.",
+		}
+	}
+	var file *string
+	if on {
+		file = secretFlag(c)
+	}
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, _ []string) error {
+		var out *secretOut
+		if on {
+			var err error
+			if out, err = newSecretOut(k, *file); err != nil {
+				return err
+			}
+			defer out.close()
+		}
+		var t protocol.AuthToken
+		if err := k.cluster(protocol.MethodAuthTurn, protocol.AuthTurnRequest{On: on}, &t); err != nil {
+			return err
+		}
+		line := row{{"on", "auth on", on}}
+		switch {
+		case !on:
+			return k.printer().say(line, "auth is off: everybody may do everything")
+		case t.Secret == "":
+			return k.printer().say(line, "auth is on")
+		}
+		return out.write(&t, "auth is on")
+	})
+	return c
+}
+
+func (a *app) tokenCreateCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "create IDENTITY", Short: "Make a token, and print its secret once", Args: cobra.ExactArgs(1),
+		Long: `Make a token for an identity. Its secret is printed, or written to --secret-file, this once; the cluster keeps a hash of it. An identity may
+have several tokens: for a change of secrets make the second, hand it out, then revoke the first.`,
+		Example: "  signalbox auth create billing --secret-file billing-token",
+	}
+	id := c.Flags().String("id", "", "Id of the token, to revoke it by, up to 64 bytes (default: one made up).")
+	file := secretFlag(c)
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		out, err := newSecretOut(k, *file)
+		if err != nil {
+			return err
+		}
+		defer out.close()
+		var t protocol.AuthToken
+		if err := k.cluster(protocol.MethodTokenCreate, protocol.AuthTokenRequest{ID: *id, Identity: args[0]}, &t); err != nil {
+			return err
+		}
+		return out.write(&t, fmt.Sprintf("made token %s for %s", safe(t.ID), safe(t.Identity)))
+	})
+	return c
+}
+
+func (a *app) tokenRevokeCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "revoke TOKEN-ID", Short: "Have a token open nothing any more", Args: cobra.ExactArgs(1),
+		Long: "Have a token open nothing any more, and end the connections that it opened. The rights of its identity stay.",
+	}
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		if err := k.cluster(protocol.MethodTokenRevoke, protocol.AuthTokenRequest{ID: args[0]}, nil); err != nil {
+			return err
+		}
+		return k.printer().say(row{{"id", "token", args[0]}}, "revoked token %s", safe(args[0]))
+	})
+	return c
+}
+
+func (a *app) grantCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "grant IDENTITY PATH RIGHT", Short: "Say what an identity may do at a path and below", Args: cobra.ExactArgs(3),
+		Long: `Say what an identity may do at the nodes of a path and below, in place of what was said for that path before; / is everything, and the cluster.
+
+  read   start sessions, describe, list, watch
+  use    and create, update, acquire, release
+  admin  and resize, delete, kill, change nodes; on / also the cluster and auth
+  none   nothing, also where a shorter path gives something`,
+		Example: "  signalbox auth grant billing /billing use",
+	}
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		var r protocol.AuthRight
+		if err := k.cluster(protocol.MethodGrant, protocol.AuthRight{Identity: args[0], Path: args[1], Right: args[2]}, &r); err != nil {
+			return err
+		}
+		return k.printer().say(rightRow(&r), "%s has the right %s at %s and below", safe(r.Identity), safe(r.Right), safe(r.Path))
+	})
+	return c
+}
+
+func (a *app) revokeCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "ungrant IDENTITY PATH", Short: "Take back what was said for a path", Args: cobra.ExactArgs(2),
+		Long: "Take back what was granted to an identity for a path: what was granted for a shorter one counts then. To take away that too, grant none.",
+	}
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		if err := k.cluster(protocol.MethodRevoke, protocol.AuthRight{Identity: args[0], Path: args[1]}, nil); err != nil {
+			return err
+		}
+		return k.printer().say(row{{"identity", "identity", args[0]}, {"path", "path", args[1]}}, "nothing is said any more of %s at %s", safe(args[0]), safe(args[1]))
+	})
+	return c
+}
+
+func secretFlag(c *cobra.Command) *string {
+	return c.Flags().String("secret-file", "", "File for the secret, made with mode 0600; one that exists is not written over (default: standard output).")
+}
+
+// secretOut is where a secret goes. The file is made first: a secret that cannot be kept is not made.
+type secretOut struct {
+	k    *call
+	path string
+	f    *os.File
+	kept bool
+}
+
+func newSecretOut(k *call, path string) (*secretOut, error) {
+	o := &secretOut{k: k, path: path}
+	if path == "" {
+		return o, nil
+	}
+	var err error
+	if o.f, err = os.OpenFile(filepath.Clean(path), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		return nil, usagef("cannot make --secret-file: %v", err)
+	}
+	return o, nil
+}
+
+func (o *secretOut) write(t *protocol.AuthToken, what string) error {
+	line := row{{"id", "token", t.ID}, {"identity", "identity", t.Identity}}
+	if o.f == nil {
+		return o.k.printer().say(append(line, field{"secret", "secret", t.Secret}), "%s; its secret, which is not shown again: %s", what, t.Secret)
+	}
+	_, err := io.WriteString(o.f, t.Secret+"\n")
+	if err == nil {
+		err = o.f.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("write the secret: %w; revoke token %s, and make another one", err, t.ID)
+	}
+	o.kept = true
+	return o.k.printer().say(line, "%s; its secret is in %s", what, safe(o.path))
+}
+
+// close leaves no empty file behind.
+func (o *secretOut) close() {
+	if o.f != nil {
+		_ = o.f.Close()
+		if !o.kept {
+			_ = os.Remove(o.path)
+		}
+	}
+}
+
+func rightRow(r *protocol.AuthRight) row {
+	return row{{"identity", "identity", r.Identity}, {"path", "path", r.Path}, {"right", "right", r.Right}}
+}
+
+// auth prints who may do what.
+func (p *printer) auth(s *protocol.AuthState) error {
+	tokens, rights := []row{}, []row{}
+	for _, t := range s.Tokens {
+		tokens = append(tokens, row{{"id", "token", t.ID}, {"identity", "identity", t.Identity}, {"created_at", "created", moment{time.UnixMilli(int64(t.CreatedAtMS))}}})
+	}
+	for i := range s.Rights {
+		rights = append(rights, rightRow(&s.Rights[i]))
+	}
+	return p.one(row{{"on", "auth on", s.On}, {"tokens", "tokens", tokens}, {"rights", "rights", rights}})
+}

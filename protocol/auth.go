@@ -1,0 +1,51 @@
+package protocol
+
+// Methods of Cluster about who may do what. All need the right admin on everything, but for MethodWhoAmI. Secrets are shown once, when they are made.
+const (
+	MethodWhoAmI      = "auth_whoami"       // -> AuthWho
+	MethodAuth        = "auth_show"         // -> AuthState
+	MethodAuthTurn    = "auth_turn"         // AuthTurnRequest -> AuthToken, with the secret of the first administrator if one was made
+	MethodTokenCreate = "auth_token_create" // AuthTokenRequest -> AuthToken, with its secret
+	MethodTokenRevoke = "auth_token_revoke" // AuthTokenRequest, the id alone -> {}
+	MethodGrant       = "auth_grant"        // AuthRight -> AuthRight
+	MethodRevoke      = "auth_revoke"       // AuthRight, without the right -> {}
+)
+
+// AuthWho says who the asking connection is.
+type AuthWho struct {
+	Identity string `json:"identity"`
+	On       bool   `json:"on"` // rights count
+}
+
+// AuthState is who may do what.
+type AuthState struct {
+	On     bool        `json:"on"`
+	Tokens []AuthToken `json:"tokens"` // without secrets, which nobody has
+	Rights []AuthRight `json:"rights"`
+}
+
+// AuthToken is a token.
+type AuthToken struct {
+	ID          string `json:"id"`
+	Identity    string `json:"identity"`
+	CreatedAtMS uint64 `json:"created_at_ms,omitempty"`
+	Secret      string `json:"secret,omitempty"` // in the answer that made it only
+}
+
+// AuthTurnRequest turns auth on or off. Turning it on makes the first administrator, with the identity and token id admin, unless there is one who may administer everything.
+type AuthTurnRequest struct {
+	On bool `json:"on"`
+}
+
+// AuthTokenRequest names a token: up to 64 bytes of text for the id, which is made up if it is empty, and up to 256 for the identity.
+type AuthTokenRequest struct {
+	ID       string `json:"id,omitempty"`
+	Identity string `json:"identity,omitempty"`
+}
+
+// AuthRight is what an identity may do at a path and below it, where no entry for a longer path says otherwise.
+type AuthRight struct {
+	Path     string `json:"path"`            // "/" is everything
+	Identity string `json:"identity"`        // of a token; cert:NAME for a certificate's common name; anonymous for who shows nothing
+	Right    string `json:"right,omitempty"` // read, use, which has read, or admin, which has both; none takes away what a shorter path gives
+}

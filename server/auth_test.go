@@ -1,0 +1,445 @@
+package server
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/certs"
+	"github.com/signalbox-dev/signalbox/server/certs/certstest"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+const rootSecret = "root-secret-of-16-bytes-and-more"
+
+// guarded starts a server with auth on and an administrator.
+func guarded(t *testing.T, change func(*Config)) *Server {
+	return start(t, func(c *Config) {
+		c.Auth, c.AdminToken = true, rootSecret
+		if change != nil {
+			change(c)
+		}
+	})
+}
+
+// greet says hello with a secret.
+func greet(t testing.TB, s *Server, secret string) (*raw, protocol.HelloReply, error) {
+	t.Helper()
+	c := dial(t, s)
+	var reply protocol.HelloReply
+	err := c.call(protocol.KindHello, 0, &protocol.Hello{Magic: protocol.Magic, Version: 1, Token: []byte(secret)}, &reply)
+	return c, reply, err
+}
+
+func as(t testing.TB, s *Server, secret string) *raw {
+	t.Helper()
+	c, _, err := greet(t, s, secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// operator is a client of the SDK with a secret.
+func operator(t testing.TB, s *Server, secret string) *client.Client {
+	t.Helper()
+	c, err := client.Open(t.Context(), client.Config{Endpoints: []string{s.Addr()}, Token: []byte(secret)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func issue(t testing.TB, root *client.Client, identity string) (secret string) {
+	t.Helper()
+	var token protocol.AuthToken
+	if err := root.Cluster(t.Context(), protocol.MethodTokenCreate, protocol.AuthTokenRequest{ID: "of-" + identity, Identity: identity}, &token); err != nil {
+		t.Fatal(err)
+	}
+	if len(token.Secret) < 40 {
+		t.Fatalf("a secret has %d bytes", len(token.Secret))
+	}
+	return token.Secret
+}
+
+func grant(t testing.TB, root *client.Client, identity, path, right string) {
+	t.Helper()
+	if err := root.Cluster(t.Context(), protocol.MethodGrant, protocol.AuthRight{Path: path, Identity: identity, Right: right}, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAuth: who shows nothing, or nothing good, is nobody; who is somebody may do what was granted, at a path and below, at once, and no longer than it is granted.
+func TestAuth(t *testing.T) {
+	s := guarded(t, nil)
+	for _, secret := range []string{"", "wrong", rootSecret[1:], rootSecret + "x", strings.ToUpper(rootSecret)} {
+		c, _, err := greet(t, s, secret)
+		if !errors.Is(err, protocol.StatusUnauthenticated) {
+			t.Fatalf("secret %q was answered %v", secret, err)
+		}
+		if g := c.closed(); g == nil || g.Status != protocol.StatusUnauthenticated {
+			t.Fatalf("goodbye is %+v", g)
+		}
+	}
+	if n := s.metrics.authFailures.Get(); n != 5 {
+		t.Errorf("%d failures were counted", n)
+	}
+	root := operator(t, s, rootSecret)
+	boss := as(t, s, rootSecret)
+	for _, path := range []string{"/a", "/a/b", "/ab"} {
+		boss.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: path}, &protocol.NodeInfo{})
+	}
+	secret := issue(t, root, "alice")
+	alice := as(t, s, secret)
+	describe := func(path string) error {
+		return alice.call(protocol.KindNodeDescribe, 0, &protocol.NodeDescribe{Path: path}, &protocol.NodeInfo{})
+	}
+	for _, path := range []string{"/a", "/a/b", "/ab", "/missing", "/default"} {
+		if err := describe(path); !errors.Is(err, protocol.StatusForbidden) || strings.Contains(err.Error(), path) {
+			t.Errorf("%s without a right was answered %v", path, err)
+		}
+	}
+	grant(t, root, "alice", "/a", "read")
+	for path, want := range map[string]error{"/a": nil, "/a/b": nil, "/a/missing": protocol.StatusNotFound, "/ab": protocol.StatusForbidden} {
+		eventually(t, "the right", func() bool { err := describe(path); return errors.Is(err, want) || want == nil && err == nil })
+	}
+	var list protocol.NodeListReply
+	alice.must(protocol.KindNodeList, 0, &protocol.NodeList{}, &list)
+	if len(list.Nodes) != 2 {
+		t.Errorf("alice sees the nodes %+v", list.Nodes)
+	}
+	node := boss.nodeInfo("/a").ID
+	r := alice.session(node, 1)
+	if _, err := alice.lock(node, r.Session, "x", 0); !errors.Is(err, protocol.StatusForbidden) {
+		t.Errorf("acquire with the right to read: %v", err)
+	}
+	grant(t, root, "alice", "/a", "use")
+	eventually(t, "the right to use", func() bool { _, err := alice.lock(node, r.Session, "x", 0); return err == nil })
+	for _, x := range []struct {
+		kind protocol.Kind
+		m    protocol.Message
+	}{
+		{protocol.KindNodeDrop, &protocol.NodeDrop{Path: "/a/b"}}, {protocol.KindNodeCreate, &protocol.NodeCreate{Path: "/a/c"}},
+		{protocol.KindNodeAlter, &protocol.NodeAlter{Path: "/a"}},
+		{protocol.KindCluster, &protocol.Cluster{Method: protocol.MethodStatus, Body: []byte("{}")}},
+		{protocol.KindCluster, &protocol.Cluster{Method: protocol.MethodAuth, Body: []byte("{}")}},
+		{protocol.KindCluster, &protocol.Cluster{Method: protocol.MethodTokenCreate, Body: []byte(`{"identity":"admin"}`)}},
+		{protocol.KindCluster, &protocol.Cluster{Method: protocol.MethodGrant, Body: []byte(`{"path":"/","identity":"alice","right":"admin"}`)}},
+		{protocol.KindCluster, &protocol.Cluster{Method: protocol.MethodAuthTurn, Body: []byte(`{"on":false}`)}},
+	} {
+		alice.fails(protocol.StatusForbidden, x.kind, 0, x.m)
+	}
+	// The longest path counts, also where it takes away.
+	grant(t, root, "alice", "/a/b", "none")
+	eventually(t, "the right to be gone", func() bool { return errors.Is(describe("/a/b"), protocol.StatusForbidden) })
+	if err := describe("/a"); err != nil {
+		t.Error(err)
+	}
+	if err := root.Cluster(t.Context(), protocol.MethodRevoke, protocol.AuthRight{Path: "/a/b", Identity: "alice"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the shorter path's right", func() bool { return describe("/a/b") == nil })
+
+	// A revoked token ends its connections, and opens none.
+	other := as(t, s, issue(t, root, "other"))
+	if err := root.Cluster(t.Context(), protocol.MethodTokenRevoke, protocol.AuthTokenRequest{ID: "of-alice"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if g := alice.closed(); g == nil || g.Status != protocol.StatusUnauthenticated {
+		t.Errorf("goodbye of a revoked token is %+v", g)
+	}
+	if _, _, err := greet(t, s, secret); !errors.Is(err, protocol.StatusUnauthenticated) {
+		t.Errorf("a revoked token was answered %v", err)
+	}
+	other.ping()
+
+	// Nobody can lock everybody out.
+	for _, x := range []struct {
+		method string
+		in     any
+	}{
+		{protocol.MethodTokenRevoke, protocol.AuthTokenRequest{ID: "admin"}}, {protocol.MethodRevoke, protocol.AuthRight{Path: "/", Identity: "admin"}},
+		{protocol.MethodGrant, protocol.AuthRight{Path: "/", Identity: "admin", Right: "use"}},
+	} {
+		if err := root.Cluster(t.Context(), x.method, x.in, nil); !errors.Is(err, protocol.StatusPreconditionFailed) {
+			t.Errorf("%s of the last administrator: %v", x.method, err)
+		}
+	}
+	// Secrets are nowhere but with who was given them.
+	var state protocol.AuthState
+	if err := root.Cluster(t.Context(), protocol.MethodAuth, nil, &state); err != nil || !state.On || len(state.Tokens) != 2 || len(state.Rights) != 2 {
+		t.Errorf("%+v, %v", state, err)
+	}
+	for _, x := range state.Tokens {
+		if x.Secret != "" {
+			t.Error("a secret is shown again")
+		}
+	}
+}
+
+// TestAuthTurnedOn: in a cluster that was open, tokens can be given out before auth counts. Then who came in without is sent away.
+func TestAuthTurnedOn(t *testing.T) {
+	s := start(t, nil)
+	open := connect(t, s)
+	anybody := operator(t, s, "")
+	secret := issue(t, anybody, "alice")
+	grant(t, anybody, "alice", "/default", "use")
+	var reply protocol.HelloReply
+	eventually(t, "the token to be known", func() bool { _, reply, _ = greet(t, s, secret); return reply.Identity == "alice" })
+	alice := as(t, s, secret)
+	session := alice.session(alice.node(), 1)
+	var token protocol.AuthToken
+	if err := anybody.Cluster(t.Context(), protocol.MethodAuthTurn, protocol.AuthTurnRequest{On: true}, &token); err != nil || token.Secret == "" || token.Identity != "admin" {
+		t.Fatalf("%+v, %v", token, err)
+	}
+	if g := open.closed(); g == nil || g.Status != protocol.StatusUnavailable {
+		t.Errorf("goodbye is %+v", g)
+	}
+	if _, err := alice.lock(alice.node(), session.Session, "x", 0); err != nil {
+		t.Errorf("who had a token and a right before: %v", err)
+	}
+	root := operator(t, s, token.Secret)
+	// What is granted to the anonymous lets them in again.
+	if _, _, err := greet(t, s, ""); !errors.Is(err, protocol.StatusUnauthenticated) {
+		t.Errorf("without credentials: %v", err)
+	}
+	grant(t, root, "anonymous", "/default", "read")
+	eventually(t, "the anonymous to be let in", func() bool { _, _, err := greet(t, s, ""); return err == nil })
+	guest := as(t, s, "")
+	g := guest.session(guest.node(), 2)
+	if _, err := guest.lock(guest.node(), g.Session, "y", 0); !errors.Is(err, protocol.StatusForbidden) {
+		t.Errorf("an anonymous acquire: %v", err)
+	}
+	// And off again: everybody may do everything.
+	if err := root.Cluster(t.Context(), protocol.MethodAuthTurn, protocol.AuthTurnRequest{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "auth to be off", func() bool { _, err := guest.lock(guest.node(), g.Session, "y", 0); return err == nil })
+}
+
+// TestFirstAdministrator: the token is made up once, kept in a file for its owner only, and holds through restarts; auth that was turned off stays so.
+func TestFirstAdministrator(t *testing.T) {
+	dir := t.TempDir()
+	cfg := func(c *Config) {
+		c.Memory, c.DataDir, c.Raft, c.Auth = false, dir, freePort(t), true
+	}
+	s := start(t, cfg)
+	raft := s.cfg.Raft
+	path := filepath.Join(dir, "admin-token")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	secret := strings.TrimSpace(string(b))
+	as(t, s, secret)
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again := func(c *Config) { cfg(c); c.Raft = raft }
+	s = start(t, again)
+	if _, _, err := greet(t, s, ""); !errors.Is(err, protocol.StatusUnauthenticated) {
+		t.Errorf("after a restart, without credentials: %v", err)
+	}
+	root := operator(t, s, secret)
+	if err := root.Cluster(t.Context(), protocol.MethodAuthTurn, protocol.AuthTurnRequest{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	_ = root.Close()
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, again)
+	if _, _, err := greet(t, s, ""); err != nil {
+		t.Errorf("a restart has turned auth on: %v", err)
+	}
+}
+
+// TestOtherIdentity: a session is of no use to another identity, whatever of it that one has: its id, its key, its ticket.
+func TestOtherIdentity(t *testing.T) {
+	s := guarded(t, nil)
+	root := operator(t, s, rootSecret)
+	a, m := issue(t, root, "alice"), issue(t, root, "mallory")
+	for _, who := range []string{"alice", "mallory"} {
+		grant(t, root, who, "/default", "use")
+	}
+	eventually(t, "the rights", func() bool {
+		c, _, err := greet(t, s, m)
+		return err == nil && c.call(protocol.KindNodeDescribe, 0, &protocol.NodeDescribe{Path: "/default"}, &protocol.NodeInfo{}) == nil
+	})
+	alice, mallory := as(t, s, a), as(t, s, m)
+	node := alice.node()
+	r := alice.session(node, 1)
+	if _, err := mallory.attach(node, 1, r.Session, 2); !errors.Is(err, protocol.StatusBadSession) {
+		t.Errorf("attach from another identity, with the key: %v", err)
+	}
+	if _, err := mallory.lock(node, r.Session, "x", 0); !errors.Is(err, protocol.StatusBadSession) {
+		t.Errorf("acquire from another identity: %v", err)
+	}
+	mallory.fails(protocol.StatusBadSession, protocol.KindSessionStop, uint64(protocol.SessionBucket(r.Session)), &protocol.SessionStop{Session: r.Session})
+	mallory.fails(protocol.StatusBadSession, protocol.KindPresent, 0, &protocol.Present{Ticket: r.Ticket})
+	if _, err := alice.lock(node, r.Session, "x", 0); err != nil {
+		t.Fatal(err)
+	}
+	// A start with the same create id and key is somebody else's too.
+	again := &protocol.SessionStart{Node: node, CreateID: id16(1), Key: id16(1), Timeout: 10_000, Description: "raw"}
+	var other protocol.SessionReply
+	if err := mallory.call(protocol.KindSessionStart, mallory.homeBucket(again.CreateID), again, &other); err == nil && other.Session == r.Session {
+		t.Error("a start from another identity was given the session")
+	}
+	// Another connection of the same identity may have it, with the key; and another token of it.
+	var token protocol.AuthToken
+	if err := root.Cluster(t.Context(), protocol.MethodTokenCreate, protocol.AuthTokenRequest{Identity: "alice"}, &token); err != nil {
+		t.Fatal(err)
+	}
+	var second *raw
+	eventually(t, "the second token", func() bool {
+		c, _, err := greet(t, s, token.Secret)
+		second = c
+		return err == nil
+	})
+	if _, err := second.attach(node, 1, r.Session, 2); err != nil {
+		t.Errorf("attach from the same identity: %v", err)
+	}
+}
+
+// TestEveryBitOfATicket: whichever bit is flipped, and wherever it is cut, it is refused.
+func TestEveryBitOfATicket(t *testing.T) {
+	s := start(t, nil)
+	c := connect(t, s)
+	r := c.session(c.node(), 1)
+	x := connect(t, s)
+	refused := func(what string, ticket []byte) {
+		if err := x.call(protocol.KindPresent, 0, &protocol.Present{Ticket: ticket}, nil); err == nil {
+			t.Fatalf("a ticket with %s was accepted", what)
+		}
+	}
+	for i := range len(r.Ticket) * 8 {
+		ticket := append([]byte(nil), r.Ticket...)
+		ticket[i/8] ^= 1 << (i % 8)
+		refused(fmt.Sprintf("bit %d flipped", i), ticket)
+	}
+	for n := range r.Ticket {
+		refused(fmt.Sprintf("%d bytes", n), r.Ticket[:n])
+	}
+	refused("a byte more", append(append([]byte(nil), r.Ticket...), 0))
+	x.must(protocol.KindPresent, 0, &protocol.Present{Ticket: r.Ticket}, nil)
+}
+
+// TestCertificateIdentity: who shows a certificate and no token is who the certificate says.
+func TestCertificateIdentity(t *testing.T) {
+	dir, ca := t.TempDir(), certstest.New(t)
+	files := certs.Files{CA: ca.Write(t, dir)}
+	files.Cert, files.Key = ca.Issue(t, dir, "server", certstest.Host("127.0.0.1"))
+	s := guarded(t, func(c *Config) { c.TLSListen, c.TLS = "127.0.0.1:0", files })
+	pair, err := tls.LoadX509KeyPair(ca.Issue(t, dir, "billing"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(cfg client.Config) (string, error) {
+		cfg.Endpoints = []string{s.TLSAddr()}
+		c, err := client.Open(t.Context(), cfg)
+		if err != nil {
+			return "", err
+		}
+		defer c.Close()
+		var who protocol.AuthWho
+		err = c.Cluster(t.Context(), protocol.MethodWhoAmI, nil, &who)
+		return who.Identity, err
+	}
+	for _, x := range []struct {
+		cfg  client.Config
+		want string
+	}{
+		{client.Config{TLS: &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{pair}}}, "cert:billing"},
+		{client.Config{TLS: &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{pair}}, Token: []byte(rootSecret)}, "admin"},
+		{client.Config{TLS: &tls.Config{RootCAs: ca.Pool()}, Token: []byte(rootSecret)}, "admin"},
+	} {
+		if who, err := open(x.cfg); err != nil || who != x.want {
+			t.Errorf("%q, %v; want %s", who, err, x.want)
+		}
+	}
+	if _, err := open(client.Config{TLS: &tls.Config{RootCAs: ca.Pool()}}); !errors.Is(err, protocol.StatusUnauthenticated) {
+		t.Errorf("without a certificate or a token: %v", err)
+	}
+}
+
+// TestStrangersAreSlowed: each failure of a host is answered later than the one before, up to a bound, and is forgotten; other hosts are not.
+func TestStrangersAreSlowed(t *testing.T) {
+	var s strangers
+	now := time.Unix(1_000_000, 0)
+	last := time.Duration(0)
+	for i := range 20 {
+		d, n := s.pause("a", now)
+		if n != i+1 || d < last || d > refusalLongest || i < 5 && d <= last {
+			t.Errorf("failure %d is answered after %v, the one before after %v", n, d, last)
+		}
+		last = d
+	}
+	if last != refusalLongest {
+		t.Errorf("the longest pause is %v", last)
+	}
+	if d, _ := s.pause("b", now); d != refusalPause {
+		t.Errorf("another host waits %v", d)
+	}
+	if d, _ := s.pause("a", now.Add(2*refusalMemory)); d != refusalPause {
+		t.Errorf("after a while the host waits %v", d)
+	}
+	for i := range 3 * refusalHosts {
+		s.pause(fmt.Sprint(i), now)
+	}
+	if len(s.hosts) > refusalHosts {
+		t.Errorf("%d hosts are remembered", len(s.hosts))
+	}
+	lines := 0
+	for range 1000 {
+		if s.mayLog(now) {
+			lines++
+		}
+	}
+	if lines != refusalLines || !s.mayLog(now.Add(2*refusalPeriod)) {
+		t.Errorf("%d lines", lines)
+	}
+}
+
+// TestSpentRefusals: a refused connection that waits for its answer takes no bytes, and is one of the bounded connections.
+func TestSpentRefusals(t *testing.T) {
+	s := guarded(t, nil)
+	for range 8 { // until the answers are late
+		s.strangers.pause("127.0.0.1", time.Now())
+	}
+	c := dial(t, s)
+	id := c.send(protocol.KindHello, 0, &protocol.Hello{Magic: protocol.Magic, Version: 1, Token: []byte("wrong")})
+	c.send(protocol.KindHello, 0, &protocol.Hello{Magic: protocol.Magic, Version: 1, Token: []byte(rootSecret)})
+	if err := c.reply(protocol.KindHello, id, nil); !errors.Is(err, protocol.StatusUnauthenticated) {
+		t.Fatal(err)
+	}
+	if g := c.closed(); g == nil || g.Status != protocol.StatusUnauthenticated || len(c.later) != 0 {
+		t.Fatalf("a second hello on a refused connection was answered: %+v, %v", g, c.later)
+	}
+	as(t, s, rootSecret)
+}
+
+func TestCertIdentityIsNoTokens(t *testing.T) {
+	s := guarded(t, nil)
+	root := operator(t, s, rootSecret)
+	for _, identity := range []string{"", "anonymous", "cert:billing", "a\nb", "\x1b[2J", strings.Repeat("x", 257)} {
+		err := root.Cluster(t.Context(), protocol.MethodTokenCreate, protocol.AuthTokenRequest{Identity: identity}, nil)
+		if !errors.Is(err, protocol.StatusBadRequest) {
+			t.Errorf("a token for %q: %v", identity, err)
+		}
+	}
+	if meta.CertIdentity != "cert:" {
+		t.Error("the prefix is a promise to who wrote rights for it")
+	}
+}

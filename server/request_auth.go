@@ -1,0 +1,182 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// authMethod is the prefix of operators' methods that are answered here.
+const authMethod = "auth_"
+
+// authority is what changes who may do what. The governor is one.
+type authority interface {
+	State() *meta.State
+	PutToken(ctx context.Context, t meta.Token) error
+	RemoveToken(ctx context.Context, id string) error
+	TurnAuth(ctx context.Context, on bool, t meta.Token) error
+	PutRight(ctx context.Context, r meta.Right) error
+	RemoveRight(ctx context.Context, prefix, identity string) error
+}
+
+// authDesk answers operators' methods about who may do what, for one who may ask.
+type authDesk struct {
+	authority
+	identity string // who asks
+}
+
+// serve answers one method.
+func (d *authDesk) serve(ctx context.Context, method string, body []byte) (any, error) {
+	switch method {
+	case protocol.MethodWhoAmI:
+		return protocol.AuthWho{Identity: d.identity, On: d.State().AuthOn()}, nil
+	case protocol.MethodAuth:
+		return authState(d.State()), nil
+	case protocol.MethodAuthTurn:
+		return call(body, func(in protocol.AuthTurnRequest) (any, error) { return d.turn(ctx, in.On) })
+	case protocol.MethodTokenCreate:
+		return call(body, func(in protocol.AuthTokenRequest) (any, error) { return d.create(ctx, in) })
+	case protocol.MethodTokenRevoke:
+		return call(body, func(in protocol.AuthTokenRequest) (any, error) { return struct{}{}, d.RemoveToken(ctx, in.ID) })
+	case protocol.MethodGrant:
+		return call(body, func(in protocol.AuthRight) (any, error) { return d.grant(ctx, in) })
+	case protocol.MethodRevoke:
+		return call(body, func(in protocol.AuthRight) (any, error) {
+			prefix, err := prefixOf(in.Path)
+			if err == nil {
+				err = d.RemoveRight(ctx, prefix, identityKey(in.Identity))
+			}
+			return struct{}{}, err
+		})
+	}
+	return nil, protocol.Errorf(protocol.StatusUnsupported, "method %s is not known here; upgrade the older side", method)
+}
+
+// turn turns auth on or off. On, it makes a first administrator if there is none.
+func (d *authDesk) turn(ctx context.Context, on bool) (any, error) {
+	err := d.TurnAuth(ctx, on, meta.Token{})
+	if !on || protocol.StatusOf(err) != protocol.StatusPreconditionFailed || err == nil {
+		return protocol.AuthToken{}, err
+	}
+	secret, err := newSecret()
+	if err != nil {
+		return nil, err
+	}
+	t := meta.Token{ID: adminTokenID, Identity: adminIdentity, Hash: hashToken([]byte(secret))}
+	if err := d.TurnAuth(ctx, true, t); err != nil {
+		return nil, err
+	}
+	return protocol.AuthToken{ID: t.ID, Identity: t.Identity, Secret: secret}, nil
+}
+
+func (d *authDesk) create(ctx context.Context, in protocol.AuthTokenRequest) (any, error) {
+	secret, err := newSecret()
+	if err != nil {
+		return nil, err
+	}
+	if in.ID == "" {
+		var b [6]byte
+		if _, err := rand.Read(b[:]); err != nil {
+			return nil, fmt.Errorf("make an id: %w", err)
+		}
+		in.ID = hex.EncodeToString(b[:])
+	}
+	if err := checkWord("token id", in.ID); err != nil {
+		return nil, err
+	}
+	if err := checkWord("identity", in.Identity); err != nil {
+		return nil, err
+	}
+	if err := d.PutToken(ctx, meta.Token{ID: in.ID, Identity: in.Identity, Hash: hashToken([]byte(secret))}); err != nil {
+		return nil, err
+	}
+	return protocol.AuthToken{ID: in.ID, Identity: in.Identity, Secret: secret}, nil
+}
+
+func (d *authDesk) grant(ctx context.Context, in protocol.AuthRight) (any, error) {
+	prefix, err := prefixOf(in.Path)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkWord("identity", in.Identity); err != nil {
+		return nil, err
+	}
+	r := meta.Right{Prefix: prefix, Identity: identityKey(in.Identity)}
+	i := slices.IndexFunc(rightWords, func(w rightWord) bool { return w.word == in.Right })
+	if i < 0 {
+		return nil, protocol.Errorf(protocol.StatusBadRequest, "right %.40q is unknown; choose read, use, admin or none", in.Right)
+	}
+	r.Rights = rightWords[i].bits
+	if err := d.PutRight(ctx, r); err != nil {
+		return nil, err
+	}
+	return authRight(&r), nil
+}
+
+type rightWord struct {
+	word string
+	bits meta.RightBits
+}
+
+// rightWords are the rights as people give them: each has those before it.
+var rightWords = []rightWord{{"none", 0}, {"read", meta.Read}, {"use", meta.Read | meta.Use}, {"admin", meta.AllRights}}
+
+// prefixOf is a path as the rights list has it.
+func prefixOf(path string) (string, error) {
+	if path == "/" {
+		return "", nil
+	}
+	return path, protocol.ValidatePath(path)
+}
+
+func identityKey(identity string) string {
+	if identity == meta.AnonymousIdentity {
+		return ""
+	}
+	return identity
+}
+
+// checkWord refuses what could not be shown, or told apart from something else.
+func checkWord(what, s string) error {
+	if s == "" || len(s) > 256 || strings.ContainsFunc(s, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
+		return protocol.Errorf(protocol.StatusBadRequest, "%s %.40q is empty, too long, or has characters that cannot be shown; give up to 256 bytes of text", what, s)
+	}
+	return nil
+}
+
+// authState is the document of who may do what.
+func authState(s *meta.State) protocol.AuthState {
+	tokens, _ := s.Tokens()
+	rights, _ := s.RightsList()
+	out := protocol.AuthState{On: s.AuthOn(), Tokens: []protocol.AuthToken{}, Rights: []protocol.AuthRight{}}
+	for i := range tokens {
+		out.Tokens = append(out.Tokens, protocol.AuthToken{ID: tokens[i].ID, Identity: tokens[i].Identity, CreatedAtMS: tokens[i].CreatedAt})
+	}
+	for i := range rights {
+		out.Rights = append(out.Rights, authRight(&rights[i]))
+	}
+	return out
+}
+
+func authRight(r *meta.Right) protocol.AuthRight {
+	out := protocol.AuthRight{Path: r.Prefix, Identity: r.Identity}
+	if out.Path == "" {
+		out.Path = "/"
+	}
+	if out.Identity == "" {
+		out.Identity = meta.AnonymousIdentity
+	}
+	for _, w := range rightWords {
+		if r.Rights&w.bits == w.bits {
+			out.Right = w.word
+		}
+	}
+	return out
+}

@@ -1,0 +1,187 @@
+package meta
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// HashLen is the length of a token's hash in bytes.
+const HashLen = 32
+
+// maxTokens and maxTokenID are part of format version 1.
+const (
+	maxTokens  = 10_000
+	maxTokenID = 64
+)
+
+// CertIdentity begins the identity of who shows a certificate and no token. No token is issued for such an identity.
+const CertIdentity = "cert:"
+
+// AnonymousIdentity is what people call the identity of who shows nothing; in the rights list it is "".
+const AnonymousIdentity = "anonymous"
+
+// Token says who shows a secret. The secret itself is nowhere: it is random enough that its hash tells nothing.
+type Token struct {
+	ID        string // how people refer to it, up to 64 bytes
+	Identity  string // 1 to 256 bytes; several tokens may have the same
+	Hash      [HashLen]byte
+	CreatedAt uint64 // wall clock of its maker in ms, to be shown
+}
+
+func (t *Token) append(b []byte) []byte {
+	b = appendText(b, t.ID)
+	b = appendText(b, t.Identity)
+	b = append(b, t.Hash[:]...)
+	return appendUint(b, t.CreatedAt)
+}
+
+func (r *reader) token() (t Token) {
+	t.ID = r.text(maxTokenID)
+	t.Identity = r.text(maxIdentity)
+	r.into(t.Hash[:])
+	t.CreatedAt = r.uint()
+	return t
+}
+
+// check says what is wrong with a token's words. Characters are the proposer's to check.
+func (t *Token) check() string {
+	switch {
+	case t.ID == "" || len(t.ID) > maxTokenID:
+		return "a token needs an id of 1 to 64 bytes"
+	case t.Identity == "" || len(t.Identity) > maxIdentity:
+		return "an identity has 1 to 256 bytes"
+	case t.Identity == AnonymousIdentity || strings.HasPrefix(t.Identity, CertIdentity):
+		return "the identity is one that no token has: choose another than anonymous, and none that begins with cert:"
+	}
+	return ""
+}
+
+// AuthOn says that rights count. Until it is turned on, everybody may do everything.
+func (s *State) AuthOn() bool { return s.authOn }
+
+// Tokens in order of id, and the revision of the last change to them, to the rights list, or to whether auth is on.
+func (s *State) Tokens() ([]Token, uint64) { return s.tokens, s.authRevision }
+
+func (s *State) findToken(id string) (int, bool) {
+	return slices.BinarySearchFunc(s.tokens, id, func(t Token, id string) int { return strings.Compare(t.ID, id) })
+}
+
+// stillAdministered refuses a change after which nobody could make another.
+func (s *State) stillAdministered() Result {
+	if !s.authOn {
+		return Result{}
+	}
+	for i := range s.rights {
+		r := &s.rights[i]
+		if r.Prefix != "" {
+			break // they come first
+		}
+		if r.Rights&Admin == 0 {
+			continue
+		}
+		if strings.HasPrefix(r.Identity, CertIdentity) || slices.ContainsFunc(s.tokens, func(t Token) bool { return t.Identity == r.Identity }) {
+			return Result{}
+		}
+	}
+	return refuse(protocol.StatusPreconditionFailed,
+		"nobody would be left who may administer everything; give another identity the right admin on / and a token first, or turn auth off")
+}
+
+// TokenPut adds a token. ALREADY_EXISTS when its id or its secret is there, unless all of it is.
+type TokenPut struct{ Token }
+
+func (*TokenPut) kind() Kind { return KindTokenPut }
+
+func (c *TokenPut) append(b []byte) []byte { return c.Token.append(b) }
+func (c *TokenPut) decode(r *reader)       { c.Token = r.token() }
+
+func (c *TokenPut) apply(s *State) Result {
+	if !s.Bootstrapped() {
+		return notBootstrapped()
+	}
+	return s.putToken(c.Token)
+}
+
+func (s *State) putToken(t Token) Result {
+	if bad := t.check(); bad != "" {
+		return refuse(protocol.StatusBadRequest, "%s", bad)
+	}
+	i, ok := s.findToken(t.ID)
+	switch {
+	case ok && s.tokens[i] == t:
+		return Result{Revision: unchanged}
+	case ok, slices.ContainsFunc(s.tokens, func(o Token) bool { return o.Hash == t.Hash }):
+		return refuse(protocol.StatusAlreadyExists, "a token with this id, or with this secret, exists; choose another")
+	case len(s.tokens) >= maxTokens:
+		return refuse(protocol.StatusPreconditionFailed, "there are %d tokens, the limit; revoke some first", maxTokens)
+	}
+	s.tokens = slices.Insert(slices.Clone(s.tokens), i, t)
+	s.authRevision = s.revision
+	return Result{}
+}
+
+// TokenRemove revokes a token; NOT_FOUND if there is none.
+type TokenRemove struct{ ID string }
+
+func (*TokenRemove) kind() Kind { return KindTokenRemove }
+
+func (c *TokenRemove) append(b []byte) []byte { return appendText(b, c.ID) }
+func (c *TokenRemove) decode(r *reader)       { c.ID = r.text(maxTokenID) }
+
+func (c *TokenRemove) apply(s *State) Result {
+	i, ok := s.findToken(c.ID)
+	if !ok {
+		return refuse(protocol.StatusNotFound, "there is no token %q", c.ID)
+	}
+	s.tokens = slices.Delete(slices.Clone(s.tokens), i, i+1)
+	s.authRevision = s.revision
+	return s.stillAdministered()
+}
+
+// AuthTurn turns auth on or off. With a token, which has an id then, its identity gets all rights on everything in the same step: so a cluster is never without an
+// administrator. On without one is refused unless there is one already. Tokens and rights stay when it is turned off, and count again when it is turned on.
+type AuthTurn struct {
+	On    bool
+	Token Token
+}
+
+func (*AuthTurn) kind() Kind { return KindAuthTurn }
+
+func (c *AuthTurn) append(b []byte) []byte { return c.Token.append(appendBool(b, c.On)) }
+func (c *AuthTurn) decode(r *reader) {
+	c.On = r.bool()
+	c.Token = r.token()
+}
+
+func (c *AuthTurn) apply(s *State) Result {
+	if !s.Bootstrapped() {
+		return notBootstrapped()
+	}
+	if !c.On {
+		if !s.authOn {
+			return Result{Revision: unchanged}
+		}
+		s.authOn, s.authRevision = false, s.revision
+		return Result{}
+	}
+	if c.Token.ID == "" {
+		if s.authOn {
+			return Result{Revision: unchanged}
+		}
+		s.authOn, s.authRevision = true, s.revision
+		return s.stillAdministered()
+	}
+	if s.authOn {
+		return refuse(protocol.StatusAlreadyExists, "auth is on already; its administrators issue tokens")
+	}
+	if res := s.putToken(c.Token); res.Status != protocol.StatusOK {
+		return res
+	}
+	s.authOn, s.authRevision = true, s.revision
+	put := RightsPut{Right: Right{Identity: c.Token.Identity, Rights: AllRights}}
+	res := put.apply(s)
+	res.Revision = 0 // that entry may have been there
+	return res
+}
