@@ -4,7 +4,7 @@ package protocol
 const (
 	MethodWhoAmI      = "auth_whoami"       // -> AuthWho
 	MethodAuth        = "auth_show"         // -> AuthState
-	MethodAuthTurn    = "auth_turn"         // AuthTurnRequest -> AuthToken, with the secret of the first administrator if one was made
+	MethodAuthTurn    = "auth_turn"         // AuthTurnRequest -> AuthToken, that of the first administrator if one was made
 	MethodTokenCreate = "auth_token_create" // AuthTokenRequest -> AuthToken, with its secret
 	MethodTokenRevoke = "auth_token_revoke" // AuthTokenRequest, the id alone -> {}
 	MethodGrant       = "auth_grant"        // AuthRight -> AuthRight
@@ -32,9 +32,11 @@ type AuthToken struct {
 	Secret      string `json:"secret,omitempty"` // in the answer that made it only
 }
 
-// AuthTurnRequest turns auth on or off. Turning it on makes the first administrator, with the identity and token id admin, unless there is one who may administer everything.
+// AuthTurnRequest turns auth on or off. Turning it on makes the first administrator, with the identity and token id admin, unless there is one who may administer everything. The
+// secret is the asker's, of at least 16 random bytes: one that was made here, and lost with the answer, would lock everybody out.
 type AuthTurnRequest struct {
-	On bool `json:"on"`
+	On     bool   `json:"on"`
+	Secret string `json:"secret,omitempty"`
 }
 
 // AuthTokenRequest names a token: up to 64 bytes of text for the id, which is made up if it is empty, and up to 256 for the identity.

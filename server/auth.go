@@ -69,7 +69,7 @@ func (c *conn) stillWelcome(old, v *authView) {
 	}
 	if by := c.shown.Load(); by != nil && v.tokens[*by] == nil {
 		c.end(endSoft, protocol.StatusUnauthenticated, "the token that this connection came in with was revoked; get a new one")
-	} else if by == nil && v.on && !old.on {
+	} else if by == nil && v.on && !old.on && !c.spared.Load() {
 		c.end(endSoft, protocol.StatusUnavailable, "credentials count from now on; connect again, with some")
 	}
 }

@@ -197,7 +197,15 @@ func TestAuthTurnedOn(t *testing.T) {
 	alice := as(t, s, secret)
 	session := alice.session(alice.node(), 1)
 	var token protocol.AuthToken
-	if err := anybody.Cluster(t.Context(), protocol.MethodAuthTurn, protocol.AuthTurnRequest{On: true}, &token); err != nil || token.Secret == "" || token.Identity != "admin" {
+	if err := anybody.Cluster(t.Context(), protocol.MethodAuthTurn, protocol.AuthTurnRequest{On: true}, nil); !errors.Is(err, protocol.StatusPreconditionFailed) {
+		t.Fatalf("on without an administrator: %v", err)
+	}
+	for _, secret := range []string{rootSecret[:15], strings.Repeat("x", 1025)} {
+		if err := anybody.Cluster(t.Context(), protocol.MethodAuthTurn, protocol.AuthTurnRequest{On: true, Secret: secret}, nil); !errors.Is(err, protocol.StatusBadRequest) {
+			t.Fatalf("a secret of %d bytes: %v", len(secret), err)
+		}
+	}
+	if err := anybody.Cluster(t.Context(), protocol.MethodAuthTurn, protocol.AuthTurnRequest{On: true, Secret: rootSecret}, &token); err != nil || token.Secret != "" || token.Identity != "admin" {
 		t.Fatalf("%+v, %v", token, err)
 	}
 	if g := open.closed(); g == nil || g.Status != protocol.StatusUnavailable {
@@ -206,7 +214,7 @@ func TestAuthTurnedOn(t *testing.T) {
 	if _, err := alice.lock(alice.node(), session.Session, "x", 0); err != nil {
 		t.Errorf("who had a token and a right before: %v", err)
 	}
-	root := operator(t, s, token.Secret)
+	root := operator(t, s, rootSecret)
 	// What is granted to the anonymous lets them in again.
 	if _, _, err := greet(t, s, ""); !errors.Is(err, protocol.StatusUnauthenticated) {
 		t.Errorf("without credentials: %v", err)

@@ -36,6 +36,7 @@ type conn struct {
 	identity string   // set by the hello
 	// certificate is what the client has shown and was verified; nil if none. Set before anything is fed.
 	certificate *x509.Certificate
+	spared      atomic.Bool // it turned auth on itself, and stays, with no more rights than others
 	// shown is the hash of the token by which the client came in; nil if by none.
 	shown atomic.Pointer[[meta.HashLen]byte]
 	lazy  int // bytes of the last feed's answers, if all of them can wait for a home's pong, which is on its way

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -236,6 +237,9 @@ func (k *tlsSocket) write() {
 	}
 }
 
+// writePiece is the most bytes written before it is noted that they are.
+const writePiece = 32 << 10
+
 // writeOut writes a batch, and keeps account of what of it the client has not read.
 func (k *tlsSocket) writeOut(b *batch) error {
 	defer func() {
@@ -249,12 +253,15 @@ func (k *tlsSocket) writeOut(b *batch) error {
 	k.noteHeld(left)
 	k.srv.metrics.writes.Inc()
 	for _, seg := range b.segs {
-		if _, err := k.tls.Write(seg); err != nil {
-			return err
+		// In pieces: a client that has read a large answer to its end asks on before the write of it returns, and must not be taken for one that does not read.
+		for piece := range slices.Chunk(seg, writePiece) {
+			if _, err := k.tls.Write(piece); err != nil {
+				return err
+			}
+			left -= len(piece)
+			k.noteHeld(left)
+			k.srv.metrics.bytesOut.Add(len(piece))
 		}
-		left -= len(seg)
-		k.noteHeld(left)
-		k.srv.metrics.bytesOut.Add(len(seg))
 	}
 	return nil
 }

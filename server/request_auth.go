@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,6 +31,7 @@ type authority interface {
 type authDesk struct {
 	authority
 	identity string // who asks
+	spare    func() // keeps the asking connection when auth is turned on
 }
 
 // serve answers one method.
@@ -40,7 +42,7 @@ func (d *authDesk) serve(ctx context.Context, method string, body []byte) (any, 
 	case protocol.MethodAuth:
 		return authState(d.State()), nil
 	case protocol.MethodAuthTurn:
-		return call(body, func(in protocol.AuthTurnRequest) (any, error) { return d.turn(ctx, in.On) })
+		return call(body, func(in protocol.AuthTurnRequest) (any, error) { return d.turn(ctx, in) })
 	case protocol.MethodTokenCreate:
 		return call(body, func(in protocol.AuthTokenRequest) (any, error) { return d.create(ctx, in) })
 	case protocol.MethodTokenRevoke:
@@ -60,20 +62,17 @@ func (d *authDesk) serve(ctx context.Context, method string, body []byte) (any, 
 }
 
 // turn turns auth on or off. On, it makes a first administrator if there is none.
-func (d *authDesk) turn(ctx context.Context, on bool) (any, error) {
-	err := d.TurnAuth(ctx, on, meta.Token{})
-	if !on || protocol.StatusOf(err) != protocol.StatusPreconditionFailed || err == nil {
+func (d *authDesk) turn(ctx context.Context, in protocol.AuthTurnRequest) (any, error) {
+	d.spare() // who turns it on hears of it
+	err := d.TurnAuth(ctx, in.On, meta.Token{})
+	if !in.On || in.Secret == "" || !errors.Is(err, protocol.StatusPreconditionFailed) {
 		return protocol.AuthToken{}, err
 	}
-	secret, err := newSecret()
-	if err != nil {
-		return nil, err
+	if n := len(in.Secret); n < minSecretLen || n > maxTokenLen {
+		return nil, protocol.Errorf(protocol.StatusBadRequest, "the administrator's secret has %d bytes; choose %d to %d, at random", n, minSecretLen, maxTokenLen)
 	}
-	t := meta.Token{ID: adminTokenID, Identity: adminIdentity, Hash: hashToken([]byte(secret))}
-	if err := d.TurnAuth(ctx, true, t); err != nil {
-		return nil, err
-	}
-	return protocol.AuthToken{ID: t.ID, Identity: t.Identity, Secret: secret}, nil
+	t := meta.Token{ID: adminTokenID, Identity: adminIdentity, Hash: hashToken([]byte(in.Secret))}
+	return protocol.AuthToken{ID: t.ID, Identity: t.Identity}, d.TurnAuth(ctx, true, t)
 }
 
 func (d *authDesk) create(ctx context.Context, in protocol.AuthTokenRequest) (any, error) {

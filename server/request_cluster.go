@@ -83,7 +83,7 @@ func (c *conn) clusterRequest(p *pass, h protocol.Header) {
 	}
 	m.Body = bytes.Clone(m.Body)
 	desk := c.srv.clusterDesk()
-	desk.auth = &authDesk{authority: c.srv.governor, identity: c.identity}
+	desk.auth = &authDesk{authority: c.srv.governor, identity: c.identity, spare: func() { c.spared.Store(true) }}
 	c.nodeOp(p, h, func(ctx context.Context) (protocol.Message, error) {
 		body, err := desk.serve(ctx, m.Method, m.Body)
 		if err == nil && len(body) > protocol.MaxDataLen {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"os"
@@ -67,26 +69,37 @@ If nobody may administer everything yet, the identity admin is made, which may; 
 		file = secretFlag(c)
 	}
 	c.RunE = a.verb(func(k *call, _ *cobra.Command, _ []string) error {
-		var out *secretOut
-		if on {
-			var err error
-			if out, err = newSecretOut(k, *file); err != nil {
+		if !on {
+			if err := k.cluster(protocol.MethodAuthTurn, protocol.AuthTurnRequest{}, nil); err != nil {
 				return err
 			}
-			defer out.close()
+			return k.printer().say(row{{"on", "auth on", false}}, "auth is off: everybody may do everything")
 		}
-		var t protocol.AuthToken
-		if err := k.cluster(protocol.MethodAuthTurn, protocol.AuthTurnRequest{On: on}, &t); err != nil {
+		out, err := newSecretOut(k, *file)
+		if err != nil {
 			return err
 		}
-		line := row{{"on", "auth on", on}}
-		switch {
-		case !on:
-			return k.printer().say(line, "auth is off: everybody may do everything")
-		case t.Secret == "":
-			return k.printer().say(line, "auth is on")
+		defer out.close()
+		// The secret is made, and kept, here: one that got lost with an answer would lock everybody out.
+		t := protocol.AuthToken{Secret: "sbx_" + hex.EncodeToString(randomBytes(24))}
+		if err := out.keep(t.Secret); err != nil {
+			return err
 		}
-		return out.write(&t, "auth is on")
+		if err := k.cluster(protocol.MethodAuthTurn, protocol.AuthTurnRequest{On: true, Secret: t.Secret}, &t); err != nil {
+			switch protocol.StatusOf(err) {
+			case protocol.StatusForbidden, protocol.StatusBadRequest, protocol.StatusUnsupported:
+				return err // decided, and not done
+			}
+			out.kept = true
+			if out.f == nil {
+				return fmt.Errorf("%w; should auth be on now all the same, the administrator's secret may be %s", err, t.Secret)
+			}
+			return fmt.Errorf("%w; should auth be on now all the same, the administrator's secret may be that in %s", err, *file)
+		}
+		if t.ID == "" {
+			return k.printer().say(row{{"on", "auth on", true}}, "auth is on")
+		}
+		return out.say(&t, "auth is on")
 	})
 	return c
 }
@@ -110,7 +123,10 @@ have several tokens: for a change of secrets make the second, hand it out, then 
 		if err := k.cluster(protocol.MethodTokenCreate, protocol.AuthTokenRequest{ID: *id, Identity: args[0]}, &t); err != nil {
 			return err
 		}
-		return out.write(&t, fmt.Sprintf("made token %s for %s", safe(t.ID), safe(t.Identity)))
+		if err := out.keep(t.Secret); err != nil {
+			return fmt.Errorf("%w; revoke token %s, and make another one", err, safe(t.ID))
+		}
+		return out.say(&t, fmt.Sprintf("made token %s for %s", safe(t.ID), safe(t.Identity)))
 	})
 	return c
 }
@@ -188,23 +204,38 @@ func newSecretOut(k *call, path string) (*secretOut, error) {
 	return o, nil
 }
 
-func (o *secretOut) write(t *protocol.AuthToken, what string) error {
-	line := row{{"id", "token", t.ID}, {"identity", "identity", t.Identity}}
+// keep writes the secret to the file, if there is one.
+func (o *secretOut) keep(secret string) error {
 	if o.f == nil {
-		return o.k.printer().say(append(line, field{"secret", "secret", t.Secret}), "%s; its secret, which is not shown again: %s", what, t.Secret)
+		return nil
 	}
-	_, err := io.WriteString(o.f, t.Secret+"\n")
+	_, err := io.WriteString(o.f, secret+"\n")
 	if err == nil {
 		err = o.f.Sync()
 	}
 	if err != nil {
-		return fmt.Errorf("write the secret: %w; revoke token %s, and make another one", err, t.ID)
+		return fmt.Errorf("write the secret: %w", err)
+	}
+	return nil
+}
+
+// say tells of a secret that is kept, or of the secret itself.
+func (o *secretOut) say(t *protocol.AuthToken, what string) error {
+	line := row{{"id", "token", t.ID}, {"identity", "identity", t.Identity}}
+	if o.f == nil {
+		return o.k.printer().say(append(line, field{"secret", "secret", t.Secret}), "%s; its secret, which is not shown again: %s", what, t.Secret)
 	}
 	o.kept = true
 	return o.k.printer().say(line, "%s; its secret is in %s", what, safe(o.path))
 }
 
-// close leaves no empty file behind.
+func randomBytes(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // never fails
+	return b
+}
+
+// close leaves no file behind whose secret opens nothing.
 func (o *secretOut) close() {
 	if o.f != nil {
 		_ = o.f.Close()

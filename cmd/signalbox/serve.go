@@ -29,7 +29,7 @@ An instance without --peer makes a cluster of its own. Others may join it at any
 --join-token-file with a copy of the file join-token of its data folder. The folder keeps the address for good, so start an instance
 that is to grow beyond its machine with a --raft-advertise that the others reach.
 
-With --tls-listen, --tls-cert and --tls-key clients may, and with --listen off must, use TLS. Certificates are read again when their
+With --listen-tls, --listen-tls-cert and --listen-tls-key clients may, and with --listen off must, use TLS. Certificates are read again when their
 files change, and at SIGHUP.
 
 With --auth a new cluster asks clients for credentials from the start; "signalbox auth --help" has the rest.
@@ -135,8 +135,8 @@ func (a *app) serverConfig(v map[string]string) (server.Config, error) {
 		}
 	}
 	cfg.DataDir, cfg.Listen, cfg.Raft, cfg.Admin = v["data"], v["listen"], v["raft"], v["admin"]
-	cfg.TLSListen, cfg.TLSAdvertise = v["tls-listen"], v["tls-advertise"]
-	cfg.TLS = certs.Files{Cert: v["tls-cert"], Key: v["tls-key"], CA: v["tls-client-ca"], Require: v["tls-require-client-cert"] == "true"}
+	cfg.TLSListen, cfg.TLSAdvertise = v["listen-tls"], v["advertise-tls"]
+	cfg.TLS = certs.Files{Cert: v["listen-tls-cert"], Key: v["listen-tls-key"], CA: v["listen-tls-client-ca"], Require: v["listen-tls-require-client-cert"] == "true"}
 	cfg.ClusterTLS = certs.Files{Cert: v["cluster-tls-cert"], Key: v["cluster-tls-key"], CA: v["cluster-tls-ca"]}
 	cfg.Logger = slog.New(h)
 	return cfg, clusterConfig(v, &cfg)
