@@ -17,7 +17,7 @@ func (m *Machine) readProcess(node uint64, name []byte) (*proc, error) {
 	if _, err := m.readNode(node); err != nil {
 		return nil, err
 	}
-	var key [8 + protocol.MaxNameLen]byte
+	var key [8 + protocol.MaxProcessName]byte
 	return b.processes[string(appendSemaphoreKey(key[:0], node, name))], nil
 }
 
@@ -34,13 +34,11 @@ func (m *Machine) DescribeProcess(req *protocol.ProcessDescribe, out *protocol.P
 		}
 		after = binary.BigEndian.Uint64(req.Cursor)
 	}
-	x, err := m.readProcess(req.Node, req.Name)
+	v, err := m.Process(req.Node, req.Name)
 	if err != nil {
 		return err
 	}
-	if x == nil {
-		return &protocol.Error{Status: protocol.StatusNotFound, Message: textNoProcess}
-	}
+	x := v.x
 	d := x.state.Describe()
 	o, t := d.Options, d.Tally
 	*out = protocol.ProcessStatus{
@@ -145,16 +143,22 @@ func (m *Machine) ListProcesses(req *protocol.ProcessList, out *protocol.Process
 // ProcessView is a process as its shard's leader sees it. It is good until the next Apply.
 type ProcessView struct{ x *proc }
 
-// Process looks one up in its bucket, which must be active here.
-func (m *Machine) Process(node uint64, name []byte) (ProcessView, bool) {
+// Process looks one up in its bucket, which must be active here. Errors: WRONG_SHARD; NOT_FOUND for the node or the process.
+func (m *Machine) Process(node uint64, name []byte) (ProcessView, error) {
 	x, err := m.readProcess(node, name)
-	return ProcessView{x}, err == nil && x != nil
+	if err == nil && x == nil {
+		err = &protocol.Error{Status: protocol.StatusNotFound, Message: textNoProcess}
+	}
+	return ProcessView{x}, err
 }
 
 // Node and Name say which it is; Bucket where.
 func (v ProcessView) Node() uint64   { return v.x.node.id }
 func (v ProcessView) Name() []byte   { return v.x.name }
 func (v ProcessView) Bucket() uint32 { return v.x.bucket.number }
+
+// Revision is the index of the entry in which it was called last: equal revisions, equal states.
+func (v ProcessView) Revision() uint64 { return v.x.revision }
 
 // Epoch is that of the present round, or the last.
 func (v ProcessView) Epoch() uint64 { return v.x.state.Epoch() }

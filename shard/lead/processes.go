@@ -1,0 +1,290 @@
+package lead
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/process"
+	"github.com/signalbox-dev/signalbox/shard/process/relay"
+)
+
+// Fixed numbers of [Processes].
+const (
+	ResendEvery   = 5_000  // ms between two passes over the members of processes under way
+	maxResends    = 1_000  // members looked at in one tick
+	maxResendLook = 10_000 // processes looked at in one tick
+)
+
+// Processes is the leader's part of coordination processes: messages between members, which never enter the log, and what members are told again. Like
+// [Leader] it is a pure step machine: calls in, [ProcessOut] out. It is not safe for concurrent use; the driver has a lock around it, and gives the machine to
+// each call with Apply kept away.
+//
+// What the driver owes it:
+//
+//   - Start with each leadership, before messages are taken, and Stop with its end; between them nothing, and Request and Reply only while this replica leads.
+//     No barrier is needed: a deposed leader that still relays does no harm, for both ends compare epochs, and any newer round cancels.
+//   - Events and messages of a ProcessOut go to the connections on which their session is attached, or known by a ticket, in the order of the calls. What
+//     finds no connection is dropped: it comes again when the session attaches or syncs. EventProcess of the log goes the same way.
+//   - Request, Reply and Sync are called for sessions that the connection has attached or proved by a ticket.
+//   - Attached is called when a session has a new connection here: it was attached, or its ticket was shown on one.
+//   - Tick comes every 100 ms or so. now is monotonic, in ms.
+type Processes struct {
+	limits  relay.Limits
+	leading bool
+	relays  map[string]*relayed // by node and name; made with the first message
+	dropped relay.Tally         // of relays that are gone
+	out     relay.Out
+	ids     []uint64
+	key     []byte
+
+	passAt  uint64 // when the last pass began
+	passing bool
+	node    uint64 // the pass goes on here
+	name    []byte
+}
+
+// relayed is the relay of a process, as of a revision.
+type relayed struct {
+	relay    *relay.Relay
+	node     uint64
+	name     []byte
+	revision uint64
+}
+
+// ProcessDelivery is a message for the session To.
+type ProcessDelivery struct {
+	Node uint64
+	Name []byte
+	relay.Delivery
+}
+
+// Message is the delivery as it goes on the wire.
+func (d *ProcessDelivery) Message(out *protocol.ProcessMessage) {
+	*out = protocol.ProcessMessage{
+		Session: d.To, Name: d.Name, Kind: protocol.ProcessMessageKind(d.Kind), From: d.From, Epoch: d.Epoch, Number: d.Number, Low: d.Low, Payload: d.Payload,
+	}
+}
+
+// ProcessOut collects what goes to sessions: rounds first, then messages. The zero value is ready; Reset keeps the memory.
+type ProcessOut struct {
+	Rounds   []shard.Event // of kind EventProcess
+	Messages []ProcessDelivery
+}
+
+// Reset forgets what was collected.
+func (o *ProcessOut) Reset() {
+	clear(o.Rounds)
+	o.Rounds = o.Rounds[:0]
+	clear(o.Messages)
+	o.Messages = o.Messages[:0]
+}
+
+// NewProcesses makes one that leads nothing yet. Zero limits are the defaults.
+func NewProcesses(limits relay.Limits) *Processes {
+	return &Processes{limits: limits, relays: make(map[string]*relayed)}
+}
+
+// Start begins a leadership, without messages: senders send again what is unanswered.
+func (p *Processes) Start(now uint64) {
+	p.Stop()
+	p.leading, p.passAt, p.passing = true, now, true // a new leader tells everybody soon: what the former one sent may be lost
+	p.node, p.name = 0, nil
+}
+
+// Stop ends it, and forgets all messages.
+func (p *Processes) Stop() {
+	p.leading, p.passing = false, false
+	for key := range p.relays { // the order of removals shows nowhere
+		p.forget(key)
+	}
+}
+
+func (p *Processes) forget(key string) {
+	addTally(&p.dropped, p.relays[key].relay.Tally())
+	delete(p.relays, key)
+}
+
+func addTally(t *relay.Tally, o relay.Tally) {
+	t.Requests += o.Requests
+	t.Repeated += o.Repeated
+	t.Late += o.Late
+	t.Again += o.Again
+	t.Replies += o.Replies
+	t.Refused += o.Refused
+	t.Unknown += o.Unknown
+	t.Stale += o.Stale
+	t.Overflows += o.Overflows
+}
+
+// ProcessStats are for metrics: Tally since NewProcesses, the others now.
+type ProcessStats struct {
+	relay.Tally
+	Relays, Pending, PendingBytes int
+}
+
+// Stats says what happened so far.
+func (p *Processes) Stats() ProcessStats {
+	s := ProcessStats{Tally: p.dropped, Relays: len(p.relays)}
+	for _, r := range p.relays { // sums
+		addTally(&s.Tally, r.relay.Tally())
+		n, b := r.relay.Pending()
+		s.Pending += n
+		s.PendingBytes += b
+	}
+	return s
+}
+
+var errNotLed = &protocol.Error{Status: protocol.StatusUnavailable, Message: "the shard is not led here; send the message to its master"}
+
+// at is the relay of a process, as the process is now; nil if there is none and none is to be made.
+func (p *Processes) at(v shard.ProcessView, made bool) *relayed {
+	p.key = append(binary.BigEndian.AppendUint64(p.key[:0], v.Node()), v.Name()...)
+	r := p.relays[string(p.key)]
+	if r == nil {
+		if !made {
+			return nil
+		}
+		r = &relayed{relay: relay.New(p.limits), node: v.Node(), name: bytes.Clone(v.Name())}
+		p.relays[string(p.key)] = r
+	}
+	if r.revision != v.Revision() {
+		r.revision = v.Revision()
+		stage := relay.Over
+		switch {
+		case v.Phase() == process.PhasePreparing:
+			stage = relay.Early
+		case v.Open():
+			stage = relay.Open
+		}
+		p.ids = v.Sessions(p.ids[:0])
+		r.relay.Round(v.Epoch(), stage, p.ids)
+	}
+	return r
+}
+
+func (p *Processes) collect(r *relayed, out *ProcessOut) {
+	for i := range p.out.Deliveries {
+		out.Messages = append(out.Messages, ProcessDelivery{Node: r.node, Name: r.name, Delivery: p.out.Deliveries[i]})
+	}
+	p.out.Reset()
+}
+
+// Request takes a member's message. Errors are the answer to it: WRONG_SHARD and NOT_FOUND for the process, else those of [relay.Relay.Request].
+func (p *Processes) Request(m *shard.Machine, node uint64, q *protocol.ProcessRequest, out *ProcessOut) error {
+	if err := q.Validate(); err != nil {
+		return err
+	}
+	r, err := p.reach(m, node, q.Name)
+	if err != nil {
+		return err
+	}
+	err = r.relay.Request(relay.Request{
+		From: q.Session, Epoch: q.Epoch, Number: q.Number, Low: q.Low, To: q.To, Payload: bytes.Clone(q.Payload),
+	}, &p.out)
+	p.collect(r, out)
+	return err
+}
+
+// Reply takes a member's answer to a message.
+func (p *Processes) Reply(m *shard.Machine, node uint64, a *protocol.ProcessReply, out *ProcessOut) error {
+	if err := a.Validate(); err != nil {
+		return err
+	}
+	r, err := p.reach(m, node, a.Name)
+	if err != nil {
+		return err
+	}
+	err = r.relay.Reply(relay.Reply{
+		From: a.Session, To: a.To, Epoch: a.Epoch, Number: a.Number, Refused: a.Refused, Payload: bytes.Clone(a.Payload),
+	}, &p.out)
+	p.collect(r, out)
+	return err
+}
+
+func (p *Processes) reach(m *shard.Machine, node uint64, name []byte) (*relayed, error) {
+	if !p.leading {
+		return nil, errNotLed
+	}
+	v, err := m.Process(node, name)
+	if err != nil {
+		return nil, err
+	}
+	return p.at(v, true), nil
+}
+
+// Sync tells a member again what it has not confirmed, and delivers again what it has not replied to. NOT_FOUND: it is no member, and was none lately.
+func (p *Processes) Sync(m *shard.Machine, node uint64, q *protocol.ProcessSync, out *ProcessOut) error {
+	if err := q.Validate(); err != nil {
+		return err
+	}
+	if !p.leading {
+		return errNotLed
+	}
+	v, err := m.Process(node, q.Name)
+	if err != nil {
+		return err
+	}
+	if !p.tell(m, v, q.Session, out) {
+		return protocol.Errorf(protocol.StatusNotFound, "session is not a member of the process; join first")
+	}
+	return nil
+}
+
+func (p *Processes) tell(m *shard.Machine, v shard.ProcessView, session uint64, out *ProcessOut) (known bool) {
+	out.Rounds, known = m.Resend(v, session, out.Rounds)
+	if r := p.at(v, false); r != nil {
+		r.relay.Attached(session, &p.out)
+		p.collect(r, out)
+	}
+	return known
+}
+
+// Attached is Sync for all processes of a session.
+func (p *Processes) Attached(m *shard.Machine, session uint64, out *ProcessOut) {
+	if !p.leading {
+		return
+	}
+	m.Places(session, func(v shard.ProcessView) bool {
+		p.tell(m, v, session, out)
+		return true
+	})
+}
+
+// Tick goes on with the pass over members of processes that are under way: whatever was lost on its way to one of them is told again, some seconds later. It also
+// forgets relays whose rounds are over.
+func (p *Processes) Tick(now uint64, m *shard.Machine, out *ProcessOut) {
+	if !p.leading {
+		return
+	}
+	for key, r := range p.relays { // the order of removals shows nowhere
+		if v, err := m.Process(r.node, r.name); err != nil || !v.Open() && v.Phase() != process.PhasePreparing {
+			p.forget(key)
+		}
+	}
+	if !p.passing && now-p.passAt >= ResendEvery {
+		p.passing, p.passAt, p.node, p.name = true, now, 0, nil
+	}
+	if !p.passing {
+		return
+	}
+	members, looks, whole := maxResends, maxResendLook, true
+	m.ProcessesFrom(p.node, p.name, func(v shard.ProcessView) bool {
+		if members <= 0 || looks <= 0 {
+			p.node, p.name, whole = v.Node(), bytes.Clone(v.Name()), false
+			return false
+		}
+		looks--
+		if ph := v.Phase(); ph == process.PhaseIdle || ph == process.PhaseWaiting {
+			return true
+		}
+		p.ids = v.Sessions(p.ids[:0])
+		members -= len(p.ids)
+		for _, id := range p.ids {
+			out.Rounds, _ = m.Resend(v, id, out.Rounds)
+		}
+		return true
+	})
+	p.passing = !whole
+}

@@ -1,0 +1,215 @@
+package lead
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/process"
+	"github.com/signalbox-dev/signalbox/shard/process/relay"
+)
+
+// membersOf is a machine with one process, and the leader's part of it.
+type membersOf struct {
+	t        *testing.T
+	m        *shard.Machine
+	p        *Processes
+	out      ProcessOut
+	ev       shard.Events
+	index    uint64
+	time     uint64
+	sessions []uint64
+	seqs     map[uint64]uint64
+}
+
+func newMembersOf(t *testing.T, sessions int) *membersOf {
+	x := &membersOf{t: t, m: shard.New(1), p: NewProcesses(relay.Limits{}), time: 1_000, seqs: map[uint64]uint64{}}
+	x.apply(shard.Command{Kind: shard.CmdTakeOver})
+	x.apply(shard.Command{Kind: shard.CmdBuckets, Body: shard.AppendBuckets(nil, shard.BucketsBody{Total: 16, Count: 16})})
+	x.apply(shard.Command{Kind: shard.CmdNodePut, Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: 1, Revision: 1, Config: protocol.DefaultNodeConfig()})})
+	for i := range sessions {
+		create := [protocol.KeyLen]byte{byte(i + 1)}
+		e := x.request(shard.CmdSessionStart, &protocol.SessionStart{Node: 1, CreateID: create[:], Key: create[:], Timeout: 60_000})
+		x.sessions = append(x.sessions, e.Session)
+	}
+	for _, id := range x.sessions {
+		x.must(shard.CmdProcessJoin, &protocol.ProcessJoin{Head: x.head(id), Name: []byte("p")})
+	}
+	x.p.Start(0)
+	return x
+}
+
+func (x *membersOf) head(id uint64) protocol.Head {
+	x.seqs[id]++
+	return protocol.Head{Session: id, Seq: x.seqs[id], Low: x.seqs[id]}
+}
+
+func (x *membersOf) apply(c shard.Command) shard.Event {
+	x.t.Helper()
+	x.index++
+	entry := shard.AppendHeader(nil, shard.Header{Format: 1, Epoch: 1 << 16, Seq: x.index, LogTime: x.time})
+	x.ev.Reset()
+	x.m.Apply(x.index, shard.AppendCommand(entry, c), &x.ev)
+	if err := x.m.Check(); err != nil {
+		x.t.Fatal(err)
+	}
+	for _, e := range x.ev.List {
+		if e.Kind == shard.EventReply {
+			return e
+		}
+	}
+	x.t.Fatal("no reply")
+	return shard.Event{}
+}
+
+func (x *membersOf) request(kind shard.CommandKind, body protocol.Message) shard.Event {
+	x.t.Helper()
+	return x.apply(shard.Command{Kind: kind, Node: 1, Epoch: 1, Body: body.AppendBody(nil)})
+}
+
+func (x *membersOf) must(kind shard.CommandKind, body protocol.Message) {
+	x.t.Helper()
+	if e := x.request(kind, body); e.Status != protocol.StatusOK {
+		x.t.Fatalf("%d: %v %s", kind, e.Status, e.Text)
+	}
+}
+
+func (x *membersOf) epoch() uint64 {
+	v, err := x.m.Process(1, []byte("p"))
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return v.Epoch()
+}
+
+func (x *membersOf) confirm(id uint64, step protocol.ProcessStep) {
+	x.t.Helper()
+	x.must(shard.CmdProcessConfirm, &protocol.ProcessConfirm{Session: id, Name: []byte("p"), Epoch: x.epoch(), Step: step})
+}
+
+// told says what left since the last call.
+func (x *membersOf) told() string {
+	var b strings.Builder
+	name := func(id uint64) int {
+		for i, s := range x.sessions {
+			if s == id {
+				return i
+			}
+		}
+		return -1
+	}
+	for _, e := range x.out.Rounds {
+		fmt.Fprintf(&b, "%d:%d ", name(e.Session), e.Process.Kind)
+	}
+	for _, d := range x.out.Messages {
+		fmt.Fprintf(&b, "%d<%d:%d:%s ", name(d.To), name(d.From), d.Kind, d.Payload)
+	}
+	x.out.Reset()
+	return strings.TrimSpace(b.String())
+}
+
+func (x *membersOf) want(what, want string) {
+	x.t.Helper()
+	if got := x.told(); got != want {
+		x.t.Fatalf("%s: told %q, want %q", what, got, want)
+	}
+}
+
+func (x *membersOf) refused(what string, err error, want protocol.Status) {
+	x.t.Helper()
+	if protocol.StatusOf(err) != want {
+		x.t.Fatalf("%s: %v, want %v", what, err, want)
+	}
+}
+
+// TestMessagesFollowTheRound: messages pass while the round is open and not before or after; what is unanswered comes again on a new connection; a new
+// leader has none.
+func TestMessagesFollowTheRound(t *testing.T) {
+	x := newMembersOf(t, 3)
+	s := x.sessions
+	q := func() *protocol.ProcessRequest {
+		return &protocol.ProcessRequest{Session: s[0], Name: []byte("p"), Epoch: x.epoch(), Number: 1, Low: 1, To: []uint64{s[1], s[2]}, Payload: []byte("hi")}
+	}
+	x.refused("early", x.p.Request(x.m, 1, q(), &x.out), protocol.StatusUnavailable)
+	x.want("early", "")
+	x.confirm(s[0], protocol.StepPrepared)
+	x.confirm(s[1], protocol.StepPrepared)
+	if err := x.p.Sync(x.m, 1, &protocol.ProcessSync{Session: s[2], Name: []byte("p")}, &x.out); err != nil {
+		t.Fatal(err)
+	}
+	x.want("sync", fmt.Sprintf("2:%d", process.EventPrepare))
+	x.confirm(s[2], protocol.StepPrepared)
+	x.p.Attached(x.m, s[0], &x.out)
+	x.want("coordinator attached", fmt.Sprintf("0:%d", process.EventCoordinate))
+
+	old := q()
+	if err := x.p.Request(x.m, 1, old, &x.out); err != nil {
+		t.Fatal(err)
+	}
+	old.Payload[0] = 'X' // what came in is not kept
+	x.want("request", "1<0:1:hi 2<0:1:hi")
+	x.p.Attached(x.m, s[2], &x.out)
+	x.want("receiver attached", "2<0:1:hi")
+	a := &protocol.ProcessReply{Session: s[2], Name: []byte("p"), Epoch: x.epoch(), To: s[0], Number: 1, Payload: []byte("yes")}
+	if err := x.p.Reply(x.m, 1, a, &x.out); err != nil {
+		t.Fatal(err)
+	}
+	x.want("reply", "0<2:2:yes")
+	x.p.Attached(x.m, s[2], &x.out)
+	x.want("answered", "")
+
+	x.p.Stop()
+	x.refused("not led", x.p.Request(x.m, 1, q(), &x.out), protocol.StatusUnavailable)
+	x.p.Start(10)
+	x.p.Attached(x.m, s[1], &x.out)
+	x.want("new leader", "")
+	if err := x.p.Request(x.m, 1, q(), &x.out); err != nil {
+		t.Fatal(err)
+	}
+	x.want("sent again", "1<0:1:hi 2<0:1:hi")
+
+	late := q()
+	x.must(shard.CmdProcessLeave, &protocol.ProcessLeave{Head: x.head(s[1]), Name: []byte("p")})
+	x.refused("older epoch", x.p.Request(x.m, 1, late, &x.out), protocol.StatusAborted)
+	x.p.Attached(x.m, s[2], &x.out)
+	x.want("the next round", fmt.Sprintf("2:%d", process.EventPrepare))
+	x.refused("no member", x.p.Sync(x.m, 1, &protocol.ProcessSync{Session: s[1] + 1000, Name: []byte("p")}, &x.out), protocol.StatusNotFound)
+	x.refused("no process", x.p.Sync(x.m, 1, &protocol.ProcessSync{Session: s[0], Name: []byte("q")}, &x.out), protocol.StatusNotFound)
+	if n := x.p.Stats(); n.Relays != 1 || n.Pending != 0 || n.Requests != 4 || n.Replies != 1 {
+		t.Fatalf("%+v", n)
+	}
+}
+
+// TestMembersAreToldAgain: each some seconds those that have not confirmed are told again, and relays of rounds that are over go.
+func TestMembersAreToldAgain(t *testing.T) {
+	x := newMembersOf(t, 3)
+	s := x.sessions
+	x.confirm(s[1], protocol.StepPrepared)
+	x.p.Tick(1, x.m, &x.out)
+	x.want("after an election", fmt.Sprintf("0:%d 2:%d", process.EventPrepare, process.EventPrepare))
+	x.p.Tick(ResendEvery-1, x.m, &x.out)
+	x.want("too early", "")
+	x.p.Tick(ResendEvery, x.m, &x.out)
+	x.want("some seconds later", fmt.Sprintf("0:%d 2:%d", process.EventPrepare, process.EventPrepare))
+	x.confirm(s[0], protocol.StepPrepared)
+	x.confirm(s[2], protocol.StepPrepared)
+	if err := x.p.Request(x.m, 1, &protocol.ProcessRequest{
+		Session: s[1], Name: []byte("p"), Epoch: x.epoch(), Number: 1, Low: 1, To: []uint64{s[1]}, Payload: []byte("me"),
+	}, &x.out); err != nil {
+		t.Fatal(err)
+	}
+	x.want("to itself", "1<1:1:me")
+	x.must(shard.CmdProcessComplete, &protocol.ProcessComplete{Head: x.head(s[0]), Name: []byte("p"), Epoch: x.epoch()})
+	x.p.Tick(2*ResendEvery, x.m, &x.out)
+	x.want("complete", fmt.Sprintf("1:%d 2:%d", process.EventComplete, process.EventComplete))
+	x.confirm(s[1], protocol.StepCompleted)
+	x.confirm(s[2], protocol.StepCompleted)
+	x.confirm(s[0], protocol.StepCompleted)
+	x.p.Tick(3*ResendEvery, x.m, &x.out)
+	x.want("settled", "")
+	if n := x.p.Stats(); n.Relays != 0 || n.Requests != 1 {
+		t.Fatalf("%+v", n)
+	}
+}
