@@ -37,6 +37,7 @@ type Mesh struct {
 	conns    map[*conn]struct{}
 	peers    map[string]*peer
 	lanes    map[string]*lane
+	down     map[string]time.Time // peers to which no lane could be opened, and when the next try may be
 	waiting  waiting
 }
 
@@ -54,7 +55,7 @@ func New(cfg Config) (*Mesh, error) {
 	}
 	m := &Mesh{
 		cfg: cfg, log: cfg.Logger, key: keyOf(token), rate: newRate(cfg.Limits.SnapshotRate),
-		conns: make(map[*conn]struct{}), peers: make(map[string]*peer), lanes: make(map[string]*lane),
+		conns: make(map[*conn]struct{}), peers: make(map[string]*peer), lanes: make(map[string]*lane), down: make(map[string]time.Time),
 		ownCap: make(chan struct{}, cfg.Limits.Handlers),
 	}
 	m.cfg.Token = nil

@@ -75,13 +75,36 @@ type lane struct {
 	users  int // guarded by the mesh's mu
 }
 
+// GetConnection gives a sender of the engine its way to a peer. It does not connect, and neither it nor the sender fails because the peer cannot be reached: the engine
+// would then send nothing to that address for up to a second and a half, from any sender and to any shard, also when only a connection broke that an idle
+// sender found out about seconds later, and when the peer is long back. Messages that cannot be sent are dropped, as raft allows at any time.
 func (t *transport) GetConnection(ctx context.Context, target string) (raftio.IConnection, error) {
-	m := t.m
-	target = clean(target)
+	return &raftConn{m: t.m, ctx: ctx, target: clean(target)}, nil
+}
+
+// errDown: the peer could not be reached a moment ago.
+var errDown = errors.New("the instance was not reached a moment ago")
+
+const (
+	// laneRetry is the pause after a lane could not be opened: what a peer that comes back waits for at most.
+	laneRetry = 100 * time.Millisecond
+	// lanePatience is how long a lane may take to be opened. A peer behind a cut answers nothing; the next try begins soon after the cut is mended.
+	lanePatience = 1500 * time.Millisecond
+)
+
+// join makes the caller a user of the lane to a peer, which it opens if need be.
+func (m *Mesh) join(ctx context.Context, target string) (*lane, error) {
 	m.mu.Lock()
 	if m.stopped {
 		m.mu.Unlock()
 		return nil, errMeshClosed
+	}
+	if until, ok := m.down[target]; ok {
+		if time.Now().Before(until) {
+			m.mu.Unlock()
+			return nil, errDown
+		}
+		delete(m.down, target)
 	}
 	l := m.lanes[target]
 	mine := l == nil || l.broken()
@@ -104,7 +127,7 @@ func (t *transport) GetConnection(ctx context.Context, target string) (raftio.IC
 		l.leave()
 		return nil, l.err
 	}
-	return &raftConn{lane: l}, nil
+	return l, nil
 }
 
 // broken: the connection is closed, and the lane about to be forgotten.
@@ -118,16 +141,22 @@ func (l *lane) broken() bool {
 }
 
 func (l *lane) open(ctx context.Context) {
-	c, err := l.m.dial(ctx, l.target, purposeRaft)
+	dialling, cancel := context.WithTimeout(ctx, lanePatience)
+	defer cancel()
+	c, err := l.m.dial(dialling, l.target, purposeRaft)
 	if err == nil && !l.m.start(func() { l.live(ctx, c) }) {
 		l.m.hangUp(c)
 		err = errMeshClosed
 	}
 	l.c, l.err = c, err
 	close(l.ready)
-	if err != nil {
-		l.forget()
+	if err == nil {
+		return
 	}
+	l.forget()
+	l.m.mu.Lock()
+	defer l.m.mu.Unlock()
+	l.m.down[l.target] = time.Now().Add(laneRetry)
 }
 
 // live watches the connection until it breaks, its last user leaves or the engine closes.
@@ -171,21 +200,51 @@ func (l *lane) leave() {
 	}
 }
 
-// raftConn is one sender's use of a lane. It is used by one goroutine at a time.
+// raftConn is one sender's way to a peer: over the lane that there is. It is used by one goroutine at a time.
 type raftConn struct {
-	lane *lane
-	buf  []byte
-	once sync.Once
+	m      *Mesh
+	ctx    context.Context // the engine's
+	target string
+	lane   *lane // nil when none was open at the last look
+	buf    []byte
 }
 
-func (r *raftConn) Close() { r.once.Do(r.lane.leave) }
+func (r *raftConn) Close() { r.leave() }
+
+func (r *raftConn) leave() {
+	if r.lane != nil {
+		r.lane.leave()
+		r.lane = nil
+	}
+}
+
+// write sends a frame over the lane, or over the next one if that is broken; false: it is dropped.
+func (r *raftConn) write(frame []byte) bool {
+	for range 2 {
+		if r.lane != nil && r.lane.broken() {
+			r.leave()
+		}
+		if r.lane == nil {
+			l, err := r.m.join(r.ctx, r.target)
+			if err != nil {
+				return false
+			}
+			r.lane = l
+		}
+		if r.lane.c.write(frame) == nil {
+			return true
+		}
+		r.leave()
+	}
+	return false
+}
 
 const (
 	batchMessages = 1024    // of one frame
 	batchBytes    = 1 << 20 // of one frame, unless one message is larger: senders take turns by frames
 )
 
-// SendMessageBatch writes the batch in frames of bounded size.
+// SendMessageBatch writes the batch in frames of bounded size, or drops it. An error is a batch that nobody could send.
 func (r *raftConn) SendMessageBatch(batch raftpb.MessageBatch) error {
 	all := batch.Requests
 	for start := 0; start < len(all); {
@@ -226,10 +285,11 @@ func (r *raftConn) send(batch *raftpb.MessageBatch) error {
 	}
 	buf = buf[:frameHeader+n]
 	sealFrame(buf, frameBatch, 0)
-	if err := r.lane.c.write(buf); err != nil {
-		return err
+	if r.write(buf) {
+		r.m.count.batchesSent.Add(1)
+	} else {
+		r.m.count.batchesUnsent.Add(1)
 	}
-	r.lane.m.count.batchesSent.Add(1)
 	return nil
 }
 

@@ -11,6 +11,7 @@ type Stats struct {
 	BytesSent, BytesReceived       uint64 // frames, snapshots included
 	BatchesSent, BatchesReceived   uint64 // of raft messages
 	BatchesDropped                 uint64 // received while no raft engine was there
+	BatchesUnsent                  uint64 // dropped because the peer was not reached
 	ChunksSent, ChunksReceived     uint64 // of snapshots
 	MessagesSent, MessagesReceived uint64 // one-way
 	MessagesDropped                uint64 // not sent, or received and not handled, for want of a connection, room or handler
@@ -32,7 +33,7 @@ type Stats struct {
 // counters is Stats, to count with.
 type counters struct {
 	inbound, outbound, handshaking                                                             atomic.Int64
-	bytesSent, bytesReceived, batchesSent, batchesReceived, batchesDropped                     atomic.Uint64
+	bytesSent, bytesReceived, batchesSent, batchesReceived, batchesDropped, batchesUnsent      atomic.Uint64
 	chunksSent, chunksReceived, messagesSent, messagesReceived, messagesDropped                atomic.Uint64
 	callsSent, callsReceived, callsRefused, dials, dialsFailed, accepted                       atomic.Uint64
 	refusedToken, refusedCluster, refusedAddress, refusedVersion                               atomic.Uint64
@@ -45,7 +46,7 @@ func (m *Mesh) Stats() Stats {
 	return Stats{
 		Inbound: c.inbound.Load(), Outbound: c.outbound.Load(), Handshaking: c.handshaking.Load(),
 		BytesSent: c.bytesSent.Load(), BytesReceived: c.bytesReceived.Load(),
-		BatchesSent: c.batchesSent.Load(), BatchesReceived: c.batchesReceived.Load(), BatchesDropped: c.batchesDropped.Load(),
+		BatchesSent: c.batchesSent.Load(), BatchesReceived: c.batchesReceived.Load(), BatchesDropped: c.batchesDropped.Load(), BatchesUnsent: c.batchesUnsent.Load(),
 		ChunksSent: c.chunksSent.Load(), ChunksReceived: c.chunksReceived.Load(),
 		MessagesSent: c.messagesSent.Load(), MessagesReceived: c.messagesReceived.Load(), MessagesDropped: c.messagesDropped.Load(),
 		CallsSent: c.callsSent.Load(), CallsReceived: c.callsReceived.Load(), CallsRefused: c.callsRefused.Load(),
