@@ -21,14 +21,19 @@ func (s *Session) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var createID [protocol.KeyLen]byte
-	randomKey(createID[:])
-	req := &protocol.SessionStart{
-		Node: s.node.id, CreateID: createID[:], Key: s.key[:], Timeout: millis(s.asked), Description: s.opts.description,
-	}
-	bucket := protocol.HomeBucket(createID, t.buckets)
 	s.epoch = 1
-	repeated, err := s.enroll(ctx, req, bucket)
+	req := &protocol.SessionStart{Node: s.node.id, Key: s.key[:], Timeout: millis(s.asked), Description: s.opts.description}
+	var bucket uint32
+	var repeated bool
+	for {
+		var createID [protocol.KeyLen]byte
+		randomKey(createID[:])
+		req.CreateID, bucket = createID[:], protocol.HomeBucket(createID, t.buckets)
+		// A start whose answer was lost may have made a session that ended before this client was heard again. Nobody has seen it.
+		if repeated, err = s.enroll(ctx, req, bucket); !repeated || !errors.Is(err, protocol.StatusSessionExpired) {
+			break
+		}
+	}
 	if err != nil && repeated && !answered(err) {
 		// It may live, on a connection that goes on being heard: it would stay for ever.
 		s.opts.onState, s.opts.onStopped = nil, nil

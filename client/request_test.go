@@ -644,3 +644,43 @@ func TestBackoff(t *testing.T) {
 
 	})
 }
+
+// TestStartThatEnded: a start whose answer is lost for as long as the session lives is made again as another one.
+func TestStartThatEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		sent := 0
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				if h.Kind != protocol.KindSessionStart {
+					return false
+				}
+				switch sent++; sent {
+				case 1:
+					_ = fc.nc.Close() // it has its effect, and nobody hears of it
+					delete(f.conns, fc)
+					return true
+				case 2:
+					fc.fail(h, protocol.StatusSessionExpired)
+					return true
+				}
+				return false
+			}
+		})
+		s, err := c.Session(bg, "/default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids := make(map[string]int)
+		for _, r := range f.all(protocol.KindSessionStart) {
+			ids[string(decode[protocol.SessionStart](t, r.body).CreateID)]++
+		}
+		if len(ids) != 2 || sent != 3 {
+			t.Errorf("%d sendings with %d create ids, want 3 with 2", sent, len(ids))
+		}
+		if err := s.Close(bg); err != nil {
+			t.Error(err)
+		}
+	})
+}
