@@ -56,6 +56,9 @@ func (x *moving) move() error {
 		return nil
 	}
 	v := x.moves[x.r.IntN(len(x.moves))]
+	if (v.phase == "frozen" || v.phase == "there" || v.phase == "committed" || v.phase == "activated") && processesIn(x.shards[v.from].m, v) != v.still {
+		return fmt.Errorf("processes in copies frozen for epoch %d have changed", v.run.Epoch)
+	}
 	body := AppendBuckets(nil, v.run)
 	if x.r.IntN(12) == 0 && (v.phase == "begun" || v.phase == "frozen" || v.phase == "there") {
 		x.saw(map[string]string{"begun": "move aborted before the freeze", "frozen": "move aborted after it", "there": "move aborted after the import"}[v.phase])
@@ -68,7 +71,7 @@ func (x *moving) move() error {
 	case "begun":
 		switch st := x.take(v.from, CmdFreeze, body); st {
 		case protocol.StatusOK:
-			v.phase = "frozen"
+			v.phase, v.still = "frozen", processesIn(x.shards[v.from].m, v)
 		case protocol.StatusAborted:
 			x.saw("freeze had to wait")
 		default:
@@ -168,7 +171,7 @@ func (x *moving) carry(v *movingMove) error {
 		v.cursor = next
 		if _, complete, _ := to.Imported(v.run.First, v.run.Count, v.run.Epoch); complete {
 			v.phase = "there"
-			if c, err := sameCopies(from, to, v); err != nil {
+			if c, err := sameCopies(from, to, v, x.saw); err != nil {
 				return err
 			} else if c > 0 {
 				x.saw("waiter moved")
@@ -201,11 +204,16 @@ func (x *moving) restart() error {
 }
 
 // sameCopies compares the copies of source and target, and counts waiters.
-func sameCopies(from, to *Machine, v *movingMove) (waiters int, err error) {
+func sameCopies(from, to *Machine, v *movingMove, seen func(string)) (waiters int, err error) {
 	for b := v.run.First; b < v.run.First+v.run.Count; b++ {
 		x, y := &from.buckets[b], &to.buckets[b]
 		if x.orders != y.orders || x.sessions != y.sessions || x.stood != y.stood || len(x.semaphores) != len(y.semaphores) {
 			return 0, fmt.Errorf("bucket %d is another at the target: %d semaphores, want %d", b, len(y.semaphores), len(x.semaphores))
+		}
+		if members, err := sameProcessCopies(x, y); err != nil {
+			return 0, err
+		} else if members > 0 {
+			seen("process moved")
 		}
 		for key, s := range x.semaphores {
 			o := y.semaphores[key]
@@ -237,6 +245,9 @@ func (x *moving) rest() error {
 }
 
 func (x *moving) same() error {
+	if err := x.sameProcesses(); err != nil {
+		return err
+	}
 	count := 0
 	for i, s := range x.shards {
 		count += s.m.Sizes().Semaphores

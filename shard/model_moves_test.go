@@ -39,6 +39,8 @@ type moving struct {
 	serial  uint64
 	did     map[string]int
 	told    []string
+
+	processes map[string]*modelProcess
 }
 
 type movingShard struct {
@@ -56,6 +58,7 @@ type movingMove struct {
 	from, to int
 	phase    string
 	cursor   []byte
+	still    string // the processes of the frozen copies
 }
 
 type movingStep struct {
@@ -103,6 +106,8 @@ func TestBucketsMove(t *testing.T) {
 		"move done", "move aborted before the freeze", "move aborted after it", "move aborted after the import", "step sent again", "late chunk", "crash", "resumed",
 		"chunk out of order", "drop goes on", "sent again", "refused while frozen", "snapshot in the middle", "restart", "home moved with guests",
 		"session ended while its holdings were frozen", "waiter moved", "outdated copy replaced",
+		"round started", "round cancelled", "round completed", "member refused while frozen", "member request sent again", "three members", "evicted", "member ended",
+		"process moved",
 	} {
 		if did[what] == 0 && runs >= 60 {
 			t.Errorf("never: %s", what)
@@ -171,12 +176,14 @@ func (x *moving) apply(i int, commands []byte) Event {
 		}
 	}
 	var reply Event
-	for _, e := range s.out.List {
+	for k, e := range s.out.List {
 		switch e.Kind {
 		case EventReply:
 			reply = e
 		case EventSessionEnded:
 			x.ended = append(x.ended, e.Session)
+		case EventProcess:
+			x.hear(&s.out.List[k])
 		}
 	}
 	return reply
@@ -252,8 +259,10 @@ func (x *moving) serving(b uint32) (int, bool) {
 
 func (x *moving) step() error {
 	switch p := x.r.IntN(100); {
-	case p < 45:
+	case p < 25:
 		return x.request()
+	case p < 45:
+		return x.member()
 	case p < 50:
 		return x.session()
 	case p < 80:

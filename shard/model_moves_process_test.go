@@ -1,0 +1,261 @@
+package shard
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/process"
+)
+
+// Processes in the world of moves. The model of one is who joined, in which order, and has neither left, nor been evicted, nor ended. What each member was told
+// is kept for it as an SDK would, so that it can be compared with what the others were told: epochs rise, through moves too, a coordinator is one in each
+// epoch, and no epoch is complete for one and cancelled for another.
+
+var movingProcesses = [][]byte{[]byte("alpha"), []byte("b"), []byte("gamma.3"), []byte("delta-4")}
+
+// modelProcess is a process as the world knows it.
+type modelProcess struct {
+	members      []uint64 // in order of joining
+	epoch        uint64   // the highest that anyone was told
+	coordinators map[uint64]uint64
+	completed    map[uint64]bool
+	told         map[uint64]*modelMember
+}
+
+// modelMember is what a session was told of a process.
+type modelMember struct {
+	epoch       uint64 // the highest it was told to prepare
+	open        bool
+	prepared    bool
+	coordinates bool
+	completes   bool
+}
+
+func (x *moving) processOf(name []byte) *modelProcess {
+	if x.processes == nil {
+		x.processes = map[string]*modelProcess{}
+	}
+	p := x.processes[string(name)]
+	if p == nil {
+		p = &modelProcess{coordinators: map[uint64]uint64{}, completed: map[uint64]bool{}, told: map[uint64]*modelMember{}}
+		x.processes[string(name)] = p
+	}
+	return p
+}
+
+func (p *modelProcess) without(id uint64) bool {
+	i := slices.Index(p.members, id)
+	if i < 0 {
+		return false
+	}
+	p.members = slices.Delete(p.members, i, i+1)
+	delete(p.told, id)
+	return true
+}
+
+// hear takes what a shard told members.
+func (x *moving) hear(e *Event) {
+	p, q := x.processOf(e.Name), e.Process
+	if slices.Contains(x.ended, e.Session) {
+		x.t.Fatalf("session %x has ended and is told %+v", e.Session, q)
+	}
+	p.epoch = max(p.epoch, q.Epoch)
+	m := p.told[e.Session]
+	if m == nil {
+		m = &modelMember{}
+		p.told[e.Session] = m
+	}
+	switch q.Kind {
+	case process.EventPrepare:
+		if was := p.coordinators[q.Epoch]; was != 0 && was != q.Coordinator {
+			x.t.Fatalf("epoch %d of %s has coordinators %x and %x", q.Epoch, e.Name, was, q.Coordinator)
+		}
+		p.coordinators[q.Epoch] = q.Coordinator
+		if q.Epoch < m.epoch {
+			x.t.Fatalf("session %x is told to prepare epoch %d of %s after %d", e.Session, q.Epoch, e.Name, m.epoch)
+		}
+		if q.Epoch > m.epoch {
+			if m.open && (q.Settled == m.epoch) != p.completed[m.epoch] {
+				x.t.Fatalf("session %x: epoch %d of %s is over, settled %d", e.Session, m.epoch, e.Name, q.Settled)
+			}
+			*m = modelMember{epoch: q.Epoch, open: true}
+			x.saw("round started")
+		}
+	case process.EventCoordinate:
+		if q.Epoch == m.epoch && m.open {
+			m.coordinates = true
+		}
+	case process.EventCancel:
+		if p.completed[q.Epoch] {
+			x.t.Fatalf("epoch %d of %s was completed and is cancelled", q.Epoch, e.Name)
+		}
+		m.open = false
+		x.saw("round cancelled")
+	case process.EventComplete:
+		p.completed[q.Epoch] = true
+		m.completes = true
+	case process.EventRemoved:
+		x.saw("evicted")
+	}
+}
+
+// member sends something of a member.
+func (x *moving) member() error {
+	if len(x.clients) == 0 {
+		return nil
+	}
+	c := x.clients[x.r.IntN(len(x.clients))]
+	name := movingProcesses[x.r.IntN(len(movingProcesses))]
+	p := x.processOf(name)
+	m := p.told[c.id]
+	joined := slices.Contains(p.members, c.id)
+	var body protocol.Message
+	var kind CommandKind
+	h := protocol.Head{Session: c.id, Seq: c.seq + 1, Low: c.low}
+	switch n := x.r.IntN(20); {
+	case !joined && n < 12:
+		kind, body = CmdProcessJoin, &protocol.ProcessJoin{Head: h, Name: name, Data: []byte{byte(c.id)}, Options: protocol.ProcessOptions{
+			RoundTimeout: []uint64{0, 4000}[x.r.IntN(2)], Debounce: []uint64{0, 1000}[x.r.IntN(2)],
+		}}
+	case !joined:
+		return nil
+	case n == 0:
+		kind, body = CmdProcessLeave, &protocol.ProcessLeave{Head: h, Name: name}
+	case n == 1:
+		kind, body = CmdProcessEvict, &protocol.ProcessEvict{Node: 1, Name: name, Session: c.id, Text: "x"}
+	case n == 2:
+		kind, body = CmdProcessForce, &protocol.ProcessForce{Node: 1, Name: name}
+	case m == nil || m.epoch == 0:
+		return nil
+	case n == 3:
+		kind, body = CmdProcessFail, &protocol.ProcessFail{Session: c.id, Name: name, Epoch: m.epoch, Text: "x"}
+	case m.coordinates && n < 12:
+		kind, body = CmdProcessComplete, &protocol.ProcessComplete{Head: h, Name: name, Epoch: m.epoch, Result: []byte("r")}
+	case m.completes:
+		kind, body = CmdProcessConfirm, &protocol.ProcessConfirm{Session: c.id, Name: name, Epoch: m.epoch, Step: protocol.StepCompleted}
+	default:
+		kind, body = CmdProcessConfirm, &protocol.ProcessConfirm{Session: c.id, Name: name, Epoch: m.epoch, Step: protocol.StepPrepared}
+	}
+	return x.sendMember(c, name, Command{Kind: kind, Node: 1, Epoch: c.epoch, Body: body.AppendBody(nil)}, kind == CmdProcessJoin || kind == CmdProcessLeave ||
+		kind == CmdProcessComplete)
+}
+
+func (x *moving) sendMember(c *modelClient, name []byte, cmd Command, numbered bool) error {
+	p := x.processOf(name)
+	i, ok := x.serving(protocol.ProcessBucket(1, name, movingBuckets))
+	if !ok {
+		for k := range x.shards {
+			if e := x.command(k, cmd); e.Status != protocol.StatusWrongShard {
+				return fmt.Errorf("shard %d answers for a process that no shard serves: %s", k, show(e))
+			}
+		}
+		x.saw("member refused while frozen")
+		return nil
+	}
+	x.catchUp(false)
+	joined := slices.Contains(p.members, c.id)
+	e := x.command(i, cmd)
+	x.say("shard %d: session %x, %s: kind %d -> %s", i, c.id, name, cmd.Kind, show(e))
+	if numbered {
+		if again := x.command(i, cmd); again.Status != e.Status || again.OrderID != e.OrderID || cmd.Kind == CmdProcessLeave && again.Version != e.Version {
+			return fmt.Errorf("the same number is answered %s, then %s", show(e), show(again))
+		}
+		c.seq++
+		x.saw("member request sent again")
+	}
+	switch cmd.Kind {
+	case CmdProcessJoin:
+		if e.Status != protocol.StatusOK || joined {
+			return fmt.Errorf("join: %s", show(e))
+		}
+		p.members = append(p.members, c.id)
+		if len(p.members) > 2 {
+			x.saw("three members")
+		}
+	case CmdProcessLeave, CmdProcessEvict:
+		if e.Status != protocol.StatusOK || !p.without(c.id) {
+			return fmt.Errorf("leave: %s", show(e))
+		}
+	case CmdProcessComplete:
+		if e.Status == protocol.StatusOK {
+			x.saw("round completed")
+		}
+	}
+	x.catchUp(false)
+	return nil
+}
+
+// sameProcesses compares members, when no move is under way and nothing is left over.
+func (x *moving) sameProcesses() error {
+	count := 0
+	for _, s := range x.shards {
+		s.m.ProcessesFrom(0, nil, func(ProcessView) bool {
+			count++
+			return true
+		})
+	}
+	for _, name := range movingProcesses {
+		p := x.processOf(name)
+		for _, id := range x.ended {
+			if p.without(id) {
+				x.saw("member ended")
+			}
+		}
+		m := x.shards[x.owner[protocol.ProcessBucket(1, name, movingBuckets)]].m
+		v, err := m.Process(1, name)
+		if err != nil {
+			if len(p.members) > 0 {
+				return fmt.Errorf("process %s with %x is lost", name, p.members)
+			}
+			continue
+		}
+		count--
+		if got := v.x.state.Living(nil); !slices.Equal(got, p.members) {
+			return fmt.Errorf("process %s has members %x, want %x", name, got, p.members)
+		}
+		if v.Epoch() < p.epoch {
+			return fmt.Errorf("process %s has epoch %d, its members were told of %d", name, v.Epoch(), p.epoch)
+		}
+		for _, id := range p.members { // an SDK that syncs
+			events, known := m.Resend(v, id, nil)
+			if !known {
+				return fmt.Errorf("process %s does not know its member %x", name, id)
+			}
+			for i := range events {
+				x.hear(&events[i])
+			}
+		}
+	}
+	if count != 0 {
+		return fmt.Errorf("%d processes more than there were made", count)
+	}
+	return nil
+}
+
+// sameProcessCopies compares the copies of a process at the source and the target of a move.
+func sameProcessCopies(x, y *bucket) (members int, err error) {
+	if len(x.processes) != len(y.processes) {
+		return 0, fmt.Errorf("bucket %d has %d processes at the target, want %d", x.number, len(y.processes), len(x.processes))
+	}
+	for key, p := range x.processes {
+		o := y.processes[key]
+		if o == nil || !bytes.Equal(o.state.Append(nil), p.state.Append(nil)) {
+			return 0, fmt.Errorf("process %q is another at the target", key)
+		}
+		members += p.state.Len()
+	}
+	return members, nil
+}
+
+// processesIn is the state of all processes in a run's copies.
+func processesIn(m *Machine, v *movingMove) (all string) {
+	for b := v.run.First; b < v.run.First+v.run.Count; b++ {
+		keys, _ := keysFrom(m.buckets[b].processes, nil)
+		for _, key := range keys {
+			all += key + string(m.buckets[b].processes[key].state.Append(nil))
+		}
+	}
+	return all
+}
