@@ -248,6 +248,49 @@ func TestTimeouts(t *testing.T) {
 	healthy.ping()
 }
 
+// TestUnfinishedFrames: what frames hold that do not end is bounded altogether. The connection that passes the bound is closed, the others go on, and nothing stays counted.
+func TestUnfinishedFrames(t *testing.T) {
+	s := start(t, func(c *Config) { c.Limits.InTotal = 1 << 20 })
+	healthy := connect(t, s)
+	whole := protocol.AppendFrame(nil, protocol.KindCreate, 5000, 0, &protocol.Create{
+		Head: protocol.Head{Session: 1, Seq: 1, Low: 1}, Name: []byte("big"), Limit: 1, Data: make([]byte, protocol.MaxDataLen),
+	})
+	const part = 400 << 10
+	begin := func(count int64) *raw {
+		c := connect(t, s)
+		c.write(whole[:part])
+		eventually(t, "the bytes to count", func() bool { return s.unfinished.Load() == count })
+		return c
+	}
+	a, b := begin(part), begin(2*part)
+	over := connect(t, s)
+	for n := 0; n < part; n += 20 << 10 { // in pieces, so that the bound is passed in the middle of a frame
+		if over.writeErr(whole[n:n+20<<10]) != nil {
+			break
+		}
+	}
+	if g := over.closed(); g == nil || g.Status != protocol.StatusOverloaded {
+		t.Fatalf("goodbye is %+v", g)
+	}
+	if n := s.metrics.unfinishedCut.Get(); n != 1 {
+		t.Errorf("%d connections were cut", n)
+	}
+	healthy.ping()
+	_ = b.nc.Close()
+	eventually(t, "the bytes of a closed connection to be gone", func() bool { return s.unfinished.Load() == part })
+	a.write(whole[part:])
+	if err := a.reply(protocol.KindCreate, 5000, nil); protocol.StatusOf(err) != protocol.StatusBadSession {
+		t.Errorf("the frame that ended was answered %v", err)
+	}
+	// Pieces of small frames are free.
+	for range 100 {
+		c := connect(t, s)
+		c.write(whole[:100])
+	}
+	eventually(t, "nothing to count", func() bool { return s.unfinished.Load() == 0 })
+	healthy.ping()
+}
+
 func TestWindow(t *testing.T) {
 	s := start(t, func(c *Config) { c.Limits.Window = 4 })
 	c := connect(t, s)

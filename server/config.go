@@ -162,6 +162,10 @@ type Limits struct {
 	// reads does not notice: next to nothing waits for it.
 	OutTotal int
 
+	// InTotal is how many bytes of frames that are not complete yet the server holds for all connections together, those of frames below 4 KiB apart; default 256 MiB. The
+	// connection whose bytes pass it is closed with OVERLOADED. Frames complete in a round trip or two, and FrameTimeout ends those that do not.
+	InTotal int
+
 	// HelloTimeout is how long a connection may take to say hello (default 5 s), FrameTimeout how long a frame may take from its first to its last byte
 	// (default 10 s), IdleTimeout how long a connection may be silent (default 60 s; longer while its sessions' keep-alives are further apart).
 	HelloTimeout, FrameTimeout, IdleTimeout time.Duration
@@ -223,6 +227,7 @@ func (c Config) withDefaults() (Config, error) {
 	orDefault(&l.OutHard, 4<<20)
 	orDefault(&l.OutAge, 10*time.Second)
 	orDefault(&l.OutTotal, 64<<20)
+	orDefault(&l.InTotal, 256<<20)
 	orDefault(&l.HelloTimeout, 5*time.Second)
 	orDefault(&l.FrameTimeout, 10*time.Second)
 	orDefault(&l.IdleTimeout, 60*time.Second)
@@ -259,6 +264,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if l.OutSoft < leastOutSoft || l.OutHard < l.OutSoft {
 		return c, fmt.Errorf("outgoing bounds are %d and %d; choose at least %d bytes, the hard bound not below the soft one", l.OutSoft, l.OutHard, leastOutSoft)
+	}
+	if l.InTotal < 1 {
+		return c, fmt.Errorf("bound of unfinished frames is %d; choose at least 1 byte", l.InTotal)
 	}
 	if l.OutTotal < 1 {
 		return c, fmt.Errorf("outgoing bound of all connections is %d; choose at least 1 byte", l.OutTotal)

@@ -3,6 +3,7 @@ package server
 import (
 	"crypto/x509"
 	"encoding/binary"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,6 +40,7 @@ type conn struct {
 	spared      atomic.Bool // it turned auth on itself, and stays, with no more rights than others
 	// shown is the hash of the token by which the client came in; nil if by none.
 	shown atomic.Pointer[[meta.HashLen]byte]
+	held  int // bytes of an unfinished frame, as Server.unfinished counts them
 	lazy  int // bytes of the last feed's answers, if all of them can wait for a home's pong, which is on its way
 
 	heard      atomic.Int64 // clock, ns: something came in
@@ -156,11 +158,15 @@ func (c *conn) feed(p *pass, buf []byte) (used int) {
 	p.propose()
 	p.serveReads()
 	if c.ending.Load() {
+		c.holds(0)
 		c.need = 0
 		c.frameSince.Store(0)
 		return len(buf)
 	}
 	rest := buf[used:]
+	if !c.holds(len(rest)) {
+		return len(buf)
+	}
 	c.need = 4
 	if len(rest) >= 4 {
 		c.need += int(binary.BigEndian.Uint32(rest))
@@ -180,11 +186,38 @@ func (c *conn) secure() bool {
 	return ok
 }
 
-// partial notes bytes that cannot complete a frame yet.
-func (c *conn) partial() {
+// partial notes bytes that cannot complete a frame yet: there are n of them. False: the connection ends, and the transport drops them.
+func (c *conn) partial(n int) bool {
 	now := int64(c.srv.clock.Now())
 	c.heard.Store(now)
 	c.frameSince.CompareAndSwap(0, now)
+	return c.holds(n)
+}
+
+// leastHeld is the most bytes of an unfinished frame that do not count, so that small frames in pieces never touch the total of all.
+const leastHeld = 4 << 10
+
+// holds counts the bytes of an unfinished frame. A frame that stops short of its last byte costs its sender nothing and the server its length, so what all of them hold is
+// bounded. False: that is too much with these, and the connection ends.
+func (c *conn) holds(n int) bool {
+	if n <= leastHeld {
+		n = 0
+	}
+	more := n - c.held
+	if more == 0 {
+		return true
+	}
+	c.held = n
+	if c.srv.unfinished.Add(int64(more)) <= int64(c.srv.cfg.Limits.InTotal) || more < 0 {
+		return true
+	}
+	c.holds(0)
+	c.need = 0
+	c.frameSince.Store(0)
+	if c.end(endSoft, protocol.StatusOverloaded, fmt.Sprintf("the server holds its limit of %d bytes of unfinished frames; connect again, and send frames whole", c.srv.cfg.Limits.InTotal)) {
+		c.srv.metrics.unfinishedCut.Inc()
+	}
+	return false
 }
 
 // handle serves one frame.
@@ -256,6 +289,7 @@ func (c *conn) end(how ending, status protocol.Status, text string) bool {
 // transport calls it once, after the last feed.
 func (c *conn) closed() {
 	c.ending.Store(true)
+	c.holds(0)
 	c.srv.conns.remove(c)
 	c.out.drop()
 	c.noteHeld(0)

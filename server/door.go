@@ -225,8 +225,11 @@ func (d *gnetDoor) OnTraffic(gc gnet.Conn) (action gnet.Action) {
 		k.loop.pass.forget()
 		action = gnet.Close
 	})
-	if gc.InboundBuffered() < k.need {
-		k.partial()
+	if n := gc.InboundBuffered(); n < k.need {
+		if !k.partial(n) {
+			_, _ = gc.Discard(n)
+			k.flush()
+		}
 		return gnet.None
 	}
 	buf, err := gc.Peek(-1)

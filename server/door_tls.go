@@ -193,7 +193,10 @@ func (k *tlsSocket) read() {
 // take feeds the connection, and has written what others are told.
 func (k *tlsSocket) take(buf []byte) (used int) {
 	if len(buf) < k.need && !k.ending.Load() {
-		k.partial()
+		if !k.partial(len(buf)) {
+			k.srv.kick()
+			return len(buf)
+		}
 		return 0
 	}
 	p := k.door.passes.Get().(*pass)

@@ -38,7 +38,7 @@ type serverMetrics struct {
 	set *metrics.Set
 	srv *Server
 
-	authFailures, tlsFailed                                                                                                  *metrics.Counter
+	unfinishedCut, authFailures, tlsFailed                                                                                   *metrics.Counter
 	accepted, surplus, acceptErrors, refused, slowCut, leaderCut, idleCut, helloCut, frameCut, panics, late, relaxedAttaches *metrics.Counter
 	ended                                                                                                                    [8]*metrics.Counter
 	bytesIn, bytesOut                                                                                                        *metrics.Counter
@@ -68,6 +68,7 @@ func newMetrics(s *Server) *serverMetrics {
 	m.idleCut = closed("idle")
 	m.helloCut = closed("no_hello")
 	m.frameCut = closed("slow_frame")
+	m.unfinishedCut = closed("unfinished_frames")
 	m.panics = set.NewCounter("signalbox_panics_total")
 	m.late = set.NewCounter("signalbox_replies_dropped_total")
 	m.relaxedAttaches = set.NewCounter("signalbox_relaxed_attaches_total")
@@ -84,6 +85,7 @@ func newMetrics(s *Server) *serverMetrics {
 		[]float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10})
 	m.loopLag = set.NewPrometheusHistogramExt("signalbox_loop_lag_seconds", []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 5})
 	set.NewGauge("signalbox_connections", func() float64 { return float64(s.conns.count.Load()) })
+	set.NewGauge("signalbox_unfinished_frame_bytes", func() float64 { return float64(s.unfinished.Load()) })
 	set.NewGauge("signalbox_unread_bytes", func() float64 { return float64(s.unread.Load()) })
 	set.NewGauge("signalbox_peer_messages_dropped", func() float64 { return float64(s.lostMail.Load()) })
 	set.NewGauge("signalbox_connections_limit", func() float64 { return float64(s.maxConns) })

@@ -54,17 +54,18 @@ type Server struct {
 	routes       atomic.Pointer[routes]
 	soonC        chan struct{}
 
-	conns     connTable
-	unread    atomic.Int64 // bytes that wait for connections with more than leastOutSoft of them
-	bindings  *bindings
-	door      *gnetDoor
-	tls       *tlsDoor // nil: there is none
-	vouching  *vouching
-	auth      atomic.Pointer[authView]
-	authGate  sync.Mutex // held while auth is replaced
-	strangers strangers
-	nodeOps   chan struct{} // a slot for each under way
-	outboxes  sync.Pool
+	conns      connTable
+	unfinished atomic.Int64 // bytes of unfinished frames with more than leastHeld of them
+	unread     atomic.Int64 // bytes that wait for connections with more than leastOutSoft of them
+	bindings   *bindings
+	door       *gnetDoor
+	tls        *tlsDoor // nil: there is none
+	vouching   *vouching
+	auth       atomic.Pointer[authView]
+	authGate   sync.Mutex // held while auth is replaced
+	strangers  strangers
+	nodeOps    chan struct{} // a slot for each under way
+	outboxes   sync.Pool
 
 	adminListener net.Listener
 	adminServer   *http.Server
@@ -282,6 +283,6 @@ func (s *Server) openAdminDoors(context.Context) error {
 		Live:    s.Live,
 		Ready:   s.Ready,
 	}), s.log)
-	s.running.Go(func() { _ = s.adminServer.Serve(s.adminListener) })
+	s.running.Go(func() { _ = s.adminServer.Serve(admin.Bounded(s.adminListener, admin.MaxConnections)) })
 	return nil
 }
