@@ -32,6 +32,9 @@ test: ## everything that must pass: format, vet, all tests with the race detecto
 quick: ## the tests without the race detector and without the long ones
 	go test -short $(TESTFLAGS) $(PKGS)
 
+long: ## the long forms of the tests too, about half an hour; random ones go on for LONG each (default 1m)
+	SIGNALBOX_LONG=$(or $(LONG),1m) go test -timeout 2h $(TESTFLAGS) $(PKGS)
+
 golden: ## rewrite golden files and scripts; review the result as a diff
 	go test ./protocol ./bench -update
 	go test ./shard/... ./server/watch ./server/sentinel -rewrite
@@ -68,4 +71,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help build run cluster dev test quick golden fuzz micro bench bench-quick bench-discovery bench-restart bench-tools check clean
+.PHONY: help build run cluster dev test quick long golden fuzz micro bench bench-quick bench-discovery bench-restart bench-tools check clean

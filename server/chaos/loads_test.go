@@ -36,8 +36,10 @@ type loadSpec struct {
 	Endpoints []string
 	History   string // the file it writes
 	Timeout   time.Duration
-	Grab      []string // locks that it takes, one beside the other, and keeps: it says "grabbed" of each
-	MayLose   bool     // it may be cut off for longer than its sessions live: it begins anew when they are over
+	Grab      []string      // locks that it takes, one beside the other, and keeps: it says "grabbed" of each
+	MayLose   bool          // it may be cut off for longer than its sessions live: it begins anew when they are over
+	Clients   int           // how many clients it is, 0 is one
+	Pause     time.Duration // between two rounds of each, so that many of them leave the machine some time
 }
 
 // load is a client process: it holds a semaphore of its own for its whole life, takes locks that others take too, counts by compare-and-set, and watches what is
@@ -85,6 +87,38 @@ func (l *load) run() error {
 	if l.out, err = writeHistory(l.History); err != nil {
 		return err
 	}
+	var clients sync.WaitGroup
+	errs := make(chan error, max(1, l.Clients))
+	for i := range max(1, l.Clients) {
+		one := &load{loadSpec: l.loadSpec, ctx: l.ctx, out: l.out}
+		if l.Clients > 0 {
+			one.Name = fmt.Sprintf("%s-%d", l.Name, i)
+		}
+		clients.Go(func() { errs <- one.client() })
+	}
+	clients.Wait()
+	close(errs)
+	var all []error
+	for err := range errs {
+		all = append(all, err)
+	}
+	return errors.Join(append(all, l.out.close())...)
+}
+
+// rest pauses between two rounds.
+func (l *load) rest() {
+	if l.Pause <= 0 {
+		return
+	}
+	select {
+	case <-l.ctx.Done():
+	case <-time.After(l.Pause/2 + rand.N(l.Pause)):
+	}
+}
+
+// client is one client's life.
+func (l *load) client() error {
+	var err error
 	if l.c, err = client.Open(context.Background(), client.Config{Endpoints: l.Endpoints, Name: l.Name}); err != nil {
 		return err
 	}
@@ -121,7 +155,7 @@ func (l *load) run() error {
 		})
 	}
 	all.Wait()
-	return errors.Join(append(l.bad, l.out.close())...)
+	return errors.Join(l.bad...)
 }
 
 var errLost = errors.New("a lease was lost")
@@ -217,7 +251,7 @@ func (l *load) grab(s *client.Session, name string) error {
 
 // contend takes one lock after another.
 func (l *load) contend(s *client.Session) error {
-	for l.ctx.Err() == nil {
+	for ; l.ctx.Err() == nil; l.rest() {
 		name := lockName(rand.IntN(loadLocks))
 		var lease *client.Lease
 		err := l.call("acquire", name, func(ctx context.Context) (err error) {
@@ -239,7 +273,8 @@ func (l *load) contend(s *client.Session) error {
 
 // count counts up by compare-and-set, one counter after another.
 func (l *load) count(s *client.Session) error {
-	for k := 0; l.ctx.Err() == nil; k++ {
+	for k := rand.IntN(loadCounters); l.ctx.Err() == nil; k++ {
+		l.rest()
 		name := counterName(k % loadCounters)
 		cfg := s.Config(name)
 		var v client.Value
