@@ -23,6 +23,7 @@ import (
 //	guest NAME                           names a session at home in another shard (the last of 256 buckets is not active here)
 //	alias NAME of=NAME                   another connection of the same session, with its own attach epoch
 //	describe/list/sessions/stream/held   reads
+//	process/processes                    reads of processes
 //	restore                              snapshot, restore, compare digests, go on with the restored machine
 //	limits waiters=n semaphores=n answers=n fired=n swept=n released=n
 //	                                     bounds, and the work of one Apply
@@ -145,7 +146,7 @@ func (x *teller) directive(t *testing.T, d *datadriven.TestData) string {
 		return ""
 	case "restore":
 		return x.restore()
-	case "describe", "list", "sessions", "stream", "held", "node", "counters":
+	case "process", "processes", "describe", "list", "sessions", "stream", "held", "node", "counters":
 		return x.read(d)
 	case "shard", "carry", "copies":
 		return x.moved(d)
@@ -374,6 +375,9 @@ func (x *teller) command(line string) Command {
 	case "raw":
 		return Command{Kind: CommandKind(a.num("kind", 34)), Node: 1, Epoch: 1, Body: a.data("body")}
 	}
+	if kind, m := processCommand(verb, a, name, who.id, head); m != nil {
+		return request(kind, m)
+	}
 	x.t.Fatalf("unknown command %q", line)
 	return Command{}
 }
@@ -433,6 +437,7 @@ func (x *teller) tell() string {
 	for _, e := range x.out.List {
 		x.event(&b, &e)
 	}
+	x.processChanges(&b)
 	for _, c := range x.out.Changes {
 		fmt.Fprintf(&b, "  change %s: ", shortName(c.Name))
 		switch o := c.Owner; c.Kind {
@@ -495,6 +500,10 @@ func (x *teller) event(b *strings.Builder, e *Event) {
 			verb = words[0]
 		}
 		switch verb {
+		case "join":
+			fmt.Fprintf(b, " #%d topology=%d returned=%v again=%v", e.OrderID, e.Version, e.Flag, e.Again)
+		case "quit":
+			fmt.Fprintf(b, " settled=%d", e.Version)
 		case "acquire":
 			b.WriteString(" " + stateWord(e.State))
 			if e.OrderID != 0 {
@@ -536,6 +545,8 @@ func (x *teller) event(b *strings.Builder, e *Event) {
 	case EventBucketsFrozen, EventBucketsActive, EventBucketsLeft:
 		word := map[EventKind]string{EventBucketsFrozen: "frozen", EventBucketsActive: "active", EventBucketsLeft: "left"}[e.Kind]
 		fmt.Fprintf(b, "  %d buckets %s, epoch %d\n", e.Count, word, e.Epoch)
+	case EventProcess:
+		x.round(b, e)
 	default:
 		fmt.Fprintf(b, "  event %d\n", e.Kind)
 	}
@@ -556,6 +567,10 @@ func (x *teller) read(d *datadriven.TestData) string {
 	node := a.num("node", 1)
 	var b strings.Builder
 	switch d.Cmd {
+	case "process":
+		return x.describeProcess(a, node)
+	case "processes":
+		return x.listProcesses(a, node)
 	case "describe":
 		x.describe(&b, a, node)
 	case "list":

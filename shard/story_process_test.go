@@ -1,0 +1,139 @@
+package shard
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/process"
+)
+
+// processCommand makes a command about a process of a line such as "join a p key=k", "confirm a p of=2 prepared", "complete a p of=2 result=r". of= is the epoch
+// of the round.
+func processCommand(verb string, a storyArgs, name []byte, session uint64, head func() protocol.Head) (CommandKind, protocol.Message) {
+	text := string(a.data("text"))
+	switch verb {
+	case "join":
+		return CmdProcessJoin, &protocol.ProcessJoin{Head: head(), Name: name, Key: string(a.data("key")), Data: a.data("data"), Options: protocol.ProcessOptions{
+			RoundTimeout: a.num("round", 0), Return: a.num("return", 0), Debounce: a.num("debounce", 0),
+		}}
+	case "quit":
+		return CmdProcessLeave, &protocol.ProcessLeave{Head: head(), Name: name}
+	case "confirm":
+		step := protocol.StepCompleted
+		if a.has("prepared") {
+			step = protocol.StepPrepared
+		}
+		return CmdProcessConfirm, &protocol.ProcessConfirm{Session: session, Name: name, Epoch: a.num("of", 0), Step: step}
+	case "fail":
+		return CmdProcessFail, &protocol.ProcessFail{Session: session, Name: name, Epoch: a.num("of", 0), Text: text}
+	case "complete":
+		return CmdProcessComplete, &protocol.ProcessComplete{Head: head(), Name: name, Epoch: a.num("of", 0), Result: a.data("result")}
+	case "force":
+		return CmdProcessForce, &protocol.ProcessForce{Node: a.num("node", 1), Name: name, Text: text}
+	case "evict":
+		return CmdProcessEvict, &protocol.ProcessEvict{Node: a.num("node", 1), Name: name, Session: session, Text: text}
+	case "alter":
+		return CmdProcessAlter, &protocol.ProcessAlter{Node: a.num("node", 1), Name: name, Options: protocol.ProcessOptions{RoundTimeout: a.num("round", 0)}}
+	}
+	return 0, nil
+}
+
+// round shows what a member is told.
+func (x *teller) round(b *strings.Builder, e *Event) {
+	q := e.Process
+	word := [...]string{
+		process.EventPrepare: "prepare", process.EventCoordinate: "coordinate", process.EventCancel: "cancel", process.EventComplete: "complete",
+		process.EventResume: "resume", process.EventRemoved: "removed",
+	}[q.Kind]
+	fmt.Fprintf(b, "  %s of %s: %s epoch=%d", x.who(e.Session), e.Name, word, q.Epoch)
+	switch q.Kind {
+	case process.EventPrepare, process.EventResume:
+		var list []string
+		for _, m := range q.Members {
+			list = append(list, x.who(m.Session))
+		}
+		fmt.Fprintf(b, " coordinator=%s members=%s", x.who(q.Coordinator), strings.Join(list, ","))
+	case process.EventComplete:
+		fmt.Fprintf(b, " result=%q", q.Result)
+	case process.EventCancel, process.EventRemoved:
+		fmt.Fprintf(b, " (%s)", q.Text)
+	}
+	if q.Settled > 0 {
+		fmt.Fprintf(b, " settled=%d", q.Settled)
+	}
+	b.WriteString("\n")
+}
+
+// processChanges shows what watches see.
+func (x *teller) processChanges(b *strings.Builder) {
+	for _, c := range x.out.Processes {
+		word := [...]string{
+			process.ChangeJoined: "joined", process.ChangeLeft: "left", process.ChangeAbsent: "absent", process.ChangeReturned: "returned",
+			process.ChangeStarted: "round of", process.ChangePhase: "phase", process.ChangeEnded: "round", process.ChangeOptions: "options", process.ChangeGone: "gone",
+		}[c.Kind]
+		fmt.Fprintf(b, "  change %s: %s", c.Name, word)
+		if c.Session != 0 {
+			fmt.Fprintf(b, " %s", x.who(c.Session))
+		}
+		switch c.Kind {
+		case process.ChangePhase:
+			fmt.Fprintf(b, " %s", c.Phase)
+		case process.ChangeEnded:
+			fmt.Fprintf(b, " %s", c.Outcome)
+		}
+		fmt.Fprintf(b, " epoch=%d topology=%d", c.Epoch, c.Topology)
+		if c.Text != "" {
+			fmt.Fprintf(b, " (%s)", c.Text)
+		}
+		b.WriteString("\n")
+	}
+}
+
+// describeProcess shows a process page by page, and what the list says of it.
+func (x *teller) describeProcess(a storyArgs, node uint64) string {
+	var b strings.Builder
+	name := a.words[0]
+	req := protocol.ProcessDescribe{
+		Node: node, Name: []byte(name), Flags: protocol.WithProcessMembers | protocol.WithProcessHistory, Limit: uint32(a.num("limit", 0)),
+		Consistency: protocol.Relaxed,
+	}
+	for first := true; first || len(req.Cursor) > 0; first = false {
+		var s protocol.ProcessStatus
+		if err := x.m.DescribeProcess(&req, &s); err != nil {
+			return err.Error() + "\n"
+		}
+		if first {
+			fmt.Fprintf(&b, "phase %s epoch=%d topology=%d members=%d coordinator=%s start=%d\n", process.Phase(s.Phase), s.Epoch, s.Topology, s.NumMembers,
+				x.who(s.Coordinator), s.Start)
+		} else {
+			b.WriteString("--\n")
+		}
+		for _, p := range s.Members {
+			fmt.Fprintf(&b, "  %s order=%d standing=%d token=%d identity=%q key=%q until=%d\n", x.who(p.Member.Session), p.Member.Order, p.Standing, p.Token,
+				p.Member.Identity, p.Member.Key, p.Until)
+		}
+		for _, e := range s.History {
+			fmt.Fprintf(&b, "  round %d: %s size=%d %s\n", e.Epoch, process.Outcome(e.Outcome), e.Size, e.Text)
+		}
+		req.Cursor = s.Cursor
+	}
+	return b.String()
+}
+
+// listProcesses shows the list, a name a page.
+func (x *teller) listProcesses(a storyArgs, node uint64) string {
+	var b strings.Builder
+	req := protocol.ProcessList{Node: node, Prefix: a.data("prefix"), Limit: 1, Consistency: protocol.Relaxed}
+	for first := true; first || len(req.Cursor) > 0; first = false {
+		var s protocol.ProcessListReply
+		if err := x.m.ListProcesses(&req, &s); err != nil {
+			return err.Error() + "\n"
+		}
+		for _, p := range s.Processes {
+			fmt.Fprintf(&b, "%s %s epoch=%d members=%d\n", p.Name, process.Phase(p.Phase), p.Epoch, p.NumMembers)
+		}
+		req.Cursor = s.Cursor
+	}
+	return b.String()
+}
