@@ -111,11 +111,14 @@ type Config struct {
 
 	Limits Limits
 
-	// Clock, Logger, RTT and Memory are for embedding and tests. RTT is the engine's unit of time, default 100 ms. Memory keeps everything
-	// in memory: nothing survives the process.
+	// RTT is the log engine's unit of time, in whole milliseconds, default 100 ms, at most 1 s: a shard's leader says that it is there every RTT, and a replica that has heard nothing
+	// for 10 to 20 of them stands for election. All instances are to have the same: one with a shorter time disturbs the leaders of the others. Below 10 ms is for tests,
+	// since every late write of a disk then is an election.
+	RTT time.Duration
+
+	// Clock, Logger and Memory are for embedding and tests. Memory keeps everything in memory: nothing survives the process.
 	Clock  replica.Clock
 	Logger *slog.Logger
-	RTT    time.Duration
 	Memory bool
 	// Disk is a memory disk that outlives the server, for tests that start one again; it implies Memory.
 	Disk *replica.MemoryDisk

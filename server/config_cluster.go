@@ -24,6 +24,7 @@ const (
 	minOfflineAfter  = 500 * time.Millisecond
 	minShutdown      = 100 * time.Millisecond
 	maxClusterPeriod = 10 * time.Minute
+	maxRTT           = time.Second
 )
 
 // checkCluster checks what concerns other instances.
@@ -62,6 +63,9 @@ func (c *Config) checkCluster() error {
 	}
 	if c.OfflineAfter < minOfflineAfter || c.OfflineAfter > maxClusterPeriod {
 		return fmt.Errorf("offline after is %v; choose %v to %v", c.OfflineAfter, minOfflineAfter, maxClusterPeriod)
+	}
+	if c.RTT < time.Millisecond || c.RTT > maxRTT || c.RTT%time.Millisecond != 0 {
+		return fmt.Errorf("raft round trip time is %v; choose whole milliseconds up to %v", c.RTT, maxRTT)
 	}
 	return nil
 }

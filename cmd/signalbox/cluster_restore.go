@@ -23,7 +23,8 @@ memory whole. Then start the instance with serve and the same flags, and let oth
 
 All coordination nodes, rights, sessions, semaphores, owners, waiters and order ids are as in the backup. Clients attach their sessions again, as after a change of
 leader: a session has its timeout and the grace period for that from the moment the instance serves. What was acknowledged after the backup was made is not there:
-stop the old cluster for good first, or two clients may hold one lock.
+stop the old cluster for good first, or two clients may hold one lock. Order ids, the fencing tokens, go on far above all that the old cluster can have given out, so that none
+comes twice.
 
 The new cluster has an id and keys of its own, so instances of the old one cannot join it with their folders.`,
 		Example: "  signalbox cluster restore cluster.backup --data ./restored\n  signalbox serve --data ./restored",

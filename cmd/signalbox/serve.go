@@ -142,6 +142,9 @@ func (a *app) serverConfig(v map[string]string) (server.Config, error) {
 	return cfg, clusterConfig(v, &cfg)
 }
 
+// leastRTT is the least that serve takes; the server itself takes less, for tests.
+const leastRTT = 10 * time.Millisecond
+
 // clusterConfig reads the settings that concern other instances.
 func clusterConfig(v map[string]string, cfg *server.Config) error {
 	cfg.Cluster, cfg.Name, cfg.Tier, cfg.Audit = v["cluster"], v["instance"], v["tier"], v["audit"]
@@ -165,13 +168,16 @@ func clusterConfig(v map[string]string, cfg *server.Config) error {
 	for _, d := range []struct {
 		flag string
 		to   *time.Duration
-	}{{"offline-after", &cfg.OfflineAfter}, {"shutdown-timeout", &cfg.ShutdownTimeout}} {
+	}{{"offline-after", &cfg.OfflineAfter}, {"shutdown-timeout", &cfg.ShutdownTimeout}, {"raft-rtt", &cfg.RTT}} {
 		if *d.to, err = duration(d.flag, v[d.flag]); err != nil {
 			return err
 		}
 		if *d.to <= 0 {
 			return usagef("--%s %s is not above 0; give a duration like 5s", d.flag, v[d.flag])
 		}
+	}
+	if cfg.RTT < leastRTT {
+		return usagef("--raft-rtt %s is below %s, at which every late write to a disk is an election; choose %[2]s to 1s", cfg.RTT, leastRTT)
 	}
 	cfg.JoinToken = v["join-token"]
 	if path := v["join-token-file"]; path != "" {

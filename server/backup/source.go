@@ -49,6 +49,7 @@ func Load(r io.Reader) (*Source, error) {
 		if err := s.freeze(id); err != nil {
 			return nil, fmt.Errorf("shard %d of the backup: %w", id, err)
 		}
+		s.machines[id].Ahead()
 	}
 	return s, nil
 }

@@ -13,7 +13,7 @@ import (
 func TestClusterUnderLoad(t *testing.T) {
 	flags := [][]string{nil}
 	if os.Getenv("SIGNALBOX_LONG") != "" {
-		flags = append(flags, []string{"--offline-after", "500ms"})
+		flags = append(flags, []string{"--offline-after", "500ms", "--raft-rtt", "20ms"})
 	}
 	for _, f := range flags {
 		t.Run(fmt.Sprint(f), func(t *testing.T) { underLoad(t, f...) })

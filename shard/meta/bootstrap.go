@@ -264,6 +264,9 @@ func notBootstrapped() Result {
 // maxRestored bounds Restored, in bytes. The log takes entries of twice that.
 const maxRestored = 64 << 20
 
+// restoredAhead is how far node ids and revisions are moved on: past whatever the cluster gave out after the backup, of which the snapshot knows nothing. Part of format version 1.
+const restoredAhead = 1 << 20
+
 // restore takes over the nodes, rights and tokens of the cluster whose snapshot the command carries. The revision goes on from that cluster's, so that who has an older
 // map takes the new one for newer.
 func (c *Bootstrap) restore(s *State) Result {
@@ -280,7 +283,7 @@ func (c *Bootstrap) restore(s *State) Result {
 		return refuse(protocol.StatusBadRequest, "the cluster that is to be restored has %d buckets in its first tier, this one has %d; give it as many", m.tiers[0].Buckets, c.Buckets)
 	case c.ReplicationFactor > 1:
 		return refuse(protocol.StatusBadRequest, "a cluster is restored to one instance; begin with replication factor 1, and raise it when others have joined")
-	case c.RestoredEpoch > maxCounter || len(m.moves) > 0:
+	case m.nextNode > maxCounter-restoredAhead || c.RestoredEpoch > maxCounter || len(m.moves) > 0:
 		return refuse(protocol.StatusBadRequest, "the cluster that is to be restored was moving buckets; take another backup")
 	}
 	for _, t := range m.tiers {
@@ -298,9 +301,9 @@ func (c *Bootstrap) restore(s *State) Result {
 			return refuse(protocol.StatusBadRequest, "node %s is of another tier than the first; only the first tier can be restored", n.Path)
 		}
 	}
-	s.nodes, s.ids, s.pending, s.nextNode = m.nodes, m.ids, m.pending, m.nextNode
+	s.nodes, s.ids, s.pending, s.nextNode = m.nodes, m.ids, m.pending, m.nextNode+restoredAhead
 	s.rights, s.tokens, s.authOn = m.rights, m.tokens, m.authOn
-	s.revision += m.revision
+	s.revision += m.revision + restoredAhead
 	s.rightsRevision, s.authRevision = s.revision, s.revision
 	return Result{}
 }

@@ -1,0 +1,55 @@
+package shard
+
+import (
+	"bytes"
+	"testing"
+)
+
+// TestAhead: a machine whose counters were moved on is whole, holds what it held, and goes on.
+func TestAhead(t *testing.T) {
+	for seed := range uint64(5) {
+		x := newChurn(seed, New(3))
+		for range 800 {
+			x.step()
+		}
+		m, err := Restore(bytes.NewReader(snapshotOf(t, x.m)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Ahead()
+		if err := m.Check(); err != nil {
+			t.Fatal(err)
+		}
+		if m.Sizes() != x.m.Sizes() {
+			t.Fatalf("%+v of %+v", m.Sizes(), x.m.Sizes())
+		}
+		moved := 0
+		for i := range m.buckets {
+			now, old := &m.buckets[i], &x.m.buckets[i]
+			ahead := now.orders == old.orders+aheadOrders && now.sessions == old.sessions+aheadSessions
+			if ahead != (old.state != bucketAbsent) || now.state != old.state || now.epoch != old.epoch {
+				t.Fatalf("bucket %d: %+v of %+v", i, now, old)
+			}
+			if ahead {
+				moved++
+			}
+		}
+		if moved == 0 {
+			t.Fatal("the machine has no bucket")
+		}
+		r, err := Restore(bytes.NewReader(snapshotOf(t, m)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Digest() != m.Digest() {
+			t.Fatal("its snapshot has another digest")
+		}
+		x.m = r
+		for range 400 {
+			x.step()
+		}
+		if err := x.m.Check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
