@@ -26,7 +26,8 @@ leader: a session has its timeout and the grace period for that from the moment 
 stop the old cluster for good first, or two clients may hold one lock. Order ids, the fencing tokens, go on far above all that the old cluster can have given out, so that none
 comes twice.
 
-The new cluster has an id and keys of its own, so instances of the old one cannot join it with their folders.`,
+The new cluster has an id and keys of its own, so instances of the old one cannot join it with their folders. A client that is connected to the old one does not take the new one
+for it: start the client's process again, and it takes over the session that it has kept.`,
 		Example: "  signalbox cluster restore cluster.backup --data ./restored\n  signalbox serve --data ./restored",
 	}
 	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
