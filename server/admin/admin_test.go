@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -102,8 +103,10 @@ func TestSlowClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	go func() { _, _ = c.Write(append([]byte("GET /"), bytes.Repeat([]byte("a"), 1<<20)...)) }()
-	answer := make([]byte, 12)
-	if _, err := io.ReadFull(c, answer); err != nil || string(answer) != "HTTP/1.1 431" {
+	// The server closes while the client still writes, which may take the answer with it.
+	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+	answer, err := io.ReadAll(c)
+	if len(answer) > 0 && !bytes.HasPrefix(answer, []byte("HTTP/1.1 431")) || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a URL of 1 MiB was answered %q, %v", answer, err)
 	}
 	_ = c.Close()
