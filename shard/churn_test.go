@@ -108,6 +108,20 @@ func (x *churn) command() Command {
 	if x.r.IntN(10) == 0 {
 		head.Seq -= x.r.Uint64N(min(head.Seq, 4)) // sent again
 	}
+	if x.r.IntN(8) == 0 {
+		name := fmt.Appendf(nil, "p-%d", x.r.IntN(6))
+		switch epoch := 1 + x.r.Uint64N(20); x.r.IntN(6) {
+		case 0:
+			return request(CmdProcessLeave, &protocol.ProcessLeave{Head: head, Name: name})
+		case 1:
+			return request(CmdProcessConfirm, &protocol.ProcessConfirm{Session: a.id, Name: name, Epoch: epoch, Step: protocol.ProcessStep(1 + x.r.IntN(2))})
+		case 2:
+			return request(CmdProcessComplete, &protocol.ProcessComplete{Head: head, Name: name, Epoch: epoch})
+		default:
+			return request(CmdProcessJoin, &protocol.ProcessJoin{Head: head, Name: name, Key: []string{"", "k"}[x.r.IntN(2)], Data: x.data(),
+				Options: protocol.ProcessOptions{RoundTimeout: 1000, Return: 1000}})
+		}
+	}
 	switch p := x.r.IntN(100); {
 	case p < 50:
 		count := 1 + x.r.Uint64N(3)
