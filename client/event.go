@@ -81,6 +81,8 @@ func (c *Client) event(cn *conn, h protocol.Header) error {
 			return err
 		}
 		cn.fired(&m)
+	case protocol.KindProcessRound, protocol.KindProcessMessage:
+		return c.processEvent(h)
 	case protocol.KindTrackStatus, protocol.KindTrackChange:
 		_, err := cn.trackEvent(h)
 		return err

@@ -58,6 +58,7 @@ type Session struct {
 	timer    *time.Timer
 	numbers  numbers
 	entries  entrySet
+	ears     map[string]ProcessEar   // by process
 	results  map[uint64]*acquisition // by number: those that wait in a queue at the server
 	notices  []func()                // callbacks still to be called
 	noticing bool

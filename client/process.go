@@ -1,0 +1,158 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// ProcessWay is the way to the coordination process with a name on the session's node. It carries the protocol's messages and knows nothing of what they mean: use package
+// client/process, which is made of it.
+type ProcessWay struct {
+	s    *Session
+	name string
+}
+
+// Process is the way to a coordination process.
+func (s *Session) Process(name string) *ProcessWay { return &ProcessWay{s: s, name: name} }
+
+// Session is the session whose requests go this way.
+func (p *ProcessWay) Session() *Session { return p.s }
+
+// ProcessEar takes what the server tells a member, one of the two. It runs on a goroutine that reads for many sessions, and must not wait. The messages are its own.
+type ProcessEar func(*protocol.ProcessRound, *protocol.ProcessMessage)
+
+// ErrMemberAlready: the session is a member of the process already.
+var ErrMemberAlready = errors.New("this session is a member of the process already; leave first, or join with another session")
+
+// Listen has what the server tells about the process heard, until stop is called. One listens at a time: ErrMemberAlready.
+func (p *ProcessWay) Listen(ear ProcessEar) (stop func(), err error) {
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	if p.s.err != nil {
+		return nil, p.s.err
+	}
+	if p.s.ears[p.name] != nil {
+		return nil, about("join process", p.name, ErrMemberAlready)
+	}
+	if p.s.ears == nil {
+		p.s.ears = make(map[string]ProcessEar)
+	}
+	p.s.ears[p.name] = ear
+	return func() {
+		p.s.mu.Lock()
+		defer p.s.mu.Unlock()
+		delete(p.s.ears, p.name)
+	}, nil
+}
+
+func (p *ProcessWay) bucket(ctx context.Context) (uint32, error) {
+	t, err := p.s.c.tierOf(ctx, p.s.node.tier)
+	if err != nil {
+		return 0, err
+	}
+	return protocol.ProcessBucket(p.s.node.id, []byte(p.name), t.buckets), nil
+}
+
+// Change sends a numbered request of the session until it is answered. Head is the request's, and is filled in. Errors: as those of a semaphore's changes,
+// ErrOutcomeUnknown among them.
+func (p *ProcessWay) Change(ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message) error {
+	bucket, err := p.bucket(ctx)
+	if err != nil {
+		return about(kind.String(), p.name, err)
+	}
+	x := numbered{head: head}
+	_, sent, err := p.s.send(ctx, kind, bucket, &x, m, reply)
+	p.s.close(x.seq)
+	if err != nil {
+		err = unknown(sent && !answered(err), err)
+	}
+	return about(kind.String(), p.name, err)
+}
+
+// Tell sends a request of the session that has no number until it is answered. It may arrive more than once.
+func (p *ProcessWay) Tell(ctx context.Context, kind protocol.Kind, m protocol.Message) error {
+	bucket, err := p.bucket(ctx)
+	if err == nil {
+		_, _, err = p.s.send(ctx, kind, bucket, &numbered{}, m, &protocol.Empty{})
+	}
+	return about(kind.String(), p.name, err)
+}
+
+// Follow calls connected whenever the way leads over another connection or attach than before, the first time too, until ctx or the session ends: what was told
+// between may be lost.
+func (p *ProcessWay) Follow(ctx context.Context, connected func()) {
+	s := p.s
+	retry := backoff{base: retryBase, max: retryMax}
+	for ctx.Err() == nil && s.over() == nil {
+		bucket, err := p.bucket(ctx)
+		var tr trail
+		if err == nil {
+			tr, err = s.place(ctx, bucket, &numbered{})
+		}
+		if err != nil {
+			s.c.pause(ctx, tr.shard, tr.cn, err, &retry)
+			continue
+		}
+		retry.failures = 0
+		connected()
+		p.await(ctx, tr, bucket)
+	}
+}
+
+// await returns when the trail is lost, or leads elsewhere.
+func (p *ProcessWay) await(ctx context.Context, tr trail, bucket uint32) {
+	s := p.s
+	for {
+		mapped := s.c.mapChanged()
+		if s.c.moved(tr, s.node.tier, bucket) {
+			return
+		}
+		select {
+		case <-mapped:
+		case <-tr.att.gone:
+			return
+		case <-tr.cn.done:
+			return
+		case <-ctx.Done():
+			return
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// processEvent hands on what the server told a member.
+func (c *Client) processEvent(h protocol.Header) error {
+	body := bytes.Clone(h.Body) // it is kept
+	var session uint64
+	var name []byte
+	var round *protocol.ProcessRound
+	var message *protocol.ProcessMessage
+	if h.Kind == protocol.KindProcessRound {
+		round = new(protocol.ProcessRound)
+		if err := round.DecodeBody(body); err != nil {
+			return err
+		}
+		session, name = round.Session, round.Name
+	} else {
+		message = new(protocol.ProcessMessage)
+		if err := message.DecodeBody(body); err != nil {
+			return err
+		}
+		session, name = message.Session, message.Name
+	}
+	s := c.session(session)
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	ear := s.ears[string(name)]
+	s.mu.Unlock()
+	if ear != nil {
+		ear(round, message)
+	}
+	return nil
+}

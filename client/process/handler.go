@@ -1,0 +1,151 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	machine "github.com/signalbox-dev/signalbox/client/internal/process"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Handler is the user's side of a process. Its methods are called one after the other on one goroutine: Initialize once, then rounds, then Terminate once. Of a round: Prepare;
+// Coordinate, at its coordinator; Process, for each message; then Complete or Cancel, one of the two and once. A panic is contained, and counts as an error. Embed
+// BaseHandler for what is not needed.
+type Handler interface {
+	// Initialize is called before the session joins. An error fails Join.
+	Initialize(ctx context.Context) error
+	// Prepare is called at every member when a round starts. An error fails the round, which is tried again after a back-off; neither Cancel nor Complete follow then.
+	Prepare(r *Round) error
+	// Coordinate is called at the coordinator when all members have prepared. It must bring about Round.Complete, now or later. An error fails the round.
+	Coordinate(r *Round) error
+	// Process is called for each message. The message must be replied to, now or later, from any goroutine. After an error without a reply the sender tries again.
+	Process(q *Request) error
+	// Cancel is called when a prepared round is given up.
+	Cancel(r *Round)
+	// Complete is called when the round is complete.
+	Complete(r *Round)
+	// Terminate is the last call, also when Initialize failed.
+	Terminate()
+}
+
+// BaseHandler has methods that do nothing for all that a Handler may leave out.
+type BaseHandler struct{}
+
+// Initialize does nothing.
+func (BaseHandler) Initialize(context.Context) error { return nil }
+
+// Process refuses: a handler that exchanges messages has its own.
+func (BaseHandler) Process(*Request) error { return errors.New("this handler takes no messages") }
+
+// Cancel does nothing.
+func (BaseHandler) Cancel(*Round) {}
+
+// Complete does nothing.
+func (BaseHandler) Complete(*Round) {}
+
+// Terminate does nothing.
+func (BaseHandler) Terminate() {}
+
+// Election says which member coordinates.
+type Election = protocol.ProcessElection
+
+const (
+	Oldest    = protocol.ElectOldest    // the member that joined first
+	LowestID  = protocol.ElectLowest    // the lowest session id
+	Preferred = protocol.ElectPreferred // the highest weight, then the present coordinator
+)
+
+// Options of a member, and of the process. Zeroes are the defaults. The options of the process count for the join that makes it.
+type Options struct {
+	// Synchronous has Join return when the first round is complete here. By default it returns when the session is a member.
+	Synchronous bool
+	// Key makes the member the same after a restart of its program: see Return. At most 128 bytes.
+	Key string
+	// Data is what the member shows the others. At most 512 bytes.
+	Data []byte
+	// Weight is for Preferred.
+	Weight uint32
+	// RetryInterval is the least wait before something unanswered is sent again; it doubles up to 5 s. Default 50 ms.
+	RetryInterval time.Duration
+	// MaxProcessFailures is how many messages in a row may fail before the round is reported failed. Default 0: any number.
+	MaxProcessFailures int
+	// Logger tells of failures of the handler. Default: nothing.
+	Logger *slog.Logger
+
+	// Of the process. Times are at most a day.
+	Election     Election
+	Debounce     time.Duration // from a change to the next round. Default 0
+	RoundTimeout time.Duration // until a round must be decided. Default 0: for ever
+	BackoffMin   time.Duration // before a failed round is tried again. Default 50 ms
+	BackoffMax   time.Duration // default 5 s
+	Return       time.Duration // how long a member with a key keeps its place without a session. Default 0
+}
+
+// What a caller did wrong, or too late, by errors.Is.
+var (
+	// ErrOver: the round is over, or the membership.
+	ErrOver = machine.ErrOver
+	// ErrNotCoordinator: only the coordinator completes a round.
+	ErrNotCoordinator = machine.ErrNotCoordinator
+	// ErrNotReady: a round is completed from Coordinate on.
+	ErrNotReady = machine.ErrNotReady
+	// ErrReplied: a message is replied to once.
+	ErrReplied = machine.ErrReplied
+	// ErrNotAsked: the message was given up by its sender.
+	ErrNotAsked = machine.ErrNotAsked
+	// ErrTooLarge: messages are at most 1 MiB, results 32 KiB.
+	ErrTooLarge = machine.ErrTooLarge
+	// ErrNoReceiver: a receiver is not a member of the round, or is named twice.
+	ErrNoReceiver = machine.ErrNoReceiver
+	// ErrNotMember, ErrReplaced, ErrEvicted and ErrLeft are why a membership ended; so may be what the session ended with.
+	ErrNotMember = machine.ErrNotMember
+	ErrReplaced  = machine.ErrReplaced
+	ErrEvicted   = machine.ErrEvicted
+	ErrLeft      = errors.New("left the process")
+)
+
+// check finds what is wrong with a join before anything is done.
+func check(name string, h Handler, o *Options) error {
+	if h == nil {
+		return fmt.Errorf("join process %q: handler is nil; give one", name)
+	}
+	if o.RetryInterval < 0 || o.RetryInterval > 5*time.Second {
+		return fmt.Errorf("join process %q: retry interval is %s; it must be up to 5s, or 0 for the default", name, o.RetryInterval)
+	}
+	if o.MaxProcessFailures < 0 {
+		return fmt.Errorf("join process %q: %d process failures are allowed; it must be at least 0", name, o.MaxProcessFailures)
+	}
+	for _, d := range []time.Duration{o.Debounce, o.RoundTimeout, o.BackoffMin, o.BackoffMax, o.Return} {
+		if d < 0 {
+			return fmt.Errorf("join process %q: a time of the options is %s; none may be negative", name, d)
+		}
+	}
+	m := o.join(name)
+	m.Seq = 1
+	if err := m.Validate(); err != nil {
+		return fmt.Errorf("join process %q: %w", name, err)
+	}
+	return nil
+}
+
+func (o *Options) join(name string) *protocol.ProcessJoin {
+	ms := func(d time.Duration) uint64 { return uint64((d + time.Millisecond - 1) / time.Millisecond) }
+	return &protocol.ProcessJoin{
+		Name: []byte(name), Key: o.Key, Data: o.Data, Weight: o.Weight, Options: protocol.ProcessOptions{
+			Election: o.Election, Debounce: ms(o.Debounce), RoundTimeout: ms(o.RoundTimeout), BackoffMin: ms(o.BackoffMin), BackoffMax: ms(o.BackoffMax),
+			Return: ms(o.Return),
+		},
+	}
+}
+
+// way is how a member reaches the server: a client.ProcessWay, and in tests the server's state machine itself.
+type way interface {
+	Listen(client.ProcessEar) (stop func(), err error)
+	Change(ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message) error
+	Tell(ctx context.Context, kind protocol.Kind, m protocol.Message) error
+	Follow(ctx context.Context, connected func())
+}

@@ -1,0 +1,333 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	machine "github.com/signalbox-dev/signalbox/client/internal/process"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Process is a session's membership in a coordination process. It ends once, and is not made anew by itself.
+type Process struct {
+	way     way
+	session uint64
+	name    string
+	h       Handler
+	log     *slog.Logger
+	started time.Time
+	stop    func() // hears no more
+	ctx     context.Context
+	cancel  context.CancelFunc
+	initial chan struct{} // closed when the first round is complete
+	done    chan struct{} // closed behind Terminate
+	work    sync.WaitGroup
+
+	mu     sync.Mutex
+	wake   *sync.Cond // there may be a job
+	m      *machine.Machine
+	rounds map[uint64]*Round   // by epoch; those that were begun and are not over
+	calls  map[uint64]Callback // by number of the message
+	timer  *time.Timer
+}
+
+// Join makes the session a member of the process, which is made if it does not exist, and calls the handler from then on. Initialize is called first. Names are letters and
+// digits with single dashes or dots between them. When ctx ends first the session is no member, or is none soon. Errors: what Initialize returned, BadRequest,
+// client.ErrMemberAlready, AlreadyExists, Overloaded, Forbidden, Unsupported, or what the session ended with.
+func Join(ctx context.Context, s *client.Session, name string, h Handler, o Options) (*Process, error) {
+	return join(ctx, s.Process(name), s.ID(), s.Done(), s.Err, name, h, o)
+}
+
+func join(ctx context.Context, w way, session uint64, over <-chan struct{}, why func() error, name string, h Handler, o Options) (*Process, error) {
+	if err := check(name, h, &o); err != nil {
+		return nil, err
+	}
+	p := &Process{
+		way: w, session: session, name: name, h: h, log: o.Logger, started: time.Now(), initial: make(chan struct{}), done: make(chan struct{}),
+		rounds: make(map[uint64]*Round), calls: make(map[uint64]Callback),
+		m: machine.New(session, machine.Options{RetryMin: o.RetryInterval, MaxProcessFailures: o.MaxProcessFailures, Seed: session}),
+	}
+	if p.log == nil {
+		p.log = slog.New(slog.DiscardHandler)
+	}
+	p.wake = sync.NewCond(&p.mu)
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.timer = time.AfterFunc(time.Hour, func() { p.input((*machine.Machine).Tick) })
+	stop, err := w.Listen(p.hear)
+	if err != nil {
+		p.cancel()
+		p.timer.Stop()
+		return nil, err
+	}
+	p.stop = stop
+	ready := make(chan error, 1)
+	go p.run(ctx, ready)
+	err = <-ready
+	if err == nil {
+		m := o.join(name)
+		if err = w.Change(ctx, protocol.KindProcessJoin, &m.Head, m, new(protocol.ProcessJoinReply)); err != nil && errors.Is(err, client.ErrOutcomeUnknown) {
+			p.abandon()
+		}
+	}
+	if err != nil {
+		p.input(func(m *machine.Machine, now time.Duration) { m.End(now, 0, err) })
+		<-p.done
+		return nil, err
+	}
+	p.work.Go(func() { w.Follow(p.ctx, func() { p.input((*machine.Machine).Connected) }) })
+	p.work.Go(func() {
+		select {
+		case <-over:
+			p.input(func(m *machine.Machine, now time.Duration) { m.End(now, 0, why()) })
+		case <-p.ctx.Done():
+		}
+	})
+	if o.Synchronous {
+		if err := p.WaitInitial(ctx); err != nil {
+			p.abandon()
+			p.input(func(m *machine.Machine, now time.Duration) { m.End(now, 0, ErrLeft) })
+			<-p.done
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// abandon leaves in the background: nobody waits for it.
+func (p *Process) abandon() {
+	go func() {
+		m := &protocol.ProcessLeave{Name: []byte(p.name)}
+		_ = p.way.Change(context.Background(), protocol.KindProcessLeave, &m.Head, m, new(protocol.ProcessLeaveReply)) // ends with the session
+	}()
+}
+
+// Name is the process's name.
+func (p *Process) Name() string { return p.name }
+
+// Handler is the one it was joined with.
+func (p *Process) Handler() Handler { return p.h }
+
+// InitialDone is closed when the first round is complete here.
+func (p *Process) InitialDone() <-chan struct{} { return p.initial }
+
+// WaitInitial waits until the first round is complete here. Errors: the end of ctx, or of the membership.
+func (p *Process) WaitInitial(ctx context.Context) error {
+	select {
+	case <-p.initial:
+		return nil
+	case <-p.done:
+		return fmt.Errorf("process %q: %w", p.name, p.Err())
+	case <-ctx.Done():
+		return fmt.Errorf("process %q: no round is complete yet: %w", p.name, context.Cause(ctx))
+	}
+}
+
+// Done is closed when the membership is over, and Terminate has returned.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Err is why the membership is over, or nil: ErrLeft, ErrEvicted, ErrReplaced, ErrNotMember, or what the session ended with.
+func (p *Process) Err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.m.Ended()
+}
+
+// Leave ends the membership, and waits for Terminate. When it fails the session is still a member, unless Done is closed. It must not be called from the handler.
+func (p *Process) Leave(ctx context.Context) error {
+	var reply protocol.ProcessLeaveReply
+	m := &protocol.ProcessLeave{Name: []byte(p.name)}
+	err := p.way.Change(ctx, protocol.KindProcessLeave, &m.Head, m, &reply)
+	if protocol.StatusOf(err) == protocol.StatusNotFound {
+		err = nil // it was over before
+	}
+	if err != nil {
+		return err
+	}
+	p.input(func(m *machine.Machine, now time.Duration) { m.End(now, reply.Settled, ErrLeft) })
+	select {
+	case <-p.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("process %q: a callback still runs: %w", p.name, context.Cause(ctx))
+	}
+}
+
+// hear is the ear of the process.
+func (p *Process) hear(round *protocol.ProcessRound, message *protocol.ProcessMessage) {
+	p.input(func(m *machine.Machine, now time.Duration) {
+		if round != nil {
+			m.Told(now, round)
+		} else {
+			m.Letter(now, message)
+		}
+	})
+}
+
+// input gives the machine an input, and does what comes of it.
+func (p *Process) input(f func(*machine.Machine, time.Duration)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f(p.m, time.Since(p.started))
+	p.act()
+}
+
+// act does what the machine asks for. mu is held.
+func (p *Process) act() {
+	ready := p.m.Take()
+	for _, epoch := range ready.Superseded {
+		if r := p.rounds[epoch]; r != nil {
+			r.cancel(ErrOver)
+		}
+	}
+	for _, s := range ready.Sends {
+		if p.ctx.Err() == nil {
+			p.work.Go(func() { p.send(s) })
+		}
+	}
+	if at, ok := p.m.Next(); ok {
+		p.timer.Reset(max(at-time.Since(p.started), 0))
+	} else {
+		p.timer.Stop()
+	}
+	p.wake.Signal()
+}
+
+// send carries one message to the server.
+func (p *Process) send(s machine.Send) {
+	name := []byte(p.name)
+	var err error
+	switch s.Kind {
+	case protocol.KindProcessConfirm:
+		err = p.way.Tell(p.ctx, s.Kind, &protocol.ProcessConfirm{Session: p.session, Name: name, Epoch: s.Epoch, Step: s.Step})
+	case protocol.KindProcessFail:
+		err = p.way.Tell(p.ctx, s.Kind, &protocol.ProcessFail{Session: p.session, Name: name, Epoch: s.Epoch, Text: s.Text})
+	case protocol.KindProcessSync:
+		err = p.way.Tell(p.ctx, s.Kind, &protocol.ProcessSync{Session: p.session, Name: name, Epoch: s.Epoch})
+	case protocol.KindProcessRequest:
+		err = p.way.Tell(p.ctx, s.Kind, &protocol.ProcessRequest{
+			Session: p.session, Name: name, Epoch: s.Epoch, Number: s.Number, Low: s.Low, To: s.To, Payload: s.Payload,
+		})
+	case protocol.KindProcessReply:
+		err = p.way.Tell(p.ctx, s.Kind, &protocol.ProcessReply{
+			Session: p.session, Name: name, Epoch: s.Epoch, To: s.To[0], Number: s.Number, Refused: s.Refused, Payload: s.Payload,
+		})
+	case protocol.KindProcessComplete:
+		m := &protocol.ProcessComplete{Name: name, Epoch: s.Epoch, Result: s.Payload}
+		err = p.way.Change(p.ctx, s.Kind, &m.Head, m, &protocol.Empty{})
+	}
+	status := protocol.StatusUnavailable // not answered: the session or the membership is over
+	var e *protocol.Error
+	if err == nil || errors.As(err, &e) {
+		status = protocol.StatusOf(err)
+	}
+	p.input(func(m *machine.Machine, now time.Duration) { m.Answered(now, s, status) })
+}
+
+// run is the goroutine of the process: Initialize, then one callback after the other.
+func (p *Process) run(ctx context.Context, ready chan<- error) {
+	ready <- p.guard("initialize", func() error { return p.h.Initialize(ctx) })
+	for {
+		p.mu.Lock()
+		j, ok := p.m.Job()
+		for !ok {
+			p.wake.Wait()
+			j, ok = p.m.Job()
+		}
+		r := p.round(&j)
+		c := p.calls[j.Number]
+		if j.Kind == machine.JobAnswered || j.Kind == machine.JobGivenUp {
+			delete(p.calls, j.Number)
+		}
+		p.mu.Unlock()
+		err := p.guard(j.Kind.String(), func() error { return p.callback(&j, r, c) })
+		p.mu.Lock()
+		p.m.Ran(time.Since(p.started), j, err)
+		p.act()
+		if r != nil && (j.Kind == machine.JobComplete || j.Kind == machine.JobCancel || j.Kind == machine.JobPrepare && err != nil) {
+			r.cancel(ErrOver)
+			delete(p.rounds, r.r.Epoch)
+		}
+		p.mu.Unlock()
+		switch j.Kind {
+		case machine.JobComplete:
+			select {
+			case <-p.initial:
+			default:
+				close(p.initial)
+			}
+		case machine.JobTerminate:
+			p.close()
+			return
+		}
+	}
+}
+
+// round is the job's, made for the first one. mu is held.
+func (p *Process) round(j *machine.Job) *Round {
+	if j.Round == nil {
+		return nil
+	}
+	r := p.rounds[j.Round.Epoch]
+	if r == nil && j.Kind == machine.JobPrepare {
+		r = &Round{p: p, r: j.Round}
+		r.ctx, r.cancel = context.WithCancelCause(context.Background())
+		p.rounds[j.Round.Epoch] = r
+	}
+	return r
+}
+
+// close is behind the last callback.
+func (p *Process) close() {
+	p.stop()
+	p.cancel()
+	p.mu.Lock()
+	p.timer.Stop()
+	p.mu.Unlock()
+	p.work.Wait()
+	close(p.done)
+}
+
+func (p *Process) callback(j *machine.Job, r *Round, c Callback) error {
+	switch j.Kind {
+	case machine.JobPrepare:
+		return p.h.Prepare(r)
+	case machine.JobCoordinate:
+		return p.h.Coordinate(r)
+	case machine.JobProcess:
+		return p.h.Process(&Request{round: r, from: j.From, number: j.Number, payload: j.Payload})
+	case machine.JobComplete:
+		p.h.Complete(r)
+	case machine.JobCancel:
+		p.h.Cancel(r)
+	case machine.JobAnswered:
+		if c.Answered != nil {
+			c.Answered(j.Answers)
+		}
+	case machine.JobGivenUp:
+		if c.GivenUp != nil {
+			c.GivenUp(j.Answers)
+		}
+	case machine.JobTerminate:
+		p.h.Terminate()
+	}
+	return nil
+}
+
+// guard contains a panic of the handler.
+func (p *Process) guard(what string, f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("handler panicked in %s: %v", what, v)
+			p.log.Error("handler panicked", "process", p.name, "callback", what, "panic", v, "stack", string(debug.Stack()))
+		} else if err != nil {
+			p.log.Warn("handler failed", "process", p.name, "callback", what, "error", err)
+		}
+	}()
+	return f()
+}

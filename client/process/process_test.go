@@ -1,0 +1,486 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// agreeing agrees with the others on a value: its coordinator locks all, by a message, and leaves the epoch as the value. One call in so many fails.
+type agreeing struct {
+	BaseHandler
+	unlucky int
+	changed chan struct{} // capacity 1
+
+	mu        sync.Mutex
+	rnd       *rand.Rand
+	locked    uint64 // epoch
+	value     string
+	epoch     uint64 // completed last
+	members   int
+	prepared  int
+	settled   int
+	ended     bool
+	violation string
+}
+
+func newAgreeing(unlucky int) *agreeing {
+	return &agreeing{unlucky: unlucky, changed: make(chan struct{}, 1), rnd: rand.New(rand.NewPCG(uint64(unlucky), 1))}
+}
+
+func (h *agreeing) fails() error {
+	if h.unlucky > 0 && h.rnd.IntN(h.unlucky) == 0 {
+		if h.rnd.IntN(2) == 0 {
+			panic("unlucky")
+		}
+		return errors.New("unlucky")
+	}
+	return nil
+}
+
+func (h *agreeing) Prepare(r *Round) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.fails(); err != nil {
+		return err
+	}
+	if h.prepared != h.settled {
+		h.violation = fmt.Sprintf("round %d is prepared while another is open", r.Epoch())
+	}
+	h.prepared++
+	r.SetAttachment(r.Epoch())
+	return nil
+}
+
+func (h *agreeing) Coordinate(r *Round) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.fails(); err != nil {
+		return err
+	}
+	return r.Broadcast([]byte("lock"), nil, Callback{Answered: func(a []Answer) {
+		if len(a) == len(r.Members()) {
+			_ = r.Complete(fmt.Append(nil, r.Epoch()))
+		}
+	}})
+}
+
+func (h *agreeing) Process(q *Request) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.fails(); err != nil {
+		return err
+	}
+	h.locked = q.Round().Epoch()
+	return q.Reply([]byte("locked"))
+}
+
+func (h *agreeing) Complete(r *Round) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.locked != r.Epoch() && !r.Resumed() || r.Attachment() != r.Epoch() {
+		h.violation = fmt.Sprintf("round %d is complete without a lock, or with the attachment %v", r.Epoch(), r.Attachment())
+	}
+	h.settled++
+	h.value, h.epoch, h.members = string(r.Result()), r.Epoch(), len(r.Members())
+	select {
+	case h.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (h *agreeing) Cancel(r *Round) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r.Context().Err() == nil {
+		h.violation = fmt.Sprintf("round %d is cancelled before its context ended", r.Epoch())
+	}
+	h.settled++
+}
+
+func (h *agreeing) Terminate() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended = true
+}
+
+// agreed waits until the handler has completed a round with so many members.
+func (h *agreeing) agreed(t *testing.T, members int) (epoch uint64, value string) {
+	t.Helper()
+	over := time.After(time.Minute)
+	for {
+		h.mu.Lock()
+		epoch, value, n := h.epoch, h.value, h.members
+		h.mu.Unlock()
+		if n == members {
+			return epoch, value
+		}
+		select {
+		case <-h.changed:
+		case <-over:
+			t.Fatalf("no round of %d members is complete; the last one had %d", members, n)
+		}
+	}
+}
+
+// check is what must hold when the membership is over.
+func (h *agreeing) check(t *testing.T) {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.violation != "" {
+		t.Error(h.violation)
+	}
+	if !h.ended || h.prepared != h.settled {
+		t.Errorf("%d rounds were prepared and %d ended; terminated: %v", h.prepared, h.settled, h.ended)
+	}
+}
+
+// TestMembersComeAndGo: five members join one by one and leave one by one, each callback fails one time in three, and messages to the server get lost. After each change all
+// hold the same value, and one round is complete for each change.
+func TestMembersComeAndGo(t *testing.T) {
+	b := newBackend(t, 5)
+	ctx := t.Context()
+	var members []*Process
+	var handlers []*agreeing
+	same := func() {
+		t.Helper()
+		epoch, value := handlers[0].agreed(t, len(handlers))
+		for _, h := range handlers[1:] {
+			if e, v := h.agreed(t, len(handlers)); e != epoch || v != value || v != fmt.Sprint(e) {
+				t.Fatalf("a member holds %q of %d, another %q of %d", v, e, value, epoch)
+			}
+		}
+		over := time.Now().Add(time.Minute)
+		for _, ok := b.settled(len(handlers)); !ok; _, ok = b.settled(len(handlers)) { // all have confirmed
+			if time.Now().After(over) {
+				t.Fatal("the round is not settled")
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for i := range 5 {
+		h := newAgreeing(3)
+		h.rnd = rand.New(rand.NewPCG(uint64(i), 2))
+		p, _, err := b.join(ctx, uint64(100+i), h, Options{Synchronous: i%2 == 0, RetryInterval: 2 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		members, handlers = append(members, p), append(handlers, h)
+		same()
+	}
+	for len(members) > 1 {
+		if err := members[0].Leave(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if !errors.Is(members[0].Err(), ErrLeft) {
+			t.Errorf("membership is over by %v", members[0].Err())
+		}
+		handlers[0].check(t)
+		members, handlers = members[1:], handlers[1:]
+		same()
+	}
+	if n := b.tally(); n.Completed != 9 || n.Changes != 9 {
+		t.Errorf("%d rounds were complete for %d changes", n.Completed, n.Changes)
+	}
+	if err := members[0].Leave(ctx); err != nil {
+		t.Fatal(err)
+	}
+	handlers[0].check(t)
+}
+
+// stuck stands still in one callback until it is told to go on, or the round is over.
+type stuck struct {
+	*agreeing
+	in    string
+	there chan uint64 // epoch; capacity 100
+	free  chan struct{}
+}
+
+func (h *stuck) stand(in string, r *Round) {
+	if in != h.in {
+		return
+	}
+	h.there <- r.Epoch()
+	select {
+	case <-r.Context().Done():
+	case <-h.free:
+	}
+}
+
+func (h *stuck) Prepare(r *Round) error {
+	h.stand("prepare", r)
+	return h.agreeing.Prepare(r)
+}
+
+func (h *stuck) Coordinate(r *Round) error {
+	h.stand("coordinate", r)
+	return h.agreeing.Coordinate(r)
+}
+
+func (h *stuck) Process(q *Request) error {
+	h.stand("process", q.Round())
+	return h.agreeing.Process(q)
+}
+
+func (h *stuck) Complete(r *Round) {
+	h.stand("complete", r)
+	h.agreeing.Complete(r)
+}
+
+func wait[T any](t *testing.T, what string, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(time.Minute):
+		t.Fatalf("waited for %s in vain", what)
+		panic("unreachable")
+	}
+}
+
+// TestCoordinatorIsKilled in each of its callbacks: the others complete a round without it, and hold the same.
+func TestCoordinatorIsKilled(t *testing.T) {
+	for _, in := range []string{"prepare", "coordinate", "process", "complete"} {
+		t.Run(in, func(t *testing.T) {
+			b := newBackend(t, 0)
+			first := &stuck{agreeing: newAgreeing(0), in: in, there: make(chan uint64, 100), free: make(chan struct{})}
+			p, w, err := b.join(t.Context(), 1, first, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			wait(t, "the coordinator's callback", first.there)
+			second, third := newAgreeing(0), newAgreeing(0)
+			for i, h := range []*agreeing{second, third} {
+				q, _, err := b.join(t.Context(), uint64(2+i), h, Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() {
+					if err := q.Leave(context.Background()); err != nil {
+						t.Error(err)
+					}
+					h.check(t)
+				}()
+			}
+			close(w.over) // nothing is sent from here on
+			for over := time.Now().Add(time.Minute); p.Err() == nil; time.Sleep(time.Millisecond) {
+				if time.Now().After(over) {
+					t.Fatal("the dead member does not notice")
+				}
+			}
+			b.kill(1)
+			close(first.free)
+			wait(t, "the end of the dead member", p.Done())
+			if !errors.Is(p.Err(), client.ErrSessionExpired) {
+				t.Errorf("membership is over by %v", p.Err())
+			}
+			first.check(t)
+			e2, v2 := second.agreed(t, 2)
+			if e3, v3 := third.agreed(t, 2); e2 != e3 || v2 != v3 {
+				t.Errorf("one holds %q of %d, the other %q of %d", v2, e2, v3, e3)
+			}
+		})
+	}
+}
+
+// TestBusyHandler: the context of a round ends while its callback runs, and Cancel waits for that.
+func TestBusyHandler(t *testing.T) {
+	b := newBackend(t, 0)
+	h := &stuck{agreeing: newAgreeing(0), in: "coordinate", there: make(chan uint64, 100), free: make(chan struct{})}
+	p, _, err := b.join(t.Context(), 1, h, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	epoch := wait(t, "coordinate", h.there)
+	q, _, err := b.join(t.Context(), 2, newAgreeing(0), Options{}) // supersedes it: Coordinate returns by its context alone
+	if err != nil {
+		t.Fatal(err)
+	}
+	if next := wait(t, "coordinate of the next round", h.there); next <= epoch {
+		t.Errorf("epoch %d follows %d", next, epoch)
+	}
+	close(h.free)
+	if err := p.WaitInitial(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h.agreed(t, 2)
+	for _, p := range []*Process{p, q} {
+		if err := p.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.check(t)
+}
+
+// TestEvicted: an operator ends a membership, and the handler is told in order.
+func TestEvicted(t *testing.T) {
+	b := newBackend(t, 0)
+	h := newAgreeing(0)
+	p, _, err := b.join(t.Context(), 1, h, Options{Synchronous: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.evict(t, 1)
+	wait(t, "the end", p.Done())
+	if !errors.Is(p.Err(), ErrEvicted) {
+		t.Errorf("membership is over by %v", p.Err())
+	}
+	h.check(t)
+	if err := p.Leave(t.Context()); err != nil {
+		t.Errorf("leave of an evicted member: %v", err)
+	}
+}
+
+// misusing does everything wrong that a handler can, and writes down what it is told.
+type misusing struct {
+	BaseHandler
+	mu     sync.Mutex
+	errs   map[string]error
+	late   *Request
+	round  *Round
+	failed chan struct{}
+}
+
+func (h *misusing) note(what string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.errs[what] == nil {
+		h.errs[what] = err
+	}
+}
+
+func (h *misusing) Prepare(r *Round) error {
+	h.note("complete in prepare", r.Complete(nil))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.round = r
+	return nil
+}
+
+func (h *misusing) Coordinate(r *Round) error {
+	h.note("large result", r.Complete(make([]byte, protocol.MaxProcessResult+1)))
+	h.note("large message", r.Broadcast(make([]byte, protocol.MaxProcessPayload+1), nil, Callback{}))
+	h.note("stranger", r.Request(99, nil, nil, nil))
+	called := false
+	err := r.Broadcast(nil, func(Member) bool { return false }, Callback{Answered: func(a []Answer) { called = len(a) == 0 }})
+	if err != nil || !called {
+		h.note("nobody", fmt.Errorf("called %v, error %v", called, err))
+	}
+	return r.Request(r.Coordinator(), []byte("hello"), nil, func() { close(h.failed) })
+}
+
+func (h *misusing) Process(q *Request) error {
+	h.note("large reply", q.Reply(make([]byte, protocol.MaxProcessPayload+1)))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.late = q
+	return nil // never replied to
+}
+
+// TestMisuse: what is wrong is refused with a sentence, and nothing hangs.
+func TestMisuse(t *testing.T) {
+	b := newBackend(t, 0)
+	for name, c := range map[string]struct {
+		name string
+		h    Handler
+		o    Options
+		want string
+	}{
+		"no handler":     {"queue", nil, Options{}, "handler is nil"},
+		"no name":        {"", newAgreeing(0), Options{}, "0 bytes"},
+		"bad name":       {"a--b", newAgreeing(0), Options{}, "letters and digits"},
+		"long name":      {strings.Repeat("x", 129), newAgreeing(0), Options{}, "129 bytes"},
+		"long key":       {"queue", newAgreeing(0), Options{Key: strings.Repeat("x", 129)}, "member key"},
+		"much data":      {"queue", newAgreeing(0), Options{Data: make([]byte, 513)}, "member data"},
+		"bad election":   {"queue", newAgreeing(0), Options{Election: 7}, "election is 7"},
+		"negative time":  {"queue", newAgreeing(0), Options{Debounce: -1}, "negative"},
+		"negative retry": {"queue", newAgreeing(0), Options{RetryInterval: -1}, "retry interval"},
+		"negative count": {"queue", newAgreeing(0), Options{MaxProcessFailures: -1}, "process failures"},
+	} {
+		w := &port{b: b, session: 1}
+		if p, err := join(t.Context(), w, 1, nil, nil, c.name, c.h, c.o); p != nil || err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if b.joins > 0 {
+		t.Errorf("%d joins were sent", b.joins)
+	}
+	h := &misusing{errs: map[string]error{}, failed: make(chan struct{})}
+	p, _, err := b.join(t.Context(), 1, h, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := b.join(t.Context(), 1, newAgreeing(0), Options{}); !errors.Is(err, client.ErrMemberAlready) {
+		t.Errorf("a second join of the session: %v", err)
+	}
+	short, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.WaitInitial(short); !errors.Is(err, context.Canceled) {
+		t.Errorf("waited for a round that never completes: %v", err)
+	}
+	if q, _, err := b.join(short, 7, newAgreeing(0), Options{}); q != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("join with an ended context: %v", err)
+	}
+	over := time.Now().Add(time.Minute)
+	for got := false; !got; { // the message that is never replied to has arrived
+		h.mu.Lock()
+		got = h.late != nil
+		h.mu.Unlock()
+		if time.Now().After(over) {
+			t.Fatal("no message arrives")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := p.Leave(t.Context()); err != nil { // cancels the round
+		t.Fatal(err)
+	}
+	wait(t, "the message to be given up", h.failed)
+	h.note("late reply", h.late.Reply(nil))
+	h.note("late message", h.round.Broadcast(nil, nil, Callback{}))
+	h.note("late complete", h.round.Complete(nil))
+	for what, want := range map[string]error{
+		"complete in prepare": ErrNotReady, "large result": ErrTooLarge, "large message": ErrTooLarge, "stranger": ErrNoReceiver, "nobody": nil,
+		"large reply": ErrTooLarge, "late reply": ErrOver, "late message": ErrOver, "late complete": ErrOver,
+	} {
+		if !errors.Is(h.errs[what], want) {
+			t.Errorf("%s: %v, want %v", what, h.errs[what], want)
+		}
+	}
+}
+
+// failing cannot be initialized.
+type failing struct {
+	*agreeing
+	panics bool
+}
+
+func (h failing) Initialize(context.Context) error {
+	if h.panics {
+		panic("no disk")
+	}
+	return errors.New("no disk")
+}
+
+// TestInitializeFails: the join fails with the cause, Terminate is called, and the server never hears of it.
+func TestInitializeFails(t *testing.T) {
+	b := newBackend(t, 0)
+	for _, panics := range []bool{false, true} {
+		h := failing{newAgreeing(0), panics}
+		if p, _, err := b.join(t.Context(), 1, h, Options{}); p != nil || err == nil || !strings.Contains(err.Error(), "no disk") {
+			t.Errorf("join gives %v", err)
+		}
+		h.check(t)
+	}
+	if b.joins > 0 || len(b.ears) > 0 {
+		t.Errorf("%d joins were sent, %d listen", b.joins, len(b.ears))
+	}
+}

@@ -1,0 +1,170 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	machine "github.com/signalbox-dev/signalbox/client/internal/process"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Member is a member of a round: Session, Order of joining, Key, Identity, Data, Weight.
+type Member = protocol.ProcessMember
+
+// Answer is a reply, and whose: From is a session.
+type Answer = machine.Answer
+
+// Round is one round at one member. All its callbacks get the same one. Its methods may be called from any goroutine.
+type Round struct {
+	p          *Process
+	r          *machine.Round
+	ctx        context.Context
+	cancel     context.CancelCauseFunc
+	attachment atomic.Value
+}
+
+// Context ends when the round is known to be over at the latest, also while a callback runs; its cause is ErrOver.
+func (r *Round) Context() context.Context { return r.ctx }
+
+// Epoch numbers the rounds of the process, rising.
+func (r *Round) Epoch() uint64 { return r.r.Epoch }
+
+// Token is the fencing token for what this member does outside in this round. It is the epoch, or higher.
+func (r *Round) Token() uint64 { return r.r.Token }
+
+// Topology is the version of the list of members.
+func (r *Round) Topology() uint64 { return r.r.Topology }
+
+// Attempt is how many rounds of this topology failed before.
+func (r *Round) Attempt() uint64 { return r.r.Attempt }
+
+// Resumed says that this member came back, by its key, to a round that the others had completed: Result is what they agreed on.
+func (r *Round) Resumed() bool { return r.r.Resumed }
+
+// Members lists the members in order of joining. The list is the caller's.
+func (r *Round) Members() []Member { return slices.Clone(r.r.Members) }
+
+// Self is this member.
+func (r *Round) Self() Member { return *r.r.Member(r.p.session) }
+
+// Coordinator is the session of the member that coordinates.
+func (r *Round) Coordinator() uint64 { return r.r.Coordinator }
+
+// IsCoordinator says whether it is this one.
+func (r *Round) IsCoordinator() bool { return r.r.Coordinator == r.p.session }
+
+// Result is what the coordinator left with the round, in Complete. It is nil where the member learned that the round was complete from the news of a newer one.
+func (r *Round) Result() []byte { return r.r.Result }
+
+// Attachment is what SetAttachment was given last in this round, or nil.
+func (r *Round) Attachment() any {
+	if b, ok := r.attachment.Load().(box); ok {
+		return b.v
+	}
+	return nil
+}
+
+// box lets values of different types, and nil, be stored.
+type box struct{ v any }
+
+// SetAttachment keeps something for the other callbacks of the round.
+func (r *Round) SetAttachment(v any) { r.attachment.Store(box{v}) }
+
+// Complete is the coordinator's: the round is complete, with a result of at most 32 KiB. Said again it does nothing. Errors: ErrOver, ErrNotCoordinator, ErrNotReady,
+// ErrTooLarge.
+func (r *Round) Complete(result []byte) error {
+	r.p.mu.Lock()
+	defer r.p.mu.Unlock()
+	err := r.p.m.Complete(r.r.Epoch, slices.Clone(result))
+	r.p.act()
+	if err != nil {
+		return fmt.Errorf("complete round %d of process %q: %w", r.r.Epoch, r.p.name, err)
+	}
+	return nil
+}
+
+// Callback takes the outcome of a broadcast, on the goroutine of the process: Answered gets the answers of all receivers; GivenUp, if the round is over before, those that came.
+// One of the two is called, once. Either may be nil.
+type Callback struct {
+	Answered func([]Answer)
+	GivenUp  func([]Answer)
+}
+
+// Broadcast sends a message to the members that filter lets pass, all if it is nil, this one included. Without a receiver Answered is called at once, from the caller's
+// goroutine. Errors, without a call: ErrTooLarge.
+func (r *Round) Broadcast(payload []byte, filter func(Member) bool, c Callback) error {
+	var to []uint64
+	for _, m := range r.r.Members {
+		if filter == nil || filter(m) {
+			to = append(to, m.Session)
+		}
+	}
+	if len(to) == 0 {
+		if c.Answered != nil {
+			c.Answered(nil)
+		}
+		return nil
+	}
+	return r.send(payload, to, c)
+}
+
+// Request sends a message to one member. Errors, without a call of either function: ErrTooLarge, ErrNoReceiver.
+func (r *Round) Request(to uint64, payload []byte, answered func([]byte), givenUp func()) error {
+	return r.send(payload, []uint64{to}, Callback{
+		Answered: func(a []Answer) {
+			if answered != nil {
+				answered(a[0].Payload)
+			}
+		},
+		GivenUp: func([]Answer) {
+			if givenUp != nil {
+				givenUp()
+			}
+		},
+	})
+}
+
+func (r *Round) send(payload []byte, to []uint64, c Callback) error {
+	p := r.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, err := p.m.Ask(r.r.Epoch, to, slices.Clone(payload))
+	if err != nil {
+		return fmt.Errorf("message in round %d of process %q: %w", r.r.Epoch, p.name, err)
+	}
+	p.calls[n] = c
+	p.act()
+	return nil
+}
+
+// Request is a message of another member, or of this one.
+type Request struct {
+	round   *Round
+	from    uint64
+	number  uint64
+	payload []byte
+}
+
+// Round is the round that the message is of.
+func (q *Request) Round() *Round { return q.round }
+
+// From is who sent it.
+func (q *Request) From() Member { return *q.round.r.Member(q.from) }
+
+// Payload is what was sent. It must not be changed.
+func (q *Request) Payload() []byte { return q.payload }
+
+// Reply answers the message, once, from any goroutine. Errors: ErrReplied, ErrOver, ErrNotAsked, ErrTooLarge.
+func (q *Request) Reply(payload []byte) error {
+	p := q.round.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.m.Respond(q.round.r.Epoch, q.from, q.number, slices.Clone(payload))
+	p.act()
+	if err != nil {
+		return fmt.Errorf("reply in round %d of process %q: %w", q.round.r.Epoch, p.name, err)
+	}
+	return nil
+}
