@@ -63,16 +63,17 @@ func (m *Machine) dismantle() {
 	}
 }
 
+// dropSemaphores goes by name over all of them: who is young is no part of the state, and must not decide which are left for the next Apply.
 func (m *Machine) dropSemaphores(n *node) {
-	for s := m.young.first; s != nil && n.count > n.semaphores.n; {
-		following := s.youngNext
-		if s.node == n {
-			m.run.released--
-			m.unlink(s)
-		}
-		s = following
+	if m.run.released <= 0 {
+		return
 	}
-	for s := n.semaphores.first(); s != nil && m.run.released > 0; s = n.semaphores.first() {
+	var list []*semaphore
+	m.names(n, nil, func(s *semaphore) bool {
+		list = append(list, s)
+		return len(list) < m.run.released
+	})
+	for _, s := range list {
 		m.run.released--
 		m.unlink(s)
 	}

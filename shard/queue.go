@@ -27,7 +27,7 @@ func (m *Machine) promote(s *semaphore) {
 	}
 	for e := s.waiters.first; e != nil; e = s.waiters.first {
 		if m.lapsed(e) {
-			if m.run.released == 0 {
+			if m.run.released <= 0 {
 				return
 			}
 			m.run.released--

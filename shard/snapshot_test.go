@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"testing"
 
@@ -25,9 +26,12 @@ func (l *busyLock) Unlock() {
 // TestSnapshotWhileApplying takes snapshots in steps while batches are applied between the steps: what is restored must be the state at
 // the beginning of the snapshot, and the rest of the log on top of it must lead to the same state as without the restart.
 func TestSnapshotWhileApplying(t *testing.T) {
-	seeds, rounds := 40, 12
-	if testing.Short() {
+	seeds, rounds := 120, 12
+	switch {
+	case testing.Short():
 		seeds, rounds = 5, 8
+	case os.Getenv("SIGNALBOX_LONG") != "":
+		seeds = 10_000
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
