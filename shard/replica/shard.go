@@ -143,10 +143,12 @@ func (h *Host) StartShard(cfg ShardConfig) (*Shard, error) {
 	s.group = &group{shard: cfg.ID, id: cfg.Replica, replica: s}
 	create := func(uint64, uint64) statemachine.IConcurrentStateMachine { return (*stateMachine)(s) }
 	raft := groupConfig(cfg.ID, cfg.Replica, h.election(cfg.Members), cfg.SnapshotEntries, cfg.CompactionOverhead)
+	// The host may be closed from another goroutine as soon as it knows the group: it waits for the three loops from then on.
+	s.wg.Add(3)
 	if err := h.startGroup(s.group, founding{cfg.Members, cfg.Join}, create, raft); err != nil {
+		s.wg.Add(-3)
 		return nil, err
 	}
-	s.wg.Add(3)
 	go s.proposeLoop()
 	go s.barrierLoop()
 	go s.dutyLoop()

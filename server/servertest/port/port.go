@@ -14,8 +14,9 @@ var (
 	given = map[int]bool{}
 )
 
-// Free is an address on 127.0.0.1 that nobody listens on, and that this process was not given before. Its port is below those that the kernel gives to outgoing
-// connections: one of them could take the port while the server is down, and a start on it would fail now and then.
+// Free is an address on 127.0.0.1 that nobody listens on, and that neither this process nor, where claims work, another one that runs was given before: packages are
+// tested side by side. Its port is below those that the kernel gives to outgoing connections: one of them could take the port while the server is down, and a
+// start on it would fail now and then.
 func Free() (string, error) {
 	mu.Lock()
 	defer mu.Unlock()
@@ -25,7 +26,7 @@ func Free() (string, error) {
 			break
 		}
 		p := lowest + rand.IntN(highest-lowest)
-		if given[p] {
+		if given[p] || !claim(p) {
 			continue
 		}
 		address := fmt.Sprintf("127.0.0.1:%d", p)

@@ -2,6 +2,8 @@ package port
 
 import (
 	"net"
+	"net/netip"
+	"runtime"
 	"testing"
 )
 
@@ -17,6 +19,9 @@ func TestFree(t *testing.T) {
 			t.Fatalf("%s was given twice", a)
 		}
 		seen[a] = true
+		if p := netip.MustParseAddrPort(a).Port(); runtime.GOOS == "linux" && int(p) < firstOutgoing() && claim(int(p)) {
+			t.Errorf("another process may be given %s too", a)
+		}
 		for range 2 {
 			l, err := net.Listen("tcp", a)
 			if err != nil {
