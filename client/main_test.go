@@ -14,7 +14,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
 // patience bounds waits of tests that must end; nothing is timed by it.
-const patience = 30 * time.Second
+const patience = 60 * time.Second
 
 func testContext(t testing.TB) context.Context {
 	t.Helper()

@@ -19,7 +19,7 @@ import (
 )
 
 // wait bounds what a test waits for; it is reached by failures only.
-const wait = 20 * time.Second
+const wait = 60 * time.Second
 
 // start starts a server in memory on free ports, with two shards and few buckets.
 func start(t testing.TB, change func(*Config)) *Server {
