@@ -77,6 +77,7 @@ func (m *serverMetrics) writeMesh(w io.Writer) {
 		{`connections{way="in"}`, st.Inbound}, {`connections{way="out"}`, st.Outbound}, {"handshaking", st.Handshaking},
 		{"sent_bytes_total", st.BytesSent}, {"received_bytes_total", st.BytesReceived},
 		{`batches_total{what="sent"}`, st.BatchesSent}, {`batches_total{what="received"}`, st.BatchesReceived}, {`batches_total{what="dropped"}`, st.BatchesDropped},
+		{`batches_total{what="unsent"}`, st.BatchesUnsent},
 		{`chunks_total{what="sent"}`, st.ChunksSent}, {`chunks_total{what="received"}`, st.ChunksReceived},
 		{`messages_total{what="sent"}`, st.MessagesSent}, {`messages_total{what="received"}`, st.MessagesReceived}, {`messages_total{what="dropped"}`, st.MessagesDropped},
 		{`calls_total{what="sent"}`, st.CallsSent}, {`calls_total{what="received"}`, st.CallsReceived}, {`calls_total{what="refused"}`, st.CallsRefused},
