@@ -37,7 +37,7 @@ func TestGovernorIsKilled(t *testing.T) {
 	}
 	c.carriedOn("at first", now(), c.loads...)
 
-	weight := 0.2
+	weight, met := 0.2, 0
 	for _, step := range moves {
 		seen := false
 		for try := 0; try < 5 && !seen; try++ {
@@ -50,7 +50,13 @@ func TestGovernorIsKilled(t *testing.T) {
 			c.calm("after buckets moved")
 		}
 		c.happened("move", step, seen)
+		if seen {
+			met++
+		}
 		c.carriedOn("after a move", now(), c.loads...)
+	}
+	if len(moves) > 1 && met < len(moves)/2 {
+		t.Errorf("only %d of %d steps of moves were met: the test has seen too little", met, len(moves))
 	}
 
 	for k := range drops {
