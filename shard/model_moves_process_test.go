@@ -28,7 +28,6 @@ type modelProcess struct {
 type modelMember struct {
 	epoch       uint64 // the highest it was told to prepare
 	open        bool
-	prepared    bool
 	coordinates bool
 	completes   bool
 }

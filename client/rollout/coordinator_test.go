@@ -116,13 +116,6 @@ func (c *coordinator) close() {
 	}
 }
 
-// changes is what the tracks told so far.
-func (c *coordinator) changes() []rollout.Change {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.log)
-}
-
 func (c *coordinator) now() rollout.Now {
 	now := time.Now()
 	return rollout.Now{Log: uint64(now.Sub(c.begun)/time.Millisecond) + 1, Wall: uint64(now.UnixMilli())}

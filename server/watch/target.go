@@ -8,7 +8,6 @@ type node struct {
 	names    map[string]*name
 	prefixes prefixes
 	pending  map[string]*pending
-	streams  int
 }
 
 // name is a semaphore's name that is watched by itself.

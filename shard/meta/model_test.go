@@ -24,15 +24,6 @@ type modelNode struct {
 	phase                      Phase
 }
 
-func (m *model) under(path string) *modelNode {
-	for p, n := range m.nodes {
-		if strings.HasPrefix(p, path+"/") {
-			return n
-		}
-	}
-	return nil
-}
-
 func (m *model) create(path string, grace uint64) protocol.Status {
 	if n := m.nodes[path]; n != nil {
 		if n.phase == Dropping {

@@ -38,11 +38,6 @@ func (r *Right) order(o *Right) int {
 	return strings.Compare(r.Identity, o.Identity)
 }
 
-// covers says that path is prefix or below it.
-func covers(prefix, path string) bool {
-	return strings.HasPrefix(path, prefix) && (len(path) == len(prefix) || prefix == "" || path[len(prefix)] == '/')
-}
-
 // RightsList in order of prefix and identity, and the revision of its last change.
 func (s *State) RightsList() ([]Right, uint64) { return s.rights, s.rightsRevision }
 

@@ -69,8 +69,6 @@ func join[K cmp.Ordered, V any](left *branch[K, V], key K, value V, right *branc
 	return &branch[K, V]{left: left, right: right, size: 1 + size(left) + size(right), key: key, value: value}
 }
 
-func balanced(a, b int) bool { return a+b < 2 || (a <= heavy*b && b <= heavy*a) }
-
 // balance joins two sides of which one changed by one entry.
 func balance[K cmp.Ordered, V any](left *branch[K, V], key K, value V, right *branch[K, V]) *branch[K, V] {
 	l, r := size(left)+1, size(right)+1
