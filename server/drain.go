@@ -194,48 +194,51 @@ func poll(ctx context.Context, cond func() bool) error {
 
 // stop ends everything, the outermost first.
 func (s *Server) stop(drain func()) error {
-	s.stopOnce.Do(func() {
-		s.leaving.Store(true)
-		s.audit.write(audit.LocalShutdown)
-		if drain != nil {
-			drain()
-		}
-		s.draining.Store(true)
-		if s.untick != nil {
-			s.untick()
-		}
-		var errs []error
-		if s.door != nil {
-			s.door.close()
-		}
-		if s.tls != nil {
-			s.tls.close()
-		}
-		s.cancel()
-		if s.adminServer != nil {
-			errs = append(errs, s.adminServer.Close())
-		} else if s.adminListener != nil {
-			errs = append(errs, s.adminListener.Close())
-		}
-		if s.pacer != nil {
-			s.pacer.Close()
-		}
-		if s.host != nil {
-			if err := s.host.Close(); err != nil {
-				errs = append(errs, fmt.Errorf("close the log: %w", err))
-			}
-		}
-		if s.mesh != nil {
-			errs = append(errs, s.mesh.Close())
-		}
-		s.running.Wait()
-		s.backups.close()
-		s.audit.close()
-		if s.lock != nil {
-			errs = append(errs, s.lock.Close())
-		}
-		s.stopErr = errors.Join(errs...)
-		s.failOnce.Do(func() { close(s.done) })
-	})
+	s.stopOnce.Do(func() { s.end(drain) })
 	return s.stopErr
+}
+
+// end stops what runs. It is called once.
+func (s *Server) end(drain func()) {
+	s.leaving.Store(true)
+	s.audit.write(audit.LocalShutdown)
+	if drain != nil {
+		drain()
+	}
+	s.draining.Store(true)
+	if s.untick != nil {
+		s.untick()
+	}
+	var errs []error
+	if s.door != nil {
+		s.door.close()
+	}
+	if s.tls != nil {
+		s.tls.close()
+	}
+	s.cancel()
+	if s.adminServer != nil {
+		errs = append(errs, s.adminServer.Close())
+	} else if s.adminListener != nil {
+		errs = append(errs, s.adminListener.Close())
+	}
+	if s.pacer != nil {
+		s.pacer.Close()
+	}
+	if s.host != nil {
+		if err := s.host.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("close the log: %w", err))
+		}
+	}
+	if s.mesh != nil {
+		errs = append(errs, s.mesh.Close())
+	}
+	s.running.Wait()
+	s.backups.close()
+	s.audit.close()
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+	}
+	s.stopErr = errors.Join(errs...)
+	s.failOnce.Do(func() { s.err = s.cause; close(s.done) })
 }

@@ -43,7 +43,7 @@ type serverMetrics struct {
 	ended                                                                                                                    [8]*metrics.Counter
 	bytesIn, bytesOut                                                                                                        *metrics.Counter
 	writes                                                                                                                   *metrics.Counter
-	batchCommands, batchSeconds                                                                                              *metrics.PrometheusHistogram
+	batchCommands, batchSeconds, logWrite                                                                                    *metrics.PrometheusHistogram
 	loopLag                                                                                                                  *metrics.PrometheusHistogram
 
 	mu      sync.Mutex
@@ -84,6 +84,8 @@ func newMetrics(s *Server) *serverMetrics {
 	m.batchSeconds = set.NewPrometheusHistogramExt("signalbox_batch_seconds",
 		[]float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10})
 	m.loopLag = set.NewPrometheusHistogramExt("signalbox_loop_lag_seconds", []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 5})
+	m.logWrite = set.NewPrometheusHistogramExt("signalbox_log_write_seconds",
+		[]float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10})
 	set.NewGauge("signalbox_connections", func() float64 { return float64(s.conns.count.Load()) })
 	set.NewGauge("signalbox_unfinished_frame_bytes", func() float64 { return float64(s.unfinished.Load()) })
 	set.NewGauge("signalbox_unread_bytes", func() float64 { return float64(s.unread.Load()) })
@@ -99,6 +101,7 @@ func newMetrics(s *Server) *serverMetrics {
 	set.RegisterMetricsWriter(m.writeShards)
 	set.RegisterMetricsWriter(m.writeSemaphores)
 	set.RegisterMetricsWriter(m.writeCluster)
+	set.RegisterMetricsWriter(m.writeDisk)
 	m.shared = m.newTally()
 	return m
 }

@@ -3,12 +3,13 @@ package server
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 // Ready says why clients should not be sent here now; nil when the cluster has this instance Online, the meta shard and every shard here have a leader as far as is known
-// here, the buckets of its tier are dealt out, and requests are taken.
+// here, the buckets of its tier are dealt out, the disk takes writes, and requests are taken.
 func (s *Server) Ready() error {
 	switch {
 	case s.Err() != nil:
@@ -17,6 +18,9 @@ func (s *Server) Ready() error {
 		return errors.New("server is stopping")
 	case !s.ready.Load():
 		return errors.New("server is starting")
+	}
+	if d := s.host.DiskWaiting(); d > slowDisk {
+		return fmt.Errorf("a write to the disk of the log has been under way for %v", d.Round(time.Second))
 	}
 	rep := s.meta.now()
 	if rep == nil || rep.LeaderReplica() == 0 {

@@ -84,6 +84,7 @@ type Server struct {
 	stopOnce sync.Once
 	stopErr  error
 	failOnce sync.Once
+	cause    error         // why the server stops by itself; set before it does
 	done     chan struct{} // closed when a defect ended the server, or it was stopped
 	err      error
 }

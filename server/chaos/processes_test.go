@@ -59,6 +59,7 @@ type instance struct {
 	listen, raft, admin string
 	space               string   // network namespace; empty: that of the test
 	flags               []string // beside those of the folder and the addresses
+	logFile             string   // default beside the folder
 	starts              int      // how often it was started
 	cmd                 *exec.Cmd
 	ended               chan struct{} // the process that was started last is at its end
@@ -83,7 +84,10 @@ func inSpace(space, name string, args ...string) *exec.Cmd {
 // start does not wait until it serves: clients try again by themselves. The log of one that ran before is kept.
 func (in *instance) start() {
 	in.t.Helper()
-	log, err := os.OpenFile(in.dir+".log", os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if in.logFile == "" {
+		in.logFile = in.dir + ".log"
+	}
+	log, err := os.OpenFile(in.logFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		in.t.Fatal(err)
 	}
@@ -117,7 +121,7 @@ func (in *instance) bury(name string) {
 }
 
 func (in *instance) log() string {
-	b, _ := os.ReadFile(in.dir + ".log")
+	b, _ := os.ReadFile(in.logFile)
 	return string(b)
 }
 

@@ -12,6 +12,8 @@ import (
 
 	"github.com/lni/dragonboat/v4"
 	"github.com/lni/dragonboat/v4/config"
+
+	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 )
 
 // HostConfig says how a host lives. Dir (or Memory) and RaftAddress are needed.
@@ -41,6 +43,13 @@ type HostConfig struct {
 	// Removed is called when a replica here has seen that it is no member of its shard any more, after it was taken off this host; its data are left, see
 	// [Host.RemoveData]. It is called on a goroutine of its own and may call the host, but not Close. A replica that lags may never see it.
 	Removed func(shard, replica uint64)
+	// Fatal is called once, on a goroutine of its own, when the log store cannot go on: the disk is full, fails, or does not finish a write. Nothing is
+	// acknowledged any more, and Close may not return: the process must end. Default: a panic.
+	Fatal func(error)
+	// LowSpace is called, on a goroutine of its own, when the disk's free space falls below its low mark; see [logstore.Marks]. Default: nothing.
+	LowSpace func(logstore.Space)
+	// Saved is told how long each write to the log took, with its sync. It is called from the engine's step worker, and must be quick. Default: nothing.
+	Saved func(time.Duration)
 	// Clock is the time; default [SystemClock]. With a [ManualClock] the host has no ticker of its own.
 	Clock Clock
 	// Logger takes the host's lines, and the raft engine's, two levels lower. Default slog.Default().
@@ -55,6 +64,7 @@ type Host struct {
 	clock  Clock
 	log    *slog.Logger
 	nh     *dragonboat.NodeHost
+	store  *logstore.Store
 	dirKey string
 	untick func()
 	stopC  chan struct{}
@@ -115,6 +125,9 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
+	}
+	if cfg.Fatal == nil {
+		cfg.Fatal = func(err error) { panic(err) }
 	}
 	if cfg.CloseTimeout == 0 {
 		cfg.CloseTimeout = defaultCloseTimeout
@@ -180,7 +193,9 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	}
 	routeEngineLogs(cfg.Logger)
 
+	h.store = logstore.New(logstore.Config{Dir: cfg.Dir, Fatal: cfg.Fatal, Low: cfg.LowSpace, Saved: cfg.Saved, Logger: cfg.Logger})
 	engine := h.engineConfig()
+	engine.Expert.LogDBFactory = h.store
 	if cfg.Transport != nil {
 		r := &relay{next: cfg.Transport}
 		h.nudger = &nudger{h: h, relay: r, wakeC: make(chan struct{}, 1)}
@@ -211,6 +226,12 @@ func (h *Host) RaftAddress() string { return h.cfg.RaftAddress }
 
 // ID is the engine's random name for this data directory, made when the directory was.
 func (h *Host) ID() string { return h.nh.ID() }
+
+// DiskWaiting is how long the oldest write to the log has been under way; 0 when there is none.
+func (h *Host) DiskWaiting() time.Duration { return h.store.Waiting() }
+
+// Space is the room on the disk of the log, as of 100 ms ago; false for a disk that cannot tell.
+func (h *Host) Space() (logstore.Space, bool) { return h.store.Space() }
 
 func (h *Host) tickLoop() {
 	defer h.wg.Done()

@@ -1,0 +1,309 @@
+package logstore
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lni/dragonboat/v4/config"
+	"github.com/lni/dragonboat/v4/raftio"
+	pb "github.com/lni/dragonboat/v4/raftpb"
+	"github.com/lni/vfs"
+)
+
+// ErrRolledBack says that a log has lost what it had.
+var ErrRolledBack = errors.New("the log has gone back")
+
+// ErrStuck says that the disk does not finish a write.
+var ErrStuck = errors.New("the disk does not finish a write")
+
+// ErrNoSpace says that there is too little free space to go on with.
+var ErrNoSpace = errors.New("the disk is full")
+
+// Config says how a store is watched. Dir and Fatal are needed.
+type Config struct {
+	// Dir is the folder of the watermark's files, which is the engine's folder.
+	Dir string
+	// Fatal is called once, on a goroutine of its own, when the store cannot go on: the error is [ErrStuck], [ErrNoSpace], or the store's. Nothing more is
+	// acknowledged then, and a store whose write failed never returns from it. The process must end.
+	Fatal func(error)
+	// Low is called, on a goroutine of its own, when free space falls below the low mark while the store is open; see [Marks].
+	Low func(Space)
+	// Saved is told how long each write to the log took, its sync included, by the goroutine that wrote. Default: nobody is told.
+	Saved func(time.Duration)
+	// Stuck is how long a write may take; default 30 s.
+	Stuck time.Duration
+	// Logger takes warnings; default slog.Default().
+	Logger *slog.Logger
+}
+
+const (
+	defaultStuck = 30 * time.Second
+	period       = 100 * time.Millisecond // of writing the watermark, and of looking at the disk
+)
+
+// Store is the factory that the engine makes its log store with, and what watches over it. One engine uses it once.
+type Store struct {
+	cfg Config
+	log *slog.Logger
+
+	raftio.ILogDB // the engine's
+	fs            vfs.FS
+	space         spaceWatch
+
+	fileMu sync.Mutex // taken before mu; held during a write of the watermark
+	file   marksFile
+	mu     sync.Mutex
+	marks  map[key]mark
+	dirty  bool
+
+	began   time.Time    // times below are since then
+	saving  atomic.Int64 // when the running write to the log began; 0: there is none
+	keeping atomic.Int64 // the same of the watermark and the look at free space
+
+	fatal sync.Once
+	stopC chan struct{}
+	done  sync.WaitGroup
+}
+
+// New makes one.
+func New(cfg Config) *Store {
+	if cfg.Stuck == 0 {
+		cfg.Stuck = defaultStuck
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	return &Store{cfg: cfg, log: cfg.Logger, marks: make(map[key]mark), began: time.Now(), stopC: make(chan struct{})}
+}
+
+// Name is that of the engine's own store: the engine writes it into its folder, and refuses another.
+func (s *Store) Name() string { return "sharded-pebble" }
+
+// Create is called by the engine when it starts, before any replica runs. It fails with [ErrRolledBack] when a log ends before its mark, and with [ErrNoSpace] when
+// there is too little room to work in.
+func (s *Store) Create(c config.NodeHostConfig, busy config.LogDBCallback, dirs, walDirs []string) (raftio.ILogDB, error) {
+	s.fs = c.Expert.FS
+	if s.fs == nil {
+		s.fs = vfs.Default
+	}
+	s.space = spaceWatch{fs: s.fs, dir: s.cfg.Dir}
+	if sp, ok := s.space.look(); ok && sp.Free < sp.Least {
+		return nil, fmt.Errorf("%w: %v; make room, then start again", ErrNoSpace, sp)
+	}
+	s.file = marksFile{fs: s.fs, dir: s.cfg.Dir}
+	known, damaged, err := s.file.read()
+	if err != nil {
+		return nil, err
+	}
+	if damaged {
+		s.log.Warn("a file of the log's watermark is damaged", "newest", known != nil, "folder", s.cfg.Dir)
+	}
+	db, err := openEngineStore(c, busy, dirs, walDirs)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.adopt(db, known); err != nil {
+		_ = db.Close()
+		return nil, err
+	}
+	s.ILogDB = db
+	s.done.Go(s.keep)
+	s.done.Go(s.watch)
+	return s, nil
+}
+
+// adopt compares what is found in the store with the marks, and goes on from what is found.
+func (s *Store) adopt(db raftio.ILogDB, known map[key]mark) error {
+	if c, ok := db.(interface{ SelfCheckFailed() (bool, error) }); ok { // the engine asks its own store only
+		if failed, err := c.SelfCheckFailed(); err != nil || failed {
+			return fmt.Errorf("the log is of a format that this program does not read (%w); start the program that wrote it", errors.Join(err, errors.ErrUnsupported))
+		}
+	}
+	nodes, err := db.ListNodeInfo()
+	if err != nil {
+		return err
+	}
+	found := make(map[key]mark, len(nodes))
+	for _, n := range nodes {
+		k := key{n.ShardID, n.ReplicaID}
+		if found[k], err = markOf(db, k); err != nil {
+			return fmt.Errorf("read the log of shard %d: %w", k.shard, err)
+		}
+	}
+	for k, was := range known {
+		if is := found[k]; is.behind(was) {
+			return fmt.Errorf("%w: that of shard %d in %q is at %v, and was at %v: the disk has lost what it had written, or an old copy was put back",
+				ErrRolledBack, k.shard, s.cfg.Dir, is, was)
+		}
+	}
+	s.marks = found
+	return s.writeMarks(false)
+}
+
+// writeMarks writes the watermark as it is now. Through is for marks that were lowered.
+func (s *Store) writeMarks(through bool) error {
+	s.fileMu.Lock()
+	defer s.fileMu.Unlock()
+	s.mu.Lock()
+	s.file.encode(s.marks)
+	s.dirty = false
+	s.mu.Unlock()
+	write := s.file.write
+	if through {
+		write = s.file.writeThrough
+	}
+	err := write()
+	if err != nil {
+		s.mu.Lock()
+		s.dirty = true
+		s.mu.Unlock()
+		return fmt.Errorf("write the log's watermark: %w", err)
+	}
+	return nil
+}
+
+// markOf reads how far a log has come.
+func markOf(db raftio.ILogDB, k key) (mark, error) {
+	snapshot, err := db.GetSnapshot(k.shard, k.replica)
+	if err != nil {
+		return mark{}, err
+	}
+	m := mark{lastTerm: snapshot.Term, lastIndex: snapshot.Index}
+	state, err := db.ReadRaftState(k.shard, k.replica, snapshot.Index)
+	if errors.Is(err, raftio.ErrNoSavedLog) {
+		return m, nil
+	}
+	if err != nil {
+		return mark{}, err
+	}
+	m.term = state.State.Term
+	if state.EntryCount == 0 {
+		return m, nil
+	}
+	last := state.FirstIndex + state.EntryCount - 1
+	entries, _, err := db.IterateEntries(nil, 0, k.shard, k.replica, last, last+1, 1<<62)
+	if err != nil {
+		return mark{}, err
+	}
+	if len(entries) == 1 {
+		m.lastTerm, m.lastIndex = entries[0].Term, entries[0].Index
+	}
+	return m, nil
+}
+
+// SaveRaftState writes to the log and returns when it is synced. See the engine's interface for who may call it when.
+func (s *Store) SaveRaftState(updates []pb.Update, worker uint64) error {
+	began := time.Since(s.began)
+	s.saving.Store(int64(began) | 1)
+	if s.lower(updates) {
+		if err := s.writeMarks(true); err != nil {
+			return s.fail(err)
+		}
+	}
+	if err := s.ILogDB.SaveRaftState(updates, worker); err != nil {
+		return s.fail(fmt.Errorf("write the log: %w", err))
+	}
+	s.saving.Store(0)
+	s.raise(updates)
+	if s.cfg.Saved != nil {
+		s.cfg.Saved(time.Since(s.began) - began)
+	}
+	return nil
+}
+
+// lower lowers the marks of logs that are about to be cut, and says whether there are any: they are written first, since a mark may be too low and never too high. A cut
+// log ends in a later term, mostly; it does not when the first of many new entries are old ones that a deposed leader had never been given.
+func (s *Store) lower(updates []pb.Update) (lowered bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range updates {
+		k, was := s.markNow(&updates[i])
+		if next := after(&updates[i], was); next.lastBehind(was) {
+			was.lastTerm, was.lastIndex = next.lastTerm, next.lastIndex
+			s.marks[k] = was
+			lowered = true
+		}
+	}
+	return lowered
+}
+
+// raise notes what was written. The file follows within a period.
+func (s *Store) raise(updates []pb.Update) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range updates {
+		k, was := s.markNow(&updates[i])
+		if next := after(&updates[i], was); next != was {
+			s.marks[k] = next
+			s.dirty = true
+		}
+	}
+}
+
+func (s *Store) markNow(u *pb.Update) (key, mark) {
+	k := key{u.ShardID, u.ReplicaID}
+	return k, s.marks[k]
+}
+
+// after is the mark of a log once an update is in it.
+func after(u *pb.Update, m mark) mark {
+	if !pb.IsEmptyState(u.State) {
+		m.term = u.State.Term
+	}
+	if !pb.IsEmptySnapshot(u.Snapshot) {
+		m.lastTerm, m.lastIndex = u.Snapshot.Term, u.Snapshot.Index
+	}
+	if n := len(u.EntriesToSave); n > 0 {
+		m.lastTerm, m.lastIndex = u.EntriesToSave[n-1].Term, u.EntriesToSave[n-1].Index
+	}
+	return m
+}
+
+// RemoveNodeData removes a replica's log, and its mark first.
+func (s *Store) RemoveNodeData(shard, replica uint64) error {
+	if err := s.forget(key{shard, replica}); err != nil {
+		return err
+	}
+	return s.ILogDB.RemoveNodeData(shard, replica)
+}
+
+// ImportSnapshot replaces a replica's log by a snapshot, which may be older.
+func (s *Store) ImportSnapshot(snapshot pb.Snapshot, replica uint64) error {
+	if err := s.forget(key{snapshot.ShardID, replica}); err != nil {
+		return err
+	}
+	return s.ILogDB.ImportSnapshot(snapshot, replica)
+}
+
+func (s *Store) forget(k key) error {
+	s.mu.Lock()
+	_, ok := s.marks[k]
+	delete(s.marks, k)
+	s.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	return s.writeMarks(true)
+}
+
+// Close writes the watermark and closes the engine's store.
+func (s *Store) Close() error {
+	close(s.stopC)
+	s.done.Wait()
+	err := s.writeMarks(false)
+	return errors.Join(s.ILogDB.Close(), err)
+}
+
+// fail reports an error that the process must end for, and does not return: the engine would panic with it before anybody could say why.
+func (s *Store) fail(err error) error {
+	s.report(err)
+	select {}
+}
+
+func (s *Store) report(err error) {
+	s.fatal.Do(func() { go s.cfg.Fatal(err) })
+}
