@@ -101,6 +101,30 @@ func (m *Machine) apply(c *rawCommand, takes bool) {
 		m.applyProcessEvict(c)
 	case CmdProcessAlter:
 		m.applyProcessAlter(c)
+	case CmdTrackCreate:
+		m.applyTrackCreate(c)
+	case CmdTrackAlter:
+		m.applyTrackAlter(c)
+	case CmdTrackDelete:
+		m.applyTrackDelete(c)
+	case CmdTrackRegister:
+		m.applyTrackRegister(c)
+	case CmdTrackUnregister:
+		m.applyTrackUnregister(c)
+	case CmdTrackPoll:
+		m.applyTrackPoll(c)
+	case CmdTrackReport:
+		m.applyTrackReport(c)
+	case CmdTrackRole:
+		m.applyTrackRole(c)
+	case CmdTrackPublish:
+		m.applyTrackPublish(c)
+	case CmdTrackWithdraw:
+		m.applyTrackWithdraw(c)
+	case CmdTrackAdmin:
+		m.applyTrackAdmin(c)
+	case CmdTrackGate:
+		m.applyTrackGate(c)
 	case CmdSessionStart:
 		m.applyStart(c)
 	case CmdSessionAttach:
@@ -163,6 +187,8 @@ func (m *Machine) fire() {
 		case *proc:
 			m.cancel(x)
 			m.call(x)
+		case *track:
+			m.tickTrack(x)
 		}
 	}
 }

@@ -30,6 +30,7 @@ type bucket struct {
 
 	semaphores map[string]*semaphore // by semaphoreKey
 	processes  map[string]*proc      // the same
+	tracks     map[string]*track     // the same
 
 	// A bucket has a time of its own, which stands still while it is not active: deadlines of its sessions and waiters are in it, and move with it as they are.
 	// It is stood at log time base, or all the time while it is not active. A bucket that never moved has log time.
@@ -88,6 +89,8 @@ func (m *Machine) timersOf(rec timed) *bucket {
 	case *session:
 		return m.bucketOf(x)
 	case *proc:
+		return x.bucket
+	case *track:
 		return x.bucket
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 // Check walks the whole state and says which invariant of this package's DESIGN.md does not hold, if any. It is for tests and for builds with
 // the invariants tag.
 func (m *Machine) Check() error {
-	entries, places := 0, 0
+	entries, places, stays := 0, 0, 0
 	var err error
 	fail := func(format string, args ...any) {
 		if err == nil {
@@ -31,14 +31,22 @@ func (m *Machine) Check() error {
 				fail("process %q of node %d: %w", x.name, x.node.id, e)
 			}
 		}
+		for _, x := range m.buckets[i].tracks {
+			count++
+			stays += len(x.state.Sessions())
+			if e := m.checkTrack(x); e != nil {
+				fail("track %q of node %d: %w", x.name, x.node.id, e)
+			}
+		}
 		if count > 0 && m.buckets[i].state == bucketAbsent {
-			fail("bucket %d is absent and has %d semaphores and processes", i, count)
+			fail("bucket %d is absent and has %d semaphores, processes and tracks", i, count)
 		}
 	}
 	held := 0
 	for id, p := range m.parties {
 		held += p.held.n
 		places -= len(p.places())
+		stays -= len(p.tracks())
 		if e := m.checkParty(id, p); e != nil {
 			fail("session %d: %w", id, e)
 		}
@@ -48,6 +56,9 @@ func (m *Machine) Check() error {
 	}
 	if places != 0 {
 		fail("processes have %d living members more than sessions have places", places)
+	}
+	if stays != 0 {
+		fail("tracks have %d sessions more than sessions have tracks", stays)
 	}
 	if e := m.deadlines.check(); e != nil {
 		fail("%w", e)

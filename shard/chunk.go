@@ -30,6 +30,7 @@ const (
 	chunkMore      = 6
 	chunkEntry     = 7
 	chunkProcess   = 8
+	chunkTrack     = 9
 )
 
 const chunkSeed = 0x6275636b6574 // of the hash
@@ -52,6 +53,7 @@ const (
 	atMemory
 	atSemaphores
 	atProcesses
+	atTracks
 	atEnd
 )
 
@@ -182,6 +184,8 @@ func (c *chunkRecord) read(r *reader, x *BucketsBody) bool {
 		return c.limit > 0 && c.named(x)
 	case chunkProcess:
 		return c.readProcess(r, x)
+	case chunkTrack:
+		return c.readTrack(r, x)
 	case chunkMore:
 		c.node, c.name = r.uvarint(), r.bytes()
 		return c.named(x)

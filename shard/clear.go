@@ -22,7 +22,8 @@ const (
 	clearSessions  clearStage = 0
 	clearNames     clearStage = 1
 	clearProcesses clearStage = 2
-	clearStages               = 3
+	clearTracks    clearStage = 3
+	clearStages               = 4
 )
 
 // drop begins the removal of a copy. The epoch is what stays. homes: sessions may be at home in it.
@@ -31,7 +32,7 @@ func (m *Machine) drop(b *bucket, epoch uint64, homes bool) {
 	switch {
 	case b.state == bucketAbsent || b.state == bucketDropping:
 		return
-	case len(b.semaphores)+len(b.processes) == 0 && !homes:
+	case len(b.semaphores)+len(b.processes)+len(b.tracks) == 0 && !homes:
 		b.state = bucketAbsent
 		m.copies = m.countCopies()
 	default:
@@ -70,7 +71,13 @@ func (m *Machine) clear() {
 			}
 			c.stage, c.name = clearProcesses, nil
 		}
-		if !m.clearProcesses(n, &looks) {
+		if c.stage == clearProcesses {
+			if !m.clearProcesses(n, &looks) {
+				return
+			}
+			c.stage, c.name = clearTracks, nil
+		}
+		if !m.clearTracks(n, &looks) {
 			return
 		}
 		if n.id == math.MaxUint64 {
@@ -95,7 +102,7 @@ func (m *Machine) cleared() {
 	m.clearing = clearing{}
 	for i := range m.buckets {
 		if b := &m.buckets[i]; b.state == bucketDropping {
-			b.state, b.semaphores, b.processes = bucketAbsent, nil, nil
+			b.state, b.semaphores, b.processes, b.tracks = bucketAbsent, nil, nil, nil
 		}
 	}
 	m.copies = m.countCopies()

@@ -33,6 +33,20 @@ const (
 	CmdProcessEvict    = CommandKind(protocol.KindProcessEvict)
 	CmdProcessAlter    = CommandKind(protocol.KindProcessAlter)
 
+	// Tracks. Create, alter, delete, publish, withdraw and admin need rights that are checked at the door.
+	CmdTrackCreate     = CommandKind(protocol.KindTrackCreate)
+	CmdTrackAlter      = CommandKind(protocol.KindTrackAlter)
+	CmdTrackDelete     = CommandKind(protocol.KindTrackDelete)
+	CmdTrackRegister   = CommandKind(protocol.KindTrackRegister)
+	CmdTrackUnregister = CommandKind(protocol.KindTrackUnregister)
+	CmdTrackPoll       = CommandKind(protocol.KindTrackPoll)
+	CmdTrackReport     = CommandKind(protocol.KindTrackReport)
+	CmdTrackRole       = CommandKind(protocol.KindTrackRole)
+	CmdTrackPublish    = CommandKind(protocol.KindTrackPublish)
+	CmdTrackWithdraw   = CommandKind(protocol.KindTrackWithdraw)
+	CmdTrackAdmin      = CommandKind(protocol.KindTrackAdmin)
+	CmdTrackGate       = CommandKind(protocol.KindTrackGate)
+
 	CmdTakeOver  CommandKind = 128 // no body: the batch's epoch takes over; must be the batch's only command
 	CmdDetach    CommandKind = 129
 	CmdGuestGone CommandKind = 130

@@ -27,6 +27,7 @@ const (
 	deadlineWaiter  deadlineKind = 2 // an acquire times out; id is the order id
 	deadlineGuest   deadlineKind = 3 // an idle guest's record goes; id is the session's
 	deadlineProcess deadlineKind = 4 // a process has something to do; id is the node's
+	deadlineTrack   deadlineKind = 5 // a track has; id is the node's
 )
 
 // timed is a record with a timer.
@@ -49,6 +50,10 @@ func (d *deadlines) less(a, b *slot) bool {
 	}
 	if ab != bb {
 		return ab < bb
+	}
+	if x, ok := a.rec.(*track); ok {
+		y, too := b.rec.(*track)
+		return too && trackLess(x, y)
 	}
 	x, ok := a.rec.(*proc)
 	y, too := b.rec.(*proc)

@@ -36,6 +36,9 @@ func (m *Machine) Digest() uint64 {
 		for _, x := range m.buckets[i].processes {
 			b = appendProcess(b[:0], x, &sum)
 		}
+		for _, x := range m.buckets[i].tracks {
+			b = appendTrack(b[:0], x, &sum)
+		}
 	}
 	for i, k := range m.ended.queue {
 		b = appendEnded(b[:0], k, uint64(i), &sum)

@@ -53,7 +53,8 @@ func (m *Machine) dismantle() {
 		}
 		m.dropSemaphores(n)
 		m.dropProcesses(n)
-		if n.count > 0 || n.processes.n > 0 {
+		m.dropTracks(n)
+		if n.count > 0 || n.processes.n > 0 || n.tracks.n > 0 {
 			return
 		}
 		m.touchNode(n)

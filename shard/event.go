@@ -3,6 +3,7 @@ package shard
 import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/process"
+	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
 
 // EventKind says what left the machine.
@@ -74,7 +75,8 @@ type Event struct {
 	Name    []byte
 	Text    string
 
-	Process *process.Event // EventProcess
+	Process *process.Event           // EventProcess
+	Poll    *protocol.TrackPollReply // EventReply to a poll of a track
 
 	First, Count, Total uint32 // buckets: a run of them, and how many the tier has
 }
@@ -95,12 +97,22 @@ type ProcessChange struct {
 	process.Change
 }
 
+// TrackChange is one change of a track, for watches. Its revision is the index of the entry.
+type TrackChange struct {
+	Node   uint64
+	Bucket uint32
+	Name   []byte
+	rollout.Change
+}
+
 // Events collects what leaves one Apply, in order. The zero value is ready; Reset keeps the memory.
 type Events struct {
 	List    []Event
 	Changes []Change
 	// Processes are the changes of coordination processes.
 	Processes []ProcessChange
+	// Tracks are the changes of tracks.
+	Tracks []TrackChange
 }
 
 // Reset forgets the events and the references they hold.
@@ -111,4 +123,6 @@ func (e *Events) Reset() {
 	e.Changes = e.Changes[:0]
 	clear(e.Processes)
 	e.Processes = e.Processes[:0]
+	clear(e.Tracks)
+	e.Tracks = e.Tracks[:0]
 }

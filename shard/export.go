@@ -91,6 +91,8 @@ func (x *export) section() bool {
 		})
 	case atProcesses:
 		return x.processes()
+	case atTracks:
+		return x.tracks()
 	default:
 		return x.buckets()
 	}

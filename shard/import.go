@@ -144,6 +144,8 @@ func (m *Machine) importRecords(o *importing, part *chunk) {
 			s = m.importSemaphore(o, r)
 		case chunkProcess:
 			m.importProcess(r)
+		case chunkTrack:
+			m.importTrack(r)
 		case chunkEntry:
 			if s != nil {
 				m.importEntry(s, r)

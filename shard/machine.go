@@ -6,6 +6,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/process"
+	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
 
 // Machine is the state of one data shard. It is not safe for concurrent use: Apply, BeginSnapshot and Snapshot.Close need it alone; reads may run
@@ -71,7 +72,8 @@ type run struct {
 	delete  protocol.Delete
 	acquire protocol.Acquire
 	release protocol.Release
-	proc    process.Out // of the call of a process that goes on
+	proc    process.Out     // of the call of a process that goes on
+	track   rollout.Changes // of the call of a track that goes on
 	key     []byte
 	ids     []uint64
 }

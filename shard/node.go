@@ -26,6 +26,7 @@ type node struct {
 	semaphores index[semaphore] // by name, without the young ones
 	count      int              // semaphores, the young ones included
 	processes  index[proc]      // by name
+	tracks     index[track]     // by name
 }
 
 // formerGrace is the grace period for the take-overs up to a generation that are not swept yet, kept when the config changed after them. It makes
@@ -36,7 +37,7 @@ type formerGrace struct {
 }
 
 // objects is what counts against the quota of semaphores.
-func (n *node) objects() uint64 { return uint64(n.count + n.processes.n) }
+func (n *node) objects() uint64 { return uint64(n.count + n.processes.n + n.tracks.n) }
 
 func nodeLess(a, b *node) bool { return a.id < b.id }
 

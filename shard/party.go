@@ -29,7 +29,7 @@ type party struct {
 // things is how many things in this shard the party is part of: a guest's record stays while there is one, its home is asked about it, and a gone party is kept
 // until the last of them is looked after. Whoever adds the first, or removes the last, of a session that is not at home here tells the leader: becameHeld,
 // becameIdle.
-func (p *party) things() int { return p.held.n + len(p.places()) }
+func (p *party) things() int { return p.held.n + len(p.places()) + len(p.tracks()) }
 
 func (p *party) busy() bool { return p.things() > 0 }
 

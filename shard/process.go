@@ -35,7 +35,8 @@ func (x *proc) deadline() (deadlineKind, uint64, uint32) {
 
 // belongings are what a party has here besides semaphores' entries. Few parties have any.
 type belongings struct {
-	places []*proc // in order of name: the processes it is a member of
+	places []*proc  // in order of name: the processes it is a member of
+	tracks []*track // in order of name: the tracks it has instances in
 }
 
 func (p *party) places() []*proc {
@@ -78,7 +79,7 @@ func (p *party) removePlace(x *proc) bool {
 
 // tidy lets go of an empty set of belongings.
 func (p *party) tidy() {
-	if p.more != nil && len(p.more.places) == 0 {
+	if p.more != nil && len(p.more.places)+len(p.more.tracks) == 0 {
 		p.more = nil
 	}
 }

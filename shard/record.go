@@ -26,6 +26,7 @@ const (
 	recordGone      recordKind = 9
 	recordEnd       recordKind = 10
 	recordProcess   recordKind = 11
+	recordTrack     recordKind = 12
 )
 
 // appendRecord puts kind and length before the fields that encode appends, and adds the record's hash to sum. skip tells how many of the

@@ -154,6 +154,7 @@ type restorer struct {
 	semNodes   []semaphoreLink
 	entries    []entryLink
 	processes  []processLink
+	tracks     []trackLink
 	endedKeys  []numbered[[protocol.KeyLen]byte]
 	goneKeys   []numbered[uint64]
 }
@@ -207,6 +208,8 @@ func (x *restorer) record(kind recordKind, fields []byte) error {
 		ok = x.entry(&r)
 	case recordProcess:
 		ok = x.process(&r)
+	case recordTrack:
+		ok = x.track(&r)
 	case recordEnded:
 		k := numbered[[protocol.KeyLen]byte]{number: r.uvarint()}
 		copy(k.key[:], r.take(protocol.KeyLen))
@@ -404,7 +407,7 @@ func (x *restorer) link() error {
 		name string
 		do   func() bool
 	}{
-		{"nodes", x.linkNodes}, {"sessions", x.linkParties}, {"semaphores", x.linkSemaphores}, {"entries", x.linkEntries}, {"processes", x.linkProcesses}, {"ended sessions", x.linkDying},
+		{"nodes", x.linkNodes}, {"sessions", x.linkParties}, {"semaphores", x.linkSemaphores}, {"entries", x.linkEntries}, {"processes", x.linkProcesses}, {"tracks", x.linkTracks}, {"ended sessions", x.linkDying},
 	} {
 		if !step.do() {
 			return damaged(step.name)

@@ -290,7 +290,7 @@ func (m *Machine) releaseAll(p *party, text string) (done bool) {
 		}
 		e = following
 	}
-	return m.vacate(p)
+	return m.vacate(p) && m.desert(p)
 }
 
 // bury goes on with the entries of sessions that have ended.

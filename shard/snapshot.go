@@ -60,6 +60,7 @@ const (
 	stageGuests
 	stageSemaphores
 	stageProcesses
+	stageTracks
 	stageDying
 	stageEnded
 	stageGone
@@ -89,7 +90,7 @@ func (m *Machine) BeginSnapshot() *Snapshot {
 	s.records = 1
 	s.buckets = slices.Clone(m.buckets)
 	for i := range s.buckets {
-		s.buckets[i].semaphores, s.buckets[i].processes, s.buckets[i].timers = nil, nil, deadlines{}
+		s.buckets[i].semaphores, s.buckets[i].processes, s.buckets[i].tracks, s.buckets[i].timers = nil, nil, nil, deadlines{}
 	}
 	for x := m.young.first; x != nil; x = x.youngNext {
 		s.young = append(s.young, x)
@@ -326,6 +327,10 @@ func (s *Snapshot) walk(left *int) {
 		}
 	case stageProcesses:
 		if n := s.at(); n == nil || !s.walkProcesses(n, left) {
+			s.name, s.stage = s.name[:0], stageTracks
+		}
+	case stageTracks:
+		if n := s.at(); n == nil || !s.walkTracks(n, left) {
 			s.stage = stageNodes
 		}
 	case stageDying:

@@ -40,6 +40,11 @@ const (
 	textExportCursor  = "cursor was not made by an export of these buckets; start again without one"
 	textMemberNoMore  = "session became a member by this request and is one no more; join again with a new one"
 	textPlacesLimit   = "session is a member of as many processes as the limit of 10000 processes per session and shard allows; leave some"
+	textNoTrack       = "track does not exist; create it first"
+	textTrackExists   = "track exists already; alter it instead"
+	textTrackInUse    = "track has instances; stop them first, or delete it with force"
+	textTracksLimit   = "session has instances in as many tracks as the limit of 10000 tracks per session and shard allows; unregister some"
+	textNoGenerator   = "versions of a generator outside are not served by this server; use the source tso or published"
 	textNoProcess     = "process does not exist; the first join makes it"
 	textAcquiredSince = "what this request acquired was given back or taken away since; acquire again"
 )
@@ -69,7 +74,12 @@ const (
 	outRoundOver       outcome = 18
 	outRoundRefused    outcome = 19
 	outProcessArgument outcome = 20
-	outcomes                   = 21
+	outTrackNotFound   outcome = 21
+	outTrackExists     outcome = 22
+	outTrackFenced     outcome = 23
+	outTrackRefused    outcome = 24
+	outTrackArgument   outcome = 25
+	outcomes                   = 26
 )
 
 var outcomeTable = [outcomes]struct {
@@ -96,5 +106,10 @@ var outcomeTable = [outcomes]struct {
 	outRoundOver:       {protocol.StatusAborted, "round is over for this member; wait for the next"},
 	outRoundRefused:    {protocol.StatusPreconditionFailed, "round or quota did not allow the request when it came first; look at the process, and send a new one"},
 	outProcessArgument: {protocol.StatusBadRequest, "arguments of the request were refused when it came first; mend them, and send a new one"},
+	outTrackNotFound:   {protocol.StatusNotFound, "track, instance, location or version did not exist when the request came first; look at the track, and send a new one"},
+	outTrackExists:     {protocol.StatusAlreadyExists, "track or instance was there when the request came first; look at the track, and send a new one"},
+	outTrackFenced:     {protocol.StatusBadSession, "FENCED: a newer incarnation of this instance was registered; stop, or register again"},
+	outTrackRefused:    {protocol.StatusPreconditionFailed, "track or quota did not allow the request when it came first; look at the track, and send a new one"},
+	outTrackArgument:   {protocol.StatusBadRequest, "arguments of the request were refused when it came first; mend them, and send a new one"},
 	outWaiterMore:      {protocol.StatusBadRequest, "session waits for fewer units than this count, and cannot raise it; release first, then acquire more"},
 }

@@ -18,7 +18,7 @@ var arrows = []struct {
 	{"shard/process/relay", []string{"shard/process/relay", "protocol"}},
 	{"shard/process", []string{"shard/process", "protocol"}},
 	{"shard/replica", []string{"shard/replica", "shard/lead", "shard/meta", "shard", "protocol"}},
-	{"shard", []string{"shard", "shard/process", "protocol"}},
+	{"shard", []string{"shard", "shard/process", "shard/rollout", "protocol"}},
 	{"client", []string{"client", "protocol"}},
 	{"server/mesh", []string{"server/mesh", "protocol"}},
 	{"server", []string{"server", "shard", "client", "protocol"}},

@@ -1,0 +1,373 @@
+package shard
+
+import (
+	"bytes"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/rollout"
+)
+
+// MaxTracksPerSession bounds the tracks in which one session has instances in one shard. Beyond it a registration is OVERLOADED.
+const MaxTracksPerSession = 10_000
+
+// trackRequest is a request whose session is known and which is to be carried out.
+type trackRequest struct {
+	kind  CommandKind
+	seq   uint64 // 0: it has no number, for it may be repeated
+	name  []byte
+	node  *node
+	b     *bucket
+	party *party
+	x     *track // nil if there is none with this name
+}
+
+// enterTrack does what all requests have in common, in this order: bucket, node, session and attach epoch, then the memory of requests. It reports false when
+// the command is answered.
+func (m *Machine) enterTrack(q *trackRequest, c *rawCommand, head *protocol.Head, name []byte) bool {
+	q.kind, q.seq, q.name = c.kind, head.Seq, name
+	if q.b = m.semaphoreBucket(c.node, name); q.b == nil {
+		m.reply(protocol.StatusWrongShard, textWrongShard)
+		return false
+	}
+	if q.node = m.nodes[c.node]; q.node == nil {
+		if m.isDropped(c.node) {
+			m.reply(protocol.StatusSessionExpired, textNodeDropped)
+		} else {
+			m.reply(protocol.StatusNotFound, textNoNode)
+		}
+		return false
+	}
+	if q.party = m.actor(head.Session, q.node, c.epoch, nil); q.party == nil {
+		return false
+	}
+	q.x = m.track(q.b, c.node, name)
+	if q.seq == 0 {
+		return true
+	}
+	p := q.party
+	if head.Low > p.low {
+		p.low = head.Low
+		p.answers.forget(p.low)
+	}
+	if a := p.answers.find(q.seq); a != nil {
+		if a.kind != q.kind {
+			m.reply(protocol.StatusBadRequest, textNumberReused)
+			return false
+		}
+		o := &outcomeTable[a.outcome]
+		m.run.out.List = append(m.run.out.List, Event{Kind: EventReply, Command: m.run.command, Status: o.status, Text: o.text, Version: a.value})
+		return false
+	}
+	if q.seq < p.low {
+		m.reply(protocol.StatusBadRequest, textAnswered)
+		return false
+	}
+	if p.answers.len() >= m.limits.Answers {
+		m.reply(protocol.StatusOverloaded, textAnswersLimit)
+		return false
+	}
+	return true
+}
+
+// enterKnown is enterTrack for requests on a track that must be there.
+func (m *Machine) enterKnown(q *trackRequest, c *rawCommand, head *protocol.Head, name []byte) bool {
+	if !m.enterTrack(q, c, head, name) {
+		return false
+	}
+	if q.x == nil {
+		m.finishTrack(q, Event{}, &protocol.Error{Status: protocol.StatusNotFound, Message: textNoTrack})
+		return false
+	}
+	return true
+}
+
+// finishTrack answers a request, remembers the answer if it has a number, and then tells what it did to others.
+func (m *Machine) finishTrack(q *trackRequest, ev Event, err error) {
+	ev.Kind, ev.Command = EventReply, m.run.command
+	out := outOK
+	if err != nil {
+		ev = Event{Kind: EventReply, Command: m.run.command, Status: protocol.StatusBadRequest, Text: textMalformed}
+		if e, ok := err.(*protocol.Error); ok {
+			ev.Status, ev.Text = e.Status, e.Message
+		}
+		out = trackOutcome(ev.Status)
+	}
+	if q.seq != 0 && ev.Status != protocol.StatusOverloaded {
+		q.party.answers.add(answer{seq: q.seq, kind: q.kind, bucket: q.b.number, outcome: out, value: ev.Version})
+	}
+	m.run.out.List = append(m.run.out.List, ev)
+	if q.x != nil {
+		m.settleTrack(q.x)
+	}
+}
+
+// trackOutcome is how a refusal is remembered: its status, with a sentence that is the same for all.
+func trackOutcome(status protocol.Status) outcome {
+	switch status {
+	case protocol.StatusNotFound:
+		return outTrackNotFound
+	case protocol.StatusAlreadyExists:
+		return outTrackExists
+	case protocol.StatusBadSession:
+		return outTrackFenced
+	case protocol.StatusPreconditionFailed:
+		return outTrackRefused
+	}
+	return outTrackArgument
+}
+
+func (m *Machine) applyTrackCreate(c *rawCommand) {
+	var body protocol.TrackCreate
+	var q trackRequest
+	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterTrack(&q, c, &body.Head, body.Name) {
+		return
+	}
+	switch {
+	case q.x != nil:
+		m.finishTrack(&q, Event{}, &protocol.Error{Status: protocol.StatusAlreadyExists, Message: textTrackExists})
+		return
+	case q.node.objects() >= m.share(q.node.config.MaxSemaphores):
+		m.finishTrack(&q, Event{}, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textQuota})
+		return
+	}
+	if body.Config.Source == protocol.SourceExternal {
+		m.finishTrack(&q, Event{}, &protocol.Error{Status: protocol.StatusUnsupported, Message: textNoGenerator})
+		return
+	}
+	state, err := rollout.New(m.now(q.b), rollout.ConfigOf(&body.Config), &m.run.track)
+	if err != nil {
+		m.finishTrack(&q, Event{}, err)
+		return
+	}
+	q.x = &track{bucket: q.b, node: q.node, name: bytes.Clone(q.name), state: state, revision: m.applied, mark: m.mark}
+	m.linkTrack(q.x)
+	m.finishTrack(&q, Event{Version: state.Revision()}, nil)
+}
+
+func (m *Machine) applyTrackAlter(c *rawCommand) {
+	var body protocol.TrackAlter
+	var q trackRequest
+	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterKnown(&q, c, &body.Head, body.Name) {
+		return
+	}
+	if body.Config.Source == protocol.SourceExternal {
+		m.finishTrack(&q, Event{}, &protocol.Error{Status: protocol.StatusUnsupported, Message: textNoGenerator})
+		return
+	}
+	err := q.x.state.Configure(m.callTrack(q.x), body.Revision, rollout.ConfigOf(&body.Config), &m.run.track)
+	m.finishTrack(&q, Event{Version: q.x.state.Revision()}, err)
+}
+
+func (m *Machine) applyTrackDelete(c *rawCommand) {
+	var body protocol.TrackDelete
+	var q trackRequest
+	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterKnown(&q, c, &body.Head, body.Name) {
+		return
+	}
+	if q.x.state.Instances() > 0 && !body.Force {
+		m.finishTrack(&q, Event{}, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textTrackInUse})
+		return
+	}
+	m.unlinkTrack(q.x)
+	q.x = nil
+	m.finishTrack(&q, Event{}, nil)
+}
+
+func (m *Machine) applyTrackRegister(c *rawCommand) {
+	var body protocol.TrackRegister
+	var q trackRequest
+	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterKnown(&q, c, &body.Head, body.Name) {
+		return
+	}
+	x := q.x
+	if _, there := q.party.findTrack(q.name); !there && len(q.party.tracks()) >= MaxTracksPerSession {
+		m.finishTrack(&q, Event{}, &protocol.Error{Status: protocol.StatusOverloaded, Message: textTracksLimit})
+		return
+	}
+	former := x.state.SessionOf(body.ID)
+	takeover := body.Takeover
+	if p := m.parties[former]; p != nil && m.atHome(p) {
+		if attached, _ := m.attached(p.home); !attached {
+			takeover = true
+		}
+	}
+	incarnation, err := x.state.Register(m.callTrack(x), rollout.Registration{
+		Session: q.party.id, ID: body.ID, Location: body.Location, Role: rollout.Role(body.Role), Meta: body.Meta, Takeover: takeover,
+	}, &m.run.track)
+	m.finishTrack(&q, Event{Version: incarnation}, err)
+	m.follow(q.party.id, x)
+	m.follow(former, x)
+}
+
+func (m *Machine) applyTrackUnregister(c *rawCommand) {
+	var body protocol.TrackUnregister
+	var q trackRequest
+	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterKnown(&q, c, &body.Head, body.Name) {
+		return
+	}
+	err := q.x.state.Unregister(m.callTrack(q.x), rollout.Caller{Session: q.party.id, ID: body.ID, Incarnation: body.Incarnation}, &m.run.track)
+	m.finishTrack(&q, Event{}, err)
+	m.follow(q.party.id, q.x)
+}
+
+func (m *Machine) applyTrackPoll(c *rawCommand) {
+	var body protocol.TrackPoll
+	var q trackRequest
+	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterKnown(&q, c, &protocol.Head{Session: body.Session}, body.Name) {
+		return
+	}
+	x, caller := q.x, rollout.Caller{Session: q.party.id, ID: body.ID, Incarnation: body.Incarnation}
+	a, err := x.state.Poll(m.callTrack(x), caller, rollout.ReportOf(&body.Report), &m.run.track)
+	var reply protocol.TrackPollReply
+	x.answer(&a, body.WithPayload, &reply)
+	m.finishTrack(&q, Event{Poll: &reply}, err)
+}
+
+// answer puts an answer in the form of its message. Times are in log time, where the track has those of its bucket.
+func (x *track) answer(a *rollout.Answer, payload bool, out *protocol.TrackPollReply) {
+	*out = a.Wire()
+	if out.Until > 0 {
+		out.Until = x.bucket.logAt(out.Until)
+	}
+	if payload {
+		out.Payload, out.HasPayload = x.state.Payload(a.Version)
+	}
+}
+
+func (m *Machine) applyTrackReport(c *rawCommand) {
+	var body protocol.TrackReport
+	var q trackRequest
+	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterKnown(&q, c, &protocol.Head{Session: body.Session}, body.Name) {
+		return
+	}
+	report := rollout.ReportOf(&body.Report)
+	if report == nil {
+		m.reply(protocol.StatusBadRequest, textMalformed)
+		return
+	}
+	m.finishTrack(&q, Event{}, q.x.state.Report(m.callTrack(q.x), rollout.Caller{Session: q.party.id, ID: body.ID, Incarnation: body.Incarnation}, *report, &m.run.track))
+}
+
+func (m *Machine) applyTrackRole(c *rawCommand) {
+	var body protocol.TrackRole
+	var q trackRequest
+	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterKnown(&q, c, &body.Head, body.Name) {
+		return
+	}
+	m.finishTrack(&q, Event{}, q.x.state.SetRole(m.callTrack(q.x), rollout.Caller{Session: q.party.id, ID: body.ID, Incarnation: body.Incarnation},
+		rollout.Role(body.Role), &m.run.track))
+}
+
+func (m *Machine) applyTrackPublish(c *rawCommand) {
+	var body protocol.TrackPublish
+	var q trackRequest
+	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterKnown(&q, c, &body.Head, body.Name) {
+		return
+	}
+	version, err := q.x.state.Publish(m.callTrack(q.x), body.Version, body.Payload, &m.run.track)
+	m.finishTrack(&q, Event{Version: version}, err)
+}
+
+func (m *Machine) applyTrackWithdraw(c *rawCommand) {
+	var body protocol.TrackWithdraw
+	var q trackRequest
+	if m.decode(&body, c.body) && m.valid(&body) && m.enterKnown(&q, c, &body.Head, body.Name) {
+		m.finishTrack(&q, Event{}, q.x.state.Withdraw(m.callTrack(q.x), body.Version, &m.run.track))
+	}
+}
+
+func (m *Machine) applyTrackGate(c *rawCommand) {
+	var body protocol.TrackGate
+	var q trackRequest
+	if m.decode(&body, c.body) && m.valid(&body) && m.enterKnown(&q, c, &body.Head, body.Name) {
+		m.finishTrack(&q, Event{}, q.x.state.Gate(m.callTrack(q.x), body.Location, body.Version, body.Gate, body.Attempt, rollout.Outcome(body.Outcome), body.Text,
+			&m.run.track))
+	}
+}
+
+func (m *Machine) applyTrackAdmin(c *rawCommand) {
+	var body protocol.TrackAdmin
+	var q trackRequest
+	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterKnown(&q, c, &body.Head, body.Name) {
+		return
+	}
+	x := q.x
+	// For all locations named or for none: it is carried out on a copy, which takes the place of the track when nothing was refused.
+	state, err := rollout.Decode(x.state.Append(nil))
+	dropped := x.state.SessionOf(body.ID)
+	now := m.callTrack(x)
+	if err == nil {
+		err = operate(state, now, &body, &m.run.track)
+	}
+	if err == nil {
+		x.state = state
+	} else {
+		m.run.track.Reset()
+	}
+	m.finishTrack(&q, Event{}, err)
+	m.follow(dropped, x)
+}
+
+// operate carries out an operator's command.
+func operate(t *rollout.Track, now rollout.Now, x *protocol.TrackAdmin, out *rollout.Changes) error {
+	switch x.Verb {
+	case protocol.TrackRollback:
+		return t.Rollback(now, x.Locations, x.Version, out)
+	case protocol.TrackDrop:
+		return t.Drop(now, x.ID, out)
+	}
+	locations := x.Locations
+	if len(locations) == 0 {
+		locations = []string{""} // the track; only pause and resume come without a name
+	}
+	for _, l := range locations {
+		var err error
+		switch x.Verb {
+		case protocol.TrackPause:
+			err = t.Pause(now, l, x.Hard, out)
+		case protocol.TrackResume:
+			err = t.Resume(now, l, out)
+		case protocol.TrackPromote:
+			err = t.Promote(now, l, out)
+		case protocol.TrackReelect:
+			err = t.Reelect(now, l, out)
+		case protocol.TrackExclude:
+			err = t.Exclude(now, l, out)
+		case protocol.TrackInclude:
+			err = t.Include(now, l, out)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// PeekTrack answers a poll that would change nothing, at the log time and wall time that the leader would stamp now. False: write the poll to the log, which
+// answers refusals too. It changes nothing, and may run beside other reads; whether the leader may still answer is the caller's to know, by a read barrier.
+func (m *Machine) PeekTrack(node, epoch uint64, req *protocol.TrackPoll, logTime, wall uint64, out *protocol.TrackPollReply) bool {
+	p := m.parties[req.Session]
+	b := m.semaphoreBucket(node, req.Name)
+	if b == nil || p == nil || p.node.id != node || p.epoch != epoch || !m.alive(p) || req.Validate() != nil {
+		return false
+	}
+	if m.atHome(p) {
+		if attached, _ := m.attached(p.home); !attached {
+			return false
+		}
+	} else if m.homeBucket(req.Session) != nil {
+		return false
+	}
+	var key [8 + protocol.MaxNameLen]byte
+	x := b.tracks[string(appendSemaphoreKey(key[:0], node, req.Name))]
+	if x == nil {
+		return false
+	}
+	a, ok, err := x.state.Peek(rollout.Now{Log: b.at(max(logTime, m.logTime)), Wall: wall},
+		rollout.Caller{Session: req.Session, ID: req.ID, Incarnation: req.Incarnation}, rollout.ReportOf(&req.Report))
+	if !ok || err != nil {
+		return false
+	}
+	x.answer(&a, req.WithPayload, out)
+	return true
+}

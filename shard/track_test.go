@@ -1,0 +1,221 @@
+package shard
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/rollout"
+)
+
+var trackName = []byte("geo/base")
+
+// send applies one command of a session, checks the invariants, and gives the reply.
+func (x *load) send(t testing.TB, kind CommandKind, body interface{ AppendBody([]byte) []byte }) Event {
+	t.Helper()
+	x.begin()
+	x.entry = AppendCommand(x.entry, Command{Kind: kind, Node: 1, Epoch: 1, Body: body.AppendBody(nil)})
+	x.commit()
+	if err := x.m.Check(); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range x.out.List {
+		if e.Kind == EventReply {
+			return e
+		}
+	}
+	t.Fatal("no reply")
+	return Event{}
+}
+
+// newTrackLoad has a track SAS, then MAN five seconds later, with a leader of session i in each.
+func newTrackLoad(t testing.TB) (x *load, incarnations [2]uint64) {
+	t.Helper()
+	x = newLoad(2)
+	e := x.send(t, CmdTrackCreate, &protocol.TrackCreate{Head: x.head(0), Name: trackName, Config: protocol.TrackConfig{
+		Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "MAN", Delay: 5_000}},
+	}})
+	if e.Status != protocol.StatusOK || e.Version != 1 {
+		t.Fatalf("create: %v %s", e.Status, e.Text)
+	}
+	for i, l := range []string{"SAS", "MAN"} {
+		e := x.send(t, CmdTrackRegister, &protocol.TrackRegister{Head: x.head(i), Name: trackName, ID: l + "-1", Location: l, Role: protocol.InstanceLeader})
+		if e.Status != protocol.StatusOK {
+			t.Fatalf("register: %v %s", e.Status, e.Text)
+		}
+		incarnations[i] = e.Version
+	}
+	e = x.send(t, CmdTrackPublish, &protocol.TrackPublish{Head: x.head(0), Name: trackName, Version: 42, Payload: []byte("v42")})
+	if e.Status != protocol.StatusOK || e.Version != 42 {
+		t.Fatalf("publish: %v %s", e.Status, e.Text)
+	}
+	return x, incarnations
+}
+
+func (x *load) pollOf(i int, incarnation, seq, current uint64) *protocol.TrackPoll {
+	p := &protocol.TrackPoll{Session: x.sessions[i], Name: trackName, ID: []string{"SAS-1", "MAN-1"}[i], Incarnation: incarnation, WithPayload: true}
+	if seq > 0 {
+		p.Report = protocol.UpdateReport{Seq: seq, Current: current, Target: current, Code: "OK", Attempts: 1}
+	}
+	return p
+}
+
+func (x *load) restored(t testing.TB) *Machine {
+	t.Helper()
+	var b bytes.Buffer
+	s := x.m.BeginSnapshot()
+	if err := s.WriteTo(&b, &busyLock{idle: func() {}}); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	m, err := Restore(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Digest() != x.m.Digest() {
+		t.Fatal("what was restored has another digest")
+	}
+	return m
+}
+
+func callerOf(p *protocol.TrackPoll) rollout.Caller {
+	return rollout.Caller{Session: p.Session, ID: p.ID, Incarnation: p.Incarnation}
+}
+
+// TestTrackGoesOn: the second location gets a version when its delay is over, not before, though the machine is restored in between.
+func TestTrackGoesOn(t *testing.T) {
+	x, inc := newTrackLoad(t)
+	if e := x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0)); e.Status != 0 || e.Poll.Version != 42 || string(e.Poll.Payload) != "v42" {
+		t.Fatalf("first poll: %+v", e)
+	}
+	x.now += 4_999
+	if e := x.send(t, CmdTrackPoll, x.pollOf(1, inc[1], 0, 0)); e.Poll.Version != 0 || e.Poll.Why != protocol.WhyNoTarget || e.Poll.RetryAfter != 1 {
+		t.Fatalf("poll before the delay is over: %+v", e.Poll)
+	}
+	x.m = x.restored(t)
+	x.now++
+	if e := x.send(t, CmdTrackPoll, x.pollOf(1, inc[1], 0, 0)); e.Poll.Version != 42 {
+		t.Fatalf("poll after the delay: %+v", e.Poll)
+	}
+}
+
+// TestPeekTrackChangesNothing: of ten thousand polls in a steady state none needs an entry, and a report with news does.
+func TestPeekTrackChangesNothing(t *testing.T) {
+	x, inc := newTrackLoad(t)
+	x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0))
+	x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 1, 42))
+	digest := x.m.Digest()
+	var reply protocol.TrackPollReply
+	for range 10_000 {
+		if !x.m.PeekTrack(1, 1, x.pollOf(0, inc[0], 1, 42), x.now, x.now, &reply) || reply.Version != 42 {
+			t.Fatalf("a steady poll wants an entry, or has a wrong answer: %+v", reply)
+		}
+	}
+	if x.m.Digest() != digest {
+		t.Fatal("a read changed the machine")
+	}
+	if x.m.PeekTrack(1, 1, x.pollOf(0, inc[0], 2, 41), x.now, x.now, &reply) {
+		t.Fatal("a report with news was answered without an entry")
+	}
+	if x.m.PeekTrack(1, 2, x.pollOf(0, inc[0], 1, 42), x.now, x.now, &reply) || x.m.PeekTrack(1, 1, x.pollOf(1, inc[0], 1, 42), x.now, x.now, &reply) {
+		t.Fatal("a poll under another epoch or session was answered")
+	}
+}
+
+// TestTrackSessionStops: the instances of a session go with it.
+func TestTrackSessionStops(t *testing.T) {
+	x, inc := newTrackLoad(t)
+	if e := x.send(t, CmdSessionStop, &protocol.SessionStop{Session: x.sessions[0], Epoch: 1}); e.Status != protocol.StatusOK {
+		t.Fatalf("stop: %v %s", e.Status, e.Text)
+	}
+	x.sessions[0] = x.sessions[1]
+	if e := x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0)); e.Status != protocol.StatusNotFound {
+		t.Fatalf("poll of an instance that is gone: %v %s", e.Status, e.Text)
+	}
+	x.restored(t)
+}
+
+// TestTrackAdminAllOrNone: a command that is refused for one location changes none.
+func TestTrackAdminAllOrNone(t *testing.T) {
+	x, _ := newTrackLoad(t)
+	before := x.m.track(x.m.semaphoreBucket(1, trackName), 1, trackName).state.Digest()
+	e := x.send(t, CmdTrackAdmin, &protocol.TrackAdmin{Head: x.head(0), Name: trackName, Verb: protocol.TrackPause, Locations: []string{"SAS", "XXX"}})
+	if e.Status != protocol.StatusNotFound || x.m.track(x.m.semaphoreBucket(1, trackName), 1, trackName).state.Digest() != before {
+		t.Fatalf("pause of a location that is not there: %v, or the other was paused", e.Status)
+	}
+	e = x.send(t, CmdTrackAdmin, &protocol.TrackAdmin{Head: x.head(0), Name: trackName, Verb: protocol.TrackPause, Locations: []string{"SAS"}})
+	if e.Status != protocol.StatusOK || x.m.track(x.m.semaphoreBucket(1, trackName), 1, trackName).state.Digest() == before {
+		t.Fatalf("pause: %v %s", e.Status, e.Text)
+	}
+}
+
+// TestTrackMoves: a track that moves in the middle of a delay to a shard with another log time keeps what was left of the delay, and its answers.
+func TestTrackMoves(t *testing.T) {
+	x, inc := newTrackLoad(t)
+	x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0))
+	x.now += 2_000
+	x.send(t, CmdTrackPoll, x.pollOf(1, inc[1], 0, 0))
+	run := BucketsBody{Total: 64, Count: 64, Epoch: 9}
+	step := func(m *load, kind CommandKind, body []byte) {
+		t.Helper()
+		m.begin()
+		m.entry = AppendCommand(m.entry, Command{Kind: kind, Body: body})
+		m.commit()
+		if e := m.out.List[len(m.out.List)-1]; e.Status != protocol.StatusOK {
+			t.Fatalf("step %d: %v %s", kind, e.Status, e.Text)
+		}
+		if err := m.m.Check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step(x, CmdFreeze, AppendBuckets(nil, run))
+	y := &load{m: New(2), now: 700_000, sessions: x.sessions, seqs: x.seqs}
+	step(y, CmdTakeOver, nil)
+	step(y, CmdNodePut, AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: storyConfig()}))
+	var cursor []byte
+	for {
+		part, next, err := x.m.Export(0, 64, 9, cursor, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		step(y, CmdImport, AppendImport(nil, ImportBody{BucketsBody: run, Chunk: part}))
+		if cursor = next; next == nil {
+			break
+		}
+	}
+	y.now += 60_000 // frozen copies and imports stand still
+	step(y, CmdActivate, AppendBuckets(nil, run))
+	step(x, CmdDropBuckets, AppendBuckets(nil, run))
+	for range 3 {
+		x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0))
+	}
+	if n := x.m.nodes[1].tracks.n; n != 0 {
+		t.Fatalf("the copy that moved away keeps %d tracks", n)
+	}
+	describe := func() protocol.TrackPollReply {
+		a, err := y.m.track(y.m.semaphoreBucket(1, trackName), 1, trackName).state.Poll(y.m.now(y.m.semaphoreBucket(1, trackName)),
+			callerOf(y.pollOf(1, inc[1], 0, 0)), nil, &y.m.run.track)
+		if err != nil {
+			t.Fatal(err)
+		}
+		y.m.run.track.Reset()
+		return a.Wire()
+	}
+	if a := describe(); a.Version != 0 || a.RetryAfter != 3_000 {
+		t.Fatalf("after the move: %+v; 3,000 ms of the delay were left", a)
+	}
+	y.restored(t)
+}
+
+func BenchmarkPeekTrack(b *testing.B) {
+	x, inc := newTrackLoad(b)
+	x.send(b, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0))
+	x.send(b, CmdTrackPoll, x.pollOf(0, inc[0], 1, 42))
+	poll, reply := x.pollOf(0, inc[0], 1, 42), protocol.TrackPollReply{}
+	b.ReportAllocs()
+	for b.Loop() {
+		if !x.m.PeekTrack(1, 1, poll, x.now, x.now, &reply) {
+			b.Fatal("a steady poll wants an entry")
+		}
+	}
+}
