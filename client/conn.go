@@ -396,7 +396,7 @@ func (cn *conn) dispatch(h protocol.Header) error {
 	case h.Kind == protocol.KindPong:
 		cn.pong(h.ID, h.Arg)
 		return nil
-	case h.Kind >= protocol.KindPong && h.Kind < protocol.KindReply:
+	case h.Kind.IsEvent() || h.Kind > protocol.KindPong && h.Kind < protocol.KindReply: // or one that a newer server knows
 		return cn.owner.event(cn, h)
 	case h.Kind < protocol.KindReply:
 		return protocol.Errorf(protocol.StatusBadRequest, "a server does not send requests")

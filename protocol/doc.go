@@ -114,8 +114,8 @@
 // # Coordination processes
 //
 // A process is a name in a coordination node, with members: sessions that sent [ProcessJoin]. It lives in [ProcessBucket] of its node and name. For each change of
-// the list of members one round runs, which has an epoch. What a member is told comes as [ProcessRound] on the connection on which its session was attached or
-// presented last; what is not confirmed is told again.
+// the list of members one round runs, which has an epoch. What a member is told comes as [ProcessRound] on the connection to the shard's master on which its
+// session was attached or presented last; what is not confirmed is told again.
 //
 // A member acts by comparing epochs. Lower than the highest it knows: ignore it. Prepare or resume of a higher one: a round that is open is over (complete if its
 // epoch is Settled, else cancelled); prepare the new one, then send [ProcessConfirm] or [ProcessFail]. Prepare of the open one: confirm again. Coordinate: exchange

@@ -120,7 +120,7 @@ func TestCutShort(t *testing.T) {
 func TestUnknownAndMalformed(t *testing.T) {
 	s := start(t, nil)
 	c := connect(t, s)
-	for _, kind := range []protocol.Kind{0, 5, 9, 29, protocol.KindProcessJoin, protocol.KindProcessRequest, protocol.KindProcessWatch, 63, protocol.KindTrackCreate, protocol.KindTrackWatch, 127, 0x100, 0x300, 0xff00} {
+	for _, kind := range []protocol.Kind{0, 5, 9, 29, 63, protocol.KindTrackCreate, protocol.KindTrackWatch, 127, 0x100, 0x300, 0xff00} {
 		id := c.nextID + 1
 		c.nextID++
 		c.write(protocol.AppendFrame(nil, kind, id, 0, nil))
@@ -134,6 +134,9 @@ func TestUnknownAndMalformed(t *testing.T) {
 		protocol.KindNodeList, protocol.KindCluster, protocol.KindSessionStart, protocol.KindSessionAttach, protocol.KindSessionStop, protocol.KindSessionDescribe,
 		protocol.KindSessionList, protocol.KindSessionKill, protocol.KindCreate, protocol.KindUpdate, protocol.KindResize, protocol.KindDelete,
 		protocol.KindAcquire, protocol.KindRelease, protocol.KindDescribe, protocol.KindList, protocol.KindWatch, protocol.KindUnwatch,
+		protocol.KindProcessJoin, protocol.KindProcessLeave, protocol.KindProcessConfirm, protocol.KindProcessFail, protocol.KindProcessComplete, protocol.KindProcessForce,
+		protocol.KindProcessEvict, protocol.KindProcessAlter, protocol.KindProcessDescribe, protocol.KindProcessList, protocol.KindProcessSync, protocol.KindProcessRequest,
+		protocol.KindProcessReply, protocol.KindProcessWatch,
 	}
 	bodies := [][]byte{
 		{0x91, 0x81, 0xa1, 'a', 1},                 // a map where a field is

@@ -308,5 +308,6 @@ func (c *conn) closed() {
 	sessions.each(c.srv.bindings.drop)
 	for _, d := range watching {
 		d.hub.ConnGone(c.id)
+		d.streams.connGone(c.id)
 	}
 }

@@ -19,6 +19,9 @@ type deliverMessages struct {
 	ended   protocol.SessionEnded
 	away    protocol.Detached
 	ticket  []byte
+	joined  protocol.ProcessJoinReply
+	left    protocol.ProcessLeaveReply
+	round   protocol.ProcessRound
 }
 
 // Applied turns the events of one log entry into frames, each appended to what waits for its connection, and wakes the transports once at the end. It runs on
@@ -59,8 +62,13 @@ func (d *desk) Applied(_ *replica.Shard, index uint64, origins []replica.Origin,
 			d.ended(o, e)
 		case shard.EventTookOver:
 			d.tookOver(o, e.Epoch)
+		case shard.EventProcess:
+			if d.leading.Load() { // members have a connection to the leader's instance, and are told all again by a new one
+				d.tellMember(o, &d.messages.round, e)
+			}
 		case shard.EventNodeDropped:
 			d.hub.NodeDropped(e.Node)
+			d.streams.cut(func(node uint64, _ []byte) bool { return node == e.Node }, protocol.StatusNotFound, "the coordination node was dropped; nothing is left to watch")
 		case shard.EventBucketsFrozen:
 			d.frozen(o, e)
 		case shard.EventBucketsActive:
@@ -68,6 +76,8 @@ func (d *desk) Applied(_ *replica.Shard, index uint64, origins []replica.Origin,
 		}
 	}
 	d.hub.Changed(index, ev.Changes)
+	d.processes.count(ev.Processes)
+	d.streams.changed(index, ev.Processes)
 }
 
 // handOver has written what was made of an entry. A batch of a few commands is that of a shard with little to do: its answers are written here, since the switch
@@ -118,6 +128,12 @@ func (d *desk) reply(o *outbox, og *replica.Origin, e *shard.Event) {
 	case protocol.KindRelease:
 		d.messages.release = protocol.ReleaseReply{Released: e.Flag}
 		m = &d.messages.release
+	case protocol.KindProcessJoin:
+		d.messages.joined = protocol.ProcessJoinReply{Order: e.OrderID, Topology: e.Version, Returned: e.Flag, Again: e.Again}
+		m = &d.messages.joined
+	case protocol.KindProcessLeave:
+		d.messages.left = protocol.ProcessLeaveReply{Settled: e.Version}
+		m = &d.messages.left
 	}
 	o.reply(c, og.Kind, og.Request, m)
 }
@@ -150,6 +166,10 @@ func (d *desk) frozen(o *outbox, e *shard.Event) {
 		b := protocol.Bucket(node, name, total)
 		return b >= first && b-first < count
 	})
+	d.streams.cut(func(node uint64, name []byte) bool {
+		b := protocol.ProcessBucket(node, name, total)
+		return b >= first && b-first < count
+	}, protocol.StatusWrongShard, "the process's bucket moves to another shard; fetch the map and ask its instance")
 }
 
 // tookOver is told that a leader's epoch is in the log. A new leader (a retake keeps the term) has detached every session: connections that had one attached

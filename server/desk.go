@@ -22,6 +22,9 @@ type desk struct {
 	hub     *watch.Hub
 	pager   *pager
 
+	processes *processes
+	streams   *processStreams // over processes
+
 	mailbox chan letter        // messages of other shards' leaders
 	close   context.CancelFunc // ends the desk's goroutines
 	running sync.WaitGroup     // them
@@ -54,6 +57,7 @@ func (s *Server) openDesk(cfg replica.ShardConfig) error {
 		newMaster: make(chan struct{}, 1),
 	}
 	d.pager = newPager(d)
+	d.processes, d.streams = newProcesses(d), newProcessStreams(d)
 	l := &s.cfg.Limits
 	d.hub = watch.NewHub(d.id, d, watch.Options{
 		Now: s.pacer.Now, Wake: s.pacer.Wake, Limits: watch.Limits{Watchers: l.MaxWatchers, Streams: l.MaxStreams, OneShots: l.MaxWatches},
@@ -69,6 +73,7 @@ func (s *Server) openDesk(cfg replica.ShardConfig) error {
 	s.desks.add(d)
 	d.running.Go(func() { d.pager.run(ctx) })
 	d.running.Go(func() { d.readMail(ctx) })
+	d.running.Go(func() { d.processes.run(ctx) })
 	d.running.Go(func() { d.tellMasters(ctx) })
 	s.running.Go(func() { // Close of the server waits for the desk's goroutines too
 		<-ctx.Done()
@@ -89,6 +94,7 @@ func (s *Server) closeDesk(d *desk) error {
 	d.running.Wait()
 	s.pacer.Remove(d.hub)
 	d.hub.Doubt()
+	d.streams.cut(func(uint64, []byte) bool { return true }, protocol.StatusWrongShard, "the shard does not run on this instance any more; fetch the map and watch again")
 	d.sendHome("the shard does not run on this instance any more; fetch the map and reconnect")
 	s.kick()
 	return err
@@ -151,6 +157,9 @@ func (d *desk) LeaderChanged(s *replica.Shard, leader uint64, leading bool) {
 		})
 	}
 	was := d.leading.Swap(leading)
+	if was != leading {
+		d.processes.reigns.Add(1)
+	}
 	d.term.Store(s.Term())
 	// Who begins to lead says so when it serves, the others when they hear of it.
 	if changed := d.leader.Swap(leader) != leader; leading && !was || changed && leader != 0 && leader != d.replica {
@@ -169,6 +178,7 @@ func (d *desk) LeaderChanged(s *replica.Shard, leader uint64, leading bool) {
 func (d *desk) Restored(*replica.Shard) {
 	defer d.srv.guard("restored", nil)
 	d.hub.Jumped()
+	d.streams.restart()
 	d.out.flush()
 }
 
@@ -325,7 +335,11 @@ func (p *pager) serve(c *conn) {
 	c.pageGate.Lock()
 	defer c.pageGate.Unlock()
 	more := false
-	d.rep.Exclusive(func(m *shard.Machine) { more = d.hub.Page(c.id, m, pageBytes) })
+	d.rep.Exclusive(func(m *shard.Machine) {
+		if more = d.hub.Page(c.id, m, pageBytes); !more {
+			more = d.streams.page(c.id, m)
+		}
+	})
 	d.srv.kick()
 	if more {
 		p.add(c)

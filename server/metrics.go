@@ -45,6 +45,7 @@ type serverMetrics struct {
 	writes                                                                                                                   *metrics.Counter
 	batchCommands, batchSeconds, logWrite                                                                                    *metrics.PrometheusHistogram
 	loopLag                                                                                                                  *metrics.PrometheusHistogram
+	roundSeconds, prepareSeconds                                                                                             *metrics.PrometheusHistogram
 
 	mu      sync.Mutex
 	tallies []*tally
@@ -86,6 +87,9 @@ func newMetrics(s *Server) *serverMetrics {
 	m.loopLag = set.NewPrometheusHistogramExt("signalbox_loop_lag_seconds", []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 5})
 	m.logWrite = set.NewPrometheusHistogramExt("signalbox_log_write_seconds",
 		[]float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10})
+	rounds := []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+	m.roundSeconds = set.NewPrometheusHistogramExt("signalbox_process_round_seconds", rounds)
+	m.prepareSeconds = set.NewPrometheusHistogramExt("signalbox_process_prepare_seconds", rounds)
 	set.NewGauge("signalbox_connections", func() float64 { return float64(s.conns.count.Load()) })
 	set.NewGauge("signalbox_unfinished_frame_bytes", func() float64 { return float64(s.unfinished.Load()) })
 	set.NewGauge("signalbox_unread_bytes", func() float64 { return float64(s.unread.Load()) })
@@ -100,6 +104,7 @@ func newMetrics(s *Server) *serverMetrics {
 	set.RegisterMetricsWriter(m.writeReplies)
 	set.RegisterMetricsWriter(m.writeShards)
 	set.RegisterMetricsWriter(m.writeSemaphores)
+	set.RegisterMetricsWriter(m.writeProcesses)
 	set.RegisterMetricsWriter(m.writeCluster)
 	set.RegisterMetricsWriter(m.writeDisk)
 	m.shared = m.newTally()

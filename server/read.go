@@ -32,11 +32,15 @@ type readMessages struct {
 	list     protocol.List
 	sdesc    protocol.SessionDescribe
 	slist    protocol.SessionList
+	pdesc    protocol.ProcessDescribe
+	plist    protocol.ProcessList
 
 	describeReply protocol.DescribeReply
 	listReply     protocol.ListReply
 	sinfo         protocol.SessionInfo
 	slistReply    protocol.SessionListReply
+	pstatus       protocol.ProcessStatus
+	plistReply    protocol.ProcessListReply
 }
 
 // answersWait refuses a read for a client that does not take its answers.
@@ -93,6 +97,20 @@ func (c *conn) read(p *pass, h protocol.Header) {
 			return
 		}
 		node, asked = m.Node, m.Shard
+		tier = c.srv.mapNow().tierOf(node)
+	case protocol.KindProcessDescribe:
+		m := &p.msg.process.describe
+		if !p.decode(c, h, m) {
+			return
+		}
+		node, want = m.Node, m.Consistency
+		tier = c.srv.mapNow().tierOf(node)
+	case protocol.KindProcessList:
+		m := &p.msg.process.list
+		if !p.decode(c, h, m) {
+			return
+		}
+		node, want, asked = m.Node, m.Consistency, m.Shard
 		tier = c.srv.mapNow().tierOf(node)
 	}
 	if right := c.allowed(RightRead, node); right != nil {
@@ -200,6 +218,12 @@ func (l *readList) relaxed(m *shard.Machine, now time.Duration, it *readItem) bo
 	case protocol.KindSessionList:
 		_ = msg.slist.DecodeBody(it.body)
 		node = msg.slist.Node
+	case protocol.KindProcessDescribe:
+		_ = msg.pdesc.DecodeBody(it.body)
+		node, want, index = msg.pdesc.Node, msg.pdesc.Consistency, msg.pdesc.MinIndex
+	case protocol.KindProcessList:
+		_ = msg.plist.DecodeBody(it.body)
+		node, want, index = msg.plist.Node, msg.plist.Consistency, msg.plist.MinIndex
 	}
 	cfg, ok := m.Node(node)
 	if !ok {
@@ -250,6 +274,16 @@ func (l *readList) answer(o *outbox, m *shard.Machine, it *readItem) (size int) 
 			}
 		}
 		reply = &msg.slistReply
+	case protocol.KindProcessDescribe:
+		if err = msg.pdesc.DecodeBody(it.body); err == nil {
+			err = m.DescribeProcess(&msg.pdesc, &msg.pstatus)
+		}
+		reply = &msg.pstatus
+	case protocol.KindProcessList:
+		if err = msg.plist.DecodeBody(it.body); err == nil {
+			err = m.ListProcesses(&msg.plist, &msg.plistReply)
+		}
+		reply = &msg.plistReply
 	}
 	if err != nil {
 		o.failErr(it.conn, it.kind, it.id, err)

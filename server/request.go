@@ -26,6 +26,7 @@ type scratch struct {
 	slist    protocol.SessionList
 	watch    protocol.Watch
 	unwatch  protocol.Unwatch
+	process  processScratch
 }
 
 // request is a message the door decodes and checks before anything else happens with it.
@@ -86,6 +87,15 @@ func (c *conn) request(p *pass, h protocol.Header) {
 		c.watch(p, h)
 	case protocol.KindUnwatch:
 		c.unwatch(p, h)
+	case protocol.KindProcessJoin, protocol.KindProcessLeave, protocol.KindProcessConfirm, protocol.KindProcessFail, protocol.KindProcessComplete,
+		protocol.KindProcessSync, protocol.KindProcessRequest, protocol.KindProcessReply:
+		c.member(p, h)
+	case protocol.KindProcessForce, protocol.KindProcessEvict, protocol.KindProcessAlter:
+		c.operateProcess(p, h)
+	case protocol.KindProcessDescribe, protocol.KindProcessList:
+		c.read(p, h)
+	case protocol.KindProcessWatch:
+		c.watchProcess(p, h)
 	default:
 		p.out.fail(c, h.Kind, h.ID, protocol.StatusUnsupported, "this message is not served here")
 	}

@@ -46,6 +46,7 @@ func (c *conn) unwatch(p *pass, h protocol.Header) {
 	}
 	for _, d := range c.srv.desks.all() {
 		d.hub.Close(c.id, m.WatchID)
+		d.streams.close(c.id, m.WatchID)
 	}
 	p.out.reply(c, h.Kind, h.ID, nil)
 }

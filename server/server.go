@@ -115,7 +115,7 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 		cfg:        cfg,
 		clock:      cfg.Clock,
 		log:        cfg.Logger,
-		maxFrame:   uint32(cfg.Limits.MaxData) + protocol.MaxFrameLen - protocol.MaxDataLen,
+		maxFrame:   protocol.MaxFrameLen, // members' messages may be long whatever Limits.MaxData
 		windowText: fmt.Sprintf("connection has %d requests unanswered, the limit of its window; wait for answers", cfg.Limits.Window),
 		soonC:      make(chan struct{}, 1),
 		bindings:   newBindings(),

@@ -102,6 +102,9 @@ func (m *Machine) Epoch() uint64 { return m.epoch }
 // LogTime is the shard's clock, in ms.
 func (m *Machine) LogTime() uint64 { return m.logTime }
 
+// Wall is the wall clock of the last entry applied, 0 before the first since the machine was made or restored. It is for display.
+func (m *Machine) Wall() uint64 { return m.run.wall }
+
 // AppliedIndex is the log index of the last entry applied.
 func (m *Machine) AppliedIndex() uint64 { return m.applied }
 

@@ -172,6 +172,24 @@ func (v ProcessView) Open() bool { return v.x.state.Open() }
 // Sessions appends the living members of the present round.
 func (v ProcessView) Sessions(list []uint64) []uint64 { return v.x.state.Sessions(list) }
 
+// Len is the number of members, absent ones included.
+func (v ProcessView) Len() int { return v.x.state.Len() }
+
+// Latest is the round that ended last; false: none did.
+func (v ProcessView) Latest() (process.Ended, bool) { return v.x.state.Latest() }
+
+// Preparing appends the members that have not prepared the present round, and gives the log time at which it started.
+func (v ProcessView) Preparing(list []uint64) (started uint64, sessions []uint64) {
+	started, sessions = v.x.state.Preparing(list)
+	return v.x.bucket.logAt(started), sessions
+}
+
+// Overtaken says that the session is known here under a higher attach epoch than this one: another client has it now.
+func (m *Machine) Overtaken(session, epoch uint64) bool {
+	p := m.parties[session]
+	return p != nil && p.epoch > epoch
+}
+
 // Resend appends what the session has not confirmed as EventProcess. It changes nothing. False: the session is no member, and was none lately.
 func (m *Machine) Resend(v ProcessView, session uint64, out []Event) ([]Event, bool) {
 	var told process.Out

@@ -28,6 +28,7 @@ type agreeing struct {
 	members   int
 	prepared  int
 	settled   int
+	completed int
 	ended     bool
 	violation string
 }
@@ -90,6 +91,7 @@ func (h *agreeing) Complete(r *Round) {
 		h.violation = fmt.Sprintf("round %d is complete without a lock, or with the attachment %v", r.Epoch(), r.Attachment())
 	}
 	h.settled++
+	h.completed++
 	h.value, h.epoch, h.members = string(r.Result()), r.Epoch(), len(r.Members())
 	select {
 	case h.changed <- struct{}{}:

@@ -26,9 +26,8 @@ const (
 //   - Start with each leadership, before messages are taken, and Stop with its end; between them nothing, and Request and Reply only while this replica leads.
 //     No barrier is needed: a deposed leader that still relays does no harm, for both ends compare epochs, and any newer round cancels.
 //   - Events and messages of a ProcessOut go to the connections on which their session is attached, or known by a ticket, in the order of the calls. What
-//     finds no connection is dropped: it comes again when the session attaches or syncs. EventProcess of the log goes the same way.
+//     finds no connection is dropped: it comes again when the member syncs, which it owes after each attach and new connection. EventProcess of the log goes the same way.
 //   - Request, Reply and Sync are called for sessions that the connection has attached or proved by a ticket.
-//   - Attached is called when a session has a new connection here: it was attached, or its ticket was shown on one.
 //   - Tick comes every 100 ms or so. now is monotonic, in ms.
 type Processes struct {
 	limits  relay.Limits
@@ -226,30 +225,16 @@ func (p *Processes) Sync(m *shard.Machine, node uint64, q *protocol.ProcessSync,
 	if err != nil {
 		return err
 	}
-	if !p.tell(m, v, q.Session, out) {
+	var known bool
+	out.Rounds, known = m.Resend(v, q.Session, out.Rounds)
+	if r := p.at(v, false); r != nil {
+		r.relay.Attached(q.Session, &p.out)
+		p.collect(r, out)
+	}
+	if !known {
 		return protocol.Errorf(protocol.StatusNotFound, "session is not a member of the process; join first")
 	}
 	return nil
-}
-
-func (p *Processes) tell(m *shard.Machine, v shard.ProcessView, session uint64, out *ProcessOut) (known bool) {
-	out.Rounds, known = m.Resend(v, session, out.Rounds)
-	if r := p.at(v, false); r != nil {
-		r.relay.Attached(session, &p.out)
-		p.collect(r, out)
-	}
-	return known
-}
-
-// Attached is Sync for all processes of a session.
-func (p *Processes) Attached(m *shard.Machine, session uint64, out *ProcessOut) {
-	if !p.leading {
-		return
-	}
-	m.Places(session, func(v shard.ProcessView) bool {
-		p.tell(m, v, session, out)
-		return true
-	})
 }
 
 // Tick goes on with the pass over members of processes that are under way: whatever was lost on its way to one of them is told again, some seconds later. It also

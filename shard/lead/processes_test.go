@@ -117,6 +117,13 @@ func (x *membersOf) want(what, want string) {
 	}
 }
 
+func (x *membersOf) sync(session uint64) {
+	x.t.Helper()
+	if err := x.p.Sync(x.m, 1, &protocol.ProcessSync{Session: session, Name: []byte("p")}, &x.out); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
 func (x *membersOf) refused(what string, err error, want protocol.Status) {
 	x.t.Helper()
 	if protocol.StatusOf(err) != want {
@@ -136,13 +143,11 @@ func TestMessagesFollowTheRound(t *testing.T) {
 	x.want("early", "")
 	x.confirm(s[0], protocol.StepPrepared)
 	x.confirm(s[1], protocol.StepPrepared)
-	if err := x.p.Sync(x.m, 1, &protocol.ProcessSync{Session: s[2], Name: []byte("p")}, &x.out); err != nil {
-		t.Fatal(err)
-	}
+	x.sync(s[2])
 	x.want("sync", fmt.Sprintf("2:%d", process.EventPrepare))
 	x.confirm(s[2], protocol.StepPrepared)
-	x.p.Attached(x.m, s[0], &x.out)
-	x.want("coordinator attached", fmt.Sprintf("0:%d", process.EventCoordinate))
+	x.sync(s[0])
+	x.want("the coordinator synced", fmt.Sprintf("0:%d", process.EventCoordinate))
 
 	old := q()
 	if err := x.p.Request(x.m, 1, old, &x.out); err != nil {
@@ -150,20 +155,20 @@ func TestMessagesFollowTheRound(t *testing.T) {
 	}
 	old.Payload[0] = 'X' // what came in is not kept
 	x.want("request", "1<0:1:hi 2<0:1:hi")
-	x.p.Attached(x.m, s[2], &x.out)
-	x.want("receiver attached", "2<0:1:hi")
+	x.sync(s[2])
+	x.want("the receiver synced", "2<0:1:hi")
 	a := &protocol.ProcessReply{Session: s[2], Name: []byte("p"), Epoch: x.epoch(), To: s[0], Number: 1, Payload: []byte("yes")}
 	if err := x.p.Reply(x.m, 1, a, &x.out); err != nil {
 		t.Fatal(err)
 	}
 	x.want("reply", "0<2:2:yes")
-	x.p.Attached(x.m, s[2], &x.out)
+	x.sync(s[2])
 	x.want("answered", "")
 
 	x.p.Stop()
 	x.refused("not led", x.p.Request(x.m, 1, q(), &x.out), protocol.StatusUnavailable)
 	x.p.Start(10)
-	x.p.Attached(x.m, s[1], &x.out)
+	x.sync(s[1])
 	x.want("new leader", "")
 	if err := x.p.Request(x.m, 1, q(), &x.out); err != nil {
 		t.Fatal(err)
@@ -173,7 +178,7 @@ func TestMessagesFollowTheRound(t *testing.T) {
 	late := q()
 	x.must(shard.CmdProcessLeave, &protocol.ProcessLeave{Head: x.head(s[1]), Name: []byte("p")})
 	x.refused("older epoch", x.p.Request(x.m, 1, late, &x.out), protocol.StatusAborted)
-	x.p.Attached(x.m, s[2], &x.out)
+	x.sync(s[2])
 	x.want("the next round", fmt.Sprintf("2:%d", process.EventPrepare))
 	x.refused("no member", x.p.Sync(x.m, 1, &protocol.ProcessSync{Session: s[1] + 1000, Name: []byte("p")}, &x.out), protocol.StatusNotFound)
 	x.refused("no process", x.p.Sync(x.m, 1, &protocol.ProcessSync{Session: s[0], Name: []byte("q")}, &x.out), protocol.StatusNotFound)

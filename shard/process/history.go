@@ -74,6 +74,14 @@ func since(now, then uint64) uint64 {
 	return now - then
 }
 
+// Latest is the round that ended last; false: none did.
+func (p *Process) Latest() (Ended, bool) {
+	if len(p.history) == 0 {
+		return Ended{}, false
+	}
+	return p.history[len(p.history)-1], true
+}
+
 // History is the last rounds that ended, the newest last. The slice is the caller's.
 func (p *Process) History() []Ended { return slices.Clone(p.history) }
 

@@ -141,6 +141,17 @@ func (p *Process) Sessions(list []uint64) []uint64 {
 	return list
 }
 
+// Preparing appends the sessions of the members that were told to prepare the present round and have not, in order of joining, and gives the log time at which the round
+// started.
+func (p *Process) Preparing(list []uint64) (started uint64, sessions []uint64) {
+	for _, m := range p.members {
+		if m.standing == asked {
+			list = append(list, m.session)
+		}
+	}
+	return p.round.started, list
+}
+
 // Living appends the sessions of the members that are not absent, in or outside the present round, in order of joining.
 func (p *Process) Living(list []uint64) []uint64 {
 	for _, m := range p.members {

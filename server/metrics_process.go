@@ -1,0 +1,130 @@
+package server
+
+import (
+	"fmt"
+	"io"
+	"sync/atomic"
+
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/process"
+)
+
+// processCounts are what happened to the processes of a shard since its replica started here, as every replica sees it in the log.
+type processCounts struct {
+	started, joined, left, returned atomic.Uint64
+	ended                           [process.OutcomeFailed + 1]atomic.Uint64
+	full                            atomic.Uint64 // what was not told to a member because its connection had too much to read; it comes again
+}
+
+// count counts the changes of an entry. The leader measures the rounds that ended, too.
+func (p *processes) count(changes []shard.ProcessChange) {
+	n := &p.counted
+	for i := range changes {
+		x := &changes[i]
+		switch x.Kind {
+		case process.ChangeStarted:
+			n.started.Add(1)
+		case process.ChangeJoined:
+			n.joined.Add(1)
+		case process.ChangeLeft:
+			n.left.Add(1)
+		case process.ChangeReturned:
+			n.returned.Add(1)
+		case process.ChangeEnded:
+			if int(x.Outcome) < len(n.ended) {
+				n.ended[x.Outcome].Add(1)
+			}
+			if p.desk.leading.Load() {
+				p.measure(x)
+			}
+		}
+	}
+}
+
+// measure takes how long a round lasted, in log time.
+func (p *processes) measure(x *shard.ProcessChange) {
+	var (
+		e  process.Ended
+		ok bool
+	)
+	p.desk.rep.View(func(m *shard.Machine) {
+		if v, err := m.Process(x.Node, x.Name); err == nil {
+			e, ok = v.Latest()
+		}
+	})
+	if !ok || e.Epoch != x.Epoch {
+		return // it is gone, or another one ended in the same entry
+	}
+	m := p.desk.srv.metrics
+	m.roundSeconds.Update(float64(e.Lasted) / 1000)
+	if e.Prepared > 0 {
+		m.prepareSeconds.Update(float64(e.Prepared) / 1000)
+	}
+}
+
+// phases are the names of process.Phase, as labels.
+var phases = [...]string{"idle", "waiting", "preparing", "coordinating", "completing", "completed"}
+
+// mostInView is how many processes are looked at while the log waits.
+const mostInView = 10_000
+
+// standing counts the processes that are here now, by phase, and their members.
+func (p *processes) standing() (byPhase [len(phases)]int, members int) {
+	var node uint64
+	var name []byte
+	for more := true; more; {
+		more = false
+		left := mostInView
+		p.desk.rep.View(func(m *shard.Machine) {
+			m.ProcessesFrom(node, name, func(v shard.ProcessView) bool {
+				if left--; left < 0 {
+					node, name, more = v.Node(), append(name[:0], v.Name()...), true
+					return false
+				}
+				if int(v.Phase()) < len(byPhase) {
+					byPhase[v.Phase()]++
+				}
+				members += v.Len()
+				return true
+			})
+		})
+	}
+	return byPhase, members
+}
+
+func (m *serverMetrics) writeProcesses(w io.Writer) {
+	for _, d := range m.srv.desks.all() {
+		p := d.processes
+		byPhase, members := p.standing()
+		for i, n := range byPhase {
+			fmt.Fprintf(w, "signalbox_processes{shard=\"%d\",phase=%q} %d\n", d.id, phases[i], n)
+		}
+		for o := process.OutcomeCompleted; int(o) < len(p.counted.ended); o++ {
+			fmt.Fprintf(w, "signalbox_process_rounds_ended_total{shard=\"%d\",outcome=%q} %d\n", d.id, o, p.counted.ended[o].Load())
+		}
+		p.mu.Lock()
+		mail := p.lead.Stats()
+		p.mu.Unlock()
+		for _, v := range []struct {
+			name  string
+			value uint64
+		}{
+			{"signalbox_process_members", uint64(members)},
+			{"signalbox_process_rounds_started_total", p.counted.started.Load()},
+			{"signalbox_process_joins_total", p.counted.joined.Load()},
+			{"signalbox_process_leaves_total", p.counted.left.Load()},
+			{"signalbox_process_returns_total", p.counted.returned.Load()},
+			{"signalbox_process_undelivered_total", p.counted.full.Load()},
+			{"signalbox_process_requests_total", mail.Requests},
+			{"signalbox_process_requests_repeated_total", mail.Repeated + mail.Again},
+			{"signalbox_process_requests_overflowed_total", mail.Overflows},
+			{"signalbox_process_messages_stale_total", mail.Stale},
+			{"signalbox_process_replies_total", mail.Replies},
+			{"signalbox_process_replies_refused_total", mail.Refused},
+			{"signalbox_process_requests_pending", uint64(mail.Pending)},
+			{"signalbox_process_requests_pending_bytes", uint64(mail.PendingBytes)},
+		} {
+			fmt.Fprintf(w, "%s{shard=\"%d\"} %d\n", v.name, d.id, v.value)
+		}
+	}
+}

@@ -1,0 +1,353 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// player is a member with a connection of its own that does what it is told and nothing more.
+type player struct {
+	*raw
+	node    uint64
+	name    string
+	session uint64
+	n       uint64
+}
+
+func newPlayer(t *testing.T, s *Server, name string, n uint64) *player {
+	t.Helper()
+	c := connect(t, s)
+	p := &player{raw: c, node: c.node(), name: name, n: n}
+	p.session = c.session(p.node, n).Session
+	return p
+}
+
+func (p *player) at() uint64 {
+	return uint64(protocol.ProcessBucket(p.node, []byte(p.name), p.s.cfg.Buckets))
+}
+
+func (p *player) join(key string) (r protocol.ProcessJoinReply) {
+	p.t.Helper()
+	p.must(protocol.KindProcessJoin, p.at(), &protocol.ProcessJoin{Head: p.head(p.session), Name: []byte(p.name), Key: key, Data: []byte("data of " + key)}, &r)
+	return r
+}
+
+func (p *player) leave() (r protocol.ProcessLeaveReply) {
+	p.t.Helper()
+	p.must(protocol.KindProcessLeave, p.at(), &protocol.ProcessLeave{Head: p.head(p.session), Name: []byte(p.name)}, &r)
+	return r
+}
+
+// round waits for an event of a kind about a round of at least an epoch. What came before it about the same process is forgotten.
+func (p *player) round(kind protocol.ProcessRoundKind, epoch uint64) (m protocol.ProcessRound) {
+	p.t.Helper()
+	for {
+		m = protocol.ProcessRound{}
+		p.event(protocol.KindProcessRound, &m)
+		if m.Session != p.session || string(m.Name) != p.name {
+			p.t.Fatalf("told %+v, a member of %q with session %d", m, p.name, p.session)
+		}
+		if m.Kind == kind && m.Epoch >= epoch {
+			return m
+		}
+	}
+}
+
+func (p *player) confirm(epoch uint64, step protocol.ProcessStep) {
+	p.t.Helper()
+	p.must(protocol.KindProcessConfirm, p.at(), &protocol.ProcessConfirm{Session: p.session, Name: []byte(p.name), Epoch: epoch, Step: step}, nil)
+}
+
+func (p *player) complete(epoch uint64, result string) {
+	p.t.Helper()
+	p.must(protocol.KindProcessComplete, p.at(), &protocol.ProcessComplete{Head: p.head(p.session), Name: []byte(p.name), Epoch: epoch, Result: []byte(result)}, nil)
+}
+
+func (p *player) sync(epoch uint64) error {
+	p.t.Helper()
+	return p.call(protocol.KindProcessSync, p.at(), &protocol.ProcessSync{Session: p.session, Name: []byte(p.name), Epoch: epoch}, nil)
+}
+
+func (p *player) ask(epoch, number uint64, payload string, to ...uint64) error {
+	p.t.Helper()
+	return p.call(protocol.KindProcessRequest, p.at(), &protocol.ProcessRequest{
+		Session: p.session, Name: []byte(p.name), Epoch: epoch, Number: number, Low: number, To: to, Payload: []byte(payload),
+	}, nil)
+}
+
+func (p *player) respond(m *protocol.ProcessMessage, payload string) {
+	p.t.Helper()
+	p.must(protocol.KindProcessReply, p.at(), &protocol.ProcessReply{
+		Session: p.session, Name: []byte(p.name), Epoch: m.Epoch, To: m.From, Number: m.Number, Payload: []byte(payload),
+	}, nil)
+}
+
+func (p *player) letter() (m protocol.ProcessMessage) {
+	p.t.Helper()
+	p.event(protocol.KindProcessMessage, &m)
+	return m
+}
+
+func (p *player) status(consistency protocol.Consistency) (r protocol.ProcessStatus) {
+	p.t.Helper()
+	p.must(protocol.KindProcessDescribe, p.at(), &protocol.ProcessDescribe{
+		Node: p.node, Name: []byte(p.name), Flags: protocol.WithProcessMembers | protocol.WithProcessHistory, Consistency: consistency,
+	}, &r)
+	return r
+}
+
+// settle takes players through the round that is under way, the first as its coordinator.
+func settle(t *testing.T, epoch uint64, result string, players ...*player) uint64 {
+	t.Helper()
+	for _, p := range players {
+		m := p.round(protocol.RoundPrepare, epoch)
+		if m.Coordinator != players[0].session || len(m.Members) != len(players) || m.Token < m.Epoch {
+			t.Fatalf("prepare is %+v", m)
+		}
+		epoch = m.Epoch
+	}
+	for _, p := range players {
+		p.confirm(epoch, protocol.StepPrepared)
+	}
+	players[0].round(protocol.RoundCoordinate, epoch)
+	players[0].complete(epoch, result)
+	for i := range players {
+		p := players[(i+1)%len(players)] // the coordinator is told last
+		if m := p.round(protocol.RoundComplete, epoch); string(m.Result) != result {
+			t.Fatalf("round is complete with %q", m.Result)
+		}
+		p.confirm(epoch, protocol.StepCompleted)
+	}
+	return epoch
+}
+
+// TestProcessRounds: members join and leave, exchange messages, come back on another connection, and are watched and operated, by the words of the protocol.
+func TestProcessRounds(t *testing.T) {
+	s := start(t, nil)
+	a, b := newPlayer(t, s, "queue", 1), newPlayer(t, s, "queue", 2)
+
+	watcher := connect(t, s)
+	watch := watcher.send(protocol.KindProcessWatch, a.at(), &protocol.ProcessWatch{Node: a.node, Name: []byte("queue")})
+	if err := watcher.reply(protocol.KindProcessWatch, watch, nil); err != nil {
+		t.Fatal(err)
+	}
+	var state protocol.ProcessState
+	if h := watcher.event(protocol.KindProcessState, &state); h.ID != watch || !state.First || !state.Last || state.Exists {
+		t.Fatalf("stream starts with %+v, id %d", state, h.ID)
+	}
+	changes := func(kind protocol.ProcessChangeKind) protocol.ProcessChange {
+		t.Helper()
+		for {
+			var m protocol.ProcessChanges
+			if h := watcher.event(protocol.KindProcessChanges, &m); h.ID != watch || m.Revision == 0 || m.Wall == 0 {
+				t.Fatalf("changes %+v with id %d", m, h.ID)
+			}
+			for _, x := range m.Changes {
+				if x.Kind == kind {
+					return x
+				}
+			}
+		}
+	}
+
+	if r := a.join("one"); r.Order != 1 || r.Returned || r.Again {
+		t.Fatalf("join is answered %+v", r)
+	}
+	if x := changes(protocol.ProcessJoined); x.Session != a.session || x.Text != "one" {
+		t.Fatalf("watch says %+v", x)
+	}
+	first := settle(t, 1, "alone", a)
+	if x := changes(protocol.ProcessRoundEnd); x.Epoch != first || x.Outcome != protocol.RoundCompleted {
+		t.Fatalf("watch says %+v", x)
+	}
+	b.join("two")
+	epoch := a.round(protocol.RoundPrepare, first+1).Epoch
+	m := b.round(protocol.RoundPrepare, epoch)
+	if len(m.Members) != 2 || m.Members[1].Identity != "anonymous" || string(m.Members[1].Data) != "data of two" || m.Members[1].Key != "two" {
+		t.Fatalf("members are %+v", m.Members)
+	}
+	if err := a.ask(epoch, 1, "early", b.session); !errors.Is(err, protocol.StatusUnavailable) {
+		t.Fatalf("a message before all are prepared: %v", err)
+	}
+	a.confirm(epoch, protocol.StepPrepared)
+	b.confirm(epoch, protocol.StepPrepared)
+	a.round(protocol.RoundCoordinate, epoch)
+
+	// Messages pass both ways, to oneself, and again on a new connection.
+	if err := a.ask(epoch, 1, "hello", a.session, b.session); err != nil {
+		t.Fatal(err)
+	}
+	own := a.letter()
+	a.respond(&own, "me")
+	if m := a.letter(); m.Kind != protocol.MessageReply || m.From != a.session || string(m.Payload) != "me" {
+		t.Fatalf("own answer is %+v", m)
+	}
+	if m := b.letter(); m.Kind != protocol.MessageRequest || m.From != a.session || string(m.Payload) != "hello" || m.Number != 1 {
+		t.Fatalf("message is %+v", m)
+	}
+	_ = b.nc.Close()
+	b.raw = &raw{t: t, s: s, nc: connect(t, s).nc, nextID: 1000, seq: b.seq}
+	if _, err := b.attach(b.node, b.n, b.session, 2); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.sync(epoch); err != nil {
+		t.Fatal(err)
+	}
+	again := b.letter()
+	b.respond(&again, strings.Repeat("x", protocol.MaxProcessPayload))
+	if m := a.letter(); m.From != b.session || len(m.Payload) != protocol.MaxProcessPayload {
+		t.Fatalf("answer of %d bytes from %d", len(m.Payload), m.From)
+	}
+	if err := b.ask(epoch, 7, "up", a.session); err != nil {
+		t.Fatal(err)
+	}
+	if m := a.letter(); m.From != b.session || m.Number != 7 {
+		t.Fatalf("message is %+v", m)
+	}
+	a.complete(epoch, "both")
+	b.round(protocol.RoundComplete, epoch)
+	b.confirm(epoch, protocol.StepCompleted)
+	a.round(protocol.RoundComplete, epoch)
+	a.confirm(epoch, protocol.StepCompleted)
+	if err := a.ask(epoch, 8, "late", b.session); !errors.Is(err, protocol.StatusAborted) {
+		t.Fatalf("a message when the round is over: %v", err)
+	}
+
+	// Reads.
+	for _, consistency := range []protocol.Consistency{protocol.Strict, protocol.Relaxed, protocol.ConsistencyDefault} {
+		r := a.status(consistency)
+		if r.Phase != protocol.PhaseCompleted || r.Epoch != epoch || r.NumMembers != 2 || len(r.Members) != 2 || len(r.History) != 2 || r.Tally.Completed != 2 ||
+			r.Coordinator != a.session || r.Members[1].Standing != protocol.StandingCompleted {
+			t.Fatalf("description is %+v", r)
+		}
+		var list protocol.ProcessListReply
+		a.must(protocol.KindProcessList, a.at(), &protocol.ProcessList{Shard: s.mapNow().desk(0, a.at()).id, Node: a.node, Prefix: []byte("q"), Consistency: consistency}, &list)
+		if len(list.Processes) != 1 || string(list.Processes[0].Name) != "queue" || list.Processes[0].NumMembers != 2 {
+			t.Fatalf("list is %+v", list)
+		}
+	}
+	a.fails(protocol.StatusWrongShard, protocol.KindProcessList, a.at(), &protocol.ProcessList{Shard: 99, Node: a.node})
+	a.fails(protocol.StatusNotFound, protocol.KindProcessDescribe, uint64(protocol.ProcessBucket(a.node, []byte("none"), 16)), &protocol.ProcessDescribe{Node: a.node, Name: []byte("none")})
+
+	// Operators.
+	a.must(protocol.KindProcessForce, a.at(), &protocol.ProcessForce{Node: a.node, Name: []byte("queue"), Text: "why not"}, nil)
+	epoch = settle(t, epoch+1, "forced", a, b)
+	a.must(protocol.KindProcessAlter, a.at(), &protocol.ProcessAlter{Node: a.node, Name: []byte("queue"), Options: protocol.ProcessOptions{BackoffMin: 20}}, nil)
+	changes(protocol.ProcessAltered)
+	if r := a.status(protocol.Strict); r.Options.BackoffMin != 20 {
+		t.Fatalf("options are %+v", r.Options)
+	}
+	a.must(protocol.KindProcessEvict, a.at(), &protocol.ProcessEvict{Node: a.node, Name: []byte("queue"), Session: b.session, Text: "slow"}, nil)
+	if m := b.round(protocol.RoundRemoved, 0); m.Removal != protocol.RemovedByOperator || m.Settled != epoch || m.Text == "" {
+		t.Fatalf("removal is %+v", m)
+	}
+	if x := changes(protocol.ProcessLeft); x.Session != b.session {
+		t.Fatalf("watch says %+v", x)
+	}
+	epoch = settle(t, epoch+1, "alone again", a)
+	none := uint64(protocol.ProcessBucket(a.node, []byte("none"), 16))
+	a.fails(protocol.StatusNotFound, protocol.KindProcessForce, none, &protocol.ProcessForce{Node: a.node, Name: []byte("none")})
+
+	// A stream that opens late starts with what there is, and one that is closed says nothing.
+	late := watcher.send(protocol.KindProcessWatch, a.at(), &protocol.ProcessWatch{Node: a.node, Name: []byte("queue")})
+	if err := watcher.reply(protocol.KindProcessWatch, late, nil); err != nil {
+		t.Fatal(err)
+	}
+	state = protocol.ProcessState{}
+	if h := watcher.event(protocol.KindProcessState, &state); h.ID != late || !state.Exists || state.Status.NumMembers != 1 || len(state.Status.History) != 4 {
+		t.Fatalf("late stream starts with %+v", state)
+	}
+	watcher.must(protocol.KindUnwatch, 0, &protocol.Unwatch{WatchID: late}, nil)
+	watcher.fails(protocol.StatusBadRequest, protocol.KindProcessWatch, a.at(), &protocol.ProcessWatch{Node: a.node, Name: []byte("a--b")})
+	if r := a.leave(); r.Settled != epoch {
+		t.Fatalf("leave is answered %+v", r)
+	}
+	if x := changes(protocol.ProcessLeft); x.Session != a.session {
+		t.Fatalf("watch says %+v", x)
+	}
+	if err := a.sync(epoch); err != nil { // the answer to a leave may have been lost
+		t.Fatal(err)
+	}
+	c := newPlayer(t, s, "queue", 3)
+	if err := c.sync(0); !errors.Is(err, protocol.StatusNotFound) {
+		t.Fatalf("sync of a stranger: %v", err)
+	}
+	c.name = "none"
+	if err := c.sync(0); !errors.Is(err, protocol.StatusNotFound) {
+		t.Fatalf("sync with a process that is not there: %v", err)
+	}
+	text := new(bytes.Buffer)
+	s.metrics.set.WritePrometheus(text)
+	for _, line := range []string{
+		`phase="idle"} 1`, `outcome="completed"} 4`, "signalbox_process_requests_total", "signalbox_process_round_seconds_count 4",
+	} {
+		if !strings.Contains(text.String(), line) {
+			t.Errorf("metrics lack %q", line)
+		}
+	}
+}
+
+// TestProcessBadInput: what is wrong is answered with a sentence, and nothing stays of it.
+func TestProcessBadInput(t *testing.T) {
+	s := start(t, nil)
+	p := newPlayer(t, s, "queue", 1)
+	name := []byte("queue")
+	head := func() protocol.Head { // the cases come in any order
+		h := p.head(p.session)
+		h.Low = 1
+		return h
+	}
+	for what, c := range map[string]struct {
+		kind protocol.Kind
+		m    protocol.Message
+		want protocol.Status
+	}{
+		"name":             {protocol.KindProcessJoin, &protocol.ProcessJoin{Head: head(), Name: []byte("no good")}, protocol.StatusBadRequest},
+		"no name":          {protocol.KindProcessJoin, &protocol.ProcessJoin{Head: head()}, protocol.StatusBadRequest},
+		"data":             {protocol.KindProcessJoin, &protocol.ProcessJoin{Head: head(), Name: name, Data: make([]byte, 513)}, protocol.StatusBadRequest},
+		"options":          {protocol.KindProcessJoin, &protocol.ProcessJoin{Head: head(), Name: name, Options: protocol.ProcessOptions{Election: 9}}, protocol.StatusBadRequest},
+		"another session":  {protocol.KindProcessJoin, &protocol.ProcessJoin{Head: protocol.Head{Session: p.session + 1, Seq: 1, Low: 1}, Name: name}, protocol.StatusBadSession},
+		"not a member":     {protocol.KindProcessLeave, &protocol.ProcessLeave{Head: head(), Name: name}, protocol.StatusNotFound},
+		"confirm":          {protocol.KindProcessConfirm, &protocol.ProcessConfirm{Session: p.session, Name: name, Epoch: 1, Step: 7}, protocol.StatusBadRequest},
+		"confirm no round": {protocol.KindProcessConfirm, &protocol.ProcessConfirm{Session: p.session, Name: name, Epoch: 1, Step: 1}, protocol.StatusNotFound},
+		"fail no round":    {protocol.KindProcessFail, &protocol.ProcessFail{Session: p.session, Name: name, Epoch: 1}, protocol.StatusNotFound},
+		"complete nothing": {protocol.KindProcessComplete, &protocol.ProcessComplete{Head: head(), Name: name, Epoch: 1}, protocol.StatusNotFound},
+		"large result": {
+			protocol.KindProcessComplete, &protocol.ProcessComplete{Head: head(), Name: name, Epoch: 1, Result: make([]byte, 33<<10)}, protocol.StatusBadRequest,
+		},
+		"large message": {
+			protocol.KindProcessRequest,
+			&protocol.ProcessRequest{Session: p.session, Name: name, Epoch: 1, Number: 1, Low: 1, To: []uint64{1}, Payload: make([]byte, 1<<20+1)}, protocol.StatusBadRequest,
+		},
+		"no receiver": {protocol.KindProcessRequest, &protocol.ProcessRequest{Session: p.session, Name: name, Epoch: 1, Number: 1, Low: 1}, protocol.StatusBadRequest},
+		"unknown process": {
+			protocol.KindProcessRequest, &protocol.ProcessRequest{Session: p.session, Name: name, Epoch: 1, Number: 1, Low: 1, To: []uint64{p.session}}, protocol.StatusNotFound,
+		},
+		"reply to nobody": {protocol.KindProcessReply, &protocol.ProcessReply{Session: p.session, Name: name, Epoch: 1}, protocol.StatusBadRequest},
+		"evict nobody":    {protocol.KindProcessEvict, &protocol.ProcessEvict{Node: p.node, Name: name}, protocol.StatusBadRequest},
+		"alter":           {protocol.KindProcessAlter, &protocol.ProcessAlter{Node: p.node, Name: name, Options: protocol.ProcessOptions{Debounce: 1 << 40}}, protocol.StatusBadRequest},
+		"describe flags":  {protocol.KindProcessDescribe, &protocol.ProcessDescribe{Node: p.node, Name: name, Flags: 0x80}, protocol.StatusBadRequest},
+	} {
+		if err := p.call(c.kind, p.at(), c.m, nil); !errors.Is(err, c.want) || statusMessage(err) == "" {
+			t.Errorf("%s: %v, want %v", what, err, c.want)
+		}
+	}
+	p.fails(protocol.StatusWrongShard, protocol.KindProcessForce, 1<<40, &protocol.ProcessForce{Node: p.node, Name: name})
+	p.fails(protocol.StatusWrongShard, protocol.KindProcessSync, 1<<40, &protocol.ProcessSync{Session: p.session, Name: name})
+	p.fails(protocol.StatusNotFound, protocol.KindProcessWatch, uint64(protocol.ProcessBucket(999, name, s.cfg.Buckets)), &protocol.ProcessWatch{Node: 999, Name: name})
+	var list protocol.ProcessListReply
+	p.must(protocol.KindProcessList, p.at(), &protocol.ProcessList{Shard: s.mapNow().desk(0, p.at()).id, Node: p.node}, &list)
+	if len(list.Processes) != 0 {
+		t.Errorf("processes are %+v", list.Processes)
+	}
+	p.ping()
+}
+
+func statusMessage(err error) string {
+	_, text := statusText(err)
+	return text
+}

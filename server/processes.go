@@ -1,0 +1,307 @@
+package server
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/lead"
+	"github.com/signalbox-dev/signalbox/shard/process"
+	"github.com/signalbox-dev/signalbox/shard/process/relay"
+)
+
+// Bounds of what members' messages wait in before the shard's goroutine takes them. Beyond them a message is OVERLOADED, and sent again.
+const (
+	mostMemberMail  = 4096
+	mostMemberBytes = 16 << 20
+)
+
+const (
+	processTick = 100 * time.Millisecond // of lead.Processes
+	slowPrepare = 10 * time.Second       // of a member, until it is logged
+	slowLook    = 5 * time.Second        // between two looks for slow members
+	mostLooked  = 10_000                 // processes in one look at them
+)
+
+// processes is the leader's part of coordination processes at a desk: messages between members, and what members are told again. One goroutine does all of it, in the
+// order in which requests came, so that neither an event loop nor the log waits for a broadcast to be written to many connections.
+type processes struct {
+	desk    *desk
+	wake    chan struct{}
+	reigns  atomic.Uint64 // beginnings and ends of this replica's leadership: it leads while the number is odd
+	counted processCounts
+
+	queue struct {
+		sync.Mutex
+		list   []memberMail
+		bytes  int
+		closed bool
+	}
+
+	mu   sync.Mutex // held around each use of lead, and before the machine
+	lead *lead.Processes
+
+	// Of the goroutine.
+	seen     uint64 // of reigns
+	out      lead.ProcessOut
+	outbox   *outbox
+	messages processMessages
+	slow     slowMembers
+}
+
+// memberMail is a sync, message or reply of a member, as it came.
+type memberMail struct {
+	conn  *conn
+	id    uint64
+	kind  protocol.Kind
+	node  uint64
+	epoch uint64 // attach epoch
+	body  []byte
+}
+
+// processMessages is scratch memory.
+type processMessages struct {
+	sync    protocol.ProcessSync
+	request protocol.ProcessRequest
+	reply   protocol.ProcessReply
+	round   protocol.ProcessRound
+	message protocol.ProcessMessage
+}
+
+func newProcesses(d *desk) *processes {
+	return &processes{desk: d, wake: make(chan struct{}, 1), lead: lead.NewProcesses(relay.Limits{}), outbox: d.srv.newOutbox(), slow: slowMembers{known: make(map[string]uint64)}}
+}
+
+// add takes what a member sent. OK: it is answered by the goroutine.
+func (p *processes) add(m memberMail) protocol.Status {
+	q := &p.queue
+	q.Lock()
+	defer q.Unlock()
+	switch {
+	case q.closed:
+		return protocol.StatusUnavailable
+	case len(q.list) >= mostMemberMail || q.bytes+len(m.body) > mostMemberBytes:
+		return protocol.StatusOverloaded
+	}
+	q.list = append(q.list, m)
+	q.bytes += len(m.body)
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+	return protocol.StatusOK
+}
+
+func (p *processes) take(spare []memberMail) []memberMail {
+	q := &p.queue
+	q.Lock()
+	defer q.Unlock()
+	list := q.list
+	q.list, q.bytes = spare[:0], 0
+	return list
+}
+
+func (p *processes) run(ctx context.Context) {
+	tick := time.NewTicker(processTick)
+	defer tick.Stop()
+	var list []memberMail
+	for {
+		due := false
+		select {
+		case <-ctx.Done():
+			p.close()
+			return
+		case <-p.wake:
+		case <-tick.C:
+			due = true
+		}
+		p.reign()
+		list = p.take(list)
+		for i := range list {
+			p.serve(&list[i])
+		}
+		clear(list)
+		if due {
+			p.tick()
+		}
+		if due || len(list) > 0 {
+			p.outbox.flush()
+		}
+	}
+}
+
+// close answers what waits: the shard does not run here any more.
+func (p *processes) close() {
+	p.queue.Lock()
+	p.queue.closed = true
+	p.queue.Unlock()
+	for _, m := range p.take(nil) {
+		p.outbox.fail(m.conn, m.kind, m.id, protocol.StatusUnavailable, "the shard stops running here; fetch the map and send again")
+	}
+	p.outbox.flush()
+}
+
+// reign begins and ends the leader's part with the leadership.
+func (p *processes) reign() {
+	reigns := p.reigns.Load()
+	if reigns == p.seen {
+		return
+	}
+	p.seen = reigns
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.leading() {
+		p.lead.Start(p.now())
+	} else {
+		p.lead.Stop()
+	}
+}
+
+func (p *processes) leading() bool { return p.seen%2 == 1 }
+
+func (p *processes) now() uint64 { return uint64(p.desk.srv.clock.Now() / time.Millisecond) }
+
+// serve answers one message, and carries on what comes of it.
+func (p *processes) serve(m *memberMail) {
+	d := p.desk
+	defer d.srv.guard("process", func() {
+		m.conn.end(endHard, protocol.StatusInternal, "the server met a defect; reconnect and send again")
+	})
+	if !p.leading() {
+		m.conn.turnedAway(p.outbox, d, m.kind, m.id, protocol.StatusUnavailable)
+		return
+	}
+	var err error
+	p.with(func(machine *shard.Machine) { err = p.step(machine, m) })
+	if err != nil {
+		p.outbox.failErr(m.conn, m.kind, m.id, err)
+	} else {
+		p.outbox.reply(m.conn, m.kind, m.id, nil)
+	}
+	p.deliver()
+}
+
+// with runs f with lead and the machine in hand.
+func (p *processes) with(f func(*shard.Machine)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.desk.rep.View(f)
+}
+
+// step is one call of lead.Processes. mu is held.
+func (p *processes) step(machine *shard.Machine, m *memberMail) error {
+	var session uint64
+	var err error
+	x := &p.messages
+	switch m.kind {
+	case protocol.KindProcessSync:
+		err, session = x.sync.DecodeBody(m.body), x.sync.Session
+	case protocol.KindProcessRequest:
+		err, session = x.request.DecodeBody(m.body), x.request.Session
+	default:
+		err, session = x.reply.DecodeBody(m.body), x.reply.Session
+	}
+	if err != nil {
+		return err
+	}
+	if machine.Overtaken(session, m.epoch) {
+		return protocol.Errorf(protocol.StatusBadSession, "session was attached again since; attach it here, or present its newer ticket")
+	}
+	switch m.kind {
+	case protocol.KindProcessSync:
+		return p.lead.Sync(machine, m.node, &x.sync, &p.out)
+	case protocol.KindProcessRequest:
+		return p.lead.Request(machine, m.node, &x.request, &p.out)
+	}
+	return p.lead.Reply(machine, m.node, &x.reply, &p.out)
+}
+
+// tick tells again what is due.
+func (p *processes) tick() {
+	defer p.desk.srv.guard("process tick", nil)
+	if !p.leading() {
+		return
+	}
+	p.with(func(machine *shard.Machine) { p.lead.Tick(p.now(), machine, &p.out) })
+	p.deliver()
+	p.lookForSlow()
+}
+
+// deliver writes what a call has given to the connections of members. What finds none, or a full one, is lost: it comes again when the member syncs, or the sender sends it again.
+func (p *processes) deliver() {
+	for i := range p.out.Rounds {
+		p.desk.tellMember(p.outbox, &p.messages.round, &p.out.Rounds[i])
+	}
+	for i := range p.out.Messages {
+		m := &p.out.Messages[i]
+		c := p.desk.srv.bindings.conn(m.To)
+		if c == nil {
+			continue
+		}
+		m.Message(&p.messages.message)
+		if !p.desk.Send(c.id, protocol.AppendFrame(nil, protocol.KindProcessMessage, 0, p.desk.id, &p.messages.message), true) {
+			p.counted.full.Add(1)
+		}
+	}
+	p.out.Reset()
+	p.messages.message.Payload = nil
+}
+
+// tellMember writes an EventProcess to its member's connection, if there is one here. A list of members may be long, and comes again some seconds later: it is not for a connection
+// that has much to read already. Everything else is short.
+func (d *desk) tellMember(o *outbox, scratch *protocol.ProcessRound, e *shard.Event) {
+	c := d.srv.bindings.conn(e.Session)
+	if c == nil {
+		return
+	}
+	shard.ProcessRound(e, scratch)
+	if len(scratch.Members) == 0 {
+		o.event(c, protocol.KindProcessRound, 0, d.id, scratch)
+	} else if !d.Send(c.id, protocol.AppendFrame(nil, protocol.KindProcessRound, 0, d.id, scratch), true) {
+		d.processes.counted.full.Add(1)
+	}
+	scratch.Result = nil
+}
+
+// slowMembers remembers which rounds were complained of.
+type slowMembers struct {
+	at    time.Duration
+	known map[string]uint64 // epoch by node and name
+}
+
+// lookForSlow logs members that take long to prepare, once a round: the round waits for them.
+func (p *processes) lookForSlow() {
+	d := p.desk
+	now := d.srv.clock.Now()
+	if now-p.slow.at < slowLook {
+		return
+	}
+	p.slow.at = now
+	known := make(map[string]uint64)
+	logTime := d.rep.LogTime()
+	d.rep.View(func(m *shard.Machine) {
+		left := mostLooked
+		m.ProcessesFrom(0, nil, func(v shard.ProcessView) bool {
+			left--
+			if v.Phase() != process.PhasePreparing {
+				return left > 0
+			}
+			started, sessions := v.Preparing(nil)
+			if logTime < started+uint64(slowPrepare/time.Millisecond) {
+				return left > 0
+			}
+			key := processKey(v.Node(), v.Name())
+			if p.slow.known[key] != v.Epoch() {
+				path, _ := d.srv.nodePath(v.Node())
+				d.srv.log.Warn("members do not prepare, the round waits for them", "shard", d.id, "node", path, "process", string(v.Name()), "epoch", v.Epoch(),
+					"members", len(sessions), "session", sessions[0])
+			}
+			known[key] = v.Epoch()
+			return left > 0
+		})
+	})
+	p.slow.known = known
+}

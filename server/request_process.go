@@ -1,0 +1,161 @@
+package server
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/audit"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// processScratch is memory for decoding requests about coordination processes.
+type processScratch struct {
+	join     protocol.ProcessJoin
+	leave    protocol.ProcessLeave
+	confirm  protocol.ProcessConfirm
+	fail     protocol.ProcessFail
+	complete protocol.ProcessComplete
+	sync     protocol.ProcessSync
+	request  protocol.ProcessRequest
+	reply    protocol.ProcessReply
+	force    protocol.ProcessForce
+	evict    protocol.ProcessEvict
+	alter    protocol.ProcessAlter
+	watch    protocol.ProcessWatch
+	describe protocol.ProcessDescribe
+	list     protocol.ProcessList
+}
+
+// member serves the requests of members: decoded and checked here, those that change the process handed on to the log, the others to the shard's goroutine for messages.
+func (c *conn) member(p *pass, h protocol.Header) {
+	var (
+		session uint64
+		ok      bool
+		x       = &p.msg.process
+	)
+	switch h.Kind {
+	case protocol.KindProcessJoin:
+		ok, session = p.decode(c, h, &x.join), x.join.Session
+	case protocol.KindProcessLeave:
+		ok, session = p.decode(c, h, &x.leave), x.leave.Session
+	case protocol.KindProcessConfirm:
+		ok, session = p.decode(c, h, &x.confirm), x.confirm.Session
+	case protocol.KindProcessFail:
+		ok, session = p.decode(c, h, &x.fail), x.fail.Session
+	case protocol.KindProcessComplete:
+		ok, session = p.decode(c, h, &x.complete), x.complete.Session
+	case protocol.KindProcessSync:
+		ok, session = p.decode(c, h, &x.sync), x.sync.Session
+	case protocol.KindProcessRequest:
+		ok, session = p.decode(c, h, &x.request), x.request.Session
+	case protocol.KindProcessReply:
+		ok, session = p.decode(c, h, &x.reply), x.reply.Session
+	}
+	if !ok {
+		return
+	}
+	b := c.bound(session)
+	if b == nil {
+		p.out.failErr(c, h.Kind, h.ID, c.notBound(session))
+		return
+	}
+	if bad := c.allowed(RightUse, b.node); bad != nil {
+		p.out.failErr(c, h.Kind, h.ID, bad)
+		return
+	}
+	d := c.deskFor(p, h, protocol.SessionTier(session))
+	if d == nil {
+		return
+	}
+	switch h.Kind {
+	case protocol.KindProcessSync, protocol.KindProcessRequest, protocol.KindProcessReply:
+		m := memberMail{conn: c, id: h.ID, kind: h.Kind, node: b.node, epoch: b.epoch, body: bytes.Clone(h.Body)}
+		switch st := d.processes.add(m); st {
+		case protocol.StatusOK:
+		case protocol.StatusOverloaded:
+			p.out.fail(c, h.Kind, h.ID, st, fmt.Sprintf("too many messages between members wait in shard %d; send it again later", d.id))
+		default:
+			c.turnedAway(p.out, d, h.Kind, h.ID, st)
+		}
+		return
+	}
+	cmd := shard.Command{Node: b.node, Epoch: b.epoch}
+	if h.Kind == protocol.KindProcessJoin {
+		cmd.Client = c.identity // what the other members see
+	}
+	c.submitTo(d, p, h, cmd)
+}
+
+// operateProcess serves what operators change: a forced round, an evicted member, other options.
+func (c *conn) operateProcess(p *pass, h protocol.Header) {
+	var (
+		node   uint64
+		name   []byte
+		ok     bool
+		e      audit.Event
+		fields []audit.Field
+		x      = &p.msg.process
+	)
+	switch h.Kind {
+	case protocol.KindProcessForce:
+		ok, node, name = p.decode(c, h, &x.force), x.force.Node, x.force.Name
+		e.Title, e.Message, e.Severity = "force_round", "a new round is asked for", audit.Low
+		fields = []audit.Field{{Key: "reason", Value: x.force.Text}}
+	case protocol.KindProcessEvict:
+		ok, node, name = p.decode(c, h, &x.evict), x.evict.Node, x.evict.Name
+		e.Title, e.Message, e.Severity = "evict_member", "the end of a membership is asked for", audit.Medium
+		fields = []audit.Field{{Key: "session", Value: x.evict.Session}, {Key: "reason", Value: x.evict.Text}}
+	case protocol.KindProcessAlter:
+		ok, node, name = p.decode(c, h, &x.alter), x.alter.Node, x.alter.Name
+		e.Title, e.Message, e.Severity = "alter_process", "other options of a process are asked for", audit.Low
+	}
+	if !ok {
+		return
+	}
+	if bad := c.allowed(RightAdmin, node); bad != nil {
+		p.out.failErr(c, h.Kind, h.ID, bad)
+		return
+	}
+	path, _ := c.srv.nodePath(node)
+	c.srv.log.Info(e.Message, "kind", h.Kind.String(), "node", path, "process", string(name), "identity", c.identity, "remote", c.remote)
+	e.Initiator = c.identity
+	e.Fields = append([]audit.Field{{Key: "node", Value: path}, {Key: "process", Value: string(name)}}, fields...)
+	c.srv.audit.write(e)
+	c.submit(p, h, c.srv.mapNow().tierOf(node), shard.Command{Node: node})
+}
+
+// watchProcess opens a stream. Its state follows the reply, from the shard's pager.
+func (c *conn) watchProcess(p *pass, h protocol.Header) {
+	m := &p.msg.process.watch
+	if !p.decode(c, h, m) {
+		return
+	}
+	if bad := c.allowed(RightRead, m.Node); bad != nil {
+		p.out.failErr(c, h.Kind, h.ID, bad)
+		return
+	}
+	d := c.deskFor(p, h, c.srv.mapNow().tierOf(m.Node))
+	if d == nil {
+		return
+	}
+	var err error
+	d.rep.View(func(machine *shard.Machine) {
+		if _, err = machine.Process(m.Node, m.Name); protocol.StatusOf(err) == protocol.StatusNotFound {
+			if _, known := machine.Node(m.Node); known {
+				err = nil // the process may come
+			}
+		}
+	})
+	if err == nil && c.watches(d) {
+		c.pageGate.Lock()
+		defer c.pageGate.Unlock()
+		err = d.streams.open(c.id, h.ID, m.Node, m.Name)
+	}
+	if err != nil {
+		p.out.failErr(c, h.Kind, h.ID, err)
+		return
+	}
+	p.out.reply(c, h.Kind, h.ID, nil)
+	d.pager.add(c)
+}
