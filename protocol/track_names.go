@@ -26,6 +26,11 @@ func (k TrackEventKind) String() string {
 // String is leader or follower.
 func (r InstanceRole) String() string { return nameOf(int(r), "", "follower", "leader") }
 
+// String is the command's name, such as rollback.
+func (v TrackVerb) String() string {
+	return nameOf(int(v), "", "pause", "resume", "promote", "rollback", "reelect", "exclude", "include", "drop")
+}
+
 // String is success, failure or inconclusive.
 func (o GateOutcome) String() string { return nameOf(int(o), "", "success", "failure", "inconclusive") }
 

@@ -309,5 +309,6 @@ func (c *conn) closed() {
 	for _, d := range watching {
 		d.hub.ConnGone(c.id)
 		d.streams.connGone(c.id)
+		d.rollouts.connGone(c.id)
 	}
 }

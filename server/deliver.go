@@ -22,6 +22,10 @@ type deliverMessages struct {
 	joined  protocol.ProcessJoinReply
 	left    protocol.ProcessLeaveReply
 	round   protocol.ProcessRound
+
+	trackRevision protocol.TrackRevision
+	registered    protocol.TrackRegisterReply
+	trackVersion  protocol.TrackVersion
 }
 
 // Applied turns the events of one log entry into frames, each appended to what waits for its connection, and wakes the transports once at the end. It runs on
@@ -69,6 +73,9 @@ func (d *desk) Applied(_ *replica.Shard, index uint64, origins []replica.Origin,
 		case shard.EventNodeDropped:
 			d.hub.NodeDropped(e.Node)
 			d.streams.cut(func(node uint64, _ []byte) bool { return node == e.Node }, protocol.StatusNotFound, "the coordination node was dropped; nothing is left to watch")
+			d.rollouts.cut(func(node uint64, _ []byte) bool { return node == e.Node }, protocol.StatusNotFound, "the coordination node was dropped; nothing is left to watch")
+		case shard.EventTrackDeleted:
+			d.rollouts.deleted(e.Node, e.Name)
 		case shard.EventBucketsFrozen:
 			d.frozen(o, e)
 		case shard.EventBucketsActive:
@@ -78,6 +85,7 @@ func (d *desk) Applied(_ *replica.Shard, index uint64, origins []replica.Origin,
 	d.hub.Changed(index, ev.Changes)
 	d.processes.count(ev.Processes)
 	d.streams.changed(index, ev.Processes)
+	d.rollouts.changed(index, ev.Tracks)
 }
 
 // handOver has written what was made of an entry. A batch of a few commands is that of a shard with little to do: its answers are written here, since the switch
@@ -134,6 +142,17 @@ func (d *desk) reply(o *outbox, og *replica.Origin, e *shard.Event) {
 	case protocol.KindProcessLeave:
 		d.messages.left = protocol.ProcessLeaveReply{Settled: e.Version}
 		m = &d.messages.left
+	case protocol.KindTrackCreate, protocol.KindTrackAlter:
+		d.messages.trackRevision = protocol.TrackRevision{Revision: e.Version}
+		m = &d.messages.trackRevision
+	case protocol.KindTrackRegister:
+		d.messages.registered = protocol.TrackRegisterReply{Incarnation: e.Version}
+		m = &d.messages.registered
+	case protocol.KindTrackPoll:
+		m = e.Poll
+	case protocol.KindTrackPublish:
+		d.messages.trackVersion = protocol.TrackVersion{Version: e.Version}
+		m = &d.messages.trackVersion
 	}
 	o.reply(c, og.Kind, og.Request, m)
 }
@@ -170,6 +189,10 @@ func (d *desk) frozen(o *outbox, e *shard.Event) {
 		b := protocol.ProcessBucket(node, name, total)
 		return b >= first && b-first < count
 	}, protocol.StatusWrongShard, "the process's bucket moves to another shard; fetch the map and ask its instance")
+	d.rollouts.cut(func(node uint64, name []byte) bool {
+		b := protocol.Bucket(node, name, total)
+		return b >= first && b-first < count
+	}, protocol.StatusWrongShard, "the track's bucket moves to another shard; fetch the map and ask its instance")
 }
 
 // tookOver is told that a leader's epoch is in the log. A new leader (a retake keeps the term) has detached every session: connections that had one attached

@@ -24,6 +24,7 @@ type desk struct {
 
 	processes *processes
 	streams   *processStreams // over processes
+	rollouts  *rollouts
 
 	mailbox chan letter        // messages of other shards' leaders
 	close   context.CancelFunc // ends the desk's goroutines
@@ -58,6 +59,7 @@ func (s *Server) openDesk(cfg replica.ShardConfig) error {
 	}
 	d.pager = newPager(d)
 	d.processes, d.streams = newProcesses(d), newProcessStreams(d)
+	d.rollouts = newRollouts(d)
 	l := &s.cfg.Limits
 	d.hub = watch.NewHub(d.id, d, watch.Options{
 		Now: s.pacer.Now, Wake: s.pacer.Wake, Limits: watch.Limits{Watchers: l.MaxWatchers, Streams: l.MaxStreams, OneShots: l.MaxWatches},
@@ -95,6 +97,7 @@ func (s *Server) closeDesk(d *desk) error {
 	s.pacer.Remove(d.hub)
 	d.hub.Doubt()
 	d.streams.cut(func(uint64, []byte) bool { return true }, protocol.StatusWrongShard, "the shard does not run on this instance any more; fetch the map and watch again")
+	d.rollouts.cut(everyTrack, protocol.StatusWrongShard, "the shard does not run on this instance any more; fetch the map and watch again")
 	d.sendHome("the shard does not run on this instance any more; fetch the map and reconnect")
 	s.kick()
 	return err
@@ -170,6 +173,7 @@ func (d *desk) LeaderChanged(s *replica.Shard, leader uint64, leading bool) {
 	}
 	if was && !leading {
 		d.hub.Doubt()
+		d.rollouts.cut(everyTrack, protocol.StatusUnavailable, "the shard is led elsewhere now; fetch the map and watch again")
 	}
 	d.out.flush()
 }
@@ -179,6 +183,7 @@ func (d *desk) Restored(*replica.Shard) {
 	defer d.srv.guard("restored", nil)
 	d.hub.Jumped()
 	d.streams.restart()
+	d.rollouts.restart()
 	d.out.flush()
 }
 
@@ -338,6 +343,9 @@ func (p *pager) serve(c *conn) {
 	d.rep.Exclusive(func(m *shard.Machine) {
 		if more = d.hub.Page(c.id, m, pageBytes); !more {
 			more = d.streams.page(c.id, m)
+		}
+		if !more {
+			more = d.rollouts.page(c.id, m)
 		}
 	})
 	d.srv.kick()

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	tallyKinds    = 64
+	tallyKinds    = 96 // all kinds of requests
 	tallyStatuses = 16
 )
 
@@ -105,6 +105,7 @@ func newMetrics(s *Server) *serverMetrics {
 	set.RegisterMetricsWriter(m.writeShards)
 	set.RegisterMetricsWriter(m.writeSemaphores)
 	set.RegisterMetricsWriter(m.writeProcesses)
+	set.RegisterMetricsWriter(m.writeRollouts)
 	set.RegisterMetricsWriter(m.writeCluster)
 	set.RegisterMetricsWriter(m.writeDisk)
 	m.shared = m.newTally()

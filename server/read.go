@@ -15,6 +15,9 @@ type readItem struct {
 	arm    bool // a describe that arms a one-shot watch: read and registration belong to one index
 	body   []byte
 	strict bool // asked for, or found: the node's configuration, no fresh enough state, an index not reached yet
+
+	// Of polls of tracks alone, which go to the log if reading is not enough: the session's node, and the epoch under which it is attached.
+	node, epoch uint64
 }
 
 // readList is the reads that one pass over a connection's bytes gathered for one shard. Those that may be answered from memory are, at the end of the pass; the
@@ -24,6 +27,7 @@ type readList struct {
 	items   []readItem
 	arming  bool // one of them arms a watch
 	message *readMessages
+	toLog   []readItem // polls that change something; they are handed on when the machine is let go
 }
 
 // readMessages is scratch memory for serving reads.
@@ -34,6 +38,10 @@ type readMessages struct {
 	slist    protocol.SessionList
 	pdesc    protocol.ProcessDescribe
 	plist    protocol.ProcessList
+	tdesc    protocol.TrackDescribe
+	thistory protocol.TrackHistory
+	tlist    protocol.TrackList
+	poll     protocol.TrackPoll
 
 	describeReply protocol.DescribeReply
 	listReply     protocol.ListReply
@@ -41,6 +49,10 @@ type readMessages struct {
 	slistReply    protocol.SessionListReply
 	pstatus       protocol.ProcessStatus
 	plistReply    protocol.ProcessListReply
+	tstatus       protocol.TrackStatus
+	thistoryReply protocol.TrackHistoryReply
+	tlistReply    protocol.TrackListReply
+	pollReply     protocol.TrackPollReply
 }
 
 // answersWait refuses a read for a client that does not take its answers.
@@ -105,8 +117,29 @@ func (c *conn) read(p *pass, h protocol.Header) {
 		}
 		node, want = m.Node, m.Consistency
 		tier = c.srv.mapNow().tierOf(node)
+	case protocol.KindTrackDescribe:
+		m := &p.msg.track.describe
+		if !p.decode(c, h, m) {
+			return
+		}
+		node, want = m.Node, m.Consistency
+		tier = c.srv.mapNow().tierOf(node)
 	case protocol.KindProcessList:
 		m := &p.msg.process.list
+		if !p.decode(c, h, m) {
+			return
+		}
+		node, want, asked = m.Node, m.Consistency, m.Shard
+		tier = c.srv.mapNow().tierOf(node)
+	case protocol.KindTrackHistory:
+		m := &p.msg.track.history
+		if !p.decode(c, h, m) {
+			return
+		}
+		node, want = m.Node, m.Consistency
+		tier = c.srv.mapNow().tierOf(node)
+	case protocol.KindTrackList:
+		m := &p.msg.track.list
 		if !p.decode(c, h, m) {
 			return
 		}
@@ -128,6 +161,11 @@ func (c *conn) read(p *pass, h protocol.Header) {
 		p.out.fail(c, h.Kind, h.ID, protocol.StatusWrongShard, "this instance does not serve that shard's bucket; fetch the map")
 		return
 	}
+	p.readSoon(d, readItem{conn: c, id: h.ID, kind: h.Kind, arm: arm, body: h.Body, strict: want == protocol.Strict})
+}
+
+// readSoon puts a read on its shard's list of this pass.
+func (p *pass) readSoon(d *desk, it readItem) {
 	l := p.byID[d.id]
 	if l == nil {
 		l = &readList{desk: d, message: new(readMessages)}
@@ -136,8 +174,8 @@ func (c *conn) read(p *pass, h protocol.Header) {
 	if len(l.items) == 0 {
 		p.reads = append(p.reads, l)
 	}
-	l.arming = l.arming || arm
-	l.items = append(l.items, readItem{conn: c, id: h.ID, kind: h.Kind, arm: arm, body: h.Body, strict: want == protocol.Strict})
+	l.arming = l.arming || it.arm
+	l.items = append(l.items, it)
 }
 
 // serveReads answers the reads that may come from memory, and has the others wait for a barrier. It is called while the bytes of the pass are there.
@@ -224,6 +262,15 @@ func (l *readList) relaxed(m *shard.Machine, now time.Duration, it *readItem) bo
 	case protocol.KindProcessList:
 		_ = msg.plist.DecodeBody(it.body)
 		node, want, index = msg.plist.Node, msg.plist.Consistency, msg.plist.MinIndex
+	case protocol.KindTrackDescribe:
+		_ = msg.tdesc.DecodeBody(it.body)
+		node, want, index = msg.tdesc.Node, msg.tdesc.Consistency, msg.tdesc.MinIndex
+	case protocol.KindTrackHistory:
+		_ = msg.thistory.DecodeBody(it.body)
+		node, want, index = msg.thistory.Node, msg.thistory.Consistency, msg.thistory.MinIndex
+	case protocol.KindTrackList:
+		_ = msg.tlist.DecodeBody(it.body)
+		node, want, index = msg.tlist.Node, msg.tlist.Consistency, msg.tlist.MinIndex
 	}
 	cfg, ok := m.Node(node)
 	if !ok {
@@ -284,6 +331,27 @@ func (l *readList) answer(o *outbox, m *shard.Machine, it *readItem) (size int) 
 			err = m.ListProcesses(&msg.plist, &msg.plistReply)
 		}
 		reply = &msg.plistReply
+	case protocol.KindTrackDescribe:
+		if err = msg.tdesc.DecodeBody(it.body); err == nil {
+			err = m.DescribeTrack(&msg.tdesc, l.desk.rep.LogTime(), &msg.tstatus)
+		}
+		reply = &msg.tstatus
+	case protocol.KindTrackHistory:
+		if err = msg.thistory.DecodeBody(it.body); err == nil {
+			err = m.TrackHistory(&msg.thistory, l.desk.rep.LogTime(), &msg.thistoryReply)
+		}
+		reply = &msg.thistoryReply
+	case protocol.KindTrackList:
+		if err = msg.tlist.DecodeBody(it.body); err == nil {
+			err = m.ListTracks(&msg.tlist, &msg.tlistReply)
+		}
+		reply = &msg.tlistReply
+	case protocol.KindTrackPoll:
+		if err = msg.poll.DecodeBody(it.body); err == nil && !l.peek(m, it) {
+			l.toLog = append(l.toLog, *it)
+			return 0
+		}
+		reply = &msg.pollReply
 	}
 	if err != nil {
 		o.failErr(it.conn, it.kind, it.id, err)
@@ -373,5 +441,6 @@ func (l *readList) afterBarrier(ok bool) {
 		} else {
 			d.rep.View(look)
 		}
+		l.handOn(o)
 	}
 }

@@ -27,6 +27,7 @@ type scratch struct {
 	watch    protocol.Watch
 	unwatch  protocol.Unwatch
 	process  processScratch
+	track    trackScratch
 }
 
 // request is a message the door decodes and checks before anything else happens with it.
@@ -96,6 +97,13 @@ func (c *conn) request(p *pass, h protocol.Header) {
 		c.read(p, h)
 	case protocol.KindProcessWatch:
 		c.watchProcess(p, h)
+	case protocol.KindTrackCreate, protocol.KindTrackAlter, protocol.KindTrackDelete, protocol.KindTrackRegister, protocol.KindTrackUnregister, protocol.KindTrackPoll,
+		protocol.KindTrackReport, protocol.KindTrackRole, protocol.KindTrackPublish, protocol.KindTrackWithdraw, protocol.KindTrackAdmin, protocol.KindTrackGate:
+		c.rollout(p, h)
+	case protocol.KindTrackDescribe, protocol.KindTrackHistory, protocol.KindTrackList:
+		c.read(p, h)
+	case protocol.KindTrackWatch:
+		c.watchTrack(p, h)
 	default:
 		p.out.fail(c, h.Kind, h.ID, protocol.StatusUnsupported, "this message is not served here")
 	}

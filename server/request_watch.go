@@ -47,6 +47,7 @@ func (c *conn) unwatch(p *pass, h protocol.Header) {
 	for _, d := range c.srv.desks.all() {
 		d.hub.Close(c.id, m.WatchID)
 		d.streams.close(c.id, m.WatchID)
+		d.rollouts.close(c.id, m.WatchID)
 	}
 	p.out.reply(c, h.Kind, h.ID, nil)
 }

@@ -51,6 +51,8 @@ const (
 	// EventProcess tells a session, member of a process or one that was, about a round: Session, Epoch, Node, Name, Process. It is for whatever connection of the
 	// session is known where it is delivered, and may be lost: it is told again when the member syncs.
 	EventProcess EventKind = 17
+	// EventTrackDeleted: Node, Name. Streams over the track end.
+	EventTrackDeleted EventKind = 18
 )
 
 // Event is what leaves the machine: one flat struct, so that a slice of them is reused without allocation. Byte slices alias the

@@ -168,9 +168,11 @@ func (m *Machine) applyTrackDelete(c *rawCommand) {
 		m.finishTrack(&q, Event{}, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textTrackInUse})
 		return
 	}
+	gone := Event{Kind: EventTrackDeleted, Node: q.node.id, Name: q.x.name}
 	m.unlinkTrack(q.x)
 	q.x = nil
 	m.finishTrack(&q, Event{}, nil)
+	m.run.out.List = append(m.run.out.List, gone)
 }
 
 func (m *Machine) applyTrackRegister(c *rawCommand) {

@@ -2,6 +2,8 @@ package shard
 
 import (
 	"bytes"
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -217,5 +219,88 @@ func BenchmarkPeekTrack(b *testing.B) {
 		if !x.m.PeekTrack(1, 1, poll, x.now, x.now, &reply) {
 			b.Fatal("a steady poll wants an entry")
 		}
+	}
+}
+
+// TestTrackReads: a description comes in pages, at the time that the leader would stamp; lists and histories say what there is.
+func TestTrackReads(t *testing.T) {
+	x, inc := newTrackLoad(t)
+	x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0))
+	x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 1, 42))
+	const more = 250
+	want := []string{"MAN-1", "SAS-1"}
+	for i := range more {
+		id := fmt.Sprintf("x%03d", i)
+		want = append(want, id)
+		e := x.send(t, CmdTrackRegister, &protocol.TrackRegister{Head: x.head(1), Name: trackName, ID: id, Location: "MAN", Role: protocol.InstanceFollower})
+		if e.Status != protocol.StatusOK {
+			t.Fatal(e.Text)
+		}
+	}
+	var got []string
+	q := protocol.TrackDescribe{Node: 1, Name: trackName, Flags: protocol.WithTrackInstances, Limit: 100}
+	for pages := 1; ; pages++ {
+		var s protocol.TrackStatus
+		if err := x.m.DescribeTrack(&q, x.now+1_000, &s); err != nil {
+			t.Fatal(err)
+		}
+		if s.Locations[1].State != protocol.StateUnset || s.Locations[1].Until-s.Clock != 4_000 || s.NumInstances != more+2 || s.Last != 42 {
+			t.Fatalf("a second later %+v", s)
+		}
+		for i := range s.Instances {
+			got = append(got, s.Instances[i].ID)
+		}
+		if q.Cursor = s.Cursor; len(q.Cursor) == 0 {
+			if pages != 3 {
+				t.Errorf("%d pages", pages)
+			}
+			break
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("instances %v", got)
+	}
+	for _, name := range []string{"geo/a", "geo/c", "other"} {
+		e := x.send(t, CmdTrackCreate, &protocol.TrackCreate{Head: x.head(0), Name: []byte(name), Config: protocol.TrackConfig{
+			Source: protocol.SourceTSO, Locations: []protocol.LocationConfig{{Name: "SAS"}},
+		}})
+		if e.Status != protocol.StatusOK {
+			t.Fatal(e.Text)
+		}
+	}
+	got = nil
+	l := protocol.TrackList{Node: 1, Prefix: []byte("geo/"), Limit: 2}
+	for {
+		var r protocol.TrackListReply
+		if err := x.m.ListTracks(&l, &r); err != nil {
+			t.Fatal(err)
+		}
+		for i := range r.Tracks {
+			got = append(got, string(r.Tracks[i].Name))
+		}
+		if l.Cursor = r.Cursor; len(l.Cursor) == 0 {
+			break
+		}
+	}
+	if !slices.Equal(got, []string{"geo/a", "geo/base", "geo/c"}) {
+		t.Errorf("listed %v", got)
+	}
+	got = nil
+	x.m.TracksFrom(1, []byte("geo/b"), func(node uint64, name []byte) bool { got = append(got, string(name)); return true })
+	if !slices.Equal(got, []string{"geo/base", "geo/c", "other"}) {
+		t.Errorf("from geo/b on there are %v", got)
+	}
+	var h protocol.TrackHistoryReply
+	if err := x.m.TrackHistory(&protocol.TrackHistory{Node: 1, Name: trackName, Location: "SAS"}, x.now, &h); err != nil || len(h.Rows) != 1 || h.Rows[0].Version != 42 {
+		t.Errorf("%+v, %v", h, err)
+	}
+	for name, want := range map[string]protocol.Status{"SAS": protocol.StatusOK, "": protocol.StatusOK, "ABC": protocol.StatusNotFound} {
+		if err := x.m.TrackLocation(1, trackName, name); protocol.StatusOf(err) != want {
+			t.Errorf("location %q: %v", name, err)
+		}
+	}
+	x.send(t, CmdTrackDelete, &protocol.TrackDelete{Head: x.head(0), Name: []byte("other")})
+	if !slices.ContainsFunc(x.out.List, func(e Event) bool { return e.Kind == EventTrackDeleted && e.Node == 1 && string(e.Name) == "other" }) {
+		t.Errorf("a deletion told %+v", x.out.List)
 	}
 }

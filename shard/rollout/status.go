@@ -120,3 +120,16 @@ func (t *Track) InstancesAfter(id string, most int) (list []string) {
 	slices.Sort(list)
 	return list[:min(most, len(list))]
 }
+
+// Summary is a track as a list shows it.
+type Summary struct {
+	Last      uint64
+	Locations int // of the order
+	Instances int
+	Paused    bool
+}
+
+// Summary tells it.
+func (t *Track) Summary() Summary {
+	return Summary{Last: t.last, Locations: len(t.order()), Instances: len(t.instances), Paused: t.paused != running}
+}

@@ -1,0 +1,207 @@
+package server
+
+import (
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/audit"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// trackScratch is memory for decoding requests about rollouts.
+type trackScratch struct {
+	create     protocol.TrackCreate
+	alter      protocol.TrackAlter
+	delete     protocol.TrackDelete
+	register   protocol.TrackRegister
+	unregister protocol.TrackUnregister
+	poll       protocol.TrackPoll
+	report     protocol.TrackReport
+	role       protocol.TrackRole
+	publish    protocol.TrackPublish
+	withdraw   protocol.TrackWithdraw
+	admin      protocol.TrackAdmin
+	gate       protocol.TrackGate
+	describe   protocol.TrackDescribe
+	history    protocol.TrackHistory
+	list       protocol.TrackList
+	watch      protocol.TrackWatch
+}
+
+// trackRequest is what the door has to know of a request that changes a track.
+type trackRequest struct {
+	session uint64
+	name    []byte
+	right   Right
+	asked   string        // what an operator wants, for the log and the audit log; empty for what instances do
+	fields  []audit.Field // more about that
+	weighty bool          // somebody may want to know who it was
+}
+
+// rollout serves the requests on a session that change a track: decoded and checked here, and handed on to the log as the bytes that came. Polls come to it too: they are
+// read first, and go to the log if that is not enough.
+func (c *conn) rollout(p *pass, h protocol.Header) {
+	q, ok := c.trackRequest(p, h)
+	if !ok {
+		return
+	}
+	b := c.bound(q.session)
+	if b == nil {
+		p.out.failErr(c, h.Kind, h.ID, c.notBound(q.session))
+		return
+	}
+	if bad := c.allowed(q.right, b.node); bad != nil {
+		p.out.failErr(c, h.Kind, h.ID, bad)
+		return
+	}
+	d := c.deskFor(p, h, protocol.SessionTier(q.session))
+	if d == nil {
+		return
+	}
+	if h.Kind == protocol.KindTrackPoll {
+		p.readSoon(d, readItem{conn: c, id: h.ID, kind: h.Kind, body: h.Body, strict: true, node: b.node, epoch: b.epoch})
+		return
+	}
+	if q.asked != "" {
+		c.auditTrack(h, &q, b.node)
+	}
+	c.submitTo(d, p, h, shard.Command{Node: b.node, Epoch: b.epoch})
+}
+
+// trackRequest decodes and checks. False: it was answered. Rights: who reports needs use, as whoever holds a semaphore does; what decides for others needs admin.
+func (c *conn) trackRequest(p *pass, h protocol.Header) (q trackRequest, ok bool) {
+	x := &p.msg.track
+	q.right = RightUse
+	switch h.Kind {
+	case protocol.KindTrackCreate:
+		m := &x.create
+		if ok = p.decode(c, h, m); ok {
+			q.session, q.name, q.right, q.asked = m.Session, m.Name, RightAdmin, "a new rollout is asked for"
+		}
+	case protocol.KindTrackAlter:
+		m := &x.alter
+		if ok = p.decode(c, h, m); ok {
+			q.session, q.name, q.right, q.asked = m.Session, m.Name, RightAdmin, "another config of a rollout is asked for"
+			q.fields = []audit.Field{{Key: "revision", Value: m.Revision}}
+		}
+	case protocol.KindTrackDelete:
+		m := &x.delete
+		if ok = p.decode(c, h, m); ok {
+			q.session, q.name, q.right, q.asked, q.weighty = m.Session, m.Name, RightAdmin, "the end of a rollout is asked for", true
+			q.fields = []audit.Field{{Key: "force", Value: m.Force}}
+		}
+	case protocol.KindTrackRegister:
+		m := &x.register
+		ok = p.decode(c, h, m)
+		q.session, q.name = m.Session, m.Name
+	case protocol.KindTrackUnregister:
+		m := &x.unregister
+		ok = p.decode(c, h, m)
+		q.session, q.name = m.Session, m.Name
+	case protocol.KindTrackPoll:
+		m := &x.poll
+		ok = p.decode(c, h, m)
+		q.session, q.name = m.Session, m.Name
+	case protocol.KindTrackReport:
+		m := &x.report
+		ok = p.decode(c, h, m)
+		q.session, q.name = m.Session, m.Name
+	case protocol.KindTrackRole:
+		m := &x.role
+		ok = p.decode(c, h, m)
+		q.session, q.name = m.Session, m.Name
+	case protocol.KindTrackPublish:
+		m := &x.publish
+		if ok = p.decode(c, h, m); !ok {
+			break
+		}
+		// Arguments are judged before the session.
+		if limit := c.srv.cfg.Limits.MaxData; len(m.Payload) > limit {
+			p.out.failErr(c, h.Kind, h.ID, protocol.Errorf(protocol.StatusBadRequest, "payload is %d bytes long; at most %d are allowed here", len(m.Payload), limit))
+			return q, false
+		}
+		q.session, q.name, q.asked = m.Session, m.Name, "a version is offered"
+		q.fields = []audit.Field{{Key: "version", Value: m.Version}, {Key: "bytes", Value: len(m.Payload)}}
+	case protocol.KindTrackWithdraw:
+		m := &x.withdraw
+		if ok = p.decode(c, h, m); ok {
+			q.session, q.name, q.asked, q.weighty = m.Session, m.Name, "the end of a version is asked for", true
+			q.fields = []audit.Field{{Key: "version", Value: m.Version}}
+		}
+	case protocol.KindTrackAdmin:
+		m := &x.admin
+		if ok = p.decode(c, h, m); ok {
+			q.session, q.name, q.right, q.weighty = m.Session, m.Name, RightAdmin, m.Verb == protocol.TrackRollback || m.Verb == protocol.TrackDrop
+			q.asked = "an operator's command is given"
+			q.fields = []audit.Field{{Key: "verb", Value: m.Verb.String()}, {Key: "locations", Value: append([]string{}, m.Locations...)}}
+			if m.Version != 0 {
+				q.fields = append(q.fields, audit.Field{Key: "version", Value: m.Version})
+			}
+			if m.ID != "" {
+				q.fields = append(q.fields, audit.Field{Key: "rollout_instance", Value: m.ID})
+			}
+			if m.Hard {
+				q.fields = append(q.fields, audit.Field{Key: "hard", Value: true})
+			}
+		}
+	case protocol.KindTrackGate:
+		m := &x.gate
+		if ok = p.decode(c, h, m); ok {
+			q.session, q.name, q.asked = m.Session, m.Name, "a gate's outcome is told"
+			q.fields = []audit.Field{
+				{Key: "location", Value: m.Location}, {Key: "gate", Value: m.Gate}, {Key: "version", Value: m.Version}, {Key: "attempt", Value: m.Attempt},
+				{Key: "outcome", Value: m.Outcome.String()}, {Key: "text", Value: m.Text},
+			}
+		}
+	}
+	return q, ok
+}
+
+// auditTrack notes who asked for what. What came of it is noted when the log has it (rollouts.note): a request may be refused, or be sent again.
+func (c *conn) auditTrack(h protocol.Header, q *trackRequest, node uint64) {
+	path, _ := c.srv.nodePath(node)
+	name := string(q.name)
+	if h.Kind != protocol.KindTrackPublish && h.Kind != protocol.KindTrackGate {
+		c.srv.log.Info("rollout change asked", "kind", h.Kind.String(), "node", path, "track", name, "identity", c.identity, "remote", c.remote)
+	}
+	e := audit.Event{Title: "ask_" + strings.TrimPrefix(h.Kind.String(), "track_") + "_rollout", Message: q.asked, Initiator: c.identity}
+	if q.weighty {
+		e.Severity = audit.Medium
+	}
+	e.Fields = append([]audit.Field{{Key: "node", Value: path}, {Key: "track", Value: name}}, q.fields...)
+	c.srv.audit.write(e)
+}
+
+// watchTrack opens a stream over one track. How the track stands follows the reply, from the shard's pager. It is opened where the shard is led: that an instance hears in time that
+// its location is ready is worth more than sparing the leader.
+func (c *conn) watchTrack(p *pass, h protocol.Header) {
+	m := &p.msg.track.watch
+	if !p.decode(c, h, m) {
+		return
+	}
+	if bad := c.allowed(RightRead, m.Node); bad != nil {
+		p.out.failErr(c, h.Kind, h.ID, bad)
+		return
+	}
+	d := c.deskFor(p, h, c.srv.mapNow().tierOf(m.Node))
+	if d == nil {
+		return
+	}
+	if !d.leading.Load() {
+		c.turnedAway(p.out, d, h.Kind, h.ID, protocol.StatusUnavailable)
+		return
+	}
+	var err error
+	d.rep.View(func(machine *shard.Machine) { err = machine.TrackLocation(m.Node, m.Name, m.Location) })
+	if err == nil && c.watches(d) {
+		c.pageGate.Lock()
+		defer c.pageGate.Unlock()
+		err = d.rollouts.open(c.id, h.ID, m)
+	}
+	if err != nil {
+		p.out.failErr(c, h.Kind, h.ID, err)
+		return
+	}
+	p.out.reply(c, h.Kind, h.ID, nil)
+	d.pager.add(c)
+}
