@@ -56,10 +56,10 @@ type conn struct {
 	vouches   map[uint64]*vouch // by home shard
 	residents map[*Session]struct{}
 	streams   streamSet
-	tracks    map[uint64]*trackStream // by watch id
-	guests    map[*Session]uint64     // attach epoch of the ticket that was presented here
-	shots     map[uint64]*oneShot     // by watch id
-	away      map[uint64]uint64       // session -> attach epoch up to which nothing here vouches for it: its home has moved
+	feeds     map[uint64]feeder   // by watch id
+	guests    map[*Session]uint64 // attach epoch of the ticket that was presented here
+	shots     map[uint64]*oneShot // by watch id
+	away      map[uint64]uint64   // session -> attach epoch up to which nothing here vouches for it: its home has moved
 
 	wake      chan struct{} // capacity 1: out is not empty
 	done      chan struct{} // closed when the connection is over

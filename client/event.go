@@ -83,11 +83,11 @@ func (c *Client) event(cn *conn, h protocol.Header) error {
 		cn.fired(&m)
 	case protocol.KindProcessRound, protocol.KindProcessMessage:
 		return c.processEvent(h)
-	case protocol.KindTrackStatus, protocol.KindTrackChange:
-		_, err := cn.trackEvent(h)
+	case protocol.KindTrackStatus, protocol.KindTrackChange, protocol.KindProcessState, protocol.KindProcessChanges:
+		_, err := cn.feedEvent(h)
 		return err
 	case protocol.KindStreamCut:
-		if of, err := cn.trackEvent(h); of {
+		if of, err := cn.feedEvent(h); of {
 			return err
 		}
 		return cn.streamEvent(h)

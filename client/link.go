@@ -215,8 +215,8 @@ func (c *Client) lost(cn *conn) {
 		l.mu.Unlock()
 	}
 	cn.mu.Lock()
-	residents, guests, streams, shots, tracks := cn.residents, cn.guests, cn.streams.byID, cn.shots, cn.tracks
-	cn.residents, cn.guests, cn.streams, cn.shots, cn.tracks = nil, nil, streamSet{}, nil, nil
+	residents, guests, streams, shots, feeds := cn.residents, cn.guests, cn.streams.byID, cn.shots, cn.feeds
+	cn.residents, cn.guests, cn.streams, cn.shots, cn.feeds = nil, nil, streamSet{}, nil, nil
 	cn.mu.Unlock()
 	for _, shot := range shots {
 		shot.fire(Fired{})
@@ -224,8 +224,8 @@ func (c *Client) lost(cn *conn) {
 	for _, st := range streams {
 		st.cut(errLinkLost)
 	}
-	for _, st := range tracks {
-		st.cut(errLinkLost)
+	for _, f := range feeds {
+		f.cut(errLinkLost)
 	}
 	for s := range residents {
 		s.linkLost(cn)

@@ -11,15 +11,30 @@ import (
 // ProcessWay is the way to the coordination process with a name on the session's node. It carries the protocol's messages and knows nothing of what they mean: use package
 // client/process, which is made of it.
 type ProcessWay struct {
-	s    *Session
+	n    *Node
+	s    *Session // nil: for reading and operating only
 	name string
 }
 
-// Process is the way to a coordination process.
-func (s *Session) Process(name string) *ProcessWay { return &ProcessWay{s: s, name: name} }
+// Process is the way to a coordination process on the session's node.
+func (s *Session) Process(name string) *ProcessWay {
+	return &ProcessWay{n: &s.node, s: s, name: name}
+}
 
-// Session is the session whose requests go this way.
+// Process is the way to a coordination process, for reading and for operators.
+func (n *Node) Process(name string) *ProcessWay { return &ProcessWay{n: n, name: name} }
+
+// Name is the process's name.
+func (p *ProcessWay) Name() string { return p.name }
+
+// Node is the id of the node, which reads carry.
+func (p *ProcessWay) Node() uint64 { return p.n.id }
+
+// Session is the session whose requests go this way, nil for none.
 func (p *ProcessWay) Session() *Session { return p.s }
+
+// errNoMember: a member has a session.
+var errNoMember = protocol.Errorf(protocol.StatusBadRequest, "this way to the process is for reading; open it on a session to take part")
 
 // ProcessEar takes what the server tells a member, one of the two. It runs on a goroutine that reads for many sessions, and must not wait. The messages are its own.
 type ProcessEar func(*protocol.ProcessRound, *protocol.ProcessMessage)
@@ -29,6 +44,9 @@ var ErrMemberAlready = errors.New("this session is a member of the process alrea
 
 // Listen has what the server tells about the process heard, until stop is called. One listens at a time: ErrMemberAlready.
 func (p *ProcessWay) Listen(ear ProcessEar) (stop func(), err error) {
+	if p.s == nil {
+		return nil, about("join process", p.name, errNoMember)
+	}
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
 	if p.s.err != nil {
@@ -49,16 +67,19 @@ func (p *ProcessWay) Listen(ear ProcessEar) (stop func(), err error) {
 }
 
 func (p *ProcessWay) bucket(ctx context.Context) (uint32, error) {
-	t, err := p.s.c.tierOf(ctx, p.s.node.tier)
+	t, err := p.n.c.tierOf(ctx, p.n.tier)
 	if err != nil {
 		return 0, err
 	}
-	return protocol.ProcessBucket(p.s.node.id, []byte(p.name), t.buckets), nil
+	return protocol.ProcessBucket(p.n.id, []byte(p.name), t.buckets), nil
 }
 
 // Change sends a numbered request of the session until it is answered. Head is the request's, and is filled in. Errors: as those of a semaphore's changes,
 // ErrOutcomeUnknown among them.
 func (p *ProcessWay) Change(ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message) error {
+	if p.s == nil {
+		return about(kind.String(), p.name, errNoMember)
+	}
 	bucket, err := p.bucket(ctx)
 	if err != nil {
 		return about(kind.String(), p.name, err)
@@ -74,6 +95,9 @@ func (p *ProcessWay) Change(ctx context.Context, kind protocol.Kind, head *proto
 
 // Tell sends a request of the session that has no number until it is answered. It may arrive more than once.
 func (p *ProcessWay) Tell(ctx context.Context, kind protocol.Kind, m protocol.Message) error {
+	if p.s == nil {
+		return about(kind.String(), p.name, errNoMember)
+	}
 	bucket, err := p.bucket(ctx)
 	if err == nil {
 		_, _, err = p.s.send(ctx, kind, bucket, &numbered{}, m, &protocol.Empty{})

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"iter"
 	"strings"
-	"sync"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -87,195 +86,21 @@ type TrackNews struct {
 //
 // Only Location and Targets of the request are the caller's.
 func (t *Track) Watch(ctx context.Context, location string, targets bool) iter.Seq2[TrackNews, error] {
-	return func(yield func(TrackNews, error) bool) {
-		req := &protocol.TrackWatch{Node: t.n.id, Name: []byte(t.name), Location: location, Targets: targets}
-		retry := backoff{base: retryBase, max: retryMax}
-		for {
-			told, goOn, err := t.watchOnce(ctx, req, &retry, yield)
-			switch {
-			case !goOn:
-				return
-			case ctx.Err() != nil:
-				yield(TrackNews{}, about("watch", t.name, interrupted(ctx, nil)))
-				return
-			case t.n.c.ctx.Err() != nil:
-				yield(TrackNews{}, about("watch", t.name, ErrClientClosed))
-				return
-			case !again(err):
-				yield(TrackNews{}, about("watch", t.name, err))
-				return
-			case told:
-				retry.failures = 0
-			}
-			sleep(ctx, t.n.c.ctx.Done(), retry.next())
-		}
-	}
+	req := &protocol.TrackWatch{Node: t.n.id, Name: []byte(t.name), Location: location, Targets: targets}
+	bucket := func() (uint32, error) { return t.n.bucket(ctx, t.name) }
+	return watchFeed(ctx, t.n, t.name, bucket, protocol.KindTrackWatch, req, func() reading[TrackNews] { return readTrack })
 }
 
-// watchOnce is one opening of the stream. told: something was. goOn is false when the consumer has enough.
-func (t *Track) watchOnce(ctx context.Context, req *protocol.TrackWatch, retry *backoff, yield func(TrackNews, error) bool) (told, goOn bool, err error) {
-	c := t.n.c
-	bucket, err := t.n.bucket(ctx, t.name)
-	if err != nil {
-		return false, true, err
-	}
-	cn, shard, err := c.toBucket(ctx, t.n.tier, bucket)
-	if err != nil {
-		if again(err) {
-			c.pause(ctx, shard, cn, err, retry)
-		}
-		return false, true, err
-	}
-	st := &trackStream{wake: make(chan struct{}, 1)}
-	_, _, err = cn.begin(ctx, nil, protocol.KindTrackWatch, uint64(bucket), req, func(id uint64, cl *call) {
-		st.id = id
-		if cn.tracks == nil {
-			cn.tracks = make(map[uint64]*trackStream)
-		}
-		cn.tracks[id] = st
-		cl.reply = func(status protocol.Status, body []byte, err error) {
-			if err == nil && status != protocol.StatusOK {
-				err = failure(status, body)
-			}
-			if err != nil {
-				cn.dropTrack(st)
-				st.cut(err)
-			}
-		}
-	})
-	if err != nil {
-		return false, true, err
-	}
-	defer c.run(func() {
-		if cn.dropTrack(st) {
-			_, _ = cn.roundTrip(c.ctx, nil, protocol.KindUnwatch, uint64(bucket), &protocol.Unwatch{WatchID: st.id}, &protocol.Empty{})
-		}
-	})
-	for {
-		list, err := st.take(ctx)
-		for _, news := range list {
-			told = true
-			if !yield(news, nil) {
-				return told, false, nil
-			}
-		}
-		if err != nil {
-			if protocol.StatusOf(err) == protocol.StatusWrongShard || protocol.StatusOf(err) == protocol.StatusUnavailable {
-				c.pause(ctx, shard, cn, err, retry)
-			}
-			return told, true, err
-		}
-	}
-}
-
-// trackStream is a watch of a track on one connection: the reader goroutine adds, the consumer takes.
-type trackStream struct {
-	id   uint64
-	wake chan struct{} // capacity 1
-
-	mu   sync.Mutex
-	news []TrackNews
-	err  error // why it is over
-}
-
-// maxTrackNews bounds what a consumer may leave lying: beyond it the stream begins anew, with a status.
-const maxTrackNews = 1024
-
-// errBehind: the consumer fell behind.
-var errBehind = protocol.Errorf(protocol.StatusOverloaded, "the consumer of the watch fell behind")
-
-// add takes news in; false: the consumer is too far behind.
-func (st *trackStream) add(news TrackNews) bool {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if news.Status != nil {
-		st.news = st.news[:0:0] // it replaces what nobody has looked at
-	}
-	if len(st.news) >= maxTrackNews {
-		return false
-	}
-	st.news = append(st.news, news)
-	st.poke()
-	return true
-}
-
-func (st *trackStream) cut(err error) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if st.err == nil {
-		st.err = err
-	}
-	st.poke()
-}
-
-func (st *trackStream) poke() {
-	select {
-	case st.wake <- struct{}{}:
-	default:
-	}
-}
-
-// take waits for news. What came before the end is told before it.
-func (st *trackStream) take(ctx context.Context) ([]TrackNews, error) {
-	for {
-		st.mu.Lock()
-		list, err := st.news, st.err
-		st.news = nil
-		st.mu.Unlock()
-		if len(list) > 0 || err != nil {
-			return list, err
-		}
-		select {
-		case <-st.wake:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
-// dropTrack makes the connection forget a stream; false if it had already.
-func (cn *conn) dropTrack(st *trackStream) bool {
-	cn.mu.Lock()
-	defer cn.mu.Unlock()
-	if cn.tracks[st.id] != st {
-		return false
-	}
-	delete(cn.tracks, st.id)
-	return true
-}
-
-// trackEvent hands on an event of a track's stream; false: there is no such stream. It runs on the reader goroutine.
-func (cn *conn) trackEvent(h protocol.Header) (bool, error) {
-	cn.mu.Lock()
-	st := cn.tracks[h.ID]
-	cn.mu.Unlock()
-	if st == nil {
-		return false, nil
-	}
-	var news TrackNews
-	switch h.Kind {
-	case protocol.KindStreamCut:
-		var m protocol.StreamCut
-		if err := m.DecodeBody(h.Body); err != nil {
-			return true, err
-		}
-		cn.dropTrack(st)
-		st.cut(&protocol.Error{Status: m.Status, Message: m.Message})
-		return true, nil
-	case protocol.KindTrackStatus:
-		news.Status = new(protocol.TrackStatus)
-		if err := news.Status.DecodeBody(h.Body); err != nil {
-			return true, err
-		}
-		news.Status.Name, news.Status.Cursor = bytes.Clone(news.Status.Name), nil // the body is the reader's
-	default:
+// readTrack reads an event of a track's stream.
+func readTrack(h protocol.Header) (news TrackNews, step feedStep, err error) {
+	if h.Kind == protocol.KindTrackChange {
 		news.Change = new(protocol.TrackChange)
-		if err := news.Change.DecodeBody(h.Body); err != nil {
-			return true, err
-		}
+		return news, feedNext, news.Change.DecodeBody(h.Body)
 	}
-	if !st.add(news) {
-		st.cut(errBehind)
+	news.Status = new(protocol.TrackStatus)
+	if err := news.Status.DecodeBody(h.Body); err != nil {
+		return news, feedAnew, err
 	}
-	return true, nil
+	news.Status.Name, news.Status.Cursor = bytes.Clone(news.Status.Name), nil // the body is the reader's
+	return news, feedAnew, nil
 }

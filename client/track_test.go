@@ -106,7 +106,7 @@ func TestTrackWatchBegins(t *testing.T) {
 					_ = fc.nc.Close()
 					delete(f.conns, fc)
 				case 3:
-					for i := range uint64(2 * maxTrackNews) {
+					for i := range uint64(2 * maxNews) {
 						fc.send(protocol.KindTrackChange, h.ID, 1, &protocol.TrackChange{Revision: i})
 					}
 				}
@@ -136,7 +136,7 @@ func TestTrackWatchBegins(t *testing.T) {
 		}
 		synctest.Wait()
 		last := statuses[len(statuses)-1]
-		if last != 4 || changes >= 2*maxTrackNews {
+		if last != 4 || changes >= 2*maxNews {
 			t.Errorf("statuses %v, %d changes", statuses, changes)
 		}
 		var m protocol.TrackWatch
@@ -149,8 +149,8 @@ func TestTrackWatchBegins(t *testing.T) {
 		for _, l := range c.allLinks() {
 			if cn := l.current.Load(); cn != nil {
 				cn.mu.Lock()
-				if len(cn.tracks) != 0 {
-					t.Errorf("%d streams are left", len(cn.tracks))
+				if len(cn.feeds) != 0 {
+					t.Errorf("%d streams are left", len(cn.feeds))
 				}
 				cn.mu.Unlock()
 			}

@@ -12,5 +12,5 @@
 // round is superseded, even while a callback runs. Messages are delivered at least once, and executed at most once with success by each receiver of a round. For
 // effects outside, hand [Round.Token] to whatever must not be changed by an older round.
 //
-// A server that has no processes answers a join with UNSUPPORTED.
+// Messages are bytes; [Messages] are typed, with a [Codec]. An [Operator] looks at a process, and steps in, without being a member.
 package process

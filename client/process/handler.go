@@ -119,15 +119,23 @@ func check(name string, h Handler, o *Options) error {
 	if o.MaxProcessFailures < 0 {
 		return fmt.Errorf("join process %q: %d process failures are allowed; it must be at least 0", name, o.MaxProcessFailures)
 	}
-	for _, d := range []time.Duration{o.Debounce, o.RoundTimeout, o.BackoffMin, o.BackoffMax, o.Return} {
-		if d < 0 {
-			return fmt.Errorf("join process %q: a time of the options is %s; none may be negative", name, d)
-		}
+	if err := o.check(); err != nil {
+		return fmt.Errorf("join process %q: %w", name, err)
 	}
 	m := o.join(name)
 	m.Seq = 1
 	if err := m.Validate(); err != nil {
 		return fmt.Errorf("join process %q: %w", name, err)
+	}
+	return nil
+}
+
+// check finds what is wrong with the times of the process.
+func (o *Options) check() error {
+	for _, d := range []time.Duration{o.Debounce, o.RoundTimeout, o.BackoffMin, o.BackoffMax, o.Return} {
+		if d < 0 {
+			return fmt.Errorf("a time of the options is %s; none may be negative", d)
+		}
 	}
 	return nil
 }

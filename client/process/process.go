@@ -32,9 +32,16 @@ type Process struct {
 	mu     sync.Mutex
 	wake   *sync.Cond // there may be a job
 	m      *machine.Machine
-	rounds map[uint64]*Round   // by epoch; those that were begun and are not over
-	calls  map[uint64]Callback // by number of the message
+	rounds map[uint64]*Round // by epoch; those that were begun and are not over
+	calls  map[uint64]*call  // by number of the message
 	timer  *time.Timer
+	stats  Stats
+}
+
+// call is a message of this member that was neither answered nor given up.
+type call struct {
+	Callback
+	timer *time.Timer // nil: it waits as long as the round
 }
 
 // Join makes the session a member of the process, which is made if it does not exist, and calls the handler from then on. Initialize is called first. Names are letters and
@@ -50,7 +57,7 @@ func join(ctx context.Context, w way, session uint64, over <-chan struct{}, why 
 	}
 	p := &Process{
 		way: w, session: session, name: name, h: h, log: o.Logger, started: time.Now(), initial: make(chan struct{}), done: make(chan struct{}),
-		rounds: make(map[uint64]*Round), calls: make(map[uint64]Callback),
+		rounds: make(map[uint64]*Round), calls: make(map[uint64]*call),
 		m: machine.New(session, machine.Options{RetryMin: o.RetryInterval, MaxProcessFailures: o.MaxProcessFailures, Seed: session}),
 	}
 	if p.log == nil {
@@ -185,6 +192,11 @@ func (p *Process) act() {
 			r.cancel(ErrOver)
 		}
 	}
+	p.stats.Repeated += uint64(ready.Repeated)
+	for _, s := range ready.Slow {
+		p.stats.Slow++
+		p.log.Warn("message lacks answers", "process", p.name, "epoch", s.Epoch, "number", s.Number, "sessions", s.Missing, "after", machine.SlowAfter)
+	}
 	for _, s := range ready.Sends {
 		if p.ctx.Err() == nil {
 			p.work.Go(func() { p.send(s) })
@@ -240,13 +252,14 @@ func (p *Process) run(ctx context.Context, ready chan<- error) {
 			j, ok = p.m.Job()
 		}
 		r := p.round(&j)
-		c := p.calls[j.Number]
+		var c Callback
 		if j.Kind == machine.JobAnswered || j.Kind == machine.JobGivenUp {
-			delete(p.calls, j.Number)
+			c = p.settled(j.Number)
 		}
 		p.mu.Unlock()
 		err := p.guard(j.Kind.String(), func() error { return p.callback(&j, r, c) })
 		p.mu.Lock()
+		p.stats.ran(j.Kind, err)
 		p.m.Ran(time.Since(p.started), j, err)
 		p.act()
 		if r != nil && (j.Kind == machine.JobComplete || j.Kind == machine.JobCancel || j.Kind == machine.JobPrepare && err != nil) {
@@ -266,6 +279,16 @@ func (p *Process) run(ctx context.Context, ready chan<- error) {
 			return
 		}
 	}
+}
+
+// settled is the callback of a message whose outcome is known. mu is held.
+func (p *Process) settled(number uint64) Callback {
+	c := p.calls[number]
+	delete(p.calls, number)
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	return c.Callback
 }
 
 // round is the job's, made for the first one. mu is held.
@@ -323,7 +346,7 @@ func (p *Process) callback(j *machine.Job, r *Round, c Callback) error {
 func (p *Process) guard(what string, f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("handler panicked in %s: %v", what, v)
+			err = fmt.Errorf("handler %w in %s: %v", errPanicked, what, v)
 			p.log.Error("handler panicked", "process", p.name, "callback", what, "panic", v, "stack", string(debug.Stack()))
 		} else if err != nil {
 			p.log.Warn("handler failed", "process", p.name, "callback", what, "error", err)

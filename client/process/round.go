@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	machine "github.com/signalbox-dev/signalbox/client/internal/process"
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -42,6 +43,17 @@ func (r *Round) Attempt() uint64 { return r.r.Attempt }
 
 // Resumed says that this member came back, by its key, to a round that the others had completed: Result is what they agreed on.
 func (r *Round) Resumed() bool { return r.r.Resumed }
+
+// Size is the number of members.
+func (r *Round) Size() int { return len(r.r.Members) }
+
+// Member is the member with the session, if there is one.
+func (r *Round) Member(session uint64) (Member, bool) {
+	if m := r.r.Member(session); m != nil {
+		return *m, true
+	}
+	return Member{}, false
+}
 
 // Members lists the members in order of joining. The list is the caller's.
 func (r *Round) Members() []Member { return slices.Clone(r.r.Members) }
@@ -85,15 +97,17 @@ func (r *Round) Complete(result []byte) error {
 	return nil
 }
 
-// Callback takes the outcome of a broadcast, on the goroutine of the process: Answered gets the answers of all receivers; GivenUp, if the round is over before, those that came.
-// One of the two is called, once. Either may be nil.
+// Callback takes the outcome of a broadcast, on the goroutine of the process: Answered gets the answers of all receivers; GivenUp, if the round is over before, or was when the
+// message was sent, those that came. One of the two is called, once. Either may be nil.
 type Callback struct {
 	Answered func([]Answer)
 	GivenUp  func([]Answer)
+	// Timeout gives the message up although the round goes on. Default 0: it waits as long as the round. A receiver that has executed it by then has executed it.
+	Timeout time.Duration
 }
 
 // Broadcast sends a message to the members that filter lets pass, all if it is nil, this one included. Without a receiver Answered is called at once, from the caller's
-// goroutine. Errors, without a call: ErrTooLarge.
+// goroutine. Errors, without a call: ErrTooLarge, and ErrOver when the membership is over.
 func (r *Round) Broadcast(payload []byte, filter func(Member) bool, c Callback) error {
 	var to []uint64
 	for _, m := range r.r.Members {
@@ -110,7 +124,16 @@ func (r *Round) Broadcast(payload []byte, filter func(Member) bool, c Callback) 
 	return r.send(payload, to, c)
 }
 
-// Request sends a message to one member. Errors, without a call of either function: ErrTooLarge, ErrNoReceiver.
+// BroadcastIf is Broadcast if condition says so for the round; else there is no receiver. It is called once, from the caller's goroutine; nil is no condition.
+func (r *Round) BroadcastIf(condition func(*Round) bool, payload []byte, filter func(Member) bool, c Callback) error {
+	if condition != nil && !condition(r) {
+		filter = func(Member) bool { return false }
+	}
+	return r.Broadcast(payload, filter, c)
+}
+
+// Request sends a message to one member. Errors, without a call of either function: ErrTooLarge, ErrNoReceiver, and ErrOver when the membership is over. Use Broadcast with
+// a filter for a Timeout.
 func (r *Round) Request(to uint64, payload []byte, answered func([]byte), givenUp func()) error {
 	return r.send(payload, []uint64{to}, Callback{
 		Answered: func(a []Answer) {
@@ -132,9 +155,14 @@ func (r *Round) send(payload []byte, to []uint64, c Callback) error {
 	defer p.mu.Unlock()
 	n, err := p.m.Ask(r.r.Epoch, to, slices.Clone(payload))
 	if err != nil {
-		return fmt.Errorf("message in round %d of process %q: %w", r.r.Epoch, p.name, err)
+		return r.about(err)
 	}
-	p.calls[n] = c
+	k := &call{Callback: c}
+	if c.Timeout > 0 {
+		k.timer = time.AfterFunc(c.Timeout, func() { p.input(func(m *machine.Machine, _ time.Duration) { m.GiveUp(n) }) })
+	}
+	p.calls[n] = k
+	p.stats.Asked++
 	p.act()
 	return nil
 }

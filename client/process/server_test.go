@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -96,4 +98,102 @@ func TestServerMembersComeAndGo(t *testing.T) {
 	if last.completed != 5 {
 		t.Errorf("the last member completed %d rounds for 5 changes", last.completed)
 	}
+}
+
+// TestOperatorOnServer: an operator sees two members and their rounds, forces a round, alters the options and evicts one; a watch tells all of it in order.
+func TestOperatorOnServer(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	a, b := newSession(t, srv.Addr()), newSession(t, srv.Addr())
+	o := Operate(newSession(t, srv.Addr()).Node(), "queue")
+	if _, err := o.Describe(ctx); !errors.Is(err, client.NotFound) {
+		t.Fatalf("describe of nothing: %v", err)
+	}
+	if err := o.Force(ctx, ""); !errors.Is(err, client.NotFound) {
+		t.Fatalf("force of nothing: %v", err)
+	}
+	next, stop := iter.Pull2(o.Watch(ctx))
+	defer stop()
+	news := func() News {
+		t.Helper()
+		n, err, ok := next()
+		if err != nil || !ok {
+			t.Fatalf("the watch ended: %v", err)
+		}
+		return n
+	}
+	if n := news(); !n.Absent {
+		t.Fatalf("%+v", n)
+	}
+	until := func(what string, f func(*Change) bool) {
+		t.Helper()
+		for {
+			switch n := news(); {
+			case n.Change != nil && f(n.Change):
+				return
+			case n.Status != nil:
+				t.Fatalf("the watch began anew while it waited for %s", what)
+			}
+		}
+	}
+	ended := func(c *Change) bool { return c.Kind == ChangeEnded && c.Outcome == OutcomeCompleted }
+	settled := func(epoch uint64, members int) *Status {
+		t.Helper()
+		for {
+			s, err := o.Describe(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Phase == Completed && s.Epoch > epoch && len(s.Members) == members {
+				return s
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	p := mustJoin(t, a, "queue", newAgreeing(0), Options{Data: []byte("host-a"), Debounce: time.Millisecond})
+	until("the first round", ended)
+	q := mustJoin(t, b, "queue", newAgreeing(0), Options{Data: []byte("host-b"), Key: "b"})
+	until("the second member", func(c *Change) bool { return c.Kind == ChangeJoined && c.Session == b.ID() && c.Text == "b" })
+	until("the second round", ended)
+	s := settled(0, 2)
+	if s.Coordinator != a.ID() || string(s.Members[0].Data) != "host-a" || s.Members[1].Key != "b" || s.Members[1].Standing != IsCompleted || s.Tally.Completed != 2 ||
+		s.Options.Debounce != time.Millisecond || s.Options.BackoffMax != 5*time.Second || len(s.Behind()) != 0 || len(s.History) < 2 ||
+		s.History[len(s.History)-1].Outcome != OutcomeCompleted || s.History[len(s.History)-1].Size != 2 || time.Since(s.Started) > time.Hour {
+		t.Errorf("%+v", s)
+	}
+	var names []string
+	for info, err := range List(ctx, a.Node(), "qu") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, fmt.Sprint(info.Name, info.Members, info.Coordinator == a.ID()))
+	}
+	if !slices.Equal(names, []string{"queue2 true"}) {
+		t.Errorf("listed %q", names)
+	}
+	if err := o.Force(ctx, "new hosts"); err != nil {
+		t.Fatal(err)
+	}
+	until("the forced round", func(c *Change) bool { return c.Kind == ChangeStarted && c.Epoch > s.Epoch })
+	s = settled(s.Epoch, 2)
+	if err := o.Alter(ctx, Options{Election: LowestID, RoundTimeout: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	until("other options", func(c *Change) bool { return c.Kind == ChangeAltered })
+	if err := o.Evict(ctx, b.ID(), "sick"); err != nil {
+		t.Fatal(err)
+	}
+	until("the eviction", func(c *Change) bool { return c.Kind == ChangeLeft && c.Session == b.ID() })
+	wait(t, "the end of the evicted one", q.Done())
+	if !errors.Is(q.Err(), ErrEvicted) {
+		t.Errorf("membership is over by %v", q.Err())
+	}
+	if err := o.Evict(ctx, b.ID(), ""); !errors.Is(err, client.NotFound) {
+		t.Errorf("evicted twice: %v", err)
+	}
+	if s = settled(s.Epoch, 1); s.Options.Election != LowestID || s.Options.RoundTimeout != time.Hour || s.Options.Debounce != 0 {
+		t.Errorf("options %+v", s.Options)
+	}
+	mustLeave(t, p)
 }

@@ -19,6 +19,7 @@ var arrows = []struct {
 	{"shard/process", []string{"shard/process", "protocol"}},
 	{"shard/replica", []string{"shard/replica", "shard/lead", "shard/meta", "shard", "protocol"}},
 	{"shard", []string{"shard", "shard/process", "shard/rollout", "protocol"}},
+	{"client/process/msgpack", []string{"client"}},
 	{"client", []string{"client", "protocol"}},
 	{"server/mesh", []string{"server/mesh", "protocol"}},
 	{"server", []string{"server", "shard", "client", "protocol"}},
@@ -30,14 +31,15 @@ var arrows = []struct {
 // modules lists the foreign modules that rooms may import beyond the standard library; rooms that are not named may import any direct
 // dependency.
 var modules = map[string][]string{
-	"protocol":            {"github.com/vmihailenco/msgpack/v5", "github.com/cespare/xxhash/v2"},
-	"shard":               {},
-	"shard/meta":          {},
-	"shard/lead":          {},
-	"shard/process":       {},
-	"shard/process/relay": {},
-	"shard/rollout":       {},
-	"client":              {},
+	"protocol":               {"github.com/vmihailenco/msgpack/v5", "github.com/cespare/xxhash/v2"},
+	"shard":                  {},
+	"shard/meta":             {},
+	"shard/lead":             {},
+	"shard/process":          {},
+	"shard/process/relay":    {},
+	"shard/rollout":          {},
+	"client":                 {},
+	"client/process/msgpack": {"github.com/vmihailenco/msgpack/v5"},
 	"server/mesh": {
 		"github.com/lni/dragonboat/v4/config", "github.com/lni/dragonboat/v4/raftio", "github.com/lni/dragonboat/v4/raftpb",
 		"github.com/vmihailenco/msgpack/v5",

@@ -89,6 +89,7 @@ type round struct {
 	completing  bool // the coordinator completes it
 	over        bool // its end is known
 	completed   bool // its end is that it is complete
+	settling    bool // the jobs of its end were made
 	settled     bool // Complete or Cancel has run
 	asks        []*ask
 	senders     map[uint64]*sender // by session; never walked
@@ -102,6 +103,9 @@ type ask struct {
 	missing []uint64
 	answers []Answer
 	duty    *duty
+	waits   bool          // since is known
+	since   time.Duration // about when it was sent
+	slow    bool          // was told
 }
 
 // Answer is a reply, and whose.
@@ -128,6 +132,7 @@ type duty struct {
 	flying bool
 	due    time.Duration
 	wait   time.Duration
+	sent   bool
 }
 
 // Send is one message to the server, of the kind. Its fields are those of the protocol's message.
@@ -148,7 +153,19 @@ type Send struct {
 type Ready struct {
 	Sends      []Send
 	Superseded []uint64 // epochs whose context ends now
+	Repeated   int      // of Sends, those that were sent before
+	Slow       []Slow
 }
+
+// Slow is a message that lacks answers for SlowAfter. It is told once.
+type Slow struct {
+	Epoch   uint64
+	Number  uint64
+	Missing []uint64 // sessions
+}
+
+// SlowAfter is how long answers may take before a message is told slow.
+const SlowAfter = 10 * time.Second
 
 // New makes the machine of a session that has joined, or is about to.
 func New(session uint64, o Options) *Machine {
@@ -268,6 +285,10 @@ func (m *Machine) owe(s Send) *duty {
 
 func (m *Machine) send(d *duty) {
 	d.flying = true
+	if d.sent {
+		m.ready.Repeated++
+	}
+	d.sent = true
 	if d.Kind == protocol.KindProcessRequest {
 		a := m.round.ask(d.Number)
 		d.To, d.Low = slices.Clone(a.missing), m.round.asks[0].number
@@ -277,6 +298,9 @@ func (m *Machine) send(d *duty) {
 
 // put lets something wait until it is sent again.
 func (m *Machine) put(now time.Duration, d *duty) {
+	if d.Kind == protocol.KindProcessRequest {
+		m.patience(now, m.round.ask(d.Number))
+	}
 	m.random += 0x9e3779b97f4a7c15 // splitmix64
 	z := m.random
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
@@ -284,6 +308,17 @@ func (m *Machine) put(now time.Duration, d *duty) {
 	z ^= z >> 31
 	d.due = now + d.wait/2 + time.Duration(z%uint64(d.wait/2+1))
 	d.wait = min(2*d.wait, m.options.RetryMax)
+}
+
+// patience tells of a message that lacks answers for long: what is unanswered is sent again and again, and comes by here.
+func (m *Machine) patience(now time.Duration, a *ask) {
+	switch {
+	case !a.waits:
+		a.waits, a.since = true, now
+	case !a.slow && now-a.since >= SlowAfter:
+		a.slow = true
+		m.ready.Slow = append(m.ready.Slow, Slow{Epoch: m.round.Epoch, Number: a.number, Missing: slices.Clone(a.missing)})
+	}
 }
 
 func (m *Machine) drop(d *duty) {

@@ -16,16 +16,19 @@ func (r *round) ask(number uint64) *ask {
 	return nil
 }
 
-// Ask sends a message to members of the round. JobAnswered follows when all have answered, or JobGivenUp when the round is over before.
+// Ask sends a message to members of the round. JobAnswered follows when all have answered, or JobGivenUp when the round is over before, or already. When the
+// membership is over nothing runs any more: ErrOver.
 func (m *Machine) Ask(epoch uint64, to []uint64, payload []byte) (number uint64, err error) {
 	r := m.round
 	switch {
 	case len(payload) > protocol.MaxProcessPayload:
 		return 0, ErrTooLarge
-	case m.ended != nil || r == nil || r.Epoch != epoch || r.over || r.failed:
+	case m.ended != nil:
 		return 0, ErrOver
 	case len(to) == 0:
 		return 0, ErrNoReceiver
+	case r == nil || r.Epoch != epoch || r.over || r.failed:
+		return m.askedLate(epoch), nil
 	}
 	for i, s := range to {
 		if r.Member(s) == nil || slices.Contains(to[:i], s) {
@@ -39,13 +42,36 @@ func (m *Machine) Ask(epoch uint64, to []uint64, payload []byte) (number uint64,
 	return a.number, nil
 }
 
-// giveUp ends a message that the server will never take.
+// askedLate gives up a message of a round that is over, behind the round's end.
+func (m *Machine) askedLate(epoch uint64) (number uint64) {
+	m.number++
+	if r := m.round; r != nil && r.Epoch == epoch && !r.settling {
+		r.asks = append(r.asks, &ask{number: m.number})
+		return m.number
+	}
+	i := 0
+	for j := range m.jobs {
+		if o := m.jobs[j].Round; o != nil && o.Epoch == epoch {
+			i = j + 1
+		}
+	}
+	m.jobs = slices.Insert(m.jobs, i, Job{Kind: JobGivenUp, Round: &Round{Epoch: epoch}, Number: m.number})
+	return m.number
+}
+
+// GiveUp ends a message of this member that still lacks answers: JobGivenUp follows with those that came.
+func (m *Machine) GiveUp(number uint64) { m.giveUp(number) }
+
+// giveUp ends a message that the server will never take, or that nobody waits for.
 func (m *Machine) giveUp(number uint64) {
 	r := m.round
 	if r == nil || r.over {
 		return
 	}
 	if a := r.ask(number); a != nil {
+		if a.duty != nil {
+			m.drop(a.duty)
+		}
 		r.asks = slices.DeleteFunc(r.asks, func(b *ask) bool { return a == b })
 		m.jobs = append(m.jobs, Job{Kind: JobGivenUp, Round: &r.Round, Number: number, Answers: a.answers, of: r})
 	}

@@ -164,7 +164,7 @@ func (m *Machine) settle(r *round) {
 	for _, a := range r.asks {
 		tail = append(tail, Job{Kind: JobGivenUp, Round: &r.Round, Number: a.number, Answers: a.answers, of: r})
 	}
-	r.asks = nil
+	r.asks, r.settling = nil, true
 	m.jobs = append(tail, m.jobs...)
 }
 

@@ -108,6 +108,9 @@ func (s *story) step(t *testing.T, f []string) string {
 	case "ask":
 		num, text := fields(t, f[1:])
 		_, err = s.m.Ask(num["epoch"], list(text["to"]), []byte(text["payload"]))
+	case "giveup":
+		n, _ := strconv.ParseUint(f[1], 10, 64)
+		s.m.GiveUp(n)
 	case "respond":
 		num, text := fields(t, f[1:])
 		err = s.m.Respond(num["epoch"], num["to"], num["number"], []byte(text["payload"]))
@@ -141,6 +144,9 @@ func (s *story) step(t *testing.T, f []string) string {
 	for _, x := range r.Sends {
 		s.sent[x.ID] = x
 		what += "\n  " + showSend(&x)
+	}
+	for _, x := range r.Slow {
+		what += fmt.Sprintf("\n  message %d of %d lacks answers of %v", x.Number, x.Epoch, x.Missing)
 	}
 	if f[0] != "job" && s.m.Ended() != nil {
 		what += "\n  over: " + s.m.Ended().Error()

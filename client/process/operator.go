@@ -1,0 +1,170 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// List lists the processes of the node whose name begins with prefix, in order of name. The sequence ends after its first error.
+func List(ctx context.Context, n *client.Node, prefix string) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		for p, err := range n.Processes(ctx, prefix) {
+			if err != nil {
+				yield(Info{}, err)
+				return
+			}
+			info := Info{Name: string(p.Name), Phase: p.Phase, Epoch: p.Epoch, Topology: p.Topology, Coordinator: p.Coordinator, Members: int(p.NumMembers)}
+			if !yield(info, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Operator looks at a process, and steps in, without being a member. It may be used by any number of goroutines.
+type Operator struct {
+	way desk
+}
+
+// desk is how an operator reaches the server: a client.ProcessWay, and in tests the server's state machine itself.
+type desk interface {
+	Name() string
+	Node() uint64
+	Ask(ctx context.Context, kind protocol.Kind, m, reply protocol.Message) (repeated bool, err error)
+	Watch(ctx context.Context) iter.Seq2[client.ProcessNews, error]
+}
+
+// Operate is an operator of the process with this name. It need not exist yet.
+func Operate(n *client.Node, name string) *Operator { return &Operator{n.Process(name)} }
+
+// Describe tells how the process stands, with its members and the last rounds. It sees every change that was acknowledged before. Errors: NotFound, BadRequest for a name
+// that is none, Forbidden.
+func (o *Operator) Describe(ctx context.Context) (*Status, error) {
+	m := &protocol.ProcessDescribe{
+		Node: o.way.Node(), Name: []byte(o.way.Name()), Flags: protocol.WithProcessMembers | protocol.WithProcessHistory, Consistency: protocol.Strict,
+	}
+	for begun := 0; ; begun++ {
+		m.Cursor = nil
+		var s *Status
+		var revision uint64
+		torn := false
+		for {
+			var reply protocol.ProcessStatus
+			if _, err := o.way.Ask(ctx, protocol.KindProcessDescribe, m, &reply); err != nil {
+				return nil, err
+			}
+			if s == nil {
+				s, revision = statusOf(&reply), reply.Revision
+			} else {
+				s.add(&reply)
+			}
+			torn = torn || revision != reply.Revision
+			if len(reply.Cursor) == 0 || torn && begun < rereads {
+				break
+			}
+			m.Cursor = reply.Cursor
+		}
+		if !torn || begun == rereads {
+			return s, nil
+		}
+	}
+}
+
+// rereads is how often a status is begun anew because the process changed between its pages. After that its members come from different moments.
+const rereads = 5
+
+// Force has a new round start although nothing changed: after the present one, if that is decided, else in its place. Reason, of at most 256 bytes, is kept with the round
+// that is given up. Members that are absent leave. It needs the right admin. Errors: NotFound, PreconditionFailed without members, Forbidden.
+func (o *Operator) Force(ctx context.Context, reason string) error {
+	m := &protocol.ProcessForce{Node: o.way.Node(), Name: []byte(o.way.Name()), Text: reason}
+	repeated, err := o.way.Ask(ctx, protocol.KindProcessForce, m, &protocol.Empty{})
+	return undetermined(repeated, err)
+}
+
+// Evict ends the membership of a session, whose handler is told, and takes away the place that its key keeps. The session lives on, and its program may join again. It needs the
+// right admin. Errors: NotFound for a session that is no member, Forbidden.
+func (o *Operator) Evict(ctx context.Context, session uint64, reason string) error {
+	m := &protocol.ProcessEvict{Node: o.way.Node(), Name: []byte(o.way.Name()), Session: session, Text: reason}
+	repeated, err := o.way.Ask(ctx, protocol.KindProcessEvict, m, &protocol.Empty{})
+	if repeated && errors.Is(err, client.NotFound) {
+		return nil // a first sending did it
+	}
+	return undetermined(repeated, err)
+}
+
+// Alter replaces the options of the process; those of members do not count. It needs the right admin. Errors: NotFound, BadRequest, Forbidden.
+func (o *Operator) Alter(ctx context.Context, options Options) error {
+	if err := options.check(); err != nil {
+		return fmt.Errorf("alter process %q: %w", o.way.Name(), err)
+	}
+	m := &protocol.ProcessAlter{Node: o.way.Node(), Name: []byte(o.way.Name()), Options: options.join("").Options}
+	repeated, err := o.way.Ask(ctx, protocol.KindProcessAlter, m, &protocol.Empty{})
+	return undetermined(repeated, err)
+}
+
+// undetermined says of an operator's request that its outcome is unknown, if it may have had its effect.
+func undetermined(repeated bool, err error) error {
+	var answer *protocol.Error
+	if err != nil && repeated && !errors.As(err, &answer) {
+		return fmt.Errorf("%w: %w", client.ErrOutcomeUnknown, err)
+	}
+	return err
+}
+
+// ChangeKind says what changed.
+type ChangeKind = protocol.ProcessChangeKind
+
+const (
+	ChangeJoined   = protocol.ProcessJoined   // Session; Text is its key
+	ChangeLeft     = protocol.ProcessLeft     // Session; Text is why
+	ChangeAbsent   = protocol.ProcessAbsent   // Session has ended, and its key keeps its place
+	ChangeReturned = protocol.ProcessReturned // Session took the place that its key kept
+	ChangeStarted  = protocol.ProcessStarted  // a round; Session is its coordinator's
+	ChangePhase    = protocol.ProcessPhased   // Phase
+	ChangeEnded    = protocol.ProcessRoundEnd // the round ended with Outcome; Text is why
+	ChangeAltered  = protocol.ProcessAltered  // the options
+	ChangeGone     = protocol.ProcessGone     // it had no members for long, and is removed
+)
+
+// Change is one thing that happened.
+type Change = protocol.ProcessChange
+
+// News is a step of a watch: how the process stands, when the watch begins or resumed, or a change since.
+type News struct {
+	Status *Status
+	Absent bool // there is no such process; changes follow when there is
+	Change *Change
+}
+
+// Watch tells how the process stands, and then every change, until ctx ends. It resumes by itself, with a new status. The last pair carries the error that ended it: ctx's,
+// Forbidden.
+func (o *Operator) Watch(ctx context.Context) iter.Seq2[News, error] {
+	return func(yield func(News, error) bool) {
+		for news, err := range o.way.Watch(ctx) {
+			switch {
+			case err != nil:
+				yield(News{}, err)
+				return
+			case news.State != nil && !news.State.Exists:
+				if !yield(News{Absent: true}, nil) {
+					return
+				}
+			case news.State != nil:
+				if !yield(News{Status: statusOf(&news.State.Status)}, nil) {
+					return
+				}
+			default:
+				for i := range news.Changes.Changes {
+					if !yield(News{Change: &news.Changes.Changes[i]}, nil) {
+						return
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package process
+
+import (
+	"slices"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Phase is where a process is.
+type Phase = protocol.ProcessPhase
+
+const (
+	Idle         = protocol.PhaseIdle         // no members
+	Waiting      = protocol.PhaseWaiting      // a round starts at a time: see Status.StartsIn
+	Preparing    = protocol.PhasePreparing    // members prepare
+	Coordinating = protocol.PhaseCoordinating // all have prepared, the coordinator is at work
+	Completing   = protocol.PhaseCompleting   // it is decided complete, members have yet to confirm
+	Completed    = protocol.PhaseCompleted    // all have
+)
+
+// Standing is where a member is in the present round.
+type Standing = protocol.ProcessStanding
+
+const (
+	IsOutside    = protocol.StandingOutside    // it joined after the round started, or there is none
+	IsPreparing  = protocol.StandingPreparing  // told to prepare
+	IsPrepared   = protocol.StandingPrepared   //
+	IsCompleting = protocol.StandingCompleting // told that the round is complete
+	IsCompleted  = protocol.StandingCompleted  //
+	IsResuming   = protocol.StandingResuming   // it came back by its key, and was told what the others completed
+	IsAbsent     = protocol.StandingAbsent     // its session has ended, and its key keeps its place
+)
+
+// Outcome of a round.
+type Outcome = protocol.ProcessOutcome
+
+const (
+	OutcomeCompleted = protocol.RoundCompleted
+	OutcomeCancelled = protocol.RoundCancelled // the members changed, or an operator forced another round
+	OutcomeFailed    = protocol.RoundFailed    // a handler failed, or the round timeout passed; it was tried again
+)
+
+// Status is how a process stands at a moment.
+type Status struct {
+	Name        string
+	Phase       Phase
+	Epoch       uint64 // of the present round, or the last
+	Topology    uint64 // version of the list of members
+	Coordinator uint64 // session
+	Attempt     uint64 // how many rounds of this topology failed
+	Started     time.Time
+	StartsIn    time.Duration // until the next round starts, while Phase is Waiting
+	Options     Options       // those of the process
+	Tally       Tally
+	Members     []MemberStatus // in order of joining
+	History     []Past         // the last rounds, the newest last
+}
+
+// Tally counts since the process was made: changes of the topology, rounds started, completed, cancelled and failed, members that returned without a round, calls that came too
+// late for their round.
+type Tally = protocol.ProcessTally
+
+// MemberStatus is a member, and where it is.
+type MemberStatus struct {
+	Member
+	Standing Standing
+	LeavesIn time.Duration // until an absent one loses its place
+	Token    uint64
+	Joined   time.Time
+}
+
+// Past is a round that is over.
+type Past struct {
+	Epoch       uint64
+	Topology    uint64
+	Coordinator uint64 // session
+	Size        int    // members when it started
+	Attempt     uint64
+	Started     time.Time
+	Prepared    time.Duration // from the start until all had prepared, 0 if they never did
+	Decided     time.Duration // until it was decided complete, 0 if it never was
+	Lasted      time.Duration // until it was over
+	Outcome     Outcome
+	Text        string // why it was given up
+}
+
+// Info is a process in a list.
+type Info struct {
+	Name        string
+	Phase       Phase
+	Epoch       uint64
+	Topology    uint64
+	Coordinator uint64 // session
+	Members     int
+}
+
+// Behind are the members that the round waits for: those that have not prepared, or not confirmed its end.
+func (s *Status) Behind() []MemberStatus {
+	return slices.DeleteFunc(slices.Clone(s.Members), func(m MemberStatus) bool {
+		return m.Standing != IsPreparing && m.Standing != IsCompleting && m.Standing != IsResuming
+	})
+}
+
+func statusOf(w *protocol.ProcessStatus) *Status {
+	s := &Status{
+		Name: string(w.Name), Phase: w.Phase, Epoch: w.Epoch, Topology: w.Topology, Coordinator: w.Coordinator, Attempt: w.Attempt, Started: wall(w.Started),
+		Options: optionsOf(&w.Options), Tally: w.Tally, History: make([]Past, 0, len(w.History)),
+	}
+	if w.Phase == Waiting {
+		s.StartsIn = until(w.Clock, w.Start)
+	}
+	s.add(w)
+	for i := range w.History {
+		h := &w.History[i]
+		s.History = append(s.History, Past{
+			Epoch: h.Epoch, Topology: h.Topology, Coordinator: h.Coordinator, Size: int(h.Size), Attempt: h.Attempt, Started: wall(h.Wall), Prepared: millis(h.Prepared),
+			Decided: millis(h.Decided), Lasted: millis(h.Lasted), Outcome: h.Outcome, Text: h.Text,
+		})
+	}
+	return s
+}
+
+// add takes in the members of a page.
+func (s *Status) add(w *protocol.ProcessStatus) {
+	for i := range w.Members {
+		m := &w.Members[i]
+		x := MemberStatus{Member: m.Member, Standing: m.Standing, Token: m.Token, Joined: wall(m.Joined)}
+		if m.Standing == IsAbsent {
+			x.LeavesIn = until(w.Clock, m.Until)
+		}
+		s.Members = append(s.Members, x)
+	}
+}
+
+func optionsOf(o *protocol.ProcessOptions) Options {
+	return Options{
+		Election: o.Election, Debounce: millis(o.Debounce), RoundTimeout: millis(o.RoundTimeout), BackoffMin: millis(o.BackoffMin), BackoffMax: millis(o.BackoffMax),
+		Return: millis(o.Return),
+	}
+}
+
+func millis(n uint64) time.Duration {
+	return time.Duration(min(n, protocol.MaxProcessDuration*1000)) * time.Millisecond
+}
+
+// until is how long log time takes from now to at.
+func until(now, at uint64) time.Duration {
+	if at <= now {
+		return 0
+	}
+	return millis(at - now)
+}
+
+// wall is a wall clock's ms since 1970; 0 is none.
+func wall(ms uint64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(min(ms, 1<<50)))
+}
