@@ -1,0 +1,343 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/rollout"
+	"github.com/spf13/cobra"
+)
+
+func (a *app) rolloutCmd() *cobra.Command {
+	c := group("rollout", "Staged rollouts: versions reach locations one after the other", `A rollout (track) hands out versions to the instances of ordered locations: each location
+gets a version some delay behind the one before it, and moves on when all its leaders have loaded what it gave them. Its name is SERVICE/CLUSTER.
+
+  signalbox rollout create geo/base --location SAS --location MAN:5s --location VLA:5s
+  signalbox rollout follow geo/base --location SAS -- ./load.sh
+  signalbox rollout publish geo/base data.bin
+  signalbox rollout status geo/base`,
+		a.rolloutCreate(), a.rolloutAlter(), a.rolloutDelete(), a.rolloutPublish(), a.rolloutWithdraw(), a.rolloutStatus(), a.rolloutWatch(), a.rolloutHistory(),
+		a.rolloutFollow(), a.rolloutGate(),
+		a.rolloutPause(), a.rolloutRollback(), a.rolloutDrop(),
+		a.rolloutOperate("resume", "End a pause of locations, or of the whole rollout", false, (*rollout.Track).Resume),
+		a.rolloutOperate("promote", "Let locations take the newest version now, past delay, bake time and gates", true, (*rollout.Track).Promote),
+		a.rolloutOperate("reelect", "Give locations' targets up: they are replaced when there is a newer version", true, (*rollout.Track).Reelect),
+		a.rolloutOperate("exclude", "Take locations out: those behind look past them", true, (*rollout.Track).Exclude),
+		a.rolloutOperate("include", "Take excluded locations back in", true, (*rollout.Track).Include))
+	for _, s := range c.Commands() {
+		addFlags(s.Flags(), scopeClient)
+	}
+	return c
+}
+
+// onTrack runs fn with the track of a session that is stopped afterwards.
+func (k *call) onTrack(what, name string, fn func(t *rollout.Track) error) error {
+	return k.with(what, func(s *client.Session) error { return fn(rollout.Open(s, name)) })
+}
+
+// reading is the track for reading.
+func (k *call) reading(name string) (*rollout.Track, error) {
+	n, err := k.open()
+	if err != nil {
+		return nil, err
+	}
+	return rollout.OpenReader(n, name), nil
+}
+
+func (a *app) rolloutCreate() *cobra.Command {
+	c := &cobra.Command{
+		Use: "create TRACK", Short: "Make a rollout", Args: cobra.ExactArgs(1),
+		Example: `  signalbox rollout create geo/base --location SAS --location MAN:5s --location VLA:5s
+  signalbox rollout create geo/base --file rollout.yaml`,
+		Long: `Make a rollout, from flags or from a YAML file with everything there is:
+
+  source: published
+  locations:
+    - name: SAS
+      bake: 1m              # a version goes on only this long after all leaders here have it
+    - name: MAN
+      delay: 5s
+      share: 20             # percent of the leaders that get a version first
+      share-bake: 30s
+      gates:                # run by "signalbox rollout gate" before the location takes a version
+        - {name: smoke, command: ./smoke.sh, timeout: 1m}
+        - {name: alerts, webhook: "http://alerts/quiet"}`,
+	}
+	addRolloutFlags(c)
+	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+		config := rollout.Config{Source: rollout.Published}
+		if err := k.rolloutConfig(cmd, &config); err != nil {
+			return err
+		}
+		return k.onTrack("rollout create", args[0], func(t *rollout.Track) error {
+			revision, err := t.Create(k.ctx, config)
+			if err != nil {
+				return err
+			}
+			return k.printer().say(row{{"track", "", args[0]}, {"revision", "", revision}}, "created %s with %d locations", safe(args[0]), len(config.Locations))
+		})
+	})
+	return c
+}
+
+func (a *app) rolloutAlter() *cobra.Command {
+	c := &cobra.Command{
+		Use: "alter TRACK", Short: "Change a rollout's config; what is not given stays", Args: cobra.ExactArgs(1),
+		Long: `Change a rollout's config. What is not given stays as it is; with --location all locations are to be given, and keep their gates, targets and histories by name.
+The change is refused when somebody else has changed the config meanwhile.`,
+		Example: "  signalbox rollout alter geo/base --location SAS --location MAN:10s --location VLA:10s",
+	}
+	addRolloutFlags(c)
+	revision := c.Flags().Uint64("revision", 0, "Only if the config has this revision; 0 is the one that it has now.")
+	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+		return k.onTrack("rollout alter", args[0], func(t *rollout.Track) error {
+			s, err := t.Describe(k.ctx, rollout.WithConfig())
+			if err != nil {
+				return err
+			}
+			config, from := *s.Config, s.ConfigRevision
+			if *revision != 0 {
+				from = *revision
+			}
+			if err := k.rolloutConfig(cmd, &config); err != nil {
+				return err
+			}
+			now, err := t.Alter(k.ctx, from, config)
+			if err != nil {
+				return err
+			}
+			return k.printer().say(row{{"track", "", args[0]}, {"revision", "", now}}, "%s has config revision %d", safe(args[0]), now)
+		})
+	})
+	return c
+}
+
+func (a *app) rolloutDelete() *cobra.Command {
+	c := &cobra.Command{Use: "delete TRACK", Short: "Remove a rollout", Args: cobra.ExactArgs(1)}
+	force := c.Flags().Bool("force", false, "Also while it has instances; they keep what they have.")
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		return k.onTrack("rollout delete", args[0], func(t *rollout.Track) error {
+			if err := t.Delete(k.ctx, *force); err != nil {
+				return err
+			}
+			return k.printer().say(row{{"track", "", args[0]}, {"deleted", "", true}}, "deleted %s", safe(args[0]))
+		})
+	})
+	return c
+}
+
+func (a *app) rolloutPublish() *cobra.Command {
+	c := &cobra.Command{
+		Use: "publish TRACK [FILE]", Short: "Offer a version, with a file's content as its payload, to the first location", Args: cobra.RangeArgs(1, 2),
+		Long: `Offer a version to the first location. Its payload, at most 64 KiB, is a file's content, or text; - is standard input. What is larger is
+best published as where to find it.`,
+		Example: `  signalbox rollout publish geo/base data.bin
+  signalbox rollout publish geo/base --data s3://base/2024-11-20 --version 20241120`,
+	}
+	addDataFlags(c, "Payload as text")
+	version := c.Flags().String("version", "", "The version, above all earlier ones; default is one above the highest.")
+	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+		payload, given, err := k.readData(cmd)
+		switch {
+		case err != nil:
+			return err
+		case given && len(args) == 2:
+			return usagef("FILE and --data or --data-file are both given; keep one")
+		case len(args) == 2:
+			if payload, err = k.readFile(args[1]); err != nil {
+				return err
+			}
+		}
+		number := uint64(0)
+		if *version != "" {
+			if number, err = parseVersion(*version); err != nil {
+				return err
+			}
+		}
+		return k.onTrack("rollout publish", args[0], func(t *rollout.Track) error {
+			v, err := t.Publish(k.ctx, number, payload)
+			if err != nil {
+				return err
+			}
+			return k.printer().say(row{{"track", "", args[0]}, {"version", "", v}, {"bytes", "", len(payload)}}, "published version %d of %s, %d bytes", v, safe(args[0]), len(payload))
+		})
+	})
+	return c
+}
+
+func (a *app) rolloutWithdraw() *cobra.Command {
+	c := &cobra.Command{
+		Use: "withdraw TRACK VERSION", Short: "Bar a published version: nobody chooses it any more", Args: cobra.ExactArgs(2),
+		Long: `Bar a published version: no location chooses it any more. Locations that have it keep it; "signalbox rollout rollback" takes it away from them.`,
+	}
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		v, err := parseVersion(args[1])
+		if err != nil {
+			return err
+		}
+		return k.onTrack("rollout withdraw", args[0], func(t *rollout.Track) error {
+			if err := t.Withdraw(k.ctx, v); err != nil {
+				return err
+			}
+			return k.printer().say(row{{"track", "", args[0]}, {"version", "", v}, {"withdrawn", "", true}}, "withdrew version %d of %s", v, safe(args[0]))
+		})
+	})
+	return c
+}
+
+func (a *app) rolloutStatus() *cobra.Command {
+	c := &cobra.Command{
+		Use: "status TRACK", Short: "Show where each location stands, who holds it up, what it waits for and when it goes on", Args: cobra.ExactArgs(1),
+	}
+	instances := c.Flags().Bool("instances", false, "Show each instance too.")
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		t, err := k.reading(args[0])
+		if err != nil {
+			return err
+		}
+		var opts []rollout.DescribeOption
+		if *instances {
+			opts = append(opts, rollout.WithInstances())
+		}
+		s, err := t.Describe(k.ctx, opts...)
+		if err != nil {
+			return err
+		}
+		return k.printer().showRollout(s, *instances)
+	})
+	return c
+}
+
+func (a *app) rolloutWatch() *cobra.Command {
+	c := &cobra.Command{
+		Use: "watch TRACK", Short: "Print what happens, with the reason, until Ctrl-C", Args: cobra.ExactArgs(1),
+		Long: `Print what happens to a rollout, with the reason, until Ctrl-C. It begins with where the locations stand.`,
+	}
+	location := c.Flags().String("location", "", "Of this location alone.")
+	count := c.Flags().Uint("count", 0, "End after so many events; 0 is never.")
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		t, err := k.reading(args[0])
+		if err != nil {
+			return err
+		}
+		printed := uint(0)
+		for news, err := range t.Watch(k.long, *location) {
+			switch {
+			case err != nil && k.long.Err() != nil:
+				return nil
+			case err != nil:
+				return err
+			case news.Status != nil:
+				for i := range news.Status.Locations {
+					l := &news.Status.Locations[i]
+					if *location != "" && l.Name != *location {
+						continue
+					}
+					if err := k.printer().event(standsRow(l)); err != nil {
+						return err
+					}
+				}
+				continue
+			}
+			if err := k.printer().event(rolloutEventRow(news.Event)); err != nil {
+				return err
+			}
+			if printed++; printed == *count {
+				return nil
+			}
+		}
+		return nil
+	})
+	return c
+}
+
+func (a *app) rolloutHistory() *cobra.Command {
+	c := &cobra.Command{Use: "history TRACK LOCATION", Short: "List the versions that a location was given, oldest first", Args: cobra.ExactArgs(2)}
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		t, err := k.reading(args[0])
+		if err != nil {
+			return err
+		}
+		rows, err := t.History(k.ctx, args[1])
+		if err != nil {
+			return err
+		}
+		return k.printer().list(rowsOf(rows, historyRow), "no version yet")
+	})
+	return c
+}
+
+func (a *app) rolloutPause() *cobra.Command {
+	c := &cobra.Command{
+		Use: "pause TRACK [LOCATION...]", Short: "Keep the targets of locations, or of the whole rollout, as they are", Args: cobra.MinimumNArgs(1),
+		Long: `Keep the targets of locations, or of the whole rollout, as they are. A version that an instance reports as bad for everyone is replaced all the same,
+or a pause in which a version goes bad would be an outage; --hard keeps that too.`,
+	}
+	hard := c.Flags().Bool("hard", false, "Keep even a version that is reported as bad.")
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		return k.operated("pause", args, func(t *rollout.Track) error { return t.Pause(k.ctx, *hard, args[1:]...) })
+	})
+	return c
+}
+
+func (a *app) rolloutRollback() *cobra.Command {
+	c := &cobra.Command{
+		Use: "rollback TRACK VERSION LOCATION...", Short: "Set locations back to an earlier version of theirs, at once", Args: cobra.MinimumNArgs(3),
+		Long: `Set locations back to an earlier version of each one's history, at once. All are set back, or none; those that are not named stay as they are. What was
+rolled back from is not chosen again: publish it under a new version if it was good.`,
+		Example: "  signalbox rollout rollback geo/base 41 SAS MAN VLA",
+	}
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		v, err := parseVersion(args[1])
+		if err != nil {
+			return err
+		}
+		return k.operated("rollback", append([]string{args[0]}, args[2:]...), func(t *rollout.Track) error { return t.Rollback(k.ctx, v, args[2:]...) })
+	})
+	return c
+}
+
+func (a *app) rolloutDrop() *cobra.Command {
+	c := &cobra.Command{
+		Use: "drop TRACK INSTANCE", Short: "Remove an instance: its location does not wait for it any more", Args: cobra.ExactArgs(2),
+		Long: `Remove an instance: its location does not wait for it any more. One that lives registers again, as a follower.`,
+	}
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		return k.onTrack("rollout drop", args[0], func(t *rollout.Track) error {
+			if err := t.Drop(k.ctx, args[1]); err != nil {
+				return err
+			}
+			return k.printer().say(row{{"track", "", args[0]}, {"instance", "", args[1]}, {"dropped", "", true}}, "dropped %s from %s", safe(args[1]), safe(args[0]))
+		})
+	})
+	return c
+}
+
+// rolloutOperate is a verb of an operator on locations.
+func (a *app) rolloutOperate(verb, short string, needed bool, do func(*rollout.Track, context.Context, ...string) error) *cobra.Command {
+	c := &cobra.Command{Use: verb + " TRACK LOCATION...", Short: short, Args: cobra.MinimumNArgs(2)}
+	if !needed {
+		c.Use, c.Args = verb+" TRACK [LOCATION...]", cobra.MinimumNArgs(1)
+	}
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		return k.operated(verb, args, func(t *rollout.Track) error { return do(t, k.ctx, args[1:]...) })
+	})
+	return c
+}
+
+// operated carries out a command of an operator; args are the track and its locations.
+func (k *call) operated(verb string, args []string, do func(*rollout.Track) error) error {
+	return k.onTrack("rollout "+verb, args[0], func(t *rollout.Track) error {
+		if err := do(t); err != nil {
+			return err
+		}
+		of := "the whole rollout"
+		if len(args) > 1 {
+			of = strings.Join(args[1:], ", ")
+		}
+		r := row{{"track", "", args[0]}, {"verb", "", verb}, {"locations", "", orEmpty(args[1:])}}
+		return k.printer().say(r, "%s", safe(fmt.Sprintf("%s: %s of %s", verb, of, args[0])))
+	})
+}

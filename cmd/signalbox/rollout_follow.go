@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/rollout"
+	"github.com/spf13/cobra"
+)
+
+// exitSourceError is what a followed command exits with when the version could not be had; sysexits calls it "temporary failure".
+const exitSourceError = 75
+
+func (a *app) rolloutFollow() *cobra.Command {
+	c := &cobra.Command{
+		Use: "follow TRACK -- COMMAND [ARG...]", Short: "Be an instance: run a command for each version to load, and report its exit",
+		Long: `Be an instance of a location: run a command for each version that the location is given, and report how it ended. The version is in SIGNALBOX_VERSION, the file with
+its payload in SIGNALBOX_PAYLOAD, the attempt in SIGNALBOX_ATTEMPT.
+
+  exit 0     the version is loaded and served
+  exit 75    it could not be had from its source: tried again with back-off, re-elected after a while
+  others     the code EXIT_n is reported; with --bad n it says that the version is bad for everyone, and the location takes the next one at once
+
+The command is stopped when another version is to be loaded instead. While no server can be reached, nothing is loaded and nothing changes. With --dir the last version is kept: after a
+restart it is loaded first, before any server is asked, and the instance takes its id over.`,
+		Example: "  signalbox rollout follow geo/base --location SAS --dir /var/lib/geo -- sh -c 'cp $SIGNALBOX_PAYLOAD data.bin'",
+	}
+	location := c.Flags().String("location", "", "The location the instance is in.")
+	id := c.Flags().String("id", "", "The instance's id, its own in the rollout; default is the host's name.")
+	meta := c.Flags().String("meta", "", "Text about the instance, for people.")
+	dir := c.Flags().String("dir", "", "Folder of the instance's own, to keep its last version in.")
+	takeover := c.Flags().Bool("takeover", false, "Evict another live instance that has the id.")
+	bad := c.Flags().IntSlice("bad", nil, "Exit codes of the command that say that the version is bad for everyone.")
+	count := c.Flags().Uint("count", 0, "End after so many versions have been loaded; 0 is never.")
+	retryMin := c.Flags().Duration("retry-min", time.Second, "Least time between attempts to load a version.")
+	retryMax := c.Flags().Duration("retry-max", time.Minute, "Longest time between attempts to load a version.")
+	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+		own, command, err := split(cmd, args)
+		switch {
+		case err != nil:
+			return err
+		case len(command) == 0:
+			return usagef("the command is missing; the form is: %s", form(cmd))
+		case *location == "":
+			return usagef("--location is missing; say which location this instance is in")
+		}
+		if *id == "" {
+			if *id, err = os.Hostname(); err != nil {
+				return usagef("the host has no name (%v); give the instance one with --id", err)
+			}
+		}
+		work, err := os.MkdirTemp("", "signalbox-rollout-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(work)
+		ctx, cancel := context.WithCancel(k.long)
+		defer cancel()
+		f := &following{call: k, command: command, bad: *bad, dir: work, track: own[0], left: *count, done: cancel}
+		follower, err := rollout.NewFollower(rollout.FollowerOptions{
+			Connect: k.cfg, Node: k.node, Track: own[0], ID: *id, Location: *location, Meta: *meta, Dir: *dir, Takeover: *takeover,
+			RetryMin: *retryMin, RetryMax: *retryMax, Update: f.update, OnChange: f.changed,
+			Session: []client.SessionOption{client.Timeout(k.ttl), client.Description("rollout follow " + *id)},
+		})
+		if err != nil {
+			return usagef("%v", err)
+		}
+		if err := follower.Run(ctx); ctx.Err() == nil {
+			return err
+		}
+		return nil
+	})
+	return c
+}
+
+// following is one run of follow.
+type following struct {
+	*call
+	command []string
+	bad     []int
+	dir     string // for payloads
+	track   string
+	left    uint
+	done    func()
+	told    rollout.FollowerState // owned by Run's goroutine
+}
+
+// update runs the command for a version.
+func (f *following) update(ctx context.Context, v rollout.Version) error {
+	file := filepath.Join(f.dir, "payload")
+	if err := os.WriteFile(file, v.Payload, 0o600); err != nil {
+		return err
+	}
+	c := &child{
+		args: f.command, stdin: f.stdin, stdout: f.stdout, stderr: f.stderr, grace: 2 * time.Second,
+		env: []string{
+			"SIGNALBOX_VERSION=" + strconv.FormatUint(v.Number, 10), "SIGNALBOX_PAYLOAD=" + file, "SIGNALBOX_ATTEMPT=" + strconv.Itoa(v.Attempt),
+			"SIGNALBOX_KEPT=" + strconv.FormatBool(v.Kept), "SIGNALBOX_TRACK=" + f.track, "SIGNALBOX_NODE=" + f.node,
+		},
+	}
+	err := c.run(ctx)
+	if errors.Is(err, errLost) {
+		return ctx.Err()
+	}
+	return f.outcome(err)
+}
+
+// outcome is what a command's end says of the version.
+func (f *following) outcome(err error) error {
+	var ce *codeError
+	if err == nil || !errors.As(err, &ce) {
+		return err
+	}
+	for _, n := range f.bad {
+		if ce.code == n {
+			return rollout.Code("TimestampOutOfRange", fmt.Errorf("the command exited with %d: the version is bad", n))
+		}
+	}
+	if ce.code == exitSourceError {
+		return errors.New("the command exited with 75: the version could not be had")
+	}
+	return rollout.Code("EXIT_"+strconv.Itoa(ce.code), fmt.Errorf("the command exited with %d", ce.code))
+}
+
+// changed prints what a person or a script wants to know: versions that are loaded, and failures.
+func (f *following) changed(s rollout.FollowerState) {
+	before := f.told
+	f.told = s
+	r := row{{"time", "time", clockTime{time.Now()}}}
+	switch {
+	case s.Current != before.Current:
+		_ = f.printer().event(append(r, field{"event", "event", "loaded"}, field{"version", "version", labelled{"version", s.Current}}))
+		if f.left > 0 {
+			if f.left--; f.left == 0 {
+				f.done()
+			}
+		}
+	case s.Role != before.Role && s.Role != 0:
+		_ = f.printer().event(append(r, field{"event", "event", "role"}, field{"role", "role", s.Role.String()}))
+	case s.Registered != before.Registered && !s.Registered:
+		fmt.Fprintf(f.stderr, "signalbox: %s; goes on with version %s\n", safe(fmt.Sprint(s.Err)), number(s.Current))
+	case s.Attempts > before.Attempts && s.Err != nil:
+		fmt.Fprintf(f.stderr, "signalbox: version %d, attempt %d: %s\n", s.Target.Version, s.Attempts, safe(s.Err.Error()))
+	}
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client/rollout"
+	"github.com/spf13/cobra"
+)
+
+func (a *app) rolloutGate() *cobra.Command {
+	c := &cobra.Command{
+		Use: "gate TRACK", Short: "Run the gates of a rollout, until Ctrl-C", Args: cobra.ExactArgs(1),
+		Long: `Run the gates that the config names before a location takes a version, until Ctrl-C. Several may run at a time: the first outcome of a run counts.
+
+  a command    is run by sh, with SIGNALBOX_VERSION, SIGNALBOX_LOCATION, SIGNALBOX_GATE and SIGNALBOX_ATTEMPT:
+               exit 0 lets the version pass, exit 75 is inconclusive and run again later, any other bars the version from the location
+  a webhook    is asked with POST, and the same as a JSON document: 2xx lets the version pass, 4xx bars it, anything else is inconclusive`,
+	}
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		return k.onTrack("rollout gate", args[0], func(t *rollout.Track) error {
+			var mu sync.Mutex // checks of several locations print
+			keeper := rollout.Gatekeeper{
+				Track: t,
+				Check: k.check,
+				Decided: func(run rollout.GateRun, outcome rollout.Outcome, text string, err error) {
+					mu.Lock()
+					defer mu.Unlock()
+					r := row{
+						{"time", "time", clockTime{time.Now()}}, {"event", "event", outcome.String()}, {"location", "location", run.Location}, {"gate", "gate", run.Gate.Name},
+						{"version", "version", labelled{"version", run.Version}}, {"attempt", "attempt", labelled{"attempt", run.Attempt}}, {"text", "text", whole(text)},
+					}
+					if err != nil {
+						r = append(r, field{"error", "error", whole(err.Error())})
+					}
+					_ = k.printer().event(r)
+				},
+			}
+			if err := keeper.Run(k.long); k.long.Err() == nil {
+				return err
+			}
+			return nil
+		})
+	})
+	return c
+}
+
+// check runs one gate.
+func (k *call) check(ctx context.Context, run rollout.GateRun) (rollout.Outcome, string) {
+	if run.Gate.Kind == rollout.Webhook {
+		return ask(ctx, run)
+	}
+	var out tail
+	c := &child{
+		args: []string{"sh", "-c", run.Gate.Spec}, stdin: strings.NewReader(""), stdout: &out, stderr: &out, grace: 2 * time.Second,
+		env: []string{
+			"SIGNALBOX_VERSION=" + strconv.FormatUint(run.Version, 10), "SIGNALBOX_LOCATION=" + run.Location, "SIGNALBOX_GATE=" + run.Gate.Name,
+			"SIGNALBOX_ATTEMPT=" + strconv.FormatUint(run.Attempt, 10),
+		},
+	}
+	err := c.run(ctx)
+	var ce *codeError
+	switch {
+	case err == nil:
+		return rollout.Success, out.last()
+	case errors.As(err, &ce) && ce.code != exitSourceError && !errors.Is(err, errLost) && ce.quiet:
+		return rollout.Failure, strings.TrimSpace(fmt.Sprintf("exit code %d  %s", ce.code, out.last()))
+	}
+	return rollout.Inconclusive, out.last()
+}
+
+// ask asks a webhook.
+func ask(ctx context.Context, run rollout.GateRun) (rollout.Outcome, string) {
+	body, err := marshalPlain(row{
+		{"location", "", run.Location}, {"gate", "", run.Gate.Name}, {"version", "", run.Version}, {"attempt", "", run.Attempt},
+	})
+	if err != nil {
+		return rollout.Inconclusive, err.Error()
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, run.Gate.Spec, bytes.NewReader(body))
+	if err != nil {
+		return rollout.Inconclusive, err.Error()
+	}
+	req.Header.Set("Content-Type", "application/json")
+	reply, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return rollout.Inconclusive, err.Error()
+	}
+	defer reply.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(reply.Body, 1<<10))
+	said := strings.TrimSpace(reply.Status + "  " + strings.TrimSpace(string(text)))
+	switch reply.StatusCode / 100 {
+	case 2:
+		return rollout.Success, said
+	case 4:
+		return rollout.Failure, said
+	}
+	return rollout.Inconclusive, said
+}
+
+// tail keeps the end of what a command says.
+type tail struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+const tailMost = 4 << 10
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.b = append(t.b, b...)
+	if len(t.b) > tailMost {
+		t.b = append(t.b[:0], t.b[len(t.b)-tailMost:]...)
+	}
+	return len(b), nil
+}
+
+// last is the last line that is not empty.
+func (t *tail) last() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	lines := strings.Split(strings.TrimSpace(string(t.b)), "\n")
+	return lines[len(lines)-1]
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client/rollout"
+)
+
+// ms is a duration as JSON has it.
+func ms(d time.Duration) millis { return millis(d.Milliseconds()) }
+
+// short is a duration as a status has it: none is nothing.
+func short(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return ""
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return age(d)
+}
+
+// number is a version; none is "-".
+func number(v uint64) string {
+	if v == 0 {
+		return "-"
+	}
+	return fmt.Sprint(v)
+}
+
+// waitsFor says in words what a location waits for.
+func waitsFor(l *rollout.LocationStatus) string {
+	switch l.State {
+	case rollout.Unset:
+		return "a version that is old enough"
+	case rollout.Converging, rollout.Stalled:
+		return fmt.Sprintf("%d of %d to load it", l.Counted-min(l.Reached, l.Counted), l.Counted)
+	case rollout.AllConverged:
+		return "a newer version"
+	case rollout.WaitingDelay:
+		return "its delay"
+	case rollout.WaitingGate:
+		return fmt.Sprintf("gate %s for %d", l.Gate, l.GateFor)
+	case rollout.WaitingShare:
+		return "the share's bake time"
+	case rollout.ReelectionPending:
+		return "a version in place of a bad one"
+	case rollout.Paused:
+		return "an operator: paused"
+	case rollout.Empty:
+		return "an instance: all behind it wait too"
+	case rollout.NoLeader:
+		return "a leader"
+	case rollout.Excluded:
+		return "an operator: excluded"
+	case rollout.Ready:
+		return "the next poll"
+	}
+	return ""
+}
+
+// locationRow is a line of the table that is read at a glance: what it has, how far it is, who holds it up, and when it goes on.
+func locationRow(l *rollout.LocationStatus) row {
+	blocked := strings.Join(l.BlockedBy, ", ")
+	if more := l.Counted - min(l.Reached, l.Counted); more > uint64(len(l.BlockedBy)) && len(l.BlockedBy) > 0 {
+		blocked += fmt.Sprintf(" and %d more", more-uint64(len(l.BlockedBy)))
+	}
+	target := number(l.Target)
+	if l.Stable != 0 {
+		target = fmt.Sprintf("%d (share; others %d)", l.Target, l.Stable)
+	}
+	return row{
+		{"location", "location", l.Name}, {"state", "state", l.State.String()}, {"target", "", l.Target}, {"", "target", target}, {"stable", "", l.Stable},
+		{"age_ms", "", ms(l.Age)}, {"", "age", short(l.Age)}, {"reason", "", l.Reason.String()}, {"generation", "", l.Generation},
+		{"converged", "", l.Reached}, {"counted", "", l.Counted}, {"", "converged", fmt.Sprintf("%d/%d", l.Reached, l.Counted)},
+		{"instances", "", l.Instances}, {"leaders", "", l.Leaders}, {"blocked_by", "", orEmpty(l.BlockedBy)}, {"", "blocked by", whole(blocked)},
+		{"blocked_ms", "", ms(l.BlockedFor)}, {"", "waits for", whole(waitsFor(l))}, {"goes_on_in_ms", "", ms(l.GoesOnIn)}, {"", "goes on in", short(l.GoesOnIn)},
+		{"paused", "", l.Paused}, {"excluded", "", l.Excluded}, {"rollback", "", l.Rollback}, {"gate", "", l.Gate}, {"gate_version", "", l.GateFor},
+	}
+}
+
+// orEmpty is a list that JSON shows as one.
+func orEmpty(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return list
+}
+
+func gateRunRow(g *rollout.GateRun) row {
+	return row{
+		{"location", "location", g.Location}, {"gate", "gate", g.Gate.Name}, {"kind", "kind", g.Gate.Kind.String()}, {"spec", "runs", g.Gate.Spec},
+		{"version", "version", g.Version}, {"attempt", "attempt", g.Attempt}, {"left_ms", "", ms(g.Left)}, {"", "time left", short(g.Left)},
+	}
+}
+
+func followerRow(i *rollout.InstanceStatus) row {
+	role := i.Role.String()
+	if i.Demoted {
+		role += " (demoted)"
+	}
+	says := i.Report.Code
+	if i.Report.Message != "" {
+		says += ": " + i.Report.Message
+	}
+	return row{
+		{"id", "instance", i.ID}, {"location", "location", i.Location}, {"role", "", i.Role.String()}, {"demoted", "", i.Demoted}, {"", "role", role},
+		{"current", "", i.Report.Current}, {"", "has", number(i.Report.Current)}, {"due", "", i.Due}, {"", "is to have", number(i.Due)},
+		{"target", "", i.Report.Target}, {"code", "", i.Report.Code}, {"message", "", i.Report.Message}, {"attempts", "attempts", i.Report.Attempts},
+		{"", "says", says}, {"report_age_ms", "", ms(i.ReportAge)}, {"session_id", "", i.Session}, {"incarnation", "", i.Incarnation},
+		{"holds_up", "holds up", i.HoldsUp}, {"meta", "", i.Meta},
+	}
+}
+
+// showRollout prints a status.
+func (p *printer) showRollout(s *rollout.Status, instances bool) error {
+	r := row{
+		{"track", "track", s.Track}, {"revision", "config revision", s.ConfigRevision}, {"last", "newest version", s.Last}, {"paused", "paused", s.Paused},
+		{"instances", "", s.NumInstances}, {"", "instances", s.NumInstances},
+	}
+	if s.SourceError != "" {
+		r = append(r, field{"source_error", "source", whole(s.SourceError)})
+	}
+	r = append(r, field{"locations", "locations", rowsOf(s.Locations, locationRow)}, field{"gates", "gates to run", rowsOf(s.Gates, gateRunRow)})
+	if instances {
+		r = append(r, field{"members", "instances", rowsOf(s.Instances, followerRow)})
+	}
+	return p.one(r)
+}
+
+func historyRow(r *rollout.Row) row {
+	converged := "-"
+	if r.Converged {
+		converged = short(r.Age-r.ConvergedAge) + " later"
+		if r.Age == r.ConvergedAge {
+			converged = "at once"
+		}
+	}
+	return row{
+		{"version", "version", r.Version}, {"at", "", moment{r.At}}, {"age_ms", "", ms(r.Age)}, {"", "age", short(r.Age)}, {"reason", "reason", r.Reason.String()},
+		{"converged", "", r.Converged}, {"", "converged", converged}, {"skip", "skipped", r.Skip},
+	}
+}
+
+// rolloutEventRow is a line of watch.
+func rolloutEventRow(e *rollout.Event) row {
+	r := row{
+		{"time", "time", clockTime{time.UnixMilli(int64(min(e.Wall, 1<<62)))}}, {"event", "event", e.Kind.String()}, {"location", "location", e.Location},
+	}
+	if e.State != 0 {
+		r = append(r, field{"state", "state", e.State.String()})
+	}
+	if e.Version != 0 {
+		r = append(r, field{"version", "version", labelled{"version", e.Version}})
+	}
+	if e.From != 0 {
+		r = append(r, field{"from", "from", labelled{"from", e.From}})
+	}
+	if e.Reason != 0 {
+		r = append(r, field{"reason", "", e.Reason.String()})
+	}
+	return append(r, field{"instance", "instance", e.Instance}, field{"gate", "gate", e.Gate}, field{"attempt", "", e.Attempt}, field{"share", "", e.Share},
+		field{"generation", "", e.Generation}, field{"text", "why", whole(e.Text)})
+}
+
+// standsRow is where a location stands, as watch begins.
+func standsRow(l *rollout.LocationStatus) row {
+	return row{
+		{"time", "time", clockTime{time.Now()}}, {"event", "event", "stands"}, {"location", "location", l.Name}, {"state", "state", l.State.String()},
+		{"version", "version", labelled{"version", l.Target}}, {"", "converged", fmt.Sprintf("%d/%d", l.Reached, l.Counted)}, {"converged", "", l.Reached},
+		{"counted", "", l.Counted},
+	}
+}
