@@ -192,6 +192,8 @@ func (a *app) hint(err error, code int) string {
 		return "Show credentials with --token-file; an administrator makes them with `signalbox auth create`."
 	case errors.Is(err, protocol.StatusForbidden):
 		return "An administrator gives rights with `signalbox auth grant`."
+	case errors.Is(err, protocol.StatusUnsupported):
+		return "The instance is older than this program; upgrade it."
 	case errors.Is(err, protocol.StatusNotFound) && strings.Contains(err.Error(), "node"):
 		return "List the nodes with `signalbox node ls`; make one with `signalbox node create PATH`."
 	case errors.Is(err, protocol.StatusPreconditionFailed) && strings.Contains(err.Error(), "semaphore is ephemeral"):
