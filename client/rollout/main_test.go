@@ -12,7 +12,7 @@ import (
 	sdk "github.com/signalbox-dev/signalbox/client/rollout"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
 // longSession keeps sessions out of tests that are not about their end.
 var longSession = []client.SessionOption{client.Timeout(30 * time.Minute)}
