@@ -13,4 +13,5 @@
 // effects outside, hand [Round.Token] to whatever must not be changed by an older round.
 //
 // Messages are bytes; [Messages] are typed, with a [Codec]. An [Operator] looks at a process, and steps in, without being a member.
+// Package assign below it is a ready-made handler: partitions over members.
 package process

@@ -93,6 +93,8 @@ var (
 	ErrNotCoordinator = machine.ErrNotCoordinator
 	// ErrNotReady: a round is completed from Coordinate on.
 	ErrNotReady = machine.ErrNotReady
+	// ErrNotPrepared: a round is failed by the error of Prepare, or behind it.
+	ErrNotPrepared = machine.ErrNotPrepared
 	// ErrReplied: a message is replied to once.
 	ErrReplied = machine.ErrReplied
 	// ErrNotAsked: the message was given up by its sender.

@@ -22,9 +22,11 @@ type Process struct {
 	h       Handler
 	log     *slog.Logger
 	started time.Time
-	stop    func() // hears no more
-	ctx     context.Context
+	stop    func()          // hears no more
+	ctx     context.Context // of what is sent
 	cancel  context.CancelFunc
+	life    context.Context // ends with the membership, at once
+	die     context.CancelCauseFunc
 	initial chan struct{} // closed when the first round is complete
 	done    chan struct{} // closed behind Terminate
 	work    sync.WaitGroup
@@ -65,10 +67,12 @@ func join(ctx context.Context, w way, session uint64, over <-chan struct{}, why 
 	}
 	p.wake = sync.NewCond(&p.mu)
 	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.life, p.die = context.WithCancelCause(context.Background())
 	p.timer = time.AfterFunc(time.Hour, func() { p.input((*machine.Machine).Tick) })
 	stop, err := w.Listen(p.hear)
 	if err != nil {
 		p.cancel()
+		p.die(err)
 		p.timer.Stop()
 		return nil, err
 	}
@@ -116,6 +120,9 @@ func (p *Process) abandon() {
 
 // Name is the process's name.
 func (p *Process) Name() string { return p.name }
+
+// Session is the id of the session that is the member.
+func (p *Process) Session() uint64 { return p.session }
 
 // Handler is the one it was joined with.
 func (p *Process) Handler() Handler { return p.h }
@@ -191,6 +198,9 @@ func (p *Process) act() {
 		if r := p.rounds[epoch]; r != nil {
 			r.cancel(ErrOver)
 		}
+	}
+	if err := p.m.Ended(); err != nil {
+		p.die(err)
 	}
 	p.stats.Repeated += uint64(ready.Repeated)
 	for _, s := range ready.Slow {

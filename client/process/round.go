@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -28,6 +29,10 @@ type Round struct {
 
 // Context ends when the round is known to be over at the latest, also while a callback runs; its cause is ErrOver.
 func (r *Round) Context() context.Context { return r.ctx }
+
+// Membership ends when it is known that the membership does: by Leave, an operator, another session with the member's key, or the end of the session, before the server
+// could give its place to anybody else. It goes on when the round ends: it is for what a member does between rounds.
+func (r *Round) Membership() context.Context { return r.p.life }
 
 // Epoch numbers the rounds of the process, rising.
 func (r *Round) Epoch() uint64 { return r.r.Epoch }
@@ -93,6 +98,22 @@ func (r *Round) Complete(result []byte) error {
 	r.p.act()
 	if err != nil {
 		return fmt.Errorf("complete round %d of process %q: %w", r.r.Epoch, r.p.name, err)
+	}
+	return nil
+}
+
+// Fail reports that the round cannot be completed, from any prepared member: it is tried again after a back-off, with a new epoch. It is for what goes wrong after Prepare
+// and Coordinate, which return errors. A round that is decided complete stays so. Errors: ErrOver, ErrNotPrepared.
+func (r *Round) Fail(why error) error {
+	r.p.mu.Lock()
+	defer r.p.mu.Unlock()
+	if why == nil {
+		why = errors.New("no reason was given")
+	}
+	err := r.p.m.Fail(r.r.Epoch, why)
+	r.p.act()
+	if err != nil {
+		return fmt.Errorf("fail round %d of process %q: %w", r.r.Epoch, r.p.name, err)
 	}
 	return nil
 }

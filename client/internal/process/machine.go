@@ -24,6 +24,7 @@ var (
 	ErrOver           = errors.New("round is over")
 	ErrNotCoordinator = errors.New("only the coordinator completes a round")
 	ErrNotReady       = errors.New("not all members are prepared; complete the round from coordinate or later")
+	ErrNotPrepared    = errors.New("round is not prepared here; return an error from prepare to fail it")
 	ErrReplied        = errors.New("message was replied to already")
 	ErrNotAsked       = errors.New("no such message in this round")
 	ErrTooLarge       = errors.New("payload is too large")
@@ -348,6 +349,19 @@ func (m *Machine) confirm(epoch uint64, step protocol.ProcessStep) {
 		}
 	}
 	m.owe(Send{Kind: protocol.KindProcessConfirm, Epoch: epoch, Step: step})
+}
+
+// Fail reports the round failed, for the handler: it is tried again, with a new epoch. Said again it does nothing.
+func (m *Machine) Fail(epoch uint64, why error) error {
+	r := m.round
+	switch {
+	case m.ended != nil || r == nil || r.Epoch != epoch || r.over:
+		return ErrOver
+	case !r.prepared:
+		return ErrNotPrepared
+	}
+	m.fail(r, why)
+	return nil
 }
 
 // fail reports the round failed, once.

@@ -108,6 +108,9 @@ func (s *story) step(t *testing.T, f []string) string {
 	case "ask":
 		num, text := fields(t, f[1:])
 		_, err = s.m.Ask(num["epoch"], list(text["to"]), []byte(text["payload"]))
+	case "fail":
+		num, text := fields(t, f[1:])
+		err = s.m.Fail(num["epoch"], errors.New(text["text"]))
 	case "giveup":
 		n, _ := strconv.ParseUint(f[1], 10, 64)
 		s.m.GiveUp(n)

@@ -1,0 +1,148 @@
+package assign
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"sync"
+)
+
+// Partition is one partition in a worker's hands.
+type Partition struct {
+	Number int
+	// Token is the fencing token: it is higher than those of all who had the partition before. Send it with every write that the partition protects, and have the resource refuse lower
+	// ones: that holds also against a worker that was stopped, and wakes up after its session has ended.
+	Token uint64
+}
+
+// Holder works on partitions. Its methods are called one at a time; a panic is contained and logged.
+type Holder interface {
+	// Assigned says that the partition is this worker's, and that nobody else works on it. It begins the work and returns. ctx ends when the work has to stop: when the partition is
+	// revoked, or before the session ends.
+	Assigned(ctx context.Context, p Partition)
+	// Revoked says that the partition goes to another. ctx of Assigned has ended. It must not return before the work has stopped: somebody else begins then.
+	Revoked(p Partition)
+}
+
+// Run is a Holder with a goroutine for each partition, which runs work until its context ends. A partition moves when work has returned. Where work returns by itself the partition
+// stays with this worker, idle.
+func Run(work func(ctx context.Context, p Partition)) Holder {
+	return &running{work: work, done: make(map[int]chan struct{})}
+}
+
+type running struct {
+	work func(context.Context, Partition)
+	done map[int]chan struct{} // of one caller at a time
+}
+
+func (r *running) Assigned(ctx context.Context, p Partition) {
+	done := make(chan struct{})
+	r.done[p.Number] = done
+	go func() {
+		defer close(done)
+		r.work(ctx, p)
+	}()
+}
+
+func (r *running) Revoked(p Partition) {
+	<-r.done[p.Number]
+	delete(r.done, p.Number)
+}
+
+// hand is what a worker holds. Its methods call the Holder's, one at a time.
+//
+// Invariant: a partition is in it from before Assigned is called until Revoked has returned.
+type hand struct {
+	holder Holder
+	log    *slog.Logger
+
+	turn sync.Mutex // held while the Holder's methods run; before mu
+	over bool       // takes nothing more
+
+	mu    sync.Mutex
+	holds map[int]*grip // changed with turn held, too
+}
+
+// grip is one partition in the hand.
+type grip struct {
+	Partition
+	cancel context.CancelFunc
+}
+
+// list is what it holds, rising.
+func (h *hand) list() []int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Sorted(maps.Keys(h.holds))
+}
+
+// take adds those of the partitions that it does not hold. life ends what it begins.
+func (h *hand) take(life context.Context, partitions []int, token uint64) {
+	h.turn.Lock()
+	defer h.turn.Unlock()
+	for _, n := range partitions {
+		if h.over || life.Err() != nil {
+			return
+		}
+		if h.holds[n] != nil {
+			continue
+		}
+		ctx, cancel := context.WithCancel(life)
+		g := &grip{Partition{n, token}, cancel}
+		h.put(n, g)
+		h.guard("assigned", n, func() { h.holder.Assigned(ctx, g.Partition) })
+	}
+}
+
+// keep gives up what is not among the partitions, which rise.
+func (h *hand) keep(partitions []int) {
+	h.turn.Lock()
+	defer h.turn.Unlock()
+	h.drop(func(n int) bool {
+		_, found := slices.BinarySearch(partitions, n)
+		return !found
+	})
+}
+
+// close gives up everything, for good.
+func (h *hand) close() {
+	h.turn.Lock()
+	defer h.turn.Unlock()
+	h.over = true
+	h.drop(func(int) bool { return true })
+}
+
+// drop revokes what goes: all are told to stop before the first one is waited for. turn is held.
+func (h *hand) drop(goes func(n int) bool) {
+	numbers := slices.DeleteFunc(slices.Sorted(maps.Keys(h.holds)), func(n int) bool { return !goes(n) })
+	for _, n := range numbers {
+		h.holds[n].cancel()
+	}
+	for _, n := range numbers {
+		h.guard("revoked", n, func() { h.holder.Revoked(h.holds[n].Partition) })
+		h.put(n, nil)
+	}
+}
+
+// put has a partition in the hand, or not any more. turn is held.
+func (h *hand) put(n int, g *grip) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if g == nil {
+		delete(h.holds, n)
+	} else {
+		h.holds[n] = g
+	}
+}
+
+func (h *hand) guard(what string, n int, f func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			h.log.Error("holder of partitions panicked", "callback", what, "partition", n, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+		}
+	}()
+	f()
+}

@@ -1,0 +1,212 @@
+package assign
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/client/process"
+)
+
+// yard knows for each partition who works on it.
+type yard struct {
+	t    *testing.T
+	seed uint64
+	at   map[int]*sim
+	last map[int]uint64 // highest token
+}
+
+// sim is a worker in a history.
+type sim struct {
+	y       *yard
+	session uint64
+	order   uint64
+	weight  uint32
+	life    context.Context
+	die     context.CancelFunc
+	hand    hand
+	ctx     map[int]context.Context
+	dead    bool
+}
+
+func (s *sim) Assigned(ctx context.Context, p Partition) {
+	if o := s.y.at[p.Number]; o != nil {
+		s.y.t.Fatalf("seed %d: partition %d goes to worker %d while %d works on it", s.y.seed, p.Number, s.session, o.session)
+	}
+	if ctx.Err() != nil || p.Token <= s.y.last[p.Number] {
+		s.y.t.Fatalf("seed %d: partition %d with token %d after %d, context %v", s.y.seed, p.Number, p.Token, s.y.last[p.Number], ctx.Err())
+	}
+	s.y.at[p.Number], s.y.last[p.Number], s.ctx[p.Number] = s, p.Token, ctx
+}
+
+func (s *sim) Revoked(p Partition) {
+	if s.dead {
+		return // its work stopped with it
+	}
+	if s.y.at[p.Number] != s || s.ctx[p.Number].Err() == nil {
+		s.y.t.Fatalf("seed %d: partition %d is revoked from worker %d, which does not have it or may go on", s.y.seed, p.Number, s.session)
+	}
+	delete(s.y.at, p.Number)
+}
+
+// kill ends a worker as a crash does.
+func (s *sim) kill() {
+	s.dead = true
+	s.die()
+	for n, o := range s.y.at { // each alike: the order does not matter
+		if o == s {
+			delete(s.y.at, n)
+		}
+	}
+}
+
+// TestHistories plays rounds that break off anywhere, among workers that come, leave and crash at any moment: no partition is ever worked on by two, and after a round that was
+// let through each worker has its share. SIGNALBOX_HISTORIES=n plays more, SIGNALBOX_SEED=n begins with that one.
+func TestHistories(t *testing.T) {
+	histories, first := 300, uint64(1)
+	if n, err := strconv.Atoi(os.Getenv("SIGNALBOX_HISTORIES")); err == nil {
+		histories = n
+	}
+	if n, err := strconv.ParseUint(os.Getenv("SIGNALBOX_SEED"), 10, 64); err == nil {
+		first = n
+	}
+	through, broken, crashes := 0, 0, 0
+	for i := range uint64(histories) {
+		rnd := rand.New(rand.NewPCG(first+i, 3))
+		y := &yard{t: t, seed: first + i, at: map[int]*sim{}, last: map[int]uint64{}}
+		n := 1 + rnd.IntN(12)
+		var live []*sim
+		orders, epoch := uint64(0), uint64(0)
+		come := func() {
+			orders++
+			s := &sim{y: y, session: 100 + orders, order: orders, weight: uint32(rnd.IntN(3)), ctx: map[int]context.Context{}}
+			s.life, s.die = context.WithCancel(t.Context())
+			s.hand = hand{holder: s, log: slog.New(slog.DiscardHandler), holds: map[int]*grip{}}
+			live = append(live, s)
+		}
+		// change has somebody come, leave or crash, which breaks a round off.
+		change := func() bool {
+			switch k := rnd.IntN(20); {
+			case k > 2:
+				return false
+			case k == 0 && len(live) < 6 || len(live) <= 1:
+				come()
+			case k == 1: // it leaves
+				i := rnd.IntN(len(live))
+				live[i].hand.close()
+				live = slices.Delete(live, i, i+1)
+			default:
+				i := rnd.IntN(len(live))
+				live[i].kill()
+				live = slices.Delete(live, i, i+1)
+				crashes++
+			}
+			broken++
+			return true
+		}
+		come()
+		round := func(change func() bool) bool {
+			epoch++
+			members := make([]process.Member, len(live))
+			for i, s := range live {
+				members[i] = process.Member{Session: s.session, Order: s.order, Weight: s.weight}
+			}
+			in := slices.Clone(live)
+			var replies []process.Reply[holding]
+			for _, j := range rnd.Perm(len(in)) {
+				replies = append(replies, process.Reply[holding]{From: in[j].session, Value: holding{in[j].hand.list()}})
+				if change() {
+					return false
+				}
+			}
+			w, err := tableFor(n, members, replies)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tab, err := readTable(w.append(nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, j := range rnd.Perm(len(in)) {
+				if len(lost(in[j].hand.list(), tab.of(in[j].order))) > 0 {
+					in[j].hand.keep(tab.of(in[j].order))
+				}
+				if change() {
+					return false
+				}
+			}
+			disturbed := false // decided: from here on all that live complete, though not all with the table
+			for _, j := range rnd.Perm(len(in)) {
+				if s := in[j]; !s.dead && !(disturbed && rnd.IntN(2) == 0) {
+					s.hand.keep(tab.of(s.order))
+					s.hand.take(s.life, tab.of(s.order), epoch)
+				}
+				disturbed = change() || disturbed
+			}
+			return !disturbed
+		}
+		for range 40 {
+			if round(change) {
+				through++
+			}
+		}
+		if !round(func() bool { return false }) {
+			t.Fatal("a round that nobody disturbed is not complete")
+		}
+		owner := make([]int, n)
+		members := make([]member, len(live))
+		for p := range owner {
+			if y.at[p] == nil {
+				t.Fatalf("seed %d: nobody works on partition %d", y.seed, p)
+			}
+			owner[p] = slices.Index(live, y.at[p])
+			members[owner[p]].holds = append(members[owner[p]].holds, p)
+		}
+		for i, s := range live {
+			members[i].weight = s.weight
+			if !slices.Equal(s.hand.list(), members[i].holds) {
+				t.Fatalf("seed %d: a worker holds %v, and works on %v", y.seed, s.hand.list(), members[i].holds)
+			}
+		}
+		if !fair(owner, members) {
+			t.Fatalf("seed %d: owners %v of %+v", y.seed, owner, members)
+		}
+		for _, s := range live {
+			s.hand.close()
+		}
+		if len(y.at) > 0 {
+			t.Fatalf("seed %d: %d partitions are left", y.seed, len(y.at))
+		}
+	}
+	t.Logf("%d rounds went through, %d were broken off, %d workers crashed", through, broken, crashes)
+	if histories >= 300 && (through < 1000 || broken < 1000 || crashes < 500) {
+		t.Error("too little happened to mean anything")
+	}
+}
+
+// TestHolderPanics: a partition whose callback panics is held all the same, and the others are not hurt.
+func TestHolderPanics(t *testing.T) {
+	h := hand{holder: panicking{}, log: slog.New(slog.DiscardHandler), holds: map[int]*grip{}}
+	h.take(t.Context(), []int{1, 2, 3}, 7)
+	if l := h.list(); !slices.Equal(l, []int{1, 2, 3}) {
+		t.Errorf("holds %v", l)
+	}
+	h.keep([]int{2})
+	if l := h.list(); !slices.Equal(l, []int{2}) {
+		t.Errorf("holds %v", l)
+	}
+	h.close()
+	h.take(t.Context(), []int{1}, 8)
+	if l := h.list(); len(l) > 0 {
+		t.Errorf("holds %v after its end", l)
+	}
+}
+
+type panicking struct{}
+
+func (panicking) Assigned(context.Context, Partition) { panic("assigned") }
+func (panicking) Revoked(Partition)                   { panic("revoked") }

@@ -1,0 +1,216 @@
+package assign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/process"
+)
+
+// Worker is a member of a process whose members share partitions.
+type Worker struct {
+	p *process.Process
+	h *handler
+}
+
+// Join makes the session a worker: it gets its share of so many partitions when the next round is complete, and holder is told of each. All workers of a process must join by this
+// package. While they differ in the number of partitions, the coordinator's counts, which is the oldest worker by default. Options.Weight is the worker's share in proportion to
+// the others', 0 counting as 1; with a Key and Return a worker that is started again takes up its partitions without any moving. Errors: those of process.Join, and a number of
+// partitions that is not 1 to MaxPartitions.
+func Join(ctx context.Context, s *client.Session, name string, partitions int, holder Holder, o process.Options) (*Worker, error) {
+	h, err := newHandler(partitions, holder, o.Logger)
+	if err != nil {
+		return nil, fmt.Errorf("join process %q: %w", name, err)
+	}
+	p, err := process.Join(ctx, s, name, h, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Worker{p, h}, nil
+}
+
+// Process is the worker's membership: Done and Err say when and why it ended.
+func (w *Worker) Process() *process.Process { return w.p }
+
+// Held lists the partitions that the worker holds, rising.
+func (w *Worker) Held() []int { return w.h.hand.list() }
+
+// Owners is who has which partition, as session ids by number of partition, after the last round that this worker completed; nil before the first. A worker that came back by its
+// key has another session since.
+func (w *Worker) Owners() []uint64 {
+	w.h.mu.Lock()
+	defer w.h.mu.Unlock()
+	return slices.Clone(w.h.owners)
+}
+
+// Leave gives up all partitions, waits for Revoked of each, and ends the membership. So nobody has to wait until the session ends, and nobody gets a partition that is still worked
+// on: leave before the session is closed. It must not be called from the holder. Errors: those of process.Process.Leave. The partitions are given up all the same, and the
+// worker's share lies idle until it left, by another call, or its session has ended.
+func (w *Worker) Leave(ctx context.Context) error {
+	w.h.hand.close()
+	return w.p.Leave(ctx)
+}
+
+// handler is the process's side. In a round the coordinator asks all what they hold, shares, has all give up what is to move, and completes the round with the table when they
+// have; all take what is theirs then.
+type handler struct {
+	partitions int
+	hand       hand
+
+	mu     sync.Mutex
+	owners []uint64
+}
+
+func newHandler(partitions int, holder Holder, log *slog.Logger) (*handler, error) {
+	if partitions < 1 || partitions > MaxPartitions {
+		return nil, fmt.Errorf("%d partitions; there must be 1 to %d", partitions, MaxPartitions)
+	}
+	if holder == nil {
+		return nil, errors.New("holder is nil; give one")
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &handler{partitions: partitions, hand: hand{holder: holder, log: log, holds: make(map[int]*grip)}}, nil
+}
+
+// ask is what the coordinator wants of a worker.
+type ask struct {
+	Table []byte // give up what is not yours in it; nil: just say what you hold
+}
+
+// holding is what a worker holds then.
+type holding struct{ Partitions []int }
+
+var messages = process.NewMessages(process.JSON[ask](), process.JSON[holding]())
+
+// Initialize does nothing.
+func (h *handler) Initialize(context.Context) error { return nil }
+
+// Prepare does nothing: what a worker holds it goes on working on.
+func (h *handler) Prepare(*process.Round) error { return nil }
+
+// Coordinate is the coordinator's side.
+func (h *handler) Coordinate(r *process.Round) error {
+	return messages.Broadcast(r, ask{}, nil, process.Replies[holding]{Answered: func(replies []process.Reply[holding]) {
+		if err := h.propose(r, replies); err != nil {
+			_ = r.Fail(err) // or it is over
+		}
+	}})
+}
+
+// propose shares the partitions out, given what each worker holds.
+func (h *handler) propose(r *process.Round, replies []process.Reply[holding]) error {
+	t, err := tableFor(h.partitions, r.Members(), replies)
+	if err != nil {
+		return err
+	}
+	b := t.append(nil)
+	loses := make(map[uint64]bool) // sessions
+	for _, reply := range replies {
+		m, _ := r.Member(reply.From)
+		loses[reply.From] = len(lost(reply.Value.Partitions, t.of(m.Order))) > 0
+	}
+	return messages.Broadcast(r, ask{Table: b}, func(m process.Member) bool { return loses[m.Session] }, process.Replies[holding]{
+		Answered: func(replies []process.Reply[holding]) {
+			for _, reply := range replies {
+				m, _ := r.Member(reply.From)
+				err := reply.Err
+				if err == nil && len(lost(reply.Value.Partitions, t.of(m.Order))) > 0 {
+					err = errors.New("holds what it was to give up")
+				}
+				if err != nil {
+					_ = r.Fail(fmt.Errorf("worker %d: %w", reply.From, err))
+					return
+				}
+			}
+			_ = r.Complete(b) // or it is over
+		},
+	})
+}
+
+// tableFor is the table that moves least.
+func tableFor(partitions int, members []process.Member, replies []process.Reply[holding]) (*table, error) {
+	holds := make(map[uint64][]int) // by session
+	for _, reply := range replies {
+		if reply.Err != nil {
+			return nil, fmt.Errorf("worker %d does not say what it holds: %w", reply.From, reply.Err)
+		}
+		holds[reply.From] = reply.Value.Partitions
+	}
+	t := new(table)
+	list := make([]member, len(members))
+	for i, m := range members {
+		t.orders = append(t.orders, m.Order)
+		list[i] = member{m.Weight, holds[m.Session]}
+	}
+	t.owner = share(partitions, list)
+	return t, nil
+}
+
+// lost is what of a worker's partitions is not its own any more. Own rises.
+func lost(holds, own []int) (list []int) {
+	mine := make(map[int]bool, len(own))
+	for _, p := range own {
+		mine[p] = true
+	}
+	for _, p := range holds {
+		if !mine[p] {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// Process is the worker's side.
+func (h *handler) Process(q *process.Request) error {
+	return messages.Handle(q, func(a ask) (holding, error) {
+		if a.Table != nil {
+			t, err := readTable(a.Table)
+			if err != nil {
+				return holding{}, err
+			}
+			h.hand.keep(t.of(q.Round().Self().Order))
+		}
+		return holding{h.hand.list()}, nil
+	})
+}
+
+// Cancel does nothing: what was given up is given to somebody in the next round.
+func (h *handler) Cancel(*process.Round) {}
+
+// Complete takes what is this worker's: whoever had it has given it up. A worker that only learns from the news of a newer round that this one is complete has no table, and takes
+// nothing.
+func (h *handler) Complete(r *process.Round) {
+	if len(r.Result()) == 0 {
+		return
+	}
+	t, err := readTable(r.Result())
+	if err != nil {
+		h.hand.log.Error("no partitions are taken", "epoch", r.Epoch(), "error", err)
+		return
+	}
+	members := r.Members()
+	sessions := make(map[uint64]uint64, len(members)) // by order
+	for _, m := range members {
+		sessions[m.Order] = m.Session
+	}
+	owners := make([]uint64, len(t.owner))
+	for p, i := range t.owner {
+		owners[p] = sessions[t.orders[i]]
+	}
+	h.mu.Lock()
+	h.owners = owners
+	h.mu.Unlock()
+	mine := t.of(r.Self().Order)
+	h.hand.keep(mine)
+	h.hand.take(r.Membership(), mine, r.Token())
+}
+
+// Terminate gives up everything.
+func (h *handler) Terminate() { h.hand.close() }

@@ -1,0 +1,185 @@
+package assign
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/process"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
+
+// floor is where real workers work: it notes two on one partition, and tokens that fall.
+type floor struct {
+	mu     sync.Mutex
+	at     map[int]string
+	tokens map[int]uint64
+	wrong  []string
+}
+
+// work is a worker's, for Run.
+func (f *floor) work(name string) func(context.Context, Partition) {
+	return func(ctx context.Context, p Partition) {
+		f.mu.Lock()
+		if o, taken := f.at[p.Number]; taken {
+			f.wrong = append(f.wrong, fmt.Sprintf("%s begins with partition %d while %s works on it", name, p.Number, o))
+		}
+		if p.Token <= f.tokens[p.Number] {
+			f.wrong = append(f.wrong, fmt.Sprintf("%s has partition %d with token %d after %d", name, p.Number, p.Token, f.tokens[p.Number]))
+		}
+		f.at[p.Number], f.tokens[p.Number] = name, p.Token
+		f.mu.Unlock()
+		<-ctx.Done()
+		f.mu.Lock()
+		delete(f.at, p.Number)
+		f.mu.Unlock()
+	}
+}
+
+func session(t *testing.T, addr string) *client.Session {
+	t.Helper()
+	c, err := client.Dial(t.Context(), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	s, err := c.Session(t.Context(), "/default", client.Timeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// spread waits until workers with these weights have their shares of n partitions, and gives who has what.
+func (f *floor) spread(t *testing.T, n int, workers map[string]uint32) map[int]string {
+	t.Helper()
+	names := make([]string, 0, len(workers))
+	members := make([]member, 0, len(workers))
+	for name, w := range workers {
+		names, members = append(names, name), append(members, member{weight: w})
+	}
+	for over := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
+		f.mu.Lock()
+		got := make(map[int]string, n)
+		owner := make([]int, 0, n)
+		for p := range n {
+			if name, ok := f.at[p]; ok {
+				got[p] = name
+				owner = append(owner, slices.Index(names, name))
+			}
+		}
+		wrong := f.wrong
+		f.mu.Unlock()
+		if len(wrong) > 0 {
+			t.Fatal(strings.Join(wrong, "\n"))
+		}
+		if len(owner) == n && !slices.Contains(owner, -1) && fair(owner, members) {
+			return got
+		}
+		if time.Now().After(over) {
+			t.Fatalf("partitions are not spread over %v: %v", names, got)
+		}
+	}
+}
+
+func changed(a, b map[int]string) (n int) {
+	for p := range a {
+		if a[p] != b[p] {
+			n++
+		}
+	}
+	return n
+}
+
+// TestWorkersComeAndGo: four workers on a real server come one by one, one of them twice as strong; connections break, and the coordinator leaves. Each time the shares are
+// right, what moves is what must, and no two ever work on one partition.
+func TestWorkersComeAndGo(t *testing.T) {
+	const n = 30
+	srv := servertest.Start(t, servertest.RealTime())
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	f := &floor{at: map[int]string{}, tokens: map[int]uint64{}}
+	workers := map[string]*Worker{}
+	weights := map[string]uint32{}
+	join := func(name string, weight uint32) {
+		t.Helper()
+		w, err := Join(ctx, session(t, srv.Addr()), "queue", n, Run(f.work(name)), process.Options{Weight: weight, Synchronous: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		workers[name], weights[name] = w, weight
+	}
+	join("a", 0)
+	was := f.spread(t, n, weights)
+	join("b", 1)
+	now := f.spread(t, n, weights)
+	if c := changed(was, now); c != 15 {
+		t.Errorf("%d partitions moved to the second worker", c)
+	}
+	was = now
+	join("c", 2)
+	now = f.spread(t, n, weights)
+	if c := changed(was, now); c != 15 {
+		t.Errorf("%d partitions moved to a worker that is as strong as both", c)
+	}
+	was = now
+	srv.DropConnections()
+	join("d", 1)
+	now = f.spread(t, n, weights)
+	if c := changed(was, now); c != 6 {
+		t.Errorf("%d partitions moved to the fourth worker", c)
+	}
+	owners := workers["d"].Owners()
+	for p, name := range now {
+		if s := owners[p]; s != workers[name].Process().Session() {
+			t.Errorf("partition %d is with %s, and its owner is said to be %d", p, name, s)
+		}
+	}
+	was = now
+	if err := workers["a"].Leave(ctx); err != nil { // it coordinates
+		t.Fatal(err)
+	}
+	if held := workers["a"].Held(); len(held) > 0 {
+		t.Errorf("who left holds %v", held)
+	}
+	delete(weights, "a")
+	now = f.spread(t, n, weights)
+	for p := range was {
+		if was[p] != "a" && now[p] != was[p] {
+			t.Errorf("partition %d moved from %s to %s", p, was[p], now[p])
+		}
+	}
+	for name := range weights {
+		if err := workers[name].Leave(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.at) > 0 || len(f.wrong) > 0 {
+		t.Errorf("left: %v; wrong: %v", f.at, f.wrong)
+	}
+}
+
+// TestWrongJoin: what is wrong is said before anything is asked of a server.
+func TestWrongJoin(t *testing.T) {
+	for want, h := range map[string]struct {
+		n int
+		h Holder
+	}{
+		"0 partitions; there must be 1 to 10000": {0, Run(nil)}, "10001 partitions": {MaxPartitions + 1, Run(nil)}, "holder is nil": {1, nil},
+	} {
+		if w, err := Join(t.Context(), nil, "queue", h.n, h.h, process.Options{}); w != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v", err)
+		}
+	}
+}
