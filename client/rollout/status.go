@@ -110,6 +110,9 @@ type Row struct {
 	Converged    bool
 	Reason       Reason
 	Skip         bool // it is never passed on
+
+	// Log time in ms when it was set, and when all leaders had it. It is to be compared with that of other rows of the track, and with an event's, alone.
+	Log, ConvergedLog uint64
 }
 
 func statusOf(w *protocol.TrackStatus) *Status {
@@ -156,6 +159,6 @@ func (s *Status) addInstances(w *protocol.TrackStatus) {
 func rowOf(r *protocol.TrackRow, clock uint64) Row {
 	return Row{
 		Version: r.Version, At: time.UnixMilli(int64(min(r.Wall, 1<<62))), Age: since(clock, r.At), ConvergedAge: since(clock, r.Converged),
-		Converged: r.Converged != 0, Reason: r.Reason, Skip: r.Skip,
+		Converged: r.Converged != 0, Reason: r.Reason, Skip: r.Skip, Log: r.At, ConvergedLog: r.Converged,
 	}
 }

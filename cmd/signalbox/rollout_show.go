@@ -139,7 +139,7 @@ func historyRow(r *rollout.Row) row {
 		}
 	}
 	return row{
-		{"version", "version", r.Version}, {"at", "", moment{r.At}}, {"age_ms", "", ms(r.Age)}, {"", "age", short(r.Age)}, {"reason", "reason", r.Reason.String()},
+		{"version", "version", r.Version}, {"at", "", moment{r.At}}, {"log_ms", "", r.Log}, {"converged_log_ms", "", r.ConvergedLog}, {"age_ms", "", ms(r.Age)}, {"", "age", short(r.Age)}, {"reason", "reason", r.Reason.String()},
 		{"converged", "", r.Converged}, {"", "converged", converged}, {"skip", "skipped", r.Skip},
 	}
 }
