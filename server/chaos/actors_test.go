@@ -43,6 +43,9 @@ func TestMain(m *testing.M) {
 	if spec := os.Getenv(loadEnv); spec != "" {
 		os.Exit(bear(spec))
 	}
+	if spec := os.Getenv(playerEnv); spec != "" {
+		os.Exit(perform(spec))
+	}
 	os.Exit(m.Run())
 }
 

@@ -201,7 +201,7 @@ func startActor(t *testing.T, space, role, name, env string) *actor {
 		t.Fatal(err)
 	}
 	a.cmd = inSpace(space, exe)
-	a.cmd.Env = append(os.Environ(), env)
+	a.cmd.Env = append(os.Environ(), env, "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE")) // else each sleeps a second at its end
 	a.cmd.Stderr = &a.errors
 	out, err := a.cmd.StdoutPipe()
 	if err != nil {

@@ -98,12 +98,12 @@ func (f *front) serve(client *net.TCPConn) {
 }
 
 // pump passes bytes on until one side ends. An orderly end is passed on as one.
-func (f *front) pump(l *link, to, from *net.TCPConn, upstream bool) {
+func (f *front) pump(l *link, to, from *net.TCPConn, answers bool) {
 	buf := make([]byte, 16<<10)
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
-			if !upstream {
+			if answers {
 				f.hold(l)
 			}
 			if _, werr := to.Write(buf[:n]); werr != nil {

@@ -1,0 +1,290 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+// losing breaks all connections to the server within a callback, the first time that one runs in a phase: whatever is confirmed next is sent on a link that is gone.
+type losing struct {
+	*agreeing
+	srv   *servertest.Server
+	phase string
+	once  sync.Once
+}
+
+func (h *losing) lose(phase string) {
+	if phase == h.phase {
+		h.once.Do(h.srv.DropConnections)
+	}
+}
+
+func (h *losing) Prepare(r *Round) error {
+	h.lose("prepare")
+	return h.agreeing.Prepare(r)
+}
+
+func (h *losing) Coordinate(r *Round) error {
+	h.lose("coordinate")
+	return h.agreeing.Coordinate(r)
+}
+
+func (h *losing) Process(q *Request) error {
+	h.lose("process")
+	return h.agreeing.Process(q)
+}
+
+func (h *losing) Complete(r *Round) {
+	h.lose("complete")
+	h.agreeing.Complete(r)
+}
+
+// TestServerLosesConfirmations: the link breaks where something is about to be confirmed, at the coordinator or at another member, and answers are held up over a whole round.
+// Nothing hangs, and each change has one complete round.
+func TestServerLosesConfirmations(t *testing.T) {
+	for _, phase := range []string{"prepare", "coordinate", "process", "complete"} {
+		for _, who := range []int{0, 1} {
+			if phase == "coordinate" && who == 1 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s at %d", phase, who), func(t *testing.T) {
+				srv := servertest.Start(t, servertest.RealTime(), servertest.Shards(2))
+				var handlers []*agreeing
+				var members []*Process
+				for i := range 2 {
+					h := newAgreeing(0)
+					var x Handler = h
+					if i == who {
+						x = &losing{agreeing: h, srv: srv, phase: phase}
+					}
+					handlers = append(handlers, h)
+					members = append(members, mustJoin(t, newSession(t, srv.Addr()), "queue", x, Options{RetryInterval: 2 * time.Millisecond}))
+					for _, h := range handlers {
+						h.agreed(t, i+1)
+					}
+				}
+				for i, p := range members {
+					mustLeave(t, p)
+					handlers[i].check(t)
+					if i == 0 {
+						handlers[1].agreed(t, 1)
+					}
+				}
+				if n := handlers[1].completed; n != 2 {
+					t.Errorf("%d rounds were complete for 2 changes", n)
+				}
+			})
+		}
+	}
+}
+
+// TestServerIsSilent: what the server says is held up while members have been told to prepare; when it comes, with all that was sent again meanwhile, the round is complete once.
+func TestServerIsSilent(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime(), servertest.Shards(2))
+	first := &stuck{agreeing: newAgreeing(0), in: "prepare", there: make(chan uint64, 100), free: make(chan struct{})}
+	p := mustJoin(t, newSession(t, srv.Addr()), "queue", first, Options{RetryInterval: time.Millisecond})
+	wait(t, "prepare", first.there)
+	srv.Pause()
+	close(first.free) // what it confirms arrives, and the answer does not
+	inPhase(t, srv, "coordinating")
+	srv.Resume()
+	first.agreed(t, 1)
+	mustLeave(t, p)
+	first.check(t)
+	if first.completed != 1 {
+		t.Errorf("completed %d times", first.completed)
+	}
+}
+
+// TestServerBlockedHandler: a callback that does not return holds up its own process alone; its round's context ends when the round is superseded, and Cancel follows when it returns.
+func TestServerBlockedHandler(t *testing.T) {
+	srv := servertest.Start(t)
+	s := newSession(t, srv.Addr())
+	blocked := &deaf{agreeing: newAgreeing(0), there: make(chan *Round, 10), free: make(chan struct{})}
+	p := mustJoin(t, s, "blocked", blocked, Options{})
+	r := wait(t, "the callback that blocks", blocked.there)
+	for i := range 3 { // the same session, the same connection
+		h := newAgreeing(0)
+		q := mustJoin(t, s, fmt.Sprintf("other-%d", i), h, Options{Synchronous: true})
+		mustLeave(t, q)
+		h.check(t)
+	}
+	second := newAgreeing(0)
+	q := mustJoin(t, newSession(t, srv.Addr()), "blocked", second, Options{})
+	wait(t, "the end of the round's context", r.Context().Done())
+	close(blocked.free)
+	blocked.agreed(t, 2)
+	second.agreed(t, 2)
+	mustLeave(t, p)
+	mustLeave(t, q)
+	blocked.check(t)
+	second.check(t)
+}
+
+// deaf blocks in Coordinate, whatever becomes of the round, until it is let go.
+type deaf struct {
+	*agreeing
+	there chan *Round
+	free  chan struct{}
+}
+
+func (h *deaf) Coordinate(r *Round) error {
+	h.there <- r
+	<-h.free
+	return h.agreeing.Coordinate(r)
+}
+
+// TestServerMisuse: what a caller or a handler does wrong is refused with a sentence by a real server's member too, nothing hangs, and the session goes on.
+func TestServerMisuse(t *testing.T) {
+	srv := servertest.Start(t)
+	s := newSession(t, srv.Addr())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if p, err := Join(ctx, s, "queue", nil, Options{}); p != nil || err == nil {
+		t.Errorf("join without a handler: %v", err)
+	}
+	for _, name := range []string{"", "a--b", "a/b", "-a", "ä", strings.Repeat("x", 129)} {
+		if p, err := Join(ctx, s, name, newAgreeing(0), Options{}); p != nil || !errors.Is(err, client.BadRequest) {
+			t.Errorf("join of %q: %v", name, err)
+		}
+	}
+	h := &misusing{errs: map[string]error{}, failed: make(chan struct{})}
+	p := mustJoin(t, s, "queue", h, Options{})
+	if q, err := Join(ctx, s, "queue", newAgreeing(0), Options{}); q != nil || !errors.Is(err, client.ErrMemberAlready) {
+		t.Errorf("a second join of the session: %v", err)
+	}
+	keyed := mustJoin(t, s, "keyed", newAgreeing(0), Options{Key: "a", Synchronous: true})
+	for over := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // the message that is never replied to has arrived
+		h.mu.Lock()
+		got := h.late != nil
+		h.mu.Unlock()
+		if got {
+			break
+		}
+		if time.Now().After(over) {
+			t.Fatal("no message arrives")
+		}
+	}
+	mustLeave(t, p) // cancels the round
+	wait(t, "the message to be given up", h.failed)
+	h.note("late reply", h.late.Reply(nil))
+	h.note("late message", h.round.Broadcast(nil, nil, Callback{}))
+	h.note("late complete", h.round.Complete(nil))
+	for what, want := range map[string]error{
+		"complete in prepare": ErrNotReady, "large result": ErrTooLarge, "large message": ErrTooLarge, "stranger": ErrNoReceiver, "nobody": nil,
+		"large reply": ErrTooLarge, "late reply": ErrOver, "late message": ErrOver, "late complete": ErrOver,
+	} {
+		if !errors.Is(h.errs[what], want) {
+			t.Errorf("%s: %v, want %v", what, h.errs[what], want)
+		}
+	}
+	if err := keyed.Err(); err != nil {
+		t.Errorf("another process of the session is over by %v", err)
+	}
+	if err := s.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "the end of the membership", keyed.Done())
+	if !errors.Is(keyed.Err(), client.ErrSessionClosed) {
+		t.Errorf("membership is over by %v", keyed.Err())
+	}
+	if p, err := Join(ctx, s, "queue", newAgreeing(0), Options{}); p != nil || !errors.Is(err, client.ErrSessionClosed) {
+		t.Errorf("join on a closed session: %v", err)
+	}
+}
+
+// twice replies to a message twice, and largely.
+type twice struct {
+	*agreeing
+	second chan error
+}
+
+func (h *twice) Process(q *Request) error {
+	if err := h.agreeing.Process(q); err != nil {
+		return err
+	}
+	select {
+	case h.second <- q.Reply(nil):
+	default:
+	}
+	return nil
+}
+
+// inPhase waits until the server's only process is in a phase.
+func inPhase(t *testing.T, srv *servertest.Server, phase string) {
+	t.Helper()
+	for over := time.Now().Add(time.Minute); !strings.Contains(metrics(t, srv), fmt.Sprintf("phase=%q} 1", phase)); time.Sleep(time.Millisecond) {
+		if time.Now().After(over) {
+			t.Fatalf("the process is not %s", phase)
+		}
+	}
+}
+
+// metrics is the page that operators scrape.
+func metrics(t *testing.T, srv *servertest.Server) string {
+	t.Helper()
+	r, err := http.Get("http://" + srv.AdminAddr() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Body.Close() }()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestServerKeys: a member with a key whose session ends, as by a crash, and that joins again in time, takes its place: it prepares and completes the present round by itself, and the others
+// have no new one. Without a session for too long it leaves. A reply that is given twice is refused.
+func TestServerKeys(t *testing.T) {
+	srv := servertest.Start(t)
+	first, second := newAgreeing(0), &twice{newAgreeing(0), make(chan error, 1)}
+	p := mustJoin(t, newSession(t, srv.Addr()), "queue", first, Options{Return: time.Minute})
+	first.agreed(t, 1)
+	s := newSession(t, srv.Addr())
+	q := mustJoin(t, s, "queue", second, Options{Key: "two"})
+	epoch, value := first.agreed(t, 2)
+	second.agreed(t, 2)
+	if err := wait(t, "the second reply", second.second); !errors.Is(err, ErrReplied) {
+		t.Errorf("a second reply: %v", err)
+	}
+	kill := func(s *client.Session, q *Process) {
+		t.Helper()
+		if err := s.Close(t.Context()); err != nil { // no leave comes before it
+			t.Fatal(err)
+		}
+		wait(t, "the end of the membership", q.Done())
+	}
+	inPhase(t, srv, "completed") // all have confirmed: a key keeps its place from then on
+	kill(s, q)
+	second.check(t)
+	back := newAgreeing(0)
+	s = newSession(t, srv.Addr())
+	q = mustJoin(t, s, "queue", back, Options{Key: "two", Synchronous: true})
+	if e, v := back.agreed(t, 2); e != epoch || v != value {
+		t.Errorf("it came back to %q of %d, left %q of %d", v, e, value, epoch)
+	}
+	if e, _ := first.agreed(t, 2); e != epoch || first.completed != 2 {
+		t.Errorf("the other is in round %d after %d", e, epoch)
+	}
+	inPhase(t, srv, "completed")
+	kill(s, q)
+	back.check(t)
+	srv.Advance(2 * time.Minute)
+	if e, _ := first.agreed(t, 1); e <= epoch {
+		t.Errorf("the round without it has epoch %d, after %d", e, epoch)
+	}
+	mustLeave(t, p)
+	first.check(t)
+}

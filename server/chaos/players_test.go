@@ -1,0 +1,212 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/process"
+)
+
+// playerEnv tells the test binary to be a player, a member of a coordination process: a playerSpec.
+const playerEnv = "SIGNALBOX_CHAOS_PLAYER"
+
+// playerSpec is what a player does. Its handlers agree with the others on a value: the coordinator locks all by a message, and completes the round with the value when all have
+// answered.
+type playerSpec struct {
+	Name      string
+	Endpoints []string
+	Process   string
+	History   string // the file it writes: a played a line
+	Timeout   time.Duration
+	Sessions  int    // members that it is, each with a session of its own; 0 is one
+	Unlucky   int    // one callback in so many fails; 0: none
+	Hang      string // the callback in which it stands still, once, in a round with Size members: it says "there"
+	Size      int
+	Release   string // the file whose appearance lets it go on
+}
+
+// played is a line of a player's history: a callback that was successful, in the order in which they ran. A line is written with one call, so that what a process that is killed
+// did is there.
+type played struct {
+	At      time.Duration `json:"at"`
+	Session uint64        `json:"session"`
+	What    string        `json:"what"` // prepare, coordinate, process, cancel, complete, terminate
+	Epoch   uint64        `json:"epoch,omitempty"`
+	Token   uint64        `json:"token,omitempty"`
+	Members int           `json:"members,omitempty"`
+	Value   string        `json:"value,omitempty"` // complete: what was agreed on
+	player  string        // whose
+}
+
+// player is one member.
+type player struct {
+	process.BaseHandler
+	spec    *playerSpec
+	out     *os.File
+	session uint64
+	rnd     *rand.Rand
+	once    *sync.Once
+}
+
+// perform is the main function of a player's process.
+func perform(text string) int {
+	var spec playerSpec
+	err := json.Unmarshal([]byte(text), &spec)
+	if err == nil {
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		defer stop()
+		err = spec.run(ctx)
+	}
+	if err != nil {
+		say(report{Event: "failed", Text: err.Error()})
+		return 1
+	}
+	return 0
+}
+
+func (spec *playerSpec) run(ctx context.Context) error {
+	out, err := os.OpenFile(spec.History, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = out.Close() }()
+	c, err := client.Open(ctx, client.Config{Endpoints: spec.Endpoints, Name: spec.Name})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	once := new(sync.Once)
+	errs := make([]error, max(spec.Sessions, 1))
+	var all sync.WaitGroup
+	for i := range errs {
+		all.Go(func() {
+			h := &player{spec: spec, out: out, rnd: rand.New(rand.NewPCG(uint64(os.Getpid()), uint64(i))), once: once}
+			errs[i] = h.be(ctx, c)
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// be joins, and leaves when ctx ends. A membership that ends by itself is reported, and is no error.
+func (h *player) be(ctx context.Context, c *client.Client) error {
+	s, err := c.Session(ctx, nodePath, client.Timeout(h.spec.Timeout), client.Description(h.spec.Name))
+	if err != nil {
+		return err
+	}
+	h.session = s.ID()
+	p, err := process.Join(ctx, s, h.spec.Process, h, process.Options{
+		RetryInterval: 5 * time.Millisecond, BackoffMin: 5 * time.Millisecond, BackoffMax: 20 * time.Millisecond,
+	})
+	if err != nil {
+		return err
+	}
+	say(report{Event: "ready", Session: s.ID()})
+	select {
+	case <-ctx.Done():
+	case <-p.Done():
+		say(report{Event: "over", Text: p.Err().Error()})
+		return nil
+	}
+	end, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := p.Leave(end); err != nil {
+		return err
+	}
+	return s.Close(end)
+}
+
+func (h *player) note(what string, r *process.Round, value string) {
+	x := played{At: now(), Session: h.session, What: what, Value: value}
+	if r != nil {
+		x.Epoch, x.Token, x.Members = r.Epoch(), r.Token(), len(r.Members())
+	}
+	line, err := json.Marshal(&x)
+	if err == nil {
+		_, err = h.out.Write(append(line, '\n'))
+	}
+	if err != nil {
+		say(report{Event: "failed", Text: err.Error()})
+		os.Exit(1)
+	}
+}
+
+// begin is in front of each callback that may fail or stand still.
+func (h *player) begin(what string, r *process.Round) error {
+	h.stand(what, r)
+	if h.spec.Unlucky > 0 && h.rnd.IntN(h.spec.Unlucky) == 0 {
+		if h.rnd.IntN(2) == 0 {
+			panic("unlucky")
+		}
+		return errors.New("unlucky")
+	}
+	return nil
+}
+
+// stand stands still where the spec says so.
+func (h *player) stand(what string, r *process.Round) {
+	if h.spec.Hang != what || len(r.Members()) != h.spec.Size {
+		return
+	}
+	h.once.Do(func() {
+		say(report{Event: "there", Session: h.session})
+		for {
+			if _, err := os.Stat(h.spec.Release); err == nil {
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	})
+}
+
+func (h *player) Prepare(r *process.Round) error {
+	if err := h.begin("prepare", r); err != nil {
+		return err
+	}
+	h.note("prepare", r, "")
+	return nil
+}
+
+func (h *player) Coordinate(r *process.Round) error {
+	if err := h.begin("coordinate", r); err != nil {
+		return err
+	}
+	h.note("coordinate", r, "")
+	return r.Broadcast(fmt.Append(nil, r.Epoch()), nil, process.Callback{Answered: func(a []process.Answer) {
+		if len(a) == len(r.Members()) {
+			_ = r.Complete(fmt.Appendf(nil, "%d by %d", r.Epoch(), h.session)) // an error: the round is over
+		}
+	}})
+}
+
+func (h *player) Process(q *process.Request) error {
+	if err := h.begin("process", q.Round()); err != nil {
+		return err
+	}
+	if string(q.Payload()) != fmt.Sprint(q.Round().Epoch()) {
+		return fmt.Errorf("message %q in round %d", q.Payload(), q.Round().Epoch())
+	}
+	err := q.Reply([]byte("locked"))
+	if err == nil {
+		h.note("process", q.Round(), "")
+	}
+	return err
+}
+
+func (h *player) Complete(r *process.Round) {
+	h.stand("complete", r)
+	h.note("complete", r, string(r.Result()))
+}
+
+func (h *player) Cancel(r *process.Round) { h.note("cancel", r, "") }
+
+func (h *player) Terminate() { h.note("terminate", nil, "") }
