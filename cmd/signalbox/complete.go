@@ -18,10 +18,12 @@ type completer = func(cmd *cobra.Command, args []string, typed string) ([]string
 
 // setCompletion gives arguments and flags of the tree their completions.
 func (a *app) setCompletion(root *cobra.Command) {
-	names, nodes := a.completeArg(semaphoreNames), a.completeArg(nodePaths)
+	names, nodes, processes := a.completeArg(semaphoreNames), a.completeArg(nodePaths), a.completeArg(processNames)
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
 		switch {
+		case strings.HasPrefix(cmd.CommandPath(), "signalbox process "):
+			cmd.ValidArgsFunction = processes
 		case strings.HasPrefix(cmd.Use, cmd.Name()+" NAME"):
 			cmd.ValidArgsFunction = names
 		case cmd.Name() == "ls" && strings.HasPrefix(cmd.CommandPath(), "signalbox sem"):

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	coord "github.com/signalbox-dev/signalbox/client/process"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/certs/certstest"
 	"github.com/signalbox-dev/signalbox/server/servertest"
@@ -43,6 +44,7 @@ func TestScripts(t *testing.T) {
 			"big":    cmdBig,
 			"term":   cmdTerm,
 			"certs":  cmdCerts,
+			"member": cmdMember,
 		},
 	})
 }
@@ -57,7 +59,10 @@ func setupScript(env *testscript.Env) error {
 	}
 	srv := servertest.New(servertest.RealTime(), servertest.Config(func(c *server.Config) { c.Name = "one" }))
 	env.Values[serverKey{}] = srv
+	crowd := &crowd{members: map[string]*coord.Process{}}
+	env.Values[crowdKey{}] = crowd
 	env.Defer(srv.Close)
+	env.Defer(crowd.close) // before the server
 	env.Setenv("SIGNALBOX_ENDPOINTS", srv.Addr())
 	return nil
 }
@@ -101,6 +106,8 @@ var plainForms = []struct {
 	{regexp.MustCompile(`\b\d{12,18}\b`), "SESSION"},
 	{regexp.MustCompile(`("remaining_ms": ?)\d+`), "${1}MS"},
 	{regexp.MustCompile(`\b\d+s left\b`), "TIME left"},
+	{regexp.MustCompile(`("(lasted|prepared|decided)_ms": ?)\d+`), "${1}MS"},
+	{regexp.MustCompile(`(?m)^(\d+ +completed)( +\d\S*){3} `), "$1  TIME  TIME  TIME "},
 	{regexp.MustCompile(`(\S) {3,}`), "$1  "},
 	{regexp.MustCompile(`(?m) +$`), ""},
 }

@@ -1,0 +1,353 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	coord "github.com/signalbox-dev/signalbox/client/process"
+	"github.com/spf13/cobra"
+)
+
+var (
+	phaseWords = map[coord.Phase]string{
+		coord.Idle: "idle", coord.Waiting: "waiting", coord.Preparing: "preparing", coord.Coordinating: "coordinating", coord.Completing: "completing",
+		coord.Completed: "completed",
+	}
+	standingWords = map[coord.Standing]string{
+		coord.IsOutside: "outside", coord.IsPreparing: "preparing", coord.IsPrepared: "prepared", coord.IsCompleting: "completing", coord.IsCompleted: "completed",
+		coord.IsResuming: "resuming", coord.IsAbsent: "absent",
+	}
+	outcomeWords  = map[coord.Outcome]string{coord.OutcomeCompleted: "completed", coord.OutcomeCancelled: "cancelled", coord.OutcomeFailed: "failed"}
+	electionWords = map[coord.Election]string{coord.Oldest: "oldest", coord.LowestID: "lowest-id", coord.Preferred: "preferred"}
+)
+
+// word is a value's name; one that a newer server has is shown as a number.
+func word[K ~uint8](words map[K]string, k K) string {
+	if w, ok := words[k]; ok {
+		return w
+	}
+	return fmt.Sprint(uint8(k))
+}
+
+func (a *app) processCmd() *cobra.Command {
+	ls := &cobra.Command{Use: "ls [PREFIX]", Short: "List the processes of the node", Args: cobra.MaximumNArgs(1)}
+	ls.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		n, err := k.open()
+		if err != nil {
+			return err
+		}
+		var rows []row
+		for p, err := range coord.List(k.ctx, n, strings.Join(args, "")) {
+			if err != nil {
+				return err
+			}
+			rows = append(rows, row{
+				{"name", "name", p.Name}, {"phase", "phase", word(phaseWords, p.Phase)}, {"members", "members", p.Members}, {"epoch", "epoch", p.Epoch},
+				{"topology", "", p.Topology}, {"coordinator", "coordinator", session(p.Coordinator)},
+			})
+		}
+		return k.printer().list(rows, "no processes")
+	})
+
+	describe := &cobra.Command{
+		Use: "describe NAME", Short: "Show a process: its members, who coordinates, whom the round waits for, and the last rounds", Args: cobra.ExactArgs(1),
+	}
+	describe.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		s, err := k.process(args[0])
+		if err != nil {
+			return err
+		}
+		return k.printer().one(processRow(s, k.node))
+	})
+
+	history := &cobra.Command{
+		Use: "history NAME", Short: "Show the last rounds, the newest first: how long they took and how they ended", Args: cobra.ExactArgs(1),
+	}
+	history.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		s, err := k.process(args[0])
+		if err != nil {
+			return err
+		}
+		return k.printer().list(roundRows(s.History, len(s.History)), "no round is over yet")
+	})
+
+	watch := &cobra.Command{Use: "watch NAME", Short: "Print how a process stands, and every change, until Ctrl-C", Args: cobra.ExactArgs(1)}
+	count := watch.Flags().Uint("count", 0, "End after so many lines; 0 is never.")
+	watch.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		o, err := k.operate(args[0])
+		if err != nil {
+			return err
+		}
+		return each(k.long, *count, o.Watch(k.long), func(n coord.News) error { return k.printer().event(newsRow(&n)) })
+	})
+
+	force := &cobra.Command{
+		Use: "force NAME", Short: "Start a new round although nobody came or went", Args: cobra.ExactArgs(1),
+		Long: `Start a new round although nobody came or went: after the present one if that is decided, else in its place. Members whose session has ended, and whose key keeps
+their place, leave.`,
+		Example: "  signalbox process force mail --reason 'new partitions'",
+	}
+	forced := force.Flags().String("reason", "", "Why, for the records; at most 256 bytes.")
+	force.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		o, err := k.operate(args[0])
+		if err == nil {
+			err = o.Force(k.ctx, *forced)
+		}
+		if err != nil {
+			return noProcess(args[0], err)
+		}
+		return k.printer().say(row{{"name", "", args[0]}, {"forced", "", true}}, "a new round of %s starts", safe(args[0]))
+	})
+
+	evict := &cobra.Command{
+		Use: "evict NAME SESSION", Short: "End a membership: the member is told, the others go through a new round", Args: cobra.ExactArgs(2),
+		Long: `End the membership of a session, and take away the place that its key keeps. The member is told, and does not join again by itself; its session lives on. The others
+may begin what was its part before it hears of it: "signalbox session kill" ends the whole session.`,
+		Example: "  signalbox process evict mail 35184372088833 --reason 'host is broken'",
+	}
+	evicted := evict.Flags().String("reason", "", "Why, for the member and the records; at most 256 bytes.")
+	evict.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		id, err := parseSession(args[1])
+		if err != nil {
+			return err
+		}
+		o, err := k.operate(args[0])
+		if err == nil {
+			err = o.Evict(k.ctx, id, *evicted)
+		}
+		if err != nil {
+			return noProcess(args[0], err)
+		}
+		return k.printer().say(row{{"name", "", args[0]}, {"session_id", "", id}, {"evicted", "", true}}, "session %d is no member of %s any more", id, safe(args[0]))
+	})
+
+	c := group("process", "Coordination processes: who takes part, and how their rounds go", `Programs join a process by name (package client/process of the SDK). For each change of who they are
+one round runs: all prepare, the coordinator and the others agree, all complete.`, ls, describe, history, watch, force, evict)
+	for _, s := range c.Commands() {
+		addFlags(s.Flags(), scopeClient)
+	}
+	return c
+}
+
+func (k *call) operate(name string) (*coord.Operator, error) {
+	n, err := k.open()
+	if err != nil {
+		return nil, err
+	}
+	return coord.Operate(n, name), nil
+}
+
+func (k *call) process(name string) (*coord.Status, error) {
+	o, err := k.operate(name)
+	if err != nil {
+		return nil, err
+	}
+	s, err := o.Describe(k.ctx)
+	if err != nil {
+		return nil, noProcess(name, err)
+	}
+	return s, nil
+}
+
+// noProcess says what an operator does next when there is no such process or member.
+func noProcess(name string, err error) error {
+	switch {
+	case !errors.Is(err, client.NotFound):
+		return err
+	case strings.Contains(err.Error(), "member"):
+		return fmt.Errorf("%w; `signalbox process describe %s` shows the members", err, safe(name))
+	default:
+		return fmt.Errorf("%w; `signalbox process ls` shows those that are there", err)
+	}
+}
+
+// session is a session's id, "-" in a table for none.
+func session(id uint64) any {
+	if id == 0 {
+		return none{}
+	}
+	return id
+}
+
+// none is no value: null in JSON.
+type none struct{}
+
+func (none) String() string               { return "-" }
+func (none) MarshalJSON() ([]byte, error) { return []byte("null"), nil }
+
+// shownRounds is how many rounds describe shows.
+const shownRounds = 5
+
+func processRow(s *coord.Status, node string) row {
+	behind := s.Behind()
+	waits := make([]uint64, len(behind))
+	names := make([]string, len(behind))
+	for i, m := range behind {
+		waits[i], names[i] = m.Session, memberName(&m.Member)
+	}
+	waitsFor := whole(strings.Join(names, ", "))
+	switch {
+	case len(behind) > 0:
+	case s.Phase == coord.Waiting:
+		waitsFor = whole("the next round, in " + s.StartsIn.String())
+	case s.Phase == coord.Coordinating:
+		waitsFor = "the coordinator"
+	default:
+		waitsFor = "nobody"
+	}
+	r := row{
+		{"name", "name", s.Name}, {"node", "node", node}, {"phase", "phase", word(phaseWords, s.Phase)}, {"waits_for", "", waits}, {"", "waits for", waitsFor},
+		{"epoch", "epoch", s.Epoch}, {"topology", "topology", s.Topology}, {"coordinator", "coordinator", session(s.Coordinator)}, {"started_at", "started", moment{s.Started}},
+	}
+	if s.Attempt > 0 || s.Phase == coord.Waiting {
+		r = append(r, field{"attempt", "failed before", s.Attempt}, field{"starts_in_ms", "", millis(s.StartsIn.Milliseconds())})
+	}
+	t := &s.Tally
+	r = append(r,
+		field{"", "rounds", whole(fmt.Sprintf("%d completed, %d cancelled, %d failed, for %d changes of members", t.Completed, t.Cancelled, t.Failed, t.Changes))},
+		field{"rounds", "", row{{"started", "", t.Started}, {"completed", "", t.Completed}, {"cancelled", "", t.Cancelled}, {"failed", "", t.Failed}}},
+		field{"changes", "", t.Changes}, field{"returned", "", t.Returned}, field{"late_calls", "", t.Stale},
+		field{"", "options", whole(optionsText(&s.Options))}, field{"options", "", optionsRow(&s.Options)},
+	)
+	members := make([]row, len(s.Members))
+	for i := range s.Members {
+		m := &s.Members[i]
+		role := "member"
+		if m.Session == s.Coordinator && s.Phase != coord.Waiting {
+			role = "coordinator"
+		}
+		standing := word(standingWords, m.Standing)
+		shown := standing
+		if m.Standing == coord.IsAbsent {
+			shown += ", leaves in " + age(m.LeavesIn)
+		}
+		members[i] = row{
+			{"session_id", "session", m.Session}, {"role", "role", role}, {"standing", "", standing}, {"", "standing", shown}, {"key", "key", m.Key}, {"data", "data", m.Data},
+			{"identity", "", m.Identity}, {"weight", "", m.Weight}, {"order", "", m.Order}, {"token", "token", m.Token}, {"joined_at", "joined", moment{m.Joined}},
+		}
+		if m.Standing == coord.IsAbsent {
+			members[i] = append(members[i], field{"leaves_in_ms", "", millis(m.LeavesIn.Milliseconds())})
+		}
+	}
+	return append(r, field{"members", "members", members}, field{"last_rounds", "last rounds", roundRows(s.History, shownRounds)})
+}
+
+// memberName is a member for people: its key or data, and its session.
+func memberName(m *coord.Member) string {
+	name := m.Key
+	if name == "" {
+		name = string(m.Data)
+	}
+	if name = cell(name); name == "" {
+		return fmt.Sprintf("session %d", m.Session)
+	}
+	return fmt.Sprintf("%s (session %d)", name, m.Session)
+}
+
+func optionsRow(o *coord.Options) row {
+	return row{
+		{"election", "", word(electionWords, o.Election)}, {"debounce_ms", "", millis(o.Debounce.Milliseconds())}, {"round_timeout_ms", "", millis(o.RoundTimeout.Milliseconds())},
+		{"backoff_min_ms", "", millis(o.BackoffMin.Milliseconds())}, {"backoff_max_ms", "", millis(o.BackoffMax.Milliseconds())},
+		{"return_ms", "", millis(o.Return.Milliseconds())},
+	}
+}
+
+func optionsText(o *coord.Options) string {
+	text := fmt.Sprintf("election %s, back-off %s to %s", word(electionWords, o.Election), o.BackoffMin, o.BackoffMax)
+	for _, x := range []struct {
+		name string
+		d    time.Duration
+	}{{"debounce", o.Debounce}, {"round timeout", o.RoundTimeout}, {"return", o.Return}} {
+		if x.d > 0 {
+			text += fmt.Sprintf(", %s %s", x.name, x.d)
+		}
+	}
+	return text
+}
+
+// roundRows are the last rounds, the newest first.
+func roundRows(history []coord.Past, most int) []row {
+	rows := []row{}
+	for i := len(history) - 1; i >= 0 && len(rows) < most; i-- {
+		h := &history[i]
+		rows = append(rows, row{
+			{"epoch", "epoch", h.Epoch}, {"outcome", "outcome", word(outcomeWords, h.Outcome)}, {"lasted_ms", "lasted", millis(h.Lasted.Milliseconds())},
+			{"prepared_ms", "prepared", after(h.Prepared, h.Outcome)}, {"decided_ms", "decided", after(h.Decided, h.Outcome)}, {"members", "members", h.Size},
+			{"topology", "", h.Topology}, {"attempt", "attempt", h.Attempt + 1}, {"coordinator", "coordinator", session(h.Coordinator)}, {"started_at", "started", moment{h.Started}},
+			{"text", "why", h.Text},
+		})
+	}
+	return rows
+}
+
+// after is how long something took from the start of a round; none: it never came. In a complete round it did, perhaps in no time.
+func after(d time.Duration, outcome coord.Outcome) any {
+	if d == 0 && outcome != coord.OutcomeCompleted {
+		return none{}
+	}
+	return millis(d.Milliseconds())
+}
+
+func newsRow(n *coord.News) row {
+	r := row{{"time", "time", clockTime{time.Now()}}}
+	switch {
+	case n.Absent:
+		return append(r, field{"event", "event", "absent"}, field{"", "text", "there is no such process yet"})
+	case n.Status != nil:
+		s := n.Status
+		r = append(r, field{"event", "event", "status"}, field{"phase", "phase", word(phaseWords, s.Phase)}, field{"epoch", "epoch", labelled{"epoch", s.Epoch}},
+			field{"topology", "", s.Topology}, field{"coordinator", "", session(s.Coordinator)}, field{"members", "members", labelled{"members", len(s.Members)}})
+		for _, m := range s.Members {
+			r = append(r, field{"", "member", below(memberName(&m.Member) + "  " + word(standingWords, m.Standing))})
+		}
+		return r
+	}
+	c := n.Change
+	event := map[coord.ChangeKind]string{
+		coord.ChangeJoined: "joined", coord.ChangeLeft: "left", coord.ChangeAbsent: "absent", coord.ChangeReturned: "returned", coord.ChangeStarted: "started",
+		coord.ChangePhase: "phase", coord.ChangeEnded: "ended", coord.ChangeAltered: "altered", coord.ChangeGone: "gone",
+	}
+	r = append(r, field{"event", "event", word(event, c.Kind)})
+	switch c.Kind {
+	case coord.ChangePhase:
+		r = append(r, field{"phase", "phase", word(phaseWords, c.Phase)})
+	case coord.ChangeEnded:
+		r = append(r, field{"outcome", "outcome", word(outcomeWords, c.Outcome)})
+	}
+	if c.Epoch > 0 {
+		r = append(r, field{"epoch", "epoch", labelled{"epoch", c.Epoch}})
+	}
+	switch {
+	case c.Session == 0:
+	case c.Kind == coord.ChangeStarted:
+		r = append(r, field{"coordinator", "coordinator", labelled{"coordinator", c.Session}})
+	default:
+		r = append(r, field{"session_id", "session", labelled{"session", c.Session}})
+	}
+	r = append(r, field{"topology", "", c.Topology})
+	if c.Text != "" {
+		key := "text"
+		if c.Kind == coord.ChangeJoined {
+			key = "key"
+		}
+		r = append(r, field{key, "text", c.Text})
+	}
+	return r
+}
+
+// processNames completes.
+func processNames(k *call, typed string, yield func(string) bool) error {
+	n, err := k.open()
+	if err != nil {
+		return err
+	}
+	for p, err := range coord.List(k.ctx, n, typed) {
+		if err != nil || !yield(p.Name) {
+			return err
+		}
+	}
+	return nil
+}
