@@ -30,7 +30,7 @@ type deliverMessages struct {
 
 // Applied turns the events of one log entry into frames, each appended to what waits for its connection, and wakes the transports once at the end. It runs on
 // the shard's apply goroutine while the log waits: it allocates nothing and never blocks.
-func (d *desk) Applied(_ *replica.Shard, index uint64, origins []replica.Origin, ev *shard.Events) {
+func (d *desk) Applied(rep *replica.Shard, index uint64, origins []replica.Origin, ev *shard.Events) {
 	o := d.out
 	defer d.handOver(len(origins))
 	defer d.srv.guard("deliver", func() { d.deliveryFailed(origins) })
@@ -83,8 +83,8 @@ func (d *desk) Applied(_ *replica.Shard, index uint64, origins []replica.Origin,
 		}
 	}
 	d.hub.Changed(index, ev.Changes)
-	d.processes.count(ev.Processes)
-	d.streams.changed(index, ev.Processes)
+	d.processes.count(rep, ev.Processes)
+	d.streams.changed(rep, index, ev.Processes)
 	d.rollouts.changed(index, ev.Tracks)
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/process"
+	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
 // processCounts are what happened to the processes of a shard since its replica started here, as every replica sees it in the log.
@@ -17,7 +18,7 @@ type processCounts struct {
 }
 
 // count counts the changes of an entry. The leader measures the rounds that ended, too.
-func (p *processes) count(changes []shard.ProcessChange) {
+func (p *processes) count(rep *replica.Shard, changes []shard.ProcessChange) {
 	n := &p.counted
 	for i := range changes {
 		x := &changes[i]
@@ -35,19 +36,19 @@ func (p *processes) count(changes []shard.ProcessChange) {
 				n.ended[x.Outcome].Add(1)
 			}
 			if p.desk.leading.Load() {
-				p.measure(x)
+				p.measure(rep, x)
 			}
 		}
 	}
 }
 
 // measure takes how long a round lasted, in log time.
-func (p *processes) measure(x *shard.ProcessChange) {
+func (p *processes) measure(rep *replica.Shard, x *shard.ProcessChange) {
 	var (
 		e  process.Ended
 		ok bool
 	)
-	p.desk.rep.View(func(m *shard.Machine) {
+	rep.View(func(m *shard.Machine) {
 		if v, err := m.Process(x.Node, x.Name); err == nil {
 			e, ok = v.Latest()
 		}
@@ -92,6 +93,21 @@ func (p *processes) standing() (byPhase [len(phases)]int, members int) {
 	return byPhase, members
 }
 
+// writeProcesses shows how the processes of each shard stand, and what happened to them since the shard's replica started here. Counters of rounds and members are those of every replica,
+// the others count where the shard is led. With signalbox_process_round_seconds and signalbox_process_prepare_seconds, histograms of log time at the leader:
+//
+//	signalbox_processes                              by phase: one that stays preparing or coordinating waits for a member
+//	signalbox_process_members                        those that are absent, and keep a place by their key, too
+//	signalbox_process_rounds_started_total
+//	signalbox_process_rounds_ended_total             by outcome: completed; cancelled by a change or a forced round; failed, and tried again
+//	signalbox_process_joins_total, _leaves_total, _returns_total    returns are members that came back by their key without a round
+//	signalbox_process_requests_total                 messages between members, each receiver counted
+//	signalbox_process_requests_repeated_total        delivered again: sent again while unanswered, or after a new connection
+//	signalbox_process_requests_overflowed_total      refused because too much is unanswered; their senders try again
+//	signalbox_process_requests_pending, _pending_bytes
+//	signalbox_process_replies_total, _replies_refused_total         refused: the receiver's handler failed
+//	signalbox_process_messages_stale_total           of rounds that are over
+//	signalbox_process_undelivered_total              not delivered because the member's connection had much to read; they come again
 func (m *serverMetrics) writeProcesses(w io.Writer) {
 	for _, d := range m.srv.desks.all() {
 		p := d.processes

@@ -3,10 +3,15 @@ package server
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
 )
 
 // player is a member with a connection of its own that does what it is told and nothing more.
@@ -351,3 +356,216 @@ func statusMessage(err error) string {
 	_, text := statusText(err)
 	return text
 }
+
+// pair is two players whose round is open for messages.
+func pair(t *testing.T, s *Server) (a, b *player, epoch uint64) {
+	t.Helper()
+	a, b = newPlayer(t, s, "queue", 1), newPlayer(t, s, "queue", 2)
+	a.join("")
+	first := a.round(protocol.RoundPrepare, 1).Epoch
+	b.join("")
+	epoch = a.round(protocol.RoundPrepare, first+1).Epoch
+	b.round(protocol.RoundPrepare, epoch)
+	a.confirm(epoch, protocol.StepPrepared)
+	b.confirm(epoch, protocol.StepPrepared)
+	a.round(protocol.RoundCoordinate, epoch)
+	return a, b, epoch
+}
+
+// TestProcessSlowMember: a member that does not read is not cut for what others send to it. What was left out comes when it syncs, and beyond a bound the sender is to wait.
+func TestProcessSlowMember(t *testing.T) {
+	s := start(t, func(c *Config) { c.Limits.OutSoft = leastOutSoft })
+	a, b, epoch := pair(t, s)
+	if err := socketOf(b.nc).SetReadBuffer(16 << 10); err != nil {
+		t.Fatal(err)
+	}
+	d := s.mapNow().desk(0, a.at())
+	const n = 8 // times a mebibyte: what the relay keeps for a receiver
+	payload := strings.Repeat("x", protocol.MaxProcessPayload)
+	for i := range uint64(n) {
+		id := a.send(protocol.KindProcessRequest, a.at(), &protocol.ProcessRequest{
+			Session: a.session, Name: []byte("queue"), Epoch: epoch, Number: 1 + i, Low: 1, To: []uint64{b.session}, Payload: []byte(payload),
+		})
+		if err := a.reply(protocol.KindProcessRequest, id, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.fails(protocol.StatusOverloaded, protocol.KindProcessRequest, a.at(), &protocol.ProcessRequest{
+		Session: a.session, Name: []byte("queue"), Epoch: epoch, Number: n + 1, Low: 1, To: []uint64{b.session}, Payload: []byte(payload),
+	})
+	eventually(t, "messages to be left out", func() bool { return d.processes.counted.full.Load() > 0 })
+	for answered := map[uint64]bool{}; len(answered) < n; {
+		if err := b.sync(epoch); err != nil {
+			t.Fatal(err)
+		}
+		m := b.letter()
+		b.respond(&m, "thanks")
+		answered[m.Number] = true
+	}
+	for range n {
+		if m := a.letter(); m.Kind != protocol.MessageReply || m.From != b.session {
+			t.Fatalf("answer is %+v", m)
+		}
+	}
+	if cut := s.metrics.slowCut.Get(); cut != 0 {
+		t.Errorf("%d connections were cut", cut)
+	}
+}
+
+// TestMemberMailIsBounded: what waits for a shard's goroutine is bounded in number and bytes, and refused when it has ended.
+func TestMemberMailIsBounded(t *testing.T) {
+	p := &processes{wake: make(chan struct{}, 1)}
+	fill := func(m memberMail, most int) {
+		t.Helper()
+		n := 0
+		for p.add(m) == protocol.StatusOK {
+			n++
+		}
+		if st := p.add(m); n != most || st != protocol.StatusOverloaded {
+			t.Fatalf("%d messages were taken, want %d; one more is %v", n, most, st)
+		}
+		if got := len(p.take(nil)); got != most {
+			t.Fatalf("%d messages were there", got)
+		}
+	}
+	fill(memberMail{}, mostMemberMail)
+	fill(memberMail{body: make([]byte, 1<<20)}, mostMemberBytes>>20)
+	p.queue.closed = true
+	if st := p.add(memberMail{}); st != protocol.StatusUnavailable {
+		t.Fatalf("after the end it is %v", st)
+	}
+}
+
+// TestProcessBucketFrozen: while the bucket of a process moves nothing is served, and its streams are cut; when the move is given up members go on with the round they were in.
+func TestProcessBucketFrozen(t *testing.T) {
+	s := start(t, nil)
+	a, b, epoch := pair(t, s)
+	d := s.mapNow().desk(0, a.at())
+	step := func(kind shard.CommandKind, epoch uint64) {
+		t.Helper()
+		run := shard.BucketsBody{Total: 16, First: uint32(a.at()), Count: 1, Epoch: epoch}
+		if err := d.rep.ProposeInternal(t.Context(), shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, run)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	watcher := connect(t, s)
+	watch := watcher.send(protocol.KindProcessWatch, a.at(), &protocol.ProcessWatch{Node: a.node, Name: []byte("queue")})
+	watcher.event(protocol.KindProcessState, nil)
+	if err := a.ask(epoch, 1, "before", b.session); err != nil {
+		t.Fatal(err)
+	}
+	before := b.letter()
+
+	step(shard.CmdFreeze, 100)
+	var cut protocol.StreamCut
+	if h := watcher.event(protocol.KindStreamCut, &cut); h.ID != watch || cut.Status != protocol.StatusWrongShard {
+		t.Fatalf("stream is cut with %+v", cut)
+	}
+	watcher.fails(protocol.StatusWrongShard, protocol.KindProcessWatch, a.at(), &protocol.ProcessWatch{Node: a.node, Name: []byte("queue")})
+	if err := a.ask(epoch, 2, "meanwhile", b.session); !errors.Is(err, protocol.StatusWrongShard) {
+		t.Fatalf("a message while the bucket is frozen: %v", err)
+	}
+	if err := b.sync(epoch); !errors.Is(err, protocol.StatusWrongShard) {
+		t.Fatalf("a sync while the bucket is frozen: %v", err)
+	}
+	// The relay forgets what it had: the process is elsewhere, as far as it knows.
+	eventually(t, "the relay to go", func() bool {
+		d.processes.mu.Lock()
+		defer d.processes.mu.Unlock()
+		return d.processes.lead.Stats().Relays == 0
+	})
+
+	step(shard.CmdActivate, 101)
+	for _, p := range []*player{a, b} { // some were at home in that bucket
+		if !connHas(s, p.session) {
+			if _, err := p.attach(p.node, p.n, p.session, 2); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := p.sync(epoch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.respond(&before, "late") // dropped: its sender sends it again
+	if err := a.ask(epoch, 1, "before", b.session); err != nil {
+		t.Fatal(err)
+	}
+	again := b.letter()
+	b.respond(&again, "yes")
+	if m := a.letter(); m.Kind != protocol.MessageReply || string(m.Payload) != "yes" {
+		t.Fatalf("answer is %+v", m)
+	}
+	a.complete(epoch, "agreed")
+	if m := b.round(protocol.RoundComplete, epoch); string(m.Result) != "agreed" {
+		t.Fatalf("round is complete with %q", m.Result)
+	}
+}
+
+func connHas(s *Server, session uint64) bool { return s.bindings.conn(session) != nil }
+
+// TestProcessAudit: what operators ask for is in the audit log, with who asked and why.
+func TestProcessAudit(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "audit")
+	s := start(t, func(c *Config) { c.Audit = file })
+	a, b, _ := pair(t, s)
+	a.must(protocol.KindProcessForce, a.at(), &protocol.ProcessForce{Node: a.node, Name: []byte("queue"), Text: "new hosts"}, nil)
+	a.must(protocol.KindProcessEvict, a.at(), &protocol.ProcessEvict{Node: a.node, Name: []byte("queue"), Session: b.session, Text: "sick"}, nil)
+	a.must(protocol.KindProcessAlter, a.at(), &protocol.ProcessAlter{Node: a.node, Name: []byte("queue")}, nil)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`"title":"ask_force_round"`, `"initiator":"anonymous"`, `"node":"/default","process":"queue","reason":"new hosts"`, `"title":"ask_evict_member"`,
+		fmt.Sprintf(`"session":%d,"reason":"sick"`, b.session), `"title":"ask_alter_process"`,
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the audit log lacks %s in\n%s", want, text)
+		}
+	}
+}
+
+// TestProcessRights: members need use, readers read, operators admin; a missing right tells nothing of what there is.
+func TestProcessRights(t *testing.T) {
+	var may atomic.Uint32
+	may.Store(uint32(RightRead))
+	s := start(t, func(c *Config) {
+		c.Authorizer = authorizer(func(right Right) bool { return uint32(right) <= may.Load() })
+	})
+	p := newPlayer(t, s, "queue", 1)
+	name := []byte("queue")
+	join := func() error {
+		return p.call(protocol.KindProcessJoin, p.at(), &protocol.ProcessJoin{Head: p.head(p.session), Name: name}, nil)
+	}
+	force := func() error {
+		return p.call(protocol.KindProcessForce, p.at(), &protocol.ProcessForce{Node: p.node, Name: name}, nil)
+	}
+	describe := func() error {
+		return p.call(protocol.KindProcessDescribe, p.at(), &protocol.ProcessDescribe{Node: p.node, Name: name}, nil)
+	}
+	watch := func() error {
+		return p.call(protocol.KindProcessWatch, p.at(), &protocol.ProcessWatch{Node: p.node, Name: name}, nil)
+	}
+	for _, c := range []struct {
+		right Right
+		what  string
+		f     func() error
+		want  protocol.Status
+	}{
+		{0, "describe", describe, protocol.StatusForbidden}, {0, "watch", watch, protocol.StatusForbidden}, {0, "join", join, protocol.StatusForbidden},
+		{RightRead, "join", join, protocol.StatusForbidden}, {RightRead, "describe", describe, protocol.StatusNotFound}, {RightRead, "watch", watch, protocol.StatusOK},
+		{RightUse, "join", join, protocol.StatusOK}, {RightUse, "force", force, protocol.StatusForbidden}, {RightAdmin, "force", force, protocol.StatusOK},
+	} {
+		may.Store(uint32(c.right))
+		if err := c.f(); protocol.StatusOf(err) != c.want {
+			t.Errorf("%s with the right %v: %v, want %v", c.what, c.right, err, c.want)
+		}
+	}
+}
+
+type authorizer func(Right) bool
+
+func (a authorizer) Allowed(_ string, right Right, _ string) bool { return a(right) }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
 // processStreams are the streams over processes of one shard, on this instance. They are fed by the instance's own log, whoever leads.
@@ -184,12 +185,12 @@ func (t *processStreams) tellState(s *processStream, m *shard.Machine) {
 }
 
 // changed tells what an entry changed. Called in log order, by the goroutine that applies.
-func (t *processStreams) changed(index uint64, list []shard.ProcessChange) {
+func (t *processStreams) changed(rep *replica.Shard, index uint64, list []shard.ProcessChange) {
 	if len(list) == 0 || t.count.Load() == 0 {
 		return
 	}
 	wall := uint64(0)
-	t.desk.rep.View(func(m *shard.Machine) { wall = m.Wall() })
+	rep.View(func(m *shard.Machine) { wall = m.Wall() })
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i := 0; i < len(list); {

@@ -100,15 +100,15 @@ func (c *conn) operateProcess(p *pass, h protocol.Header) {
 	switch h.Kind {
 	case protocol.KindProcessForce:
 		ok, node, name = p.decode(c, h, &x.force), x.force.Node, x.force.Name
-		e.Title, e.Message, e.Severity = "force_round", "a new round is asked for", audit.Low
+		e.Title, e.Message, e.Severity = "ask_force_round", "a new round is asked for", audit.Low
 		fields = []audit.Field{{Key: "reason", Value: x.force.Text}}
 	case protocol.KindProcessEvict:
 		ok, node, name = p.decode(c, h, &x.evict), x.evict.Node, x.evict.Name
-		e.Title, e.Message, e.Severity = "evict_member", "the end of a membership is asked for", audit.Medium
+		e.Title, e.Message, e.Severity = "ask_evict_member", "the end of a membership is asked for", audit.Medium
 		fields = []audit.Field{{Key: "session", Value: x.evict.Session}, {Key: "reason", Value: x.evict.Text}}
 	case protocol.KindProcessAlter:
 		ok, node, name = p.decode(c, h, &x.alter), x.alter.Node, x.alter.Name
-		e.Title, e.Message, e.Severity = "alter_process", "other options of a process are asked for", audit.Low
+		e.Title, e.Message, e.Severity = "ask_alter_process", "other options of a process are asked for", audit.Low
 	}
 	if !ok {
 		return
