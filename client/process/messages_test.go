@@ -275,3 +275,58 @@ func TestLateMessages(t *testing.T) {
 		t.Errorf("%d more calls", n)
 	}
 }
+
+// TestFailLater: a round that fails behind Coordinate is tried again, with its reason in the history; what is too early or too late is refused. The membership's context outlives the
+// rounds, and ends with the membership even while a callback runs.
+func TestFailLater(t *testing.T) {
+	b := newBackend(t, 0)
+	var mu sync.Mutex
+	refused := map[string]error{}
+	note := func(what string, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		refused[what] = err
+	}
+	lives, go2 := make(chan context.Context, 1), make(chan struct{})
+	failed := make(chan *Round, 1)
+	h := &scripted{process: func(q *Request) error { return q.Reply(nil) }}
+	h.prepare = func(r *Round) error {
+		note("in prepare", r.Fail(errors.New("early")))
+		return nil
+	}
+	h.coordinate = func(r *Round) error {
+		if r.Attempt() == 0 {
+			failed <- r
+			return r.Request(r.Coordinator(), nil, func([]byte) { note("in time", r.Fail(nil)) }, nil)
+		}
+		lives <- r.Membership()
+		<-go2
+		<-r.Membership().Done() // by Leave
+		return nil
+	}
+	p, _, err := b.join(t.Context(), 1, h, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := wait(t, "the first round", failed)
+	life := wait(t, "the second attempt", lives)
+	if first.Context().Err() == nil || life.Err() != nil || life != first.Membership() {
+		t.Errorf("the failed round's context: %v, the membership's: %v", first.Context().Err(), life.Err())
+	}
+	note("late", first.Fail(errors.New("late")))
+	close(go2)
+	if err := p.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(context.Cause(life), ErrLeft) {
+		t.Errorf("the membership's context ended by %v", context.Cause(life))
+	}
+	for what, want := range map[string]error{"in prepare": ErrNotPrepared, "in time": nil, "late": ErrOver} {
+		if err, ok := refused[what]; !ok || !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", what, err, want)
+		}
+	}
+	if n := b.tally(); n.Failed != 1 {
+		t.Errorf("%d rounds failed", n.Failed)
+	}
+}
