@@ -45,9 +45,9 @@ func (f *floor) work(name string) func(context.Context, Partition) {
 	}
 }
 
-func session(t *testing.T, addr string) *client.Session {
+func session(t *testing.T, addrs ...string) *client.Session {
 	t.Helper()
-	c, err := client.Dial(t.Context(), addr)
+	c, err := client.Dial(t.Context(), addrs...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,6 +170,79 @@ func TestWorkersComeAndGo(t *testing.T) {
 	}
 }
 
+// TestElections: in a cluster the shard's master dies while a worker joins, and another time while one leaves. The round goes on at the next master, nothing is with two workers, and an
+// operator's watch goes on as well.
+func TestElections(t *testing.T) {
+	const n = 12
+	cluster := servertest.StartCluster(t, 3, servertest.Shards(1))
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	f := &floor{at: map[int]string{}, tokens: map[int]uint64{}}
+	workers, weights := map[string]*Worker{}, map[string]uint32{}
+	join := func(s *client.Session, name string) (*Worker, error) {
+		return Join(ctx, s, "queue", n, Run(f.work(name)), process.Options{Data: []byte(name), Synchronous: true})
+	}
+	for _, name := range []string{"a", "b"} {
+		w, err := join(session(t, cluster.Addrs()...), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		workers[name], weights[name] = w, 1
+	}
+	f.spread(t, n, weights)
+	third := session(t, cluster.Addrs()...)
+	watcher := process.Operate(session(t, cluster.Addrs()...).Node(), "queue")
+	gone := make(chan error, 1)
+	began := make(chan struct{})
+	go func() {
+		first := true
+		for news, err := range watcher.Watch(ctx) {
+			if err != nil {
+				gone <- err
+				return
+			}
+			if first {
+				first = false
+				close(began)
+			}
+			left := news.Change != nil && news.Change.Kind == process.ChangeLeft
+			if left || news.Status != nil && len(news.Status.Members) == 2 && string(news.Status.Members[0].Data) == "b" {
+				gone <- nil
+				return
+			}
+		}
+	}()
+	<-began
+	during := func(what func() error) {
+		t.Helper()
+		done := make(chan error, 1)
+		go func() { done <- what() }()
+		master := cluster.Leader(cluster.Shards()[0])
+		cluster.Kill(master)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		f.spread(t, n, weights)
+		cluster.Restart(master)
+		cluster.WaitReady()
+	}
+	weights["c"] = 1
+	during(func() (err error) {
+		workers["c"], err = join(third, "c")
+		return err
+	})
+	delete(weights, "a")
+	during(func() error { return workers["a"].Leave(ctx) })
+	if err := <-gone; err != nil {
+		t.Errorf("the watch ended: %v", err)
+	}
+	for name := range weights {
+		if err := workers[name].Leave(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestWrongJoin: what is wrong is said before anything is asked of a server.
 func TestWrongJoin(t *testing.T) {
 	for want, h := range map[string]struct {
@@ -181,5 +254,78 @@ func TestWrongJoin(t *testing.T) {
 		if w, err := Join(t.Context(), nil, "queue", h.n, h.h, process.Options{}); w != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v", err)
 		}
+	}
+}
+
+// TestStopsFirst: nobody gets a partition while its former holder's work is still about to stop, and who leaves is a member until then.
+func TestStopsFirst(t *testing.T) {
+	const n = 6
+	srv := servertest.Start(t, servertest.RealTime())
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	stopping, free := make(chan int, 2*n), make(chan struct{}, 2*n)
+	slow := Run(func(ctx context.Context, p Partition) {
+		<-ctx.Done()
+		stopping <- p.Number
+		<-free
+	})
+	s := session(t, srv.Addr())
+	a, err := Join(ctx, s, "queue", n, slow, process.Options{Synchronous: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &floor{at: map[int]string{}, tokens: map[int]uint64{}}
+	b, err := Join(ctx, session(t, srv.Addr()), "queue", n, Run(f.work("b")), process.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := func(count int) (list []int) {
+		t.Helper()
+		for range count {
+			select {
+			case p := <-stopping:
+				list = append(list, p)
+			case <-ctx.Done():
+				t.Fatal("nothing is to be stopped")
+			}
+		}
+		for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) { // a wrong one would be through by then
+			for _, p := range b.Held() {
+				if slices.Contains(list, p) {
+					t.Fatalf("partition %d is with two workers", p)
+				}
+			}
+		}
+		return list
+	}
+	moving := stop(n / 2)
+	if held := a.Held(); len(held) != n {
+		t.Errorf("partitions are given up before their work has stopped: %v are left", held)
+	}
+	for range moving {
+		free <- struct{}{}
+	}
+	if err := b.Process().WaitInitial(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if held := b.Held(); len(held) != n/2 {
+		t.Errorf("the second worker holds %v", held)
+	}
+	left := make(chan error, 1)
+	go func() { left <- a.Leave(ctx) }()
+	stop(n / 2)
+	status, err := process.Operate(s.Node(), "queue").Describe(ctx)
+	if err != nil || len(status.Members) != 2 {
+		t.Errorf("%d members while one has work to stop, %v", len(status.Members), err)
+	}
+	for range n / 2 {
+		free <- struct{}{}
+	}
+	if err := <-left; err != nil {
+		t.Fatal(err)
+	}
+	f.spread(t, n, map[string]uint32{"b": 0})
+	if err := b.Leave(ctx); err != nil {
+		t.Fatal(err)
 	}
 }
