@@ -27,10 +27,11 @@ type moveCrowd struct {
 	clients  []*client.Client
 	sessions []*client.Session
 
-	names []*crowdName
-	calls atomic.Int64
-	fires atomic.Int64
-	looks atomic.Int64
+	names  []*crowdName
+	rounds []*moveRounds
+	calls  atomic.Int64
+	fires  atomic.Int64
+	looks  atomic.Int64
 }
 
 // crowdName is a semaphore with one unit, whose holder counts up a number in its data.
@@ -86,6 +87,10 @@ func newMoveCrowd(t *testing.T, addresses []string, clients, sessions, names int
 
 // begin sets everybody to work.
 func (m *moveCrowd) begin() {
+	m.addRounds(8)
+	for _, x := range m.rounds {
+		m.work.Go(func() { x.turns(m) })
+	}
 	for i, s := range m.sessions {
 		m.work.Go(func() { m.turns(i+1, s, rand.New(rand.NewPCG(uint64(i), 3))) })
 	}
@@ -225,6 +230,7 @@ func (m *moveCrowd) progress(turns int64) {
 		}
 		<-look.C
 	}
+	m.roundsProgress()
 }
 
 // finish lets everybody finish what they are at, and checks what is left behind.
@@ -245,7 +251,11 @@ func (m *moveCrowd) finish() {
 			m.t.Errorf("session %d is not held any more: %v", i+1, s.Err())
 		}
 	}
-	m.t.Logf("%d turns, %d looks, %d fired", m.calls.Load(), m.looks.Load(), m.fires.Load())
+	rounds := int64(0)
+	for _, x := range m.rounds {
+		rounds += x.done.Load()
+	}
+	m.t.Logf("%d turns, %d looks, %d fired, %d rounds of %d processes", m.calls.Load(), m.looks.Load(), m.fires.Load(), rounds, len(m.rounds))
 	m.stop()
 	m.wg.Wait()
 }

@@ -97,7 +97,7 @@ func judgeRounds(list []played, mortal func(name string) bool) (rounds, error) {
 			s.open = 0
 			out.complete[x.Epoch] = x.Members
 			switch {
-			case !s.locked:
+			case !s.locked && !x.Resumed:
 				return bad("was not locked")
 			case x.Members != s.members:
 				return bad("has other members than it prepared with")

@@ -28,6 +28,7 @@ type playerSpec struct {
 	History   string // the file it writes: a played a line
 	Timeout   time.Duration
 	Sessions  int    // members that it is, each with a session of its own; 0 is one
+	Key       string // keeps its place for a minute when its session ends
 	Unlucky   int    // one callback in so many fails; 0: none
 	Hang      string // the callback in which it stands still, once, in a round with Size members: it says "there"
 	Size      int
@@ -43,7 +44,8 @@ type played struct {
 	Epoch   uint64        `json:"epoch,omitempty"`
 	Token   uint64        `json:"token,omitempty"`
 	Members int           `json:"members,omitempty"`
-	Value   string        `json:"value,omitempty"` // complete: what was agreed on
+	Resumed bool          `json:"resumed,omitempty"` // the round was complete when the member came back
+	Value   string        `json:"value,omitempty"`   // complete: what was agreed on
 	player  string        // whose
 }
 
@@ -105,6 +107,7 @@ func (h *player) be(ctx context.Context, c *client.Client) error {
 	}
 	h.session = s.ID()
 	p, err := process.Join(ctx, s, h.spec.Process, h, process.Options{
+		Key: h.spec.Key, Return: time.Minute,
 		RetryInterval: 5 * time.Millisecond, BackoffMin: 5 * time.Millisecond, BackoffMax: 20 * time.Millisecond,
 	})
 	if err != nil {
@@ -128,7 +131,7 @@ func (h *player) be(ctx context.Context, c *client.Client) error {
 func (h *player) note(what string, r *process.Round, value string) {
 	x := played{At: now(), Session: h.session, What: what, Value: value}
 	if r != nil {
-		x.Epoch, x.Token, x.Members = r.Epoch(), r.Token(), len(r.Members())
+		x.Epoch, x.Token, x.Members, x.Resumed = r.Epoch(), r.Token(), len(r.Members()), r.Resumed()
 	}
 	line, err := json.Marshal(&x)
 	if err == nil {

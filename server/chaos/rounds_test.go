@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/process"
 )
 
 // troupe is the players of one coordination process, dead ones too.
@@ -27,9 +28,8 @@ type troupe struct {
 	mortal    map[string]bool
 }
 
-func newTroupe(t *testing.T, process string, endpoints ...string) *troupe {
-	process = fmt.Sprintf("%s.%d", process, plays.Add(1))
-	tr := &troupe{t: t, endpoints: endpoints, process: process, dir: t.TempDir(), mortal: map[string]bool{}}
+func newTroupe(t *testing.T, name string, endpoints ...string) *troupe {
+	tr := &troupe{t: t, endpoints: endpoints, process: fmt.Sprintf("%s.%d", name, plays.Add(1)), dir: t.TempDir(), mortal: map[string]bool{}}
 	t.Cleanup(func() {
 		for _, a := range tr.all {
 			if !a.killed {
@@ -194,6 +194,7 @@ func TestRounds(t *testing.T) {
 	in := newStage(t)
 	t.Run("come and go", func(t *testing.T) { comeAndGo(t, in.listen) })
 	t.Run("end in each phase", func(t *testing.T) { endInEachPhase(t, in.listen) })
+	t.Run("restarted", func(t *testing.T) { restarted(t, in.listen) })
 	t.Run("crowd", func(t *testing.T) { joinAtOnce(t, in) })
 	if os.Getenv("SIGNALBOX_LONG") != "" {
 		for k := range 5 {
@@ -337,6 +338,55 @@ func asleep(t *testing.T, endpoint, phase string) (end func()) {
 		}
 		tr.judged(5)
 	}
+}
+
+// restarted: a player with a key is killed and started again while its former session lives, and once more: it takes its place by its key, resumes the round that the others have completed,
+// and there is no new one. Its token is higher each time.
+func restarted(t *testing.T, endpoint string) {
+	tr := newTroupe(t, "restarted", endpoint)
+	others := []*actor{tr.spawn(playerSpec{})}
+	epoch := tr.agree("alone", 0, 1, others...)
+	keyed := tr.spawn(playerSpec{Key: "two", Timeout: mortalTimeout})
+	epoch = tr.agree("at first", epoch, 2, append(others, keyed)...)
+	token := uint64(0)
+	for k := range 3 {
+		tr.settled()
+		list := tr.played(keyed)
+		last := list[len(list)-1]
+		if last.Token <= token || last.Resumed != (k > 0) {
+			t.Errorf("life %d is %+v, after the token %d", k, last, token)
+		}
+		token = last.Token
+		if k == 2 {
+			break
+		}
+		tr.kill(keyed)
+		keyed = tr.spawn(playerSpec{Key: "two", Timeout: mortalTimeout})
+		if again := tr.agree("after a restart", 0, 2, append(others, keyed)...); again != epoch {
+			t.Errorf("the round of epoch %d was followed by %d", epoch, again)
+		}
+	}
+	tr.judged(3) // two joins, and a leave at the end
+}
+
+// settled waits until all members have confirmed that the last round is complete.
+func (tr *troupe) settled() {
+	tr.t.Helper()
+	ctx, cancel := context.WithTimeout(tr.t.Context(), patience)
+	defer cancel()
+	c, err := client.Dial(ctx, tr.endpoints[0])
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	n, err := c.Node(ctx, nodePath)
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	await(tr.t, "all to confirm", func() bool {
+		s, err := process.Operate(n, tr.process).Describe(ctx)
+		return err == nil && s.Phase == process.Completed && len(s.Behind()) == 0
+	})
 }
 
 // joinAtOnce: ten processes join with 20 sessions each, at once. It settles, and there are not more complete rounds than members joined.
