@@ -245,6 +245,24 @@ func (m *ProcessReply) DecodeBody(body []byte) error {
 }
 
 func (m *ProcessRound) AppendBody(b []byte) []byte {
+	return AppendProcessMembers(m.appendHead(b), m.Members)
+}
+
+// AppendShared is AppendBody with a list of members that AppendProcessMembers encoded: a round is told to all of them, with the same list.
+func (m *ProcessRound) AppendShared(b, members []byte) []byte {
+	return append(m.appendHead(b), members...)
+}
+
+// AppendProcessMembers encodes a list of members as it stands in a ProcessRound.
+func AppendProcessMembers(b []byte, list []ProcessMember) []byte {
+	b = appendArray(b, len(list))
+	for i := range list {
+		b = list[i].append(b)
+	}
+	return b
+}
+
+func (m *ProcessRound) appendHead(b []byte) []byte {
 	b = appendArray(b, 13)
 	b = appendUint(b, m.Session)
 	b = appendBin(b, m.Name)
@@ -257,12 +275,7 @@ func (m *ProcessRound) AppendBody(b []byte) []byte {
 	b = appendUint(b, m.Token)
 	b = appendUint(b, m.Settled)
 	b = appendBin(b, m.Result)
-	b = appendStr(b, m.Text)
-	b = appendArray(b, len(m.Members))
-	for i := range m.Members {
-		b = m.Members[i].append(b)
-	}
-	return b
+	return appendStr(b, m.Text)
 }
 
 func (m *ProcessRound) DecodeBody(body []byte) error {

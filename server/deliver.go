@@ -21,7 +21,7 @@ type deliverMessages struct {
 	ticket  []byte
 	joined  protocol.ProcessJoinReply
 	left    protocol.ProcessLeaveReply
-	round   protocol.ProcessRound
+	round   roundWriter
 
 	trackRevision protocol.TrackRevision
 	registered    protocol.TrackRegisterReply

@@ -67,7 +67,7 @@ type processMessages struct {
 	sync    protocol.ProcessSync
 	request protocol.ProcessRequest
 	reply   protocol.ProcessReply
-	round   protocol.ProcessRound
+	round   roundWriter
 	message protocol.ProcessMessage
 }
 
@@ -250,20 +250,46 @@ func (p *processes) deliver() {
 	p.messages.message.Payload = nil
 }
 
+// roundWriter writes rounds to members, for one goroutine.
+type roundWriter struct {
+	protocol.ProcessRound
+	list    []process.Member // of the last round that was written
+	encoded []byte           // the same
+	scratch []protocol.ProcessMember
+}
+
+// AppendBody writes the round with the list that is encoded.
+func (w *roundWriter) AppendBody(b []byte) []byte { return w.AppendShared(b, w.encoded) }
+
+// take makes an event the round that AppendBody writes. A list is never changed in place, and all that are told of a round share it.
+func (w *roundWriter) take(e *shard.Event) {
+	shard.ProcessRound(e, &w.ProcessRound)
+	list := e.Process.Members
+	if w.encoded != nil && len(list) == len(w.list) && (len(list) == 0 || &list[0] == &w.list[0]) {
+		return
+	}
+	w.scratch = w.scratch[:0]
+	for i := range list {
+		w.scratch = append(w.scratch, shard.ProcessMember(&list[i]))
+	}
+	w.list, w.encoded = list, protocol.AppendProcessMembers(w.encoded[:0], w.scratch)
+	clear(w.scratch)
+}
+
 // tellMember writes an EventProcess to its member's connection, if there is one here. A list of members may be long, and comes again some seconds later: it is not for a connection
 // that has much to read already. Everything else is short.
-func (d *desk) tellMember(o *outbox, scratch *protocol.ProcessRound, e *shard.Event) {
+func (d *desk) tellMember(o *outbox, w *roundWriter, e *shard.Event) {
 	c := d.srv.bindings.conn(e.Session)
 	if c == nil {
 		return
 	}
-	shard.ProcessRound(e, scratch)
-	if len(scratch.Members) == 0 {
-		o.event(c, protocol.KindProcessRound, 0, d.id, scratch)
-	} else if !d.Send(c.id, protocol.AppendFrame(nil, protocol.KindProcessRound, 0, d.id, scratch), true) {
+	w.take(e)
+	if len(w.list) == 0 {
+		o.event(c, protocol.KindProcessRound, 0, d.id, w)
+	} else if !d.Send(c.id, protocol.AppendFrame(nil, protocol.KindProcessRound, 0, d.id, w), true) {
 		d.processes.counted.full.Add(1)
 	}
-	scratch.Result = nil
+	w.Result = nil
 }
 
 // slowMembers remembers which rounds were complained of.

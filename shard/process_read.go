@@ -232,16 +232,12 @@ func (m *Machine) ProcessesFrom(first uint64, name []byte, yield func(ProcessVie
 	})
 }
 
-// ProcessRound is an EventProcess in the form of the message to the member.
+// ProcessRound is an EventProcess in the form of the message to the member, but for the members, which are the same list for all that are told of a round.
 func ProcessRound(e *Event, out *protocol.ProcessRound) {
 	p := e.Process
 	*out = protocol.ProcessRound{
 		Session: e.Session, Name: e.Name, Kind: protocol.ProcessRoundKind(p.Kind), Removal: protocol.ProcessRemoval(p.Removal), Epoch: p.Epoch,
 		Topology: p.Topology, Coordinator: p.Coordinator, Attempt: p.Attempt, Token: p.Token, Settled: p.Settled, Result: p.Result, Text: p.Text,
-		Members: out.Members[:0],
-	}
-	for i := range p.Members {
-		out.Members = append(out.Members, ProcessMember(&p.Members[i]))
 	}
 }
 
