@@ -41,7 +41,7 @@ func (a *app) setCompletion(root *cobra.Command) {
 		for flag, words := range map[string][]string{
 			"output": {"table", "json", "jsonl"}, "log-level": {"debug", "info", "warn", "error"}, "log-format": {"text", "json"},
 			"read-consistency": {"strict", "relaxed", "default"}, "attach-consistency": {"strict", "relaxed", "default"},
-			"counters-mode": {"aggregated", "detailed", "default"},
+			"election": {"oldest", "lowest-id", "preferred"}, "counters-mode": {"aggregated", "detailed", "default"},
 		} {
 			if cmd.Flags().Lookup(flag) != nil {
 				_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))

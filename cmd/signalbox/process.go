@@ -46,7 +46,7 @@ func (a *app) processCmd() *cobra.Command {
 			}
 			rows = append(rows, row{
 				{"name", "name", p.Name}, {"phase", "phase", word(phaseWords, p.Phase)}, {"members", "members", p.Members}, {"epoch", "epoch", p.Epoch},
-				{"topology", "", p.Topology}, {"coordinator", "coordinator", session(p.Coordinator)},
+				{"topology", "", p.Topology}, {"coordinator", "coordinator", coordinator(p.Phase, p.Coordinator)},
 			})
 		}
 		return k.printer().list(rows, "no processes")
@@ -124,8 +124,71 @@ may begin what was its part before it hears of it: "signalbox session kill" ends
 		return k.printer().say(row{{"name", "", args[0]}, {"session_id", "", id}, {"evicted", "", true}}, "session %d is no member of %s any more", id, safe(args[0]))
 	})
 
+	alter := &cobra.Command{
+		Use: "alter NAME", Short: "Change the options of a process; what is not given stays as it is", Args: cobra.ExactArgs(1),
+		Long: `Change the options of a process, which the first member set. What is not given stays as it is; waits that run already are not changed. Members set them anew when the process
+is made again, ten minutes after the last one left.`,
+		Example: "  signalbox process alter mail --debounce 500ms --round-timeout 1m",
+	}
+	election := alter.Flags().String("election", "", "Who coordinates: oldest, lowest-id or preferred (the highest weight).")
+	times := map[string]*time.Duration{}
+	for flag, about := range map[string]string{
+		"debounce":      "From a change of the members to the next round; 0 is at once.",
+		"round-timeout": "Until a round must be decided, or fails; 0 is for ever.",
+		"backoff-min":   "Wait before a failed round is tried again; it doubles each time.",
+		"backoff-max":   "The longest such wait.",
+		"return":        "How long a member with a key keeps its place without a session; 0 is not at all.",
+	} {
+		times[flag] = alter.Flags().Duration(flag, 0, about)
+	}
+	alter.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+		var e coord.Election
+		known := *election == ""
+		for x, w := range electionWords {
+			if w == *election {
+				e, known = x, true
+			}
+		}
+		if !known {
+			return usagef("--election %q is unknown; choose oldest, lowest-id or preferred", *election)
+		}
+		changed := *election != ""
+		for flag, d := range times {
+			if *d < 0 {
+				return usagef("--%s %s is below 0; give a duration like 500ms", flag, *d)
+			}
+			changed = changed || cmd.Flag(flag).Changed
+		}
+		if !changed {
+			return usagef("nothing is to be changed; give one of --election, --debounce, --round-timeout, --backoff-min, --backoff-max, --return")
+		}
+		s, err := k.process(args[0])
+		if err != nil {
+			return err
+		}
+		o := s.Options
+		if *election != "" {
+			o.Election = e
+		}
+		for flag, to := range map[string]*time.Duration{
+			"debounce": &o.Debounce, "round-timeout": &o.RoundTimeout, "backoff-min": &o.BackoffMin, "backoff-max": &o.BackoffMax, "return": &o.Return,
+		} {
+			if cmd.Flag(flag).Changed {
+				*to = *times[flag]
+			}
+		}
+		p, err := k.operate(args[0])
+		if err == nil {
+			err = p.Alter(k.ctx, o)
+		}
+		if err != nil {
+			return noProcess(args[0], err)
+		}
+		return k.printer().say(row{{"name", "", args[0]}, {"options", "", optionsRow(&o)}}, "%s has %s", safe(args[0]), optionsText(&o))
+	})
+
 	c := group("process", "Coordination processes: who takes part, and how their rounds go", `Programs join a process by name (package client/process of the SDK). For each change of who they are
-one round runs: all prepare, the coordinator and the others agree, all complete.`, ls, describe, history, watch, force, evict)
+one round runs: all prepare, the coordinator and the others agree, all complete.`, ls, describe, history, watch, force, evict, alter)
 	for _, s := range c.Commands() {
 		addFlags(s.Flags(), scopeClient)
 	}
@@ -164,12 +227,12 @@ func noProcess(name string, err error) error {
 	}
 }
 
-// session is a session's id, "-" in a table for none.
-func session(id uint64) any {
-	if id == 0 {
+// coordinator is the one of the present or last round; none where the process has nobody.
+func coordinator(phase coord.Phase, session uint64) any {
+	if session == 0 || phase == coord.Idle {
 		return none{}
 	}
-	return id
+	return session
 }
 
 // none is no value: null in JSON.
@@ -200,7 +263,7 @@ func processRow(s *coord.Status, node string) row {
 	}
 	r := row{
 		{"name", "name", s.Name}, {"node", "node", node}, {"phase", "phase", word(phaseWords, s.Phase)}, {"waits_for", "", waits}, {"", "waits for", waitsFor},
-		{"epoch", "epoch", s.Epoch}, {"topology", "topology", s.Topology}, {"coordinator", "coordinator", session(s.Coordinator)}, {"started_at", "started", moment{s.Started}},
+		{"epoch", "epoch", s.Epoch}, {"topology", "topology", s.Topology}, {"coordinator", "coordinator", coordinator(s.Phase, s.Coordinator)}, {"started_at", "started", moment{s.Started}},
 	}
 	if s.Attempt > 0 || s.Phase == coord.Waiting {
 		r = append(r, field{"attempt", "failed before", s.Attempt}, field{"starts_in_ms", "", millis(s.StartsIn.Milliseconds())})
@@ -276,7 +339,7 @@ func roundRows(history []coord.Past, most int) []row {
 		rows = append(rows, row{
 			{"epoch", "epoch", h.Epoch}, {"outcome", "outcome", word(outcomeWords, h.Outcome)}, {"lasted_ms", "lasted", millis(h.Lasted.Milliseconds())},
 			{"prepared_ms", "prepared", after(h.Prepared, h.Outcome)}, {"decided_ms", "decided", after(h.Decided, h.Outcome)}, {"members", "members", h.Size},
-			{"topology", "", h.Topology}, {"attempt", "attempt", h.Attempt + 1}, {"coordinator", "coordinator", session(h.Coordinator)}, {"started_at", "started", moment{h.Started}},
+			{"topology", "", h.Topology}, {"attempt", "attempt", h.Attempt + 1}, {"coordinator", "coordinator", h.Coordinator}, {"started_at", "started", moment{h.Started}},
 			{"text", "why", h.Text},
 		})
 	}
@@ -299,7 +362,7 @@ func newsRow(n *coord.News) row {
 	case n.Status != nil:
 		s := n.Status
 		r = append(r, field{"event", "event", "status"}, field{"phase", "phase", word(phaseWords, s.Phase)}, field{"epoch", "epoch", labelled{"epoch", s.Epoch}},
-			field{"topology", "", s.Topology}, field{"coordinator", "", session(s.Coordinator)}, field{"members", "members", labelled{"members", len(s.Members)}})
+			field{"topology", "", s.Topology}, field{"coordinator", "", coordinator(s.Phase, s.Coordinator)}, field{"members", "members", labelled{"members", len(s.Members)}})
 		for _, m := range s.Members {
 			r = append(r, field{"", "member", below(memberName(&m.Member) + "  " + word(standingWords, m.Standing))})
 		}
