@@ -122,6 +122,10 @@ func (x *churn) command() Command {
 				Options: protocol.ProcessOptions{RoundTimeout: 1000, Return: 1000}})
 		}
 	}
+	if x.r.IntN(8) == 0 {
+		kind, m := x.track(a.id, head)
+		return request(kind, m)
+	}
 	switch p := x.r.IntN(100); {
 	case p < 50:
 		count := 1 + x.r.Uint64N(3)
@@ -170,6 +174,44 @@ func (x *churn) command() Command {
 	default:
 		x.nodes++
 		return Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{x.nodes, 1, storyConfig()})}
+	}
+}
+
+// track makes a request on one of a few tracks. Registrations are most, so that sessions that end have instances; incarnations are small numbers.
+func (x *churn) track(session uint64, head protocol.Head) (CommandKind, protocol.Message) {
+	name := fmt.Appendf(nil, "s/t-%d", x.r.IntN(4))
+	id := fmt.Sprintf("i-%d", x.r.IntN(6))
+	location := []string{"SAS", "MAN"}[x.r.IntN(2)]
+	incarnation := 1 + x.r.Uint64N(12)
+	config := func() protocol.TrackConfig {
+		return protocol.TrackConfig{
+			Source:    []protocol.TrackSource{protocol.SourceTSO, protocol.SourcePublished}[x.r.IntN(2)],
+			Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "MAN", Delay: x.r.Uint64N(200)}}[:1+x.r.IntN(2)], StallTimeout: 500, AutoDemote: true,
+		}
+	}
+	switch p := x.r.IntN(40); {
+	case p < 14:
+		return CmdTrackRegister, &protocol.TrackRegister{
+			Head: head, Name: name, ID: id, Location: location, Role: protocol.InstanceRole(1 + x.r.IntN(2)), Meta: string(x.data()), Takeover: x.r.IntN(2) == 0,
+		}
+	case p < 24:
+		poll := &protocol.TrackPoll{Session: session, Name: name, ID: id, Incarnation: incarnation}
+		if x.r.IntN(2) == 0 {
+			poll.Report = protocol.UpdateReport{Seq: x.index, Current: 1 + x.r.Uint64N(30), Target: 1 + x.r.Uint64N(30), Code: "OK", Attempts: 1}
+		}
+		return CmdTrackPoll, poll
+	case p < 30:
+		return CmdTrackCreate, &protocol.TrackCreate{Head: head, Name: name, Config: config()}
+	case p < 34:
+		return CmdTrackPublish, &protocol.TrackPublish{Head: head, Name: name, Payload: x.data()}
+	case p < 36:
+		return CmdTrackUnregister, &protocol.TrackUnregister{Head: head, Name: name, ID: id, Incarnation: incarnation}
+	case p < 37:
+		return CmdTrackAlter, &protocol.TrackAlter{Head: head, Name: name, Revision: 1 + x.r.Uint64N(3), Config: config()}
+	case p < 39:
+		return CmdTrackAdmin, &protocol.TrackAdmin{Head: head, Name: name, Verb: protocol.TrackVerb(1 + x.r.IntN(8)), Locations: []string{location}, Version: 1, ID: id}
+	default:
+		return CmdTrackDelete, &protocol.TrackDelete{Head: head, Name: name, Force: x.r.IntN(2) == 0}
 	}
 }
 

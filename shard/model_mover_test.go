@@ -56,8 +56,8 @@ func (x *moving) move() error {
 		return nil
 	}
 	v := x.moves[x.r.IntN(len(x.moves))]
-	if (v.phase == "frozen" || v.phase == "there" || v.phase == "committed" || v.phase == "activated") && processesIn(x.shards[v.from].m, v) != v.still {
-		return fmt.Errorf("processes in copies frozen for epoch %d have changed", v.run.Epoch)
+	if (v.phase == "frozen" || v.phase == "there" || v.phase == "committed" || v.phase == "activated") && stillIn(x.shards[v.from].m, v) != v.still {
+		return fmt.Errorf("processes or tracks in copies frozen for epoch %d have changed", v.run.Epoch)
 	}
 	body := AppendBuckets(nil, v.run)
 	if x.r.IntN(12) == 0 && (v.phase == "begun" || v.phase == "frozen" || v.phase == "there") {
@@ -71,7 +71,7 @@ func (x *moving) move() error {
 	case "begun":
 		switch st := x.take(v.from, CmdFreeze, body); st {
 		case protocol.StatusOK:
-			v.phase, v.still = "frozen", processesIn(x.shards[v.from].m, v)
+			v.phase, v.still = "frozen", stillIn(x.shards[v.from].m, v)
 		case protocol.StatusAborted:
 			x.saw("freeze had to wait")
 		default:
@@ -215,6 +215,11 @@ func sameCopies(from, to *Machine, v *movingMove, seen func(string)) (waiters in
 		} else if members > 0 {
 			seen("process moved")
 		}
+		if instances, err := sameTrackCopies(x, y); err != nil {
+			return 0, err
+		} else if instances > 0 {
+			seen("track moved")
+		}
 		for key, s := range x.semaphores {
 			o := y.semaphores[key]
 			if o == nil || o.owners.n != s.owners.n || o.waiters.n != s.waiters.n || o.used != s.used {
@@ -241,11 +246,15 @@ func (x *moving) rest() error {
 		x.apply(i, nil)
 	}
 	x.catchUp(true)
+	x.tickTracks()
 	return x.same()
 }
 
 func (x *moving) same() error {
 	if err := x.sameProcesses(); err != nil {
+		return err
+	}
+	if err := x.sameTracks(); err != nil {
 		return err
 	}
 	count := 0

@@ -248,12 +248,16 @@ func sameProcessCopies(x, y *bucket) (members int, err error) {
 	return members, nil
 }
 
-// processesIn is the state of all processes in a run's copies.
-func processesIn(m *Machine, v *movingMove) (all string) {
+// stillIn is the state of all processes and tracks in a run's copies.
+func stillIn(m *Machine, v *movingMove) (all string) {
 	for b := v.run.First; b < v.run.First+v.run.Count; b++ {
 		keys, _ := keysFrom(m.buckets[b].processes, nil)
 		for _, key := range keys {
 			all += key + string(m.buckets[b].processes[key].state.Append(nil))
+		}
+		keys, _ = keysFrom(m.buckets[b].tracks, nil)
+		for _, key := range keys {
+			all += key + string(m.buckets[b].tracks[key].state.Append(nil))
 		}
 	}
 	return all

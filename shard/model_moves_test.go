@@ -41,6 +41,7 @@ type moving struct {
 	told    []string
 
 	processes map[string]*modelProcess
+	tracks    map[string]*modelTrack
 }
 
 type movingShard struct {
@@ -58,7 +59,7 @@ type movingMove struct {
 	from, to int
 	phase    string
 	cursor   []byte
-	still    string // the processes of the frozen copies
+	still    string // the processes and tracks of the frozen copies
 }
 
 type movingStep struct {
@@ -67,7 +68,7 @@ type movingStep struct {
 }
 
 func TestBucketsMove(t *testing.T) {
-	runs, steps := 60, 400
+	runs, steps := 60, 600
 	if testing.Short() || raceEnabled {
 		runs = 6
 	}
@@ -108,6 +109,7 @@ func TestBucketsMove(t *testing.T) {
 		"session ended while its holdings were frozen", "waiter moved", "outdated copy replaced",
 		"round started", "round cancelled", "round completed", "member refused while frozen", "member request sent again", "three members", "evicted", "member ended",
 		"process moved",
+		"track advanced", "track ticked", "track moved", "track deleted", "track rolled back", "track refused while frozen", "instances ended", "poll without the log",
 	} {
 		if did[what] == 0 && runs >= 60 {
 			t.Errorf("never: %s", what)
@@ -259,10 +261,12 @@ func (x *moving) serving(b uint32) (int, bool) {
 
 func (x *moving) step() error {
 	switch p := x.r.IntN(100); {
-	case p < 25:
+	case p < 20:
 		return x.request()
-	case p < 45:
+	case p < 32:
 		return x.member()
+	case p < 45:
+		return x.rollOut()
 	case p < 50:
 		return x.session()
 	case p < 80:
