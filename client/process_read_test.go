@@ -26,13 +26,11 @@ func TestProcessWatch(t *testing.T) {
 		}
 		f.set(func() {
 			f.on = func(fc *fakeConn, h protocol.Header) bool {
-				switch h.Kind {
-				case protocol.KindUnwatch:
-					fc.reply(h, &protocol.Empty{})
-					return true
-				default:
-					return false
-				case protocol.KindProcessWatch:
+				if h.Kind != protocol.KindProcessWatch {
+					if h.Kind == protocol.KindUnwatch {
+						fc.reply(h, &protocol.Empty{})
+					}
+					return h.Kind == protocol.KindUnwatch
 				}
 				opened++
 				fc.reply(h, &protocol.Empty{})
