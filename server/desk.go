@@ -161,7 +161,7 @@ func (d *desk) LeaderChanged(s *replica.Shard, leader uint64, leading bool) {
 	}
 	was := d.leading.Swap(leading)
 	if was != leading {
-		d.processes.reigns.Add(1)
+		d.processes.reigned()
 	}
 	d.term.Store(s.Term())
 	// Who begins to lead says so when it serves, the others when they hear of it.

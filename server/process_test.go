@@ -373,6 +373,40 @@ func pair(t *testing.T, s *Server) (a, b *player, epoch uint64) {
 	return a, b, epoch
 }
 
+// TestProcessOldEpoch: nothing of a round that is over is taken, and only the coordinator completes one.
+func TestProcessOldEpoch(t *testing.T) {
+	s := start(t, nil)
+	a, b, old := pair(t, s)
+	name := []byte("queue")
+	b.fails(protocol.StatusPreconditionFailed, protocol.KindProcessComplete, b.at(), &protocol.ProcessComplete{Head: b.head(b.session), Name: name, Epoch: old})
+	if err := a.ask(old, 1, "hello", b.session); err != nil {
+		t.Fatal(err)
+	}
+	m := b.letter()
+	a.must(protocol.KindProcessForce, a.at(), &protocol.ProcessForce{Node: a.node, Name: name}, nil)
+	epoch := a.round(protocol.RoundPrepare, old+1).Epoch
+	if m := b.round(protocol.RoundPrepare, old+1); m.Epoch != epoch || m.Settled >= old {
+		t.Fatalf("the next round is %+v, that of the other has epoch %d", m, epoch)
+	}
+	for what, err := range map[string]error{
+		"prepared":  a.call(protocol.KindProcessConfirm, a.at(), &protocol.ProcessConfirm{Session: a.session, Name: name, Epoch: old, Step: protocol.StepPrepared}, nil),
+		"completed": a.call(protocol.KindProcessConfirm, a.at(), &protocol.ProcessConfirm{Session: a.session, Name: name, Epoch: old, Step: protocol.StepCompleted}, nil),
+		"failed":    a.call(protocol.KindProcessFail, a.at(), &protocol.ProcessFail{Session: a.session, Name: name, Epoch: old, Text: "no"}, nil),
+		"complete":  a.call(protocol.KindProcessComplete, a.at(), &protocol.ProcessComplete{Head: a.head(a.session), Name: name, Epoch: old}, nil),
+		"message":   a.ask(old, 2, "late", b.session),
+		"reply after cancel": b.call(protocol.KindProcessReply, b.at(), &protocol.ProcessReply{
+			Session: b.session, Name: name, Epoch: old, To: m.From, Number: m.Number, Payload: []byte("late"),
+		}, nil),
+	} {
+		if !errors.Is(err, protocol.StatusAborted) {
+			t.Errorf("%s: %v, want ABORTED", what, err)
+		}
+	}
+	if r := a.status(protocol.Strict); r.Epoch != epoch || r.Phase != protocol.PhasePreparing || len(r.Members) != 2 || r.Members[0].Standing != protocol.StandingPreparing {
+		t.Errorf("the round is %+v", r)
+	}
+}
+
 // TestProcessSlowMember: a member that does not read is not cut for what others send to it. What was left out comes when it syncs, and beyond a bound the sender is to wait.
 func TestProcessSlowMember(t *testing.T) {
 	s := start(t, func(c *Config) { c.Limits.OutSoft = leastOutSoft })

@@ -21,6 +21,7 @@ const (
 
 const (
 	processTick = 100 * time.Millisecond // of lead.Processes
+	idleTick    = time.Second            // of one that has nothing to do
 	slowPrepare = 10 * time.Second       // of a member, until it is logged
 	slowLook    = 5 * time.Second        // between two looks for slow members
 	mostLooked  = 10_000                 // processes in one look at them
@@ -88,10 +89,7 @@ func (p *processes) add(m memberMail) protocol.Status {
 	}
 	q.list = append(q.list, m)
 	q.bytes += len(m.body)
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	p.nudge()
 	return protocol.StatusOK
 }
 
@@ -105,8 +103,9 @@ func (p *processes) take(spare []memberMail) []memberMail {
 }
 
 func (p *processes) run(ctx context.Context) {
-	tick := time.NewTicker(processTick)
+	tick := time.NewTimer(idleTick)
 	defer tick.Stop()
+	idle := true
 	var list []memberMail
 	for {
 		due := false
@@ -130,6 +129,14 @@ func (p *processes) run(ctx context.Context) {
 		if due || len(list) > 0 {
 			p.outbox.flush()
 		}
+		if now := p.idle(); due || now != idle {
+			idle = now
+			if idle {
+				tick.Reset(idleTick)
+			} else {
+				tick.Reset(processTick)
+			}
+		}
 	}
 }
 
@@ -142,6 +149,25 @@ func (p *processes) close() {
 		p.outbox.fail(m.conn, m.kind, m.id, protocol.StatusUnavailable, "the shard stops running here; fetch the map and send again")
 	}
 	p.outbox.flush()
+}
+
+func (p *processes) idle() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lead.Idle()
+}
+
+// reigned is told, in log order, that the replica begins to lead or ends to.
+func (p *processes) reigned() {
+	p.reigns.Add(1)
+	p.nudge()
+}
+
+func (p *processes) nudge() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
 }
 
 // reign begins and ends the leader's part with the leadership.

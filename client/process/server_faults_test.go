@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
@@ -218,6 +220,57 @@ func (h *twice) Process(q *Request) error {
 	default:
 	}
 	return nil
+}
+
+// lines is a log.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}
+
+// TestServerSaysWhoIsSlow: a member that has not prepared for long is in the server's log, once a round.
+func TestServerSaysWhoIsSlow(t *testing.T) {
+	out := new(lines)
+	srv := servertest.Start(t, servertest.Config(func(c *server.Config) { c.Logger = slog.New(slog.NewTextHandler(out, nil)) }))
+	h := &stuck{agreeing: newAgreeing(0), in: "prepare", there: make(chan uint64, 100), free: make(chan struct{})}
+	s := newSession(t, srv.Addr())
+	p := mustJoin(t, s, "queue", h, Options{})
+	wait(t, "prepare", h.there)
+	said := func(n int) bool {
+		return out.count("members do not prepare") == n && out.count(fmt.Sprint("session=", s.ID())) == n
+	}
+	srv.Advance(9 * time.Second)
+	if !said(0) {
+		t.Error("it is said too early")
+	}
+	for over := time.Now().Add(time.Minute); !said(1); {
+		srv.Advance(time.Second)
+		if time.Now().After(over) {
+			t.Fatal("it is not said")
+		}
+	}
+	for range 10 {
+		srv.Advance(2 * time.Second)
+	}
+	close(h.free)
+	h.agreed(t, 1)
+	if !said(1) {
+		t.Error("it is said again")
+	}
+	mustLeave(t, p)
+	h.check(t)
 }
 
 // inPhase waits until the server's only process is in a phase.

@@ -28,7 +28,7 @@ const (
 //   - Events and messages of a ProcessOut go to the connections on which their session is attached, or known by a ticket, in the order of the calls. What
 //     finds no connection is dropped: it comes again when the member syncs, which it owes after each attach and new connection. EventProcess of the log goes the same way.
 //   - Request, Reply and Sync are called for sessions that the connection has attached or proved by a ticket.
-//   - Tick comes every 100 ms or so. now is monotonic, in ms.
+//   - Tick comes every 100 ms or so, and every second while there is nothing to do (Idle). now is monotonic, in ms.
 type Processes struct {
 	limits  relay.Limits
 	leading bool
@@ -99,6 +99,9 @@ func (p *Processes) Stop() {
 		p.forget(key)
 	}
 }
+
+// Idle says that Tick has nothing to do before the next pass: every second is often enough then.
+func (p *Processes) Idle() bool { return !p.leading || !p.passing && len(p.relays) == 0 }
 
 func (p *Processes) forget(key string) {
 	addTally(&p.dropped, p.relays[key].relay.Tally())

@@ -192,7 +192,13 @@ func TestMembersAreToldAgain(t *testing.T) {
 	x := newMembersOf(t, 3)
 	s := x.sessions
 	x.confirm(s[1], protocol.StepPrepared)
+	if x.p.Idle() {
+		t.Fatal("a new leader has nothing to do")
+	}
 	x.p.Tick(1, x.m, &x.out)
+	if !x.p.Idle() {
+		t.Fatal("there is something to do behind the pass")
+	}
 	x.want("after an election", fmt.Sprintf("0:%d 2:%d", process.EventPrepare, process.EventPrepare))
 	x.p.Tick(ResendEvery-1, x.m, &x.out)
 	x.want("too early", "")
@@ -206,6 +212,9 @@ func TestMembersAreToldAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.want("to itself", "1<1:1:me")
+	if x.p.Idle() {
+		t.Fatal("nothing to do with a message under way")
+	}
 	x.must(shard.CmdProcessComplete, &protocol.ProcessComplete{Head: x.head(s[0]), Name: []byte("p"), Epoch: x.epoch()})
 	x.p.Tick(2*ResendEvery, x.m, &x.out)
 	x.want("complete", fmt.Sprintf("1:%d 2:%d", process.EventComplete, process.EventComplete))
