@@ -17,6 +17,8 @@ import (
 //	party      what is known here of a session: attach epoch, low-water mark, description, and remembered answers to requests on the run's semaphores
 //	semaphore  then its entries; one that goes on from the chunk before is named by a "more" record instead
 //	process    whole, behind the parties of its members
+//	part       of a track's record, from its beginning on, where that is longer than a chunk
+//	track      the rest of its record, behind the parties of its sessions
 //
 // A party comes before the first entry or place of its session in each chunk, without answers. All deadlines are in the bucket's time, which moves with it.
 const chunkVersion = 1
@@ -31,6 +33,7 @@ const (
 	chunkEntry     = 7
 	chunkProcess   = 8
 	chunkTrack     = 9
+	chunkTrackPart = 10
 )
 
 const chunkSeed = 0x6275636b6574 // of the hash
@@ -40,7 +43,7 @@ type place struct {
 	section byte
 	bucket  uint64
 	node    uint64
-	id      uint64 // session, or order id
+	id      uint64 // session, or order id, or bytes of a track's record
 	seq     uint64
 	key     []byte // create id, or semaphore key
 }
@@ -184,7 +187,7 @@ func (c *chunkRecord) read(r *reader, x *BucketsBody) bool {
 		return c.limit > 0 && c.named(x)
 	case chunkProcess:
 		return c.readProcess(r, x)
-	case chunkTrack:
+	case chunkTrack, chunkTrackPart:
 		return c.readTrack(r, x)
 	case chunkMore:
 		c.node, c.name = r.uvarint(), r.bytes()

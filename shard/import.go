@@ -14,6 +14,7 @@ type importing struct {
 	epoch        uint64
 	next         []byte // cursor the next chunk must begin at
 	open         []byte // key of the semaphore whose entries may go on there
+	track, part  []byte // key of the track whose record goes on there, and what is there of the record
 }
 
 func (m *Machine) importOf(x *BucketsBody) int {
@@ -144,8 +145,10 @@ func (m *Machine) importRecords(o *importing, part *chunk) {
 			s = m.importSemaphore(o, r)
 		case chunkProcess:
 			m.importProcess(r)
+		case chunkTrackPart:
+			o.importTrackPart(r)
 		case chunkTrack:
-			m.importTrack(r)
+			m.importTrack(o, r)
 		case chunkEntry:
 			if s != nil {
 				m.importEntry(s, r)

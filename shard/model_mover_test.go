@@ -169,6 +169,9 @@ func (x *moving) carry(v *movingMove) error {
 		v.cursor, _, _ = to.Imported(v.run.First, v.run.Count, v.run.Epoch)
 	case protocol.StatusOK:
 		v.cursor = next
+		if i := to.importOf(&v.run); i >= 0 && len(to.imports[i].part) > 0 {
+			x.saw("track in parts")
+		}
 		if _, complete, _ := to.Imported(v.run.First, v.run.Count, v.run.Epoch); complete {
 			v.phase = "there"
 			if c, err := sameCopies(from, to, v, x.saw); err != nil {

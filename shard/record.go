@@ -96,6 +96,8 @@ func (m *Machine) appendHeader(b []byte, sum *uint64) []byte {
 		b = binary.AppendUvarint(b, x.epoch)
 		b = appendBytes(b, x.next)
 		b = appendBytes(b, x.open)
+		b = appendBytes(b, x.track)
+		b = appendBytes(b, x.part)
 	}
 	b = binary.AppendUvarint(b, uint64(len(m.dropped)))
 	last := uint64(0)

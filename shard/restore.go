@@ -295,7 +295,9 @@ func (x *restorer) header(r *reader) bool {
 		if first > total || count > total-first {
 			return false
 		}
-		m.imports = append(m.imports, importing{uint32(first), uint32(count), r.uvarint(), keep(r.bytes()), keep(r.bytes())})
+		m.imports = append(m.imports, importing{
+			uint32(first), uint32(count), r.uvarint(), keep(r.bytes()), keep(r.bytes()), keep(r.bytes()), keep(r.bytes()),
+		})
 	}
 	last := uint64(0)
 	for range r.count() {

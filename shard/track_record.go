@@ -88,16 +88,16 @@ func (x *restorer) linkTracks() bool {
 	return true
 }
 
-// track puts a track into a chunk, behind what is known of its sessions.
-func (w *chunkWriter) track(m *Machine, x *track) {
-	for _, id := range x.state.Sessions() {
-		if p := m.parties[id]; !w.parties[id] {
-			w.party(p, nil)
-		}
-	}
+const (
+	maxTrackRecord = 64 << 20 // bytes; all that a track may have is less
+	minTrackPart   = 64       // bytes, however small the chunks are to be
+)
+
+// trackPart puts bytes of a track's record into a chunk.
+func (w *chunkWriter) trackPart(kind byte, x *track, part []byte) {
 	f := binary.AppendUvarint(w.fields, x.node.id)
 	f = appendBytes(f, x.name)
-	w.put(chunkTrack, x.state.Append(f))
+	w.put(kind, append(f, part...))
 }
 
 func (c *chunkRecord) readTrack(r *reader, x *BucketsBody) bool {
@@ -122,25 +122,65 @@ func (x *export) tracks() bool {
 					return false
 				}
 				x.w.looks--
-				if o := b.tracks[key]; !o.node.dropped {
-					x.w.looks -= o.state.Instances()
-					x.w.track(x.m, o)
+				if o := b.tracks[key]; !o.node.dropped && !x.track(o, []byte(key)) {
+					return false
 				}
-				x.at.key = append([]byte(key), 0) // the first key behind it
+				x.at.key, x.at.id = append([]byte(key), 0), 0 // the first key behind it
 			}
 		}
 	}
 	return true
 }
 
+// track gives a track, or goes on with it: so many bytes of its record as the cursor says are given. The last of them come behind what is known of its sessions.
+func (x *export) track(o *track, key []byte) (complete bool) {
+	record := o.state.Append(nil)
+	if bytes.Equal(x.at.key, key) {
+		record = record[min(x.at.id, uint64(len(record))):]
+	} else {
+		x.at.key, x.at.id = key, 0
+	}
+	if n := max(x.w.most, minTrackPart); len(record) > n {
+		x.w.trackPart(chunkTrackPart, o, record[:n])
+		x.at.id += uint64(n)
+		return false // the chunk is full
+	}
+	x.w.looks -= o.state.Instances()
+	for _, id := range o.state.Sessions() {
+		if !x.w.parties[id] {
+			x.w.party(x.m.parties[id], nil)
+		}
+	}
+	x.w.trackPart(chunkTrack, o, record)
+	return true
+}
+
+// importTrackPart keeps bytes of a track's record until the last of them are there.
+func (o *importing) importTrackPart(r *chunkRecord) {
+	key := appendSemaphoreKey(nil, r.node, r.name)
+	if !bytes.Equal(o.track, key) {
+		o.track, o.part = key, nil
+	}
+	if len(o.part)+len(r.data) > maxTrackRecord {
+		o.track, o.part = nil, nil
+		return
+	}
+	o.part = append(o.part, r.data...)
+}
+
 // importTrack adds a track with its sessions' instances. One that does not fit to what is here is left out whole.
-func (m *Machine) importTrack(r *chunkRecord) {
+func (m *Machine) importTrack(o *importing, r *chunkRecord) {
+	data := r.data
+	if len(o.track) > 0 && bytes.Equal(o.track, appendSemaphoreKey(nil, r.node, r.name)) {
+		data = append(o.part, data...)
+	}
+	o.track, o.part = nil, nil
 	n := m.nodes[r.node]
 	if n == nil {
 		return
 	}
 	b := &m.buckets[protocol.Bucket(r.node, r.name, uint32(len(m.buckets)))]
-	state, err := rollout.Decode(r.data)
+	state, err := rollout.Decode(data)
 	if err != nil || m.track(b, r.node, r.name) != nil {
 		return
 	}

@@ -1,0 +1,190 @@
+package shard
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// TestLargeTrackMoves: a track with megabytes of payloads moves in chunks of the usual size, and both shards may be restored between any two of them.
+func TestLargeTrackMoves(t *testing.T) {
+	x, inc := newTrackLoad(t)
+	x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0))
+	const more = 40
+	for i := range more {
+		e := x.send(t, CmdTrackPublish, &protocol.TrackPublish{Head: x.head(0), Name: trackName, Payload: bytes.Repeat([]byte{byte(i)}, 64<<10)})
+		if e.Status != protocol.StatusOK {
+			t.Fatalf("publish: %v %s", e.Status, e.Text)
+		}
+	}
+	run := BucketsBody{Total: 64, Count: 64, Epoch: 9}
+	step := func(m *load, kind CommandKind, body []byte) protocol.Status {
+		m.begin()
+		m.entry = AppendCommand(m.entry, Command{Kind: kind, Body: body})
+		m.commit()
+		return m.out.List[len(m.out.List)-1].Status
+	}
+	ok := func(st protocol.Status) {
+		t.Helper()
+		if st != protocol.StatusOK {
+			t.Fatal(st)
+		}
+	}
+	ok(step(x, CmdFreeze, AppendBuckets(nil, run)))
+	y := &load{m: New(2), now: 700_000, sessions: x.sessions, seqs: x.seqs}
+	step(y, CmdTakeOver, nil)
+	ok(step(y, CmdNodePut, AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: storyConfig()})))
+	chunks := 0
+	for cursor := []byte(nil); ; chunks++ {
+		part, next, err := x.m.Export(0, 64, 9, cursor, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(part) > 2*ChunkBytes {
+			t.Fatalf("chunk %d has %d bytes", chunks, len(part))
+		}
+		ok(step(y, CmdImport, AppendImport(nil, ImportBody{BucketsBody: run, Chunk: part})))
+		if chunks == 3 { // in the middle: a chunk comes late, one comes too early, and both shards are restored
+			ok(step(y, CmdImport, AppendImport(nil, ImportBody{BucketsBody: run, Chunk: part})))
+			_, far, err := x.m.Export(0, 64, 9, next, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			early, _, err := x.m.Export(0, 64, 9, far, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if st := step(y, CmdImport, AppendImport(nil, ImportBody{BucketsBody: run, Chunk: early})); st != protocol.StatusAborted {
+				t.Fatalf("a chunk that is not the next: %v", st)
+			}
+			x.m, y.m = x.restored(t), y.restored(t)
+			if at, _, _ := y.m.Imported(0, 64, 9); !bytes.Equal(at, next) {
+				t.Fatal("the import is at another place after a restart")
+			}
+		}
+		if cursor = next; next == nil {
+			break
+		}
+	}
+	if chunks < 10 {
+		t.Fatalf("%d bytes of payloads came in %d chunks", more*64<<10, chunks)
+	}
+	ok(step(y, CmdActivate, AppendBuckets(nil, run)))
+	if err := y.m.Check(); err != nil {
+		t.Fatal(err)
+	}
+	record := func(m *Machine) []byte {
+		return m.track(&m.buckets[protocol.Bucket(1, trackName, 64)], 1, trackName).state.Append(nil)
+	}
+	if !bytes.Equal(record(x.m), record(y.m)) {
+		t.Fatal("the track is another at the target")
+	}
+}
+
+// newSteadyTrack has ten thousand instances of a hundred sessions in three locations, which all have the target, and their polls.
+func newSteadyTrack(t testing.TB) (x *load, polls []*protocol.TrackPoll) {
+	const sessions, instances = 100, 10_000
+	x = newLoad(sessions)
+	x.send(t, CmdTrackCreate, &protocol.TrackCreate{Head: x.head(0), Name: trackName, Config: protocol.TrackConfig{
+		Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "MAN", Delay: 5_000}, {Name: "VLA", Delay: 5_000}},
+	}})
+	x.send(t, CmdTrackPublish, &protocol.TrackPublish{Head: x.head(0), Name: trackName, Payload: []byte("v")})
+	apply := func(kind CommandKind, body func(i int) protocol.Message) {
+		for i := 0; i < instances; {
+			x.begin()
+			for range 100 {
+				x.entry = AppendCommand(x.entry, Command{Kind: kind, Node: 1, Epoch: 1, Body: body(i).AppendBody(nil)})
+				i++
+			}
+			x.commit()
+			for _, e := range x.out.List {
+				if e.Kind == EventReply && e.Status != protocol.StatusOK {
+					t.Fatalf("%v %s", e.Status, e.Text)
+				}
+				if e.Kind == EventReply && kind == CmdTrackRegister {
+					polls[i-100+e.Command].Incarnation = e.Version
+				}
+			}
+		}
+	}
+	polls = make([]*protocol.TrackPoll, instances)
+	apply(CmdTrackRegister, func(i int) protocol.Message {
+		id := fmt.Sprintf("host-%05d.example.net", i)
+		polls[i] = &protocol.TrackPoll{Session: x.sessions[i%sessions], Name: trackName, ID: id}
+		return &protocol.TrackRegister{
+			Head: x.head(i % sessions), Name: trackName, ID: id, Location: []string{"SAS", "MAN", "VLA"}[i%3], Role: protocol.InstanceLeader,
+		}
+	})
+	for seq := uint64(1); seq <= 4; seq++ { // each location gets the version when the one before has had it for five seconds, and reports it
+		apply(CmdTrackPoll, func(i int) protocol.Message { return polls[i] })
+		for _, p := range polls {
+			p.Report = protocol.UpdateReport{Seq: seq, Current: 1, Target: 1, Code: "OK", Attempts: 1}
+		}
+		x.now += 5_000
+		if seq < 4 {
+			for i, p := range polls {
+				if l := uint64(i % 3); l >= seq {
+					p.Report = protocol.UpdateReport{}
+				}
+			}
+		}
+	}
+	apply(CmdTrackPoll, func(i int) protocol.Message { return polls[i] })
+	if err := x.m.Check(); err != nil {
+		t.Fatal(err)
+	}
+	return x, polls
+}
+
+// TestSteadyPollsNeedNoEntry: ten thousand instances poll once a second for a minute, and no poll needs an entry; nor does anything fall due.
+func TestSteadyPollsNeedNoEntry(t *testing.T) {
+	x, polls := newSteadyTrack(t)
+	digest := x.m.Digest()
+	var reply protocol.TrackPollReply
+	for second := uint64(1); second <= 60; second++ {
+		for i, p := range polls {
+			if !x.m.PeekTrack(1, 1, p, x.now+second*1000, x.now+second*1000, &reply) || reply.Version != 1 || reply.State != protocol.StateConverged {
+				t.Fatalf("second %d, instance %d: the poll needs an entry, or is answered %+v", second, i, reply)
+			}
+		}
+	}
+	if at, ok := x.m.NextDeadline(); ok && at <= x.now+60_000 {
+		t.Errorf("a tick is due at %d, after %d ms", at, at-x.now)
+	}
+	if x.m.Digest() != digest {
+		t.Error("reads changed the machine")
+	}
+}
+
+// BenchmarkSteadyPolls is a poll of one of ten thousand instances, from its bytes to its answer: read, or written as a command of a batch of 64.
+func BenchmarkSteadyPolls(b *testing.B) {
+	x, polls := newSteadyTrack(b)
+	bodies := make([][]byte, len(polls))
+	for i, p := range polls {
+		bodies[i] = p.AppendBody(nil)
+	}
+	b.Run("read", func(b *testing.B) {
+		var poll protocol.TrackPoll
+		var reply protocol.TrackPollReply
+		var frame []byte
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			if err := poll.DecodeBody(bodies[i%len(bodies)]); err != nil || !x.m.PeekTrack(1, 1, &poll, x.now, x.now, &reply) {
+				b.Fatal("a steady poll needs an entry", err)
+			}
+			frame = reply.AppendBody(frame[:0])
+		}
+	})
+	b.Run("written", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := 0; i < b.N; i += 64 {
+			x.begin()
+			for j := range 64 {
+				x.entry = AppendCommand(x.entry, Command{Kind: CmdTrackPoll, Node: 1, Epoch: 1, Body: bodies[(i+j)%len(bodies)]})
+			}
+			x.commit()
+		}
+	})
+}
