@@ -17,15 +17,18 @@ import (
 
 // site is a track on a real server, whose clock moves when it is told to.
 type site struct {
-	t     *testing.T
-	srv   *servertest.Server
-	ctx   context.Context
-	track *sdk.Track
+	t       *testing.T
+	srv     *servertest.Server
+	addrs   []string
+	ctx     context.Context
+	track   *sdk.Track
+	clients []*client.Client // of sessions, in the order in which they were asked for
 }
 
 func newSite(t *testing.T, c sdk.Config) *site {
 	t.Helper()
 	x := &site{t: t, srv: servertest.Start(t), ctx: t.Context()}
+	x.addrs = []string{x.srv.Addr()}
 	x.track = sdk.Open(x.session(), "geo/base")
 	if _, err := x.track.Create(x.ctx, c); err != nil {
 		t.Fatal(err)
@@ -39,7 +42,7 @@ func threeLocations() sdk.Config {
 	}}
 }
 
-func (x *site) config() client.Config { return client.Config{Endpoints: []string{x.srv.Addr()}} }
+func (x *site) config() client.Config { return client.Config{Endpoints: x.addrs} }
 
 func (x *site) session() *client.Session {
 	x.t.Helper()
@@ -48,6 +51,7 @@ func (x *site) session() *client.Session {
 		x.t.Fatal(err)
 	}
 	x.t.Cleanup(func() { _ = c.Close() })
+	x.clients = append(x.clients, c)
 	s, err := c.Session(x.ctx, "/default", longSession...)
 	if err != nil {
 		x.t.Fatal(err)
