@@ -35,6 +35,9 @@ quick: ## the tests without the race detector and without the long ones
 long: ## the long forms of the tests too, about half an hour; random ones go on for LONG each (default 1m)
 	SIGNALBOX_LONG=$(or $(LONG),1m) go test -timeout 2h $(TESTFLAGS) $(PKGS)
 
+simulate: ## SEEDS simulated runs (default 10,000, a few minutes), or one, SEED, again, which is then shrunk
+	go test ./server/sim -run '^TestSimulate$$' -v -timeout 24h $(if $(SEED),-seed $(SEED),-seeds $(or $(SEEDS),10000) -first $(or $(FIRST),1))
+
 golden: ## rewrite golden files and scripts; review the result as a diff
 	go test ./protocol ./bench -update
 	go test ./shard/... ./server/watch ./server/sentinel -rewrite
@@ -71,4 +74,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help build run cluster dev test quick long golden fuzz micro bench bench-quick bench-discovery bench-restart bench-tools check clean
+.PHONY: help build run cluster dev test quick long simulate golden fuzz micro bench bench-quick bench-discovery bench-restart bench-tools check clean

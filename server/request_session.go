@@ -98,6 +98,8 @@ func (c *conn) sessionAttach(p *pass, h protocol.Header) {
 //   - a barrier of this leader began less than the node's grace period ago, so that a new leader, which waits timeout + grace, cannot be there earlier;
 //   - the session is detached in the applied log with at least its whole timeout left, counted from the furthest log time the leader may have reached. That
 //     is so for all sessions in the first grace period after a leader change, when they come back together and this is worth doing;
+//   - no attach was sent between the one the applied log has and this one: clients number each attempt. Another leader, which this one does not know of yet, may
+//     have attached the session under a number in between and detached it again, and such a detach waits for the timeout alone;
 //   - key, timeout and description stay what they are: nothing the client counts on is only in memory.
 func (c *conn) attachRelaxed(p *pass, h protocol.Header, m *protocol.SessionAttach) bool {
 	d := c.srv.mapNow().desk(protocol.SessionTier(m.Session), h.Arg)
@@ -115,7 +117,7 @@ func (c *conn) attachRelaxed(p *pass, h protocol.Header, m *protocol.SessionAtta
 			return
 		}
 		v, found := machine.Session(m.Session)
-		ok = found && !v.Attached && v.Node == m.Node && m.Epoch > v.Epoch && m.Timeout == v.Timeout && m.Description == v.Description &&
+		ok = found && !v.Attached && v.Node == m.Node && m.Epoch == v.Epoch+1 && m.Timeout == v.Timeout && m.Description == v.Description &&
 			subtle.ConstantTimeCompare(v.Key[:], m.Key) == 1 &&
 			v.Deadline >= d.furthestLogTime(machine, p.now)+v.Timeout
 	})

@@ -395,6 +395,19 @@ func TestRelaxedAttach(t *testing.T) {
 	c.find("the home's pong", func(h protocol.Header) bool { return h.Kind == protocol.KindPong && h.ID == id && h.Arg == r4.Shard })
 	close(answered)
 	pinger.Wait()
+
+	// Another leader may have attached it under a number that is left out here, and detached it again.
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, config)
+	c = connect(t, s)
+	if _, err := c.attach(node, 1, r.Session, 6); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.metrics.relaxedAttaches.Get(); n != 0 {
+		t.Fatal("a session was attached RELAXED over a gap in its epochs")
+	}
 }
 
 // TestSilence: a connection that says nothing for a session's timeout loses the session's place to nobody before it, and all of it after.

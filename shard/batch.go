@@ -276,3 +276,15 @@ func (r *reader) config() (c protocol.NodeConfig) {
 	c.MaxSessions, c.MaxSemaphores = r.uvarint(), r.uvarint()
 	return c
 }
+
+// ReadGuestGone reads what AppendGuestGone wrote.
+func ReadGuestGone(body []byte) (x GuestGoneBody, err error) {
+	r := reader{b: body}
+	for range r.count() {
+		x.Sessions = append(x.Sessions, r.uvarint())
+	}
+	if r.bad || len(r.b) != 0 {
+		return GuestGoneBody{}, ErrMalformed
+	}
+	return x, nil
+}

@@ -1,0 +1,246 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/lead"
+)
+
+type pongOf = lead.Pong
+
+// truth looks at what one entry did, at the moment it was committed.
+func (w *world) truth(s *group, batch []byte, refused bool) {
+	for i := range s.out.List {
+		x := &s.out.List[i]
+		switch x.Kind {
+		case shard.EventSessionEnded:
+			w.sessionEnded(x)
+		case shard.EventSessionAttached:
+			if w.ended[x.Session] != 0 {
+				w.fail("session %s ended and was attached again in shard %d", sessionName(x.Session), s.id)
+			}
+		case shard.EventSessionDetached:
+			if w.ended[x.Session] != 0 {
+				w.fail("session %s ended and was detached afterwards in shard %d", sessionName(x.Session), s.id)
+			}
+		case shard.EventAcquireResult, shard.EventLeaseLost:
+			if at := w.ended[x.Session]; at != 0 && s.served[protocol.SessionBucket(x.Session)] && x.Status != protocol.StatusSessionExpired {
+				w.fail("shard %d tells session %s, which ended at %d there, about %s: %v %v", s.id, sessionName(x.Session), at-begin, x.Name, x.Kind, x.Status)
+			}
+		}
+	}
+	for i := range s.out.Changes {
+		if x := &s.out.Changes[i]; x.Kind == protocol.ChangeOwnerAdded {
+			w.granted(s, string(x.Name), &x.Owner)
+		}
+	}
+	if !refused {
+		w.gone(s, batch)
+	}
+}
+
+// gone checks that only sessions that have ended are released for being gone.
+func (w *world) gone(s *group, batch []byte) {
+	_, rest, err := shard.ReadHeader(batch)
+	if err != nil {
+		w.fail("a batch is malformed")
+	}
+	for len(rest) > 0 {
+		var c shard.Command
+		if c, rest, err = shard.ReadCommand(rest); err != nil {
+			w.fail("a command is malformed")
+		}
+		if c.Kind != shard.CmdGuestGone {
+			continue
+		}
+		ids, err := shard.ReadGuestGone(c.Body)
+		if err != nil {
+			w.fail("a command is malformed")
+		}
+		for _, id := range ids.Sessions {
+			w.seen["guest released"]++
+			if home := w.serving(protocol.SessionBucket(id)); home != s {
+				s.released[id] = true // an id at home here is for its home to judge
+			}
+			if w.ended[id] == 0 && !w.overdue(id) {
+				w.fail("shard %d releases what session %s has, which lives", s.id, sessionName(id))
+			}
+		}
+	}
+}
+
+// overdue says that the home counts a session as gone already.
+func (w *world) overdue(id uint64) bool {
+	home := w.serving(protocol.SessionBucket(id))
+	if home == nil {
+		return false
+	}
+	_, lives := home.authority.Session(id)
+	return !lives
+}
+
+func (w *world) sessionEnded(x *shard.Event) {
+	if w.ended[x.Session] != 0 {
+		w.fail("session %s ended twice", sessionName(x.Session))
+	}
+	w.ended[x.Session] = w.now
+	c := w.owners[x.Session]
+	if c == nil {
+		return
+	}
+	if x.Reason == protocol.EndExpired {
+		w.seen["expired"]++
+		if w.believes(c) {
+			w.fail("session %s expired, and its client relies on it for another %v", sessionName(x.Session), c.m.Deadline()-w.clock(c))
+		}
+	} else {
+		w.seen["stopped"]++
+	}
+}
+
+// granted checks a grant: the token is newer than any before it, and nobody whom it leaves no room for relies on an older one.
+func (w *world) granted(s *group, name string, o *protocol.Owner) {
+	w.seen["grant"]++
+	if last := w.tokens[name]; o.OrderID <= last {
+		w.fail("%s is granted with token %d after %d", name, o.OrderID, last)
+	}
+	w.tokens[name] = o.OrderID
+	if s.released[o.Session] && w.places.owner[protocol.SessionBucket(o.Session)] != s.id {
+		w.fail("shard %d grants %s to session %s, which it has released for being gone", s.id, name, sessionName(o.Session))
+	}
+	i := slices.IndexFunc(names, func(x struct {
+		name  string
+		limit uint64
+	}) bool {
+		return x.name == name
+	})
+	free := names[i].limit
+	if o.Count > free {
+		w.fail("%s is granted for %d of %d", name, o.Count, free)
+	}
+	free -= o.Count
+	for _, c := range w.clients {
+		t := &c.slots[i]
+		if t.held == 0 || c.session == o.Session || !w.believes(c) {
+			continue
+		}
+		if t.count > free {
+			w.fail("%s is granted to session %s with token %d, and session %s relies on its own, %d, for another %v", name, sessionName(o.Session), o.OrderID,
+				sessionName(c.session), t.held, c.m.Deadline()-w.clock(c))
+		}
+		free -= t.count
+	}
+}
+
+// check is what must hold at any moment.
+func (w *world) check() {
+	for b := range uint32(buckets) {
+		active := 0
+		for _, s := range w.shards {
+			if _, ok := s.authority.Bucket(b); ok {
+				active++
+			}
+		}
+		if active > 1 {
+			w.fail("bucket %d is active in %d shards", b, active)
+		}
+	}
+	w.believed()
+	if w.now%(8*step) == 0 {
+		w.holdings()
+	}
+	if w.now%(80*step) == 0 {
+		w.replicas()
+	}
+}
+
+// believed checks that what clients rely on at this moment fits into the limit.
+func (w *world) believed() {
+	for i := range names {
+		free := names[i].limit
+		for _, c := range w.clients {
+			t := &c.slots[i]
+			if t.held == 0 || !w.believes(c) {
+				continue
+			}
+			if t.count > free {
+				w.fail("clients rely on more of %s than there is", names[i].name)
+			}
+			free -= t.count
+		}
+	}
+}
+
+// holdings checks that what living sessions were granted, and did not give back, is theirs.
+func (w *world) holdings() {
+	var out protocol.DescribeReply
+	for i := range names {
+		s := w.serving(protocol.Bucket(node, []byte(names[i].name), buckets))
+		if s == nil {
+			continue
+		}
+		read := false
+		for _, c := range w.clients {
+			t := &c.slots[i]
+			if t.held == 0 || w.ended[c.session] != 0 || !w.believes(c) {
+				continue
+			}
+			if !read {
+				read = true
+				out = protocol.DescribeReply{}
+				req := protocol.Describe{Node: node, Name: []byte(names[i].name), Flags: protocol.WithOwners}
+				if err := s.authority.Describe(&req, &out); err != nil {
+					w.fail("%s is held, and shard %d says: %v", names[i].name, s.id, err)
+				}
+			}
+			if !slices.ContainsFunc(out.Owners, func(o protocol.Owner) bool {
+				return o.Session == c.session && o.OrderID == t.held && o.Count == t.count
+			}) {
+				w.fail("%s of the living session %s, token %d, is not held any more in shard %d", names[i].name, sessionName(c.session), t.held, s.id)
+			}
+		}
+	}
+}
+
+// replicas checks each machine's own invariants, and that machines that have applied the same have the same digest.
+func (w *world) replicas() {
+	for _, s := range w.shards {
+		if err := s.authority.Check(); err != nil {
+			w.fail("shard %d: %v", s.id, err)
+		}
+		want := s.authority.Digest()
+		for _, r := range s.replicas {
+			if r.applied == len(s.log) && r.m.Digest() != want {
+				w.fail("a replica of shard %d has applied the same log and has another digest", s.id)
+			}
+		}
+	}
+}
+
+// atRest checks what must hold a while after the last fault: all clients that live go on, and of what ended nothing is left anywhere.
+func (w *world) atRest() {
+	for _, s := range w.shards {
+		if !s.master.ruling {
+			w.fail("shard %d has no leader", s.id)
+		}
+		for _, m := range []*shard.Machine{s.authority, s.master.m} {
+			m.Guests(func(id, _ uint64) bool {
+				if at := w.ended[id]; at != 0 {
+					w.fail("session %s ended at %d, and shard %d still holds something for it", sessionName(id), at-begin, s.id)
+				}
+				return true
+			})
+		}
+	}
+	for _, id := range sorted(w.owners) {
+		if c := w.owners[id]; w.ended[id] == 0 && (c.dead || !w.believes(c)) {
+			w.fail("nobody relies on session %s, and it has not ended", sessionName(id))
+		}
+	}
+	if w.moving != nil {
+		w.fail("the move of bucket %d does not end: %s", w.moving.bucket, w.moving.phase)
+	}
+	w.replicas()
+}

@@ -1,0 +1,124 @@
+package sim
+
+import (
+	"fmt"
+	"hash"
+	"math/rand/v2"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+const (
+	shards   = 3
+	replicas = 3
+	buckets  = 6
+	node     = 1
+)
+
+// world is one run. Everything in it belongs to one goroutine.
+type world struct {
+	o   Options
+	now uint64 // ms, the time that no clock in the world shows
+	pcg rand.PCG
+	nth [faultsCount][64]uint32 // draws of a kind for an actor in this step
+	off Faults
+
+	calm     bool // faults are over
+	happened []Event
+	seen     map[string]int
+	trace    hash.Hash64
+
+	events []event // a heap
+	n      uint64
+
+	timeout, grace, maxGrace, doubt, slowest uint64
+	relaxed                                  bool
+	bareClients                              int
+	revision                                 uint64
+	told                                     [shards]uint64 // revision of the node that the shard has
+
+	shards     [shards]*group
+	clients    []*client
+	clientsN   uint32
+	conns      map[uint64]*conn
+	connsN     uint64
+	operations int
+
+	places places
+	moving *move
+	steps  []sentStep
+
+	// what is known to whoever sees all
+	owners map[uint64]*client // by session
+	ended  map[uint64]uint64  // session -> when
+	tokens map[string]uint64  // name -> newest token granted
+}
+
+func (w *world) bootstrap() {
+	for b := range uint64(buckets) {
+		w.places.owner[b], w.places.epoch[b] = b%shards+1, 1
+	}
+	w.calm = true
+	for i := range w.shards {
+		w.shards[i] = newGroup(w, uint64(i)+1)
+	}
+	w.revision = 1
+	for i, s := range w.shards {
+		s.elect(s.replicas[0])
+		s.master.apply(1)
+		s.commit(s.master, shard.Command{Kind: shard.CmdNodePut, Body: w.nodePut()})
+		w.told[i] = 1
+		for b := range uint32(buckets) {
+			if w.places.owner[b] == s.id {
+				s.commit(s.master, shard.Command{Kind: shard.CmdBuckets, Body: shard.AppendBuckets(nil, shard.BucketsBody{Total: buckets, First: b, Count: 1})})
+			}
+		}
+	}
+	w.calm = false
+	for range w.bareClients {
+		w.clients = append(w.clients, w.newClient())
+	}
+}
+
+func (w *world) nodePut() []byte {
+	config := protocol.NodeConfig{
+		SelfCheckPeriod: 500, GracePeriod: w.grace, ReadConsistency: protocol.Strict, AttachConsistency: protocol.Strict,
+		CountersMode: protocol.CountersAggregated, MaxSessions: 1000, MaxSemaphores: 1000,
+	}
+	if w.relaxed {
+		config.AttachConsistency = protocol.Relaxed
+	}
+	return shard.AppendNodePut(nil, shard.NodePutBody{Node: node, Revision: w.revision, Config: config})
+}
+
+// configure changes the grace period, and brings the change to every shard's log, to each in its own time.
+func (w *world) configure() {
+	if w.fault(Configure, 0, 0.001) {
+		w.grace = 4_500 - w.grace // 1,500 or 3,000
+		w.revision++
+	}
+	for i, s := range w.shards {
+		if w.told[i] < w.revision && s.accepts() {
+			if x, ok := s.commit(s.master, shard.Command{Kind: shard.CmdNodePut, Body: w.nodePut()}); ok && x.Status == protocol.StatusOK {
+				w.told[i] = w.revision
+			}
+		}
+	}
+}
+
+// heal ends all faults that last.
+func (w *world) heal() {
+	for _, s := range w.shards {
+		for _, r := range s.replicas {
+			r.paused, r.apart, r.down = 0, 0, min(r.down, w.now)
+		}
+	}
+	for _, c := range w.clients {
+		c.paused, c.unreachable = 0, 0
+	}
+}
+
+func sessionName(id uint64) string {
+	return fmt.Sprintf("%d/%x", protocol.SessionBucket(id), id&0xffffff)
+}
