@@ -61,6 +61,7 @@ type memberMail struct {
 	node  uint64
 	epoch uint64 // attach epoch
 	body  []byte
+	sure  bool // a read barrier lies behind it
 }
 
 // processMessages is scratch memory.
@@ -202,12 +203,33 @@ func (p *processes) serve(m *memberMail) {
 	}
 	var err error
 	p.with(func(machine *shard.Machine) { err = p.step(machine, m) })
-	if err != nil {
-		p.outbox.failErr(m.conn, m.kind, m.id, err)
-	} else {
+	switch {
+	case err == nil:
 		p.outbox.reply(m.conn, m.kind, m.id, nil)
+	case protocol.StatusOf(err) == protocol.StatusNotFound && !m.sure:
+		p.makeSure(*m)
+	default:
+		p.outbox.failErr(m.conn, m.kind, m.id, err)
 	}
 	p.deliver()
+}
+
+// makeSure has a message looked at again behind a read barrier. A leader that is deposed and does not know it does no harm but by saying that there is no such process or member:
+// that ends a membership.
+func (p *processes) makeSure(m memberMail) {
+	d := p.desk
+	m.sure = true
+	d.rep.Barrier(func(ok bool) {
+		st := protocol.StatusUnavailable
+		if ok {
+			st = p.add(m)
+		}
+		if st != protocol.StatusOK {
+			o := d.srv.borrowOutbox()
+			defer d.srv.returnOutbox(o)
+			m.conn.turnedAway(o, d, m.kind, m.id, st)
+		}
+	})
 }
 
 // with runs f with lead and the machine in hand.

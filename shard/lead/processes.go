@@ -24,7 +24,8 @@ const (
 // What the driver owes it:
 //
 //   - Start with each leadership, before messages are taken, and Stop with its end; between them nothing, and Request and Reply only while this replica leads.
-//     No barrier is needed: a deposed leader that still relays does no harm, for both ends compare epochs, and any newer round cancels.
+//     No barrier is needed: a deposed leader that still relays does no harm, for both ends compare epochs, and any newer round cancels. But NOT_FOUND, which ends a
+//     membership, is answered only if the call was made behind a barrier that began after the message came.
 //   - Events and messages of a ProcessOut go to the connections on which their session is attached, or known by a ticket, in the order of the calls. What
 //     finds no connection is dropped: it comes again when the member syncs, which it owes after each attach and new connection. EventProcess of the log goes the same way.
 //   - Request, Reply and Sync are called for sessions that the connection has attached or proved by a ticket.

@@ -1,0 +1,61 @@
+package server
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// TestProcessCutOffLeader: a leader that is cut off, and may not know it yet, tells nobody that he is no member: he may have joined at the next one.
+func TestProcessCutOffLeader(t *testing.T) {
+	t.Parallel()
+	k := newClusterKit(t, 3)
+	k.startAll("a", "b", "c")
+	k.awaitOn("a", "three instances that work", calm(3, 3, 3))
+	leads := func(s *Server, bucket uint64) bool {
+		d := s.mapNow().desk(0, bucket)
+		return d != nil && d.leading.Load()
+	}
+	var p *player
+	var name string
+	k.eventually("an instance that leads the shards of a process and of a session", func() bool {
+		for _, name = range k.names() {
+			s := k.server(name)
+			x := &player{raw: connect(t, s), name: "queue"}
+			x.node = x.raw.node()
+			for n := uint64(1); n < 1000 && leads(s, x.at()); n++ {
+				if !leads(s, x.homeBucket(id16(n))) {
+					continue
+				}
+				var r protocol.SessionReply
+				m := &protocol.SessionStart{Node: x.node, CreateID: id16(n), Key: id16(n), Timeout: 60_000}
+				if x.call(protocol.KindSessionStart, x.homeBucket(m.CreateID), m, &r) != nil {
+					break // it leads no more
+				}
+				x.session, p = r.Session, x
+				return errors.Is(x.sync(0), protocol.StatusNotFound)
+			}
+		}
+		return false
+	})
+	for _, other := range k.names() {
+		if other != name {
+			k.isolate(name, other)
+		}
+	}
+	id := p.send(protocol.KindProcessSync, p.at(), &protocol.ProcessSync{Session: p.session, Name: []byte("queue")})
+	for {
+		h, err := p.next()
+		if err != nil {
+			break // its sessions were taken from it: the connection is closed, and says nothing
+		}
+		if h.Kind == protocol.KindProcessSync|protocol.KindReply && h.ID == id {
+			if st := protocol.Status(h.Arg); st != protocol.StatusUnavailable && st != protocol.StatusWrongShard {
+				t.Errorf("the leader that is cut off answers %v", st)
+			}
+			break
+		}
+	}
+	k.net.HealAll()
+}
