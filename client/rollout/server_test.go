@@ -130,6 +130,7 @@ func (x *site) follow(id, location, dir string, update func(context.Context, sdk
 
 // TestServerThreeLocations: SAS at once, MAN 5 s after SAS, VLA 5 s after MAN, for nine followers on a real server; a version that cannot be loaded goes no further than SAS.
 func TestServerThreeLocations(t *testing.T) {
+	t.Parallel()
 	x := newSite(t, threeLocations())
 	const bad = 2
 	var mu sync.Mutex
@@ -196,6 +197,7 @@ func TestServerThreeLocations(t *testing.T) {
 
 // TestServerRefusals: whatever is wrong has its named error, and changes nothing.
 func TestServerRefusals(t *testing.T) {
+	t.Parallel()
 	x := newSite(t, threeLocations())
 	ctx := x.ctx
 	me, other := x.session(), x.session()
@@ -282,6 +284,7 @@ func TestServerRefusals(t *testing.T) {
 
 // TestServerAwayAndBack: a follower whose server is gone keeps what it has; started again it loads that first, and takes its id over when the server is back.
 func TestServerAwayAndBack(t *testing.T) {
+	t.Parallel()
 	x := newSite(t, sdk.Config{Source: sdk.Published, Locations: []sdk.Location{{Name: "SAS"}}})
 	dir := t.TempDir()
 	versions := make(chan sdk.Version, 16)
@@ -319,6 +322,7 @@ func TestServerAwayAndBack(t *testing.T) {
 
 // TestServerWatchTarget: an instance that watches is told each target, also one that time brings, and asks the server for nothing in between.
 func TestServerWatchTarget(t *testing.T) {
+	t.Parallel()
 	x := newSite(t, sdk.Config{Source: sdk.Published, Locations: []sdk.Location{{Name: "SAS"}, {Name: "MAN", Delay: time.Minute}}})
 	sas, err := x.track.Register(x.ctx, sdk.Registration{ID: "a", Location: "SAS", Role: sdk.LeaderRole})
 	if err != nil {
@@ -366,5 +370,83 @@ func TestServerWatchTarget(t *testing.T) {
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// TestServerGates: bake time, a gate with each of its outcomes, and a share of the instances first, between two locations of a real server.
+func TestServerGates(t *testing.T) {
+	t.Parallel()
+	x := newSite(t, sdk.Config{Source: sdk.Published, Locations: []sdk.Location{
+		{Name: "SAS", Bake: time.Minute},
+		{Name: "MAN", Share: 50, ShareBake: time.Minute, Gates: []sdk.Gate{{Name: "alerts", Kind: sdk.Webhook, Spec: "http://alerts/quiet", Timeout: time.Hour, Retry: time.Minute}}},
+	}})
+	loaded := func(context.Context, sdk.Version) error { return nil }
+	for _, i := range []struct{ id, location string }{{"sas-1", "SAS"}, {"man-1", "MAN"}, {"man-2", "MAN"}} {
+		x.follow(i.id, i.location, "", loaded)
+	}
+	outcomes := make(chan sdk.Outcome) // of the runs that the keeper asks about
+	runs := make(chan sdk.GateRun)
+	ctx, cancel := context.WithCancel(x.ctx)
+	keeper := sdk.Gatekeeper{Track: sdk.Open(x.session(), "geo/base"), Check: func(ctx context.Context, run sdk.GateRun) (sdk.Outcome, string) {
+		select {
+		case runs <- run:
+			return <-outcomes, "so it is"
+		case <-ctx.Done():
+			return sdk.Inconclusive, "stopped"
+		}
+	}}
+	ended := make(chan error, 1)
+	go func() { ended <- keeper.Run(ctx) }()
+	defer func() { cancel(); <-ended }()
+	man := func() sdk.LocationStatus { return x.status().Locations[1] }
+	run := func(version, attempt uint64, o sdk.Outcome) {
+		t.Helper()
+		select {
+		case r := <-runs:
+			if r.Version != version || r.Attempt != attempt || r.Location != "MAN" || r.Gate.Name != "alerts" || r.Gate.Kind != sdk.Webhook {
+				t.Fatalf("asked for %+v", r)
+			}
+			outcomes <- o
+		case <-time.After(time.Minute):
+			t.Fatalf("no gate was to be run: %+v", x.status())
+		}
+	}
+
+	// The first version: after the bake time, when the gate says so at the second attempt; to all at once, for there is nothing to keep.
+	first := x.publish()
+	x.converged("SAS", first)
+	x.srv.Advance(30 * time.Second)
+	if s := man(); s.Target != 0 || s.GateFor != 0 {
+		t.Fatalf("before the bake time is over %+v", s)
+	}
+	x.srv.Advance(31 * time.Second)
+	run(first, 1, sdk.Inconclusive)
+	x.until("the gate to wait", func() bool { return man().State == sdk.WaitingGate && len(x.status().Gates) == 0 })
+	x.srv.Advance(61 * time.Second)
+	run(first, 2, sdk.Success)
+	x.converged("MAN", first)
+	x.until("both to be leaders", func() bool { return man().Leaders == 2 })
+
+	// The second one fails, and never comes; the third one goes to half of the leaders first.
+	second := x.publish()
+	x.converged("SAS", second)
+	x.srv.Advance(61 * time.Second)
+	run(second, 1, sdk.Failure)
+	x.until("the failure to count", func() bool { return man().GateFor == 0 })
+	third := x.publish()
+	x.converged("SAS", third)
+	x.srv.Advance(61 * time.Second)
+	run(third, 1, sdk.Success)
+	x.until("the share to have it", func() bool {
+		s := man()
+		return s.State == sdk.WaitingShare && s.Target == third && s.Stable == first && s.Counted == 1 && s.Reached == 1
+	})
+	x.srv.Advance(61 * time.Second)
+	x.until("all to have it", func() bool {
+		s := man()
+		return s.Target == third && s.Stable == 0 && s.Counted == 2 && s.Reached == 2
+	})
+	if rows := x.history("MAN"); len(rows) != 2 || rows[0].Version != first || rows[1].Version != third {
+		t.Errorf("history %+v", rows)
 	}
 }
