@@ -353,6 +353,24 @@ func (m *TrackAdmin) DecodeBody(body []byte) error {
 	return c.end()
 }
 
+func (m *TrackAdvance) AppendBody(b []byte) []byte {
+	b = m.Head.append(appendArray(b, 7))
+	b = appendBin(b, m.Name)
+	b = appendUint(b, m.Expected)
+	b = appendUint(b, m.Version)
+	return appendStr(b, m.Text)
+}
+
+func (m *TrackAdvance) DecodeBody(body []byte) error {
+	c := openBody(body, "track advance")
+	m.Head.read(&c)
+	m.Name = c.bytes("name")
+	m.Expected = c.uint("expected")
+	m.Version = c.uint("version")
+	m.Text = c.str("text")
+	return c.end()
+}
+
 func (m *TrackGate) AppendBody(b []byte) []byte {
 	b = m.Head.append(appendArray(b, 10))
 	b = appendBin(b, m.Name)

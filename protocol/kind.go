@@ -85,6 +85,7 @@ const (
 	KindTrackHistory    Kind = 93
 	KindTrackList       Kind = 94 // bucket is any bucket of the shard that is asked
 	KindTrackWatch      Kind = 95
+	KindTrackAdvance    Kind = 96
 
 	// Events of processes.
 	KindProcessRound   Kind = 56 // to a member, about a round
@@ -131,6 +132,7 @@ var kindNames = [...]string{
 	KindTrackUnregister: "track_unregister", KindTrackPoll: "track_poll", KindTrackReport: "track_report", KindTrackRole: "track_role",
 	KindTrackPublish: "track_publish", KindTrackWithdraw: "track_withdraw", KindTrackAdmin: "track_admin", KindTrackGate: "track_gate",
 	KindTrackDescribe: "track_describe", KindTrackHistory: "track_history", KindTrackList: "track_list", KindTrackWatch: "track_watch",
+	KindTrackAdvance: "track_advance",
 }
 
 // String is a name for logs and metrics: acquire, acquire_reply, kind_77 for an unknown kind. Known kinds do not allocate unless they are replies.

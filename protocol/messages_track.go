@@ -208,6 +208,16 @@ type TrackWithdraw struct {
 	Version uint64
 }
 
+// TrackAdvance is what a generator outside gives, for a track with the source external: a version, or why there is none. It is asked by the state of the first
+// location that a TrackWatch tells: READY. Whoever comes second, or late, is PRECONDITION_FAILED. Reply: Empty.
+type TrackAdvance struct {
+	Head
+	Name     []byte
+	Expected uint64 // target of the first location when the generator was asked, 0 none; else PRECONDITION_FAILED
+	Version  uint64 // above all earlier, else BAD_REQUEST and the source's error; 0: there is none
+	Text     string // the source's error, with Version 0 alone
+}
+
 // TrackVerb is an operator's command.
 type TrackVerb uint8
 

@@ -189,6 +189,8 @@ var messages = []entry{
 	{KindTrackGate, &TrackGate{Head: sampleHead, Name: []byte("geo/base"), Location: "MAN", Version: 42, Gate: "smoke", Attempt: 2, Outcome: GateFailure,
 		Text: "3 of 10 requests failed"}},
 	{KindTrackGate | KindReply, &Empty{}},
+	{KindTrackAdvance, &TrackAdvance{Head: sampleHead, Name: []byte("geo/base"), Expected: 41, Version: 42}},
+	{KindTrackAdvance | KindReply, &Empty{}},
 	{KindTrackDescribe, &TrackDescribe{Node: 2, Name: []byte("geo/base"), Flags: WithTrackConfig | WithTrackInstances, Consistency: Strict, MinIndex: 70_000,
 		Cursor: []byte("sas-1"), Limit: 100}},
 	{KindTrackDescribe | KindReply, &sampleTrackStatus},

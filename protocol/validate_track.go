@@ -265,6 +265,23 @@ func (m *TrackAdmin) Validate() error {
 }
 
 // Validate checks names, outcome and text.
+func (m *TrackAdvance) Validate() error {
+	if err := validateTrack(m.Name, &m.Head); err != nil {
+		return err
+	}
+	if (m.Version == 0) != (m.Text != "") {
+		return Errorf(StatusBadRequest, "version is %d with an error of %d bytes; give one of the two", m.Version, len(m.Text))
+	}
+	if err := validateTrackText("source error", m.Text, MaxTrackMessage); err != nil {
+		return err
+	}
+	if err := validateTrackVersion(m.Expected); err != nil {
+		return err
+	}
+	return validateTrackVersion(m.Version)
+}
+
+// Validate checks names, outcome and text.
 func (m *TrackGate) Validate() error {
 	if err := validateTrack(m.Name, &m.Head); err != nil {
 		return err

@@ -120,7 +120,7 @@ func TestCutShort(t *testing.T) {
 func TestUnknownAndMalformed(t *testing.T) {
 	s := start(t, nil)
 	c := connect(t, s)
-	for _, kind := range []protocol.Kind{0, 5, 9, 29, 63, 96, 127, 0x100, 0x300, 0xff00} {
+	for _, kind := range []protocol.Kind{0, 5, 9, 29, 63, 97, 127, 0x100, 0x300, 0xff00} {
 		id := c.nextID + 1
 		c.nextID++
 		c.write(protocol.AppendFrame(nil, kind, id, 0, nil))
@@ -139,7 +139,7 @@ func TestUnknownAndMalformed(t *testing.T) {
 		protocol.KindProcessReply, protocol.KindProcessWatch,
 		protocol.KindTrackCreate, protocol.KindTrackAlter, protocol.KindTrackDelete, protocol.KindTrackRegister, protocol.KindTrackUnregister, protocol.KindTrackPoll,
 		protocol.KindTrackReport, protocol.KindTrackRole, protocol.KindTrackPublish, protocol.KindTrackWithdraw, protocol.KindTrackAdmin, protocol.KindTrackGate,
-		protocol.KindTrackDescribe, protocol.KindTrackHistory, protocol.KindTrackList, protocol.KindTrackWatch,
+		protocol.KindTrackAdvance, protocol.KindTrackDescribe, protocol.KindTrackHistory, protocol.KindTrackList, protocol.KindTrackWatch,
 	}
 	bodies := [][]byte{
 		{0x91, 0x81, 0xa1, 'a', 1},                 // a map where a field is

@@ -98,7 +98,8 @@ func (c *conn) request(p *pass, h protocol.Header) {
 	case protocol.KindProcessWatch:
 		c.watchProcess(p, h)
 	case protocol.KindTrackCreate, protocol.KindTrackAlter, protocol.KindTrackDelete, protocol.KindTrackRegister, protocol.KindTrackUnregister, protocol.KindTrackPoll,
-		protocol.KindTrackReport, protocol.KindTrackRole, protocol.KindTrackPublish, protocol.KindTrackWithdraw, protocol.KindTrackAdmin, protocol.KindTrackGate:
+		protocol.KindTrackReport, protocol.KindTrackRole, protocol.KindTrackPublish, protocol.KindTrackWithdraw, protocol.KindTrackAdmin, protocol.KindTrackGate,
+		protocol.KindTrackAdvance:
 		c.rollout(p, h)
 	case protocol.KindTrackDescribe, protocol.KindTrackHistory, protocol.KindTrackList:
 		c.read(p, h)

@@ -22,6 +22,7 @@ type trackScratch struct {
 	withdraw   protocol.TrackWithdraw
 	admin      protocol.TrackAdmin
 	gate       protocol.TrackGate
+	advance    protocol.TrackAdvance
 	describe   protocol.TrackDescribe
 	history    protocol.TrackHistory
 	list       protocol.TrackList
@@ -122,6 +123,10 @@ func (c *conn) trackRequest(p *pass, h protocol.Header) (q trackRequest, ok bool
 		}
 		q.session, q.name, q.asked = m.Session, m.Name, "a version is offered"
 		q.fields = []audit.Field{{Key: "version", Value: m.Version}, {Key: "bytes", Value: len(m.Payload)}}
+	case protocol.KindTrackAdvance: // one for each version there is: what it does is noted, not that it was asked
+		m := &x.advance
+		ok = p.decode(c, h, m)
+		q.session, q.name = m.Session, m.Name
 	case protocol.KindTrackWithdraw:
 		m := &x.withdraw
 		if ok = p.decode(c, h, m); ok {

@@ -292,6 +292,9 @@ func TestRolloutRefusals(t *testing.T) {
 		{"a track in use", protocol.KindTrackDelete, &protocol.TrackDelete{Head: k.head(k.session), Name: k.name}, protocol.StatusPreconditionFailed, "force"},
 		{"a gate that nobody asked for", protocol.KindTrackGate, &protocol.TrackGate{Head: k.head(k.session), Name: k.name, Location: "SAS", Version: second, Gate: "g", Attempt: 1, Outcome: 1},
 			protocol.StatusPreconditionFailed, "gate"},
+		{"a version from outside, of a track that has none", protocol.KindTrackAdvance, &protocol.TrackAdvance{Head: k.head(k.session), Name: k.name, Expected: second, Version: 99},
+			protocol.StatusPreconditionFailed, "source"},
+		{"an unknown track advanced", protocol.KindTrackAdvance, &protocol.TrackAdvance{Head: k.head(k.session), Name: other, Version: 99}, protocol.StatusNotFound, "create it"},
 		{"a cursor that is none", protocol.KindTrackList, &protocol.TrackList{Shard: k.desk().id, Node: k.node, Cursor: make([]byte, 5000)}, protocol.StatusBadRequest, "cursor"},
 		{"another shard's tracks", protocol.KindTrackList, &protocol.TrackList{Shard: k.desk().id + 100, Node: k.node}, protocol.StatusWrongShard, "map"},
 	} {

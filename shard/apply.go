@@ -125,6 +125,8 @@ func (m *Machine) apply(c *rawCommand, takes bool) {
 		m.applyTrackAdmin(c)
 	case CmdTrackGate:
 		m.applyTrackGate(c)
+	case CmdTrackAdvance:
+		m.applyTrackAdvance(c)
 	case CmdSessionStart:
 		m.applyStart(c)
 	case CmdSessionAttach:

@@ -185,7 +185,7 @@ func (x *churn) track(session uint64, head protocol.Head) (CommandKind, protocol
 	incarnation := 1 + x.r.Uint64N(12)
 	config := func() protocol.TrackConfig {
 		return protocol.TrackConfig{
-			Source:    []protocol.TrackSource{protocol.SourceTSO, protocol.SourcePublished}[x.r.IntN(2)],
+			Source:    []protocol.TrackSource{protocol.SourceTSO, protocol.SourcePublished, protocol.SourceExternal}[x.r.IntN(3)],
 			Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "MAN", Delay: x.r.Uint64N(200)}}[:1+x.r.IntN(2)], StallTimeout: 500, AutoDemote: true,
 		}
 	}
@@ -202,6 +202,8 @@ func (x *churn) track(session uint64, head protocol.Head) (CommandKind, protocol
 		return CmdTrackPoll, poll
 	case p < 30:
 		return CmdTrackCreate, &protocol.TrackCreate{Head: head, Name: name, Config: config()}
+	case p < 32:
+		return CmdTrackAdvance, &protocol.TrackAdvance{Head: head, Name: name, Version: 1 + x.r.Uint64N(30)}
 	case p < 34:
 		return CmdTrackPublish, &protocol.TrackPublish{Head: head, Name: name, Payload: x.data()}
 	case p < 36:

@@ -46,6 +46,7 @@ const (
 	CmdTrackWithdraw   = CommandKind(protocol.KindTrackWithdraw)
 	CmdTrackAdmin      = CommandKind(protocol.KindTrackAdmin)
 	CmdTrackGate       = CommandKind(protocol.KindTrackGate)
+	CmdTrackAdvance    = CommandKind(protocol.KindTrackAdvance)
 
 	CmdTakeOver  CommandKind = 128 // no body: the batch's epoch takes over; must be the batch's only command
 	CmdDetach    CommandKind = 129

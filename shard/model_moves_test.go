@@ -110,7 +110,7 @@ func TestBucketsMove(t *testing.T) {
 		"round started", "round cancelled", "round completed", "member refused while frozen", "member request sent again", "three members", "evicted", "member ended",
 		"process moved",
 		"track advanced", "track ticked", "track moved", "track deleted", "track rolled back", "track refused while frozen", "instances ended", "poll without the log",
-		"track in parts",
+		"track in parts", "version from outside",
 	} {
 		if did[what] == 0 && runs >= 60 {
 			t.Errorf("never: %s", what)

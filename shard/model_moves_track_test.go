@@ -93,6 +93,8 @@ func (x *moving) trackRequest() error {
 			p.instances[id] = &modelInstance{session: c.id, incarnation: e.Version}
 		}
 		return err
+	case n < 35 && p.state.Config().Source == rollout.SourceExternal:
+		return x.generate(c, name, p, h)
 	case n < 35:
 		_, _, err := x.sendTrack(c, name, CmdTrackPublish, &protocol.TrackPublish{Head: h, Name: name, Payload: []byte("p")},
 			func(t *rollout.Track, now rollout.Now, out *rollout.Changes) (uint64, error) {
@@ -120,7 +122,7 @@ func (x *moving) trackRequest() error {
 
 func (x *moving) makeTrack(c *modelClient, name []byte, p *modelTrack) error {
 	config := protocol.TrackConfig{
-		Source: []protocol.TrackSource{protocol.SourceTSO, protocol.SourcePublished}[x.r.IntN(2)],
+		Source: []protocol.TrackSource{protocol.SourceTSO, protocol.SourcePublished, protocol.SourceExternal}[x.r.IntN(3)],
 		Locations: []protocol.LocationConfig{
 			{Name: "SAS", Bake: []uint64{0, 500}[x.r.IntN(2)]}, {Name: "MAN", Delay: 1000, Share: 50, ShareBake: 300}, {Name: "VLA", Delay: 2000},
 		},
@@ -136,6 +138,28 @@ func (x *moving) makeTrack(c *modelClient, name []byte, p *modelTrack) error {
 	}
 	p.state, err = rollout.New(rollout.Now{Log: p.base + x.now}, rollout.ConfigOf(&config), &p.out)
 	p.out.Reset()
+	return err
+}
+
+// generate is the generator outside, which is asked of the target as it was, and is at times late, away, or without its counter.
+func (x *moving) generate(c *modelClient, name []byte, p *modelTrack, h protocol.Head) error {
+	s := p.state.Describe(rollout.Now{Log: p.base + x.now})
+	msg := &protocol.TrackAdvance{Head: h, Name: name, Expected: s.Locations[0].Target, Version: p.state.Summary().Last + uint64(x.r.IntN(4))}
+	switch {
+	case x.r.IntN(8) == 0:
+		msg.Expected++
+	case x.r.IntN(8) == 0 || msg.Version == 0:
+		msg.Version, msg.Text = 0, "away"
+	}
+	e, ok, err := x.sendTrack(c, name, CmdTrackAdvance, msg, func(t *rollout.Track, now rollout.Now, out *rollout.Changes) (uint64, error) {
+		if msg.Version == 0 {
+			return 0, t.SourceFailed(now, msg.Text, out)
+		}
+		return 0, t.Advance(now, msg.Expected, msg.Version, out)
+	})
+	if ok && e.Status == protocol.StatusOK && msg.Version > 0 {
+		x.saw("version from outside")
+	}
 	return err
 }
 

@@ -44,7 +44,6 @@ const (
 	textTrackExists   = "track exists already; alter it instead"
 	textTrackInUse    = "track has instances; stop them first, or delete it with force"
 	textTracksLimit   = "session has instances in as many tracks as the limit of 10000 tracks per session and shard allows; unregister some"
-	textNoGenerator   = "versions of a generator outside are not served by this server; use the source tso or published"
 	textNoProcess     = "process does not exist; the first join makes it"
 	textAcquiredSince = "what this request acquired was given back or taken away since; acquire again"
 )

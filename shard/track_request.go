@@ -130,10 +130,6 @@ func (m *Machine) applyTrackCreate(c *rawCommand) {
 		m.finishTrack(&q, Event{}, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textQuota})
 		return
 	}
-	if body.Config.Source == protocol.SourceExternal {
-		m.finishTrack(&q, Event{}, &protocol.Error{Status: protocol.StatusUnsupported, Message: textNoGenerator})
-		return
-	}
 	state, err := rollout.New(m.now(q.b), rollout.ConfigOf(&body.Config), &m.run.track)
 	if err != nil {
 		m.finishTrack(&q, Event{}, err)
@@ -148,10 +144,6 @@ func (m *Machine) applyTrackAlter(c *rawCommand) {
 	var body protocol.TrackAlter
 	var q trackRequest
 	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterKnown(&q, c, &body.Head, body.Name) {
-		return
-	}
-	if body.Config.Source == protocol.SourceExternal {
-		m.finishTrack(&q, Event{}, &protocol.Error{Status: protocol.StatusUnsupported, Message: textNoGenerator})
 		return
 	}
 	err := q.x.state.Configure(m.callTrack(q.x), body.Revision, rollout.ConfigOf(&body.Config), &m.run.track)
@@ -276,6 +268,21 @@ func (m *Machine) applyTrackWithdraw(c *rawCommand) {
 	if m.decode(&body, c.body) && m.valid(&body) && m.enterKnown(&q, c, &body.Head, body.Name) {
 		m.finishTrack(&q, Event{}, q.x.state.Withdraw(m.callTrack(q.x), body.Version, &m.run.track))
 	}
+}
+
+// applyTrackAdvance takes what a generator outside gives. A version that does not increase is refused, and shows as the source's error.
+func (m *Machine) applyTrackAdvance(c *rawCommand) {
+	var body protocol.TrackAdvance
+	var q trackRequest
+	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterKnown(&q, c, &body.Head, body.Name) {
+		return
+	}
+	now := m.callTrack(q.x)
+	if body.Version == 0 {
+		m.finishTrack(&q, Event{}, q.x.state.SourceFailed(now, body.Text, &m.run.track))
+		return
+	}
+	m.finishTrack(&q, Event{}, q.x.state.Advance(now, body.Expected, body.Version, &m.run.track))
 }
 
 func (m *Machine) applyTrackGate(c *rawCommand) {

@@ -11,7 +11,7 @@ type Source = protocol.TrackSource
 
 const (
 	TSO       = protocol.SourceTSO       // made by the server: its clock in ms << 18, strictly increasing; the default
-	External  = protocol.SourceExternal  // made by a generator outside; not served yet
+	External  = protocol.SourceExternal  // made by a generator outside, see Generator
 	Published = protocol.SourcePublished // the newest of those given to Publish
 )
 

@@ -355,6 +355,7 @@ func (l *line) track(h protocol.Header) {
 		protocol.KindTrackRegister: &protocol.TrackRegister{}, protocol.KindTrackUnregister: &protocol.TrackUnregister{}, protocol.KindTrackPoll: &protocol.TrackPoll{},
 		protocol.KindTrackReport: &protocol.TrackReport{}, protocol.KindTrackRole: &protocol.TrackRole{}, protocol.KindTrackPublish: &protocol.TrackPublish{},
 		protocol.KindTrackWithdraw: &protocol.TrackWithdraw{}, protocol.KindTrackAdmin: &protocol.TrackAdmin{}, protocol.KindTrackGate: &protocol.TrackGate{},
+		protocol.KindTrackAdvance:  &protocol.TrackAdvance{},
 		protocol.KindTrackDescribe: &protocol.TrackDescribe{}, protocol.KindTrackHistory: &protocol.TrackHistory{},
 	}[h.Kind]
 	if request == nil {
@@ -526,6 +527,15 @@ func (l *line) apply(request protocol.Message) (protocol.Message, error) {
 		return l.numbered(m.Head, func() (protocol.Message, error) {
 			return empty, c.on(m.Name, func(h *hosted, out *rollout.Changes) error {
 				return h.Gate(c.now(), m.Location, m.Version, m.Gate, m.Attempt, rollout.Outcome(m.Outcome), m.Text, out)
+			})
+		})
+	case *protocol.TrackAdvance:
+		return l.numbered(m.Head, func() (protocol.Message, error) {
+			return empty, c.on(m.Name, func(h *hosted, out *rollout.Changes) error {
+				if m.Version == 0 {
+					return h.SourceFailed(c.now(), m.Text, out)
+				}
+				return h.Advance(c.now(), m.Expected, m.Version, out)
 			})
 		})
 	case *protocol.TrackDescribe:
