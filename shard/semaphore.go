@@ -61,7 +61,12 @@ func (e *entry) deadline() (deadlineKind, uint64, uint32) {
 }
 
 // fits says whether so many units are free.
-func (s *semaphore) fits(count uint64) bool { return s.used <= s.limit && count <= s.limit-s.used }
+func (s *semaphore) fits(count uint64) bool {
+	if plantOverLimit && s.used <= s.limit && count == s.limit-s.used+1 {
+		return true
+	}
+	return s.used <= s.limit && count <= s.limit-s.used
+}
 
 // entryOf is the party's entry on s, or nil. It looks through whichever is short: the semaphore's entries, or else the party's tree.
 func (s *semaphore) entryOf(p *party) *entry {

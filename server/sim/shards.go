@@ -175,7 +175,7 @@ func (s *group) step() {
 		p = 0.02
 	}
 	if r := s.replicas[w.pick(Elect, uint32(s.id), replicas)]; r.up() && w.now >= r.apart {
-		if w.fault(Elect, uint32(s.id), 0.003) || w.chance(Elect, uint32(s.id), p) {
+		if w.fault(Elect, uint32(s.id), w.restless) || w.chance(Elect, uint32(s.id), p) {
 			s.elect(r)
 		}
 	}

@@ -21,6 +21,7 @@ type Options struct {
 	Seed uint64
 	Off  Faults         // switched off besides what the seed switches off
 	Drop map[Event]bool // single faults that do not happen
+	End  uint64         // ms of virtual time at which the run is broken off; 0 is when all is at rest
 	Late bool           // planted: clients count from when an answer arrives, not from when they asked
 }
 
@@ -73,7 +74,9 @@ func Run(o Options) (res Result) {
 	}()
 	w.bootstrap()
 	for w.now < begin+busy {
-		w.step()
+		if w.step(); o.End > 0 && w.now > begin+o.End {
+			return
+		}
 	}
 	w.calm = true
 	w.heal()
@@ -101,6 +104,7 @@ func newWorld(o Options) *world {
 	w.doubt = []uint64{1_500, 60_000}[r.IntN(2)]
 	w.relaxed = r.IntN(2) == 0
 	w.slowest = []uint64{150, 600, 3_000}[r.IntN(3)]
+	w.restless = []float64{0.003, 0.015}[r.IntN(2)]
 	w.bareClients = 3 + r.IntN(4)
 	return w
 }

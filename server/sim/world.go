@@ -34,6 +34,7 @@ type world struct {
 
 	timeout, grace, maxGrace, doubt, slowest uint64
 	relaxed                                  bool
+	restless                                 float64 // chance of a new leader in a step
 	bareClients                              int
 	revision                                 uint64
 	told                                     [shards]uint64 // revision of the node that the shard has

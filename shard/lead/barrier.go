@@ -54,6 +54,15 @@ func (l *Leader) BarrierDone(now, n uint64, ok bool, st State) {
 	if l.clock.held && n > l.holdAfter {
 		l.confirmed = true
 	}
+	if plantEarlyBarrier {
+		for _, c := range l.pingWait {
+			if !c.flying {
+				l.pingFly = append(l.pingFly, c)
+			}
+			c.flying, c.ping, c.waiting, c.wait = true, c.wait, false, 0
+		}
+		l.pingWait = nil
+	}
 	for _, c := range l.pingFly {
 		if l.mayPong(c) && c.atHome(st) {
 			l.ready.Pongs = append(l.ready.Pongs, Pong{c.id, c.ping})

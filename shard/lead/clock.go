@@ -28,7 +28,7 @@ func (c *clock) observe(now uint64) (paused bool) {
 		return false
 	}
 	paused = now-c.seen > PauseGap
-	if paused {
+	if paused && !plantPauseCounts {
 		c.hold()
 	}
 	c.seen = now

@@ -117,7 +117,7 @@ func (l *Leader) RouteChanged(now uint64) {
 	var moved []*guest
 	stale := func(q *guestList) {
 		for g := q.first; g != nil; g = g.next {
-			if to, epoch := l.route(g.session); g.link == nil || to != g.link.shard || epoch != g.bucketEpoch {
+			if to, epoch := l.route(g.session); g.link == nil || to != g.link.shard || epoch != g.bucketEpoch && !plantEpochKept {
 				moved = append(moved, g)
 			}
 		}

@@ -152,7 +152,7 @@ func (l *Leader) answer(q *asked, st State) {
 	size := 0
 	for i, a := range q.msg.entries {
 		e := entry{session: a.session, verdict: verdictRetry}
-		if epoch, active := st.HomeBucket(a.session); active && epoch == a.bucketEpoch {
+		if epoch, active := st.HomeBucket(a.session); active && epoch == a.bucketEpoch || plantNonOwner {
 			l.subscribe(a.session, p)
 			attach, description, alive := st.Session(a.session)
 			switch {

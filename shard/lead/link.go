@@ -71,7 +71,7 @@ func (l *Leader) linkTick(k *link) bool {
 	} else if now-k.empty > l.cfg.SelfCheck {
 		return false
 	}
-	if k.home != 0 && now-k.alive > l.cfg.SelfCheck {
+	if k.home != 0 && now-k.alive > l.cfg.SelfCheck && !plantLinkKept {
 		l.stats.LostLinks++
 		l.reset(k)
 	}
@@ -129,7 +129,7 @@ func (l *Leader) heardAnswer(from uint64, m *answerMsg, st State) {
 	}
 	k := l.links[from]
 	current := k != nil && m.link == k.number && m.home >= k.home
-	if current && k.home != 0 && m.home > k.home {
+	if current && k.home != 0 && m.home > k.home && !plantHomeKept {
 		// Another leader of the home: what the one before it registered is void.
 		l.reset(k)
 		current = false
@@ -157,6 +157,10 @@ func (l *Leader) heardAnswer(from uint64, m *answerMsg, st State) {
 		case verdictAlive:
 			l.seen(e.session, e.epoch, e.description, st)
 		case verdictRetry:
+			if plantRetryIsGone {
+				l.goneFor(e.session)
+				continue
+			}
 			if g := l.guests[e.session]; q != nil && g != nil && g.link == k && g.question == q.n {
 				l.later(g)
 			}
@@ -190,7 +194,7 @@ func (l *Leader) heardLife(from uint64, m *lifeMsg) {
 	switch {
 	case m.guest != l.epoch || k == nil || m.link != k.number || m.home < k.home || m.stamp > l.clock.seen:
 		return
-	case !m.known || k.home != 0 && m.home > k.home:
+	case !plantHomeKept && (!m.known || k.home != 0 && m.home > k.home):
 		l.stats.LostLinks++
 		l.reset(k)
 	case k.home != 0:

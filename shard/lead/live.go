@@ -253,6 +253,10 @@ func (l *Leader) Ping(now, id, ping uint64) {
 	}
 	// What vouches was heard, whatever the driver says of the connection later: a detach must not date from before a ping that was answered.
 	c.last = max(c.last, l.clock.now())
+	if plantNoBarrier && l.mayPong(c) {
+		l.ready.Pongs = append(l.ready.Pongs, Pong{id, ping})
+		return
+	}
 	c.wait = ping
 	if !c.waiting {
 		c.waiting = true
@@ -261,7 +265,7 @@ func (l *Leader) Ping(now, id, ping uint64) {
 }
 
 func (l *Leader) mayPong(c *conn) bool {
-	return !c.cut && !c.gone && c.doubts == 0 && len(c.sessions) > 0
+	return !c.cut && !c.gone && (c.doubts == 0 || plantPongInDoubt) && len(c.sessions) > 0
 }
 
 // silences looks at the connections that may have fallen silent.

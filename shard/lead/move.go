@@ -27,7 +27,7 @@ func (l *Leader) BucketsFrozen(now uint64, first, count uint32) {
 		s.unqueue()
 		l.leave(s)
 	}
-	l.ready.Compare = true
+	l.ready.Compare = !plantMovesUnasked
 }
 
 // BucketsActive is EventBucketsActive. Who is a guest has changed: the sessions at home in the run are none, those that hold something in it may be new ones.
@@ -36,7 +36,7 @@ func (l *Leader) BucketsActive(now uint64) {
 		return
 	}
 	l.observe(now)
-	l.ready.Compare = true
+	l.ready.Compare = !plantMovesUnasked
 }
 
 // BucketsLeft is EventBucketsLeft. Nobody is told about the sessions at home there by this shard any more; who asks is answered "retry".
@@ -53,7 +53,7 @@ func (l *Leader) BucketsLeft(now uint64, first, count uint32) {
 			delete(l.subs, id)
 		}
 	}
-	l.ready.Compare = true
+	l.ready.Compare = !plantMovesUnasked
 }
 
 // inRun says that a session, of this shard's tier, is at home in the run.

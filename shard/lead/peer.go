@@ -238,6 +238,10 @@ func (l *Leader) receive(from uint64, msg []byte, st State) error {
 	case peerAsk:
 		if m := r.ask(); !r.bad {
 			l.heardAsk(from, &m)
+			if plantAskUnproved {
+				l.askFly, l.askWait = append(l.askFly, l.askWait...), nil
+				l.answerAsks(st)
+			}
 		}
 	case peerBeat:
 		if m := r.beat(); !r.bad {

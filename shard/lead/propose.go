@@ -125,6 +125,9 @@ func (l *Leader) Done(now, note uint64, applied bool) {
 			delete(l.guests, g.session)
 			continue
 		}
+		if plantReleaseOnce {
+			continue
+		}
 		g.note = 0
 		l.gone.push(g)
 	}

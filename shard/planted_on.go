@@ -1,0 +1,33 @@
+//go:build planted
+
+package shard
+
+// Faults to switch on, one at a time.
+var (
+	plantOldEpoch      bool // a batch of an older leader epoch is applied
+	plantNoGrace       bool // a take-over gives no grace period
+	plantGraceAtOnce   bool // a lowered grace period counts at once
+	plantOverLimit     bool // one unit more than the limit fits
+	plantPastQueue     bool // who fits is granted past the queue
+	plantOrdersRestart bool // order ids start again with a move
+	plantNoMemory      bool // requests are carried out again when they come again
+	plantMemoryStays   bool // the memory of requests does not move with its bucket
+	plantGoneForgotten bool // the id of a guest that is gone is taken for a new one
+	plantAnyActivate   bool // an activation does not look at the epoch
+	plantNotReleased   bool // an activation releases nothing of who is gone
+)
+
+// Planted are the switches by name. Nothing may run while one is set.
+var Planted = map[string]*bool{
+	"old-epoch":      &plantOldEpoch,
+	"no-grace":       &plantNoGrace,
+	"grace-at-once":  &plantGraceAtOnce,
+	"over-limit":     &plantOverLimit,
+	"past-queue":     &plantPastQueue,
+	"orders-restart": &plantOrdersRestart,
+	"no-memory":      &plantNoMemory,
+	"memory-stays":   &plantMemoryStays,
+	"gone-forgotten": &plantGoneForgotten,
+	"any-activate":   &plantAnyActivate,
+	"not-released":   &plantNotReleased,
+}
