@@ -146,10 +146,10 @@ func (x *moving) generate(c *modelClient, name []byte, p *modelTrack, h protocol
 	s := p.state.Describe(rollout.Now{Log: p.base + x.now})
 	msg := &protocol.TrackAdvance{Head: h, Name: name, Expected: s.Locations[0].Target, Version: p.state.Summary().Last + uint64(x.r.IntN(4))}
 	switch {
+	case msg.Version == 0 || x.r.IntN(8) == 0:
+		msg.Version, msg.Text = 0, "away"
 	case x.r.IntN(8) == 0:
 		msg.Expected++
-	case x.r.IntN(8) == 0 || msg.Version == 0:
-		msg.Version, msg.Text = 0, "away"
 	}
 	e, ok, err := x.sendTrack(c, name, CmdTrackAdvance, msg, func(t *rollout.Track, now rollout.Now, out *rollout.Changes) (uint64, error) {
 		if msg.Version == 0 {
