@@ -41,6 +41,10 @@ simulate: ## SEEDS simulated runs (default 10,000, a few minutes), or one, SEED,
 planted: ## switch faults on in the code, one at a time, and see that each is found
 	go test -tags planted ./server/sim -run Planted -v -timeout 1h
 
+chaos: ## three instances under faults for MINUTES (default 30), every call judged; the report goes to bench/results/chaos.md
+	SIGNALBOX_CHAOS=$(or $(MINUTES),30) SIGNALBOX_CHAOS_REPORT=$(CURDIR)/bench/results/chaos.md \
+	  go test ./server/chaos -run TestCheckedHistories -v -timeout 24h
+
 golden: ## rewrite golden files and scripts; review the result as a diff
 	go test ./protocol ./bench -update
 	go test ./shard/... ./server/watch ./server/sentinel -rewrite
@@ -77,4 +81,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help build run cluster dev test quick long simulate planted golden fuzz micro bench bench-quick bench-discovery bench-restart bench-tools check clean
+.PHONY: help build run cluster dev test quick long simulate planted golden fuzz micro bench bench-quick bench-discovery bench-restart bench-tools check clean chaos

@@ -47,7 +47,7 @@ type loadSpec struct {
 type load struct {
 	loadSpec
 	ctx  context.Context // ends when the process is to stop
-	out  *history
+	out  *historyFile
 	c    *client.Client
 	lock sync.Mutex
 	bad  []error
@@ -373,19 +373,19 @@ func (l *load) watch(k int) error {
 	}
 }
 
-// history is the file in which a load writes what it did.
-type history struct {
+// historyFile is the file in which a load writes what it did.
+type historyFile struct {
 	lock sync.Mutex
 	f    *os.File
 	err  error
 }
 
-func writeHistory(path string) (*history, error) {
+func writeHistory(path string) (*historyFile, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	return &history{f: f}, err
+	return &historyFile{f: f}, err
 }
 
-func (h *history) write(r record) {
+func (h *historyFile) write(r record) {
 	h.lock.Lock()
 	defer h.lock.Unlock()
 	if _, err := h.f.WriteString(r.String()); err != nil && h.err == nil {
@@ -393,4 +393,4 @@ func (h *history) write(r record) {
 	}
 }
 
-func (h *history) close() error { return errors.Join(h.err, h.f.Close()) }
+func (h *historyFile) close() error { return errors.Join(h.err, h.f.Close()) }

@@ -26,7 +26,7 @@ type modelNode struct {
 
 func (m *model) create(path string, grace uint64) protocol.Status {
 	if n := m.nodes[path]; n != nil {
-		if n.phase == Dropping {
+		if n.phase == Dropping || n.phase == Creating {
 			return protocol.StatusAborted
 		}
 		return protocol.StatusAlreadyExists

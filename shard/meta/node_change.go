@@ -4,8 +4,8 @@ import "github.com/signalbox-dev/signalbox/protocol"
 
 // NodeCreate decides to make a node, and the nodes above it that are missing.
 //
-// ALREADY_EXISTS if the path is taken. ABORTED if the node that has the path, or one above it, is being dropped. PRECONDITION_FAILED if the members of the
-// cluster have different versions.
+// ALREADY_EXISTS if the path is taken. ABORTED if the node that has the path is being made, or it, or one above it, is being dropped. PRECONDITION_FAILED if
+// the members of the cluster have different versions.
 type NodeCreate struct {
 	Path   string
 	Tier   uint8
@@ -46,7 +46,7 @@ func (c *NodeCreate) apply(s *State) Result {
 		return refuse(protocol.StatusBadRequest, "there is no tier %d", c.Tier)
 	}
 	if n, ok := s.nodes.get(c.Path); ok {
-		if n.Phase == Dropping {
+		if n.Phase == Dropping || n.Phase == Creating { // nobody finds it, so to say that it exists would be to say two things at once
 			return busy(n)
 		}
 		return refuse(protocol.StatusAlreadyExists, "coordination node %s exists", c.Path)
@@ -74,6 +74,9 @@ func (c *NodeCreate) apply(s *State) Result {
 func busy(n *Node) Result {
 	if n.Phase == Dropping {
 		return refuse(protocol.StatusAborted, "coordination node %s is being dropped; retry", n.Path)
+	}
+	if n.Phase == Creating {
+		return refuse(protocol.StatusAborted, "coordination node %s is being made; retry", n.Path)
 	}
 	return refuse(protocol.StatusAborted, "another change of coordination node %s is under way; retry", n.Path)
 }

@@ -230,7 +230,7 @@ func (h *Host) Has(shard, replica uint64) bool { return h.nh.HasNodeInfo(shard, 
 
 // Kept lists the shard and id of each replica that was started on this host once and whose log is here, whether it runs or not.
 func (h *Host) Kept() (list [][2]uint64) {
-	info := h.nh.GetNodeHostInfo(dragonboat.NodeHostInfoOption{})
+	info := h.engineInfo(dragonboat.NodeHostInfoOption{})
 	if info == nil {
 		return nil
 	}

@@ -72,6 +72,9 @@ type Host struct {
 
 	nudger *nudger // nil with the engine's own transport
 
+	asking sync.RWMutex // held for reading while the engine is asked about its replicas
+	ending bool         // it is asked no more
+
 	mu      sync.Mutex
 	closed  bool
 	groups  map[uint64]*group  // by shard
@@ -299,6 +302,9 @@ func (h *Host) Close() error {
 	}
 	stops.Wait()
 	h.wg.Wait()
+	h.asking.Lock()
+	h.ending = true
+	h.asking.Unlock()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -94,7 +94,7 @@ type engineInfo struct {
 
 // engineInfos has no entry for a replica that has not applied or restored any membership yet.
 func (h *Host) engineInfos() map[uint64]engineInfo {
-	all := h.nh.GetNodeHostInfo(dragonboat.NodeHostInfoOption{SkipLogInfo: true})
+	all := h.engineInfo(dragonboat.NodeHostInfoOption{SkipLogInfo: true})
 	if all == nil {
 		return nil // closed
 	}
@@ -105,6 +105,16 @@ func (h *Host) engineInfos() map[uint64]engineInfo {
 		}
 	}
 	return infos
+}
+
+// engineInfo asks the engine about its replicas; nil once it is being closed. The engine itself does not keep its Close from replacing what it reads for this.
+func (h *Host) engineInfo(o dragonboat.NodeHostInfoOption) *dragonboat.NodeHostInfo {
+	h.asking.RLock()
+	defer h.asking.RUnlock()
+	if h.ending {
+		return nil
+	}
+	return h.nh.GetNodeHostInfo(o)
 }
 
 func (s *Shard) report(r *GroupReport) {

@@ -1,0 +1,339 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/chaos/history"
+)
+
+// What callers do in one round of names. Few calls a name keep the search for an order short: one name's calls of which many overlap, or have no outcome, are what makes it long.
+const (
+	callersLanes      = 8 // each a client of its own, so that a process that dies cuts some of them only
+	callersPerRound   = 12
+	callersSemaphores = 3 // of limits 1, 2, 3
+	callersConfigs    = 2
+)
+
+// callers are the clients of a checked run. All that they call is in the history.
+type callers struct {
+	endpoints []string
+	timeout   time.Duration // of their sessions
+
+	mu  sync.Mutex
+	ops []history.Op
+
+	stores sync.Mutex
+	tokens map[string]uint64 // the highest token that was written with, by name
+}
+
+func (x *callers) note(op history.Op) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.ops = append(x.ops, op)
+}
+
+// timed makes a call and notes it. The outcome of one that failed in no way of its own is unknown.
+func (x *callers) timed(op history.Op, call func(ctx context.Context, op *history.Op) error) history.Op {
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	defer cancel()
+	op.Call = int64(now())
+	err := call(ctx, &op)
+	op.Return = int64(now())
+	switch {
+	case err == nil:
+		op.Result = history.OK
+	case errors.Is(err, client.ErrOutcomeUnknown):
+		op.Result, op.Return, op.Why = history.Unknown, history.Never, err.Error()
+	case errors.Is(err, client.ErrNotAcquired):
+		op.Result = history.NotAcquired
+	case errors.Is(err, client.NotFound):
+		op.Result = history.NotFound
+	case errors.Is(err, client.AlreadyExists):
+		op.Result = history.Exists
+	case errors.Is(err, client.PreconditionFailed):
+		op.Result = history.Refused
+	default:
+		op.Result, op.Return, op.Why = history.Unknown, history.Never, err.Error()
+	}
+	x.note(op)
+	return op
+}
+
+// caller is one client, and its session of this round.
+type caller struct {
+	*callers
+	lane  int
+	c     *client.Client
+	s     *client.Session
+	at    map[string]bool // names that the session may be at
+	alive int64           // when it was last known to live
+	sick  bool            // a call had no outcome: what the session has is not known
+}
+
+func (x *callers) open(lane int) (*caller, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	defer cancel()
+	c, err := client.Open(ctx, client.Config{Endpoints: x.endpoints, Name: fmt.Sprintf("caller-%d", lane)})
+	return &caller{callers: x, lane: lane, c: c}, err
+}
+
+// begin starts a session.
+func (x *caller) begin() error {
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	defer cancel()
+	s, err := x.c.Session(ctx, nodePath, client.Timeout(x.timeout))
+	if err != nil {
+		return err
+	}
+	x.s, x.at, x.sick, x.alive = s, map[string]bool{}, false, int64(now())
+	return nil
+}
+
+// end ends the session, with what it may hold.
+func (x *caller) end() {
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	defer cancel()
+	if x.s.Held() {
+		x.alive = int64(now())
+	}
+	err := x.s.Close(ctx)
+	gone := int64(now())
+	if err != nil {
+		gone = history.Never
+	}
+	for name := range x.at {
+		x.note(history.Op{Kind: history.Ended, Name: name, Lane: x.lane, Session: x.s.ID(), Call: x.alive, Return: gone, Result: history.OK})
+	}
+}
+
+// on is a call on behalf of the session.
+func (x *caller) on(kind history.Kind, name string) history.Op {
+	return history.Op{Kind: kind, Name: name, Lane: x.lane, Process: x.lane, Session: x.s.ID()}
+}
+
+func (x *caller) did(op history.Op) history.Op {
+	if op.Result == history.Unknown {
+		x.sick = true
+	}
+	return op
+}
+
+func semaphoreOf(round, k int) string { return fmt.Sprintf("r%d/sem-%d", round, k) }
+func configOf(round, k int) string    { return fmt.Sprintf("r%d/conf-%d", round, k) }
+
+// prepare makes a round's semaphores.
+func (x *caller) prepare(round int) error {
+	if err := x.begin(); err != nil {
+		return err
+	}
+	for k := range callersSemaphores {
+		op := x.on(history.Create, semaphoreOf(round, k))
+		op.Limit = uint64(k + 1)
+		x.timed(op, func(ctx context.Context, op *history.Op) error { return x.s.Create(ctx, op.Name, op.Limit, nil) })
+	}
+	x.end()
+	return nil
+}
+
+// round makes a round's calls.
+func (x *caller) round(round int, r *rand.Rand) error {
+	if err := x.begin(); err != nil {
+		return err
+	}
+	versions := make([]uint64, callersConfigs)
+	for i := range callersPerRound {
+		if x.sick { // it goes on as another one
+			x.end()
+			if err := x.begin(); err != nil {
+				return err
+			}
+		}
+		switch n := r.IntN(10); {
+		case n < 6:
+			x.hold(semaphoreOf(round, r.IntN(callersSemaphores)), r)
+		case n < 7:
+			x.describe(semaphoreOf(round, r.IntN(callersSemaphores)))
+		default:
+			k := r.IntN(callersConfigs)
+			x.configure(configOf(round, k), &versions[k], fmt.Sprintf("%d.%d.%d", round, x.lane, i), r.IntN(4))
+		}
+	}
+	x.end()
+	return nil
+}
+
+// hold acquires, relies on what it got, and gives it back.
+func (x *caller) hold(name string, r *rand.Rand) {
+	var lease *client.Lease
+	var accepted sync.Mutex
+	op := x.on(history.Acquire, name)
+	op.Count = 1
+	if r.IntN(4) == 0 && name[len(name)-1] != '0' {
+		op.Count = 2 // the smallest has one only
+	}
+	wait := []time.Duration{0, 50 * time.Millisecond, 2 * time.Second}[r.IntN(3)]
+	op.Try = wait == 0
+	x.at[name] = true
+	op = x.did(x.timed(op, func(ctx context.Context, op *history.Op) (err error) {
+		lease, err = x.s.Acquire(ctx, name, client.Count(op.Count), client.Wait(wait), client.OnAccepted(func(order uint64) {
+			accepted.Lock()
+			defer accepted.Unlock()
+			if op.Queued == 0 { // told again after a connection was lost
+				op.Queued, op.Order = int64(now()), order
+			}
+		}))
+		accepted.Lock()
+		defer accepted.Unlock()
+		if err == nil {
+			op.Token = lease.Token()
+		}
+		return err
+	}))
+	if op.Result != history.OK {
+		return
+	}
+	x.rely(lease, time.Duration(r.IntN(5))*time.Millisecond)
+	if lease.Count() > 1 && r.IntN(2) == 0 {
+		low := x.on(history.Lower, name)
+		low.Count, low.Token = 1, lease.Token()
+		if x.did(x.timed(low, func(ctx context.Context, op *history.Op) error { return lease.Lower(ctx, 1) })).Result != history.OK {
+			return
+		}
+	}
+	back := x.on(history.Release, name)
+	back.Token = lease.Token()
+	x.did(x.timed(back, func(ctx context.Context, _ *history.Op) error { return lease.Release(ctx) }))
+}
+
+// rely does what a lease is for: it believes in it for a while, and writes with its token to a store that refuses lower ones.
+func (x *caller) rely(lease *client.Lease, d time.Duration) {
+	op := x.on(history.Believed, lease.Name())
+	op.Count, op.Token, op.Result = lease.Count(), lease.Token(), history.OK
+	if !lease.Held() {
+		return
+	}
+	op.Call = int64(now())
+	if lease.Name()[len(op.Name)-1] == '0' {
+		x.write(lease)
+	}
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for op.Return = op.Call; ; <-look.C {
+		at := int64(now())
+		if !lease.Held() {
+			break
+		}
+		if op.Return = at; at-op.Call >= int64(d) {
+			break
+		}
+	}
+	x.note(op)
+}
+
+func (x *caller) write(lease *client.Lease) {
+	x.stores.Lock()
+	defer x.stores.Unlock()
+	op := x.on(history.Fenced, lease.Name())
+	op.Call, op.Token, op.Seen = int64(now()), lease.Token(), x.tokens[lease.Name()]
+	if op.Token < op.Seen {
+		op.Result = history.Refused
+		if lease.Held() {
+			op.Count = 1
+		}
+	} else {
+		op.Result = history.OK
+		x.tokens[lease.Name()] = op.Token
+	}
+	op.Return = op.Call
+	x.note(op)
+}
+
+func (x *caller) describe(name string) {
+	torn := false
+	x.timedUnless(&torn, x.on(history.Describe, name), func(ctx context.Context, op *history.Op) error {
+		d, err := x.s.Describe(ctx, name, client.WithOwners(), client.WithWaiters(), client.ReadConsistency(client.Strict))
+		if err != nil {
+			return err
+		}
+		torn, op.Limit = d.Torn, d.Limit
+		for _, o := range d.Owners {
+			op.Owners = append(op.Owners, history.Entry{Session: o.Session, Count: o.Count, Order: o.OrderID})
+		}
+		for _, w := range d.Waiters {
+			op.Waiters = append(op.Waiters, history.Entry{Session: w.Session, Count: w.Count, Order: w.OrderID})
+		}
+		return nil
+	})
+}
+
+// timedUnless is timed, but for an answer that turns out to be of several moments.
+func (x *caller) timedUnless(skip *bool, op history.Op, call func(ctx context.Context, op *history.Op) error) {
+	x.timed(op, func(ctx context.Context, op *history.Op) error {
+		for {
+			op.Call, op.Owners, op.Waiters = int64(now()), nil, nil
+			if err := call(ctx, op); err != nil || !*skip {
+				return err
+			}
+		}
+	})
+}
+
+func (x *caller) configure(name string, version *uint64, data string, what int) {
+	cfg := x.s.Config(name)
+	read := func(kind history.Kind, c client.Consistency) {
+		op := x.timed(x.on(kind, name), func(ctx context.Context, op *history.Op) error {
+			v, err := cfg.Get(ctx, client.ReadConsistency(c))
+			op.Version, op.Data = v.Version, string(v.Data)
+			return err
+		})
+		if op.Result == history.OK {
+			*version = op.Version
+		}
+	}
+	op := x.on(history.Set, name)
+	op.Data = data
+	switch {
+	case what == 0:
+		read(history.Get, client.Strict)
+	case what == 1:
+		read(history.Peek, client.Relaxed)
+	case what == 2 && *version > 0:
+		op.Guarded, op.Want = true, *version
+		op = x.did(x.timed(op, func(ctx context.Context, op *history.Op) (err error) {
+			op.Version, err = cfg.Set(ctx, []byte(data), client.IfVersion(op.Want))
+			return err
+		}))
+	default:
+		op = x.did(x.timed(op, func(ctx context.Context, op *history.Op) (err error) {
+			op.Version, err = cfg.Set(ctx, []byte(data))
+			return err
+		}))
+	}
+	if op.Result == history.OK && op.Version > 0 {
+		*version = op.Version
+	}
+}
+
+// nodes makes and drops a node of the round, in turn with whoever else does.
+func (x *caller) nodes(round int, r *rand.Rand) {
+	path := fmt.Sprintf("/made-%d", round)
+	for range 3 {
+		if r.IntN(2) == 0 {
+			x.timed(history.Op{Kind: history.MakeNode, Name: path, Lane: x.lane}, func(ctx context.Context, op *history.Op) error {
+				n, err := x.c.CreateNode(ctx, path, client.NodeConfig{})
+				if err == nil {
+					op.Token = n.ID
+				}
+				return err
+			})
+		} else {
+			x.timed(history.Op{Kind: history.DropNode, Name: path, Lane: x.lane}, func(ctx context.Context, _ *history.Op) error { return x.c.DropNode(ctx, path) })
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// beliefs judges what callers relied on: at no moment more units of a semaphore than it has. Limits are the highest that the semaphore ever had; one that nobody made has
+// all there are.
+func beliefs(ops []*Op) error {
+	limit := uint64(0)
+	type edge struct {
+		at    int64
+		enter bool
+		op    *Op
+	}
+	var edges []edge
+	for _, op := range ops {
+		switch {
+		case op.Kind == Create || op.Kind == Resize:
+			limit = max(limit, op.Limit)
+		case op.Kind == Believed && op.Return != Never:
+			edges = append(edges, edge{op.Call, true, op}, edge{op.Return, false, op})
+		}
+	}
+	if limit == 0 {
+		limit = math.MaxUint64
+	}
+	slices.SortStableFunc(edges, func(a, b edge) int {
+		if c := cmp.Compare(a.at, b.at); c != 0 {
+			return c
+		}
+		if a.enter != b.enter && !a.enter {
+			return -1
+		}
+		return 0
+	})
+	var held []*Op
+	for _, e := range edges {
+		if !e.enter {
+			if i := slices.Index(held, e.op); i >= 0 {
+				held = slices.Delete(held, i, i+1)
+			}
+			continue
+		}
+		room := limit
+		for _, h := range held {
+			room -= min(room, h.Count)
+		}
+		if e.op.Count > room {
+			return fmt.Errorf("%s: session %d relied on %s with token %d while others held %s of %s: %s", e.op.Name, e.op.Session, amount(e.op.Count), e.op.Token,
+				amount(limit-room), amount(limit), holders(held))
+		}
+		if e.op.Call < e.op.Return {
+			held = append(held, e.op)
+		}
+	}
+	return nil
+}
+
+func holders(held []*Op) (text string) {
+	for i, h := range held {
+		if i > 0 {
+			text += ", "
+		}
+		text += fmt.Sprintf("session %d with token %d", h.Session, h.Token)
+	}
+	return text
+}
+
+// fences judges writes to a store that refuses a token lower than the highest it has seen: what was written never goes back, and nobody is refused who believed in the
+// lease afterwards (Count is 1 then).
+func fences(ops []*Op) error {
+	last := uint64(0)
+	for _, op := range ops { // in the store's order
+		if op.Kind != Fenced {
+			continue
+		}
+		switch {
+		case op.Seen < last:
+			return fmt.Errorf("%s: the store forgot token %d, and said %d", op.Name, last, op.Seen)
+		case op.Result == OK && op.Token < op.Seen:
+			return fmt.Errorf("%s: token %d was written after token %d", op.Name, op.Token, op.Seen)
+		case op.Result == Refused && op.Count > 0:
+			return fmt.Errorf("%s: token %d was refused for token %d, while session %d believed in its lease", op.Name, op.Token, op.Seen, op.Session)
+		}
+		last = max(last, op.Seen)
+		if op.Result == OK {
+			last = max(last, op.Token)
+		}
+	}
+	return nil
+}

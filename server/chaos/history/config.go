@@ -1,0 +1,98 @@
+package history
+
+import (
+	"fmt"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// config is the state of a configuration: data with a version, one more with each change; 0: it was never set. Whoever writes must write bytes that nobody else
+// writes: the same bytes change nothing.
+type config struct {
+	version uint64
+	data    string
+}
+
+func (c config) set(op *Op) (config, bool) {
+	n := config{c.version + 1, op.Data}
+	switch op.Result {
+	case Refused:
+		return c, op.Guarded && op.Want != c.version
+	case OK:
+		return n, (!op.Guarded || op.Want == c.version) && op.Version == n.version
+	}
+	return n, !op.Guarded || op.Want == c.version // unknown: if it had its effect
+}
+
+func (c config) next(op *Op) []any {
+	if op.Kind == Get {
+		switch {
+		case op.Result == Unknown,
+			op.Result == NotFound && c.version == 0,
+			op.Result == OK && c.version != 0 && op.Version == c.version && op.Data == c.data:
+			return []any{c}
+		}
+		return nil
+	}
+	n, ok := c.set(op)
+	switch {
+	case op.Result == Unknown && ok:
+		return []any{c, n}
+	case op.Result == Unknown:
+		return []any{c}
+	case ok:
+		return []any{n}
+	}
+	return nil
+}
+
+var configModel = porcupine.NondeterministicModel{
+	Init:              func() []any { return []any{config{}} },
+	Step:              func(state, input, _ any) []any { return state.(config).next(input.(*Op)) },
+	DescribeOperation: func(input, _ any) string { return describeConfig(input.(*Op)) },
+	DescribeState:     func(a any) string { c := a.(config); return fmt.Sprintf("version %d: %s", c.version, c.data) },
+}
+
+func describeConfig(op *Op) string {
+	text := string(op.Kind)
+	if op.Kind == Set {
+		text += " " + op.Data
+		if op.Guarded {
+			text += fmt.Sprintf(" if version %d", op.Want)
+		}
+	}
+	switch {
+	case op.Result != OK:
+		return text + ": " + string(op.Result)
+	case op.Kind == Get:
+		return fmt.Sprintf("%s: version %d, %s", text, op.Version, op.Data)
+	}
+	return fmt.Sprintf("%s: version %d", text, op.Version)
+}
+
+// peeks judges relaxed reads: a client never sees them go back, and what they show was written under that version, if anything is known of it.
+func peeks(ops []*Op) error {
+	written := map[uint64]string{}
+	for _, op := range ops {
+		if op.Result == OK && (op.Kind == Set || op.Kind == Get) {
+			written[op.Version] = op.Data
+		}
+	}
+	seen := map[int]*Op{}
+	for _, op := range ops { // by Call
+		if op.Kind != Peek || op.Result != OK && op.Result != NotFound {
+			continue
+		}
+		// Of two that overlap either may be the older one.
+		if last := seen[op.Process]; last != nil && last.Return < op.Call && op.Version < last.Version {
+			return fmt.Errorf("%s: client %d read version %d relaxed, and then version %d", op.Name, op.Process, last.Version, op.Version)
+		}
+		if data, ok := written[op.Version]; ok && op.Version != 0 && data != op.Data {
+			return fmt.Errorf("%s: client %d read %q as version %d, which is %q", op.Name, op.Process, op.Data, op.Version, data)
+		}
+		if last := seen[op.Process]; last == nil || op.Version > last.Version || op.Version == last.Version && op.Return < last.Return {
+			seen[op.Process] = op
+		}
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package history
+
+import (
+	"fmt"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// node is the state of a path in the catalogue. Ids only grow.
+type node struct {
+	exists bool
+	id     uint64 // 0: nobody was told
+	last   uint64 // the highest that was told
+}
+
+func (n node) next(op *Op) []any {
+	made := node{true, op.Token, max(n.last, op.Token)}
+	gone := node{last: n.last}
+	switch op.Kind {
+	case MakeNode:
+		switch {
+		case op.Result == OK && !n.exists && op.Token > n.last:
+			return []any{made}
+		case op.Result == Exists && n.exists:
+			return []any{n}
+		case op.Result == Unknown && !n.exists:
+			return []any{n, made}
+		case op.Result == Unknown:
+			return []any{n}
+		}
+	case DropNode:
+		switch {
+		case op.Result == OK:
+			// The client asks again when a connection is lost, and takes it for its own doing when it is gone then.
+			return []any{gone}
+		case op.Result == NotFound && !n.exists:
+			return []any{n}
+		case op.Result == Unknown && n.exists:
+			return []any{n, gone}
+		case op.Result == Unknown:
+			return []any{n}
+		}
+	}
+	return nil
+}
+
+var nodeModel = porcupine.NondeterministicModel{
+	Init: func() []any { return []any{node{}} },
+	Step: func(state, input, _ any) []any { return state.(node).next(input.(*Op)) },
+	DescribeOperation: func(input, _ any) string {
+		op := input.(*Op)
+		return fmt.Sprintf("%s: %s %d", op.Kind, op.Result, op.Token)
+	},
+	DescribeState: func(a any) string {
+		if n := a.(node); n.exists {
+			return fmt.Sprintf("node %d", n.id)
+		}
+		return "none"
+	},
+}

@@ -1,0 +1,340 @@
+package history
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// semaphore is the state of one: strict first come, first served. The head of the queue is granted in the very step in which it fits.
+//
+// Invariants: the owners' counts together are at most limit, unless it was lowered; the head of the queue does not fit; order ids rise from the first owner to the last
+// waiter, and are at most last; a session has one entry. An ephemeral semaphore exists exactly when it has entries. last outlives deletion.
+type semaphore struct {
+	exists, ephemeral bool
+	limit             uint64
+	last              uint64  // the highest order id that is known to have been given out
+	owners, queue     []Entry // never changed in place: states share them
+}
+
+func (s *semaphore) equal(o *semaphore) bool {
+	return s.exists == o.exists && s.ephemeral == o.ephemeral && s.limit == o.limit && s.last == o.last && slices.Equal(s.owners, o.owners) && slices.Equal(s.queue, o.queue)
+}
+
+func (s *semaphore) hash() uint64 {
+	h := s.last*31 + s.limit
+	for _, list := range [][]Entry{s.owners, s.queue} {
+		for _, e := range list {
+			h = (h ^ e.Session ^ e.Order<<20 ^ e.Count<<40) * 0x100000001b3
+		}
+		h = h*31 + 7
+	}
+	return h
+}
+
+func (s *semaphore) String() string {
+	if !s.exists {
+		return fmt.Sprintf("none, last %d", s.last)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "limit %s, last %d", amount(s.limit), s.last)
+	for i, list := range [][]Entry{s.owners, s.queue} {
+		for _, e := range list {
+			fmt.Fprintf(&b, "; %s %s", []string{"held by", "wanted by"}[i], e)
+		}
+	}
+	return b.String()
+}
+
+func (e Entry) String() string {
+	return fmt.Sprintf("%s (%s, order %d)", brief(e.Session), amount(e.Count), e.Order)
+}
+
+func amount(n uint64) string {
+	if n == math.MaxUint64 {
+		return "all"
+	}
+	return fmt.Sprint(n)
+}
+
+// brief is a session's id short enough for a picture.
+func brief(id uint64) string { return fmt.Sprintf("s%d", id) }
+
+func (s *semaphore) used() (n uint64) {
+	for _, e := range s.owners {
+		n += e.Count // an ephemeral semaphore's units are all or few: no sum overflows
+	}
+	return n
+}
+
+// fits says whether the next in line would be granted.
+func (s *semaphore) fits(count uint64) bool {
+	used := s.used()
+	return used <= s.limit && count <= s.limit-used
+}
+
+// settle grants from the head of the queue what fits, and drops an ephemeral semaphore that nobody has. The state is the caller's own.
+func (s *semaphore) settle() {
+	for len(s.queue) > 0 && s.fits(s.queue[0].Count) {
+		s.owners = append(slices.Clone(s.owners), s.queue[0])
+		s.queue = s.queue[1:]
+	}
+	if s.ephemeral && len(s.owners)+len(s.queue) == 0 {
+		*s = semaphore{last: s.last}
+	}
+}
+
+func find(list []Entry, session uint64) int {
+	return slices.IndexFunc(list, func(e Entry) bool { return e.Session == session })
+}
+
+func without(list []Entry, i int) []Entry { return slices.Delete(slices.Clone(list), i, i+1) }
+
+// The steps that calls on semaphores are made of. An acquire is two: it enters, and later it is granted or gives up.
+type stepKind uint8
+
+const (
+	makes    stepKind = iota // Create
+	deletes                  // Delete
+	resizes                  // Resize
+	enters                   // an acquire arrives
+	granted                  // its caller is told that it holds
+	givesUp                  // the wait ends
+	missed                   // a try that cannot be granted
+	missing                  // an acquire of what is not there
+	lowers                   // Lower
+	leaves                   // Release
+	vanishes                 // Ended
+	shows                    // Describe
+)
+
+// step is what porcupine orders.
+type step struct {
+	kind   stepKind
+	op     *Op
+	order  uint64 // enters: the order id, 0 if nobody was told
+	maybe  bool   // it may not happen at all
+	strict bool   // givesUp: it was in the queue for certain
+}
+
+// steps are what an op is made of, each with the time in which it must have happened.
+func steps(op *Op) []porcupine.Operation {
+	part := func(k stepKind, from, to int64) porcupine.Operation {
+		return porcupine.Operation{ClientId: op.Lane, Input: &step{kind: k, op: op, maybe: op.Result == Unknown}, Call: from, Return: to}
+	}
+	one := func(k stepKind) []porcupine.Operation { return []porcupine.Operation{part(k, op.Call, op.Return)} }
+	switch op.Kind {
+	case Create:
+		return one(makes)
+	case Delete:
+		return one(deletes)
+	case Resize:
+		return one(resizes)
+	case Lower:
+		return one(lowers)
+	case Release:
+		return one(leaves)
+	case Describe:
+		return one(shows)
+	case Ended:
+		list := one(vanishes)
+		list[0].Input.(*step).maybe = false // whoever is left at the end is free to go
+		return list
+	}
+	// An acquire.
+	switch {
+	case op.Result == NotFound:
+		return one(missing)
+	case op.Result == NotAcquired && op.Try:
+		return one(missed)
+	}
+	in := part(enters, op.Call, op.Return)
+	enter := in.Input.(*step)
+	enter.order = max(op.Token, op.Order)
+	if op.Queued != 0 {
+		in.Return, enter.maybe = op.Queued, false
+	}
+	switch op.Result {
+	case OK:
+		return []porcupine.Operation{in, part(granted, max(op.Call, op.Queued), op.Return)}
+	case NotAcquired:
+		out := part(givesUp, max(op.Call, op.Queued), op.Return)
+		out.Input.(*step).strict = op.Queued != 0
+		// When nobody was told of the queue, the request may have been answered from what the server remembers of it.
+		enter.maybe = op.Queued == 0
+		return []porcupine.Operation{in, out}
+	}
+	return []porcupine.Operation{in}
+}
+
+// next answers the states after a step; none: it cannot happen.
+func (s *semaphore) next(st *step) []*semaphore {
+	after, ok := s.take(st)
+	switch {
+	case st.maybe && ok:
+		return []*semaphore{s, after}
+	case st.maybe:
+		return []*semaphore{s}
+	case ok:
+		return []*semaphore{after}
+	}
+	return nil
+}
+
+// take is the step's effect if it comes out as its op says, or if the op's outcome is unknown, as if it had gone well.
+func (s *semaphore) take(st *step) (*semaphore, bool) {
+	n, op := *s, st.op
+	switch st.kind {
+	case makes:
+		if op.Result == Exists {
+			return s, s.exists
+		}
+		n.exists, n.limit = true, op.Limit
+		return &n, !s.exists
+	case deletes:
+		empty := len(s.owners)+len(s.queue) == 0
+		switch op.Result {
+		case NotFound:
+			return s, !s.exists
+		case Refused:
+			return s, s.exists && !empty
+		}
+		return &semaphore{last: s.last}, s.exists && empty
+	case resizes:
+		if op.Result == NotFound {
+			return s, !s.exists
+		}
+		n.limit = op.Limit
+		n.settle()
+		return &n, s.exists
+	case enters:
+		if !s.exists {
+			if !op.Ephemeral {
+				return s, false
+			}
+			n.exists, n.ephemeral, n.limit = true, true, math.MaxUint64
+		}
+		if find(s.owners, op.Session) >= 0 || find(s.queue, op.Session) >= 0 || st.order != 0 && st.order <= s.last {
+			return s, false
+		}
+		if op.Try && (len(s.queue) > 0 || !n.fits(op.Count)) {
+			return s, false
+		}
+		n.last = max(s.last, st.order)
+		n.queue = append(slices.Clone(s.queue), Entry{Session: op.Session, Count: op.Count, Order: st.order})
+		n.settle()
+		return &n, true
+	case granted:
+		i := find(s.owners, op.Session)
+		return s, i >= 0 && s.owners[i].Order == op.Token && s.owners[i].Count == op.Count
+	case givesUp:
+		i := find(s.queue, op.Session)
+		if i < 0 {
+			return s, !st.strict && find(s.owners, op.Session) < 0
+		}
+		n.queue = without(s.queue, i)
+		n.settle()
+		return &n, true
+	case missed:
+		return s, s.exists && (len(s.queue) > 0 || !s.fits(op.Count))
+	case missing:
+		return s, !s.exists
+	case lowers:
+		i := find(s.owners, op.Session)
+		if i < 0 || s.owners[i].Order != op.Token || s.owners[i].Count < op.Count {
+			return s, false
+		}
+		n.owners = slices.Clone(s.owners)
+		n.owners[i].Count = op.Count
+		n.settle()
+		return &n, true
+	case leaves:
+		i := find(s.owners, op.Session)
+		if i < 0 || s.owners[i].Order != op.Token {
+			return s, false
+		}
+		n.owners = without(s.owners, i)
+		n.settle()
+		return &n, true
+	case vanishes:
+		if i := find(s.owners, op.Session); i >= 0 {
+			n.owners = without(s.owners, i)
+		} else if i := find(s.queue, op.Session); i >= 0 {
+			n.queue = without(s.queue, i)
+		}
+		n.settle()
+		return &n, true
+	case shows:
+		if op.Result == NotFound {
+			return s, !s.exists
+		}
+		return s, s.exists && op.Limit == s.limit && same(s.owners, op.Owners) && same(s.queue, op.Waiters)
+	}
+	return s, false
+}
+
+// same says whether what was seen is what is there; an order id that nobody was told may be any.
+func same(there, seen []Entry) bool {
+	return slices.EqualFunc(there, seen, func(a, b Entry) bool {
+		return a.Session == b.Session && a.Count == b.Count && (a.Order == b.Order || a.Order == 0)
+	})
+}
+
+var semaphoreModel = porcupine.NondeterministicModel{
+	Init: func() []any { return []any{&semaphore{}} },
+	Step: func(state, input, _ any) []any {
+		next := state.(*semaphore).next(input.(*step))
+		out := make([]any, len(next))
+		for i, n := range next {
+			out[i] = n
+		}
+		return out
+	},
+	Equal:             func(a, b any) bool { return a.(*semaphore).equal(b.(*semaphore)) },
+	Hash:              func(a any) uint64 { return a.(*semaphore).hash() },
+	DescribeOperation: func(input, _ any) string { return input.(*step).String() },
+	DescribeState:     func(a any) string { return a.(*semaphore).String() },
+}
+
+func (st *step) String() string {
+	op := st.op
+	text := ""
+	switch st.kind {
+	case makes:
+		text = fmt.Sprintf("create limit %d", op.Limit)
+	case deletes:
+		text = "delete"
+	case resizes:
+		text = fmt.Sprintf("resize to %d", op.Limit)
+	case enters:
+		text = fmt.Sprintf("%s acquires %s", brief(op.Session), amount(op.Count))
+		if st.order != 0 {
+			return fmt.Sprintf("%s: place %d", text, st.order)
+		}
+		if st.maybe {
+			return text + "?"
+		}
+		return text
+	case granted:
+		return fmt.Sprintf("%s holds with token %d", brief(op.Session), op.Token)
+	case givesUp:
+		return brief(op.Session) + " gives up"
+	case missed, missing:
+		text = fmt.Sprintf("%s tries %s", brief(op.Session), amount(op.Count))
+	case lowers:
+		text = fmt.Sprintf("%s lowers %d to %s", brief(op.Session), op.Token, amount(op.Count))
+	case leaves:
+		text = fmt.Sprintf("%s releases %d", brief(op.Session), op.Token)
+	case vanishes:
+		return brief(op.Session) + " is gone"
+	case shows:
+		text = "describe"
+		if op.Result == OK {
+			return (&semaphore{exists: true, limit: op.Limit, owners: op.Owners, queue: op.Waiters}).String()
+		}
+	}
+	return text + ": " + string(op.Result)
+}
