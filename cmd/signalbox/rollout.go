@@ -19,7 +19,7 @@ gets a version some delay behind the one before it, and moves on when all its le
   signalbox rollout publish geo/base data.bin
   signalbox rollout status geo/base`,
 		a.rolloutCreate(), a.rolloutAlter(), a.rolloutDelete(), a.rolloutPublish(), a.rolloutWithdraw(), a.rolloutStatus(), a.rolloutWatch(), a.rolloutHistory(),
-		a.rolloutFollow(), a.rolloutGate(),
+		a.rolloutFollow(), a.rolloutGate(), a.rolloutGenerate(),
 		a.rolloutPause(), a.rolloutRollback(), a.rolloutDrop(),
 		a.rolloutOperate("resume", "End a pause of locations, or of the whole rollout", false, (*rollout.Track).Resume),
 		a.rolloutOperate("promote", "Let locations take the newest version now, past delay, bake time and gates", true, (*rollout.Track).Promote),

@@ -65,7 +65,7 @@ type gateFile struct {
 func addRolloutFlags(c *cobra.Command) {
 	c.Flags().String("file", "", "YAML file with the whole config instead of the flags below; - is standard input.")
 	c.Flags().StringArray("location", nil, "A location, in order: NAME, or NAME:DELAY behind the one before it. Give it for each.")
-	c.Flags().String("source", "", "Where versions come from: published (with rollout publish; the default) or tso (made by the server).")
+	c.Flags().String("source", "", "Where versions come from: published (with rollout publish; the default), tso (made by the server) or external (by rollout generate).")
 	c.Flags().String("delay-from", "", "What a delay counts from: selected (the location before was given the version; the default) or converged (all leaders there have it).")
 	c.Flags().StringArray("explicit-code", nil, "A reported code that says that a version is bad for everyone; default TimestampOutOfRange. Give it for each.")
 	c.Flags().Duration("stall-timeout", 0, "A location whose leaders have not all loaded the target is STALLED after this; default 10m.")
@@ -160,8 +160,10 @@ func parseSource(text string) (rollout.Source, error) {
 		return rollout.Published, nil
 	case "tso":
 		return rollout.TSO, nil
+	case "external":
+		return rollout.External, nil
 	}
-	return 0, usagef("source %q is unknown; choose published or tso", text)
+	return 0, usagef("source %q is unknown; choose published, tso or external", text)
 }
 
 func parseDelayFrom(text string) (rollout.DelayFrom, error) {

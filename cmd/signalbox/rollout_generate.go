@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client/rollout"
+	"github.com/spf13/cobra"
+)
+
+func (a *app) rolloutGenerate() *cobra.Command {
+	c := &cobra.Command{
+		Use: "generate TRACK -- COMMAND [ARG...]", Short: "Make the versions of a rollout with a command, until Ctrl-C", Args: cobra.MinimumNArgs(2),
+		Long: `Make the versions of a rollout whose source is external, until Ctrl-C: whenever the first location is ready for another version, COMMAND runs, with the version it has in
+SIGNALBOX_EXPECTED (0: none), and its last line of output is the next version, a number above all before. If it fails or takes longer than --limit, "rollout status" says why,
+and it is asked again later; locations keep what they have. Several may run at a time: the first answer counts.`,
+		Example: `  signalbox rollout create geo/base --source external --location SAS --location MAN:5s
+  signalbox rollout generate geo/base -- date +%s`,
+	}
+	c.Flags().Duration("limit", 5*time.Second, "How long the command may take.")
+	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+		limit, err := cmd.Flags().GetDuration("limit")
+		if err != nil || limit <= 0 {
+			return usagef("--limit %v is not above 0; give a duration like 5s", limit)
+		}
+		return k.onTrack("rollout generate", args[0], func(t *rollout.Track) error {
+			var mu sync.Mutex
+			g := rollout.Generator{
+				Track: t, Timeout: limit,
+				Next: func(ctx context.Context, expected uint64) (uint64, error) { return generate(ctx, args[1:], expected) },
+				Given: func(expected, version uint64, err error) {
+					mu.Lock()
+					defer mu.Unlock()
+					event := "given"
+					if err != nil {
+						event = "refused"
+					}
+					r := row{{"time", "time", clockTime{time.Now()}}, {"event", "event", event}, {"expected", "expected", labelled{"expected", expected}}}
+					if version != 0 {
+						r = append(r, field{"version", "version", labelled{"version", version}})
+					}
+					if err != nil {
+						r = append(r, field{"error", "error", whole(err.Error())})
+					}
+					_ = k.printer().event(r)
+				},
+			}
+			if err := g.Run(k.long); k.long.Err() == nil {
+				return err
+			}
+			return nil
+		})
+	})
+	return c
+}
+
+// generate runs the command that makes versions.
+func generate(ctx context.Context, args []string, expected uint64) (uint64, error) {
+	var out, errs tail
+	c := &child{
+		args: args, stdin: bytes.NewReader(nil), stdout: &out, stderr: &errs, grace: time.Second,
+		env: []string{"SIGNALBOX_EXPECTED=" + strconv.FormatUint(expected, 10)},
+	}
+	if err := c.run(ctx); err != nil {
+		if ctx.Err() != nil {
+			return 0, fmt.Errorf("%s took too long", args[0])
+		}
+		return 0, fmt.Errorf("%s: %w  %s", args[0], err, errs.last())
+	}
+	text := strings.TrimSpace(out.last())
+	v, err := strconv.ParseUint(text, 10, 63)
+	if err != nil || v == 0 {
+		return 0, fmt.Errorf("%s printed %q, which is no version: a number from 1 to 2^63-1 is", args[0], text)
+	}
+	return v, nil
+}
