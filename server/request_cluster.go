@@ -86,6 +86,9 @@ func (c *conn) clusterRequest(p *pass, h protocol.Header) {
 	desk.auth = &authDesk{authority: c.srv.governor, identity: c.identity, spare: func() { c.spared.Store(true) }}
 	c.nodeOp(p, h, func(ctx context.Context) (protocol.Message, error) {
 		body, err := desk.serve(ctx, m.Method, m.Body)
+		if strings.HasPrefix(m.Method, authMethod) {
+			c.srv.setAuth(c.srv.meta.State()) // who asked may come back with a new token before the map is looked at
+		}
 		if err == nil && len(body) > protocol.MaxDataLen {
 			err = protocol.Errorf(protocol.StatusOverloaded, "the answer is longer than %d bytes; the cluster has too many members for one document", protocol.MaxDataLen)
 		}
