@@ -83,7 +83,7 @@ func TestNoTwoBelievers(t *testing.T) {
 	selfCheck, grace := 500*time.Millisecond, 1500*time.Millisecond
 	_, err := dial(t, srv).CreateNode(testContext(t), "/belief", client.NodeConfig{SelfCheckPeriod: &selfCheck, GracePeriod: &grace})
 	must(t, err)
-	ctx, cancel := context.WithTimeout(context.Background(), length)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // on a machine that is busy with other things
 	defer cancel()
 	var mu sync.Mutex
 	newest := map[string]uint64{}
@@ -152,8 +152,13 @@ func TestNoTwoBelievers(t *testing.T) {
 			}
 		})
 	}
+	enough := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return grants >= 10
+	}
 	faults := 0
-	for ; ctx.Err() == nil; faults++ {
+	for began := time.Now(); ctx.Err() == nil && (time.Since(began) < length || faults < 3 || !enough()); faults++ {
 		switch rand.IntN(8) {
 		case 0:
 			srv.DropConnections()
@@ -167,6 +172,7 @@ func TestNoTwoBelievers(t *testing.T) {
 		}
 		pause(ctx, rand.N(400*time.Millisecond))
 	}
+	cancel()
 	wg.Wait()
 	t.Logf("%d grants, %d faults, %d leases lost", grants, faults, lost)
 	if grants < 10 || faults < 3 {
