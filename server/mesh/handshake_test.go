@@ -14,7 +14,7 @@ import (
 )
 
 // shake does a handshake over a pipe.
-func shake(dialer, acceptor identity, address string, p purpose) (dialErr, acceptErr error, peers [2]string) {
+func shake(dialer, acceptor identity, address string, p purpose) (peers [2]string, dialErr, acceptErr error) {
 	a, b := net.Pipe()
 	done := make(chan struct{})
 	go func() {
@@ -31,7 +31,7 @@ func shake(dialer, acceptor identity, address string, p purpose) (dialErr, accep
 	peers[0], dialErr = dialHandshake(a, dialer, address, p, p != purposeCalls)
 	_ = a.Close()
 	<-done
-	return dialErr, acceptErr, peers
+	return peers, dialErr, acceptErr
 }
 
 func TestHandshake(t *testing.T) {
@@ -55,7 +55,7 @@ func TestHandshake(t *testing.T) {
 		{"no address", identity{right, "", "c"}, identity{right, "b:1", "c"}, "b:1", purposeCalls, io.EOF, errGarbage},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dial, accept, peers := shake(c.dialer, c.acceptor, c.address, c.purpose)
+			peers, dial, accept := shake(c.dialer, c.acceptor, c.address, c.purpose)
 			if !errors.Is(dial, c.dial) || !errors.Is(accept, c.accept) {
 				t.Fatalf("dialer: %v, acceptor: %v", dial, accept)
 			}

@@ -144,7 +144,7 @@ func TestPacer(t *testing.T) {
 		if n := out.frames.Load(); n != 3 {
 			t.Fatalf("%d frames just before the window ended", n)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if n, r := out.frames.Load(), rounds.Load(); n != 6 || r != 1 {
 			t.Fatalf("%d frames in %d rounds, want 6 in 1: windows end together", n, r)

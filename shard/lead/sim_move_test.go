@@ -1,7 +1,6 @@
 package lead
 
 import (
-	"fmt"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
@@ -143,7 +142,7 @@ func (w *sim) must(v *simMove, st protocol.Status) {
 	switch st {
 	case protocol.StatusOK, protocol.StatusAborted, protocol.StatusUnavailable:
 	default:
-		w.t.Fatal(fmt.Sprintf("at %d %s of bucket %d under epoch %d: %v", w.now, v.phase, v.bucket, v.epoch, st))
+		w.t.Fatalf("at %d %s of bucket %d under epoch %d: %v", w.now, v.phase, v.bucket, v.epoch, st)
 	}
 }
 

@@ -32,8 +32,7 @@ type simEntry struct {
 	bytes []byte
 	from  *simReplica
 	notes []uint64
-	conns []uint64            // by command
-	done  []func(shard.Event) // by command: the reply, as the authority gives it
+	conns []uint64 // by command
 }
 
 type simShard struct {

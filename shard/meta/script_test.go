@@ -41,9 +41,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		s.maybe(d, "instance", &c.Instance)
 		s.bootstrapMore(d, c)
-		for _, id := range s.numbers(d, "shards") {
-			c.Shards = append(c.Shards, id)
-		}
+		c.Shards = append(c.Shards, s.numbers(d, "shards")...)
 		return s.apply(d, c)
 	case "create":
 		c := &NodeCreate{Path: s.path(d), Parent: protocol.DefaultNodeConfig(), Wall: 2000}
@@ -68,9 +66,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		return s.apply(d, c)
 	case "commit":
 		c := &NodeCommit{}
-		for _, ref := range s.refs(d) {
-			c.Nodes = append(c.Nodes, ref)
-		}
+		c.Nodes = append(c.Nodes, s.refs(d)...)
 		return s.apply(d, c)
 	case "clear-floor":
 		return s.apply(d, &FloorClear{s.refs(d)[0]})

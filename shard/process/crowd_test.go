@@ -7,15 +7,14 @@ import (
 
 // crowd are members that do what they are told at once, and lose nothing.
 type crowd struct {
-	t       *testing.T
-	p       *Process
-	at      Moment
-	living  map[uint64]bool
-	open    map[uint64]uint64 // session -> epoch that it prepared
-	events  int
-	silent  map[uint64]bool // these take in what they are told and confirm nothing
-	stopAt  Phase           // nobody confirms anything from this phase on
-	stopped bool
+	t      *testing.T
+	p      *Process
+	at     Moment
+	living map[uint64]bool
+	open   map[uint64]uint64 // session -> epoch that it prepared
+	events int
+	silent map[uint64]bool // these take in what they are told and confirm nothing
+	stopAt Phase           // nobody confirms anything from this phase on
 }
 
 func newCrowd(t *testing.T, o Options) *crowd {

@@ -58,7 +58,6 @@ type agent struct {
 	open        bool   // prepared, and neither cancelled nor completed
 	over        bool   // completed, cancelled or failed
 	fulfilled   bool   // completed
-	leaving     bool
 	coordinates bool
 	roster      []Member
 	calls       []*call

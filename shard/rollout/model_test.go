@@ -14,7 +14,6 @@ import (
 // Gates and shares are not in it: the property test without the model holds them to the invariants.
 type model struct {
 	c         Config
-	clock     uint64
 	last      uint64
 	paused    pauseMode
 	locs      map[string]*modelLoc
