@@ -78,11 +78,11 @@ func (p *ProcessWay) bucket(ctx context.Context) (uint32, error) {
 // ErrOutcomeUnknown among them.
 func (p *ProcessWay) Change(ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message) error {
 	if p.s == nil {
-		return about(kind.String(), p.name, errNoMember)
+		return about(doing(kind), p.name, errNoMember)
 	}
 	bucket, err := p.bucket(ctx)
 	if err != nil {
-		return about(kind.String(), p.name, err)
+		return about(doing(kind), p.name, err)
 	}
 	x := numbered{head: head}
 	_, sent, err := p.s.send(ctx, kind, bucket, &x, m, reply)
@@ -90,19 +90,19 @@ func (p *ProcessWay) Change(ctx context.Context, kind protocol.Kind, head *proto
 	if err != nil {
 		err = unknown(sent && !answered(err), err)
 	}
-	return about(kind.String(), p.name, err)
+	return about(doing(kind), p.name, err)
 }
 
 // Tell sends a request of the session that has no number until it is answered. It may arrive more than once.
 func (p *ProcessWay) Tell(ctx context.Context, kind protocol.Kind, m protocol.Message) error {
 	if p.s == nil {
-		return about(kind.String(), p.name, errNoMember)
+		return about(doing(kind), p.name, errNoMember)
 	}
 	bucket, err := p.bucket(ctx)
 	if err == nil {
 		_, _, err = p.s.send(ctx, kind, bucket, &numbered{}, m, &protocol.Empty{})
 	}
-	return about(kind.String(), p.name, err)
+	return about(doing(kind), p.name, err)
 }
 
 // Follow calls connected whenever the way leads over another connection or attach than before, the first time too, until ctx or the session ends: what was told

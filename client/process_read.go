@@ -15,7 +15,7 @@ func (p *ProcessWay) Ask(ctx context.Context, kind protocol.Kind, m, reply proto
 	if err == nil {
 		repeated, err = p.n.c.ask(ctx, p.n.c.atBucket(p.n.tier, bucket), kind, m, reply)
 	}
-	return repeated, about(kind.String(), p.name, err)
+	return repeated, about(doing(kind), p.name, err)
 }
 
 // ProcessNews is what a watch of a process tells: how it stands, or what changed since. One of the two is set.

@@ -64,7 +64,12 @@ func (t *Track) Read(ctx context.Context, kind protocol.Kind, m, reply protocol.
 }
 
 // doing is what a request does, in errors.
-func doing(kind protocol.Kind) string { return strings.TrimPrefix(kind.String(), "track_") }
+func doing(kind protocol.Kind) string {
+	if verb, ok := strings.CutPrefix(kind.String(), "process_"); ok {
+		return verb + " process"
+	}
+	return strings.TrimPrefix(kind.String(), "track_")
+}
 
 // Node is the id of the node, which reads carry.
 func (t *Track) Node() uint64 { return t.n.id }

@@ -1,7 +1,6 @@
 package lead
 
 import (
-
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
 )
