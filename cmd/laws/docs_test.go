@@ -51,3 +51,46 @@ func TestFileMapsAreTrue(t *testing.T) {
 		}
 	}
 }
+
+var (
+	testNamed = regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]*)`")
+	testMade  = regexp.MustCompile(`(?m)^func (Test[A-Z][A-Za-z0-9]*)\(`)
+)
+
+// TestNamedTestsExist: a test that a page names, as what holds a promise, is there.
+func TestNamedTestsExist(t *testing.T) {
+	made, named := map[string]bool{}, map[string]string{}
+	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		page, tests := strings.HasSuffix(path, ".md"), strings.HasSuffix(path, "_test.go")
+		if !page && !tests {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, m := range testMade.FindAllStringSubmatch(string(text), -1) {
+			made[m[1]] = made[m[1]] || tests
+		}
+		if page {
+			for _, m := range testNamed.FindAllStringSubmatch(string(text), -1) {
+				named[m[1]] = path
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, page := range named {
+		if !made[name] {
+			t.Errorf("%s names %s, which is not there", page, name)
+		}
+	}
+	if len(named) < 20 {
+		t.Errorf("%d tests are named in pages: too few to be true", len(named))
+	}
+}
