@@ -96,6 +96,7 @@ func (s *Server) closeDesk(d *desk) error {
 	d.running.Wait()
 	s.pacer.Remove(d.hub)
 	d.hub.Doubt()
+	d.hub.CutStreams(protocol.StatusWrongShard, "the shard does not run on this instance any more; fetch the map and watch again")
 	d.streams.cut(func(uint64, []byte) bool { return true }, protocol.StatusWrongShard, "the shard does not run on this instance any more; fetch the map and watch again")
 	d.rollouts.cut(everyTrack, protocol.StatusWrongShard, "the shard does not run on this instance any more; fetch the map and watch again")
 	d.sendHome("the shard does not run on this instance any more; fetch the map and reconnect")

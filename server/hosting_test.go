@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -73,6 +74,26 @@ func TestVoteOfShardMoves(t *testing.T) {
 	k.kill("b")
 	k.must("b")
 	k.awaitOn("b", "four instances", calm(4, 3, 4))
+}
+
+// TestStreamsEndWithReplica: who watches on an instance that loses its replica is told, with no session there that would have its connection closed.
+func TestStreamsEndWithReplica(t *testing.T) {
+	s := start(t, nil)
+	c := connect(t, s)
+	node := c.node()
+	b := c.bucket(node, "svc")
+	d := s.mapNow().desk(0, b)
+	for _, prefix := range []bool{false, true} {
+		c.must(protocol.KindWatch, b, &protocol.Watch{Shard: d.id, Node: node, Name: []byte("svc"), Prefix: prefix}, nil)
+		c.event(protocol.KindSnapshot, nil)
+	}
+	_ = s.closeDesk(d)
+	for range 2 {
+		var cut protocol.StreamCut
+		if c.event(protocol.KindStreamCut, &cut); cut.Status != protocol.StatusWrongShard {
+			t.Errorf("a stream is cut with %+v", cut)
+		}
+	}
 }
 
 // TestExpelUnderLoad: clients of an instance that is expelled go on elsewhere, without an error.
