@@ -135,6 +135,9 @@ var kindNames = [...]string{
 	KindTrackAdvance: "track_advance",
 }
 
+// Kinds is above every kind that is known here, replies aside: the length of a table by kind.
+const Kinds = len(kindNames)
+
 // String is a name for logs and metrics: acquire, acquire_reply, kind_77 for an unknown kind. Known kinds do not allocate unless they are replies.
 func (k Kind) String() string {
 	if k.IsReply() {

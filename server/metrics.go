@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	tallyKinds    = 96 // all kinds of requests
+	tallyKinds    = protocol.Kinds
 	tallyStatuses = 16
 )
 
@@ -27,7 +27,7 @@ type tally struct {
 }
 
 func (t *tally) count(kind protocol.Kind, st protocol.Status) {
-	if kind >= tallyKinds {
+	if int(kind) >= tallyKinds {
 		kind = 0
 	}
 	t.n[kind][st&(tallyStatuses-1)].Add(1)
