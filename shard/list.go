@@ -36,38 +36,59 @@ func (m *Machine) names(n *node, from []byte, yield func(*semaphore) bool) {
 	}
 }
 
+// listing is a page of names in their order, under a prefix.
+type listing struct {
+	prefix, from, last []byte
+	page               page
+}
+
+// newListing begins behind the cursor, which is the last name of the page before. Errors: BAD_REQUEST.
+func newListing(prefix, cursor []byte, limit uint32) (listing, error) {
+	if len(cursor) > protocol.MaxNameLen {
+		return listing{}, badCursor()
+	}
+	from := prefix
+	if len(cursor) > 0 && bytes.Compare(cursor, from) >= 0 {
+		from = append(bytes.Clone(cursor), 0) // the first name behind it
+	}
+	return listing{prefix: prefix, from: from, page: newPage(limit, PageBytes)}, nil
+}
+
+// look says whether the next name in order goes into the page, with so many bytes beside it, and whether to look further. Names in buckets that are not active here are
+// another shard's to tell. When the page is full the cursor is set.
+func (l *listing) look(name []byte, b *bucket, size int, cursor *[]byte) (take, more bool) {
+	switch {
+	case !bytes.HasPrefix(name, l.prefix):
+		return false, false
+	case b.state != bucketActive:
+		return false, true
+	case !l.page.takes(size + len(name)):
+		*cursor = l.last
+		return false, false
+	}
+	l.last = name
+	return true, true
+}
+
 // List reads a page of a node's semaphores in this shard, in order of name. With a session, only those it owns or waits for. The cursor is the
 // last name of the page before. Errors: BAD_REQUEST, NOT_FOUND.
 func (m *Machine) List(req *protocol.List, out *protocol.ListReply) error {
 	if err := req.Validate(); err != nil {
 		return err
 	}
-	if len(req.Cursor) > protocol.MaxNameLen {
-		return badCursor()
-	}
 	n, err := m.readNode(req.Node)
 	if err != nil {
 		return err
 	}
-	*out = protocol.ListReply{Index: m.applied, Semaphores: out.Semaphores[:0]}
-	from := req.Prefix
-	if len(req.Cursor) > 0 && bytes.Compare(req.Cursor, from) >= 0 {
-		from = append(bytes.Clone(req.Cursor), 0) // the first name behind it
+	l, err := newListing(req.Prefix, req.Cursor, req.Limit)
+	if err != nil {
+		return err
 	}
-	p := newPage(req.Limit, PageBytes)
-	var last []byte
+	*out = protocol.ListReply{Index: m.applied, Semaphores: out.Semaphores[:0]}
 	item := func(s *semaphore, e *entry) bool {
-		if !bytes.HasPrefix(s.name, req.Prefix) {
-			return false
+		if take, more := l.look(s.name, s.bucket, 64, &out.Cursor); !take {
+			return more
 		}
-		if s.bucket.state != bucketActive {
-			return true
-		}
-		if !p.takes(64 + len(s.name)) {
-			out.Cursor = last
-			return false
-		}
-		last = s.name
 		it := protocol.ListItem{
 			Name: s.name, Limit: s.limit, Used: s.used, Ephemeral: s.ephemeral, Version: s.version, DataLen: uint64(len(s.data)),
 			NumOwners: uint64(s.owners.n), NumWaiters: uint64(s.waiters.n),
@@ -79,11 +100,11 @@ func (m *Machine) List(req *protocol.List, out *protocol.ListReply) error {
 		return true
 	}
 	if req.Session == 0 {
-		m.names(n, from, func(s *semaphore) bool { return item(s, nil) })
+		m.names(n, l.from, func(s *semaphore) bool { return item(s, nil) })
 		return nil
 	}
 	if q := m.parties[req.Session]; q != nil && q.node == n {
-		for e := q.held.seekName(from); e != nil && item(e.sem, e); e = next(e, byName) {
+		for e := q.held.seekName(l.from); e != nil && item(e.sem, e); e = next(e, byName) {
 		}
 	}
 	return nil

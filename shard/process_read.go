@@ -105,32 +105,19 @@ func (m *Machine) ListProcesses(req *protocol.ProcessList, out *protocol.Process
 	if err := req.Validate(); err != nil {
 		return err
 	}
-	if len(req.Cursor) > protocol.MaxNameLen {
-		return badCursor()
-	}
 	n, err := m.readNode(req.Node)
 	if err != nil {
 		return err
 	}
-	*out = protocol.ProcessListReply{Index: m.applied, Processes: out.Processes[:0]}
-	from := req.Prefix
-	if len(req.Cursor) > 0 && bytes.Compare(req.Cursor, from) >= 0 {
-		from = append(bytes.Clone(req.Cursor), 0) // the first name behind it
+	l, err := newListing(req.Prefix, req.Cursor, req.Limit)
+	if err != nil {
+		return err
 	}
-	p := newPage(req.Limit, PageBytes)
-	var last []byte
-	n.processes.ascend(func(x *proc) bool { return bytes.Compare(x.name, from) < 0 }, func(x *proc) bool {
-		if !bytes.HasPrefix(x.name, req.Prefix) {
-			return false
+	*out = protocol.ProcessListReply{Index: m.applied, Processes: out.Processes[:0]}
+	n.processes.ascend(func(x *proc) bool { return bytes.Compare(x.name, l.from) < 0 }, func(x *proc) bool {
+		if take, more := l.look(x.name, x.bucket, 48, &out.Cursor); !take {
+			return more
 		}
-		if x.bucket.state != bucketActive {
-			return true
-		}
-		if !p.takes(48 + len(x.name)) {
-			out.Cursor = last
-			return false
-		}
-		last = x.name
 		out.Processes = append(out.Processes, protocol.ProcessItem{
 			Name: x.name, Phase: protocol.ProcessPhase(x.state.Phase()), Epoch: x.state.Epoch(), Topology: x.state.Topology(), Coordinator: x.state.Coordinator(),
 			NumMembers: uint64(x.state.Len()),

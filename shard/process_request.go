@@ -34,24 +34,11 @@ func (m *Machine) enterProcess(q *procRequest, c *rawCommand, head *protocol.Hea
 	if q.seq == 0 {
 		return true
 	}
-	p := q.party
-	if head.Low > p.low {
-		p.low = head.Low
-		p.answers.forget(p.low)
-	}
-	if a := p.answers.find(q.seq); a != nil {
+	if a := q.party.recall(head); a != nil {
 		m.processAgain(q, *a)
 		return false
 	}
-	if q.seq < p.low {
-		m.reply(protocol.StatusBadRequest, textAnswered)
-		return false
-	}
-	if p.answers.len() >= m.limits.Answers {
-		m.reply(protocol.StatusOverloaded, textAnswersLimit)
-		return false
-	}
-	return true
+	return m.fresh(q.party, q.seq)
 }
 
 // reachProcess finds bucket, node and process; it reports false when the command is answered.
@@ -60,12 +47,7 @@ func (m *Machine) reachProcess(q *procRequest, node uint64) bool {
 		m.reply(protocol.StatusWrongShard, textWrongShard)
 		return false
 	}
-	if q.node = m.nodes[node]; q.node == nil {
-		if m.isDropped(node) {
-			m.reply(protocol.StatusSessionExpired, textNodeDropped)
-		} else {
-			m.reply(protocol.StatusNotFound, textNoNode)
-		}
+	if q.node = m.liveNode(node); q.node == nil {
 		return false
 	}
 	q.x = m.process(q.b, node, q.name)

@@ -22,12 +22,7 @@ func (m *Machine) enter(q *request, c *rawCommand, head *protocol.Head, name []b
 		m.reply(protocol.StatusWrongShard, textWrongShard)
 		return false
 	}
-	if q.node = m.nodes[c.node]; q.node == nil {
-		if m.isDropped(c.node) {
-			m.reply(protocol.StatusSessionExpired, textNodeDropped)
-		} else {
-			m.reply(protocol.StatusNotFound, textNoNode)
-		}
+	if q.node = m.liveNode(c.node); q.node == nil {
 		return false
 	}
 	if q.party = m.actor(head.Session, q.node, c.epoch, c.client); q.party == nil {
@@ -36,10 +31,7 @@ func (m *Machine) enter(q *request, c *rawCommand, head *protocol.Head, name []b
 	m.find(q)
 
 	p := q.party
-	if head.Low > p.low {
-		p.low = head.Low
-		p.answers.forget(p.low)
-	}
+	again := p.recall(head)
 	if q.kind == CmdAcquire && q.entry != nil && q.entry.seq == q.seq {
 		state := protocol.Acquired
 		if q.entry.waiting {
@@ -48,24 +40,54 @@ func (m *Machine) enter(q *request, c *rawCommand, head *protocol.Head, name []b
 		m.replyAnswer(answer{kind: CmdAcquire, state: state, value: q.entry.orderID})
 		return false
 	}
-	if a := p.answers.find(q.seq); a != nil && !plantNoMemory {
-		m.again(q, *a)
+	if again != nil {
+		m.again(q, *again)
 		return false
 	}
-	if q.seq < p.low && !plantNoMemory {
-		if q.kind != CmdAcquire {
-			m.reply(protocol.StatusBadRequest, textAnswered)
-			return false
-		}
+	if q.kind == CmdAcquire && q.seq < p.low && !plantNoMemory {
 		// It was accepted, and nothing has come of it that is still there.
 		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.NotAcquired})
 		return false
 	}
-	if p.answers.len() >= m.limits.Answers {
-		m.reply(protocol.StatusOverloaded, textAnswersLimit)
-		return false
+	return m.fresh(p, q.seq)
+}
+
+// liveNode finds a node; nil when the command is answered: there is none.
+func (m *Machine) liveNode(id uint64) *node {
+	n := m.nodes[id]
+	switch {
+	case n != nil:
+	case m.isDropped(id):
+		m.reply(protocol.StatusSessionExpired, textNodeDropped)
+	default:
+		m.reply(protocol.StatusNotFound, textNoNode)
 	}
-	return true
+	return n
+}
+
+// recall forgets the answers that the client has heard, and finds the one to this number, if it was answered before.
+func (p *party) recall(head *protocol.Head) *answer {
+	if head.Low > p.low {
+		p.low = head.Low
+		p.answers.forget(p.low)
+	}
+	if plantNoMemory {
+		return nil
+	}
+	return p.answers.find(head.Seq)
+}
+
+// fresh reports whether a number that is not remembered may be carried out; else the command is answered.
+func (m *Machine) fresh(p *party, seq uint64) bool {
+	switch {
+	case seq < p.low && !plantNoMemory:
+		m.reply(protocol.StatusBadRequest, textAnswered)
+	case p.answers.len() >= m.limits.Answers:
+		m.reply(protocol.StatusOverloaded, textAnswersLimit)
+	default:
+		return true
+	}
+	return false
 }
 
 // find looks up the semaphore and the session's entry. A waiter at the head, or of this session, that is overdue but was not fired yet counts as

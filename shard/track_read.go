@@ -102,32 +102,19 @@ func (m *Machine) ListTracks(req *protocol.TrackList, out *protocol.TrackListRep
 	if err := req.Validate(); err != nil {
 		return err
 	}
-	if len(req.Cursor) > protocol.MaxNameLen {
-		return badCursor()
-	}
 	n, err := m.readNode(req.Node)
 	if err != nil {
 		return err
 	}
-	*out = protocol.TrackListReply{Index: m.applied, Tracks: out.Tracks[:0]}
-	from := req.Prefix
-	if len(req.Cursor) > 0 && bytes.Compare(req.Cursor, from) >= 0 {
-		from = append(bytes.Clone(req.Cursor), 0) // the first name behind it
+	l, err := newListing(req.Prefix, req.Cursor, req.Limit)
+	if err != nil {
+		return err
 	}
-	p := newPage(req.Limit, PageBytes)
-	var last []byte
-	n.tracks.ascend(func(x *track) bool { return bytes.Compare(x.name, from) < 0 }, func(x *track) bool {
-		if !bytes.HasPrefix(x.name, req.Prefix) {
-			return false
+	*out = protocol.TrackListReply{Index: m.applied, Tracks: out.Tracks[:0]}
+	n.tracks.ascend(func(x *track) bool { return bytes.Compare(x.name, l.from) < 0 }, func(x *track) bool {
+		if take, more := l.look(x.name, x.bucket, 48, &out.Cursor); !take {
+			return more
 		}
-		if x.bucket.state != bucketActive {
-			return true
-		}
-		if !p.takes(48 + len(x.name)) {
-			out.Cursor = last
-			return false
-		}
-		last = x.name
 		s := x.state.Summary()
 		out.Tracks = append(out.Tracks, protocol.TrackItem{
 			Name: x.name, Last: s.Last, NumLocations: uint64(s.Locations), NumInstances: uint64(s.Instances), Paused: s.Paused,

@@ -29,12 +29,7 @@ func (m *Machine) enterTrack(q *trackRequest, c *rawCommand, head *protocol.Head
 		m.reply(protocol.StatusWrongShard, textWrongShard)
 		return false
 	}
-	if q.node = m.nodes[c.node]; q.node == nil {
-		if m.isDropped(c.node) {
-			m.reply(protocol.StatusSessionExpired, textNodeDropped)
-		} else {
-			m.reply(protocol.StatusNotFound, textNoNode)
-		}
+	if q.node = m.liveNode(c.node); q.node == nil {
 		return false
 	}
 	if q.party = m.actor(head.Session, q.node, c.epoch, nil); q.party == nil {
@@ -44,12 +39,7 @@ func (m *Machine) enterTrack(q *trackRequest, c *rawCommand, head *protocol.Head
 	if q.seq == 0 {
 		return true
 	}
-	p := q.party
-	if head.Low > p.low {
-		p.low = head.Low
-		p.answers.forget(p.low)
-	}
-	if a := p.answers.find(q.seq); a != nil {
+	if a := q.party.recall(head); a != nil {
 		if a.kind != q.kind {
 			m.reply(protocol.StatusBadRequest, textNumberReused)
 			return false
@@ -58,15 +48,7 @@ func (m *Machine) enterTrack(q *trackRequest, c *rawCommand, head *protocol.Head
 		m.run.out.List = append(m.run.out.List, Event{Kind: EventReply, Command: m.run.command, Status: o.status, Text: o.text, Version: a.value})
 		return false
 	}
-	if q.seq < p.low {
-		m.reply(protocol.StatusBadRequest, textAnswered)
-		return false
-	}
-	if p.answers.len() >= m.limits.Answers {
-		m.reply(protocol.StatusOverloaded, textAnswersLimit)
-		return false
-	}
-	return true
+	return m.fresh(q.party, q.seq)
 }
 
 // enterKnown is enterTrack for requests on a track that must be there.
