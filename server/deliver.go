@@ -72,8 +72,8 @@ func (d *desk) Applied(rep *replica.Shard, index uint64, origins []replica.Origi
 			}
 		case shard.EventNodeDropped:
 			d.hub.NodeDropped(e.Node)
-			d.streams.cut(func(node uint64, _ []byte) bool { return node == e.Node }, protocol.StatusNotFound, "the coordination node was dropped; nothing is left to watch")
-			d.rollouts.cut(func(node uint64, _ []byte) bool { return node == e.Node }, protocol.StatusNotFound, "the coordination node was dropped; nothing is left to watch")
+			d.streams.cut(streamsOf(e.Node), protocol.StatusNotFound, "the coordination node was dropped; nothing is left to watch")
+			d.rollouts.cut(streamsOf(e.Node), protocol.StatusNotFound, "the coordination node was dropped; nothing is left to watch")
 		case shard.EventTrackDeleted:
 			d.rollouts.deleted(e.Node, e.Name)
 		case shard.EventBucketsFrozen:

@@ -97,8 +97,8 @@ func (s *Server) closeDesk(d *desk) error {
 	s.pacer.Remove(d.hub)
 	d.hub.Doubt()
 	d.hub.CutStreams(protocol.StatusWrongShard, "the shard does not run on this instance any more; fetch the map and watch again")
-	d.streams.cut(func(uint64, []byte) bool { return true }, protocol.StatusWrongShard, "the shard does not run on this instance any more; fetch the map and watch again")
-	d.rollouts.cut(everyTrack, protocol.StatusWrongShard, "the shard does not run on this instance any more; fetch the map and watch again")
+	d.streams.cut(everyStream, protocol.StatusWrongShard, "the shard does not run on this instance any more; fetch the map and watch again")
+	d.rollouts.cut(everyStream, protocol.StatusWrongShard, "the shard does not run on this instance any more; fetch the map and watch again")
 	d.sendHome("the shard does not run on this instance any more; fetch the map and reconnect")
 	s.kick()
 	return err
@@ -174,7 +174,7 @@ func (d *desk) LeaderChanged(s *replica.Shard, leader uint64, leading bool) {
 	}
 	if was && !leading {
 		d.hub.Doubt()
-		d.rollouts.cut(everyTrack, protocol.StatusUnavailable, "the shard is led elsewhere now; fetch the map and watch again")
+		d.rollouts.cut(everyStream, protocol.StatusUnavailable, "the shard is led elsewhere now; fetch the map and watch again")
 	}
 	d.out.flush()
 }

@@ -14,7 +14,7 @@ import (
 func (l *readList) peek(m *shard.Machine, it *readItem) bool {
 	d, msg := l.desk, l.message
 	wall := uint64(d.srv.clock.Wall().UnixMilli())
-	if !m.PeekTrack(it.node, it.epoch, &msg.poll, d.rep.LogTime(), wall, &msg.pollReply) {
+	if !m.PeekTrack(it.about.node, it.epoch, &msg.poll, d.rep.LogTime(), wall, &msg.pollReply) {
 		return false
 	}
 	d.rollouts.polls.read.Add(1)
@@ -26,7 +26,7 @@ func (l *readList) handOn(o *outbox) {
 	d := l.desk
 	for i := range l.toLog {
 		it := &l.toLog[i]
-		cmd := shard.Command{Kind: shard.CmdTrackPoll, Node: it.node, Epoch: it.epoch, Body: it.body}
+		cmd := shard.Command{Kind: shard.CmdTrackPoll, Node: it.about.node, Epoch: it.epoch, Body: it.body}
 		origin := replica.Origin{Conn: it.conn.id, Request: it.id, Kind: it.kind, Note: uint64(d.srv.clock.Now())}
 		if st := d.rep.Submit(cmd, origin); st != protocol.StatusOK {
 			it.conn.turnedAway(o, d, it.kind, it.id, st)

@@ -367,7 +367,7 @@ func (p *processes) lookForSlow() {
 			if logTime < started+uint64(slowPrepare/time.Millisecond) {
 				return left > 0
 			}
-			key := processKey(v.Node(), v.Name())
+			key := nameKey(v.Node(), v.Name())
 			if p.slow.known[key] != v.Epoch() {
 				path, _ := d.srv.nodePath(v.Node())
 				d.srv.log.Warn("members do not prepare, the round waits for them", "shard", d.id, "node", path, "process", string(v.Name()), "epoch", v.Epoch(),

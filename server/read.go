@@ -15,9 +15,82 @@ type readItem struct {
 	arm    bool // a describe that arms a one-shot watch: read and registration belong to one index
 	body   []byte
 	strict bool // asked for, or found: the node's configuration, no fresh enough state, an index not reached yet
+	about  readScope
+	epoch  uint64 // of polls alone, which go to the log if reading is not enough: under which their session is attached
+}
 
-	// Of polls of tracks alone, which go to the log if reading is not enough: the session's node, and the epoch under which it is attached.
-	node, epoch uint64
+// readScope is what has to be known of a read before the machine is asked.
+type readScope struct {
+	node  uint64
+	want  protocol.Consistency
+	index uint64 // the client has seen this one; 0: none
+	shard uint64 // that the client means; 0: any
+}
+
+// readRequests is memory for one read of each kind.
+type readRequests struct {
+	describe protocol.Describe
+	list     protocol.List
+	sdesc    protocol.SessionDescribe
+	slist    protocol.SessionList
+	pdesc    protocol.ProcessDescribe
+	plist    protocol.ProcessList
+	tdesc    protocol.TrackDescribe
+	thistory protocol.TrackHistory
+	tlist    protocol.TrackList
+	poll     protocol.TrackPoll
+}
+
+// of is where a read of a kind is decoded into.
+func (r *readRequests) of(kind protocol.Kind) request {
+	switch kind {
+	case protocol.KindDescribe:
+		return &r.describe
+	case protocol.KindList:
+		return &r.list
+	case protocol.KindSessionDescribe:
+		return &r.sdesc
+	case protocol.KindSessionList:
+		return &r.slist
+	case protocol.KindProcessDescribe:
+		return &r.pdesc
+	case protocol.KindProcessList:
+		return &r.plist
+	case protocol.KindTrackDescribe:
+		return &r.tdesc
+	case protocol.KindTrackHistory:
+		return &r.thistory
+	case protocol.KindTrackList:
+		return &r.tlist
+	default:
+		return &r.poll
+	}
+}
+
+// scope is what a read that was decoded is about. Polls are not asked for theirs: they are about a session.
+func scope(m request) readScope {
+	switch m := m.(type) {
+	case *protocol.Describe:
+		return readScope{m.Node, m.Consistency, m.MinIndex, 0}
+	case *protocol.List:
+		return readScope{m.Node, m.Consistency, m.MinIndex, m.Shard}
+	case *protocol.SessionDescribe:
+		return readScope{node: m.Node}
+	case *protocol.SessionList:
+		return readScope{node: m.Node, shard: m.Shard}
+	case *protocol.ProcessDescribe:
+		return readScope{m.Node, m.Consistency, m.MinIndex, 0}
+	case *protocol.ProcessList:
+		return readScope{m.Node, m.Consistency, m.MinIndex, m.Shard}
+	case *protocol.TrackDescribe:
+		return readScope{m.Node, m.Consistency, m.MinIndex, 0}
+	case *protocol.TrackHistory:
+		return readScope{m.Node, m.Consistency, m.MinIndex, 0}
+	case *protocol.TrackList:
+		return readScope{m.Node, m.Consistency, m.MinIndex, m.Shard}
+	default:
+		return readScope{}
+	}
 }
 
 // readList is the reads that one pass over a connection's bytes gathered for one shard. Those that may be answered from memory are, at the end of the pass; the
@@ -32,16 +105,7 @@ type readList struct {
 
 // readMessages is scratch memory for serving reads.
 type readMessages struct {
-	describe protocol.Describe
-	list     protocol.List
-	sdesc    protocol.SessionDescribe
-	slist    protocol.SessionList
-	pdesc    protocol.ProcessDescribe
-	plist    protocol.ProcessList
-	tdesc    protocol.TrackDescribe
-	thistory protocol.TrackHistory
-	tlist    protocol.TrackList
-	poll     protocol.TrackPoll
+	readRequests
 
 	describeReply protocol.DescribeReply
 	listReply     protocol.ListReply
@@ -65,21 +129,18 @@ const readChunk = 512 << 10
 
 // read checks a read and puts it on its shard's list of this pass.
 func (c *conn) read(p *pass, h protocol.Header) {
+	m := p.msg.reads.of(h.Kind)
+	if !p.decode(c, h, m) {
+		return
+	}
 	var (
-		node  uint64
-		tier  uint8
+		about = scope(m)
+		tier  = c.srv.mapNow().tierOf(about.node)
 		arm   bool
 		bad   *protocol.Error
-		want  protocol.Consistency
-		asked uint64 // the shard the client means, 0 for any
 	)
-	switch h.Kind {
-	case protocol.KindDescribe:
-		m := &p.msg.describe
-		if !p.decode(c, h, m) {
-			return
-		}
-		node, want = m.Node, m.Consistency
+	switch m := m.(type) {
+	case *protocol.Describe:
 		arm = m.Flags&(protocol.WatchData|protocol.WatchOwners) != 0 && len(m.Cursor) == 0
 		if arm {
 			// The watch belongs to the session, so the session must be proved here, and be one of the node.
@@ -89,64 +150,10 @@ func (c *conn) read(p *pass, h protocol.Header) {
 				bad = protocol.Errorf(protocol.StatusBadSession, "session belongs to another coordination node; watch with a session of this one")
 			}
 		}
-		tier = c.srv.mapNow().tierOf(node)
-	case protocol.KindList:
-		m := &p.msg.list
-		if !p.decode(c, h, m) {
-			return
-		}
-		node, want, asked = m.Node, m.Consistency, m.Shard
-		tier = c.srv.mapNow().tierOf(node)
-	case protocol.KindSessionDescribe:
-		m := &p.msg.sdesc
-		if !p.decode(c, h, m) {
-			return
-		}
-		node, tier = m.Node, protocol.SessionTier(m.Session)
-	case protocol.KindSessionList:
-		m := &p.msg.slist
-		if !p.decode(c, h, m) {
-			return
-		}
-		node, asked = m.Node, m.Shard
-		tier = c.srv.mapNow().tierOf(node)
-	case protocol.KindProcessDescribe:
-		m := &p.msg.process.describe
-		if !p.decode(c, h, m) {
-			return
-		}
-		node, want = m.Node, m.Consistency
-		tier = c.srv.mapNow().tierOf(node)
-	case protocol.KindTrackDescribe:
-		m := &p.msg.track.describe
-		if !p.decode(c, h, m) {
-			return
-		}
-		node, want = m.Node, m.Consistency
-		tier = c.srv.mapNow().tierOf(node)
-	case protocol.KindProcessList:
-		m := &p.msg.process.list
-		if !p.decode(c, h, m) {
-			return
-		}
-		node, want, asked = m.Node, m.Consistency, m.Shard
-		tier = c.srv.mapNow().tierOf(node)
-	case protocol.KindTrackHistory:
-		m := &p.msg.track.history
-		if !p.decode(c, h, m) {
-			return
-		}
-		node, want = m.Node, m.Consistency
-		tier = c.srv.mapNow().tierOf(node)
-	case protocol.KindTrackList:
-		m := &p.msg.track.list
-		if !p.decode(c, h, m) {
-			return
-		}
-		node, want, asked = m.Node, m.Consistency, m.Shard
-		tier = c.srv.mapNow().tierOf(node)
+	case *protocol.SessionDescribe:
+		tier = protocol.SessionTier(m.Session)
 	}
-	if right := c.allowed(RightRead, node); right != nil {
+	if right := c.allowed(RightRead, about.node); right != nil {
 		bad = right
 	}
 	if bad == nil && c.out.waiting() > c.srv.outSoft() {
@@ -157,11 +164,11 @@ func (c *conn) read(p *pass, h protocol.Header) {
 		return
 	}
 	d := c.srv.mapNow().desk(tier, h.Arg)
-	if d == nil || (asked != 0 && asked != d.id) {
+	if d == nil || (about.shard != 0 && about.shard != d.id) {
 		p.out.fail(c, h.Kind, h.ID, protocol.StatusWrongShard, "this instance does not serve that shard's bucket; fetch the map")
 		return
 	}
-	p.readSoon(d, readItem{conn: c, id: h.ID, kind: h.Kind, arm: arm, body: h.Body, strict: want == protocol.Strict})
+	p.readSoon(d, readItem{conn: c, id: h.ID, kind: h.Kind, arm: arm, body: h.Body, strict: about.want == protocol.Strict, about: about})
 }
 
 // readSoon puts a read on its shard's list of this pass.
@@ -237,117 +244,69 @@ func (l *readList) serve(o *outbox) {
 // relaxed says whether a read may be answered from this machine as it is: the request or the node wants no more, the machine was up to date less than the
 // node's grace period ago, and it has the index the client has seen.
 func (l *readList) relaxed(m *shard.Machine, now time.Duration, it *readItem) bool {
-	var (
-		node  uint64
-		want  protocol.Consistency
-		index uint64
-	)
-	msg := l.message
-	switch it.kind {
-	case protocol.KindDescribe:
-		_ = msg.describe.DecodeBody(it.body)
-		node, want, index = msg.describe.Node, msg.describe.Consistency, msg.describe.MinIndex
-	case protocol.KindList:
-		_ = msg.list.DecodeBody(it.body)
-		node, want, index = msg.list.Node, msg.list.Consistency, msg.list.MinIndex
-	case protocol.KindSessionDescribe:
-		_ = msg.sdesc.DecodeBody(it.body)
-		node = msg.sdesc.Node
-	case protocol.KindSessionList:
-		_ = msg.slist.DecodeBody(it.body)
-		node = msg.slist.Node
-	case protocol.KindProcessDescribe:
-		_ = msg.pdesc.DecodeBody(it.body)
-		node, want, index = msg.pdesc.Node, msg.pdesc.Consistency, msg.pdesc.MinIndex
-	case protocol.KindProcessList:
-		_ = msg.plist.DecodeBody(it.body)
-		node, want, index = msg.plist.Node, msg.plist.Consistency, msg.plist.MinIndex
-	case protocol.KindTrackDescribe:
-		_ = msg.tdesc.DecodeBody(it.body)
-		node, want, index = msg.tdesc.Node, msg.tdesc.Consistency, msg.tdesc.MinIndex
-	case protocol.KindTrackHistory:
-		_ = msg.thistory.DecodeBody(it.body)
-		node, want, index = msg.thistory.Node, msg.thistory.Consistency, msg.thistory.MinIndex
-	case protocol.KindTrackList:
-		_ = msg.tlist.DecodeBody(it.body)
-		node, want, index = msg.tlist.Node, msg.tlist.Consistency, msg.tlist.MinIndex
-	}
-	cfg, ok := m.Node(node)
+	cfg, ok := m.Node(it.about.node)
 	if !ok {
 		// Whether the node is missing is a question like any other: the barrier decides.
 		return false
 	}
+	want := it.about.want
 	if want == protocol.ConsistencyDefault {
 		want = cfg.ReadConsistency
 	}
-	return want == protocol.Relaxed && m.AppliedIndex() >= index && l.desk.rep.FreshAt(now, time.Duration(cfg.GracePeriod)*time.Millisecond)
+	return want == protocol.Relaxed && m.AppliedIndex() >= it.about.index && l.desk.rep.FreshAt(now, time.Duration(cfg.GracePeriod)*time.Millisecond)
 }
 
 // answer reads from the machine and replies.
 func (l *readList) answer(o *outbox, m *shard.Machine, it *readItem) (size int) {
 	var (
-		err   error
-		reply protocol.Message
 		msg   = l.message
+		reply protocol.Message
 	)
+	err := msg.of(it.kind).DecodeBody(it.body)
+	if err != nil { // the door has decoded it before
+		o.failErr(it.conn, it.kind, it.id, err)
+		return 0
+	}
 	switch it.kind {
 	case protocol.KindDescribe:
-		if err = msg.describe.DecodeBody(it.body); err == nil {
-			if err = m.Describe(&msg.describe, &msg.describeReply); err == nil && it.arm {
-				err = l.arm(it)
-			}
+		if err = m.Describe(&msg.describe, &msg.describeReply); err == nil && it.arm {
+			err = l.arm(it)
 		}
 		reply = &msg.describeReply
 	case protocol.KindList:
-		if err = msg.list.DecodeBody(it.body); err == nil {
-			err = m.List(&msg.list, &msg.listReply)
-		}
+		err = m.List(&msg.list, &msg.listReply)
 		reply = &msg.listReply
 	case protocol.KindSessionDescribe:
-		if err = msg.sdesc.DecodeBody(it.body); err == nil {
-			if err = m.SessionDescribe(&msg.sdesc, &msg.sinfo); err == nil {
-				msg.sinfo.Remaining = remaining(&msg.sinfo, l.behind(m))
-			}
+		if err = m.SessionDescribe(&msg.sdesc, &msg.sinfo); err == nil {
+			msg.sinfo.Remaining = remaining(&msg.sinfo, l.behind(m))
 		}
 		reply = &msg.sinfo
 	case protocol.KindSessionList:
-		if err = msg.slist.DecodeBody(it.body); err == nil {
-			if err = m.SessionList(&msg.slist, &msg.slistReply); err == nil {
-				behind := l.behind(m)
-				for i := range msg.slistReply.Sessions {
-					s := &msg.slistReply.Sessions[i]
-					s.Remaining = remaining(s, behind)
-				}
+		if err = m.SessionList(&msg.slist, &msg.slistReply); err == nil {
+			behind := l.behind(m)
+			for i := range msg.slistReply.Sessions {
+				s := &msg.slistReply.Sessions[i]
+				s.Remaining = remaining(s, behind)
 			}
 		}
 		reply = &msg.slistReply
 	case protocol.KindProcessDescribe:
-		if err = msg.pdesc.DecodeBody(it.body); err == nil {
-			err = m.DescribeProcess(&msg.pdesc, &msg.pstatus)
-		}
+		err = m.DescribeProcess(&msg.pdesc, &msg.pstatus)
 		reply = &msg.pstatus
 	case protocol.KindProcessList:
-		if err = msg.plist.DecodeBody(it.body); err == nil {
-			err = m.ListProcesses(&msg.plist, &msg.plistReply)
-		}
+		err = m.ListProcesses(&msg.plist, &msg.plistReply)
 		reply = &msg.plistReply
 	case protocol.KindTrackDescribe:
-		if err = msg.tdesc.DecodeBody(it.body); err == nil {
-			err = m.DescribeTrack(&msg.tdesc, l.desk.rep.LogTime(), &msg.tstatus)
-		}
+		err = m.DescribeTrack(&msg.tdesc, l.desk.rep.LogTime(), &msg.tstatus)
 		reply = &msg.tstatus
 	case protocol.KindTrackHistory:
-		if err = msg.thistory.DecodeBody(it.body); err == nil {
-			err = m.TrackHistory(&msg.thistory, l.desk.rep.LogTime(), &msg.thistoryReply)
-		}
+		err = m.TrackHistory(&msg.thistory, l.desk.rep.LogTime(), &msg.thistoryReply)
 		reply = &msg.thistoryReply
 	case protocol.KindTrackList:
-		if err = msg.tlist.DecodeBody(it.body); err == nil {
-			err = m.ListTracks(&msg.tlist, &msg.tlistReply)
-		}
+		err = m.ListTracks(&msg.tlist, &msg.tlistReply)
 		reply = &msg.tlistReply
 	case protocol.KindTrackPoll:
-		if err = msg.poll.DecodeBody(it.body); err == nil && !l.peek(m, it) {
+		if !l.peek(m, it) {
 			l.toLog = append(l.toLog, *it)
 			return 0
 		}

@@ -9,25 +9,22 @@ import (
 
 // scratch is memory for decoding requests: one of each kind that is decoded at the door.
 type scratch struct {
-	present  protocol.Present
-	start    protocol.SessionStart
-	attach   protocol.SessionAttach
-	stop     protocol.SessionStop
-	kill     protocol.SessionKill
-	create   protocol.Create
-	update   protocol.Update
-	resize   protocol.Resize
-	delete   protocol.Delete
-	acquire  protocol.Acquire
-	release  protocol.Release
-	describe protocol.Describe
-	list     protocol.List
-	sdesc    protocol.SessionDescribe
-	slist    protocol.SessionList
-	watch    protocol.Watch
-	unwatch  protocol.Unwatch
-	process  processScratch
-	track    trackScratch
+	present protocol.Present
+	start   protocol.SessionStart
+	attach  protocol.SessionAttach
+	stop    protocol.SessionStop
+	kill    protocol.SessionKill
+	create  protocol.Create
+	update  protocol.Update
+	resize  protocol.Resize
+	delete  protocol.Delete
+	acquire protocol.Acquire
+	release protocol.Release
+	reads   readRequests
+	watch   protocol.Watch
+	unwatch protocol.Unwatch
+	process processScratch
+	track   trackScratch
 }
 
 // request is a message the door decodes and checks before anything else happens with it.

@@ -23,8 +23,6 @@ type processScratch struct {
 	evict    protocol.ProcessEvict
 	alter    protocol.ProcessAlter
 	watch    protocol.ProcessWatch
-	describe protocol.ProcessDescribe
-	list     protocol.ProcessList
 }
 
 // member serves the requests of members: decoded and checked here, those that change the process handed on to the log, the others to the shard's goroutine for messages.
@@ -150,7 +148,7 @@ func (c *conn) watchProcess(p *pass, h protocol.Header) {
 	if err == nil && c.watches(d) {
 		c.pageGate.Lock()
 		defer c.pageGate.Unlock()
-		err = d.streams.open(c.id, h.ID, m.Node, m.Name)
+		err = d.streams.open(c.id, h.ID, m.Node, m.Name, struct{}{})
 	}
 	if err != nil {
 		p.out.failErr(c, h.Kind, h.ID, err)

@@ -15,7 +15,6 @@ type trackScratch struct {
 	delete     protocol.TrackDelete
 	register   protocol.TrackRegister
 	unregister protocol.TrackUnregister
-	poll       protocol.TrackPoll
 	report     protocol.TrackReport
 	role       protocol.TrackRole
 	publish    protocol.TrackPublish
@@ -23,9 +22,6 @@ type trackScratch struct {
 	admin      protocol.TrackAdmin
 	gate       protocol.TrackGate
 	advance    protocol.TrackAdvance
-	describe   protocol.TrackDescribe
-	history    protocol.TrackHistory
-	list       protocol.TrackList
 	watch      protocol.TrackWatch
 }
 
@@ -60,7 +56,7 @@ func (c *conn) rollout(p *pass, h protocol.Header) {
 		return
 	}
 	if h.Kind == protocol.KindTrackPoll {
-		p.readSoon(d, readItem{conn: c, id: h.ID, kind: h.Kind, body: h.Body, strict: true, node: b.node, epoch: b.epoch})
+		p.readSoon(d, readItem{conn: c, id: h.ID, kind: h.Kind, body: h.Body, strict: true, about: readScope{node: b.node}, epoch: b.epoch})
 		return
 	}
 	if q.asked != "" {
@@ -100,7 +96,7 @@ func (c *conn) trackRequest(p *pass, h protocol.Header) (q trackRequest, ok bool
 		ok = p.decode(c, h, m)
 		q.session, q.name = m.Session, m.Name
 	case protocol.KindTrackPoll:
-		m := &x.poll
+		m := &p.msg.reads.poll
 		ok = p.decode(c, h, m)
 		q.session, q.name = m.Session, m.Name
 	case protocol.KindTrackReport:
@@ -201,7 +197,7 @@ func (c *conn) watchTrack(p *pass, h protocol.Header) {
 	if err == nil && c.watches(d) {
 		c.pageGate.Lock()
 		defer c.pageGate.Unlock()
-		err = d.rollouts.open(c.id, h.ID, m)
+		err = d.rollouts.open(c.id, h.ID, m.Node, m.Name, trackFilter{m.Location, m.Targets})
 	}
 	if err != nil {
 		p.out.failErr(c, h.Kind, h.ID, err)

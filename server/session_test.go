@@ -105,7 +105,7 @@ func TestWatchTooLate(t *testing.T) {
 	s.conns.each(func(x *conn) { sc = x })
 	m := protocol.Describe{Session: r.Session, Node: node, Name: []byte("a"), Flags: protocol.WatchOwners, WatchID: 1}
 	arm := func() error {
-		l := &readList{desk: d, message: &readMessages{describe: m}}
+		l := &readList{desk: d, message: &readMessages{readRequests: readRequests{describe: m}}}
 		return l.arm(&readItem{conn: sc})
 	}
 	if err := arm(); err != nil || d.hub.Stats().OneShots != 1 {
