@@ -72,12 +72,12 @@ func (m *Machine) clear() {
 			c.stage, c.name = clearProcesses, nil
 		}
 		if c.stage == clearProcesses {
-			if !m.clearProcesses(n, &looks) {
+			if !clearCopies(m, &n.processes, &looks, m.clearProcess) {
 				return
 			}
 			c.stage, c.name = clearTracks, nil
 		}
-		if !m.clearTracks(n, &looks) {
+		if !clearCopies(m, &n.tracks, &looks, m.clearTrack) {
 			return
 		}
 		if n.id == math.MaxUint64 {

@@ -33,57 +33,6 @@ func (x *proc) deadline() (deadlineKind, uint64, uint32) {
 	return deadlineProcess, x.node.id, x.bucket.number
 }
 
-// belongings are what a party has here besides semaphores' entries. Few parties have any.
-type belongings struct {
-	places []*proc  // in order of name: the processes it is a member of
-	tracks []*track // in order of name: the tracks it has instances in
-}
-
-func (p *party) places() []*proc {
-	if p.more == nil {
-		return nil
-	}
-	return p.more.places
-}
-
-func (p *party) findPlace(name []byte) (int, bool) {
-	return slices.BinarySearchFunc(p.places(), name, func(x *proc, name []byte) int { return bytes.Compare(x.name, name) })
-}
-
-// addPlace makes a process one of the party's; false: it was one.
-func (p *party) addPlace(x *proc) bool {
-	i, found := p.findPlace(x.name)
-	if found {
-		return false
-	}
-	if p.more == nil {
-		p.more = new(belongings)
-	}
-	p.more.places = slices.Insert(p.more.places, i, x)
-	return true
-}
-
-// removePlace undoes addPlace; false: it was none.
-func (p *party) removePlace(x *proc) bool {
-	i, found := p.findPlace(x.name)
-	if !found {
-		return false
-	}
-	p.more.places = slices.Delete(p.more.places, i, i+1)
-	if len(p.more.places) == 0 {
-		p.more.places = nil
-		p.tidy()
-	}
-	return true
-}
-
-// tidy lets go of an empty set of belongings.
-func (p *party) tidy() {
-	if p.more != nil && len(p.more.places)+len(p.more.tracks) == 0 {
-		p.more = nil
-	}
-}
-
 // process looks one up.
 func (m *Machine) process(b *bucket, node uint64, name []byte) *proc {
 	m.run.key = appendSemaphoreKey(m.run.key[:0], node, name)
@@ -270,38 +219,17 @@ func (m *Machine) dropProcesses(n *node) {
 	}
 }
 
-// clearProcesses has the node's processes in dropped copies go: nobody leaves or is told by that, the process is elsewhere.
-func (m *Machine) clearProcesses(n *node, looks *int) bool {
-	c := &m.clearing
-	var found []*proc
-	more := false
-	n.processes.ascend(func(x *proc) bool { return bytes.Compare(x.name, c.name) < 0 }, func(x *proc) bool {
-		if more = len(found) >= m.run.released || *looks <= 0; more {
-			c.name = bytes.Clone(x.name)
-			return false
+// clearProcess lets go of one in a dropped copy.
+func (m *Machine) clearProcess(x *proc) {
+	sessions := x.state.Living(m.run.ids[:0])
+	m.spend(1 + len(sessions))
+	for _, id := range sessions {
+		p := m.parties[id]
+		if p != nil && p.removePlace(x) && !p.busy() && !p.gone && !m.atHome(p) {
+			m.touchParty(p)
+			m.becameIdle(p)
 		}
-		*looks--
-		if x.bucket.state == bucketDropping {
-			found = append(found, x)
-		}
-		return true
-	})
-	for _, x := range found {
-		if m.run.released <= 0 {
-			c.name = bytes.Clone(x.name)
-			return false
-		}
-		sessions := x.state.Living(m.run.ids[:0])
-		m.spend(1 + len(sessions))
-		for _, id := range sessions {
-			p := m.parties[id]
-			if p != nil && p.removePlace(x) && !p.busy() && !p.gone && !m.atHome(p) {
-				m.touchParty(p)
-				m.becameIdle(p)
-			}
-		}
-		m.run.ids = sessions[:0]
-		m.unlinkProcess(x)
 	}
-	return !more
+	m.run.ids = sessions[:0]
+	m.unlinkProcess(x)
 }

@@ -176,7 +176,7 @@ func (m *Machine) checkProcess(x *proc) error {
 		if p == nil || p.node != x.node {
 			return fmt.Errorf("member %d is no session here", id)
 		}
-		if i, found := p.findPlace(x.name); !found || p.places()[i] != x {
+		if i, found := p.places().find(x.name); !found || p.places()[i] != x {
 			return fmt.Errorf("member %d does not know of its place", id)
 		}
 	}

@@ -66,7 +66,7 @@ func (m *Machine) processAgain(q *procRequest, a answer) {
 	case a.kind == CmdProcessLeave:
 		ev.Version = a.value
 	case a.kind == CmdProcessJoin:
-		if _, member := q.party.findPlace(q.name); !member || q.x == nil || q.x.state.Order(q.party.id) != a.value {
+		if _, member := q.party.places().find(q.name); !member || q.x == nil || q.x.state.Order(q.party.id) != a.value {
 			ev.Status, ev.Text = protocol.StatusAborted, textMemberNoMore
 			break
 		}
@@ -133,7 +133,7 @@ func (m *Machine) applyProcessJoin(c *rawCommand) {
 		return
 	}
 	p := q.party
-	_, member := p.findPlace(q.name)
+	_, member := p.places().find(q.name)
 	if !member && len(p.places()) >= MaxProcessesPerSession {
 		m.finishProcess(&q, Event{}, 0, &protocol.Error{Status: protocol.StatusOverloaded, Message: textPlacesLimit})
 		return

@@ -2,7 +2,6 @@ package shard
 
 import (
 	"bytes"
-	"slices"
 
 	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
@@ -28,17 +27,6 @@ func (x *track) clock() *timer { return &x.timer }
 // deadline says the node; tracks of one node and bucket that are due together fire in order of name.
 func (x *track) deadline() (deadlineKind, uint64, uint32) {
 	return deadlineTrack, x.node.id, x.bucket.number
-}
-
-func (p *party) tracks() []*track {
-	if p.more == nil {
-		return nil
-	}
-	return p.more.tracks
-}
-
-func (p *party) findTrack(name []byte) (int, bool) {
-	return slices.BinarySearchFunc(p.tracks(), name, func(x *track, name []byte) int { return bytes.Compare(x.name, name) })
 }
 
 // track looks one up.
@@ -133,28 +121,6 @@ func (m *Machine) leaveTrack(p *party, x *track) {
 		m.touchParty(p)
 		m.becameIdle(p)
 	}
-}
-
-func (p *party) addTrack(x *track) bool {
-	i, found := p.findTrack(x.name)
-	if found {
-		return false
-	}
-	if p.more == nil {
-		p.more = new(belongings)
-	}
-	p.more.tracks = slices.Insert(p.more.tracks, i, x)
-	return true
-}
-
-func (p *party) removeTrack(x *track) bool {
-	i, found := p.findTrack(x.name)
-	if !found {
-		return false
-	}
-	p.more.tracks = slices.Delete(p.more.tracks, i, i+1)
-	p.tidy()
-	return true
 }
 
 // desert ends a gone party's instances, track by track in order of name, as far as the work of this Apply goes; done: no other may be ended.

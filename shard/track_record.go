@@ -198,31 +198,10 @@ func (m *Machine) importTrack(o *importing, r *chunkRecord) {
 	m.armTrack(x)
 }
 
-// clearTracks has the node's tracks in dropped copies go, in silence: they are elsewhere.
-func (m *Machine) clearTracks(n *node, looks *int) bool {
-	c := &m.clearing
-	var found []*track
-	more := false
-	n.tracks.ascend(func(x *track) bool { return bytes.Compare(x.name, c.name) < 0 }, func(x *track) bool {
-		if more = len(found) >= m.run.released || *looks <= 0; more {
-			c.name = bytes.Clone(x.name)
-			return false
-		}
-		*looks--
-		if x.bucket.state == bucketDropping {
-			found = append(found, x)
-		}
-		return true
-	})
-	for _, x := range found {
-		if m.run.released <= 0 {
-			c.name = bytes.Clone(x.name)
-			return false
-		}
-		m.spend(1 + len(x.state.Sessions()))
-		m.unlinkTrack(x)
-	}
-	return !more
+// clearTrack lets go of one in a dropped copy.
+func (m *Machine) clearTrack(x *track) {
+	m.spend(1 + len(x.state.Sessions()))
+	m.unlinkTrack(x)
 }
 
 // checkTrack says which invariant of a track does not hold, if any.

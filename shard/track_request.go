@@ -156,7 +156,7 @@ func (m *Machine) applyTrackRegister(c *rawCommand) {
 		return
 	}
 	x := q.x
-	if _, there := q.party.findTrack(q.name); !there && len(q.party.tracks()) >= MaxTracksPerSession {
+	if _, there := q.party.tracks().find(q.name); !there && len(q.party.tracks()) >= MaxTracksPerSession {
 		m.finishTrack(&q, Event{}, &protocol.Error{Status: protocol.StatusOverloaded, Message: textTracksLimit})
 		return
 	}
