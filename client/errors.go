@@ -20,7 +20,7 @@ var (
 	// ErrReleased is the cause of a lease that its holder released.
 	ErrReleased = errors.New("lease was released")
 
-	// ErrLeaseLost: an operator or another client took the lease away while the session lives, by deleting the semaphore.
+	// ErrLeaseLost: an operator or another client took the lease away while the session lives, by a force release or by deleting the semaphore.
 	ErrLeaseLost = errors.New("lease is lost")
 
 	// ErrSessionExpired: the session is gone for good, and all leases with it: nothing vouched for it in time, or the server ended it. Start a new

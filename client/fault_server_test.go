@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -207,6 +208,67 @@ func TestKill(t *testing.T) {
 	}
 	if err := s.Close(ctx); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestForceRelease: an operator takes a lease away, whose owner is told at once, or as soon as its link is back; the session goes on. A late copy takes nothing.
+func TestForceRelease(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	mine, theirs := dial(t, srv), dial(t, srv)
+	owner, other := session(t, mine, client.Timeout(time.Minute)), session(t, theirs, client.Timeout(time.Minute))
+	n := other.Node()
+	force := func(token, want uint64) {
+		t.Helper()
+		if got, err := n.ForceRelease(ctx, "forced", token, token, "its host hangs"); err != nil || got != want {
+			t.Fatal(got, err)
+		}
+	}
+
+	l := acquire(t, owner, "forced", client.Exclusive())
+	waiting, _ := queue(t, other, "forced", client.Exclusive())
+	force(l.Token(), 1)
+	<-l.Context().Done()
+	if err := l.Lost(); !errors.Is(err, client.ErrLeaseLost) || !strings.Contains(err.Error(), "operator anonymous: its host hangs") || l.Held() {
+		t.Fatal(err, l.Held())
+	}
+	granted := waiting.must(t)
+	if granted.Token() <= l.Token() || owner.State() != client.Attached {
+		t.Fatal(granted.Token(), l.Token(), owner.State())
+	}
+	force(l.Token(), 0)
+	if !granted.Held() {
+		t.Fatal("a late copy took a newer lease: ", granted.Lost())
+	}
+	release(t, granted)
+
+	// Its link is away: it believes until it is back.
+	l = acquire(t, owner, "forced", client.Exclusive())
+	srv.Unreachable()
+	await(t, func() bool { return owner.State() == client.Detached && other.State() == client.Detached })
+	srv.Reachable()
+	force(l.Token(), 1)
+	<-l.Context().Done()
+	if !errors.Is(l.Lost(), client.ErrLeaseLost) {
+		t.Fatal(l.Lost())
+	}
+	again := acquire(t, owner, "forced", client.Exclusive())
+	if again.Token() <= l.Token() {
+		t.Fatal(again.Token(), l.Token())
+	}
+	release(t, again)
+
+	for _, bad := range []error{
+		func() error { _, err := n.ForceRelease(ctx, "forced", 1, 1, " "); return err }(),
+		func() error { _, err := n.ForceRelease(ctx, "forced", 2, 1, "because"); return err }(),
+		n.KillSession(ctx, owner.ID(), ""),
+	} {
+		if !errors.Is(bad, client.BadRequest) {
+			t.Error(bad)
+		}
+	}
+	if _, err := n.ForceRelease(ctx, "nothing", 1, 1, "because"); !errors.Is(err, client.NotFound) {
+		t.Error(err)
 	}
 }
 

@@ -187,8 +187,9 @@ func (n *Node) DescribeSession(ctx context.Context, id uint64) (*SessionInfo, er
 	return &info, nil
 }
 
-// KillSession ends a session as an operator does: what it holds is released at once, and its client is told reason (at most 1,024 bytes). It needs the right
-// admin. Errors: a session that is gone already is ErrSessionExpired.
+// KillSession ends a session as an operator does: what it holds is released at once, and its client is told reason (1 to 1,024 bytes). It needs the right
+// admin. A client that cannot be reached goes on believing until it comes back, or its session's timeout is over, while others are granted what it held: only fencing
+// tokens protect in that time. Errors: a session that is gone already is ErrSessionExpired; BadRequest without a reason.
 func (n *Node) KillSession(ctx context.Context, id uint64, reason string) error {
 	if err := n.c.possible(ctx, id); err != nil {
 		return aboutSession("kill", id, err)

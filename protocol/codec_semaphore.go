@@ -161,6 +161,35 @@ func (m *ReleaseReply) DecodeBody(body []byte) error {
 	return c.end()
 }
 
+func (m *ForceRelease) AppendBody(b []byte) []byte {
+	b = appendArray(b, 5)
+	b = appendUint(b, m.Node)
+	b = appendBin(b, m.Name)
+	b = appendUint(b, m.First)
+	b = appendUint(b, m.Last)
+	return appendStr(b, m.Reason)
+}
+
+func (m *ForceRelease) DecodeBody(body []byte) error {
+	c := openBody(body, "force release")
+	m.Node = c.uint("node")
+	m.Name = c.bytes("name")
+	m.First = c.uint("first")
+	m.Last = c.uint("last")
+	m.Reason = c.str("reason")
+	return c.end()
+}
+
+func (m *ForceReleaseReply) AppendBody(b []byte) []byte {
+	return appendUint(appendArray(b, 1), m.Released)
+}
+
+func (m *ForceReleaseReply) DecodeBody(body []byte) error {
+	c := openBody(body, "force release reply")
+	m.Released = c.uint("released")
+	return c.end()
+}
+
 func (m *LeaseLost) AppendBody(b []byte) []byte {
 	b = appendArray(b, 4)
 	b = appendUint(b, m.Session)

@@ -94,7 +94,8 @@
 // and never adds. A timed acquire measures its timeout at the server.
 //
 // The order id of a grant is the fencing token: it rises with every grant of a name, for as long as the node exists.
-// Hand it to what the lock protects. [LeaseLost] says that a lease was taken by force while the session lives.
+// Hand it to what the lock protects. [LeaseLost] says that a lease was taken by force while the session lives: stop
+// believing in it at once. After a lost connection send the acquire of each lease again, with its old Seq, to learn of one that was missed.
 //
 // # Watching
 //

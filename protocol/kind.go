@@ -40,6 +40,9 @@ const (
 	KindSessionList     Kind = 24 // bucket is any bucket of the shard that is asked
 	KindSessionKill     Kind = 25
 
+	// A semaphore, for operators. Bucket is Bucket(node, name).
+	KindForceRelease Kind = 29
+
 	// Semaphores. Bucket is Bucket(node, name).
 	KindCreate   Kind = 30
 	KindUpdate   Kind = 31
@@ -117,7 +120,8 @@ var kindNames = [...]string{
 	KindNodeList: "node_list", KindCluster: "cluster",
 	KindSessionStart: "session_start", KindSessionAttach: "session_attach", KindSessionStop: "session_stop",
 	KindSessionDescribe: "session_describe", KindSessionList: "session_list", KindSessionKill: "session_kill",
-	KindCreate: "create", KindUpdate: "update", KindResize: "resize", KindDelete: "delete", KindAcquire: "acquire",
+	KindForceRelease: "force_release",
+	KindCreate:       "create", KindUpdate: "update", KindResize: "resize", KindDelete: "delete", KindAcquire: "acquire",
 	KindRelease: "release", KindDescribe: "describe", KindList: "list", KindWatch: "watch", KindUnwatch: "unwatch",
 	KindPong: "pong", KindGoodbye: "goodbye", KindMapChanged: "map_changed", KindSessionEnded: "session_ended",
 	KindTakenOver: "taken_over", KindAcquireResult: "acquire_result", KindLeaseLost: "lease_lost", KindFired: "fired",

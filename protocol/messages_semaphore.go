@@ -91,6 +91,22 @@ type ReleaseReply struct {
 	Released bool
 }
 
+// ForceRelease takes leases away from owners while their sessions live: an operator's, and it needs the right admin. It is about the owners whose order ids are First
+// to Last, both included. Order ids rise with each grant, so a copy of it that comes late frees nothing that was granted since. Who waits is granted what became free at
+// once: an owner that cannot be told goes on believing until it is heard of again or its session's timeout is over. Reply: ForceReleaseReply.
+type ForceRelease struct {
+	Node   uint64
+	Name   []byte
+	First  uint64 // at least 1
+	Last   uint64
+	Reason string // for the owners and the records; not empty
+}
+
+// ForceReleaseReply says how many owners lost their leases. 0: there was none with such an order id, or not any more.
+type ForceReleaseReply struct {
+	Released uint64
+}
+
 // LeaseLost tells an owner that its lease was taken away while the session lives.
 type LeaseLost struct {
 	Session uint64

@@ -40,7 +40,7 @@ type SessionStop struct {
 type SessionKill struct {
 	Session uint64
 	Node    uint64
-	Reason  string
+	Reason  string // not empty
 }
 
 // SessionDescribe reads one session at its home. Reply: SessionInfo.

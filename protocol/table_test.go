@@ -101,6 +101,8 @@ var messages = []entry{
 	{KindSessionList | KindReply, &SessionListReply{Sessions: []SessionInfo{sampleInfo}, Cursor: []byte{0, 2}}},
 	{KindSessionKill, &SessionKill{Session: sampleHead.Session, Node: 2, Reason: "stuck deployment"}},
 	{KindSessionKill | KindReply, &Empty{}},
+	{KindForceRelease, &ForceRelease{Node: 2, Name: []byte("leader"), First: 41, Last: 41, Reason: "its host hangs"}},
+	{KindForceRelease | KindReply, &ForceReleaseReply{Released: 1}},
 
 	{KindCreate, &Create{Head: sampleHead, Name: []byte("slots"), Limit: 10, Data: []byte("v1")}},
 	{KindCreate | KindReply, &Empty{}},

@@ -78,6 +78,27 @@ func (m *Release) Validate() error {
 	return m.Head.validate()
 }
 
+// Validate checks name, order ids and reason, which must be given.
+func (m *ForceRelease) Validate() error {
+	if err := validateName(m.Name); err != nil {
+		return err
+	}
+	if m.First == 0 || m.First > m.Last {
+		return Errorf(StatusBadRequest, "order ids %d to %d are none; give the token of the lease as first and last, and tokens begin at 1", m.First, m.Last)
+	}
+	return validateReason(m.Reason)
+}
+
+// validateReason checks the reason of an operator's act against somebody who works.
+func validateReason(reason string) error {
+	for _, r := range reason {
+		if r > ' ' {
+			return validateText("reason", reason)
+		}
+	}
+	return Errorf(StatusBadRequest, "reason is empty; say why, for those whom it hits and for the records")
+}
+
 // Validate checks name, flags and consistency. A watch needs a session.
 func (m *Describe) Validate() error {
 	if err := validateName(m.Name); err != nil {

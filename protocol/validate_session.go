@@ -26,8 +26,8 @@ func validateSession(key []byte, timeout uint64, description string) error {
 // Validate has nothing to check: an unknown session is SESSION_EXPIRED at its home.
 func (m *SessionStop) Validate() error { return nil }
 
-// Validate checks the reason.
-func (m *SessionKill) Validate() error { return validateText("reason", m.Reason) }
+// Validate checks the reason, which must be given.
+func (m *SessionKill) Validate() error { return validateReason(m.Reason) }
 
 // Validate has nothing to check.
 func (m *SessionDescribe) Validate() error { return nil }

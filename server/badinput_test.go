@@ -120,7 +120,7 @@ func TestCutShort(t *testing.T) {
 func TestUnknownAndMalformed(t *testing.T) {
 	s := start(t, nil)
 	c := connect(t, s)
-	for _, kind := range []protocol.Kind{0, 5, 9, 29, 63, 97, 127, 0x100, 0x300, 0xff00} {
+	for _, kind := range []protocol.Kind{0, 5, 9, 28, 63, 97, 127, 0x100, 0x300, 0xff00} {
 		id := c.nextID + 1
 		c.nextID++
 		c.write(protocol.AppendFrame(nil, kind, id, 0, nil))
@@ -132,7 +132,7 @@ func TestUnknownAndMalformed(t *testing.T) {
 	requests := []protocol.Kind{
 		protocol.KindPresent, protocol.KindMap, protocol.KindNodeCreate, protocol.KindNodeAlter, protocol.KindNodeDescribe, protocol.KindNodeDrop,
 		protocol.KindNodeList, protocol.KindCluster, protocol.KindSessionStart, protocol.KindSessionAttach, protocol.KindSessionStop, protocol.KindSessionDescribe,
-		protocol.KindSessionList, protocol.KindSessionKill, protocol.KindCreate, protocol.KindUpdate, protocol.KindResize, protocol.KindDelete,
+		protocol.KindSessionList, protocol.KindSessionKill, protocol.KindForceRelease, protocol.KindCreate, protocol.KindUpdate, protocol.KindResize, protocol.KindDelete,
 		protocol.KindAcquire, protocol.KindRelease, protocol.KindDescribe, protocol.KindList, protocol.KindWatch, protocol.KindUnwatch,
 		protocol.KindProcessJoin, protocol.KindProcessLeave, protocol.KindProcessConfirm, protocol.KindProcessFail, protocol.KindProcessComplete, protocol.KindProcessForce,
 		protocol.KindProcessEvict, protocol.KindProcessAlter, protocol.KindProcessDescribe, protocol.KindProcessList, protocol.KindProcessSync, protocol.KindProcessRequest,

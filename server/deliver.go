@@ -14,6 +14,7 @@ type deliverMessages struct {
 	update  protocol.UpdateReply
 	acquire protocol.AcquireReply
 	release protocol.ReleaseReply
+	force   protocol.ForceReleaseReply
 	result  protocol.AcquireResult
 	lost    protocol.LeaseLost
 	ended   protocol.SessionEnded
@@ -51,6 +52,7 @@ func (d *desk) Applied(rep *replica.Shard, index uint64, origins []replica.Origi
 				o.event(c, protocol.KindAcquireResult, 0, d.id, m)
 			}
 		case shard.EventLeaseLost:
+			d.taken(index, e)
 			if c := d.srv.bindings.conn(e.Session); c != nil {
 				m := &d.messages.lost
 				*m = protocol.LeaseLost{Session: e.Session, Name: e.Name, OrderID: e.OrderID, Message: e.Text}
@@ -63,6 +65,9 @@ func (d *desk) Applied(rep *replica.Shard, index uint64, origins []replica.Origi
 			}
 			d.attached(o, c, e)
 		case shard.EventSessionEnded:
+			if e.Reason == protocol.EndKilled {
+				d.taken(index, e)
+			}
 			d.ended(o, e)
 		case shard.EventTookOver:
 			d.tookOver(o, e.Epoch)
@@ -136,6 +141,9 @@ func (d *desk) reply(o *outbox, og *replica.Origin, e *shard.Event) {
 	case protocol.KindRelease:
 		d.messages.release = protocol.ReleaseReply{Released: e.Flag}
 		m = &d.messages.release
+	case protocol.KindForceRelease:
+		d.messages.force = protocol.ForceReleaseReply{Released: e.Version}
+		m = &d.messages.force
 	case protocol.KindProcessJoin:
 		d.messages.joined = protocol.ProcessJoinReply{Order: e.OrderID, Topology: e.Version, Returned: e.Flag, Again: e.Again}
 		m = &d.messages.joined

@@ -14,6 +14,7 @@ type scratch struct {
 	attach  protocol.SessionAttach
 	stop    protocol.SessionStop
 	kill    protocol.SessionKill
+	force   protocol.ForceRelease
 	create  protocol.Create
 	update  protocol.Update
 	resize  protocol.Resize
@@ -77,6 +78,8 @@ func (c *conn) request(p *pass, h protocol.Header) {
 		c.sessionStop(p, h)
 	case protocol.KindSessionKill:
 		c.sessionKill(p, h)
+	case protocol.KindForceRelease:
+		c.forceRelease(p, h)
 	case protocol.KindSessionDescribe, protocol.KindSessionList, protocol.KindDescribe, protocol.KindList:
 		c.read(p, h)
 	case protocol.KindCreate, protocol.KindUpdate, protocol.KindResize, protocol.KindDelete, protocol.KindAcquire, protocol.KindRelease:

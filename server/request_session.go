@@ -163,16 +163,3 @@ func (c *conn) sessionStop(p *pass, h protocol.Header) {
 	}
 	c.submit(p, h, protocol.SessionTier(m.Session), shard.Command{Node: b.node, Epoch: b.epoch})
 }
-
-func (c *conn) sessionKill(p *pass, h protocol.Header) {
-	m := &p.msg.kill
-	if !p.decode(c, h, m) {
-		return
-	}
-	if bad := c.allowed(RightAdmin, m.Node); bad != nil {
-		p.out.failErr(c, h.Kind, h.ID, bad)
-		return
-	}
-	c.srv.log.Info("session kill asked", "session", m.Session, "node", m.Node, "reason", m.Reason, "identity", c.identity, "remote", c.remote)
-	c.submit(p, h, protocol.SessionTier(m.Session), shard.Command{Node: m.Node})
-}

@@ -477,7 +477,8 @@ func TestRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	user.fails(protocol.StatusForbidden, protocol.KindDelete, user.bucket(node, "a"), &protocol.Delete{Head: user.head(u.Session), Name: []byte("a"), Force: true})
-	user.fails(protocol.StatusForbidden, protocol.KindSessionKill, uint64(protocol.SessionBucket(r.Session)), &protocol.SessionKill{Session: r.Session, Node: node})
+	user.fails(protocol.StatusForbidden, protocol.KindSessionKill, uint64(protocol.SessionBucket(r.Session)), &protocol.SessionKill{Session: r.Session, Node: node, Reason: "test"})
+	user.fails(protocol.StatusForbidden, protocol.KindForceRelease, user.bucket(node, "a"), &protocol.ForceRelease{Node: node, Name: []byte("a"), First: 1, Last: 1, Reason: "test"})
 	user.fails(protocol.StatusForbidden, protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/default"})
 	user.fails(protocol.StatusBadSession, protocol.KindPresent, 0, &protocol.Present{Ticket: r.Ticket}) // somebody else's
 	root.must(protocol.KindSessionKill, uint64(protocol.SessionBucket(r.Session)), &protocol.SessionKill{Session: r.Session, Node: node, Reason: "test"}, nil)

@@ -77,6 +77,8 @@ func (m *Machine) apply(c *rawCommand, takes bool) {
 		m.applyAcquire(c)
 	case CmdRelease:
 		m.applyRelease(c)
+	case CmdForceRelease:
+		m.applyForceRelease(c)
 	case CmdCreate:
 		m.applyCreate(c)
 	case CmdUpdate:

@@ -22,6 +22,7 @@ const (
 	CmdDelete        = CommandKind(protocol.KindDelete)
 	CmdAcquire       = CommandKind(protocol.KindAcquire)
 	CmdRelease       = CommandKind(protocol.KindRelease)
+	CmdForceRelease  = CommandKind(protocol.KindForceRelease) // an operator's: rights are checked at the door
 
 	// Coordination processes. Force, evict and alter are operators': rights are checked at the door.
 	CmdProcessJoin     = CommandKind(protocol.KindProcessJoin)
@@ -78,7 +79,7 @@ type Header struct {
 // Node and Epoch are stamped by the door from what the connection has proved (an attach, a verified ticket): they are the session's node and the
 // attach epoch the client acts under. Client is the remote address with CmdSessionStart and CmdSessionAttach; with a request on a semaphore it is
 // the session's description, which the door adds now and then for shards that are not the session's home, or empty. With
-// CmdProcessJoin it is the user that the connection has proved to be, which the others see as the member's identity.
+// CmdProcessJoin it is the user that the connection has proved to be, which the others see as the member's identity; with CmdForceRelease too, for the owners to know.
 type Command struct {
 	Kind   CommandKind
 	Node   uint64

@@ -12,7 +12,8 @@ type EventKind uint8
 const (
 	// EventReply answers the command with index Command of the batch just applied: exactly one for each command, the leader's own included. Status
 	// and Text are set; on OK the fields of the command's reply message (State and OrderID, Flag, Version; Session, Node, Epoch, Timeout, Grace; for a join of a
-	// process OrderID, the topology as Version, returned as Flag, and Again; for a leave what is settled as Version).
+	// process OrderID, the topology as Version, returned as Flag, and Again; for a leave what is settled as Version;
+	// for a force release the number of leases as Version).
 	EventReply EventKind = 1
 	// EventAcquireResult ends an accepted acquire: Session, Seq, Status, State, OrderID, Epoch, Node, Name, Text.
 	EventAcquireResult EventKind = 2

@@ -72,6 +72,7 @@ type run struct {
 	delete  protocol.Delete
 	acquire protocol.Acquire
 	release protocol.Release
+	force   protocol.ForceRelease
 	proc    process.Out     // of the call of a process that goes on
 	track   rollout.Changes // of the call of a track that goes on
 	key     []byte

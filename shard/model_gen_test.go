@@ -84,6 +84,7 @@ var makers = []struct {
 	{6, (*gen).detachOp},
 	{2, (*gen).stopOp},
 	{1, (*gen).killOp},
+	{3, (*gen).forceReleaseOp},
 	{2, (*gen).guestGoneOp},
 	{3, (*gen).guestSeenOp},
 	{2, (*gen).nodePutOp},
@@ -373,6 +374,28 @@ func (g *gen) killOp() op {
 	return op{kind: CmdSessionKill, msg: &protocol.SessionKill{Session: c.id, Node: c.node, Reason: g.text()}}
 }
 
+// forceReleaseOp is about one owner as a rule, or a few, or a token that was somebody's once.
+func (g *gen) forceReleaseOp() op {
+	x := &protocol.ForceRelease{Node: 1, Name: g.name(), First: uint64(g.n(20)), Reason: g.text()}
+	x.Last = x.First + uint64(pick(g, 0, 3))
+	if len(g.m.sems) > 0 && g.chance(80) {
+		sem := g.m.sems[g.n(len(g.m.sems))]
+		x.Node, x.Name = sem.node, sem.name
+		if len(sem.rows) > 0 {
+			r := sem.rows[g.n(len(sem.rows))]
+			x.First, x.Last = r.order, r.order+uint64(pick(g, 0, 0, 2, 100))
+		}
+	}
+	if g.fault(3) {
+		x.Last--
+	}
+	node := x.Node
+	if g.fault(3) {
+		node = pick[uint64](g, 2, 4)
+	}
+	return op{kind: CmdForceRelease, node: node, client: pick(g, "", "ops"), msg: x}
+}
+
 func (g *gen) guestGoneOp() op {
 	var x GuestGoneBody
 	for range 1 + g.n(2) {
@@ -424,7 +447,7 @@ func (g *gen) bucketsOp() op {
 // oddOp is a command whose body cannot be read, or of an unknown kind, or a take-over among others.
 func (g *gen) oddOp() op {
 	kind := pick(g, CmdAcquire, CmdTakeOver, CmdRelease, CmdCreate, CmdDetach, CmdGuestGone, CmdGuestSeen, CmdNodePut, CmdNodeDrop, CmdBuckets,
-		CmdSessionStart, CmdSessionKill, 77, 200, 0)
+		CmdSessionStart, CmdSessionKill, CmdForceRelease, 77, 200, 0)
 	return op{kind: kind, raw: pick(g, []byte{0xff}, nil, []byte{0x91}, []byte{0x93, 1, 2}, bytes.Repeat([]byte{0x91}, 100))}
 }
 

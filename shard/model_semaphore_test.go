@@ -55,20 +55,28 @@ func (m *model) sem(node uint64, name []byte) *modelSem {
 	return nil
 }
 
-// request is what all requests on semaphores have in common. It gives nil when the request is answered.
-func (m *model) request(o op, h protocol.Head, name []byte) *modelSession {
+// reachable says that name's bucket and the node are here; else the command is answered.
+func (m *model) reachable(node uint64, name []byte) bool {
 	switch {
-	case m.total == 0 || !m.active[protocol.Bucket(o.node, name, m.total)]:
+	case m.total == 0 || !m.active[protocol.Bucket(node, name, m.total)]:
 		m.reply(protocol.StatusWrongShard)
-		return nil
-	case m.node(o.node) == nil:
+		return false
+	case m.node(node) == nil:
 		st := protocol.StatusNotFound
 		for _, id := range m.dropped {
-			if id == o.node {
+			if id == node {
 				st = protocol.StatusSessionExpired
 			}
 		}
 		m.reply(st)
+		return false
+	}
+	return true
+}
+
+// request is what all requests on semaphores have in common. It gives nil when the request is answered.
+func (m *model) request(o op, h protocol.Head, name []byte) *modelSession {
+	if !m.reachable(o.node, name) {
 		return nil
 	}
 	s := m.actor(h.Session, o.node, o.epoch, o.client)
@@ -249,6 +257,43 @@ func (m *model) resize(o op, x *protocol.Resize) {
 			m.process(sem)
 		}
 	}
+}
+
+// forceRelease takes leases away; nobody's request number is in it.
+func (m *model) forceRelease(o op, x *protocol.ForceRelease) {
+	if len(x.Name) == 0 || len(x.Name) > 1024 || x.First == 0 || x.Last < x.First || badReason(x.Reason) {
+		m.reply(protocol.StatusBadRequest)
+		return
+	}
+	if !m.reachable(o.node, x.Name) {
+		return
+	}
+	sem := m.sem(o.node, x.Name)
+	if sem == nil {
+		m.reply(protocol.StatusNotFound)
+		return
+	}
+	var taken []*modelRow
+	for _, r := range sem.rows {
+		if r.owner && r.order >= x.First && r.order <= x.Last {
+			taken = append(taken, r)
+		}
+	}
+	m.emit(Event{Kind: EventReply, Command: m.command, Version: uint64(len(taken))})
+	if len(taken) == 0 {
+		m.saw("force release of a token that is no owner's")
+		return
+	}
+	for _, r := range taken {
+		m.saw("lease taken by force")
+		m.emit(Event{Kind: EventLeaseLost, Session: r.session.id, Seq: r.seq, Epoch: r.session.epoch, Node: sem.node, Name: sem.name, OrderID: r.order})
+		m.recall(r, Event{State: protocol.Acquired, OrderID: r.order})
+		m.remove(sem, r, true)
+	}
+	if len(sem.rows) > 0 {
+		m.saw("others go on after a lease was taken by force")
+	}
+	m.process(sem)
 }
 
 func (m *model) delete(o op, x *protocol.Delete) {

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -23,6 +24,9 @@ func (m *model) alive(s *modelSession) bool {
 }
 
 func badText(s string) bool { return len(s) > 1024 || !utf8.ValidString(s) }
+
+// badReason says that operators' reasons must be given.
+func badReason(s string) bool { return badText(s) || strings.Trim(s, " ") == "" }
 
 func (m *model) start(o op, x *protocol.SessionStart) {
 	if len(x.CreateID) != 16 || len(x.Key) != 16 || x.Timeout > 30*60*1000 || badText(x.Description) {
@@ -168,7 +172,7 @@ func (m *model) stop(o op, x *protocol.SessionStop) {
 }
 
 func (m *model) kill(x *protocol.SessionKill) {
-	if badText(x.Reason) {
+	if badReason(x.Reason) {
 		m.reply(protocol.StatusBadRequest)
 		return
 	}

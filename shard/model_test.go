@@ -162,6 +162,8 @@ func (m *model) run(o op, takes bool) {
 		m.stop(o, x)
 	case *protocol.SessionKill:
 		m.kill(x)
+	case *protocol.ForceRelease:
+		m.forceRelease(o, x)
 	case *protocol.Create:
 		m.create(o, x)
 	case *protocol.Update:
@@ -209,7 +211,7 @@ func (m *model) runRaw(o op, takes bool) {
 // known says that a kind stands for a command of this format version.
 func known(k CommandKind) bool {
 	switch k {
-	case CmdSessionStart, CmdSessionAttach, CmdSessionStop, CmdSessionKill, CmdCreate, CmdUpdate, CmdResize, CmdDelete, CmdAcquire, CmdRelease,
+	case CmdSessionStart, CmdSessionAttach, CmdSessionStop, CmdSessionKill, CmdCreate, CmdUpdate, CmdResize, CmdDelete, CmdAcquire, CmdRelease, CmdForceRelease,
 		CmdTakeOver, CmdDetach, CmdGuestGone, CmdGuestSeen, CmdNodePut, CmdNodeDrop, CmdBuckets, CmdFreeze, CmdImport, CmdActivate, CmdDropBuckets:
 		return true
 	}

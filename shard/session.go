@@ -237,11 +237,7 @@ func (m *Machine) applyKill(c *rawCommand) {
 		return
 	}
 	m.reply(protocol.StatusOK, "")
-	text := x.Reason
-	if text == "" {
-		text = textKilled
-	}
-	m.endSession(s, protocol.EndKilled, text)
+	m.endSession(s, protocol.EndKilled, x.Reason)
 }
 
 // endSession ends a session: from here on it is unknown. Its waiters are answered first, then its end is told. What does not fit into the work of this

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -323,7 +324,12 @@ func (x *teller) command(line string) Command {
 	case "stop":
 		return request(CmdSessionStop, &protocol.SessionStop{Session: who.id, Epoch: epoch})
 	case "kill":
-		return request(CmdSessionKill, &protocol.SessionKill{Session: who.id, Node: node, Reason: string(a.data("reason"))})
+		return request(CmdSessionKill, &protocol.SessionKill{Session: who.id, Node: node, Reason: cmp.Or(string(a.data("reason")), "maintenance")})
+	case "force-release":
+		first := a.num("order", 0)
+		return request(CmdForceRelease, &protocol.ForceRelease{
+			Node: node, Name: []byte(word(1)), First: first, Last: a.num("last", first), Reason: strings.ReplaceAll(a.vals["reason"], "-", " "),
+		})
 	case "create":
 		return request(CmdCreate, &protocol.Create{Head: head(), Name: name, Limit: a.num("limit", 1), Data: a.data("data")})
 	case "update":
@@ -511,6 +517,8 @@ func (x *teller) event(b *strings.Builder, e *Event) {
 			}
 		case "release":
 			fmt.Fprintf(b, " released=%v", e.Flag)
+		case "force-release":
+			fmt.Fprintf(b, " released=%d", e.Version)
 		case "update":
 			fmt.Fprintf(b, " version=%d", e.Version)
 		case "start", "attach":

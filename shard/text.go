@@ -18,7 +18,6 @@ const (
 	textSessionQuota  = "node has as many sessions as its quota max_sessions allows; end some, or raise the quota"
 	textExpired       = "session was not heard of for its timeout"
 	textStopped       = "session was stopped by its client"
-	textKilled        = "session was killed by an operator"
 	textNodeEnd       = "node dropped"
 	textForced        = "semaphore was deleted by force; create it again before the next acquire"
 	textReplaced      = "a newer acquire of the same session took this one's place"

@@ -11,7 +11,7 @@ import (
 
 func (a *app) semCmd() *cobra.Command {
 	c := group("sem", "Semaphores: make, hold, look at", `Semaphores have a name, a limit of units, and data. Sessions acquire counts of them, in strict order of arrival.`,
-		a.semCreate(), a.semAcquire(), a.semRelease(), a.semDescribe(), a.semUpdate(), a.semResize(), a.semDelete(), a.semLs(), a.semWhy(), a.semWatch())
+		a.semCreate(), a.semAcquire(), a.semRelease(), a.semDescribe(), a.semUpdate(), a.semResize(), a.semDelete(), a.semForceRelease(), a.semLs(), a.semWhy(), a.semWatch())
 	for _, s := range c.Commands() {
 		addFlags(s.Flags(), scopeClient)
 	}
@@ -121,13 +121,13 @@ func (a *app) semRelease() *cobra.Command {
 	c := &cobra.Command{
 		Use: "release NAME --keep FILE", Short: "Give back units that a kept session holds, or leave the queue", Args: cobra.ExactArgs(1),
 		Long: `Give back what the session kept in FILE holds of the semaphore. Units that a running command holds are free when that command ends; an operator
-ends a foreign session with "signalbox session kill".`,
+takes them away with "signalbox sem force-release", or ends the session with "signalbox session kill".`,
 	}
 	c.Flags().String("keep", "", "File that keeps the session, as written by sem acquire --keep.")
 	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
 		keep := cmd.Flag("keep").Value.String()
 		if keep == "" {
-			return usagef("--keep FILE is missing: units belong to a session, and the file says which; an operator can end a session with `signalbox session kill`")
+			return usagef("--keep FILE is missing: units belong to a session, and the file says which; an operator can take them away with `signalbox sem force-release`")
 		}
 		return k.releaseKept(keep, args[0])
 	})

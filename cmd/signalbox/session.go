@@ -60,28 +60,29 @@ func (a *app) sessionCmd() *cobra.Command {
 		if err != nil {
 			return gone(id, err)
 		}
-		holds, waits := []row{}, []row{}
-		for e, err := range n.List(k.ctx, "", client.OfSession(id), client.ReadConsistency(client.Strict)) {
-			if err != nil {
-				return err
-			}
-			r := row{{"name", "name", e.Name}, {"order_id", "order id", e.OrderID}, {"count", "count", amount(e.Count)}, {"limit", "limit", amount(e.Limit)}}
-			if e.Waiting {
-				waits = append(waits, r)
-			} else {
-				holds = append(holds, r)
-			}
+		r, err := k.standing(n, s)
+		if err != nil {
+			return err
 		}
-		return k.printer().one(append(sessionRow(s), field{"holds", "holds", holds}, field{"waits", "waits for", waits}))
+		return k.printer().one(r)
 	})
 
 	kill := &cobra.Command{
 		Use: "kill SESSION", Short: "End a session: what it holds is free at once, and its client is told", Args: cobra.ExactArgs(1),
-		Example: "  signalbox session kill 35184372088833 --reason 'host is broken'",
+		Long: `End a session. What it holds is free at once, and goes to whoever waits; its memberships end; its client is told the reason as soon as the server can.
+To take one lease away and let the session live, use "signalbox sem force-release".
+
+` + forceWarning,
+		Example: `  signalbox session kill 35184372088833 --dry-run
+  signalbox session kill 35184372088833 --reason 'host is broken'`,
 	}
-	reason := kill.Flags().String("reason", "", "Why, for the client and the records.")
+	reason, dry := addForceFlags(kill)
 	kill.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
 		id, err := parseSession(args[0])
+		if err != nil {
+			return err
+		}
+		why, err := reason()
 		if err != nil {
 			return err
 		}
@@ -89,7 +90,18 @@ func (a *app) sessionCmd() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := n.KillSession(k.ctx, id, *reason); err != nil {
+		if *dry {
+			s, err := n.DescribeSession(k.ctx, id)
+			if err != nil {
+				return gone(id, err)
+			}
+			r, err := k.standing(n, s)
+			if err != nil {
+				return err
+			}
+			return k.printer().one(append(r, field{"dry_run", "", true}, field{"", "killed", "no, this is a dry run"}))
+		}
+		if err := n.KillSession(k.ctx, id, why); err != nil {
 			return gone(id, err)
 		}
 		return k.printer().say(row{{"session_id", "", id}, {"killed", "", true}}, "killed session %d", id)
@@ -100,6 +112,23 @@ func (a *app) sessionCmd() *cobra.Command {
 		addFlags(s.Flags(), scopeClient)
 	}
 	return c
+}
+
+// standing is a session with what it holds and what it waits for.
+func (k *call) standing(n *client.Node, s *client.SessionInfo) (row, error) {
+	holds, waits := []row{}, []row{}
+	for e, err := range n.List(k.ctx, "", client.OfSession(s.ID), client.ReadConsistency(client.Strict)) {
+		if err != nil {
+			return nil, err
+		}
+		r := row{{"name", "name", e.Name}, {"order_id", "order id", e.OrderID}, {"count", "count", amount(e.Count)}, {"limit", "limit", amount(e.Limit)}}
+		if e.Waiting {
+			waits = append(waits, r)
+		} else {
+			holds = append(holds, r)
+		}
+	}
+	return append(sessionRow(s), field{"holds", "holds", holds}, field{"waits", "waits for", waits}), nil
 }
 
 // gone says to an operator that a session is over: the SDK's sentence is for who held it.

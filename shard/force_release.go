@@ -1,0 +1,62 @@
+package shard
+
+import (
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// applyForceRelease takes leases away from owners whose sessions live, because an operator says so: those with the order ids that the command names, in order. Who waits is
+// granted what became free, in this one Apply: its cost grows with their number. Unlike every other release it does not wait until the owner stopped believing; the owner is
+// told by the event. Order ids rise, so a copy of the command that comes late finds nobody.
+func (m *Machine) applyForceRelease(c *rawCommand) {
+	x := &m.run.force
+	if !m.decode(x, c.body) || !m.valid(x) {
+		return
+	}
+	b := m.semaphoreBucket(c.node, x.Name)
+	if b == nil {
+		m.reply(protocol.StatusWrongShard, textWrongShard)
+		return
+	}
+	n := m.liveNode(c.node)
+	if n == nil {
+		return
+	}
+	s := m.semaphore(b, n.id, x.Name)
+	if s == nil {
+		o := &outcomeTable[outNoSemaphore]
+		m.reply(o.status, o.text)
+		return
+	}
+	at := len(m.run.out.List)
+	m.reply(protocol.StatusOK, "")
+	released := uint64(0)
+	for e := s.owners.first; e != nil && e.orderID <= x.Last; {
+		this := e
+		e = next(e, byOrder)
+		if this.orderID < x.First {
+			continue
+		}
+		released++
+		if p := this.party; !p.gone { // to one that has ended nothing is told any more
+			m.run.out.List = append(m.run.out.List, Event{
+				Kind: EventLeaseLost, Session: p.id, Seq: this.seq, Epoch: p.epoch, Node: n.id, Name: s.name, OrderID: this.orderID,
+				Text: takenText(string(c.client), x.Reason),
+			})
+		}
+		m.recall(this, outOK, protocol.Acquired)
+		m.take(this, true)
+	}
+	m.run.out.List[at].Version = released
+	if released > 0 {
+		m.promote(s)
+		m.reap(s)
+	}
+}
+
+// takenText says to an owner who took its lease, and why.
+func takenText(by, reason string) string {
+	if by == "" {
+		return "taken away by an operator: " + reason
+	}
+	return "taken away by the operator " + by + ": " + reason
+}
