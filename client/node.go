@@ -36,8 +36,12 @@ type NodeConfig struct {
 	ReadConsistency   *Consistency   // default Relaxed
 	AttachConsistency *Consistency   // default Strict
 	CountersMode      *CountersMode  // default CountersAggregated
-	MaxSessions       *uint64        // default 1,000,000
-	MaxSemaphores     *uint64        // default 1,000,000
+	MaxSessions       *uint64        // quota, default 1,000,000
+	MaxSemaphores     *uint64        // quota of semaphores, processes and tracks, default 1,000,000
+	MaxBytes          *uint64        // quota of names, data, descriptions and payloads in bytes, default 4 GiB
+	MaxWaiters        *uint64        // quota of waiting acquires, default 2,000,000
+	MaxWatchers       *uint64        // quota of streams and one-shot watches, default 1,000,000
+	MaxRequests       *uint64        // requests a second at each instance, 1..1,000,000,000, default 0: no limit
 }
 
 // NodeInfo describes a coordination node.
@@ -80,6 +84,22 @@ func (n NodeConfig) wire() protocol.NodeConfig {
 		w.Fields |= protocol.FieldMaxSemaphores
 		w.MaxSemaphores = *n.MaxSemaphores
 	}
+	if n.MaxBytes != nil {
+		w.Fields |= protocol.FieldMaxBytes
+		w.MaxBytes = *n.MaxBytes
+	}
+	if n.MaxWaiters != nil {
+		w.Fields |= protocol.FieldMaxWaiters
+		w.MaxWaiters = *n.MaxWaiters
+	}
+	if n.MaxWatchers != nil {
+		w.Fields |= protocol.FieldMaxWatchers
+		w.MaxWatchers = *n.MaxWatchers
+	}
+	if n.MaxRequests != nil {
+		w.Fields |= protocol.FieldMaxRequests
+		w.MaxRequests = *n.MaxRequests
+	}
 	return w
 }
 
@@ -90,7 +110,8 @@ func nodeInfo(w *protocol.NodeInfo) *NodeInfo {
 		ID: w.ID, Path: w.Path, Tier: w.Tier, Revision: w.Revision, CreatedAt: wallTime(w.CreatedAt),
 		Config: NodeConfig{
 			SelfCheckPeriod: &selfCheck, GracePeriod: &grace, ReadConsistency: &c.ReadConsistency, AttachConsistency: &c.AttachConsistency,
-			CountersMode: &c.CountersMode, MaxSessions: &c.MaxSessions, MaxSemaphores: &c.MaxSemaphores,
+			CountersMode: &c.CountersMode, MaxSessions: &c.MaxSessions, MaxSemaphores: &c.MaxSemaphores, MaxBytes: &c.MaxBytes,
+			MaxWaiters: &c.MaxWaiters, MaxWatchers: &c.MaxWatchers, MaxRequests: &c.MaxRequests,
 		},
 	}
 }

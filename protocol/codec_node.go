@@ -1,7 +1,7 @@
 package protocol
 
 func (n *NodeConfig) append(b []byte) []byte {
-	b = appendArray(b, 8)
+	b = appendArray(b, 12)
 	b = appendUint(b, uint64(n.Fields))
 	b = appendUint(b, n.SelfCheckPeriod)
 	b = appendUint(b, n.GracePeriod)
@@ -9,7 +9,11 @@ func (n *NodeConfig) append(b []byte) []byte {
 	b = appendUint(b, uint64(n.AttachConsistency))
 	b = appendUint(b, uint64(n.CountersMode))
 	b = appendUint(b, n.MaxSessions)
-	return appendUint(b, n.MaxSemaphores)
+	b = appendUint(b, n.MaxSemaphores)
+	b = appendUint(b, n.MaxBytes)
+	b = appendUint(b, n.MaxWaiters)
+	b = appendUint(b, n.MaxWatchers)
+	return appendUint(b, n.MaxRequests)
 }
 
 // read reads the config as one field, an array of its own.
@@ -23,6 +27,10 @@ func (n *NodeConfig) read(c *cursor) {
 	n.CountersMode = CountersMode(c.uint8("config.counters mode"))
 	n.MaxSessions = c.uint("config.max sessions")
 	n.MaxSemaphores = c.uint("config.max semaphores")
+	n.MaxBytes = c.uint("config.max bytes")
+	n.MaxWaiters = c.uint("config.max waiters")
+	n.MaxWatchers = c.uint("config.max watchers")
+	n.MaxRequests = c.uint("config.max requests")
 	c.leave(outer)
 }
 

@@ -27,10 +27,17 @@ const (
 	FieldCountersMode
 	FieldMaxSessions
 	FieldMaxSemaphores
+	FieldMaxBytes
+	FieldMaxWaiters
+	FieldMaxWatchers
+	FieldMaxRequests
 )
 
 // NodeConfig is a node's configuration. Fields names those given; a given zero sets a field back to its default. A described config is
 // effective and complete.
+//
+// Quotas keep one node's clients from exhausting what all nodes share. They are for the node in all shards together, and each shard admits its share; all
+// but MaxRequests are refused with PRECONDITION_FAILED or, where what is full empties by itself, OVERLOADED.
 type NodeConfig struct {
 	Fields            uint32
 	SelfCheckPeriod   uint64       // ms, 500..10,000, default 1,000
@@ -38,8 +45,12 @@ type NodeConfig struct {
 	ReadConsistency   Consistency  // default Relaxed
 	AttachConsistency Consistency  // default Strict
 	CountersMode      CountersMode // default aggregated
-	MaxSessions       uint64       // quota, default 1,000,000
-	MaxSemaphores     uint64       // quota, default 1,000,000
+	MaxSessions       uint64       // quota, at least 1, default 1,000,000; PRECONDITION_FAILED
+	MaxSemaphores     uint64       // quota of semaphores, processes and tracks, at least 1, default 1,000,000; PRECONDITION_FAILED
+	MaxBytes          uint64       // quota of names, data, descriptions and payloads in bytes, at least 1, default 4 GiB; PRECONDITION_FAILED
+	MaxWaiters        uint64       // quota of waiting acquires, at least 1, default 2,000,000; OVERLOADED
+	MaxWatchers       uint64       // quota of streams and one-shot watches, at least 1, default 1,000,000; OVERLOADED
+	MaxRequests       uint64       // requests a second at each instance, 1..1,000,000,000, default 0: no limit; OVERLOADED
 }
 
 // NodeCreate makes a node and its missing parents. Reply: NodeInfo.

@@ -2,13 +2,19 @@ package protocol
 
 // AllFields has every bit of NodeConfig.Fields that this version knows.
 const AllFields = FieldSelfCheckPeriod | FieldGracePeriod | FieldReadConsistency | FieldAttachConsistency | FieldCountersMode |
-	FieldMaxSessions | FieldMaxSemaphores
+	FieldMaxSessions | FieldMaxSemaphores | FieldMaxBytes | FieldMaxWaiters | FieldMaxWatchers | FieldMaxRequests
 
-// Default quotas of a coordination node.
+// Default quotas of a coordination node. Requests have none.
 const (
 	DefaultMaxSessions   = 1_000_000
 	DefaultMaxSemaphores = 1_000_000
+	DefaultMaxBytes      = 4 << 30
+	DefaultMaxWaiters    = 2_000_000 // a full queue of one semaphore, and most of another
+	DefaultMaxWatchers   = 1_000_000
 )
+
+// HighestMaxRequests bounds the quota of requests a second.
+const HighestMaxRequests = 1_000_000_000
 
 // DefaultNodeConfig is the effective configuration of a node that was created without any.
 func DefaultNodeConfig() NodeConfig {
@@ -21,6 +27,9 @@ func DefaultNodeConfig() NodeConfig {
 		CountersMode:      CountersAggregated,
 		MaxSessions:       DefaultMaxSessions,
 		MaxSemaphores:     DefaultMaxSemaphores,
+		MaxBytes:          DefaultMaxBytes,
+		MaxWaiters:        DefaultMaxWaiters,
+		MaxWatchers:       DefaultMaxWatchers,
 	}
 }
 
@@ -54,6 +63,18 @@ func (n NodeConfig) Merge(alter NodeConfig) (NodeConfig, error) {
 	}
 	if given(FieldMaxSemaphores) {
 		n.MaxSemaphores = orDefault(alter.MaxSemaphores, base.MaxSemaphores)
+	}
+	if given(FieldMaxBytes) {
+		n.MaxBytes = orDefault(alter.MaxBytes, base.MaxBytes)
+	}
+	if given(FieldMaxWaiters) {
+		n.MaxWaiters = orDefault(alter.MaxWaiters, base.MaxWaiters)
+	}
+	if given(FieldMaxWatchers) {
+		n.MaxWatchers = orDefault(alter.MaxWatchers, base.MaxWatchers)
+	}
+	if given(FieldMaxRequests) {
+		n.MaxRequests = orDefault(alter.MaxRequests, base.MaxRequests)
 	}
 	if err := n.Validate(); err != nil {
 		return NodeConfig{}, err
@@ -89,6 +110,14 @@ func (n *NodeConfig) Validate() error {
 		return Errorf(StatusBadRequest, "quota of sessions is 0; it must be at least 1")
 	case n.MaxSemaphores == 0:
 		return Errorf(StatusBadRequest, "quota of semaphores is 0; it must be at least 1")
+	case n.MaxBytes == 0:
+		return Errorf(StatusBadRequest, "quota of bytes is 0; it must be at least 1")
+	case n.MaxWaiters == 0:
+		return Errorf(StatusBadRequest, "quota of waiters is 0; it must be at least 1")
+	case n.MaxWatchers == 0:
+		return Errorf(StatusBadRequest, "quota of watchers is 0; it must be at least 1")
+	case n.MaxRequests > HighestMaxRequests:
+		return Errorf(StatusBadRequest, "quota of requests is %d a second; it must be 1 to %d, or 0 for no limit", n.MaxRequests, HighestMaxRequests)
 	}
 	return nil
 }

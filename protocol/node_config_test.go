@@ -13,14 +13,14 @@ func TestDefaultNodeConfig(t *testing.T) {
 	if err := c.Validate(); err != nil {
 		t.Error(err)
 	}
-	want := NodeConfig{AllFields, 1000, 10_000, Relaxed, Strict, CountersAggregated, 1_000_000, 1_000_000}
+	want := NodeConfig{AllFields, 1000, 10_000, Relaxed, Strict, CountersAggregated, 1_000_000, 1_000_000, 4 << 30, 2_000_000, 1_000_000, 0}
 	if c != want {
 		t.Errorf("defaults are %+v, want %+v", c, want)
 	}
 }
 
 func TestMerge(t *testing.T) {
-	base := NodeConfig{AllFields, 2_000, 20_000, Strict, Relaxed, CountersDetailed, 7, 8}
+	base := NodeConfig{AllFields, 2_000, 20_000, Strict, Relaxed, CountersDetailed, 7, 8, 9, 10, 11, 12}
 	with := func(change func(*NodeConfig)) NodeConfig { c := base; change(&c); return c }
 	cases := []struct {
 		name  string
@@ -36,8 +36,8 @@ func TestMerge(t *testing.T) {
 			with(func(c *NodeConfig) { c.SelfCheckPeriod, c.GracePeriod = 10_000, 30_000 }), ""},
 		{"shortest", NodeConfig{Fields: FieldSelfCheckPeriod | FieldGracePeriod, SelfCheckPeriod: 500, GracePeriod: 1_500},
 			with(func(c *NodeConfig) { c.SelfCheckPeriod, c.GracePeriod = 500, 1_500 }), ""},
-		{"enums and quotas", NodeConfig{AllFields &^ (FieldSelfCheckPeriod | FieldGracePeriod), 0, 0, Relaxed, Strict, CountersAggregated, 1, Forever},
-			NodeConfig{AllFields, 2_000, 20_000, Relaxed, Strict, CountersAggregated, 1, Forever}, ""},
+		{"enums and quotas", NodeConfig{AllFields &^ (FieldSelfCheckPeriod | FieldGracePeriod), 0, 0, Relaxed, Strict, CountersAggregated, 1, Forever, 1, Forever, 1, 1_000_000_000},
+			NodeConfig{AllFields, 2_000, 20_000, Relaxed, Strict, CountersAggregated, 1, Forever, 1, Forever, 1, 1_000_000_000}, ""},
 		{"self-check too short", NodeConfig{Fields: FieldSelfCheckPeriod, SelfCheckPeriod: 499}, NodeConfig{}, "self-check period is 499 ms"},
 		{"self-check too long", NodeConfig{Fields: FieldSelfCheckPeriod, SelfCheckPeriod: 10_001}, NodeConfig{}, "self-check period is 10001 ms"},
 		{"grace too long", NodeConfig{Fields: FieldGracePeriod, GracePeriod: 30_001}, NodeConfig{}, "grace period is 30001 ms"},
@@ -48,7 +48,9 @@ func TestMerge(t *testing.T) {
 		{"unknown read consistency", NodeConfig{Fields: FieldReadConsistency, ReadConsistency: 3}, NodeConfig{}, "read consistency is 3"},
 		{"unknown attach consistency", NodeConfig{Fields: FieldAttachConsistency, AttachConsistency: 255}, NodeConfig{}, "attach consistency is 255"},
 		{"unknown counters mode", NodeConfig{Fields: FieldCountersMode, CountersMode: 3}, NodeConfig{}, "counters mode is 3"},
-		{"unknown field", NodeConfig{Fields: 1 << 7}, NodeConfig{}, "fields unknown here (bits 0x80)"},
+		{"unknown field", NodeConfig{Fields: 1 << 11}, NodeConfig{}, "fields unknown here (bits 0x800)"},
+		{"no limit of requests again", NodeConfig{Fields: FieldMaxRequests}, with(func(c *NodeConfig) { c.MaxRequests = 0 }), ""},
+		{"too many requests", NodeConfig{Fields: FieldMaxRequests, MaxRequests: 1_000_000_001}, NodeConfig{}, "quota of requests is 1000000001 a second"},
 	}
 	for _, c := range cases {
 		got, err := base.Merge(c.alter)
@@ -78,6 +80,10 @@ func TestMergeKeepsValid(t *testing.T) {
 				CountersMode:      CountersMode(rapid.Uint8Range(0, 3).Draw(t, "counters")),
 				MaxSessions:       rapid.Uint64().Draw(t, "sessions"),
 				MaxSemaphores:     rapid.Uint64().Draw(t, "semaphores"),
+				MaxBytes:          rapid.Uint64().Draw(t, "bytes"),
+				MaxWaiters:        rapid.Uint64().Draw(t, "waiters"),
+				MaxWatchers:       rapid.Uint64().Draw(t, "watchers"),
+				MaxRequests:       rapid.Uint64Range(0, 2*HighestMaxRequests).Draw(t, "requests"),
 			})
 			if err != nil {
 				continue

@@ -28,7 +28,7 @@ func newLoad(sessions int) *load {
 	x.begin()
 	x.entry = AppendCommand(x.entry, Command{Kind: CmdBuckets, Body: AppendBuckets(nil, BucketsBody{Total: 64, Count: 64})})
 	c := storyConfig()
-	c.MaxSessions, c.MaxSemaphores = 1<<40, 1<<40
+	c.MaxSessions, c.MaxSemaphores, c.MaxBytes, c.MaxWaiters = 1<<40, 1<<40, 1<<60, 1<<40
 	x.entry = AppendCommand(x.entry, Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: c})})
 	x.commit()
 	for i := 0; i < sessions; {

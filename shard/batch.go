@@ -264,7 +264,11 @@ func appendConfig(b []byte, c protocol.NodeConfig) []byte {
 	b = binary.AppendUvarint(b, c.GracePeriod)
 	b = append(b, byte(c.ReadConsistency), byte(c.AttachConsistency), byte(c.CountersMode))
 	b = binary.AppendUvarint(b, c.MaxSessions)
-	return binary.AppendUvarint(b, c.MaxSemaphores)
+	b = binary.AppendUvarint(b, c.MaxSemaphores)
+	b = binary.AppendUvarint(b, c.MaxBytes)
+	b = binary.AppendUvarint(b, c.MaxWaiters)
+	b = binary.AppendUvarint(b, c.MaxWatchers)
+	return binary.AppendUvarint(b, c.MaxRequests)
 }
 
 func (r *reader) config() (c protocol.NodeConfig) {
@@ -274,6 +278,7 @@ func (r *reader) config() (c protocol.NodeConfig) {
 	c.AttachConsistency = protocol.Consistency(r.byte())
 	c.CountersMode = protocol.CountersMode(r.byte())
 	c.MaxSessions, c.MaxSemaphores = r.uvarint(), r.uvarint()
+	c.MaxBytes, c.MaxWaiters, c.MaxWatchers, c.MaxRequests = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint()
 	return c
 }
 

@@ -81,6 +81,7 @@ func storyConfig() protocol.NodeConfig {
 	return protocol.NodeConfig{
 		SelfCheckPeriod: 1000, GracePeriod: 10_000, ReadConsistency: protocol.Relaxed, AttachConsistency: protocol.Strict,
 		CountersMode: protocol.CountersAggregated, MaxSessions: 1_000_000, MaxSemaphores: 1_000_000,
+		MaxBytes: protocol.DefaultMaxBytes, MaxWaiters: protocol.DefaultMaxWaiters, MaxWatchers: protocol.DefaultMaxWatchers,
 	}
 }
 
@@ -365,6 +366,7 @@ func (x *teller) command(line string) Command {
 		c := storyConfig()
 		c.GracePeriod = a.num("grace", c.GracePeriod)
 		c.MaxSessions, c.MaxSemaphores = a.num("sessions", c.MaxSessions), a.num("semaphores", c.MaxSemaphores)
+		c.MaxBytes, c.MaxWaiters = a.num("bytes", c.MaxBytes), a.num("waiters", c.MaxWaiters)
 		if a.has("detailed") {
 			c.CountersMode = protocol.CountersDetailed
 		}

@@ -20,7 +20,7 @@ func world(t *testing.T) *meta.Machine {
 		Cluster: "test", Instance: 1, Name: "one", Address: "127.0.0.1:1", RaftAddress: "127.0.0.1:2", Tier: "default", Buckets: 8, ReplicationFactor: 1, CanVote: true,
 		Shards: []uint64{2}, NodeConfig: protocol.NodeConfig{
 			SelfCheckPeriod: protocol.DefaultSelfCheckPeriod, GracePeriod: protocol.DefaultGracePeriod, ReadConsistency: 1, AttachConsistency: 2, CountersMode: 1,
-			MaxSessions: 1000, MaxSemaphores: 1000,
+			MaxSessions: 1000, MaxSemaphores: 1000, MaxBytes: 1 << 30, MaxWaiters: 1000, MaxWatchers: 1000,
 		},
 	}))
 	if res, err := meta.DecodeResult(answer); err != nil || res.Err() != nil {

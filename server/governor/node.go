@@ -127,6 +127,10 @@ func given(before uint32, c protocol.NodeConfig) uint32 {
 	mark(protocol.FieldCountersMode, c.CountersMode != 0)
 	mark(protocol.FieldMaxSessions, c.MaxSessions != 0)
 	mark(protocol.FieldMaxSemaphores, c.MaxSemaphores != 0)
+	mark(protocol.FieldMaxBytes, c.MaxBytes != 0)
+	mark(protocol.FieldMaxWaiters, c.MaxWaiters != 0)
+	mark(protocol.FieldMaxWatchers, c.MaxWatchers != 0)
+	mark(protocol.FieldMaxRequests, c.MaxRequests != 0)
 	return before&^c.Fields | set&c.Fields
 }
 

@@ -162,7 +162,7 @@ func eachChangeHappensOnce(t *testing.T, seed uint64) {
 		})
 
 		var calls sync.WaitGroup
-		const n = 6
+		const n = 10
 		count := func(what string, want int, call func(i int) error, other protocol.Status) {
 			var mu sync.Mutex
 			ok := 0
@@ -196,7 +196,8 @@ func eachChangeHappensOnce(t *testing.T, seed uint64) {
 				return err
 			}, protocol.StatusAlreadyExists)
 			count("alters", n, func(i int) error {
-				config := protocol.NodeConfig{Fields: 1 << (i + 1), GracePeriod: 4000, MaxSessions: 8, MaxSemaphores: 9}
+				config := protocol.NodeConfig{Fields: 1 << (i + 1), GracePeriod: 4000, MaxSessions: 8, MaxSemaphores: 9, MaxBytes: 10,
+					MaxWaiters: 11, MaxWatchers: 12, MaxRequests: 13}
 				if config.Fields == protocol.FieldCountersMode {
 					config.CountersMode = protocol.CountersDetailed
 				}
@@ -207,6 +208,7 @@ func eachChangeHappensOnce(t *testing.T, seed uint64) {
 			if want := (protocol.NodeConfig{
 				Fields: protocol.AllFields, SelfCheckPeriod: protocol.DefaultSelfCheckPeriod, GracePeriod: 4000, ReadConsistency: protocol.Relaxed,
 				AttachConsistency: protocol.Strict, CountersMode: protocol.CountersDetailed, MaxSessions: 8, MaxSemaphores: 9,
+				MaxBytes: 10, MaxWaiters: 11, MaxWatchers: 12, MaxRequests: 13,
 			}); err != nil || info.Config != want || info.Revision != n+1 {
 				t.Errorf("after all alters: %+v, %v", info, err)
 			}

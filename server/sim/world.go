@@ -86,6 +86,7 @@ func (w *world) nodePut() []byte {
 	config := protocol.NodeConfig{
 		SelfCheckPeriod: 500, GracePeriod: w.grace, ReadConsistency: protocol.Strict, AttachConsistency: protocol.Strict,
 		CountersMode: protocol.CountersAggregated, MaxSessions: 1000, MaxSemaphores: 1000,
+		MaxBytes: 1 << 30, MaxWaiters: 1000, MaxWatchers: 1000,
 	}
 	if w.relaxed {
 		config.AttachConsistency = protocol.Relaxed

@@ -47,7 +47,8 @@ func runMachine(t *rapid.T) {
 	x.apply()
 	x.begin()
 	x.add(shard.Command{Kind: shard.CmdBuckets, Body: shard.AppendBuckets(nil, shard.BucketsBody{Total: buckets, Count: buckets})})
-	config := protocol.NodeConfig{SelfCheckPeriod: 1000, GracePeriod: 10_000, MaxSessions: 100, MaxSemaphores: 100}
+	config := protocol.NodeConfig{SelfCheckPeriod: 1000, GracePeriod: 10_000, MaxSessions: 100, MaxSemaphores: 100,
+		MaxBytes: 1 << 30, MaxWaiters: 1000, MaxWatchers: 1000}
 	x.add(shard.Command{Kind: shard.CmdNodePut, Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: 1, Revision: 1, Config: config})})
 	x.apply()
 	for range 5 {

@@ -135,7 +135,8 @@ func newSim(t testing.TB, seed uint64) *sim {
 	for _, s := range w.shards {
 		w.elect(s, s.replicas[0])
 		config := protocol.NodeConfig{SelfCheckPeriod: 500, GracePeriod: simGrace, ReadConsistency: protocol.Strict, AttachConsistency: protocol.Strict,
-			CountersMode: protocol.CountersAggregated, MaxSessions: 1000, MaxSemaphores: 1000}
+			CountersMode: protocol.CountersAggregated, MaxSessions: 1000, MaxSemaphores: 1000,
+			MaxBytes: 1 << 30, MaxWaiters: 1000, MaxWatchers: 1000}
 		body := shard.AppendNodePut(nil, shard.NodePutBody{Node: simNode, Revision: 1, Config: config})
 		w.commit(s.master, nil, shard.Command{Kind: shard.CmdNodePut, Body: body})
 		for b := range uint32(simBuckets) {

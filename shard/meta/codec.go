@@ -118,7 +118,11 @@ func appendConfig(b []byte, c *protocol.NodeConfig) []byte {
 	b = appendUint(b, c.GracePeriod)
 	b = append(b, byte(c.ReadConsistency), byte(c.AttachConsistency), byte(c.CountersMode))
 	b = appendUint(b, c.MaxSessions)
-	return appendUint(b, c.MaxSemaphores)
+	b = appendUint(b, c.MaxSemaphores)
+	b = appendUint(b, c.MaxBytes)
+	b = appendUint(b, c.MaxWaiters)
+	b = appendUint(b, c.MaxWatchers)
+	return appendUint(b, c.MaxRequests)
 }
 
 func (r *reader) config() protocol.NodeConfig {
@@ -131,5 +135,9 @@ func (r *reader) config() protocol.NodeConfig {
 		CountersMode:      protocol.CountersMode(r.byte()),
 		MaxSessions:       r.uint(),
 		MaxSemaphores:     r.uint(),
+		MaxBytes:          r.uint(),
+		MaxWaiters:        r.uint(),
+		MaxWatchers:       r.uint(),
+		MaxRequests:       r.uint(),
 	}
 }

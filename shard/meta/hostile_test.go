@@ -18,6 +18,7 @@ func examples() []Command {
 	config := protocol.NodeConfig{
 		Fields: 127, SelfCheckPeriod: 500, GracePeriod: 5000, ReadConsistency: protocol.Strict, AttachConsistency: protocol.Relaxed,
 		CountersMode: protocol.CountersDetailed, MaxSessions: 7, MaxSemaphores: 1 << 63,
+		MaxBytes: 1 << 40, MaxWaiters: 9, MaxWatchers: 10, MaxRequests: 11,
 	}
 	return []Command{
 		&Bootstrap{

@@ -258,6 +258,7 @@ func furniture(first, count uint32) []shard.Command {
 		{Kind: shard.CmdNodePut, Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: testNode, Revision: 1, Config: protocol.NodeConfig{
 			SelfCheckPeriod: protocol.DefaultSelfCheckPeriod, GracePeriod: protocol.DefaultGracePeriod,
 			ReadConsistency: 1, AttachConsistency: 2, CountersMode: 1, MaxSessions: 1_000_000, MaxSemaphores: 1_000_000,
+			MaxBytes: 1 << 40, MaxWaiters: 1_000_000, MaxWatchers: 1_000_000,
 		}})},
 	}
 }

@@ -29,6 +29,7 @@ func bootstrapEntry(raft string) []byte {
 		NodeConfig: protocol.NodeConfig{
 			SelfCheckPeriod: protocol.DefaultSelfCheckPeriod, GracePeriod: protocol.DefaultGracePeriod,
 			ReadConsistency: 1, AttachConsistency: 2, CountersMode: 1, MaxSessions: 1000, MaxSemaphores: 1000,
+			MaxBytes: 1 << 30, MaxWaiters: 1000, MaxWatchers: 1000,
 		},
 	})
 }
