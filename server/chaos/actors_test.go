@@ -46,6 +46,9 @@ func TestMain(m *testing.M) {
 	if spec := os.Getenv(playerEnv); spec != "" {
 		os.Exit(perform(spec))
 	}
+	if spec := os.Getenv(callersEnv); spec != "" {
+		os.Exit(call(spec))
+	}
 	os.Exit(m.Run())
 }
 

@@ -1,15 +1,37 @@
 package chaos
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/chaos/history"
+)
+
+// callersEnv tells the test binary to be the callers of a checked run: a callersSpec.
+const callersEnv = "SIGNALBOX_CHAOS_CALLERS"
+
+// callersSpec is what they are told.
+type callersSpec struct {
+	Endpoints []string
+	Seed      uint64
+	History   string // the file that has all calls when the process has ended
+}
+
+// Timeouts of the callers' sessions. Most live through what is done to the cluster; those of the last lanes end when their process, or all instances, stand still for longer.
+const (
+	callersTimeout   = loadTimeout
+	callersShort     = 3 * time.Second
+	callersShortFrom = 6
 )
 
 // What callers do in one round of names. Few calls a name keep the search for an order short: one name's calls of which many overlap, or have no outcome, are what makes it long.
@@ -23,7 +45,6 @@ const (
 // callers are the clients of a checked run. All that they call is in the history.
 type callers struct {
 	endpoints []string
-	timeout   time.Duration // of their sessions
 
 	mu  sync.Mutex
 	ops []history.Op
@@ -65,6 +86,99 @@ func (x *callers) timed(op history.Op, call func(ctx context.Context, op *histor
 	return op
 }
 
+// call is the main function of the callers' process. On SIGTERM it finishes the round, looks once more at all that was written, and leaves the history.
+func call(text string) int {
+	failed := func(err error) int {
+		say(report{Event: "failed", Text: err.Error()})
+		return 1
+	}
+	var spec callersSpec
+	if err := json.Unmarshal([]byte(text), &spec); err != nil {
+		return failed(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	x := &callers{endpoints: spec.Endpoints, tokens: map[string]uint64{}}
+	rounds, err := x.run(ctx.Done(), spec.Seed)
+	if err != nil {
+		return failed(err)
+	}
+	f, err := os.Create(spec.History)
+	if err != nil {
+		return failed(err)
+	}
+	defer f.Close()
+	buffered := bufio.NewWriter(f)
+	out := history.NewWriter(buffered)
+	for i, op := range x.ops {
+		if err := out.End(uint64(i+1), op); err != nil {
+			return failed(err)
+		}
+	}
+	if err := buffered.Flush(); err != nil {
+		return failed(err)
+	}
+	say(report{Event: "rounds", Session: uint64(rounds)})
+	return 0
+}
+
+// run has all callers make one round after the other until it is told to stop. Names are used for one round only, and read again now and then, and at the end.
+func (x *callers) run(stop <-chan struct{}, seed uint64) (rounds int, err error) {
+	var all []*caller
+	for lane := range callersLanes {
+		c, err := x.open(lane)
+		if err != nil {
+			return 0, err
+		}
+		defer c.c.Close()
+		all = append(all, c)
+	}
+	// together has every caller do something at once.
+	together := func(do func(i int, c *caller) error) error {
+		var lanes sync.WaitGroup
+		errs := make([]error, len(all))
+		for i, c := range all {
+			lanes.Go(func() { errs[i] = do(i, c) })
+		}
+		lanes.Wait()
+		return errors.Join(errs...)
+	}
+	say(report{Event: "ready"})
+	for ; ; rounds++ {
+		select {
+		case <-stop:
+			// What was acknowledged at any time must be there now.
+			return rounds, together(func(i int, c *caller) error {
+				if err := c.begin(); err != nil {
+					return err
+				}
+				for round := i; round < rounds; round += len(all) {
+					c.lookBack(round)
+				}
+				c.end()
+				return nil
+			})
+		default:
+		}
+		if err := all[0].prepare(rounds); err != nil {
+			return rounds, err
+		}
+		err := together(func(i int, c *caller) error {
+			r := rand.New(rand.NewPCG(seed, uint64(rounds)<<8|uint64(i)))
+			if err := c.round(rounds, r); err != nil {
+				return err
+			}
+			if i < 3 {
+				c.nodes(rounds, r)
+			}
+			return nil
+		})
+		if err != nil {
+			return rounds, err
+		}
+	}
+}
+
 // caller is one client, and its session of this round.
 type caller struct {
 	*callers
@@ -87,7 +201,11 @@ func (x *callers) open(lane int) (*caller, error) {
 func (x *caller) begin() error {
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
-	s, err := x.c.Session(ctx, nodePath, client.Timeout(x.timeout))
+	timeout := callersTimeout
+	if x.lane >= callersShortFrom {
+		timeout = callersShort
+	}
+	s, err := x.c.Session(ctx, nodePath, client.Timeout(timeout))
 	if err != nil {
 		return err
 	}
@@ -164,8 +282,19 @@ func (x *caller) round(round int, r *rand.Rand) error {
 			x.configure(configOf(round, k), &versions[k], fmt.Sprintf("%d.%d.%d", round, x.lane, i), r.IntN(4))
 		}
 	}
+	if round > 0 && r.IntN(4) == 0 {
+		x.lookBack(r.IntN(round))
+	}
 	x.end()
 	return nil
+}
+
+// lookBack reads what is left of a round that is over: two configurations, and a semaphore that nobody has.
+func (x *caller) lookBack(round int) {
+	for k := range callersConfigs {
+		x.get(history.Get, configOf(round, k), client.Strict)
+	}
+	x.describe(semaphoreOf(round, round%callersSemaphores))
 }
 
 // hold acquires, relies on what it got, and gives it back.
@@ -284,25 +413,24 @@ func (x *caller) timedUnless(skip *bool, op history.Op, call func(ctx context.Co
 	})
 }
 
+// get reads a configuration.
+func (x *caller) get(kind history.Kind, name string, c client.Consistency) history.Op {
+	return x.timed(x.on(kind, name), func(ctx context.Context, op *history.Op) error {
+		v, err := x.s.Config(name).Get(ctx, client.ReadConsistency(c))
+		op.Version, op.Data = v.Version, string(v.Data)
+		return err
+	})
+}
+
 func (x *caller) configure(name string, version *uint64, data string, what int) {
 	cfg := x.s.Config(name)
-	read := func(kind history.Kind, c client.Consistency) {
-		op := x.timed(x.on(kind, name), func(ctx context.Context, op *history.Op) error {
-			v, err := cfg.Get(ctx, client.ReadConsistency(c))
-			op.Version, op.Data = v.Version, string(v.Data)
-			return err
-		})
-		if op.Result == history.OK {
-			*version = op.Version
-		}
-	}
 	op := x.on(history.Set, name)
 	op.Data = data
 	switch {
 	case what == 0:
-		read(history.Get, client.Strict)
+		op = x.get(history.Get, name, client.Strict)
 	case what == 1:
-		read(history.Peek, client.Relaxed)
+		op = x.get(history.Peek, name, client.Relaxed)
 	case what == 2 && *version > 0:
 		op.Guarded, op.Want = true, *version
 		op = x.did(x.timed(op, func(ctx context.Context, op *history.Op) (err error) {

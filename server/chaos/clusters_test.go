@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,27 +17,34 @@ import (
 
 // cluster is server processes that belong together, and loads on them.
 type cluster struct {
-	t     *testing.T
-	bin   string
-	dir   string
-	flags []string // of every instance
-	space string   // network namespace of the test's own clients
-	all   map[string]*instance
-	loads []*actor
-	specs map[*actor]loadSpec
+	t      *testing.T
+	bin    string
+	dir    string
+	flags  []string // of every instance
+	space  string   // network namespace of the test's own clients
+	copies int      // of each shard
+	all    map[string]*instance
+	loads  []*actor
+	specs  map[*actor]loadSpec
 }
 
 func newCluster(t *testing.T, flags ...string) *cluster {
 	t.Helper()
+	return newClusterOf(t, 3, flags...)
+}
+
+// newClusterOf has so many copies of each shard.
+func newClusterOf(t *testing.T, copies int, flags ...string) *cluster {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("a cluster of processes is not short")
 	}
-	c := &cluster{t: t, bin: buildServer(t), dir: t.TempDir(), all: map[string]*instance{}, specs: map[*actor]loadSpec{}}
+	c := &cluster{t: t, bin: buildServer(t), dir: t.TempDir(), all: map[string]*instance{}, specs: map[*actor]loadSpec{}, copies: copies}
 	token := filepath.Join(c.dir, "token")
 	if err := os.WriteFile(token, []byte("a secret of this test\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c.flags = append([]string{"--join-token-file", token, "--replication-factor", "3"}, flags...)
+	c.flags = append([]string{"--join-token-file", token, "--replication-factor", strconv.Itoa(copies)}, flags...)
 	t.Cleanup(func() {
 		for _, a := range c.loads {
 			_ = a.cmd.Process.Kill()
@@ -145,7 +153,7 @@ func (c *cluster) await(what string, wrong func(s *protocol.ClusterStatus) strin
 	}
 }
 
-// settled waits until these instances are Online with the processes that run now, each shard has three voters and a master among them, and nothing is under way.
+// settled waits until these instances are Online with the processes that run now, each shard has its voters and a master among them, and nothing is under way.
 func (c *cluster) settled(when string, names ...string) protocol.ClusterStatus {
 	c.t.Helper()
 	return c.await("a settled cluster "+when, func(s *protocol.ClusterStatus) string {
@@ -174,7 +182,7 @@ func (c *cluster) settled(when string, names ...string) protocol.ClusterStatus {
 					voters++
 				}
 			}
-			if !x.Ready || voters != 3 || len(x.Replicas) != 3 || x.Master != x.TargetMaster || !slices.Contains(names, x.Master) {
+			if !x.Ready || voters != c.copies || len(x.Replicas) != c.copies || x.Master != x.TargetMaster || !slices.Contains(names, x.Master) {
 				return fmt.Sprintf("shard %d is %+v", x.ID, x)
 			}
 		}

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -12,14 +13,24 @@ import (
 	"testing"
 )
 
-// newDisk mounts a disk of its own for a test; fs makes the file system in a file, empty is one in memory. It needs root.
+// newDisk mounts a disk of its own for a test; fs makes the file system in a file, empty is one in memory. Where that cannot be done the test is skipped.
 func newDisk(t *testing.T, size string, fs ...string) (dir string) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("disks are not short")
 	}
+	dir, err := makeDisk(t, size, fs...)
+	if err != nil {
+		t.Skip(err)
+	}
+	return dir
+}
+
+// makeDisk says why there can be none here.
+func makeDisk(t *testing.T, size string, fs ...string) (dir string, err error) {
+	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("mounting a disk needs root")
+		return "", errors.New("mounting a disk needs root")
 	}
 	dir = t.TempDir()
 	mount := []string{"-t", "tmpfs", "-o", "size=" + size, "none", dir}
@@ -27,20 +38,20 @@ func newDisk(t *testing.T, size string, fs ...string) (dir string) {
 		image := filepath.Join(t.TempDir(), "image")
 		for _, args := range [][]string{{"truncate", "-s", size, image}, append(fs, image)} {
 			if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
-				t.Skipf("%v: %v: %s", args, err, out)
+				return "", fmt.Errorf("%v: %w: %s", args, err, out)
 			}
 		}
 		mount = []string{"-o", "loop", image, dir}
 	}
 	if out, err := exec.Command("mount", mount...).CombinedOutput(); err != nil {
-		t.Skipf("a disk cannot be mounted here: %v: %s", err, out)
+		return "", fmt.Errorf("a disk cannot be mounted here: %w: %s", err, out)
 	}
 	t.Cleanup(func() {
 		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
 			t.Errorf("unmount: %v: %s", err, out)
 		}
 	})
-	return dir
+	return dir, nil
 }
 
 // fill is what others do with a disk: they leave so many bytes.

@@ -54,19 +54,13 @@ func TestClusterPartition(t *testing.T) {
 	since := now()
 	for k := range names {
 		if k != lone {
-			n.cut(lone, k)
-			n.cut(k, lone)
+			n.part(lone, k)
 		}
 	}
 	await(t, "the others to get the crowns", func() bool { return others[0].count("grabbed")+others[1].count("grabbed") >= crowns })
 	t.Logf("the others had all locks %v after the cut", (now() - since).Round(time.Millisecond))
 	c.carriedOn("without those that are cut off", now(), others...)
-	for k := range names {
-		if k != lone {
-			n.heal(lone, k)
-			n.heal(k, lone)
-		}
-	}
+	n.healAll()
 	healed := now()
 	c.settled("after the cut was healed", names...)
 	c.carriedOn("after the cut was healed", now(), c.loads...)

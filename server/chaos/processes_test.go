@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -59,6 +60,7 @@ type instance struct {
 	listen, raft, admin string
 	space               string   // network namespace; empty: that of the test
 	flags               []string // beside those of the folder and the addresses
+	under               []string // a command that runs it, such as one that gives it other clocks
 	logFile             string   // default beside the folder
 	starts              int      // how often it was started
 	cmd                 *exec.Cmd
@@ -92,7 +94,10 @@ func (in *instance) start() {
 		in.t.Fatal(err)
 	}
 	defer log.Close()
-	in.cmd = inSpace(in.space, in.bin, append([]string{"serve", "--data", in.dir, "--listen", in.listen, "--raft", in.raft, "--admin", in.admin}, in.flags...)...)
+	line := append(slices.Clone(in.under), in.bin)
+	line = append(line, "serve", "--data", in.dir, "--listen", in.listen, "--raft", in.raft, "--admin", in.admin)
+	line = append(line, in.flags...)
+	in.cmd = inSpace(in.space, line[0], line[1:]...)
 	in.cmd.Stdout, in.cmd.Stderr = log, log
 	in.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := in.cmd.Start(); err != nil {
@@ -271,5 +276,12 @@ func (c *crowd) stop() {
 				c.t.Errorf("%s (pid %d): %s: %s", a.name, a.pid(), bad, r.Text)
 			}
 		}
+	}
+}
+
+// gone ends it for good, so that nothing of it is in use any more.
+func (in *instance) gone() {
+	if in.cmd != nil {
+		in.kill()
 	}
 }

@@ -1,0 +1,73 @@
+package chaos
+
+import (
+	"slices"
+	"time"
+)
+
+// callersHost is the host of the callers.
+const callersHost = 3
+
+// host is where an instance is.
+func (x *trial) host(in *instance) int { return slices.Index(x.c.names(), x.name(in)) }
+
+// peersOf are the hosts of the other instances.
+func (x *trial) peersOf(host int) []int {
+	return slices.DeleteFunc([]int{0, 1, 2}, func(k int) bool { return k == host })
+}
+
+// cutOff is a fault in which something is cut for a while.
+func cutOff(pick func(x *trial) (*instance, bool), cut func(x *trial, host int)) func(x *trial) bool {
+	return to(pick, func(x *trial, in *instance) {
+		cut(x, x.host(in))
+		x.hold(500*time.Millisecond, 4*time.Second)
+		x.net.healAll()
+	})
+}
+
+// lossy is a fault in which packets are lost for a while: between one in a hundred and one in five.
+func lossy(pick func(x *trial) (*instance, bool)) func(x *trial) bool {
+	return func(x *trial) bool {
+		in, ok := pick(x)
+		if !ok || !x.net.lose(x.host(in), 0.01+0.19*x.r.Float64()) {
+			return false
+		}
+		x.hold(time.Second, 4*time.Second)
+		x.net.healAll()
+		return true
+	}
+}
+
+var networkFaults = []fault{
+	{name: "the leader cut off from the other instances, not from clients", network: true, do: cutOff((*trial).leader, func(x *trial, host int) { x.net.part(host, x.peersOf(host)...) })},
+	{name: "any instance cut off from the others, not from clients", network: true, do: cutOff((*trial).any, func(x *trial, host int) { x.net.part(host, x.peersOf(host)...) })},
+	{name: "the leader cut off from everybody", network: true, do: cutOff((*trial).leader, func(x *trial, host int) { x.net.part(host, append(x.peersOf(host), callersHost)...) })},
+	{name: "the leader cut off from clients", network: true, do: cutOff((*trial).leader, func(x *trial, host int) { x.net.part(host, callersHost) })},
+	{name: "two instances cut off from each other, the third reaches both", network: true, do: cutOff((*trial).leader, func(x *trial, host int) { x.net.part(host, x.peersOf(host)[x.r.IntN(2)]) })},
+	{name: "all instances cut off from each other", network: true, do: cutOff((*trial).any, func(x *trial, host int) {
+		others := x.peersOf(host)
+		x.net.part(host, others...)
+		x.net.part(others[0], others[1])
+	})},
+	{name: "nothing arrives from the leader at the others", network: true, do: cutOff((*trial).leader, func(x *trial, host int) {
+		for _, other := range x.peersOf(host) {
+			x.net.cut(host, other)
+		}
+	})},
+	{name: "nothing arrives from the others at the leader", network: true, do: cutOff((*trial).leader, func(x *trial, host int) {
+		for _, other := range x.peersOf(host) {
+			x.net.cut(other, host)
+		}
+	})},
+	{name: "no answer of the leader arrives at clients", network: true, do: cutOff((*trial).leader, func(x *trial, host int) { x.net.cut(host, callersHost) })},
+	{name: "packets lost at the leader", network: true, do: lossy((*trial).leader)},
+	{name: "packets lost at any instance", network: true, do: lossy((*trial).any)},
+	{name: "packets lost at the clients", network: true, do: func(x *trial) bool {
+		if !x.net.lose(callersHost, 0.01+0.19*x.r.Float64()) {
+			return false
+		}
+		x.hold(time.Second, 4*time.Second)
+		x.net.healAll()
+		return true
+	}},
+}

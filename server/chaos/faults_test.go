@@ -1,0 +1,167 @@
+package chaos
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// trial is a cluster to which faults happen while callers work.
+type trial struct {
+	t       *testing.T
+	c       *cluster
+	callers *actor
+	net     *network          // instances a, b, c are hosts 0, 1, 2, and the callers are host 3; nil: all are on this one
+	disks   map[string]string // where the disk of an instance is mounted; empty: all are on this machine's
+	r       *rand.Rand
+}
+
+// fault is something that happens to a cluster, and is over when it returns. What it did may take the cluster a while to get over.
+type fault struct {
+	name    string
+	network bool                // it needs hosts of their own
+	disks   bool                // it needs disks of their own
+	do      func(x *trial) bool // false: it did not come to pass, as there was no leader to be told, say
+}
+
+// wholeFaults come over a cluster of which each instance has a copy of everything.
+func wholeFaults() []fault {
+	return slices.Concat(processFaults, leaderFaults, networkFaults, diskFaults, clockFaults)
+}
+
+// spreadFaults come over a cluster of which each instance has a third of everything, while that moves.
+func spreadFaults() []fault { return moveFaults }
+
+// leader is the instance that leads most shards.
+func (x *trial) leader() (*instance, bool) {
+	s, err := x.c.status()
+	if err != nil || busiest(&s) == "" {
+		return nil, false
+	}
+	return x.c.all[busiest(&s)], true
+}
+
+// metaLeader is the instance on which the governor works.
+func (x *trial) metaLeader() (*instance, bool) {
+	s, err := x.c.status()
+	if err != nil || s.Meta.Leader == "" {
+		return nil, false
+	}
+	return x.c.all[s.Meta.Leader], true
+}
+
+func (x *trial) any() (*instance, bool) {
+	names := x.c.names()
+	return x.c.all[names[x.r.IntN(len(names))]], true
+}
+
+func (x *trial) instances() (all []*instance) {
+	for _, name := range x.c.names() {
+		all = append(all, x.c.all[name])
+	}
+	return all
+}
+
+// hold lets a fault last for a random time.
+func (x *trial) hold(least, most time.Duration) { time.Sleep(least + rand.N(most-least)) }
+
+// restart kills and starts again.
+func restart(list ...*instance) {
+	for _, in := range list {
+		_ = in.cmd.Process.Kill()
+	}
+	for _, in := range list {
+		in.kill()
+		in.start()
+	}
+}
+
+// pause stops processes for some time, as a machine does whose clocks go on while nothing on it runs.
+func (x *trial) pause(least, most time.Duration, list ...*instance) {
+	for _, in := range list {
+		_ = in.cmd.Process.Signal(syscall.SIGSTOP)
+	}
+	x.hold(least, most)
+	for _, in := range list {
+		_ = in.cmd.Process.Signal(syscall.SIGCONT)
+	}
+}
+
+// to is a fault of one instance, which is picked when it comes.
+func to(pick func(x *trial) (*instance, bool), do func(x *trial, in *instance)) func(x *trial) bool {
+	return func(x *trial) bool {
+		in, ok := pick(x)
+		if ok {
+			do(x, in)
+		}
+		return ok
+	}
+}
+
+var processFaults = []fault{
+	{name: "SIGKILL of the instance that leads most", do: to((*trial).leader, func(_ *trial, in *instance) { restart(in) })},
+	{name: "SIGKILL of any instance", do: to((*trial).any, func(_ *trial, in *instance) { restart(in) })},
+	{name: "SIGSTOP of the instance that leads most", do: to((*trial).leader, func(x *trial, in *instance) { x.pause(500*time.Millisecond, 3500*time.Millisecond, in) })},
+	{name: "SIGSTOP of any instance", do: to((*trial).any, func(x *trial, in *instance) { x.pause(200*time.Millisecond, 2*time.Second, in) })},
+	{name: "SIGTERM and restart", do: to((*trial).any, func(_ *trial, in *instance) {
+		in.stop()
+		in.start()
+	})},
+	{name: "SIGKILL of all instances at once", do: func(x *trial) bool {
+		restart(x.instances()...)
+		return true
+	}},
+	{name: "SIGSTOP of all instances at once", do: func(x *trial) bool {
+		x.pause(200*time.Millisecond, 1500*time.Millisecond, x.instances()...)
+		return true
+	}},
+	{name: "SIGSTOP of all clients", do: func(x *trial) bool {
+		_ = x.callers.cmd.Process.Signal(syscall.SIGSTOP)
+		x.hold(500*time.Millisecond, 2*callersShort)
+		return x.callers.cmd.Process.Signal(syscall.SIGCONT) == nil
+	}},
+}
+
+var leaderFaults = []fault{
+	{name: "leadership handed over", do: func(x *trial) bool {
+		s, err := x.c.status()
+		if err != nil || len(s.Shards) == 0 {
+			return false
+		}
+		shard := s.Shards[x.r.IntN(len(s.Shards))]
+		i := slices.IndexFunc(shard.Replicas, func(o protocol.ClusterReplica) bool { return o.Instance != shard.Master })
+		if i < 0 {
+			return false
+		}
+		_, err = x.c.command("cluster", "transfer", strconv.FormatUint(shard.ID, 10), shard.Replicas[i].Instance, "--timeout", "5s") // refused while another is under way
+		return err == nil
+	}},
+	{name: "drained, and let in again", do: func(x *trial) bool {
+		in, ok := x.leader()
+		if !ok {
+			return false
+		}
+		name := x.name(in)
+		_, err := x.c.command("cluster", "drain", name, "--timeout", "20s")
+		if _, undo := x.c.command("cluster", "drain", name, "--undo", "--timeout", patience.String()); undo != nil {
+			x.t.Fatal(undo)
+		}
+		return err == nil
+	}},
+}
+
+// name is an instance's.
+func (x *trial) name(in *instance) string {
+	for name, o := range x.c.all {
+		if o == in {
+			return name
+		}
+	}
+	x.t.Fatal("no such instance")
+	return ""
+}
