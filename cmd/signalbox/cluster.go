@@ -73,9 +73,9 @@ may go. What scripts wait for between two steps of a change, at most for --timeo
 
 	c := group("cluster", "The cluster: who is in it, who leads what, and changes of that", `The cluster manages itself: what these verbs ask for is decided in its log, and goes on
 whether or not somebody waits for it. Instances are named by name or uuid.`,
-		status, plan, a.drainCmd(), a.expelCmd(), a.transferCmd(), a.weightCmd(), a.replicationFactorCmd(), a.backupCmd(), a.restoreCmd())
+		status, plan, a.drainCmd(), a.expelCmd(), a.transferCmd(), a.weightCmd(), a.replicationFactorCmd(), a.backupCmd(), a.restoreCmd(), a.recoverCmd())
 	for _, s := range c.Commands() {
-		if s.Name() == "restore" {
+		if s.Name() == "restore" || s.Name() == "recover" {
 			continue // asks no server
 		}
 		addFlags(s.Flags(), scopeClient)

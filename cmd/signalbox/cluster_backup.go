@@ -189,9 +189,17 @@ func (p *printer) backup(path string, x *backup.Contents) error {
 		digest = digest*1_099_511_628_211 + s.Digest
 	}
 	made := time.UnixMilli(x.MadeMS).UTC().Format(time.RFC3339)
-	return p.say(row{
+	recovered := ""
+	if x.Recovered != nil {
+		recovered = fmt.Sprintf("; it was recovered from %d folders by %s, because: %s", len(x.Recovered.Folders), safe(x.Recovered.User), safe(x.Recovered.Reason))
+	}
+	r := row{
 		{"file", "", path}, {"cluster", "", x.Cluster}, {"made", "", made}, {"version", "", x.Version}, {"shards", "", x.Head.Shards}, {"sessions", "", sessions},
 		{"semaphores", "", semaphores}, {"bytes", "", x.Bytes}, {"digest", "", fmt.Sprintf("%016x", digest)},
-	}, "%s is whole: cluster %s, made %s, %d shards, %d sessions, %d semaphores, %d bytes, digest %016x",
-		safe(path), x.Cluster, made, x.Head.Shards, sessions, semaphores, x.Bytes, digest)
+	}
+	if x.Recovered != nil {
+		r = append(r, field{"recovered", "", x.Recovered})
+	}
+	return p.say(r, "%s is whole: cluster %s, made %s, %d shards, %d sessions, %d semaphores, %d bytes, digest %016x%s",
+		safe(path), x.Cluster, made, x.Head.Shards, sessions, semaphores, x.Bytes, digest, recovered)
 }

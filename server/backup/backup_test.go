@@ -15,10 +15,16 @@ import (
 // world is a cluster's state: a map with shards that have no bucket yet, or are not those of the map.
 func world(t *testing.T) *meta.Machine {
 	t.Helper()
+	return worldOf(t, 2)
+}
+
+// worldOf is one with these shards.
+func worldOf(t *testing.T, shards ...uint64) *meta.Machine {
+	t.Helper()
 	m := meta.New()
 	answer := m.Apply(1, meta.AppendCommand(nil, meta.OpID{1}, &meta.Bootstrap{
 		Cluster: "test", Instance: 1, Name: "one", Address: "127.0.0.1:1", RaftAddress: "127.0.0.1:2", Tier: "default", Buckets: 8, ReplicationFactor: 1, CanVote: true,
-		Shards: []uint64{2}, NodeConfig: protocol.NodeConfig{
+		Shards: shards, NodeConfig: protocol.NodeConfig{
 			SelfCheckPeriod: protocol.DefaultSelfCheckPeriod, GracePeriod: protocol.DefaultGracePeriod, ReadConsistency: 1, AttachConsistency: 2, CountersMode: 1,
 			MaxSessions: 1000, MaxSemaphores: 1000, MaxBytes: 1 << 30, MaxWaiters: 1000, MaxWatchers: 1000,
 		},

@@ -33,6 +33,16 @@ type Head struct {
 	Version string `json:"version"` // of the cluster
 	MadeMS  int64  `json:"made_ms"` // wall clock, ms since 1970
 	Shards  int    `json:"shards"`  // data shards
+	// Recovered says that it was made of what was left of a cluster, by whom and why; nil for a backup that the cluster gave.
+	Recovered *Recovered `json:"recovered,omitempty"`
+}
+
+// Recovered is where a backup comes from that was made of the folders of instances that were left.
+type Recovered struct {
+	Reason  string   `json:"reason"`
+	User    string   `json:"user,omitempty"` // of the operating system
+	Host    string   `json:"host,omitempty"`
+	Folders []string `json:"folders"`
 }
 
 // Section is a shard in the file.

@@ -81,32 +81,15 @@ const maxSteps = 1_000_000
 // freeze leads the copy in memory a last time: nobody is attached any more, nodes that the map does not know, or is dropping, go, and the buckets stand still.
 func (s *Source) freeze(id uint64) error {
 	m := s.machines[id]
-	h := shard.Header{Format: shard.FormatVersion, Epoch: (m.Epoch()>>16 + 1) << 16, Seq: 0, LogTime: m.LogTime()}
-	propose := func(commands ...shard.Command) protocol.Status {
-		h.Seq++
-		h.LogTime = m.LogTime()
-		b := shard.AppendHeader(nil, h)
-		for _, c := range commands {
-			b = shard.AppendCommand(b, c)
-		}
-		var out shard.Events
-		m.Apply(m.AppliedIndex()+1, b, &out)
-		status := protocol.StatusOK
-		for _, e := range out.List {
-			if e.Kind == shard.EventReply && e.Status != protocol.StatusOK {
-				status = e.Status
-			}
-		}
-		return status
-	}
-	if st := propose(shard.Command{Kind: shard.CmdTakeOver}); st != protocol.StatusOK {
+	l, st := lead(m)
+	if st != protocol.StatusOK {
 		return st
 	}
 	for _, node := range m.Nodes() {
 		if n, ok := s.state.Node(node); ok && n.Phase != meta.Dropping {
 			continue
 		}
-		if st := propose(shard.Command{Kind: shard.CmdNodeDrop, Body: shard.AppendNodeDrop(nil, shard.NodeDropBody{Node: node})}); st != protocol.StatusOK {
+		if st := l.propose(shard.Command{Kind: shard.CmdNodeDrop, Body: shard.AppendNodeDrop(nil, shard.NodeDropBody{Node: node})}); st != protocol.StatusOK {
 			return st
 		}
 	}
@@ -114,12 +97,7 @@ func (s *Source) freeze(id uint64) error {
 		if run.Shard != id || run.Count == 0 {
 			continue
 		}
-		body := shard.AppendBuckets(nil, shard.BucketsBody{Total: s.Buckets(), First: run.First, Count: run.Count, Epoch: s.epoch})
-		st := protocol.StatusAborted
-		for n := 0; st == protocol.StatusAborted && n < maxSteps; n++ { // work left over goes on with each entry
-			st = propose(shard.Command{Kind: shard.CmdFreeze, Body: body})
-		}
-		if st != protocol.StatusOK {
+		if st := l.step(shard.CmdFreeze, shard.BucketsBody{Total: s.Buckets(), First: run.First, Count: run.Count, Epoch: s.epoch}); st != protocol.StatusOK {
 			return st
 		}
 	}

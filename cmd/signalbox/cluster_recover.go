@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/server"
+	"github.com/signalbox-dev/signalbox/server/audit"
+	"github.com/signalbox-dev/signalbox/server/backup"
+	"github.com/spf13/cobra"
+)
+
+// recoverWarning is said before anything is written.
+const recoverWarning = `WARNING: this is for a cluster whose majority is gone for good. What the lost instances had acknowledged and the folders here do not have is lost, and nobody can
+say what that is. No instance of the old cluster may ever run again: two clients could hold one lock.
+`
+
+func (a *app) recoverCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "recover FILE", Short: "Make a backup of what is left of a cluster that has lost its majority for good", Args: cobra.ExactArgs(1),
+		Long: `Read the data folders of stopped instances, when the disks of a majority are gone for good, and write the newest state that is there into FILE, a backup. No server is
+asked, and the folders stay as they are: make the new cluster with "signalbox cluster restore". server/RECOVERY.md is the drill.
+
+Use it when nothing else is left: while a majority of the disks exists, start those instances; nothing is lost then. A backup that was made in time is whole; this is not:
+
+- A write that was acknowledged by the instances that are lost, and had not reached a folder given here, is lost. Which writes those are nobody can know.
+- A write that was never acknowledged may have its effect, as after any lost answer.
+- Shards are read each from the newest log there is, so each is of its own moment.
+
+Give every folder that is left: for each shard the one is read whose log has the highest term of its last entry, and of those the longest. --dry-run shows them all, with how far
+each has come, and writes nothing. A folder that a running instance has, whose log is damaged or has gone back, or that belongs to another cluster, is refused, and so is a set of folders
+that lacks a shard.
+
+Order ids, which are the fencing tokens, session ids and epochs go on in the new cluster far above all that the old one can have given out, so that none comes twice. Sessions
+have their timeout and the grace period to come back. The new cluster has an id of its own: instances of the old one cannot join it.
+
+Who, when, why and of what is kept in the file ("cluster backup --verify" shows it) and is a line of the audit log, FILE.audit if --audit does not say otherwise.`,
+		Example: `  signalbox cluster recover saved.backup --survivor /var/lib/signalbox --dry-run
+  signalbox cluster recover saved.backup --survivor /var/lib/signalbox --reason 'racks 1 and 2 burnt'
+  signalbox cluster restore saved.backup --data /var/lib/signalbox-new`,
+	}
+	folders := c.Flags().StringArray("survivor", nil, "Data folder of an instance that is left; may be given several times.")
+	reason := c.Flags().String("reason", "", "Why, for the records; must be given.")
+	dest := c.Flags().String("audit", "", "Audit log to add a line to: a file, or stderr. Default: FILE.audit.")
+	work := c.Flags().String("work", "", "Folder for copies of the logs while they are read. Default: beside FILE.")
+	dry := c.Flags().Bool("dry-run", false, "Show what there is, and write nothing.")
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		switch {
+		case len(*folders) == 0:
+			return usagef("--survivor is missing: give the data folder of each instance that is left")
+		case !*dry && strings.TrimSpace(*reason) == "":
+			return usagef("--reason is missing: say why, for the records; or look first, with --dry-run")
+		}
+		path := filepath.Clean(args[0])
+		if !*dry {
+			if _, err := os.Lstat(path); err == nil {
+				return fmt.Errorf("%s is there already; choose another file", path)
+			}
+		}
+		parent := *work
+		if parent == "" {
+			parent = filepath.Dir(path)
+		}
+		copies, err := os.MkdirTemp(parent, ".recover-*")
+		if err != nil {
+			return fmt.Errorf("folder for copies of the logs: %w", err)
+		}
+		defer os.RemoveAll(copies)
+		fmt.Fprint(a.stderr, recoverWarning)
+		left, err := server.OpenSurvivors(k.long, *folders, copies, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return err
+		}
+		defer left.Close()
+		if *dry {
+			return k.printer().survivors(left.Logs())
+		}
+		from := &backup.Recovered{Reason: *reason, Folders: *folders}
+		if u, err := user.Current(); err == nil {
+			from.User = u.Username
+		}
+		from.Host, _ = os.Hostname()
+		x, err := writeRecovered(k.long, left, path, from)
+		if err != nil {
+			return err
+		}
+		if *dest == "" {
+			*dest = path + ".audit"
+		}
+		if err := auditRecovery(*dest, path, x, left.Logs()); err != nil {
+			return err
+		}
+		return k.printer().backup(path, x)
+	})
+	addFlags(c.Flags(), scopeClient, "output", "no-color")
+	return c
+}
+
+// writeRecovered writes the file, and checks it before it gets its name.
+func writeRecovered(ctx context.Context, left *server.Survivors, path string, from *backup.Recovered) (x *backup.Contents, err error) {
+	next := path + ".part"
+	f, err := os.OpenFile(next, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(next)
+		}
+	}()
+	err = left.Write(ctx, f, backup.Head{MadeMS: time.Now().UnixMilli(), Recovered: from})
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return nil, err
+	}
+	if x, err = verifyBackup(next); err != nil {
+		return nil, fmt.Errorf("what is left does not fit together: %w", err)
+	}
+	return x, os.Rename(next, path)
+}
+
+// auditRecovery writes the line.
+func auditRecovery(dest, path string, x *backup.Contents, logs []server.SurvivingLog) error {
+	l, err := audit.Open(audit.Config{Destination: dest, Generation: 1})
+	if err != nil {
+		return err
+	}
+	var read []string
+	for _, s := range logs {
+		if s.Newest {
+			read = append(read, fmt.Sprintf("%s: entry %d of term %d in %s", s.Name(), s.LastIndex, s.LastTerm, s.Folder))
+		}
+	}
+	l.Write(audit.Event{Title: "recover_cluster", Severity: audit.High, Initiator: x.Recovered.User, Message: "what is left of a cluster without a majority was written to a backup",
+		Fields: []audit.Field{{Key: "cluster", Value: x.Cluster}, {Key: "file", Value: path}, {Key: "host", Value: x.Recovered.Host}, {Key: "reason", Value: x.Recovered.Reason},
+			{Key: "folders", Value: x.Recovered.Folders}, {Key: "logs", Value: read}}})
+	return l.Close()
+}
+
+// survivors shows how far each log has come.
+func (p *printer) survivors(logs []server.SurvivingLog) error {
+	rows := make([]row, len(logs))
+	for i, l := range logs {
+		shown := ""
+		if l.Newest {
+			shown = "is read"
+		}
+		rows[i] = row{
+			{"shard", "shard", l.Name()}, {"folder", "folder", l.Folder}, {"instance", "instance", l.Instance}, {"last_term", "last term", l.LastTerm},
+			{"last_index", "last index", l.LastIndex}, {"committed", "committed", l.Committed}, {"snapshot", "snapshot", l.Snapshot}, {"newest", "", l.Newest}, {"", "which", shown},
+		}
+	}
+	return p.list(rows, "no logs")
+}

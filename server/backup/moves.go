@@ -1,0 +1,97 @@
+package backup
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// leader leads a machine that was read from a file, alone and in memory.
+type leader struct {
+	m *shard.Machine
+	h shard.Header
+}
+
+// lead takes a machine over.
+func lead(m *shard.Machine) (*leader, protocol.Status) {
+	l := &leader{m: m, h: shard.Header{Format: shard.FormatVersion, Epoch: (m.Epoch()>>16 + 1) << 16}}
+	return l, l.propose(shard.Command{Kind: shard.CmdTakeOver})
+}
+
+// propose applies a command, and is the answer to it.
+func (l *leader) propose(c shard.Command) protocol.Status {
+	l.h.Seq++
+	l.h.LogTime = l.m.LogTime()
+	var out shard.Events
+	l.m.Apply(l.m.AppliedIndex()+1, shard.AppendCommand(shard.AppendHeader(nil, l.h), c), &out)
+	status := protocol.StatusOK
+	for _, e := range out.List {
+		if e.Kind == shard.EventReply && e.Status != protocol.StatusOK {
+			status = e.Status
+		}
+	}
+	return status
+}
+
+// step is propose for a step of a move, which goes on with each entry while work is left over.
+func (l *leader) step(kind shard.CommandKind, run shard.BucketsBody) protocol.Status {
+	body := shard.AppendBuckets(nil, run)
+	st := protocol.StatusAborted
+	for n := 0; st == protocol.StatusAborted && n < maxSteps; n++ {
+		st = l.propose(shard.Command{Kind: kind, Body: body})
+	}
+	return st
+}
+
+// EndMoves ends the moves of buckets that a map has under way, in it and in the machines, without a governor: those that were not decided are given up, the others are
+// carried through. It is for a cluster that is not there any more.
+func EndMoves(m *meta.Machine, machines map[uint64]*shard.Machine) error {
+	for _, x := range m.Moves() {
+		ref := x.Ref()
+		if x.Phase == meta.Moving {
+			if err := tell(m, &meta.MoveAbort{MoveRef: ref}); err != nil {
+				return err
+			}
+			x.Phase = meta.Aborted
+		}
+		keeper, other := x.To, x.From
+		if x.Phase == meta.Aborted {
+			keeper, other = x.From, x.To
+		}
+		t, _ := m.Tier(x.Tier)
+		run := shard.BucketsBody{Tier: x.Tier, Total: t.Buckets, First: x.First, Count: x.Count, Epoch: x.OwnerEpoch()}
+		for _, part := range []struct {
+			shard uint64
+			kind  shard.CommandKind
+		}{{keeper, shard.CmdActivate}, {other, shard.CmdDropBuckets}} {
+			l, st := lead(machines[part.shard])
+			if st == protocol.StatusOK {
+				st = l.step(part.kind, run)
+			}
+			if st != protocol.StatusOK {
+				return fmt.Errorf("buckets %d to %d were moving from shard %d to %d, and what is left of shard %d does not allow to end that (%w): its copy is not whole; "+
+					"give the folder of another instance that had it", x.First, x.First+x.Count-1, x.From, x.To, part.shard, st)
+			}
+		}
+		if err := tell(m, &meta.MoveEnd{MoveRef: ref}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tell applies a command to the map.
+func tell(m *meta.Machine, c meta.Command) error {
+	index := m.AppliedIndex() + 1
+	var op meta.OpID // never one of a proposer's, which are random
+	copy(op[:], "endmoves")
+	binary.BigEndian.PutUint64(op[len(op)-8:], index)
+	r, err := meta.DecodeResult(m.Apply(index, meta.AppendCommand(nil, op, c)))
+	if err == nil {
+		err = r.Err()
+	}
+	return err
+}

@@ -1,0 +1,279 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/signalbox-dev/signalbox/server/backup"
+	"github.com/signalbox-dev/signalbox/server/cluster"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+	"github.com/signalbox-dev/signalbox/shard/replica"
+)
+
+// Survivors are data folders of stopped instances of one cluster that has lost the majority of its disks for good, opened for [Survivors.Write]. The folders are left as they
+// are, and locked until Close: what is read are copies.
+type Survivors struct {
+	cluster string
+	folders []*survivor
+}
+
+// survivor is one folder.
+type survivor struct {
+	dir  string
+	id   cluster.Identity
+	lock *os.File
+	logs *replica.Salvage
+}
+
+// SurvivingLog is how far the log of a shard has come in one of the folders.
+type SurvivingLog struct {
+	replica.SalvagedLog
+	Folder   string
+	Instance uint64
+	Newest   bool // it is the one that is read: no folder has a newer one
+}
+
+// Name is the shard's number, or "meta".
+func (l *SurvivingLog) Name() string {
+	if l.Shard == replica.MetaShard {
+		return "meta"
+	}
+	return fmt.Sprint(l.Shard)
+}
+
+// OpenSurvivors copies the logs of the folders into work, a folder that the caller removes, and opens them. It refuses a folder that a running instance has, that is no
+// instance's, or another cluster's; one whose restore did not end; and logs that are damaged or have gone back.
+func OpenSurvivors(ctx context.Context, folders []string, work string, logger *slog.Logger) (s *Survivors, err error) {
+	if len(folders) == 0 {
+		return nil, errors.New("no folder is given; give the data folder of each instance that is left")
+	}
+	s = new(Survivors)
+	defer func() {
+		if err != nil {
+			_ = s.Close()
+		}
+	}()
+	for i, dir := range folders {
+		f := &survivor{dir: dir}
+		s.folders = append(s.folders, f)
+		if err := f.open(ctx, filepath.Join(work, fmt.Sprint(i)), logger); err != nil {
+			return s, fmt.Errorf("data folder %q: %w", dir, err)
+		}
+		if s.cluster == "" {
+			s.cluster = f.id.Cluster
+		}
+		if f.id.Cluster != s.cluster {
+			return s, fmt.Errorf("data folder %q is of cluster %s, and %q of %s; give folders of one cluster", dir, f.id.Cluster, folders[0], s.cluster)
+		}
+	}
+	return s, nil
+}
+
+// open locks the folder, copies its log and opens the copy.
+func (f *survivor) open(ctx context.Context, work string, logger *slog.Logger) error {
+	id, found, err := cluster.LoadIdentity(cluster.FileStore(filepath.Join(f.dir, identityFile)))
+	switch {
+	case err != nil:
+		return err
+	case !found || id.Cluster == "":
+		return errors.New("no instance of a cluster has lived here; give the folder that is an instance's --data")
+	case id.Expelled:
+		return errors.New("its instance was expelled, so it has nothing of the cluster since then; give another one")
+	}
+	if _, err := os.Lstat(filepath.Join(f.dir, unfinishedFile)); err == nil {
+		return unfinished(f.dir)
+	}
+	f.id = id
+	if f.lock, err = lockFolder(f.dir); err != nil {
+		return err
+	}
+	if err := copyTree(ctx, filepath.Join(f.dir, "raft"), work); err != nil {
+		return fmt.Errorf("copy its log: %w", err)
+	}
+	f.logs, err = replica.OpenSalvage(work, id.RaftAddress, logger)
+	return err
+}
+
+// copyTree copies a folder of plain files.
+func copyTree(ctx context.Context, from, to string) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, rel)
+		if d.IsDir() {
+			return os.MkdirAll(target, 0o700)
+		}
+		in, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer in.Close()
+		out, err := os.OpenFile(target, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(out, in)
+		return errors.Join(err, out.Close())
+	})
+}
+
+// Close unlocks the folders.
+func (s *Survivors) Close() error {
+	var errs []error
+	for _, f := range s.folders {
+		if f.logs != nil {
+			errs = append(errs, f.logs.Close())
+		}
+		if f.lock != nil {
+			errs = append(errs, f.lock.Close())
+		}
+	}
+	s.folders = nil
+	return errors.Join(errs...)
+}
+
+// Logs are the logs of all folders, in order of shard, the meta shard first, and then of folder.
+func (s *Survivors) Logs() []SurvivingLog {
+	var list []SurvivingLog
+	newest := make(map[uint64]int)
+	for _, f := range s.folders {
+		for _, l := range f.logs.Logs() {
+			list = append(list, SurvivingLog{SalvagedLog: l, Folder: f.dir, Instance: f.id.Instance})
+			at, ok := newest[l.Shard]
+			if !ok || l.Newer(&list[at].SalvagedLog) {
+				newest[l.Shard] = len(list) - 1
+			}
+		}
+	}
+	for _, at := range newest {
+		list[at].Newest = true
+	}
+	order := func(l *SurvivingLog) uint64 {
+		if l.Shard == replica.MetaShard {
+			return 0
+		}
+		return l.Shard
+	}
+	slices.SortStableFunc(list, func(a, b SurvivingLog) int { return int(order(&a)) - int(order(&b)) })
+	return list
+}
+
+// salvage gives the logs that are read, by shard.
+func (s *Survivors) salvage() map[uint64]func() (*replica.Salvage, replica.SalvagedLog) {
+	found := make(map[uint64]func() (*replica.Salvage, replica.SalvagedLog))
+	for _, l := range s.Logs() {
+		if !l.Newest {
+			continue
+		}
+		for _, f := range s.folders {
+			if f.dir == l.Folder {
+				found[l.Shard] = func() (*replica.Salvage, replica.SalvagedLog) { return f.logs, l.SalvagedLog }
+			}
+		}
+	}
+	return found
+}
+
+// Write writes what the newest logs have as a backup, which [Restore] makes a new cluster of: with order ids, session ids and epochs far above all that the old one can have
+// given out. Moves of buckets that were under way are given up, or carried through if they were decided. It refuses when a shard is in none of the folders. Head's Cluster, Name,
+// Version and Shards are filled in.
+func (s *Survivors) Write(ctx context.Context, w io.Writer, h backup.Head) error {
+	found := s.salvage()
+	if found[replica.MetaShard] == nil {
+		return errors.New("the cluster's map is in none of the folders; give the folder of another instance: each has one")
+	}
+	logs, l := found[replica.MetaShard]()
+	m, err := logs.Meta(ctx, l)
+	if err != nil {
+		return err
+	}
+	if !m.Bootstrapped() {
+		return errors.New("the cluster's map is empty: the cluster was never made")
+	}
+	machines := make(map[uint64]*shard.Machine)
+	var missing []string
+	for _, x := range m.Shards() {
+		if found[x.ID] == nil {
+			missing = append(missing, fmt.Sprintf("%d (of %s)", x.ID, instancesOf(&m.State, &x)))
+			continue
+		}
+		logs, l := found[x.ID]()
+		if machines[x.ID], err = logs.Shard(ctx, l); err != nil {
+			return err
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("these shards are in none of the folders: %v; give the folder of an instance that had a replica of each", missing)
+	}
+	if err := backup.EndMoves(m, machines); err != nil {
+		return err
+	}
+	h.Cluster, h.Name, h.Version, h.Shards = m.Cluster(), m.ClusterName(), m.ClusterVersion().String(), len(machines)
+	out, err := backup.NewWriter(w, h)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	section := func(id, index uint64) error {
+		if err := out.Section(backup.Section{Shard: id, Size: uint64(b.Len()), Index: index}); err != nil {
+			return err
+		}
+		_, err := out.Write(b.Bytes())
+		b.Reset()
+		return err
+	}
+	if _, err := m.BeginSnapshot().WriteTo(&b); err != nil {
+		return err
+	}
+	if err := section(0, m.AppliedIndex()); err != nil {
+		return err
+	}
+	for _, id := range slices.Sorted(maps.Keys(machines)) {
+		x := machines[id]
+		snap := x.BeginSnapshot()
+		err := snap.WriteTo(&b, new(sync.Mutex))
+		snap.Close()
+		if err == nil {
+			err = section(id, x.AppliedIndex())
+		}
+		if err != nil {
+			return fmt.Errorf("shard %d: %w", id, err)
+		}
+	}
+	return out.Close()
+}
+
+// instancesOf names the instances that had a shard.
+func instancesOf(s *meta.State, x *meta.Shard) string {
+	names := ""
+	for _, r := range x.Replicas {
+		name := fmt.Sprint(r.Instance)
+		if i, ok := s.Instance(r.Instance); ok {
+			name = i.Name
+		}
+		if names != "" {
+			names += ", "
+		}
+		names += name
+	}
+	return names
+}

@@ -1,0 +1,126 @@
+package replica
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// salvaged makes the machine of shard 1 of a directory.
+func salvaged(t *testing.T, dir string) (m *shard.Machine, l SalvagedLog, err error) {
+	t.Helper()
+	s, err := OpenSalvage(dir, "lost:1", nil)
+	if err != nil {
+		return nil, l, err
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, l = range s.Logs() {
+		if l.Shard == 1 {
+			m, err = s.Shard(timeout(t), l)
+			return m, l, err
+		}
+	}
+	t.Fatal("the shard's log is not there")
+	return nil, l, nil
+}
+
+// TestSalvage: what a directory's log has is read without a leader: from the first entry, from a snapshot and what came behind it; and damage is told from it.
+func TestSalvage(t *testing.T) {
+	dir := t.TempDir()
+	open := func() (*Host, *Shard, *recorder) {
+		h := openHost(t, HostConfig{Dir: dir, RaftAddress: "lost:1", Net: NewMemoryNet()})
+		s, r := startOne(t, h, nil)
+		return h, s, r
+	}
+	h, s, r := open()
+	furnish(t, s)
+	c := newCaller(t, s, r, 1, 60_000)
+	for i := range 20 {
+		c.mustCreate(fmt.Sprint(i))
+	}
+	digest, index := s.Digest(), applied(s)
+	closeHost(t, h)
+	m, l, err := salvaged(t, dir)
+	if err != nil || m.Digest() != digest || m.AppliedIndex() != index {
+		t.Fatalf("entry %d, want %d: %v", m.AppliedIndex(), index, err)
+	}
+	if l.Snapshot != 0 || l.LastIndex < index || l.Committed > l.LastIndex || l.LastTerm == 0 || l.Term < l.LastTerm {
+		t.Fatalf("%+v", l)
+	}
+
+	h, s, r = open()
+	c = newCaller(t, s, r, 2, 60_000)
+	c.mustCreate("before")
+	if _, err := h.SnapshotNow(timeout(t), 1); err != nil {
+		t.Fatal(err)
+	}
+	c.mustCreate("behind")
+	digest, index = s.Digest(), applied(s)
+	closeHost(t, h)
+	was := l
+	m, l, err = salvaged(t, dir)
+	if err != nil || m.Digest() != digest || m.AppliedIndex() != index {
+		t.Fatalf("entry %d, want %d: %v", m.AppliedIndex(), index, err)
+	}
+	if l.Snapshot == 0 || !l.Newer(&was) || was.Newer(&l) {
+		t.Fatalf("%+v after %+v", l, was)
+	}
+
+	if _, err := OpenSalvage(dir, "other:1", nil); err == nil || !strings.Contains(err.Error(), "another raft address") {
+		t.Errorf("under another address: %v", err)
+	}
+	for _, at := range []int{0, 10, 1024, -1, 1 << 30} {
+		mend := damage(t, dir, at)
+		if _, _, err := salvaged(t, dir); !errors.Is(err, errSnapshotDamaged) {
+			t.Errorf("damaged at %d: %v", at, err)
+		}
+		mend()
+	}
+	if m, _, err = salvaged(t, dir); err != nil || m.Digest() != digest {
+		t.Fatal(err)
+	}
+}
+
+func applied(s *Shard) (index uint64) {
+	s.View(func(m *shard.Machine) { index = m.AppliedIndex() })
+	return index
+}
+
+// damage changes a byte of the one snapshot, counted from the end if at is negative; beyond its end it cuts the file short.
+func damage(t *testing.T, dir string, at int) (mend func()) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*", "*", "snapshot-part-*", "snapshot-1-*", "snapshot-*", "snapshot-*.gbsnap"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	whole, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := bytes.Clone(whole)
+	switch {
+	case at >= len(b):
+		b = b[:len(b)-5]
+	case at < 0:
+		b[len(b)+at] ^= 1
+	default:
+		b[at] ^= 1
+	}
+	write := func(b []byte) {
+		if err := os.WriteFile(files[0], b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(b)
+	return func() { write(whole) }
+}
