@@ -36,6 +36,10 @@ func (m *Machine) applyAcquire(c *rawCommand) {
 func (m *Machine) acquireNew(q *request, x *protocol.Acquire) {
 	s, p := q.sem, q.party
 	fits := s == nil || (s.waiters.n == 0 || plantPastQueue) && s.fits(x.Count)
+	more := weightEntry + uint64(len(x.Data))
+	if s == nil {
+		more += weightSemaphore + uint64(len(q.name))
+	}
 	switch {
 	case !fits && x.Timeout == 0:
 		m.finish(q, answer{state: protocol.NotAcquired})
@@ -46,8 +50,14 @@ func (m *Machine) acquireNew(q *request, x *protocol.Acquire) {
 	case !fits && s.waiters.n >= m.limits.Waiters:
 		m.refuse(q, outWaitersLimit)
 		return
-	case s == nil && q.node.objects() >= m.share(q.node.config.MaxSemaphores):
+	case s == nil && !m.roomForName(q.node):
 		m.refuse(q, outQuota)
+		return
+	case !fits && !m.roomForWaiter(q.node):
+		m.refuse(q, outWaitersQuota)
+		return
+	case !m.room(q.node, more):
+		m.refuse(q, outBytesQuota)
 		return
 	case s == nil:
 		s = m.makeSemaphore(q, protocol.Forever, nil, true)
@@ -59,6 +69,7 @@ func (m *Machine) acquireNew(q *request, x *protocol.Acquire) {
 		waiting: !fits, mark: m.mark,
 	}
 	p.held.insert(e, byName)
+	q.node.enroll(e)
 	s.revision = m.applied
 	if fits {
 		s.owners.insert(e, byOrder)
@@ -84,6 +95,10 @@ func (m *Machine) acquireOwned(q *request, x *protocol.Acquire) {
 		m.refuse(q, outWantsMore)
 		return
 	}
+	if !m.room(q.node, growth(uint64(len(x.Data)), uint64(len(e.data)))) {
+		m.refuse(q, outBytesQuota)
+		return
+	}
 	m.recall(e, outOK, protocol.Acquired)
 	m.touchEntry(e)
 	e.seq = q.seq
@@ -94,7 +109,7 @@ func (m *Machine) acquireOwned(q *request, x *protocol.Acquire) {
 		e.count = x.Count
 	}
 	if other {
-		e.data = keep(x.Data)
+		e.put(x.Data)
 	}
 	m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Acquired, value: e.orderID})
 	if lowered || other {
@@ -114,6 +129,10 @@ func (m *Machine) acquireWaiting(q *request, x *protocol.Acquire) {
 		m.refuse(q, outWaiterMore)
 		return
 	}
+	if (x.Timeout > 0 || s.waiters.first == e && s.fits(x.Count)) && !m.room(q.node, growth(uint64(len(x.Data)), uint64(len(e.data)))) {
+		m.refuse(q, outBytesQuota)
+		return
+	}
 	granted := s.waiters.first == e && s.fits(x.Count)
 	m.result(e, protocol.StatusAborted, 0, textReplaced)
 	m.recall(e, outAborted, 0)
@@ -126,7 +145,7 @@ func (m *Machine) acquireWaiting(q *request, x *protocol.Acquire) {
 	m.touchSemaphore(s)
 	e.seq, e.count, e.timeout, e.since = q.seq, x.Count, x.Timeout, m.run.wall
 	if !bytes.Equal(e.data, x.Data) {
-		e.data = keep(x.Data)
+		e.put(x.Data)
 	}
 	s.revision = m.applied
 	if granted {

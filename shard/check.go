@@ -73,7 +73,11 @@ func (m *Machine) Check() error {
 			fail("bucket %d: its first deadline is %d, and it is armed at %d", i, at, b.timer.at)
 		}
 	}
+	counted := m.recount()
 	m.nodeIndex.all(func(n *node) bool {
+		if u := counted[n]; u.bytes != n.bytes || u.waiters != n.waiters {
+			fail("node %d has %d bytes and %d waiters, its usage says %d and %d", n.id, u.bytes, u.waiters, n.bytes, n.waiters)
+		}
 		named := 0
 		var last *semaphore
 		m.names(n, nil, func(s *semaphore) bool {

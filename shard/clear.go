@@ -167,7 +167,7 @@ func (m *Machine) forgetHome(p *party) {
 	m.cancel(s)
 	m.cancel(p)
 	delete(m.creates, s.create)
-	p.node.sessions.remove(s, sessionLess)
+	p.node.removeSession(s)
 	p.home, p.used = nil, m.logTime // used is part of the state of a guest only
 }
 
@@ -215,6 +215,7 @@ func (m *Machine) discard(s *semaphore) bool {
 			m.touchEntry(e)
 			m.cancel(e)
 			t.remove(e, byOrder)
+			s.node.strike(e)
 			if !e.waiting {
 				s.used -= e.count
 			}

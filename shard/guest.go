@@ -59,7 +59,7 @@ func (m *Machine) actor(id uint64, n *node, epoch uint64, description []byte) *p
 
 func (p *party) describe(description []byte) {
 	if n := len(description); n > 0 && n <= maxDescription && p.desc != string(description) {
-		p.desc = string(description)
+		p.redescribe(string(description))
 	}
 }
 
@@ -192,7 +192,8 @@ func (m *Machine) applyGuestSeen(c *rawCommand) {
 	}
 	if p := m.parties[x.Session]; p != nil && !m.atHome(p) && m.alive(p) && x.Epoch >= p.epoch {
 		m.touchParty(p)
-		p.epoch, p.desc = x.Epoch, x.Description
+		p.epoch = x.Epoch
+		p.redescribe(x.Description)
 	}
 	m.reply(protocol.StatusOK, "")
 }

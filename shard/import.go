@@ -188,7 +188,7 @@ func (m *Machine) importSession(r *chunkRecord) {
 	s.key, s.create, s.client, s.created = r.key, r.create, string(r.client), r.created
 	s.timeout, s.attached, s.since, s.generation = uint32(r.timeout), r.attached, m.logTime, m.takeovers.generation
 	m.creates[s.create] = s
-	n.sessions.insert(s, sessionLess)
+	n.addSession(s)
 	if !s.attached {
 		m.arm(s, r.at)
 	}
@@ -215,7 +215,7 @@ func (m *Machine) importParty(r *chunkRecord) {
 	if !m.atHome(p) {
 		p.epoch = max(p.epoch, r.epoch)
 		if p.desc == "" {
-			p.desc = string(r.desc)
+			p.redescribe(string(r.desc))
 		}
 	}
 	if plantMemoryStays {
@@ -282,6 +282,7 @@ func (m *Machine) importEntry(s *semaphore, r *chunkRecord) {
 		sem: s, party: p, orderID: r.orderID, count: r.count, seq: r.seq, timeout: r.timeout, since: r.since, data: keep(r.data), waiting: r.waiting, mark: m.mark,
 	}
 	p.held.insert(e, byName)
+	s.node.enroll(e)
 	if e.waiting {
 		s.waiters.insert(e, byOrder)
 		if r.timed {

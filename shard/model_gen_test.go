@@ -210,6 +210,8 @@ func (g *gen) config() protocol.NodeConfig {
 	c.CountersMode = pick(g, protocol.CountersAggregated, protocol.CountersDetailed)
 	c.MaxSessions = pick[uint64](g, 1_000_000, 1_000_000, 1_000_000, 3, 5)
 	c.MaxSemaphores = pick[uint64](g, 1_000_000, 1_000_000, 1_000_000, 1_000_000, 1_000_000, 1_000_000, 1, 2)
+	c.MaxBytes = pick[uint64](g, 1<<50, 1<<50, 1<<50, 1<<50, 1<<50, 2_000, 4_001, 6_003)
+	c.MaxWaiters = pick[uint64](g, 1_000_000, 1_000_000, 1_000_000, 1, 2)
 	return c
 }
 

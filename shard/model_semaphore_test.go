@@ -183,6 +183,8 @@ func (m *model) create(o op, x *protocol.Create) {
 	case len(m.byName(o.node)) >= m.share(m.node(o.node).config.MaxSemaphores):
 		m.saw("quota of semaphores")
 		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
+	case m.full(o.node, 512+len(x.Name)+len(x.Data)):
+		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
 	default:
 		m.make(o.node, x.Name, x.Limit, x.Data, false)
 		m.answer(s, o, x.Seq, Event{})
@@ -220,6 +222,9 @@ func (m *model) update(o op, x *protocol.Update) {
 		m.refuse(s, o, x.Seq, protocol.StatusNotFound)
 	case x.Expected != 0 && x.Expected != sem.version:
 		m.saw("update of another version")
+		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
+	case m.full(o.node, len(x.Data)-len(sem.data)):
+		m.saw("update beyond the quota of bytes")
 		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
 	default:
 		if !bytes.Equal(sem.data, x.Data) {
@@ -382,6 +387,10 @@ func (m *model) acquireNew(s *modelSession, sem *modelSem, o op, x *protocol.Acq
 	if sem != nil && sem.head() != nil && sem.fits(x.Count) {
 		m.saw("small acquire behind a large head")
 	}
+	more := 256 + len(x.Data)
+	if sem == nil {
+		more += 512 + len(x.Name)
+	}
 	held := 0
 	for _, other := range m.sems {
 		if other.row(s) != nil {
@@ -399,6 +408,13 @@ func (m *model) acquireNew(s *modelSession, sem *modelSem, o op, x *protocol.Acq
 		return
 	case sem == nil && len(m.byName(o.node)) >= m.share(m.node(o.node).config.MaxSemaphores):
 		m.saw("quota of semaphores, ephemeral")
+		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
+		return
+	case !granted && m.waiting(o.node) >= m.share(m.node(o.node).config.MaxWaiters):
+		m.saw("quota of waiters")
+		m.refuse(s, o, x.Seq, protocol.StatusOverloaded)
+		return
+	case m.full(o.node, more):
 		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
 		return
 	case sem == nil:
@@ -433,6 +449,11 @@ func (m *model) acquireOwned(sem *modelSem, r *modelRow, o op, x *protocol.Acqui
 		m.refuse(r.session, o, x.Seq, protocol.StatusBadRequest)
 		return
 	}
+	if m.full(o.node, len(x.Data)-len(r.data)) {
+		m.saw("owner's data beyond the quota of bytes")
+		m.refuse(r.session, o, x.Seq, protocol.StatusPreconditionFailed)
+		return
+	}
 	if x.Count < r.count && sem.head() != nil {
 		m.saw("owner asks for less, and others wait")
 	}
@@ -453,9 +474,14 @@ func (m *model) acquireWaiting(sem *modelSem, r *modelRow, o op, x *protocol.Acq
 		m.refuse(s, o, x.Seq, protocol.StatusBadRequest)
 		return
 	}
+	granted := sem.head() == r && sem.fits(x.Count)
+	if (granted || x.Timeout > 0) && m.full(o.node, len(x.Data)-len(r.data)) {
+		m.saw("waiter's data beyond the quota of bytes")
+		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
+		return
+	}
 	m.result(sem, r, protocol.StatusAborted, 0)
 	m.recall(r, Event{Status: protocol.StatusAborted})
-	granted := sem.head() == r && sem.fits(x.Count)
 	if x.Timeout == 0 && !granted {
 		m.saw("waiter asks with timeout 0")
 		m.answer(s, o, x.Seq, Event{State: protocol.NotAcquired})

@@ -76,6 +76,10 @@ func (m *model) start(o op, x *protocol.SessionStart) {
 		m.reply(protocol.StatusPreconditionFailed)
 		return
 	}
+	if m.full(n.id, 512+len(x.Description)) {
+		m.reply(protocol.StatusPreconditionFailed)
+		return
+	}
 	b := protocol.HomeBucket(create, m.total)
 	m.ids[b]++
 	s := &modelSession{

@@ -333,6 +333,42 @@ func (m *model) share(quota uint64) int {
 	return int(min(quota, share+4*root+4))
 }
 
+// bytes is what the node's records weigh: 512 a session and a semaphore, 256 an owner and a waiter, and all their texts.
+func (m *model) bytes(node uint64) (sum int) {
+	for _, s := range m.sessions {
+		if s.home && !s.ended && s.node == node {
+			sum += 512 + len(s.desc)
+		}
+	}
+	for _, sem := range m.sems {
+		if sem.node == node {
+			sum += 512 + len(sem.name) + len(sem.data)
+			for _, r := range sem.rows {
+				sum += 256 + len(r.data)
+			}
+		}
+	}
+	return sum
+}
+
+// full says that so many bytes more are too many. Quotas of these histories are so small that any shard's share is all of them, or so large that nothing fills them.
+func (m *model) full(node uint64, more int) bool {
+	if more <= 0 || m.bytes(node)+more <= int(m.node(node).config.MaxBytes) {
+		return false
+	}
+	m.saw("quota of bytes")
+	return true
+}
+
+func (m *model) waiting(node uint64) (sum int) {
+	for _, sem := range m.sems {
+		if sem.node == node {
+			sum += sem.waiters()
+		}
+	}
+	return sum
+}
+
 // Nodes.
 
 func (m *model) node(id uint64) *modelNode {

@@ -27,6 +27,7 @@ type node struct {
 	count      int              // semaphores, the young ones included
 	processes  index[proc]      // by name
 	tracks     index[track]     // by name
+	usage
 }
 
 // formerGrace is the grace period for the take-overs up to a generation that are not swept yet, kept when the config changed after them. It makes
@@ -72,7 +73,10 @@ func addSaturated(a, b uint64) uint64 {
 // share is the part of a node's quota that this shard admits: its part of the tier's buckets, and room for four standard deviations of a
 // random spread, but never more than the quota. With one shard that is the quota itself; with many, a large quota may be exceeded by a few
 // percent and a small one by a factor, and no node is refused below its quota for bad luck in hashing.
-func (m *Machine) share(quota uint64) uint64 {
+func (m *Machine) share(quota uint64) uint64 { return m.shareOf(quota, 1) }
+
+// shareOf is share for a quota that fills in pieces of that size, such as bytes in values: the larger they are, the less evenly they are spread.
+func (m *Machine) shareOf(quota, piece uint64) uint64 {
 	total := uint64(len(m.buckets))
 	if total == 0 || m.copies >= total {
 		return quota
@@ -82,7 +86,11 @@ func (m *Machine) share(quota uint64) uint64 {
 	if rest > 0 {
 		share++
 	}
-	return min(quota, addSaturated(share, 4*root(share)+4))
+	hi, spread := bits.Mul64(4*root(share), root(piece))
+	if hi > 0 {
+		return quota
+	}
+	return min(quota, addSaturated(share, addSaturated(spread, 4*piece)))
 }
 
 // root is the integer square root.
@@ -121,6 +129,7 @@ func (m *Machine) applyNodePut(c *rawCommand) {
 		m.touchNode(n)
 		m.keepGrace(n, x.Config.GracePeriod)
 		n.revision, n.config = x.Revision, x.Config
+		n.usage.copies = 0 // its shares are to be worked out anew
 	}
 	m.findSelfCheck()
 	m.reply(protocol.StatusOK, "")

@@ -20,7 +20,8 @@ type proc struct {
 	revision uint64 // log index of the last call that may have changed it
 	timer    timer  // in the bucket's time
 	mark     uint32
-	called   bool // in Machine.called
+	weighs   uint64 // as counted by its node; 0 while it is not there
+	called   bool   // in Machine.called
 	deleted  bool
 }
 
@@ -59,6 +60,7 @@ func (m *Machine) linkProcess(x *proc) {
 	m.run.key = appendSemaphoreKey(m.run.key[:0], x.node.id, x.name)
 	x.bucket.processes[string(m.run.key)] = x
 	x.node.processes.insert(x, procLess)
+	x.node.reweigh(&x.weighs, x.weight())
 }
 
 // unlinkProcess takes it out. It must be nobody's place. The next process of the name begins above its epochs: what they fenced stays fenced.
@@ -68,6 +70,7 @@ func (m *Machine) unlinkProcess(x *proc) {
 	m.run.key = appendSemaphoreKey(m.run.key[:0], x.node.id, x.name)
 	delete(x.bucket.processes, string(m.run.key))
 	x.node.processes.remove(x, procLess)
+	x.node.reweigh(&x.weighs, 0)
 	if x.bucket.state == bucketActive && !x.node.dropped {
 		x.bucket.orders = max(x.bucket.orders, x.state.Last())
 	}
@@ -134,6 +137,9 @@ func (m *Machine) armProcess(x *proc) {
 // that was dropped.
 func (m *Machine) tellProcess(x *proc) {
 	out := &m.run.proc
+	if x.weighs > 0 {
+		x.node.reweigh(&x.weighs, x.weight())
+	}
 	for i := range out.Events {
 		if e := &out.Events[i]; e.Kind == process.EventRemoved {
 			m.givePlaceUp(m.parties[e.Session], x)

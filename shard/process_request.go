@@ -126,6 +126,14 @@ func ProcessOptions(o protocol.ProcessOptions) process.Options {
 	}
 }
 
+// moreBytes is by how much a member of that size makes its node larger: a process that is not there is made, and a member that has the key goes.
+func (q *procRequest) moreBytes(member uint64, key string) uint64 {
+	if q.x == nil {
+		return weightNamed + uint64(len(q.name)) + member
+	}
+	return growth(member, q.x.state.BytesOf(key))
+}
+
 func (m *Machine) applyProcessJoin(c *rawCommand) {
 	var body protocol.ProcessJoin
 	var q procRequest
@@ -139,8 +147,12 @@ func (m *Machine) applyProcessJoin(c *rawCommand) {
 		return
 	}
 	made := q.x == nil
+	if !member && !m.room(q.node, q.moreBytes(process.JoinBytes(len(body.Key), len(c.client), len(body.Data)), body.Key)) {
+		m.finishProcess(&q, Event{}, 0, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textBytesQuota})
+		return
+	}
 	if made {
-		if q.node.objects() >= m.share(q.node.config.MaxSemaphores) {
+		if !m.roomForName(q.node) {
 			m.finishProcess(&q, Event{}, 0, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textQuota})
 			return
 		}

@@ -50,6 +50,7 @@ func (m *Machine) own(e *entry) {
 	m.cancel(e)
 	s.waiters.remove(e, byOrder)
 	e.waiting, e.since = false, m.run.wall
+	s.node.waiters--
 	s.owners.insert(e, byOrder)
 	s.used += e.count
 	s.revision = m.applied
@@ -71,6 +72,7 @@ func (m *Machine) take(e *entry, tell bool) {
 	m.touchSemaphore(s)
 	m.touchEntry(e)
 	s.revision = m.applied
+	s.node.strike(e)
 	if e.waiting {
 		m.cancel(e)
 		s.waiters.remove(e, byOrder)

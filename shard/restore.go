@@ -482,7 +482,7 @@ func (x *restorer) linkParties() bool {
 				return false
 			}
 			m.creates[s.create] = s
-			p.node.sessions.insert(s, sessionLess)
+			p.node.addSession(s)
 		default:
 			p.node.guests.insert(p, partyLess)
 		}
@@ -539,6 +539,7 @@ func (x *restorer) linkEntries() bool {
 		}
 		e.sem, e.party = s, p
 		p.held.insert(e, byName)
+		s.node.enroll(e)
 		if e.waiting {
 			s.waiters.insert(e, byOrder)
 			if l.armed {

@@ -118,6 +118,7 @@ func (m *Machine) link(s *semaphore) {
 	m.run.key = appendSemaphoreKey(m.run.key[:0], s.node.id, s.name)
 	s.bucket.semaphores[string(m.run.key)] = s
 	s.node.count++
+	s.node.bytes += s.weight()
 	m.young.add(s)
 }
 
@@ -127,6 +128,7 @@ func (m *Machine) unlink(s *semaphore) {
 	m.run.key = appendSemaphoreKey(m.run.key[:0], s.node.id, s.name)
 	delete(s.bucket.semaphores, string(m.run.key))
 	s.node.count--
+	s.node.bytes -= s.weight()
 	m.young.remove(s)
 	s.deleted = true
 }
@@ -166,8 +168,10 @@ func (m *Machine) applyCreate(c *rawCommand) {
 		m.refuse(&q, outIsEphemeral)
 	case q.sem != nil:
 		m.refuse(&q, outExists)
-	case q.node.objects() >= m.share(q.node.config.MaxSemaphores):
+	case !m.roomForName(q.node):
 		m.refuse(&q, outQuota)
+	case !m.room(q.node, weightSemaphore+uint64(len(x.Name)+len(x.Data))):
+		m.refuse(&q, outBytesQuota)
 	default:
 		m.makeSemaphore(&q, x.Limit, x.Data, false)
 		m.finish(&q, answer{})
@@ -188,9 +192,13 @@ func (m *Machine) applyUpdate(c *rawCommand) {
 	case x.Expected != 0 && x.Expected != s.version:
 		m.refuse(&q, outOtherVersion)
 		return
+	case !m.room(q.node, growth(uint64(len(x.Data)), uint64(len(s.data)))):
+		m.refuse(&q, outBytesQuota)
+		return
 	}
 	if !bytes.Equal(s.data, x.Data) {
 		m.touchSemaphore(s)
+		s.node.bytes += uint64(len(x.Data)) - uint64(len(s.data)) // modulo 2^64
 		s.data = keep(x.Data)
 		s.version++
 		s.revision = m.applied

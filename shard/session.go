@@ -71,8 +71,12 @@ func (m *Machine) applyStart(c *rawCommand) {
 		m.reply(protocol.StatusNotFound, text)
 		return
 	}
-	if uint64(n.sessions.n) >= m.share(n.config.MaxSessions) {
+	if !m.roomForSession(n) {
 		m.reply(protocol.StatusPreconditionFailed, textSessionQuota)
+		return
+	}
+	if !m.room(n, weightSession+uint64(len(x.Description))) {
+		m.reply(protocol.StatusPreconditionFailed, textBytesQuota)
 		return
 	}
 	b.sessions++
@@ -84,7 +88,7 @@ func (m *Machine) applyStart(c *rawCommand) {
 	s.since, s.generation, s.timeout, s.attached = m.logTime, m.takeovers.generation, uint32(x.Timeout), true
 	m.parties[s.id] = s.party
 	m.creates[create] = s
-	n.sessions.insert(s, sessionLess)
+	n.addSession(s)
 	m.replyAttached(s)
 }
 
@@ -123,7 +127,7 @@ func (m *Machine) applyAttach(c *rawCommand) {
 	m.touchParty(s.party)
 	s.epoch, s.timeout = x.Epoch, uint32(x.Timeout)
 	if s.desc != x.Description {
-		s.desc = m.texts.of(x.Description)
+		s.redescribe(m.texts.of(x.Description)) // beyond the quota of bytes if need be: an attach keeps a session alive
 	}
 	m.attachTo(s, c)
 	m.replyAttached(s)
@@ -247,7 +251,7 @@ func (m *Machine) endSession(s *session, reason protocol.EndReason, text string)
 	m.cancel(s)
 	delete(m.creates, s.create)
 	m.ended.add(s.create, m.logTime)
-	s.node.sessions.remove(s, sessionLess)
+	s.node.removeSession(s)
 	s.gone = true
 	done := m.releaseAll(s.party, text)
 	m.run.out.List = append(m.run.out.List, Event{Kind: EventSessionEnded, Session: s.id, Node: s.node.id, Reason: reason, Text: text})

@@ -148,6 +148,20 @@ func (x *teller) directive(t *testing.T, d *datadriven.TestData) string {
 		return ""
 	case "restore":
 		return x.restore()
+	case "usage":
+		node := uint64(1)
+		if d.HasArg("node") {
+			d.ScanArgs(t, "node", &node)
+		}
+		u, ok := x.m.Usage(node)
+		if !ok {
+			return "none\n"
+		}
+		var b strings.Builder
+		for q, name := range []string{"sessions", "semaphores", "bytes", "waiters"} {
+			fmt.Fprintf(&b, "%s %d of %d, refused %d\n", name, u.Has[q], u.Most[q], u.Refused[q])
+		}
+		return b.String()
 	case "process", "processes", "describe", "list", "sessions", "stream", "held", "node", "counters":
 		return x.read(d)
 	case "shard", "carry", "copies":

@@ -37,6 +37,8 @@ const (
 	textImportNode    = "chunk belongs to a coordination node that is not known here yet; make the node known, then send it again"
 	textNotFrozen     = "buckets are not frozen here for this move; freeze them first"
 	textExportCursor  = "cursor was not made by an export of these buckets; start again without one"
+	textBytesQuota    = "node has as many bytes of names, data and sessions as its quota max_bytes allows; delete some, or raise the quota"
+	textWaitersQuota  = "node has as many waiting acquires as its quota max_waiters allows; retry later, or raise the quota"
 	textMemberNoMore  = "session became a member by this request and is one no more; join again with a new one"
 	textPlacesLimit   = "session is a member of as many processes as the limit of 10000 processes per session and shard allows; leave some"
 	textNoTrack       = "track does not exist; create it first"
@@ -77,7 +79,9 @@ const (
 	outTrackFenced     outcome = 23
 	outTrackRefused    outcome = 24
 	outTrackArgument   outcome = 25
-	outcomes                   = 26
+	outBytesQuota      outcome = 26
+	outWaitersQuota    outcome = 27
+	outcomes                   = 28
 )
 
 var outcomeTable = [outcomes]struct {
@@ -109,5 +113,7 @@ var outcomeTable = [outcomes]struct {
 	outTrackFenced:     {protocol.StatusBadSession, "FENCED: a newer incarnation of this instance was registered; stop, or register again"},
 	outTrackRefused:    {protocol.StatusPreconditionFailed, "track or quota did not allow the request when it came first; look at the track, and send a new one"},
 	outTrackArgument:   {protocol.StatusBadRequest, "arguments of the request were refused when it came first; mend them, and send a new one"},
+	outBytesQuota:      {protocol.StatusPreconditionFailed, textBytesQuota},
+	outWaitersQuota:    {protocol.StatusOverloaded, textWaitersQuota},
 	outWaiterMore:      {protocol.StatusBadRequest, "session waits for fewer units than this count, and cannot raise it; release first, then acquire more"},
 }

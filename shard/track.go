@@ -18,6 +18,7 @@ type track struct {
 	revision uint64 // log index of the last call that may have changed it
 	timer    timer  // in the bucket's time
 	mark     uint32
+	weighs   uint64 // as counted by its node; 0 while it is not there
 }
 
 func trackLess(a, b *track) bool { return bytes.Compare(a.name, b.name) < 0 }
@@ -42,6 +43,7 @@ func (m *Machine) linkTrack(x *track) {
 	m.run.key = appendSemaphoreKey(m.run.key[:0], x.node.id, x.name)
 	x.bucket.tracks[string(m.run.key)] = x
 	x.node.tracks.insert(x, trackLess)
+	x.node.reweigh(&x.weighs, x.weight())
 }
 
 // unlinkTrack takes a track out, with what its sessions know of it.
@@ -54,6 +56,7 @@ func (m *Machine) unlinkTrack(x *track) {
 	m.run.key = appendSemaphoreKey(m.run.key[:0], x.node.id, x.name)
 	delete(x.bucket.tracks, string(m.run.key))
 	x.node.tracks.remove(x, trackLess)
+	x.node.reweigh(&x.weighs, 0)
 }
 
 // now is the time of a call: the bucket's, which moves with it and stands still while it is frozen.
@@ -77,6 +80,7 @@ func (m *Machine) settleTrack(x *track) {
 		}
 	}
 	out.Reset()
+	x.node.reweigh(&x.weighs, x.weight())
 	m.armTrack(x)
 }
 

@@ -98,6 +98,15 @@ func trackOutcome(status protocol.Status) outcome {
 	return outTrackArgument
 }
 
+// trackRoom says whether the node may have so many bytes more here; else the request is answered.
+func (m *Machine) trackRoom(q *trackRequest, more uint64) bool {
+	if m.room(q.node, more) {
+		return true
+	}
+	m.finishTrack(q, Event{}, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textBytesQuota})
+	return false
+}
+
 func (m *Machine) applyTrackCreate(c *rawCommand) {
 	var body protocol.TrackCreate
 	var q trackRequest
@@ -108,11 +117,15 @@ func (m *Machine) applyTrackCreate(c *rawCommand) {
 	case q.x != nil:
 		m.finishTrack(&q, Event{}, &protocol.Error{Status: protocol.StatusAlreadyExists, Message: textTrackExists})
 		return
-	case q.node.objects() >= m.share(q.node.config.MaxSemaphores):
+	case !m.roomForName(q.node):
 		m.finishTrack(&q, Event{}, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textQuota})
 		return
 	}
-	state, err := rollout.New(m.now(q.b), rollout.ConfigOf(&body.Config), &m.run.track)
+	config := rollout.ConfigOf(&body.Config)
+	if !m.trackRoom(&q, weightNamed+uint64(len(q.name))+config.Bytes()) {
+		return
+	}
+	state, err := rollout.New(m.now(q.b), config, &m.run.track)
 	if err != nil {
 		m.finishTrack(&q, Event{}, err)
 		return
@@ -128,7 +141,11 @@ func (m *Machine) applyTrackAlter(c *rawCommand) {
 	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterKnown(&q, c, &body.Head, body.Name) {
 		return
 	}
-	err := q.x.state.Configure(m.callTrack(q.x), body.Revision, rollout.ConfigOf(&body.Config), &m.run.track)
+	config, before := rollout.ConfigOf(&body.Config), q.x.state.Config()
+	if !m.trackRoom(&q, growth(config.Bytes(), before.Bytes())) {
+		return
+	}
+	err := q.x.state.Configure(m.callTrack(q.x), body.Revision, config, &m.run.track)
 	m.finishTrack(&q, Event{Version: q.x.state.Revision()}, err)
 }
 
@@ -158,6 +175,9 @@ func (m *Machine) applyTrackRegister(c *rawCommand) {
 	x := q.x
 	if _, there := q.party.tracks().find(q.name); !there && len(q.party.tracks()) >= MaxTracksPerSession {
 		m.finishTrack(&q, Event{}, &protocol.Error{Status: protocol.StatusOverloaded, Message: textTracksLimit})
+		return
+	}
+	if !m.trackRoom(&q, growth(rollout.InstanceBytes(len(body.ID), len(body.Meta)), x.state.BytesOf(body.ID))) {
 		return
 	}
 	former := x.state.SessionOf(body.ID)
@@ -238,6 +258,9 @@ func (m *Machine) applyTrackPublish(c *rawCommand) {
 	var body protocol.TrackPublish
 	var q trackRequest
 	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterKnown(&q, c, &body.Head, body.Name) {
+		return
+	}
+	if !m.trackRoom(&q, rollout.VersionBytes(len(body.Payload))) {
 		return
 	}
 	version, err := q.x.state.Publish(m.callTrack(q.x), body.Version, body.Payload, &m.run.track)

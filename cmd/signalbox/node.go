@@ -52,6 +52,16 @@ var nodeFields = []struct {
 			c.MaxSemaphores, err = optional(t, parseQuota)
 			return err
 		}, func(c *client.NodeConfig) any { return *c.MaxSemaphores }},
+	{"max-bytes", "Most bytes of names, data, descriptions and payloads, with 256 or 512 for each record (default 4294967296)",
+		func(c *client.NodeConfig, t string) (err error) {
+			c.MaxBytes, err = optional(t, parseQuota)
+			return err
+		}, func(c *client.NodeConfig) any { return *c.MaxBytes }},
+	{"max-waiters", "Most acquires waiting in queues at a time (default 2000000)",
+		func(c *client.NodeConfig, t string) (err error) {
+			c.MaxWaiters, err = optional(t, parseQuota)
+			return err
+		}, func(c *client.NodeConfig) any { return *c.MaxWaiters }},
 }
 
 // optional reads a value, or the word "default" as zero, which the server takes as the default.

@@ -50,6 +50,29 @@ func (m *member) view() Member {
 	return Member{Session: m.session, Order: m.order, Key: m.key, Identity: m.identity, Data: m.data, Weight: m.weight}
 }
 
+// weightMember is what a member counts in Bytes beside its texts.
+const weightMember = 256
+
+// JoinBytes is by how much a join with texts of these lengths makes Bytes larger, at most.
+func JoinBytes(key, identity, data int) uint64 { return weightMember + uint64(key+identity+data) }
+
+// Bytes is what the process has of its members and of the last result, for quotas. It looks at each member.
+func (p *Process) Bytes() uint64 {
+	sum := uint64(len(p.round.result))
+	for _, m := range p.members {
+		sum += JoinBytes(len(m.key), len(m.identity), len(m.data))
+	}
+	return sum
+}
+
+// BytesOf is what the member with the key counts in Bytes, 0 if there is none.
+func (p *Process) BytesOf(key string) uint64 {
+	if m := p.keyed(key); m != nil {
+		return JoinBytes(len(m.key), len(m.identity), len(m.data))
+	}
+	return 0
+}
+
 func (m *member) inRound() bool { return m.standing != outside }
 
 // member is the one with the session, unless it is absent.

@@ -31,6 +31,16 @@ func (t *Track) Check() error {
 		}
 		last, at = p.version, p.at
 	}
+	bytes := uint64(0)
+	for i := range t.published {
+		bytes += VersionBytes(len(t.published[i].payload))
+	}
+	for _, p := range t.instances {
+		bytes += InstanceBytes(len(p.id), len(p.meta))
+	}
+	if bytes != t.bytes || t.configBytes != t.config.Bytes() {
+		return errors.New("rollout: bytes are counted wrong")
+	}
 	incarnations := map[uint64]bool{}
 	for id, p := range t.instances {
 		if id != p.id || !goodName(id, MaxInstance) || !goodText(p.meta, MaxMeta) || p.session == 0 || p.role < Follower || p.role > Leader ||

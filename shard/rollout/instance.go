@@ -239,6 +239,7 @@ func (t *Track) Register(now Now, r Registration, out *Changes) (incarnation uin
 
 func (t *Track) insert(p *instance) {
 	t.instances[p.id] = p
+	t.bytes += InstanceBytes(len(p.id), len(p.meta))
 	t.sessions[p.session] = append(t.sessions[p.session], p)
 	p.loc.members = append(p.loc.members, p)
 }
@@ -246,6 +247,7 @@ func (t *Track) insert(p *instance) {
 func (t *Track) remove(now Now, p *instance, text string, out *Changes) {
 	l := p.loc
 	delete(t.instances, p.id)
+	t.bytes -= InstanceBytes(len(p.id), len(p.meta))
 	t.sessions[p.session] = slices.DeleteFunc(t.sessions[p.session], func(o *instance) bool { return o == p })
 	if len(t.sessions[p.session]) == 0 {
 		delete(t.sessions, p.session)

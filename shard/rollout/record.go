@@ -130,6 +130,7 @@ func Decode(b []byte) (*Track, error) {
 	if t.config, err = config.Normalize(); err != nil {
 		return nil, ErrMalformed
 	}
+	t.configBytes = t.config.Bytes()
 	t.revision, t.clock, t.last, t.incarnations = r.num(), r.num(), r.num(), r.num()
 	t.paused, t.sourceError = pauseMode(r.byte()), r.str(2*MaxMessage)
 	for i := range r.count(MaxLocations + maxRemoved) {
@@ -143,6 +144,7 @@ func Decode(b []byte) (*Track, error) {
 		p := published{version: r.num(), at: r.num(), wall: r.num()}
 		p.payload, p.withdrawn = bytes.Clone(r.bytes(MaxPayload)), r.flag()
 		t.published = append(t.published, p)
+		t.bytes += VersionBytes(len(p.payload))
 	}
 	for range r.count(MaxInstances) {
 		i := r.num()

@@ -74,6 +74,7 @@ func (t *Track) Publish(now Now, version uint64, payload []byte, out *Changes) (
 	}
 	t.clock = t.at(now)
 	t.published = append(t.published, published{version: version, at: t.clock, wall: now.Wall, payload: slices.Clone(payload)})
+	t.bytes += VersionBytes(len(payload))
 	t.last = version
 	t.emit(now, out, Change{Kind: ChangePublished, Version: version, Text: "published"})
 	t.settle(now, out)
@@ -111,6 +112,7 @@ func (t *Track) dropPublished() bool {
 	if best < 0 {
 		return false
 	}
+	t.bytes -= VersionBytes(len(t.published[best].payload))
 	t.published = slices.Delete(t.published, best, best+1)
 	return true
 }

@@ -27,6 +27,8 @@ type Track struct {
 	published    []published // by version
 	instances    map[string]*instance
 	sessions     map[uint64][]*instance // derived
+	bytes        uint64                 // derived: what instances and published versions count
+	configBytes  uint64                 // derived: what config counts
 }
 
 // New makes a track with the config's revision 1.
@@ -36,7 +38,7 @@ func New(now Now, config Config, out *Changes) (*Track, error) {
 		return nil, err
 	}
 	t := &Track{config: c, revision: 1, instances: map[string]*instance{}, sessions: map[uint64][]*instance{}}
-	t.clock = t.at(now)
+	t.clock, t.configBytes = t.at(now), c.Bytes()
 	for i := range c.Locations {
 		t.locations = append(t.locations, &location{name: c.Locations[i].Name, pos: i, emptySince: t.clock})
 	}
@@ -139,7 +141,7 @@ func (t *Track) Configure(now Now, revision uint64, config Config, out *Changes)
 		l.pos, l.gate, l.promoted, l.asked, l.partial = -1, gate{}, 0, false, false
 		l.paused, l.excluded, l.stable, l.sharedAt, l.blocked = running, false, 0, 0, 0
 	}
-	t.config, t.locations = c, append(order, removed...)
+	t.config, t.configBytes, t.locations = c, c.Bytes(), append(order, removed...)
 	t.revision++
 	for _, l := range t.locations {
 		t.recount(l)

@@ -1,0 +1,168 @@
+package shard
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// quota gives the node of the load other quotas.
+func (x *load) quota(t *testing.T, revision, bytes uint64) {
+	t.Helper()
+	c := storyConfig()
+	c.MaxBytes = bytes
+	x.begin()
+	x.entry = AppendCommand(x.entry, Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: revision, Config: c})})
+	x.commit()
+}
+
+func (x *load) bytes(t *testing.T) uint64 {
+	t.Helper()
+	u, ok := x.m.Usage(1)
+	if !ok {
+		t.Fatal("no usage")
+	}
+	return u.Has[QuotaBytes]
+}
+
+// TestTrackBytes: whatever makes a track larger is let through up to the quota of bytes and refused one byte past it; what takes the place of something of its size is
+// let through, and what a running rollout needs is never refused.
+func TestTrackBytes(t *testing.T) {
+	x, incarnations := newTrackLoad(t)
+	revision := uint64(1)
+	config := func(gate string) protocol.TrackConfig {
+		return protocol.TrackConfig{Source: protocol.SourcePublished, ExplicitCodes: []string{"Bad"}, Locations: []protocol.LocationConfig{
+			{Name: "SAS"}, {Name: "MAN", Delay: 5_000, Gates: []protocol.GateConfig{{Name: "g", Kind: protocol.GateCommand, Spec: gate}}},
+		}}
+	}
+	if e := x.send(t, CmdTrackAlter, &protocol.TrackAlter{Head: x.head(0), Name: trackName, Revision: 1, Config: config("1")}); e.Status != protocol.StatusOK {
+		t.Fatalf("alter: %v %s", e.Status, e.Text)
+	}
+	for _, c := range []struct {
+		name string
+		more uint64 // bytes that the request adds
+		send func() Event
+	}{
+		{"create", 512 + 5 + 256 + 3 + 3, func() Event {
+			c := protocol.TrackConfig{Source: protocol.SourcePublished, ExplicitCodes: []string{"Bad"}, Locations: []protocol.LocationConfig{{Name: "SAS"}}}
+			return x.send(t, CmdTrackCreate, &protocol.TrackCreate{Head: x.head(0), Name: []byte("other"), Config: c})
+		}},
+		{"alter", 9, func() Event {
+			return x.send(t, CmdTrackAlter, &protocol.TrackAlter{Head: x.head(0), Name: trackName, Revision: 2, Config: config("1234567890")})
+		}},
+		{"register", 512 + 5 + 4, func() Event {
+			return x.send(t, CmdTrackRegister, &protocol.TrackRegister{
+				Head: x.head(1), Name: trackName, ID: "MAN-2", Location: "MAN", Role: protocol.InstanceFollower, Meta: "meta",
+			})
+		}},
+		{"register again", 1, func() Event {
+			return x.send(t, CmdTrackRegister, &protocol.TrackRegister{
+				Head: x.head(1), Name: trackName, ID: "MAN-2", Location: "MAN", Role: protocol.InstanceFollower, Meta: "Meta!",
+			})
+		}},
+		{"publish", 64 + 7, func() Event {
+			return x.send(t, CmdTrackPublish, &protocol.TrackPublish{Head: x.head(0), Name: trackName, Payload: []byte("payload")})
+		}},
+	} {
+		before := x.bytes(t)
+		revision++
+		x.quota(t, revision, before+c.more-1)
+		if e := c.send(); e.Status != protocol.StatusPreconditionFailed || e.Text != textBytesQuota {
+			t.Errorf("%s, one byte past the quota: %v %q", c.name, e.Status, e.Text)
+		}
+		if got := x.bytes(t); got != before {
+			t.Errorf("%s: refused, and there are %d bytes instead of %d", c.name, got, before)
+		}
+		revision++
+		x.quota(t, revision, before+c.more)
+		if e := c.send(); e.Status != protocol.StatusOK {
+			t.Fatalf("%s, at the quota: %v %q", c.name, e.Status, e.Text)
+		}
+		if got := x.bytes(t); got != before+c.more {
+			t.Errorf("%s: %d bytes became %d, want %d more", c.name, before, got, c.more)
+		}
+	}
+	// Far above a quota that was lowered.
+	x.quota(t, revision+1, 1)
+	if e := x.send(t, CmdTrackPoll, x.pollOf(0, incarnations[0], 1, 42)); e.Status != protocol.StatusOK {
+		t.Errorf("a poll: %v %s", e.Status, e.Text)
+	}
+	if e := x.send(t, CmdTrackRegister, &protocol.TrackRegister{
+		Head: x.head(1), Name: trackName, ID: "MAN-2", Location: "MAN", Role: protocol.InstanceLeader, Meta: "meta",
+	}); e.Status != protocol.StatusOK {
+		t.Errorf("an instance that takes its own place: %v %s", e.Status, e.Text)
+	}
+	if e := x.send(t, CmdTrackDelete, &protocol.TrackDelete{Head: x.head(0), Name: trackName, Force: true}); e.Status != protocol.StatusOK {
+		t.Fatalf("delete: %v %s", e.Status, e.Text)
+	}
+	if got, want := x.bytes(t), uint64(2*(512+6)+512+5+256+3+3); got != want {
+		t.Errorf("%d bytes are left, want %d: two sessions and the other track", got, want)
+	}
+}
+
+// TestShareOfBytes holds what a shard admits of a quota that fills in pieces.
+func TestShareOfBytes(t *testing.T) {
+	m := New(1)
+	m.buckets = make([]bucket, 4096)
+	for _, c := range []struct{ copies, quota, want uint64 }{
+		{4096, 1 << 30, 1 << 30},
+		{256, 1 << 30, 1<<26 + 4*(1<<13)*(1<<8) + 4<<16},
+		{256, 10 << 20, 655_360 + 4*809*256 + 4<<16},
+		{256, 100_000, 100_000},
+		{256, math.MaxUint64, 1<<60 + 4*(1<<30)*(1<<8) + 4<<16},
+		{0, 1 << 30, 4 << 16},
+	} {
+		m.copies = c.copies
+		if got := m.shareOf(c.quota, lump); got != c.want {
+			t.Errorf("%d of 4096 buckets, quota %d: %d, want %d", c.copies, c.quota, got, c.want)
+		}
+	}
+}
+
+// TestSharesFollow: what a shard admits of a node's quotas is worked out once, and anew when the quotas change or copies of buckets come and go.
+func TestSharesFollow(t *testing.T) {
+	m := New(1)
+	index := uint64(0)
+	apply := func(c Command) {
+		index++
+		var out Events
+		m.Apply(index, AppendCommand(AppendHeader(nil, Header{Format: 1, Epoch: 1 << 16, Seq: index, LogTime: 1}), c), &out)
+	}
+	put := func(revision, bytes, waiters uint64) {
+		c := storyConfig()
+		c.MaxBytes, c.MaxWaiters = bytes, waiters
+		apply(Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: revision, Config: c})})
+	}
+	check := func(what string) {
+		t.Helper()
+		n := m.nodes[1]
+		u := m.admits(n)
+		if u.mostBytes != m.shareOf(n.config.MaxBytes, lump) || u.mostWaiters != m.share(n.config.MaxWaiters) {
+			t.Errorf("%s: %d bytes and %d waiters, want %d and %d", what, u.mostBytes, u.mostWaiters, m.shareOf(n.config.MaxBytes, lump), m.share(n.config.MaxWaiters))
+		}
+	}
+	apply(Command{Kind: CmdTakeOver})
+	put(1, 1<<40, 1<<20)
+	check("no buckets")
+	for i := range uint32(4) {
+		apply(Command{Kind: CmdBuckets, Body: AppendBuckets(nil, BucketsBody{Total: 4096, First: i, Count: 1})})
+		check(fmt.Sprintf("%d buckets", i+1))
+	}
+	put(2, 1<<41, 1<<21)
+	check("other quotas")
+	run := BucketsBody{Total: 4096, First: 1, Count: 2, Epoch: 2}
+	apply(Command{Kind: CmdFreeze, Body: AppendBuckets(nil, run)})
+	check("frozen")
+	apply(Command{Kind: CmdDropBuckets, Body: AppendBuckets(nil, run)})
+	for m.clearing.on {
+		index++
+		var out Events
+		m.Apply(index, AppendHeader(nil, Header{Format: 1, Epoch: 1 << 16, Seq: index, LogTime: 1}), &out)
+	}
+	if m.copies != 2 {
+		t.Fatalf("%d copies", m.copies)
+	}
+	check("dropped")
+}

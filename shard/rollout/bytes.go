@@ -1,0 +1,42 @@
+package rollout
+
+// What counts in Bytes beside texts: about the memory it takes.
+const (
+	weightInstance = 512
+	weightVersion  = 64
+	weightLocation = 256
+	weightGate     = 64
+)
+
+// Bytes is what the track has of its config, instances and published payloads, for quotas. Histories do not count: they are bounded.
+func (t *Track) Bytes() uint64 { return t.bytes + t.configBytes }
+
+// Bytes is what the config counts.
+func (c *Config) Bytes() uint64 {
+	sum := uint64(0)
+	for i := range c.Locations {
+		l := &c.Locations[i]
+		sum += weightLocation + uint64(len(l.Name))
+		for j := range l.Gates {
+			sum += weightGate + uint64(len(l.Gates[j].Name)+len(l.Gates[j].Spec))
+		}
+	}
+	for _, code := range c.ExplicitCodes {
+		sum += uint64(len(code))
+	}
+	return sum
+}
+
+// InstanceBytes is what an instance counts whose id and meta are so long.
+func InstanceBytes(id, meta int) uint64 { return weightInstance + uint64(id+meta) }
+
+// VersionBytes is what a published version counts whose payload is so long.
+func VersionBytes(payload int) uint64 { return weightVersion + uint64(payload) }
+
+// BytesOf is what the instance with this id counts, 0 if there is none.
+func (t *Track) BytesOf(id string) uint64 {
+	if p := t.instances[id]; p != nil {
+		return InstanceBytes(len(p.id), len(p.meta))
+	}
+	return 0
+}
