@@ -101,6 +101,9 @@ func (f *survivor) open(ctx context.Context, work string, logger *slog.Logger) e
 	if err := copyTree(ctx, filepath.Join(f.dir, "raft"), work); err != nil {
 		return fmt.Errorf("copy its log: %w", err)
 	}
+	if err := replica.Adopt(work); err != nil { // it may come from another machine
+		return err
+	}
 	f.logs, err = replica.OpenSalvage(work, id.RaftAddress, logger)
 	return err
 }

@@ -2,12 +2,15 @@ package replica
 
 import (
 	"bytes"
+	"crypto/md5"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	pb "github.com/lni/dragonboat/v4/raftpb"
 
 	"github.com/signalbox-dev/signalbox/shard"
 )
@@ -76,6 +79,15 @@ func TestSalvage(t *testing.T) {
 		t.Fatalf("%+v after %+v", l, was)
 	}
 
+	elsewhere(t, dir)
+	for range 2 {
+		if err := Adopt(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if m, _, err = salvaged(t, dir); err != nil || m.Digest() != digest {
+		t.Fatal(err)
+	}
 	if _, err := OpenSalvage(dir, "other:1", nil); err == nil || !strings.Contains(err.Error(), "another raft address") {
 		t.Errorf("under another address: %v", err)
 	}
@@ -87,6 +99,31 @@ func TestSalvage(t *testing.T) {
 		mend()
 	}
 	if m, _, err = salvaged(t, dir); err != nil || m.Digest() != digest {
+		t.Fatal(err)
+	}
+}
+
+// elsewhere makes a directory one of another host.
+func elsewhere(t *testing.T, dir string) {
+	t.Helper()
+	path := filepath.Join(dir, engineFlag)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var note pb.RaftDataStatus
+	if err := note.Unmarshal(b[8:]); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, note.Hostname), filepath.Join(dir, "elsewhere")); err != nil {
+		t.Fatal(err)
+	}
+	note.Hostname = "elsewhere"
+	if b, err = note.Marshal(); err != nil {
+		t.Fatal(err)
+	}
+	sum := md5.Sum(b)
+	if err := os.WriteFile(path, append(sum[8:], b...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
