@@ -62,3 +62,19 @@ func TestIdentityFile(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// FuzzIdentity: any bytes in the identity's file are an error that is a sentence, or an identity that is whole.
+func FuzzIdentity(f *testing.F) {
+	for _, text := range []string{`{"format":1,"uuid":"u","instance":3,"meta_replica":1}`, `{"format":2,"uuid":"u"}`, "null", "[]", "", "\xff", `{"format":1e9}`} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		id, found, err := LoadIdentity(&memoryStore{b: b})
+		switch {
+		case found && (err != nil || id.UUID == "" || id.Format != identityFormat || id.Joined() && id.MetaReplica == 0):
+			t.Errorf("%+v, %v", id, err)
+		case !found && err == nil && len(b) > 0:
+			t.Error("an instance that was is taken for none")
+		}
+	})
+}

@@ -67,7 +67,7 @@ func checkSnapshotFile(r io.Reader, size int64) error {
 	if err := h.Unmarshal(document); err != nil || h.Version != 2 || h.ChecksumType != pb.CRC32IEEE {
 		return errSnapshotDamaged
 	}
-	block := make([]byte, engineBlock+4)
+	block := make([]byte, max(1, min(engineBlock+4, left)))
 	for in := io.LimitReader(r, left); ; {
 		n, err := io.ReadFull(in, block)
 		switch {
