@@ -125,6 +125,7 @@ var rules = []string{
 	"heard of before it was attached",
 	"idle guest forgotten",
 	"limit lowered below what is held",
+	"lease taken by force", "force release of a token that is no owner's", "others go on after a lease was taken by force",
 	"limit of answers",
 	"limit of entries or waiters",
 	"not acquired at once",

@@ -51,9 +51,14 @@ func (l *SalvagedLog) Newer(o *SalvagedLog) bool {
 
 // OpenSalvage opens a copy of a raft directory. It fails as [OpenHost] does: when another process has it, when the log has gone back behind its watermark, or cannot be read.
 func OpenSalvage(dir, raftAddress string, logger *slog.Logger) (*Salvage, error) {
+	return openSalvage(HostConfig{Dir: dir, RaftAddress: raftAddress, Logger: logger})
+}
+
+func openSalvage(cfg HostConfig) (*Salvage, error) {
 	s := &Salvage{halted: make(chan struct{})}
+	cfg.Net, cfg.Fatal = NewMemoryNet(), s.halt // there is nobody
 	var err error
-	s.host, err = OpenHost(HostConfig{Dir: dir, RaftAddress: raftAddress, Net: NewMemoryNet(), Logger: logger, Fatal: s.halt})
+	s.host, err = OpenHost(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -11,9 +11,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -192,4 +194,64 @@ func snapshotFile(payload []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(payload))
 	b = binary.LittleEndian.AppendUint64(b, uint64(len(payload)+4))
 	return append(b, engineMagic...)
+}
+
+// TestSalvageTakesTheWholeLog: an entry that nobody knows to be committed, since the others were cut off when it was written, is read too: its answer may be out.
+func TestSalvageTakesTheWholeLog(t *testing.T) {
+	c := newCluster(t, nil)
+	var lead int
+	for try := 0; ; try++ {
+		lead = c.leader()
+		h, s := c.hosts[lead], c.shards[lead]
+		if try == 0 {
+			furnish(t, s)
+		}
+		w := newCaller(t, s, c.recs[lead], uint64(try+1), 60_000)
+		w.mustCreate(fmt.Sprint("agreed ", try))
+		before := lastLogged(h, c.ids[lead])
+		c.net.Isolate(c.disks[lead].addr, true)
+		cmd := shard.Command{Kind: shard.CmdCreate, Node: testNode, Epoch: 1, Body: w.createBody(fmt.Sprint("alone ", try))}
+		st := s.Submit(cmd, Origin{Conn: w.conn, Request: 1 << 40, Kind: protocol.KindCreate})
+		grown := false
+		for end := time.Now().Add(time.Second); st == protocol.StatusOK && !grown && time.Now().Before(end); time.Sleep(time.Millisecond) {
+			grown = lastLogged(h, c.ids[lead]) > before && s.Leading()
+		}
+		var left *Salvage
+		if grown {
+			c.stop(lead)
+			var err error
+			if left, err = openSalvage(HostConfig{Disk: c.disks[lead]}); err != nil {
+				t.Fatal(err)
+			}
+			l := left.Logs()[0]
+			m, err := left.Shard(timeout(t), l)
+			if err != nil || !hasSemaphore(m, fmt.Sprint("agreed ", try)) {
+				t.Fatal("what was answered is not there: ", err)
+			}
+			found := hasSemaphore(m, fmt.Sprint("alone ", try)) && l.Committed < l.LastIndex
+			if err := left.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if found {
+				return
+			}
+			c.start(lead)
+		}
+		// The leader gave up before it wrote the entry, or only its tick is in the log.
+		c.net.Isolate(c.disks[lead].addr, false)
+		if try == 20 {
+			t.Fatal("no entry was written by a leader alone")
+		}
+	}
+}
+
+// lastLogged is the index of the last entry on a replica's disk.
+func lastLogged(h *Host, replica uint64) uint64 {
+	l, _ := (&Salvage{host: h}).look(1, replica)
+	return l.LastIndex
+}
+
+func hasSemaphore(m *shard.Machine, name string) bool {
+	var d protocol.DescribeReply
+	return m.Describe(&protocol.Describe{Node: testNode, Name: []byte(name)}, &d) == nil
 }
