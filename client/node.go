@@ -41,7 +41,7 @@ type NodeConfig struct {
 	MaxBytes          *uint64        // quota of names, data, descriptions and payloads in bytes, default 4 GiB
 	MaxWaiters        *uint64        // quota of waiting acquires, default 2,000,000
 	MaxWatchers       *uint64        // quota of streams and one-shot watches, default 1,000,000
-	MaxRequests       *uint64        // requests a second at each instance, 1..1,000,000,000, default 0: no limit
+	MaxRequests       *uint64        // requests a second at each instance, 1..10,000,000, default 0: no limit
 }
 
 // NodeInfo describes a coordination node.

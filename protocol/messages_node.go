@@ -50,7 +50,7 @@ type NodeConfig struct {
 	MaxBytes          uint64       // quota of names, data, descriptions and payloads in bytes, at least 1, default 4 GiB; PRECONDITION_FAILED
 	MaxWaiters        uint64       // quota of waiting acquires, at least 1, default 2,000,000; OVERLOADED
 	MaxWatchers       uint64       // quota of streams and one-shot watches, at least 1, default 1,000,000; OVERLOADED
-	MaxRequests       uint64       // requests a second at each instance, 1..1,000,000,000, default 0: no limit; OVERLOADED
+	MaxRequests       uint64       // requests a second at each instance, 1..10,000,000, default 0: no limit; OVERLOADED
 }
 
 // NodeCreate makes a node and its missing parents. Reply: NodeInfo.

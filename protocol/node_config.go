@@ -14,7 +14,7 @@ const (
 )
 
 // HighestMaxRequests bounds the quota of requests a second.
-const HighestMaxRequests = 1_000_000_000
+const HighestMaxRequests = 10_000_000
 
 // DefaultNodeConfig is the effective configuration of a node that was created without any.
 func DefaultNodeConfig() NodeConfig {

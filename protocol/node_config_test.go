@@ -36,8 +36,8 @@ func TestMerge(t *testing.T) {
 			with(func(c *NodeConfig) { c.SelfCheckPeriod, c.GracePeriod = 10_000, 30_000 }), ""},
 		{"shortest", NodeConfig{Fields: FieldSelfCheckPeriod | FieldGracePeriod, SelfCheckPeriod: 500, GracePeriod: 1_500},
 			with(func(c *NodeConfig) { c.SelfCheckPeriod, c.GracePeriod = 500, 1_500 }), ""},
-		{"enums and quotas", NodeConfig{AllFields &^ (FieldSelfCheckPeriod | FieldGracePeriod), 0, 0, Relaxed, Strict, CountersAggregated, 1, Forever, 1, Forever, 1, 1_000_000_000},
-			NodeConfig{AllFields, 2_000, 20_000, Relaxed, Strict, CountersAggregated, 1, Forever, 1, Forever, 1, 1_000_000_000}, ""},
+		{"enums and quotas", NodeConfig{AllFields &^ (FieldSelfCheckPeriod | FieldGracePeriod), 0, 0, Relaxed, Strict, CountersAggregated, 1, Forever, 1, Forever, 1, 10_000_000},
+			NodeConfig{AllFields, 2_000, 20_000, Relaxed, Strict, CountersAggregated, 1, Forever, 1, Forever, 1, 10_000_000}, ""},
 		{"self-check too short", NodeConfig{Fields: FieldSelfCheckPeriod, SelfCheckPeriod: 499}, NodeConfig{}, "self-check period is 499 ms"},
 		{"self-check too long", NodeConfig{Fields: FieldSelfCheckPeriod, SelfCheckPeriod: 10_001}, NodeConfig{}, "self-check period is 10001 ms"},
 		{"grace too long", NodeConfig{Fields: FieldGracePeriod, GracePeriod: 30_001}, NodeConfig{}, "grace period is 30001 ms"},
@@ -50,7 +50,7 @@ func TestMerge(t *testing.T) {
 		{"unknown counters mode", NodeConfig{Fields: FieldCountersMode, CountersMode: 3}, NodeConfig{}, "counters mode is 3"},
 		{"unknown field", NodeConfig{Fields: 1 << 11}, NodeConfig{}, "fields unknown here (bits 0x800)"},
 		{"no limit of requests again", NodeConfig{Fields: FieldMaxRequests}, with(func(c *NodeConfig) { c.MaxRequests = 0 }), ""},
-		{"too many requests", NodeConfig{Fields: FieldMaxRequests, MaxRequests: 1_000_000_001}, NodeConfig{}, "quota of requests is 1000000001 a second"},
+		{"too many requests", NodeConfig{Fields: FieldMaxRequests, MaxRequests: 10_000_001}, NodeConfig{}, "quota of requests is 10000001 a second"},
 	}
 	for _, c := range cases {
 		got, err := base.Merge(c.alter)

@@ -22,6 +22,8 @@ type desk struct {
 	hub     *watch.Hub
 	pager   *pager
 
+	watchers watch.Quota // of coordination nodes: the hub's streams and one-shot watches, and the streams below
+
 	processes *processes
 	streams   *processStreams // over processes
 	rollouts  *rollouts
@@ -63,6 +65,7 @@ func (s *Server) openDesk(cfg replica.ShardConfig) error {
 	l := &s.cfg.Limits
 	d.hub = watch.NewHub(d.id, d, watch.Options{
 		Now: s.pacer.Now, Wake: s.pacer.Wake, Limits: watch.Limits{Watchers: l.MaxWatchers, Streams: l.MaxStreams, OneShots: l.MaxWatches},
+		Quota: &d.watchers,
 	})
 	cfg.Sink, cfg.Peers, cfg.Route, cfg.Heard = d, mail{s}, s.route, s.heard
 	var err error

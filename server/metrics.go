@@ -104,6 +104,7 @@ func newMetrics(s *Server) *serverMetrics {
 	set.RegisterMetricsWriter(m.writeReplies)
 	set.RegisterMetricsWriter(m.writeShards)
 	set.RegisterMetricsWriter(m.writeSemaphores)
+	set.RegisterMetricsWriter(m.writeQuotas)
 	set.RegisterMetricsWriter(m.writeProcesses)
 	set.RegisterMetricsWriter(m.writeRollouts)
 	set.RegisterMetricsWriter(m.writeCluster)

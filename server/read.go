@@ -163,6 +163,9 @@ func (c *conn) read(p *pass, h protocol.Header) {
 		p.out.failErr(c, h.Kind, h.ID, bad)
 		return
 	}
+	if !c.admit(p, h, about.node) {
+		return
+	}
 	d := c.srv.mapNow().desk(tier, h.Arg)
 	if d == nil || (about.shard != 0 && about.shard != d.id) {
 		p.out.fail(c, h.Kind, h.ID, protocol.StatusWrongShard, "this instance does not serve that shard's bucket; fetch the map")
@@ -270,7 +273,7 @@ func (l *readList) answer(o *outbox, m *shard.Machine, it *readItem) (size int) 
 	switch it.kind {
 	case protocol.KindDescribe:
 		if err = m.Describe(&msg.describe, &msg.describeReply); err == nil && it.arm {
-			err = l.arm(it)
+			err = l.arm(m, it)
 		}
 		reply = &msg.describeReply
 	case protocol.KindList:
@@ -333,12 +336,12 @@ func remaining(s *protocol.SessionInfo, behind uint64) uint64 {
 
 // arm registers the one-shot watch of a describe that was just read in the same Exclusive. The reply goes out before anything the watch may say. The session
 // was bound to the connection when the request came in; since then it may have ended, or been attached elsewhere, and nothing may be told to it here any more.
-func (l *readList) arm(it *readItem) error {
+func (l *readList) arm(m *shard.Machine, it *readItem) error {
 	d, c, hub := &l.message.describe, it.conn, l.desk.hub
 	if !c.watches(l.desk) {
 		return nil // closed: nobody is there to be told
 	}
-	if err := hub.OneShot(c.id, d.Session, d.Node, d.Name, d.Flags, d.WatchID); err != nil {
+	if err := hub.OneShot(c.id, d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.MostWatchers(d.Node)); err != nil {
 		return err
 	}
 	// Whoever takes the session from the connection, or closes that, looks for watches afterwards; if it did so before there was this one, it shows here.

@@ -57,6 +57,9 @@ func (c *conn) change(p *pass, h protocol.Header) {
 		p.out.failErr(c, h.Kind, h.ID, bad)
 		return
 	}
+	if !c.admit(p, h, b.node) {
+		return
+	}
 	d := c.deskFor(p, h, protocol.SessionTier(session))
 	if d == nil {
 		return

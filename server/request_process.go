@@ -62,6 +62,9 @@ func (c *conn) member(p *pass, h protocol.Header) {
 		p.out.failErr(c, h.Kind, h.ID, bad)
 		return
 	}
+	if !c.admit(p, h, b.node) {
+		return
+	}
 	d := c.deskFor(p, h, protocol.SessionTier(session))
 	if d == nil {
 		return
@@ -133,12 +136,17 @@ func (c *conn) watchProcess(p *pass, h protocol.Header) {
 		p.out.failErr(c, h.Kind, h.ID, bad)
 		return
 	}
+	if !c.admit(p, h, m.Node) {
+		return
+	}
 	d := c.deskFor(p, h, c.srv.mapNow().tierOf(m.Node))
 	if d == nil {
 		return
 	}
 	var err error
+	most := uint64(0)
 	d.rep.View(func(machine *shard.Machine) {
+		most = machine.MostWatchers(m.Node)
 		if _, err = machine.Process(m.Node, m.Name); protocol.StatusOf(err) == protocol.StatusNotFound {
 			if _, known := machine.Node(m.Node); known {
 				err = nil // the process may come
@@ -148,7 +156,7 @@ func (c *conn) watchProcess(p *pass, h protocol.Header) {
 	if err == nil && c.watches(d) {
 		c.pageGate.Lock()
 		defer c.pageGate.Unlock()
-		err = d.streams.open(c.id, h.ID, m.Node, m.Name, struct{}{})
+		err = d.streams.open(c.id, h.ID, m.Node, m.Name, struct{}{}, most)
 	}
 	if err != nil {
 		p.out.failErr(c, h.Kind, h.ID, err)

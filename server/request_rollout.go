@@ -51,6 +51,9 @@ func (c *conn) rollout(p *pass, h protocol.Header) {
 		p.out.failErr(c, h.Kind, h.ID, bad)
 		return
 	}
+	if !c.admit(p, h, b.node) {
+		return
+	}
 	d := c.deskFor(p, h, protocol.SessionTier(q.session))
 	if d == nil {
 		return
@@ -184,6 +187,9 @@ func (c *conn) watchTrack(p *pass, h protocol.Header) {
 		p.out.failErr(c, h.Kind, h.ID, bad)
 		return
 	}
+	if !c.admit(p, h, m.Node) {
+		return
+	}
 	d := c.deskFor(p, h, c.srv.mapNow().tierOf(m.Node))
 	if d == nil {
 		return
@@ -193,11 +199,15 @@ func (c *conn) watchTrack(p *pass, h protocol.Header) {
 		return
 	}
 	var err error
-	d.rep.View(func(machine *shard.Machine) { err = machine.TrackLocation(m.Node, m.Name, m.Location) })
+	most := uint64(0)
+	d.rep.View(func(machine *shard.Machine) {
+		most = machine.MostWatchers(m.Node)
+		err = machine.TrackLocation(m.Node, m.Name, m.Location)
+	})
 	if err == nil && c.watches(d) {
 		c.pageGate.Lock()
 		defer c.pageGate.Unlock()
-		err = d.rollouts.open(c.id, h.ID, m.Node, m.Name, trackFilter{m.Location, m.Targets})
+		err = d.rollouts.open(c.id, h.ID, m.Node, m.Name, trackFilter{m.Location, m.Targets}, most)
 	}
 	if err != nil {
 		p.out.failErr(c, h.Kind, h.ID, err)

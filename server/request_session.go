@@ -65,6 +65,9 @@ func (c *conn) sessionStart(p *pass, h protocol.Header) {
 		p.out.failErr(c, h.Kind, h.ID, bad)
 		return
 	}
+	if !c.admit(p, h, m.Node) {
+		return
+	}
 	c.bindKey(m.Key)
 	c.submit(p, h, c.srv.mapNow().tierOf(m.Node), shard.Command{Node: m.Node, Client: c.remote})
 }
@@ -82,6 +85,7 @@ func (c *conn) sessionAttach(p *pass, h protocol.Header) {
 		p.out.failErr(c, h.Kind, h.ID, bad)
 		return
 	}
+	c.admit(p, h, m.Node) // never refused
 	c.bindKey(m.Key)
 	if c.attachRelaxed(p, h, m) {
 		return
@@ -161,5 +165,6 @@ func (c *conn) sessionStop(p *pass, h protocol.Header) {
 		p.out.failErr(c, h.Kind, h.ID, c.notBound(m.Session))
 		return
 	}
+	c.admit(p, h, b.node) // never refused
 	c.submit(p, h, protocol.SessionTier(m.Session), shard.Command{Node: b.node, Epoch: b.epoch})
 }

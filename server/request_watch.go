@@ -17,13 +17,19 @@ func (c *conn) watch(p *pass, h protocol.Header) {
 		p.out.failErr(c, h.Kind, h.ID, bad)
 		return
 	}
+	if !c.admit(p, h, m.Node) {
+		return
+	}
 	d := c.srv.desks.get(m.Shard) // not by the bucket: what the client takes for the shard's may have moved
 	if d == nil {
 		p.out.fail(c, h.Kind, h.ID, protocol.StatusWrongShard, "this instance does not serve the bucket; fetch the map")
 		return
 	}
-	known := false
-	d.rep.View(func(machine *shard.Machine) { _, known = machine.Node(m.Node) })
+	known, most := false, uint64(0)
+	d.rep.View(func(machine *shard.Machine) {
+		_, known = machine.Node(m.Node)
+		most = machine.MostWatchers(m.Node)
+	})
 	if !known {
 		p.out.fail(c, h.Kind, h.ID, protocol.StatusNotFound, "there is no such coordination node; describe its path for its id")
 		return
@@ -31,7 +37,7 @@ func (c *conn) watch(p *pass, h protocol.Header) {
 	c.watches(d)
 	c.pageGate.Lock()
 	defer c.pageGate.Unlock()
-	if err := d.hub.Open(c.id, h.ID, m); err != nil {
+	if err := d.hub.Open(c.id, h.ID, m, most); err != nil {
 		p.out.failErr(c, h.Kind, h.ID, err)
 		return
 	}

@@ -15,6 +15,7 @@ type routes struct {
 	before  meta.Key
 	tiers   [meta.MaxTiers][]*desk // by bucket; nil where another instance serves it
 	single  bool                   // all nodes live in tier 0
+	rates   map[uint64]*rate       // by node; nil when no node has a quota of requests
 }
 
 // mapNow is the newest map this instance knows.
@@ -24,6 +25,11 @@ func (s *Server) mapNow() *routes { return s.routes.Load() }
 func (s *Server) setRoutes(state *meta.State) {
 	r := &routes{state: state, single: true}
 	r.current, r.before = state.Keys()
+	var rates map[uint64]*rate
+	if old := s.routes.Load(); old != nil {
+		rates = old.rates
+	}
+	r.rates = ratesOf(state, rates)
 	for _, t := range state.Tiers() {
 		r.single = r.single && t.ID == 0
 		list := make([]*desk, t.Buckets)

@@ -106,7 +106,9 @@ func TestWatchTooLate(t *testing.T) {
 	m := protocol.Describe{Session: r.Session, Node: node, Name: []byte("a"), Flags: protocol.WatchOwners, WatchID: 1}
 	arm := func() error {
 		l := &readList{desk: d, message: &readMessages{readRequests: readRequests{describe: m}}}
-		return l.arm(&readItem{conn: sc})
+		var err error
+		d.rep.Exclusive(func(machine *shard.Machine) { err = l.arm(machine, &readItem{conn: sc}) })
+		return err
 	}
 	if err := arm(); err != nil || d.hub.Stats().OneShots != 1 {
 		t.Fatal(err, d.hub.Stats().OneShots)

@@ -56,8 +56,9 @@ func streamsOf(node uint64) func(uint64, []byte) bool {
 	return func(n uint64, _ []byte) bool { return n == node }
 }
 
-// open opens a stream on a connection; id is the request's. Its state is due: the caller has the pager come. Errors: BAD_REQUEST, OVERLOADED, and what refuse says.
-func (t *streams[F]) open(conn, id, node uint64, name []byte, filter F) error {
+// open opens a stream on a connection; id is the request's, and most is how many watchers the node may have here. Its state is due: the caller has the pager come. Errors:
+// BAD_REQUEST, OVERLOADED, and what refuse says.
+func (t *streams[F]) open(conn, id, node uint64, name []byte, filter F, most uint64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	limits := &t.desk.srv.cfg.Limits
@@ -78,6 +79,9 @@ func (t *streams[F]) open(conn, id, node uint64, name []byte, filter F) error {
 		if err := t.refuse(); err != nil {
 			return err
 		}
+	}
+	if err := t.desk.watchers.Take(node, most); err != nil {
+		return err
 	}
 	s := &stream[F]{conn: conn, id: id, node: node, name: string(name), filter: filter}
 	if t.byName[key] == nil {
@@ -125,6 +129,7 @@ func (t *streams[F]) drop(s *stream[F]) {
 		delete(t.byConn, s.conn)
 	}
 	t.count.Add(-1)
+	t.desk.watchers.Give(s.node)
 }
 
 // cut ends the streams over what is picked, with the reason.

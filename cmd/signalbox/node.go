@@ -62,6 +62,16 @@ var nodeFields = []struct {
 			c.MaxWaiters, err = optional(t, parseQuota)
 			return err
 		}, func(c *client.NodeConfig) any { return *c.MaxWaiters }},
+	{"max-watchers", "Most streams and one-shot watches at a time (default 1000000)",
+		func(c *client.NodeConfig, t string) (err error) {
+			c.MaxWatchers, err = optional(t, parseQuota)
+			return err
+		}, func(c *client.NodeConfig) any { return *c.MaxWatchers }},
+	{"max-requests", "Most requests a second at each instance, 0 for no limit (default 0); keep-alives, releases and ends of sessions are never refused",
+		func(c *client.NodeConfig, t string) (err error) {
+			c.MaxRequests, err = optional(t, parseRate)
+			return err
+		}, func(c *client.NodeConfig) any { return *c.MaxRequests }},
 }
 
 // optional reads a value, or the word "default" as zero, which the server takes as the default.
@@ -113,6 +123,15 @@ func parseQuota(t string) (uint64, error) {
 	n, err := strconv.ParseUint(t, 10, 64)
 	if err != nil || n == 0 {
 		return 0, fmt.Errorf("%q is not a number from 1", t)
+	}
+	return n, nil
+}
+
+// parseRate takes 0 as the default, which is no limit.
+func parseRate(t string) (uint64, error) {
+	n, err := strconv.ParseUint(t, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a number from 0", t)
 	}
 	return n, nil
 }

@@ -42,7 +42,7 @@ func ownerChange(name string) []shard.Change {
 // watchers opens a live stream, with this watch id, on each of the first n connections.
 func watchers(tb testing.TB, h *Hub, n int, id uint64, w protocol.Watch) {
 	for conn := range uint64(n) {
-		if err := h.Open(conn+1, id, &w); err != nil {
+		if err := h.Open(conn+1, id, &w, anyNumber); err != nil {
 			tb.Fatal(err)
 		}
 		if h.Page(conn+1, emptyPages{}, 1) {
@@ -63,7 +63,7 @@ func TestCosts(t *testing.T) {
 	watchers(t, h, 1, 1, protocol.Watch{Shard: 1, Node: 1, Name: []byte("svc/apis")})
 	watchers(t, h, 1, 2, protocol.Watch{Shard: 1, Node: 2, Prefix: true})
 	for i := range 100 { // neighbours in the trie
-		if err := h.Open(1, uint64(10+i), &protocol.Watch{Shard: 1, Node: 1, Name: fmt.Appendf(nil, "svc/api/%d", i), Prefix: true}); err != nil {
+		if err := h.Open(1, uint64(10+i), &protocol.Watch{Shard: 1, Node: 1, Name: fmt.Appendf(nil, "svc/api/%d", i), Prefix: true}, anyNumber); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -172,12 +172,12 @@ func TestRaces(t *testing.T) {
 		wg.Go(func() {
 			for i := range uint64(200) {
 				w := protocol.Watch{Shard: 1, Node: i % 2, Name: []byte("a"), Prefix: i%3 == 0}
-				if err := h.Open(conn, i, &w); err != nil {
+				if err := h.Open(conn, i, &w, anyNumber); err != nil {
 					t.Error(err)
 				}
 				machine.Lock()
 				h.Page(conn, emptyPages{}, 1)
-				if err := h.OneShot(conn, i%5, i%2, []byte("ab"), protocol.WatchData, i); err != nil {
+				if err := h.OneShot(conn, i%5, i%2, []byte("ab"), protocol.WatchData, i, anyNumber); err != nil {
 					t.Error(err)
 				}
 				machine.Unlock()
@@ -209,6 +209,9 @@ func TestRaces(t *testing.T) {
 	if s := h.Stats(); s.Streams != 0 || s.OneShots != 0 {
 		t.Fatalf("left over: %+v", s)
 	}
+	if q := h.opt.Quota.nodes; len(q) != 0 {
+		t.Fatalf("%d nodes still have watchers", len(q))
+	}
 }
 
 // Benchmarks of one change: to nobody, and to many watchers on connections of their own.
@@ -233,7 +236,7 @@ func BenchmarkChanged(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
 				for conn := range uint64(n) {
-					if err := h.OneShot(conn, conn+1, 1, batch[0].Name, protocol.WatchOwners, 1); err != nil {
+					if err := h.OneShot(conn, conn+1, 1, batch[0].Name, protocol.WatchOwners, 1, anyNumber); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -202,6 +202,7 @@ func (h *Hub) SessionLeft(connID, id uint64, tell bool) {
 
 // NodeDropped fires the one-shot watches in a coordination node, with both flags, and cuts its streams.
 func (h *Hub) NodeDropped(id uint64) {
+	defer h.opt.Quota.Forget(id)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.nodes[id]

@@ -160,7 +160,7 @@ func (x *shardWorld) openOne() {
 	w := protocol.Watch{Shard: testShard, Node: 1, Name: []byte(rapid.SampledFrom([]string{"", "a", "ab", "e"}).Draw(x.t, "key"))}
 	w.Prefix = len(w.Name) == 0 || rapid.Bool().Draw(x.t, "prefix")
 	c.views[x.lastID] = &view{node: 1, key: string(w.Name), prefix: w.Prefix}
-	if err := x.hub.Open(c.id, x.lastID, &w); err != nil {
+	if err := x.hub.Open(c.id, x.lastID, &w, anyNumber); err != nil {
 		x.t.Fatal(err)
 	}
 }

@@ -68,8 +68,9 @@ type firing struct {
 
 // OneShot arms a one-shot watch that fires on this connection. To be called inside the Shard.Exclusive in which the description was read, with a
 // session of 0 for none; flags are protocol.WatchData and protocol.WatchOwners, without either nothing happens. An older watch of the same session (or
-// connection) on the name fires with neither flag. OVERLOADED when a limit is reached; the older watch then stays.
-func (h *Hub) OneShot(connID, sessionID, nodeID uint64, key []byte, flags uint8, watchID uint64) error {
+// connection) on the name fires with neither flag. most is how many watchers the coordination node may have here. OVERLOADED when a limit or that is reached; the older watch
+// then stays.
+func (h *Hub) OneShot(connID, sessionID, nodeID uint64, key []byte, flags uint8, watchID, most uint64) error {
 	flags &= protocol.WatchData | protocol.WatchOwners
 	if flags == 0 {
 		return nil
@@ -87,6 +88,12 @@ func (h *Hub) OneShot(connID, sessionID, nodeID uint64, key []byte, flags uint8,
 	old := h.shots[k]
 	if old == nil && w.count+len(w.exact.streams) >= h.opt.Limits.Watchers {
 		return h.tooManyWatchers()
+	}
+	if old != nil {
+		h.opt.Quota.replace(nodeID)
+	} else if err := h.opt.Quota.Take(nodeID, most); err != nil {
+		h.tidyName(w)
+		return err
 	}
 	s := &shot{key: k, conn: h.connFor(connID), id: watchID, flags: flags}
 	h.shots[k] = s
@@ -192,5 +199,6 @@ func (h *Hub) disarm(s *shot) {
 		}
 	}
 	h.load.Add(-1)
+	h.opt.Quota.Give(w.node.id)
 	h.tidyName(w)
 }

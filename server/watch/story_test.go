@@ -92,7 +92,7 @@ func (w *world) step(t *testing.T, d *datadriven.TestData) []string {
 		} else {
 			m.Name = []byte(text(t, d, "name"))
 		}
-		if err := w.hub.Open(conn, id, &m); err != nil {
+		if err := w.hub.Open(conn, id, &m, number(t, d, "most", anyNumber)); err != nil {
 			return []string{err.Error()}
 		}
 		w.conns[conn].views[id] = &view{node: node, key: string(m.Name), prefix: m.Prefix}
@@ -109,7 +109,7 @@ func (w *world) step(t *testing.T, d *datadriven.TestData) []string {
 		if d.HasArg("owners") {
 			flags |= protocol.WatchOwners
 		}
-		if err := w.hub.OneShot(conn, number(t, d, "session", 0), node, []byte(text(t, d, "name")), flags, id); err != nil {
+		if err := w.hub.OneShot(conn, number(t, d, "session", 0), node, []byte(text(t, d, "name")), flags, id, number(t, d, "most", anyNumber)); err != nil {
 			return []string{err.Error()}
 		}
 	case "change":
@@ -165,6 +165,8 @@ func (w *world) step(t *testing.T, d *datadriven.TestData) []string {
 		w.hub.BucketsFrozen(func(n uint64, name []byte) bool { return n == node && strings.HasPrefix(string(name), prefix) })
 	case "active":
 		w.hub.BucketsActive()
+	case "watchers":
+		return []string{fmt.Sprintf("%+v", w.hub.opt.Quota.Of(node))}
 	case "stats":
 		return []string{fmt.Sprintf("%+v", w.hub.Stats())}
 	default:

@@ -29,8 +29,9 @@ type stream struct {
 }
 
 // Open opens a stream on a connection; id is the request's. It sees nothing until its first page, so no lock of the shard is needed, and the
-// reply may be sent after Open returns: PagesDue was called, no page has been sent. Errors: BAD_REQUEST, WRONG_SHARD, OVERLOADED.
-func (h *Hub) Open(connID, id uint64, w *protocol.Watch) error {
+// reply may be sent after Open returns: PagesDue was called, no page has been sent. most is how many watchers the coordination node may have here. Errors: BAD_REQUEST,
+// WRONG_SHARD, OVERLOADED.
+func (h *Hub) Open(connID, id uint64, w *protocol.Watch, most uint64) error {
 	switch {
 	case w.Shard != h.shard:
 		return protocol.Errorf(protocol.StatusWrongShard, "shard %d does not stream shard %d; fetch the map and ask its instance", h.shard, w.Shard)
@@ -51,6 +52,9 @@ func (h *Hub) Open(connID, id uint64, w *protocol.Watch) error {
 	if limit := h.opt.Limits.Streams; open >= limit {
 		return protocol.Errorf(protocol.StatusOverloaded, "streams per connection are limited to %d; close one or watch a prefix", limit)
 	}
+	if err := h.opt.Quota.Take(w.Node, most); err != nil {
+		return err
+	}
 	n := h.nodeFor(w.Node)
 	s := &stream{node: n, id: id, key: string(w.Name), prefix: w.Prefix}
 	watchers := 0
@@ -64,6 +68,7 @@ func (h *Hub) Open(connID, id uint64, w *protocol.Watch) error {
 		watchers = len(s.target.streams) + named.count
 	}
 	if limit := h.opt.Limits.Watchers; watchers >= limit {
+		h.opt.Quota.Give(w.Node)
 		return h.tooManyWatchers()
 	}
 	s.conn = h.connFor(connID)
@@ -148,6 +153,7 @@ func (h *Hub) remove(s *stream) {
 	t.streams[last] = nil
 	t.streams = t.streams[:last]
 	h.load.Add(-1)
+	h.opt.Quota.Give(s.node.id)
 	if s.prefix {
 		if last == 0 {
 			s.node.prefixes.remove(s.key)

@@ -184,7 +184,7 @@ func (s *subscribers) open() {
 		m.Name = nil
 	}
 	c.views[s.nextID] = &view{node: m.Node, key: string(m.Name), prefix: m.Prefix}
-	if err := s.hub.Open(c.id, s.nextID, &m); err != nil {
+	if err := s.hub.Open(c.id, s.nextID, &m, anyNumber); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -222,7 +222,7 @@ func (s *subscribers) arm() {
 			want[id] = 0
 		}
 	}
-	if err := s.hub.OneShot(c.id, session, a.node, []byte(a.name), a.flags, s.nextID); err != nil {
+	if err := s.hub.OneShot(c.id, session, a.node, []byte(a.name), a.flags, s.nextID, anyNumber); err != nil {
 		s.t.Fatal(err)
 	}
 	s.expectFired(want)
@@ -331,6 +331,13 @@ func (s *subscribers) check() {
 		if p.size != size || h.nodes[p.node.id] != p.node || p.node.pending[p.key] != p {
 			s.t.Fatalf("pending %q: size %d, counted %d", p.key, p.size, size)
 		}
+	}
+	counted := 0
+	for _, w := range h.opt.Quota.nodes {
+		counted += int(w.Has)
+	}
+	if counted != streams+shots {
+		s.t.Fatalf("%d streams and %d shots, the quota counts %d", streams, shots, counted)
 	}
 	if shots != len(h.shots) || shots != len(s.armed) || bytes != h.pendingBytes || int(h.load.Load()) != streams+shots+len(h.pending) {
 		s.t.Fatalf("%d shots, table %d, model %d; %d bytes, counted %d; load %d", shots, len(h.shots), len(s.armed), h.pendingBytes, bytes, h.load.Load())

@@ -59,6 +59,9 @@ type Options struct {
 	Wake func(due time.Duration)
 
 	Limits Limits
+
+	// Quota counts the watchers of coordination nodes, for all that share it. Default: the hub's own.
+	Quota *Quota
 }
 
 // Limits of a hub; 0 is the default. What is over one is refused with StatusOverloaded naming it.
@@ -91,6 +94,9 @@ func (o Options) withDefaults() Options {
 	o.Limits.Watchers = cmp.Or(max(o.Limits.Watchers, 0), 100_000)
 	o.Limits.OneShots = cmp.Or(max(o.Limits.OneShots, 0), 65_536)
 	o.Limits.Pending = cmp.Or(max(o.Limits.Pending, 0), 4<<20)
+	if o.Quota == nil {
+		o.Quota = new(Quota)
+	}
 	if o.Now == nil {
 		start := time.Now()
 		o.Now = func() time.Duration { return time.Since(start) }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -65,6 +66,9 @@ func (s sem) clone() sem {
 func (s sem) equal(o sem) bool {
 	return s.limit == o.limit && s.version == o.version && s.ephemeral == o.ephemeral && s.data == o.data && maps.Equal(s.owners, o.owners)
 }
+
+// anyNumber is no quota of watchers.
+const anyNumber = math.MaxUint64
 
 func newWorld(opt Options) *world {
 	w := &world{store: make(map[uint64]map[string]sem), conns: make(map[uint64]*client)}
