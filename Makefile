@@ -45,6 +45,9 @@ chaos: ## three instances under faults of forty kinds for MINUTES (default 36: e
 	SIGNALBOX_CHAOS=$(or $(MINUTES),36) SIGNALBOX_CHAOS_REPORT=$(CURDIR)/bench/results/chaos.md \
 	  go test ./server/chaos -run TestCheckedHistories -v -timeout 24h
 
+flood: ## 10,000 hostile connections of fifteen kinds beside honest clients and 100,000 idle sessions, about 8 minutes; the report goes to bench/results/flood.md
+	SIGNALBOX_FLOOD=$(CURDIR)/bench/results/flood.md go test ./server/chaos -run TestFlood -v -timeout 1h
+
 golden: ## rewrite golden files and scripts; review the result as a diff
 	go test ./protocol ./bench -update
 	go test ./shard/... ./server/watch ./server/sentinel -rewrite
@@ -85,4 +88,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help build run cluster dev test quick long simulate planted golden fixture fuzz micro bench bench-quick bench-discovery bench-restart bench-tools check clean chaos
+.PHONY: help build run cluster dev test quick long simulate planted flood golden fixture fuzz micro bench bench-quick bench-discovery bench-restart bench-tools check clean chaos

@@ -143,6 +143,14 @@ type Limits struct {
 	// log's own files. One more is closed at once.
 	MaxConnections int
 
+	// MaxConnectionsPerAddress is how many of them one client address may have; default 0: no bound of its own, for many clients may be behind one address.
+	MaxConnectionsPerAddress int
+
+	// MaxMemory bounds what clients can make the process hold in all, in bytes, 256 MiB or more; default 0: no bound. When what lives reaches three fifths of it, requests that
+	// would have the server hold more are answered OVERLOADED, until it is less; all else goes on. The rest is for garbage, stacks, buffers and the log. Whoever sets it
+	// has the collector aim at MemoryTarget of it.
+	MaxMemory int64
+
 	// Window is how many requests of a connection may be unanswered; default 4096. One more is answered OVERLOADED.
 	Window int
 
@@ -255,6 +263,12 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if l.MaxConnections < 1 || l.MaxConnections > maxSlots {
 		return c, fmt.Errorf("max connections is %d; choose 1 to %d", l.MaxConnections, maxSlots)
+	}
+	if l.MaxConnectionsPerAddress < 0 {
+		return c, fmt.Errorf("max connections per address is %d; choose 1 or more, or 0 for no bound of its own", l.MaxConnectionsPerAddress)
+	}
+	if err := checkMaxMemory(l.MaxMemory); err != nil {
+		return c, err
 	}
 	if l.Window < 1 {
 		return c, fmt.Errorf("window is %d; choose at least 1", l.Window)

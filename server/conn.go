@@ -115,7 +115,14 @@ func (c *conn) open(s *Server, w wire, remote string) bool {
 	c.srv, c.wire, c.remote = s, w, remote
 	c.opened = s.clock.Now()
 	c.heard.Store(int64(c.opened))
-	return s.conns.add(c, s.maxConns)
+	if !s.addresses.take(remote) {
+		return false
+	}
+	if !s.conns.add(c, s.maxConns) {
+		s.addresses.give(remote)
+		return false
+	}
+	return true
 }
 
 // feed handles every complete frame at the start of buf and answers how many bytes it used. Nothing of buf is kept. The transport calls it with at least
@@ -291,6 +298,7 @@ func (c *conn) closed() {
 	c.ending.Store(true)
 	c.holds(0)
 	c.srv.conns.remove(c)
+	c.srv.addresses.give(c.remote)
 	c.out.drop()
 	c.noteHeld(0)
 	heard := time.Duration(c.heard.Load())

@@ -129,13 +129,10 @@ func (s *Server) acceptFrom(l net.Listener, admit func(*net.TCPConn)) {
 // admit hands a connection to a loop, or turns it away.
 func (d *gnetDoor) admit(nc *net.TCPConn) {
 	s := d.srv
-	if s.conns.count.Load() >= int64(s.maxConns) {
+	if why := s.surplus(nc.RemoteAddr().String()); why != "" {
 		s.metrics.surplus.Inc()
 		// The buffer of a new connection takes this without blocking.
-		goodbye := &protocol.Goodbye{
-			Status: protocol.StatusOverloaded, Message: fmt.Sprintf("server has %d connections, its limit of connections; connect elsewhere, or later", s.maxConns),
-		}
-		_, _ = nc.Write(protocol.AppendFrame(nil, protocol.KindGoodbye, 0, 0, goodbye))
+		_, _ = nc.Write(protocol.AppendFrame(nil, protocol.KindGoodbye, 0, 0, &protocol.Goodbye{Status: protocol.StatusOverloaded, Message: why}))
 		_ = nc.Close()
 		return
 	}
@@ -154,6 +151,17 @@ func (d *gnetDoor) admit(nc *net.TCPConn) {
 		return
 	}
 	s.metrics.accepted.Inc()
+}
+
+// surplus says why one more connection is too many; empty: it is not.
+func (s *Server) surplus(remote string) string {
+	if s.conns.count.Load() >= int64(s.maxConns) {
+		return fmt.Sprintf("server has %d connections, its limit of connections; connect elsewhere, or later", s.maxConns)
+	}
+	if s.addresses.full(remote) {
+		return fmt.Sprintf("server has %d connections from this address, its limit for one address; share connections, or connect elsewhere", s.addresses.limit)
+	}
+	return ""
 }
 
 // loopOf finds the loop of a connection that was just opened on it.

@@ -38,7 +38,7 @@ type serverMetrics struct {
 	set *metrics.Set
 	srv *Server
 
-	unfinishedCut, authFailures, tlsFailed                                                                                   *metrics.Counter
+	unfinishedCut, authFailures, tlsFailed, memoryRefused                                                                    *metrics.Counter
 	accepted, surplus, acceptErrors, refused, slowCut, leaderCut, idleCut, helloCut, frameCut, panics, late, relaxedAttaches *metrics.Counter
 	ended                                                                                                                    [8]*metrics.Counter
 	bytesIn, bytesOut                                                                                                        *metrics.Counter
@@ -73,6 +73,7 @@ func newMetrics(s *Server) *serverMetrics {
 	m.panics = set.NewCounter("signalbox_panics_total")
 	m.late = set.NewCounter("signalbox_replies_dropped_total")
 	m.relaxedAttaches = set.NewCounter("signalbox_relaxed_attaches_total")
+	m.memoryRefused = set.NewCounter("signalbox_memory_refusals_total")
 	m.bytesIn = set.NewCounter("signalbox_received_bytes_total")
 	m.bytesOut = set.NewCounter("signalbox_sent_bytes_total")
 	m.writes = set.NewCounter("signalbox_writes_total")
@@ -94,6 +95,8 @@ func newMetrics(s *Server) *serverMetrics {
 	set.NewGauge("signalbox_unfinished_frame_bytes", func() float64 { return float64(s.unfinished.Load()) })
 	set.NewGauge("signalbox_unread_bytes", func() float64 { return float64(s.unread.Load()) })
 	set.NewGauge("signalbox_peer_messages_dropped", func() float64 { return float64(s.lostMail.Load()) })
+	set.NewGauge("signalbox_memory_live_bytes", func() float64 { return float64(s.memory.live.Load()) })
+	set.NewGauge("signalbox_memory_limit_bytes", func() float64 { return float64(s.memory.max) })
 	set.NewGauge("signalbox_connections_limit", func() float64 { return float64(s.maxConns) })
 	set.NewGauge("signalbox_ready", func() float64 {
 		if s.Ready() == nil {
@@ -166,6 +169,9 @@ func (m *serverMetrics) writeShards(w io.Writer) {
 			value uint64
 		}{
 			{"signalbox_shard_leading", uint64(leading)},
+			{"signalbox_shard_leader", st.Leader},
+			{"signalbox_shard_term", st.Epoch >> 16},
+			{"signalbox_shard_in_flight", uint64(st.InFlight)},
 			{"signalbox_shard_applied_index", st.AppliedIndex},
 			{"signalbox_shard_log_time_ms", st.LogTime},
 			{"signalbox_shard_batches_total", st.Batches},

@@ -143,6 +143,10 @@ func (c *conn) read(p *pass, h protocol.Header) {
 	case *protocol.Describe:
 		arm = m.Flags&(protocol.WatchData|protocol.WatchOwners) != 0 && len(m.Cursor) == 0
 		if arm {
+			if bad = c.srv.memory.refusal(); bad != nil {
+				c.srv.metrics.memoryRefused.Inc()
+				break
+			}
 			// The watch belongs to the session, so the session must be proved here, and be one of the node.
 			if b := c.bound(m.Session); b == nil {
 				bad = c.notBound(m.Session)

@@ -61,6 +61,11 @@ func (c *conn) request(p *pass, h protocol.Header) {
 		p.out.fail(c, h.Kind, h.ID, protocol.StatusUnavailable, "server is stopping; ask another instance, or this one when it is back")
 		return
 	}
+	if full := c.srv.memory.refusal(); full != nil && grows(h.Kind) {
+		c.srv.metrics.memoryRefused.Inc()
+		p.out.failErr(c, h.Kind, h.ID, full)
+		return
+	}
 	switch h.Kind {
 	case protocol.KindPresent:
 		c.present(p, h)

@@ -31,6 +31,8 @@ type Server struct {
 	metrics    *serverMetrics
 	instance   uint64
 	maxConns   int
+	addresses  addresses
+	memory     *memory
 	maxFrame   uint32
 	windowText string
 
@@ -116,6 +118,8 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 		clock:      cfg.Clock,
 		log:        cfg.Logger,
 		maxFrame:   protocol.MaxFrameLen, // members' messages may be long whatever Limits.MaxData
+		addresses:  addresses{limit: cfg.Limits.MaxConnectionsPerAddress},
+		memory:     newMemory(cfg.Limits.MaxMemory),
 		windowText: fmt.Sprintf("connection has %d requests unanswered, the limit of its window; wait for answers", cfg.Limits.Window),
 		soonC:      make(chan struct{}, 1),
 		bindings:   newBindings(),

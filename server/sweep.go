@@ -42,8 +42,9 @@ func (s *Server) openDoors(context.Context) error {
 	return nil
 }
 
-// sweep ends the connections that take too long over something, by the server's clock.
+// sweep ends the connections that take too long over something, by the server's clock, and looks at the memory.
 func (s *Server) sweep() {
+	s.memory.look()
 	now := s.clock.Now()
 	l := &s.cfg.Limits
 	o := s.borrowOutbox()

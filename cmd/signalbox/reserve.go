@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"os"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/server"
 )
 
 // The collector lets the heap grow to twice of what lives before it runs, and keeps that much memory: under load it is what makes collecting cheap, but a server of a
@@ -36,6 +39,15 @@ func (r *reserve) look(allocated uint64) (change bool) {
 		return true
 	}
 	return false
+}
+
+// boundMemory has the collector aim at its share of a bound, unless the environment gives it another one; undo takes that back.
+func boundMemory(limit int64) (undo func()) {
+	if limit == 0 || os.Getenv("GOMEMLIMIT") != "" {
+		return func() {}
+	}
+	before := debug.SetMemoryLimit(limit / 100 * server.MemoryTarget)
+	return func() { debug.SetMemoryLimit(before) }
 }
 
 // keepReserve runs until ctx ends. It leaves a collector alone that the environment gives a percentage of its own.

@@ -120,12 +120,16 @@ func (a *app) serverConfig(v map[string]string) (server.Config, error) {
 		flag string
 		to   *int
 		max  int
-	}{{"shards", &cfg.Shards, 64}, {"max-connections", &cfg.Limits.MaxConnections, 1 << 24}} {
+	}{{"shards", &cfg.Shards, 64}, {"max-connections", &cfg.Limits.MaxConnections, 1 << 24}, {"max-connections-per-address", &cfg.Limits.MaxConnectionsPerAddress, 1 << 24}} {
 		x, err := strconv.Atoi(v[n.flag])
 		if err != nil || x < 0 || x > n.max {
 			return cfg, usagef("--%s %q is not a number from 0 to %d", n.flag, v[n.flag], n.max)
 		}
 		*n.to = x
+	}
+	var ok bool
+	if cfg.Limits.MaxMemory, ok = parseSize(v["max-memory"]); !ok {
+		return cfg, usagef("--max-memory %q is not a size; give a number of bytes, or one with KiB, MiB, GiB or TiB", v["max-memory"])
 	}
 	cfg.Auth = v["auth"] == "true"
 	if path := v["admin-token-file"]; path != "" {
@@ -217,6 +221,7 @@ func (a *app) serve(ctx context.Context, cfg server.Config, ready func(addr, adm
 	quiet, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	go keepReserve(quiet)
+	defer boundMemory(cfg.Limits.MaxMemory)()
 	s, err := server.Start(ctx, cfg)
 	if err != nil {
 		if ctx.Err() != nil {

@@ -84,6 +84,8 @@ var settings = []setting{
 	{scope: scopeServe, flag: "admin", env: "SIGNALBOX_ADMIN", def: "127.0.0.1:7072", help: "Address of metrics, health and profiles, or off. It asks for no credentials: do not open it to strangers."},
 	{scope: scopeServe, flag: "shards", env: "SIGNALBOX_SHARDS", def: "0", help: "Number of data shards of a new folder, 1 to 64; 0 is 4, or what the folder has. It cannot be changed later. More shards use more cores and more writes to disk."},
 	{scope: scopeServe, flag: "max-connections", env: "SIGNALBOX_MAX_CONNECTIONS", def: "0", help: "Connections accepted at a time; 0 is 100000, or what the limit of open files allows."},
+	{scope: scopeServe, flag: "max-connections-per-address", env: "SIGNALBOX_MAX_CONNECTIONS_PER_ADDRESS", def: "0", help: "Connections accepted from one client address at a time; 0 is no bound of its own, for many clients may be behind one address."},
+	{scope: scopeServe, flag: "max-memory", env: "SIGNALBOX_MAX_MEMORY", def: "0", help: "Bound of the process's memory, such as 2GiB, 256MiB or more; 0 is none. When clients have the instance hold three fifths of it, it takes nothing new until it is less; what keeps alive, releases and reads goes on."},
 	{scope: scopeServe, flag: "log-level", env: "SIGNALBOX_LOG_LEVEL", def: "info", help: "Least level written to standard error: debug, info, warn or error."},
 	{scope: scopeServe, flag: "log-format", env: "SIGNALBOX_LOG_FORMAT", def: "text", help: "Log lines as text or json."},
 	{scope: scopeServe, flag: "tour", bool: true, help: "Print what to paste next once the instance is ready."},

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"os/signal"
 	"strconv"
@@ -49,7 +51,29 @@ func TestMain(m *testing.M) {
 	if spec := os.Getenv(callersEnv); spec != "" {
 		os.Exit(call(spec))
 	}
+	if spec := os.Getenv(hostileEnv); spec != "" {
+		os.Exit(assail(spec))
+	}
+	if url := os.Getenv(fetchEnv); url != "" {
+		os.Exit(fetch(url))
+	}
 	os.Exit(m.Run())
+}
+
+// fetchEnv tells the test binary to print what is at an address.
+const fetchEnv = "SIGNALBOX_CHAOS_FETCH"
+
+func fetch(url string) int {
+	r, err := http.Get(url)
+	if err == nil {
+		defer r.Body.Close()
+		_, err = io.Copy(os.Stdout, r.Body)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
 }
 
 // act is the main function of an actor.

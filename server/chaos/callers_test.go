@@ -176,6 +176,7 @@ func (x *callers) run(stop <-chan struct{}, seed uint64) (rounds int, err error)
 		if err != nil {
 			return rounds, err
 		}
+		say(report{Event: "round"})
 	}
 }
 
@@ -222,8 +223,8 @@ func (x *caller) end() {
 	}
 	err := x.s.Close(ctx)
 	gone := int64(now())
-	if err != nil {
-		gone = history.Never
+	if err != nil || !errors.Is(x.s.Err(), client.ErrSessionClosed) {
+		gone = history.Never // one that nobody vouched for in time is over for its client; the server may need longer to find out
 	}
 	for name := range x.at {
 		x.note(history.Op{Kind: history.Ended, Name: name, Lane: x.lane, Session: x.s.ID(), Call: x.alive, Return: gone, Result: history.OK})

@@ -147,10 +147,44 @@ func (c *cluster) await(what string, wrong func(s *protocol.ClusterStatus) strin
 		if now() > deadline {
 			plan, _ := c.command("cluster", "plan", "--timeout", "5s")
 			text, _ := c.command("cluster", "status", "--timeout", "5s")
-			c.t.Fatalf("waited %s for %s: %s\n%s\n%s", patience, what, last, text, plan)
+			c.t.Fatalf("waited %s for %s: %s\n%s\n%s\n%s", patience, what, last, text, plan, c.keepSelves())
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
+}
+
+// kept is where evidence of a failed test goes: SIGNALBOX_CHAOS_KEEP, or the system's folder for such.
+func kept() string {
+	if dir := os.Getenv("SIGNALBOX_CHAOS_KEEP"); dir != "" {
+		return dir
+	}
+	return filepath.Join(os.TempDir(), fmt.Sprintf("signalbox-chaos-%d", os.Getpid()))
+}
+
+// keepSelves keeps what each instance says of itself, its metrics and what its goroutines do, and says where.
+func (c *cluster) keepSelves() string {
+	dir := kept()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err.Error()
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err.Error()
+	}
+	for _, name := range c.names() {
+		for file, path := range map[string]string{"metrics": "metrics", "goroutines": "debug/pprof/goroutine?debug=2"} {
+			cmd := inSpace(c.space, self) // from where the instance is reached
+			cmd.Env = append(os.Environ(), fetchEnv+"=http://"+c.all[name].admin+"/"+path)
+			out, err := cmd.Output()
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, name+"."+file), out, 0o644)
+			}
+			if err != nil {
+				c.t.Logf("%s of %s: %v", file, name, err)
+			}
+		}
+	}
+	return "what the instances say of themselves is in " + dir
 }
 
 // settled waits until these instances are Online with the processes that run now, each shard has its voters and a master among them, and nothing is under way.

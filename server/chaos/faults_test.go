@@ -35,7 +35,7 @@ func wholeFaults() []fault {
 }
 
 // spreadFaults come over a cluster of which each instance has a third of everything, while that moves.
-func spreadFaults() []fault { return moveFaults }
+func spreadFaults() []fault { return slices.Clone(moveFaults) }
 
 // leader is the instance that leads most shards.
 func (x *trial) leader() (*instance, bool) {

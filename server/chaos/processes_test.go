@@ -200,12 +200,26 @@ func (c *crowd) spawn(role string) *actor {
 // startActor runs this test binary as an actor, told by the environment what to do, and follows what it says.
 func startActor(t *testing.T, space, role, name, env string) *actor {
 	t.Helper()
-	a := &actor{role: role, name: name, ended: make(chan struct{})}
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.cmd = inSpace(space, exe)
+	return followActor(t, inSpace(space, exe), role, name, env)
+}
+
+// startNiceActor is startActor for one that gets of the machine what others leave.
+func startNiceActor(t *testing.T, name, env string) *actor {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return followActor(t, exec.Command("nice", "-n", "19", exe), name, name, env)
+}
+
+func followActor(t *testing.T, cmd *exec.Cmd, role, name, env string) *actor {
+	t.Helper()
+	a := &actor{role: role, name: name, cmd: cmd, ended: make(chan struct{})}
 	a.cmd.Env = append(os.Environ(), env, "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE")) // else each sleeps a second at its end
 	a.cmd.Stderr = &a.errors
 	out, err := a.cmd.StdoutPipe()

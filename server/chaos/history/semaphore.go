@@ -161,7 +161,8 @@ func steps(op *Op) []porcupine.Operation {
 	case OK:
 		return []porcupine.Operation{in, part(granted, max(op.Call, op.Queued), op.Return)}
 	case NotAcquired:
-		out := part(givesUp, max(op.Call, op.Queued), op.Return)
+		// It may have been over before the caller was told that it had begun: the word may have waited for a reader, or been lost and said again.
+		out := part(givesUp, op.Call, op.Return)
 		out.Input.(*step).strict = op.Queued != 0
 		// When nobody was told of the queue, the request may have been answered from what the server remembers of it.
 		enter.maybe = op.Queued == 0

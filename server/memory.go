@@ -1,0 +1,88 @@
+package server
+
+import (
+	"fmt"
+	"runtime/metrics"
+	"sync/atomic"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// What lives may be so many hundredths of Limits.MaxMemory before the server takes nothing new; below the lower mark it does again. The rest is for garbage between two
+// collections, stacks, buffers, and the log's own memory.
+const (
+	memoryHigh = 60
+	memoryLow  = 55
+	// MemoryTarget is the share of Limits.MaxMemory that the collector should keep the process in, in hundredths. Near it collections come often, so that what is known of
+	// what lives is never old when it matters.
+	MemoryTarget = 80
+)
+
+// memory watches what the process holds, and says whether it is too much for more.
+type memory struct {
+	max     int64 // Limits.MaxMemory; 0: nothing is watched
+	live    atomic.Int64
+	crowded atomic.Bool
+	samples []metrics.Sample // of the sweeper
+}
+
+func newMemory(max int64) *memory {
+	return &memory{max: max, samples: []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}}
+}
+
+// look takes in how things stand. Called by the sweeper.
+func (m *memory) look() {
+	if m.max == 0 {
+		return
+	}
+	metrics.Read(m.samples)
+	live := int64(0)
+	for i := range m.samples {
+		live += int64(m.samples[i].Value.Uint64())
+	}
+	m.weigh(live)
+}
+
+// weigh decides by what lives.
+func (m *memory) weigh(live int64) {
+	m.live.Store(live)
+	switch share := live / (m.max / 100); {
+	case share >= memoryHigh:
+		m.crowded.Store(true)
+	case share < memoryLow:
+		m.crowded.Store(false)
+	}
+}
+
+// refusal is what is said to a request that would make the server hold more; nil: there is room.
+func (m *memory) refusal() *protocol.Error {
+	if !m.crowded.Load() {
+		return nil
+	}
+	return protocol.Errorf(protocol.StatusOverloaded, "the instance holds %d MiB, and takes nothing new above %d MiB; end what is not needed, or raise --max-memory", m.live.Load()>>20,
+		m.max/100*memoryHigh>>20)
+}
+
+// grows says that what a request of this kind asks for is held until somebody takes it back. What ends, releases, keeps alive, reads or decides is served in any case.
+// Describes are looked at where it is known whether they arm a watch.
+func grows(kind protocol.Kind) bool {
+	switch kind {
+	case protocol.KindNodeCreate, protocol.KindSessionStart,
+		protocol.KindCreate, protocol.KindUpdate, protocol.KindAcquire, protocol.KindWatch,
+		protocol.KindProcessJoin, protocol.KindProcessRequest, protocol.KindProcessWatch,
+		protocol.KindTrackCreate, protocol.KindTrackAlter, protocol.KindTrackRegister, protocol.KindTrackPublish, protocol.KindTrackAdvance, protocol.KindTrackWatch:
+		return true
+	}
+	return false
+}
+
+// checkMaxMemory checks the setting.
+func checkMaxMemory(max int64) error {
+	if max != 0 && max < leastMemory {
+		return fmt.Errorf("max memory is %d bytes; choose at least %d MiB, or 0 for no bound", max, leastMemory>>20)
+	}
+	return nil
+}
+
+// leastMemory is what an instance needs to be of use.
+const leastMemory = 256 << 20
