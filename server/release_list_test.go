@@ -21,8 +21,8 @@ func listing(t *testing.T, s *Server) string {
 	for n := range state.Nodes("", "") {
 		info := c.nodeInfo(n.Path)
 		nodes = append(nodes, info)
-		line("node %s id=%d grace=%d self_check=%d max_sessions=%d max_semaphores=%d", info.Path, info.ID, info.Config.GracePeriod, info.Config.SelfCheckPeriod,
-			info.Config.MaxSessions, info.Config.MaxSemaphores)
+		line("node %s id=%d grace=%d self_check=%d max_sessions=%d max_semaphores=%d max_bytes=%d max_waiters=%d max_watchers=%d max_requests=%d", info.Path, info.ID, info.Config.GracePeriod, info.Config.SelfCheckPeriod,
+			info.Config.MaxSessions, info.Config.MaxSemaphores, info.Config.MaxBytes, info.Config.MaxWaiters, info.Config.MaxWatchers, info.Config.MaxRequests)
 	}
 	tokens, _ := state.Tokens()
 	for _, x := range tokens {

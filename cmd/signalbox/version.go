@@ -9,7 +9,7 @@ import (
 )
 
 // version of this source tree; release builds may set another with -ldflags "-X main.version=...".
-var version = "0.1.0-dev"
+var version = "0.1.0"
 
 func (a *app) versionCmd() *cobra.Command {
 	c := &cobra.Command{
