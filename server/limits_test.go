@@ -36,6 +36,8 @@ func TestConfiguredLimits(t *testing.T) {
 		c.fails(protocol.StatusBadRequest, protocol.KindUpdate, c.bucket(node, "a"), &protocol.Update{Head: head, Name: []byte("a"), Data: big})
 	}
 
+	c.must(protocol.KindCreate, c.bucket(node, "full"), &protocol.Create{Head: c.head(a.Session), Name: []byte("full"), Limit: 1, Data: big[:100]}, nil)
+
 	start := &protocol.SessionStart{Node: node, CreateID: id16(3), Key: id16(3)}
 	limited("the limit of sessions per connection", c.call(protocol.KindSessionStart, c.homeBucket(start.CreateID), start, nil))
 	if _, err := c.attach(node, 1, a.Session, 2); err != nil {
@@ -64,6 +66,29 @@ func TestConfiguredLimits(t *testing.T) {
 		c.must(protocol.KindWatch, c.bucket(node, "a"), &protocol.Watch{Shard: id, Node: node, Name: []byte(prefix), Prefix: true}, nil)
 	}
 	limited("streams per connection are limited to 3", c.call(protocol.KindWatch, c.bucket(node, "a"), &protocol.Watch{Shard: id, Node: node, Name: []byte("z"), Prefix: true}, nil))
+}
+
+// TestNodeChangesUnderWay: as many changes of nodes at a time as the limit says, and not one more.
+func TestNodeChangesUnderWay(t *testing.T) {
+	s := start(t, func(c *Config) { c.Limits.NodeOps = 2 })
+	c := connect(t, s)
+	create := func(path string) error {
+		return c.call(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: path}, &protocol.NodeInfo{})
+	}
+	s.nodeOps <- struct{}{} // one that takes its time
+	if err := create("/a"); err != nil {
+		t.Errorf("at the limit: %v", err)
+	}
+	eventually(t, "its end", func() bool { return len(s.nodeOps) == 1 })
+	s.nodeOps <- struct{}{}
+	if err := create("/b"); !errors.Is(err, protocol.StatusOverloaded) || !strings.Contains(err.Error(), "the limit of node requests under way is reached") {
+		t.Errorf("one past the limit: %v", err)
+	}
+	c.nodeInfo("/a") // reading is no change
+	<-s.nodeOps
+	if err := create("/b"); err != nil {
+		t.Errorf("when one is done: %v", err)
+	}
 }
 
 // TestSemaphoreSeries: what the metrics leave out, they say; no series comes twice.

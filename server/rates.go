@@ -94,11 +94,8 @@ func (c *conn) admit(p *pass, h protocol.Header, node uint64) bool {
 
 // ratesOf makes the rates of a map's nodes, nil where none has a quota. Those that stay as they are go on as they were.
 func ratesOf(state *meta.State, before map[uint64]*rate) (rates map[uint64]*rate) {
-	for n := range state.Nodes("", "") {
+	for n := range state.Rated() {
 		quota := n.Config.MaxRequests
-		if quota == 0 {
-			continue
-		}
 		r := before[n.ID]
 		if r == nil || r.quota != quota {
 			changed := newRate(quota)

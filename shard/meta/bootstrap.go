@@ -301,7 +301,7 @@ func (c *Bootstrap) restore(s *State) Result {
 			return refuse(protocol.StatusBadRequest, "node %s is of another tier than the first; only the first tier can be restored", n.Path)
 		}
 	}
-	s.nodes, s.ids, s.pending, s.nextNode = m.nodes, m.ids, m.pending, m.nextNode+restoredAhead
+	s.nodes, s.ids, s.pending, s.rated, s.nextNode = m.nodes, m.ids, m.pending, m.rated, m.nextNode+restoredAhead
 	s.rights, s.tokens, s.authOn = m.rights, m.tokens, m.authOn
 	s.revision += m.revision + restoredAhead
 	s.rightsRevision, s.authRevision = s.revision, s.revision

@@ -103,7 +103,14 @@ func (s *State) checkNodes() error {
 	if s.nodes.len() != s.ids.len() || s.ops.len() != s.opOrder.len() {
 		return broken("the indexes of nodes or ops differ")
 	}
+	rated := 0
 	for path, n := range s.nodes.all() {
+		if n.Config.MaxRequests > 0 {
+			rated++
+			if r, ok := s.rated.get(n.ID); !ok || r != n {
+				return broken("node %d is not among those with a quota of requests", n.ID)
+			}
+		}
 		if path != n.Path || !wellFormed(path) || n.ID == 0 || n.ID > s.nextNode {
 			return broken("node %d at %q is not in order", n.ID, path)
 		}
@@ -119,6 +126,9 @@ func (s *State) checkNodes() error {
 				return broken("node %d has no parent, or it came later, or is being dropped", n.ID)
 			}
 		}
+	}
+	if rated != s.rated.len() {
+		return broken("%d nodes have a quota of requests, and %d are listed", rated, s.rated.len())
 	}
 	return nil
 }

@@ -182,6 +182,7 @@ func TestCatalogueIsTheModel(t *testing.T) {
 				id, revision = rapid.Uint64Range(0, want.last).Draw(t, "id"), rapid.Uint64Range(1, 3).Draw(t, "revision")
 			}
 			config.GracePeriod = grace
+			config.MaxRequests = rapid.SampledFrom([]uint64{0, 0, 7}).Draw(t, "requests") // Check compares Rated with all nodes
 			var c Command
 			var st protocol.Status
 			switch rapid.IntRange(0, 9).Draw(t, "what") {

@@ -21,6 +21,7 @@ func bytesOf(t *testing.T, m *Machine) []byte {
 // TestRestoredCluster: a bootstrap takes over the nodes and rights of another cluster's map, and nothing that belongs to its machines.
 func TestRestoredCluster(t *testing.T) {
 	config := protocol.DefaultNodeConfig()
+	config.MaxRequests = 7
 	boot := func() *Bootstrap {
 		return &Bootstrap{
 			Cluster: "old", Instance: 3, Name: "old1", Tier: "default", CanVote: true, Buckets: 8, Shards: []uint64{2, 3}, NodeConfig: config, Wall: 1,

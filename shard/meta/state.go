@@ -29,11 +29,12 @@ type State struct {
 	nextShard      uint64
 
 	nextNode uint64 // the last node id given out; ids start at 1
-	// Invariant: the three trees hold the same records: nodes has all of them, ids has all of them, pending those with pending().
+	// Invariant: the four trees hold the same records: nodes has all of them, ids has all of them, pending those with pending(), rated those with a quota of requests.
 	// Invariant: the parent of every node is a node; and it is not being dropped.
 	nodes   tree[string, *Node]
 	ids     tree[uint64, *Node]
 	pending tree[uint64, *Node]
+	rated   tree[uint64, *Node]
 
 	rights         []Right // in order of prefix and identity
 	rightsRevision uint64  // the revision of the last change to rights
@@ -118,7 +119,18 @@ func (s *State) Pending() iter.Seq[Node] {
 	}
 }
 
-// putNode keeps the three trees together.
+// Rated yields, in order of id, the nodes that have a quota of requests a second, in whatever phase.
+func (s *State) Rated() iter.Seq[Node] {
+	return func(yield func(Node) bool) {
+		for _, n := range s.rated.all() {
+			if !yield(*n) {
+				return
+			}
+		}
+	}
+}
+
+// putNode keeps the four trees together.
 func (s *State) putNode(n *Node) {
 	s.nodes = s.nodes.put(n.Path, n)
 	s.ids = s.ids.put(n.ID, n)
@@ -127,12 +139,18 @@ func (s *State) putNode(n *Node) {
 	} else {
 		s.pending = s.pending.without(n.ID)
 	}
+	if n.Config.MaxRequests > 0 {
+		s.rated = s.rated.put(n.ID, n)
+	} else {
+		s.rated = s.rated.without(n.ID)
+	}
 }
 
 func (s *State) removeNode(n *Node) {
 	s.nodes = s.nodes.without(n.Path)
 	s.ids = s.ids.without(n.ID)
 	s.pending = s.pending.without(n.ID)
+	s.rated = s.rated.without(n.ID)
 }
 
 // child is some node below path.
