@@ -207,7 +207,7 @@ func furnishRelease(t *testing.T, s *Server) {
 	c := connect(t, s)
 	var node protocol.NodeInfo
 	c.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/teams/billing", Config: protocol.NodeConfig{
-		Fields: protocol.FieldGracePeriod | protocol.FieldMaxSemaphores | protocol.FieldMaxBytes | protocol.FieldMaxWaiters | protocol.FieldMaxWatchers | protocol.FieldMaxRequests,
+		Fields:      protocol.FieldGracePeriod | protocol.FieldMaxSemaphores | protocol.FieldMaxBytes | protocol.FieldMaxWaiters | protocol.FieldMaxWatchers | protocol.FieldMaxRequests,
 		GracePeriod: 7_000, MaxSemaphores: 500, MaxBytes: 1 << 24, MaxWaiters: 700, MaxWatchers: 300, MaxRequests: 90_000,
 	}}, &node)
 	for method, in := range map[string]string{
