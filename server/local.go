@@ -132,8 +132,8 @@ func (l local) Remove(ctx context.Context, id, replica, configChange uint64) err
 }
 
 // Transfer implements governor.Groups.
-func (l local) Transfer(ctx context.Context, id, replica uint64) error {
-	return l.s.host.Transfer(ctx, id, replica)
+func (l local) Transfer(ctx context.Context, id, replica, after uint64) error {
+	return l.s.host.Transfer(ctx, id, replica, after)
 }
 
 // Report implements cluster.Local.

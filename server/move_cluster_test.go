@@ -153,7 +153,7 @@ func (k *clusterKit) changeGovernors(done func(*meta.State) bool) {
 		for _, r := range state.MetaShard().Replicas {
 			if r.Role == meta.RoleVoter && r.Instance != s.instance {
 				ctx, cancel := context.WithTimeout(k.t.Context(), 5*time.Second)
-				_ = local{s}.Transfer(ctx, meta.MetaShardID, r.Replica)
+				_ = local{s}.Transfer(ctx, meta.MetaShardID, r.Replica, 0)
 				cancel()
 				break
 			}

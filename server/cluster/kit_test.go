@@ -107,11 +107,11 @@ func (l *fakeLocal) Members(ctx context.Context, _ uint64) (governor.Membership,
 func (l *fakeLocal) AddNonVoting(ctx context.Context, _, _ uint64, _ string, _ uint64) error {
 	return l.do(ctx)
 }
-func (l *fakeLocal) Promote(ctx context.Context, _, _, _ uint64) error { return l.do(ctx) }
-func (l *fakeLocal) Remove(ctx context.Context, _, _, _ uint64) error  { return l.do(ctx) }
-func (l *fakeLocal) Transfer(ctx context.Context, _, _ uint64) error   { return l.do(ctx) }
-func (l *fakeLocal) Report() map[uint64]governor.ShardHealth           { return l.report }
-func (l *fakeLocal) Letter(uint64, uint64, []byte)                     {}
+func (l *fakeLocal) Promote(ctx context.Context, _, _, _ uint64) error  { return l.do(ctx) }
+func (l *fakeLocal) Remove(ctx context.Context, _, _, _ uint64) error   { return l.do(ctx) }
+func (l *fakeLocal) Transfer(ctx context.Context, _, _, _ uint64) error { return l.do(ctx) }
+func (l *fakeLocal) Report() map[uint64]governor.ShardHealth            { return l.report }
+func (l *fakeLocal) Letter(uint64, uint64, []byte)                      {}
 
 var errNotHere = protocol.Errorf(protocol.StatusWrongShard, "not led here")
 

@@ -238,7 +238,7 @@ func (m *Member) answer() {
 		return nil, protocol.Errorf(protocol.StatusUnsupported, "membership change %d is not known here; upgrade this instance", w.What)
 	}))
 	l.Handle(methodTransfer, on(m, func(ctx context.Context, w *transferWords) (any, error) {
-		return nil, local.Transfer(ctx, w.Shard, w.Replica)
+		return nil, local.Transfer(ctx, w.Shard, w.Replica, w.After)
 	}))
 	l.Handle(methodUpdate, on(m, func(ctx context.Context, w *updateWords) (any, error) {
 		return nil, m.cfg.Update(ctx, w.Instance, meta.Variant(w.Target), w.Reason)

@@ -262,7 +262,7 @@ func (a *anywhere) Remove(ctx context.Context, id, replica, configChange uint64)
 }
 
 // Transfer implements governor.Groups.
-func (a *anywhere) Transfer(ctx context.Context, id, replica uint64) error {
-	return a.ask(ctx, id, func(ctx context.Context) error { return a.local.Transfer(ctx, id, replica) }, methodTransfer,
-		&transferWords{Shard: id, Replica: replica}, nil)
+func (a *anywhere) Transfer(ctx context.Context, id, replica, after uint64) error {
+	return a.ask(ctx, id, func(ctx context.Context) error { return a.local.Transfer(ctx, id, replica, after) }, methodTransfer,
+		&transferWords{Shard: id, Replica: replica, After: after}, nil)
 }

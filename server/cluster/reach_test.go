@@ -134,7 +134,7 @@ func TestOverTheLinks(t *testing.T) {
 	}
 	for what, err := range map[string]error{
 		"propose": a.Propose(ctx, 2, shard.Command{Kind: shard.CmdFreeze, Body: []byte("x")}), "add": a.AddNonVoting(ctx, 2, 4, "d:1", 9),
-		"promote": a.Promote(ctx, 2, 2, 9), "remove": a.Remove(ctx, 2, 2, 9), "transfer": a.Transfer(ctx, 2, 2),
+		"promote": a.Promote(ctx, 2, 2, 9), "remove": a.Remove(ctx, 2, 2, 9), "transfer": a.Transfer(ctx, 2, 2, 5),
 	} {
 		if err != nil {
 			t.Errorf("%s: %v", what, err)

@@ -137,6 +137,7 @@ type changeWords struct {
 type transferWords struct {
 	Shard   uint64
 	Replica uint64
+	After   uint64 // the term that the new leadership must come after
 }
 
 // heartbeat is what an instance says of itself, twice a second, to those that may govern.

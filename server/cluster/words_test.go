@@ -30,7 +30,7 @@ func TestWords(t *testing.T) {
 		&proposeWords{Shard: 2, Kind: 3, Node: 4, Epoch: 1<<64 - 1, Client: "c", Body: []byte{0, 255}},
 		&exportWords{Shard: 2, Tier: 1, First: 3, Count: 4, Epoch: 5, Cursor: []byte("x")}, &exportAnswer{Chunk: []byte("c"), Next: []byte("n")},
 		&membersAnswer{ConfigChange: 1, Voters: []member{{Replica: 1, Address: "a:1"}}, NonVotings: []member{{Replica: 2, Address: "b:1"}}, Removed: []uint64{3}},
-		&changeWords{Shard: 1, What: changeAdd, Replica: 2, Address: "a:1", ConfigChange: 3}, &transferWords{Shard: 1, Replica: 2},
+		&changeWords{Shard: 1, What: changeAdd, Replica: 2, Address: "a:1", ConfigChange: 3}, &transferWords{Shard: 1, Replica: 2, After: 3},
 		&heartbeat{Instance: 1, Incarnation: 2, Seq: 3, Shards: []shardHeartbeat{{Shard: 1, Replica: 2, Leader: 3, Term: 4, Applied: 5, Members: 6}}},
 		&letterWords{To: 1, From: 2, Bytes: []byte("b")}, &updateWords{Instance: 1, Target: 2, Reason: "r"},
 	} {

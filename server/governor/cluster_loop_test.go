@@ -170,8 +170,8 @@ func (g liveGroups) Remove(ctx context.Context, x, replica, change uint64) error
 	return g.change(ctx, func(w clusterGroups) error { return w.Remove(ctx, x, replica, change) })
 }
 
-func (g liveGroups) Transfer(ctx context.Context, x, replica uint64) error {
-	return g.change(ctx, func(w clusterGroups) error { return w.Transfer(ctx, x, replica) })
+func (g liveGroups) Transfer(ctx context.Context, x, replica, after uint64) error {
+	return g.change(ctx, func(w clusterGroups) error { return w.Transfer(ctx, x, replica, after) })
 }
 
 // inLiveCluster runs f beside two governors, of which number 0 leads, and beside the time that passes.

@@ -579,13 +579,16 @@ func (s clusterGroups) Remove(_ context.Context, x, replica, change uint64) erro
 	})
 }
 
-func (s clusterGroups) Transfer(_ context.Context, x, replica uint64) error {
+func (s clusterGroups) Transfer(_ context.Context, x, replica, after uint64) error {
 	return s.carry(func() error {
 		if !s.led(x) || !slices.Contains(s.liveVoters(x), replica) {
 			return errNoLeader
 		}
 		if s.groups[x].leader != replica {
 			s.elect(x, replica)
+		}
+		if s.groups[x].term <= after {
+			return errNoLeader
 		}
 		return nil
 	})

@@ -59,8 +59,8 @@ type Groups interface {
 	Promote(ctx context.Context, shard, replica, configChange uint64) error
 	// Remove removes a replica for ever, member or not: its id cannot be added afterwards.
 	Remove(ctx context.Context, shard, replica, configChange uint64) error
-	// Transfer has a voter lead, and returns nil when it does. What was proposed before is committed or refused, not lost.
-	Transfer(ctx context.Context, shard, replica uint64) error
+	// Transfer has a voter lead, and returns nil when it does in a term after the given one, 0 for any. What was proposed before is committed or refused, not lost.
+	Transfer(ctx context.Context, shard, replica, after uint64) error
 }
 
 // Instances are the processes of the cluster.

@@ -125,7 +125,7 @@ func (g *Governor) transfer(ctx context.Context, s *Step) error {
 			return protocol.Errorf(protocol.StatusAborted, "shard %d is to be led by another instance", s.Shard)
 		}
 	}
-	if err := g.groups.Transfer(ctx, s.Shard, s.Replica); err != nil || s.Kind == TransferMeta {
+	if err := g.groups.Transfer(ctx, s.Shard, s.Replica, s.Term); err != nil || s.Kind == TransferMeta {
 		return err
 	}
 	return g.command(ctx, &meta.MasterIs{Shard: s.Shard, Instance: s.Instance})

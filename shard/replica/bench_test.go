@@ -170,7 +170,7 @@ func benchThree(b *testing.B, loopback bool, nshards, ncallers int) {
 		eventually(b, "the first replica to lead", func() bool {
 			for i := range hosts {
 				if i > 0 && all[i][n].Leading() {
-					_ = hosts[i].Transfer(timeout(b), uint64(n+1), 1)
+					_ = hosts[i].Transfer(timeout(b), uint64(n+1), 1, 0)
 				}
 			}
 			return all[0][n].Leading()

@@ -21,7 +21,7 @@ type machineReplica interface {
 	leaderUpdated(term, leader uint64)
 	tick()
 	startTick() (wait func())
-	transfer(ctx context.Context, to uint64) error
+	transfer(ctx context.Context, to, after uint64) error
 	report(r *GroupReport)
 	stop()
 	stopped()

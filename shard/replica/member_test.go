@@ -114,7 +114,7 @@ func (c *cluster) transfer(to int) {
 	c.t.Helper()
 	for end := time.Now().Add(patience); ; {
 		l := c.leader()
-		err := c.hosts[l].Transfer(timeout(c.t), 1, c.ids[to])
+		err := c.hosts[l].Transfer(timeout(c.t), 1, c.ids[to], 0)
 		if err == nil {
 			return
 		}
@@ -304,7 +304,7 @@ func TestRolesOverRestarts(t *testing.T) {
 				c.converge()
 				if x.want == RoleVoter {
 					c.transfer(3)
-				} else if err := c.hosts[c.leader()].Transfer(timeout(t), 1, 4); protocol.StatusOf(err) == protocol.StatusOK {
+				} else if err := c.hosts[c.leader()].Transfer(timeout(t), 1, 4, 0); protocol.StatusOf(err) == protocol.StatusOK {
 					t.Error("a replica that does not vote leads")
 				}
 				c.make("led")

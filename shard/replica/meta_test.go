@@ -204,7 +204,7 @@ func TestMetaMembers(t *testing.T) {
 		mustPropose(t, metas[i%3], rightsEntry(100+i))
 	}
 	to := (metas[0].LeaderReplica() % 3) + 1
-	if err := hosts[0].Transfer(ctx, MetaShard, to); err != nil && protocol.StatusOf(err) != protocol.StatusAborted {
+	if err := hosts[0].Transfer(ctx, MetaShard, to, 0); err != nil && protocol.StatusOf(err) != protocol.StatusAborted {
 		t.Fatal(err)
 	}
 	for i := range 3 {

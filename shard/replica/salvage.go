@@ -293,10 +293,12 @@ func (m *salvageMachine) SaveSnapshot(any, io.Writer, statemachine.ISnapshotFile
 func (m *salvageMachine) Lookup(any) (any, error) { return nil, errors.ErrUnsupported }
 func (m *salvageMachine) Close() error            { return nil }
 
-func (m *salvageMachine) leaderUpdated(uint64, uint64)           {}
-func (m *salvageMachine) tick()                                  {}
-func (m *salvageMachine) startTick() func()                      { return func() {} }
-func (m *salvageMachine) transfer(context.Context, uint64) error { return errors.ErrUnsupported }
-func (m *salvageMachine) report(*GroupReport)                    {}
-func (m *salvageMachine) stop()                                  {}
-func (m *salvageMachine) stopped()                               {}
+func (m *salvageMachine) leaderUpdated(uint64, uint64) {}
+func (m *salvageMachine) tick()                        {}
+func (m *salvageMachine) startTick() func()            { return func() {} }
+func (m *salvageMachine) transfer(context.Context, uint64, uint64) error {
+	return errors.ErrUnsupported
+}
+func (m *salvageMachine) report(*GroupReport) {}
+func (m *salvageMachine) stop()               {}
+func (m *salvageMachine) stopped()            {}

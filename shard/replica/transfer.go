@@ -15,12 +15,16 @@ const (
 )
 
 // Transfer makes another voter the leader of a shard that this host's replica leads, and waits until its epoch is applied here. It tries three times. Without load
-// and with a target that is up to date it takes a few milliseconds. Nil: the target leads. StatusAborted: it does not, or no more.
+// and with a target that is up to date it takes a few milliseconds. Nil: the target leads, in a term after the one that is to end. StatusAborted: it does not, or no
+// more. StatusUnavailable: this replica does not lead, or only believes so, in a term that is not after the other.
+//
+// The caller gives the term that it has seen led by another, 0 for none, because a replica that was cut off goes on to believe that it leads for a while. If that is
+// the target, its "I lead already" would be taken for the end of a leadership that goes on.
 //
 // A data shard's proposals are paused: requests wait in the open batch, for 80 ms in the first try and up to 320 ms in the last, since what is in flight must be
 // applied first. When the leadership has moved they fail with StatusUnavailable: nothing of them was proposed. A target that does not answer is given up by
 // the engine after ten round trip times, and all proposals are dropped until then; so long the pause lasts.
-func (h *Host) Transfer(ctx context.Context, shard, toReplica uint64) error {
+func (h *Host) Transfer(ctx context.Context, shard, toReplica, after uint64) error {
 	g := h.groupOf(shard)
 	if g == nil {
 		return errNotHere
@@ -28,7 +32,7 @@ func (h *Host) Transfer(ctx context.Context, shard, toReplica uint64) error {
 	if i, ok := h.engineInfos()[shard]; !ok || i.Voters[toReplica] == "" {
 		return protocol.Errorf(protocol.StatusPreconditionFailed, "replica %d does not vote in shard %d; promote it first", toReplica, shard)
 	}
-	return g.replica.transfer(ctx, toReplica)
+	return g.replica.transfer(ctx, toReplica, after)
 }
 
 // giveUp is how long the engine's leader waits for the target of a transfer, dropping all proposals.
@@ -54,13 +58,13 @@ func await(ctx context.Context, stop <-chan struct{}, most time.Duration, ok fun
 	return true
 }
 
-func (s *Shard) transfer(ctx context.Context, to uint64) error {
+func (s *Shard) transfer(ctx context.Context, to, after uint64) error {
 	for try := range transferTries {
 		if try > 0 {
 			await(ctx, s.stopC, transferRest, func() bool { return false })
 		}
-		if to == s.cfg.Replica && s.Leading() {
-			return nil
+		if term, leads := s.line.leads(); leads && to == s.cfg.Replica {
+			return newer(s.cfg.ID, term, after)
 		}
 		moved, err := s.tryTransfer(ctx, to, transferTry<<try)
 		if err != nil {
@@ -70,12 +74,11 @@ func (s *Shard) transfer(ctx context.Context, to uint64) error {
 			continue
 		}
 		// Raft has named a new term. It is true when the epoch of the term is applied.
-		var leader uint64
+		var leader, term uint64
 		known := await(ctx, s.stopC, s.host.changeTry(), func() bool {
 			l := &s.line
 			l.mu.Lock()
-			term := l.newTerm
-			leader = l.newLeader
+			term, leader = l.newTerm, l.newLeader
 			l.mu.Unlock()
 			s.mu.RLock()
 			defer s.mu.RUnlock()
@@ -85,12 +88,27 @@ func (s *Shard) transfer(ctx context.Context, to uint64) error {
 		case !known:
 			return protocol.Errorf(protocol.StatusUnavailable, "shard %d has lost its leader and not yet found another; look again", s.cfg.ID)
 		case leader == to:
-			return nil
+			return newer(s.cfg.ID, term, after)
 		case leader != s.cfg.Replica:
 			return protocol.Errorf(protocol.StatusAborted, "leadership of shard %d has gone to replica %d", s.cfg.ID, leader)
 		}
 	}
 	return protocol.Errorf(protocol.StatusAborted, "replica %d of shard %d did not take over in %d tries; is it up to date?", to, s.cfg.ID, transferTries)
+}
+
+// newer refuses to call a leadership that is not after that of a term its successor.
+func newer(shard, term, after uint64) error {
+	if term > after {
+		return nil
+	}
+	return protocol.Errorf(protocol.StatusUnavailable, "shard %d has a leader of term %d, and here nobody has heard of a term after %d; ask its leader", shard, after, term)
+}
+
+// leads is the term in which this replica leads, as far as it knows.
+func (l *line) leads() (term uint64, leads bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.term, l.phase == leading
 }
 
 // tryTransfer pauses the proposer, asks once, and returns the term that came of it, 0 for none.
@@ -149,17 +167,23 @@ func (l *line) flightEmpty() bool {
 }
 
 // transfer of the meta shard needs no pause: a command that is dropped is proposed again by itself.
-func (m *Meta) transfer(ctx context.Context, to uint64) error {
+func (m *Meta) transfer(ctx context.Context, to, after uint64) error {
+	var term uint64
+	moved := func() bool {
+		var leader uint64
+		leader, term = m.host.leaderOf(MetaShard, m.cfg.Replica)
+		return leader == to && m.leader.Load() == to
+	}
 	for range transferTries {
-		if m.leader.Load() == to {
-			return nil
+		if moved() {
+			return newer(MetaShard, term, after)
 		}
 		if err := m.host.nh.RequestLeaderTransfer(MetaShard, to); err != nil {
 			await(ctx, m.stopC, transferRest, func() bool { return false })
 			continue
 		}
-		if await(ctx, m.stopC, m.host.giveUp(), func() bool { return m.leader.Load() == to }) {
-			return nil
+		if await(ctx, m.stopC, m.host.giveUp(), moved) {
+			return newer(MetaShard, term, after)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()

@@ -115,7 +115,7 @@ func TestTransferUnderLoad(t *testing.T) {
 		l := c.leader()
 		to := (l + 1 + i%2) % 3
 		start := time.Now()
-		err := c.hosts[l].Transfer(timeout(t), 1, c.ids[to])
+		err := c.hosts[l].Transfer(timeout(t), 1, c.ids[to], 0)
 		if err != nil {
 			// An election nobody asked for comes in between on a busy machine; nothing else is excused.
 			if st := protocol.StatusOf(err); st != protocol.StatusUnavailable && st != protocol.StatusAborted {
@@ -146,7 +146,7 @@ func TestTransferToDeafTarget(t *testing.T) {
 	to := (l + 1) % 3
 	c.net.Isolate(c.disks[to].addr, true)
 	done := make(chan error, 1)
-	go func() { done <- c.hosts[l].Transfer(context.Background(), 1, c.ids[to]) }()
+	go func() { done <- c.hosts[l].Transfer(context.Background(), 1, c.ids[to], 0) }()
 	var pending []Origin
 	for i := range 10 {
 		pending = append(pending, c.writer.create(fmt.Sprint("during ", i)))
@@ -163,9 +163,9 @@ func TestTransferToDeafTarget(t *testing.T) {
 	c.make("after")
 	c.converge()
 
-	status(t, "transfer to a stranger", c.hosts[c.leader()].Transfer(timeout(t), 1, 9), protocol.StatusPreconditionFailed)
+	status(t, "transfer to a stranger", c.hosts[c.leader()].Transfer(timeout(t), 1, 9, 0), protocol.StatusPreconditionFailed)
 	f := (c.leader() + 1) % 3
-	if err := c.hosts[f].Transfer(timeout(t), 1, c.ids[(f+1)%3]); err == nil && c.leader() != (f+1)%3 {
+	if err := c.hosts[f].Transfer(timeout(t), 1, c.ids[(f+1)%3], 0); err == nil && c.leader() != (f+1)%3 {
 		t.Error("a follower says that it has handed over")
 	}
 }
@@ -245,5 +245,27 @@ func TestQuorumLossAndReturn(t *testing.T) {
 	}
 	if _, m := c.membership(); len(m.Voters) != 3 {
 		t.Logf("members are %+v", m)
+	}
+}
+
+// TestTransferToItself: a leader that is to be made the leader says that it is, but only when that was no earlier leadership than the one that is to end. A replica that
+// was cut off believes for a while that it leads, and would end the leadership of its successor by saying so.
+func TestTransferToItself(t *testing.T) {
+	c := newCluster(t, nil)
+	for {
+		l := c.leader()
+		_, term := c.hosts[l].leaderOf(1, c.ids[l])
+		var errs [4]error
+		for i, after := range [4]uint64{0, term - 1, term, term + 1} {
+			errs[i] = c.hosts[l].Transfer(timeout(t), 1, c.ids[l], after)
+		}
+		if leader, now := c.hosts[l].leaderOf(1, c.ids[l]); leader != c.ids[l] || now != term || !c.shards[l].Leading() {
+			continue // an election that nobody asked for
+		}
+		status(t, "to itself, whoever led", errs[0], protocol.StatusOK)
+		status(t, "to itself, from a leadership before", errs[1], protocol.StatusOK)
+		status(t, "to itself, from its own leadership", errs[2], protocol.StatusUnavailable)
+		status(t, "to itself, from one that it has not heard of", errs[3], protocol.StatusUnavailable)
+		return
 	}
 }
