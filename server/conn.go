@@ -41,7 +41,10 @@ type conn struct {
 	// shown is the hash of the token by which the client came in; nil if by none.
 	shown atomic.Pointer[[meta.HashLen]byte]
 	held  int // bytes of an unfinished frame, as Server.unfinished counts them
-	lazy  int // bytes of the last feed's answers, if all of them can wait for a home's pong, which is on its way
+	lazy  int // bytes of the last feed's answers, if all of them can wait: for a home's pong, which is on its way, or for the end of tarries
+
+	excess   excess
+	tarrying bool // lazy is for the end of tarries
 
 	heard      atomic.Int64 // clock, ns: something came in
 	frameSince atomic.Int64 // clock, ns: when the unfinished frame began; 0 is none
@@ -51,7 +54,8 @@ type conn struct {
 	unanswered atomic.Int32 // Invariant: 0 <= unanswered <= window + 1
 	keepAlive  atomic.Int64 // ns: the longest timeout among its sessions, which says how long it may be silent
 
-	wantRoom atomic.Bool // pages is not empty
+	wantRoom atomic.Bool   // pages is not empty
+	tarries  atomic.Uint64 // the turn in which the sweep has answers to excess written; 0 is none
 
 	out outgoing
 
@@ -81,6 +85,7 @@ type pass struct {
 	now    time.Duration
 	out    *outbox
 	frames int         // handled in this feed
+	excess int         // of them, beyond quota or window
 	pings  int         // of them
 	ping   uint64      // the last ping
 	due    []*desk     // shards with commands of this feed that nobody proposes unless it does
@@ -130,7 +135,11 @@ func (c *conn) open(s *Server, w wire, remote string) bool {
 func (c *conn) feed(p *pass, buf []byte) (used int) {
 	p.now = c.srv.clock.Now()
 	c.heard.Store(int64(p.now))
-	p.frames, p.out.wrote, c.lazy = 0, 0, 0
+	kept := 0
+	if c.tarries.Load() != 0 {
+		kept = c.lazy // still there, unless something had it written
+	}
+	p.frames, p.excess, p.out.wrote, c.lazy = 0, 0, 0, 0
 	limit := uint32(protocol.MaxHelloLen)
 	for !c.ending.Load() {
 		if c.greeted {
@@ -153,10 +162,15 @@ func (c *conn) feed(p *pass, buf []byte) (used int) {
 		p.frames++
 		c.handle(p, h)
 	}
+	until := c.excess.count(&c.srv.turns, p.excess+p.pings, p.frames)
+	if c.tarrying = until != 0; c.tarrying {
+		c.lazy = kept + p.out.wrote
+		c.tarries.Store(until)
+	}
 	if p.pings > 0 {
 		if c.atHome() {
 			c.srv.vouching.add(c, p.ping)
-			if p.pings == p.frames {
+			if p.pings == p.frames && c.lazy == 0 {
 				c.lazy = p.out.wrote
 			}
 		}
@@ -185,6 +199,15 @@ func (c *conn) feed(p *pass, buf []byte) (used int) {
 		c.frameSince.Store(int64(p.now))
 	}
 	return used
+}
+
+// keeps ends the hold of a transport that has fed, and says whether what waits is to wait on. If not, the transport writes it.
+func (c *conn) keeps() bool {
+	if c.lazy == 0 || !c.out.letGo(c.lazy) {
+		c.lazy = 0
+		return false
+	}
+	return !c.tarrying || c.tarries.Load() != 0 // the sweep that was to have it written may have come before it was let go
 }
 
 // secure says that the client came over TLS.

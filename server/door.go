@@ -250,7 +250,7 @@ func (d *gnetDoor) OnTraffic(gc gnet.Conn) (action gnet.Action) {
 		_, _ = gc.Discard(used)
 		d.srv.metrics.bytesIn.Add(used)
 	}
-	if k.lazy == 0 || !k.out.letGo(k.lazy) {
+	if !k.keeps() {
 		k.flush()
 	}
 	k.loop.pass.out.flush()

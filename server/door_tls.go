@@ -208,8 +208,12 @@ func (k *tlsSocket) take(buf []byte) (used int) {
 			p.forget() // a panic; it goes on, and ends the connection
 		}
 	}()
+	k.out.hold()
 	used = k.feed(p, buf)
 	k.srv.metrics.bytesIn.Add(used)
+	if !k.keeps() {
+		k.marked()
+	}
 	p.out.flush()
 	fed = true
 	return used

@@ -63,6 +63,7 @@ type Server struct {
 	door       *gnetDoor
 	tls        *tlsDoor // nil: there is none
 	vouching   *vouching
+	turns      turns
 	auth       atomic.Pointer[authView]
 	authGate   sync.Mutex // held while auth is replaced
 	strangers  strangers

@@ -413,7 +413,26 @@ func TestRelaxedAttach(t *testing.T) {
 }
 
 // TestSilence: a connection that says nothing for a session's timeout loses the session's place to nobody before it, and all of it after.
-func TestSilence(t *testing.T) {
+func TestSilence(t *testing.T) { silence(t, func(*replica.ManualClock) {}) }
+
+// TestTimeOfDay: the same to the second, whatever time of day the machine is told that it is.
+func TestTimeOfDay(t *testing.T) {
+	for name, jumps := range map[string][]time.Duration{
+		"an hour ahead, and back": {time.Hour, -time.Hour}, "ten seconds to and fro": {10 * time.Second, -10 * time.Second},
+		"a century": {100 * 365 * 24 * time.Hour}, "the epoch": {-1_700_000_000 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := 0
+			silence(t, func(c *replica.ManualClock) {
+				c.SetWall(c.Wall().Add(jumps[n%len(jumps)]))
+				n++
+			})
+		})
+	}
+}
+
+// silence has a client fall silent that holds what another waits for, and something happen to the clock each second.
+func silence(t *testing.T, happens func(*replica.ManualClock)) {
 	var clock *replica.ManualClock
 	s := start(t, func(c *Config) { clock = manual(c) })
 	silent, other := connect(t, s), connect(t, s)
@@ -427,6 +446,7 @@ func TestSilence(t *testing.T) {
 		t.Fatalf("%+v, %v", a, err)
 	}
 	for range 9 {
+		happens(clock)
 		clock.Advance(time.Second)
 		other.ping()
 	}
@@ -434,6 +454,7 @@ func TestSilence(t *testing.T) {
 		t.Fatalf("after 9 s: %+v, %v", d, err)
 	}
 	for range 14 { // the connection is cut after 10 s, the session ends in the log, a shard that is not its home hears of it
+		happens(clock)
 		clock.Advance(time.Second)
 		other.ping()
 	}

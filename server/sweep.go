@@ -45,7 +45,7 @@ func (s *Server) openDoors(context.Context) error {
 // sweep ends the connections that take too long over something, by the server's clock, and looks at the memory.
 func (s *Server) sweep() {
 	s.memory.look()
-	now := s.clock.Now()
+	now, turn := s.clock.Now(), s.turns.next()
 	l := &s.cfg.Limits
 	o := s.borrowOutbox()
 	defer s.returnOutbox(o)
@@ -74,6 +74,9 @@ func (s *Server) sweep() {
 				s.metrics.idleCut.Inc()
 			}
 			return
+		}
+		if until := c.tarries.Load(); until != 0 && until <= turn && c.tarries.CompareAndSwap(until, 0) {
+			c.nudge()
 		}
 		if c.out.held.Load() > 0 && c.out.tooOld(now, l.OutAge) {
 			c.cutSlow()

@@ -125,10 +125,13 @@ type flood struct {
 	mix  string
 }
 
+// hostileQuotas are those of the node that hostile clients are let into.
+var hostileQuotas = []string{"--max-sessions", "20000", "--max-semaphores", "20000", "--max-waiters", "20000", "--max-watchers", "20000", "--max-requests", "1000"}
+
 // prepare makes the nodes: one for honest clients, one with quotas for the others.
 func (f *flood) prepare() {
 	f.t.Helper()
-	for _, args := range [][]string{{"node", "create", "/honest"}, {"node", "create", "/idle"}, {"node", "create", "/hostile", "--max-sessions", "20000", "--max-semaphores", "20000"}} {
+	for _, args := range [][]string{{"node", "create", "/honest"}, {"node", "create", "/idle"}, append([]string{"node", "create", "/hostile"}, hostileQuotas...)} {
 		await(f.t, strings.Join(args, " "), func() bool {
 			_, err := f.in.cli(args...)
 			return err == nil
@@ -328,8 +331,8 @@ func cpuOf(pid int) time.Duration {
 func floodReport(spec floodSpec, list []measurement) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Floods beside honest clients\n\nOne instance with `--max-memory %s` on %d CPUs. Honest clients make %d operations a second (half of them lock and unlock, the others strict and relaxed reads), "+
-		"at set times, so that what waits counts; %d sessions only live beside them, on 8 connections; then come %d hostile connections at once, from %d addresses, into a node with quotas of sessions and semaphores. "+
-		"Hostile processes run with the least priority: what is measured is what they make the server do.\n\n", spec.memory, runtime.NumCPU(), spec.rate, spec.sessions, spec.hostile, 1+(spec.hostile-1)/hostilePerAddress)
+		"at set times, so that what waits counts; %d sessions only live beside them, on 8 connections; then come %d hostile connections at once, from %d addresses, into a node with quotas (`%s`). "+
+		"Hostile processes run with the least priority: what is measured is what they make the server do.\n\n", spec.memory, runtime.NumCPU(), spec.rate, spec.sessions, spec.hostile, 1+(spec.hostile-1)/hostilePerAddress, strings.Join(hostileQuotas, " "))
 	b.WriteString("| beside honest clients | p50 | p99 | p99.9 | p99 to quiet | errors | memory at most | server's cores | hostile connections made | cut, and why |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, m := range list {
 		var cut []string

@@ -35,12 +35,13 @@ type conn struct {
 	closeOnce sync.Once
 	done      chan struct{}
 
-	lastWrite atomic.Int64 // Unix nanoseconds of the end of the last write of more than one piece: what is heard may be late by it
+	born      time.Time
+	lastWrite atomic.Int64 // since born, ns: the end of the last write of more than one piece, 0 for none; what is heard may be late by it
 	wmu       sync.Mutex   // one write at a time
 }
 
 func newConn(m *Mesh, nc net.Conn, peer string, p purpose, dialer bool, cluster string) *conn {
-	c := &conn{m: m, nc: nc, peer: peer, purpose: p, dialer: dialer, cluster: cluster, done: make(chan struct{})}
+	c := &conn{m: m, nc: nc, peer: peer, purpose: p, dialer: dialer, cluster: cluster, born: time.Now(), done: make(chan struct{})}
 	c.reader = frameReader{r: bufio.NewReaderSize(patient{c}, readBuffer), limits: limitsOf(p, !dialer, m.cfg.Limits.Payload)}
 	return c
 }
@@ -65,7 +66,7 @@ func (p patient) Read(b []byte) (int, error) {
 			continue
 		}
 		p.c.wmu.Unlock()
-		if time.Since(time.Unix(0, p.c.lastWrite.Load())) < silence {
+		if last := p.c.lastWrite.Load(); last > 0 && time.Since(p.c.born)-time.Duration(last) < silence {
 			continue
 		}
 		p.c.m.count.silent.Add(1)
@@ -107,7 +108,7 @@ func (c *conn) write(b []byte) error {
 		b = b[n:]
 	}
 	if big {
-		c.lastWrite.Store(time.Now().UnixNano())
+		c.lastWrite.Store(int64(time.Since(c.born)))
 	}
 	return nil
 }

@@ -57,6 +57,13 @@ func (c *ManualClock) Wall() time.Time {
 	return c.wall
 }
 
+// SetWall sets the time of day, which nothing but what is shown goes by.
+func (c *ManualClock) SetWall(wall time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wall = wall
+}
+
 // Advance moves the clock by d in steps of at most [ManualStep], and ticks every host that uses it after each step.
 func (c *ManualClock) Advance(d time.Duration) {
 	for d > 0 {
