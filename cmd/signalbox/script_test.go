@@ -54,7 +54,7 @@ type serverKey struct{}
 func setupScript(env *testscript.Env) error {
 	env.Setenv("GORACE", os.Getenv("GORACE"))
 	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
-	for i := range 3 {
+	for i := range 4 {
 		env.Setenv(fmt.Sprintf("ADDR%d", i+1), freeAddress())
 	}
 	srv := servertest.New(servertest.RealTime(), servertest.Config(func(c *server.Config) { c.Name = "one" }))
