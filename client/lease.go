@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -124,7 +125,8 @@ func (l *Lease) freed() <-chan struct{} {
 }
 
 // Release gives the units back. The lease ends at once; the call returns when the server has answered. When ctx ends first, even before the call, the release goes
-// on in the background, and its error is that of ctx. Releasing a lease twice is no error; a lost lease answers what Lost says.
+// on in the background, and its error is that of ctx. Releasing a lease twice is no error; a lost lease answers what Lost says. If the session is lost before the answer
+// comes, the error wraps [ErrOutcomeUnknown] and the session's: others get the units when the server ends the session, at the latest.
 func (l *Lease) Release(ctx context.Context) error {
 	s := l.s
 	s.mu.Lock()
@@ -224,7 +226,7 @@ func (r *releasing) work(ctx context.Context) (done bool, err error) {
 		case <-ctx.Done():
 			return false, interrupted(ctx, nil)
 		case <-s.ctx.Done():
-			return true, nil // all is released
+			return true, wentWith(s.over())
 		}
 	}
 	if r.x.head == nil {
@@ -236,10 +238,11 @@ func (r *releasing) work(ctx context.Context) (done bool, err error) {
 	}
 	_, _, err = s.send(ctx, protocol.KindRelease, r.bucket, &r.x, &r.req, &r.reply)
 	if err != nil && !answered(err) {
-		if s.over() == nil {
+		over := s.over()
+		if over == nil {
 			return false, err
 		}
-		err = nil // it ended with the session
+		err = wentWith(over)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,6 +252,15 @@ func (r *releasing) work(ctx context.Context) (done bool, err error) {
 	r.e.drop()
 	s.exitLocked(r.e)
 	return true, err
+}
+
+// wentWith is how a release came out whose session ended before it was answered. A session that was closed has given back all. One that is over for this client may have a
+// while to live at the server, and its units with it.
+func wentWith(over error) error {
+	if errors.Is(over, ErrSessionClosed) {
+		return nil
+	}
+	return unknown(true, over)
 }
 
 // Lower gives back all but count units, 1 up to what is held. The place among the owners and the token stay. More than is held is refused with BadRequest: acquire

@@ -276,3 +276,40 @@ func TestRestoreRetries(t *testing.T) {
 		}
 	})
 }
+
+// TestReleaseCutOff: a release whose session is lost before the answer comes does not say that the units are free; one whose session was closed does.
+func TestReleaseCutOff(t *testing.T) {
+	for name, closed := range map[string]bool{"nothing vouches any more": false, "closed": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t)
+				c := f.open(t)
+				s := f.sessionIn(t, c, 0, Timeout(10*time.Second))
+				l, err := s.Acquire(bg, "x")
+				if err != nil {
+					t.Fatal(err)
+				}
+				f.set(func() {
+					f.on = func(_ *fakeConn, h protocol.Header) bool {
+						return h.Kind == protocol.KindRelease || !closed && (h.Kind == protocol.KindPing || h.Kind == protocol.KindSessionAttach)
+					}
+				})
+				released := make(chan error, 1)
+				go func() { released <- l.Release(bg) }()
+				synctest.Wait()
+				if closed {
+					if err := s.Close(bg); err != nil {
+						t.Fatal(err)
+					}
+				}
+				err = <-released
+				if closed != (err == nil) || !closed && (!errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, ErrSessionExpired)) {
+					t.Error(err)
+				}
+				if l.Held() {
+					t.Error("it is still believed to be held")
+				}
+			})
+		})
+	}
+}

@@ -138,6 +138,9 @@ func wallTime(ms uint64) time.Time {
 }
 
 // CreateNode makes a coordination node, and its missing parents. Errors: BadRequest for an illegal path or configuration, AlreadyExists.
+//
+// A request whose answer is lost is sent again. Where another client drops the same path at that moment, the node may so be made twice; likewise a drop may drop what another
+// has made anew. Whoever makes and drops one path from several places at once must agree first on whose turn it is, with a lock.
 func (c *Client) CreateNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
 	var reply protocol.NodeInfo
 	repeated, err := c.ask(ctx, c.anywhere, protocol.KindNodeCreate, &protocol.NodeCreate{Path: path, Config: cfg.wire()}, &reply)

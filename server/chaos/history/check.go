@@ -97,6 +97,9 @@ func judge(name string, list []*Op, o Options) (what, picture string) {
 			nd = configModel
 		case MakeNode, DropNode:
 			nd = nodeModel
+			for _, first := range op.repeats() {
+				history = append(history, porcupine.Operation{ClientId: op.Lane, Input: first, Call: op.Call, Return: op.Return})
+			}
 		default:
 			history = append(history, steps(op)...)
 			continue

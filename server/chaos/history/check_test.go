@@ -124,6 +124,10 @@ var stories = []struct {
 
 	{"a node is made, dropped and made", true, new(script).add(Op{Kind: MakeNode, Token: 4, Result: OK}).add(Op{Kind: DropNode, Result: OK}).
 		add(Op{Kind: MakeNode, Token: 7, Result: OK}).add(Op{Kind: MakeNode, Result: Exists})},
+	{"a node is made again by the same call, which another drop came into", true, new(script).add(Op{Call: 1, Return: 10, Kind: MakeNode, Token: 5, Result: OK}).
+		add(Op{Call: 2, Return: 3, Kind: MakeNode, Result: Exists}).add(Op{Call: 4, Return: 5, Kind: DropNode, Result: OK}).add(Op{Call: 6, Return: 7, Kind: MakeNode, Result: Exists})},
+	{"a node is there again after its drop, and nobody makes it", false, new(script).add(Op{Call: 1, Return: 3, Kind: MakeNode, Token: 5, Result: OK}).
+		add(Op{Call: 4, Return: 5, Kind: DropNode, Result: OK}).add(Op{Call: 6, Return: 7, Kind: MakeNode, Result: Exists})},
 	{"a node's id comes back", false, new(script).add(Op{Kind: MakeNode, Token: 4, Result: OK}).add(Op{Kind: DropNode, Result: OK}).
 		add(Op{Kind: MakeNode, Token: 4, Result: OK})},
 	{"a node is made twice", false, new(script).add(Op{Kind: MakeNode, Token: 4, Result: OK}).add(Op{Kind: MakeNode, Token: 5, Result: OK})},

@@ -44,6 +44,17 @@ func (n node) next(op *Op) []any {
 	return nil
 }
 
+// repeats are what a call may have done besides what it was told: the client asks again when a connection is lost, and if somebody undid the first doing meanwhile, the second
+// does it again.
+func (op *Op) repeats() []*Op {
+	if op.Result != OK {
+		return nil
+	}
+	first := *op
+	first.Result, first.Token = Unknown, 0
+	return []*Op{&first}
+}
+
 var nodeModel = porcupine.NondeterministicModel{
 	Init: func() []any { return []any{node{}} },
 	Step: func(state, input, _ any) []any { return state.(node).next(input.(*Op)) },
