@@ -240,6 +240,13 @@ func (c *conn) bound(session uint64) *binding {
 	return b
 }
 
+// bindsAny says whether there are sessions on this connection.
+func (c *conn) bindsAny() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sessions.len() > 0
+}
+
 // has says whether the session is bound to this connection; any goroutine.
 func (c *conn) has(session uint64) bool {
 	c.mu.Lock()

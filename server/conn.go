@@ -18,6 +18,8 @@ type wire interface {
 	// push marks the connection as having something to take. The transport takes it at the latest when Server.kick is called. Any goroutine; never
 	// blocks.
 	push()
+	// resume has the connection fed with what has come while it rested. Any goroutine; never blocks.
+	resume()
 }
 
 // conn is one client's connection: frames in, frames out, whatever the transport.
@@ -41,10 +43,9 @@ type conn struct {
 	// shown is the hash of the token by which the client came in; nil if by none.
 	shown atomic.Pointer[[meta.HashLen]byte]
 	held  int // bytes of an unfinished frame, as Server.unfinished counts them
-	lazy  int // bytes of the last feed's answers, if all of them can wait: for a home's pong, which is on its way, or for the end of tarries
+	lazy  int // bytes of the last feed's answers, if all of them can wait for a home's pong, which is on its way
 
-	excess   excess
-	tarrying bool // lazy is for the end of tarries
+	excess excess
 
 	heard      atomic.Int64 // clock, ns: something came in
 	frameSince atomic.Int64 // clock, ns: when the unfinished frame began; 0 is none
@@ -55,7 +56,8 @@ type conn struct {
 	keepAlive  atomic.Int64 // ns: the longest timeout among its sessions, which says how long it may be silent
 
 	wantRoom atomic.Bool   // pages is not empty
-	tarries  atomic.Uint64 // the turn in which the sweep has answers to excess written; 0 is none
+	refused  atomic.Uint64 // requests that were refused as excess
+	resting  atomic.Bool   // it is not to be fed until the transport is told to resume
 
 	out outgoing
 
@@ -85,7 +87,6 @@ type pass struct {
 	now    time.Duration
 	out    *outbox
 	frames int         // handled in this feed
-	excess int         // of them, beyond quota or window
 	pings  int         // of them
 	ping   uint64      // the last ping
 	due    []*desk     // shards with commands of this feed that nobody proposes unless it does
@@ -135,11 +136,7 @@ func (c *conn) open(s *Server, w wire, remote string) bool {
 func (c *conn) feed(p *pass, buf []byte) (used int) {
 	p.now = c.srv.clock.Now()
 	c.heard.Store(int64(p.now))
-	kept := 0
-	if c.tarries.Load() != 0 {
-		kept = c.lazy // still there, unless something had it written
-	}
-	p.frames, p.excess, p.out.wrote, c.lazy = 0, 0, 0, 0
+	p.frames, p.out.wrote, c.lazy = 0, 0, 0
 	limit := uint32(protocol.MaxHelloLen)
 	for !c.ending.Load() {
 		if c.greeted {
@@ -162,15 +159,15 @@ func (c *conn) feed(p *pass, buf []byte) (used int) {
 		p.frames++
 		c.handle(p, h)
 	}
-	until := c.excess.count(&c.srv.turns, p.excess+p.pings, p.frames)
-	if c.tarrying = until != 0; c.tarrying {
-		c.lazy = kept + p.out.wrote
-		c.tarries.Store(until)
+	if refused := c.refused.Load(); p.pings > 0 || refused != c.excess.refused {
+		if turns := c.excess.judge(&c.srv.turns, refused, p.pings, p.frames, c.bindsAny()); turns > 0 {
+			c.rest(turns, p.now)
+		}
 	}
 	if p.pings > 0 {
 		if c.atHome() {
 			c.srv.vouching.add(c, p.ping)
-			if p.pings == p.frames && c.lazy == 0 {
+			if p.pings == p.frames {
 				c.lazy = p.out.wrote
 			}
 		}
@@ -202,12 +199,15 @@ func (c *conn) feed(p *pass, buf []byte) (used int) {
 }
 
 // keeps ends the hold of a transport that has fed, and says whether what waits is to wait on. If not, the transport writes it.
-func (c *conn) keeps() bool {
-	if c.lazy == 0 || !c.out.letGo(c.lazy) {
-		c.lazy = 0
+func (c *conn) keeps() bool { return c.lazy > 0 && c.out.letGo(c.lazy) }
+
+// rests notes that so many bytes have come for a connection that rests. False: they are to be fed.
+func (c *conn) rests(n int) bool {
+	if !c.resting.Load() || n > restBytes || c.ending.Load() {
 		return false
 	}
-	return !c.tarrying || c.tarries.Load() != 0 // the sweep that was to have it written may have come before it was let go
+	c.heard.Store(int64(c.srv.clock.Now()))
+	return true
 }
 
 // secure says that the client came over TLS.

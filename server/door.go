@@ -100,8 +100,11 @@ func (d *gnetDoor) close() {
 func (s *Server) acceptFrom(l net.Listener, admit func(*net.TCPConn)) {
 	const slowest = time.Second
 	pause := 5 * time.Millisecond
+	var pace acceptPace
 	for {
+		asked := time.Now()
 		nc, err := l.Accept()
+		pace.came(asked, time.Now())
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
 				return
@@ -123,7 +126,42 @@ func (s *Server) acceptFrom(l net.Listener, admit func(*net.TCPConn)) {
 		}
 		pause = 5 * time.Millisecond
 		admit(nc.(*net.TCPConn))
+		if rest := pace.rest(time.Now()); rest > 0 {
+			select {
+			case <-time.After(rest):
+			case <-s.ctx.Done():
+			}
+		}
 	}
+}
+
+// acceptPace keeps connections that come in a flood from taking a processor for themselves: while more of them wait, letting them in takes a third of the time of one, and they
+// reach the event loops a few at a time.
+type acceptPace struct {
+	began time.Time
+	n     int // let in since then
+}
+
+const (
+	acceptBatch = 32
+	acceptIdle  = time.Millisecond // an accept that takes longer has waited for a client: there is no flood
+)
+
+// came notes that an accept was asked for and returned.
+func (p *acceptPace) came(asked, now time.Time) {
+	if p.n == 0 || now.Sub(asked) > acceptIdle {
+		p.began, p.n = now, 0
+	}
+	p.n++
+}
+
+// rest is how long to let nobody in.
+func (p *acceptPace) rest(now time.Time) time.Duration {
+	if p.n < acceptBatch {
+		return 0
+	}
+	p.n = 0
+	return 2 * now.Sub(p.began)
 }
 
 // admit hands a connection to a loop, or turns it away.
@@ -238,6 +276,9 @@ func (d *gnetDoor) OnTraffic(gc gnet.Conn) (action gnet.Action) {
 			_, _ = gc.Discard(n)
 			k.flush()
 		}
+		return gnet.None
+	}
+	if k.rests(gc.InboundBuffered()) {
 		return gnet.None
 	}
 	buf, err := gc.Peek(-1)

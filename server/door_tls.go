@@ -54,7 +54,7 @@ func (d *tlsDoor) close() {
 
 // admit begins a connection. It counts as one from here on: a handshake that does not end is a hello that does not come.
 func (d *tlsDoor) admit(nc *net.TCPConn) {
-	k := &tlsSocket{door: d, raw: nc, tls: tls.Server(nc, d.config), wake: make(chan struct{}, 1), done: make(chan struct{})}
+	k := &tlsSocket{door: d, raw: nc, tls: tls.Server(nc, d.config), wake: make(chan struct{}, 1), done: make(chan struct{}), resumed: make(chan struct{}, 1)}
 	if !k.open(d.srv, k, nc.RemoteAddr().String()) {
 		d.srv.metrics.surplus.Inc()
 		_ = nc.Close() // there is nothing that could be said before a handshake
@@ -84,6 +84,8 @@ type tlsSocket struct {
 	wake chan struct{}
 	done chan struct{} // closed when nothing is read any more
 
+	resumed chan struct{} // has something when a rest is over
+
 	mu    sync.Mutex
 	ready bool // the handshake is done
 	hard  bool // the connection is to be closed, and the writer has been given its last moment
@@ -96,12 +98,21 @@ func (k *tlsSocket) push() {
 	k.door.mu.Unlock()
 }
 
+// resume implements wire.
+func (k *tlsSocket) resume() {
+	select {
+	case k.resumed <- struct{}{}:
+	default:
+	}
+}
+
 // lastWords is how long a connection that must be closed at once may take over what it was told last.
 const lastWords = 100 * time.Millisecond
 
 // marked wakes the writer. It may stand in a write that a client does not read: a connection that is to be closed bounds it.
 func (k *tlsSocket) marked() {
 	if k.ending.Load() {
+		k.resume()
 		k.out.mu.Lock()
 		hard := k.out.end == endHard
 		k.out.mu.Unlock()
@@ -177,6 +188,13 @@ func (k *tlsSocket) read() {
 			used := k.take(buf)
 			rest := copy(buf, buf[used:])
 			buf = buf[:rest]
+			for k.resting.Load() && !k.ending.Load() { // the kernel keeps what comes
+				select {
+				case <-k.resumed:
+				case <-k.srv.ctx.Done():
+					return
+				}
+			}
 		}
 		if err != nil {
 			return
@@ -208,12 +226,8 @@ func (k *tlsSocket) take(buf []byte) (used int) {
 			p.forget() // a panic; it goes on, and ends the connection
 		}
 	}()
-	k.out.hold()
 	used = k.feed(p, buf)
 	k.srv.metrics.bytesIn.Add(used)
-	if !k.keeps() {
-		k.marked()
-	}
 	p.out.flush()
 	fed = true
 	return used

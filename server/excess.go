@@ -1,40 +1,70 @@
 package server
 
-import "sync/atomic"
+import (
+	"container/heap"
+	"sync"
+	"sync/atomic"
+	"time"
 
-// A client that is told no, or pong, at once, asks again at once, and so can keep an instance busy with saying so. So answers to nothing but excess wait when there have
-// been many of them: excess is a request beyond the node's quota of requests a second or beyond the connection's window, and a ping, of which no client needs many. Whoever
-// waits for such answers asks a few times a second at most, and each time that it goes on like that, half as often. Nobody else is kept waiting, and a request that is
-// carried out has everything before it written.
-const (
-	excessAlone    = 256  // so many answers to excess a connection gets at once between two sweeps; the shortest session timeout takes 20 pings in that time
-	excessTogether = 4096 // when all connections together got so many between two sweeps, each gets excessAmong at once
-	excessAmong    = 32
-	excessMost     = 8 // sweeps that such answers wait at most: 4 s
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// turns count sweeps, and what there was of excess since the last.
+// A client that is told no, or pong, at once, asks again at once, and so can keep an instance busy with saying so. Excess is what no client needs much of: pings, and requests
+// that are refused because they are too many, malformed, not allowed, or on behalf of a session that is not its own. When there has been a lot of that on a connection, or on
+// all of them together, and a feed holds nothing else, the connection rests: nothing of it is looked at for half a second. If it goes on like that afterwards, it rests for
+// twice as long, up to four seconds; with sessions on it, whose keep-alives it would delay, up to one second. What was answered is sent at once, and what comes meanwhile
+// waits in the transport's buffer.
+const (
+	excessAlone    = 256  // so much excess a connection has served between two sweeps; the shortest session timeout takes 20 pings in that time
+	excessTogether = 4096 // when all connections together had so much between two sweeps, each has served excessPings pings, and nothing else
+	excessPings    = 32
+	restMost       = 8 // sweeps
+	restMostBound  = 2 // sweeps, with sessions on the connection
+
+	// restBytes is the most that waits of a connection that rests. With more it is fed all the same: a transport's buffer is no place for much.
+	restBytes = 64 << 10
+
+	// Connections go on a few at a time, so that those that rested together do not come back together.
+	resumePeriod = 10 * time.Millisecond
+	resumeMost   = 50 // a period
+)
+
+// isExcess says which refusals count: those that a client that does what it should sees few of.
+func isExcess(status protocol.Status) bool {
+	switch status {
+	case protocol.StatusOverloaded, protocol.StatusBadRequest, protocol.StatusBadSession, protocol.StatusSessionExpired, protocol.StatusUnsupported,
+		protocol.StatusUnauthenticated, protocol.StatusForbidden:
+		return true
+	}
+	return false
+}
+
+// turns count sweeps, and the excess since the last.
 type turns struct {
 	turn  atomic.Uint64 // from 1
 	count atomic.Int64
 }
 
 // next begins a turn.
-func (t *turns) next() (turn uint64) {
+func (t *turns) next() {
 	t.count.Store(0)
-	return t.turn.Add(1)
+	t.turn.Add(1)
 }
 
-// excess is what one connection asks beyond what it may. The goroutine that feeds owns it.
+// excess is a connection's. The goroutine that feeds owns it.
 type excess struct {
-	turn  uint64 // in which n was counted
-	n     int
-	until uint64 // the turn in which answers went out that had to wait, or will
-	waits uint64 // how many turns they waited
+	refused uint64 // of the connection's refusals, so many have been judged
+	turn    uint64 // in which n was counted
+	n       int
+	until   uint64 // the turn in which the last rest ended, or will
+	rests   uint64 // how many turns it lasted
 }
 
-// count counts those among the frames of a feed, and answers in which turn their answers may go out; 0 is at once.
-func (e *excess) count(t *turns, n, frames int) (until uint64) {
+// judge looks at a feed of so many frames, after which there were so many refusals on the connection since it began, and answers for how many turns it is to rest. A refusal
+// that came from the log counts in the feed after.
+func (e *excess) judge(t *turns, refused uint64, pings, frames int, bound bool) (rests uint64) {
+	n := int(refused-e.refused) + pings
+	e.refused = refused
 	if n == 0 {
 		return 0
 	}
@@ -43,19 +73,114 @@ func (e *excess) count(t *turns, n, frames int) (until uint64) {
 		e.turn, e.n = turn, 0
 	}
 	e.n += n
-	together := t.count.Add(int64(n))
-	switch {
-	case n < frames: // among the answers is one that somebody may wait for
-		return 0
-	case e.until > turn: // what came before waits still
-		return e.until
-	case e.n <= excessAmong, e.n <= excessAlone && together <= excessTogether:
-		return 0
-	case e.until > 0 && turn <= e.until+1:
-		e.waits = min(2*e.waits, excessMost)
-	default:
-		e.waits = 1
+	served := excessAlone
+	if t.count.Add(int64(n)) > excessTogether {
+		served = 0
+		if n == pings {
+			served = excessPings
+		}
 	}
-	e.until = turn + e.waits
-	return e.until
+	if n < frames || e.n <= served {
+		return 0 // something else is among them, which somebody may wait for
+	}
+	most := uint64(restMost)
+	if bound {
+		most = restMostBound
+	}
+	if e.until > 0 && turn <= e.until+2 {
+		e.rests = min(2*e.rests, most)
+	} else {
+		e.rests = 1
+	}
+	e.until = turn + e.rests
+	return e.rests
+}
+
+// rest has the connection rest for so many turns. Its own goroutine calls it, at the end of a feed.
+func (c *conn) rest(turns uint64, now time.Duration) {
+	c.resting.Store(true)
+	c.srv.rests.add(c, now+time.Duration(turns)*sweepPeriod)
+}
+
+// rests are the connections that rest.
+type rests struct {
+	srv  *Server
+	wake chan struct{}
+
+	mu   sync.Mutex
+	list restHeap
+}
+
+func newRests(s *Server) *rests { return &rests{srv: s, wake: make(chan struct{}, 1)} }
+
+type resting struct {
+	c     *conn
+	until time.Duration
+}
+
+func (r *rests) add(c *conn, until time.Duration) {
+	r.mu.Lock()
+	heap.Push(&r.list, resting{c, until})
+	first := len(r.list) == 1
+	r.mu.Unlock()
+	if first {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// resume lets those go on whose rest is over, most of them at most, and says whether any still rest.
+func (r *rests) resume(most int) (left bool) {
+	now := r.srv.clock.Now()
+	var list []*conn
+	r.mu.Lock()
+	for len(r.list) > 0 && r.list[0].until <= now && len(list) < most {
+		list = append(list, heap.Pop(&r.list).(resting).c)
+	}
+	left = len(r.list) > 0
+	r.mu.Unlock()
+	for _, c := range list {
+		c.resting.Store(false)
+		c.wire.resume()
+	}
+	return left
+}
+
+// run goes on until the server stops. It sleeps while nobody rests.
+func (r *rests) run() {
+	t := time.NewTicker(resumePeriod)
+	defer t.Stop()
+	for {
+		select {
+		case <-r.srv.ctx.Done():
+			return
+		case <-r.wake:
+		}
+		t.Reset(resumePeriod)
+		for left := true; left; {
+			select {
+			case <-r.srv.ctx.Done():
+				return
+			case <-t.C:
+				left = r.resume(resumeMost)
+			}
+		}
+		t.Stop()
+	}
+}
+
+// restHeap is a heap by the end of the rest.
+type restHeap []resting
+
+func (h restHeap) Len() int           { return len(h) }
+func (h restHeap) Less(i, j int) bool { return h[i].until < h[j].until }
+func (h restHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *restHeap) Push(x any)        { *h = append(*h, x.(resting)) }
+func (h *restHeap) Pop() any {
+	last := (*h)[len(*h)-1]
+	(*h)[len(*h)-1] = resting{}
+	*h = (*h)[:len(*h)-1]
+	return last
 }

@@ -1,95 +1,126 @@
 package server
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestExcess: how much is answered at once, and for how many sweeps the rest waits.
+// TestExcess: how much is served, and for how many sweeps a connection rests then.
 func TestExcess(t *testing.T) {
 	t.Parallel()
 	type feed struct {
-		sweeps    int // before it
-		n, frames int
-		wait      uint64 // sweeps, 0 for none
+		sweeps                 int // before it
+		refused, pings, frames int
+		rests                  uint64 // 0 for none
 	}
 	for name, script := range map[string][]feed{
-		"few":                   {{0, 256, 256, 0}, {1, 256, 256, 0}},
-		"many":                  {{0, 256, 256, 0}, {0, 1, 1, 1}, {0, 500, 500, 1}},
-		"at once":               {{0, 257, 257, 1}},
-		"one that counts":       {{0, 1000, 1001, 0}, {0, 1, 1, 1}},
-		"nothing in excess":     {{0, 300, 300, 1}, {0, 0, 10, 0}},
-		"again and again":       {{0, 300, 300, 1}, {1, 300, 300, 2}, {2, 300, 300, 4}, {4, 300, 300, 8}, {8, 300, 300, 8}, {9, 300, 300, 8}},
-		"again after a while":   {{0, 300, 300, 1}, {1, 300, 300, 2}, {4, 300, 300, 1}},
-		"while others ask much": {{0, -5000, 0, 0}, {0, 32, 32, 0}, {0, 1, 1, 1}, {1, 256, 256, 0}},
+		"few":                       {{0, 256, 0, 256, 0}, {1, 200, 56, 256, 0}},
+		"many":                      {{0, 256, 0, 256, 0}, {0, 0, 1, 1, 1}},
+		"at once":                   {{0, 257, 0, 257, 1}},
+		"one that counts":           {{0, 1000, 0, 1001, 0}, {0, 1, 0, 1, 1}},
+		"nothing in excess":         {{0, 300, 0, 300, 1}, {1, 0, 0, 10, 0}},
+		"refused by the log":        {{0, 0, 0, 300, 0}, {0, 300, 0, 300, 1}},
+		"again and again":           {{0, 300, 0, 300, 1}, {1, 300, 0, 300, 2}, {2, 300, 0, 300, 4}, {4, 300, 0, 300, 8}, {8, 300, 0, 300, 8}, {10, 300, 0, 300, 8}},
+		"again after a while":       {{0, 300, 0, 300, 1}, {1, 300, 0, 300, 2}, {5, 300, 0, 300, 1}},
+		"while others ask much":     {{0, -5000, 0, 0, 0}, {0, 1, 0, 1, 1}, {3, 256, 0, 256, 0}},
+		"pings while others do":     {{0, -5000, 0, 0, 0}, {0, 0, 32, 32, 0}, {0, 0, 1, 1, 1}},
+		"with sessions (bound)":     {{0, 300, 0, 300, 1}, {1, 300, 0, 300, 2}, {2, 300, 0, 300, 2}, {2, 300, 0, 300, 2}},
+		"with other things (bound)": {{0, 300, 0, 301, 0}, {0, 300, 0, 301, 0}},
 	} {
 		var all turns
 		all.next()
 		var e excess
+		refused := uint64(0)
 		for i, f := range script {
 			for range f.sweeps {
 				all.next()
 			}
-			if f.n < 0 { // another connection's
-				all.count.Add(int64(-f.n))
+			if f.refused < 0 { // other connections'
+				all.count.Add(int64(-f.refused))
 				continue
 			}
-			until := e.count(&all, f.n, f.frames)
-			if until > 0 {
-				until -= all.turn.Load()
-			}
-			if until != f.wait {
-				t.Errorf("%s: feed %d waits %d sweeps, want %d", name, i, until, f.wait)
+			refused += uint64(f.refused)
+			if rests := e.judge(&all, refused, f.pings, f.frames, strings.HasSuffix(name, "(bound)")); rests != f.rests {
+				t.Errorf("%s: after feed %d it rests for %d sweeps, want %d", name, i, rests, f.rests)
 			}
 		}
 	}
 }
 
-// TestExcessWaits: pongs without end wait for the sweep. What others are told does not, nor what is told on the same connection beside them, and none is lost.
-func TestExcessWaits(t *testing.T) {
+// TestRest: who pings without end rests, and goes on afterwards with what was sent meanwhile. Others do not.
+func TestRest(t *testing.T) {
 	var clock interface{ Advance(time.Duration) }
 	s := start(t, func(c *Config) { clock = manual(c) })
 	healthy, greedy := connect(t, s), connect(t, s)
+	sent := 0
 	ping := func(n int) {
 		var b []byte
 		for range n {
 			b = protocol.AppendFrame(b, protocol.KindPing, 1<<40, 0, nil)
 		}
 		greedy.write(b)
+		sent += n
 	}
-	pongs := func(n int) {
-		for range n {
-			greedy.find("a pong", func(h protocol.Header) bool { return h.Kind == protocol.KindPong })
-		}
+	rests := func() (yes bool) {
+		s.conns.each(func(c *conn) { yes = yes || c.resting.Load() })
+		return yes
 	}
-	waiting := func() (size int) {
-		s.conns.each(func(c *conn) {
-			if c.tarries.Load() != 0 {
-				size += c.out.waiting()
-			}
-		})
-		return size
-	}
-	sent := 0
-	for ; waiting() == 0; sent += 64 {
+	for !rests() {
 		ping(64)
 	}
-	// A request that is carried out has everything before it written.
-	greedy.must(protocol.KindNodeDescribe, 0, &protocol.NodeDescribe{Path: "/default"}, nil)
-	if len(greedy.later) != sent {
-		t.Fatalf("%d pongs of %d came before the answer to what was asked after them", len(greedy.later), sent)
-	}
-	pongs(sent)
-
 	ping(1000)
-	one := len(protocol.AppendFrame(nil, protocol.KindPong, 1<<40, 0, nil))
-	eventually(t, "all pongs to wait", func() bool { return waiting() == 1000*one })
+	greedy.nextID++
+	greedy.write(protocol.AppendFrame(nil, protocol.KindNodeDescribe, greedy.nextID, 0, &protocol.NodeDescribe{Path: "/default"}))
 	healthy.ping()
-	for range excessMost {
-		clock.Advance(sweepPeriod)
+	for !greedy.answered(greedy.nextID) { // each look at what has come may end in a rest again
+		if rests() {
+			clock.Advance(sweepPeriod)
+			healthy.ping()
+		}
 	}
-	pongs(1000)
-	healthy.ping()
+	pongs := 0
+	for _, h := range greedy.later {
+		if h.Kind == protocol.KindPong {
+			pongs++
+		}
+	}
+	if pongs != sent {
+		t.Errorf("%d pongs for %d pings", pongs, sent)
+	}
+}
+
+// answered reads what is there without waiting long, keeps it, and says whether a reply is among it.
+func (c *raw) answered(id uint64) bool {
+	c.t.Helper()
+	chunk := make([]byte, 64<<10)
+	for {
+		_ = c.nc.SetReadDeadline(time.Now().Add(time.Millisecond))
+		n, err := c.nc.Read(chunk)
+		c.buf = append(c.buf, chunk[:n]...)
+		if err != nil && !isTimeout(err) {
+			c.t.Fatal(err)
+		}
+		for {
+			frame, n, err := protocol.SplitFrame(c.buf, 64<<20)
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			if n == 0 {
+				break
+			}
+			h, err := protocol.ParseFrame(append([]byte(nil), frame...))
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			c.buf = c.buf[n:]
+			c.later = append(c.later, h)
+		}
+		if err != nil {
+			return slices.ContainsFunc(c.later, func(h protocol.Header) bool { return h.Kind.IsReply() && h.ID == id })
+		}
+	}
 }

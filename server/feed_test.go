@@ -14,6 +14,8 @@ type stubWire struct {
 	n  int
 }
 
+func (w *stubWire) resume() {}
+
 func (w *stubWire) push() {
 	w.mu.Lock()
 	w.n++

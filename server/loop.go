@@ -101,6 +101,19 @@ func (k *socket) push() {
 	}
 }
 
+// resume implements wire.
+func (k *socket) resume() {
+	if k.loop == nil {
+		return
+	}
+	_ = k.loop.el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
+		if k.gc != nil && k.loop.door.OnTraffic(k.gc) == gnet.Close {
+			k.closeNow()
+		}
+		return nil
+	}))
+}
+
 func (k *socket) flushGuarded() {
 	defer k.srv.guard("flush", func() { k.closeNow() })
 	k.flush()

@@ -252,6 +252,9 @@ func (o *outbox) reply(c *conn, kind protocol.Kind, id uint64, m protocol.Messag
 func (o *outbox) fail(c *conn, kind protocol.Kind, id uint64, status protocol.Status, text string) {
 	o.tally.count(kind, status)
 	c.answered()
+	if isExcess(status) {
+		c.refused.Add(1)
+	}
 	o.failure.Message = text
 	o.put(c, kind|protocol.KindReply, id, uint64(status), &o.failure)
 }

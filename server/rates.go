@@ -88,7 +88,6 @@ func (c *conn) admit(p *pass, h protocol.Header, node uint64) bool {
 	if r == nil || charges[h.Kind] == chargeNone || r.take(p.now, charges[h.Kind]) {
 		return true
 	}
-	p.excess++
 	p.out.fail(c, h.Kind, h.ID, protocol.StatusOverloaded, r.text)
 	return false
 }

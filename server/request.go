@@ -54,7 +54,6 @@ func (c *conn) request(p *pass, h protocol.Header) {
 		return
 	}
 	if n := c.unanswered.Add(1); int(n) > c.srv.cfg.Limits.Window {
-		p.excess++
 		p.out.fail(c, h.Kind, h.ID, protocol.StatusOverloaded, c.srv.windowText)
 		return
 	}

@@ -64,6 +64,7 @@ type Server struct {
 	tls        *tlsDoor // nil: there is none
 	vouching   *vouching
 	turns      turns
+	rests      *rests
 	auth       atomic.Pointer[authView]
 	authGate   sync.Mutex // held while auth is replaced
 	strangers  strangers
@@ -130,7 +131,7 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.outboxes.New = func() any { return &outbox{srv: s, tally: s.metrics.shared} }
 	s.metrics = newMetrics(s)
-	s.vouching = newVouching(s)
+	s.vouching, s.rests = newVouching(s), newRests(s)
 	s.backups = newBackups(s)
 	s.meta, s.hosting, s.sentry = newMetaShard(), newHosting(s), newSentry(s, cfg.OfflineAfter)
 

@@ -157,10 +157,10 @@ func TestSlowReader(t *testing.T) {
 	const hard = 256 << 10
 	s := start(t, func(c *Config) { c.Limits.OutSoft = 128 << 10; c.Limits.OutHard = hard })
 	healthy, slow := connect(t, s), connect(t, s)
-	pings := bytes.Repeat(protocol.AppendFrame(nil, protocol.KindPing, 1<<40, 0, nil), 4096)
+	asks := bytes.Repeat(protocol.AppendFrame(nil, protocol.KindNodeDescribe, 1<<40, 0, &protocol.NodeDescribe{Path: "/default"}), 1024)
 	var held int64
 	for s.metrics.slowCut.Get() == 0 {
-		if slow.writeErr(pings) != nil {
+		if slow.writeErr(asks) != nil {
 			break
 		}
 		s.conns.each(func(c *conn) { held = max(held, int64(c.out.waiting())) })
@@ -179,18 +179,18 @@ func TestOldBytes(t *testing.T) {
 	var clock interface{ Advance(time.Duration) }
 	s := start(t, func(c *Config) { clock = manual(c); c.Limits.OutHard = 64 << 20; c.Limits.OutSoft = 32 << 20 })
 	healthy, slow := connect(t, s), connect(t, s)
-	pings := bytes.Repeat(protocol.AppendFrame(nil, protocol.KindPing, 1<<40, 0, nil), 4096)
+	asks := bytes.Repeat(protocol.AppendFrame(nil, protocol.KindNodeDescribe, 1<<40, 0, &protocol.NodeDescribe{Path: "/default"}), 1024)
 	waiting := func() (n int) {
 		s.conns.each(func(c *conn) { n += c.out.waiting() })
 		return n
 	}
 	for i := 0; waiting() < 16<<20; i++ { // more than the kernel takes, so that some stays
-		slow.write(pings)
-		if i%32 == 0 { // more often would be excess too
+		slow.write(asks)
+		if i%8 == 0 { // hundreds of pings while the clock stands still are too many
 			healthy.ping()
 		}
 	}
-	eventually(t, "the cut", func() bool { // pongs in excess wait before they are written, and are not late until then
+	eventually(t, "the cut", func() bool {
 		clock.Advance(time.Second)
 		healthy.ping()
 		return s.metrics.slowCut.Get() == 1

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -11,6 +12,12 @@ import (
 
 // sweepPeriod is how often connections are looked at. What is overdue is found that much later at worst.
 const sweepPeriod = 500 * time.Millisecond
+
+// A sweep ends so many connections at once, and pauses then.
+const (
+	sweepMost = 32
+	sweepRest = 4 * time.Millisecond
+)
 
 // openDoors starts the event loops and the sweeper, and lets clients in.
 func (s *Server) openDoors(context.Context) error {
@@ -24,9 +31,13 @@ func (s *Server) openDoors(context.Context) error {
 	s.running.Go(s.kickLoop)
 	s.running.Go(s.vouching.run)
 	if m, ok := s.clock.(*replica.ManualClock); ok {
-		s.untick = m.OnTick(s.sweep)
+		s.untick = m.OnTick(func() {
+			s.sweep()
+			s.rests.resume(math.MaxInt)
+		})
 		return nil
 	}
+	s.running.Go(s.rests.run)
 	s.running.Go(func() {
 		t := time.NewTicker(sweepPeriod)
 		defer t.Stop()
@@ -45,38 +56,46 @@ func (s *Server) openDoors(context.Context) error {
 // sweep ends the connections that take too long over something, by the server's clock, and looks at the memory.
 func (s *Server) sweep() {
 	s.memory.look()
-	now, turn := s.clock.Now(), s.turns.next()
+	now := s.clock.Now()
+	s.turns.next()
 	l := &s.cfg.Limits
 	o := s.borrowOutbox()
 	defer s.returnOutbox(o)
+	ended := 0
 	s.conns.each(func(c *conn) {
+		if ended >= sweepMost && s.untick == nil {
+			// Those that came together are not ended together: each costs its loop the time of several requests.
+			ended = 0
+			time.Sleep(sweepRest)
+		}
 		since := func(ns int64) time.Duration { return now - time.Duration(ns) }
 		if c.ending.Load() {
 			if since(c.endedAt.Load()) > lingerTime {
+				ended++
 				c.end(endHard, 0, "")
 			}
 			return
 		}
 		if !c.said.Load() && now-c.opened > l.HelloTimeout {
+			ended++
 			if c.end(endSoft, protocol.StatusBadRequest, fmt.Sprintf("no hello came within %v", l.HelloTimeout)) {
 				s.metrics.helloCut.Inc()
 			}
 			return
 		}
 		if began := c.frameSince.Load(); began != 0 && since(began) > l.FrameTimeout {
+			ended++
 			if c.end(endSoft, protocol.StatusBadRequest, fmt.Sprintf("a frame took longer than %v to come", l.FrameTimeout)) {
 				s.metrics.frameCut.Inc()
 			}
 			return
 		}
 		if since(c.heard.Load()) > max(l.IdleTimeout, time.Duration(c.keepAlive.Load())) {
+			ended++
 			if c.end(endSoft, protocol.StatusUnavailable, "nothing was heard for too long; send pings") {
 				s.metrics.idleCut.Inc()
 			}
 			return
-		}
-		if until := c.tarries.Load(); until != 0 && until <= turn && c.tarries.CompareAndSwap(until, 0) {
-			c.nudge()
 		}
 		if c.out.held.Load() > 0 && c.out.tooOld(now, l.OutAge) {
 			c.cutSlow()
