@@ -15,9 +15,9 @@ func moving(meanwhile func(x *trial)) func(x *trial) bool {
 			return false
 		}
 		heavy := x.r.IntN(len(before.Replicasets)) // so that never all are empty
-		for i, s := range before.Replicasets {
-			weight := []string{"0", "0.5", "1", "2"}[x.r.IntN(4)]
-			if i == heavy {
+		for i := range before.Replicasets {
+			s, weight := before.Replicasets[(heavy+i)%len(before.Replicasets)], []string{"0", "0.5", "1", "2"}[x.r.IntN(4)]
+			if i == 0 { // first, since it may be 0 from the last time, and another is not allowed to become the last
 				weight = "3"
 			}
 			if _, err := x.c.command("cluster", "weight", s.Name, weight, "--timeout", patience.String()); err != nil {
