@@ -41,8 +41,8 @@ simulate: ## SEEDS simulated runs (default 10,000, a few minutes), or one, SEED,
 planted: ## switch faults on in the code, one at a time, and see that each is found
 	go test -tags planted ./server/sim -run Planted -v -timeout 1h
 
-chaos: ## three instances under faults of forty kinds for MINUTES (default 36: each comes 20 times), every call judged; the report goes to bench/results/chaos.md
-	SIGNALBOX_CHAOS=$(or $(MINUTES),36) SIGNALBOX_CHAOS_REPORT=$(CURDIR)/bench/results/chaos.md \
+chaos: ## three instances under faults of forty kinds for MINUTES (default 48: each comes 20 times), every call judged; the report goes to bench/results/chaos.md
+	SIGNALBOX_CHAOS=$(or $(MINUTES),48) SIGNALBOX_CHAOS_REPORT=$(CURDIR)/bench/results/chaos.md \
 	  go test ./server/chaos -run TestCheckedHistories -v -timeout 24h
 
 flood: ## 10,000 hostile connections of fifteen kinds beside honest clients and 100,000 idle sessions, about 8 minutes; the report goes to bench/results/flood.md
