@@ -88,7 +88,6 @@ type pass struct {
 	out    *outbox
 	frames int         // handled in this feed
 	pings  int         // of them
-	judged int         // pings of this feed that were judged as excess or not
 	ping   uint64      // the last ping
 	due    []*desk     // shards with commands of this feed that nobody proposes unless it does
 	reads  []*readList // with something in them
@@ -137,20 +136,9 @@ func (c *conn) open(s *Server, w wire, remote string) bool {
 func (c *conn) feed(p *pass, buf []byte) (used int) {
 	p.now = c.srv.clock.Now()
 	c.heard.Store(int64(p.now))
-	p.frames, p.judged, p.out.wrote, c.lazy = 0, 0, 0, 0
+	p.frames, p.out.wrote, c.lazy = 0, 0, 0
 	limit := uint32(protocol.MaxHelloLen)
-	judged, turns := 0, uint64(0)
-	judge := func() bool {
-		if refused := c.refused.Load(); p.pings > 0 || refused != c.excess.refused {
-			turns = c.excess.judge(&c.srv.turns, refused, p.pings-p.judged, p.frames-judged, c.bindsAny())
-		}
-		judged, p.judged = p.frames, p.pings
-		return turns > 0
-	}
 	for !c.ending.Load() {
-		if p.frames-judged >= judgedAtOnce && judge() {
-			break // what is left waits until the rest is over
-		}
 		if c.greeted {
 			limit = c.srv.maxFrame
 		}
@@ -171,8 +159,10 @@ func (c *conn) feed(p *pass, buf []byte) (used int) {
 		p.frames++
 		c.handle(p, h)
 	}
-	if turns > 0 || judge() {
-		c.rest(turns, p.now)
+	if refused := c.refused.Load(); p.pings > 0 || refused != c.excess.refused {
+		if turns := c.excess.judge(&c.srv.turns, refused, p.pings, p.frames, c.bindsAny()); turns > 0 {
+			c.rest(turns, p.now)
+		}
 	}
 	if p.pings > 0 {
 		if c.atHome() {
@@ -211,9 +201,13 @@ func (c *conn) feed(p *pass, buf []byte) (used int) {
 // keeps ends the hold of a transport that has fed, and says whether what waits is to wait on. If not, the transport writes it.
 func (c *conn) keeps() bool { return c.lazy > 0 && c.out.letGo(c.lazy) }
 
-// waits says that what has come, so many bytes, is not to be fed yet: a frame is not complete, or the connection rests.
-func (c *conn) waits(n int) bool {
-	return n < c.need || c.resting.Load() && n <= restBytes && !c.ending.Load()
+// rests notes that so many bytes have come for a connection that rests. False: they are to be fed.
+func (c *conn) rests(n int) bool {
+	if !c.resting.Load() || n > restBytes || c.ending.Load() {
+		return false
+	}
+	c.heard.Store(int64(c.srv.clock.Now()))
+	return true
 }
 
 // secure says that the client came over TLS.
@@ -250,7 +244,7 @@ func (c *conn) holds(n int) bool {
 	c.holds(0)
 	c.need = 0
 	c.frameSince.Store(0)
-	if c.end(endSoft, protocol.StatusOverloaded, fmt.Sprintf("the server holds its limit of %d bytes of frames that are unfinished or have to wait; connect again, send frames whole, and wait for answers", c.srv.cfg.Limits.InTotal)) {
+	if c.end(endSoft, protocol.StatusOverloaded, fmt.Sprintf("the server holds its limit of %d bytes of unfinished frames; connect again, and send frames whole", c.srv.cfg.Limits.InTotal)) {
 		c.srv.metrics.unfinishedCut.Inc()
 	}
 	return false

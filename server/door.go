@@ -271,11 +271,14 @@ func (d *gnetDoor) OnTraffic(gc gnet.Conn) (action gnet.Action) {
 		k.loop.pass.forget()
 		action = gnet.Close
 	})
-	if n := gc.InboundBuffered(); k.waits(n) {
+	if n := gc.InboundBuffered(); n < k.need {
 		if !k.partial(n) {
 			_, _ = gc.Discard(n)
 			k.flush()
 		}
+		return gnet.None
+	}
+	if k.rests(gc.InboundBuffered()) {
 		return gnet.None
 	}
 	buf, err := gc.Peek(-1)

@@ -184,11 +184,10 @@ func (k *tlsSocket) read() {
 	for {
 		n, err := k.tls.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
-		for fed := n == 0; !fed; {
+		if n > 0 {
 			used := k.take(buf)
 			rest := copy(buf, buf[used:])
 			buf = buf[:rest]
-			fed = !k.resting.Load() || rest == 0
 			for k.resting.Load() && !k.ending.Load() { // the kernel keeps what comes
 				select {
 				case <-k.resumed:

@@ -21,11 +21,8 @@ const (
 	restMost       = 8 // sweeps
 	restMostBound  = 2 // sweeps, with sessions on the connection
 
-	// judgedAtOnce is how many frames are served before a look whether they are excess: of a burst of thousands no more is served than that.
-	judgedAtOnce = 128
-
-	// restBytes is the most that waits of a connection that rests; it counts with the bytes of unfinished frames. With more it is fed all the same.
-	restBytes = 1 << 20
+	// restBytes is the most that waits of a connection that rests. With more it is fed all the same: a transport's buffer is no place for much.
+	restBytes = 64 << 10
 
 	// Connections go on a few at a time, so that those that rested together do not come back together.
 	resumePeriod = 10 * time.Millisecond
