@@ -18,7 +18,9 @@ type wire interface {
 	// push marks the connection as having something to take. The transport takes it at the latest when Server.kick is called. Any goroutine; never
 	// blocks.
 	push()
-	// resume has the connection fed with what has come while it rested. Any goroutine; never blocks.
+	// pause has the transport leave what comes in the kernel, as far as it can. Called by the goroutine that feeds.
+	pause()
+	// resume ends that, and has the connection fed with what has come. Any goroutine; never blocks.
 	resume()
 }
 
@@ -200,15 +202,6 @@ func (c *conn) feed(p *pass, buf []byte) (used int) {
 
 // keeps ends the hold of a transport that has fed, and says whether what waits is to wait on. If not, the transport writes it.
 func (c *conn) keeps() bool { return c.lazy > 0 && c.out.letGo(c.lazy) }
-
-// rests notes that so many bytes have come for a connection that rests. False: they are to be fed.
-func (c *conn) rests(n int) bool {
-	if !c.resting.Load() || n > restBytes || c.ending.Load() {
-		return false
-	}
-	c.heard.Store(int64(c.srv.clock.Now()))
-	return true
-}
 
 // secure says that the client came over TLS.
 func (c *conn) secure() bool {

@@ -98,6 +98,9 @@ func (k *tlsSocket) push() {
 	k.door.mu.Unlock()
 }
 
+// pause implements wire: who reads looks whether it is to rest.
+func (k *tlsSocket) pause() {}
+
 // resume implements wire.
 func (k *tlsSocket) resume() {
 	select {

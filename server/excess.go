@@ -2,6 +2,7 @@ package server
 
 import (
 	"container/heap"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,7 +14,8 @@ import (
 // that are refused because they are too many, malformed, not allowed, or on behalf of a session that is not its own. When there has been a lot of that on a connection, or on
 // all of them together, and a feed holds nothing else, the connection rests: nothing of it is looked at for half a second. If it goes on like that afterwards, it rests for
 // twice as long, up to four seconds; with sessions on it, whose keep-alives it would delay, up to one second. What was answered is sent at once, and what comes meanwhile
-// waits in the transport's buffer.
+// waits: in the kernel, which does not even wake the event loop for a little of it, and then in the transport's buffer. A client that sends on and on meanwhile is told
+// goodbye: nothing else ends what a server that cannot stop reading has to hold for it.
 const (
 	excessAlone    = 256  // so much excess a connection has served between two sweeps; the shortest session timeout takes 20 pings in that time
 	excessTogether = 4096 // when all connections together had so much between two sweeps, each has served excessPings pings, and nothing else
@@ -21,8 +23,12 @@ const (
 	restMost       = 8 // sweeps
 	restMostBound  = 2 // sweeps, with sessions on the connection
 
-	// restBytes is the most that waits of a connection that rests. With more it is fed all the same: a transport's buffer is no place for much.
-	restBytes = 64 << 10
+	// restWake is what the kernel keeps of a connection that rests before the event loop hears of it. No more than half of the buffer that a socket begins with, so that the
+	// kernel makes none larger for it.
+	restWake = 32 << 10
+	// restBytes is how much may wait in the transport's buffer of a connection that rests: more than a window of small requests, and than any one of them. While a quarter of
+	// Limits.InTotal waits of all connections, restWake. With more the connection ends.
+	restBytes = 1 << 20
 
 	// Connections go on a few at a time, so that those that rested together do not come back together.
 	resumePeriod = 10 * time.Millisecond
@@ -99,7 +105,35 @@ func (e *excess) judge(t *turns, refused uint64, pings, frames int, bound bool) 
 // rest has the connection rest for so many turns. Its own goroutine calls it, at the end of a feed.
 func (c *conn) rest(turns uint64, now time.Duration) {
 	c.resting.Store(true)
+	c.wire.pause()
 	c.srv.rests.add(c, now+time.Duration(turns)*sweepPeriod)
+}
+
+// rests notes that so many bytes wait of a connection that rests. False: they are to be fed, since it does not rest, or dropped, since it ends.
+func (c *conn) rests(n int) bool {
+	if !c.resting.Load() || c.ending.Load() {
+		return false
+	}
+	c.heard.Store(int64(c.srv.clock.Now()))
+	most := restBytes
+	if c.srv.unfinished.Load() > int64(c.srv.cfg.Limits.InTotal/4) {
+		most = restWake
+	}
+	if n < most {
+		return c.holds(n)
+	}
+	if c.end(endSoft, protocol.StatusOverloaded, fmt.Sprintf("this connection was told no hundreds of times, and sent %d bytes more meanwhile; wait for answers, and a while before asking again", n)) {
+		c.srv.metrics.excessCut.Inc()
+	}
+	return false
+}
+
+// rested has the frame that was unfinished when the rest began take its time from now on.
+func (c *conn) rested(now time.Duration) {
+	if since := c.frameSince.Load(); since != 0 {
+		c.frameSince.CompareAndSwap(since, int64(now))
+	}
+	c.resting.Store(false)
 }
 
 // rests are the connections that rest.
@@ -142,7 +176,7 @@ func (r *rests) resume(most int) (left bool) {
 	left = len(r.list) > 0
 	r.mu.Unlock()
 	for _, c := range list {
-		c.resting.Store(false)
+		c.rested(now)
 		c.wire.resume()
 	}
 	return left

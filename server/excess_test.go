@@ -93,6 +93,56 @@ func TestRest(t *testing.T) {
 	}
 }
 
+// TestRestTakesSoMuch: what may wait of a connection that rests, and one byte more. While much waits of all connections it is less.
+func TestRestTakesSoMuch(t *testing.T) {
+	s := start(t, nil)
+	for name, c := range map[string]struct {
+		others, n int
+		stays     bool
+	}{
+		"little": {0, 100, true}, "as much as may be": {0, restBytes - 1, true}, "one more": {0, restBytes, false},
+		"little, beside others": {64<<20 + 1, restWake - 1, true}, "more, beside others": {64<<20 + 1, restWake, false}, "beside fewer others": {64 << 20, restWake, true},
+		"more than all may hold": {256 << 20, restWake - 1, false},
+	} {
+		f := feedTo(t, s)
+		if f.rests(c.n) {
+			t.Errorf("%s: rests before it is told to", name)
+		}
+		f.rest(1, 0)
+		s.unfinished.Add(int64(c.others))
+		if stays := f.rests(c.n); stays != c.stays || f.ending.Load() == stays {
+			t.Errorf("%s: stays is %v, ending is %v", name, stays, f.ending.Load())
+		}
+		f.closed()
+		s.unfinished.Add(int64(-c.others))
+		if n := s.unfinished.Load(); n != 0 {
+			t.Errorf("%s: %d bytes are counted afterwards", name, n)
+		}
+	}
+	if n := s.metrics.excessCut.Get(); n != 2 {
+		t.Errorf("%d connections were cut for it, want 2", n)
+	}
+}
+
+// TestRestEnds: who is told no and goes on sending, without ever waiting, is told goodbye.
+func TestRestEnds(t *testing.T) {
+	s := start(t, func(c *Config) { manual(c) }) // which nobody advances: a rest never ends
+	healthy, greedy := connect(t, s), connect(t, s)
+	var b []byte
+	for range 1024 {
+		b = protocol.AppendFrame(b, protocol.KindPing, 1<<40, 0, nil)
+	}
+	for n := 0; n < 4*restBytes; n += len(b) {
+		if greedy.writeErr(b) != nil {
+			break // it is closed
+		}
+	}
+	if g := greedy.closed(); g == nil || g.Status != protocol.StatusOverloaded {
+		t.Errorf("goodbye is %+v", g)
+	}
+	healthy.ping()
+}
+
 // answered reads what is there without waiting long, keeps it, and says whether a reply is among it.
 func (c *raw) answered(id uint64) bool {
 	c.t.Helper()

@@ -14,6 +14,7 @@ type stubWire struct {
 	n  int
 }
 
+func (w *stubWire) pause()  {}
 func (w *stubWire) resume() {}
 
 func (w *stubWire) push() {

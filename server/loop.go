@@ -101,13 +101,22 @@ func (k *socket) push() {
 	}
 }
 
+// pause implements wire. gnet reads whatever its poll reports; with a low-water mark the kernel reports nothing until there is that much, or the end.
+func (k *socket) pause() {
+	_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, restWake)
+}
+
 // resume implements wire.
 func (k *socket) resume() {
 	if k.loop == nil {
 		return
 	}
 	_ = k.loop.el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
-		if k.gc != nil && k.loop.door.OnTraffic(k.gc) == gnet.Close {
+		if k.gc == nil || k.resting.Load() {
+			return nil
+		}
+		_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, 1) // from here on the loop hears of what the kernel has kept
+		if k.gc.InboundBuffered() > 0 && k.loop.door.OnTraffic(k.gc) == gnet.Close {
 			k.closeNow()
 		}
 		return nil

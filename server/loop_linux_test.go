@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
 // openConn stands for gnet's connection where only its being there counts.
@@ -80,4 +81,40 @@ func TestWriteHereKeepsWhatTheSocketDoesNotTake(t *testing.T) {
 	if k.append(protocol.KindGoodbye, 1, 0, nil); !k.writeHere(&b) || k.out.waiting() == 0 {
 		t.Error("a closed socket was written to")
 	}
+}
+
+// TestRestKeepsTheLoopAsleep: while a connection rests, the kernel wakes nobody for a little that comes on it, and afterwards for every byte again.
+func TestRestKeepsTheLoopAsleep(t *testing.T) {
+	var clock *replica.ManualClock
+	s := start(t, func(c *Config) { clock = manual(c) })
+	greedy := connect(t, s)
+	var k *socket
+	s.conns.each(func(c *conn) { k = c.wire.(*socket) })
+	mark := func() int {
+		n, err := unix.GetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	size, err := unix.GetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := mark(); n > 1 {
+		t.Fatalf("the mark is %d bytes before any rest", n)
+	}
+	var b []byte
+	for range excessAlone + 1 {
+		b = protocol.AppendFrame(b, protocol.KindPing, 1<<40, 0, nil)
+	}
+	greedy.write(b)
+	eventually(t, "a rest", func() bool { return k.resting.Load() && mark() == restWake })
+	if n, err := unix.GetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_RCVBUF); err != nil || n > size {
+		t.Errorf("the socket's buffer grew from %d to %d bytes (%v)", size, n, err)
+	}
+	greedy.write(protocol.AppendFrame(nil, protocol.KindPing, 1<<41, 0, nil))
+	clock.Advance(sweepPeriod)
+	eventually(t, "the end of the rest", func() bool { return mark() == 1 })
+	greedy.find("the pong", func(h protocol.Header) bool { return h.Kind == protocol.KindPong && h.ID == 1<<41 })
 }

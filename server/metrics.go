@@ -38,7 +38,7 @@ type serverMetrics struct {
 	set *metrics.Set
 	srv *Server
 
-	unfinishedCut, authFailures, tlsFailed, memoryRefused                                                                    *metrics.Counter
+	unfinishedCut, excessCut, authFailures, tlsFailed, memoryRefused                                                         *metrics.Counter
 	accepted, surplus, acceptErrors, refused, slowCut, leaderCut, idleCut, helloCut, frameCut, panics, late, relaxedAttaches *metrics.Counter
 	ended                                                                                                                    [8]*metrics.Counter
 	bytesIn, bytesOut                                                                                                        *metrics.Counter
@@ -70,6 +70,7 @@ func newMetrics(s *Server) *serverMetrics {
 	m.helloCut = closed("no_hello")
 	m.frameCut = closed("slow_frame")
 	m.unfinishedCut = closed("unfinished_frames")
+	m.excessCut = closed("excess")
 	m.panics = set.NewCounter("signalbox_panics_total")
 	m.late = set.NewCounter("signalbox_replies_dropped_total")
 	m.relaxedAttaches = set.NewCounter("signalbox_relaxed_attaches_total")

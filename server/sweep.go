@@ -83,7 +83,7 @@ func (s *Server) sweep() {
 			}
 			return
 		}
-		if began := c.frameSince.Load(); began != 0 && since(began) > l.FrameTimeout {
+		if began := c.frameSince.Load(); began != 0 && !c.resting.Load() && since(began) > l.FrameTimeout {
 			ended++
 			if c.end(endSoft, protocol.StatusBadRequest, fmt.Sprintf("a frame took longer than %v to come", l.FrameTimeout)) {
 				s.metrics.frameCut.Inc()
