@@ -7,16 +7,16 @@ import (
 
 // guest is a session that holds or waits for something here and is at home elsewhere.
 //
-// Invariant: it is in exactly one list: its link's ask, asked or sure, the leader's retry or gone; or, in none, its release is proposed. It is in sure
+// Invariant: it is in exactly one list: its link's ask, asked or sure, the leader's young, retry or gone; or, in none, its release is proposed. It is in sure
 // only if the home's leader answered, to a question about this very record, that it had registered this leadership's subscription under the bucket
 // epoch named here.
 type guest struct {
 	session     uint64
-	link        *link // nil while in retry or gone
+	link        *link // nil while in young, retry or gone
 	bucketEpoch uint64
 	known       uint64 // attach epoch whose description this shard has, 0 if unknown
 	question    uint64 // the one it is asked with, 0 is none
-	at          uint64 // when it was confirmed, or is to be tried again
+	at          uint64 // when it was confirmed, or is to be placed
 	note        uint64 // of the proposed release
 	gone        bool
 
@@ -62,7 +62,8 @@ func (g *guest) unlist() {
 	}
 }
 
-// GuestHeld is EventGuestHeld. The home is asked with the next tick, so that what is held for a moment only costs nothing.
+// GuestHeld is EventGuestHeld. The home is asked with the next tick, so that what is held for a moment only costs nothing. When guests come in a crowd, most
+// of them lock and unlock and wait for each other only: of those past [MaxFresh] between two ticks it is asked when they still hold something after [YoungFor].
 func (l *Leader) GuestHeld(now, id uint64) {
 	if l.epoch == 0 {
 		return
@@ -73,7 +74,21 @@ func (l *Leader) GuestHeld(now, id uint64) {
 	}
 	g := &guest{session: id}
 	l.guests[id] = g
+	if l.fresh++; l.fresh > MaxFresh {
+		g.at = l.clock.seen + YoungFor
+		l.young.push(g)
+		return
+	}
 	l.place(g)
+}
+
+// grown has the homes of those asked that have held something for long enough.
+func (l *Leader) grown() {
+	for l.young.n > 0 && l.young.first.at <= l.clock.seen {
+		g := l.young.first
+		l.young.remove(g)
+		l.place(g)
+	}
 }
 
 // GuestIdle is EventGuestIdle. The record goes, and with it the belief in its subscription: a later one of the same session asks anew.

@@ -39,6 +39,9 @@ const (
 	ExpiriesPerSec = 5_000  // sessions detached or released per second at most
 	StampEvery     = 10_000 // while a deadline is to come, the log hears of the time at least this often: so much of it a new leader finds missing at most
 
+	MaxFresh = 16  // new guests between two ticks whose homes are asked with the next; the others grow first
+	YoungFor = 500 // for so long
+
 	MaxPeerMessage = 64 << 10 // bytes of a message to a peer
 	MaxAsk         = 512      // sessions in a question
 	MaxAsks        = 8        // questions of a link that wait for an answer
@@ -183,6 +186,8 @@ type Leader struct {
 
 	// guest side
 	guests     map[uint64]*guest
+	fresh      int // came since the last tick
+	young      guestList
 	retry      guestList
 	gone       guestList
 	links      map[uint64]*link
@@ -230,6 +235,7 @@ func (l *Leader) Start(now, epoch, logTime uint64, guests []uint64) {
 			break
 		}
 		l.GuestHeld(now, id)
+		l.fresh = 0 // who leads anew asks about all
 	}
 }
 
@@ -346,6 +352,8 @@ func (l *Leader) Tick(now uint64, heard func(conn uint64) (at uint64, open bool)
 		l.nextHold = now + l.cfg.Compare
 		l.ready.Compare = true
 	}
+	l.fresh = 0
+	l.grown()
 	l.retries()
 	l.linkOrder = slices.DeleteFunc(l.linkOrder, func(k *link) bool {
 		if l.linkTick(k) {
@@ -384,7 +392,7 @@ func (l *Leader) Stats() Stats {
 	for _, k := range l.linkOrder {
 		s.Unsubscribed += k.ask.n + k.asked.n
 	}
-	s.Unsubscribed += l.retry.n
+	s.Unsubscribed += l.young.n + l.retry.n
 	for _, p := range l.peerOrder {
 		if !p.dead {
 			s.Subscribers++

@@ -247,6 +247,8 @@ func (w *world) states() string {
 	for id, g := range w.l.guests {
 		is := "its release is proposed"
 		switch {
+		case g.list == &w.l.young:
+			is = "young"
 		case g.list == &w.l.retry:
 			is = "to be placed again"
 		case g.list == &w.l.gone:
