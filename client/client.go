@@ -86,12 +86,6 @@ func (c *Client) Abandon() {
 		return
 	}
 	c.closed = true
-	conns := make([]*conn, 0, len(c.links))
-	for _, l := range c.links {
-		if cn := l.current.Load(); cn != nil {
-			conns = append(conns, cn)
-		}
-	}
 	left := make([]*Session, 0, len(c.sessions))
 	for _, s := range c.sessions {
 		left = append(left, s)
@@ -103,6 +97,13 @@ func (c *Client) Abandon() {
 	c.stop(ErrClientClosed)
 	c.mu.Lock()
 	c.pokeWatches()
+	// Behind the stop: whoever has just made a connection puts it down first and looks for the stop then, so that one of the two ends it.
+	conns := make([]*conn, 0, len(c.links))
+	for _, l := range c.links {
+		if cn := l.current.Load(); cn != nil {
+			conns = append(conns, cn)
+		}
+	}
 	c.mu.Unlock()
 	for _, s := range left {
 		s.abandon()
@@ -206,7 +207,8 @@ func (c *Client) ask(ctx context.Context, where place, kind protocol.Kind, m, re
 // answered says whether the server decided about a request that failed like this.
 func answered(err error) bool {
 	var e *protocol.Error
-	return errors.As(err, &e)
+	var u *undecided
+	return errors.As(err, &e) && !errors.As(err, &u)
 }
 
 // again says whether a request that failed like this may be sent again as it is, possibly elsewhere.

@@ -197,7 +197,7 @@ func (cn *conn) queueUp(ctx context.Context, of *Session) (err error) {
 	select {
 	case <-turn:
 	case <-ctx.Done():
-		err = context.Cause(ctx)
+		err = interrupted(ctx, nil)
 	case <-stop:
 		err = errStopped
 	}

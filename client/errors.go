@@ -81,7 +81,20 @@ func (e *sessionError) Is(target error) bool { return target == protocol.StatusS
 // errLinkLost: the connection ended before the reply. What was sent on it may have been applied or not.
 var errLinkLost = errors.New("connection lost")
 
-// interrupted is the error of a call whose context ended: the context's cause, and what kept the call from succeeding, if anything did.
+// undecided is an error that says nothing of the request's outcome, whatever errors of the server it wraps: one that came before, or what the session or the context ended with.
+type undecided struct{ error }
+
+func (e *undecided) Unwrap() error { return e.error }
+
+// unanswered marks an error of a request as one that came without an answer to it.
+func unanswered(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &undecided{err}
+}
+
+// interrupted is the error of a call whose context ended: the context's cause, and what kept the call from succeeding, if anything did. It decides nothing.
 func interrupted(ctx context.Context, last error) error {
 	err := ctx.Err()
 	if cause := context.Cause(ctx); !errors.Is(cause, err) {
@@ -90,7 +103,7 @@ func interrupted(ctx context.Context, last error) error {
 	if last != nil && !errors.Is(last, errLinkLost) {
 		err = fmt.Errorf("%w (last: %w)", err, last)
 	}
-	return err
+	return unanswered(err)
 }
 
 // unknown marks an error of a request that was sent and not answered.

@@ -90,7 +90,7 @@ func (s *Session) resend(ctx context.Context, kind protocol.Kind, bucket uint32,
 	for {
 		switch {
 		case s.over() != nil:
-			return tr, sent, s.over()
+			return tr, sent, unanswered(s.over())
 		case ctx.Err() != nil && !answered(err):
 			return tr, sent, interrupted(ctx, s.why(last))
 		}
@@ -102,6 +102,9 @@ func (s *Session) resend(ctx context.Context, kind protocol.Kind, bucket uint32,
 			sleep(ctx, s.ctx.Done(), retry.next())
 		case st == protocol.StatusSessionExpired:
 			s.serverSaid(err)
+			if sent {
+				return tr, sent, unanswered(s.over()) // it answers this sending, and not the one before
+			}
 			return tr, sent, s.over()
 		case again(err):
 			s.c.pause(ctx, tr.shard, tr.cn, err, &retry)

@@ -44,7 +44,7 @@ func serveRestored(t *testing.T, cfg Config) *Server {
 
 func load(t *testing.T, file []byte) *backup.Source {
 	t.Helper()
-	from, err := backup.Load(bytes.NewReader(file))
+	from, err := backup.Load(bytes.NewReader(file), time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,26 +16,33 @@ func TestAhead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.Ahead()
+		const seconds = 1000
+		m.Ahead(seconds)
 		if err := m.Check(); err != nil {
 			t.Fatal(err)
 		}
 		if m.Sizes() != x.m.Sizes() {
 			t.Fatalf("%+v of %+v", m.Sizes(), x.m.Sizes())
 		}
-		moved := 0
+		moved, processes := 0, 0
 		for i := range m.buckets {
 			now, old := &m.buckets[i], &x.m.buckets[i]
-			ahead := now.orders == old.orders+aheadOrders && now.sessions == old.sessions+aheadSessions
+			ahead := now.orders == old.orders+aheadOrders+seconds*aheadOrdersPerSecond && now.sessions == old.sessions+aheadSessions+seconds*aheadSessionsPerSecond
 			if ahead != (old.state != bucketAbsent) || now.state != old.state || now.epoch != old.epoch {
 				t.Fatalf("bucket %d: %+v of %+v", i, now, old)
 			}
 			if ahead {
 				moved++
 			}
+			for key, p := range old.processes {
+				if was, is := p.state.Last(), now.processes[key].state.Last(); is != was+now.orders-old.orders {
+					t.Fatalf("a process's last token is %d, was %d", is, was)
+				}
+				processes++
+			}
 		}
-		if moved == 0 {
-			t.Fatal("the machine has no bucket")
+		if moved == 0 || processes == 0 {
+			t.Fatalf("the machine has %d buckets, %d processes", moved, processes)
 		}
 		r, err := Restore(bytes.NewReader(snapshotOf(t, m)))
 		if err != nil {

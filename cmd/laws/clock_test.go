@@ -15,6 +15,7 @@ var wallClock = map[string]string{
 	"client/process/status.go":  "shown",
 	"client/rollout/status.go":  "shown",
 	"client/watchdog.go":        "a jump makes leases suspect, never better",
+	"server/backup/source.go":   "how far ids go on above those of an old backup; whatever it says, far",
 	"server/governor/node.go":   "the stamp on commands, shown",
 	"server/poll.go":            "the stamp on what a poll reports, shown",
 	"server/rollouts_audit.go":  "shown",

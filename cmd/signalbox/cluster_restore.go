@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/backup"
@@ -44,7 +45,7 @@ for it: start the client's process again, and it takes over the session that it 
 			return err
 		}
 		defer f.Close()
-		from, err := backup.Load(f)
+		from, err := backup.Load(f, time.Now())
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
@@ -22,8 +23,9 @@ type Source struct {
 	machines map[uint64]*shard.Machine
 }
 
-// Load reads a backup with all the checks of [Verify], and keeps it in memory. It needs one tier with data, the first, as a cluster has that began with one instance.
-func Load(r io.Reader) (*Source, error) {
+// Load reads a backup with all the checks of [Verify], and keeps it in memory. It needs one tier with data, the first, as a cluster has that began with one instance. Now is the
+// time of day: ids go on the further above the backup's, the longer ago it was made.
+func Load(r io.Reader, now time.Time) (*Source, error) {
 	v, err := load(r)
 	if err != nil {
 		return nil, err
@@ -49,7 +51,7 @@ func Load(r io.Reader) (*Source, error) {
 		if err := s.freeze(id); err != nil {
 			return nil, fmt.Errorf("shard %d of the backup: %w", id, err)
 		}
-		s.machines[id].Ahead()
+		s.machines[id].Ahead(uint64(max(0, now.UnixMilli()-s.MadeMS)) / 1000)
 	}
 	return s, nil
 }

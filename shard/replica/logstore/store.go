@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,7 +52,8 @@ type Store struct {
 	cfg Config
 	log *slog.Logger
 
-	raftio.ILogDB // the engine's
+	raftio.ILogDB        // the engine's
+	dir           string // of snapshots and of what the engine's store keeps
 	fs            vfs.FS
 	space         spaceWatch
 
@@ -102,6 +105,7 @@ func (s *Store) Create(c config.NodeHostConfig, busy config.LogDBCallback, dirs,
 	if damaged {
 		s.log.Warn("a file of the log's watermark is damaged", "newest", known != nil, "folder", s.cfg.Dir)
 	}
+	s.dir = dirs[0]
 	db, err := openEngineStore(c, busy, dirs, walDirs)
 	if err != nil {
 		return nil, err
@@ -261,6 +265,39 @@ func after(u *pb.Update, m mark) mark {
 		m.lastTerm, m.lastIndex = u.EntriesToSave[n-1].Term, u.EntriesToSave[n-1].Index
 	}
 	return m
+}
+
+// GetSnapshot reads the record of a replica's newest snapshot. The engine keeps the path under which its file was written, from the root of the file system on, and opens that path
+// when it sends the snapshot to another replica: in a folder that was moved or copied since then it would find nothing and end the process, or send the file of the
+// folder that it was copied from. So paths are given as they are now.
+func (s *Store) GetSnapshot(shard, replica uint64) (pb.Snapshot, error) {
+	snapshot, err := s.ILogDB.GetSnapshot(shard, replica)
+	if err != nil {
+		return snapshot, err
+	}
+	snapshot.Filepath = s.here(snapshot.Filepath)
+	files := snapshot.Files
+	snapshot.Files = nil
+	for _, f := range files {
+		moved := *f
+		moved.Filepath = s.here(f.Filepath)
+		snapshot.Files = append(snapshot.Files, &moved)
+	}
+	return snapshot, nil
+}
+
+// partFolder is how the names of the engine's folders begin that hold the snapshots of many replicas; their files lie three levels below.
+const partFolder = "snapshot-part-"
+
+// here is the path of a snapshot's file in this folder, whatever the folder was called when it was written.
+func (s *Store) here(path string) string {
+	names := strings.Split(filepath.ToSlash(path), "/")
+	for i := len(names) - 1; i >= 0; i-- {
+		if strings.HasPrefix(names[i], partFolder) {
+			return s.fs.PathJoin(append([]string{s.dir}, names[i:]...)...)
+		}
+	}
+	return path
 }
 
 // RemoveNodeData removes a replica's log, and its mark first.

@@ -1,0 +1,188 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// troubled runs a test on a fake that, for the kind it is told, swallows so many requests and has their connection end, and then answers UNAVAILABLE; kind 0 ends that.
+func troubled(t *testing.T, test func(t *testing.T, f *fake, s *Session, trouble func(kind protocol.Kind, swallowed int))) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		s := f.sessionIn(t, c, 0)
+		test(t, f, s, func(kind protocol.Kind, swallowed int) {
+			f.set(func() {
+				f.on = func(fc *fakeConn, h protocol.Header) bool {
+					switch {
+					case h.Kind != kind || kind == 0:
+						return false
+					case swallowed > 0:
+						swallowed--
+						_ = fc.nc.Close()
+						delete(f.conns, fc)
+					default:
+						fc.fail(h, protocol.StatusUnavailable)
+					}
+					return true
+				}
+			})
+		})
+	})
+}
+
+// TestRefusedIsNotDecided: that a request was refused for now decides nothing about it. When its context ends then, what is to go on goes on, and what was sent and not answered before
+// has an outcome that is not known.
+func TestRefusedIsNotDecided(t *testing.T) {
+	t.Run("a release goes on", func(t *testing.T) {
+		troubled(t, func(t *testing.T, f *fake, s *Session, trouble func(protocol.Kind, int)) {
+			l, err := s.Acquire(bg, "x")
+			if err != nil {
+				t.Fatal(err)
+			}
+			trouble(protocol.KindRelease, 0)
+			ctx, cancel := brief()
+			defer cancel()
+			if err := l.Release(ctx); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, Unavailable) || l.Held() {
+				t.Fatal(err)
+			}
+			trouble(0, 0)
+			if _, err := s.Acquire(bg, "x"); err != nil { // behind the release
+				t.Fatal(err)
+			}
+		})
+	})
+	t.Run("a release goes on while the session is not attached", func(t *testing.T) {
+		troubled(t, func(t *testing.T, f *fake, s *Session, trouble func(protocol.Kind, int)) {
+			l, err := s.Acquire(bg, "x")
+			if err != nil {
+				t.Fatal(err)
+			}
+			trouble(protocol.KindSessionAttach, 0)
+			f.drop()
+			synctest.Wait()
+			ctx, cancel := brief()
+			defer cancel()
+			if err := l.Release(ctx); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, Unavailable) {
+				t.Fatal(err)
+			}
+			trouble(0, 0)
+			if _, err := s.Acquire(bg, "x"); err != nil {
+				t.Fatal(err)
+			}
+			if n := f.count(protocol.KindRelease); n != 1 {
+				t.Errorf("%d releases", n)
+			}
+		})
+	})
+	t.Run("an acquire that was sent is given back", func(t *testing.T) {
+		troubled(t, func(t *testing.T, f *fake, s *Session, trouble func(protocol.Kind, int)) {
+			trouble(protocol.KindAcquire, 1)
+			ctx, cancel := brief()
+			defer cancel()
+			if _, err := s.Acquire(ctx, "x"); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+			trouble(0, 0)
+			if _, err := s.Acquire(bg, "x"); err != nil {
+				t.Fatal(err)
+			}
+			if n := f.count(protocol.KindRelease); n != 1 {
+				t.Errorf("%d releases", n)
+			}
+		})
+	})
+	t.Run("an acquire that was always refused is not", func(t *testing.T) {
+		troubled(t, func(t *testing.T, f *fake, s *Session, trouble func(protocol.Kind, int)) {
+			trouble(protocol.KindAcquire, 0)
+			ctx, cancel := brief()
+			defer cancel()
+			if _, err := s.Acquire(ctx, "x"); !Retryable(err) || !errors.Is(err, Unavailable) {
+				t.Fatal(err)
+			}
+			trouble(0, 0)
+			if _, err := s.Acquire(bg, "x"); err != nil {
+				t.Fatal(err)
+			}
+			if n := f.count(protocol.KindRelease); n != 0 {
+				t.Errorf("%d releases", n)
+			}
+		})
+	})
+	t.Run("a lease is lowered", func(t *testing.T) {
+		troubled(t, func(t *testing.T, f *fake, s *Session, trouble func(protocol.Kind, int)) {
+			l, err := s.Acquire(bg, "x", Count(3))
+			if err != nil {
+				t.Fatal(err)
+			}
+			trouble(protocol.KindAcquire, 1)
+			ctx, cancel := brief()
+			defer cancel()
+			if err := l.Lower(ctx, 1); !errors.Is(err, ErrOutcomeUnknown) || Retryable(err) {
+				t.Fatal(err)
+			}
+			f.set(func() { f.memory[2] = f.holds["x"] }) // it was applied: the fake takes a new number for a new acquire
+			trouble(0, 0)
+			if err := l.UpdateData(bg, nil); err == nil || l.Count() != 1 {
+				t.Fatal(err, l.Count()) // the fake knows nothing of changes, and the first of them was done
+			}
+		})
+	})
+	t.Run("what was sent may have been done", func(t *testing.T) {
+		troubled(t, func(t *testing.T, f *fake, s *Session, trouble func(protocol.Kind, int)) {
+			trouble(protocol.KindCreate, 1)
+			ctx, cancel := brief()
+			defer cancel()
+			if err := s.Create(ctx, "x", 1, nil); !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) || Retryable(err) {
+				t.Fatal(err)
+			}
+			trouble(protocol.KindNodeCreate, 1)
+			ctx, cancel = brief()
+			defer cancel()
+			if _, err := s.c.CreateNode(ctx, "/m", NodeConfig{}); !errors.Is(err, ErrOutcomeUnknown) || Retryable(err) {
+				t.Fatal(err)
+			}
+		})
+	})
+}
+
+// TestCauseOfAnotherSession: the end of another session, which a request's context carries as its cause, is no answer to the request, and ends nothing of this session.
+func TestCauseOfAnotherSession(t *testing.T) {
+	for name, cause := range map[string]error{
+		"ended":      fmt.Errorf("%w (%w)", ErrSessionExpired, protocol.Errorf(protocol.StatusSessionExpired, "killed")),
+		"taken over": fmt.Errorf("%w (%w)", ErrTakenOver, protocol.Errorf(protocol.StatusBadSession, "attached elsewhere")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			withLease(t, func(t *testing.T, f *fake, s *Session, l *Lease, hold func(protocol.Kind)) {
+				hold(protocol.KindAcquire)
+				ctx, cancel := context.WithCancelCause(bg)
+				acquired := make(chan error, 1)
+				go func() {
+					_, err := s.Acquire(ctx, nameIn(2))
+					acquired <- err
+				}()
+				synctest.Wait()
+				cancel(cause)
+				if err := <-acquired; !errors.Is(err, context.Canceled) || !errors.Is(err, cause) {
+					t.Error(err)
+				}
+				hold(0)
+				synctest.Wait()
+				if s.State() != Attached || !l.Held() {
+					t.Errorf("the session is %v", s.State())
+				}
+				if n := f.count(protocol.KindRelease); n != 1 {
+					t.Errorf("%d releases of what was sent", n)
+				}
+				if n := f.count(protocol.KindSessionAttach); n != 0 {
+					t.Errorf("%d attaches", n)
+				}
+			})
+		})
+	}
+}
