@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 
 	"github.com/signalbox-dev/signalbox/server/backup"
 	"github.com/signalbox-dev/signalbox/server/cluster"
@@ -26,6 +27,7 @@ import (
 type Survivors struct {
 	cluster string
 	folders []*survivor
+	state   *meta.Machine // the newest map, nil: it is in none of the folders
 }
 
 // survivor is one folder.
@@ -41,7 +43,8 @@ type SurvivingLog struct {
 	replica.SalvagedLog
 	Folder   string
 	Instance uint64
-	Newest   bool // it is the one that is read: no folder has a newer one
+	Outdated bool // by the newest map its replica was taken out of the shard, or the shard is no more: what it has may be long past
+	Newest   bool // it is the one that is read: no folder has a newer one that is not outdated
 }
 
 // Name is the shard's number, or "meta".
@@ -77,6 +80,11 @@ func OpenSurvivors(ctx context.Context, folders []string, work string, logger *s
 			return s, fmt.Errorf("data folder %q is of cluster %s, and %q of %s; give folders of one cluster", dir, f.id.Cluster, folders[0], s.cluster)
 		}
 	}
+	if logs, l := s.newest(replica.MetaShard); logs != nil {
+		if s.state, err = logs.Meta(ctx, l.SalvagedLog); err != nil {
+			return s, fmt.Errorf("data folder %q: %w", l.Folder, err)
+		}
+	}
 	return s, nil
 }
 
@@ -95,7 +103,8 @@ func (f *survivor) open(ctx context.Context, work string, logger *slog.Logger) e
 		return unfinished(f.dir)
 	}
 	f.id = id
-	if f.lock, err = lockFolder(f.dir); err != nil {
+	// On a disk that is mounted read-only, as the last copy of something should be, nobody can run.
+	if f.lock, err = lockFolder(f.dir); err != nil && !errors.Is(err, syscall.EROFS) {
 		return err
 	}
 	if err := copyTree(ctx, filepath.Join(f.dir, "raft"), work); err != nil {
@@ -160,7 +169,10 @@ func (s *Survivors) Logs() []SurvivingLog {
 	newest := make(map[uint64]int)
 	for _, f := range s.folders {
 		for _, l := range f.logs.Logs() {
-			list = append(list, SurvivingLog{SalvagedLog: l, Folder: f.dir, Instance: f.id.Instance})
+			list = append(list, SurvivingLog{SalvagedLog: l, Folder: f.dir, Instance: f.id.Instance, Outdated: s.outdated(&l)})
+			if list[len(list)-1].Outdated {
+				continue
+			}
 			at, ok := newest[l.Shard]
 			if !ok || l.Newer(&list[at].SalvagedLog) {
 				newest[l.Shard] = len(list) - 1
@@ -180,34 +192,54 @@ func (s *Survivors) Logs() []SurvivingLog {
 	return list
 }
 
-// salvage gives the logs that are read, by shard.
-func (s *Survivors) salvage() map[uint64]func() (*replica.Salvage, replica.SalvagedLog) {
-	found := make(map[uint64]func() (*replica.Salvage, replica.SalvagedLog))
+// outdated says whether a log is of a replica that the map has no more. One that the map has never heard of is newer than the map. The meta shard's own logs tell which
+// map is the newest, so none of them is judged by it.
+func (s *Survivors) outdated(l *replica.SalvagedLog) bool {
+	if s.state == nil || !s.state.Bootstrapped() || l.Shard == replica.MetaShard {
+		return false
+	}
+	x, ok := s.state.Shard(l.Shard)
+	if !ok {
+		return true
+	}
+	_, has := x.Replica(l.Replica)
+	return !has && l.Replica <= x.NextReplica
+}
+
+// newest is the log of a shard that is read; nil: there is none.
+func (s *Survivors) newest(shard uint64) (*replica.Salvage, SurvivingLog) {
 	for _, l := range s.Logs() {
-		if !l.Newest {
+		if !l.Newest || l.Shard != shard {
 			continue
 		}
 		for _, f := range s.folders {
 			if f.dir == l.Folder {
-				found[l.Shard] = func() (*replica.Salvage, replica.SalvagedLog) { return f.logs, l.SalvagedLog }
+				return f.logs, l
 			}
 		}
 	}
-	return found
+	return nil, SurvivingLog{}
+}
+
+// lacking says why a shard cannot be read.
+func (s *Survivors) lacking(x *meta.Shard) string {
+	of := instancesOf(&s.state.State, x)
+	for _, l := range s.Logs() {
+		if l.Shard == x.ID && l.Outdated {
+			return fmt.Sprintf("%d (of %s; the log in %q is that of a replica that was taken out of the shard, and may be long past)", x.ID, of, l.Folder)
+		}
+	}
+	return fmt.Sprintf("%d (of %s)", x.ID, of)
 }
 
 // Write writes what the newest logs have as a backup, which [Restore] makes a new cluster of: with order ids, session ids and epochs far above all that the old one can have
-// given out. Moves of buckets that were under way are given up, or carried through if they were decided. It refuses when a shard is in none of the folders. Head's Cluster, Name,
+// given out. Moves of buckets that were under way are given up, or carried through if they were decided. It refuses when a shard is in none of the folders, or only as the log of a replica
+// that was taken out of it; it may be called once. Head's Cluster, Name,
 // Version and Shards are filled in.
 func (s *Survivors) Write(ctx context.Context, w io.Writer, h backup.Head) error {
-	found := s.salvage()
-	if found[replica.MetaShard] == nil {
+	m := s.state
+	if m == nil {
 		return errors.New("the cluster's map is in none of the folders; give the folder of another instance: each has one")
-	}
-	logs, l := found[replica.MetaShard]()
-	m, err := logs.Meta(ctx, l)
-	if err != nil {
-		return err
 	}
 	if !m.Bootstrapped() {
 		return errors.New("the cluster's map is empty: the cluster was never made")
@@ -215,12 +247,13 @@ func (s *Survivors) Write(ctx context.Context, w io.Writer, h backup.Head) error
 	machines := make(map[uint64]*shard.Machine)
 	var missing []string
 	for _, x := range m.Shards() {
-		if found[x.ID] == nil {
-			missing = append(missing, fmt.Sprintf("%d (of %s)", x.ID, instancesOf(&m.State, &x)))
+		logs, l := s.newest(x.ID)
+		if logs == nil {
+			missing = append(missing, s.lacking(&x))
 			continue
 		}
-		logs, l := found[x.ID]()
-		if machines[x.ID], err = logs.Shard(ctx, l); err != nil {
+		var err error
+		if machines[x.ID], err = logs.Shard(ctx, l.SalvagedLog); err != nil {
 			return err
 		}
 	}

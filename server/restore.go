@@ -155,6 +155,10 @@ func (l local) restoreBuckets(ctx context.Context, d *desk, run shard.BucketsBod
 			cursor, complete = next, len(next) == 0
 		}
 	}
+	// The time of sessions begins with their buckets: those of the shard that is done first must not expire while the others are filled.
+	if !from.Filled(run.First, run.Count) {
+		return protocol.Errorf(protocol.StatusUnavailable, "other shards are not filled yet")
+	}
 	for _, part := range from.Parts(run.First, run.Count) {
 		part.Tier = run.Tier
 		if err := d.rep.ProposeInternal(ctx, shard.Command{Kind: shard.CmdActivate, Body: shard.AppendBuckets(nil, part)}); err != nil {

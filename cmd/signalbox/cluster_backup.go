@@ -69,24 +69,47 @@ func (k *call) backup(path string) (x *backup.Contents, err error) {
 	if err != nil {
 		return nil, err
 	}
-	next := filepath.Clean(path) + ".part"
-	f, err := os.OpenFile(next, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return nil, err
+	err = wholeFile(path, func(f *os.File) error { return k.writeBackup(f, s) }, func(next string) error {
+		if x, err = verifyBackup(next); err != nil {
+			return &badBackup{err}
+		}
+		return nil
+	})
+	return x, err
+}
+
+// wholeFile writes a file under another name beside it, checks it, and gives it its name then, for good: the names in the folder are on the disk as well when it returns. Several may
+// write one file at the same time; one of them is the last.
+func wholeFile(path string, write func(*os.File) error, check func(next string) error) (err error) {
+	dir, name := filepath.Split(filepath.Clean(path))
+	if dir == "" {
+		dir = "."
 	}
+	f, err := os.CreateTemp(dir, name+".*.part")
+	if err != nil {
+		return err
+	}
+	next := f.Name()
 	defer func() {
 		if err != nil {
 			_ = os.Remove(next)
 		}
 	}()
-	err = k.writeBackup(f, s)
+	err = write(f)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return nil, err
+		return err
 	}
-	if x, err = verifyBackup(next); err != nil {
-		return nil, &badBackup{err}
+	if err := check(next); err != nil {
+		return err
 	}
-	return x, os.Rename(next, path)
+	if err := os.Rename(next, path); err != nil {
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 func (k *call) writeBackup(f io.Writer, s *protocol.ClusterStatus) error {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -34,7 +33,8 @@ Use it when nothing else is left: while a majority of the disks exists, start th
 - A write that was never acknowledged may have its effect, as after any lost answer.
 - Shards are read each from the newest log there is, so each is of its own moment.
 
-Give every folder that is left: for each shard the one is read whose log has the highest term of its last entry, and of those the longest. --dry-run shows them all, with how far
+Give every folder that is left: for each shard the one is read whose log has the highest term of its last entry, and of those the longest. A log of a replica that was taken out of its
+shard, by the newest map there is, is not read: it has nothing of what came since then. --dry-run shows them all, with how far
 each has come, and writes nothing. A folder that a running instance has, whose log is damaged or has gone back, or that belongs to another cluster, is refused, and so is a set of folders
 that lacks a shard.
 
@@ -105,24 +105,15 @@ Who, when, why and of what is kept in the file ("cluster backup --verify" shows 
 
 // writeRecovered writes the file, and checks it before it gets its name.
 func writeRecovered(ctx context.Context, left *server.Survivors, path string, from *backup.Recovered) (x *backup.Contents, err error) {
-	next := path + ".part"
-	f, err := os.OpenFile(next, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(next)
+	err = wholeFile(path, func(f *os.File) error {
+		return left.Write(ctx, f, backup.Head{MadeMS: time.Now().UnixMilli(), Recovered: from})
+	}, func(next string) error {
+		if x, err = verifyBackup(next); err != nil {
+			return fmt.Errorf("what is left does not fit together: %w", err)
 		}
-	}()
-	err = left.Write(ctx, f, backup.Head{MadeMS: time.Now().UnixMilli(), Recovered: from})
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return nil, err
-	}
-	if x, err = verifyBackup(next); err != nil {
-		return nil, fmt.Errorf("what is left does not fit together: %w", err)
-	}
-	return x, os.Rename(next, path)
+		return nil
+	})
+	return x, err
 }
 
 // auditRecovery writes the line.
@@ -148,12 +139,15 @@ func (p *printer) survivors(logs []server.SurvivingLog) error {
 	rows := make([]row, len(logs))
 	for i, l := range logs {
 		shown := ""
-		if l.Newest {
+		switch {
+		case l.Newest:
 			shown = "is read"
+		case l.Outdated:
+			shown = "its replica was taken out of the shard"
 		}
 		rows[i] = row{
 			{"shard", "shard", l.Name()}, {"folder", "folder", l.Folder}, {"instance", "instance", l.Instance}, {"last_term", "last term", l.LastTerm},
-			{"last_index", "last index", l.LastIndex}, {"committed", "committed", l.Committed}, {"snapshot", "snapshot", l.Snapshot}, {"newest", "", l.Newest}, {"", "which", shown},
+			{"last_index", "last index", l.LastIndex}, {"committed", "committed", l.Committed}, {"snapshot", "snapshot", l.Snapshot}, {"newest", "", l.Newest}, {"outdated", "", l.Outdated}, {"", "which", shown},
 		}
 	}
 	return p.list(rows, "no logs")

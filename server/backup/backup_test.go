@@ -145,3 +145,16 @@ func FuzzVerify(f *testing.F) {
 		}
 	})
 }
+
+// TestFilled: all buckets are filled when each was named once, however often.
+func TestFilled(t *testing.T) {
+	s := Source{left: 8, filled: make([]bool, 8)}
+	for i, run := range [][2]uint32{{4, 4}, {4, 4}, {0, 3}, {1, 2}} {
+		if s.Filled(run[0], run[1]) {
+			t.Fatalf("all are filled after step %d", i)
+		}
+	}
+	if !s.Filled(3, 1) || !s.Filled(0, 8) {
+		t.Fatal("some are not filled")
+	}
+}

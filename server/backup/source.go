@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -21,6 +22,10 @@ type Source struct {
 	epoch    uint64
 	state    *meta.State
 	machines map[uint64]*shard.Machine
+
+	mu     sync.Mutex
+	filled []bool // by bucket
+	left   uint32 // buckets that are not filled
 }
 
 // Load reads a backup with all the checks of [Verify], and keeps it in memory. It needs one tier with data, the first, as a cluster has that began with one instance. Now is the
@@ -31,6 +36,8 @@ func Load(r io.Reader, now time.Time) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{Contents: v.out, epoch: meta.FirstEpoch, state: v.state, machines: v.machines}
+	s.left = s.Buckets()
+	s.filled = make([]bool, s.left)
 	for _, t := range s.state.Tiers() {
 		if (t.ID == 0) == (len(t.Runs) == 0) {
 			return nil, fmt.Errorf("tier %s of the backup's cluster is in the way: a cluster can be restored that has data in its first tier, and in no other", t.Name)
@@ -63,6 +70,19 @@ func (s *Source) Buckets() uint32 { return s.state.Tiers()[0].Buckets }
 
 // Epoch is the bucket epoch of the copies that are given, above all in the backup.
 func (s *Source) Epoch() uint64 { return s.epoch }
+
+// Filled notes that some buckets of the new cluster have all that the backup has of them, and says whether all buckets do. It may be told again.
+func (s *Source) Filled(first, count uint32) (all bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for b := first; b < first+count; b++ {
+		if !s.filled[b] {
+			s.filled[b] = true
+			s.left--
+		}
+	}
+	return s.left == 0
+}
 
 // ClusterName is what people call the cluster.
 func (s *Source) ClusterName() string { return s.state.ClusterName() }
