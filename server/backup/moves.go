@@ -47,15 +47,23 @@ func (l *leader) step(kind shard.CommandKind, run shard.BucketsBody) protocol.St
 }
 
 // EndMoves ends the moves of buckets that a map has under way, in it and in the machines, without a governor: those that were not decided are given up, the others are
-// carried through. It is for a cluster that is not there any more.
+// carried through, also those of whose commit only the shards know. It is for a cluster that is not there any more.
 func EndMoves(m *meta.Machine, machines map[uint64]*shard.Machine) error {
 	for _, x := range m.Moves() {
 		ref := x.Ref()
 		if x.Phase == meta.Moving {
-			if err := tell(m, &meta.MoveAbort{MoveRef: ref}); err != nil {
+			// Buckets are active at the target under the move's epoch only after a commit, which the map that is left may not have heard of.
+			var decide meta.Command = &meta.MoveAbort{MoveRef: ref}
+			x.Phase = meta.Aborted
+			if to := machines[x.To]; to != nil {
+				if epoch, active := to.Bucket(x.First); active && epoch == x.Epoch {
+					decide = &meta.MoveCommit{MoveRef: ref}
+					x.Phase = meta.Committed
+				}
+			}
+			if err := tell(m, decide); err != nil {
 				return err
 			}
-			x.Phase = meta.Aborted
 		}
 		keeper, other := x.To, x.From
 		if x.Phase == meta.Aborted {
