@@ -282,6 +282,7 @@ type changing struct {
 	same  bool // the count stays
 	data  []byte
 	seq   uint64
+	sent  bool // some sending of it was not answered
 	req   protocol.Acquire
 	reply protocol.AcquireReply
 }
@@ -299,7 +300,8 @@ func (ch *changing) work(ctx context.Context) (done bool, err error) {
 	l := ch.l
 	s := l.s
 	s.mu.Lock()
-	if l.over != nil || s.err != nil {
+	// A change that may be on its way is settled, whatever became of the lease: behind the release it would be an acquire, and for nobody.
+	if s.err != nil || l.over != nil && !ch.sent {
 		err := l.over
 		if err == nil {
 			err = s.err
@@ -311,19 +313,20 @@ func (ch *changing) work(ctx context.Context) (done bool, err error) {
 		s.mu.Unlock()
 		return true, err
 	}
-	if ch.same {
-		ch.count = l.count
-	} else {
-		ch.data = l.data
-	}
 	if ch.seq == 0 {
+		if ch.same {
+			ch.count = l.count
+		} else {
+			ch.data = l.data
+		}
 		ch.seq = s.numbers.take()
 		ch.req = protocol.Acquire{Name: []byte(l.name), Count: ch.count, Data: ch.data, Ephemeral: l.ephemeral}
 	}
 	s.mu.Unlock()
 	tr, sent, err := s.send(ctx, protocol.KindAcquire, l.bucket, &numbered{seq: ch.seq, head: &ch.req.Head}, &ch.req, &ch.reply)
 	if err != nil && !answered(err) && s.over() == nil {
-		return false, unknown(sent, err)
+		ch.sent = ch.sent || sent
+		return false, unknown(ch.sent, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -331,7 +334,7 @@ func (ch *changing) work(ctx context.Context) (done bool, err error) {
 	defer s.exitLocked(ch.e)
 	switch {
 	case err != nil:
-		return true, err
+		return true, unknown((ch.sent || sent) && !answered(err), err)
 	case ch.reply.State == protocol.Acquired && ch.reply.OrderID == l.token:
 		l.count, l.data, l.seq, l.tr = ch.count, ch.data, ch.seq, tr
 		return true, nil

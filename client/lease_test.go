@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,6 +104,44 @@ func TestChangeInTheBackground(t *testing.T) {
 		f.drop() // and its answer is lost
 		if err := <-next; err != nil {
 			t.Fatal(err)
+		}
+	})
+}
+
+// TestReleaseBehindAChange: a change that was sent is settled before the lease is released, so that no late copy of it, which is an acquire, comes behind the release.
+func TestReleaseBehindAChange(t *testing.T) {
+	withLease(t, func(t *testing.T, f *fake, s *Session, l *Lease, hold func(protocol.Kind)) {
+		hold(protocol.KindAcquire)
+		ctx, cancel := brief()
+		defer cancel()
+		if err := l.UpdateData(ctx, []byte("e")); !errors.Is(err, ErrOutcomeUnknown) {
+			t.Fatal(err)
+		}
+		ctx, cancel = brief()
+		defer cancel()
+		if err := l.Release(ctx); !errors.Is(err, context.DeadlineExceeded) || l.Held() {
+			t.Fatal(err)
+		}
+		f.drop() // and whatever was to come on the connection
+		synctest.Wait()
+		if n := f.count(protocol.KindRelease); n != 0 {
+			t.Fatalf("%d releases before the change is settled", n)
+		}
+		hold(0)
+		if _, err := s.Acquire(bg, l.Name()); err != nil {
+			t.Fatal(err)
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		var order []protocol.Kind
+		for _, r := range f.log {
+			if r.kind == protocol.KindAcquire || r.kind == protocol.KindRelease {
+				order = append(order, r.kind)
+			}
+		}
+		n := len(order)
+		if order[n-1] != protocol.KindAcquire || order[n-2] != protocol.KindRelease || order[n-3] != protocol.KindAcquire || slices.Contains(order[:n-2], protocol.KindRelease) {
+			t.Errorf("%v", order)
 		}
 	})
 }
