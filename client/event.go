@@ -2,6 +2,7 @@ package client
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/internal/session"
@@ -39,6 +40,7 @@ func (c *Client) event(cn *conn, h protocol.Header) error {
 		if err := m.DecodeBody(h.Body); err != nil {
 			return err
 		}
+		cn.stray(m.Session, math.MaxUint64)
 		if s := c.session(m.Session); s != nil {
 			s.serverSaid(endReason(m.Reason, m.Message))
 		}
@@ -47,6 +49,7 @@ func (c *Client) event(cn *conn, h protocol.Header) error {
 		if err := m.DecodeBody(h.Body); err != nil {
 			return err
 		}
+		cn.stray(m.Session, m.Epoch-1)
 		if s := c.session(m.Session); s != nil {
 			s.takenOver(cn, m.Epoch)
 		}

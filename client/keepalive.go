@@ -115,6 +115,19 @@ func (cn *conn) sendAway(session, epoch uint64) {
 	cn.away[session] = max(cn.away[session], epoch)
 }
 
+// maxStrays bounds what is kept for sessions that never come to be known.
+const maxStrays = 1024
+
+// stray is sendAway for news that come right behind the reply to a start or a restore, when nobody knows the session yet: it is not settled then, and learns the truth from its
+// next attach. Without it pongs for others would vouch for it until its first request.
+func (cn *conn) stray(session, epoch uint64) {
+	cn.mu.Lock()
+	defer cn.mu.Unlock()
+	if len(cn.away) < maxStrays {
+		cn.away[session] = max(cn.away[session], epoch)
+	}
+}
+
 // settle makes the connection keep a session alive that was attached on it at this home, under this epoch; false if the connection is over, or the attach is.
 func (cn *conn) settle(s *Session, shard, epoch uint64, period time.Duration) (*vouch, bool) {
 	cn.mu.Lock()

@@ -186,3 +186,46 @@ func TestCauseOfAnotherSession(t *testing.T) {
 		})
 	}
 }
+
+// TestEndedRightAway: the end of a session, or its take-over, that is told right behind the reply to its start is not lost.
+func TestEndedRightAway(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind   protocol.Kind
+		event  protocol.Message
+		status protocol.Status
+		want   State
+	}{
+		"ended":      {protocol.KindSessionEnded, &protocol.SessionEnded{Session: protocol.MakeSessionID(0, 0, 1), Reason: protocol.EndKilled}, protocol.StatusSessionExpired, Expired},
+		"taken over": {protocol.KindTakenOver, &protocol.TakenOver{Session: protocol.MakeSessionID(0, 0, 1), Epoch: 2}, protocol.StatusBadSession, Expired},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t)
+				client := f.open(t)
+				f.set(func() {
+					f.on = func(fc *fakeConn, h protocol.Header) bool {
+						switch h.Kind {
+						case protocol.KindSessionStart:
+							h.Arg = 0 // the session's home is the first bucket
+							fc.answer(h)
+							fc.send(c.kind, 0, 0, c.event)
+							return true
+						case protocol.KindSessionAttach:
+							fc.fail(h, c.status)
+							return true
+						}
+						return false
+					}
+				})
+				s, err := client.Session(bg, "/n")
+				if err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				if s.State() != c.want || s.Held() {
+					t.Errorf("the session is %v", s.State())
+				}
+			})
+		})
+	}
+}
