@@ -151,7 +151,7 @@ func (m *Machine) depart(s *session) {
 	m.forgetHome(p)
 	if !p.busy() && p.answers.len() == 0 && p.low <= 1 {
 		delete(m.parties, p.id)
-		p.gone = true
+		p.gone = true // and has no answers
 		return
 	}
 	p.node.guests.insert(p, partyLess)

@@ -77,6 +77,7 @@ func (m *Machine) retire(p *party) {
 	delete(m.parties, p.id)
 	p.node.guests.remove(p, partyLess)
 	p.gone = true
+	p.weighAnswers()
 }
 
 // becameHeld and becameIdle tell the leader about a guest's first and last entry. An idle guest's record is kept from the end of the last one on,
@@ -154,6 +155,7 @@ func (m *Machine) condemn(id uint64) *party {
 		p.node.guests.remove(p, partyLess)
 	}
 	p.gone = true
+	p.weighAnswers()
 	return p
 }
 

@@ -223,7 +223,7 @@ func (m *Machine) importParty(r *chunkRecord) {
 	}
 	p.answers.merge(r.answers)
 	p.low = max(p.low, r.low)
-	p.answers.forget(p.low)
+	p.forget()
 }
 
 // importSemaphore adds a semaphore, or finds the one whose entries go on.

@@ -9,7 +9,7 @@ const (
 	MaxSemaphoresPerSession = 1 << 20
 	// MaxAnswers bounds the answers remembered for one session in one shard: a client must not run further ahead of its lowest unanswered
 	// request. Beyond it a request is OVERLOADED.
-	MaxAnswers = 1 << 16
+	MaxAnswers = 1 << 14
 	// Retention is how long of log time a gone session's id, an idle guest's record and an ended session's create id are remembered, in ms.
 	Retention = 10 * 60 * 1000
 

@@ -110,5 +110,5 @@ func (m *Machine) recall(e *entry, out outcome, state protocol.AcquireState) {
 	if state == protocol.Acquired {
 		a.value = e.orderID
 	}
-	p.answers.add(a)
+	p.remember(a)
 }

@@ -647,7 +647,7 @@ func TestSessionTimes(t *testing.T) {
 		if w := New(1).work; w != (work{fired: 1000, swept: 1000, released: 10_000}) {
 			t.Fatalf("%+v", w)
 		}
-		if l := New(1).limits; l != (Limits{1 << 20, 1 << 20, 1 << 16}) {
+		if l := New(1).limits; l != (Limits{1 << 20, 1 << 20, 1 << 14}) {
 			t.Fatalf("%+v", l)
 		}
 	})

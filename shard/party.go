@@ -24,6 +24,8 @@ type party struct {
 	used uint64      // a guest's last use, log time
 	mark uint32
 	gone bool
+
+	weighed uint16 // answers that its node's bytes count
 }
 
 // things is how many things in this shard the party is part of: a guest's record stays while there is one, its home is asked about it, and a gone party is kept

@@ -91,7 +91,7 @@ func (m *Machine) finishProcess(q *procRequest, ev Event, value uint64, err erro
 		out = processOutcome(ev.Status)
 	}
 	if q.seq != 0 && ev.Status != protocol.StatusOverloaded {
-		q.party.answers.add(answer{seq: q.seq, kind: q.kind, bucket: q.b.number, outcome: out, value: value})
+		q.party.remember(answer{seq: q.seq, kind: q.kind, bucket: q.b.number, outcome: out, value: value})
 	}
 	m.run.out.List = append(m.run.out.List, ev)
 	if q.x != nil {

@@ -6,6 +6,10 @@ const (
 	weightSemaphore = 512
 	weightEntry     = 256 // an owner or a waiter
 	weightNamed     = 512 // a process or a track; what is in it is weighed by its package
+	weightAnswer    = 32  // a remembered answer of a party that has more than answersFree of them
+
+	// answersFree is how many answers of a party cost its node nothing: a client that hears its answers and says so has fewer, unless it asks much at a time.
+	answersFree = 64
 
 	// lump is the size of values up to which a quota of bytes leaves room for bad luck in hashing. Larger ones may find a shard's share full although the node is
 	// below its quota.
@@ -53,6 +57,30 @@ func (p *party) redescribe(text string) {
 		p.node.bytes += uint64(len(text)) - uint64(len(p.desc)) // modulo 2^64
 	}
 	p.desc = text
+}
+
+// weighAnswers counts a party's answers anew. It is called when some came or went, and when the party is gone.
+func (p *party) weighAnswers() {
+	now := uint16(0)
+	if n := p.answers.len(); n > answersFree && !p.gone {
+		now = uint16(min(n-answersFree, MaxAnswers))
+	}
+	if now != p.weighed {
+		p.node.bytes += weightAnswer*uint64(now) - weightAnswer*uint64(p.weighed) // modulo 2^64
+		p.weighed = now
+	}
+}
+
+// remember keeps an answer.
+func (p *party) remember(a answer) {
+	p.answers.add(a)
+	p.weighAnswers()
+}
+
+// forget drops the answers that the client has heard, as its low-water mark says.
+func (p *party) forget() {
+	p.answers.forget(p.low)
+	p.weighAnswers()
 }
 
 func (s *semaphore) weight() uint64 { return weightSemaphore + uint64(len(s.name)+len(s.data)) }
@@ -201,6 +229,9 @@ func (m *Machine) recount() map[*node]usage {
 	for _, p := range m.parties {
 		if p.home != nil && !p.gone {
 			add(p.node, weightSession+uint64(len(p.desc)), 0)
+		}
+		if n := p.answers.len(); n > answersFree && !p.gone {
+			add(p.node, weightAnswer*uint64(n-answersFree), 0)
 		}
 	}
 	return all

@@ -166,3 +166,45 @@ func TestSharesFollow(t *testing.T) {
 	}
 	check("dropped")
 }
+
+// TestAnswersWeigh: answers that a client does not confirm to have heard, beyond a few, count against its node's bytes, whatever they answer, and the number after the last that fits is
+// refused until it does. They go with the client's word, and with the session.
+func TestAnswersWeigh(t *testing.T) {
+	x, _ := newTrackLoad(t)
+	x.quota(t, 2, math.MaxUint64)
+	before, low := x.bytes(t), x.seqs[0]+1
+	release := func() Event {
+		head := x.head(0)
+		head.Low = low
+		return x.send(t, CmdRelease, &protocol.Release{Head: head, Name: []byte("nothing")})
+	}
+	for n := range answersFree {
+		if e := release(); e.Status != protocol.StatusOK || x.bytes(t) != before {
+			t.Fatalf("answer %d: %v %s, %d bytes", n, e.Status, e.Text, x.bytes(t)-before)
+		}
+	}
+	x.quota(t, 3, before+3*weightAnswer)
+	for n := range uint64(3) {
+		if e := release(); e.Status != protocol.StatusOK || x.bytes(t) != before+(n+1)*weightAnswer {
+			t.Fatalf("%v %s, %d bytes", e.Status, e.Text, x.bytes(t)-before)
+		}
+	}
+	for range 2 {
+		if e := release(); e.Status != protocol.StatusOverloaded || e.Text != textAnswersQuota {
+			t.Fatalf("one more: %v %s", e.Status, e.Text)
+		}
+	}
+	low = x.seqs[0] - 1 // it has heard all that were answered
+	if e := release(); e.Status != protocol.StatusOK || x.bytes(t) != before {
+		t.Fatalf("%v %s, %d bytes", e.Status, e.Text, x.bytes(t)-before)
+	}
+	for range answersFree + 2 {
+		release()
+	}
+	if x.bytes(t) <= before {
+		t.Fatal("nothing is counted again")
+	}
+	if e := x.send(t, CmdSessionStop, &protocol.SessionStop{Session: x.sessions[0], Epoch: 1}); e.Status != protocol.StatusOK || x.bytes(t) >= before {
+		t.Fatalf("the session ended: %v, %d bytes", e.Status, x.bytes(t))
+	}
+}

@@ -69,7 +69,7 @@ func (m *Machine) liveNode(id uint64) *node {
 func (p *party) recall(head *protocol.Head) *answer {
 	if head.Low > p.low {
 		p.low = head.Low
-		p.answers.forget(p.low)
+		p.forget()
 	}
 	if plantNoMemory {
 		return nil
@@ -84,6 +84,8 @@ func (m *Machine) fresh(p *party, seq uint64) bool {
 		m.reply(protocol.StatusBadRequest, textAnswered)
 	case p.answers.len() >= m.limits.Answers:
 		m.reply(protocol.StatusOverloaded, textAnswersLimit)
+	case p.answers.len() >= answersFree && !m.room(p.node, weightAnswer):
+		m.reply(protocol.StatusOverloaded, textAnswersQuota)
 	default:
 		return true
 	}
@@ -132,7 +134,7 @@ func (m *Machine) again(q *request, a answer) {
 func (m *Machine) finish(q *request, a answer) {
 	a.seq, a.kind, a.bucket = q.seq, q.kind, q.b.number
 	if outcomeTable[a.outcome].status != protocol.StatusOverloaded {
-		q.party.answers.add(a)
+		q.party.remember(a)
 	}
 	m.replyAnswer(a)
 }

@@ -475,6 +475,7 @@ func (x *restorer) linkParties() bool {
 		if p.node = x.nodes[l.node]; p.node == nil {
 			return false
 		}
+		p.weighAnswers()
 		switch s := p.home; {
 		case p.gone:
 		case s != nil:

@@ -253,6 +253,7 @@ func (m *Machine) endSession(s *session, reason protocol.EndReason, text string)
 	m.ended.add(s.create, m.logTime)
 	s.node.removeSession(s)
 	s.gone = true
+	s.weighAnswers()
 	done := m.releaseAll(s.party, text)
 	m.run.out.List = append(m.run.out.List, Event{Kind: EventSessionEnded, Session: s.id, Node: s.node.id, Reason: reason, Text: text})
 	m.layOut(s.party, done)

@@ -75,7 +75,7 @@ func (m *Machine) finishTrack(q *trackRequest, ev Event, err error) {
 		out = trackOutcome(ev.Status)
 	}
 	if q.seq != 0 && ev.Status != protocol.StatusOverloaded {
-		q.party.answers.add(answer{seq: q.seq, kind: q.kind, bucket: q.b.number, outcome: out, value: ev.Version})
+		q.party.remember(answer{seq: q.seq, kind: q.kind, bucket: q.b.number, outcome: out, value: ev.Version})
 	}
 	m.run.out.List = append(m.run.out.List, ev)
 	if q.x != nil {
