@@ -60,6 +60,7 @@ type conn struct {
 	wantRoom atomic.Bool   // pages is not empty
 	refused  atomic.Uint64 // requests that were refused as excess
 	resting  atomic.Bool   // it is not to be fed until the transport is told to resume
+	known    bool          // it was counted; set before anything is fed
 
 	out outgoing
 
@@ -130,6 +131,7 @@ func (c *conn) open(s *Server, w wire, remote string) bool {
 		s.addresses.give(remote)
 		return false
 	}
+	c.known = true
 	return true
 }
 
@@ -162,8 +164,9 @@ func (c *conn) feed(p *pass, buf []byte) (used int) {
 		c.handle(p, h)
 	}
 	if refused := c.refused.Load(); p.pings > 0 || refused != c.excess.refused {
-		if turns := c.excess.judge(&c.srv.turns, refused, p.pings, p.frames, c.bindsAny()); turns > 0 {
-			c.rest(turns, p.now)
+		bound := c.bindsAny()
+		if turns := c.excess.judge(&c.srv.turns, refused, p.pings, p.frames, bound); turns > 0 {
+			c.rest(turns, p.now, bound)
 		}
 	}
 	if p.pings > 0 {
@@ -312,6 +315,9 @@ func (c *conn) end(how ending, status protocol.Status, text string) bool {
 // transport calls it once, after the last feed.
 func (c *conn) closed() {
 	c.ending.Store(true)
+	if !c.known {
+		return // a transport may close what was never opened
+	}
 	c.holds(0)
 	c.srv.conns.remove(c)
 	c.srv.addresses.give(c.remote)

@@ -102,11 +102,11 @@ func (e *excess) judge(t *turns, refused uint64, pings, frames int, bound bool) 
 	return e.rests
 }
 
-// rest has the connection rest for so many turns. Its own goroutine calls it, at the end of a feed.
-func (c *conn) rest(turns uint64, now time.Duration) {
+// rest has the connection rest for so many turns. Its own goroutine calls it, at the end of a feed. Bound says that it has sessions.
+func (c *conn) rest(turns uint64, now time.Duration, bound bool) {
 	c.resting.Store(true)
 	c.wire.pause()
-	c.srv.rests.add(c, now+time.Duration(turns)*sweepPeriod)
+	c.srv.rests.add(c, now+time.Duration(turns)*sweepPeriod, bound)
 }
 
 // rests notes that so many bytes wait of a connection that rests. False: they are to be fed, since it does not rest, or dropped, since it ends.
@@ -141,8 +141,9 @@ type rests struct {
 	srv  *Server
 	wake chan struct{}
 
-	mu   sync.Mutex
-	list restHeap
+	mu    sync.Mutex
+	list  restHeap
+	bound restHeap // connections with sessions: they go on when they are to, however many others wait for their turn
 }
 
 func newRests(s *Server) *rests { return &rests{srv: s, wake: make(chan struct{}, 1)} }
@@ -152,10 +153,14 @@ type resting struct {
 	until time.Duration
 }
 
-func (r *rests) add(c *conn, until time.Duration) {
+func (r *rests) add(c *conn, until time.Duration, bound bool) {
 	r.mu.Lock()
-	heap.Push(&r.list, resting{c, until})
-	first := len(r.list) == 1
+	list := &r.list
+	if bound {
+		list = &r.bound
+	}
+	heap.Push(list, resting{c, until})
+	first := len(r.list)+len(r.bound) == 1
 	r.mu.Unlock()
 	if first {
 		select {
@@ -165,15 +170,18 @@ func (r *rests) add(c *conn, until time.Duration) {
 	}
 }
 
-// resume lets those go on whose rest is over, most of them at most, and says whether any still rest.
+// resume lets those go on whose rest is over, of those without sessions most of them at most, and says whether any still rest.
 func (r *rests) resume(most int) (left bool) {
 	now := r.srv.clock.Now()
 	var list []*conn
 	r.mu.Lock()
-	for len(r.list) > 0 && r.list[0].until <= now && len(list) < most {
+	for len(r.bound) > 0 && r.bound[0].until <= now {
+		list = append(list, heap.Pop(&r.bound).(resting).c)
+	}
+	for n := 0; len(r.list) > 0 && r.list[0].until <= now && n < most; n++ {
 		list = append(list, heap.Pop(&r.list).(resting).c)
 	}
-	left = len(r.list) > 0
+	left = len(r.list)+len(r.bound) > 0
 	r.mu.Unlock()
 	for _, c := range list {
 		c.rested(now)

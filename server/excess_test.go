@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
 // TestExcess: how much is served, and for how many sweeps a connection rests then.
@@ -108,7 +109,7 @@ func TestRestTakesSoMuch(t *testing.T) {
 		if f.rests(c.n) {
 			t.Errorf("%s: rests before it is told to", name)
 		}
-		f.rest(1, 0)
+		f.rest(1, 0, false)
 		s.unfinished.Add(int64(c.others))
 		if stays := f.rests(c.n); stays != c.stays || f.ending.Load() == stays {
 			t.Errorf("%s: stays is %v, ending is %v", name, stays, f.ending.Load())
@@ -141,6 +142,54 @@ func TestRestEnds(t *testing.T) {
 		t.Errorf("goodbye is %+v", g)
 	}
 	healthy.ping()
+}
+
+// TestRestsInTurn: of those whose rest is over so many go on at a time, and all that have sessions.
+func TestRestsInTurn(t *testing.T) {
+	var clock *replica.ManualClock
+	s := start(t, func(c *Config) { clock = manual(c) })
+	r := newRests(s)
+	now := clock.Now()
+	var plain, bound []*fed
+	for i := range 10 {
+		f := feedTo(t, s)
+		f.resting.Store(true)
+		if i%2 == 0 {
+			plain = append(plain, f)
+		} else {
+			bound = append(bound, f)
+		}
+		r.add(&f.conn, now+time.Duration(i)*time.Millisecond, i%2 == 1)
+	}
+	rest := func(list []*fed) (n int) {
+		for _, f := range list {
+			if f.resting.Load() {
+				n++
+			}
+		}
+		return n
+	}
+	clock.Advance(time.Second)
+	for want := 3; want >= 0; want -= 2 {
+		left := r.resume(2)
+		if rest(bound) != 0 || rest(plain) != want || left != (want > 0) {
+			t.Fatalf("%d with sessions and %d others rest, want 0 and %d; %v", rest(bound), rest(plain), want, left)
+		}
+	}
+}
+
+// TestClosedBeforeOpened: a connection that was too many gives nothing back.
+func TestClosedBeforeOpened(t *testing.T) {
+	s := start(t, func(c *Config) { c.Limits.MaxConnectionsPerAddress = 1 })
+	feedTo(t, s)
+	var c conn
+	if c.open(s, new(stubWire), "127.0.0.1:2") {
+		t.Fatal("one too many was let in")
+	}
+	c.closed()
+	if c.open(s, new(stubWire), "127.0.0.1:3") {
+		t.Fatal("one too many was let in afterwards")
+	}
 }
 
 // answered reads what is there without waiting long, keeps it, and says whether a reply is among it.
