@@ -55,16 +55,38 @@ func (s *Server) setAuth(state *meta.State) {
 	}
 	o := s.borrowOutbox()
 	defer s.returnOutbox(o)
+	poorer := v.poorer(old)
 	s.conns.each(func(c *conn) {
 		if c.said.Load() {
-			c.stillWelcome(old, v)
+			c.stillWelcome(old, v, poorer)
 		}
 	})
 }
 
-// stillWelcome sends a connection away that came in by what does not count any more.
-func (c *conn) stillWelcome(old, v *authView) {
+// poorer finds the identities from which a right was taken away since an older view. What was opened with it (streams, watches, memberships) would go on, since rights are looked at when
+// something is asked for.
+func (v *authView) poorer(old *authView) map[string]bool {
+	before, _ := old.state.RightsList()
+	now, _ := v.state.RightsList()
+	found := make(map[string]bool)
+	for _, list := range [][]meta.Right{before, now} {
+		for i := range list {
+			r := &list[i]
+			if old.state.Rights(r.Identity, r.Prefix)&^v.state.Rights(r.Identity, r.Prefix) != 0 {
+				found[r.Identity] = true
+			}
+		}
+	}
+	return found
+}
+
+// stillWelcome sends a connection away that came in by what does not count any more, or whose identity may do less than before.
+func (c *conn) stillWelcome(old, v *authView, poorer map[string]bool) {
 	if c.srv.cfg.Authenticator != nil {
+		return
+	}
+	if c.srv.cfg.Authorizer == nil && old.on && v.on && poorer[plainIdentity(c.identity)] {
+		c.end(endSoft, protocol.StatusUnavailable, "a right of this connection's identity was taken away; connect again with those that are left")
 		return
 	}
 	if by := c.shown.Load(); by != nil && v.tokens[*by] == nil {
@@ -121,15 +143,20 @@ func (v *authView) anonymous() bool {
 	return false
 }
 
+// plainIdentity is an identity as entries name it.
+func plainIdentity(identity string) string {
+	if identity == meta.AnonymousIdentity {
+		return ""
+	}
+	return identity
+}
+
 // allowed says whether an identity has a right on a path.
 func (v *authView) allowed(identity string, right Right, path string) bool {
 	if !v.on {
 		return true
 	}
-	if identity == meta.AnonymousIdentity {
-		identity = ""
-	}
-	return v.state.Rights(identity, path)&(meta.Read<<(right-1)) != 0
+	return v.state.Rights(plainIdentity(identity), path)&(meta.Read<<(right-1)) != 0
 }
 
 // whoIs authenticates a connection.

@@ -138,7 +138,14 @@ func TestAuth(t *testing.T) {
 		alice.fails(protocol.StatusForbidden, x.kind, 0, x.m)
 	}
 	// The longest path counts, also where it takes away.
+	// Whatever was opened with it ends: the connection does.
+	other := as(t, s, issue(t, root, "other"))
 	grant(t, root, "alice", "/a/b", "none")
+	if g := alice.closed(); g == nil || g.Status != protocol.StatusUnavailable || !strings.Contains(g.Message, "was taken away") {
+		t.Errorf("goodbye of who may do less is %+v", g)
+	}
+	other.ping()
+	alice = as(t, s, secret)
 	eventually(t, "the right to be gone", func() bool { return errors.Is(describe("/a/b"), protocol.StatusForbidden) })
 	if err := describe("/a"); err != nil {
 		t.Error(err)
@@ -149,7 +156,6 @@ func TestAuth(t *testing.T) {
 	eventually(t, "the shorter path's right", func() bool { return describe("/a/b") == nil })
 
 	// A revoked token ends its connections, and opens none.
-	other := as(t, s, issue(t, root, "other"))
 	if err := root.Cluster(t.Context(), protocol.MethodTokenRevoke, protocol.AuthTokenRequest{ID: "of-alice"}, nil); err != nil {
 		t.Fatal(err)
 	}

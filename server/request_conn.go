@@ -35,7 +35,7 @@ func (c *conn) hello(p *pass, h protocol.Header) {
 	c.greeted = true
 	c.said.Store(true)
 	if now := c.srv.auth.Load(); now != view {
-		c.stillWelcome(view, now) // it changed meanwhile, and did not find this connection yet
+		c.stillWelcome(view, now, now.poorer(view)) // it changed meanwhile, and did not find this connection yet
 	}
 	r := c.srv.mapNow()
 	p.out.reply(c, h.Kind, h.ID, &protocol.HelloReply{
