@@ -39,7 +39,7 @@ type AuthTurnRequest struct {
 	Secret string `json:"secret,omitempty"`
 }
 
-// AuthTokenRequest names a token: up to 64 bytes of text for the id, which is made up if it is empty, and up to 256 for the identity.
+// AuthTokenRequest names a token: up to 64 bytes of text for the id, which is made up if it is empty, and up to 255 for the identity.
 type AuthTokenRequest struct {
 	ID       string `json:"id,omitempty"`
 	Identity string `json:"identity,omitempty"`

@@ -91,6 +91,7 @@ type pass struct {
 	out    *outbox
 	frames int         // handled in this feed
 	pings  int         // of them
+	beyond int         // of them: beyond their node's quota, and served all the same
 	ping   uint64      // the last ping
 	due    []*desk     // shards with commands of this feed that nobody proposes unless it does
 	reads  []*readList // with something in them
@@ -140,7 +141,7 @@ func (c *conn) open(s *Server, w wire, remote string) bool {
 func (c *conn) feed(p *pass, buf []byte) (used int) {
 	p.now = c.srv.clock.Now()
 	c.heard.Store(int64(p.now))
-	p.frames, p.out.wrote, c.lazy = 0, 0, 0
+	p.frames, p.beyond, p.out.wrote, c.lazy = 0, 0, 0, 0
 	limit := uint32(protocol.MaxHelloLen)
 	for !c.ending.Load() {
 		if c.greeted {
@@ -163,9 +164,9 @@ func (c *conn) feed(p *pass, buf []byte) (used int) {
 		p.frames++
 		c.handle(p, h)
 	}
-	if refused := c.refused.Load(); p.pings > 0 || refused != c.excess.refused {
+	if refused := c.refused.Load(); p.pings+p.beyond > 0 || refused != c.excess.refused {
 		bound := c.bindsAny()
-		if turns := c.excess.judge(&c.srv.turns, refused, p.pings, p.frames, bound); turns > 0 {
+		if turns := c.excess.judge(&c.srv.turns, refused, p.pings, p.beyond, p.frames, bound); turns > 0 {
 			c.rest(turns, p.now, bound)
 		}
 	}

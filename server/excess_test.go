@@ -29,6 +29,7 @@ func TestExcess(t *testing.T) {
 		"again after a while":       {{0, 300, 0, 300, 1}, {1, 300, 0, 300, 2}, {5, 300, 0, 300, 1}},
 		"while others ask much":     {{0, -5000, 0, 0, 0}, {0, 1, 0, 1, 1}, {3, 256, 0, 256, 0}},
 		"pings while others do":     {{0, -5000, 0, 0, 0}, {0, 0, 32, 32, 0}, {0, 0, 1, 1, 1}},
+		"served beyond (beyond)":    {{0, 0, 256, 256, 0}, {0, 0, 100, 101, 0}, {0, 0, 1, 1, 1}},
 		"with sessions (bound)":     {{0, 300, 0, 300, 1}, {1, 300, 0, 300, 2}, {2, 300, 0, 300, 2}, {2, 300, 0, 300, 2}},
 		"with other things (bound)": {{0, 300, 0, 301, 0}, {0, 300, 0, 301, 0}},
 	} {
@@ -45,7 +46,11 @@ func TestExcess(t *testing.T) {
 				continue
 			}
 			refused += uint64(f.refused)
-			if rests := e.judge(&all, refused, f.pings, f.frames, strings.HasSuffix(name, "(bound)")); rests != f.rests {
+			pings, beyond := f.pings, 0
+			if strings.HasSuffix(name, "(beyond)") {
+				pings, beyond = 0, f.pings
+			}
+			if rests := e.judge(&all, refused, pings, beyond, f.frames, strings.HasSuffix(name, "(bound)")); rests != f.rests {
 				t.Errorf("%s: after feed %d it rests for %d sweeps, want %d", name, i, rests, f.rests)
 			}
 		}

@@ -81,10 +81,24 @@ func TestNodeChangesUnderWay(t *testing.T) {
 	}
 	eventually(t, "its end", func() bool { return len(s.nodeOps) == 1 })
 	s.nodeOps <- struct{}{}
-	if err := create("/b"); !errors.Is(err, protocol.StatusOverloaded) || !strings.Contains(err.Error(), "the limit of node requests under way is reached") {
+	if err := create("/b"); !errors.Is(err, protocol.StatusOverloaded) || !strings.Contains(err.Error(), "as many requests of this kind are under way") {
 		t.Errorf("one past the limit: %v", err)
 	}
 	c.nodeInfo("/a") // reading is no change
+	list := func() error { return c.call(protocol.KindNodeList, 0, &protocol.NodeList{}, &protocol.NodeListReply{}) }
+	if err := list(); err != nil {
+		t.Errorf("a list beside changes: %v", err)
+	}
+	for range maxNodeLists {
+		s.nodeLists <- struct{}{}
+	}
+	if err := list(); !errors.Is(err, protocol.StatusOverloaded) {
+		t.Errorf("one list past the limit: %v", err)
+	}
+	c.must(protocol.KindCluster, 0, &protocol.Cluster{Method: protocol.MethodStatus, Body: []byte("{}")}, &protocol.ClusterReply{})
+	for range maxNodeLists {
+		<-s.nodeLists
+	}
 	<-s.nodeOps
 	if err := create("/b"); err != nil {
 		t.Errorf("when one is done: %v", err)

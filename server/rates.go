@@ -56,7 +56,7 @@ func newRate(quota uint64) *rate {
 	}
 }
 
-// take counts a request at this time. False: it is to be refused.
+// take counts a request at this time. False: it is to be refused, or, if that is never done, comes when even what may be taken ahead is gone.
 func (r *rate) take(now time.Duration, c charge) bool {
 	room := int64(r.interval) * int64(r.quota)
 	if c == chargeAlways {
@@ -66,10 +66,9 @@ func (r *rate) take(now time.Duration, c charge) bool {
 		was := r.spent.Load()
 		next := max(was, int64(now)) + int64(r.interval)
 		if next-int64(now) > room {
-			if c == chargeAlways {
-				return true
+			if c != chargeAlways {
+				r.refused.Add(1)
 			}
-			r.refused.Add(1)
 			return false
 		}
 		if r.spent.CompareAndSwap(was, next) {
@@ -86,6 +85,10 @@ func (c *conn) admit(p *pass, h protocol.Header, node uint64) bool {
 	}
 	r := rates[node]
 	if r == nil || charges[h.Kind] == chargeNone || r.take(p.now, charges[h.Kind]) {
+		return true
+	}
+	if charges[h.Kind] == chargeAlways {
+		p.beyond++ // it is served; a connection that has nothing else rests
 		return true
 	}
 	p.out.fail(c, h.Kind, h.ID, protocol.StatusOverloaded, r.text)

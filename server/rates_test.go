@@ -33,10 +33,13 @@ func TestRate(t *testing.T) {
 	}
 	// 100 that are never refused cost a second, not twenty.
 	now := at + 200*time.Millisecond
-	for range 100 {
-		if !r.take(now, chargeAlways) {
-			t.Fatal("refused what never is")
+	for i := range 100 {
+		if ahead := r.take(now, chargeAlways); ahead != (i < 5) {
+			t.Fatalf("request %d that is never refused: %v, want 5 to be taken ahead", i+1, ahead)
 		}
+	}
+	if got := r.refused.Load(); got != 5 {
+		t.Errorf("%d refused after those that never are, want 5", got)
 	}
 	if r.take(now+time.Second, chargeAsk) {
 		t.Error("what was not refused is not counted")
@@ -151,5 +154,38 @@ func TestCharges(t *testing.T) {
 	}
 	if known < len(want) {
 		t.Errorf("only %d kinds are known, and %d are listed here", known, len(want))
+	}
+}
+
+// TestBeyondTheRate: what is never refused is answered far beyond a node's quota too, and a connection that has nothing else rests.
+func TestBeyondTheRate(t *testing.T) {
+	s := start(t, func(c *Config) { manual(c) })
+	c := connect(t, s)
+	var info protocol.NodeInfo
+	c.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/slow", Config: protocol.NodeConfig{Fields: protocol.FieldMaxRequests, MaxRequests: 1}}, &info)
+	eventually(t, "the quota", func() bool { return s.mapNow().rates[info.ID] != nil })
+	session := c.session(info.ID, 1)
+	rests := func() (yes bool) {
+		s.conns.each(func(c *conn) { yes = yes || c.resting.Load() })
+		return yes
+	}
+	const burst = 300
+	var last uint64
+	for !rests() {
+		var b []byte
+		for range burst {
+			c.nextID++
+			c.seq++
+			last = c.nextID
+			b = protocol.AppendFrame(b, protocol.KindRelease, c.nextID, c.bucket(info.ID, "x"), &protocol.Release{
+				Head: protocol.Head{Session: session.Session, Seq: c.seq, Low: c.seq}, Name: []byte("x"),
+			})
+		}
+		c.write(b)
+		for id := last - burst + 1; id <= last; id++ {
+			if err := c.reply(protocol.KindRelease, id, nil); protocol.StatusOf(err) == protocol.StatusOverloaded {
+				t.Fatal(err)
+			}
+		}
 	}
 }

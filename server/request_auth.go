@@ -144,8 +144,8 @@ func identityKey(identity string) string {
 
 // checkWord refuses what could not be shown, or told apart from something else.
 func checkWord(what, s string) error {
-	if s == "" || len(s) > 256 || strings.ContainsFunc(s, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
-		return protocol.Errorf(protocol.StatusBadRequest, "%s %.40q is empty, too long, or has characters that cannot be shown; give up to 256 bytes of text", what, s)
+	if s == "" || len(s) > maxIdentity || strings.ContainsFunc(s, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
+		return protocol.Errorf(protocol.StatusBadRequest, "%s %.40q is empty, too long, or has characters that cannot be shown; give up to %d bytes of text", what, s, maxIdentity)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -63,6 +64,10 @@ func (c *conn) change(p *pass, h protocol.Header) {
 	d := c.deskFor(p, h, protocol.SessionTier(session))
 	if d == nil {
 		return
+	}
+	if h.Kind == protocol.KindDelete && p.msg.delete.Force {
+		c.asked("ask_force_delete", "the end of a semaphore and of its leases is asked for", b.node, audit.Field{Key: "semaphore", Value: string(p.msg.delete.Name)},
+			audit.Field{Key: "session", Value: session})
 	}
 	cmd := shard.Command{Node: b.node, Epoch: b.epoch}
 	if h.Kind == protocol.KindAcquire {

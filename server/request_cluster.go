@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
@@ -80,11 +83,13 @@ func (c *conn) clusterRequest(p *pass, h protocol.Header) {
 	}
 	if right == RightAdmin && m.Method != protocol.MethodBackup && m.Method != protocol.MethodAuth { // that is one request of many, and changes nothing
 		c.srv.log.Info("cluster change asked", "method", m.Method, "identity", c.identity, "remote", c.remote)
+		c.srv.audit.write(audit.Event{Title: "ask_" + m.Method, Message: "a change of the cluster is asked for", Severity: audit.High, Initiator: c.identity,
+			Fields: append(subjects(m.Body), audit.Field{Key: "remote", Value: c.remote})})
 	}
 	m.Body = bytes.Clone(m.Body)
 	desk := c.srv.clusterDesk()
 	desk.auth = &authDesk{authority: c.srv.governor, identity: c.identity, spare: func() { c.spared.Store(true) }}
-	c.nodeOp(p, h, func(ctx context.Context) (protocol.Message, error) {
+	c.nodeOp(p, h, c.srv.methods, func(ctx context.Context) (protocol.Message, error) {
 		body, err := desk.serve(ctx, m.Method, m.Body)
 		if strings.HasPrefix(m.Method, authMethod) {
 			c.srv.setAuth(c.srv.meta.State()) // who asked may come back with a new token before the map is looked at
@@ -94,6 +99,24 @@ func (c *conn) clusterRequest(p *pass, h protocol.Header) {
 		}
 		return &protocol.ClusterReply{Body: body}, err
 	})
+}
+
+// subjects are what a method is about, as its document says that nobody has checked yet: some short values, and no secret.
+func subjects(body []byte) (list []audit.Field) {
+	const most, longest = 8, 512
+	var all map[string]any
+	if json.Unmarshal(body, &all) != nil {
+		return nil
+	}
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		text, isText := all[key].(string)
+		_, isNumber := all[key].(float64)
+		_, isBool := all[key].(bool)
+		if key != "secret" && len(list) < most && len(key)+len(text) <= longest && (isText || isNumber || isBool) {
+			list = append(list, audit.Field{Key: "asked_" + key, Value: all[key]})
+		}
+	}
+	return list
 }
 
 // serve answers one method.

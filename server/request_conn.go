@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"runtime/debug"
 	"sync"
 
@@ -27,6 +28,9 @@ func (c *conn) hello(p *pass, h protocol.Header) {
 	}
 	view := c.srv.auth.Load()
 	identity, err := c.whoIs(view, m.Token)
+	if err == nil && len(identity) > maxIdentity {
+		err = fmt.Errorf("identity has %d bytes, at most %d are allowed", len(identity), maxIdentity)
+	}
 	if err != nil {
 		c.refuseCredentials(h, err)
 		return

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/audit"
 )
 
 // nodeOpTimeout bounds a change of a coordination node. When it ends the change may still come: it is decided in the meta shard.
@@ -38,7 +39,7 @@ func (c *conn) nodeRequest(p *pass, h protocol.Header) {
 		}
 		m.Cursor = append([]byte(nil), m.Cursor...)
 		// A page may look at many thousand nodes: that is not done on an event loop.
-		c.nodeOp(p, h, func(context.Context) (protocol.Message, error) {
+		c.nodeOp(p, h, c.srv.nodeLists, func(context.Context) (protocol.Message, error) {
 			reply, err := g.ListNodes(m, func(path string) bool { return c.allowedPath(RightRead, path) == nil })
 			return &reply, err
 		})
@@ -47,7 +48,7 @@ func (c *conn) nodeRequest(p *pass, h protocol.Header) {
 		if !p.decode(c, h, m) || !c.mayChangeNode(p, h, m.Path) {
 			return
 		}
-		c.nodeOp(p, h, func(ctx context.Context) (protocol.Message, error) {
+		c.nodeOp(p, h, c.srv.nodeOps, func(ctx context.Context) (protocol.Message, error) {
 			info, err := g.CreateNode(ctx, m)
 			return &info, err
 		})
@@ -56,7 +57,7 @@ func (c *conn) nodeRequest(p *pass, h protocol.Header) {
 		if !p.decode(c, h, m) || !c.mayChangeNode(p, h, m.Path) {
 			return
 		}
-		c.nodeOp(p, h, func(ctx context.Context) (protocol.Message, error) {
+		c.nodeOp(p, h, c.srv.nodeOps, func(ctx context.Context) (protocol.Message, error) {
 			info, err := g.AlterNode(ctx, m)
 			return &info, err
 		})
@@ -65,7 +66,7 @@ func (c *conn) nodeRequest(p *pass, h protocol.Header) {
 		if !p.decode(c, h, m) || !c.mayChangeNode(p, h, m.Path) {
 			return
 		}
-		c.nodeOp(p, h, func(ctx context.Context) (protocol.Message, error) {
+		c.nodeOp(p, h, c.srv.nodeOps, func(ctx context.Context) (protocol.Message, error) {
 			return &protocol.Empty{}, g.DropNode(ctx, m)
 		})
 	}
@@ -77,21 +78,30 @@ func (c *conn) mayChangeNode(p *pass, h protocol.Header, path string) bool {
 		return false
 	}
 	c.srv.log.Info("node change asked", "kind", h.Kind.String(), "path", path, "identity", c.identity, "remote", c.remote)
+	c.srv.audit.write(audit.Event{Title: "ask_" + h.Kind.String(), Message: "a change of a node is asked for", Severity: audit.Medium, Initiator: c.identity,
+		Fields: []audit.Field{{Key: "node", Value: path}, {Key: "remote", Value: c.remote}}})
 	return true
 }
 
-// nodeOp runs op on a goroutine of its own and replies with what it answers.
-func (c *conn) nodeOp(p *pass, h protocol.Header, op func(ctx context.Context) (protocol.Message, error)) {
+// Bounds of what is under way off the loops, beside Limits.NodeOps.
+const (
+	maxNodeLists = 8 // each looks at up to 20,000 nodes
+	maxMethods   = 64
+)
+
+// nodeOp runs op on a goroutine of its own, in one of the slots, and replies with what it answers. Lists, which need no right, changes of nodes, which tenants may be allowed on their own, and
+// operators' methods have slots of their own, so that none of them keeps the next from being served.
+func (c *conn) nodeOp(p *pass, h protocol.Header, slots chan struct{}, op func(ctx context.Context) (protocol.Message, error)) {
 	s := c.srv
 	select {
-	case s.nodeOps <- struct{}{}:
+	case slots <- struct{}{}:
 	default:
-		p.out.fail(c, h.Kind, h.ID, protocol.StatusOverloaded, "the limit of node requests under way is reached; retry later")
+		p.out.fail(c, h.Kind, h.ID, protocol.StatusOverloaded, "as many requests of this kind are under way as the limit allows; retry later")
 		return
 	}
 	kind, id := h.Kind, h.ID
 	s.running.Go(func() {
-		defer func() { <-s.nodeOps }()
+		defer func() { <-slots }()
 		ctx, cancel := context.WithTimeout(s.ctx, nodeOpTimeout)
 		defer cancel()
 		o := s.borrowOutbox()

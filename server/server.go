@@ -68,7 +68,9 @@ type Server struct {
 	auth       atomic.Pointer[authView]
 	authGate   sync.Mutex // held while auth is replaced
 	strangers  strangers
-	nodeOps    chan struct{} // a slot for each under way
+	nodeOps    chan struct{} // a slot for each change of a node under way
+	nodeLists  chan struct{} // the same of lists
+	methods    chan struct{} // and of operators' methods
 	outboxes   sync.Pool
 
 	adminListener net.Listener
@@ -126,6 +128,8 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 		soonC:      make(chan struct{}, 1),
 		bindings:   newBindings(),
 		nodeOps:    make(chan struct{}, cfg.Limits.NodeOps),
+		nodeLists:  make(chan struct{}, maxNodeLists),
+		methods:    make(chan struct{}, maxMethods),
 		done:       make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())

@@ -52,7 +52,6 @@ func (t *ticketMAC) appendTicket(b []byte, key *meta.Key, session, node, epoch u
 	for _, v := range [...]uint64{key.ID, session, node, epoch} {
 		b = binary.BigEndian.AppendUint64(b, v)
 	}
-	identity = identity[:min(len(identity), maxIdentity)]
 	b = append(b, byte(len(identity)))
 	b = append(b, identity...)
 	return append(b, t.of(key, b[start:])...)
@@ -86,7 +85,7 @@ func (t *ticketMAC) verify(b []byte, current, previous *meta.Key, identity strin
 	if !hmac.Equal(t.of(key, b[:signed]), b[signed:]) {
 		return ticket{}, bad
 	}
-	if k.identity != identity[:min(len(identity), maxIdentity)] {
+	if k.identity != identity {
 		return ticket{}, bad
 	}
 	return k, nil
@@ -105,6 +104,9 @@ func (c *conn) present(p *pass, h protocol.Header) {
 	}
 	if bad == nil && c.srv.bindings.newestEpoch(k.session) > k.epoch {
 		bad = protocol.Errorf(protocol.StatusBadSession, "session was attached again since this ticket was made; use the newer ticket")
+	}
+	if bad == nil && c.srv.ended(k.session) {
+		bad = protocol.Errorf(protocol.StatusSessionExpired, "session has ended; start a new one")
 	}
 	if bad != nil {
 		p.out.failErr(c, h.Kind, h.ID, bad)

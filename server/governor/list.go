@@ -1,6 +1,14 @@
 package governor
 
-import "github.com/signalbox-dev/signalbox/protocol"
+import (
+	"encoding/binary"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// cursorByID begins a cursor that names a node by its number. No path begins so.
+const cursorByID = 0xff
 
 // Bounds of a page of ListNodes. Page is also the default.
 const (
@@ -11,7 +19,8 @@ const (
 
 // ListNodes lists nodes whose path starts with a prefix of bytes, in byte order, a page at a time. A page may be short, even empty, and not be the last:
 // only an empty cursor is the end. Nodes that visible does not let through are left out; nil lets all through. It reads what this instance has applied.
-// Errors are *protocol.Error: BAD_REQUEST.
+// Errors are *protocol.Error: BAD_REQUEST; ABORTED when the node at
+// which it was to go on, one that is left out, is gone.
 func (g *Governor) ListNodes(req *protocol.NodeList, visible func(path string) bool) (protocol.NodeListReply, error) {
 	var reply protocol.NodeListReply
 	if len(req.Prefix) > protocol.MaxPathLen || len(req.Cursor) > protocol.MaxPathLen+1 {
@@ -21,15 +30,28 @@ func (g *Governor) ListNodes(req *protocol.NodeList, visible func(path string) b
 	if req.Limit == 0 {
 		limit = Page
 	}
+	state := g.State()
+	from := string(req.Cursor)
+	if len(from) == 1+8 && from[0] == cursorByID {
+		n, ok := state.Node(binary.BigEndian.Uint64(req.Cursor[1:]))
+		if !ok {
+			return reply, protocol.Errorf(protocol.StatusAborted, "the place where the list was to go on is gone; list again")
+		}
+		from = n.Path
+	}
+	shown := func(n *meta.Node) bool { return n.Visible() && (visible == nil || visible(n.Path)) }
 	bytes, looked := 0, 0
-	// The cursor is the first path that has not been looked at.
-	for n := range g.State().Nodes(req.Prefix, string(req.Cursor)) {
+	// The cursor is the first node that has not been looked at: by its path, or by its number when whoever asks may not know of it.
+	for n := range state.Nodes(req.Prefix, from) {
 		if len(reply.Nodes) == limit || bytes > pageBytes || looked == pageLook {
 			reply.Cursor = []byte(n.Path)
+			if !shown(&n) {
+				reply.Cursor = binary.BigEndian.AppendUint64([]byte{cursorByID}, n.ID)
+			}
 			break
 		}
 		looked++
-		if !n.Visible() || (visible != nil && !visible(n.Path)) {
+		if !shown(&n) {
 			continue
 		}
 		reply.Nodes = append(reply.Nodes, n.Info())
