@@ -15,6 +15,12 @@ const (
 	ResendEvery   = 5_000  // ms between two passes over the members of processes under way
 	maxResends    = 1_000  // members looked at in one tick
 	maxResendLook = 10_000 // processes looked at in one tick
+
+	// Bytes of messages between members that wait for a reply: of all processes of a shard, and of those of one node, as far as the node's quota of bytes admits here,
+	// but leastNodePending in any case.
+	MaxPending       = 256 << 20
+	MaxNodePending   = 64 << 20
+	leastNodePending = 8 << 20
 )
 
 // Processes is the leader's part of coordination processes: messages between members, which never enter the log, and what members are told again. Like
@@ -35,6 +41,8 @@ type Processes struct {
 	leading bool
 	relays  map[string]*relayed // by node and name; made with the first message
 	dropped relay.Tally         // of relays that are gone
+	pending int                 // bytes that wait in all relays
+	nodes   map[uint64]int      // the same by node; none without any
 	out     relay.Out
 	ids     []uint64
 	key     []byte
@@ -51,6 +59,7 @@ type relayed struct {
 	node     uint64
 	name     []byte
 	revision uint64
+	pending  int // bytes, as counted
 }
 
 // ProcessDelivery is a message for the session To.
@@ -83,7 +92,7 @@ func (o *ProcessOut) Reset() {
 
 // NewProcesses makes one that leads nothing yet. Zero limits are the defaults.
 func NewProcesses(limits relay.Limits) *Processes {
-	return &Processes{limits: limits, relays: make(map[string]*relayed)}
+	return &Processes{limits: limits, relays: make(map[string]*relayed), nodes: make(map[uint64]int)}
 }
 
 // Start begins a leadership, without messages: senders send again what is unanswered.
@@ -105,8 +114,47 @@ func (p *Processes) Stop() {
 func (p *Processes) Idle() bool { return !p.leading || !p.passing && len(p.relays) == 0 }
 
 func (p *Processes) forget(key string) {
-	addTally(&p.dropped, p.relays[key].relay.Tally())
+	r := p.relays[key]
+	addTally(&p.dropped, r.relay.Tally())
+	p.count(r, 0)
 	delete(p.relays, key)
+}
+
+// count notes how many bytes wait in a relay.
+func (p *Processes) count(r *relayed, bytes int) {
+	p.pending += bytes - r.pending
+	if p.nodes[r.node] += bytes - r.pending; p.nodes[r.node] == 0 {
+		delete(p.nodes, r.node)
+	}
+	r.pending = bytes
+}
+
+// recount is count, by what the relay says.
+func (p *Processes) recount(r *relayed) {
+	_, bytes := r.relay.Pending()
+	p.count(r, bytes)
+}
+
+var (
+	errShardPending = protocol.Errorf(protocol.StatusOverloaded, "the messages that wait for replies in this shard are %d MiB; send it again later", MaxPending>>20)
+	errNodePending  = protocol.Errorf(protocol.StatusOverloaded, "the messages of the node's members that wait for replies in this shard are as many bytes as are allowed; send it again later")
+)
+
+// room says why a message of so many bytes is too much.
+func (p *Processes) room(m *shard.Machine, node uint64, bytes int) error {
+	if p.pending+bytes > MaxPending {
+		return errShardPending
+	}
+	if has := p.nodes[node] + bytes; has > leastNodePending {
+		most := uint64(MaxNodePending)
+		if u, ok := m.Usage(node); ok {
+			most = max(leastNodePending, min(most, u.Most[shard.QuotaBytes]))
+		}
+		if uint64(has) > most {
+			return errNodePending
+		}
+	}
+	return nil
 }
 
 func addTally(t *relay.Tally, o relay.Tally) {
@@ -163,11 +211,13 @@ func (p *Processes) at(v shard.ProcessView, made bool) *relayed {
 		}
 		p.ids = v.Sessions(p.ids[:0])
 		r.relay.Round(v.Epoch(), stage, p.ids)
+		p.recount(r)
 	}
 	return r
 }
 
 func (p *Processes) collect(r *relayed, out *ProcessOut) {
+	p.recount(r)
 	for i := range p.out.Deliveries {
 		out.Messages = append(out.Messages, ProcessDelivery{Node: r.node, Name: r.name, Delivery: p.out.Deliveries[i]})
 	}
@@ -180,6 +230,9 @@ func (p *Processes) Request(m *shard.Machine, node uint64, q *protocol.ProcessRe
 		return err
 	}
 	r, err := p.reach(m, node, q.Name)
+	if err == nil {
+		err = p.room(m, node, len(q.Payload))
+	}
 	if err != nil {
 		return err
 	}

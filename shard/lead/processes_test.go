@@ -187,6 +187,50 @@ func TestMessagesFollowTheRound(t *testing.T) {
 	}
 }
 
+// TestPendingMessagesAreBounded: what waits for replies is bounded for a node, by its quota of bytes or a little more, and counted as it comes and goes.
+func TestPendingMessagesAreBounded(t *testing.T) {
+	x := newMembersOf(t, 3)
+	config := protocol.DefaultNodeConfig()
+	config.MaxBytes = 1 << 20
+	x.apply(shard.Command{Kind: shard.CmdNodePut, Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: 1, Revision: 2, Config: config})})
+	s := x.sessions
+	for _, id := range s {
+		x.confirm(id, protocol.StepPrepared)
+	}
+	number := uint64(0)
+	send := func() error {
+		number++
+		x.out.Reset()
+		return x.p.Request(x.m, 1, &protocol.ProcessRequest{
+			Session: s[0], Name: []byte("p"), Epoch: x.epoch(), Number: number, Low: 1, To: []uint64{s[1+number%2]}, Payload: make([]byte, 1<<20),
+		}, &x.out)
+	}
+	for range leastNodePending >> 20 {
+		if err := send(); err != nil {
+			t.Fatal(number, err)
+		}
+	}
+	x.refused("one more", send(), protocol.StatusOverloaded)
+	if n := x.p.Stats(); x.p.pending != leastNodePending || n.PendingBytes != x.p.pending || x.p.nodes[1] != x.p.pending {
+		t.Fatalf("%d bytes wait, %d of the node; %+v", x.p.pending, x.p.nodes[1], n)
+	}
+	if err := x.p.Reply(x.m, 1, &protocol.ProcessReply{Session: s[2], Name: []byte("p"), Epoch: x.epoch(), To: s[0], Number: 1}, &x.out); err != nil {
+		t.Fatal(err)
+	}
+	if err := send(); err != nil {
+		t.Error("one was answered:", err)
+	}
+	config.MaxBytes = 1 << 40
+	x.apply(shard.Command{Kind: shard.CmdNodePut, Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: 1, Revision: 3, Config: config})})
+	if err := send(); err != nil {
+		t.Error("with a larger quota:", err)
+	}
+	x.p.Stop()
+	if x.p.pending != 0 || len(x.p.nodes) != 0 {
+		t.Errorf("%d bytes are counted after the end, %v", x.p.pending, x.p.nodes)
+	}
+}
+
 // TestMembersAreToldAgain: each some seconds those that have not confirmed are told again, and relays of rounds that are over go.
 func TestMembersAreToldAgain(t *testing.T) {
 	x := newMembersOf(t, 3)
