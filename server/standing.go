@@ -9,6 +9,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/shard/meta"
+	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
 // takeIn makes the process that asks an instance of the cluster, and returns when it has a replica of the meta shard to start with.
@@ -77,7 +78,7 @@ func (s *Server) comeOnline(ctx context.Context) error {
 	})
 	s.announced.Store(true)
 	if err != nil {
-		return fmt.Errorf("wait for the cluster to know of this instance: %w", err)
+		return fmt.Errorf("wait for the cluster to know of this instance: %w; %s", err, s.metaStands())
 	}
 	s.member.Beat()
 	s.sentry.activate()
@@ -86,9 +87,24 @@ func (s *Server) comeOnline(ctx context.Context) error {
 		return ok && (i.Current == i.Target || i.Target.Variant != meta.Online)
 	})
 	if err != nil {
-		return fmt.Errorf("wait for this instance to be Online: %w", err)
+		return fmt.Errorf("wait for this instance to be Online: %w; %s", err, s.metaStands())
 	}
 	return nil
+}
+
+// metaStands is how the meta shard looks from here, for who has to find out why a start did not end.
+func (s *Server) metaStands() string {
+	for _, r := range s.host.Report() {
+		if r.Shard != replica.MetaShard {
+			continue
+		}
+		leader := "hears no leader"
+		if r.Leader != 0 {
+			leader = fmt.Sprintf("its leader is replica %d", r.Leader)
+		}
+		return fmt.Sprintf("the meta shard's replica here, %v %d, is in term %d, has applied entry %d, and %s", r.Role, r.Replica, r.Term, r.Applied, leader)
+	}
+	return "no replica of the meta shard runs here"
 }
 
 // plan is what the governor here does next, as the document for operators.
