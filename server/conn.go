@@ -83,21 +83,27 @@ type homeCount struct {
 	pledged int // of n: RELAXED attaches that the log may not have yet
 }
 
+// tallied counts frames that were handled.
+type tallied struct {
+	frames int
+	pings  int // of them
+	beyond int // of them: beyond their node's quota, and served all the same
+}
+
 // pass is the context of one goroutine that feeds connections: the time of the feed, the reads it gathers, scratch memory. It is used for one connection
 // after another.
 type pass struct {
-	srv    *Server
-	now    time.Duration
-	out    *outbox
-	frames int         // handled in this feed
-	pings  int         // of them
-	beyond int         // of them: beyond their node's quota, and served all the same
-	ping   uint64      // the last ping
-	due    []*desk     // shards with commands of this feed that nobody proposes unless it does
-	reads  []*readList // with something in them
-	byID   map[uint64]*readList
-	msg    scratch
-	ticket ticketMAC
+	srv     *Server
+	now     time.Duration
+	out     *outbox
+	tallied             // in this feed
+	judged  tallied     // of it, what was looked at for excess
+	ping    uint64      // the last ping
+	due     []*desk     // shards with commands of this feed that nobody proposes unless it does
+	reads   []*readList // with something in them
+	byID    map[uint64]*readList
+	msg     scratch
+	ticket  ticketMAC
 }
 
 func (s *Server) newPass() *pass {
@@ -116,7 +122,7 @@ func (p *pass) propose() {
 // forget drops what a panic left half done.
 func (p *pass) forget() {
 	p.propose()
-	p.reads, p.pings = nil, 0
+	p.reads, p.pings, p.judged = nil, 0, tallied{}
 	p.byID = make(map[uint64]*readList)
 }
 
@@ -141,9 +147,15 @@ func (c *conn) open(s *Server, w wire, remote string) bool {
 func (c *conn) feed(p *pass, buf []byte) (used int) {
 	p.now = c.srv.clock.Now()
 	c.heard.Store(int64(p.now))
-	p.frames, p.beyond, p.out.wrote, c.lazy = 0, 0, 0, 0
+	p.frames, p.pings, p.beyond, p.out.wrote, c.lazy = 0, 0, 0, 0, 0
 	limit := uint32(protocol.MaxHelloLen)
+	turns := uint64(0)
 	for !c.ending.Load() {
+		if p.frames-p.judged.frames >= judgedAtOnce {
+			if turns = c.judge(p); turns > 0 {
+				break // what is left waits until the rest is over
+			}
+		}
 		if c.greeted {
 			limit = c.srv.maxFrame
 		}
@@ -164,11 +176,12 @@ func (c *conn) feed(p *pass, buf []byte) (used int) {
 		p.frames++
 		c.handle(p, h)
 	}
-	if refused := c.refused.Load(); p.pings+p.beyond > 0 || refused != c.excess.refused {
-		bound := c.bindsAny()
-		if turns := c.excess.judge(&c.srv.turns, refused, p.pings, p.beyond, p.frames, bound); turns > 0 {
-			c.rest(turns, p.now, bound)
-		}
+	if turns == 0 {
+		turns = c.judge(p)
+	}
+	p.judged = tallied{}
+	if turns > 0 {
+		c.rest(turns, p.now, c.bindsAny())
 	}
 	if p.pings > 0 {
 		if c.atHome() {

@@ -46,7 +46,9 @@ func (d *tlsDoor) close() {
 	d.stopAccepting()
 	d.srv.conns.each(func(c *conn) {
 		if k, ok := c.wire.(*tlsSocket); ok {
+			k.ending.Store(true)
 			_ = k.raw.Close()
+			k.resume() // one that rests does not read, and would not notice
 		}
 	})
 	d.serving.Wait()
@@ -187,10 +189,11 @@ func (k *tlsSocket) read() {
 	for {
 		n, err := k.tls.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
-		if n > 0 {
+		for fed := n == 0; !fed; {
 			used := k.take(buf)
 			rest := copy(buf, buf[used:])
 			buf = buf[:rest]
+			fed = !k.resting.Load() || rest == 0
 			for k.resting.Load() && !k.ending.Load() { // the kernel keeps what comes
 				select {
 				case <-k.resumed:

@@ -20,6 +20,10 @@ const (
 	excessAlone    = 256  // so much excess a connection has served between two sweeps; the shortest session timeout takes 20 pings in that time
 	excessTogether = 4096 // when all connections together had so much between two sweeps, each has served excessPings pings, and nothing else
 	excessPings    = 32
+
+	// judgedAtOnce is how many frames are served before a look whether they are excess: a burst of thousands keeps nobody waiting.
+	judgedAtOnce = 512
+
 	restMost       = 8 // sweeps
 	restMostBound  = 2 // sweeps, with sessions on the connection
 
@@ -32,7 +36,7 @@ const (
 
 	// Connections go on a few at a time, so that those that rested together do not come back together.
 	resumePeriod = 10 * time.Millisecond
-	resumeMost   = 50 // a period
+	resumeMost   = 25 // a period
 )
 
 // isExcess says which refusals count: those that a client that does what it should sees few of.
@@ -100,6 +104,18 @@ func (e *excess) judge(t *turns, refused uint64, pings, beyond, frames int, boun
 	}
 	e.until = turn + e.rests
 	return e.rests
+}
+
+// judge judges what this feed has served since the last look.
+func (c *conn) judge(p *pass) (turns uint64) {
+	was := p.judged
+	p.judged = p.tallied
+	pings, beyond := p.pings-was.pings, p.beyond-was.beyond
+	refused := c.refused.Load()
+	if pings+beyond == 0 && refused == c.excess.refused {
+		return 0
+	}
+	return c.excess.judge(&c.srv.turns, refused, pings, beyond, p.frames-was.frames, c.bindsAny())
 }
 
 // rest has the connection rest for so many turns. Its own goroutine calls it, at the end of a feed. Bound says that it has sessions.

@@ -228,3 +228,40 @@ func (c *raw) answered(id uint64) bool {
 		}
 	}
 }
+
+// TestBurstInParts: of a burst of thousands that are refused no more is served at once than shows what it is, and the rest of it after a rest, without another byte.
+func TestBurstInParts(t *testing.T) {
+	var clock interface{ Advance(time.Duration) }
+	s := start(t, func(c *Config) { clock = manual(c) })
+	greedy := connect(t, s)
+	var only *conn
+	s.conns.each(func(c *conn) { only = c })
+	const burst = 5000
+	var b []byte
+	for i := range burst {
+		b = protocol.AppendFrame(b, protocol.KindRelease, uint64(1000+i), 0, &protocol.Release{Head: protocol.Head{Session: 1 << 40, Seq: 1, Low: 1}, Name: []byte("x")})
+	}
+	greedy.write(b)
+	rests := 0
+	for !greedy.answered(1000 + burst - 1) {
+		if only.ending.Load() {
+			t.Fatal("the connection was ended")
+		}
+		if only.resting.Load() {
+			rests++
+			clock.Advance(sweepPeriod)
+		}
+	}
+	if rests < burst/judgedAtOnce/2 {
+		t.Errorf("it has rested %d times", rests)
+	}
+	refused := 0
+	for _, h := range greedy.later {
+		if h.Kind == protocol.KindRelease|protocol.KindReply && protocol.Status(h.Arg) == protocol.StatusBadSession {
+			refused++
+		}
+	}
+	if refused != burst {
+		t.Errorf("%d of %d were refused as they should", refused, burst)
+	}
+}
