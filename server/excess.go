@@ -24,8 +24,8 @@ const (
 	// judgedAtOnce is how many frames are served before a look whether they are excess: a burst of thousands keeps nobody waiting.
 	judgedAtOnce = 512
 
-	restMost       = 8 // sweeps
-	restMostBound  = 2 // sweeps, with sessions on the connection
+	restMost      = 8 // sweeps
+	restMostBound = 2 // sweeps, with sessions on the connection
 
 	// restWake is what the kernel keeps of a connection that rests before the event loop hears of it. No more than half of the buffer that a socket begins with, so that the
 	// kernel makes none larger for it.
@@ -37,6 +37,8 @@ const (
 	// Connections go on a few at a time, so that those that rested together do not come back together.
 	resumePeriod = 10 * time.Millisecond
 	resumeMost   = 25 // a period
+	// resumeBound is how many of those with sessions go on a period: they have a turn of their own, since it is their keep-alives that wait.
+	resumeBound = 100
 )
 
 // isExcess says which refusals count: those that a client that does what it should sees few of.
@@ -159,7 +161,7 @@ type rests struct {
 
 	mu    sync.Mutex
 	list  restHeap
-	bound restHeap // connections with sessions: they go on when they are to, however many others wait for their turn
+	bound restHeap // connections with sessions
 }
 
 func newRests(s *Server) *rests { return &rests{srv: s, wake: make(chan struct{}, 1)} }
@@ -186,12 +188,12 @@ func (r *rests) add(c *conn, until time.Duration, bound bool) {
 	}
 }
 
-// resume lets those go on whose rest is over, of those without sessions most of them at most, and says whether any still rest.
-func (r *rests) resume(most int) (left bool) {
+// resume lets those go on whose rest is over, so many of them at most, and so many of those with sessions, and says whether any still rest.
+func (r *rests) resume(most, bound int) (left bool) {
 	now := r.srv.clock.Now()
 	var list []*conn
 	r.mu.Lock()
-	for len(r.bound) > 0 && r.bound[0].until <= now {
+	for n := 0; len(r.bound) > 0 && r.bound[0].until <= now && n < bound; n++ {
 		list = append(list, heap.Pop(&r.bound).(resting).c)
 	}
 	for n := 0; len(r.list) > 0 && r.list[0].until <= now && n < most; n++ {
@@ -222,7 +224,7 @@ func (r *rests) run() {
 			case <-r.srv.ctx.Done():
 				return
 			case <-t.C:
-				left = r.resume(resumeMost)
+				left = r.resume(resumeMost, resumeBound)
 			}
 		}
 		t.Stop()

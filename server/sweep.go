@@ -33,7 +33,7 @@ func (s *Server) openDoors(context.Context) error {
 	if m, ok := s.clock.(*replica.ManualClock); ok {
 		s.untick = m.OnTick(func() {
 			s.sweep()
-			s.rests.resume(math.MaxInt)
+			s.rests.resume(math.MaxInt, math.MaxInt)
 		})
 		return nil
 	}

@@ -147,7 +147,7 @@ func (f *flood) prepare() {
 // background is a command that goes on until the test ends, below all others in what it gets of the machine.
 func (f *flood) background(env []string, name string, args ...string) *exec.Cmd {
 	f.t.Helper()
-	c := exec.Command("nice", append([]string{"-n", "19", name}, args...)...)
+	c := leftovers(name, args...)
 	c.Env = append(os.Environ(), env...)
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return c
@@ -332,7 +332,7 @@ func floodReport(spec floodSpec, list []measurement) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Floods beside honest clients\n\nOne instance with `--max-memory %s` on %d CPUs. Honest clients make %d operations a second (half of them lock and unlock, the others strict and relaxed reads), "+
 		"at set times, so that what waits counts; %d sessions only live beside them, on 8 connections; then come %d hostile connections at once, from %d addresses, into a node with quotas (`%s`). "+
-		"Hostile processes run with the least priority: what is measured is what they make the server do.\n\n", spec.memory, runtime.NumCPU(), spec.rate, spec.sessions, spec.hostile, 1+(spec.hostile-1)/hostilePerAddress, strings.Join(hostileQuotas, " "))
+		"Hostile processes run on what the others leave of the processors: what is measured is what they make the server do.\n\n", spec.memory, runtime.NumCPU(), spec.rate, spec.sessions, spec.hostile, 1+(spec.hostile-1)/hostilePerAddress, strings.Join(hostileQuotas, " "))
 	b.WriteString("| beside honest clients | p50 | p99 | p99.9 | p99 to quiet | errors | memory at most | server's cores | hostile connections made | cut, and why |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, m := range list {
 		var cut []string
