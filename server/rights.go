@@ -31,7 +31,7 @@ type Authenticator interface {
 }
 
 // Authorizer says whether an identity has a right on a path. It is asked before anything is looked up, so that a missing right tells nothing about what
-// exists; path is empty when the request names a node id that is not known. It is called on event loops and must not block.
+// exists; path is empty when the request names a node id that was given out and is not known. It is called on event loops and must not block.
 type Authorizer interface {
 	Allowed(identity string, right Right, path string) bool
 }
@@ -47,8 +47,12 @@ func (c *conn) allowed(right Right, node uint64) *protocol.Error {
 	if v := c.srv.auth.Load(); c.srv.cfg.Authorizer == nil && (v == nil || !v.on) {
 		return nil
 	}
-	path, _ := c.srv.nodePath(node)
-	return c.allowedPath(right, path)
+	state := c.srv.mapNow().state
+	n, ok := state.Node(node)
+	if !ok && node > state.LastNode() { // made a moment ago, and not heard of here
+		return protocol.Errorf(protocol.StatusUnavailable, "the map of this instance does not have the node yet; ask again")
+	}
+	return c.allowedPath(right, n.Path)
 }
 
 func (c *conn) allowedPath(right Right, path string) *protocol.Error {

@@ -489,7 +489,11 @@ func TestRights(t *testing.T) {
 	none.fails(protocol.StatusForbidden, protocol.KindNodeDescribe, 0, &protocol.NodeDescribe{Path: "/default"})
 	none.fails(protocol.StatusForbidden, protocol.KindNodeDescribe, 0, &protocol.NodeDescribe{Path: "/missing"})
 	none.fails(protocol.StatusForbidden, protocol.KindDescribe, 0, &protocol.Describe{Node: node, Name: []byte("a")})
-	none.fails(protocol.StatusForbidden, protocol.KindDescribe, 0, &protocol.Describe{Node: 999, Name: []byte("a")})
+	none.fails(protocol.StatusUnavailable, protocol.KindDescribe, 0, &protocol.Describe{Node: 999, Name: []byte("a")}) // it may come to be known
+	var gone protocol.NodeInfo
+	root.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/gone"}, &gone)
+	root.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/gone"}, nil)
+	none.fails(protocol.StatusForbidden, protocol.KindDescribe, 0, &protocol.Describe{Node: gone.ID, Name: []byte("a")})
 	none.fails(protocol.StatusForbidden, protocol.KindSessionStart, 0, &protocol.SessionStart{Node: node, CreateID: id16(5), Key: id16(5), Timeout: 1})
 	r := reader.session(node, 1)
 	if _, err := reader.lock(node, r.Session, "a", 0); !errors.Is(err, protocol.StatusForbidden) {
