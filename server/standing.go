@@ -92,9 +92,14 @@ func (s *Server) comeOnline(ctx context.Context) error {
 	return nil
 }
 
-// metaStands is how the meta shard looks from here, for who has to find out why a start did not end.
+// metaStands is how the meta shard looks from here, for who has to find out why a start did not end; how the others look is logged.
 func (s *Server) metaStands() string {
-	for _, r := range s.host.Report() {
+	all := s.host.Report()
+	for _, r := range all {
+		s.log.Warn("at the end of a start that failed", "shard", r.Shard, "replica", r.Replica, "role", r.Role.String(), "term", r.Term, "leader", r.Leader, "leading", r.Leading,
+			"applied", r.Applied)
+	}
+	for _, r := range all {
 		if r.Shard != replica.MetaShard {
 			continue
 		}
