@@ -38,7 +38,8 @@ func (m *Machine) enterProcess(q *procRequest, c *rawCommand, head *protocol.Hea
 		m.processAgain(q, *a)
 		return false
 	}
-	return m.fresh(q.party, q.seq)
+	_, member := q.party.places().find(q.name)
+	return m.fresh(q.party, q.seq, member && q.x != nil)
 }
 
 // reachProcess finds bucket, node and process; it reports false when the command is answered.

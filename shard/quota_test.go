@@ -194,6 +194,31 @@ func TestAnswersWeigh(t *testing.T) {
 			t.Fatalf("one more: %v %s", e.Status, e.Text)
 		}
 	}
+	// What it has, it can give back.
+	low = x.seqs[0] - 1
+	x.quota(t, 4, math.MaxUint64)
+	held := func(kind CommandKind) (e Event) {
+		head := x.head(0)
+		head.Low = low
+		if kind == CmdRelease {
+			return x.send(t, kind, &protocol.Release{Head: head, Name: []byte("held")})
+		}
+		return x.send(t, kind, &protocol.Acquire{Head: head, Name: []byte("held"), Count: 1, Ephemeral: true})
+	}
+	if e := held(CmdAcquire); e.Status != protocol.StatusOK {
+		t.Fatal(e.Status, e.Text)
+	}
+	for range answersFree + 1 {
+		release()
+	}
+	x.quota(t, 5, 1)
+	if e := release(); e.Status != protocol.StatusOverloaded {
+		t.Fatalf("a release of nothing: %v %s", e.Status, e.Text)
+	}
+	if e := held(CmdRelease); e.Status != protocol.StatusOK || !e.Flag {
+		t.Fatalf("a release of what is held: %v %s", e.Status, e.Text)
+	}
+	x.quota(t, 6, before+3*weightAnswer)
 	low = x.seqs[0] - 1 // it has heard all that were answered
 	if e := release(); e.Status != protocol.StatusOK || x.bytes(t) != before {
 		t.Fatalf("%v %s, %d bytes", e.Status, e.Text, x.bytes(t)-before)

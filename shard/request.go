@@ -49,7 +49,7 @@ func (m *Machine) enter(q *request, c *rawCommand, head *protocol.Head, name []b
 		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.NotAcquired})
 		return false
 	}
-	return m.fresh(p, q.seq)
+	return m.fresh(p, q.seq, q.entry != nil)
 }
 
 // liveNode finds a node; nil when the command is answered: there is none.
@@ -77,14 +77,15 @@ func (p *party) recall(head *protocol.Head) *answer {
 	return p.answers.find(head.Seq)
 }
 
-// fresh reports whether a number that is not remembered may be carried out; else the command is answered.
-func (m *Machine) fresh(p *party, seq uint64) bool {
+// fresh reports whether a number that is not remembered may be carried out; else the command is answered. Own says that the session has something where the request goes, which it may want to
+// give back: no quota refuses that. A request that is refused for long keeps the low-water mark where it is, so that answers pile up in an honest client too.
+func (m *Machine) fresh(p *party, seq uint64, own bool) bool {
 	switch {
 	case seq < p.low && !plantNoMemory:
 		m.reply(protocol.StatusBadRequest, textAnswered)
 	case p.answers.len() >= m.limits.Answers:
 		m.reply(protocol.StatusOverloaded, textAnswersLimit)
-	case p.answers.len() >= answersFree && !m.room(p.node, weightAnswer):
+	case !own && p.answers.len() >= answersFree && !m.room(p.node, weightAnswer):
 		m.reply(protocol.StatusOverloaded, textAnswersQuota)
 	default:
 		return true

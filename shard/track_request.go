@@ -48,7 +48,8 @@ func (m *Machine) enterTrack(q *trackRequest, c *rawCommand, head *protocol.Head
 		m.run.out.List = append(m.run.out.List, Event{Kind: EventReply, Command: m.run.command, Status: o.status, Text: o.text, Version: a.value})
 		return false
 	}
-	return m.fresh(q.party, q.seq)
+	_, member := q.party.tracks().find(q.name)
+	return m.fresh(q.party, q.seq, member && q.x != nil)
 }
 
 // enterKnown is enterTrack for requests on a track that must be there.
