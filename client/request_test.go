@@ -684,3 +684,38 @@ func TestStartThatEnded(t *testing.T) {
 		}
 	})
 }
+
+// TestTicketOfAnOldKey: a ticket that is worth nothing any more has the session attached anew, and the new one is shown.
+func TestTicketOfAnOldKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		s := f.sessionIn(t, c, 0)
+		f.set(func() {
+			f.version, f.master[2] = 2, 2
+			let := map[*fakeConn]bool{}
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				switch {
+				case h.Kind >= protocol.KindCreate && h.Kind < protocol.KindPong && fc.instance != f.master[h.Arg+1]:
+					fc.fail(h, protocol.StatusWrongShard)
+				case h.Kind == protocol.KindPresent && string(decode[protocol.Present](t, h.Body).Ticket) == "ticket 1":
+					fc.fail(h, protocol.StatusBadSession)
+				case h.Kind == protocol.KindPresent:
+					let[fc] = true
+					return false
+				case h.Kind == protocol.KindUpdate && !let[fc]:
+					fc.fail(h, protocol.StatusBadSession)
+				default:
+					return false
+				}
+				return true
+			}
+		})
+		if _, err := s.Update(bg, nameIn(1), nil); err != nil {
+			t.Fatal(err)
+		}
+		if n := f.count(protocol.KindSessionAttach); n != 1 || s.State() != Attached {
+			t.Errorf("%d attaches, the session is %v", n, s.State())
+		}
+	})
+}

@@ -13,6 +13,7 @@ const (
 	MethodTransfer          = "transfer"           // TransferRequest -> ClusterShard; decided, not done, when it is answered
 	MethodWeight            = "weight"             // WeightRequest -> ClusterReplicaset
 	MethodReplicationFactor = "replication_factor" // ReplicationFactorRequest -> ClusterTier
+	MethodRotateKeys        = "rotate_keys"        // -> TicketKey, the new one; tickets that the one before signed are good until the next time
 	MethodBackup            = "backup"             // BackupRequest -> BackupPart; needs the right admin, as the answer has the keys that sign tickets
 )
 
@@ -39,6 +40,11 @@ type TransferRequest struct {
 type WeightRequest struct {
 	Replicaset string  `json:"replicaset"` // name, or uuid
 	Weight     float64 `json:"weight"`     // to the thousandth; 1 is what a replicaset starts with
+}
+
+// TicketKey names a key that signs sessions' tickets; the key itself is shown to nobody.
+type TicketKey struct {
+	ID uint64 `json:"id"` // 1 above the one before
 }
 
 // ReplicationFactorRequest changes how many instances the replicasets of a tier are filled up to.

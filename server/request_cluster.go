@@ -24,6 +24,7 @@ type topology interface {
 	TransferMaster(ctx context.Context, shard, instance uint64) error
 	SetWeight(ctx context.Context, replicaset uint64, weight uint32) error
 	SetReplicationFactor(ctx context.Context, tier uint8, factor uint32) error
+	RotateKeys(ctx context.Context) error
 }
 
 // maxWeight is the largest weight of a replicaset.
@@ -173,6 +174,12 @@ func (d *clusterDesk) cluster(ctx context.Context, method string, body []byte) (
 		answer, err = call(body, func(in protocol.WeightRequest) (any, error) { return d.weight(ctx, in) })
 	case protocol.MethodReplicationFactor:
 		answer, err = call(body, func(in protocol.ReplicationFactorRequest) (any, error) { return d.factor(ctx, in) })
+	case protocol.MethodRotateKeys:
+		if err := d.RotateKeys(ctx); err != nil {
+			return nil, err
+		}
+		current, _ := d.State().Keys()
+		answer = protocol.TicketKey{ID: current.ID}
 	case protocol.MethodBackup:
 		var in protocol.BackupRequest
 		if bad := json.Unmarshal(body, &in); bad != nil {

@@ -63,6 +63,11 @@ func TestClusterMethods(t *testing.T) {
 	if err := c.ask(protocol.MethodReplicationFactor, `{"tier":"default","factor":3}`, &tier); err != nil || tier.ReplicationFactor != 3 {
 		t.Errorf("replication factor: %+v, %v", tier, err)
 	}
+	before, _ := s.meta.State().Keys()
+	var key protocol.TicketKey
+	if err := c.ask(protocol.MethodRotateKeys, "", &key); err != nil || key.ID != before.ID+1 {
+		t.Errorf("key %+v after %d: %v", key, before.ID, err)
+	}
 	var led protocol.ClusterShard
 	if err := c.ask(protocol.MethodTransfer, `{"shard":2,"instance":"one"}`, &led); err != nil || led.ID != 2 || led.Master != "one" || led.TargetMaster != "one" || led.Revision == 0 {
 		t.Errorf("transfer to who leads: %+v, %v", led, err)
@@ -111,7 +116,7 @@ func TestClusterRights(t *testing.T) {
 			t.Errorf("%s: %v", method, err)
 		}
 	}
-	for _, method := range []string{protocol.MethodDrain, protocol.MethodExpel, protocol.MethodTransfer, protocol.MethodWeight, protocol.MethodReplicationFactor, "frobnicate"} {
+	for _, method := range []string{protocol.MethodDrain, protocol.MethodExpel, protocol.MethodTransfer, protocol.MethodWeight, protocol.MethodReplicationFactor, protocol.MethodRotateKeys, "frobnicate"} {
 		if err := c.ask(method, "", nil); !errors.Is(err, protocol.StatusForbidden) {
 			t.Errorf("%s by who may only read: %v", method, err)
 		}

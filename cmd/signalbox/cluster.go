@@ -73,7 +73,7 @@ may go. What scripts wait for between two steps of a change, at most for --timeo
 
 	c := group("cluster", "The cluster: who is in it, who leads what, and changes of that", `The cluster manages itself: what these verbs ask for is decided in its log, and goes on
 whether or not somebody waits for it. Instances are named by name or uuid.`,
-		status, plan, a.drainCmd(), a.expelCmd(), a.transferCmd(), a.weightCmd(), a.replicationFactorCmd(), a.backupCmd(), a.restoreCmd(), a.recoverCmd())
+		status, plan, a.drainCmd(), a.expelCmd(), a.transferCmd(), a.weightCmd(), a.replicationFactorCmd(), a.rotateKeysCmd(), a.backupCmd(), a.restoreCmd(), a.recoverCmd())
 	for _, s := range c.Commands() {
 		if s.Name() == "restore" || s.Name() == "recover" {
 			continue // asks no server
@@ -212,6 +212,25 @@ func (a *app) replicationFactorCmd() *cobra.Command {
 		}
 		return k.printer().say(row{{"tier", "", t.Name}, {"replication_factor", "", t.ReplicationFactor}},
 			"tier %s has replication factor %d", safe(t.Name), t.ReplicationFactor)
+	})
+	return c
+}
+
+func (a *app) rotateKeysCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "rotate-keys", Short: "Sign sessions' tickets with a new key", Args: cobra.NoArgs,
+		Long: `Have the cluster sign the tickets of sessions with a new key. A ticket is how an instance knows a session that is attached at another one; each attach gives one.
+
+Tickets that the key before signed are good until the keys are rotated again, so that nobody has to come again. Done twice, it makes every older ticket worthless: clients that are
+there notice, attach anew and go on, and those of sessions that were ended, or with a key that was read from a lost backup, do not.`,
+		Example: "  signalbox cluster rotate-keys",
+	}
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, _ []string) error {
+		var key protocol.TicketKey
+		if err := k.cluster(protocol.MethodRotateKeys, struct{}{}, &key); err != nil {
+			return err
+		}
+		return k.printer().say(row{{"key", "", key.ID}}, "tickets are signed with key %d", key.ID)
 	})
 	return c
 }
