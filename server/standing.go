@@ -55,30 +55,27 @@ func (s *Server) update(ctx context.Context, instance uint64, target meta.Varian
 // comeOnline says that this process is there, and waits until the cluster has it Online, which is so when its replicas run. The founder of a cluster that was made just
 // now is Online already.
 func (s *Server) comeOnline(ctx context.Context) error {
-	if !s.founded {
+	var own meta.Instance
+	var err error
+	if s.founded {
+		err = s.governor.Await(ctx, func(state *meta.State) (ok bool) {
+			own, ok = state.Instance(s.instance)
+			return ok && own.Target.Variant == meta.Online
+		})
+	} else {
 		reason := meta.ReasonWakeup
 		if i, ok := s.meta.State().Instance(s.instance); ok && i.Target.Incarnation == 0 {
 			reason = meta.ReasonJoin
 		}
-		_, err := s.governor.UpdateInstance(ctx, meta.InstanceUpdate{
+		own, err = announce(ctx, s.governor, meta.InstanceUpdate{
 			Instance: s.instance, Target: meta.Online, Reason: reason, Start: true, Address: s.advertise(), RaftAddress: s.host.RaftAddress(), Domain: s.domain(),
 			Version: s.cfg.version(),
 		})
-		if err != nil {
-			return fmt.Errorf("tell the cluster that this instance is there: %w", err)
-		}
 	}
-	err := s.governor.Await(ctx, func(state *meta.State) bool {
-		i, ok := state.Instance(s.instance)
-		if !ok {
-			return false
-		}
-		s.member.Started(i.Target.Incarnation)
-		return i.Target.Variant == meta.Online
-	})
+	s.member.Started(own.Target.Incarnation)
 	s.announced.Store(true)
 	if err != nil {
-		return fmt.Errorf("wait for the cluster to know of this instance: %w; %s", err, s.metaStands())
+		return fmt.Errorf("tell the cluster that this instance is there: %w; %s", err, s.metaStands())
 	}
 	s.member.Beat()
 	s.sentry.activate()
@@ -90,6 +87,32 @@ func (s *Server) comeOnline(ctx context.Context) error {
 		return fmt.Errorf("wait for this instance to be Online: %w; %s", err, s.metaStands())
 	}
 	return nil
+}
+
+// announcer is what the first words of a process go to. The governor is one: it answers when they are applied here, with what has become of them by then.
+type announcer interface {
+	UpdateInstance(ctx context.Context, c meta.InstanceUpdate) (meta.Instance, error)
+}
+
+// announceAgain is the pause before first words are said again.
+const announceAgain = 100 * time.Millisecond
+
+// announce says a process's first words, and says them again when they were heard and the instance was taken for dead before this process could know: it may apply slowly while it
+// starts, which is one of the signs of a dead one, and nobody but itself brings it back.
+func announce(ctx context.Context, to announcer, words meta.InstanceUpdate) (meta.Instance, error) {
+	for {
+		i, err := to.UpdateInstance(ctx, words)
+		if err != nil || i.Target.Variant == meta.Online {
+			return i, err
+		}
+		t := time.NewTimer(announceAgain)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return i, fmt.Errorf("it is taken for dead each time it says so: %w", ctx.Err())
+		}
+	}
 }
 
 // metaStands is how the meta shard looks from here, for who has to find out why a start did not end; how the others look is logged.
