@@ -252,7 +252,7 @@ func (s *Session) attachment(ctx context.Context) (*attachment, error) {
 		case <-attached:
 		case <-s.ctx.Done():
 		case <-ctx.Done():
-			return nil, interrupted(ctx, nil)
+			return nil, unanswered(context.Cause(ctx))
 		}
 	}
 }

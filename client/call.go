@@ -126,7 +126,7 @@ func (cn *conn) finish(ctx context.Context, cl *call, id uint64, reply protocol.
 		case <-over:
 			if cn.abandon(id) {
 				cn.free(cl, true)
-				return interrupted(ctx, nil)
+				return unanswered(context.Cause(ctx))
 			}
 			// The reader has taken the call already: its answer is a moment away, and is the better one.
 			<-cl.done

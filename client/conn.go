@@ -197,7 +197,7 @@ func (cn *conn) queueUp(ctx context.Context, of *Session) (err error) {
 	select {
 	case <-turn:
 	case <-ctx.Done():
-		err = interrupted(ctx, nil)
+		err = unanswered(context.Cause(ctx))
 	case <-stop:
 		err = errStopped
 	}

@@ -43,6 +43,7 @@ func (c *Client) event(cn *conn, h protocol.Header) error {
 		cn.stray(m.Session, math.MaxUint64)
 		if s := c.session(m.Session); s != nil {
 			s.serverSaid(endReason(m.Reason, m.Message))
+			cn.found(m.Session)
 		}
 	case protocol.KindTakenOver:
 		var m protocol.TakenOver

@@ -128,6 +128,13 @@ func (cn *conn) stray(session, epoch uint64) {
 	}
 }
 
+// found ends what stray keeps for a session that is known, and over.
+func (cn *conn) found(session uint64) {
+	cn.mu.Lock()
+	defer cn.mu.Unlock()
+	delete(cn.away, session)
+}
+
 // settle makes the connection keep a session alive that was attached on it at this home, under this epoch; false if the connection is over, or the attach is.
 func (cn *conn) settle(s *Session, shard, epoch uint64, period time.Duration) (*vouch, bool) {
 	cn.mu.Lock()

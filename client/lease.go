@@ -325,8 +325,14 @@ func (ch *changing) work(ctx context.Context) (done bool, err error) {
 	s.mu.Unlock()
 	tr, sent, err := s.send(ctx, protocol.KindAcquire, l.bucket, &numbered{seq: ch.seq, head: &ch.req.Head}, &ch.req, &ch.reply)
 	if err != nil && !answered(err) && s.over() == nil {
-		ch.sent = ch.sent || sent
-		return false, unknown(ch.sent, err)
+		if ch.sent = ch.sent || sent; ch.sent {
+			return false, unknown(true, err)
+		}
+		s.mu.Lock() // nothing was applied, and nothing is to be later
+		defer s.mu.Unlock()
+		s.numbers.done(ch.seq)
+		s.exitLocked(ch.e)
+		return true, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,7 +23,7 @@ func (f *flight) wait(ctx context.Context) error {
 	case <-f.done:
 		return nil
 	case <-ctx.Done():
-		return interrupted(ctx, nil)
+		return unanswered(context.Cause(ctx))
 	}
 }
 
@@ -65,7 +65,7 @@ func (l *link) get(ctx context.Context, moved <-chan struct{}) (*conn, error) {
 	case <-moved:
 		return nil, errMoved
 	case <-ctx.Done():
-		return nil, interrupted(ctx, nil)
+		return nil, unanswered(context.Cause(ctx))
 	}
 }
 

@@ -133,6 +133,29 @@ func TestRefusedIsNotDecided(t *testing.T) {
 			}
 		})
 	})
+	t.Run("a change that was always refused is not carried out later", func(t *testing.T) {
+		troubled(t, func(t *testing.T, f *fake, s *Session, trouble func(protocol.Kind, int)) {
+			l, err := s.Acquire(bg, "x", Count(3))
+			if err != nil {
+				t.Fatal(err)
+			}
+			trouble(protocol.KindAcquire, 0)
+			ctx, cancel := brief()
+			defer cancel()
+			if err := l.Lower(ctx, 1); !Retryable(err) || errors.Is(err, ErrOutcomeUnknown) {
+				t.Fatal(err)
+			}
+			trouble(0, 0)
+			sent := f.count(protocol.KindAcquire)
+			synctest.Wait()
+			if err := l.Release(bg); err != nil || l.Count() != 3 { // nothing keeps it from its turn
+				t.Error(err, l.Count())
+			}
+			if n := f.count(protocol.KindAcquire); n != sent {
+				t.Errorf("%d acquires more", n-sent)
+			}
+		})
+	})
 	t.Run("what was sent may have been done", func(t *testing.T) {
 		troubled(t, func(t *testing.T, f *fake, s *Session, trouble func(protocol.Kind, int)) {
 			trouble(protocol.KindCreate, 1)

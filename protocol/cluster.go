@@ -13,7 +13,7 @@ const (
 	MethodTransfer          = "transfer"           // TransferRequest -> ClusterShard; decided, not done, when it is answered
 	MethodWeight            = "weight"             // WeightRequest -> ClusterReplicaset
 	MethodReplicationFactor = "replication_factor" // ReplicationFactorRequest -> ClusterTier
-	MethodRotateKeys        = "rotate_keys"        // -> TicketKey, the new one; tickets that the one before signed are good until the next time
+	MethodRotateKeys        = "rotate_keys"        // TicketKeyRequest -> TicketKey, the present one; tickets that the one before signed are good until the next time
 	MethodBackup            = "backup"             // BackupRequest -> BackupPart; needs the right admin, as the answer has the keys that sign tickets
 )
 
@@ -40,6 +40,11 @@ type TransferRequest struct {
 type WeightRequest struct {
 	Replicaset string  `json:"replicaset"` // name, or uuid
 	Weight     float64 `json:"weight"`     // to the thousandth; 1 is what a replicaset starts with
+}
+
+// TicketKeyRequest names the key that is to be replaced, so that a request that is sent again replaces no other. 0: the present key is named, and nothing is changed.
+type TicketKeyRequest struct {
+	Current uint64 `json:"current,omitempty"`
 }
 
 // TicketKey names a key that signs sessions' tickets; the key itself is shown to nobody.

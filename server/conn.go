@@ -206,7 +206,10 @@ func (c *conn) feed(p *pass, buf []byte) (used int) {
 	}
 	c.need = 4
 	if len(rest) >= 4 {
-		c.need += int(binary.BigEndian.Uint32(rest))
+		// What is left when the feed ended early has not been looked at: a length that is not allowed waits for nothing, and is refused with the next feed.
+		if n := binary.BigEndian.Uint32(rest); n <= limit {
+			c.need += int(n)
+		}
 	}
 	switch {
 	case len(rest) == 0:

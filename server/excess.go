@@ -27,12 +27,12 @@ const (
 	restMost      = 8 // sweeps
 	restMostBound = 2 // sweeps, with sessions on the connection
 
-	// restWake is what the kernel keeps of a connection that rests before the event loop hears of it. No more than half of the buffer that a socket begins with, so that the
+	// restWake is what the kernel keeps of a connection that rests before the event loop hears of it. No more than a fifth of the buffer that a socket begins with, so that the
 	// kernel makes none larger for it.
-	restWake = 32 << 10
+	restWake = 16 << 10
 	// restBytes is how much may wait in the transport's buffer of a connection that rests: more than a window of small requests, and than any one of them. While a quarter of
 	// Limits.InTotal waits of all connections, restWake. With more the connection ends.
-	restBytes = 1 << 20
+	restBytes = 2 * protocol.MaxFrameLen
 
 	// Connections go on a few at a time, so that those that rested together do not come back together.
 	resumePeriod = 10 * time.Millisecond
@@ -123,8 +123,8 @@ func (c *conn) judge(p *pass) (turns uint64) {
 // rest has the connection rest for so many turns. Its own goroutine calls it, at the end of a feed. Bound says that it has sessions.
 func (c *conn) rest(turns uint64, now time.Duration, bound bool) {
 	c.resting.Store(true)
-	c.wire.pause()
 	c.srv.rests.add(c, now+time.Duration(turns)*sweepPeriod, bound)
+	c.wire.pause()
 }
 
 // rests notes that so many bytes wait of a connection that rests. False: they are to be fed, since it does not rest, or dropped, since it ends.
@@ -151,6 +151,7 @@ func (c *conn) rested(now time.Duration) {
 	if since := c.frameSince.Load(); since != 0 {
 		c.frameSince.CompareAndSwap(since, int64(now))
 	}
+	c.heard.Store(int64(now)) // what came is still in the kernel, and nobody knows when
 	c.resting.Store(false)
 }
 

@@ -101,7 +101,7 @@ func TestRest(t *testing.T) {
 
 // TestRestTakesSoMuch: what may wait of a connection that rests, and one byte more. While much waits of all connections it is less.
 func TestRestTakesSoMuch(t *testing.T) {
-	s := start(t, nil)
+	s := start(t, func(c *Config) { manual(c) })
 	for name, c := range map[string]struct {
 		others, n int
 		stays     bool
@@ -264,4 +264,26 @@ func TestBurstInParts(t *testing.T) {
 	if refused != burst {
 		t.Errorf("%d of %d were refused as they should", refused, burst)
 	}
+}
+
+// TestBadLengthBehindABurst: what a rest leaves unread is not taken for a frame that is to come, whatever its first bytes say.
+func TestBadLengthBehindABurst(t *testing.T) {
+	var clock interface{ Advance(time.Duration) }
+	s := start(t, func(c *Config) { clock = manual(c) })
+	healthy, bad := connect(t, s), connect(t, s)
+	var b []byte
+	for range judgedAtOnce {
+		b = protocol.AppendFrame(b, protocol.KindPing, 1<<40, 0, nil)
+	}
+	bad.write(append(append(b, 0xff, 0xff, 0xff, 0xff), make([]byte, 1000)...))
+	rests := func() (yes bool) {
+		s.conns.each(func(c *conn) { yes = yes || c.resting.Load() })
+		return yes
+	}
+	eventually(t, "a rest", rests)
+	clock.Advance(sweepPeriod)
+	if g := bad.closed(); g == nil || g.Status != protocol.StatusBadRequest {
+		t.Errorf("goodbye is %+v", g)
+	}
+	healthy.ping()
 }

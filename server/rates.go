@@ -88,7 +88,10 @@ func (c *conn) admit(p *pass, h protocol.Header, node uint64) bool {
 		return true
 	}
 	if charges[h.Kind] == chargeAlways {
-		p.beyond++ // it is served; a connection that has nothing else rests
+		// It is served; a connection that has nothing else rests. Attaches do not count: those of ten thousand sessions that come back together must not wait.
+		if h.Kind != protocol.KindSessionAttach {
+			p.beyond++
+		}
 		return true
 	}
 	p.out.fail(c, h.Kind, h.ID, protocol.StatusOverloaded, r.text)

@@ -113,7 +113,7 @@ func subjects(body []byte) (list []audit.Field) {
 		text, isText := all[key].(string)
 		_, isNumber := all[key].(float64)
 		_, isBool := all[key].(bool)
-		if key != "secret" && len(list) < most && len(key)+len(text) <= longest && (isText || isNumber || isBool) {
+		if !strings.EqualFold(key, "secret") && len(list) < most && len(key)+len(text) <= longest && (isText || isNumber || isBool) {
 			list = append(list, audit.Field{Key: "asked_" + key, Value: all[key]})
 		}
 	}
@@ -175,11 +175,15 @@ func (d *clusterDesk) cluster(ctx context.Context, method string, body []byte) (
 	case protocol.MethodReplicationFactor:
 		answer, err = call(body, func(in protocol.ReplicationFactorRequest) (any, error) { return d.factor(ctx, in) })
 	case protocol.MethodRotateKeys:
-		if err := d.RotateKeys(ctx); err != nil {
-			return nil, err
-		}
-		current, _ := d.State().Keys()
-		answer = protocol.TicketKey{ID: current.ID}
+		answer, err = call(body, func(in protocol.TicketKeyRequest) (any, error) {
+			if current, _ := d.State().Keys(); in.Current == current.ID {
+				if err := d.RotateKeys(ctx); err != nil {
+					return nil, err
+				}
+			}
+			current, _ := d.State().Keys()
+			return protocol.TicketKey{ID: current.ID}, nil
+		})
 	case protocol.MethodBackup:
 		var in protocol.BackupRequest
 		if bad := json.Unmarshal(body, &in); bad != nil {

@@ -493,6 +493,7 @@ func TestRights(t *testing.T) {
 	var gone protocol.NodeInfo
 	root.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/gone"}, &gone)
 	root.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/gone"}, nil)
+	eventually(t, "the map to have the node", func() bool { return s.mapNow().state.LastNode() >= gone.ID })
 	none.fails(protocol.StatusForbidden, protocol.KindDescribe, 0, &protocol.Describe{Node: gone.ID, Name: []byte("a")})
 	none.fails(protocol.StatusForbidden, protocol.KindSessionStart, 0, &protocol.SessionStart{Node: node, CreateID: id16(5), Key: id16(5), Timeout: 1})
 	r := reader.session(node, 1)

@@ -29,7 +29,7 @@ func TestOverTLS(t *testing.T) {
 		{"new leader", TestNewLeader}, {"failed and late", TestFailedAndLate},
 		{"configured limits", TestConfiguredLimits}, {"quotas", TestQuotas}, {"pages", TestPages}, {"timeout zero", TestTimeoutZero},
 		{"wrong bytes", TestWrongBytes}, {"cut short", TestCutShort}, {"unknown and malformed", TestUnknownAndMalformed}, {"chunks", TestChunks},
-		{"timeouts", TestTimeouts}, {"unfinished frames", TestUnfinishedFrames}, {"window", TestWindow}, {"rest", TestRest}, {"burst in parts", TestBurstInParts}, {"large answers in one segment", TestLargeAnswersInOneSegment},
+		{"timeouts", TestTimeouts}, {"unfinished frames", TestUnfinishedFrames}, {"window", TestWindow}, {"rest", TestRest}, {"burst in parts", TestBurstInParts}, {"bad length behind a burst", TestBadLengthBehindABurst}, {"large answers in one segment", TestLargeAnswersInOneSegment},
 		{"graceful stop", TestGracefulStop}, {"stop does not wait", TestStopDoesNotWaitForClients},
 		{"slow reader", TestSlowReader}, {"old bytes", TestOldBytes}, {"slow stream", TestSlowStream}, {"many slow streams", TestManySlowStreams},
 	} {

@@ -25,7 +25,7 @@ type party struct {
 	mark uint32
 	gone bool
 
-	weighed uint16 // answers that its node's bytes count
+	weighed uint32 // answers that its node's bytes count
 }
 
 // things is how many things in this shard the party is part of: a guest's record stays while there is one, its home is asked about it, and a gone party is kept

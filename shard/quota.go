@@ -61,9 +61,9 @@ func (p *party) redescribe(text string) {
 
 // weighAnswers counts a party's answers anew. It is called when some came or went, and when the party is gone.
 func (p *party) weighAnswers() {
-	now := uint16(0)
+	now := uint32(0)
 	if n := p.answers.len(); n > answersFree && !p.gone {
-		now = uint16(min(n-answersFree, MaxAnswers))
+		now = uint32(n - answersFree)
 	}
 	if now != p.weighed {
 		p.node.bytes += weightAnswer*uint64(now) - weightAnswer*uint64(p.weighed) // modulo 2^64

@@ -227,7 +227,10 @@ there notice, attach anew and go on, and those of sessions that were ended, or w
 	}
 	c.RunE = a.verb(func(k *call, _ *cobra.Command, _ []string) error {
 		var key protocol.TicketKey
-		if err := k.cluster(protocol.MethodRotateKeys, struct{}{}, &key); err != nil {
+		if err := k.cluster(protocol.MethodRotateKeys, protocol.TicketKeyRequest{}, &key); err != nil {
+			return err
+		}
+		if err := k.cluster(protocol.MethodRotateKeys, protocol.TicketKeyRequest{Current: key.ID}, &key); err != nil {
 			return err
 		}
 		return k.printer().say(row{{"key", "", key.ID}}, "tickets are signed with key %d", key.ID)

@@ -140,7 +140,7 @@ var (
 	errNodePending  = protocol.Errorf(protocol.StatusOverloaded, "the messages of the node's members that wait for replies in this shard are as many bytes as are allowed; send it again later")
 )
 
-// room says why a message of so many bytes is too much.
+// room says why so many bytes more are too much.
 func (p *Processes) room(m *shard.Machine, node uint64, bytes int) error {
 	if p.pending+bytes > MaxPending {
 		return errShardPending
@@ -230,14 +230,15 @@ func (p *Processes) Request(m *shard.Machine, node uint64, q *protocol.ProcessRe
 		return err
 	}
 	r, err := p.reach(m, node, q.Name)
-	if err == nil {
-		err = p.room(m, node, len(q.Payload))
-	}
 	if err != nil {
 		return err
 	}
 	err = r.relay.Request(relay.Request{
 		From: q.Session, Epoch: q.Epoch, Number: q.Number, Low: q.Low, To: q.To, Payload: bytes.Clone(q.Payload),
+		Room: func(held, more int) error {
+			p.count(r, held)
+			return p.room(m, node, more)
+		},
 	}, &p.out)
 	p.collect(r, out)
 	return err
@@ -303,6 +304,8 @@ func (p *Processes) Tick(now uint64, m *shard.Machine, out *ProcessOut) {
 	for key, r := range p.relays { // the order of removals shows nowhere
 		if v, err := m.Process(r.node, r.name); err != nil || !v.Open() && v.Phase() != process.PhasePreparing {
 			p.forget(key)
+		} else {
+			p.at(v, false) // a round that has begun since drops what the one before it left
 		}
 	}
 	if !p.passing && now-p.passAt >= ResendEvery {

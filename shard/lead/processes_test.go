@@ -197,12 +197,12 @@ func TestPendingMessagesAreBounded(t *testing.T) {
 	for _, id := range s {
 		x.confirm(id, protocol.StepPrepared)
 	}
-	number := uint64(0)
+	number, low := uint64(0), uint64(1)
 	send := func() error {
 		number++
 		x.out.Reset()
 		return x.p.Request(x.m, 1, &protocol.ProcessRequest{
-			Session: s[0], Name: []byte("p"), Epoch: x.epoch(), Number: number, Low: 1, To: []uint64{s[1+number%2]}, Payload: make([]byte, 1<<20),
+			Session: s[0], Name: []byte("p"), Epoch: x.epoch(), Number: number, Low: low, To: []uint64{s[1+number%2]}, Payload: make([]byte, 1<<20),
 		}, &x.out)
 	}
 	for range leastNodePending >> 20 {
@@ -224,6 +224,13 @@ func TestPendingMessagesAreBounded(t *testing.T) {
 	x.apply(shard.Command{Kind: shard.CmdNodePut, Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: 1, Revision: 3, Config: config})})
 	if err := send(); err != nil {
 		t.Error("with a larger quota:", err)
+	}
+	config.MaxBytes = 1 << 20
+	x.apply(shard.Command{Kind: shard.CmdNodePut, Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: 1, Revision: 4, Config: config})})
+	x.refused("with the quota as before", send(), protocol.StatusOverloaded)
+	low = number // all but the last are given up
+	if err := send(); err != nil || x.p.pending != 1<<20 {
+		t.Errorf("the others were given up: %v, %d bytes wait", err, x.p.pending)
 	}
 	x.p.Stop()
 	if x.p.pending != 0 || len(x.p.nodes) != 0 {

@@ -15,6 +15,10 @@ type Request struct {
 	Low     uint64
 	To      []uint64 // receivers, the sender itself perhaps among them; none twice
 	Payload []byte   // kept until it is answered
+
+	// Room, if it is not nil, says why so many bytes more than the relay holds already are too much for whoever holds it. It is asked when the relay has room, and has dropped what the
+	// sender gave up.
+	Room func(held, more int) error
 }
 
 // Reply answers a request. Refused: the handler failed, and the request is to be sent again.
@@ -109,7 +113,14 @@ func (r *Relay) room(from *mailbox, q *Request) error {
 			return protocol.Errorf(protocol.StatusOverloaded, "too much is unanswered by receiver %d or in the round; send the message again later", session)
 		}
 	}
-	return nil
+	if q.Room == nil || bytes == r.bytes {
+		return nil
+	}
+	err := q.Room(r.bytes, bytes-r.bytes)
+	if err != nil {
+		r.tally.Overflows++
+	}
+	return err
 }
 
 func (r *Relay) deliver(e *entry, out *Out) {
