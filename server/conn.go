@@ -190,7 +190,6 @@ func (c *conn) feed(p *pass, buf []byte) (used int) {
 				c.lazy = p.out.wrote
 			}
 		}
-		p.pings = 0
 	}
 	p.propose()
 	p.serveReads()

@@ -11,9 +11,9 @@ import (
 )
 
 // A client that is told no, or pong, at once, asks again at once, and so can keep an instance busy with saying so. Excess is what no client needs much of: pings, and requests
-// that are refused because they are too many, malformed, not allowed, or on behalf of a session that is not its own, or would be too many if they were ever refused. When there has been a lot of that on a connection, or on
-// all of them together, and a feed holds nothing else, the connection rests: nothing of it is looked at for half a second. If it goes on like that afterwards, it rests for
-// twice as long, up to four seconds; with sessions on it, whose keep-alives it would delay, up to one second. What was answered is sent at once, and what comes meanwhile
+// that are refused because they are too many, malformed, not allowed, or on behalf of a session that is not its own, or would be too many if they were ever refused. When
+// there has been a lot of that on a connection, or on all of them together, and a feed holds nothing else, the connection rests: nothing of it is looked at for half a second. If
+// it goes on like that afterwards, it rests for twice as long, up to four seconds; with sessions on it, whose keep-alives it would delay, up to one second. What was answered is sent at once, and what comes meanwhile
 // waits: in the kernel, which does not even wake the event loop for a little of it, and then in the transport's buffer. A client that sends on and on meanwhile is told
 // goodbye: nothing else ends what a server that cannot stop reading has to hold for it.
 const (

@@ -59,13 +59,17 @@ func (p *party) redescribe(text string) {
 	p.desc = text
 }
 
+// weighty is how many of a party's answers its node's bytes count.
+func (p *party) weighty() uint32 {
+	if p.gone {
+		return 0
+	}
+	return uint32(max(0, p.answers.len()-answersFree))
+}
+
 // weighAnswers counts a party's answers anew. It is called when some came or went, and when the party is gone.
 func (p *party) weighAnswers() {
-	now := uint32(0)
-	if n := p.answers.len(); n > answersFree && !p.gone {
-		now = uint32(n - answersFree)
-	}
-	if now != p.weighed {
+	if now := p.weighty(); now != p.weighed {
 		p.node.bytes += weightAnswer*uint64(now) - weightAnswer*uint64(p.weighed) // modulo 2^64
 		p.weighed = now
 	}
@@ -230,8 +234,8 @@ func (m *Machine) recount() map[*node]usage {
 		if p.home != nil && !p.gone {
 			add(p.node, weightSession+uint64(len(p.desc)), 0)
 		}
-		if n := p.answers.len(); n > answersFree && !p.gone {
-			add(p.node, weightAnswer*uint64(n-answersFree), 0)
+		if n := p.weighty(); n > 0 {
+			add(p.node, weightAnswer*uint64(n), 0)
 		}
 	}
 	return all
