@@ -19,6 +19,7 @@ type loop struct {
 	recs     []*Recorder // one for each caller
 	budget   uint64      // operations, 0: no end by number
 	rate     float64     // of an open loop, 0: closed
+	begin    int64       // when the first operation of an open loop is to begin; how many follow is not for the scheduler to say
 	patience time.Duration
 	code     func(error) string
 

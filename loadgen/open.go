@@ -9,7 +9,7 @@ import (
 // out the moments that have passed, unchanged, so that the wait is part of what is measured.
 func (l *loop) pace(ctx context.Context, tickets chan<- int64) {
 	defer close(tickets)
-	begin := l.clock.now()
+	begin := l.begin
 	step := 1e9 / l.rate
 	total := l.budget
 	if l.span.until > 0 {
@@ -18,7 +18,7 @@ func (l *loop) pace(ctx context.Context, tickets chan<- int64) {
 			total = n
 		}
 	}
-	now := begin
+	now := l.clock.now()
 	for i := uint64(0); i < total; i++ {
 		t := begin + int64(float64(i)*step)
 		if t > now {

@@ -92,13 +92,6 @@ func drive(ctx context.Context, cfg Config) (_ *Result, err error) {
 	for range l.callers {
 		l.recs = append(l.recs, newRecorder(sp, len(cfg.Scenario.Series), cfg.Scenario.Operation))
 	}
-	from := clk.now() + int64(cfg.WarmUp)
-	if cfg.Duration > 0 {
-		sp.until = from + int64(cfg.Duration)
-	}
-	sp.from.Store(from)
-	show.run(clk, sp, l.recs)
-
 	// What is measured begins in the middle of the loop, when the warm-up is over.
 	var cpuBegin time.Duration
 	began := make(chan error, 1)
@@ -113,7 +106,15 @@ func drive(ctx context.Context, cfg Config) (_ *Result, err error) {
 	}
 	if cfg.WarmUp == 0 {
 		began <- atBegin()
-	} else {
+	}
+	l.begin = clk.now()
+	from := l.begin + int64(cfg.WarmUp)
+	if cfg.Duration > 0 {
+		sp.until = from + int64(cfg.Duration)
+	}
+	sp.from.Store(from)
+	show.run(clk, sp, l.recs)
+	if cfg.WarmUp > 0 {
 		timer := time.AfterFunc(cfg.WarmUp, func() { began <- atBegin() })
 		defer timer.Stop()
 	}
