@@ -13,11 +13,19 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// Signalbox is this project as a Peer, by its binary. It runs with its defaults, which are durable.
+// Signalbox is this project as a Peer, by its binary. It runs with its defaults, which are durable, but for the number of data shards.
 type Signalbox struct {
 	Binary string
-	Shards int // 0: the default
+	Shards int // 0: as many as shardsFor says
 }
+
+// usualShards is the server's default.
+const usualShards = 4
+
+// shardsFor is how many data shards so many servers have that share a machine with each other and the load, as an operator would choose: more than one are for cores
+// that would have nothing to do with one, and here each server has a core and the load has one. A shard's batches are synced by all its replicas, so that few large
+// ones cost least. The default is for servers with machines of their own.
+func shardsFor(cores, servers int) int { return min(max(cores/(servers+1), 1), usualShards) }
 
 // Name says signalbox.
 func (s *Signalbox) Name() string { return Box }
@@ -29,7 +37,11 @@ func (s *Signalbox) Version(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("%s does not run: %w; run make build", s.Binary, err)
 	}
 	v := strings.Join(strings.Fields(strings.SplitN(string(out), "\n", 2)[0]), " ")
-	return fmt.Sprintf("%s; default settings, its own SDK; three instances with --shards %d", v, shardsOfThree(runtime.NumCPU())), nil
+	shards := strconv.Itoa(s.Shards)
+	if s.Shards == 0 {
+		shards = fmt.Sprintf("%d, three instances --shards %d", shardsFor(runtime.NumCPU(), 1), shardsFor(runtime.NumCPU(), Servers))
+	}
+	return fmt.Sprintf("%s; default settings, with --shards %s; its own SDK", v, shards), nil
 }
 
 // Start starts an instance.
@@ -53,10 +65,12 @@ func (s *Signalbox) Serve(ctx context.Context, dir string) (*BoxServer, error) {
 }
 
 func (s *Signalbox) serveAt(ctx context.Context, dir, binary string, addr [3]string) (*BoxServer, error) {
-	args := []string{"serve", "--data", filepath.Join(dir, "data"), "--listen", addr[0], "--raft", addr[1], "--admin", addr[2], "--log-level", "warn"}
-	if s.Shards > 0 {
-		args = append(args, "--shards", strconv.Itoa(s.Shards))
+	shards := s.Shards
+	if shards == 0 {
+		shards = shardsFor(runtime.NumCPU(), 1)
 	}
+	args := []string{"serve", "--data", filepath.Join(dir, "data"), "--listen", addr[0], "--raft", addr[1], "--admin", addr[2], "--log-level", "warn",
+		"--shards", strconv.Itoa(shards)}
 	p, err := StartProcess(ctx, dir, func(ctx context.Context) error { return Get(ctx, "http://"+addr[2]+"/readyz") }, binary, args...)
 	if err != nil {
 		return nil, err

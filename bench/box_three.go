@@ -18,10 +18,6 @@ import (
 // joinToken is no secret: what it protects lives for seconds on the loopback interface.
 const joinToken = "the instances of a comparison"
 
-// shardsOfThree is how many data shards three instances have that share a machine with each other and the load. A shard's batches are synced by all three, so
-// that few large batches cost least; more shards are for cores that would have nothing to do with one: a core for each of the three and one for the load.
-func shardsOfThree(cores int) int { return min(max(cores/(Servers+1), 1), 4) }
-
 // StartThree starts three instances that find each other by their --peer lists, each shard with a replica on each of them. All settings but the number of
 // shards are the defaults.
 func (s *Signalbox) StartThree(ctx context.Context, dir string) (Server, error) {
@@ -35,7 +31,7 @@ func (s *Signalbox) StartThree(ctx context.Context, dir string) (Server, error) 
 	}
 	shards := s.Shards
 	if shards == 0 {
-		shards = shardsOfThree(runtime.NumCPU())
+		shards = shardsFor(runtime.NumCPU(), Servers)
 	}
 	clients, rafts, admins := addr[:Servers], addr[Servers:2*Servers], addr[2*Servers:]
 	token := filepath.Join(dir, "token")

@@ -128,7 +128,7 @@ func longCommand(ctx context.Context, verb string, args []string, stdout, stderr
 		fmt.Fprintln(stderr, "--part is at least 1")
 		return 2
 	}
-	box := &Signalbox{Binary: filepath.Join(*bin, "signalbox")}
+	box := &Signalbox{Binary: filepath.Join(*bin, "signalbox"), Shards: usualShards}
 	var r *Record
 	var err error
 	if verb == "discovery" {

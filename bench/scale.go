@@ -51,6 +51,10 @@ func (v *visit) names(ctx context.Context) error {
 			if err := fill(ctx, plan, kind.names, nil); err != nil {
 				return err
 			}
+			// What is asked for is what names cost that are there, and not what is left to do of making them: the log's storage still sorts what was written.
+			if err := pause(ctx, v.Settle); err != nil {
+				return err
+			}
 			if kind.names == v.ManyNames {
 				if err := s.Process().Collect(ctx); err != nil {
 					return err
