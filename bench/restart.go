@@ -29,6 +29,9 @@ func FullRestart() Restart {
 	return Restart{Names: 1_000_000, Sessions: 100_000, Rate: 4000, Watch: 4 * time.Minute, Snapshots: 8}
 }
 
+// restartCallers is how many operations may be under way in the steady load.
+const restartCallers = 64
+
 // sessionTimeout is longer than any restart may take, so that none of the sessions ends in one.
 const sessionTimeout = 5 * time.Minute
 
@@ -62,6 +65,9 @@ func RunRestart(ctx context.Context, box *Signalbox, c Restart, root string, log
 	defer func() { s.Stop() }()
 	plan := Plan{Target: &loadgen.Signalbox{Client: client.Config{Endpoints: []string{s.addr[0]}}, Timeout: sessionTimeout}, Connections: 16}
 
+	if err := allow(ctx, plan, c.Names+restartCallers); err != nil {
+		return nil, err
+	}
 	t := time.Now()
 	if err := fill(ctx, plan, c.Names, []byte("0123456789abcdef")); err != nil {
 		return nil, err
@@ -145,7 +151,7 @@ func (c Restart) stalls(ctx context.Context, s *BoxServer, plan Plan, say func(s
 	}
 	var windows []window
 	for end := time.Now().Add(c.Watch); time.Now().Before(end) && last-begin < c.Snapshots; {
-		out, err := loadgen.Run(ctx, loadgen.Config{Scenario: scenario, Target: plan.Target, Connections: 4, Callers: 64, Rate: c.Rate, WarmUp: 200 * time.Millisecond, Duration: 2 * time.Second})
+		out, err := loadgen.Run(ctx, loadgen.Config{Scenario: scenario, Target: plan.Target, Connections: 4, Callers: restartCallers, Rate: c.Rate, WarmUp: 200 * time.Millisecond, Duration: 2 * time.Second})
 		if err != nil {
 			return nil, nil, 0, err
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
@@ -48,6 +49,9 @@ func (v *visit) names(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
+			if err := allow(ctx, plan, kind.names+v.Callers); err != nil {
+				return err
+			}
 			if err := fill(ctx, plan, kind.names, nil); err != nil {
 				return err
 			}
@@ -87,6 +91,22 @@ func (v *visit) noteCPU(work string, o *outcome) error {
 	}
 	v.note(work, PerCPUSecond, o.perCPU)
 	return nil
+}
+
+// allow raises the node's quota where so many names, those that come and go among them, are more than it admits by default.
+func allow(ctx context.Context, plan Plan, names int) error {
+	t, ok := plan.Target.(*loadgen.Signalbox)
+	if !ok || names < 1_000_000 {
+		return nil
+	}
+	c, err := client.Open(ctx, t.Client)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	most := uint64(2 * names)
+	_, err = c.AlterNode(ctx, "/default", client.NodeConfig{MaxSemaphores: &most})
+	return err
 }
 
 // fillers bounds how many names are made at a time.

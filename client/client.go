@@ -40,10 +40,12 @@ type Client struct {
 	sessions map[uint64]*Session
 	watches  map[*watch]struct{}
 	watchdog *watchdog
+
+	teller *teller
 }
 
 func newClient(cfg Config) *Client {
-	c := &Client{taste: rand.Uint64() >> 1, cfg: cfg, clock: cfg.clock, links: make(map[uint64]*link), sessions: make(map[uint64]*Session), watches: make(map[*watch]struct{}), newMap: make(chan struct{})}
+	c := &Client{taste: rand.Uint64() >> 1, cfg: cfg, clock: cfg.clock, links: make(map[uint64]*link), sessions: make(map[uint64]*Session), watches: make(map[*watch]struct{}), newMap: make(chan struct{}), teller: newTeller()}
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	c.boot = &link{c: c, addresses: cfg.Endpoints, backoff: backoff{base: reconnectBase, max: reconnectMax}}
 	return c

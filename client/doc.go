@@ -22,5 +22,5 @@
 // # Cost
 //
 // All sessions of a client share one connection per instance, and one keep-alive per connection. Idle sessions cost no goroutine, calls that wait cost the goroutine
-// that waits. Nothing here reads configuration, logs (unless given a logger) or keeps global state.
+// that waits, and watches by function (WatchFunc) one for all. Nothing here reads configuration, logs (unless given a logger) or keeps global state.
 package client

@@ -70,7 +70,7 @@ func (s *Session) WatchPrefix(ctx context.Context, prefix string) iter.Seq2[Even
 
 func (n *Node) watch(ctx context.Context, name string, prefix bool) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		w := &watch{n: n, name: name, prefix: prefix, wake: make(chan struct{}, 1), names: make(map[string]*watched)}
+		w := newWatch(n, name, prefix)
 		n.c.follow(w)
 		defer w.close()
 		for {
@@ -97,13 +97,14 @@ func (n *Node) watch(ctx context.Context, name string, prefix bool) iter.Seq2[Ev
 	}
 }
 
-// watch is a stream over a name or a prefix. It has one part for each shard and is driven by its consumer; the reader goroutines only take in what
+// watch is a stream over a name or a prefix. It has one part for each shard and is driven by its consumer, or by the teller; the reader goroutines only take in what
 // arrives.
 type watch struct {
-	n      *Node
-	name   string
-	prefix bool
-	wake   chan struct{} // capacity 1
+	n       *Node
+	name    string
+	prefix  bool
+	wake    chan struct{} // capacity 1
+	handler *handler      // of a WatchFunc, else nil
 
 	mu     sync.Mutex
 	laid   *routes // the map that the parts were made by
@@ -155,6 +156,10 @@ type covered struct {
 type snapshot struct {
 	attributes
 	owners []Owner
+}
+
+func newWatch(n *Node, name string, prefix bool) *watch {
+	return &watch{n: n, name: name, prefix: prefix, wake: make(chan struct{}, 1), names: make(map[string]*watched)}
 }
 
 func (w *watch) isIdle() bool {
@@ -358,11 +363,14 @@ func (w *watch) unsync() {
 	}
 }
 
-// poke wakes the consumer.
+// poke wakes the consumer. Any locks but the teller's may be held.
 func (w *watch) poke() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
+	}
+	if w.handler != nil {
+		w.n.c.teller.queue(w)
 	}
 }
 

@@ -6,15 +6,18 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// TestWatchName tells one semaphore's life as a story.
+// TestWatchName tells one semaphore's life as a story, to an iterator and to a function.
 func TestWatchName(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)
@@ -22,8 +25,26 @@ func TestWatchName(t *testing.T) {
 	s := session(t, c)
 	next, stop := iter.Pull2(s.Watch(ctx, "story"))
 	defer stop()
+	called, dropped := make(chan string, 1000), false
+	s.WatchFunc(ctx, "story", func(ev client.Event, err error) {
+		if err != nil {
+			called <- err.Error()
+			return
+		}
+		// It may use its client.
+		if _, err := s.Describe(ctx, "story"); err != nil && !errors.Is(err, client.NotFound) {
+			called <- err.Error()
+			return
+		}
+		called <- tellEvent(ev)
+	})
 	step := func(want string) client.Event {
 		t.Helper()
+		if !dropped { // later the two may be told in other steps
+			if got := <-called; got != want {
+				t.Fatalf("the function got %q, want %q", got, want)
+			}
+		}
 		ev, err, _ := next()
 		if err != nil {
 			t.Fatal(err)
@@ -46,6 +67,7 @@ func TestWatchName(t *testing.T) {
 	must(t, l.Lower(ctx, 2))
 	step(fmt.Sprintf("changed story: ~%d(2,me)", l.Token()))
 
+	dropped = true
 	srv.DropConnections()
 	must(t, l.UpdateData(ctx, []byte("you")))
 	if ev := step("reset"); ev.Name != "" {
@@ -61,12 +83,97 @@ func TestWatchName(t *testing.T) {
 	}
 	must(t, s.Delete(ctx, "story", true))
 	for got := ""; got != "deleted story"; {
+		got = <-called
+		if !strings.HasPrefix(got, "changed story: ") && got != "deleted story" && got != "synced" && got != "reset" {
+			t.Fatal("the function got", got)
+		}
+	}
+	for got := ""; got != "deleted story"; {
 		ev, err, _ := next()
 		must(t, err)
 		if got = tellEvent(ev); got != "deleted story" && got != "synced" && got != "reset" {
 			t.Fatal(got)
 		}
 	}
+}
+
+// TestThousandsOfFunctions: watches by function follow everything over lost links without a goroutine for each, and end with their context.
+func TestThousandsOfFunctions(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx, cancel := context.WithCancel(testContext(t))
+	defer cancel()
+	s := session(t, dial(t, srv))
+	watching := dial(t, srv)
+	n, err := watching.Node(ctx, "/default")
+	must(t, err)
+	const names, each = 20, 50 // a connection carries a thousand streams
+	name := func(i int) string { return fmt.Sprintf("name/%d", i) }
+	for i := range names {
+		must(t, s.Create(ctx, name(i), 1, []byte("0")))
+	}
+	before := runtime.NumGoroutine()
+	var mu sync.Mutex
+	seen := make([]string, names*each)
+	synced, ended := 0, 0
+	news := make(chan struct{}, 1)
+	for i := range seen {
+		n.WatchFunc(ctx, name(i%names), func(ev client.Event, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case errors.Is(err, context.Canceled):
+				ended++
+			case err != nil:
+				t.Error(err)
+			case ev.Kind == client.EventChanged:
+				seen[i] = string(ev.Data)
+			case ev.Kind == client.EventSynced:
+				synced++
+			}
+			select {
+			case news <- struct{}{}:
+			default:
+			}
+		})
+	}
+	until := func(what string, so func() bool) {
+		t.Helper()
+		for {
+			mu.Lock()
+			done := so()
+			mu.Unlock()
+			if done {
+				return
+			}
+			select {
+			case <-news:
+			case <-t.Context().Done():
+				t.Fatal(what)
+			case <-time.After(patience):
+				t.Fatalf("%s: %d synced, %d ended, %q", what, synced, ended, seen)
+			}
+		}
+	}
+	until("all are synced", func() bool { return synced >= len(seen) })
+	// Those that opened the streams are ending.
+	for more := len(seen); more > len(seen)/4; more = runtime.NumGoroutine() - before {
+		runtime.Gosched()
+		if ctx.Err() != nil {
+			t.Fatalf("%d goroutines for %d watches", more, len(seen))
+		}
+	}
+	for round := range 3 {
+		if round == 1 {
+			srv.DropConnections()
+		}
+		for i := range names {
+			_, err := s.Update(ctx, name(i), fmt.Appendf(nil, "%d", round+1))
+			must(t, err)
+		}
+	}
+	until("all have seen the last value", func() bool { return !slices.ContainsFunc(seen, func(s string) bool { return s != "3" }) })
+	cancel()
+	until("all have ended", func() bool { return ended == len(seen) })
 }
 
 func tellEvent(ev client.Event) string {

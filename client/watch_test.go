@@ -56,8 +56,58 @@ func story(t *testing.T, next func() (Event, error, bool)) (told []string, err e
 	}
 }
 
+// watchWay is a way to take a watch: next waits for a step, stop ends it and returns when it has ended.
+type watchWay func(ctx context.Context, n *Node, name string, prefix bool) (next func() (Event, error, bool), stop func())
+
+// watchWays are the ways there are.
+var watchWays = []struct {
+	name string
+	by   watchWay
+}{
+	{"iterator", func(ctx context.Context, n *Node, name string, prefix bool) (func() (Event, error, bool), func()) {
+		if prefix {
+			return iter.Pull2(n.WatchPrefix(ctx, name))
+		}
+		return iter.Pull2(n.Watch(ctx, name))
+	}},
+	{"function", func(ctx context.Context, n *Node, name string, prefix bool) (func() (Event, error, bool), func()) {
+		ctx, cancel := context.WithCancel(ctx)
+		type step struct {
+			ev  Event
+			err error
+		}
+		steps := make(chan step, 1000)
+		called := func(ev Event, err error) {
+			steps <- step{ev, err} // behind the last one it panics
+			if err != nil {
+				close(steps)
+			}
+		}
+		if prefix {
+			n.WatchPrefixFunc(ctx, name, called)
+		} else {
+			n.WatchFunc(ctx, name, called)
+		}
+		next := func() (Event, error, bool) {
+			x, ok := <-steps
+			return x.ev, x.err, ok
+		}
+		return next, func() {
+			cancel()
+			for range steps {
+			}
+		}
+	}},
+}
+
 // TestWatchOverRedirects: parts of a watch find their shards, over refusals, cuts, lost links and shards that go, and tell differences only.
 func TestWatchOverRedirects(t *testing.T) {
+	for _, way := range watchWays {
+		t.Run(way.name, func(t *testing.T) { watchOverRedirects(t, way.by) })
+	}
+}
+
+func watchOverRedirects(t *testing.T, by watchWay) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		c := f.open(t)
@@ -79,7 +129,7 @@ func TestWatchOverRedirects(t *testing.T) {
 			opened[shard] = fc.instance
 			return 0
 		})
-		next, stop := iter.Pull2(n.WatchPrefix(bg, ""))
+		next, stop := by(bg, n, "", true)
 		defer stop()
 		told, err := story(t, next)
 		if err != nil || len(told) != 4 {
@@ -136,8 +186,46 @@ func TestWatchOverRedirects(t *testing.T) {
 	})
 }
 
+// TestWatchOverOneShardAway: what the other shards say is told while one cannot be reached.
+func TestWatchOverOneShardAway(t *testing.T) {
+	for _, way := range watchWays {
+		t.Run(way.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t)
+				c := f.open(t)
+				n, err := c.Node(bg, "/n")
+				if err != nil {
+					t.Fatal(err)
+				}
+				f.streams(t, map[uint64]string{1: "a", 3: "c", 4: "d"}, func(fc *fakeConn, shard uint64) protocol.Status {
+					if shard == 2 {
+						return protocol.StatusUnavailable
+					}
+					return 0
+				})
+				next, stop := way.by(bg, n, "", true)
+				defer stop()
+				told := map[string]bool{}
+				for len(told) < 3 {
+					ev, err, _ := next()
+					if err != nil || ev.Kind != EventChanged {
+						t.Fatal(ev, err)
+					}
+					told[ev.Name] = true
+				}
+			})
+		})
+	}
+}
+
 // TestWatchEnds: what trying again does not change ends a watch, and so do its context and its client.
 func TestWatchEnds(t *testing.T) {
+	for _, way := range watchWays {
+		t.Run(way.name, func(t *testing.T) { watchEnds(t, way.by) })
+	}
+}
+
+func watchEnds(t *testing.T, by watchWay) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		c := f.open(t)
@@ -146,10 +234,14 @@ func TestWatchEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.streams(t, nil, func(*fakeConn, uint64) protocol.Status { return protocol.StatusForbidden })
-		last := func(ctx context.Context) (err error) {
-			for _, err = range n.Watch(ctx, "x") {
+		last := func(ctx context.Context) error {
+			next, stop := by(ctx, n, "x", false)
+			defer stop()
+			for {
+				if _, err, ok := next(); err != nil || !ok {
+					return err
+				}
 			}
-			return err
 		}
 		if err := last(bg); !errors.Is(err, Forbidden) {
 			t.Fatal(err)
@@ -168,8 +260,10 @@ func TestWatchEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.AfterFunc(time.Second, c.Abandon)
-		if err := last(bg); !errors.Is(err, ErrClientClosed) {
-			t.Fatal(err)
+		for range 2 { // the second time it is closed already
+			if err := last(bg); !errors.Is(err, ErrClientClosed) {
+				t.Fatal(err)
+			}
 		}
 	})
 }

@@ -151,11 +151,25 @@ func (s *boxSession) Watch(ctx context.Context, name string, tell func(data []by
 		if err != nil {
 			return err
 		}
-		if ev.Kind == client.EventChanged && (ev.Created || ev.DataChanged) {
-			tell(ev.Data)
-		}
+		tellData(&ev, tell)
 	}
 	return nil
+}
+
+func (s *boxSession) Tell(ctx context.Context, name string, tell func(data []byte), over func(error)) {
+	s.s.WatchFunc(ctx, name, func(ev client.Event, err error) {
+		if err != nil {
+			over(err)
+			return
+		}
+		tellData(&ev, tell)
+	})
+}
+
+func tellData(ev *client.Event, tell func(data []byte)) {
+	if ev.Kind == client.EventChanged && (ev.Created || ev.DataChanged) {
+		tell(ev.Data)
+	}
 }
 
 func (s *boxSession) WatchOnce(ctx context.Context, name string) ([]byte, func(context.Context) (bool, error), error) {

@@ -85,6 +85,12 @@ type CanWatch interface {
 	Watch(ctx context.Context, name string, tell func(data []byte)) error
 }
 
+// CanTell: streams of changes for which no goroutine waits; a scenario that needs thousands prefers them to those of CanWatch.
+type CanTell interface {
+	// Tell is Watch without waiting for its end, which over is called for once, with the error.
+	Tell(ctx context.Context, name string, tell func(data []byte), over func(error))
+}
+
 // CanWatchOnce: watches that end with the next change.
 type CanWatchOnce interface {
 	// WatchOnce reads the value and watches from there. wait returns true when it has changed, and false when that is not known. A session has one such

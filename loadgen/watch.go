@@ -32,47 +32,64 @@ type watchKind struct {
 	check func(t Target, s []Session) error
 	once  bool // watches end with a change, and each watcher needs a session of its own
 
-	// run is watcher i of f until ctx ends. ready is called whenever it has begun to watch.
-	run func(ctx context.Context, f *fanout, i int, s Session, ready func()) error
+	// run is watcher i of f until ctx ends. ready is called whenever it has begun to watch. over is called once when it has ended, and need not be before run returns.
+	run func(ctx context.Context, f *fanout, i int, s Session, ready func(), over func(error))
 }
 
 var streams = watchKind{
 	check: func(t Target, s []Session) error { _, err := able[CanWatch](t, "watch", s); return err },
-	run: func(ctx context.Context, f *fanout, i int, s Session, ready func()) error {
+	run: func(ctx context.Context, f *fanout, i int, s Session, ready func(), over func(error)) {
 		last := uint64(0)
-		return s.(CanWatch).Watch(ctx, f.name, func(data []byte) {
+		tell := func(data []byte) {
 			last = f.saw(i, data, last)
 			ready()
-		})
+		}
+		if t, ok := s.(CanTell); ok {
+			t.Tell(ctx, f.name, tell, over)
+			return
+		}
+		go func() {
+			own, cancel := context.WithCancel(ctx) // thousands that wait on one context would queue up on its channel
+			defer cancel()
+			over(s.(CanWatch).Watch(own, f.name, tell))
+		}()
 	},
 }
 
 var oneShots = watchKind{
 	check: func(t Target, s []Session) error { _, err := able[CanWatchOnce](t, "watch once", s); return err },
 	once:  true,
-	run: func(ctx context.Context, f *fanout, i int, s Session, ready func()) error {
-		last, armed := uint64(0), uint64(math.MaxUint64)
-		for {
-			data, wait, err := s.(CanWatchOnce).WatchOnce(ctx, f.name)
-			if err != nil {
-				return err
-			}
-			ready()
-			// The reading tells of a change when the watch before was lost without one.
-			last = f.saw(i, data, last)
-			if armed != last {
-				armed = last
-				f.armed.come()
-			}
-			changed, err := wait(ctx)
-			if err != nil {
-				return err
-			}
-			if changed {
-				last = f.sawSeq(i, f.seq.Load(), last)
-			}
-		}
+	run: func(ctx context.Context, f *fanout, i int, s Session, ready func(), over func(error)) {
+		go func() {
+			own, cancel := context.WithCancel(ctx)
+			defer cancel()
+			over(watchOnceAndAgain(own, f, i, s.(CanWatchOnce), ready))
+		}()
 	},
+}
+
+func watchOnceAndAgain(ctx context.Context, f *fanout, i int, s CanWatchOnce, ready func()) error {
+	last, armed := uint64(0), uint64(math.MaxUint64)
+	for {
+		data, wait, err := s.WatchOnce(ctx, f.name)
+		if err != nil {
+			return err
+		}
+		ready()
+		// The reading tells of a change when the watch before was lost without one.
+		last = f.saw(i, data, last)
+		if armed != last {
+			armed = last
+			f.armed.come()
+		}
+		changed, err := wait(ctx)
+		if err != nil {
+			return err
+		}
+		if changed {
+			last = f.sawSeq(i, f.seq.Load(), last)
+		}
+	}
 }
 
 func (k watchKind) build(ctx context.Context, c *Crowd) (Workload, error) {
@@ -125,14 +142,11 @@ func (k watchKind) build(ctx context.Context, c *Crowd) (Workload, error) {
 		for j := range own {
 			s := sessions[(i+j*n)%len(sessions)] // watchers of one name sit on all connections
 			w.wg.Add(1)
-			go func() {
+			ready := begun.one()
+			k.run(watching, f, j, s, ready, func(err error) {
 				defer w.wg.Done()
-				ready := begun.one()
-				own, cancel := context.WithCancel(watching) // thousands that wait on one context would queue up on its channel
-				defer cancel()
-				err := k.run(own, f, j, s, ready)
+				defer ready()
 				if watching.Err() != nil {
-					ready()
 					return
 				}
 				if err == nil {
@@ -141,8 +155,7 @@ func (k watchKind) build(ctx context.Context, c *Crowd) (Workload, error) {
 				err = fmt.Errorf("a watch is over: %w", err)
 				f.lose(err)
 				lost <- err
-				ready()
-			}()
+			})
 		}
 	}
 	if err := begun.wait(ctx); err != nil {

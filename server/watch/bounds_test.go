@@ -91,13 +91,13 @@ func TestWindowGrows(t *testing.T) {
 	for _, tc := range []struct {
 		reach int
 		want  time.Duration
-	}{{1, 10}, {1250, 10}, {1251, 20}, {5000, 40}, {10_000, 80}, {20_000, 160}, {90_000, 160}} {
-		if got := h.window(&target{reach: tc.reach}); got != tc.want*time.Millisecond {
-			t.Errorf("%d connections: %v, want %v ms", tc.reach, got, int(tc.want))
+	}{{1, 2500}, {312, 2500}, {313, 5000}, {1250, 10_000}, {1251, 20_000}, {5000, 40_000}, {10_000, 80_000}, {20_000, 160_000}, {90_000, 160_000}} {
+		if got := h.window(&target{reach: tc.reach}); got != tc.want*time.Microsecond {
+			t.Errorf("%d connections: %v, want %v us", tc.reach, got, int(tc.want))
 		}
 	}
 	h = NewHub(1, new(sink), Options{PerSubscriber: -1})
-	if got := h.window(&target{reach: 1e5}); got != 10*time.Millisecond {
+	if got := h.window(&target{reach: 1e5}); got != 2500*time.Microsecond {
 		t.Errorf("a window that never grows is %v", got)
 	}
 }
@@ -139,7 +139,7 @@ func TestPacer(t *testing.T) {
 		if n := out.frames.Load(); n != 3 {
 			t.Fatalf("%d frames before the window ended", n)
 		}
-		time.Sleep(10*time.Millisecond - 1)
+		time.Sleep(2500*time.Microsecond - 1)
 		synctest.Wait()
 		if n := out.frames.Load(); n != 3 {
 			t.Fatalf("%d frames just before the window ended", n)

@@ -39,7 +39,7 @@ type Pages interface {
 // Options of a hub. The zero value works.
 type Options struct {
 	// Window is how long changes of a watched semaphore are gathered before they are sent together. The first change after a quiet time goes at once.
-	// Default 10 ms; negative sends everything at once, which costs a write per change and watcher.
+	// Default 2.5 ms; negative sends everything at once, which costs a write per change and watcher.
 	Window time.Duration
 
 	// PerSubscriber lengthens the window of a name or prefix with subscribers on many connections, in steps of doubling, so that telling them takes a
@@ -87,7 +87,7 @@ type Stats struct {
 }
 
 func (o Options) withDefaults() Options {
-	o.Window = cmp.Or(o.Window, 10*time.Millisecond)
+	o.Window = cmp.Or(o.Window, 2500*time.Microsecond)
 	o.PerSubscriber = cmp.Or(o.PerSubscriber, 8*time.Microsecond)
 	o.MaxWindow = cmp.Or(o.MaxWindow, 160*time.Millisecond)
 	o.Limits.Streams = cmp.Or(max(o.Limits.Streams, 0), 1024)
