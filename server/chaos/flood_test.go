@@ -58,6 +58,11 @@ func TestFlood(t *testing.T) {
 	}
 	if only := os.Getenv("SIGNALBOX_FLOOD_ONLY"); only != "" {
 		spec.alone = strings.Split(only, ",")
+		for _, kind := range spec.alone {
+			if _, ok := hostiles[kind]; !ok {
+				t.Fatalf("SIGNALBOX_FLOOD_ONLY names %q; there are %s", kind, strings.Join(hostileKinds(), ", "))
+			}
+		}
 	}
 	f := &flood{t: t, spec: spec, in: startInstanceWith(t, buildServer(t), "--max-memory", spec.memory)}
 	f.prepare()
