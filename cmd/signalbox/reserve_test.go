@@ -2,25 +2,21 @@ package main
 
 import "testing"
 
-// TestReserve: it takes a quiet while to give the reserve back, and one busy look to have it again; a crowd has more of it while the heap is small; in between nothing
-// changes.
+// TestReserve: it takes a quiet while to give the reserve back, and one busy look to have it again; in between nothing changes.
 func TestReserve(t *testing.T) {
 	var r reserve
-	const little = 1 << 20
 	for i, step := range []struct {
-		allocated, live uint64
-		want            int
+		allocated uint64
+		change    bool
+		small     bool
 	}{
-		{0, little, 100}, {0, little, 100}, {0, little, 100}, {quietBytes, little, 100}, // not quiet enough
-		{0, little, 100}, {0, little, 100}, {0, little, 100}, {quietBytes - 1, little, quietPercent},
-		{0, little, quietPercent}, {busyBytes, little, quietPercent}, {busyBytes + 1, little, 100},
-		{crowdedBytes, little, 100}, {crowdedBytes + 1, little, largestPercent}, {busyBytes + 1, little, largestPercent}, // a pause does not take it back
-		{crowdedBytes + 1, crowdedLarge / 2, 200}, {crowdedBytes + 1, crowdedLarge * 4 / 9, 200}, // 225 is not felt
-		{crowdedBytes + 1, crowdedLarge * 2, 100}, {crowdedBytes + 1, 0, largestPercent},
-		{0, little, largestPercent}, {0, little, largestPercent}, {0, little, largestPercent}, {0, little, quietPercent},
+		{0, false, false}, {0, false, false}, {0, false, false}, {quietBytes, false, false}, // not quiet enough
+		{0, false, false}, {0, false, false}, {0, false, false}, {quietBytes - 1, true, true},
+		{0, false, true}, {busyBytes, false, true}, {busyBytes + 1, true, false},
+		{busyBytes * 100, false, false}, {0, false, false},
 	} {
-		if got := r.look(step.allocated, step.live); got != step.want {
-			t.Fatalf("look %d: %d %%, want %d", i, got, step.want)
+		if change := r.look(step.allocated); change != step.change || r.small != step.small {
+			t.Fatalf("look %d: change %v, small %v", i, change, r.small)
 		}
 	}
 }
