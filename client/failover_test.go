@@ -161,11 +161,7 @@ func TestOnlyEndpointLost(t *testing.T) {
 func TestReplicaReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		c := f.open(t)
-		n, err := c.Node(bg, "/n")
-		if err != nil {
-			t.Fatal(err)
-		}
+		c, n := f.openNode(t)
 		c.taste = 1 // shard 2's second replica
 		read := func(opts ...ReadOption) uint64 {
 			t.Helper()

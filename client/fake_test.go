@@ -79,6 +79,17 @@ func (f *fake) open(t testing.TB, change ...func(*Config)) *Client {
 	return c
 }
 
+// openNode is open, and the node /n.
+func (f *fake) openNode(t testing.TB) (*Client, *Node) {
+	t.Helper()
+	c := f.open(t)
+	n, err := c.Node(context.Background(), "/n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, n
+}
+
 func (f *fake) dial(ctx context.Context, address string) (net.Conn, error) {
 	var instance uint64
 	if _, err := fmt.Sscan(address, &instance); err != nil {

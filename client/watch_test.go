@@ -110,11 +110,7 @@ func TestWatchOverRedirects(t *testing.T) {
 func watchOverRedirects(t *testing.T, by watchWay) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		c := f.open(t)
-		n, err := c.Node(bg, "/n")
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, n := f.openNode(t)
 		names := map[uint64]string{1: "a", 2: "b", 3: "c", 4: "d"}
 		opened := map[uint64]uint64{}
 		busy := 2
@@ -192,11 +188,7 @@ func TestWatchOverOneShardAway(t *testing.T) {
 		t.Run(way.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake(t)
-				c := f.open(t)
-				n, err := c.Node(bg, "/n")
-				if err != nil {
-					t.Fatal(err)
-				}
+				_, n := f.openNode(t)
 				f.streams(t, map[uint64]string{1: "a", 3: "c", 4: "d"}, func(fc *fakeConn, shard uint64) protocol.Status {
 					if shard == 2 {
 						return protocol.StatusUnavailable
@@ -228,11 +220,7 @@ func TestWatchEnds(t *testing.T) {
 func watchEnds(t *testing.T, by watchWay) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		c := f.open(t)
-		n, err := c.Node(bg, "/n")
-		if err != nil {
-			t.Fatal(err)
-		}
+		c, n := f.openNode(t)
 		f.streams(t, nil, func(*fakeConn, uint64) protocol.Status { return protocol.StatusForbidden })
 		last := func(ctx context.Context) error {
 			next, stop := by(ctx, n, "x", false)

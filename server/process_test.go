@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -546,21 +545,10 @@ func TestProcessAudit(t *testing.T) {
 	a.must(protocol.KindProcessForce, a.at(), &protocol.ProcessForce{Node: a.node, Name: []byte("queue"), Text: "new hosts"}, nil)
 	a.must(protocol.KindProcessEvict, a.at(), &protocol.ProcessEvict{Node: a.node, Name: []byte("queue"), Session: b.session, Text: "sick"}, nil)
 	a.must(protocol.KindProcessAlter, a.at(), &protocol.ProcessAlter{Node: a.node, Name: []byte("queue")}, nil)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{
+	audited(t, s, file,
 		`"title":"ask_force_round"`, `"initiator":"anonymous"`, `"node":"/default","process":"queue","reason":"new hosts"`, `"title":"ask_evict_member"`,
 		fmt.Sprintf(`"session":%d,"reason":"sick"`, b.session), `"title":"ask_alter_process"`,
-	} {
-		if !strings.Contains(string(text), want) {
-			t.Errorf("the audit log lacks %s in\n%s", want, text)
-		}
-	}
+	)
 }
 
 // TestProcessRights: members need use, readers read, operators admin; a missing right tells nothing of what there is.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -577,20 +576,9 @@ func TestRolloutMetrics(t *testing.T) {
 	s.cfg.Limits.MaxSeries = 12
 	has("signalbox_rollout_series_cut 1\n")
 
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{
+	audited(t, s, file,
 		`"title":"ask_create_rollout","message":"a new rollout is asked for","severity":"low","initiator":"anonymous"`,
 		`"title":"rollout_published"`, `"title":"rollout_target"`, `"location":"SAS","version":1,"reason":"initial"`, `"title":"rollout_skip"`,
 		`"version":2,"from":1,"reason":"reelect-explicit"`, `"title":"ask_admin_rollout"`, `"verb":"pause"`, `"title":"rollout_admin"`,
-	} {
-		if !strings.Contains(string(b), want) {
-			t.Errorf("the audit log lacks %s in\n%s", want, b)
-		}
-	}
+	)
 }
