@@ -109,6 +109,31 @@ func TestAcquireAgainstAServer(t *testing.T) {
 		release(t, acquire(t, a, "one"))
 	})
 
+	t.Run("a limit lowered below what is held", func(t *testing.T) {
+		other := dial(t, srv)
+		owner := session(t, other)
+		held := acquire(t, owner, "lowered", client.CreateLimit(5), client.Count(5))
+		must(t, a.Resize(ctx, "lowered", 2))
+		must(t, held.UpdateData(ctx, []byte("new")))
+		must(t, held.Lower(ctx, 4))
+		heir, err := c.Restore(ctx, owner.Save())
+		must(t, err)
+		if _, err := heir.Acquire(ctx, "lowered", client.Count(5)); !errors.Is(err, client.BadRequest) {
+			t.Fatalf("more than it holds: %v", err)
+		}
+		again := acquire(t, heir, "lowered", client.Count(4))
+		if again.Token() != held.Token() {
+			t.Fatal(again.Token(), held.Token())
+		}
+		must(t, again.Lower(ctx, 3))
+		if _, err := b.Acquire(ctx, "lowered", client.Count(3)); !errors.Is(err, client.BadRequest) {
+			t.Fatalf("somebody who holds nothing: %v", err)
+		}
+		must(t, again.Lower(ctx, 1))
+		release(t, acquire(t, b, "lowered"))
+		release(t, again)
+	})
+
 	t.Run("release with a context that ended", func(t *testing.T) {
 		ended, cancel := context.WithCancel(ctx)
 		cancel()

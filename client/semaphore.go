@@ -35,8 +35,9 @@ func (s *Session) Update(ctx context.Context, name string, data []byte, opts ...
 	return reply.Version, nil
 }
 
-// Resize changes a semaphore's limit, 1 .. Max. A limit below what is held takes nothing away: nothing is granted until it fits again. Errors: NotFound,
-// PreconditionFailed for an ephemeral semaphore.
+// Resize changes a semaphore's limit, 1 .. Max. A limit below what is held takes nothing away: owners and waiters keep
+// what they have, and may still change its data or lower it; nothing is granted until it fits again.
+// Errors: NotFound, PreconditionFailed for an ephemeral semaphore.
 func (s *Session) Resize(ctx context.Context, name string, limit uint64) error {
 	req := &protocol.Resize{Name: []byte(name), Limit: limit}
 	return about("resize", name, s.once(ctx, protocol.KindResize, name, &req.Head, req, &protocol.Empty{}))

@@ -21,7 +21,7 @@ func (m *Machine) applyAcquire(c *rawCommand) {
 		m.refuse(&q, outIsEphemeral)
 	case s != nil && !s.ephemeral && x.Ephemeral:
 		m.refuse(&q, outIsPersistent)
-	case s != nil && x.Count > s.limit:
+	case s != nil && x.Count > s.limit && !q.has(x.Count):
 		m.refuse(&q, outOverLimit)
 	case q.entry == nil:
 		m.acquireNew(&q, x)
@@ -31,6 +31,10 @@ func (m *Machine) applyAcquire(c *rawCommand) {
 		m.acquireOwned(&q, x)
 	}
 }
+
+// has says whether the session already owns, or waits with, at least count units. The limit may have been lowered
+// below that: it binds new requests, not what the session has.
+func (q *request) has(count uint64) bool { return q.entry != nil && count <= q.entry.count }
 
 // acquireNew serves a session that has no entry on the semaphore.
 func (m *Machine) acquireNew(q *request, x *protocol.Acquire) {

@@ -363,14 +363,22 @@ func (m *model) acquire(o op, x *protocol.Acquire) {
 		m.saw("acquire of another kind of semaphore")
 		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
 		return
-	case sem != nil && x.Count > sem.limit:
-		m.saw("acquire above the limit")
-		m.refuse(s, o, x.Seq, protocol.StatusBadRequest)
-		return
 	}
 	var row *modelRow
 	if sem != nil {
 		row = sem.row(s)
+	}
+	if sem != nil && x.Count > sem.limit {
+		if row == nil || x.Count > row.count {
+			m.saw("acquire above the limit")
+			m.refuse(s, o, x.Seq, protocol.StatusBadRequest)
+			return
+		}
+		if row.owner {
+			m.saw("owner above a lowered limit asks for the same or less")
+		} else {
+			m.saw("waiter above a lowered limit asks for the same or less")
+		}
 	}
 	switch {
 	case row == nil:

@@ -428,10 +428,21 @@ func TestTables(t *testing.T) {
 			c delete                 => PRECONDITION_FAILED
 			c resize 2               => ok; b#1 acquired 2; +limit; +owner
 		`,
-		"less than held, over limit": one + `
+		"held above a lowered limit": one + `
 			b resize 1               => ok; +limit
-			a acquire 2              => BAD_REQUEST
+			a acquire 2              => acquired 1
+			a acquire 2 data x       => acquired 1; +changed
+			a acquire 3              => BAD_REQUEST
+			b acquire 2 for ever     => BAD_REQUEST
 			a acquire 1              => acquired 1; +changed
+			a acquire 2              => BAD_REQUEST
+		`,
+		"waits above a lowered limit": two + `
+			c resize 1               => ok; +limit
+			b acquire 3 for ever     => BAD_REQUEST
+			b acquire 2 for ever     => b#1 ABORTED; accepted 2
+			b acquire 2              => b#3 ABORTED; not acquired
+			b acquire 2 for ever     => BAD_REQUEST
 		`,
 		"resize of an ephemeral": `
 			a lock 1                 => acquired 1; +created; +owner
