@@ -21,7 +21,7 @@ func (s *Server) findRoom(context.Context) error {
 			l.Cur = l.Max
 		}
 	}
-	room, ok := roomFor(l.Cur)
+	room, ok := roomFor(uint64(l.Cur)) // int64 on FreeBSD
 	if !ok {
 		return fmt.Errorf("the limit on open files is %d, too low to serve anybody; raise it (ulimit -n)", l.Cur)
 	}

@@ -3,12 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -31,25 +31,22 @@ const (
 	exitNoCommand = 127
 )
 
-// run starts the command and waits for its end. When held ends first, the command and all that it started get SIGTERM, and after the
-// grace SIGKILL, and run returns errLost. Signals that ask this process to end are passed on. Otherwise the result is a codeError with the
-// command's exit code, or nil for 0.
+const (
+	// sameSignal: the same signal twice within this time counts once. timeout(1) sends it to the process and to its group.
+	sameSignal = 200 * time.Millisecond
+
+	// tidyUp is how long a command has at least after the first signal that asks for an end, if a second one follows.
+	tidyUp = time.Second
+)
+
+// run starts the command and waits until it and all that it started have ended. When held ends first, all of them get SIGTERM,
+// and after the grace SIGKILL, and run returns errLost. The first signal that asks this process to end is passed on to the
+// command; the second ends all of them with SIGKILL. When the command ends by itself, what it left running is killed. Otherwise
+// the result is a codeError with the command's exit code, or nil for 0.
 //
-// The command's process group is its own, so that all it started can be stopped; on a terminal it stays in ours, or it could not read from
-// the terminal, and what it started is found by the chain of parents. If this process is killed, the kernel kills the command.
+// The command is started by a watcher, see watcher.go. Its process group is its own; on a terminal it stays in ours, or it could
+// not read from the terminal.
 func (c *child) run(held context.Context) error {
-	// The death signal is bound to the thread that started the command, which must live as long as the command.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-
-	cmd := exec.Command(c.args[0], c.args[1:]...)
-	cmd.Env = append(os.Environ(), c.env...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.stdin, c.stdout, c.stderr
-	own := !isTerminal(c.stdin) && !foreground()
-	cmd.SysProcAttr = childAttr(own)
-	// Pipes that a grandchild keeps open must not keep us waiting once the command is gone.
-	cmd.WaitDelay = time.Second
-
 	signals := make(chan os.Signal, 4)
 	relay(signals)
 	defer signal.Stop(signals)
@@ -57,84 +54,89 @@ func (c *child) run(held context.Context) error {
 	if held.Err() != nil {
 		return &codeError{code: exitLost, err: errLost} // before it began
 	}
-	if err := cmd.Start(); err != nil {
-		code := exitNoCommand
-		if errors.Is(err, fs.ErrPermission) {
-			code = exitCannotRun
-		}
-		return &codeError{code: code, err: err}
+	group := 0
+	if isTerminal(c.stdin) || foreground() {
+		group = syscall.Getpgrp()
 	}
-	pid := cmd.Process.Pid
-	send := func(s syscall.Signal) {
-		if own {
-			_ = syscall.Kill(-pid, s)
-		} else {
-			_ = cmd.Process.Signal(s)
-		}
+	w, err := c.startWatcher(group)
+	if err != nil {
+		return &codeError{code: exitCannotRun, err: fmt.Errorf("cannot start the process that watches over the command: %w", err)}
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
 
 	lost := false
 	var kill <-chan time.Time
-	var others []process // what the signals of send do not reach
+	killAfter := func(d time.Duration) {
+		if kill == nil {
+			kill = time.After(d)
+		}
+	}
+	var first, last time.Time // signals that asked for an end
+	var before os.Signal
 	done := held.Done()
 	for {
 		select {
-		case err := <-ended:
-			if own {
-				send(syscall.SIGKILL) // whatever it left behind must not outlive what it ran under
+		case r := <-w.reports:
+			w.close(r)
+			if len(r.Left) > 0 {
+				fmt.Fprintf(c.stderr, "signalbox: could not end %s: signals are not permitted, or the kernel does not let go of it\n", processes(r.Left))
 			}
 			if lost {
-				signalAll(others, syscall.SIGKILL)
 				return &codeError{code: exitLost, err: errLost}
 			}
-			return childResult(err)
+			return r.result()
 		case <-done:
 			lost, done = true, nil
-			for _, p := range descendants(pid) {
-				if group, err := syscall.Getpgid(p.pid); !own || err == nil && group != pid {
-					others = append(others, p)
-				}
-			}
-			send(syscall.SIGTERM)
-			signalAll(others, syscall.SIGTERM)
-			t := time.NewTimer(c.grace)
-			defer t.Stop()
-			kill = t.C
+			w.send(order{End: syscall.SIGTERM})
+			kill = time.After(c.grace)
 		case <-kill:
 			kill = nil
-			send(syscall.SIGKILL)
-			signalAll(others, syscall.SIGKILL)
+			w.send(order{End: syscall.SIGKILL})
 		case s := <-signals:
-			if own || s == syscall.SIGTERM { // the others a terminal sends to the group, which has the command in it
-				send(s.(syscall.Signal))
+			if group != 0 && s != syscall.SIGTERM {
+				continue // the terminal sent it to the command as well, for which it may not be a call to end
+			}
+			at := time.Now()
+			repeated := s == before && at.Sub(last) < sameSignal
+			before, last = s, at
+			switch {
+			case repeated:
+			case first.IsZero():
+				first = at
+				w.send(order{Signal: s.(syscall.Signal)})
+			default:
+				killAfter(max(0, tidyUp-at.Sub(first)))
 			}
 		}
 	}
 }
 
-func signalAll(list []process, s syscall.Signal) {
-	for _, p := range list {
-		if p.alive() {
-			_ = syscall.Kill(p.pid, s)
-		}
+// processes names processes in a sentence.
+func processes(pids []int) string {
+	if len(pids) == 1 {
+		return fmt.Sprintf("process %d", pids[0])
 	}
+	return "processes " + strings.Trim(fmt.Sprint(pids), "[]")
 }
 
-// childResult turns the end of a command into ours: its code, or 128 + the signal that ended it, as shells do.
-func childResult(err error) error {
-	var ee *exec.ExitError
+// result turns the end of a command into ours: its code, or 128 + the signal that ended it, as shells do.
+func (r *report) result() error {
 	switch {
-	case err == nil, errors.Is(err, exec.ErrWaitDelay):
-		return nil
-	case errors.As(err, &ee):
-		code := ee.ExitCode()
-		if ws, ok := ee.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-			code = 128 + int(ws.Signal())
-		}
-		return &codeError{code: code, err: err, quiet: true}
-	default:
-		return &codeError{code: exitError, err: err}
+	case r.Error != "":
+		return &codeError{code: r.Code, err: errors.New(r.Error)}
+	case r.Code != 0:
+		return &codeError{code: r.Code, err: fmt.Errorf("the command ended with exit code %d", r.Code), quiet: true}
 	}
+	return nil
+}
+
+// command makes the exec.Cmd of the watcher, with the command's input, output and environment.
+func (c *child) command(exe string, args ...string) *exec.Cmd {
+	cmd := exec.Command(exe, args...)
+	cmd.Args[0] = os.Args[0]
+	cmd.Env = append(os.Environ(), c.env...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.stdin, c.stdout, c.stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what is sent to our group ends the command, not its watcher
+	// Pipes that a process that could not be ended keeps open must not keep us waiting.
+	cmd.WaitDelay = time.Second
+	return cmd
 }

@@ -13,7 +13,7 @@ func (a *app) electCmd() *cobra.Command {
 		Use:   "elect NAME [-- COMMAND [ARG...]]",
 		Short: "Stand in an election and run a command while leading, or observe it",
 		Long: `Stand in an election, and run a command while leading; the one that has waited longest leads next. The command finds its term's fencing token in
-SIGNALBOX_TOKEN, and is stopped before anybody else can lead. When it ends, the leadership is resigned. Without a command it leads until Ctrl-C.
+SIGNALBOX_TOKEN. It and all it started are stopped, as with signalbox lock, before anybody else can lead. When it ends, the leadership is resigned. Without a command it leads until Ctrl-C.
 
 With --observe it prints who leads, and every change.`,
 		Example: `  signalbox elect payments --data host-1 -- sh -c 'echo leading with token $SIGNALBOX_TOKEN'

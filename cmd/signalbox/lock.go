@@ -14,7 +14,11 @@ holds it or waits for it. Without a command it is held until Ctrl-C.
 
 The command finds the fencing token in SIGNALBOX_TOKEN: give it to what the lock protects with every write. SIGNALBOX_SESSION, SIGNALBOX_NAME, SIGNALBOX_NODE and
 SIGNALBOX_ENDPOINTS say what holds it, and where. If the lock is lost, the command and all it
-started get SIGTERM, and SIGKILL soon after, before anybody else can be granted the lock; the exit code is then 4.`,
+started get SIGTERM, and SIGKILL soon after, before anybody else can be granted the lock; the exit code is then 4.
+
+When the command ends, what it left running is killed, daemons too, and the lock is released after that. SIGTERM, SIGINT and SIGHUP are passed on to the command; a
+second one kills it and all it started. The same happens if signalbox itself is killed. Out of reach are processes of other users (sudo), what other services start for
+the command (systemd-run, cron), and, on other systems than Linux, daemons that have left the command's process group.`,
 		Example: `  signalbox lock backup -- sh -c 'echo working with token $SIGNALBOX_TOKEN'
   signalbox lock catalogue --shared -- sh -c 'echo reading'
   signalbox lock backup --wait 0 -- echo got it at once`,

@@ -170,11 +170,11 @@ func TestLockStopsTheCommandInTime(t *testing.T) {
 		lock  *running
 		files []string
 	}
-	locks := map[string]*held{"obeys": {}, "ignores": {}, "leaves": {}}
+	locks := map[string]*held{"obeys": {}, "ignores": {}, "leaves": {}, "daemon": {}}
 	for name, h := range locks {
 		child, grandchild := filepath.Join(dir, name), filepath.Join(dir, name+"-grandchild")
 		h.files = []string{child, grandchild}
-		more := map[string][]string{"ignores": {"STAMP_IGNORE=1"}, "leaves": {"STAMP_IGNORE=1", "STAMP_GROUP=1"}}[name]
+		more := map[string][]string{"ignores": {"STAMP_IGNORE=1"}, "leaves": {"STAMP_IGNORE=1", "STAMP_GROUP=1"}, "daemon": {"STAMP_IGNORE=1", "STAMP_DAEMON=1"}}[name]
 		h.lock = start(t, append(more, env...), "signalbox", "lock", name, "--session-timeout", timeout.String(), "--", "stamp", child, grandchild)
 	}
 	for _, h := range locks {
@@ -261,20 +261,4 @@ func TestInterruptedWait(t *testing.T) {
 	if code := holder.code(); code != 0 {
 		t.Errorf("exit code %d of who held it", code)
 	}
-}
-
-// TestKilledLockTakesTheCommandAlong: with SIGKILL the command line can do nothing any more, and the kernel ends the command.
-func TestKilledLockTakesTheCommandAlong(t *testing.T) {
-	if childAttr(true).Pdeathsig == 0 {
-		t.Skip("no death signal here")
-	}
-	t.Parallel()
-	env := []string{"SIGNALBOX_ENDPOINTS=" + servertest.Start(t, servertest.RealTime()).Addr()}
-	file := filepath.Join(t.TempDir(), "stamps")
-	lock := start(t, env, "signalbox", "lock", "door", "--session-timeout", "500ms", "--", "stamp", file)
-	eventually(t, "the first stamp", func() bool { return stamped(t, file).begun() })
-	lock.signal(syscall.SIGKILL)
-	pid := stamped(t, file).pid
-	eventually(t, "the end of the command", func() bool { return ended(pid) })
-	expect(t, 0, env, "signalbox", "lock", "door", "--wait", "1m", "--", "true")
 }

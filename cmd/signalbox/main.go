@@ -7,9 +7,16 @@ import (
 	"context"
 	"io"
 	"os"
+	"strconv"
 )
 
 func main() {
+	if len(os.Args) == 3 && os.Args[1] == watcherArg {
+		if fd, err := strconv.Atoi(os.Args[2]); err == nil {
+			watch(fd)
+			return
+		}
+	}
 	ctx, stop := untilSignal()
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()

@@ -27,7 +27,7 @@ its payload in SIGNALBOX_PAYLOAD, the attempt in SIGNALBOX_ATTEMPT.
   exit 75    it could not be had from its source: tried again with back-off, re-elected after a while
   others     the code EXIT_n is reported; with --bad n it says that the version is bad for everyone, and the location takes the next one at once
 
-The command is stopped when another version is to be loaded instead. While no server can be reached, nothing is loaded and nothing changes. With --dir the last version is kept: after a
+The command and all it started are stopped when another version is to be loaded instead, and what it leaves running is killed: have a service manager run a server. While no server can be reached, nothing is loaded and nothing changes. With --dir the last version is kept: after a
 restart it is loaded first, before any server is asked, and the instance takes its id over.`,
 		Example: "  signalbox rollout follow geo/base --location SAS --dir /var/lib/geo -- sh -c 'cp $SIGNALBOX_PAYLOAD data.bin'",
 	}

@@ -60,7 +60,7 @@ func (a *app) semAcquire() *cobra.Command {
 	c := &cobra.Command{
 		Use: "acquire NAME [-- COMMAND [ARG...]]", Short: "Acquire units, and hold them while a command runs, or until Ctrl-C",
 		Long: `Acquire units of a semaphore, and hold them while a command runs, or until Ctrl-C. The units are free as soon as this ends, however it ends: at once
-when it ends by itself, after the session's timeout when it is killed.
+when it ends by itself, after the session's timeout when it is killed. What the command started ends as with signalbox lock.
 
 With --keep FILE it returns as soon as the units are held, and they stay held for the session's timeout: the file holds what
 "signalbox sem release NAME --keep FILE" needs to give them back. Run it again with the same file to stay alive.`,

@@ -19,8 +19,8 @@ func memberRow(m *client.Member) row {
 func (a *app) serviceCmd() *cobra.Command {
 	register := &cobra.Command{
 		Use: "register NAME [-- COMMAND [ARG...]]", Short: "Be a member of a service while a command runs, or until Ctrl-C",
-		Long: `Be a member of a service, with data like an address, while a command runs or until Ctrl-C. If the membership is lost the command is stopped, and the exit
-code is 4.`,
+		Long: `Be a member of a service, with data like an address, while a command runs or until Ctrl-C. If the membership is lost, the command and all it
+started are stopped as with signalbox lock, and the exit code is 4.`,
 		Example: "  signalbox service register api --data 10.0.0.1:80 -- signalbox service ls api",
 	}
 	addDataFlags(register, "Data of the member: where to reach it")

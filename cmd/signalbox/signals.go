@@ -19,8 +19,8 @@ func endings() []os.Signal {
 	return list
 }
 
-// untilSignal gives a context that ends with the first signal that asks for it. Later ones change nothing: ending is bounded in time already, and what
-// supervisors send twice must not cut it short.
+// untilSignal gives a context that ends with the first signal that asks for it. Later ones change nothing here: ending is bounded in time already, and what
+// supervisors send twice must not cut it short. Where a command runs, the second one ends it, see child.run.
 func untilSignal() (context.Context, context.CancelFunc) {
 	list := endings()
 	if len(list) == 0 { // NotifyContext would take it for all signals

@@ -21,7 +21,8 @@ func now() time.Duration {
 }
 
 // stamp is a command that appends its process id, and then the time again and again, to a file for as long as it lives: `stamp FILE`. With a second file it starts another of its kind on that one
-// first, and with STAMP_IGNORE set both take no notice of SIGTERM.
+// first, and with STAMP_IGNORE set both take no notice of SIGTERM. With STAMP_GROUP set the other one has a process group of its own. With STAMP_DAEMON set it is a daemon: it has a session of
+// its own, and its parent has ended.
 func stamp() {
 	if os.Getenv("STAMP_IGNORE") != "" {
 		signal.Ignore(unix.SIGTERM)
@@ -31,7 +32,12 @@ func stamp() {
 		if os.Getenv("STAMP_GROUP") != "" {
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		}
-		if err := cmd.Start(); err != nil {
+		if os.Getenv("STAMP_DAEMON") != "" {
+			cmd = exec.Command("sh", append([]string{"-c", `setsid "$@" &`, "sh"}, cmd.Args...)...)
+			if err := cmd.Run(); err != nil {
+				panic(err)
+			}
+		} else if err := cmd.Start(); err != nil {
 			panic(err)
 		}
 	}

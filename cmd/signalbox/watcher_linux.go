@@ -1,0 +1,21 @@
+package main
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// subreaper says that processes whose parents end can become our children.
+const subreaper = true
+
+// becomeSubreaper makes processes below this one its children when their parents end.
+func becomeSubreaper() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+
+// commandAttr has the kernel kill the command when its watcher dies, however it dies.
+func commandAttr(group int) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pgid: group, Pdeathsig: syscall.SIGKILL}
+}
+
+// executable is this program, even when its file has been replaced since it was started.
+func executable() (string, error) { return "/proc/self/exe", nil }

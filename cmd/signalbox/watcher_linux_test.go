@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+// marked lists the processes that were started with a variable in their environment and have not ended.
+func marked(t *testing.T, variable string) (list []string) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if err == nil && slices.Contains(strings.Split(string(b), "\x00"), variable) && !ended(pid) {
+			line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			list = append(list, fmt.Sprintf("%d %s", pid, bytes.ReplaceAll(line, []byte{0}, []byte(" "))))
+		}
+	}
+	return list
+}
+
+// escapes are ways of a command to leave processes behind. Each prints a line to the file READY once all of them run, and then goes
+// on for a long time.
+var escapes = map[string]string{
+	"daemon":   `(setsid sleep 1000 &); echo yes >"$READY"; sleep 1000`,
+	"deaf":     `trap '' TERM INT HUP; (setsid sh -c 'trap "" TERM; echo yes >"$READY"; while :; do sleep 1; done' &); while :; do sleep 1; done`,
+	"deep":     `(setsid sh -c '(setsid sh -c "(setsid sleep 1000 &); echo yes >\"$READY\"; sleep 1000" &); sleep 1000' &); sleep 1000`,
+	"stopped":  `(setsid sh -c 'kill -STOP $$' &); echo yes >"$READY"; kill -STOP $$`,
+	"headless": `(setsid sh -c 'sleep 1000 & sleep 1000 & exit' &); echo yes >"$READY"; sleep 1000`,
+	// Each process of the chain starts the next one, in a session of its own, and ends.
+	"chain": `trap '' TERM; echo 'setsid sh "$0" & echo yes >"$READY"' >"$READY.sh"; setsid sh "$READY.sh" & while :; do sleep 1; done`,
+}
+
+// TestNothingOutlivesTheLock: however a lock's command ends, nothing is left of it when the command line returns; nor when
+// the command line or the watcher is killed.
+func TestNothingOutlivesTheLock(t *testing.T) {
+	if !subreaper {
+		t.Skip("what has left the command's process group is found on Linux only")
+	}
+	t.Parallel()
+	env := []string{"SIGNALBOX_ENDPOINTS=" + servertest.Start(t, servertest.RealTime()).Addr()}
+	ends := map[string]struct {
+		how   func(t *testing.T, lock *running, name, script string)
+		codes []int
+	}{
+		"the lease is lost": {func(t *testing.T, lock *running, name, script string) {
+			out := expect(t, 0, env, "signalbox", "sem", "describe", name, "-o", "json")
+			_, rest, _ := strings.Cut(out, `"session_id":`)
+			id := strings.TrimSpace(rest[:strings.IndexAny(rest, ",}\n")])
+			expect(t, 0, env, "signalbox", "session", "kill", id, "--reason", "test")
+		}, []int{exitLost}},
+		"two signals": {func(t *testing.T, lock *running, _, _ string) {
+			lock.signal(syscall.SIGTERM)
+			lock.signal(syscall.SIGTERM)
+			lock.signal(syscall.SIGINT)
+		}, []int{128 + int(syscall.SIGINT), 128 + int(syscall.SIGTERM), 128 + int(syscall.SIGKILL)}}, // by whether it obeys
+		"the command ends": {func(t *testing.T, lock *running, _, script string) {
+			for _, pid := range childrenOf(childrenOf(lock.cmd.Process.Pid)[0]) {
+				if b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); bytes.HasPrefix(b, []byte("sh\x00-c\x00"+script)) {
+					_ = syscall.Kill(pid, syscall.SIGKILL)
+				}
+			}
+		}, []int{128 + int(syscall.SIGKILL)}},
+		"the command line is killed": {func(t *testing.T, lock *running, _, _ string) { lock.signal(syscall.SIGKILL) }, []int{-1}},
+		"the watcher is killed": {func(t *testing.T, lock *running, _, _ string) {
+			_ = syscall.Kill(childrenOf(lock.cmd.Process.Pid)[0], syscall.SIGKILL)
+		}, []int{128 + int(syscall.SIGKILL)}},
+	}
+	for end, e := range ends {
+		for escape, script := range escapes {
+			t.Run(strings.ReplaceAll(end+"/"+escape, " ", "-"), func(t *testing.T) {
+				t.Parallel()
+				name := strings.ReplaceAll(filepath.Base(filepath.Dir(t.Name()))+"-"+escape, " ", "-")
+				ready, mark := filepath.Join(t.TempDir(), "ready"), "MARK="+t.Name()
+				lock := start(t, env, "signalbox", "lock", name, "--session-timeout", "1m", "--", "env", mark, "READY="+ready, "sh", "-c", script)
+				eventually(t, "the command to run", func() bool { b, _ := os.ReadFile(ready); return len(b) > 0 })
+				e.how(t, lock, name, script)
+				code := lock.code()
+				if !slices.Contains(e.codes, code) {
+					t.Errorf("exit code %d, want one of %v", code, e.codes)
+				}
+				if code == -1 {
+					eventually(t, "the end of all processes", func() bool { return len(marked(t, mark)) == 0 })
+				}
+				if left := marked(t, mark); len(left) > 0 {
+					t.Errorf("left behind:\n%s", strings.Join(left, "\n"))
+				}
+			})
+		}
+	}
+}
+
+// TestCommandHasTheShellsFiles: the socket to the watcher takes no place of a file that was opened for the command.
+func TestCommandHasTheShellsFiles(t *testing.T) {
+	t.Parallel()
+	env := []string{"SIGNALBOX_ENDPOINTS=" + servertest.Start(t, servertest.RealTime()).Addr()}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("text\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	script := `signalbox lock door -- sh -c 'cat <&3; cat <&4; cat <&9; ls /proc/self/fd | wc -l' 3<"$0" 4<"$0" 9<"$0"`
+	plain := expect(t, 0, nil, "sh", "-c", strings.TrimPrefix(script, "signalbox lock door -- "), file)
+	if got := expect(t, 0, env, "sh", "-c", script, file); got != plain {
+		t.Errorf("under a lock the command says %q, else %q", got, plain)
+	}
+}
+
+// TestProcessTree: both ways to read the tree find the same processes.
+func TestProcessTree(t *testing.T) {
+	if !subreaper {
+		t.Skip("the tree is read on Linux only")
+	}
+	t.Parallel()
+	ready := filepath.Join(t.TempDir(), "ready")
+	r := start(t, nil, "sh", "-c", `sleep 1000 & sh -c 'sleep 1000 & echo yes >"$0"; wait' "$0" & wait`, ready)
+	t.Cleanup(func() {
+		for _, p := range belowParents(r.cmd.Process.Pid) {
+			_ = syscall.Kill(p, syscall.SIGKILL)
+		}
+	})
+	eventually(t, "the processes", func() bool { b, _ := os.ReadFile(ready); return len(b) > 0 })
+	one, other := belowParents(r.cmd.Process.Pid), descendants(r.cmd.Process.Pid)
+	slices.Sort(one)
+	slices.Sort(other)
+	if len(one) != 3 || !slices.Equal(one, other) {
+		t.Errorf("%v below their parents, %v as children", one, other)
+	}
+	if _, err := exec.LookPath("setsid"); err != nil {
+		t.Error("these tests want setsid of util-linux")
+	}
+}
