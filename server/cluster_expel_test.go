@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -116,4 +117,45 @@ func TestExpelSet(t *testing.T) {
 	k.refused(k.start("a"), "current instance is expelled from the cluster")
 	k.kill("b")
 	k.must("b")
+}
+
+// TestASpareTakesThePlaceOfTheDead: a fourth instance has no shards until a dead one is expelled. Then it is a member of the first replicaset, with copies that count: it outlives a
+// restart, and another death.
+func TestASpareTakesThePlaceOfTheDead(t *testing.T) {
+	t.Parallel()
+	k := newClusterKit(t, 3)
+	k.startAll("a", "b", "c")
+	k.must("d", "a", "b", "c")
+	k.awaitOn("a", "three instances that work, and a spare one", calm(4, 3, 3))
+	if n := len(k.server("d").desks.all()); n != 0 {
+		t.Errorf("the spare instance has %d shards", n)
+	}
+	k.node("a", "/before")
+	k.kill("c")
+	a := k.server("a")
+	k.awaitOn("a", "c Offline", func(s *meta.State) bool {
+		i := instanceNamed(s, "c")
+		return i.Current.Variant == meta.Offline && !leadsAny(s, i.ID)
+	})
+	if _, err := a.governor.Expel(t.Context(), instanceNamed(a.meta.State(), "c").ID, false); err != nil {
+		t.Fatal(err)
+	}
+	moved := func(s *meta.State) bool {
+		return instanceNamed(s, "d").Replicaset == instanceNamed(s, "a").Replicaset && calm(3, 3, 3)(s)
+	}
+	k.awaitOn("b", "d in the place of c", moved)
+	k.kill("d")
+	k.must("d")
+	k.awaitOn("d", "itself again", moved)
+	k.kill("b")
+	k.node("d", "/after") // every shard must take part
+	d := k.server("d")
+	if n, want := len(d.desks.all()), len(d.meta.State().Shards()); n != want {
+		t.Errorf("the instance has %d of %d shards", n, want)
+	}
+}
+
+// leadsAny says that an instance leads a shard, or is to.
+func leadsAny(s *meta.State, instance uint64) bool {
+	return slices.ContainsFunc(s.Shards(), func(x meta.Shard) bool { return x.Master == instance || x.WantMaster == instance })
 }

@@ -198,7 +198,8 @@ The buckets move by and by, while clients work.`,
 func (a *app) replicationFactorCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "replication-factor TIER FACTOR", Short: "Change how many instances host each shard of a tier", Args: cobra.ExactArgs(2),
-		Long:    "Change how many instances the replicasets of a tier are filled up to. Instances that join from now on go by it; those that are there stay where they are.",
+		Long: `Change how many instances the replicasets of a tier are filled up to. They are filled with spare instances, whose
+own replicaset has fewer members than copies and no buckets, and with those that join later. No instance leaves a replicaset that has more members.`,
 		Example: "  signalbox cluster replication-factor default 3",
 	}
 	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {

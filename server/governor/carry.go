@@ -61,7 +61,7 @@ func (g *Governor) metaCommand(s *Step) meta.Command {
 	move := meta.MoveRef{Tier: s.Tier, First: s.First, Epoch: s.Epoch}
 	switch s.Kind {
 	case ShardReady:
-		return &meta.ShardReady{Shard: s.Shard, Expected: s.Revision}
+		return &meta.ShardReady{Shard: s.Shard}
 	case CommitNodes:
 		return &meta.NodeCommit{Nodes: s.Nodes}
 	case ClearFloor:
@@ -74,6 +74,10 @@ func (g *Governor) metaCommand(s *Step) meta.Command {
 		return &meta.ClusterVersion{Version: s.Version}
 	case CreateShards:
 		return &meta.ShardsCreate{Replicaset: s.Replicaset, Instance: s.Instance}
+	case RemoveShards:
+		return &meta.ShardsRemove{Replicaset: s.Replicaset}
+	case ReassignInstance:
+		return &meta.InstanceReassign{Instance: s.Instance, Expected: s.Revision, Replicaset: s.Replicaset}
 	case ReadySet:
 		return &meta.ReplicasetIsReady{Replicaset: s.Replicaset}
 	case ExpelSet:

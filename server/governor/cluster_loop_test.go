@@ -206,6 +206,11 @@ func (c *liveCluster) settles(t *testing.T, instances int) time.Duration {
 			if why = w.unsettled(); why == "" && len(w.machine.Instances()) < instances {
 				why = "not everybody has joined"
 			}
+			for id, p := range w.procs {
+				if why == "" && p.up && !p.announced {
+					why = fmt.Sprintf("instance %d has not said yet that it is there", id)
+				}
+			}
 			if why == "" && len(Plan(w.view(NewProgress()))) > 0 {
 				why = "there are steps left"
 			}

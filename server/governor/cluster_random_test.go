@@ -55,7 +55,7 @@ func (r *randomCluster) event() {
 	g := rapid.IntRange(0, 1).Draw(t, "governor")
 	instances := r.machine.Instances()
 	some := func() uint64 { return rapid.SampledFrom(instances).Draw(t, "instance").ID }
-	switch rapid.IntRange(0, 23).Draw(t, "event") {
+	switch rapid.IntRange(0, 24).Draw(t, "event") {
 	case 0:
 		if len(instances) < 9 && r.led(meta.MetaShardID) {
 			domain := rapid.SampledFrom([]string{"", "", "DC=A", "DC=B", "DC=C"}).Draw(t, "domain")
@@ -83,6 +83,10 @@ func (r *randomCluster) event() {
 		if sets := r.machine.Replicasets(); r.led(meta.MetaShardID) {
 			set := rapid.SampledFrom(sets).Draw(t, "set")
 			r.apply(&meta.WeightSet{Replicaset: set.ID, Weight: rapid.Uint32Range(0, 3).Draw(t, "weight") * 500, ByUser: true})
+		}
+	case 24:
+		if r.led(meta.MetaShardID) {
+			r.apply(&meta.TierFactor{ReplicationFactor: rapid.Uint32Range(1, 3).Draw(t, "factor")})
 		}
 	case 8: // an election
 		x := rapid.SampledFrom(append([]meta.Shard{r.machine.MetaShard()}, r.machine.Shards()...)).Draw(t, "shard")
@@ -206,7 +210,42 @@ func (c *cluster) unsettled() string {
 	if len(s.Moves()) > 0 {
 		return fmt.Sprintf("moves are left: %+v", s.Moves())
 	}
+	if why := c.copyMissing(); why != "" {
+		return why
+	}
 	return c.bucketsUnsettled()
+}
+
+// copyMissing names an instance without use and a replicaset with data that could have it.
+func (c *cluster) copyMissing() string {
+	s := &c.machine.State
+	t := s.Tiers()[0]
+	members, used := map[uint64][]meta.Instance{}, map[uint64]bool{}
+	for _, i := range s.Instances() {
+		if i.Target.Variant != meta.Expelled {
+			members[i.Replicaset] = append(members[i.Replicaset], i)
+		}
+	}
+	for _, run := range t.Runs {
+		x, _ := s.Shard(run.Shard)
+		used[x.Replicaset] = true
+	}
+	for _, set := range s.Replicasets() {
+		if !used[set.ID] || set.Phase >= meta.ToBeExpelled || len(members[set.ID]) == 0 || len(members[set.ID]) >= int(t.ReplicationFactor) {
+			continue
+		}
+		for _, i := range s.Instances() {
+			from, _ := s.Replicaset(i.Replicaset)
+			if i.Tier != set.Tier || !online(&i) || used[i.Replicaset] || from.Phase >= meta.ToBeExpelled || len(members[i.Replicaset]) >= int(t.ReplicationFactor) {
+				continue
+			}
+			apart := func(m meta.Instance) bool { return meta.Intersect(m.Domain, i.Domain) }
+			if !slices.ContainsFunc(members[set.ID], apart) {
+				return fmt.Sprintf("instance %d of replicaset %s is free, and replicaset %s has %d members", i.ID, from.Name, set.Name, len(members[set.ID]))
+			}
+		}
+	}
+	return ""
 }
 
 // stuck says that an instance's expel cannot end: nobody else can have its replicaset's buckets.

@@ -83,6 +83,8 @@ func (s *clusterScript) run(t *testing.T, d *datadriven.TestData) string {
 	case "weight":
 		set, _ := s.machine.ReplicasetByName(d.CmdArgs[0].Key)
 		return said(s.apply(&meta.WeightSet{Replicaset: set.ID, Weight: number("to", 1000), ByUser: true}))
+	case "factor":
+		return said(s.apply(&meta.TierFactor{ReplicationFactor: number("to", 3)}))
 	case "crash": // of the governor
 		s.progress = NewProgress()
 	case "plan": // and nobody carries it out

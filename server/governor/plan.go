@@ -23,6 +23,7 @@ type planner struct {
 	instances map[uint64]*meta.Instance
 	losing    map[[2]uint64]bool // shard and instance: its vote is to go, to another or for good
 	shards    []shardView        // data shards, the meta shard last
+	removing  map[uint64]bool    // replicasets whose shards are removed: no buckets are to move there
 }
 
 // shardView is a shard and who leads it.
@@ -50,6 +51,7 @@ func (p *planner) plan() {
 	p.planMasters()
 	p.planInstances()
 	p.planReplicasets()
+	p.planSpares()
 	p.planShards()
 	p.planMoves()
 	p.planNodes()
@@ -61,6 +63,7 @@ func (p *planner) look() {
 	list := p.State.Instances()
 	p.instances = make(map[uint64]*meta.Instance, len(list))
 	p.losing = make(map[[2]uint64]bool)
+	p.removing = make(map[uint64]bool)
 	for i := range list {
 		p.instances[list[i].ID] = &list[i]
 	}

@@ -66,11 +66,6 @@ func (p *planner) cameUp(i *meta.Instance) bool {
 		p.wait(what, "it has not said yet that it was started as %s", i.Target)
 		return false
 	}
-	if t, _ := p.State.Tier(i.Tier); t.Buckets > 0 && !p.hasShards(i.Replicaset) {
-		set, _ := p.State.Replicaset(i.Replicaset)
-		p.wait(what, "replicaset %s has no shards yet", set.Name)
-		return false
-	}
 	for n := range p.shards {
 		x := &p.shards[n]
 		if x.ID != meta.MetaShardID && x.Replicaset != i.Replicaset {

@@ -103,7 +103,7 @@ func (p *planner) planBalance(t *meta.Tier) {
 			continue
 		}
 		o := owners{replicaset: set.ID}
-		if set.Phase == meta.ReplicasetReady {
+		if set.Phase == meta.ReplicasetReady && !p.removing[set.ID] {
 			o.weight = uint64(set.Weight)
 		}
 		for i := range p.shards {

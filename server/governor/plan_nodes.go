@@ -54,7 +54,7 @@ func (p *planner) planShards() {
 			p.add(Step{Kind: ActivateBuckets, Shard: x.ID, Tier: tier.ID, Total: tier.Buckets, First: run.First, Count: run.Count, Epoch: run.Epoch})
 		}
 		if ready {
-			p.add(Step{Kind: ShardReady, Shard: x.ID, Revision: x.Revision})
+			p.add(Step{Kind: ShardReady, Shard: x.ID})
 		}
 	}
 }

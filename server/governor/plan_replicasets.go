@@ -2,7 +2,8 @@ package governor
 
 import "github.com/signalbox-dev/signalbox/shard/meta"
 
-// planReplicasets makes shards, readies replicasets, expels them, and deals out the buckets, once.
+// planReplicasets readies replicasets, makes their shards, expels them, and deals out the buckets, once. A replicaset gets its shards when it has enough members: until then
+// its instances are free to go where a copy is missing, see planSpares.
 func (p *planner) planReplicasets() {
 	for _, set := range p.State.Replicasets() {
 		if set.Phase == meta.ReplicasetExpelled {
@@ -31,19 +32,16 @@ func (p *planner) planReplicasets() {
 			p.add(Step{Kind: ExpelSet, Replicaset: set.ID})
 			continue
 		}
-		if tier.Buckets > 0 && !p.hasShards(set.ID) {
+		switch {
+		case set.Phase == meta.NotReady && onlines >= int(tier.ReplicationFactor):
+			p.add(Step{Kind: ReadySet, Replicaset: set.ID})
+		case set.Phase == meta.NotReady:
+			p.wait("replicaset "+set.Name+" to be ready", "%d of its instances are online, the replication factor is %d; start more", onlines, tier.ReplicationFactor)
+		case tier.Buckets > 0 && !p.hasShards(set.ID):
 			if founder := p.founder(members); founder != 0 {
 				p.add(Step{Kind: CreateShards, Replicaset: set.ID, Instance: founder})
 			} else {
 				p.wait("replicaset "+set.Name+" to get its shards", "none of its instances is up")
-			}
-			continue
-		}
-		if set.Phase == meta.NotReady {
-			if onlines >= int(tier.ReplicationFactor) {
-				p.add(Step{Kind: ReadySet, Replicaset: set.ID})
-			} else {
-				p.wait("replicaset "+set.Name+" to be ready", "%d of its instances are online, the replication factor is %d; start more", onlines, tier.ReplicationFactor)
 			}
 		}
 	}
@@ -105,13 +103,35 @@ func (p *planner) planSetExpel(set *meta.Replicaset, members []*meta.Instance) {
 	p.add(Step{Kind: FinishSetExpel, Replicaset: set.ID})
 }
 
-// planDeal deals out the buckets of a tier when its first replicaset is ready.
-func (p *planner) planDeal(t *meta.Tier) {
-	for _, set := range p.State.Replicasets() {
-		if set.Tier == t.ID && set.Phase == meta.ReplicasetReady && set.Weight > 0 && p.hasShards(set.ID) {
-			p.add(Step{Kind: DealBuckets, Tier: t.ID})
-			return
+// uncopied is a shard of a replicaset of which an online member has no copy yet; nil for none.
+func (p *planner) uncopied(replicaset uint64) *shardView {
+	for n := range p.shards {
+		x := &p.shards[n]
+		if x.ID == meta.MetaShardID || x.Replicaset != replicaset {
+			continue
+		}
+		for _, i := range p.members(x) {
+			if r, ok := x.On(i.ID); online(i) && stays(i) && (!ok || !p.caughtUp(&r, x.ID)) {
+				return x
+			}
 		}
 	}
-	p.wait("the buckets of tier "+t.Name+" to be dealt out", "no replicaset of it is ready and has a weight")
+	return nil
+}
+
+// planDeal deals out the buckets of a tier when its first replicaset is ready.
+func (p *planner) planDeal(t *meta.Tier) {
+	what := "the buckets of tier " + t.Name + " to be dealt out"
+	for _, set := range p.State.Replicasets() {
+		if set.Tier != t.ID || set.Phase != meta.ReplicasetReady || set.Weight == 0 || !p.hasShards(set.ID) {
+			continue
+		}
+		if x := p.uncopied(set.ID); x != nil {
+			p.wait(what, "not all online instances of replicaset %s have a copy of %s yet", set.Name, x)
+			return
+		}
+		p.add(Step{Kind: DealBuckets, Tier: t.ID})
+		return
+	}
+	p.wait(what, "no replicaset of it is ready and has a weight")
 }

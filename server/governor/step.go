@@ -22,15 +22,17 @@ const (
 	TellNodes                           // tell Shard of the nodes that were there before it, some of them, from Path on
 
 	// Instances.
-	SetCurrent   // the meta shard: Instance is in State now
-	ExpelAgain   // the meta shard: Instance, the last of a replicaset that is expelled, came back, and is wanted Expelled again
-	RaiseVersion // the meta shard: all instances run Version or a later one
+	SetCurrent       // the meta shard: Instance is in State now
+	ReassignInstance // the meta shard: Instance moves to Replicaset
+	ExpelAgain       // the meta shard: Instance, the last of a replicaset that is expelled, came back, and is wanted Expelled again
+	RaiseVersion     // the meta shard: all instances run Version or a later one
 
 	// Replicasets and tiers.
 	CreateShards   // the meta shard: new shards for Replicaset, founded by Instance
 	ReadySet       // the meta shard: Replicaset has had enough instances
 	ExpelSet       // the meta shard: Replicaset is to give its buckets away
 	FinishSetExpel // the meta shard: it has, and its shards are gone
+	RemoveShards   // the meta shard: Replicaset, which has no buckets, gives its shards up
 	DealBuckets    // the meta shard: the buckets of Tier get their first owners
 
 	// Replicas of a raft group, the meta shard's included.
@@ -61,10 +63,10 @@ const (
 var kindWords = [lastKind]string{
 	ActivateBuckets: "activate buckets", PutNode: "put node", DropNode: "drop node", ObserveLeader: "observe leader", ShardReady: "shard ready",
 	CommitNodes: "commit nodes", ClearFloor: "clear floor", TellNodes: "tell nodes",
-	SetCurrent: "set current state", ExpelAgain: "expel again", RaiseVersion: "raise cluster version",
+	SetCurrent: "set current state", ReassignInstance: "reassign instance", ExpelAgain: "expel again", RaiseVersion: "raise cluster version",
 	CreateShards: "create shards", ReadySet: "replicaset ready", ExpelSet: "expel replicaset", FinishSetExpel: "finish replicaset expel",
-	DealBuckets: "deal buckets",
-	AddReplica:  "add replica", WantRole: "want role", JoinReplica: "join replica", PromoteReplica: "promote replica", RemoveReplica: "remove replica",
+	RemoveShards: "remove shards", DealBuckets: "deal buckets",
+	AddReplica: "add replica", WantRole: "want role", JoinReplica: "join replica", PromoteReplica: "promote replica", RemoveReplica: "remove replica",
 	WantMaster: "want master", TransferMaster: "transfer master", FollowMaster: "follow master", TransferMeta: "transfer governor",
 	BeginMove: "begin move", FreezeMove: "freeze buckets", CopyMove: "copy buckets", CommitMove: "commit move", AbortMove: "abort move",
 	ActivateMove: "activate moved buckets", DiscardMove: "discard moved buckets", EndMove: "end move",
@@ -90,7 +92,7 @@ type Step struct {
 	Epoch               uint64 // of a move; with ActivateMove and DiscardMove the owner's
 
 	// PutNode, DropNode, ClearFloor. Revision is the shard's with PutNode (meta.Node.ShardRevision), the config's with ClearFloor, the record's with
-	// ShardReady.
+	// ReassignInstance.
 	Node     uint64
 	Revision uint64
 	Config   protocol.NodeConfig

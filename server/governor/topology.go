@@ -130,7 +130,7 @@ func othersWeigh(s *meta.State, set *meta.Replicaset) bool {
 	})
 }
 
-// SetReplicationFactor changes up to how many instances the replicasets of a tier are filled with instances that join from now on.
+// SetReplicationFactor changes up to how many instances the replicasets of a tier are filled: with free instances, and with those that join later.
 func (g *Governor) SetReplicationFactor(ctx context.Context, tier uint8, factor uint32) error {
 	_, err := g.change(ctx, func(*meta.State) (meta.Command, error) {
 		return &meta.TierFactor{Tier: tier, ReplicationFactor: factor}, nil

@@ -24,7 +24,7 @@ type AuditEvent struct {
 }
 
 // Audit tells the changes of topology between two states, of which the entry with this log index made the second from the first. Every instance that asks for
-// the same entry gets the same events: instances in order of id, and of one: join, target, current, expel.
+// the same entry gets the same events: instances in order of id, and of one: join, target, current, replicaset, expel.
 func Audit(before, after *State, index uint64) []AuditEvent {
 	var events []AuditEvent
 	for at := range after.instances {
@@ -45,6 +45,11 @@ func Audit(before, after *State, index uint64) []AuditEvent {
 		}
 		if old.Current != i.Current {
 			add("change_current_state", SeverityMedium, i.Current.String(), "current state of instance `%s` changed to %s", i.Name, i.Current)
+		}
+		if known && old.Replicaset != i.Replicaset {
+			from, _ := before.Replicaset(old.Replicaset)
+			to, _ := after.Replicaset(i.Replicaset)
+			add("reassign_instance", SeverityMedium, "", "instance `%s` moved from replicaset `%s` to `%s`", i.Name, from.Name, to.Name)
 		}
 		if i.Expelled() && !old.Expelled() {
 			add("expel_instance", SeverityLow, "", "instance `%s` was expelled from the cluster", i.Name)

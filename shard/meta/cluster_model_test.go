@@ -160,7 +160,7 @@ func (r *clusterRun) move() MoveRef {
 
 func (r *clusterRun) command() Command {
 	version := Version{1, []uint32{2, 2, 2, 2, 2, 3, 3, 4}[r.pick("minor", 8)], 0}
-	switch r.pick("what", 33) {
+	switch r.pick("what", 36) {
 	case 0, 1, 2, 9:
 		uuid := fmt.Sprintf("u%d", r.pick("uuid", 30))
 		return &Join{
@@ -243,6 +243,11 @@ func (r *clusterRun) command() Command {
 			c.From = owner
 		}
 		return c
+	case 31, 32:
+		i := r.instance()
+		return &InstanceReassign{i.ID, i.Revision - uint64(r.pick("old", 4)/3), r.replicaset()}
+	case 33:
+		return &ShardsRemove{r.replicaset()}
 	case 28, 30:
 		if r.pick("abort", 2) == 0 {
 			return &MoveAbort{r.move()}
@@ -364,7 +369,7 @@ func TestClusterKeepsItsRules(t *testing.T) {
 	})
 	for _, k := range []Kind{
 		KindJoin, KindInstanceUpdate, KindInstanceCurrent, KindClusterVersion, KindReplicasetIsReady, KindWeightSet, KindReplicasetExpel, KindReplicasetIsExpelled,
-		KindTierFactor, KindShardsCreate, KindReplicaAdd, KindReplicaWant, KindReplicaRole, KindMasterWant, KindMasterIs, KindBucketsDeal, KindShardReady,
+		KindTierFactor, KindShardsCreate, KindShardsRemove, KindInstanceReassign, KindReplicaAdd, KindReplicaWant, KindReplicaRole, KindMasterWant, KindMasterIs, KindBucketsDeal, KindShardReady,
 		KindMoveBegin, KindMoveCommit, KindMoveAbort, KindMoveEnd,
 	} {
 		if done[k] == 0 {
@@ -372,6 +377,44 @@ func TestClusterKeepsItsRules(t *testing.T) {
 		}
 	}
 	t.Log(done)
+}
+
+// owned counts the buckets of a shard, one by one.
+func owned(s *State, shard uint64) (n int) {
+	for _, tier := range s.Tiers() {
+		for b := range tier.Buckets {
+			if owner, _ := tier.Route(b); owner == shard {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// reassignable says that an instance may move to a replicaset: it holds no replica of a shard, and the replicaset has room for it, and nobody it may fail together with.
+func reassignable(s *State, i *Instance, to uint64) bool {
+	set, _ := s.Replicaset(to)
+	tier, _ := s.Tier(i.Tier)
+	size := 0
+	for _, o := range s.Instances() {
+		if o.Replicaset != to || o.Target.Variant == Expelled {
+			continue
+		}
+		size++
+		for _, a := range o.Domain {
+			for _, b := range i.Domain {
+				if a == b {
+					return false
+				}
+			}
+		}
+	}
+	for _, x := range s.Shards() {
+		if _, has := x.On(i.ID); has {
+			return false
+		}
+	}
+	return set.Tier == i.Tier && set.Phase < ToBeExpelled && size < int(tier.ReplicationFactor) && i.Target.Variant != Expelled
 }
 
 // compareStates looks at what one command did.
@@ -396,7 +439,10 @@ func compareStates(t *rapid.T, c Command, before, after *State, res *Result) {
 		if !known && i.ID <= before.nextInstance {
 			t.Fatalf("%#v: instance id %d came back", c, i.ID)
 		}
-		if known && (old.UUID != i.UUID || old.Name != i.Name || old.Tier != i.Tier || old.Replicaset != i.Replicaset) {
+		if _, may := c.(*InstanceReassign); known && old.Replicaset != i.Replicaset && !(may && reassignable(before, &old, i.Replicaset)) {
+			t.Fatalf("%#v: instance %+v is in replicaset %d by now", c, old, i.Replicaset)
+		}
+		if known && (old.UUID != i.UUID || old.Name != i.Name || old.Tier != i.Tier) {
 			t.Fatalf("%#v: instance %+v became %+v", c, old, i)
 		}
 		if old.Expelled() && !reflect.DeepEqual(old, i) {
@@ -443,6 +489,16 @@ func compareStates(t *rapid.T, c Command, before, after *State, res *Result) {
 			}
 			if there && (was.Instance != r.Instance || r.Role < was.Role || (was.Want == RoleNone && r.Want != RoleNone)) {
 				t.Fatalf("%#v: replica %+v of shard %d became %+v", c, was, x.ID, r)
+			}
+		}
+	}
+	if remove, ok := c.(*ShardsRemove); ok {
+		for _, x := range before.Shards() {
+			if x.Replicaset != remove.Replicaset {
+				continue
+			}
+			if n := owned(before, x.ID); n > 0 || slices.ContainsFunc(before.Moves(), func(m Move) bool { return m.From == x.ID || m.To == x.ID }) {
+				t.Fatalf("%#v: shard %d with %d buckets is gone", c, x.ID, n)
 			}
 		}
 	}

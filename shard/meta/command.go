@@ -6,25 +6,26 @@ import "errors"
 type Kind uint8
 
 const (
-	KindBootstrap       Kind = 1
-	KindRotateKeys      Kind = 2
-	KindInstanceAddress Kind = 3
-	KindShardReady      Kind = 4
-	KindJoin            Kind = 5
-	KindInstanceUpdate  Kind = 6
-	KindInstanceCurrent Kind = 7
-	KindClusterVersion  Kind = 8
-	KindInstanceDrain   Kind = 9
-	KindNodeCreate      Kind = 10
-	KindNodeAlter       Kind = 11
-	KindNodeDrop        Kind = 12
-	KindNodeCommit      Kind = 13
-	KindFloorClear      Kind = 14
-	KindRightsPut       Kind = 20
-	KindRightsRemove    Kind = 21
-	KindTokenPut        Kind = 22
-	KindTokenRemove     Kind = 23
-	KindAuthTurn        Kind = 24
+	KindBootstrap        Kind = 1
+	KindRotateKeys       Kind = 2
+	KindInstanceAddress  Kind = 3
+	KindShardReady       Kind = 4
+	KindJoin             Kind = 5
+	KindInstanceUpdate   Kind = 6
+	KindInstanceCurrent  Kind = 7
+	KindClusterVersion   Kind = 8
+	KindInstanceDrain    Kind = 9
+	KindNodeCreate       Kind = 10
+	KindNodeAlter        Kind = 11
+	KindNodeDrop         Kind = 12
+	KindNodeCommit       Kind = 13
+	KindFloorClear       Kind = 14
+	KindInstanceReassign Kind = 15
+	KindRightsPut        Kind = 20
+	KindRightsRemove     Kind = 21
+	KindTokenPut         Kind = 22
+	KindTokenRemove      Kind = 23
+	KindAuthTurn         Kind = 24
 
 	KindReplicasetIsReady    Kind = 30
 	KindWeightSet            Kind = 31
@@ -38,6 +39,7 @@ const (
 	KindReplicaRole  Kind = 43
 	KindMasterWant   Kind = 44
 	KindMasterIs     Kind = 45
+	KindShardsRemove Kind = 46
 
 	KindBucketsDeal Kind = 50
 	KindMoveBegin   Kind = 51
@@ -105,6 +107,8 @@ func newCommand(k Kind) Command {
 		return new(InstanceCurrent)
 	case KindInstanceDrain:
 		return new(InstanceDrain)
+	case KindInstanceReassign:
+		return new(InstanceReassign)
 	case KindClusterVersion:
 		return new(ClusterVersion)
 	case KindReplicasetIsReady:
@@ -119,6 +123,8 @@ func newCommand(k Kind) Command {
 		return new(TierFactor)
 	case KindShardsCreate:
 		return new(ShardsCreate)
+	case KindShardsRemove:
+		return new(ShardsRemove)
 	case KindReplicaAdd:
 		return new(ReplicaAdd)
 	case KindReplicaWant:

@@ -80,6 +80,10 @@ func examples() []Command {
 		&InstanceUpdate{Instance: 3, Target: Expelled, Reason: ReasonExpel},
 		&ReplicasetExpel{3},
 		&ReplicasetIsExpelled{3, 1e12},
+		&Join{UUID: "u4", Tier: "storage", Replicaset: "spare", RaftAddress: "d:2", Domain: []Label{{"DC", "MSK"}, {"RACK", "3"}}, Version: Version{1, 3, 0}},
+		&ShardsCreate{4, 4},
+		&ShardsRemove{4},
+		&InstanceReassign{Instance: 4, Expected: 49, Replicaset: 2},
 	}
 }
 

@@ -46,7 +46,7 @@ type Instance struct {
 	Address     string // where clients connect
 	RaftAddress string // where other instances connect
 	Tier        uint8
-	Replicaset  uint64 // for good
+	Replicaset  uint64 // see InstanceReassign for when it changes
 	Domain      []Label
 	Version     Version // of its binary
 	Current     InstanceState

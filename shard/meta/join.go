@@ -182,14 +182,9 @@ func (s *State) chooseReplicaset(c *Join, t *Tier) (Replicaset, Result) {
 		if set.Tier != t.ID || set.Phase >= ToBeExpelled || (best.ID != 0 && set.Name > best.Name) {
 			continue
 		}
-		size, apart := uint32(0), true
-		for i := range s.instances {
-			if in := &s.instances[i]; in.Replicaset == set.ID && !in.Expelled() {
-				size++
-				apart = apart && !Intersect(in.Domain, c.Domain)
-			}
-		}
-		if size < t.ReplicationFactor && apart {
+		members := s.staying(set.ID)
+		apart := !slices.ContainsFunc(members, func(m Instance) bool { return Intersect(m.Domain, c.Domain) })
+		if len(members) < int(t.ReplicationFactor) && apart {
 			best = set
 		}
 	}

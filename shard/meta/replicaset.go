@@ -219,13 +219,7 @@ func (c *ReplicasetIsExpelled) apply(s *State) Result {
 	case !s.othersVote(func(i *Instance) bool { return i.Replicaset == set.ID }):
 		return refuse(protocol.StatusPreconditionFailed, "nobody who may vote is left without replicaset %s; let another instance join first", set.Name)
 	}
-	t, _ := s.Tier(set.Tier)
-	own := func(shard uint64) bool {
-		x, ok := s.Shard(shard)
-		return ok && shard != MetaShardID && x.Replicaset == set.ID
-	}
-	owns := slices.ContainsFunc(t.Runs, func(r Run) bool { return own(r.Shard) })
-	if owns || slices.ContainsFunc(s.moves, func(m Move) bool { return own(m.From) || own(m.To) }) {
+	if s.ownsBuckets(&set) {
 		return refuse(protocol.StatusAborted, "replicaset %s still has buckets", set.Name)
 	}
 	for i := range s.instances {

@@ -54,6 +54,16 @@ func (s *script) cluster(t *testing.T, d *datadriven.TestData) string {
 	case "cluster-version":
 		return s.apply(d, &ClusterVersion{s.version(d, "version")})
 
+	case "reassign":
+		i := s.instance(d, 0)
+		c := &InstanceReassign{Instance: i.ID, Expected: i.Revision}
+		s.maybe(d, "expected", &c.Expected)
+		to, _ := s.m.ReplicasetByName(s.text(d, "to"))
+		c.Replicaset = to.ID
+		return s.apply(d, c)
+	case "shards-remove":
+		return s.apply(d, &ShardsRemove{s.replicaset(d)})
+
 	case "replicaset-ready":
 		return s.apply(d, &ReplicasetIsReady{s.replicaset(d)})
 	case "weight":

@@ -105,7 +105,7 @@ func (t *Tier) runAt(bucket uint32) int {
 	return sort.Search(len(t.Runs), func(i int) bool { return t.Runs[i].First > bucket }) - 1
 }
 
-// TierFactor changes how many instances a replicaset of the tier is filled up to. Instances that join from now on go by it.
+// TierFactor changes how many instances a replicaset of the tier is filled up to. Instances that join later go by it, and free ones are reassigned; see InstanceReassign.
 type TierFactor struct {
 	Tier              uint8
 	ReplicationFactor uint32 // 1 to 64

@@ -1,0 +1,145 @@
+package governor
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// group is a replicaset as planSpares sees it.
+type group struct {
+	meta.Replicaset
+	members []*meta.Instance // those that stay in the cluster, and those that this plan moves here
+	copies  int              // how many there are to be
+	buckets bool             // its shards have some, or give or get some
+	shards  bool
+}
+
+// planSpares moves free instances to where a copy is missing. An instance is free when its replicaset has fewer members than copies and no buckets. Its own replicaset
+// may be filled too, if that is the next best use: whoever has buckets is filled first, then whoever has shards, then the one with the most members.
+func (p *planner) planSpares() {
+	for _, t := range p.State.Tiers() {
+		if t.Buckets == 0 {
+			continue
+		}
+		groups := p.groupsOf(&t)
+		for n := range groups {
+			p.fill(&t, groups, n)
+		}
+	}
+}
+
+// groupsOf are the replicasets of a tier that stay, in the order in which they are filled.
+func (p *planner) groupsOf(t *meta.Tier) []group {
+	var list []group
+	for _, set := range p.State.Replicasets() {
+		if set.Tier != t.ID || set.Phase >= meta.ToBeExpelled {
+			continue
+		}
+		g := group{Replicaset: set, copies: int(t.ReplicationFactor), shards: p.hasShards(set.ID), buckets: p.hasBuckets(t, set.ID)}
+		all := p.State.Instances()
+		for i := range all {
+			if all[i].Replicaset == set.ID && all[i].Target.Variant != meta.Expelled {
+				g.members = append(g.members, &all[i])
+			}
+		}
+		if len(g.members) > 0 { // else it goes with the last of them
+			list = append(list, g)
+		}
+	}
+	rank := func(b bool) int {
+		if b {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(list, func(a, b group) int {
+		return cmp.Or(cmp.Compare(rank(a.buckets), rank(b.buckets)), cmp.Compare(rank(a.shards), rank(b.shards)), cmp.Compare(len(b.members), len(a.members)), cmp.Compare(a.ID, b.ID))
+	})
+	return list
+}
+
+func (p *planner) hasBuckets(t *meta.Tier, replicaset uint64) bool {
+	own := func(shard uint64) bool {
+		return slices.ContainsFunc(p.shards, func(x shardView) bool {
+			return x.ID == shard && x.ID != meta.MetaShardID && x.Replicaset == replicaset
+		})
+	}
+	return slices.ContainsFunc(t.Runs, func(r meta.Run) bool { return own(r.Shard) }) ||
+		slices.ContainsFunc(p.State.Moves(), func(m meta.Move) bool { return own(m.From) || own(m.To) })
+}
+
+// fill moves instances of those behind to the group at n, as long as it lacks a copy.
+func (p *planner) fill(t *meta.Tier, groups []group, n int) {
+	to := &groups[n]
+	if to.WeightByUser && to.Weight == 0 && !to.buckets {
+		return // it is to have no data
+	}
+	for len(to.members) < to.copies {
+		from, i, why := p.spare(t, groups, n)
+		if i == nil {
+			if to.Phase == meta.ReplicasetReady {
+				p.wait(fmt.Sprintf("replicaset %s to have %d copies", to.Name, to.copies), "it has %d members, and %s; start another instance, or lower the replication factor",
+					len(to.members), why)
+			}
+			return
+		}
+		if from.shards {
+			if !p.removing[from.ID] {
+				p.removing[from.ID] = true
+				p.add(Step{Kind: RemoveShards, Replicaset: from.ID})
+			}
+		} else {
+			p.add(Step{Kind: ReassignInstance, Instance: i.ID, Replicaset: to.ID, Revision: i.Revision})
+		}
+		from.members = slices.DeleteFunc(from.members, func(o *meta.Instance) bool { return o == i })
+		to.members = append(to.members, i)
+	}
+}
+
+// spare chooses a free instance for the group at n: of the smallest group, and there the one whose failure domain is farthest from the members. Nil and a reason if there is none.
+func (p *planner) spare(t *meta.Tier, groups []group, n int) (from *group, best *meta.Instance, why string) {
+	to := &groups[n]
+	far := 0
+	var unfit []string
+	for k := len(groups) - 1; k > n; k-- {
+		g := &groups[k]
+		if g.buckets || len(g.members) >= g.copies || g.shards && !t.Bootstrapped {
+			continue
+		}
+		for _, i := range g.members {
+			if !online(i) || !stays(i) || !p.alive(i.ID) {
+				unfit = append(unfit, p.name(i.ID)+" is not online or is drained")
+				continue
+			}
+			if m := fateOf(i, to.members); m != nil {
+				unfit = append(unfit, fmt.Sprintf("%s shares a failure domain with %s", p.name(i.ID), p.name(m.ID)))
+				continue
+			}
+			d := 0
+			for _, m := range to.members {
+				d += Distance(i.Domain, m.Domain)
+			}
+			if best == nil || len(g.members) < len(from.members) || g == from && d >= far {
+				from, best, far = g, i, d
+			}
+		}
+	}
+	if len(unfit) == 0 {
+		return from, best, "no instance of tier " + t.Name + " is free"
+	}
+	return from, best, "of the free ones " + strings.Join(unfit, ", ")
+}
+
+// fateOf is a member that may fail together with an instance; nil for none.
+func fateOf(i *meta.Instance, members []*meta.Instance) *meta.Instance {
+	for _, m := range members {
+		if meta.Intersect(i.Domain, m.Domain) {
+			return m
+		}
+	}
+	return nil
+}

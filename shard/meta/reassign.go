@@ -1,0 +1,136 @@
+package meta
+
+import (
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// InstanceReassign moves an instance to another replicaset of its tier, which lacks a copy. The instance's own replicaset must have no shards; it is expelled when this was its
+// last member.
+//
+// NOT_FOUND: no such instance or replicaset. ABORTED: Expected is not the record's revision, the instance or a replicaset is on its way out, the replicaset has its members by
+// now, or the old one has shards. PRECONDITION_FAILED: the tiers differ, or the failure domain overlaps with that of a member.
+type InstanceReassign struct {
+	Instance   uint64
+	Expected   uint64 // the instance record's revision
+	Replicaset uint64 // where it goes
+}
+
+func (*InstanceReassign) kind() Kind { return KindInstanceReassign }
+
+func (c *InstanceReassign) append(b []byte) []byte {
+	return appendUint(appendUint(appendUint(b, c.Instance), c.Expected), c.Replicaset)
+}
+
+func (c *InstanceReassign) decode(r *reader) {
+	c.Instance = r.uint()
+	c.Expected = r.uint()
+	c.Replicaset = r.uint()
+}
+
+func (c *InstanceReassign) apply(s *State) Result {
+	i, ok := s.Instance(c.Instance)
+	if !ok {
+		return refuse(protocol.StatusNotFound, "there is no instance %d", c.Instance)
+	}
+	to, res := s.sure(c.Replicaset)
+	if res.Status != protocol.StatusOK {
+		return res
+	}
+	from, _ := s.Replicaset(i.Replicaset)
+	t, _ := s.Tier(to.Tier)
+	switch {
+	case i.Replicaset == to.ID:
+		return Result{Revision: unchanged, Instance: i.ID}
+	case c.Expected != i.Revision:
+		return refuse(protocol.StatusAborted, "instance %d was changed in the meantime; look again and retry", i.ID)
+	case i.Target.Variant == Expelled:
+		return refuse(protocol.StatusAborted, "instance '%s' is expelled", i.Name)
+	case to.Tier != i.Tier:
+		return refuse(protocol.StatusPreconditionFailed, "instance '%s' is of another tier than replicaset %s", i.Name, to.Name)
+	case to.Phase >= ToBeExpelled || from.Phase >= ToBeExpelled:
+		return refuse(protocol.StatusAborted, "replicaset %s is %s, and %s is %s", from.Name, from.Phase, to.Name, to.Phase)
+	case s.hasShards(from.ID):
+		return refuse(protocol.StatusAborted, "replicaset %s of instance '%s' has shards; remove them first", from.Name, i.Name)
+	}
+	members := s.staying(to.ID)
+	if len(members) >= int(t.ReplicationFactor) {
+		return refuse(protocol.StatusAborted, "replicaset %s has %d members, as many as it is filled up to", to.Name, len(members))
+	}
+	for _, m := range members {
+		if Intersect(m.Domain, i.Domain) {
+			return refuse(protocol.StatusPreconditionFailed, "instance '%s' shares a failure domain with '%s' of replicaset %s", i.Name, m.Name, to.Name)
+		}
+	}
+	i.Replicaset = to.ID
+	s.putInstance(i)
+	if !slices.ContainsFunc(s.instances, func(o Instance) bool { return o.Replicaset == from.ID && !o.Expelled() }) {
+		from.Phase, from.Weight = ReplicasetExpelled, 0
+		s.putReplicaset(from)
+	}
+	return Result{Instance: i.ID}
+}
+
+// staying are the members of a replicaset that are not expelled, and are not to be.
+func (s *State) staying(replicaset uint64) (list []Instance) {
+	for _, i := range s.instances {
+		if i.Replicaset == replicaset && i.Target.Variant != Expelled {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+func (s *State) hasShards(replicaset uint64) bool {
+	return slices.ContainsFunc(s.shards, func(x Shard) bool { return x.Replicaset == replicaset })
+}
+
+// ShardsRemove takes the shards of a replicaset away that has no buckets and fewer members than copies, and makes it not ready: its members can be reassigned then. Nothing is
+// lost. ABORTED while a shard of it has buckets or is in a move of some, when the replicaset has its members, before the tier's buckets were dealt out, or once it is to be expelled.
+type ShardsRemove struct {
+	Replicaset uint64
+}
+
+func (*ShardsRemove) kind() Kind { return KindShardsRemove }
+
+func (c *ShardsRemove) append(b []byte) []byte { return appendUint(b, c.Replicaset) }
+
+func (c *ShardsRemove) decode(r *reader) { c.Replicaset = r.uint() }
+
+func (c *ShardsRemove) apply(s *State) Result {
+	set, res := s.sure(c.Replicaset)
+	if res.Status != protocol.StatusOK {
+		return res
+	}
+	t, _ := s.Tier(set.Tier)
+	switch {
+	case set.Phase >= ToBeExpelled || !t.Bootstrapped:
+		return refuse(protocol.StatusAborted, "replicaset %s is %s, or its tier's buckets are not dealt out yet", set.Name, set.Phase)
+	case !s.hasShards(set.ID):
+		return Result{Revision: unchanged}
+	case len(s.staying(set.ID)) >= int(t.ReplicationFactor):
+		return refuse(protocol.StatusAborted, "replicaset %s has its members", set.Name)
+	case s.ownsBuckets(&set):
+		return refuse(protocol.StatusAborted, "replicaset %s has buckets", set.Name)
+	}
+	s.shards = slices.DeleteFunc(slices.Clone(s.shards), func(x Shard) bool { return x.Replicaset == set.ID })
+	set.Phase = NotReady
+	if !set.WeightByUser {
+		set.Weight = 0
+	}
+	s.putReplicaset(set)
+	s.mapVersion = s.revision
+	return Result{}
+}
+
+// ownsBuckets says that a replicaset's shards have buckets, or give or get some.
+func (s *State) ownsBuckets(set *Replicaset) bool {
+	t, _ := s.Tier(set.Tier)
+	own := func(shard uint64) bool {
+		x, ok := s.Shard(shard)
+		return ok && shard != MetaShardID && x.Replicaset == set.ID
+	}
+	return slices.ContainsFunc(t.Runs, func(r Run) bool { return own(r.Shard) }) ||
+		slices.ContainsFunc(s.moves, func(m Move) bool { return own(m.From) || own(m.To) })
+}
