@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"context"
 	"sync"
 	"time"
 )
@@ -185,23 +186,53 @@ func (s *Shard) readRound() bool {
 
 func (s *Shard) readIndex() bool {
 	term, leader := s.line.lastNews()
-	r, err := s.host.nh.ReadIndex(s.cfg.ID, s.cfg.ProposeTimeout)
+	// What was asked of a leader that is none any more may never be answered, and whoever leads now must not wait for it.
+	return s.host.readIndex(context.Background(), s.cfg.ID, s.cfg.ProposeTimeout, s.stopC, s.barriers.newsC, func() bool {
+		t, l := s.line.lastNews()
+		return t != term || l != leader
+	})
+}
+
+// readIndex waits until the replica here has applied what its group had committed at some moment after the call. False: the engine refused, or did not answer in
+// time; ctx or stop ended first; or over was true when news came. A nil stop or news never comes.
+//
+// The engine can forget a read. A leader that waits for its voters to confirm a read goes on waiting after the last of them was removed from the group. So a
+// read without an answer is repeated after the time of a heartbeat, and then after twice as long each. An answer to any of them will do: all began after the call.
+func (h *Host) readIndex(ctx context.Context, shard uint64, timeout time.Duration, stop <-chan struct{}, news <-chan struct{}, over func() bool) bool {
+	end := time.Now().Add(timeout)
+	first, err := h.nh.ReadIndex(shard, timeout)
 	if err != nil {
 		return false
 	}
+	last, wait := first, h.cfg.RTT
+	again := time.NewTimer(wait)
+	defer again.Stop()
 	for {
 		select {
-		case res := <-r.AppliedC():
-			r.Release()
+		case res := <-first.AppliedC():
+			first.Release()
 			return res.Completed()
-		case <-s.barriers.newsC:
-			// What was asked of a leader that is none any more may never be answered, and whoever leads now must not wait for it.
-			if t, l := s.line.lastNews(); t != term || l != leader {
+		case res := <-last.AppliedC():
+			last.Release()
+			return res.Completed()
+		case <-again.C:
+			left := time.Until(end)
+			if left <= 0 {
+				continue // the engine is about to answer that the time is over
+			}
+			if r, err := h.nh.ReadIndex(shard, left); err == nil {
+				last = r
+			}
+			wait *= 2
+			again.Reset(wait)
+		case <-news:
+			if over() {
 				return false
 			}
-		case <-s.stopC:
-			// The engine ends it when the replica stops; nobody waits for that.
+		case <-ctx.Done():
 			return false
+		case <-stop:
+			return false // the engine ends it when the replica stops; nobody waits for that
 		}
 	}
 }

@@ -83,20 +83,10 @@ func (h *Host) CaughtUp(ctx context.Context, shard uint64) error {
 		if g == nil {
 			return errNotHere
 		}
-		r, err := h.nh.ReadIndex(shard, h.readTry())
-		if err != nil {
-			return err
+		if !h.readIndex(ctx, shard, h.readTry(), nil, nil, nil) {
+			return errors.New("read was not answered")
 		}
-		select {
-		case res := <-r.AppliedC():
-			r.Release()
-			if !res.Completed() {
-				return errors.New("read was not answered")
-			}
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		return nil
 	})
 }
 

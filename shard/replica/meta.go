@@ -153,19 +153,8 @@ func (m *Meta) try(ctx context.Context, entry []byte) (data []byte, done bool, e
 // Sync waits until everything that was acknowledged anywhere before the call is applied here.
 func (m *Meta) Sync(ctx context.Context) error {
 	for try := 0; ; try++ {
-		r, err := m.host.nh.ReadIndex(MetaShard, m.timeout())
-		if err == nil {
-			select {
-			case res := <-r.AppliedC():
-				r.Release()
-				if res.Completed() {
-					return nil
-				}
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-m.stopC:
-				return m.errStopping()
-			}
+		if m.host.readIndex(ctx, MetaShard, m.timeout(), m.stopC, nil, nil) {
+			return nil
 		}
 		if err := m.pause(ctx, try); err != nil {
 			return err

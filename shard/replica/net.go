@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -17,7 +18,8 @@ type MemoryNet struct {
 	mu     sync.RWMutex // held for reading while a message is handed over, so that a closed host gets none
 	hosts  map[string]*memoryTransport
 	cut    map[string]bool
-	oneWay map[[2]string]bool // from, to
+	oneWay map[[2]string]bool         // from, to
+	lose   func(*raftpb.Message) bool // which messages are lost beside those; nil: none
 }
 
 // NewMemoryNet makes a net without hosts.
@@ -40,6 +42,13 @@ func (n *MemoryNet) Cut(from, to string, on bool) {
 }
 
 var memoryAddresses atomic.Uint64
+
+// loseMessages loses those that a function chooses; nil: none.
+func (n *MemoryNet) loseMessages(which func(*raftpb.Message) bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lose = which
+}
 
 // newMemoryAddress is an address no other host of the process has.
 func newMemoryAddress() string { return fmt.Sprintf("memory-%d:1", memoryAddresses.Add(1)) }
@@ -126,6 +135,9 @@ func (c *memoryConn) SendMessageBatch(batch raftpb.MessageBatch) error {
 	defer release()
 	var own raftpb.MessageBatch
 	raftpb.MustUnmarshal(&own, raftpb.MustMarshal(&batch))
+	if lose := to.net.lose; lose != nil {
+		own.Requests = slices.DeleteFunc(own.Requests, func(m raftpb.Message) bool { return lose(&m) })
+	}
 	to.messages(own)
 	return nil
 }
