@@ -107,9 +107,9 @@ type TakenOver struct {
 	Epoch   uint64 // the new one; the one it had here if the same start or attach was sent again from elsewhere
 }
 
-// Detached tells a connection that the session's home is about to be another shard: from here on no pong on this connection vouches for an attach of it up to Epoch.
-// The session lives: it is to be attached again, with a higher epoch, at whoever the map names; until the move is done that is answered WRONG_SHARD. It may come before
-// the reply to the attach that it is about.
+// Detached tells a connection that a session is attached on it no more: its home moves to another shard, or the home shard has another leader. From here on no pong
+// on this connection renews an attach of it up to Epoch. The session lives: it is to be attached again, with a higher epoch, at the instance that the map names; until
+// the move is done that is answered WRONG_SHARD. It may come before the reply to the attach that it is about.
 type Detached struct {
 	Session uint64
 	Epoch   uint64 // the attach epoch it had here

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"math"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -18,7 +19,6 @@ type deliverMessages struct {
 	result  protocol.AcquireResult
 	lost    protocol.LeaseLost
 	ended   protocol.SessionEnded
-	away    protocol.Detached
 	ticket  []byte
 	joined  protocol.ProcessJoinReply
 	left    protocol.ProcessLeaveReply
@@ -176,19 +176,25 @@ func (d *desk) ended(o *outbox, e *shard.Event) {
 	}
 }
 
-// frozen is told that the shard serves a run of buckets no more. Sessions at home in it are off the connections that attached them here, before any pong can go out
-// that was given after the freeze; the rest of what those connections have stays as it is. What their clients hold they go on holding until the time they were
-// last vouched for is over, and they attach again where the map sends them.
+// detach takes sessions at home in a run of buckets off the connections that attached them here, and tells their clients to attach them again where the map sends
+// them. The rest of what those connections have stays as it is. What the clients hold they go on holding until the time they were last vouched for is over.
+// No pong that is given after this vouches for an attach before it: the event is in the connection's buffer first.
+func (d *desk) detach(o *outbox, first, count uint32) {
+	d.srv.conns.each(func(c *conn) { d.detachFrom(o, c, first, count) })
+}
+
+func (d *desk) detachFrom(o *outbox, c *conn, first, count uint32) {
+	for _, b := range c.takeHomes(d, first, count) {
+		d.srv.bindings.drop(b)
+		c.lose(b, false)
+		o.event(c, protocol.KindDetached, 0, d.id, &protocol.Detached{Session: b.session, Epoch: b.epoch})
+	}
+}
+
+// frozen is told that the shard serves a run of buckets no more.
 func (d *desk) frozen(o *outbox, e *shard.Event) {
 	first, count, total := e.First, e.Count, e.Total
-	d.srv.conns.each(func(c *conn) {
-		for _, b := range c.takeHomes(d, first, count) {
-			d.srv.bindings.drop(b)
-			c.lose(b, false)
-			d.messages.away = protocol.Detached{Session: b.session, Epoch: b.epoch}
-			o.event(c, protocol.KindDetached, 0, d.id, &d.messages.away)
-		}
-	})
+	d.detach(o, first, count)
 	d.hub.BucketsFrozen(func(node uint64, name []byte) bool {
 		b := protocol.Bucket(node, name, total)
 		return b >= first && b-first < count
@@ -203,8 +209,8 @@ func (d *desk) frozen(o *outbox, e *shard.Event) {
 	}, protocol.StatusWrongShard, "the track's bucket moves to another shard; fetch the map and ask its instance")
 }
 
-// tookOver is told that a leader's epoch is in the log. A new leader (a retake keeps the term) has detached every session: connections that had one attached
-// here must attach it again, and are closed so that they do.
+// tookOver is told that a leader's epoch is in the log. A new leader (a retake keeps the term) has detached every session: those attached here must be attached again.
+// Their connections stay: sessions at home in other shards, and whatever else they have, lose nothing.
 func (d *desk) tookOver(o *outbox, epoch uint64) {
 	was := d.epoch
 	d.epoch = epoch
@@ -212,7 +218,7 @@ func (d *desk) tookOver(o *outbox, epoch uint64) {
 		return
 	}
 	d.hub.Doubt()
-	d.sendHome("the shard has a new leader; reconnect and attach the sessions again")
+	d.detach(o, 0, math.MaxUint32)
 }
 
 // deliveryFailed is the answer to a defect while delivering: the connections whose requests were in the batch are closed, since their answers are lost.

@@ -8,30 +8,42 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// TestNewLeader: the connections with sessions at home in a shard are closed when a new term leads it, so that they attach again; a retake of the same
-// term detaches nobody.
+// TestNewLeader: sessions at home in a shard are detached when a new term leads it, so that they are attached again; those at home elsewhere stay, and so do the
+// connections. A retake of the same term detaches nobody.
 func TestNewLeader(t *testing.T) {
 	s := start(t, nil)
 	bystander := connect(t, s)
 	node := bystander.node()
 	c := connect(t, s)
 	r := c.session(node, 1)
+	other := r
+	for n := uint64(2); other.Shard == r.Shard; n++ {
+		other = c.session(node, n)
+	}
 	d := s.desks.get(r.Shard)
 	for _, step := range []struct {
-		epoch  uint64
-		closes bool
+		epoch    uint64
+		detaches bool
 	}{{d.epoch + 1, false}, {d.epoch + 1<<16, true}} {
 		d.rep.Exclusive(func(*shard.Machine) {
 			d.tookOver(d.out, step.epoch)
 			d.out.flush()
 		})
-		if !step.closes {
+		if !step.detaches {
 			c.ping()
 			continue
 		}
-		if g := c.closed(); g == nil || g.Status != protocol.StatusUnavailable {
-			t.Fatalf("goodbye is %+v", g)
+		var away protocol.Detached
+		c.event(protocol.KindDetached, &away)
+		if away.Session != r.Session || away.Epoch != r.Epoch {
+			t.Fatalf("detached: %+v, want session %d of epoch %d", away, r.Session, r.Epoch)
 		}
+	}
+	if _, err := c.lock(node, other.Session, "a", 0); err != nil {
+		t.Errorf("a session at home in another shard: %v", err)
+	}
+	if _, err := c.lock(node, r.Session, "b", 0); protocol.StatusOf(err) != protocol.StatusBadSession {
+		t.Errorf("a session that was detached: %v", err)
 	}
 	bystander.ping()
 }

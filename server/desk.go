@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -199,6 +200,16 @@ func (d *desk) Cut(_ *replica.Shard, id uint64, reason string) {
 		c.end(endSoft, protocol.StatusUnavailable, reason)
 		d.srv.returnOutbox(o)
 		d.srv.metrics.leaderCut.Inc()
+	}
+}
+
+// Detach takes the sessions that are at home here off a connection.
+func (d *desk) Detach(_ *replica.Shard, id uint64) {
+	defer d.srv.guard("detach", nil)
+	if c := d.srv.conns.get(id); c != nil {
+		o := d.srv.borrowOutbox()
+		d.detachFrom(o, c, 0, math.MaxUint32)
+		d.srv.returnOutbox(o)
 	}
 }
 

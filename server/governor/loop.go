@@ -142,6 +142,7 @@ func (l *loop) finished(o outcome) {
 	if o.err == nil {
 		l.taken.Add(1)
 		delete(l.held, key)
+		l.log.Debug("governor step done", "step", o.step.String(), "took", o.ended-o.began)
 		l.progress.Done(&o.step, o.began, o.ended, o.answer)
 		return
 	}

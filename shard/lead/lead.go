@@ -100,10 +100,11 @@ type PeerMsg struct {
 	Bytes []byte
 }
 
-// Cut is a connection to close: from the moment it is taken no pong of this shard may be sent on it.
+// Cut takes a connection from this shard: from the moment it is taken no pong of this shard may be sent on it, unless Reason is empty and its client was told before
+// that its sessions at home here are detached.
 type Cut struct {
 	Conn   uint64
-	Reason string
+	Reason string // why the connection is to be closed; empty: it may stay, without the sessions at home here
 }
 
 // Ready is what the leader wants done, in this order: cuts first.
@@ -239,8 +240,8 @@ func (l *Leader) Start(now, epoch, logTime uint64, guests []uint64) {
 	}
 }
 
-// Stop ends the leadership. Every connection that had a session attached under it is cut: none may outlive it, because a later leadership's
-// pongs would vouch for sessions it does not know. Nothing else that was not taken yet goes out.
+// Stop ends the leadership. Every connection that had a session attached under it loses the sessions at home here, because a later leadership's pongs would speak for
+// sessions it does not know. Nothing else that was not taken yet goes out.
 func (l *Leader) Stop() {
 	if l.epoch == 0 {
 		return
@@ -249,7 +250,7 @@ func (l *Leader) Stop() {
 	*l.ready = Ready{Cut: cut}
 	for _, c := range sortedConns(l.conns) {
 		if !c.cut {
-			l.ready.Cut = append(l.ready.Cut, Cut{c.id, "the shard's leadership ended; connect to its new master"})
+			l.ready.Cut = append(l.ready.Cut, Cut{Conn: c.id})
 		}
 	}
 	l.epoch = 0

@@ -289,7 +289,11 @@ func (w *world) take(hear, barriers bool) (out []string) {
 		r := w.l.Take()
 		again := false
 		for _, c := range r.Cut {
-			out = append(out, fmt.Sprintf("cut connection %d: %s", c.Conn, c.Reason))
+			if c.Reason == "" {
+				out = append(out, fmt.Sprintf("detach the sessions of connection %d", c.Conn))
+			} else {
+				out = append(out, fmt.Sprintf("cut connection %d: %s", c.Conn, c.Reason))
+			}
 		}
 		for _, p := range r.Pongs {
 			out = append(out, fmt.Sprintf("pong on connection %d to ping %d", p.Conn, p.Ping))

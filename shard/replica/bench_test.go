@@ -47,6 +47,7 @@ func (k *benchSink) LeaderChanged(_ *Shard, _ uint64, leading bool) {
 }
 func (k *benchSink) Pong(*Shard, uint64, uint64) {}
 func (k *benchSink) Cut(*Shard, uint64, string)  {}
+func (k *benchSink) Detach(*Shard, uint64)       {}
 
 // benchShards starts shards on a real disk: what is measured syncs.
 func benchShards(b *testing.B, n int) ([]*Shard, []*benchSink) {

@@ -162,7 +162,11 @@ func (w *dutyWorker) heard(conn uint64) (at uint64, open bool) {
 func (w *dutyWorker) carryOut(r *lead.Ready) {
 	s := w.s
 	for i := range r.Cut {
-		s.sink.Cut(s, r.Cut[i].Conn, r.Cut[i].Reason)
+		if c := &r.Cut[i]; c.Reason == "" {
+			s.sink.Detach(s, c.Conn)
+		} else {
+			s.sink.Cut(s, c.Conn, c.Reason)
+		}
 	}
 	for i := range r.Pongs {
 		s.sink.Pong(s, r.Pongs[i].Conn, r.Pongs[i].Ping)

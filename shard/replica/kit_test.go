@@ -143,6 +143,13 @@ func (r *recorder) Cut(_ *Shard, conn uint64, reason string) {
 	r.cuts[conn] = reason
 }
 
+func (r *recorder) Detach(_ *Shard, conn uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer r.c.Broadcast()
+	r.cuts[conn] = "detached"
+}
+
 func (r *recorder) Restored(*Shard) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,7 +16,7 @@ type Origin struct {
 // Sink takes what leaves a shard. It belongs to the server.
 //
 // Applied, LeaderChanged and Restored of one shard are called one after another, in the order of the log, each entry's before the next entry is
-// applied; the machine does not change meanwhile, so [Shard.View] inside them shows exactly the state after the entry. Failed, Pong and Cut may
+// applied; the machine does not change meanwhile, so [Shard.View] inside them shows exactly the state after the entry. Failed, Pong, Cut and Detach may
 // come from other goroutines at the same time. No method may block, and none may call [Shard.Exclusive], [Host.Tick] or a Close; Submit,
 // Barrier, Bound and the other feeds are allowed, they only queue.
 type Sink interface {
@@ -32,6 +32,9 @@ type Sink interface {
 	Pong(s *Shard, conn, ping uint64)
 	// Cut asks for the connection to be closed: it was silent for too long, or the outcome of a request of its own can no longer be learned here.
 	Cut(s *Shard, conn uint64, reason string)
+	// Detach asks for the sessions of a connection that are at home here to be taken off it, and its client to be told, before any Pong that follows. The leadership
+	// under which they were attached is over.
+	Detach(s *Shard, conn uint64)
 }
 
 // Restorer is a [Sink] that wants to know when the machine was replaced by a snapshot while serving: changes between the last entry applied
