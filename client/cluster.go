@@ -22,7 +22,7 @@ func (c *Client) Cluster(ctx context.Context, method string, in, out any) error 
 	}
 	var reply protocol.ClusterReply
 	if repeated, err := c.ask(ctx, c.anywhere, protocol.KindCluster, req, &reply); err != nil {
-		asks := method == protocol.MethodStatus || method == protocol.MethodPlan
+		asks := method == protocol.MethodStatus || method == protocol.MethodPlan || method == protocol.MethodHealth
 		return about("cluster", method, unknown(repeated && !answered(err) && !asks, err))
 	}
 	if out == nil {

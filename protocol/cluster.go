@@ -8,6 +8,7 @@ const MaxMethodLen = 64
 const (
 	MethodStatus            = "status"             // -> ClusterStatus
 	MethodPlan              = "plan"               // -> ClusterPlan
+	MethodHealth            = "health"             // -> ClusterHealth
 	MethodDrain             = "drain"              // DrainRequest -> ClusterInstance; decided, not done, when it is answered
 	MethodExpel             = "expel"              // ExpelRequest -> ClusterInstance; decided, not done, when it is answered
 	MethodTransfer          = "transfer"           // TransferRequest -> ClusterShard; decided, not done, when it is answered
@@ -75,7 +76,8 @@ type BackupPart struct {
 	Bytes    []byte `json:"bytes,omitempty"` // from the offset on; none at the end
 }
 
-// ClusterStatus is the cluster as one instance has it. Instances, replicasets and tiers are referred to by name, shards by id.
+// ClusterStatus is the cluster as the map of one instance has it, which may be old, and, in Health, what
+// of it that instance sees now. Instances, replicasets and tiers are referred to by name, shards by id.
 type ClusterStatus struct {
 	ID          string              `json:"id"`
 	Name        string              `json:"name,omitempty"`
@@ -83,6 +85,7 @@ type ClusterStatus struct {
 	Revision    uint64              `json:"revision"`          // of the meta state that this was made from
 	MapVersion  uint64              `json:"map_version"`
 	AskedOf     string              `json:"asked_of"` // the instance that answers
+	Health      ClusterHealth       `json:"health"`   // what is so now: all below is what the map says
 	Meta        ClusterMeta         `json:"meta"`
 	Tiers       []ClusterTier       `json:"tiers"`
 	Replicasets []ClusterReplicaset `json:"replicasets"`
@@ -93,7 +96,7 @@ type ClusterStatus struct {
 
 // ClusterMeta is the meta shard.
 type ClusterMeta struct {
-	Leader    string   `json:"leader,omitempty"` // as far as the answering instance knows
+	Leader    string   `json:"leader,omitempty"` // as far as the answering instance knows; absent while it follows none
 	Voters    []string `json:"voters"`
 	NonVoting []string `json:"non_voting"`
 }
@@ -138,7 +141,7 @@ type ClusterInstance struct {
 	Reason             string   `json:"reason,omitempty"`        // of the target
 	ChangedAt          uint64   `json:"changed_at_ms,omitempty"` // when the target was set: wall clock in ms since 1970, for people
 	Draining           bool     `json:"draining,omitempty"`      // see DrainRequest
-	Reachable          *bool    `json:"reachable,omitempty"`     // as the answering instance hears it; absent: it does not know
+	Reachable          *bool    `json:"reachable,omitempty"`     // the answering instance hears it; absent of one that is expelled
 	Leads              []uint64 `json:"leads,omitempty"`         // shards
 	Revision           uint64   `json:"revision"`                // of the last change to this: a status with a lower one is older
 }
@@ -180,17 +183,88 @@ type ClusterMove struct {
 	Phase string `json:"phase"` // moving, committed, aborted
 }
 
-// ClusterPlan is what the governor does next, and what waits and why, as the answering instance sees it: what depends on who was heard of when, only
-// the leader of the meta shard knows well.
+// ClusterPlan names every deviation of the cluster from what is configured: the steps that the
+// governor takes next, and what is not done now, with the reason. While nobody governs there are no
+// steps, and the deviations are those that the answering instance sees.
 type ClusterPlan struct {
 	AskedOf string        `json:"asked_of"`
-	Leader  string        `json:"leader,omitempty"` // the instance whose governor acts
+	Leader  string        `json:"leader,omitempty"` // the instance whose governor acts; empty: none does
 	Steps   []string      `json:"steps"`
 	Waits   []ClusterWait `json:"waits"`
+	Health  ClusterHealth `json:"health"` // as the instance sees it whose governor acts
 }
 
-// ClusterWait is something that is to be done and is not, and why.
+// Kinds of ClusterWait.
+const (
+	WaitUnderway = "underway" // the instances that are there work on it
+	WaitFollows  = "follows"  // it comes about with something else in the plan
+	WaitOutside  = "outside"  // an instance that is not there, or an operator, has to do something
+)
+
+// ClusterWait is a deviation that no step is taken about now, and why.
 type ClusterWait struct {
 	What string `json:"what"`
 	Why  string `json:"why"`
+	Kind string `json:"kind"`
+}
+
+// States of ClusterHealth.
+const (
+	HealthHealthy  = "healthy"  // all works, and all that the configuration promises may be lost
+	HealthDegraded = "degraded" // all works, and less may be lost than the configuration promises
+	HealthBroken   = "broken"   // something does not work
+)
+
+// ClusterHealth says what works, and what may be lost, from the view of one instance. Nothing in it is
+// remembered from earlier: who is not heard now does not count.
+type ClusterHealth struct {
+	AskedOf     string           `json:"asked_of"` // the instance whose view it is
+	State       string           `json:"state"`
+	Confirmed   bool             `json:"confirmed"` // a majority of the meta shard has confirmed the map for this answer
+	AgeMS       uint64           `json:"age_ms"`    // how long ago that was so last; 0 if Confirmed
+	Problems    []string         `json:"problems"`  // why State is not healthy, in sentences, the worst first
+	Meta        ClusterGroup     `json:"meta"`
+	Shards      []ClusterGroup   `json:"shards"`
+	Replicasets []ClusterCopies  `json:"replicasets"`
+	Unheard     []ClusterUnheard `json:"unheard"`
+	NextLoss    []ClusterLoss    `json:"next_loss"` // instances whose loss alone would stop something; empty: any one may be lost
+	Losses      []string         `json:"losses"`    // NextLoss in sentences
+}
+
+// ClusterGroup is the raft group of a shard. It works while it has a majority and a leader.
+type ClusterGroup struct {
+	Shard      uint64 `json:"shard,omitempty"` // absent for the meta shard
+	Replicaset string `json:"replicaset,omitempty"`
+	Leader     string `json:"leader,omitempty"` // heard leading it now
+	Voters     int    `json:"voters"`
+	Heard      int    `json:"heard"` // of the voters
+	Majority   bool   `json:"majority"`
+	MayLose    int    `json:"may_lose"`       // voters, before it stops
+	Promised   int    `json:"promised"`       // that MayLose is by the configuration
+	Idle       bool   `json:"idle,omitempty"` // it owns no buckets, so no client waits for it
+}
+
+// ClusterCopies is a replicaset and how many instances have a whole copy of its shards and are heard.
+type ClusterCopies struct {
+	Replicaset string `json:"replicaset"`
+	Tier       string `json:"tier"`
+	Copies     int    `json:"copies"`
+	Configured int    `json:"configured"`
+	Buckets    uint32 `json:"buckets"`
+}
+
+// ClusterUnheard is an instance that is not heard.
+type ClusterUnheard struct {
+	Instance string `json:"instance"`
+	State    string `json:"state"`              // that the map gives it
+	Reason   string `json:"reason,omitempty"`   // of that state
+	SinceMS  uint64 `json:"since_ms,omitempty"` // wall clock in ms since 1970; absent: the answering instance has never heard it
+	ForMS    uint64 `json:"for_ms,omitempty"`
+}
+
+// ClusterLoss is what the loss of an instance would stop.
+type ClusterLoss struct {
+	Instance string   `json:"instance"`
+	Meta     bool     `json:"meta"`   // the meta shard: no change of the cluster or of nodes is decided
+	Shards   []uint64 `json:"shards"` // with their buckets
 }

@@ -1,15 +1,21 @@
 package server
 
 import (
+	"slices"
+
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// clusterStatus is the meta state as operators read it: names instead of ids, and what belongs together summed up.
-func clusterStatus(s *meta.State, self, leader uint64, reachable func(uint64) *bool) protocol.ClusterStatus {
+// clusterStatus is the meta state as operators read it, with what of it is so now: names instead of ids, and what
+// belongs together summed up.
+func clusterStatus(o governor.Observation) protocol.ClusterStatus {
+	s := o.State
 	out := protocol.ClusterStatus{
-		ID: s.Cluster(), Name: s.ClusterName(), Version: version3(s.ClusterVersion()), Revision: s.Revision(), MapVersion: s.MapVersion(), AskedOf: instanceName(s, self),
-		Meta:        protocol.ClusterMeta{Leader: instanceName(s, leader), Voters: []string{}, NonVoting: []string{}},
+		Health: governor.Assess(o),
+		ID:     s.Cluster(), Name: s.ClusterName(), Version: version3(s.ClusterVersion()), Revision: s.Revision(), MapVersion: s.MapVersion(), AskedOf: instanceName(s, o.Self),
+		Meta:        protocol.ClusterMeta{Leader: instanceName(s, o.Leader), Voters: []string{}, NonVoting: []string{}},
 		Tiers:       []protocol.ClusterTier{},
 		Replicasets: []protocol.ClusterReplicaset{},
 		Instances:   []protocol.ClusterInstance{},
@@ -32,7 +38,12 @@ func clusterStatus(s *meta.State, self, leader uint64, reachable func(uint64) *b
 		out.Replicasets = append(out.Replicasets, clusterReplicaset(s, &set, buckets))
 	}
 	for _, i := range s.Instances() {
-		out.Instances = append(out.Instances, clusterInstance(s, &i, reachable))
+		x := clusterInstance(s, &i)
+		if !i.Expelled() {
+			heard := !slices.ContainsFunc(out.Health.Unheard, func(u protocol.ClusterUnheard) bool { return u.Instance == i.Name })
+			x.Reachable = &heard
+		}
+		out.Instances = append(out.Instances, x)
 	}
 	for _, x := range s.Shards() {
 		out.Shards = append(out.Shards, clusterShard(s, &x, buckets[x.ID]))
@@ -74,7 +85,7 @@ func clusterReplicaset(s *meta.State, set *meta.Replicaset, buckets map[uint64]u
 	return out
 }
 
-func clusterInstance(s *meta.State, i *meta.Instance, reachable func(uint64) *bool) protocol.ClusterInstance {
+func clusterInstance(s *meta.State, i *meta.Instance) protocol.ClusterInstance {
 	set, _ := s.Replicaset(i.Replicaset)
 	out := protocol.ClusterInstance{
 		ID: i.ID, Name: i.Name, UUID: i.UUID, Tier: tierName(s, i.Tier), Replicaset: set.Name, Version: version3(i.Version), Address: i.Address, RaftAddress: i.RaftAddress,
@@ -86,9 +97,6 @@ func clusterInstance(s *meta.State, i *meta.Instance, reachable func(uint64) *bo
 			out.Domain = map[string]string{}
 		}
 		out.Domain[l.Key] = l.Value
-	}
-	if !i.Expelled() {
-		out.Reachable = reachable(i.ID)
 	}
 	for _, x := range s.Shards() {
 		if x.Master == i.ID {

@@ -119,8 +119,6 @@ func (s *Server) stranded(state *meta.State, waited time.Duration) string {
 	health, now := s.member.Instances().Health(), s.clock.Now()
 	voters, up := 0, 0
 	group := state.MetaShard()
-	own, _ := group.On(s.instance)
-	votes := own.Role == meta.RoleVoter // only voters are sent heartbeats: others know of nobody
 	for _, r := range group.Replicas {
 		if r.Role != meta.RoleVoter {
 			continue
@@ -132,7 +130,7 @@ func (s *Server) stranded(state *meta.State, waited time.Duration) string {
 		if heard {
 			quiet = now - h.Heard
 		}
-		if r.Instance == s.instance || i.Current.Variant == meta.Online && (!votes || quiet <= missedAfter) {
+		if r.Instance == s.instance || i.Current.Variant == meta.Online && quiet <= missedAfter {
 			up++
 		}
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -16,11 +17,15 @@ type metaShard struct {
 	rep     *replica.Meta // nil before the first, and between two
 	last    meta.State    // the newest state that was seen
 	changed chan struct{}
+	clock   replica.Clock
+	sure    time.Duration // when a majority confirmed the state last: the begin of that Sync
 
 	unfollow context.CancelFunc // ends the goroutine that follows rep
 }
 
-func newMetaShard() *metaShard { return &metaShard{changed: make(chan struct{})} }
+func newMetaShard(clock replica.Clock) *metaShard {
+	return &metaShard{changed: make(chan struct{}), clock: clock}
+}
 
 // use makes a replica the one behind it, and returns the function that follows it, until ctx ends or another one takes its place.
 func (m *metaShard) use(ctx context.Context, rep *replica.Meta) (follow func()) {
@@ -121,7 +126,25 @@ func (m *metaShard) Sync(ctx context.Context) error {
 	if rep == nil {
 		return protocol.Errorf(protocol.StatusUnavailable, "this instance has no replica of the meta shard at the moment; ask again")
 	}
-	return rep.Sync(ctx)
+	began := m.clock.Now()
+	err := rep.Sync(ctx)
+	if err == nil {
+		m.mu.Lock()
+		m.sure = max(m.sure, began)
+		m.mu.Unlock()
+	}
+	return err
+}
+
+// age is how long ago a majority of the meta shard confirmed the state last. A leader is told it with each
+// heartbeat of its followers, else it would lead no more.
+func (m *metaShard) age() time.Duration {
+	if m.Leading() {
+		return 0
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.clock.Now() - m.sure
 }
 
 // Changed implements governor.Meta.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/sentinel"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
@@ -41,6 +43,35 @@ func (m *serverMetrics) writeCluster(w io.Writer) {
 	number("signalbox_audit_lost_total", s.audit.log.Lost())
 	s.sentry.write(w)
 	m.writeMesh(w)
+	if s.announced.Load() {
+		m.writeHealth(w)
+	}
+}
+
+// writeHealth shows what works and what may be lost, as this instance sees it.
+func (m *serverMetrics) writeHealth(w io.Writer) {
+	h := governor.Assess(m.srv.glance())
+	for _, state := range []string{protocol.HealthHealthy, protocol.HealthDegraded, protocol.HealthBroken} {
+		fmt.Fprintf(w, "signalbox_cluster_health{state=%q} %d\n", state, one(h.State == state))
+	}
+	stopped := one(!h.Meta.Majority || !h.Confirmed)
+	thin := one(h.Meta.MayLose < h.Meta.Promised)
+	for i := range h.Shards {
+		if g := &h.Shards[i]; !g.Idle {
+			stopped += one(!g.Majority || g.Leader == "")
+			thin += one(g.MayLose < g.Promised)
+		}
+	}
+	fmt.Fprintf(w, "signalbox_groups_stopped %d\n", stopped)
+	fmt.Fprintf(w, "signalbox_groups_at_risk %d\n", thin)
+	fmt.Fprintf(w, "signalbox_instances_unheard %d\n", len(h.Unheard))
+	for _, c := range h.Replicasets {
+		missing := 0
+		if c.Buckets > 0 {
+			missing = max(0, c.Configured-c.Copies)
+		}
+		fmt.Fprintf(w, "signalbox_replicaset_missing_copies{replicaset=%q} %d\n", c.Replicaset, missing)
+	}
 }
 
 // write shows what the sentinel did, and when last.

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/audit"
@@ -35,32 +37,13 @@ type clusterDesk struct {
 	self uint64
 	topology
 	auth      *authDesk
-	leader    func(s *meta.State) uint64                                                       // the instance that leads the meta shard, 0 if none is known
-	reachable func(instance uint64) *bool                                                      // nil: this instance does not know
-	elsewhere func(ctx context.Context, leader uint64, method string) (body []byte, err error) // asks the leader of the meta shard; nil: there is no other instance
-	backup    func(ctx context.Context, shard uint64, request []byte) ([]byte, error)          // asks the instance that leads the shard
+	look      func(ctx context.Context) governor.Observation                          // what this instance sees of the cluster
+	elsewhere func(ctx context.Context) (plan []byte, err error)                      // asks the instance that governs
+	backup    func(ctx context.Context, shard uint64, request []byte) ([]byte, error) // asks the instance that leads the shard
 }
 
 func (s *Server) clusterDesk() *clusterDesk {
-	return &clusterDesk{
-		self: s.instance, topology: s.governor,
-		leader: func(state *meta.State) uint64 {
-			if s.meta.Leading() {
-				return s.instance
-			}
-			return state.MetaShard().Master
-		},
-		reachable: func(instance uint64) *bool {
-			h, ok := s.member.Instances().Health()[instance]
-			if !ok {
-				return nil // only those that may govern are sent heartbeats
-			}
-			yes := instance == s.instance || s.clock.Now()-h.Heard < missedAfter
-			return &yes
-		},
-		elsewhere: func(ctx context.Context, _ uint64, _ string) ([]byte, error) { return s.member.AskPlan(ctx) },
-		backup:    s.member.AskBackup,
-	}
+	return &clusterDesk{self: s.instance, topology: s.governor, look: s.look, elsewhere: s.member.AskPlan, backup: s.member.AskBackup}
 }
 
 // clusterRequest serves operators' methods, off the event loop: documents are made, and changes wait for the meta shard.
@@ -73,7 +56,7 @@ func (c *conn) clusterRequest(p *pass, h protocol.Header) {
 	switch m.Method {
 	case protocol.MethodWhoAmI:
 		right = 0
-	case protocol.MethodStatus, protocol.MethodPlan:
+	case protocol.MethodStatus, protocol.MethodPlan, protocol.MethodHealth:
 		right = RightRead
 	}
 	if right != 0 {
@@ -144,22 +127,18 @@ func (d *clusterDesk) serve(ctx context.Context, method string, body []byte) ([]
 func (d *clusterDesk) cluster(ctx context.Context, method string, body []byte) (answer any, err error) {
 	switch method {
 	case protocol.MethodStatus:
-		state := d.State()
-		answer = clusterStatus(state, d.self, d.leader(state), d.reachable)
+		answer = clusterStatus(d.look(ctx))
+	case protocol.MethodHealth:
+		answer = governor.Assess(d.look(ctx))
 	case protocol.MethodPlan:
-		state := d.State()
-		leader := d.leader(state)
-		if leader != d.self && leader != 0 && d.elsewhere != nil {
-			return rawAnswer(d.elsewhere(ctx, leader, method))
-		}
-		answer, err = d.plan(state, leader)
+		return d.plan(ctx)
 	case protocol.MethodDrain:
 		answer, err = call(body, func(in protocol.DrainRequest) (any, error) {
 			return d.change(in.Instance, func(i uint64) error { return second(d.Drain(ctx, i, in.Undo)) })
 		})
 	case protocol.MethodExpel:
 		answer, err = call(body, func(in protocol.ExpelRequest) (any, error) {
-			return d.change(in.Instance, func(i uint64) error { return second(d.Expel(ctx, i, in.Force)) })
+			return d.expel(ctx, in)
 		})
 	case protocol.MethodTransfer:
 		answer, err = call(body, func(in protocol.TransferRequest) (any, error) {
@@ -225,7 +204,20 @@ func (d *clusterDesk) change(name string, f func(instance uint64) error) (any, e
 	}
 	state := d.State()
 	i, _ = state.Instance(i.ID)
-	return clusterInstance(state, &i, d.reachable), nil
+	return clusterInstance(state, &i), nil
+}
+
+// expel has an instance leave. One that has left already, and whose name nobody else has by now, stays expelled.
+func (d *clusterDesk) expel(ctx context.Context, in protocol.ExpelRequest) (any, error) {
+	state := d.State()
+	if _, err := governor.FindInstance(state, in.Instance); err != nil {
+		for _, i := range slices.Backward(state.Instances()) {
+			if i.Name == in.Instance && i.Expelled() {
+				return clusterInstance(state, &i), nil
+			}
+		}
+	}
+	return d.change(in.Instance, func(i uint64) error { return second(d.Expel(ctx, i, in.Force)) })
 }
 
 func (d *clusterDesk) weight(ctx context.Context, in protocol.WeightRequest) (any, error) {
@@ -256,14 +248,41 @@ func (d *clusterDesk) factor(ctx context.Context, in protocol.ReplicationFactorR
 	return clusterTier(&t), nil
 }
 
-func (d *clusterDesk) plan(s *meta.State, leader uint64) (protocol.ClusterPlan, error) {
-	e, err := d.Explain()
-	if err != nil {
-		return protocol.ClusterPlan{}, err
+// planWithin bounds the question to the instance that governs.
+const planWithin = 2 * time.Second
+
+// plan is that of the instance that governs. Without one, or while it cannot be asked, nothing is planned, and
+// what is not as it should be is said as it looks from here.
+func (d *clusterDesk) plan(ctx context.Context) (any, error) {
+	if e, err := d.Explain(); err == nil {
+		return d.planOf(d.look(ctx), e), nil
 	}
-	plan := protocol.ClusterPlan{AskedOf: instanceName(s, d.self), Leader: instanceName(s, leader), Steps: append([]string{}, e.Next...), Waits: []protocol.ClusterWait{}}
+	o := d.look(ctx)
+	why := "the meta shard does not answer; an election may be under way"
+	if o.Confirmed && o.Leader != 0 && o.Leader != d.self {
+		ask, cancel := context.WithTimeout(ctx, planWithin)
+		body, err := d.elsewhere(ask)
+		cancel()
+		if err == nil {
+			return json.RawMessage(body), nil
+		}
+		why = fmt.Sprintf("%s, which leads the meta shard, does not tell its plan: %v", instanceName(o.State, o.Leader), err)
+	}
+	o.Leader = 0
+	e := governor.Explanation{Waits: governor.Deviations(o.View)}
+	if !slices.ContainsFunc(e.Waits, func(w governor.Wait) bool { return w.What == governor.ToBeGoverned }) {
+		e.Waits = append(e.Waits, governor.Wait{What: governor.ToBeGoverned, Why: why, Kind: governor.Underway})
+	}
+	return d.planOf(o, e), nil
+}
+
+// planOf is the document of a plan.
+func (d *clusterDesk) planOf(o governor.Observation, e governor.Explanation) protocol.ClusterPlan {
+	plan := protocol.ClusterPlan{
+		AskedOf: instanceName(o.State, d.self), Leader: instanceName(o.State, o.Leader), Steps: append([]string{}, e.Next...), Waits: []protocol.ClusterWait{}, Health: governor.Assess(o),
+	}
 	for _, w := range e.Waits {
-		plan.Waits = append(plan.Waits, protocol.ClusterWait{What: w.What, Why: w.Why})
+		plan.Waits = append(plan.Waits, protocol.ClusterWait{What: w.What, Why: w.Why, Kind: w.Kind.String()})
 	}
-	return plan, nil
+	return plan
 }

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/governor"
@@ -117,7 +118,7 @@ func TestClusterMethods(t *testing.T) {
 func TestClusterRights(t *testing.T) {
 	s := start(t, func(c *Config) { c.Authorizer = readersOnly{} })
 	c := connect(t, s)
-	for _, method := range []string{protocol.MethodStatus, protocol.MethodPlan} {
+	for _, method := range []string{protocol.MethodStatus, protocol.MethodPlan, protocol.MethodHealth} {
 		if err := c.ask(method, "", nil); errors.Is(err, protocol.StatusForbidden) {
 			t.Errorf("%s: %v", method, err)
 		}
@@ -175,8 +176,11 @@ func threeInstances(t *testing.T) *meta.State {
 
 // TestClusterStatus: what is not yet what it is to be shows, and who is not heard.
 func TestClusterStatus(t *testing.T) {
-	yes, no := true, false
-	got := clusterStatus(threeInstances(t), 2, 1, func(i uint64) *bool { return map[uint64]*bool{1: &yes, 3: &no}[i] })
+	const now = time.Hour
+	got := clusterStatus(governor.Observation{
+		View: governor.View{State: threeInstances(t), Now: now, Health: map[uint64]governor.Health{1: {Heard: now}, 3: {Heard: now - time.Minute}}},
+		Self: 2, Leader: 1, Confirmed: true,
+	})
 	if got.Name != "demo" || got.Version != "0.3.0" || got.AskedOf != "b" || got.Meta.Leader != "a" {
 		t.Errorf("status is %+v", got)
 	}
@@ -184,7 +188,7 @@ func TestClusterStatus(t *testing.T) {
 	if !a.Draining || !a.Settled() || *a.Reachable != true || a.Domain["DC"] != "MSK" || a.ChangedAt != 1000 {
 		t.Errorf("a is %+v", a)
 	}
-	if b.Settled() || b.Current != "Offline" || b.Target != "Online" || b.TargetIncarnation != 1 || b.Reason != "join" || b.Reachable != nil || b.Replicaset != a.Replicaset {
+	if b.Settled() || b.Current != "Offline" || b.Target != "Online" || b.TargetIncarnation != 1 || b.Reason != "join" || !*b.Reachable || b.Replicaset != a.Replicaset {
 		t.Errorf("b is %+v", b)
 	}
 	if !c.Settled() || c.Target != "Offline" || *c.Reachable {
@@ -198,39 +202,101 @@ func TestClusterStatus(t *testing.T) {
 		t.Errorf("replicaset %+v, tier %+v", got.Replicasets[0], got.Tiers[0])
 	}
 	// An empty list is a list, for those who read the document with less forgiving tools.
-	text, err := json.Marshal(clusterStatus(&meta.State{}, 0, 0, func(uint64) *bool { return nil }))
+	text, err := json.Marshal(clusterStatus(governor.Observation{View: governor.View{State: &meta.State{}}}))
 	if err != nil || strings.Contains(string(text), "null") {
 		t.Errorf("an empty cluster is %s, %v", text, err)
 	}
 }
 
-// fakeTopology answers as a governor of another instance than the leader's does.
+// fakeTopology answers as the governor of an instance does that governs, or does not.
 type fakeTopology struct {
 	topology
-	state *meta.State
+	state   *meta.State
+	governs bool
 }
 
 func (f *fakeTopology) State() *meta.State { return f.state }
 func (f *fakeTopology) Explain() (governor.Explanation, error) {
-	return governor.Explanation{Next: []string{"promote b"}, Waits: []governor.Wait{{What: "c to come online", Why: "nobody has heard of it"}}}, nil
+	if !f.governs {
+		return governor.Explanation{}, protocol.Errorf(protocol.StatusUnavailable, "this instance does not lead the meta shard; ask the one that does")
+	}
+	return governor.Explanation{Next: []string{"promote b"}, Waits: []governor.Wait{{What: "c to come online", Why: "nobody has heard of it", Kind: governor.Outside}}}, nil
 }
 
-// TestPlanIsTheLeaders: the plan is asked of the leader of the meta shard.
+// TestPlanIsTheLeaders: the plan is asked of the instance that governs. While there is none, or it does not answer, there are
+// no steps, and the reason is one of them that a person understands.
 func TestPlanIsTheLeaders(t *testing.T) {
-	leader, asked := uint64(1), uint64(0)
+	topology := &fakeTopology{state: threeInstances(t)}
+	look := governor.Observation{View: governor.View{State: topology.state, Health: map[uint64]governor.Health{}}, Self: 2, Leader: 1, Confirmed: true}
+	var refused error
 	d := &clusterDesk{
-		self: 2, topology: &fakeTopology{state: threeInstances(t)}, leader: func(*meta.State) uint64 { return leader },
-		elsewhere: func(_ context.Context, to uint64, method string) ([]byte, error) {
-			asked = to
-			return []byte(`{"asked_of":"a"}`), nil
+		self: 2, topology: topology, look: func(context.Context) governor.Observation { return look },
+		elsewhere: func(ctx context.Context) ([]byte, error) {
+			if _, ok := ctx.Deadline(); !ok {
+				t.Error("the one that governs is asked for as long as it likes")
+			}
+			return []byte(`{"asked_of":"a"}`), refused
 		},
 	}
-	if body, err := d.serve(t.Context(), protocol.MethodPlan, nil); err != nil || asked != 1 || string(body) != `{"asked_of":"a"}` {
-		t.Errorf("answered %s, %v; asked %d", body, err, asked)
+	ask := func() (p protocol.ClusterPlan) {
+		body, err := d.serve(t.Context(), protocol.MethodPlan, nil)
+		if err == nil {
+			err = json.Unmarshal(body, &p)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		return p
 	}
-	leader = 2
-	want := `{"asked_of":"b","leader":"b","steps":["promote b"],"waits":[{"what":"c to come online","why":"nobody has heard of it"}]}`
-	if body, err := d.serve(t.Context(), protocol.MethodPlan, nil); err != nil || string(body) != want {
-		t.Errorf("answered %s, %v, want %s", body, err, want)
+	if p := ask(); p.AskedOf != "a" {
+		t.Errorf("answered %+v", p)
+	}
+	says := func(p protocol.ClusterPlan, why string) {
+		t.Helper()
+		if p.AskedOf != "b" || p.Leader != "" || len(p.Steps) != 0 || p.Health.AskedOf != "b" {
+			t.Errorf("answered %+v", p)
+		}
+		for _, w := range p.Waits {
+			if w.What == governor.ToBeGoverned && strings.Contains(w.Why, why) {
+				return
+			}
+		}
+		t.Errorf("%+v does not say %q", p.Waits, why)
+	}
+	refused = context.DeadlineExceeded
+	topology.state = threeInstances(t)
+	look.Health = map[uint64]governor.Health{1: {Shards: map[uint64]governor.ShardHealth{meta.MetaShardID: {Replica: 1}}}}
+	says(ask(), "a, which leads the meta shard, does not tell its plan")
+	look.Confirmed = false
+	says(ask(), "an election may be under way")
+	look.Health = map[uint64]governor.Health{}
+	says(ask(), "the meta shard has no majority: 0 of 1 voters take part; start a again")
+	topology.governs = true
+	look.Leader = 2
+	if p := ask(); p.Leader != "b" || !reflect.DeepEqual(p.Steps, []string{"promote b"}) || !reflect.DeepEqual(p.Waits,
+		[]protocol.ClusterWait{{What: "c to come online", Why: "nobody has heard of it", Kind: "outside"}}) {
+		t.Errorf("answered %+v", p)
+	}
+}
+
+// TestExpelAgain: to expel who was expelled is no error, while nobody else has the name.
+func TestExpelAgain(t *testing.T) {
+	expelled := threeInstances(t)
+	gone := clusterOf(t,
+		&meta.Bootstrap{Cluster: "c-1", Instance: 1, UUID: "uuid-a", Name: "a", Address: "a:7070", RaftAddress: "a:7071", Tier: "default", Buckets: 16, ReplicationFactor: 1, CanVote: true,
+			Shards: []uint64{2}, NodeConfig: protocol.DefaultNodeConfig()},
+		&meta.Join{UUID: "uuid-b", Name: "b", Replicaset: "default_1", Address: "b:7070", RaftAddress: "b:7071"},
+		&meta.InstanceUpdate{Instance: 2, Target: meta.Expelled, Reason: meta.ReasonExpel},
+		&meta.InstanceCurrent{Instance: 2, State: meta.InstanceState{Variant: meta.Expelled}},
+	)
+	d := &clusterDesk{self: 1, topology: &fakeTopology{state: gone}}
+	body, err := d.serve(t.Context(), protocol.MethodExpel, []byte(`{"instance":"b"}`))
+	var i protocol.ClusterInstance
+	if err != nil || json.Unmarshal(body, &i) != nil || i.Name != "b" || i.Current != "Expelled" {
+		t.Errorf("answered %s, %v", body, err)
+	}
+	d.topology = &fakeTopology{state: expelled}
+	if _, err := d.serve(t.Context(), protocol.MethodExpel, []byte(`{"instance":"d"}`)); !errors.Is(err, protocol.StatusNotFound) {
+		t.Errorf("who never was: %v", err)
 	}
 }

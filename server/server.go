@@ -137,7 +137,7 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 	s.metrics = newMetrics(s)
 	s.vouching, s.rests = newVouching(s), newRests(s)
 	s.backups = newBackups(s)
-	s.meta, s.hosting, s.sentry = newMetaShard(), newHosting(s), newSentry(s, cfg.OfflineAfter)
+	s.meta, s.hosting, s.sentry = newMetaShard(cfg.Clock), newHosting(s), newSentry(s, cfg.OfflineAfter)
 
 	startCtx, cancel := context.WithTimeout(ctx, cfg.Limits.StartTimeout)
 	defer cancel()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/cluster"
+	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -19,6 +20,9 @@ func (s *Server) takeIn(ctx context.Context, r *cluster.JoinRequest) (reply clus
 	}
 	ctx, cancel := context.WithTimeout(ctx, joinLimit)
 	defer cancel()
+	if why := governor.NoQuorum(s.look(ctx)); why != "" {
+		return reply, protocol.Errorf(protocol.StatusUnavailable, "nobody can be taken in now: %s", why)
+	}
 	i, err := s.governor.Join(ctx, meta.Join{
 		UUID: r.UUID, Name: r.Name, Replicaset: r.Replicaset, Address: r.Address, RaftAddress: r.RaftAddress, Tier: r.Tier, Domain: r.Domain, Version: r.Version,
 		Cluster: r.Cluster,
@@ -135,13 +139,15 @@ func (s *Server) metaStands() string {
 	return "no replica of the meta shard runs here"
 }
 
+var errNotGoverning = protocol.Errorf(protocol.StatusWrongShard, "this instance does not govern; ask the meta shard's leader")
+
 // plan is what the governor here does next, as the document for operators.
 func (s *Server) plan(ctx context.Context) ([]byte, error) {
 	if !s.meta.Leading() {
-		return nil, protocol.Errorf(protocol.StatusWrongShard, "this instance does not govern; ask the meta shard's leader")
+		return nil, errNotGoverning
 	}
 	desk := s.clusterDesk()
-	desk.elsewhere = nil
+	desk.elsewhere = func(context.Context) ([]byte, error) { return nil, errNotGoverning }
 	return desk.serve(ctx, protocol.MethodPlan, nil)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -23,8 +24,10 @@ const (
 func (a *app) clusterCmd() *cobra.Command {
 	status := &cobra.Command{
 		Use: "status", Short: "Show tiers, replicasets, instances, shards and moves of buckets", Args: cobra.NoArgs,
-		Long: `Show tiers, replicasets, instances, shards and moves of buckets, as the instance that answers has them. A ? marks what is not yet what it is to be.
-Expelled instances are shown by -o json only.`,
+		Long: `Show tiers, replicasets, instances, shards and moves of buckets, as the instance that answers has them in its map. A ? marks what is not yet what it is to be.
+Expelled instances are shown by -o json only.
+
+The first lines, and the exit code, are those of cluster health: what of the map is so now.`,
 		Example: "  signalbox cluster status --watch",
 	}
 	watch := status.Flags().Bool("watch", false, "Show it again whenever it has changed, until interrupted.")
@@ -36,23 +39,28 @@ Expelled instances are shown by -o json only.`,
 		if err != nil {
 			return err
 		}
-		return k.printer().status(s)
+		if err := k.printer().status(s); err != nil {
+			return err
+		}
+		return healthCode(&s.Health)
 	})
 
 	plan := &cobra.Command{
-		Use: "plan", Short: "Show what the cluster does next by itself, and why something waits", Args: cobra.NoArgs,
-		Long: `Show what the cluster does next by itself, and why something waits.
+		Use: "plan", Short: "Show what the cluster does next by itself, and what is not done, and why", Args: cobra.NoArgs,
+		Long: `Show every deviation of the cluster from what is configured: the steps that it takes next by itself, and what it does not do
+now, with the reason.
 
-With --wait it returns when there is nothing left to do: the instances that are there have their replicas, votes, leaderships and buckets, and one of three
-may go. What scripts wait for between two steps of a change, at most for --timeout.`,
+With --wait it returns when nothing is left that the instances which are there could do: they have their replicas, votes,
+leaderships and buckets. The exit code is then that of cluster health: 0 only if all that the configuration promises may be lost.
+What scripts wait for between two steps of a change, at most for --timeout.`,
 		Example: `  signalbox cluster plan
   signalbox cluster plan --wait --timeout 10m`,
 	}
-	wait := plan.Flags().Bool("wait", false, "Return when there is nothing left to do.")
+	wait := plan.Flags().Bool("wait", false, "Return when nothing is left that the instances which are there could do.")
 	plan.RunE = a.verb(func(k *call, _ *cobra.Command, _ []string) error {
 		p, err := k.plan()
 		for quiet := 0; *wait && err == nil; p, err = k.plan() {
-			if quiet++; len(p.Steps)+len(p.Waits) > 0 {
+			if quiet++; busy(p) {
 				quiet = 0
 			}
 			if quiet == quietLooks {
@@ -68,12 +76,15 @@ may go. What scripts wait for between two steps of a change, at most for --timeo
 		if err != nil {
 			return err
 		}
-		return k.printer().plan(p)
+		if err := k.printer().plan(p); err != nil || !*wait {
+			return err
+		}
+		return healthCode(&p.Health)
 	})
 
 	c := group("cluster", "The cluster: who is in it, who leads what, and changes of that", `The cluster manages itself: what these verbs ask for is decided in its log, and goes on
 whether or not somebody waits for it. Instances are named by name or uuid.`,
-		status, plan, a.drainCmd(), a.expelCmd(), a.transferCmd(), a.weightCmd(), a.replicationFactorCmd(), a.rotateKeysCmd(), a.backupCmd(), a.restoreCmd(), a.recoverCmd())
+		status, a.healthCmd(), plan, a.drainCmd(), a.expelCmd(), a.transferCmd(), a.weightCmd(), a.replicationFactorCmd(), a.rotateKeysCmd(), a.backupCmd(), a.restoreCmd(), a.recoverCmd())
 	for _, s := range c.Commands() {
 		if s.Name() == "restore" || s.Name() == "recover" {
 			continue // asks no server
@@ -91,6 +102,11 @@ whether or not somebody waits for it. Instances are named by name or uuid.`,
 		}
 	}
 	return c
+}
+
+// busy says that the instances which are there have something to do.
+func busy(p *protocol.ClusterPlan) bool {
+	return len(p.Steps) > 0 || slices.ContainsFunc(p.Waits, func(w protocol.ClusterWait) bool { return w.Kind == protocol.WaitUnderway })
 }
 
 func (a *app) drainCmd() *cobra.Command {

@@ -74,11 +74,14 @@ func (p *printer) status(s *protocol.ClusterStatus) error {
 	if s.Version != "" {
 		title += ", version " + s.Version
 	}
+	if err := p.healthLines(&s.Health); err != nil {
+		return err
+	}
 	leader := "without a leader"
 	if s.Meta.Leader != "" {
 		leader = "led by " + safe(s.Meta.Leader)
 	}
-	fmt.Fprintf(p.w, "%s\nmeta shard: %s; voters: %s\n", title, leader, names(s.Meta.Voters))
+	fmt.Fprintf(p.w, "\n%s\nmeta shard: %s; voters: %s\n", title, leader, names(s.Meta.Voters))
 	for i := range s.Tiers {
 		if err := p.tier(s, &s.Tiers[i]); err != nil {
 			return err
@@ -119,7 +122,13 @@ func (p *printer) tier(s *protocol.ClusterStatus, t *protocol.ClusterTier) error
 }
 
 func (p *printer) replicaset(s *protocol.ClusterStatus, set *protocol.ClusterReplicaset) error {
-	fmt.Fprintf(p.w, "\n%s: %s, weight %v, %d buckets\n", p.heading("replicaset "+safe(set.Name)), set.Phase, set.Weight, set.Buckets)
+	about := set.Phase
+	for _, c := range s.Health.Replicasets {
+		if c.Replicaset == set.Name && c.Tier == set.Tier {
+			about += fmt.Sprintf(", %d of %d copies", c.Copies, c.Configured)
+		}
+	}
+	fmt.Fprintf(p.w, "\n%s: %s, weight %v, %d buckets\n", p.heading("replicaset "+safe(set.Name)), about, set.Weight, set.Buckets)
 	var instances, shards []row
 	for i := range s.Instances {
 		x := &s.Instances[i]
@@ -127,7 +136,7 @@ func (p *printer) replicaset(s *protocol.ClusterStatus, set *protocol.ClusterRep
 			continue
 		}
 		instances = append(instances, row{
-			{"", "instance", x.Name}, {"", "state", state(x)}, {"", "heard", heard(x)}, {"", "votes", slices.Contains(s.Meta.Voters, x.Name)},
+			{"", "instance", x.Name}, {"", "state", state(x, &s.Health)}, {"", "heard", heard(x)}, {"", "votes", slices.Contains(s.Meta.Voters, x.Name)},
 			{"", "leads", len(x.Leads)}, {"", "version", cmp.Or(x.Version, "-")}, {"", "failure domain", whole(cmp.Or(domain(x.Domain), "-"))}, {"", "address", whole(x.Address)},
 			{"", "since", moment{wall(x.ChangedAt)}}, {"", "reason", whole(cmp.Or(x.Reason, "-"))},
 		})
@@ -137,7 +146,7 @@ func (p *printer) replicaset(s *protocol.ClusterStatus, set *protocol.ClusterRep
 		if x.Replicaset != set.Name || x.Tier != set.Tier {
 			continue
 		}
-		shards = append(shards, row{{"", "shard", x.ID}, {"", "master", master(x)}, {"", "replicas", whole(replicas(x))}, {"", "buckets", x.Buckets}, {"", "ready", x.Ready}})
+		shards = append(shards, row{{"", "shard", x.ID}, {"", "state", works(x, &s.Health)}, {"", "master", master(x)}, {"", "replicas", whole(replicas(x))}, {"", "buckets", x.Buckets}})
 	}
 	if len(instances) > 0 {
 		if err := p.table(instances); err != nil {
@@ -159,6 +168,11 @@ func (p *printer) plan(x *protocol.ClusterPlan) error {
 	case "jsonl":
 		return p.line(x)
 	}
+	if x.Health.State != protocol.HealthHealthy && x.Health.State != "" {
+		if err := p.healthLines(&x.Health); err != nil {
+			return err
+		}
+	}
 	if len(x.Steps)+len(x.Waits) == 0 {
 		_, err := fmt.Fprintln(p.w, "nothing to do")
 		return err
@@ -169,13 +183,25 @@ func (p *printer) plan(x *protocol.ClusterPlan) error {
 			fmt.Fprintln(p.w, "  "+safe(s))
 		}
 	}
-	if len(x.Waits) > 0 {
-		fmt.Fprintln(p.w, p.heading("waits"))
+	for _, k := range waitHeadings {
+		first := true
 		for _, w := range x.Waits {
+			if w.Kind != k.kind {
+				continue
+			}
+			if first {
+				fmt.Fprintln(p.w, p.heading(k.heading))
+				first = false
+			}
 			fmt.Fprintf(p.w, "  %s\n    %s\n", safe(w.What), safe(w.Why))
 		}
 	}
 	return nil
+}
+
+// waitHeadings are the headings of what a plan does not do now.
+var waitHeadings = []struct{ kind, heading string }{
+	{protocol.WaitUnderway, "under way"}, {protocol.WaitFollows, "follows"}, {protocol.WaitOutside, "needs an instance, or an operator"},
 }
 
 // instanceRow is an instance as a change of it answers.
@@ -184,9 +210,18 @@ func instanceRow(i *protocol.ClusterInstance) row {
 		{"draining", "", i.Draining}}
 }
 
-// state is what an instance is, with a ? while it is to be something else.
-func state(i *protocol.ClusterInstance) string {
+// state is what an instance is, with a ? while it is to be something else, or is not heard.
+func state(i *protocol.ClusterInstance, h *protocol.ClusterHealth) string {
 	text := i.Current
+	for _, u := range h.Unheard {
+		if u.Instance == i.Name && text == "Online" {
+			text += "? not heard"
+			if u.ForMS > 0 {
+				text += " for " + age(time.Duration(u.ForMS)*time.Millisecond)
+			}
+			return text
+		}
+	}
 	switch {
 	case i.Current != i.Target:
 		text += "? to be " + i.Target
@@ -209,6 +244,27 @@ func heard(i *protocol.ClusterInstance) string {
 	return "no"
 }
 
+// works says whether a shard serves its buckets now.
+func works(x *protocol.ClusterShard, h *protocol.ClusterHealth) string {
+	for i := range h.Shards {
+		switch g := &h.Shards[i]; {
+		case g.Shard != x.ID:
+		case !g.Majority:
+			return fmt.Sprintf("no majority: %d of %d", g.Heard, g.Voters)
+		case g.Leader == "":
+			return "no leader"
+		case g.Idle:
+			return "no buckets"
+		case g.MayLose < g.Promised:
+			return fmt.Sprintf("%d of %d voters", g.Heard, g.Voters)
+		default:
+			return "works"
+		}
+	}
+	return "-"
+}
+
+// master is who leads a shard by the map.
 func master(x *protocol.ClusterShard) string {
 	switch {
 	case x.Master == x.TargetMaster && x.Master == "":

@@ -20,6 +20,7 @@ func TestStatusOfACluster(t *testing.T) {
 		Address: "a:7070", Reason: "join"})
 	b := online(protocol.ClusterInstance{Name: "b", Replicaset: "r1", Reachable: &no, Address: "b:7070", Reason: "no heartbeat for 5.5s"})
 	b.Target = "Offline"
+	d := online(protocol.ClusterInstance{Name: "d", Replicaset: "r1", Reachable: &no, Address: "d:7070"})
 	c := online(protocol.ClusterInstance{Name: "c\x1b[31m", Replicaset: "r1", Address: "c:7070", Draining: true})
 	c.TargetIncarnation = 2
 	gone := online(protocol.ClusterInstance{Name: "gone", Replicaset: "r1"})
@@ -29,7 +30,15 @@ func TestStatusOfACluster(t *testing.T) {
 		Tiers: []protocol.ClusterTier{{Name: "default", Buckets: 4096, ReplicationFactor: 3, CanVote: true, Bootstrapped: true}, {Name: "arbiters", ReplicationFactor: 1},
 			{Name: "cold", Buckets: 16, ReplicationFactor: 2, CanVote: true}},
 		Replicasets: []protocol.ClusterReplicaset{{Name: "r1", Tier: "default", Phase: "ready", Weight: 1, Buckets: 4096}, {Name: "r0", Tier: "default", Phase: "expelled"}},
-		Instances:   []protocol.ClusterInstance{a, b, c, gone},
+		Instances:   []protocol.ClusterInstance{a, b, c, d, gone},
+		Health: protocol.ClusterHealth{
+			AskedOf: "a", State: protocol.HealthBroken, AgeMS: 61_000, Problems: []string{"shard 3 of replicaset r1 has no leader; 0 buckets are not served"},
+			Shards: []protocol.ClusterGroup{{Shard: 2, Voters: 3, Heard: 2, Majority: true, Leader: "a", Promised: 1}, {Shard: 3, Voters: 3, Heard: 3, Majority: true, MayLose: 1, Promised: 1},
+				{Shard: 4, Voters: 3, Heard: 1}},
+			Replicasets: []protocol.ClusterCopies{{Replicaset: "r1", Tier: "default", Copies: 2, Configured: 3}},
+			Unheard:     []protocol.ClusterUnheard{{Instance: "b", State: "Online", ForMS: 2000}, {Instance: "d", State: "Online"}, {Instance: "e", State: "Offline", Reason: "shutdown", ForMS: 3.6e6}},
+			Losses:      []string{"the loss of a or c would stop shard 2"},
+		},
 		Shards: []protocol.ClusterShard{
 			{ID: 2, Tier: "default", Replicaset: "r1", Master: "a", TargetMaster: "b", Buckets: 4096, Ready: true, Replicas: []protocol.ClusterReplica{
 				{Instance: "a", Role: "voter", TargetRole: "voter"}, {Instance: "b", Role: "non-voting", TargetRole: "voter"},
@@ -43,21 +52,29 @@ func TestStatusOfACluster(t *testing.T) {
 	if err := (&printer{w: &out, format: "table"}).status(s); err != nil {
 		t.Fatal(err)
 	}
-	want := `cluster demo (c-1), version 0.3.0
+	want := `broken, as a sees it; a majority confirmed its map of the cluster 1m1s ago for the last time
+  shard 3 of replicaset r1 has no leader; 0 buckets are not served
+  b is not heard since 2s ago
+  d was never heard by the instance that answers
+  e is not heard since 1h0m ago: shutdown
+  the loss of a or c would stop shard 2
+
+cluster demo (c-1), version 0.3.0
 meta shard: without a leader; voters: a, b
 
 tier default: replication factor 3, 4096 buckets
 
-replicaset r1: ready, weight 1, 4096 buckets
+replicaset r1: ready, 2 of 3 copies, weight 1, 4096 buckets
 INSTANCE   STATE                           HEARD  VOTES  LEADS  VERSION  FAILURE DOMAIN  ADDRESS  SINCE  REASON
 a          Online                          yes    yes    1      0.3.0    DC=MSK,RACK=1   a:7070   -      join
-b          Online? to be Offline           no     yes    0      -        -               b:7070   -      no heartbeat for 5.5s
+b          Online? not heard for 2s        no     yes    0      -        -               b:7070   -      no heartbeat for 5.5s
 c\x1b[31m  Online? started again, drained  ?      no     0      -        -               c:7070   -      -
+d          Online? not heard               no     no     0      -        -               d:7070   -      -
 
-SHARD  MASTER         REPLICAS                                            BUCKETS  READY
-2      a? to be b     a, b (? to be voter), c (? leaves), d (non-voting)  4096     yes
-3      none? to be b                                                      0        no
-4      none                                                               0        no
+SHARD  STATE                MASTER         REPLICAS                                            BUCKETS
+2      2 of 3 voters        a? to be b     a, b (? to be voter), c (? leaves), d (non-voting)  4096
+3      no leader            none? to be b                                                      0
+4      no majority: 1 of 3  none                                                               0
 
 tier arbiters: replication factor 1, 0 buckets, no votes
 
@@ -79,8 +96,9 @@ func TestPlanForPeople(t *testing.T) {
 		want string
 	}{
 		{protocol.ClusterPlan{}, "nothing to do\n"},
-		{protocol.ClusterPlan{Steps: []string{"promote b"}, Waits: []protocol.ClusterWait{{What: "c to come online", Why: "nobody has heard of it"}}},
-			"next\n  promote b\nwaits\n  c to come online\n    nobody has heard of it\n"},
+		{protocol.ClusterPlan{Steps: []string{"promote b"}, Waits: []protocol.ClusterWait{{What: "c to come online", Why: "nobody has heard of it", Kind: protocol.WaitOutside},
+			{What: "d to come online", Why: "it catches up", Kind: protocol.WaitUnderway}}},
+			"next\n  promote b\nunder way\n  d to come online\n    it catches up\nneeds an instance, or an operator\n  c to come online\n    nobody has heard of it\n"},
 	} {
 		var out strings.Builder
 		if err := (&printer{w: &out, format: "table"}).plan(&x.plan); err != nil || out.String() != x.want {

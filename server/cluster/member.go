@@ -32,7 +32,8 @@ type Config struct {
 	Update func(ctx context.Context, instance uint64, target meta.Variant, reason string) error
 	// Heard is told of each heartbeat of another instance: the index of the meta shard's log that is applied there. May be nil.
 	Heard func(instance, applied uint64)
-	// Plan is what the governor here is about to do, as JSON, for operators who ask another instance. An error when it does not govern.
+	// Plan is what the governor here is about to do, as JSON, for operators who ask another instance. An
+	// error when it does not govern.
 	Plan func(ctx context.Context) ([]byte, error)
 	// Backup is a part of a backup of a shard that is led here, or whose backup was begun here: both documents are JSON, for operators who ask another instance.
 	Backup func(ctx context.Context, request []byte) ([]byte, error)
@@ -71,7 +72,7 @@ func (m *Member) Shards() governor.Shards { return m.any }
 // Groups reaches raft groups wherever they are led.
 func (m *Member) Groups() governor.Groups { return m.any }
 
-// Instances is who has been heard here. Only instances that may govern are sent heartbeats.
+// Instances is who has been heard here.
 func (m *Member) Instances() governor.Instances { return m.any }
 
 // Started notes the incarnation that this process was given: from now on its heartbeats speak for it.
@@ -110,7 +111,8 @@ func (m *Member) Run(ctx context.Context) {
 	}
 }
 
-// Beat sends one heartbeat to every instance that may govern: those that vote in the meta shard.
+// Beat sends one heartbeat to every other instance: to those that may govern, for that, and to all for what
+// they say about the cluster's health.
 func (m *Member) Beat() {
 	s := m.cfg.State()
 	b := heartbeatOf(m.self.Load(), m.incarnation.Load(), m.seq.Add(1), m.cfg.Local.Report())
@@ -122,10 +124,7 @@ func (m *Member) Beat() {
 	words := encode(b)
 	group := s.MetaShard()
 	for _, r := range group.Replicas {
-		if r.Role != meta.RoleVoter && r.Want != meta.RoleVoter || r.Instance == m.self.Load() {
-			continue
-		}
-		if i, ok := s.Instance(r.Instance); ok {
+		if i, ok := s.Instance(r.Instance); ok && r.Instance != m.self.Load() {
 			m.cfg.Links.Send(i.RaftAddress, kindHeartbeat, words)
 		}
 	}

@@ -140,7 +140,7 @@ type transferWords struct {
 	After   uint64 // the term that the new leadership must come after
 }
 
-// heartbeat is what an instance says of itself, twice a second, to those that may govern.
+// heartbeat is what an instance says of itself, twice a second, to all others.
 type heartbeat struct {
 	Instance    uint64
 	Incarnation uint64 // that its process was given

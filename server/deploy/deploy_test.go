@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -176,6 +177,57 @@ func ready(address string) bool {
 	return r.StatusCode == http.StatusOK
 }
 
+// alerts says which of the alert rules fire by what an instance shows. A rule whose metric it does not show is an error.
+func alerts(t *testing.T, address string) map[string]bool {
+	t.Helper()
+	var rules struct {
+		Groups []struct {
+			Rules []struct {
+				Alert, Expr, For    string
+				Labels, Annotations map[string]string
+			}
+		}
+	}
+	if err := yaml.Unmarshal([]byte(read(t, "monitoring/alerts.yml")), &rules); err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fires := map[string]bool{}
+	for _, g := range rules.Groups {
+		for _, rule := range g.Rules {
+			m := regexp.MustCompile(`^(\w+)(?:\{(.*)\})? (==|>) (\d+)$`).FindStringSubmatch(rule.Expr)
+			if _, err := time.ParseDuration(rule.For); err != nil || m == nil || rule.Labels["severity"] == "" || rule.Annotations["summary"] == "" || rule.Annotations["runbook"] == "" {
+				t.Fatalf("rule %+v has an expression that this test cannot read, or lacks something: %v", rule, err)
+			}
+			bound, _ := strconv.ParseFloat(m[4], 64)
+			found := false
+			for _, line := range regexp.MustCompile(`(?m)^`+m[1]+`(?:\{(.*)\})? (\S+)$`).FindAllStringSubmatch(string(body), -1) {
+				found = true
+				value, err := strconv.ParseFloat(line[2], 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if strings.Contains(line[1], m[2]) && (value == bound && m[3] == "==" || value > bound && m[3] == ">") {
+					fires[rule.Alert] = true
+				}
+			}
+			if !found {
+				t.Errorf("alert %s asks for %s, which an instance does not show", rule.Alert, m[1])
+			}
+			fires[rule.Alert] = fires[rule.Alert]
+		}
+	}
+	return fires
+}
+
 // TestScript: three instances become a cluster, one is killed and the others go on, Ctrl-C leaves nothing behind, and the next start finds what was there.
 func TestScript(t *testing.T) {
 	if testing.Short() {
@@ -200,6 +252,12 @@ func TestScript(t *testing.T) {
 		return string(out)
 	}
 	run("config", "set", "flags", "on")
+	run("cluster", "health")
+	for name, fires := range alerts(t, fmt.Sprintf("127.0.0.1:%d", port+5)) {
+		if fires {
+			t.Errorf("alert %s fires on a cluster that is well", name)
+		}
+	}
 	kill := regexp.MustCompile(`kill -9 \d+`).FindString(s.out.String())
 	if out, err := exec.Command("sh", "-c", kill).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v %s", kill, err, out)
@@ -207,6 +265,15 @@ func TestScript(t *testing.T) {
 	if got := strings.TrimSpace(run("config", "get", "flags")); got != "on" {
 		t.Errorf("with two of three: %q", got)
 	}
+	var firing map[string]bool
+	await(t, "the alert that a copy is missing", func() bool {
+		for _, admin := range []int{2, 5, 8} {
+			if at := fmt.Sprintf("127.0.0.1:%d", port+admin); ready(at) {
+				firing = alerts(t, at)
+			}
+		}
+		return firing["SignalboxUnderReplicated"] && firing["SignalboxAtRisk"] && !firing["SignalboxBroken"]
+	})
 	s.stop()
 	s = startScript(t, dir, port)
 	if got := strings.TrimSpace(run("config", "get", "flags")); got != "on" {

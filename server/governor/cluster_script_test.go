@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 
@@ -87,6 +88,10 @@ func (s *clusterScript) run(t *testing.T, d *datadriven.TestData) string {
 		return said(s.apply(&meta.TierFactor{ReplicationFactor: number("to", 3)}))
 	case "crash": // of the governor
 		s.progress = NewProgress()
+	case "health": // NAME, as the instance sees it, alone if nobody confirms its map
+		return s.health(instance.ID, d.HasArg("alone"))
+	case "waits": // with what ends them
+		return s.waits()
 	case "plan": // and nobody carries it out
 		return s.explain()
 	case "round": // one plan, carried out
@@ -114,6 +119,57 @@ func (s *clusterScript) explain() string {
 		return "nothing to do\n"
 	}
 	return out.String()
+}
+
+func (s *clusterScript) waits() string {
+	var out strings.Builder
+	for _, w := range Explain(s.view(s.progress)).Waits {
+		fmt.Fprintf(&out, "%s: %s: %s\n", w.Kind, w.What, w.Why)
+	}
+	return out.String()
+}
+
+// health is the assessment, in lines. Of the shards those are shown that do not work as they should.
+func (s *clusterScript) health(self uint64, alone bool) string {
+	o := Observation{View: s.view(s.progress), Self: self, Leader: s.groupLeader(meta.MetaShardID), Confirmed: !alone, Age: 7 * time.Second, Wall: s.Wall()}
+	h := Assess(o)
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s as %s sees it", h.State, h.AskedOf)
+	if !h.Confirmed {
+		fmt.Fprintf(&out, ", confirmed %d ms ago", h.AgeMS)
+	}
+	out.WriteString("\n")
+	for _, p := range h.Problems {
+		fmt.Fprintf(&out, "  %s\n", p)
+	}
+	for _, u := range h.Unheard {
+		fmt.Fprintf(&out, "  unheard: %s %s %q for %d ms\n", u.Instance, u.State, u.Reason, u.ForMS)
+	}
+	for _, l := range h.Losses {
+		fmt.Fprintf(&out, "  %s\n", l)
+	}
+	group := func(what string, g *protocol.ClusterGroup) {
+		fmt.Fprintf(&out, "%s: %d of %d heard, majority %v, leader %q, may lose %d of promised %d\n", what, g.Heard, g.Voters, g.Majority, g.Leader, g.MayLose, g.Promised)
+	}
+	group("meta", &h.Meta)
+	for i := range h.Shards {
+		if g := &h.Shards[i]; !g.Majority || g.Leader == "" || g.MayLose != g.Promised {
+			group(fmt.Sprintf("shard %d", g.Shard), g)
+		}
+	}
+	for _, c := range h.Replicasets {
+		fmt.Fprintf(&out, "%s: %d of %d copies, %d buckets\n", c.Replicaset, c.Copies, c.Configured, c.Buckets)
+	}
+	return out.String()
+}
+
+// groupLeader is the instance that leads a group, 0 for none.
+func (s *clusterScript) groupLeader(x uint64) uint64 {
+	if !s.led(x) {
+		return 0
+	}
+	g := s.groups[x]
+	return g.voters[g.leader]
 }
 
 // round carries a plan out and says what it was.

@@ -1,11 +1,30 @@
 package governor
 
-import "github.com/signalbox-dev/signalbox/protocol"
+import (
+	"slices"
 
-// Wait is something that is to be done and is not done now, and why, for people.
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Wait is a deviation from what is configured that nothing is done about now, and why, for people.
 type Wait struct {
 	What string // "instance a to come online"
 	Why  string // a sentence
+	Kind WaitKind
+}
+
+// WaitKind says what ends a wait.
+type WaitKind uint8
+
+const (
+	Follows  WaitKind = iota // something else in the plan
+	Underway                 // the instances that are there, which work on it, or time
+	Outside                  // an instance that is not there, or an operator
+)
+
+// String is the kind as operators' documents have it.
+func (k WaitKind) String() string {
+	return [...]string{protocol.WaitFollows, protocol.WaitUnderway, protocol.WaitOutside}[min(k, Outside)]
 }
 
 // Explanation is a plan for people: what is done next, and what waits for something.
@@ -29,11 +48,26 @@ func Explain(v View) Explanation {
 }
 
 func (p *planner) explain() Explanation {
-	var e Explanation
+	e := Explanation{Waits: slices.Clone(p.waits)}
 	for _, s := range p.steps {
 		s.At = 0
+		if x := p.stopped(&s); x != nil {
+			e.Waits = append(e.Waits, Wait{What: s.String(), Why: p.noMajority(x), Kind: Outside})
+			continue
+		}
 		e.Next = append(e.Next, s.String())
 	}
-	e.Waits = p.waits
+	e.Waits = append(e.Waits, p.deviations()...)
 	return e
+}
+
+// Deviations are what an instance that does not govern sees of them: in its map, and by who it hears.
+func Deviations(v View) []Wait {
+	v.Progress = NewProgress()
+	p := &planner{View: v}
+	if !v.State.Bootstrapped() {
+		return nil
+	}
+	p.look()
+	return p.deviations()
 }

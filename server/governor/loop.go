@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -94,7 +95,7 @@ func (l *loop) round(ctx context.Context) time.Duration {
 	p, now := newPlan(v), v.Now
 	l.last.Store(p)
 	pause := idle
-	if len(p.waits) > 0 {
+	if slices.ContainsFunc(p.waits, func(w Wait) bool { return w.Kind != Outside }) {
 		pause = Backoff // most of what is waited for comes with a heartbeat, which wakes nobody
 	}
 	for _, step := range p.steps {

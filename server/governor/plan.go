@@ -76,9 +76,12 @@ func (p *planner) look() {
 
 func (p *planner) add(s Step) { p.steps = append(p.steps, s) }
 
-// wait notes why something is not done.
-func (p *planner) wait(what, format string, args ...any) {
-	p.waits = append(p.waits, Wait{What: what, Why: fmt.Sprintf(format, args...)})
+// wait notes why something is not done that comes about with something else in the plan.
+func (p *planner) wait(what, format string, args ...any) { p.because(Follows, what, format, args...) }
+
+// because notes why something is not done, and what ends that.
+func (p *planner) because(kind WaitKind, what, format string, args ...any) {
+	p.waits = append(p.waits, Wait{What: what, Why: fmt.Sprintf(format, args...), Kind: kind})
 }
 
 // members are the instances that a group is to live on: those of the replicaset, or all for the meta shard, that are not Expelled, in order of id.

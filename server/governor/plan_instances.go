@@ -43,11 +43,11 @@ func (p *planner) handedOver(i *meta.Instance) bool {
 	for n := range p.shards {
 		x := &p.shards[n]
 		if x.led && x.leader.Instance == i.ID && p.successor(x, i.ID) != 0 {
-			p.wait(what, "it leads %s, whose leadership is handed over first", x)
+			p.because(Underway, what, "it leads %s, whose leadership is handed over first", x)
 			return false
 		}
 		if r, ok := x.On(i.ID); ok && r.Role == meta.RoleVoter && p.losing[[2]uint64{x.ID, i.ID}] {
-			p.wait(what, "it has a vote in %s, which another gets first", x)
+			p.because(Underway, what, "it has a vote in %s, which another gets first", x)
 			return false
 		}
 	}
@@ -60,10 +60,10 @@ func (p *planner) cameUp(i *meta.Instance) bool {
 	h, heard := p.Health[i.ID]
 	switch {
 	case !heard || !p.alive(i.ID):
-		p.wait(what, "it has not been heard; see that it runs and reaches the instance that leads the meta shard")
+		p.because(Underway, what, "it has not been heard; see that it runs and reaches the instance that leads the meta shard")
 		return false
 	case h.Incarnation != i.Target.Incarnation:
-		p.wait(what, "it has not said yet that it was started as %s", i.Target)
+		p.because(Underway, what, "it has not said yet that it was started as %s", i.Target)
 		return false
 	}
 	for n := range p.shards {
@@ -76,13 +76,13 @@ func (p *planner) cameUp(i *meta.Instance) bool {
 		case !ok || r.Want == meta.RoleNone:
 			p.wait(what, "it has no replica of %s yet", x)
 		case !x.led:
-			p.wait(what, "%s has no leader that this governor has heard of; more of its replicas must come up", x)
+			p.because(p.leaderless(&x.Shard), what, "%s has no leader that this governor has heard of; more of its replicas must come up", x)
 		case r.Role == meta.RoleNone:
 			p.wait(what, "its replica of %s is not in the group yet", x)
 		case !p.follows(&r, x.ID):
-			p.wait(what, "its replica of %s does not run yet", x)
+			p.because(Underway, what, "its replica of %s does not run yet", x)
 		case !p.caughtUp(&r, x.ID):
-			p.wait(what, "its replica of %s has not caught up yet", x)
+			p.because(Underway, what, "its replica of %s has not caught up yet", x)
 		default:
 			continue
 		}

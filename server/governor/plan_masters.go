@@ -55,7 +55,7 @@ func (p *planner) planMaster(x *shardView, loads map[uint64]int) bool {
 	}
 	what := fmt.Sprintf("%s to be led", x)
 	if !x.led {
-		p.wait(what, "no leader that this governor has heard of; a majority of its voters must be up")
+		p.because(p.leaderless(&x.Shard), what, "%s", p.noMajority(&x.Shard))
 		return false
 	}
 	want, leader := wanted(&x.Shard), x.leader.Instance
@@ -79,7 +79,7 @@ func (p *planner) planMaster(x *shardView, loads map[uint64]int) bool {
 		p.add(Step{Kind: FollowMaster, Shard: x.ID, Instance: leader, Revision: x.Revision})
 	case want != leader && p.canLead(x, want) && !p.fresh(want):
 		// It may have died just now, and while leadership is offered to the dead nobody is served.
-		p.wait(what+" by "+p.name(want), "it has not been heard for a moment")
+		p.because(Underway, what+" by "+p.name(want), "it has not been heard for a moment")
 	case want != leader && p.canLead(x, want):
 		r, _ := x.On(want)
 		h, _ := p.runs(&x.leader, x.ID)
@@ -91,11 +91,11 @@ func (p *planner) planMaster(x *shardView, loads map[uint64]int) bool {
 			loads[leader]++
 			p.add(Step{Kind: WantMaster, Shard: x.ID, Instance: leader, Revision: x.Revision})
 		} else if choose() == 0 {
-			p.wait(what+" by another instance than "+p.name(leader), "no other voter of it is online, stays, and has caught up")
+			p.because(p.heirless(x), what+" by another instance than "+p.name(leader), "no other voter of it is online, stays, and has caught up")
 		}
 	case !p.mayKeep(x, p.instances[leader]):
 		if choose() == 0 {
-			p.wait(what+" by another instance than "+p.name(leader), "no other voter of it is online, stays, and has caught up")
+			p.because(p.heirless(x), what+" by another instance than "+p.name(leader), "no other voter of it is online, stays, and has caught up")
 		}
 	case x.WantMaster == 0 && x.leader.Role == meta.RoleVoter: // who was wanted is no member any more
 		p.add(Step{Kind: WantMaster, Shard: x.ID, Instance: leader, Revision: x.Revision})
@@ -103,6 +103,18 @@ func (p *planner) planMaster(x *shardView, loads map[uint64]int) bool {
 		return true
 	}
 	return false
+}
+
+// heirless is the kind of a wait for an instance that could take a shard over: one that is there may do so
+// once it has caught up.
+func (p *planner) heirless(x *shardView) WaitKind {
+	for _, r := range x.Replicas {
+		i := p.instances[r.Instance]
+		if i != nil && r.Instance != x.leader.Instance && r.Role == meta.RoleVoter && r.Want == meta.RoleVoter && online(i) && stays(i) && p.fresh(i.ID) {
+			return Underway
+		}
+	}
+	return Outside
 }
 
 // mayKeep says that the leader may stay.

@@ -73,7 +73,7 @@ func (p *planner) planGroup(x *shardView) {
 		return
 	}
 	if !x.led {
-		p.wait("members of "+x.String(), "it has no leader that this governor has heard of; more of its replicas must come up")
+		p.because(p.leaderless(&x.Shard), "members of "+x.String(), "%s", p.noMajority(&x.Shard))
 		return
 	}
 	step := func(kind StepKind, r *meta.Replica) {
@@ -98,7 +98,7 @@ func (p *planner) planGroup(x *shardView) {
 			case !replaced:
 				p.wait(what+" to be removed", "another replica gets its vote first")
 			case !safe(voters-1, after):
-				p.wait(what+" to be removed", "of the %d voters that would be left only %d take part; start more of them", voters-1, after)
+				p.because(Outside, what+" to be removed", "of the %d voters that would be left only %d take part; start more of them", voters-1, after)
 			default:
 				step(RemoveReplica, r)
 			}
@@ -109,11 +109,11 @@ func (p *planner) planGroup(x *shardView) {
 			case i == nil || !online(i):
 				p.wait(what+" to get its vote", "the instance is not online")
 			case !p.fresh(r.Instance):
-				p.wait(what+" to get its vote", "the instance was not heard in the last %s", FreshLimit)
+				p.because(Underway, what+" to get its vote", "the instance was not heard in the last %s", FreshLimit)
 			case !p.caughtUp(r, x.ID):
-				p.wait(what+" to get its vote", "it has not caught up yet")
+				p.because(Underway, what+" to get its vote", "it has not caught up yet")
 			case !safe(voters+1, live+1):
-				p.wait(what+" to get its vote", "of %d voters only %d would take part; start more of them", voters+1, live+1)
+				p.because(Outside, what+" to get its vote", "of %d voters only %d would take part; start more of them", voters+1, live+1)
 			case voters%2 == 1 && p.deadGoesFirst(x, voters, live):
 				p.wait(what+" to get its vote", "a dead voter is removed before")
 			default:

@@ -54,7 +54,7 @@ func (p *planner) planMove(m *meta.Move) {
 			add(CommitMove)
 		case p.Now-done.since >= FreezeLimit:
 			add(AbortMove)
-			p.wait(what, "it took more than %s to copy them; it is given up and tried again", FreezeLimit)
+			p.because(Underway, what, "it took more than %s to copy them; it is given up and tried again", FreezeLimit)
 		case !done.frozen:
 			add(FreezeMove)
 		default:
@@ -123,9 +123,13 @@ func (p *planner) planBalance(t *meta.Tier) {
 	for _, f := range want {
 		what := fmt.Sprintf("buckets of tier %s to move from shard %d to shard %d", t.Name, f.from, f.to)
 		if why := p.usable(f.from, false) + p.usable(f.to, true); why != "" {
-			p.wait(what, "%s", strings.TrimSuffix(why, "; "))
+			kind := Follows
+			if p.rests(f.from) || p.rests(f.to) {
+				kind = Underway
+			}
+			p.because(kind, what, "%s", strings.TrimSuffix(why, "; "))
 		} else if under >= MaxMoves {
-			p.wait(what, "%d moves are under way, as many as may be", under)
+			p.because(Underway, what, "%d moves are under way, as many as may be", under)
 		}
 	}
 	taken := p.inMoves(t)
@@ -144,7 +148,7 @@ func (p *planner) explainStay(t *meta.Tier, sets []owners) {
 			return
 		}
 	}
-	p.wait("buckets of tier "+t.Name+" to move", "no replicaset of it is ready and has a weight; give one a weight, or start instances for another")
+	p.because(Outside, "buckets of tier "+t.Name+" to move", "no replicaset of it is ready and has a weight; give one a weight, or start instances for another")
 }
 
 // usable is why buckets cannot move from a shard, or to it, now; empty if they can.
@@ -166,6 +170,9 @@ func (p *planner) usable(shard uint64, gets bool) string {
 	}
 	return ""
 }
+
+// rests says that a shard's next move begins after a pause.
+func (p *planner) rests(shard uint64) bool { return p.Progress.rests[shard].until > p.Now }
 
 // thin says that a shard has not got yet all the votes that it can have.
 func (p *planner) thin(x *shardView) bool {

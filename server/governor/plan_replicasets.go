@@ -36,12 +36,16 @@ func (p *planner) planReplicasets() {
 		case set.Phase == meta.NotReady && onlines >= int(tier.ReplicationFactor):
 			p.add(Step{Kind: ReadySet, Replicaset: set.ID})
 		case set.Phase == meta.NotReady:
-			p.wait("replicaset "+set.Name+" to be ready", "%d of its instances are online, the replication factor is %d; start more", onlines, tier.ReplicationFactor)
+			kind := Follows
+			if len(members)-expelled < int(tier.ReplicationFactor) {
+				kind = Outside
+			}
+			p.because(kind, "replicaset "+set.Name+" to be ready", "%d of its instances are online, the replication factor is %d; start more", onlines, tier.ReplicationFactor)
 		case tier.Buckets > 0 && !p.hasShards(set.ID):
 			if founder := p.founder(members); founder != 0 {
 				p.add(Step{Kind: CreateShards, Replicaset: set.ID, Instance: founder})
 			} else {
-				p.wait("replicaset "+set.Name+" to get its shards", "none of its instances is up")
+				p.because(Outside, "replicaset "+set.Name+" to get its shards", "none of its instances is up")
 			}
 		}
 	}

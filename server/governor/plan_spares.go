@@ -82,7 +82,7 @@ func (p *planner) fill(t *meta.Tier, groups []group, n int) {
 		from, i, why := p.spare(t, groups, n)
 		if i == nil {
 			if to.Phase == meta.ReplicasetReady {
-				p.wait(fmt.Sprintf("replicaset %s to have %d copies", to.Name, to.copies), "it has %d members, and %s; start another instance, or lower the replication factor",
+				p.because(Outside, fmt.Sprintf("replicaset %s to have %d copies", to.Name, to.copies), "it has %d members, and %s; start another instance, or lower the replication factor",
 					len(to.members), why)
 			}
 			return
@@ -129,9 +129,26 @@ func (p *planner) spare(t *meta.Tier, groups []group, n int) (from *group, best 
 		}
 	}
 	if len(unfit) == 0 {
-		return from, best, "no instance of tier " + t.Name + " is free"
+		return from, best, "no instance of tier " + t.Name + outside(to.members) + " is free"
 	}
 	return from, best, "of the free ones " + strings.Join(unfit, ", ")
+}
+
+// outside names the failure domains that another member must not share; empty if there are none.
+func outside(members []*meta.Instance) string {
+	var taken []string
+	for _, i := range members {
+		for _, l := range i.Domain {
+			if text := l.Key + "=" + l.Value; !slices.Contains(taken, text) {
+				taken = append(taken, text)
+			}
+		}
+	}
+	if len(taken) == 0 {
+		return ""
+	}
+	slices.Sort(taken)
+	return " outside " + strings.Join(taken, ", ")
 }
 
 // fateOf is a member that may fail together with an instance; nil for none.

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/spf13/cobra"
+)
+
+func (a *app) healthCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "health", Short: "Say what works, and what may be lost", Args: cobra.NoArgs,
+		Long: `Say what works, and what may be lost, as the instance sees it that answers: whether the meta shard and each shard
+have a majority and a leader, which replicasets have fewer copies than configured, what the loss of one more instance would stop,
+and which instances are not heard, since when.
+
+The exit code is 0 only if all works, and all that the configuration promises may be lost: of a replication factor of 3 one
+instance, of 5 two. It answers without a majority too; how old its map is then, it says.`,
+		Example: "  signalbox cluster health",
+	}
+	c.RunE = a.verb(func(k *call, _ *cobra.Command, _ []string) error {
+		var h protocol.ClusterHealth
+		if err := k.cluster(protocol.MethodHealth, nil, &h); err != nil {
+			return err
+		}
+		if err := k.printer().health(&h); err != nil {
+			return err
+		}
+		return healthCode(&h)
+	})
+	return c
+}
+
+// healthCode is the exit code of verbs that show health: what is wrong has been printed.
+func healthCode(h *protocol.ClusterHealth) error {
+	if h.State == protocol.HealthHealthy {
+		return nil
+	}
+	return &codeError{code: exitError, quiet: true}
+}
+
+func (p *printer) health(h *protocol.ClusterHealth) error {
+	switch p.format {
+	case "json":
+		return p.indented(h)
+	case "jsonl":
+		return p.line(h)
+	}
+	return p.healthLines(h)
+}
+
+// healthLines is the health for people.
+func (p *printer) healthLines(h *protocol.ClusterHealth) error {
+	style := bold
+	if h.State != protocol.HealthHealthy {
+		style = red
+	}
+	first := paint(p.color, style, h.State) + ", as " + safe(h.AskedOf) + " sees it"
+	if !h.Confirmed {
+		first += "; a majority confirmed its map of the cluster " + age(time.Duration(h.AgeMS)*time.Millisecond) + " ago for the last time"
+	}
+	lines := append([]string{}, h.Problems...)
+	for i := range h.Unheard {
+		lines = append(lines, unheard(&h.Unheard[i]))
+	}
+	switch {
+	case len(h.Losses) > 0:
+		lines = append(lines, h.Losses...)
+	case h.State == protocol.HealthBroken:
+		lines = append(lines, "the loss of one more instance would stop nothing else")
+	default:
+		lines = append(lines, "any one instance may be lost")
+	}
+	if _, err := fmt.Fprintln(p.w, first); err != nil {
+		return err
+	}
+	for _, l := range lines {
+		if _, err := io.WriteString(p.w, "  "+safe(l)+"\n"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unheard says of an instance since when it is not heard.
+func unheard(u *protocol.ClusterUnheard) string {
+	text := u.Instance + " was never heard by the instance that answers"
+	if u.ForMS > 0 {
+		text = fmt.Sprintf("%s is not heard since %s ago", u.Instance, age(time.Duration(u.ForMS)*time.Millisecond))
+	}
+	if u.State == "Offline" && u.Reason != "" {
+		return fmt.Sprintf("%s: %s", text, u.Reason)
+	}
+	return text
+}

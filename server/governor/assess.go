@@ -1,0 +1,373 @@
+package governor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// Observation is what one instance sees of its cluster: its copy of the map, and who it hears.
+type Observation struct {
+	View
+	Self      uint64        // the instance that looks
+	Leader    uint64        // the instance that leads the meta shard as far as its replica there knows; 0 is none
+	Confirmed bool          // a majority of the meta shard has confirmed the map just now
+	Age       time.Duration // how long ago a majority confirmed it last, unless Confirmed
+	Wall      time.Time
+}
+
+// Assess says what works and what may be lost, as one instance sees it. It is a pure function. An
+// instance counts if it was heard in the last FreshLimit; what the map remembers counts for nothing.
+func Assess(o Observation) protocol.ClusterHealth {
+	a := &assessment{Observation: o, out: protocol.ClusterHealth{
+		State: protocol.HealthHealthy, Confirmed: o.Confirmed, Problems: []string{}, Shards: []protocol.ClusterGroup{},
+		Replicasets: []protocol.ClusterCopies{}, Unheard: []protocol.ClusterUnheard{}, NextLoss: []protocol.ClusterLoss{},
+	}}
+	a.out.AskedOf = a.name(o.Self)
+	if !o.Confirmed {
+		a.out.AgeMS = uint64(max(o.Age, 0) / time.Millisecond)
+	}
+	a.buckets = make(map[uint64]uint32)
+	for _, t := range o.State.Tiers() {
+		for _, run := range t.Runs {
+			a.buckets[run.Shard] += run.Count
+		}
+	}
+	a.findUnheard()
+	a.judgeMeta()
+	for _, set := range o.State.Replicasets() {
+		if set.Phase != meta.ReplicasetExpelled {
+			a.judgeReplicaset(&set)
+		}
+	}
+	for _, t := range o.State.Tiers() {
+		if t.Buckets > 0 && !t.Bootstrapped {
+			a.problem(protocol.HealthBroken, "tier %s serves nobody yet: its buckets are dealt out when a replicaset of it is full", t.Name)
+		}
+	}
+	a.findLosses()
+	a.out.Losses = lossText(a.out.NextLoss)
+	a.out.Problems = append(a.broken, a.degraded...)
+	if a.out.Problems == nil {
+		a.out.Problems = []string{}
+	}
+	return a.out
+}
+
+type assessment struct {
+	Observation
+	out              protocol.ClusterHealth
+	buckets          map[uint64]uint32 // by shard
+	broken, degraded []string
+}
+
+func (a *assessment) name(instance uint64) string {
+	i, ok := a.State.Instance(instance)
+	if !ok && instance != 0 {
+		return fmt.Sprintf("instance %d", instance)
+	}
+	return i.Name
+}
+
+// problem notes a sentence, and that the state is at least as bad.
+func (a *assessment) problem(state, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if state == protocol.HealthBroken {
+		a.out.State = state
+		a.broken = append(a.broken, text)
+		return
+	}
+	if a.out.State == protocol.HealthHealthy {
+		a.out.State = state
+	}
+	a.degraded = append(a.degraded, text)
+}
+
+// hears says that an instance was heard a moment ago. The one that looks hears itself.
+func (a *assessment) hears(instance uint64) bool {
+	if instance == a.Self {
+		return true
+	}
+	h, ok := a.Health[instance]
+	return ok && a.Now-h.Heard <= FreshLimit
+}
+
+// running is what a replica says of itself now.
+func (a *assessment) running(r *meta.Replica, shard uint64) (ShardHealth, bool) {
+	if !a.hears(r.Instance) {
+		return ShardHealth{}, false
+	}
+	h, ok := a.Health[r.Instance].Shards[shard]
+	return h, ok && h.Replica == r.Replica
+}
+
+// Tolerance is how many voters a group of so many instances may lose before it stops.
+func Tolerance(instances int) int { return max(0, (VoterCount(instances)-1)/2) }
+
+// group looks at the raft group of a shard that is to survive the loss of so many voters.
+func (a *assessment) group(x *meta.Shard, promised int) protocol.ClusterGroup {
+	g := protocol.ClusterGroup{Promised: promised}
+	term := uint64(0)
+	for i := range x.Replicas {
+		r := &x.Replicas[i]
+		h, runs := a.running(r, x.ID)
+		if r.Role == meta.RoleVoter {
+			g.Voters++
+			if runs {
+				g.Heard++
+			}
+		}
+		if runs && h.Leader == r.Replica && h.Term >= term {
+			g.Leader, term = a.name(r.Instance), h.Term
+		}
+	}
+	g.Majority = safe(g.Voters, g.Heard)
+	g.MayLose = max(0, g.Heard-g.Voters/2-1)
+	if !g.Majority {
+		g.Leader = "" // it may not know yet that nobody follows it
+	}
+	return g
+}
+
+// judgeMeta looks at the meta shard. Its instances vote as far as VoterCount wants them to.
+func (a *assessment) judgeMeta() {
+	x, can := a.State.MetaShard(), 0
+	for _, i := range a.State.Instances() {
+		if t, _ := a.State.Tier(i.Tier); t.CanVote && !i.Expelled() && i.Target.Variant != meta.Expelled {
+			can++
+		}
+	}
+	g := a.group(&x, Tolerance(can))
+	if g.Leader = ""; a.Confirmed {
+		// A majority has answered, whoever this instance hears.
+		g.Leader, g.Majority = a.name(a.Leader), true
+	}
+	a.out.Meta = g
+	switch {
+	case a.Confirmed && g.MayLose < g.Promised:
+		a.problem(protocol.HealthDegraded, "the meta shard may lose %d voters where %d are configured: %s", g.MayLose, g.Promised, heardOf(&g))
+	case a.Confirmed:
+	case g.Majority:
+		a.problem(protocol.HealthBroken, "the meta shard does not answer, though %s: nothing is decided about the cluster", heardOf(&g))
+	default:
+		a.problem(protocol.HealthBroken, "the meta shard has no majority: %s; nothing is decided about the cluster", heardOf(&g))
+	}
+}
+
+func heardOf(g *protocol.ClusterGroup) string {
+	return fmt.Sprintf("%d of %d voters %s heard", g.Heard, g.Voters, map[bool]string{true: "is", false: "are"}[g.Heard == 1])
+}
+
+// judgeReplicaset looks at the shards of a replicaset, and at how many instances have a copy of them. One
+// without buckets is shown and is no problem: nothing can be lost with it.
+func (a *assessment) judgeReplicaset(set *meta.Replicaset) {
+	tier, _ := a.State.Tier(set.Tier)
+	if tier.Buckets == 0 {
+		return
+	}
+	c := protocol.ClusterCopies{Replicaset: set.Name, Tier: tier.Name, Configured: int(tier.ReplicationFactor)}
+	type like struct {
+		voters, heard int
+		majority      bool
+	}
+	var stopped, leaderless, thin = map[like][]uint64{}, []uint64(nil), map[like][]uint64{}
+	var kinds []like
+	note := func(in map[like][]uint64, k like, shard uint64) {
+		if !slices.Contains(kinds, k) {
+			kinds = append(kinds, k)
+		}
+		in[k] = append(in[k], shard)
+	}
+	first := true
+	for _, x := range a.State.Shards() {
+		if x.Replicaset != set.ID {
+			continue
+		}
+		if copies := a.copies(&x); first || copies < c.Copies {
+			c.Copies, first = copies, false
+		}
+		c.Buckets += a.buckets[x.ID]
+		g := a.group(&x, Tolerance(c.Configured))
+		g.Shard, g.Replicaset, g.Idle = x.ID, set.Name, a.buckets[x.ID] == 0
+		a.out.Shards = append(a.out.Shards, g)
+		k := like{g.Voters, g.Heard, g.Majority}
+		switch {
+		case g.Idle:
+		case !g.Majority:
+			note(stopped, k, x.ID)
+		case g.Leader == "":
+			leaderless = append(leaderless, x.ID)
+		case g.MayLose < g.Promised:
+			note(thin, k, x.ID)
+		}
+	}
+	a.out.Replicasets = append(a.out.Replicasets, c)
+	for _, k := range kinds {
+		g := protocol.ClusterGroup{Voters: k.voters, Heard: k.heard}
+		if list := stopped[k]; list != nil {
+			a.problem(protocol.HealthBroken, "%s of replicaset %s %s no majority: %s; %s", shardList(list), set.Name, have(list), heardOf(&g), a.stands(list))
+		}
+	}
+	if leaderless != nil {
+		a.problem(protocol.HealthBroken, "%s of replicaset %s %s no leader; %s", shardList(leaderless), set.Name, have(leaderless), a.stands(leaderless))
+	}
+	if c.Buckets == 0 {
+		return
+	}
+	if c.Copies < c.Configured {
+		a.problem(protocol.HealthDegraded, "replicaset %s has %d of %d copies", set.Name, c.Copies, c.Configured)
+	}
+	for _, k := range kinds {
+		g := protocol.ClusterGroup{Voters: k.voters, Heard: k.heard}
+		if list := thin[k]; list != nil {
+			a.problem(protocol.HealthDegraded, "%s of replicaset %s may lose %d voters where %d are configured: %s", shardList(list), set.Name,
+				max(0, k.heard-k.voters/2-1), Tolerance(c.Configured), heardOf(&g))
+		}
+	}
+}
+
+// copies counts the replicas of a shard that run on instances that are heard. One without a vote counts
+// once its instance is Online: before, it has not caught up.
+func (a *assessment) copies(x *meta.Shard) (n int) {
+	for i := range x.Replicas {
+		r := &x.Replicas[i]
+		if _, runs := a.running(r, x.ID); !runs || r.Want == meta.RoleNone || r.Role == meta.RoleNone {
+			continue
+		}
+		if in, _ := a.State.Instance(r.Instance); r.Role == meta.RoleVoter || in.Current.Variant == meta.Online {
+			n++
+		}
+	}
+	return n
+}
+
+// stands says how many buckets are not served.
+func (a *assessment) stands(shards []uint64) string {
+	n := uint32(0)
+	for _, x := range shards {
+		n += a.buckets[x]
+	}
+	return fmt.Sprintf("%d buckets are not served", n)
+}
+
+func have(shards []uint64) string {
+	if len(shards) == 1 {
+		return "has"
+	}
+	return "have"
+}
+
+// shardList is like "shards 2-5, 9". The list rises.
+func shardList(list []uint64) string {
+	word := "shards "
+	if len(list) == 1 {
+		word = "shard "
+	}
+	var parts []string
+	for i := 0; i < len(list); {
+		j := i
+		for j+1 < len(list) && list[j+1] == list[j]+1 {
+			j++
+		}
+		switch {
+		case j > i:
+			parts = append(parts, fmt.Sprintf("%d-%d", list[i], list[j]))
+		default:
+			parts = append(parts, fmt.Sprint(list[i]))
+		}
+		i = j + 1
+	}
+	return word + strings.Join(parts, ", ")
+}
+
+// findUnheard lists who is not heard, and since when.
+func (a *assessment) findUnheard() {
+	for _, i := range a.State.Instances() {
+		if i.Expelled() || a.hears(i.ID) {
+			continue
+		}
+		u := protocol.ClusterUnheard{Instance: i.Name, State: i.Current.Variant.String(), Reason: i.Reason}
+		now := uint64(max(0, a.Wall.UnixMilli()))
+		if h, ok := a.Health[i.ID]; ok {
+			u.ForMS = uint64(max(1, (a.Now-h.Heard)/time.Millisecond))
+		} else if i.Target.Variant == meta.Offline && i.ChangedAt > 0 && i.ChangedAt <= now {
+			u.ForMS = max(1, now-i.ChangedAt)
+		}
+		if u.ForMS > 0 {
+			u.SinceMS = now - min(now, u.ForMS)
+		}
+		a.out.Unheard = append(a.out.Unheard, u)
+	}
+}
+
+// findLosses says what stops with the loss of each instance that is heard, besides what stands already.
+func (a *assessment) findLosses() {
+	for _, i := range a.State.Instances() {
+		if i.Expelled() || !a.hears(i.ID) {
+			continue
+		}
+		loss := protocol.ClusterLoss{Instance: i.Name, Shards: []uint64{}}
+		x := a.State.MetaShard()
+		loss.Meta = a.out.Meta.Majority && a.out.Meta.MayLose == 0 && a.counts(&x, i.ID)
+		for n := range a.out.Shards {
+			g := &a.out.Shards[n]
+			if x, _ = a.State.Shard(g.Shard); g.Majority && g.MayLose == 0 && !g.Idle && a.counts(&x, i.ID) {
+				loss.Shards = append(loss.Shards, g.Shard)
+			}
+		}
+		if loss.Meta || len(loss.Shards) > 0 {
+			a.out.NextLoss = append(a.out.NextLoss, loss)
+		}
+	}
+}
+
+// counts says that an instance has a vote in a shard that counts.
+func (a *assessment) counts(x *meta.Shard, instance uint64) bool {
+	r, ok := x.On(instance)
+	if !ok || r.Role != meta.RoleVoter {
+		return false
+	}
+	_, runs := a.running(&r, x.ID)
+	return runs
+}
+
+// lossText says what the loss of one more instance would stop, a sentence for each kind of loss.
+func lossText(losses []protocol.ClusterLoss) []string {
+	type what struct {
+		meta   bool
+		shards string
+	}
+	var kinds []what
+	who := map[what][]string{}
+	for _, l := range losses {
+		w := what{meta: l.Meta}
+		if len(l.Shards) > 0 {
+			w.shards = shardList(l.Shards)
+		}
+		if who[w] == nil {
+			kinds = append(kinds, w)
+		}
+		who[w] = append(who[w], l.Instance)
+	}
+	list := []string{}
+	for _, w := range kinds {
+		stops := w.shards
+		if w.meta {
+			stops = strings.TrimSuffix("the meta shard and "+w.shards, " and ")
+		}
+		list = append(list, fmt.Sprintf("the loss of %s would stop %s", oneOf(who[w]), stops))
+	}
+	return list
+}
+
+// oneOf is like "a, b or c".
+func oneOf(names []string) string {
+	if len(names) == 1 {
+		return names[0]
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
+}

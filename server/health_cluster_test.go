@@ -1,0 +1,102 @@
+package server
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/governor"
+)
+
+// healthOf asks an instance over the wire.
+func (k *clusterKit) healthOf(name string) (h protocol.ClusterHealth) {
+	k.t.Helper()
+	if err := connect(k.t, k.server(name)).ask(protocol.MethodHealth, "", &h); err != nil {
+		k.t.Fatal(err)
+	}
+	return h
+}
+
+// TestHealthOfACluster: each instance says what works and what may be lost; of one that dies all say so, and the last one of
+// three says that nothing works, since when its map is not confirmed, and plans nothing.
+func TestHealthOfACluster(t *testing.T) {
+	t.Parallel()
+	k := newClusterKit(t, 3)
+	k.startAll("a", "b", "c")
+	for _, n := range k.names() {
+		k.eventually(n+" to be healthy", func() bool {
+			h := k.healthOf(n)
+			return h.State == protocol.HealthHealthy && h.Confirmed && h.AskedOf == n && len(h.Unheard) == 0 && len(h.NextLoss) == 0 && len(h.Problems) == 0 &&
+				h.Meta.Heard == 3 && h.Meta.Leader != "" && h.Replicasets[0].Copies == 3
+		})
+	}
+
+	k.kill("c")
+	for _, n := range k.names() {
+		k.eventually(n+" to miss c", func() bool {
+			h := k.healthOf(n)
+			return h.State == protocol.HealthDegraded && h.Confirmed && len(h.Unheard) == 1 && h.Unheard[0].Instance == "c" && h.Unheard[0].ForMS > 0 &&
+				len(h.NextLoss) == 2 && h.NextLoss[0].Meta && len(h.NextLoss[0].Shards) == len(h.Shards) && h.Replicasets[0].Copies == 2
+		})
+	}
+	var plan protocol.ClusterPlan
+	k.eventually("the plan to wait for c, and for nothing else", func() bool {
+		if err := connect(t, k.server("a")).ask(protocol.MethodPlan, "", &plan); err != nil {
+			t.Fatal(err)
+		}
+		return len(plan.Steps) == 0 && len(plan.Waits) == 1 && plan.Waits[0].Kind == protocol.WaitOutside && strings.Contains(plan.Waits[0].Why, "start it, or expel it")
+	})
+	metrics := func(name, line string) bool { return strings.Contains(scrape(k.server(name)), line+"\n") }
+	if !metrics("a", `signalbox_replicaset_missing_copies{replicaset="default_1"} 1`) || !metrics("b", `signalbox_cluster_health{state="degraded"} 1`) {
+		t.Errorf("metrics do not show that a copy is missing:\n%s", scrape(k.server("a")))
+	}
+
+	k.kill("b")
+	var h protocol.ClusterHealth
+	k.eventually("a to see that it is alone", func() bool {
+		h = k.healthOf("a")
+		return h.State == protocol.HealthBroken && !h.Confirmed && len(h.Unheard) == 2
+	})
+	if h.Meta.Majority || h.Meta.Leader != "" || h.AgeMS == 0 || h.Meta.Heard != 1 || !strings.Contains(h.Problems[0], "the meta shard has no majority: 1 of 3 voters is heard") {
+		t.Errorf("a alone says %+v", h)
+	}
+	for _, x := range h.Shards {
+		if x.Majority || x.Leader != "" {
+			t.Errorf("a alone says of a shard %+v", x)
+		}
+	}
+	plan = protocol.ClusterPlan{}
+	if err := connect(t, k.server("a")).ask(protocol.MethodPlan, "", &plan); err != nil {
+		t.Fatal(err)
+	}
+	if plan.Leader != "" || len(plan.Steps) != 0 || plan.Health.State != protocol.HealthBroken || !strings.Contains(waitFor(&plan, governor.ToBeGoverned), "cluster recover") {
+		t.Errorf("a alone plans %+v", plan)
+	}
+	var status protocol.ClusterStatus
+	if err := connect(t, k.server("a")).ask(protocol.MethodStatus, "", &status); err != nil || status.Health.State != protocol.HealthBroken || *status.Instances[1].Reachable {
+		t.Errorf("a alone has the status %+v, %v", status, err)
+	}
+	if !metrics("a", `signalbox_cluster_health{state="broken"} 1`) {
+		t.Error("metrics do not show that nothing works")
+	}
+
+	k.mustAll([]string{"b", "c"})
+	k.eventually("all to be well again", func() bool { return k.healthOf("a").State == protocol.HealthHealthy })
+}
+
+// waitFor is why something in a plan waits.
+func waitFor(p *protocol.ClusterPlan, what string) string {
+	for _, w := range p.Waits {
+		if w.What == what {
+			return w.Why
+		}
+	}
+	return ""
+}
+
+// scrape is what a server shows at /metrics of its own.
+func scrape(s *Server) string {
+	var text strings.Builder
+	s.metrics.set.WritePrometheus(&text)
+	return text.String()
+}

@@ -1,0 +1,38 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/server/governor"
+)
+
+// lookWithin bounds the wait for a majority of the meta shard to confirm the map. Without one operators get
+// what is known here.
+const lookWithin = time.Second
+
+// look is what this instance sees of the cluster. It asks the meta shard whether the map is up to date.
+func (s *Server) look(ctx context.Context) governor.Observation {
+	sync, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	confirmed := s.meta.Sync(sync) == nil
+	o := s.glance()
+	o.Confirmed = confirmed
+	return o
+}
+
+// glance is look without asking anybody. The map counts as confirmed if that was so a moment ago: each
+// instance of several makes sure of it every two seconds.
+func (s *Server) glance() governor.Observation {
+	o := governor.Observation{
+		View: governor.View{State: s.meta.State(), Now: s.clock.Now(), Health: s.member.Instances().Health(), Silence: governor.FreshLimit},
+		Self: s.instance, Age: s.meta.age(), Wall: s.clock.Wall(),
+	}
+	o.Confirmed = o.Age <= metaLook+metaSilence
+	if rep := s.meta.now(); rep != nil {
+		group := o.State.MetaShard()
+		leader, _ := group.Replica(rep.LeaderReplica())
+		o.Leader = leader.Instance
+	}
+	return o
+}
