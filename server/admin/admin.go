@@ -55,7 +55,7 @@ func Handler(c Config) http.Handler {
 
 // Server serves a handler with limits a slow or hostile client cannot wear out. The caller listens, calls Serve, and closes it.
 func Server(h http.Handler, log *slog.Logger) *http.Server {
-	return &http.Server{
+	s := &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: readTime,
 		ReadTimeout:       readTime,
@@ -64,6 +64,8 @@ func Server(h http.Handler, log *slog.Logger) *http.Server {
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
+	follow(s)
+	return s
 }
 
 // guard refuses what no page wants, before any page sees it.
@@ -75,6 +77,9 @@ func guard(next http.Handler) http.Handler {
 			http.Error(w, "use GET or HEAD; nothing can be changed here", http.StatusMethodNotAllowed)
 		case len(r.RequestURI) > maxURL:
 			http.Error(w, "the URL is too long; see / for what there is", http.StatusRequestURITooLong)
+		case reservedFor(r) && r.URL.Path != "/healthz" && r.URL.Path != "/readyz":
+			w.Header().Set("Connection", "close")
+			http.Error(w, "too many connections; close some first. Only /healthz and /readyz are answered meanwhile", http.StatusServiceUnavailable)
 		default:
 			w.Header().Set("X-Content-Type-Options", "nosniff")
 			w.Header().Set("Cache-Control", "no-store")

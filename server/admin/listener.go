@@ -1,26 +1,54 @@
 package admin
 
 import (
+	"context"
 	"net"
+	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
-// MaxConnections is how many connections a bounded listener lets live at a time.
-const MaxConnections = 128
+const (
+	// MaxConnections is how many connections a bounded listener lets live at a time.
+	MaxConnections = 128
+
+	// reserved is how many more there may be, for health and readiness alone.
+	reserved = 16
+)
 
 // full is what one connection too many is answered.
 const full = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 38\r\nConnection: close\r\n\r\ntoo many connections; close some first"
 
-// Bounded is a listener that lets at most n connections live at a time. One more is told so, with the status 503, and closed: whoever fills the places, with
-// slow requests or with profiles, takes no descriptors from clients.
-func Bounded(l net.Listener, n int) net.Listener { return &bounded{Listener: l, most: int64(n)} }
+// Bounded is a listener that lets at most n connections live at a time, and a few more for health and readiness. Its
+// connections are for a server that [Server] made, which tells the listener what they do.
+//
+// While there is no place left, a new connection takes that of the one that waits longest for a request, or for the rest
+// of one's header: of the client address that has the most. If all connections are being served, or those of one address
+// have three quarters of the places, the new one may ask for health and readiness only. So neither idle connections nor
+// slow requests keep a probe out, and whoever fills the places takes no descriptors from clients.
+func Bounded(l net.Listener, n int) net.Listener {
+	return &bounded{Listener: l, most: n, share: max(1, n*3/4), open: make(map[*placed]bool)}
+}
 
 type bounded struct {
 	net.Listener
-	most int64
-	open atomic.Int64
+	most, share int // of all places; of those of one client address
+
+	mu   sync.Mutex
+	open map[*placed]bool
+	seq  uint64
+}
+
+// placed is a connection that has a place.
+type placed struct {
+	net.Conn
+	gate *bounded
+	host string
+
+	// The gate's mutex guards these.
+	reserve bool   // it is in the reserve
+	busy    bool   // a request of it is being served
+	seq     uint64 // rises with the time since when it is not busy
 }
 
 // Accept gives the next connection that there is a place for.
@@ -30,23 +58,128 @@ func (b *bounded) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if b.open.Add(1) <= b.most {
-			return &placed{Conn: c, leave: sync.OnceFunc(func() { b.open.Add(-1) })}, nil
+		p := &placed{Conn: c, gate: b, host: hostOf(c)}
+		leaves, ok := b.place(p)
+		if leaves != nil {
+			_ = leaves.Conn.Close() // its place is taken; the server notices, and closes it as well
 		}
-		b.open.Add(-1)
+		if ok {
+			return p, nil
+		}
 		_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // the buffer of a new connection takes it at once
 		_, _ = c.Write([]byte(full))
 		_ = c.Close()
 	}
 }
 
-// placed gives its place back when it is closed.
-type placed struct {
-	net.Conn
-	leave func()
+func hostOf(c net.Conn) string {
+	text := c.RemoteAddr().String()
+	if host, _, err := net.SplitHostPort(text); err == nil {
+		return host
+	}
+	return text
 }
 
+// place finds a place for a connection, if need be another one's, which is to be closed.
+func (b *bounded) place(p *placed) (leaves *placed, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	places, own, spare := 0, 0, 0
+	for o := range b.open {
+		switch {
+		case o.reserve:
+			spare++
+		default:
+			places++
+			if o.host == p.host {
+				own++
+			}
+		}
+	}
+	switch {
+	case places < b.most && own < b.share:
+	case own >= b.share:
+		if leaves = b.longest(false, p.host); leaves == nil {
+			p.reserve = true
+		}
+	default:
+		if leaves = b.longest(false, ""); leaves == nil {
+			p.reserve = true
+		}
+	}
+	if p.reserve && spare >= reserved {
+		if leaves = b.longest(true, ""); leaves == nil {
+			return nil, false
+		}
+	}
+	if leaves != nil {
+		delete(b.open, leaves)
+	}
+	b.seq++
+	p.seq = b.seq
+	b.open[p] = true
+	return leaves, true
+}
+
+// longest is the connection that is not busy for the longest time: of those of one host, or, if that is empty, of the
+// host that has the most; nil if all are busy. The caller has the mutex.
+func (b *bounded) longest(reserve bool, host string) (found *placed) {
+	count := make(map[string]int)
+	for o := range b.open {
+		if o.reserve == reserve {
+			count[o.host]++
+		}
+	}
+	for o := range b.open {
+		if o.reserve != reserve || o.busy || host != "" && o.host != host {
+			continue
+		}
+		if found == nil || count[o.host] > count[found.host] || count[o.host] == count[found.host] && o.seq < found.seq {
+			found = o
+		}
+	}
+	return found
+}
+
+// state notes what a connection does. A new one whose header has not come whole is not busy.
+func (p *placed) state(s http.ConnState) {
+	b := p.gate
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p.busy = s == http.StateActive
+	b.seq++
+	p.seq = b.seq
+}
+
+// inReserve says that a connection may ask for health and readiness only.
+func (p *placed) inReserve() bool {
+	p.gate.mu.Lock()
+	defer p.gate.mu.Unlock()
+	return p.reserve
+}
+
+// Close gives the place back.
 func (p *placed) Close() error {
-	defer p.leave()
+	p.gate.mu.Lock()
+	delete(p.gate.open, p)
+	p.gate.mu.Unlock()
 	return p.Conn.Close()
+}
+
+type connKey struct{}
+
+// follow has a server tell a bounded listener what its connections do, and its handlers which of them are in the reserve.
+func follow(s *http.Server) {
+	s.ConnState = func(c net.Conn, state http.ConnState) {
+		if p, ok := c.(*placed); ok && (state == http.StateActive || state == http.StateIdle) {
+			p.state(state)
+		}
+	}
+	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) }
+}
+
+// reservedFor says that a request came over a connection of the reserve.
+func reservedFor(r *http.Request) bool {
+	p, ok := r.Context().Value(connKey{}).(*placed)
+	return ok && p.inReserve()
 }

@@ -11,73 +11,177 @@ import (
 	"time"
 )
 
-// TestBounded: at the limit everybody is served, one past it is told, and a place that is left is somebody else's.
-func TestBounded(t *testing.T) {
+// gateKit is a server behind a bounded listener. Requests for /metrics are held up until the test lets them go on.
+type gateKit struct {
+	t       *testing.T
+	address string
+	gate    *bounded
+	held    chan struct{} // one for each request that is held up
+	release chan struct{}
+}
+
+func newGate(t *testing.T, most int) *gateKit {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const most = 3
-	srv := Server(Handler(Config{}), slog.New(slog.DiscardHandler))
+	k := &gateKit{t: t, address: inner.Addr().String(), gate: Bounded(inner, most).(*bounded), held: make(chan struct{}, 1000), release: make(chan struct{})}
+	pages := Handler(Config{})
+	srv := Server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" && !reservedFor(r) {
+			k.held <- struct{}{}
+			<-k.release
+		}
+		pages.ServeHTTP(w, r)
+	}), slog.New(slog.DiscardHandler))
 	done := make(chan struct{})
-	l := Bounded(inner, most).(*bounded)
 	go func() {
 		defer close(done)
-		_ = srv.Serve(l)
+		_ = srv.Serve(k.gate)
 	}()
-	defer func() {
+	t.Cleanup(func() {
+		close(k.release)
 		_ = srv.Close()
 		<-done
-	}()
-	dial := func() net.Conn {
-		c, err := net.Dial("tcp", inner.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = c.SetDeadline(time.Now().Add(time.Minute))
-		return c
-	}
-	ask := func(c net.Conn) (int, string) {
-		_, _ = io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-		r, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Body.Close()
-		b, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r.StatusCode, string(b)
-	}
-	var all []net.Conn
-	for range most {
-		c := dial()
-		defer c.Close()
-		if code, _ := ask(c); code != http.StatusOK {
-			t.Fatalf("at the limit: %d", code)
-		}
-		all = append(all, c)
-	}
-	over := dial()
-	defer over.Close()
-	r, err := http.ReadResponse(bufio.NewReader(over), nil) // it asks nothing: what is unread when the other end closes could take the answer away
+	})
+	return k
+}
+
+// dial opens a connection from an address of this machine. It is closed with the test.
+func (k *gateKit) dial(from string) net.Conn {
+	k.t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	c, err := d.Dial("tcp", k.address)
 	if err != nil {
-		t.Fatal(err)
+		k.t.Fatal(err)
 	}
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	k.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func (k *gateKit) send(c net.Conn, path string) {
+	_, _ = io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
+}
+
+// answer reads one. Code 0 is a connection that was closed without one.
+func (k *gateKit) answer(c net.Conn) (code int, text string) {
+	k.t.Helper()
+	r, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer r.Body.Close()
 	b, err := io.ReadAll(r.Body)
-	if err != nil || r.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(b), "too many connections") {
-		t.Fatalf("one past the limit: %d %q %v", r.StatusCode, b, err)
+	if err != nil {
+		k.t.Fatal(err)
 	}
-	_ = all[0].Close()
-	for end := time.Now().Add(time.Minute); l.open.Load() >= most; time.Sleep(time.Millisecond) {
+	return r.StatusCode, string(b)
+}
+
+// probe asks on a connection of its own, as probes do.
+func (k *gateKit) probe(from, path string) (code int, text string) {
+	k.t.Helper()
+	c := k.dial(from)
+	defer c.Close()
+	k.send(c, path)
+	return k.answer(c)
+}
+
+// settled waits until the gate has as many connections as it was to get.
+func (k *gateKit) settled(places int) {
+	k.t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		k.gate.mu.Lock()
+		n := len(k.gate.open)
+		k.gate.mu.Unlock()
+		if n == places {
+			return
+		}
 		if time.Now().After(end) {
-			t.Fatal("a closed connection keeps its place")
+			k.t.Fatalf("%d connections, expected %d", n, places)
 		}
 	}
-	next := dial()
-	defer next.Close()
-	if code, _ := ask(next); code != http.StatusOK {
-		t.Errorf("in a place that was left: %d", code)
+}
+
+// TestIdleConnections: connections that ask nothing, that never finish a header, and that asked once and stay, keep nobody out:
+// each probe is answered, and so is every other page.
+func TestIdleConnections(t *testing.T) {
+	for _, opening := range []string{"", "GET /healthz HTTP/1.1\r\nHost: x\r\nX: ", "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"} {
+		k := newGate(t, MaxConnections)
+		for range MaxConnections + 12 {
+			_, _ = io.WriteString(k.dial("127.0.0.1"), opening)
+		}
+		for n := range 27 {
+			for _, page := range []string{"/healthz", "/readyz", "/"} {
+				if code, text := k.probe("127.0.0.1", page); code != http.StatusOK {
+					t.Fatalf("%q: probe %d of %s beside idle connections: %d %s", opening, n, page, code, text)
+				}
+			}
+		}
 	}
+}
+
+// TestNewcomersPlace: it is the place of the address that has the most connections, and there of the one that waits longest.
+func TestNewcomersPlace(t *testing.T) {
+	k := newGate(t, 8)
+	few := k.dial("127.0.0.2")
+	k.settled(1)
+	var many []net.Conn
+	for n := range 6 {
+		many = append(many, k.dial("127.0.0.1"))
+		k.settled(n + 2)
+	}
+	k.send(many[0], "/") // it has asked since, so that the second one waits longest
+	if code, text := k.answer(many[0]); code != http.StatusOK {
+		t.Fatalf("%d %s", code, text)
+	}
+	third := k.dial("127.0.0.3")
+	k.settled(8)
+	k.dial("127.0.0.3")
+	if code, text := k.answer(many[1]); code != 0 {
+		t.Errorf("the one that waits longest was answered %d %s", code, text)
+	}
+	for _, c := range []net.Conn{few, third, many[0], many[2]} {
+		k.send(c, "/")
+		if code, text := k.answer(c); code != http.StatusOK {
+			t.Errorf("another one lost its place: %d %s", code, text)
+		}
+	}
+}
+
+// TestReserve: beside requests that take all places, or all of an address, health and readiness are answered, and what else is
+// asked is told why not. A client at another address has a place.
+func TestReserve(t *testing.T) {
+	k := newGate(t, 8)
+	for range 6 { // the share of an address
+		k.send(k.dial("127.0.0.1"), "/slow")
+		<-k.held
+	}
+	told := func(from string) {
+		t.Helper()
+		for range 2 * reserved {
+			for _, page := range []string{"/healthz", "/readyz"} {
+				if code, text := k.probe(from, page); code != http.StatusOK {
+					t.Fatalf("%s from %s: %d %s", page, from, code, text)
+				}
+			}
+		}
+		if code, text := k.probe(from, "/metrics"); code != http.StatusServiceUnavailable || !strings.Contains(text, "/healthz and /readyz") {
+			t.Errorf("another page from %s: %d %s", from, code, text)
+		}
+	}
+	told("127.0.0.1")
+	if code, text := k.probe("127.0.0.2", "/"); code != http.StatusOK {
+		t.Errorf("another address: %d %s", code, text)
+	}
+	for _, from := range []string{"127.0.0.2", "127.0.0.3"} {
+		k.send(k.dial(from), "/slow")
+		<-k.held
+	}
+	told("127.0.0.4")
+	for range 2 * reserved { // idle ones do not fill the reserve
+		k.dial("127.0.0.5")
+	}
+	told("127.0.0.4")
 }
