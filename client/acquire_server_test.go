@@ -38,6 +38,38 @@ func TestAcquireAgainstAServer(t *testing.T) {
 		release(t, l)
 	})
 
+	t.Run("who can never be granted", func(t *testing.T) {
+		if err := a.Create(ctx, "never", 3, nil); err != nil {
+			t.Fatal(err)
+		}
+		held := acquire(t, a, "never")
+		granted, place := queue(t, b, "never", client.Count(3))
+		if st, err := b.Why(ctx, "never"); err != nil {
+			t.Fatal(err)
+		} else if w, never := st.NeverGranted(); never {
+			t.Fatalf("within the limit: %+v", w)
+		}
+		if err := a.Resize(ctx, "never", 2); err != nil {
+			t.Fatal(err)
+		}
+		behind := session(t, c)
+		_, _ = queue(t, behind, "never")
+		for _, s := range []*client.Session{b, behind} {
+			st, err := s.Why(ctx, "never")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if w, never := st.NeverGranted(); !never || w.OrderID != place || w.Count != 3 {
+				t.Fatalf("beyond the limit: %+v, %v", w, never)
+			}
+		}
+		if err := a.Resize(ctx, "never", 3); err != nil {
+			t.Fatal(err)
+		}
+		release(t, held)
+		release(t, granted.must(t))
+	})
+
 	t.Run("try", func(t *testing.T) {
 		held := acquire(t, a, "try", client.Exclusive())
 		l, err := b.TryAcquire(ctx, "try", client.Exclusive())

@@ -184,7 +184,18 @@ type Standing struct {
 	Limit    uint64
 }
 
-// Why tells why a session waits for a semaphore: who holds it, and who is ahead. Errors: NotFound.
+// NeverGranted is the first waiter, the session's own or one ahead of it, that wants more than the limit. It cannot be
+// granted, and nobody behind it, until the limit is raised or it leaves the queue. False: there is none.
+func (s *Standing) NeverGranted() (Waiter, bool) {
+	for _, w := range s.Ahead {
+		if w.Count > s.Limit {
+			return w, true
+		}
+	}
+	return s.Own, s.Waiting && s.Own.Count > s.Limit
+}
+
+// Why tells why a session waits for a semaphore: who holds it, and who is ahead; see [Standing.NeverGranted]. Errors: NotFound.
 func (n *Node) Why(ctx context.Context, name string, session uint64) (*Standing, error) {
 	sem, err := n.Describe(ctx, name, WithOwners(), WithWaiters(), ReadConsistency(Strict))
 	if err != nil {

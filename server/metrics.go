@@ -190,6 +190,7 @@ func (m *serverMetrics) writeShards(w io.Writer) {
 			{"signalbox_shard_sessions", uint64(size.Sessions)},
 			{"signalbox_shard_guests", uint64(size.Guests)},
 			{"signalbox_shard_semaphores", uint64(size.Semaphores)},
+			{"signalbox_shard_stuck_queues", uint64(size.Stuck)},
 			{"signalbox_shard_streams", uint64(hub.Streams)},
 			{"signalbox_shard_watches", uint64(hub.OneShots)},
 			{"signalbox_shard_watches_fired_total", hub.Fired + hub.Doubted},
@@ -233,6 +234,9 @@ func (m *serverMetrics) writeSemaphores(w io.Writer) {
 			fmt.Fprintf(w, "signalbox_semaphore_acquires_total{%s} %d\n", labels, r.Acquires)
 			fmt.Fprintf(w, "signalbox_semaphore_waits_total{%s} %d\n", labels, r.Waits)
 			fmt.Fprintf(w, "signalbox_semaphore_releases_total{%s} %d\n", labels, r.Releases)
+			if r.Stuck {
+				fmt.Fprintf(w, "signalbox_semaphore_stuck{%s} 1\n", labels)
+			}
 		}
 	}
 	fmt.Fprintf(w, "signalbox_semaphore_series_cut %d\n", cut)

@@ -315,6 +315,7 @@ func TestAdmin(t *testing.T) {
 		`signalbox_batch_commands_bucket`,
 		`signalbox_semaphore_acquires_total{node="/default",semaphore="a\\n\\\"b"} 1`,
 		`signalbox_semaphore_series_cut 0`,
+		`signalbox_shard_stuck_queues{shard="2"} 0`,
 		`signalbox_shard_leading{shard="2"} 1`,
 		`signalbox_panics_total 0`,
 	} {

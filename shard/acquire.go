@@ -82,7 +82,7 @@ func (m *Machine) acquireNew(q *request, x *protocol.Acquire) {
 		m.count(e, countAcquire)
 		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Acquired, value: e.orderID})
 	} else {
-		s.waiters.insert(e, byOrder)
+		s.enqueue(e)
 		m.armWaiter(e)
 		m.count(e, countWait)
 		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Accepted, value: e.orderID})
@@ -148,6 +148,7 @@ func (m *Machine) acquireWaiting(q *request, x *protocol.Acquire) {
 	m.touchEntry(e)
 	m.touchSemaphore(s)
 	e.seq, e.count, e.timeout, e.since = q.seq, x.Count, x.Timeout, m.run.wall
+	s.judge()
 	if !bytes.Equal(e.data, x.Data) {
 		e.put(x.Data)
 	}

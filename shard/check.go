@@ -77,6 +77,8 @@ func (m *Machine) Check() error {
 	m.nodeIndex.all(func(n *node) bool {
 		if u := counted[n]; u.bytes != n.bytes || u.waiters != n.waiters {
 			fail("node %d has %d bytes and %d waiters, its usage says %d and %d", n.id, u.bytes, u.waiters, n.bytes, n.waiters)
+		} else if u.stuck != n.stuck {
+			fail("node %d has %d queues that cannot move, its usage says %d", n.id, u.stuck, n.stuck)
 		}
 		named := 0
 		var last *semaphore

@@ -215,6 +215,7 @@ func (m *Machine) discard(s *semaphore) bool {
 			m.touchEntry(e)
 			m.cancel(e)
 			t.remove(e, byOrder)
+			s.judge()
 			s.node.strike(e)
 			if !e.waiting {
 				s.used -= e.count

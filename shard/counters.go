@@ -61,6 +61,7 @@ type CounterRow struct {
 	Acquires uint64 // times units were granted
 	Waits    uint64 // times an acquire was queued
 	Releases uint64 // times an owner's units were given back, for any cause
+	Stuck    bool   // the first waiter wants more than the limit, and so nobody can be granted; of the semaphore's own set
 	Cut      bool   // the semaphore has more owner sessions than are counted apart
 }
 
@@ -74,7 +75,7 @@ func (m *Machine) Counters(yield func(CounterRow) bool) {
 		}
 		m.names(n, nil, func(s *semaphore) bool {
 			more = yield(CounterRow{
-				Node: n.id, Name: s.name, Acquires: s.tally.acquires, Waits: s.tally.waits, Releases: s.tally.releases, Cut: len(s.detail) >= MaxDetail,
+				Node: n.id, Name: s.name, Acquires: s.tally.acquires, Waits: s.tally.waits, Releases: s.tally.releases, Stuck: s.stuck, Cut: len(s.detail) >= MaxDetail,
 			})
 			if len(s.detail) > 0 && more {
 				more = s.detailRows(yield)
@@ -100,8 +101,9 @@ func (s *semaphore) detailRows(yield func(CounterRow) bool) bool {
 	return true
 }
 
-// Sizes are how many records a machine holds, those being removed included.
-type Sizes struct{ Nodes, Sessions, Guests, Semaphores int }
+// Sizes are how many records a machine holds, those being removed included. Stuck are the semaphores of nodes that are not
+// dropped whose first waiter wants more than the limit: their queues cannot move until the limit is raised or it leaves.
+type Sizes struct{ Nodes, Sessions, Guests, Semaphores, Stuck int }
 
 // Sizes counts the machine's records, in time proportional to the number of nodes.
 func (m *Machine) Sizes() (z Sizes) {
@@ -110,6 +112,9 @@ func (m *Machine) Sizes() (z Sizes) {
 		z.Sessions += n.sessions.n
 		z.Guests += n.guests.n
 		z.Semaphores += n.count
+		if !n.dropped {
+			z.Stuck += int(n.stuck)
+		}
 		return true
 	})
 	return z

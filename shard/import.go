@@ -284,7 +284,7 @@ func (m *Machine) importEntry(s *semaphore, r *chunkRecord) {
 	p.held.insert(e, byName)
 	s.node.enroll(e)
 	if e.waiting {
-		s.waiters.insert(e, byOrder)
+		s.enqueue(e)
 		if r.timed {
 			m.arm(e, r.at)
 		}

@@ -42,13 +42,39 @@ func (m *Machine) promote(s *semaphore) {
 	}
 }
 
+// enqueue and dequeue add a waiter to the queue, and take it out.
+func (s *semaphore) enqueue(e *entry) {
+	s.waiters.insert(e, byOrder)
+	s.judge()
+}
+
+func (s *semaphore) dequeue(e *entry) {
+	s.waiters.remove(e, byOrder)
+	s.judge()
+}
+
+// judge counts queues whose head wants more than the limit: nothing that is given back can ever serve it, nor, as the
+// queue is strict, anybody behind it. It is called whenever the head, its count, or the limit may have changed.
+func (s *semaphore) judge() {
+	head := s.waiters.first
+	switch stuck := head != nil && head.count > s.limit; {
+	case stuck == s.stuck:
+	case stuck:
+		s.stuck = true
+		s.node.stuck++
+	default:
+		s.stuck = false
+		s.node.stuck--
+	}
+}
+
 // own makes a waiter that fits, and is at the head, an owner.
 func (m *Machine) own(e *entry) {
 	s := e.sem
 	m.touchSemaphore(s)
 	m.touchEntry(e)
 	m.cancel(e)
-	s.waiters.remove(e, byOrder)
+	s.dequeue(e)
 	e.waiting, e.since = false, m.run.wall
 	s.node.waiters--
 	s.owners.insert(e, byOrder)
@@ -75,7 +101,7 @@ func (m *Machine) take(e *entry, tell bool) {
 	s.node.strike(e)
 	if e.waiting {
 		m.cancel(e)
-		s.waiters.remove(e, byOrder)
+		s.dequeue(e)
 	} else {
 		s.owners.remove(e, byOrder)
 		s.used -= e.count

@@ -21,6 +21,7 @@ const (
 type usage struct {
 	bytes   uint64
 	waiters uint64
+	stuck   uint64 // semaphores whose first waiter wants more than the limit; no quota counts them
 
 	// What of the quotas this shard admits, as worked out for that many copies of buckets; unknown while copies is not Machine.copies + 1.
 	copies      uint64
@@ -222,6 +223,11 @@ func (m *Machine) recount() map[*node]usage {
 				}
 			}
 			add(s.node, 0, uint64(s.waiters.n))
+			if head := s.waiters.first; head != nil && head.count > s.limit {
+				u := all[s.node]
+				u.stuck++
+				all[s.node] = u
+			}
 		}
 		for _, x := range b.processes {
 			add(x.node, x.weight(), 0)

@@ -542,7 +542,7 @@ func (x *restorer) linkEntries() bool {
 		p.held.insert(e, byName)
 		s.node.enroll(e)
 		if e.waiting {
-			s.waiters.insert(e, byOrder)
+			s.enqueue(e)
 			if l.armed {
 				m.arm(e, l.at)
 			}

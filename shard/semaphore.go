@@ -26,6 +26,7 @@ type semaphore struct {
 	waiters   treap
 	ephemeral bool
 	deleted   bool
+	stuck     bool // the first waiter wants more than the limit: counted in node.stuck
 	young     bool // in Machine.young, else in its node's semaphores
 	mark      uint32
 	serial    uint64
@@ -228,6 +229,7 @@ func (m *Machine) applyResize(c *rawCommand) {
 	}
 	m.touchSemaphore(s)
 	s.limit = x.Limit
+	s.judge()
 	s.revision = m.applied
 	m.change(s, protocol.Change{Kind: protocol.ChangeLimit, Limit: s.limit})
 	m.promote(s)

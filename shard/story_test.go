@@ -663,9 +663,16 @@ func (x *teller) read(d *datadriven.TestData) string {
 			if r.Session != 0 {
 				who = x.who(r.Session)
 			}
-			fmt.Fprintf(&b, "%s %s: acquires=%d waits=%d releases=%d\n", r.Name, who, r.Acquires, r.Waits, r.Releases)
+			fmt.Fprintf(&b, "%s %s: acquires=%d waits=%d releases=%d", r.Name, who, r.Acquires, r.Waits, r.Releases)
+			if r.Stuck {
+				b.WriteString(" stuck")
+			}
+			b.WriteString("\n")
 			return true
 		})
+		if n := x.m.Sizes().Stuck; n > 0 {
+			fmt.Fprintf(&b, "%d queues cannot move\n", n)
+		}
 	case "node":
 		_, ok := x.m.Node(node)
 		fmt.Fprintf(&b, "known=%v\n", ok)

@@ -180,5 +180,8 @@ func (k *call) tellWhy(ctx context.Context, s *client.Session, name string) {
 			text += fmt.Sprintf(" and %d more", n)
 		}
 	}
+	if never := neverSentence(w); never != "" {
+		text += "; " + never
+	}
 	fmt.Fprintf(k.stderr, "%s\n", text)
 }

@@ -305,15 +305,40 @@ func (a *app) semWhy() *cobra.Command {
 		}
 		r := row{
 			{"name", "", sem}, {"holding", "", w.Holding}, {"waiting", "", w.Waiting}, {"position", "", w.Position}, {"free", "", w.Free}, {"limit", "", w.Limit},
+			{"never_granted", "", neverRow(w)},
 			{"owners", "held by", rowsOf(w.Holders, ownerRow)}, {"ahead", "ahead in the queue", rowsOf(w.Ahead, waiterRow)},
 		}
 		if k.values["output"] != "table" {
 			return k.printer().one(r)
 		}
 		fmt.Fprintln(k.stdout, whySentence(sem, *session, w))
+		if text := neverSentence(w); text != "" {
+			fmt.Fprintln(k.stdout, text)
+		}
 		return k.printer().one(r)
 	})
 	return c
+}
+
+// neverRow is the waiter that can never be granted, null if there is none.
+func neverRow(w *client.Standing) any {
+	if x, ok := w.NeverGranted(); ok {
+		return waiterRow(&x)
+	}
+	return nil
+}
+
+// neverSentence says who can never be granted, and what that means; empty if there is nobody.
+func neverSentence(w *client.Standing) string {
+	x, ok := w.NeverGranted()
+	if !ok {
+		return ""
+	}
+	text := fmt.Sprintf("order %d wants %s of limit %s and can never be granted", x.OrderID, cell(amount(x.Count)), cell(amount(w.Limit)))
+	if x.OrderID != w.Own.OrderID || !w.Waiting {
+		text += ", and nobody behind it"
+	}
+	return text + ", unless the limit is raised or it leaves the queue"
 }
 
 // whySentence says a standing in words.
