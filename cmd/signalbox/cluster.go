@@ -19,6 +19,8 @@ const (
 	changeWithin = "60s"
 	// quietLooks is how many plans in a row must have nothing left: the first may be from before the last change.
 	quietLooks = 3
+	// givenUpLooks is the same if that leaves something wrong: heartbeats and elections take seconds.
+	givenUpLooks = 15
 )
 
 func (a *app) clusterCmd() *cobra.Command {
@@ -63,7 +65,7 @@ What scripts wait for between two steps of a change, at most for --timeout.`,
 			if quiet++; busy(p) {
 				quiet = 0
 			}
-			if quiet == quietLooks {
+			if quiet == givenUpLooks || quiet >= quietLooks && healthCode(&p.Health) == nil {
 				break
 			}
 			select {

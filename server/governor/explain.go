@@ -2,6 +2,7 @@ package governor
 
 import (
 	"slices"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -33,13 +34,31 @@ type Explanation struct {
 	Waits []Wait
 }
 
-// Explain is this governor's last plan for people. UNAVAILABLE where the meta shard does not lead: no plans are made there.
+// explainWithin is how long Explain waits for a new plan. Then the last one is explained.
+const explainWithin = 500 * time.Millisecond
+
+// Explain is this governor's plan for people, made since the call. UNAVAILABLE where the meta shard does not lead: no plans
+// are made there.
 func (g *Governor) Explain() (Explanation, error) {
-	p := g.last.Load()
-	if p == nil || !g.meta.Leading() {
-		return Explanation{}, protocol.Errorf(protocol.StatusUnavailable, "this instance does not lead the meta shard; ask the one that does")
+	asked := g.clock.Now()
+	timer := time.NewTimer(explainWithin)
+	defer timer.Stop()
+	for late := false; ; {
+		made := g.made.wait()
+		p := g.last.Load()
+		switch {
+		case !g.meta.Leading(), p == nil && late:
+			return Explanation{}, protocol.Errorf(protocol.StatusUnavailable, "this instance does not lead the meta shard; ask the one that does")
+		case p != nil && (late || p.Now >= asked):
+			return p.explain(), nil
+		}
+		g.turn.wake()
+		select {
+		case <-made:
+		case <-timer.C:
+			late = true
+		}
 	}
-	return p.explain(), nil
 }
 
 // Explain says what comes next and why something waits. It is a pure function, like Plan.

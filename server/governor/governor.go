@@ -110,6 +110,7 @@ type Governor struct {
 	random    io.Reader
 	turn      turn
 	last      atomic.Pointer[planner] // the last plan of Run, which nothing changes any more
+	made      turn                    // wakes who waits for the next one
 	taken     atomic.Uint64
 	failed    atomic.Uint64
 }

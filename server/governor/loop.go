@@ -94,6 +94,7 @@ func (l *loop) round(ctx context.Context) time.Duration {
 	l.progress.Update(v)
 	p, now := newPlan(v), v.Now
 	l.last.Store(p)
+	l.made.wake()
 	pause := idle
 	if slices.ContainsFunc(p.waits, func(w Wait) bool { return w.Kind != Outside }) {
 		pause = Backoff // most of what is waited for comes with a heartbeat, which wakes nobody
