@@ -220,7 +220,7 @@ func gone(err error) bool {
 
 func (s *Session) sendAttach(ctx context.Context) (cn *conn, reply *protocol.SessionReply, sent time.Duration, err error) {
 	bucket := protocol.SessionBucket(s.id)
-	cn, _, err = s.c.toBucket(ctx, s.node.tier, bucket)
+	cn, shard, err := s.c.toBucket(ctx, s.node.tier, bucket)
 	if err != nil {
 		return nil, nil, 0, err
 	}
@@ -232,7 +232,7 @@ func (s *Session) sendAttach(ctx context.Context) (cn *conn, reply *protocol.Ses
 	s.mu.Unlock()
 	reply = new(protocol.SessionReply)
 	sent = s.c.clock.now()
-	_, err = cn.roundTrip(ctx, nil, protocol.KindSessionAttach, uint64(bucket), req, reply)
+	_, err = cn.roundTrip(ctx, nil, protocol.KindSessionAttach, shard, uint64(bucket), req, reply)
 	return cn, reply, sent, err
 }
 
@@ -281,7 +281,7 @@ func (s *Session) stopAtServer(last *attachment) {
 			}
 		}
 		if err == nil {
-			_, err = cn.roundTrip(ctx, nil, protocol.KindSessionStop, bucket, &protocol.SessionStop{Session: s.id, Epoch: epoch}, &protocol.Empty{})
+			_, err = cn.roundTrip(ctx, nil, protocol.KindSessionStop, s.home(), bucket, &protocol.SessionStop{Session: s.id, Epoch: epoch}, &protocol.Empty{})
 			if protocol.StatusOf(err) == protocol.StatusBadSession {
 				err = fmt.Errorf("%w: an attach overtook the stop", ErrUnreachable) // attach with a higher epoch, and stop again
 			}

@@ -11,6 +11,7 @@ import (
 type call struct {
 	done   chan struct{} // capacity 1
 	of     *Session      // whose end ends the call; nil: nobody's
+	shard  uint64        // that has to answer; 0: the instance itself
 	status protocol.Status
 	into   protocol.Message // what the reader decodes a successful reply into; nil: it copies the body
 	body   []byte           // copy of the reply's body
@@ -37,7 +38,7 @@ func (cn *conn) free(cl *call, keepBody bool) {
 	if !keepBody || cap(cl.body) > keptBody {
 		cl.body = nil
 	}
-	cl.err, cl.status, cl.reply, cl.of, cl.into, cl.acquiring = nil, 0, nil, nil, nil, nil
+	cl.err, cl.status, cl.reply, cl.of, cl.shard, cl.into, cl.acquiring = nil, 0, nil, nil, 0, nil, nil
 	cn.pool.Put(cl)
 }
 
@@ -96,16 +97,17 @@ func failure(status protocol.Status, body []byte) error {
 	return &protocol.Error{Status: status, Message: f.Message, Master: f.Master, Term: f.Term}
 }
 
-// roundTrip sends a request and waits for its reply, for the end of ctx, or for that of the session it is of, if it is of one. sent says whether the request
+// roundTrip sends a request that a shard answers, 0 for the instance itself, and waits for its reply, for the end of ctx, or for that of the session it is of, if it is of one. sent says whether the request
 // went into the connection's buffer; without an answer its outcome is then unknown. Errors: a *protocol.Error that the server answered; errLinkLost; errStopped; the
 // cause of ctx.
-func (cn *conn) roundTrip(ctx context.Context, of *Session, kind protocol.Kind, bucket uint64, m, reply protocol.Message) (sent bool, err error) {
-	return cn.exchange(ctx, of, nil, kind, bucket, m, reply)
+func (cn *conn) roundTrip(ctx context.Context, of *Session, kind protocol.Kind, shard, bucket uint64, m, reply protocol.Message) (sent bool, err error) {
+	return cn.exchange(ctx, of, nil, kind, shard, bucket, m, reply)
 }
 
 // exchange is roundTrip for an acquire that is to hear that it was queued.
-func (cn *conn) exchange(ctx context.Context, of *Session, a *acquisition, kind protocol.Kind, bucket uint64, m, reply protocol.Message) (sent bool, err error) {
+func (cn *conn) exchange(ctx context.Context, of *Session, a *acquisition, kind protocol.Kind, shard, bucket uint64, m, reply protocol.Message) (sent bool, err error) {
 	cl, id, err := cn.begin(ctx, of, kind, bucket, m, func(_ uint64, cl *call) {
+		cl.shard = shard
 		if cl.acquiring = a; reply != nil && !aliases(reply) {
 			cl.into = reply
 		}

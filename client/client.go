@@ -182,7 +182,7 @@ func (c *Client) ask(ctx context.Context, where place, kind protocol.Kind, m, re
 		cn, bucket, shard, err := where(ctx)
 		if err == nil {
 			var sent bool
-			sent, err = cn.roundTrip(ctx, nil, kind, bucket, m, reply)
+			sent, err = cn.roundTrip(ctx, nil, kind, shard, bucket, m, reply)
 			if err == nil {
 				return repeated, nil
 			}

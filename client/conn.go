@@ -21,6 +21,7 @@ const (
 	keptBuffer    = 256 << 10        // a buffer that grew beyond this is given back once it is empty
 	idleKeepAlive = 15 * time.Second // between pings of a connection without sessions
 	leastSilence  = time.Second      // a server is never taken for silent sooner
+	hungAfter     = 2 * time.Second  // a server that a request waits for, and that was asked for a sign of life, has hung
 	pingsKept     = 16               // pings whose sending time is remembered
 	directMost    = 16 << 10         // bytes that a caller writes by itself: the kernel takes them at once from a connection that is answered
 )
@@ -52,6 +53,10 @@ type conn struct {
 	lastPing  uint64
 	period    time.Duration // between pings
 	suspected bool          // a sign of life is waited for
+	busy      bool          // requests were sent lately: the ping timer looks each leastSilence
+	looked    uint64        // id of the last request when it looked
+	waited    bool          // a request waited then
+	asked     time.Duration // when it asked a silent server for a sign of life, for the sake of a request; 0: it did not
 	pingTimer *time.Timer
 	vouches   map[uint64]*vouch // by home shard
 	residents map[*Session]struct{}
@@ -84,6 +89,8 @@ type vouch struct{ at atomic.Int64 }
 type owner interface {
 	event(cn *conn, h protocol.Header) error
 	lost(cn *conn)
+	// silent is told once that a request waits and the server says nothing.
+	silent(cn *conn)
 }
 
 // newConn starts a connection whose hello has been answered.
@@ -143,6 +150,9 @@ func (cn *conn) begin(ctx context.Context, of *Session, kind protocol.Kind, buck
 	cl := cn.newCall()
 	cl.of = of
 	cn.calls.put(id, cl)
+	if !cn.busy {
+		cn.beBusy()
+	}
 	if register != nil {
 		register(id, cl)
 	}

@@ -25,6 +25,7 @@ type fake struct {
 	master   map[uint64]uint64
 	conns    map[*fakeConn]bool
 	refuse   bool // new connections
+	unmade   bool // it has no tier yet
 	log      []seen
 	on       func(fc *fakeConn, h protocol.Header) (handled bool) // called with mu held
 	epochs   map[uint64]uint64                                    // sessions -> attach epoch
@@ -294,7 +295,11 @@ func (fc *fakeConn) answer(h protocol.Header) {
 }
 
 func (f *fake) mapReply() *protocol.MapReply {
-	m := &protocol.MapReply{Version: f.version, Cluster: "fake", Tiers: []protocol.MapTier{{Buckets: 4}}}
+	m := &protocol.MapReply{Version: f.version, Cluster: "fake"}
+	if f.unmade {
+		return m
+	}
+	m.Tiers = []protocol.MapTier{{Buckets: 4}}
 	for i := uint64(1); i <= 2; i++ {
 		m.Instances = append(m.Instances, protocol.MapInstance{ID: i, Address: fmt.Sprint(i)})
 	}

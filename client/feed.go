@@ -112,7 +112,7 @@ func feedOnce[T any](
 	}
 	defer c.run(func() {
 		if cn.dropFeed(f.id, f) {
-			_, _ = cn.roundTrip(c.ctx, nil, protocol.KindUnwatch, uint64(bucket), &protocol.Unwatch{WatchID: f.id}, &protocol.Empty{})
+			_, _ = cn.roundTrip(c.ctx, nil, protocol.KindUnwatch, 0, uint64(bucket), &protocol.Unwatch{WatchID: f.id}, &protocol.Empty{})
 		}
 	})
 	for {

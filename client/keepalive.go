@@ -26,13 +26,52 @@ func (cn *conn) keepAlive() {
 			return
 		}
 	}
+	// Whoever waits for an answer does not wait for the next keep-alives.
+	waits, waited, begun := cn.calls.used > 0, cn.waited, cn.calls.last != cn.looked
+	cn.looked, cn.waited = cn.calls.last, waits
+	heard := time.Duration(cn.lastHeard.Load())
+	seek := false
+	switch {
+	case cn.asked != 0 && heard >= cn.asked:
+		cn.asked = 0
+	case cn.asked != 0 && now-cn.asked >= hungAfter:
+		cn.mu.Unlock()
+		cn.end(errSilent)
+		return
+	}
+	if waits && waited && cn.asked == 0 && now-heard >= leastSilence {
+		cn.asked = now
+		cn.sendPing(now)
+		seek = true
+	}
 	// The timer looks twice a period, so that silence is found half a period after it is too long at the latest.
 	if now-cn.pings[cn.lastPing%pingsKept].at >= cn.period*3/4 {
 		cn.sendPing(now)
 	}
-	cn.pingTimer.Reset(cn.nextLook())
+	look := cn.nextLook()
+	for _, p := range cn.pings {
+		if p.id != 0 && heard < p.at {
+			look = min(look, p.at+silence-now)
+		}
+	}
+	if cn.busy = waits || begun || cn.asked != 0; cn.busy {
+		look = min(look, leastSilence)
+	}
+	cn.pingTimer.Reset(max(look, time.Millisecond))
 	cn.mu.Unlock()
 	cn.flush()
+	if seek {
+		cn.owner.silent(cn)
+	}
+}
+
+// beBusy has the timer look soon: requests are sent from now on. mu is held.
+func (cn *conn) beBusy() {
+	cn.busy = true
+	if cn.period/2 > leastSilence {
+		cn.pingTimer.Reset(leastSilence)
+		cn.waited = true // since the look before, as it were
+	}
 }
 
 // nextLook is when the timer is to look again: half a period from now, or up to a fiftieth of a period before that, at the next beat that the clients of a machine

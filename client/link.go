@@ -235,6 +235,9 @@ func (c *Client) lost(cn *conn) {
 	}
 }
 
+// silent implements owner.
+func (c *Client) silent(cn *conn) { c.run(func() { c.seek(cn.instance) }) }
+
 // know adds the address from the map. mu is held.
 func (l *link) know(address string) {
 	if address != "" && !slices.Contains(l.addresses, address) {

@@ -204,13 +204,24 @@ func (n *Node) KillSession(ctx context.Context, id uint64, reason string) error 
 
 // possible refuses an id whose tier or bucket the cluster does not have: no session can have it, and there is nobody to ask.
 func (c *Client) possible(ctx context.Context, id uint64) error {
-	t, err := c.tierOf(ctx, protocol.SessionTier(id))
+	r, err := c.routesNow(ctx)
 	if err != nil {
-		if r := c.routes.Load(); r == nil || r.tiers[protocol.SessionTier(id)] != nil || ctx.Err() != nil {
+		return err
+	}
+	if len(r.tiers) > 0 && r.tiers[protocol.SessionTier(id)] == nil {
+		if _, err := c.refresh(ctx, r); err != nil {
 			return err
 		}
-	} else if protocol.SessionBucket(id) < t.buckets {
-		return nil
+		r = c.routes.Load()
+	}
+	if len(r.tiers) == 0 || r.tiers[protocol.SessionTier(id)] != nil {
+		t, err := c.tierOf(ctx, protocol.SessionTier(id))
+		if err != nil {
+			return err
+		}
+		if protocol.SessionBucket(id) < t.buckets {
+			return nil
+		}
 	}
 	return protocol.Errorf(protocol.StatusSessionExpired, "session has ended or never was")
 }

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"time"
 
@@ -278,9 +277,6 @@ func (n *Node) shards(ctx context.Context) ([]uint64, error) {
 	t, err := n.c.tierOf(ctx, n.tier)
 	if err != nil {
 		return nil, err
-	}
-	if len(t.list) == 0 {
-		return nil, fmt.Errorf("the cluster map has no shard for node %q", n.path)
 	}
 	return t.list, nil
 }

@@ -30,7 +30,7 @@ func (s *Session) send(ctx context.Context, kind protocol.Kind, bucket uint32, x
 	tr, err = s.place(ctx, bucket, x)
 	if err == nil {
 		var in bool
-		in, err = tr.cn.exchange(ctx, s, x.a, kind, uint64(bucket), m, reply)
+		in, err = tr.cn.exchange(ctx, s, x.a, kind, tr.shard, uint64(bucket), m, reply)
 		if err == nil {
 			tr.wrote(s.c, x)
 			return tr, false, nil
@@ -116,7 +116,7 @@ func (s *Session) resend(ctx context.Context, kind protocol.Kind, bucket uint32,
 		}
 		if tr, err = s.place(ctx, bucket, x); err == nil {
 			var in bool
-			in, err = tr.cn.exchange(ctx, s, x.a, kind, uint64(bucket), m, reply)
+			in, err = tr.cn.exchange(ctx, s, x.a, kind, tr.shard, uint64(bucket), m, reply)
 			if err == nil {
 				tr.wrote(s.c, x)
 				return tr, false, nil

@@ -167,7 +167,8 @@ func (c *Client) learn(w *way, from, master, term uint64) {
 		c.mu.Unlock()
 		return
 	}
-	news := term > w.term || from == master
+	moved := term > w.term
+	news := moved || from == master
 	w.term = term
 	c.settleOn(w, master)
 	l := w.link.Load()
@@ -178,6 +179,9 @@ func (c *Client) learn(w *way, from, master, term uint64) {
 	c.mu.Unlock()
 	if news && w.conn() == nil {
 		l.hurry()
+	}
+	if moved {
+		c.leaderMoved(w.shard, master)
 	}
 }
 
@@ -200,21 +204,36 @@ func (c *Client) toBucket(ctx context.Context, tier uint8, bucket uint32) (*conn
 	return cn, shard, err
 }
 
-// tierOf is a tier of the present map.
+// tierOf is a tier of the present map. A cluster that was made a moment ago has none yet, and is waited for.
 func (c *Client) tierOf(ctx context.Context, id uint8) (*tier, error) {
-	for range 2 {
+	retry := backoff{base: retryBase, max: retryMax}
+	for {
 		r, err := c.routesNow(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if t := r.tiers[id]; t != nil {
+		if t := r.tiers[id]; t != nil && len(t.list) > 0 {
 			return t, nil
 		}
-		if _, err := c.refresh(ctx, r); err != nil {
+		moved := c.mapChanged()
+		fresh, err := c.refresh(ctx, r)
+		switch {
+		case fresh:
+			continue
+		case c.ctx.Err() != nil:
+			return nil, ErrClientClosed
+		case err != nil && ctx.Err() == nil && !again(err):
 			return nil, err
 		}
+		select {
+		case <-moved:
+		case <-time.After(retry.next()):
+		case <-ctx.Done():
+			return nil, interrupted(ctx, protocol.Errorf(protocol.StatusUnavailable, "the cluster map has no shard for tier %d yet; is the cluster being made?", id))
+		case <-c.ctx.Done():
+			return nil, ErrClientClosed
+		}
 	}
-	return nil, protocol.Errorf(protocol.StatusUnavailable, "the cluster map has no tier %d", id)
 }
 
 // rethink is told that a shard did not serve a request that was sent over cn, nil for a request that found no connection. It says whether the next try is likely to go
@@ -325,7 +344,7 @@ func (c *Client) fetch(have *routes) error {
 		req.Known = have.version
 	}
 	var reply protocol.MapReply
-	if _, err := cn.roundTrip(ctx, nil, protocol.KindMap, 0, req, &reply); err != nil {
+	if _, err := cn.roundTrip(ctx, nil, protocol.KindMap, 0, 0, req, &reply); err != nil {
 		return err
 	}
 	if have != nil && reply.Version <= have.version {
@@ -337,6 +356,7 @@ func (c *Client) fetch(have *routes) error {
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	var changed []*link
+	var moved []*way
 	c.mu.Lock()
 	for _, w := range r.ways {
 		var old *way
@@ -348,6 +368,9 @@ func (c *Client) fetch(have *routes) error {
 			if old != nil && old.term > w.term && slices.Contains(w.replicas, old.master.Load()) {
 				w.term = old.term
 				w.master.Store(old.master.Load())
+			}
+			if old != nil && w.term > old.term {
+				moved = append(moved, w)
 			}
 		}
 		if master := w.master.Load(); master != 0 {
@@ -364,6 +387,9 @@ func (c *Client) fetch(have *routes) error {
 	c.mu.Unlock()
 	for _, l := range changed {
 		l.hurry()
+	}
+	for _, w := range moved {
+		c.leaderMoved(w.shard, w.master.Load())
 	}
 	c.cfg.Logger.Debug("cluster map fetched", "version", r.version)
 	if have != nil {

@@ -169,13 +169,10 @@ func (w *watch) isIdle() bool {
 }
 
 // layout has a part for each shard of the map. Those that there are go on: a shard that buckets come to, or leave, begins its streams anew by itself. mu is held.
-func (w *watch) layout(r *routes) error {
-	if w.laid == r {
-		return nil
-	}
+func (w *watch) layout(r *routes) {
 	t := r.tiers[w.n.tier]
-	if t == nil {
-		return protocol.Errorf(protocol.StatusUnavailable, "the cluster map has no tier %d", w.n.tier)
+	if w.laid == r || t == nil {
+		return
 	}
 	want := t.list
 	if !w.prefix {
@@ -205,20 +202,16 @@ func (w *watch) layout(r *routes) error {
 			w.idle++
 		}
 	}
-	return nil
 }
 
 // open opens the parts that are closed and due. It waits for connections, but not for answers.
 func (w *watch) open(ctx context.Context) error {
-	r, err := w.n.c.routesNow(ctx)
-	if err != nil {
+	if _, err := w.n.c.tierOf(ctx, w.n.tier); err != nil {
 		return err
 	}
+	r := w.n.c.routes.Load() // no tier goes away
 	w.mu.Lock()
-	if err := w.layout(r); err != nil {
-		w.mu.Unlock()
-		return err
-	}
+	w.layout(r)
 	var due []*part
 	now := time.Now()
 	for _, p := range w.parts {
@@ -441,7 +434,7 @@ func (st *stream) leave() {
 	c := st.part.w.n.c
 	c.run(func() {
 		if st.cn.dropStream(st) {
-			_, _ = st.cn.roundTrip(c.ctx, nil, protocol.KindUnwatch, st.bucket, &protocol.Unwatch{WatchID: st.id}, &protocol.Empty{})
+			_, _ = st.cn.roundTrip(c.ctx, nil, protocol.KindUnwatch, 0, st.bucket, &protocol.Unwatch{WatchID: st.id}, &protocol.Empty{})
 		}
 	})
 }
