@@ -21,11 +21,20 @@ const joinToken = "the instances of a comparison"
 // StartThree starts three instances that find each other by their --peer lists, each shard with a replica on each of them. All settings but the number of
 // shards are the defaults.
 func (s *Signalbox) StartThree(ctx context.Context, dir string) (Server, error) {
+	g, err := s.StartOn(ctx, dir, nil)
+	if err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// StartOn is StartThree on hosts, with further flags.
+func (s *Signalbox) StartOn(ctx context.Context, dir string, hosts *Hosts, flags ...string) (*Group, error) {
 	binary, err := filepath.Abs(s.Binary)
 	if err != nil {
 		return nil, err
 	}
-	addr, err := FreeAddresses(3 * Servers)
+	addr, err := hosts.Addresses(3)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +42,10 @@ func (s *Signalbox) StartThree(ctx context.Context, dir string) (Server, error) 
 	if shards == 0 {
 		shards = shardsFor(runtime.NumCPU(), Servers)
 	}
-	clients, rafts, admins := addr[:Servers], addr[Servers:2*Servers], addr[2*Servers:]
+	var clients, rafts, admins []string
+	for _, own := range addr {
+		clients, rafts, admins = append(clients, own[0]), append(rafts, own[1]), append(admins, own[2])
+	}
 	token := filepath.Join(dir, "token")
 	if err := os.WriteFile(token, []byte(joinToken+"\n"), 0o600); err != nil {
 		return nil, err
@@ -42,7 +54,8 @@ func (s *Signalbox) StartThree(ctx context.Context, dir string) (Server, error) 
 		args := []string{"serve", "--data", filepath.Join(dir, "data"), "--listen", clients[i], "--raft", rafts[i], "--admin", admins[i], "--log-level", "warn",
 			"--instance", "server-" + strconv.Itoa(i+1), "--peer", strings.Join(rafts, ","), "--join-token-file", token, "--replication-factor", strconv.Itoa(Servers),
 			"--shards", strconv.Itoa(shards)}
-		p, err := StartProcess(ctx, dir, func(ctx context.Context) error { return Get(ctx, "http://"+admins[i]+"/readyz") }, binary, args...)
+		program, args := hosts.On(i, binary, append(args, flags...)...)
+		p, err := StartProcess(ctx, dir, func(ctx context.Context) error { return Get(ctx, "http://"+admins[i]+"/readyz") }, program, args...)
 		if err == nil {
 			p.Collect = CollectGo(admins[i])
 		}
@@ -59,7 +72,33 @@ func (s *Signalbox) StartThree(ctx context.Context, dir string) (Server, error) 
 		g.Stop()
 		return nil, fmt.Errorf("three instances did not become a cluster: %w: %s", err, words)
 	}
+	g.Settled = func(ctx context.Context) error { return settled(ctx, clients) }
+	g.Leader = func(ctx context.Context) (int, error) { return busiest(ctx, clients) }
 	return g, nil
+}
+
+// busiest is the instance that leads most data shards; of several the one that leads the meta shard too.
+func busiest(ctx context.Context, endpoints []string) (int, error) {
+	c, err := client.Open(ctx, client.Config{Endpoints: endpoints})
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	var s protocol.ClusterStatus
+	if err := c.Cluster(ctx, protocol.MethodStatus, nil, &s); err != nil {
+		return 0, err
+	}
+	leads := map[string]int{s.Meta.Leader: 1}
+	for _, x := range s.Shards {
+		leads[x.Master] += 2
+	}
+	best, most := 0, -1
+	for i := range Servers {
+		if n := leads["server-"+strconv.Itoa(i+1)]; n > most {
+			best, most = i, n
+		}
+	}
+	return best, nil
 }
 
 // settled waits until every shard has its voters and its master, and the cluster has nothing left to do.

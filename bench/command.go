@@ -17,6 +17,7 @@ show REPORT             the table of a report
 adopt REPORT            make a report the baseline, and put its tables into README.md and bench/SCALING.md
 discovery [flags]       20,000 members and 20,000 watchers for ten minutes
 restart [flags]         restarts and snapshots with a million semaphores and 100,000 sessions
+failover [flags]        how long writers wait when the server that leads is taken away; beside etcd where the program has it
 scaling REPORT          what a report's costs say of many machines
 `
 
@@ -39,6 +40,8 @@ func Command(ctx context.Context, args []string, stdout, stderr io.Writer, peers
 		err = adoptCommand(rest)
 	case "discovery", "restart":
 		return longCommand(ctx, verb, rest, stdout, stderr)
+	case "failover":
+		return failoverCommand(ctx, rest, stdout, stderr, peers)
 	case "scaling":
 		err = scalingCommand(rest, stdout)
 	default:

@@ -14,6 +14,34 @@ import (
 type Group struct {
 	processes []*Process
 	plan      Plan // of Crowded, the only thing that groups are compared in
+	again     func(ctx context.Context, i int) (*Process, error)
+
+	// Settled waits until all servers are there and nothing is left to do; Leader is the server that leads most. They may be nil.
+	Settled func(ctx context.Context) error
+	Leader  func(ctx context.Context) (int, error)
+}
+
+func (g *Group) settled(ctx context.Context) error {
+	if g.Settled == nil {
+		return errors.New("the group cannot tell whether it is whole")
+	}
+	return g.Settled(ctx)
+}
+
+func (g *Group) leader(ctx context.Context) (int, error) {
+	if g.Leader == nil {
+		return 0, errors.New("the group cannot tell who leads")
+	}
+	return g.Leader(ctx)
+}
+
+// Restart starts a server again that has ended.
+func (g *Group) Restart(ctx context.Context, i int) (err error) {
+	p, err := g.again(ctx, i)
+	if err == nil {
+		g.processes[i] = p
+	}
+	return err
 }
 
 // StartGroup starts n servers at once, since none of them may be ready before the others are there, each with a folder of its own. When one fails the others
@@ -22,6 +50,9 @@ func StartGroup(ctx context.Context, dir string, n int, start func(ctx context.C
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	g := &Group{processes: make([]*Process, n), plan: plan}
+	g.again = func(ctx context.Context, i int) (*Process, error) {
+		return start(ctx, i, filepath.Join(dir, strconv.Itoa(i+1)))
+	}
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {

@@ -71,12 +71,13 @@ func (s *Server) openLinks(ctx context.Context) error {
 	}
 	s.member = cluster.New(cluster.Config{
 		Links: s.links, Local: local{s}, State: s.meta.State, Now: s.clock.Now, Join: s.takeIn, Update: s.update, Heard: s.sentry.heard,
-		Plan: s.plan, Backup: s.backups.serve, Logger: s.log,
+		Plan: s.plan, Backup: s.backups.serve, Ended: s.peerEnded, Logger: s.log,
 	})
 	if err := s.entry.Begin(); err != nil {
 		return err
 	}
 	if s.mesh != nil {
+		s.mesh.OnEnded(s.succeed)
 		if err := s.mesh.Start(); err != nil {
 			return err
 		}

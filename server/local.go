@@ -133,6 +133,14 @@ func (l local) Remove(ctx context.Context, id, replica, configChange uint64) err
 
 // Transfer implements governor.Groups.
 func (l local) Transfer(ctx context.Context, id, replica, after uint64) error {
+	state := l.s.meta.State()
+	x, _ := state.Shard(id)
+	// The engine drops all proposals while the leadership is on offer, for more than a second if nobody takes it.
+	if r, ok := x.Replica(replica); ok && x.ID == id && r.Instance != l.s.instance {
+		if err := l.s.member.Answers(ctx, r.Instance); err != nil {
+			return err
+		}
+	}
 	return l.s.host.Transfer(ctx, id, replica, after)
 }
 

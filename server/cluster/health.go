@@ -50,6 +50,21 @@ func (t *healthTable) heard(b *heartbeat) {
 	t.seq[b.Instance] = b.Seq
 }
 
+// ended notes that an instance's process has ended: until the next heartbeat it was not heard a moment ago, so that nothing is offered to it.
+func (t *healthTable) ended(instance uint64) {
+	stale := t.now() - governor.FreshLimit - 1
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h, known := t.all[instance]
+	if !known || h.Heard <= stale {
+		return
+	}
+	h.Heard = stale
+	next := maps.Clone(t.all)
+	next[instance] = h
+	t.all = next
+}
+
 // forget drops what is known of instances that are not in the cluster any more.
 func (t *healthTable) forget(keep func(instance uint64) bool) {
 	t.mu.Lock()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +39,8 @@ type Config struct {
 	Plan func(ctx context.Context) ([]byte, error)
 	// Backup is a part of a backup of a shard that is led here, or whose backup was begun here: both documents are JSON, for operators who ask another instance.
 	Backup func(ctx context.Context, request []byte) ([]byte, error)
+	// Ended says whether the process of the instance at a raft address has ended, as far as this one can tell. May be nil.
+	Ended  func(ctx context.Context, address string) bool
 	Logger *slog.Logger
 }
 
@@ -165,6 +169,58 @@ func (m *Member) Update(ctx context.Context, target meta.Variant, reason string)
 		&updateWords{Instance: self, Target: uint8(target), Reason: reason}, nil)
 }
 
+// knows says whether an address is that of another instance of the cluster.
+func (m *Member) knows(address string) bool {
+	return slices.ContainsFunc(m.cfg.State().Instances(), func(i meta.Instance) bool {
+		return i.RaftAddress == address && i.ID != m.self.Load() && !i.Expelled()
+	})
+}
+
+// Answers asks another instance for a sign of life: it is there, reached, and works.
+func (m *Member) Answers(ctx context.Context, instance uint64) error {
+	i, ok := m.cfg.State().Instance(instance)
+	if !ok {
+		return protocol.Errorf(protocol.StatusNotFound, "there is no instance %d", instance)
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	if _, err := m.cfg.Links.Call(ctx, i.RaftAddress, methodEnded, encode(&endedWords{})); err != nil {
+		return protocol.Errorf(protocol.StatusUnavailable, "instance %q does not answer: %v", i.Name, err)
+	}
+	return nil
+}
+
+// answerLimit is how long a sign of life is waited for.
+const answerLimit = 500 * time.Millisecond
+
+// AskEnded is told that the process at a raft address has ended. It asks all other instances whether they find the same, and tells the address of each that says so, as the answers come.
+func (m *Member) AskEnded(ctx context.Context, address string, says func(from string)) {
+	if !m.knows(address) {
+		return
+	}
+	for _, i := range m.cfg.State().Instances() {
+		if i.RaftAddress == address {
+			m.health.ended(i.ID)
+		}
+	}
+	var all sync.WaitGroup
+	for _, i := range m.cfg.State().Instances() {
+		if i.ID == m.self.Load() || i.RaftAddress == address || i.Expelled() {
+			continue
+		}
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			var answer endedAnswer
+			b, err := m.cfg.Links.Call(ctx, i.RaftAddress, methodEnded, encode(&endedWords{Address: address}))
+			if err == nil && decode(b, &answer) == nil && answer.Ended {
+				says(i.RaftAddress)
+			}
+		})
+	}
+	all.Wait()
+}
+
 type planAnswer struct {
 	Plan []byte
 }
@@ -245,6 +301,13 @@ func (m *Member) answer() {
 	l.Handle(methodBackup, on(m, func(ctx context.Context, w *backupWords) (any, error) {
 		body, err := m.cfg.Backup(ctx, w.Body)
 		return &backupAnswer{Body: body}, err
+	}))
+	l.Handle(methodEnded, on(m, func(ctx context.Context, w *endedWords) (any, error) {
+		var answer endedAnswer
+		if m.cfg.Ended != nil && m.knows(w.Address) {
+			answer.Ended = m.cfg.Ended(ctx, w.Address)
+		}
+		return &answer, nil
 	}))
 	l.Handle(methodPlan, on(m, func(ctx context.Context, _ *shardWords) (any, error) {
 		plan, err := m.cfg.Plan(ctx)

@@ -19,6 +19,7 @@ const (
 	methodWho         uint8 = 10
 	methodUpdate      uint8 = 11
 	methodBackup      uint8 = 12
+	methodEnded       uint8 = 13
 )
 
 // Kinds of one-way messages.
@@ -168,6 +169,15 @@ type updateWords struct {
 	Instance uint64
 	Target   uint8
 	Reason   string
+}
+
+// endedWords asks whether the process of the instance at a raft address has ended, as far as the asked one can tell.
+type endedWords struct {
+	Address string
+}
+
+type endedAnswer struct {
+	Ended bool
 }
 
 // encode cannot fail for the structs above.

@@ -24,11 +24,12 @@ type Mesh struct {
 	lines  lines
 	rate   *rate
 
-	onSend [256]func(from string, payload []byte)                                   // set before Start
-	handle [256]func(ctx context.Context, from string, body []byte) ([]byte, error) // the same
-	engine engine
-	own    *inbox        // one-way messages to this instance itself
-	ownCap chan struct{} // calls to this instance itself
+	onSend  [256]func(from string, payload []byte)                                   // set before Start
+	handle  [256]func(ctx context.Context, from string, body []byte) ([]byte, error) // the same
+	onEnded func(ctx context.Context, address string)                                // the same; nil: nothing
+	engine  engine
+	own     *inbox        // one-way messages to this instance itself
+	ownCap  chan struct{} // calls to this instance itself
 
 	mu       sync.Mutex
 	started  bool
@@ -38,6 +39,7 @@ type Mesh struct {
 	peers    map[string]*peer
 	lanes    map[string]*lane
 	down     map[string]time.Time // peers to which no lane could be opened, and when the next try may be
+	ending   map[string]bool      // peers whose process may have ended: that is being found out
 	waiting  waiting
 }
 
@@ -55,7 +57,7 @@ func New(cfg Config) (*Mesh, error) {
 	}
 	m := &Mesh{
 		cfg: cfg, log: cfg.Logger, key: keyOf(token), rate: newRate(cfg.Limits.SnapshotRate),
-		conns: make(map[*conn]struct{}), peers: make(map[string]*peer), lanes: make(map[string]*lane), down: make(map[string]time.Time),
+		conns: make(map[*conn]struct{}), peers: make(map[string]*peer), lanes: make(map[string]*lane), down: make(map[string]time.Time), ending: make(map[string]bool),
 		ownCap: make(chan struct{}, cfg.Limits.Handlers),
 	}
 	m.cfg.Token = nil

@@ -299,6 +299,9 @@ func (m *Mesh) serveRaft(c *conn) {
 	for {
 		_, _, payload, err := c.next(buf)
 		if err != nil {
+			if !c.closed() && !errors.Is(err, errSilent) && !errors.Is(err, errClosed) && !errors.Is(err, errFrame) {
+				m.closedByPeer(c.peer)
+			}
 			return
 		}
 		m.count.batchesReceived.Add(1)

@@ -44,15 +44,15 @@ func (r *relay) receive(b raftpb.MessageBatch) {
 // call is the message that tells a replica to campaign.
 type call struct{ shard, from, to, term uint64 }
 
-// nudge is a call that is to be made. A call of a leader has its term and is made a fixed number of times; one made here has term 0, and is made as long as the
-// replica is the only voter and has no leader.
+// nudge is a call that is to be made. A call of a leader has its term and is made a fixed number of times, and so is one that tells a replica to succeed a leader whose process
+// has ended, which has term 0. One from the replica itself is made as long as it is the only voter and has no leader.
 type nudge struct {
 	call
 	next  time.Time
 	count int
 }
 
-func (x *nudge) solo() bool { return x.term == 0 }
+func (x *nudge) solo() bool { return x.from == x.to }
 
 // nudger is the goroutine that sends what the relay repeats, and looks after groups of one.
 type nudger struct {
@@ -176,8 +176,11 @@ func (n *nudger) step(now time.Time) time.Duration {
 // wanted says whether a nudge still has a purpose.
 func (n *nudger) wanted(x *nudge, infos map[uint64]engineInfo) bool {
 	leader, term := n.h.leaderOf(x.shard, x.to)
-	if !x.solo() {
+	switch {
+	case x.term != 0:
 		return term <= x.term
+	case !x.solo():
+		return leader == 0 || leader == x.from
 	}
 	i, ok := infos[x.shard]
 	if !ok || i.Replica != x.to {
