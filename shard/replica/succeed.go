@@ -49,4 +49,6 @@ func (h *Host) Succeed(address string, agree []string) (stands int) {
 	return stands
 }
 
-func sameAddress(a, b string) bool { return strings.EqualFold(strings.TrimSpace(a), strings.TrimSpace(b)) }
+func sameAddress(a, b string) bool {
+	return strings.EqualFold(strings.TrimSpace(a), strings.TrimSpace(b))
+}
