@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -15,6 +16,13 @@ func randomKey(b []byte) {
 	_, _ = rand.Read(b) // it never fails: the process dies first
 }
 
+// randomNonce tells this holder of a session from others that have its key.
+func randomNonce() uint64 {
+	var b [8]byte
+	randomKey(b[:])
+	return max(1, binary.BigEndian.Uint64(b[:]))
+}
+
 // start makes the session at its home. The create id makes every sending of it the same start.
 func (s *Session) start(ctx context.Context) error {
 	t, err := s.c.tierOf(ctx, s.node.tier)
@@ -22,7 +30,9 @@ func (s *Session) start(ctx context.Context) error {
 		return err
 	}
 	s.epoch = 1
-	req := &protocol.SessionStart{Node: s.node.id, Key: s.key[:], Timeout: millis(s.asked), Description: s.opts.description}
+	req := &protocol.SessionStart{
+		Node: s.node.id, Key: s.key[:], Timeout: millis(s.asked), Description: s.opts.description, Nonce: s.nonce,
+	}
 	var bucket uint32
 	var repeated bool
 	for {
@@ -59,14 +69,19 @@ func (s *Session) enroll(ctx context.Context, req *protocol.SessionStart, bucket
 	if repeated, err = s.c.ask(ctx, where, protocol.KindSessionStart, req, &reply); err != nil {
 		return repeated, err
 	}
-	return repeated, s.begin(sent, on, &reply)
+	return repeated, s.begin(sent, on, &reply, repeated)
 }
 
-// begin makes the session a live one, after its start or restore was answered.
-func (s *Session) begin(sent time.Duration, on *conn, reply *protocol.SessionReply) error {
+// begin makes the session a live one, after its start or restore was answered. If that was sent more than once, an
+// attach epoch is left out behind it: the server answers the attach with the next epoch from memory (RELAXED) because no
+// leader can have attached the session in between, and another leader may have had a copy.
+func (s *Session) begin(sent time.Duration, on *conn, reply *protocol.SessionReply, repeated bool) error {
 	s.mu.Lock()
 	s.id = reply.Session
 	s.epoch = max(s.epoch, reply.Epoch)
+	if repeated {
+		s.epoch++
+	}
 	s.m = session.Start(sent, fromMillis(reply.Timeout), fromMillis(reply.Grace))
 	s.timer = time.AfterFunc(time.Hour, func() { s.step((*session.Machine).Tick) })
 	s.mu.Unlock()
@@ -191,10 +206,9 @@ func (s *Session) attachOnce() (*conn, error) {
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeoutCause(s.ctx, limit, fmt.Errorf("%w: attach was not answered within %s", ErrUnreachable, limit))
 	defer cancel()
-	cn, reply, sent, err := s.sendAttach(ctx)
+	cn, reply, sent, err := s.sendAttach(ctx, s.nextEpoch())
 	switch {
 	case err == nil:
-		err = nil
 		s.step(func(m *session.Machine, now time.Duration) {
 			if m.State() != Expired && !s.bind(cn, reply) {
 				err = errLinkLost
@@ -218,18 +232,23 @@ func gone(err error) bool {
 	return st == protocol.StatusSessionExpired || st == protocol.StatusNotFound
 }
 
-func (s *Session) sendAttach(ctx context.Context) (cn *conn, reply *protocol.SessionReply, sent time.Duration, err error) {
+// nextEpoch is an attach epoch that the session has not used.
+func (s *Session) nextEpoch() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.epoch++
+	return s.epoch
+}
+
+func (s *Session) sendAttach(ctx context.Context, epoch uint64) (cn *conn, reply *protocol.SessionReply, sent time.Duration, err error) {
 	bucket := protocol.SessionBucket(s.id)
 	cn, shard, err := s.c.toBucket(ctx, s.node.tier, bucket)
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	s.mu.Lock()
-	s.epoch++
 	req := &protocol.SessionAttach{
-		Session: s.id, Node: s.node.id, Epoch: s.epoch, Key: s.key[:], Timeout: millis(s.asked), Description: s.opts.description,
+		Session: s.id, Node: s.node.id, Epoch: epoch, Key: s.key[:], Timeout: millis(s.asked), Description: s.opts.description, Nonce: s.nonce,
 	}
-	s.mu.Unlock()
 	reply = new(protocol.SessionReply)
 	sent = s.c.clock.now()
 	_, err = cn.roundTrip(ctx, nil, protocol.KindSessionAttach, shard, uint64(bucket), req, reply)
@@ -276,7 +295,7 @@ func (s *Session) stopAtServer(last *attachment) {
 			cn, epoch = last.cn, last.epoch
 		} else {
 			var reply *protocol.SessionReply
-			if cn, reply, _, err = s.sendAttach(ctx); err == nil {
+			if cn, reply, _, err = s.sendAttach(ctx, s.nextEpoch()); err == nil {
 				epoch = reply.Epoch
 			}
 		}

@@ -97,7 +97,7 @@ func instant(t testing.TB) *Session {
 	cn := newConn(c, newInstantConn(), protocol.HelloReply{Instance: 1, Window: 4096, MaxFrame: protocol.MaxFrameLen}, nil, c.clock)
 	c.adopt(cn, "x")
 	s := c.newSession("/n", &protocol.NodeInfo{ID: 7, Config: protocol.DefaultNodeConfig()}, sessionOptions{timeout: DefaultTimeout})
-	if err := s.begin(c.clock.now(), cn, &protocol.SessionReply{Session: 1, Epoch: 1, Shard: 1, Timeout: 1_800_000}); err != nil {
+	if err := s.begin(c.clock.now(), cn, &protocol.SessionReply{Session: 1, Epoch: 1, Shard: 1, Timeout: 1_800_000}, false); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Abandon)

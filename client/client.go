@@ -38,6 +38,7 @@ type Client struct {
 	fetching *flight          // of the map
 	newMap   chan struct{}    // closed and replaced with every new map
 	sessions map[uint64]*Session
+	restores map[restoring]uint64 // nonces of restores that were given up unanswered
 	watches  map[*watch]struct{}
 	watchdog *watchdog
 

@@ -30,6 +30,7 @@ type fake struct {
 	on       func(fc *fakeConn, h protocol.Header) (handled bool) // called with mu held
 	epochs   map[uint64]uint64                                    // sessions -> attach epoch
 	at       map[uint64]*fakeConn                                 // sessions -> where they are attached
+	nonces   map[uint64]uint64                                    // of sessions
 	sessions uint64
 	orders   uint64
 	memory   map[uint64]uint64 // acquire's number -> order id
@@ -58,7 +59,7 @@ type fakeConn struct {
 func newFake(t testing.TB) *fake {
 	return &fake{
 		t: t, window: 64, version: 1, master: map[uint64]uint64{1: 1, 2: 1, 3: 1, 4: 1}, conns: map[*fakeConn]bool{}, epochs: map[uint64]uint64{},
-		at: map[uint64]*fakeConn{}, memory: map[uint64]uint64{}, holds: map[string]uint64{},
+		at: map[uint64]*fakeConn{}, nonces: map[uint64]uint64{}, memory: map[uint64]uint64{}, holds: map[string]uint64{},
 	}
 }
 
@@ -244,17 +245,17 @@ func (fc *fakeConn) answer(h protocol.Header) {
 		m := decode[protocol.SessionStart](f.t, h.Body)
 		f.sessions++
 		id := protocol.MakeSessionID(0, uint16(h.Arg), f.sessions)
-		f.epochs[id], f.at[id] = 1, fc
+		f.epochs[id], f.at[id], f.nonces[id] = 1, fc, m.Nonce
 		fc.reply(h, &protocol.SessionReply{
 			Session: id, Epoch: 1, Shard: h.Arg + 1, Timeout: m.Timeout, Grace: protocol.DefaultGracePeriod, Ticket: []byte("ticket 1"),
 		})
 	case protocol.KindSessionAttach:
 		m := decode[protocol.SessionAttach](f.t, h.Body)
-		if m.Epoch < f.epochs[m.Session] {
+		if m.Epoch < f.epochs[m.Session] || m.Epoch == f.epochs[m.Session] && m.Nonce != f.nonces[m.Session] {
 			fc.fail(h, protocol.StatusBadSession)
 			return
 		}
-		f.epochs[m.Session], f.at[m.Session] = m.Epoch, fc
+		f.epochs[m.Session], f.at[m.Session], f.nonces[m.Session] = m.Epoch, fc, m.Nonce
 		fc.reply(h, &protocol.SessionReply{
 			Session: m.Session, Epoch: m.Epoch, Shard: h.Arg + 1, Timeout: m.Timeout, Grace: protocol.DefaultGracePeriod,
 			Ticket: fmt.Appendf(nil, "ticket %d", m.Epoch),

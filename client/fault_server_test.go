@@ -336,6 +336,98 @@ func TestRestore(t *testing.T) {
 	}
 }
 
+// TestRestoreTwice: of two processes that restore one saved state the second is refused, whatever has become of the first:
+// it would be given the answers to the first one's requests, and rely on what that one was granted.
+func TestRestoreTwice(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	for name, heir := range map[string]func(t *testing.T, c *client.Client, s *client.Session, sem string){
+		"holds and dies": func(t *testing.T, c *client.Client, s *client.Session, sem string) {
+			acquire(t, s, sem)
+			c.Abandon()
+		},
+		"releases and dies": func(t *testing.T, c *client.Client, s *client.Session, sem string) {
+			release(t, acquire(t, s, sem, client.Count(5)))
+			c.Abandon()
+		},
+		"writes and dies": func(t *testing.T, c *client.Client, s *client.Session, sem string) {
+			_, err := s.Update(ctx, sem, []byte("the first heir's"))
+			must(t, err)
+			c.Abandon()
+		},
+		"lives": func(t *testing.T, _ *client.Client, s *client.Session, sem string) { acquire(t, s, sem) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			sem := "units of one that " + name
+			old, other := dial(t, srv), session(t, dial(t, srv))
+			must(t, other.Create(ctx, sem, 5, nil))
+			saved := session(t, old).Save()
+			first := dial(t, srv)
+			s, err := first.Restore(ctx, saved)
+			must(t, err)
+			heir(t, first, s, sem)
+			second := dial(t, srv)
+			if r, err := second.Restore(ctx, saved); !errors.Is(err, client.BadSession) {
+				t.Fatalf("the second restore of one state: %v, %v", r, err)
+			}
+			if name == "lives" && (s.Err() != nil || s.State() != client.Attached) {
+				t.Fatalf("the first heir: %v, %v", s.State(), s.Err())
+			}
+			// What the first heir saved is good, and nobody is given what was the first heir's.
+			l, err := other.TryAcquire(ctx, sem, client.Count(4))
+			must(t, err)
+			r, err := second.Restore(ctx, s.Save())
+			must(t, err)
+			again, err := r.TryAcquire(ctx, sem, client.Count(5))
+			if again != nil || name != "releases and dies" && name != "writes and dies" && !errors.Is(err, client.BadRequest) {
+				t.Fatalf("5 of 5 while 4 are held: %v, %v", again, err)
+			}
+			release(t, l)
+			version, err := r.Update(ctx, sem, []byte("the second heir's"))
+			must(t, err)
+			d, err := r.Describe(ctx, sem, client.ReadConsistency(client.Strict))
+			if err != nil || string(d.Data) != "the second heir's" || d.Version != version {
+				t.Fatalf("%q, version %d, told %d: %v", d.Data, d.Version, version, err)
+			}
+			must(t, r.Close(ctx))
+		})
+	}
+}
+
+// TestRestoresAtOnce: of many processes that restore one state at a time, one gets it, and keeps it.
+func TestRestoresAtOnce(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	saved := session(t, dial(t, srv)).Save()
+	const heirs = 8
+	got := make(chan *client.Session, heirs)
+	for range heirs {
+		c := dial(t, srv)
+		go func() {
+			s, err := c.Restore(ctx, saved)
+			if err != nil && !errors.Is(err, client.BadSession) {
+				t.Error(err)
+			}
+			got <- s
+		}()
+	}
+	var heir *client.Session
+	for range heirs {
+		if s := <-got; s != nil && heir != nil {
+			t.Error("two restores of one state succeed")
+		} else if s != nil {
+			heir = s
+		}
+	}
+	if heir == nil {
+		t.Fatal("nobody has the session")
+	}
+	release(t, acquire(t, heir, "one heir", client.Exclusive()))
+	if heir.Err() != nil {
+		t.Fatal(heir.Err())
+	}
+}
+
 // TestOpenAndClose: sessions leave nothing behind in the client.
 func TestOpenAndClose(t *testing.T) {
 	srv := servertest.Start(t)

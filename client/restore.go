@@ -9,7 +9,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Saved is what another process needs to take a session over. The key is a secret.
+// Saved is what another process needs to take a session over. The key is a secret. A saved state is good for one restore.
 type Saved struct {
 	Node       string `json:"node"` // path
 	Session    uint64 `json:"session_id"`
@@ -17,21 +17,33 @@ type Saved struct {
 	Generation uint32 `json:"generation"` // how often it was restored
 }
 
-// Each restore of a session counts in generations that are far apart, so that it never uses an attach epoch or a request number of its predecessor, whatever that did
-// after it was saved.
+// Each restore of a session begins a generation. Generations are far apart, so that an heir never uses an attach epoch or
+// a request number of the holder before it, whatever that one did after it was saved. Two heirs of one saved state would
+// share a generation: the server takes the first and refuses the second, by their nonces.
 const (
 	generationEpochs  = 1 << 32
 	generationNumbers = 1 << 40
 )
 
-// Save gives what Client.Restore needs. It stays the same while the session lives.
+// Save gives what Client.Restore needs. It stays the same while this Session lives, and is good for one restore: who
+// restored it saves again. See Restore for when.
 func (s *Session) Save() Saved {
 	return Saved{Node: s.node.path, Session: s.id, Key: slices.Clone(s.key[:]), Generation: s.generation}
 }
 
-// Restore takes over a session that was started elsewhere and still lives: what it holds and waits for stays. Who had it is told ErrTakenOver. Leases are made anew by
-// acquiring the same names with the same counts or less, which is answered at once; what is not wanted is given back with Session.Release. Errors: ErrSessionExpired;
-// BadSession when the key is wrong, or another process restored it from the same state first.
+// Restore takes over a session that was started elsewhere and still lives: what it holds and waits for stays. The holder
+// before is told ErrTakenOver. Leases are made again by acquiring the same names with the same counts or less, which is
+// answered at once; Session.Release gives back what is not wanted. Errors: ErrSessionExpired; BadSession when the key is
+// wrong, or the session was restored from the same state, or a later one, before.
+//
+// A saved state is good for one restore, because two heirs would take each other's answers and leases for their own. So
+// an heir that may be followed by another one saves again. Its state is known before it restores: the same with a
+// Generation one higher. A program that may be killed at any moment writes that down first, and then calls Restore with
+// the old state; whatever happens to it, the next one can restore what was written. A program that writes
+// what Save gives after Restore has returned leaves the session to its timeout when it is killed in between.
+//
+// When ctx ends before the server has answered, the same Client may call Restore with the same state again. Another
+// Client, or another process, raises Generation by one before it tries.
 func (c *Client) Restore(ctx context.Context, saved Saved, opts ...SessionOption) (*Session, error) {
 	o, err := sessionOptionsOf(opts)
 	if err != nil {
@@ -52,21 +64,58 @@ func (c *Client) Restore(ctx context.Context, saved Saved, opts ...SessionOption
 	copy(s.key[:], saved.Key)
 	s.epoch = uint64(s.generation) * generationEpochs
 	s.numbers.reset(uint64(s.generation)*generationNumbers + 1)
+	s.nonce = c.beginRestore(s)
 	if err := s.restore(ctx); err != nil {
+		if !answered(err) {
+			c.restoreUnanswered(s)
+		}
 		s.cancel(err)
 		return nil, aboutSession("restore", saved.Session, err)
 	}
 	return s, nil
 }
 
+// restoring names a restore: of a session, from one saved state.
+type restoring struct {
+	session    uint64
+	generation uint32
+}
+
+// beginRestore gives the nonce of a restore: that of an earlier attempt of this client which was not answered, so that
+// this one goes on with it, or else a new one.
+func (c *Client) beginRestore(s *Session) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	x := restoring{s.id, s.generation}
+	nonce, ok := c.restores[x]
+	if !ok {
+		return s.nonce
+	}
+	delete(c.restores, x) // for one: two restores at a time are two holders
+	return nonce
+}
+
+// restoreUnanswered notes that the server may have the session for a holder that was given up.
+func (c *Client) restoreUnanswered(s *Session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.restores == nil {
+		c.restores = make(map[restoring]uint64)
+	}
+	c.restores[restoring{s.id, s.generation}] = s.nonce
+}
+
+// restore attaches the session. All tries have one epoch and one nonce: an epoch for each would let a later try overtake
+// the attach of another heir of the same saved state.
 func (s *Session) restore(ctx context.Context) error {
 	retry := backoff{base: retryBase, max: retryMax}
+	epoch := s.nextEpoch()
 	var last error
 	for {
-		cn, reply, sent, err := s.sendAttach(ctx)
+		cn, reply, sent, err := s.sendAttach(ctx, epoch)
 		switch {
 		case err == nil:
-			return s.begin(sent, cn, reply)
+			return s.begin(sent, cn, reply, last != nil)
 		case s.c.ctx.Err() != nil:
 			return ErrClientClosed
 		case ctx.Err() != nil:

@@ -39,6 +39,7 @@ type Session struct {
 	opts       sessionOptions
 	asked      time.Duration // the timeout that is asked for
 	generation uint32        // how often it was restored
+	nonce      uint64        // of this holder of the session
 
 	ctx    context.Context // ends with the session
 	cancel context.CancelCauseFunc
@@ -99,7 +100,7 @@ func (c *Client) Session(ctx context.Context, nodePath string, opts ...SessionOp
 
 func (c *Client) newSession(path string, info *protocol.NodeInfo, o sessionOptions) *Session {
 	s := &Session{
-		c: c, node: nodeOf(c, path, info), opts: o,
+		c: c, node: nodeOf(c, path, info), opts: o, nonce: randomNonce(),
 		asked: session.Enlarge(o.timeout, fromMillis(info.Config.GracePeriod)), stopped: make(chan struct{}), attached: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())

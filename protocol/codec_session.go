@@ -1,12 +1,13 @@
 package protocol
 
 func (m *SessionStart) AppendBody(b []byte) []byte {
-	b = appendArray(b, 5)
+	b = appendArray(b, 6)
 	b = appendUint(b, m.Node)
 	b = appendBin(b, m.CreateID)
 	b = appendBin(b, m.Key)
 	b = appendUint(b, m.Timeout)
-	return appendStr(b, m.Description)
+	b = appendStr(b, m.Description)
+	return appendUint(b, m.Nonce)
 }
 
 func (m *SessionStart) DecodeBody(body []byte) error {
@@ -16,17 +17,19 @@ func (m *SessionStart) DecodeBody(body []byte) error {
 	m.Key = c.bytes("key")
 	m.Timeout = c.uint("timeout")
 	m.Description = c.str("description")
+	m.Nonce = c.uint("nonce")
 	return c.end()
 }
 
 func (m *SessionAttach) AppendBody(b []byte) []byte {
-	b = appendArray(b, 6)
+	b = appendArray(b, 7)
 	b = appendUint(b, m.Session)
 	b = appendUint(b, m.Node)
 	b = appendUint(b, m.Epoch)
 	b = appendBin(b, m.Key)
 	b = appendUint(b, m.Timeout)
-	return appendStr(b, m.Description)
+	b = appendStr(b, m.Description)
+	return appendUint(b, m.Nonce)
 }
 
 func (m *SessionAttach) DecodeBody(body []byte) error {
@@ -37,6 +40,7 @@ func (m *SessionAttach) DecodeBody(body []byte) error {
 	m.Key = c.bytes("key")
 	m.Timeout = c.uint("timeout")
 	m.Description = c.str("description")
+	m.Nonce = c.uint("nonce")
 	return c.end()
 }
 

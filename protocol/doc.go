@@ -44,14 +44,21 @@
 //
 // # Sessions
 //
-// [SessionStart] goes to the home bucket with a random create id and a random key. It may be sent again with the same
-// two until it is answered: there will be one session. The reply has its id, its attach epoch (1), its home shard, the
+// [SessionStart] goes to the home bucket with a random create id, a random key and a random nonce. It may be sent again
+// with the same three until it is answered: there will be one session. The reply has its id, its attach epoch (1), its home shard, the
 // timeout in force and a ticket. The session is now attached to this connection.
 //
 // [SessionAttach], with the key and an epoch higher than any before, moves it to another connection: after a lost link,
 // or after a restart of the client. The connection that had it gets [TakenOver]; what it still sends is refused with
-// BAD_SESSION. (So does a start that was sent again on another connection.) SESSION_EXPIRED means gone for good: ids never come back. [SessionStop] ends a session at once and frees
+// BAD_SESSION. (So does a start that was sent again on another connection.) Raise the epoch with each attempt, and leave
+// one out behind a start or an attach that was sent more than once. SESSION_EXPIRED means gone for good: ids never come back. [SessionStop] ends a session at once and frees
 // what it holds; always send it, or others wait for the whole timeout.
+//
+// The nonce names the holder: one client object, over all its connections. Another process that takes the session over,
+// with its id and key, has a nonce of its own. Its first epoch and its request numbers are above all that the holder
+// before can have used; the Go client begins 2^32 epochs and 2^40 numbers further with each restore. It sends that first
+// attach under one epoch until it is answered: with an equal epoch and another nonce the answer is BAD_SESSION, so that
+// of two processes that go by the same saved state one gets the session.
 //
 // # Keeping a session alive
 //

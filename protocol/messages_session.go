@@ -8,16 +8,21 @@ type SessionStart struct {
 	Key         []byte // 16 random bytes: the protection key
 	Timeout     uint64 // ms, 0..30 min
 	Description string
+	Nonce       uint64 // random, not 0: the holder, see SessionAttach
 }
 
 // SessionAttach attaches an existing session to this connection. Reply: SessionReply.
 type SessionAttach struct {
 	Session     uint64
 	Node        uint64
-	Epoch       uint64 // attach epoch, higher than any before (equal to the session's own is a repeat)
+	Epoch       uint64 // attach epoch, higher than any before
 	Key         []byte
 	Timeout     uint64
 	Description string
+	// Nonce is the holder: random, not 0, the same in a start and in all attaches of one client object, another one in
+	// each client that takes the session over. An attach with the session's own epoch is a repeat if it has the nonce
+	// of the attach (or start) that made the epoch, and else BAD_SESSION.
+	Nonce uint64
 }
 
 // SessionReply answers start and attach.

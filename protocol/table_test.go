@@ -89,9 +89,9 @@ var messages = []entry{
 	{KindCluster, &Cluster{Method: MethodExpel, Body: []byte(`{"instance":"b"}`)}},
 	{KindCluster | KindReply, &ClusterReply{Body: []byte(`{"state":"to be expelled"}`)}},
 
-	{KindSessionStart, &SessionStart{Node: 2, CreateID: []byte("fedcba9876543210"), Key: sampleKey, Timeout: 10_000, Description: "billing-1"}},
+	{KindSessionStart, &SessionStart{Node: 2, CreateID: []byte("fedcba9876543210"), Key: sampleKey, Timeout: 10_000, Description: "billing-1", Nonce: 7}},
 	{KindSessionStart | KindReply, &SessionReply{Session: sampleHead.Session, Epoch: 1, Shard: 1, Timeout: 10_000, Grace: 10_000, Ticket: []byte{1, 2, 3}}},
-	{KindSessionAttach, &SessionAttach{Session: sampleHead.Session, Node: 2, Epoch: 2, Key: sampleKey, Timeout: 10_000, Description: "billing-1"}},
+	{KindSessionAttach, &SessionAttach{Session: sampleHead.Session, Node: 2, Epoch: 2, Key: sampleKey, Timeout: 10_000, Description: "billing-1", Nonce: 7}},
 	{KindSessionAttach | KindReply, &SessionReply{Session: sampleHead.Session, Epoch: 2, Shard: 1, Timeout: 10_000, Grace: 10_000, Ticket: []byte{4, 5, 6}}},
 	{KindSessionStop, &SessionStop{Session: sampleHead.Session, Epoch: 2}},
 	{KindSessionStop | KindReply, &Empty{}},

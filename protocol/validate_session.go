@@ -1,24 +1,27 @@
 package protocol
 
-// Validate checks create id, key, timeout and description.
+// Validate checks create id, key, timeout, description and nonce.
 func (m *SessionStart) Validate() error {
 	if len(m.CreateID) != KeyLen {
 		return Errorf(StatusBadRequest, "create id is %d bytes long; it must be %d random bytes", len(m.CreateID), KeyLen)
 	}
-	return validateSession(m.Key, m.Timeout, m.Description)
+	return validateSession(m.Key, m.Timeout, m.Description, m.Nonce)
 }
 
-// Validate checks key, timeout and description. Ids and epochs are for the session's home to judge.
+// Validate checks key, timeout, description and nonce. Ids and epochs are for the session's home to judge.
 func (m *SessionAttach) Validate() error {
-	return validateSession(m.Key, m.Timeout, m.Description)
+	return validateSession(m.Key, m.Timeout, m.Description, m.Nonce)
 }
 
-func validateSession(key []byte, timeout uint64, description string) error {
+func validateSession(key []byte, timeout uint64, description string, nonce uint64) error {
 	if len(key) != KeyLen {
 		return Errorf(StatusBadRequest, "session key is %d bytes long; it must be the %d random bytes the session was started with", len(key), KeyLen)
 	}
 	if timeout > MaxSessionTimeout {
 		return Errorf(StatusBadRequest, "session timeout is %d ms; at most %d ms (30 minutes) are allowed", timeout, uint64(MaxSessionTimeout))
+	}
+	if nonce == 0 {
+		return Errorf(StatusBadRequest, "session nonce is 0; it must be a random number that this holder of the session has to itself")
 	}
 	return validateText("session description", description)
 }

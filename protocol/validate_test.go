@@ -14,7 +14,7 @@ func TestValidate(t *testing.T) {
 	key := make([]byte, KeyLen)
 	text, tooMuchText := strings.Repeat("x", MaxDescriptionLen), strings.Repeat("x", MaxDescriptionLen+1)
 	start := func(createID, key []byte, timeout uint64, description string) *SessionStart {
-		return &SessionStart{Node: 1, CreateID: createID, Key: key, Timeout: timeout, Description: description}
+		return &SessionStart{Node: 1, CreateID: createID, Key: key, Timeout: timeout, Description: description, Nonce: 1}
 	}
 	create := func(change func(*TrackConfig)) *TrackCreate {
 		m := &TrackCreate{Head: head, Name: name, Config: sampleTrackConfig}
@@ -60,7 +60,9 @@ func TestValidate(t *testing.T) {
 		{"start with a long description", start(key, key, 0, tooMuchText), "description is 1025 bytes"},
 		{"start with a description of broken UTF-8", start(key, key, 0, "\xff"), "UTF-8"},
 		{"start with control characters", start(key, key, 0, "\x00\n\x1b[31m"), ""},
-		{"attach", &SessionAttach{Session: 1, Epoch: 2, Key: key}, ""},
+		{"start without a nonce", &SessionStart{CreateID: key, Key: key}, "nonce is 0"},
+		{"attach", &SessionAttach{Session: 1, Epoch: 2, Key: key, Nonce: 1}, ""},
+		{"attach without a nonce", &SessionAttach{Session: 1, Epoch: 2, Key: key}, "nonce is 0"},
 		{"attach with a short key", &SessionAttach{Session: 1, Epoch: 2, Key: key[2:]}, "key is 14 bytes"},
 		{"kill with a long reason", &SessionKill{Session: 1, Reason: tooMuchText}, "reason is 1025 bytes"},
 

@@ -38,7 +38,7 @@ func TestConfiguredLimits(t *testing.T) {
 
 	c.must(protocol.KindCreate, c.bucket(node, "full"), &protocol.Create{Head: c.head(a.Session), Name: []byte("full"), Limit: 1, Data: big[:100]}, nil)
 
-	start := &protocol.SessionStart{Node: node, CreateID: id16(3), Key: id16(3)}
+	start := &protocol.SessionStart{Node: node, CreateID: id16(3), Key: id16(3), Nonce: 3}
 	limited("the limit of sessions per connection", c.call(protocol.KindSessionStart, c.homeBucket(start.CreateID), start, nil))
 	if _, err := c.attach(node, 1, a.Session, 2); err != nil {
 		t.Errorf("attach of a session that is among those of a full connection: %v", err)
@@ -201,7 +201,7 @@ func TestQuotas(t *testing.T) {
 	node := info.ID
 	r := c.session(node, 1)
 	c.session(node, 2)
-	third := &protocol.SessionStart{Node: node, CreateID: id16(3), Key: id16(3), Timeout: 10_000}
+	third := &protocol.SessionStart{Node: node, CreateID: id16(3), Key: id16(3), Timeout: 10_000, Nonce: 3}
 	begin := func() error {
 		return c.call(protocol.KindSessionStart, c.homeBucket(third.CreateID), third, &protocol.SessionReply{})
 	}

@@ -48,7 +48,7 @@ func TestMemoryFull(t *testing.T) {
 	at := c.bucket(node, "b")
 	head := protocol.Head{Session: r.Session, Seq: 90, Low: 90}
 	for kind, m := range map[protocol.Kind]protocol.Message{
-		protocol.KindSessionStart: &protocol.SessionStart{Node: node, CreateID: id16(2), Key: id16(2)},
+		protocol.KindSessionStart: &protocol.SessionStart{Node: node, CreateID: id16(2), Key: id16(2), Nonce: 2},
 		protocol.KindCreate:       &protocol.Create{Head: head, Name: name, Limit: 1},
 		protocol.KindAcquire:      &protocol.Acquire{Head: head, Name: name, Count: 1, Ephemeral: true},
 		protocol.KindWatch:        &protocol.Watch{Shard: 1, Node: node, Name: name},

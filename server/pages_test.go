@@ -115,7 +115,7 @@ func TestTimeoutZero(t *testing.T) {
 	s := start(t, nil)
 	c, other := connect(t, s), connect(t, s)
 	node := c.node()
-	m := &protocol.SessionStart{Node: node, CreateID: id16(1), Key: id16(1)}
+	m := &protocol.SessionStart{Node: node, CreateID: id16(1), Key: id16(1), Nonce: 1}
 	var r protocol.SessionReply
 	c.must(protocol.KindSessionStart, c.homeBucket(m.CreateID), m, &r)
 	waiter := other.session(node, 2)

@@ -29,7 +29,7 @@ func TestProcessCutOffLeader(t *testing.T) {
 					continue
 				}
 				var r protocol.SessionReply
-				m := &protocol.SessionStart{Node: x.node, CreateID: id16(n), Key: id16(n), Timeout: 60_000}
+				m := &protocol.SessionStart{Node: x.node, CreateID: id16(n), Key: id16(n), Timeout: 60_000, Nonce: n}
 				if x.call(protocol.KindSessionStart, x.homeBucket(m.CreateID), m, &r) != nil {
 					break // it leads no more
 				}

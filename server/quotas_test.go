@@ -239,7 +239,7 @@ func TestQuotaOfRequests(t *testing.T) {
 	commands := d.rep.Stats().Commands
 	_, err := c.describe(x.small, "0", protocol.Strict)
 	x.refused(protocol.StatusOverloaded, sentence, err)
-	m := &protocol.SessionStart{Node: x.small, CreateID: id16(4), Key: id16(4), Timeout: 10_000}
+	m := &protocol.SessionStart{Node: x.small, CreateID: id16(4), Key: id16(4), Timeout: 10_000, Nonce: 4}
 	x.refused(protocol.StatusOverloaded, sentence, c.call(protocol.KindSessionStart, c.homeBucket(m.CreateID), m, &protocol.SessionReply{}))
 	x.refused(protocol.StatusOverloaded, sentence, c.call(protocol.KindWatch, c.bucket(x.small, "0"), &protocol.Watch{Shard: d.id, Node: x.small, Name: []byte("0")}, nil))
 	x.refused(protocol.StatusOverloaded, sentence, c.call(protocol.KindTrackPoll, c.bucket(x.small, "t"), &protocol.TrackPoll{Session: session, Name: []byte("t"), ID: "i", Incarnation: 1}, nil))

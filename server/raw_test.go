@@ -289,7 +289,7 @@ func id16(n uint64) []byte {
 // session starts one; key and create id come from n.
 func (c *raw) session(node, n uint64) (r protocol.SessionReply) {
 	c.t.Helper()
-	m := &protocol.SessionStart{Node: node, CreateID: id16(n), Key: id16(n), Timeout: 10_000, Description: "raw"}
+	m := &protocol.SessionStart{Node: node, CreateID: id16(n), Key: id16(n), Timeout: 10_000, Description: "raw", Nonce: n + 1}
 	c.must(protocol.KindSessionStart, c.homeBucket(m.CreateID), m, &r)
 	return r
 }
@@ -297,7 +297,7 @@ func (c *raw) session(node, n uint64) (r protocol.SessionReply) {
 // attach attaches a session that session made with the same n.
 func (c *raw) attach(node, n, session, epoch uint64) (r protocol.SessionReply, err error) {
 	c.t.Helper()
-	m := &protocol.SessionAttach{Session: session, Node: node, Epoch: epoch, Key: id16(n), Timeout: 10_000, Description: "raw"}
+	m := &protocol.SessionAttach{Session: session, Node: node, Epoch: epoch, Key: id16(n), Timeout: 10_000, Description: "raw", Nonce: n + 1}
 	err = c.call(protocol.KindSessionAttach, uint64(protocol.SessionBucket(session)), m, &r)
 	return r, err
 }

@@ -222,7 +222,7 @@ func furnishRelease(t *testing.T, s *Server) {
 		copy(id, fmt.Sprint("kept ", n))
 		var r protocol.SessionReply
 		c.must(protocol.KindSessionStart, c.homeBucket(id), &protocol.SessionStart{
-			Node: node.ID, CreateID: id, Key: id, Timeout: 30 * 60_000, Description: fmt.Sprint("worker ", n),
+			Node: node.ID, CreateID: id, Key: id, Timeout: 30 * 60_000, Description: fmt.Sprint("worker ", n), Nonce: n + 1,
 		}, &r)
 		return r.Session
 	}
@@ -272,7 +272,7 @@ func furnishRelease(t *testing.T, s *Server) {
 		session, n uint64
 	}{{k.raw, k.session, 1}, {a.raw, a.session, a.n}, {b.raw, b.session, b.n}} {
 		x.c.must(protocol.KindSessionAttach, uint64(protocol.SessionBucket(x.session)), &protocol.SessionAttach{
-			Session: x.session, Node: c.node(), Epoch: 2, Key: id16(x.n), Timeout: 30 * 60_000, Description: "raw",
+			Session: x.session, Node: c.node(), Epoch: 2, Key: id16(x.n), Timeout: 30 * 60_000, Description: "raw", Nonce: x.n + 1,
 		}, new(protocol.SessionReply))
 	}
 }

@@ -103,7 +103,9 @@ func (c *conn) sessionAttach(p *pass, h protocol.Header) {
 //   - the session is detached in the applied log with at least its whole timeout left, counted from the furthest log time the leader may have reached. That
 //     is so for all sessions in the first grace period after a leader change, when they come back together and this is worth doing;
 //   - no attach was sent between the one the applied log has and this one: clients number each attempt. Another leader, which this one does not know of yet, may
-//     have attached the session under a number in between and detached it again, and such a detach waits for the timeout alone;
+//     have attached the session under a number in between and detached it again, and such a detach waits for the timeout alone. A client leaves a number out behind
+//     a start or an attach that it sent more than once, since another leader may have had the copy;
+//   - it is the same client as before, by its nonce. Two clients do not know of each other's numbers, so the log decides between them;
 //   - key, timeout and description stay what they are: nothing the client counts on is only in memory.
 func (c *conn) attachRelaxed(p *pass, h protocol.Header, m *protocol.SessionAttach) bool {
 	d := c.srv.mapNow().desk(protocol.SessionTier(m.Session), h.Arg)
@@ -121,7 +123,7 @@ func (c *conn) attachRelaxed(p *pass, h protocol.Header, m *protocol.SessionAtta
 			return
 		}
 		v, found := machine.Session(m.Session)
-		ok = found && !v.Attached && v.Node == m.Node && m.Epoch == v.Epoch+1 && m.Timeout == v.Timeout && m.Description == v.Description &&
+		ok = found && !v.Attached && v.Node == m.Node && m.Epoch == v.Epoch+1 && m.Nonce == v.Nonce && m.Timeout == v.Timeout && m.Description == v.Description &&
 			subtle.ConstantTimeCompare(v.Key[:], m.Key) == 1 &&
 			v.Deadline >= d.furthestLogTime(machine, p.now)+v.Timeout
 	})
@@ -142,7 +144,7 @@ func (c *conn) attachRelaxed(p *pass, h protocol.Header, m *protocol.SessionAtta
 	}
 	// The log may have been faster: the binding that its event made was then replaced by this one, and no other event follows to keep the pledge.
 	d.rep.View(func(machine *shard.Machine) {
-		if v, found := machine.Session(m.Session); found && v.Attached && v.Epoch == m.Epoch {
+		if v, found := machine.Session(m.Session); found && v.Attached && v.Epoch == m.Epoch && v.Nonce == m.Nonce {
 			c.keepPledge(b)
 		}
 	})

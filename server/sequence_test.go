@@ -38,8 +38,8 @@ func FuzzSequence(f *testing.F) {
 		{protocol.KindMap, 0, &protocol.MapRequest{}},
 		{protocol.KindPresent, 0, &protocol.Present{Ticket: kept.Ticket}},
 		{protocol.KindPresent, 0, &protocol.Present{Ticket: forged}},
-		{protocol.KindSessionAttach, home, &protocol.SessionAttach{Session: kept.Session, Node: node, Epoch: 1, Key: id16(1), Timeout: 10_000}},
-		{protocol.KindSessionAttach, home, &protocol.SessionAttach{Session: kept.Session, Node: node, Epoch: 9, Key: id16(2), Timeout: 10_000}},
+		{protocol.KindSessionAttach, home, &protocol.SessionAttach{Session: kept.Session, Node: node, Epoch: 1, Key: id16(1), Timeout: 10_000, Nonce: 1}},
+		{protocol.KindSessionAttach, home, &protocol.SessionAttach{Session: kept.Session, Node: node, Epoch: 9, Key: id16(2), Timeout: 10_000, Nonce: 1}},
 		{protocol.KindAcquire, at, &protocol.Acquire{Head: protocol.Head{Session: kept.Session, Seq: 1}, Name: name, Count: 1, Ephemeral: true}},
 		{protocol.KindRelease, at, &protocol.Release{Head: protocol.Head{Session: kept.Session, Seq: 2}, Name: name}},
 		{protocol.KindForceRelease, at, &protocol.ForceRelease{Node: node, Name: name, First: 1, Last: 9, Reason: "fuzz"}}, // forbidden

@@ -87,7 +87,7 @@ func TestStartAgainElsewhere(t *testing.T) {
 	}
 	// The ids are used up with the session.
 	c.must(protocol.KindSessionStop, uint64(protocol.SessionBucket(first.Session)), &protocol.SessionStop{Session: first.Session, Epoch: 1}, nil)
-	m := &protocol.SessionStart{Node: node, CreateID: id16(1), Key: id16(1)}
+	m := &protocol.SessionStart{Node: node, CreateID: id16(1), Key: id16(1), Nonce: 1}
 	c.fails(protocol.StatusSessionExpired, protocol.KindSessionStart, c.homeBucket(m.CreateID), m)
 }
 
@@ -410,6 +410,23 @@ func TestRelaxedAttach(t *testing.T) {
 	if n := s.metrics.relaxedAttaches.Get(); n != 0 {
 		t.Fatal("a session was attached RELAXED over a gap in its epochs")
 	}
+
+	// Another client may follow on this epoch too, elsewhere. The log decides between two of them.
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, config)
+	c, c2 = connect(t, s), connect(t, s)
+	other := &protocol.SessionAttach{Session: r.Session, Node: node, Epoch: 7, Key: id16(1), Timeout: 10_000, Description: "raw", Nonce: 99}
+	home := uint64(protocol.SessionBucket(r.Session))
+	c.must(protocol.KindSessionAttach, home, other, new(protocol.SessionReply))
+	if n := s.metrics.relaxedAttaches.Get(); n != 0 {
+		t.Fatal("another client attached the session RELAXED")
+	}
+	if _, err := c2.attach(node, 1, r.Session, 7); !errors.Is(err, protocol.StatusBadSession) {
+		t.Fatalf("two clients under one epoch: %v", err)
+	}
+	c2.must(protocol.KindSessionAttach, home, other, new(protocol.SessionReply)) // a repeat, from elsewhere
 }
 
 // TestSilence: a connection that says nothing for a session's timeout loses the session's place to nobody before it, and all of it after.
@@ -495,7 +512,7 @@ func TestRights(t *testing.T) {
 	root.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/gone"}, nil)
 	eventually(t, "the map to have the node", func() bool { return s.mapNow().state.LastNode() >= gone.ID })
 	none.fails(protocol.StatusForbidden, protocol.KindDescribe, 0, &protocol.Describe{Node: gone.ID, Name: []byte("a")})
-	none.fails(protocol.StatusForbidden, protocol.KindSessionStart, 0, &protocol.SessionStart{Node: node, CreateID: id16(5), Key: id16(5), Timeout: 1})
+	none.fails(protocol.StatusForbidden, protocol.KindSessionStart, 0, &protocol.SessionStart{Node: node, CreateID: id16(5), Key: id16(5), Timeout: 1, Nonce: 5})
 	r := reader.session(node, 1)
 	if _, err := reader.lock(node, r.Session, "a", 0); !errors.Is(err, protocol.StatusForbidden) {
 		t.Fatalf("acquire with the right to read: %v", err)

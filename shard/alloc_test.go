@@ -61,7 +61,7 @@ func (x *load) commit() {
 }
 
 func (x *load) start(create [protocol.KeyLen]byte) {
-	m := protocol.SessionStart{Node: 1, CreateID: create[:], Key: create[:], Timeout: 10_000, Description: "worker"}
+	m := protocol.SessionStart{Node: 1, CreateID: create[:], Key: create[:], Timeout: 10_000, Description: "worker", Nonce: 1}
 	x.body = m.AppendBody(x.body[:0])
 	x.entry = AppendCommand(x.entry, Command{Kind: CmdSessionStart, Node: 1, Client: "10.20.30.40:50000", Body: x.body})
 }

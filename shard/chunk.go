@@ -99,7 +99,7 @@ type chunkRecord struct {
 
 	bucket, orders, sessions, stood uint64 // counters
 
-	id, node, epoch          uint64
+	id, node, epoch, nonce   uint64
 	desc                     []byte
 	key, create              [protocol.KeyLen]byte // create alone with chunkEnded
 	client                   []byte
@@ -160,7 +160,7 @@ func (c *chunkRecord) read(r *reader, x *BucketsBody) bool {
 		c.id, c.node, c.epoch, c.desc = r.uvarint(), r.uvarint(), r.uvarint(), r.bytes()
 		copy(c.key[:], r.take(protocol.KeyLen))
 		copy(c.create[:], r.take(protocol.KeyLen))
-		c.client, c.created, c.timeout, c.attached, c.at = r.bytes(), r.uvarint(), r.uvarint(), r.bool(), r.uvarint()
+		c.nonce, c.client, c.created, c.timeout, c.attached, c.at = r.uvarint(), r.bytes(), r.uvarint(), r.uvarint(), r.bool(), r.uvarint()
 		home := uint64(protocol.HomeBucket(c.create, x.Total))
 		return x.inRun(home) && protocol.SessionTier(c.id) == x.Tier && uint64(protocol.SessionBucket(c.id)) == home && c.id>>56 == 0 &&
 			c.timeout <= 1<<32-1 && len(c.desc) <= maxDescription
@@ -236,6 +236,7 @@ func (w *chunkWriter) session(s *session) {
 	f = appendString(f, s.desc)
 	f = append(f, s.key[:]...)
 	f = append(f, s.create[:]...)
+	f = binary.AppendUvarint(f, s.nonce)
 	f = appendString(f, s.client)
 	f = binary.AppendUvarint(f, s.created)
 	f = binary.AppendUvarint(f, uint64(s.timeout))

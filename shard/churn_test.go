@@ -154,7 +154,7 @@ func (x *churn) command() Command {
 			a.epoch++
 		}
 		return request(CmdSessionAttach, &protocol.SessionAttach{
-			Session: a.id, Node: a.node, Epoch: a.epoch, Key: make([]byte, 16), Timeout: x.r.Uint64N(20_000), Description: string(x.data()),
+			Session: a.id, Node: a.node, Epoch: a.epoch, Key: make([]byte, 16), Timeout: x.r.Uint64N(20_000), Description: string(x.data()), Nonce: 1 + x.r.Uint64N(2),
 		})
 	case p < 94:
 		return Command{Kind: CmdDetach, Body: AppendDetach(nil, DetachBody{[]DetachItem{{a.id, a.epoch, x.time}}})}
@@ -225,7 +225,7 @@ func (x *churn) newSession() Command {
 		x.sessions = append(x.sessions, actorNamed{id: protocol.MakeSessionID(0, 6, uint64(x.creates)), node: node, epoch: 1, seq: new(uint64)})
 	}
 	m := protocol.SessionStart{
-		Node: node, CreateID: fmt.Appendf(nil, "%16d", x.creates), Key: make([]byte, 16), Timeout: x.r.Uint64N(20_000), Description: string(x.data()),
+		Node: node, CreateID: fmt.Appendf(nil, "%16d", x.creates), Key: make([]byte, 16), Timeout: x.r.Uint64N(20_000), Description: string(x.data()), Nonce: 1,
 	}
 	return Command{Kind: CmdSessionStart, Node: node, Client: "client", Body: m.AppendBody(nil)}
 }

@@ -185,7 +185,7 @@ func (m *Machine) importSession(r *chunkRecord) {
 		p.epoch = max(p.epoch, r.epoch)
 	}
 	s.desc = string(r.desc)
-	s.key, s.create, s.client, s.created = r.key, r.create, string(r.client), r.created
+	s.key, s.create, s.nonce, s.client, s.created = r.key, r.create, r.nonce, string(r.client), r.created
 	s.timeout, s.attached, s.since, s.generation = uint32(r.timeout), r.attached, m.logTime, m.takeovers.generation
 	m.creates[s.create] = s
 	n.addSession(s)

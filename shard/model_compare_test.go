@@ -423,7 +423,7 @@ func sameHome(m *Machine, w *model, id uint64) error {
 			}
 		}
 		want := SessionView{
-			Session: id, Node: s.node, Epoch: s.epoch, Key: s.key, Timeout: s.timeout, Grace: w.node(s.node).config.GracePeriod,
+			Session: id, Node: s.node, Epoch: s.epoch, Nonce: s.nonce, Key: s.key, Timeout: s.timeout, Grace: w.node(s.node).config.GracePeriod,
 			Description: s.desc, Client: s.client, Attached: s.attached, Deadline: view.Deadline, CreatedAt: s.created, Held: held,
 		}
 		if w.loose {

@@ -35,6 +35,7 @@ type modelClient struct {
 	id, node uint64
 	key      []byte
 	epoch    uint64 // that it believes in
+	nonce    uint64
 	seq, low uint64
 	sent     []op // the last requests
 }
@@ -240,7 +241,7 @@ func (g *gen) freshStart() op {
 			break
 		}
 	}
-	x := &protocol.SessionStart{CreateID: create, Key: modelKey(g.serial), Timeout: g.timeout(), Description: g.text()}
+	x := &protocol.SessionStart{CreateID: create, Key: modelKey(g.serial), Timeout: g.timeout(), Description: g.text(), Nonce: 1 + uint64(min(g.n(20), 1))}
 	x.Node = pick[uint64](g, 1, 1, 1, 1, 1, 1, 2, uint64(2+g.n(2)))
 	g.starts = append(g.starts, x)
 	return op{kind: CmdSessionStart, client: pick(g, "", "10.0.0.1:7"), msg: x}
@@ -264,6 +265,8 @@ func (g *gen) startOp() op {
 		again.CreateID = again.CreateID[1:]
 	case g.fault(3):
 		again.Key = again.Key[:3]
+	case g.fault(5):
+		again.Nonce++
 	}
 	return op{kind: CmdSessionStart, client: pick(g, "", "10.0.0.2:7"), msg: &again}
 }
@@ -287,9 +290,9 @@ func (g *gen) learn(ops []op, events []Event) {
 		c.epoch = e.Epoch
 		switch x := ops[e.Command].msg.(type) {
 		case *protocol.SessionStart:
-			c.key = x.Key
+			c.key, c.nonce = x.Key, x.Nonce
 		case *protocol.SessionAttach:
-			c.key = x.Key
+			c.key, c.nonce = x.Key, x.Nonce
 		}
 	}
 }
@@ -300,7 +303,7 @@ func (g *gen) client() *modelClient {
 		// A session of another shard: at home in a bucket that is not active here, or not active yet, or in another tier.
 		g.serial++
 		id := protocol.MakeSessionID(uint8(pick(g, 0, 0, 0, 1)), pick[uint16](g, modelBuckets-1, modelBuckets-2, modelBuckets+2), g.serial+100)
-		c := &modelClient{id: id, node: pick[uint64](g, 1, 1, 1, 2), epoch: 1, low: 1, key: modelKey(g.serial)}
+		c := &modelClient{id: id, node: pick[uint64](g, 1, 1, 1, 2), epoch: 1, nonce: 1, low: 1, key: modelKey(g.serial)}
 		g.clients = append(g.clients, c)
 		return c
 	}
@@ -322,13 +325,15 @@ func (g *gen) client() *modelClient {
 
 func (g *gen) attachOp() op {
 	c := g.client()
-	x := &protocol.SessionAttach{Session: c.id, Node: c.node, Epoch: c.epoch + uint64(pick(g, 1, 0, 2)), Key: c.key, Timeout: g.timeout()}
+	x := &protocol.SessionAttach{Session: c.id, Node: c.node, Epoch: c.epoch + uint64(pick(g, 1, 0, 2)), Key: c.key, Timeout: g.timeout(), Nonce: c.nonce}
 	x.Description = g.text()
 	switch {
 	case g.fault(10):
 		x.Epoch = c.epoch - min(c.epoch, 1)
 	case g.fault(10):
 		x.Key = modelKey(999)
+	case g.fault(15):
+		x.Nonce = c.nonce%3 + 1 // another client
 	case g.fault(4):
 		x.Node = 3 - x.Node%3
 	case g.fault(3):

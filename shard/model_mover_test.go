@@ -43,7 +43,7 @@ func (x *moving) reattach() {
 			if !found {
 				x.t.Fatalf("session %x is lost\n%v", c.id, x.told[max(0, len(x.told)-30):])
 			}
-			if err := x.attach(c, c.epoch); err != nil {
+			if err := x.attach(c, c.epoch, c.nonce); err != nil {
 				x.t.Fatal(err)
 			}
 		}

@@ -324,7 +324,7 @@ func (x *moving) session() error {
 			}
 			return err
 		default:
-			return x.attach(c, c.epoch+uint64(x.r.IntN(2)))
+			return x.attach(c, c.epoch+uint64(x.r.IntN(2)), c.nonce+uint64(x.r.IntN(3)/2)) // the other nonce is that of another client
 		}
 	}
 	if len(x.clients) >= 8 {
@@ -333,20 +333,20 @@ func (x *moving) session() error {
 	x.serial++
 	create := [protocol.KeyLen]byte{byte(x.serial), byte(x.serial >> 8), 3}
 	e, ok, err := x.both(protocol.HomeBucket(create, movingBuckets), op{
-		kind: CmdSessionStart, msg: &protocol.SessionStart{Node: 1, CreateID: create[:], Key: modelKey(x.serial), Timeout: 30_000, Description: "d"},
+		kind: CmdSessionStart, msg: &protocol.SessionStart{Node: 1, CreateID: create[:], Key: modelKey(x.serial), Timeout: 30_000, Description: "d", Nonce: 1},
 	})
 	if ok && err == nil {
-		x.clients = append(x.clients, &modelClient{id: e.Session, node: 1, key: modelKey(x.serial), epoch: 1, low: 1})
+		x.clients = append(x.clients, &modelClient{id: e.Session, node: 1, key: modelKey(x.serial), epoch: 1, nonce: 1, low: 1})
 	}
 	return err
 }
 
-func (x *moving) attach(c *modelClient, epoch uint64) error {
-	_, ok, err := x.both(protocol.SessionBucket(c.id), op{kind: CmdSessionAttach, node: 1, epoch: epoch, msg: &protocol.SessionAttach{
-		Session: c.id, Node: 1, Epoch: epoch, Key: c.key, Timeout: 30_000, Description: "d",
+func (x *moving) attach(c *modelClient, epoch, nonce uint64) error {
+	e, ok, err := x.both(protocol.SessionBucket(c.id), op{kind: CmdSessionAttach, node: 1, epoch: epoch, msg: &protocol.SessionAttach{
+		Session: c.id, Node: 1, Epoch: epoch, Key: c.key, Timeout: 30_000, Description: "d", Nonce: nonce,
 	}})
-	if ok && err == nil {
-		c.epoch = epoch
+	if ok && err == nil && e.Status == protocol.StatusOK {
+		c.epoch, c.nonce = epoch, nonce
 	}
 	return err
 }

@@ -214,7 +214,7 @@ func TestManyNames(t *testing.T) {
 	create := [protocol.KeyLen]byte{1}
 	apply(op{kind: CmdBuckets, msg: BucketsBody{Total: 8, Count: 8}},
 		op{kind: CmdNodePut, msg: NodePutBody{Node: 1, Revision: 1, Config: protocol.DefaultNodeConfig()}},
-		op{kind: CmdSessionStart, msg: &protocol.SessionStart{Node: 1, CreateID: create[:], Key: create[:], Timeout: 1000}})
+		op{kind: CmdSessionStart, msg: &protocol.SessionStart{Node: 1, CreateID: create[:], Key: create[:], Timeout: 1000, Nonce: 1}})
 	session := out.List[2].Session
 	names := map[string]bool{}
 	for range 60 {

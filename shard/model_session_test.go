@@ -29,7 +29,7 @@ func badText(s string) bool { return len(s) > 1024 || !utf8.ValidString(s) }
 func badReason(s string) bool { return badText(s) || strings.Trim(s, " ") == "" }
 
 func (m *model) start(o op, x *protocol.SessionStart) {
-	if len(x.CreateID) != 16 || len(x.Key) != 16 || x.Timeout > 30*60*1000 || badText(x.Description) {
+	if len(x.CreateID) != 16 || len(x.Key) != 16 || x.Timeout > 30*60*1000 || badText(x.Description) || x.Nonce == 0 {
 		m.reply(protocol.StatusBadRequest)
 		return
 	}
@@ -46,6 +46,9 @@ func (m *model) start(o op, x *protocol.SessionStart) {
 		case !m.alive(s) || s.node != x.Node:
 			m.saw("start again of one that is overdue, or elsewhere")
 			m.reply(protocol.StatusSessionExpired)
+		case s.key == [protocol.KeyLen]byte(x.Key) && s.epoch == 1 && s.nonce != x.Nonce:
+			m.saw("start again with another nonce")
+			m.reply(protocol.StatusBadSession)
 		case s.key != [protocol.KeyLen]byte(x.Key) || s.epoch > 1:
 			m.saw("start again with a wrong key, or after an attach")
 			m.reply(protocol.StatusBadSession)
@@ -84,7 +87,7 @@ func (m *model) start(o op, x *protocol.SessionStart) {
 	m.ids[b]++
 	s := &modelSession{
 		id: protocol.MakeSessionID(m.tier, uint16(b), m.ids[b]), node: n.id, home: true, epoch: 1, desc: x.Description, low: 1, answers: map[uint64]modelAnswer{},
-		key: [protocol.KeyLen]byte(x.Key), create: create, timeout: x.Timeout, created: m.wall,
+		key: [protocol.KeyLen]byte(x.Key), create: create, nonce: x.Nonce, timeout: x.Timeout, created: m.wall,
 	}
 	m.sessions = append(m.sessions, s)
 	m.attached(o, s)
@@ -118,7 +121,7 @@ func (m *model) homeSession(id, node uint64) *modelSession {
 }
 
 func (m *model) attach(o op, x *protocol.SessionAttach) {
-	if len(x.Key) != 16 || x.Timeout > 30*60*1000 || badText(x.Description) {
+	if len(x.Key) != 16 || x.Timeout > 30*60*1000 || badText(x.Description) || x.Nonce == 0 {
 		m.reply(protocol.StatusBadRequest)
 		return
 	}
@@ -131,13 +134,21 @@ func (m *model) attach(o op, x *protocol.SessionAttach) {
 		m.reply(protocol.StatusBadSession)
 		return
 	}
+	if x.Epoch == s.epoch && x.Nonce != s.nonce {
+		m.saw("another client's attach with an equal epoch")
+		m.reply(protocol.StatusBadSession)
+		return
+	}
+	if x.Epoch == s.epoch {
+		m.saw("attach sent again")
+	}
 	if !s.attached {
 		m.saw("detached session attached again")
 	}
 	if x.Epoch > s.epoch && s.attached {
 		m.saw("session taken over")
 	}
-	s.epoch, s.timeout, s.desc = x.Epoch, x.Timeout, x.Description
+	s.epoch, s.nonce, s.timeout, s.desc = x.Epoch, x.Nonce, x.Timeout, x.Description
 	m.attached(o, s)
 }
 

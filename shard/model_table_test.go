@@ -121,14 +121,14 @@ func (r *rig) start(name string, timeout uint64) string {
 	r.t.Helper()
 	r.serial++
 	create := append(make([]byte, 15), byte(r.serial))
-	words := r.cmd(CmdSessionStart, &protocol.SessionStart{Node: 1, CreateID: create, Key: modelKey(1), Timeout: timeout})
+	words := r.cmd(CmdSessionStart, &protocol.SessionStart{Node: 1, CreateID: create, Key: modelKey(1), Timeout: timeout, Nonce: 1})
 	r.ids[name] = r.m.events[0].Session
 	return words
 }
 
 func (r *rig) attach(who string, epoch uint64, timeout uint64) string {
 	r.t.Helper()
-	return r.cmd(CmdSessionAttach, &protocol.SessionAttach{Session: r.ids[who], Node: 1, Epoch: epoch, Key: modelKey(1), Timeout: timeout})
+	return r.cmd(CmdSessionAttach, &protocol.SessionAttach{Session: r.ids[who], Node: 1, Epoch: epoch, Key: modelKey(1), Timeout: timeout, Nonce: 1})
 }
 
 func (r *rig) detach(who string, heard uint64) string {
@@ -611,7 +611,7 @@ func TestSessionTimes(t *testing.T) {
 	t.Run("create id", func(t *testing.T) {
 		r := newRig(t)
 		id := append(make([]byte, 15), 200)
-		start := &protocol.SessionStart{Node: 1, CreateID: id, Key: modelKey(1), Timeout: 1000}
+		start := &protocol.SessionStart{Node: 1, CreateID: id, Key: modelKey(1), Timeout: 1000, Nonce: 1}
 		check(t, r.cmd(CmdSessionStart, start), "ok")
 		first := r.m.events[0].Session
 		check(t, r.cmd(CmdSessionStart, start), "ok")

@@ -59,6 +59,7 @@ type SessionView struct {
 	Session     uint64
 	Node        uint64
 	Epoch       uint64 // attach epoch
+	Nonce       uint64 // of the holder
 	Key         [protocol.KeyLen]byte
 	Timeout     uint64 // ms
 	Grace       uint64 // ms, the node's
@@ -93,7 +94,7 @@ func (m *Machine) Session(id uint64) (SessionView, bool) {
 		deadline = m.bucketOf(s).logAt(deadline)
 	}
 	return SessionView{
-		Session: id, Node: p.node.id, Epoch: p.epoch, Key: s.key, Timeout: uint64(s.timeout), Grace: p.node.config.GracePeriod,
+		Session: id, Node: p.node.id, Epoch: p.epoch, Nonce: s.nonce, Key: s.key, Timeout: uint64(s.timeout), Grace: p.node.config.GracePeriod,
 		Description: p.desc, Client: s.client, Attached: attached, Deadline: deadline, CreatedAt: s.created, Held: p.held.n,
 	}, true
 }

@@ -15,4 +15,5 @@ const (
 	plantGoneForgotten = false // the id of a guest that is gone is taken for a new one
 	plantAnyActivate   = false // an activation does not look at the epoch
 	plantNotReleased   = false // an activation releases nothing of who is gone
+	plantNonceIgnored  = false // an attach with an equal epoch is a repeat, whoever sends it
 )

@@ -15,6 +15,7 @@ var (
 	plantGoneForgotten bool // the id of a guest that is gone is taken for a new one
 	plantAnyActivate   bool // an activation does not look at the epoch
 	plantNotReleased   bool // an activation releases nothing of who is gone
+	plantNonceIgnored  bool // an attach with an equal epoch is a repeat, whoever sends it
 )
 
 // Planted are the switches by name. Nothing may run while one is set.
@@ -30,4 +31,5 @@ var Planted = map[string]*bool{
 	"gone-forgotten": &plantGoneForgotten,
 	"any-activate":   &plantAnyActivate,
 	"not-released":   &plantNotReleased,
+	"nonce-ignored":  &plantNonceIgnored,
 }

@@ -107,7 +107,9 @@ func (p plain) n(bound int) int { return p.r.IntN(bound) }
 var rules = []string{
 	"acquire above the limit",
 	"acquire of another kind of semaphore",
+	"another client's attach with an equal epoch",
 	"attach refused",
+	"attach sent again",
 	"batch of another epoch",
 	"create id forgotten",
 	"deleted with owners and waiters",
@@ -153,6 +155,7 @@ var rules = []string{
 	"small acquire behind a large head",
 	"start again after the end",
 	"start again of one that is overdue, or elsewhere",
+	"start again with another nonce",
 	"start again with a wrong key, or after an attach",
 	"start again",
 	"take-over of a session that was overdue before",

@@ -168,6 +168,7 @@ func appendParty(b []byte, p *party, sum *uint64) []byte {
 	b = appendTimer(b, &s.due)
 	b = append(b, s.key[:]...)
 	b = append(b, s.create[:]...)
+	b = binary.AppendUvarint(b, s.nonce)
 	b = appendString(b, s.client)
 	b = binary.AppendUvarint(b, s.created)
 	b = binary.AppendUvarint(b, s.since)

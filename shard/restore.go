@@ -364,7 +364,7 @@ func (x *restorer) party(r *reader, home bool) bool {
 		l.due, l.dueAt = r.timer()
 		copy(s.key[:], r.take(protocol.KeyLen))
 		copy(s.create[:], r.take(protocol.KeyLen))
-		s.client, s.created, s.since, s.generation = string(r.bytes()), r.uvarint(), r.uvarint(), r.uvarint()
+		s.nonce, s.client, s.created, s.since, s.generation = r.uvarint(), string(r.bytes()), r.uvarint(), r.uvarint(), r.uvarint()
 		s.timeout, s.attached = uint32(r.uvarint()), r.bool()
 	} else {
 		p.used = r.uvarint()

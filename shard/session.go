@@ -13,6 +13,7 @@ type session struct {
 	due        timer // in its bucket's time
 	key        [protocol.KeyLen]byte
 	create     [protocol.KeyLen]byte // create id
+	nonce      uint64                // of the start or attach that made the attach epoch: the client that holds the session
 	client     string                // address of the client, for people
 	created    uint64                // wall clock
 	since      uint64                // log time of the last attach
@@ -84,7 +85,7 @@ func (m *Machine) applyStart(c *rawCommand) {
 	*s.party = party{
 		id: protocol.MakeSessionID(m.tier, uint16(b.number), b.sessions), node: n, epoch: 1, low: 1, desc: m.texts.of(x.Description), mark: m.mark, home: s,
 	}
-	s.key, s.create, s.client, s.created = [protocol.KeyLen]byte(x.Key), create, m.texts.ofBytes(c.client), m.run.wall
+	s.key, s.create, s.nonce, s.client, s.created = [protocol.KeyLen]byte(x.Key), create, x.Nonce, m.texts.ofBytes(c.client), m.run.wall
 	s.since, s.generation, s.timeout, s.attached = m.logTime, m.takeovers.generation, uint32(x.Timeout), true
 	m.parties[s.id] = s.party
 	m.creates[create] = s
@@ -101,6 +102,8 @@ func (m *Machine) startAgain(c *rawCommand, s *session, x *protocol.SessionStart
 		m.reply(protocol.StatusBadSession, textWrongKey)
 	case s.epoch > 1:
 		m.reply(protocol.StatusBadSession, textTakenOver)
+	case s.nonce != x.Nonce:
+		m.reply(protocol.StatusBadSession, textOtherHolder)
 	default:
 		m.attachTo(s, c)
 		m.replyAttached(s)
@@ -123,9 +126,12 @@ func (m *Machine) applyAttach(c *rawCommand) {
 	case !equalKeys(s.key[:], x.Key):
 		m.reply(protocol.StatusBadSession, textWrongKey)
 		return
+	case x.Epoch == s.epoch && x.Nonce != s.nonce && !plantNonceIgnored:
+		m.reply(protocol.StatusBadSession, textOtherHolder)
+		return
 	}
 	m.touchParty(s.party)
-	s.epoch, s.timeout = x.Epoch, uint32(x.Timeout)
+	s.epoch, s.nonce, s.timeout = x.Epoch, x.Nonce, uint32(x.Timeout)
 	if s.desc != x.Description {
 		s.redescribe(m.texts.of(x.Description)) // beyond the quota of bytes if need be: an attach keeps a session alive
 	}

@@ -321,6 +321,7 @@ func (x *teller) command(line string) Command {
 		}
 		c := request(CmdSessionStart, &protocol.SessionStart{
 			Node: node, CreateID: create, Key: key, Timeout: a.num("timeout", 10_000), Description: string(a.data("desc")),
+			Nonce: a.num("nonce", 1),
 		})
 		c.Client = "10.0.0.1:" + strconv.Itoa(len(word(1)))
 		return c
@@ -333,6 +334,7 @@ func (x *teller) command(line string) Command {
 		x.starts[len(x.lines)] = word(1)
 		c := request(CmdSessionAttach, &protocol.SessionAttach{
 			Session: a.num("id", who.id), Node: node, Epoch: epoch, Key: key, Timeout: a.num("timeout", 10_000), Description: string(a.data("desc")),
+			Nonce: a.num("nonce", 1),
 		})
 		c.Client = "10.0.0.2:1"
 		return c

@@ -13,6 +13,7 @@ const (
 	textSessionGone   = "session has ended or never was; start a new one"
 	textCreateEnded   = "session made with this create id has ended; start a new one with a new create id"
 	textTakenOver     = "session was attached elsewhere with a higher epoch; attach it again with one that is higher still"
+	textOtherHolder   = "another client attached this session with the same epoch first; a saved session can be restored once: restore what that client saved"
 	textNotAttached   = "session is not attached with this epoch; attach it first"
 	textWrongKey      = "session key is wrong; give the key the session was started with"
 	textSessionQuota  = "node has as many sessions as its quota max_sessions allows; end some, or raise the quota"

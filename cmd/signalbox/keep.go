@@ -45,6 +45,13 @@ func (k *call) openKept(file string, fresh bool) (s *client.Session, started boo
 	if err != nil {
 		return nil, false, err
 	}
+	// What this command's session saves is written before it is restored: a command that is killed leaves a file that is
+	// good for the next one, since a saved state can be restored once.
+	next := saved
+	next.Generation++
+	if err := writeKept(file, next); err != nil {
+		return nil, false, err
+	}
 	s, err = c.Restore(k.ctx, saved, opts...)
 	switch {
 	case errors.Is(err, client.ErrSessionExpired) && fresh:
@@ -55,9 +62,9 @@ func (k *call) openKept(file string, fresh bool) (s *client.Session, started boo
 	return s, false, err
 }
 
-// keepSession writes the file before the session is left alone: a write that fails ends the session.
-func (k *call) keepSession(file string, s *client.Session) error {
-	b, err := json.Marshal(s.Save())
+// writeKept replaces the file.
+func writeKept(file string, saved client.Saved) error {
+	b, err := json.Marshal(saved)
 	if err != nil {
 		return err
 	}
@@ -66,8 +73,19 @@ func (k *call) keepSession(file string, s *client.Session) error {
 		err = os.Rename(tmp, file)
 	}
 	if err != nil {
-		k.stop(s)
 		return fmt.Errorf("cannot keep the session: %w", err)
+	}
+	return nil
+}
+
+// keepSession leaves the session alone. The file of one that was started is written first, and a write that fails ends
+// the session. The file of one that was restored is there; it may be a later command's by now.
+func (k *call) keepSession(file string, s *client.Session, started bool) error {
+	if started {
+		if err := writeKept(file, s.Save()); err != nil {
+			k.stop(s)
+			return err
+		}
 	}
 	k.c.Abandon() // the server keeps it for its timeout, as if this process had died
 	return nil
@@ -87,11 +105,11 @@ func (k *call) acquireKept(file, name string, wait time.Duration, opts []client.
 		if k.long.Err() != nil {
 			_, _ = s.Release(k.ending(), name) // it waited: what is held already is answered at once
 		}
-		_ = k.keepSession(file, s) // what it held before stays held
+		_ = k.keepSession(file, s, false) // what it held before stays held
 		return err
 	}
 	row := append(grantRow(l), field{"keep", "", file}, field{"timeout_ms", "", millis(s.Timeout().Milliseconds())})
-	if err := k.keepSession(file, s); err != nil {
+	if err := k.keepSession(file, s, started); err != nil {
 		return err
 	}
 	return k.printer().say(row, "acquired %s with token %d; held for %s unless you run this again or release it", safe(name), l.Token(), s.Timeout())
@@ -115,7 +133,7 @@ func (k *call) releaseKept(file, name string) error {
 		break
 	}
 	if left {
-		err = k.keepSession(file, s)
+		err = k.keepSession(file, s, false)
 	} else {
 		k.stop(s)
 		err = os.Remove(file)

@@ -282,7 +282,7 @@ func window(_ context.Context, c *enemy) error {
 func (c *enemy) start(b []byte) []byte {
 	id := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, c.r.Uint64()), c.r.Uint64())
 	return c.frame(b, protocol.KindSessionStart, uint64(protocol.HomeBucket([protocol.KeyLen]byte(id), protocol.DefaultBuckets)),
-		&protocol.SessionStart{Node: c.node, CreateID: id, Key: id, Timeout: 10_000})
+		&protocol.SessionStart{Node: c.node, CreateID: id, Key: id, Timeout: 10_000, Nonce: 1})
 }
 
 func sessionStart(c *enemy, b []byte) []byte { return c.start(b) }
@@ -366,7 +366,7 @@ func stale(c *enemy, b []byte) []byte {
 	session := c.r.Uint64() >> c.r.IntN(60)
 	if c.serial%2 == 0 {
 		key := make([]byte, protocol.KeyLen)
-		return c.frame(b, protocol.KindSessionAttach, uint64(protocol.SessionBucket(session)), &protocol.SessionAttach{Session: session, Node: c.node, Epoch: 1, Key: key, Timeout: 10_000})
+		return c.frame(b, protocol.KindSessionAttach, uint64(protocol.SessionBucket(session)), &protocol.SessionAttach{Session: session, Node: c.node, Epoch: 1, Key: key, Timeout: 10_000, Nonce: 1})
 	}
 	name := []byte("name-1")
 	return c.frame(b, protocol.KindRelease, c.bucket(name), &protocol.Release{Head: protocol.Head{Session: session, Seq: 1, Low: 1}, Name: name})

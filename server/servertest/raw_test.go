@@ -170,7 +170,7 @@ func (r *raw) start(timeout time.Duration) {
 	home := protocol.HomeBucket([protocol.KeyLen]byte(r.create), r.tier.Buckets)
 	var reply protocol.SessionReply
 	r.must(r.ask(protocol.KindSessionStart, home, &protocol.SessionStart{
-		Node: r.node, CreateID: r.create, Key: r.key, Timeout: uint64(timeout / time.Millisecond), Description: "raw",
+		Node: r.node, CreateID: r.create, Key: r.key, Timeout: uint64(timeout / time.Millisecond), Description: "raw", Nonce: 1,
 	}, &reply))
 	r.session, r.epoch = reply.Session, reply.Epoch
 }
@@ -179,7 +179,7 @@ func (r *raw) start(timeout time.Duration) {
 func (r *raw) attach(from *raw) error {
 	var reply protocol.SessionReply
 	err := r.ask(protocol.KindSessionAttach, protocol.SessionBucket(from.session), &protocol.SessionAttach{
-		Session: from.session, Node: r.node, Epoch: from.epoch + 1, Key: from.key, Timeout: 10_000, Description: "raw again",
+		Session: from.session, Node: r.node, Epoch: from.epoch + 1, Key: from.key, Timeout: 10_000, Description: "raw again", Nonce: 2,
 	}, &reply)
 	if err == nil {
 		r.session, r.epoch, r.seq, r.key = from.session, from.epoch+1, from.seq, from.key

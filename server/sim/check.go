@@ -86,14 +86,15 @@ func (w *world) sessionEnded(x *shard.Event) {
 		w.fail("session %s ended twice", sessionName(x.Session))
 	}
 	w.ended[x.Session] = w.now
-	c := w.owners[x.Session]
-	if c == nil {
+	if w.owners[x.Session] == nil {
 		return
 	}
 	if x.Reason == protocol.EndExpired {
 		w.seen["expired"]++
-		if w.believes(c) {
-			w.fail("session %s expired, and its client relies on it for another %v", sessionName(x.Session), c.m.Deadline()-w.clock(c))
+		for _, c := range w.clients {
+			if c.session == x.Session && w.believes(c) {
+				w.fail("session %s expired, and its client relies on it for another %v", sessionName(x.Session), c.m.Deadline()-w.clock(c))
+			}
 		}
 	} else {
 		w.seen["stopped"]++

@@ -33,7 +33,12 @@ type client struct {
 	session      uint64
 	epoch        uint64
 	key, create  [16]byte
-	conn         *conn // to the home, as the client sees it
+	nonce        uint64
+	generation   uint64 // how often the session was restored
+	heirOf       uint64 // the session that it is to restore; 0: it starts one of its own
+	second       bool   // the second heir of one saved state: nobody takes its place
+	repeated     bool   // the restore was sent more than once: an attach epoch is left out behind it
+	conn         *conn  // to the home, as the client sees it
 	rate, offset uint64
 
 	starting, attaching bool
@@ -71,11 +76,37 @@ type op struct {
 func (w *world) newClient() *client {
 	w.clientsN++
 	c := &client{n: 1_000 + w.clientsN}
+	c.nonce = uint64(c.n)
 	c.rate, c.offset = 1_000_000-5_000+w.pick(ClientPause, c.n, 10_001), w.pick(ClientPause, c.n, 1<<20)
 	for i := range 16 {
 		c.key[i], c.create[i] = byte(w.pick(ClientPause, c.n, 256)), byte(w.pick(ClientPause, c.n, 256))
 	}
 	return c
+}
+
+// newHeir is a process that goes by what another one saved. As in the SDK, its epochs and numbers are above all that the holder before can have used.
+func (w *world) newHeir(of *client, generation uint64) *client {
+	h := w.newClient()
+	h.key, h.create, h.heirOf, h.generation = of.key, of.create, of.session, generation
+	h.epoch, h.seq = generation<<32+1, generation<<40
+	h.attachAt = w.now + w.pick(Restore, h.n, 2_000)
+	return h
+}
+
+// bequeath makes the heirs of a client that died without a word: mostly one, which takes its place.
+func (w *world) bequeath(i int) {
+	c := w.clients[i]
+	if !w.fault(Restore, c.n, 0.7) {
+		return
+	}
+	saved := c.generation
+	if w.fault(RestoreTwice, c.n, 0.5) {
+		older := saved - min(saved, w.pick(RestoreTwice, c.n, 2))
+		second := w.newHeir(c, older+1)
+		second.second = true
+		w.clients = append(w.clients, second)
+	}
+	w.clients[i] = w.newHeir(c, saved+1)
 }
 
 func (c *client) home() uint32 { return protocol.HomeBucket(c.create, buckets) }
@@ -218,18 +249,19 @@ func (w *world) attachRelaxed(c *client, r *replica, k uint64, cmd shard.Command
 	}
 	config, ok := r.m.Node(node)
 	began, fresh := r.l.Fresh()
-	v, found := r.m.Session(c.session)
 	var x protocol.SessionAttach
+	bad := x.DecodeBody(cmd.Body) != nil
+	v, found := r.m.Session(x.Session)
 	switch {
-	case !ok || config.AttachConsistency != protocol.Relaxed || !found || x.DecodeBody(cmd.Body) != nil:
+	case !ok || config.AttachConsistency != protocol.Relaxed || !found || bad:
 		return false
 	case !fresh || r.clock()-began >= config.GracePeriod:
 		return false
-	case v.Attached || x.Epoch != v.Epoch+1 || x.Timeout != v.Timeout || v.Deadline < max(r.m.LogTime(), r.l.LogTime(r.clock()))+v.Timeout:
+	case v.Attached || x.Epoch != v.Epoch+1 || x.Nonce != v.Nonce || x.Timeout != v.Timeout || v.Deadline < max(r.m.LogTime(), r.l.LogTime(r.clock()))+v.Timeout:
 		return false
 	}
 	w.seen["relaxed attach"]++
-	answer(shard.Event{Status: protocol.StatusOK, Session: c.session, Epoch: x.Epoch, Timeout: v.Timeout, Grace: config.GracePeriod})
+	answer(shard.Event{Status: protocol.StatusOK, Session: x.Session, Epoch: x.Epoch, Timeout: v.Timeout, Grace: config.GracePeriod})
 	return true
 }
 
@@ -284,17 +316,21 @@ func (w *world) clientStep(i int) {
 	now := w.clock(c)
 	switch {
 	case c.dead:
-		if !w.calm {
+		if !w.calm && !c.second {
 			w.clients[i] = w.newClient()
 		}
 		return
 	case w.now < c.paused:
+		return
+	case c.session == 0 && c.heirOf != 0:
+		w.restore(c)
 		return
 	case c.session == 0:
 		w.start(c)
 		return
 	case w.fault(ClientDies, c.n, 0.0006):
 		c.dead = true // without a word; its connection stays half open
+		w.bequeath(i)
 		return
 	case w.fault(ClientPause, c.n, 0.001):
 		c.paused = w.now + 300 + w.pick(ClientPause, c.n, 6_000)
@@ -342,7 +378,7 @@ func (w *world) start(c *client) {
 	c.starting = true
 	home := w.ownerOf(c.home())
 	k, sent := w.dial(c, home.replicas[w.pick(Acquire, c.n, replicas)]), w.clock(c)
-	body := (&protocol.SessionStart{Node: node, CreateID: c.create[:], Key: c.key[:], Timeout: w.timeout, Description: fmt.Sprint("client ", c.n)}).AppendBody(nil)
+	body := (&protocol.SessionStart{Node: node, CreateID: c.create[:], Key: c.key[:], Timeout: w.timeout, Description: fmt.Sprint("client ", c.n), Nonce: c.nonce}).AppendBody(nil)
 	// One that is not answered is left to expire, and another client takes its place.
 	w.after(3_000, func() { c.dead = c.dead || c.session == 0 })
 	w.request(c, k.r, k.id, shard.Command{Kind: shard.CmdSessionStart, Node: node, Body: body}, func(x shard.Event) {
@@ -357,16 +393,56 @@ func (w *world) start(c *client) {
 	})
 }
 
+// restore takes a session over: one epoch and one nonce, sent until it is answered.
+func (w *world) restore(c *client) {
+	switch {
+	case w.calm:
+		c.dead = true // what it may have attached is left to expire
+		return
+	case w.now < c.attachAt:
+		return
+	}
+	c.repeated = c.starting
+	c.starting = true
+	c.attachAt = w.now + 400 + w.pick(Restore, c.n, 400)
+	home := w.ownerOf(c.home())
+	k, sent := w.dial(c, home.replicas[w.pick(Acquire, c.n, replicas)]), w.clock(c)
+	body := (&protocol.SessionAttach{Session: c.heirOf, Node: node, Epoch: c.epoch, Key: c.key[:], Timeout: w.timeout, Description: fmt.Sprint("client ", c.n), Nonce: c.nonce}).AppendBody(nil)
+	w.request(c, k.r, k.id, shard.Command{Kind: shard.CmdSessionAttach, Node: node, Body: body}, func(x shard.Event) {
+		switch {
+		case c.session != 0:
+			w.cut(k.id)
+		case x.Status == protocol.StatusBadSession:
+			w.seen["restore refused"]++
+			c.dead = true
+		case x.Status == protocol.StatusSessionExpired:
+			c.dead = true
+		case x.Status != protocol.StatusOK || !k.open:
+			w.cut(k.id)
+		default:
+			w.operations++
+			w.seen["restored"]++
+			c.session, c.conn, k.session = x.Session, k, x.Session
+			c.m = belief.Start(sent, time.Duration(x.Timeout)*time.Millisecond, time.Duration(x.Grace)*time.Millisecond)
+			w.owners[c.session] = c
+		}
+	})
+}
+
 func (w *world) attach(c *client) {
 	home := w.ownerOf(c.home())
 	k, sent := w.dial(c, home.replicas[w.pick(Acquire, c.n, replicas)]), w.clock(c)
 	if w.relaxed || !w.fault(SameEpoch, c.n, 0.3) { // the SDK never does, and relaxed attaches rely on that
 		c.epoch++
 	}
+	if c.repeated {
+		c.epoch++
+		c.repeated = false
+	}
 	c.attachTry++
 	try, epoch := c.attachTry, c.epoch
 	c.attachAt = w.now + 400 + w.pick(Acquire, c.n, 400)
-	body := (&protocol.SessionAttach{Session: c.session, Node: node, Epoch: epoch, Key: c.key[:], Timeout: w.timeout, Description: fmt.Sprint("client ", c.n)}).AppendBody(nil)
+	body := (&protocol.SessionAttach{Session: c.session, Node: node, Epoch: epoch, Key: c.key[:], Timeout: w.timeout, Description: fmt.Sprint("client ", c.n), Nonce: c.nonce}).AppendBody(nil)
 	w.request(c, k.r, k.id, shard.Command{Kind: shard.CmdSessionAttach, Node: node, Body: body}, func(x shard.Event) {
 		switch {
 		case x.Status == protocol.StatusSessionExpired:

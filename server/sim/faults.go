@@ -37,13 +37,15 @@ const (
 	Release                   //
 	Withdraw                  // a waiter leaves the queue
 	OldMap                    // a client asks the shard that owned the bucket before
+	Restore                   // a process takes over the session of one that died, by what that one saved
+	RestoreTwice              // two processes do, by the same saved state, or by an older one
 	faultsCount
 )
 
 var faultNames = [faultsCount]string{
 	"elect", "pause", "apart", "crash", "crash-midway", "snapshot", "lag", "lose", "duplicate", "slow", "barrier-fails", "not-proposed", "lost", "late", "move",
 	"abort", "step-again", "configure", "unreachable", "client-pause", "client-dies", "client-stops", "link-lost", "same-epoch", "acquire", "exclusive", "wait",
-	"release", "withdraw", "old-map",
+	"release", "withdraw", "old-map", "restore", "restore-twice",
 }
 
 func (f Fault) String() string { return faultNames[f] }

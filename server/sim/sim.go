@@ -93,7 +93,7 @@ func newWorld(o Options) *world {
 		tokens: map[string]uint64{}, trace: fnv.New64a(),
 	}
 	r := rand.New(rand.NewPCG(o.Seed, 0))
-	for f := range faultsCount {
+	for f := range Restore {
 		if r.IntN(3) == 0 && f != Acquire && f != Release {
 			w.off |= 1 << f
 		}
@@ -106,6 +106,11 @@ func newWorld(o Options) *world {
 	w.slowest = []uint64{150, 600, 3_000}[r.IntN(3)]
 	w.restless = []float64{0.003, 0.015}[r.IntN(2)]
 	w.bareClients = 3 + r.IntN(4)
+	for f := Restore; f < faultsCount; f++ { // drawn last: what was drawn before is the same with them and without
+		if r.IntN(3) == 0 {
+			w.off |= 1 << f
+		}
+	}
 	return w
 }
 

@@ -20,6 +20,7 @@ var (
 var rare = []string{
 	"deposed", "cut", "pong", "proposed 129", "proposed 130", "proposed 131", "refused batch", "barrier failed", "moved", "told of a move", "granted later", "granted",
 	"expired", "stopped", "stop sent", "expired at the client", "attached again", "relaxed attach", "guest released",
+	"restored", "restore refused",
 }
 
 func TestSimulate(t *testing.T) {

@@ -94,7 +94,7 @@ func (x *shardWorld) startSession() *actor {
 	x.creates++
 	id := binary.BigEndian.AppendUint64(make([]byte, 8), x.creates)
 	x.begin()
-	x.request(shard.CmdSessionStart, &protocol.SessionStart{Node: 1, CreateID: id, Key: id, Timeout: 10_000, Description: "actor"})
+	x.request(shard.CmdSessionStart, &protocol.SessionStart{Node: 1, CreateID: id, Key: id, Timeout: 10_000, Description: "actor", Nonce: 1})
 	x.apply()
 	for _, e := range x.events.List {
 		if e.Kind == shard.EventReply && e.Status == protocol.StatusOK {

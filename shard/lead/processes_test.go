@@ -31,7 +31,7 @@ func newMembersOf(t *testing.T, sessions int) *membersOf {
 	x.apply(shard.Command{Kind: shard.CmdNodePut, Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: 1, Revision: 1, Config: protocol.DefaultNodeConfig()})})
 	for i := range sessions {
 		create := [protocol.KeyLen]byte{byte(i + 1)}
-		e := x.request(shard.CmdSessionStart, &protocol.SessionStart{Node: 1, CreateID: create[:], Key: create[:], Timeout: 60_000})
+		e := x.request(shard.CmdSessionStart, &protocol.SessionStart{Node: 1, CreateID: create[:], Key: create[:], Timeout: 60_000, Nonce: 1})
 		x.sessions = append(x.sessions, e.Session)
 	}
 	for _, id := range x.sessions {

@@ -524,7 +524,7 @@ func (w *sim) client(i int) {
 		}
 		c.busy = true
 		k, sent := w.dial(home.replicas[w.rand.IntN(2)], c), w.now
-		body := (&protocol.SessionStart{Node: simNode, CreateID: c.create, Key: c.key, Timeout: simTimeout, Description: fmt.Sprint("client ", i)}).AppendBody(nil)
+		body := (&protocol.SessionStart{Node: simNode, CreateID: c.create, Key: c.key, Timeout: simTimeout, Description: fmt.Sprint("client ", i), Nonce: 1}).AppendBody(nil)
 		w.request(k.r, k.id, shard.Command{Kind: shard.CmdSessionStart, Node: simNode, Body: body}, func(x shard.Event) {
 			c.busy = false
 			if x.Status != protocol.StatusOK || !k.open {
@@ -544,7 +544,7 @@ func (w *sim) client(i int) {
 		if w.chance(0.7) || w.calm {
 			epoch++
 		}
-		body := (&protocol.SessionAttach{Session: c.session, Node: simNode, Epoch: epoch, Key: c.key, Timeout: simTimeout, Description: fmt.Sprint("epoch ", epoch)}).AppendBody(nil)
+		body := (&protocol.SessionAttach{Session: c.session, Node: simNode, Epoch: epoch, Key: c.key, Timeout: simTimeout, Description: fmt.Sprint("epoch ", epoch), Nonce: 1}).AppendBody(nil)
 		w.request(k.r, k.id, shard.Command{Kind: shard.CmdSessionAttach, Node: simNode, Body: body}, func(x shard.Event) {
 			c.busy = false
 			c.epoch = epoch

@@ -312,7 +312,7 @@ func tryCaller(t testing.TB, s *Shard, r *recorder, conn, timeoutMS uint64, home
 			break
 		}
 	}
-	start := protocol.SessionStart{Node: testNode, CreateID: createID, Key: make([]byte, protocol.KeyLen), Timeout: timeoutMS}
+	start := protocol.SessionStart{Node: testNode, CreateID: createID, Key: make([]byte, protocol.KeyLen), Timeout: timeoutMS, Nonce: 1}
 	res, ok := c.try(shard.CmdSessionStart, start.AppendBody(nil))
 	if !ok {
 		return nil
