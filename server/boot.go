@@ -73,9 +73,13 @@ func (s *Server) openLinks(ctx context.Context) error {
 		Links: s.links, Local: local{s}, State: s.meta.State, Now: s.clock.Now, Join: s.takeIn, Update: s.update, Heard: s.sentry.heard,
 		Plan: s.plan, Backup: s.backups.serve, Ended: s.peerEnded, Logger: s.log,
 	})
+	if s.mesh != nil && s.cfg.Network == nil {
+		s.entry.Probe = cluster.Probe
+	}
 	if err := s.entry.Begin(); err != nil {
 		return err
 	}
+	s.startup.waitFor(s.entry.Waiting)
 	if s.mesh != nil {
 		s.mesh.OnEnded(s.succeed)
 		if err := s.mesh.Start(); err != nil {
@@ -92,6 +96,7 @@ func (s *Server) openLinks(ctx context.Context) error {
 		}
 		id = s.entry.Identity()
 	}
+	s.startup.waitForText("reading its log")
 	s.instance = id.Instance
 	s.member.Be(s.instance)
 	return nil
@@ -172,6 +177,7 @@ func (s *Server) lostMeta() error {
 func (s *Server) openShards(ctx context.Context) error {
 	began := time.Now()
 	s.pacer = watch.NewPacer(func() time.Duration { return time.Since(began) }, s.kick) // windows of a few ms are a matter of real time
+	s.startup.waitForText("starting its shards")
 	state := s.meta.State()
 	if err := s.fits(state); err != nil {
 		return err
@@ -265,6 +271,7 @@ func (s *Server) settle(ctx context.Context) error {
 
 // until waits for a condition of the start.
 func (s *Server) until(ctx context.Context, what string, cond func() (bool, error)) error {
+	s.startup.waitForText("waiting for %s", what)
 	t := time.NewTicker(2 * time.Millisecond)
 	defer t.Stop()
 	for {

@@ -189,9 +189,6 @@ type Limits struct {
 
 	// DrainTimeout bounds a graceful stop; default Config.ShutdownTimeout. No need to give both.
 	DrainTimeout time.Duration
-
-	// StartTimeout bounds the wait until every shard leads; default 60 s.
-	StartTimeout time.Duration
 }
 
 func orDefault[T comparable](v *T, d T) {
@@ -250,7 +247,6 @@ func (c Config) withDefaults() (Config, error) {
 	orDefault(&c.ShutdownTimeout, l.DrainTimeout)
 	orDefault(&c.ShutdownTimeout, 3*time.Second)
 	orDefault(&l.DrainTimeout, c.ShutdownTimeout)
-	orDefault(&l.StartTimeout, 60*time.Second)
 
 	if c.Shards < 0 || c.Shards > 64 {
 		return c, fmt.Errorf("shards is %d; choose 1 to 64", c.Shards)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -48,6 +49,9 @@ func (c *Config) checkCluster() error {
 		if err := checkReachable(p); err != nil {
 			return fmt.Errorf("peer %q %w", p, err)
 		}
+		if what := c.ownUse(p); what != "" {
+			return fmt.Errorf("peer %q is this instance's own address for %s; a list of peers takes raft addresses, which --raft-advertise or --raft name", p, what)
+		}
 	}
 	if n := len(c.JoinToken); n != 0 && (n < minTokenLen || n > maxTokenLen) {
 		return fmt.Errorf("join token has %d bytes; choose %d to %d, at random", n, minTokenLen, maxTokenLen)
@@ -92,4 +96,16 @@ func (c *Config) domain() ([]meta.Label, error) {
 		labels = append(labels, meta.Label{Key: k, Value: c.FailureDomain[k]})
 	}
 	return meta.Domain(labels...)
+}
+
+// ownUse is for whom this instance listens at an address that is not its raft address; empty for nobody.
+func (c *Config) ownUse(address string) string {
+	switch address {
+	case cmp.Or(c.RaftAdvertise, c.Raft):
+	case c.Listen, c.Advertise, c.TLSListen, c.TLSAdvertise:
+		return "clients"
+	case c.Admin:
+		return "operators"
+	}
+	return ""
 }

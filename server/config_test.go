@@ -37,6 +37,10 @@ func TestClusterConfig(t *testing.T) {
 		"a peer that is all":    {func(c *Config) { c.Peers, c.JoinToken = []string{"[::]:7071"}, token }, "every machine"},
 		"a peer with port 0":    {func(c *Config) { c.Peers, c.JoinToken = []string{"a:0"}, token }, "no port from 1 to 65535"},
 		"a peer with port 2^16": {func(c *Config) { c.Peers, c.JoinToken = []string{"a:65536"}, token }, "no port from 1 to 65535"},
+		"a peer for clients": {func(c *Config) {
+			c.Listen, c.Peers, c.JoinToken = "127.0.0.1:7070", []string{"b:7070", "127.0.0.1:7070"}, token
+		}, `"127.0.0.1:7070" is this instance's own address for clients`},
+		"a peer for operators":  {func(c *Config) { c.Admin, c.Peers, c.JoinToken = "127.0.0.1:7072", []string{"127.0.0.1:7072"}, token }, "own address for operators"},
 		"peers":                 {func(c *Config) { c.Peers, c.JoinToken = []string{"a:1", "[::1]:65535"}, token }, ""},
 		"an advertised name":    {func(c *Config) { c.Advertise = "host.example:7070" }, ""},
 		"a name with controls":  {func(c *Config) { c.Name = "a\x1b[31m" }, "instance name"},

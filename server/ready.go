@@ -17,6 +17,9 @@ func (s *Server) Ready() error {
 	case s.leaving.Load() || s.draining.Load():
 		return errors.New("server is stopping")
 	case !s.ready.Load():
+		if why := s.startup.why(); why != "" {
+			return fmt.Errorf("server is starting: %s", why)
+		}
 		return errors.New("server is starting")
 	}
 	if d := s.host.DiskWaiting(); d > slowDisk {

@@ -48,7 +48,8 @@ func Restore(ctx context.Context, cfg Config, from *backup.Source) error {
 	if cfg.Shards == 0 {
 		cfg.Shards = int(min(DefaultShards, from.Buckets()))
 	}
-	cfg.Limits.StartTimeout = restoreTimeout
+	ctx, cancel := context.WithTimeout(ctx, restoreTimeout)
+	defer cancel()
 	s, err := boot(ctx, cfg, (*Server).serveNothing)
 	if err != nil {
 		return err

@@ -11,10 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/VictoriaMetrics/metrics"
-
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/server/admin"
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/governor"
@@ -75,6 +72,7 @@ type Server struct {
 
 	adminListener net.Listener
 	adminServer   *http.Server
+	startup       startup
 
 	ctx       context.Context // ends when the server stops
 	cancel    context.CancelFunc
@@ -95,13 +93,14 @@ type Server struct {
 	err      error
 }
 
-// Start opens the data folder, makes a cluster when it is new, waits until every shard leads, and opens the listeners. When ctx ends before that, it stops
-// what it began and returns an error. The server runs until Shutdown or Close.
+// Start opens the data folder, makes a cluster when it is new, waits until every shard leads, and opens the listeners. It waits for peers, and for a majority of the meta shard, for as
+// long as ctx lasts; meanwhile the operators' address answers, and says what it waits for. When ctx ends before that, it stops what it began and returns an error. The server runs until
+// Shutdown or Close.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s, err := boot(ctx, cfg,
-		(*Server).openAuth,       // before clients are let in
-		(*Server).openDoors,      // event loops, sweeper, accepting
-		(*Server).openAdminDoors, // last: what is ready is served already
+		(*Server).openAuth,    // before clients are let in
+		(*Server).openDoors,   // event loops, sweeper, accepting
+		(*Server).openMetrics, // they count what the other steps opened
 	)
 	if err != nil {
 		return nil, err
@@ -139,12 +138,14 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 	s.backups = newBackups(s)
 	s.meta, s.hosting, s.sentry = newMetaShard(cfg.Clock), newHosting(s), newSentry(s, cfg.OfflineAfter)
 
-	startCtx, cancel := context.WithTimeout(ctx, cfg.Limits.StartTimeout)
-	defer cancel()
+	progress, started := context.WithCancel(s.ctx)
+	defer started()
+	s.running.Go(func() { s.logProgress(progress) })
 	for _, step := range append([]func(*Server, context.Context) error{
 		(*Server).findRoom,      // open files
 		(*Server).readCerts,     // before they are needed
 		(*Server).listen,        // addresses are taken before anything else, so that a second server fails without touching data
+		(*Server).openAdmin,     // health and readiness, from here on
 		(*Server).makeFolder,    //
 		(*Server).openLinks,     // other instances, and who this one is
 		(*Server).openAudit,     // before anything is applied
@@ -153,7 +154,7 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 		(*Server).openShards,    // replicas of the map
 		(*Server).settle,        // the cluster exists and knows that this instance is there
 	}, last...) {
-		if err := step(s, startCtx); err != nil {
+		if err := step(s, ctx); err != nil {
 			_ = s.Close()
 			return nil, err
 		}
@@ -282,18 +283,4 @@ func (s *Server) guard(where string, then func()) {
 	if then != nil {
 		then()
 	}
-}
-
-// openAdminDoors serves metrics, health and profiles.
-func (s *Server) openAdminDoors(context.Context) error {
-	if s.adminListener == nil {
-		return nil
-	}
-	s.adminServer = admin.Server(admin.Handler(admin.Config{
-		Metrics: []*metrics.Set{s.metrics.set},
-		Live:    s.Live,
-		Ready:   s.Ready,
-	}), s.log)
-	s.running.Go(func() { _ = s.adminServer.Serve(admin.Bounded(s.adminListener, admin.MaxConnections)) })
-	return nil
 }

@@ -59,6 +59,7 @@ func (s *Server) update(ctx context.Context, instance uint64, target meta.Varian
 // comeOnline says that this process is there, and waits until the cluster has it Online, which is so when its replicas run. The founder of a cluster that was made just
 // now is Online already.
 func (s *Server) comeOnline(ctx context.Context) error {
+	s.startup.waitForText("waiting for the cluster to have this instance Online; see the cluster's plan")
 	var own meta.Instance
 	var err error
 	if s.founded {

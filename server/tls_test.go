@@ -250,10 +250,11 @@ func TestTLSBetweenInstances(t *testing.T) {
 		what string
 		cfg  Config
 	}{{"another authority", config("c", other, "a")}, {"no certificate", k.config("c", "a")}} {
-		x.cfg.Limits.StartTimeout = 2 * time.Second
-		if err := k.startWith(t.Context(), "c", x.cfg); err == nil {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		if err := k.startWith(ctx, "c", x.cfg); err == nil {
 			t.Fatalf("an instance with %s was let in", x.what)
 		}
+		cancel()
 	}
 	if err := k.startWith(t.Context(), "c", config("c", ca, "a")); err != nil {
 		t.Fatal(err)

@@ -69,7 +69,7 @@ var settings = []setting{
 	{scope: scopeServe, flag: "raft-advertise", env: "SIGNALBOX_RAFT_ADVERTISE", help: "Address that other instances are told to connect to (default: that of --raft)."},
 	{scope: scopeServe, flag: "cluster", env: "SIGNALBOX_CLUSTER", help: "Name of the cluster: a new one is called so, and an instance joins no other."},
 	{scope: scopeServe, flag: "instance", env: "SIGNALBOX_INSTANCE", help: "Name of this instance, unique in the cluster (default: the host's name, or one made when it joins)."},
-	{scope: scopeServe, flag: "peer", env: "SIGNALBOX_PEER", list: true, help: "Raft addresses of instances of the cluster, separated by commas or in several flags; any two instances need one in common. Without it an empty folder becomes a cluster of its own."},
+	{scope: scopeServe, flag: "peer", env: "SIGNALBOX_PEER", list: true, help: "Raft addresses of instances of the cluster, separated by commas or in several flags; any two instances need one in common. The first start waits until all of them are up. Without it an empty folder becomes a cluster of its own."},
 	{scope: scopeServe, flag: "tier", env: "SIGNALBOX_TIER", def: "default", help: "Tier of this instance, one of those the cluster was made with."},
 	{scope: scopeServe, flag: "failure-domain", env: "SIGNALBOX_FAILURE_DOMAIN", list: true, help: "What this instance shares its fate with, as KEY=VALUE, separated by commas or in several flags. Replicasets are filled with instances that share nothing."},
 	{scope: scopeServe, flag: "replication-factor", env: "SIGNALBOX_REPLICATION_FACTOR", def: "1", help: "How many instances host each shard, 1 to 64, when this instance makes the cluster; later the cluster's own counts."},

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	mathrand "math/rand/v2"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -28,13 +29,16 @@ type Entry struct {
 	Cluster   string // name the operator gave; empty takes any
 	// Request is what a new instance asks to be taken in with. UUID and RaftAddress are filled in here.
 	Request JoinRequest
-	Logger  *slog.Logger
+	// Probe says what answers at the address of a peer that does not; see the function Probe. Nil where addresses are not of TCP.
+	Probe  func(ctx context.Context, address string) error
+	Logger *slog.Logger
 
 	discovery *discovery.Discovery
 	silent    *silence
 
-	mu sync.Mutex
-	id Identity // as it is on disk
+	mu      sync.Mutex
+	id      Identity // as it is on disk
+	joining string   // what the join waits for; empty before
 }
 
 // joinPause is the first pause between two attempts to join; it doubles up to joinPauseMost.
@@ -74,7 +78,8 @@ func (e *Entry) Begin() (err error) {
 			peers = append(peers, p)
 		}
 	}
-	e.silent = &silence{log: e.Logger, why: map[string]error{}}
+	given := slices.DeleteFunc(slices.Clone(e.Peers), func(p string) bool { return p == e.Advertise })
+	e.silent = &silence{log: e.Logger, probe: e.Probe, given: given, why: map[string]error{}, probed: map[string]time.Time{}, final: make(chan error, 1)}
 	e.discovery, err = discovery.New(discovery.Config{
 		ID: NewUUID(), Voter: e.Voter, Advertise: e.Advertise, Peers: peers, Asker: asker{e.Links, e.silent}, Logger: e.Logger,
 		Learned: func(peers []string) error {
@@ -123,7 +128,8 @@ func (e *Entry) change(f func(id *Identity)) error {
 }
 
 // Enter returns when it is decided, and on disk, who this instance is: one that belongs to a cluster already, the founder of a new one, or one that was taken in just now
-// (joined). It tries for as long as ctx lasts. Who refuses for good ends it with an error.
+// (joined). It tries for as long as ctx lasts. It ends with an error when the cluster refuses the instance, when all of the peers given do, and when an address given is certainly none
+// of a peer.
 func (e *Entry) Enter(ctx context.Context) (id Identity, joined bool, err error) {
 	switch id := e.Identity(); {
 	case id.Expelled:
@@ -131,12 +137,16 @@ func (e *Entry) Enter(ctx context.Context) (id Identity, joined bool, err error)
 	case id.Joined():
 		return id, false, nil
 	}
-	// Who was given no peers makes a cluster of its own, without asking itself whether it may.
-	result := discovery.Result{Lead: e.Voter}
-	if e.Voter && !slices.ContainsFunc(e.Peers, func(p string) bool { return p != e.Advertise }) {
+	result := discovery.Result{Lead: true}
+	switch {
+	case e.Voter && len(e.Peers) == 0:
 		e.Logger.Info("no peers were given: this instance makes a cluster of its own")
-	} else if result, err = e.discovery.Run(ctx); err != nil {
-		return id, false, fmt.Errorf("look for the cluster among the peers: %w%s", err, e.silent.String())
+	case len(e.Peers) > 0 && len(e.silent.given) == 0:
+		return id, false, onlyItself(e.Peers)
+	default:
+		if result, err = e.look(ctx); err != nil {
+			return id, false, err
+		}
 	}
 	if result.Lead {
 		err := e.change(func(id *Identity) { id.Founder, id.Instance, id.MetaReplica, id.Peers = true, 1, 1, nil })
@@ -151,6 +161,52 @@ func (e *Entry) Enter(ctx context.Context) (id Identity, joined bool, err error)
 		id.Known = []string{sponsor} // who can be asked, before there is a map
 	})
 	return e.Identity(), true, err
+}
+
+// look finds the cluster among the peers.
+func (e *Entry) look(started context.Context) (discovery.Result, error) {
+	ctx, cancel := context.WithCancelCause(started)
+	defer cancel(nil)
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		select {
+		case err := <-e.silent.final:
+			cancel(err)
+		case <-ended:
+		}
+	}()
+	result, err := e.discovery.Run(ctx)
+	switch {
+	case err != nil && started.Err() == nil:
+		return result, context.Cause(ctx)
+	case err != nil:
+		return result, fmt.Errorf("look for the cluster among the peers: %w%s", err, e.silent.String())
+	case result.Lead && len(e.Peers) > 0 && e.discovery.Alone():
+		return result, onlyItself(e.Peers)
+	}
+	return result, nil
+}
+
+func onlyItself(peers []string) error {
+	return fmt.Errorf("the list of peers names nobody but this instance (%s): give it the raft addresses of others, or leave it out to make a cluster of its own", strings.Join(peers, ", "))
+}
+
+// Waiting says in a sentence what Enter waits for.
+func (e *Entry) Waiting() string {
+	e.mu.Lock()
+	joining := e.joining
+	e.mu.Unlock()
+	if joining != "" {
+		return joining
+	}
+	return "looking for the cluster among the peers: " + e.discovery.Waiting() + e.silent.String()
+}
+
+func (e *Entry) joins(format string, args ...any) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.joining = fmt.Sprintf(format, args...)
 }
 
 // Founded notes the cluster's id once the founder has made it.
@@ -256,6 +312,7 @@ func (e *Entry) Settle(leader func() string) { e.discovery.Settle(leader) }
 func (e *Entry) join(ctx context.Context, address string) (reply JoinReply, sponsor string, err error) {
 	r := e.Request
 	r.UUID, r.RaftAddress, r.Cluster = e.Identity().UUID, e.Advertise, e.Cluster
+	e.joins("asking the instance at %s to be taken in", address)
 	for pause := joinPause; ; pause = min(2*pause, joinPauseMost) {
 		reply, err = e.ask(ctx, address, &r)
 		if err == nil {
@@ -265,6 +322,7 @@ func (e *Entry) join(ctx context.Context, address string) (reply JoinReply, spon
 		if errors.As(err, &refused) && !protocol.Retryable(err) {
 			return reply, address, fmt.Errorf("the cluster at %s does not take this instance in: %w", address, err)
 		}
+		e.joins("asking to be taken in; the instance at %s has not done so: %v", address, err)
 		e.Logger.Warn("join failed, will be retried", "address", address, "error", err)
 		t := time.NewTimer(pause/2 + mathrand.N(pause/2))
 		select {
@@ -334,7 +392,7 @@ func (a asker) Ask(ctx context.Context, address string, q discovery.Question) (d
 	if err == nil {
 		err = decode(b, &d)
 	}
-	a.silent.note(address, err)
+	a.silent.note(ctx, address, err)
 	if err != nil {
 		return discovery.Answer{}, err
 	}
@@ -343,29 +401,80 @@ func (a asker) Ask(ctx context.Context, address string, q discovery.Question) (d
 
 // silence is why peers did not answer, the last time they were asked.
 type silence struct {
-	log *slog.Logger
+	log   *slog.Logger
+	probe func(ctx context.Context, address string) error // may be nil
+	given []string                                        // peers that the operator gave, without this instance
+	final chan error                                      // has room for one: why asking again is of no use
 
-	mu  sync.Mutex
-	why map[string]error
+	mu     sync.Mutex
+	why    map[string]error
+	probed map[string]time.Time
 }
 
-// note keeps the outcome of a question. A refusal that waiting does not mend is told to the operator at once.
-func (s *silence) note(address string, err error) {
+// refusals are what only a change of the configuration, here or there, mends.
+var refusals = []error{mesh.ErrToken, mesh.ErrVersion, mesh.ErrCluster}
+
+func refused(err error) bool {
+	return slices.ContainsFunc(refusals, func(r error) bool { return errors.Is(err, r) })
+}
+
+// note keeps the outcome of a question. A refusal is logged, and stays until the peer answers: a peer that has refused often enough lets the next question wait. When
+// all peers given refuse, or one address is none of a peer, there is nothing to wait for.
+func (s *silence) note(ctx context.Context, address string, err error) {
 	if s == nil || errors.Is(err, context.Canceled) {
 		return
+	}
+	if err != nil && !refused(err) && s.mayProbe(address, err) {
+		if what := s.probe(context.WithoutCancel(ctx), address); what != nil {
+			err = what
+			s.end(fmt.Errorf("peer %s is none: %w", address, what))
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.why[address]
-	if err == nil {
+	switch {
+	case err == nil:
 		delete(s.why, address)
+		return
+	case refused(old) && !refused(err):
 		return
 	}
 	s.why[address] = err
-	for _, refusal := range []error{mesh.ErrToken, mesh.ErrVersion, mesh.ErrCluster} {
-		if errors.Is(err, refusal) && !errors.Is(old, refusal) {
-			s.log.Warn("a peer refuses this instance", "address", address, "error", err)
-		}
+	if !refused(err) {
+		return
+	}
+	if !refused(old) {
+		s.log.Warn("a peer refuses this instance", "address", address, "error", err)
+	}
+	if !slices.ContainsFunc(s.given, func(p string) bool { return !refused(s.why[p]) }) {
+		s.end(fmt.Errorf("all peers refuse this instance, %s: %w", address, err))
+	}
+}
+
+// mayProbe says that an address may be probed: it was given by the operator, something listens there that does not answer like an instance, and it was not probed just now.
+func (s *silence) mayProbe(address string, err error) bool {
+	var answered *protocol.Error
+	var dial *net.OpError
+	if a, plain := err.(*protocol.Error); plain {
+		answered = a
+	}
+	if s.probe == nil || answered != nil || errors.As(err, &dial) && dial.Op == "dial" || !slices.Contains(s.given, address) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.probed[address]) < probePeriod {
+		return false
+	}
+	s.probed[address] = time.Now()
+	return true
+}
+
+func (s *silence) end(err error) {
+	select {
+	case s.final <- err:
+	default: // one is enough
 	}
 }
 

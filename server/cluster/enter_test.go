@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/mesh"
@@ -153,17 +156,95 @@ func TestLearnedPeersAreKept(t *testing.T) {
 	}
 }
 
+func silenceOf(probe func(context.Context, string) error, given ...string) *silence {
+	return &silence{
+		log: slog.New(slog.DiscardHandler), probe: probe, given: given, why: map[string]error{}, probed: map[string]time.Time{}, final: make(chan error, 1),
+	}
+}
+
 func TestRefusingPeersAreNamed(t *testing.T) {
-	s := &silence{log: slog.New(slog.DiscardHandler), why: map[string]error{}}
-	s.note("b:1", errDisk)
-	s.note("a:1", mesh.ErrToken)
-	s.note("c:1", context.Canceled)
+	ctx := t.Context()
+	s := silenceOf(nil, "a:1", "b:1")
+	s.note(ctx, "b:1", errDisk)
+	s.note(ctx, "a:1", mesh.ErrToken)
+	s.note(ctx, "c:1", context.Canceled)
+	s.note(ctx, "a:1", context.DeadlineExceeded) // a peer that has refused often lets others wait
 	if text := s.String(); text != "; peers that did not answer: a:1 ("+mesh.ErrToken.Error()+"), b:1 ("+errDisk.Error()+")" {
 		t.Error(text)
 	}
-	s.note("a:1", nil)
-	s.note("b:1", nil)
+	s.note(ctx, "a:1", nil)
+	s.note(ctx, "b:1", nil)
 	if s.String() != "" {
 		t.Error(s)
+	}
+	if len(s.final) > 0 {
+		t.Errorf("one peer of two has refused, and it ends with %v", <-s.final)
+	}
+}
+
+// TestWhatEndsALook: only what waiting cannot mend ends the look for a cluster, and then the reason is the error.
+func TestWhatEndsALook(t *testing.T) {
+	refuses := func(why error) func(context.Context, uint8, []byte) ([]byte, error) {
+		return func(context.Context, uint8, []byte) ([]byte, error) { return nil, why }
+	}
+	leads := func(_ context.Context, method uint8, _ []byte) ([]byte, error) {
+		if method == methodJoin {
+			return encode(&JoinReply{Cluster: "c", Instance: 5, MetaReplica: 6}), nil
+		}
+		return encode(&discoverAnswer{Leader: "b:1"}), nil
+	}
+	silent := func(ctx context.Context, _ uint8, _ []byte) ([]byte, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	type answers = map[string]func(context.Context, uint8, []byte) ([]byte, error)
+	for _, x := range []struct {
+		what    string
+		peers   []string
+		answers answers
+		probe   error
+		err     string // empty: it is taken in; "waits": it is not, and goes on
+	}{
+		{"all refuse the token", []string{"a:1", "b:1", "j:1"}, answers{"a:1": refuses(mesh.ErrToken), "b:1": refuses(mesh.ErrToken)}, nil, "all peers refuse this instance"},
+		{"one refuses, one is down", []string{"a:1", "b:1"}, answers{"a:1": refuses(mesh.ErrToken)}, nil, "waits"},
+		{"one refuses, one leads", []string{"a:1", "b:1"}, answers{"a:1": refuses(mesh.ErrToken), "b:1": leads}, nil, ""},
+		{"one refuses, an own name does not", []string{"a:1", "localhost:1"}, answers{"a:1": refuses(mesh.ErrVersion)}, nil, "waits"},
+		{"clients connect there", []string{"a:1", "b:1"}, answers{"a:1": silent}, ErrClientAddress, "peer a:1 is none: it is an address for clients"},
+		{"operators look there", []string{"a:1"}, answers{"a:1": silent}, ErrAdminAddress, "peer a:1 is none: an HTTP server answers there"},
+		{"nothing is known of it", []string{"a:1"}, answers{"a:1": silent}, nil, "waits"},
+		{"it answers, and cannot yet", []string{"a:1"}, nil, ErrClientAddress, "waits"},
+		{"only itself", []string{"j:1"}, nil, nil, "nobody but this instance (j:1)"},
+		{"only itself, by two names", []string{"j:1", "localhost:1"}, nil, nil, "nobody but this instance (j:1, localhost:1)"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := &fakeLinks{answers: answers{}}
+			own := func(ctx context.Context, method uint8, body []byte) ([]byte, error) {
+				return l.handles[method](ctx, "j:1", body)
+			}
+			l.answers["j:1"], l.answers["localhost:1"] = own, own
+			maps.Copy(l.answers, x.answers)
+			e := &Entry{
+				Store: new(memoryStore), Links: l, Advertise: "j:1", Voter: true, Peers: x.peers, Logger: slog.New(slog.DiscardHandler),
+				Probe: func(context.Context, string) error { return x.probe },
+			}
+			if err := e.Begin(); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			_, joined, err := e.Enter(ctx)
+			switch {
+			case x.err == "waits":
+				if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(e.Waiting(), "a:1") {
+					t.Errorf("%s: %v; it waits: %s", x.what, err, e.Waiting())
+				}
+			case x.err == "":
+				if err != nil || !joined {
+					t.Errorf("%s: %v", x.what, err)
+				}
+			case err == nil || !strings.Contains(err.Error(), x.err) || ctx.Err() != nil:
+				t.Errorf("%s: %v, want %q before the hour is over", x.what, err, x.err)
+			}
+		})
 	}
 }

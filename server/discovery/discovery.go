@@ -12,8 +12,6 @@ const (
 	AskTimeout = 2 * time.Second
 	// RoundPause is the shortest time from the beginning of a round of questions to the next.
 	RoundPause = 200 * time.Millisecond
-	// WarnEvery is how often the log says why there is no result yet.
-	WarnEvery = 5 * time.Second
 )
 
 // Asker carries a question to whoever answers at an address, this instance included, and brings its answer. It may be called from several goroutines. The other
@@ -67,18 +65,13 @@ func New(c Config) (*Discovery, error) {
 
 // Run asks until there is a result, for ever if need be. An error is ctx's.
 func (d *Discovery) Run(ctx context.Context) (Result, error) {
-	warned := time.Now()
 	for ctx.Err() == nil {
 		d.mu.Lock()
 		r, done := d.machine.Result()
-		calls, why := d.machine.Next(), d.machine.Waiting()
+		calls := d.machine.Next()
 		d.mu.Unlock()
 		if done {
 			return r, nil
-		}
-		if time.Since(warned) >= WarnEvery {
-			warned = time.Now()
-			d.log.Warn("no cluster found yet", "why", why)
 		}
 		began := time.Now()
 		d.round(ctx, calls)
@@ -92,6 +85,20 @@ func (d *Discovery) Run(ctx context.Context) (Result, error) {
 		}
 	}
 	return Result{}, ctx.Err()
+}
+
+// Waiting says in words why there is no result yet.
+func (d *Discovery) Waiting() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.machine.Waiting()
+}
+
+// Alone says that every address known has led back to this instance.
+func (d *Discovery) Alone() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.machine.Alone()
 }
 
 func (d *Discovery) over() bool {

@@ -185,6 +185,9 @@ func (m *Machine) Result() (Result, bool) { return m.result, m.decided }
 // Peers are all addresses known, sorted.
 func (m *Machine) Peers() []string { return keys(m.peers) }
 
+// Alone says that every address known has led back to this process.
+func (m *Machine) Alone() bool { return len(m.mine) == len(m.peers) }
+
 // Waiting says in words why there is no result yet.
 func (m *Machine) Waiting() string {
 	var missing []string
