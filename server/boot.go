@@ -142,7 +142,7 @@ func (s *Server) openLog(ctx context.Context) error {
 			cfg.RaftAddress = ""
 		}
 	} else {
-		cfg.Dir = filepath.Join(cfg.Dir, "raft")
+		cfg.Dir = filepath.Join(cfg.Dir, raftFolder)
 	}
 	var err error
 	if s.host, err = replica.OpenHost(cfg); err != nil {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -18,6 +19,32 @@ const (
 	// turnToLeave is the time between two instances of a cluster whose disks fill at the same time: the later one looks whether the earlier one has gone.
 	turnToLeave = 10 * time.Second
 )
+
+// unservable is an error about a log that this instance must not go on with, and what an operator can do then.
+type unservable struct {
+	error
+	recover string // the command that reads what is left
+}
+
+func (e *unservable) Unwrap() error { return e.error }
+
+func (e *unservable) Error() string {
+	return fmt.Sprintf("%v; if other instances of the cluster are left, expel this one and let it join on a new data folder; if none is, restore a backup, or make one of this folder with %q",
+		e.error, e.recover)
+}
+
+// withWayBack adds to an error about the log what can be done.
+func withWayBack(err error) error {
+	switch e := (*unservable)(nil); {
+	case errors.As(err, &e):
+		return err
+	case errors.Is(err, logstore.ErrRolledBack), errors.Is(err, logstore.ErrNoWatermark):
+		return &unservable{err, "signalbox cluster recover --accept-loss"}
+	case errors.Is(err, logstore.ErrDamaged):
+		return &unservable{err, "signalbox cluster recover"}
+	}
+	return err
+}
 
 // leaveFullDisk is called when the disk's free space has fallen below the low mark. What this instance has goes to others as with Shutdown, if they can do without it; else it
 // serves until the least mark, at which it has to end.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
+	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 )
 
 // hosting keeps the replicas that run here in step with the map: a replica that the map gives to this instance is started, one that the map or its own group has
@@ -78,7 +80,9 @@ func (h *hosting) reconcile(state *meta.State) (again bool, err error) {
 		if slices.ContainsFunc(x.Replicas, func(o meta.Replica) bool { return o.Replica != r.Replica && o.Role == meta.RoleVoter }) {
 			s.host.Calm(x.ID)
 		}
-		if err := s.openDesk(cfg); err != nil {
+		if err := s.openDesk(cfg); errors.Is(err, logstore.ErrDamaged) {
+			return false, err
+		} else if err != nil {
 			s.log.Error("replica does not start, will be retried", "shard", x.ID, "replica", r.Replica, "error", err)
 			again = true
 		}

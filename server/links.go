@@ -63,6 +63,13 @@ func (s *Server) joinToken() ([]byte, error) {
 	case len(s.cfg.Peers) > 0:
 		return nil, errors.New("to join other instances the join token is needed; give the one of the cluster, which is in the file join-token of its first instance's data folder")
 	}
+	// The others of a cluster do not let in an instance with a token of its own.
+	switch id, _, err := cluster.LoadIdentity(s.identityStore()); {
+	case err != nil:
+		return nil, err
+	case len(id.Known) > 0:
+		return nil, fmt.Errorf("the join token, %q, is missing, and this instance is not the only one; put the file back from another instance's folder, or give the token", path)
+	}
 	var raw [24]byte
 	if _, err := rand.Read(raw[:]); err != nil {
 		return nil, fmt.Errorf("make a join token: %w", err)
@@ -89,8 +96,26 @@ func (s *Server) makeFolder(context.Context) error {
 	if s.lock, err = lockFolder(s.cfg.DataDir); err != nil {
 		return err
 	}
-	return s.checkUnfinished()
+	if err := s.checkUnfinished(); err != nil {
+		return err
+	}
+	return checkIdentity(s.cfg.DataDir)
 }
+
+// checkIdentity refuses a folder that has a log and does not say whose. The identity is there before the log.
+func checkIdentity(dir string) error {
+	identity, log := filepath.Join(dir, identityFile), filepath.Join(dir, raftFolder)
+	if _, err := os.Lstat(identity); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if _, err := os.Lstat(log); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return fmt.Errorf("the instance's identity, %q, is missing, and its log is there; put the file back from a copy, or start on a new folder and let it join", identity)
+}
+
+// raftFolder is the part of the data folder that has the log.
+const raftFolder = "raft"
 
 // identityFile says who an instance is.
 const identityFile = "identity.json"

@@ -20,6 +20,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
+	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 )
 
 // Survivors are data folders of stopped instances of one cluster that has lost the majority of its disks for good, opened for [Survivors.Write]. The folders are left as they
@@ -47,6 +48,9 @@ type SurvivingLog struct {
 	Newest   bool // it is the one that is read: no folder has a newer one that is not outdated
 }
 
+// leftOver is what an operator can do about a folder of which nothing can be read.
+const leftOver = "give the folder of another instance, or restore a backup"
+
 // Name is the shard's number, or "meta".
 func (l *SurvivingLog) Name() string {
 	if l.Shard == replica.MetaShard {
@@ -56,8 +60,8 @@ func (l *SurvivingLog) Name() string {
 }
 
 // OpenSurvivors copies the logs of the folders into work, a folder that the caller removes, and opens them. It refuses a folder that a running instance has, that is no
-// instance's, or another cluster's; one whose restore did not end; and logs that are damaged or have gone back.
-func OpenSurvivors(ctx context.Context, folders []string, work string, logger *slog.Logger) (s *Survivors, err error) {
+// instance's, or another cluster's; one whose restore did not end; logs that are damaged; and, unless acceptLoss, those that have gone back or have no watermark.
+func OpenSurvivors(ctx context.Context, folders []string, work string, acceptLoss bool, logger *slog.Logger) (s *Survivors, err error) {
 	if len(folders) == 0 {
 		return nil, errors.New("no folder is given; give the data folder of each instance that is left")
 	}
@@ -70,8 +74,8 @@ func OpenSurvivors(ctx context.Context, folders []string, work string, logger *s
 	for i, dir := range folders {
 		f := &survivor{dir: dir}
 		s.folders = append(s.folders, f)
-		if err := f.open(ctx, filepath.Join(work, fmt.Sprint(i)), logger); err != nil {
-			return s, fmt.Errorf("data folder %q: %w", dir, err)
+		if err := f.open(ctx, filepath.Join(work, fmt.Sprint(i)), acceptLoss, logger); err != nil {
+			return s, fmt.Errorf("data folder %q: %w", dir, unread(err))
 		}
 		if s.cluster == "" {
 			s.cluster = f.id.Cluster
@@ -82,14 +86,28 @@ func OpenSurvivors(ctx context.Context, folders []string, work string, logger *s
 	}
 	if logs, l := s.newest(replica.MetaShard); logs != nil {
 		if s.state, err = logs.Meta(ctx, l.SalvagedLog); err != nil {
-			return s, fmt.Errorf("data folder %q: %w", l.Folder, err)
+			return s, fmt.Errorf("data folder %q: %w", l.Folder, unread(err))
 		}
 	}
 	return s, nil
 }
 
+// unread adds what can be done about a log that is not read.
+func unread(err error) error {
+	switch {
+	case errors.Is(err, logstore.ErrRolledBack), errors.Is(err, logstore.ErrNoWatermark):
+		return fmt.Errorf("%w; %s; if there is neither, --accept-loss reads it as it is", err, leftOver)
+	case errors.Is(err, logstore.ErrDamaged):
+		return fmt.Errorf("%w; %s", err, leftOver)
+	}
+	return err
+}
+
 // open locks the folder, copies its log and opens the copy.
-func (f *survivor) open(ctx context.Context, work string, logger *slog.Logger) error {
+func (f *survivor) open(ctx context.Context, work string, acceptLoss bool, logger *slog.Logger) error {
+	if err := checkIdentity(f.dir); err != nil {
+		return err
+	}
 	id, found, err := cluster.LoadIdentity(cluster.FileStore(filepath.Join(f.dir, identityFile)))
 	switch {
 	case err != nil:
@@ -107,13 +125,15 @@ func (f *survivor) open(ctx context.Context, work string, logger *slog.Logger) e
 	if f.lock, err = lockFolder(f.dir); err != nil && !errors.Is(err, syscall.EROFS) {
 		return err
 	}
-	if err := copyTree(ctx, filepath.Join(f.dir, "raft"), work); err != nil {
+	if err := copyTree(ctx, filepath.Join(f.dir, raftFolder), work); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("its log is missing (%w); put the whole folder back, or give the folder of another instance", err)
+	} else if err != nil {
 		return fmt.Errorf("copy its log: %w", err)
 	}
 	if err := replica.Adopt(work); err != nil { // it may come from another machine
 		return err
 	}
-	f.logs, err = replica.OpenSalvage(work, id.RaftAddress, logger)
+	f.logs, err = replica.OpenSalvage(work, id.RaftAddress, acceptLoss, logger)
 	return err
 }
 
@@ -254,7 +274,7 @@ func (s *Survivors) Write(ctx context.Context, w io.Writer, h backup.Head) error
 		}
 		var err error
 		if machines[x.ID], err = logs.Shard(ctx, l.SalvagedLog); err != nil {
-			return err
+			return fmt.Errorf("data folder %q: %w", l.Folder, unread(err))
 		}
 	}
 	if len(missing) > 0 {

@@ -156,7 +156,7 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 	}, last...) {
 		if err := step(s, ctx); err != nil {
 			_ = s.Close()
-			return nil, err
+			return nil, withWayBack(err)
 		}
 	}
 	return s, nil
@@ -202,6 +202,7 @@ func (s *Server) Err() error {
 // fail ends the server because of a defect it cannot serve on with.
 func (s *Server) fail(err error) {
 	s.failOnce.Do(func() {
+		err = withWayBack(err)
 		s.log.Error("server fails", "error", err)
 		s.err = err
 		s.ready.Store(false)

@@ -35,8 +35,9 @@ Use it when nothing else is left: while a majority of the disks exists, start th
 
 Give every folder that is left: for each shard the one is read whose log has the highest term of its last entry, and of those the longest. A log of a replica that was taken out of its
 shard, by the newest map there is, is not read: it has nothing of what came since then. --dry-run shows them all, with how far
-each has come, and writes nothing. A folder that a running instance has, whose log is damaged or has gone back, or that belongs to another cluster, is refused, and so is a set of folders
-that lacks a shard.
+each has come, and writes nothing. A folder that a running instance has, whose log is damaged, or that belongs to another cluster, is refused, and so is a set of folders that lacks a
+shard. So is a log that has gone back behind its watermark, or has none: it may lack what was acknowledged. If nothing else is left, --accept-loss reads such a log as it is; --dry-run
+says what is known to be missing.
 
 Order ids, which are the fencing tokens, session ids and epochs go on in the new cluster far above all that the old one can have given out, so that none comes twice. Sessions
 have their timeout and the grace period to come back. The new cluster has an id of its own: instances of the old one cannot join it.
@@ -50,6 +51,7 @@ Who, when, why and of what is kept in the file ("cluster backup --verify" shows 
 	reason := c.Flags().String("reason", "", "Why, for the records; must be given.")
 	dest := c.Flags().String("audit", "", "Audit log to add a line to: a file, or stderr. Default: FILE.audit.")
 	work := c.Flags().String("work", "", "Folder for copies of the logs while they are read. Default: beside FILE.")
+	accept := c.Flags().Bool("accept-loss", false, "Read logs too that have gone back, or have no watermark: what they lack is lost.")
 	dry := c.Flags().Bool("dry-run", false, "Show what there is, and write nothing.")
 	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
 		switch {
@@ -74,7 +76,7 @@ Who, when, why and of what is kept in the file ("cluster backup --verify" shows 
 		}
 		defer os.RemoveAll(copies)
 		fmt.Fprint(a.stderr, recoverWarning)
-		left, err := server.OpenSurvivors(k.long, *folders, copies, slog.New(slog.DiscardHandler))
+		left, err := server.OpenSurvivors(k.long, *folders, copies, *accept, slog.New(slog.DiscardHandler))
 		if err != nil {
 			return err
 		}
@@ -125,7 +127,11 @@ func auditRecovery(dest, path string, x *backup.Contents, logs []server.Survivin
 	var read []string
 	for _, s := range logs {
 		if s.Newest {
-			read = append(read, fmt.Sprintf("%s: entry %d of term %d in %s", s.Name(), s.LastIndex, s.LastTerm, s.Folder))
+			line := fmt.Sprintf("%s: entry %d of term %d in %s", s.Name(), s.LastIndex, s.LastTerm, s.Folder)
+			if s.Loss != "" {
+				line += "; " + s.Loss
+			}
+			read = append(read, line)
 		}
 	}
 	l.Write(audit.Event{Title: "recover_cluster", Severity: audit.High, Initiator: x.Recovered.User, Message: "what is left of a cluster without a majority was written to a backup",
@@ -142,12 +148,15 @@ func (p *printer) survivors(logs []server.SurvivingLog) error {
 		switch {
 		case l.Newest:
 			shown = "is read"
+			if l.Loss != "" {
+				shown += "; " + l.Loss
+			}
 		case l.Outdated:
 			shown = "its replica was taken out of the shard"
 		}
 		rows[i] = row{
 			{"shard", "shard", l.Name()}, {"folder", "folder", l.Folder}, {"instance", "instance", l.Instance}, {"last_term", "last term", l.LastTerm},
-			{"last_index", "last index", l.LastIndex}, {"committed", "committed", l.Committed}, {"snapshot", "snapshot", l.Snapshot}, {"newest", "", l.Newest}, {"outdated", "", l.Outdated}, {"", "which", shown},
+			{"last_index", "last index", l.LastIndex}, {"committed", "committed", l.Committed}, {"snapshot", "snapshot", l.Snapshot}, {"newest", "", l.Newest}, {"outdated", "", l.Outdated}, {"loss", "", l.Loss}, {"", "which", shown},
 		}
 	}
 	return p.list(rows, "no logs")

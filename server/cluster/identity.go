@@ -1,12 +1,15 @@
 package cluster
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 )
 
 // Identity is who an instance is. It is on disk before the first word to anybody that depends on it, so that a crash at any moment leaves one instance, and not two.
@@ -26,6 +29,8 @@ type Identity struct {
 	Known []string `json:"known,omitempty"`
 	// Expelled is for good: the folder tells it apart even where nobody else can be asked.
 	Expelled bool `json:"expelled,omitempty"`
+	// Sum is the CRC-32C of the file up to here: another instance's number, or another replica's, is a vote that is given twice.
+	Sum string `json:"sum,omitempty"`
 }
 
 const identityFormat = 1
@@ -50,25 +55,49 @@ func LoadIdentity(s Store) (id Identity, found bool, err error) {
 	if len(b) == 0 {
 		return id, false, nil
 	}
+	refused := func(what string) (Identity, bool, error) {
+		name := "the instance's identity"
+		if n, ok := s.(fmt.Stringer); ok {
+			name += " in " + n.String()
+		}
+		return Identity{}, false, fmt.Errorf("%s %s; %s", name, what, wayBack)
+	}
 	if err := json.Unmarshal(b, &id); err != nil {
-		return Identity{}, false, fmt.Errorf("the instance's identity cannot be read (%w); put the file back from a copy, or start on a new folder and let it join", err)
+		return refused(fmt.Sprintf("cannot be read (%v)", err))
 	}
-	if id.Format > identityFormat {
+	switch sum, ok := sumOf(b); {
+	case id.Format > identityFormat:
 		return Identity{}, false, errors.New("the instance's identity was written by a newer binary; upgrade this one")
+	case ok && sum != id.Sum:
+		return refused("is not what was written: its sum is " + sum + ", not " + id.Sum)
+	case id.Format < 1 || id.Joined() && id.MetaReplica == 0:
+		return refused("is not whole")
+	case id.UUID == "":
+		return refused("names no uuid")
 	}
-	if id.Format < 1 || id.Joined() && id.MetaReplica == 0 {
-		return Identity{}, false, errors.New("the instance's identity is not whole; put the file back from a copy, or start on a new folder and let it join")
-	}
-	if id.UUID == "" {
-		return Identity{}, false, errors.New("the instance's identity names no uuid; put the file back from a copy, or start on a new folder and let it join")
-	}
+	id.Sum = ""
 	return id, true, nil
+}
+
+const wayBack = "put the file back from a copy, or start on a new folder and let it join"
+
+// sumKey begins the last line of an identity but one.
+const sumKey = "\"sum\":"
+
+// sumOf is the sum of what is before it in an identity. It says nothing of one that an older version wrote without a sum.
+func sumOf(b []byte) (sum string, ok bool) {
+	before, _, ok := bytes.Cut(b, []byte(sumKey))
+	return fmt.Sprintf("%08x", crc32.Checksum(before, crc32.MakeTable(crc32.Castagnoli))), ok
 }
 
 // SaveIdentity returns when the identity is durable.
 func SaveIdentity(s Store, id Identity) error {
-	id.Format = identityFormat
+	id.Format, id.Sum = identityFormat, "?"
 	b, err := json.MarshalIndent(&id, "", "  ")
+	if err == nil {
+		id.Sum, _ = sumOf(b)
+		b, err = json.MarshalIndent(&id, "", "  ")
+	}
 	if err == nil {
 		err = s.Save(append(b, '\n'))
 	}
@@ -81,6 +110,9 @@ func SaveIdentity(s Store, id Identity) error {
 // FileStore keeps it in a file. The file is replaced as a whole.
 type FileStore string
 
+// String is the file's name in quotes.
+func (f FileStore) String() string { return strconv.Quote(string(f)) }
+
 // Load implements Store.
 func (f FileStore) Load() ([]byte, error) {
 	b, err := os.ReadFile(string(f))
@@ -88,7 +120,7 @@ func (f FileStore) Load() ([]byte, error) {
 		return nil, nil
 	}
 	if err == nil && len(b) == 0 {
-		return nil, errors.New("the file is empty; put it back from a copy, or start on a new folder and let it join")
+		return nil, fmt.Errorf("%v is empty; %s", f, wayBack)
 	}
 	return b, err
 }

@@ -26,7 +26,7 @@ func (sm *stateMachine) Update(entries []statemachine.Entry) ([]statemachine.Ent
 	for i := range entries {
 		e := &entries[i]
 		if err := (*Shard)(sm).step(e.Index, e.Cmd); err != nil {
-			return nil, err
+			return nil, sm.host.cannotGoOn(err)
 		}
 		e.Result = statemachine.Result{Value: 1}
 	}

@@ -152,6 +152,11 @@ func (h *Host) startGroup(g *group, f founding, create statemachine.CreateConcur
 	if !known && !f.join && len(f.members) == 0 {
 		return fmt.Errorf("shard %d: replica %d was never started here; give it the shard's members, or let it join", g.shard, g.id)
 	}
+	if known {
+		if err := h.checkSnapshot(g.shard, g.id); err != nil {
+			return err
+		}
+	}
 	if err := h.add(g); err != nil {
 		return err
 	}

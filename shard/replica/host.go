@@ -56,6 +56,9 @@ type HostConfig struct {
 	Logger *slog.Logger
 	// CloseTimeout bounds Close; default 10 s.
 	CloseTimeout time.Duration
+
+	salvage    bool // it is opened by a Salvage, which takes the engine's panics
+	acceptLoss bool // see [logstore.Config]
 }
 
 // Host is one process's share of all raft groups.
@@ -71,6 +74,8 @@ type Host struct {
 	wg     sync.WaitGroup
 
 	nudger *nudger // nil with the engine's own transport
+
+	fails *func(error) // what the engine's panics about its store come to; nil: nothing does
 
 	asking sync.RWMutex // held for reading while the engine is asked about its replicas
 	ending bool         // it is asked no more
@@ -190,13 +195,21 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	if err := takeDir(h.dirKey); err != nil {
 		return nil, err
 	}
-	if !cfg.Memory && logIsMissing(cfg.Dir) {
-		giveDir(h.dirKey)
-		return nil, fmt.Errorf("the log is missing from data folder %q: put the whole folder back, or start on a new one", cfg.Dir)
+	if !cfg.Memory {
+		var err error
+		if logIsMissing(cfg.Dir) {
+			err = fmt.Errorf("the log is missing from data folder %q: put the whole folder back, or start on a new one", cfg.Dir)
+		} else {
+			err = checkNotes(cfg.Dir)
+		}
+		if err != nil {
+			giveDir(h.dirKey)
+			return nil, err
+		}
 	}
 	routeEngineLogs(cfg.Logger)
 
-	h.store = logstore.New(logstore.Config{Dir: cfg.Dir, Fatal: cfg.Fatal, Low: cfg.LowSpace, Saved: cfg.Saved, Logger: cfg.Logger})
+	h.store = logstore.New(logstore.Config{Dir: cfg.Dir, Fatal: cfg.Fatal, Low: cfg.LowSpace, Saved: cfg.Saved, Logger: cfg.Logger, AcceptLoss: cfg.acceptLoss})
 	engine := h.engineConfig()
 	engine.Expert.LogDBFactory = h.store
 	if cfg.Transport != nil {
@@ -211,6 +224,9 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 		return nil, err
 	}
 	h.nh = nh
+	if !cfg.Memory && !cfg.salvage {
+		h.fails = reportEnginePanics(func(err error) { h.store.Fail(fmt.Errorf("%w: in %q: %w", logstore.ErrDamaged, cfg.Dir, err)) })
+	}
 	if h.nudger != nil {
 		h.wg.Add(1)
 		go h.nudger.run()
@@ -222,6 +238,14 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 		go h.tickLoop()
 	}
 	return h, nil
+}
+
+// cannotGoOn reports an error of a machine, and does not return: the engine would panic with it before anybody could say why. A machine without a host gets its error back.
+func (h *Host) cannotGoOn(err error) error {
+	if h != nil {
+		h.store.Fail(err)
+	}
+	return err
 }
 
 // RaftAddress is the address the other instances reach this host under.
@@ -319,6 +343,9 @@ func (h *Host) Close() error {
 	}
 	for _, g := range list {
 		g.replica.stopped()
+	}
+	if h.fails != nil {
+		enginePanicsTo.CompareAndSwap(h.fails, nil)
 	}
 	giveDir(h.dirKey)
 	return nil

@@ -1,11 +1,14 @@
 package replica
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"os/exec"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,7 +21,27 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(aloneEnv) != "" {
+		os.Exit(m.Run()) // a host that cannot go on leaves goroutines behind
+	}
 	goleak.VerifyTestMain(m) // the engine leaves nothing behind
+}
+
+// aloneEnv runs a test in a process of its own.
+const aloneEnv = "SIGNALBOX_TEST_ALONE"
+
+// alone runs the calling test again in a process of its own, and says whether this is that process.
+func alone(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(aloneEnv) != "" {
+		return true
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), aloneEnv+"=1")
+	if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return false
 }
 
 const (
@@ -353,9 +376,11 @@ func (c *caller) submit(kind shard.CommandKind, body []byte) Origin {
 	return o
 }
 
-func (c *caller) createBody(name string) []byte {
+func (c *caller) createBody(name string) []byte { return c.createWith(name, nil) }
+
+func (c *caller) createWith(name string, data []byte) []byte {
 	c.seq++
-	m := protocol.Create{Head: protocol.Head{Session: c.session, Seq: c.seq, Low: c.low}, Name: []byte(name), Limit: 1}
+	m := protocol.Create{Head: protocol.Head{Session: c.session, Seq: c.seq, Low: c.low}, Name: []byte(name), Limit: 1, Data: data}
 	c.buf = m.AppendBody(c.buf[:0])
 	return c.buf
 }
@@ -375,6 +400,15 @@ func (c *caller) mustCreate(name string) result {
 	}
 	c.low = c.seq + 1
 	return res
+}
+
+// mustCreateWith is mustCreate of a semaphore with data.
+func (c *caller) mustCreateWith(name string, data []byte) {
+	c.t.Helper()
+	if res := c.r.result(c.submit(shard.CmdCreate, c.createWith(name, data))); res.failed || res.status != protocol.StatusOK {
+		c.t.Fatalf("semaphore %s is not created: %+v", name, res)
+	}
+	c.low = c.seq + 1
 }
 
 func exists(t testing.TB, s *Shard, name string) (ok bool) {

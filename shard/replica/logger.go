@@ -2,8 +2,10 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -15,7 +17,18 @@ import (
 var (
 	engineLoggerOnce sync.Once
 	engineLoggerTo   atomic.Pointer[slog.Logger]
+	enginePanicsTo   atomic.Pointer[func(error)]
 )
+
+// storePackages are those of the engine's log store.
+var storePackages = map[string]bool{"logdb": true, "pebblekv": true}
+
+// reportEnginePanics has the engine's panics about its log store, which come on its own goroutines, reported by fail, which does not return. The same goes for
+// them as for the lines: they are reported by the host that was opened last.
+func reportEnginePanics(fail func(error)) *func(error) {
+	enginePanicsTo.Store(&fail)
+	return &fail
+}
 
 func routeEngineLogs(to *slog.Logger) {
 	engineLoggerTo.Store(to)
@@ -49,8 +62,13 @@ func (l engineLogger) Errorf(format string, args ...interface{}) {
 
 func (l engineLogger) Panicf(format string, args ...interface{}) {
 	l.log(slog.LevelError, format, args)
+	err := fmt.Errorf(format, args...)
+	if fail := enginePanicsTo.Load(); fail != nil && storePackages[l.pkg] {
+		text, _, _ := strings.Cut(err.Error(), "\n") // a stack is behind it
+		(*fail)(errors.New(text))
+	}
 	// An error and not a string: the engine's start swallows panics with strings and returns nothing at all.
-	panic(fmt.Errorf(format, args...))
+	panic(err)
 }
 
 func (l engineLogger) log(level slog.Level, format string, args []interface{}) {

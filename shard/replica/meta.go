@@ -225,6 +225,13 @@ var (
 )
 
 func (mm *metaMachine) Update(entries []statemachine.Entry) ([]statemachine.Entry, error) {
+	if err := mm.update(entries); err != nil {
+		return nil, mm.host.cannotGoOn(err)
+	}
+	return entries, nil
+}
+
+func (mm *metaMachine) update(entries []statemachine.Entry) error {
 	m := (*Meta)(mm)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -233,7 +240,7 @@ func (mm *metaMachine) Update(entries []statemachine.Entry) ([]statemachine.Entr
 		e := &entries[i]
 		// An error stops the process: to skip what another binary's replica applies would make them differ.
 		if err := meta.CheckFormat(e.Cmd); err != nil {
-			return nil, fmt.Errorf("entry %d of the meta shard: %w", e.Index, err)
+			return fmt.Errorf("entry %d of the meta shard: %w", e.Index, err)
 		}
 		old := m.machine.State
 		e.Result = statemachine.Result{Value: 1, Data: m.machine.Apply(e.Index, e.Cmd)}
@@ -242,7 +249,7 @@ func (mm *metaMachine) Update(entries []statemachine.Entry) ([]statemachine.Entr
 	if m.machine.Revision() != before {
 		m.signal()
 	}
-	return entries, nil
+	return nil
 }
 
 func (mm *metaMachine) Lookup(interface{}) (interface{}, error) {
@@ -278,7 +285,7 @@ func (mm *metaMachine) RecoverFromSnapshot(r io.Reader, _ []statemachine.Snapsho
 		if isClosed(stop) {
 			return statemachine.ErrSnapshotStopped
 		}
-		return fmt.Errorf("restore snapshot of the meta shard: %w", err)
+		return mm.host.cannotGoOn(fmt.Errorf("restore the snapshot of the meta shard: %w", err))
 	}
 	mm.mu.Lock()
 	defer mm.mu.Unlock()

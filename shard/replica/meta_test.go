@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/lni/dragonboat/v4/statemachine"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -92,23 +94,48 @@ func TestMetaSurvivesRestarts(t *testing.T) {
 	})
 }
 
-// TestMetaOfANewerBinary: an entry of a format version that is not known here is an error, on which the engine stops the process, and changes nothing.
-func TestMetaOfANewerBinary(t *testing.T) {
-	disk := NewMemoryDisk()
-	h := openHost(t, HostConfig{Disk: disk})
+// TestEntryOfANewerBinary: an entry of a format version that is not known here is not applied, and the host's owner is told that it cannot go on, and why.
+func TestEntryOfANewerBinary(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	open := func() (*Host, *MemoryDisk, chan error) {
+		disk, fatal := NewMemoryDisk(), make(chan error, 1)
+		h, err := OpenHost(HostConfig{Disk: disk, RTT: 10 * time.Millisecond, Logger: quiet(), Fatal: func(err error) { fatal <- err }, CloseTimeout: 100 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = h.Close() })
+		return h, disk, fatal
+	}
+	ctx, cancel := context.WithCancel(timeout(t))
+	defer cancel()
+
+	h, disk, fatal := open()
 	m := startMeta(t, h, 1, map[uint64]string{1: disk.addr})
 	known := bootstrapEntry(disk.addr)
-	newer := append([]byte{meta.FormatVersion + 1}, known[1:]...)
-	if _, err := (*metaMachine)(m).Update([]statemachine.Entry{{Index: 100, Cmd: newer}}); !errors.Is(err, meta.ErrFormat) {
-		t.Fatalf("a newer format version was answered %v", err)
-	}
-	if x := m.State(); x.Bootstrapped() {
-		t.Error("it was applied")
-	}
 	for _, entry := range [][]byte{nil, {0}, {meta.FormatVersion, 255}} { // never written by anybody: refused alike by every binary
 		if _, err := (*metaMachine)(m).Update([]statemachine.Entry{{Index: 101, Cmd: entry}}); err != nil {
 			t.Errorf("entry %v: %v", entry, err)
 		}
+	}
+	go m.Propose(ctx, append([]byte{meta.FormatVersion + 1}, known[1:]...))
+	if err := <-fatal; !errors.Is(err, meta.ErrFormat) || !strings.Contains(err.Error(), "of the meta shard: ") {
+		t.Error(err)
+	}
+	if x := m.State(); x.Bootstrapped() {
+		t.Error("it was applied")
+	}
+
+	h, _, fatal = open()
+	s, _ := startOne(t, h, nil)
+	index := applied(s)
+	go h.nh.SyncPropose(ctx, h.nh.GetNoOPSession(1), []byte{shard.FormatVersion + 1, 0})
+	if err := <-fatal; !errors.Is(err, shard.ErrFormat) || !strings.Contains(err.Error(), "of shard 1: ") {
+		t.Error(err)
+	}
+	if now := applied(s); now < index {
+		t.Errorf("entry %d is applied, and %d was", now, index)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
+	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 )
 
 // Salvage reads what the logs of a raft directory have, without a majority of anybody: each replica's newest snapshot, and every entry behind it, those included that nobody
@@ -39,6 +40,7 @@ type SalvagedLog struct {
 	LastIndex      uint64
 	Committed      uint64 // index up to which it knew that a majority has it
 	Snapshot       uint64 // index of its snapshot, 0 for none
+	Loss           string // why it may not be all that the replica had, empty for a log that is whole
 }
 
 // Newer says that a log of the same shard has more than another one.
@@ -49,14 +51,16 @@ func (l *SalvagedLog) Newer(o *SalvagedLog) bool {
 	return l.LastIndex > o.LastIndex
 }
 
-// OpenSalvage opens a copy of a raft directory. It fails as [OpenHost] does: when another process has it, when the log has gone back behind its watermark, or cannot be read.
-func OpenSalvage(dir, raftAddress string, logger *slog.Logger) (*Salvage, error) {
-	return openSalvage(HostConfig{Dir: dir, RaftAddress: raftAddress, Logger: logger})
+// OpenSalvage opens a copy of a raft directory. It fails as [OpenHost] does: when another process has it, or the log cannot be read; and, unless acceptLoss, when the log has
+// gone back behind its watermark, or has none.
+func OpenSalvage(dir, raftAddress string, acceptLoss bool, logger *slog.Logger) (*Salvage, error) {
+	return openSalvage(HostConfig{Dir: dir, RaftAddress: raftAddress, Logger: logger, acceptLoss: acceptLoss})
 }
 
 func openSalvage(cfg HostConfig) (*Salvage, error) {
 	s := &Salvage{halted: make(chan struct{})}
 	cfg.Net, cfg.Fatal = NewMemoryNet(), s.halt // there is nobody
+	cfg.salvage = true
 	var err error
 	s.host, err = OpenHost(cfg)
 	if err != nil {
@@ -99,7 +103,7 @@ func (s *Salvage) Close() error { return s.host.Close() }
 // look reads how far a log has come.
 func (s *Salvage) look(id, replica uint64) (l SalvagedLog, err error) {
 	defer unreadable(&err)
-	l = SalvagedLog{Shard: id, Replica: replica}
+	l = SalvagedLog{Shard: id, Replica: replica, Loss: s.host.store.Loss(id, replica)}
 	snapshot, err := s.host.store.GetSnapshot(id, replica)
 	if err != nil {
 		return l, err
@@ -179,9 +183,6 @@ func (s *Salvage) snapshot(ctx context.Context, l *SalvagedLog, restore func(io.
 	if l.Snapshot == 0 {
 		return nil
 	}
-	if err := s.host.checkSnapshot(l.Shard, l.Replica, l.Snapshot); err != nil {
-		return fmt.Errorf("snapshot of %s: %w", shardName(l.Shard), err)
-	}
 	reader := &salvageMachine{restore: restore, done: make(chan error, 1)}
 	g := &group{shard: l.Shard, id: l.Replica, replica: reader}
 	cfg := groupConfig(l.Shard, l.Replica, electionRTT, 0, 0)
@@ -213,7 +214,7 @@ const salvageChunk = 16 << 20
 // unreadable turns the log store's panics on damaged files into an error.
 func unreadable(err *error) {
 	if r := recover(); r != nil {
-		*err = fmt.Errorf("the log cannot be read: %v; give the folder of another instance, or restore a backup", r)
+		*err = fmt.Errorf("%w: %v", logstore.ErrDamaged, r)
 	}
 }
 

@@ -5,14 +5,45 @@ import (
 	"crypto/md5"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
 )
 
-// engineFlag is the engine's note in its directory about who made it: half of an MD5, and the note.
-const engineFlag = "dragonboat.ds"
+// The engine's notes in its directory: who made it, and the directory's random name. Each is half of an MD5, and the note.
+const (
+	engineFlag = "dragonboat.ds"
+	engineName = "NODEHOST.ID"
+)
+
+func noteSum(note []byte) []byte {
+	sum := md5.Sum(note)
+	return sum[8:]
+}
+
+// readNote reads a note.
+func readNote(path string) (note []byte, err error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if len(b) < 8 || !bytes.Equal(b[:8], noteSum(b[8:])) {
+		return nil, fmt.Errorf("the raft engine's note %q is damaged; remove it, and a new one is made", path)
+	}
+	return b[8:], nil
+}
+
+// checkNotes says which note cannot be read. The engine makes those that are missing.
+func checkNotes(dir string) error {
+	for _, name := range []string{engineFlag, engineName} {
+		if _, err := readNote(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
 
 // Adopt makes a directory that was made on a host of another name one of this host: the engine keeps its data under the host's name, and refuses another. It is for copies,
 // that are read elsewhere; an instance that is to go on with its folder keeps its host's name. A directory of this host is left as it is.
@@ -22,20 +53,16 @@ func Adopt(dir string) error {
 		return err
 	}
 	path := filepath.Join(dir, engineFlag)
-	b, err := os.ReadFile(path)
+	b, err := readNote(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the engine makes one
+	}
 	if err != nil {
 		return err
 	}
-	half := func(b []byte) []byte {
-		sum := md5.Sum(b)
-		return sum[8:]
-	}
 	var note pb.RaftDataStatus
-	if len(b) < 8 || !bytes.Equal(b[:8], half(b[8:])) {
-		return errors.New("the engine's note about the folder is damaged")
-	}
-	if err := note.Unmarshal(b[8:]); err != nil {
-		return fmt.Errorf("the engine's note about the folder: %w", err)
+	if err := note.Unmarshal(b); err != nil {
+		return fmt.Errorf("the raft engine's note %q: %w", path, err)
 	}
 	if note.Hostname == "" || note.Hostname == host {
 		return nil
@@ -47,5 +74,5 @@ func Adopt(dir string) error {
 	if b, err = note.Marshal(); err != nil {
 		return err
 	}
-	return os.WriteFile(path, append(half(b), b...), 0o600)
+	return os.WriteFile(path, append(noteSum(b), b...), 0o600)
 }

@@ -17,12 +17,13 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 )
 
 // salvaged makes the machine of shard 1 of a directory.
 func salvaged(t *testing.T, dir string) (m *shard.Machine, l SalvagedLog, err error) {
 	t.Helper()
-	s, err := OpenSalvage(dir, "lost:1", nil)
+	s, err := OpenSalvage(dir, "lost:1", false, nil)
 	if err != nil {
 		return nil, l, err
 	}
@@ -92,12 +93,12 @@ func TestSalvage(t *testing.T) {
 	if m, _, err = salvaged(t, dir); err != nil || m.Digest() != digest {
 		t.Fatal(err)
 	}
-	if _, err := OpenSalvage(dir, "other:1", nil); err == nil || !strings.Contains(err.Error(), "another raft address") {
+	if _, err := OpenSalvage(dir, "other:1", false, nil); err == nil || !strings.Contains(err.Error(), "another raft address") {
 		t.Errorf("under another address: %v", err)
 	}
 	for _, at := range []int{0, 10, 1024, -1, 1 << 30} {
 		mend := damage(t, dir, at)
-		if _, _, err := salvaged(t, dir); !errors.Is(err, errSnapshotDamaged) {
+		if _, _, err := salvaged(t, dir); !errors.Is(err, logstore.ErrDamaged) || !strings.Contains(err.Error(), "the snapshot of shard 1") {
 			t.Errorf("damaged at %d: %v", at, err)
 		}
 		mend()
@@ -173,11 +174,11 @@ func FuzzSnapshotFile(f *testing.F) {
 	f.Add(whole[:engineHeader])
 	f.Add(append(bytes.Repeat([]byte{0xff}, 8), whole[8:]...))
 	f.Add(append(bytes.Clone(whole), 0))
-	if err := checkSnapshotFile(bytes.NewReader(whole), int64(len(whole))); err != nil {
-		f.Fatal(err)
+	if ok, err := checkSnapshotFile(bytes.NewReader(whole), int64(len(whole))); err != nil || !ok {
+		f.Fatal(ok, err)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if err := checkSnapshotFile(bytes.NewReader(b), int64(len(b))); err == nil && !bytes.Equal(b[len(b)-8:], engineMagic) {
+		if ok, err := checkSnapshotFile(bytes.NewReader(b), int64(len(b))); err == nil && ok && !bytes.Equal(b[len(b)-8:], engineMagic) {
 			t.Error("a file without an end is taken")
 		}
 	})

@@ -54,7 +54,7 @@ func (sm *stateMachine) RecoverFromSnapshot(r io.Reader, _ []statemachine.Snapsh
 		if isClosed(stop) {
 			return statemachine.ErrSnapshotStopped
 		}
-		return fmt.Errorf("restore snapshot: %w", err)
+		return s.host.cannotGoOn(fmt.Errorf("restore the snapshot of shard %d: %w", s.cfg.ID, err))
 	}
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()

@@ -94,7 +94,8 @@ func parseMarks(b []byte) (seq uint64, marks map[key]mark, err error) {
 	return binary.LittleEndian.Uint64(b[8:]), marks, nil
 }
 
-// marksFile keeps marks in two files that are written in turn, so that one is whole whenever the process or the machine stops.
+// marksFile keeps marks in two files. One of them is rewritten; the other one was synced and is left alone, so that it is whole after a loss of power at any moment. They
+// change places with each synced write.
 type marksFile struct {
 	fs   vfs.FS
 	dir  string
@@ -107,43 +108,46 @@ func (f *marksFile) path(slot int) string {
 	return f.fs.PathJoin(f.dir, fmt.Sprintf("watermark.%d", slot))
 }
 
-// read returns the newest marks; nil when there are none. Damaged says that a file was there that could not be read.
-func (f *marksFile) read() (marks map[key]mark, damaged bool, err error) {
+// read returns the newest marks; nil when no file has any. Lacking says why a file could not be read, for each of the two that could not; a folder that is new lacks both.
+func (f *marksFile) read() (marks map[key]mark, lacking []string, err error) {
 	for slot := range 2 {
 		b, err := readFile(f.fs, f.path(slot))
 		if err != nil {
 			if !errors.Is(err, os.ErrNotExist) {
-				return nil, false, fmt.Errorf("read the log's watermark: %w", err)
+				return nil, nil, fmt.Errorf("read the log's watermark: %w", err)
 			}
+			lacking = append(lacking, fmt.Sprintf("%q is missing", f.path(slot)))
 			continue
 		}
 		seq, m, err := parseMarks(b)
 		switch {
 		case errors.Is(err, errNoMarks):
-			damaged = damaged || len(b) > 0 // an empty one was being written
+			lacking = append(lacking, fmt.Sprintf("%q is damaged", f.path(slot)))
 		case err != nil:
-			return nil, false, err
+			return nil, nil, err
 		case marks == nil || seq > f.seq:
 			marks, f.seq, f.slot = m, seq, 1-slot
 		}
 	}
-	return marks, damaged, nil
+	return marks, lacking, nil
 }
 
 // encode prepares the next write.
 func (f *marksFile) encode(marks map[key]mark) { f.buf = appendMarks(f.buf[:0], f.seq+1, marks) }
 
-// write replaces the older of the two files by what was encoded, without a sync: what is on disk is true of the log however old it is, as long as marks rise.
-func (f *marksFile) write() error {
-	if err := f.put(false); err != nil {
+// write replaces one of the two files by what was encoded. Without a sync, what is on disk is true of the log however old it is, as long as marks rise.
+func (f *marksFile) write(sync bool) error {
+	if err := f.put(sync); err != nil {
 		return err
 	}
 	f.seq++
-	f.slot = 1 - f.slot
+	if sync {
+		f.slot = 1 - f.slot
+	}
 	return nil
 }
 
-// writeThrough replaces both files and returns when they are durable. It is for marks that were lowered: of older ones nothing may be left.
+// writeThrough replaces both files and returns when they are durable. It is for the first marks, and for marks that were lowered: of older ones nothing may be left.
 func (f *marksFile) writeThrough() error {
 	for range 2 {
 		if err := f.put(true); err != nil {

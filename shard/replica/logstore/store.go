@@ -19,6 +19,12 @@ import (
 // ErrRolledBack says that a log has lost what it had.
 var ErrRolledBack = errors.New("the log has gone back")
 
+// ErrNoWatermark says that there is a log without a watermark, so that nothing tells whether it is all of the log.
+var ErrNoWatermark = errors.New("the log has no watermark")
+
+// ErrDamaged says that the log cannot be read.
+var ErrDamaged = errors.New("the log is damaged")
+
 // ErrStuck says that the disk does not finish a write.
 var ErrStuck = errors.New("the disk does not finish a write")
 
@@ -38,6 +44,8 @@ type Config struct {
 	Saved func(time.Duration)
 	// Stuck is how long a write may take; default 30 s.
 	Stuck time.Duration
+	// AcceptLoss opens a log that has gone back, or has no watermark, as it is; [Store.Loss] tells. It is for a copy that is read because nothing else is left.
+	AcceptLoss bool
 	// Logger takes warnings; default slog.Default().
 	Logger *slog.Logger
 }
@@ -45,6 +53,7 @@ type Config struct {
 const (
 	defaultStuck = 30 * time.Second
 	period       = 100 * time.Millisecond // of writing the watermark, and of looking at the disk
+	syncPeriod   = 10 * time.Second       // of syncing it: the older of its two files is older by no more than this
 )
 
 // Store is the factory that the engine makes its log store with, and what watches over it. One engine uses it once.
@@ -59,6 +68,9 @@ type Store struct {
 
 	fileMu sync.Mutex // taken before mu; held during a write of the watermark
 	file   marksFile
+	synced time.Time     // when the watermark last was
+	every  time.Duration // after which it is again
+	loss   map[key]string
 	mu     sync.Mutex
 	marks  map[key]mark
 	dirty  bool
@@ -80,7 +92,7 @@ func New(cfg Config) *Store {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	return &Store{cfg: cfg, log: cfg.Logger, marks: make(map[key]mark), began: time.Now(), stopC: make(chan struct{})}
+	return &Store{cfg: cfg, log: cfg.Logger, marks: make(map[key]mark), every: syncPeriod, began: time.Now(), stopC: make(chan struct{})}
 }
 
 // Name is that of the engine's own store: the engine writes it into its folder, and refuses another.
@@ -98,19 +110,19 @@ func (s *Store) Create(c config.NodeHostConfig, busy config.LogDBCallback, dirs,
 		return nil, fmt.Errorf("%w: %v; make room, then start again", ErrNoSpace, sp)
 	}
 	s.file = marksFile{fs: s.fs, dir: s.cfg.Dir}
-	known, damaged, err := s.file.read()
+	known, lacking, err := s.file.read()
 	if err != nil {
 		return nil, err
 	}
-	if damaged {
-		s.log.Warn("a file of the log's watermark is damaged", "newest", known != nil, "folder", s.cfg.Dir)
+	if known != nil && len(lacking) > 0 {
+		s.log.Warn("a file of the log's watermark cannot be read", "why", strings.Join(lacking, " and "), "folder", s.cfg.Dir)
 	}
 	s.dir = dirs[0]
-	db, err := openEngineStore(c, busy, dirs, walDirs)
+	db, err := openStore(s.fs, c, busy, dirs, walDirs)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.adopt(db, known); err != nil {
+	if err := s.adopt(db, known, lacking); err != nil {
 		_ = db.Close()
 		return nil, err
 	}
@@ -121,34 +133,67 @@ func (s *Store) Create(c config.NodeHostConfig, busy config.LogDBCallback, dirs,
 }
 
 // adopt compares what is found in the store with the marks, and goes on from what is found.
-func (s *Store) adopt(db raftio.ILogDB, known map[key]mark) error {
+func (s *Store) adopt(db raftio.ILogDB, known map[key]mark, lacking []string) error {
 	if c, ok := db.(interface{ SelfCheckFailed() (bool, error) }); ok { // the engine asks its own store only
 		if failed, err := c.SelfCheckFailed(); err != nil || failed {
 			return fmt.Errorf("the log is of a format that this program does not read (%w); start the program that wrote it", errors.Join(err, errors.ErrUnsupported))
 		}
 	}
-	nodes, err := db.ListNodeInfo()
+	found, err := findMarks(db)
 	if err != nil {
-		return err
+		return damaged(s.fs, s.dir, err)
 	}
-	found := make(map[key]mark, len(nodes))
-	for _, n := range nodes {
-		k := key{n.ShardID, n.ReplicaID}
-		if found[k], err = markOf(db, k); err != nil {
-			return fmt.Errorf("read the log of shard %d: %w", k.shard, err)
+	// The first marks are durable before there is a log to have any of.
+	if known == nil && len(found) > 0 {
+		err := fmt.Errorf("%w: %s; nothing else tells whether the log is whole", ErrNoWatermark, strings.Join(lacking, " and "))
+		if !s.cfg.AcceptLoss {
+			return err
+		}
+		for k := range found {
+			s.lost(k, "it has no watermark")
 		}
 	}
 	for k, was := range known {
 		if is := found[k]; is.behind(was) {
-			return fmt.Errorf("%w: that of shard %d in %q is at %v, and was at %v: the disk has lost what it had written, or an old copy was put back",
-				ErrRolledBack, k.shard, s.cfg.Dir, is, was)
+			if !s.cfg.AcceptLoss {
+				return fmt.Errorf("%w: that of shard %d in %q is at %v, and was at %v: the disk has lost what it had written, or an old copy was put back",
+					ErrRolledBack, k.shard, s.cfg.Dir, is, was)
+			}
+			s.lost(k, fmt.Sprintf("it was at %v", was))
 		}
 	}
 	s.marks = found
-	return s.writeMarks(false)
+	return s.writeMarks(true)
 }
 
-// writeMarks writes the watermark as it is now. Through is for marks that were lowered.
+func (s *Store) lost(k key, how string) {
+	if s.loss == nil {
+		s.loss = make(map[key]string)
+	}
+	s.loss[k] = how
+}
+
+// Loss says what is wrong with a log that was opened only because of [Config.AcceptLoss]; empty: nothing.
+func (s *Store) Loss(shard, replica uint64) string { return s.loss[key{shard, replica}] }
+
+// findMarks reads how far each log in a store has come.
+func findMarks(db raftio.ILogDB) (found map[key]mark, err error) {
+	defer recovered(&err)
+	nodes, err := db.ListNodeInfo()
+	if err != nil {
+		return nil, err
+	}
+	found = make(map[key]mark, len(nodes))
+	for _, n := range nodes {
+		k := key{n.ShardID, n.ReplicaID}
+		if found[k], err = markOf(db, k); err != nil {
+			return nil, fmt.Errorf("read the log of shard %d: %w", k.shard, err)
+		}
+	}
+	return found, nil
+}
+
+// writeMarks writes the watermark as it is now. Through is for the first marks, and those that were lowered.
 func (s *Store) writeMarks(through bool) error {
 	s.fileMu.Lock()
 	defer s.fileMu.Unlock()
@@ -156,11 +201,16 @@ func (s *Store) writeMarks(through bool) error {
 	s.file.encode(s.marks)
 	s.dirty = false
 	s.mu.Unlock()
-	write := s.file.write
+	var err error
+	due := time.Since(s.synced) >= s.every
 	if through {
-		write = s.file.writeThrough
+		err = s.file.writeThrough()
+	} else {
+		err = s.file.write(due)
 	}
-	err := write()
+	if err == nil && (through || due) {
+		s.synced = time.Now()
+	}
 	if err != nil {
 		s.mu.Lock()
 		s.dirty = true
@@ -334,6 +384,12 @@ func (s *Store) Close() error {
 	err := s.writeMarks(false)
 	return errors.Join(s.ILogDB.Close(), err)
 }
+
+// Disk is the file system that the log is on.
+func (s *Store) Disk() vfs.FS { return s.fs }
+
+// Fail reports an error that the process must end for, and does not return.
+func (s *Store) Fail(err error) { _ = s.fail(err) }
 
 // fail reports an error that the process must end for, and does not return: the engine would panic with it before anybody could say why.
 func (s *Store) fail(err error) error {

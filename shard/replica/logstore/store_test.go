@@ -26,10 +26,13 @@ type bed struct {
 	dir   string
 	store *Store
 	fatal chan error
+
+	every      time.Duration // between syncs of the watermark
+	acceptLoss bool
 }
 
 func newBed(t testing.TB, fs vfs.FS, dir string) *bed {
-	return &bed{t: t, fs: fs, dir: dir, fatal: make(chan error, 1)}
+	return &bed{t: t, fs: fs, dir: dir, fatal: make(chan error, 1), every: syncPeriod}
 }
 
 func (b *bed) open() error {
@@ -49,7 +52,8 @@ func (b *bed) open() error {
 			break
 		}
 	}
-	s := New(Config{Dir: b.dir, Fatal: func(err error) { b.fatal <- err }, Logger: slog.New(slog.DiscardHandler)})
+	s := New(Config{Dir: b.dir, Fatal: func(err error) { b.fatal <- err }, Logger: slog.New(slog.DiscardHandler), AcceptLoss: b.acceptLoss})
+	s.every = b.every
 	_, err := s.Create(config.NodeHostConfig{Expert: config.ExpertConfig{
 		FS: b.fs, LogDB: store, Engine: config.EngineConfig{ExecShards: 1, CommitShards: 1, ApplyShards: 1, SnapshotShards: 1, CloseShards: 1},
 	}}, func(config.LogDBInfo) {}, []string{db}, []string{db})
@@ -127,6 +131,7 @@ func TestNoFalseAlarm(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			fs := vfs.NewStrictMem()
 			b := newBed(t, fs, "/bed")
+			b.every = time.Duration(r.IntN(3)) * period
 			b.mustOpen()
 			logs := make(map[key]*rlog)
 			keys := []key{{1, 1}, {1, 2}, {7, 3}}
@@ -305,34 +310,139 @@ func TestFlippedBit(t *testing.T) {
 	}
 }
 
-// TestWatermarkIsDamaged goes on from the other file, or from what the log says when there is none.
+// TestWatermarkIsDamaged goes on from the other file. Without any a log is refused, unless its loss is accepted; a folder that has no log needs none.
 func TestWatermarkIsDamaged(t *testing.T) {
-	for damaged := range 3 {
-		t.Run(fmt.Sprint(damaged), func(t *testing.T) {
+	k := key{1, 1}
+	for _, c := range []struct {
+		spoilt  [2]string
+		refused string
+	}{
+		{[2]string{"damaged", ""}, ""},
+		{[2]string{"", "damaged"}, ""},
+		{[2]string{"missing", ""}, ""},
+		{[2]string{"", "missing"}, ""},
+		{[2]string{"", "empty"}, ""},
+		{[2]string{"damaged", "damaged"}, `"/bed/watermark.0" is damaged and "/bed/watermark.1" is damaged`},
+		{[2]string{"missing", "missing"}, `"/bed/watermark.0" is missing and "/bed/watermark.1" is missing`},
+		{[2]string{"empty", "missing"}, `"/bed/watermark.0" is damaged and "/bed/watermark.1" is missing`},
+	} {
+		t.Run(strings.Join(c.spoilt[:], " "), func(t *testing.T) {
 			fs := vfs.NewMem()
 			b := newBed(t, fs, "/bed")
+			spoil := func() {
+				t.Helper()
+				for slot, how := range c.spoilt {
+					spoilFile(t, fs, b.fs.PathJoin("/bed", "watermark."+strconv.Itoa(slot)), how)
+				}
+			}
 			b.mustOpen()
-			k := key{1, 1}
+			b.close()
+			spoil()
+			b.mustOpen() // there is no log
 			b.bootstrap(k)
 			b.save(update(k, 3, entries(1, 1, 2, 3)))
 			b.close()
-			for slot := range damaged {
-				f, err := fs.Create(b.fs.PathJoin("/bed", "watermark."+strconv.Itoa(slot)))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := io.WriteString(f, "nothing that anybody wrote, and longer than the head of a file of marks"); err != nil {
-					t.Fatal(err)
-				}
-				f.Close()
+			spoil()
+			if err := b.open(); c.refused == "" && err != nil || c.refused != "" && (!errors.Is(err, ErrNoWatermark) || !strings.Contains(err.Error(), c.refused)) {
+				t.Fatalf("opened with %v, want %q", err, c.refused)
 			}
-			b.mustOpen()
+			if c.refused != "" {
+				b.acceptLoss = true
+				b.mustOpen()
+			}
 			if got, want := b.store.marks[k], (mark{3, 3, 3}); got != want {
 				t.Fatalf("mark is %v", got)
+			}
+			if loss := b.store.Loss(1, 1); (loss != "") != (c.refused != "") {
+				t.Fatalf("loss is %q", loss)
 			}
 			b.close()
 		})
 	}
+}
+
+func spoilFile(t *testing.T, fs vfs.FS, path, how string) {
+	t.Helper()
+	switch how {
+	case "":
+		return
+	case "missing":
+		if err := fs.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	f, err := fs.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if how == "damaged" {
+		if _, err := io.WriteString(f, "nothing that anybody wrote, and longer than the head of a file of marks"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOldestMark: whatever is lost with the power, a mark that was synced is left, and it is no older than the last sync before the last.
+func TestOldestMark(t *testing.T) {
+	k := key{1, 1}
+	fs := vfs.NewStrictMem()
+	b := newBed(t, fs, "/bed")
+	b.mustOpen()
+	b.bootstrap(k)
+	for i := range uint64(20) {
+		b.save(update(k, 1, entries(1+i, 1)))
+		b.store.every = time.Hour
+		if i%5 == 4 {
+			b.store.every = 0
+		}
+		if err := b.store.writeMarks(false); err != nil {
+			t.Fatal(err)
+		}
+		left := marksFile{fs: fs, dir: "/bed"}
+		newest, lacking, err := left.read()
+		if err != nil || len(lacking) > 0 || newest[k].lastIndex != i+1 {
+			t.Fatalf("after entry %d: %v, %v, %v", i+1, newest[k], lacking, err)
+		}
+		// The file that is not being rewritten is the one that was synced.
+		raw, err := readFile(fs, b.store.file.path(1-b.store.file.slot))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, synced, err := parseMarks(raw)
+		if want := (i + 1) / 5 * 5; err != nil || synced[k].lastIndex != want {
+			t.Fatalf("after entry %d the synced mark is %v, want entry %d: %v", i+1, synced[k], want, err)
+		}
+	}
+	b.close()
+}
+
+// TestAcceptLoss opens a log that has gone back, as it is, and says how far it was.
+func TestAcceptLoss(t *testing.T) {
+	fs := vfs.NewMem()
+	b := newBed(t, fs, "/bed")
+	b.mustOpen()
+	k := key{1, 1}
+	b.bootstrap(k)
+	b.save(update(k, 1, entries(1, 1)))
+	b.close()
+	copyAll(t, fs, "/bed/db", "/copy")
+	b.mustOpen()
+	b.save(update(k, 2, entries(2, 2, 2)))
+	b.close()
+	if err := fs.RemoveAll("/bed/db"); err != nil {
+		t.Fatal(err)
+	}
+	copyAll(t, fs, "/copy", "/bed/db")
+	b.acceptLoss = true
+	b.mustOpen()
+	if loss := b.store.Loss(1, 1); loss != "it was at term 2, last entry 3 of term 2" {
+		t.Fatalf("loss is %q", loss)
+	}
+	b.close()
 }
 
 // TestStuckAndFull lets a write hang, and the disk fill.

@@ -8,9 +8,10 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
-	"path/filepath"
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 )
 
 // What the engine's snapshot files are made of: a header in its first KiB, blocks of 2 MiB each with a checksum behind it, and at the end their length and a magic.
@@ -22,19 +23,19 @@ const (
 
 var engineMagic = []byte{0x3f, 0x5b, 0xcb, 0xf1, 0xfa, 0xba, 0x81, 0x9f}
 
-var errSnapshotDamaged = errors.New("its file is damaged; give the folder of another instance that had the shard, or restore a backup")
-
-// checkSnapshot reads the file of a snapshot as the engine does, which ends the process when it is damaged.
-func (h *Host) checkSnapshot(shard, replica, index uint64) error {
-	name := fmt.Sprintf("snapshot-%016X", index)
-	files, err := filepath.Glob(filepath.Join(h.cfg.Dir, "*", "*", "snapshot-part-*", fmt.Sprintf("snapshot-%d-%d", shard, replica), name, name+".gbsnap"))
+// checkSnapshot reads the file of a replica's newest snapshot as the engine does, which ends the process when it is damaged or missing.
+func (h *Host) checkSnapshot(shard, replica uint64) error {
+	snapshot, err := h.store.GetSnapshot(shard, replica)
 	if err != nil {
-		return err
+		return fmt.Errorf("read the log of %s: %w", shardName(shard), err)
 	}
-	if len(files) != 1 {
-		return fmt.Errorf("there are %d files of it, and there must be one; give the folder of another instance that had the shard, or restore a backup", len(files))
+	if snapshot.Index == 0 {
+		return nil
 	}
-	f, err := os.Open(files[0])
+	f, err := h.store.Disk().Open(snapshot.Filepath)
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%w: the snapshot of %s, %q, is missing", logstore.ErrDamaged, shardName(shard), snapshot.Filepath)
+	}
 	if err != nil {
 		return err
 	}
@@ -43,29 +44,33 @@ func (h *Host) checkSnapshot(shard, replica, index uint64) error {
 	if err != nil {
 		return err
 	}
-	return checkSnapshotFile(f, info.Size())
+	if ok, err := checkSnapshotFile(f, info.Size()); err != nil || ok {
+		return err
+	}
+	return fmt.Errorf("%w: the snapshot of %s, %q, is not what was written", logstore.ErrDamaged, shardName(shard), snapshot.Filepath)
 }
 
-func checkSnapshotFile(r io.Reader, size int64) error {
+// checkSnapshotFile says whether a snapshot's file is whole.
+func checkSnapshotFile(r io.Reader, size int64) (ok bool, err error) {
 	left := size - engineHeader - engineTail
 	if left < 0 {
-		return errSnapshotDamaged
+		return false, nil
 	}
 	head := make([]byte, engineHeader)
 	if _, err := io.ReadFull(r, head); err != nil {
-		return err
+		return false, err
 	}
 	n := binary.LittleEndian.Uint64(head)
 	if n > engineHeader-8-4 {
-		return errSnapshotDamaged
+		return false, nil
 	}
 	document, sum := head[8:8+n], head[8+n:8+n+4]
 	if !bytes.Equal(sum, make([]byte, 4)) && crc32.ChecksumIEEE(document) != binary.BigEndian.Uint32(sum) {
-		return errSnapshotDamaged
+		return false, nil
 	}
 	var h pb.SnapshotHeader
 	if err := h.Unmarshal(document); err != nil || h.Version != 2 || h.ChecksumType != pb.CRC32IEEE {
-		return errSnapshotDamaged
+		return false, nil
 	}
 	block := make([]byte, max(1, min(engineBlock+4, left)))
 	for in := io.LimitReader(r, left); ; {
@@ -74,20 +79,17 @@ func checkSnapshotFile(r io.Reader, size int64) error {
 		case errors.Is(err, io.EOF):
 			return checkSnapshotTail(r, left)
 		case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
-			return err
+			return false, err
 		case n <= 4 || crc32.ChecksumIEEE(block[:n-4]) != binary.BigEndian.Uint32(block[n-4:]):
-			return errSnapshotDamaged
+			return false, nil
 		}
 	}
 }
 
-func checkSnapshotTail(r io.Reader, length int64) error {
+func checkSnapshotTail(r io.Reader, length int64) (ok bool, err error) {
 	tail := make([]byte, engineTail)
 	if _, err := io.ReadFull(r, tail); err != nil {
-		return err
+		return false, err
 	}
-	if binary.LittleEndian.Uint64(tail) != uint64(length) || !bytes.Equal(tail[8:], engineMagic) {
-		return errSnapshotDamaged
-	}
-	return nil
+	return binary.LittleEndian.Uint64(tail) == uint64(length) && bytes.Equal(tail[8:], engineMagic), nil
 }
