@@ -89,13 +89,16 @@
 // A connection accepts a session's requests if the session is attached on it or its ticket was shown there with
 // [Present]. Send Present once on each further connection and the request right behind it, without waiting; show the
 // new ticket after each attach. BAD_SESSION means: not presented here, or attached elsewhere since.
+// An instance that serves the session's home answers SESSION_EXPIRED for an id that ended or was never given out; another
+// one may say BAD_SESSION, and the attach tells.
 //
 // # Acquire
 //
 // The answer is acquired, not acquired (the timeout was 0), or accepted: queued. Then [AcquireResult], with the session
 // and the request's Seq, comes later, on the connection to that instance on which the session was attached or presented
 // last: acquired, not acquired when the timeout ended, or a status (ABORTED by another request of the session or by an
-// operator, SESSION_EXPIRED when the session ended before the wait did). If the connection is lost before,
+// operator, SESSION_EXPIRED when the session ended before the wait did; where the semaphore is not in the session's home
+// shard, that result comes behind [SessionEnded]). If the connection is lost before,
 // send the same acquire again, with the same Seq, on the new one: it is answered with where it stands now and the event
 // follows as before. There is one entry for each session and name; acquiring again replaces count, data and timeout,
 // and never adds. A timed acquire measures its timeout at the server.

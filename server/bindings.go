@@ -70,6 +70,7 @@ type bindings struct {
 		mu   sync.Mutex
 		list idset.Set[*binding] // of each session the newest
 	}
+	left departed
 }
 
 func newBindings() *bindings { return new(bindings) }
@@ -254,19 +255,52 @@ func (c *conn) has(session uint64) bool {
 	return c.sessions.get(session) != nil
 }
 
-// notBound says why a session's request is not let in. The caller holds no machine.
-func (c *conn) notBound(session uint64) *protocol.Error {
-	if c.srv.ended(session) {
-		return errGone()
+// refuseUnbound answers a request on a session that is not bound to this connection: SESSION_EXPIRED if there is no such
+// session, whether it ended or never was, and BAD_SESSION if there is one. The leader of the session's home knows,
+// behind a barrier where its machine has not given the id out; an instance that is neither says BAD_SESSION, and the
+// attach that it advises tells. The caller holds no machine.
+func (c *conn) refuseUnbound(o *outbox, kind protocol.Kind, id, session uint64) {
+	bad := c.unbound(session)
+	d := c.srv.mapNow().desk(protocol.SessionTier(session), uint64(protocol.SessionBucket(session)))
+	if d == nil || bad.Status == protocol.StatusSessionExpired {
+		o.failErr(c, kind, id, bad)
+		return
 	}
-	return c.unbound(session)
+	switch lives, gone := d.knows(session); {
+	case gone:
+		o.failErr(c, kind, id, errGone())
+	case lives || !d.rep.Leading():
+		o.failErr(c, kind, id, bad)
+	default:
+		d.rep.Barrier(func(ok bool) {
+			defer d.readOut.flush()
+			active := false
+			d.rep.View(func(m *shard.Machine) {
+				_, active = m.Bucket(protocol.SessionBucket(session))
+				_, lives = m.Session(session)
+			})
+			if ok && active && !lives {
+				bad = errGone()
+			}
+			d.readOut.failErr(c, kind, id, bad)
+		})
+	}
+}
+
+// knows says whether a session lives in its home here, or did and has ended, as far as the machine has come.
+func (d *desk) knows(session uint64) (lives, ended bool) {
+	d.rep.View(func(m *shard.Machine) {
+		_, lives = m.Session(session)
+		ended = m.SessionEnded(session)
+	})
+	return lives, ended
 }
 
 func errGone() *protocol.Error {
 	return protocol.Errorf(protocol.StatusSessionExpired, "session is gone; start a new one")
 }
 
-// unbound is notBound by what the connection remembers.
+// unbound says why a session's request is refused, by what the connection remembers.
 func (c *conn) unbound(session uint64) *protocol.Error {
 	c.mu.Lock()
 	ended := slices.Contains(c.ended, session)

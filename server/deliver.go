@@ -46,7 +46,7 @@ func (d *desk) Applied(rep *replica.Shard, index uint64, origins []replica.Origi
 				d.reply(o, &origins[e.Command], e)
 			}
 		case shard.EventAcquireResult:
-			if c := d.srv.bindings.conn(e.Session); c != nil {
+			if c := d.srv.resultConn(e); c != nil {
 				m := &d.messages.result
 				*m = protocol.AcquireResult{Session: e.Session, Seq: e.Seq, Status: e.Status, State: e.State, OrderID: e.OrderID, Message: e.Text}
 				o.event(c, protocol.KindAcquireResult, 0, d.id, m)
@@ -168,6 +168,10 @@ func (d *desk) reply(o *outbox, og *replica.Origin, e *shard.Event) {
 // ended is told by the home's log that a session is gone.
 func (d *desk) ended(o *outbox, e *shard.Event) {
 	d.srv.metrics.sessionEnded(e.Reason)
+	// Noted before the bindings go: a result that another shard has meanwhile finds the one or the other.
+	if c := d.srv.bindings.conn(e.Session); c != nil {
+		d.srv.bindings.left.note(e.Session, c.id, d.srv.clock.Now())
+	}
 	for _, b := range d.srv.bindings.takeAll(e.Session) {
 		b.conn.lose(b, true)
 		m := &d.messages.ended

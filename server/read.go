@@ -137,6 +137,7 @@ func (c *conn) read(p *pass, h protocol.Header) {
 		about = scope(m)
 		tier  = c.srv.mapNow().tierOf(about.node)
 		arm   bool
+		alien uint64 // a session that is not bound here
 		bad   *protocol.Error
 	)
 	switch m := m.(type) {
@@ -149,7 +150,7 @@ func (c *conn) read(p *pass, h protocol.Header) {
 			}
 			// The watch belongs to the session, so the session must be proved here, and be one of the node.
 			if b := c.bound(m.Session); b == nil {
-				bad = c.notBound(m.Session)
+				alien = m.Session
 			} else if b.node != m.Node {
 				bad = protocol.Errorf(protocol.StatusBadSession, "session belongs to another coordination node; watch with a session of this one")
 			}
@@ -159,6 +160,10 @@ func (c *conn) read(p *pass, h protocol.Header) {
 	}
 	if right := c.allowed(RightRead, about.node); right != nil {
 		bad = right
+	}
+	if bad == nil && alien != 0 {
+		c.refuseUnbound(p.out, h.Kind, h.ID, alien)
+		return
 	}
 	if bad == nil && c.out.waiting() > c.srv.outSoft() {
 		bad = answersWait(c.srv)

@@ -51,7 +51,7 @@ func (c *conn) change(p *pass, h protocol.Header) {
 	}
 	b := c.bound(session)
 	if b == nil {
-		p.out.failErr(c, h.Kind, h.ID, c.notBound(session))
+		c.refuseUnbound(p.out, h.Kind, h.ID, session)
 		return
 	}
 	if bad := c.allowed(right, b.node); bad != nil {

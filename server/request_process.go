@@ -55,7 +55,7 @@ func (c *conn) member(p *pass, h protocol.Header) {
 	}
 	b := c.bound(session)
 	if b == nil {
-		p.out.failErr(c, h.Kind, h.ID, c.notBound(session))
+		c.refuseUnbound(p.out, h.Kind, h.ID, session)
 		return
 	}
 	if bad := c.allowed(RightUse, b.node); bad != nil {

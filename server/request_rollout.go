@@ -44,7 +44,7 @@ func (c *conn) rollout(p *pass, h protocol.Header) {
 	}
 	b := c.bound(q.session)
 	if b == nil {
-		p.out.failErr(c, h.Kind, h.ID, c.notBound(q.session))
+		c.refuseUnbound(p.out, h.Kind, h.ID, q.session)
 		return
 	}
 	if bad := c.allowed(q.right, b.node); bad != nil {

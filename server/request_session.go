@@ -164,7 +164,7 @@ func (c *conn) sessionStop(p *pass, h protocol.Header) {
 	}
 	b := c.bound(m.Session)
 	if b == nil {
-		p.out.failErr(c, h.Kind, h.ID, c.notBound(m.Session))
+		c.refuseUnbound(p.out, h.Kind, h.ID, m.Session)
 		return
 	}
 	c.admit(p, h, b.node) // never refused
