@@ -204,7 +204,13 @@ func TestWallJump(t *testing.T) {
 				t.Fatal(err)
 			}
 			done := l.Context().Done()
-			f.set(func() { f.on = func(fc *fakeConn, h protocol.Header) bool { return !answered } })
+			seen := make(chan struct{}) // until the test has seen that nothing is relied on, no answer comes
+			f.set(func() {
+				f.on = func(fc *fakeConn, h protocol.Header) bool {
+					<-seen
+					return !answered
+				}
+			})
 			time.Sleep(time.Millisecond)
 			ck.add(0, 4*time.Second)
 			if !l.Held() {
@@ -214,6 +220,7 @@ func TestWallJump(t *testing.T) {
 			if l.Held() {
 				t.Fatal("held, for all that is known")
 			}
+			close(seen)
 			begin := time.Now()
 			if answered {
 				synctest.Wait()

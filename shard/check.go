@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -134,6 +135,9 @@ func (m *Machine) checkSemaphore(s *semaphore) error {
 			last = e.orderID
 			seen[e.party.id] = true
 			if !e.waiting {
+				if used+e.count < used {
+					return errors.New("the counts of its owners add up to more than a number holds")
+				}
 				used += e.count
 			}
 		}

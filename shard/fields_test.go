@@ -1,0 +1,345 @@
+package shard
+
+import (
+	"bytes"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"unsafe"
+)
+
+// derived are the fields of records that follow from others, or are of the process and not of the state. Every other field must be seen by the digest, by a snapshot
+// and by what is restored from it: TestEveryFieldIsKept fails for a new field that is neither here nor in a record.
+var derived = map[string]string{
+	"Machine.buckets":     "records of their own",
+	"Machine.copies":      "follows from the buckets",
+	"Machine.nodes":       "records of their own",
+	"Machine.nodeIndex":   "the same nodes",
+	"Machine.dropping":    "see keptLists",
+	"Machine.parties":     "records of their own",
+	"Machine.dying":       "see keptLists",
+	"Machine.stranded":    "see keptLists",
+	"Machine.creates":     "follows from the sessions",
+	"Machine.ended":       "records of their own",
+	"Machine.gone":        "records of their own",
+	"Machine.called":      "empty between Applies",
+	"Machine.deadlines":   "follows from the timers",
+	"Machine.young":       "follows from the semaphores",
+	"Machine.selfCheck":   "follows from the nodes",
+	"Machine.serial":      "links records within one snapshot",
+	"Machine.snap":        "of the process",
+	"Machine.mark":        "of the process",
+	"Machine.run":         "of one Apply",
+	"Machine.texts":       "of the process",
+	"bucket.number":       "its place",
+	"bucket.semaphores":   "records of their own",
+	"bucket.processes":    "records of their own",
+	"bucket.tracks":       "records of their own",
+	"bucket.timers":       "follows from their timers",
+	"bucket.timer":        "follows from timers",
+	"node.mark":           "of the process",
+	"node.sessions":       "records of their own",
+	"node.guests":         "records of their own",
+	"node.semaphores":     "records of their own",
+	"node.count":          "counted again",
+	"node.processes":      "records of their own",
+	"node.tracks":         "records of their own",
+	"node.usage":          "counted again",
+	"party.node":          "a link, by id",
+	"party.held":          "follows from the entries",
+	"party.more":          "follows from processes and tracks",
+	"party.home":          "the session itself",
+	"party.mark":          "of the process",
+	"party.weighed":       "counted again",
+	"party/party.used":    "of a guest",
+	"answers.head":        "what is before it is forgotten",
+	"session.party":       "walked by itself",
+	"semaphore.bucket":    "follows from node and name",
+	"semaphore.node":      "a link, by id",
+	"semaphore.used":      "follows from the owners",
+	"semaphore.owners":    "records of their own",
+	"semaphore.waiters":   "records of their own",
+	"semaphore.deleted":   "a deleted one is in no snapshot",
+	"semaphore.young":     "follows from ephemeral",
+	"semaphore.stuck":     "follows from its first waiter",
+	"semaphore.mark":      "of the process",
+	"semaphore.serial":    "links records within one snapshot",
+	"semaphore.tally":     "counters are no part of the state",
+	"semaphore.detail":    "counters are no part of the state",
+	"entry.links":         "shape of the trees",
+	"entry.sem":           "a link, by serial number",
+	"entry.party":         "a link, by id",
+	"entry.mark":          "of the process",
+	"timer.pos":           "place in the heap; that it is armed is kept",
+	"proc.bucket":         "follows from node and name",
+	"proc.node":           "a link, by id",
+	"proc.timer":          "follows from the state",
+	"proc.mark":           "of the process",
+	"proc.weighs":         "counted again",
+	"proc.called":         "of one Apply",
+	"proc.deleted":        "a deleted one is in no snapshot",
+	"track.bucket":        "follows from node and name",
+	"track.node":          "a link, by id",
+	"track.timer":         "follows from the state",
+	"track.mark":          "of the process",
+	"track.weighs":        "counted again",
+	"proc.state":          "see shard/process",
+	"track.state":         "see shard/rollout",
+	"semaphore.youngPrev": "follows from ephemeral",
+	"semaphore.youngNext": "follows from ephemeral",
+}
+
+// fieldCheck changes one field of a record at a time.
+type fieldCheck struct {
+	t       *testing.T
+	m       *Machine
+	plain   []byte // snapshot of m as it is
+	digest  uint64
+	record  string
+	find    func(*Machine) reflect.Value // the same record of another machine
+	changed map[string]int
+	walked  map[string]bool
+}
+
+// settable is the field even if it is not exported.
+func settable(v reflect.Value) reflect.Value {
+	return reflect.NewAt(v.Type(), unsafe.Pointer(v.UnsafeAddr())).Elem()
+}
+
+// at is the value that a path of fields leads to.
+func at(v reflect.Value, path []int) reflect.Value {
+	for _, i := range path {
+		v = settable(v.Field(i))
+	}
+	return v
+}
+
+func (c *fieldCheck) walk(name string, path []int) {
+	v := at(c.find(c.m), path)
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		key := v.Type().Name() + "." + f.Name
+		c.walked[key] = true
+		if derived[key] != "" || derived[c.record+"/"+key] != "" {
+			continue
+		}
+		if v.Type() == reflect.TypeFor[timer]() && v.FieldByName("pos").Int() == 0 {
+			continue // it is not armed
+		}
+		next := append(slices.Clone(path), i)
+		if f.Type.Kind() == reflect.Struct {
+			c.walk(name+"."+f.Name, next)
+			continue
+		}
+		c.change(name+"."+f.Name, next, keys[key])
+	}
+}
+
+// change gives a field another value, and looks whether the digest, a snapshot and what is restored tell.
+func (c *fieldCheck) change(name string, path []int, key bool) {
+	f := at(c.find(c.m), path)
+	was := reflect.New(f.Type()).Elem()
+	was.Set(f)
+	f.Set(another(c.t, f))
+	now := reflect.ValueOf(f.Interface())
+	defer f.Set(was)
+	c.changed[name]++
+	if c.m.Digest() == c.digest {
+		c.t.Errorf("%s: the digest does not see it", name)
+	}
+	b := snapshotOf(c.t, c.m)
+	if bytes.Equal(b, c.plain) {
+		c.t.Errorf("%s: it is not in a snapshot", name)
+	}
+	x, err := Restore(bytes.NewReader(b))
+	if err != nil || key {
+		return // the value is one that cannot be, and it was noticed; or the record has another name now
+	}
+	if got := at(c.find(x), path); !reflect.DeepEqual(got.Interface(), now.Interface()) {
+		c.t.Errorf("%s: restored as %v, was %v", name, got, now)
+	}
+}
+
+// another is a value that a field does not have.
+func another(t *testing.T, f reflect.Value) reflect.Value {
+	t.Helper()
+	v := reflect.New(f.Type()).Elem()
+	v.Set(f)
+	switch f.Kind() {
+	case reflect.Bool:
+		v.SetBool(!f.Bool())
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		v.SetInt(f.Int() + 1)
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		v.SetUint(f.Uint() + 1)
+	case reflect.String:
+		v.SetString(f.String() + "x")
+	case reflect.Array:
+		for i := range v.Len() {
+			v.Index(i).Set(another(t, f.Index(i)))
+		}
+	case reflect.Slice:
+		e := reflect.New(f.Type().Elem()).Elem()
+		noZero(t, e)
+		v.Set(reflect.Append(f.Slice3(0, f.Len(), f.Len()), e))
+	default:
+		t.Fatalf("a field of kind %v: say here how it is changed", f.Kind())
+	}
+	return v
+}
+
+// noZero makes no field of an element zero.
+func noZero(t *testing.T, v reflect.Value) {
+	t.Helper()
+	if v.Kind() != reflect.Struct {
+		v.Set(another(t, v))
+		return
+	}
+	for i := range v.NumField() {
+		f := settable(v.Field(i))
+		if f.Kind() == reflect.Struct {
+			noZero(t, f)
+		} else {
+			f.Set(another(t, f))
+		}
+	}
+}
+
+// entryAt is the entry with an order id, or the next one, which an entry under another id may have become.
+func entryAt(s *semaphore, order uint64) *entry {
+	for _, t := range []*treap{&s.owners, &s.waiters} {
+		if e := t.seekOrder(order - 1); e != nil && (e.orderID == order || t == &s.waiters) {
+			return e
+		}
+	}
+	return s.owners.seekOrder(0)
+}
+
+// recordsOf are the records of a machine, one of each kind, by name.
+func recordsOf(m *Machine) map[string]func(*Machine) reflect.Value {
+	of := func(p any) reflect.Value { return reflect.ValueOf(p).Elem() }
+	list := map[string]func(*Machine) reflect.Value{"Machine": func(m *Machine) reflect.Value { return of(m) }}
+	for i := range m.buckets {
+		if m.buckets[i].state == bucketActive {
+			list["bucket"] = func(m *Machine) reflect.Value { return of(&m.buckets[i]) }
+		}
+	}
+	for id := range m.nodes {
+		list["node"] = func(m *Machine) reflect.Value { return of(m.nodes[id]) }
+	}
+	for id, p := range m.parties {
+		switch {
+		case p.home != nil:
+			list["party"] = func(m *Machine) reflect.Value { return of(m.parties[id]) }
+			list["session"] = func(m *Machine) reflect.Value { return of(m.parties[id].home) }
+		case !p.gone:
+			list["guest"] = func(m *Machine) reflect.Value { return of(m.parties[id]) }
+		}
+	}
+	for i := range m.buckets {
+		for key, s := range m.buckets[i].semaphores {
+			find := func(m *Machine) *semaphore { return m.buckets[i].semaphores[key] }
+			if s.ephemeral {
+				continue
+			}
+			list["semaphore"] = func(m *Machine) reflect.Value { return of(find(m)) }
+			if e := s.owners.seekOrder(0); e != nil {
+				order := e.orderID
+				list["entry"] = func(m *Machine) reflect.Value { return of(entryAt(find(m), order)) }
+			}
+			if e := s.waiters.seekOrder(0); e != nil {
+				order := e.orderID
+				list["waiter"] = func(m *Machine) reflect.Value { return of(entryAt(find(m), order)) }
+			}
+		}
+		for key := range m.buckets[i].processes {
+			list["proc"] = func(m *Machine) reflect.Value { return of(m.buckets[i].processes[key]) }
+		}
+		for key := range m.buckets[i].tracks {
+			list["track"] = func(m *Machine) reflect.Value { return of(m.buckets[i].tracks[key]) }
+		}
+	}
+	return list
+}
+
+// keys are the fields that a record is found by.
+var keys = map[string]bool{"party.id": true, "node.id": true, "semaphore.name": true, "proc.name": true, "track.name": true, "entry.orderID": true}
+
+// TestEveryFieldIsKept changes each field of each kind of record to what it is not: the digest sees it, a snapshot has it, and it is the same in what is restored, or that is refused.
+// A field that is left out of a record, by who writes or by who reads it, is found here at once, whatever histories the other tests happen to make.
+func TestEveryFieldIsKept(t *testing.T) {
+	walked, changed := map[string]bool{}, map[string]int{}
+	for seed := range uint64(6) {
+		x := newChurn(seed, New(3))
+		for range 400 {
+			x.step()
+		}
+		records := recordsOf(x.m)
+		for _, name := range slices.Sorted(maps.Keys(records)) {
+			c := &fieldCheck{t: t, m: x.m, plain: snapshotOf(t, x.m), digest: x.m.Digest(), record: name, find: records[name], walked: walked, changed: changed}
+			c.walk(name, nil)
+		}
+		keptLists(t, x.m)
+	}
+	for key := range derived {
+		if _, field, _ := strings.Cut(key, "/"); field == "" && !walked[key] {
+			t.Errorf("%s: there is no such field, or no record with it", key)
+		}
+	}
+	for _, name := range []string{
+		"Machine.takeovers.open", "Machine.dropped", "Machine.imports", "Machine.clearing.name", "bucket.orders", "bucket.base", "node.former", "node.floor", "node.config.GracePeriod",
+		"party.answers.list", "session.due.at", "session.key", "guest.used", "semaphore.data", "entry.orderID", "waiter.timer.at", "proc.revision",
+	} {
+		if changed[name] == 0 {
+			t.Errorf("%s was never changed: the test has lost its way", name)
+		}
+	}
+}
+
+// keptLists does the same with what is no field of a record by its own: lists of the header, and keys that are remembered.
+func keptLists(t *testing.T, m *Machine) {
+	t.Helper()
+	plain, digest := snapshotOf(t, m), m.Digest()
+	look := func(name string, same func(x *Machine) bool) {
+		t.Helper()
+		b := snapshotOf(t, m)
+		if m.Digest() == digest || bytes.Equal(b, plain) {
+			t.Errorf("%s: the digest or the snapshot does not see it", name)
+		}
+		if x, err := Restore(bytes.NewReader(b)); err == nil && !same(x) {
+			t.Errorf("%s: restored as another", name)
+		}
+	}
+	for _, p := range m.parties {
+		was := m.dying
+		m.dying = append(slices.Clone(was), p)
+		look("Machine.dying", func(x *Machine) bool { return len(x.dying) == len(m.dying) && x.dying[len(was)].id == p.id })
+		m.dying = was
+		was = m.stranded
+		m.stranded = append(slices.Clone(was), p)
+		look("Machine.stranded", func(x *Machine) bool { return len(x.stranded) == len(m.stranded) && x.stranded[len(was)].id == p.id })
+		m.stranded = was
+		break
+	}
+	for _, n := range m.nodes {
+		was := m.dropping
+		m.dropping = append(slices.Clone(was), n)
+		look("Machine.dropping", func(x *Machine) bool { return len(x.dropping) == len(m.dropping) })
+		m.dropping = was
+		break
+	}
+	if len(m.ended.queue) > 0 {
+		k := &m.ended.queue[0]
+		k.until++
+		look("ended", func(x *Machine) bool { return x.ended.queue[0] == *k })
+		k.until--
+	}
+	if len(m.gone.queue) > 0 {
+		k := &m.gone.queue[0]
+		k.until++
+		look("gone", func(x *Machine) bool { return x.gone.queue[0] == *k })
+		k.until--
+	}
+}
