@@ -1,10 +1,12 @@
 package server
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/governor"
 )
 
@@ -71,6 +73,11 @@ func TestHealthOfACluster(t *testing.T) {
 	}
 	if plan.Leader != "" || len(plan.Steps) != 0 || plan.Health.State != protocol.HealthBroken || !strings.Contains(waitFor(&plan, governor.ToBeGoverned), "cluster recover") {
 		t.Errorf("a alone plans %+v", plan)
+	}
+	// One whose folder was lost asks to be taken in again, and is told the way that is left.
+	if _, err := k.server("a").takeIn(t.Context(), &cluster.JoinRequest{UUID: cluster.NewUUID(), Name: "b", RaftAddress: k.address("b")}); !errors.Is(err, protocol.StatusUnavailable) ||
+		!strings.Contains(err.Error(), "the meta shard has no majority: 1 of 3 voters take part") || !strings.Contains(err.Error(), "cluster recover") {
+		t.Errorf("a process without a folder is told %v", err)
 	}
 	var status protocol.ClusterStatus
 	if err := connect(t, k.server("a")).ask(protocol.MethodStatus, "", &status); err != nil || status.Health.State != protocol.HealthBroken || *status.Instances[1].Reachable {

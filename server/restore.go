@@ -11,6 +11,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/backup"
+	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -158,7 +159,7 @@ func (l local) restoreBuckets(ctx context.Context, d *desk, run shard.BucketsBod
 	}
 	// The time of sessions begins with their buckets: those of the shard that is done first must not expire while the others are filled.
 	if !from.Filled(run.First, run.Count) {
-		return protocol.Errorf(protocol.StatusUnavailable, "other shards are not filled yet")
+		return fmt.Errorf("other shards are not filled yet: %w", governor.ErrLater)
 	}
 	for _, part := range from.Parts(run.First, run.Count) {
 		part.Tier = run.Tier

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"strconv"
+
+	_ "github.com/signalbox-dev/signalbox/cmd/signalbox/quiet" // before anything else says something
 )
 
 func main() {

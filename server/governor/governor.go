@@ -7,6 +7,7 @@ package governor
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"io"
 	"log/slog"
 	"sync"
@@ -86,6 +87,9 @@ type Config struct {
 	Logger    *slog.Logger  // default slog.Default()
 	Random    io.Reader     // default crypto/rand
 }
+
+// ErrLater is in the error of a step that is in order and has to wait for others: it is not worth a warning.
+var ErrLater = errors.New("later")
 
 const (
 	// Backoff is the pause before a failed step or proposal is tried again; of a step that goes on failing it doubles up to MaxBackoff.

@@ -2,6 +2,7 @@ package governor
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -152,7 +153,7 @@ func (l *loop) finished(o outcome) {
 	rest := min(max(Backoff, 2*before.pause), MaxBackoff)
 	l.held[key] = hold{time.Now().Add(rest), rest}
 	level := slog.LevelWarn
-	if again {
+	if again || errors.Is(o.err, ErrLater) {
 		level = slog.LevelDebug
 	}
 	l.log.Log(context.Background(), level, "governor step failed, will be retried", "step", o.step.String(), "error", o.err)

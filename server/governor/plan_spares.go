@@ -82,7 +82,7 @@ func (p *planner) fill(t *meta.Tier, groups []group, n int) {
 		from, i, why := p.spare(t, groups, n)
 		if i == nil {
 			if to.Phase == meta.ReplicasetReady {
-				p.because(Outside, fmt.Sprintf("replicaset %s to have %d copies", to.Name, to.copies), "it has %d members, and %s; start another instance, or lower the replication factor",
+				p.because(Outside, fmt.Sprintf("replicaset %s to have %d copies", to.Name, to.copies), "it has %d, and %s; start another instance, or lower the replication factor",
 					len(to.members), why)
 			}
 			return
