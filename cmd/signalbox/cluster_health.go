@@ -88,7 +88,7 @@ func (p *printer) healthLines(h *protocol.ClusterHealth) error {
 func unheard(u *protocol.ClusterUnheard) string {
 	text := u.Instance + " was never heard by the instance that answers"
 	if u.ForMS > 0 {
-		text = fmt.Sprintf("%s is not heard since %s ago", u.Instance, age(time.Duration(u.ForMS)*time.Millisecond))
+		text = fmt.Sprintf("%s was not heard for %s", u.Instance, age(time.Duration(u.ForMS)*time.Millisecond))
 	}
 	if u.State == "Offline" && u.Reason != "" {
 		return fmt.Sprintf("%s: %s", text, u.Reason)

@@ -137,7 +137,7 @@ func (p *printer) replicaset(s *protocol.ClusterStatus, set *protocol.ClusterRep
 		}
 		instances = append(instances, row{
 			{"", "instance", x.Name}, {"", "state", state(x, &s.Health)}, {"", "heard", heard(x)}, {"", "votes", slices.Contains(s.Meta.Voters, x.Name)},
-			{"", "leads", len(x.Leads)}, {"", "version", cmp.Or(x.Version, "-")}, {"", "failure domain", whole(cmp.Or(domain(x.Domain), "-"))}, {"", "address", whole(x.Address)},
+			{"", "leads", leads(x, &s.Health)}, {"", "version", cmp.Or(x.Version, "-")}, {"", "failure domain", whole(cmp.Or(domain(x.Domain), "-"))}, {"", "address", whole(x.Address)},
 			{"", "since", moment{wall(x.ChangedAt)}}, {"", "reason", whole(cmp.Or(x.Reason, "-"))},
 		})
 	}
@@ -146,7 +146,7 @@ func (p *printer) replicaset(s *protocol.ClusterStatus, set *protocol.ClusterRep
 		if x.Replicaset != set.Name || x.Tier != set.Tier {
 			continue
 		}
-		shards = append(shards, row{{"", "shard", x.ID}, {"", "state", works(x, &s.Health)}, {"", "master", master(x)}, {"", "replicas", whole(replicas(x))}, {"", "buckets", x.Buckets}})
+		shards = append(shards, row{{"", "shard", x.ID}, {"", "state", works(x, &s.Health)}, {"", "master", master(x, &s.Health)}, {"", "replicas", whole(replicas(x))}, {"", "buckets", x.Buckets}})
 	}
 	if len(instances) > 0 {
 		if err := p.table(instances); err != nil {
@@ -264,8 +264,23 @@ func works(x *protocol.ClusterShard, h *protocol.ClusterHealth) string {
 	return "-"
 }
 
-// master is who leads a shard by the map.
-func master(x *protocol.ClusterShard) string {
+// leads counts the shards that an instance is heard leading.
+func leads(i *protocol.ClusterInstance, h *protocol.ClusterHealth) (n int) {
+	for _, g := range h.Shards {
+		if g.Leader == i.Name {
+			n++
+		}
+	}
+	return n
+}
+
+// master is who leads a shard, as the map has it; one that is not heard leading it now led it.
+func master(x *protocol.ClusterShard, h *protocol.ClusterHealth) string {
+	for _, g := range h.Shards {
+		if g.Shard == x.ID && g.Leader == "" && x.Master != "" {
+			return "none, was " + x.Master
+		}
+	}
 	switch {
 	case x.Master == x.TargetMaster && x.Master == "":
 		return "none"

@@ -44,7 +44,7 @@ func TestStatusOfACluster(t *testing.T) {
 				{Instance: "a", Role: "voter", TargetRole: "voter"}, {Instance: "b", Role: "non-voting", TargetRole: "voter"},
 				{Instance: "c", Role: "voter", TargetRole: "none"}, {Instance: "d", Role: "non-voting", TargetRole: "non-voting"}}},
 			{ID: 3, Tier: "default", Replicaset: "r1", TargetMaster: "b"},
-			{ID: 4, Tier: "default", Replicaset: "r1"},
+			{ID: 4, Tier: "default", Replicaset: "r1", Master: "b", TargetMaster: "b"},
 		},
 		Moves: []protocol.ClusterMove{{Tier: "default", First: 32, Count: 32, From: 2, To: 3, Phase: "moving"}, {Tier: "default", First: 4095, Count: 1, From: 2, To: 3, Phase: "committed"}},
 	}
@@ -54,9 +54,9 @@ func TestStatusOfACluster(t *testing.T) {
 	}
 	want := `broken, as a sees it; a majority confirmed its map of the cluster 1m1s ago for the last time
   shard 3 of replicaset r1 has no leader; 0 buckets are not served
-  b is not heard since 2s ago
+  b was not heard for 2s
   d was never heard by the instance that answers
-  e is not heard since 1h0m ago: shutdown
+  e was not heard for 1h0m: shutdown
   the loss of a or c would stop shard 2
 
 cluster demo (c-1), version 0.3.0
@@ -74,7 +74,7 @@ d          Online? not heard               no     no     0      -        -      
 SHARD  STATE                MASTER         REPLICAS                                            BUCKETS
 2      2 of 3 voters        a? to be b     a, b (? to be voter), c (? leaves), d (non-voting)  4096
 3      no leader            none? to be b                                                      0
-4      no majority: 1 of 3  none                                                               0
+4      no majority: 1 of 3  none, was b                                                        0
 
 tier arbiters: replication factor 1, 0 buckets, no votes
 

@@ -230,15 +230,15 @@ func (a *assessment) judgeReplicaset(set *meta.Replicaset) {
 	}
 }
 
-// copies counts the replicas of a shard that run on instances that are heard. One without a vote counts
-// once its instance is Online: before, it has not caught up.
+// copies counts the replicas of a shard that run on instances that are heard and stay. One without a vote
+// counts once its instance is Online: before, it has not caught up.
 func (a *assessment) copies(x *meta.Shard) (n int) {
 	for i := range x.Replicas {
 		r := &x.Replicas[i]
 		if _, runs := a.running(r, x.ID); !runs || r.Want == meta.RoleNone || r.Role == meta.RoleNone {
 			continue
 		}
-		if in, _ := a.State.Instance(r.Instance); r.Role == meta.RoleVoter || in.Current.Variant == meta.Online {
+		if in, _ := a.State.Instance(r.Instance); in.Target.Variant == meta.Online && (r.Role == meta.RoleVoter || in.Current.Variant == meta.Online) {
 			n++
 		}
 	}
