@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -43,7 +44,7 @@ type Config struct {
 }
 
 // Dial connects to the first of the endpoints (host:port) that answers, and fetches the cluster map. The client is then good until Close: it reconnects by
-// itself. It fails at once when the credentials or the protocol version are refused, else when ctx ends; a context without a deadline gets one of 10 s.
+// itself. It fails at once when the credentials or the protocol version are refused, or with ErrHandshake, else when ctx ends; a context without a deadline gets one of 10 s.
 func Dial(ctx context.Context, endpoints ...string) (*Client, error) {
 	return Open(ctx, Config{Endpoints: endpoints})
 }
@@ -103,6 +104,9 @@ func (c *Client) connect(ctx context.Context, address string) (*conn, error) {
 		nc = tls.Client(raw, conf)
 	}
 	hello, rest, err := c.greet(nc)
+	if err != nil {
+		err = diagnose(address, c.cfg.TLS != nil, err, rest)
+	}
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -111,7 +115,7 @@ func (c *Client) connect(ctx context.Context, address string) (*conn, error) {
 	}
 	if err != nil {
 		_ = nc.Close()
-		if cause := context.Cause(ctx); cause != nil {
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, ErrHandshake) {
 			err = cause
 		}
 		return nil, err
@@ -119,7 +123,7 @@ func (c *Client) connect(ctx context.Context, address string) (*conn, error) {
 	return newConn(c, nc, hello, rest, c.clock), nil
 }
 
-// greet says hello and reads the answer; rest is what came behind it.
+// greet says hello and reads the answer; rest is what came behind it, or instead.
 func (c *Client) greet(nc net.Conn) (hello protocol.HelloReply, rest []byte, err error) {
 	out := protocol.AppendFrame(nil, protocol.KindHello, 1, 0, &protocol.Hello{
 		Magic: protocol.Magic, Version: protocol.Version, Client: c.cfg.Name, Token: c.cfg.Token,
@@ -131,12 +135,12 @@ func (c *Client) greet(nc net.Conn) (hello protocol.HelloReply, rest []byte, err
 	for {
 		frame, n, err := protocol.SplitFrame(buf, protocol.MaxHelloLen)
 		if err != nil {
-			return hello, nil, fmt.Errorf("server's answer to the hello is none; is this the port of another service: %w", err)
+			return hello, buf, fmt.Errorf("%w: %w", errNoFrame, err)
 		}
 		if n > 0 {
 			h, err := protocol.ParseFrame(frame)
 			if err != nil {
-				return hello, nil, fmt.Errorf("server's answer to the hello is none; is this the port of another service: %w", err)
+				return hello, buf, fmt.Errorf("%w: %w", errNoFrame, err)
 			}
 			switch {
 			case h.Kind == protocol.KindGoodbye:
@@ -153,7 +157,7 @@ func (c *Client) greet(nc net.Conn) (hello protocol.HelloReply, rest []byte, err
 		read, err := nc.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+read]
 		if err != nil && read == 0 {
-			return hello, nil, err
+			return hello, buf, err
 		}
 	}
 }

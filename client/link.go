@@ -121,7 +121,8 @@ func (l *link) dial(f *flight, addresses []string, wait time.Duration) {
 	defer close(f.done)
 	sleep(l.c.ctx, f.hurry, wait)
 	var failed error
-	for _, address := range addresses {
+	var mistaken error // every address answered, and none can be spoken to: why
+	for i, address := range addresses {
 		if l.c.ctx.Err() != nil {
 			failed = ErrClientClosed
 			break
@@ -137,11 +138,23 @@ func (l *link) dial(f *flight, addresses []string, wait time.Duration) {
 		}
 		l.c.cfg.Logger.Debug("connection could not be made", "address", address, "error", err)
 		var refused *refusal
-		if errors.As(err, &refused) && failed == nil {
+		switch wrong := errors.Is(err, ErrHandshake); {
+		case errors.As(err, &refused) && failed == nil:
 			failed = err
-		} else if failed == nil || !errors.As(failed, &refused) {
+		case failed != nil && errors.As(failed, &refused):
+		case wrong && (i == 0 || mistaken != nil):
+			mistaken = err
 			failed = fmt.Errorf("%w: %w", ErrUnreachable, err)
+		default:
+			// What may pass by itself is no reason to give up; of two causes the mistake says more.
+			mistaken = nil
+			if wrong || failed == nil || !errors.Is(failed, ErrHandshake) {
+				failed = fmt.Errorf("%w: %w", ErrUnreachable, err)
+			}
 		}
+	}
+	if mistaken != nil && l.c.routes.Load() == nil {
+		failed = &refusal{mistaken}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -102,7 +102,7 @@ func (k *call) client() (*client.Client, error) {
 	}
 	c, err := client.Open(k.ctx, k.cfg)
 	if err != nil {
-		if protocol.StatusOf(err) == protocol.StatusInternal {
+		if protocol.StatusOf(err) == protocol.StatusInternal && (!errors.Is(err, client.ErrHandshake) || k.ctx.Err() != nil) {
 			err = fmt.Errorf("%w: %w", errUnreachable, err)
 		}
 		return nil, err
@@ -186,6 +186,8 @@ func (a *app) code(err error) int {
 // hint says what to do next, for errors whose own sentence cannot know.
 func (a *app) hint(err error, code int) string {
 	switch {
+	case errors.Is(err, client.ErrHandshake):
+		return "--endpoints names the addresses for clients (--listen or --listen-tls of serve); for TLS there are --tls, --tls-ca, --tls-server-name, --tls-cert and --tls-key."
 	case code == exitUnreachable:
 		return fmt.Sprintf("Is an instance running at %s? Start one with `signalbox dev`, or name another with --endpoints.", a.values["endpoints"])
 	case errors.Is(err, protocol.StatusUnauthenticated):

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -44,6 +45,8 @@ type placed struct {
 	net.Conn
 	gate *bounded
 	host string
+
+	looked bool // at its first byte; of the goroutine that reads
 
 	// The gate's mutex guards these.
 	reserve bool   // it is in the reserve
@@ -182,4 +185,22 @@ func follow(s *http.Server) {
 func reservedFor(r *http.Request) bool {
 	p, ok := r.Context().Value(connKey{}).(*placed)
 	return ok && p.inReserve()
+}
+
+// notHTTP is what a connection is answered that begins with anything but an HTTP method: a client of the coordination protocol, or of TLS, that took this for its address. The
+// HTTP server would wait for the end of a line.
+const notHTTP = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 48\r\nConnection: close\r\n\r\nthis is the address for operators; it takes HTTP"
+
+// Read looks at the first byte.
+func (p *placed) Read(b []byte) (int, error) {
+	n, err := p.Conn.Read(b)
+	if n > 0 && !p.looked {
+		p.looked = true
+		if b[0] < 'A' || b[0] > 'Z' {
+			_ = p.SetWriteDeadline(time.Now().Add(time.Second))
+			_, _ = p.Conn.Write([]byte(notHTTP))
+			return 0, io.EOF
+		}
+	}
+	return n, err
 }

@@ -185,3 +185,17 @@ func TestReserve(t *testing.T) {
 	}
 	told("127.0.0.4")
 }
+
+// TestNotHTTP: who begins with anything but a method is told at once what this address takes.
+func TestNotHTTP(t *testing.T) {
+	k := newGate(t, 4)
+	for _, first := range []string{"\x00\x00\x00\x20\x01", "\x16\x03\x01"} {
+		c := k.dial("127.0.0.1")
+		if _, err := io.WriteString(c, first); err != nil {
+			t.Fatal(err)
+		}
+		if said, _ := io.ReadAll(c); string(said) != notHTTP {
+			t.Errorf("%q is answered %q", first, said)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -232,8 +233,17 @@ func refuse(w io.Writer, why error) {
 	for i, r := range reasons {
 		if r != nil && errors.Is(why, r) {
 			_, _ = w.Write(handshakeMessage(msgRefuse, []byte{byte(i)}))
+			return
 		}
 	}
+	// A client that took this for its own address learns from the magic whose it is.
+	var plain tls.RecordHeaderError
+	if errors.As(why, &plain) && plain.Conn != nil {
+		w = plain.Conn
+	} else if !errors.Is(why, errGarbage) {
+		return
+	}
+	_, _ = w.Write(handshakeMessage(msgRefuse, []byte{0}))
 }
 
 // acceptHandshake is the acceptor's side, up to the word that the caller says last: on success accept makes it. On failure the caller refuses with the

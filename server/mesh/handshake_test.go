@@ -52,7 +52,7 @@ func TestHandshake(t *testing.T) {
 		{"other cluster", identity{right, "a:1", "c"}, identity{right, "b:1", "d"}, "b:1", purposeCalls, ErrCluster, ErrCluster},
 		{"raft by another name", identity{right, "a:1", "c"}, identity{right, "b:1", "c"}, "localhost:1", purposeRaft, ErrAddress, io.EOF},
 		{"unknown purpose", identity{right, "a:1", "c"}, identity{right, "b:1", "c"}, "b:1", 9, ErrVersion, ErrVersion},
-		{"no address", identity{right, "", "c"}, identity{right, "b:1", "c"}, "b:1", purposeCalls, io.EOF, errGarbage},
+		{"no address", identity{right, "", "c"}, identity{right, "b:1", "c"}, "b:1", purposeCalls, errGarbage, errGarbage},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			peers, dial, accept := shake(c.dialer, c.acceptor, c.address, c.purpose)
@@ -178,7 +178,7 @@ func TestStrangersAreTurnedAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := startMesh(t, tcpConfig(t), nil)
 			nc := rawDial(t, m)
-			want, garbage, version := error(nil), uint64(1), uint64(0)
+			want, garbage, version := errGarbage, uint64(1), uint64(0)
 			switch name {
 			case "tls":
 				if err := tls.Client(nc, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(testContext(t)); err == nil {
@@ -187,7 +187,9 @@ func TestStrangersAreTurnedAway(t *testing.T) {
 			case "version":
 				want, garbage, version = ErrVersion, 0, 1
 			case "nothing":
-				garbage = 0
+				want, garbage = nil, 0
+			case "hello cut short":
+				want = nil
 			}
 			if b != nil {
 				_, _ = nc.Write(b)

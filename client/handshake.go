@@ -1,0 +1,76 @@
+package client
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+)
+
+// ErrHandshake: an endpoint was reached, and no connection can be made with this configuration. Its certificate is not trusted or is for another name, it wants another
+// certificate of the client or none, it speaks TLS and the client does not or the other way round, or it is no address for clients. Open fails with it at once when no endpoint
+// does better. A client that has been connected goes on trying, as certificates are replaced.
+var ErrHandshake = errors.New("no connection can be made with this configuration")
+
+// mistake is an ErrHandshake with its cause.
+type mistake struct {
+	text string
+	err  error
+}
+
+func (m *mistake) Error() string        { return m.text }
+func (m *mistake) Unwrap() error        { return m.err }
+func (m *mistake) Is(target error) bool { return target == ErrHandshake }
+
+// What an address answers that does not speak the client's protocol: its first bytes.
+var (
+	saysHTTP  = []byte("HTTP/")
+	saysRaft  = []byte("sbxm")     // as connections between instances begin
+	saysAlert = []byte{0x15, 0x03} // a record of TLS
+)
+
+// diagnose tells a mistake in the configuration from what passes: err is why the hello was not answered at an address, and said what came instead.
+func diagnose(address string, secure bool, err error, said []byte) error {
+	wrong := func(format string, args ...any) error {
+		return &mistake{fmt.Sprintf("%s "+format, append([]any{address}, args...)...), err}
+	}
+	var header tls.RecordHeaderError
+	var unknown x509.UnknownAuthorityError
+	var name x509.HostnameError
+	var untrusted *tls.CertificateVerificationError
+	var op *net.OpError
+	switch {
+	case errors.As(err, &header):
+		said = header.RecordHeader[:]
+		if bytes.HasPrefix(said, saysHTTP) || bytes.HasPrefix(said, saysRaft) {
+			break
+		}
+		return wrong("does not speak TLS; connect without it, or name the address for TLS")
+	case errors.As(err, &unknown):
+		return wrong("shows a certificate that no trusted authority has signed: %v; trust the authority that signed it", err)
+	case errors.As(err, &name):
+		return wrong("shows a certificate for another name: %v; connect under a name that is in it, or set the server name to one", err)
+	case errors.As(err, &untrusted):
+		return wrong("shows a certificate that cannot be trusted: %v", err)
+	case secure && errors.As(err, &op) && op.Op == "remote error": // an alert
+		return wrong("does not take this client's side of TLS: %v; it may want a certificate of the client, or another one", op.Err)
+	case secure:
+		return err
+	}
+	switch {
+	case bytes.HasPrefix(said, saysHTTP):
+		return wrong("speaks HTTP: it is an address for operators, not for clients")
+	case bytes.HasPrefix(said, saysRaft):
+		return wrong("is an address for other instances (raft), not for clients")
+	case bytes.HasPrefix(said, saysAlert):
+		return wrong("speaks TLS; turn TLS on, or name the plain address if there is one")
+	case errors.Is(err, errNoFrame):
+		return wrong("does not speak signalbox's protocol: %v", err)
+	}
+	return err
+}
+
+// errNoFrame: the answer to the hello is none of this protocol.
+var errNoFrame = errors.New("server's answer to the hello is none; is this the port of another service")

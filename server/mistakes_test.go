@@ -1,0 +1,73 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/certs/certstest"
+)
+
+// TestConnectionMistakes: a client that is given a wrong address, or the wrong side of TLS, is told so by its first attempt, and not when its time is over; beside an endpoint that
+// is right a wrong one does no harm.
+func TestConnectionMistakes(t *testing.T) {
+	kit := newTLSKit(t)
+	raft := freePort(t)
+	s := start(t, func(c *Config) {
+		c.TLSListen, c.TLS, c.Admin, c.Raft, c.Memory, c.DataDir = "127.0.0.1:0", kit.files, "127.0.0.1:0", raft, false, t.TempDir()
+	})
+	ca, dir := certstest.New(t), t.TempDir()
+	files := kit.files
+	files.CA, files.Require = ca.Write(t, dir), true
+	strict := start(t, func(c *Config) { c.TLSListen, c.TLS = "127.0.0.1:0", files })
+	stranger := kit.client.Clone()
+	cert, key := certstest.New(t).Issue(t, dir, "stranger")
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+	other := &tls.Config{RootCAs: x509.NewCertPool()}
+	misnamed := &tls.Config{RootCAs: kit.client.RootCAs, ServerName: "elsewhere.example"}
+	for _, x := range []struct {
+		name     string
+		endpoint string
+		tls      *tls.Config
+		want     string
+	}{
+		{"wrong CA", s.TLSAddr(), other, "shows a certificate that no trusted authority has signed"},
+		{"wrong name", s.TLSAddr(), misnamed, "shows a certificate for another name"},
+		{"no client certificate", strict.TLSAddr(), kit.client, "does not take this client's side of TLS"},
+		{"a stranger's certificate", strict.TLSAddr(), stranger, "does not take this client's side of TLS"},
+		{"plain against TLS", s.TLSAddr(), nil, "this address wants TLS"},
+		{"TLS against plain", s.Addr(), kit.client, "does not speak TLS"},
+		{"operators' address", s.AdminAddr(), nil, "speaks HTTP: it is an address for operators"},
+		{"operators' address over TLS", s.AdminAddr(), kit.client, "speaks HTTP: it is an address for operators"},
+		{"raft address", raft, nil, "is an address for other instances (raft)"},
+		{"raft address over TLS", raft, kit.client, "is an address for other instances (raft)"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), wait)
+			defer cancel()
+			_, err := client.Open(ctx, client.Config{Endpoints: []string{x.endpoint}, TLS: x.tls})
+			if err == nil || !strings.Contains(err.Error(), x.want) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrUnreachable) {
+				t.Errorf("it says %v; want %q", err, x.want)
+			}
+			good := s.Addr()
+			if x.tls != nil {
+				good = s.TLSAddr()
+			}
+			if x.tls != other && x.tls != misnamed {
+				c, err := client.Open(ctx, client.Config{Endpoints: []string{x.endpoint, good}, TLS: x.tls})
+				if err != nil {
+					t.Fatalf("beside a good endpoint: %v", err)
+				}
+				_ = c.Close()
+			}
+		})
+	}
+}
