@@ -575,7 +575,7 @@ func TestHelloRefused(t *testing.T) {
 				fc.reply(h, &protocol.HelloReply{Version: 99, Cluster: "fake"})
 			}, protocol.StatusUnsupported, 0},
 			{func(fc *fakeConn, h protocol.Header) { fc.fail(h, protocol.StatusOverloaded) }, Overloaded, firstTimeout},
-			{func(fc *fakeConn, h protocol.Header) { fc.sendBytes([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")) }, context.DeadlineExceeded, firstTimeout},
+			{func(fc *fakeConn, h protocol.Header) { fc.sendBytes([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")) }, ErrHandshake, 0},
 			{func(fc *fakeConn, h protocol.Header) {}, context.DeadlineExceeded, firstTimeout},
 		} {
 			f.set(func() {
