@@ -92,7 +92,7 @@ func (n *Node) Describe(ctx context.Context, name string, opts ...ReadOption) (*
 	req := protocol.Describe{Node: n.id, Name: []byte(name), Flags: o.flags, Consistency: o.consistency}
 	sem, err := n.pages(ctx, bucket, &req, func(reply *protocol.DescribeReply) error {
 		req.MinIndex = n.readFrom(bucket)
-		_, err := n.c.ask(ctx, n.readAt(o, bucket, n.c.atBucket(n.tier, bucket)), protocol.KindDescribe, &req, reply)
+		_, err := n.c.ask(ctx, n.readAt(o, bucket, n.c.atBucket(n.tier, bucket), &req.Consistency), protocol.KindDescribe, &req, reply)
 		return err
 	})
 	if err != nil {

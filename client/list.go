@@ -99,7 +99,7 @@ func (n *Node) List(ctx context.Context, prefix string, opts ...ReadOption) iter
 				for more {
 					var reply protocol.ListReply
 					req.MinIndex = n.c.readIndex(shard).Load()
-					if _, err := n.c.ask(ctx, n.readAt(o, n.bucketOf(shard), n.c.atShard(n.tier, shard)), protocol.KindList, req, &reply); err != nil {
+					if _, err := n.c.ask(ctx, n.readAt(o, n.bucketOf(shard), n.c.atShard(n.tier, shard), &req.Consistency), protocol.KindList, req, &reply); err != nil {
 						return nil, about("list", prefix, err)
 					}
 					raise(n.c.readIndex(shard), reply.Index)

@@ -86,6 +86,10 @@ func (s *Session) WatchOnce(ctx context.Context, name string, what Aspect, opts 
 	sem, err := s.node.pages(ctx, bucket, &req, func(reply *protocol.DescribeReply) error {
 		_, _, err := s.send(ctx, protocol.KindDescribe, bucket, &numbered{prepare: func(tr trail) {
 			req.MinIndex = s.node.readFrom(bucket)
+			req.Consistency = o.consistency
+			if o.consistency == Relaxed || o.consistency != Strict && s.node.relaxed {
+				req.Consistency = s.node.consistencyAt(o, tr.shard, tr.cn)
+			}
 			if req.Flags&uint8(OnData|OnOwners) == 0 || len(req.Cursor) > 0 {
 				return // not the first page
 			}

@@ -43,7 +43,7 @@ func (s *Session) send(ctx context.Context, kind protocol.Kind, bucket uint32, x
 // wrote takes in that a request which may have changed something was answered.
 func (t trail) wrote(c *Client, x *numbered) {
 	if t.way != nil && (x == nil || x.head != nil) {
-		t.way.wrote(c.clock.fast())
+		t.way.writes.answered(c.clock.fast(), t.cn.instance)
 	}
 }
 

@@ -363,7 +363,7 @@ func (c *Client) fetch(have *routes) error {
 		if have != nil {
 			old = have.ways[w.shard]
 			if old != nil {
-				w.lastWrite.Store(old.lastWrite.Load())
+				w.writes = old.writes // a request that is under way may be answered after this
 			}
 			if old != nil && old.term > w.term && slices.Contains(w.replicas, old.master.Load()) {
 				w.term = old.term

@@ -20,12 +20,12 @@ type routes struct {
 
 // way is where a shard is served. The master is what the map said, and then what instances said since: it changes without a new map.
 type way struct {
-	shard     uint64
-	replicas  []uint64             // instances
-	master    atomic.Uint64        // instance, 0: not known
-	link      atomic.Pointer[link] // to the master, where one is known
-	lastWrite atomic.Int64         // when a change of this client's was answered last, by its clock; 0: never
-	term      uint64               // raft term since which the master is it, as far as somebody said; 0: nobody did. Guarded by client.mu
+	shard    uint64
+	replicas []uint64             // instances
+	master   atomic.Uint64        // instance, 0: not known
+	link     atomic.Pointer[link] // to the master, where one is known
+	writes   *written             // of this client; all maps share it
+	term     uint64               // raft term since which the master is it, as far as somebody said; 0: nobody did. Guarded by client.mu
 }
 
 type tier struct {
@@ -44,7 +44,7 @@ func newRoutes(m *protocol.MapReply) (*routes, error) {
 	}
 	for _, s := range m.Shards {
 		r.shards[s.ID] = s
-		w := &way{shard: s.ID, replicas: s.Replicas, term: s.Term}
+		w := &way{shard: s.ID, replicas: s.Replicas, term: s.Term, writes: new(written)}
 		w.master.Store(s.Master)
 		r.ways[s.ID] = w
 	}

@@ -58,11 +58,11 @@ func (s *script) describe(limit uint64, owners ...Entry) *script {
 }
 
 func (s *script) set(lane int, data string, version uint64) *script {
-	return s.add(Op{Kind: Set, Lane: lane, Data: data, Version: version, Result: OK})
+	return s.add(Op{Kind: Set, Lane: lane, Process: lane, Data: data, Version: version, Result: OK})
 }
 
 func (s *script) guarded(lane int, data string, want, version uint64, r Result) *script {
-	return s.add(Op{Kind: Set, Lane: lane, Data: data, Guarded: true, Want: want, Version: version, Result: r})
+	return s.add(Op{Kind: Set, Lane: lane, Process: lane, Data: data, Guarded: true, Want: want, Version: version, Result: r})
 }
 
 func (s *script) get(k Kind, lane int, data string, version uint64) *script {
@@ -120,6 +120,9 @@ var stories = []struct {
 	{"it is seen, and then not", false, new(script).set(1, "a", 1).add(Op{Kind: Set, Lane: 2, Data: "b", Result: Unknown}).get(Get, 3, "b", 2).get(Get, 3, "a", 1)},
 	{"relaxed reads lag", true, new(script).set(1, "a", 1).set(1, "b", 2).get(Peek, 3, "a", 1).get(Peek, 3, "b", 2)},
 	{"relaxed reads go back", false, new(script).set(1, "a", 1).set(1, "b", 2).get(Peek, 3, "b", 2).get(Peek, 3, "a", 1)},
+	{"a client reads relaxed what it wrote", true, new(script).set(1, "a", 1).set(1, "b", 2).get(Peek, 1, "b", 2)},
+	{"a client reads relaxed what was before its own write", false, new(script).set(1, "a", 1).set(1, "b", 2).get(Peek, 1, "a", 1)},
+	{"a client reads relaxed what was before its own strict read", false, new(script).set(1, "a", 1).set(1, "b", 2).get(Get, 3, "b", 2).get(Peek, 3, "a", 1)},
 	{"a relaxed read of what was never written", false, new(script).set(1, "a", 1).get(Peek, 3, "z", 1)},
 
 	{"a node is made, dropped and made", true, new(script).add(Op{Kind: MakeNode, Token: 4, Result: OK}).add(Op{Kind: DropNode, Result: OK}).

@@ -70,7 +70,7 @@ func describeConfig(op *Op) string {
 	return fmt.Sprintf("%s: version %d", text, op.Version)
 }
 
-// peeks judges relaxed reads: a client never sees them go back, and what they show was written under that version, if anything is known of it.
+// peeks judges relaxed reads: a client never sees them go back, nor behind what it was told of its own writes, and what they show was written under that version, if anything is known of it.
 func peeks(ops []*Op) error {
 	written := map[uint64]string{}
 	for _, op := range ops {
@@ -78,21 +78,38 @@ func peeks(ops []*Op) error {
 			written[op.Version] = op.Data
 		}
 	}
-	seen := map[int]*Op{}
+	seen := versions{}
 	for _, op := range ops { // by Call
-		if op.Kind != Peek || op.Result != OK && op.Result != NotFound {
+		switch {
+		case op.Result == OK && (op.Kind == Set || op.Kind == Get):
+			seen.add(op) // what the client wrote itself, or read strict, it has seen as well
+			continue
+		case op.Kind != Peek || op.Result != OK && op.Result != NotFound:
 			continue
 		}
 		// Of two that overlap either may be the older one.
-		if last := seen[op.Process]; last != nil && last.Return < op.Call && op.Version < last.Version {
-			return fmt.Errorf("%s: client %d read version %d relaxed, and then version %d", op.Name, op.Process, last.Version, op.Version)
+		if last := seen.before(op); last != nil && op.Version < last.Version {
+			return fmt.Errorf("%s: client %d knew version %d by a %s, and then read version %d relaxed", op.Name, op.Process, last.Version, last.Kind, op.Version)
 		}
 		if data, ok := written[op.Version]; ok && op.Version != 0 && data != op.Data {
 			return fmt.Errorf("%s: client %d read %q as version %d, which is %q", op.Name, op.Process, op.Data, op.Version, data)
 		}
-		if last := seen[op.Process]; last == nil || op.Version > last.Version || op.Version == last.Version && op.Return < last.Return {
-			seen[op.Process] = op
-		}
+		seen.add(op)
 	}
 	return nil
+}
+
+// versions is, of each client, what it was told of a configuration.
+type versions map[int][]*Op
+
+func (v versions) add(op *Op) { v[op.Process] = append(v[op.Process], op) }
+
+// before is the highest version that the client of a call knew before the call began.
+func (v versions) before(op *Op) (last *Op) {
+	for _, o := range v[op.Process] {
+		if o.Return < op.Call && (last == nil || o.Version > last.Version) {
+			last = o
+		}
+	}
+	return last
 }
