@@ -76,6 +76,9 @@ bench-discovery: build bench-tools ## 20,000 members and 20,000 watchers for ten
 bench-restart: build bench-tools ## restarts and snapshots with a million semaphores; writes bench/results
 	./bin/bench restart
 
+bench-failover: bench-tools ## how long writers wait when the leader is killed, stopped or cut off, beside etcd, about 25 minutes, as root; writes bench/results
+	./bin/bench-peers failover
+
 # The peers live in a module of their own. Redis and ZooKeeper come from the system's packages: a peer that is missing is named in the report.
 bench-tools: build
 	go build -o bin/bench ./bench/cmd
@@ -88,4 +91,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help build run cluster dev test quick long simulate planted flood golden fixture fuzz micro bench bench-quick bench-discovery bench-restart bench-tools check clean chaos
+.PHONY: help build run cluster dev test quick long simulate planted flood golden fixture fuzz micro bench bench-quick bench-discovery bench-restart bench-failover bench-tools check clean chaos

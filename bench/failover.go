@@ -49,7 +49,7 @@ type fault struct {
 	do, undo   func(ctx context.Context, g *Group, hosts *Hosts, i int) error
 }
 
-func signal(s syscall.Signal) func(context.Context, *Group, *Hosts, int) error {
+func sends(s syscall.Signal) func(context.Context, *Group, *Hosts, int) error {
 	return func(_ context.Context, g *Group, _ *Hosts, i int) error { return g.processes[i].cmd.Process.Signal(s) }
 }
 
@@ -63,12 +63,12 @@ func startAgain(ctx context.Context, g *Group, _ *Hosts, i int) error {
 }
 
 var faults = []fault{
-	{"kill", "kill -9", 1000, signal(syscall.SIGKILL), startAgain},
-	{"pause", "SIGSTOP", 0, signal(syscall.SIGSTOP), signal(syscall.SIGCONT)},
+	{"kill", "kill -9", 1000, sends(syscall.SIGKILL), startAgain},
+	{"pause", "SIGSTOP", 0, sends(syscall.SIGSTOP), sends(syscall.SIGCONT)},
 	{"cut", "all packets dropped", 0,
 		func(ctx context.Context, _ *Group, h *Hosts, i int) error { return h.Cut(ctx, i) },
 		func(ctx context.Context, _ *Group, h *Hosts, i int) error { return h.Heal(ctx, i) }},
-	{"stop", "SIGTERM, a planned stop", 100, signal(syscall.SIGTERM), startAgain},
+	{"stop", "SIGTERM, a planned stop", 100, sends(syscall.SIGTERM), startAgain},
 }
 
 // RunFailover measures how long writers wait when the server that leads is taken away, of all systems in turn. hosts may be nil: nothing is cut off then.
