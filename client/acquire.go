@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -22,7 +23,8 @@ type acquireOptions struct {
 	limit      uint64 // to create with, 0: do not
 	onAccepted func(orderID uint64)
 	try        bool
-	queue      bool // wait for the session's own lease to go
+	queue      bool  // wait for the session's own lease to go
+	err        error // of the first option that is out of its range
 }
 
 // Count is how many units are acquired, 1 up to the semaphore's limit; default 1. Max on an ephemeral semaphore is all of it.
@@ -33,10 +35,14 @@ func Data[T ~string | ~[]byte](data T) AcquireOption {
 	return func(o *acquireOptions) { o.data = []byte(data) }
 }
 
-// Wait bounds the wait at the server: 0 .. 1 day; ErrNotAcquired follows. The time goes on while this client is not connected. Default is for ever: ctx
+// Wait bounds the wait at the server: 0 .. 1 day; ErrNotAcquired follows. The time goes on while this client is not connected. Default is Forever: ctx
 // ends the wait.
 func Wait(d time.Duration) AcquireOption {
-	return func(o *acquireOptions) { o.timeout = millis(d) }
+	return func(o *acquireOptions) {
+		if o.timeout = millis.Of("acquire timeout", d, &o.err); d == Forever {
+			o.timeout = protocol.Forever
+		}
+	}
 }
 
 // Ephemeral acquires a semaphore that exists as long as somebody holds it or waits for it, and has the limit Max. A semaphore that was created otherwise is
@@ -44,7 +50,13 @@ func Wait(d time.Duration) AcquireOption {
 func Ephemeral() AcquireOption { return func(o *acquireOptions) { o.ephemeral = true } }
 
 // CreateLimit creates the semaphore with this limit, 1 .. Max, if it does not exist.
-func CreateLimit(limit uint64) AcquireOption { return func(o *acquireOptions) { o.limit = limit } }
+func CreateLimit(limit uint64) AcquireOption {
+	return func(o *acquireOptions) {
+		if o.limit = limit; limit == 0 && o.err == nil {
+			o.err = protocol.Errorf(protocol.StatusBadRequest, "semaphore limit is 0; it must be at least 1")
+		}
+	}
+}
 
 // OnAccepted is called once, from the acquiring goroutine, when the request was queued behind others; orderID is its place: who is ahead has a lower one. It must not
 // block.
@@ -101,6 +113,9 @@ func (s *Session) acquire(ctx context.Context, name string, opts []AcquireOption
 	a.o = acquireOptions{count: 1, timeout: protocol.Forever}
 	for _, f := range opts {
 		f(&a.o)
+	}
+	if a.o.err != nil {
+		return nil, a.o.err
 	}
 	var err error
 	if a.bucket, err = s.node.bucket(ctx, name); err != nil {

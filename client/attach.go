@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/client/internal/session"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -31,7 +32,7 @@ func (s *Session) start(ctx context.Context) error {
 	}
 	s.epoch = 1
 	req := &protocol.SessionStart{
-		Node: s.node.id, Key: s.key[:], Timeout: millis(s.asked), Description: s.opts.description, Nonce: s.nonce,
+		Node: s.node.id, Key: s.key[:], Timeout: uint64(s.asked.Milliseconds()), Description: s.opts.description, Nonce: s.nonce,
 	}
 	var bucket uint32
 	var repeated bool
@@ -82,7 +83,7 @@ func (s *Session) begin(sent time.Duration, on *conn, reply *protocol.SessionRep
 	if repeated {
 		s.epoch++
 	}
-	s.m = session.Start(sent, fromMillis(reply.Timeout), fromMillis(reply.Grace))
+	s.m = session.Start(sent, millis.Duration(reply.Timeout), millis.Duration(reply.Grace))
 	s.timer = time.AfterFunc(time.Hour, func() { s.step((*session.Machine).Tick) })
 	s.mu.Unlock()
 	if err := s.c.register(s); err != nil {
@@ -100,7 +101,7 @@ func (s *Session) begin(sent time.Duration, on *conn, reply *protocol.SessionRep
 
 // bind makes a connection the session's; false if the connection is over. mu is held.
 func (s *Session) bind(cn *conn, reply *protocol.SessionReply) bool {
-	v, ok := cn.settle(s, reply.Shard, reply.Epoch, s.opts.period(fromMillis(reply.Timeout)))
+	v, ok := cn.settle(s, reply.Shard, reply.Epoch, s.opts.period(millis.Duration(reply.Timeout)))
 	if !ok {
 		return false
 	}
@@ -214,7 +215,7 @@ func (s *Session) attachOnce() (*conn, error) {
 				err = errLinkLost
 				return
 			}
-			m.Attached(now, sent, fromMillis(reply.Timeout), fromMillis(reply.Grace))
+			m.Attached(now, sent, millis.Duration(reply.Timeout), millis.Duration(reply.Grace))
 		})
 	case gone(err):
 		s.serverSaid(err)
@@ -247,7 +248,7 @@ func (s *Session) sendAttach(ctx context.Context, epoch uint64) (cn *conn, reply
 		return nil, nil, 0, err
 	}
 	req := &protocol.SessionAttach{
-		Session: s.id, Node: s.node.id, Epoch: epoch, Key: s.key[:], Timeout: millis(s.asked), Description: s.opts.description, Nonce: s.nonce,
+		Session: s.id, Node: s.node.id, Epoch: epoch, Key: s.key[:], Timeout: uint64(s.asked.Milliseconds()), Description: s.opts.description, Nonce: s.nonce,
 	}
 	reply = new(protocol.SessionReply)
 	sent = s.c.clock.now()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -153,7 +154,7 @@ func (s *Semaphore) addPage(r *protocol.DescribeReply) {
 		w := &r.Waiters[i]
 		timeout := Forever
 		if w.Timeout != protocol.Forever {
-			timeout = fromMillis(w.Timeout)
+			timeout = millis.Duration(w.Timeout)
 		}
 		s.Waiters = append(s.Waiters, Waiter{
 			OrderID: w.OrderID, Session: w.Session, Count: w.Count, Data: bytes.Clone(w.Data), Description: w.Description, Since: wallTime(w.Since), Timeout: timeout,

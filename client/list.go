@@ -6,6 +6,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -168,7 +169,7 @@ func (n *Node) Sessions(ctx context.Context) iter.Seq2[SessionInfo, error] {
 
 func sessionInfo(w *protocol.SessionInfo) SessionInfo {
 	return SessionInfo{
-		ID: w.Session, Attached: w.State == protocol.SessionAttached, Epoch: w.Epoch, Timeout: fromMillis(w.Timeout), Remaining: fromMillis(w.Remaining),
+		ID: w.Session, Attached: w.State == protocol.SessionAttached, Epoch: w.Epoch, Timeout: millis.Duration(w.Timeout), Remaining: millis.Duration(w.Remaining),
 		Description: w.Description, Client: w.Client, CreatedAt: wallTime(w.CreatedAt),
 	}
 }

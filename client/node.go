@@ -5,6 +5,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -53,15 +54,14 @@ type NodeInfo struct {
 	CreatedAt time.Time
 }
 
-func (n NodeConfig) wire() protocol.NodeConfig {
-	var w protocol.NodeConfig
+func (n NodeConfig) wire() (w protocol.NodeConfig, err error) {
 	if n.SelfCheckPeriod != nil {
 		w.Fields |= protocol.FieldSelfCheckPeriod
-		w.SelfCheckPeriod = millis(*n.SelfCheckPeriod)
+		w.SelfCheckPeriod = millis.Of("self-check period", *n.SelfCheckPeriod, &err)
 	}
 	if n.GracePeriod != nil {
 		w.Fields |= protocol.FieldGracePeriod
-		w.GracePeriod = millis(*n.GracePeriod)
+		w.GracePeriod = millis.Of("session grace period", *n.GracePeriod, &err)
 	}
 	if n.ReadConsistency != nil {
 		w.Fields |= protocol.FieldReadConsistency
@@ -99,11 +99,11 @@ func (n NodeConfig) wire() protocol.NodeConfig {
 		w.Fields |= protocol.FieldMaxRequests
 		w.MaxRequests = *n.MaxRequests
 	}
-	return w
+	return w, err
 }
 
 func nodeInfo(w *protocol.NodeInfo) *NodeInfo {
-	selfCheck, grace := fromMillis(w.Config.SelfCheckPeriod), fromMillis(w.Config.GracePeriod)
+	selfCheck, grace := millis.Duration(w.Config.SelfCheckPeriod), millis.Duration(w.Config.GracePeriod)
 	c := w.Config
 	return &NodeInfo{
 		ID: w.ID, Path: w.Path, Tier: w.Tier, Revision: w.Revision, CreatedAt: wallTime(w.CreatedAt),
@@ -113,19 +113,6 @@ func nodeInfo(w *protocol.NodeInfo) *NodeInfo {
 			MaxWaiters: &c.MaxWaiters, MaxWatchers: &c.MaxWatchers, MaxRequests: &c.MaxRequests,
 		},
 	}
-}
-
-// millis rounds up: a duration that is asked for is at least granted. A negative one is 0.
-func millis(d time.Duration) uint64 {
-	if d <= 0 {
-		return 0
-	}
-	return uint64((d-1)/time.Millisecond) + 1
-}
-
-func fromMillis(ms uint64) time.Duration {
-	const longest = uint64(1<<63-1) / uint64(time.Millisecond)
-	return time.Duration(min(ms, longest)) * time.Millisecond
 }
 
 // wallTime reads ms since 1970; 0 is the zero time.
@@ -141,8 +128,12 @@ func wallTime(ms uint64) time.Time {
 // A request whose answer is lost is sent again. Where another client drops the same path at that moment, the node may so be made twice; likewise a drop may drop what another
 // has made anew. Whoever makes and drops one path from several places at once must agree first on whose turn it is, with a lock.
 func (c *Client) CreateNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
+	config, err := cfg.wire()
+	if err != nil {
+		return nil, about("create node", path, err)
+	}
 	var reply protocol.NodeInfo
-	repeated, err := c.ask(ctx, c.anywhere, protocol.KindNodeCreate, &protocol.NodeCreate{Path: path, Config: cfg.wire()}, &reply)
+	repeated, err := c.ask(ctx, c.anywhere, protocol.KindNodeCreate, &protocol.NodeCreate{Path: path, Config: config}, &reply)
 	if err != nil {
 		return nil, about("create node", path, unknown(repeated && (!answered(err) || protocol.StatusOf(err) == protocol.StatusAlreadyExists), err))
 	}
@@ -151,8 +142,12 @@ func (c *Client) CreateNode(ctx context.Context, path string, cfg NodeConfig) (*
 
 // EnsureNode is CreateNode that is content with a node that exists, whatever its configuration.
 func (c *Client) EnsureNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
+	config, err := cfg.wire()
+	if err != nil {
+		return nil, about("create node", path, err)
+	}
 	var reply protocol.NodeInfo
-	_, err := c.ask(ctx, c.anywhere, protocol.KindNodeCreate, &protocol.NodeCreate{Path: path, Config: cfg.wire()}, &reply)
+	_, err = c.ask(ctx, c.anywhere, protocol.KindNodeCreate, &protocol.NodeCreate{Path: path, Config: config}, &reply)
 	switch {
 	case err == nil:
 		return nodeInfo(&reply), nil
@@ -165,8 +160,12 @@ func (c *Client) EnsureNode(ctx context.Context, path string, cfg NodeConfig) (*
 // AlterNode replaces the fields that are given. It takes effect at once, except that a lower grace period comes into force one old grace period later. Errors:
 // BadRequest, NotFound.
 func (c *Client) AlterNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
+	config, err := cfg.wire()
+	if err != nil {
+		return nil, about("alter node", path, err)
+	}
 	var reply protocol.NodeInfo
-	if repeated, err := c.ask(ctx, c.anywhere, protocol.KindNodeAlter, &protocol.NodeAlter{Path: path, Config: cfg.wire()}, &reply); err != nil {
+	if repeated, err := c.ask(ctx, c.anywhere, protocol.KindNodeAlter, &protocol.NodeAlter{Path: path, Config: config}, &reply); err != nil {
 		return nil, about("alter node", path, unknown(repeated && !answered(err), err))
 	}
 	return nodeInfo(&reply), nil
@@ -250,7 +249,7 @@ func (c *Client) Node(ctx context.Context, path string) (*Node, error) {
 func nodeOf(c *Client, path string, info *protocol.NodeInfo) Node {
 	return Node{
 		c: c, id: info.ID, tier: info.Tier, path: path,
-		relaxed: info.Config.ReadConsistency == protocol.Relaxed, grace: fromMillis(info.Config.GracePeriod),
+		relaxed: info.Config.ReadConsistency == protocol.Relaxed, grace: millis.Duration(info.Config.GracePeriod),
 	}
 }
 

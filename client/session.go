@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/client/internal/session"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -101,7 +102,7 @@ func (c *Client) Session(ctx context.Context, nodePath string, opts ...SessionOp
 func (c *Client) newSession(path string, info *protocol.NodeInfo, o sessionOptions) *Session {
 	s := &Session{
 		c: c, node: nodeOf(c, path, info), opts: o, nonce: randomNonce(),
-		asked: session.Enlarge(o.timeout, fromMillis(info.Config.GracePeriod)), stopped: make(chan struct{}), attached: make(chan struct{}),
+		asked: session.Enlarge(o.timeout, millis.Duration(info.Config.GracePeriod)), stopped: make(chan struct{}), attached: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.numbers.reset(1)

@@ -1,9 +1,9 @@
 package client
 
 import (
-	"fmt"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/client/internal/session"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -27,7 +27,7 @@ type sessionOptions struct {
 // long grace period of the node, the shortest possible timeout is a 24th of that (417 ms with the default of 10 s), and a shorter one is enlarged.
 func Timeout(d time.Duration) SessionOption { return func(o *sessionOptions) { o.timeout = d } }
 
-// KeepAlive is the time between keep-alives of the session's connection, at most and by default a quarter of the timeout. One keep-alive covers all
+// KeepAlive is the time between keep-alives of the session's connection, at most and by default (0) a quarter of the timeout, and at least 10 ms. One keep-alive covers all
 // sessions of a connection; the shortest period of them counts.
 func KeepAlive(d time.Duration) SessionOption { return func(o *sessionOptions) { o.keepAlive = d } }
 
@@ -53,11 +53,9 @@ func sessionOptionsOf(opts []SessionOption) (o sessionOptions, err error) {
 	if o.timeout < session.MinTimeout || o.timeout > session.MaxTimeout {
 		return o, protocol.Errorf(protocol.StatusBadRequest, "session timeout is %s; it must be %s to %s", o.timeout, session.MinTimeout, session.MaxTimeout)
 	}
-	if o.keepAlive < 0 {
-		return o, fmt.Errorf("keep-alive is %s; it must be above 0, and is at most a quarter of the timeout", o.keepAlive)
-	}
-	o.timeout = o.timeout.Truncate(time.Millisecond)
-	return o, nil
+	o.timeout = millis.Duration(millis.Of("session timeout", o.timeout, &err))
+	millis.Of("keep-alive", o.keepAlive, &err) // it stays here, but what is no time is refused alike
+	return o, err
 }
 
 // period between keep-alives for a session with this timeout in force.

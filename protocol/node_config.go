@@ -92,11 +92,13 @@ func orDefault[T comparable](given, otherwise T) T {
 
 // Validate checks an effective configuration: every field in its range, and the grace period against the self-check period.
 func (n *NodeConfig) Validate() error {
+	if err := validateMillis("self-check period", n.SelfCheckPeriod, MinSelfCheckPeriod, MaxSelfCheckPeriod); err != nil {
+		return err
+	}
+	if err := validateMillis("session grace period", n.GracePeriod, 0, MaxGracePeriod); err != nil {
+		return err
+	}
 	switch {
-	case n.SelfCheckPeriod < MinSelfCheckPeriod || n.SelfCheckPeriod > MaxSelfCheckPeriod:
-		return Errorf(StatusBadRequest, "self-check period is %d ms; it must be %d to %d ms", n.SelfCheckPeriod, MinSelfCheckPeriod, MaxSelfCheckPeriod)
-	case n.GracePeriod > MaxGracePeriod:
-		return Errorf(StatusBadRequest, "session grace period is %d ms; at most %d ms are allowed", n.GracePeriod, MaxGracePeriod)
 	case n.GracePeriod < n.SelfCheckPeriod+MinGraceOverSelfCheck:
 		return Errorf(StatusBadRequest, "session grace period is %d ms; with a self-check period of %d ms it must be at least %d ms", n.GracePeriod,
 			n.SelfCheckPeriod, n.SelfCheckPeriod+MinGraceOverSelfCheck)

@@ -50,8 +50,16 @@ func (o *ProcessOptions) validate() error {
 	if o.Election > ElectPreferred {
 		return Errorf(StatusBadRequest, "election is %d; it must be 0 (oldest), 1 (lowest-id) or 2 (preferred)", o.Election)
 	}
-	if max(o.Debounce, o.RoundTimeout, o.BackoffMin, o.BackoffMax, o.Return) > MaxProcessDuration {
-		return Errorf(StatusBadRequest, "a time of the options is above %d ms (1 day)", uint64(MaxProcessDuration))
+	for _, t := range []struct {
+		field string
+		ms    uint64
+	}{
+		{"debounce", o.Debounce}, {"round timeout", o.RoundTimeout}, {"least back-off", o.BackoffMin}, {"greatest back-off", o.BackoffMax},
+		{"time to return", o.Return},
+	} {
+		if err := validateMillis(t.field, t.ms, 0, MaxProcessDuration); err != nil {
+			return err
+		}
 	}
 	if o.BackoffMax > 0 && o.BackoffMin > o.BackoffMax {
 		return Errorf(StatusBadRequest, "least back-off is %d ms, above the greatest, %d ms", o.BackoffMin, o.BackoffMax)

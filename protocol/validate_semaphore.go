@@ -60,9 +60,10 @@ func (m *Acquire) Validate() error {
 	if m.Count == 0 {
 		return Errorf(StatusBadRequest, "acquire count is 0; it must be 1 up to the semaphore's limit")
 	}
-	if m.Timeout > MaxAcquireTimeout && m.Timeout != Forever {
-		return Errorf(StatusBadRequest, "acquire timeout is %d ms; it must be at most %d ms (1 day), or exactly %d to wait for ever", m.Timeout,
-			uint64(MaxAcquireTimeout), uint64(Forever))
+	if m.Timeout != Forever {
+		if err := validateMillis("acquire timeout", m.Timeout, 0, MaxAcquireTimeout); err != nil {
+			return err
+		}
 	}
 	if err := validateData(m.Data); err != nil {
 		return err

@@ -17,8 +17,8 @@ func validateSession(key []byte, timeout uint64, description string, nonce uint6
 	if len(key) != KeyLen {
 		return Errorf(StatusBadRequest, "session key is %d bytes long; it must be the %d random bytes the session was started with", len(key), KeyLen)
 	}
-	if timeout > MaxSessionTimeout {
-		return Errorf(StatusBadRequest, "session timeout is %d ms; at most %d ms (30 minutes) are allowed", timeout, uint64(MaxSessionTimeout))
+	if err := validateMillis("session timeout", timeout, 0, MaxSessionTimeout); err != nil {
+		return err
 	}
 	if nonce == 0 {
 		return Errorf(StatusBadRequest, "session nonce is 0; it must be a random number that this holder of the session has to itself")

@@ -113,16 +113,16 @@ func TestValidate(t *testing.T) {
 		{"track create with 65 locations", create(func(c *TrackConfig) { c.Locations = places(65) }), "65 locations"},
 		{"track create with 33 codes", create(func(c *TrackConfig) { c.ExplicitCodes = make([]string, 33) }), "33 explicit codes"},
 		{"track create with an empty code", create(func(c *TrackConfig) { c.ExplicitCodes = []string{""} }), "explicit code is empty"},
-		{"track create with a long time", create(func(c *TrackConfig) { c.Retention = MaxTrackDuration + 1 }), "2^32"},
+		{"track create with a long time", create(func(c *TrackConfig) { c.Retention = MaxTrackDuration + 1 }), "retention is 4294967297 ms"},
 		{"track create with the longest time", create(func(c *TrackConfig) { c.Retention = MaxTrackDuration }), ""},
 		{"track create with a location of no name", create(func(c *TrackConfig) { c.Locations = []LocationConfig{{}} }), "location name is empty"},
 		{"track create with a share of 101", create(func(c *TrackConfig) { c.Locations = []LocationConfig{{Name: "a", Share: 101}} }), "share is 101"},
-		{"track create with a long delay", create(func(c *TrackConfig) { c.Locations = []LocationConfig{{Name: "a", Delay: Forever}} }), "location a: a time"},
+		{"track create with a long delay", create(func(c *TrackConfig) { c.Locations = []LocationConfig{{Name: "a", Delay: Forever}} }), "location a: delay is -1 ms"},
 		{"track create with 9 gates", create(func(c *TrackConfig) { c.Locations = []LocationConfig{{Name: "a", Gates: make([]GateConfig, 9)}} }), "9 gates"},
 		{"track create with a gate of no kind", create(func(c *TrackConfig) { c.Locations = []LocationConfig{{Name: "a", Gates: []GateConfig{{Name: "g"}}}} }), "kind is 0"},
 		{"track create with a gate of a long time", create(func(c *TrackConfig) {
 			c.Locations = []LocationConfig{{Name: "a", Gates: []GateConfig{{Name: "g", Kind: GateWebhook, Timeout: Forever}}}}
-		}), "gate g: a time"},
+		}), "gate g: timeout is -1 ms"},
 		{"track create with a gate of much text", create(func(c *TrackConfig) {
 			c.Locations = []LocationConfig{{Name: "a", Gates: []GateConfig{{Name: "g", Kind: GateWebhook, Spec: text + text + "x"}}}}
 		}), "2048 bytes"},
@@ -190,7 +190,7 @@ func TestValidate(t *testing.T) {
 		{"process join with much data", &ProcessJoin{Head: head, Name: name, Data: data[:513]}, "member data is 513 bytes"},
 		{"process join with an unknown election", &ProcessJoin{Head: head, Name: name, Options: ProcessOptions{Election: 3}}, "election is 3"},
 		{"process join with a debounce of a day", &ProcessJoin{Head: head, Name: name, Options: ProcessOptions{Debounce: MaxProcessDuration}}, ""},
-		{"process join with a longer one", &ProcessJoin{Head: head, Name: name, Options: ProcessOptions{Debounce: MaxProcessDuration + 1}}, "above 86400000 ms"},
+		{"process join with a longer one", &ProcessJoin{Head: head, Name: name, Options: ProcessOptions{Debounce: MaxProcessDuration + 1}}, "debounce is 86400001 ms"},
 		{"process join with back-offs that cross", &ProcessJoin{Head: head, Name: name, Options: ProcessOptions{BackoffMin: 2, BackoffMax: 1}}, "least back-off is 2 ms"},
 		{"process join with a least back-off", &ProcessJoin{Head: head, Name: name, Options: ProcessOptions{BackoffMin: 9_000}}, ""},
 		{"process leave without a name", &ProcessLeave{Head: head}, "process name is 0 bytes"},

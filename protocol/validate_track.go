@@ -84,7 +84,12 @@ func (t *TrackConfig) validate() error {
 			return err
 		}
 	}
-	return validateDurations("config", t.ImplicitAfter, t.ImplicitAttempts, t.StallTimeout, t.SkipEmptyAfter, t.ReelectMinInterval, t.MinAdvanceInterval, t.Retention)
+	if t.ImplicitAttempts > MaxTrackDuration {
+		return Errorf(StatusBadRequest, "config: implicit attempts is %d; at most 2^32 are allowed", t.ImplicitAttempts)
+	}
+	return validateTrackTimes("config", trackTime{"implicit after", t.ImplicitAfter}, trackTime{"stall timeout", t.StallTimeout},
+		trackTime{"skip empty after", t.SkipEmptyAfter}, trackTime{"reelect interval", t.ReelectMinInterval},
+		trackTime{"advance interval", t.MinAdvanceInterval}, trackTime{"retention", t.Retention})
 }
 
 func (l *LocationConfig) validate() error {
@@ -102,7 +107,7 @@ func (l *LocationConfig) validate() error {
 			return err
 		}
 	}
-	return validateDurations("location "+l.Name, l.Delay, l.Bake, l.ShareBake)
+	return validateTrackTimes("location "+l.Name, trackTime{"delay", l.Delay}, trackTime{"bake", l.Bake}, trackTime{"share bake", l.ShareBake})
 }
 
 func (g *GateConfig) validate() error {
@@ -115,13 +120,19 @@ func (g *GateConfig) validate() error {
 	if len(g.Spec) > MaxTrackGateSpec || !utf8.ValidString(g.Spec) {
 		return Errorf(StatusBadRequest, "gate %s: its command or address is at most %d bytes of UTF-8", g.Name, MaxTrackGateSpec)
 	}
-	return validateDurations("gate "+g.Name, g.Timeout, g.Retry)
+	return validateTrackTimes("gate "+g.Name, trackTime{"timeout", g.Timeout}, trackTime{"retry", g.Retry})
 }
 
-func validateDurations(what string, list ...uint64) error {
-	for _, d := range list {
-		if d > MaxTrackDuration {
-			return Errorf(StatusBadRequest, "%s: a time or count is %d; at most 2^32 is allowed, times are in ms", what, d)
+// trackTime is a time of a track's config, and what it is called.
+type trackTime struct {
+	field string
+	ms    uint64
+}
+
+func validateTrackTimes(part string, list ...trackTime) error {
+	for _, t := range list {
+		if err := validateMillis(part+": "+t.field, t.ms, 0, MaxTrackDuration); err != nil {
+			return err
 		}
 	}
 	return nil

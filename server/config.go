@@ -248,6 +248,20 @@ func (c Config) withDefaults() (Config, error) {
 	orDefault(&c.ShutdownTimeout, 3*time.Second)
 	orDefault(&l.DrainTimeout, c.ShutdownTimeout)
 
+	for _, d := range []struct {
+		what string
+		d    time.Duration
+	}{
+		{"time for what waits to be read", l.OutAge}, {"hello timeout", l.HelloTimeout}, {"frame timeout", l.FrameTimeout}, {"idle timeout", l.IdleTimeout},
+		{"drain timeout", l.DrainTimeout},
+	} {
+		if d.d < 0 {
+			return c, fmt.Errorf("%s is %v; it must not be negative", d.what, d.d)
+		}
+	}
+	if l.NodeOps < 1 || l.MaxSeries < 1 {
+		return c, fmt.Errorf("limits of node changes and of series are %d and %d; choose at least 1", l.NodeOps, l.MaxSeries)
+	}
 	if c.Shards < 0 || c.Shards > 64 {
 		return c, fmt.Errorf("shards is %d; choose 1 to 64", c.Shards)
 	}

@@ -52,6 +52,14 @@ func TestClusterConfig(t *testing.T) {
 		"factor 65":             {func(c *Config) { c.ReplicationFactor = 65 }, "replication factor is 65"},
 		"offline at once":       {func(c *Config) { c.OfflineAfter = 499 * time.Millisecond }, "offline after is 499ms"},
 		"offline late":          {func(c *Config) { c.OfflineAfter = 11 * time.Minute }, "offline after is 11m0s"},
+		"a negative age":        {func(c *Config) { c.Limits.OutAge = -1 }, "is -1ns; it must not be negative"},
+		"a negative hello":      {func(c *Config) { c.Limits.HelloTimeout = -time.Hour }, "hello timeout is -1h0m0s"},
+		"a negative frame":      {func(c *Config) { c.Limits.FrameTimeout = -1 }, "frame timeout is -1ns"},
+		"a negative idle time":  {func(c *Config) { c.Limits.IdleTimeout = -1 }, "idle timeout is -1ns"},
+		"a negative drain":      {func(c *Config) { c.Limits.DrainTimeout = -1 }, "drain timeout is -1ns"},
+		"a negative stop":       {func(c *Config) { c.ShutdownTimeout = -time.Second }, "shutdown timeout is -1s"},
+		"a negative round trip": {func(c *Config) { c.RTT = -time.Millisecond }, "round trip time is -1ms"},
+		"no node changes":       {func(c *Config) { c.Limits.NodeOps = -1 }, "-1 and 1000; choose at least 1"},
 		"no time to stop":       {func(c *Config) { c.ShutdownTimeout = time.Millisecond }, "shutdown timeout is 1ms"},
 	} {
 		c := Config{}

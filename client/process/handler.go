@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	machine "github.com/signalbox-dev/signalbox/client/internal/process"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -108,6 +109,8 @@ var (
 	ErrReplaced  = machine.ErrReplaced
 	ErrEvicted   = machine.ErrEvicted
 	ErrLeft      = errors.New("left the process")
+	// ErrInHandler: a method that waits for the handler was called by the handler.
+	ErrInHandler = errors.New("the handler would wait for itself; call it from another goroutine")
 )
 
 // check finds what is wrong with a join before anything is done.
@@ -115,41 +118,37 @@ func check(name string, h Handler, o *Options) error {
 	if h == nil {
 		return fmt.Errorf("join process %q: handler is nil; give one", name)
 	}
-	if o.RetryInterval < 0 || o.RetryInterval > 5*time.Second {
-		return fmt.Errorf("join process %q: retry interval is %s; it must be up to 5s, or 0 for the default", name, o.RetryInterval)
+	m, err := o.join(name)
+	millis.Of("retry interval", o.RetryInterval, &err)
+	switch {
+	case err != nil:
+	case o.RetryInterval > 5*time.Second:
+		err = protocol.Errorf(protocol.StatusBadRequest, "retry interval is %s; it must be up to 5s, or 0 for the default", o.RetryInterval)
+	case o.MaxProcessFailures < 0:
+		err = protocol.Errorf(protocol.StatusBadRequest, "%d process failures are allowed; it must be at least 0", o.MaxProcessFailures)
+	default:
+		m.Seq = 1
+		err = m.Validate()
 	}
-	if o.MaxProcessFailures < 0 {
-		return fmt.Errorf("join process %q: %d process failures are allowed; it must be at least 0", name, o.MaxProcessFailures)
-	}
-	if err := o.check(); err != nil {
-		return fmt.Errorf("join process %q: %w", name, err)
-	}
-	m := o.join(name)
-	m.Seq = 1
-	if err := m.Validate(); err != nil {
+	if err != nil {
 		return fmt.Errorf("join process %q: %w", name, err)
 	}
 	return nil
 }
 
-// check finds what is wrong with the times of the process.
-func (o *Options) check() error {
-	for _, d := range []time.Duration{o.Debounce, o.RoundTimeout, o.BackoffMin, o.BackoffMax, o.Return} {
-		if d < 0 {
-			return fmt.Errorf("a time of the options is %s; none may be negative", d)
-		}
-	}
-	return nil
+func (o *Options) join(name string) (*protocol.ProcessJoin, error) {
+	options, err := o.wire()
+	return &protocol.ProcessJoin{Name: []byte(name), Key: o.Key, Data: o.Data, Weight: o.Weight, Options: options}, err
 }
 
-func (o *Options) join(name string) *protocol.ProcessJoin {
-	ms := func(d time.Duration) uint64 { return uint64((d + time.Millisecond - 1) / time.Millisecond) }
-	return &protocol.ProcessJoin{
-		Name: []byte(name), Key: o.Key, Data: o.Data, Weight: o.Weight, Options: protocol.ProcessOptions{
-			Election: o.Election, Debounce: ms(o.Debounce), RoundTimeout: ms(o.RoundTimeout), BackoffMin: ms(o.BackoffMin), BackoffMax: ms(o.BackoffMax),
-			Return: ms(o.Return),
-		},
+// wire are the options of the process. Errors: BadRequest for a negative time.
+func (o *Options) wire() (w protocol.ProcessOptions, err error) {
+	w = protocol.ProcessOptions{
+		Election: o.Election, Debounce: millis.Of("debounce", o.Debounce, &err), RoundTimeout: millis.Of("round timeout", o.RoundTimeout, &err),
+		BackoffMin: millis.Of("least back-off", o.BackoffMin, &err), BackoffMax: millis.Of("greatest back-off", o.BackoffMax, &err),
+		Return: millis.Of("time to return", o.Return, &err),
 	}
+	return w, err
 }
 
 // way is how a member reaches the server: a client.ProcessWay, and in tests the server's state machine itself.

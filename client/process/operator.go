@@ -99,10 +99,11 @@ func (o *Operator) Evict(ctx context.Context, session uint64, reason string) err
 
 // Alter replaces the options of the process; those of members do not count. It needs the right admin. Errors: NotFound, BadRequest, Forbidden.
 func (o *Operator) Alter(ctx context.Context, options Options) error {
-	if err := options.check(); err != nil {
+	w, err := options.wire()
+	if err != nil {
 		return fmt.Errorf("alter process %q: %w", o.way.Name(), err)
 	}
-	m := &protocol.ProcessAlter{Node: o.way.Node(), Name: []byte(o.way.Name()), Options: options.join("").Options}
+	m := &protocol.ProcessAlter{Node: o.way.Node(), Name: []byte(o.way.Name()), Options: w}
 	repeated, err := o.way.Ask(ctx, protocol.KindProcessAlter, m, &protocol.Empty{})
 	return undetermined(repeated, err)
 }

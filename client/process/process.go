@@ -1,12 +1,16 @@
 package process
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"runtime/debug"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -30,6 +34,7 @@ type Process struct {
 	initial chan struct{} // closed when the first round is complete
 	done    chan struct{} // closed behind Terminate
 	work    sync.WaitGroup
+	handler atomic.Uint64 // number of the goroutine that runs the handler
 
 	mu     sync.Mutex
 	wake   *sync.Cond // there may be a job
@@ -81,7 +86,7 @@ func join(ctx context.Context, w way, session uint64, over <-chan struct{}, why 
 	go p.run(ctx, ready)
 	err = <-ready
 	if err == nil {
-		m := o.join(name)
+		m, _ := o.join(name) // checked
 		if err = w.Change(ctx, protocol.KindProcessJoin, &m.Head, m, new(protocol.ProcessJoinReply)); err != nil && errors.Is(err, client.ErrOutcomeUnknown) {
 			p.abandon()
 		}
@@ -130,8 +135,16 @@ func (p *Process) Handler() Handler { return p.h }
 // InitialDone is closed when the first round is complete here.
 func (p *Process) InitialDone() <-chan struct{} { return p.initial }
 
-// WaitInitial waits until the first round is complete here. Errors: the end of ctx, or of the membership.
+// WaitInitial waits until the first round is complete here. Errors: the end of ctx, or of the membership; ErrInHandler when the handler waits for itself.
 func (p *Process) WaitInitial(ctx context.Context) error {
+	select {
+	case <-p.initial:
+		return nil
+	default:
+	}
+	if err := p.outside("wait for the first round of"); err != nil {
+		return err
+	}
 	select {
 	case <-p.initial:
 		return nil
@@ -152,8 +165,12 @@ func (p *Process) Err() error {
 	return p.m.Ended()
 }
 
-// Leave ends the membership, and waits for Terminate. When it fails the session is still a member, unless Done is closed. It must not be called from the handler.
+// Leave ends the membership, and waits for Terminate. When it fails the session is still a member, unless Done is closed. Called by the handler it fails with ErrInHandler, and
+// nothing happens: it would wait for the callback that calls it. A handler leaves by another goroutine.
 func (p *Process) Leave(ctx context.Context) error {
+	if err := p.outside("leave"); err != nil {
+		return err
+	}
 	var reply protocol.ProcessLeaveReply
 	m := &protocol.ProcessLeave{Name: []byte(p.name)}
 	err := p.way.Change(ctx, protocol.KindProcessLeave, &m.Head, m, &reply)
@@ -170,6 +187,23 @@ func (p *Process) Leave(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("process %q: a callback still runs: %w", p.name, context.Cause(ctx))
 	}
+}
+
+// outside is an error when the calling goroutine is the one that runs the handler.
+func (p *Process) outside(what string) error {
+	if p.handler.Load() != goroutine() {
+		return nil
+	}
+	return fmt.Errorf("%s process %q: %w", what, p.name, ErrInHandler)
+}
+
+// goroutine is the number of the calling goroutine. The runtime tells it in stack traces alone, which is slow, but good enough for what is called once.
+func goroutine() uint64 {
+	var b [32]byte // goroutine 123 [running]:
+	_, rest, _ := bytes.Cut(b[:runtime.Stack(b[:], false)], []byte(" "))
+	number, _, _ := bytes.Cut(rest, []byte(" "))
+	n, _ := strconv.ParseUint(string(number), 10, 64)
+	return n
 }
 
 // hear is the ear of the process.
@@ -253,6 +287,7 @@ func (p *Process) send(s machine.Send) {
 
 // run is the goroutine of the process: Initialize, then one callback after the other.
 func (p *Process) run(ctx context.Context, ready chan<- error) {
+	p.handler.Store(goroutine())
 	ready <- p.guard("initialize", func() error { return p.h.Initialize(ctx) })
 	for {
 		p.mu.Lock()

@@ -459,6 +459,71 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
+// leaving leaves from each of its callbacks, which cannot work, and at last by another goroutine.
+type leaving struct {
+	agreeing
+	self chan *Process
+	p    *Process
+	errs map[string]error
+	left chan error
+}
+
+func (h *leaving) note(what string) {
+	if h.p == nil {
+		h.p = <-h.self
+	}
+	h.errs["leave in "+what] = h.p.Leave(context.Background())
+	h.errs["wait in "+what] = h.p.WaitInitial(context.Background())
+}
+
+func (h *leaving) Prepare(r *Round) error {
+	h.note("prepare")
+	return nil
+}
+
+func (h *leaving) Coordinate(r *Round) error {
+	h.note("coordinate")
+	return r.Broadcast(nil, nil, Callback{Answered: func([]Answer) {
+		h.note("answered")
+		_ = r.Complete(nil)
+	}})
+}
+
+func (h *leaving) Process(q *Request) error {
+	h.note("process")
+	return q.Reply(nil)
+}
+
+func (h *leaving) Complete(*Round) {
+	h.errs["leave in complete"] = h.p.Leave(context.Background())
+	go func() { h.left <- h.p.Leave(context.Background()) }()
+}
+
+// TestLeaveInHandler: a callback that would wait for itself is told so at once, and leaves by another goroutine.
+func TestLeaveInHandler(t *testing.T) {
+	b := newBackend(t, 0)
+	h := &leaving{agreeing: agreeing{changed: make(chan struct{}, 1)}, self: make(chan *Process, 1), errs: map[string]error{}, left: make(chan error, 1)}
+	p, _, err := b.join(t.Context(), 1, h, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.self <- p
+	if err := <-h.left; err != nil {
+		t.Fatal(err)
+	}
+	if len(h.errs) != 9 {
+		t.Errorf("callbacks: %v", h.errs)
+	}
+	for what, err := range h.errs {
+		if !errors.Is(err, ErrInHandler) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := p.Leave(t.Context()); err != nil {
+		t.Errorf("leave what is left: %v", err)
+	}
+}
+
 // failing cannot be initialized.
 type failing struct {
 	*agreeing

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	machine "github.com/signalbox-dev/signalbox/client/internal/process"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -123,13 +124,17 @@ func (r *Round) Fail(why error) error {
 type Callback struct {
 	Answered func([]Answer)
 	GivenUp  func([]Answer)
-	// Timeout gives the message up although the round goes on. Default 0: it waits as long as the round. A receiver that has executed it by then has executed it.
+	// Timeout gives the message up although the round goes on. Default 0: it waits as long as the round. A negative one is BadRequest. A receiver that has executed it by then has executed it.
 	Timeout time.Duration
 }
 
 // Broadcast sends a message to the members that filter lets pass, all if it is nil, this one included. Without a receiver Answered is called at once, from the caller's
-// goroutine. Errors, without a call: ErrTooLarge, and ErrOver when the membership is over.
+// goroutine. Errors, without a call: ErrTooLarge, BadRequest for a negative Timeout, and ErrOver when the membership is over.
 func (r *Round) Broadcast(payload []byte, filter func(Member) bool, c Callback) error {
+	var err error
+	if millis.Of("timeout", c.Timeout, &err); err != nil {
+		return r.about(err)
+	}
 	var to []uint64
 	for _, m := range r.r.Members {
 		if filter == nil || filter(m) {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -114,8 +115,8 @@ func statusOf(w *protocol.ProcessStatus) *Status {
 	for i := range w.History {
 		h := &w.History[i]
 		s.History = append(s.History, Past{
-			Epoch: h.Epoch, Topology: h.Topology, Coordinator: h.Coordinator, Size: int(h.Size), Attempt: h.Attempt, Started: wall(h.Wall), Prepared: millis(h.Prepared),
-			Decided: millis(h.Decided), Lasted: millis(h.Lasted), Outcome: h.Outcome, Text: h.Text,
+			Epoch: h.Epoch, Topology: h.Topology, Coordinator: h.Coordinator, Size: int(h.Size), Attempt: h.Attempt, Started: wall(h.Wall), Prepared: millis.Duration(h.Prepared),
+			Decided: millis.Duration(h.Decided), Lasted: millis.Duration(h.Lasted), Outcome: h.Outcome, Text: h.Text,
 		})
 	}
 	return s
@@ -135,13 +136,9 @@ func (s *Status) add(w *protocol.ProcessStatus) {
 
 func optionsOf(o *protocol.ProcessOptions) Options {
 	return Options{
-		Election: o.Election, Debounce: millis(o.Debounce), RoundTimeout: millis(o.RoundTimeout), BackoffMin: millis(o.BackoffMin), BackoffMax: millis(o.BackoffMax),
-		Return: millis(o.Return),
+		Election: o.Election, Debounce: millis.Duration(o.Debounce), RoundTimeout: millis.Duration(o.RoundTimeout), BackoffMin: millis.Duration(o.BackoffMin), BackoffMax: millis.Duration(o.BackoffMax),
+		Return: millis.Duration(o.Return),
 	}
-}
-
-func millis(n uint64) time.Duration {
-	return time.Duration(min(n, protocol.MaxProcessDuration*1000)) * time.Millisecond
 }
 
 // until is how long log time takes from now to at.
@@ -149,7 +146,7 @@ func until(now, at uint64) time.Duration {
 	if at <= now {
 		return 0
 	}
-	return millis(at - now)
+	return millis.Duration(at - now)
 }
 
 // wall is a wall clock's ms since 1970; 0 is none.

@@ -3,6 +3,7 @@ package rollout
 import (
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -31,7 +32,7 @@ const (
 	Webhook = protocol.GateWebhook
 )
 
-// Config of a rollout. A zero time or count is the default. Times are rounded up to ms, and at most 2^32 ms, about 49 days.
+// Config of a rollout. A zero time or count is the default. Times are rounded up to ms, and at most 2^32 ms, about 49 days; a negative one is BadRequest.
 type Config struct {
 	Source             Source
 	DelayFrom          DelayFrom
@@ -67,33 +68,43 @@ type Gate struct {
 	Retry   time.Duration // an inconclusive gate is run again after this; 30 s
 }
 
-func (c *Config) wire() protocol.TrackConfig {
-	w := protocol.TrackConfig{
-		Source: c.Source, DelayFrom: c.DelayFrom, ExplicitCodes: c.ExplicitCodes, ImplicitAfter: millis(c.ImplicitAfter), ImplicitAttempts: c.ImplicitAttempts,
-		StallTimeout: millis(c.StallTimeout), AutoDemote: c.AutoDemote, SkipEmptyAfter: millis(c.SkipEmptyAfter), ReelectMinInterval: millis(c.ReelectMinInterval),
-		MinAdvanceInterval: millis(c.MinAdvanceInterval), Retention: millis(c.Retention), KeepRemoved: c.KeepRemoved,
+func (c *Config) wire() (w protocol.TrackConfig, err error) {
+	of := func(part, field string, d time.Duration) uint64 { return millis.Of(part+": "+field, d, &err) }
+	w = protocol.TrackConfig{
+		Source: c.Source, DelayFrom: c.DelayFrom, ExplicitCodes: c.ExplicitCodes, ImplicitAttempts: c.ImplicitAttempts,
+		ImplicitAfter: of("config", "implicit after", c.ImplicitAfter), StallTimeout: of("config", "stall timeout", c.StallTimeout),
+		AutoDemote: c.AutoDemote, SkipEmptyAfter: of("config", "skip empty after", c.SkipEmptyAfter),
+		ReelectMinInterval: of("config", "reelect interval", c.ReelectMinInterval),
+		MinAdvanceInterval: of("config", "advance interval", c.MinAdvanceInterval), Retention: of("config", "retention", c.Retention),
+		KeepRemoved: c.KeepRemoved,
 	}
 	if w.Source == 0 {
 		w.Source = TSO
 	}
 	for _, l := range c.Locations {
-		to := protocol.LocationConfig{Name: l.Name, Delay: millis(l.Delay), Bake: millis(l.Bake), Share: l.Share, ShareBake: millis(l.ShareBake)}
+		part := "location " + l.Name
+		to := protocol.LocationConfig{
+			Name: l.Name, Delay: of(part, "delay", l.Delay), Bake: of(part, "bake", l.Bake), Share: l.Share, ShareBake: of(part, "share bake", l.ShareBake),
+		}
 		for _, g := range l.Gates {
-			to.Gates = append(to.Gates, protocol.GateConfig{Name: g.Name, Kind: g.Kind, Spec: g.Spec, Timeout: millis(g.Timeout), Retry: millis(g.Retry)})
+			part := "gate " + g.Name
+			to.Gates = append(to.Gates, protocol.GateConfig{
+				Name: g.Name, Kind: g.Kind, Spec: g.Spec, Timeout: of(part, "timeout", g.Timeout), Retry: of(part, "retry", g.Retry),
+			})
 		}
 		w.Locations = append(w.Locations, to)
 	}
-	return w
+	return w, err
 }
 
 func configOf(w *protocol.TrackConfig) Config {
 	c := Config{
-		Source: w.Source, DelayFrom: w.DelayFrom, ExplicitCodes: w.ExplicitCodes, ImplicitAfter: duration(w.ImplicitAfter), ImplicitAttempts: w.ImplicitAttempts,
-		StallTimeout: duration(w.StallTimeout), AutoDemote: w.AutoDemote, SkipEmptyAfter: duration(w.SkipEmptyAfter), ReelectMinInterval: duration(w.ReelectMinInterval),
-		MinAdvanceInterval: duration(w.MinAdvanceInterval), Retention: duration(w.Retention), KeepRemoved: w.KeepRemoved,
+		Source: w.Source, DelayFrom: w.DelayFrom, ExplicitCodes: w.ExplicitCodes, ImplicitAfter: millis.Duration(w.ImplicitAfter), ImplicitAttempts: w.ImplicitAttempts,
+		StallTimeout: millis.Duration(w.StallTimeout), AutoDemote: w.AutoDemote, SkipEmptyAfter: millis.Duration(w.SkipEmptyAfter), ReelectMinInterval: millis.Duration(w.ReelectMinInterval),
+		MinAdvanceInterval: millis.Duration(w.MinAdvanceInterval), Retention: millis.Duration(w.Retention), KeepRemoved: w.KeepRemoved,
 	}
 	for _, l := range w.Locations {
-		to := Location{Name: l.Name, Delay: duration(l.Delay), Bake: duration(l.Bake), Share: l.Share, ShareBake: duration(l.ShareBake)}
+		to := Location{Name: l.Name, Delay: millis.Duration(l.Delay), Bake: millis.Duration(l.Bake), Share: l.Share, ShareBake: millis.Duration(l.ShareBake)}
 		for i := range l.Gates {
 			to.Gates = append(to.Gates, gateOf(&l.Gates[i]))
 		}
@@ -103,21 +114,7 @@ func configOf(w *protocol.TrackConfig) Config {
 }
 
 func gateOf(w *protocol.GateConfig) Gate {
-	return Gate{Name: w.Name, Kind: w.Kind, Spec: w.Spec, Timeout: duration(w.Timeout), Retry: duration(w.Retry)}
-}
-
-// millis rounds up. A negative duration is 0.
-func millis(d time.Duration) uint64 {
-	if d <= 0 {
-		return 0
-	}
-	return uint64((d-1)/time.Millisecond) + 1
-}
-
-// duration reads ms; what does not fit is the longest there is.
-func duration(ms uint64) time.Duration {
-	const longest = uint64(1<<63-1) / uint64(time.Millisecond)
-	return time.Duration(min(ms, longest)) * time.Millisecond
+	return Gate{Name: w.Name, Kind: w.Kind, Spec: w.Spec, Timeout: millis.Duration(w.Timeout), Retry: millis.Duration(w.Retry)}
 }
 
 // since is how long before now something was, by log time.
@@ -125,5 +122,5 @@ func since(now, then uint64) time.Duration {
 	if then == 0 || then > now {
 		return 0
 	}
-	return duration(now - then)
+	return millis.Duration(now - then)
 }

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -116,8 +118,11 @@ func NewFollower(o FollowerOptions) (*Follower, error) {
 		return nil, errors.New("follower: give it an Update function")
 	case o.Node == "" || o.Track == "" || o.ID == "" || o.Location == "":
 		return nil, errors.New("follower: name node, track, id and location")
-	case o.PollEvery < 0 || o.RetryMin < 0 || o.RetryMax < 0:
-		return nil, errors.New("follower: times must not be negative")
+	}
+	var err error
+	millis.Of("poll interval", o.PollEvery, &err)
+	if err = checkRetry(o.RetryMin, o.RetryMax, time.Minute, err); err != nil {
+		return nil, fmt.Errorf("follower: %w", err)
 	}
 	defaults := func(d *time.Duration, v time.Duration) {
 		if *d == 0 {
@@ -248,10 +253,20 @@ func final(err error, registered bool) bool {
 // backoff is the wait after so many failures: it doubles, and half of it is random.
 func (f *Follower) backoff(failures int) time.Duration {
 	d := f.o.RetryMax
-	if failures < 20 {
-		d = min(d, f.o.RetryMin<<failures)
+	if least := f.o.RetryMin; failures < 20 && least <= d>>failures {
+		d = least << failures
 	}
 	return d/2 + rand.N(d/2+1)
+}
+
+// checkRetry checks the bounds of a time between attempts; max is what 0 means for most. A failure that was found before is passed on.
+func checkRetry(least, most, max time.Duration, err error) error {
+	millis.Of("least time between attempts", least, &err)
+	millis.Of("longest time between attempts", most, &err)
+	if most = cmp.Or(most, max); err == nil && least > most {
+		err = protocol.Errorf(protocol.StatusBadRequest, "least time between attempts is %s, above the longest, %s", least, most)
+	}
+	return err
 }
 
 // pause waits; the update that is under way may end meanwhile.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -57,6 +58,11 @@ func (g *Generator) Run(ctx context.Context) error {
 	if g.Next == nil || g.Track == nil {
 		return errors.New("generator: it needs a track, and what makes its versions")
 	}
+	var err error
+	millis.Of("timeout", g.Timeout, &err)
+	if err = checkRetry(g.RetryMin, g.RetryMax, 30*time.Second, err); err != nil {
+		return fmt.Errorf("generator: %w", err)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	news, ended := make(chan struct{}, 1), make(chan error, 1)
 	go func() { ended <- g.listen(ctx, news) }()
@@ -77,7 +83,7 @@ func (g *Generator) Run(ctx context.Context) error {
 			err = g.answer(ctx, expected)
 			// Also when it was taken: the next question comes as news. When it was not, nothing may change that would be news.
 			again = time.After(wait)
-			if wait = min(2*wait, retryMax); err == nil {
+			if wait = min(wait+min(wait, retryMax-wait), retryMax); err == nil {
 				wait = retryMin
 			} else if protocol.StatusOf(err) != protocol.StatusPreconditionFailed {
 				inbox = nil // whatever happens meanwhile, what fails is not asked more often

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -31,6 +32,16 @@ type Report struct {
 
 // Why says why the answer is what it is.
 type Why = protocol.TrackWhy
+
+const (
+	WhyTarget            = protocol.WhyTarget            // load Version, or keep it
+	WhyNoTarget          = protocol.WhyNoTarget          // none yet: keep what is there, load nothing
+	WhyPaused            = protocol.WhyPaused            // Version stays until an operator resumes
+	WhyExcluded          = protocol.WhyExcluded          // the location is excluded: Version stays
+	WhyRemoved           = protocol.WhyRemoved           // the location left the order: Version was its last
+	WhySourceWanted      = protocol.WhySourceWanted      // the generator outside is asked for a version
+	WhySourceUnavailable = protocol.WhySourceUnavailable // the same, but it failed last time
+)
 
 // Target is what an instance is to have.
 type Target struct {
@@ -95,7 +106,7 @@ func (i *Instance) GetTargetState(ctx context.Context, report *Report, payload b
 		return Target{}, refusal(err)
 	}
 	return Target{
-		Version: reply.Version, Why: reply.Why, State: reply.State, RetryAfter: duration(reply.RetryAfter), Generation: reply.Generation,
+		Version: reply.Version, Why: reply.Why, State: reply.State, RetryAfter: millis.Duration(reply.RetryAfter), Generation: reply.Generation,
 		Payload: bytes.Clone(reply.Payload), HasPayload: reply.HasPayload,
 	}, nil
 }

@@ -30,6 +30,16 @@ const (
 // Reason says why a target was chosen.
 type Reason = protocol.TrackReason
 
+const (
+	ReasonInitial  = protocol.ReasonInitial  // the location's first
+	ReasonAdvance  = protocol.ReasonAdvance  // the next version was due
+	ReasonExplicit = protocol.ReasonExplicit // re-elected: an instance reported an explicit code
+	ReasonImplicit = protocol.ReasonImplicit // re-elected: an instance could not get it from the source
+	ReasonOperator = protocol.ReasonOperator // re-elected: an operator said so
+	ReasonPromote  = protocol.ReasonPromote  // an operator promoted it
+	ReasonRollback = protocol.ReasonRollback // an operator rolled back to it
+)
+
 // Role of an instance. A follower does not hold anybody up.
 type Role = protocol.InstanceRole
 

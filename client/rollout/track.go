@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"fmt"
 	"iter"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -32,7 +33,10 @@ func (t *Track) change(ctx context.Context, kind protocol.Kind, head *protocol.H
 
 // Create makes the track, and answers the revision of its config. Errors: AlreadyExists, BadRequest, Forbidden.
 func (t *Track) Create(ctx context.Context, c Config) (revision uint64, err error) {
-	m := &protocol.TrackCreate{Name: t.name(), Config: c.wire()}
+	m := &protocol.TrackCreate{Name: t.name()}
+	if m.Config, err = c.wire(); err != nil {
+		return 0, fmt.Errorf("create rollout %q: %w", t.Name(), err)
+	}
 	var reply protocol.TrackRevision
 	err = t.change(ctx, protocol.KindTrackCreate, &m.Head, m, &reply)
 	return reply.Revision, err
@@ -40,7 +44,10 @@ func (t *Track) Create(ctx context.Context, c Config) (revision uint64, err erro
 
 // Alter replaces the config, if it still has this revision: PreconditionFailed else. Locations keep their targets and histories by name.
 func (t *Track) Alter(ctx context.Context, revision uint64, c Config) (now uint64, err error) {
-	m := &protocol.TrackAlter{Name: t.name(), Revision: revision, Config: c.wire()}
+	m := &protocol.TrackAlter{Name: t.name(), Revision: revision}
+	if m.Config, err = c.wire(); err != nil {
+		return 0, fmt.Errorf("alter rollout %q: %w", t.Name(), err)
+	}
 	var reply protocol.TrackRevision
 	err = t.change(ctx, protocol.KindTrackAlter, &m.Head, m, &reply)
 	return reply.Revision, err

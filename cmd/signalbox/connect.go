@@ -156,15 +156,6 @@ func (k *call) ending() context.Context {
 	return k.stopping
 }
 
-// duration reads a duration; a bare number is refused, as its unit would be a guess.
-func duration(flag, text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		return 0, usagef("--%s %q is not a duration; write one like 500ms, 10s or 5m", flag, text)
-	}
-	return d, nil
-}
-
 // code is the exit code of an error.
 func (a *app) code(err error) int {
 	var ce *codeError

@@ -65,17 +65,13 @@ func split(cmd *cobra.Command, args []string) (own, command []string, err error)
 	return own, command, nil
 }
 
-// wait reads --wait: how long to queue. Negative is for ever, 0 is not at all.
+// waitOption reads --wait: how long to queue. 0 is not at all.
 func waitOption(cmd *cobra.Command) (time.Duration, error) {
 	text := cmd.Flag("wait").Value.String()
 	if text == "forever" {
-		return -1, nil
+		return client.Forever, nil
 	}
-	d, err := duration("wait", text)
-	if err == nil && d < 0 {
-		err = usagef("--wait %s is below 0; write forever to wait without end", text)
-	}
-	return d, err
+	return duration("wait", text)
 }
 
 func addWaitFlag(cmd *cobra.Command) {
@@ -127,9 +123,7 @@ func (k *call) acquired(s *client.Session, name string, wait time.Duration, opts
 
 // waiting runs an acquire until a signal, and on a terminal says what it waits for.
 func (k *call) waiting(s *client.Session, name string, wait time.Duration, opts []client.AcquireOption, acquire func([]client.AcquireOption) (*client.Lease, error)) (*client.Lease, error) {
-	if wait >= 0 {
-		opts = append(opts, client.Wait(wait))
-	}
+	opts = append(opts, client.Wait(wait))
 	if isTerminal(k.stderr) {
 		ctx, cancel := context.WithTimeout(k.long, 2*time.Second)
 		told := make(chan struct{})

@@ -19,12 +19,12 @@ var nodeFields = []struct {
 }{
 	{"self-check-period", "How often a leader makes sure that it leads, 500ms to 10s (default 1s)",
 		func(c *client.NodeConfig, t string) (err error) {
-			c.SelfCheckPeriod, err = optional(t, time.ParseDuration)
+			c.SelfCheckPeriod, err = optional(t, readDuration)
 			return err
 		}, func(c *client.NodeConfig) any { return *c.SelfCheckPeriod }},
 	{"grace-period", "What a new leader adds to sessions' timeouts, self-check period + 1s to 30s (default 10s)",
 		func(c *client.NodeConfig, t string) (err error) {
-			c.GracePeriod, err = optional(t, time.ParseDuration)
+			c.GracePeriod, err = optional(t, readDuration)
 			return err
 		}, func(c *client.NodeConfig) any { return *c.GracePeriod }},
 	{"read-consistency", "Strict or relaxed (default relaxed): relaxed reads are faster, and may be older by up to the grace period",

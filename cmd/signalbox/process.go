@@ -139,7 +139,8 @@ is made again, ten minutes after the last one left.`,
 		"backoff-max":   "The longest such wait.",
 		"return":        "How long a member with a key keeps its place without a session; 0 is not at all.",
 	} {
-		times[flag] = alter.Flags().Duration(flag, 0, about)
+		times[flag] = new(time.Duration)
+		durationVar(alter.Flags(), times[flag], flag, 0, about)
 	}
 	alter.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
 		var e coord.Election
@@ -153,10 +154,7 @@ is made again, ten minutes after the last one left.`,
 			return usagef("--election %q is unknown; choose oldest, lowest-id or preferred", *election)
 		}
 		changed := *election != ""
-		for flag, d := range times {
-			if *d < 0 {
-				return usagef("--%s %s is below 0; give a duration like 500ms", flag, *d)
-			}
+		for flag := range times {
 			changed = changed || cmd.Flag(flag).Changed
 		}
 		if !changed {

@@ -19,9 +19,9 @@ type fileDuration time.Duration
 
 // UnmarshalYAML reads a duration with its unit.
 func (d *fileDuration) UnmarshalYAML(n *yaml.Node) error {
-	v, err := time.ParseDuration(n.Value)
-	if err != nil || v < 0 {
-		return fmt.Errorf("line %d: %q is not a duration; write one like 500ms, 5s or 10m", n.Line, n.Value)
+	v, err := readDuration(n.Value)
+	if err != nil {
+		return fmt.Errorf("line %d: %v", n.Line, err)
 	}
 	*d = fileDuration(v)
 	return nil
@@ -68,9 +68,9 @@ func addRolloutFlags(c *cobra.Command) {
 	c.Flags().String("source", "", "Where versions come from: published (with rollout publish; the default), tso (made by the server) or external (by rollout generate).")
 	c.Flags().String("delay-from", "", "What a delay counts from: selected (the location before was given the version; the default) or converged (all leaders there have it).")
 	c.Flags().StringArray("explicit-code", nil, "A reported code that says that a version is bad for everyone; default TimestampOutOfRange. Give it for each.")
-	c.Flags().Duration("stall-timeout", 0, "A location whose leaders have not all loaded the target is STALLED after this; default 10m.")
+	durationVar(c.Flags(), new(time.Duration), "stall-timeout", 0, "A location whose leaders have not all loaded the target is STALLED after this; default 10m.")
 	c.Flags().Bool("auto-demote", false, "Leaders that stall without an error count as followers from then on.")
-	c.Flags().Duration("skip-empty-after", 0, "A location without instances is passed over after this; default never.")
+	durationVar(c.Flags(), new(time.Duration), "skip-empty-after", 0, "A location without instances is passed over after this; default never.")
 }
 
 // rolloutConfig changes a config by the flags that were given.
@@ -144,8 +144,8 @@ func parseLocation(text string) (l rollout.Location, err error) {
 	name, delay, ok := strings.Cut(text, ":")
 	l.Name = name
 	if ok {
-		if l.Delay, err = duration("location", delay); err == nil && l.Delay < 0 {
-			err = usagef("--location %q: a delay is not below 0", text)
+		if l.Delay, err = readDuration(delay); err != nil {
+			err = usagef("--location %q: %v", text, err)
 		}
 	}
 	if name == "" {

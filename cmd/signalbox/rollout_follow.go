@@ -38,8 +38,9 @@ restart it is loaded first, before any server is asked, and the instance takes i
 	takeover := c.Flags().Bool("takeover", false, "Evict another live instance that has the id.")
 	bad := c.Flags().IntSlice("bad", nil, "Exit codes of the command that say that the version is bad for everyone.")
 	count := c.Flags().Uint("count", 0, "End after so many versions have been loaded; 0 is never.")
-	retryMin := c.Flags().Duration("retry-min", time.Second, "Least time between attempts to load a version.")
-	retryMax := c.Flags().Duration("retry-max", time.Minute, "Longest time between attempts to load a version.")
+	var retryMin, retryMax time.Duration
+	durationVar(c.Flags(), &retryMin, "retry-min", time.Second, "Least time between attempts to load a version.")
+	durationVar(c.Flags(), &retryMax, "retry-max", time.Minute, "Longest time between attempts to load a version.")
 	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
 		own, command, err := split(cmd, args)
 		switch {
@@ -65,7 +66,7 @@ restart it is loaded first, before any server is asked, and the instance takes i
 		f := &following{call: k, command: command, bad: *bad, dir: work, track: own[0], left: *count, done: cancel}
 		follower, err := rollout.NewFollower(rollout.FollowerOptions{
 			Connect: k.cfg, Node: k.node, Track: own[0], ID: *id, Location: *location, Meta: *meta, Dir: *dir, Takeover: *takeover,
-			RetryMin: *retryMin, RetryMax: *retryMax, Update: f.update, OnChange: f.changed,
+			RetryMin: retryMin, RetryMax: retryMax, Update: f.update, OnChange: f.changed,
 			Session: []client.SessionOption{client.Timeout(k.ttl), client.Description("rollout follow " + *id)},
 		})
 		if err != nil {

@@ -22,11 +22,11 @@ and it is asked again later; locations keep what they have. Several may run at a
 		Example: `  signalbox rollout create geo/base --source external --location SAS --location MAN:5s
   signalbox rollout generate geo/base -- date +%s`,
 	}
-	c.Flags().Duration("limit", 5*time.Second, "How long the command may take.")
+	var limit time.Duration
+	durationVar(c.Flags(), &limit, "limit", 5*time.Second, "How long the command may take.")
 	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
-		limit, err := cmd.Flags().GetDuration("limit")
-		if err != nil || limit <= 0 {
-			return usagef("--limit %v is not above 0; give a duration like 5s", limit)
+		if limit == 0 {
+			return usagef("--limit 0s is not above 0; give a duration like 5s")
 		}
 		return k.onTrack("rollout generate", args[0], func(t *rollout.Track) error {
 			var mu sync.Mutex

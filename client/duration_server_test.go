@@ -1,0 +1,88 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+// TestNegativeDurations: every duration of the SDK that is negative is refused by the same rule, before anything is sent. Those of rollouts and processes have tests of their own.
+func TestNegativeDurations(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	s := session(t, c)
+	node := func(d time.Duration, grace bool) client.NodeConfig {
+		if grace {
+			return client.NodeConfig{GracePeriod: &d}
+		}
+		return client.NodeConfig{SelfCheckPeriod: &d}
+	}
+	begin := func(o client.SessionOption) error {
+		_, err := c.Session(ctx, "/default", o)
+		return err
+	}
+	for name, try := range map[string]func(d time.Duration) error{
+		"wait": func(d time.Duration) error {
+			_, err := s.Acquire(ctx, "x", client.Exclusive(), client.Wait(d))
+			return err
+		},
+		"timeout":    func(d time.Duration) error { return begin(client.Timeout(d)) },
+		"keep-alive": func(d time.Duration) error { return begin(client.KeepAlive(d)) },
+		"restore": func(d time.Duration) error {
+			_, err := c.Restore(ctx, s.Save(), client.KeepAlive(d))
+			return err
+		},
+		"create, self-check period": func(d time.Duration) error { return nodeError(c.CreateNode(ctx, "/n", node(d, false))) },
+		"create, grace period":      func(d time.Duration) error { return nodeError(c.CreateNode(ctx, "/n", node(d, true))) },
+		"ensure":                    func(d time.Duration) error { return nodeError(c.EnsureNode(ctx, "/default", node(d, true))) },
+		"alter":                     func(d time.Duration) error { return nodeError(c.AlterNode(ctx, "/default", node(d, true))) },
+	} {
+		for _, d := range []time.Duration{-1, -time.Millisecond, -time.Hour, math.MinInt64} {
+			if err := try(d); !errors.Is(err, client.BadRequest) || !strings.Contains(err.Error(), d.String()) {
+				t.Errorf("%s of %s: %v", name, d, err)
+			}
+		}
+	}
+	if _, err := c.DescribeNode(ctx, "/n"); !errors.Is(err, client.NotFound) {
+		t.Errorf("a node was made: %v", err)
+	}
+	// What is positive never means what zero does: a nanosecond is not the default.
+	if err := nodeError(c.AlterNode(ctx, "/default", node(1, true))); !errors.Is(err, client.BadRequest) || !strings.Contains(err.Error(), "grace period is 1 ms") {
+		t.Errorf("a grace period of a nanosecond: %v", err)
+	}
+	if _, err := s.Acquire(ctx, "x", client.CreateLimit(0)); !errors.Is(err, client.BadRequest) || !strings.Contains(err.Error(), "limit is 0") {
+		t.Errorf("a limit of 0: %v", err)
+	}
+}
+
+func nodeError(_ *client.NodeInfo, err error) error { return err }
+
+// TestWaitForever: the wait that a description tells is one that Wait takes, and far longer ones than allowed are refused.
+func TestWaitForever(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	a, b := session(t, c), session(t, c)
+	held := acquire(t, a, "x", client.Exclusive())
+	granted, _ := queue(t, b, "x", client.Exclusive(), client.Wait(client.Forever))
+	sem, err := a.Describe(ctx, "x", client.WithWaiters())
+	if err != nil || len(sem.Waiters) != 1 || sem.Waiters[0].Timeout != client.Forever {
+		t.Fatalf("%+v, %v", sem, err)
+	}
+	release(t, held)
+	release(t, granted.must(t))
+	for _, d := range []time.Duration{24*time.Hour + 1, 25 * time.Hour, client.Forever - 1} {
+		_, err := a.Acquire(context.WithoutCancel(ctx), "x", client.Exclusive(), client.Wait(d))
+		if ms := (d + time.Millisecond - 1).Milliseconds(); d < client.Forever-time.Second && !strings.Contains(fmt.Sprint(err), fmt.Sprintf("%d ms", ms)) || !errors.Is(err, client.BadRequest) {
+			t.Errorf("%s: %v", d, err)
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// readDuration reads a duration for every flag and file. A bare number is refused, as its unit would be a guess, and so is a negative one.
+func readDuration(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a duration; write one like 500ms, 10s or 5m", text)
+	}
+	if d < 0 {
+		return 0, fmt.Errorf("%s is negative; write a duration like 500ms, 10s or 5m", text)
+	}
+	return d, nil
+}
+
+// duration reads the value of a flag or setting.
+func duration(flag, text string) (time.Duration, error) {
+	d, err := readDuration(text)
+	if err != nil {
+		err = usagef("--%s %v", flag, err)
+	}
+	return d, err
+}
+
+// durationVar makes a flag that readDuration reads.
+func durationVar(fs *pflag.FlagSet, to *time.Duration, flag string, def time.Duration, help string) {
+	*to = def
+	if f := fs.VarPF((*durationValue)(to), flag, "", help); def == 0 {
+		f.DefValue = "0" // not shown
+	}
+}
+
+type durationValue time.Duration
+
+func (d *durationValue) String() string { return time.Duration(*d).String() }
+func (d *durationValue) Type() string   { return "duration" }
+
+func (d *durationValue) Set(text string) error {
+	v, err := readDuration(text)
+	*d = durationValue(v)
+	return err
+}
