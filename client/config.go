@@ -1,14 +1,17 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"iter"
+	"strings"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// ConfigValue is a small piece of configuration with a name and a version, of at most 1 MiB: the data of a semaphore.
+// ConfigValue is a small piece of configuration with a name, a version and its last values: the data of a semaphore whose name begins with ConfigPrefix.
 type ConfigValue struct {
 	ConfigReader
 	s *Session
@@ -20,14 +23,15 @@ type ConfigReader struct {
 	name string
 }
 
-// Value is what a configuration says.
+// Value is what a configuration says, or said.
 type Value struct {
 	Exists  bool
 	Data    []byte
-	Version uint64 // from 1, one more with every change
+	Version uint64    // from 1, one more with every change
+	Time    time.Time // when it was set, by the clock of the client that did; for people
 }
 
-// Config is the configuration with this name on the session's node.
+// Config is the configuration with this name on the session's node. Names are 1 to 1,016 bytes long.
 func (s *Session) Config(name string) *ConfigValue {
 	return &ConfigValue{ConfigReader: s.node.Config(name), s: s}
 }
@@ -35,13 +39,66 @@ func (s *Session) Config(name string) *ConfigValue {
 // Config is the configuration with this name, for reading it.
 func (n *Node) Config(name string) ConfigReader { return ConfigReader{n, name} }
 
+// ConfigInfo is a configuration in a list.
+type ConfigInfo struct {
+	Name    string
+	Version uint64
+}
+
+// Configs lists the configurations whose name begins with prefix, in order of name. The sequence ends after its first error.
+func (n *Node) Configs(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[ConfigInfo, error] {
+	return func(yield func(ConfigInfo, error) bool) {
+		for s, err := range n.List(ctx, ConfigPrefix+prefix, opts...) {
+			if err != nil {
+				yield(ConfigInfo{}, err)
+				return
+			}
+			if !yield(ConfigInfo{Name: strings.TrimPrefix(s.Name, ConfigPrefix), Version: s.Version}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// semaphore is the name of the semaphore that holds it.
+func (c ConfigReader) semaphore() string { return ConfigPrefix + c.name }
+
+// check refuses an empty name: the prefix alone would be a name.
+func (c ConfigReader) check() error {
+	if c.name == "" {
+		return protocol.Errorf(protocol.StatusBadRequest, "the configuration's name is empty; give it one")
+	}
+	return nil
+}
+
 // Get reads the configuration; Strict unless ReadConsistency says otherwise. Errors: NotFound when it was never set.
 func (c ConfigReader) Get(ctx context.Context, opts ...ReadOption) (Value, error) {
-	sem, err := c.n.Describe(ctx, c.name, append([]ReadOption{ReadConsistency(Strict)}, opts...)...)
+	values, err := c.History(ctx, opts...)
 	if err != nil {
 		return Value{}, err
 	}
-	return Value{Exists: true, Data: sem.Data, Version: sem.Version}, nil
+	return values[0], nil
+}
+
+// History reads the configuration with the values before it, newest first: up to 10, as long as they have 64 KiB together. They go when it is deleted. Strict unless
+// ReadConsistency says otherwise. Errors: NotFound when it was never set.
+func (c ConfigReader) History(ctx context.Context, opts ...ReadOption) ([]Value, error) {
+	values, err := c.read(ctx, opts)
+	return values, about("read configuration", c.name, err)
+}
+
+func (c ConfigReader) read(ctx context.Context, opts []ReadOption) (values []Value, err error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	sem, err := c.n.describe(ctx, c.semaphore(), append([]ReadOption{ReadConsistency(Strict)}, opts...)...)
+	if isNotFound(err) && answered(err) {
+		err = protocol.Errorf(protocol.StatusNotFound, "it is not set")
+	}
+	if err == nil {
+		values, err = readConfig(sem.Data)
+	}
+	return values, err
 }
 
 // SetOption is an option of Set.
@@ -58,41 +115,77 @@ func IfVersion(version uint64) SetOption {
 }
 
 // Set replaces the configuration, which need not exist, and answers its version. Setting the same bytes changes nothing. Errors: PreconditionFailed, BadRequest for
-// too much data.
+// more than MaxConfigLen bytes.
 func (c *ConfigValue) Set(ctx context.Context, data []byte, opts ...SetOption) (version uint64, err error) {
+	version, err = c.set(ctx, data, opts)
+	return version, about("set configuration", c.name, err)
+}
+
+func (c *ConfigValue) set(ctx context.Context, data []byte, opts []SetOption) (version uint64, err error) {
 	var o setOptions
 	for _, f := range opts {
 		f(&o)
 	}
+	if len(data) > MaxConfigLen {
+		return 0, protocol.Errorf(protocol.StatusBadRequest, "the value is %d bytes long; at most %d are allowed", len(data), MaxConfigLen)
+	}
 	for {
-		if !o.guarded || o.version > 0 {
-			version, err = c.s.Update(ctx, c.name, data, Expected(o.version))
-			if !isNotFound(err) {
-				return version, err
-			}
-			if o.guarded {
-				return 0, about("set", c.name, protocol.Errorf(protocol.StatusPreconditionFailed, "it does not exist, so it has no version %d", o.version))
-			}
+		values, err := c.read(ctx, nil)
+		if err != nil && (!isNotFound(err) || !answered(err)) {
+			return 0, err
 		}
-		err = c.s.Create(ctx, c.name, 1, data)
+		now := Value{}
+		if err == nil {
+			now = values[0]
+		}
+		switch {
+		case o.guarded && now.Version != o.version && !now.Exists:
+			return 0, protocol.Errorf(protocol.StatusPreconditionFailed, "it is not set, so it has no version %d", o.version)
+		case o.guarded && now.Version != o.version:
+			return 0, protocol.Errorf(protocol.StatusPreconditionFailed, "it has version %d, not %d; get it again", now.Version, o.version)
+		case now.Exists && bytes.Equal(now.Data, data):
+			return now.Version, nil
+		}
+		next := append([]Value{{Version: now.Version + 1, Time: time.Now(), Data: data}}, values...)
+		if !now.Exists {
+			err = c.s.create(ctx, c.semaphore(), 1, appendConfig(next))
+		} else {
+			_, err = c.s.update(ctx, c.semaphore(), appendConfig(next), Expected(now.Version))
+		}
 		switch {
 		case err == nil:
-			return 1, nil
-		case !errors.Is(err, AlreadyExists):
+			return next[0].Version, nil
+		case !answered(err), !errors.Is(err, AlreadyExists) && !errors.Is(err, PreconditionFailed) && !isNotFound(err):
 			return 0, err
-		case o.guarded:
-			return 0, about("set", c.name, protocol.Errorf(protocol.StatusPreconditionFailed, "it exists already; get its version first"))
-		}
+		} // somebody was faster: what it is now decides
 	}
+}
+
+// Delete removes the configuration, and the values before it. Errors: NotFound when it is not set.
+func (c *ConfigValue) Delete(ctx context.Context) error {
+	const op = "delete configuration"
+	if err := c.check(); err != nil {
+		return about(op, c.name, err)
+	}
+	err := c.s.delete(ctx, c.semaphore(), false)
+	if isNotFound(err) && answered(err) {
+		err = protocol.Errorf(protocol.StatusNotFound, "it is not set")
+	}
+	return about(op, c.name, err)
 }
 
 // Watch tells the value, and then every other one, until ctx ends: also that it does not exist. It resumes by itself; a slow consumer misses values in between, never the
 // last. The last pair carries the error that ended it.
 func (c ConfigReader) Watch(ctx context.Context) iter.Seq2[Value, error] {
 	return func(yield func(Value, error) bool) {
+		const op = "watch configuration"
+		if err := c.check(); err != nil {
+			yield(Value{}, about(op, c.name, err))
+			return
+		}
 		var now, told Value
 		synced := false
-		for ev, err := range c.n.Watch(ctx, c.name) {
+		for ev, err := range c.n.Watch(ctx, c.semaphore()) {
 			switch {
 			case err != nil:
 				yield(Value{}, err)
@@ -100,7 +193,12 @@ func (c ConfigReader) Watch(ctx context.Context) iter.Seq2[Value, error] {
 			case ev.Kind == EventDeleted:
 				now = Value{}
 			case ev.Kind == EventChanged:
-				now = Value{Exists: true, Data: ev.Data, Version: ev.Version}
+				values, err := readConfig(ev.Data)
+				if err != nil {
+					yield(Value{}, about(op, c.name, err))
+					return
+				}
+				now = values[0]
 			}
 			first := !synced && ev.Kind == EventSynced
 			synced = synced || first

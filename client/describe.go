@@ -85,21 +85,22 @@ const rereads = 5
 
 // Describe reads a semaphore. Errors: NotFound.
 func (n *Node) Describe(ctx context.Context, name string, opts ...ReadOption) (*Semaphore, error) {
+	sem, err := n.describe(ctx, name, opts...)
+	return sem, about("describe", name, err)
+}
+
+func (n *Node) describe(ctx context.Context, name string, opts ...ReadOption) (*Semaphore, error) {
 	o := readOptionsOf(opts)
 	bucket, err := n.bucket(ctx, name)
 	if err != nil {
-		return nil, about("describe", name, err)
+		return nil, err
 	}
 	req := protocol.Describe{Node: n.id, Name: []byte(name), Flags: o.flags, Consistency: o.consistency}
-	sem, err := n.pages(ctx, bucket, &req, func(reply *protocol.DescribeReply) error {
+	return n.pages(ctx, bucket, &req, func(reply *protocol.DescribeReply) error {
 		req.MinIndex = n.readFrom(bucket)
 		_, err := n.c.ask(ctx, n.readAt(o, bucket, n.c.atBucket(n.tier, bucket), &req.Consistency), protocol.KindDescribe, &req, reply)
 		return err
 	})
-	if err != nil {
-		return nil, about("describe", name, err)
-	}
-	return sem, nil
 }
 
 // readFrom is the log index a relaxed read must not be older than.

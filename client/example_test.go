@@ -225,6 +225,28 @@ func ExampleConfigValue_Set() {
 	// 200/s, version 2; refused: true
 }
 
+// A service that goes on when its session expires: it registers again, with a new session.
+func ExampleClient_Supervise() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	c, done := open(ctx)
+	defer done()
+	err := c.Supervise(ctx, "/default", func(ctx context.Context, s *client.Session) error {
+		if _, err := s.Service("api").Register(ctx, []byte("10.0.0.7:80")); err != nil {
+			return err
+		}
+		fmt.Println("registered")
+		stop() // a service would serve here, until its context ends
+		<-ctx.Done()
+		return nil
+	}, client.OnStopped(func(cause error) { log.Print("session is over: ", cause) }))
+	fmt.Println(err)
+
+	// Output:
+	// registered
+	// context canceled
+}
+
 func ExampleSession_WatchOnce() {
 	ctx := context.Background()
 	c, done := open(ctx)

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -319,8 +320,79 @@ func TestConfig(t *testing.T) {
 	if v, err := cfg.Get(ctx); err != nil || string(v.Data) != "c" || v.Version != 3 {
 		t.Fatal(v, err)
 	}
-	must(t, s.Delete(ctx, "flags", false))
+	must(t, cfg.Delete(ctx))
 	step("", 0)
+	if err := cfg.Delete(ctx); !errors.Is(err, client.NotFound) {
+		t.Fatal(err)
+	}
+}
+
+// TestConfigHistory: many sessions set one configuration. No value is lost, and what is told of the past is the end of what was set.
+func TestConfigHistory(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	const writers, each = 4, 6
+	var mu sync.Mutex
+	said := map[uint64]string{}
+	var all sync.WaitGroup
+	for w := range writers {
+		s := session(t, c)
+		all.Go(func() {
+			for i := range each {
+				data := fmt.Sprintf("writer %d, value %d", w, i)
+				v, err := s.Config("flags").Set(ctx, []byte(data))
+				mu.Lock()
+				if said[v] != "" || err != nil {
+					t.Errorf("version %d was %q and is %q, %v", v, said[v], data, err)
+				}
+				said[v] = data
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	s := session(t, c)
+	check := func(cfg client.ConfigReader, newest uint64, want int) {
+		t.Helper()
+		list, err := cfg.History(ctx)
+		if err != nil || len(list) != want {
+			t.Fatalf("%d values, %v; want %d", len(list), err, want)
+		}
+		for i, v := range list {
+			if v.Version != newest-uint64(i) || !v.Exists || v.Time.IsZero() || said[v.Version] != "" && string(v.Data) != said[v.Version] {
+				t.Errorf("value %d is version %d, %q, set at %s", i, v.Version, v.Data, v.Time)
+			}
+		}
+	}
+	check(s.Config("flags").ConfigReader, writers*each, 11)
+
+	// The bounds are bytes, too: what is too long to be kept is not, and the present value is never cut.
+	clear(said)
+	large := s.Config("large")
+	for i, size := range []int{10, 30 << 10, 30 << 10, client.MaxConfigLen, 20} {
+		if _, err := large.Set(ctx, append(bytes.Repeat([]byte("x"), size-1), byte(i))); err != nil {
+			t.Fatal(err)
+		}
+		if v, err := large.Get(ctx); err != nil || len(v.Data) != size || v.Version != uint64(i+1) {
+			t.Fatalf("%d bytes of version %d, %v", len(v.Data), v.Version, err)
+		}
+		check(large.ConfigReader, uint64(i+1), []int{1, 2, 3, 1, 1}[i])
+	}
+	if _, err := large.Set(ctx, make([]byte, client.MaxConfigLen+1)); !errors.Is(err, client.BadRequest) {
+		t.Errorf("a longer one: %v", err)
+	}
+	var names []string
+	for info, err := range s.Node().Configs(ctx, "") {
+		must(t, err)
+		names = append(names, fmt.Sprintf("%s %d", info.Name, info.Version))
+	}
+	if !slices.Equal(names, []string{fmt.Sprintf("flags %d", writers*each), "large 5"}) {
+		t.Errorf("configurations: %q", names)
+	}
+	if _, err := s.Config("").Set(ctx, nil); !errors.Is(err, client.BadRequest) {
+		t.Errorf("without a name: %v", err)
+	}
 }
 
 func TestNodes(t *testing.T) {

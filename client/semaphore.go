@@ -9,8 +9,12 @@ import (
 // Create makes a persistent semaphore with a limit of 1 .. Max units, and data of at most 1 MiB. Errors: AlreadyExists, also when it is identical; PreconditionFailed when an
 // ephemeral one has the name; BadRequest.
 func (s *Session) Create(ctx context.Context, name string, limit uint64, data []byte) error {
+	return about("create", name, s.create(ctx, name, limit, data))
+}
+
+func (s *Session) create(ctx context.Context, name string, limit uint64, data []byte) error {
 	req := &protocol.Create{Name: []byte(name), Limit: limit, Data: data}
-	return about("create", name, s.once(ctx, protocol.KindCreate, name, &req.Head, req, &protocol.Empty{}))
+	return s.once(ctx, protocol.KindCreate, name, &req.Head, req, &protocol.Empty{})
 }
 
 // UpdateOption is an option of Update.
@@ -24,13 +28,18 @@ func Expected(version uint64) UpdateOption {
 // Update replaces a semaphore's data, and answers its version. Nobody needs to hold it; the same bytes again change nothing. Errors: NotFound,
 // PreconditionFailed, BadRequest.
 func (s *Session) Update(ctx context.Context, name string, data []byte, opts ...UpdateOption) (version uint64, err error) {
+	version, err = s.update(ctx, name, data, opts...)
+	return version, about("update", name, err)
+}
+
+func (s *Session) update(ctx context.Context, name string, data []byte, opts ...UpdateOption) (version uint64, err error) {
 	req := &protocol.Update{Name: []byte(name), Data: data}
 	for _, f := range opts {
 		f(req)
 	}
 	var reply protocol.UpdateReply
 	if err := s.once(ctx, protocol.KindUpdate, name, &req.Head, req, &reply); err != nil {
-		return 0, about("update", name, err)
+		return 0, err
 	}
 	return reply.Version, nil
 }
@@ -46,8 +55,12 @@ func (s *Session) Resize(ctx context.Context, name string, limit uint64) error {
 // Delete removes a persistent semaphore. With owners or waiters it is refused with PreconditionFailed unless force is set: then waiters get Aborted and owners
 // lose their leases. Errors: NotFound; PreconditionFailed for an ephemeral semaphore, with force too.
 func (s *Session) Delete(ctx context.Context, name string, force bool) error {
+	return about("delete", name, s.delete(ctx, name, force))
+}
+
+func (s *Session) delete(ctx context.Context, name string, force bool) error {
 	req := &protocol.Delete{Name: []byte(name), Force: force}
-	return about("delete", name, s.once(ctx, protocol.KindDelete, name, &req.Head, req, &protocol.Empty{}))
+	return s.once(ctx, protocol.KindDelete, name, &req.Head, req, &protocol.Empty{})
 }
 
 // Release gives back whatever this session has at a semaphore, without a lease: what a restored session held before, for one. It is false when there was

@@ -7,6 +7,24 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
+// TestTourAfterTours: the README's code runs where its commands, and itself, have run before.
+func TestTourAfterTours(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	s := session(t, dial(t, srv))
+	if err := s.Create(ctx, "slots", 5, []byte("three at a time")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Config("flags").Set(ctx, []byte("on")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := tour(ctx, srv.Addr()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestSmoke(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"time"
@@ -44,8 +45,12 @@ func tour(ctx context.Context, address string) error {
 		break
 	}
 
-	// Small configuration, changed only if nobody else changed it meanwhile.
-	version, err := s.Config("flags").Set(ctx, []byte(`{"dark":true}`), client.IfVersion(0))
+	// Small configuration, changed only if nobody else changed it meanwhile. Version 0 is none yet.
+	flags, err := s.Config("flags").Get(ctx)
+	if err != nil && !errors.Is(err, client.NotFound) {
+		return err
+	}
+	version, err := s.Config("flags").Set(ctx, []byte(`{"dark":true}`), client.IfVersion(flags.Version))
 	if err != nil {
 		return err
 	}

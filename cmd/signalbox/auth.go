@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -161,9 +162,34 @@ func (a *app) grantCmd() *cobra.Command {
 		if err := k.cluster(protocol.MethodGrant, protocol.AuthRight{Identity: args[0], Path: args[1], Right: args[2]}, &r); err != nil {
 			return err
 		}
-		return k.printer().say(rightRow(&r), "%s has the right %s at %s and below", safe(r.Identity), safe(r.Right), safe(r.Path))
+		exists, err := k.nodeAt(r.Path)
+		if err != nil {
+			return err
+		}
+		text := "%s has the right %s at %s and below"
+		if !exists {
+			text += "; there is no node at that path or below it yet: `signalbox node ls` lists those there are"
+		}
+		return k.printer().say(append(rightRow(&r), field{"exists", "", exists}), text, safe(r.Identity), safe(r.Right), safe(r.Path))
 	})
 	return c
+}
+
+// nodeAt says whether there is a node at a path or below it.
+func (k *call) nodeAt(path string) (bool, error) {
+	c, err := k.client()
+	if err != nil {
+		return false, err
+	}
+	for n, err := range c.Nodes(k.ctx, path) {
+		if err != nil {
+			return false, err
+		}
+		if path == "/" || n.Path == path || strings.HasPrefix(n.Path, path+"/") {
+			return true, nil
+		}
+	}
+	return path == "/", nil
 }
 
 func (a *app) revokeCmd() *cobra.Command {

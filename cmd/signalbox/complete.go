@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client"
 	"github.com/spf13/cobra"
 )
 
@@ -18,12 +19,14 @@ type completer = func(cmd *cobra.Command, args []string, typed string) ([]string
 
 // setCompletion gives arguments and flags of the tree their completions.
 func (a *app) setCompletion(root *cobra.Command) {
-	names, nodes, processes := a.completeArg(semaphoreNames), a.completeArg(nodePaths), a.completeArg(processNames)
+	names, nodes, processes, configs := a.completeArg(semaphoreNames), a.completeArg(nodePaths), a.completeArg(processNames), a.completeArg(configNames)
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
 		switch {
 		case strings.HasPrefix(cmd.CommandPath(), "signalbox process "):
 			cmd.ValidArgsFunction = processes
+		case strings.HasPrefix(cmd.CommandPath(), "signalbox config "):
+			cmd.ValidArgsFunction = configs
 		case strings.HasPrefix(cmd.Use, cmd.Name()+" NAME"):
 			cmd.ValidArgsFunction = names
 		case cmd.Name() == "ls" && strings.HasPrefix(cmd.CommandPath(), "signalbox sem"):
@@ -87,7 +90,23 @@ func semaphoreNames(k *call, typed string, yield func(string) bool) error {
 		return err
 	}
 	for s, err := range n.List(k.ctx, typed) {
-		if err != nil || !yield(s.Name) {
+		if err != nil {
+			return err
+		}
+		if configuration := strings.HasPrefix(s.Name, client.ConfigPrefix) && !strings.HasPrefix(typed, client.ConfigPrefix); !configuration && !yield(s.Name) {
+			return nil
+		}
+	}
+	return nil
+}
+
+func configNames(k *call, typed string, yield func(string) bool) error {
+	n, err := k.open()
+	if err != nil {
+		return err
+	}
+	for c, err := range n.Configs(k.ctx, typed) {
+		if err != nil || !yield(c.Name) {
 			return err
 		}
 	}

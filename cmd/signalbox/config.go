@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -73,6 +74,53 @@ func (a *app) configCmd() *cobra.Command {
 		})
 	})
 
+	ls := &cobra.Command{Use: "ls [PREFIX]", Short: "List configurations by prefix, in order of name", Args: cobra.MaximumNArgs(1)}
+	ls.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		n, err := k.open()
+		if err != nil {
+			return err
+		}
+		var rows []row
+		for c, err := range n.Configs(k.ctx, strings.Join(args, ""), client.ReadConsistency(client.Strict)) {
+			if err != nil {
+				return err
+			}
+			rows = append(rows, row{{"name", "name", c.Name}, {"version", "version", c.Version}})
+		}
+		return k.printer().list(rows, "no configurations")
+	})
+
+	remove := &cobra.Command{Use: "delete NAME", Short: "Remove a configuration, and its history", Args: cobra.ExactArgs(1)}
+	remove.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		return k.with("config delete", func(s *client.Session) error {
+			if err := s.Config(args[0]).Delete(k.ctx); err != nil {
+				return err
+			}
+			return k.printer().say(row{{"name", "", args[0]}, {"deleted", "", true}}, "deleted %s", safe(args[0]))
+		})
+	})
+
+	history := &cobra.Command{
+		Use: "history NAME", Short: "Show a configuration's last values, newest first", Args: cobra.ExactArgs(1),
+		Long: `Show what a configuration says and said before, newest first: its value, and up to 10 before it while they have 64 KiB together. The time is that of the client which set it.
+To go back to an old value, set it again.`,
+	}
+	history.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		n, err := k.open()
+		if err != nil {
+			return err
+		}
+		values, err := n.Config(args[0]).History(k.ctx)
+		if err != nil {
+			return err
+		}
+		var rows []row
+		for _, v := range values {
+			rows = append(rows, row{{"version", "version", v.Version}, {"set_at", "set", moment{v.Time}}, {"data", "data", v.Data}})
+		}
+		return k.printer().list(rows, "no values")
+	})
+
 	watch := &cobra.Command{Use: "watch NAME", Short: "Print a configuration's data, and every change, until Ctrl-C", Args: cobra.ExactArgs(1)}
 	count := watch.Flags().Uint("count", 0, "End after so many values; 0 is never.")
 	watch.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
@@ -89,7 +137,8 @@ func (a *app) configCmd() *cobra.Command {
 		})
 	})
 
-	c := group("config", "Small configuration: get, set, watch", "Small pieces of configuration, up to 1 MiB each, with a version and a notice of every change.", get, set, watch)
+	c := group("config", "Small configuration: get, set, list, watch, go back", `Small pieces of configuration, up to 1 MiB each, with a version, the last values and a notice of every change. Each
+is kept in a semaphore of its own, which "signalbox sem ls" shows with --all.`, get, set, ls, remove, history, watch)
 	for _, s := range c.Commands() {
 		addFlags(s.Flags(), scopeClient)
 	}

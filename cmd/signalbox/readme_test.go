@@ -32,30 +32,52 @@ func readPage(t *testing.T, path string) string {
 	return string(b)
 }
 
-// TestReadmeCommands runs the README's tour from top to bottom, as a reader would, against one server.
+// TestReadmeCommands runs what `signalbox dev` and `serve --tour` tell to paste, and then the README's tour from top to bottom, as a reader would, against one server. Each
+// block is pasted into a shell of its own.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
-	env := []string{"SIGNALBOX_ENDPOINTS=" + servertest.Start(t, servertest.RealTime()).Addr()}
+	srv := servertest.Start(t, servertest.RealTime())
+	tourCommands(t, srv)
+	env := []string{"SIGNALBOX_ENDPOINTS=" + srv.Addr()}
+	page := readPage(t, "../../README.md")
 	ran := 0
-	for _, block := range fenced(readPage(t, "../../README.md"), "console") {
+	for _, block := range fenced(page, "console") {
+		script := "set -e\n"
 		for line := range strings.Lines(block) {
-			command, ok := strings.CutPrefix(strings.TrimSpace(line), "$ ")
-			if !ok {
-				continue
+			if command, ok := strings.CutPrefix(line, "$ "); ok {
+				ran++
+				script += command
 			}
-			ran++
-			t.Logf("$ %s\n%s", command, expect(t, 0, env, "sh", "-c", command))
+		}
+		out := expect(t, 0, env, "sh", "-c", script)
+		t.Logf("%s%s", script, out)
+		for _, wrong := range []string{"NO_LEADER", "STALLED", "UNSET"} {
+			for line := range strings.Lines(out) {
+				if strings.Contains(line, wrong) && strings.HasPrefix(line, "SAS") { // the location that the tour is about
+					t.Errorf("the tour shows a newcomer that something is wrong: %s", line)
+				}
+			}
 		}
 	}
 	if ran < 10 {
 		t.Fatalf("found %d commands in the README's console blocks", ran)
 	}
+	const get = "go get "
+	for _, block := range fenced(page, "sh") {
+		if command := strings.TrimSpace(block); strings.HasPrefix(command, get) {
+			path := strings.TrimPrefix(command, get)
+			if first, _, _ := strings.Cut(readPage(t, "../../go.mod"), "\n"); first != "module "+path || !strings.Contains(page, "`"+path+"/client`") {
+				t.Errorf("%q is not how to get %q, or the page does not say what to import", command, first)
+			}
+			return
+		}
+	}
+	t.Errorf("the README does not say how to get the SDK")
 }
 
-// TestTourCommands runs what `signalbox dev` and `serve --tour` tell to paste.
-func TestTourCommands(t *testing.T) {
-	t.Parallel()
-	srv := servertest.Start(t, servertest.RealTime())
+// tourCommands runs what is printed to be pasted. Nothing of it may need to be taken apart first: a comment is none in an interactive zsh.
+func tourCommands(t *testing.T, srv *servertest.Server) {
+	t.Helper()
 	var out strings.Builder
 	(&app{stdout: &out}).tour("signalbox", srv.Addr(), srv.AdminAddr(), "")
 	_, curl := exec.LookPath("curl")
@@ -63,6 +85,9 @@ func TestTourCommands(t *testing.T) {
 	env := ""
 	for line := range strings.Lines(out.String()) {
 		command, ok := strings.CutPrefix(strings.TrimRight(line, "\n"), "  ")
+		if strings.Contains(command, "#") {
+			t.Errorf("a comment is to be pasted: %s", command)
+		}
 		switch {
 		case !ok, strings.HasPrefix(command, "curl") && curl != nil:
 			continue

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -260,6 +261,7 @@ func semRow(s *client.SemaphoreInfo) row {
 
 func (a *app) semLs() *cobra.Command {
 	c := &cobra.Command{Use: "ls [PREFIX]", Short: "List semaphores by prefix, in order of name", Args: cobra.MaximumNArgs(1)}
+	all := c.Flags().Bool("all", false, "List those of configurations too, whose names begin with "+client.ConfigPrefix+".")
 	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
 		n, err := k.open()
 		if err != nil {
@@ -274,7 +276,9 @@ func (a *app) semLs() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			rows = append(rows, semRow(&s))
+			if *all || !strings.HasPrefix(s.Name, client.ConfigPrefix) || strings.HasPrefix(prefix, client.ConfigPrefix) {
+				rows = append(rows, semRow(&s))
+			}
 		}
 		return k.printer().list(rows, "no semaphores")
 	})

@@ -268,8 +268,8 @@ func (a *app) tour(exe, addr, admin, end string) {
 	fmt.Fprintf(a.stdout, `signalbox is ready on %[2]s. In another terminal, paste:
 
   %[3]s%[1]s lock backup -- sh -c 'echo holding the lock with token $SIGNALBOX_TOKEN'
-  %[1]s sem create slots --limit 3
-  %[1]s sem acquire slots --count 2 -- %[1]s sem describe slots
+  %[1]s sem create printers --limit 3
+  %[1]s sem acquire printers --count 2 -- %[1]s sem describe printers
   %[1]s service register api --data 10.0.0.1:80 -- %[1]s service ls api
   %[1]s config set flags on && %[1]s config get flags
 `, exe, addr, at)

@@ -64,7 +64,8 @@ Three instances run in $dir. In another terminal, paste:
   $bin cluster status
   $bin cluster plan
   $bin lock backup -- sh -c 'echo holding the lock with token \$SIGNALBOX_TOKEN'
-  kill -9 $(echo $pids | cut -d' ' -f1)    # one of three: the lock works on
+  kill -9 $(echo $pids | cut -d' ' -f1)
+  $bin lock backup -- echo one of three is gone and the lock works on
 
 Ctrl-C stops all of them.
 TOUR

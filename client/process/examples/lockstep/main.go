@@ -102,7 +102,6 @@ func (m *member) Cancel(r *process.Round) {
 }
 
 func main() {
-	endpoint := flag.String("endpoint", "127.0.0.1:7070", "an instance's address")
 	name := flag.String("name", "", "of this member")
 	file := flag.String("log", "", "file to append to, in place of standard output")
 	timeout := flag.Duration("session-timeout", 10*time.Second, "how long the others wait for a member that died")
@@ -116,19 +115,23 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *endpoint, &member{name: *name, log: log.New(out, "", 0)}, *timeout); err != nil {
+	if err := run(ctx, &member{name: *name, log: log.New(out, "", 0)}, *timeout); err != nil {
 		log.Fatal(err)
 	}
 }
 
 // run is a member until ctx ends.
-func run(ctx context.Context, endpoint string, m *member, timeout time.Duration) error {
-	c, err := client.Dial(ctx, endpoint)
+func run(ctx context.Context, m *member, timeout time.Duration) error {
+	cfg, node, err := client.FromEnv() // SIGNALBOX_ENDPOINTS and others, as for the command line
+	if err != nil {
+		return err
+	}
+	c, err := client.Open(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	s, err := c.Session(ctx, "/default", client.Timeout(timeout), client.Description("lockstep "+m.name))
+	s, err := c.Session(ctx, node, client.Timeout(timeout), client.Description("lockstep "+m.name))
 	if err != nil {
 		return err
 	}

@@ -88,8 +88,8 @@ func TestLockstep(t *testing.T) {
 	running := map[string]*exec.Cmd{}
 	start := func(name string) {
 		t.Helper()
-		cmd := exec.Command(os.Args[0], "--endpoint", srv.Addr(), "--name", name, "--log", file, "--session-timeout", "1m")
-		cmd.Env = append(os.Environ(), "RUN_EXAMPLE=1")
+		cmd := exec.Command(os.Args[0], "--name", name, "--log", file, "--session-timeout", "1m")
+		cmd.Env = append(os.Environ(), "RUN_EXAMPLE=1", "SIGNALBOX_ENDPOINTS="+srv.Addr())
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

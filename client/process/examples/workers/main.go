@@ -22,7 +22,6 @@ import (
 )
 
 func main() {
-	endpoint := flag.String("endpoint", "127.0.0.1:7070", "an instance's address")
 	name := flag.String("name", "", "of this worker")
 	partitions := flag.Int("partitions", 9, "of the queue")
 	queue := flag.String("queue", "", "folder of the queue")
@@ -33,18 +32,22 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	o := process.Options{Data: []byte(*name), Key: *key, Return: *back}
-	if err := run(ctx, *endpoint, *partitions, *queue, *name, *timeout, o); err != nil {
+	if err := run(ctx, *partitions, *queue, *name, *timeout, o); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, endpoint string, partitions int, queue, name string, timeout time.Duration, o process.Options) error {
-	c, err := client.Dial(ctx, endpoint)
+func run(ctx context.Context, partitions int, queue, name string, timeout time.Duration, o process.Options) error {
+	cfg, node, err := client.FromEnv() // SIGNALBOX_ENDPOINTS and others, as for the command line
+	if err != nil {
+		return err
+	}
+	c, err := client.Open(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	s, err := c.Session(ctx, "/default", client.Timeout(timeout), client.Description("worker "+name))
+	s, err := c.Session(ctx, node, client.Timeout(timeout), client.Description("worker "+name))
 	if err != nil {
 		return err
 	}

@@ -77,8 +77,8 @@ func TestWorkers(t *testing.T) {
 	running := map[string]*exec.Cmd{}
 	start := func(name string, flags ...string) {
 		t.Helper()
-		cmd := exec.Command(os.Args[0], append([]string{"--endpoint", srv.Addr(), "--name", name, "--queue", dir, "--session-timeout", "1m", "--return", "10m"}, flags...)...)
-		cmd.Env = append(os.Environ(), "RUN_EXAMPLE=1")
+		cmd := exec.Command(os.Args[0], append([]string{"--name", name, "--queue", dir, "--session-timeout", "1m", "--return", "10m"}, flags...)...)
+		cmd.Env = append(os.Environ(), "RUN_EXAMPLE=1", "SIGNALBOX_ENDPOINTS="+srv.Addr())
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

@@ -1,0 +1,76 @@
+package client
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// A configuration is a semaphore of limit 1 whose name begins with ConfigPrefix. Its data holds the value and the values before it, so that one compare-and-set replaces all:
+//
+//	byte   1, the form
+//	then the values, newest first, until the end of the data:
+//	uvarint version, uvarint ms since 1970, uvarint length, bytes
+//
+// A version is the semaphore's at which the value was set.
+const configForm = 1
+
+// ConfigPrefix begins the names of the semaphores that configurations are kept in. Programs acquire none of that name.
+const ConfigPrefix = "$config/"
+
+const (
+	// MaxConfigLen is the longest value of a configuration: 1 MiB, less what is noted beside it.
+	MaxConfigLen = protocol.MaxDataLen - 64
+
+	// Values before the present one are kept while they are at most so many, with so many bytes together: every watcher gets them with every change.
+	maxConfigHistory      = 10
+	maxConfigHistoryBytes = 64 << 10
+)
+
+var errNotConfig = errors.New("its data is no configuration; was it changed by something else than a configuration's Set?")
+
+// appendConfig encodes values, newest first, as far as there is room for the older ones.
+func appendConfig(values []Value) []byte {
+	b := append(make([]byte, 0, len(values[0].Data)+64), configForm)
+	first := 0
+	for i := range values {
+		v := &values[i]
+		entry := binary.AppendUvarint(nil, v.Version)
+		entry = binary.AppendUvarint(entry, uint64(max(0, v.Time.UnixMilli())))
+		entry = binary.AppendUvarint(entry, uint64(len(v.Data)))
+		if i > 0 && (i > maxConfigHistory || len(b)-first+len(entry)+len(v.Data) > maxConfigHistoryBytes || len(b)+len(entry)+len(v.Data) > protocol.MaxDataLen) {
+			break
+		}
+		b = append(append(b, entry...), v.Data...)
+		if i == 0 {
+			first = len(b)
+		}
+	}
+	return b
+}
+
+// readConfig decodes values, newest first; at least one.
+func readConfig(b []byte) ([]Value, error) {
+	if len(b) == 0 || b[0] != configForm {
+		return nil, errNotConfig
+	}
+	var values []Value
+	for b = b[1:]; len(b) > 0 || len(values) == 0; {
+		var n [3]uint64
+		for i := range n {
+			x, size := binary.Uvarint(b)
+			if size <= 0 {
+				return nil, errNotConfig
+			}
+			n[i], b = x, b[size:]
+		}
+		if n[2] > uint64(len(b)) {
+			return nil, errNotConfig
+		}
+		values = append(values, Value{Exists: true, Version: n[0], Time: wallTime(n[1]), Data: slices.Clone(b[:n[2]])})
+		b = b[n[2]:]
+	}
+	return values, nil
+}

@@ -1,0 +1,123 @@
+package client
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Defaults of FromEnv, which are the command line's.
+const (
+	DefaultEndpoint = "127.0.0.1:7070"
+	DefaultNode     = "/default"
+)
+
+// maxEnvFile bounds a file that a variable names, in bytes: a device given by mistake may have no end.
+const maxEnvFile = 4 << 20
+
+// FromEnv reads from the environment how to reach a cluster, and the path of the coordination node, by the same variables as the command line:
+//
+//	SIGNALBOX_ENDPOINTS         addresses of instances, separated by commas; default 127.0.0.1:7070
+//	SIGNALBOX_NODE              path of the coordination node; default /default
+//	SIGNALBOX_TOKEN_FILE        file with the credentials; default none
+//	SIGNALBOX_TLS               true: connect over TLS, which the others below imply
+//	SIGNALBOX_TLS_CA            file with the certificates of the instances' authority, in PEM form; default the system's
+//	SIGNALBOX_TLS_CERT, _KEY    files with this client's certificate and its private key; they are read again for each connection
+//	SIGNALBOX_TLS_SERVER_NAME   name that the instances' certificates must be good for, in place of the host that is dialled
+//
+// A variable that is empty counts as one that is not set. An error names the variable.
+//
+//	cfg, node, err := client.FromEnv()
+//	c, err := client.Open(ctx, cfg)
+//	s, err := c.Session(ctx, node)
+func FromEnv() (cfg Config, node string, err error) {
+	if node = os.Getenv("SIGNALBOX_NODE"); node == "" {
+		node = DefaultNode
+	}
+	endpoints := os.Getenv("SIGNALBOX_ENDPOINTS")
+	if endpoints == "" {
+		endpoints = DefaultEndpoint
+	}
+	for e := range strings.SplitSeq(endpoints, ",") {
+		if e = strings.TrimSpace(e); e == "" {
+			continue
+		}
+		if _, _, err := net.SplitHostPort(e); err != nil {
+			return cfg, node, fmt.Errorf("SIGNALBOX_ENDPOINTS: %q is not host:port", e)
+		}
+		cfg.Endpoints = append(cfg.Endpoints, e)
+	}
+	if len(cfg.Endpoints) == 0 {
+		return cfg, node, fmt.Errorf("SIGNALBOX_ENDPOINTS %q names no instance; name at least one as host:port", endpoints)
+	}
+	if file := os.Getenv("SIGNALBOX_TOKEN_FILE"); file != "" {
+		token, err := readEnvFile("SIGNALBOX_TOKEN_FILE", file)
+		if err != nil {
+			return cfg, node, err
+		}
+		cfg.Token = bytes.TrimSpace(token)
+	}
+	cfg.TLS, err = tlsFromEnv()
+	return cfg, node, err
+}
+
+// tlsFromEnv is nil when no variable asks for TLS.
+func tlsFromEnv() (*tls.Config, error) {
+	ca, cert, key := os.Getenv("SIGNALBOX_TLS_CA"), os.Getenv("SIGNALBOX_TLS_CERT"), os.Getenv("SIGNALBOX_TLS_KEY")
+	name, on := os.Getenv("SIGNALBOX_TLS_SERVER_NAME"), false
+	if text := os.Getenv("SIGNALBOX_TLS"); text != "" {
+		var err error
+		if on, err = strconv.ParseBool(text); err != nil {
+			return nil, fmt.Errorf("SIGNALBOX_TLS is %q; write true or false", text)
+		}
+	}
+	if !on && ca == "" && cert == "" && key == "" && name == "" {
+		return nil, nil
+	}
+	if (cert == "") != (key == "") {
+		return nil, fmt.Errorf("SIGNALBOX_TLS_CERT and SIGNALBOX_TLS_KEY go together: give the certificate and its key, or neither")
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name}
+	if ca != "" {
+		pem, err := readEnvFile("SIGNALBOX_TLS_CA", ca)
+		if err != nil {
+			return nil, err
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("SIGNALBOX_TLS_CA: %s has no certificate in PEM form", ca)
+		}
+	}
+	if cert != "" {
+		if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
+			return nil, fmt.Errorf("SIGNALBOX_TLS_CERT with SIGNALBOX_TLS_KEY: %w", err)
+		}
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(cert, key)
+			return &pair, err
+		}
+	}
+	return c, nil
+}
+
+func readEnvFile(variable, path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", variable, err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxEnvFile+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", variable, err)
+	case len(b) > maxEnvFile:
+		return nil, fmt.Errorf("%s: %s is longer than %d bytes", variable, path, maxEnvFile)
+	}
+	return b, nil
+}

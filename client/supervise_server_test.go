@@ -1,0 +1,151 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+// lockedBuffer is a log that several goroutines write.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// TestSupervise: a service whose session is killed registers again with another session, is told so, and holds nothing that it did not acquire itself.
+func TestSupervise(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	ctx, stop := context.WithCancel(testContext(t))
+	defer stop()
+	var log lockedBuffer
+	c, err := client.Open(ctx, client.Config{Endpoints: []string{srv.Addr()}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	must(t, err)
+	defer c.Abandon()
+	n, err := c.Node(ctx, "/default")
+	must(t, err)
+	reader := session(t, dial(t, srv))
+
+	type key struct{}
+	begun, lost, held := make(chan *client.Session), make(chan error, 8), make(chan *client.Lease, 8)
+	over := make(chan error, 1)
+	working := 0 // by serve alone: two at a time would be a race
+	go func() {
+		over <- c.Supervise(context.WithValue(ctx, key{}, "kept"), "/default", func(ctx context.Context, s *client.Session) error {
+			if working++; working != 1 || ctx.Value(key{}) != "kept" {
+				t.Errorf("%d work at a time, with %v", working, ctx.Value(key{}))
+			}
+			defer func() { working-- }()
+			if _, err := s.Service("api").Register(ctx, []byte("10.0.0.1:80")); err != nil {
+				return err
+			}
+			select {
+			case <-held: // what the last one had
+			default:
+				l, err := s.Acquire(ctx, "only-once", client.Exclusive())
+				if err != nil {
+					return err
+				}
+				held <- l
+			}
+			begun <- s
+			<-ctx.Done()
+			if s.Held() && ctx.Err() == nil {
+				t.Error("the session lives")
+			}
+			return nil
+		}, client.OnStopped(func(cause error) { lost <- cause }))
+	}()
+
+	first := <-begun
+	must(t, n.KillSession(ctx, first.ID(), "a test"))
+	second := <-begun
+	if first.ID() == second.ID() || !errors.Is(first.Err(), client.ErrSessionExpired) {
+		t.Errorf("session %d after session %d, which ended with %v", second.ID(), first.ID(), first.Err())
+	}
+	if err := <-lost; !errors.Is(err, client.ErrSessionExpired) {
+		t.Errorf("told %v", err)
+	}
+	if text := log.String(); !strings.Contains(text, "session lost, starting a new one") {
+		t.Errorf("the log says %q", text)
+	}
+	members := map[uint64]bool{}
+	for ev, err := range reader.Service("api").Watch(ctx) {
+		must(t, err)
+		for _, m := range append(ev.Members, ev.Member) {
+			members[m.Session] = ev.Kind != client.MemberRemoved
+		}
+		if !members[first.ID()] && members[second.ID()] {
+			break
+		}
+	}
+	// The second serve did not acquire the lock, so nobody holds it once the first session's is released.
+	acquire(t, reader, "only-once", client.Exclusive())
+
+	stop()
+	if err := <-over; !errors.Is(err, context.Canceled) {
+		t.Errorf("ended with %v", err)
+	}
+	if second.Err() == nil {
+		t.Error("the last session was not closed")
+	}
+}
+
+// TestSuperviseEnds: what serve returns while its session lives ends it, and so does what a new session does not mend.
+func TestSuperviseEnds(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	wrong := errors.New("no such table")
+	var s *client.Session
+	for what, end := range map[string]struct {
+		node  string
+		serve func(context.Context, *client.Session) error
+		want  error
+	}{
+		"done":    {"/default", func(context.Context, *client.Session) error { return nil }, nil},
+		"wrong":   {"/default", func(context.Context, *client.Session) error { return wrong }, wrong},
+		"no node": {"/none", nil, client.NotFound},
+		"closed":  {"/default", func(ctx context.Context, s *client.Session) error { _ = s.Close(ctx); return wrong }, wrong},
+		"taken": {"/default", func(ctx context.Context, s *client.Session) error {
+			if _, err := dial(t, srv).Restore(ctx, s.Save()); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			if cause := context.Cause(ctx); !errors.Is(cause, client.ErrTakenOver) {
+				t.Errorf("the work ended with %v", cause)
+			}
+			return nil
+		}, client.ErrTakenOver},
+	} {
+		err := c.Supervise(ctx, end.node, func(ctx context.Context, with *client.Session) error {
+			s = with
+			return end.serve(ctx, with)
+		}, client.Timeout(time.Minute))
+		if !errors.Is(err, end.want) || end.want == nil && err != nil {
+			t.Errorf("%s: %v, want %v", what, err, end.want)
+		}
+		if end.serve != nil && s.Err() == nil {
+			t.Errorf("%s: the session was not closed", what)
+		}
+	}
+}
