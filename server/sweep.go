@@ -31,7 +31,10 @@ func (s *Server) openDoors(context.Context) error {
 	s.running.Go(s.kickLoop)
 	s.running.Go(s.vouching.run)
 	if m, ok := s.clock.(*replica.ManualClock); ok {
-		s.untick = m.OnTick(func() {
+		s.untick = m.OnTick(func(thorough bool) {
+			if !thorough {
+				return
+			}
 			s.sweep()
 			s.rests.resume(math.MaxInt, math.MaxInt)
 		})

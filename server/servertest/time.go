@@ -10,6 +10,9 @@ import (
 // are connected count as heard from all the while, as their keep-alives would have it; their own clocks stay where they are, so what they do by
 // time (an acquire's context, a lease's deadline after a lost link) still takes real time. A connection that was closed before the call is noticed first.
 //
+// What the end of a session brings about at other shards has happened too: its locks are free, and who waited for them has them. What clients are told of it is on its way to
+// them when Advance returns; wait for that by the call or the context that it ends, and not by more time.
+//
 // Deadlines that fall due in their thousands are spread over log time by the server, some 5,000 a second: advance a little further for those.
 func (s *Server) Advance(d time.Duration) {
 	s.helper()
@@ -26,6 +29,9 @@ func (s *Server) AdvanceSilent(d time.Duration) {
 // extraTicks are ticks after the last step: what one shard tells another, at the end of a session, is done by then.
 const extraTicks = 3
 
+// thoroughStep is how often the connections are looked at, and all shards waited for together, while the clock moves.
+const thoroughStep = 30 * time.Second
+
 func (s *Server) advance(d time.Duration, heard bool) {
 	s.helper()
 	if s.clock == nil {
@@ -35,12 +41,17 @@ func (s *Server) advance(d time.Duration, heard bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.settle()
-	for d > 0 {
+	for since := time.Duration(0); d > 0; {
 		step := min(d, replica.ManualStep)
 		d -= step
 		if heard && s.run != nil {
 			s.run.HearAll()
 		}
+		if since += step; since < thoroughStep {
+			s.clock.Step(step)
+			continue
+		}
+		since = 0
 		s.clock.Advance(step)
 	}
 	for range extraTicks {

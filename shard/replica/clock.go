@@ -34,7 +34,7 @@ type ManualClock struct {
 	now   time.Duration
 	wall  time.Time
 	next  int
-	ticks map[int]func()
+	ticks map[int]func(thorough bool)
 }
 
 // ManualStep is the longest step of [ManualClock.Advance]: it is below the gap at which a leader takes its process for paused.
@@ -42,7 +42,7 @@ const ManualStep = 250 * time.Millisecond
 
 // NewManualClock starts a clock at an hour after its own start and the given time of day.
 func NewManualClock(wall time.Time) *ManualClock {
-	return &ManualClock{now: time.Hour, wall: wall, ticks: make(map[int]func())}
+	return &ManualClock{now: time.Hour, wall: wall, ticks: make(map[int]func(bool))}
 }
 
 func (c *ManualClock) Now() time.Duration {
@@ -83,9 +83,18 @@ func (c *ManualClock) Jump(d time.Duration) {
 }
 
 // Tick has every host look at the clock, as each step of Advance does.
-func (c *ManualClock) Tick() {
+func (c *ManualClock) Tick() { c.tick(true) }
+
+// Step moves the clock by d, at most [ManualStep], and has every host look at it. Where nothing was due it does not make sure that the shards are quiet, which is most of what a
+// Tick costs.
+func (c *ManualClock) Step(d time.Duration) {
+	c.Jump(d)
+	c.tick(false)
+}
+
+func (c *ManualClock) tick(thorough bool) {
 	c.mu.Lock()
-	fns := make([]func(), 0, len(c.ticks))
+	fns := make([]func(bool), 0, len(c.ticks))
 	for i := range c.next {
 		if fn := c.ticks[i]; fn != nil {
 			fns = append(fns, fn)
@@ -93,12 +102,12 @@ func (c *ManualClock) Tick() {
 	}
 	c.mu.Unlock()
 	for _, fn := range fns {
-		fn()
+		fn(thorough)
 	}
 }
 
-// OnTick adds a function that each step of Advance calls, in the order they were added; the result takes it away again.
-func (c *ManualClock) OnTick(fn func()) (remove func()) {
+// OnTick adds a function that each step calls, in the order they were added; the result takes it away again. thorough is false for [ManualClock.Step].
+func (c *ManualClock) OnTick(fn func(thorough bool)) (remove func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	id := c.next

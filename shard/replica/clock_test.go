@@ -21,7 +21,7 @@ func TestManualClockGoesInSteps(t *testing.T) {
 	c := NewManualClock(start)
 	var at []time.Duration
 	zero := c.Now()
-	remove := c.OnTick(func() { at = append(at, c.Now()-zero) })
+	remove := c.OnTick(func(bool) { at = append(at, c.Now()-zero) })
 	c.Advance(600 * time.Millisecond)
 	c.Jump(time.Hour)
 	remove()

@@ -242,24 +242,36 @@ func (s *Shard) tick() {
 	}
 }
 
-// startTick lets the goroutine look at the clock. Wait returns when what came of it is applied, within five seconds of real time.
-func (s *Shard) startTick() (wait func()) {
+// startTick lets the goroutine look at the clock. Wait returns when what came of it is applied, within five seconds of real time. If nothing came of it, a wait that is not
+// thorough returns at once.
+func (s *Shard) startTick() (wait func(thorough bool)) {
 	s.askRefresh(s.clock.Now())
 	s.snapshotIfDue()
 	done := make(chan struct{})
 	s.duties.put(duty{kind: dutyTick, wake: done})
-	return func() {
+	return func(thorough bool) {
 		<-done
-		s.settle(5 * time.Second)
+		if thorough {
+			s.settle(settleTime)
+			return
+		}
+		for end := time.Now().Add(settleTime); !s.quiet() && time.Now().Before(end); time.Sleep(20 * time.Microsecond) {
+			s.duties.nudge()
+		}
 	}
 }
+
+func (s *Shard) applies() uint64 { return s.counters.applied.Load() }
+
+// quiet says that nothing is queued anywhere in this replica. What is handed on at this moment may be seen nowhere.
+func (s *Shard) quiet() bool { return s.line.quiet() && s.duties.idle() && s.barriers.idle() }
 
 // settle waits until nothing is queued anywhere in this replica, at most for the given time.
 func (s *Shard) settle(most time.Duration) bool {
 	end := time.Now().Add(most)
 	for quiet := 0; time.Now().Before(end); {
 		s.duties.nudge()
-		if s.line.quiet() && s.duties.idle() && s.barriers.idle() {
+		if s.quiet() {
 			if quiet++; quiet == 2 {
 				return true
 			}

@@ -20,7 +20,10 @@ import (
 type machineReplica interface {
 	leaderUpdated(term, leader uint64)
 	tick()
-	startTick() (wait func())
+	startTick() (wait func(thorough bool))
+	quiet() bool
+	applies() uint64 // entries, so far
+	settle(most time.Duration) bool
 	transfer(ctx context.Context, to, after uint64) error
 	report(r *GroupReport)
 	stop()

@@ -232,7 +232,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 		go h.nudger.run()
 	}
 	if m, ok := cfg.Clock.(*ManualClock); ok {
-		h.untick = m.OnTick(h.Tick)
+		h.untick = m.OnTick(h.manualTick)
 	} else {
 		h.wg.Add(1)
 		go h.tickLoop()
@@ -281,15 +281,44 @@ func (h *Host) tickLoop() {
 
 // Tick lets every shard of the host look at the clock, and waits until what came of it is applied, for at most five seconds of real time each. Only for
 // hosts with a [ManualClock], which call it by themselves.
-func (h *Host) Tick() {
-	var waits []func()
-	for _, g := range h.running() {
+func (h *Host) Tick() { h.manualTick(true) }
+
+// manualTick is Tick. With thorough false it waits for nothing that shards tell each other, unless a shard applied something: most steps of a clock have nothing due.
+func (h *Host) manualTick(thorough bool) {
+	list := h.running()
+	applied := func() (n uint64) {
+		for _, g := range list {
+			n += g.replica.applies()
+		}
+		return n
+	}
+	before := applied()
+	waits := make([]func(thorough bool), 0, len(list))
+	for _, g := range list {
 		waits = append(waits, g.replica.startTick())
 	}
 	for _, wait := range waits {
-		wait()
+		wait(thorough)
+	}
+	if !thorough && applied() == before {
+		return
+	}
+	// What one shard did may have given another one work. All are quiet when each was found so after all others were.
+	end := time.Now().Add(settleTime)
+	for quiet := 0; quiet < len(list) && time.Now().Before(end); {
+		for _, g := range list {
+			if g.replica.quiet() {
+				quiet++
+				continue
+			}
+			quiet = 0
+			g.replica.settle(settleTime)
+		}
 	}
 }
+
+// settleTime bounds, in real time, how long a tick waits for a shard.
+const settleTime = 5 * time.Second
 
 // ErrNoSnapshot says that no snapshot was saved because one is being saved, or nothing was applied since the last.
 var ErrNoSnapshot = errors.New("no snapshot was saved: one is under way, or nothing was applied since the last")

@@ -210,7 +210,10 @@ func (m *Meta) signal() {
 
 func (m *Meta) tick() {}
 
-func (m *Meta) startTick() func() { return func() {} }
+func (m *Meta) startTick() func(bool)     { return func(bool) {} }
+func (m *Meta) quiet() bool               { return true }
+func (m *Meta) applies() uint64           { return 0 }
+func (m *Meta) settle(time.Duration) bool { return true }
 
 func (m *Meta) stop() { m.stopOne.Do(func() { close(m.stopC) }) }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/lni/dragonboat/v4/raftio"
 	pb "github.com/lni/dragonboat/v4/raftpb"
@@ -296,7 +297,10 @@ func (m *salvageMachine) Close() error            { return nil }
 
 func (m *salvageMachine) leaderUpdated(uint64, uint64) {}
 func (m *salvageMachine) tick()                        {}
-func (m *salvageMachine) startTick() func()            { return func() {} }
+func (m *salvageMachine) startTick() func(bool)        { return func(bool) {} }
+func (m *salvageMachine) quiet() bool                  { return true }
+func (m *salvageMachine) applies() uint64              { return 0 }
+func (m *salvageMachine) settle(time.Duration) bool    { return true }
 func (m *salvageMachine) transfer(context.Context, uint64, uint64) error {
 	return errors.ErrUnsupported
 }
