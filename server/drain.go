@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -14,18 +15,48 @@ import (
 
 // Shutdown stops gracefully. Ready says no at once. What this instance leads, and its vote, go to others while it goes on serving; then the cluster has it Offline, requests
 // are turned away with UNAVAILABLE, those in the log are answered, every client is told goodbye, and the shards are closed. An instance that is alone, expelled, or has no
-// majority to talk to skips to the goodbyes. It takes Config.ShutdownTimeout at most, or until ctx ends, whichever is first, plus the closing of the log. Sessions live on for
-// their timeouts: clients attach them again elsewhere, or here when the server is back.
+// majority to talk to skips to the goodbyes. It takes Config.ShutdownTimeout at most; when ctx ends before, what is left is the closing of the log, which may take a sixth of that
+// timeout. ErrClosing says that it takes longer. Sessions live on for their timeouts: clients attach them again elsewhere, or here when the server is back.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.leaving.Store(true)
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Limits.DrainTimeout)
-	defer cancel()
-	return s.stop(func() {
-		s.handOver(ctx)
-		s.draining.Store(true)
-		s.drain(ctx)
-	})
+	limit := s.cfg.Limits.DrainTimeout
+	end := time.Now().Add(limit)
+	closed := make(chan error, 1)
+	draining := make(chan struct{})
+	var drained sync.Once
+	go func() {
+		defer drained.Do(func() { close(draining) }) // stopped by somebody else
+		closed <- s.stop(func() {
+			handing, cancel := context.WithDeadline(ctx, end.Add(-limit/3))
+			s.handOver(handing)
+			cancel()
+			s.draining.Store(true)
+			goodbyes, cancel := context.WithDeadline(ctx, end.Add(-limit/6))
+			s.drain(goodbyes)
+			cancel()
+			drained.Do(func() { close(draining) })
+		})
+	}()
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-draining:
+		t.Reset(max(time.Until(end), limit/6))
+	case <-t.C: // another call of Shutdown or Close is at it
+		t.Reset(0)
+	}
+	select {
+	case err := <-closed:
+		return err
+	case <-t.C:
+		s.log.Warn("stopping takes too long, the log is still being closed", "limit", limit)
+		return ErrClosing
+	}
 }
+
+// ErrClosing says that a server has stopped serving, and is still closing its log at the end of the time for its stop. The process may end: everything that was answered is on disk. In
+// a process that goes on, Done is closed when the log is.
+var ErrClosing = errors.New("server has stopped, and is still closing its log; ending the process is safe")
 
 // Close stops at once. What was answered is in the log; clients see their connections close.
 func (s *Server) Close() error { return s.stop(nil) }
@@ -48,11 +79,6 @@ func (s *Server) handOver(ctx context.Context) {
 	}
 	began := s.clock.Now()
 	s.log.Info("stopping, handing over first")
-	if end, ok := ctx.Deadline(); ok { // a sixth is left for what is under way, and the goodbyes
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, end.Add(-time.Until(end)/6))
-		defer cancel()
-	}
 	s.member.Beat() // the governor goes by what it has heard of leaderships
 	s.sentry.leave()
 	t := time.NewTicker(handOverLook)

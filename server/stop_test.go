@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -66,6 +67,28 @@ func TestGracefulStop(t *testing.T) {
 func TestStopDoesNotWaitForClients(t *testing.T) {
 	s := start(t, func(c *Config) { c.Limits.DrainTimeout = 200 * time.Millisecond })
 	_ = connect(t, s)
+	if err := s.Shutdown(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestStopDoesNotWaitForClosing: when closing takes longer than the whole stop may, Shutdown says so instead of waiting, each time it is called, and Done is closed later.
+func TestStopDoesNotWaitForClosing(t *testing.T) {
+	s := start(t, func(c *Config) { c.Limits.DrainTimeout = 200 * time.Millisecond })
+	hold := make(chan struct{})
+	s.running.Go(func() { <-hold })
+	for range 2 {
+		if err := s.Shutdown(context.Background()); !errors.Is(err, ErrClosing) {
+			t.Fatalf("with something left to close: %v", err)
+		}
+	}
+	select {
+	case <-s.Done():
+		t.Fatal("the server is done before it has closed")
+	default:
+	}
+	close(hold)
+	<-s.Done()
 	if err := s.Shutdown(context.Background()); err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -245,7 +246,10 @@ func (a *app) serve(ctx context.Context, cfg server.Config, ready func(addr, adm
 	}
 	select {
 	case <-ctx.Done():
-		return s.Shutdown(context.WithoutCancel(ctx))
+		if err := s.Shutdown(context.WithoutCancel(ctx)); !errors.Is(err, server.ErrClosing) {
+			return err
+		}
+		return nil // it is logged, and the end of the process closes what is left
 	case <-s.Done():
 		return fmt.Errorf("the instance ended by itself: %w", s.Err())
 	}

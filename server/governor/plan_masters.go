@@ -29,7 +29,7 @@ func (p *planner) planMasters() {
 			if x.led && x.leader.Instance != x.Master {
 				p.add(Step{Kind: FollowMaster, Shard: x.ID, Instance: x.leader.Instance, Revision: x.Revision})
 			}
-		case !p.planMaster(x, loads):
+		case !p.planMaster(x, loads), p.comesToWork(x):
 			settled[x.Replicaset] = false
 		}
 	}
@@ -38,6 +38,12 @@ func (p *planner) planMasters() {
 			p.planSpread(set.ID, loads)
 		}
 	}
+}
+
+// comesToWork says that a new shard is told of its nodes and buckets now. What it is told while its leader changes fails, so its leadership is spread later.
+func (p *planner) comesToWork(x *shardView) bool {
+	t, _ := p.State.Tier(x.Tier)
+	return !x.Ready && t.Bootstrapped
 }
 
 // wanted is the instance that a shard is to be led by.

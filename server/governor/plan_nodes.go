@@ -40,6 +40,10 @@ func (p *planner) planShards() {
 		if x.Ready {
 			continue
 		}
+		if p.Health != nil && (!x.led || x.leader.Instance != wanted(&x.Shard)) {
+			p.wait(x.String()+" to be told of its nodes and buckets", "its leader is not known, or changes")
+			continue
+		}
 		tier, _ := p.State.Tier(x.Tier)
 		if path, more := p.untold(x); more {
 			p.add(Step{Kind: TellNodes, Shard: x.ID, Path: path})
