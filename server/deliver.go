@@ -64,6 +64,7 @@ func (d *desk) Applied(rep *replica.Shard, index uint64, origins []replica.Origi
 				c = d.srv.conns.get(origins[e.Command].Conn)
 			}
 			d.attached(o, c, e)
+			d.logAttached(c, e)
 		case shard.EventSessionEnded:
 			if e.Reason == protocol.EndKilled {
 				d.taken(index, e)
@@ -172,12 +173,15 @@ func (d *desk) ended(o *outbox, e *shard.Event) {
 	if c := d.srv.bindings.conn(e.Session); c != nil {
 		d.srv.bindings.left.note(e.Session, c.id, d.srv.clock.Now())
 	}
+	client := ""
 	for _, b := range d.srv.bindings.takeAll(e.Session) {
+		client = b.conn.remote
 		b.conn.lose(b, true)
 		m := &d.messages.ended
 		*m = protocol.SessionEnded{Session: e.Session, Reason: e.Reason, Message: e.Text}
 		o.event(b.conn, protocol.KindSessionEnded, 0, d.id, m)
 	}
+	d.logEnded(e, client)
 }
 
 // detach takes sessions at home in a run of buckets off the connections that attached them here, and tells their clients to attach them again where the map sends

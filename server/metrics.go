@@ -78,9 +78,7 @@ func newMetrics(s *Server) *serverMetrics {
 	m.bytesIn = set.NewCounter("signalbox_received_bytes_total")
 	m.bytesOut = set.NewCounter("signalbox_sent_bytes_total")
 	m.writes = set.NewCounter("signalbox_writes_total")
-	for reason, name := range map[protocol.EndReason]string{
-		protocol.EndStopped: "stopped", protocol.EndExpired: "expired", protocol.EndKilled: "killed", protocol.EndNodeDropped: "node_dropped",
-	} {
+	for reason, name := range endWords {
 		m.ended[reason] = set.NewCounter(fmt.Sprintf("signalbox_sessions_ended_total{reason=%q}", name))
 	}
 	m.batchCommands = set.NewPrometheusHistogramExt("signalbox_batch_commands", []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048})
