@@ -153,13 +153,22 @@ func (c *fieldCheck) change(name string, path []int, key bool) {
 	if bytes.Equal(b, c.plain) {
 		c.t.Errorf("%s: it is not in a snapshot", name)
 	}
-	x, err := Restore(bytes.NewReader(b))
+	x, err := readBack(b)
 	if err != nil || key {
 		return // the value is one that cannot be, and it was noticed; or the record has another name now
 	}
 	if got := at(c.find(x), path); !reflect.DeepEqual(got.Interface(), now.Interface()) {
 		c.t.Errorf("%s: restored as %v, was %v", name, got, now)
 	}
+}
+
+// readBack restores a snapshot without a look at its digest, which would differ where a field was not restored. An error says that a record cannot be.
+func readBack(b []byte) (*Machine, error) {
+	x, err := readSnapshot(bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	return x.m, nil
 }
 
 // another is a value that a field does not have.
@@ -308,7 +317,7 @@ func keptLists(t *testing.T, m *Machine) {
 		if m.Digest() == digest || bytes.Equal(b, plain) {
 			t.Errorf("%s: the digest or the snapshot does not see it", name)
 		}
-		if x, err := Restore(bytes.NewReader(b)); err == nil && !same(x) {
+		if x, err := readBack(b); err == nil && !same(x) {
 			t.Errorf("%s: restored as another", name)
 		}
 	}
