@@ -73,6 +73,9 @@ bench-quick: bench-tools ## the same with fewer and shorter rounds, about 9 minu
 bench-discovery: build bench-tools ## 20,000 members and 20,000 watchers for ten minutes; writes bench/results
 	./bin/bench discovery
 
+bench-grow: build bench-tools ## from one instance to three and six and back, under load; writes bench/results
+	./bin/bench grow
+
 bench-restart: build bench-tools ## restarts and snapshots with a million semaphores; writes bench/results
 	./bin/bench restart
 
@@ -91,4 +94,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help build run cluster dev test quick long simulate planted flood golden fixture fuzz micro bench bench-quick bench-discovery bench-restart bench-failover bench-tools check clean chaos
+.PHONY: help build run cluster dev test quick long simulate planted flood golden fixture fuzz micro bench bench-quick bench-discovery bench-grow bench-restart bench-failover bench-tools check clean chaos

@@ -16,6 +16,7 @@ compare OLD NEW         what changed between two reports (JSON files)
 show REPORT             the table of a report
 adopt REPORT            make a report the baseline, and put its tables into README.md and bench/SCALING.md
 discovery [flags]       20,000 members and 20,000 watchers for ten minutes
+grow [flags]            from one instance to three and six, and back, under load
 restart [flags]         restarts and snapshots with a million semaphores and 100,000 sessions
 failover [flags]        how long writers wait when the server that leads is taken away; beside etcd where the program has it
 scaling REPORT          what a report's costs say of many machines
@@ -38,7 +39,7 @@ func Command(ctx context.Context, args []string, stdout, stderr io.Writer, peers
 		err = showCommand(rest, stdout)
 	case "adopt":
 		err = adoptCommand(rest)
-	case "discovery", "restart":
+	case "discovery", "grow", "restart":
 		return longCommand(ctx, verb, rest, stdout, stderr)
 	case "failover":
 		return failoverCommand(ctx, rest, stdout, stderr, peers)
@@ -134,11 +135,16 @@ func longCommand(ctx context.Context, verb string, args []string, stdout, stderr
 	box := &Signalbox{Binary: filepath.Join(*bin, "signalbox"), Shards: usualShards}
 	var r *Record
 	var err error
-	if verb == "discovery" {
+	switch verb {
+	case "discovery":
 		d := FullDiscovery()
 		d.Members, d.Watchers, d.Length = d.Members / *part, d.Watchers / *part, d.Length/time.Duration(*part)
 		r, err = RunDiscovery(ctx, box, d, *dir)
-	} else {
+	case "grow":
+		g := FullGrow()
+		g.Names, g.Sessions = g.Names / *part, g.Sessions / *part
+		r, err = RunGrow(ctx, box, g, *dir, stderr)
+	default:
 		c := FullRestart()
 		c.Names, c.Sessions, c.Watch = c.Names / *part, c.Sessions / *part, c.Watch/time.Duration(*part)
 		r, err = RunRestart(ctx, box, c, *dir, stderr)

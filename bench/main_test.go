@@ -55,6 +55,8 @@ func serve(args []string) int {
 	_ = f.Parse(args)
 	if *peers != "" {
 		c.Peers = strings.Split(*peers, ",")
+	}
+	if *token != "" {
 		secret, err := os.ReadFile(*token)
 		if err != nil {
 			fmt.Println(err)

@@ -104,6 +104,18 @@ func TestLongTests(t *testing.T) {
 			}
 		}
 	})
+	t.Run("grow", func(t *testing.T) {
+		g := Grow{Names: 200, Sessions: 20, Writers: 2, Factor: 2, Rest: 100 * time.Millisecond, Steps: []int{1, 2, 1}}
+		r, err := RunGrow(t.Context(), box, g, t.TempDir(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range r.Facts {
+			if !(f.Value > 0) {
+				t.Errorf("%s: %v", f.Text, f.Value)
+			}
+		}
+	})
 	t.Run("restart", func(t *testing.T) {
 		t.Parallel()
 		r, err := RunRestart(t.Context(), box, Restart{Names: 500, Sessions: 50, Rate: 200, Watch: time.Second, Snapshots: 1}, t.TempDir(), nil)

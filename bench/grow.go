@@ -1,0 +1,358 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/loadgen"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Grow is the size of the test of a cluster that grows and shrinks under load.
+type Grow struct {
+	Names, Sessions int           // that are there; each session holds a lock
+	Writers         int           // each has a session, and alternates an update with a lock and its release
+	Factor          int           // replication factor
+	Rest            time.Duration // how long the load goes on after each step
+	Steps           []int         // numbers of instances
+}
+
+// FullGrow is the one that the bar is about.
+func FullGrow() Grow {
+	return Grow{Names: 100_000, Sessions: 5_000, Writers: 32, Factor: 3, Rest: 3 * time.Second, Steps: []int{1, 3, 6, 3, 1}}
+}
+
+const (
+	stallBar   = 200             // milliseconds that a call may take at most while the cluster changes
+	growth     = 2 * time.Minute // bounds a step: instances start, copies catch up, buckets move
+	growthPoll = 20 * time.Millisecond
+)
+
+// RunGrow has a cluster grow and shrink while writers write, a reader reads behind the barrier, and idle sessions live. It records the longest call of each step.
+func RunGrow(ctx context.Context, box *Signalbox, c Grow, root string, log io.Writer) (*Record, error) {
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(root, ".bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	version, err := box.Version(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r, err := newRecord(ctx, "grow", fmt.Sprintf("%s semaphores, and %s sessions of which each holds a lock. %d writers, each with a session, update a semaphore and lock and unlock "+
+		"an ephemeral one in turn; a reader describes semaphores, STRICT. Meanwhile the cluster has %s instances, one after the other, with replication factor %d. A step ends when nothing "+
+		"is left to do; the load goes on for %s then.",
+		thousands(fmt.Sprint(c.Names)), thousands(fmt.Sprint(c.Sessions)), c.Writers, strings.Trim(fmt.Sprint(c.Steps), "[]"), c.Factor, c.Rest), dir, version)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	g, err := newGrowing(ctx, box, c, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer g.stop()
+	plan := Plan{Target: &loadgen.Signalbox{Client: client.Config{Endpoints: g.clients}}, Connections: 4}
+	if err := fill(ctx, plan, c.Names, []byte("0123456789abcdef")); err != nil {
+		return nil, err
+	}
+	crowd, err := openCrowd(ctx, plan, c.Sessions)
+	defer crowd.close()
+	if err != nil {
+		return nil, err
+	}
+	if err := each(ctx, c.Sessions, func(i int) error {
+		_, err := crowd.sessions[i].(loadgen.CanHold).Holder(loadgen.Hold{}).Acquire(ctx, fmt.Sprintf("held/%d", i))
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	load, err := startGrowthLoad(ctx, g.clients, c)
+	if err != nil {
+		return nil, err
+	}
+	defer load.end()
+	text, bar := "before", 0.0
+	for i, n := range c.Steps {
+		if i > 0 {
+			text, bar = fmt.Sprintf("%d to %d", c.Steps[i-1], n), stallBar
+		}
+		load.take()
+		t := time.Now()
+		if err := g.resize(ctx, n); err != nil {
+			return nil, fmt.Errorf("%s instances: %w", text, err)
+		}
+		took := time.Since(t)
+		if err := pause(ctx, c.Rest); err != nil {
+			return nil, err
+		}
+		x := load.take()
+		if x.err != nil {
+			return nil, fmt.Errorf("%s instances: %w", text, x.err)
+		}
+		if i > 0 {
+			r.fact(text+": seconds until nothing is left to do", took.Seconds(), "", 0)
+		}
+		r.fact(text+": longest write", float64(x.write.Microseconds())/1e3, Milliseconds, bar)
+		r.fact(text+": longest STRICT read", float64(x.read.Microseconds())/1e3, Milliseconds, bar)
+		if log != nil {
+			fmt.Fprintf(log, "%s: %v; %d writes, longest %v, %d above %d ms; longest read %v\n", text, took.Round(time.Millisecond), x.writes, x.write.Round(time.Millisecond),
+				x.slow, stallBar, x.read.Round(time.Millisecond))
+		}
+	}
+	if err := crowd.check(); err != nil {
+		return nil, err
+	}
+	r.Took = time.Since(began).Seconds()
+	return r, nil
+}
+
+// growing is a cluster whose instances come and go.
+type growing struct {
+	binary, dir, token     string
+	shards, factor         int
+	clients, rafts, admins []string   // addresses, one for each instance that there may be
+	processes              []*Process // nil: not there
+	operator               *client.Client
+}
+
+// newGrowing starts the first instances, as a cluster with nothing left to do.
+func newGrowing(ctx context.Context, box *Signalbox, c Grow, dir string) (g *growing, err error) {
+	most := 0
+	for _, n := range c.Steps {
+		most = max(most, n)
+	}
+	addr, err := FreeAddresses(3 * most)
+	if err != nil {
+		return nil, err
+	}
+	g = &growing{dir: dir, token: filepath.Join(dir, "token"), shards: box.Shards, factor: 1, clients: addr[:most], rafts: addr[most : 2*most], admins: addr[2*most:],
+		processes: make([]*Process, most)}
+	if g.binary, err = filepath.Abs(box.Binary); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(g.token, []byte(joinToken+"\n"), 0o600); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			g.stop()
+		}
+	}()
+	if err := g.start(ctx, 0); err != nil {
+		return nil, err
+	}
+	if g.operator, err = client.Open(ctx, client.Config{Endpoints: g.clients}); err != nil {
+		return nil, err
+	}
+	if err := g.resize(ctx, c.Steps[0]); err != nil {
+		return nil, err
+	}
+	// Later: a cluster that is made for several copies serves nobody until there are as many instances.
+	g.factor = c.Factor
+	factor := protocol.ReplicationFactorRequest{Tier: "default", Factor: uint32(c.Factor)}
+	return g, g.operator.Cluster(ctx, protocol.MethodReplicationFactor, factor, &protocol.ClusterTier{})
+}
+
+func (g *growing) name(i int) string { return "server-" + strconv.Itoa(i+1) }
+
+func (g *growing) start(ctx context.Context, i int) (err error) {
+	dir := filepath.Join(g.dir, g.name(i))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	args := []string{"serve", "--data", filepath.Join(dir, "data"), "--listen", g.clients[i], "--raft", g.rafts[i], "--admin", g.admins[i], "--log-level", "warn",
+		"--instance", g.name(i), "--join-token-file", g.token, "--shards", strconv.Itoa(g.shards)}
+	if i > 0 {
+		args = append(args, "--peer", g.rafts[0])
+	}
+	g.processes[i], err = StartProcess(ctx, dir, func(ctx context.Context) error { return Get(ctx, "http://"+g.admins[i]+"/readyz") }, g.binary, args...)
+	return err
+}
+
+func (g *growing) stop() {
+	if g.operator != nil {
+		g.operator.Close()
+	}
+	for _, p := range g.processes {
+		if p != nil {
+			p.Stop()
+		}
+	}
+}
+
+// resize starts instances, or expels the last ones, until there are n, and waits until nothing is left to do.
+func (g *growing) resize(ctx context.Context, n int) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, growth, fmt.Errorf("not done after %s", growth))
+	defer cancel()
+	for i, p := range g.processes {
+		switch {
+		case i < n && p == nil:
+			if err := g.start(ctx, i); err != nil {
+				return err
+			}
+		case i >= n && p != nil:
+			expel := protocol.ExpelRequest{Instance: g.name(i), Force: true}
+			if err := g.operator.Cluster(ctx, protocol.MethodExpel, expel, &protocol.ClusterInstance{}); err != nil {
+				return err
+			}
+		}
+	}
+	for {
+		why, err := g.unsettled(ctx, n)
+		if err == nil && why == "" {
+			break
+		}
+		if p := pause(ctx, growthPoll); p != nil {
+			return errors.Join(p, err, errors.New(why))
+		}
+	}
+	for i := n; i < len(g.processes); i++ {
+		if g.processes[i] != nil {
+			g.processes[i].Stop() // it was expelled, and ends by itself
+			g.processes[i] = nil
+		}
+	}
+	return nil
+}
+
+// unsettled is what the cluster has still to do until it has n instances and each shard as many voters as it can, or nothing.
+func (g *growing) unsettled(ctx context.Context, n int) (string, error) {
+	var s protocol.ClusterStatus
+	if err := g.operator.Cluster(ctx, protocol.MethodStatus, nil, &s); err != nil {
+		return "", err
+	}
+	there, members := 0, map[string]int{}
+	for _, i := range s.Instances {
+		if i.Current != "Expelled" {
+			there++
+			members[i.Replicaset]++
+		}
+	}
+	if there != n {
+		return fmt.Sprintf("there are %d instances", there), nil
+	}
+	for _, x := range s.Shards {
+		voters := 0
+		for _, r := range x.Replicas {
+			if r.Role == "voter" {
+				voters++
+			}
+		}
+		if voters != min(g.factor, members[x.Replicaset]) || !x.Ready || x.Master == "" {
+			return fmt.Sprintf("shard %d has %d voters, master %q", x.ID, voters, x.Master), nil
+		}
+	}
+	var p protocol.ClusterPlan
+	if err := g.operator.Cluster(ctx, protocol.MethodPlan, nil, &p); err != nil {
+		return "", err
+	}
+	if len(p.Steps) > 0 || len(s.Moves) > 0 {
+		return fmt.Sprintf("next is to %s, and %d moves are under way", strings.Join(p.Steps, ", "), len(s.Moves)), nil
+	}
+	return "", nil
+}
+
+// growthLoad is a load whose longest calls count.
+type growthLoad struct {
+	client *client.Client
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu  sync.Mutex
+	now stalls
+}
+
+type stalls struct {
+	writes, slow int
+	write, read  time.Duration
+	err          error // the first
+}
+
+func startGrowthLoad(ctx context.Context, endpoints []string, c Grow) (*growthLoad, error) {
+	cl, err := client.Open(ctx, client.Config{Endpoints: endpoints})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	w := &growthLoad{client: cl, cancel: cancel}
+	var reader *client.Session
+	for i := range c.Writers {
+		s, err := cl.Session(ctx, "/default")
+		if err != nil {
+			w.end()
+			return nil, err
+		}
+		reader = s
+		w.run(ctx, true, func(n int) error {
+			if n%2 == 0 {
+				_, err := s.Update(ctx, fmt.Sprintf("kept/%d", (i+n*c.Writers)%c.Names), []byte(strconv.Itoa(n)))
+				return err
+			}
+			lease, err := s.Acquire(ctx, fmt.Sprintf("lock/%d/%d", i, n), client.Ephemeral())
+			if err != nil {
+				return err
+			}
+			return lease.Release(ctx)
+		})
+	}
+	w.run(ctx, false, func(n int) error {
+		_, err := reader.Describe(ctx, fmt.Sprintf("kept/%d", n*7%c.Names), client.ReadConsistency(client.Strict))
+		return err
+	})
+	return w, nil
+}
+
+// run calls fn again and again until ctx ends.
+func (w *growthLoad) run(ctx context.Context, writes bool, fn func(n int) error) {
+	w.wg.Go(func() {
+		for n := 0; ctx.Err() == nil; n++ {
+			t := time.Now()
+			err := fn(n)
+			d := time.Since(t)
+			w.mu.Lock()
+			switch {
+			case err != nil && ctx.Err() == nil && w.now.err == nil:
+				w.now.err = err
+			case err != nil:
+			case writes:
+				w.now.writes++
+				w.now.write = max(w.now.write, d)
+				if d > stallBar*time.Millisecond {
+					w.now.slow++
+				}
+			default:
+				w.now.read = max(w.now.read, d)
+			}
+			w.mu.Unlock()
+		}
+	})
+}
+
+// take is what there was since the last call.
+func (w *growthLoad) take() stalls {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	x := w.now
+	w.now = stalls{}
+	return x
+}
+
+func (w *growthLoad) end() {
+	w.cancel()
+	w.wg.Wait()
+	w.client.Close()
+}
