@@ -102,6 +102,11 @@ type Config struct {
 	// Audit is where what happens to the cluster is written, a JSON object a line: a file, made with mode 0600 and appended, or "stderr"; default nowhere.
 	Audit string
 
+	// MetricsNames says whether metrics have the names of semaphores, rollouts and nodes in them, which anybody who reaches Admin can
+	// read: "on", "off", or the default "auto", which is off while auth is on. Without names there are no series of semaphores and
+	// rollouts, and those of nodes have the node's number.
+	MetricsNames string
+
 	// Shards is the number of data shards, 1..64, of a new folder; default 4. More shards use more cores and fsyncs. It cannot be changed later: a number
 	// that differs from the folder's is refused; 0 takes the folder's.
 	Shards int
@@ -213,6 +218,7 @@ func (c Config) withDefaults() (Config, error) {
 	orDefault(&c.Admin, DefaultAdmin)
 	orDefault(&c.Buckets, protocol.DefaultBuckets)
 	orDefault(&c.Tier, DefaultTier)
+	orDefault(&c.MetricsNames, "auto")
 	orDefault(&c.Version, DefaultVersion)
 	orDefault(&c.ReplicationFactor, 1)
 	orDefault(&c.OfflineAfter, sentinel.DefaultOfflineAfter)
@@ -261,6 +267,11 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if l.NodeOps < 1 || l.MaxSeries < 1 {
 		return c, fmt.Errorf("limits of node changes and of series are %d and %d; choose at least 1", l.NodeOps, l.MaxSeries)
+	}
+	switch c.MetricsNames {
+	case "auto", "on", "off":
+	default:
+		return c, fmt.Errorf("metrics names is %q; choose auto, on or off", c.MetricsNames)
 	}
 	if c.Shards < 0 || c.Shards > 64 {
 		return c, fmt.Errorf("shards is %d; choose 1 to 64", c.Shards)

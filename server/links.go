@@ -15,6 +15,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/cluster"
+	"github.com/signalbox-dev/signalbox/server/file"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -45,6 +46,9 @@ func (s *Server) domain() []meta.Label {
 // tokenFile keeps the join token that a founder made because it was given none: whoever starts the next instance copies it.
 const tokenFile = "join-token"
 
+// maxTokenFile is the length of a token's file, in bytes.
+const maxTokenFile = 1 << 16
+
 // joinToken is the secret that lets instances in.
 func (s *Server) joinToken() ([]byte, error) {
 	if s.cfg.JoinToken != "" {
@@ -54,7 +58,7 @@ func (s *Server) joinToken() ([]byte, error) {
 		return nil, nil
 	}
 	path := filepath.Join(s.cfg.DataDir, tokenFile)
-	b, err := os.ReadFile(path)
+	b, err := file.Read(path, maxTokenFile)
 	switch {
 	case err == nil && len(strings.TrimSpace(string(b))) > 0:
 		return []byte(strings.TrimSpace(string(b))), nil
@@ -93,6 +97,9 @@ func (s *Server) makeFolder(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("data folder: %w; choose a folder that this process can make, or write to", err)
 	}
+	if err := s.closeFolder(); err != nil {
+		return err
+	}
 	if s.lock, err = lockFolder(s.cfg.DataDir); err != nil {
 		return err
 	}
@@ -116,6 +123,26 @@ func checkIdentity(dir string) error {
 
 // raftFolder is the part of the data folder that has the log.
 const raftFolder = "raft"
+
+// closeFolder keeps other users out of the data folder, where logs, keys and tokens are. A folder that others can write to is refused: what is in it may
+// be theirs. One that others can only look into is closed to them.
+func (s *Server) closeFolder() error {
+	dir := s.cfg.DataDir
+	fi, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("data folder: %w", err)
+	}
+	switch mode := fi.Mode().Perm(); {
+	case mode&0o022 != 0:
+		return fmt.Errorf("data folder %q has mode %04o: other users can write to it; if you trust what is in it, run: chmod 700 %s", dir, mode, dir)
+	case mode&0o055 != 0:
+		if err := os.Chmod(dir, 0o700); err != nil {
+			return fmt.Errorf("data folder %q has mode %04o, and other users can look into it: %w; have its owner run: chmod 700 %s", dir, mode, err, dir)
+		}
+		s.log.Info("data folder closed to other users", "folder", dir, "mode", fmt.Sprintf("%04o", mode))
+	}
+	return nil
+}
 
 // identityFile says who an instance is.
 const identityFile = "identity.json"

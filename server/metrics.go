@@ -204,6 +204,9 @@ func (m *serverMetrics) writeShards(w io.Writer) {
 // writeSemaphores shows the acquire, wait and release counters of semaphores, and in nodes with detailed counters those of sessions. The number of series is
 // bounded; signalbox_semaphore_series_cut is 1 when some were left out.
 func (m *serverMetrics) writeSemaphores(w io.Writer) {
+	if !m.srv.showNames() {
+		return
+	}
 	left, cut := m.srv.cfg.Limits.MaxSeries/3, 0 // three series to a set
 	state := m.srv.mapNow().state
 	for _, d := range m.srv.desks.all() {
@@ -238,6 +241,23 @@ func (m *serverMetrics) writeSemaphores(w io.Writer) {
 		}
 	}
 	fmt.Fprintf(w, "signalbox_semaphore_series_cut %d\n", cut)
+}
+
+// showNames says whether metrics have the names of what clients made in them.
+func (s *Server) showNames() bool {
+	if s.cfg.MetricsNames != "auto" {
+		return s.cfg.MetricsNames == "on"
+	}
+	v := s.auth.Load()
+	return s.cfg.Authorizer == nil && (v == nil || !v.on)
+}
+
+// nodeLabel is a node's path, or its number where names are not shown.
+func (s *Server) nodeLabel(id uint64, path string) string {
+	if !s.showNames() {
+		return strconv.FormatUint(id, 10)
+	}
+	return label(path)
 }
 
 // label makes any bytes fit for a label's value: printable, of a bounded length. What is cut short carries a hash of the whole, so that two names that

@@ -75,7 +75,7 @@ func (m *serverMetrics) writeQuotas(w io.Writer) {
 		c := &n.Config
 		limits := [len(nodeQuotas)]uint64{c.MaxSessions, c.MaxSemaphores, c.MaxBytes, c.MaxWaiters, c.MaxWatchers, c.MaxRequests}
 		for q, u := range uses[id] {
-			labels := fmt.Sprintf("node=%q,quota=%q", label(n.Path), nodeQuotas[q])
+			labels := fmt.Sprintf("node=%q,quota=%q", m.srv.nodeLabel(id, n.Path), nodeQuotas[q])
 			if q != quotaRequests {
 				fmt.Fprintf(w, "signalbox_node_used{%s} %d\n", labels, u.used)
 			}

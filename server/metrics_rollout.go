@@ -48,7 +48,7 @@ func (m *serverMetrics) writeRollouts(w io.Writer) {
 	for _, d := range m.srv.desks.all() {
 		fmt.Fprintf(w, "signalbox_rollout_polls_total{shard=\"%d\",path=\"read\"} %d\n", d.id, d.rollouts.polls.read.Load())
 		fmt.Fprintf(w, "signalbox_rollout_polls_total{shard=\"%d\",path=\"log\"} %d\n", d.id, d.rollouts.polls.logged.Load())
-		if !d.rep.Leading() {
+		if !d.rep.Leading() || !m.srv.showNames() {
 			continue
 		}
 		for _, x := range d.rollouts.standing(left / seriesOfLocation) {

@@ -108,13 +108,13 @@ func TestQuotaOfBytes(t *testing.T) {
 	}
 	// A session with a description of 3 bytes, and a semaphore with a name of 1.
 	x.alter(protocol.NodeConfig{Fields: protocol.FieldMaxBytes, MaxBytes: 512 + 3 + 512 + 1 + 100})
-	x.refused(protocol.StatusPreconditionFailed, "as its quota max_bytes allows", create(101))
+	x.refused(protocol.StatusPreconditionFailed, "as its quota max_bytes of ", create(101))
 	if err := create(100); err != nil {
 		t.Errorf("at the quota: %v", err)
 	}
 	x.metrics("bytes", "1128", "1128", "1")
 	_, err := x.c.lock(x.small, x.mine.Session, "b", 0)
-	x.refused(protocol.StatusPreconditionFailed, "as its quota max_bytes allows", err)
+	x.refused(protocol.StatusPreconditionFailed, "as its quota max_bytes of ", err)
 	x.alter(protocol.NodeConfig{Fields: protocol.FieldMaxBytes})
 	x.works(x.c, x.small, x.mine.Session)
 }
@@ -142,7 +142,7 @@ func TestQuotaOfWaiters(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	x.refused(protocol.StatusOverloaded, "as its quota max_waiters allows", wait(2))
+	x.refused(protocol.StatusOverloaded, "as its quota max_waiters of ", wait(2))
 	x.metrics("waiters", "2", "2", "1")
 	if err := x.c.unlock(x.small, sessions[0], "a"); err != nil {
 		t.Fatal(err)

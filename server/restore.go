@@ -11,6 +11,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/backup"
+	"github.com/signalbox-dev/signalbox/server/file"
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/shard"
 )
@@ -61,7 +62,7 @@ func Restore(ctx context.Context, cfg Config, from *backup.Source) error {
 	if s.inMemory() {
 		return nil
 	}
-	return errors.Join(os.Remove(filepath.Join(cfg.DataDir, unfinishedFile)), syncFolder(cfg.DataDir))
+	return errors.Join(os.Remove(filepath.Join(cfg.DataDir, unfinishedFile)), file.SyncFolder(cfg.DataDir))
 }
 
 // emptyFolder says why a folder cannot take a restore.
@@ -104,16 +105,10 @@ func (s *Server) checkUnfinished() error {
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return fmt.Errorf("data folder: %w", err)
 	}
-	return syncFolder(s.cfg.DataDir)
-}
-
-// syncFolder makes the names in a folder durable.
-func syncFolder(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
+	if err := file.SyncFolder(s.cfg.DataDir); err != nil {
 		return fmt.Errorf("data folder: %w", err)
 	}
-	return errors.Join(d.Sync(), d.Close())
+	return nil
 }
 
 // restored is what the bootstrap takes over, nothing for a new cluster.

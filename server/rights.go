@@ -31,7 +31,7 @@ type Authenticator interface {
 }
 
 // Authorizer says whether an identity has a right on a path. It is asked before anything is looked up, so that a missing right tells nothing about what
-// exists; path is empty when the request names a node id that was given out and is not known. It is called on event loops and must not block.
+// exists; path is empty when the request names a node id that is not known. It is called on event loops and must not block.
 type Authorizer interface {
 	Allowed(identity string, right Right, path string) bool
 }
@@ -49,10 +49,20 @@ func (c *conn) allowed(right Right, node uint64) *protocol.Error {
 	}
 	state := c.srv.mapNow().state
 	n, ok := state.Node(node)
-	if !ok && node > state.LastNode() { // made a moment ago, and not heard of here
+	if !ok && node > state.LastNode() && c.allowedSomewhere(right) { // made a moment ago, and not heard of here
 		return protocol.Errorf(protocol.StatusUnavailable, "the map of this instance does not have the node yet; ask again")
 	}
 	return c.allowedPath(right, n.Path)
+}
+
+// allowedSomewhere says whether the identity has the right on any path. One that has it nowhere is told the same of a node that does
+// not exist as of one that it may not use.
+func (c *conn) allowedSomewhere(right Right) bool {
+	if a := c.srv.cfg.Authorizer; a != nil {
+		return a.Allowed(c.identity, right, "")
+	}
+	v := c.srv.auth.Load()
+	return v == nil || v.allowedSomewhere(c.identity, right)
 }
 
 func (c *conn) allowedPath(right Right, path string) *protocol.Error {

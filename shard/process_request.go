@@ -116,7 +116,7 @@ func processOutcome(status protocol.Status) outcome {
 }
 
 func (m *Machine) notMember(q *procRequest) {
-	m.finishProcess(q, Event{}, 0, &protocol.Error{Status: protocol.StatusNotFound, Message: outcomeTable[outNotMember].text})
+	m.finishProcess(q, Event{}, 0, &protocol.Error{Status: protocol.StatusNotFound, Message: outcomeTable[outNotMember].text + "; join first"})
 }
 
 // ProcessOptions are the options as the machine of the process takes them.
@@ -149,12 +149,12 @@ func (m *Machine) applyProcessJoin(c *rawCommand) {
 	}
 	made := q.x == nil
 	if !member && !m.room(q.node, q.moreBytes(process.JoinBytes(len(body.Key), len(c.client), len(body.Data)), body.Key)) {
-		m.finishProcess(&q, Event{}, 0, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textBytesQuota})
+		m.finishProcess(&q, Event{}, 0, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textBytesQuota(q.node.config.MaxBytes)})
 		return
 	}
 	if made {
 		if !m.roomForName(q.node) {
-			m.finishProcess(&q, Event{}, 0, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textQuota})
+			m.finishProcess(&q, Event{}, 0, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textQuota(q.node.config.MaxSemaphores)})
 			return
 		}
 		state, err := process.New(m.moment(q.b), q.b.orders, ProcessOptions(body.Options))

@@ -69,7 +69,7 @@ func TestTrackBytes(t *testing.T) {
 		before := x.bytes(t)
 		revision++
 		x.quota(t, revision, before+c.more-1)
-		if e := c.send(); e.Status != protocol.StatusPreconditionFailed || e.Text != textBytesQuota {
+		if e := c.send(); e.Status != protocol.StatusPreconditionFailed || e.Text != textBytesQuota(before+c.more-1) {
 			t.Errorf("%s, one byte past the quota: %v %q", c.name, e.Status, e.Text)
 		}
 		if got := x.bytes(t); got != before {

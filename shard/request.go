@@ -141,13 +141,16 @@ func (m *Machine) finish(q *request, a answer) {
 }
 
 // refuse answers a request with an outcome other than OK.
-func (m *Machine) refuse(q *request, out outcome) { m.finish(q, answer{outcome: out}) }
+func (m *Machine) refuse(q *request, out outcome) {
+	m.finish(q, answer{outcome: out, value: q.about(out)})
+}
 
 // replyAnswer turns an answer into the command's reply.
 func (m *Machine) replyAnswer(a answer) {
-	o := &outcomeTable[a.outcome]
-	ev := Event{Kind: EventReply, Command: m.run.command, Status: o.status, Text: o.text}
-	if a.outcome == outOK {
+	ev := Event{Kind: EventReply, Command: m.run.command, Status: outcomeTable[a.outcome].status}
+	if a.outcome != outOK {
+		ev.Text = m.sentence(&a)
+	} else {
 		ev.State, ev.Flag = a.state, a.flag
 		switch a.kind {
 		case CmdAcquire:

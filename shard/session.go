@@ -73,11 +73,11 @@ func (m *Machine) applyStart(c *rawCommand) {
 		return
 	}
 	if !m.roomForSession(n) {
-		m.reply(protocol.StatusPreconditionFailed, textSessionQuota)
+		m.reply(protocol.StatusPreconditionFailed, textSessionQuota(n.config.MaxSessions))
 		return
 	}
 	if !m.room(n, weightSession+uint64(len(x.Description))) {
-		m.reply(protocol.StatusPreconditionFailed, textBytesQuota)
+		m.reply(protocol.StatusPreconditionFailed, textBytesQuota(n.config.MaxBytes))
 		return
 	}
 	b.sessions++

@@ -1,6 +1,10 @@
 package shard
 
-import "github.com/signalbox-dev/signalbox/protocol"
+import (
+	"strconv"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
 
 // Sentences of replies and events. They say what to do, and hold no secrets: a session of another node gets the words of an unknown one.
 const (
@@ -16,7 +20,6 @@ const (
 	textOtherHolder   = "another client attached this session with the same epoch first; a saved session can be restored once: restore what that client saved"
 	textNotAttached   = "session is not attached with this epoch; attach it first"
 	textWrongKey      = "session key is wrong; give the key the session was started with"
-	textSessionQuota  = "node has as many sessions as its quota max_sessions allows; end some, or raise the quota"
 	textExpired       = "session was not heard of for its timeout"
 	textStopped       = "session was stopped by its client"
 	textNodeEnd       = "node dropped"
@@ -30,7 +33,6 @@ const (
 	textNotTerm       = "batch belongs to no leader that took over"
 	textAnswered      = "request number was answered already, and its answer is forgotten; number requests upwards"
 	textNumberReused  = "request number belongs to a request of another kind; give each request its own"
-	textQuota         = "node has as many semaphores as its quota max_semaphores allows; delete some, or raise the quota"
 	textStepRefused   = "step of a move has an outdated epoch, or the copies here are not what it needs; look at the map, and take the move's next step"
 	textOwes          = "work of the past is left over in this shard, which a freeze waits for; send it again"
 	textDropping      = "an older copy of the buckets is still being removed; send it again"
@@ -39,8 +41,6 @@ const (
 	textImportNode    = "chunk belongs to a coordination node that is not known here yet; make the node known, then send it again"
 	textNotFrozen     = "buckets are not frozen here for this move; freeze them first"
 	textExportCursor  = "cursor was not made by an export of these buckets; start again without one"
-	textBytesQuota    = "node has as many bytes of names, data and sessions as its quota max_bytes allows; delete some, or raise the quota"
-	textWaitersQuota  = "node has as many waiting acquires as its quota max_waiters allows; retry later, or raise the quota"
 	textMemberNoMore  = "session became a member by this request and is one no more; join again with a new one"
 	textPlacesLimit   = "session is a member of as many processes as the limit of 10000 processes per session and shard allows; leave some"
 	textNoTrack       = "track does not exist; create it first"
@@ -48,6 +48,7 @@ const (
 	textTrackInUse    = "track has instances; stop them first, or delete it with force"
 	textTracksLimit   = "session has instances in as many tracks as the limit of 10000 tracks per session and shard allows; unregister some"
 	textNoProcess     = "process does not exist; the first join makes it"
+	textNoSemaphore   = "semaphore does not exist"
 	textAcquiredSince = "what this request acquired was given back or taken away since; acquire again"
 )
 
@@ -86,26 +87,27 @@ const (
 	outcomes                   = 28
 )
 
+// outcomeTable has an outcome's status and sentence. Those whose sentence has values in it are written by sentence.
 var outcomeTable = [outcomes]struct {
 	status protocol.Status
 	text   string
 }{
 	outOK:              {protocol.StatusOK, ""},
-	outNoSemaphore:     {protocol.StatusNotFound, "semaphore does not exist; create it first, or acquire it as ephemeral"},
+	outNoSemaphore:     {protocol.StatusNotFound, textNoSemaphore},
 	outExists:          {protocol.StatusAlreadyExists, "semaphore exists already; update or resize it instead"},
 	outIsEphemeral:     {protocol.StatusPreconditionFailed, "semaphore is ephemeral: it lives while somebody owns or waits for it, and its limit is fixed"},
 	outIsPersistent:    {protocol.StatusPreconditionFailed, "semaphore is persistent; acquire it without the ephemeral flag"},
-	outOverLimit:       {protocol.StatusBadRequest, "acquire count is above the semaphore's limit; ask for less, or resize it"},
-	outWantsMore:       {protocol.StatusBadRequest, "session owns fewer units than this count, and cannot raise it; release first, then acquire more"},
-	outOtherVersion:    {protocol.StatusPreconditionFailed, "semaphore has another version than the expected one; describe it and try again"},
+	outOverLimit:       {protocol.StatusBadRequest, ""},
+	outWantsMore:       {protocol.StatusBadRequest, ""},
+	outOtherVersion:    {protocol.StatusPreconditionFailed, ""},
 	outInUse:           {protocol.StatusPreconditionFailed, "semaphore has owners or waiters; wait until they are gone, or delete it with force"},
-	outQuota:           {protocol.StatusPreconditionFailed, textQuota},
+	outQuota:           {protocol.StatusPreconditionFailed, ""},
 	outAborted:         {protocol.StatusAborted, "another request of the session or an operator ended this acquire; acquire again"},
 	outWaitersLimit:    {protocol.StatusOverloaded, textWaitersLimit},
 	outHeldLimit:       {protocol.StatusOverloaded, textHeldLimit},
 	outGivenBack:       {protocol.StatusAborted, textAcquiredSince},
 	outUpdateFixed:     {protocol.StatusPreconditionFailed, "semaphore is ephemeral: its limit is fixed"},
-	outNotMember:       {protocol.StatusNotFound, "session is not a member of the process; join first"},
+	outNotMember:       {protocol.StatusNotFound, "session is not a member of the process"},
 	outMemberOther:     {protocol.StatusAlreadyExists, "session is a member already, with another key, data or weight; leave first"},
 	outRoundOver:       {protocol.StatusAborted, "round is over for this member; wait for the next"},
 	outRoundRefused:    {protocol.StatusPreconditionFailed, "round or quota did not allow the request when it came first; look at the process, and send a new one"},
@@ -115,7 +117,74 @@ var outcomeTable = [outcomes]struct {
 	outTrackFenced:     {protocol.StatusBadSession, "FENCED: a newer incarnation of this instance was registered; stop, or register again"},
 	outTrackRefused:    {protocol.StatusPreconditionFailed, "track or quota did not allow the request when it came first; look at the track, and send a new one"},
 	outTrackArgument:   {protocol.StatusBadRequest, "arguments of the request were refused when it came first; mend them, and send a new one"},
-	outBytesQuota:      {protocol.StatusPreconditionFailed, textBytesQuota},
-	outWaitersQuota:    {protocol.StatusOverloaded, textWaitersQuota},
-	outWaiterMore:      {protocol.StatusBadRequest, "session waits for fewer units than this count, and cannot raise it; release first, then acquire more"},
+	outBytesQuota:      {protocol.StatusPreconditionFailed, ""},
+	outWaitersQuota:    {protocol.StatusOverloaded, ""},
+	outWaiterMore:      {protocol.StatusBadRequest, ""},
+}
+
+// about is the value of the state that a refusal is about. It is remembered with the answer, so that a repeat is told the same.
+func (q *request) about(out outcome) uint64 {
+	switch out {
+	case outOverLimit:
+		return q.sem.limit
+	case outWantsMore, outWaiterMore:
+		return q.entry.count
+	case outOtherVersion:
+		return q.sem.version
+	case outQuota:
+		return q.node.config.MaxSemaphores
+	case outBytesQuota:
+		return q.node.config.MaxBytes
+	case outWaitersQuota:
+		return q.node.config.MaxWaiters
+	}
+	return 0
+}
+
+// sentence is what an answer says to people. The request's own values are those of the command that is being applied, which is the
+// one that is answered, or its repeat.
+func (m *Machine) sentence(a *answer) string {
+	switch a.outcome {
+	case outOverLimit:
+		return "acquire count is " + units(m.run.acquire.Count) + ", above the semaphore's limit of " + units(a.value) + "; ask for less, or resize it"
+	case outWantsMore:
+		return "session owns " + units(a.value) + " units and cannot raise that to " + units(m.run.acquire.Count) + "; release first, then acquire more"
+	case outWaiterMore:
+		return "session waits for " + units(a.value) + " units and cannot raise that to " + units(m.run.acquire.Count) + "; release first, then acquire more"
+	case outOtherVersion:
+		return "semaphore has version " + decimal(a.value) + ", not " + decimal(m.run.update.Expected) + " as expected; describe it and try again"
+	case outQuota:
+		return textQuota(a.value)
+	case outBytesQuota:
+		return textBytesQuota(a.value)
+	case outWaitersQuota:
+		return "node has as many waiting acquires as its quota max_waiters of " + decimal(a.value) + " allows; retry later, or raise the quota"
+	case outNoSemaphore:
+		if a.kind == CmdAcquire {
+			return textNoSemaphore + "; create it first, or acquire it as ephemeral"
+		}
+	}
+	return outcomeTable[a.outcome].text
+}
+
+func textQuota(most uint64) string {
+	return "node has as many semaphores, processes and rollouts as its quota max_semaphores of " + decimal(most) + " allows; delete some, or raise the quota"
+}
+
+func textBytesQuota(most uint64) string {
+	return "node has as many bytes of names, data and sessions as its quota max_bytes of " + decimal(most) + " allows; delete some, or raise the quota"
+}
+
+func textSessionQuota(most uint64) string {
+	return "node has as many sessions as its quota max_sessions of " + decimal(most) + " allows; end some, or raise the quota"
+}
+
+func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
+
+// units is a count or a limit, the largest of which is called max.
+func units(n uint64) string {
+	if n == protocol.Forever {
+		return "max"
+	}
+	return decimal(n)
 }

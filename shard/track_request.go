@@ -104,7 +104,7 @@ func (m *Machine) trackRoom(q *trackRequest, more uint64) bool {
 	if m.room(q.node, more) {
 		return true
 	}
-	m.finishTrack(q, Event{}, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textBytesQuota})
+	m.finishTrack(q, Event{}, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textBytesQuota(q.node.config.MaxBytes)})
 	return false
 }
 
@@ -119,7 +119,7 @@ func (m *Machine) applyTrackCreate(c *rawCommand) {
 		m.finishTrack(&q, Event{}, &protocol.Error{Status: protocol.StatusAlreadyExists, Message: textTrackExists})
 		return
 	case !m.roomForName(q.node):
-		m.finishTrack(&q, Event{}, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textQuota})
+		m.finishTrack(&q, Event{}, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textQuota(q.node.config.MaxSemaphores)})
 		return
 	}
 	config := rollout.ConfigOf(&body.Config)

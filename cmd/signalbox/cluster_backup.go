@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/backup"
+	"github.com/signalbox-dev/signalbox/server/file"
 	"github.com/spf13/cobra"
 )
 
@@ -28,7 +28,7 @@ func (a *app) backupCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "backup FILE", Short: "Write the state of the whole cluster into a file, or check such a file", Args: cobra.ExactArgs(1),
 		Long: `Write the state of the whole cluster into a file, each shard as it is at a moment of its own, while clients work. The file is checked as --verify does before it gets
-its name, and takes the place of one with that name. Needs the right admin on /.
+its name, and takes the place of a regular file with that name; a device, a pipe, a folder or a symbolic link is refused. Needs the right admin on /.
 
 The file holds secrets, the keys that sign sessions' tickets among them: keep it as you keep those.
 
@@ -65,51 +65,20 @@ type badBackup struct{ error }
 
 // backup writes the file, and checks it.
 func (k *call) backup(path string) (x *backup.Contents, err error) {
+	if err := file.Regular(path); err != nil {
+		return nil, err
+	}
 	s, err := k.status(k.ctx)
 	if err != nil {
 		return nil, err
 	}
-	err = wholeFile(path, func(f *os.File) error { return k.writeBackup(f, s) }, func(next string) error {
+	err = file.Replace(path, func(f *os.File) error { return k.writeBackup(f, s) }, func(next string) error {
 		if x, err = verifyBackup(next); err != nil {
 			return &badBackup{err}
 		}
 		return nil
 	})
 	return x, err
-}
-
-// wholeFile writes a file under another name beside it, checks it, and gives it its name then, for good: the names in the folder are on the disk as well when it returns. Several may
-// write one file at the same time; one of them is the last.
-func wholeFile(path string, write func(*os.File) error, check func(next string) error) (err error) {
-	dir, name := filepath.Split(filepath.Clean(path))
-	if dir == "" {
-		dir = "."
-	}
-	f, err := os.CreateTemp(dir, name+".*.part")
-	if err != nil {
-		return err
-	}
-	next := f.Name()
-	defer func() {
-		if err != nil {
-			_ = os.Remove(next)
-		}
-	}()
-	err = write(f)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := check(next); err != nil {
-		return err
-	}
-	if err := os.Rename(next, path); err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 func (k *call) writeBackup(f io.Writer, s *protocol.ClusterStatus) error {

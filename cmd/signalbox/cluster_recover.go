@@ -13,6 +13,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/backup"
+	"github.com/signalbox-dev/signalbox/server/file"
 	"github.com/spf13/cobra"
 )
 
@@ -107,7 +108,7 @@ Who, when, why and of what is kept in the file ("cluster backup --verify" shows 
 
 // writeRecovered writes the file, and checks it before it gets its name.
 func writeRecovered(ctx context.Context, left *server.Survivors, path string, from *backup.Recovered) (x *backup.Contents, err error) {
-	err = wholeFile(path, func(f *os.File) error {
+	err = file.Replace(path, func(f *os.File) error {
 		return left.Write(ctx, f, backup.Head{MadeMS: time.Now().UnixMilli(), Recovered: from})
 	}, func(next string) error {
 		if x, err = verifyBackup(next); err != nil {

@@ -32,7 +32,7 @@ for it: start the client's process again, and it takes over the session that it 
 		Example: "  signalbox cluster restore cluster.backup --data ./restored\n  signalbox serve --data ./restored",
 	}
 	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
-		v, err := resolveServe(cmd)
+		v, err := a.resolveServe(cmd)
 		if err != nil {
 			return err
 		}

@@ -21,10 +21,11 @@ const clearScreen = "\x1b[H\x1b[2J"
 
 // watchStatus shows the status whenever it has changed, until a signal. On a terminal the new one takes the place of the old one.
 func (k *call) watchStatus() error {
-	p := k.printer()
-	if p.format == "json" {
-		p.format = "jsonl" // there is no end of the document to wait for
+	out, err := k.stream()
+	if err != nil {
+		return err
 	}
+	p := out.p
 	var shown []byte
 	for {
 		s, err := k.status(k.long)

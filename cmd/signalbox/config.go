@@ -124,6 +124,10 @@ To go back to an old value, set it again.`,
 	watch := &cobra.Command{Use: "watch NAME", Short: "Print a configuration's data, and every change, until Ctrl-C", Args: cobra.ExactArgs(1)}
 	count := watch.Flags().Uint("count", 0, "End after so many values; 0 is never.")
 	watch.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		out, err := k.stream()
+		if err != nil {
+			return err
+		}
 		n, err := k.open()
 		if err != nil {
 			return err
@@ -131,9 +135,9 @@ To go back to an old value, set it again.`,
 		return each(k.long, *count, n.Config(args[0]).Watch(k.long), func(v client.Value) error {
 			r := append(row{{"time", "time", clockTime{time.Now()}}, {"exists", "", v.Exists}}, valueRow(args[0], &v)...)
 			if !v.Exists {
-				return k.printer().event(append(r, field{"", "data", "not set"}))
+				return out.event(append(r, field{"", "data", "not set"}))
 			}
-			return k.printer().event(append(r, field{"", "version", labelled{"version", v.Version}}, field{"", "data", v.Data}))
+			return out.event(append(r, field{"", "version", labelled{"version", v.Version}}, field{"", "data", v.Data}))
 		})
 	})
 

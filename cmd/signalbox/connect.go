@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +16,21 @@ import (
 
 // errUnreachable marks errors of reaching the server at all: exit code 5.
 var errUnreachable = errors.New("no instance answered")
+
+// gaveUp is the end of --timeout. Exit code 5 too, but only where no instance was reached does it say so.
+type gaveUp struct {
+	k     *call
+	after time.Duration
+}
+
+func (e *gaveUp) Error() string {
+	if e.k.c == nil {
+		return fmt.Sprintf("gave up after %s: %v", e.after, errUnreachable)
+	}
+	return fmt.Sprintf("gave up after %s: an instance was reached, but this was not done in time", e.after)
+}
+
+func (e *gaveUp) Is(target error) bool { return target == errUnreachable }
 
 // call is one run of a verb that talks to a server.
 type call struct {
@@ -35,11 +49,13 @@ type call struct {
 // wrong with a command line is said without a server.
 func (a *app) verb(fn func(k *call, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
+		a.warnEnvironment(os.Environ())
+		a.verbPath = strings.TrimPrefix(cmd.CommandPath(), "signalbox ")
 		k, timeout, err := a.newCall(cmd)
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout, fmt.Errorf("gave up after %s: %w", timeout, errUnreachable))
+		ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout, &gaveUp{k, timeout})
 		defer cancel()
 		k.ctx, k.long = ctx, cmd.Context()
 		defer func() {
@@ -71,11 +87,11 @@ func (a *app) newCall(cmd *cobra.Command) (k *call, timeout time.Duration, err e
 		return nil, 0, usagef("--node %q: %v", k.node, err)
 	}
 	if f := a.values["token-file"]; f != "" {
-		token, err := os.ReadFile(f)
+		token, err := readSecret(f)
 		if err != nil {
 			return nil, 0, usagef("cannot read --token-file: %v", err)
 		}
-		k.cfg.Token = bytes.TrimSpace(token)
+		k.cfg.Token = []byte(token)
 	}
 	if k.cfg.TLS, err = tlsConfig(a.values); err != nil {
 		return nil, 0, err
@@ -176,9 +192,12 @@ func (a *app) code(err error) int {
 
 // hint says what to do next, for errors whose own sentence cannot know.
 func (a *app) hint(err error, code int) string {
+	var g *gaveUp
 	switch {
 	case errors.Is(err, client.ErrHandshake):
 		return "--endpoints names the addresses for clients (--listen or --listen-tls of serve); for TLS there are --tls, --tls-ca, --tls-server-name, --tls-cert and --tls-key."
+	case code == exitUnreachable && errors.As(err, &g) && g.k.c != nil:
+		return "Look at the cluster with `signalbox cluster status`; --timeout gives more time."
 	case code == exitUnreachable:
 		return fmt.Sprintf("Is an instance running at %s? Start one with `signalbox dev`, or name another with --endpoints.", a.values["endpoints"])
 	case errors.Is(err, protocol.StatusUnauthenticated):
@@ -187,14 +206,22 @@ func (a *app) hint(err error, code int) string {
 		return "An administrator gives rights with `signalbox auth grant`."
 	case errors.Is(err, protocol.StatusUnsupported):
 		return "The instance is older than this program; upgrade it."
-	case errors.Is(err, protocol.StatusNotFound) && strings.Contains(err.Error(), "node"):
+	case errors.Is(err, protocol.StatusNotFound) && strings.Contains(err.Error(), "coordination node"):
 		return "List the nodes with `signalbox node ls`; make one with `signalbox node create PATH`."
 	case errors.Is(err, protocol.StatusPreconditionFailed) && strings.Contains(err.Error(), "semaphore is ephemeral"):
 		return "Hold it with `signalbox lock` or --ephemeral; it goes by itself when nobody holds it or waits for it."
 	case errors.Is(err, protocol.StatusPreconditionFailed) && strings.Contains(err.Error(), "semaphore is persistent"):
 		return "Hold it with `signalbox sem acquire`, or lock another name."
-	case errors.Is(err, protocol.StatusNotFound) && strings.Contains(err.Error(), "acquire it as ephemeral"):
-		return "Make it with `signalbox sem create NAME --limit N`; list what there is with `signalbox sem ls`."
+	case errors.Is(err, protocol.StatusNotFound) && strings.HasPrefix(a.verbPath, "config") && strings.Contains(err.Error(), "it is not set"):
+		return "Set it with `signalbox config set NAME DATA`."
+	case errors.Is(err, protocol.StatusNotFound) && strings.Contains(err.Error(), "semaphore does not exist"):
+		switch a.verbPath {
+		case "sem acquire", "sem describe", "sem resize", "sem update":
+			return "Make it with `signalbox sem create NAME --limit N`; list what there is with `signalbox sem ls`."
+		}
+		return "List what there is with `signalbox sem ls`."
+	case errors.Is(err, protocol.StatusNotFound) && strings.Contains(err.Error(), "is not a member of the process"):
+		return "List the members with `signalbox process describe NAME`."
 	default:
 		return ""
 	}

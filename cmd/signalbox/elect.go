@@ -71,11 +71,15 @@ func leaderRow(l *client.Leader) row {
 }
 
 func (k *call) observe(name string, count uint) error {
+	out, err := k.stream()
+	if err != nil {
+		return err
+	}
 	n, err := k.open()
 	if err != nil {
 		return err
 	}
-	return each(k.long, count, n.Election(name).Observe(k.long), func(l client.Leader) error { return k.printer().event(leaderRow(&l)) })
+	return each(k.long, count, n.Election(name).Observe(k.long), func(l client.Leader) error { return out.event(leaderRow(&l)) })
 }
 
 // each prints what a watch tells until count items, a signal, or an error. A signal is how a watch ends well.

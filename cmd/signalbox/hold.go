@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strconv"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/file"
 	"github.com/spf13/cobra"
 )
 
@@ -34,20 +34,18 @@ func (a *app) readData(cmd *cobra.Command) (data []byte, given bool, err error) 
 	return nil, false, nil
 }
 
-// maxRead is a little more than what the server accepts, so that its refusal is what the user sees.
+// maxRead bounds the data that is read from a file or from standard input, in bytes. It is more than what the server accepts.
 const maxRead = 2 << 20
 
 func (a *app) readFile(name string) ([]byte, error) {
-	in := a.stdin
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, usagef("cannot read the data: %v", err)
-		}
-		defer f.Close()
-		in = f
+	if name == "-" {
+		return file.ReadAll(a.stdin, "standard input", maxRead)
 	}
-	return io.ReadAll(io.LimitReader(in, maxRead))
+	b, err := file.Read(name, maxRead)
+	if err != nil {
+		return nil, usagef("cannot read the data: %v", err)
+	}
+	return b, nil
 }
 
 // split separates a verb's own arguments from the command behind "--".
@@ -71,7 +69,11 @@ func waitOption(cmd *cobra.Command) (time.Duration, error) {
 	if text == "forever" {
 		return client.Forever, nil
 	}
-	return duration("wait", text)
+	d, err := duration("wait", text)
+	if err == nil && d > protocol.MaxAcquireTimeout*time.Millisecond {
+		err = usagef("--wait %s is above 24h; give less, or write forever to wait without end", text)
+	}
+	return d, err
 }
 
 func addWaitFlag(cmd *cobra.Command) {

@@ -7,11 +7,13 @@ import (
 	"io"
 	"os"
 	"runtime/pprof"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/loadgen"
+	"github.com/signalbox-dev/signalbox/server/file"
 	"github.com/spf13/cobra"
 )
 
@@ -42,7 +44,8 @@ latencies count from the moment they were to begin, whatever held them up. Ctrl-
 
 An objective of --expect is a statistic, one of < <= > >=, and a bound: p50, p99.9, min, mean, max (durations) and count, of the scenario's first series or of
 another one named in front (pair.p99<5ms); rate (operations a second), errors, operations; with --metrics also server.cores, server.memory,
-server.memory-per-session, server.cpu-per-session (a second) and server.cpu-per-operation. A missed one is told, and the exit code is 1.
+server.memory-per-session, server.cpu-per-session (a second) and server.cpu-per-operation. A missed one is told, and the exit code is 1. Without an objective on errors the exit code is 1 when more
+than 1 % of the operations failed.
 
 A file of --mix lists parts; what a part leaves out is as the flags say:
 
@@ -81,6 +84,9 @@ A file of --mix lists parts; what a part leaves out is as the flags say:
 	return c
 }
 
+// tolerated is the share of operations that may fail, in per cent, when no objective says otherwise.
+const tolerated = 1
+
 // load runs a load and writes what came of it.
 func (k *call) load(name string, f loadFlags) error {
 	cfg, err := k.loadConfig(name, f)
@@ -90,6 +96,11 @@ func (k *call) load(name string, f loadFlags) error {
 	// Reaching the server at all is tried first, so that it is told like everywhere else.
 	if _, err := k.open(); err != nil {
 		return err
+	}
+	for _, path := range []string{f.hdr, f.svg, f.cpuProfile} {
+		if err := file.Regular(path); path != "" && err != nil {
+			return err // before the load, which takes its time
+		}
 	}
 	profile, err := startProfile(f.cpuProfile)
 	if err != nil {
@@ -110,13 +121,13 @@ func (k *call) load(name string, f loadFlags) error {
 		return err
 	}
 	for _, out := range []struct {
-		file  string
+		path  string
 		write func(io.Writer) error
 	}{
 		{f.hdr, r.WriteHistograms},
 		{f.svg, func(w io.Writer) error { _, err := r.Picture().WriteTo(w); return err }},
 	} {
-		if err := writeFile(out.file, out.write); err != nil {
+		if err := writeFile(out.path, out.write); err != nil {
 			return err
 		}
 	}
@@ -125,6 +136,8 @@ func (k *call) load(name string, f loadFlags) error {
 	} else {
 		err = r.WriteJSON(k.stdout, k.values["output"] == "json")
 	}
+	failed := r.ErrorCount()
+	judged := slices.ContainsFunc(cfg.Expect, func(o loadgen.Objective) bool { return o.Stat == "errors" })
 	switch {
 	case err != nil:
 		return err
@@ -132,6 +145,8 @@ func (k *call) load(name string, f loadFlags) error {
 		return errors.New(strings.Join(r.Missed, "; "))
 	case r.Interrupted:
 		return errors.New("interrupted before the load's end")
+	case !judged && failed*100 > tolerated*(r.Operations+failed):
+		return fmt.Errorf("%d of %d operations failed, more than the %d%% that are tolerated; an objective on errors in --expect replaces that bound", failed, r.Operations+failed, tolerated)
 	}
 	return nil
 }
@@ -176,28 +191,28 @@ func (k *call) loadConfig(name string, f loadFlags) (loadgen.Config, error) {
 	return cfg, nil
 }
 
-func readMix(file string) (*loadgen.Scenario, error) {
-	if file == "" {
+func readMix(path string) (*loadgen.Scenario, error) {
+	if path == "" {
 		return loadgen.ReadMix(strings.NewReader(loadgen.DefaultMix))
 	}
-	r, err := os.Open(file)
+	r, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read --mix: %w", err)
 	}
 	defer r.Close()
 	s, err := loadgen.ReadMix(r)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return s, nil
 }
 
 // startProfile profiles this process until the function it gives is called, which may be called again.
-func startProfile(file string) (stop func(), err error) {
-	if file == "" {
+func startProfile(path string) (stop func(), err error) {
+	if path == "" {
 		return func() {}, nil
 	}
-	w, err := os.Create(file)
+	w, err := os.Create(path)
 	if err != nil {
 		return nil, fmt.Errorf("cannot write --cpu-profile: %w", err)
 	}
@@ -211,15 +226,11 @@ func startProfile(file string) (stop func(), err error) {
 	}, nil
 }
 
-func writeFile(file string, write func(io.Writer) error) error {
-	if file == "" {
+func writeFile(path string, write func(io.Writer) error) error {
+	if path == "" {
 		return nil
 	}
-	w, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	return errors.Join(write(w), w.Close())
+	return file.Replace(path, func(w *os.File) error { return write(w) }, nil)
 }
 
 // progressLine repaints one line of a terminal; clear removes it.

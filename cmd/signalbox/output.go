@@ -136,7 +136,20 @@ func (p *printer) list(rows []row, empty string) error {
 	return p.table(rows)
 }
 
-// event prints one item of an endless list: JSON formats a line each, a table one line of cells.
+// stream prints items that come one after the other, without an end that could be waited for.
+type stream struct{ p *printer }
+
+// stream is for verbs that print such items. One JSON document cannot hold them.
+func (a *app) stream() (stream, error) {
+	if a.values["output"] == "json" {
+		return stream{}, usagef("--output json is one document, and this prints one for each event, without an end; choose jsonl, which is one a line")
+	}
+	return stream{a.printer()}, nil
+}
+
+func (s stream) event(r row) error { return s.p.event(r) }
+
+// event prints an item on a line: as JSON, or in a table as cells.
 func (p *printer) event(r row) error {
 	if p.format != "table" {
 		return p.line(r)

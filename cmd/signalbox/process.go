@@ -77,11 +77,15 @@ func (a *app) processCmd() *cobra.Command {
 	watch := &cobra.Command{Use: "watch NAME", Short: "Print how a process stands, and every change, until Ctrl-C", Args: cobra.ExactArgs(1)}
 	count := watch.Flags().Uint("count", 0, "End after so many lines; 0 is never.")
 	watch.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		out, err := k.stream()
+		if err != nil {
+			return err
+		}
 		o, err := k.operate(args[0])
 		if err != nil {
 			return err
 		}
-		return each(k.long, *count, o.Watch(k.long), func(n coord.News) error { return k.printer().event(newsRow(&n)) })
+		return each(k.long, *count, o.Watch(k.long), func(n coord.News) error { return out.event(newsRow(&n)) })
 	})
 
 	force := &cobra.Command{

@@ -218,6 +218,10 @@ func (a *app) rolloutWatch() *cobra.Command {
 	location := c.Flags().String("location", "", "Of this location alone.")
 	count := c.Flags().Uint("count", 0, "End after so many events; 0 is never.")
 	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		out, err := k.stream()
+		if err != nil {
+			return err
+		}
 		t, err := k.reading(args[0])
 		if err != nil {
 			return err
@@ -235,13 +239,13 @@ func (a *app) rolloutWatch() *cobra.Command {
 					if *location != "" && l.Name != *location {
 						continue
 					}
-					if err := k.printer().event(standsRow(l)); err != nil {
+					if err := out.event(standsRow(l)); err != nil {
 						return err
 					}
 				}
 				continue
 			}
-			if err := k.printer().event(rolloutEventRow(news.Event)); err != nil {
+			if err := out.event(rolloutEventRow(news.Event)); err != nil {
 				return err
 			}
 			if printed++; printed == *count {

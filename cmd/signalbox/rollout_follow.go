@@ -56,6 +56,10 @@ restart it is loaded first, before any server is asked, and the instance takes i
 				return usagef("the host has no name (%v); give the instance one with --id", err)
 			}
 		}
+		out, err := k.stream()
+		if err != nil {
+			return err
+		}
 		work, err := os.MkdirTemp("", "signalbox-rollout-")
 		if err != nil {
 			return err
@@ -63,7 +67,7 @@ restart it is loaded first, before any server is asked, and the instance takes i
 		defer os.RemoveAll(work)
 		ctx, cancel := context.WithCancel(k.long)
 		defer cancel()
-		f := &following{call: k, command: command, bad: *bad, dir: work, track: own[0], left: *count, done: cancel}
+		f := &following{call: k, out: out, command: command, bad: *bad, dir: work, track: own[0], left: *count, done: cancel}
 		follower, err := rollout.NewFollower(rollout.FollowerOptions{
 			Connect: k.cfg, Node: k.node, Track: own[0], ID: *id, Location: *location, Meta: *meta, Dir: *dir, Takeover: *takeover,
 			RetryMin: retryMin, RetryMax: retryMax, Update: f.update, OnChange: f.changed,
@@ -83,6 +87,7 @@ restart it is loaded first, before any server is asked, and the instance takes i
 // following is one run of follow.
 type following struct {
 	*call
+	out     stream
 	command []string
 	bad     []int
 	dir     string // for payloads
@@ -136,14 +141,14 @@ func (f *following) changed(s rollout.FollowerState) {
 	r := row{{"time", "time", clockTime{time.Now()}}}
 	switch {
 	case s.Current != before.Current:
-		_ = f.printer().event(append(r, field{"event", "event", "loaded"}, field{"version", "version", labelled{"version", s.Current}}))
+		_ = f.out.event(append(r, field{"event", "event", "loaded"}, field{"version", "version", labelled{"version", s.Current}}))
 		if f.left > 0 {
 			if f.left--; f.left == 0 {
 				f.done()
 			}
 		}
 	case s.Role != before.Role && s.Role != 0:
-		_ = f.printer().event(append(r, field{"event", "event", "role"}, field{"role", "role", s.Role.String()}))
+		_ = f.out.event(append(r, field{"event", "event", "role"}, field{"role", "role", s.Role.String()}))
 	case s.Registered != before.Registered && !s.Registered:
 		fmt.Fprintf(f.stderr, "signalbox: %s; goes on with version %s\n", safe(fmt.Sprint(s.Err)), number(s.Current))
 	case s.Attempts > before.Attempts && s.Err != nil:

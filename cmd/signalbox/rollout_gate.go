@@ -26,6 +26,10 @@ func (a *app) rolloutGate() *cobra.Command {
   a webhook    is asked with POST, and the same as a JSON document: 2xx lets the version pass, 4xx bars it, anything else is inconclusive`,
 	}
 	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		out, err := k.stream()
+		if err != nil {
+			return err
+		}
 		return k.onTrack("rollout gate", args[0], func(t *rollout.Track) error {
 			var mu sync.Mutex // checks of several locations print
 			keeper := rollout.Gatekeeper{
@@ -41,7 +45,7 @@ func (a *app) rolloutGate() *cobra.Command {
 					if err != nil {
 						r = append(r, field{"error", "error", whole(err.Error())})
 					}
-					_ = k.printer().event(r)
+					_ = out.event(r)
 				},
 			}
 			if err := keeper.Run(k.long); k.long.Err() == nil {

@@ -28,6 +28,10 @@ and it is asked again later; locations keep what they have. Several may run at a
 		if limit == 0 {
 			return usagef("--limit 0s is not above 0; give a duration like 5s")
 		}
+		out, err := k.stream()
+		if err != nil {
+			return err
+		}
 		return k.onTrack("rollout generate", args[0], func(t *rollout.Track) error {
 			var mu sync.Mutex
 			g := rollout.Generator{
@@ -47,7 +51,7 @@ and it is asked again later; locations keep what they have. Several may run at a
 					if err != nil {
 						r = append(r, field{"error", "error", whole(err.Error())})
 					}
-					_ = k.printer().event(r)
+					_ = out.event(r)
 				},
 			}
 			if err := g.Run(k.long); k.long.Err() == nil {

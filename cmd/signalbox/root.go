@@ -14,6 +14,8 @@ type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	values         map[string]string // resolved client settings, once a verb runs
+	verbPath       string            // of the verb that runs, for hints
+	warned         bool              // of unknown variables
 }
 
 // root is the command tree.

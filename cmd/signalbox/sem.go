@@ -372,6 +372,10 @@ func (a *app) semWatch() *cobra.Command {
 	prefix := c.Flags().Bool("prefix", false, "Watch all names that begin with NAME.")
 	count := c.Flags().Uint("count", 0, "End after so many events; 0 is never.")
 	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		out, err := k.stream()
+		if err != nil {
+			return err
+		}
 		n, err := k.open()
 		if err != nil {
 			return err
@@ -380,7 +384,7 @@ func (a *app) semWatch() *cobra.Command {
 		if *prefix {
 			watch = n.WatchPrefix
 		}
-		return each(k.long, *count, watch(k.long, args[0]), func(ev client.Event) error { return k.printer().event(eventRow(&ev)) })
+		return each(k.long, *count, watch(k.long, args[0]), func(ev client.Event) error { return out.event(eventRow(&ev)) })
 	})
 	return c
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/certs"
+	"github.com/signalbox-dev/signalbox/server/file"
 	"github.com/spf13/cobra"
 )
 
@@ -38,7 +38,7 @@ With --auth a new cluster asks clients for credentials from the start; "signalbo
 Settings count in this order: flags, environment, the file of --config, defaults.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v, err := resolveServe(cmd)
+			v, err := a.resolveServe(cmd)
 			if err != nil {
 				return err
 			}
@@ -66,7 +66,7 @@ func (a *app) devCmd() *cobra.Command {
 		Long:  `Run an instance on a temporary folder, which is removed when it ends, and print what to paste next.`,
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v, err := resolveServe(cmd)
+			v, err := a.resolveServe(cmd)
 			if err != nil {
 				return err
 			}
@@ -89,7 +89,8 @@ func (a *app) devCmd() *cobra.Command {
 	return c
 }
 
-func resolveServe(cmd *cobra.Command) (map[string]string, error) {
+func (a *app) resolveServe(cmd *cobra.Command) (map[string]string, error) {
+	a.warnEnvironment(os.Environ())
 	first, err := resolve(cmd, scopeServe, nil)
 	if err != nil {
 		return nil, err
@@ -139,6 +140,7 @@ func (a *app) serverConfig(v map[string]string) (server.Config, error) {
 			return cfg, usagef("cannot read --admin-token-file: %v", err)
 		}
 	}
+	cfg.MetricsNames = v["metrics-names"]
 	cfg.DataDir, cfg.Listen, cfg.Raft, cfg.Admin = v["data"], v["listen"], v["raft"], v["admin"]
 	cfg.TLSListen, cfg.TLSAdvertise = v["listen-tls"], v["advertise-tls"]
 	cfg.TLS = certs.Files{Cert: v["listen-tls-cert"], Key: v["listen-tls-key"], CA: v["listen-tls-client-ca"], Require: v["listen-tls-require-client-cert"] == "true"}
@@ -201,18 +203,12 @@ const maxSecretFile = 1 << 16
 
 // readSecret reads a secret without the blanks around it.
 func readSecret(path string) (string, error) {
-	f, err := os.Open(path)
+	b, err := file.Read(path, maxSecretFile)
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxSecretFile+1))
-	if err != nil {
-		return "", err
-	}
-	b = bytes.TrimSpace(b)
-	if len(b) == 0 || len(b) > maxSecretFile {
-		return "", fmt.Errorf("%s is empty or too long for a secret", path)
+	if b = bytes.TrimSpace(b); len(b) == 0 {
+		return "", fmt.Errorf("%s is empty", path)
 	}
 	return string(b), nil
 }

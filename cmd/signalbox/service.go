@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -23,9 +24,14 @@ func (a *app) serviceCmd() *cobra.Command {
 started are stopped as with signalbox lock, and the exit code is 4.`,
 		Example: "  signalbox service register api --data 10.0.0.1:80 -- signalbox service ls api",
 	}
+	register.Flags().String("wait", "15s", "How long to wait for a unit, if a lock or other members hold all: a duration up to 24h, 0 for not at all, or forever; exit code 3 when it ends.")
 	addDataFlags(register, "Data of the member: where to reach it")
 	register.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
 		own, command, err := split(cmd, args)
+		if err != nil {
+			return err
+		}
+		wait, err := waitOption(cmd)
 		if err != nil {
 			return err
 		}
@@ -34,13 +40,22 @@ started are stopped as with signalbox lock, and the exit code is 4.`,
 			return err
 		}
 		return k.with("service register", func(s *client.Session) error {
-			r, err := s.Service(own[0]).Register(k.ctx, data)
+			l, err := k.waiting(s, own[0], wait, nil, func(opts []client.AcquireOption) (*client.Lease, error) {
+				r, err := s.Service(own[0]).Register(k.long, data, opts...)
+				if err != nil {
+					return nil, err
+				}
+				return r.Lease, nil
+			})
+			if errors.Is(err, client.ErrNotAcquired) {
+				err = fmt.Errorf("%w: all units of %q are held, by a lock or by as many members as its limit allows", err, own[0])
+			}
 			if err != nil {
 				return err
 			}
-			granted := grantRow(r.Lease)
+			granted := grantRow(l)
 			granted[0].value = "registered"
-			return k.hold(r.Lease, command, granted)
+			return k.hold(l, command, granted)
 		})
 	})
 
@@ -60,12 +75,16 @@ started are stopped as with signalbox lock, and the exit code is 4.`,
 	watch := &cobra.Command{Use: "watch NAME", Short: "Print the members of a service, and every change, until Ctrl-C", Args: cobra.ExactArgs(1)}
 	count := watch.Flags().Uint("count", 0, "End after so many lines; 0 is never.")
 	watch.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+		out, err := k.stream()
+		if err != nil {
+			return err
+		}
 		n, err := k.open()
 		if err != nil {
 			return err
 		}
 		return each(k.long, *count, n.Service(args[0]).Watch(k.long), func(ev client.MemberEvent) error {
-			return k.printer().event(memberEventRow(&ev))
+			return out.event(memberEventRow(&ev))
 		})
 	})
 

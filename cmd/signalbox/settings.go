@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/signalbox-dev/signalbox/server/file"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
@@ -47,13 +48,13 @@ var settings = []setting{
 	{flag: "tls-cert", env: "SIGNALBOX_TLS_CERT", help: "File with this client's certificate and its chain, in PEM form; it is read again for each connection."},
 	{flag: "tls-key", env: "SIGNALBOX_TLS_KEY", help: "File with the private key of --tls-cert."},
 	{flag: "tls-server-name", env: "SIGNALBOX_TLS_SERVER_NAME", help: "Name that the instances' certificates must be good for, instead of the host that is dialled."},
-	{flag: "output", short: "o", env: "SIGNALBOX_OUTPUT", def: "table", help: "Output for people (table), or for programs (json: one document; jsonl: one line an item)."},
+	{flag: "output", short: "o", env: "SIGNALBOX_OUTPUT", def: "table", help: "Output for people (table), or for programs (json: one document; jsonl: one line an item). Verbs that print events without an end, such as watches, refuse json."},
 	{flag: "no-color", env: "SIGNALBOX_NO_COLOR", bool: true, help: "Write no colours to a terminal; NO_COLOR is obeyed too."},
 	{flag: "context", env: "SIGNALBOX_CONTEXT", help: "Name of a set of settings in the client's configuration file."},
 	{flag: "client-config", env: "SIGNALBOX_CLIENT_CONFIG", help: "The client's configuration file (default signalbox/client.yaml in the user's configuration folder)."},
 
 	{scope: scopeServe, flag: "config", env: "SIGNALBOX_CONFIG", help: "Configuration file in YAML; its keys are the names of these flags. Unknown keys are refused."},
-	{scope: scopeServe, flag: "data", env: "SIGNALBOX_DATA", def: "./signalbox-data", help: "Folder of the instance's log and snapshots; made if missing, readable by its owner only."},
+	{scope: scopeServe, flag: "data", env: "SIGNALBOX_DATA", def: "./signalbox-data", help: "Folder of the instance's log and snapshots; made if missing, readable by its owner only. One that others can write to is refused; one that they can read is closed to them."},
 	{scope: scopeServe, flag: "listen", env: "SIGNALBOX_LISTEN", def: "127.0.0.1:7070", help: "Address for clients without TLS, or off."},
 	{scope: scopeServe, flag: "listen-tls", env: "SIGNALBOX_LISTEN_TLS", def: "off", help: "Address for clients over TLS, beside the plain one, or off. Clients of either kind are told of the other instances' addresses of that kind only."},
 	{scope: scopeServe, flag: "listen-tls-cert", env: "SIGNALBOX_LISTEN_TLS_CERT", help: "File with the certificate for --listen-tls and its chain, in PEM form. Changed files of certificates and keys are used within seconds, or at SIGHUP."},
@@ -82,6 +83,7 @@ var settings = []setting{
 	{scope: scopeServe, flag: "shutdown-timeout", env: "SIGNALBOX_SHUTDOWN_TIMEOUT", def: "3s", help: "How long a graceful stop may take, 100ms to 10m; then the process ends as it is, and nothing that was acknowledged is lost."},
 	{scope: scopeServe, flag: "audit", env: "SIGNALBOX_AUDIT", help: "File for what happens to the cluster, a JSON object a line, or stderr; SIGHUP opens it anew (default: nowhere)."},
 	{scope: scopeServe, flag: "admin", env: "SIGNALBOX_ADMIN", def: "127.0.0.1:7072", help: "Address of metrics, health and profiles, or off. It asks for no credentials: do not open it to strangers."},
+	{scope: scopeServe, flag: "metrics-names", env: "SIGNALBOX_METRICS_NAMES", def: "auto", help: "Whether metrics name semaphores, rollouts and nodes to anybody who reaches --admin: on, off, or auto, which is off while auth is on. Without names there are no series of semaphores and rollouts, and those of nodes have the node's number."},
 	{scope: scopeServe, flag: "shards", env: "SIGNALBOX_SHARDS", def: "0", help: "Number of data shards of a new folder, 1 to 64; 0 is 4, or what the folder has. It cannot be changed later. More shards use more cores and more writes to disk; where the machine has two cores or less, or runs the clients as well, 1 is fastest."},
 	{scope: scopeServe, flag: "max-connections", env: "SIGNALBOX_MAX_CONNECTIONS", def: "0", help: "Connections accepted at a time; 0 is 100000, or what the limit of open files allows."},
 	{scope: scopeServe, flag: "max-connections-per-address", env: "SIGNALBOX_MAX_CONNECTIONS_PER_ADDRESS", def: "0", help: "Connections accepted from one client address at a time; 0 is no bound of its own, for many clients may be behind one address."},
@@ -177,25 +179,17 @@ func known(sc scope, key string) bool {
 	return false
 }
 
-// maxServeFile is the longest configuration file, in bytes.
-const maxServeFile = 1 << 20
+// maxConfigFile is the longest configuration file, of a server or a client, in bytes.
+const maxConfigFile = 1 << 20
 
 // readServeFile reads serve's configuration file.
 func readServeFile(path string) (map[string]string, error) {
 	if path == "" {
 		return nil, nil
 	}
-	f, err := os.Open(path)
+	b, err := file.Read(path, maxConfigFile) // a device or a log given by mistake may have no end
 	if err != nil {
 		return nil, usagef("cannot read the configuration file: %v", err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxServeFile+1)) // a device or a log given by mistake may have no end
-	if err != nil {
-		return nil, usagef("cannot read the configuration file: %v", err)
-	}
-	if len(b) > maxServeFile {
-		return nil, usagef("%s is longer than %d bytes; a configuration file has one setting a line", path, maxServeFile)
 	}
 	var doc yaml.Node
 	if err := yaml.Unmarshal(b, &doc); err != nil {
@@ -269,7 +263,7 @@ func readClientFile(path, context string) (map[string]string, error) {
 		}
 		path = filepath.Join(dir, "signalbox", "client.yaml")
 	}
-	b, err := os.ReadFile(path)
+	b, err := file.Read(path, maxConfigFile)
 	if err != nil {
 		if os.IsNotExist(err) && !asked && context == "" {
 			return nil, nil

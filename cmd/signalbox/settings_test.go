@@ -14,8 +14,8 @@ func TestLongServeFile(t *testing.T) {
 		extra int
 		want  string // a part of the error; empty: fine
 	}{{0, ""}, {1, "is longer than 1048576 bytes"}} {
-		text := "shards: 3 # " + strings.Repeat("x", maxServeFile)
-		if err := os.WriteFile(path, []byte(text[:maxServeFile+x.extra]), 0o600); err != nil {
+		text := "shards: 3 # " + strings.Repeat("x", maxConfigFile)
+		if err := os.WriteFile(path, []byte(text[:maxConfigFile+x.extra]), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		v, err := readServeFile(path)

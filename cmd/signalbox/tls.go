@@ -3,9 +3,12 @@ package main
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"io"
-	"os"
+
+	"github.com/signalbox-dev/signalbox/server/file"
 )
+
+// maxPEM is the longest file of certificates or keys, in bytes.
+const maxPEM = 4 << 20
 
 // tlsConfig is how to connect over TLS; nil: without it.
 func tlsConfig(v map[string]string) (*tls.Config, error) {
@@ -18,7 +21,7 @@ func tlsConfig(v map[string]string) (*tls.Config, error) {
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name}
 	if ca != "" {
-		pem, err := readBounded(ca)
+		pem, err := file.Read(ca, maxPEM)
 		if err != nil {
 			return nil, usagef("cannot read --tls-ca: %v", err)
 		}
@@ -28,24 +31,27 @@ func tlsConfig(v map[string]string) (*tls.Config, error) {
 		}
 	}
 	if cert != "" {
-		if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
+		if _, err := keyPair(cert, key); err != nil {
 			return nil, usagef("cannot use --tls-cert with --tls-key: %v", err)
 		}
 		// A command that holds a lock for weeks outlives its certificate: it is read anew for each connection, and shown to whoever asks for one.
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(cert, key)
+			pair, err := keyPair(cert, key)
 			return &pair, err
 		}
 	}
 	return c, nil
 }
 
-// readBounded reads a small file; a device given by mistake may have no end.
-func readBounded(path string) ([]byte, error) {
-	f, err := os.Open(path)
+// keyPair reads a certificate and its key.
+func keyPair(cert, key string) (pair tls.Certificate, err error) {
+	c, err := file.Read(cert, maxPEM)
 	if err != nil {
-		return nil, err
+		return pair, err
 	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxSecretFile<<6))
+	k, err := file.Read(key, maxPEM)
+	if err != nil {
+		return pair, err
+	}
+	return tls.X509KeyPair(c, k)
 }

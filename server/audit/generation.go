@@ -4,16 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/signalbox-dev/signalbox/server/file"
 )
+
+// maxNumber is the length of a file with a number, in bytes.
+const maxNumber = 64
 
 // Generation counts the starts of an instance in a small file, 1 at first, and returns the count of this one once it is on disk.
 func Generation(path string) (uint64, error) {
 	var n uint64
-	text, err := os.ReadFile(path)
+	text, err := file.Read(path, maxNumber)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
@@ -24,21 +27,8 @@ func Generation(path string) (uint64, error) {
 		}
 	}
 	n++
-	next := path + ".new"
-	f, err := os.OpenFile(next, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
+	if err := file.Write(path, []byte(strconv.FormatUint(n, 10)+"\n")); err != nil {
 		return 0, fmt.Errorf("count of starts: %w", err)
-	}
-	_, err = fmt.Fprintln(f, n)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return 0, fmt.Errorf("count of starts: %w", err)
-	}
-	if err := os.Rename(next, path); err != nil {
-		return 0, fmt.Errorf("count of starts: %w", err)
-	}
-	if d, err := os.Open(filepath.Dir(path)); err == nil {
-		_ = d.Sync() // not every file system can
-		_ = d.Close()
 	}
 	return n, nil
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/signalbox-dev/signalbox/server/file"
 )
 
 // Position is a small file with the index of the last log entry that was written of, so that a restart, which applies entries again, does not write of them again. Its methods
@@ -19,7 +21,7 @@ type Position struct {
 // OpenPosition reads the file; 0 when there is none.
 func OpenPosition(path string) (*Position, error) {
 	p := &Position{path: path}
-	text, err := os.ReadFile(path)
+	text, err := file.Read(path, maxNumber)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return p, nil
@@ -41,6 +43,9 @@ func (p *Position) Set(index uint64) error {
 		return nil
 	}
 	next := p.path + ".new"
+	if err := file.Regular(p.path); err != nil {
+		return fmt.Errorf("place of the audit log: %w", err)
+	}
 	if err := os.WriteFile(next, []byte(strconv.FormatUint(index, 10)+"\n"), 0o600); err != nil {
 		return fmt.Errorf("place of the audit log: %w", err)
 	}

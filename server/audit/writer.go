@@ -2,8 +2,10 @@ package audit
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 )
 
@@ -126,7 +128,11 @@ func (l *Log) outcome(err error, batch []queued, lost uint64, closing bool) {
 }
 
 func (l *Log) openFile() error {
-	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	// To open a pipe that nobody reads would wait without O_NONBLOCK.
+	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND|syscall.O_NONBLOCK, 0o600)
+	if errors.Is(err, syscall.ENXIO) {
+		err = fmt.Errorf("%w: nobody reads the pipe", err)
+	}
 	if err != nil {
 		return fmt.Errorf("audit log: %w", err)
 	}

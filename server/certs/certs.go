@@ -16,12 +16,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/server/file"
 )
 
 // period is how often the files are looked at.
@@ -157,26 +157,13 @@ func (c *Certs) read() (parts [3][]byte, sum [sha256.Size]byte, err error) {
 		if path == "" {
 			continue
 		}
-		if parts[i], err = readFile(path); err != nil {
+		if parts[i], err = file.Read(path, maxFile); err != nil {
 			return parts, sum, fmt.Errorf("TLS file: %w", err)
 		}
 		one := sha256.Sum256(parts[i])
 		h.Write(one[:])
 	}
 	return parts, [sha256.Size]byte(h.Sum(nil)), nil
-}
-
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(b) > maxFile {
-		err = fmt.Errorf("%s is longer than %d bytes", path, maxFile)
-	}
-	return b, err
 }
 
 func (c *Certs) parse(parts [3][]byte, sum [sha256.Size]byte) (*loaded, error) {

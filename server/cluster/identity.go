@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strconv"
+
+	"github.com/signalbox-dev/signalbox/server/file"
 )
+
+// maxIdentity is the length of a file that FileStore reads, in bytes.
+const maxIdentity = 1 << 20
 
 // Identity is who an instance is. It is on disk before the first word to anybody that depends on it, so that a crash at any moment leaves one instance, and not two.
 type Identity struct {
@@ -115,7 +118,7 @@ func (f FileStore) String() string { return strconv.Quote(string(f)) }
 
 // Load implements Store.
 func (f FileStore) Load() ([]byte, error) {
-	b, err := os.ReadFile(string(f))
+	b, err := file.Read(string(f), maxIdentity)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -126,37 +129,4 @@ func (f FileStore) Load() ([]byte, error) {
 }
 
 // Save implements Store.
-func (f FileStore) Save(b []byte) (err error) {
-	path := string(f)
-	t, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(t.Name())
-		}
-	}()
-	_, err = t.Write(b)
-	if err == nil {
-		err = t.Sync()
-	}
-	if e := t.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = os.Rename(t.Name(), path)
-	}
-	if err != nil {
-		return err
-	}
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	err = d.Sync()
-	if e := d.Close(); err == nil {
-		err = e
-	}
-	return err
-}
+func (f FileStore) Save(b []byte) error { return file.Write(string(f), b) }

@@ -11,7 +11,7 @@ func (p *Process) enter(session, epoch uint64) (*member, error) {
 	m := p.member(session)
 	switch {
 	case m == nil:
-		return nil, notMember()
+		return nil, notMember(session, "; join first")
 	case epoch > p.counter || epoch == 0:
 		return nil, protocol.Errorf(protocol.StatusBadRequest, "epoch %d was never given; the last one is %d", epoch, p.counter)
 	case epoch != p.round.epoch || !m.inRound():

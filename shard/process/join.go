@@ -103,7 +103,7 @@ func (p *Process) Leave(at Moment, session uint64, out *Out) (settled uint64, er
 		if f := p.formerly(session); f != nil && f.removal == 0 {
 			return f.settled, nil
 		}
-		return 0, notMember()
+		return 0, notMember(session, "; join first")
 	}
 	settled = m.settled
 	p.remember(at, m, 0)
@@ -172,6 +172,6 @@ func (p *Process) dropAbsent(out *Out) {
 	})
 }
 
-func notMember() error {
-	return protocol.Errorf(protocol.StatusNotFound, "session is not a member of the process; join first")
+func notMember(session uint64, todo string) error {
+	return protocol.Errorf(protocol.StatusNotFound, "session %d is not a member of the process%s", session, todo)
 }

@@ -44,7 +44,7 @@ func (p *Process) Evict(at Moment, session uint64, text string, out *Out) error 
 		p.changed(at, "topology changed: a member was evicted", out)
 		return nil
 	}
-	return notMember()
+	return notMember(session, "")
 }
 
 // Alter changes the options. Deadlines that are running stay as they are.

@@ -9,9 +9,7 @@ var (
 	ErrAlreadyRegistered = refusal(protocol.StatusAlreadyExists, "ALREADY_REGISTERED: another live session has this instance id; take it over, or stop the other")
 	ErrFenced            = refusal(protocol.StatusBadSession, "FENCED: a newer incarnation of this instance is registered; stop, or register again")
 	ErrStaleReport       = refusal(protocol.StatusPreconditionFailed, "STALE_REPORT: a later report of this incarnation is known")
-	ErrRevision          = refusal(protocol.StatusPreconditionFailed, "the config has another revision: read it again, then change it")
 	ErrTargetMoved       = refusal(protocol.StatusPreconditionFailed, "the first location has another target, or wants no version now: discard the version")
-	ErrNotIncreasing     = refusal(protocol.StatusBadRequest, "versions must increase: this one is not above all earlier ones, or not in 1..2^63-1")
 	ErrWrongSource       = refusal(protocol.StatusPreconditionFailed, "the track's source is another one")
 	ErrNotInHistory      = refusal(protocol.StatusPreconditionFailed, "the version is not in the location's history, is skipped, or its payload is gone")
 	ErrNotBelowTarget    = refusal(protocol.StatusPreconditionFailed, "a rollback must go below the location's target")
@@ -27,6 +25,29 @@ var (
 
 func refusal(s protocol.Status, text string) *protocol.Error {
 	return &protocol.Error{Status: s, Message: text}
+}
+
+func otherRevision(want, is uint64) *protocol.Error {
+	return protocol.Errorf(protocol.StatusPreconditionFailed, "the config has revision %d, not %d: read it again, then change it", is, want)
+}
+
+// highest is the highest version that may follow last: it takes at most half of the numbers that are left, up to MaxVersion. One
+// wrong number, such as 2^63-1, would otherwise leave none for any later version, and nobody could publish again.
+func highest(last uint64) uint64 { return last + (MaxVersion-last+1)/2 }
+
+// badVersion refuses a version that may not follow last; nil when it may.
+func badVersion(version, last uint64) *protocol.Error {
+	switch {
+	case last >= MaxVersion:
+		return protocol.Errorf(protocol.StatusBadRequest, "the track has had version %d, the last that there is: make another track", last)
+	case version <= last:
+		return protocol.Errorf(protocol.StatusBadRequest, "version %d is not above %d, the highest that the track has had: give a higher one", version, last)
+	case version > highest(last):
+		return protocol.Errorf(
+			protocol.StatusBadRequest, "version %d leaves too few numbers for later ones: the next version is at most %d, half way from %d to 2^63-1", version, highest(last), last,
+		)
+	}
+	return nil
 }
 
 func badRequest(text string) *protocol.Error { return refusal(protocol.StatusBadRequest, text) }

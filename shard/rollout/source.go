@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"slices"
-	"strconv"
 )
 
 // published is a version someone published. Payload is never changed in place.
@@ -54,7 +53,7 @@ func (t *Track) newestPublished() uint64 {
 	return 0
 }
 
-// Publish offers a version to the first location. Version 0: one above all earlier. The payload is copied. Errors: ErrWrongSource, ErrNotIncreasing,
+// Publish offers a version to the first location. Version 0: one above all earlier. The payload is copied. Errors: ErrWrongSource, BAD_REQUEST for a version that may not follow the last,
 // ErrTooManyVersions, BAD_REQUEST for a payload above 64 KiB.
 func (t *Track) Publish(now Now, version uint64, payload []byte, out *Changes) (uint64, error) {
 	if t.config.Source != SourcePublished {
@@ -66,8 +65,8 @@ func (t *Track) Publish(now Now, version uint64, payload []byte, out *Changes) (
 	if version == 0 && t.last < MaxVersion {
 		version = t.last + 1
 	}
-	if version <= t.last || version > MaxVersion {
-		return 0, ErrNotIncreasing
+	if err := badVersion(version, t.last); err != nil {
+		return 0, err
 	}
 	if len(t.published) >= MaxPublished && !t.dropPublished() {
 		return 0, ErrTooManyVersions
@@ -142,7 +141,7 @@ func (t *Track) Withdraw(now Now, version uint64, out *Changes) error {
 }
 
 // Advance offers a version of the external generator to the first location. expected is its target as the coordinator knew it when a poll's answer said
-// SOURCE_WANTED. The condition is looked at again; a version that is not used is discarded. Errors: ErrWrongSource, ErrTargetMoved, ErrNotIncreasing.
+// SOURCE_WANTED. The condition is looked at again; a version that is not used is discarded. Errors: ErrWrongSource, ErrTargetMoved, BAD_REQUEST for a version that may not follow the last.
 func (t *Track) Advance(now Now, expected, version uint64, out *Changes) error {
 	if t.config.Source != SourceExternal {
 		return ErrWrongSource
@@ -156,14 +155,14 @@ func (t *Track) Advance(now Now, expected, version uint64, out *Changes) error {
 	if !d.wants {
 		return ErrTargetMoved
 	}
-	if version <= t.last || version > MaxVersion {
-		text := "the external generator gave " + strconv.FormatUint(version, 10) + ", which is not above " + strconv.FormatUint(t.last, 10)
+	if err := badVersion(version, t.last); err != nil {
+		text := "the external generator gave a bad version: " + err.Message
 		if t.sourceError != text {
 			t.clock, t.sourceError = clock, text
 			t.emit(now, out, Change{Kind: ChangeAlert, Location: l.name, Version: version, From: t.last, Text: text})
 			t.settle(now, out)
 		}
-		return ErrNotIncreasing
+		return err
 	}
 	t.clock, t.sourceError, d.version = clock, "", version
 	t.last = version

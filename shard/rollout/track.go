@@ -93,7 +93,7 @@ func (t *Track) skipped(l *location, clock uint64) bool {
 // those that are new, moved or gone.
 func (t *Track) Configure(now Now, revision uint64, config Config, out *Changes) error {
 	if revision != t.revision {
-		return ErrRevision
+		return otherRevision(revision, t.revision)
 	}
 	c, err := config.Normalize()
 	if err != nil {

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// ownVariables are those beside the settings: what commands find in their environment, and the variable of server/deploy/cluster.sh.
+var ownVariables = []string{
+	"SIGNALBOX_ATTEMPT", "SIGNALBOX_BIN", "SIGNALBOX_EXPECTED", "SIGNALBOX_GATE", "SIGNALBOX_KEPT", "SIGNALBOX_LOCATION", "SIGNALBOX_NAME",
+	"SIGNALBOX_PAYLOAD", "SIGNALBOX_SESSION", "SIGNALBOX_TOKEN", "SIGNALBOX_TRACK", "SIGNALBOX_VERSION",
+}
+
+// serviceVariable matches what Kubernetes and Docker set for a service whose name begins with signalbox.
+var serviceVariable = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_ADDR|_PORT|_PROTO)?)?)$`)
+
+// warnEnvironment names the variables of the environment that look like settings and are none.
+func (a *app) warnEnvironment(environ []string) {
+	if a.warned {
+		return
+	}
+	a.warned = true
+	known := slices.Clone(ownVariables)
+	for _, s := range settings {
+		if s.env != "" {
+			known = append(known, s.env)
+		}
+	}
+	for _, e := range environ {
+		name, _, _ := strings.Cut(e, "=")
+		if !strings.HasPrefix(name, "SIGNALBOX_") || slices.Contains(known, name) || serviceVariable.MatchString(name) {
+			continue
+		}
+		text := ""
+		if near := nearest(name, known); near != "" {
+			text = "; did you mean " + near + "?"
+		}
+		fmt.Fprintf(a.stderr, "signalbox: unknown variable %s in the environment is ignored%s\n", safe(name), text)
+	}
+}
+
+// nearest is the name that takes the fewest changes to reach, if a few are enough.
+func nearest(name string, known []string) (best string) {
+	least := 4
+	for _, k := range known {
+		if d := distance(name, k); d < least {
+			best, least = k, d
+		}
+	}
+	return best
+}
+
+// distance is the number of letters to add, take away or replace to make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := before
+			if a[i] != b[j] {
+				change++
+			}
+			before = row[j+1]
+			row[j+1] = min(change, row[j]+1, before+1)
+		}
+	}
+	return row[len(b)]
+}

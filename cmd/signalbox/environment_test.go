@@ -1,0 +1,35 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestUnknownVariables: each variable that looks like a setting and is none is named once, with what was meant if that can be told.
+func TestUnknownVariables(t *testing.T) {
+	var said strings.Builder
+	a := &app{stderr: &said}
+	environ := []string{
+		"PATH=/bin", "SIGNALBOX_SERVICE_HOST=10.0.0.1", "SIGNALBOX_PEERS_SERVICE_PORT_RAFT=7071", "SIGNALBOX_PORT=tcp://10.0.0.1:7070", "SIGNALBOX_PORT_7070_TCP_ADDR=10.0.0.1",
+	}
+	for _, v := range ownVariables {
+		environ = append(environ, v+"=x")
+	}
+	for _, s := range settings {
+		if s.env != "" {
+			environ = append(environ, s.env+"=x")
+		}
+	}
+	a.warnEnvironment(environ)
+	if said.Len() > 0 {
+		t.Errorf("known variables: %s", said.String())
+	}
+	a.warned = false
+	a.warnEnvironment([]string{"SIGNALBOX_ENDPOINT=x", "SIGNALBOX_TOKENFILE=x", "SIGNALBOX_COLOUR_OF_THE_SKY=x"})
+	want := "signalbox: unknown variable SIGNALBOX_ENDPOINT in the environment is ignored; did you mean SIGNALBOX_ENDPOINTS?\n" +
+		"signalbox: unknown variable SIGNALBOX_TOKENFILE in the environment is ignored; did you mean SIGNALBOX_TOKEN_FILE?\n" +
+		"signalbox: unknown variable SIGNALBOX_COLOUR_OF_THE_SKY in the environment is ignored\n"
+	if said.String() != want {
+		t.Errorf("said:\n%swant:\n%s", said.String(), want)
+	}
+}

@@ -1,0 +1,121 @@
+// Package file replaces files as a whole, and reads small ones.
+//
+// A file that is replaced by a rename keeps neither its type nor its links: a rename onto /dev/null takes the device away for all
+// processes of the machine, and one onto a symbolic link leaves the file that it names as it was. So Replace and Regular refuse
+// whatever is not a regular file. A file that is read whole has a bound, for a device may have no end.
+package file
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Regular returns an error unless path is a regular file or does not exist. Ask before work that ends in Replace.
+func Regular(path string) error {
+	fi, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case fi.Mode().IsRegular():
+		return nil
+	}
+	return fmt.Errorf("%s is %s, not a regular file, and is left as it is; give the name of a regular file or of a new one", path, kind(fi.Mode()))
+}
+
+// kind names what is no regular file.
+func kind(m fs.FileMode) string {
+	switch m.Type() {
+	case fs.ModeDir:
+		return "a folder"
+	case fs.ModeSymlink:
+		return "a symbolic link"
+	case fs.ModeNamedPipe:
+		return "a named pipe"
+	case fs.ModeSocket:
+		return "a socket"
+	}
+	return "a device"
+}
+
+// Replace writes a file under a temporary name beside path, lets check look at it, and renames it to path. When Replace returns nil,
+// the file and its name are on disk. Otherwise path is as it was. The mode is 0600. Several may replace one file at the same time;
+// one of them is the last. A nil check looks at nothing.
+func Replace(path string, write func(*os.File) error, check func(temporary string) error) (err error) {
+	if err := Regular(path); err != nil {
+		return err
+	}
+	dir, name := filepath.Split(filepath.Clean(path))
+	if dir == "" {
+		dir = "."
+	}
+	f, err := os.CreateTemp(dir, "."+name+".*.part")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	err = write(f)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if check != nil {
+		if err := check(f.Name()); err != nil {
+			return err
+		}
+	}
+	if err := Regular(path); err != nil { // made meanwhile
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return SyncFolder(dir)
+}
+
+// Write replaces a file with these bytes.
+func Write(path string, b []byte) error {
+	return Replace(path, func(f *os.File) error {
+		_, err := f.Write(b)
+		return err
+	}, nil)
+}
+
+// SyncFolder makes the names in a folder durable.
+func SyncFolder(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Read reads a file of at most so many bytes. A longer one is an error. It may be a pipe: shells give one for <(command).
+func Read(path string, most int) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return ReadAll(f, path, most)
+}
+
+// ReadAll is Read of something that is open.
+func ReadAll(r io.Reader, name string, most int) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > most {
+		return nil, fmt.Errorf("%s is longer than %d bytes", name, most)
+	}
+	return b, nil
+}
