@@ -113,14 +113,14 @@ func (r *Record) Save(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(name+".json", append(text, '\n'), 0o644); err != nil {
+	if err := writeReport(name+".json", append(text, '\n')); err != nil {
 		return "", err
 	}
 	var b strings.Builder
 	if err := r.WriteTable(&b); err != nil {
 		return "", err
 	}
-	return name, os.WriteFile(name+".md", []byte(b.String()), 0o644)
+	return name, writeReport(name+".md", []byte(b.String()))
 }
 
 // watchServer samples a server until stop is closed, from a goroutine of its own; what it saw comes at the end.

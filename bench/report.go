@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/server/file"
 )
 
 // format of the JSON file; a reader refuses others.
@@ -88,11 +90,19 @@ func (r *Report) saveAs(name string) (string, error) {
 		if err := f.write(&b); err != nil {
 			return "", err
 		}
-		if err := os.WriteFile(name+f.ending, b.Bytes(), 0o644); err != nil {
+		if err := writeReport(name+f.ending, b.Bytes()); err != nil {
 			return "", err
 		}
 	}
 	return name, nil
+}
+
+// writeReport writes a file that others may read, in the place of a regular one or of none.
+func writeReport(name string, b []byte) error {
+	if err := file.Regular(name); err != nil {
+		return err
+	}
+	return os.WriteFile(name, b, 0o644)
 }
 
 // WriteJSON writes the report for programs.

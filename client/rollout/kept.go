@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc64"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -25,6 +26,7 @@ type kept struct {
 const (
 	keptMagic = "sbroll1\n"
 	keptFile  = "version"
+	maxKept   = 1 << 20 // bytes
 )
 
 var keptTable = crc64.MakeTable(crc64.ECMA)
@@ -32,10 +34,15 @@ var keptTable = crc64.MakeTable(crc64.ECMA)
 // loadKept reads what a folder has; nothing is there: nil.
 func loadKept(dir string) (*kept, error) {
 	path := filepath.Join(dir, keptFile)
-	b, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxKept)) // of a longer one the checksum is wrong
 	if err != nil {
 		return nil, err
 	}
@@ -65,6 +72,10 @@ func (k *kept) save(dir string) error {
 	b = append(binary.BigEndian.AppendUint16(b, uint16(len(k.id))), k.id...)
 	b = append(b, k.payload...)
 	binary.BigEndian.PutUint64(b[len(keptMagic):], crc64.Checksum(b[len(keptMagic)+8:], keptTable))
+	// A rename would replace a device or a link as well.
+	if fi, err := os.Lstat(filepath.Join(dir, keptFile)); err == nil && !fi.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a regular file; move it away, or give the instance another folder", filepath.Join(dir, keptFile))
+	}
 	f, err := os.CreateTemp(dir, keptFile+".*")
 	if err != nil {
 		return err

@@ -105,3 +105,21 @@ func TestRefusals(t *testing.T) {
 		t.Error("no error is one")
 	}
 }
+
+// TestKeptIsARegularFile: what is no regular file is neither replaced nor read without an end.
+func TestKeptIsARegularFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, keptFile)
+	if err := os.Symlink("/dev/zero", path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := loadKept(dir); err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("read: %v", err)
+	}
+	if err := (&kept{id: "a", version: 1}).save(dir); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("replaced: %v", err)
+	}
+	if fi, err := os.Lstat(path); err != nil || fi.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("it is another file now: %v, %v", fi, err)
+	}
+}
