@@ -27,7 +27,7 @@ func TestNothingIsToldApartWithoutARight(t *testing.T) {
 	name, text := []byte("name"), "reason"
 	requests := map[protocol.Kind]func(node uint64) protocol.Message{
 		protocol.KindSessionStart: func(n uint64) protocol.Message {
-			return &protocol.SessionStart{Node: n, CreateID: key, Key: key, Timeout: 10_000}
+			return &protocol.SessionStart{Node: n, CreateID: key, Key: key, Timeout: 10_000, Nonce: 1}
 		},
 		protocol.KindDescribe:    func(n uint64) protocol.Message { return &protocol.Describe{Node: n, Name: name} },
 		protocol.KindList:        func(n uint64) protocol.Message { return &protocol.List{Node: n} },
