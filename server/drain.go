@@ -29,6 +29,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		closed <- s.stop(func() {
 			handing, cancel := context.WithDeadline(ctx, end.Add(-limit/3))
 			s.handOver(handing)
+			s.keepTimes(handing)
 			cancel()
 			s.draining.Store(true)
 			goodbyes, cancel := context.WithDeadline(ctx, end.Add(-limit/6))
@@ -66,6 +67,8 @@ const (
 	afterwards = 100 * time.Millisecond
 	// handOverLook is how often the state of a hand-over is looked at when nothing changes.
 	handOverLook = 100 * time.Millisecond
+	// keepTimesTry is how long the logs of the shards that nobody took may need to hear of the stop.
+	keepTimesTry = 200 * time.Millisecond
 )
 
 // handOver has the cluster take over what this instance has, and returns when it has, when it cannot, or when most of the time that ctx leaves is over.
@@ -108,6 +111,20 @@ func (s *Server) handOver(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// keepTimes tells the logs of the shards that are still led here that their leader goes, as a transfer does. So the next leader, which is this instance when it
+// is back, as a rule, leaves sessions their remaining time, and adds no grace period.
+func (s *Server) keepTimes(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, keepTimesTry)
+	defer cancel()
+	var telling sync.WaitGroup
+	for _, d := range s.desks.all() {
+		if d.leading.Load() {
+			telling.Go(func() { _ = d.rep.HandOver(ctx) })
+		}
+	}
+	telling.Wait()
 }
 
 // leads is how many shards are led here.

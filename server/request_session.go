@@ -6,6 +6,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/lead"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
@@ -96,17 +97,7 @@ func (c *conn) sessionAttach(p *pass, h protocol.Header) {
 // attachRelaxed answers an attach from the leader's memory and logs it behind the answer, where the node's configuration allows that and nothing can go
 // wrong with it. False: the attach takes the way through the log first.
 //
-// The reply lets the client believe in the session for 0.9 times its timeout from the moment it sent the request. So it is given only when no stamp this
-// leader or another could have given, or will give, ends the session earlier, whatever becomes of the attach itself:
-//
-//   - a barrier of this leader began less than the node's grace period ago, so that a new leader, which waits timeout + grace, cannot be there earlier;
-//   - the session is detached in the applied log with at least its whole timeout left, counted from the furthest log time the leader may have reached. That
-//     is so for all sessions in the first grace period after a leader change, when they come back together and this is worth doing;
-//   - no attach was sent between the one the applied log has and this one: clients number each attempt. Another leader, which this one does not know of yet, may
-//     have attached the session under a number in between and detached it again, and such a detach waits for the timeout alone. A client leaves a number out behind
-//     a start or an attach that it sent more than once, since another leader may have had the copy;
-//   - it is the same client as before, by its nonce. Two clients do not know of each other's numbers, so the log decides between them;
-//   - key, timeout and description stay what they are: nothing the client counts on is only in memory.
+// A barrier of this leader must have begun less than the node's grace period ago, and what lead.MayAnswerAhead asks for must hold.
 func (c *conn) attachRelaxed(p *pass, h protocol.Header, m *protocol.SessionAttach) bool {
 	d := c.srv.mapNow().desk(protocol.SessionTier(m.Session), h.Arg)
 	if d == nil || !d.rep.Leading() {
@@ -116,6 +107,7 @@ func (c *conn) attachRelaxed(p *pass, h protocol.Header, m *protocol.SessionAtta
 		node protocol.NodeConfig
 		ok   bool
 	)
+	age, proved := d.rep.ProofAge(p.now)
 	d.rep.View(func(machine *shard.Machine) {
 		node, ok = machine.Node(m.Node)
 		if !ok || node.AttachConsistency != protocol.Relaxed {
@@ -123,11 +115,10 @@ func (c *conn) attachRelaxed(p *pass, h protocol.Header, m *protocol.SessionAtta
 			return
 		}
 		v, found := machine.Session(m.Session)
-		ok = found && !v.Attached && v.Node == m.Node && m.Epoch == v.Epoch+1 && m.Nonce == v.Nonce && m.Timeout == v.Timeout && m.Description == v.Description &&
-			subtle.ConstantTimeCompare(v.Key[:], m.Key) == 1 &&
-			v.Deadline >= d.furthestLogTime(machine, p.now)+v.Timeout
+		ok = found && subtle.ConstantTimeCompare(v.Key[:], m.Key) == 1 &&
+			lead.MayAnswerAhead(&v, m, d.furthestLogTime(machine, p.now), uint64(age/time.Millisecond))
 	})
-	if !ok || !d.rep.Fresh(time.Duration(node.GracePeriod)*time.Millisecond) {
+	if !ok || !proved || age >= time.Duration(node.GracePeriod)*time.Millisecond {
 		return false
 	}
 	cmd := shard.Command{Kind: shard.CmdSessionAttach, Node: m.Node, Client: c.remote, Body: h.Body}

@@ -4,7 +4,7 @@ import "github.com/signalbox-dev/signalbox/protocol"
 
 // Apply applies the log entry with this index, and appends what leaves the machine to out. It does not keep entry.
 //
-// The order within an Apply is part of the format: the leader epoch is checked; the stamp moves log time; a take-over takes effect; work left over
+// The order within an Apply is part of the format: the leader epoch is checked; the stamp moves log time, unless it is a new leader's first; a take-over takes effect; work left over
 // by earlier Applies goes on; deadlines that are due fire in order of time, kind and id; then the batch's commands run in order. Each of
 // the steps before the commands is bounded, see NextDeadline. At the end, processes that were called start the rounds that are due.
 //
@@ -28,12 +28,13 @@ func (m *Machine) Apply(index uint64, entry []byte, out *Events) {
 		out.List = append(out.List, Event{Kind: EventRefused, Epoch: h.Epoch})
 		return
 	}
-	seen := m.logTime
-	m.logTime = max(m.logTime, h.LogTime)
+	if termOf(h.Epoch) == termOf(m.epoch) {
+		m.logTime = max(m.logTime, h.LogTime) // a new leader goes on from what it finds
+	}
 	m.run.out, m.run.wall, m.run.released, m.run.command = out, h.Wall, m.work.released, 0
 
 	if takes && h.Epoch > m.epoch {
-		m.takeOver(h.Epoch, seen)
+		m.takeOver(h.Epoch)
 	}
 	m.sweep()
 	m.bury()
@@ -157,6 +158,8 @@ func (m *Machine) apply(c *rawCommand, takes bool) {
 		m.applyActivate(c)
 	case CmdDropBuckets:
 		m.applyDrop(c)
+	case CmdHandOver:
+		m.applyHandOver(c)
 	case CmdTakeOver:
 		if !takes {
 			m.reply(protocol.StatusBadRequest, textMalformed)
@@ -197,16 +200,13 @@ func (m *Machine) fire() {
 	}
 }
 
-// expire ends a session whose deadline has passed, unless a take-over has postponed it.
+// expire ends a session whose deadline has passed.
 func (m *Machine) expire(s *session) {
-	m.settle(s)
-	switch {
-	case !m.overdue(s):
-	case s.node.dropped:
+	if s.node.dropped {
 		m.endSession(s, protocol.EndNodeDropped, textNodeEnd)
-	default:
-		m.endSession(s, protocol.EndExpired, textExpired)
+		return
 	}
+	m.endSession(s, protocol.EndExpired, textExpired)
 }
 
 // forget drops ids and create ids whose time is over.

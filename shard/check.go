@@ -178,7 +178,7 @@ func (m *Machine) checkParty(id uint64, p *party) error {
 		return fmt.Errorf("it is gone and nobody buries it")
 	case !p.gone && p.home != nil && m.creates[p.home.create] != p.home:
 		return fmt.Errorf("its create id is another's")
-	case !p.gone && p.home != nil && p.home.generation == m.takeovers.generation && p.home.attached == (p.home.due.pos != 0):
+	case !p.gone && p.home != nil && p.home.attached == (p.home.due.pos != 0):
 		return fmt.Errorf("attached %v, timer %d", p.home.attached, p.home.due.pos)
 	case !p.gone && p.home == nil && p.timer.pos == 0 && !p.busy():
 		return fmt.Errorf("idle guest stays for ever")

@@ -63,6 +63,16 @@ const (
 	CmdImport      CommandKind = 136 // ImportBody
 	CmdActivate    CommandKind = 137 // BucketsBody: whole imported copies, frozen ones (an abort) or active ones (an abort before the freeze) are active
 	CmdDropBuckets CommandKind = 138 // BucketsBody: copies that moved away, or whose import was given up, go; the epoch stays
+
+	// The leader gives its leadership to another one (body HandsOver), or keeps it after all (KeepsOn).
+	// The detaches of the sessions that it has not heard lately come before it.
+	CmdHandOver CommandKind = 139
+)
+
+// Bodies of a CmdHandOver.
+var (
+	HandsOver = []byte{1}
+	KeepsOn   = []byte{0}
 )
 
 // Header of a batch.

@@ -40,6 +40,7 @@ type Machine struct {
 
 	called    []*proc // in this Apply; empty between Applies
 	takeovers takeovers
+	handed    bool // the leader of the present epoch gives its leadership to another one
 	deadlines deadlines
 
 	young     youngList

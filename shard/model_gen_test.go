@@ -83,6 +83,7 @@ var makers = []struct {
 	{8, (*gen).startOp},
 	{10, (*gen).attachOp},
 	{6, (*gen).detachOp},
+	{2, (*gen).handOverOp},
 	{2, (*gen).stopOp},
 	{1, (*gen).killOp},
 	{3, (*gen).forceReleaseOp},
@@ -356,6 +357,10 @@ func (g *gen) detachOp() op {
 	return op{kind: CmdDetach, msg: x}
 }
 
+func (g *gen) handOverOp() op {
+	return op{kind: CmdHandOver, raw: pick(g, HandsOver, HandsOver, KeepsOn)}
+}
+
 // epochOf is the epoch a client acts under: mostly the newest.
 func (g *gen) epochOf(c *modelClient) uint64 {
 	switch {
@@ -454,7 +459,7 @@ func (g *gen) bucketsOp() op {
 // oddOp is a command whose body cannot be read, or of an unknown kind, or a take-over among others.
 func (g *gen) oddOp() op {
 	kind := pick(g, CmdAcquire, CmdTakeOver, CmdRelease, CmdCreate, CmdDetach, CmdGuestGone, CmdGuestSeen, CmdNodePut, CmdNodeDrop, CmdBuckets,
-		CmdSessionStart, CmdSessionKill, CmdForceRelease, 77, 200, 0)
+		CmdHandOver, CmdSessionStart, CmdSessionKill, CmdForceRelease, 77, 200, 0)
 	return op{kind: kind, raw: pick(g, []byte{0xff}, nil, []byte{0x91}, []byte{0x93, 1, 2}, bytes.Repeat([]byte{0x91}, 100))}
 }
 

@@ -197,33 +197,34 @@ func (m *model) kill(x *protocol.SessionKill) {
 	}
 }
 
-// takeOver detaches all sessions, with their timeout and the grace period from now on; before is the log time the old leader had reached: who
-// was overdue by then is gone already.
-func (m *model) takeOver(before uint64) {
+// takeOver detaches the sessions that are attached: they have their timeout and the grace period from now on, or the timeout alone if the leader before
+// handed over. What is left to the others stays as it is.
+func (m *model) takeOver() {
 	for _, s := range m.sessions {
 		if !s.home {
 			continue
 		}
-		grace := m.now + s.timeout + m.node(s.node).grace(m.now)
-		switch {
-		case s.attached:
-			if n := m.node(s.node); n.grace(m.now) > n.config.GracePeriod {
-				m.saw("take-over with the grace period of before")
-			}
-			m.saw("take-over of an attached session")
-			s.attached, s.deadline = false, grace
-		case before <= s.deadline:
+		if !s.attached {
 			if s.deadline < m.now {
-				m.saw("take-over saves a detached session")
+				m.saw("take-over of a session that is overdue")
+			} else {
+				m.saw("take-over of a detached session")
 			}
-			if s.deadline > grace {
-				m.saw("take-over of a session with a later deadline")
-			}
-			s.deadline = max(s.deadline, grace)
-		default:
-			m.saw("take-over of a session that was overdue before")
+			continue
 		}
+		s.attached, s.deadline = false, m.now+s.timeout
+		if m.handed && s.timeout > 0 {
+			m.saw("planned take-over of an attached session")
+			continue
+		}
+		n := m.node(s.node)
+		if n.grace(m.now) > n.config.GracePeriod {
+			m.saw("take-over with the grace period of before")
+		}
+		m.saw("take-over of an attached session")
+		s.deadline += n.grace(m.now)
 	}
+	m.handed = false
 }
 
 // end ends a session at its home.

@@ -554,14 +554,52 @@ func TestSessionTimes(t *testing.T) {
 		check(t, r.attach("a", 2, 500), "ok")
 		check(t, r.later(1_000_000), "")
 	})
-	t.Run("take-over: timeout and grace", func(t *testing.T) {
+	t.Run("take-over: timeout and grace for who was attached", func(t *testing.T) {
 		r := newRig(t)
 		r.detach("b", r.at)
-		r.at += 10_000 // b is at its deadline, and gets grace too
+		check(t, r.later(10_000), "") // b is at its deadline, and gets no more
 		check(t, r.do(op{kind: CmdTakeOver}, 2<<16), "ok")
 		check(t, r.attach("c", 1, 10_000), "ok")
-		check(t, r.later(20_000), "")
+		check(t, r.later(1), "b ended 2")
+		check(t, r.later(19_999), "")
+		check(t, r.later(1), "a ended 2")
+	})
+	t.Run("take-overs: timeout and grace once", func(t *testing.T) {
+		r := newRig(t)
+		for term := range uint64(20) {
+			check(t, r.do(op{kind: CmdTakeOver}, (term+2)<<16), "ok")
+			check(t, r.later(1_000), "")
+		}
+		check(t, r.later(1), "c ended 2; a ended 2; b ended 2")
+	})
+	t.Run("planned take-over: the timeout", func(t *testing.T) {
+		r := newRig(t)
+		check(t, r.do(op{kind: CmdHandOver, raw: HandsOver}, 0), "ok")
+		check(t, r.do(op{kind: CmdTakeOver}, 2<<16), "ok")
+		check(t, r.attach("c", 1, 10_000), "ok")
+		check(t, r.later(5_000), "")
+		check(t, r.do(op{kind: CmdTakeOver}, 3<<16), "ok") // not a planned one
+		check(t, r.later(5_000), "")
 		check(t, r.later(1), "a ended 2; b ended 2")
+		check(t, r.later(14_999), "")
+		check(t, r.later(1), "c ended 2")
+	})
+	t.Run("planned take-over that did not come", func(t *testing.T) {
+		r := newRig(t)
+		check(t, r.do(op{kind: CmdHandOver, raw: HandsOver}, 0), "ok")
+		check(t, r.do(op{kind: CmdTakeOver}, 1<<16|1), "ok") // a retake is none
+		check(t, r.do(op{kind: CmdHandOver, raw: KeepsOn}, 0), "ok")
+		check(t, r.do(op{kind: CmdTakeOver}, 2<<16), "ok")
+		check(t, r.later(20_000), "")
+		check(t, r.later(1), "c ended 2; a ended 2; b ended 2")
+	})
+	t.Run("planned take-over, timeout 0", func(t *testing.T) {
+		r := newRig(t)
+		r.start("z", 0)
+		check(t, r.do(op{kind: CmdHandOver, raw: HandsOver}, 0), "ok")
+		check(t, r.do(op{kind: CmdTakeOver}, 2<<16), "ok")
+		check(t, r.attach("z", 2, 0), "ok")
+		check(t, r.later(10_000), "")
 	})
 	t.Run("take-over: the overdue stay gone", func(t *testing.T) {
 		r := newRig(t)
@@ -571,16 +609,16 @@ func TestSessionTimes(t *testing.T) {
 		r.detach("b", 0)
 		check(t, r.do(op{kind: CmdTakeOver}, 2<<16), "b ended 2; ok")
 	})
-	t.Run("take-over never shortens", func(t *testing.T) {
+	t.Run("take-overs: the first decides, with the grace period of its time", func(t *testing.T) {
 		r := newRig(t)
 		config := protocol.DefaultNodeConfig()
 		config.GracePeriod = 30_000
 		r.cmd(CmdNodePut, NodePutBody{Node: 1, Revision: 2, Config: config})
 		config.GracePeriod = 1500
 		r.cmd(CmdNodePut, NodePutBody{Node: 1, Revision: 3, Config: config})
-		r.at += 30_000 // the old grace period's last moment
+		r.later(30_000) // the old grace period's last moment
 		r.do(op{kind: CmdTakeOver}, 2<<16)
-		r.at++ // and from now on the new one
+		r.later(1) // and from now on the new one
 		r.do(op{kind: CmdTakeOver}, 3<<16)
 		check(t, r.later(39_999), "")
 		check(t, r.later(1), "c ended 2; a ended 2; b ended 2") // by id, which begins with the home bucket
@@ -592,8 +630,8 @@ func TestSessionTimes(t *testing.T) {
 	})
 	t.Run("old epoch", func(t *testing.T) {
 		r := newRig(t)
-		r.do(op{kind: CmdTakeOver}, 2<<16)
 		r.at += 1_000_000
+		check(t, r.do(op{kind: CmdTakeOver}, 2<<16), "ok") // a new leader's first stamp is none
 		check(t, r.do(op{kind: CmdNodePut, msg: NodePutBody{Node: 2, Revision: 1}}, 1<<16), "refused")
 		r.at -= 1_000_000
 		check(t, r.later(1), "")

@@ -27,6 +27,8 @@ type model struct {
 	goneCreates map[[protocol.KeyLen]byte]uint64
 	limits      Limits
 
+	handed bool // the leader hands over
+
 	seen  map[string]int // how often each rule came to bear
 	loose bool           // the machine takes several entries where the model takes one: revisions and counters are not compared
 
@@ -118,11 +120,13 @@ func (m *model) apply(index uint64, h Header, ops []op) {
 		m.emit(Event{Kind: EventRefused, Epoch: h.Epoch})
 		return
 	}
-	before := m.now
-	m.now, m.wall = max(m.now, h.LogTime), h.Wall
+	if h.Epoch>>16 == m.epoch>>16 {
+		m.now = max(m.now, h.LogTime)
+	}
+	m.wall = h.Wall
 	if takes && h.Epoch > m.epoch {
 		if h.Epoch>>16 > m.epoch>>16 {
-			m.takeOver(before)
+			m.takeOver()
 		} else {
 			m.saw("retake")
 		}
@@ -202,6 +206,9 @@ func (m *model) runRaw(o op, takes bool) {
 	case o.kind == CmdTakeOver && takes:
 		m.emit(Event{Kind: EventTookOver, Epoch: m.epoch})
 		m.reply(protocol.StatusOK)
+	case o.kind == CmdHandOver && (bytes.Equal(o.raw, HandsOver) || bytes.Equal(o.raw, KeepsOn)):
+		m.handed = bytes.Equal(o.raw, HandsOver)
+		m.reply(protocol.StatusOK)
 	case o.kind == CmdTakeOver || known(o.kind):
 		m.reply(protocol.StatusBadRequest)
 	default:
@@ -213,7 +220,8 @@ func (m *model) runRaw(o op, takes bool) {
 func known(k CommandKind) bool {
 	switch k {
 	case CmdSessionStart, CmdSessionAttach, CmdSessionStop, CmdSessionKill, CmdCreate, CmdUpdate, CmdResize, CmdDelete, CmdAcquire, CmdRelease, CmdForceRelease,
-		CmdTakeOver, CmdDetach, CmdGuestGone, CmdGuestSeen, CmdNodePut, CmdNodeDrop, CmdBuckets, CmdFreeze, CmdImport, CmdActivate, CmdDropBuckets:
+		CmdTakeOver, CmdDetach, CmdGuestGone, CmdGuestSeen, CmdNodePut, CmdNodeDrop, CmdBuckets, CmdFreeze, CmdImport, CmdActivate, CmdDropBuckets,
+		CmdHandOver:
 		return true
 	}
 	return false

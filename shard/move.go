@@ -120,8 +120,9 @@ func (m *Machine) owes() bool {
 	return m.takeovers.sweeping || len(m.dying) > 0 || len(m.dropping) > 0 || rec != nil && m.logTime > at
 }
 
-// applyActivate makes copies serve. Sessions at home in them start detached, with their timeout and the grace period from now on, as after a take-over. What a
-// home that is active here does not know is gone with this command, in whatever copy it is.
+// applyActivate makes copies serve. Sessions at home in them start detached: those that were attached at the freeze with their timeout and the grace period
+// from now on, as after a take-over, the others with what was left of their time. What a home that is active here does not know is gone with this command, in
+// whatever copy it is.
 func (m *Machine) applyActivate(c *rawCommand) {
 	var x BucketsBody
 	if !m.takeStep(c, &x, (*bucket).activates) {
@@ -166,10 +167,7 @@ func (m *Machine) detachHomes(first, count uint32) {
 	if count == 0 || !m.homesSome(first, count) {
 		return
 	}
-	t := &m.takeovers
-	t.generation++
-	t.open = append(t.open, takeover{generation: t.generation, at: m.logTime, seen: m.logTime, first: first, count: count})
-	t.sweeping, t.node, t.session = true, 0, 0
+	m.takeovers.begin(takeover{at: m.logTime, first: first, count: count})
 }
 
 // wake has all that is gone looked at again whose entries were in copies that could not change.

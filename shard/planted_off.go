@@ -7,6 +7,9 @@ const (
 	plantOldEpoch      = false // a batch of an older leader epoch is applied
 	plantNoGrace       = false // a take-over gives no grace period
 	plantGraceAtOnce   = false // a lowered grace period counts at once
+	plantTimeRestarts  = false // a change of leader gives detached sessions their timeout anew
+	plantHandedStays   = false // a hand-over that did not come about counts for the next take-over
+	plantSweepRestarts = false // a take-over has the sweep begin at the first session again
 	plantOverLimit     = false // one unit more than the limit fits
 	plantPastQueue     = false // who fits is granted past the queue
 	plantOrdersRestart = false // order ids start again with a move
@@ -17,3 +20,5 @@ const (
 	plantNotReleased   = false // an activation releases nothing of who is gone
 	plantNonceIgnored  = false // an attach with an equal epoch is a repeat, whoever sends it
 )
+
+func (m *Machine) restartTimes() {}

@@ -7,6 +7,9 @@ var (
 	plantOldEpoch      bool // a batch of an older leader epoch is applied
 	plantNoGrace       bool // a take-over gives no grace period
 	plantGraceAtOnce   bool // a lowered grace period counts at once
+	plantTimeRestarts  bool // a change of leader gives detached sessions their timeout anew
+	plantHandedStays   bool // a hand-over that did not come about counts for the next take-over
+	plantSweepRestarts bool // a take-over has the sweep begin at the first session again
 	plantOverLimit     bool // one unit more than the limit fits
 	plantPastQueue     bool // who fits is granted past the queue
 	plantOrdersRestart bool // order ids start again with a move
@@ -18,11 +21,24 @@ var (
 	plantNonceIgnored  bool // an attach with an equal epoch is a repeat, whoever sends it
 )
 
+// restartTimes is what plantTimeRestarts does.
+func (m *Machine) restartTimes() {
+	for _, p := range m.parties {
+		if s := p.home; s != nil && !p.gone && !s.attached {
+			m.touchParty(p)
+			m.arm(s, max(s.due.at, m.logTime+uint64(s.timeout)))
+		}
+	}
+}
+
 // Planted are the switches by name. Nothing may run while one is set.
 var Planted = map[string]*bool{
 	"old-epoch":      &plantOldEpoch,
 	"no-grace":       &plantNoGrace,
 	"grace-at-once":  &plantGraceAtOnce,
+	"time-restarts":  &plantTimeRestarts,
+	"handed-stays":   &plantHandedStays,
+	"sweep-restarts": &plantSweepRestarts,
 	"over-limit":     &plantOverLimit,
 	"past-queue":     &plantPastQueue,
 	"orders-restart": &plantOrdersRestart,

@@ -59,15 +59,17 @@ func (m *Machine) appendHeader(b []byte, sum *uint64) []byte {
 	b = binary.AppendUvarint(b, uint64(len(m.buckets)))
 
 	t := &m.takeovers
+	b = appendBool(b, m.handed)
 	b = binary.AppendUvarint(b, t.generation)
 	b = appendBool(b, t.sweeping)
+	b = binary.AppendUvarint(b, t.pass)
 	b = binary.AppendUvarint(b, t.node)
 	b = binary.AppendUvarint(b, t.session)
 	b = binary.AppendUvarint(b, uint64(len(t.open)))
 	for _, o := range t.open {
 		b = binary.AppendUvarint(b, o.generation)
 		b = binary.AppendUvarint(b, o.at)
-		b = binary.AppendUvarint(b, o.seen)
+		b = appendBool(b, o.planned)
 		b = binary.AppendUvarint(b, uint64(o.first))
 		b = binary.AppendUvarint(b, uint64(o.count))
 	}

@@ -265,9 +265,10 @@ func (x *restorer) header(r *reader) bool {
 		m.buckets[i].number = uint32(i)
 	}
 	t := &m.takeovers
-	t.generation, t.sweeping, t.node, t.session = r.uvarint(), r.bool(), r.uvarint(), r.uvarint()
+	m.handed = r.bool()
+	t.generation, t.sweeping, t.pass, t.node, t.session = r.uvarint(), r.bool(), r.uvarint(), r.uvarint(), r.uvarint()
 	for range r.count() {
-		o := takeover{generation: r.uvarint(), at: r.uvarint(), seen: r.uvarint()}
+		o := takeover{generation: r.uvarint(), at: r.uvarint(), planned: r.bool()}
 		first, count := r.uvarint(), r.uvarint()
 		if first > total || count > total-first {
 			return false

@@ -4,8 +4,8 @@ import "github.com/signalbox-dev/signalbox/protocol"
 
 // session is a session at home in this shard.
 //
-// Invariant: it is in its node's sessions and in Machine.creates until it ends; attached sessions of the present generation have no timer armed,
-// detached ones have.
+// Invariant: it is in its node's sessions and in Machine.creates until it ends; detached ones have a timer armed, attached ones have not. One that a take-over
+// detached counts as attached here until it is settled.
 //
 // What the shard's semaphores know of it is its party, which stays as a guest when the home leaves this shard.
 type session struct {

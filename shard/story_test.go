@@ -363,6 +363,11 @@ func (x *teller) command(line string) Command {
 		return request(CmdRelease, &protocol.Release{Head: head(), Name: name, OrderID: a.num("order", 0)})
 	case "takeover":
 		return Command{Kind: CmdTakeOver}
+	case "handover":
+		if a.has("off") {
+			return Command{Kind: CmdHandOver, Body: KeepsOn}
+		}
+		return Command{Kind: CmdHandOver, Body: HandsOver}
 	case "detach":
 		var b DetachBody
 		for _, w := range a.words[1:] {

@@ -6,23 +6,29 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// takeovers remembers the take-overs of leadership for the sessions that were not looked at since. A take-over detaches every attached session and
-// postpones every deadline, but touches no record: each session carries the generation (number of the take-over) its own state belongs to,
-// and what later take-overs made of it is worked out when somebody asks. A sweep of a bounded number of sessions an Apply writes it down.
+// takeovers remembers the take-overs of leadership for the sessions that were not looked at
+// since. A take-over detaches every attached session, but touches no record: each attached session
+// carries the generation (number of the take-over) that its state belongs to, and what the first
+// later take-over made of it is worked out when somebody asks. A detached session keeps its
+// deadline through all take-overs. A sweep of a bounded number of sessions an Apply writes the
+// deadlines down. A take-over does not restart it, so that every session's turn comes however many
+// of them follow each other; one that came during a pass gets a pass of its own afterwards.
 type takeovers struct {
 	generation uint64     // number of take-overs so far
 	open       []takeover // those that the sweep has not brought to every session yet, oldest first
 	sweeping   bool
-	node       uint64 // the sweep goes on behind this node and session
+	pass       uint64 // generation when the pass of the sweep began: what is newer needs another
+	node       uint64 // the pass goes on behind this node and session
 	session    uint64
 }
 
 type takeover struct {
 	generation uint64
 	at         uint64 // log time of the take-over
-	seen       uint64 // log time before it: a session overdue by then had been answered for as gone, and stays gone
+	planned    bool   // the leader before it handed over: no grace period is added
 
-	// An activation of buckets is a take-over for the sessions at home in them; count is 0 where it is for all.
+	// An activation of buckets is a take-over for the sessions at home in them; count is 0 where
+	// it is for all.
 	first, count uint32
 }
 
@@ -31,48 +37,86 @@ func (o *takeover) covers(b *bucket) bool {
 	return o.count == 0 || b.number >= o.first && b.number-o.first < o.count
 }
 
+// begin adds a take-over, and has it swept.
+func (t *takeovers) begin(o takeover) {
+	t.generation++
+	o.generation = t.generation
+	t.open = append(t.open, o)
+	if !t.sweeping || plantSweepRestarts {
+		t.sweeping, t.pass, t.node, t.session = true, t.generation, 0, 0
+	}
+}
+
+// ended says which take-over ended a session's attachment, nil if none did. It is the first after
+// the attach: no later leader was answered by the session, or it would be attached under that one.
+// An activation comes before it, because a copy that was not active knew of no take-over.
+func (t *takeovers) ended(s *session, b *bucket) (by *takeover) {
+	for i := range t.open {
+		o := &t.open[i]
+		if o.generation > s.generation && o.covers(b) && (by == nil || o.count > 0) {
+			by = o
+		}
+	}
+	return by
+}
+
 // termOf is the raft term in a leader epoch.
 func termOf(epoch uint64) uint64 { return epoch >> 16 }
 
 // takeOver makes the batch's epoch the shard's. A retake, which has the same term, detaches nobody: the leader is the same.
-func (m *Machine) takeOver(epoch, seen uint64) {
+func (m *Machine) takeOver(epoch uint64) {
 	newTerm := termOf(epoch) > termOf(m.epoch)
 	m.epoch = epoch
-	if !newTerm {
-		return
+	if newTerm {
+		m.takeovers.begin(takeover{at: m.logTime, planned: m.handed})
+		m.handed = false
 	}
-	t := &m.takeovers
-	t.generation++
-	t.open = append(t.open, takeover{generation: t.generation, at: m.logTime, seen: seen})
-	t.sweeping, t.node, t.session = true, 0, 0
+	if newTerm && plantTimeRestarts {
+		m.restartTimes()
+	}
 }
 
-// attached says whether a session is attached under the present leader, and otherwise the last moment of its bucket's time at which it exists.
+// applyHandOver notes that the leader gives its leadership to another one, or that it keeps it
+// after all. It has detached the sessions that it has not heard lately, so that those still
+// attached had nearly all of their timeout left: a take-over that follows adds no grace period.
+// Nobody is promised anything that needs one: a pong proves that the leader led after the ping was
+// sent, and an attach that is answered ahead of the log counts on the deadline in the log alone.
+func (m *Machine) applyHandOver(c *rawCommand) {
+	if len(c.body) != 1 || c.body[0] > 1 {
+		m.reply(protocol.StatusBadRequest, textMalformed)
+		return
+	}
+	m.handed = c.body[0] == 1 || m.handed && plantHandedStays
+	m.reply(protocol.StatusOK, "")
+}
+
+// attached says whether a session is attached under the present leader, and otherwise the last
+// moment of its bucket's time at which it exists.
+//
+// That moment never moves while nobody attaches the session, whoever leads: its client believes in
+// the session for less than the timeout after it sent what a leader answered, and each answer rests
+// on what the log had then. An attach is answered when the log has it. A pong is answered behind a
+// barrier that began after the ping arrived, so the sending is before any later take-over. An attach
+// that is answered ahead of the log (lead.MayAnswerAhead) is only answered where the deadline in the
+// log is far enough away. Log time is never faster than real time, and stands still in between two
+// leaders. So a take-over needs to set a deadline only for who is attached.
 func (m *Machine) attached(s *session) (attached bool, deadline uint64) {
-	attached, deadline = s.attached, s.due.at
-	if s.generation == m.takeovers.generation {
-		return attached, deadline
+	if !s.attached || s.generation == m.takeovers.generation {
+		return s.attached, s.due.at
 	}
 	b := m.bucketOf(s)
 	if b.state != bucketActive {
-		return attached, deadline // as it is when its bucket is activated
+		return true, 0 // as it is when its bucket is activated
 	}
-	for i := range m.takeovers.open {
-		o := &m.takeovers.open[i]
-		if o.generation <= s.generation || !o.covers(b) {
-			continue
-		}
-		if !attached && deadline < b.at(o.seen) {
-			return false, deadline
-		}
-		grace := addSaturated(addSaturated(b.at(o.at), uint64(s.timeout)), s.node.grace(o.generation, o.at))
-		if attached {
-			attached, deadline = false, grace
-		} else {
-			deadline = max(deadline, grace)
-		}
+	o := m.takeovers.ended(s, b)
+	if o == nil {
+		return true, 0
 	}
-	return attached, deadline
+	deadline = addSaturated(b.at(o.at), uint64(s.timeout))
+	if !o.planned || s.timeout == 0 { // which would leave no time at all to come back in
+		deadline = addSaturated(deadline, s.node.grace(o.generation, o.at))
+	}
+	return false, deadline
 }
 
 // overdue says whether a session has passed its deadline, fired or not.
@@ -81,15 +125,12 @@ func (m *Machine) overdue(s *session) bool {
 	return !attached && m.time(m.bucketOf(s)) > deadline
 }
 
-// settle writes down what the take-overs since made of a session.
+// settle writes down what the take-overs since made of an attached session.
 func (m *Machine) settle(s *session) {
-	if s.generation == m.takeovers.generation || m.bucketOf(s).state != bucketActive {
-		return
-	}
-	m.touchParty(s.party)
 	attached, deadline := m.attached(s)
-	s.attached, s.generation = attached, m.takeovers.generation
-	if !attached {
+	if s.attached && !attached {
+		m.touchParty(s.party)
+		s.attached = false
 		m.arm(s, deadline)
 	}
 }
@@ -124,8 +165,18 @@ func (m *Machine) sweep() {
 		return done
 	})
 	if done {
-		t.sweeping, t.open, t.node, t.session = false, nil, 0, 0
+		t.passed()
 	}
+}
+
+// passed ends a pass of the sweep, and begins another for the take-overs that came meanwhile.
+func (t *takeovers) passed() {
+	left := 0
+	for left < len(t.open) && t.open[left].generation <= t.pass {
+		left++
+	}
+	t.open = append([]takeover(nil), t.open[left:]...)
+	t.sweeping, t.pass, t.node, t.session = len(t.open) > 0, t.generation, 0, 0
 }
 
 // sweepRange are the ids between which the sessions to be swept are: all, or those at home in buckets that were activated.

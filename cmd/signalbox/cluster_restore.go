@@ -23,7 +23,7 @@ func (a *app) restoreCmd() *cobra.Command {
 memory whole. Then start the instance with serve and the same flags, and let others join.
 
 All coordination nodes, rights, tokens, sessions, semaphores, owners, waiters and order ids are as in the backup. Clients attach their sessions again, as after a change of
-leader: a session has its timeout and the grace period for that from the moment the instance serves. What was acknowledged after the backup was made is not there:
+leader: a session that was attached has its timeout and the grace period for that, and time stands still until the instance serves. What was acknowledged after the backup was made is not there:
 stop the old cluster for good first, or two clients may hold one lock. Order ids, the fencing tokens, go on far above all that the old cluster can have given out, so that none
 comes twice.
 

@@ -22,7 +22,7 @@ var nodeFields = []struct {
 			c.SelfCheckPeriod, err = optional(t, readDuration)
 			return err
 		}, func(c *client.NodeConfig) any { return *c.SelfCheckPeriod }},
-	{"grace-period", "What a new leader adds to sessions' timeouts, self-check period + 1s to 30s (default 10s)",
+	{"grace-period", "What a new leader adds to sessions' timeouts after an unplanned change, self-check period + 1s to 30s (default 10s)",
 		func(c *client.NodeConfig, t string) (err error) {
 			c.GracePeriod, err = optional(t, readDuration)
 			return err

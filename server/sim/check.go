@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -41,7 +42,50 @@ func (w *world) truth(s *group, batch []byte, refused bool) {
 	}
 }
 
-// gone checks that only sessions that have ended are released for being gone.
+// tenure is a session's state in the authority before another leader takes over.
+type tenure struct {
+	session, deadline uint64
+	attached          bool
+}
+
+// beforeTakeOver notes the sessions at home in a shard if an entry is a new leader's first.
+func (s *group) beforeTakeOver(batch []byte) (list []tenure, takes bool) {
+	if h, _, err := shard.ReadHeader(batch); err != nil || h.Epoch>>16 <= s.authority.Epoch()>>16 {
+		return nil, false
+	}
+	for _, id := range sorted(s.w.owners) {
+		if v, ok := s.authority.Session(id); ok {
+			list = append(list, tenure{id, v.Deadline, v.Attached})
+		}
+	}
+	return list, true
+}
+
+// afterTakeOver checks that a change of leader prolongs nobody but who was attached, and those by no more than they may be. So no number of changes can prolong a session for
+// longer: it is attached again only by its client.
+func (s *group) afterTakeOver(before []tenure) {
+	w := s.w
+	for _, x := range before {
+		v, ok := s.authority.Session(x.session)
+		least, most := s.authority.LogTime()+v.Timeout, s.authority.LogTime()+v.Timeout
+		if !s.handed {
+			least, most = least+w.minGrace, most+w.maxGrace
+		}
+		switch {
+		case !ok:
+			w.fail("a change of leader ends session %s", sessionName(x.session))
+		case v.Attached:
+			w.fail("session %s is attached to a new leader", sessionName(x.session))
+		case !x.attached && v.Deadline != x.deadline:
+			w.fail("a change of leader moves the deadline of session %s, which was detached, from %d to %d", sessionName(x.session), x.deadline, v.Deadline)
+		case x.attached && (v.Deadline < least || v.Deadline > most):
+			w.fail("a change of leader gives session %s, which was attached, until %d, want %d to %d", sessionName(x.session), v.Deadline, least, most)
+		}
+	}
+	s.handed = false
+}
+
+// gone checks that only sessions that have ended are released for being gone, and notes hand-overs.
 func (w *world) gone(s *group, batch []byte) {
 	_, rest, err := shard.ReadHeader(batch)
 	if err != nil {
@@ -52,7 +96,12 @@ func (w *world) gone(s *group, batch []byte) {
 		if c, rest, err = shard.ReadCommand(rest); err != nil {
 			w.fail("a command is malformed")
 		}
-		if c.Kind != shard.CmdGuestGone {
+		switch c.Kind {
+		case shard.CmdHandOver:
+			s.handed = bytes.Equal(c.Body, shard.HandsOver)
+			continue
+		case shard.CmdGuestGone:
+		default:
 			continue
 		}
 		ids, err := shard.ReadGuestGone(c.Body)

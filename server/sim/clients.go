@@ -7,6 +7,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/belief"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/lead"
 )
 
 // names are the semaphores: persistent ones with a limit, and ephemeral ones without.
@@ -257,7 +258,7 @@ func (w *world) attachRelaxed(c *client, r *replica, k uint64, cmd shard.Command
 		return false
 	case !fresh || r.clock()-began >= config.GracePeriod:
 		return false
-	case v.Attached || x.Epoch != v.Epoch+1 || x.Nonce != v.Nonce || x.Timeout != v.Timeout || v.Deadline < max(r.m.LogTime(), r.l.LogTime(r.clock()))+v.Timeout:
+	case !lead.MayAnswerAhead(&v, &x, max(r.m.LogTime(), r.l.LogTime(r.clock())), r.clock()-began):
 		return false
 	}
 	w.seen["relaxed attach"]++

@@ -16,14 +16,15 @@ import (
 
 // elsewhere are the faults that this simulation does not find, and the tests that do.
 var elsewhere = map[string]struct{ dir, run string }{
-	"early-barrier": {"../../shard/lead", "TestScripts"},
-	"no-grace":      {"../../shard", "TestStories"},
-	"grace-at-once": {"../../shard", "TestStories"},
-	"memory-stays":  {"../../shard", "TestBucketsMove"},
-	"link-kept":     {"../../shard/lead", "TestScripts"},
-	"epoch-kept":    {"../../shard/lead", "TestScripts"},
-	"pause-counts":  {"../../shard/lead", "TestScripts"},
-	"whole-timeout": {"../../client/internal/session", "TestWindow"},
+	"age-ignored":    {"../../shard/lead", "TestMayAnswerAhead"},
+	"early-barrier":  {"../../shard/lead", "TestScripts"},
+	"grace-at-once":  {"../../shard", "TestStories"},
+	"memory-stays":   {"../../shard", "TestBucketsMove"},
+	"sweep-restarts": {"../../shard", "TestStories"},
+	"link-kept":      {"../../shard/lead", "TestScripts"},
+	"epoch-kept":     {"../../shard/lead", "TestScripts"},
+	"pause-counts":   {"../../shard/lead", "TestScripts"},
+	"whole-timeout":  {"../../client/internal/session", "TestWindow"},
 }
 
 // passes runs the tests of another package with a fault switched on, or none.

@@ -30,6 +30,7 @@ type group struct {
 	authority *shard.Machine
 	out       shard.Events
 	served    [buckets]bool   // before the newest entry
+	handed    bool            // the leader of the authority's epoch hands over
 	released  map[uint64]bool // guests that were said to be gone
 	term      uint64
 	master    *replica
@@ -120,6 +121,28 @@ func (s *group) elect(r *replica) {
 	s.enter(entry{bytes: r.batch(r.epoch, shard.Command{Kind: shard.CmdTakeOver}), from: r, life: r.life})
 }
 
+// transfer has the leader hand over to a replica, which takes over a while later, or does not. Whether the log has heard of the hand-over by then is another matter.
+func (s *group) transfer(to *replica) {
+	w, r := s.w, s.master
+	life, term := r.life, r.led
+	r.l.HandOver(r.clock(), r.heard)
+	if r.carryOut(); r.life != life {
+		return
+	}
+	r.propose(lead.Command{Command: shard.Command{Kind: shard.CmdHandOver, Body: shard.HandsOver}})
+	fails := w.fault(TransferFails, uint32(s.id), 0.3)
+	w.after(w.delay(r.n), func() {
+		switch {
+		case s.master != r || r.life != life || r.led != term || !s.accepts():
+		case fails || to == r || !to.up() || w.now < to.apart:
+			r.propose(lead.Command{Command: shard.Command{Kind: shard.CmdHandOver, Body: shard.KeepsOn}})
+		default:
+			s.elect(to)
+			w.seen["handed over"]++
+		}
+	})
+}
+
 // batch is one command, or none, with the leader's stamp.
 func (r *replica) batch(epoch uint64, c shard.Command) []byte {
 	r.seq++
@@ -141,6 +164,7 @@ func (s *group) enter(e entry) (reply shard.Event, ok bool) {
 	w := s.w
 	s.log = append(s.log, e)
 	before := s.authority.LogTime()
+	tenures, takes := s.beforeTakeOver(e.bytes)
 	for b := range s.served {
 		_, s.served[b] = s.authority.Bucket(uint32(b))
 	}
@@ -161,6 +185,9 @@ func (s *group) enter(e entry) (reply shard.Event, ok bool) {
 		}
 	}
 	w.truth(s, e.bytes, refused)
+	if takes {
+		s.afterTakeOver(tenures)
+	}
 	return reply, ok
 }
 
@@ -175,8 +202,11 @@ func (s *group) step() {
 		p = 0.02
 	}
 	if r := s.replicas[w.pick(Elect, uint32(s.id), replicas)]; r.up() && w.now >= r.apart {
-		if w.fault(Elect, uint32(s.id), w.restless) || w.chance(Elect, uint32(s.id), p) {
+		switch {
+		case w.fault(Elect, uint32(s.id), w.restless) || w.chance(Elect, uint32(s.id), p):
 			s.elect(r)
+		case s.accepts() && w.fault(Transfer, uint32(s.id), w.restless):
+			s.transfer(r)
 		}
 	}
 	for _, r := range s.replicas {
@@ -226,14 +256,17 @@ func (r *replica) step() {
 	}
 	r.ticked = w.now
 	next, has := r.m.NextDeadline()
-	r.l.Tick(r.clock(), func(id uint64) (uint64, bool) {
-		k := w.conns[id]
-		if k == nil {
-			return 0, false
-		}
-		return k.heard, k.open
-	}, next, has)
+	r.l.Tick(r.clock(), r.heard, next, has)
 	r.carryOut()
+}
+
+// heard is when something was heard on a connection for the last time, and whether it is open.
+func (r *replica) heard(id uint64) (uint64, bool) {
+	k := r.w.conns[id]
+	if k == nil {
+		return 0, false
+	}
+	return k.heard, k.open
 }
 
 // apply lets a replica catch up with some of its log, as the driver of a leader does.

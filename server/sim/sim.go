@@ -100,7 +100,7 @@ func newWorld(o Options) *world {
 	}
 	w.timeout = []uint64{2_000, 3_000, 5_000}[r.IntN(3)]
 	w.grace = []uint64{1_500, 3_000}[r.IntN(2)]
-	w.maxGrace = 3_000
+	w.minGrace, w.maxGrace = 1_500, 3_000
 	w.doubt = []uint64{1_500, 60_000}[r.IntN(2)]
 	w.relaxed = r.IntN(2) == 0
 	w.slowest = []uint64{150, 600, 3_000}[r.IntN(3)]

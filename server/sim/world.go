@@ -32,12 +32,13 @@ type world struct {
 	events []event // a heap
 	n      uint64
 
-	timeout, grace, maxGrace, doubt, slowest uint64
-	relaxed                                  bool
-	restless                                 float64 // chance of a new leader in a step
-	bareClients                              int
-	revision                                 uint64
-	told                                     [shards]uint64 // revision of the node that the shard has
+	timeout, doubt, slowest   uint64
+	grace, minGrace, maxGrace uint64
+	relaxed                   bool
+	restless                  float64 // chance of a new leader in a step
+	bareClients               int
+	revision                  uint64
+	told                      [shards]uint64 // revision of the node that the shard has
 
 	shards     [shards]*group
 	clients    []*client

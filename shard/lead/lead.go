@@ -38,6 +38,8 @@ const (
 	MaxExpiries    = 1_000  // sessions a command detaches or releases at most
 	ExpiriesPerSec = 5_000  // sessions detached or released per second at most
 	StampEvery     = 10_000 // while a deadline is to come, the log hears of the time at least this often: so much of it a new leader finds missing at most
+	StampFirst     = 500    // and this often after a change of leader, then with growing pauses
+	StampShare     = 8      // of the time that this leader has led, a pause is at most this part: so much is lost when leaders follow each other
 
 	MaxFresh = 16  // new guests between two ticks whose homes are asked with the next; the others grow first
 	YoungFor = 500 // for so long
@@ -160,6 +162,7 @@ type Leader struct {
 	doubtFrom uint64 // connections are cut when this is long past
 
 	// ticks
+	since      uint64 // the leadership began
 	tickAt     uint64 // when a tick was last asked for
 	tickStamp  uint64 // its log time
 	nextHold   uint64 // comparison of holdings
@@ -225,7 +228,7 @@ func (l *Leader) Start(now, epoch, logTime uint64, guests []uint64) {
 	*l = Leader{cfg: l.cfg, stats: l.stats, ready: l.ready, taken: l.taken, bar: barriers{n: l.bar.n}, note: l.note}
 	l.epoch = epoch
 	l.clock.start(now, logTime)
-	l.doubtFrom, l.tickAt, l.budget = now, now, budget{MaxExpiries, now}
+	l.since, l.doubtFrom, l.tickAt, l.budget = now, now, now, budget{MaxExpiries, now}
 	l.nextHold = now + l.cfg.Compare
 	l.bar.need = true
 	l.conns, l.flights = make(map[uint64]*conn), make(map[uint64]flight)
@@ -369,14 +372,15 @@ func (l *Leader) Tick(now uint64, heard func(conn uint64) (at uint64, open bool)
 // deadline asks for a tick if a deadline is due. One that stays due after a tick means that more are due than one Apply fires: they are paced.
 //
 // A deadline that is to come gets a tick now and then too. The log of an idle shard says nothing of the time that passes, and a new leader goes on from what the
-// log says: a timer that was nearly over would begin anew.
+// log says: a timer that was nearly over would begin anew. A leader that has not led for long stamps more often, because another change may follow: what is lost
+// is a small part of the time that it led, so that timers end however often leaders change.
 func (l *Leader) deadline(at uint64, has bool) {
 	now := l.clock.now()
 	switch {
 	case !has:
 		return
 	case now < at:
-		if l.clock.seen-l.tickAt < StampEvery {
+		if l.clock.seen-l.tickAt < min(StampEvery, max(StampFirst, (l.clock.seen-l.since)/StampShare)) {
 			return
 		}
 	case l.everTicked && at <= l.tickStamp && l.clock.seen-l.tickAt < tickSpacing:

@@ -16,5 +16,6 @@ const (
 	plantReleaseOnce  = false // a release is proposed once
 	plantRetryIsGone  = false // retry is taken for gone
 	plantPauseCounts  = false // R8: log time runs on in a pause
+	plantAgeIgnored   = false // an attach ahead of the log does not count the age of the last barrier
 	plantEpochKept    = false // guests do not ask again under another bucket epoch
 )

@@ -16,6 +16,7 @@ var (
 	plantReleaseOnce  bool // a release is proposed once
 	plantRetryIsGone  bool // retry is taken for gone
 	plantPauseCounts  bool // R8: log time runs on in a pause
+	plantAgeIgnored   bool // an attach ahead of the log does not count the age of the last barrier
 	plantEpochKept    bool // guests do not ask again under another bucket epoch
 )
 
@@ -33,5 +34,6 @@ var Planted = map[string]*bool{
 	"release-once":  &plantReleaseOnce,
 	"retry-is-gone": &plantRetryIsGone,
 	"pause-counts":  &plantPauseCounts,
+	"age-ignored":   &plantAgeIgnored,
 	"epoch-kept":    &plantEpochKept,
 }

@@ -21,7 +21,7 @@ type budget struct{ tokens, at uint64 }
 
 func (b *budget) refill(now uint64) {
 	const perMs = ExpiriesPerSec / 1_000
-	b.tokens = min(MaxExpiries, b.tokens+min(now-b.at, MaxExpiries)*perMs)
+	b.tokens = max(b.tokens, min(MaxExpiries, b.tokens+min(now-b.at, MaxExpiries)*perMs))
 	b.at = now
 }
 

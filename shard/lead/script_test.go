@@ -181,6 +181,8 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 		if !a.has("untold") {
 			l.ConnClosed(w.now, a.num("conn", 1), w.heard[a.num("conn", 1)])
 		}
+	case "hand-over":
+		l.HandOver(w.now, w.hear)
 	case "ping":
 		l.Ping(w.now, a.num("conn", 1), a.num("ping", 1))
 	case "barrier":

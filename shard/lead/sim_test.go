@@ -51,8 +51,9 @@ type simReplica struct {
 	m       *shard.Machine
 	l       *Leader
 	applied int
-	epoch   uint64 // proposed under, 0 is none
-	ruling  bool   // Start was called under it
+	epoch   uint64 // elected under, 0 is none
+	led     uint64 // of the leadership that Start was called for: its proposals and barriers are under it
+	ruling  bool   // the two are the same
 	seq     uint64
 	paused  uint64 // until
 	apart   uint64 // until: it hears its clients, and nothing of the other replicas
@@ -134,6 +135,7 @@ func newSim(t testing.TB, seed uint64) *sim {
 	}
 	for _, s := range w.shards {
 		w.elect(s, s.replicas[0])
+		s.master.apply(1)
 		config := protocol.NodeConfig{SelfCheckPeriod: 500, GracePeriod: simGrace, ReadConsistency: protocol.Strict, AttachConsistency: protocol.Strict,
 			CountersMode: protocol.CountersAggregated, MaxSessions: 1000, MaxSemaphores: 1000,
 			MaxBytes: 1 << 30, MaxWaiters: 1000, MaxWatchers: 1000}
@@ -182,7 +184,11 @@ func (w *sim) commit(r *simReplica, done func(shard.Event), c shard.Command) *si
 
 func (w *sim) batch(r *simReplica, c shard.Command) []byte {
 	r.seq++
-	h := shard.Header{Format: shard.FormatVersion, Epoch: r.epoch, Seq: r.seq, LogTime: r.l.LogTime(r.clock()), Wall: w.now}
+	epoch := r.led
+	if c.Kind == shard.CmdTakeOver {
+		epoch = r.epoch
+	}
+	h := shard.Header{Format: shard.FormatVersion, Epoch: epoch, Seq: r.seq, LogTime: r.l.LogTime(r.clock()), Wall: w.now}
 	b := shard.AppendHeader(nil, h)
 	if c.Kind != 0 {
 		b = shard.AppendCommand(b, c)
@@ -301,7 +307,7 @@ func (r *simReplica) tookOver(epoch uint64) {
 			guests = append(guests, id)
 			return true
 		})
-		r.ruling = true
+		r.ruling, r.led = true, epoch
 		r.l.Start(r.clock(), epoch, r.m.LogTime(), guests)
 		return
 	}
@@ -309,7 +315,7 @@ func (r *simReplica) tookOver(epoch uint64) {
 		r.w.seen["deposed"]++
 	}
 	r.l.Stop()
-	r.ruling = false
+	r.ruling, r.led = false, 0
 }
 
 func (r *simReplica) carryOut() {
@@ -348,7 +354,7 @@ func (r *simReplica) carryOut() {
 // propose brings a leader's own command into the log: now, late, or never.
 func (w *sim) propose(r *simReplica, c Command) {
 	w.seen[fmt.Sprintf("proposed %d", c.Kind)]++
-	term := r.epoch
+	term := r.led
 	batch := w.batch(r, c.Command)
 	enter := func() {
 		e := w.enter(r, batch, nil, 0)
@@ -357,7 +363,7 @@ func (w *sim) propose(r *simReplica, c Command) {
 	switch {
 	case w.chance(0.1) || w.now < r.apart:
 		w.after(w.delay(300), func() {
-			if r.epoch == term {
+			if r.led == term {
 				r.l.Done(r.clock(), c.Note, false)
 			}
 		})
@@ -370,7 +376,7 @@ func (w *sim) propose(r *simReplica, c Command) {
 
 // barrier is a linearizable read: at one moment it sees what is committed, and ends when the replica has applied that.
 func (w *sim) barrier(r *simReplica, n uint64) {
-	epoch := r.epoch
+	epoch := r.led
 	w.after(w.delay(200), func() {
 		upTo := len(r.s.log)
 		ok := w.now >= r.apart && r.s.epochs[upTo-1] == epoch && !w.chance(0.1)

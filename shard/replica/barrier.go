@@ -70,6 +70,13 @@ func (s *Shard) FreshAt(now, within time.Duration) bool {
 	return s.barriers.read.within(now, within)
 }
 
+// ProofAge is how long ago, before now, the last proof began that this replica leads: a barrier, or a batch of its own that was applied. All that had been
+// committed then is in the machine already. False: it does not lead, or has not proved it yet.
+func (s *Shard) ProofAge(now time.Duration) (age time.Duration, ok bool) {
+	at := s.barriers.lead.at.Load()
+	return max(0, now-time.Duration(at)), at != 0 && s.Leading()
+}
+
 // readPeriod is the time between two rounds that nobody asked for.
 func (s *Shard) readPeriod() time.Duration {
 	switch asked := s.selfCheck.Load(); {

@@ -1,9 +1,11 @@
 package replica
 
 import (
+	"context"
 	"sync"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/lead"
 )
@@ -35,6 +37,7 @@ const (
 	dutyDone
 	dutyBarrier
 	dutyRoutes
+	dutyHandOver
 	dutyReceive
 	dutyTick
 )
@@ -226,6 +229,28 @@ func (s *Shard) ReceivePeer(from uint64, msg []byte) {
 	d.inbox++
 	d.mu.Unlock()
 	d.put(duty{kind: dutyReceive, a: from, bytes: msg})
+}
+
+// HandOver has the log say that this replica's leadership is about to go to another one, and first what is left to the sessions that were not heard of lately. The
+// leader that takes over then adds no grace period to what the others have. It returns when that is applied. An error says that it may not be in the log: then
+// the change counts as unplanned.
+func (s *Shard) HandOver(ctx context.Context) error {
+	if !s.Leading() {
+		return protocol.Errorf(protocol.StatusUnavailable, "shard %d is not led here; ask its leader", s.cfg.ID)
+	}
+	done := make(chan struct{})
+	s.duties.put(duty{kind: dutyHandOver, wake: done})
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return s.ProposeInternal(ctx, shard.Command{Kind: shard.CmdHandOver, Body: shard.HandsOver})
+}
+
+// keepOn takes a hand-over back.
+func (s *Shard) keepOn() {
+	s.line.submit(s, shard.Command{Kind: shard.CmdHandOver, Body: shard.KeepsOn}, Origin{}, func(error) {})
 }
 
 // tick lets the duties look at the clock. A tick that finds the last one still waiting is none.

@@ -121,6 +121,8 @@ func (w *dutyWorker) do(x *duty) {
 		s.View(func(m *shard.Machine) { l.BarrierDone(now, x.a, x.flag, (*leadState)(m)) })
 	case dutyRoutes:
 		l.RouteChanged(now)
+	case dutyHandOver:
+		l.HandOver(now, w.heard)
 	case dutyReceive:
 		s.View(func(m *shard.Machine) { l.Receive(now, x.a, x.bytes, (*leadState)(m)) })
 	case dutyTick:

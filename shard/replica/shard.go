@@ -95,6 +95,7 @@ type Shard struct {
 	backup  *shard.Snapshot // being written, and no snapshot of the engine's
 
 	line     line
+	handing  sync.Mutex // held by the transfer of leadership that is under way
 	proposer proposer
 	barriers barriers
 	duties   duties

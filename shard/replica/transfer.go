@@ -12,6 +12,7 @@ const (
 	transferTry   = 80 * time.Millisecond // the first; each further one may last twice as long
 	transferRest  = 50 * time.Millisecond // between two tries, for what has waited
 	transferPoll  = time.Millisecond
+	handOverTry   = 200 * time.Millisecond // for the log to hear of it; then the change goes on as an unplanned one
 )
 
 // Transfer makes another voter the leader of a shard that this host's replica leads, and waits until its epoch is applied here. It tries three times. Without load
@@ -21,7 +22,7 @@ const (
 // The caller gives the term that it has seen led by another, 0 for none, because a replica that was cut off goes on to believe that it leads for a while. If that is
 // the target, its "I lead already" would be taken for the end of a leadership that goes on.
 //
-// A data shard's proposals are paused: requests wait in the open batch, for 80 ms in the first try and up to 320 ms in the last, since what is in flight must be
+// The log of a data shard hears of the hand-over first ([Shard.HandOver]). Its proposals are paused then: requests wait in the open batch, for 80 ms in the first try and up to 320 ms in the last, since what is in flight must be
 // applied first. When the leadership has moved they fail with StatusUnavailable: nothing of them was proposed. A target that does not answer is given up by
 // the engine after ten round trip times, and all proposals are dropped until then; so long the pause lasts.
 func (h *Host) Transfer(ctx context.Context, shard, toReplica, after uint64) error {
@@ -58,7 +59,22 @@ func await(ctx context.Context, stop <-chan struct{}, most time.Duration, ok fun
 	return true
 }
 
-func (s *Shard) transfer(ctx context.Context, to, after uint64) error {
+func (s *Shard) transfer(ctx context.Context, to, after uint64) (err error) {
+	if term, leads := s.line.leads(); leads && to == s.cfg.Replica {
+		return newer(s.cfg.ID, term, after)
+	}
+	if !s.handing.TryLock() {
+		return protocol.Errorf(protocol.StatusAborted, "leadership of shard %d is being handed over already", s.cfg.ID)
+	}
+	defer s.handing.Unlock()
+	first, cancel := context.WithTimeout(ctx, handOverTry)
+	_ = s.HandOver(first) // the transfer does not depend on it
+	cancel()
+	defer func() {
+		if err != nil {
+			s.keepOn()
+		}
+	}()
 	for try := range transferTries {
 		if try > 0 {
 			await(ctx, s.stopC, transferRest, func() bool { return false })
@@ -115,13 +131,9 @@ func (l *line) leads() (term uint64, leads bool) {
 func (s *Shard) tryTransfer(ctx context.Context, to uint64, most time.Duration) (moved uint64, err error) {
 	l := &s.line
 	l.mu.Lock()
-	switch {
-	case l.phase != leading || l.draining:
+	if l.phase != leading || l.draining {
 		l.mu.Unlock()
 		return 0, protocol.Errorf(protocol.StatusUnavailable, "shard %d is not led here; ask its leader", s.cfg.ID)
-	case l.paused:
-		l.mu.Unlock()
-		return 0, protocol.Errorf(protocol.StatusAborted, "leadership of shard %d is being handed over already", s.cfg.ID)
 	}
 	l.paused = true
 	term := l.term

@@ -269,3 +269,69 @@ func TestTransferToItself(t *testing.T) {
 		return
 	}
 }
+
+// TestTransferHandsOverTime: a planned change of leader leaves a session that is heard of its timeout, an unplanned one adds the grace period, and neither moves the
+// deadline of a session that nobody has attached since.
+func TestTransferHandsOverTime(t *testing.T) {
+	const timeoutMS = 60_000
+	c := newCluster(t, func(cfg *ShardConfig) { cfg.Heard = func(uint64) time.Duration { return SystemClock().Now() } })
+	c.furnish()
+	conn := uint64(500)
+	// attached starts a session at the leader, and says in which term, and a log time before that term's end.
+	attached := func() (l int, session, term, before uint64) {
+		for {
+			l = c.leader()
+			conn++
+			if x := tryCaller(t, c.shards[l], c.recs[l], conn, timeoutMS, testBuckets); x != nil {
+				c.shards[l].View(func(m *shard.Machine) {
+					v, _ := m.Session(x.session)
+					if !v.Attached {
+						l = -1
+					}
+					term, before = m.Epoch()>>16, m.LogTime()
+				})
+				if l >= 0 {
+					return l, x.session, term, before
+				}
+			}
+		}
+	}
+	// left is the session's deadline at the leader, 0 if there were other changes than the one after that term; now is the log time.
+	left := func(session, term uint64) (deadline, now uint64) {
+		c.shards[c.leader()].View(func(m *shard.Machine) {
+			if v, ok := m.Session(session); ok && !v.Attached && m.Epoch()>>16 == term+1 {
+				deadline, now = v.Deadline, m.LogTime()
+			}
+		})
+		return deadline, now
+	}
+
+	var planned, was uint64
+	for was == 0 {
+		l, session, term, before := attached()
+		if err := c.hosts[l].Transfer(timeout(t), 1, c.ids[(l+1)%3], 0); err != nil {
+			t.Log(err)
+			continue
+		}
+		deadline, now := left(session, term)
+		if deadline != 0 && (deadline < before+timeoutMS || deadline > now+timeoutMS) {
+			t.Fatalf("after a planned change the session has %d ms more than its timeout of %d", int64(deadline-now-timeoutMS), timeoutMS)
+		}
+		planned, was = session, deadline
+	}
+	for seen := false; !seen; {
+		l, session, term, before := attached()
+		c.stop(l)
+		deadline, _ := left(session, term)
+		if grace := uint64(protocol.DefaultGracePeriod); deadline != 0 && deadline < before+timeoutMS+grace {
+			t.Fatalf("after an unplanned change the session has until %d, want its timeout and the grace period after %d", deadline, before)
+		}
+		seen = deadline != 0
+		c.start(l)
+	}
+	c.shards[c.leader()].View(func(m *shard.Machine) {
+		if v, _ := m.Session(planned); v.Deadline != was {
+			t.Errorf("a session that nobody attached had until %d, and has until %d after further changes", was, v.Deadline)
+		}
+	})
+}
