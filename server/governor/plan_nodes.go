@@ -40,7 +40,7 @@ func (p *planner) planShards() {
 		if x.Ready {
 			continue
 		}
-		if p.Health != nil && (!x.led || x.leader.Instance != wanted(&x.Shard)) {
+		if p.unsteady(x) {
 			p.wait(x.String()+" to be told of its nodes and buckets", "its leader is not known, or changes")
 			continue
 		}
@@ -78,15 +78,22 @@ func told(n *meta.Node, tier uint8) bool {
 	return n.Tier == tier && n.Phase != meta.Creating && n.Phase != meta.Dropping
 }
 
+// unsteady says that a new shard's leader is not known yet, or changes: what it is told now may find nobody.
+func (p *planner) unsteady(x *shardView) bool {
+	return p.Health != nil && !x.Ready && (!x.led || x.leader.Instance != wanted(&x.Shard))
+}
+
 // tell has every shard of the node's tier told of the change under way. True if they all have been.
 func (p *planner) tell(n *meta.Node) bool {
 	all := true
 	settled := n.GraceFloor == 0
-	for _, x := range p.State.Shards() {
+	for i := range p.shards {
+		x := &p.shards[i]
 		told := p.Progress.told[toldKey{x.ID, n.ID}]
 		switch {
-		case x.Tier != n.Tier:
+		case x.Tier != n.Tier || x.ID == meta.MetaShardID:
 			continue
+		case p.unsteady(x): // planShards says so
 		case n.Phase == meta.Dropping && told < dropped:
 			p.add(Step{Kind: DropNode, Shard: x.ID, Node: n.ID})
 		case n.Phase != meta.Dropping && told < n.ShardRevision(settled):

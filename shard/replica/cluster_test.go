@@ -205,7 +205,9 @@ func TestThreeReplicas(t *testing.T) {
 			// The former leader's last batch comes once more, as a forwarded proposal may.
 			before := s.Stats()
 			proposeRaw(t, s, former)
-			if after := s.Stats(); after.Refused != before.Refused+1 || after.LogTime != before.LogTime {
+			after := s.Stats()
+			alone := after.AppliedIndex == before.AppliedIndex+1 // a tick that came between moves log time
+			if after.Refused != before.Refused+1 || alone && after.LogTime != before.LogTime {
 				t.Errorf("a former leader's batch was not refused whole: %+v, then %+v", before, after)
 			}
 		}
