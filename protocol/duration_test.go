@@ -27,8 +27,8 @@ func TestTimesOfMessages(t *testing.T) {
 		with func(ms uint64) Validator
 	}{
 		"acquire timeout":              {MaxAcquireTimeout, func(ms uint64) Validator { return &Acquire{Head: head, Name: name, Count: 1, Timeout: ms} }},
-		"session timeout":              {MaxSessionTimeout, func(ms uint64) Validator { return &SessionStart{CreateID: key, Key: key, Timeout: ms} }},
-		"session timeout of an attach": {MaxSessionTimeout, func(ms uint64) Validator { return &SessionAttach{Key: key, Timeout: ms} }},
+		"session timeout":              {MaxSessionTimeout, func(ms uint64) Validator { return &SessionStart{Nonce: 1, CreateID: key, Key: key, Timeout: ms} }},
+		"session timeout of an attach": {MaxSessionTimeout, func(ms uint64) Validator { return &SessionAttach{Nonce: 1, Key: key, Timeout: ms} }},
 		"self-check period": {MaxSelfCheckPeriod, func(ms uint64) Validator {
 			return node(NodeConfig{Fields: FieldSelfCheckPeriod | FieldGracePeriod, SelfCheckPeriod: ms, GracePeriod: MaxGracePeriod})
 		}},
