@@ -79,7 +79,7 @@ locations:
 	}
 	for text, say := range map[string]string{
 		"": "names no location", "locations: [{name: a}]\nsource: else": "source", "locations: [{name: a}]\ndelay-from: else": "delay-from",
-		"locations: [{name: a, delay: 5}]": "not a duration", "locations: [{name: a, delay: -5s}]": "not a duration", "colour: red": "colour",
+		"locations: [{name: a, delay: 5}]": "not a duration", "locations: [{name: a, delay: -5s}]": "-5s is negative", "colour: red": "colour",
 		"locations: [{name: a, gates: [{name: g, command: x, webhook: y}]}]": "either", "locations: [{name: a, share: 300}]": "line 1", "[": "cannot be read",
 	} {
 		var ue *usageError
