@@ -179,12 +179,13 @@ func AppendGuestGone(b []byte, x GuestGoneBody) []byte {
 func AppendGuestSeen(b []byte, x GuestSeenBody) []byte {
 	b = binary.AppendUvarint(b, x.Session)
 	b = binary.AppendUvarint(b, x.Epoch)
-	return appendString(b, x.Description)
+	b = appendString(b, x.Description)
+	return appendBool(b, x.Detached)
 }
 
 func (x *GuestSeenBody) read(body []byte) bool {
 	r := reader{b: body}
-	x.Session, x.Epoch, x.Description = r.uvarint(), r.uvarint(), string(r.bytes())
+	x.Session, x.Epoch, x.Description, x.Detached = r.uvarint(), r.uvarint(), string(r.bytes()), r.bool()
 	return !r.bad && len(r.b) == 0
 }
 

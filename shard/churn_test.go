@@ -161,7 +161,7 @@ func (x *churn) command() Command {
 	case p < 96:
 		return Command{Kind: CmdGuestGone, Body: AppendGuestGone(nil, GuestGoneBody{[]uint64{a.id}})}
 	case p < 97:
-		return Command{Kind: CmdGuestSeen, Body: AppendGuestSeen(nil, GuestSeenBody{a.id, a.epoch, "seen"})}
+		return Command{Kind: CmdGuestSeen, Body: AppendGuestSeen(nil, GuestSeenBody{Session: a.id, Epoch: a.epoch, Description: "seen"})}
 	case p < 98:
 		c := storyConfig()
 		c.GracePeriod = 2000 + x.r.Uint64N(20_000)

@@ -120,6 +120,7 @@ type GuestSeenBody struct {
 	Session     uint64
 	Epoch       uint64
 	Description string
+	Detached    bool // at its home
 }
 
 // NodePutBody makes a coordination node known to the shard, or changes its config. A lower or equal revision than the known one changes nothing.

@@ -52,6 +52,7 @@ func (m *Machine) actor(id uint64, n *node, epoch uint64, description []byte) *p
 		return nil
 	}
 	m.touchParty(p)
+	p.detached = p.detached && epoch == p.epoch
 	p.epoch, p.used = epoch, m.logTime
 	p.describe(description)
 	return p
@@ -194,7 +195,7 @@ func (m *Machine) applyGuestSeen(c *rawCommand) {
 	}
 	if p := m.parties[x.Session]; p != nil && !m.atHome(p) && m.alive(p) && x.Epoch >= p.epoch {
 		m.touchParty(p)
-		p.epoch = x.Epoch
+		p.epoch, p.detached = x.Epoch, x.Detached
 		p.redescribe(x.Description)
 	}
 	m.reply(protocol.StatusOK, "")

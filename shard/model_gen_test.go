@@ -418,7 +418,7 @@ func (g *gen) guestGoneOp() op {
 
 func (g *gen) guestSeenOp() op {
 	c := g.client()
-	x := GuestSeenBody{Session: c.id, Epoch: c.epoch + uint64(pick(g, 0, 1)), Description: pick(g, "seen", "", string(bulk[:1025]))}
+	x := GuestSeenBody{Session: c.id, Epoch: c.epoch + uint64(pick(g, 0, 1)), Description: pick(g, "seen", "", string(bulk[:1025])), Detached: pick(g, true, false)}
 	if g.chance(30) {
 		x.Epoch = c.epoch - min(c.epoch, 1)
 	}

@@ -167,7 +167,7 @@ func (m *model) detach(d DetachItem) {
 	case d.LastHeard < s.since:
 		m.saw("heard of before it was attached")
 	}
-	m.emit(Event{Kind: EventSessionDetached, Session: s.id, Node: s.node, Epoch: s.epoch})
+	m.emit(Event{Kind: EventSessionDetached, Session: s.id, Node: s.node, Epoch: s.epoch, Text: s.desc})
 	if s.timeout == 0 {
 		m.end(s, protocol.EndExpired, "")
 	}

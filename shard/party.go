@@ -25,6 +25,10 @@ type party struct {
 	mark uint32
 	gone bool
 
+	// detached is the home's last word about a remote session under this epoch. It is not used
+	// while the home is active here.
+	detached bool
+
 	weighed uint32 // answers that its node's bytes count
 }
 
@@ -52,6 +56,20 @@ func (m *Machine) alive(p *party) bool {
 // atHome says whether a party's home is active here. A session whose home copy is here and not active is a guest like those of other shards.
 func (m *Machine) atHome(p *party) bool {
 	return p.home != nil && m.bucketOf(p.home).state == bucketActive
+}
+
+// detached says whether a session is detached or gone, so that another session may take its
+// instance's id. An active home here decides by its own record, any other shard by the home's last
+// word.
+func (m *Machine) detached(p *party) bool {
+	if !m.alive(p) {
+		return true
+	}
+	if m.atHome(p) {
+		attached, _ := m.attached(p.home)
+		return !attached
+	}
+	return p.detached
 }
 
 // SessionView is a home session as the leader and the door see it.
@@ -106,6 +124,8 @@ type GuestView struct {
 	Epoch       uint64 // highest attach epoch seen
 	Description string
 	Held        int // entries it owns and waits with
+	Tracks      int // tracks it has instances of
+	Detached    bool
 }
 
 // Guest looks up a guest. A guest that is gone is not found.
@@ -114,5 +134,5 @@ func (m *Machine) Guest(id uint64) (GuestView, bool) {
 	if p == nil || m.atHome(p) || !m.alive(p) {
 		return GuestView{}, false
 	}
-	return GuestView{Session: id, Node: p.node.id, Epoch: p.epoch, Description: p.desc, Held: p.held.n}, true
+	return GuestView{Session: id, Node: p.node.id, Epoch: p.epoch, Description: p.desc, Held: p.held.n, Tracks: len(p.tracks()), Detached: p.detached}, true
 }

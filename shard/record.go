@@ -151,6 +151,7 @@ func appendParty(b []byte, p *party, sum *uint64) []byte {
 	b = binary.AppendUvarint(b, p.low)
 	b = appendString(b, p.desc)
 	b = appendBool(b, p.gone)
+	b = appendBool(b, p.detached)
 	b = appendTimer(b, &p.timer)
 	live := p.answers.list[p.answers.head:]
 	b = binary.AppendUvarint(b, uint64(len(live)))

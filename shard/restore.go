@@ -347,7 +347,7 @@ func (x *restorer) party(r *reader, home bool) bool {
 	}
 	p.id = r.uvarint()
 	l := partyLink{p: p, node: r.uvarint()}
-	p.epoch, p.low, p.desc, p.gone = r.uvarint(), r.uvarint(), string(r.bytes()), r.bool()
+	p.epoch, p.low, p.desc, p.gone, p.detached = r.uvarint(), r.uvarint(), string(r.bytes()), r.bool(), r.bool()
 	l.armed, l.at = r.timer()
 	n := r.count()
 	if n > 0 {

@@ -143,6 +143,7 @@ func (m *Machine) applyAttach(c *rawCommand) {
 func (m *Machine) attachTo(s *session, c *rawCommand) {
 	m.touchParty(s.party)
 	m.cancel(s)
+	s.party.detached = false
 	s.attached, s.generation, s.since = true, m.takeovers.generation, m.logTime
 	if s.client != string(c.client) {
 		s.client = m.texts.ofBytes(c.client)
@@ -209,7 +210,7 @@ func (m *Machine) detach(s *session, heard uint64) {
 	}
 	m.touchParty(s.party)
 	s.attached = false
-	m.run.out.List = append(m.run.out.List, Event{Kind: EventSessionDetached, Session: s.id, Node: s.node.id, Epoch: s.epoch})
+	m.run.out.List = append(m.run.out.List, Event{Kind: EventSessionDetached, Session: s.id, Node: s.node.id, Epoch: s.epoch, Text: s.desc})
 	if s.timeout == 0 {
 		m.endSession(s, protocol.EndExpired, textExpired)
 		return

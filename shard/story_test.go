@@ -382,7 +382,9 @@ func (x *teller) command(line string) Command {
 		}
 		return Command{Kind: CmdGuestGone, Body: AppendGuestGone(nil, b)}
 	case "seen":
-		return Command{Kind: CmdGuestSeen, Body: AppendGuestSeen(nil, GuestSeenBody{who.id, a.num("epoch", who.epoch), string(a.data("desc"))})}
+		return Command{Kind: CmdGuestSeen, Body: AppendGuestSeen(nil, GuestSeenBody{
+			Session: who.id, Epoch: a.num("epoch", who.epoch), Description: string(a.data("desc")), Detached: a.has("detached"),
+		})}
 	case "node":
 		c := storyConfig()
 		c.GracePeriod = a.num("grace", c.GracePeriod)
@@ -401,6 +403,14 @@ func (x *teller) command(line string) Command {
 	case "freeze", "activate", "dropcopy":
 		kind := map[string]CommandKind{"freeze": CmdFreeze, "activate": CmdActivate, "dropcopy": CmdDropBuckets}[verb]
 		return Command{Kind: kind, Body: AppendBuckets(nil, x.runOf(a))}
+	case "track":
+		return request(CmdTrackCreate, &protocol.TrackCreate{Head: head(), Name: name, Config: protocol.TrackConfig{
+			Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}},
+		}})
+	case "instance":
+		return request(CmdTrackRegister, &protocol.TrackRegister{
+			Head: head(), Name: name, ID: string(a.data("id")), Location: "SAS", Role: protocol.InstanceFollower, Takeover: a.has("takeover"),
+		})
 	case "raw":
 		return Command{Kind: CommandKind(a.num("kind", 34)), Node: 1, Epoch: 1, Body: a.data("body")}
 	}
@@ -538,6 +548,8 @@ func (x *teller) event(b *strings.Builder, e *Event) {
 			if e.OrderID != 0 {
 				fmt.Fprintf(b, " #%d", e.OrderID)
 			}
+		case "instance":
+			fmt.Fprintf(b, " incarnation=%d", e.Version)
 		case "release":
 			fmt.Fprintf(b, " released=%v", e.Flag)
 		case "force-release":

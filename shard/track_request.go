@@ -183,10 +183,8 @@ func (m *Machine) applyTrackRegister(c *rawCommand) {
 	}
 	former := x.state.SessionOf(body.ID)
 	takeover := body.Takeover
-	if p := m.parties[former]; p != nil && m.atHome(p) {
-		if attached, _ := m.attached(p.home); !attached {
-			takeover = true
-		}
+	if p := m.parties[former]; p != nil && m.detached(p) {
+		takeover = true
 	}
 	incarnation, err := x.state.Register(m.callTrack(x), rollout.Registration{
 		Session: q.party.id, ID: body.ID, Location: body.Location, Role: rollout.Role(body.Role), Meta: body.Meta, Takeover: takeover,

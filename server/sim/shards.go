@@ -302,7 +302,7 @@ func (r *replica) apply(most int) {
 				k.session = x.Session
 				r.l.Attached(r.clock(), k.id, x.Session, x.Epoch, x.Timeout, x.Text)
 			case shard.EventSessionDetached:
-				r.l.Detached(r.clock(), x.Session, x.Epoch)
+				r.l.Detached(r.clock(), x.Session, x.Epoch, x.Text)
 			case shard.EventSessionEnded:
 				r.l.Ended(r.clock(), x.Session)
 				w.tellEnded(r, x)
@@ -489,13 +489,7 @@ func (r *replica) HomeBucket(id uint64) (uint64, bool) {
 }
 
 // Session looks up a session at home here.
-func (r *replica) Session(id uint64) (uint64, string, bool) {
-	v, ok := r.m.Session(id)
-	return v.Epoch, v.Description, ok
-}
+func (r *replica) Session(id uint64) (shard.SessionView, bool) { return r.m.Session(id) }
 
 // Guest looks up one at home elsewhere.
-func (r *replica) Guest(id uint64) (uint64, string, bool) {
-	v, ok := r.m.Guest(id)
-	return v.Epoch, v.Description, ok
-}
+func (r *replica) Guest(id uint64) (shard.GuestView, bool) { return r.m.Guest(id) }

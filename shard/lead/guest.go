@@ -14,11 +14,12 @@ type guest struct {
 	session     uint64
 	link        *link // nil while in young, retry or gone
 	bucketEpoch uint64
-	known       uint64 // attach epoch whose description this shard has, 0 if unknown
+	known       uint64 // attach epoch whose description this shard has, or is to log; 0 if unknown
 	question    uint64 // the one it is asked with, 0 is none
 	at          uint64 // when it was confirmed, or is to be placed
 	note        uint64 // of the proposed release
 	gone        bool
+	detached    bool // likewise
 
 	list       *guestList
 	prev, next *guest
@@ -199,23 +200,48 @@ func (l *Leader) goneFor(id uint64) {
 	l.gone.push(g)
 }
 
-// seen takes a home's word for the attach epoch and description of a living session. It is logged if it is new here.
-func (l *Leader) seen(id, epoch uint64, description string, st State) {
-	g := l.guests[id]
-	if g == nil || g.gone || epoch <= g.known {
+// hasSeen is the attach epoch to name in questions.
+func (g *guest) hasSeen() uint64 {
+	if g.detached {
+		return 0
+	}
+	return g.known
+}
+
+// seen takes a home's word for the attach epoch and description of a living session, and whether it
+// is detached. It is logged if it is new here. Only instances of tracks depend on a detach. It is
+// not logged for sessions without one: a change of the home's leader detaches all sessions.
+//
+// The last word about an epoch counts: a session may be attached again under the epoch that it was
+// detached with. The next comparison corrects a word that comes out of order.
+func (l *Leader) seen(e *entry, st State) {
+	g := l.guests[e.session]
+	if g == nil || g.gone || e.epoch < g.known {
 		return
 	}
-	if have, text, ok := st.Guest(id); ok && (have > epoch || have == epoch && text == description) {
-		g.known = have
+	x := shard.GuestSeenBody{Session: e.session, Epoch: e.epoch, Description: e.description, Detached: e.verdict == verdictDetached}
+	have, ok := st.Guest(e.session)
+	if have.Tracks == 0 {
+		x.Detached = false
+	}
+	if x.Epoch == g.known && x.Detached == g.detached {
 		return
+	}
+	if ok && have.Epoch > x.Epoch {
+		g.known, g.detached = have.Epoch, have.Detached
+		return
+	}
+	same := have.Epoch == x.Epoch && have.Description == x.Description && have.Detached == x.Detached
+	higher := x.Epoch > g.known
+	g.known, g.detached = x.Epoch, x.Detached
+	if ok && higher && same {
+		return // what was proposed has lower epochs, and changes nothing
 	}
 	for _, b := range l.seenQ {
-		if b.Session == id {
-			if epoch > b.Epoch {
-				b.Epoch, b.Description = epoch, description
-			}
+		if b.Session == e.session {
+			*b = x
 			return
 		}
 	}
-	l.seenQ = append(l.seenQ, &shard.GuestSeenBody{Session: id, Epoch: epoch, Description: description})
+	l.seenQ = append(l.seenQ, &x)
 }

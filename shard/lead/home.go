@@ -154,17 +154,20 @@ func (l *Leader) answer(q *asked, st State) {
 		e := entry{session: a.session, verdict: verdictRetry}
 		if epoch, active := st.HomeBucket(a.session); active && epoch == a.bucketEpoch || plantNonOwner {
 			l.subscribe(a.session, p)
-			attach, description, alive := st.Session(a.session)
+			v, alive := st.Session(a.session)
 			switch {
 			case !alive:
 				// Final, so that there is nothing left to tell.
 				delete(p.subs, a.session)
 				l.unsubscribe(a.session, p)
 				e.verdict = verdictGone
-			case attach == a.known:
+			case v.Attached && v.Epoch == a.known:
 				e.verdict = verdictNone
 			default:
-				e.verdict, e.epoch, e.description = verdictAlive, attach, description
+				e.verdict, e.epoch, e.description = verdictAlive, v.Epoch, v.Description
+				if !v.Attached {
+					e.verdict = verdictDetached
+				}
 			}
 		}
 		if e.verdict != verdictNone {
@@ -205,9 +208,10 @@ func (l *Leader) tellGone(id uint64) {
 	}
 }
 
-func (l *Leader) tellAttached(id, attachEpoch uint64, description string) {
+// tellAlive tells subscribers that a session was attached, or that it was detached.
+func (l *Leader) tellAlive(id uint64, v verdict, attachEpoch uint64, description string) {
 	for _, p := range slices.Clone(l.subs[id]) {
-		l.tell(p, entry{session: id, verdict: verdictAlive, epoch: attachEpoch, description: description})
+		l.tell(p, entry{session: id, verdict: v, epoch: attachEpoch, description: description})
 	}
 }
 

@@ -82,9 +82,9 @@ type State interface {
 	// HomeBucket is the epoch of the session's home bucket in this shard, and whether it is ACTIVE here. It is false for a session of another tier.
 	HomeBucket(session uint64) (epoch uint64, active bool)
 	// Session looks a session up among those at home here. Alive is false for one that is unknown, ended, or overdue by log time.
-	Session(session uint64) (attachEpoch uint64, description string, alive bool)
+	Session(session uint64) (view shard.SessionView, alive bool)
 	// Guest looks up what this shard knows of a session at home elsewhere.
-	Guest(session uint64) (attachEpoch uint64, description string, known bool)
+	Guest(session uint64) (view shard.GuestView, known bool)
 }
 
 // Command is a command to propose. Note comes back with [Leader.Done].

@@ -111,7 +111,7 @@ func (l *Leader) askNow(k *link) {
 			k.asked.push(g)
 			g.question = q.n
 			q.sessions = append(q.sessions, g.session)
-			m.entries = append(m.entries, askEntry{g.session, g.bucketEpoch, g.known})
+			m.entries = append(m.entries, askEntry{g.session, g.bucketEpoch, g.hasSeen()})
 		}
 		q.left = len(q.sessions)
 		k.questions = append(k.questions, q)
@@ -154,8 +154,8 @@ func (l *Leader) heardAnswer(from uint64, m *answerMsg, st State) {
 		switch e.verdict {
 		case verdictGone:
 			l.goneFor(e.session)
-		case verdictAlive:
-			l.seen(e.session, e.epoch, e.description, st)
+		case verdictAlive, verdictDetached:
+			l.seen(e, st)
 		case verdictRetry:
 			if plantRetryIsGone {
 				l.goneFor(e.session)
@@ -216,8 +216,8 @@ func (l *Leader) heardNews(from uint64, m *newsMsg, st State) {
 		switch e := &m.entries[i]; e.verdict {
 		case verdictGone:
 			l.goneFor(e.session)
-		case verdictAlive:
-			l.seen(e.session, e.epoch, e.description, st)
+		case verdictAlive, verdictDetached:
+			l.seen(e, st)
 		}
 	}
 }

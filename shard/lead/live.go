@@ -61,7 +61,7 @@ func (s *session) limit() uint64 {
 func (l *Leader) Attached(now, conn, session, attachEpoch, timeout uint64, description string) {
 	l.Bind(now, conn, session, attachEpoch, timeout)
 	if l.epoch != 0 {
-		l.tellAttached(session, attachEpoch, description)
+		l.tellAlive(session, verdictAlive, attachEpoch, description)
 	}
 }
 
@@ -162,11 +162,12 @@ func (l *Leader) forget(c *conn) {
 }
 
 // Detached is EventSessionDetached.
-func (l *Leader) Detached(now, id, attachEpoch uint64) {
+func (l *Leader) Detached(now, id, attachEpoch uint64, description string) {
 	if l.epoch == 0 {
 		return
 	}
 	l.observe(now)
+	l.tellAlive(id, verdictDetached, attachEpoch, description)
 	s := l.sessions.Get(id)
 	if s == nil || s.epoch > attachEpoch {
 		return

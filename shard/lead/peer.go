@@ -12,7 +12,7 @@ import (
 //	               beat    are you there, do you know me, and this is how far I have your news
 //	home to guest  answer  about the entries [first, first+count) of a question: those that are not listed live as the asker knows them
 //	               life    the answer to a beat
-//	               news    unasked: sessions that ended or were attached
+//	               news    unasked: sessions that ended, were attached or were detached
 //
 // Every message names the guest's leadership and its attempt, every one to a guest the home's leadership too.
 //
@@ -39,6 +39,10 @@ const (
 	verdictAlive verdict = 1 // under this attach epoch, with this description
 	verdictGone  verdict = 2 // for ever
 	verdictRetry verdict = 3 // this shard does not own the home bucket under the epoch that was named
+
+	// verdictDetached: as verdictAlive, and the session is detached. Another session may take the
+	// ids of its instances.
+	verdictDetached verdict = 4
 )
 
 type askMsg struct {
@@ -46,7 +50,8 @@ type askMsg struct {
 	entries               []askEntry
 }
 
-// askEntry: known is the attach epoch whose description the guest has.
+// askEntry: known is the attach epoch whose description the guest has. It is 0 for a session that
+// the guest's shard has as detached, so that the answer says when it is attached.
 type askEntry struct{ session, bucketEpoch, known uint64 }
 
 // beatMsg: stamp comes back in the life; told is the number of the next news expected.
@@ -67,7 +72,7 @@ type newsMsg struct {
 	entries                  []entry
 }
 
-// entry of an answer or of news. Epoch and description with verdictAlive only.
+// entry of an answer or of news. Epoch and description with verdictAlive and verdictDetached only.
 type entry struct {
 	session     uint64
 	verdict     verdict
@@ -75,9 +80,11 @@ type entry struct {
 	description string
 }
 
+func (e *entry) alive() bool { return e.verdict == verdictAlive || e.verdict == verdictDetached }
+
 // size is at least what the entry takes in a message.
 func (e *entry) size() int {
-	if e.verdict != verdictAlive {
+	if !e.alive() {
 		return 10 + 1
 	}
 	return 10 + 1 + 10 + 3 + len(e.description)
@@ -124,7 +131,7 @@ func appendEntries(b []byte, entries []entry) []byte {
 	b = binary.AppendUvarint(b, uint64(len(entries)))
 	for _, e := range entries {
 		b = fields(b, e.session, uint64(e.verdict))
-		if e.verdict == verdictAlive {
+		if e.alive() {
 			b = fields(b, e.epoch, uint64(len(e.description)))
 			b = append(b, e.description...)
 		}
@@ -205,7 +212,7 @@ func (r *peerReader) entries() []entry {
 		e := &list[i]
 		e.session, e.verdict = r.next(), verdict(r.next())
 		switch e.verdict {
-		case verdictAlive:
+		case verdictAlive, verdictDetached:
 			e.epoch, e.description = r.next(), r.text(maxDescription)
 		case verdictGone, verdictRetry:
 		default:

@@ -134,10 +134,10 @@ func (l *Leader) Done(now, note uint64, applied bool) {
 	if b := f.seen; b != nil {
 		g := l.guests[b.Session]
 		switch {
-		case !applied:
+		case !applied && (g == nil || b.Epoch == g.known && b.Detached == g.detached):
 			l.seenQ = append(l.seenQ, b)
-		case g != nil:
-			g.known = max(g.known, b.Epoch)
+		case applied && g != nil && b.Epoch > g.known:
+			g.known, g.detached = b.Epoch, b.Detached
 		}
 	}
 }

@@ -36,12 +36,13 @@ type world struct {
 	inactive map[uint32]bool
 	epochs   map[uint32]uint64
 	guests   map[uint64]entry
+	tracks   map[uint64]int // of guests
 }
 
 func newWorld() *world {
 	w := &world{
 		now: 10_000, routes: map[uint32][2]uint64{}, heard: map[uint64]uint64{}, closed: map[uint64]bool{},
-		table: map[uint64]entry{}, inactive: map[uint32]bool{}, epochs: map[uint32]uint64{}, guests: map[uint64]entry{},
+		table: map[uint64]entry{}, inactive: map[uint32]bool{}, epochs: map[uint32]uint64{}, guests: map[uint64]entry{}, tracks: map[uint64]int{},
 	}
 	w.l = New(Config{Shard: 1, Route: func(_ uint8, b uint32) (uint64, uint64) {
 		if r, ok := w.routes[b]; ok {
@@ -60,14 +61,14 @@ func (w *world) HomeBucket(s uint64) (uint64, bool) {
 	return max(w.epochs[b], 1), true
 }
 
-func (w *world) Session(s uint64) (uint64, string, bool) {
+func (w *world) Session(s uint64) (shard.SessionView, bool) {
 	e, ok := w.table[s]
-	return e.epoch, e.description, ok
+	return shard.SessionView{Epoch: e.epoch, Description: e.description, Attached: e.verdict != verdictDetached}, ok
 }
 
-func (w *world) Guest(s uint64) (uint64, string, bool) {
+func (w *world) Guest(s uint64) (shard.GuestView, bool) {
 	e, ok := w.guests[s]
-	return e.epoch, e.description, ok
+	return shard.GuestView{Epoch: e.epoch, Description: e.description, Tracks: w.tracks[s], Detached: e.verdict == verdictDetached}, ok
 }
 
 func sid(t testing.TB, name string) uint64 {
@@ -172,7 +173,10 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 			l.Attached(w.now, a.num("conn", 1), protocol.MakeSessionID(0, 1, 1_000+i), 1, 10_000, "")
 		}
 	case "detached":
-		l.Detached(w.now, a.session(), a.num("epoch", 1))
+		e := w.table[a.session()]
+		e.verdict = verdictDetached
+		w.table[a.session()] = e
+		l.Detached(w.now, a.session(), a.num("epoch", 1), e.description)
 	case "ended":
 		delete(w.table, a.session())
 		l.Ended(w.now, a.session())
@@ -198,6 +202,7 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 	case "held":
 		for _, id := range a.list("s") {
 			w.guests[id] = entry{epoch: a.num("epoch", 1), description: a.text("text")}
+			w.tracks[id] = int(a.num("tracks", 0))
 			l.GuestHeld(w.now, id)
 		}
 	case "idle":
@@ -269,10 +274,14 @@ func (w *world) states() string {
 	return strings.Join(out, "")
 }
 
-// entries reads alive=(s), gone=(s), retry=(s), with attach= and text= for the living.
+// entries reads alive=(s), detached=(s), gone=(s), retry=(s), with attach= and text= for the
+// living.
 func (a args) entries() (out []entry) {
 	for _, id := range a.list("alive") {
 		out = append(out, entry{id, verdictAlive, a.num("attach", 1), a.text("text")})
+	}
+	for _, id := range a.list("detached") {
+		out = append(out, entry{id, verdictDetached, a.num("attach", 1), a.text("text")})
 	}
 	for _, id := range a.list("gone") {
 		out = append(out, entry{session: id, verdict: verdictGone})
@@ -346,6 +355,9 @@ func (w *world) command(c Command) string {
 		}
 	case shard.CmdGuestSeen:
 		fmt.Fprintf(&b, "seen %s epoch %d %q", sname(f.seen.Session), f.seen.Epoch, f.seen.Description)
+		if f.seen.Detached {
+			b.WriteString(" detached")
+		}
 	}
 	if b.Len() > 200 {
 		return fmt.Sprintf("%.60s ... (%d sessions)", b.String(), len(f.sessions)+len(f.guests))
@@ -395,10 +407,10 @@ func show(msg []byte) string {
 }
 
 func showEntries(b *strings.Builder, list []entry) {
-	words := []string{"", "alive", "gone", "retry"}
+	words := []string{"", "alive", "gone", "retry", "detached"}
 	for _, e := range list {
 		fmt.Fprintf(b, " %s %s", sname(e.session), words[e.verdict])
-		if e.verdict == verdictAlive {
+		if e.alive() {
 			fmt.Fprintf(b, " epoch %d %q", e.epoch, e.description)
 		}
 	}

@@ -241,15 +241,9 @@ func (r *simReplica) HomeBucket(id uint64) (uint64, bool) {
 	return r.m.Bucket(protocol.SessionBucket(id))
 }
 
-func (r *simReplica) Session(id uint64) (uint64, string, bool) {
-	v, ok := r.m.Session(id)
-	return v.Epoch, v.Description, ok
-}
+func (r *simReplica) Session(id uint64) (shard.SessionView, bool) { return r.m.Session(id) }
 
-func (r *simReplica) Guest(id uint64) (uint64, string, bool) {
-	v, ok := r.m.Guest(id)
-	return v.Epoch, v.Description, ok
-}
+func (r *simReplica) Guest(id uint64) (shard.GuestView, bool) { return r.m.Guest(id) }
 
 // apply lets a replica catch up with some of its log, as the driver of a leader does.
 func (r *simReplica) apply(most int) {
@@ -275,7 +269,7 @@ func (r *simReplica) apply(most int) {
 				}
 				r.l.Attached(r.clock(), conn, x.Session, x.Epoch, x.Timeout, x.Text)
 			case shard.EventSessionDetached:
-				r.l.Detached(r.clock(), x.Session, x.Epoch)
+				r.l.Detached(r.clock(), x.Session, x.Epoch, x.Text)
 			case shard.EventSessionEnded:
 				r.l.Ended(r.clock(), x.Session)
 			case shard.EventGuestHeld:

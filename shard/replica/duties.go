@@ -169,7 +169,7 @@ func (d *duties) feed(origins []Origin, ev *shard.Events) {
 			d.queue = append(d.queue, duty{kind: dutyAttached, a: conn, b: e.Session, epoch: e.Epoch, more: e.Timeout, text: e.Text})
 		case shard.EventSessionDetached:
 			urgent = true
-			d.queue = append(d.queue, duty{kind: dutyDetached, b: e.Session, epoch: e.Epoch})
+			d.queue = append(d.queue, duty{kind: dutyDetached, b: e.Session, epoch: e.Epoch, text: e.Text})
 		case shard.EventSessionEnded:
 			urgent = true
 			d.queue = append(d.queue, duty{kind: dutyEnded, b: e.Session})

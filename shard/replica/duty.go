@@ -98,7 +98,7 @@ func (w *dutyWorker) do(x *duty) {
 	case dutyBound:
 		l.Bind(now, x.a, x.b, x.epoch, x.more)
 	case dutyDetached:
-		l.Detached(now, x.b, x.epoch)
+		l.Detached(now, x.b, x.epoch, x.text)
 	case dutyEnded:
 		l.Ended(now, x.b)
 	case dutyGuestHeld:

@@ -23,16 +23,11 @@ func (st *leadState) HomeBucket(session uint64) (epoch uint64, active bool) {
 }
 
 // Session tells whether a session at home here lives.
-func (st *leadState) Session(session uint64) (attachEpoch uint64, description string, alive bool) {
-	v, ok := st.machine().Session(session)
-	if !ok {
-		return 0, "", false
-	}
-	return v.Epoch, v.Description, true
+func (st *leadState) Session(session uint64) (view shard.SessionView, alive bool) {
+	return st.machine().Session(session)
 }
 
 // Guest tells what is known of a session at home elsewhere.
-func (st *leadState) Guest(session uint64) (attachEpoch uint64, description string, known bool) {
-	g, ok := st.machine().Guest(session)
-	return g.Epoch, g.Description, ok
+func (st *leadState) Guest(session uint64) (view shard.GuestView, known bool) {
+	return st.machine().Guest(session)
 }
