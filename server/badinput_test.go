@@ -285,7 +285,7 @@ func TestUnfinishedFrames(t *testing.T) {
 	_ = b.nc.Close()
 	eventually(t, "the bytes of a closed connection to be gone", func() bool { return s.unfinished.Load() == part })
 	a.write(whole[part:])
-	if err := a.reply(protocol.KindCreate, 5000, nil); protocol.StatusOf(err) != protocol.StatusBadSession {
+	if err := a.reply(protocol.KindCreate, 5000, nil); protocol.StatusOf(err) != protocol.StatusSessionExpired {
 		t.Errorf("the frame that ended was answered %v", err)
 	}
 	// Pieces of small frames are free.

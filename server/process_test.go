@@ -315,7 +315,7 @@ func TestProcessBadInput(t *testing.T) {
 		"no name":          {protocol.KindProcessJoin, &protocol.ProcessJoin{Head: head()}, protocol.StatusBadRequest},
 		"data":             {protocol.KindProcessJoin, &protocol.ProcessJoin{Head: head(), Name: name, Data: make([]byte, 513)}, protocol.StatusBadRequest},
 		"options":          {protocol.KindProcessJoin, &protocol.ProcessJoin{Head: head(), Name: name, Options: protocol.ProcessOptions{Election: 9}}, protocol.StatusBadRequest},
-		"another session":  {protocol.KindProcessJoin, &protocol.ProcessJoin{Head: protocol.Head{Session: p.session + 1, Seq: 1, Low: 1}, Name: name}, protocol.StatusBadSession},
+		"another session":  {protocol.KindProcessJoin, &protocol.ProcessJoin{Head: protocol.Head{Session: p.session + 1, Seq: 1, Low: 1}, Name: name}, protocol.StatusSessionExpired},
 		"not a member":     {protocol.KindProcessLeave, &protocol.ProcessLeave{Head: head(), Name: name}, protocol.StatusNotFound},
 		"confirm":          {protocol.KindProcessConfirm, &protocol.ProcessConfirm{Session: p.session, Name: name, Epoch: 1, Step: 7}, protocol.StatusBadRequest},
 		"confirm no round": {protocol.KindProcessConfirm, &protocol.ProcessConfirm{Session: p.session, Name: name, Epoch: 1, Step: 1}, protocol.StatusNotFound},

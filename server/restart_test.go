@@ -144,7 +144,9 @@ func TestLoweredGrace(t *testing.T) {
 	r := c.session(node, 1)
 	remaining := func() uint64 {
 		t.Helper()
+		disk.PowerLoss() // a stop would log that the session is detached, and it would keep that deadline
 		_ = s.Close()
+		disk.PowerBack()
 		s = start(t, config)
 		c = connect(t, s)
 		var session protocol.SessionInfo
@@ -157,6 +159,9 @@ func TestLoweredGrace(t *testing.T) {
 	}
 	if left := remaining(); left != 10_000+20_000 {
 		t.Errorf("%d ms are left after the restart, want the timeout and the grace period of before", left)
+	}
+	if _, err := c.attach(node, 1, r.Session, 2); err != nil { // else it would keep the deadline that it has
+		t.Fatal(err)
 	}
 	c.must(protocol.KindNodeAlter, 0, &protocol.NodeAlter{Path: "/g", Config: grace(30_000)}, &info)
 	if left := remaining(); left != 10_000+30_000 {

@@ -50,8 +50,8 @@ func TestServes(t *testing.T) {
 	if _, err := other.lock(node, r2.Session, "a", 0); !errors.Is(err, protocol.StatusSessionExpired) {
 		t.Fatalf("acquire after the stop: %v", err)
 	}
-	if _, err := other.lock(node, 12345, "a", 0); !errors.Is(err, protocol.StatusBadSession) {
-		t.Fatalf("acquire on a session that is not attached: %v", err)
+	if _, err := other.lock(node, 12345, "a", 0); !errors.Is(err, protocol.StatusSessionExpired) {
+		t.Fatalf("acquire on a session that never was: %v", err)
 	}
 	eventually(t, "the ephemeral semaphore to go", func() bool {
 		_, err := c.describe(node, "a", protocol.Strict)
@@ -185,5 +185,5 @@ func TestOneShotWatch(t *testing.T) {
 			t.Fatalf("fired: %+v", f)
 		}
 	}
-	c.fails(protocol.StatusBadSession, protocol.KindDescribe, b, &protocol.Describe{Session: 99, Node: node, Name: []byte("cfg"), Flags: protocol.WatchData})
+	c.fails(protocol.StatusSessionExpired, protocol.KindDescribe, b, &protocol.Describe{Session: 99, Node: node, Name: []byte("cfg"), Flags: protocol.WatchData})
 }

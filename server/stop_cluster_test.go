@@ -176,7 +176,7 @@ func TestShutdownWithoutOthers(t *testing.T) {
 // TestReadySaysWhy: an instance of a replicaset that is not full, before buckets are dealt out, says what it waits for.
 func TestReadySaysWhy(t *testing.T) {
 	k := newClusterKit(t, 2)
-	if err := k.start("a", "a"); err != nil {
+	if err := k.start("a"); err != nil {
 		t.Fatal(err)
 	}
 	a := k.run["a"]

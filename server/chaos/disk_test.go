@@ -127,7 +127,7 @@ func TestDiskFull(t *testing.T) {
 		return err == nil
 	})
 	filler := fill(t, disk, 16<<20)
-	in.awaitFailure("the instance ended by itself: the disk is full: 16 MiB of 256 MiB are free, at least 32 MiB are needed; make room, then start again")
+	in.awaitFailure("MiB of 256 MiB are free, at least 32 MiB are needed; make room, then start again")
 
 	in.start()
 	in.awaitFailure("the disk is full")
