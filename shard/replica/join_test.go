@@ -72,7 +72,9 @@ func TestJoinALargeShard(t *testing.T) {
 	if ok == 0 {
 		t.Error("the shard did not work meanwhile")
 	}
-	if !exists(t, c.shards[1], "f3-77") || c.shards[0].Digest() != c.shards[1].Digest() {
-		t.Error("replicas differ")
+	if !exists(t, c.shards[1], "f3-77") {
+		t.Error("a semaphore is missing")
 	}
+	// A tick may be applied on one of them and not yet on the other.
+	eventually(t, "the replicas to be equal", func() bool { return c.shards[0].Digest() == c.shards[1].Digest() })
 }
