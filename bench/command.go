@@ -149,12 +149,17 @@ func longCommand(ctx context.Context, verb string, args []string, stdout, stderr
 		c.Names, c.Sessions, c.Watch = c.Names / *part, c.Sessions / *part, c.Watch/time.Duration(*part)
 		r, err = RunRestart(ctx, box, c, *dir, stderr)
 	}
+	return recorded(r, err, *out, stdout, stderr)
+}
+
+// recorded shows the record of a measurement that ended without err, and saves it in the folder out unless that is "-". It returns the exit code.
+func recorded(r *Record, err error, out string, stdout, stderr io.Writer) int {
 	if err == nil {
 		err = r.WriteTable(stdout)
 	}
-	if err == nil && *out != "-" {
+	if err == nil && out != "-" {
 		var name string
-		if name, err = r.Save(*out); err == nil {
+		if name, err = r.Save(out); err == nil {
 			fmt.Fprintf(stderr, "wrote %s.json and .md\n", name)
 		}
 	}

@@ -62,20 +62,7 @@ func failoverCommand(ctx context.Context, args []string, stdout, stderr io.Write
 		return 2
 	}
 	r, err := RunFailover(ctx, list, c, hosts, *dir, stderr)
-	if err == nil {
-		err = r.WriteTable(stdout)
-	}
-	if err == nil && *out != "-" {
-		var name string
-		if name, err = r.Save(*out); err == nil {
-			fmt.Fprintf(stderr, "wrote %s.json and .md\n", name)
-		}
-	}
-	if err != nil {
-		fmt.Fprintln(stderr, err)
-		return 1
-	}
-	return 0
+	return recorded(r, err, *out, stdout, stderr)
 }
 
 // failoverOn runs this program again on the host of the load.

@@ -142,7 +142,8 @@ func (s *Session) takenOver(cn *conn, epoch uint64) {
 	})
 }
 
-// sentAway is told that the session's home moves, or has another leader: pongs on this connection do not vouch for the attach any more. It is attached anew, where the map says by then.
+// sentAway is told that the session's home moves or has another leader. Pongs on this connection no
+// longer renew the attach. The session is attached again where the map says by then.
 func (s *Session) sentAway(cn *conn, epoch uint64) {
 	s.step(func(m *session.Machine, now time.Duration) {
 		if s.att != nil && s.att.cn == cn && s.att.epoch <= epoch {

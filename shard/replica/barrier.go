@@ -193,7 +193,7 @@ func (s *Shard) readRound() bool {
 
 func (s *Shard) readIndex() bool {
 	term, leader := s.line.lastNews()
-	// What was asked of a leader that is none any more may never be answered, and whoever leads now must not wait for it.
+	// A former leader may never answer, and the present one must not wait for that.
 	return s.host.readIndex(context.Background(), s.cfg.ID, s.cfg.ProposeTimeout, s.stopC, s.barriers.newsC, func() bool {
 		t, l := s.line.lastNews()
 		return t != term || l != leader
