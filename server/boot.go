@@ -131,7 +131,7 @@ func (s *Server) askWho(ctx context.Context) error {
 func (s *Server) openLog(ctx context.Context) error {
 	cfg := replica.HostConfig{
 		Dir: s.cfg.DataDir, RaftAddress: s.raftAdvertise(), RTT: s.cfg.RTT, Memory: s.cfg.Memory, Disk: s.cfg.Disk, Clock: s.clock, Logger: s.log,
-		Removed: s.hosting.removed, Fatal: s.fail, LowSpace: s.leaveFullDisk, Saved: s.metrics.logWritten,
+		Removed: s.hosting.removed, Fatal: s.fail, LowSpace: s.leaveFullDisk, Saved: s.metrics.logWritten, Changed: s.member.Hurry,
 	}
 	if s.mesh != nil {
 		cfg.Transport = s.mesh.Transport()

@@ -8,8 +8,12 @@ import (
 	"github.com/signalbox-dev/signalbox/server/governor"
 )
 
-// HeartbeatPeriod is how often an instance says how it is.
-const HeartbeatPeriod = 500 * time.Millisecond
+const (
+	// HeartbeatPeriod is how often an instance says how it is.
+	HeartbeatPeriod = 500 * time.Millisecond
+	// heartbeatGap is the least time between two heartbeats, however much changes.
+	heartbeatGap = 50 * time.Millisecond
+)
 
 // healthTable is the last heartbeat of each instance. It is soft: a governor that begins has heard nobody, and decides nothing that depends on it until it has.
 type healthTable struct {
@@ -17,6 +21,8 @@ type healthTable struct {
 	now func() time.Duration
 	all map[uint64]governor.Health // replaced as a whole: readers keep it
 	seq map[uint64]uint64          // of the process that is heard, by instance
+
+	changed chan struct{} // closed when a heartbeat says something new; nil when nobody has asked
 }
 
 func newHealthTable(now func() time.Duration) *healthTable {
@@ -48,6 +54,34 @@ func (t *healthTable) heard(b *heartbeat) {
 	next[b.Instance] = h
 	t.all = next
 	t.seq[b.Instance] = b.Seq
+	if t.changed != nil && (!known || now-old.Heard > governor.FreshLimit || news(&old, &h)) {
+		close(t.changed)
+		t.changed = nil
+	}
+}
+
+// news says that a heartbeat differs from the one before in something that a governor may wait for. Each one says how far the replicas are, which is none.
+func news(before, now *governor.Health) bool {
+	if before.Incarnation != now.Incarnation || len(before.Shards) != len(now.Shards) {
+		return true
+	}
+	for id, x := range now.Shards {
+		old, ok := before.Shards[id]
+		if old.Applied = x.Applied; !ok || old != x {
+			return true
+		}
+	}
+	return false
+}
+
+// Changed is governor.Instances' Changed.
+func (t *healthTable) Changed() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.changed == nil {
+		t.changed = make(chan struct{})
+	}
+	return t.changed
 }
 
 // ended notes that an instance's process has ended: until the next heartbeat it was not heard a moment ago, so that nothing is offered to it.

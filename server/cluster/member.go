@@ -54,11 +54,12 @@ type Member struct {
 	open        atomic.Bool   // what is asked of Local can be answered
 	incarnation atomic.Uint64
 	seq         atomic.Uint64
+	hurry       chan struct{} // the next heartbeat is to come soon
 }
 
 // New makes a member, and registers with the links, which must not run yet, what others may ask of it. They are told to come again until Open.
 func New(c Config) *Member {
-	m := &Member{cfg: c, health: newHealthTable(c.Now)}
+	m := &Member{cfg: c, health: newHealthTable(c.Now), hurry: make(chan struct{}, 1)}
 	m.any = &anywhere{self: m.self.Load, local: c.Local, caller: c.Links, state: c.State, health: m.health}
 	m.answer()
 	return m
@@ -101,12 +102,30 @@ func (m *Member) Send(to, from uint64, msg []byte) {
 	}
 }
 
+// Hurry has the next heartbeat sent soon: a leader or the members of a group have changed here, and the governor waits for it. It may be called from anywhere.
+func (m *Member) Hurry() {
+	select {
+	case m.hurry <- struct{}{}:
+	default:
+	}
+}
+
 // Run sends heartbeats until ctx ends.
 func (m *Member) Run(ctx context.Context) {
-	t := time.NewTicker(HeartbeatPeriod)
+	t := time.NewTimer(HeartbeatPeriod)
 	defer t.Stop()
 	for {
+		last := time.Now()
 		m.Beat()
+		t.Reset(HeartbeatPeriod)
+		select {
+		case <-t.C:
+			continue
+		case <-m.hurry:
+		case <-ctx.Done():
+			return
+		}
+		t.Reset(heartbeatGap - time.Since(last))
 		select {
 		case <-t.C:
 		case <-ctx.Done():

@@ -58,6 +58,9 @@ func (a *anywhere) Health() map[uint64]governor.Health {
 	return all
 }
 
+// Changed implements governor.Instances.
+func (a *anywhere) Changed() <-chan struct{} { return a.health.Changed() }
+
 // group finds a shard's record, the meta shard's included.
 func group(s *meta.State, id uint64) (meta.Shard, bool) {
 	if id == meta.MetaShardID {

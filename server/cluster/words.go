@@ -141,7 +141,7 @@ type transferWords struct {
 	After   uint64 // the term that the new leadership must come after
 }
 
-// heartbeat is what an instance says of itself, twice a second, to all others.
+// heartbeat is what an instance says of itself, twice a second and after changes, to all others.
 type heartbeat struct {
 	Instance    uint64
 	Incarnation uint64 // that its process was given

@@ -92,6 +92,11 @@ func (c *liveCluster) Health() (h map[uint64]Health) {
 	return h
 }
 
+func (c *liveCluster) Changed() (changed <-chan struct{}) {
+	c.with(func(*cluster) { changed = c.changed })
+	return changed
+}
+
 type liveMeta struct {
 	*liveCluster
 	id int
@@ -112,11 +117,6 @@ func (m liveMeta) View(f func(*meta.Machine)) { m.with(func(w *cluster) { w.View
 func (m liveMeta) Leading() (leading bool) {
 	m.with(func(*cluster) { leading = m.leader == m.id })
 	return leading
-}
-
-func (m liveMeta) Changed() (changed <-chan struct{}) {
-	m.with(func(*cluster) { changed = m.changed })
-	return changed
 }
 
 type liveShards struct{ *liveCluster }

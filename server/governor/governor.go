@@ -68,6 +68,8 @@ type Groups interface {
 type Instances interface {
 	// Health is the last heartbeat of each instance, by id, this one included. The caller may keep the map and must not write to it.
 	Health() map[uint64]Health
+	// Changed returns a channel that is closed when a heartbeat said something new since the call: of a process, a leader, or the members of a group.
+	Changed() <-chan struct{}
 }
 
 // Clock is the instance's clock. Pauses between retries do not use it.
@@ -142,7 +144,7 @@ func (g *Governor) State() *meta.State {
 	return &s
 }
 
-// turn wakes everybody who waits for the meta shard, whichever kind of channel Meta.Changed is.
+// turn wakes everybody who waits for the meta shard or a heartbeat, whichever kind of channel Meta.Changed is.
 type turn struct {
 	mu sync.Mutex
 	ch chan struct{}
@@ -167,13 +169,18 @@ func (t *turn) wake() {
 	}
 }
 
-// listen wakes g.turn with every change of the meta shard.
+// listen wakes g.turn with every change of the meta shard, and of what instances say of themselves.
 func (g *Governor) listen(ctx context.Context) {
 	for {
 		changed := g.meta.Changed()
-		g.turn.wake() // after the channel is taken: what it does not tell any more, this does
+		var heard <-chan struct{}
+		if g.instances != nil {
+			heard = g.instances.Changed()
+		}
+		g.turn.wake() // after the channels are taken: what they do not tell any more, this does
 		select {
 		case <-changed:
+		case <-heard:
 		case <-ctx.Done():
 			return
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -85,14 +84,13 @@ func (g *Governor) awaitKnown(ctx context.Context, shard uint64) error {
 		return err
 	}
 	for {
+		woken := g.turn.wait()
 		v := g.view()
 		if x, _ := v.State.Shard(shard); v.knowMembers(&x, &m) {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if !pause(ctx, woken, Backoff) {
 			return protocol.Errorf(protocol.StatusUnavailable, "not all voters of shard %d have said yet that they know who has a vote", shard)
-		case <-time.After(Backoff): // heartbeats wake nobody
 		}
 	}
 }

@@ -98,7 +98,7 @@ func (l *loop) round(ctx context.Context) time.Duration {
 	l.made.wake()
 	pause := idle
 	if slices.ContainsFunc(p.waits, func(w Wait) bool { return w.Kind != Outside }) {
-		pause = Backoff // most of what is waited for comes with a heartbeat, which wakes nobody
+		pause = Backoff // time passes, and how far a replica has caught up wakes nobody
 	}
 	for _, step := range p.steps {
 		key, lane := step.key(), step.lane()

@@ -1,6 +1,7 @@
 package governor
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -19,9 +20,9 @@ func (p *planner) planMasters() {
 			loads[wanted(&x.Shard)]++
 		}
 	}
-	settled := make(map[uint64]bool) // replicasets in which no leadership moves
+	spreads := make(map[uint64]*spread)
 	for _, set := range p.State.Replicasets() {
-		settled[set.ID] = true
+		spreads[set.ID] = &spread{}
 	}
 	for i := range p.shards {
 		switch x := &p.shards[i]; {
@@ -29,16 +30,45 @@ func (p *planner) planMasters() {
 			if x.led && x.leader.Instance != x.Master {
 				p.add(Step{Kind: FollowMaster, Shard: x.ID, Instance: x.leader.Instance, Revision: x.Revision})
 			}
-		case !p.planMaster(x, loads), p.comesToWork(x):
-			settled[x.Replicaset] = false
+		default:
+			s := spreads[x.Replicaset]
+			switch at := p.planMaster(x, loads); {
+			case at == masterless || p.comesToWork(x):
+				s.blocked = true
+			case at == masterMoves:
+				s.moving++
+			default:
+				s.shards = append(s.shards, x)
+			}
 		}
 	}
 	for _, set := range p.State.Replicasets() {
-		if settled[set.ID] && set.Phase != meta.ToBeExpelled {
-			p.planSpread(set.ID, loads)
+		if s := spreads[set.ID]; !s.blocked && set.Phase != meta.ToBeExpelled {
+			p.planSpread(s, loads)
 		}
 	}
 }
+
+// handOverShare bounds how many leaderships of a replicaset move at a time to be spread evenly: one of
+// so many, and at least one. A leadership counts until its new leader was heard, so that on a slow
+// machine they move as slowly as the shards can bear.
+const handOverShare = 16
+
+// spread is what the even distribution of a replicaset's leaderships needs to know.
+type spread struct {
+	shards  []*shardView // whose leadership stays where it is
+	moving  int          // how many leaderships move
+	blocked bool         // a shard has no leader, or has to get another one: that goes first
+}
+
+// mastery is how a shard's leadership stands.
+type mastery uint8
+
+const (
+	masterless  mastery = iota // the shard has no leader, or the leader has to go
+	masterMoves                // it moves to another instance, for the even distribution
+	masterStays
+)
 
 // comesToWork says that a new shard is told of its nodes and buckets now. What it is told while its leader changes fails, so its leadership is spread later.
 func (p *planner) comesToWork(x *shardView) bool {
@@ -54,15 +84,18 @@ func wanted(x *meta.Shard) uint64 {
 	return x.Master
 }
 
-// planMaster plans for one shard. False when its leadership moves, is to move, or is nobody's.
-func (p *planner) planMaster(x *shardView, loads map[uint64]int) bool {
+// planMaster plans for one shard.
+func (p *planner) planMaster(x *shardView, loads map[uint64]int) mastery {
 	if set, _ := p.State.Replicaset(x.Replicaset); set.Phase == meta.ToBeExpelled && len(x.Replicas) == 1 {
-		return false // nobody is left to take it, and nobody has to
+		return masterless // nobody is left to take it, and nobody has to
 	}
 	what := fmt.Sprintf("%s to be led", x)
 	if !x.led {
 		p.because(p.leaderless(&x.Shard), what, "%s", p.noMajority(&x.Shard))
-		return false
+		if p.handedNow(x.ID) {
+			return masterMoves
+		}
+		return masterless
 	}
 	want, leader := wanted(&x.Shard), x.leader.Instance
 	choose := func() uint64 {
@@ -83,6 +116,9 @@ func (p *planner) planMaster(x *shardView, loads map[uint64]int) bool {
 	case x.Master != leader:
 		// A transfer whose end nobody has written down, or an election on the way.
 		p.add(Step{Kind: FollowMaster, Shard: x.ID, Instance: leader, Revision: x.Revision})
+		if leader == want {
+			return masterMoves
+		}
 	case want != leader && p.canLead(x, want) && !p.fresh(want):
 		// It may have died just now, and while leadership is offered to the dead nobody is served.
 		p.because(Underway, what+" by "+p.name(want), "it has not been heard for a moment")
@@ -90,6 +126,9 @@ func (p *planner) planMaster(x *shardView, loads map[uint64]int) bool {
 		r, _ := x.On(want)
 		h, _ := p.runs(&x.leader, x.ID)
 		p.add(Step{Kind: TransferMaster, Shard: x.ID, Instance: want, Replica: r.Replica, Term: h.Term})
+		if p.mayKeep(x, p.instances[leader]) {
+			return masterMoves
+		}
 	case want != leader:
 		// The one it was to go to cannot have it any more.
 		if i := p.instances[leader]; p.mayKeep(x, i) {
@@ -106,9 +145,15 @@ func (p *planner) planMaster(x *shardView, loads map[uint64]int) bool {
 	case x.WantMaster == 0 && x.leader.Role == meta.RoleVoter: // who was wanted is no member any more
 		p.add(Step{Kind: WantMaster, Shard: x.ID, Instance: leader, Revision: x.Revision})
 	default:
-		return true
+		return masterStays
 	}
-	return false
+	return masterless
+}
+
+// handedNow says that a shard's leadership was handed over a moment ago, and the next heartbeat of who took it is still to come.
+func (p *planner) handedNow(shard uint64) bool {
+	h, ok := p.Progress.handed[shard]
+	return ok && p.Now-h.at <= FreshLimit
 }
 
 // heirless is the kind of a wait for an instance that could take a shard over: one that is there may do so
@@ -177,33 +222,26 @@ func (p *planner) lightest(x *shardView, from uint64, loads map[uint64]int) uint
 	return best
 }
 
-// planSpread moves one leadership from the member that has the most to the one that has the fewest, if the difference is two or more. A smaller one cannot be
-// made smaller, and whoever has a leadership keeps it. It moves the one that was touched least lately: what somebody moved by hand stays longest.
-func (p *planner) planSpread(replicaset uint64, loads map[uint64]int) {
-	var list []*shardView
-	for i := range p.shards {
-		if x := &p.shards[i]; x.ID != meta.MetaShardID && x.Replicaset == replicaset {
-			list = append(list, x)
-		}
-	}
-	slices.SortFunc(list, func(a, b *shardView) int {
-		if c := order(a.Revision, b.Revision); c != 0 {
-			return c
-		}
-		return order(a.ID, b.ID)
+// planSpread moves leaderships from the member that has the most to the one that has the fewest, while the difference is two or more. A smaller one cannot be
+// made smaller, and whoever has a leadership keeps it. It moves those that were touched least lately: what somebody moved by hand stays longest.
+func (p *planner) planSpread(s *spread, loads map[uint64]int) {
+	slices.SortFunc(s.shards, func(a, b *shardView) int {
+		return cmp.Or(cmp.Compare(a.Revision, b.Revision), cmp.Compare(a.ID, b.ID))
 	})
-	gain := 1
-	var from *shardView
-	for _, x := range list {
-		to := p.lightest(x, 0, loads)
-		if to == 0 {
-			continue
+	for free := max(1, (len(s.shards)+s.moving)/handOverShare) - s.moving; free > 0; free-- {
+		gain, best, target := 1, -1, uint64(0)
+		for i, x := range s.shards {
+			if to := p.lightest(x, 0, loads); to != 0 && loads[x.Master]-loads[to] > gain {
+				gain, best, target = loads[x.Master]-loads[to], i, to
+			}
 		}
-		if d := loads[x.Master] - loads[to]; d > gain {
-			gain, from = d, x
+		if best < 0 {
+			return
 		}
-	}
-	if from != nil {
-		p.add(Step{Kind: WantMaster, Shard: from.ID, Instance: p.lightest(from, 0, loads), Revision: from.Revision})
+		x := s.shards[best]
+		s.shards = slices.Delete(s.shards, best, best+1)
+		loads[x.Master]--
+		loads[target]++
+		p.add(Step{Kind: WantMaster, Shard: x.ID, Instance: target, Revision: x.Revision})
 	}
 }

@@ -19,13 +19,19 @@ type Progress struct {
 	rests     map[uint64]rest          // by shard: after a move that was given up
 	marks     map[uint64]mark          // by shard: how far its log was a moment ago
 	leaving   map[uint64]time.Duration // by instance: since when it is to go offline
-	handed    map[uint64]uint64        // by shard: the term of the last leadership that was handed over; who claims that one was heard before
+	handed    map[uint64]handed        // by shard: the last leadership that was handed over; who claims its term was heard before
 }
 
 // moved is what has been done of a move.
 type moved struct {
 	since                                time.Duration // when this governor first saw it
 	frozen, copied, activated, discarded bool
+}
+
+// handed is a leadership that was handed over.
+type handed struct {
+	term uint64
+	at   time.Duration
 }
 
 // rest is a pause before the next move of a shard whose moves were given up, so many in a row.
@@ -82,7 +88,7 @@ func NewProgress() *Progress {
 		rests:     make(map[uint64]rest),
 		marks:     make(map[uint64]mark),
 		leaving:   make(map[uint64]time.Duration),
-		handed:    make(map[uint64]uint64),
+		handed:    make(map[uint64]handed),
 	}
 }
 
@@ -195,7 +201,9 @@ func (p *Progress) Done(s *Step, began, ended time.Duration, answer Answer) {
 	case TellNodes:
 		p.newcomers[s.Shard] = max(p.newcomers[s.Shard], answer.Path)
 	case TransferMaster:
-		p.handed[s.Shard] = max(p.handed[s.Shard], s.Term)
+		if s.Term >= p.handed[s.Shard].term {
+			p.handed[s.Shard] = handed{s.Term, ended}
+		}
 	case FreezeMove, CopyMove, CommitMove, AbortMove, ActivateMove, DiscardMove:
 		p.moveDone(s, ended)
 	}

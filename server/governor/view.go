@@ -50,13 +50,13 @@ func (v *View) runs(r *meta.Replica, shard uint64) (ShardHealth, bool) {
 // over, although the next heartbeat of who had it is still to come; taken for true, it would look like an election, and the shard would go back and forth.
 func (v *View) leader(x *meta.Shard) (leader meta.Replica, ok bool) {
 	term := uint64(0)
-	over, known := uint64(0), false
+	over, known := handed{}, false
 	if v.Progress != nil {
 		over, known = v.Progress.handed[x.ID]
 	}
 	for i := range x.Replicas {
 		r := &x.Replicas[i]
-		if h, is := v.runs(r, x.ID); is && h.Leader == r.Replica && (!ok || h.Term > term) && (!known || h.Term > over) {
+		if h, is := v.runs(r, x.ID); is && h.Leader == r.Replica && (!ok || h.Term > term) && (!known || h.Term > over.term) {
 			leader, term, ok = *r, h.Term, true
 		}
 	}

@@ -105,6 +105,7 @@ func (s *Shard) announce(leader uint64, leading bool) {
 	s.announced, s.toldLeader, s.toldLeading = true, leader, leading
 	s.line.leader.Store(leader)
 	s.sink.LeaderChanged(s, leader, leading)
+	s.host.cfg.Changed()
 }
 
 // ownEpoch says whether a register that holds this epoch shows that this replica still leads: a term is led once, by one replica.

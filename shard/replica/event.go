@@ -14,6 +14,7 @@ var (
 // LeaderUpdated proves nothing: it only says when to try.
 func (e *engineEvents) LeaderUpdated(info raftio.LeaderInfo) {
 	(*Host)(e).noteLeader(info.ShardID, info.ReplicaID, info.Term, info.LeaderID)
+	e.cfg.Changed()
 }
 
 // NodeReady comes when a replica has read its last snapshot.
@@ -26,6 +27,7 @@ func (e *engineEvents) look(info raftio.NodeInfo) {
 	if e.nudger != nil {
 		e.nudger.look(info.ShardID, info.ReplicaID)
 	}
+	e.cfg.Changed()
 }
 
 // NodeDeleted comes when a replica has applied its own removal. The engine stops it then.

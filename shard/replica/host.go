@@ -43,6 +43,9 @@ type HostConfig struct {
 	// Removed is called when a replica here has seen that it is no member of its shard any more, after it was taken off this host; its data are left, see
 	// [Host.RemoveData]. It is called on a goroutine of its own and may call the host, but not Close. A replica that lags may never see it.
 	Removed func(shard, replica uint64)
+	// Changed is called when a replica here has heard of another leader, has begun or ceased to serve as one, or has applied a change of members. It is called by the
+	// engine, and must neither wait nor call the host. Default: nothing.
+	Changed func()
 	// Fatal is called once, on a goroutine of its own, when the log store cannot go on: the disk is full, fails, or does not finish a write. Nothing is
 	// acknowledged any more, and Close may not return: the process must end. Default: a panic.
 	Fatal func(error)
@@ -133,6 +136,9 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
+	}
+	if cfg.Changed == nil {
+		cfg.Changed = func() {}
 	}
 	if cfg.Fatal == nil {
 		cfg.Fatal = func(err error) { panic(err) }
