@@ -52,10 +52,17 @@ func (m *Machine) actor(id uint64, n *node, epoch uint64, description []byte) *p
 		return nil
 	}
 	m.touchParty(p)
-	p.detached = p.detached && epoch == p.epoch
-	p.epoch, p.used = epoch, m.logTime
+	p.raise(epoch)
+	p.used = m.logTime
 	p.describe(description)
 	return p
+}
+
+// raise takes in an attach epoch that was seen. What the home said about an older one does not count any more.
+func (p *party) raise(epoch uint64) {
+	if epoch > p.epoch {
+		p.epoch, p.detached = epoch, false
+	}
 }
 
 func (p *party) describe(description []byte) {

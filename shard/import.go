@@ -182,7 +182,7 @@ func (m *Machine) importSession(r *chunkRecord) {
 		n.guests.remove(p, partyLess)
 		s = &session{party: p}
 		p.home = s
-		p.epoch = max(p.epoch, r.epoch)
+		p.raise(r.epoch)
 	}
 	s.desc = string(r.desc)
 	s.key, s.create, s.nonce, s.client, s.created = r.key, r.create, r.nonce, string(r.client), r.created
@@ -213,7 +213,7 @@ func (m *Machine) importParty(r *chunkRecord) {
 	}
 	m.touchParty(p)
 	if !m.atHome(p) {
-		p.epoch = max(p.epoch, r.epoch)
+		p.raise(r.epoch)
 		if p.desc == "" {
 			p.redescribe(string(r.desc))
 		}

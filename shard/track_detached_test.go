@@ -304,3 +304,33 @@ func (x *detachStory) holder() uint64 {
 	}
 	return 0
 }
+
+// TestDetachedIsOfAnEpoch: what a home said about a session that was detached does not count under a newer attach epoch, whatever tells of that: a request of the session, or
+// what a bucket that moves here knows of it.
+func TestDetachedIsOfAnEpoch(t *testing.T) {
+	for what, tell := range map[string]func(m *Machine, id, epoch uint64){
+		"a request": func(m *Machine, id, epoch uint64) { m.actor(id, m.nodes[1], epoch, nil) },
+		"a bucket": func(m *Machine, id, epoch uint64) {
+			m.importParty(&chunkRecord{kind: chunkParty, id: id, node: 1, epoch: epoch, low: 1})
+		},
+	} {
+		x := newDetachStory(t, true)
+		p := x.members[0]
+		if e := x.register(p, false); e.Status != protocol.StatusOK {
+			t.Fatalf("register: %v %s", e.Status, e.Text)
+		}
+		x.detach(p)
+		m := x.track.m
+		if o := m.parties[p.id]; !m.detached(o) {
+			t.Fatal("the home's word did not arrive")
+		}
+		tell(m, p.id, p.epoch)
+		if !m.parties[p.id].detached {
+			t.Errorf("%s of the same epoch: it is not detached any more", what)
+		}
+		tell(m, p.id, p.epoch+1)
+		if o := m.parties[p.id]; o.detached || o.epoch != p.epoch+1 {
+			t.Errorf("%s of a newer epoch: epoch %d, detached %v", what, o.epoch, o.detached)
+		}
+	}
+}

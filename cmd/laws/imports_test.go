@@ -12,6 +12,7 @@ var arrows = []struct {
 	may  []string
 }{
 	{"protocol", []string{"protocol"}},
+	{"shard/fieldtest", []string{"shard/fieldtest"}},
 	{"shard/meta", []string{"shard/meta", "protocol"}},
 	{"shard/rollout", []string{"shard/rollout", "protocol"}},
 	{"shard/lead", []string{"shard/lead", "shard", "shard/process", "shard/process/relay", "protocol"}},
@@ -33,6 +34,7 @@ var arrows = []struct {
 var modules = map[string][]string{
 	"protocol":               {"github.com/vmihailenco/msgpack/v5", "github.com/cespare/xxhash/v2"},
 	"shard":                  {},
+	"shard/fieldtest":        {},
 	"shard/meta":             {},
 	"shard/lead":             {},
 	"shard/process":          {},

@@ -1,0 +1,300 @@
+package shard
+
+import (
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/fieldtest"
+)
+
+// unmoved are the fields that do not move with a bucket. A new field fails TestEveryFieldMoves until it is here, or in a record of a chunk.
+var unmoved = map[string]string{
+	"bucket.number":     "its place",
+	"bucket.state":      "of the move",
+	"bucket.epoch":      "of the move",
+	"bucket.pending":    "of the move",
+	"bucket.base":       "when it was activated in this shard",
+	"bucket.semaphores": "records of their own",
+	"bucket.processes":  "records of their own",
+	"bucket.tracks":     "records of their own",
+	"bucket.timers":     "follows from their timers",
+	"bucket.timer":      "follows from timers",
+
+	"session.party":      "walked by itself",
+	"session.since":      "the log time of the import: log times of shards differ",
+	"session.generation": "take-overs of the shard: a freeze settles what they left open",
+
+	"party.node":     "a link, by id",
+	"party.held":     "follows from the entries",
+	"party.more":     "follows from processes and tracks",
+	"party.home":     "the session itself",
+	"party.timer":    "of an idle remote session: its record is kept from the import on",
+	"party.used":     "the log time of the import",
+	"party.mark":     "of the process",
+	"party.weighed":  "counted again",
+	"party.gone":     "what is gone is released before a freeze, or at the target",
+	"party.detached": "the home says it again when it is asked for the first time",
+	"answers.head":   "what is before it is forgotten",
+
+	"semaphore.bucket":    "follows from node and name",
+	"semaphore.node":      "a link, by id",
+	"semaphore.used":      "follows from the owners",
+	"semaphore.revision":  "a log index of the shard",
+	"semaphore.owners":    "records of their own",
+	"semaphore.waiters":   "records of their own",
+	"semaphore.deleted":   "a deleted one is in no bucket",
+	"semaphore.young":     "follows from ephemeral",
+	"semaphore.youngPrev": "follows from ephemeral",
+	"semaphore.youngNext": "follows from ephemeral",
+	"semaphore.stuck":     "follows from its first waiter",
+	"semaphore.mark":      "of the process",
+	"semaphore.serial":    "links records within one snapshot",
+	"semaphore.tally":     "counters are no part of the state",
+	"semaphore.detail":    "counters are no part of the state",
+
+	"entry.links": "shape of the trees",
+	"entry.sem":   "a link, by name",
+	"entry.party": "a link, by id",
+	"entry.mark":  "of the process",
+	"timer.pos":   "place in the heap; that it is armed moves",
+
+	"proc.bucket":   "follows from node and name",
+	"proc.node":     "a link, by id",
+	"proc.state":    "its record, whole: see shard/process",
+	"proc.revision": "a log index of the shard",
+	"proc.timer":    "follows from the state",
+	"proc.mark":     "of the process",
+	"proc.weighs":   "counted again",
+	"proc.called":   "of one Apply",
+	"proc.deleted":  "a deleted one is in no bucket",
+
+	"track.bucket":   "follows from node and name",
+	"track.node":     "a link, by id",
+	"track.state":    "its record, whole: see shard/rollout",
+	"track.revision": "a log index of the shard",
+	"track.timer":    "follows from the state",
+	"track.mark":     "of the process",
+	"track.weighs":   "counted again",
+}
+
+// staysInShard are the fields of a machine, none of which is of a bucket alone. Of ended the part moves that is of create ids of the run.
+var staysInShard = []string{
+	"id", "applied", "epoch", "logTime", "limits", "work", // the shard's own
+	"tier", "buckets", "copies", "imports", "clearing", // the table, and steps of moves
+	"nodes", "nodeIndex", "dropping", "dropped", // each shard has all nodes
+	"parties", "creates", // records of the run
+	"dying", "stranded", "gone", // ids that the target hears of by their homes
+	"ended",
+	"called", "takeovers", "handed", "deadlines", "young", "selfCheck", "serial", "snap", "mark", "run", "texts",
+}
+
+// exported are all chunks of a frozen run, one behind the other in time.
+func exported(m *Machine, run *BucketsBody) (parts [][]byte, err error) {
+	for cursor := []byte(nil); ; {
+		part, next, err := m.Export(run.First, run.Count, run.Epoch, cursor, 0)
+		if err != nil {
+			return nil, err
+		}
+		if parts = append(parts, part); next == nil {
+			return parts, nil
+		}
+		cursor = next
+	}
+}
+
+// imported is another shard with the copy of a run, which is not active.
+func imported(from *Machine, run *BucketsBody, parts [][]byte) (*Machine, error) {
+	m, index := New(9), uint64(0)
+	var out Events
+	apply := func(kind CommandKind, body []byte) error {
+		index++
+		out.Reset()
+		h := AppendHeader(nil, Header{Format: FormatVersion, Epoch: 1 << 16, Seq: index, LogTime: 1_000_000})
+		m.Apply(index, AppendCommand(h, Command{Kind: kind, Body: body}), &out)
+		for _, e := range out.List {
+			if e.Kind == EventReply && e.Status != protocol.StatusOK {
+				return errors.New(e.Text)
+			}
+		}
+		return nil
+	}
+	if err := apply(CmdTakeOver, nil); err != nil {
+		return nil, err
+	}
+	if err := apply(CmdBuckets, AppendBuckets(nil, BucketsBody{Total: run.Total, First: run.Total - 1, Count: 1})); err != nil {
+		return nil, err
+	}
+	for _, id := range slices.Sorted(maps.Keys(from.nodes)) {
+		if err := apply(CmdNodePut, AppendNodePut(nil, NodePutBody{Node: id, Revision: 1, Config: from.nodes[id].config})); err != nil {
+			return nil, err
+		}
+	}
+	for _, part := range parts {
+		if err := apply(CmdImport, AppendImport(nil, ImportBody{*run, part})); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// moveRecords are records of the run, one of each kind, by name: how another machine finds the same one, nil if it has none.
+func moveRecords(m *Machine, run *BucketsBody) map[string]func(*Machine) any {
+	list := map[string]func(*Machine) any{}
+	party := func(id uint64) func(*Machine) any {
+		return func(m *Machine) any { return m.parties[id] }
+	}
+	for _, id := range slices.Sorted(maps.Keys(m.parties)) {
+		p := m.parties[id]
+		switch {
+		case p.gone || p.home != nil && !run.inRun(uint64(protocol.SessionBucket(id))):
+		case p.home == nil:
+			if p.answers.len() > 0 && p.busy() {
+				list["remote party"] = party(id)
+			}
+		default:
+			kind := "attached session"
+			if !p.home.attached {
+				kind = "detached session"
+			}
+			list[kind] = func(m *Machine) any {
+				if p := m.parties[id]; p != nil {
+					return p.home
+				}
+				return (*session)(nil)
+			}
+			if p.answers.len() > 0 {
+				list["home party"] = party(id)
+			}
+		}
+	}
+	for i := run.First; i < run.First+run.Count; i++ {
+		list["bucket"] = func(m *Machine) any { return &m.buckets[i] }
+		for _, key := range slices.Sorted(maps.Keys(m.buckets[i].semaphores)) {
+			list["semaphore"] = func(m *Machine) any { return m.buckets[i].semaphores[key] }
+			s := m.buckets[i].semaphores[key]
+			entry := func(order uint64) func(*Machine) any {
+				return func(m *Machine) any {
+					if s := m.buckets[i].semaphores[key]; s != nil {
+						for _, t := range []*treap{&s.owners, &s.waiters} {
+							if e := t.seekOrder(order - 1); e != nil && e.orderID == order {
+								return e
+							}
+						}
+					}
+					return (*entry)(nil)
+				}
+			}
+			if e := s.owners.first; e != nil {
+				list["owner"] = entry(e.orderID)
+			}
+			for e := s.waiters.first; e != nil; e = next(e, byOrder) {
+				if e.timer.pos > 0 {
+					list["waiter"] = entry(e.orderID)
+				}
+			}
+		}
+		for key := range m.buckets[i].processes {
+			list["process"] = func(m *Machine) any { return m.buckets[i].processes[key] }
+		}
+		for key := range m.buckets[i].tracks {
+			list["track"] = func(m *Machine) any { return m.buckets[i].tracks[key] }
+		}
+	}
+	return list
+}
+
+// TestEveryFieldMoves changes each field of each kind of record in a frozen bucket: the export carries it, and it is the same in the copy that another shard imports, or that
+// is refused. A field that is left out of a chunk, by who writes or by who reads it, is found here at once.
+func TestEveryFieldMoves(t *testing.T) {
+	fields := reflect.TypeFor[Machine]()
+	for i := range fields.NumField() {
+		if name := fields.Field(i).Name; !slices.Contains(staysInShard, name) {
+			t.Errorf("Machine.%s: say whether it moves with a bucket", name)
+		}
+	}
+	run := BucketsBody{Total: churnBuckets, Count: churnBuckets - 2, Epoch: 7}
+	laws := map[string]*fieldtest.Law{}
+	ended := 0
+	for seed := range uint64(4) {
+		x := newChurn(seed, New(3))
+		for range 300 {
+			x.step()
+		}
+		freezeWhole(t, x, &run)
+		for _, p := range x.m.parties { // what is forgotten is not exported
+			p.answers = answers{list: slices.Clone(p.answers.list[p.answers.head:])}
+		}
+		records := moveRecords(x.m, &run)
+		for _, name := range slices.Sorted(maps.Keys(records)) {
+			find, law := records[name], laws[name]
+			if law == nil {
+				law = &fieldtest.Law{Derived: maps.Clone(unmoved), Keys: map[string]bool{"answer.bucket": true}}
+				laws[name] = law
+			}
+			switch name {
+			case "owner":
+				law.Derived["entry.timer"], law.Derived["entry.waiting"] = "of a waiter", "of a waiter"
+			case "attached session":
+				law.Derived["session.due"] = "of a detached one"
+			}
+			var parts [][]byte // that were written last
+			law.Write = func() []byte {
+				var err error
+				if parts, err = exported(x.m, &run); err != nil {
+					t.Fatal(err)
+				}
+				return slices.Concat(parts...)
+			}
+			law.Read = func([]byte) (any, error) {
+				m, err := imported(x.m, &run, parts)
+				if err != nil {
+					return nil, err
+				}
+				if got := find(m); !reflect.ValueOf(got).IsNil() {
+					return got, nil
+				}
+				return nil, errors.New("it has another key, or was refused")
+			}
+			law.Look(t, find(x.m))
+		}
+		parts, err := exported(x.m, &run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := imported(x.m, &run, parts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Check(); err != nil {
+			t.Error(err)
+		}
+		for key, until := range x.m.ended.until {
+			if until >= x.m.logTime && run.inRun(uint64(protocol.HomeBucket(key, run.Total))) {
+				ended++
+				if got := m.ended.until[key]; got-m.logTime != until-x.m.logTime {
+					t.Errorf("a session that ended is remembered for %d ms, want %d", got-m.logTime, until-x.m.logTime)
+				}
+			}
+		}
+	}
+	for _, name := range []string{"bucket", "attached session", "detached session", "home party", "remote party", "semaphore", "owner", "waiter", "process", "track"} {
+		law := laws[name]
+		if law == nil {
+			t.Errorf("no %s was looked at", name)
+			continue
+		}
+		for key := range law.Derived {
+			if !law.Walked(key) {
+				delete(law.Derived, key) // of another kind of record
+			}
+		}
+		law.Whole(t)
+	}
+	if ended == 0 {
+		t.Error("no session had ended: the test has lost its way")
+	}
+}

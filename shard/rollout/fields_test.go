@@ -1,0 +1,40 @@
+package rollout
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/shard/fieldtest"
+)
+
+// TestEveryFieldIsKept: each field of a track, its config, locations, versions and instances is in the record, which snapshots and exports of buckets carry, and comes back
+// from it.
+func TestEveryFieldIsKept(t *testing.T) {
+	var x *Track
+	law := &fieldtest.Law{
+		Derived: map[string]string{
+			"Track.sessions": "follows from the instances", "Track.bytes": "counted again", "Track.configBytes": "counted again",
+			"location.pos": "its place in the list", "location.members": "follows from the instances", "location.leaders": "counted again", "location.counted": "counted again",
+			"location.unreached": "counted again", "location.explicit": "counted again", "location.suspects": "counted again",
+			"instance.loc": "a link, by its place in the list", "instance.tally": "counted again",
+		},
+		Write: func() []byte { return x.Append(nil) },
+		Read:  func(b []byte) (any, error) { return Decode(b) },
+	}
+	partial := 0 // states with a location whose target only its share has: they are rare
+	for seed := range uint64(16) {
+		r := newRandom(t, seed, false)
+		for i := range 300 {
+			r.step()
+			x = r.track
+			share := partial < 3 && slices.ContainsFunc(x.locations, func(l *location) bool { return l.partial })
+			if share {
+				partial++
+			}
+			if share || i == 299 {
+				law.Look(t, x)
+			}
+		}
+	}
+	law.Whole(t)
+}
