@@ -125,7 +125,9 @@ func watchOverRedirects(t *testing.T, by watchWay) {
 			opened[shard] = fc.instance
 			return 0
 		})
-		next, stop := by(bg, n, "", true)
+		ctx, cancel := context.WithTimeout(bg, time.Minute) // what is not told by then never is
+		defer cancel()
+		next, stop := by(ctx, n, "", true)
 		defer stop()
 		told, err := story(t, next)
 		if err != nil || len(told) != 4 {

@@ -34,6 +34,13 @@ const (
 	callersShortFrom = 6
 )
 
+// Lanes that only write configurations and read them relaxed a moment later. A write that an instance answered just before its end is the last one of its client then.
+const (
+	callersWritersFrom = 3
+	callersWritersTo   = callersShortFrom
+	callersMoment      = 80 * time.Millisecond
+)
+
 // What callers do in one round of names. Few calls a name keep the search for an order short: one name's calls of which many overlap, or have no outcome, are what makes it long.
 const (
 	callersLanes      = 8 // each a client of its own, so that a process that dies cuts some of them only
@@ -274,6 +281,8 @@ func (x *caller) round(round int, r *rand.Rand) error {
 			}
 		}
 		switch n := r.IntN(10); {
+		case x.lane >= callersWritersFrom && x.lane < callersWritersTo:
+			x.readOwn(configOf(round, r.IntN(callersConfigs)), fmt.Sprintf("%d.%d.%d", round, x.lane, i), r)
 		case n < 6:
 			x.hold(semaphoreOf(round, r.IntN(callersSemaphores)), r)
 		case n < 7:
@@ -421,6 +430,18 @@ func (x *caller) get(kind history.Kind, name string, c client.Consistency) histo
 		op.Version, op.Data = v.Version, string(v.Data)
 		return err
 	})
+}
+
+// readOwn writes a configuration, and reads it relaxed a moment later.
+func (x *caller) readOwn(name, data string, r *rand.Rand) {
+	op := x.on(history.Set, name)
+	op.Data = data
+	x.did(x.timed(op, func(ctx context.Context, op *history.Op) (err error) {
+		op.Version, err = x.s.Config(name).Set(ctx, []byte(data))
+		return err
+	}))
+	time.Sleep(time.Duration(r.Int64N(int64(callersMoment))))
+	x.get(history.Peek, name, client.Relaxed)
 }
 
 func (x *caller) configure(name string, version *uint64, data string, what int) {

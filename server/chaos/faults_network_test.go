@@ -38,7 +38,26 @@ func lossy(pick func(x *trial) (*instance, bool)) func(x *trial) bool {
 	}
 }
 
+// killedWhileLate is the end of the leader while another instance, which clients may ask next, lacks what was acknowledged last. That one answers relaxed reads all the
+// time, as the grace period is longer, but none of a client that has read what is newer. So what a client wrote and has not read yet is what may be hidden from it: the time
+// is short.
+func killedWhileLate(x *trial) bool {
+	in, ok := x.leader()
+	if !ok {
+		return false
+	}
+	leader := x.host(in)
+	x.net.cut(leader, x.peersOf(leader)[x.r.IntN(2)])
+	x.hold(20*time.Millisecond, 120*time.Millisecond)
+	_ = in.cmd.Process.Kill()
+	x.hold(200*time.Millisecond, 500*time.Millisecond)
+	x.net.healAll()
+	restart(in)
+	return true
+}
+
 var networkFaults = []fault{
+	{name: "SIGKILL of the leader while nothing of it arrives at another instance", network: true, do: killedWhileLate},
 	{name: "the leader cut off from the other instances, not from clients", network: true, do: cutOff((*trial).leader, func(x *trial, host int) { x.net.part(host, x.peersOf(host)...) })},
 	{name: "any instance cut off from the others, not from clients", network: true, do: cutOff((*trial).any, func(x *trial, host int) { x.net.part(host, x.peersOf(host)...) })},
 	{name: "the leader cut off from everybody", network: true, do: cutOff((*trial).leader, func(x *trial, host int) { x.net.part(host, append(x.peersOf(host), callersHost)...) })},
