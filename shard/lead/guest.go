@@ -19,7 +19,8 @@ type guest struct {
 	at          uint64 // when it was confirmed, or is to be placed
 	note        uint64 // of the proposed release
 	gone        bool
-	detached    bool // likewise
+	detached    bool                 // likewise
+	seen        *shard.GuestSeenBody // in Leader.seenQ, not proposed yet
 
 	list       *guestList
 	prev, next *guest
@@ -237,11 +238,10 @@ func (l *Leader) seen(e *entry, st State) {
 	if ok && higher && same {
 		return // what was proposed has lower epochs, and changes nothing
 	}
-	for _, b := range l.seenQ {
-		if b.Session == e.session {
-			*b = x
-			return
-		}
+	if g.seen != nil {
+		*g.seen = x
+		return
 	}
+	g.seen = &x
 	l.seenQ = append(l.seenQ, &x)
 }

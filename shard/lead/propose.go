@@ -93,6 +93,9 @@ func (l *Leader) flushGone() {
 func (l *Leader) flushSeen() {
 	n := min(len(l.seenQ), maxSeen)
 	for _, b := range l.seenQ[:n] {
+		if g := l.guests[b.Session]; g != nil && g.seen == b {
+			g.seen = nil
+		}
 		l.propose(shard.CmdGuestSeen, shard.AppendGuestSeen(nil, *b), flight{seen: b})
 	}
 	l.seenQ = slices.Delete(l.seenQ, 0, n)
@@ -134,8 +137,11 @@ func (l *Leader) Done(now, note uint64, applied bool) {
 	if b := f.seen; b != nil {
 		g := l.guests[b.Session]
 		switch {
-		case !applied && (g == nil || b.Epoch == g.known && b.Detached == g.detached):
+		case !applied && (g == nil || g.seen == nil && b.Epoch == g.known && b.Detached == g.detached):
 			l.seenQ = append(l.seenQ, b)
+			if g != nil {
+				g.seen = b
+			}
 		case applied && g != nil && b.Epoch > g.known:
 			g.known, g.detached = b.Epoch, b.Detached
 		}
