@@ -11,7 +11,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/fieldtest"
 )
 
-// unmoved are the fields that do not move with a bucket. A new field fails TestEveryFieldMoves until it is here, or in a record of a chunk.
+// unmoved are the fields that do not move with a bucket. A new field fails TestEveryFieldMoves
+// until it is here, or in a record of a chunk.
 var unmoved = map[string]string{
 	"bucket.number":     "its place",
 	"bucket.state":      "of the move",
@@ -81,7 +82,8 @@ var unmoved = map[string]string{
 	"track.weighs":   "counted again",
 }
 
-// staysInShard are the fields of a machine, none of which is of a bucket alone. Of ended the part moves that is of create ids of the run.
+// staysInShard are the fields of a machine, none of which is of a bucket alone. Of ended the part
+// moves that is of create ids of the run.
 var staysInShard = []string{
 	"id", "applied", "epoch", "logTime", "limits", "work", // the shard's own
 	"tier", "buckets", "copies", "imports", "clearing", // the table, and steps of moves
@@ -141,7 +143,8 @@ func imported(from *Machine, run *BucketsBody, parts [][]byte) (*Machine, error)
 	return m, nil
 }
 
-// moveRecords are records of the run, one of each kind, by name: how another machine finds the same one, nil if it has none.
+// moveRecords are records of the run, one of each kind, by name: how another machine finds the same
+// one, nil if it has none.
 func moveRecords(m *Machine, run *BucketsBody) map[string]func(*Machine) any {
 	list := map[string]func(*Machine) any{}
 	party := func(id uint64) func(*Machine) any {
@@ -207,8 +210,9 @@ func moveRecords(m *Machine, run *BucketsBody) map[string]func(*Machine) any {
 	return list
 }
 
-// TestEveryFieldMoves changes each field of each kind of record in a frozen bucket: the export carries it, and it is the same in the copy that another shard imports, or that
-// is refused. A field that is left out of a chunk, by who writes or by who reads it, is found here at once.
+// TestEveryFieldMoves changes each field of each kind of record in a frozen bucket: the export
+// carries it, and it is the same in the copy that another shard imports, or that is refused. A
+// field that is left out of a chunk, by who writes or by who reads it, is found here at once.
 func TestEveryFieldMoves(t *testing.T) {
 	fields := reflect.TypeFor[Machine]()
 	for i := range fields.NumField() {

@@ -305,8 +305,8 @@ func (x *detachStory) holder() uint64 {
 	return 0
 }
 
-// TestDetachedIsOfAnEpoch: what a home said about a session that was detached does not count under a newer attach epoch, whatever tells of that: a request of the session, or
-// what a bucket that moves here knows of it.
+// TestDetachedIsOfAnEpoch: what a home said about a detached session does not count under a newer
+// attach epoch, whether a request of the session or a bucket that moves here tells of the epoch.
 func TestDetachedIsOfAnEpoch(t *testing.T) {
 	for what, tell := range map[string]func(m *Machine, id, epoch uint64){
 		"a request": func(m *Machine, id, epoch uint64) { m.actor(id, m.nodes[1], epoch, nil) },

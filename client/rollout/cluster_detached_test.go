@@ -13,8 +13,9 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestClusterDetachedGivesUpItsID: an instance whose session is detached gives up its id, and one whose session is attached, or attached again, keeps it, wherever the session is at home: at
-// the track's instance, or at another one that leads other shards.
+// TestClusterDetachedGivesUpItsID: an instance whose session is detached gives up its id, and one
+// whose session is attached, or attached again, keeps it, wherever the session is at home: at the
+// track's instance, or at another one that leads other shards.
 func TestClusterDetachedGivesUpItsID(t *testing.T) {
 	t.Parallel()
 	k := servertest.StartCluster(t, 2, servertest.Shards(1), servertest.Config(func(c *server.Config) { c.ReplicationFactor, c.Buckets = 1, 16 }))

@@ -34,7 +34,8 @@ const (
 	callersShortFrom = 6
 )
 
-// Lanes that only write configurations and read them relaxed a moment later. A write that an instance answered just before its end is the last one of its client then.
+// Lanes that only write configurations and read them relaxed a moment later. A write that an
+// instance answered just before its end is the last one of its client then.
 const (
 	callersWritersFrom = 3
 	callersWritersTo   = callersShortFrom

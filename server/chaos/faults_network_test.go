@@ -38,9 +38,10 @@ func lossy(pick func(x *trial) (*instance, bool)) func(x *trial) bool {
 	}
 }
 
-// killedWhileLate is the end of the leader while another instance, which clients may ask next, lacks what was acknowledged last. That one answers relaxed reads all the
-// time, as the grace period is longer, but none of a client that has read what is newer. So what a client wrote and has not read yet is what may be hidden from it: the time
-// is short.
+// killedWhileLate kills the leader while another instance lacks what was acknowledged last. Clients
+// may ask that instance next. It answers relaxed reads all the time, since the grace period is
+// longer, but none of a client that has read something newer. So only what a client wrote and has
+// not read yet can be hidden from it, and the time has to be short.
 func killedWhileLate(x *trial) bool {
 	in, ok := x.leader()
 	if !ok {

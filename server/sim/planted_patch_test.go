@@ -15,7 +15,8 @@ import (
 // patch is a fault that is put into a file of the code while a test is built, and the test that finds it.
 type patch struct {
 	name, file, old, new, dir, run string
-	histories                      string // the test is that of the checked histories, with the faults that this pattern fits: it needs root
+	// histories is a pattern of faults. The test is that of the checked histories then, and needs root.
+	histories string
 }
 
 var patches = []patch{
@@ -130,8 +131,8 @@ var patches = []patch{
 	},
 }
 
-// historyRuns is how often the checked histories are tried with a fault, for a minute and a quarter each: it is found when the end of a leader meets the moment between a call and
-// the next.
+// historyRuns is how often the checked histories are tried with a fault, for 78 s each. They find it
+// when a leader is killed in the moment between two calls of a client.
 const historyRuns = 5
 
 // command is a run of the patch's test.

@@ -1,6 +1,6 @@
-// Package fieldtest checks, for tests, that a record has every field of a state: whoever writes the record sees a change of
-// the field, and whoever reads the record gets the field back. A new field fails the test until it is in the record, or in
-// the list of those that need not be.
+// Package fieldtest checks, for tests, that a record has every field of a state: a change of a field
+// changes the record, and what is read from the record has the field's value. A new field fails the
+// test until it is in the record, or in the list of those that need not be.
 package fieldtest
 
 import (
@@ -17,7 +17,8 @@ import (
 type Law struct {
 	// Derived says of each field that is not in the record why it need not be.
 	Derived map[string]string
-	// Keys are the fields that decide where a record goes: with another value it is found elsewhere, or nowhere.
+	// Keys are the fields that decide where a record goes: with another value it is found
+	// elsewhere, or nowhere.
 	Keys map[string]bool
 	// Write gives the record of the state that Look was called with, as the state is now.
 	Write func() []byte
@@ -39,8 +40,8 @@ type step struct {
 	key   reflect.Value
 }
 
-// Look walks all fields of the state that a pointer points to, changes one at a time to a value that it does not have, and
-// compares what is written and read. It leaves the state as it was.
+// Look walks all fields of the state that a pointer points to, changes one at a time to a value
+// that it does not have, and compares what is written and read. It leaves the state as it was.
 func (l *Law) Look(t testing.TB, state any) {
 	t.Helper()
 	if l.walked == nil {
@@ -58,7 +59,8 @@ func (l *Law) Look(t testing.TB, state any) {
 // Walked says that a state that was looked at has the field.
 func (l *Law) Walked(field string) bool { return l.walked[field] }
 
-// Whole fails the test for fields that were nowhere read back, and for names in Derived that no field has.
+// Whole fails the test for fields that were nowhere read back, and for names in Derived that no
+// field has.
 func (l *Law) Whole(t testing.TB) {
 	t.Helper()
 	for key := range l.walked {

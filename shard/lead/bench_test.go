@@ -93,8 +93,9 @@ func used(b *testing.B) int64 {
 	return u.Utime.Nano() + u.Stime.Nano()
 }
 
-// BenchmarkDetachedNews is what it costs that a home tells another shard of 100,000 sessions that they are detached, and then that they are attached again: of sessions without
-// instances of tracks, for which nothing is logged, and of such with them.
+// BenchmarkDetachedNews is what it costs that a home tells another shard of 100,000 sessions that
+// they are detached, and then that they are attached again: of sessions without instances of
+// tracks, for which nothing is logged, and of such with them.
 func BenchmarkDetachedNews(b *testing.B) {
 	const n = 100_000
 	for _, tracks := range []int{0, 1} {
@@ -119,7 +120,8 @@ func BenchmarkDetachedNews(b *testing.B) {
 	}
 }
 
-// BenchmarkDetachedAnswers is what it costs to subscribe to 100,000 sessions again, at a home whose new leader has them all attached, or detached.
+// BenchmarkDetachedAnswers is what it costs to subscribe to 100,000 sessions again, at a home whose
+// new leader has them all attached, or detached.
 func BenchmarkDetachedAnswers(b *testing.B) {
 	const n = 100_000
 	for _, v := range []verdict{verdictAlive, verdictDetached} {

@@ -6,7 +6,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/fieldtest"
 )
 
-// TestEveryFieldIsKept: each field of a process, its round, its members and all else is in the record, which snapshots and exports of buckets carry, and comes back from it.
+// TestEveryFieldIsKept: each field of a process, its round, its members and all else is in the
+// record, which snapshots and exports of buckets carry, and comes back from it.
 func TestEveryFieldIsKept(t *testing.T) {
 	var p *Process
 	law := &fieldtest.Law{

@@ -7,8 +7,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/fieldtest"
 )
 
-// TestEveryFieldIsKept: each field of a track, its config, locations, versions and instances is in the record, which snapshots and exports of buckets carry, and comes back
-// from it.
+// TestEveryFieldIsKept: each field of a track, its config, locations, versions and instances is in
+// the record, which snapshots and exports of buckets carry, and comes back from it.
 func TestEveryFieldIsKept(t *testing.T) {
 	var x *Track
 	law := &fieldtest.Law{
