@@ -26,7 +26,7 @@ const (
 	election   = "boss"
 	slots      = "slots"
 	numSlots   = 3
-	roleEnv    = "SIGNALBOX_CHAOS_ROLE" // role, name, endpoint, folder, session timeout; separated by commas
+	roleEnv    = "SIGNALBOX_CHAOS_ROLE" // role, name, endpoint, folder (of a holder its node), session timeout; separated by commas
 )
 
 // report is a line of an actor's standard output.
@@ -99,7 +99,11 @@ func play(ctx context.Context, role, name, endpoint, dir string, timeout time.Du
 		return err
 	}
 	defer c.Close()
-	s, err := c.Session(ctx, nodePath, client.Timeout(timeout), client.Description(name), client.OnStopped(func(cause error) {
+	path := nodePath
+	if role == "holder" {
+		path = dir
+	}
+	s, err := c.Session(ctx, path, client.Timeout(timeout), client.Description(name), client.OnStopped(func(cause error) {
 		if errors.Is(cause, client.ErrSessionExpired) {
 			say(report{Event: "expired", Text: cause.Error()})
 		}
@@ -126,6 +130,13 @@ func play(ctx context.Context, role, name, endpoint, dir string, timeout time.Du
 		return s.Election(election).Run(ctx, func(ctx context.Context, term client.Term) error {
 			return lead(ctx, dir, term.Token)
 		}, client.Data(name))
+	case "holder":
+		if _, err := s.Acquire(ctx, name, client.Exclusive()); err != nil {
+			return err
+		}
+		ready()
+		<-ctx.Done()
+		return nil
 	case "contender":
 		ready()
 		return contend(ctx, s, dir)

@@ -1,0 +1,178 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+)
+
+// deadTimeout is the timeout of a session whose client is killed.
+const deadTimeout = 2 * time.Second
+
+// TestDeadSessionsUnderChanges: a client is killed that holds a lock, and leaders change again and
+// again. A waiter gets the lock while they do, and no sooner than the session may end. How long it
+// took is logged: server/PROMISES.md has what adds up to it.
+func TestDeadSessionsUnderChanges(t *testing.T) {
+	if os.Getenv("SIGNALBOX_LONG") == "" {
+		t.Skip("leaders that change for minutes are for SIGNALBOX_LONG")
+	}
+	const path, runs = "/dead", 5
+	for _, kind := range []struct {
+		name   string
+		every  time.Duration
+		change func(c *cluster, n int) bool
+	}{
+		{"no change", time.Second, func(*cluster, int) bool { return true }},
+		{"the instance that leads most killed and started again each 8 s", 8 * time.Second, func(c *cluster, _ int) bool {
+			s, err := c.status()
+			if err != nil || busiest(&s) == "" {
+				return false
+			}
+			restart(c.all[busiest(&s)])
+			return true
+		}},
+		{"all shards handed over each 3 s", 3 * time.Second, handAllOver},
+	} {
+		t.Run(kind.name, func(t *testing.T) {
+			c := newCluster(t)
+			c.three()
+			if _, err := c.command("node", "create", path, "--timeout", patience.String()); err != nil { // with the defaults of a node
+				t.Fatal(err)
+			}
+			w, err := client.Open(t.Context(), client.Config{Endpoints: c.endpoints()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = w.Close() }()
+			s, err := w.Session(t.Context(), path, client.Timeout(time.Minute))
+			if err != nil {
+				t.Fatal(err)
+			}
+			changes, lost := 0, 0
+			var took []time.Duration
+			for run := 0; len(took) < runs; run++ {
+				c.settled("before a client dies", c.names()...)
+				holder := startActor(t, "", "holder", fmt.Sprintf("lock-%d", run), fmt.Sprintf("%s=holder,lock-%d,%s,%s,%s", roleEnv, run, c.endpoints()[run%3], path, deadTimeout))
+				t.Cleanup(func() { _ = holder.cmd.Process.Kill(); <-holder.ended; _ = holder.cmd.Wait() })
+				var next time.Duration
+				after, ok := deathOf(t, holder, s, func(died time.Duration) {
+					if next == 0 {
+						next = died + rand.N(deadTimeout/2) // the first one comes while the session lives
+					}
+					if at := now(); at >= next {
+						if kind.change(c, changes) {
+							changes++
+						}
+						next = max(next+kind.every, at)
+					}
+				})
+				if !ok {
+					if lost++; lost > 2*runs {
+						t.Fatalf("%d clients lost their sessions of %v while they lived: the machine is too busy for this", lost, deadTimeout)
+					}
+					continue
+				}
+				took = append(took, after)
+				if least := deadTimeout * 5 / 8; after < least { // a ping each quarter of the timeout, and half of that late at most
+					t.Errorf("run %d: granted %v after the client died; its session lives for %v at least", run, after, least)
+				}
+			}
+			slices.Sort(took)
+			t.Logf("%d changes; the lock was granted after %v", changes, took)
+			if changes < runs {
+				t.Errorf("leaders changed %d times only: the test has lost its way", changes)
+			}
+		})
+	}
+}
+
+// deathOf kills a client that holds a lock, and says how long after that a waiter has the lock.
+// meanwhile is called all the time between. False: the session was over before its client died.
+func deathOf(t *testing.T, holder *actor, s *client.Session, meanwhile func(died time.Duration)) (after time.Duration, ok bool) {
+	t.Helper()
+	over := func() bool {
+		_, expired := holder.has("expired")
+		_, failed := holder.has("failed")
+		return expired || failed
+	}
+	await(t, "the holder to have the lock", func() bool {
+		_, ready := holder.has("ready")
+		return ready || over()
+	})
+	if over() {
+		r, _ := holder.has("failed")
+		t.Logf("%s was not held: %s", holder.name, r.Text)
+		return 0, false
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var at time.Duration // of the grant; after granted
+	granted := make(chan error, 1)
+	queued := make(chan struct{}, 1)
+	go func() {
+		lease, err := s.Acquire(ctx, holder.name, client.Exclusive(), client.OnAccepted(func(uint64) {
+			select {
+			case queued <- struct{}{}:
+			default: // told again
+			}
+		}))
+		at = now()
+		if err == nil {
+			err = lease.Release(ctx)
+		}
+		granted <- err
+	}()
+	select {
+	case <-queued:
+	case err := <-granted:
+		t.Logf("%s is granted at once: %v", holder.name, err)
+		return 0, false
+	}
+	if over() {
+		return 0, false
+	}
+	_ = holder.cmd.Process.Kill()
+	for died := now(); ; {
+		meanwhile(died)
+		if now() > died+patience {
+			t.Fatalf("%s of a dead client is not free after %v, in which leaders changed all the time", holder.name, patience)
+		}
+		select {
+		case err := <-granted:
+			if err != nil {
+				t.Fatal(err)
+			}
+			return at - died, at > died
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// handAllOver has the leader of each shard hand over to another instance. False: none did.
+func handAllOver(c *cluster, n int) (did bool) {
+	s, err := c.status()
+	if err != nil {
+		return false
+	}
+	for _, x := range s.Shards {
+		var others []string
+		for _, o := range x.Replicas {
+			if o.Instance != x.Master {
+				others = append(others, o.Instance)
+			}
+		}
+		if len(others) == 0 {
+			continue
+		}
+		_, err := c.command("cluster", "transfer", strconv.FormatUint(x.ID, 10), others[n%len(others)], "--timeout", "5s") // refused while another is under way
+		did = did || err == nil
+	}
+	return did
+}
