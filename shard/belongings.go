@@ -91,33 +91,3 @@ func (p *party) tidy() bool {
 	}
 	return true
 }
-
-// clearCopies has those of a node's processes or tracks that are in dropped copies go, as far as the work of this Apply goes; drop lets go of one. Nobody leaves or is told by
-// that: they are elsewhere. It reports whether none is left.
-func clearCopies[T any, P interface {
-	*T
-	named
-}](m *Machine, all *index[T], looks *int, drop func(P)) bool {
-	c := &m.clearing
-	var found []P
-	more := false
-	all.ascend(func(x *T) bool { return bytes.Compare(P(x).label(), c.name) < 0 }, func(x *T) bool {
-		if more = len(found) >= m.run.released || *looks <= 0; more {
-			c.name = bytes.Clone(P(x).label())
-			return false
-		}
-		*looks--
-		if P(x).in().state == bucketDropping {
-			found = append(found, x)
-		}
-		return true
-	})
-	for _, x := range found {
-		if m.run.released <= 0 {
-			c.name = bytes.Clone(x.label())
-			return false
-		}
-		drop(x)
-	}
-	return !more
-}

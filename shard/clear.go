@@ -1,30 +1,16 @@
 package shard
 
-import (
-	"bytes"
-	"math"
-)
+import "math"
 
-// clearing is the sweep that removes what dropped copies hold, a bounded piece an Apply: node by node, sessions in order of id, then semaphores and then
-// processes in order of name. It begins anew when another copy is dropped meanwhile; when it has come to the end, all of them are empty.
+// clearing is the sweep that removes what dropped copies hold, a bounded piece an Apply: first the sessions at home there,
+// node by node in order of id, then what is in the copies, bucket by bucket in order of key. It begins again when another
+// copy is dropped meanwhile; when it has come to the end, all of them are empty.
 type clearing struct {
 	on      bool
-	stage   clearStage
-	node    uint64 // at this node
-	session uint64 // behind this session
-	name    []byte // from this name on
+	homes   bool   // the sessions are done
+	node    uint64 // sessions: at this node
+	session uint64 // sessions: behind this one
 }
-
-// clearStage is how far the sweep is with a node. Numbers are in snapshots.
-type clearStage byte
-
-const (
-	clearSessions  clearStage = 0
-	clearNames     clearStage = 1
-	clearProcesses clearStage = 2
-	clearTracks    clearStage = 3
-	clearStages               = 4
-)
 
 // drop begins the removal of a copy. The epoch is what stays. homes: sessions may be at home in it.
 func (m *Machine) drop(b *bucket, epoch uint64, homes bool) {
@@ -44,48 +30,65 @@ func (m *Machine) drop(b *bucket, epoch uint64, homes bool) {
 // clear goes on with the removal.
 func (m *Machine) clear() {
 	c := &m.clearing
-	looks := 10 * m.work.released // records passed by cost less than records removed
-	var dropped []idRange
-	if c.on {
-		dropped = m.idRanges(func(is bucketState) bool { return is == bucketDropping })
+	if c.on && !c.homes {
+		c.homes = m.clearHomes()
 	}
-	for c.on && m.run.released > 0 && looks > 0 {
+	if c.on && c.homes && m.clearCopies() {
+		m.cleared()
+	}
+}
+
+// clearHomes has the sessions in dropped copies go; false: the work of this Apply is used up.
+func (m *Machine) clearHomes() bool {
+	c := &m.clearing
+	looks := 10 * m.work.released // nodes passed by cost less than records removed
+	dropped := m.idRanges(func(is bucketState) bool { return is == bucketDropping })
+	for m.run.released > 0 && looks > 0 {
 		looks -= 5
 		n := m.nodeFrom(c.node)
 		if n == nil {
-			m.cleared()
-			return
+			return true
 		}
 		if n.id != c.node {
-			*c = clearing{on: true, node: n.id}
+			c.node, c.session = n.id, 0
 		}
-		if c.stage == clearSessions {
-			if !m.clearSessions(n, dropped) {
-				return
-			}
-			c.stage = clearNames
-		}
-		if c.stage == clearNames {
-			if !m.clearNames(n, &looks) {
-				return
-			}
-			c.stage, c.name = clearProcesses, nil
-		}
-		if c.stage == clearProcesses {
-			if !clearCopies(m, &n.processes, &looks, m.clearProcess) {
-				return
-			}
-			c.stage, c.name = clearTracks, nil
-		}
-		if !clearCopies(m, &n.tracks, &looks, m.clearTrack) {
-			return
+		if !m.clearSessions(n, dropped) {
+			return false
 		}
 		if n.id == math.MaxUint64 {
-			m.cleared()
-			return
+			return true
 		}
-		*c = clearing{on: true, node: n.id + 1}
+		c.node, c.session = n.id+1, 0
 	}
+	return false
+}
+
+// clearCopies has what is in dropped copies go; false: the work of this Apply is used up.
+func (m *Machine) clearCopies() bool {
+	for i := range m.buckets {
+		b := &m.buckets[i]
+		if b.state != bucketDropping {
+			continue
+		}
+		if !clearCopy(m, b.semaphores, m.discard) || !clearCopy(m, b.processes, m.clearProcess) || !clearCopy(m, b.tracks, m.clearTrack) {
+			return false
+		}
+	}
+	return true
+}
+
+// clearCopy has things of a copy go in order of key. remove takes one out of the map, and is false if it could not in this Apply.
+// Nobody leaves or is told by that: they are elsewhere.
+func clearCopy[T any](m *Machine, things map[string]T, remove func(T) bool) bool {
+	for len(things) > 0 {
+		keys, _ := keysFrom(things, nil)
+		for _, key := range keys {
+			if m.run.released <= 0 || !remove(things[key]) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // nodeFrom is the first node whose id is not below id.
@@ -169,38 +172,6 @@ func (m *Machine) forgetHome(p *party) {
 	delete(m.creates, s.create)
 	p.node.removeSession(s)
 	p.home, p.used = nil, m.logTime // used is part of the state of a guest only
-}
-
-// clearNames has the node's semaphores in dropped copies go.
-func (m *Machine) clearNames(n *node, looks *int) bool {
-	c := &m.clearing
-	for {
-		var found []*semaphore
-		more := false
-		m.names(n, c.name, func(s *semaphore) bool {
-			if more = len(found) >= m.run.released || *looks <= 0; more {
-				c.name = bytes.Clone(s.name)
-				return false
-			}
-			*looks--
-			if s.bucket.state == bucketDropping {
-				found = append(found, s)
-			}
-			return true
-		})
-		for _, s := range found {
-			if !m.discard(s) {
-				c.name = bytes.Clone(s.name)
-				return false
-			}
-		}
-		if !more {
-			return true
-		}
-		if m.run.released <= 0 || *looks <= 0 {
-			return false
-		}
-	}
 }
 
 // discard removes a semaphore of a dropped copy with its entries: nothing is released or told by that, the semaphore is elsewhere.

@@ -298,7 +298,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"Machine.takeovers.open", "Machine.dropped", "Machine.imports", "Machine.clearing.name", "bucket.orders", "bucket.base", "node.former", "node.floor", "node.config.GracePeriod",
+		"Machine.takeovers.open", "Machine.dropped", "Machine.imports", "Machine.clearing.session", "bucket.orders", "bucket.base", "node.former", "node.floor", "node.config.GracePeriod",
 		"party.answers.list", "session.due.at", "session.key", "guest.used", "semaphore.data", "entry.orderID", "waiter.timer.at", "proc.revision",
 	} {
 		if changed[name] == 0 {

@@ -225,8 +225,8 @@ func (m *Machine) dropProcesses(n *node) {
 	}
 }
 
-// clearProcess lets go of one in a dropped copy.
-func (m *Machine) clearProcess(x *proc) {
+// clearProcess lets go of one in a dropped copy. It is true.
+func (m *Machine) clearProcess(x *proc) bool {
 	sessions := x.state.Living(m.run.ids[:0])
 	m.spend(1 + len(sessions))
 	for _, id := range sessions {
@@ -238,4 +238,5 @@ func (m *Machine) clearProcess(x *proc) {
 	}
 	m.run.ids = sessions[:0]
 	m.unlinkProcess(x)
+	return true
 }

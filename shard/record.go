@@ -86,10 +86,9 @@ func (m *Machine) appendHeader(b []byte, sum *uint64) []byte {
 		b = binary.AppendUvarint(b, p.id)
 	}
 	c := &m.clearing
-	b = append(appendBool(b, c.on), byte(c.stage))
+	b = appendBool(appendBool(b, c.on), c.homes)
 	b = binary.AppendUvarint(b, c.node)
 	b = binary.AppendUvarint(b, c.session)
-	b = appendBytes(b, c.name)
 	b = binary.AppendUvarint(b, uint64(len(m.imports)))
 	for i := range m.imports {
 		x := &m.imports[i]

@@ -286,11 +286,8 @@ func (x *restorer) header(r *reader) bool {
 		x.stranded = append(x.stranded, r.uvarint())
 	}
 	c := &m.clearing
-	c.on, c.stage = r.bool(), clearStage(r.byte())
-	c.node, c.session, c.name = r.uvarint(), r.uvarint(), keep(r.bytes())
-	if c.stage >= clearStages {
-		return false
-	}
+	c.on, c.homes = r.bool(), r.bool()
+	c.node, c.session = r.uvarint(), r.uvarint()
 	for range r.count() {
 		first, count := r.uvarint(), r.uvarint()
 		if first > total || count > total-first {

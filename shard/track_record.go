@@ -198,10 +198,11 @@ func (m *Machine) importTrack(o *importing, r *chunkRecord) {
 	m.armTrack(x)
 }
 
-// clearTrack lets go of one in a dropped copy.
-func (m *Machine) clearTrack(x *track) {
+// clearTrack lets go of one in a dropped copy. It is true.
+func (m *Machine) clearTrack(x *track) bool {
 	m.spend(1 + len(x.state.Sessions()))
 	m.unlinkTrack(x)
+	return true
 }
 
 // checkTrack says which invariant of a track does not hold, if any.
