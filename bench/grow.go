@@ -21,6 +21,7 @@ import (
 type Grow struct {
 	Names, Sessions int           // that are there; each session holds a lock
 	Writers         int           // each has a session, and alternates an update with a lock and its release
+	Rate            int           // writes a second of all writers together: what six instances on this machine carry with as much to spare
 	Factor          int           // replication factor
 	Rest            time.Duration // how long the load goes on after each step
 	Steps           []int         // numbers of instances
@@ -28,7 +29,7 @@ type Grow struct {
 
 // FullGrow is the one that the bar is about.
 func FullGrow() Grow {
-	return Grow{Names: 100_000, Sessions: 5_000, Writers: 32, Factor: 3, Rest: 3 * time.Second, Steps: []int{1, 3, 6, 3, 1}}
+	return Grow{Names: 100_000, Sessions: 5_000, Writers: 32, Rate: 1000, Factor: 3, Rest: 3 * time.Second, Steps: []int{1, 3, 6, 3, 1}}
 }
 
 const (
@@ -52,10 +53,10 @@ func RunGrow(ctx context.Context, box *Signalbox, c Grow, root string, log io.Wr
 	if err != nil {
 		return nil, err
 	}
-	r, err := newRecord(ctx, "grow", fmt.Sprintf("%s semaphores, and %s sessions of which each holds a lock. %d writers, each with a session, update a semaphore and lock and unlock "+
-		"an ephemeral one in turn; a reader describes semaphores, STRICT. Meanwhile the cluster has %s instances, one after the other, with replication factor %d. A step ends when nothing "+
-		"is left to do; the load goes on for %s then.",
-		thousands(fmt.Sprint(c.Names)), thousands(fmt.Sprint(c.Sessions)), c.Writers, strings.Trim(fmt.Sprint(c.Steps), "[]"), c.Factor, c.Rest), dir, version)
+	r, err := newRecord(ctx, "grow", fmt.Sprintf("%s semaphores, and %s sessions of which each holds a lock. %d writers, each with a session, update a semaphore, lock an "+
+		"ephemeral one and unlock it in turn, %d calls a second in all, and none before its last one was answered; a reader describes semaphores, STRICT. Meanwhile the cluster has %s instances, one after the other, with replication factor %d. A step ends when nothing "+
+		"is left to do; the load goes on for %s then, which count with it, and once more as long for what there is without a change.",
+		thousands(fmt.Sprint(c.Names)), thousands(fmt.Sprint(c.Sessions)), c.Writers, c.Rate, strings.Trim(fmt.Sprint(c.Steps), "[]"), c.Factor, c.Rest), dir, version)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +109,19 @@ func RunGrow(ctx context.Context, box *Signalbox, c Grow, root string, log io.Wr
 		}
 		r.fact(text+": longest write", float64(x.write.Microseconds())/1e3, Milliseconds, bar)
 		r.fact(text+": longest STRICT read", float64(x.read.Microseconds())/1e3, Milliseconds, bar)
+		if err := pause(ctx, c.Rest); err != nil {
+			return nil, err
+		}
+		still := load.take()
+		if still.err != nil {
+			return nil, fmt.Errorf("%d instances: %w", n, still.err)
+		}
+		if i > 0 {
+			r.fact(fmt.Sprintf("%d instances, nothing to do: longest write", n), float64(still.write.Microseconds())/1e3, Milliseconds, 0)
+		}
 		if log != nil {
+			fmt.Fprintf(log, "%d instances, nothing to do: %d writes, longest %v; longest read %v\n", n, still.writes, still.write.Round(time.Millisecond),
+				still.read.Round(time.Millisecond))
 			fmt.Fprintf(log, "%s: %v; %d writes, longest %v, %d above %d ms; longest read %v\n", text, took.Round(time.Millisecond), x.writes, x.write.Round(time.Millisecond),
 				x.slow, stallBar, x.read.Round(time.Millisecond))
 		}
@@ -297,27 +310,28 @@ func startGrowthLoad(ctx context.Context, endpoints []string, c Grow) (*growthLo
 			return nil, err
 		}
 		reader = s
-		w.run(ctx, true, func(n int) error {
-			if n%2 == 0 {
-				_, err := s.Update(ctx, fmt.Sprintf("kept/%d", (i+n*c.Writers)%c.Names), []byte(strconv.Itoa(n)))
-				return err
+		var lease *client.Lease
+		w.run(ctx, true, time.Duration(c.Writers)*time.Second/time.Duration(c.Rate), func(n int) (err error) {
+			switch n % 3 {
+			case 0:
+				_, err = s.Update(ctx, fmt.Sprintf("kept/%d", (i+n*c.Writers)%c.Names), []byte(strconv.Itoa(n)))
+			case 1:
+				lease, err = s.Acquire(ctx, fmt.Sprintf("lock/%d/%d", i, n), client.Ephemeral())
+			case 2:
+				err = lease.Release(ctx)
 			}
-			lease, err := s.Acquire(ctx, fmt.Sprintf("lock/%d/%d", i, n), client.Ephemeral())
-			if err != nil {
-				return err
-			}
-			return lease.Release(ctx)
+			return err
 		})
 	}
-	w.run(ctx, false, func(n int) error {
+	w.run(ctx, false, 10*time.Millisecond, func(n int) error {
 		_, err := reader.Describe(ctx, fmt.Sprintf("kept/%d", n*7%c.Names), client.ReadConsistency(client.Strict))
 		return err
 	})
 	return w, nil
 }
 
-// run calls fn again and again until ctx ends.
-func (w *growthLoad) run(ctx context.Context, writes bool, fn func(n int) error) {
+// run calls fn so often, or one call after the other if they take longer, until ctx ends.
+func (w *growthLoad) run(ctx context.Context, writes bool, every time.Duration, fn func(n int) error) {
 	w.wg.Go(func() {
 		for n := 0; ctx.Err() == nil; n++ {
 			t := time.Now()
@@ -338,6 +352,7 @@ func (w *growthLoad) run(ctx context.Context, writes bool, fn func(n int) error)
 				w.now.read = max(w.now.read, d)
 			}
 			w.mu.Unlock()
+			_ = pause(ctx, every-d)
 		}
 	})
 }

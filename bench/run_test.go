@@ -105,7 +105,7 @@ func TestLongTests(t *testing.T) {
 		}
 	})
 	t.Run("grow", func(t *testing.T) {
-		g := Grow{Names: 200, Sessions: 20, Writers: 2, Factor: 2, Rest: 100 * time.Millisecond, Steps: []int{1, 2, 1}}
+		g := Grow{Names: 200, Sessions: 20, Writers: 2, Rate: 200, Factor: 2, Rest: 100 * time.Millisecond, Steps: []int{1, 2, 1}}
 		r, err := RunGrow(t.Context(), box, g, t.TempDir(), nil)
 		if err != nil {
 			t.Fatal(err)
