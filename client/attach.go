@@ -2,10 +2,11 @@ package client
 
 import (
 	"context"
-	"crypto/rand"
+	crand "crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
@@ -14,7 +15,7 @@ import (
 )
 
 func randomKey(b []byte) {
-	_, _ = rand.Read(b) // it never fails: the process dies first
+	_, _ = crand.Read(b) // it never fails: the process dies first
 }
 
 // randomNonce tells this holder of a session from others that have its key.
@@ -128,6 +129,11 @@ func (s *Session) detach() {
 	s.att.cn.unsettle(s)
 	s.att = nil
 	s.attached = make(chan struct{})
+	s.unhurried = false
+	select {
+	case <-s.wanted: // of an earlier time
+	default:
+	}
 }
 
 // linkLost is told when a connection is over that the session may be attached on.
@@ -170,6 +176,7 @@ func (s *Session) doubt(att *attachment) {
 
 // reattach attaches the session again until that succeeds, or the session is over.
 func (s *Session) reattach() {
+	s.linger()
 	retry := backoff{base: retryBase, max: retryMax}
 	for {
 		cn, err := s.attachOnce()
@@ -185,6 +192,35 @@ func (s *Session) reattach() {
 		s.away = err
 		s.mu.Unlock()
 		s.c.pause(s.ctx, s.home(), cn, err, &retry)
+	}
+}
+
+// lingerShare is the part of a session's timeout within which it is attached again that nobody waits for.
+const lingerShare = 20
+
+// linger lets others go first. A planned change at a server sends all sessions away that are at home in some buckets, or
+// in a whole shard, at the same moment: those are attached again at once that a call waits for, the others spread over a
+// part of the time that they are believed in.
+func (s *Session) linger() {
+	s.mu.Lock()
+	unhurried := s.unhurried
+	s.unhurried = false
+	for e := range s.entries.all {
+		unhurried = unhurried && !e.busy
+	}
+	now := s.c.clock.now()
+	most := min(s.m.Timeout()/lingerShare, (s.m.Deadline()-now)/lingerShare)
+	s.mu.Unlock()
+	if unhurried && most > 0 {
+		sleep(s.ctx, s.wanted, rand.N(most))
+	}
+}
+
+// want says that a call waits for the session to be attached. mu is held.
+func (s *Session) want() {
+	select {
+	case s.wanted <- struct{}{}:
+	default:
 	}
 }
 
@@ -261,6 +297,9 @@ func (s *Session) attachment(ctx context.Context) (*attachment, error) {
 	for {
 		s.mu.Lock()
 		att, err, attached := s.att, s.err, s.attached
+		if att == nil {
+			s.want()
+		}
 		s.mu.Unlock()
 		if err != nil {
 			return nil, err

@@ -87,3 +87,104 @@ func TestHomeMoves(t *testing.T) {
 		}
 	})
 }
+
+// TestTheCalledAttachFirst: of the sessions that a planned change sends away at one moment, those are attached again at once that a
+// call waits for, or that wait in a queue; the others spread over a twentieth of their timeout.
+func TestTheCalledAttachFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		var idle []*Session
+		for range 40 {
+			idle = append(idle, f.sessionIn(t, c, 0, Timeout(20*time.Second)))
+		}
+		called := f.sessionIn(t, c, 0, Timeout(20*time.Second))
+		began := time.Now()
+		f.set(func() {
+			for fc := range f.conns {
+				for _, s := range append(idle, called) {
+					fc.send(protocol.KindDetached, 0, 1, &protocol.Detached{Session: s.ID(), Epoch: 1})
+				}
+			}
+		})
+		synctest.Wait()
+		if _, err := called.Update(bg, nameIn(1), nil); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 10*time.Millisecond {
+			t.Errorf("the call waited for %s", took)
+		}
+		if called.State() != Attached {
+			t.Error("the called one is not attached")
+		}
+		attached := 0
+		for _, s := range idle {
+			if s.State() == Attached {
+				attached++
+			}
+		}
+		if attached > len(idle)/2 {
+			t.Errorf("%d of %d idle sessions were attached at once", attached, len(idle))
+		}
+		time.Sleep(time.Second - time.Since(began))
+		synctest.Wait()
+		for _, s := range idle {
+			if s.State() != Attached {
+				t.Errorf("session %d is not attached after a twentieth of its timeout", s.ID())
+			}
+		}
+	})
+}
+
+// TestMovingBucket: a call that a shard's master refuses, as the bucket moves, is asked again when the new owner says that it serves
+// now, and nobody looks for another master of the shard.
+func TestMovingBucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		s := f.sessionIn(t, c, 1)
+		name := nameIn(0)
+		refused := 0
+		moving := true
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				if h.Kind != protocol.KindUpdate || !moving {
+					return false
+				}
+				refused++
+				m := f.master[1]
+				fc.send(protocol.KindUpdate|protocol.KindReply, h.ID, uint64(protocol.StatusWrongShard), &protocol.Failure{Message: "moves", Master: m, Term: 1})
+				return true
+			}
+		})
+		done := make(chan error, 1)
+		go func() {
+			_, err := s.Update(bg, name, nil)
+			done <- err
+		}()
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		w := c.routes.Load().ways[1]
+		if w.master.Load() != f.master[1] {
+			t.Errorf("the shard is looked for at instance %d, not at its master %d", w.master.Load(), f.master[1])
+		}
+		began := time.Now()
+		f.set(func() {
+			moving = false
+			for fc := range f.conns {
+				if fc.instance == f.master[1] {
+					fc.send(protocol.KindMapChanged, 0, 0, &protocol.MapChanged{Version: f.version, Shard: 1, Master: f.master[1], Term: 1})
+				}
+			}
+		})
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 10*time.Millisecond {
+			t.Errorf("asked again %s after the word", took)
+		}
+		if refused < 2 {
+			t.Error("was not refused")
+		}
+	})
+}

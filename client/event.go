@@ -148,6 +148,7 @@ func (s *Session) sentAway(cn *conn, epoch uint64) {
 	s.step(func(m *session.Machine, now time.Duration) {
 		if s.att != nil && s.att.cn == cn && s.att.epoch <= epoch {
 			s.detach()
+			s.unhurried = true
 			m.LinkLost(now)
 		}
 	})

@@ -267,7 +267,7 @@ func (c *Client) rethink(ctx context.Context, shard uint64, cn *conn, err error,
 	case status == protocol.StatusWrongShard:
 		// The map is old; or who answered is, then somebody else may know.
 		fresh, _ := c.refresh(ctx, r)
-		if !fresh && w != nil && cn != nil {
+		if !fresh && w != nil && cn != nil && !refusesBucket(cn, err) {
 			c.turn(w, cn.instance)
 		}
 		return fresh && tries == 0
@@ -278,6 +278,13 @@ func (c *Client) rethink(ctx context.Context, shard uint64, cn *conn, err error,
 		return tries < len(r.instances)
 	}
 	return false
+}
+
+// refusesBucket says that the shard's master answered, and does not serve the bucket: it is on its way to another shard,
+// or has arrived and is not served yet. Either is told.
+func refusesBucket(cn *conn, err error) bool {
+	var e *protocol.Error
+	return errors.As(err, &e) && e.Status == protocol.StatusWrongShard && e.Master == cn.instance
 }
 
 // routesNow is the map there is, fetched if there is none.

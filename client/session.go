@@ -66,6 +66,9 @@ type Session struct {
 	noticing bool
 	checking bool // a goroutine confirms leases
 	recheck  bool // it must look once more
+
+	unhurried bool          // the next attach may wait a little: see linger
+	wanted    chan struct{} // capacity 1: a call waits for the session to be attached
 }
 
 // attachment is the session's bond with one connection. It is never changed.
@@ -102,7 +105,7 @@ func (c *Client) Session(ctx context.Context, nodePath string, opts ...SessionOp
 func (c *Client) newSession(path string, info *protocol.NodeInfo, o sessionOptions) *Session {
 	s := &Session{
 		c: c, node: nodeOf(c, path, info), opts: o, nonce: randomNonce(),
-		asked: session.Enlarge(o.timeout, millis.Duration(info.Config.GracePeriod)), stopped: make(chan struct{}), attached: make(chan struct{}),
+		asked: session.Enlarge(o.timeout, millis.Duration(info.Config.GracePeriod)), stopped: make(chan struct{}), attached: make(chan struct{}), wanted: make(chan struct{}, 1),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.numbers.reset(1)

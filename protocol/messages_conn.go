@@ -90,10 +90,11 @@ type Goodbye struct {
 	Message string
 }
 
-// MapChanged says that there is a newer map, or that a shard has a new master, which does not change the map's version.
+// MapChanged says that there is a newer map, or that a shard has a new master, which does not change the map's
+// version, or that a shard, whose master says so itself, serves buckets that it refused a moment ago.
 type MapChanged struct {
 	Version uint64
 
-	Shard        uint64 // that has a new master; 0: it is about the map
+	Shard        uint64 // that has a new master, or serves more buckets; 0: it is about the map
 	Master, Term uint64 // its master, an instance, and the raft term since which it is: of two words the one with the higher term is newer
 }

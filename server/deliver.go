@@ -86,6 +86,9 @@ func (d *desk) Applied(rep *replica.Shard, index uint64, origins []replica.Origi
 			d.frozen(o, e)
 		case shard.EventBucketsActive:
 			d.hub.BucketsActive()
+			if d.leading.Load() {
+				d.tellSoon() // clients whose requests were refused until now need not find out by asking again and again
+			}
 		}
 	}
 	d.hub.Changed(index, ev.Changes)
@@ -121,7 +124,7 @@ func (d *desk) reply(o *outbox, og *replica.Origin, e *shard.Event) {
 		return
 	}
 	if e.Status != protocol.StatusOK {
-		o.fail(c, og.Kind, og.Request, e.Status, e.Text)
+		o.refuse(c, d, og.Kind, og.Request, e.Status, e.Text)
 		return
 	}
 	var m protocol.Message

@@ -43,7 +43,7 @@ type desk struct {
 	readOut      *outbox
 	readMessages *readMessages
 
-	newMaster chan struct{} // clients are to be told
+	newMaster chan struct{} // clients are to be told who leads
 	leading   atomic.Bool
 	leader    atomic.Uint64 // replica id, 0 for none
 	term      atomic.Uint64 // since which it leads; it may be a moment older than leader
@@ -171,16 +171,21 @@ func (d *desk) LeaderChanged(s *replica.Shard, leader uint64, leading bool) {
 	d.term.Store(s.Term())
 	// Who begins to lead says so when it serves, the others when they hear of it.
 	if changed := d.leader.Swap(leader) != leader; leading && !was || changed && leader != 0 && leader != d.replica {
-		select {
-		case d.newMaster <- struct{}{}:
-		default:
-		}
+		d.tellSoon()
 	}
 	if was && !leading {
 		d.hub.Doubt()
 		d.rollouts.cut(everyStream, protocol.StatusUnavailable, "the shard is led elsewhere now; fetch the map and watch again")
 	}
 	d.out.flush()
+}
+
+// tellSoon has clients told who leads the shard.
+func (d *desk) tellSoon() {
+	select {
+	case d.newMaster <- struct{}{}:
+	default:
+	}
 }
 
 // Restored is told by the replica when its machine jumped ahead without events.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -51,9 +52,15 @@ func TestFrozenHome(t *testing.T) {
 	}
 	if _, err := c.attach(node, 1, first.Session, first.Epoch+1); protocol.StatusOf(err) != protocol.StatusWrongShard {
 		t.Errorf("attach at a frozen home was answered %v", err)
+	} else if e := new(protocol.Error); !errors.As(err, &e) || e.Master != s.instance {
+		t.Errorf("the refusal names %d as the leader, not this instance", e.Master)
 	}
 
 	step(shard.CmdActivate, 101)
+	c.find("the word that the bucket is served", func(h protocol.Header) bool {
+		var m protocol.MapChanged
+		return h.Kind == protocol.KindMapChanged && m.DecodeBody(h.Body) == nil && m.Shard == d.id && m.Master == s.instance
+	})
 	if r, err := c.attach(node, 1, first.Session, first.Epoch+2); err != nil || r.Epoch != first.Epoch+2 {
 		t.Fatalf("attach at a home that serves again: %+v, %v", r, err)
 	}

@@ -259,11 +259,14 @@ func (o *outbox) fail(c *conn, kind protocol.Kind, id uint64, status protocol.St
 	o.put(c, kind|protocol.KindReply, id, uint64(status), &o.failure)
 }
 
-// redirect answers a request for a shard of which this instance has a replica that does not lead. The client is told who does, as far as is known here.
-func (o *outbox) redirect(c *conn, d *desk, kind protocol.Kind, id uint64) {
-	o.failure.Master, o.failure.Term = d.leaderInstance()
-	o.fail(c, kind, id, protocol.StatusWrongShard, submitFailed(d, protocol.StatusWrongShard))
-	o.failure.Master, o.failure.Term = 0, 0
+// refuse answers a request of a shard with an error. With WRONG_SHARD the client is told who leads the shard, as far as is
+// known here: that is where to ask, or, if it is this instance, there is no use in looking for another leader of it.
+func (o *outbox) refuse(c *conn, d *desk, kind protocol.Kind, id uint64, status protocol.Status, text string) {
+	if status == protocol.StatusWrongShard {
+		o.failure.Master, o.failure.Term = d.leaderInstance()
+		defer func() { o.failure.Master, o.failure.Term = 0, 0 }()
+	}
+	o.fail(c, kind, id, status, text)
 }
 
 // failErr answers a request with an error, which carries the status.

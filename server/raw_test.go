@@ -186,7 +186,7 @@ func (c *raw) reply(kind protocol.Kind, id uint64, out protocol.Message) error {
 		if err := f.DecodeBody(h.Body); err != nil {
 			c.t.Fatal(err)
 		}
-		return &protocol.Error{Status: st, Message: f.Message}
+		return &protocol.Error{Status: st, Message: f.Message, Master: f.Master, Term: f.Term}
 	}
 	if out != nil {
 		if err := out.DecodeBody(h.Body); err != nil {

@@ -325,7 +325,8 @@ func (l *readList) answer(o *outbox, m *shard.Machine, it *readItem) (size int) 
 		reply = &msg.pollReply
 	}
 	if err != nil {
-		o.failErr(it.conn, it.kind, it.id, err)
+		status, text := statusText(err)
+		o.refuse(it.conn, l.desk, it.kind, it.id, status, text)
 		return 0
 	}
 	before := it.conn.out.waiting()

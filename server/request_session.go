@@ -47,7 +47,7 @@ func (c *conn) submitTo(d *desk, p *pass, h protocol.Header, cmd shard.Command) 
 // turnedAway answers a request that a shard did not take.
 func (c *conn) turnedAway(o *outbox, d *desk, kind protocol.Kind, id uint64, st protocol.Status) {
 	if st == protocol.StatusUnavailable && d.ledElsewhere() {
-		o.redirect(c, d, kind, id)
+		o.refuse(c, d, kind, id, protocol.StatusWrongShard, submitFailed(d, protocol.StatusWrongShard))
 		return
 	}
 	o.fail(c, kind, id, st, submitFailed(d, st))

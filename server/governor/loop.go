@@ -101,8 +101,8 @@ func (l *loop) round(ctx context.Context) time.Duration {
 		pause = Backoff // time passes, and how far a replica has caught up wakes nobody
 	}
 	for _, step := range p.steps {
-		key, lane := step.key(), step.lane()
-		if l.underway[key] || l.lanes[lane] || len(l.underway) >= allSteps || (step.Shard != 0 && l.shards[step.Shard] >= MaxSteps) {
+		key := step.key()
+		if l.underway[key] || l.occupied(&step) || len(l.underway) >= allSteps || (step.Shard != 0 && l.shards[step.Shard] >= MaxSteps) {
 			continue
 		}
 		if rest := time.Until(l.held[key].until); rest > 0 {
@@ -121,8 +121,8 @@ func (l *loop) round(ctx context.Context) time.Duration {
 func (l *loop) start(ctx context.Context, step Step) {
 	l.underway[step.key()] = true
 	l.shards[step.Shard]++
-	if lane := step.lane(); lane != (stepKey{}) {
-		l.lanes[lane] = true
+	for _, lane := range step.lanes() {
+		l.lanes[lane] = lane != stepKey{}
 	}
 	l.running.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, step.limit())
@@ -134,10 +134,22 @@ func (l *loop) start(ctx context.Context, step Step) {
 	})
 }
 
+// occupied says that a lane of the step is in use.
+func (l *loop) occupied(s *Step) bool {
+	for _, lane := range s.lanes() {
+		if l.lanes[lane] {
+			return true
+		}
+	}
+	return false
+}
+
 func (l *loop) finished(o outcome) {
 	key := o.step.key()
 	delete(l.underway, key)
-	delete(l.lanes, o.step.lane())
+	for _, lane := range o.step.lanes() {
+		delete(l.lanes, lane)
+	}
 	if l.shards[o.step.Shard]--; l.shards[o.step.Shard] == 0 {
 		delete(l.shards, o.step.Shard)
 	}

@@ -24,6 +24,7 @@ type planner struct {
 	losing    map[[2]uint64]bool // shard and instance: its vote is to go, to another or for good
 	shards    []shardView        // data shards, the meta shard last
 	removing  map[uint64]bool    // replicasets whose shards are removed: no buckets are to move there
+	handing   map[uint64]bool    // shards whose leadership is handed over: no move of theirs begins
 }
 
 // shardView is a shard and who leads it.
@@ -64,6 +65,7 @@ func (p *planner) look() {
 	p.instances = make(map[uint64]*meta.Instance, len(list))
 	p.losing = make(map[[2]uint64]bool)
 	p.removing = make(map[uint64]bool)
+	p.handing = make(map[uint64]bool)
 	for i := range list {
 		p.instances[list[i].ID] = &list[i]
 	}

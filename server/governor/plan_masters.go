@@ -123,6 +123,11 @@ func (p *planner) planMaster(x *shardView, loads map[uint64]int) mastery {
 		// It may have died just now, and while leadership is offered to the dead nobody is served.
 		p.because(Underway, what+" by "+p.name(want), "it has not been heard for a moment")
 	case want != leader && p.canLead(x, want):
+		p.handing[x.ID] = true
+		if p.movesBuckets(x.ID) {
+			p.wait(what+" by "+p.name(want), "a move of its buckets is under way") // one interruption after the other
+			break
+		}
 		r, _ := x.On(want)
 		h, _ := p.runs(&x.leader, x.ID)
 		p.add(Step{Kind: TransferMaster, Shard: x.ID, Instance: want, Replica: r.Replica, Term: h.Term})
@@ -154,6 +159,13 @@ func (p *planner) planMaster(x *shardView, loads map[uint64]int) mastery {
 func (p *planner) handedNow(shard uint64) bool {
 	h, ok := p.Progress.handed[shard]
 	return ok && p.Now-h.at <= FreshLimit
+}
+
+// movesBuckets says that a move from a shard or to it has begun, and no copy of its buckets serves anybody.
+func (p *planner) movesBuckets(shard uint64) bool {
+	return slices.ContainsFunc(p.State.Moves(), func(m meta.Move) bool {
+		return (m.From == shard || m.To == shard) && !p.Progress.moves[m.Ref()].activated
+	})
 }
 
 // heirless is the kind of a wait for an instance that could take a shard over: one that is there may do so

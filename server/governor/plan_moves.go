@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	// MaxMoves is how many moves of buckets of a tier are under way at a time.
-	MaxMoves = 4
+	// MaxMoves is how many moves of buckets of a tier are under way at a time. More of them have each take longer, and with it all
+	// that shares a machine or a shard with them: with four the longest write while a cluster grows is twice as long.
+	MaxMoves = 1
 	// MoveBuckets is how many buckets a move has at most: they are all frozen at once. After a move that was given up it is half as many.
 	MoveBuckets = 32
 	// FreezeLimit is how long buckets may be frozen before the move is given up and the source serves them again. Nobody vouches for sessions at home in them
@@ -129,7 +130,7 @@ func (p *planner) planBalance(t *meta.Tier) {
 			}
 			p.because(kind, what, "%s", strings.TrimSuffix(why, "; "))
 		} else if under >= MaxMoves {
-			p.because(Underway, what, "%d moves are under way, as many as may be", under)
+			p.because(Underway, what, "another move is under way")
 		}
 	}
 	taken := p.inMoves(t)
@@ -164,6 +165,9 @@ func (p *planner) usable(shard uint64, gets bool) string {
 	}
 	if x := &p.shards[i]; gets && p.thin(x) {
 		return fmt.Sprintf("shard %d has fewer voters than its replicaset has instances for; ", shard)
+	}
+	if p.handing[shard] {
+		return fmt.Sprintf("the leadership of shard %d is handed over first; ", shard)
 	}
 	if rest := p.Progress.rests[shard].until - p.Now; rest > 0 {
 		return fmt.Sprintf("a move of shard %d was given up, the next one begins in %s; ", shard, rest.Round(time.Second))

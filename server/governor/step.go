@@ -133,20 +133,28 @@ func (s *Step) key() stepKey {
 	return stepKey{s.Kind, s.Shard, s.Node, s.Revision, s.First, s.To, s.Epoch, s.Path, s.Instance, s.State, s.Replicaset, s.Replica}
 }
 
-// lane is what only one step at a time may be under way in: the membership of a group, the leadership of one. Zero is none. A lane saves work; that two
-// governors may be at it at once is why each change names the membership it was made for.
-func (s *Step) lane() stepKey {
+// lanes are what only one step at a time may be under way in. A lane saves work; that two governors may be at it at once
+// is why each change names the membership it was made for.
+//
+// One change of a group's membership is under way at a time, and no transfer of its leadership beside it: the engine
+// gives up a transfer to a replica that has such a change before it. Of all shards one transfer is under way at a time:
+// each sends the sessions of a whole shard away, which all attach again at once.
+func (s *Step) lanes() (list [3]stepKey) {
 	switch s.Kind {
 	case JoinReplica, PromoteReplica, RemoveReplica:
-		return stepKey{kind: JoinReplica, shard: s.Shard}
-	case WantMaster, TransferMaster, FollowMaster:
-		return stepKey{kind: WantMaster, shard: s.Shard}
+		list[0] = stepKey{kind: JoinReplica, shard: s.Shard}
+	case TransferMaster:
+		list[0] = stepKey{kind: JoinReplica, shard: s.Shard}
+		list[1] = stepKey{kind: WantMaster, shard: s.Shard}
+		list[2] = stepKey{kind: TransferMaster}
+	case WantMaster, FollowMaster:
+		list[0] = stepKey{kind: WantMaster, shard: s.Shard}
 	case SetCurrent:
-		return stepKey{kind: SetCurrent, instance: s.Instance}
+		list[0] = stepKey{kind: SetCurrent, instance: s.Instance}
 	case BeginMove:
-		return stepKey{kind: BeginMove, shard: uint64(s.Tier) + 1}
+		list[0] = stepKey{kind: BeginMove, shard: uint64(s.Tier) + 1}
 	}
-	return stepKey{}
+	return list
 }
 
 // limit bounds one try of a step.
