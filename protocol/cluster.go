@@ -227,8 +227,9 @@ type ClusterHealth struct {
 	Shards      []ClusterGroup   `json:"shards"`
 	Replicasets []ClusterCopies  `json:"replicasets"`
 	Unheard     []ClusterUnheard `json:"unheard"`
-	NextLoss    []ClusterLoss    `json:"next_loss"` // instances whose loss alone would stop something; empty: any one may be lost
-	Losses      []string         `json:"losses"`    // NextLoss in sentences
+	Domains     []string         `json:"failure_domains,omitempty"` // that are configured, as KEY=VALUE
+	NextLoss    []ClusterLoss    `json:"next_loss"`                 // whose loss alone would stop something; empty: any one may be lost
+	Losses      []string         `json:"losses"`                    // NextLoss in sentences
 }
 
 // ClusterGroup is the raft group of a shard. It works while it has a majority and a leader.
@@ -242,7 +243,13 @@ type ClusterGroup struct {
 	MayLose    int    `json:"may_lose"`       // voters, before it stops
 	Promised   int    `json:"promised"`       // that MayLose is by the configuration
 	Idle       bool   `json:"idle,omitempty"` // it owns no buckets, so no client waits for it
+	// UnsafeDomains are failure domains that may be lost by the configuration, and whose loss would stop
+	// it. While MayLose is 0 none is named: then the loss of any voter stops it.
+	UnsafeDomains []string `json:"unsafe_domains,omitempty"`
 }
+
+// AtRisk says that less may be lost than the configuration promises.
+func (g *ClusterGroup) AtRisk() bool { return g.MayLose < g.Promised || len(g.UnsafeDomains) > 0 }
 
 // ClusterCopies is a replicaset and how many instances have a whole copy of its shards and are heard.
 type ClusterCopies struct {
@@ -262,9 +269,12 @@ type ClusterUnheard struct {
 	ForMS    uint64 `json:"for_ms,omitempty"`
 }
 
-// ClusterLoss is what the loss of an instance would stop.
+// ClusterLoss is what the loss of an instance, or of a failure domain with all its instances, would
+// stop. A domain is listed if its loss would stop more than the loss of one of its instances.
 type ClusterLoss struct {
-	Instance string   `json:"instance"`
-	Meta     bool     `json:"meta"`   // the meta shard: no change of the cluster or of nodes is decided
-	Shards   []uint64 `json:"shards"` // with their buckets
+	Instance  string   `json:"instance,omitempty"`
+	Domain    string   `json:"failure_domain,omitempty"` // KEY=VALUE, in place of Instance
+	Instances []string `json:"instances,omitempty"`      // of the domain, those that are heard
+	Meta      bool     `json:"meta"`                     // the meta shard: no change of the cluster or of nodes is decided
+	Shards    []uint64 `json:"shards"`                   // with their buckets
 }

@@ -107,3 +107,59 @@ func scrape(s *Server) string {
 	s.metrics.set.WritePrometheus(&text)
 	return text.String()
 }
+
+// TestHealthOfFailureDomains: an instance that says at its restart that it is where another one of its
+// replicaset is makes the cluster degraded, although all are there: the loss of that place would stop
+// what any one instance may be lost of.
+func TestHealthOfFailureDomains(t *testing.T) {
+	t.Parallel()
+	k := newClusterKit(t, 3)
+	dc := map[string]string{"a": "1", "b": "2", "c": "3"}
+	k.change = func(name string, c *Config) { c.FailureDomain = map[string]string{"DC": dc[name]} }
+	k.startAll("a", "b", "c")
+	healthy := func() bool {
+		h := k.healthOf("a")
+		return h.State == protocol.HealthHealthy && strings.Join(h.Domains, " ") == "DC=1 DC=2 DC=3" && len(h.NextLoss) == 0
+	}
+	k.eventually("the cluster to be healthy", healthy)
+
+	k.kill("c")
+	dc["c"] = "2"
+	k.must("c")
+	var h protocol.ClusterHealth
+	for _, n := range k.names() {
+		k.eventually(n+" to see two of three in DC=2", func() bool {
+			h = k.healthOf(n)
+			return len(h.Unheard) == 0 && len(h.NextLoss) == 1 && h.Replicasets[0].Copies == 3 && len(h.NextLoss[0].Shards) == len(h.Shards)
+		})
+		if l := h.NextLoss[0]; h.State != protocol.HealthDegraded || l.Domain != "DC=2" || strings.Join(l.Instances, " ") != "b c" || !l.Meta ||
+			!strings.Contains(h.Problems[0], "would not survive the loss of failure domain DC=2: 2 of 3 voters are there") ||
+			!strings.HasPrefix(h.Losses[0], "the loss of failure domain DC=2 (2 instances) would stop the meta shard and shard") {
+			t.Errorf("%s says %+v", n, h)
+		}
+	}
+	for i := range h.Shards {
+		if g := &h.Shards[i]; !g.AtRisk() || g.MayLose != g.Promised {
+			t.Errorf("a shard is shown as %+v", g)
+		}
+	}
+	var plan protocol.ClusterPlan
+	k.eventually("the plan to say what is left to an operator", func() bool {
+		if err := connect(t, k.server("b")).ask(protocol.MethodPlan, "", &plan); err != nil {
+			t.Fatal(err)
+		}
+		return len(plan.Steps) == 0 && len(plan.Waits) == 1 && plan.Waits[0].Kind == protocol.WaitOutside
+	})
+	if w := plan.Waits[0]; w.What != "replicaset default_1 to survive the loss of DC=2" || !strings.Contains(w.Why, "(b, c); start an instance outside DC=2") ||
+		plan.Health.State != protocol.HealthDegraded {
+		t.Errorf("the plan is %+v", plan)
+	}
+	if text := scrape(k.server("a")); strings.Contains(text, "signalbox_groups_at_risk 0\n") {
+		t.Errorf("metrics do not show that groups are at risk:\n%s", text)
+	}
+
+	k.kill("c")
+	dc["c"] = "3"
+	k.must("c")
+	k.eventually("the cluster to be healthy again", healthy)
+}

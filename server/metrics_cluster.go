@@ -55,11 +55,11 @@ func (m *serverMetrics) writeHealth(w io.Writer) {
 		fmt.Fprintf(w, "signalbox_cluster_health{state=%q} %d\n", state, one(h.State == state))
 	}
 	stopped := one(!h.Meta.Majority || !h.Confirmed)
-	thin := one(h.Meta.MayLose < h.Meta.Promised)
+	thin := one(h.Meta.AtRisk())
 	for i := range h.Shards {
 		if g := &h.Shards[i]; !g.Idle {
 			stopped += one(!g.Majority || g.Leader == "")
-			thin += one(g.MayLose < g.Promised)
+			thin += one(g.AtRisk())
 		}
 	}
 	fmt.Fprintf(w, "signalbox_groups_stopped %d\n", stopped)

@@ -13,11 +13,13 @@ func (a *app) healthCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "health", Short: "Say what works, and what may be lost", Args: cobra.NoArgs,
 		Long: `Say what works, and what may be lost, as the instance sees it that answers: whether the meta shard and each shard
-have a majority and a leader, which replicasets have fewer copies than configured, what the loss of one more instance would stop,
-and which instances are not heard, since when.
+have a majority and a leader, which replicasets have fewer copies than configured, what the loss of one more instance or failure
+domain would stop, and which instances are not heard, since when.
 
 The exit code is 0 only if all works, and all that the configuration promises may be lost: of a replication factor of 3 one
-instance, of 5 two. It answers without a majority too; how old its map is then, it says.`,
+instance, of 5 two. Where failure domains are configured, any one domain may be lost too: each replicaset with a factor of 3 or
+more survives that, and the meta shard does if the key has enough values (three data centers, not two). It answers without a
+majority too; how old its map is then, it says.`,
 		Example: "  signalbox cluster health",
 	}
 	c.RunE = a.verb(func(k *call, _ *cobra.Command, _ []string) error {
@@ -70,6 +72,8 @@ func (p *printer) healthLines(h *protocol.ClusterHealth) error {
 		lines = append(lines, h.Losses...)
 	case h.State == protocol.HealthBroken:
 		lines = append(lines, "the loss of one more instance would stop nothing else")
+	case len(h.Domains) > 0:
+		lines = append(lines, "any one instance, or any one failure domain, may be lost")
 	default:
 		lines = append(lines, "any one instance may be lost")
 	}

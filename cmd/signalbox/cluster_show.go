@@ -258,6 +258,8 @@ func works(x *protocol.ClusterShard, h *protocol.ClusterHealth) string {
 			return "no buckets"
 		case g.MayLose < g.Promised:
 			return fmt.Sprintf("%d of %d voters", g.Heard, g.Voters)
+		case g.AtRisk():
+			return "not without " + strings.Join(g.UnsafeDomains, ", ")
 		default:
 			return "works"
 		}

@@ -34,7 +34,7 @@ func TestStatusOfACluster(t *testing.T) {
 		Health: protocol.ClusterHealth{
 			AskedOf: "a", State: protocol.HealthBroken, AgeMS: 61_000, Problems: []string{"shard 3 of replicaset r1 has no leader; 0 buckets are not served"},
 			Shards: []protocol.ClusterGroup{{Shard: 2, Voters: 3, Heard: 2, Majority: true, Leader: "a", Promised: 1}, {Shard: 3, Voters: 3, Heard: 3, Majority: true, MayLose: 1, Promised: 1},
-				{Shard: 4, Voters: 3, Heard: 1}},
+				{Shard: 4, Voters: 3, Heard: 1}, {Shard: 5, Voters: 3, Heard: 3, Majority: true, Leader: "f", MayLose: 1, Promised: 1, UnsafeDomains: []string{"DC=MSK"}}},
 			Replicasets: []protocol.ClusterCopies{{Replicaset: "r1", Tier: "default", Copies: 2, Configured: 3}},
 			Unheard:     []protocol.ClusterUnheard{{Instance: "b", State: "Online", ForMS: 2000}, {Instance: "d", State: "Online"}, {Instance: "e", State: "Offline", Reason: "shutdown", ForMS: 3.6e6}},
 			Losses:      []string{"the loss of a or c would stop shard 2"},
@@ -45,6 +45,7 @@ func TestStatusOfACluster(t *testing.T) {
 				{Instance: "c", Role: "voter", TargetRole: "none"}, {Instance: "d", Role: "non-voting", TargetRole: "non-voting"}}},
 			{ID: 3, Tier: "default", Replicaset: "r1", TargetMaster: "b"},
 			{ID: 4, Tier: "default", Replicaset: "r1", Master: "b", TargetMaster: "b"},
+			{ID: 5, Tier: "default", Replicaset: "r1", Master: "b", TargetMaster: "b"},
 		},
 		Moves: []protocol.ClusterMove{{Tier: "default", First: 32, Count: 32, From: 2, To: 3, Phase: "moving"}, {Tier: "default", First: 4095, Count: 1, From: 2, To: 3, Phase: "committed"}},
 	}
@@ -75,6 +76,7 @@ SHARD  STATE                MASTER         REPLICAS                             
 2      2 of 3 voters        a? to be b     a, b (? to be voter), c (? leaves), d (non-voting)  4096
 3      no leader            none? to be b                                                      0
 4      no majority: 1 of 3  none, was b                                                        0
+5      not without DC=MSK   b                                                                  0
 
 tier arbiters: replication factor 1, 0 buckets, no votes
 
@@ -87,6 +89,27 @@ default  4095     2           3         committed
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestHealthForPeople: what may be lost is said where nothing is wrong.
+func TestHealthForPeople(t *testing.T) {
+	for _, x := range []struct {
+		health protocol.ClusterHealth
+		want   string
+	}{
+		{protocol.ClusterHealth{State: protocol.HealthHealthy}, "any one instance may be lost"},
+		{protocol.ClusterHealth{State: protocol.HealthHealthy, Domains: []string{"DC=1"}}, "any one instance, or any one failure domain, may be lost"},
+		{protocol.ClusterHealth{State: protocol.HealthBroken, Domains: []string{"DC=1"}}, "the loss of one more instance would stop nothing else"},
+		{protocol.ClusterHealth{State: protocol.HealthDegraded, Domains: []string{"DC=1"}, Losses: []string{"the loss of failure domain DC=1 (2 instances) would stop shard 2"}},
+			"the loss of failure domain DC=1 (2 instances) would stop shard 2"},
+	} {
+		x.health.AskedOf, x.health.Confirmed = "a", true
+		var out strings.Builder
+		want := x.health.State + ", as a sees it\n  " + x.want + "\n"
+		if err := (&printer{w: &out, format: "table"}).health(&x.health); err != nil || out.String() != want {
+			t.Errorf("shows %q, %v, want %q", out.String(), err, want)
+		}
 	}
 }
 

@@ -27,6 +27,10 @@ func Assess(o Observation) protocol.ClusterHealth {
 		State: protocol.HealthHealthy, Confirmed: o.Confirmed, Problems: []string{}, Shards: []protocol.ClusterGroup{},
 		Replicasets: []protocol.ClusterCopies{}, Unheard: []protocol.ClusterUnheard{}, NextLoss: []protocol.ClusterLoss{},
 	}}
+	a.domains = failureDomains(o.State)
+	for i := range a.domains {
+		a.out.Domains = append(a.out.Domains, a.domains[i].String())
+	}
 	a.out.AskedOf = a.name(o.Self)
 	if !o.Confirmed {
 		a.out.AgeMS = uint64(max(o.Age, 0) / time.Millisecond)
@@ -50,6 +54,7 @@ func Assess(o Observation) protocol.ClusterHealth {
 		}
 	}
 	a.findLosses()
+	a.findDomainLosses()
 	a.out.Losses = lossText(a.out.NextLoss)
 	a.out.Problems = append(a.broken, a.degraded...)
 	if a.out.Problems == nil {
@@ -61,6 +66,7 @@ func Assess(o Observation) protocol.ClusterHealth {
 type assessment struct {
 	Observation
 	out              protocol.ClusterHealth
+	domains          []failureDomain
 	buckets          map[uint64]uint32 // by shard
 	broken, degraded []string
 }
@@ -146,7 +152,13 @@ func (a *assessment) judgeMeta() {
 		// A majority has answered, whoever this instance hears.
 		g.Leader, g.Majority = a.name(a.Leader), true
 	}
+	if keys := keysForVoters(a.State); len(keys) > 0 {
+		a.judgeDomains(&x, &g, keys)
+	}
 	a.out.Meta = g
+	for _, d := range g.UnsafeDomains {
+		a.problem(protocol.HealthDegraded, "the meta shard would not survive the loss of failure domain %s: %s", d, a.votersIn(&x, d))
+	}
 	switch {
 	case a.Confirmed && g.MayLose < g.Promised:
 		a.problem(protocol.HealthDegraded, "the meta shard may lose %d voters where %d are configured: %s", g.MayLose, g.Promised, heardOf(&g))
@@ -176,6 +188,7 @@ func (a *assessment) judgeReplicaset(set *meta.Replicaset) {
 	}
 	var stopped, leaderless, thin = map[like][]uint64{}, []uint64(nil), map[like][]uint64{}
 	var kinds []like
+	unsafe, domains := map[string][]uint64{}, []string(nil)
 	note := func(in map[like][]uint64, k like, shard uint64) {
 		if !slices.Contains(kinds, k) {
 			kinds = append(kinds, k)
@@ -193,6 +206,15 @@ func (a *assessment) judgeReplicaset(set *meta.Replicaset) {
 		c.Buckets += a.buckets[x.ID]
 		g := a.group(&x, Tolerance(c.Configured))
 		g.Shard, g.Replicaset, g.Idle = x.ID, set.Name, a.buckets[x.ID] == 0
+		if !g.Idle {
+			a.judgeDomains(&x, &g, nil)
+		}
+		for _, d := range g.UnsafeDomains {
+			if unsafe[d] == nil {
+				domains = append(domains, d)
+			}
+			unsafe[d] = append(unsafe[d], x.ID)
+		}
 		a.out.Shards = append(a.out.Shards, g)
 		k := like{g.Voters, g.Heard, g.Majority}
 		switch {
@@ -228,6 +250,19 @@ func (a *assessment) judgeReplicaset(set *meta.Replicaset) {
 				max(0, k.heard-k.voters/2-1), Tolerance(c.Configured), heardOf(&g))
 		}
 	}
+	for _, d := range domains {
+		x, _ := a.State.Shard(unsafe[d][0])
+		a.problem(protocol.HealthDegraded, "%s of replicaset %s would not survive the loss of failure domain %s: %s", shardList(unsafe[d]), set.Name, d,
+			a.votersIn(&x, d))
+	}
+}
+
+// votersIn says how many of a shard's voters are in a failure domain.
+func (a *assessment) votersIn(x *meta.Shard, domain string) string {
+	n := slices.IndexFunc(a.domains, func(d failureDomain) bool { return d.String() == domain })
+	in, _ := a.inDomain(x, &a.domains[n])
+	g := a.group(x, 0)
+	return fmt.Sprintf("%d of %d voters are there", in, g.Voters)
 }
 
 // copies counts the replicas of a shard that run on instances that are heard and stay. One without a vote
@@ -335,23 +370,28 @@ func (a *assessment) counts(x *meta.Shard, instance uint64) bool {
 	return runs
 }
 
-// lossText says what the loss of one more instance would stop, a sentence for each kind of loss.
+// lossText says what the loss of one more instance or failure domain would stop, a sentence for each
+// kind of loss.
 func lossText(losses []protocol.ClusterLoss) []string {
 	type what struct {
-		meta   bool
-		shards string
+		domain, meta bool
+		shards       string
 	}
 	var kinds []what
 	who := map[what][]string{}
 	for _, l := range losses {
-		w := what{meta: l.Meta}
+		w := what{domain: l.Domain != "", meta: l.Meta}
 		if len(l.Shards) > 0 {
 			w.shards = shardList(l.Shards)
 		}
 		if who[w] == nil {
 			kinds = append(kinds, w)
 		}
-		who[w] = append(who[w], l.Instance)
+		name := l.Instance
+		if w.domain {
+			name = fmt.Sprintf("%s (%d instances)", l.Domain, len(l.Instances))
+		}
+		who[w] = append(who[w], name)
 	}
 	list := []string{}
 	for _, w := range kinds {
@@ -359,7 +399,11 @@ func lossText(losses []protocol.ClusterLoss) []string {
 		if w.meta {
 			stops = strings.TrimSuffix("the meta shard and "+w.shards, " and ")
 		}
-		list = append(list, fmt.Sprintf("the loss of %s would stop %s", oneOf(who[w]), stops))
+		whose := oneOf(who[w])
+		if w.domain {
+			whose = "failure domain " + whose
+		}
+		list = append(list, fmt.Sprintf("the loss of %s would stop %s", whose, stops))
 	}
 	return list
 }

@@ -43,6 +43,7 @@ func (p *planner) deviations() (list []Wait) {
 			add(Outside, fmt.Sprintf("%s on %s to run", x, in.Name), "its replica does not run there; the log of that instance says why")
 		}
 	}
+	p.planDomains(add)
 	if x := &p.shards[len(p.shards)-1]; heard && !p.heardMajority(&x.Shard) {
 		add(Outside, ToBeGoverned, "%s", p.noMajority(&x.Shard))
 	}
