@@ -1,0 +1,60 @@
+package deploy
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// TestAlertRules has promtool check the rules and run their tests. Each rule is then replaced by one
+// that always fires, and by one that never does: the tests have to find both.
+func TestAlertRules(t *testing.T) {
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("promtool is not installed, so the alert rules are not tested; it is in Debian's package prometheus")
+	}
+	rules, tests := read(t, "monitoring/alerts.yml"), read(t, "monitoring/alerts_test.yml")
+	dir := t.TempDir()
+	run := func(rules, verb string) (string, error) {
+		t.Helper()
+		file := map[string]string{"check": "alerts.yml", "test": "alerts_test.yml"}[verb]
+		for name, text := range map[string]string{"alerts.yml": rules, "alerts_test.yml": tests} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := exec.CommandContext(t.Context(), promtool, verb, "rules", file)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	for _, verb := range []string{"check", "test"} {
+		if out, err := run(rules, verb); err != nil {
+			t.Errorf("promtool %s rules: %v\n%s", verb, err, out)
+		}
+	}
+
+	var list struct {
+		Groups []struct{ Rules []struct{ Alert, Expr string } }
+	}
+	if err := yaml.Unmarshal([]byte(rules), &list); err != nil || len(list.Groups) == 0 {
+		t.Fatalf("there are no rules: %v", err)
+	}
+	for _, g := range list.Groups {
+		for _, r := range g.Rules {
+			for what, other := range map[string]string{"always": `signalbox_cluster_health >= 0 or up >= 0 or ` + r.Expr, "never": r.Expr + " unless " + r.Expr} {
+				wrong := strings.Replace(rules, "expr: "+r.Expr+"\n", "expr: "+other+"\n", 1)
+				if wrong == rules {
+					t.Fatalf("the expression of %s is not found in the file", r.Alert)
+				}
+				if out, err := run(wrong, "test"); err == nil || !strings.Contains(out, "alertname: "+r.Alert+",") {
+					t.Errorf("%s fires %s, and the tests of the rules say %v\n%s", r.Alert, what, err, out)
+				}
+			}
+		}
+	}
+}
