@@ -5,6 +5,33 @@ import (
 	"testing"
 )
 
+// TestLeap: log time leaps without a pause, once, and times before and after the leap keep their log times.
+func TestLeap(t *testing.T) {
+	l := New(Config{Shard: 1, Route: func(uint8, uint32) (uint64, uint64) { return 0, 0 }})
+	heard := func(uint64) (uint64, bool) { return 0, false }
+	l.Start(10_000, 1<<16, 500, nil)
+	l.Tick(10_100, heard, 9_000_000, true)
+	l.Take()
+	l.Leap(10_100, 3_600_000)
+	if got := l.LogTime(10_100); got != 3_600_600 || !l.MayStamp() {
+		t.Errorf("log time is %d, and may be stamped: %v", got, l.MayStamp())
+	}
+	l.Tick(10_200, heard, 9_000_000, true)
+	if !l.Take().Tick {
+		t.Error("the log does not hear of the leap although a deadline is to come")
+	}
+	l.Tick(10_300, heard, 9_000_000, true)
+	if l.Take().Tick {
+		t.Error("the log hears of it twice")
+	}
+	if before, after := l.clock.at(10_050), l.clock.at(10_250); before != 550 || after != 3_600_750 {
+		t.Errorf("log time was %d before and is %d after", before, after)
+	}
+	if s := l.Stats(); s.Pauses != 0 {
+		t.Errorf("%d pauses", s.Pauses)
+	}
+}
+
 // TestLogTimeNeverOutrunsTheClock: over random calls and pauses, log time as a function of the monotonic clock is monotone, never faster than that clock, and
 // what was stamped once stays true: the driver's own stamps of up to StampAhead after a call included.
 func TestLogTimeNeverOutrunsTheClock(t *testing.T) {

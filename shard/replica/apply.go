@@ -56,6 +56,9 @@ func (s *Shard) step(index uint64, entry []byte) error {
 	epoch, logTime := s.machine.Epoch(), s.machine.LogTime()
 	s.mu.Unlock()
 	s.counters.applied.Add(1)
+	if len(ev.List) > 0 {
+		s.counters.happened.Add(1)
+	}
 	s.tail.bytes.Add(int64(len(entry)))
 	s.tail.entries.Add(1)
 

@@ -35,6 +35,21 @@ type ManualClock struct {
 	wall  time.Time
 	next  int
 	ticks map[int]func(thorough bool)
+	hosts map[int]leaper
+	leaps []leap // in order
+}
+
+// leaper is a host as a clock sees it that leaves out time in which nothing is due.
+type leaper interface {
+	due() (in time.Duration, has bool)
+	leap(d time.Duration)
+}
+
+// leap is time that was left out.
+type leap struct {
+	to    time.Duration // the clock after it
+	d     time.Duration
+	total time.Duration // of this one and all before
 }
 
 // ManualStep is the longest step of [ManualClock.Advance]: it is below the gap at which a leader takes its process for paused.
@@ -42,7 +57,7 @@ const ManualStep = 250 * time.Millisecond
 
 // NewManualClock starts a clock at an hour after its own start and the given time of day.
 func NewManualClock(wall time.Time) *ManualClock {
-	return &ManualClock{now: time.Hour, wall: wall, ticks: make(map[int]func(bool))}
+	return &ManualClock{now: time.Hour, wall: wall, ticks: make(map[int]func(bool)), hosts: make(map[int]leaper)}
 }
 
 func (c *ManualClock) Now() time.Duration {
@@ -90,6 +105,78 @@ func (c *ManualClock) Tick() { c.tick(true) }
 func (c *ManualClock) Step(d time.Duration) {
 	c.Jump(d)
 	c.tick(false)
+}
+
+// Due is how far ahead the next deadline of any shard of any host is. False: there is none. 0 stands for
+// one that is due, and for a host that is not quiet enough to tell.
+func (c *ManualClock) Due() (in time.Duration, has bool) {
+	for _, h := range c.leapers() {
+		if d, ok := h.due(); ok && (!has || d < in) {
+			in, has = d, true
+		}
+	}
+	return in, has
+}
+
+// Leap moves the clock by d at once, without the process being taken for paused. Log time moves as far.
+// What leaders do periodically is left out. It is for time in which nothing is due: see Due. Between is
+// called when the clock has moved and before any host looks at it.
+func (c *ManualClock) Leap(d time.Duration, between func()) {
+	c.mu.Lock()
+	c.now += d
+	c.wall = c.wall.Add(d)
+	total := d
+	if n := len(c.leaps); n > 0 {
+		total += c.leaps[n-1].total
+	}
+	c.leaps = append(c.leaps, leap{c.now, d, total})
+	c.mu.Unlock()
+	for _, h := range c.leapers() {
+		h.leap(d)
+	}
+	between()
+	c.Tick()
+}
+
+func (c *ManualClock) leapers() []leaper {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := make([]leaper, 0, len(c.hosts))
+	for i := range c.next {
+		if h := c.hosts[i]; h != nil {
+			list = append(list, h)
+		}
+	}
+	return list
+}
+
+// withoutLeaps is a time of this clock as it were without the time left out so far.
+func (c *ManualClock) withoutLeaps(t time.Duration) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := len(c.leaps) - 1; i >= 0; i-- {
+		switch l := &c.leaps[i]; {
+		case t >= l.to:
+			return t - l.total
+		case t > l.to-l.d: // within it
+			return l.to - l.total
+		}
+	}
+	return t
+}
+
+// addHost has leaps told to a host; the result takes it away again.
+func (c *ManualClock) addHost(h leaper) (remove func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	id := c.next
+	c.next++
+	c.hosts[id] = h
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.hosts, id)
+	}
 }
 
 func (c *ManualClock) tick(thorough bool) {

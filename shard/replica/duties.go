@@ -40,6 +40,7 @@ const (
 	dutyHandOver
 	dutyReceive
 	dutyTick
+	dutyLeap
 )
 
 type duty struct {
@@ -288,6 +289,36 @@ func (s *Shard) startTick() (wait func(thorough bool)) {
 
 func (s *Shard) applies() uint64 { return s.counters.applied.Load() }
 
+func (s *Shard) happened() uint64 { return s.counters.happened.Load() }
+
+// due is how far ahead the next deadline is; 0 also where log time stands still, or is not known.
+func (s *Shard) due() (in time.Duration, has bool) {
+	s.mu.RLock()
+	next, has := s.machine.NextDeadline()
+	s.mu.RUnlock()
+	now, moving := s.duties.moves()
+	if !has && moving {
+		return 0, false
+	}
+	if !moving || next <= now {
+		return 0, true
+	}
+	return time.Duration(next-now) * time.Millisecond, true
+}
+
+// leap moves log time, and nothing else of what the leader goes by.
+func (s *Shard) leap(d time.Duration) {
+	s.duties.put(duty{kind: dutyLeap, a: uint64(d / time.Millisecond)})
+}
+
+// steady is a time of the host's clock, in ms, as the leader knows it: without what a [ManualClock] has left out.
+func (s *Shard) steady(ms uint64) uint64 {
+	if m, ok := s.clock.(*ManualClock); ok {
+		return uint64(m.withoutLeaps(time.Duration(ms)*time.Millisecond) / time.Millisecond)
+	}
+	return ms
+}
+
 // quiet says that nothing is queued anywhere in this replica. What is handed on at this moment may be seen nowhere.
 func (s *Shard) quiet() bool { return s.line.quiet() && s.duties.idle() && s.barriers.idle() }
 
@@ -333,6 +364,14 @@ func (d *duties) stamp() uint64 {
 		return d.stampIs
 	}
 	return d.stampIs + min(now-d.stampAt, lead.StampAhead)
+}
+
+// moves is stamp, and whether log time moves.
+func (d *duties) moves() (logTime uint64, moving bool) {
+	logTime = d.stamp()
+	d.stampMu.Lock()
+	defer d.stampMu.Unlock()
+	return logTime, d.moving && d.s.Leading()
 }
 
 func (d *duties) publish(term, now, logTime uint64, moving bool) {

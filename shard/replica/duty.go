@@ -47,7 +47,7 @@ func (s *Shard) dutyLoop() {
 
 		for i := range list {
 			if i%64 == 0 {
-				w.now = s.nowMS()
+				w.now = s.steady(s.nowMS())
 			}
 			w.do(&list[i])
 			if x := &list[i]; x.wake != nil || i%64 == 63 {
@@ -85,7 +85,7 @@ func (w *dutyWorker) do(x *duty) {
 		// The guests are read a little later than the entry that began this. What changed in between is in the queue behind it, in order, so that the leader ends up
 		// with the truth all the same.
 		w.term = x.epoch >> 16
-		l.Start(x.a, x.epoch, x.more, w.readGuests())
+		l.Start(s.steady(x.a), x.epoch, x.more, w.readGuests())
 	case dutyEnd:
 		w.term = 0
 		l.Stop()
@@ -112,7 +112,7 @@ func (w *dutyWorker) do(x *duty) {
 	case dutyLeft:
 		l.BucketsLeft(now, uint32(x.a), uint32(x.b))
 	case dutyClosed:
-		l.ConnClosed(now, x.a, x.more)
+		l.ConnClosed(now, x.a, s.steady(x.more))
 	case dutyPing:
 		l.Ping(now, x.a, x.b)
 	case dutyDone:
@@ -134,6 +134,8 @@ func (w *dutyWorker) do(x *duty) {
 		})
 		l.SetSelfCheck(uint64(s.readPeriod() / time.Millisecond))
 		l.Tick(now, w.heard, next, has)
+	case dutyLeap:
+		l.Leap(now, x.a)
 	}
 }
 
@@ -157,7 +159,7 @@ func (s *Shard) heard(conn uint64) time.Duration {
 
 func (w *dutyWorker) heard(conn uint64) (at uint64, open bool) {
 	d := w.s.heard(conn)
-	return uint64(d / time.Millisecond), d != 0
+	return w.s.steady(uint64(d / time.Millisecond)), d != 0
 }
 
 // carryOut does what the leader wants done, cuts first.
@@ -193,7 +195,7 @@ func (w *dutyWorker) carryOut(r *lead.Ready) {
 		s.line.askTick()
 	}
 	if r.Compare {
-		w.l.Holdings(s.nowMS(), w.readGuests())
+		w.l.Holdings(s.steady(s.nowMS()), w.readGuests())
 		w.carryOut(w.l.Take())
 	}
 }
@@ -203,5 +205,5 @@ func (w *dutyWorker) stamp() {
 		return
 	}
 	now := w.s.nowMS()
-	w.d.publish(w.term, now, w.l.LogTime(now), w.l.MayStamp())
+	w.d.publish(w.term, now, w.l.LogTime(w.s.steady(now)), w.l.MayStamp())
 }

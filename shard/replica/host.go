@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lni/dragonboat/v4"
@@ -73,8 +74,11 @@ type Host struct {
 	store  *logstore.Store
 	dirKey string
 	untick func()
-	stopC  chan struct{}
-	wg     sync.WaitGroup
+
+	idleTicks atomic.Int64  // since the last with an event; with a [ManualClock]
+	events    atomic.Uint64 // entries with events, at the last tick
+	stopC     chan struct{}
+	wg        sync.WaitGroup
 
 	nudger *nudger // nil with the engine's own transport
 
@@ -238,7 +242,8 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 		go h.nudger.run()
 	}
 	if m, ok := cfg.Clock.(*ManualClock); ok {
-		h.untick = m.OnTick(h.manualTick)
+		untick, remove := m.OnTick(h.manualTick), m.addHost(h)
+		h.untick = func() { untick(); remove() }
 	} else {
 		h.wg.Add(1)
 		go h.tickLoop()
@@ -299,6 +304,17 @@ func (h *Host) manualTick(thorough bool) {
 		return n
 	}
 	before := applied()
+	defer func() {
+		happened := uint64(0)
+		for _, s := range h.shards() {
+			happened += s.happened()
+		}
+		if h.events.Swap(happened) == happened {
+			h.idleTicks.Add(1)
+		} else {
+			h.idleTicks.Store(0)
+		}
+	}()
 	waits := make([]func(thorough bool), 0, len(list))
 	for _, g := range list {
 		waits = append(waits, g.replica.startTick())
@@ -321,6 +337,39 @@ func (h *Host) manualTick(thorough bool) {
 			g.replica.settle(settleTime)
 		}
 	}
+}
+
+// restTicks is how many ticks without an event there must be before time is left out: what an event brings
+// about at other shards is done by then.
+const restTicks = 4
+
+// due is how far ahead the next deadline of any shard is, for a [ManualClock].
+func (h *Host) due() (in time.Duration, has bool) {
+	if h.idleTicks.Load() < restTicks {
+		return 0, true
+	}
+	for _, s := range h.shards() {
+		if d, ok := s.due(); ok && (!has || d < in) {
+			in, has = d, true
+		}
+	}
+	return in, has
+}
+
+func (h *Host) leap(d time.Duration) {
+	for _, s := range h.shards() {
+		s.leap(d)
+	}
+}
+
+// shards are the replicas of data shards.
+func (h *Host) shards() (list []*Shard) {
+	for _, g := range h.running() {
+		if s, ok := g.replica.(*Shard); ok {
+			list = append(list, s)
+		}
+	}
+	return list
 }
 
 // settleTime bounds, in real time, how long a tick waits for a shard.

@@ -31,6 +31,7 @@ type Stats struct {
 
 type counters struct {
 	batches, commands, bytes, applied, refused, dropped, undetermined, takeOvers, retakes, overloaded atomic.Uint64
+	happened                                                                                          atomic.Uint64 // entries that had events
 	barriers, barrierFails, peerDropped, snapshots, restores                                          atomic.Uint64
 }
 
