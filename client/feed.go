@@ -44,7 +44,7 @@ type feeder interface {
 const maxNews = 1024
 
 // errBehind: the consumer fell behind.
-var errBehind = protocol.Errorf(protocol.StatusOverloaded, "the consumer of the watch fell behind")
+var errBehind = protocol.Errorf(protocol.StatusOverloaded, "the consumer of the watch fell behind by %d events; read them faster", maxNews)
 
 // watchFeed tells an object's stream until ctx ends or the server refuses, and opens it again as often as needed. bucket is asked at each opening, begin gives what reads
 // its events.

@@ -81,7 +81,7 @@ func TestNodeChangesUnderWay(t *testing.T) {
 	}
 	eventually(t, "its end", func() bool { return len(s.nodeOps) == 1 })
 	s.nodeOps <- struct{}{}
-	if err := create("/b"); !errors.Is(err, protocol.StatusOverloaded) || !strings.Contains(err.Error(), "as many requests of this kind are under way") {
+	if err := create("/b"); !errors.Is(err, protocol.StatusOverloaded) || !strings.Contains(err.Error(), "requests of this kind are under way, the limit on each instance") {
 		t.Errorf("one past the limit: %v", err)
 	}
 	c.nodeInfo("/a") // reading is no change

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -303,7 +304,9 @@ func (o *outbox) flushHere() {
 
 // cutSlow ends a connection that does not read. False: it ended before.
 func (c *conn) cutSlow() bool {
-	if !c.end(endHard, protocol.StatusOverloaded, "more bytes wait for this connection, or for longer, than the server holds them; read faster") {
+	l := &c.srv.cfg.Limits
+	why := fmt.Sprintf("more than %d bytes wait for this connection, or one waits for longer than %s; read faster", l.OutHard, l.OutAge)
+	if !c.end(endHard, protocol.StatusOverloaded, why) {
 		return false
 	}
 	c.srv.metrics.slowCut.Inc()

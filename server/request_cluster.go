@@ -79,7 +79,7 @@ func (c *conn) clusterRequest(p *pass, h protocol.Header) {
 			c.srv.setAuth(c.srv.meta.State()) // who asked may come back with a new token before the map is looked at
 		}
 		if err == nil && len(body) > protocol.MaxDataLen {
-			err = protocol.Errorf(protocol.StatusOverloaded, "the answer is longer than %d bytes; the cluster has too many members for one document", protocol.MaxDataLen)
+			err = protocol.Errorf(protocol.StatusOverloaded, "the answer is longer than %d bytes; the cluster has too many members for one document; read /metrics of its instances", protocol.MaxDataLen)
 		}
 		return &protocol.ClusterReply{Body: body}, err
 	})

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -96,7 +97,7 @@ func (c *conn) nodeOp(p *pass, h protocol.Header, slots chan struct{}, op func(c
 	select {
 	case slots <- struct{}{}:
 	default:
-		p.out.fail(c, h.Kind, h.ID, protocol.StatusOverloaded, "as many requests of this kind are under way as the limit allows; retry later")
+		p.out.fail(c, h.Kind, h.ID, protocol.StatusOverloaded, fmt.Sprintf("%d requests of this kind are under way, the limit on each instance; retry later", cap(slots)))
 		return
 	}
 	kind, id := h.Kind, h.ID

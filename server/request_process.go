@@ -75,7 +75,8 @@ func (c *conn) member(p *pass, h protocol.Header) {
 		switch st := d.processes.add(m); st {
 		case protocol.StatusOK:
 		case protocol.StatusOverloaded:
-			p.out.fail(c, h.Kind, h.ID, st, fmt.Sprintf("too many messages between members wait in shard %d; send it again later", d.id))
+			p.out.fail(c, h.Kind, h.ID, st, fmt.Sprintf("the messages between members that wait in shard %d are at the limit of %d, or of %d bytes; send it again later",
+				d.id, mostMemberMail, mostMemberBytes))
 		default:
 			c.turnedAway(p.out, d, h.Kind, h.ID, st)
 		}

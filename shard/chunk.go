@@ -171,13 +171,12 @@ func (c *chunkRecord) read(r *reader, x *BucketsBody) bool {
 	case chunkParty:
 		c.id, c.node, c.epoch, c.low, c.desc, c.gone = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint(), r.bytes(), r.bool()
 		n := r.count()
-		for i := range n {
-			a := answer{seq: r.uvarint(), value: r.uvarint()}
-			bucket := r.uvarint()
-			a.bucket, a.kind, a.outcome, a.state, a.flag = uint32(bucket), CommandKind(r.byte()), outcome(r.byte()), protocol.AcquireState(r.byte()), r.bool()
-			if r.bad || !x.inRun(bucket) || a.outcome >= outcomes || i > 0 && a.seq <= c.answers[i-1].seq {
+		for after := uint64(0); n > 0; n-- {
+			a, ok := r.answer(after)
+			if !ok || !x.inRun(uint64(a.bucket)) {
 				return false
 			}
+			after = a.seq
 			c.answers = append(c.answers, a)
 		}
 		return c.id != 0 && len(c.desc) <= maxDescription
@@ -259,12 +258,7 @@ func (w *chunkWriter) party(p *party, answers []answer) {
 	f = appendBool(f, p.gone)
 	f = binary.AppendUvarint(f, uint64(len(answers)))
 	for i := range answers {
-		a := &answers[i]
-		f = binary.AppendUvarint(f, a.seq)
-		f = binary.AppendUvarint(f, a.value)
-		f = binary.AppendUvarint(f, uint64(a.bucket))
-		f = append(f, byte(a.kind), byte(a.outcome), byte(a.state))
-		f = appendBool(f, a.flag)
+		f = appendAnswer(f, &answers[i])
 	}
 	w.put(chunkParty, f)
 	w.parties[p.id] = true

@@ -189,7 +189,7 @@ func (x *export) memory(p *party) bool {
 		if a.seq <= after || !x.run.inRun(uint64(a.bucket)) {
 			continue
 		}
-		if size += 24; size > x.w.most && len(part) > 0 {
+		if size += 24 + len(a.said); size > x.w.most && len(part) > 0 {
 			x.w.party(p, part)
 			x.at.id, x.at.seq = p.id, part[len(part)-1].seq
 			return false

@@ -1,6 +1,8 @@
 package shard
 
 import (
+	"encoding/binary"
+	"math"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -15,6 +17,55 @@ type answer struct {
 	outcome outcome
 	state   protocol.AcquireState
 	flag    bool // released
+	// said is the sentence of a refusal of a process or a rollout, which has its values in it. Empty: the
+	// one of outcomeTable. See keepSaid.
+	said string
+}
+
+// maxSaid bounds a sentence that is remembered, in bytes.
+const maxSaid = 256
+
+// keepSaid is a sentence as it is remembered with an answer: whole if it is short enough, and the party
+// remembers few answers, as clients do that raise their low-water mark. Else a repeat gets the general
+// sentence of its outcome.
+func (p *party) keepSaid(text string, out outcome) string {
+	if !out.says() || text == outcomeTable[out].text || len(text) > maxSaid || p.answers.len() >= answersFree {
+		return ""
+	}
+	return text
+}
+
+// says tells whether answers with the outcome may have a sentence of their own.
+func (o outcome) says() bool { return o >= outNotMember && o <= outTrackArgument }
+
+// text is what a repeat of the answer says to people, for processes and rollouts.
+func (a *answer) text() string {
+	if a.said != "" {
+		return a.said
+	}
+	return outcomeTable[a.outcome].text
+}
+
+// appendAnswer encodes an answer.
+func appendAnswer(b []byte, a *answer) []byte {
+	b = binary.AppendUvarint(b, a.seq)
+	b = binary.AppendUvarint(b, a.value)
+	b = binary.AppendUvarint(b, uint64(a.bucket))
+	b = append(b, byte(a.kind), byte(a.outcome), byte(a.state))
+	b = appendBool(b, a.flag)
+	return appendString(b, a.said)
+}
+
+// answer decodes an answer that follows the one with number after.
+func (r *reader) answer(after uint64) (a answer, ok bool) {
+	a.seq, a.value = r.uvarint(), r.uvarint()
+	bucket := r.uvarint()
+	a.bucket, a.kind, a.outcome, a.state, a.flag = uint32(bucket), CommandKind(r.byte()), outcome(r.byte()), protocol.AcquireState(r.byte()), r.bool()
+	if a.outcome >= outcomes || a.seq <= after || bucket > math.MaxUint32 {
+		return a, false
+	}
+	a.said = string(r.bytes())
+	return a, !r.bad && len(a.said) <= maxSaid
 }
 
 // answers are those of one party, in order of number.

@@ -57,8 +57,7 @@ func (m *Machine) reachProcess(q *procRequest, node uint64) bool {
 
 // processAgain answers a number that was answered before. A join is looked at twice: it is repeated while the session is a member, and never carried out again.
 func (m *Machine) processAgain(q *procRequest, a answer) {
-	o := &outcomeTable[a.outcome]
-	ev := Event{Kind: EventReply, Command: m.run.command, Status: o.status, Text: o.text}
+	ev := Event{Kind: EventReply, Command: m.run.command, Status: outcomeTable[a.outcome].status, Text: a.text()}
 	switch {
 	case a.kind != q.kind:
 		m.reply(protocol.StatusBadRequest, textNumberReused)
@@ -92,7 +91,7 @@ func (m *Machine) finishProcess(q *procRequest, ev Event, value uint64, err erro
 		out = processOutcome(ev.Status)
 	}
 	if q.seq != 0 && ev.Status != protocol.StatusOverloaded {
-		q.party.remember(answer{seq: q.seq, kind: q.kind, bucket: q.b.number, outcome: out, value: value})
+		q.party.remember(answer{seq: q.seq, kind: q.kind, bucket: q.b.number, outcome: out, value: value, said: q.party.keepSaid(ev.Text, out)})
 	}
 	m.run.out.List = append(m.run.out.List, ev)
 	if q.x != nil {
@@ -100,7 +99,7 @@ func (m *Machine) finishProcess(q *procRequest, ev Event, value uint64, err erro
 	}
 }
 
-// processOutcome is how a refusal is remembered: its status, with a sentence that is the same for all.
+// processOutcome is how a refusal is remembered: its status, with its sentence, see keepSaid.
 func processOutcome(status protocol.Status) outcome {
 	switch status {
 	case protocol.StatusNotFound:

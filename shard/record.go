@@ -155,12 +155,7 @@ func appendParty(b []byte, p *party, sum *uint64) []byte {
 	live := p.answers.list[p.answers.head:]
 	b = binary.AppendUvarint(b, uint64(len(live)))
 	for i := range live {
-		a := &live[i]
-		b = binary.AppendUvarint(b, a.seq)
-		b = binary.AppendUvarint(b, a.value)
-		b = binary.AppendUvarint(b, uint64(a.bucket))
-		b = append(b, byte(a.kind), byte(a.outcome), byte(a.state))
-		b = appendBool(b, a.flag)
+		b = appendAnswer(b, &live[i])
 	}
 	s := p.home
 	if s == nil {

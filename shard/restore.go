@@ -350,12 +350,12 @@ func (x *restorer) party(r *reader, home bool) bool {
 	if n > 0 {
 		p.answers.list = make([]answer, 0, min(n, 1024))
 	}
-	for i := range n {
-		a := answer{seq: r.uvarint(), value: r.uvarint(), bucket: uint32(r.uvarint())}
-		a.kind, a.outcome, a.state, a.flag = CommandKind(r.byte()), outcome(r.byte()), protocol.AcquireState(r.byte()), r.bool()
-		if a.outcome >= outcomes || i > 0 && a.seq <= p.answers.list[i-1].seq || r.bad {
+	for after := uint64(0); n > 0; n-- {
+		a, ok := r.answer(after)
+		if !ok {
 			return false
 		}
+		after = a.seq
 		p.answers.list = append(p.answers.list, a)
 	}
 	if s := p.home; s != nil {

@@ -44,8 +44,7 @@ func (m *Machine) enterTrack(q *trackRequest, c *rawCommand, head *protocol.Head
 			m.reply(protocol.StatusBadRequest, textNumberReused)
 			return false
 		}
-		o := &outcomeTable[a.outcome]
-		m.run.out.List = append(m.run.out.List, Event{Kind: EventReply, Command: m.run.command, Status: o.status, Text: o.text, Version: a.value})
+		m.run.out.List = append(m.run.out.List, Event{Kind: EventReply, Command: m.run.command, Status: outcomeTable[a.outcome].status, Text: a.text(), Version: a.value})
 		return false
 	}
 	_, member := q.party.tracks().find(q.name)
@@ -76,7 +75,7 @@ func (m *Machine) finishTrack(q *trackRequest, ev Event, err error) {
 		out = trackOutcome(ev.Status)
 	}
 	if q.seq != 0 && ev.Status != protocol.StatusOverloaded {
-		q.party.remember(answer{seq: q.seq, kind: q.kind, bucket: q.b.number, outcome: out, value: ev.Version})
+		q.party.remember(answer{seq: q.seq, kind: q.kind, bucket: q.b.number, outcome: out, value: ev.Version, said: q.party.keepSaid(ev.Text, out)})
 	}
 	m.run.out.List = append(m.run.out.List, ev)
 	if q.x != nil {
@@ -84,7 +83,7 @@ func (m *Machine) finishTrack(q *trackRequest, ev Event, err error) {
 	}
 }
 
-// trackOutcome is how a refusal is remembered: its status, with a sentence that is the same for all.
+// trackOutcome is how a refusal is remembered: its status, with its sentence, see keepSaid.
 func trackOutcome(status protocol.Status) outcome {
 	switch status {
 	case protocol.StatusNotFound:

@@ -151,12 +151,9 @@ func TestTrackAdminAllOrNone(t *testing.T) {
 	}
 }
 
-// TestTrackMoves: a track that moves in the middle of a delay to a shard with another log time keeps what was left of the delay, and its answers.
-func TestTrackMoves(t *testing.T) {
-	x, inc := newTrackLoad(t)
-	x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0))
-	x.now += 2_000
-	x.send(t, CmdTrackPoll, x.pollOf(1, inc[1], 0, 0))
+// moved moves all buckets to a machine with another log time, which takes a minute.
+func (x *load) moved(t testing.TB) *load {
+	t.Helper()
 	run := BucketsBody{Total: 64, Count: 64, Epoch: 9}
 	step := func(m *load, kind CommandKind, body []byte) {
 		t.Helper()
@@ -188,6 +185,16 @@ func TestTrackMoves(t *testing.T) {
 	y.now += 60_000 // frozen copies and imports stand still
 	step(y, CmdActivate, AppendBuckets(nil, run))
 	step(x, CmdDropBuckets, AppendBuckets(nil, run))
+	return y
+}
+
+// TestTrackMoves: a track that moves in the middle of a delay to a shard with another log time keeps what was left of the delay, and its answers.
+func TestTrackMoves(t *testing.T) {
+	x, inc := newTrackLoad(t)
+	x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0))
+	x.now += 2_000
+	x.send(t, CmdTrackPoll, x.pollOf(1, inc[1], 0, 0))
+	y := x.moved(t)
 	for range 3 {
 		x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0))
 	}

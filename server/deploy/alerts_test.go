@@ -39,7 +39,9 @@ func TestAlertRules(t *testing.T) {
 	}
 
 	var list struct {
-		Groups []struct{ Rules []struct{ Alert, Expr string } }
+		Groups []struct {
+			Rules []struct{ Alert, Expr string }
+		}
 	}
 	if err := yaml.Unmarshal([]byte(rules), &list); err != nil || len(list.Groups) == 0 {
 		t.Fatalf("there are no rules: %v", err)

@@ -111,7 +111,7 @@ func (m *Mesh) callOwn(ctx context.Context, method uint8, body []byte) ([]byte, 
 	case m.ownCap <- struct{}{}:
 	default:
 		m.count.callsRefused.Add(1)
-		return nil, errHandlers
+		return nil, errHandlers(cap(m.ownCap))
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -177,7 +177,7 @@ func (m *Mesh) peerOf(address string) (*peer, error) {
 		return nil, protocol.Errorf(protocol.StatusBadRequest, "%v", err)
 	}
 	if len(m.peers) >= m.cfg.Limits.Peers {
-		return nil, protocol.Errorf(protocol.StatusOverloaded, "calls to %d instances are under way; at most so many are allowed", len(m.peers))
+		return nil, protocol.Errorf(protocol.StatusOverloaded, "calls to %d instances are under way, the most that are allowed; retry later", len(m.peers))
 	}
 	p := &peer{m: m, address: address, wake: make(chan struct{}, 1), calls: make(map[uint64]*call)}
 	m.peers[address] = p
@@ -195,7 +195,8 @@ func (p *peer) put(o outgoing) (id uint64, err error) {
 		return 0, errEnded
 	}
 	if len(p.queue) >= l.QueueMessages || len(p.queue) > 0 && p.bytes+o.size() > l.QueueBytes {
-		return 0, protocol.Errorf(protocol.StatusOverloaded, "too much waits to be sent to the instance at %s", p.address)
+		return 0, protocol.Errorf(protocol.StatusOverloaded, "%d messages of %d bytes wait to be sent to the instance at %s, and at most %d of %d bytes may; retry later",
+			len(p.queue), p.bytes, p.address, l.QueueMessages, l.QueueBytes)
 	}
 	if o.call != nil {
 		p.nextID++

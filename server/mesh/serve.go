@@ -22,7 +22,9 @@ func (m *Mesh) serve(c *conn) {
 	}
 }
 
-var errHandlers = protocol.Errorf(protocol.StatusOverloaded, "too many calls are carried out for one instance; retry later")
+func errHandlers(most int) *protocol.Error {
+	return protocol.Errorf(protocol.StatusOverloaded, "%d calls are carried out for one instance, the most at a time; retry later", most)
+}
 
 // serving is what is under way for one connection.
 type serving struct {
@@ -64,7 +66,7 @@ func (m *Mesh) serveCalls(c *conn) {
 			case s.slots <- struct{}{}:
 			default:
 				m.count.callsRefused.Add(1)
-				if s.reply(id, nil, errHandlers) != nil {
+				if s.reply(id, nil, errHandlers(cap(s.slots))) != nil {
 					return
 				}
 				continue

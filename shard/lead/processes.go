@@ -137,7 +137,6 @@ func (p *Processes) recount(r *relayed) {
 
 var (
 	errShardPending = protocol.Errorf(protocol.StatusOverloaded, "the messages that wait for replies in this shard are %d MiB; send it again later", MaxPending>>20)
-	errNodePending  = protocol.Errorf(protocol.StatusOverloaded, "the messages of the node's members that wait for replies in this shard are as many bytes as are allowed; send it again later")
 )
 
 // room says why so many bytes more are too much.
@@ -151,7 +150,8 @@ func (p *Processes) room(m *shard.Machine, node uint64, bytes int) error {
 			most = max(leastNodePending, min(most, u.Most[shard.QuotaBytes]))
 		}
 		if uint64(has) > most {
-			return errNodePending
+			return protocol.Errorf(protocol.StatusOverloaded,
+				"the messages of the node's members that wait for replies in this shard may have %d bytes; send it again later, or raise the node's quota max_bytes", most)
 		}
 	}
 	return nil

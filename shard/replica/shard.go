@@ -19,7 +19,7 @@ import (
 const (
 	defaultSnapshotEntries  = 100_000
 	defaultSnapshotBytes    = 256 << 20
-	defaultMaxOpenBytes     = 16 << 20
+	DefaultMaxOpenBytes     = 16 << 20
 	defaultMaxBatchBytes    = 256 << 10
 	defaultMaxBatchCommands = 2048
 	defaultInFlight         = 4
@@ -121,7 +121,7 @@ func (h *Host) StartShard(cfg ShardConfig) (*Shard, error) {
 		return nil, fmt.Errorf("%d batches in flight, but must be 1 to 64", cfg.InFlight)
 	}
 	setDefault(&cfg.InFlight, defaultInFlight)
-	setDefault(&cfg.MaxOpenBytes, defaultMaxOpenBytes)
+	setDefault(&cfg.MaxOpenBytes, DefaultMaxOpenBytes)
 	setDefault(&cfg.MaxBatchBytes, defaultMaxBatchBytes)
 	setDefault(&cfg.MaxBatchCommands, defaultMaxBatchCommands)
 	setDefault(&cfg.SnapshotBytes, defaultSnapshotBytes)

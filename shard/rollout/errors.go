@@ -17,10 +17,12 @@ var (
 	ErrNoTarget          = refusal(protocol.StatusPreconditionFailed, "the location has no target yet")
 	ErrGateMoved         = refusal(protocol.StatusPreconditionFailed, "no such run of a gate is under way: its outcome is not used")
 	ErrUnknownVersion    = refusal(protocol.StatusNotFound, "no such published version")
-	ErrTooManyInstances  = refusal(protocol.StatusOverloaded, "the track has as many instances as one may have")
-	ErrTooManyVersions   = refusal(protocol.StatusOverloaded, "the track keeps as many published versions as one may, and all are in use")
-	ErrTooManyLocations  = refusal(protocol.StatusOverloaded, "too many removed locations still have instances: stop them first")
-	ErrMalformed         = refusal(protocol.StatusBadRequest, "rollout: the record of a track is malformed")
+	ErrTooManyInstances  = protocol.Errorf(protocol.StatusOverloaded, "the track has %d instances, the most that one may have: stop some, or make another track", MaxInstances)
+	ErrTooManyVersions   = protocol.Errorf(
+		protocol.StatusOverloaded, "the track keeps %d published versions, the most that one may, and all are in use: withdraw some, or wait until the last location has moved on", MaxPublished,
+	)
+	ErrTooManyLocations = protocol.Errorf(protocol.StatusOverloaded, "more than %d removed locations would still have instances: stop those first", maxRemoved)
+	ErrMalformed        = refusal(protocol.StatusBadRequest, "rollout: the record of a track is malformed")
 )
 
 func refusal(s protocol.Status, text string) *protocol.Error {

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -108,9 +109,20 @@ func (r *Relay) room(from *mailbox, q *Request) error {
 		}
 		entries++
 		bytes += len(q.Payload)
-		if pairs[session] >= r.limits.Pair || entries > r.limits.Entries || to.bytes+len(q.Payload) > r.limits.Receiver || bytes > r.limits.Bytes {
+		full := ""
+		switch l := &r.limits; {
+		case pairs[session] >= l.Pair:
+			full = fmt.Sprintf("receiver %d has %d unanswered messages of this sender, and at most %d are kept", session, pairs[session], l.Pair)
+		case to.bytes+len(q.Payload) > l.Receiver:
+			full = fmt.Sprintf("receiver %d has %d bytes of unanswered messages, and at most %d are kept", session, to.bytes, l.Receiver)
+		case entries > l.Entries:
+			full = fmt.Sprintf("the round has %d unanswered messages, the most that are kept", l.Entries)
+		case bytes > l.Bytes:
+			full = fmt.Sprintf("the round has %d bytes of unanswered messages, and at most %d are kept", r.bytes, l.Bytes)
+		}
+		if full != "" {
 			r.tally.Overflows++
-			return protocol.Errorf(protocol.StatusOverloaded, "too much is unanswered by receiver %d or in the round; send the message again later", session)
+			return protocol.Errorf(protocol.StatusOverloaded, "%s; send the message again later", full)
 		}
 	}
 	if q.Room == nil || bytes == r.bytes {
