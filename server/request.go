@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
 // scratch is memory for decoding requests: one of each kind that is decoded at the door.
