@@ -36,9 +36,10 @@ type conn struct {
 
 	// Owned by the goroutine that feeds.
 	greeted  bool
-	last     *binding // the session of the last request: most clients have one
-	need     int      // bytes that must be there before the next frame can be complete
-	identity string   // set by the hello
+	last     *binding     // the session of the last request: most clients have one
+	need     int          // bytes that must be there before the next frame can be complete
+	identity string       // set by the hello
+	unheard  *unheardNode // what allowed has just said; see pass.refuse
 	// certificate is what the client has shown and was verified; nil if none. Set before anything is fed.
 	certificate *x509.Certificate
 	spared      atomic.Bool // it turned auth on itself, and stays, with no more rights than others

@@ -169,7 +169,7 @@ func (c *conn) read(p *pass, h protocol.Header) {
 		bad = answersWait(c.srv)
 	}
 	if bad != nil {
-		p.out.failErr(c, h.Kind, h.ID, bad)
+		p.refuse(c, h, bad)
 		return
 	}
 	if !c.admit(p, h, about.node) {

@@ -55,7 +55,7 @@ func (c *conn) change(p *pass, h protocol.Header) {
 		return
 	}
 	if bad := c.allowed(right, b.node); bad != nil {
-		p.out.failErr(c, h.Kind, h.ID, bad)
+		p.refuse(c, h, bad)
 		return
 	}
 	if !c.admit(p, h, b.node) {

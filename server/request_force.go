@@ -18,7 +18,7 @@ func (c *conn) sessionKill(p *pass, h protocol.Header) {
 		return
 	}
 	if bad := c.allowed(RightAdmin, m.Node); bad != nil {
-		p.out.failErr(c, h.Kind, h.ID, bad)
+		p.refuse(c, h, bad)
 		return
 	}
 	c.asked("ask_kill_session", "the end of a session is asked for", m.Node, audit.Field{Key: "session", Value: m.Session}, audit.Field{Key: "reason", Value: m.Reason})
@@ -32,7 +32,7 @@ func (c *conn) forceRelease(p *pass, h protocol.Header) {
 		return
 	}
 	if bad := c.allowed(RightAdmin, m.Node); bad != nil {
-		p.out.failErr(c, h.Kind, h.ID, bad)
+		p.refuse(c, h, bad)
 		return
 	}
 	c.asked("ask_force_release", "the end of leases is asked for", m.Node, audit.Field{Key: "semaphore", Value: string(m.Name)},

@@ -59,7 +59,7 @@ func (c *conn) member(p *pass, h protocol.Header) {
 		return
 	}
 	if bad := c.allowed(RightUse, b.node); bad != nil {
-		p.out.failErr(c, h.Kind, h.ID, bad)
+		p.refuse(c, h, bad)
 		return
 	}
 	if !c.admit(p, h, b.node) {
@@ -116,7 +116,7 @@ func (c *conn) operateProcess(p *pass, h protocol.Header) {
 		return
 	}
 	if bad := c.allowed(RightAdmin, node); bad != nil {
-		p.out.failErr(c, h.Kind, h.ID, bad)
+		p.refuse(c, h, bad)
 		return
 	}
 	path, _ := c.srv.nodePath(node)
@@ -134,7 +134,7 @@ func (c *conn) watchProcess(p *pass, h protocol.Header) {
 		return
 	}
 	if bad := c.allowed(RightRead, m.Node); bad != nil {
-		p.out.failErr(c, h.Kind, h.ID, bad)
+		p.refuse(c, h, bad)
 		return
 	}
 	if !c.admit(p, h, m.Node) {

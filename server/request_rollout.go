@@ -48,7 +48,7 @@ func (c *conn) rollout(p *pass, h protocol.Header) {
 		return
 	}
 	if bad := c.allowed(q.right, b.node); bad != nil {
-		p.out.failErr(c, h.Kind, h.ID, bad)
+		p.refuse(c, h, bad)
 		return
 	}
 	if !c.admit(p, h, b.node) {
@@ -184,7 +184,7 @@ func (c *conn) watchTrack(p *pass, h protocol.Header) {
 		return
 	}
 	if bad := c.allowed(RightRead, m.Node); bad != nil {
-		p.out.failErr(c, h.Kind, h.ID, bad)
+		p.refuse(c, h, bad)
 		return
 	}
 	if !c.admit(p, h, m.Node) {

@@ -63,7 +63,7 @@ func (c *conn) sessionStart(p *pass, h protocol.Header) {
 		bad = c.full(0)
 	}
 	if bad != nil {
-		p.out.failErr(c, h.Kind, h.ID, bad)
+		p.refuse(c, h, bad)
 		return
 	}
 	if !c.admit(p, h, m.Node) {
@@ -83,7 +83,7 @@ func (c *conn) sessionAttach(p *pass, h protocol.Header) {
 		bad = c.full(m.Session)
 	}
 	if bad != nil {
-		p.out.failErr(c, h.Kind, h.ID, bad)
+		p.refuse(c, h, bad)
 		return
 	}
 	c.admit(p, h, m.Node) // never refused

@@ -14,7 +14,7 @@ func (c *conn) watch(p *pass, h protocol.Header) {
 		return
 	}
 	if bad := c.allowed(RightRead, m.Node); bad != nil {
-		p.out.failErr(c, h.Kind, h.ID, bad)
+		p.refuse(c, h, bad)
 		return
 	}
 	if !c.admit(p, h, m.Node) {

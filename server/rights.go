@@ -49,8 +49,9 @@ func (c *conn) allowed(right Right, node uint64) *protocol.Error {
 	}
 	state := c.srv.mapNow().state
 	n, ok := state.Node(node)
-	if !ok && node > state.LastNode() && c.allowedSomewhere(right) { // made a moment ago, and not heard of here
-		return protocol.Errorf(protocol.StatusUnavailable, "the map of this instance does not have the node yet; ask again")
+	if !ok && node > state.LastNode() && c.allowedSomewhere(right) {
+		c.unheard = &unheardNode{answer: protocol.Errorf(protocol.StatusUnavailable, "%s", textUnheard), right: right, node: node}
+		return c.unheard.answer
 	}
 	return c.allowedPath(right, n.Path)
 }

@@ -77,6 +77,7 @@ type Server struct {
 	ctx       context.Context // ends when the server stops
 	cancel    context.CancelFunc
 	running   sync.WaitGroup // everything that ends with ctx
+	unheard   unheardNodes
 	leaving   atomic.Bool    // no more clients should come
 	draining  atomic.Bool    // requests are turned away
 	opened    bool           // clients are let in

@@ -515,8 +515,8 @@ func TestRights(t *testing.T) {
 	none.fails(protocol.StatusForbidden, protocol.KindNodeDescribe, 0, &protocol.NodeDescribe{Path: "/default"})
 	none.fails(protocol.StatusForbidden, protocol.KindNodeDescribe, 0, &protocol.NodeDescribe{Path: "/missing"})
 	none.fails(protocol.StatusForbidden, protocol.KindDescribe, 0, &protocol.Describe{Node: node, Name: []byte("a")})
-	none.fails(protocol.StatusForbidden, protocol.KindDescribe, 0, &protocol.Describe{Node: 999, Name: []byte("a")})   // it learns nothing
-	root.fails(protocol.StatusUnavailable, protocol.KindDescribe, 0, &protocol.Describe{Node: 999, Name: []byte("a")}) // it may come to be known
+	none.fails(protocol.StatusForbidden, protocol.KindDescribe, 0, &protocol.Describe{Node: 999, Name: []byte("a")}) // it learns nothing
+	root.fails(protocol.StatusNotFound, protocol.KindDescribe, 0, &protocol.Describe{Node: 999, Name: []byte("a")})  // the meta shard has been asked
 	var gone protocol.NodeInfo
 	root.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/gone"}, &gone)
 	root.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/gone"}, nil)

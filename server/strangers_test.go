@@ -41,29 +41,42 @@ func TestNothingIsToldApartWithoutARight(t *testing.T) {
 		},
 		protocol.KindTrackDescribe: func(n uint64) protocol.Message { return &protocol.TrackDescribe{Node: n, Name: name} },
 	}
-	for kind, request := range requests {
-		said := ""
-		for _, node := range []uint64{secretNode.ID, gone.ID, gone.ID + 1, 1 << 40} {
-			err := stranger.call(kind, 0, request(node), &protocol.Empty{})
-			if !errors.Is(err, protocol.StatusForbidden) {
-				t.Errorf("%s on node %d is answered %v", kind, node, err)
+	tellApart := func(who string) {
+		t.Helper()
+		for kind, request := range requests {
+			said := ""
+			for _, node := range []uint64{secretNode.ID, gone.ID, gone.ID + 2, 1 << 40} {
+				err := stranger.call(kind, 0, request(node), &protocol.Empty{})
+				if !errors.Is(err, protocol.StatusForbidden) {
+					t.Errorf("%s: %s on node %d is answered %v", who, kind, node, err)
+				}
+				if said != "" && said != fmt.Sprint(err) {
+					t.Errorf("%s: %s on node %d is told apart: %v, not %s", who, kind, node, err, said)
+				}
+				said = fmt.Sprint(err)
 			}
-			if said != "" && said != fmt.Sprint(err) {
-				t.Errorf("%s on node %d is told apart: %v, not %s", kind, node, err, said)
-			}
-			said = fmt.Sprint(err)
 		}
 	}
+	tellApart("without a right")
 	for _, path := range []string{"/secret", "/gone", "/never", "/secret/below"} {
 		if err := stranger.call(protocol.KindNodeDescribe, 0, &protocol.NodeDescribe{Path: path}, &protocol.NodeInfo{}); !errors.Is(err, protocol.StatusForbidden) {
 			t.Errorf("%s is answered %v", path, err)
 		}
 	}
-	// One that has a right somewhere may have been told of a node that this instance has not heard of yet: it asks again.
-	grant(t, root, "stranger", "/elsewhere", "read")
+	// Nor to one that has rights elsewhere.
+	var elsewhere protocol.NodeInfo
+	boss.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/elsewhere"}, &elsewhere)
+	grant(t, root, "stranger", "/elsewhere", "admin")
 	eventually(t, "the right", func() bool {
-		return errors.Is(stranger.call(protocol.KindDescribe, 0, &protocol.Describe{Node: 1 << 40, Name: name}, &protocol.Empty{}), protocol.StatusUnavailable)
+		return stranger.call(protocol.KindList, 0, &protocol.List{Node: elsewhere.ID}, &protocol.ListReply{}) == nil
 	})
+	tellApart("with a right elsewhere")
+	// Who has the right everywhere is told what there is not.
+	for _, node := range []uint64{elsewhere.ID + 1, 1 << 40} {
+		if err := boss.call(protocol.KindDescribe, 0, &protocol.Describe{Node: node, Name: name}, &protocol.Empty{}); !errors.Is(err, protocol.StatusNotFound) {
+			t.Errorf("node %d is answered %v to who has all rights", node, err)
+		}
+	}
 }
 
 // TestMetricsNames: while auth is on, what clients have named is not in the metrics, unless the configuration says so.
