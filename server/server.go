@@ -78,11 +78,11 @@ type Server struct {
 	cancel    context.CancelFunc
 	running   sync.WaitGroup // everything that ends with ctx
 	unheard   unheardNodes
-	leaving   atomic.Bool    // no more clients should come
-	draining  atomic.Bool    // requests are turned away
-	opened    bool           // clients are let in
-	founded   bool           // this process has made the cluster
-	announced atomic.Bool    // the cluster was told that this process is there
+	leaving   atomic.Bool // no more clients should come
+	draining  atomic.Bool // requests are turned away
+	opened    bool        // clients are let in
+	founded   bool        // this process has made the cluster
+	announced atomic.Bool // the cluster was told that this process is there
 	ready     atomic.Bool
 	untick    func()
 
