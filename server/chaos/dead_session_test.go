@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,8 +17,7 @@ import (
 // deadTimeout is the timeout of a session whose client is killed.
 const deadTimeout = 2 * time.Second
 
-// TestDeadSessionsUnderChanges: a client is killed that holds a lock, and leaders change again and
-// again. A waiter gets the lock while they do, and no sooner than the session may end. How long it
+// TestDeadSessionsUnderChanges: a client that holds a lock dies, and leaders change again and again. A waiter gets the lock while they do, and no sooner than the session may end. How long it
 // took is logged: server/PROMISES.md has what adds up to it.
 func TestDeadSessionsUnderChanges(t *testing.T) {
 	if os.Getenv("SIGNALBOX_LONG") == "" {
@@ -26,19 +26,14 @@ func TestDeadSessionsUnderChanges(t *testing.T) {
 	const path, runs = "/dead", 5
 	for _, kind := range []struct {
 		name   string
+		death  syscall.Signal // SIGSTOP: nothing tells that the client is gone
 		every  time.Duration
 		change func(c *cluster, n int) bool
 	}{
-		{"no change", time.Second, func(*cluster, int) bool { return true }},
-		{"the instance that leads most killed and started again each 8 s", 8 * time.Second, func(c *cluster, _ int) bool {
-			s, err := c.status()
-			if err != nil || busiest(&s) == "" {
-				return false
-			}
-			restart(c.all[busiest(&s)])
-			return true
-		}},
-		{"all shards handed over each 3 s", 3 * time.Second, handAllOver},
+		{"no change", syscall.SIGKILL, time.Second, func(*cluster, int) bool { return true }},
+		{"the instance that leads most killed and started again each 8 s", syscall.SIGKILL, 8 * time.Second, killBusiest},
+		{"the same, and the client is silent", syscall.SIGSTOP, 8 * time.Second, killBusiest},
+		{"all shards handed over each 3 s, and the client is silent", syscall.SIGSTOP, 3 * time.Second, handAllOver},
 	} {
 		t.Run(kind.name, func(t *testing.T) {
 			c := newCluster(t)
@@ -62,7 +57,7 @@ func TestDeadSessionsUnderChanges(t *testing.T) {
 				holder := startActor(t, "", "holder", fmt.Sprintf("lock-%d", run), fmt.Sprintf("%s=holder,lock-%d,%s,%s,%s", roleEnv, run, c.endpoints()[run%3], path, deadTimeout))
 				t.Cleanup(func() { _ = holder.cmd.Process.Kill(); <-holder.ended; _ = holder.cmd.Wait() })
 				var next time.Duration
-				after, ok := deathOf(t, holder, s, func(died time.Duration) {
+				after, ok := deathOf(t, holder, kind.death, s, func(died time.Duration) {
 					if next == 0 {
 						next = died + rand.N(deadTimeout/2) // the first one comes while the session lives
 					}
@@ -93,9 +88,9 @@ func TestDeadSessionsUnderChanges(t *testing.T) {
 	}
 }
 
-// deathOf kills a client that holds a lock, and says how long after that a waiter has the lock.
+// deathOf ends a client that holds a lock, and says how long after that a waiter has the lock.
 // meanwhile is called all the time between. False: the session was over before its client died.
-func deathOf(t *testing.T, holder *actor, s *client.Session, meanwhile func(died time.Duration)) (after time.Duration, ok bool) {
+func deathOf(t *testing.T, holder *actor, death syscall.Signal, s *client.Session, meanwhile func(died time.Duration)) (after time.Duration, ok bool) {
 	t.Helper()
 	over := func() bool {
 		_, expired := holder.has("expired")
@@ -138,7 +133,7 @@ func deathOf(t *testing.T, holder *actor, s *client.Session, meanwhile func(died
 	if over() {
 		return 0, false
 	}
-	_ = holder.cmd.Process.Kill()
+	_ = holder.cmd.Process.Signal(death)
 	for died := now(); ; {
 		meanwhile(died)
 		if now() > died+patience {
@@ -153,6 +148,16 @@ func deathOf(t *testing.T, holder *actor, s *client.Session, meanwhile func(died
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+}
+
+// killBusiest kills the instance that leads most, and starts it again.
+func killBusiest(c *cluster, _ int) bool {
+	s, err := c.status()
+	if err != nil || busiest(&s) == "" {
+		return false
+	}
+	restart(c.all[busiest(&s)])
+	return true
 }
 
 // handAllOver has the leader of each shard hand over to another instance. False: none did.

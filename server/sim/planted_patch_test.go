@@ -118,7 +118,7 @@ var patches = []patch{
 		"client", "TestMirror", "",
 	},
 	{
-		"mirror-owner-stale", "client/mirror.go", "if found && sameOwner(&x.owners[i], &o) {", "if found {",
+		"mirror-owner-stale", "client/mirror.go", "if found && sameOwner(&x.owners[i], &o) {", "if found && i >= 0 {",
 		"client", "TestMirror", "",
 	},
 	{
