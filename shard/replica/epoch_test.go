@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -257,6 +258,45 @@ func TestNothingIsAcceptedBeforeTheOwnEpoch(t *testing.T) {
 	}
 	furnish(t, s)
 	newCaller(t, s, r, 1, 60_000).mustCreate("after")
+}
+
+// slowSink takes its time over each entry for as long as slow says.
+type slowSink struct {
+	*recorder
+	slow atomic.Bool
+}
+
+func (x *slowSink) Applied(s *Shard, index uint64, origins []Origin, ev *shard.Events) {
+	if x.slow.Load() {
+		time.Sleep(100 * time.Millisecond)
+	}
+	x.recorder.Applied(s, index, origins, ev)
+}
+
+// Where each entry takes longer than the timeout of a proposal, the leader answers nevertheless.
+func TestSlowLogStillAnswers(t *testing.T) {
+	h := openHost(t, HostConfig{})
+	x := &slowSink{recorder: newRecorder(t)}
+	x.slow.Store(true)
+	s, err := h.StartShard(ShardConfig{
+		ID: 1, Replica: 1, Members: map[uint64]string{1: h.RaftAddress()}, Sink: x,
+		ProposeTimeout: 20 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.awaitLeading()
+	furnish(t, s)
+	newCaller(t, s, x.recorder, 1, 60_000).mustCreate("slow")
+	switch n := s.Stats().Retakes; {
+	case n == 0:
+		t.Error("no proposal took longer than its timeout: the log was not slow")
+	case n > 100:
+		t.Errorf("the epoch was retaken %d times for four requests", n)
+	default:
+		t.Logf("the epoch was retaken %d times", n)
+	}
+	x.slow.Store(false)
 }
 
 func TestDroppedAndNotProposedFail(t *testing.T) {

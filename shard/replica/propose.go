@@ -18,6 +18,8 @@ const (
 	// claimRetry keeps a claim that the engine drops at once, for example during a transfer of leadership, from being repeated in a tight loop.
 	claimRetry = 25 * time.Millisecond
 	maxRetakes = 1<<16 - 1
+	// maxClaimDoublings bounds how much longer a claim may take than another proposal.
+	maxClaimDoublings = 5
 )
 
 // outcome is what the engine says of a proposal.
@@ -57,9 +59,10 @@ func (t *engineTicket) poll() outcome {
 	}
 }
 
-// proposeEntry hands an entry to the engine, which copies it. An error means that it was not proposed.
-func (s *Shard) proposeEntry(entry []byte) (ticket, error) {
-	r, err := s.host.nh.Propose(s.session, entry, s.cfg.ProposeTimeout)
+// proposeEntry hands an entry to the engine, which copies it. An error means that it was not
+// proposed. After the given time its outcome is unknown.
+func (s *Shard) proposeEntry(entry []byte, within time.Duration) (ticket, error) {
+	r, err := s.host.nh.Propose(s.session, entry, within)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +80,7 @@ type flying struct {
 type proposer struct {
 	mu      sync.Mutex // before line.mu
 	s       *Shard
-	propose func(entry []byte) (ticket, error)
+	propose func(entry []byte, within time.Duration) (ticket, error)
 	dozing  bool // the goroutine sleeps, or is about to, without looking at outcomes: somebody who sends must wake it
 	flying  []flying
 	claim   ticket // of the latest claim of an epoch
@@ -115,7 +118,10 @@ func (s *Shard) proposeLoop() {
 func (p *proposer) init(s *Shard) {
 	p.s, p.propose = s, s.proposeEntry
 	if s.cfg.proposeVia != nil {
-		p.propose = func(entry []byte) (ticket, error) { return s.cfg.proposeVia(s.proposeEntry, entry) }
+		p.propose = func(entry []byte, within time.Duration) (ticket, error) {
+			next := func(entry []byte) (ticket, error) { return s.proposeEntry(entry, within) }
+			return s.cfg.proposeVia(next, entry)
+		}
 	}
 }
 
@@ -152,7 +158,7 @@ func (p *proposer) send(b *batch) {
 	commands := uint64(len(b.origins))
 	entry := b.encode(shard.Header{Format: shard.FormatVersion, Epoch: epoch, Seq: seq, LogTime: s.duties.stamp(), Wall: s.wall()})
 	size := uint64(len(entry))
-	t, err := p.propose(entry)
+	t, err := p.propose(entry, s.cfg.ProposeTimeout)
 	// The batch may be back in the pool by now.
 	if err != nil {
 		s.counters.dropped.Add(1)
@@ -238,6 +244,14 @@ func (p *proposer) claimIfDue() bool {
 		return false
 	}
 	retake := l.phase == leading
+	// Where entries take longer than the timeout until they are applied, each claim would be
+	// followed by the next before it counts, and none would ever count. So each claim that follows
+	// another one may take twice as long.
+	late := n
+	if l.held != 0 {
+		late = l.claim - l.held
+	}
+	within := s.cfg.ProposeTimeout << min(late, maxClaimDoublings)
 	l.claim = l.term<<16 | (n + 1)
 	l.claimUnderWay = true
 	p.claimed = l.claim
@@ -250,7 +264,7 @@ func (p *proposer) claimIfDue() bool {
 	}
 	// A new leader stamps nothing: log time stands still until its epoch is applied, and goes on from what it finds then.
 	p.entry = shard.AppendCommand(shard.AppendHeader(p.entry[:0], h), shard.Command{Kind: shard.CmdTakeOver})
-	t, err := p.propose(p.entry)
+	t, err := p.propose(p.entry, within)
 	s.counters.takeOvers.Add(1)
 	if err != nil {
 		l.mu.Lock()
