@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 
@@ -735,7 +736,7 @@ func (w *sim) run(busy, quiet uint64) {
 	}
 }
 
-var simSeeds = flag.Int("seeds", 40, "seeds of the simulation")
+var simSeeds = flag.Int("seeds", 0, "seeds of the simulation; 0: 24, and 40 with SIGNALBOX_LONG")
 
 // rare are the things that must have happened for a run to say anything.
 var rare = []string{
@@ -745,8 +746,14 @@ var rare = []string{
 
 func TestSimulation(t *testing.T) {
 	seeds := *simSeeds
-	if testing.Short() {
-		seeds = min(seeds, 10)
+	switch {
+	case seeds > 0:
+	case testing.Short():
+		seeds = 10
+	case os.Getenv("SIGNALBOX_LONG") != "":
+		seeds = 40
+	default:
+		seeds = 24
 	}
 	seen := map[string]int{}
 	for seed := range uint64(seeds) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -138,6 +139,9 @@ func TestEveryFlippedBitIsNoticed(t *testing.T) {
 	good := snapshotOf(t, exampleMachine())
 	for i := range good {
 		for bit := range 8 {
+			if bit != i%8 && os.Getenv("SIGNALBOX_LONG") == "" {
+				continue // one bit of each byte
+			}
 			bad := bytes.Clone(good)
 			bad[i] ^= 1 << bit
 			if m, err := Restore(bytes.NewReader(bad)); err == nil {

@@ -2,6 +2,7 @@ package meta
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,14 +47,24 @@ func TestListsAreBounded(t *testing.T) {
 	right := func(i int, bits RightBits) *RightsPut {
 		return &RightsPut{Right: Right{Prefix: "/a", Identity: fmt.Sprint("i", i), Rights: bits}}
 	}
-	for i := range maxTokens {
-		must(token(i))
+	// Each command copies its whole list: most entries are put in without one.
+	const last = 10
+	for i := range maxTokens - last {
+		m.tokens = append(m.tokens, token(i).Token)
+	}
+	slices.SortFunc(m.tokens, func(a, b Token) int { return strings.Compare(a.ID, b.ID) })
+	for i := range last {
+		must(token(maxTokens - last + i))
 	}
 	refused(token(maxTokens), "there are 10000 tokens, the limit")
 	must(&TokenRemove{ID: "t7"})
 	must(token(maxTokens))
-	for i := range maxRights {
-		must(right(i, 1))
+	for i := range maxRights - last {
+		m.rights = append(m.rights, right(i, 1).Right)
+	}
+	slices.SortFunc(m.rights, func(a, b Right) int { return strings.Compare(a.Identity, b.Identity) })
+	for i := range last {
+		must(right(maxRights-last+i, 1))
 	}
 	refused(right(maxRights, 1), "the rights list has its 10000 entries")
 	must(right(7, 3)) // in place of what it had

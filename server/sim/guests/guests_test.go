@@ -114,6 +114,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	sound := map[Scenario]bool{} // several faults have one scenario, and without them it is the same
 	for f := None + 1; f < numFaults; f++ {
 		t.Run(f.String(), func(t *testing.T) {
 			c, ok := planted[f]
@@ -133,9 +134,13 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 				t.Errorf("DESIGN.md does not say %q", end)
 			}
 			c.Name, c.Fault = "without", None
+			if sound[c] {
+				return
+			}
 			if r := Search(c, 1e6); r.Broken != "" || !r.Complete {
 				t.Error(r)
 			}
+			sound[c] = true
 		})
 	}
 }
