@@ -25,6 +25,8 @@ type planner struct {
 	shards    []shardView        // data shards, the meta shard last
 	removing  map[uint64]bool    // replicasets whose shards are removed: no buckets are to move there
 	handing   map[uint64]bool    // shards whose leadership is handed over: no move of theirs begins
+	changing  map[uint64]bool    // shards whose members change in this plan: no move of theirs begins
+	filling   map[uint64]bool    // replicasets with a shard that has fewer votes than members that are there: no leadership is spread there
 }
 
 // shardView is a shard and who leads it.
@@ -66,6 +68,8 @@ func (p *planner) look() {
 	p.losing = make(map[[2]uint64]bool)
 	p.removing = make(map[uint64]bool)
 	p.handing = make(map[uint64]bool)
+	p.changing = make(map[uint64]bool)
+	p.filling = make(map[uint64]bool)
 	for i := range list {
 		p.instances[list[i].ID] = &list[i]
 	}

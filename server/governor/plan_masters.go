@@ -33,7 +33,7 @@ func (p *planner) planMasters() {
 		default:
 			s := spreads[x.Replicaset]
 			switch at := p.planMaster(x, loads); {
-			case at == masterless || p.comesToWork(x):
+			case at == masterless || p.comesToWork(x) || p.changing[x.ID] || p.filling[x.Replicaset]:
 				s.blocked = true
 			case at == masterMoves:
 				s.moving++
@@ -58,7 +58,7 @@ const handOverShare = 16
 type spread struct {
 	shards  []*shardView // whose leadership stays where it is
 	moving  int          // how many leaderships move
-	blocked bool         // a shard has no leader, or has to get another one: that goes first
+	blocked bool         // a shard has no leader, or has to get another one, or members come or go: that goes first
 }
 
 // mastery is how a shard's leadership stands.

@@ -10,6 +10,7 @@ import (
 func (p *planner) planRoles(x *shardView) {
 	members := p.members(x)
 	var list []Candidate
+	there, votes := 0, 0
 	for _, i := range members {
 		r, has := x.On(i.ID)
 		switch {
@@ -28,6 +29,15 @@ func (p *planner) planRoles(x *shardView) {
 		}
 		c.Ready = has && r.Role == meta.RoleNonVoting && r.Want == meta.RoleNonVoting && online(i) && p.caughtUp(&r, x.ID)
 		list = append(list, c)
+		if p.fresh(i.ID) && leaving(i) == Stays {
+			there++
+		}
+		if c.Votes {
+			votes++
+		}
+	}
+	if x.ID != meta.MetaShardID && votes < VoterCount(there) {
+		p.filling[x.Replicaset] = true
 	}
 	voter := make(map[uint64]bool)
 	for _, id := range Voters(list) {
@@ -77,6 +87,7 @@ func (p *planner) planGroup(x *shardView) {
 		return
 	}
 	step := func(kind StepKind, r *meta.Replica) {
+		p.changing[x.ID] = true
 		p.add(Step{Kind: kind, Shard: x.ID, Instance: r.Instance, Replica: r.Replica})
 	}
 	for i := range x.Replicas {

@@ -166,6 +166,9 @@ func (p *planner) usable(shard uint64, gets bool) string {
 	if x := &p.shards[i]; gets && p.thin(x) {
 		return fmt.Sprintf("shard %d has fewer voters than its replicaset has instances for; ", shard)
 	}
+	if p.changing[shard] {
+		return fmt.Sprintf("the members of shard %d change first; ", shard)
+	}
 	if p.handing[shard] {
 		return fmt.Sprintf("the leadership of shard %d is handed over first; ", shard)
 	}
