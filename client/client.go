@@ -36,6 +36,7 @@ type Client struct {
 	links    map[uint64]*link // by instance
 	boot     *link            // dials the endpoints
 	fetching *flight          // of the map
+	newest   mapNews          // the newest map that was told of
 	newMap   chan struct{}    // closed and replaced with every new map
 	sessions map[uint64]*Session
 	restores map[restoring]uint64 // nonces of restores that were given up unanswered

@@ -339,10 +339,45 @@ func (c *Client) refresh(ctx context.Context, stale *routes) (fresh bool, err er
 	return c.routes.Load() != stale, f.err
 }
 
+// mapNews is that an instance told of a map.
+type mapNews struct {
+	version uint64
+	from    *conn
+}
+
+// catchUp fetches the map that an instance told of. It asks that instance: another one may not have it yet, and one that was expelled gets no map any more.
+func (c *Client) catchUp(version uint64, from *conn) {
+	c.mu.Lock()
+	if version > c.newest.version {
+		c.newest = mapNews{version, from}
+	}
+	c.mu.Unlock()
+	for range 2 { // the first may share a request that was sent to another one before
+		r := c.routes.Load()
+		if r == nil || r.version >= version {
+			return
+		}
+		if _, err := c.refresh(c.ctx, r); err != nil {
+			return
+		}
+	}
+}
+
+// source is the connection to ask for a newer map than this one; nil for any map.
+func (c *Client) source(ctx context.Context, have *routes) (*conn, error) {
+	c.mu.Lock()
+	news := c.newest
+	c.mu.Unlock()
+	if have != nil && news.version > have.version && !news.from.isLost() {
+		return news.from, nil
+	}
+	return c.any(ctx)
+}
+
 func (c *Client) fetch(have *routes) error {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, dialTimeout, fmt.Errorf("%w: no instance gave its map in time", ErrUnreachable))
 	defer cancel()
-	cn, err := c.any(ctx)
+	cn, err := c.source(ctx, have)
 	if err != nil {
 		return err
 	}
