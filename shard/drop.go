@@ -27,7 +27,7 @@ func (m *Machine) applyNodeDrop(c *rawCommand) {
 	m.touchNode(n)
 	n.dropped = true
 	delete(m.nodes, n.id)
-	m.findSelfCheck()
+	m.findPeriods()
 	m.dropping = append(m.dropping, n)
 	m.dying = append(m.dying, m.stranded...) // some may be of this node
 	m.stranded = nil

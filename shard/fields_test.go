@@ -28,6 +28,7 @@ var derived = map[string]string{
 	"Machine.deadlines":   "follows from the timers",
 	"Machine.young":       "follows from the semaphores",
 	"Machine.selfCheck":   "follows from the nodes",
+	"Machine.grace":       "follows from the nodes",
 	"Machine.serial":      "links records within one snapshot",
 	"Machine.snap":        "of the process",
 	"Machine.mark":        "of the process",

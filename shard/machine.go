@@ -45,6 +45,7 @@ type Machine struct {
 
 	young     youngList
 	selfCheck uint64 // ms: the least self-check period of the nodes, 0 without any; follows from them
+	grace     uint64 // ms: the least grace period of the nodes, 0 without any; follows from them
 
 	serial uint64 // of semaphores, to link records within one snapshot; not part of the state
 
@@ -139,6 +140,9 @@ func (m *Machine) Bucket(b uint32) (epoch uint64, active bool) {
 // SelfCheck is the least self-check period of the nodes that are known here, in ms: how often the shard's leader must make sure that it leads. 0 without
 // nodes.
 func (m *Machine) SelfCheck() uint64 { return m.selfCheck }
+
+// Grace is the least grace period of the nodes, in milliseconds; 0 without any.
+func (m *Machine) Grace() uint64 { return m.grace }
 
 // Node is the config of a node that is known here and was not dropped.
 func (m *Machine) Node(id uint64) (protocol.NodeConfig, bool) {

@@ -131,16 +131,19 @@ func (m *Machine) applyNodePut(c *rawCommand) {
 		n.revision, n.config = x.Revision, x.Config
 		n.usage.copies = 0 // its shares are to be worked out anew
 	}
-	m.findSelfCheck()
+	m.findPeriods()
 	m.reply(protocol.StatusOK, "")
 }
 
-// findSelfCheck is called when a node's config came, changed or went.
-func (m *Machine) findSelfCheck() {
-	m.selfCheck = 0
+// findPeriods is called when a node's config came, changed or went.
+func (m *Machine) findPeriods() {
+	m.selfCheck, m.grace = 0, 0
 	for _, n := range m.nodes { // the least of all: the order does not matter
 		if p := n.config.SelfCheckPeriod; m.selfCheck == 0 || p < m.selfCheck {
 			m.selfCheck = p
+		}
+		if p := n.config.GracePeriod; m.grace == 0 || p < m.grace {
+			m.grace = p
 		}
 	}
 }

@@ -461,7 +461,7 @@ func (x *restorer) linkNodes() bool {
 			m.nodes[id] = n
 		}
 	}
-	m.findSelfCheck()
+	m.findPeriods()
 	return dropped == len(m.dropping)
 }
 

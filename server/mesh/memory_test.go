@@ -81,7 +81,15 @@ func TestMemoryDeadlines(t *testing.T) {
 		t.Errorf("a read past its deadline: %v", err)
 	}
 	_ = a.SetReadDeadline(time.Time{})
-	_ = a.SetWriteDeadline(time.Now().Add(time.Millisecond))
+	go func() { // once as much is written as can be
+		await(t, "the buffer to be full", func() bool {
+			c := a.(*memoryConn)
+			c.link.mu.Lock()
+			defer c.link.mu.Unlock()
+			return len(c.out().buf) == memoryBuffer
+		})
+		_ = a.SetWriteDeadline(time.Now())
+	}()
 	n, err := a.Write(make([]byte, 2*memoryBuffer))
 	if n != memoryBuffer || !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a write of more than the buffer: %d, %v", n, err)

@@ -59,7 +59,8 @@ func (s *Shard) Barrier(fn func(ok bool)) {
 }
 
 // Fresh says that this replica's machine was up to date less than within ago. On a leader it also says that it led then: the start of its last barrier counts.
-// On another replica it is the start of its last read-index; each makes one per [ShardConfig.ReadPeriod].
+// On another replica it is the start of its last read-index; each makes one when it is asked for a
+// period of its own, see followPeriod.
 func (s *Shard) Fresh(within time.Duration) bool { return s.FreshAt(s.clock.Now(), within) }
 
 // FreshAt is Fresh for a caller that has just read the host's clock, for many questions: reading it is a call of the system.
@@ -77,7 +78,7 @@ func (s *Shard) ProofAge(now time.Duration) (age time.Duration, ok bool) {
 	return max(0, now-time.Duration(at)), at != 0 && s.Leading()
 }
 
-// readPeriod is the time between two rounds that nobody asked for.
+// readPeriod is the time between two rounds that nobody asked for, on the leader.
 func (s *Shard) readPeriod() time.Duration {
 	switch asked := s.selfCheck.Load(); {
 	case s.cfg.ReadPeriod > 0:
@@ -89,14 +90,35 @@ func (s *Shard) readPeriod() time.Duration {
 	}
 }
 
-// askRefresh has a round made if the last one is older than the period.
+// graceShare is the part of the least grace period after which a replica that does not lead makes sure
+// that it is up to date. What is left of it is for rounds that fail.
+const graceShare = 2
+
+// followPeriod is the time between two rounds on a replica that does not lead. It answers reads for as
+// long as a node's grace period after the last one, and has nothing to prove in between.
+func (s *Shard) followPeriod() time.Duration {
+	if s.cfg.ReadPeriod > 0 {
+		return s.cfg.ReadPeriod
+	}
+	return max(s.readPeriod(), time.Duration(s.grace.Load())*time.Millisecond/graceShare)
+}
+
+// due says that a round is to be made: the last one is older than the period, or older than half of it
+// while a multiple of the period has passed since. So the rounds of all shards here that are idle come at
+// the same moment, and go to the other instances together. Each by itself costs as much as all of them.
+func (x *seen) due(now, period time.Duration) bool {
+	at := time.Duration(x.at.Load())
+	return at == 0 || now-at >= period || now-at >= period/2 && at < now.Truncate(period)
+}
+
+// askRefresh has a round made if it is due.
 func (s *Shard) askRefresh(now time.Duration) {
 	b := &s.barriers
-	last := &b.read
+	last, period := &b.read, s.followPeriod
 	if s.Leading() {
-		last = &b.lead
+		last, period = &b.lead, s.readPeriod
 	}
-	if last.within(now, s.readPeriod()) {
+	if !last.due(now, period()) {
 		return
 	}
 	b.mu.Lock()

@@ -70,6 +70,7 @@ type duties struct {
 	ticking bool // a tick is in queue
 	busy    bool // it has taken the queue and is not done
 	asleep  bool // the goroutine sleeps, and nobody has woken it yet
+	skipped int  // ticks without a word to the goroutine, while this replica does not lead
 
 	// The stamp of batches: log time at a moment, from which it moves on with the clock. Published at each step, read by the proposer.
 	stampMu sync.Mutex
@@ -254,16 +255,27 @@ func (s *Shard) keepOn() {
 	s.line.submit(s, shard.Command{Kind: shard.CmdHandOver, Body: shard.KeepsOn}, Origin{}, func(error) {})
 }
 
+// followTicks is how many ticks a replica that does not lead leaves out: all it has to do is to look at
+// the periods of its nodes, and a goroutine of each shard that wakes for nothing adds up.
+const followTicks = 9
+
 // tick lets the duties look at the clock. A tick that finds the last one still waiting is none.
-func (s *Shard) tick() {
-	s.askRefresh(s.clock.Now())
+func (s *Shard) tick(now time.Duration) {
+	s.askRefresh(now)
 	s.snapshotIfDue()
 	d := &s.duties
 	d.mu.Lock()
-	late := d.ticking
-	d.ticking = true
+	none := d.ticking
+	switch {
+	case none:
+	case d.active || d.skipped == 0:
+		d.ticking, d.skipped = true, followTicks
+	default:
+		none = true
+		d.skipped--
+	}
 	d.mu.Unlock()
-	if !late {
+	if !none {
 		d.put(duty{kind: dutyTick})
 	}
 }

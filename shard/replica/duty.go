@@ -131,6 +131,7 @@ func (w *dutyWorker) do(x *duty) {
 		s.View(func(m *shard.Machine) {
 			next, has = m.NextDeadline()
 			s.selfCheck.Store(m.SelfCheck())
+			s.grace.Store(m.Grace())
 		})
 		l.SetSelfCheck(uint64(s.readPeriod() / time.Millisecond))
 		l.Tick(now, w.heard, next, has)

@@ -19,7 +19,7 @@ import (
 // machineReplica is a [Shard] or a [Meta].
 type machineReplica interface {
 	leaderUpdated(term, leader uint64)
-	tick()
+	tick(now time.Duration)
 	startTick() (wait func(thorough bool))
 	quiet() bool
 	applies() uint64 // entries, so far

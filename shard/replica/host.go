@@ -282,8 +282,9 @@ func (h *Host) tickLoop() {
 		case <-h.stopC:
 			return
 		case <-t.C:
+			now := h.clock.Now()
 			for _, g := range h.running() {
-				g.replica.tick()
+				g.replica.tick(now)
 			}
 			files.look()
 		}

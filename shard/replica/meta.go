@@ -208,7 +208,7 @@ func (m *Meta) signal() {
 	m.changed = make(chan struct{})
 }
 
-func (m *Meta) tick() {}
+func (m *Meta) tick(time.Duration) {}
 
 func (m *Meta) startTick() func(bool)     { return func(bool) {} }
 func (m *Meta) quiet() bool               { return true }

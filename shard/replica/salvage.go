@@ -296,7 +296,7 @@ func (m *salvageMachine) Lookup(any) (any, error) { return nil, errors.ErrUnsupp
 func (m *salvageMachine) Close() error            { return nil }
 
 func (m *salvageMachine) leaderUpdated(uint64, uint64) {}
-func (m *salvageMachine) tick()                        {}
+func (m *salvageMachine) tick(time.Duration)           {}
 func (m *salvageMachine) startTick() func(bool)        { return func(bool) {} }
 func (m *salvageMachine) quiet() bool                  { return true }
 func (m *salvageMachine) applies() uint64              { return 0 }
