@@ -61,7 +61,11 @@ const allSteps = 1024
 type hold struct {
 	until time.Time
 	pause time.Duration
+	fails int // in a row
 }
+
+// warnAfter is how many times in a row a step fails before that is worth a warning.
+const warnAfter = 3
 
 type outcome struct {
 	step         Step
@@ -153,7 +157,7 @@ func (l *loop) finished(o outcome) {
 	if l.shards[o.step.Shard]--; l.shards[o.step.Shard] == 0 {
 		delete(l.shards, o.step.Shard)
 	}
-	before, again := l.held[key]
+	before := l.held[key]
 	if o.err == nil {
 		l.taken.Add(1)
 		delete(l.held, key)
@@ -163,10 +167,12 @@ func (l *loop) finished(o outcome) {
 	}
 	l.failed.Add(1)
 	rest := min(max(Backoff, 2*before.pause), MaxBackoff)
-	l.held[key] = hold{time.Now().Add(rest), rest}
-	level := slog.LevelWarn
-	if again || errors.Is(o.err, ErrLater) {
-		level = slog.LevelDebug
+	l.held[key] = hold{time.Now().Add(rest), rest, before.fails + 1}
+	// A step may meet one that is under way already, or a change that this instance has not heard of yet:
+	// that is expected, and over with the next try or two.
+	level := slog.LevelDebug
+	if before.fails+1 == warnAfter && !errors.Is(o.err, ErrLater) {
+		level = slog.LevelWarn
 	}
 	l.log.Log(context.Background(), level, "governor step failed, will be retried", "step", o.step.String(), "error", o.err)
 }
