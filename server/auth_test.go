@@ -306,7 +306,7 @@ func TestOtherIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A start with the same create id and key is somebody else's too.
-	again := &protocol.SessionStart{Node: node, CreateID: id16(1), Key: id16(1), Timeout: 10_000, Description: "raw", Nonce: 2}
+	again := &protocol.SessionStart{Node: node, CreateID: id16(1), Key: id16(1), Timeout: mallory.timeout(), Description: "raw", Nonce: 2}
 	var other protocol.SessionReply
 	if err := mallory.call(protocol.KindSessionStart, mallory.homeBucket(again.CreateID), again, &other); err == nil && other.Session == r.Session {
 		t.Error("a start from another identity was given the session")

@@ -97,7 +97,7 @@ func TestNothingOfTheInputIsKept(t *testing.T) {
 	f := feedTo(t, s)
 	defer f.closed()
 	f.in(hello(protocol.Magic, protocol.Version))
-	create := &protocol.SessionStart{Node: node, CreateID: id16(1), Key: id16(2), Timeout: 10_000, Description: "kept", Nonce: 1}
+	create := &protocol.SessionStart{Node: node, CreateID: id16(1), Key: id16(2), Timeout: client.timeout(), Description: "kept", Nonce: 1}
 	f.in(protocol.AppendFrame(nil, protocol.KindSessionStart, 2, client.homeBucket(id16(1)), create))
 	var r protocol.SessionReply
 	if err := r.DecodeBody(f.reply(t, 2).Body); err != nil || r.Session == 0 {

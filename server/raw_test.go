@@ -34,6 +34,14 @@ func start(t testing.TB, change func(*Config)) *Server {
 	if change != nil {
 		change(&cfg)
 	}
+	if cfg.Clock == nil {
+		// A test's client may be slow only because the machine is busy. What is about these limits moves
+		// the clock itself.
+		l := &cfg.Limits
+		for _, d := range []*time.Duration{&l.HelloTimeout, &l.FrameTimeout, &l.IdleTimeout, &l.OutAge} {
+			orDefault(d, time.Hour)
+		}
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
 	s, err := Start(ctx, cfg)
@@ -289,7 +297,7 @@ func id16(n uint64) []byte {
 // session starts one; key and create id come from n.
 func (c *raw) session(node, n uint64) (r protocol.SessionReply) {
 	c.t.Helper()
-	m := &protocol.SessionStart{Node: node, CreateID: id16(n), Key: id16(n), Timeout: 10_000, Description: "raw", Nonce: n + 1}
+	m := &protocol.SessionStart{Node: node, CreateID: id16(n), Key: id16(n), Timeout: c.timeout(), Description: "raw", Nonce: n + 1}
 	c.must(protocol.KindSessionStart, c.homeBucket(m.CreateID), m, &r)
 	return r
 }
@@ -297,9 +305,18 @@ func (c *raw) session(node, n uint64) (r protocol.SessionReply) {
 // attach attaches a session that session made with the same n.
 func (c *raw) attach(node, n, session, epoch uint64) (r protocol.SessionReply, err error) {
 	c.t.Helper()
-	m := &protocol.SessionAttach{Session: session, Node: node, Epoch: epoch, Key: id16(n), Timeout: 10_000, Description: "raw", Nonce: n + 1}
+	m := &protocol.SessionAttach{Session: session, Node: node, Epoch: epoch, Key: id16(n), Timeout: c.timeout(), Description: "raw", Nonce: n + 1}
 	err = c.call(protocol.KindSessionAttach, uint64(protocol.SessionBucket(session)), m, &r)
 	return r, err
+}
+
+// timeout is that of sessions: ten seconds by a clock that the test moves. By the machine's own it is
+// more, because nothing renews these sessions, and a busy machine may take that long for a test.
+func (c *raw) timeout() uint64 {
+	if _, ok := c.s.clock.(*replica.ManualClock); ok {
+		return 10_000
+	}
+	return 120_000
 }
 
 func (c *raw) head(session uint64) protocol.Head {

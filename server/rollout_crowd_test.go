@@ -118,9 +118,13 @@ func (c *pollingConn) ask(list []protocol.TrackPoll, at, version uint64) error {
 	return nil
 }
 
-// TestTenThousandInstances: in a steady state their polls leave no entry in the log, and every one is answered.
-func TestTenThousandInstances(t *testing.T) {
-	const conns, each = 50, 200
+// TestSteadyInstances: in a steady state polls leave no entry in the log, and every one is answered: of
+// 1,000 instances, and with SIGNALBOX_LONG of 10,000.
+func TestSteadyInstances(t *testing.T) {
+	conns, each := 20, 50
+	if isLong() {
+		conns, each = 50, 200
+	}
 	s := start(t, func(c *Config) {
 		c.Shards = 1
 		manual(c) // time stands still: a leader that finds itself late on a busy machine says so in its log

@@ -13,7 +13,7 @@ func TestServes(t *testing.T) {
 	c.ping()
 	node := c.node()
 	r := c.session(node, 1)
-	if r.Session == 0 || r.Epoch != 1 || r.Shard == 0 || r.Timeout != 10_000 || r.Grace != protocol.DefaultGracePeriod || len(r.Ticket) == 0 {
+	if r.Session == 0 || r.Epoch != 1 || r.Shard == 0 || r.Timeout != c.timeout() || r.Grace != protocol.DefaultGracePeriod || len(r.Ticket) == 0 {
 		t.Fatalf("session start was answered %+v", r)
 	}
 	a, err := c.lock(node, r.Session, "a", 0)

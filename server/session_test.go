@@ -364,7 +364,7 @@ func TestRelaxedAttach(t *testing.T) {
 		t.Fatalf("attach with another key: %v", err)
 	}
 	r4, err := c.attach(node, 1, r.Session, 4)
-	if err != nil || r4.Epoch != 4 || r4.Timeout != 10_000 || len(r4.Ticket) == 0 || r4.Grace == 0 {
+	if err != nil || r4.Epoch != 4 || r4.Timeout != c.timeout() || len(r4.Ticket) == 0 || r4.Grace == 0 {
 		t.Fatalf("RELAXED attach: %+v, %v", r4, err)
 	}
 	if n := s.metrics.relaxedAttaches.Get(); n != 1 {
@@ -414,7 +414,7 @@ func TestRelaxedAttach(t *testing.T) {
 	die(s)
 	s = start(t, config)
 	c, c2 = connect(t, s), connect(t, s)
-	other := &protocol.SessionAttach{Session: r.Session, Node: node, Epoch: 7, Key: id16(1), Timeout: 10_000, Description: "raw", Nonce: 99}
+	other := &protocol.SessionAttach{Session: r.Session, Node: node, Epoch: 7, Key: id16(1), Timeout: c.timeout(), Description: "raw", Nonce: 99}
 	home := uint64(protocol.SessionBucket(r.Session))
 	c.must(protocol.KindSessionAttach, home, other, new(protocol.SessionReply))
 	if n := s.metrics.relaxedAttaches.Get(); n != 0 {

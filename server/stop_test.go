@@ -202,7 +202,14 @@ func TestOldBytes(t *testing.T) {
 	var clock interface{ Advance(time.Duration) }
 	s := start(t, func(c *Config) { clock = manual(c); c.Limits.OutHard = 64 << 20; c.Limits.OutSoft = 32 << 20 })
 	healthy, slow := connect(t, s), connect(t, s)
-	asks := bytes.Repeat(protocol.AppendFrame(nil, protocol.KindNodeDescribe, 1<<40, 0, &protocol.NodeDescribe{Path: "/default"}), 1024)
+	// Large answers to small requests fill the connection soon.
+	node := healthy.node()
+	large := protocol.Create{
+		Head: healthy.head(healthy.session(node, 1).Session), Name: []byte("large"), Limit: 1, Data: make([]byte, 64<<10),
+	}
+	healthy.must(protocol.KindCreate, healthy.bucket(node, "large"), &large, nil)
+	ask := protocol.Describe{Node: node, Name: large.Name}
+	asks := bytes.Repeat(protocol.AppendFrame(nil, protocol.KindDescribe, 1<<40, healthy.bucket(node, "large"), &ask), 8)
 	waiting := func() (n int) {
 		s.conns.each(func(c *conn) { n += c.out.waiting() })
 		return n
