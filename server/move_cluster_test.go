@@ -14,7 +14,7 @@ func moveSizes() (buckets uint32, sessions, names int) {
 	if os.Getenv("SIGNALBOX_LONG") != "" {
 		return 4096, 200, 40
 	}
-	return 128, 12, 8
+	return 256, 24, 8
 }
 
 // setBuckets is how many buckets each replicaset has.
