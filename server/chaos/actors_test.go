@@ -57,7 +57,17 @@ func TestMain(m *testing.M) {
 	if url := os.Getenv(fetchEnv); url != "" {
 		os.Exit(fetch(url))
 	}
-	os.Exit(m.Run())
+	os.Exit(runTests(m))
+}
+
+func runTests(m *testing.M) int {
+	var err error
+	if builtIn, err = os.MkdirTemp("", "signalbox-chaos-bin"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(builtIn) }()
+	return m.Run()
 }
 
 // fetchEnv tells the test binary to print what is at an address.

@@ -8,6 +8,7 @@ import (
 
 // TestClusterForms: three processes in any order, each with a part of the peers, become one cluster, and are the same one after all were killed.
 func TestClusterForms(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	names := []string{"a", "b", "c"}
 	for _, name := range names {

@@ -13,6 +13,7 @@ const rarely = 25 * time.Minute
 // TestLeaderStopped: the instance that leads most is stopped by SIGSTOP, so that its connections stay and say nothing. Clients go on at the leaders that the others elect,
 // long before they could miss a keep-alive, and nothing is done twice.
 func TestLeaderStopped(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.three()
 	names := c.names()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -17,6 +18,9 @@ type network struct {
 	rules  map[[2]int]bool // what is cut
 	lossy  []int           // hosts whose packets get lost
 }
+
+// networks counts those that were made: each has names of its own.
+var networks atomic.Uint64
 
 // newNetwork needs root, and a kernel that has namespaces; without them the test is skipped.
 func newNetwork(t *testing.T, hosts int) *network {
@@ -37,7 +41,7 @@ func makeNetwork(t *testing.T, hosts int) (*network, error) {
 	if os.Getuid() != 0 {
 		return nil, errors.New("network namespaces need root")
 	}
-	n := &network{t: t, router: fmt.Sprintf("signalbox-%d", os.Getpid()), rules: map[[2]int]bool{}}
+	n := &network{t: t, router: fmt.Sprintf("signalbox-%d-%d", os.Getpid(), networks.Add(1)), rules: map[[2]int]bool{}}
 	t.Cleanup(func() {
 		for _, space := range append(n.hosts, n.router) {
 			_ = exec.Command("ip", "netns", "delete", space).Run()

@@ -36,13 +36,24 @@ func await(t *testing.T, what string, holds func() bool) {
 // buildServer builds the binary that the tests run.
 func buildServer(t *testing.T) string {
 	t.Helper()
-	bin := filepath.Join(t.TempDir(), "signalbox")
-	out, err := exec.Command("go", "build", "-o", bin, "github.com/signalbox-dev/signalbox/cmd/signalbox").CombinedOutput()
+	bin, err := built()
 	if err != nil {
-		t.Fatalf("building signalbox: %v\n%s", err, out)
+		t.Fatal(err)
 	}
 	return bin
 }
+
+// builtIn is the folder of the binary, which all tests share. TestMain makes it and removes it.
+var builtIn string
+
+var built = sync.OnceValues(func() (bin string, err error) {
+	bin = filepath.Join(builtIn, "signalbox")
+	out, err := exec.Command("go", "build", "-o", bin, "github.com/signalbox-dev/signalbox/cmd/signalbox").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("building signalbox: %w\n%s", err, out)
+	}
+	return bin, err
+})
 
 // freeAddress finds an address that nobody listens on.
 func freeAddress(t *testing.T) string {
