@@ -136,14 +136,14 @@ var patches = []patch{
 const historyRuns = 5
 
 // command is a run of the patch's test.
-func (p *patch) command(overlay string) *exec.Cmd {
+func (p *patch) command(t *testing.T, overlay string) *exec.Cmd {
 	run := "^" + p.run + "$"
 	if p.histories != "" {
 		run += "/^each_instance_has_a_copy"
 	}
 	cmd := exec.Command("go", "test", "-count", "1", "-overlay", overlay, "./"+p.dir, "-run", run)
 	if p.histories != "" {
-		cmd.Env = append(os.Environ(), "SIGNALBOX_CHAOS=2", "SIGNALBOX_CHAOS_ONLY="+p.histories)
+		cmd.Env = append(os.Environ(), "SIGNALBOX_CHAOS=2", "SIGNALBOX_CHAOS_ONLY="+p.histories, "SIGNALBOX_CHAOS_KEEP="+t.TempDir())
 	}
 	return cmd
 }
@@ -165,7 +165,7 @@ func TestPlantedPatchesAreFound(t *testing.T) {
 				runs = historyRuns
 			}
 			passes := func(overlay string) bool {
-				cmd := p.command(overlay)
+				cmd := p.command(t, overlay)
 				cmd.Dir = root
 				out, err := cmd.CombinedOutput()
 				if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) || strings.Contains(string(out), "[build failed]") || strings.Contains(string(out), "no tests to run") {
