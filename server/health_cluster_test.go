@@ -130,9 +130,9 @@ func TestHealthOfFailureDomains(t *testing.T) {
 	for _, n := range k.names() {
 		k.eventually(n+" to see two of three in DC=2", func() bool {
 			h = k.healthOf(n)
-			return len(h.Unheard) == 0 && len(h.NextLoss) == 1 && h.Replicasets[0].Copies == 3 && len(h.NextLoss[0].Shards) == len(h.Shards)
+			return h.State == protocol.HealthDegraded && len(h.Problems) == 1 && len(h.Unheard) == 0 && len(h.NextLoss) == 1 && h.Replicasets[0].Copies == 3 && len(h.NextLoss[0].Shards) == len(h.Shards)
 		})
-		if l := h.NextLoss[0]; h.State != protocol.HealthDegraded || l.Domain != "DC=2" || strings.Join(l.Instances, " ") != "b c" || !l.Meta ||
+		if l := h.NextLoss[0]; l.Domain != "DC=2" || strings.Join(l.Instances, " ") != "b c" || !l.Meta ||
 			!strings.Contains(h.Problems[0], "would not survive the loss of failure domain DC=2: 2 of 3 voters are there") ||
 			!strings.HasPrefix(h.Losses[0], "the loss of failure domain DC=2 (2 instances) would stop the meta shard and shard") {
 			t.Errorf("%s says %+v", n, h)

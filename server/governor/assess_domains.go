@@ -141,6 +141,7 @@ func (a *assessment) findDomainLosses() {
 				loss.Instances = append(loss.Instances, a.name(id))
 			}
 		}
+		slices.Sort(loss.Instances)
 		a.out.NextLoss = append(a.out.NextLoss, loss)
 	}
 }
@@ -177,6 +178,7 @@ func (p *planner) planDomains(add func(kind WaitKind, what, format string, args 
 					in = append(in, p.name(id))
 				}
 			}
+			slices.Sort(in)
 			switch key := [2]uint64{x.Replicaset, uint64(i)}; {
 			case safe(voters, voters-len(in)):
 			case isMeta && slices.Contains(keys, d.Key):
