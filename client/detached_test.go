@@ -230,3 +230,34 @@ func TestMapFromWhoTold(t *testing.T) {
 		}
 	})
 }
+
+// TestMapFromAnother: an instance that ends answers nothing any more. The map comes from another one then, long before the connection is given up.
+func TestMapFromAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.master[2] = 2
+		c := f.open(t)
+		for b := range uint32(2) { // a connection to each of the two instances
+			if _, err := f.sessionIn(t, c, b).Update(bg, nameIn(b), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		began := time.Now()
+		f.set(func() {
+			f.version = 2
+			f.on = func(fc *fakeConn, h protocol.Header) bool { return h.Kind == protocol.KindMap && fc.instance == 1 }
+			for fc := range f.conns {
+				if fc.instance == 1 {
+					fc.send(protocol.KindMapChanged, 0, 0, &protocol.MapChanged{Version: 2})
+				}
+			}
+		})
+		<-c.mapChanged()
+		if v := c.routes.Load().version; v != 2 {
+			t.Errorf("the map is of version %d", v)
+		}
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("it came after %s", took)
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -374,6 +375,53 @@ func (c *Client) source(ctx context.Context, have *routes) (*conn, error) {
 	return c.any(ctx)
 }
 
+// mapPatience is how long an instance has to give its map before another one is asked too: one that ends may answer nothing any more, and all calls that look for the
+// new place of a bucket wait for this answer.
+const mapPatience = 50 * time.Millisecond
+
+// askMap asks for a map on a connection, and on another one when that fails or takes long. The first map counts.
+func (c *Client) askMap(ctx context.Context, first *conn, req *protocol.MapRequest) (*protocol.MapReply, *conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type answer struct {
+		reply *protocol.MapReply
+		cn    *conn
+		err   error
+	}
+	answers := make(chan answer, 2)
+	ask := func(cn *conn) {
+		go func() {
+			var reply protocol.MapReply
+			_, err := cn.roundTrip(ctx, nil, protocol.KindMap, 0, 0, req, &reply)
+			answers <- answer{&reply, cn, err}
+		}()
+	}
+	ask(first)
+	asked := 1
+	another := func() {
+		if others := c.others(first.instance); len(others) > 0 && asked == 1 {
+			ask(slices.MaxFunc(others, func(a, b *conn) int { return cmp.Compare(a.lastHeard.Load(), b.lastHeard.Load()) }))
+			asked++
+		}
+	}
+	late := time.NewTimer(mapPatience)
+	defer late.Stop()
+	for answered := 0; ; {
+		select {
+		case <-late.C:
+			another()
+		case a := <-answers:
+			if a.err == nil {
+				return a.reply, a.cn, nil
+			}
+			another()
+			if answered++; answered == asked {
+				return nil, nil, a.err
+			}
+		}
+	}
+}
+
 func (c *Client) fetch(have *routes) error {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, dialTimeout, fmt.Errorf("%w: no instance gave its map in time", ErrUnreachable))
 	defer cancel()
@@ -385,14 +433,14 @@ func (c *Client) fetch(have *routes) error {
 	if have != nil {
 		req.Known = have.version
 	}
-	var reply protocol.MapReply
-	if _, err := cn.roundTrip(ctx, nil, protocol.KindMap, 0, 0, req, &reply); err != nil {
+	reply, cn, err := c.askMap(ctx, cn, req)
+	if err != nil {
 		return err
 	}
 	if have != nil && reply.Version <= have.version {
 		return nil
 	}
-	r, err := newRoutes(&reply)
+	r, err := newRoutes(reply)
 	if err != nil {
 		cn.end(err)
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
