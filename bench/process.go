@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
 const (
@@ -152,7 +153,7 @@ func (p *Process) Usage() (Usage, error) {
 	return u, nil
 }
 
-// FreeAddress picks a loopback address that nobody listens on. Somebody may take it before its server does; the start then fails and says so.
+// FreeAddress picks a loopback address for a server.
 func FreeAddress() (string, error) {
 	list, err := FreeAddresses(1)
 	if err != nil {
@@ -161,16 +162,16 @@ func FreeAddress() (string, error) {
 	return list[0], nil
 }
 
-// FreeAddresses picks several, all different.
+// FreeAddresses picks several, all different. Neither an outgoing connection nor another program of this project takes one before
+// its server listens there.
 func FreeAddresses(n int) ([]string, error) {
 	var list []string
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		address, err := port.Free()
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // when all are chosen: none is given out twice
-		list = append(list, l.Addr().String())
+		list = append(list, address)
 	}
 	return list, nil
 }
