@@ -195,8 +195,11 @@ func (s *Session) reattach() {
 	}
 }
 
-// lingerShare is the part of a session's timeout within which it is attached again that nobody waits for.
-const lingerShare = 20
+// A session that nobody waits for is attached again within lingerShare of its timeout, and lingerMost: nothing can be told about its leases before.
+const (
+	lingerShare = 20
+	lingerMost  = time.Second
+)
 
 // linger lets others go first. A planned change at a server sends all sessions away that are at home in some buckets, or
 // in a whole shard, at the same moment: those are attached again at once that a call waits for, the others spread over a
@@ -209,7 +212,7 @@ func (s *Session) linger() {
 		unhurried = unhurried && !e.busy
 	}
 	now := s.c.clock.now()
-	most := min(s.m.Timeout()/lingerShare, (s.m.Deadline()-now)/lingerShare)
+	most := min(s.m.Timeout()/lingerShare, (s.m.Deadline()-now)/lingerShare, lingerMost)
 	s.mu.Unlock()
 	if unhurried && most > 0 {
 		sleep(s.ctx, s.wanted, rand.N(most))

@@ -37,6 +37,7 @@ type Client struct {
 	boot     *link            // dials the endpoints
 	fetching *flight          // of the map
 	newest   mapNews          // the newest map that was told of
+	catching bool             // somebody fetches it
 	newMap   chan struct{}    // closed and replaced with every new map
 	sessions map[uint64]*Session
 	restores map[restoring]uint64 // nonces of restores that were given up unanswered
@@ -231,6 +232,7 @@ func (c *Client) pause(ctx context.Context, shard uint64, cn *conn, err error, r
 		retry.failures = 0
 		return
 	}
+	moved := c.mapChanged() // before the map is asked for: what comes meanwhile ends the wait
 	if c.rethink(ctx, shard, cn, err, retry.failures) {
 		retry.failures++
 		return
@@ -238,7 +240,6 @@ func (c *Client) pause(ctx context.Context, shard uint64, cn *conn, err error, r
 	if errors.Is(err, errLinkLost) {
 		return
 	}
-	moved := c.mapChanged()
 	t := time.NewTimer(retry.next())
 	defer t.Stop()
 	select {

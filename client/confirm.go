@@ -59,7 +59,7 @@ func (s *Session) hasStrayed() bool {
 func (s *Session) confirmAll() {
 	for {
 		s.mu.Lock()
-		if !s.recheck || s.err != nil {
+		if !s.recheck || s.err != nil || s.att == nil { // the next attach asks again
 			s.checking = false
 			s.mu.Unlock()
 			return

@@ -33,7 +33,7 @@ func (c *Client) event(cn *conn, h protocol.Header) error {
 			c.learn(w, cn.instance, m.Master, m.Term)
 		}
 		if m.Version > r.version {
-			c.run(func() { c.catchUp(m.Version, cn) })
+			c.catchUp(m.Version, cn)
 		}
 	case protocol.KindSessionEnded:
 		var m protocol.SessionEnded

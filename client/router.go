@@ -268,7 +268,7 @@ func (c *Client) rethink(ctx context.Context, shard uint64, cn *conn, err error,
 	case status == protocol.StatusWrongShard:
 		// The map is old; or who answered is, then somebody else may know.
 		fresh, _ := c.refresh(ctx, r)
-		if !fresh && w != nil && cn != nil && !refusesBucket(cn, err) {
+		if !fresh && w != nil && cn != nil && !c.refusesBucket(w, cn, err) {
 			c.turn(w, cn.instance)
 		}
 		return fresh && tries == 0
@@ -282,10 +282,15 @@ func (c *Client) rethink(ctx context.Context, shard uint64, cn *conn, err error,
 }
 
 // refusesBucket says that the shard's master answered, and does not serve the bucket: it is on its way to another shard,
-// or has arrived and is not served yet. Either is told.
-func refusesBucket(cn *conn, err error) bool {
+// or has arrived and is not served yet. Either is told. A former master that has not heard of the new one goes by an older term.
+func (c *Client) refusesBucket(w *way, cn *conn, err error) bool {
 	var e *protocol.Error
-	return errors.As(err, &e) && e.Status == protocol.StatusWrongShard && e.Master == cn.instance
+	if !errors.As(err, &e) || e.Status != protocol.StatusWrongShard || e.Master != cn.instance {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return e.Term >= w.term
 }
 
 // routesNow is the map there is, fetched if there is none.
@@ -346,22 +351,41 @@ type mapNews struct {
 	from    *conn
 }
 
+// catchUpTries bounds how often in a row a map that was told of is asked for in vain.
+const catchUpTries = 10
+
 // catchUp fetches the map that an instance told of. It asks that instance: another one may not have it yet, and one that was expelled gets no map any more.
 func (c *Client) catchUp(version uint64, from *conn) {
 	c.mu.Lock()
-	if version > c.newest.version {
+	if version > c.newest.version || c.newest.from.isLost() {
 		c.newest = mapNews{version, from}
 	}
+	busy := c.catching
+	c.catching = true
 	c.mu.Unlock()
-	for range 2 { // the first may share a request that was sent to another one before
-		r := c.routes.Load()
-		if r == nil || r.version >= version {
-			return
-		}
-		if _, err := c.refresh(c.ctx, r); err != nil {
-			return
-		}
+	if busy {
+		return
 	}
+	c.run(func() {
+		retry := backoff{base: retryBase, max: retryMax}
+		for last := uint64(0); ; {
+			r := c.routes.Load()
+			if r != nil && r.version > last {
+				last, retry.failures = r.version, 0
+			}
+			c.mu.Lock()
+			if r == nil || r.version >= c.newest.version || retry.failures >= catchUpTries || c.ctx.Err() != nil {
+				c.catching = false
+				c.mu.Unlock()
+				return
+			}
+			c.mu.Unlock()
+			// It may share a request that was sent to another instance before.
+			if fresh, _ := c.refresh(c.ctx, r); !fresh {
+				sleep(c.ctx, nil, retry.next())
+			}
+		}
+	})
 }
 
 // source is the connection to ask for a newer map than this one; nil for any map.
@@ -379,7 +403,7 @@ func (c *Client) source(ctx context.Context, have *routes) (*conn, error) {
 // new place of a bucket wait for this answer.
 const mapPatience = 50 * time.Millisecond
 
-// askMap asks for a map on a connection, and on another one when that fails or takes long. The first map counts.
+// askMap asks for a map on a connection, and on another one when that fails or takes long. The first newer map counts, and the last answer if none is newer.
 func (c *Client) askMap(ctx context.Context, first *conn, req *protocol.MapRequest) (*protocol.MapReply, *conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -411,12 +435,11 @@ func (c *Client) askMap(ctx context.Context, first *conn, req *protocol.MapReque
 		case <-late.C:
 			another()
 		case a := <-answers:
-			if a.err == nil {
-				return a.reply, a.cn, nil
+			if a.err != nil {
+				another()
 			}
-			another()
-			if answered++; answered == asked {
-				return nil, nil, a.err
+			if answered++; answered == asked || a.err == nil && a.reply.Version > req.Known {
+				return a.reply, a.cn, a.err
 			}
 		}
 	}

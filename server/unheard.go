@@ -13,6 +13,8 @@ const (
 	textNoNode  = "coordination node is not known; create it first, or resolve its path again"
 	// unheardWithin bounds the wait for the meta shard. After it the client asks again.
 	unheardWithin = 3 * time.Second
+	// maxUnheard bounds how many requests wait at a time, a few hundred bytes each. What comes then is to be asked again at once.
+	maxUnheard = 1 << 14
 )
 
 // unheardNode is a right on a node whose id is higher than all ids in this instance's map. The node may
@@ -50,6 +52,11 @@ func (p *pass) refuse(c *conn, h protocol.Header, bad *protocol.Error) {
 	s := c.srv
 	q := &s.unheard
 	q.mu.Lock()
+	if len(q.list) >= maxUnheard {
+		q.mu.Unlock()
+		p.out.failErr(c, h.Kind, h.ID, bad)
+		return
+	}
 	q.list = append(q.list, unheardRequest{unheardNode: *u, conn: c, kind: h.Kind, id: h.ID})
 	begin := !q.running
 	q.running = true
@@ -61,6 +68,11 @@ func (p *pass) refuse(c *conn, h protocol.Header, bad *protocol.Error) {
 
 // answerUnheard answers what waits, and what comes meanwhile: one confirmation for all that came before it.
 func (s *Server) answerUnheard() {
+	defer s.guard("unheard", func() {
+		s.unheard.mu.Lock()
+		s.unheard.running = false
+		s.unheard.mu.Unlock()
+	})
 	q := &s.unheard
 	for {
 		q.mu.Lock()

@@ -81,6 +81,9 @@ func (m *Machine) clearCopies() bool {
 // Nobody leaves or is told by that: they are elsewhere.
 func clearCopy[T any](m *Machine, things map[string]T, remove func(T) bool) bool {
 	for len(things) > 0 {
+		if m.run.released <= 0 {
+			return false
+		}
 		keys, _ := keysFrom(things, nil)
 		for _, key := range keys {
 			if m.run.released <= 0 || !remove(things[key]) {

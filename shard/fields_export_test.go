@@ -87,7 +87,7 @@ var unmoved = map[string]string{
 var staysInShard = []string{
 	"id", "applied", "epoch", "logTime", "limits", "work", // the shard's own
 	"tier", "buckets", "copies", "imports", "clearing", // the table, and steps of moves
-	"nodes", "nodeIndex", "dropping", "dropped", // each shard has all nodes
+	"nodes", "nodeIndex", "dropping", "dropped", "grace", // each shard has all nodes
 	"parties", "creates", // records of the run
 	"dying", "stranded", "gone", // ids that the target hears of by their homes
 	"ended",

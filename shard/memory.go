@@ -22,14 +22,17 @@ type answer struct {
 	said string
 }
 
-// maxSaid bounds a sentence that is remembered, in bytes.
-const maxSaid = 256
+// A party's first mostSaid answers keep their sentences, of at most maxSaid bytes each. No quota counts them: they are 6 KiB of a session at most, and 3 KiB as a rule.
+const (
+	maxSaid  = 256
+	mostSaid = 24
+)
 
 // keepSaid is a sentence as it is remembered with an answer: whole if it is short enough, and the party
 // remembers few answers, as clients do that raise their low-water mark. Else a repeat gets the general
 // sentence of its outcome.
 func (p *party) keepSaid(text string, out outcome) string {
-	if !out.says() || text == outcomeTable[out].text || len(text) > maxSaid || p.answers.len() >= answersFree {
+	if !out.says() || text == outcomeTable[out].text || len(text) > maxSaid || p.answers.len() >= mostSaid {
 		return ""
 	}
 	return text

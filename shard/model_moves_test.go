@@ -68,7 +68,7 @@ type movingStep struct {
 }
 
 func TestBucketsMove(t *testing.T) {
-	runs, steps := 60, 600
+	runs, steps := 80, 600
 	if testing.Short() || raceEnabled {
 		runs = 6
 	}
@@ -112,7 +112,7 @@ func TestBucketsMove(t *testing.T) {
 		"track advanced", "track ticked", "track moved", "track deleted", "track rolled back", "track refused while frozen", "instances ended", "poll without the log",
 		"track in parts", "version from outside",
 	} {
-		if did[what] == 0 && runs >= 60 {
+		if did[what] == 0 && runs >= 80 {
 			t.Errorf("never: %s", what)
 		}
 	}

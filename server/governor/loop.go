@@ -1,6 +1,7 @@
 package governor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -61,10 +62,14 @@ const allSteps = 1024
 type hold struct {
 	until time.Time
 	pause time.Duration
-	fails int // in a row
+	tries int // in a row that failed
+	fails int // of these, those that were not to be expected
 }
 
-// warnAfter is how many times in a row a step fails before that is worth a warning.
+// holdKept is how long failures of a step are remembered that is not tried: its try may take twice StepTimeout, and so may that of another one in its lane.
+const holdKept = 4 * StepTimeout
+
+// warnAfter is how many times a step fails before that is worth a warning.
 const warnAfter = 3
 
 type outcome struct {
@@ -93,7 +98,8 @@ func (l *loop) round(ctx context.Context) time.Duration {
 		l.forget()
 		return idle
 	}
-	maps.DeleteFunc(l.held, func(_ stepKey, h hold) bool { return time.Since(h.until) > StepTimeout }) // nobody plans it any more
+	// What nobody plans any more is forgotten.
+	maps.DeleteFunc(l.held, func(k stepKey, h hold) bool { return !l.underway[k] && time.Since(h.until) > holdKept })
 	v := l.view()
 	v.Progress = l.progress
 	l.progress.Update(v)
@@ -104,7 +110,16 @@ func (l *loop) round(ctx context.Context) time.Duration {
 	if slices.ContainsFunc(p.waits, func(w Wait) bool { return w.Kind != Outside }) {
 		pause = Backoff // time passes, and how far a replica has caught up wakes nobody
 	}
-	for _, step := range p.steps {
+	// Of the transfers, which go one after the other, those first that have failed least: two that fail must not keep the others from their turn.
+	rank := func(s *Step) int {
+		if s.Kind != TransferMaster {
+			return 0
+		}
+		return 1 + l.held[s.key()].tries
+	}
+	steps := slices.Clone(p.steps)
+	slices.SortStableFunc(steps, func(a, b Step) int { return cmp.Compare(rank(&a), rank(&b)) })
+	for _, step := range steps {
 		key := step.key()
 		if l.underway[key] || l.occupied(&step) || len(l.underway) >= allSteps || (step.Shard != 0 && l.shards[step.Shard] >= MaxSteps) {
 			continue
@@ -167,11 +182,15 @@ func (l *loop) finished(o outcome) {
 	}
 	l.failed.Add(1)
 	rest := min(max(Backoff, 2*before.pause), MaxBackoff)
-	l.held[key] = hold{time.Now().Add(rest), rest, before.fails + 1}
+	now := hold{until: time.Now().Add(rest), pause: rest, tries: before.tries + 1, fails: before.fails}
+	if !errors.Is(o.err, ErrLater) {
+		now.fails++
+	}
+	l.held[key] = now
 	// A step may meet one that is under way already, or a change that this instance has not heard of yet:
 	// that is expected, and over with the next try or two.
 	level := slog.LevelDebug
-	if before.fails+1 == warnAfter && !errors.Is(o.err, ErrLater) {
+	if now.fails == warnAfter && before.fails < warnAfter {
 		level = slog.LevelWarn
 	}
 	l.log.Log(context.Background(), level, "governor step failed, will be retried", "step", o.step.String(), "error", o.err)

@@ -161,10 +161,11 @@ func (p *planner) handedNow(shard uint64) bool {
 	return ok && p.Now-h.at <= FreshLimit
 }
 
-// movesBuckets says that a move from a shard or to it has begun, and no copy of its buckets serves anybody.
+// movesBuckets says that a move needs the shard as it is until a copy of its buckets serves: both sides until it is decided, the owner then.
 func (p *planner) movesBuckets(shard uint64) bool {
 	return slices.ContainsFunc(p.State.Moves(), func(m meta.Move) bool {
-		return (m.From == shard || m.To == shard) && !p.Progress.moves[m.Ref()].activated
+		needed := m.From == shard && m.Phase != meta.Committed || m.To == shard && m.Phase != meta.Aborted
+		return needed && !p.Progress.moves[m.Ref()].activated
 	})
 }
 

@@ -90,7 +90,8 @@ func (p *planner) planBalance(t *meta.Tier) {
 		if m.Tier != t.ID {
 			continue
 		}
-		if !p.Progress.moves[m.Ref()].activated {
+		// One whose buckets nobody can serve now, as their owner has no leader, does not keep the others from moving.
+		if !p.Progress.moves[m.Ref()].activated && (m.Phase == meta.Moving || p.isLed(m.Owner())) {
 			under++
 		}
 		if m.Phase == meta.Moving {
@@ -150,6 +151,11 @@ func (p *planner) explainStay(t *meta.Tier, sets []owners) {
 		}
 	}
 	p.because(Outside, "buckets of tier "+t.Name+" to move", "no replicaset of it is ready and has a weight; give one a weight, or start instances for another")
+}
+
+// isLed says that this governor has heard of a shard's leader.
+func (p *planner) isLed(shard uint64) bool {
+	return slices.ContainsFunc(p.shards, func(x shardView) bool { return x.ID == shard && x.led })
 }
 
 // usable is why buckets cannot move from a shard, or to it, now; empty if they can.

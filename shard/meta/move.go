@@ -39,6 +39,14 @@ type Move struct {
 	Phase MovePhase
 }
 
+// Owner is the shard that the map gives the buckets to now.
+func (m *Move) Owner() uint64 {
+	if m.Phase == Committed {
+		return m.To
+	}
+	return m.From
+}
+
 // MoveRef names a move.
 type MoveRef struct {
 	Tier  uint8
