@@ -261,3 +261,43 @@ func TestMapFromAnother(t *testing.T) {
 		}
 	})
 }
+
+// TestOldMapDoesNotCount: the instance that told of a map is slow, and another one, which is asked too then, has only the old map. The newer one counts.
+func TestOldMapDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.master[2] = 2
+		c := f.open(t)
+		for b := range uint32(2) { // a connection to each of the two instances
+			if _, err := f.sessionIn(t, c, b).Update(bg, nameIn(b), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.set(func() {
+			old := f.mapReply()
+			f.version = 2
+			now := f.mapReply()
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				switch {
+				case h.Kind != protocol.KindMap:
+					return false
+				case fc.instance == 2:
+					fc.reply(h, old)
+				default:
+					time.AfterFunc(300*time.Millisecond, func() { fc.reply(h, now) })
+				}
+				return true
+			}
+			for fc := range f.conns {
+				if fc.instance == 1 {
+					fc.send(protocol.KindMapChanged, 0, 0, &protocol.MapChanged{Version: 2})
+				}
+			}
+		})
+		time.Sleep(400 * time.Millisecond)
+		synctest.Wait()
+		if v := c.routes.Load().version; v != 2 {
+			t.Errorf("the map is of version %d", v)
+		}
+	})
+}
