@@ -112,17 +112,21 @@ func (w *watched) close(r *report) {
 	r.Left = append(r.Left, killStrays(watchers.pids)...)
 }
 
-// killStrays kills this process's children but for those in known, and what is below them.
+// killStrays kills this process's children but for those in known, and what is below them. One that is killed may have started
+// another one, which becomes a child only then: so there is an end when none was found twice in a row.
 func killStrays(known map[int]bool) (left []int) {
 	if !subreaper {
 		return nil
 	}
+	none := 0
 	for deadline, pause := time.Now().Add(killPatience), 100*time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
 		left = left[:0]
+		none++
 		for _, pid := range childrenOf(os.Getpid()) {
 			if known[pid] {
 				continue
 			}
+			none = 0
 			for _, p := range append(descendants(pid), pid) {
 				_ = syscall.Kill(p, syscall.SIGKILL)
 			}
@@ -130,7 +134,7 @@ func killStrays(known map[int]bool) (left []int) {
 				left = append(left, pid)
 			}
 		}
-		if len(left) == 0 || time.Now().After(deadline) {
+		if none == 2 || time.Now().After(deadline) {
 			return left
 		}
 		time.Sleep(pause)
