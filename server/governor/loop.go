@@ -110,16 +110,7 @@ func (l *loop) round(ctx context.Context) time.Duration {
 	if slices.ContainsFunc(p.waits, func(w Wait) bool { return w.Kind != Outside }) {
 		pause = Backoff // time passes, and how far a replica has caught up wakes nobody
 	}
-	// Of the transfers, which go one after the other, those first that have failed least: two that fail must not keep the others from their turn.
-	rank := func(s *Step) int {
-		if s.Kind != TransferMaster {
-			return 0
-		}
-		return 1 + l.held[s.key()].tries
-	}
-	steps := slices.Clone(p.steps)
-	slices.SortStableFunc(steps, func(a, b Step) int { return cmp.Compare(rank(&a), rank(&b)) })
-	for _, step := range steps {
+	for _, step := range l.inTurn(p.steps) {
 		key := step.key()
 		if l.underway[key] || l.occupied(&step) || len(l.underway) >= allSteps || (step.Shard != 0 && l.shards[step.Shard] >= MaxSteps) {
 			continue
@@ -135,6 +126,20 @@ func (l *loop) round(ctx context.Context) time.Duration {
 		l.start(ctx, step)
 	}
 	return pause
+}
+
+// inTurn is the order in which steps are tried. Of the transfers, which go one after the other, those come first that have failed
+// least: two that fail must not keep the others from their turn. The plan is left as it is: it is shown.
+func (l *loop) inTurn(plan []Step) []Step {
+	rank := func(s *Step) int {
+		if s.Kind != TransferMaster {
+			return 0
+		}
+		return 1 + l.held[s.key()].tries
+	}
+	steps := slices.Clone(plan)
+	slices.SortStableFunc(steps, func(a, b Step) int { return cmp.Compare(rank(&a), rank(&b)) })
+	return steps
 }
 
 func (l *loop) start(ctx context.Context, step Step) {
