@@ -1,7 +1,6 @@
 package client
 
 import (
-	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -186,118 +185,6 @@ func TestMovingBucket(t *testing.T) {
 		}
 		if refused < 2 {
 			t.Error("was not refused")
-		}
-	})
-}
-
-// TestMapFromWhoTold: the map is fetched from the instance that told of it. Another one, that was heard of later, may not have it, and never get it.
-func TestMapFromWhoTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake(t)
-		f.master[2] = 2
-		c := f.open(t)
-		for b := range uint32(2) { // a connection to each of the two instances
-			if _, err := f.sessionIn(t, c, b).Update(bg, nameIn(b), nil); err != nil {
-				t.Fatal(err)
-			}
-		}
-		synctest.Wait()
-		cn, _, err := c.toBucket(bg, 0, 1)
-		if err != nil || cn.instance != 2 {
-			t.Fatal(cn, err)
-		}
-		cn.lastHeard.Store(math.MaxInt64) // it is the one to ask if nobody told of anything
-		f.set(func() {
-			f.version = 2
-			f.on = func(fc *fakeConn, h protocol.Header) bool {
-				if h.Kind != protocol.KindMap || fc.instance == 1 {
-					return false
-				}
-				old := f.mapReply()
-				old.Version = 1
-				fc.reply(h, old)
-				return true
-			}
-			for fc := range f.conns {
-				if fc.instance == 1 {
-					fc.send(protocol.KindMapChanged, 0, 0, &protocol.MapChanged{Version: 2})
-				}
-			}
-		})
-		synctest.Wait()
-		if v := c.routes.Load().version; v != 2 {
-			t.Errorf("the map is of version %d", v)
-		}
-	})
-}
-
-// TestMapFromAnother: an instance that ends answers nothing any more. The map comes from another one then, long before the connection is given up.
-func TestMapFromAnother(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake(t)
-		f.master[2] = 2
-		c := f.open(t)
-		for b := range uint32(2) { // a connection to each of the two instances
-			if _, err := f.sessionIn(t, c, b).Update(bg, nameIn(b), nil); err != nil {
-				t.Fatal(err)
-			}
-		}
-		began := time.Now()
-		f.set(func() {
-			f.version = 2
-			f.on = func(fc *fakeConn, h protocol.Header) bool { return h.Kind == protocol.KindMap && fc.instance == 1 }
-			for fc := range f.conns {
-				if fc.instance == 1 {
-					fc.send(protocol.KindMapChanged, 0, 0, &protocol.MapChanged{Version: 2})
-				}
-			}
-		})
-		<-c.mapChanged()
-		if v := c.routes.Load().version; v != 2 {
-			t.Errorf("the map is of version %d", v)
-		}
-		if took := time.Since(began); took > 100*time.Millisecond {
-			t.Errorf("it came after %s", took)
-		}
-	})
-}
-
-// TestOldMapDoesNotCount: the instance that told of a map is slow, and another one, which is asked too then, has only the old map. The newer one counts.
-func TestOldMapDoesNotCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake(t)
-		f.master[2] = 2
-		c := f.open(t)
-		for b := range uint32(2) { // a connection to each of the two instances
-			if _, err := f.sessionIn(t, c, b).Update(bg, nameIn(b), nil); err != nil {
-				t.Fatal(err)
-			}
-		}
-		f.set(func() {
-			old := f.mapReply()
-			f.version = 2
-			now := f.mapReply()
-			f.on = func(fc *fakeConn, h protocol.Header) bool {
-				switch {
-				case h.Kind != protocol.KindMap:
-					return false
-				case fc.instance == 2:
-					fc.reply(h, old)
-				default:
-					time.AfterFunc(300*time.Millisecond, func() { fc.reply(h, now) })
-				}
-				return true
-			}
-			for fc := range f.conns {
-				if fc.instance == 1 {
-					fc.send(protocol.KindMapChanged, 0, 0, &protocol.MapChanged{Version: 2})
-				}
-			}
-		})
-		time.Sleep(400 * time.Millisecond)
-		synctest.Wait()
-		if v := c.routes.Load().version; v != 2 {
-			t.Errorf("the map is of version %d", v)
 		}
 	})
 }

@@ -1,0 +1,245 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// routesNow is the map there is, fetched if there is none.
+func (c *Client) routesNow(ctx context.Context) (*routes, error) {
+	var last error
+	for {
+		if r := c.routes.Load(); r != nil {
+			return r, nil
+		}
+		if _, err := c.refresh(ctx, nil); err != nil {
+			switch {
+			case c.ctx.Err() != nil:
+				return nil, ErrClientClosed
+			case ctx.Err() != nil:
+				return nil, interrupted(ctx, last)
+			case !again(err):
+				return nil, err
+			}
+			last = err
+			sleep(ctx, c.ctx.Done(), retryBase)
+		}
+	}
+}
+
+// refresh fetches the map unless there is one newer than stale already; fresh says that there is a newer one now. Callers share one request.
+func (c *Client) refresh(ctx context.Context, stale *routes) (fresh bool, err error) {
+	c.mu.Lock()
+	if now := c.routes.Load(); now != stale {
+		c.mu.Unlock()
+		return true, nil
+	}
+	f := c.fetching
+	if f == nil {
+		f = &flight{done: make(chan struct{})}
+		if c.closed {
+			c.mu.Unlock()
+			return false, ErrClientClosed
+		}
+		c.fetching = f
+		c.work.Go(func() {
+			f.err = c.fetch(stale)
+			c.mu.Lock()
+			c.fetching = nil
+			c.mu.Unlock()
+			close(f.done)
+		})
+	}
+	c.mu.Unlock()
+	if err := f.wait(ctx); err != nil {
+		return false, err
+	}
+	return c.routes.Load() != stale, f.err
+}
+
+// mapNews is that an instance told of a map.
+type mapNews struct {
+	version uint64
+	from    *conn
+}
+
+// catchUpTries bounds how often in a row a map that was told of is asked for in vain.
+const catchUpTries = 10
+
+// catchUp fetches the map that an instance told of. It asks that instance: another one may not have it yet, and one that was expelled gets no map any more.
+func (c *Client) catchUp(version uint64, from *conn) {
+	c.mu.Lock()
+	if version > c.newest.version || c.newest.from.isLost() {
+		c.newest = mapNews{version, from}
+	}
+	busy := c.catching
+	c.catching = true
+	c.mu.Unlock()
+	if busy {
+		return
+	}
+	c.run(func() {
+		retry := backoff{base: retryBase, max: retryMax}
+		for last := uint64(0); ; {
+			r := c.routes.Load()
+			if r != nil && r.version > last {
+				last, retry.failures = r.version, 0
+			}
+			c.mu.Lock()
+			if r == nil || r.version >= c.newest.version || retry.failures >= catchUpTries || c.ctx.Err() != nil {
+				c.catching = false
+				c.mu.Unlock()
+				return
+			}
+			c.mu.Unlock()
+			// It may share a request that was sent to another instance before.
+			if fresh, _ := c.refresh(c.ctx, r); !fresh {
+				sleep(c.ctx, nil, retry.next())
+			}
+		}
+	})
+}
+
+// source is the connection to ask for a newer map than this one; nil for any map.
+func (c *Client) source(ctx context.Context, have *routes) (*conn, error) {
+	c.mu.Lock()
+	news := c.newest
+	c.mu.Unlock()
+	if have != nil && news.version > have.version && !news.from.isLost() {
+		return news.from, nil
+	}
+	return c.any(ctx)
+}
+
+// mapPatience is how long an instance has to give its map before another one is asked too: one that ends may answer nothing any more, and all calls that look for the
+// new place of a bucket wait for this answer.
+const mapPatience = 50 * time.Millisecond
+
+// askMap asks for a map on a connection, and on another one when that fails or takes long. The first newer map counts, and the last answer if none is newer.
+func (c *Client) askMap(ctx context.Context, first *conn, req *protocol.MapRequest) (*protocol.MapReply, *conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type answer struct {
+		reply *protocol.MapReply
+		cn    *conn
+		err   error
+	}
+	answers := make(chan answer, 2)
+	ask := func(cn *conn) {
+		go func() {
+			var reply protocol.MapReply
+			_, err := cn.roundTrip(ctx, nil, protocol.KindMap, 0, 0, req, &reply)
+			answers <- answer{&reply, cn, err}
+		}()
+	}
+	ask(first)
+	asked := 1
+	another := func() {
+		if others := c.others(first.instance); len(others) > 0 && asked == 1 {
+			ask(slices.MaxFunc(others, func(a, b *conn) int { return cmp.Compare(a.lastHeard.Load(), b.lastHeard.Load()) }))
+			asked++
+		}
+	}
+	late := time.NewTimer(mapPatience)
+	defer late.Stop()
+	for answered := 0; ; {
+		select {
+		case <-late.C:
+			another()
+		case a := <-answers:
+			if a.err != nil {
+				another()
+			}
+			if answered++; answered == asked || a.err == nil && a.reply.Version > req.Known {
+				return a.reply, a.cn, a.err
+			}
+		}
+	}
+}
+
+func (c *Client) fetch(have *routes) error {
+	ctx, cancel := context.WithTimeoutCause(c.ctx, dialTimeout, fmt.Errorf("%w: no instance gave its map in time", ErrUnreachable))
+	defer cancel()
+	cn, err := c.source(ctx, have)
+	if err != nil {
+		return err
+	}
+	req := &protocol.MapRequest{}
+	if have != nil {
+		req.Known = have.version
+	}
+	reply, cn, err := c.askMap(ctx, cn, req)
+	if err != nil {
+		return err
+	}
+	if have != nil && reply.Version <= have.version {
+		return nil
+	}
+	r, err := newRoutes(reply)
+	if err != nil {
+		cn.end(err)
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	var changed []*link
+	var moved []*way
+	c.mu.Lock()
+	for _, w := range r.ways {
+		var old *way
+		if have != nil {
+			old = have.ways[w.shard]
+			if old != nil {
+				w.writes = old.writes // a request that is under way may be answered after this
+			}
+			if old != nil && old.term > w.term && slices.Contains(w.replicas, old.master.Load()) {
+				w.term = old.term
+				w.master.Store(old.master.Load())
+			}
+			if old != nil && w.term > old.term {
+				moved = append(moved, w)
+			}
+		}
+		if master := w.master.Load(); master != 0 {
+			w.link.Store(c.linkLocked(master))
+			if old != nil && old.master.Load() != master {
+				changed = append(changed, w.link.Load())
+			}
+		}
+	}
+	c.routes.Store(r)
+	close(c.newMap)
+	c.newMap = make(chan struct{})
+	c.pokeWatches()
+	c.mu.Unlock()
+	for _, l := range changed {
+		l.hurry()
+	}
+	for _, w := range moved {
+		c.leaderMoved(w.shard, w.master.Load())
+	}
+	c.cfg.Logger.Debug("cluster map fetched", "version", r.version)
+	if have != nil {
+		c.run(c.confirmStrayed)
+	}
+	return nil
+}
+
+// Map is the cluster map as the client routes by it; it is fetched again when it changes. It must not be changed.
+func (c *Client) Map(ctx context.Context) (*protocol.MapReply, error) {
+	r, err := c.routesNow(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r.reply, nil
+}
+
+// mapChanged is closed when there is a newer map than the present one, or a shard has another master.
+func (c *Client) mapChanged() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.newMap
+}
