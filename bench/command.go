@@ -152,7 +152,8 @@ func longCommand(ctx context.Context, verb string, args []string, stdout, stderr
 	return recorded(r, err, *out, stdout, stderr)
 }
 
-// recorded shows the record of a measurement that ended without err, and saves it in the folder out unless that is "-". It returns the exit code.
+// recorded shows the record of a measurement that ended without err, and saves it in the folder out
+// unless that is "-". It returns the exit code.
 func recorded(r *Record, err error, out string, stdout, stderr io.Writer) int {
 	if err == nil {
 		err = r.WriteTable(stdout)

@@ -38,7 +38,8 @@ const (
 	growthPoll = 20 * time.Millisecond
 )
 
-// RunGrow has a cluster grow and shrink while writers write, a reader reads behind the barrier, and idle sessions live. It records the longest call of each step.
+// RunGrow has a cluster grow and shrink while writers write, a reader reads behind the barrier, and
+// idle sessions live. It records the longest call of each step.
 func RunGrow(ctx context.Context, box *Signalbox, c Grow, root string, log io.Writer) (*Record, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -174,7 +175,8 @@ func newGrowing(ctx context.Context, box *Signalbox, c Grow, dir string) (g *gro
 	if err := g.resize(ctx, c.Steps[0]); err != nil {
 		return nil, err
 	}
-	// Later: a cluster that is made for several copies serves nobody until there are as many instances.
+	// Later: a cluster that is made for several copies serves nobody until there are as many
+	// instances.
 	g.factor = c.Factor
 	factor := protocol.ReplicationFactorRequest{Tier: "default", Factor: uint32(c.Factor)}
 	return g, g.operator.Cluster(ctx, protocol.MethodReplicationFactor, factor, &protocol.ClusterTier{})
@@ -207,7 +209,8 @@ func (g *growing) stop() {
 	}
 }
 
-// resize starts instances, or expels the last ones, until there are n, and waits until nothing is left to do.
+// resize starts instances, or expels the last ones, until there are n, and waits until nothing is
+// left to do.
 func (g *growing) resize(ctx context.Context, n int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, growth, fmt.Errorf("not done after %s", growth))
 	defer cancel()
@@ -242,7 +245,8 @@ func (g *growing) resize(ctx context.Context, n int) error {
 	return nil
 }
 
-// unsettled is what the cluster has still to do until it has n instances and each shard as many voters as it can, or nothing.
+// unsettled is what the cluster has still to do until it has n instances and each shard as many
+// voters as it can, or nothing.
 func (g *growing) unsettled(ctx context.Context, n int) (string, error) {
 	var s protocol.ClusterStatus
 	if err := g.operator.Cluster(ctx, protocol.MethodStatus, nil, &s); err != nil {

@@ -162,8 +162,8 @@ func FreeAddress() (string, error) {
 	return list[0], nil
 }
 
-// FreeAddresses picks several, all different. Neither an outgoing connection nor another program of this project takes one before
-// its server listens there.
+// FreeAddresses picks several, all different. Neither an outgoing connection nor another program of
+// this project takes one before its server listens there.
 func FreeAddresses(n int) ([]string, error) {
 	var list []string
 	for range n {

@@ -195,15 +195,16 @@ func (s *Session) reattach() {
 	}
 }
 
-// A session that nobody waits for is attached again within lingerShare of its timeout, and lingerMost: nothing can be told about its leases before.
+// A session that nobody waits for is attached again within lingerShare of its timeout, and
+// lingerMost: nothing can be told about its leases before.
 const (
 	lingerShare = 20
 	lingerMost  = time.Second
 )
 
-// linger lets others go first. A planned change at a server sends all sessions away that are at home in some buckets, or
-// in a whole shard, at the same moment: those are attached again at once that a call waits for, the others spread over a
-// part of the time that they are believed in.
+// linger lets others go first. A planned change at a server sends all sessions away that are at
+// home in some buckets, or in a whole shard, at the same moment: those are attached again at once
+// that a call waits for, the others spread over a part of the time that they are believed in.
 func (s *Session) linger() {
 	s.mu.Lock()
 	unhurried := s.unhurried

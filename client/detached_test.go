@@ -88,8 +88,9 @@ func TestHomeMoves(t *testing.T) {
 	})
 }
 
-// TestTheCalledAttachFirst: of the sessions that a planned change sends away at one moment, those are attached again at once that a
-// call waits for, or that wait in a queue; the others spread over a twentieth of their timeout.
+// TestTheCalledAttachFirst: of the sessions that a planned change sends away at one moment, those
+// are attached again at once that a call waits for, or that wait in a queue; the others spread over
+// a twentieth of their timeout.
 func TestTheCalledAttachFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -136,8 +137,8 @@ func TestTheCalledAttachFirst(t *testing.T) {
 	})
 }
 
-// TestMovingBucket: a call that a shard's master refuses, as the bucket moves, is asked again when the new owner says that it serves
-// now, and nobody looks for another master of the shard.
+// TestMovingBucket: a call that a shard's master refuses, as the bucket moves, is asked again when
+// the new owner says that it serves now, and nobody looks for another master of the shard.
 func TestMovingBucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)

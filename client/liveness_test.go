@@ -160,7 +160,8 @@ func TestSleep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The first look notices the leap and asks the server: no answer may renew the session before the second.
+		// The first look notices the leap and asks the server: no answer may renew the session
+		// before the second.
 		f.set(func() { f.on = func(fc *fakeConn, h protocol.Header) bool { return true } })
 		synctest.Wait()
 		ck.add(8499*time.Millisecond, 0)

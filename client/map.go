@@ -32,7 +32,8 @@ func (c *Client) routesNow(ctx context.Context) (*routes, error) {
 	}
 }
 
-// refresh fetches the map unless there is one newer than stale already; fresh says that there is a newer one now. Callers share one request.
+// refresh fetches the map unless there is one newer than stale already; fresh says that there is a
+// newer one now. Callers share one request.
 func (c *Client) refresh(ctx context.Context, stale *routes) (fresh bool, err error) {
 	c.mu.Lock()
 	if now := c.routes.Load(); now != stale {
@@ -71,7 +72,8 @@ type mapNews struct {
 // catchUpTries bounds how often in a row a map that was told of is asked for in vain.
 const catchUpTries = 10
 
-// catchUp fetches the map that an instance told of. It asks that instance: another one may not have it yet, and one that was expelled gets no map any more.
+// catchUp fetches the map that an instance told of. It asks that instance: another one may not have
+// it yet, and one that was expelled gets no map any more.
 func (c *Client) catchUp(version uint64, from *conn) {
 	c.mu.Lock()
 	if version > c.newest.version || c.newest.from.isLost() {
@@ -116,11 +118,13 @@ func (c *Client) source(ctx context.Context, have *routes) (*conn, error) {
 	return c.any(ctx)
 }
 
-// mapPatience is how long an instance has to give its map before another one is asked too: one that ends may answer nothing any more, and all calls that look for the
-// new place of a bucket wait for this answer.
+// mapPatience is how long an instance has to give its map before another one is asked too: one that
+// ends may answer nothing any more, and all calls that look for the new place of a bucket wait for
+// this answer.
 const mapPatience = 50 * time.Millisecond
 
-// askMap asks for a map on a connection, and on another one when that fails or takes long. The first newer map counts, and the last answer if none is newer.
+// askMap asks for a map on a connection, and on another one when that fails or takes long. The
+// first newer map counts, and the last answer if none is newer.
 func (c *Client) askMap(ctx context.Context, first *conn, req *protocol.MapRequest) (*protocol.MapReply, *conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -228,7 +232,8 @@ func (c *Client) fetch(have *routes) error {
 	return nil
 }
 
-// Map is the cluster map as the client routes by it; it is fetched again when it changes. It must not be changed.
+// Map is the cluster map as the client routes by it; it is fetched again when it changes. It must
+// not be changed.
 func (c *Client) Map(ctx context.Context) (*protocol.MapReply, error) {
 	r, err := c.routesNow(ctx)
 	if err != nil {
@@ -237,7 +242,8 @@ func (c *Client) Map(ctx context.Context) (*protocol.MapReply, error) {
 	return r.reply, nil
 }
 
-// mapChanged is closed when there is a newer map than the present one, or a shard has another master.
+// mapChanged is closed when there is a newer map than the present one, or a shard has another
+// master.
 func (c *Client) mapChanged() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -32,7 +32,8 @@ func (f *fake) tellOfMap(instance, version uint64) {
 	}
 }
 
-// TestMapFromWhoTold: the map is fetched from the instance that told of it. Another one, that was heard of later, may not have it, and never get it.
+// TestMapFromWhoTold: the map is fetched from the instance that told of it. Another one, that was
+// heard of later, may not have it, and never get it.
 func TestMapFromWhoTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, c := connectedToTwo(t)
@@ -62,7 +63,8 @@ func TestMapFromWhoTold(t *testing.T) {
 	})
 }
 
-// TestMapFromAnother: an instance that ends answers nothing any more. The map comes from another one then, long before the connection is given up.
+// TestMapFromAnother: an instance that ends answers nothing any more. The map comes from another
+// one then, long before the connection is given up.
 func TestMapFromAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, c := connectedToTwo(t)
@@ -82,7 +84,8 @@ func TestMapFromAnother(t *testing.T) {
 	})
 }
 
-// TestOldMapDoesNotCount: the instance that told of a map is slow, and another one, which is asked too then, has only the old map. The newer one counts.
+// TestOldMapDoesNotCount: the instance that told of a map is slow, and another one, which is asked
+// too then, has only the old map. The newer one counts.
 func TestOldMapDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, c := connectedToTwo(t)

@@ -280,8 +280,9 @@ func (c *Client) rethink(ctx context.Context, shard uint64, cn *conn, err error,
 	return false
 }
 
-// refusesBucket says that the shard's master answered, and does not serve the bucket: it is on its way to another shard,
-// or has arrived and is not served yet. Either is told. A former master that has not heard of the new one goes by an older term.
+// refusesBucket says that the shard's master answered, and does not serve the bucket: it is on its
+// way to another shard, or has arrived and is not served yet. Either is told. A former master that
+// has not heard of the new one goes by an older term.
 func (c *Client) refusesBucket(w *way, cn *conn, err error) bool {
 	var e *protocol.Error
 	if !errors.As(err, &e) || e.Status != protocol.StatusWrongShard || e.Master != cn.instance {

@@ -62,9 +62,10 @@ func (s *Session) Service(name string) *Service {
 // Service is the service with this name, for finding its members.
 func (n *Node) Service(name string) ServiceReader { return ServiceReader{n, name} }
 
-// Register makes the session a member, with data of at most 1 MiB. It waits while all units are held: by a lock of the same name, or
-// by as many members as the limit of a semaphore that was created before; Wait among opts bounds that. A session is a member of a
-// service once: ErrAlreadyHeld. Other errors: as Acquire.
+// Register makes the session a member, with data of at most 1 MiB. It waits while all units are
+// held: by a lock of the same name, or by as many members as the limit of a semaphore that was
+// created before; Wait among opts bounds that. A session is a member of a service once:
+// ErrAlreadyHeld. Other errors: as Acquire.
 func (sv *Service) Register(ctx context.Context, data []byte, opts ...AcquireOption) (*Registration, error) {
 	opts = append(opts[:len(opts):len(opts)], Data(data))
 	l, err := sv.s.Acquire(ctx, sv.name, append(opts[:len(opts):len(opts)], Shared())...)

@@ -243,8 +243,8 @@ type ClusterGroup struct {
 	MayLose    int    `json:"may_lose"`       // voters, before it stops
 	Promised   int    `json:"promised"`       // that MayLose is by the configuration
 	Idle       bool   `json:"idle,omitempty"` // it owns no buckets, so no client waits for it
-	// UnsafeDomains are failure domains that may be lost by the configuration, and whose loss would stop
-	// it. While MayLose is 0 none is named: then the loss of any voter stops it.
+	// UnsafeDomains are failure domains that may be lost by the configuration, and whose loss would
+	// stop it. While MayLose is 0 none is named: then the loss of any voter stops it.
 	UnsafeDomains []string `json:"unsafe_domains,omitempty"`
 }
 

@@ -90,8 +90,9 @@ type Goodbye struct {
 	Message string
 }
 
-// MapChanged says that there is a newer map, or that a shard has a new master, which does not change the map's
-// version, or that a shard, whose master says so itself, serves buckets that it refused a moment ago.
+// MapChanged says that there is a newer map, or that a shard has a new master, which does not
+// change the map's version, or that a shard, whose master says so itself, serves buckets that it
+// refused a moment ago.
 type MapChanged struct {
 	Version uint64
 

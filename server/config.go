@@ -102,14 +102,16 @@ type Config struct {
 	// Audit is where what happens to the cluster is written, a JSON object a line: a file, made with mode 0600 and appended, or "stderr"; default nowhere.
 	Audit string
 
-	// MetricsNames says whether metrics have the names of semaphores, rollouts and nodes in them, which anybody who reaches Admin can
-	// read: "on", "off", or the default "auto", which is off while auth is on. Without names there are no series of semaphores and
-	// rollouts, and those of nodes have the node's number.
+	// MetricsNames says whether metrics have the names of semaphores, rollouts and nodes in them,
+	// which anybody who reaches Admin can read: "on", "off", or the default "auto", which is off
+	// while auth is on. Without names there are no series of semaphores and rollouts, and those of
+	// nodes have the node's number.
 	MetricsNames string
 
-	// Shards is the number of data shards, 1..64, of a new folder; default 4. More shards use more cores
-	// and fsyncs, and in a cluster ten of them cost an idle instance about 0.5 % of a core. It cannot be
-	// changed later: a number that differs from the folder's is refused; 0 takes the folder's.
+	// Shards is the number of data shards, 1..64, of a new folder; default 4. More shards use more
+	// cores and fsyncs, and in a cluster ten of them cost an idle instance about 0.5 % of a core.
+	// It cannot be changed later: a number that differs from the folder's is refused; 0 takes the
+	// folder's.
 	Shards int
 
 	// Buckets is the number of buckets of a new folder; default 4096, and only tests want fewer.

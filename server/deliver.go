@@ -187,9 +187,11 @@ func (d *desk) ended(o *outbox, e *shard.Event) {
 	d.logEnded(e, client)
 }
 
-// detach takes sessions at home in a run of buckets off the connections that attached them here, and tells their clients to attach them again where the map sends
-// them. The rest of what those connections have stays as it is. What the clients hold they go on holding until the time they were last vouched for is over.
-// The event is in the connection's buffer before any later pong, so no such pong renews an old attach.
+// detach takes sessions at home in a run of buckets off the connections that attached them here,
+// and tells their clients to attach them again where the map sends them. The rest of what those
+// connections have stays as it is. What the clients hold they go on holding until the time they
+// were last vouched for is over. The event is in the connection's buffer before any later pong, so
+// no such pong renews an old attach.
 func (d *desk) detach(o *outbox, first, count uint32) {
 	d.srv.conns.each(func(c *conn) { d.detachFrom(o, c, first, count) })
 }

@@ -113,8 +113,9 @@ func (s *Server) handOver(ctx context.Context) {
 	}
 }
 
-// keepTimes tells the logs of the shards that are still led here that their leader goes, as a transfer does. So the next leader, which is this instance when it
-// is back, as a rule, leaves sessions their remaining time, and adds no grace period.
+// keepTimes tells the logs of the shards that are still led here that their leader goes, as a
+// transfer does. So the next leader, which is this instance when it is back, as a rule, leaves
+// sessions their remaining time, and adds no grace period.
 func (s *Server) keepTimes(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, keepTimesTry)
 	defer cancel()

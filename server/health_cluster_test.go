@@ -108,9 +108,9 @@ func scrape(s *Server) string {
 	return text.String()
 }
 
-// TestHealthOfFailureDomains: an instance that says at its restart that it is where another one of its
-// replicaset is makes the cluster degraded, although all are there: the loss of that place would stop
-// what any one instance may be lost of.
+// TestHealthOfFailureDomains: an instance that says at its restart that it is where another one of
+// its replicaset is makes the cluster degraded, although all are there: the loss of that place
+// would stop what any one instance may be lost of.
 func TestHealthOfFailureDomains(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)

@@ -124,8 +124,9 @@ func checkIdentity(dir string) error {
 // raftFolder is the part of the data folder that has the log.
 const raftFolder = "raft"
 
-// closeFolder keeps other users out of the data folder, where logs, keys and tokens are. A folder that others can write to is refused: what is in it may
-// be theirs. One that others can only look into is closed to them.
+// closeFolder keeps other users out of the data folder, where logs, keys and tokens are. A folder
+// that others can write to is refused: what is in it may be theirs. One that others can only look
+// into is closed to them.
 func (s *Server) closeFolder() error {
 	dir := s.cfg.DataDir
 	fi, err := os.Stat(dir)

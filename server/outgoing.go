@@ -260,8 +260,9 @@ func (o *outbox) fail(c *conn, kind protocol.Kind, id uint64, status protocol.St
 	o.put(c, kind|protocol.KindReply, id, uint64(status), &o.failure)
 }
 
-// refuse answers a request of a shard with an error. With WRONG_SHARD the client is told who leads the shard, as far as is
-// known here: that is where to ask, or, if it is this instance, there is no use in looking for another leader of it.
+// refuse answers a request of a shard with an error. With WRONG_SHARD the client is told who leads
+// the shard, as far as is known here: that is where to ask, or, if it is this instance, there is no
+// use in looking for another leader of it.
 func (o *outbox) refuse(c *conn, d *desk, kind protocol.Kind, id uint64, status protocol.Status, text string) {
 	if status == protocol.StatusWrongShard {
 		o.failure.Master, o.failure.Term = d.leaderInstance()

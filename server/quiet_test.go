@@ -32,8 +32,8 @@ func (w *warnings) take() string {
 	return w.text.String()
 }
 
-// TestPlannedStopsAreQuiet: instances that are stopped one after the other, and come back, while clients
-// work, are nothing to warn about on any instance.
+// TestPlannedStopsAreQuiet: instances that are stopped one after the other, and come back, while
+// clients work, are nothing to warn about on any instance.
 func TestPlannedStopsAreQuiet(t *testing.T) {
 	k := newClusterKit(t, 3)
 	var logs warnings

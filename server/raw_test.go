@@ -310,8 +310,8 @@ func (c *raw) attach(node, n, session, epoch uint64) (r protocol.SessionReply, e
 	return r, err
 }
 
-// timeout is that of sessions: ten seconds by a clock that the test moves. By the machine's own it is
-// more, because nothing renews these sessions, and a busy machine may take that long for a test.
+// timeout is that of sessions: ten seconds by a clock that the test moves. By the machine's own it
+// is more, because nothing renews these sessions, and a busy machine may take that long for a test.
 func (c *raw) timeout() uint64 {
 	if _, ok := c.s.clock.(*replica.ManualClock); ok {
 		return 10_000

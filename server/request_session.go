@@ -97,7 +97,8 @@ func (c *conn) sessionAttach(p *pass, h protocol.Header) {
 // attachRelaxed answers an attach from the leader's memory and logs it behind the answer, where the node's configuration allows that and nothing can go
 // wrong with it. False: the attach takes the way through the log first.
 //
-// A barrier of this leader must have begun less than the node's grace period ago, and what lead.MayAnswerAhead asks for must hold.
+// A barrier of this leader must have begun less than the node's grace period ago, and what
+// lead.MayAnswerAhead asks for must hold.
 func (c *conn) attachRelaxed(p *pass, h protocol.Header, m *protocol.SessionAttach) bool {
 	d := c.srv.mapNow().desk(protocol.SessionTier(m.Session), h.Arg)
 	if d == nil || !d.rep.Leading() {

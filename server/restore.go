@@ -23,10 +23,13 @@ const unfinishedFile = "restore-unfinished"
 // restoreTimeout bounds a restore: the imports are written to the log like any other change, at the disk's pace.
 const restoreTimeout = 24 * time.Hour
 
-// Restore makes a new cluster of one instance in an empty data folder from a backup, and closes it; [Start] with the same configuration serves it. Coordination nodes, rights, tokens,
-// sessions with what they hold and wait for, order counters and the memory of requests are the backup's. A session that was attached has its timeout and the grace period, as
-// after a change of leader, and another one what was left of its time; that time stands still until [Start]. The cluster has an id and keys of its own; order ids, other ids and the
-// map's revision go on far above those of the backup.
+// Restore makes a new cluster of one instance in an empty data folder from a backup, and closes it;
+// [Start] with the same configuration serves it. Coordination nodes, rights, tokens, sessions with
+// what they hold and wait for, order counters and the memory of requests are the backup's. A
+// session that was attached has its timeout and the grace period, as after a change of leader, and
+// another one what was left of its time; that time stands still until [Start]. The cluster has an
+// id and keys of its own; order ids, other ids and the map's revision go on far above those of the
+// backup.
 //
 // Config is that of the first instance: addresses, names, Shards; Buckets and the cluster's name come from the backup. Peers and a replication factor above 1 are refused.
 // After an error the folder is of no use; Start refuses it.

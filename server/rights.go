@@ -30,8 +30,9 @@ type Authenticator interface {
 	Authenticate(c Credentials) (identity string, err error)
 }
 
-// Authorizer says whether an identity has a right on a path. It is asked before anything is looked up, so that a missing right tells nothing about what
-// exists; path is empty when the request names a node id that is not known. It is called on event loops and must not block.
+// Authorizer says whether an identity has a right on a path. It is asked before anything is looked
+// up, so that a missing right tells nothing about what exists; path is empty when the request names
+// a node id that is not known. It is called on event loops and must not block.
 type Authorizer interface {
 	Allowed(identity string, right Right, path string) bool
 }
@@ -56,8 +57,8 @@ func (c *conn) allowed(right Right, node uint64) *protocol.Error {
 	return c.allowedPath(right, n.Path)
 }
 
-// allowedSomewhere says whether the identity has the right on any path. One that has it nowhere is told the same of a node that does
-// not exist as of one that it may not use.
+// allowedSomewhere says whether the identity has the right on any path. One that has it nowhere is
+// told the same of a node that does not exist as of one that it may not use.
 func (c *conn) allowedSomewhere(right Right) bool {
 	if a := c.srv.cfg.Authorizer; a != nil {
 		return a.Allowed(c.identity, right, "")

@@ -118,8 +118,8 @@ func (c *pollingConn) ask(list []protocol.TrackPoll, at, version uint64) error {
 	return nil
 }
 
-// TestSteadyInstances: in a steady state polls leave no entry in the log, and every one is answered: of
-// 1,000 instances, and with SIGNALBOX_LONG of 10,000.
+// TestSteadyInstances: in a steady state polls leave no entry in the log, and every one is
+// answered: of 1,000 instances, and with SIGNALBOX_LONG of 10,000.
 func TestSteadyInstances(t *testing.T) {
 	conns, each := 20, 50
 	if isLong() {

@@ -98,8 +98,8 @@ func (s *Server) tellMap(version uint64) {
 	s.tellAll(&protocol.MapChanged{Version: version})
 }
 
-// tellMasters tells every connection when the shard has a new master, or serves buckets that have moved: clients
-// then need not find out by asking in vain. It runs until ctx ends.
+// tellMasters tells every connection when the shard has a new master, or serves buckets that have
+// moved: clients then need not find out by asking in vain. It runs until ctx ends.
 func (d *desk) tellMasters(ctx context.Context) {
 	s := d.srv
 	for {

@@ -320,7 +320,8 @@ func TestReadConsistency(t *testing.T) {
 	}
 }
 
-// TestRelaxedAttach: after a power loss, sessions of a node with RELAXED attaches come back before the log has them, and nothing else does.
+// TestRelaxedAttach: after a power loss, sessions of a node with RELAXED attaches come back before
+// the log has them, and nothing else does.
 func TestRelaxedAttach(t *testing.T) {
 	disk := replica.NewMemoryDisk()
 	config := func(c *Config) { c.Disk = disk; c.Shards = 1 }
@@ -425,7 +426,8 @@ func TestRelaxedAttach(t *testing.T) {
 	}
 	c2.must(protocol.KindSessionAttach, home, other, new(protocol.SessionReply)) // a repeat, from elsewhere
 
-	// A stop is a planned change of leader. The session has its timeout at most, which is less than an answer ahead of the log asks for.
+	// A stop is a planned change of leader. The session has its timeout at most, which is less than
+	// an answer ahead of the log asks for.
 	if err := s.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}

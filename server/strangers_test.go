@@ -12,8 +12,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestNothingIsToldApartWithoutARight: to an identity without rights every request about a node is answered with the same words,
-// whether the node exists, was dropped, or has never been.
+// TestNothingIsToldApartWithoutARight: to an identity without rights every request about a node is
+// answered with the same words, whether the node exists, was dropped, or has never been.
 func TestNothingIsToldApartWithoutARight(t *testing.T) {
 	t.Parallel()
 	s := guarded(t, nil)
@@ -79,7 +79,8 @@ func TestNothingIsToldApartWithoutARight(t *testing.T) {
 	}
 }
 
-// TestMetricsNames: while auth is on, what clients have named is not in the metrics, unless the configuration says so.
+// TestMetricsNames: while auth is on, what clients have named is not in the metrics, unless the
+// configuration says so.
 func TestMetricsNames(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -120,8 +121,8 @@ func TestMetricsNames(t *testing.T) {
 	}
 }
 
-// TestFolderOfOthers: a data folder that others can write to is refused with the command that mends it; one that they can read is
-// closed to them.
+// TestFolderOfOthers: a data folder that others can write to is refused with the command that mends
+// it; one that they can read is closed to them.
 func TestFolderOfOthers(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[os.FileMode]string{

@@ -13,21 +13,22 @@ const (
 	textNoNode  = "coordination node is not known; create it first, or resolve its path again"
 	// unheardWithin bounds the wait for the meta shard. After it the client asks again.
 	unheardWithin = 3 * time.Second
-	// maxUnheard bounds how many requests wait at a time, a few hundred bytes each. What comes then is to be asked again at once.
+	// maxUnheard bounds how many requests wait at a time, a few hundred bytes each. What comes then
+	// is to be asked again at once.
 	maxUnheard = 1 << 14
 )
 
-// unheardNode is a right on a node whose id is higher than all ids in this instance's map. The node may
-// have been made a moment ago.
+// unheardNode is a right on a node whose id is higher than all ids in this instance's map. The node
+// may have been made a moment ago.
 type unheardNode struct {
 	answer *protocol.Error // while it is not known
 	right  Right
 	node   uint64
 }
 
-// unheardNodes are requests about such nodes. They are answered when the meta shard has confirmed the
-// map. An id that was never given out then gets the answer of a node that the identity may not use: if
-// it were told apart at once, a client could count the nodes of others.
+// unheardNodes are requests about such nodes. They are answered when the meta shard has confirmed
+// the map. An id that was never given out then gets the answer of a node that the identity may not
+// use: if it were told apart at once, a client could count the nodes of others.
 type unheardNodes struct {
 	mu      sync.Mutex
 	list    []unheardRequest
@@ -66,7 +67,8 @@ func (p *pass) refuse(c *conn, h protocol.Header, bad *protocol.Error) {
 	}
 }
 
-// answerUnheard answers what waits, and what comes meanwhile: one confirmation for all that came before it.
+// answerUnheard answers what waits, and what comes meanwhile: one confirmation for all that came
+// before it.
 func (s *Server) answerUnheard() {
 	defer s.guard("unheard", func() {
 		s.unheard.mu.Lock()

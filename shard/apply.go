@@ -4,9 +4,11 @@ import "github.com/signalbox-dev/signalbox/protocol"
 
 // Apply applies the log entry with this index, and appends what leaves the machine to out. It does not keep entry.
 //
-// The order within an Apply is part of the format: the leader epoch is checked; the stamp moves log time, unless it is a new leader's first; a take-over takes effect; work left over
-// by earlier Applies goes on; deadlines that are due fire in order of time, kind and id; then the batch's commands run in order. Each of
-// the steps before the commands is bounded, see NextDeadline. At the end, processes that were called start the rounds that are due.
+// The order within an Apply is part of the format: the leader epoch is checked; the stamp moves log
+// time, unless it is a new leader's first; a take-over takes effect; work left over by earlier
+// Applies goes on; deadlines that are due fire in order of time, kind and id; then the batch's
+// commands run in order. Each of the steps before the commands is bounded, see NextDeadline. At the
+// end, processes that were called start the rounds that are due.
 //
 // Any bytes are safe. An entry that is not a batch changes nothing but AppliedIndex, on every replica alike.
 func (m *Machine) Apply(index uint64, entry []byte, out *Events) {

@@ -2,9 +2,10 @@ package shard
 
 import "math"
 
-// clearing is the sweep that removes what dropped copies hold, a bounded piece an Apply: first the sessions at home there,
-// node by node in order of id, then what is in the copies, bucket by bucket in order of key. It begins again when another
-// copy is dropped meanwhile; when it has come to the end, all of them are empty.
+// clearing is the sweep that removes what dropped copies hold, a bounded piece an Apply: first the
+// sessions at home there, node by node in order of id, then what is in the copies, bucket by bucket
+// in order of key. It begins again when another copy is dropped meanwhile; when it has come to the
+// end, all of them are empty.
 type clearing struct {
 	on      bool
 	homes   bool   // the sessions are done
@@ -77,8 +78,8 @@ func (m *Machine) clearCopies() bool {
 	return true
 }
 
-// clearCopy has things of a copy go in order of key. remove takes one out of the map, and is false if it could not in this Apply.
-// Nobody leaves or is told by that: they are elsewhere.
+// clearCopy has things of a copy go in order of key. remove takes one out of the map, and is false
+// if it could not in this Apply. Nobody leaves or is told by that: they are elsewhere.
 func clearCopy[T any](m *Machine, things map[string]T, remove func(T) bool) bool {
 	for len(things) > 0 {
 		if m.run.released <= 0 {

@@ -64,8 +64,8 @@ const (
 	CmdActivate    CommandKind = 137 // BucketsBody: whole imported copies, frozen ones (an abort) or active ones (an abort before the freeze) are active
 	CmdDropBuckets CommandKind = 138 // BucketsBody: copies that moved away, or whose import was given up, go; the epoch stays
 
-	// The leader gives its leadership to another one (body HandsOver), or keeps it after all (KeepsOn).
-	// The detaches of the sessions that it has not heard lately come before it.
+	// The leader gives its leadership to another one (body HandsOver), or keeps it after all
+	// (KeepsOn). The detaches of the sessions that it has not heard lately come before it.
 	CmdHandOver CommandKind = 139
 )
 

@@ -22,7 +22,8 @@ const (
 	// EventSessionAttached: at the home, Session, Node, Epoch, Timeout, Text (the description), and Command, the index of the start or attach. An older
 	// connection of the session, if any, is taken over. It comes before the reply, so that the session is known where the client may go on at once.
 	EventSessionAttached EventKind = 4
-	// EventSessionDetached: at the home, by a CmdDetach: Session, Node, Epoch, and Text is its description. A take-over detaches everything without one for each.
+	// EventSessionDetached: at the home, by a CmdDetach: Session, Node, Epoch, and Text is its
+	// description. A take-over detaches everything without one for each.
 	EventSessionDetached EventKind = 5
 	// EventSessionEnded: at the home, Session, Node, Reason, Text. No event of this shard is addressed to the session after it.
 	EventSessionEnded EventKind = 6

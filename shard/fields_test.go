@@ -163,7 +163,8 @@ func (c *fieldCheck) change(name string, path []int, key bool) {
 	}
 }
 
-// readBack restores a snapshot without a look at its digest, which would differ where a field was not restored. An error says that a record cannot be.
+// readBack restores a snapshot without a look at its digest, which would differ where a field was
+// not restored. An error says that a record cannot be.
 func readBack(b []byte) (*Machine, error) {
 	x, err := readSnapshot(bytes.NewReader(b))
 	if err != nil {

@@ -58,7 +58,8 @@ func (m *Machine) actor(id uint64, n *node, epoch uint64, description []byte) *p
 	return p
 }
 
-// raise takes in an attach epoch that was seen. What the home said about an older one does not count any more.
+// raise takes in an attach epoch that was seen. What the home said about an older one does not
+// count any more.
 func (p *party) raise(epoch uint64) {
 	if epoch > p.epoch {
 		p.epoch, p.detached = epoch, false

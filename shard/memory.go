@@ -17,20 +17,21 @@ type answer struct {
 	outcome outcome
 	state   protocol.AcquireState
 	flag    bool // released
-	// said is the sentence of a refusal of a process or a rollout, which has its values in it. Empty: the
-	// one of outcomeTable. See keepSaid.
+	// said is the sentence of a refusal of a process or a rollout, which has its values in it.
+	// Empty: the one of outcomeTable. See keepSaid.
 	said string
 }
 
-// A party's first mostSaid answers keep their sentences, of at most maxSaid bytes each. No quota counts them: they are 6 KiB of a session at most, and 3 KiB as a rule.
+// A party's first mostSaid answers keep their sentences, of at most maxSaid bytes each. No quota
+// counts them: they are 6 KiB of a session at most, and 3 KiB as a rule.
 const (
 	maxSaid  = 256
 	mostSaid = 24
 )
 
-// keepSaid is a sentence as it is remembered with an answer: whole if it is short enough, and the party
-// remembers few answers, as clients do that raise their low-water mark. Else a repeat gets the general
-// sentence of its outcome.
+// keepSaid is a sentence as it is remembered with an answer: whole if it is short enough, and the
+// party remembers few answers, as clients do that raise their low-water mark. Else a repeat gets
+// the general sentence of its outcome.
 func (p *party) keepSaid(text string, out outcome) string {
 	if !out.says() || text == outcomeTable[out].text || len(text) > maxSaid || p.answers.len() >= mostSaid {
 		return ""

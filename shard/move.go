@@ -120,9 +120,10 @@ func (m *Machine) owes() bool {
 	return m.takeovers.sweeping || len(m.dying) > 0 || len(m.dropping) > 0 || rec != nil && m.logTime > at
 }
 
-// applyActivate makes copies serve. Sessions at home in them start detached: those that were attached at the freeze with their timeout and the grace period
-// from now on, as after a take-over, the others with what was left of their time. What a home that is active here does not know is gone with this command, in
-// whatever copy it is.
+// applyActivate makes copies serve. Sessions at home in them start detached: those that were
+// attached at the freeze with their timeout and the grace period from now on, as after a take-over,
+// the others with what was left of their time. What a home that is active here does not know is
+// gone with this command, in whatever copy it is.
 func (m *Machine) applyActivate(c *rawCommand) {
 	var x BucketsBody
 	if !m.takeStep(c, &x, (*bucket).activates) {

@@ -7,7 +7,7 @@ const (
 	plantOldEpoch      = false // a batch of an older leader epoch is applied
 	plantNoGrace       = false // a take-over gives no grace period
 	plantGraceAtOnce   = false // a lowered grace period counts at once
-	plantTimeRestarts  = false // a change of leader gives detached sessions their timeout anew
+	plantTimeRestarts  = false // a change of leader gives detached sessions their whole timeout again
 	plantHandedStays   = false // a hand-over that did not come about counts for the next take-over
 	plantSweepRestarts = false // a take-over has the sweep begin at the first session again
 	plantOverLimit     = false // one unit more than the limit fits

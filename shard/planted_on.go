@@ -7,7 +7,7 @@ var (
 	plantOldEpoch      bool // a batch of an older leader epoch is applied
 	plantNoGrace       bool // a take-over gives no grace period
 	plantGraceAtOnce   bool // a lowered grace period counts at once
-	plantTimeRestarts  bool // a change of leader gives detached sessions their timeout anew
+	plantTimeRestarts  bool // a change of leader gives detached sessions their whole timeout again
 	plantHandedStays   bool // a hand-over that did not come about counts for the next take-over
 	plantSweepRestarts bool // a take-over has the sweep begin at the first session again
 	plantOverLimit     bool // one unit more than the limit fits

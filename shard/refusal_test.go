@@ -7,9 +7,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestRefusalsAreRepeatedAsTheyWere: a request of a process or a rollout that is sent again is refused
-// with the words, and the values in them, that it was refused with first: also by a restored machine, and
-// where the buckets have moved to.
+// TestRefusalsAreRepeatedAsTheyWere: a request of a process or a rollout that is sent again is
+// refused with the words, and the values in them, that it was refused with first: also by a
+// restored machine, and where the buckets have moved to.
 func TestRefusalsAreRepeatedAsTheyWere(t *testing.T) {
 	x, inc := newTrackLoad(t)
 	crew := []byte("crew")
@@ -70,8 +70,8 @@ func TestRefusalsAreRepeatedAsTheyWere(t *testing.T) {
 	again("after a move", x.moved(t))
 }
 
-// TestFewRefusalsKeepTheirWords: a client that never raises its low-water mark makes the machine keep a
-// bounded number of sentences, and is refused all the same.
+// TestFewRefusalsKeepTheirWords: a client that never raises its low-water mark makes the machine
+// keep a bounded number of sentences, and is refused all the same.
 func TestFewRefusalsKeepTheirWords(t *testing.T) {
 	x, _ := newTrackLoad(t)
 	low := x.head(0).Seq

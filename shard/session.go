@@ -4,8 +4,9 @@ import "github.com/signalbox-dev/signalbox/protocol"
 
 // session is a session at home in this shard.
 //
-// Invariant: it is in its node's sessions and in Machine.creates until it ends; detached ones have a timer armed, attached ones have not. One that a take-over
-// detached counts as attached here until it is settled.
+// Invariant: it is in its node's sessions and in Machine.creates until it ends; detached ones have
+// a timer armed, attached ones have not. One that a take-over detached counts as attached here
+// until it is settled.
 //
 // What the shard's semaphores know of it is its party, which stays as a guest when the home leaves this shard.
 type session struct {

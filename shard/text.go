@@ -87,7 +87,8 @@ const (
 	outcomes                   = 28
 )
 
-// outcomeTable has an outcome's status and sentence. Those whose sentence has values in it are written by sentence.
+// outcomeTable has an outcome's status and sentence. Those whose sentence has values in it are
+// written by sentence.
 var outcomeTable = [outcomes]struct {
 	status protocol.Status
 	text   string
@@ -122,7 +123,8 @@ var outcomeTable = [outcomes]struct {
 	outWaiterMore:      {protocol.StatusBadRequest, ""},
 }
 
-// about is the value of the state that a refusal is about. It is remembered with the answer, so that a repeat is told the same.
+// about is the value of the state that a refusal is about. It is remembered with the answer, so
+// that a repeat is told the same.
 func (q *request) about(out outcome) uint64 {
 	switch out {
 	case outOverLimit:
@@ -141,8 +143,8 @@ func (q *request) about(out outcome) uint64 {
 	return 0
 }
 
-// sentence is what an answer says to people. The request's own values are those of the command that is being applied, which is the
-// one that is answered, or its repeat.
+// sentence is what an answer says to people. The request's own values are those of the command that
+// is being applied, which is the one that is answered, or its repeat.
 func (m *Machine) sentence(a *answer) string {
 	switch a.outcome {
 	case outOverLimit:

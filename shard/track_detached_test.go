@@ -195,8 +195,8 @@ func (x *detachStory) carry() {
 	}
 }
 
-// TestDetachedGivesUpItsID: a session keeps an instance's id while it is attached, wherever it is at
-// home.
+// TestDetachedGivesUpItsID: a session keeps an instance's id while it is attached, wherever it is
+// at home.
 func TestDetachedGivesUpItsID(t *testing.T) {
 	for _, remote := range []bool{false, true} {
 		for _, c := range []struct {
@@ -235,8 +235,8 @@ func TestDetachedGivesUpItsID(t *testing.T) {
 	}
 }
 
-// TestHomesGiveTheSameAnswers: the answers to instances do not depend on where their sessions are at
-// home.
+// TestHomesGiveTheSameAnswers: the answers to instances do not depend on where their sessions are
+// at home.
 func TestHomesGiveTheSameAnswers(t *testing.T) {
 	taken, refused := 0, 0
 	for seed := range uint64(60) {

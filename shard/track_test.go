@@ -188,7 +188,8 @@ func (x *load) moved(t testing.TB) *load {
 	return y
 }
 
-// TestTrackMoves: a track that moves in the middle of a delay to a shard with another log time keeps what was left of the delay, and its answers.
+// TestTrackMoves: a track that moves in the middle of a delay to a shard with another log time
+// keeps what was left of the delay, and its answers.
 func TestTrackMoves(t *testing.T) {
 	x, inc := newTrackLoad(t)
 	x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0))

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// wholeFiles is where files are read or written as a whole without package file, and why. Everywhere else a file that is read has a
-// bound, and what is replaced is a regular file.
+// wholeFiles is where files are read or written as a whole without package file, and why.
+// Everywhere else a file that is read has a bound, and what is replaced is a regular file.
 var wholeFiles = map[string]string{
 	"cmd/signalbox/load.go":               "the CPU profile, after file.Regular",
 	"cmd/signalbox/process_tree_linux.go": "/proc",
@@ -18,7 +18,8 @@ var wholeFiles = map[string]string{
 	"server/servertest/port/port.go":      "/proc",
 }
 
-// TestFilesAreReadAndReplacedInOnePlace: os.ReadFile has no bound, and os.WriteFile, os.Create and os.Rename take whatever is there.
+// TestFilesAreReadAndReplacedInOnePlace: os.ReadFile has no bound, and os.WriteFile, os.Create and
+// os.Rename take whatever is there.
 func TestFilesAreReadAndReplacedInOnePlace(t *testing.T) {
 	list, fset := packages(t)
 	used := map[string]bool{}

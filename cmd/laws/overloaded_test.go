@@ -13,8 +13,8 @@ var (
 	advice   = regexp.MustCompile(`[;:] .*\b(retry|again|wait|read|end|close|stop|release|leave|raise|use|open|watch|share|connect|withdraw|unregister|low)\b`)
 )
 
-// TestOverloadedNamesItsLimit: a sentence that goes with OVERLOADED, in one call or literal with it, says
-// how much there is or may be, and what to do.
+// TestOverloadedNamesItsLimit: a sentence that goes with OVERLOADED, in one call or literal with
+// it, says how much there is or may be, and what to do.
 func TestOverloadedNamesItsLimit(t *testing.T) {
 	list, fset := packages(t)
 	seen := 0

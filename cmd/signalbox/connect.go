@@ -17,7 +17,8 @@ import (
 // errUnreachable marks errors of reaching the server at all: exit code 5.
 var errUnreachable = errors.New("no instance answered")
 
-// gaveUp is the end of --timeout. Exit code 5 too, but only where no instance was reached does it say so.
+// gaveUp is the end of --timeout. Exit code 5 too, but only where no instance was reached does it
+// say so.
 type gaveUp struct {
 	k     *call
 	after time.Duration

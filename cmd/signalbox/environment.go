@@ -7,13 +7,15 @@ import (
 	"strings"
 )
 
-// ownVariables are those beside the settings: what commands find in their environment, and the variable of server/deploy/cluster.sh.
+// ownVariables are those beside the settings: what commands find in their environment, and the
+// variable of server/deploy/cluster.sh.
 var ownVariables = []string{
 	"SIGNALBOX_ATTEMPT", "SIGNALBOX_BIN", "SIGNALBOX_EXPECTED", "SIGNALBOX_GATE", "SIGNALBOX_KEPT", "SIGNALBOX_LOCATION", "SIGNALBOX_NAME",
 	"SIGNALBOX_PAYLOAD", "SIGNALBOX_SESSION", "SIGNALBOX_TOKEN", "SIGNALBOX_TRACK", "SIGNALBOX_VERSION",
 }
 
-// serviceVariable matches what Kubernetes and Docker set for a service whose name begins with signalbox.
+// serviceVariable matches what Kubernetes and Docker set for a service whose name begins with
+// signalbox.
 var serviceVariable = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_ADDR|_PORT|_PROTO)?)?)$`)
 
 // warnEnvironment names the variables of the environment that look like settings and are none.

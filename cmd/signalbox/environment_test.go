@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestUnknownVariables: each variable that looks like a setting and is none is named once, with what was meant if that can be told.
+// TestUnknownVariables: each variable that looks like a setting and is none is named once, with
+// what was meant if that can be told.
 func TestUnknownVariables(t *testing.T) {
 	var said strings.Builder
 	a := &app{stderr: &said}

@@ -34,7 +34,8 @@ func (a *app) readData(cmd *cobra.Command) (data []byte, given bool, err error) 
 	return nil, false, nil
 }
 
-// maxRead bounds the data that is read from a file or from standard input, in bytes. It is more than what the server accepts.
+// maxRead bounds the data that is read from a file or from standard input, in bytes. It is more
+// than what the server accepts.
 const maxRead = 2 << 20
 
 func (a *app) readFile(name string) ([]byte, error) {

@@ -84,7 +84,8 @@ A file of --mix lists parts; what a part leaves out is as the flags say:
 	return c
 }
 
-// tolerated is the share of operations that may fail, in per cent, when no objective says otherwise.
+// tolerated is the share of operations that may fail, in per cent, when no objective says
+// otherwise.
 const tolerated = 1
 
 // load runs a load and writes what came of it.

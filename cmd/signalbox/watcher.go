@@ -112,8 +112,9 @@ func (w *watched) close(r *report) {
 	r.Left = append(r.Left, killStrays(watchers.pids)...)
 }
 
-// killStrays kills this process's children but for those in known, and what is below them. One that is killed may have started
-// another one, which becomes a child only then: so there is an end when none was found twice in a row.
+// killStrays kills this process's children but for those in known, and what is below them. One that
+// is killed may have started another one, which becomes a child only then: so there is an end when
+// none was found twice in a row.
 func killStrays(known map[int]bool) (left []int) {
 	if !subreaper {
 		return nil

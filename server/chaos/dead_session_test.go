@@ -17,7 +17,8 @@ import (
 // deadTimeout is the timeout of a session whose client is killed.
 const deadTimeout = 2 * time.Second
 
-// TestDeadSessionsUnderChanges: a client that holds a lock dies, and leaders change again and again. A waiter gets the lock while they do, and no sooner than the session may end. How long it
+// TestDeadSessionsUnderChanges: a client that holds a lock dies, and leaders change again and
+// again. A waiter gets the lock while they do, and no sooner than the session may end. How long it
 // took is logged: server/PROMISES.md has what adds up to it.
 func TestDeadSessionsUnderChanges(t *testing.T) {
 	if os.Getenv("SIGNALBOX_LONG") == "" {

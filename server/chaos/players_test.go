@@ -64,7 +64,8 @@ func perform(text string) int {
 	var spec playerSpec
 	err := json.Unmarshal([]byte(text), &spec)
 	if err == nil {
-		// It is told twice to end, and the second time must not kill it while it does: so the signals are caught until the process is over.
+		// It is told twice to end, and the second time must not kill it while it does: so the
+		// signals are caught until the process is over.
 		ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		err = spec.run(ctx)
 	}

@@ -60,7 +60,8 @@ func (t *healthTable) heard(b *heartbeat) {
 	}
 }
 
-// news says that a heartbeat differs from the one before in something that a governor may wait for. Each one says how far the replicas are, which is none.
+// news says that a heartbeat differs from the one before in something that a governor may wait for.
+// Each one says how far the replicas are, which is none.
 func news(before, now *governor.Health) bool {
 	if before.Incarnation != now.Incarnation || len(before.Shards) != len(now.Shards) {
 		return true

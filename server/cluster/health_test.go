@@ -48,7 +48,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestHeartbeatNews: a governor is woken by a heartbeat that says something new, and by no other one.
+// TestHeartbeatNews: a governor is woken by a heartbeat that says something new, and by no other
+// one.
 func TestHeartbeatNews(t *testing.T) {
 	now := time.Duration(0)
 	h := newHealthTable(func() time.Duration { return now })
@@ -94,7 +95,8 @@ func TestHeartbeatNews(t *testing.T) {
 	}
 }
 
-// TestHurry: what has changed is told soon, and however much changes, with a pause between two heartbeats.
+// TestHurry: what has changed is told soon, and however much changes, with a pause between two
+// heartbeats.
 func TestHurry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		state := threeMap(t)

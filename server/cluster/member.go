@@ -102,7 +102,8 @@ func (m *Member) Send(to, from uint64, msg []byte) {
 	}
 }
 
-// Hurry has the next heartbeat sent soon: a leader or the members of a group have changed here, and the governor waits for it. It may be called from anywhere.
+// Hurry has the next heartbeat sent soon: a leader or the members of a group have changed here, and
+// the governor waits for it. It may be called from anywhere.
 func (m *Member) Hurry() {
 	select {
 	case m.hurry <- struct{}{}:

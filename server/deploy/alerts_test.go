@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// TestAlertRules has promtool check the rules and run their tests. Each rule is then replaced by one
-// that always fires, and by one that never does: the tests have to find both.
+// TestAlertRules has promtool check the rules and run their tests. Each rule is then replaced by
+// one that always fires, and by one that never does: the tests have to find both.
 func TestAlertRules(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {

@@ -1,8 +1,9 @@
 // Package file replaces files as a whole, and reads small ones.
 //
-// A file that is replaced by a rename keeps neither its type nor its links: a rename onto /dev/null takes the device away for all
-// processes of the machine, and one onto a symbolic link leaves the file that it names as it was. So Replace and Regular refuse
-// whatever is not a regular file. A file that is read whole has a bound, for a device may have no end.
+// A file that is replaced by a rename keeps neither its type nor its links: a rename onto /dev/null
+// takes the device away for all processes of the machine, and one onto a symbolic link leaves the
+// file that it names as it was. So Replace and Regular refuse whatever is not a regular file. A
+// file that is read whole has a bound, for a device may have no end.
 package file
 
 import (
@@ -14,7 +15,8 @@ import (
 	"path/filepath"
 )
 
-// Regular returns an error unless path is a regular file or does not exist. Ask before work that ends in Replace.
+// Regular returns an error unless path is a regular file or does not exist. Ask before work that
+// ends in Replace.
 func Regular(path string) error {
 	fi, err := os.Lstat(path)
 	switch {
@@ -43,9 +45,10 @@ func kind(m fs.FileMode) string {
 	return "a device"
 }
 
-// Replace writes a file under a temporary name beside path, lets check look at it, and renames it to path. When Replace returns nil,
-// the file and its name are on disk. Otherwise path is as it was. The mode is 0600. Several may replace one file at the same time;
-// one of them is the last. A nil check looks at nothing.
+// Replace writes a file under a temporary name beside path, lets check look at it, and renames it
+// to path. When Replace returns nil, the file and its name are on disk. Otherwise path is as it
+// was. The mode is 0600. Several may replace one file at the same time; one of them is the last. A
+// nil check looks at nothing.
 func Replace(path string, write func(*os.File) error, check func(temporary string) error) (err error) {
 	if err := Regular(path); err != nil {
 		return err
@@ -98,7 +101,8 @@ func SyncFolder(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Read reads a file of at most so many bytes. A longer one is an error. It may be a pipe: shells give one for <(command).
+// Read reads a file of at most so many bytes. A longer one is an error. It may be a pipe: shells
+// give one for <(command).
 func Read(path string, most int) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/file"
 )
 
-// TestReplaceTakesRegularFilesOnly: what is no regular file is refused with its kind, stays what it is, and leaves nothing beside it.
+// TestReplaceTakesRegularFilesOnly: what is no regular file is refused with its kind, stays what it
+// is, and leaves nothing beside it.
 func TestReplaceTakesRegularFilesOnly(t *testing.T) {
 	for want, make := range map[string]func(t *testing.T, path string) error{
 		"a folder":        func(_ *testing.T, path string) error { return os.Mkdir(path, 0o700) },

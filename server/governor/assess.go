@@ -370,8 +370,8 @@ func (a *assessment) counts(x *meta.Shard, instance uint64) bool {
 	return runs
 }
 
-// lossText says what the loss of one more instance or failure domain would stop, a sentence for each
-// kind of loss.
+// lossText says what the loss of one more instance or failure domain would stop, a sentence for
+// each kind of loss.
 func lossText(losses []protocol.ClusterLoss) []string {
 	type what struct {
 		domain, meta bool

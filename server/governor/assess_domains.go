@@ -45,8 +45,8 @@ func failureDomains(s *meta.State) (list []failureDomain) {
 	return list
 }
 
-// keysForVoters are the keys of failure domains that the meta shard is to survive by: with the values
-// that its instances have, its voters can be chosen so that the loss of no domain stops it.
+// keysForVoters are the keys of failure domains that the meta shard is to survive by: with the
+// values that its instances have, its voters can be chosen so that the loss of no domain stops it.
 func keysForVoters(s *meta.State) (keys []string) {
 	var able []meta.Instance
 	for _, i := range s.Instances() {
@@ -94,8 +94,8 @@ func (a *assessment) inDomain(x *meta.Shard, d *failureDomain) (voters, heard in
 }
 
 // judgeDomains notes the failure domains whose loss would stop a group, although each of its
-// instances alone may be lost, and the configuration promises that the domain may be. Keys are those
-// that it promises this for; nil is all.
+// instances alone may be lost, and the configuration promises that the domain may be. Keys are
+// those that it promises this for; nil is all.
 func (a *assessment) judgeDomains(x *meta.Shard, g *protocol.ClusterGroup, keys []string) {
 	if !g.Majority || g.Promised == 0 || g.MayLose == 0 {
 		return
@@ -111,8 +111,8 @@ func (a *assessment) judgeDomains(x *meta.Shard, g *protocol.ClusterGroup, keys 
 	}
 }
 
-// findDomainLosses says what stops with the loss of each failure domain. It leaves out those that stop
-// nothing but what the loss of one instance stops.
+// findDomainLosses says what stops with the loss of each failure domain. It leaves out those that
+// stop nothing but what the loss of one instance stops.
 func (a *assessment) findDomainLosses() {
 	for i := range a.domains {
 		d := &a.domains[i]
@@ -146,8 +146,8 @@ func (a *assessment) findDomainLosses() {
 	}
 }
 
-// planDomains lists what the loss of a failure domain would stop against the configuration, by where
-// the voters are, heard or not, and what an operator can do about it.
+// planDomains lists what the loss of a failure domain would stop against the configuration, by
+// where the voters are, heard or not, and what an operator can do about it.
 func (p *planner) planDomains(add func(kind WaitKind, what, format string, args ...any)) {
 	domains := failureDomains(p.State)
 	var keys []string

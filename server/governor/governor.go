@@ -68,7 +68,8 @@ type Groups interface {
 type Instances interface {
 	// Health is the last heartbeat of each instance, by id, this one included. The caller may keep the map and must not write to it.
 	Health() map[uint64]Health
-	// Changed returns a channel that is closed when a heartbeat said something new since the call: of a process, a leader, or the members of a group.
+	// Changed returns a channel that is closed when a heartbeat said something new since the call:
+	// of a process, a leader, or the members of a group.
 	Changed() <-chan struct{}
 }
 
@@ -144,7 +145,8 @@ func (g *Governor) State() *meta.State {
 	return &s
 }
 
-// turn wakes everybody who waits for the meta shard or a heartbeat, whichever kind of channel Meta.Changed is.
+// turn wakes everybody who waits for the meta shard or a heartbeat, whichever kind of channel
+// Meta.Changed is.
 type turn struct {
 	mu sync.Mutex
 	ch chan struct{}

@@ -66,7 +66,8 @@ type hold struct {
 	fails int // of these, those that were not to be expected
 }
 
-// holdKept is how long failures of a step are remembered that is not tried: its try may take twice StepTimeout, and so may that of another one in its lane.
+// holdKept is how long failures of a step are remembered that is not tried: its try may take twice
+// StepTimeout, and so may that of another one in its lane.
 const holdKept = 4 * StepTimeout
 
 // warnAfter is how many times a step fails before that is worth a warning.
@@ -128,8 +129,9 @@ func (l *loop) round(ctx context.Context) time.Duration {
 	return pause
 }
 
-// inTurn is the order in which steps are tried. Of the transfers, which go one after the other, those come first that have failed
-// least: two that fail must not keep the others from their turn. The plan is left as it is: it is shown.
+// inTurn is the order in which steps are tried. Of the transfers, which go one after the other,
+// those come first that have failed least: two that fail must not keep the others from their turn.
+// The plan is left as it is: it is shown.
 func (l *loop) inTurn(plan []Step) []Step {
 	rank := func(s *Step) int {
 		if s.Kind != TransferMaster {
@@ -192,8 +194,8 @@ func (l *loop) finished(o outcome) {
 		now.fails++
 	}
 	l.held[key] = now
-	// A step may meet one that is under way already, or a change that this instance has not heard of yet:
-	// that is expected, and over with the next try or two.
+	// A step may meet one that is under way already, or a change that this instance has not heard
+	// of yet: that is expected, and over with the next try or two.
 	level := slog.LevelDebug
 	if now.fails == warnAfter && before.fails < warnAfter {
 		level = slog.LevelWarn

@@ -49,9 +49,9 @@ func (p *planner) planMasters() {
 	}
 }
 
-// handOverShare bounds how many leaderships of a replicaset move at a time to be spread evenly: one of
-// so many, and at least one. A leadership counts until its new leader was heard, so that on a slow
-// machine they move as slowly as the shards can bear.
+// handOverShare bounds how many leaderships of a replicaset move at a time to be spread evenly: one
+// of so many, and at least one. A leadership counts until its new leader was heard, so that on a
+// slow machine they move as slowly as the shards can bear.
 const handOverShare = 16
 
 // spread is what the even distribution of a replicaset's leaderships needs to know.
@@ -155,13 +155,15 @@ func (p *planner) planMaster(x *shardView, loads map[uint64]int) mastery {
 	return masterless
 }
 
-// handedNow says that a shard's leadership was handed over a moment ago, and the next heartbeat of who took it is still to come.
+// handedNow says that a shard's leadership was handed over a moment ago, and the next heartbeat of
+// who took it is still to come.
 func (p *planner) handedNow(shard uint64) bool {
 	h, ok := p.Progress.handed[shard]
 	return ok && p.Now-h.at <= FreshLimit
 }
 
-// movesBuckets says that a move needs the shard as it is until a copy of its buckets serves: both sides until it is decided, the owner then.
+// movesBuckets says that a move needs the shard as it is until a copy of its buckets serves: both
+// sides until it is decided, the owner then.
 func (p *planner) movesBuckets(shard uint64) bool {
 	return slices.ContainsFunc(p.State.Moves(), func(m meta.Move) bool {
 		needed := m.From == shard && m.Phase != meta.Committed || m.To == shard && m.Phase != meta.Aborted
@@ -235,8 +237,10 @@ func (p *planner) lightest(x *shardView, from uint64, loads map[uint64]int) uint
 	return best
 }
 
-// planSpread moves leaderships from the member that has the most to the one that has the fewest, while the difference is two or more. A smaller one cannot be
-// made smaller, and whoever has a leadership keeps it. It moves those that were touched least lately: what somebody moved by hand stays longest.
+// planSpread moves leaderships from the member that has the most to the one that has the fewest,
+// while the difference is two or more. A smaller one cannot be made smaller, and whoever has a
+// leadership keeps it. It moves those that were touched least lately: what somebody moved by hand
+// stays longest.
 func (p *planner) planSpread(s *spread, loads map[uint64]int) {
 	slices.SortFunc(s.shards, func(a, b *shardView) int {
 		return cmp.Or(cmp.Compare(a.Revision, b.Revision), cmp.Compare(a.ID, b.ID))

@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	// MaxMoves is how many moves of buckets of a tier are under way at a time. More of them have each take longer, and with it all
-	// that shares a machine or a shard with them: with four the longest write while a cluster grows is twice as long.
+	// MaxMoves is how many moves of buckets of a tier are under way at a time. More of them have
+	// each take longer, and with it all that shares a machine or a shard with them: with four the
+	// longest write while a cluster grows is twice as long.
 	MaxMoves = 1
 	// MoveBuckets is how many buckets a move has at most: they are all frozen at once. After a move that was given up it is half as many.
 	MoveBuckets = 32
@@ -90,7 +91,8 @@ func (p *planner) planBalance(t *meta.Tier) {
 		if m.Tier != t.ID {
 			continue
 		}
-		// One whose buckets nobody can serve now, as their owner has no leader, does not keep the others from moving.
+		// One whose buckets nobody can serve now, as their owner has no leader, does not keep the
+		// others from moving.
 		if !p.Progress.moves[m.Ref()].activated && (m.Phase == meta.Moving || p.isLed(m.Owner())) {
 			under++
 		}

@@ -78,7 +78,8 @@ func told(n *meta.Node, tier uint8) bool {
 	return n.Tier == tier && n.Phase != meta.Creating && n.Phase != meta.Dropping
 }
 
-// unsteady says that a new shard's leader is not known yet, or changes: what it is told now may find nobody.
+// unsteady says that a new shard's leader is not known yet, or changes: what it is told now may
+// find nobody.
 func (p *planner) unsteady(x *shardView) bool {
 	return p.Health != nil && !x.Ready && (!x.led || x.leader.Instance != wanted(&x.Shard))
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestLeadershipsSpreadTogether: one sixteenth of a replicaset's leaderships moves at a time, one at
-// least; and none begins to move before the new leaders of those before it were heard.
+// TestLeadershipsSpreadTogether: one sixteenth of a replicaset's leaderships moves at a time, one
+// at least; and none begins to move before the new leaders of those before it were heard.
 func TestLeadershipsSpreadTogether(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct{ shards, most, moves int }{{4, 1, 2}, {16, 1, 10}, {40, 2, 26}, {64, 4, 42}} {

@@ -133,12 +133,13 @@ func (s *Step) key() stepKey {
 	return stepKey{s.Kind, s.Shard, s.Node, s.Revision, s.First, s.To, s.Epoch, s.Path, s.Instance, s.State, s.Replicaset, s.Replica}
 }
 
-// lanes are what only one step at a time may be under way in. A lane saves work; that two governors may be at it at once
-// is why each change names the membership it was made for.
+// lanes are what only one step at a time may be under way in. A lane saves work; that two governors
+// may be at it at once is why each change names the membership it was made for.
 //
-// One change of a group's membership is under way at a time, and no transfer of its leadership beside it: the engine
-// gives up a transfer to a replica that has such a change before it. Of all shards one transfer is under way at a time:
-// each sends the sessions of a whole shard away, which all attach again at once.
+// One change of a group's membership is under way at a time, and no transfer of its leadership
+// beside it: the engine gives up a transfer to a replica that has such a change before it. Of all
+// shards one transfer is under way at a time: each sends the sessions of a whole shard away, which
+// all attach again at once.
 func (s *Step) lanes() (list [3]stepKey) {
 	switch s.Kind {
 	case JoinReplica, PromoteReplica, RemoveReplica:

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestEachTransferHasItsTurn: one leadership is transferred at a time. Of those that wait, one that has not
-// failed goes before those that fail again and again, also when their pauses are over.
+// TestEachTransferHasItsTurn: one leadership is transferred at a time. Of those that wait, one that
+// has not failed goes before those that fail again and again, also when their pauses are over.
 func TestEachTransferHasItsTurn(t *testing.T) {
 	l := loop{
 		Governor: &Governor{log: slog.New(slog.DiscardHandler)},

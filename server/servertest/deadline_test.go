@@ -14,7 +14,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// mute dials connections whose other end hears nothing any more, and does not learn that, from the moment that dead is set.
+// mute dials connections whose other end hears nothing any more, and does not learn that, from the
+// moment that dead is set.
 func mute(dead *atomic.Bool) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, address string) (net.Conn, error) {
 		if dead.Load() {
@@ -37,8 +38,9 @@ func (c mutedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestDeadSessionEndsDuringTransfers: leaderships go round for as long as it takes, faster than a session's timeout, and what a dead client holds becomes free all the
-// same. A change of leader that gave its session new time would keep it for ever.
+// TestDeadSessionEndsDuringTransfers: leaderships go round for as long as it takes, faster than a
+// session's timeout, and what a dead client holds becomes free all the same. A change of leader
+// that gave its session new time would keep it for ever.
 func TestDeadSessionEndsDuringTransfers(t *testing.T) {
 	t.Parallel()
 	c := servertest.StartCluster(t, 3, servertest.Shards(2))

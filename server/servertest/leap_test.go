@@ -9,8 +9,8 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 )
 
-// TestAdvanceLeavesOutIdleTime: an hour with ten deadlines takes few looks at the clock, not one each
-// 250 ms.
+// TestAdvanceLeavesOutIdleTime: an hour with ten deadlines takes few looks at the clock, not one
+// each 250 ms.
 func TestAdvanceLeavesOutIdleTime(t *testing.T) {
 	srv := Start(t)
 	c, err := client.Dial(t.Context(), srv.Addr())
@@ -65,9 +65,9 @@ func TestAdvanceLeavesOutIdleTime(t *testing.T) {
 	}
 }
 
-// TestAdvanceStopsAtDeadlines: a waiter is granted by the end of a session in the middle of an Advance,
-// and the one behind it, whose time is over a moment later, is not: the deadlines fire in order, each at
-// its time.
+// TestAdvanceStopsAtDeadlines: a waiter is granted by the end of a session in the middle of an
+// Advance, and the one behind it, whose time is over a moment later, is not: the deadlines fire in
+// order, each at its time.
 func TestAdvanceStopsAtDeadlines(t *testing.T) {
 	srv := Start(t)
 	dial := func() *client.Client {
@@ -113,8 +113,8 @@ func TestAdvanceStopsAtDeadlines(t *testing.T) {
 	}
 }
 
-// TestAdvanceIsInTheLog: time that was left out is not lost when the server dies: a session that has
-// nearly ended does not begin its timeout again.
+// TestAdvanceIsInTheLog: time that was left out is not lost when the server dies: a session that
+// has nearly ended does not begin its timeout again.
 func TestAdvanceIsInTheLog(t *testing.T) {
 	srv := Start(t)
 	c, err := client.Dial(t.Context(), srv.Addr())

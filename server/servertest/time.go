@@ -29,7 +29,8 @@ func (s *Server) AdvanceSilent(d time.Duration) {
 // extraTicks are ticks after the last step: what one shard tells another, at the end of a session, is done by then.
 const extraTicks = 3
 
-// firstSteps are steps before any time is left out: what clients did before the call is in the log by then.
+// firstSteps are steps before any time is left out: what clients did before the call is in the log
+// by then.
 const firstSteps = 4
 
 // thoroughStep is how often the connections are looked at, and all shards waited for together, while the clock moves.

@@ -61,8 +61,9 @@ func (s *group) beforeTakeOver(batch []byte) (list []tenure, takes bool) {
 	return list, true
 }
 
-// afterTakeOver checks that a change of leader prolongs nobody but who was attached, and those by no more than they may be. So no number of changes can prolong a session for
-// longer: it is attached again only by its client.
+// afterTakeOver checks that a change of leader prolongs nobody but who was attached, and those by
+// no more than they may be. So no number of changes can prolong a session for longer: it is
+// attached again only by its client.
 func (s *group) afterTakeOver(before []tenure) {
 	w := s.w
 	for _, x := range before {

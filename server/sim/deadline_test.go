@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// TestDeadSessionsEnd: leaders change every so often, for as long as it takes, and the session of a client that died ends all the same: after an unplanned change with
-// the timeout and the grace period once more, after planned ones with the timeout. Times are those of the simulation.
+// TestDeadSessionsEnd: leaders change every so often, for as long as it takes, and the session of a
+// client that died ends all the same: after an unplanned change with the timeout and the grace
+// period once more, after planned ones with the timeout. Times are those of the simulation.
 func TestDeadSessionsEnd(t *testing.T) {
 	const timeout, grace = 2_000, 10_000
 	for _, planned := range []bool{false, true} {
@@ -25,7 +26,8 @@ func TestDeadSessionsEnd(t *testing.T) {
 				}
 				c.dead = true // without a word; its connection stays half open
 
-				// What log time may be lost with each leader: the first stamp comes after half a second, at the next tick, and the others after an eighth of its time.
+				// What log time may be lost with each leader: the first stamp comes after half a
+				// second, at the next tick, and the others after an eighth of its time.
 				lost := max(500, every/8) + 200
 				n := (timeout+grace)/(every-lost) + 1
 				most := 500 + (n+1)*every

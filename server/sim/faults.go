@@ -22,7 +22,7 @@ const (
 	BarrierFails               //
 	NotProposed                // a leader's command is refused by the engine
 	Lost                       // a proposal goes nowhere, undetermined
-	Late                       // it enters the log up to seconds later, whoever leads then
+	Late                       // it enters the log up to seconds later, under any leader
 	Move                       // a bucket moves
 	Abort                      // a move is given up
 	StepAgain                  // a step of a move is sent again, at any later time

@@ -12,10 +12,12 @@ import (
 	"testing"
 )
 
-// patch is a fault that is put into a file of the code while a test is built, and the test that finds it.
+// patch is a fault that is put into a file of the code while a test is built, and the test that
+// finds it.
 type patch struct {
 	name, file, old, new, dir, run string
-	// histories is a pattern of faults. The test is that of the checked histories then, and needs root.
+	// histories is a pattern of faults. The test is that of the checked histories then, and needs
+	// root.
 	histories string
 }
 
@@ -131,8 +133,8 @@ var patches = []patch{
 	},
 }
 
-// historyRuns is how often the checked histories are tried with a fault, for 78 s each. They find it
-// when a leader is killed in the moment between two calls of a client.
+// historyRuns is how often the checked histories are tried with a fault, for 78 s each. They find
+// it when a leader is killed in the moment between two calls of a client.
 const historyRuns = 5
 
 // command is a run of the patch's test.

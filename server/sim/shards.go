@@ -121,7 +121,8 @@ func (s *group) elect(r *replica) {
 	s.enter(entry{bytes: r.batch(r.epoch, shard.Command{Kind: shard.CmdTakeOver}), from: r, life: r.life})
 }
 
-// transfer has the leader hand over to a replica, which takes over a while later, or does not. Whether the log has heard of the hand-over by then is another matter.
+// transfer has the leader hand over to a replica, which takes over a while later, or does not.
+// Whether the log has heard of the hand-over by then is another matter.
 func (s *group) transfer(to *replica) {
 	w, r := s.w, s.master
 	life, term := r.life, r.led

@@ -1,6 +1,6 @@
-// Package fieldtest checks, for tests, that a record has every field of a state: a change of a field
-// changes the record, and what is read from the record has the field's value. A new field fails the
-// test until it is in the record, or in the list of those that need not be.
+// Package fieldtest checks, for tests, that a record has every field of a state: a change of a
+// field changes the record, and what is read from the record has the field's value. A new field
+// fails the test until it is in the record, or in the list of those that need not be.
 package fieldtest
 
 import (

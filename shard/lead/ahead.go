@@ -9,7 +9,7 @@ import (
 // RELAXED attach). The key is compared by the caller, and the node's config asked.
 //
 // The answer lets the client believe in the session for less than its timeout from the moment it
-// sent the request. So it is given only when the session cannot end earlier, whoever leads, and
+// sent the request. So it is given only when the session cannot end earlier under any leader, and
 // whatever becomes of the attach itself:
 //
 //   - The session is detached, and its deadline in the log is at least its timeout away, and the
@@ -25,8 +25,9 @@ import (
 //     so the log decides between them.
 //   - Timeout and description stay what they are: nothing the client counts on is only in memory.
 //
-// After an unplanned change of leader that holds for about a grace period, in which all sessions come
-// back together. After a planned one it does not hold: those attaches take the way through the log.
+// After an unplanned change of leader that holds for about a grace period, in which all sessions
+// come back together. After a planned one it does not hold: those attaches take the way through the
+// log.
 func MayAnswerAhead(v *shard.SessionView, m *protocol.SessionAttach, furthest, age uint64) bool {
 	if plantAgeIgnored {
 		age = 0

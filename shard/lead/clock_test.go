@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestLeap: log time leaps without a pause, once, and times before and after the leap keep their log times.
+// TestLeap: log time leaps without a pause, once, and times before and after the leap keep their
+// log times.
 func TestLeap(t *testing.T) {
 	l := New(Config{Shard: 1, Route: func(uint8, uint32) (uint64, uint64) { return 0, 0 }})
 	heard := func(uint64) (uint64, bool) { return 0, false }

@@ -15,7 +15,8 @@ const quietShare = 3
 // proposes a CmdHandOver behind them, and if the leadership stays, another that takes it back.
 // Nothing else changes: this leader leads on until another one takes over. Heard is as for Tick.
 //
-// More sessions are detached at once than at other times; those beyond ExpiriesPerSec count as heard.
+// More sessions are detached at once than at other times; those beyond ExpiriesPerSec count as
+// heard.
 func (l *Leader) HandOver(now uint64, heard func(conn uint64) (at uint64, open bool)) {
 	if l.epoch == 0 {
 		return

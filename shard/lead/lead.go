@@ -318,9 +318,9 @@ func (l *Leader) observe(now uint64) {
 	l.doubtFrom = l.clock.seen
 }
 
-// Leap moves log time on by so much, in ms, while the monotonic time stays where it is: a test leaves out
-// time in which nothing is due. The log hears of it with the next tick, if a deadline is to come. No
-// driver in production calls it.
+// Leap moves log time on by so much, in ms, while the monotonic time stays where it is: a test
+// leaves out time in which nothing is due. The log hears of it with the next tick, if a deadline is
+// to come. No driver in production calls it.
 func (l *Leader) Leap(now, by uint64) {
 	if l.epoch == 0 {
 		return
@@ -384,9 +384,11 @@ func (l *Leader) Tick(now uint64, heard func(conn uint64) (at uint64, open bool)
 
 // deadline asks for a tick if a deadline is due. One that stays due after a tick means that more are due than one Apply fires: they are paced.
 //
-// A deadline that is to come gets a tick now and then too. The log of an idle shard says nothing of the time that passes, and a new leader goes on from what the
-// log says: a timer that was nearly over would begin anew. A leader that has not led for long stamps more often, because another change may follow: what is lost
-// is a small part of the time that it led, so that timers end however often leaders change.
+// A deadline that is to come gets a tick now and then too. The log of an idle shard says nothing of
+// the time that passes, and a new leader goes on from what the log says: a timer that was nearly
+// over would begin again. A leader that has not led for long stamps more often, because another
+// change may follow: what is lost is a small part of the time that it led, so that timers end
+// however often leaders change.
 func (l *Leader) deadline(at uint64, has bool) {
 	now := l.clock.now()
 	switch {

@@ -71,8 +71,9 @@ func (s *Shard) FreshAt(now, within time.Duration) bool {
 	return s.barriers.read.within(now, within)
 }
 
-// ProofAge is how long ago, before now, the last proof began that this replica leads: a barrier, or a batch of its own that was applied. All that had been
-// committed then is in the machine already. False: it does not lead, or has not proved it yet.
+// ProofAge is how long ago, before now, the last proof began that this replica leads: a barrier, or
+// a batch of its own that was applied. All that had been committed then is in the machine already.
+// False: it does not lead, or has not proved it yet.
 func (s *Shard) ProofAge(now time.Duration) (age time.Duration, ok bool) {
 	at := s.barriers.lead.at.Load()
 	return max(0, now-time.Duration(at)), at != 0 && s.Leading()
@@ -90,12 +91,12 @@ func (s *Shard) readPeriod() time.Duration {
 	}
 }
 
-// graceShare is the part of the least grace period after which a replica that does not lead makes sure
-// that it is up to date. What is left of it is for rounds that fail.
+// graceShare is the part of the least grace period after which a replica that does not lead makes
+// sure that it is up to date. What is left of it is for rounds that fail.
 const graceShare = 2
 
-// followPeriod is the time between two rounds on a replica that does not lead. It answers reads for as
-// long as a node's grace period after the last one, and has nothing to prove in between.
+// followPeriod is the time between two rounds on a replica that does not lead. It answers reads for
+// as long as a node's grace period after the last one, and has nothing to prove in between.
 func (s *Shard) followPeriod() time.Duration {
 	if s.cfg.ReadPeriod > 0 {
 		return s.cfg.ReadPeriod
@@ -103,9 +104,10 @@ func (s *Shard) followPeriod() time.Duration {
 	return max(s.readPeriod(), time.Duration(s.grace.Load())*time.Millisecond/graceShare)
 }
 
-// due says that a round is to be made: the last one is older than the period, or older than half of it
-// while a multiple of the period has passed since. So the rounds of all shards here that are idle come at
-// the same moment, and go to the other instances together. Each by itself costs as much as all of them.
+// due says that a round is to be made: the last one is older than the period, or older than half of
+// it while a multiple of the period has passed since. So the rounds of all shards here that are
+// idle come at the same moment, and go to the other instances together. Each by itself costs as
+// much as all of them.
 func (x *seen) due(now, period time.Duration) bool {
 	at := time.Duration(x.at.Load())
 	return at == 0 || now-at >= period || now-at >= period/2 && at < now.Truncate(period)

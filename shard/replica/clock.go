@@ -107,8 +107,8 @@ func (c *ManualClock) Step(d time.Duration) {
 	c.tick(false)
 }
 
-// Due is how far ahead the next deadline of any shard of any host is. False: there is none. 0 stands for
-// one that is due, and for a host that is not quiet enough to tell.
+// Due is how far ahead the next deadline of any shard of any host is. False: there is none. 0
+// stands for one that is due, and for a host that is not quiet enough to tell.
 func (c *ManualClock) Due() (in time.Duration, has bool) {
 	for _, h := range c.leapers() {
 		if d, ok := h.due(); ok && (!has || d < in) {
@@ -118,9 +118,9 @@ func (c *ManualClock) Due() (in time.Duration, has bool) {
 	return in, has
 }
 
-// Leap moves the clock by d at once, without the process being taken for paused. Log time moves as far.
-// What leaders do periodically is left out. It is for time in which nothing is due: see Due. Between is
-// called when the clock has moved and before any host looks at it.
+// Leap moves the clock by d at once, without the process being taken for paused. Log time moves as
+// far. What leaders do periodically is left out. It is for time in which nothing is due: see Due.
+// Between is called when the clock has moved and before any host looks at it.
 func (c *ManualClock) Leap(d time.Duration, between func()) {
 	c.mu.Lock()
 	c.now += d

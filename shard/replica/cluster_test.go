@@ -34,8 +34,8 @@ type cluster struct {
 	writers     uint64
 }
 
-// answered waits until a request has an outcome, the replica does not lead any more, or stop is closed:
-// under the recorder's lock, with a broadcast. False: stop was closed.
+// answered waits until a request has an outcome, the replica does not lead any more, or stop is
+// closed: under the recorder's lock, with a broadcast. False: stop was closed.
 func (r *recorder) answered(o Origin, stop <-chan struct{}) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -374,9 +374,9 @@ func TestRestoreCutsWhatIsUndecided(t *testing.T) {
 	}
 }
 
-// TestHistoryUnderFaults makes requests all the time while leaders are cut off, stopped and robbed of
-// their power, and compares what was told with what is there. Each writer has a few requests under way
-// at most, so that a slow machine is not left with a log that it cannot apply in time.
+// TestHistoryUnderFaults makes requests all the time while leaders are cut off, stopped and robbed
+// of their power, and compares what was told with what is there. Each writer has a few requests
+// under way at most, so that a slow machine is not left with a log that it cannot apply in time.
 func TestHistoryUnderFaults(t *testing.T) {
 	c := newCluster(t, func(cfg *ShardConfig) {
 		cfg.SnapshotEntries, cfg.CompactionOverhead, cfg.ProposeTimeout = 200, 50, 100*time.Millisecond

@@ -233,9 +233,10 @@ func (s *Shard) ReceivePeer(from uint64, msg []byte) {
 	d.put(duty{kind: dutyReceive, a: from, bytes: msg})
 }
 
-// HandOver has the log say that this replica's leadership is about to go to another one, and first what is left to the sessions that were not heard of lately. The
-// leader that takes over then adds no grace period to what the others have. It returns when that is applied. An error says that it may not be in the log: then
-// the change counts as unplanned.
+// HandOver has the log say that this replica's leadership is about to go to another one, and first
+// what is left to the sessions that were not heard of lately. The leader that takes over then adds
+// no grace period to what the others have. It returns when that is applied. An error says that it
+// may not be in the log: then the change counts as unplanned.
 func (s *Shard) HandOver(ctx context.Context) error {
 	if !s.Leading() {
 		return protocol.Errorf(protocol.StatusUnavailable, "shard %d is not led here; ask its leader", s.cfg.ID)
@@ -255,8 +256,8 @@ func (s *Shard) keepOn() {
 	s.line.submit(s, shard.Command{Kind: shard.CmdHandOver, Body: shard.KeepsOn}, Origin{}, func(error) {})
 }
 
-// followTicks is how many ticks a replica that does not lead leaves out: all it has to do is to look at
-// the periods of its nodes, and a goroutine of each shard that wakes for nothing adds up.
+// followTicks is how many ticks a replica that does not lead leaves out: all it has to do is to
+// look at the periods of its nodes, and a goroutine of each shard that wakes for nothing adds up.
 const followTicks = 9
 
 // tick lets the duties look at the clock. A tick that finds the last one still waiting is none.
@@ -323,7 +324,8 @@ func (s *Shard) leap(d time.Duration) {
 	s.duties.put(duty{kind: dutyLeap, a: uint64(d / time.Millisecond)})
 }
 
-// steady is a time of the host's clock, in ms, as the leader knows it: without what a [ManualClock] has left out.
+// steady is a time of the host's clock, in ms, as the leader knows it: without what a [ManualClock]
+// has left out.
 func (s *Shard) steady(ms uint64) uint64 {
 	if m, ok := s.clock.(*ManualClock); ok {
 		return uint64(m.withoutLeaps(time.Duration(ms)*time.Millisecond) / time.Millisecond)

@@ -44,8 +44,9 @@ type HostConfig struct {
 	// Removed is called when a replica here has seen that it is no member of its shard any more, after it was taken off this host; its data are left, see
 	// [Host.RemoveData]. It is called on a goroutine of its own and may call the host, but not Close. A replica that lags may never see it.
 	Removed func(shard, replica uint64)
-	// Changed is called when a replica here has heard of another leader, has begun or ceased to serve as one, or has applied a change of members. It is called by the
-	// engine, and must neither wait nor call the host. Default: nothing.
+	// Changed is called when a replica here has heard of another leader, has begun or ceased to
+	// serve as one, or has applied a change of members. It is called by the engine, and must
+	// neither wait nor call the host. Default: nothing.
 	Changed func()
 	// Fatal is called once, on a goroutine of its own, when the log store cannot go on: the disk is full, fails, or does not finish a write. Nothing is
 	// acknowledged any more, and Close may not return: the process must end. Default: a panic.
@@ -340,8 +341,8 @@ func (h *Host) manualTick(thorough bool) {
 	}
 }
 
-// restTicks is how many ticks without an event there must be before time is left out: what an event brings
-// about at other shards is done by then.
+// restTicks is how many ticks without an event there must be before time is left out: what an event
+// brings about at other shards is done by then.
 const restTicks = 4
 
 // due is how far ahead the next deadline of any shard is, for a [ManualClock].

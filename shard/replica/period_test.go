@@ -9,8 +9,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestRoundsTogether: whatever a shard's rounds have been before, none is later than the period and the
-// time between two looks; and the rounds of shards that nobody asks for fall together after two periods.
+// TestRoundsTogether: whatever a shard's rounds have been before, none is later than the period and
+// the time between two looks; and the rounds of shards that nobody asks for fall together after two
+// periods.
 func TestRoundsTogether(t *testing.T) {
 	const look = 100 * time.Millisecond
 	random := rand.New(rand.NewPCG(1, 2))
@@ -54,8 +55,8 @@ func TestRoundsTogether(t *testing.T) {
 	}
 }
 
-// TestFollowersKnowThePeriods: a replica that does not lead looks at its nodes' periods too, and makes
-// its rounds within the least grace period.
+// TestFollowersKnowThePeriods: a replica that does not lead looks at its nodes' periods too, and
+// makes its rounds within the least grace period.
 func TestFollowersKnowThePeriods(t *testing.T) {
 	c := newCluster(t, nil)
 	c.furnish()

@@ -61,9 +61,10 @@ type ShardConfig struct {
 	// SnapshotBytes is the length of log after which a snapshot is saved too, however few entries it has; the length of the last snapshot, if that is more.
 	// Default 256 MiB.
 	SnapshotBytes int64
-	// ReadPeriod is how often the replica makes sure that it is up to date, for [Shard.Fresh], and a
-	// leader that it leads. Default: on the leader the least self-check period of the shard's nodes, and
-	// 1 s without nodes; on the others half of their least grace period, if that is longer.
+	// ReadPeriod is how often the replica makes sure that it is up to date, for [Shard.Fresh], and
+	// a leader that it leads. Default: on the leader the least self-check period of the shard's
+	// nodes, and 1 s without nodes; on the others half of their least grace period, if that is
+	// longer.
 	ReadPeriod time.Duration
 	// ProposeTimeout is when a proposal counts as undetermined and the leader retakes its epoch. Default 50 round trip times, at least 2 s.
 	ProposeTimeout time.Duration

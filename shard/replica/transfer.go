@@ -22,9 +22,12 @@ const (
 // The caller gives the term that it has seen led by another, 0 for none, because a replica that was cut off goes on to believe that it leads for a while. If that is
 // the target, its "I lead already" would be taken for the end of a leadership that goes on.
 //
-// The log of a data shard hears of the hand-over first ([Shard.HandOver]). Its proposals are paused then: requests wait in the open batch, for 80 ms in the first try and up to 320 ms in the last, since what is in flight must be
-// applied first. When the leadership has moved they fail with StatusUnavailable: nothing of them was proposed. A target that does not answer is given up by
-// the engine after ten round trip times, and all proposals are dropped until then; so long the pause lasts.
+// The log of a data shard hears of the hand-over first ([Shard.HandOver]). Its proposals are paused
+// then: requests wait in the open batch, for 80 ms in the first try and up to 320 ms in the last,
+// since what is in flight must be applied first. When the leadership has moved they fail with
+// StatusUnavailable: nothing of them was proposed. A target that does not answer is given up by the
+// engine after ten round trip times, and all proposals are dropped until then; so long the pause
+// lasts.
 func (h *Host) Transfer(ctx context.Context, shard, toReplica, after uint64) error {
 	g := h.groupOf(shard)
 	if g == nil {

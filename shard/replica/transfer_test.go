@@ -270,14 +270,16 @@ func TestTransferToItself(t *testing.T) {
 	}
 }
 
-// TestTransferHandsOverTime: a planned change of leader leaves a session that is heard of its timeout, an unplanned one adds the grace period, and neither moves the
-// deadline of a session that nobody has attached since.
+// TestTransferHandsOverTime: a planned change of leader leaves a session that is heard of its
+// timeout, an unplanned one adds the grace period, and neither moves the deadline of a session that
+// nobody has attached since.
 func TestTransferHandsOverTime(t *testing.T) {
 	const timeoutMS = 60_000
 	c := newCluster(t, func(cfg *ShardConfig) { cfg.Heard = func(uint64) time.Duration { return SystemClock().Now() } })
 	c.furnish()
 	conn := uint64(500)
-	// attached starts a session at the leader, and says in which term, and a log time before that term's end.
+	// attached starts a session at the leader, and says in which term, and a log time before that
+	// term's end.
 	attached := func() (l int, session, term, before uint64) {
 		for {
 			l = c.leader()
@@ -296,7 +298,8 @@ func TestTransferHandsOverTime(t *testing.T) {
 			}
 		}
 	}
-	// left is the session's deadline at the leader, 0 if there were other changes than the one after that term; now is the log time.
+	// left is the session's deadline at the leader, 0 if there were other changes than the one
+	// after that term; now is the log time.
 	left := func(session, term uint64) (deadline, now uint64) {
 		c.shards[c.leader()].View(func(m *shard.Machine) {
 			if v, ok := m.Session(session); ok && !v.Attached && m.Epoch()>>16 == term+1 {

@@ -33,8 +33,9 @@ func otherRevision(want, is uint64) *protocol.Error {
 	return protocol.Errorf(protocol.StatusPreconditionFailed, "the config has revision %d, not %d: read it again, then change it", is, want)
 }
 
-// highest is the highest version that may follow last: it takes at most half of the numbers that are left, up to MaxVersion. One
-// wrong number, such as 2^63-1, would otherwise leave none for any later version, and nobody could publish again.
+// highest is the highest version that may follow last: it takes at most half of the numbers that
+// are left, up to MaxVersion. One wrong number, such as 2^63-1, would otherwise leave none for any
+// later version, and nobody could publish again.
 func highest(last uint64) uint64 { return last + (MaxVersion-last+1)/2 }
 
 // badVersion refuses a version that may not follow last; nil when it may.

@@ -53,7 +53,8 @@ func (t *Track) newestPublished() uint64 {
 	return 0
 }
 
-// Publish offers a version to the first location. Version 0: one above all earlier. The payload is copied. Errors: ErrWrongSource, BAD_REQUEST for a version that may not follow the last,
+// Publish offers a version to the first location. Version 0: one above all earlier. The payload is
+// copied. Errors: ErrWrongSource, BAD_REQUEST for a version that may not follow the last,
 // ErrTooManyVersions, BAD_REQUEST for a payload above 64 KiB.
 func (t *Track) Publish(now Now, version uint64, payload []byte, out *Changes) (uint64, error) {
 	if t.config.Source != SourcePublished {
@@ -140,8 +141,10 @@ func (t *Track) Withdraw(now Now, version uint64, out *Changes) error {
 	return nil
 }
 
-// Advance offers a version of the external generator to the first location. expected is its target as the coordinator knew it when a poll's answer said
-// SOURCE_WANTED. The condition is looked at again; a version that is not used is discarded. Errors: ErrWrongSource, ErrTargetMoved, BAD_REQUEST for a version that may not follow the last.
+// Advance offers a version of the external generator to the first location. expected is its target
+// as the coordinator knew it when a poll's answer said SOURCE_WANTED. The condition is looked at
+// again; a version that is not used is discarded. Errors: ErrWrongSource, ErrTargetMoved,
+// BAD_REQUEST for a version that may not follow the last.
 func (t *Track) Advance(now Now, expected, version uint64, out *Changes) error {
 	if t.config.Source != SourceExternal {
 		return ErrWrongSource
