@@ -11,7 +11,27 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// tour is what the README shows, word for word.
+// lockInAMinute is what the README shows, word for word.
+func lockInAMinute(ctx context.Context, address string) error {
+	c, err := client.Dial(ctx, address) // "127.0.0.1:7070" after `make run`
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	s, err := c.Session(ctx, "/default")
+	if err != nil {
+		return err
+	}
+	lease, err := s.Mutex("backup").Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer lease.Release(ctx)
+	work(lease.Context(), lease.Token()) // stop when the context ends; send the token with every write
+	return nil
+}
+
+// tour is what the SDK's page shows, word for word.
 func tour(ctx context.Context, address string) error {
 	c, err := client.Dial(ctx, address) // one client is enough for a process
 	if err != nil {
@@ -61,6 +81,18 @@ func tour(ctx context.Context, address string) error {
 		fmt.Println("leading with token", term.Token)
 		return nil
 	})
+}
+
+// A lock over one session, from the connection to the release.
+func Example_lock() {
+	srv := servertest.New()
+	defer srv.Close()
+	if err := lockInAMinute(context.Background(), srv.Addr()); err != nil {
+		log.Fatal(err)
+	}
+
+	// Output:
+	// working with token 1 <nil>
 }
 
 // A worker's slots, a service's member, a configuration and an election, over one session.

@@ -32,14 +32,28 @@ func readPage(t *testing.T, path string) string {
 	return string(b)
 }
 
-// TestReadmeCommands runs what `signalbox dev` and `serve --tour` tell to paste, and then the README's tour from top to bottom, as a reader would, against one server. Each
-// block is pasted into a shell of its own.
+// pages for users whose commands and Go code run as shown, in the order in which a newcomer reads them.
+var pages = []string{"README.md", "cmd/signalbox/TOUR.md", "client/README.md", "client/process/README.md", "client/rollout/README.md", "server/OPERATIONS.md"}
+
+// readPages reads all pages as one.
+func readPages(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	for _, p := range pages {
+		all.WriteString(readPage(t, "../../"+p))
+	}
+	return all.String()
+}
+
+// TestReadmeCommands runs the commands that `signalbox dev` and `serve --tour` print, and then those of
+// the pages from top to bottom, as a reader would, against one server. Each block is pasted into a shell
+// of its own.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	tourCommands(t, srv)
 	env := []string{"SIGNALBOX_ENDPOINTS=" + srv.Addr()}
-	page := readPage(t, "../../README.md")
+	page := readPages(t)
 	ran := 0
 	for _, block := range fenced(page, "console") {
 		script := "set -e\n"
@@ -60,19 +74,15 @@ func TestReadmeCommands(t *testing.T) {
 		}
 	}
 	if ran < 10 {
-		t.Fatalf("found %d commands in the README's console blocks", ran)
+		t.Fatalf("found %d commands in the pages' console blocks", ran)
 	}
-	const get = "go get "
-	for _, block := range fenced(page, "sh") {
-		if command := strings.TrimSpace(block); strings.HasPrefix(command, get) {
-			path := strings.TrimPrefix(command, get)
-			if first, _, _ := strings.Cut(readPage(t, "../../go.mod"), "\n"); first != "module "+path || !strings.Contains(page, "`"+path+"/client`") {
-				t.Errorf("%q is not how to get %q, or the page does not say what to import", command, first)
-			}
-			return
+	module, _, _ := strings.Cut(strings.TrimPrefix(readPage(t, "../../go.mod"), "module "), "\n")
+	for _, path := range []string{"README.md", "client/README.md"} {
+		page := readPage(t, "../../"+path)
+		if !strings.Contains(page, "```sh\ngo get "+module+"\n```") || !strings.Contains(page, "`"+module+"/client`") {
+			t.Errorf("%s does not say how to get %s, or what to import", path, module)
 		}
 	}
-	t.Errorf("the README does not say how to get the SDK")
 }
 
 // tourCommands runs what is printed to be pasted. Nothing of it may need to be taken apart first: a comment is none in an interactive zsh.
@@ -103,9 +113,10 @@ func tourCommands(t *testing.T, srv *servertest.Server) {
 	}
 }
 
-// TestReadmeShowsCodeThatRuns: the README's Go blocks are functions of the SDK's examples, which run in its tests. A comment above each block says which.
+// TestReadmeShowsCodeThatRuns: the pages' Go blocks are functions of the SDK's examples, which run in its
+// tests. A comment above each block says which.
 func TestReadmeShowsCodeThatRuns(t *testing.T) {
-	readme := readPage(t, "../../README.md")
+	readme := readPages(t)
 	marks := regexp.MustCompile("(?m)^<!-- (\\w+) of ([\\w/.]+) -->\n\n```go$").FindAllStringSubmatch(readme, -1)
 	blocks := fenced(readme, "go")
 	if len(marks) == 0 || len(marks) != len(blocks) {
@@ -128,7 +139,7 @@ func TestReadmeShowsCodeThatRuns(t *testing.T) {
 			found = true
 			want := source[fset.Position(fn.Pos()).Offset:fset.Position(fn.End()).Offset] + "\n"
 			if diff := cmp.Diff(want, blocks[i]); diff != "" {
-				t.Errorf("the README's block differs from %s in %s (-code +README):\n%s", name, path, diff)
+				t.Errorf("the page's block differs from %s in %s (-code +page):\n%s", name, path, diff)
 			}
 		}
 		if !found {
