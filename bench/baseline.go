@@ -9,14 +9,14 @@ import (
 
 // Where the baseline is, seen from the root of the repository, where the programs run.
 const (
-	readme   = "README.md"
-	baseline = "bench/results/baseline"
-	opening  = "<!-- measured: written by `bench adopt` -->\n"
-	closing  = "<!-- end of measured -->\n"
+	readmePage  = "README.md"
+	baseline    = "bench/results/baseline"
+	readmeBegin = "<!-- measured: written by `bench adopt` -->\n"
+	readmeEnd   = "<!-- end of measured -->\n"
 
-	scalingPage    = "bench/SCALING.md"
-	scalingOpening = "<!-- scaling: written by `bench adopt` -->\n"
-	scalingClosing = "<!-- end of scaling -->\n"
+	scalingPage  = "bench/SCALING.md"
+	scalingBegin = "<!-- scaling: written by `bench adopt` -->\n"
+	scalingEnd   = "<!-- end of scaling -->\n"
 )
 
 // adoptCommand makes a report the baseline: what later runs are compared with, what the README shows, and what the model of many machines stands on.
@@ -32,18 +32,18 @@ func adoptCommand(args []string) error {
 		return fmt.Errorf("a report with failures is no baseline: %w", err)
 	}
 	// All pages are made before any is written.
-	page, err := os.ReadFile(readme)
+	page, err := os.ReadFile(readmePage)
 	if err != nil {
 		return err
 	}
-	if page, err = r.within(page); err != nil {
+	if page, err = r.inReadme(page); err != nil {
 		return err
 	}
 	model, err := os.ReadFile(filepath.FromSlash(scalingPage))
 	if err != nil {
 		return err
 	}
-	if model, err = scalingWithin(model, r); err != nil {
+	if model, err = inScalingPage(model, r); err != nil {
 		return err
 	}
 	if _, err := r.saveAs(filepath.FromSlash(baseline)); err != nil {
@@ -52,25 +52,25 @@ func adoptCommand(args []string) error {
 	if err := os.WriteFile(filepath.FromSlash(scalingPage), model, 0o644); err != nil {
 		return err
 	}
-	return os.WriteFile(readme, page, 0o644)
+	return os.WriteFile(readmePage, page, 0o644)
 }
 
-// within puts the report's short table between the marks of a page.
-func (r *Report) within(page []byte) ([]byte, error) {
-	return between(page, opening, closing, r.excerpt())
+// inReadme puts the report's short table between the marks of a page.
+func (r *Report) inReadme(page []byte) ([]byte, error) {
+	return replaceBetween(page, readmeBegin, readmeEnd, r.excerpt())
 }
 
-// scalingWithin puts the model's tables between the marks of a page; r may be nil.
-func scalingWithin(page []byte, r *Report) ([]byte, error) {
+// inScalingPage puts the model's tables between the marks of a page; r may be nil.
+func inScalingPage(page []byte, r *Report) ([]byte, error) {
 	var b bytes.Buffer
 	if err := WriteScaling(&b, r); err != nil {
 		return nil, err
 	}
-	return between(page, scalingOpening, scalingClosing, "\n"+b.String()+"\n")
+	return replaceBetween(page, scalingBegin, scalingEnd, "\n"+b.String()+"\n")
 }
 
-// between replaces what stands between two lines of a page.
-func between(page []byte, opening, closing, text string) ([]byte, error) {
+// replaceBetween replaces what stands between two lines of a page.
+func replaceBetween(page []byte, opening, closing, text string) ([]byte, error) {
 	head, rest, ok1 := bytes.Cut(page, []byte(opening))
 	_, tail, ok2 := bytes.Cut(rest, []byte(closing))
 	if !ok1 || !ok2 {
@@ -89,5 +89,5 @@ func between(page []byte, opening, closing, text string) ([]byte, error) {
 func (r *Report) excerpt() string {
 	return fmt.Sprintf("\n%s\nMedians of %d rounds of %s seconds on %d cores (%s) that servers and load share. All write durably before they answer; the bare ones show what the\n"+
 		"engine and the network allow. All figures, spreads, versions and bars: [%s.md](%s.md).\n\n![%s](%s.svg)\n\n",
-		r.grid(false), r.Rounds, plain(r.Seconds), r.Machine.Cores, r.Machine.CPU, filepath.Base(baseline), baseline, "the same figures as a picture", baseline)
+		r.table(false), r.Rounds, plain(r.Seconds), r.Machine.Cores, r.Machine.CPU, filepath.Base(baseline), baseline, "the same figures as a picture", baseline)
 }

@@ -63,19 +63,19 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer, pe
 	tiny := f.Bool("tiny", false, "a few seconds, to see that all works: its figures mean nothing")
 	rounds := f.Int("rounds", 0, "number of rounds; default 5, quick 2")
 	length := f.Duration("length", 0, "of each measurement; default 5s, quick 1.5s")
-	only := f.String("only", "", "blocks to run, separated by commas: "+strings.Join(blockNames(), " "))
+	only := f.String("only", "", "blocks to run, separated by commas: "+strings.Join(benchmarkNames(), " "))
 	bin := f.String("bin", "bin", "folder of the binaries signalbox, bench and etcd")
 	dir := f.String("dir", ".", "folder on a real disk where servers keep their data; all of it is removed")
 	out := f.String("out", filepath.Join("bench", "results"), "folder of the report; - writes the table to the standard output alone")
 	if err := f.Parse(args); err != nil {
 		return 2
 	}
-	s := Full()
+	s := DefaultSettings()
 	switch {
 	case *tiny:
-		s = Tiny()
+		s = TinySettings()
 	case *quick:
-		s = Quick()
+		s = QuickSettings()
 	}
 	if *rounds > 0 {
 		s.Rounds, s.SlowRounds = *rounds, min(*rounds, s.SlowRounds)
@@ -86,8 +86,8 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer, pe
 	if *only != "" {
 		s.Only = strings.Split(*only, ",")
 		for _, name := range s.Only {
-			if !isBlock(name) {
-				fmt.Fprintf(stderr, "there is no block %q; there are: %s\n", name, strings.Join(blockNames(), " "))
+			if !isBenchmark(name) {
+				fmt.Fprintf(stderr, "there is no block %q; there are: %s\n", name, strings.Join(benchmarkNames(), " "))
 				return 2
 			}
 		}
@@ -132,29 +132,29 @@ func longCommand(ctx context.Context, verb string, args []string, stdout, stderr
 		fmt.Fprintln(stderr, "--part is at least 1")
 		return 2
 	}
-	box := &Signalbox{Binary: filepath.Join(*bin, "signalbox"), Shards: usualShards}
+	peer := &SignalboxPeer{Binary: filepath.Join(*bin, "signalbox"), Shards: defaultShards}
 	var r *Record
 	var err error
 	switch verb {
 	case "discovery":
-		d := FullDiscovery()
+		d := DefaultDiscovery()
 		d.Members, d.Watchers, d.Length = d.Members / *part, d.Watchers / *part, d.Length/time.Duration(*part)
-		r, err = RunDiscovery(ctx, box, d, *dir)
+		r, err = RunDiscovery(ctx, peer, d, *dir)
 	case "grow":
-		g := FullGrow()
+		g := DefaultGrow()
 		g.Names, g.Sessions = g.Names / *part, g.Sessions / *part
-		r, err = RunGrow(ctx, box, g, *dir, stderr)
+		r, err = RunGrow(ctx, peer, g, *dir, stderr)
 	default:
-		c := FullRestart()
+		c := DefaultRestart()
 		c.Names, c.Sessions, c.Watch = c.Names / *part, c.Sessions / *part, c.Watch/time.Duration(*part)
-		r, err = RunRestart(ctx, box, c, *dir, stderr)
+		r, err = RunRestart(ctx, peer, c, *dir, stderr)
 	}
-	return recorded(r, err, *out, stdout, stderr)
+	return finishRecord(r, err, *out, stdout, stderr)
 }
 
-// recorded shows the record of a measurement that ended without err, and saves it in the folder out
+// finishRecord shows the record of a measurement that ended without err, and saves it in the folder out
 // unless that is "-". It returns the exit code.
-func recorded(r *Record, err error, out string, stdout, stderr io.Writer) int {
+func finishRecord(r *Record, err error, out string, stdout, stderr io.Writer) int {
 	if err == nil {
 		err = r.WriteTable(stdout)
 	}
@@ -171,16 +171,16 @@ func recorded(r *Record, err error, out string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-func blockNames() []string {
+func benchmarkNames() []string {
 	var names []string
-	for _, b := range blocks {
+	for _, b := range benchmarks {
 		names = append(names, b.name)
 	}
 	return names
 }
 
-func isBlock(name string) bool {
-	for _, b := range blocks {
+func isBenchmark(name string) bool {
+	for _, b := range benchmarks {
 		if b.name == name {
 			return true
 		}

@@ -6,32 +6,32 @@ import (
 	"strings"
 )
 
-// Change is how a figure of this project changed from one report to another.
-type Change struct {
-	Work     Work
+// MetricChange is how a figure of this project changed from one report to another.
+type MetricChange struct {
+	Metric   Metric
 	Old, New Stat
 	Ratio    float64 // new to old
-	Word     string  // "same", "better", "worse"
+	Verdict  string  // "same", "better", "worse"
 }
 
-// Changes compares this project's figures of two reports. Machines drift between runs, so that a figure counts as changed only when the ranges of the two runs do
+// CompareMetrics compares this project's figures of two reports. Machines drift between runs, so that a figure counts as changed only when the ranges of the two runs do
 // not meet. Where there are peers to hold it against, the bars' ratios say more.
-func Changes(old, new *Report) []Change {
-	var out []Change
-	for _, w := range works {
-		a, b := old.Figures.find(w.ID, Box), new.Figures.find(w.ID, Box)
+func CompareMetrics(old, new *Report) []MetricChange {
+	var out []MetricChange
+	for _, w := range allMetrics {
+		a, b := old.Measurements.find(w.ID, Signalbox), new.Measurements.find(w.ID, Signalbox)
 		if a == nil || b == nil {
 			continue
 		}
-		c := Change{Work: w, Old: StatOf(a.Values), New: StatOf(b.Values)}
+		c := MetricChange{Metric: w, Old: StatOf(a.Values), New: StatOf(b.Values)}
 		c.Ratio = c.New.Median / c.Old.Median
-		c.Word = moved(c.Old, c.New, w.Unit.MoreIsBetter())
+		c.Verdict = classifyChange(c.Old, c.New, w.Unit.MoreIsBetter())
 		out = append(out, c)
 	}
 	return out
 }
 
-func moved(old, new Stat, more bool) string {
+func classifyChange(old, new Stat, more bool) string {
 	up, down := new.Low > old.High, new.High < old.Low
 	switch {
 	case old.N == 0 || new.N == 0:
@@ -58,12 +58,12 @@ func WriteCompare(w io.Writer, old, new *Report) error {
 	before, after := old.Verdicts(), new.Verdicts()
 	for i, v := range before {
 		n := after[i]
-		word := moved(v.Ratio, n.Ratio, !v.Bar.AtMost)
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", v.Bar.ID, v.Bar.Work, v.Bar.Demand, v.ratio(), n.ratio(), word, n.Word())
+		word := classifyChange(v.Ratio, n.Ratio, !v.Threshold.AtMost)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", v.Threshold.ID, v.Threshold.Text, v.Threshold.Condition, v.ratio(), n.ratio(), word, n.Text())
 	}
 	b.WriteString("\n## Figures of signalbox\n\n| work | before | after | after / before | |\n|---|---|---|---|---|\n")
-	for _, c := range Changes(old, new) {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", c.Work.Text, ranged(c.Old, c.Work.Unit), ranged(c.New, c.Work.Unit), digits(c.Ratio), c.Word)
+	for _, c := range CompareMetrics(old, new) {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", c.Metric.Text, rangeText(c.Old, c.Metric.Unit), rangeText(c.New, c.Metric.Unit), digits(c.Ratio), c.Verdict)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -71,17 +71,17 @@ func WriteCompare(w io.Writer, old, new *Report) error {
 
 // ratio is the verdict's, or the figure itself where the bar is about that.
 func (v Verdict) ratio() string {
-	if !v.Known {
+	if !v.Measured {
 		return "-"
 	}
-	if len(v.Bar.Peer.Works) == 0 {
-		return ranged(v.Ratio, v.Unit)
+	if len(v.Threshold.Peer.Metrics) == 0 {
+		return rangeText(v.Ratio, v.Unit)
 	}
 	return fmt.Sprintf("%s (%s .. %s)", digits(v.Ratio.Median), digits(v.Ratio.Low), digits(v.Ratio.High))
 }
 
-// ranged is a median with the range of the rounds.
-func ranged(s Stat, u Unit) string {
+// rangeText is a median with the range of the rounds.
+func rangeText(s Stat, u Unit) string {
 	if s.N == 0 {
 		return "-"
 	}

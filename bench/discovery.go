@@ -10,26 +10,26 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// Discovery is the size of the test of many-thousand-client discovery.
-type Discovery struct {
+// DiscoveryConfig is the size of the test of many-thousand-client discovery.
+type DiscoveryConfig struct {
 	Members, Watchers, Connections int
 	Churn                          float64 // per cent of the members that restart each minute
 	Length                         time.Duration
 }
 
-// FullDiscovery is the one that the bar is about.
-func FullDiscovery() Discovery {
-	return Discovery{Members: 20_000, Watchers: 20_000, Connections: 200, Churn: 10, Length: 10 * time.Minute}
+// DefaultDiscovery is the one that the bar is about.
+func DefaultDiscovery() DiscoveryConfig {
+	return DiscoveryConfig{Members: 20_000, Watchers: 20_000, Connections: 200, Churn: 10, Length: 10 * time.Minute}
 }
 
 // RunDiscovery: P12. Members register and restart, watchers see them come and go; memory is to stay flat and the server below one core.
-func RunDiscovery(ctx context.Context, box *Signalbox, d Discovery, root string) (*Record, error) {
+func RunDiscovery(ctx context.Context, peer *SignalboxPeer, d DiscoveryConfig, root string) (*Record, error) {
 	dir, err := os.MkdirTemp(root, ".bench-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	version, err := box.Version(ctx)
+	version, err := peer.Version(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func RunDiscovery(ctx context.Context, box *Signalbox, d Discovery, root string)
 	if err != nil {
 		return nil, err
 	}
-	s, err := box.Serve(ctx, dir)
+	s, err := peer.Serve(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func RunDiscovery(ctx context.Context, box *Signalbox, d Discovery, root string)
 		WarmUp: min(10*time.Second, d.Length/4), Duration: d.Length, Patience: 30 * time.Second,
 		Progress: func(p loadgen.Progress) {
 			if samples == nil && !p.Preparing && !p.WarmingUp {
-				samples = watchServer(s.Process(), max(d.Length/120, 50*time.Millisecond), stop)
+				samples = sampleServer(s.Process(), max(d.Length/120, 50*time.Millisecond), stop)
 			}
 		},
 	})

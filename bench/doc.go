@@ -1,7 +1,7 @@
 // Package bench is the stopwatch: it runs this project and its peers side by side on one machine, and says how they compare.
 //
-//	settings := bench.Quick()
-//	settings.Peers = []bench.Peer{bench.Signalbox("bin/signalbox")}
+//	settings := bench.QuickSettings()
+//	settings.Peers = []bench.Peer{bench.SignalboxPeer("bin/signalbox")}
 //	report, err := bench.Run(ctx, settings)
 //	err = report.WriteTable(os.Stdout)
 //
@@ -12,5 +12,5 @@
 // A system under the stopwatch is a [Peer]: how to start it, and a loadgen.Target that speaks to it through its own best client. Peers that need large
 // dependencies live in the module bench/peers, which calls this package. A peer that is not installed is named in the report.
 //
-// What is measured is the list in works.go; what is demanded of the figures are the bars in bar.go.
+// What is measured is the list in metrics.go; what is demanded of the figures are the bars in threshold.go.
 package bench

@@ -16,19 +16,19 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// FailsOver is a Clustered whose servers can be taken away and started again.
-type FailsOver interface {
-	Clustered
+// FailoverPeer is a Clustered whose servers can be taken away and started again.
+type FailoverPeer interface {
+	ClusterPeer
 
-	// StartOn is StartThree on hosts, with further flags. The group can tell who leads, and whether it is whole again.
-	StartOn(ctx context.Context, dir string, hosts *Hosts, flags ...string) (*Group, error)
+	// StartClusterOn is StartCluster on hosts, with further flags. The group can tell who leads, and whether it is whole again.
+	StartClusterOn(ctx context.Context, dir string, hosts *Hosts, flags ...string) (*Cluster, error)
 }
 
-// Impatient is a Peer whose client waits for ever for an answer of a server that hangs: its calls need a deadline of their own, and are repeated.
-type Impatient interface{ Patience() time.Duration }
+// NeedsCallTimeout is a Peer whose client waits for ever for an answer of a server that hangs: its calls need a deadline of their own, and are repeated.
+type NeedsCallTimeout interface{ CallTimeout() time.Duration }
 
-// Failover is the size of the measurement of failovers.
-type Failover struct {
+// FailoverConfig is the size of the measurement of failovers.
+type FailoverConfig struct {
 	Writers int
 	Times   int // of each fault
 	Watch   time.Duration
@@ -37,23 +37,25 @@ type Failover struct {
 	Idle    time.Duration
 }
 
-// FullFailover is the one that the bars are about.
-func FullFailover() Failover {
-	return Failover{Writers: 32, Times: 10, Watch: 6 * time.Second, Costs: true, Idle: 20 * time.Second}
+// DefaultFailover is the one that the bars are about.
+func DefaultFailover() FailoverConfig {
+	return FailoverConfig{Writers: 32, Times: 10, Watch: 6 * time.Second, Costs: true, Idle: 20 * time.Second}
 }
 
 // fault takes a server away, and gives it back.
 type fault struct {
 	name, text string
 	bar        float64 // ms at p50; 0: as long as the peer's
-	do, undo   func(ctx context.Context, g *Group, hosts *Hosts, i int) error
+	do, undo   func(ctx context.Context, g *Cluster, hosts *Hosts, i int) error
 }
 
-func sends(s syscall.Signal) func(context.Context, *Group, *Hosts, int) error {
-	return func(_ context.Context, g *Group, _ *Hosts, i int) error { return g.processes[i].cmd.Process.Signal(s) }
+func sends(s syscall.Signal) func(context.Context, *Cluster, *Hosts, int) error {
+	return func(_ context.Context, g *Cluster, _ *Hosts, i int) error {
+		return g.processes[i].cmd.Process.Signal(s)
+	}
 }
 
-func startAgain(ctx context.Context, g *Group, _ *Hosts, i int) error {
+func startAgain(ctx context.Context, g *Cluster, _ *Hosts, i int) error {
 	select {
 	case <-g.processes[i].done:
 	case <-ctx.Done():
@@ -66,13 +68,13 @@ var faults = []fault{
 	{"kill", "kill -9", 1000, sends(syscall.SIGKILL), startAgain},
 	{"pause", "SIGSTOP", 0, sends(syscall.SIGSTOP), sends(syscall.SIGCONT)},
 	{"cut", "all packets dropped", 0,
-		func(ctx context.Context, _ *Group, h *Hosts, i int) error { return h.Cut(ctx, i) },
-		func(ctx context.Context, _ *Group, h *Hosts, i int) error { return h.Heal(ctx, i) }},
+		func(ctx context.Context, _ *Cluster, h *Hosts, i int) error { return h.Isolate(ctx, i) },
+		func(ctx context.Context, _ *Cluster, h *Hosts, i int) error { return h.Heal(ctx, i) }},
 	{"stop", "SIGTERM, a planned stop", 100, sends(syscall.SIGTERM), startAgain},
 }
 
 // RunFailover measures how long writers wait when the server that leads is taken away, of all systems in turn. hosts may be nil: nothing is cut off then.
-func RunFailover(ctx context.Context, systems []FailsOver, c Failover, hosts *Hosts, root string, log io.Writer) (*Record, error) {
+func RunFailover(ctx context.Context, systems []FailoverPeer, c FailoverConfig, hosts *Hosts, root string, log io.Writer) (*Record, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return nil, err
@@ -147,30 +149,30 @@ func spread(list []float64) string {
 }
 
 // measure starts a system, and takes the leader away again and again.
-func (c Failover) measure(ctx context.Context, s FailsOver, f fault, hosts *Hosts, root string, flags []string, log io.Writer) (list []float64, err error) {
+func (c FailoverConfig) measure(ctx context.Context, s FailoverPeer, f fault, hosts *Hosts, root string, flags []string, log io.Writer) (list []float64, err error) {
 	dir, err := os.MkdirTemp(root, ".bench-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	g, err := s.StartOn(ctx, dir, hosts, flags...)
+	g, err := s.StartClusterOn(ctx, dir, hosts, flags...)
 	if err != nil {
 		return nil, err
 	}
 	defer g.Stop()
-	w, err := c.write(ctx, s, g)
+	w, err := c.startWriters(ctx, s, g)
 	if err != nil {
 		return nil, err
 	}
 	defer w.close()
 	for n := range c.Times {
-		if err := g.settled(ctx); err != nil {
+		if err := g.waitReady(ctx); err != nil {
 			return nil, err
 		}
 		if err := pause(ctx, 2*time.Second); err != nil {
 			return nil, err
 		}
-		i, err := g.leader(ctx)
+		i, err := g.currentLeader(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -210,8 +212,8 @@ type writers struct {
 	failed  error
 }
 
-func (c Failover) write(ctx context.Context, s FailsOver, g *Group) (*writers, error) {
-	plan, err := g.Drive(Crowded)
+func (c FailoverConfig) startWriters(ctx context.Context, s FailoverPeer, g *Cluster) (*writers, error) {
+	plan, err := g.Plan(LockPairs)
 	if err != nil {
 		return nil, err
 	}
@@ -226,8 +228,8 @@ func (c Failover) write(ctx context.Context, s FailsOver, g *Group) (*writers, e
 		w.conns = append(w.conns, conn)
 	}
 	patience := time.Duration(0)
-	if p, ok := s.(Impatient); ok {
-		patience = p.Patience()
+	if p, ok := s.(NeedsCallTimeout); ok {
+		patience = p.CallTimeout()
 	}
 	for i := range c.Writers {
 		session, err := w.conns[i%len(w.conns)].Session(ctx)
@@ -235,7 +237,7 @@ func (c Failover) write(ctx context.Context, s FailsOver, g *Group) (*writers, e
 			w.close()
 			return nil, err
 		}
-		writer, ok := session.(loadgen.CanKeep)
+		writer, ok := session.(loadgen.CanStore)
 		if !ok {
 			w.close()
 			return nil, errors.New("the target cannot write")
@@ -250,7 +252,7 @@ func (c Failover) write(ctx context.Context, s FailsOver, g *Group) (*writers, e
 	return w, nil
 }
 
-func (w *writers) run(ctx context.Context, i int, writer loadgen.CanKeep, name string, patience time.Duration) {
+func (w *writers) run(ctx context.Context, i int, writer loadgen.CanStore, name string, patience time.Duration) {
 	for n := 0; ctx.Err() == nil; n++ {
 		began := time.Now()
 		for {
@@ -328,13 +330,13 @@ var settings = [][]string{
 }
 
 // costs tells, for some settings, what servers use that have nothing to do, what a write costs, and how long writers wait for a leader that hangs.
-func (c Failover) costs(ctx context.Context, r *Record, s FailsOver, hosts *Hosts, root string, log io.Writer) error {
+func (c FailoverConfig) costs(ctx context.Context, r *Record, s FailoverPeer, hosts *Hosts, root string, log io.Writer) error {
 	for _, flags := range settings {
 		name := "the defaults"
 		if flags != nil {
 			name = strings.Join(flags, " ")
 		}
-		idle, write, err := c.price(ctx, s, hosts, root, flags)
+		idle, write, err := c.cost(ctx, s, hosts, root, flags)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -354,18 +356,18 @@ func (c Failover) costs(ctx context.Context, r *Record, s FailsOver, hosts *Host
 	return nil
 }
 
-func (c Failover) price(ctx context.Context, s FailsOver, hosts *Hosts, root string, flags []string) (idle, write float64, err error) {
+func (c FailoverConfig) cost(ctx context.Context, s FailoverPeer, hosts *Hosts, root string, flags []string) (idle, write float64, err error) {
 	dir, err := os.MkdirTemp(root, ".bench-")
 	if err != nil {
 		return 0, 0, err
 	}
 	defer os.RemoveAll(dir)
-	g, err := s.StartOn(ctx, dir, hosts, flags...)
+	g, err := s.StartClusterOn(ctx, dir, hosts, flags...)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer g.Stop()
-	if err := errors.Join(g.settled(ctx), pause(ctx, 3*time.Second)); err != nil {
+	if err := errors.Join(g.waitReady(ctx), pause(ctx, 3*time.Second)); err != nil {
 		return 0, 0, err
 	}
 	over := func(d time.Duration) (time.Duration, error) {
@@ -384,7 +386,7 @@ func (c Failover) price(ctx context.Context, s FailsOver, hosts *Hosts, root str
 		return 0, 0, err
 	}
 	idle = used.Seconds() / c.Idle.Seconds() / Servers
-	w, err := c.write(ctx, s, g)
+	w, err := c.startWriters(ctx, s, g)
 	if err != nil {
 		return 0, 0, err
 	}

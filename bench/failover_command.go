@@ -15,7 +15,7 @@ import (
 
 // failoverCommand measures failovers. With root it makes hosts, and runs itself again on the load's.
 func failoverCommand(ctx context.Context, args []string, stdout, stderr io.Writer, peers func(bin string) []Peer) int {
-	c := FullFailover()
+	c := DefaultFailover()
 	f := flag.NewFlagSet("failover", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	bin := f.String("bin", "bin", "folder of the binaries signalbox and etcd")
@@ -41,18 +41,18 @@ func failoverCommand(ctx context.Context, args []string, stdout, stderr io.Write
 	}
 	var hosts *Hosts
 	if *inside != "" {
-		hosts = knownHosts(*inside)
+		hosts = existingHosts(*inside)
 	} else if made, err := MakeHosts(); err != nil {
 		fmt.Fprintf(stderr, "nothing is cut off: %v\n", err)
 	} else {
 		defer made.Close()
 		return failoverOn(ctx, made, args, stdout, stderr)
 	}
-	var list []FailsOver
+	var list []FailoverPeer
 	for _, p := range peers(*bin) {
-		if s, ok := p.(FailsOver); ok && (*systems == "" || slices.Contains(strings.Split(*systems, ","), p.Name())) {
-			if b, ok := p.(*Signalbox); ok && b.Shards == 0 {
-				b.Shards = usualShards
+		if s, ok := p.(FailoverPeer); ok && (*systems == "" || slices.Contains(strings.Split(*systems, ","), p.Name())) {
+			if b, ok := p.(*SignalboxPeer); ok && b.Shards == 0 {
+				b.Shards = defaultShards
 			}
 			list = append(list, s)
 		}
@@ -62,7 +62,7 @@ func failoverCommand(ctx context.Context, args []string, stdout, stderr io.Write
 		return 2
 	}
 	r, err := RunFailover(ctx, list, c, hosts, *dir, stderr)
-	return recorded(r, err, *out, stdout, stderr)
+	return finishRecord(r, err, *out, stdout, stderr)
 }
 
 // failoverOn runs this program again on the host of the load.
@@ -72,9 +72,9 @@ func failoverOn(ctx context.Context, hosts *Hosts, args []string, stdout, stderr
 		fmt.Fprintln(stderr, err)
 		return 1
 	}
-	program, words := hosts.On(loadHost, self, append([]string{"failover", "-inside", hosts.name}, args...)...)
+	program, words := hosts.Command(loadHost, self, append([]string{"failover", "-inside", hosts.name}, args...)...)
 	cmd := exec.CommandContext(ctx, program, words...)
-	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = stdout, stderr, bound()
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = stdout, stderr, procAttr()
 	err = cmd.Run()
 	var ended *exec.ExitError
 	switch {

@@ -17,30 +17,30 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Grow is the size of the test of a cluster that grows and shrinks under load.
-type Grow struct {
+// GrowConfig is the size of the test of a cluster that grows and shrinks under load.
+type GrowConfig struct {
 	Names, Sessions int           // that are there; each session holds a lock
 	Writers         int           // each has a session, and alternates an update with a lock and its release
 	Rate            int           // writes a second of all writers together: what six instances on this machine carry with as much to spare
 	Factor          int           // replication factor
-	Rest            time.Duration // how long the load goes on after each step
+	Hold            time.Duration // how long the load goes on after each step
 	Steps           []int         // numbers of instances
 }
 
-// FullGrow is the one that the bar is about.
-func FullGrow() Grow {
-	return Grow{Names: 100_000, Sessions: 5_000, Writers: 32, Rate: 1000, Factor: 3, Rest: 3 * time.Second, Steps: []int{1, 3, 6, 3, 1}}
+// DefaultGrow is the one that the bar is about.
+func DefaultGrow() GrowConfig {
+	return GrowConfig{Names: 100_000, Sessions: 5_000, Writers: 32, Rate: 1000, Factor: 3, Hold: 3 * time.Second, Steps: []int{1, 3, 6, 3, 1}}
 }
 
 const (
-	stallBar   = 200             // milliseconds that a call may take at most while the cluster changes
-	growth     = 2 * time.Minute // bounds a step: instances start, copies catch up, buckets move
-	growthPoll = 20 * time.Millisecond
+	stallThreshold     = 200             // milliseconds that a call may take at most while the cluster changes
+	resizeTimeout      = 2 * time.Minute // bounds a step: instances start, copies catch up, buckets move
+	resizePollInterval = 20 * time.Millisecond
 )
 
 // RunGrow has a cluster grow and shrink while writers write, a reader reads behind the barrier, and
 // idle sessions live. It records the longest call of each step.
-func RunGrow(ctx context.Context, box *Signalbox, c Grow, root string, log io.Writer) (*Record, error) {
+func RunGrow(ctx context.Context, peer *SignalboxPeer, c GrowConfig, root string, log io.Writer) (*Record, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return nil, err
@@ -50,19 +50,19 @@ func RunGrow(ctx context.Context, box *Signalbox, c Grow, root string, log io.Wr
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	version, err := box.Version(ctx)
+	version, err := peer.Version(ctx)
 	if err != nil {
 		return nil, err
 	}
 	r, err := newRecord(ctx, "grow", fmt.Sprintf("%s semaphores, and %s sessions of which each holds a lock. %d writers, each with a session, update a semaphore, lock an "+
 		"ephemeral one and unlock it in turn, %d calls a second in all, and none before its last one was answered; a reader describes semaphores, STRICT. Meanwhile the cluster has %s instances, one after the other, with replication factor %d. A step ends when nothing "+
 		"is left to do; the load goes on for %s then, which count with it, and once more as long for what there is without a change.",
-		thousands(fmt.Sprint(c.Names)), thousands(fmt.Sprint(c.Sessions)), c.Writers, c.Rate, strings.Trim(fmt.Sprint(c.Steps), "[]"), c.Factor, c.Rest), dir, version)
+		thousands(fmt.Sprint(c.Names)), thousands(fmt.Sprint(c.Sessions)), c.Writers, c.Rate, strings.Trim(fmt.Sprint(c.Steps), "[]"), c.Factor, c.Hold), dir, version)
 	if err != nil {
 		return nil, err
 	}
 	began := time.Now()
-	g, err := newGrowing(ctx, box, c, dir)
+	g, err := newResizableCluster(ctx, peer, c, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -71,13 +71,13 @@ func RunGrow(ctx context.Context, box *Signalbox, c Grow, root string, log io.Wr
 	if err := fill(ctx, plan, c.Names, []byte("0123456789abcdef")); err != nil {
 		return nil, err
 	}
-	crowd, err := openCrowd(ctx, plan, c.Sessions)
-	defer crowd.close()
+	sessions, err := openIdleSessions(ctx, plan, c.Sessions)
+	defer sessions.close()
 	if err != nil {
 		return nil, err
 	}
 	if err := each(ctx, c.Sessions, func(i int) error {
-		_, err := crowd.sessions[i].(loadgen.CanHold).Holder(loadgen.Hold{}).Acquire(ctx, fmt.Sprintf("held/%d", i))
+		_, err := sessions.sessions[i].(loadgen.CanAcquire).Acquirer(loadgen.AcquireOptions{}).Acquire(ctx, fmt.Sprintf("held/%d", i))
 		return err
 	}); err != nil {
 		return nil, err
@@ -90,18 +90,18 @@ func RunGrow(ctx context.Context, box *Signalbox, c Grow, root string, log io.Wr
 	text, bar := "before", 0.0
 	for i, n := range c.Steps {
 		if i > 0 {
-			text, bar = fmt.Sprintf("%d to %d", c.Steps[i-1], n), stallBar
+			text, bar = fmt.Sprintf("%d to %d", c.Steps[i-1], n), stallThreshold
 		}
-		load.take()
+		load.reset()
 		t := time.Now()
 		if err := g.resize(ctx, n); err != nil {
 			return nil, fmt.Errorf("%s instances: %w", text, err)
 		}
 		took := time.Since(t)
-		if err := pause(ctx, c.Rest); err != nil {
+		if err := pause(ctx, c.Hold); err != nil {
 			return nil, err
 		}
-		x := load.take()
+		x := load.reset()
 		if x.err != nil {
 			return nil, fmt.Errorf("%s instances: %w", text, x.err)
 		}
@@ -110,10 +110,10 @@ func RunGrow(ctx context.Context, box *Signalbox, c Grow, root string, log io.Wr
 		}
 		r.fact(text+": longest write", float64(x.write.Microseconds())/1e3, Milliseconds, bar)
 		r.fact(text+": longest STRICT read", float64(x.read.Microseconds())/1e3, Milliseconds, bar)
-		if err := pause(ctx, c.Rest); err != nil {
+		if err := pause(ctx, c.Hold); err != nil {
 			return nil, err
 		}
-		still := load.take()
+		still := load.reset()
 		if still.err != nil {
 			return nil, fmt.Errorf("%d instances: %w", n, still.err)
 		}
@@ -124,18 +124,18 @@ func RunGrow(ctx context.Context, box *Signalbox, c Grow, root string, log io.Wr
 			fmt.Fprintf(log, "%d instances, nothing to do: %d writes, longest %v; longest read %v\n", n, still.writes, still.write.Round(time.Millisecond),
 				still.read.Round(time.Millisecond))
 			fmt.Fprintf(log, "%s: %v; %d writes, longest %v, %d above %d ms; longest read %v\n", text, took.Round(time.Millisecond), x.writes, x.write.Round(time.Millisecond),
-				x.slow, stallBar, x.read.Round(time.Millisecond))
+				x.slow, stallThreshold, x.read.Round(time.Millisecond))
 		}
 	}
-	if err := crowd.check(); err != nil {
+	if err := sessions.checkAlive(); err != nil {
 		return nil, err
 	}
 	r.Took = time.Since(began).Seconds()
 	return r, nil
 }
 
-// growing is a cluster whose instances come and go.
-type growing struct {
+// resizableCluster is a cluster whose instances come and go.
+type resizableCluster struct {
 	binary, dir, token     string
 	shards, factor         int
 	clients, rafts, admins []string   // addresses, one for each instance that there may be
@@ -143,8 +143,8 @@ type growing struct {
 	operator               *client.Client
 }
 
-// newGrowing starts the first instances, as a cluster with nothing left to do.
-func newGrowing(ctx context.Context, box *Signalbox, c Grow, dir string) (g *growing, err error) {
+// newResizableCluster starts the first instances, as a cluster with nothing left to do.
+func newResizableCluster(ctx context.Context, peer *SignalboxPeer, c GrowConfig, dir string) (g *resizableCluster, err error) {
 	most := 0
 	for _, n := range c.Steps {
 		most = max(most, n)
@@ -153,9 +153,9 @@ func newGrowing(ctx context.Context, box *Signalbox, c Grow, dir string) (g *gro
 	if err != nil {
 		return nil, err
 	}
-	g = &growing{dir: dir, token: filepath.Join(dir, "token"), shards: box.Shards, factor: 1, clients: addr[:most], rafts: addr[most : 2*most], admins: addr[2*most:],
+	g = &resizableCluster{dir: dir, token: filepath.Join(dir, "token"), shards: peer.Shards, factor: 1, clients: addr[:most], rafts: addr[most : 2*most], admins: addr[2*most:],
 		processes: make([]*Process, most)}
-	if g.binary, err = filepath.Abs(box.Binary); err != nil {
+	if g.binary, err = filepath.Abs(peer.Binary); err != nil {
 		return nil, err
 	}
 	if err := os.WriteFile(g.token, []byte(joinToken+"\n"), 0o600); err != nil {
@@ -182,9 +182,9 @@ func newGrowing(ctx context.Context, box *Signalbox, c Grow, dir string) (g *gro
 	return g, g.operator.Cluster(ctx, protocol.MethodReplicationFactor, factor, &protocol.ClusterTier{})
 }
 
-func (g *growing) name(i int) string { return "server-" + strconv.Itoa(i+1) }
+func (g *resizableCluster) name(i int) string { return "server-" + strconv.Itoa(i+1) }
 
-func (g *growing) start(ctx context.Context, i int) (err error) {
+func (g *resizableCluster) start(ctx context.Context, i int) (err error) {
 	dir := filepath.Join(g.dir, g.name(i))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -198,7 +198,7 @@ func (g *growing) start(ctx context.Context, i int) (err error) {
 	return err
 }
 
-func (g *growing) stop() {
+func (g *resizableCluster) stop() {
 	if g.operator != nil {
 		g.operator.Close()
 	}
@@ -211,8 +211,8 @@ func (g *growing) stop() {
 
 // resize starts instances, or expels the last ones, until there are n, and waits until nothing is
 // left to do.
-func (g *growing) resize(ctx context.Context, n int) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, growth, fmt.Errorf("not done after %s", growth))
+func (g *resizableCluster) resize(ctx context.Context, n int) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, resizeTimeout, fmt.Errorf("not done after %s", resizeTimeout))
 	defer cancel()
 	for i, p := range g.processes {
 		switch {
@@ -228,11 +228,11 @@ func (g *growing) resize(ctx context.Context, n int) error {
 		}
 	}
 	for {
-		why, err := g.unsettled(ctx, n)
+		why, err := g.pendingWork(ctx, n)
 		if err == nil && why == "" {
 			break
 		}
-		if p := pause(ctx, growthPoll); p != nil {
+		if p := pause(ctx, resizePollInterval); p != nil {
 			return errors.Join(p, err, errors.New(why))
 		}
 	}
@@ -245,9 +245,9 @@ func (g *growing) resize(ctx context.Context, n int) error {
 	return nil
 }
 
-// unsettled is what the cluster has still to do until it has n instances and each shard as many
+// pendingWork is what the cluster has still to do until it has n instances and each shard as many
 // voters as it can, or nothing.
-func (g *growing) unsettled(ctx context.Context, n int) (string, error) {
+func (g *resizableCluster) pendingWork(ctx context.Context, n int) (string, error) {
 	var s protocol.ClusterStatus
 	if err := g.operator.Cluster(ctx, protocol.MethodStatus, nil, &s); err != nil {
 		return "", err
@@ -289,17 +289,17 @@ type growthLoad struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu  sync.Mutex
-	now stalls
+	mu      sync.Mutex
+	current callStats
 }
 
-type stalls struct {
+type callStats struct {
 	writes, slow int
 	write, read  time.Duration
 	err          error // the first
 }
 
-func startGrowthLoad(ctx context.Context, endpoints []string, c Grow) (*growthLoad, error) {
+func startGrowthLoad(ctx context.Context, endpoints []string, c GrowConfig) (*growthLoad, error) {
 	cl, err := client.Open(ctx, client.Config{Endpoints: endpoints})
 	if err != nil {
 		return nil, err
@@ -343,17 +343,17 @@ func (w *growthLoad) run(ctx context.Context, writes bool, every time.Duration, 
 			d := time.Since(t)
 			w.mu.Lock()
 			switch {
-			case err != nil && ctx.Err() == nil && w.now.err == nil:
-				w.now.err = err
+			case err != nil && ctx.Err() == nil && w.current.err == nil:
+				w.current.err = err
 			case err != nil:
 			case writes:
-				w.now.writes++
-				w.now.write = max(w.now.write, d)
-				if d > stallBar*time.Millisecond {
-					w.now.slow++
+				w.current.writes++
+				w.current.write = max(w.current.write, d)
+				if d > stallThreshold*time.Millisecond {
+					w.current.slow++
 				}
 			default:
-				w.now.read = max(w.now.read, d)
+				w.current.read = max(w.current.read, d)
 			}
 			w.mu.Unlock()
 			_ = pause(ctx, every-d)
@@ -361,12 +361,12 @@ func (w *growthLoad) run(ctx context.Context, writes bool, every time.Duration, 
 	})
 }
 
-// take is what there was since the last call.
-func (w *growthLoad) take() stalls {
+// reset is what there was since the last call.
+func (w *growthLoad) reset() callStats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	x := w.now
-	w.now = stalls{}
+	x := w.current
+	w.current = callStats{}
 	return x
 }
 

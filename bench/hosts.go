@@ -34,7 +34,7 @@ func MakeHosts() (*Hosts, error) {
 	}
 	err := errors.Join(do("netns", "add", h.name), do("netns", "exec", h.name, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"), do("-n", h.name, "link", "set", "lo", "up"))
 	for k := 0; k <= loadHost && err == nil; k++ {
-		space, port := h.space(k), "h"+strconv.Itoa(k)
+		space, port := h.namespace(k), "h"+strconv.Itoa(k)
 		err = errors.Join(
 			do("netns", "add", space),
 			do("link", "add", port, "netns", h.name, "type", "veth", "peer", "name", "e0", "netns", space),
@@ -52,19 +52,19 @@ func MakeHosts() (*Hosts, error) {
 	return h, nil
 }
 
-// knownHosts are hosts that another process has made.
-func knownHosts(name string) *Hosts { return &Hosts{name: name, cut: map[int]bool{}} }
+// existingHosts are hosts that another process has made.
+func existingHosts(name string) *Hosts { return &Hosts{name: name, cut: map[int]bool{}} }
 
 // Close takes the namespaces away.
 func (h *Hosts) Close() {
 	for k := 0; k <= loadHost; k++ {
-		_ = exec.Command("ip", "netns", "delete", h.space(k)).Run()
+		_ = exec.Command("ip", "netns", "delete", h.namespace(k)).Run()
 	}
 	_ = exec.Command("ip", "netns", "delete", h.name).Run()
 }
 
-func (h *Hosts) space(k int) string   { return h.name + "-" + strconv.Itoa(k) }
-func (h *Hosts) address(k int) string { return fmt.Sprintf("10.89.%d.2", k) }
+func (h *Hosts) namespace(k int) string { return h.name + "-" + strconv.Itoa(k) }
+func (h *Hosts) address(k int) string   { return fmt.Sprintf("10.89.%d.2", k) }
 
 // Addresses are n free ones on each server's host.
 func (h *Hosts) Addresses(n int) ([Servers][]string, error) {
@@ -84,16 +84,16 @@ func (h *Hosts) Addresses(n int) ([Servers][]string, error) {
 	return all, nil
 }
 
-// On is a command on a server's host.
-func (h *Hosts) On(host int, program string, args ...string) (string, []string) {
+// Command is a command on a server's host.
+func (h *Hosts) Command(host int, program string, args ...string) (string, []string) {
 	if h == nil {
 		return program, args
 	}
-	return "ip", append([]string{"netns", "exec", h.space(host), program}, args...)
+	return "ip", append([]string{"netns", "exec", h.namespace(host), program}, args...)
 }
 
-// Cut drops, without a word, all packets from a host and to it.
-func (h *Hosts) Cut(ctx context.Context, host int) error {
+// Isolate drops, without a word, all packets from a host and to it.
+func (h *Hosts) Isolate(ctx context.Context, host int) error {
 	h.cut[host] = true
 	return h.rules(ctx, "add", host)
 }

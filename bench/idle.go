@@ -12,17 +12,17 @@ import (
 
 // idle: P8 and P9. First the server alone, then with sessions that do nothing but live, on connections of their own and on shared ones, each on a server of its own.
 // Memory is what the system counts as resident, after the server has collected its garbage; the sockets' memory in the kernel is not in it.
-func (v *visit) idle(ctx context.Context) error {
+func (v *trial) idle(ctx context.Context) error {
 	var aloneCPU float64
 	for _, kind := range []struct {
-		use      Use
+		use      Workload
 		name     string
 		sessions int
 		alone    time.Duration // how long it is watched without a session
-	}{{IdleOwn, "idle-own", v.IdleOwn, v.IdleLength}, {Idle, "idle-shared", v.IdleShared, 0}} {
-		err := v.with(ctx, v.peer, func(s Server) error {
-			plan, err := s.Drive(kind.use)
-			if errors.Is(err, ErrNotForThis) {
+	}{{IdleOwn, "idle-own", v.IdleOwn, v.IdleLength}, {IdleShared, "idle-shared", v.IdleShared, 0}} {
+		err := v.withServer(ctx, v.peer, func(s Server) error {
+			plan, err := s.Plan(kind.use)
+			if errors.Is(err, ErrUnsupported) {
 				return nil
 			}
 			if err != nil {
@@ -38,10 +38,10 @@ func (v *visit) idle(ctx context.Context) error {
 			}
 			if kind.alone > 0 {
 				aloneCPU = empty.cpu
-				v.note("empty-memory", Bytes, empty.memory)
-				v.note("empty-cpu", Microseconds, empty.cpu)
+				v.record("empty-memory", Bytes, empty.memory)
+				v.record("empty-cpu", Microseconds, empty.cpu)
 			}
-			c, err := openCrowd(ctx, plan, n)
+			c, err := openIdleSessions(ctx, plan, n)
 			defer c.close()
 			if err != nil {
 				return err
@@ -50,11 +50,11 @@ func (v *visit) idle(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if err := c.check(); err != nil {
+			if err := c.checkAlive(); err != nil {
 				return err
 			}
-			v.note(kind.name+"-memory", Bytes, (full.memory-empty.memory)/float64(n))
-			v.note(kind.name+"-cpu", Microseconds, max(0, full.cpu-aloneCPU)/float64(n))
+			v.record(kind.name+"-memory", Bytes, (full.memory-empty.memory)/float64(n))
+			v.record(kind.name+"-cpu", Microseconds, max(0, full.cpu-aloneCPU)/float64(n))
 			return nil
 		})
 		if err != nil {
@@ -64,8 +64,8 @@ func (v *visit) idle(ctx context.Context) error {
 	return nil
 }
 
-// ErrNotForThis is what Drive says of work that a system has no way to do: its column stays empty.
-var ErrNotForThis = errors.New("this system does not do this kind of work")
+// ErrUnsupported is what Drive says of work that a system has no way to do: its column stays empty.
+var ErrUnsupported = errors.New("this system does not do this kind of work")
 
 // idleUse is what a server uses while nobody asks anything.
 type idleUse struct {
@@ -74,14 +74,14 @@ type idleUse struct {
 }
 
 // watchIdle leaves a server alone for a while, then watches it for so long; for no time at all it tells the memory only.
-func (v *visit) watchIdle(ctx context.Context, s Server, length time.Duration) (idleUse, error) {
-	if err := pause(ctx, v.Settle); err != nil {
+func (v *trial) watchIdle(ctx context.Context, s Server, length time.Duration) (idleUse, error) {
+	if err := pause(ctx, v.IdleDelay); err != nil {
 		return idleUse{}, err
 	}
 	if err := collect(ctx, s); err != nil {
 		return idleUse{}, err
 	}
-	if err := pause(ctx, v.Settle/5); err != nil { // so that the collection is not part of the CPU
+	if err := pause(ctx, v.IdleDelay/5); err != nil { // so that the collection is not part of the CPU
 		return idleUse{}, err
 	}
 	before, err := usageOf(s)
@@ -116,20 +116,20 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// idlers are sessions that only live.
-type idlers struct {
+// idleSessions are sessions that only live.
+type idleSessions struct {
 	conns    []loadgen.Conn
 	sessions []loadgen.Session
 }
 
-// openCrowd opens n sessions as planned. What it returns is to be closed, with an error too.
-func openCrowd(ctx context.Context, plan Plan, n int) (*idlers, error) {
+// openIdleSessions opens n sessions as planned. What it returns is to be closed, with an error too.
+func openIdleSessions(ctx context.Context, plan Plan, n int) (*idleSessions, error) {
 	conns := plan.Connections
 	if conns == loadgen.Each {
 		conns = n
 	}
 	conns = min(conns, n)
-	c := &idlers{conns: make([]loadgen.Conn, conns), sessions: make([]loadgen.Session, n)}
+	c := &idleSessions{conns: make([]loadgen.Conn, conns), sessions: make([]loadgen.Session, n)}
 	err := each(ctx, conns, func(i int) (err error) {
 		c.conns[i], err = plan.Target.Open(ctx)
 		return err
@@ -147,11 +147,11 @@ func openCrowd(ctx context.Context, plan Plan, n int) (*idlers, error) {
 	return c, nil
 }
 
-// check fails when sessions are over: what does not live costs nothing.
-func (c *idlers) check() error {
+// checkAlive fails when sessions are over: what does not live costs nothing.
+func (c *idleSessions) checkAlive() error {
 	dead := 0
 	for _, s := range c.sessions {
-		if l, ok := s.(loadgen.Lives); ok && !l.Alive() {
+		if l, ok := s.(loadgen.CanReportLiveness); ok && !l.Alive() {
 			dead++
 		}
 	}
@@ -161,7 +161,7 @@ func (c *idlers) check() error {
 	return nil
 }
 
-func (c *idlers) close() {
+func (c *idleSessions) close() {
 	_ = each(context.Background(), len(c.conns), func(i int) error {
 		if c.conns[i] != nil {
 			_ = c.conns[i].Close()

@@ -118,9 +118,9 @@ func (s *echoServer) Process() *Process { return s.process }
 
 func (s *echoServer) Stop() { s.process.Stop() }
 
-func (s *echoServer) Drive(u Use) (Plan, error) {
-	if u != Own {
-		return Plan{}, ErrNotForThis
+func (s *echoServer) Plan(u Workload) (Plan, error) {
+	if u != OwnConnections {
+		return Plan{}, ErrUnsupported
 	}
 	return Plan{Target: echoTarget{s.addr}, Connections: loadgen.Each}, nil
 }

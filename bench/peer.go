@@ -21,8 +21,8 @@ type Peer interface {
 
 // Server is a running Peer.
 type Server interface {
-	// Drive says how a kind of work is best done on it.
-	Drive(u Use) (Plan, error)
+	// Plan says how a kind of work is best done on it.
+	Plan(u Workload) (Plan, error)
 
 	// Process is where it runs.
 	Process() *Process
@@ -31,24 +31,24 @@ type Server interface {
 	Stop()
 }
 
-// Use is a kind of work.
-type Use int
+// Workload is a kind of work.
+type Workload int
 
 // The uses.
 const (
-	Crowded  Use = iota // pairs of many callers over few connections
-	Own                 // pairs of many callers, a connection each, one request at a time on it
-	Alone               // pairs of one caller
-	Handoffs            // one lock, many contenders
-	Reads               // strict and relaxed
-	Watching            // many watchers over few connections
-	Crowd               // many watchers over many connections
-	IdleOwn             // sessions that only live, a connection each
-	Idle                // likewise, on shared connections
+	LockPairs       Workload = iota // pairs of many callers over few connections
+	OwnConnections                  // pairs of many callers, a connection each, one request at a time on it
+	SingleCaller                    // pairs of one caller
+	Handoffs                        // one lock, many contenders
+	Reads                           // strict and relaxed
+	Watchers                        // many watchers over few connections
+	ManyConnections                 // many watchers over many connections
+	IdleOwn                         // sessions that only live, a connection each
+	IdleShared                      // likewise, on shared connections
 )
 
-// Shared is how many connections 20,000 watchers share, where a system lets them: a server of ours carries 1,024 streams on each.
-const Shared = 20
+// SharedConnections is how many connections 20,000 watchers share, where a system lets them: a server of ours carries 1,024 streams on each.
+const SharedConnections = 20
 
 // Plan is how a Peer does a kind of work.
 type Plan struct {

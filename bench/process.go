@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	startPatience = 60 * time.Second // a server may take so long until it answers
-	stopPatience  = 10 * time.Second // and so long to stop when told, before it is killed
-	logTail       = 600              // bytes of a server's last words in an error
+	startTimeout = 60 * time.Second // a server may take so long until it answers
+	stopTimeout  = 10 * time.Second // and so long to stop when told, before it is killed
+	logTail      = 600              // bytes of a server's last words in an error
 )
 
 // Process is a server under the stopwatch. It runs alone in a process of its own, so that its memory and CPU can be told from the load's.
@@ -45,7 +45,7 @@ func StartProcess(ctx context.Context, dir string, ready func(ctx context.Contex
 	p := &Process{cmd: exec.Command(program, args...), log: out.Name(), done: make(chan struct{})}
 	p.cmd.Dir = dir
 	p.cmd.Stdout, p.cmd.Stderr = out, out
-	p.cmd.SysProcAttr = bound()
+	p.cmd.SysProcAttr = procAttr()
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func StartProcess(ctx context.Context, dir string, ready func(ctx context.Contex
 		_ = p.cmd.Wait() // how it ended is in its output
 		close(p.done)
 	}()
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	t := time.NewTicker(10 * time.Millisecond)
 	defer t.Stop()
@@ -65,16 +65,16 @@ func StartProcess(ctx context.Context, dir string, ready func(ctx context.Contex
 		select {
 		case <-t.C:
 		case <-p.done:
-			return nil, fmt.Errorf("%s ended before it was ready: %s", filepath.Base(program), p.words())
+			return nil, fmt.Errorf("%s ended before it was ready: %s", filepath.Base(program), p.lastOutput())
 		case <-ctx.Done():
 			p.Stop()
-			return nil, fmt.Errorf("%s was not ready in time: %w: %s", filepath.Base(program), err, p.words())
+			return nil, fmt.Errorf("%s was not ready in time: %w: %s", filepath.Base(program), err, p.lastOutput())
 		}
 	}
 }
 
-// words are the last ones of the server.
-func (p *Process) words() string {
+// lastOutput are the last ones of the server.
+func (p *Process) lastOutput() string {
 	b, err := os.ReadFile(p.log)
 	if err != nil {
 		return err.Error()
@@ -92,7 +92,7 @@ func (p *Process) Stop() {
 		select {
 		case <-p.done:
 			return
-		case <-time.After(stopPatience):
+		case <-time.After(stopTimeout):
 		}
 		p.Kill()
 	})
@@ -182,7 +182,7 @@ func Get(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	r, err := pages.Do(req)
+	r, err := httpClient.Do(req)
 	if err != nil {
 		return err
 	}
@@ -196,8 +196,8 @@ func Get(ctx context.Context, url string) error {
 	return nil
 }
 
-// pages keeps no connection: it would be one more of those that are counted.
-var pages = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+// httpClient keeps no connection: it would be one more of those that are counted.
+var httpClient = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // CollectGo is a Process.Collect for servers in Go that show their profiles at an address.
 func CollectGo(addr string) func(context.Context) error {

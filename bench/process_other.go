@@ -4,4 +4,4 @@ package bench
 
 import "syscall"
 
-func bound() *syscall.SysProcAttr { return nil }
+func procAttr() *syscall.SysProcAttr { return nil }

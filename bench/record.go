@@ -26,10 +26,10 @@ type Record struct {
 
 // Fact is something that was seen.
 type Fact struct {
-	Text  string  `json:"text"`
-	Value float64 `json:"value"`
-	Unit  Unit    `json:"unit,omitempty"`
-	Bar   float64 `json:"bar,omitempty"` // at most so much; 0: no demand
+	Text      string  `json:"text"`
+	Value     float64 `json:"value"`
+	Unit      Unit    `json:"unit,omitempty"`
+	Threshold float64 `json:"bar,omitempty"` // at most so much; 0: no demand
 }
 
 // Sample is the server at a moment.
@@ -55,7 +55,7 @@ func (r *Record) fact(text string, value float64, unit Unit, bar float64) {
 func (r *Record) Missed() []Fact {
 	var out []Fact
 	for _, f := range r.Facts {
-		if f.Bar > 0 && !(f.Value <= f.Bar) {
+		if f.Threshold > 0 && !(f.Value <= f.Threshold) {
 			out = append(out, f)
 		}
 	}
@@ -68,13 +68,13 @@ func (r *Record) WriteTable(w io.Writer) error {
 	fmt.Fprintf(&b, "# %s of %s\n\n%s\n\n%s; %s; %s minutes.\n\n| | | bar | |\n|---|---|---|---|\n", r.Test, r.Begun.Format("2006-01-02 15:04"), r.Text, r.Version, r.Machine, digits(r.Took/60))
 	for _, f := range r.Facts {
 		bar, word := "", ""
-		if f.Bar > 0 {
-			bar, word = "<= "+amount(f.Bar, f.Unit), "met"
+		if f.Threshold > 0 {
+			bar, word = "<= "+amount(f.Threshold, f.Unit), "met"
 			switch {
 			case math.IsNaN(f.Value):
 				word = "not measured"
-			case f.Value > f.Bar:
-				word = "**missed by " + percent(f.Value/f.Bar-1) + "**"
+			case f.Value > f.Threshold:
+				word = "**missed by " + percent(f.Value/f.Threshold-1) + "**"
 			}
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", f.Text, amount(f.Value, f.Unit), bar, word)
@@ -123,8 +123,8 @@ func (r *Record) Save(dir string) (string, error) {
 	return name, writeReport(name+".md", []byte(b.String()))
 }
 
-// watchServer samples a server until stop is closed, from a goroutine of its own; what it saw comes at the end.
-func watchServer(p *Process, every time.Duration, stop <-chan struct{}) <-chan []Sample {
+// sampleServer samples a server until stop is closed, from a goroutine of its own; what it saw comes at the end.
+func sampleServer(p *Process, every time.Duration, stop <-chan struct{}) <-chan []Sample {
 	out := make(chan []Sample, 1)
 	go func() {
 		var list []Sample

@@ -17,19 +17,19 @@ const format = 1
 
 // Report is what a run found out.
 type Report struct {
-	Format   int               `json:"format"`
-	Begun    time.Time         `json:"begun"`
-	Took     float64           `json:"took_seconds"`
-	Others   float64           `json:"others_cores"` // what other programs used during the run; anything but next to nothing spoils the figures
-	Machine  Machine           `json:"machine"`
-	Versions map[string]string `json:"versions"` // by subject
-	Rounds   int               `json:"rounds"`
-	Seconds  float64           `json:"seconds"` // of one measurement
-	Quick    bool              `json:"quick,omitempty"`
-	Missing  []Missing         `json:"missing,omitempty"`
-	Failures []Failure         `json:"failures,omitempty"`
-	Notes    []string          `json:"notes,omitempty"`
-	Figures  figures           `json:"figures"`
+	Format       int               `json:"format"`
+	Begun        time.Time         `json:"begun"`
+	Took         float64           `json:"took_seconds"`
+	Others       float64           `json:"others_cores"` // what other programs used during the run; anything but next to nothing spoils the figures
+	Machine      Machine           `json:"machine"`
+	Versions     map[string]string `json:"versions"` // by subject
+	Rounds       int               `json:"rounds"`
+	Seconds      float64           `json:"seconds"` // of one measurement
+	Quick        bool              `json:"quick,omitempty"`
+	Missing      []Missing         `json:"missing,omitempty"`
+	Failures     []Failure         `json:"failures,omitempty"`
+	Notes        []string          `json:"notes,omitempty"`
+	Measurements measurements      `json:"figures"`
 }
 
 // Missing is a system that was not measured.
@@ -40,10 +40,10 @@ type Missing struct {
 
 // Failure is a measurement that gave no figure.
 type Failure struct {
-	Subject string `json:"subject"`
-	Block   string `json:"block"`
-	Round   int    `json:"round"`
-	Why     string `json:"why"`
+	Subject   string `json:"subject"`
+	Benchmark string `json:"block"`
+	Round     int    `json:"round"`
+	Why       string `json:"why"`
 }
 
 // Err says whether something failed: a report with failures is written, but is no comparison.
@@ -52,14 +52,14 @@ func (r *Report) Err() error {
 		return nil
 	}
 	f := r.Failures[0]
-	return fmt.Errorf("%d measurements failed; the first is %s of %s in round %d: %s", len(r.Failures), f.Block, f.Subject, f.Round+1, f.Why)
+	return fmt.Errorf("%d measurements failed; the first is %s of %s in round %d: %s", len(r.Failures), f.Benchmark, f.Subject, f.Round+1, f.Why)
 }
 
 // Verdicts holds the figures against all bars.
 func (r *Report) Verdicts() []Verdict {
-	out := make([]Verdict, len(Bars))
-	for i, b := range Bars {
-		out[i] = b.judge(r.Figures)
+	out := make([]Verdict, len(Thresholds))
+	for i, b := range Thresholds {
+		out[i] = b.evaluate(r.Measurements)
 	}
 	return out
 }
@@ -85,7 +85,7 @@ func (r *Report) saveAs(name string) (string, error) {
 	for _, f := range []struct {
 		ending string
 		write  func(io.Writer) error
-	}{{".json", r.WriteJSON}, {".md", r.WriteTable}, {".svg", r.WritePicture}} {
+	}{{".json", r.WriteJSON}, {".md", r.WriteTable}, {".svg", r.WritePlot}} {
 		var b bytes.Buffer
 		if err := f.write(&b); err != nil {
 			return "", err

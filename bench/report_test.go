@@ -18,40 +18,40 @@ func sample(scale float64) *Report {
 	r := &Report{
 		Format: format, Begun: time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC), Took: 1234, Others: 0.4, Rounds: 3, Seconds: 5,
 		Machine:  Machine{Cores: 2, CPU: "Some CPU @ 3.1GHz", Memory: 24 << 30, System: "linux/amd64 6.1", Go: "go1.99", Disk: "ext4", Fsync: 0.21, Files: 20000},
-		Versions: map[string]string{Box: "version 1", Etcd: "etcd Version: 9", Dragonboat: "v4"},
+		Versions: map[string]string{Signalbox: "version 1", Etcd: "etcd Version: 9", Dragonboat: "v4"},
 		Missing:  []Missing{{ZooKeeper, "ZooKeeper is not installed; apt-get install zookeeper"}},
 		Failures: []Failure{{Etcd, "idle", 1, "it fell over"}},
 		Notes:    []string{"the machine was busy with other things"},
 	}
 	add := func(work, subject string, unit Unit, values ...float64) {
 		for round, v := range values {
-			r.Figures.add(round, work, subject, unit, v*scale)
+			r.Measurements.add(round, work, subject, unit, v*scale)
 		}
 	}
 	add("watch-5000-p99", Etcd, Milliseconds, 331, 320, 350)
-	add("watch-5000-p99", Box, Milliseconds, 41.2, 40, 43)
+	add("watch-5000-p99", Signalbox, Milliseconds, 41.2, 40, 43)
 	add("pairs-1024", Etcd, PerSecond, 8800, 8000, 9100)
-	add("pairs-1024", Box, PerSecond, 187654, 170000, 190000)
-	add("pairs-1024-cpu", Box, PerCPUSecond, 250000, 250001, 250002)
-	add("pairs-1024-written", Box, Bytes, 140)
-	add("watch-5000-cpu", Box, PerCPUSecond, 1e6)
+	add("pairs-1024", Signalbox, PerSecond, 187654, 170000, 190000)
+	add("pairs-1024-cpu", Signalbox, PerCPUSecond, 250000, 250001, 250002)
+	add("pairs-1024-written", Signalbox, Bytes, 140)
+	add("watch-5000-cpu", Signalbox, PerCPUSecond, 1e6)
 	add("proposal-1", Dragonboat, Milliseconds, 0.35, math.NaN(), 0.36)
-	add("pair-1", Box, Milliseconds, 0.72, 0.74, 0.73)
-	add("idle-own-memory", Box, Bytes, 3900)
+	add("pair-1", Signalbox, Milliseconds, 0.72, 0.74, 0.73)
+	add("idle-own-memory", Signalbox, Bytes, 3900)
 	add("idle-own-memory", Etcd, Bytes, 57000)
-	add("idle-shared-memory", Box, Bytes, 420)
-	add("idle-own-cpu", Box, Microseconds, 4.2)
-	add("names-memory", Box, Bytes, 300)
-	add("three-1024", Box, PerSecond, 81000, 80000, 82000)
+	add("idle-shared-memory", Signalbox, Bytes, 420)
+	add("idle-own-cpu", Signalbox, Microseconds, 4.2)
+	add("names-memory", Signalbox, Bytes, 300)
+	add("three-1024", Signalbox, PerSecond, 81000, 80000, 82000)
 	add("three-1024", Etcd, PerSecond, 5300, 5200, 5500)
-	add("three-1024-cpu", Box, PerCPUSecond, 80000, 81000, 79000)
-	add("three-1024-written", Box, Bytes, 430)
-	add("three-empty-cpu", Box, Microseconds, 9000)
-	add("empty-cpu", Box, Microseconds, 4000)
-	add("handoffs-64", Box, PerSecond, 2400)
-	add("data-cpu", Box, Microseconds, 2.5)
-	add("data-written", Box, Bytes, 1.2)
-	r.Figures.sort()
+	add("three-1024-cpu", Signalbox, PerCPUSecond, 80000, 81000, 79000)
+	add("three-1024-written", Signalbox, Bytes, 430)
+	add("three-empty-cpu", Signalbox, Microseconds, 9000)
+	add("empty-cpu", Signalbox, Microseconds, 4000)
+	add("handoffs-64", Signalbox, PerSecond, 2400)
+	add("data-cpu", Signalbox, Microseconds, 2.5)
+	add("data-written", Signalbox, Bytes, 1.2)
+	r.Measurements.sort()
 	return r
 }
 
@@ -67,7 +67,7 @@ func written(t *testing.T, f func(io.Writer) error) string {
 func TestReportAsTable(t *testing.T) { golden(t, "report.md", written(t, sample(1).WriteTable)) }
 
 func TestReportAsPicture(t *testing.T) {
-	got := written(t, sample(1).WritePicture)
+	got := written(t, sample(1).WritePlot)
 	golden(t, "report.svg", got)
 	d := xml.NewDecoder(strings.NewReader(got))
 	for {
@@ -100,7 +100,7 @@ func TestReportSurvivesItsFile(t *testing.T) {
 	if written(t, back.WriteJSON) != got {
 		t.Error("what was read back is not what was written")
 	}
-	if x := back.Figures.find("proposal-1", Dragonboat); len(x.Values) != 3 || !math.IsNaN(x.Values[1]) {
+	if x := back.Measurements.find("proposal-1", Dragonboat); len(x.Values) != 3 || !math.IsNaN(x.Values[1]) {
 		t.Errorf("a round without a value came back as %v", x.Values)
 	}
 	if err := back.Err(); err == nil || !strings.Contains(err.Error(), "idle of etcd in round 2: it fell over") {
@@ -123,12 +123,12 @@ func TestReadRefusesOtherFiles(t *testing.T) {
 func TestCompare(t *testing.T) {
 	old, new := sample(1), sample(0.9)
 	new.Begun = new.Begun.Add(time.Hour)
-	new.Figures.find("pairs-1024", Box).Values = Rounds{300000, 310000, 320000}
-	new.Figures.find("pair-1", Box).Values = Rounds{0.9, 1, 1.1}
+	new.Measurements.find("pairs-1024", Signalbox).Values = Rounds{300000, 310000, 320000}
+	new.Measurements.find("pair-1", Signalbox).Values = Rounds{0.9, 1, 1.1}
 	golden(t, "compare.md", written(t, func(w io.Writer) error { return WriteCompare(w, old, new) }))
 }
 
-func TestMoved(t *testing.T) {
+func TestClassifyChange(t *testing.T) {
 	s := func(low, high float64) Stat { return Stat{Median: (low + high) / 2, Low: low, High: high, N: 2} }
 	for _, c := range []struct {
 		old, new Stat
@@ -143,31 +143,31 @@ func TestMoved(t *testing.T) {
 		{s(1, 9), s(3, 4), true, "same"}, // within what the first run said of itself
 		{Stat{}, s(1, 2), true, "not measured"},
 	} {
-		if got := moved(c.old, c.new, c.more); got != c.want {
+		if got := classifyChange(c.old, c.new, c.more); got != c.want {
 			t.Errorf("from %v to %v: %s, expected %s", c.old, c.new, got, c.want)
 		}
 	}
 }
 
 func TestExcerptReplacesTheLastOne(t *testing.T) {
-	page := []byte("before\n" + opening + "old\n" + closing + "after\n")
-	once, err := sample(1).within(page)
+	page := []byte("before\n" + readmeBegin + "old\n" + readmeEnd + "after\n")
+	once, err := sample(1).inReadme(page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "excerpt.md", string(once))
-	twice, err := sample(1).within(once)
+	twice, err := sample(1).inReadme(once)
 	if err != nil || !bytes.Equal(once, twice) {
 		t.Errorf("writing it again changed the page: %v", err)
 	}
-	if _, err := sample(1).within([]byte("no place")); err == nil {
+	if _, err := sample(1).inReadme([]byte("no place")); err == nil {
 		t.Error("a page without a place was accepted")
 	}
 }
 
 // TestReadmeShowsTheBaseline: the README's table is the one of the baseline, and nobody's hand has improved it.
 func TestReadmeShowsTheBaseline(t *testing.T) {
-	page, err := os.ReadFile("../" + readme)
+	page, err := os.ReadFile("../" + readmePage)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,14 +181,14 @@ func TestReadmeShowsTheBaseline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := r.within(page)
+	want, err := r.inReadme(page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(page, want) {
 		t.Error("the README's table is not that of the baseline; run bench adopt with the report that is to be the baseline")
 	}
-	for ending, write := range map[string]func(io.Writer) error{".md": r.WriteTable, ".svg": r.WritePicture} {
+	for ending, write := range map[string]func(io.Writer) error{".md": r.WriteTable, ".svg": r.WritePlot} {
 		text, err := os.ReadFile("../" + baseline + ending)
 		if err != nil {
 			t.Fatal(err)

@@ -16,17 +16,17 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// Restart is the size of the test of restarts and snapshots.
-type Restart struct {
+// RestartConfig is the size of the test of restarts and snapshots.
+type RestartConfig struct {
 	Names, Sessions int
 	Rate            float64       // operations a second while snapshots are taken
 	Watch           time.Duration // how long at most snapshots are waited for
 	Snapshots       float64       // that are enough
 }
 
-// FullRestart is the one that the bar is about.
-func FullRestart() Restart {
-	return Restart{Names: 1_000_000, Sessions: 100_000, Rate: 4000, Watch: 4 * time.Minute, Snapshots: 8}
+// DefaultRestart is the one that the bar is about.
+func DefaultRestart() RestartConfig {
+	return RestartConfig{Names: 1_000_000, Sessions: 100_000, Rate: 4000, Watch: 4 * time.Minute, Snapshots: 8}
 }
 
 // restartCallers is how many operations may be under way in the steady load.
@@ -36,17 +36,17 @@ const restartCallers = 64
 const sessionTimeout = 5 * time.Minute
 
 // RunRestart: P13. A server full of names and sessions takes snapshots under a steady load, is then stopped, started, killed, and started again.
-func RunRestart(ctx context.Context, box *Signalbox, c Restart, root string, log io.Writer) (*Record, error) {
+func RunRestart(ctx context.Context, peer *SignalboxPeer, c RestartConfig, root string, log io.Writer) (*Record, error) {
 	dir, err := os.MkdirTemp(root, ".bench-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	version, err := box.Version(ctx)
+	version, err := peer.Version(ctx)
 	if err != nil {
 		return nil, err
 	}
-	say := func(form string, args ...any) {
+	logf := func(form string, args ...any) {
 		if log != nil {
 			fmt.Fprintf(log, form+"\n", args...)
 		}
@@ -58,14 +58,14 @@ func RunRestart(ctx context.Context, box *Signalbox, c Restart, root string, log
 		return nil, err
 	}
 	began := time.Now()
-	s, err := box.Serve(ctx, dir)
+	s, err := peer.Serve(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { s.Stop() }()
 	plan := Plan{Target: &loadgen.Signalbox{Client: client.Config{Endpoints: []string{s.addr[0]}}, Timeout: sessionTimeout}, Connections: 16}
 
-	if err := allow(ctx, plan, c.Names+restartCallers); err != nil {
+	if err := raiseQuota(ctx, plan, c.Names+restartCallers); err != nil {
 		return nil, err
 	}
 	t := time.Now()
@@ -73,20 +73,20 @@ func RunRestart(ctx context.Context, box *Signalbox, c Restart, root string, log
 		return nil, err
 	}
 	r.fact("seconds to make the semaphores", time.Since(t).Seconds(), "", 0)
-	say("%d names in %v", c.Names, time.Since(t).Round(time.Millisecond))
+	logf("%d names in %v", c.Names, time.Since(t).Round(time.Millisecond))
 	t = time.Now()
-	crowd, err := openCrowd(ctx, plan, c.Sessions)
-	defer crowd.close()
+	sessions, err := openIdleSessions(ctx, plan, c.Sessions)
+	defer sessions.close()
 	if err != nil {
 		return nil, err
 	}
 	r.fact("seconds to start the sessions", time.Since(t).Seconds(), "", 0)
-	say("%d sessions in %v", c.Sessions, time.Since(t).Round(time.Millisecond))
+	logf("%d sessions in %v", c.Sessions, time.Since(t).Round(time.Millisecond))
 	if u, err := s.Process().Usage(); err == nil {
 		r.fact("server memory with all of them", float64(u.Resident), Bytes, 0)
 	}
 
-	quiet, busy, snapshots, err := c.stalls(ctx, s, plan, say)
+	quiet, busy, snapshots, err := c.stalls(ctx, s, plan, logf)
 	if err != nil {
 		return nil, err
 	}
@@ -102,11 +102,11 @@ func RunRestart(ctx context.Context, box *Signalbox, c Restart, root string, log
 	}{{"stopped", (*Process).Stop}, {"killed", (*Process).Kill}} {
 		how.end(s.Process())
 		t = time.Now()
-		if s, err = s.Again(ctx); err != nil {
+		if s, err = s.Restart(ctx); err != nil {
 			return nil, err
 		}
 		ready := time.Since(t)
-		m, err := metrics(ctx, s.Admin())
+		m, err := scrapeMetrics(ctx, s.Admin())
 		if err != nil {
 			return nil, err
 		}
@@ -114,15 +114,15 @@ func RunRestart(ctx context.Context, box *Signalbox, c Restart, root string, log
 			return nil, fmt.Errorf("after it was %s it has %v semaphores and %v sessions", how.text, m["signalbox_shard_semaphores"], m["signalbox_shard_sessions"])
 		}
 		r.fact("ms until it is ready after it was "+how.text, ready.Seconds()*1e3, Milliseconds, 10_000)
-		say("%s: ready after %v", how.text, ready.Round(time.Millisecond))
+		logf("%s: ready after %v", how.text, ready.Round(time.Millisecond))
 		// The first answer to a new client, who comes when all sessions attach again.
 		t = time.Now()
-		if err := first(ctx, plan.Target); err != nil {
+		if err := firstLock(ctx, plan.Target); err != nil {
 			return nil, err
 		}
 		r.fact("ms from there to the first lock of a new client", time.Since(t).Seconds()*1e3, Milliseconds, 0)
 	}
-	if err := crowd.check(); err != nil {
+	if err := sessions.checkAlive(); err != nil {
 		return nil, err
 	}
 	r.Took = time.Since(began).Seconds()
@@ -131,13 +131,13 @@ func RunRestart(ctx context.Context, box *Signalbox, c Restart, root string, log
 
 // stalls runs windows of load until enough snapshots were taken, and tells the slowest operation of each: of the quiet ones, and of those in which a snapshot began
 // or ended, and their neighbours, since saving one takes longer than a window.
-func (c Restart) stalls(ctx context.Context, s *BoxServer, plan Plan, say func(string, ...any)) (quiet, busy []float64, snapshots float64, err error) {
+func (c RestartConfig) stalls(ctx context.Context, s *SignalboxServer, plan Plan, logf func(string, ...any)) (quiet, busy []float64, snapshots float64, err error) {
 	scenario, err := loadgen.Find("lock-pairs")
 	if err != nil {
 		return nil, nil, 0, err
 	}
 	count := func() (float64, error) {
-		m, err := metrics(ctx, s.Admin())
+		m, err := scrapeMetrics(ctx, s.Admin())
 		return m["signalbox_shard_snapshots_total"], err
 	}
 	begin, err := count()
@@ -164,7 +164,7 @@ func (c Restart) stalls(ctx context.Context, s *BoxServer, plan Plan, say func(s
 		}
 		o := outcome{Result: out}
 		windows = append(windows, window{o.ms("pair", 100), now > last})
-		say("slowest of a window: %s ms, snapshots: %v", digits(o.ms("pair", 100)), now-begin)
+		logf("slowest of a window: %s ms, snapshots: %v", digits(o.ms("pair", 100)), now-begin)
 		last = now
 	}
 	for i, w := range windows {
@@ -177,8 +177,8 @@ func (c Restart) stalls(ctx context.Context, s *BoxServer, plan Plan, say func(s
 	return quiet, busy, last - begin, nil
 }
 
-// first locks and unlocks a name of its own with a connection of its own.
-func first(ctx context.Context, t loadgen.Target) error {
+// firstLock locks and unlocks a name of its own with a connection of its own.
+func firstLock(ctx context.Context, t loadgen.Target) error {
 	conn, err := t.Open(ctx)
 	if err != nil {
 		return err
@@ -188,24 +188,24 @@ func first(ctx context.Context, t loadgen.Target) error {
 	if err != nil {
 		return err
 	}
-	h, ok := session.(loadgen.CanHold)
+	h, ok := session.(loadgen.CanAcquire)
 	if !ok {
 		return errors.New("the target cannot lock")
 	}
-	held, err := h.Holder(loadgen.Hold{}).Acquire(ctx, "first")
+	held, err := h.Acquirer(loadgen.AcquireOptions{}).Acquire(ctx, "first")
 	if err != nil {
 		return err
 	}
 	return held.Release(ctx)
 }
 
-// metrics adds up a server's metrics by name, over all labels.
-func metrics(ctx context.Context, admin string) (map[string]float64, error) {
+// scrapeMetrics adds up a server's metrics by name, over all labels.
+func scrapeMetrics(ctx context.Context, admin string) (map[string]float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/metrics", nil)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := pages.Do(req)
+	resp, err := httpClient.Do(req)
 	if err != nil {
 		return nil, err
 	}

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// visitPatience bounds one visit, so that a server that hangs costs the run a few minutes and not the day.
-const visitPatience = 5 * time.Minute
+// trialTimeout bounds one visit, so that a server that hangs costs the run a few minutes and not the day.
+const trialTimeout = 5 * time.Minute
 
-// busy is the part of the machine that others may use before the report says so.
-const busy = 0.05
+// maxOtherLoad is the part of the machine that others may use before the report says so.
+const maxOtherLoad = 0.05
 
 // Run compares. What fails is in the report and in its Err; the error of Run itself is of what kept it from beginning, or of ctx.
 func Run(ctx context.Context, s Settings) (*Report, error) {
@@ -40,7 +40,7 @@ func Run(ctx context.Context, s Settings) (*Report, error) {
 	peers := s.present(ctx, r)
 	begun, usedBefore, ownBefore := time.Now(), machineCPU(), ownCPU()
 	for round := range s.Rounds {
-		for _, b := range blocks {
+		for _, b := range benchmarks {
 			if len(s.Only) > 0 && !slices.Contains(s.Only, b.name) || b.slow && round >= s.SlowRounds {
 				continue
 			}
@@ -53,12 +53,12 @@ func Run(ctx context.Context, s Settings) (*Report, error) {
 				if p == nil {
 					continue
 				}
-				v := &visit{Settings: &s, peer: p, dir: filepath.Join(dir, fmt.Sprintf("%d-%s-%s", round, b.name, slug(name))), round: round, report: r}
-				if err := v.make(ctx, b); err != nil {
+				v := &trial{Settings: &s, peer: p, dir: filepath.Join(dir, fmt.Sprintf("%d-%s-%s", round, b.name, slug(name))), round: round, report: r}
+				if err := v.run(ctx, b); err != nil {
 					if ctx.Err() != nil {
 						return nil, context.Cause(ctx)
 					}
-					r.Failures = append(r.Failures, Failure{Subject: name, Block: b.name, Round: round, Why: strings.ReplaceAll(err.Error(), "\n", " ")})
+					r.Failures = append(r.Failures, Failure{Subject: name, Benchmark: b.name, Round: round, Why: strings.ReplaceAll(err.Error(), "\n", " ")})
 					s.logf("round %d  %-10s %-16s failed: %v", round+1, b.name, name, err)
 				}
 			}
@@ -68,10 +68,10 @@ func Run(ctx context.Context, s Settings) (*Report, error) {
 	if used := machineCPU(); used > 0 {
 		r.Others = max(0, (used-usedBefore-(ownCPU()-ownBefore)).Seconds()/r.Took)
 	}
-	if r.Others > busy*float64(r.Machine.Cores) {
+	if r.Others > maxOtherLoad*float64(r.Machine.Cores) {
 		r.Notes = append(r.Notes, fmt.Sprintf("other programs used %s of %d cores during the run: the figures are too low, and the rounds differ", digits(r.Others), r.Machine.Cores))
 	}
-	r.Figures.sort()
+	r.Measurements.sort()
 	return r, nil
 }
 
@@ -110,8 +110,8 @@ func slug(name string) string {
 	}, strings.ToLower(name))
 }
 
-// visit is one system at one block of work in one round.
-type visit struct {
+// trial is one system at one block of work in one round.
+type trial struct {
 	*Settings
 	peer   Peer
 	dir    string // its own, removed after the visit
@@ -120,15 +120,15 @@ type visit struct {
 	starts int
 }
 
-func (v *visit) make(ctx context.Context, b block) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, visitPatience, fmt.Errorf("it took longer than %v", visitPatience))
+func (v *trial) run(ctx context.Context, b benchmark) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, trialTimeout, fmt.Errorf("it took longer than %v", trialTimeout))
 	defer cancel()
 	if err := os.Mkdir(v.dir, 0o700); err != nil {
 		return err
 	}
 	defer os.RemoveAll(v.dir)
 	if m, ok := v.peer.(Meter); ok {
-		return m.Measure(ctx, v.dir, v.Length, v.note)
+		return m.Measure(ctx, v.dir, v.Length, v.record)
 	}
 	err := b.run(v, ctx)
 	if err != nil && ctx.Err() != nil {
@@ -137,8 +137,8 @@ func (v *visit) make(ctx context.Context, b block) error {
 	return err
 }
 
-// with starts a server on a fresh folder, does something with it, and stops it.
-func (v *visit) with(ctx context.Context, p Peer, do func(s Server) error) error {
+// withServer starts a server on a fresh folder, does something with it, and stops it.
+func (v *trial) withServer(ctx context.Context, p Peer, do func(s Server) error) error {
 	v.starts++
 	dir := filepath.Join(v.dir, fmt.Sprint(v.starts))
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -153,8 +153,8 @@ func (v *visit) with(ctx context.Context, p Peer, do func(s Server) error) error
 	return do(s)
 }
 
-// note keeps a value of this round.
-func (v *visit) note(work string, unit Unit, value float64) {
-	v.report.Figures.add(v.round, work, v.peer.Name(), unit, value)
+// record keeps a value of this round.
+func (v *trial) record(work string, unit Unit, value float64) {
+	v.report.Measurements.add(v.round, work, v.peer.Name(), unit, value)
 	v.logf("round %d  %-20s %-16s %s", v.round+1, work, v.peer.Name(), amount(value, unit))
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// smoke are systems under test: this project's server inside the test's binary, and what is physically possible.
-func smoke(t *testing.T, only ...string) Settings {
+// testSettings are systems under test: this project's server inside the test's binary, and what is physically possible.
+func testSettings(t *testing.T, only ...string) Settings {
 	t.Helper()
-	s := Tiny()
+	s := TinySettings()
 	s.Dir, s.Only = t.TempDir(), only
 	s.Shards = []int{1, 2}
-	s.Settle, s.IdleLength = 20*time.Millisecond, 150*time.Millisecond
-	s.Peers = []Peer{&Signalbox{Binary: self(t)}, &RaftLimit{Binary: self(t)}, &EchoLimit{Binary: self(t)}}
+	s.IdleDelay, s.IdleLength = 20*time.Millisecond, 150*time.Millisecond
+	s.Peers = []Peer{&SignalboxPeer{Binary: self(t)}, &RaftLimit{Binary: self(t)}, &EchoLimit{Binary: self(t)}}
 	return s
 }
 
@@ -31,7 +31,7 @@ func TestRun(t *testing.T) {
 		t.Skip("starts servers")
 	}
 	t.Parallel()
-	s := smoke(t)
+	s := testSettings(t)
 	var log bytes.Buffer
 	s.Log = &log
 	r, err := Run(t.Context(), s)
@@ -47,21 +47,21 @@ func TestRun(t *testing.T) {
 	}
 	for _, w := range []string{"pairs-1024", "pairs-1024-p99", "half-p99", "pairs-256", "pair-1", "handoffs-64", "strict-256", "relaxed-256", "watch-5000-p99",
 		"watch-20000-p99", "crowd-20000-p99", "three-1024", "three-1024-p99", "empty-memory"} {
-		if f := r.Figures.find(w, Box); f == nil || !(StatOf(f.Values).Median > 0) {
+		if f := r.Measurements.find(w, Signalbox); f == nil || !(StatOf(f.Values).Median > 0) {
 			t.Errorf("no %s of signalbox: %v", w, f)
 		}
 	}
 	for _, w := range []string{"shards-1", "names-few", "names-many"} {
-		if f := r.Figures.find(w, Box); !starved && (f == nil || !(StatOf(f.Values).Median > 0)) {
+		if f := r.Measurements.find(w, Signalbox); !starved && (f == nil || !(StatOf(f.Values).Median > 0)) {
 			t.Errorf("no %s of signalbox: %v", w, f)
 		}
 	}
 	for _, w := range []string{"idle-own-memory", "idle-own-cpu", "idle-shared-memory"} {
-		if r.Figures.find(w, Box) == nil {
+		if r.Measurements.find(w, Signalbox) == nil {
 			t.Errorf("no %s of signalbox", w)
 		}
 	}
-	for _, f := range []*Figure{r.Figures.find("proposal-1", Dragonboat), r.Figures.find("proposal-64", Dragonboat), r.Figures.find("echo-256", Echo)} {
+	for _, f := range []*Measurement{r.Measurements.find("proposal-1", Dragonboat), r.Measurements.find("proposal-64", Dragonboat), r.Measurements.find("echo-256", Echo)} {
 		if f == nil || !(f.Values[0] > 0) {
 			t.Errorf("no figure of the bare ones: %v", f)
 		}
@@ -85,10 +85,10 @@ func TestLongTests(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts servers")
 	}
-	box := &Signalbox{Binary: self(t)}
+	peer := &SignalboxPeer{Binary: self(t)}
 	t.Run("discovery", func(t *testing.T) {
 		t.Parallel()
-		r, err := RunDiscovery(t.Context(), box, Discovery{Members: 60, Watchers: 20, Connections: 4, Churn: 2000, Length: 2 * time.Second}, t.TempDir())
+		r, err := RunDiscovery(t.Context(), peer, DiscoveryConfig{Members: 60, Watchers: 20, Connections: 4, Churn: 2000, Length: 2 * time.Second}, t.TempDir())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,8 +105,8 @@ func TestLongTests(t *testing.T) {
 		}
 	})
 	t.Run("grow", func(t *testing.T) {
-		g := Grow{Names: 200, Sessions: 20, Writers: 2, Rate: 200, Factor: 2, Rest: 100 * time.Millisecond, Steps: []int{1, 2, 1}}
-		r, err := RunGrow(t.Context(), box, g, t.TempDir(), nil)
+		g := GrowConfig{Names: 200, Sessions: 20, Writers: 2, Rate: 200, Factor: 2, Hold: 100 * time.Millisecond, Steps: []int{1, 2, 1}}
+		r, err := RunGrow(t.Context(), peer, g, t.TempDir(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +118,7 @@ func TestLongTests(t *testing.T) {
 	})
 	t.Run("restart", func(t *testing.T) {
 		t.Parallel()
-		r, err := RunRestart(t.Context(), box, Restart{Names: 500, Sessions: 50, Rate: 200, Watch: time.Second, Snapshots: 1}, t.TempDir(), nil)
+		r, err := RunRestart(t.Context(), peer, RestartConfig{Names: 500, Sessions: 50, Rate: 200, Watch: time.Second, Snapshots: 1}, t.TempDir(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,28 +161,30 @@ type stubServer struct {
 	plan Plan
 }
 
-func (s *stubServer) Drive(Use) (Plan, error) { return s.plan, nil }
-func (s *stubServer) Process() *Process       { return s.p }
-func (s *stubServer) Stop()                   { s.p.Stop() }
+func (s *stubServer) Plan(Workload) (Plan, error) { return s.plan, nil }
+func (s *stubServer) Process() *Process           { return s.p }
+func (s *stubServer) Stop()                       { s.p.Stop() }
 
-// mute is a target that never answers, or answers nothing but errors.
-type mute struct {
+// silentTarget is a target that never answers, or answers nothing but errors.
+type silentTarget struct {
 	loadgen.Noop
 	err error
 }
 
-func (m *mute) Open(context.Context) (loadgen.Conn, error) { return &muteConn{m}, nil }
+func (m *silentTarget) Open(context.Context) (loadgen.Conn, error) { return &silentConn{m}, nil }
 
-type muteConn struct{ m *mute }
+type silentConn struct{ m *silentTarget }
 
-func (c *muteConn) Session(context.Context) (loadgen.Session, error) { return &muteSession{c.m}, nil }
-func (c *muteConn) Close() error                                     { return nil }
+func (c *silentConn) Session(context.Context) (loadgen.Session, error) {
+	return &silentSession{c.m}, nil
+}
+func (c *silentConn) Close() error { return nil }
 
-type muteSession struct{ m *mute }
+type silentSession struct{ m *silentTarget }
 
-func (s *muteSession) Close(context.Context) error        { return nil }
-func (s *muteSession) Holder(loadgen.Hold) loadgen.Holder { return s }
-func (s *muteSession) Acquire(ctx context.Context, _ string) (loadgen.Held, error) {
+func (s *silentSession) Close(context.Context) error                      { return nil }
+func (s *silentSession) Acquirer(loadgen.AcquireOptions) loadgen.Acquirer { return s }
+func (s *silentSession) Acquire(ctx context.Context, _ string) (loadgen.Lease, error) {
 	if s.m.err == nil {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -193,13 +195,13 @@ func (s *muteSession) Acquire(ctx context.Context, _ string) (loadgen.Held, erro
 // TestAServerThatAnswersNothingFails: a rate of nothing, or of errors, is no figure.
 func TestAServerThatAnswersNothingFails(t *testing.T) {
 	t.Parallel()
-	for name, target := range map[string]loadgen.Target{"errors": &mute{err: errors.New("no")}, "silence": &mute{}} {
+	for name, target := range map[string]loadgen.Target{"errors": &silentTarget{err: errors.New("no")}, "silence": &silentTarget{}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if name == "silence" && testing.Short() {
 				t.Skip("waits out the patience of a load")
 			}
-			s := Tiny()
+			s := TinySettings()
 			s.Dir, s.Only = t.TempDir(), []string{"pairs"}
 			s.Peers = []Peer{&stub{name: Etcd, bin: self(t), plan: Plan{Target: target, Connections: 1}}}
 			r, err := Run(t.Context(), s)
@@ -209,8 +211,8 @@ func TestAServerThatAnswersNothingFails(t *testing.T) {
 			if err := r.Err(); err == nil || !strings.Contains(err.Error(), "pairs of etcd in round 1") || !strings.Contains(err.Error(), "answered nothing") {
 				t.Errorf("it says %v", err)
 			}
-			if len(r.Figures) > 0 {
-				t.Errorf("figures of a server that did nothing: %v", r.Figures)
+			if len(r.Measurements) > 0 {
+				t.Errorf("figures of a server that did nothing: %v", r.Measurements)
 			}
 		})
 	}
@@ -219,7 +221,7 @@ func TestAServerThatAnswersNothingFails(t *testing.T) {
 // TestOrderTurnsAround: in every other round the systems come in the other order.
 func TestOrderTurnsAround(t *testing.T) {
 	t.Parallel()
-	s := Tiny()
+	s := TinySettings()
 	s.Rounds, s.Dir, s.Only = 2, t.TempDir(), []string{"reads"}
 	var log bytes.Buffer
 	s.Log = &log

@@ -10,14 +10,14 @@ import (
 )
 
 // shards: the first half of P11. Each shard has the same crowd, so that its batches are as large whatever their number; what a pair costs must not grow with it.
-func (v *visit) shards(ctx context.Context) error {
-	box, ok := v.peer.(*Signalbox)
+func (v *trial) shards(ctx context.Context) error {
+	peer, ok := v.peer.(*SignalboxPeer)
 	if !ok {
 		return fmt.Errorf("%s has no shards to choose", v.peer.Name())
 	}
 	for _, n := range v.Shards {
-		err := v.with(ctx, &Signalbox{Binary: box.Binary, Shards: n}, func(s Server) error {
-			plan, err := s.Drive(Crowded)
+		err := v.withServer(ctx, &SignalboxPeer{Binary: peer.Binary, Shards: n}, func(s Server) error {
+			plan, err := s.Plan(LockPairs)
 			if err != nil {
 				return err
 			}
@@ -35,13 +35,13 @@ func (v *visit) shards(ctx context.Context) error {
 }
 
 // names: the second half of P11. The crowd is the same; the server holds a thousand names that nobody asks for, or a million.
-func (v *visit) names(ctx context.Context) error {
+func (v *trial) names(ctx context.Context) error {
 	for _, kind := range []struct {
 		work  string
 		names int
 	}{{"names-few", v.FewNames}, {"names-many", v.ManyNames}} {
-		err := v.with(ctx, v.peer, func(s Server) error {
-			plan, err := s.Drive(Crowded)
+		err := v.withServer(ctx, v.peer, func(s Server) error {
+			plan, err := s.Plan(LockPairs)
 			if err != nil {
 				return err
 			}
@@ -49,14 +49,14 @@ func (v *visit) names(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if err := allow(ctx, plan, kind.names+v.Callers); err != nil {
+			if err := raiseQuota(ctx, plan, kind.names+v.Callers); err != nil {
 				return err
 			}
 			if err := fill(ctx, plan, kind.names, nil); err != nil {
 				return err
 			}
 			// What is asked for is what names cost that are there, and not what is left to do of making them: the log's storage still sorts what was written.
-			if err := pause(ctx, v.Settle); err != nil {
+			if err := pause(ctx, v.IdleDelay); err != nil {
 				return err
 			}
 			if kind.names == v.ManyNames {
@@ -67,7 +67,7 @@ func (v *visit) names(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				v.note("names-memory", Bytes, (float64(after.Resident)-float64(before.Resident))/float64(kind.names))
+				v.record("names-memory", Bytes, (float64(after.Resident)-float64(before.Resident))/float64(kind.names))
 			}
 			o, err := v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: v.Callers})
 			if err != nil {
@@ -85,16 +85,16 @@ func (v *visit) names(ctx context.Context) error {
 // errTooShort: CPU times are counted in hundredths of a second.
 var errTooShort = errors.New("the server's CPU could not be told: give the measurement more time")
 
-func (v *visit) noteCPU(work string, o *outcome) error {
+func (v *trial) noteCPU(work string, o *outcome) error {
 	if o.perCPU == 0 {
 		return errTooShort
 	}
-	v.note(work, PerCPUSecond, o.perCPU)
+	v.record(work, PerCPUSecond, o.perCPU)
 	return nil
 }
 
-// allow raises the node's quota where so many names, those that come and go among them, are more than it admits by default.
-func allow(ctx context.Context, plan Plan, names int) error {
+// raiseQuota raises the node's quota where so many names, those that come and go among them, are more than it admits by default.
+func raiseQuota(ctx context.Context, plan Plan, names int) error {
 	t, ok := plan.Target.(*loadgen.Signalbox)
 	if !ok || names < 1_000_000 {
 		return nil
@@ -109,24 +109,24 @@ func allow(ctx context.Context, plan Plan, names int) error {
 	return err
 }
 
-// fillers bounds how many names are made at a time.
-const fillers = 2048
+// fillConcurrency bounds how many names are made at a time.
+const fillConcurrency = 2048
 
 // fill makes names that stay, as many at a time as make full batches.
 func fill(ctx context.Context, plan Plan, names int, data []byte) error {
-	c, err := openCrowd(ctx, plan, 4)
+	c, err := openIdleSessions(ctx, plan, 4)
 	defer c.close()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	done := make(chan struct{}, fillers)
-	callers := min(fillers, names)
+	done := make(chan struct{}, fillConcurrency)
+	callers := min(fillConcurrency, names)
 	for k := range callers {
 		go func() {
 			defer func() { done <- struct{}{} }()
-			keeper, ok := c.sessions[k%len(c.sessions)].(loadgen.CanKeep)
+			keeper, ok := c.sessions[k%len(c.sessions)].(loadgen.CanStore)
 			if !ok {
 				cancel(fmt.Errorf("%s keeps no names", plan.Target.Name()))
 				return

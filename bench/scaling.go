@@ -32,7 +32,7 @@ type Costs struct {
 func CostsOf(r *Report) Costs {
 	get := func(work string) float64 {
 		if r != nil {
-			if f := r.Figures.find(work, Box); f != nil {
+			if f := r.Measurements.find(work, Signalbox); f != nil {
 				return StatOf(f.Values).Median
 			}
 		}
@@ -179,8 +179,8 @@ func Predict(c Costs, a Assumptions, machines int) Prediction {
 	return p
 }
 
-// fleets are the numbers of machines that the page speaks of.
-var fleets = []int{1, 3, 9, 30, 100}
+// clusterSizes are the numbers of machines that the page speaks of.
+var clusterSizes = []int{1, 3, 9, 30, 100}
 
 // WriteScaling writes the costs of a report, what is assumed, and what both predict. Without a report, nil, it says that there is none, and what is assumed.
 func WriteScaling(w io.Writer, r *Report) error {
@@ -206,10 +206,10 @@ func WriteScaling(w io.Writer, r *Report) error {
 	if r != nil {
 		b.WriteString("\n| machines | pairs/s | limited by | changes seen/s | idle sessions | semaphores | meta shard's leader, of a core |\n" +
 			"|---|---|---|---|---|---|---|\n")
-		for _, n := range fleets {
+		for _, n := range clusterSizes {
 			p := Predict(c, a, n)
 			fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s | %s |\n",
-				n, counted(p.Pairs), p.Limit, counted(p.Seen), counted(p.Sessions), counted(p.Names), percent(p.Meta))
+				n, rateText(p.Pairs), p.Limit, rateText(p.Seen), rateText(p.Sessions), rateText(p.Names), percent(p.Meta))
 		}
 		if !math.IsNaN(c.Measured3) && !math.IsNaN(c.Three) {
 			// The model on the very machine where it was measured: what it leaves out shows here.
@@ -221,8 +221,8 @@ func WriteScaling(w io.Writer, r *Report) error {
 	return err
 }
 
-// counted is a number that may not be known.
-func counted(v float64) string { return amount(v, PerSecond) }
+// rateText is a number that may not be known.
+func rateText(v float64) string { return amount(v, PerSecond) }
 
 func scalingCommand(args []string, w io.Writer) error {
 	if len(args) != 1 {

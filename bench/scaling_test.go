@@ -74,7 +74,7 @@ func TestScalingPageIsInStep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := scalingWithin(page, r)
+	want, err := inScalingPage(page, r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestScalingPageIsInStep(t *testing.T) {
 		t.Errorf("%s is not what the model says; run `go test ./bench -run Scaling -update`", scalingPage)
 	}
 	for _, b := range []string{"pairs", "three", "bytes", "idle", "names", "watches"} {
-		if !isBlock(b) || !strings.Contains(string(page), "`"+b+"`") {
+		if !isBenchmark(b) || !strings.Contains(string(page), "`"+b+"`") {
 			t.Errorf("the page does not say what block %s measures", b)
 		}
 	}
@@ -109,7 +109,7 @@ func TestAdoptWritesAllPages(t *testing.T) {
 	if err := adoptCommand([]string{name + ".json"}); err == nil {
 		t.Error("there are no pages, and it says nothing")
 	}
-	pages := map[string][2]string{readme: {opening, closing}, scalingPage: {scalingOpening, scalingClosing}}
+	pages := map[string][2]string{readmePage: {readmeBegin, readmeEnd}, scalingPage: {scalingBegin, scalingEnd}}
 	for file, marks := range pages {
 		if err := os.WriteFile(filepath.FromSlash(file), []byte("before\n"+marks[0]+"old\n"+marks[1]+"after\n"), 0o600); err != nil {
 			t.Fatal(err)
@@ -118,7 +118,7 @@ func TestAdoptWritesAllPages(t *testing.T) {
 	if err := adoptCommand([]string{name + ".json"}); err != nil {
 		t.Fatal(err)
 	}
-	for file, want := range map[string]string{readme: r.grid(false), scalingPage: written(t, func(w io.Writer) error { return WriteScaling(w, r) })} {
+	for file, want := range map[string]string{readmePage: r.table(false), scalingPage: written(t, func(w io.Writer) error { return WriteScaling(w, r) })} {
 		b, err := os.ReadFile(filepath.FromSlash(file))
 		if err != nil {
 			t.Fatal(err)

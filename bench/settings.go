@@ -26,8 +26,8 @@ type Settings struct {
 	Shards                                   []int
 	CallersPerShard                          int
 
-	// Settle is how long idle sessions are left alone before they are looked at; IdleLength how long they are then watched.
-	Settle, IdleLength time.Duration
+	// IdleDelay is how long idle sessions are left alone before they are looked at; IdleLength how long they are then watched.
+	IdleDelay, IdleLength time.Duration
 
 	// Only runs the blocks with these names; none is all.
 	Only []string
@@ -42,38 +42,38 @@ type Settings struct {
 }
 
 // crowd is how many connections the largest group of watchers has: what limits of open files allow on both ends.
-const crowd = 5000
+const maxWatchConnections = 5000
 
-// Full is the comparison that counts.
-func Full() Settings {
+// DefaultSettings is the comparison that counts.
+func DefaultSettings() Settings {
 	return Settings{
 		Rounds: 5, Length: 5 * time.Second, WarmUp: 2 * time.Second, SlowRounds: 3,
 		Callers: 1024, OwnCallers: 256, Readers: 256, Contenders: 64,
 		Watchers: 5000, ManyWatchers: 20000,
 		IdleOwn: 5000, IdleShared: 50000, FewNames: 1000, ManyNames: 1_000_000,
 		Shards: []int{1, 4, 16, 64}, CallersPerShard: 256,
-		Settle: 5 * time.Second, IdleLength: 20 * time.Second,
+		IdleDelay: 5 * time.Second, IdleLength: 20 * time.Second,
 	}
 }
 
-// Quick is the same with fewer and shorter rounds.
-func Quick() Settings {
-	s := Full()
+// QuickSettings is the same with fewer and shorter rounds.
+func QuickSettings() Settings {
+	s := DefaultSettings()
 	s.Quick = true
 	s.Rounds, s.Length, s.WarmUp, s.SlowRounds = 2, 1500*time.Millisecond, 700*time.Millisecond, 1
-	s.Settle, s.IdleLength = 2*time.Second, 6*time.Second
+	s.IdleDelay, s.IdleLength = 2*time.Second, 6*time.Second
 	return s
 }
 
-// Tiny is for tests: it shows that all works, and its figures mean nothing.
-func Tiny() Settings {
-	s := Full()
+// TinySettings is for tests: it shows that all works, and its figures mean nothing.
+func TinySettings() Settings {
+	s := DefaultSettings()
 	s.Quick = true
 	s.Rounds, s.Length, s.WarmUp, s.SlowRounds = 1, 300*time.Millisecond, 20*time.Millisecond, 1
 	s.Callers, s.OwnCallers, s.Readers, s.Contenders = 16, 8, 8, 4
 	s.Watchers, s.ManyWatchers = 20, 40
 	s.IdleOwn, s.IdleShared, s.FewNames, s.ManyNames = 10, 40, 100, 500
 	s.CallersPerShard = 4
-	s.Settle, s.IdleLength = 100*time.Millisecond, 300*time.Millisecond
+	s.IdleDelay, s.IdleLength = 100*time.Millisecond, 300*time.Millisecond
 	return s
 }

@@ -26,7 +26,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 		fmt.Fprintf(&b, "- **%s is missing: %s**\n", m.Subject, m.Why)
 	}
 	for _, f := range r.Failures {
-		fmt.Fprintf(&b, "- **failed: %s of %s in round %d: %s**\n", f.Block, f.Subject, f.Round+1, f.Why)
+		fmt.Fprintf(&b, "- **failed: %s of %s in round %d: %s**\n", f.Benchmark, f.Subject, f.Round+1, f.Why)
 	}
 	for _, n := range r.Notes {
 		fmt.Fprintf(&b, "- %s\n", n)
@@ -35,23 +35,26 @@ func (r *Report) WriteTable(w io.Writer) error {
 	b.WriteString("| # | work | signalbox | the other side | ratio | bar | |\n|---|---|---|---|---|---|---|\n")
 	for _, v := range r.Verdicts() {
 		other, ratio := "", ""
-		if len(v.Bar.Peer.Works) > 0 {
-			other, ratio = stat(v.Peer, v.Unit), v.ratio()
+		if len(v.Threshold.Peer.Metrics) > 0 {
+			other, ratio = medianText(v.Peer, v.Unit), v.ratio()
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", v.Bar.ID, v.Bar.Work, stat(v.Ours, v.Unit), other, ratio, v.Bar.Demand, v.Word())
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", v.Threshold.ID, v.Threshold.Text, medianText(v.Ours, v.Unit), other, ratio, v.Threshold.Condition, v.Text())
 	}
 	b.WriteString("\n## Figures\n\nMedians, and the spread over the rounds as a part of the median.\n\n")
-	b.WriteString(r.grid(true))
+	b.WriteString(r.table(true))
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// grid is the table of works and subjects. The short form leaves out what is beside the point, and spreads.
-func (r *Report) grid(long bool) string {
+// table is the table of works and subjects. The short form leaves out what is beside the point, and spreads.
+func (r *Report) table(long bool) string {
 	var b strings.Builder
 	var columns []string
 	for _, s := range subjects {
-		if slices.ContainsFunc(r.Figures, func(f *Figure) bool { w, ok := work(f.Work); return f.Subject == s && ok && (long || !w.More) }) {
+		if slices.ContainsFunc(r.Measurements, func(f *Measurement) bool {
+			w, ok := metricByID(f.Metric)
+			return f.Subject == s && ok && (long || !w.Detail)
+		}) {
 			columns = append(columns, s)
 		}
 	}
@@ -60,14 +63,14 @@ func (r *Report) grid(long bool) string {
 		b.WriteString(" " + s + " |")
 	}
 	b.WriteString("\n|---|" + strings.Repeat("---|", len(columns)) + "\n")
-	for _, w := range works {
-		if w.More && !long {
+	for _, w := range allMetrics {
+		if w.Detail && !long {
 			continue
 		}
 		row, any := "| "+w.Text+" |", false
 		for _, s := range columns {
 			cell := ""
-			if f := r.Figures.find(w.ID, s); f != nil {
+			if f := r.Measurements.find(w.ID, s); f != nil {
 				st := StatOf(f.Values)
 				cell, any = amount(st.Median, f.Unit), true
 				if long && st.N > 1 {
@@ -83,7 +86,7 @@ func (r *Report) grid(long bool) string {
 	return b.String()
 }
 
-func stat(s Stat, u Unit) string {
+func medianText(s Stat, u Unit) string {
 	if s.N == 0 {
 		return "-"
 	}

@@ -9,8 +9,8 @@ type clock interface {
 	sleepUntil(t int64)
 }
 
-// nap is the longest sleep in one piece.
-const nap = int64(50 * time.Millisecond)
+// maxSleep is the longest sleep in one piece.
+const maxSleep = int64(50 * time.Millisecond)
 
 type wallClock struct{ base time.Time }
 
@@ -19,8 +19,8 @@ func (c wallClock) now() int64 { return int64(time.Since(c.base)) }
 // sleepUntil leaves the last stretch to the kernel: the runtime's timers may be a millisecond late when nothing else runs, which would be measured.
 func (c wallClock) sleepUntil(t int64) {
 	d := t - c.now()
-	if d > nap {
-		d = nap
+	if d > maxSleep {
+		d = maxSleep
 		t = c.now() + d
 	}
 	const fine = int64(2 * time.Millisecond)

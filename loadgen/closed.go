@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// closed is one caller of a closed loop: its next operation begins when the last one has ended.
-func (l *loop) closed(ctx context.Context, c Caller, r *Recorder, budget uint64) {
+// runClosed is one caller of a closed loop: its next operation begins when the last one has ended.
+func (l *loop) runClosed(ctx context.Context, c Caller, r *Recorder, budget uint64) {
 	start := l.clock.now()
 	for n := uint64(0); budget == 0 || n < budget; n++ {
 		if l.stop.Load() || (l.span.until > 0 && start >= l.span.until) {
@@ -16,14 +16,14 @@ func (l *loop) closed(ctx context.Context, c Caller, r *Recorder, budget uint64)
 		end := l.clock.now()
 		l.end(ctx, r, start, end, err)
 		if start = end; err != nil { // one look at the clock ends an operation and begins the next
-			l.breathe(ctx)
+			l.pauseAfterError(ctx)
 			start = l.clock.now()
 		}
 	}
 }
 
-// breathe keeps a caller whose operations fail at once from turning into a busy loop.
-func (l *loop) breathe(ctx context.Context) {
+// pauseAfterError keeps a caller whose operations fail at once from turning into a busy loop.
+func (l *loop) pauseAfterError(ctx context.Context) {
 	t := time.NewTimer(time.Millisecond)
 	defer t.Stop()
 	select {

@@ -123,7 +123,7 @@ func (c *Config) Check() error {
 		return fmt.Errorf("a load without a duration and without a number of operations never ends; give one")
 	}
 	for _, o := range c.Expect {
-		if err := o.possible(c); err != nil {
+		if err := o.validate(c); err != nil {
 			return err
 		}
 	}

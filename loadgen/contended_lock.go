@@ -11,7 +11,7 @@ var contendedLock = &Scenario{
 	Short:     "many callers pass one lock on (hand-offs); more with --keys",
 	Series:    []string{"handoff", "pair"},
 	Operation: 1,
-	Build: func(ctx context.Context, c *Crowd) (Workload, error) {
+	Build: func(ctx context.Context, c *Env) (Workload, error) {
 		n := c.callerCount()
 		list := c.names(1)
 		// A session holds a name once, so that each caller needs one of its own.
@@ -19,7 +19,7 @@ var contendedLock = &Scenario{
 		if err != nil {
 			return nil, err
 		}
-		holders, err := able[CanHold](c.Target, "lock", sessions)
+		holders, err := sessionsAs[CanAcquire](c.Target, "lock", sessions)
 		if err != nil {
 			return nil, err
 		}
@@ -28,7 +28,7 @@ var contendedLock = &Scenario{
 		w := make(callers, n)
 		for i := range w {
 			w[i] = &contender{
-				c: c, holder: holders[i].Holder(Hold{Data: c.data()}), names: list, locks: locks, pick: newPicker(c.Seed, i, len(list), cum),
+				c: c, holder: holders[i].Acquirer(AcquireOptions{Data: c.data()}), names: list, locks: locks, pick: newPicker(c.Seed, i, len(list), cum),
 			}
 		}
 		return w, nil
@@ -42,8 +42,8 @@ type handoff struct {
 }
 
 type contender struct {
-	c      *Crowd
-	holder Holder
+	c      *Env
+	holder Acquirer
 	names  []string
 	locks  []handoff
 	pick   *picker

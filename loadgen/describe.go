@@ -17,24 +17,24 @@ var describeRelaxed = &Scenario{
 }
 
 // buildDescribe reads persistent semaphores, 1,000 unless the load says otherwise, with data of the load's size.
-func buildDescribe(strict bool) func(context.Context, *Crowd) (Workload, error) {
-	return func(ctx context.Context, c *Crowd) (Workload, error) {
+func buildDescribe(strict bool) func(context.Context, *Env) (Workload, error) {
+	return func(ctx context.Context, c *Env) (Workload, error) {
 		n := c.callerCount()
 		list := c.names(1000)
 		sessions, err := c.StartSessions(ctx, c.sessionCount(n))
 		if err != nil {
 			return nil, err
 		}
-		readers, err := able[CanRead](c.Target, "read", sessions)
+		readers, err := sessionsAs[CanRead](c.Target, "read", sessions)
 		if err != nil {
 			return nil, err
 		}
-		keepers, err := able[CanKeep](c.Target, "make names to read", sessions)
+		keepers, err := sessionsAs[CanStore](c.Target, "make names to read", sessions)
 		if err != nil {
 			return nil, err
 		}
-		w := &semaphoreWork{keepers: keepers, names: list}
-		if err := keep(ctx, keepers, list, c.data()); err != nil {
+		w := &semaphoreWorkload{keepers: keepers, names: list}
+		if err := createNames(ctx, keepers, list, c.data()); err != nil {
 			_ = w.Close(ctx)
 			return nil, err
 		}

@@ -16,7 +16,7 @@ var discovery = &Scenario{
 	Short:     "members register, watchers see them come and go; --churn per cent restart each minute",
 	Series:    []string{"joined", "left", "restart"},
 	Operation: 2,
-	Build: func(ctx context.Context, c *Crowd) (Workload, error) {
+	Build: func(ctx context.Context, c *Env) (Workload, error) {
 		w, err := buildDiscovery(ctx, c)
 		if err != nil {
 			if w != nil {
@@ -46,28 +46,28 @@ type member struct {
 	data    []byte
 
 	generation  uint64
-	joins, ends moments
+	joins, ends eventTimes
 }
 
-// moments are when the last few generations of a member joined or ended: watchers may hear of the end of one when the next has come and gone.
-type moments [8]struct {
+// eventTimes are when the last few generations of a member joined or ended: watchers may hear of the end of one when the next has come and gone.
+type eventTimes [8]struct {
 	generation atomic.Uint64 // stored last
 	at         atomic.Int64
 }
 
-func (m *moments) set(generation uint64, at int64) {
+func (m *eventTimes) set(generation uint64, at int64) {
 	x := &m[generation%uint64(len(m))]
 	x.at.Store(at)
 	x.generation.Store(generation)
 }
 
-func (m *moments) get(generation uint64) (at int64, ok bool) {
+func (m *eventTimes) get(generation uint64) (at int64, ok bool) {
 	x := &m[generation%uint64(len(m))]
 	return x.at.Load(), x.generation.Load() == generation
 }
 
-type discoveryWork struct {
-	c        *Crowd
+type discoveryWorkload struct {
+	c        *Env
 	services []*service
 	members  []*member
 	callers
@@ -75,7 +75,7 @@ type discoveryWork struct {
 	wg   sync.WaitGroup
 }
 
-func buildDiscovery(ctx context.Context, c *Crowd) (*discoveryWork, error) {
+func buildDiscovery(ctx context.Context, c *Env) (*discoveryWorkload, error) {
 	n := c.sessionCount(200)
 	if c.Watchers == 0 {
 		c.Watchers = n
@@ -84,29 +84,29 @@ func buildDiscovery(ctx context.Context, c *Crowd) (*discoveryWork, error) {
 		c.Churn = 10
 	}
 	c.watchers = c.Watchers
-	c.connect(c.Watchers)
+	c.setConnections(c.Watchers)
 	list := c.names(max(1, n/200))
 	if n < len(list) || c.Watchers < len(list) {
 		return nil, fmt.Errorf("%d services need at least as many members and watchers; %d and %d are given", len(list), n, c.Watchers)
 	}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
-	w := &discoveryWork{c: c, stop: stop}
+	w := &discoveryWorkload{c: c, stop: stop}
 	for _, name := range list {
 		w.services = append(w.services, &service{name: name, rec: c.recorder()})
 	}
-	seats := c.Watchers
+	numSessions := c.Watchers
 	if c.Connections != Each {
-		seats = min(seats, c.Connections)
+		numSessions = min(numSessions, c.Connections)
 	}
-	watchers, err := c.StartSessions(ctx, seats)
+	watchers, err := c.StartSessions(ctx, numSessions)
 	if err != nil {
 		return w, err
 	}
-	seers, err := able[CanDiscover](c.Target, "discover", watchers)
+	discoverers, err := sessionsAs[CanDiscover](c.Target, "discover", watchers)
 	if err != nil {
 		return w, err
 	}
-	conns, err := c.dealt(ctx, n)
+	conns, err := c.assignConns(ctx, n)
 	if err != nil {
 		return w, err
 	}
@@ -123,17 +123,17 @@ func buildDiscovery(ctx context.Context, c *Crowd) (*discoveryWork, error) {
 	}); err != nil {
 		return w, err
 	}
-	begun := newReadiness("watches", c.Watchers)
+	begun := newReadyGroup("watches", c.Watchers)
 	for i := range c.Watchers {
 		s := w.services[i%len(list)]
 		s.watchers++
 		w.wg.Add(1)
 		go func() {
 			defer w.wg.Done()
-			ready := begun.one()
+			ready := begun.member()
 			defer ready()
-			told := make([]uint32, (n+len(list)-1)/len(list))
-			err := seers[i/len(list)%len(seers)].Members(watching, s.name, ready, func(joined bool, data []byte) { w.tell(s, told, joined, data) })
+			generations := make([]uint32, (n+len(list)-1)/len(list))
+			err := discoverers[i/len(list)%len(discoverers)].Members(watching, s.name, ready, func(joined bool, data []byte) { w.observe(s, generations, joined, data) })
 			if watching.Err() != nil {
 				return
 			}
@@ -141,7 +141,7 @@ func buildDiscovery(ctx context.Context, c *Crowd) (*discoveryWork, error) {
 			if err != nil {
 				code = c.Target.Code(err)
 			}
-			s.rec.fail(always, "watch lost: "+code)
+			s.rec.fail(afterWarmUp, "watch lost: "+code)
 		}()
 	}
 	if err := begun.wait(ctx); err != nil {
@@ -158,13 +158,13 @@ func buildDiscovery(ctx context.Context, c *Crowd) (*discoveryWork, error) {
 }
 
 // join starts a session and registers it, as the member's next generation.
-func (m *member) join(ctx context.Context, c *Crowd) error {
+func (m *member) join(ctx context.Context, c *Env) error {
 	s, err := m.conn.Session(ctx)
 	if err != nil {
 		return err
 	}
 	m.session = s
-	d, err := able[CanDiscover](c.Target, "register", []Session{s})
+	d, err := sessionsAs[CanDiscover](c.Target, "register", []Session{s})
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (m *member) join(ctx context.Context, c *Crowd) error {
 }
 
 // tell is called by each watcher. told are the generations that it knows, by the place of the member in the service.
-func (w *discoveryWork) tell(s *service, told []uint32, joined bool, data []byte) {
+func (w *discoveryWorkload) observe(s *service, generations []uint32, joined bool, data []byte) {
 	if len(data) < 16 {
 		return
 	}
@@ -189,8 +189,8 @@ func (w *discoveryWork) tell(s *service, told []uint32, joined bool, data []byte
 	series, when := 1, &m.ends
 	if joined {
 		k := i / uint64(len(w.services))
-		known := told[k]
-		told[k] = uint32(generation)
+		known := generations[k]
+		generations[k] = uint32(generation)
 		if known == 0 {
 			return // it was there when the watch began
 		}
@@ -205,10 +205,10 @@ func (w *discoveryWork) tell(s *service, told []uint32, joined bool, data []byte
 }
 
 // Rate is that of the churn.
-func (w *discoveryWork) Rate() float64 { return float64(len(w.members)) * w.c.Churn / 100 / 60 }
+func (w *discoveryWorkload) Rate() float64 { return float64(len(w.members)) * w.c.Churn / 100 / 60 }
 
 // Settle waits until the watchers have seen everything.
-func (w *discoveryWork) Settle(ctx context.Context, rec *Recorder) {
+func (w *discoveryWorkload) Drain(ctx context.Context, rec *Recorder) {
 	missing := func() (n int64) {
 		for _, s := range w.services {
 			n += max(0, s.expected.Load()-s.seen.Load())
@@ -226,11 +226,11 @@ func (w *discoveryWork) Settle(ctx context.Context, rec *Recorder) {
 		break
 	}
 	for range missing() {
-		rec.Fail(always, "unseen")
+		rec.Fail(afterWarmUp, "unseen")
 	}
 }
 
-func (w *discoveryWork) Close(ctx context.Context) error {
+func (w *discoveryWorkload) Close(ctx context.Context) error {
 	w.stop()
 	w.wg.Wait()
 	return parallel(ctx, len(w.members), func(ctx context.Context, i int) error {
@@ -243,7 +243,7 @@ func (w *discoveryWork) Close(ctx context.Context) error {
 
 // restarter restarts members that are its own, in turn.
 type restarter struct {
-	c          *Crowd
+	c          *Env
 	members    []*member
 	next, step int
 }

@@ -10,53 +10,53 @@ import (
 // left out, and each delay belongs to one change.
 type fanout struct {
 	clock  clock
-	writer CanKeep
+	writer CanStore
 	name   string
 	data   []byte // begins with the number of the change
 
 	// The change under way. seq is stored last: who reads a new seq may read the rest. A watcher writes its delay before it takes itself off left; the changer reads
 	// the delays when all is sent.
-	seq    atomic.Uint64
-	began  atomic.Int64
-	left   atomic.Int64
-	delays []int64
-	all    chan struct{} // capacity 1
+	seq       atomic.Uint64
+	began     atomic.Int64
+	remaining atomic.Int64
+	delays    []int64
+	all       chan struct{} // capacity 1
 
-	armed   *gate // of one-shot watches: all must watch again before the next change; nil for streams
-	pending bool  // the last write failed, and may have had its effect or not: it is sent again, and its delays mean nothing
+	rearmed *barrier // of one-shot watches: all must watch again before the next change; nil for streams
+	pending bool     // the last write failed, and may have had its effect or not: it is sent again, and its delays mean nothing
 
 	broken atomic.Pointer[error] // a watch ended
 	failed chan struct{}         // closed with broken
 }
 
-func newFanout(c clock, writer CanKeep, name string, size, watchers int) *fanout {
+func newFanout(c clock, writer CanStore, name string, size, watchers int) *fanout {
 	return &fanout{
 		clock: c, writer: writer, name: name, data: make([]byte, max(size, 8)),
 		delays: make([]int64, watchers), all: make(chan struct{}, 1), failed: make(chan struct{}),
 	}
 }
 
-// saw is called by watcher i with what it was told; last is the last change it saw. It returns the new last.
-func (f *fanout) saw(i int, data []byte, last uint64) uint64 {
+// observe is called by watcher i with what it was told; last is the last change it saw. It returns the new last.
+func (f *fanout) observe(i int, data []byte, last uint64) uint64 {
 	if len(data) < 8 {
 		return last
 	}
-	return f.sawSeq(i, binary.BigEndian.Uint64(data), last)
+	return f.observeSeq(i, binary.BigEndian.Uint64(data), last)
 }
 
-func (f *fanout) sawSeq(i int, seq, last uint64) uint64 {
+func (f *fanout) observeSeq(i int, seq, last uint64) uint64 {
 	if seq <= last || f.seq.Load() != seq {
 		return last
 	}
 	f.delays[i] = f.clock.now() - f.began.Load()
-	if f.left.Add(-1) == 0 {
+	if f.remaining.Add(-1) == 0 {
 		f.all <- struct{}{}
 	}
 	return seq
 }
 
-// lose ends the fan-out: a watch is over.
-func (f *fanout) lose(err error) {
+// fail ends the fan-out: a watch is over.
+func (f *fanout) fail(err error) {
 	if f.broken.CompareAndSwap(nil, &err) {
 		close(f.failed)
 	}
@@ -66,14 +66,14 @@ func (f *fanout) lose(err error) {
 func (f *fanout) Do(ctx context.Context, rec *Recorder) error {
 	again := f.pending
 	if !again {
-		if f.armed != nil {
-			if err := f.await(ctx, f.armed.open); err != nil {
+		if f.rearmed != nil {
+			if err := f.await(ctx, f.rearmed.open); err != nil {
 				return err
 			}
 		}
 		seq := f.seq.Load() + 1
 		binary.BigEndian.PutUint64(f.data, seq)
-		f.left.Store(int64(len(f.delays)))
+		f.remaining.Store(int64(len(f.delays)))
 		f.began.Store(f.clock.now())
 		f.seq.Store(seq)
 		f.pending = true
@@ -109,18 +109,18 @@ func (f *fanout) await(ctx context.Context, ch <-chan struct{}) error {
 	}
 }
 
-// gate opens each time n have come.
-type gate struct {
-	n    int64
-	came atomic.Int64
-	open chan struct{} // capacity 1
+// barrier opens each time n have come.
+type barrier struct {
+	n       int64
+	arrived atomic.Int64
+	open    chan struct{} // capacity 1
 }
 
-func newGate(n int) *gate { return &gate{n: int64(n), open: make(chan struct{}, 1)} }
+func newBarrier(n int) *barrier { return &barrier{n: int64(n), open: make(chan struct{}, 1)} }
 
-func (g *gate) come() {
-	if g.came.Add(1) == g.n {
-		g.came.Store(0)
+func (g *barrier) arrive() {
+	if g.arrived.Add(1) == g.n {
+		g.arrived.Store(0)
 		g.open <- struct{}{}
 	}
 }

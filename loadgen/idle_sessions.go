@@ -7,31 +7,31 @@ var idleSessions = &Scenario{
 	Name:   "idle-sessions",
 	Short:  "hold sessions that do nothing; with --metrics, what each costs the server",
 	Series: []string{"start"},
-	Build: func(ctx context.Context, c *Crowd) (Workload, error) {
+	Build: func(ctx context.Context, c *Env) (Workload, error) {
 		rec := c.recorder()
-		list, err := c.timedSessions(ctx, c.sessionCount(1000), func(_ int, d int64) { rec.note(0, always, d) })
+		list, err := c.timedSessions(ctx, c.sessionCount(1000), func(_ int, d int64) { rec.note(0, afterWarmUp, d) })
 		if err != nil {
 			return nil, err
 		}
-		return &idleWork{c: c, sessions: list}, nil
+		return &idleWorkload{c: c, sessions: list}, nil
 	},
 }
 
-type idleWork struct {
+type idleWorkload struct {
 	callers
-	c        *Crowd
+	c        *Env
 	sessions []Session
 }
 
-func (w *idleWork) Settle(_ context.Context, rec *Recorder) {
+func (w *idleWorkload) Drain(_ context.Context, rec *Recorder) {
 	for _, s := range w.sessions {
-		if l, ok := s.(Lives); ok && !l.Alive() {
-			rec.Fail(always, "session expired")
+		if l, ok := s.(CanReportLiveness); ok && !l.Alive() {
+			rec.Fail(afterWarmUp, "session expired")
 		}
 	}
 }
 
 // Close ends the sessions one by one: closing their connections would not wait for so many.
-func (w *idleWork) Close(ctx context.Context) error {
+func (w *idleWorkload) Close(ctx context.Context) error {
 	return parallel(ctx, len(w.sessions), func(ctx context.Context, i int) error { return w.sessions[i].Close(ctx) })
 }

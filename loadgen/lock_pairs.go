@@ -10,7 +10,7 @@ var lockPairs = &Scenario{
 	Name:   "lock-pairs",
 	Short:  "lock and unlock names that nobody else wants",
 	Series: []string{"pair"},
-	Build: func(ctx context.Context, c *Crowd) (Workload, error) {
+	Build: func(ctx context.Context, c *Env) (Workload, error) {
 		n := c.callerCount()
 		list := c.names(n)
 		if len(list) < n {
@@ -20,7 +20,7 @@ var lockPairs = &Scenario{
 		if err != nil {
 			return nil, err
 		}
-		holders, err := able[CanHold](c.Target, "lock", sessions)
+		holders, err := sessionsAs[CanAcquire](c.Target, "lock", sessions)
 		if err != nil {
 			return nil, err
 		}
@@ -33,7 +33,7 @@ var lockPairs = &Scenario{
 				own, cum = own+1, large
 			}
 			w[i] = &pairCaller{
-				holder: holders[i%len(holders)].Holder(Hold{Data: c.data()}),
+				holder: holders[i%len(holders)].Acquirer(AcquireOptions{Data: c.data()}),
 				names:  list, first: i, step: n,
 				pick: newPicker(c.Seed, i, own, cum),
 			}
@@ -43,7 +43,7 @@ var lockPairs = &Scenario{
 }
 
 type pairCaller struct {
-	holder      Holder
+	holder      Acquirer
 	names       []string
 	first, step int
 	pick        *picker

@@ -23,9 +23,9 @@ type loop struct {
 	patience time.Duration
 	code     func(error) string
 
-	stop      atomic.Bool
-	unstarted uint64 // operations of an open loop that nobody was free for in time
-	wake      counts // how late the open loop's own timer was
+	stop       atomic.Bool
+	unstarted  uint64    // operations of an open loop that nobody was free for in time
+	timerDelay histogram // how late the open loop's own timer was
 }
 
 // run returns when every caller has ended. Operations under way at the end of the span have the patience to end, then they are cancelled.
@@ -55,7 +55,7 @@ func (l *loop) run(ctx context.Context) {
 	if l.rate > 0 {
 		tickets := make(chan int64, len(l.callers))
 		for i, c := range l.callers {
-			begin(func(ctx context.Context) { l.open(ctx, c, l.recs[i], tickets) })
+			begin(func(ctx context.Context) { l.runOpen(ctx, c, l.recs[i], tickets) })
 		}
 		l.pace(ops, tickets)
 	} else {
@@ -70,7 +70,7 @@ func (l *loop) run(ctx context.Context) {
 					continue
 				}
 			}
-			begin(func(ctx context.Context) { l.closed(ctx, c, l.recs[i], share) })
+			begin(func(ctx context.Context) { l.runClosed(ctx, c, l.recs[i], share) })
 		}
 	}
 	wg.Wait()

@@ -77,7 +77,7 @@ func runLoop(t *testing.T, x loopCase) (*Result, int64) {
 			l.recs = append(l.recs, newRecorder(sp, 1, 0))
 		}
 		l.run(t.Context())
-		c := &Crowd{Config: Config{Scenario: s, Target: &Noop{}}, pool: &pool{}, extra: &extras{}, span: sp}
+		c := &Env{Config: Config{Scenario: s, Target: &Noop{}}, pool: &connPool{}, recorders: &recorderList{}, span: sp}
 		r = gather(c, l, newRecorder(sp, 1, 0))
 	})
 	return r, most.Load()
@@ -193,7 +193,7 @@ func TestNothingPerOperation(t *testing.T) {
 		}
 		clk := wallClock{time.Now()}
 		sp := &span{slot: int64(time.Hour)}
-		c := &Crowd{Config: cfg, pool: &pool{}, extra: &extras{}, clock: clk, span: sp}
+		c := &Env{Config: cfg, pool: &connPool{}, recorders: &recorderList{}, clock: clk, span: sp}
 		w, err := cfg.Scenario.Build(t.Context(), c)
 		if err != nil {
 			t.Fatal(err)
@@ -204,7 +204,7 @@ func TestNothingPerOperation(t *testing.T) {
 			const many = 1000
 			round := func() {
 				if l.rate == 0 {
-					l.closed(t.Context(), l.callers[0], rec, many)
+					l.runClosed(t.Context(), l.callers[0], rec, many)
 					return
 				}
 				tickets := make(chan int64, many)
@@ -212,7 +212,7 @@ func TestNothingPerOperation(t *testing.T) {
 					tickets <- clk.now()
 				}
 				close(tickets)
-				l.open(t.Context(), l.callers[0], rec, tickets)
+				l.runOpen(t.Context(), l.callers[0], rec, tickets)
 			}
 			round()
 			// What is left is a histogram's kilobyte for an octave not seen before, and whatever else goes on in this process.

@@ -15,7 +15,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files of this package")
 
 // box is a server that all tests share: loads keep apart by their names.
-var box = sync.OnceValue(func() *servertest.Server {
+var testServer = sync.OnceValue(func() *servertest.Server {
 	started = true
 	return servertest.New(servertest.RealTime())
 })
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	code := m.Run()
 	if started {
-		box().Close()
+		testServer().Close()
 	}
 	if code == 0 {
 		err := goleak.Find(
@@ -44,5 +44,5 @@ func TestMain(m *testing.M) {
 
 func target(t testing.TB) *Signalbox {
 	t.Helper()
-	return &Signalbox{Client: client.Config{Endpoints: []string{box().Addr()}}}
+	return &Signalbox{Client: client.Config{Endpoints: []string{testServer().Addr()}}}
 }

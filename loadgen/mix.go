@@ -111,19 +111,19 @@ func Mix(parts []Part) (*Scenario, error) {
 			s.Series = append(s.Series, p.Name+"."+x)
 		}
 	}
-	s.Build = func(ctx context.Context, c *Crowd) (Workload, error) { return buildMix(ctx, c, parts) }
+	s.Build = func(ctx context.Context, c *Env) (Workload, error) { return buildMix(ctx, c, parts) }
 	return s, nil
 }
 
 // buildMix builds the parts side by side; caller i of the mix acts as caller i of each.
-func buildMix(ctx context.Context, c *Crowd, parts []Part) (Workload, error) {
+func buildMix(ctx context.Context, c *Env, parts []Part) (Workload, error) {
 	n := c.callerCount()
-	w := &mixWork{}
+	w := &mixedWorkload{}
 	cum := make([]float64, len(parts))
 	sum, base := 0.0, 1
 	mixers := make([]*mixer, n)
 	for i := range mixers {
-		mixers[i] = &mixer{c: c, cum: cum, rng: rand.NewPCG(c.Seed, math.MaxUint64-uint64(i)), acts: make([]act, len(parts))}
+		mixers[i] = &mixer{c: c, cum: cum, rng: rand.NewPCG(c.Seed, math.MaxUint64-uint64(i)), parts: make([]mixedPart, len(parts))}
 		w.callers = append(w.callers, mixers[i])
 	}
 	for k, p := range parts {
@@ -140,7 +140,7 @@ func buildMix(ctx context.Context, c *Crowd, parts []Part) (Workload, error) {
 		c.keys += sub.keys
 		c.watchers += sub.watchers
 		for i := range mixers {
-			mixers[i].acts[k] = act{x.Callers()[i], base, base + p.scenario.Operation}
+			mixers[i].parts[k] = mixedPart{x.Callers()[i], base, base + p.scenario.Operation}
 		}
 		base += len(p.scenario.Series)
 	}
@@ -148,7 +148,7 @@ func buildMix(ctx context.Context, c *Crowd, parts []Part) (Workload, error) {
 }
 
 // part is the crowd as a part sees it: its own numbers, the same connections.
-func (c *Crowd) part(k int, p Part) *Crowd {
+func (c *Env) part(k int, p Part) *Env {
 	sub := *c
 	sub.sessions, sub.keys, sub.watchers = 0, 0, 0
 	sub.Scenario = p.scenario
@@ -171,12 +171,12 @@ func (c *Crowd) part(k int, p Part) *Crowd {
 	return &sub
 }
 
-type mixWork struct {
+type mixedWorkload struct {
 	callers
 	parts []Workload
 }
 
-func (w *mixWork) Close(ctx context.Context) error {
+func (w *mixedWorkload) Close(ctx context.Context) error {
 	var errs []error
 	for _, p := range w.parts {
 		errs = append(errs, p.Close(ctx))
@@ -184,22 +184,22 @@ func (w *mixWork) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// act is a part as one caller does it: its first series in the mix, and that of its operations.
-type act struct {
+// mixedPart is a part as one caller does it: its first series in the mix, and that of its operations.
+type mixedPart struct {
 	caller   Caller
 	base, op int
 }
 
 type mixer struct {
-	c    *Crowd
-	rng  *rand.PCG
-	cum  []float64
-	acts []act
+	c     *Env
+	rng   *rand.PCG
+	cum   []float64
+	parts []mixedPart
 }
 
 func (m *mixer) Do(ctx context.Context, rec *Recorder) error {
 	x := float64(m.rng.Uint64()>>11) / (1 << 53) * m.cum[len(m.cum)-1]
-	a := &m.acts[sort.Search(len(m.cum)-1, func(i int) bool { return m.cum[i] > x })]
+	a := &m.parts[sort.Search(len(m.cum)-1, func(i int) bool { return m.cum[i] > x })]
 	rec.base = a.base
 	start := m.c.Now()
 	err := a.caller.Do(ctx, rec)

@@ -69,9 +69,9 @@ func (s *noopSession) Close(ctx context.Context) error {
 	return nil
 }
 
-func (s *noopSession) Holder(Hold) Holder { return s }
+func (s *noopSession) Acquirer(AcquireOptions) Acquirer { return s }
 
-func (s *noopSession) Acquire(context.Context, string) (Held, error) { return s, nil }
+func (s *noopSession) Acquire(context.Context, string) (Lease, error) { return s, nil }
 
 func (s *noopSession) Release(context.Context) error { return nil }
 
@@ -96,22 +96,22 @@ func (s *noopSession) Write(_ context.Context, name string, data []byte) error {
 	v.data = append(v.data[:0], data...)
 	close(v.next)
 	v.next = make(chan struct{})
-	for tell := range v.streams {
-		(*tell)(v.data)
+	for notify := range v.streams {
+		(*notify)(v.data)
 	}
 	return nil
 }
 
-func (s *noopSession) Watch(ctx context.Context, name string, tell func([]byte)) error {
+func (s *noopSession) Watch(ctx context.Context, name string, notify func([]byte)) error {
 	v := s.t.value(name)
 	v.mu.Lock()
-	tell(v.data)
-	v.streams[&tell] = struct{}{}
+	notify(v.data)
+	v.streams[&notify] = struct{}{}
 	v.mu.Unlock()
 	<-ctx.Done()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	delete(v.streams, &tell)
+	delete(v.streams, &notify)
 	return ctx.Err()
 }
 
@@ -148,19 +148,19 @@ func (m *noopMember) Release(context.Context) error {
 			break
 		}
 	}
-	for tell := range m.v.joined {
-		(*tell)(false, m.data)
+	for notify := range m.v.joined {
+		(*notify)(false, m.data)
 	}
 	return nil
 }
 
-func (s *noopSession) Register(_ context.Context, service string, data []byte) (Held, error) {
+func (s *noopSession) Register(_ context.Context, service string, data []byte) (Lease, error) {
 	v := s.t.value(service)
 	m := &noopMember{v: v, data: slices.Clone(data)}
 	v.mu.Lock()
 	v.members = append(v.members, m.data)
-	for tell := range v.joined {
-		(*tell)(true, m.data)
+	for notify := range v.joined {
+		(*notify)(true, m.data)
 	}
 	v.mu.Unlock()
 	s.mu.Lock()
@@ -169,18 +169,18 @@ func (s *noopSession) Register(_ context.Context, service string, data []byte) (
 	return m, nil
 }
 
-func (s *noopSession) Members(ctx context.Context, service string, ready func(), tell func(bool, []byte)) error {
+func (s *noopSession) Members(ctx context.Context, service string, ready func(), notify func(bool, []byte)) error {
 	v := s.t.value(service)
 	v.mu.Lock()
 	for _, d := range v.members {
-		tell(true, d)
+		notify(true, d)
 	}
-	v.joined[&tell] = struct{}{}
+	v.joined[&notify] = struct{}{}
 	v.mu.Unlock()
 	ready()
 	<-ctx.Done()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	delete(v.joined, &tell)
+	delete(v.joined, &notify)
 	return ctx.Err()
 }

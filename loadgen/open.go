@@ -27,7 +27,7 @@ func (l *loop) pace(ctx context.Context, tickets chan<- int64) {
 					l.clock.sleepUntil(t)
 				}
 				if t <= now {
-					l.wake.add(now - t)
+					l.timerDelay.add(now - t)
 				}
 			}
 		}
@@ -47,8 +47,8 @@ func (l *loop) pace(ctx context.Context, tickets chan<- int64) {
 	}
 }
 
-// open is one caller of an open loop: it takes whatever is to begin next.
-func (l *loop) open(ctx context.Context, c Caller, r *Recorder, tickets <-chan int64) {
+// runOpen is one caller of an open loop: it takes whatever is to begin next.
+func (l *loop) runOpen(ctx context.Context, c Caller, r *Recorder, tickets <-chan int64) {
 	for intended := range tickets {
 		if ctx.Err() != nil {
 			if context.Cause(ctx) == errUnanswered {

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Picture draws the result: latency over percentile, throughput over time.
-func (r *Result) Picture() *Picture {
+// Plot draws the result: latency over percentile, throughput over time.
+func (r *Result) Plot() *Plot {
 	loop := "closed loop"
 	if r.Loop == "open" {
 		loop = "open loop at " + showRate(r.AskedRate)
 	}
-	p := &Picture{
+	p := &Plot{
 		Title:    r.Scenario + ": " + showRate(r.Rate),
 		Subtitle: strings.Join([]string{r.Target, showCount(uint64(r.Callers)) + " callers, " + loop, showCount(uint64(r.Connections)) + " connections", "errors: " + showCount(r.ErrorCount())}, " · "),
 	}

@@ -68,7 +68,7 @@ func (p *probe) collect(ctx context.Context) error {
 	return err
 }
 
-func (p *probe) look(ctx context.Context) (sample, error) {
+func (p *probe) sample(ctx context.Context) (sample, error) {
 	s := sample{at: time.Now()}
 	body, err := p.get(ctx, "/metrics")
 	if err != nil {
@@ -108,8 +108,8 @@ func (p *probe) look(ctx context.Context) (sample, error) {
 	return s, nil
 }
 
-// cost puts three looks together: before the sessions started, when what is measured began, and at its end.
-func cost(before, begin, end sample, sessions int, operations uint64) *ServerCost {
+// newServerCost puts three looks together: before the sessions started, when what is measured began, and at its end.
+func newServerCost(before, begin, end sample, sessions int, operations uint64) *ServerCost {
 	seconds := end.at.Sub(begin.at).Seconds()
 	c := &ServerCost{Memory: end.resident, MemoryBefore: before.resident}
 	if seconds > 0 {

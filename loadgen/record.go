@@ -15,38 +15,38 @@ type span struct {
 	slot  int64 // width of a throughput slot, ns
 }
 
-// always is a time that lies after every warm-up.
-const always = math.MaxInt64
+// afterWarmUp is a time that lies after every warm-up.
+const afterWarmUp = math.MaxInt64
 
 // Recorder counts what one goroutine does. Nothing in it is shared but the two counters that the progress line reads, so recording costs no more
 // than the memory it touches, and that is little: with a thousand callers none of it is in the processor's cache when its turn comes. So durations are kept next to the
 // counters first, and go to the histogram many at a time.
 type Recorder struct {
-	done    atomic.Uint64 // operations that succeeded, warm-up included
-	span    *span
-	ops     uint64
-	last    int64         // end of the last operation that counted
-	ends    int64         // until when the present slot lasts
-	inSlot  uint32        // operations that ended in it
-	held    uint32        // of waiting
-	failed  atomic.Uint64 // errors, warm-up included
-	_       [8]byte
-	waiting [kept]int64 // durations of operations that are not in the histogram yet
+	done       atomic.Uint64 // operations that succeeded, warm-up included
+	span       *span
+	ops        uint64
+	last       int64         // end of the last operation that counted
+	ends       int64         // until when the present slot lasts
+	inSlot     uint32        // operations that ended in it
+	numPending uint32        // of waiting
+	failed     atomic.Uint64 // errors, warm-up included
+	_          [8]byte
+	pending    [maxPending]int64 // durations of operations that are not in the histogram yet
 
 	op    int // series of the operation as a whole
 	base  int // of the part of a mix that acts now
-	hists []counts
-	late  counts // of an open loop: from the actual start
+	hists []histogram
+	late  histogram // of an open loop: from the actual start
 	slots []uint32
 	codes map[string]uint64
 	_     [64]byte // keeps the counters of the next recorder off this one's cache line
 }
 
-// kept is how many durations wait.
-const kept = 16
+// maxPending is how many durations wait.
+const maxPending = 16
 
 func newRecorder(s *span, series, op int) *Recorder {
-	return &Recorder{span: s, op: op, hists: make([]counts, series), codes: map[string]uint64{}, ends: math.MinInt64}
+	return &Recorder{span: s, op: op, hists: make([]histogram, series), codes: map[string]uint64{}, ends: math.MinInt64}
 }
 
 // Note counts a duration in one of the scenario's series. now is when it ended.
@@ -64,9 +64,9 @@ func (r *Recorder) ended(start, end int64) {
 	}
 	r.ops++
 	r.last = end
-	r.waiting[r.held] = end - start
-	if r.held++; r.held == kept {
-		r.settle()
+	r.pending[r.numPending] = end - start
+	if r.numPending++; r.numPending == maxPending {
+		r.flush()
 	}
 	if end >= r.ends {
 		r.nextSlot(end)
@@ -74,12 +74,12 @@ func (r *Recorder) ended(start, end int64) {
 	r.inSlot++
 }
 
-// settle puts what waits into the histogram.
-func (r *Recorder) settle() {
-	for _, d := range r.waiting[:r.held] {
+// flush puts what waits into the histogram.
+func (r *Recorder) flush() {
+	for _, d := range r.pending[:r.numPending] {
 		r.hists[r.op].add(d)
 	}
-	r.held = 0
+	r.numPending = 0
 }
 
 // nextSlot ends a slot of the throughput, and begins the one of an operation that ended then.
@@ -106,7 +106,7 @@ func (r *Recorder) endSlot() {
 
 // finish settles everything, when the goroutine has ended.
 func (r *Recorder) finish() {
-	r.settle()
+	r.flush()
 	r.endSlot()
 }
 
@@ -122,26 +122,26 @@ func (r *Recorder) Fail(now int64, code string) {
 const maxSlots = 1 << 16
 
 const (
-	sub      = 256 // steps of an octave: a duration is known to 0.4 %
-	subBits  = 8
-	octaves  = 36 // up to 2^43 ns, two hours
-	maxValue = int64(1)<<43 - 1
+	stepsPerOctave = 256 // steps of an octave: a duration is known to 0.4 %
+	stepBits       = 8
+	octaves        = 36 // up to 2^43 ns, two hours
+	maxValue       = int64(1)<<43 - 1
 )
 
-// counts is a histogram of durations in nanoseconds that only takes the memory of the octaves it has seen: a kilobyte each.
-type counts struct {
-	octave   [octaves]*[sub]uint32
+// histogram is a histogram of durations in nanoseconds that only takes the memory of the octaves it has seen: a kilobyte each.
+type histogram struct {
+	octave   [octaves]*[stepsPerOctave]uint32
 	n        uint64
 	sum      float64
 	min, max int64
 }
 
-func (c *counts) add(d int64) {
+func (c *histogram) add(d int64) {
 	d = min(max(d, 0), maxValue)
-	o, i := place(d)
+	o, i := bucketOf(d)
 	p := c.octave[o]
 	if p == nil {
-		p = new([sub]uint32)
+		p = new([stepsPerOctave]uint32)
 		c.octave[o] = p
 	}
 	p[i]++
@@ -155,26 +155,26 @@ func (c *counts) add(d int64) {
 	c.sum += float64(d)
 }
 
-// place of a value: octave 0 holds the values below 256 one by one, octave o those with 8+o bits in steps of 2^(o-1).
-func place(v int64) (octave, index int) {
-	if v < sub {
+// bucketOf of a value: octave 0 holds the values below 256 one by one, octave o those with 8+o bits in steps of 2^(o-1).
+func bucketOf(v int64) (octave, index int) {
+	if v < stepsPerOctave {
 		return 0, int(v)
 	}
-	shift := bits.Len64(uint64(v)) - subBits - 1
-	return shift + 1, int(v>>shift) - sub
+	shift := bits.Len64(uint64(v)) - stepBits - 1
+	return shift + 1, int(v>>shift) - stepsPerOctave
 }
 
-// middle of the values that share a place.
-func middle(octave, index int) int64 {
+// bucketMiddle of the values that share a place.
+func bucketMiddle(octave, index int) int64 {
 	if octave == 0 {
 		return int64(index)
 	}
 	shift := octave - 1
-	return int64(sub+index)<<shift + int64(1)<<shift/2
+	return int64(stepsPerOctave+index)<<shift + int64(1)<<shift/2
 }
 
 // merge adds what another recorder counted.
-func (c *counts) merge(o *counts) {
+func (c *histogram) merge(o *histogram) {
 	if o.n == 0 {
 		return
 	}
@@ -183,7 +183,7 @@ func (c *counts) merge(o *counts) {
 			continue
 		}
 		if c.octave[i] == nil {
-			c.octave[i] = new([sub]uint32)
+			c.octave[i] = new([stepsPerOctave]uint32)
 		}
 		for k, n := range p {
 			c.octave[i][k] += n
@@ -198,7 +198,7 @@ func (c *counts) merge(o *counts) {
 }
 
 // hdr gives the counts as an HDR histogram with three digits, in nanoseconds.
-func (c *counts) hdr() *hdrhistogram.Histogram {
+func (c *histogram) hdr() *hdrhistogram.Histogram {
 	h := hdrhistogram.New(1, maxValue, 3)
 	for o, p := range c.octave {
 		if p == nil {
@@ -206,7 +206,7 @@ func (c *counts) hdr() *hdrhistogram.Histogram {
 		}
 		for i, n := range p {
 			if n > 0 {
-				_ = h.RecordValues(min(max(middle(o, i), c.min), c.max), int64(n)) // in range by construction
+				_ = h.RecordValues(min(max(bucketMiddle(o, i), c.min), c.max), int64(n)) // in range by construction
 			}
 		}
 	}

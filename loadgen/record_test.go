@@ -9,19 +9,19 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPlaces: each value has a place, places are in order of values, and a place's middle is within half a step of its values.
-func TestPlaces(t *testing.T) {
+// TestBuckets: each value has a place, places are in order of values, and a place's middle is within half a step of its values.
+func TestBuckets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := rapid.Int64Range(0, maxValue).Draw(t, "v")
-		o, i := place(v)
-		if o < 0 || o >= octaves || i < 0 || i >= sub {
+		o, i := bucketOf(v)
+		if o < 0 || o >= octaves || i < 0 || i >= stepsPerOctave {
 			t.Fatalf("%d is at %d, %d", v, o, i)
 		}
-		if m := middle(o, i); math.Abs(float64(m-v)) > float64(v)/sub/2+0.5 {
+		if m := bucketMiddle(o, i); math.Abs(float64(m-v)) > float64(v)/stepsPerOctave/2+0.5 {
 			t.Fatalf("%d counts as %d", v, m)
 		}
 		if w := v + rapid.Int64Range(0, maxValue-v).Draw(t, "more"); w > v {
-			p, k := place(w)
+			p, k := bucketOf(w)
 			if p < o || (p == o && k < i) {
 				t.Fatalf("%d is at %d, %d and the greater %d at %d, %d", v, o, i, w, p, k)
 			}
@@ -33,9 +33,9 @@ func TestPlaces(t *testing.T) {
 func TestQuantiles(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var all []int64
-	var sum counts
+	var sum histogram
 	for range 5 {
-		var c counts
+		var c histogram
 		for range 4000 {
 			v := int64(math.Exp(rng.Float64() * math.Log(1e11)))
 			all = append(all, v)
@@ -43,7 +43,7 @@ func TestQuantiles(t *testing.T) {
 		}
 		sum.merge(&c)
 	}
-	sum.merge(&counts{})
+	sum.merge(&histogram{})
 	slices.Sort(all)
 	s := newSeries("x", &sum)
 	if s.Count != uint64(len(all)) || s.MinUS != float64(all[0])/1e3 || s.MaxUS != float64(all[len(all)-1])/1e3 {
@@ -58,13 +58,13 @@ func TestQuantiles(t *testing.T) {
 }
 
 func TestOutOfRange(t *testing.T) {
-	var c counts
+	var c histogram
 	c.add(-5)
 	c.add(math.MaxInt64)
 	if c.n != 2 || c.min != 0 || c.max != maxValue {
 		t.Errorf("%d values from %d to %d", c.n, c.min, c.max)
 	}
-	if s := newSeries("x", &counts{}); s.Count != 0 || s.At(99) != 0 || s.P50US != 0 {
+	if s := newSeries("x", &histogram{}); s.Count != 0 || s.At(99) != 0 || s.P50US != 0 {
 		t.Errorf("nothing gives %+v", s)
 	}
 }

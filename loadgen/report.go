@@ -20,7 +20,7 @@ func (r *Result) WriteTable(w io.Writer) error {
 		loop = "open loop at " + showRate(r.AskedRate)
 	}
 	fmt.Fprintf(&b, "%s on %s, %s\n", r.Scenario, r.Target, loop)
-	var crowd []string
+	var numbers []string
 	for _, n := range []struct {
 		n    int
 		what string
@@ -28,13 +28,13 @@ func (r *Result) WriteTable(w io.Writer) error {
 		{r.Callers, "callers"}, {r.Connections, "connections"}, {r.Sessions, "sessions"}, {r.Keys, "keys"}, {r.Watchers, "watchers"}, {r.DataSize, "bytes of data"},
 	} {
 		if n.n > 0 {
-			crowd = append(crowd, showCount(uint64(n.n))+" "+n.what)
+			numbers = append(numbers, showCount(uint64(n.n))+" "+n.what)
 		}
 	}
 	if r.Skew > 0 {
-		crowd = append(crowd, "skew "+strconv.FormatFloat(r.Skew, 'g', -1, 64))
+		numbers = append(numbers, "skew "+strconv.FormatFloat(r.Skew, 'g', -1, 64))
 	}
-	fmt.Fprintf(&b, "%s\n\n", strings.Join(crowd, ", "))
+	fmt.Fprintf(&b, "%s\n\n", strings.Join(numbers, ", "))
 	if r.Operations > 0 || r.Callers > 0 {
 		fmt.Fprintf(&b, "%s operations in %s: %s\n", showCount(r.Operations), showDuration(r.elapsed()), showRate(r.Rate))
 	} else {

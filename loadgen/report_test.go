@@ -21,7 +21,7 @@ import (
 
 // sampleResult is a result like that of a run, from numbers that never change.
 func sampleResult() *Result {
-	var pair, late counts
+	var pair, late histogram
 	for i := range 20_000 {
 		d := int64(400_000 + i*i%997*3000)
 		if i%500 == 0 {
@@ -35,7 +35,7 @@ func sampleResult() *Result {
 		Started: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC),
 		Callers: 64, Connections: 4, Sessions: 64, Keys: 10_000, Skew: 0.99, DataSize: 100, WarmUpMS: 1000, DurationMS: 5000,
 		ElapsedMS: 5003, Operations: 20_000, Rate: 3997.6, Errors: map[string]uint64{"OVERLOADED": 3, "unanswered": 1200},
-		Series:     []Series{newSeries("pair", &pair), newSeries("from-actual-start", &late), newSeries("nothing", &counts{})},
+		Series:     []Series{newSeries("pair", &pair), newSeries("from-actual-start", &late), newSeries("nothing", &histogram{})},
 		Throughput: Throughput{SlotMS: 500, Operations: []uint32{1900, 2000, 2100, 2000, 1200, 2800, 2000, 2000, 2000, 2000, 10}},
 		Own:        OwnCost{PerOperationNS: 182.4, AllocationsPerOperation: 0.004, Cores: 0.31, CPUPerOperationUS: 77.7, LateP99US: 104},
 		Server:     &ServerCost{Cores: 0.62, CPUPerOperationUS: 155, CPUPerSessionUS: 9700, Memory: 54 << 20, MemoryBefore: 31 << 20, MemoryPerSession: 3e5, HeapPerSession: 2e5},
@@ -65,13 +65,13 @@ func golden(t *testing.T, name string, got []byte) {
 func TestWrittenResults(t *testing.T) {
 	r := sampleResult()
 	var table, doc, line, hist, picture bytes.Buffer
-	_, err := r.Picture().WriteTo(&picture)
+	_, err := r.Plot().WriteTo(&picture)
 	if err := errors.Join(err, r.WriteTable(&table), r.WriteJSON(&doc, true), r.WriteJSON(&line, false), r.WriteHistograms(&hist)); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "table.txt", table.Bytes())
 	golden(t, "result.json", doc.Bytes())
-	golden(t, "picture.svg", picture.Bytes())
+	golden(t, "plot.svg", picture.Bytes())
 
 	var a, b Result
 	if err := errors.Join(json.Unmarshal(doc.Bytes(), &a), json.Unmarshal(line.Bytes(), &b)); err != nil || a.Rate != r.Rate || b.Rate != r.Rate {
@@ -102,7 +102,7 @@ func TestPictures(t *testing.T) {
 	many.Scenario, many.Target = `<"odd"> & names`, "\x00\xff"
 	for i, r := range []*Result{{}, one, many, sampleResult()} {
 		var b bytes.Buffer
-		if _, err := r.Picture().WriteTo(&b); err != nil {
+		if _, err := r.Plot().WriteTo(&b); err != nil {
 			t.Fatal(err)
 		}
 		if strings.Contains(b.String(), "NaN") || strings.Contains(b.String(), "Inf") {
@@ -151,12 +151,12 @@ func TestProbe(t *testing.T) {
 	}))
 	defer srv.Close()
 	p := newProbe(strings.TrimPrefix(srv.URL, "http://"))
-	s, err := p.look(t.Context())
+	s, err := p.sample(t.Context())
 	if err != nil || s.cpu != 12.5 || s.resident != 1_000_000 || s.heap != 500_000 {
 		t.Errorf("looked and saw %+v, %v", s, err)
 	}
 	answer = "hello\n"
-	if _, err := p.look(t.Context()); err == nil || !strings.Contains(err.Error(), "is it the admin endpoint") {
+	if _, err := p.sample(t.Context()); err == nil || !strings.Contains(err.Error(), "is it the admin endpoint") {
 		t.Errorf("another server gives %v", err)
 	}
 	code = http.StatusNotFound
@@ -172,7 +172,7 @@ func TestProbe(t *testing.T) {
 
 func TestCost(t *testing.T) {
 	at := time.Unix(1000, 0)
-	c := cost(sample{at, 1, 1_000_000, 500_000}, sample{at, 2, 3_000_000, 1_500_000}, sample{at.Add(10 * time.Second), 4, 4_000_000, 2_000_000}, 1000, 100_000)
+	c := newServerCost(sample{at, 1, 1_000_000, 500_000}, sample{at, 2, 3_000_000, 1_500_000}, sample{at.Add(10 * time.Second), 4, 4_000_000, 2_000_000}, 1000, 100_000)
 	want := ServerCost{Cores: 0.2, CPUPerOperationUS: 20, CPUPerSessionUS: 200, Memory: 4_000_000, MemoryBefore: 1_000_000, MemoryPerSession: 2000, HeapPerSession: 1000}
 	if diff := cmp.Diff(want, *c); diff != "" {
 		t.Error(diff)

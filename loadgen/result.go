@@ -81,7 +81,7 @@ type OwnCost struct {
 
 func micros(ns float64) float64 { return ns / 1e3 }
 
-func newSeries(name string, c *counts) Series {
+func newSeries(name string, c *histogram) Series {
 	s := Series{Name: name, Count: c.n, hist: c.hdr(), max: c.max}
 	if c.n == 0 {
 		return s
@@ -97,7 +97,7 @@ func newSeries(name string, c *counts) Series {
 }
 
 // gather merges what all recorders counted.
-func gather(c *Crowd, l *loop, rest *Recorder) *Result {
+func gather(c *Env, l *loop, rest *Recorder) *Result {
 	cfg := &c.Config
 	r := &Result{
 		Scenario: cfg.Scenario.Name, Target: cfg.Target.Name(), Loop: "closed", AskedRate: l.rate,
@@ -106,13 +106,13 @@ func gather(c *Crowd, l *loop, rest *Recorder) *Result {
 		Errors: map[string]uint64{}, Throughput: Throughput{SlotMS: float64(c.span.slot) / 1e6},
 	}
 	all := append([]*Recorder{rest}, l.recs...)
-	for _, x := range c.extra.recs {
+	for _, x := range c.recorders.recs {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		all = append(all, x.Recorder)
 	}
-	sums := make([]counts, len(cfg.Scenario.Series))
-	var service counts
+	sums := make([]histogram, len(cfg.Scenario.Series))
+	var service histogram
 	last := int64(0)
 	for _, x := range all {
 		x.finish()
@@ -150,7 +150,7 @@ func gather(c *Crowd, l *loop, rest *Recorder) *Result {
 	if l.rate > 0 {
 		r.Loop = "open"
 		r.Series = append(r.Series, newSeries("from-actual-start", &service))
-		r.Own.LateP99US = micros(float64(max(0, l.wake.hdr().ValueAtQuantile(99))))
+		r.Own.LateP99US = micros(float64(max(0, l.timerDelay.hdr().ValueAtQuantile(99))))
 	}
 	return r
 }

@@ -21,7 +21,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if cfg.Patience == 0 {
 		cfg.Patience = 10 * time.Second
 	}
-	r, err := drive(ctx, cfg)
+	r, err := runOnce(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -29,35 +29,35 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		r.Own.PerOperationNS, r.Own.AllocationsPerOperation = own.PerOperationNS, own.AllocationsPerOperation
 	}
 	for _, o := range cfg.Expect {
-		if s := o.missed(r); s != "" {
+		if s := o.check(r); s != "" {
 			r.Missed = append(r.Missed, s)
 		}
 	}
 	return r, nil
 }
 
-// drive is a run without its own cost.
-func drive(ctx context.Context, cfg Config) (_ *Result, err error) {
+// runOnce is a run without its own cost.
+func runOnce(ctx context.Context, cfg Config) (_ *Result, err error) {
 	clk := wallClock{time.Now()}
 	sp := &span{slot: int64(slotWidth(cfg.Duration))}
 	sp.from.Store(math.MaxInt64)
-	c := &Crowd{
-		Config: cfg, prefix: "load/" + strconv.FormatUint(rand.Uint64(), 36) + "/", pool: &pool{}, extra: &extras{}, clock: clk, span: sp,
+	c := &Env{
+		Config: cfg, prefix: "load/" + strconv.FormatUint(rand.Uint64(), 36) + "/", pool: &connPool{}, recorders: &recorderList{}, clock: clk, span: sp,
 	}
 	defer func() {
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		c.pool.close(end)
 	}()
 
-	var looks struct{ before, begin, end sample }
-	var adm *probe
+	var samples struct{ before, begin, end sample }
+	var prober *probe
 	if cfg.Metrics != "" {
-		adm = newProbe(cfg.Metrics)
-		if err := adm.collect(ctx); err != nil {
+		prober = newProbe(cfg.Metrics)
+		if err := prober.collect(ctx); err != nil {
 			return nil, err
 		}
-		if looks.before, err = adm.look(ctx); err != nil {
+		if samples.before, err = prober.sample(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -70,15 +70,15 @@ func drive(ctx context.Context, cfg Config) (_ *Result, err error) {
 		return nil, err
 	}
 	defer func() {
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		_ = w.Close(end) // what stays behind costs the run nothing
 	}()
 	if p, ok := w.(pacer); ok && cfg.Rate == 0 {
 		cfg.Rate = p.Rate()
 	}
-	if adm != nil {
-		if err := adm.collect(ctx); err != nil {
+	if prober != nil {
+		if err := prober.collect(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -97,11 +97,11 @@ func drive(ctx context.Context, cfg Config) (_ *Result, err error) {
 	began := make(chan error, 1)
 	atBegin := func() error {
 		cpuBegin = cpuTime()
-		if adm == nil {
+		if prober == nil {
 			return nil
 		}
 		var err error
-		looks.begin, err = adm.look(ctx)
+		samples.begin, err = prober.sample(ctx)
 		return err
 	}
 	if cfg.WarmUp == 0 {
@@ -141,16 +141,16 @@ func drive(ctx context.Context, cfg Config) (_ *Result, err error) {
 	if measured {
 		cpu = cpuTime() - cpuBegin
 	}
-	if adm != nil && !interrupted {
-		if looks.end, err = adm.look(ctx); err != nil {
+	if prober != nil && !interrupted {
+		if samples.end, err = prober.sample(ctx); err != nil {
 			return nil, err
 		}
 	}
 
 	rest := newRecorder(sp, len(cfg.Scenario.Series), cfg.Scenario.Operation)
-	if s, ok := w.(settler); ok && !interrupted {
+	if s, ok := w.(drainer); ok && !interrupted {
 		settle, cancel := context.WithTimeout(ctx, cfg.Patience)
-		s.Settle(settle, rest)
+		s.Drain(settle, rest)
 		cancel()
 	}
 	r := gather(c, l, rest)
@@ -163,8 +163,8 @@ func drive(ctx context.Context, cfg Config) (_ *Result, err error) {
 		if r.Operations > 0 {
 			r.Own.CPUPerOperationUS = cpu.Seconds() * 1e6 / float64(r.Operations)
 		}
-		if adm != nil && !interrupted {
-			r.Server = cost(looks.before, looks.begin, looks.end, c.sessions, r.Operations)
+		if prober != nil && !interrupted {
+			r.Server = newServerCost(samples.before, samples.begin, samples.end, c.sessions, r.Operations)
 		}
 	}
 	if r.Operations == 0 && len(l.callers) > 0 && len(r.Errors) == 0 {
@@ -204,7 +204,7 @@ func calibrate(ctx context.Context, cfg Config) (OwnCost, error) {
 		cfg.Rate, cfg.Duration, cfg.Operations = maxRate, 0, 20_000
 	}
 	cfg.countAllocations = true
-	r, err := drive(ctx, cfg)
+	r, err := runOnce(ctx, cfg)
 	if err != nil {
 		return OwnCost{}, err
 	}
@@ -235,7 +235,7 @@ func (p *progress) begin(cfg *Config) {
 		return
 	}
 	p.stop, p.done = make(chan struct{}), make(chan struct{})
-	go p.tell()
+	go p.report()
 }
 
 func (p *progress) run(clk clock, sp *span, recs []*Recorder) {
@@ -251,7 +251,7 @@ func (p *progress) end() {
 	}
 }
 
-func (p *progress) tell() {
+func (p *progress) report() {
 	defer close(p.done)
 	const every, window = 200 * time.Millisecond, 5
 	t := time.NewTicker(every)

@@ -80,7 +80,7 @@ func TestScenarios(t *testing.T) {
 // nothingLeft: loads remove the names they made, and their sessions.
 func nothingLeft(t *testing.T) {
 	t.Helper()
-	c, err := client.Dial(t.Context(), box().Addr())
+	c, err := client.Dial(t.Context(), testServer().Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestMixed(t *testing.T) {
 
 func TestIdleSessions(t *testing.T) {
 	s, _ := Find("idle-sessions")
-	r, err := Run(t.Context(), Config{Scenario: s, Target: target(t), Sessions: 50, Connections: Each, Duration: 50 * time.Millisecond, Metrics: box().AdminAddr(), Expect: []Objective{
+	r, err := Run(t.Context(), Config{Scenario: s, Target: target(t), Sessions: 50, Connections: Each, Duration: 50 * time.Millisecond, Metrics: testServer().AdminAddr(), Expect: []Objective{
 		{Stat: "server.memory-per-session", Less: true, Bound: 1e12, text: "server.memory-per-session<1e12"},
 	}})
 	if err != nil {

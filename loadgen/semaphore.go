@@ -7,7 +7,7 @@ var countingSemaphore = &Scenario{
 	Name:   "semaphore",
 	Short:  "acquire and release one of --limit units",
 	Series: []string{"pair"},
-	Build: func(ctx context.Context, c *Crowd) (Workload, error) {
+	Build: func(ctx context.Context, c *Env) (Workload, error) {
 		n := c.callerCount()
 		list := c.names(1)
 		if c.Limit == 0 {
@@ -18,32 +18,32 @@ var countingSemaphore = &Scenario{
 		if err != nil {
 			return nil, err
 		}
-		holders, err := able[CanHold](c.Target, "acquire", sessions)
+		holders, err := sessionsAs[CanAcquire](c.Target, "acquire", sessions)
 		if err != nil {
 			return nil, err
 		}
 		cum := zipf(len(list), c.Skew)
-		w := &semaphoreWork{names: list}
-		if w.keepers, err = able[CanKeep](c.Target, "delete semaphores", sessions); err != nil {
+		w := &semaphoreWorkload{names: list}
+		if w.keepers, err = sessionsAs[CanStore](c.Target, "delete semaphores", sessions); err != nil {
 			return nil, err
 		}
 		for i := range n {
 			w.callers = append(w.callers, &pairCaller{
-				holder: holders[i].Holder(Hold{Limit: c.Limit, Data: c.data()}), names: list, step: 1, pick: newPicker(c.Seed, i, len(list), cum),
+				holder: holders[i].Acquirer(AcquireOptions{Limit: c.Limit, Data: c.data()}), names: list, step: 1, pick: newPicker(c.Seed, i, len(list), cum),
 			})
 		}
 		return w, nil
 	},
 }
 
-// semaphoreWork removes its names when it ends: semaphores with a limit stay by themselves.
-type semaphoreWork struct {
+// semaphoreWorkload removes its names when it ends: semaphores with a limit stay by themselves.
+type semaphoreWorkload struct {
 	callers
-	keepers []CanKeep
+	keepers []CanStore
 	names   []string
 }
 
-func (w *semaphoreWork) Close(ctx context.Context) error {
-	forget(ctx, w.keepers, w.names)
+func (w *semaphoreWorkload) Close(ctx context.Context) error {
+	deleteNames(ctx, w.keepers, w.names)
 	return nil
 }

@@ -11,29 +11,29 @@ var sessionStorm = &Scenario{
 	Short:     "start and stop sessions",
 	Series:    []string{"start", "stop", "session"},
 	Operation: 2,
-	Build: func(ctx context.Context, c *Crowd) (Workload, error) {
+	Build: func(ctx context.Context, c *Env) (Workload, error) {
 		n := c.callerCount()
 		if c.Connections == Each {
 			return nil, fmt.Errorf("session-storm keeps its connections; give their number")
 		}
-		conns, err := c.dealt(ctx, n)
+		conns, err := c.assignConns(ctx, n)
 		if err != nil {
 			return nil, err
 		}
 		w := make(callers, n)
 		for i := range w {
-			w[i] = &stormer{c, conns[i]}
+			w[i] = &sessionStarter{c, conns[i]}
 		}
 		return w, nil
 	},
 }
 
-type stormer struct {
-	c    *Crowd
+type sessionStarter struct {
+	c    *Env
 	conn Conn
 }
 
-func (s *stormer) Do(ctx context.Context, rec *Recorder) error {
+func (s *sessionStarter) Do(ctx context.Context, rec *Recorder) error {
 	t0 := s.c.Now()
 	x, err := s.conn.Session(ctx)
 	if err != nil {

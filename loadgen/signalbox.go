@@ -31,7 +31,7 @@ func (t *Signalbox) Open(ctx context.Context) (Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &boxConn{t, c}, nil
+	return &signalboxConn{t, c}, nil
 }
 
 // Code is what the server answered, or what became of the call at this end.
@@ -57,12 +57,12 @@ func (t *Signalbox) Code(err error) string {
 	return "other"
 }
 
-type boxConn struct {
+type signalboxConn struct {
 	t *Signalbox
 	c *client.Client
 }
 
-func (c *boxConn) Session(ctx context.Context) (Session, error) {
+func (c *signalboxConn) Session(ctx context.Context) (Session, error) {
 	node := c.t.Node
 	if node == "" {
 		node = "/default"
@@ -75,18 +75,18 @@ func (c *boxConn) Session(ctx context.Context) (Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &boxSession{s}, nil
+	return &signalboxSession{s}, nil
 }
 
-func (c *boxConn) Close() error { return c.c.Close() }
+func (c *signalboxConn) Close() error { return c.c.Close() }
 
-type boxSession struct{ s *client.Session }
+type signalboxSession struct{ s *client.Session }
 
-func (s *boxSession) Close(ctx context.Context) error { return s.s.Close(ctx) }
+func (s *signalboxSession) Close(ctx context.Context) error { return s.s.Close(ctx) }
 
-func (s *boxSession) Alive() bool { return s.s.Err() == nil }
+func (s *signalboxSession) Alive() bool { return s.s.Err() == nil }
 
-func (s *boxSession) Holder(h Hold) Holder {
+func (s *signalboxSession) Acquirer(h AcquireOptions) Acquirer {
 	opts := []client.AcquireOption{client.Exclusive()}
 	if h.Limit > 0 {
 		opts = []client.AcquireOption{client.CreateLimit(h.Limit)}
@@ -95,15 +95,15 @@ func (s *boxSession) Holder(h Hold) Holder {
 		data := h.Data
 		opts = append(opts, client.Data(data))
 	}
-	return &boxHolder{s.s, opts}
+	return &signalboxAcquirer{s.s, opts}
 }
 
-type boxHolder struct {
+type signalboxAcquirer struct {
 	s    *client.Session
 	opts []client.AcquireOption
 }
 
-func (h *boxHolder) Acquire(ctx context.Context, name string) (Held, error) {
+func (h *signalboxAcquirer) Acquire(ctx context.Context, name string) (Lease, error) {
 	l, err := h.s.Acquire(ctx, name, h.opts...)
 	if err != nil {
 		return nil, err
@@ -111,11 +111,11 @@ func (h *boxHolder) Acquire(ctx context.Context, name string) (Held, error) {
 	return l, nil
 }
 
-func (s *boxSession) Create(ctx context.Context, name string, data []byte) error {
+func (s *signalboxSession) Create(ctx context.Context, name string, data []byte) error {
 	return s.s.Create(ctx, name, client.Max, data)
 }
 
-func (s *boxSession) Delete(ctx context.Context, name string) error {
+func (s *signalboxSession) Delete(ctx context.Context, name string) error {
 	err := s.s.Delete(ctx, name, true)
 	if errors.Is(err, client.NotFound) {
 		return nil
@@ -123,56 +123,56 @@ func (s *boxSession) Delete(ctx context.Context, name string) error {
 	return err
 }
 
-func (s *boxSession) Write(ctx context.Context, name string, data []byte) error {
+func (s *signalboxSession) Write(ctx context.Context, name string, data []byte) error {
 	_, err := s.s.Update(ctx, name, data)
 	return err
 }
 
-func (s *boxSession) Reader(strict bool) Reader {
+func (s *signalboxSession) Reader(strict bool) Reader {
 	c := client.Relaxed
 	if strict {
 		c = client.Strict
 	}
-	return &boxReader{s.s, []client.ReadOption{client.ReadConsistency(c)}}
+	return &signalboxReader{s.s, []client.ReadOption{client.ReadConsistency(c)}}
 }
 
-type boxReader struct {
+type signalboxReader struct {
 	s    *client.Session
 	opts []client.ReadOption
 }
 
-func (r *boxReader) Read(ctx context.Context, name string) error {
+func (r *signalboxReader) Read(ctx context.Context, name string) error {
 	_, err := r.s.Describe(ctx, name, r.opts...)
 	return err
 }
 
-func (s *boxSession) Watch(ctx context.Context, name string, tell func(data []byte)) error {
+func (s *signalboxSession) Watch(ctx context.Context, name string, notify func(data []byte)) error {
 	for ev, err := range s.s.Watch(ctx, name) {
 		if err != nil {
 			return err
 		}
-		tellData(&ev, tell)
+		notifyData(&ev, notify)
 	}
 	return nil
 }
 
-func (s *boxSession) Tell(ctx context.Context, name string, tell func(data []byte), over func(error)) {
+func (s *signalboxSession) Subscribe(ctx context.Context, name string, notify func(data []byte), over func(error)) {
 	s.s.WatchFunc(ctx, name, func(ev client.Event, err error) {
 		if err != nil {
 			over(err)
 			return
 		}
-		tellData(&ev, tell)
+		notifyData(&ev, notify)
 	})
 }
 
-func tellData(ev *client.Event, tell func(data []byte)) {
+func notifyData(ev *client.Event, notify func(data []byte)) {
 	if ev.Kind == client.EventChanged && (ev.Created || ev.DataChanged) {
-		tell(ev.Data)
+		notify(ev.Data)
 	}
 }
 
-func (s *boxSession) WatchOnce(ctx context.Context, name string) ([]byte, func(context.Context) (bool, error), error) {
+func (s *signalboxSession) WatchOnce(ctx context.Context, name string) ([]byte, func(context.Context) (bool, error), error) {
 	sem, fired, err := s.s.WatchOnce(ctx, name, client.OnData, client.ReadConsistency(client.Strict))
 	if err != nil {
 		return nil, nil, err
@@ -187,7 +187,7 @@ func (s *boxSession) WatchOnce(ctx context.Context, name string) ([]byte, func(c
 	}, nil
 }
 
-func (s *boxSession) Register(ctx context.Context, service string, data []byte) (Held, error) {
+func (s *signalboxSession) Register(ctx context.Context, service string, data []byte) (Lease, error) {
 	r, err := s.s.Service(service).Register(ctx, data)
 	if err != nil {
 		return nil, err
@@ -195,7 +195,7 @@ func (s *boxSession) Register(ctx context.Context, service string, data []byte) 
 	return r.Lease, nil
 }
 
-func (s *boxSession) Members(ctx context.Context, service string, ready func(), tell func(joined bool, data []byte)) error {
+func (s *signalboxSession) Members(ctx context.Context, service string, ready func(), notify func(joined bool, data []byte)) error {
 	for ev, err := range s.s.Service(service).Watch(ctx) {
 		if err != nil {
 			return err
@@ -203,13 +203,13 @@ func (s *boxSession) Members(ctx context.Context, service string, ready func(), 
 		switch ev.Kind {
 		case client.MemberSnapshot:
 			for _, m := range ev.Members {
-				tell(true, m.Data)
+				notify(true, m.Data)
 			}
 			ready()
 		case client.MemberAdded:
-			tell(true, ev.Member.Data)
+			notify(true, ev.Member.Data)
 		case client.MemberRemoved:
-			tell(false, ev.Member.Data)
+			notify(false, ev.Member.Data)
 		}
 	}
 	return nil

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Picture is charts one below the other, with a title. It is drawn without a background, in colours that can be read on a light and on a dark one.
-type Picture struct {
+// Plot is charts one below the other, with a title. It is drawn without a background, in colours that can be read on a light and on a dark one.
+type Plot struct {
 	Title, Subtitle string
 	Charts          []Chart
 }
@@ -40,14 +40,14 @@ type Line struct {
 type Point struct{ X, Y float64 }
 
 const (
-	picWidth   = 760.0
-	picHead    = 62.0
-	chartLeft  = 74.0
-	chartRight = 30.0
-	chartTop   = 52.0 // title and one row of the legend
-	legendRow  = 18.0
-	chartBody  = 220.0
-	chartFoot  = 54.0
+	plotWidth   = 760.0
+	plotHeader  = 62.0
+	chartLeft   = 74.0
+	chartRight  = 30.0
+	chartTop    = 52.0 // title and one row of the legend
+	legendRow   = 18.0
+	chartHeight = 220.0
+	chartFooter = 54.0
 )
 
 // strokes are told apart with the common kinds of colour blindness too, and by their dashes when printed.
@@ -56,18 +56,18 @@ var strokes = []struct{ colour, dash string }{
 }
 
 // WriteTo draws the picture as SVG.
-func (p *Picture) WriteTo(w io.Writer) (int64, error) {
+func (p *Plot) WriteTo(w io.Writer) (int64, error) {
 	var b strings.Builder
-	height := picHead
+	height := plotHeader
 	for i := range p.Charts {
 		height += p.Charts[i].height()
 	}
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" width="%.0f" height="%.0f" role="img" font-family="system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif" font-size="12" fill="#7a828e">`+"\n",
-		picWidth, height, picWidth, height)
+		plotWidth, height, plotWidth, height)
 	fmt.Fprintf(&b, "<title>%s</title>\n", escape(p.Title))
 	text(&b, 16, 28, `font-size="17" font-weight="600"`, p.Title)
 	text(&b, 16, 48, "", p.Subtitle)
-	y := picHead
+	y := plotHeader
 	for i := range p.Charts {
 		p.Charts[i].draw(&b, y)
 		y += p.Charts[i].height()
@@ -82,7 +82,7 @@ func (c *Chart) legend() (at []Point, rows int) {
 	x, y := chartLeft+12, 0.0
 	for _, l := range c.Lines {
 		width := 28 + 7*float64(len([]rune(l.Name))) + 22
-		if x+width > picWidth && x > chartLeft+12 {
+		if x+width > plotWidth && x > chartLeft+12 {
 			x, y = chartLeft+12, y+legendRow
 		}
 		at = append(at, Point{x, y})
@@ -93,15 +93,15 @@ func (c *Chart) legend() (at []Point, rows int) {
 
 func (c *Chart) height() float64 {
 	_, rows := c.legend()
-	return chartTop + chartBody + chartFoot + float64(rows-1)*legendRow
+	return chartTop + chartHeight + chartFooter + float64(rows-1)*legendRow
 }
 
 // draw a chart whose area begins at top.
 func (c *Chart) draw(b *strings.Builder, top float64) {
 	names, rows := c.legend()
-	left, right := chartLeft, picWidth-chartRight
+	left, right := chartLeft, plotWidth-chartRight
 	upper := top + chartTop + float64(rows-1)*legendRow
-	lower := upper + chartBody
+	lower := upper + chartHeight
 	text(b, 16, top+18, `font-size="14" font-weight="600"`, c.Title)
 
 	x0, x1 := 0.0, 1.0

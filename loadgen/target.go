@@ -32,8 +32,8 @@ type Session interface {
 	Close(ctx context.Context) error
 }
 
-// Hold is how something is acquired.
-type Hold struct {
+// AcquireOptions is how something is acquired.
+type AcquireOptions struct {
 	// Limit of the semaphore, made with it when it is missing; 0 is a lock.
 	Limit uint64
 
@@ -41,25 +41,25 @@ type Hold struct {
 	Data []byte
 }
 
-// Held is what an acquire gave: one unit, or the lock.
-type Held interface {
+// Lease is what an acquire gave: one unit, or the lock.
+type Lease interface {
 	Release(ctx context.Context) error
 }
 
-// CanHold: locks and counting semaphores.
-type CanHold interface {
-	// Holder prepares acquiring, so that what is the same for all operations of a caller is made once.
-	Holder(h Hold) Holder
+// CanAcquire: locks and counting semaphores.
+type CanAcquire interface {
+	// Acquirer prepares acquiring, so that what is the same for all operations of a caller is made once.
+	Acquirer(h AcquireOptions) Acquirer
 }
 
-// Holder acquires. A session holds a name once at a time.
-type Holder interface {
+// Acquirer acquires. A session holds a name once at a time.
+type Acquirer interface {
 	// Acquire waits in the name's queue.
-	Acquire(ctx context.Context, name string) (Held, error)
+	Acquire(ctx context.Context, name string) (Lease, error)
 }
 
-// CanKeep: names with a value.
-type CanKeep interface {
+// CanStore: names with a value.
+type CanStore interface {
 	Create(ctx context.Context, name string, data []byte) error
 	Delete(ctx context.Context, name string) error
 
@@ -82,13 +82,13 @@ type Reader interface {
 type CanWatch interface {
 	// Watch tells the value now and after each change, until ctx ends or the watch fails. Values in between may be left out, the last never is.
 	// tell must not keep data.
-	Watch(ctx context.Context, name string, tell func(data []byte)) error
+	Watch(ctx context.Context, name string, notify func(data []byte)) error
 }
 
-// CanTell: streams of changes for which no goroutine waits; a scenario that needs thousands prefers them to those of CanWatch.
-type CanTell interface {
-	// Tell is Watch without waiting for its end, which over is called for once, with the error.
-	Tell(ctx context.Context, name string, tell func(data []byte), over func(error))
+// CanSubscribe: streams of changes for which no goroutine waits; a scenario that needs thousands prefers them to those of CanWatch.
+type CanSubscribe interface {
+	// Subscribe is Watch without waiting for its end, which over is called for once, with the error.
+	Subscribe(ctx context.Context, name string, notify func(data []byte), over func(error))
 }
 
 // CanWatchOnce: watches that end with the next change.
@@ -101,17 +101,17 @@ type CanWatchOnce interface {
 // CanDiscover: services and their members.
 type CanDiscover interface {
 	// Register makes the session a member until it is released or the session ends.
-	Register(ctx context.Context, service string, data []byte) (Held, error)
+	Register(ctx context.Context, service string, data []byte) (Lease, error)
 
 	// Members tells who is there, then says ready once, then tells who comes and goes, until ctx ends or it fails.
-	Members(ctx context.Context, service string, ready func(), tell func(joined bool, data []byte)) error
+	Members(ctx context.Context, service string, ready func(), notify func(joined bool, data []byte)) error
 }
 
-// Lives: sessions that know whether they still are.
-type Lives interface{ Alive() bool }
+// CanReportLiveness: sessions that know whether they still are.
+type CanReportLiveness interface{ Alive() bool }
 
-// able gives the sessions of a target as what a scenario needs them to be.
-func able[T any](t Target, what string, sessions []Session) ([]T, error) {
+// sessionsAs gives the sessions of a target as what a scenario needs them to be.
+func sessionsAs[T any](t Target, what string, sessions []Session) ([]T, error) {
 	out := make([]T, len(sessions))
 	for i, s := range sessions {
 		x, ok := s.(T)

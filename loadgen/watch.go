@@ -16,14 +16,14 @@ var (
 		Short:     "change a value that --watchers streams tell of",
 		Series:    []string{"seen", "seen-by-all", "round"},
 		Operation: 2,
-		Build:     streams.build,
+		Build:     streamWatches.build,
 	}
 	watchOneShot = &Scenario{
 		Name:      "watch-oneshot",
 		Short:     "change a value that --watchers one-shot watches are on, which are renewed each time",
 		Series:    []string{"seen", "seen-by-all", "round"},
 		Operation: 2,
-		Build:     oneShots.build,
+		Build:     oneShotWatches.build,
 	}
 )
 
@@ -36,39 +36,39 @@ type watchKind struct {
 	run func(ctx context.Context, f *fanout, i int, s Session, ready func(), over func(error))
 }
 
-var streams = watchKind{
-	check: func(t Target, s []Session) error { _, err := able[CanWatch](t, "watch", s); return err },
+var streamWatches = watchKind{
+	check: func(t Target, s []Session) error { _, err := sessionsAs[CanWatch](t, "watch", s); return err },
 	run: func(ctx context.Context, f *fanout, i int, s Session, ready func(), over func(error)) {
 		last := uint64(0)
-		tell := func(data []byte) {
-			last = f.saw(i, data, last)
+		notify := func(data []byte) {
+			last = f.observe(i, data, last)
 			ready()
 		}
-		if t, ok := s.(CanTell); ok {
-			t.Tell(ctx, f.name, tell, over)
+		if t, ok := s.(CanSubscribe); ok {
+			t.Subscribe(ctx, f.name, notify, over)
 			return
 		}
 		go func() {
 			own, cancel := context.WithCancel(ctx) // thousands that wait on one context would queue up on its channel
 			defer cancel()
-			over(s.(CanWatch).Watch(own, f.name, tell))
+			over(s.(CanWatch).Watch(own, f.name, notify))
 		}()
 	},
 }
 
-var oneShots = watchKind{
-	check: func(t Target, s []Session) error { _, err := able[CanWatchOnce](t, "watch once", s); return err },
+var oneShotWatches = watchKind{
+	check: func(t Target, s []Session) error { _, err := sessionsAs[CanWatchOnce](t, "watch once", s); return err },
 	once:  true,
 	run: func(ctx context.Context, f *fanout, i int, s Session, ready func(), over func(error)) {
 		go func() {
 			own, cancel := context.WithCancel(ctx)
 			defer cancel()
-			over(watchOnceAndAgain(own, f, i, s.(CanWatchOnce), ready))
+			over(rewatch(own, f, i, s.(CanWatchOnce), ready))
 		}()
 	},
 }
 
-func watchOnceAndAgain(ctx context.Context, f *fanout, i int, s CanWatchOnce, ready func()) error {
+func rewatch(ctx context.Context, f *fanout, i int, s CanWatchOnce, ready func()) error {
 	last, armed := uint64(0), uint64(math.MaxUint64)
 	for {
 		data, wait, err := s.WatchOnce(ctx, f.name)
@@ -77,22 +77,22 @@ func watchOnceAndAgain(ctx context.Context, f *fanout, i int, s CanWatchOnce, re
 		}
 		ready()
 		// The reading tells of a change when the watch before was lost without one.
-		last = f.saw(i, data, last)
+		last = f.observe(i, data, last)
 		if armed != last {
 			armed = last
-			f.armed.come()
+			f.rearmed.arrive()
 		}
 		changed, err := wait(ctx)
 		if err != nil {
 			return err
 		}
 		if changed {
-			last = f.sawSeq(i, f.seq.Load(), last)
+			last = f.observeSeq(i, f.seq.Load(), last)
 		}
 	}
 }
 
-func (k watchKind) build(ctx context.Context, c *Crowd) (Workload, error) {
+func (k watchKind) build(ctx context.Context, c *Env) (Workload, error) {
 	n := max(1, c.Callers)
 	list := c.names(n)
 	if len(list) != n {
@@ -105,29 +105,29 @@ func (k watchKind) build(ctx context.Context, c *Crowd) (Workload, error) {
 		return nil, fmt.Errorf("%d watchers are too few for %d names", c.Watchers, n)
 	}
 	c.watchers = c.Watchers
-	c.connect(c.Watchers)
-	seats := c.Watchers
+	c.setConnections(c.Watchers)
+	numSessions := c.Watchers
 	if !k.once && c.Connections != Each {
-		seats = min(seats, c.Connections)
+		numSessions = min(numSessions, c.Connections)
 	}
-	sessions, err := c.StartSessions(ctx, seats)
+	sessions, err := c.StartSessions(ctx, numSessions)
 	if err != nil {
 		return nil, err
 	}
 	if err := k.check(c.Target, sessions); err != nil {
 		return nil, err
 	}
-	keepers, err := able[CanKeep](c.Target, "change a value", sessions)
+	keepers, err := sessionsAs[CanStore](c.Target, "change a value", sessions)
 	if err != nil {
 		return nil, err
 	}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
-	w := &watchWork{keepers: keepers, names: list, stop: stop}
-	if err := keep(ctx, keepers, list, make([]byte, max(c.DataSize, 8))); err != nil {
+	w := &watchWorkload{keepers: keepers, names: list, stop: stop}
+	if err := createNames(ctx, keepers, list, make([]byte, max(c.DataSize, 8))); err != nil {
 		_ = w.Close(ctx)
 		return nil, err
 	}
-	begun := newReadiness("watches", c.Watchers)
+	begun := newReadyGroup("watches", c.Watchers)
 	lost := make(chan error, c.Watchers)
 	for i, name := range list {
 		own := c.Watchers / n
@@ -136,13 +136,13 @@ func (k watchKind) build(ctx context.Context, c *Crowd) (Workload, error) {
 		}
 		f := newFanout(c.clock, keepers[i%len(keepers)], name, c.DataSize, own)
 		if k.once {
-			f.armed = newGate(own)
+			f.rearmed = newBarrier(own)
 		}
 		w.callers = append(w.callers, f)
 		for j := range own {
 			s := sessions[(i+j*n)%len(sessions)] // watchers of one name sit on all connections
 			w.wg.Add(1)
-			ready := begun.one()
+			ready := begun.member()
 			k.run(watching, f, j, s, ready, func(err error) {
 				defer w.wg.Done()
 				defer ready()
@@ -153,7 +153,7 @@ func (k watchKind) build(ctx context.Context, c *Crowd) (Workload, error) {
 					err = errors.New("it ended by itself")
 				}
 				err = fmt.Errorf("a watch is over: %w", err)
-				f.lose(err)
+				f.fail(err)
 				lost <- err
 			})
 		}
@@ -171,19 +171,19 @@ func (k watchKind) build(ctx context.Context, c *Crowd) (Workload, error) {
 	}
 }
 
-// watchWork are fan-outs and the goroutines of their watchers.
-type watchWork struct {
+// watchWorkload are fan-outs and the goroutines of their watchers.
+type watchWorkload struct {
 	callers
-	keepers []CanKeep
+	keepers []CanStore
 	names   []string
 	stop    context.CancelFunc
 	wg      sync.WaitGroup
 }
 
 // Close ends the watchers before their names go, so that none of them sees it.
-func (w *watchWork) Close(ctx context.Context) error {
+func (w *watchWorkload) Close(ctx context.Context) error {
 	w.stop()
 	w.wg.Wait()
-	forget(ctx, w.keepers, w.names)
+	deleteNames(ctx, w.keepers, w.names)
 	return nil
 }

@@ -18,7 +18,7 @@ type Scenario struct {
 	Operation int
 
 	// Build makes what the callers need: sessions, names, watchers. What a Crowd gave is closed by it.
-	Build func(ctx context.Context, c *Crowd) (Workload, error)
+	Build func(ctx context.Context, c *Env) (Workload, error)
 }
 
 // Workload is a scenario that is ready to run.
@@ -36,10 +36,10 @@ type Caller interface {
 	Do(ctx context.Context, rec *Recorder) error
 }
 
-// settler is a workload that has something left to count when the callers have ended.
-type settler interface {
+// drainer is a workload that has something left to count when the callers have ended.
+type drainer interface {
 	// Settle counts errors in rec. ctx ends with the patience of the load.
-	Settle(ctx context.Context, rec *Recorder)
+	Drain(ctx context.Context, rec *Recorder)
 }
 
 // pacer is a workload that knows the rate of its open loop, for loads that give none.

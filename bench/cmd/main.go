@@ -46,7 +46,7 @@ func peers(bin string) []bench.Peer {
 		self = filepath.Join(bin, "bench")
 	}
 	return []bench.Peer{
-		&bench.Signalbox{Binary: filepath.Join(bin, "signalbox")},
+		&bench.SignalboxPeer{Binary: filepath.Join(bin, "signalbox")},
 		&bench.RaftLimit{Binary: self},
 		&bench.EchoLimit{Binary: self},
 	}

@@ -55,7 +55,7 @@ func MeasureRaft(ctx context.Context, dir, addr string, d time.Duration) (Raft, 
 	}
 	defer nh.Close()
 	group := config.Config{ShardID: shard, ReplicaID: 1, ElectionRTT: 5, HeartbeatRTT: 1, CheckQuorum: true}
-	err = nh.StartConcurrentReplica(map[uint64]string{1: addr}, false, func(uint64, uint64) statemachine.IConcurrentStateMachine { return &deaf{} }, group)
+	err = nh.StartConcurrentReplica(map[uint64]string{1: addr}, false, func(uint64, uint64) statemachine.IConcurrentStateMachine { return &noopStateMachine{} }, group)
 	if err != nil {
 		return Raft{}, err
 	}
@@ -127,16 +127,16 @@ func MeasureRaft(ctx context.Context, dir, addr string, d time.Duration) (Raft, 
 
 func ms(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
 
-// deaf is a state machine that does nothing.
-type deaf struct{}
+// noopStateMachine is a state machine that does nothing.
+type noopStateMachine struct{}
 
-func (deaf) Update(e []statemachine.Entry) ([]statemachine.Entry, error) { return e, nil }
-func (deaf) Lookup(any) (any, error)                                     { return nil, nil }
-func (deaf) PrepareSnapshot() (any, error)                               { return nil, nil }
-func (deaf) Close() error                                                { return nil }
-func (deaf) RecoverFromSnapshot(io.Reader, []statemachine.SnapshotFile, <-chan struct{}) error {
+func (noopStateMachine) Update(e []statemachine.Entry) ([]statemachine.Entry, error) { return e, nil }
+func (noopStateMachine) Lookup(any) (any, error)                                     { return nil, nil }
+func (noopStateMachine) PrepareSnapshot() (any, error)                               { return nil, nil }
+func (noopStateMachine) Close() error                                                { return nil }
+func (noopStateMachine) RecoverFromSnapshot(io.Reader, []statemachine.SnapshotFile, <-chan struct{}) error {
 	return nil
 }
-func (deaf) SaveSnapshot(any, io.Writer, statemachine.ISnapshotFileCollection, <-chan struct{}) error {
+func (noopStateMachine) SaveSnapshot(any, io.Writer, statemachine.ISnapshotFileCollection, <-chan struct{}) error {
 	return nil
 }

@@ -62,20 +62,20 @@ func (s *etcdServer) Process() *bench.Process { return s.process }
 func (s *etcdServer) Stop() { s.process.Stop() }
 
 // Drive gives etcd 15 connections where they may be shared: one HTTP/2 connection is what limits it with many callers, and beyond 15 it gets no faster.
-func (s *etcdServer) Drive(u bench.Use) (bench.Plan, error) {
+func (s *etcdServer) Plan(u bench.Workload) (bench.Plan, error) {
 	t := &etcdTarget{addrs: []string{s.addr}, ttl: 60} // the concurrency package's default: keep-alives cost next to nothing
 	p := bench.Plan{Target: t, Connections: 15}
 	switch u {
-	case bench.Own, bench.Crowd:
+	case bench.OwnConnections, bench.ManyConnections:
 		p.Connections = loadgen.Each
-	case bench.Alone:
+	case bench.SingleCaller:
 		p.Connections = 1
-	case bench.Watching:
-		p.Connections = bench.Shared
+	case bench.Watchers:
+		p.Connections = bench.SharedConnections
 	case bench.IdleOwn:
 		// As often as ours: a session of ten seconds. Fewer of them, because etcd's client takes a hundred times the memory of its session.
 		t.ttl, p.Connections, p.Sessions = 10, loadgen.Each, 1000
-	case bench.Idle:
+	case bench.IdleShared:
 		t.ttl, p.Sessions = 10, 5000
 	}
 	return p, nil

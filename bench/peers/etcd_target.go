@@ -72,16 +72,16 @@ func (s *etcdSession) Alive() bool {
 
 // Holder locks with etcd's own recipe: one transaction when the lock is free, else a watch on the key before; unlocking deletes the key. That is one synced commit each,
 // the least there can be.
-func (s *etcdSession) Holder(loadgen.Hold) loadgen.Holder {
-	return &etcdHolder{s.s, map[string]*concurrency.Mutex{}}
+func (s *etcdSession) Acquirer(loadgen.AcquireOptions) loadgen.Acquirer {
+	return &etcdAcquirer{s.s, map[string]*concurrency.Mutex{}}
 }
 
-type etcdHolder struct {
+type etcdAcquirer struct {
 	s     *concurrency.Session
 	mutex map[string]*concurrency.Mutex // one caller, few names
 }
 
-func (h *etcdHolder) Acquire(ctx context.Context, name string) (loadgen.Held, error) {
+func (h *etcdAcquirer) Acquire(ctx context.Context, name string) (loadgen.Lease, error) {
 	m := h.mutex[name]
 	if m == nil {
 		m = concurrency.NewMutex(h.s, name)
@@ -90,12 +90,12 @@ func (h *etcdHolder) Acquire(ctx context.Context, name string) (loadgen.Held, er
 	if err := m.Lock(ctx); err != nil {
 		return nil, err
 	}
-	return etcdHeld{m}, nil
+	return etcdLease{m}, nil
 }
 
-type etcdHeld struct{ m *concurrency.Mutex }
+type etcdLease struct{ m *concurrency.Mutex }
 
-func (h etcdHeld) Release(ctx context.Context) error { return h.m.Unlock(ctx) }
+func (h etcdLease) Release(ctx context.Context) error { return h.m.Unlock(ctx) }
 
 func (s *etcdSession) Create(ctx context.Context, name string, data []byte) error {
 	return s.Write(ctx, name, data)
@@ -130,13 +130,13 @@ func (r etcdReader) Read(ctx context.Context, name string) error {
 }
 
 // Watch is a watch of its own for each watcher. The client puts those of a connection into one stream, which is cheapest for the server.
-func (s *etcdSession) Watch(ctx context.Context, name string, tell func([]byte)) error {
+func (s *etcdSession) Watch(ctx context.Context, name string, notify func([]byte)) error {
 	now, err := s.c.Get(ctx, name)
 	if err != nil {
 		return err
 	}
 	for _, kv := range now.Kvs {
-		tell(kv.Value)
+		notify(kv.Value)
 	}
 	for r := range s.c.Watch(ctx, name, clientv3.WithRev(now.Header.Revision+1)) {
 		if err := r.Err(); err != nil {
@@ -144,7 +144,7 @@ func (s *etcdSession) Watch(ctx context.Context, name string, tell func([]byte))
 		}
 		for _, ev := range r.Events {
 			if ev.Type == clientv3.EventTypePut {
-				tell(ev.Kv.Value)
+				notify(ev.Kv.Value)
 			}
 		}
 	}

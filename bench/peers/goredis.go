@@ -111,20 +111,20 @@ func (s *goRedisSession) Close(context.Context) error {
 	return nil
 }
 
-func (s *goRedisSession) Holder(loadgen.Hold) loadgen.Holder {
+func (s *goRedisSession) Acquirer(loadgen.AcquireOptions) loadgen.Acquirer {
 	if s.conn.t.queue {
 		return &goRedisQueue{s.conn.c, map[string]bool{}}
 	}
-	return &goRedisHolder{s.conn.c, s.token}
+	return &goRedisAcquirer{s.conn.c, s.token}
 }
 
-// goRedisHolder locks as Redis's documentation says: set if absent with an expiry, and a script that compares and deletes.
-type goRedisHolder struct {
+// goRedisAcquirer locks as Redis's documentation says: set if absent with an expiry, and a script that compares and deletes.
+type goRedisAcquirer struct {
 	c     *redis.Client
 	token string
 }
 
-func (h *goRedisHolder) Acquire(ctx context.Context, name string) (loadgen.Held, error) {
+func (h *goRedisAcquirer) Acquire(ctx context.Context, name string) (loadgen.Lease, error) {
 	err := h.c.SetArgs(ctx, name, h.token, redis.SetArgs{Mode: "NX", TTL: lockExpiry * time.Millisecond}).Err()
 	if err == redis.Nil {
 		return nil, errLockTaken
@@ -132,15 +132,15 @@ func (h *goRedisHolder) Acquire(ctx context.Context, name string) (loadgen.Held,
 	if err != nil {
 		return nil, err
 	}
-	return goRedisHeld{h, name}, nil
+	return goRedisLease{h, name}, nil
 }
 
-type goRedisHeld struct {
-	h    *goRedisHolder
+type goRedisLease struct {
+	h    *goRedisAcquirer
 	name string
 }
 
-func (h goRedisHeld) Release(ctx context.Context) error {
+func (h goRedisLease) Release(ctx context.Context) error {
 	return unlockScript.EvalSha(ctx, h.h.c, []string{h.name}, h.h.token).Err()
 }
 
@@ -151,7 +151,7 @@ type goRedisQueue struct {
 	made map[string]bool
 }
 
-func (q *goRedisQueue) Acquire(ctx context.Context, name string) (loadgen.Held, error) {
+func (q *goRedisQueue) Acquire(ctx context.Context, name string) (loadgen.Lease, error) {
 	if !q.made[name] {
 		first, err := q.c.SetNX(ctx, name+"/made", "1", 0).Result()
 		if err == nil && first {
@@ -195,13 +195,13 @@ type goRedisReader struct{ c *redis.Client }
 func (r goRedisReader) Read(ctx context.Context, name string) error { return r.c.Get(ctx, name).Err() }
 
 // Watch subscribes. The first watcher of a connection subscribes to the channel, the others to patterns that only it matches, so that each gets a message of its own.
-func (s *goRedisSession) Watch(ctx context.Context, name string, tell func([]byte)) error {
+func (s *goRedisSession) Watch(ctx context.Context, name string, notify func([]byte)) error {
 	subs := s.conn.subscriptions()
-	lost, err := subs.add(ctx, name, tell)
+	lost, err := subs.add(ctx, name, notify)
 	if err != nil {
 		return err
 	}
-	tell(nil) // Redis has no value to tell: the watch has begun
+	notify(nil) // Redis has no value to send: the watch has begun
 	select {
 	case err := <-lost:
 		return err
@@ -215,24 +215,24 @@ func (c *goRedisConn) subscriptions() *subscriptions {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.subs == nil {
-		c.subs = &subscriptions{ps: c.c.Subscribe(context.Background()), tells: map[string]func([]byte){}, ready: map[string]chan struct{}{}, lost: make(chan error, 1)}
+		c.subs = &subscriptions{ps: c.c.Subscribe(context.Background()), callbacks: map[string]func([]byte){}, ready: map[string]chan struct{}{}, lost: make(chan error, 1)}
 	}
 	return c.subs
 }
 
 // subscriptions of one connection. One goroutine reads.
 type subscriptions struct {
-	ps      *redis.PubSub
-	mu      sync.Mutex
-	n       int
-	tells   map[string]func([]byte) // by channel or pattern
-	ready   map[string]chan struct{}
-	reading bool
-	once    sync.Once
-	lost    chan error
+	ps        *redis.PubSub
+	mu        sync.Mutex
+	n         int
+	callbacks map[string]func([]byte) // by channel or pattern
+	ready     map[string]chan struct{}
+	reading   bool
+	once      sync.Once
+	lost      chan error
 }
 
-func (s *subscriptions) add(ctx context.Context, name string, tell func([]byte)) (<-chan error, error) {
+func (s *subscriptions) add(ctx context.Context, name string, notify func([]byte)) (<-chan error, error) {
 	s.mu.Lock()
 	key := name
 	if s.n > 0 {
@@ -245,7 +245,7 @@ func (s *subscriptions) add(ctx context.Context, name string, tell func([]byte))
 	}
 	s.n++
 	done := make(chan struct{})
-	s.tells[key], s.ready[key] = tell, done
+	s.callbacks[key], s.ready[key] = notify, done
 	var err error
 	if key == name {
 		err = s.ps.Subscribe(ctx, key)
@@ -292,10 +292,10 @@ func (s *subscriptions) read() {
 				key = m.Pattern
 			}
 			s.mu.Lock()
-			tell := s.tells[key]
+			notify := s.callbacks[key]
 			s.mu.Unlock()
-			if tell != nil {
-				tell([]byte(m.Payload))
+			if notify != nil {
+				notify([]byte(m.Payload))
 			}
 		}
 	}

@@ -24,7 +24,7 @@ func main() {
 // all systems, with the binaries that make puts into one folder.
 func all(bin string) []bench.Peer {
 	return []bench.Peer{
-		&bench.Signalbox{Binary: filepath.Join(bin, "signalbox")},
+		&bench.SignalboxPeer{Binary: filepath.Join(bin, "signalbox")},
 		&etcd{binary: filepath.Join(bin, "etcd")},
 		&zooKeeper{},
 		&redisServer{client: bench.GoRedis},

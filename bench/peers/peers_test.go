@@ -39,11 +39,11 @@ func servers(t *testing.T) map[string]bench.Server {
 		}
 		t.Cleanup(s.Stop)
 		out[p.Name()] = s
-		if c, ok := p.(bench.Clustered); ok {
+		if c, ok := p.(bench.ClusterPeer); ok {
 			if dir = filepath.Join(t.TempDir(), "three"); os.Mkdir(dir, 0o700) != nil {
 				t.Fatal("no folder")
 			}
-			if s, err = c.StartThree(t.Context(), dir); err != nil {
+			if s, err = c.StartCluster(t.Context(), dir); err != nil {
 				t.Errorf("three servers of %s: %v", p.Name(), err)
 				continue
 			}
@@ -77,11 +77,11 @@ func TestPeersDoTheirWork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
-			if plan, err := s.Drive(bench.Handoffs); err == nil {
+			if plan, err := s.Plan(bench.Handoffs); err == nil {
 				excludes(t, ctx, plan)
 			}
-			if plan, err := s.Drive(bench.Crowded); err == nil {
-				x := session(t, ctx, plan).(loadgen.CanHold).Holder(loadgen.Hold{})
+			if plan, err := s.Plan(bench.LockPairs); err == nil {
+				x := session(t, ctx, plan).(loadgen.CanAcquire).Acquirer(loadgen.AcquireOptions{})
 				for range 3 {
 					held, err := x.Acquire(ctx, "a/lock")
 					if err != nil {
@@ -92,9 +92,9 @@ func TestPeersDoTheirWork(t *testing.T) {
 					}
 				}
 			}
-			if plan, err := s.Drive(bench.Reads); err == nil {
+			if plan, err := s.Plan(bench.Reads); err == nil {
 				x := session(t, ctx, plan)
-				if err := x.(loadgen.CanKeep).Create(ctx, "kept/name", []byte("data")); err != nil {
+				if err := x.(loadgen.CanStore).Create(ctx, "kept/name", []byte("data")); err != nil {
 					t.Fatal(err)
 				}
 				for _, strict := range []bool{true, false} {
@@ -103,7 +103,7 @@ func TestPeersDoTheirWork(t *testing.T) {
 					}
 				}
 			}
-			if plan, err := s.Drive(bench.Watching); err == nil {
+			if plan, err := s.Plan(bench.Watchers); err == nil {
 				sees(t, ctx, plan)
 			}
 		})
@@ -117,7 +117,7 @@ func excludes(t *testing.T, ctx context.Context, plan bench.Plan) {
 	var mu sync.Mutex
 	inside, entered := 0, 0
 	for range 4 {
-		h := session(t, ctx, plan).(loadgen.CanHold).Holder(loadgen.Hold{})
+		h := session(t, ctx, plan).(loadgen.CanAcquire).Acquirer(loadgen.AcquireOptions{})
 		wg.Go(func() {
 			for range 5 {
 				held, err := h.Acquire(ctx, "contended/lock")
@@ -152,7 +152,7 @@ func excludes(t *testing.T, ctx context.Context, plan bench.Plan) {
 func sees(t *testing.T, ctx context.Context, plan bench.Plan) {
 	t.Helper()
 	one, two := session(t, ctx, plan), session(t, ctx, plan)
-	if err := one.(loadgen.CanKeep).Create(ctx, "watched", []byte("begin")); err != nil {
+	if err := one.(loadgen.CanStore).Create(ctx, "watched", []byte("begin")); err != nil {
 		t.Fatal(err)
 	}
 	watching, stop := context.WithCancel(ctx)
@@ -172,7 +172,7 @@ func sees(t *testing.T, ctx context.Context, plan bench.Plan) {
 	}
 	begun.Wait()
 	for _, data := range []string{"middle", "end"} {
-		if err := two.(loadgen.CanKeep).Write(ctx, "watched", []byte(data)); err != nil {
+		if err := two.(loadgen.CanStore).Write(ctx, "watched", []byte(data)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -86,25 +86,25 @@ func (s *redisProcess) Process() *bench.Process { return s.process }
 
 func (s *redisProcess) Stop() { s.process.Stop() }
 
-func (s *redisProcess) Drive(u bench.Use) (bench.Plan, error) {
+func (s *redisProcess) Plan(u bench.Workload) (bench.Plan, error) {
 	if s.client == bench.Rueidis {
 		switch u {
-		case bench.Crowded, bench.Reads:
+		case bench.LockPairs, bench.Reads:
 			return bench.Plan{Target: &rueidisTarget{addr: s.addr}, Connections: 1}, nil // one client is four connections
 		}
-		return bench.Plan{}, bench.ErrNotForThis
+		return bench.Plan{}, bench.ErrUnsupported
 	}
 	t := &goRedisTarget{addr: s.addr}
 	p := bench.Plan{Target: t, Connections: loadgen.Each}
 	switch u {
 	case bench.Handoffs:
 		t.queue = true
-	case bench.Watching, bench.Crowd:
+	case bench.Watchers, bench.ManyConnections:
 		p.Connections = subscribers
 	case bench.IdleOwn:
 		t.keep = true
-	case bench.Idle:
-		return p, bench.ErrNotForThis // a key that expires has no connection
+	case bench.IdleShared:
+		return p, bench.ErrUnsupported // a key that expires has no connection
 	}
 	return p, nil
 }

@@ -49,9 +49,9 @@ func (s *rueidisSession) Close(context.Context) error { return nil }
 var rueidisUnlock = rueidis.NewLuaScript(unlock)
 
 // Holder locks as Redis's documentation says.
-func (s *rueidisSession) Holder(loadgen.Hold) loadgen.Holder { return s }
+func (s *rueidisSession) Acquirer(loadgen.AcquireOptions) loadgen.Acquirer { return s }
 
-func (s *rueidisSession) Acquire(ctx context.Context, name string) (loadgen.Held, error) {
+func (s *rueidisSession) Acquire(ctx context.Context, name string) (loadgen.Lease, error) {
 	err := s.c.Do(ctx, s.c.B().Set().Key(name).Value(s.token).Nx().PxMilliseconds(lockExpiry).Build()).Error()
 	if rueidis.IsRedisNil(err) {
 		return nil, errLockTaken
@@ -59,15 +59,15 @@ func (s *rueidisSession) Acquire(ctx context.Context, name string) (loadgen.Held
 	if err != nil {
 		return nil, err
 	}
-	return rueidisHeld{s, name}, nil
+	return rueidisLease{s, name}, nil
 }
 
-type rueidisHeld struct {
+type rueidisLease struct {
 	s    *rueidisSession
 	name string
 }
 
-func (h rueidisHeld) Release(ctx context.Context) error {
+func (h rueidisLease) Release(ctx context.Context) error {
 	return rueidisUnlock.Exec(ctx, h.s.c, []string{h.name}, []string{h.s.token}).Error()
 }
 

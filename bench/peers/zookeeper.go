@@ -103,18 +103,18 @@ func (s *zooKeeperServer) Stop() { s.process.Stop() }
 const javaWarmUp = 4 * time.Second
 
 // Drive gives it 15 connections where they may be shared, like etcd: a connection is a session, and its requests are answered in order.
-func (s *zooKeeperServer) Drive(u bench.Use) (bench.Plan, error) {
+func (s *zooKeeperServer) Plan(u bench.Workload) (bench.Plan, error) {
 	p := bench.Plan{Target: &zooKeeperTarget{addrs: []string{s.addr}, queue: u == bench.Handoffs}, Connections: 15, WarmUp: javaWarmUp}
 	switch u {
-	case bench.Own, bench.Handoffs, bench.IdleOwn:
+	case bench.OwnConnections, bench.Handoffs, bench.IdleOwn:
 		p.Connections = loadgen.Each
-	case bench.Alone:
+	case bench.SingleCaller:
 		p.Connections = 1
-	case bench.Watching:
+	case bench.Watchers:
 		// Two watchers on a connection are one watch to the server, so that each has a connection. Its memory decides how many that can be.
 		p.Connections = loadgen.Each
-	case bench.Idle, bench.Crowd:
-		return p, bench.ErrNotForThis
+	case bench.IdleShared, bench.ManyConnections:
+		return p, bench.ErrUnsupported
 	}
 	return p, nil
 }

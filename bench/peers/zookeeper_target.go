@@ -91,36 +91,36 @@ func (s *zooKeeperSession) Alive() bool {
 
 // Holder locks with ZooKeeper's queue recipe, of its client library, when many want the lock; and with a single ephemeral node when nobody else does, which spares
 // listing the queue.
-func (s *zooKeeperSession) Holder(loadgen.Hold) loadgen.Holder {
+func (s *zooKeeperSession) Acquirer(loadgen.AcquireOptions) loadgen.Acquirer {
 	if s.queue {
 		return &zooKeeperQueue{s.c, map[string]*zk.Lock{}}
 	}
-	return zooKeeperHolder{s.c}
+	return zooKeeperAcquirer{s.c}
 }
 
-type zooKeeperHolder struct{ c *zk.Conn }
+type zooKeeperAcquirer struct{ c *zk.Conn }
 
-func (h zooKeeperHolder) Acquire(_ context.Context, name string) (loadgen.Held, error) {
+func (h zooKeeperAcquirer) Acquire(_ context.Context, name string) (loadgen.Lease, error) {
 	p := place(name)
 	if _, err := h.c.Create(p, nil, zk.FlagEphemeral, anybody); err != nil {
 		return nil, err
 	}
-	return zooKeeperHeld{h.c, p}, nil
+	return zooKeeperLease{h.c, p}, nil
 }
 
-type zooKeeperHeld struct {
+type zooKeeperLease struct {
 	c *zk.Conn
 	p string
 }
 
-func (h zooKeeperHeld) Release(context.Context) error { return h.c.Delete(h.p, -1) }
+func (h zooKeeperLease) Release(context.Context) error { return h.c.Delete(h.p, -1) }
 
 type zooKeeperQueue struct {
 	c     *zk.Conn
 	locks map[string]*zk.Lock // one caller, few names
 }
 
-func (q *zooKeeperQueue) Acquire(_ context.Context, name string) (loadgen.Held, error) {
+func (q *zooKeeperQueue) Acquire(_ context.Context, name string) (loadgen.Lease, error) {
 	l := q.locks[name]
 	if l == nil {
 		l = zk.NewLock(q.c, place(name), anybody)
@@ -170,14 +170,14 @@ func (r zooKeeperReader) Read(_ context.Context, name string) error {
 }
 
 // Watch reads and watches in one request, again after each event: events carry no data.
-func (s *zooKeeperSession) Watch(ctx context.Context, name string, tell func([]byte)) error {
+func (s *zooKeeperSession) Watch(ctx context.Context, name string, notify func([]byte)) error {
 	p := place(name)
 	for {
 		data, _, changed, err := s.c.GetW(p)
 		if err != nil {
 			return err
 		}
-		tell(data)
+		notify(data)
 		select {
 		case ev := <-changed:
 			if ev.Err != nil {

@@ -27,7 +27,7 @@ func TestValuesAreNamedInTheSDK(t *testing.T) {
 	}
 	checked := 0
 	for _, p := range list {
-		if !in(p.dir, "client") || in(p.dir, "client/internal") {
+		if !inFolder(p.dir, "client") || inFolder(p.dir, "client/internal") {
 			continue
 		}
 		named := map[string]bool{}

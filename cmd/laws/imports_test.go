@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// arrows lists, for each room, the rooms of this module that it may import, itself included.
-var arrows = []struct {
+// layers lists, for each room, the rooms of this module that it may import, itself included.
+var layers = []struct {
 	room string
 	may  []string
 }{
@@ -48,45 +48,45 @@ var modules = map[string][]string{
 	},
 }
 
-// reserved lists foreign modules that only these rooms may import.
-var reserved = map[string][]string{
+// reservedModules lists foreign modules that only these rooms may import.
+var reservedModules = map[string][]string{
 	"github.com/HdrHistogram/hdrhistogram-go": {"loadgen", "bench"},
 }
 
-func roomOf(dir string) int {
-	for i, a := range arrows {
+func layerOf(dir string) int {
+	for i, a := range layers {
 		if a.room == "shard" && dir != "shard" {
 			continue // the rooms below shard have lines of their own
 		}
-		if in(dir, a.room) {
+		if inFolder(dir, a.room) {
 			return i
 		}
 	}
 	return -1
 }
 
-func TestArrowsPointOneWay(t *testing.T) {
+func TestImportsFollowTheLayers(t *testing.T) {
 	list, _ := packages(t)
 	for _, p := range list {
-		i := roomOf(p.dir)
+		i := layerOf(p.dir)
 		if i < 0 {
 			t.Errorf("%s is in no room of the house: give it a place inside one, or its room a line here", p.dir)
 			continue
 		}
-		a := arrows[i]
+		a := layers[i]
 		for name, f := range p.files {
 			for _, path := range importPaths(f) {
 				if rest, ok := strings.CutPrefix(path, module+"/"); ok {
 					ok := false
 					for _, m := range a.may {
-						ok = ok || rest == m || (m != "shard" && in(rest, m)) || (m == "shard" && a.room == "server" && in(rest, m))
+						ok = ok || rest == m || (m != "shard" && inFolder(rest, m)) || (m == "shard" && a.room == "server" && inFolder(rest, m))
 					}
 					if !ok {
 						t.Errorf("%s imports %s: %s may import %v only", name, rest, a.room, a.may)
 					}
 					continue
 				}
-				if rooms, ok := reserved[path]; ok && !slices.Contains(rooms, a.room) {
+				if rooms, ok := reservedModules[path]; ok && !slices.Contains(rooms, a.room) {
 					t.Errorf("%s imports %s: only %v may", name, path, rooms)
 				}
 				allowed, strict := modules[a.room]

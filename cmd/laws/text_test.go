@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// texts calls f with every file of the repository that people wrote, by its path from the root.
-func texts(t *testing.T, f func(name string, text []byte)) {
+// eachText calls f with every file of the repository that people wrote, by its path from the root.
+func eachText(t *testing.T, f func(name string, text []byte)) {
 	t.Helper()
 	seen := 0
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -54,19 +54,19 @@ func texts(t *testing.T, f func(name string, text []byte)) {
 	}
 }
 
-// foreign are places that the repository must not speak of: it has to make sense on any machine, with any registry. They are written in two
+// forbiddenPlaces are places that the repository must not speak of: it has to make sense on any machine, with any registry. They are written in two
 // parts, or this file would break its own rule.
-var foreign = []string{
+var forbiddenPlaces = []string{
 	".." + "/shared", "/wo" + "rk/", "/ro" + "ot/", "/ho" + "me/",
 	"proxy.golang" + ".org", "sum.golang" + ".org", "goproxy" + ".", "registry.npmjs" + ".org", "pypi" + ".org", "docker" + ".io", "ghcr" + ".io",
 }
 
 func TestNoPlaceOfAMachineIsNamed(t *testing.T) {
-	texts(t, func(name string, text []byte) {
+	eachText(t, func(name string, text []byte) {
 		if name == "go.sum" {
 			return
 		}
-		for _, f := range foreign {
+		for _, f := range forbiddenPlaces {
 			if i := bytes.Index(text, []byte(f)); i >= 0 {
 				t.Errorf("%s:%d names %s; say it so that it is true everywhere", name, 1+bytes.Count(text[:i], []byte("\n")), f)
 			}
@@ -91,7 +91,7 @@ func TestPagesNameTargetsThatExist(t *testing.T) {
 		}
 	}
 	named := 0
-	texts(t, func(name string, text []byte) {
+	eachText(t, func(name string, text []byte) {
 		if !strings.HasSuffix(name, ".md") {
 			return
 		}
@@ -110,7 +110,7 @@ func TestPagesNameTargetsThatExist(t *testing.T) {
 // TestPagesLinkToFilesThatExist: a relative link of a page leads somewhere.
 func TestPagesLinkToFilesThatExist(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
-	texts(t, func(name string, text []byte) {
+	eachText(t, func(name string, text []byte) {
 		if !strings.HasSuffix(name, ".md") || strings.Contains(name, "/testdata/") {
 			return
 		}

@@ -78,8 +78,8 @@ func packages(t *testing.T) ([]*pkg, *token.FileSet) {
 	return list, fset
 }
 
-// in says whether dir is the folder room or below it.
-func in(dir, room string) bool { return dir == room || strings.HasPrefix(dir, room+"/") }
+// inFolder says whether dir is the folder room or below it.
+func inFolder(dir, room string) bool { return dir == room || strings.HasPrefix(dir, room+"/") }
 
 func importPaths(f *ast.File) []string {
 	var out []string

@@ -19,24 +19,24 @@ func (a *app) authCmd() *cobra.Command {
 		Use: "show", Short: "Show whether auth is on, the tokens and the rights", Args: cobra.NoArgs,
 		Long: "Show whether auth is on, the tokens and the rights. Secrets of tokens cannot be shown: the cluster keeps their hashes only.",
 	}
-	show.RunE = a.verb(func(k *call, _ *cobra.Command, _ []string) error {
+	show.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
 		var s protocol.AuthState
-		if err := k.cluster(protocol.MethodAuth, nil, &s); err != nil {
+		if err := inv.cluster(protocol.MethodAuth, nil, &s); err != nil {
 			return err
 		}
-		return k.printer().auth(&s)
+		return inv.printer().auth(&s)
 	})
 	whoami := &cobra.Command{Use: "whoami", Short: "Show who the cluster takes this client for", Args: cobra.NoArgs}
-	whoami.RunE = a.verb(func(k *call, _ *cobra.Command, _ []string) error {
+	whoami.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
 		var w protocol.AuthWho
-		if err := k.cluster(protocol.MethodWhoAmI, nil, &w); err != nil {
+		if err := inv.cluster(protocol.MethodWhoAmI, nil, &w); err != nil {
 			return err
 		}
 		line := row{{"identity", "identity", w.Identity}, {"on", "auth on", w.On}}
 		if w.On {
-			return k.printer().say(line, "%s", safe(w.Identity))
+			return inv.printer().message(line, "%s", sanitize(w.Identity))
 		}
-		return k.printer().say(line, "%s; auth is off, and everybody may do everything", safe(w.Identity))
+		return inv.printer().message(line, "%s; auth is off, and everybody may do everything", sanitize(w.Identity))
 	})
 	c := group("auth", "Who may do what: tokens, rights, and whether they count", `While auth is off, everybody may do everything. Once it is on, clients show a token (--token-file) or, over TLS, a certificate, and
 may do what was granted to their identity at a path or above it; the longest path that says something about the identity counts.
@@ -69,38 +69,38 @@ If nobody may administer everything yet, the identity admin is made, which may; 
 	if on {
 		file = secretFlag(c)
 	}
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, _ []string) error {
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
 		if !on {
-			if err := k.cluster(protocol.MethodAuthTurn, protocol.AuthTurnRequest{}, nil); err != nil {
+			if err := inv.cluster(protocol.MethodAuthTurn, protocol.AuthTurnRequest{}, nil); err != nil {
 				return err
 			}
-			return k.printer().say(row{{"on", "auth on", false}}, "auth is off: everybody may do everything")
+			return inv.printer().message(row{{"on", "auth on", false}}, "auth is off: everybody may do everything")
 		}
-		out, err := newSecretOut(k, *file)
+		out, err := newSecretWriter(inv, *file)
 		if err != nil {
 			return err
 		}
 		defer out.close()
 		// The secret is made, and kept, here: one that got lost with an answer would lock everybody out.
 		t := protocol.AuthToken{Secret: "sbx_" + hex.EncodeToString(randomBytes(24))}
-		if err := out.keep(t.Secret); err != nil {
+		if err := out.write(t.Secret); err != nil {
 			return err
 		}
-		if err := k.cluster(protocol.MethodAuthTurn, protocol.AuthTurnRequest{On: true, Secret: t.Secret}, &t); err != nil {
+		if err := inv.cluster(protocol.MethodAuthTurn, protocol.AuthTurnRequest{On: true, Secret: t.Secret}, &t); err != nil {
 			switch protocol.StatusOf(err) {
 			case protocol.StatusForbidden, protocol.StatusBadRequest, protocol.StatusUnsupported:
 				return err // decided, and not done
 			}
-			out.kept = true
+			out.delivered = true
 			if out.f == nil {
 				return fmt.Errorf("%w; should auth be on now all the same, the administrator's secret may be %s", err, t.Secret)
 			}
 			return fmt.Errorf("%w; should auth be on now all the same, the administrator's secret may be that in %s", err, *file)
 		}
 		if t.ID == "" {
-			return k.printer().say(row{{"on", "auth on", true}}, "auth is on")
+			return inv.printer().message(row{{"on", "auth on", true}}, "auth is on")
 		}
-		return out.say(&t, "auth is on")
+		return out.report(&t, "auth is on")
 	})
 	return c
 }
@@ -114,20 +114,20 @@ have several tokens: for a change of secrets make the second, hand it out, then 
 	}
 	id := c.Flags().String("id", "", "Id of the token, to revoke it by, up to 64 bytes (default: one made up).")
 	file := secretFlag(c)
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		out, err := newSecretOut(k, *file)
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		out, err := newSecretWriter(inv, *file)
 		if err != nil {
 			return err
 		}
 		defer out.close()
 		var t protocol.AuthToken
-		if err := k.cluster(protocol.MethodTokenCreate, protocol.AuthTokenRequest{ID: *id, Identity: args[0]}, &t); err != nil {
+		if err := inv.cluster(protocol.MethodTokenCreate, protocol.AuthTokenRequest{ID: *id, Identity: args[0]}, &t); err != nil {
 			return err
 		}
-		if err := out.keep(t.Secret); err != nil {
-			return fmt.Errorf("%w; revoke token %s, and make another one", err, safe(t.ID))
+		if err := out.write(t.Secret); err != nil {
+			return fmt.Errorf("%w; revoke token %s, and make another one", err, sanitize(t.ID))
 		}
-		return out.say(&t, fmt.Sprintf("made token %s for %s", safe(t.ID), safe(t.Identity)))
+		return out.report(&t, fmt.Sprintf("made token %s for %s", sanitize(t.ID), sanitize(t.Identity)))
 	})
 	return c
 }
@@ -137,11 +137,11 @@ func (a *app) tokenRevokeCmd() *cobra.Command {
 		Use: "revoke TOKEN-ID", Short: "Have a token open nothing any more", Args: cobra.ExactArgs(1),
 		Long: "Have a token open nothing any more, and end the connections that it opened. The rights of its identity stay.",
 	}
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		if err := k.cluster(protocol.MethodTokenRevoke, protocol.AuthTokenRequest{ID: args[0]}, nil); err != nil {
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		if err := inv.cluster(protocol.MethodTokenRevoke, protocol.AuthTokenRequest{ID: args[0]}, nil); err != nil {
 			return err
 		}
-		return k.printer().say(row{{"id", "token", args[0]}}, "revoked token %s", safe(args[0]))
+		return inv.printer().message(row{{"id", "token", args[0]}}, "revoked token %s", sanitize(args[0]))
 	})
 	return c
 }
@@ -157,12 +157,12 @@ func (a *app) grantCmd() *cobra.Command {
   none   nothing, also where a shorter path gives something`,
 		Example: "  signalbox auth grant billing /billing use",
 	}
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		var r protocol.AuthRight
-		if err := k.cluster(protocol.MethodGrant, protocol.AuthRight{Identity: args[0], Path: args[1], Right: args[2]}, &r); err != nil {
+		if err := inv.cluster(protocol.MethodGrant, protocol.AuthRight{Identity: args[0], Path: args[1], Right: args[2]}, &r); err != nil {
 			return err
 		}
-		exists, err := k.nodeAt(r.Path)
+		exists, err := inv.nodeExists(r.Path)
 		if err != nil {
 			return err
 		}
@@ -170,18 +170,18 @@ func (a *app) grantCmd() *cobra.Command {
 		if !exists {
 			text += "; there is no node at that path or below it yet: `signalbox node ls` lists those there are"
 		}
-		return k.printer().say(append(rightRow(&r), field{"exists", "", exists}), text, safe(r.Identity), safe(r.Right), safe(r.Path))
+		return inv.printer().message(append(rightRow(&r), field{"exists", "", exists}), text, sanitize(r.Identity), sanitize(r.Right), sanitize(r.Path))
 	})
 	return c
 }
 
-// nodeAt says whether there is a node at a path or below it.
-func (k *call) nodeAt(path string) (bool, error) {
-	c, err := k.client()
+// nodeExists says whether there is a node at a path or below it.
+func (inv *invocation) nodeExists(path string) (bool, error) {
+	c, err := inv.client()
 	if err != nil {
 		return false, err
 	}
-	for n, err := range c.Nodes(k.ctx, path) {
+	for n, err := range c.Nodes(inv.ctx, path) {
 		if err != nil {
 			return false, err
 		}
@@ -197,11 +197,11 @@ func (a *app) revokeCmd() *cobra.Command {
 		Use: "ungrant IDENTITY PATH", Short: "Take back what was said for a path", Args: cobra.ExactArgs(2),
 		Long: "Take back what was granted to an identity for a path: what was granted for a shorter one counts then. To take away that too, grant none.",
 	}
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		if err := k.cluster(protocol.MethodRevoke, protocol.AuthRight{Identity: args[0], Path: args[1]}, nil); err != nil {
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		if err := inv.cluster(protocol.MethodRevoke, protocol.AuthRight{Identity: args[0], Path: args[1]}, nil); err != nil {
 			return err
 		}
-		return k.printer().say(row{{"identity", "identity", args[0]}, {"path", "path", args[1]}}, "nothing is said any more of %s at %s", safe(args[0]), safe(args[1]))
+		return inv.printer().message(row{{"identity", "identity", args[0]}, {"path", "path", args[1]}}, "nothing is said any more of %s at %s", sanitize(args[0]), sanitize(args[1]))
 	})
 	return c
 }
@@ -210,16 +210,16 @@ func secretFlag(c *cobra.Command) *string {
 	return c.Flags().String("secret-file", "", "File for the secret, made with mode 0600; one that exists is not written over (default: standard output).")
 }
 
-// secretOut is where a secret goes. The file is made first: a secret that cannot be kept is not made.
-type secretOut struct {
-	k    *call
-	path string
-	f    *os.File
-	kept bool
+// secretWriter is where a secret goes. The file is made first: a secret that cannot be kept is not made.
+type secretWriter struct {
+	inv       *invocation
+	path      string
+	f         *os.File
+	delivered bool
 }
 
-func newSecretOut(k *call, path string) (*secretOut, error) {
-	o := &secretOut{k: k, path: path}
+func newSecretWriter(inv *invocation, path string) (*secretWriter, error) {
+	o := &secretWriter{inv: inv, path: path}
 	if path == "" {
 		return o, nil
 	}
@@ -231,7 +231,7 @@ func newSecretOut(k *call, path string) (*secretOut, error) {
 }
 
 // keep writes the secret to the file, if there is one.
-func (o *secretOut) keep(secret string) error {
+func (o *secretWriter) write(secret string) error {
 	if o.f == nil {
 		return nil
 	}
@@ -245,14 +245,14 @@ func (o *secretOut) keep(secret string) error {
 	return nil
 }
 
-// say tells of a secret that is kept, or of the secret itself.
-func (o *secretOut) say(t *protocol.AuthToken, what string) error {
+// report tells of a secret that is kept, or of the secret itself.
+func (o *secretWriter) report(t *protocol.AuthToken, what string) error {
 	line := row{{"id", "token", t.ID}, {"identity", "identity", t.Identity}}
 	if o.f == nil {
-		return o.k.printer().say(append(line, field{"secret", "secret", t.Secret}), "%s; its secret, which is not shown again: %s", what, t.Secret)
+		return o.inv.printer().message(append(line, field{"secret", "secret", t.Secret}), "%s; its secret, which is not shown again: %s", what, t.Secret)
 	}
-	o.kept = true
-	return o.k.printer().say(line, "%s; its secret is in %s", what, safe(o.path))
+	o.delivered = true
+	return o.inv.printer().message(line, "%s; its secret is in %s", what, sanitize(o.path))
 }
 
 func randomBytes(n int) []byte {
@@ -262,10 +262,10 @@ func randomBytes(n int) []byte {
 }
 
 // close leaves no file behind whose secret opens nothing.
-func (o *secretOut) close() {
+func (o *secretWriter) close() {
 	if o.f != nil {
 		_ = o.f.Close()
-		if !o.kept {
+		if !o.delivered {
 			_ = os.Remove(o.path)
 		}
 	}
@@ -279,10 +279,10 @@ func rightRow(r *protocol.AuthRight) row {
 func (p *printer) auth(s *protocol.AuthState) error {
 	tokens, rights := []row{}, []row{}
 	for _, t := range s.Tokens {
-		tokens = append(tokens, row{{"id", "token", t.ID}, {"identity", "identity", t.Identity}, {"created_at", "created", moment{time.UnixMilli(int64(t.CreatedAtMS))}}})
+		tokens = append(tokens, row{{"id", "token", t.ID}, {"identity", "identity", t.Identity}, {"created_at", "created", timestamp{time.UnixMilli(int64(t.CreatedAtMS))}}})
 	}
 	for i := range s.Rights {
 		rights = append(rights, rightRow(&s.Rights[i]))
 	}
-	return p.one(row{{"on", "auth on", s.On}, {"tokens", "tokens", tokens}, {"rights", "rights", rights}})
+	return p.item(row{{"on", "auth on", s.On}, {"tokens", "tokens", tokens}, {"rights", "rights", rights}})
 }

@@ -32,11 +32,11 @@ const (
 )
 
 const (
-	// sameSignal: the same signal twice within this time counts once. timeout(1) sends it to the process and to its group.
-	sameSignal = 200 * time.Millisecond
+	// duplicateSignalWindow: the same signal twice within this time counts once. timeout(1) sends it to the process and to its group.
+	duplicateSignalWindow = 200 * time.Millisecond
 
-	// tidyUp is how long a command has at least after the first signal that asks for an end, if a second one follows.
-	tidyUp = time.Second
+	// cleanupGrace is how long a command has at least after the first signal that asks for an end, if a second one follows.
+	cleanupGrace = time.Second
 )
 
 // run starts the command and waits until it and all that it started have ended. When held ends first, all of them get SIGTERM,
@@ -44,11 +44,11 @@ const (
 // command; the second ends all of them with SIGKILL. When the command ends by itself, what it left running is killed. Otherwise
 // the result is a codeError with the command's exit code, or nil for 0.
 //
-// The command is started by a watcher, see watcher.go. Its process group is its own; on a terminal it stays in ours, or it could
+// The command is started by a supervisor, see supervisor.go. Its process group is its own; on a terminal it stays in ours, or it could
 // not read from the terminal.
 func (c *child) run(held context.Context) error {
 	signals := make(chan os.Signal, 4)
-	relay(signals)
+	notifyStopSignals(signals)
 	defer signal.Stop(signals)
 
 	if held.Err() != nil {
@@ -58,7 +58,7 @@ func (c *child) run(held context.Context) error {
 	if isTerminal(c.stdin) || foreground() {
 		group = syscall.Getpgrp()
 	}
-	w, err := c.startWatcher(group)
+	w, err := c.startSupervisor(group)
 	if err != nil {
 		return &codeError{code: exitCannotRun, err: fmt.Errorf("cannot start the process that watches over the command: %w", err)}
 	}
@@ -77,8 +77,8 @@ func (c *child) run(held context.Context) error {
 		select {
 		case r := <-w.reports:
 			w.close(r)
-			if len(r.Left) > 0 {
-				fmt.Fprintf(c.stderr, "signalbox: could not end %s: signals are not permitted, or the kernel does not let go of it\n", processes(r.Left))
+			if len(r.Remaining) > 0 {
+				fmt.Fprintf(c.stderr, "signalbox: could not end %s: signals are not permitted, or the kernel does not let go of it\n", processList(r.Remaining))
 			}
 			if lost {
 				return &codeError{code: exitLost, err: errLost}
@@ -86,32 +86,32 @@ func (c *child) run(held context.Context) error {
 			return r.result()
 		case <-done:
 			lost, done = true, nil
-			w.send(order{End: syscall.SIGTERM})
+			w.send(supervisorRequest{End: syscall.SIGTERM})
 			kill = time.After(c.grace)
 		case <-kill:
 			kill = nil
-			w.send(order{End: syscall.SIGKILL})
+			w.send(supervisorRequest{End: syscall.SIGKILL})
 		case s := <-signals:
 			if group != 0 && s != syscall.SIGTERM {
 				continue // the terminal sent it to the command as well, for which it may not be a call to end
 			}
 			at := time.Now()
-			repeated := s == before && at.Sub(last) < sameSignal
+			repeated := s == before && at.Sub(last) < duplicateSignalWindow
 			before, last = s, at
 			switch {
 			case repeated:
 			case first.IsZero():
 				first = at
-				w.send(order{Signal: s.(syscall.Signal)})
+				w.send(supervisorRequest{Signal: s.(syscall.Signal)})
 			default:
-				killAfter(max(0, tidyUp-at.Sub(first)))
+				killAfter(max(0, cleanupGrace-at.Sub(first)))
 			}
 		}
 	}
 }
 
-// processes names processes in a sentence.
-func processes(pids []int) string {
+// processList names processes in a sentence.
+func processList(pids []int) string {
 	if len(pids) == 1 {
 		return fmt.Sprintf("process %d", pids[0])
 	}
@@ -119,7 +119,7 @@ func processes(pids []int) string {
 }
 
 // result turns the end of a command into ours: its code, or 128 + the signal that ended it, as shells do.
-func (r *report) result() error {
+func (r *supervisorReport) result() error {
 	switch {
 	case r.Error != "":
 		return &codeError{code: r.Code, err: errors.New(r.Error)}
@@ -129,13 +129,13 @@ func (r *report) result() error {
 	return nil
 }
 
-// command makes the exec.Cmd of the watcher, with the command's input, output and environment.
+// command makes the exec.Cmd of the supervisor, with the command's input, output and environment.
 func (c *child) command(exe string, args ...string) *exec.Cmd {
 	cmd := exec.Command(exe, args...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = append(os.Environ(), c.env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.stdin, c.stdout, c.stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what is sent to our group ends the command, not its watcher
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what is sent to our group ends the command, not its supervisor
 	// Pipes that a process that could not be ended keeps open must not keep us waiting.
 	cmd.WaitDelay = time.Second
 	return cmd

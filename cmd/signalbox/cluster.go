@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// lookAgain is how often the status is asked for while a change is waited for.
-	lookAgain = 200 * time.Millisecond
-	// changeWithin is how long changes of the cluster are waited for unless --timeout says otherwise: data may have to move.
-	changeWithin = "60s"
-	// quietLooks is how many plans in a row must have nothing left: the first may be from before the last change.
-	quietLooks = 3
-	// givenUpLooks is the same if that leaves something wrong: heartbeats and elections take seconds.
-	givenUpLooks = 15
+	// pollInterval is how often the status is asked for while a change is waited for.
+	pollInterval = 200 * time.Millisecond
+	// changeTimeout is how long changes of the cluster are waited for unless --timeout says otherwise: data may have to move.
+	changeTimeout = "60s"
+	// quietPolls is how many plans in a row must have nothing left: the first may be from before the last change.
+	quietPolls = 3
+	// maxQuietPolls is the same if that leaves something wrong: heartbeats and elections take seconds.
+	maxQuietPolls = 15
 )
 
 func (a *app) clusterCmd() *cobra.Command {
@@ -33,15 +33,15 @@ The first lines, and the exit code, are those of cluster health: what of the map
 		Example: "  signalbox cluster status --watch",
 	}
 	watch := status.Flags().Bool("watch", false, "Show it again whenever it has changed, until interrupted.")
-	status.RunE = a.verb(func(k *call, _ *cobra.Command, _ []string) error {
+	status.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
 		if *watch {
-			return k.watchStatus()
+			return inv.watchStatus()
 		}
-		s, err := k.status(k.ctx)
+		s, err := inv.status(inv.ctx)
 		if err != nil {
 			return err
 		}
-		if err := k.printer().status(s); err != nil {
+		if err := inv.printer().status(s); err != nil {
 			return err
 		}
 		return healthCode(&s.Health)
@@ -59,26 +59,26 @@ What scripts wait for between two steps of a change, at most for --timeout.`,
   signalbox cluster plan --wait --timeout 10m`,
 	}
 	wait := plan.Flags().Bool("wait", false, "Return when nothing is left that the instances which are there could do.")
-	plan.RunE = a.verb(func(k *call, _ *cobra.Command, _ []string) error {
-		p, err := k.plan()
-		for quiet := 0; *wait && err == nil; p, err = k.plan() {
+	plan.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
+		p, err := inv.plan()
+		for quiet := 0; *wait && err == nil; p, err = inv.plan() {
 			if quiet++; busy(p) {
 				quiet = 0
 			}
-			if quiet == givenUpLooks || quiet >= quietLooks && healthCode(&p.Health) == nil {
+			if quiet == maxQuietPolls || quiet >= quietPolls && healthCode(&p.Health) == nil {
 				break
 			}
 			select {
-			case <-time.After(lookAgain):
-			case <-k.ctx.Done():
-				_ = k.printer().plan(p)
+			case <-time.After(pollInterval):
+			case <-inv.ctx.Done():
+				_ = inv.printer().plan(p)
 				return &codeError{code: exitError, err: errors.New("there was still something to do when the time was over; the cluster goes on with it")}
 			}
 		}
 		if err != nil {
 			return err
 		}
-		if err := k.printer().plan(p); err != nil || !*wait {
+		if err := inv.printer().plan(p); err != nil || !*wait {
 			return err
 		}
 		return healthCode(&p.Health)
@@ -95,12 +95,12 @@ whether or not somebody waits for it. Instances are named by name or uuid.`,
 		switch s.Name() {
 		case "drain", "expel", "transfer":
 			f := s.Flags().Lookup("timeout")
-			f.DefValue = changeWithin
-			_ = f.Value.Set(changeWithin) // a string takes any
+			f.DefValue = changeTimeout
+			_ = f.Value.Set(changeTimeout) // a string takes any
 		case "backup":
 			f := s.Flags().Lookup("timeout")
-			f.DefValue = backupWithin
-			_ = f.Value.Set(backupWithin)
+			f.DefValue = backupTimeout
+			_ = f.Value.Set(backupTimeout)
 		}
 	}
 	return c
@@ -119,19 +119,19 @@ It goes on serving as a replica. Waits until it leads nothing.`,
 		Example: "  signalbox cluster drain default_1_2",
 	}
 	undo := c.Flags().Bool("undo", false, "Let it lead and vote again.")
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		i, err := k.change(protocol.MethodDrain, protocol.DrainRequest{Instance: args[0], Undo: *undo})
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		i, err := inv.changeInstance(protocol.MethodDrain, protocol.DrainRequest{Instance: args[0], Undo: *undo})
 		if err != nil {
 			return err
 		}
 		if *undo {
-			return k.printer().say(instanceRow(i), "%s may lead and vote again", safe(i.Name))
+			return inv.printer().message(instanceRow(i), "%s may lead and vote again", sanitize(i.Name))
 		}
-		i, err = k.await(i, "the instance still leads shards; they are handed over as soon as others can take them", func(i *protocol.ClusterInstance) bool { return len(i.Leads) == 0 })
+		i, err = inv.awaitInstance(i, "the instance still leads shards; they are handed over as soon as others can take them", func(i *protocol.ClusterInstance) bool { return len(i.Leads) == 0 })
 		if err != nil {
 			return err
 		}
-		return k.printer().say(instanceRow(i), "%s leads nothing any more", safe(i.Name))
+		return inv.printer().message(instanceRow(i), "%s leads nothing any more", sanitize(i.Name))
 	})
 	return c
 }
@@ -146,16 +146,16 @@ An instance that is up, or leads shards, is refused without --force. No data is 
 		Example: "  signalbox cluster expel default_1_2 --timeout 10m",
 	}
 	force := c.Flags().Bool("force", false, "Also if the instance is up, or leads shards.")
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		i, err := k.change(protocol.MethodExpel, protocol.ExpelRequest{Instance: args[0], Force: *force})
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		i, err := inv.changeInstance(protocol.MethodExpel, protocol.ExpelRequest{Instance: args[0], Force: *force})
 		if err != nil {
 			return err
 		}
-		i, err = k.await(i, "expel confirmation did not arrive in time; the expel goes on", func(i *protocol.ClusterInstance) bool { return i.Current == "Expelled" })
+		i, err = inv.awaitInstance(i, "expel confirmation did not arrive in time; the expel goes on", func(i *protocol.ClusterInstance) bool { return i.Current == "Expelled" })
 		if err != nil {
 			return err
 		}
-		return k.printer().say(instanceRow(i), "expelled %s", safe(i.Name))
+		return inv.printer().message(instanceRow(i), "expelled %s", sanitize(i.Name))
 	})
 	return c
 }
@@ -166,16 +166,16 @@ func (a *app) transferCmd() *cobra.Command {
 		Long:    "Have another instance of its replicaset lead a shard, and wait until it does. Other shards may move in its place, so that leadership stays spread evenly.",
 		Example: "  signalbox cluster transfer 2 default_1_2",
 	}
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		shard, err := strconv.ParseUint(args[0], 10, 64)
 		if err != nil || shard == 0 {
 			return usagef("%q is not the number of a shard; `signalbox cluster status` shows them", args[0])
 		}
 		var x protocol.ClusterShard
-		if err := k.cluster(protocol.MethodTransfer, protocol.TransferRequest{Shard: shard, Instance: args[1]}, &x); err != nil {
+		if err := inv.cluster(protocol.MethodTransfer, protocol.TransferRequest{Shard: shard, Instance: args[1]}, &x); err != nil {
 			return err
 		}
-		err = k.poll("the shard is not handed over yet; the cluster goes on with it", x.Revision, func(s *protocol.ClusterStatus) bool {
+		err = inv.awaitStatus("the shard is not handed over yet; the cluster goes on with it", x.Revision, func(s *protocol.ClusterStatus) bool {
 			for i := range s.Shards {
 				if s.Shards[i].ID == shard {
 					x = s.Shards[i]
@@ -186,7 +186,7 @@ func (a *app) transferCmd() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return k.printer().say(row{{"shard", "", shard}, {"master", "", x.Master}}, "shard %d is led by %s", shard, safe(x.Master))
+		return inv.printer().message(row{{"shard", "", shard}, {"master", "", x.Master}}, "shard %d is led by %s", shard, sanitize(x.Master))
 	})
 	return c
 }
@@ -198,17 +198,17 @@ func (a *app) weightCmd() *cobra.Command {
 The buckets move by and by, while clients work.`,
 		Example: "  signalbox cluster weight default_2 0.5",
 	}
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		w, err := strconv.ParseFloat(args[1], 64)
 		if err != nil || !(w >= 0 && w <= 1_000_000) {
 			return usagef("%q is not a weight; give a number from 0 to 1000000, to the thousandth", args[1])
 		}
 		var set protocol.ClusterReplicaset
-		if err := k.cluster(protocol.MethodWeight, protocol.WeightRequest{Replicaset: args[0], Weight: w}, &set); err != nil {
+		if err := inv.cluster(protocol.MethodWeight, protocol.WeightRequest{Replicaset: args[0], Weight: w}, &set); err != nil {
 			return err
 		}
-		return k.printer().say(row{{"replicaset", "", set.Name}, {"weight", "", set.Weight}, {"buckets", "", set.Buckets}},
-			"%s has weight %v, and %d buckets for now", safe(set.Name), set.Weight, set.Buckets)
+		return inv.printer().message(row{{"replicaset", "", set.Name}, {"weight", "", set.Weight}, {"buckets", "", set.Buckets}},
+			"%s has weight %v, and %d buckets for now", sanitize(set.Name), set.Weight, set.Buckets)
 	})
 	return c
 }
@@ -220,17 +220,17 @@ func (a *app) replicationFactorCmd() *cobra.Command {
 own replicaset has fewer members than copies and no buckets, and with those that join later. No instance leaves a replicaset that has more members.`,
 		Example: "  signalbox cluster replication-factor default 3",
 	}
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		n, err := strconv.ParseUint(args[1], 10, 32)
 		if err != nil || n < 1 || n > 64 {
 			return usagef("%q is not a number of instances from 1 to 64", args[1])
 		}
 		var t protocol.ClusterTier
-		if err := k.cluster(protocol.MethodReplicationFactor, protocol.ReplicationFactorRequest{Tier: args[0], Factor: uint32(n)}, &t); err != nil {
+		if err := inv.cluster(protocol.MethodReplicationFactor, protocol.ReplicationFactorRequest{Tier: args[0], Factor: uint32(n)}, &t); err != nil {
 			return err
 		}
-		return k.printer().say(row{{"tier", "", t.Name}, {"replication_factor", "", t.ReplicationFactor}},
-			"tier %s has replication factor %d", safe(t.Name), t.ReplicationFactor)
+		return inv.printer().message(row{{"tier", "", t.Name}, {"replication_factor", "", t.ReplicationFactor}},
+			"tier %s has replication factor %d", sanitize(t.Name), t.ReplicationFactor)
 	})
 	return c
 }
@@ -244,40 +244,40 @@ Tickets that the key before signed are good until the keys are rotated again, so
 there notice, attach anew and go on, and those of sessions that were ended, or with a key that was read from a lost backup, do not.`,
 		Example: "  signalbox cluster rotate-keys",
 	}
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, _ []string) error {
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
 		var key protocol.TicketKey
-		if err := k.cluster(protocol.MethodRotateKeys, protocol.TicketKeyRequest{}, &key); err != nil {
+		if err := inv.cluster(protocol.MethodRotateKeys, protocol.TicketKeyRequest{}, &key); err != nil {
 			return err
 		}
-		if err := k.cluster(protocol.MethodRotateKeys, protocol.TicketKeyRequest{Current: key.ID}, &key); err != nil {
+		if err := inv.cluster(protocol.MethodRotateKeys, protocol.TicketKeyRequest{Current: key.ID}, &key); err != nil {
 			return err
 		}
-		return k.printer().say(row{{"key", "", key.ID}}, "tickets are signed with key %d", key.ID)
+		return inv.printer().message(row{{"key", "", key.ID}}, "tickets are signed with key %d", key.ID)
 	})
 	return c
 }
 
 // cluster asks, or tells, the cluster.
-func (k *call) cluster(method string, in, out any) error {
-	c, err := k.client()
+func (inv *invocation) cluster(method string, in, out any) error {
+	c, err := inv.client()
 	if err != nil {
 		return err
 	}
-	return c.Cluster(k.ctx, method, in, out)
+	return c.Cluster(inv.ctx, method, in, out)
 }
 
-func (k *call) change(method string, in any) (*protocol.ClusterInstance, error) {
+func (inv *invocation) changeInstance(method string, in any) (*protocol.ClusterInstance, error) {
 	var i protocol.ClusterInstance
-	return &i, k.cluster(method, in, &i)
+	return &i, inv.cluster(method, in, &i)
 }
 
-func (k *call) plan() (*protocol.ClusterPlan, error) {
+func (inv *invocation) plan() (*protocol.ClusterPlan, error) {
 	var p protocol.ClusterPlan
-	return &p, k.cluster(protocol.MethodPlan, nil, &p)
+	return &p, inv.cluster(protocol.MethodPlan, nil, &p)
 }
 
-func (k *call) status(ctx context.Context) (*protocol.ClusterStatus, error) {
-	c, err := k.client()
+func (inv *invocation) status(ctx context.Context) (*protocol.ClusterStatus, error) {
+	c, err := inv.client()
 	if err != nil {
 		return nil, err
 	}
@@ -285,11 +285,11 @@ func (k *call) status(ctx context.Context) (*protocol.ClusterStatus, error) {
 	return &s, c.Cluster(ctx, protocol.MethodStatus, nil, &s)
 }
 
-// await looks at an instance until done says yes. An instance that the cluster has forgotten was expelled.
-func (k *call) await(i *protocol.ClusterInstance, late string, done func(i *protocol.ClusterInstance) bool) (*protocol.ClusterInstance, error) {
+// awaitInstance looks at an instance until done says yes. An instance that the cluster has forgotten was expelled.
+func (inv *invocation) awaitInstance(i *protocol.ClusterInstance, late string, done func(i *protocol.ClusterInstance) bool) (*protocol.ClusterInstance, error) {
 	last := *i
 	last.Current, last.Target, last.Leads = "Expelled", "Expelled", nil
-	err := k.poll(late, i.Revision, func(s *protocol.ClusterStatus) bool {
+	err := inv.awaitStatus(late, i.Revision, func(s *protocol.ClusterStatus) bool {
 		for j := range s.Instances {
 			if s.Instances[j].ID == i.ID {
 				last = s.Instances[j]
@@ -301,20 +301,20 @@ func (k *call) await(i *protocol.ClusterInstance, late string, done func(i *prot
 	return &last, err
 }
 
-// poll looks at the cluster until done says yes to a status that knows of the change that has the revision. What was decided goes on when the time is over, which
+// awaitStatus looks at the cluster until done says yes to a status that knows of the change that has the revision. What was decided goes on when the time is over, which
 // late says.
-func (k *call) poll(late string, revision uint64, done func(s *protocol.ClusterStatus) bool) error {
+func (inv *invocation) awaitStatus(late string, revision uint64, done func(s *protocol.ClusterStatus) bool) error {
 	for {
-		s, err := k.status(k.ctx)
+		s, err := inv.status(inv.ctx)
 		if err == nil && s.Revision >= revision && done(s) {
 			return nil
 		}
-		if err != nil && k.ctx.Err() == nil {
+		if err != nil && inv.ctx.Err() == nil {
 			return err
 		}
 		select {
-		case <-time.After(lookAgain):
-		case <-k.ctx.Done():
+		case <-time.After(pollInterval):
+		case <-inv.ctx.Done():
 			return &codeError{code: exitError, err: fmt.Errorf("%s; see `signalbox cluster plan`", late)}
 		}
 	}

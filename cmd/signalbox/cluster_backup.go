@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// backupWithin is how long a backup may take unless --timeout says otherwise.
-	backupWithin = "10m"
-	// backupAgain is how often a backup, or the snapshot of one shard, is begun again when something changes under it.
-	backupAgain = 5
-	// partAgain is the pause before a snapshot that is being written is asked for again.
-	partAgain = 50 * time.Millisecond
+	// backupTimeout is how long a backup may take unless --timeout says otherwise.
+	backupTimeout = "10m"
+	// backupAttempts is how often a backup, or the snapshot of one shard, is begun again when something changes under it.
+	backupAttempts = 5
+	// backupPollInterval is the pause before a snapshot that is being written is asked for again.
+	backupPollInterval = 50 * time.Millisecond
 )
 
 func (a *app) backupCmd() *cobra.Command {
@@ -37,21 +37,21 @@ With --verify nothing is asked of the cluster: the file is read from the first b
   signalbox cluster backup --verify cluster.backup`,
 	}
 	verify := c.Flags().Bool("verify", false, "Check the file, offline.")
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		if *verify {
 			x, err := verifyBackup(args[0])
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
-			return k.printer().backup(args[0], x)
+			return inv.printer().backup(args[0], x)
 		}
 		for try := 1; ; try++ {
-			x, err := k.backup(args[0])
+			x, err := inv.backup(args[0])
 			var bad *badBackup
 			switch {
 			case err == nil:
-				return k.printer().backup(args[0], x)
-			case !errors.As(err, &bad) || try == backupAgain || k.ctx.Err() != nil:
+				return inv.printer().backup(args[0], x)
+			case !errors.As(err, &bad) || try == backupAttempts || inv.ctx.Err() != nil:
 				return err
 			}
 			fmt.Fprintf(a.stderr, "%v; beginning again\n", err)
@@ -64,15 +64,15 @@ With --verify nothing is asked of the cluster: the file is read from the first b
 type badBackup struct{ error }
 
 // backup writes the file, and checks it.
-func (k *call) backup(path string) (x *backup.Contents, err error) {
+func (inv *invocation) backup(path string) (x *backup.Contents, err error) {
 	if err := file.Regular(path); err != nil {
 		return nil, err
 	}
-	s, err := k.status(k.ctx)
+	s, err := inv.status(inv.ctx)
 	if err != nil {
 		return nil, err
 	}
-	err = file.Replace(path, func(f *os.File) error { return k.writeBackup(f, s) }, func(next string) error {
+	err = file.Replace(path, func(f *os.File) error { return inv.writeBackup(f, s) }, func(next string) error {
 		if x, err = verifyBackup(next); err != nil {
 			return &badBackup{err}
 		}
@@ -81,7 +81,7 @@ func (k *call) backup(path string) (x *backup.Contents, err error) {
 	return x, err
 }
 
-func (k *call) writeBackup(f io.Writer, s *protocol.ClusterStatus) error {
+func (inv *invocation) writeBackup(f io.Writer, s *protocol.ClusterStatus) error {
 	w, err := backup.NewWriter(f, backup.Head{Cluster: s.ID, Name: s.Name, Version: s.Version, MadeMS: time.Now().UnixMilli(), Shards: len(s.Shards)})
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func (k *call) writeBackup(f io.Writer, s *protocol.ClusterStatus) error {
 		shards = append(shards, s.Shards[i].ID)
 	}
 	for _, shard := range shards {
-		if err := k.backupShard(w, shard); err != nil {
+		if err := inv.backupShard(w, shard); err != nil {
 			if shard == 0 {
 				return fmt.Errorf("meta shard: %w", err)
 			}
@@ -102,17 +102,17 @@ func (k *call) writeBackup(f io.Writer, s *protocol.ClusterStatus) error {
 }
 
 // backupShard fetches a shard's snapshot. One that is lost before its first byte is in the file is begun again.
-func (k *call) backupShard(w *backup.Writer, shard uint64) error {
-	c, err := k.client()
+func (inv *invocation) backupShard(w *backup.Writer, shard uint64) error {
+	c, err := inv.client()
 	if err != nil {
 		return err
 	}
 	for try := 1; ; try++ {
-		part, err := awaitSnapshot(k.ctx, c, shard)
+		part, err := awaitSnapshot(inv.ctx, c, shard)
 		if err == nil {
-			return fetchSnapshot(k.ctx, c, w, shard, part)
+			return fetchSnapshot(inv.ctx, c, w, shard, part)
 		}
-		if !errors.Is(err, protocol.StatusNotFound) || try == backupAgain {
+		if !errors.Is(err, protocol.StatusNotFound) || try == backupAttempts {
 			return err
 		}
 	}
@@ -131,7 +131,7 @@ func awaitSnapshot(ctx context.Context, c *client.Client, shard uint64) (*protoc
 		}
 		req.Snapshot = part.Snapshot
 		select {
-		case <-time.After(partAgain):
+		case <-time.After(backupPollInterval):
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -183,7 +183,7 @@ func (p *printer) backup(path string, x *backup.Contents) error {
 	made := time.UnixMilli(x.MadeMS).UTC().Format(time.RFC3339)
 	recovered := ""
 	if x.Recovered != nil {
-		recovered = fmt.Sprintf("; it was recovered from %d folders by %s, because: %s", len(x.Recovered.Folders), safe(x.Recovered.User), safe(x.Recovered.Reason))
+		recovered = fmt.Sprintf("; it was recovered from %d folders by %s, because: %s", len(x.Recovered.Folders), sanitize(x.Recovered.User), sanitize(x.Recovered.Reason))
 	}
 	r := row{
 		{"file", "", path}, {"cluster", "", x.Cluster}, {"made", "", made}, {"version", "", x.Version}, {"shards", "", x.Head.Shards}, {"sessions", "", sessions},
@@ -192,6 +192,6 @@ func (p *printer) backup(path string, x *backup.Contents) error {
 	if x.Recovered != nil {
 		r = append(r, field{"recovered", "", x.Recovered})
 	}
-	return p.say(r, "%s is whole: cluster %s, made %s, %d shards, %d sessions, %d semaphores, %d bytes, digest %016x%s",
-		safe(path), x.Cluster, made, x.Head.Shards, sessions, semaphores, x.Bytes, digest, recovered)
+	return p.message(r, "%s is whole: cluster %s, made %s, %d shards, %d sessions, %d semaphores, %d bytes, digest %016x%s",
+		sanitize(path), x.Cluster, made, x.Head.Shards, sessions, semaphores, x.Bytes, digest, recovered)
 }

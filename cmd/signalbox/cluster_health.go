@@ -22,12 +22,12 @@ more survives that, and the meta shard does if the key has enough values (three 
 majority too; how old its map is then, it says.`,
 		Example: "  signalbox cluster health",
 	}
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, _ []string) error {
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
 		var h protocol.ClusterHealth
-		if err := k.cluster(protocol.MethodHealth, nil, &h); err != nil {
+		if err := inv.cluster(protocol.MethodHealth, nil, &h); err != nil {
 			return err
 		}
-		if err := k.printer().health(&h); err != nil {
+		if err := inv.printer().health(&h); err != nil {
 			return err
 		}
 		return healthCode(&h)
@@ -46,9 +46,9 @@ func healthCode(h *protocol.ClusterHealth) error {
 func (p *printer) health(h *protocol.ClusterHealth) error {
 	switch p.format {
 	case "json":
-		return p.indented(h)
+		return p.jsonIndented(h)
 	case "jsonl":
-		return p.line(h)
+		return p.jsonLine(h)
 	}
 	return p.healthLines(h)
 }
@@ -59,7 +59,7 @@ func (p *printer) healthLines(h *protocol.ClusterHealth) error {
 	if h.State != protocol.HealthHealthy {
 		style = red
 	}
-	first := paint(p.color, style, h.State) + ", as " + safe(h.AskedOf) + " sees it"
+	first := paint(p.color, style, h.State) + ", as " + sanitize(h.AskedOf) + " sees it"
 	if !h.Confirmed {
 		first += "; a majority confirmed its map of the cluster " + age(time.Duration(h.AgeMS)*time.Millisecond) + " ago for the last time"
 	}
@@ -81,7 +81,7 @@ func (p *printer) healthLines(h *protocol.ClusterHealth) error {
 		return err
 	}
 	for _, l := range lines {
-		if _, err := io.WriteString(p.w, "  "+safe(l)+"\n"); err != nil {
+		if _, err := io.WriteString(p.w, "  "+sanitize(l)+"\n"); err != nil {
 			return err
 		}
 	}

@@ -54,7 +54,7 @@ Who, when, why and of what is kept in the file ("cluster backup --verify" shows 
 	work := c.Flags().String("work", "", "Folder for copies of the logs while they are read. Default: beside FILE.")
 	accept := c.Flags().Bool("accept-loss", false, "Read logs too that have gone back, or have no watermark: what they lack is lost.")
 	dry := c.Flags().Bool("dry-run", false, "Show what there is, and write nothing.")
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		switch {
 		case len(*folders) == 0:
 			return usagef("--survivor is missing: give the data folder of each instance that is left")
@@ -77,20 +77,20 @@ Who, when, why and of what is kept in the file ("cluster backup --verify" shows 
 		}
 		defer os.RemoveAll(copies)
 		fmt.Fprint(a.stderr, recoverWarning)
-		left, err := server.OpenSurvivors(k.long, *folders, copies, *accept, slog.New(slog.DiscardHandler))
+		left, err := server.OpenSurvivors(inv.longCtx, *folders, copies, *accept, slog.New(slog.DiscardHandler))
 		if err != nil {
 			return err
 		}
 		defer left.Close()
 		if *dry {
-			return k.printer().survivors(left.Logs())
+			return inv.printer().survivors(left.Logs())
 		}
 		from := &backup.Recovered{Reason: *reason, Folders: *folders}
 		if u, err := user.Current(); err == nil {
 			from.User = u.Username
 		}
 		from.Host, _ = os.Hostname()
-		x, err := writeRecovered(k.long, left, path, from)
+		x, err := writeRecovered(inv.longCtx, left, path, from)
 		if err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ Who, when, why and of what is kept in the file ("cluster backup --verify" shows 
 		if err := auditRecovery(*dest, path, x, left.Logs()); err != nil {
 			return err
 		}
-		return k.printer().backup(path, x)
+		return inv.printer().backup(path, x)
 	})
 	addFlags(c.Flags(), scopeClient, "output", "no-color")
 	return c

@@ -31,7 +31,7 @@ The new cluster has an id and keys of its own, so instances of the old one canno
 for it: start the client's process again, and it takes over the session that it has kept.`,
 		Example: "  signalbox cluster restore cluster.backup --data ./restored\n  signalbox serve --data ./restored",
 	}
-	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		v, err := a.resolveServe(cmd)
 		if err != nil {
 			return err
@@ -49,10 +49,10 @@ for it: start the client's process again, and it takes over the session that it 
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
-		if err := server.Restore(k.long, cfg, from); err != nil {
+		if err := server.Restore(inv.longCtx, cfg, from); err != nil {
 			return err
 		}
-		return k.printer().restored(args[0], cfg.DataDir, &from.Contents)
+		return inv.printer().restored(args[0], cfg.DataDir, &from.Contents)
 	})
 	addFlags(c.Flags(), scopeServe, restoreFlags...)
 	addFlags(c.Flags(), scopeClient, "output", "no-color")
@@ -62,6 +62,6 @@ for it: start the client's process again, and it takes over the session that it 
 // restored tells what was restored, and how to go on.
 func (p *printer) restored(path, dir string, x *backup.Contents) error {
 	sessions, semaphores := x.Sizes()
-	return p.say(row{{"file", "", path}, {"data", "", dir}, {"sessions", "", sessions}, {"semaphores", "", semaphores}},
-		"%s is restored to %s: %d sessions, %d semaphores; start it with the same flags: signalbox serve --data %s", safe(path), safe(dir), sessions, semaphores, safe(dir))
+	return p.message(row{{"file", "", path}, {"data", "", dir}, {"sessions", "", sessions}, {"semaphores", "", semaphores}},
+		"%s is restored to %s: %d sessions, %d semaphores; start it with the same flags: signalbox serve --data %s", sanitize(path), sanitize(dir), sessions, semaphores, sanitize(dir))
 }

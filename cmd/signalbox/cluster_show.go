@@ -13,23 +13,23 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// watchEvery is how often status --watch asks.
-const watchEvery = time.Second
+// watchInterval is how often status --watch asks.
+const watchInterval = time.Second
 
 // clearScreen puts a terminal's cursor at the top of an empty screen.
 const clearScreen = "\x1b[H\x1b[2J"
 
 // watchStatus shows the status whenever it has changed, until a signal. On a terminal the new one takes the place of the old one.
-func (k *call) watchStatus() error {
-	out, err := k.stream()
+func (inv *invocation) watchStatus() error {
+	out, err := inv.stream()
 	if err != nil {
 		return err
 	}
 	p := out.p
 	var shown []byte
 	for {
-		s, err := k.status(k.long)
-		if k.long.Err() != nil {
+		s, err := inv.status(inv.longCtx)
+		if inv.longCtx.Err() != nil {
 			return nil
 		}
 		if err != nil {
@@ -53,8 +53,8 @@ func (k *call) watchStatus() error {
 			shown = now.Bytes()
 		}
 		select {
-		case <-time.After(watchEvery):
-		case <-k.long.Done():
+		case <-time.After(watchInterval):
+		case <-inv.longCtx.Done():
 			return nil
 		}
 	}
@@ -64,13 +64,13 @@ func (k *call) watchStatus() error {
 func (p *printer) status(s *protocol.ClusterStatus) error {
 	switch p.format {
 	case "json":
-		return p.indented(s)
+		return p.jsonIndented(s)
 	case "jsonl":
-		return p.line(s)
+		return p.jsonLine(s)
 	}
 	title := "cluster " + s.ID
 	if s.Name != "" {
-		title = fmt.Sprintf("cluster %s (%s)", safe(s.Name), s.ID)
+		title = fmt.Sprintf("cluster %s (%s)", sanitize(s.Name), s.ID)
 	}
 	if s.Version != "" {
 		title += ", version " + s.Version
@@ -80,9 +80,9 @@ func (p *printer) status(s *protocol.ClusterStatus) error {
 	}
 	leader := "without a leader"
 	if s.Meta.Leader != "" {
-		leader = "led by " + safe(s.Meta.Leader)
+		leader = "led by " + sanitize(s.Meta.Leader)
 	}
-	fmt.Fprintf(p.w, "\n%s\nmeta shard: %s; voters: %s\n", title, leader, names(s.Meta.Voters))
+	fmt.Fprintf(p.w, "\n%s\nmeta shard: %s; voters: %s\n", title, leader, nameList(s.Meta.Voters))
 	for i := range s.Tiers {
 		if err := p.tier(s, &s.Tiers[i]); err != nil {
 			return err
@@ -93,7 +93,7 @@ func (p *printer) status(s *protocol.ClusterStatus) error {
 	}
 	rows := make([]row, len(s.Moves))
 	for i, m := range s.Moves {
-		rows[i] = row{{"", "tier", m.Tier}, {"", "buckets", span(m.First, m.Count)}, {"", "from shard", m.From}, {"", "to shard", m.To}, {"", "phase", m.Phase}}
+		rows[i] = row{{"", "tier", m.Tier}, {"", "buckets", bucketRange(m.First, m.Count)}, {"", "from shard", m.From}, {"", "to shard", m.To}, {"", "phase", m.Phase}}
 	}
 	fmt.Fprintf(p.w, "\n%s\n", p.heading("buckets that move"))
 	return p.table(rows)
@@ -109,7 +109,7 @@ func (p *printer) tier(s *protocol.ClusterStatus, t *protocol.ClusterTier) error
 	if !t.Bootstrapped && t.Buckets > 0 {
 		about += ", waits for a replicaset to be ready"
 	}
-	fmt.Fprintf(p.w, "\n%s: %s\n", p.heading("tier "+safe(t.Name)), about)
+	fmt.Fprintf(p.w, "\n%s: %s\n", p.heading("tier "+sanitize(t.Name)), about)
 	for i := range s.Replicasets {
 		set := &s.Replicasets[i]
 		if set.Tier != t.Name || set.Phase == "expelled" {
@@ -129,7 +129,7 @@ func (p *printer) replicaset(s *protocol.ClusterStatus, set *protocol.ClusterRep
 			about += fmt.Sprintf(", %d of %d copies", c.Copies, c.Configured)
 		}
 	}
-	fmt.Fprintf(p.w, "\n%s: %s, weight %v, %d buckets\n", p.heading("replicaset "+safe(set.Name)), about, set.Weight, set.Buckets)
+	fmt.Fprintf(p.w, "\n%s: %s, weight %v, %d buckets\n", p.heading("replicaset "+sanitize(set.Name)), about, set.Weight, set.Buckets)
 	var instances, shards []row
 	for i := range s.Instances {
 		x := &s.Instances[i]
@@ -137,9 +137,9 @@ func (p *printer) replicaset(s *protocol.ClusterStatus, set *protocol.ClusterRep
 			continue
 		}
 		instances = append(instances, row{
-			{"", "instance", x.Name}, {"", "state", state(x, &s.Health)}, {"", "heard", heard(x)}, {"", "votes", slices.Contains(s.Meta.Voters, x.Name)},
-			{"", "leads", leads(x, &s.Health)}, {"", "version", cmp.Or(x.Version, "-")}, {"", "failure domain", whole(cmp.Or(domain(x.Domain), "-"))}, {"", "address", whole(x.Address)},
-			{"", "since", moment{wall(x.ChangedAt)}}, {"", "reason", whole(cmp.Or(x.Reason, "-"))},
+			{"", "instance", x.Name}, {"", "state", instanceState(x, &s.Health)}, {"", "heard", heardText(x)}, {"", "votes", slices.Contains(s.Meta.Voters, x.Name)},
+			{"", "leads", countLed(x, &s.Health)}, {"", "version", cmp.Or(x.Version, "-")}, {"", "failure domain", uncut(cmp.Or(domainText(x.Domain), "-"))}, {"", "address", uncut(x.Address)},
+			{"", "since", timestamp{wallTime(x.ChangedAt)}}, {"", "reason", uncut(cmp.Or(x.Reason, "-"))},
 		})
 	}
 	for i := range s.Shards {
@@ -147,7 +147,7 @@ func (p *printer) replicaset(s *protocol.ClusterStatus, set *protocol.ClusterRep
 		if x.Replicaset != set.Name || x.Tier != set.Tier {
 			continue
 		}
-		shards = append(shards, row{{"", "shard", x.ID}, {"", "state", works(x, &s.Health)}, {"", "master", master(x, &s.Health)}, {"", "replicas", whole(replicas(x))}, {"", "buckets", x.Buckets}})
+		shards = append(shards, row{{"", "shard", x.ID}, {"", "state", shardState(x, &s.Health)}, {"", "master", masterText(x, &s.Health)}, {"", "replicas", uncut(replicaText(x))}, {"", "buckets", x.Buckets}})
 	}
 	if len(instances) > 0 {
 		if err := p.table(instances); err != nil {
@@ -165,9 +165,9 @@ func (p *printer) replicaset(s *protocol.ClusterStatus, set *protocol.ClusterRep
 func (p *printer) plan(x *protocol.ClusterPlan) error {
 	switch p.format {
 	case "json":
-		return p.indented(x)
+		return p.jsonIndented(x)
 	case "jsonl":
-		return p.line(x)
+		return p.jsonLine(x)
 	}
 	if x.Health.State != protocol.HealthHealthy && x.Health.State != "" {
 		if err := p.healthLines(&x.Health); err != nil {
@@ -181,7 +181,7 @@ func (p *printer) plan(x *protocol.ClusterPlan) error {
 	if len(x.Steps) > 0 {
 		fmt.Fprintln(p.w, p.heading("next"))
 		for _, s := range x.Steps {
-			fmt.Fprintln(p.w, "  "+safe(s))
+			fmt.Fprintln(p.w, "  "+sanitize(s))
 		}
 	}
 	for _, k := range waitHeadings {
@@ -194,7 +194,7 @@ func (p *printer) plan(x *protocol.ClusterPlan) error {
 				fmt.Fprintln(p.w, p.heading(k.heading))
 				first = false
 			}
-			fmt.Fprintf(p.w, "  %s\n    %s\n", safe(w.What), safe(w.Why))
+			fmt.Fprintf(p.w, "  %s\n    %s\n", sanitize(w.What), sanitize(w.Why))
 		}
 	}
 	return nil
@@ -211,8 +211,8 @@ func instanceRow(i *protocol.ClusterInstance) row {
 		{"draining", "", i.Draining}}
 }
 
-// state is what an instance is, with a ? while it is to be something else, or is not heard.
-func state(i *protocol.ClusterInstance, h *protocol.ClusterHealth) string {
+// instanceState is what an instance is, with a ? while it is to be something else, or is not heard.
+func instanceState(i *protocol.ClusterInstance, h *protocol.ClusterHealth) string {
 	text := i.Current
 	for _, u := range h.Unheard {
 		if u.Instance == i.Name && text == "Online" {
@@ -235,7 +235,7 @@ func state(i *protocol.ClusterInstance, h *protocol.ClusterHealth) string {
 	return text
 }
 
-func heard(i *protocol.ClusterInstance) string {
+func heardText(i *protocol.ClusterInstance) string {
 	switch {
 	case i.Reachable == nil:
 		return "?"
@@ -246,7 +246,7 @@ func heard(i *protocol.ClusterInstance) string {
 }
 
 // works says whether a shard serves its buckets now.
-func works(x *protocol.ClusterShard, h *protocol.ClusterHealth) string {
+func shardState(x *protocol.ClusterShard, h *protocol.ClusterHealth) string {
 	for i := range h.Shards {
 		switch g := &h.Shards[i]; {
 		case g.Shard != x.ID:
@@ -267,8 +267,8 @@ func works(x *protocol.ClusterShard, h *protocol.ClusterHealth) string {
 	return "-"
 }
 
-// leads counts the shards that an instance is heard leading.
-func leads(i *protocol.ClusterInstance, h *protocol.ClusterHealth) (n int) {
+// countLed counts the shards that an instance is heard leading.
+func countLed(i *protocol.ClusterInstance, h *protocol.ClusterHealth) (n int) {
 	for _, g := range h.Shards {
 		if g.Leader == i.Name {
 			n++
@@ -277,8 +277,8 @@ func leads(i *protocol.ClusterInstance, h *protocol.ClusterHealth) (n int) {
 	return n
 }
 
-// master is who leads a shard, as the map has it; one that is not heard leading it now led it.
-func master(x *protocol.ClusterShard, h *protocol.ClusterHealth) string {
+// masterText is who leads a shard, as the map has it; one that is not heard leading it now led it.
+func masterText(x *protocol.ClusterShard, h *protocol.ClusterHealth) string {
 	for _, g := range h.Shards {
 		if g.Shard == x.ID && g.Leader == "" && x.Master != "" {
 			return "none, was " + x.Master
@@ -295,8 +295,8 @@ func master(x *protocol.ClusterShard, h *protocol.ClusterHealth) string {
 	return x.Master + "? to be " + x.TargetMaster
 }
 
-// replicas lists who has a shard. A voter is nothing special; what is not, or not yet, is said.
-func replicas(x *protocol.ClusterShard) string {
+// replicaText lists who has a shard. A voter is nothing special; what is not, or not yet, is said.
+func replicaText(x *protocol.ClusterShard) string {
 	list := make([]string, len(x.Replicas))
 	for i, r := range x.Replicas {
 		list[i] = r.Instance
@@ -312,14 +312,14 @@ func replicas(x *protocol.ClusterShard) string {
 	return strings.Join(list, ", ")
 }
 
-func names(list []string) string {
+func nameList(list []string) string {
 	if len(list) == 0 {
 		return "none"
 	}
-	return safe(strings.Join(list, ", "))
+	return sanitize(strings.Join(list, ", "))
 }
 
-func domain(d map[string]string) string {
+func domainText(d map[string]string) string {
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(d)) {
 		parts = append(parts, k+"="+d[k])
@@ -327,15 +327,15 @@ func domain(d map[string]string) string {
 	return strings.Join(parts, ",")
 }
 
-func span(first, count uint32) string {
+func bucketRange(first, count uint32) string {
 	if count <= 1 {
 		return fmt.Sprint(first)
 	}
 	return fmt.Sprintf("%d-%d", first, uint64(first)+uint64(count)-1)
 }
 
-// wall reads ms since 1970; 0 is none.
-func wall(ms uint64) time.Time {
+// wallTime reads ms since 1970; 0 is none.
+func wallTime(ms uint64) time.Time {
 	if ms == 0 {
 		return time.Time{}
 	}

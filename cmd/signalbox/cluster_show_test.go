@@ -138,10 +138,10 @@ func TestLists(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if diff := cmp.Diff([]string{"a:1", "b:2", "c:3"}, items(l.String())); diff != "" {
+	if diff := cmp.Diff([]string{"a:1", "b:2", "c:3"}, splitList(l.String())); diff != "" {
 		t.Error(diff)
 	}
-	if got := items(" , ,"); got != nil {
+	if got := splitList(" , ,"); got != nil {
 		t.Errorf("nothing is %q", got)
 	}
 }

@@ -11,8 +11,8 @@ import (
 
 // Completion asks the server for names, but never keeps a shell waiting for long.
 const (
-	completeWithin = time.Second
-	completeMost   = 200
+	completionTimeout = time.Second
+	maxCompletions    = 200
 )
 
 type completer = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective)
@@ -58,38 +58,38 @@ func (a *app) setCompletion(root *cobra.Command) {
 }
 
 // completeArg completes a verb's first argument by what list finds; behind it come the words of a command, which are the shell's to complete.
-func (a *app) completeArg(list func(k *call, typed string, yield func(string) bool) error) completer {
+func (a *app) completeArg(list func(inv *invocation, typed string, yield func(string) bool) error) completer {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveDefault
 		}
-		k, _, err := a.newCall(cmd)
+		inv, _, err := a.newInvocation(cmd)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 		defer cancel()
-		k.ctx, k.long = ctx, ctx
+		inv.ctx, inv.longCtx = ctx, ctx
 		var words []string
-		_ = list(k, typed, func(word string) bool { // what was found in time is good enough
-			if word == safe(word) && !strings.ContainsAny(word, " \t") {
+		_ = list(inv, typed, func(word string) bool { // what was found in time is good enough
+			if word == sanitize(word) && !strings.ContainsAny(word, " \t") {
 				words = append(words, word)
 			}
-			return len(words) < completeMost
+			return len(words) < maxCompletions
 		})
-		if k.c != nil {
-			k.c.Abandon()
+		if inv.conn != nil {
+			inv.conn.Abandon()
 		}
 		return words, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-func semaphoreNames(k *call, typed string, yield func(string) bool) error {
-	n, err := k.open()
+func semaphoreNames(inv *invocation, typed string, yield func(string) bool) error {
+	n, err := inv.openNode()
 	if err != nil {
 		return err
 	}
-	for s, err := range n.List(k.ctx, typed) {
+	for s, err := range n.List(inv.ctx, typed) {
 		if err != nil {
 			return err
 		}
@@ -100,12 +100,12 @@ func semaphoreNames(k *call, typed string, yield func(string) bool) error {
 	return nil
 }
 
-func configNames(k *call, typed string, yield func(string) bool) error {
-	n, err := k.open()
+func configNames(inv *invocation, typed string, yield func(string) bool) error {
+	n, err := inv.openNode()
 	if err != nil {
 		return err
 	}
-	for c, err := range n.Configs(k.ctx, typed) {
+	for c, err := range n.Configs(inv.ctx, typed) {
 		if err != nil || !yield(c.Name) {
 			return err
 		}
@@ -113,8 +113,8 @@ func configNames(k *call, typed string, yield func(string) bool) error {
 	return nil
 }
 
-func instanceNames(k *call, typed string, yield func(string) bool) error {
-	s, err := k.status(k.ctx)
+func instanceNames(inv *invocation, typed string, yield func(string) bool) error {
+	s, err := inv.status(inv.ctx)
 	if err != nil {
 		return err
 	}
@@ -126,12 +126,12 @@ func instanceNames(k *call, typed string, yield func(string) bool) error {
 	return nil
 }
 
-func nodePaths(k *call, typed string, yield func(string) bool) error {
-	c, err := k.client()
+func nodePaths(inv *invocation, typed string, yield func(string) bool) error {
+	c, err := inv.client()
 	if err != nil {
 		return err
 	}
-	for n, err := range c.Nodes(k.ctx, typed) {
+	for n, err := range c.Nodes(inv.ctx, typed) {
 		if err != nil || !yield(n.Path) {
 			return err
 		}

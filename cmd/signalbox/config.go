@@ -17,23 +17,23 @@ func (a *app) configCmd() *cobra.Command {
 		Use: "get NAME", Short: "Print a configuration's data as it is", Args: cobra.ExactArgs(1),
 		Long: `Print a configuration's data, byte for byte as it was set; on a terminal with a newline behind it. With -o json its version stands beside it.`,
 	}
-	get.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		n, err := k.open()
+	get.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		n, err := inv.openNode()
 		if err != nil {
 			return err
 		}
-		v, err := n.Config(args[0]).Get(k.ctx)
+		v, err := n.Config(args[0]).Get(inv.ctx)
 		if err != nil {
 			return err
 		}
-		if k.values["output"] != "table" {
-			return k.printer().one(valueRow(args[0], &v))
+		if inv.values["output"] != "table" {
+			return inv.printer().item(valueRow(args[0], &v))
 		}
 		data := v.Data
-		if isTerminal(k.stdout) {
-			data = []byte(safe(string(data)) + "\n")
+		if isTerminal(inv.stdout) {
+			data = []byte(sanitize(string(data)) + "\n")
 		}
-		_, err = k.stdout.Write(data)
+		_, err = inv.stdout.Write(data)
 		return err
 	})
 
@@ -45,7 +45,7 @@ func (a *app) configCmd() *cobra.Command {
 	}
 	set.Flags().String("data-file", "", "File with the data; - is standard input.")
 	ifVersion := set.Flags().Uint64("if-version", 0, "Only if it has this version; 0 if it is not set yet.")
-	set.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+	set.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		var data []byte
 		file := cmd.Flag("data-file")
 		switch {
@@ -55,48 +55,48 @@ func (a *app) configCmd() *cobra.Command {
 			data = []byte(args[1])
 		case file.Changed:
 			var err error
-			if data, err = k.readFile(file.Value.String()); err != nil {
+			if data, err = inv.readFile(file.Value.String()); err != nil {
 				return err
 			}
 		default:
-			return usagef("the data is missing; the form is: %s", form(cmd))
+			return usagef("the data is missing; the form is: %s", usageLine(cmd))
 		}
 		var opts []client.SetOption
 		if cmd.Flag("if-version").Changed {
 			opts = append(opts, client.IfVersion(*ifVersion))
 		}
-		return k.with("config set", func(s *client.Session) error {
-			v, err := s.Config(args[0]).Set(k.ctx, data, opts...)
+		return inv.withSession("config set", func(s *client.Session) error {
+			v, err := s.Config(args[0]).Set(inv.ctx, data, opts...)
 			if err != nil {
 				return err
 			}
-			return k.printer().say(row{{"name", "", args[0]}, {"version", "", v}}, "%s has version %d", safe(args[0]), v)
+			return inv.printer().message(row{{"name", "", args[0]}, {"version", "", v}}, "%s has version %d", sanitize(args[0]), v)
 		})
 	})
 
 	ls := &cobra.Command{Use: "ls [PREFIX]", Short: "List configurations by prefix, in order of name", Args: cobra.MaximumNArgs(1)}
-	ls.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		n, err := k.open()
+	ls.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		n, err := inv.openNode()
 		if err != nil {
 			return err
 		}
 		var rows []row
-		for c, err := range n.Configs(k.ctx, strings.Join(args, ""), client.ReadConsistency(client.Strict)) {
+		for c, err := range n.Configs(inv.ctx, strings.Join(args, ""), client.ReadConsistency(client.Strict)) {
 			if err != nil {
 				return err
 			}
 			rows = append(rows, row{{"name", "name", c.Name}, {"version", "version", c.Version}})
 		}
-		return k.printer().list(rows, "no configurations")
+		return inv.printer().list(rows, "no configurations")
 	})
 
 	remove := &cobra.Command{Use: "delete NAME", Short: "Remove a configuration, and its history", Args: cobra.ExactArgs(1)}
-	remove.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		return k.with("config delete", func(s *client.Session) error {
-			if err := s.Config(args[0]).Delete(k.ctx); err != nil {
+	remove.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		return inv.withSession("config delete", func(s *client.Session) error {
+			if err := s.Config(args[0]).Delete(inv.ctx); err != nil {
 				return err
 			}
-			return k.printer().say(row{{"name", "", args[0]}, {"deleted", "", true}}, "deleted %s", safe(args[0]))
+			return inv.printer().message(row{{"name", "", args[0]}, {"deleted", "", true}}, "deleted %s", sanitize(args[0]))
 		})
 	})
 
@@ -105,34 +105,34 @@ func (a *app) configCmd() *cobra.Command {
 		Long: `Show what a configuration says and said before, newest first: its value, and up to 10 before it while they have 64 KiB together. The time is that of the client which set it.
 To go back to an old value, set it again.`,
 	}
-	history.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		n, err := k.open()
+	history.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		n, err := inv.openNode()
 		if err != nil {
 			return err
 		}
-		values, err := n.Config(args[0]).History(k.ctx)
+		values, err := n.Config(args[0]).History(inv.ctx)
 		if err != nil {
 			return err
 		}
 		var rows []row
 		for _, v := range values {
-			rows = append(rows, row{{"version", "version", v.Version}, {"set_at", "set", moment{v.Time}}, {"data", "data", v.Data}})
+			rows = append(rows, row{{"version", "version", v.Version}, {"set_at", "set", timestamp{v.Time}}, {"data", "data", v.Data}})
 		}
-		return k.printer().list(rows, "no values")
+		return inv.printer().list(rows, "no values")
 	})
 
 	watch := &cobra.Command{Use: "watch NAME", Short: "Print a configuration's data, and every change, until Ctrl-C", Args: cobra.ExactArgs(1)}
 	count := watch.Flags().Uint("count", 0, "End after so many values; 0 is never.")
-	watch.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		out, err := k.stream()
+	watch.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		out, err := inv.stream()
 		if err != nil {
 			return err
 		}
-		n, err := k.open()
+		n, err := inv.openNode()
 		if err != nil {
 			return err
 		}
-		return each(k.long, *count, n.Config(args[0]).Watch(k.long), func(v client.Value) error {
+		return printEach(inv.longCtx, *count, n.Config(args[0]).Watch(inv.longCtx), func(v client.Value) error {
 			r := append(row{{"time", "time", clockTime{time.Now()}}, {"exists", "", v.Exists}}, valueRow(args[0], &v)...)
 			if !v.Exists {
 				return out.event(append(r, field{"", "data", "not set"}))

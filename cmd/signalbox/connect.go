@@ -17,84 +17,84 @@ import (
 // errUnreachable marks errors of reaching the server at all: exit code 5.
 var errUnreachable = errors.New("no instance answered")
 
-// gaveUp is the end of --timeout. Exit code 5 too, but only where no instance was reached does it
+// timeoutError is the end of --timeout. Exit code 5 too, but only where no instance was reached does it
 // say so.
-type gaveUp struct {
-	k     *call
-	after time.Duration
+type timeoutError struct {
+	inv     *invocation
+	timeout time.Duration
 }
 
-func (e *gaveUp) Error() string {
-	if e.k.c == nil {
-		return fmt.Sprintf("gave up after %s: %v", e.after, errUnreachable)
+func (e *timeoutError) Error() string {
+	if e.inv.conn == nil {
+		return fmt.Sprintf("gave up after %s: %v", e.timeout, errUnreachable)
 	}
-	return fmt.Sprintf("gave up after %s: an instance was reached, but this was not done in time", e.after)
+	return fmt.Sprintf("gave up after %s: an instance was reached, but this was not done in time", e.timeout)
 }
 
-func (e *gaveUp) Is(target error) bool { return target == errUnreachable }
+func (e *timeoutError) Is(target error) bool { return target == errUnreachable }
 
-// call is one run of a verb that talks to a server.
-type call struct {
+// invocation is one run of a verb that talks to a server.
+type invocation struct {
 	*app
-	ctx  context.Context // ends with --timeout
-	long context.Context // ends with a signal only: for holding and watching
-	node string
-	ttl  time.Duration
+	ctx     context.Context // ends with --timeout
+	longCtx context.Context // ends with a signal only: for holding and watching
+	node    string
+	ttl     time.Duration
 
-	cfg      client.Config
-	c        *client.Client  // once connected
-	stopping context.Context // of ending
+	cfg        client.Config
+	conn       *client.Client  // once connected
+	cleanupCtx context.Context // of ending
 }
 
 // verb makes a command's function out of one that wants a server. Settings are checked before; it is connected when fn asks for it, so that what is
 // wrong with a command line is said without a server.
-func (a *app) verb(fn func(k *call, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+func (a *app) verb(fn func(inv *invocation, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.warnEnvironment(os.Environ())
 		a.verbPath = strings.TrimPrefix(cmd.CommandPath(), "signalbox ")
-		k, timeout, err := a.newCall(cmd)
+		inv, timeout, err := a.newInvocation(cmd)
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout, &gaveUp{k, timeout})
+		ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout, &timeoutError{inv, timeout})
 		defer cancel()
-		k.ctx, k.long = ctx, cmd.Context()
+		inv.ctx, inv.longCtx = ctx, cmd.Context()
 		defer func() {
-			if k.c != nil {
-				k.c.Abandon() // sessions were stopped by who started them, as far as that was possible
+			if inv.conn != nil {
+				inv.conn.Abandon() // sessions were stopped by who started them, as far as that was possible
 			}
 		}()
-		return fn(k, cmd, args)
+		return fn(inv, cmd, args)
 	}
 }
 
-// newCall reads the settings of a call.
-func (a *app) newCall(cmd *cobra.Command) (k *call, timeout time.Duration, err error) {
+// newInvocation reads the settings of a call.
+func (a *app) newInvocation(cmd *cobra.Command) (inv *invocation, timeout time.Duration, err error) {
 	if err := a.resolveClient(cmd); err != nil {
 		return nil, 0, err
 	}
-	k = &call{app: a, node: a.values["node"]}
-	k.cfg.Name = "signalbox-cli/" + version
+	inv = &invocation{app: a, node: a.values["node"]}
+	inv.cfg.Name = "signalbox-cli/" + version
 	if timeout, err = duration("timeout", a.values["timeout"]); err != nil {
 		return nil, 0, err
 	}
 	if timeout <= 0 {
 		return nil, 0, usagef("--timeout %s is not above 0; give a duration like 15s", timeout)
 	}
-	if k.ttl, err = duration("session-timeout", a.values["session-timeout"]); err != nil {
+	if inv.ttl, err = duration("session-timeout", a.values["session-timeout"]); err != nil {
 		return nil, 0, err
 	}
-	if err := protocol.ValidatePath(k.node); err != nil {
-		return nil, 0, usagef("--node %q: %v", k.node, err)
+	if err := protocol.ValidatePath(inv.node); err != nil {
+		return nil, 0, usagef("--node %q: %v", inv.node, err)
 	}
 	if f := a.values["token-file"]; f != "" {
 		token, err := readSecret(f)
 		if err != nil {
 			return nil, 0, usagef("cannot read --token-file: %v", err)
 		}
-		k.cfg.Token = []byte(token)
+		inv.cfg.Token = []byte(token)
 	}
-	if k.cfg.TLS, err = tlsConfig(a.values); err != nil {
+	if inv.cfg.TLS, err = tlsConfig(a.values); err != nil {
 		return nil, 0, err
 	}
 	for e := range strings.SplitSeq(a.values["endpoints"], ",") {
@@ -104,42 +104,42 @@ func (a *app) newCall(cmd *cobra.Command) (k *call, timeout time.Duration, err e
 		if _, _, err := net.SplitHostPort(e); err != nil {
 			return nil, 0, usagef("--endpoints: %q is not host:port", e)
 		}
-		k.cfg.Endpoints = append(k.cfg.Endpoints, e)
+		inv.cfg.Endpoints = append(inv.cfg.Endpoints, e)
 	}
-	if len(k.cfg.Endpoints) == 0 {
+	if len(inv.cfg.Endpoints) == 0 {
 		return nil, 0, usagef("--endpoints is empty; name at least one instance as host:port")
 	}
-	return k, timeout, nil
+	return inv, timeout, nil
 }
 
 // client connects, the first time.
-func (k *call) client() (*client.Client, error) {
-	if k.c != nil {
-		return k.c, nil
+func (inv *invocation) client() (*client.Client, error) {
+	if inv.conn != nil {
+		return inv.conn, nil
 	}
-	c, err := client.Open(k.ctx, k.cfg)
+	c, err := client.Open(inv.ctx, inv.cfg)
 	if err != nil {
-		if protocol.StatusOf(err) == protocol.StatusInternal && (!errors.Is(err, client.ErrHandshake) || k.ctx.Err() != nil) {
+		if protocol.StatusOf(err) == protocol.StatusInternal && (!errors.Is(err, client.ErrHandshake) || inv.ctx.Err() != nil) {
 			err = fmt.Errorf("%w: %w", errUnreachable, err)
 		}
 		return nil, err
 	}
-	k.c = c
+	inv.conn = c
 	return c, nil
 }
 
 // open connects and finds the node, for reading.
-func (k *call) open() (*client.Node, error) {
-	c, err := k.client()
+func (inv *invocation) openNode() (*client.Node, error) {
+	c, err := inv.client()
 	if err != nil {
 		return nil, err
 	}
-	return c.Node(k.ctx, k.node)
+	return c.Node(inv.ctx, inv.node)
 }
 
 // session starts a session that the verb must close.
-func (k *call) session(what string) (*client.Session, error) {
-	c, err := k.client()
+func (inv *invocation) session(what string) (*client.Session, error) {
+	c, err := inv.client()
 	if err != nil {
 		return nil, err
 	}
@@ -147,30 +147,30 @@ func (k *call) session(what string) (*client.Session, error) {
 	if err != nil {
 		host = "unknown"
 	}
-	return c.Session(k.ctx, k.node, client.Timeout(k.ttl), client.Description(fmt.Sprintf("%s@%s pid %d", what, host, os.Getpid())))
+	return c.Session(inv.ctx, inv.node, client.Timeout(inv.ttl), client.Description(fmt.Sprintf("%s@%s pid %d", what, host, os.Getpid())))
 }
 
 // with runs fn with a session that is stopped afterwards.
-func (k *call) with(what string, fn func(s *client.Session) error) error {
-	s, err := k.session(what)
+func (inv *invocation) withSession(what string, fn func(s *client.Session) error) error {
+	s, err := inv.session(what)
 	if err != nil {
 		return err
 	}
-	defer k.stop(s)
+	defer inv.closeSession(s)
 	return fn(s)
 }
 
-// stop ends a session, so that what it holds is free at once.
-func (k *call) stop(s *client.Session) { _ = s.Close(k.ending()) }
+// closeSession ends a session, so that what it holds is free at once.
+func (inv *invocation) closeSession(s *client.Session) { _ = s.Close(inv.cleanup()) }
 
-// ending bounds all that is done to leave nothing behind, from its first call on: the server may be gone.
-func (k *call) ending() context.Context {
-	if k.stopping == nil {
+// cleanup bounds all that is done to leave nothing behind, from its first call on: the server may be gone.
+func (inv *invocation) cleanup() context.Context {
+	if inv.cleanupCtx == nil {
 		var cancel context.CancelFunc
-		k.stopping, cancel = context.WithTimeout(context.WithoutCancel(k.long), 2*time.Second)
-		context.AfterFunc(k.stopping, cancel)
+		inv.cleanupCtx, cancel = context.WithTimeout(context.WithoutCancel(inv.longCtx), 2*time.Second)
+		context.AfterFunc(inv.cleanupCtx, cancel)
 	}
-	return k.stopping
+	return inv.cleanupCtx
 }
 
 // code is the exit code of an error.
@@ -193,11 +193,11 @@ func (a *app) code(err error) int {
 
 // hint says what to do next, for errors whose own sentence cannot know.
 func (a *app) hint(err error, code int) string {
-	var g *gaveUp
+	var g *timeoutError
 	switch {
 	case errors.Is(err, client.ErrHandshake):
 		return "--endpoints names the addresses for clients (--listen or --listen-tls of serve); for TLS there are --tls, --tls-ca, --tls-server-name, --tls-cert and --tls-key."
-	case code == exitUnreachable && errors.As(err, &g) && g.k.c != nil:
+	case code == exitUnreachable && errors.As(err, &g) && g.inv.conn != nil:
 		return "Look at the cluster with `signalbox cluster status`; --timeout gives more time."
 	case code == exitUnreachable:
 		return fmt.Sprintf("Is an instance running at %s? Start one with `signalbox dev`, or name another with --endpoints.", a.values["endpoints"])

@@ -24,7 +24,7 @@ With --observe it prints who leads, and every change.`,
 	addWaitFlag(c)
 	addDataFlags(c, "Data shown to observers")
 	addFlags(c.Flags(), scopeClient)
-	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		own, command, err := split(cmd, args)
 		if err != nil {
 			return err
@@ -36,25 +36,25 @@ With --observe it prints who leads, and every change.`,
 			if len(command) > 0 {
 				return usagef("--observe and a command are both given; keep one")
 			}
-			return k.observe(own[0], *count)
+			return inv.observe(own[0], *count)
 		}
-		wait, err := waitOption(cmd)
+		wait, err := readWait(cmd)
 		if err != nil {
 			return err
 		}
-		data, _, err := k.readData(cmd)
+		data, _, err := inv.readData(cmd)
 		if err != nil {
 			return err
 		}
-		return k.with("elect", func(s *client.Session) error {
-			l, err := k.waiting(s, own[0], wait, []client.AcquireOption{client.Data(data)}, func(opts []client.AcquireOption) (*client.Lease, error) {
-				term, err := s.Election(own[0]).Campaign(k.long, opts...)
+		return inv.withSession("elect", func(s *client.Session) error {
+			l, err := inv.acquireWith(s, own[0], wait, []client.AcquireOption{client.Data(data)}, func(opts []client.AcquireOption) (*client.Lease, error) {
+				term, err := s.Election(own[0]).Campaign(inv.longCtx, opts...)
 				return term.Lease, err
 			})
 			if err != nil {
 				return err
 			}
-			return k.hold(l, command, grantRow(l))
+			return inv.runWithLease(l, command, grantRow(l))
 		})
 	})
 	return c
@@ -66,24 +66,24 @@ func leaderRow(l *client.Leader) row {
 		return append(r, field{"", "leader", "nobody leads"})
 	}
 	return append(r, field{"order_id", "", l.Token}, field{"session_id", "", l.Session}, field{"data", "", l.Data}, field{"description", "", l.Description},
-		field{"since", "", moment{l.Since}}, field{"", "leader", "leader"}, field{"", "data", l.Data}, field{"", "token", labelled{"token", l.Token}},
+		field{"since", "", timestamp{l.Since}}, field{"", "leader", "leader"}, field{"", "data", l.Data}, field{"", "token", labelled{"token", l.Token}},
 		field{"", "session", labelled{"session", l.Session}}, field{"", "description", l.Description})
 }
 
-func (k *call) observe(name string, count uint) error {
-	out, err := k.stream()
+func (inv *invocation) observe(name string, count uint) error {
+	out, err := inv.stream()
 	if err != nil {
 		return err
 	}
-	n, err := k.open()
+	n, err := inv.openNode()
 	if err != nil {
 		return err
 	}
-	return each(k.long, count, n.Election(name).Observe(k.long), func(l client.Leader) error { return out.event(leaderRow(&l)) })
+	return printEach(inv.longCtx, count, n.Election(name).Observe(inv.longCtx), func(l client.Leader) error { return out.event(leaderRow(&l)) })
 }
 
-// each prints what a watch tells until count items, a signal, or an error. A signal is how a watch ends well.
-func each[T any](ctx context.Context, count uint, seq func(yield func(T, error) bool), print func(T) error) (err error) {
+// printEach prints what a watch tells until count items, a signal, or an error. A signal is how a watch ends well.
+func printEach[T any](ctx context.Context, count uint, seq func(yield func(T, error) bool), print func(T) error) (err error) {
 	printed := uint(0)
 	for item, e := range seq {
 		if e != nil {

@@ -36,15 +36,15 @@ func (a *app) warnEnvironment(environ []string) {
 			continue
 		}
 		text := ""
-		if near := nearest(name, known); near != "" {
+		if near := closest(name, known); near != "" {
 			text = "; did you mean " + near + "?"
 		}
-		fmt.Fprintf(a.stderr, "signalbox: unknown variable %s in the environment is ignored%s\n", safe(name), text)
+		fmt.Fprintf(a.stderr, "signalbox: unknown variable %s in the environment is ignored%s\n", sanitize(name), text)
 	}
 }
 
-// nearest is the name that takes the fewest changes to reach, if a few are enough.
-func nearest(name string, known []string) (best string) {
+// closest is the name that takes the fewest changes to reach, if a few are enough.
+func closest(name string, known []string) (best string) {
 	least := 4
 	for _, k := range known {
 		if d := distance(name, k); d < least {

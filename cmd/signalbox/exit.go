@@ -41,7 +41,7 @@ func (a *app) exit(err error) int {
 	if errors.As(err, &ce) && ce.quiet {
 		return code
 	}
-	fmt.Fprintf(a.stderr, "%s %s\n", paint(a.color(a.stderr), red, "signalbox:"), safe(err.Error()))
+	fmt.Fprintf(a.stderr, "%s %s\n", paint(a.color(a.stderr), red, "signalbox:"), sanitize(err.Error()))
 	if h := a.hint(err, code); h != "" {
 		fmt.Fprintf(a.stderr, "  %s\n", h)
 	}

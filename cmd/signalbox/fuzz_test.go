@@ -32,7 +32,7 @@ func FuzzConfigFile(f *testing.F) {
 				t.Fatalf("an error that is not of the command line: %v", err)
 			}
 			for key := range values {
-				if !known(sc, key) {
+				if !isFileKey(sc, key) {
 					t.Fatalf("key %q is taken, and nobody knows it", key)
 				}
 			}

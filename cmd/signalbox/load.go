@@ -80,22 +80,22 @@ A file of --mix lists parts; what a part leaves out is as the flags say:
 	fs.StringVar(&f.svg, "svg", "", "Write a picture to this file: latency over percentile, throughput over time.")
 	fs.StringVar(&f.cpuProfile, "cpu-profile", "", "Write a CPU profile of this process to this file, for go tool pprof.")
 	addFlags(fs, scopeClient)
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error { return k.load(args[0], f) })
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error { return inv.load(args[0], f) })
 	return c
 }
 
-// tolerated is the share of operations that may fail, in per cent, when no objective says
+// toleratedErrors is the share of operations that may fail, in per cent, when no objective says
 // otherwise.
-const tolerated = 1
+const toleratedErrors = 1
 
 // load runs a load and writes what came of it.
-func (k *call) load(name string, f loadFlags) error {
-	cfg, err := k.loadConfig(name, f)
+func (inv *invocation) load(name string, f loadFlags) error {
+	cfg, err := inv.loadConfig(name, f)
 	if err != nil {
 		return err
 	}
 	// Reaching the server at all is tried first, so that it is told like everywhere else.
-	if _, err := k.open(); err != nil {
+	if _, err := inv.openNode(); err != nil {
 		return err
 	}
 	for _, path := range []string{f.hdr, f.svg, f.cpuProfile} {
@@ -109,14 +109,14 @@ func (k *call) load(name string, f loadFlags) error {
 	}
 	defer profile()
 	clear := func() {}
-	if isTerminal(k.stderr) {
-		cfg.Progress, clear = progressLine(k.stderr, name)
+	if isTerminal(inv.stderr) {
+		cfg.Progress, clear = progressLine(inv.stderr, name)
 	}
-	r, err := loadgen.Run(k.long, cfg)
+	r, err := loadgen.Run(inv.longCtx, cfg)
 	clear()
 	profile()
 	if err != nil {
-		if k.long.Err() != nil && errors.Is(err, context.Canceled) {
+		if inv.longCtx.Err() != nil && errors.Is(err, context.Canceled) {
 			err = fmt.Errorf("interrupted before anything was measured")
 		}
 		return err
@@ -126,16 +126,16 @@ func (k *call) load(name string, f loadFlags) error {
 		write func(io.Writer) error
 	}{
 		{f.hdr, r.WriteHistograms},
-		{f.svg, func(w io.Writer) error { _, err := r.Picture().WriteTo(w); return err }},
+		{f.svg, func(w io.Writer) error { _, err := r.Plot().WriteTo(w); return err }},
 	} {
 		if err := writeFile(out.path, out.write); err != nil {
 			return err
 		}
 	}
-	if k.values["output"] == "table" {
-		err = r.WriteTable(k.stdout)
+	if inv.values["output"] == "table" {
+		err = r.WriteTable(inv.stdout)
 	} else {
-		err = r.WriteJSON(k.stdout, k.values["output"] == "json")
+		err = r.WriteJSON(inv.stdout, inv.values["output"] == "json")
 	}
 	failed := r.ErrorCount()
 	judged := slices.ContainsFunc(cfg.Expect, func(o loadgen.Objective) bool { return o.Stat == "errors" })
@@ -146,14 +146,14 @@ func (k *call) load(name string, f loadFlags) error {
 		return errors.New(strings.Join(r.Missed, "; "))
 	case r.Interrupted:
 		return errors.New("interrupted before the load's end")
-	case !judged && failed*100 > tolerated*(r.Operations+failed):
-		return fmt.Errorf("%d of %d operations failed, more than the %d%% that are tolerated; an objective on errors in --expect replaces that bound", failed, r.Operations+failed, tolerated)
+	case !judged && failed*100 > toleratedErrors*(r.Operations+failed):
+		return fmt.Errorf("%d of %d operations failed, more than the %d%% that are tolerated; an objective on errors in --expect replaces that bound", failed, r.Operations+failed, toleratedErrors)
 	}
 	return nil
 }
 
 // loadConfig checks a load before there is a server. What a scenario cannot do is told by it.
-func (k *call) loadConfig(name string, f loadFlags) (loadgen.Config, error) {
+func (inv *invocation) loadConfig(name string, f loadFlags) (loadgen.Config, error) {
 	cfg := f.cfg
 	switch f.connections {
 	case "":
@@ -183,9 +183,9 @@ func (k *call) loadConfig(name string, f loadFlags) (loadgen.Config, error) {
 			return cfg, usagef("--expect: %v", err)
 		}
 	}
-	target := k.cfg
+	target := inv.cfg
 	target.Name = "signalbox-load/" + version
-	cfg.Target = &loadgen.Signalbox{Client: target, Node: k.node, Timeout: k.ttl}
+	cfg.Target = &loadgen.Signalbox{Client: target, Node: inv.node, Timeout: inv.ttl}
 	if err := cfg.Check(); err != nil {
 		return cfg, usagef("%v", err)
 	}

@@ -27,16 +27,16 @@ the command (systemd-run, cron), and, on other systems than Linux, daemons that 
 	addWaitFlag(c)
 	addDataFlags(c, "Data shown beside the holder")
 	addFlags(c.Flags(), scopeClient)
-	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		own, command, err := split(cmd, args)
 		if err != nil {
 			return err
 		}
-		wait, err := waitOption(cmd)
+		wait, err := readWait(cmd)
 		if err != nil {
 			return err
 		}
-		data, _, err := k.readData(cmd)
+		data, _, err := inv.readData(cmd)
 		if err != nil {
 			return err
 		}
@@ -44,12 +44,12 @@ the command (systemd-run, cron), and, on other systems than Linux, daemons that 
 		if *shared {
 			mode = client.Shared()
 		}
-		return k.with("lock", func(s *client.Session) error {
-			l, err := k.acquired(s, own[0], wait, mode, client.Data(data))
+		return inv.withSession("lock", func(s *client.Session) error {
+			l, err := inv.acquire(s, own[0], wait, mode, client.Data(data))
 			if err != nil {
 				return err
 			}
-			return k.hold(l, command, grantRow(l))
+			return inv.runWithLease(l, command, grantRow(l))
 		})
 	})
 	return c

@@ -9,17 +9,17 @@ import (
 	"os"
 	"strconv"
 
-	_ "github.com/signalbox-dev/signalbox/cmd/signalbox/quiet" // before anything else says something
+	_ "github.com/signalbox-dev/signalbox/cmd/signalbox/logfilter" // before anything else says something
 )
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == watcherArg {
+	if len(os.Args) == 3 && os.Args[1] == supervisorArg {
 		if fd, err := strconv.Atoi(os.Args[2]); err == nil {
-			watch(fd)
+			runSupervisor(fd)
 			return
 		}
 	}
-	ctx, stop := untilSignal()
+	ctx, stop := signalContext()
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)

@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "rewrite scripts' expected output and RE
 // TestMain makes this test binary stand in for what tests run: as `signalbox` it is the command line itself, on the PATH of scripts and of the commands
 // that signalbox runs, and as `stamp` it is a command that shows when it was last alive.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == watcherArg {
+	if len(os.Args) == 3 && os.Args[1] == supervisorArg {
 		main() // of a command that a test runs in this process
 		return
 	}

@@ -165,7 +165,7 @@ func nodeRow(n *client.NodeInfo) row {
 		}
 		r = append(r, field{key, f.flag, v})
 	}
-	return append(r, field{"revision", "revision", n.Revision}, field{"created_at", "created", moment{n.CreatedAt}})
+	return append(r, field{"revision", "revision", n.Revision}, field{"created_at", "created", timestamp{n.CreatedAt}})
 }
 
 func (a *app) nodeCmd() *cobra.Command {
@@ -175,12 +175,12 @@ func (a *app) nodeCmd() *cobra.Command {
 	}
 	ifMissing := create.Flags().Bool("if-not-exists", false, "It is no error when the node exists; its configuration stays as it is.")
 	addNodeFlags(create.Flags())
-	create.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+	create.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		cfg, err := nodeConfig(cmd)
 		if err != nil {
 			return err
 		}
-		c, err := k.client()
+		c, err := inv.client()
 		if err != nil {
 			return err
 		}
@@ -188,11 +188,11 @@ func (a *app) nodeCmd() *cobra.Command {
 		if *ifMissing {
 			make = c.EnsureNode
 		}
-		n, err := make(k.ctx, args[0], cfg)
+		n, err := make(inv.ctx, args[0], cfg)
 		if err != nil {
 			return err
 		}
-		return k.printer().one(nodeRow(n))
+		return inv.printer().item(nodeRow(n))
 	})
 
 	alter := &cobra.Command{
@@ -200,33 +200,33 @@ func (a *app) nodeCmd() *cobra.Command {
 		Example: "  signalbox node alter /services/billing --read-consistency strict --grace-period default",
 	}
 	addNodeFlags(alter.Flags())
-	alter.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+	alter.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		cfg, err := nodeConfig(cmd)
 		if err != nil {
 			return err
 		}
-		c, err := k.client()
+		c, err := inv.client()
 		if err != nil {
 			return err
 		}
-		n, err := c.AlterNode(k.ctx, args[0], cfg)
+		n, err := c.AlterNode(inv.ctx, args[0], cfg)
 		if err != nil {
 			return err
 		}
-		return k.printer().one(nodeRow(n))
+		return inv.printer().item(nodeRow(n))
 	})
 
 	describe := &cobra.Command{Use: "describe PATH", Short: "Show a node and its effective configuration", Args: cobra.ExactArgs(1)}
-	describe.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		c, err := k.client()
+	describe.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		c, err := inv.client()
 		if err != nil {
 			return err
 		}
-		n, err := c.DescribeNode(k.ctx, args[0])
+		n, err := c.DescribeNode(inv.ctx, args[0])
 		if err != nil {
 			return err
 		}
-		return k.printer().one(nodeRow(n))
+		return inv.printer().item(nodeRow(n))
 	})
 
 	drop := &cobra.Command{
@@ -234,39 +234,39 @@ func (a *app) nodeCmd() *cobra.Command {
 		Long: `Drop a node, with its live sessions and held semaphores: every session of it ends as expired. A node made later under the same path is a new, empty one.
 Nodes below it must be dropped first.`,
 	}
-	drop.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		c, err := k.client()
+	drop.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		c, err := inv.client()
 		if err != nil {
 			return err
 		}
-		if err := c.DropNode(k.ctx, args[0]); err != nil {
+		if err := c.DropNode(inv.ctx, args[0]); err != nil {
 			return err
 		}
-		return k.printer().say(row{{"path", "path", args[0]}, {"dropped", "dropped", true}}, "dropped %s", safe(args[0]))
+		return inv.printer().message(row{{"path", "path", args[0]}, {"dropped", "dropped", true}}, "dropped %s", sanitize(args[0]))
 	})
 
 	ls := &cobra.Command{Use: "ls [PREFIX]", Short: "List nodes by path prefix", Args: cobra.MaximumNArgs(1)}
-	ls.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+	ls.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		prefix := ""
 		if len(args) == 1 {
 			prefix = args[0]
 		}
-		c, err := k.client()
+		c, err := inv.client()
 		if err != nil {
 			return err
 		}
 		var rows []row
-		for n, err := range c.Nodes(k.ctx, prefix) {
+		for n, err := range c.Nodes(inv.ctx, prefix) {
 			if err != nil {
 				return err
 			}
 			full := nodeRow(&n)
-			if k.values["output"] == "table" { // what fits on a line
+			if inv.values["output"] == "table" { // what fits on a line
 				full = row{full[0], full[1], full[2], full[3], full[4], full[5], full[len(full)-1]}
 			}
 			rows = append(rows, full)
 		}
-		return k.printer().list(rows, "no nodes")
+		return inv.printer().list(rows, "no nodes")
 	})
 
 	c := group("node", "Coordination nodes: namespaces with a configuration", "Coordination nodes are namespaces with a path and a configuration. Semaphores and sessions of different nodes never meet.",

@@ -79,12 +79,12 @@ type printer struct {
 }
 
 // one prints a single item: in a table as lines of key and value, followed by its lists.
-func (p *printer) one(r row) error {
+func (p *printer) item(r row) error {
 	switch p.format {
 	case "json":
-		return p.indented(r)
+		return p.jsonIndented(r)
 	case "jsonl":
-		return p.line(r)
+		return p.jsonLine(r)
 	}
 	var lists []field
 	var lines [][]string
@@ -120,10 +120,10 @@ func (p *printer) list(rows []row, empty string) error {
 		if rows == nil {
 			rows = []row{}
 		}
-		return p.indented(rows)
+		return p.jsonIndented(rows)
 	case "jsonl":
 		for _, r := range rows {
-			if err := p.line(r); err != nil {
+			if err := p.jsonLine(r); err != nil {
 				return err
 			}
 		}
@@ -152,12 +152,12 @@ func (s stream) event(r row) error { return s.p.event(r) }
 // event prints an item on a line: as JSON, or in a table as cells.
 func (p *printer) event(r row) error {
 	if p.format != "table" {
-		return p.line(r)
+		return p.jsonLine(r)
 	}
 	var cells []string
 	lines := ""
 	for _, f := range r {
-		if b, ok := f.value.(below); ok {
+		if b, ok := f.value.(subline); ok {
 			lines += "  " + string(b) + "\n"
 		} else if f.title != "" {
 			if text := cell(f.value); text != "" {
@@ -170,12 +170,12 @@ func (p *printer) event(r row) error {
 }
 
 // say prints a sentence for people; programs get the row instead.
-func (p *printer) say(r row, format string, args ...any) error {
+func (p *printer) message(r row, format string, args ...any) error {
 	switch p.format {
 	case "json":
-		return p.indented(r)
+		return p.jsonIndented(r)
 	case "jsonl":
-		return p.line(r)
+		return p.jsonLine(r)
 	}
 	_, err := fmt.Fprintf(p.w, format+"\n", args...)
 	return err
@@ -220,7 +220,7 @@ func (p *printer) columns(lines [][]string, head bool) error {
 	return nil
 }
 
-func (p *printer) indented(v any) error {
+func (p *printer) jsonIndented(v any) error {
 	raw, err := marshalPlain(v)
 	if err != nil {
 		return err
@@ -231,7 +231,7 @@ func (p *printer) indented(v any) error {
 	return e.Encode(json.RawMessage(raw))
 }
 
-func (p *printer) line(v any) error {
+func (p *printer) jsonLine(v any) error {
 	raw, err := marshalPlain(v)
 	if err != nil {
 		return err
@@ -247,11 +247,11 @@ const maxCell = 60
 func cell(v any) string {
 	switch v := v.(type) {
 	case []byte:
-		return clip(safe(string(v)))
+		return truncate(sanitize(string(v)))
 	case string:
-		return clip(safe(v))
-	case whole:
-		return safe(string(v))
+		return truncate(sanitize(v))
+	case uncut:
+		return sanitize(string(v))
 	case amount:
 		if uint64(v) == ^uint64(0) {
 			return "max"
@@ -262,7 +262,7 @@ func cell(v any) string {
 			return "forever"
 		}
 		return (time.Duration(v) * time.Millisecond).String()
-	case moment:
+	case timestamp:
 		if v.IsZero() {
 			return "-"
 		}
@@ -302,28 +302,28 @@ type amount uint64
 // millis is a duration in milliseconds, as JSON has it.
 type millis uint64
 
-// moment is a wall-clock time: RFC 3339 in JSON, an age in a table.
-type moment struct{ time.Time }
+// timestamp is a wall-clock time: RFC 3339 in JSON, an age in a table.
+type timestamp struct{ time.Time }
 
 // MarshalJSON writes RFC 3339 with milliseconds in UTC, null for none.
-func (m moment) MarshalJSON() ([]byte, error) {
+func (m timestamp) MarshalJSON() ([]byte, error) {
 	if m.IsZero() {
 		return []byte("null"), nil
 	}
 	return []byte(m.UTC().Format(`"2006-01-02T15:04:05.000Z07:00"`)), nil
 }
 
-// whole is text that a table does not cut: operators need all of it.
-type whole string
+// uncut is text that a table does not cut: operators need all of it.
+type uncut string
 
-// below is a line under an event's own.
-type below string
+// subline is a line under an event's own.
+type subline string
 
 // clockTime is when something was seen: the time of day in a table, RFC 3339 in JSON.
 type clockTime struct{ time.Time }
 
 // MarshalJSON is moment's.
-func (c clockTime) MarshalJSON() ([]byte, error) { return moment(c).MarshalJSON() }
+func (c clockTime) MarshalJSON() ([]byte, error) { return timestamp(c).MarshalJSON() }
 
 // labelled is a value in a line without a heading.
 type labelled struct {
@@ -334,8 +334,8 @@ type labelled struct {
 // MarshalJSON writes the value alone: there its key says what it is.
 func (l labelled) MarshalJSON() ([]byte, error) { return json.Marshal(l.value) }
 
-// safe shows what a terminal must not interpret as Go escapes: control characters, invalid UTF-8, direction overrides.
-func safe(s string) string {
+// sanitize shows what a terminal must not interpret as Go escapes: control characters, invalid UTF-8, direction overrides.
+func sanitize(s string) string {
 	clean := true
 	for _, r := range s {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
@@ -350,7 +350,7 @@ func safe(s string) string {
 	return q[1 : len(q)-1]
 }
 
-func clip(s string) string {
+func truncate(s string) string {
 	if utf8.RuneCountInString(s) <= maxCell {
 		return s
 	}

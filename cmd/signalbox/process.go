@@ -16,7 +16,7 @@ var (
 		coord.Idle: "idle", coord.Waiting: "waiting", coord.Preparing: "preparing", coord.Coordinating: "coordinating", coord.Completing: "completing",
 		coord.Completed: "completed",
 	}
-	standingWords = map[coord.Standing]string{
+	memberStates = map[coord.Standing]string{
 		coord.IsOutside: "outside", coord.IsPreparing: "preparing", coord.IsPrepared: "prepared", coord.IsCompleting: "completing", coord.IsCompleted: "completed",
 		coord.IsResuming: "resuming", coord.IsAbsent: "absent",
 	}
@@ -34,13 +34,13 @@ func word[K ~uint8](words map[K]string, k K) string {
 
 func (a *app) processCmd() *cobra.Command {
 	ls := &cobra.Command{Use: "ls [PREFIX]", Short: "List the processes of the node", Args: cobra.MaximumNArgs(1)}
-	ls.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		n, err := k.open()
+	ls.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		n, err := inv.openNode()
 		if err != nil {
 			return err
 		}
 		var rows []row
-		for p, err := range coord.List(k.ctx, n, strings.Join(args, "")) {
+		for p, err := range coord.List(inv.ctx, n, strings.Join(args, "")) {
 			if err != nil {
 				return err
 			}
@@ -49,43 +49,43 @@ func (a *app) processCmd() *cobra.Command {
 				{"topology", "", p.Topology}, {"coordinator", "coordinator", coordinator(p.Phase, p.Coordinator)},
 			})
 		}
-		return k.printer().list(rows, "no processes")
+		return inv.printer().list(rows, "no processes")
 	})
 
 	describe := &cobra.Command{
 		Use: "describe NAME", Short: "Show a process: its members, who coordinates, whom the round waits for, and the last rounds", Args: cobra.ExactArgs(1),
 	}
-	describe.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		s, err := k.process(args[0])
+	describe.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		s, err := inv.process(args[0])
 		if err != nil {
 			return err
 		}
-		return k.printer().one(processRow(s, k.node))
+		return inv.printer().item(processRow(s, inv.node))
 	})
 
 	history := &cobra.Command{
 		Use: "history NAME", Short: "Show the last rounds, the newest first: how long they took and how they ended", Args: cobra.ExactArgs(1),
 	}
-	history.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		s, err := k.process(args[0])
+	history.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		s, err := inv.process(args[0])
 		if err != nil {
 			return err
 		}
-		return k.printer().list(roundRows(s.History, len(s.History)), "no round is over yet")
+		return inv.printer().list(roundRows(s.History, len(s.History)), "no round is over yet")
 	})
 
 	watch := &cobra.Command{Use: "watch NAME", Short: "Print how a process stands, and every change, until Ctrl-C", Args: cobra.ExactArgs(1)}
 	count := watch.Flags().Uint("count", 0, "End after so many lines; 0 is never.")
-	watch.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		out, err := k.stream()
+	watch.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		out, err := inv.stream()
 		if err != nil {
 			return err
 		}
-		o, err := k.operate(args[0])
+		o, err := inv.processOperator(args[0])
 		if err != nil {
 			return err
 		}
-		return each(k.long, *count, o.Watch(k.long), func(n coord.News) error { return out.event(newsRow(&n)) })
+		return printEach(inv.longCtx, *count, o.Watch(inv.longCtx), func(n coord.News) error { return out.event(processEventRow(&n)) })
 	})
 
 	force := &cobra.Command{
@@ -95,15 +95,15 @@ their place, leave.`,
 		Example: "  signalbox process force mail --reason 'new partitions'",
 	}
 	forced := force.Flags().String("reason", "", "Why, for the records; at most 256 bytes.")
-	force.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		o, err := k.operate(args[0])
+	force.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		o, err := inv.processOperator(args[0])
 		if err == nil {
-			err = o.Force(k.ctx, *forced)
+			err = o.Force(inv.ctx, *forced)
 		}
 		if err != nil {
-			return noProcess(args[0], err)
+			return processHint(args[0], err)
 		}
-		return k.printer().say(row{{"name", "", args[0]}, {"forced", "", true}}, "a new round of %s starts", safe(args[0]))
+		return inv.printer().message(row{{"name", "", args[0]}, {"forced", "", true}}, "a new round of %s starts", sanitize(args[0]))
 	})
 
 	evict := &cobra.Command{
@@ -113,19 +113,19 @@ may begin what was its part before it hears of it: "signalbox session kill" ends
 		Example: "  signalbox process evict mail 35184372088833 --reason 'host is broken'",
 	}
 	evicted := evict.Flags().String("reason", "", "Why, for the member and the records; at most 256 bytes.")
-	evict.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+	evict.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		id, err := parseSession(args[1])
 		if err != nil {
 			return err
 		}
-		o, err := k.operate(args[0])
+		o, err := inv.processOperator(args[0])
 		if err == nil {
-			err = o.Evict(k.ctx, id, *evicted)
+			err = o.Evict(inv.ctx, id, *evicted)
 		}
 		if err != nil {
-			return noProcess(args[0], err)
+			return processHint(args[0], err)
 		}
-		return k.printer().say(row{{"name", "", args[0]}, {"session_id", "", id}, {"evicted", "", true}}, "session %d is no member of %s any more", id, safe(args[0]))
+		return inv.printer().message(row{{"name", "", args[0]}, {"session_id", "", id}, {"evicted", "", true}}, "session %d is no member of %s any more", id, sanitize(args[0]))
 	})
 
 	alter := &cobra.Command{
@@ -146,7 +146,7 @@ is made again, ten minutes after the last one left.`,
 		times[flag] = new(time.Duration)
 		durationVar(alter.Flags(), times[flag], flag, 0, about)
 	}
-	alter.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+	alter.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		var e coord.Election
 		known := *election == ""
 		for x, w := range electionWords {
@@ -164,7 +164,7 @@ is made again, ten minutes after the last one left.`,
 		if !changed {
 			return usagef("nothing is to be changed; give one of --election, --debounce, --round-timeout, --backoff-min, --backoff-max, --return")
 		}
-		s, err := k.process(args[0])
+		s, err := inv.process(args[0])
 		if err != nil {
 			return err
 		}
@@ -179,14 +179,14 @@ is made again, ten minutes after the last one left.`,
 				*to = *times[flag]
 			}
 		}
-		p, err := k.operate(args[0])
+		p, err := inv.processOperator(args[0])
 		if err == nil {
-			err = p.Alter(k.ctx, o)
+			err = p.Alter(inv.ctx, o)
 		}
 		if err != nil {
-			return noProcess(args[0], err)
+			return processHint(args[0], err)
 		}
-		return k.printer().say(row{{"name", "", args[0]}, {"options", "", optionsRow(&o)}}, "%s has %s", safe(args[0]), optionsText(&o))
+		return inv.printer().message(row{{"name", "", args[0]}, {"options", "", optionsRow(&o)}}, "%s has %s", sanitize(args[0]), optionsText(&o))
 	})
 
 	c := group("process", "Coordination processes: who takes part, and how their rounds go", `Programs join a process by name (package client/process of the SDK). For each change of who they are
@@ -197,33 +197,33 @@ one round runs: all prepare, the coordinator and the others agree, all complete.
 	return c
 }
 
-func (k *call) operate(name string) (*coord.Operator, error) {
-	n, err := k.open()
+func (inv *invocation) processOperator(name string) (*coord.Operator, error) {
+	n, err := inv.openNode()
 	if err != nil {
 		return nil, err
 	}
 	return coord.Operate(n, name), nil
 }
 
-func (k *call) process(name string) (*coord.Status, error) {
-	o, err := k.operate(name)
+func (inv *invocation) process(name string) (*coord.Status, error) {
+	o, err := inv.processOperator(name)
 	if err != nil {
 		return nil, err
 	}
-	s, err := o.Describe(k.ctx)
+	s, err := o.Describe(inv.ctx)
 	if err != nil {
-		return nil, noProcess(name, err)
+		return nil, processHint(name, err)
 	}
 	return s, nil
 }
 
-// noProcess says what an operator does next when there is no such process or member.
-func noProcess(name string, err error) error {
+// processHint says what an operator does next when there is no such process or member.
+func processHint(name string, err error) error {
 	switch {
 	case !errors.Is(err, client.NotFound):
 		return err
 	case strings.Contains(err.Error(), "member"):
-		return fmt.Errorf("%w; `signalbox process describe %s` shows the members", err, safe(name))
+		return fmt.Errorf("%w; `signalbox process describe %s` shows the members", err, sanitize(name))
 	default:
 		return fmt.Errorf("%w; `signalbox process ls` shows those that are there", err)
 	}
@@ -253,11 +253,11 @@ func processRow(s *coord.Status, node string) row {
 	for i, m := range behind {
 		waits[i], names[i] = m.Session, memberName(&m.Member)
 	}
-	waitsFor := whole(strings.Join(names, ", "))
+	waitsFor := uncut(strings.Join(names, ", "))
 	switch {
 	case len(behind) > 0:
 	case s.Phase == coord.Waiting:
-		waitsFor = whole("the next round, in " + s.StartsIn.String())
+		waitsFor = uncut("the next round, in " + s.StartsIn.String())
 	case s.Phase == coord.Coordinating:
 		waitsFor = "the coordinator"
 	default:
@@ -265,17 +265,17 @@ func processRow(s *coord.Status, node string) row {
 	}
 	r := row{
 		{"name", "name", s.Name}, {"node", "node", node}, {"phase", "phase", word(phaseWords, s.Phase)}, {"waits_for", "", waits}, {"", "waits for", waitsFor},
-		{"epoch", "epoch", s.Epoch}, {"topology", "topology", s.Topology}, {"coordinator", "coordinator", coordinator(s.Phase, s.Coordinator)}, {"started_at", "started", moment{s.Started}},
+		{"epoch", "epoch", s.Epoch}, {"topology", "topology", s.Topology}, {"coordinator", "coordinator", coordinator(s.Phase, s.Coordinator)}, {"started_at", "started", timestamp{s.Started}},
 	}
 	if s.Attempt > 0 || s.Phase == coord.Waiting {
 		r = append(r, field{"attempt", "failed before", s.Attempt}, field{"starts_in_ms", "", millis(s.StartsIn.Milliseconds())})
 	}
 	t := &s.Tally
 	r = append(r,
-		field{"", "rounds", whole(fmt.Sprintf("%d completed, %d cancelled, %d failed, for %d changes of members", t.Completed, t.Cancelled, t.Failed, t.Changes))},
+		field{"", "rounds", uncut(fmt.Sprintf("%d completed, %d cancelled, %d failed, for %d changes of members", t.Completed, t.Cancelled, t.Failed, t.Changes))},
 		field{"rounds", "", row{{"started", "", t.Started}, {"completed", "", t.Completed}, {"cancelled", "", t.Cancelled}, {"failed", "", t.Failed}}},
 		field{"changes", "", t.Changes}, field{"returned", "", t.Returned}, field{"late_calls", "", t.Stale},
-		field{"", "options", whole(optionsText(&s.Options))}, field{"options", "", optionsRow(&s.Options)},
+		field{"", "options", uncut(optionsText(&s.Options))}, field{"options", "", optionsRow(&s.Options)},
 	)
 	members := make([]row, len(s.Members))
 	for i := range s.Members {
@@ -284,14 +284,14 @@ func processRow(s *coord.Status, node string) row {
 		if m.Session == s.Coordinator && s.Phase != coord.Waiting {
 			role = "coordinator"
 		}
-		standing := word(standingWords, m.Standing)
+		standing := word(memberStates, m.Standing)
 		shown := standing
 		if m.Standing == coord.IsAbsent {
 			shown += ", leaves in " + age(m.LeavesIn)
 		}
 		members[i] = row{
 			{"session_id", "session", m.Session}, {"role", "role", role}, {"standing", "", standing}, {"", "standing", shown}, {"key", "key", m.Key}, {"data", "data", m.Data},
-			{"identity", "", m.Identity}, {"weight", "", m.Weight}, {"order", "", m.Order}, {"token", "token", m.Token}, {"joined_at", "joined", moment{m.Joined}},
+			{"identity", "", m.Identity}, {"weight", "", m.Weight}, {"order", "", m.Order}, {"token", "token", m.Token}, {"joined_at", "joined", timestamp{m.Joined}},
 		}
 		if m.Standing == coord.IsAbsent {
 			members[i] = append(members[i], field{"leaves_in_ms", "", millis(m.LeavesIn.Milliseconds())})
@@ -341,7 +341,7 @@ func roundRows(history []coord.Past, most int) []row {
 		rows = append(rows, row{
 			{"epoch", "epoch", h.Epoch}, {"outcome", "outcome", word(outcomeWords, h.Outcome)}, {"lasted_ms", "lasted", millis(h.Lasted.Milliseconds())},
 			{"prepared_ms", "prepared", after(h.Prepared, h.Outcome)}, {"decided_ms", "decided", after(h.Decided, h.Outcome)}, {"members", "members", h.Size},
-			{"topology", "", h.Topology}, {"attempt", "attempt", h.Attempt + 1}, {"coordinator", "coordinator", h.Coordinator}, {"started_at", "started", moment{h.Started}},
+			{"topology", "", h.Topology}, {"attempt", "attempt", h.Attempt + 1}, {"coordinator", "coordinator", h.Coordinator}, {"started_at", "started", timestamp{h.Started}},
 			{"text", "why", h.Text},
 		})
 	}
@@ -356,7 +356,7 @@ func after(d time.Duration, outcome coord.Outcome) any {
 	return millis(d.Milliseconds())
 }
 
-func newsRow(n *coord.News) row {
+func processEventRow(n *coord.News) row {
 	r := row{{"time", "time", clockTime{time.Now()}}}
 	switch {
 	case n.Absent:
@@ -366,7 +366,7 @@ func newsRow(n *coord.News) row {
 		r = append(r, field{"event", "event", "status"}, field{"phase", "phase", word(phaseWords, s.Phase)}, field{"epoch", "epoch", labelled{"epoch", s.Epoch}},
 			field{"topology", "", s.Topology}, field{"coordinator", "", coordinator(s.Phase, s.Coordinator)}, field{"members", "members", labelled{"members", len(s.Members)}})
 		for _, m := range s.Members {
-			r = append(r, field{"", "member", below(memberName(&m.Member) + "  " + word(standingWords, m.Standing))})
+			r = append(r, field{"", "member", subline(memberName(&m.Member) + "  " + word(memberStates, m.Standing))})
 		}
 		return r
 	}
@@ -404,12 +404,12 @@ func newsRow(n *coord.News) row {
 }
 
 // processNames completes.
-func processNames(k *call, typed string, yield func(string) bool) error {
-	n, err := k.open()
+func processNames(inv *invocation, typed string, yield func(string) bool) error {
+	n, err := inv.openNode()
 	if err != nil {
 		return err
 	}
-	for p, err := range coord.List(k.ctx, n, typed) {
+	for p, err := range coord.List(inv.ctx, n, typed) {
 		if err != nil || !yield(p.Name) {
 			return err
 		}

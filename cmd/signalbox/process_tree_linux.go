@@ -12,27 +12,27 @@ import (
 // one that is started or that gets another parent meanwhile.
 func descendants(pid int) []int {
 	if _, err := os.Stat("/proc/thread-self/children"); err != nil {
-		return belowParents(pid) // a kernel without CONFIG_PROC_CHILDREN
+		return descendantsByParents(pid) // a kernel without CONFIG_PROC_CHILDREN
 	}
-	return belowChildren(pid)
+	return descendantsByChildren(pid)
 }
 
-// belowChildren follows the lists of children. What it costs does not depend on how many processes the machine has.
-func belowChildren(pid int) (list []int) {
-	pids := childLists(pid)
+// descendantsByChildren follows the lists of children. What it costs does not depend on how many processes the machine has.
+func descendantsByChildren(pid int) (list []int) {
+	pids := childPIDs(pid)
 	for i := 0; i < len(pids); i++ {
 		if _, running := parentOf(pids[i]); running {
 			list = append(list, pids[i])
 		}
-		pids = append(pids, childLists(pids[i])...)
+		pids = append(pids, childPIDs(pids[i])...)
 	}
 	return list
 }
 
-// belowParents looks at the parents of all processes.
-func belowParents(pid int) (list []int) {
+// descendantsByParents looks at the parents of all processes.
+func descendantsByParents(pid int) (list []int) {
 	children := map[int][]int{}
-	for _, p := range all() {
+	for _, p := range allPIDs() {
 		if parent, running := parentOf(p); running {
 			children[parent] = append(children[parent], p)
 		}
@@ -47,9 +47,9 @@ func belowParents(pid int) (list []int) {
 // childrenOf lists the children of pid, also those that have ended and that nobody has waited for.
 func childrenOf(pid int) (list []int) {
 	if _, err := os.Stat("/proc/thread-self/children"); err == nil {
-		return childLists(pid)
+		return childPIDs(pid)
 	}
-	for _, p := range all() {
+	for _, p := range allPIDs() {
 		if parent, _ := parentOf(p); parent == pid {
 			list = append(list, p)
 		}
@@ -57,8 +57,8 @@ func childrenOf(pid int) (list []int) {
 	return list
 }
 
-// all lists the processes of the machine.
-func all() (list []int) {
+// allPIDs lists the processes of the machine.
+func allPIDs() (list []int) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
@@ -71,8 +71,8 @@ func all() (list []int) {
 	return list
 }
 
-// childLists joins what the kernel lists as children of each thread of pid.
-func childLists(pid int) (list []int) {
+// childPIDs joins what the kernel lists as children of each thread of pid.
+func childPIDs(pid int) (list []int) {
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
 		return nil

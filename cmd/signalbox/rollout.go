@@ -32,14 +32,14 @@ gets a version some delay behind the one before it, and moves on when all its le
 	return c
 }
 
-// onTrack runs fn with the track of a session that is stopped afterwards.
-func (k *call) onTrack(what, name string, fn func(t *rollout.Track) error) error {
-	return k.with(what, func(s *client.Session) error { return fn(rollout.Open(s, name)) })
+// withTrack runs fn with the track of a session that is stopped afterwards.
+func (inv *invocation) withTrack(what, name string, fn func(t *rollout.Track) error) error {
+	return inv.withSession(what, func(s *client.Session) error { return fn(rollout.Open(s, name)) })
 }
 
-// reading is the track for reading.
-func (k *call) reading(name string) (*rollout.Track, error) {
-	n, err := k.open()
+// trackReader is the track for reading.
+func (inv *invocation) trackReader(name string) (*rollout.Track, error) {
+	n, err := inv.openNode()
 	if err != nil {
 		return nil, err
 	}
@@ -66,17 +66,17 @@ func (a *app) rolloutCreate() *cobra.Command {
         - {name: alerts, webhook: "http://alerts/quiet"}`,
 	}
 	addRolloutFlags(c)
-	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		config := rollout.Config{Source: rollout.Published}
-		if err := k.rolloutConfig(cmd, &config); err != nil {
+		if err := inv.rolloutConfig(cmd, &config); err != nil {
 			return err
 		}
-		return k.onTrack("rollout create", args[0], func(t *rollout.Track) error {
-			revision, err := t.Create(k.ctx, config)
+		return inv.withTrack("rollout create", args[0], func(t *rollout.Track) error {
+			revision, err := t.Create(inv.ctx, config)
 			if err != nil {
 				return err
 			}
-			return k.printer().say(row{{"track", "", args[0]}, {"revision", "", revision}}, "created %s with %d locations", safe(args[0]), len(config.Locations))
+			return inv.printer().message(row{{"track", "", args[0]}, {"revision", "", revision}}, "created %s with %d locations", sanitize(args[0]), len(config.Locations))
 		})
 	})
 	return c
@@ -91,9 +91,9 @@ The change is refused when somebody else has changed the config meanwhile.`,
 	}
 	addRolloutFlags(c)
 	revision := c.Flags().Uint64("revision", 0, "Only if the config has this revision; 0 is the one that it has now.")
-	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
-		return k.onTrack("rollout alter", args[0], func(t *rollout.Track) error {
-			s, err := t.Describe(k.ctx, rollout.WithConfig())
+	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
+		return inv.withTrack("rollout alter", args[0], func(t *rollout.Track) error {
+			s, err := t.Describe(inv.ctx, rollout.WithConfig())
 			if err != nil {
 				return err
 			}
@@ -101,14 +101,14 @@ The change is refused when somebody else has changed the config meanwhile.`,
 			if *revision != 0 {
 				from = *revision
 			}
-			if err := k.rolloutConfig(cmd, &config); err != nil {
+			if err := inv.rolloutConfig(cmd, &config); err != nil {
 				return err
 			}
-			now, err := t.Alter(k.ctx, from, config)
+			now, err := t.Alter(inv.ctx, from, config)
 			if err != nil {
 				return err
 			}
-			return k.printer().say(row{{"track", "", args[0]}, {"revision", "", now}}, "%s has config revision %d", safe(args[0]), now)
+			return inv.printer().message(row{{"track", "", args[0]}, {"revision", "", now}}, "%s has config revision %d", sanitize(args[0]), now)
 		})
 	})
 	return c
@@ -117,12 +117,12 @@ The change is refused when somebody else has changed the config meanwhile.`,
 func (a *app) rolloutDelete() *cobra.Command {
 	c := &cobra.Command{Use: "delete TRACK", Short: "Remove a rollout", Args: cobra.ExactArgs(1)}
 	force := c.Flags().Bool("force", false, "Also while it has instances; they keep what they have.")
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		return k.onTrack("rollout delete", args[0], func(t *rollout.Track) error {
-			if err := t.Delete(k.ctx, *force); err != nil {
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		return inv.withTrack("rollout delete", args[0], func(t *rollout.Track) error {
+			if err := t.Delete(inv.ctx, *force); err != nil {
 				return err
 			}
-			return k.printer().say(row{{"track", "", args[0]}, {"deleted", "", true}}, "deleted %s", safe(args[0]))
+			return inv.printer().message(row{{"track", "", args[0]}, {"deleted", "", true}}, "deleted %s", sanitize(args[0]))
 		})
 	})
 	return c
@@ -138,15 +138,15 @@ best published as where to find it.`,
 	}
 	addDataFlags(c, "Payload as text")
 	version := c.Flags().String("version", "", "The version, above all earlier ones; default is one above the highest.")
-	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
-		payload, given, err := k.readData(cmd)
+	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
+		payload, given, err := inv.readData(cmd)
 		switch {
 		case err != nil:
 			return err
 		case given && len(args) == 2:
 			return usagef("FILE and --data or --data-file are both given; keep one")
 		case len(args) == 2:
-			if payload, err = k.readFile(args[1]); err != nil {
+			if payload, err = inv.readFile(args[1]); err != nil {
 				return err
 			}
 		}
@@ -156,12 +156,12 @@ best published as where to find it.`,
 				return err
 			}
 		}
-		return k.onTrack("rollout publish", args[0], func(t *rollout.Track) error {
-			v, err := t.Publish(k.ctx, number, payload)
+		return inv.withTrack("rollout publish", args[0], func(t *rollout.Track) error {
+			v, err := t.Publish(inv.ctx, number, payload)
 			if err != nil {
 				return err
 			}
-			return k.printer().say(row{{"track", "", args[0]}, {"version", "", v}, {"bytes", "", len(payload)}}, "published version %d of %s, %d bytes", v, safe(args[0]), len(payload))
+			return inv.printer().message(row{{"track", "", args[0]}, {"version", "", v}, {"bytes", "", len(payload)}}, "published version %d of %s, %d bytes", v, sanitize(args[0]), len(payload))
 		})
 	})
 	return c
@@ -172,16 +172,16 @@ func (a *app) rolloutWithdraw() *cobra.Command {
 		Use: "withdraw TRACK VERSION", Short: "Bar a published version: nobody chooses it any more", Args: cobra.ExactArgs(2),
 		Long: `Bar a published version: no location chooses it any more. Locations that have it keep it; "signalbox rollout rollback" takes it away from them.`,
 	}
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		v, err := parseVersion(args[1])
 		if err != nil {
 			return err
 		}
-		return k.onTrack("rollout withdraw", args[0], func(t *rollout.Track) error {
-			if err := t.Withdraw(k.ctx, v); err != nil {
+		return inv.withTrack("rollout withdraw", args[0], func(t *rollout.Track) error {
+			if err := t.Withdraw(inv.ctx, v); err != nil {
 				return err
 			}
-			return k.printer().say(row{{"track", "", args[0]}, {"version", "", v}, {"withdrawn", "", true}}, "withdrew version %d of %s", v, safe(args[0]))
+			return inv.printer().message(row{{"track", "", args[0]}, {"version", "", v}, {"withdrawn", "", true}}, "withdrew version %d of %s", v, sanitize(args[0]))
 		})
 	})
 	return c
@@ -192,8 +192,8 @@ func (a *app) rolloutStatus() *cobra.Command {
 		Use: "status TRACK", Short: "Show where each location stands, who holds it up, what it waits for and when it goes on", Args: cobra.ExactArgs(1),
 	}
 	instances := c.Flags().Bool("instances", false, "Show each instance too.")
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		t, err := k.reading(args[0])
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		t, err := inv.trackReader(args[0])
 		if err != nil {
 			return err
 		}
@@ -201,11 +201,11 @@ func (a *app) rolloutStatus() *cobra.Command {
 		if *instances {
 			opts = append(opts, rollout.WithInstances())
 		}
-		s, err := t.Describe(k.ctx, opts...)
+		s, err := t.Describe(inv.ctx, opts...)
 		if err != nil {
 			return err
 		}
-		return k.printer().showRollout(s, *instances)
+		return inv.printer().showRollout(s, *instances)
 	})
 	return c
 }
@@ -217,19 +217,19 @@ func (a *app) rolloutWatch() *cobra.Command {
 	}
 	location := c.Flags().String("location", "", "Of this location alone.")
 	count := c.Flags().Uint("count", 0, "End after so many events; 0 is never.")
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		out, err := k.stream()
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		out, err := inv.stream()
 		if err != nil {
 			return err
 		}
-		t, err := k.reading(args[0])
+		t, err := inv.trackReader(args[0])
 		if err != nil {
 			return err
 		}
 		printed := uint(0)
-		for news, err := range t.Watch(k.long, *location) {
+		for news, err := range t.Watch(inv.longCtx, *location) {
 			switch {
-			case err != nil && k.long.Err() != nil:
+			case err != nil && inv.longCtx.Err() != nil:
 				return nil
 			case err != nil:
 				return err
@@ -239,7 +239,7 @@ func (a *app) rolloutWatch() *cobra.Command {
 					if *location != "" && l.Name != *location {
 						continue
 					}
-					if err := out.event(standsRow(l)); err != nil {
+					if err := out.event(locationStateRow(l)); err != nil {
 						return err
 					}
 				}
@@ -259,16 +259,16 @@ func (a *app) rolloutWatch() *cobra.Command {
 
 func (a *app) rolloutHistory() *cobra.Command {
 	c := &cobra.Command{Use: "history TRACK LOCATION", Short: "List the versions that a location was given, oldest first", Args: cobra.ExactArgs(2)}
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		t, err := k.reading(args[0])
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		t, err := inv.trackReader(args[0])
 		if err != nil {
 			return err
 		}
-		rows, err := t.History(k.ctx, args[1])
+		rows, err := t.History(inv.ctx, args[1])
 		if err != nil {
 			return err
 		}
-		return k.printer().list(rowsOf(rows, historyRow), "no version yet")
+		return inv.printer().list(rowsOf(rows, historyRow), "no version yet")
 	})
 	return c
 }
@@ -280,8 +280,8 @@ func (a *app) rolloutPause() *cobra.Command {
 or a pause in which a version goes bad would be an outage; --hard keeps that too.`,
 	}
 	hard := c.Flags().Bool("hard", false, "Keep even a version that is reported as bad.")
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		return k.operated("pause", args, func(t *rollout.Track) error { return t.Pause(k.ctx, *hard, args[1:]...) })
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		return inv.runOperation("pause", args, func(t *rollout.Track) error { return t.Pause(inv.ctx, *hard, args[1:]...) })
 	})
 	return c
 }
@@ -293,12 +293,12 @@ func (a *app) rolloutRollback() *cobra.Command {
 rolled back from is not chosen again: publish it under a new version if it was good.`,
 		Example: "  signalbox rollout rollback geo/base 41 SAS MAN VLA",
 	}
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		v, err := parseVersion(args[1])
 		if err != nil {
 			return err
 		}
-		return k.operated("rollback", append([]string{args[0]}, args[2:]...), func(t *rollout.Track) error { return t.Rollback(k.ctx, v, args[2:]...) })
+		return inv.runOperation("rollback", append([]string{args[0]}, args[2:]...), func(t *rollout.Track) error { return t.Rollback(inv.ctx, v, args[2:]...) })
 	})
 	return c
 }
@@ -308,12 +308,12 @@ func (a *app) rolloutDrop() *cobra.Command {
 		Use: "drop TRACK INSTANCE", Short: "Remove an instance: its location does not wait for it any more", Args: cobra.ExactArgs(2),
 		Long: `Remove an instance: its location does not wait for it any more. One that lives registers again, as a follower.`,
 	}
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		return k.onTrack("rollout drop", args[0], func(t *rollout.Track) error {
-			if err := t.Drop(k.ctx, args[1]); err != nil {
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		return inv.withTrack("rollout drop", args[0], func(t *rollout.Track) error {
+			if err := t.Drop(inv.ctx, args[1]); err != nil {
 				return err
 			}
-			return k.printer().say(row{{"track", "", args[0]}, {"instance", "", args[1]}, {"dropped", "", true}}, "dropped %s from %s", safe(args[1]), safe(args[0]))
+			return inv.printer().message(row{{"track", "", args[0]}, {"instance", "", args[1]}, {"dropped", "", true}}, "dropped %s from %s", sanitize(args[1]), sanitize(args[0]))
 		})
 	})
 	return c
@@ -325,15 +325,15 @@ func (a *app) rolloutOperate(verb, short string, needed bool, do func(*rollout.T
 	if !needed {
 		c.Use, c.Args = verb+" TRACK [LOCATION...]", cobra.MinimumNArgs(1)
 	}
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		return k.operated(verb, args, func(t *rollout.Track) error { return do(t, k.ctx, args[1:]...) })
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		return inv.runOperation(verb, args, func(t *rollout.Track) error { return do(t, inv.ctx, args[1:]...) })
 	})
 	return c
 }
 
-// operated carries out a command of an operator; args are the track and its locations.
-func (k *call) operated(verb string, args []string, do func(*rollout.Track) error) error {
-	return k.onTrack("rollout "+verb, args[0], func(t *rollout.Track) error {
+// runOperation carries out a command of an operator; args are the track and its locations.
+func (inv *invocation) runOperation(verb string, args []string, do func(*rollout.Track) error) error {
+	return inv.withTrack("rollout "+verb, args[0], func(t *rollout.Track) error {
 		if err := do(t); err != nil {
 			return err
 		}
@@ -342,6 +342,6 @@ func (k *call) operated(verb string, args []string, do func(*rollout.Track) erro
 			of = strings.Join(args[1:], ", ")
 		}
 		r := row{{"track", "", args[0]}, {"verb", "", verb}, {"locations", "", orEmpty(args[1:])}}
-		return k.printer().say(r, "%s", safe(fmt.Sprintf("%s: %s of %s", verb, of, args[0])))
+		return inv.printer().message(r, "%s", sanitize(fmt.Sprintf("%s: %s of %s", verb, of, args[0])))
 	})
 }

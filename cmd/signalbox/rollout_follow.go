@@ -41,13 +41,13 @@ restart it is loaded first, before any server is asked, and the instance takes i
 	var retryMin, retryMax time.Duration
 	durationVar(c.Flags(), &retryMin, "retry-min", time.Second, "Least time between attempts to load a version.")
 	durationVar(c.Flags(), &retryMax, "retry-max", time.Minute, "Longest time between attempts to load a version.")
-	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		own, command, err := split(cmd, args)
 		switch {
 		case err != nil:
 			return err
 		case len(command) == 0:
-			return usagef("the command is missing; the form is: %s", form(cmd))
+			return usagef("the command is missing; the form is: %s", usageLine(cmd))
 		case *location == "":
 			return usagef("--location is missing; say which location this instance is in")
 		}
@@ -56,7 +56,7 @@ restart it is loaded first, before any server is asked, and the instance takes i
 				return usagef("the host has no name (%v); give the instance one with --id", err)
 			}
 		}
-		out, err := k.stream()
+		out, err := inv.stream()
 		if err != nil {
 			return err
 		}
@@ -65,13 +65,13 @@ restart it is loaded first, before any server is asked, and the instance takes i
 			return err
 		}
 		defer os.RemoveAll(work)
-		ctx, cancel := context.WithCancel(k.long)
+		ctx, cancel := context.WithCancel(inv.longCtx)
 		defer cancel()
-		f := &following{call: k, out: out, command: command, bad: *bad, dir: work, track: own[0], left: *count, done: cancel}
+		f := &followRun{invocation: inv, out: out, command: command, bad: *bad, dir: work, track: own[0], remaining: *count, done: cancel}
 		follower, err := rollout.NewFollower(rollout.FollowerOptions{
-			Connect: k.cfg, Node: k.node, Track: own[0], ID: *id, Location: *location, Meta: *meta, Dir: *dir, Takeover: *takeover,
+			Connect: inv.cfg, Node: inv.node, Track: own[0], ID: *id, Location: *location, Meta: *meta, Dir: *dir, Takeover: *takeover,
 			RetryMin: retryMin, RetryMax: retryMax, Update: f.update, OnChange: f.changed,
-			Session: []client.SessionOption{client.Timeout(k.ttl), client.Description("rollout follow " + *id)},
+			Session: []client.SessionOption{client.Timeout(inv.ttl), client.Description("rollout follow " + *id)},
 		})
 		if err != nil {
 			return usagef("%v", err)
@@ -84,21 +84,21 @@ restart it is loaded first, before any server is asked, and the instance takes i
 	return c
 }
 
-// following is one run of follow.
-type following struct {
-	*call
-	out     stream
-	command []string
-	bad     []int
-	dir     string // for payloads
-	track   string
-	left    uint
-	done    func()
-	told    rollout.FollowerState // owned by Run's goroutine
+// followRun is one run of follow.
+type followRun struct {
+	*invocation
+	out       stream
+	command   []string
+	bad       []int
+	dir       string // for payloads
+	track     string
+	remaining uint
+	done      func()
+	last      rollout.FollowerState // owned by Run's goroutine
 }
 
 // update runs the command for a version.
-func (f *following) update(ctx context.Context, v rollout.Version) error {
+func (f *followRun) update(ctx context.Context, v rollout.Version) error {
 	file := filepath.Join(f.dir, "payload")
 	if err := os.WriteFile(file, v.Payload, 0o600); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (f *following) update(ctx context.Context, v rollout.Version) error {
 }
 
 // outcome is what a command's end says of the version.
-func (f *following) outcome(err error) error {
+func (f *followRun) outcome(err error) error {
 	var ce *codeError
 	if err == nil || !errors.As(err, &ce) {
 		return err
@@ -135,23 +135,23 @@ func (f *following) outcome(err error) error {
 }
 
 // changed prints what a person or a script wants to know: versions that are loaded, and failures.
-func (f *following) changed(s rollout.FollowerState) {
-	before := f.told
-	f.told = s
+func (f *followRun) changed(s rollout.FollowerState) {
+	before := f.last
+	f.last = s
 	r := row{{"time", "time", clockTime{time.Now()}}}
 	switch {
 	case s.Current != before.Current:
 		_ = f.out.event(append(r, field{"event", "event", "loaded"}, field{"version", "version", labelled{"version", s.Current}}))
-		if f.left > 0 {
-			if f.left--; f.left == 0 {
+		if f.remaining > 0 {
+			if f.remaining--; f.remaining == 0 {
 				f.done()
 			}
 		}
 	case s.Role != before.Role && s.Role != 0:
 		_ = f.out.event(append(r, field{"event", "event", "role"}, field{"role", "role", s.Role.String()}))
 	case s.Registered != before.Registered && !s.Registered:
-		fmt.Fprintf(f.stderr, "signalbox: %s; goes on with version %s\n", safe(fmt.Sprint(s.Err)), number(s.Current))
+		fmt.Fprintf(f.stderr, "signalbox: %s; goes on with version %s\n", sanitize(fmt.Sprint(s.Err)), versionText(s.Current))
 	case s.Attempts > before.Attempts && s.Err != nil:
-		fmt.Fprintf(f.stderr, "signalbox: version %d, attempt %d: %s\n", s.Target.Version, s.Attempts, safe(s.Err.Error()))
+		fmt.Fprintf(f.stderr, "signalbox: version %d, attempt %d: %s\n", s.Target.Version, s.Attempts, sanitize(s.Err.Error()))
 	}
 }

@@ -25,30 +25,30 @@ func (a *app) rolloutGate() *cobra.Command {
                exit 0 lets the version pass, exit 75 is inconclusive and run again later, any other bars the version from the location
   a webhook    is asked with POST, and the same as a JSON document: 2xx lets the version pass, 4xx bars it, anything else is inconclusive`,
 	}
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		out, err := k.stream()
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		out, err := inv.stream()
 		if err != nil {
 			return err
 		}
-		return k.onTrack("rollout gate", args[0], func(t *rollout.Track) error {
+		return inv.withTrack("rollout gate", args[0], func(t *rollout.Track) error {
 			var mu sync.Mutex // checks of several locations print
 			keeper := rollout.Gatekeeper{
 				Track: t,
-				Check: k.check,
+				Check: inv.check,
 				Decided: func(run rollout.GateRun, outcome rollout.Outcome, text string, err error) {
 					mu.Lock()
 					defer mu.Unlock()
 					r := row{
 						{"time", "time", clockTime{time.Now()}}, {"event", "event", outcome.String()}, {"location", "location", run.Location}, {"gate", "gate", run.Gate.Name},
-						{"version", "version", labelled{"version", run.Version}}, {"attempt", "attempt", labelled{"attempt", run.Attempt}}, {"text", "text", whole(text)},
+						{"version", "version", labelled{"version", run.Version}}, {"attempt", "attempt", labelled{"attempt", run.Attempt}}, {"text", "text", uncut(text)},
 					}
 					if err != nil {
-						r = append(r, field{"error", "error", whole(err.Error())})
+						r = append(r, field{"error", "error", uncut(err.Error())})
 					}
 					_ = out.event(r)
 				},
 			}
-			if err := keeper.Run(k.long); k.long.Err() == nil {
+			if err := keeper.Run(inv.longCtx); inv.longCtx.Err() == nil {
 				return err
 			}
 			return nil
@@ -58,9 +58,9 @@ func (a *app) rolloutGate() *cobra.Command {
 }
 
 // check runs one gate.
-func (k *call) check(ctx context.Context, run rollout.GateRun) (rollout.Outcome, string) {
+func (inv *invocation) check(ctx context.Context, run rollout.GateRun) (rollout.Outcome, string) {
 	if run.Gate.Kind == rollout.Webhook {
-		return ask(ctx, run)
+		return callWebhook(ctx, run)
 	}
 	var out tail
 	c := &child{
@@ -81,8 +81,8 @@ func (k *call) check(ctx context.Context, run rollout.GateRun) (rollout.Outcome,
 	return rollout.Inconclusive, out.last()
 }
 
-// ask asks a webhook.
-func ask(ctx context.Context, run rollout.GateRun) (rollout.Outcome, string) {
+// callWebhook asks a webhook.
+func callWebhook(ctx context.Context, run rollout.GateRun) (rollout.Outcome, string) {
 	body, err := marshalPlain(row{
 		{"location", "", run.Location}, {"gate", "", run.Gate.Name}, {"version", "", run.Version}, {"attempt", "", run.Attempt},
 	})
@@ -116,14 +116,14 @@ type tail struct {
 	b  []byte
 }
 
-const tailMost = 4 << 10
+const maxTail = 4 << 10
 
 func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.b = append(t.b, b...)
-	if len(t.b) > tailMost {
-		t.b = append(t.b[:0], t.b[len(t.b)-tailMost:]...)
+	if len(t.b) > maxTail {
+		t.b = append(t.b[:0], t.b[len(t.b)-maxTail:]...)
 	}
 	return len(b), nil
 }

@@ -24,15 +24,15 @@ and it is asked again later; locations keep what they have. Several may run at a
 	}
 	var limit time.Duration
 	durationVar(c.Flags(), &limit, "limit", 5*time.Second, "How long the command may take.")
-	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		if limit == 0 {
 			return usagef("--limit 0s is not above 0; give a duration like 5s")
 		}
-		out, err := k.stream()
+		out, err := inv.stream()
 		if err != nil {
 			return err
 		}
-		return k.onTrack("rollout generate", args[0], func(t *rollout.Track) error {
+		return inv.withTrack("rollout generate", args[0], func(t *rollout.Track) error {
 			var mu sync.Mutex
 			g := rollout.Generator{
 				Track: t, Timeout: limit,
@@ -49,12 +49,12 @@ and it is asked again later; locations keep what they have. Several may run at a
 						r = append(r, field{"version", "version", labelled{"version", version}})
 					}
 					if err != nil {
-						r = append(r, field{"error", "error", whole(err.Error())})
+						r = append(r, field{"error", "error", uncut(err.Error())})
 					}
 					_ = out.event(r)
 				},
 			}
-			if err := g.Run(k.long); k.long.Err() == nil {
+			if err := g.Run(inv.longCtx); inv.longCtx.Err() == nil {
 				return err
 			}
 			return nil

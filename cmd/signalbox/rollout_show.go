@@ -11,8 +11,8 @@ import (
 // ms is a duration as JSON has it.
 func ms(d time.Duration) millis { return millis(d.Milliseconds()) }
 
-// short is a duration as a status has it: none is nothing.
-func short(d time.Duration) string {
+// shortDuration is a duration as a status has it: none is nothing.
+func shortDuration(d time.Duration) string {
 	switch {
 	case d <= 0:
 		return ""
@@ -22,16 +22,16 @@ func short(d time.Duration) string {
 	return age(d)
 }
 
-// number is a version; none is "-".
-func number(v uint64) string {
+// versionText is a version; none is "-".
+func versionText(v uint64) string {
 	if v == 0 {
 		return "-"
 	}
 	return fmt.Sprint(v)
 }
 
-// waitsFor says in words what a location waits for.
-func waitsFor(l *rollout.LocationStatus) string {
+// waitReason says in words what a location waits for.
+func waitReason(l *rollout.LocationStatus) string {
 	switch l.State {
 	case rollout.Unset:
 		return "a version that is old enough"
@@ -67,16 +67,16 @@ func locationRow(l *rollout.LocationStatus) row {
 	if more := l.Counted - min(l.Reached, l.Counted); more > uint64(len(l.BlockedBy)) && len(l.BlockedBy) > 0 {
 		blocked += fmt.Sprintf(" and %d more", more-uint64(len(l.BlockedBy)))
 	}
-	target := number(l.Target)
+	target := versionText(l.Target)
 	if l.Stable != 0 {
 		target = fmt.Sprintf("%d (share; others %d)", l.Target, l.Stable)
 	}
 	return row{
 		{"location", "location", l.Name}, {"state", "state", l.State.String()}, {"target", "", l.Target}, {"", "target", target}, {"stable", "", l.Stable},
-		{"age_ms", "", ms(l.Age)}, {"", "age", short(l.Age)}, {"reason", "", l.Reason.String()}, {"generation", "", l.Generation},
+		{"age_ms", "", ms(l.Age)}, {"", "age", shortDuration(l.Age)}, {"reason", "", l.Reason.String()}, {"generation", "", l.Generation},
 		{"converged", "", l.Reached}, {"counted", "", l.Counted}, {"", "converged", fmt.Sprintf("%d/%d", l.Reached, l.Counted)},
-		{"instances", "", l.Instances}, {"leaders", "", l.Leaders}, {"blocked_by", "", orEmpty(l.BlockedBy)}, {"", "blocked by", whole(blocked)},
-		{"blocked_ms", "", ms(l.BlockedFor)}, {"", "waits for", whole(waitsFor(l))}, {"goes_on_in_ms", "", ms(l.GoesOnIn)}, {"", "goes on in", short(l.GoesOnIn)},
+		{"instances", "", l.Instances}, {"leaders", "", l.Leaders}, {"blocked_by", "", orEmpty(l.BlockedBy)}, {"", "blocked by", uncut(blocked)},
+		{"blocked_ms", "", ms(l.BlockedFor)}, {"", "waits for", uncut(waitReason(l))}, {"goes_on_in_ms", "", ms(l.GoesOnIn)}, {"", "goes on in", shortDuration(l.GoesOnIn)},
 		{"paused", "", l.Paused}, {"excluded", "", l.Excluded}, {"rollback", "", l.Rollback}, {"gate", "", l.Gate}, {"gate_version", "", l.GateFor},
 	}
 }
@@ -92,7 +92,7 @@ func orEmpty(list []string) []string {
 func gateRunRow(g *rollout.GateRun) row {
 	return row{
 		{"location", "location", g.Location}, {"gate", "gate", g.Gate.Name}, {"kind", "kind", g.Gate.Kind.String()}, {"spec", "runs", g.Gate.Spec},
-		{"version", "version", g.Version}, {"attempt", "attempt", g.Attempt}, {"left_ms", "", ms(g.Left)}, {"", "time left", short(g.Left)},
+		{"version", "version", g.Version}, {"attempt", "attempt", g.Attempt}, {"left_ms", "", ms(g.Left)}, {"", "time left", shortDuration(g.Left)},
 	}
 }
 
@@ -107,7 +107,7 @@ func followerRow(i *rollout.InstanceStatus) row {
 	}
 	return row{
 		{"id", "instance", i.ID}, {"location", "location", i.Location}, {"role", "", i.Role.String()}, {"demoted", "", i.Demoted}, {"", "role", role},
-		{"current", "", i.Report.Current}, {"", "has", number(i.Report.Current)}, {"due", "", i.Due}, {"", "is to have", number(i.Due)},
+		{"current", "", i.Report.Current}, {"", "has", versionText(i.Report.Current)}, {"due", "", i.Due}, {"", "is to have", versionText(i.Due)},
 		{"target", "", i.Report.Target}, {"code", "", i.Report.Code}, {"message", "", i.Report.Message}, {"attempts", "attempts", i.Report.Attempts},
 		{"", "says", says}, {"report_age_ms", "", ms(i.ReportAge)}, {"session_id", "", i.Session}, {"incarnation", "", i.Incarnation},
 		{"holds_up", "holds up", i.HoldsUp}, {"meta", "", i.Meta},
@@ -121,25 +121,25 @@ func (p *printer) showRollout(s *rollout.Status, instances bool) error {
 		{"instances", "", s.NumInstances}, {"", "instances", s.NumInstances},
 	}
 	if s.SourceError != "" {
-		r = append(r, field{"source_error", "source", whole(s.SourceError)})
+		r = append(r, field{"source_error", "source", uncut(s.SourceError)})
 	}
 	r = append(r, field{"locations", "locations", rowsOf(s.Locations, locationRow)}, field{"gates", "gates to run", rowsOf(s.Gates, gateRunRow)})
 	if instances {
 		r = append(r, field{"members", "instances", rowsOf(s.Instances, followerRow)})
 	}
-	return p.one(r)
+	return p.item(r)
 }
 
 func historyRow(r *rollout.Row) row {
 	converged := "-"
 	if r.Converged {
-		converged = short(r.Age-r.ConvergedAge) + " later"
+		converged = shortDuration(r.Age-r.ConvergedAge) + " later"
 		if r.Age == r.ConvergedAge {
 			converged = "at once"
 		}
 	}
 	return row{
-		{"version", "version", r.Version}, {"at", "", moment{r.At}}, {"log_ms", "", r.Log}, {"converged_log_ms", "", r.ConvergedLog}, {"age_ms", "", ms(r.Age)}, {"", "age", short(r.Age)}, {"reason", "reason", r.Reason.String()},
+		{"version", "version", r.Version}, {"at", "", timestamp{r.At}}, {"log_ms", "", r.Log}, {"converged_log_ms", "", r.ConvergedLog}, {"age_ms", "", ms(r.Age)}, {"", "age", shortDuration(r.Age)}, {"reason", "reason", r.Reason.String()},
 		{"converged", "", r.Converged}, {"", "converged", converged}, {"skip", "skipped", r.Skip},
 	}
 }
@@ -162,11 +162,11 @@ func rolloutEventRow(e *rollout.Event) row {
 		r = append(r, field{"reason", "", e.Reason.String()})
 	}
 	return append(r, field{"instance", "instance", e.Instance}, field{"gate", "gate", e.Gate}, field{"attempt", "", e.Attempt}, field{"share", "", e.Share},
-		field{"generation", "", e.Generation}, field{"text", "why", whole(e.Text)})
+		field{"generation", "", e.Generation}, field{"text", "why", uncut(e.Text)})
 }
 
-// standsRow is where a location stands, as watch begins.
-func standsRow(l *rollout.LocationStatus) row {
+// locationStateRow is where a location stands, as watch begins.
+func locationStateRow(l *rollout.LocationStatus) row {
 	return row{
 		{"time", "time", clockTime{time.Now()}}, {"event", "event", "stands"}, {"location", "location", l.Name}, {"state", "state", l.State.String()},
 		{"version", "version", labelled{"version", l.Target}}, {"", "converged", fmt.Sprintf("%d/%d", l.Reached, l.Counted)}, {"converged", "", l.Reached},

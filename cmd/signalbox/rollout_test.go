@@ -27,7 +27,7 @@ func TestWebhook(t *testing.T) {
 	run := rollout.GateRun{Location: "MAN", Version: 7, Attempt: 2, Gate: rollout.Gate{Name: "alerts", Kind: rollout.Webhook, Spec: hook.URL}}
 	for c, want := range map[int]rollout.Outcome{200: rollout.Success, 204: rollout.Success, 404: rollout.Failure, 409: rollout.Failure, 500: rollout.Inconclusive, 302: rollout.Inconclusive} {
 		code = c
-		outcome, text := ask(context.Background(), run)
+		outcome, text := callWebhook(context.Background(), run)
 		if outcome != want || c != 204 && !strings.HasSuffix(text, "so it is") || !strings.HasPrefix(text, fmt.Sprint(c)) {
 			t.Errorf("%d is %v, %q", c, outcome, text)
 		}
@@ -36,11 +36,11 @@ func TestWebhook(t *testing.T) {
 		t.Errorf("asked %s", asked)
 	}
 	hook.Close()
-	if outcome, text := ask(context.Background(), run); outcome != rollout.Inconclusive || text == "" {
+	if outcome, text := callWebhook(context.Background(), run); outcome != rollout.Inconclusive || text == "" {
 		t.Errorf("nobody there is %v, %q", outcome, text)
 	}
 	run.Gate.Spec = "://"
-	if outcome, _ := ask(context.Background(), run); outcome != rollout.Inconclusive {
+	if outcome, _ := callWebhook(context.Background(), run); outcome != rollout.Inconclusive {
 		t.Errorf("no address is %v", outcome)
 	}
 }
@@ -91,7 +91,7 @@ locations:
 
 // TestFollowExits: what a command's exit says of a version.
 func TestFollowExits(t *testing.T) {
-	f := &following{bad: []int{9, 10}}
+	f := &followRun{bad: []int{9, 10}}
 	for code, want := range map[int]string{9: "the version is bad", 10: "the version is bad", 75: "could not be had", 3: "exited with 3"} {
 		if err := f.outcome(&codeError{code: code, quiet: true}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("exit %d is %v", code, err)
@@ -112,7 +112,7 @@ func TestTail(t *testing.T) {
 		fmt.Fprintln(&out, strings.Repeat("x", 50))
 	}
 	fmt.Fprint(&out, "the end\n\n")
-	if out.last() != "the end" || len(out.b) > tailMost {
+	if out.last() != "the end" || len(out.b) > maxTail {
 		t.Errorf("%q of %d bytes", out.last(), len(out.b))
 	}
 	var none tail

@@ -38,7 +38,7 @@ else the code of the command that was run.`,
 		DisableAutoGenTag: true,
 
 		DisableFlagsInUseLine: true,
-		Args:                  subVerb,
+		Args:                  checkSubcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cmd.Help()
 		},
@@ -66,7 +66,7 @@ func wrapArgs(cmd *cobra.Command) {
 			err := check(cmd, args)
 			var ue *usageError
 			if err != nil && !errors.As(err, &ue) {
-				return usagef("%v; the form is: %s", err, form(cmd))
+				return usagef("%v; the form is: %s", err, usageLine(cmd))
 			}
 			return err
 		}
@@ -76,12 +76,12 @@ func wrapArgs(cmd *cobra.Command) {
 	}
 }
 
-// form is how a verb is written, without its flags.
-func form(cmd *cobra.Command) string { return strings.TrimSuffix(cmd.UseLine(), " [flags]") }
+// usageLine is how a verb is written, without its flags.
+func usageLine(cmd *cobra.Command) string { return strings.TrimSuffix(cmd.UseLine(), " [flags]") }
 
 // group is a verb that only has verbs below it: alone it prints its help, and an unknown one is a usage error.
 func group(use, short, long string, subs ...*cobra.Command) *cobra.Command {
-	c := &cobra.Command{Use: use, Short: short, Long: long, Args: subVerb, SuggestionsMinimumDistance: 2, DisableFlagsInUseLine: true, RunE: func(cmd *cobra.Command, _ []string) error {
+	c := &cobra.Command{Use: use, Short: short, Long: long, Args: checkSubcommand, SuggestionsMinimumDistance: 2, DisableFlagsInUseLine: true, RunE: func(cmd *cobra.Command, _ []string) error {
 		return cmd.Help()
 	}}
 	c.AddCommand(subs...)
@@ -109,8 +109,8 @@ func (a *app) resolveClient(cmd *cobra.Command) error {
 	return nil
 }
 
-// subVerb is the check of arguments of a verb that only has verbs below it: what comes next is none of them.
-func subVerb(cmd *cobra.Command, args []string) error {
+// checkSubcommand is the check of arguments of a verb that only has verbs below it: what comes next is none of them.
+func checkSubcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}

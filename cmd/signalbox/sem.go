@@ -38,20 +38,20 @@ func (a *app) semCreate() *cobra.Command {
 	}
 	c.Flags().String("limit", "1", "Units there are, 1 to max.")
 	addDataFlags(c, "Data of the semaphore")
-	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		limit, err := parseAmount("limit", cmd.Flag("limit").Value.String())
 		if err != nil {
 			return err
 		}
-		data, _, err := k.readData(cmd)
+		data, _, err := inv.readData(cmd)
 		if err != nil {
 			return err
 		}
-		return k.with("sem create", func(s *client.Session) error {
-			if err := s.Create(k.ctx, args[0], limit, data); err != nil {
+		return inv.withSession("sem create", func(s *client.Session) error {
+			if err := s.Create(inv.ctx, args[0], limit, data); err != nil {
 				return err
 			}
-			return k.printer().say(row{{"name", "", args[0]}, {"limit", "", limit}, {"created", "", true}}, "created %s with limit %s", safe(args[0]), cell(amount(limit)))
+			return inv.printer().message(row{{"name", "", args[0]}, {"limit", "", limit}, {"created", "", true}}, "created %s with limit %s", sanitize(args[0]), cell(amount(limit)))
 		})
 	})
 	return c
@@ -63,17 +63,17 @@ func (a *app) semAcquire() *cobra.Command {
 		Long: `Acquire units of a semaphore, and hold them while a command runs, or until Ctrl-C. The units are free as soon as this ends, however it ends: at once
 when it ends by itself, after the session's timeout when it is killed. What the command started ends as with signalbox lock.
 
-With --keep FILE it returns as soon as the units are held, and they stay held for the session's timeout: the file holds what
-"signalbox sem release NAME --keep FILE" needs to give them back. Run it again with the same file to stay alive.`,
+With --session-file FILE it returns as soon as the units are held, and they stay held for the session's timeout: the file holds what
+"signalbox sem release NAME --session-file FILE" needs to give them back. Run it again with the same file to stay alive.`,
 		Example: `  signalbox sem acquire slots --count 2 -- sh -c 'echo two slots, token $SIGNALBOX_TOKEN'`,
 	}
 	c.Flags().String("count", "1", "Units to acquire, 1 to the limit.")
 	c.Flags().String("create-limit", "", "Make the semaphore with this limit if it does not exist.")
-	c.Flags().String("keep", "", "File that keeps the session, and what it holds, between commands.")
+	c.Flags().String("session-file", "", "File that keeps the session, and what it holds, between commands.")
 	ephemeral := c.Flags().Bool("ephemeral", false, "The semaphore exists as long as somebody holds it or waits for it, with the limit max.")
 	addWaitFlag(c)
 	addDataFlags(c, "Data shown beside the owner")
-	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		own, command, err := split(cmd, args)
 		if err != nil {
 			return err
@@ -82,11 +82,11 @@ With --keep FILE it returns as soon as the units are held, and they stay held fo
 		if err != nil {
 			return err
 		}
-		wait, err := waitOption(cmd)
+		wait, err := readWait(cmd)
 		if err != nil {
 			return err
 		}
-		data, _, err := k.readData(cmd)
+		data, _, err := inv.readData(cmd)
 		if err != nil {
 			return err
 		}
@@ -101,18 +101,18 @@ With --keep FILE it returns as soon as the units are held, and they stay held fo
 			}
 			opts = append(opts, client.CreateLimit(limit))
 		}
-		if keep := cmd.Flag("keep").Value.String(); keep != "" {
+		if keep := cmd.Flag("session-file").Value.String(); keep != "" {
 			if len(command) > 0 {
-				return usagef("--keep and a command are both given; with --keep the units stay held after this command")
+				return usagef("--session-file and a command are both given; with --session-file the units stay held after this command")
 			}
-			return k.acquireKept(keep, own[0], wait, opts)
+			return inv.acquireWithFile(keep, own[0], wait, opts)
 		}
-		return k.with("sem acquire", func(s *client.Session) error {
-			l, err := k.acquired(s, own[0], wait, opts...)
+		return inv.withSession("sem acquire", func(s *client.Session) error {
+			l, err := inv.acquire(s, own[0], wait, opts...)
 			if err != nil {
 				return err
 			}
-			return k.hold(l, command, grantRow(l))
+			return inv.runWithLease(l, command, grantRow(l))
 		})
 	})
 	return c
@@ -120,17 +120,17 @@ With --keep FILE it returns as soon as the units are held, and they stay held fo
 
 func (a *app) semRelease() *cobra.Command {
 	c := &cobra.Command{
-		Use: "release NAME --keep FILE", Short: "Give back units that a kept session holds, or leave the queue", Args: cobra.ExactArgs(1),
+		Use: "release NAME --session-file FILE", Short: "Give back units that a saved session holds, or leave the queue", Args: cobra.ExactArgs(1),
 		Long: `Give back what the session kept in FILE holds of the semaphore. Units that a running command holds are free when that command ends; an operator
 takes them away with "signalbox sem force-release", or ends the session with "signalbox session kill".`,
 	}
-	c.Flags().String("keep", "", "File that keeps the session, as written by sem acquire --keep.")
-	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
-		keep := cmd.Flag("keep").Value.String()
+	c.Flags().String("session-file", "", "File that keeps the session, as written by sem acquire --session-file.")
+	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
+		keep := cmd.Flag("session-file").Value.String()
 		if keep == "" {
-			return usagef("--keep FILE is missing: units belong to a session, and the file says which; an operator can take them away with `signalbox sem force-release`")
+			return usagef("--session-file FILE is missing: units belong to a session, and the file says which; an operator can take them away with `signalbox sem force-release`")
 		}
-		return k.releaseKept(keep, args[0])
+		return inv.releaseWithFile(keep, args[0])
 	})
 	return c
 }
@@ -138,7 +138,7 @@ takes them away with "signalbox sem force-release", or ends the session with "si
 func ownerRow(o *client.Owner) row {
 	return row{
 		{"order_id", "order id", o.OrderID}, {"session_id", "session", o.Session}, {"count", "count", amount(o.Count)}, {"data", "data", o.Data},
-		{"description", "description", o.Description}, {"since", "since", moment{o.Since}},
+		{"description", "description", o.Description}, {"since", "since", timestamp{o.Since}},
 	}
 }
 
@@ -149,7 +149,7 @@ func waiterRow(w *client.Waiter) row {
 	}
 	return row{
 		{"order_id", "order id", w.OrderID}, {"session_id", "session", w.Session}, {"count", "count", amount(w.Count)}, {"data", "data", w.Data},
-		{"description", "description", w.Description}, {"since", "since", moment{w.Since}}, {"timeout_ms", "timeout", timeout},
+		{"description", "description", w.Description}, {"since", "since", timestamp{w.Since}}, {"timeout_ms", "timeout", timeout},
 	}
 }
 
@@ -166,8 +166,8 @@ func (a *app) semDescribe() *cobra.Command {
 		Use: "describe NAME", Short: "Show a semaphore, who holds it and who waits", Args: cobra.ExactArgs(1),
 	}
 	strict := c.Flags().Bool("strict", false, "Read what is true now, whatever the node's read consistency says.")
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		n, err := k.open()
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		n, err := inv.openNode()
 		if err != nil {
 			return err
 		}
@@ -175,14 +175,14 @@ func (a *app) semDescribe() *cobra.Command {
 		if *strict {
 			opts = append(opts, client.ReadConsistency(client.Strict))
 		}
-		s, err := n.Describe(k.ctx, args[0], opts...)
+		s, err := n.Describe(inv.ctx, args[0], opts...)
 		if err != nil {
 			return err
 		}
-		return k.printer().one(row{
-			{"name", "name", s.Name}, {"node", "node", k.node}, {"data", "data", s.Data}, {"version", "version", s.Version},
+		return inv.printer().item(row{
+			{"name", "name", s.Name}, {"node", "node", inv.node}, {"data", "data", s.Data}, {"version", "version", s.Version},
 			{"count", "count", amount(s.Used)}, {"limit", "limit", amount(s.Limit)}, {"ephemeral", "ephemeral", s.Ephemeral},
-			{"created_at", "created", moment{s.CreatedAt}},
+			{"created_at", "created", timestamp{s.CreatedAt}},
 			{"owners", "owners", rowsOf(s.Owners, ownerRow)}, {"waiters", "waiters", rowsOf(s.Waiters, waiterRow)},
 		})
 	})
@@ -196,20 +196,20 @@ func (a *app) semUpdate() *cobra.Command {
 	}
 	expect := c.Flags().Uint64("expect", 0, "Only if the data has this version; 0 is any.")
 	addDataFlags(c, "The new data")
-	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
-		data, given, err := k.readData(cmd)
+	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
+		data, given, err := inv.readData(cmd)
 		if err != nil {
 			return err
 		}
 		if !given {
 			return usagef("--data or --data-file is missing; give --data '' for none")
 		}
-		return k.with("sem update", func(s *client.Session) error {
-			v, err := s.Update(k.ctx, args[0], data, client.Expected(*expect))
+		return inv.withSession("sem update", func(s *client.Session) error {
+			v, err := s.Update(inv.ctx, args[0], data, client.Expected(*expect))
 			if err != nil {
 				return err
 			}
-			return k.printer().say(row{{"name", "", args[0]}, {"version", "", v}}, "%s has version %d", safe(args[0]), v)
+			return inv.printer().message(row{{"name", "", args[0]}, {"version", "", v}}, "%s has version %d", sanitize(args[0]), v)
 		})
 	})
 	return c
@@ -220,19 +220,19 @@ func (a *app) semResize() *cobra.Command {
 		Use: "resize NAME --limit N", Short: "Change a limit; what is held stays held", Args: cobra.ExactArgs(1),
 	}
 	c.Flags().String("limit", "", "The new limit, 1 to max.")
-	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		if !cmd.Flag("limit").Changed {
-			return usagef("--limit is missing; the form is: %s", form(cmd))
+			return usagef("--limit is missing; the form is: %s", usageLine(cmd))
 		}
 		limit, err := parseAmount("limit", cmd.Flag("limit").Value.String())
 		if err != nil {
 			return err
 		}
-		return k.with("sem resize", func(s *client.Session) error {
-			if err := s.Resize(k.ctx, args[0], limit); err != nil {
+		return inv.withSession("sem resize", func(s *client.Session) error {
+			if err := s.Resize(inv.ctx, args[0], limit); err != nil {
 				return err
 			}
-			return k.printer().say(row{{"name", "", args[0]}, {"limit", "", limit}}, "%s has limit %s", safe(args[0]), cell(amount(limit)))
+			return inv.printer().message(row{{"name", "", args[0]}, {"limit", "", limit}}, "%s has limit %s", sanitize(args[0]), cell(amount(limit)))
 		})
 	})
 	return c
@@ -241,12 +241,12 @@ func (a *app) semResize() *cobra.Command {
 func (a *app) semDelete() *cobra.Command {
 	c := &cobra.Command{Use: "delete NAME", Short: "Remove a persistent semaphore", Args: cobra.ExactArgs(1)}
 	force := c.Flags().Bool("force", false, "Remove it although it is held or waited for: holders lose it, waiters are turned away.")
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		return k.with("sem delete", func(s *client.Session) error {
-			if err := s.Delete(k.ctx, args[0], *force); err != nil {
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		return inv.withSession("sem delete", func(s *client.Session) error {
+			if err := s.Delete(inv.ctx, args[0], *force); err != nil {
 				return err
 			}
-			return k.printer().say(row{{"name", "", args[0]}, {"deleted", "", true}}, "deleted %s", safe(args[0]))
+			return inv.printer().message(row{{"name", "", args[0]}, {"deleted", "", true}}, "deleted %s", sanitize(args[0]))
 		})
 	})
 	return c
@@ -262,8 +262,8 @@ func semRow(s *client.SemaphoreInfo) row {
 func (a *app) semLs() *cobra.Command {
 	c := &cobra.Command{Use: "ls [PREFIX]", Short: "List semaphores by prefix, in order of name", Args: cobra.MaximumNArgs(1)}
 	all := c.Flags().Bool("all", false, "List those of configurations too, whose names begin with "+client.ConfigPrefix+".")
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		n, err := k.open()
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		n, err := inv.openNode()
 		if err != nil {
 			return err
 		}
@@ -272,7 +272,7 @@ func (a *app) semLs() *cobra.Command {
 			prefix = args[0]
 		}
 		var rows []row
-		for s, err := range n.List(k.ctx, prefix) {
+		for s, err := range n.List(inv.ctx, prefix) {
 			if err != nil {
 				return err
 			}
@@ -280,7 +280,7 @@ func (a *app) semLs() *cobra.Command {
 				rows = append(rows, semRow(&s))
 			}
 		}
-		return k.printer().list(rows, "no semaphores")
+		return inv.printer().list(rows, "no semaphores")
 	})
 	return c
 }
@@ -290,18 +290,18 @@ func (a *app) semWhy() *cobra.Command {
 		Use: "why NAME", Short: "Say why one waits: who holds it, and who is ahead", Args: cobra.ExactArgs(1),
 	}
 	session := c.Flags().Uint64("session", 0, "Answer for this session; without it for whoever would come next.")
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		n, err := k.open()
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		n, err := inv.openNode()
 		if err != nil {
 			return err
 		}
-		w, err := n.Why(k.ctx, args[0], *session)
+		w, err := n.Why(inv.ctx, args[0], *session)
 		if err != nil {
 			return err
 		}
 		sem := args[0]
 		if *session == 0 { // everybody who waits is ahead of who comes next
-			d, err := n.Describe(k.ctx, sem, client.WithWaiters(), client.ReadConsistency(client.Strict))
+			d, err := n.Describe(inv.ctx, sem, client.WithWaiters(), client.ReadConsistency(client.Strict))
 			if err != nil {
 				return err
 			}
@@ -312,14 +312,14 @@ func (a *app) semWhy() *cobra.Command {
 			{"never_granted", "", neverRow(w)},
 			{"owners", "held by", rowsOf(w.Holders, ownerRow)}, {"ahead", "ahead in the queue", rowsOf(w.Ahead, waiterRow)},
 		}
-		if k.values["output"] != "table" {
-			return k.printer().one(r)
+		if inv.values["output"] != "table" {
+			return inv.printer().item(r)
 		}
-		fmt.Fprintln(k.stdout, whySentence(sem, *session, w))
+		fmt.Fprintln(inv.stdout, whySentence(sem, *session, w))
 		if text := neverSentence(w); text != "" {
-			fmt.Fprintln(k.stdout, text)
+			fmt.Fprintln(inv.stdout, text)
 		}
-		return k.printer().one(r)
+		return inv.printer().item(r)
 	})
 	return c
 }
@@ -350,17 +350,17 @@ func whySentence(name string, session uint64, w *client.Standing) string {
 	free := fmt.Sprintf("%s of %s free", cell(amount(w.Free)), cell(amount(w.Limit)))
 	switch {
 	case w.Holding:
-		return fmt.Sprintf("session %d holds %s", session, safe(name))
+		return fmt.Sprintf("session %d holds %s", session, sanitize(name))
 	case w.Waiting && len(w.Ahead) == 0:
-		return fmt.Sprintf("session %d is first in the queue of %s and wants %s; %s", session, safe(name), cell(amount(w.Own.Count)), free)
+		return fmt.Sprintf("session %d is first in the queue of %s and wants %s; %s", session, sanitize(name), cell(amount(w.Own.Count)), free)
 	case w.Waiting:
-		return fmt.Sprintf("session %d is number %d in the queue of %s; the queue is strict, who is ahead goes first; %s", session, w.Position, safe(name), free)
+		return fmt.Sprintf("session %d is number %d in the queue of %s; the queue is strict, who is ahead goes first; %s", session, w.Position, sanitize(name), free)
 	case session != 0:
-		return fmt.Sprintf("session %d neither holds %s nor waits for it; %s", session, safe(name), free)
+		return fmt.Sprintf("session %d neither holds %s nor waits for it; %s", session, sanitize(name), free)
 	case len(w.Ahead) > 0:
-		return fmt.Sprintf("a newcomer to %s is number %d in the queue; %s", safe(name), len(w.Ahead)+1, free)
+		return fmt.Sprintf("a newcomer to %s is number %d in the queue; %s", sanitize(name), len(w.Ahead)+1, free)
 	default:
-		return fmt.Sprintf("nobody waits for %s; %s", safe(name), free)
+		return fmt.Sprintf("nobody waits for %s; %s", sanitize(name), free)
 	}
 }
 
@@ -371,12 +371,12 @@ func (a *app) semWatch() *cobra.Command {
 	}
 	prefix := c.Flags().Bool("prefix", false, "Watch all names that begin with NAME.")
 	count := c.Flags().Uint("count", 0, "End after so many events; 0 is never.")
-	c.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		out, err := k.stream()
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		out, err := inv.stream()
 		if err != nil {
 			return err
 		}
-		n, err := k.open()
+		n, err := inv.openNode()
 		if err != nil {
 			return err
 		}
@@ -384,7 +384,7 @@ func (a *app) semWatch() *cobra.Command {
 		if *prefix {
 			watch = n.WatchPrefix
 		}
-		return each(k.long, *count, watch(k.long, args[0]), func(ev client.Event) error { return out.event(eventRow(&ev)) })
+		return printEach(inv.longCtx, *count, watch(inv.longCtx, args[0]), func(ev client.Event) error { return out.event(eventRow(&ev)) })
 	})
 	return c
 }

@@ -149,15 +149,15 @@ func (a *app) serverConfig(v map[string]string) (server.Config, error) {
 	return cfg, clusterConfig(v, &cfg)
 }
 
-// leastRTT is the least that serve takes; the server itself takes less, for tests.
-const leastRTT = 10 * time.Millisecond
+// minRTT is the least that serve takes; the server itself takes less, for tests.
+const minRTT = 10 * time.Millisecond
 
 // clusterConfig reads the settings that concern other instances.
 func clusterConfig(v map[string]string, cfg *server.Config) error {
 	cfg.Cluster, cfg.Name, cfg.Tier, cfg.Audit = v["cluster"], v["instance"], v["tier"], v["audit"]
 	cfg.Advertise, cfg.RaftAdvertise = v["advertise"], v["raft-advertise"]
-	cfg.Peers = items(v["peer"])
-	for _, item := range items(v["failure-domain"]) {
+	cfg.Peers = splitList(v["peer"])
+	for _, item := range splitList(v["failure-domain"]) {
 		key, value, ok := strings.Cut(item, "=")
 		if _, twice := cfg.FailureDomain[key]; !ok || twice {
 			return usagef("--failure-domain %q: write it as KEY=VALUE,KEY=VALUE, each key once", v["failure-domain"])
@@ -183,8 +183,8 @@ func clusterConfig(v map[string]string, cfg *server.Config) error {
 			return usagef("--%s %s is not above 0; give a duration like 5s", d.flag, v[d.flag])
 		}
 	}
-	if cfg.RTT < leastRTT {
-		return usagef("--raft-rtt %s is below %s, at which every late write to a disk is an election; choose %[2]s to 1s", cfg.RTT, leastRTT)
+	if cfg.RTT < minRTT {
+		return usagef("--raft-rtt %s is below %s, at which every late write to a disk is an election; choose %[2]s to 1s", cfg.RTT, minRTT)
 	}
 	cfg.JoinToken = v["join-token"]
 	if path := v["join-token-file"]; path != "" {
@@ -217,8 +217,8 @@ func readSecret(path string) (string, error) {
 func (a *app) serve(ctx context.Context, cfg server.Config, ready func(addr, admin string)) error {
 	quiet, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	go keepReserve(quiet)
-	defer boundMemory(cfg.Limits.MaxMemory)()
+	go tuneGC(quiet)
+	defer limitMemory(cfg.Limits.MaxMemory)()
 	s, err := server.Start(ctx, cfg)
 	if err != nil {
 		if ctx.Err() != nil {

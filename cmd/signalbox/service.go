@@ -13,7 +13,7 @@ import (
 func memberRow(m *client.Member) row {
 	return row{
 		{"data", "data", m.Data}, {"session_id", "session", m.Session}, {"order_id", "order id", m.OrderID}, {"description", "description", m.Description},
-		{"since", "since", moment{m.Since}},
+		{"since", "since", timestamp{m.Since}},
 	}
 }
 
@@ -26,22 +26,22 @@ started are stopped as with signalbox lock, and the exit code is 4.`,
 	}
 	register.Flags().String("wait", "15s", "How long to wait for a unit, if a lock or other members hold all: a duration up to 24h, 0 for not at all, or forever; exit code 3 when it ends.")
 	addDataFlags(register, "Data of the member: where to reach it")
-	register.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+	register.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		own, command, err := split(cmd, args)
 		if err != nil {
 			return err
 		}
-		wait, err := waitOption(cmd)
+		wait, err := readWait(cmd)
 		if err != nil {
 			return err
 		}
-		data, _, err := k.readData(cmd)
+		data, _, err := inv.readData(cmd)
 		if err != nil {
 			return err
 		}
-		return k.with("service register", func(s *client.Session) error {
-			l, err := k.waiting(s, own[0], wait, nil, func(opts []client.AcquireOption) (*client.Lease, error) {
-				r, err := s.Service(own[0]).Register(k.long, data, opts...)
+		return inv.withSession("service register", func(s *client.Session) error {
+			l, err := inv.acquireWith(s, own[0], wait, nil, func(opts []client.AcquireOption) (*client.Lease, error) {
+				r, err := s.Service(own[0]).Register(inv.longCtx, data, opts...)
 				if err != nil {
 					return nil, err
 				}
@@ -55,35 +55,35 @@ started are stopped as with signalbox lock, and the exit code is 4.`,
 			}
 			granted := grantRow(l)
 			granted[0].value = "registered"
-			return k.hold(l, command, granted)
+			return inv.runWithLease(l, command, granted)
 		})
 	})
 
 	ls := &cobra.Command{Use: "ls NAME", Short: "List the members of a service, in order of registration", Args: cobra.ExactArgs(1)}
-	ls.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		n, err := k.open()
+	ls.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		n, err := inv.openNode()
 		if err != nil {
 			return err
 		}
-		members, err := n.Service(args[0]).List(k.ctx, client.ReadConsistency(client.Strict))
+		members, err := n.Service(args[0]).List(inv.ctx, client.ReadConsistency(client.Strict))
 		if err != nil {
 			return err
 		}
-		return k.printer().list(rowsOf(members, memberRow), "no members")
+		return inv.printer().list(rowsOf(members, memberRow), "no members")
 	})
 
 	watch := &cobra.Command{Use: "watch NAME", Short: "Print the members of a service, and every change, until Ctrl-C", Args: cobra.ExactArgs(1)}
 	count := watch.Flags().Uint("count", 0, "End after so many lines; 0 is never.")
-	watch.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
-		out, err := k.stream()
+	watch.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		out, err := inv.stream()
 		if err != nil {
 			return err
 		}
-		n, err := k.open()
+		n, err := inv.openNode()
 		if err != nil {
 			return err
 		}
-		return each(k.long, *count, n.Service(args[0]).Watch(k.long), func(ev client.MemberEvent) error {
+		return printEach(inv.longCtx, *count, n.Service(args[0]).Watch(inv.longCtx), func(ev client.MemberEvent) error {
 			return out.event(memberEventRow(&ev))
 		})
 	})
@@ -105,7 +105,7 @@ func memberEventRow(ev *client.MemberEvent) row {
 	if ev.Kind == client.MemberSnapshot {
 		r = append(r, field{"event", "event", "snapshot"}, field{"members", "", rowsOf(ev.Members, memberRow)}, field{"", "members", labelled{"members", len(ev.Members)}})
 		for i := range ev.Members {
-			r = append(r, field{"", "member", below(memberLine(&ev.Members[i]))})
+			r = append(r, field{"", "member", subline(memberLine(&ev.Members[i]))})
 		}
 		return r
 	}

@@ -24,47 +24,47 @@ func sessionRow(s *client.SessionInfo) row {
 	}
 	return row{
 		{"session_id", "session", s.ID}, {"state", "", state}, {"", "state", shown}, {"description", "description", s.Description}, {"client", "client", s.Client},
-		{"created_at", "created", moment{s.CreatedAt}}, {"timeout_ms", "timeout", millis(s.Timeout.Milliseconds())},
+		{"created_at", "created", timestamp{s.CreatedAt}}, {"timeout_ms", "timeout", millis(s.Timeout.Milliseconds())},
 		{"remaining_ms", "", millis(s.Remaining.Milliseconds())}, {"epoch", "", s.Epoch},
 	}
 }
 
 func (a *app) sessionCmd() *cobra.Command {
 	ls := &cobra.Command{Use: "ls", Short: "List the sessions of the node", Args: cobra.NoArgs}
-	ls.RunE = a.verb(func(k *call, _ *cobra.Command, _ []string) error {
-		n, err := k.open()
+	ls.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
+		n, err := inv.openNode()
 		if err != nil {
 			return err
 		}
 		var rows []row
-		for s, err := range n.Sessions(k.ctx) {
+		for s, err := range n.Sessions(inv.ctx) {
 			if err != nil {
 				return err
 			}
 			rows = append(rows, sessionRow(&s))
 		}
-		return k.printer().list(rows, "no sessions")
+		return inv.printer().list(rows, "no sessions")
 	})
 
 	describe := &cobra.Command{Use: "describe SESSION", Short: "Show a session, what it holds and what it waits for", Args: cobra.ExactArgs(1)}
-	describe.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+	describe.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		id, err := parseSession(args[0])
 		if err != nil {
 			return err
 		}
-		n, err := k.open()
+		n, err := inv.openNode()
 		if err != nil {
 			return err
 		}
-		s, err := n.DescribeSession(k.ctx, id)
+		s, err := n.DescribeSession(inv.ctx, id)
 		if err != nil {
-			return gone(id, err)
+			return endedSessionError(id, err)
 		}
-		r, err := k.standing(n, s)
+		r, err := inv.sessionDetails(n, s)
 		if err != nil {
 			return err
 		}
-		return k.printer().one(r)
+		return inv.printer().item(r)
 	})
 
 	kill := &cobra.Command{
@@ -77,7 +77,7 @@ To take one lease away and let the session live, use "signalbox sem force-releas
   signalbox session kill 35184372088833 --reason 'host is broken'`,
 	}
 	reason, dry := addForceFlags(kill)
-	kill.RunE = a.verb(func(k *call, _ *cobra.Command, args []string) error {
+	kill.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		id, err := parseSession(args[0])
 		if err != nil {
 			return err
@@ -86,25 +86,25 @@ To take one lease away and let the session live, use "signalbox sem force-releas
 		if err != nil {
 			return err
 		}
-		n, err := k.open()
+		n, err := inv.openNode()
 		if err != nil {
 			return err
 		}
 		if *dry {
-			s, err := n.DescribeSession(k.ctx, id)
+			s, err := n.DescribeSession(inv.ctx, id)
 			if err != nil {
-				return gone(id, err)
+				return endedSessionError(id, err)
 			}
-			r, err := k.standing(n, s)
+			r, err := inv.sessionDetails(n, s)
 			if err != nil {
 				return err
 			}
-			return k.printer().one(append(r, field{"dry_run", "", true}, field{"", "killed", "no, this is a dry run"}))
+			return inv.printer().item(append(r, field{"dry_run", "", true}, field{"", "killed", "no, this is a dry run"}))
 		}
-		if err := n.KillSession(k.ctx, id, why); err != nil {
-			return gone(id, err)
+		if err := n.KillSession(inv.ctx, id, why); err != nil {
+			return endedSessionError(id, err)
 		}
-		return k.printer().say(row{{"session_id", "", id}, {"killed", "", true}}, "killed session %d", id)
+		return inv.printer().message(row{{"session_id", "", id}, {"killed", "", true}}, "killed session %d", id)
 	})
 
 	c := group("session", "Sessions: who is there, and what they hold", "", ls, describe, kill)
@@ -114,10 +114,10 @@ To take one lease away and let the session live, use "signalbox sem force-releas
 	return c
 }
 
-// standing is a session with what it holds and what it waits for.
-func (k *call) standing(n *client.Node, s *client.SessionInfo) (row, error) {
+// sessionDetails is a session with what it holds and what it waits for.
+func (inv *invocation) sessionDetails(n *client.Node, s *client.SessionInfo) (row, error) {
 	holds, waits := []row{}, []row{}
-	for e, err := range n.List(k.ctx, "", client.OfSession(s.ID), client.ReadConsistency(client.Strict)) {
+	for e, err := range n.List(inv.ctx, "", client.OfSession(s.ID), client.ReadConsistency(client.Strict)) {
 		if err != nil {
 			return nil, err
 		}
@@ -132,7 +132,7 @@ func (k *call) standing(n *client.Node, s *client.SessionInfo) (row, error) {
 }
 
 // gone says to an operator that a session is over: the SDK's sentence is for who held it.
-func gone(id uint64, err error) error {
+func endedSessionError(id uint64, err error) error {
 	if errors.Is(err, client.ErrSessionExpired) {
 		return fmt.Errorf("session %d has ended or never was; `signalbox session ls` shows those that live", id)
 	}

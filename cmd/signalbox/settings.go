@@ -159,8 +159,8 @@ func (l *listValue) Set(text string) error {
 	return nil
 }
 
-// items takes a list apart. Blanks around items, and empty ones, do not count.
-func items(text string) (list []string) {
+// splitList takes a list apart. Blanks around items, and empty ones, do not count.
+func splitList(text string) (list []string) {
 	for item := range strings.SplitSeq(text, ",") {
 		if item = strings.TrimSpace(item); item != "" {
 			list = append(list, item)
@@ -169,8 +169,8 @@ func items(text string) (list []string) {
 	return list
 }
 
-// known says whether a configuration file may hold the key.
-func known(sc scope, key string) bool {
+// isFileKey says whether a configuration file may hold the key.
+func isFileKey(sc scope, key string) bool {
 	for _, s := range settings {
 		if s.scope == sc && s.flag == key && s.flag != "config" && s.flag != "client-config" && s.flag != "context" {
 			return true
@@ -209,7 +209,7 @@ func readKeys(path string, n *yaml.Node, sc scope) (map[string]string, error) {
 	out := map[string]string{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := n.Content[i], n.Content[i+1]
-		if !known(sc, k.Value) {
+		if !isFileKey(sc, k.Value) {
 			return nil, usagef("%s:%d: unknown key %q; the keys are the names of the flags without dashes in front", path, k.Line, k.Value)
 		}
 		if _, twice := out[k.Value]; twice {

@@ -33,7 +33,7 @@ func (a *app) versionCmd() *cobra.Command {
 					}
 				}
 			}
-			return a.printer().one(r)
+			return a.printer().item(r)
 		},
 	}
 	addFlags(c.Flags(), scopeClient, "output", "no-color")

@@ -14,19 +14,19 @@ import (
 	"github.com/signalbox-dev/signalbox/bench"
 )
 
-// StartThree starts three members that know each other from the start, as etcd's own guide has it, with the settings of the one. Heartbeats and elections
+// StartCluster starts three members that know each other from the start, as etcd's own guide has it, with the settings of the one. Heartbeats and elections
 // keep their defaults: on the loopback they cost next to nothing. Each of the 15 clients knows all members, as its authors ask for, and spreads over them by
 // itself; a member that does not lead passes a write on.
-func (e *etcd) StartThree(ctx context.Context, dir string) (bench.Server, error) {
-	g, err := e.StartOn(ctx, dir, nil)
+func (e *etcd) StartCluster(ctx context.Context, dir string) (bench.Server, error) {
+	g, err := e.StartClusterOn(ctx, dir, nil)
 	if err != nil {
 		return nil, err
 	}
 	return g, nil
 }
 
-// StartOn is StartThree on hosts, with further flags.
-func (e *etcd) StartOn(ctx context.Context, dir string, hosts *bench.Hosts, flags ...string) (*bench.Group, error) {
+// StartClusterOn is StartCluster on hosts, with further flags.
+func (e *etcd) StartClusterOn(ctx context.Context, dir string, hosts *bench.Hosts, flags ...string) (*bench.Cluster, error) {
 	binary, err := filepath.Abs(e.binary)
 	if err != nil {
 		return nil, err
@@ -44,8 +44,8 @@ func (e *etcd) StartOn(ctx context.Context, dir string, hosts *bench.Hosts, flag
 	for i, p := range peers {
 		cluster = append(cluster, name(i)+"=http://"+p)
 	}
-	g, err := bench.StartGroup(ctx, dir, bench.Servers, func(ctx context.Context, i int, dir string) (*bench.Process, error) {
-		program, args := hosts.On(i, binary, append([]string{
+	g, err := bench.StartServers(ctx, dir, bench.Servers, func(ctx context.Context, i int, dir string) (*bench.Process, error) {
+		program, args := hosts.Command(i, binary, append([]string{
 			"--name", name(i), "--data-dir", filepath.Join(dir, "data"),
 			"--listen-client-urls", "http://" + clients[i], "--advertise-client-urls", "http://" + clients[i],
 			"--listen-peer-urls", "http://" + peers[i], "--initial-advertise-peer-urls", "http://" + peers[i],
@@ -60,7 +60,7 @@ func (e *etcd) StartOn(ctx context.Context, dir string, hosts *bench.Hosts, flag
 	if err != nil {
 		return nil, err
 	}
-	g.Settled = func(ctx context.Context) error {
+	g.WaitReady = func(ctx context.Context) error {
 		for _, address := range clients {
 			for bench.Get(ctx, "http://"+address+"/health") != nil {
 				if ctx.Err() != nil {
@@ -92,4 +92,4 @@ func (e *etcd) StartOn(ctx context.Context, dir string, hosts *bench.Hosts, flag
 }
 
 // Patience is the deadline of a call while a member may hang: etcd's client goes on waiting for its answer, and tries another member with the next call.
-func (e *etcd) Patience() time.Duration { return time.Second }
+func (e *etcd) CallTimeout() time.Duration { return time.Second }

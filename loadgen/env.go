@@ -7,31 +7,31 @@ import (
 	"time"
 )
 
-// starters bounds how many connections and sessions are made at a time.
-const starters = 64
+// startConcurrency bounds how many connections and sessions are made at a time.
+const startConcurrency = 64
 
 // Crowd is what a scenario builds its workload from: the load's configuration, connections, sessions, names. It closes what it gave.
-type Crowd struct {
+type Env struct {
 	Config
-	prefix string // of all names of this run
-	pool   *pool
-	extra  *extras
-	clock  clock
-	span   *span
+	prefix    string // of all names of this run
+	pool      *connPool
+	recorders *recorderList
+	clock     clock
+	span      *span
 
 	// numbers in force, for the result
 	sessions, keys, watchers int
 }
 
-// pool are the connections of a run, made when they are needed. Parts of a mix share it.
-type pool struct {
+// connPool are the connections of a run, made when they are needed. Parts of a mix share it.
+type connPool struct {
 	mu       sync.Mutex
 	conns    []Conn
 	sessions int // given out: they are dealt to the connections in turn
 }
 
-// extras are recorders of goroutines that are no callers.
-type extras struct {
+// recorderList are recorders of goroutines that are no callers.
+type recorderList struct {
 	mu   sync.Mutex
 	recs []*sharedRecorder
 }
@@ -55,11 +55,11 @@ func (r *sharedRecorder) fail(now int64, code string) {
 }
 
 // Now is the run's clock in nanoseconds, as Recorder.Note wants it.
-func (c *Crowd) Now() int64 { return c.clock.now() }
+func (c *Env) Now() int64 { return c.clock.now() }
 
 // callerCount is the number of callers in force, for scenarios whose callers act for themselves. In an open loop there should be one free whenever an operation is
 // to begin, so that there are more.
-func (c *Crowd) callerCount() int {
+func (c *Env) callerCount() int {
 	if c.Callers == 0 {
 		c.Callers = 64
 		if c.Rate > 0 {
@@ -69,15 +69,15 @@ func (c *Crowd) callerCount() int {
 	return c.Callers
 }
 
-// connect settles the number of connections, when the load does not say, for so many watchers: an instance bounds the streams of a connection.
-func (c *Crowd) connect(watchers int) {
+// setConnections settles the number of connections, when the load does not say, for so many watchers: an instance bounds the streams of a connection.
+func (c *Env) setConnections(watchers int) {
 	if c.Connections == 0 {
 		c.Connections = max(4, (watchers+999)/1000)
 	}
 }
 
 // names gives the names of the scenario; def is how many if the load does not say.
-func (c *Crowd) names(def int) []string {
+func (c *Env) names(def int) []string {
 	if c.Keys == 0 {
 		c.Keys = def
 	}
@@ -86,7 +86,7 @@ func (c *Crowd) names(def int) []string {
 }
 
 // data of the load's size. It must not be changed when it was given to a Hold.
-func (c *Crowd) data() []byte {
+func (c *Env) data() []byte {
 	if c.DataSize == 0 {
 		return nil
 	}
@@ -98,16 +98,16 @@ func (c *Crowd) data() []byte {
 }
 
 // recorder makes a recorder for goroutines that are no callers.
-func (c *Crowd) recorder() *sharedRecorder {
-	c.extra.mu.Lock()
-	defer c.extra.mu.Unlock()
+func (c *Env) recorder() *sharedRecorder {
+	c.recorders.mu.Lock()
+	defer c.recorders.mu.Unlock()
 	r := &sharedRecorder{Recorder: newRecorder(c.span, len(c.Scenario.Series), c.Scenario.Operation)}
-	c.extra.recs = append(c.extra.recs, r)
+	c.recorders.recs = append(c.recorders.recs, r)
 	return r
 }
 
 // sessionCount is the number of sessions in force.
-func (c *Crowd) sessionCount(def int) int {
+func (c *Env) sessionCount(def int) int {
 	if c.Sessions == 0 {
 		return def
 	}
@@ -115,13 +115,13 @@ func (c *Crowd) sessionCount(def int) int {
 }
 
 // StartSessions starts n sessions, dealt to the connections in turn.
-func (c *Crowd) StartSessions(ctx context.Context, n int) ([]Session, error) {
+func (c *Env) StartSessions(ctx context.Context, n int) ([]Session, error) {
 	return c.timedSessions(ctx, n, nil)
 }
 
 // timedSessions tells how long each start took, from many goroutines.
-func (c *Crowd) timedSessions(ctx context.Context, n int, took func(i int, d int64)) ([]Session, error) {
-	conns, err := c.dealt(ctx, n)
+func (c *Env) timedSessions(ctx context.Context, n int, took func(i int, d int64)) ([]Session, error) {
+	conns, err := c.assignConns(ctx, n)
 	if err != nil {
 		return nil, err
 	}
@@ -142,9 +142,9 @@ func (c *Crowd) timedSessions(ctx context.Context, n int, took func(i int, d int
 	return list, err
 }
 
-// dealt gives the connections of the next n sessions.
-func (c *Crowd) dealt(ctx context.Context, n int) ([]Conn, error) {
-	c.connect(0)
+// assignConns gives the connections of the next n sessions.
+func (c *Env) assignConns(ctx context.Context, n int) ([]Conn, error) {
+	c.setConnections(0)
 	p := c.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -181,17 +181,17 @@ func (c *Crowd) dealt(ctx context.Context, n int) ([]Conn, error) {
 }
 
 // close ends all connections, and with them the sessions. A session whose end is not answered in time ends when its timeout does.
-func (p *pool) close(ctx context.Context) {
+func (p *connPool) close(ctx context.Context) {
 	_ = parallel(ctx, len(p.conns), func(_ context.Context, i int) error { return p.conns[i].Close() })
 }
 
-// forget removes names, as far as that can be had: what stays behind is told by nothing but the server's list.
-func forget(ctx context.Context, keepers []CanKeep, list []string) {
+// deleteNames removes names, as far as that can be had: what stays behind is told by nothing but the server's list.
+func deleteNames(ctx context.Context, keepers []CanStore, list []string) {
 	_ = parallel(ctx, len(list), func(ctx context.Context, i int) error { return keepers[i%len(keepers)].Delete(ctx, list[i]) })
 }
 
-// keep creates names with data.
-func keep(ctx context.Context, keepers []CanKeep, list []string, data []byte) error {
+// createNames creates names with data.
+func createNames(ctx context.Context, keepers []CanStore, list []string, data []byte) error {
 	return parallel(ctx, len(list), func(ctx context.Context, i int) error {
 		if err := keepers[i%len(keepers)].Create(ctx, list[i], data); err != nil {
 			return fmt.Errorf("make name %d of %d: %w", i+1, len(list), err)
@@ -207,7 +207,7 @@ func parallel(ctx context.Context, n int, fn func(ctx context.Context, i int) er
 	var first error
 	var once sync.Once
 	var next, wg = make(chan int), sync.WaitGroup{}
-	for range min(n, starters) {
+	for range min(n, startConcurrency) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
@@ -236,35 +236,35 @@ func parallel(ctx context.Context, n int, fn func(ctx context.Context, i int) er
 }
 
 // closing bounds what is done to leave nothing behind.
-const closing = 30 * time.Second
+const closeTimeout = 30 * time.Second
 
-// stall is how long nothing may get ready before preparing is given up.
-const stall = 20 * time.Second
+// readyTimeout is how long nothing may get ready before preparing is given up.
+const readyTimeout = 20 * time.Second
 
-// readiness counts goroutines that get ready.
-type readiness struct {
+// readyGroup counts goroutines that get ready.
+type readyGroup struct {
 	what  string
 	n     int
 	ready chan struct{} // one value for each
 }
 
-func newReadiness(what string, n int) *readiness {
-	return &readiness{what, n, make(chan struct{}, n)}
+func newReadyGroup(what string, n int) *readyGroup {
+	return &readyGroup{what, n, make(chan struct{}, n)}
 }
 
-// one gives a function for one of them to call, as often as it likes.
-func (r *readiness) one() func() { return sync.OnceFunc(func() { r.ready <- struct{}{} }) }
+// member gives a function for one of them to call, as often as it likes.
+func (r *readyGroup) member() func() { return sync.OnceFunc(func() { r.ready <- struct{}{} }) }
 
 // wait for all.
-func (r *readiness) wait(ctx context.Context) error {
-	t := time.NewTimer(stall)
+func (r *readyGroup) wait(ctx context.Context) error {
+	t := time.NewTimer(readyTimeout)
 	defer t.Stop()
 	for i := range r.n {
 		select {
 		case <-r.ready:
-			t.Reset(stall)
+			t.Reset(readyTimeout)
 		case <-t.C:
-			return fmt.Errorf("%d of %d %s began, and then none for %s; the server may bound them for each connection: give more connections", i, r.n, r.what, stall)
+			return fmt.Errorf("%d of %d %s began, and then none for %s; the server may bound them for each connection: give more connections", i, r.n, r.what, readyTimeout)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -46,7 +46,7 @@ What is taken is named by tokens, which are order ids and never come twice: a re
 	c.Flags().Uint64Var(&by.token, "token", 0, "Take what is held under this token.")
 	c.Flags().BoolVar(&by.all, "all-owners", false, "Take from everybody who is an owner now.")
 	reason, dry := addForceFlags(c)
-	c.RunE = a.verb(func(k *call, cmd *cobra.Command, args []string) error {
+	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		why, err := reason()
 		if err != nil {
 			return err
@@ -60,11 +60,11 @@ What is taken is named by tokens, which are order ids and never come twice: a re
 		if given != 1 || by.session == 0 && by.token == 0 && !by.all {
 			return usagef("give one of --session ID, --token N and --all-owners; `signalbox sem describe %s` shows the owners", args[0])
 		}
-		n, err := k.open()
+		n, err := inv.openNode()
 		if err != nil {
 			return err
 		}
-		sem, err := n.Describe(k.ctx, args[0], client.WithOwners(), client.ReadConsistency(client.Strict))
+		sem, err := n.Describe(inv.ctx, args[0], client.WithOwners(), client.ReadConsistency(client.Strict))
 		if err != nil {
 			return err
 		}
@@ -76,11 +76,11 @@ What is taken is named by tokens, which are order ids and never come twice: a re
 		}
 		released := uint64(0)
 		if len(owners) > 0 && !*dry {
-			if released, err = n.ForceRelease(k.ctx, args[0], owners[0].OrderID, owners[len(owners)-1].OrderID, why); err != nil {
+			if released, err = n.ForceRelease(inv.ctx, args[0], owners[0].OrderID, owners[len(owners)-1].OrderID, why); err != nil {
 				return err
 			}
 		}
-		return k.printer().forced(args[0], owners, released, *dry)
+		return inv.printer().forced(args[0], owners, released, *dry)
 	})
 	return c
 }
@@ -89,16 +89,16 @@ What is taken is named by tokens, which are order ids and never come twice: a re
 func (p *printer) forced(name string, owners []client.Owner, released uint64, dry bool) error {
 	r := row{{"name", "", name}, {"dry_run", "", dry}, {"released", "", released}, {"owners", "", rowsOf(owners, ownerRow)}}
 	if p.format != "table" {
-		return p.one(r)
+		return p.item(r)
 	}
 	switch {
 	case len(owners) == 0:
-		return p.say(r, "%s has no such owner; nothing is taken", safe(name))
+		return p.message(r, "%s has no such owner; nothing is taken", sanitize(name))
 	case dry:
 		if err := p.list(rowsOf(owners, ownerRow), ""); err != nil {
 			return err
 		}
-		return p.say(r, "this is a dry run: nothing is taken from these owners of %s", safe(name))
+		return p.message(r, "this is a dry run: nothing is taken from these owners of %s", sanitize(name))
 	}
-	return p.say(r, "%s is taken away from its owners; their number: %d", safe(name), released)
+	return p.message(r, "%s is taken away from its owners; their number: %d", sanitize(name), released)
 }

@@ -59,13 +59,13 @@ func split(cmd *cobra.Command, args []string) (own, command []string, err error)
 		}
 	}
 	if len(own) != 1 {
-		return nil, nil, usagef("expected 1 argument before --, got %d; the form is: %s", len(own), form(cmd))
+		return nil, nil, usagef("expected 1 argument before --, got %d; the form is: %s", len(own), usageLine(cmd))
 	}
 	return own, command, nil
 }
 
-// waitOption reads --wait: how long to queue. 0 is not at all.
-func waitOption(cmd *cobra.Command) (time.Duration, error) {
+// readWait reads --wait: how long to queue. 0 is not at all.
+func readWait(cmd *cobra.Command) (time.Duration, error) {
 	text := cmd.Flag("wait").Value.String()
 	if text == "forever" {
 		return client.Forever, nil
@@ -81,29 +81,29 @@ func addWaitFlag(cmd *cobra.Command) {
 	cmd.Flags().String("wait", "forever", "How long to wait in the queue: a duration up to 24h, 0 for not at all, or forever; exit code 3 when it ends.")
 }
 
-// hold runs a command while a lease is held, or without one holds until a signal. The units are free when it returns, if the server can be reached: a
+// runWithLease runs a command while a lease is held, or without one holds until a signal. The units are free when it returns, if the server can be reached: a
 // script's next line finds them so.
-func (k *call) hold(l *client.Lease, command []string, granted row) error {
-	defer func() { _ = l.Release(k.ending()) }()
+func (inv *invocation) runWithLease(l *client.Lease, command []string, granted row) error {
+	defer func() { _ = l.Release(inv.cleanup()) }()
 	if len(command) == 0 {
-		if err := k.printer().event(granted); err != nil {
+		if err := inv.printer().event(granted); err != nil {
 			return err
 		}
 		select {
-		case <-k.long.Done():
+		case <-inv.longCtx.Done():
 			return nil
 		case <-l.Context().Done():
-			return lost(l)
+			return leaseLostError(l)
 		}
 	}
 	c := &child{
-		args: command, stdin: k.stdin, stdout: k.stdout, stderr: k.stderr, grace: l.Session().Timeout() / 25,
+		args: command, stdin: inv.stdin, stdout: inv.stdout, stderr: inv.stderr, grace: l.Session().Timeout() / 25,
 		env: []string{
-			"SIGNALBOX_TOKEN=" + strconv.FormatUint(l.Token(), 10), "SIGNALBOX_NAME=" + l.Name(), "SIGNALBOX_NODE=" + k.node,
+			"SIGNALBOX_TOKEN=" + strconv.FormatUint(l.Token(), 10), "SIGNALBOX_NAME=" + l.Name(), "SIGNALBOX_NODE=" + inv.node,
 			"SIGNALBOX_SESSION=" + strconv.FormatUint(l.Session().ID(), 10),
-			"SIGNALBOX_ENDPOINTS=" + k.values["endpoints"], "SIGNALBOX_TOKEN_FILE=" + k.values["token-file"],
-			"SIGNALBOX_TLS=" + k.values["tls"], "SIGNALBOX_TLS_CA=" + k.values["tls-ca"], "SIGNALBOX_TLS_CERT=" + k.values["tls-cert"],
-			"SIGNALBOX_TLS_KEY=" + k.values["tls-key"], "SIGNALBOX_TLS_SERVER_NAME=" + k.values["tls-server-name"],
+			"SIGNALBOX_ENDPOINTS=" + inv.values["endpoints"], "SIGNALBOX_TOKEN_FILE=" + inv.values["token-file"],
+			"SIGNALBOX_TLS=" + inv.values["tls"], "SIGNALBOX_TLS_CA=" + inv.values["tls-ca"], "SIGNALBOX_TLS_CERT=" + inv.values["tls-cert"],
+			"SIGNALBOX_TLS_KEY=" + inv.values["tls-key"], "SIGNALBOX_TLS_SERVER_NAME=" + inv.values["tls-server-name"],
 		},
 	}
 	err := c.run(l.Context())
@@ -113,29 +113,29 @@ func (k *call) hold(l *client.Lease, command []string, granted row) error {
 	return err
 }
 
-func lost(l *client.Lease) error {
+func leaseLostError(l *client.Lease) error {
 	return &codeError{code: exitLost, err: fmt.Errorf("lost %q while holding it: %w", l.Name(), context.Cause(l.Context()))}
 }
 
-// acquired gives the lease of an acquire, with the exit codes of the command line.
-func (k *call) acquired(s *client.Session, name string, wait time.Duration, opts ...client.AcquireOption) (*client.Lease, error) {
-	return k.waiting(s, name, wait, opts, func(opts []client.AcquireOption) (*client.Lease, error) {
-		return s.Acquire(k.long, name, opts...)
+// acquire gives the lease of an acquire, with the exit codes of the command line.
+func (inv *invocation) acquire(s *client.Session, name string, wait time.Duration, opts ...client.AcquireOption) (*client.Lease, error) {
+	return inv.acquireWith(s, name, wait, opts, func(opts []client.AcquireOption) (*client.Lease, error) {
+		return s.Acquire(inv.longCtx, name, opts...)
 	})
 }
 
 // waiting runs an acquire until a signal, and on a terminal says what it waits for.
-func (k *call) waiting(s *client.Session, name string, wait time.Duration, opts []client.AcquireOption, acquire func([]client.AcquireOption) (*client.Lease, error)) (*client.Lease, error) {
+func (inv *invocation) acquireWith(s *client.Session, name string, wait time.Duration, opts []client.AcquireOption, acquire func([]client.AcquireOption) (*client.Lease, error)) (*client.Lease, error) {
 	opts = append(opts, client.Wait(wait))
-	if isTerminal(k.stderr) {
-		ctx, cancel := context.WithTimeout(k.long, 2*time.Second)
+	if isTerminal(inv.stderr) {
+		ctx, cancel := context.WithTimeout(inv.longCtx, 2*time.Second)
 		told := make(chan struct{})
 		close(told)
 		opts = append(opts, client.OnAccepted(func(uint64) {
 			told = make(chan struct{})
 			go func() {
 				defer close(told)
-				k.tellWhy(ctx, s, name)
+				inv.printQueueStatus(ctx, s, name)
 			}()
 		}))
 		defer func() {
@@ -147,7 +147,7 @@ func (k *call) waiting(s *client.Session, name string, wait time.Duration, opts 
 	switch {
 	case err == nil:
 		return l, nil
-	case k.long.Err() != nil:
+	case inv.longCtx.Err() != nil:
 		return nil, &codeError{code: exitNotAcquired, err: fmt.Errorf("interrupted while waiting for %q", name)}
 	case errors.Is(err, client.ErrSessionExpired):
 		code := exitNotAcquired
@@ -160,18 +160,18 @@ func (k *call) waiting(s *client.Session, name string, wait time.Duration, opts 
 	}
 }
 
-// tellWhy says to a person at a terminal what is waited for. It is silent about its own troubles.
-func (k *call) tellWhy(ctx context.Context, s *client.Session, name string) {
+// printQueueStatus says to a person at a terminal what is waited for. It is silent about its own troubles.
+func (inv *invocation) printQueueStatus(ctx context.Context, s *client.Session, name string) {
 	w, err := s.Why(ctx, name)
 	if err != nil || !w.Waiting {
 		return
 	}
-	text := fmt.Sprintf("waiting for %s, number %d in the queue", safe(name), w.Position)
+	text := fmt.Sprintf("waiting for %s, number %d in the queue", sanitize(name), w.Position)
 	if len(w.Holders) > 0 {
 		h := w.Holders[0]
 		text += fmt.Sprintf("; held by session %d", h.Session)
 		if h.Description != "" {
-			text += " (" + safe(h.Description) + ")"
+			text += " (" + sanitize(h.Description) + ")"
 		}
 		if n := len(w.Holders) - 1; n > 0 {
 			text += fmt.Sprintf(" and %d more", n)
@@ -180,5 +180,5 @@ func (k *call) tellWhy(ctx context.Context, s *client.Session, name string) {
 	if never := neverSentence(w); never != "" {
 		text += "; " + never
 	}
-	fmt.Fprintf(k.stderr, "%s\n", text)
+	fmt.Fprintf(inv.stderr, "%s\n", text)
 }

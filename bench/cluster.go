@@ -10,25 +10,25 @@ import (
 	"sync"
 )
 
-// Group is a system of several servers, each a process of its own, as one Server.
-type Group struct {
+// Cluster is a system of several servers, each a process of its own, as one Server.
+type Cluster struct {
 	processes []*Process
 	plan      Plan // of Crowded, the only thing that groups are compared in
-	again     func(ctx context.Context, i int) (*Process, error)
+	restart   func(ctx context.Context, i int) (*Process, error)
 
-	// Settled waits until all servers are there and nothing is left to do; Leader is the server that leads most. They may be nil.
-	Settled func(ctx context.Context) error
-	Leader  func(ctx context.Context) (int, error)
+	// WaitReady waits until all servers are there and nothing is left to do; Leader is the server that leads most. They may be nil.
+	WaitReady func(ctx context.Context) error
+	Leader    func(ctx context.Context) (int, error)
 }
 
-func (g *Group) settled(ctx context.Context) error {
-	if g.Settled == nil {
+func (g *Cluster) waitReady(ctx context.Context) error {
+	if g.WaitReady == nil {
 		return errors.New("the group cannot tell whether it is whole")
 	}
-	return g.Settled(ctx)
+	return g.WaitReady(ctx)
 }
 
-func (g *Group) leader(ctx context.Context) (int, error) {
+func (g *Cluster) currentLeader(ctx context.Context) (int, error) {
 	if g.Leader == nil {
 		return 0, errors.New("the group cannot tell who leads")
 	}
@@ -36,21 +36,21 @@ func (g *Group) leader(ctx context.Context) (int, error) {
 }
 
 // Restart starts a server again that has ended.
-func (g *Group) Restart(ctx context.Context, i int) (err error) {
-	p, err := g.again(ctx, i)
+func (g *Cluster) Restart(ctx context.Context, i int) (err error) {
+	p, err := g.restart(ctx, i)
 	if err == nil {
 		g.processes[i] = p
 	}
 	return err
 }
 
-// StartGroup starts n servers at once, since none of them may be ready before the others are there, each with a folder of its own. When one fails the others
+// StartServers starts n servers at once, since none of them may be ready before the others are there, each with a folder of its own. When one fails the others
 // are stopped, and its error is the one that is returned.
-func StartGroup(ctx context.Context, dir string, n int, start func(ctx context.Context, i int, dir string) (*Process, error), plan Plan) (*Group, error) {
+func StartServers(ctx context.Context, dir string, n int, start func(ctx context.Context, i int, dir string) (*Process, error), plan Plan) (*Cluster, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	g := &Group{processes: make([]*Process, n), plan: plan}
-	g.again = func(ctx context.Context, i int) (*Process, error) {
+	g := &Cluster{processes: make([]*Process, n), plan: plan}
+	g.restart = func(ctx context.Context, i int) (*Process, error) {
 		return start(ctx, i, filepath.Join(dir, strconv.Itoa(i+1)))
 	}
 	var all sync.WaitGroup
@@ -75,18 +75,18 @@ func StartGroup(ctx context.Context, dir string, n int, start func(ctx context.C
 }
 
 // Process is the first server's. What all of them use together is Usage.
-func (g *Group) Process() *Process { return g.processes[0] }
+func (g *Cluster) Process() *Process { return g.processes[0] }
 
-// Drive says how the group does what it is compared in.
-func (g *Group) Drive(u Use) (Plan, error) {
-	if u != Crowded {
-		return Plan{}, ErrNotForThis
+// Plan says how the group does what it is compared in.
+func (g *Cluster) Plan(u Workload) (Plan, error) {
+	if u != LockPairs {
+		return Plan{}, ErrUnsupported
 	}
 	return g.plan, nil
 }
 
 // Stop ends all of them.
-func (g *Group) Stop() {
+func (g *Cluster) Stop() {
 	var all sync.WaitGroup
 	for _, p := range g.processes {
 		if p != nil {
@@ -98,7 +98,7 @@ func (g *Group) Stop() {
 
 // processes of a server: one, or those of a group.
 func processes(s Server) []*Process {
-	if g, ok := s.(*Group); ok {
+	if g, ok := s.(*Cluster); ok {
 		return g.processes
 	}
 	return []*Process{s.Process()}

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestAGroupEndsWhole: when one server fails, or all have been used, none is left.
-func TestAGroupEndsWhole(t *testing.T) {
+// TestServersStopTogether: when one server fails, or all have been used, none is left.
+func TestServersStopTogether(t *testing.T) {
 	t.Parallel()
 	addr, err := FreeAddresses(3)
 	if err != nil {
@@ -34,14 +34,14 @@ func TestAGroupEndsWhole(t *testing.T) {
 			_ = l.Close()
 		}
 	}
-	g, err := StartGroup(t.Context(), t.TempDir(), 3, start, plan)
+	g, err := StartServers(t.Context(), t.TempDir(), 3, start, plan)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err := g.Drive(Crowded); err != nil || p.Connections != 7 {
+	if p, err := g.Plan(LockPairs); err != nil || p.Connections != 7 {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if _, err := g.Drive(Alone); !errors.Is(err, ErrNotForThis) {
+	if _, err := g.Plan(SingleCaller); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("a group does what nobody has planned for: %v", err)
 	}
 	if err := collect(t.Context(), g); err != nil {
@@ -59,7 +59,7 @@ func TestAGroupEndsWhole(t *testing.T) {
 
 	// The third fails when the others run.
 	dir := t.TempDir()
-	_, err = StartGroup(t.Context(), dir, 3, func(ctx context.Context, i int, dir string) (*Process, error) {
+	_, err = StartServers(t.Context(), dir, 3, func(ctx context.Context, i int, dir string) (*Process, error) {
 		if i < 2 {
 			return start(ctx, i, dir)
 		}
@@ -91,13 +91,13 @@ func until(ctx context.Context, f func() error) error {
 	}
 }
 
-// TestThreeInstances: what is measured has three voters for each shard, and all three processes are in the figures.
-func TestThreeInstances(t *testing.T) {
+// TestClusterOfThree: what is measured has three voters for each shard, and all three processes are in the figures.
+func TestClusterOfThree(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts servers")
 	}
 	t.Parallel()
-	s, err := (&Signalbox{Binary: self(t), Shards: 2}).StartThree(t.Context(), t.TempDir())
+	s, err := (&SignalboxPeer{Binary: self(t), Shards: 2}).StartCluster(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestThreeInstances(t *testing.T) {
 	if n := len(processes(s)); n != Servers {
 		t.Errorf("%d processes", n)
 	}
-	plan, err := s.Drive(Crowded)
+	plan, err := s.Plan(LockPairs)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,7 @@
 // The library behind /metrics logs, when it is initialized, that it does not show pressure metrics if the kernel has none: each
 // command line began with that. This package is initialized before it, as its import path is the lower one of those whose
 // imports are ready; a test holds that.
-package quiet
+package logfilter
 
 import (
 	"bytes"
@@ -12,12 +12,12 @@ import (
 	"os"
 )
 
-// pressure is what the lines have in common.
-var pressure = []byte("exposing PSI metrics")
+// pressureText is what the lines have in common.
+var pressureText = []byte("exposing PSI metrics")
 
-var _ = hush()
+var _ = install()
 
-func hush() bool {
+func install() bool {
 	log.SetOutput(filter{os.Stderr})
 	return true
 }
@@ -26,7 +26,7 @@ func hush() bool {
 type filter struct{ io.Writer }
 
 func (f filter) Write(line []byte) (int, error) {
-	if bytes.Contains(line, pressure) {
+	if bytes.Contains(line, pressureText) {
 		return len(line), nil
 	}
 	return f.Writer.Write(line)

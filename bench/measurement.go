@@ -8,9 +8,9 @@ import (
 	"strconv"
 )
 
-// Figure is one quantity of one system, measured once in each round.
-type Figure struct {
-	Work    string `json:"work"`    // as in works.go: "pairs-1024"
+// Measurement is one quantity of one system, measured once in each round.
+type Measurement struct {
+	Metric  string `json:"work"`    // as in metrics.go: "pairs-1024"
 	Subject string `json:"subject"` // "etcd"
 	Unit    Unit   `json:"unit"`
 	Values  Rounds `json:"values"`
@@ -66,12 +66,12 @@ const (
 // MoreIsBetter says which way a figure of this unit is to go.
 func (u Unit) MoreIsBetter() bool { return u == PerSecond || u == PerCPUSecond }
 
-// figures are all figures of a report, kept in order of work and subject as they came.
-type figures []*Figure
+// measurements are all figures of a report, kept in order of work and subject as they came.
+type measurements []*Measurement
 
-func (f figures) find(work, subject string) *Figure {
+func (f measurements) find(work, subject string) *Measurement {
 	for _, x := range f {
-		if x.Work == work && x.Subject == subject {
+		if x.Metric == work && x.Subject == subject {
 			return x
 		}
 	}
@@ -79,10 +79,10 @@ func (f figures) find(work, subject string) *Figure {
 }
 
 // add notes a value of a round. Rounds without one before it are filled up.
-func (f *figures) add(round int, work, subject string, unit Unit, value float64) {
+func (f *measurements) add(round int, work, subject string, unit Unit, value float64) {
 	x := f.find(work, subject)
 	if x == nil {
-		x = &Figure{Work: work, Subject: subject, Unit: unit}
+		x = &Measurement{Metric: work, Subject: subject, Unit: unit}
 		*f = append(*f, x)
 	}
 	for len(x.Values) <= round {
@@ -92,10 +92,10 @@ func (f *figures) add(round int, work, subject string, unit Unit, value float64)
 }
 
 // sort orders by the list of works, then by that of subjects.
-func (f figures) sort() {
-	slices.SortStableFunc(f, func(a, b *Figure) int {
-		return cmp.Or(cmp.Compare(slices.IndexFunc(works, func(w Work) bool { return w.ID == a.Work }),
-			slices.IndexFunc(works, func(w Work) bool { return w.ID == b.Work })),
+func (f measurements) sort() {
+	slices.SortStableFunc(f, func(a, b *Measurement) int {
+		return cmp.Or(cmp.Compare(slices.IndexFunc(allMetrics, func(w Metric) bool { return w.ID == a.Metric }),
+			slices.IndexFunc(allMetrics, func(w Metric) bool { return w.ID == b.Metric })),
 			cmp.Compare(slices.Index(subjects, a.Subject), slices.Index(subjects, b.Subject)))
 	})
 }

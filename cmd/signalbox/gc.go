@@ -14,35 +14,35 @@ import (
 // hundred thousand idle sessions would hold as much in reserve as they need. So the reserve shrinks while hardly anything is allocated, and is back within a second
 // of load; until then the collector runs a few times more.
 const (
-	reserveLook  = 500 * time.Millisecond
-	reserveQuiet = 4         // looks in a row
-	quietBytes   = 512 << 10 // allocated in a look: below it is quiet
-	busyBytes    = 2 << 20   // above it is busy
-	quietPercent = 10
+	gcSampleInterval = 500 * time.Millisecond
+	gcIdleSamples    = 4         // looks in a row
+	gcIdleBytes      = 512 << 10 // allocated in a look: below it is quiet
+	gcBusyBytes      = 2 << 20   // above it is busy
+	gcIdlePercent    = 10
 )
 
-// reserve decides by how much is allocated.
-type reserve struct {
-	calm  int // quiet looks in a row
-	small bool
+// gcTuner decides by how much is allocated.
+type gcTuner struct {
+	idleSamples int // quiet looks in a row
+	reduced     bool
 }
 
-// look takes in what was allocated since the last look. change says that the reserve is to be made small, or large again.
-func (r *reserve) look(allocated uint64) (change bool) {
-	if allocated < quietBytes {
-		r.calm++
+// sample takes in what was allocated since the last look. change says that the reserve is to be made small, or large again.
+func (r *gcTuner) sample(allocated uint64) (change bool) {
+	if allocated < gcIdleBytes {
+		r.idleSamples++
 	} else {
-		r.calm = 0
+		r.idleSamples = 0
 	}
-	if r.small && allocated > busyBytes || !r.small && r.calm >= reserveQuiet {
-		r.small = !r.small
+	if r.reduced && allocated > gcBusyBytes || !r.reduced && r.idleSamples >= gcIdleSamples {
+		r.reduced = !r.reduced
 		return true
 	}
 	return false
 }
 
-// boundMemory has the collector aim at its share of a bound, unless the environment gives it another one; undo takes that back.
-func boundMemory(limit int64) (undo func()) {
+// limitMemory has the collector aim at its share of a bound, unless the environment gives it another one; undo takes that back.
+func limitMemory(limit int64) (undo func()) {
 	if limit == 0 || os.Getenv("GOMEMLIMIT") != "" {
 		return func() {}
 	}
@@ -50,17 +50,17 @@ func boundMemory(limit int64) (undo func()) {
 	return func() { debug.SetMemoryLimit(before) }
 }
 
-// keepReserve runs until ctx ends. It leaves a collector alone that the environment gives a percentage of its own.
-func keepReserve(ctx context.Context) {
+// tuneGC runs until ctx ends. It leaves a collector alone that the environment gives a percentage of its own.
+func tuneGC(ctx context.Context) {
 	usual := debug.SetGCPercent(100)
 	debug.SetGCPercent(usual)
 	if usual != 100 {
 		return
 	}
 	defer debug.SetGCPercent(usual)
-	t := time.NewTicker(reserveLook)
+	t := time.NewTicker(gcSampleInterval)
 	defer t.Stop()
-	var r reserve
+	var r gcTuner
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)
 	last := sample[0].Value.Uint64()
@@ -72,10 +72,10 @@ func keepReserve(ctx context.Context) {
 		}
 		metrics.Read(sample)
 		now := sample[0].Value.Uint64()
-		if r.look(now - last) {
+		if r.sample(now - last) {
 			percent := usual
-			if r.small {
-				percent = quietPercent
+			if r.reduced {
+				percent = gcIdlePercent
 			}
 			debug.SetGCPercent(percent)
 		}

@@ -49,7 +49,7 @@ var escapes = map[string]string{
 }
 
 // TestNothingOutlivesTheLock: however a lock's command ends, nothing is left of it when the command line returns; nor when
-// the command line or the watcher is killed.
+// the command line or the supervisor is killed.
 func TestNothingOutlivesTheLock(t *testing.T) {
 	if !subreaper {
 		t.Skip("what has left the command's process group is found on Linux only")
@@ -79,7 +79,7 @@ func TestNothingOutlivesTheLock(t *testing.T) {
 			}
 		}, []int{128 + int(syscall.SIGKILL)}},
 		"the command line is killed": {func(t *testing.T, lock *running, _, _ string) { lock.signal(syscall.SIGKILL) }, []int{-1}},
-		"the watcher is killed": {func(t *testing.T, lock *running, _, _ string) {
+		"the supervisor is killed": {func(t *testing.T, lock *running, _, _ string) {
 			_ = syscall.Kill(childrenOf(lock.cmd.Process.Pid)[0], syscall.SIGKILL)
 		}, []int{128 + int(syscall.SIGKILL)}},
 	}
@@ -107,7 +107,7 @@ func TestNothingOutlivesTheLock(t *testing.T) {
 	}
 }
 
-// TestCommandHasTheShellsFiles: the socket to the watcher takes no place of a file that was opened for the command.
+// TestCommandHasTheShellsFiles: the socket to the supervisor takes no place of a file that was opened for the command.
 func TestCommandHasTheShellsFiles(t *testing.T) {
 	t.Parallel()
 	env := []string{"SIGNALBOX_ENDPOINTS=" + servertest.Start(t, servertest.RealTime()).Addr()}
@@ -131,12 +131,12 @@ func TestProcessTree(t *testing.T) {
 	ready := filepath.Join(t.TempDir(), "ready")
 	r := start(t, nil, "sh", "-c", `sleep 1000 & sh -c 'sleep 1000 & echo yes >"$0"; wait' "$0" & wait`, ready)
 	t.Cleanup(func() {
-		for _, p := range belowParents(r.cmd.Process.Pid) {
+		for _, p := range descendantsByParents(r.cmd.Process.Pid) {
 			_ = syscall.Kill(p, syscall.SIGKILL)
 		}
 	})
 	eventually(t, "the processes", func() bool { b, _ := os.ReadFile(ready); return len(b) > 0 })
-	one, other := belowParents(r.cmd.Process.Pid), descendants(r.cmd.Process.Pid)
+	one, other := descendantsByParents(r.cmd.Process.Pid), descendants(r.cmd.Process.Pid)
 	slices.Sort(one)
 	slices.Sort(other)
 	if len(one) != 3 || !slices.Equal(one, other) {

@@ -11,31 +11,31 @@ import (
 // The picture: a group of bars for each piece of work, a bar for each system, the longest of a group as wide as the picture. Bars stand for medians; the thin
 // line at the end of one is the range over the rounds. It reads on a light page and on a dark one.
 const (
-	pictureWidth = 860
-	labelWidth   = 170
-	valueWidth   = 170
-	rowHeight    = 19
-	titleHeight  = 32
-	groupGap     = 14
+	plotWidth   = 860
+	labelWidth  = 170
+	valueWidth  = 170
+	rowHeight   = 19
+	titleHeight = 32
+	groupGap    = 14
 )
 
 var colours = map[string]string{
-	Box: "#2f81f7", Etcd: "#bf8700", ZooKeeper: "#8250df", GoRedis: "#cf222e", Rueidis: "#e5534b", Dragonboat: "#6e7781", Echo: "#6e7781",
+	Signalbox: "#2f81f7", Etcd: "#bf8700", ZooKeeper: "#8250df", GoRedis: "#cf222e", Rueidis: "#e5534b", Dragonboat: "#6e7781", Echo: "#6e7781",
 }
 
-// WritePicture writes the medians as an SVG picture.
-func (r *Report) WritePicture(w io.Writer) error {
+// WritePlot writes the medians as an SVG picture.
+func (r *Report) WritePlot(w io.Writer) error {
 	var b strings.Builder
 	y := 34.0
-	for _, wk := range works {
-		if wk.More {
+	for _, wk := range allMetrics {
+		if wk.Detail {
 			continue
 		}
 		y += r.group(&b, wk, y)
 	}
 	head := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="system-ui, sans-serif" font-size="12">
 <style>text{fill:#1f2328}.dim{fill:#59636e}@media (prefers-color-scheme: dark){text{fill:#e6edf3}.dim{fill:#9198a1}}</style>
-`, pictureWidth, int(y)+8, pictureWidth, int(y)+8)
+`, plotWidth, int(y)+8, plotWidth, int(y)+8)
 	head += fmt.Sprintf(`<text x="0" y="14" class="dim">%s, %s; medians of %d rounds, lines: their range</text>`+"\n",
 		escape(r.Begun.Format("2006-01-02")), escape(fmt.Sprintf("%d cores %s for servers and load", r.Machine.Cores, r.Machine.CPU)), r.Rounds)
 	_, err := io.WriteString(w, head+b.String()+"</svg>\n")
@@ -43,7 +43,7 @@ func (r *Report) WritePicture(w io.Writer) error {
 }
 
 // group draws one piece of work at y and says how high it is: nothing when nobody, or nobody but us, was measured.
-func (r *Report) group(b *strings.Builder, wk Work, y float64) float64 {
+func (r *Report) group(b *strings.Builder, wk Metric, y float64) float64 {
 	type row struct {
 		subject string
 		Stat
@@ -51,7 +51,7 @@ func (r *Report) group(b *strings.Builder, wk Work, y float64) float64 {
 	var rows []row
 	top := 0.0
 	for _, s := range subjects {
-		if f := r.Figures.find(wk.ID, s); f != nil {
+		if f := r.Measurements.find(wk.ID, s); f != nil {
 			if st := StatOf(f.Values); st.N > 0 {
 				rows = append(rows, row{s, st})
 				top = max(top, st.High)
@@ -66,29 +66,29 @@ func (r *Report) group(b *strings.Builder, wk Work, y float64) float64 {
 		better = "more is better"
 	}
 	fmt.Fprintf(b, `<text x="0" y="%s" font-weight="600">%s</text><text x="%d" y="%s" text-anchor="end" class="dim">%s</text>`+"\n",
-		coordinate(y+20), escape(wk.Text), pictureWidth, coordinate(y+20), better)
+		svgNumber(y+20), escape(wk.Text), plotWidth, svgNumber(y+20), better)
 	at := y + titleHeight
-	scale := (pictureWidth - labelWidth - valueWidth) / top
+	scale := (plotWidth - labelWidth - valueWidth) / top
 	for _, x := range rows {
 		middle := at + rowHeight/2
 		weight := ""
-		if x.subject == Box {
+		if x.subject == Signalbox {
 			weight = ` font-weight="600"`
 		}
-		fmt.Fprintf(b, `<text x="%d" y="%s" text-anchor="end"%s>%s</text>`, labelWidth-8, coordinate(middle+4), weight, escape(x.subject))
-		fmt.Fprintf(b, `<rect x="%d" y="%s" width="%s" height="%d" rx="2" fill="%s"/>`, labelWidth, coordinate(at+3),
-			coordinate(math.Max(1, x.Median*scale)), rowHeight-6, colours[x.subject])
+		fmt.Fprintf(b, `<text x="%d" y="%s" text-anchor="end"%s>%s</text>`, labelWidth-8, svgNumber(middle+4), weight, escape(x.subject))
+		fmt.Fprintf(b, `<rect x="%d" y="%s" width="%s" height="%d" rx="2" fill="%s"/>`, labelWidth, svgNumber(at+3),
+			svgNumber(math.Max(1, x.Median*scale)), rowHeight-6, colours[x.subject])
 		if x.N > 1 {
-			fmt.Fprintf(b, `<path d="M%s %sH%s" stroke="#8b949e" stroke-width="2"/>`, coordinate(labelWidth+x.Low*scale), coordinate(middle), coordinate(labelWidth+x.High*scale))
+			fmt.Fprintf(b, `<path d="M%s %sH%s" stroke="#8b949e" stroke-width="2"/>`, svgNumber(labelWidth+x.Low*scale), svgNumber(middle), svgNumber(labelWidth+x.High*scale))
 		}
 		end := labelWidth + math.Max(x.High, x.Median)*scale
-		fmt.Fprintf(b, `<text x="%s" y="%s"%s>%s</text>`+"\n", coordinate(end+8), coordinate(middle+4), weight, escape(amount(x.Median, wk.Unit)))
+		fmt.Fprintf(b, `<text x="%s" y="%s"%s>%s</text>`+"\n", svgNumber(end+8), svgNumber(middle+4), weight, escape(amount(x.Median, wk.Unit)))
 		at += rowHeight
 	}
 	return at + groupGap - y
 }
 
-func coordinate(x float64) string { return strings.TrimSuffix(fmt.Sprintf("%.1f", x), ".0") }
+func svgNumber(x float64) string { return strings.TrimSuffix(fmt.Sprintf("%.1f", x), ".0") }
 
 func escape(s string) string {
 	var b strings.Builder

@@ -9,11 +9,11 @@ import (
 // dataSize of the pairs that tell what a byte costs: enough to stand out, as much as fits into many batches.
 const dataSize = 1 << 10
 
-// bytes: what a pair costs with data and without, on one server; the difference is what the data costs in the log. Pairs without come before and after, because a
+// dataCost: what a pair costs with data and without, on one server; the difference is what the data costs in the log. Pairs without come before and after, because a
 // server that has just started has yet to touch its memory.
-func (v *visit) bytes(ctx context.Context) error {
-	return v.with(ctx, v.peer, func(s Server) error {
-		plan, err := s.Drive(Crowded)
+func (v *trial) dataCost(ctx context.Context) error {
+	return v.withServer(ctx, v.peer, func(s Server) error {
+		plan, err := s.Plan(LockPairs)
 		if err != nil {
 			return err
 		}
@@ -26,8 +26,8 @@ func (v *visit) bytes(ctx context.Context) error {
 				return errTooShort
 			}
 		}
-		v.note("data-cpu", Microseconds, 1e6/o[1].perCPU-(1e6/o[0].perCPU+1e6/o[2].perCPU)/2)
-		v.note("data-written", Bytes, (o[1].written-(o[0].written+o[2].written)/2)/dataSize)
+		v.record("data-cpu", Microseconds, 1e6/o[1].perCPU-(1e6/o[0].perCPU+1e6/o[2].perCPU)/2)
+		v.record("data-written", Bytes, (o[1].written-(o[0].written+o[2].written)/2)/dataSize)
 		return nil
 	})
 }

@@ -12,7 +12,7 @@ const subreaper = true
 // becomeSubreaper makes processes below this one its children when their parents end.
 func becomeSubreaper() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// commandAttr has the kernel kill the command when its watcher dies, however it dies.
+// commandAttr has the kernel kill the command when its supervisor dies, however it dies.
 func commandAttr(group int) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pgid: group, Pdeathsig: syscall.SIGKILL}
 }

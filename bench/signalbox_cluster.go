@@ -18,18 +18,18 @@ import (
 // joinToken is no secret: what it protects lives for seconds on the loopback interface.
 const joinToken = "the instances of a comparison"
 
-// StartThree starts three instances that find each other by their --peer lists, each shard with a replica on each of them. All settings but the number of
+// StartCluster starts three instances that find each other by their --peer lists, each shard with a replica on each of them. All settings but the number of
 // shards are the defaults.
-func (s *Signalbox) StartThree(ctx context.Context, dir string) (Server, error) {
-	g, err := s.StartOn(ctx, dir, nil)
+func (s *SignalboxPeer) StartCluster(ctx context.Context, dir string) (Server, error) {
+	g, err := s.StartClusterOn(ctx, dir, nil)
 	if err != nil {
 		return nil, err
 	}
 	return g, nil
 }
 
-// StartOn is StartThree on hosts, with further flags.
-func (s *Signalbox) StartOn(ctx context.Context, dir string, hosts *Hosts, flags ...string) (*Group, error) {
+// StartClusterOn is StartCluster on hosts, with further flags.
+func (s *SignalboxPeer) StartClusterOn(ctx context.Context, dir string, hosts *Hosts, flags ...string) (*Cluster, error) {
 	binary, err := filepath.Abs(s.Binary)
 	if err != nil {
 		return nil, err
@@ -50,11 +50,11 @@ func (s *Signalbox) StartOn(ctx context.Context, dir string, hosts *Hosts, flags
 	if err := os.WriteFile(token, []byte(joinToken+"\n"), 0o600); err != nil {
 		return nil, err
 	}
-	g, err := StartGroup(ctx, dir, Servers, func(ctx context.Context, i int, dir string) (*Process, error) {
+	g, err := StartServers(ctx, dir, Servers, func(ctx context.Context, i int, dir string) (*Process, error) {
 		args := []string{"serve", "--data", filepath.Join(dir, "data"), "--listen", clients[i], "--raft", rafts[i], "--admin", admins[i], "--log-level", "warn",
 			"--instance", "server-" + strconv.Itoa(i+1), "--peer", strings.Join(rafts, ","), "--join-token-file", token, "--replication-factor", strconv.Itoa(Servers),
 			"--shards", strconv.Itoa(shards)}
-		program, args := hosts.On(i, binary, append(args, flags...)...)
+		program, args := hosts.Command(i, binary, append(args, flags...)...)
 		p, err := StartProcess(ctx, dir, func(ctx context.Context) error { return Get(ctx, "http://"+admins[i]+"/readyz") }, program, args...)
 		if err == nil {
 			p.Collect = CollectGo(admins[i])
@@ -67,18 +67,18 @@ func (s *Signalbox) StartOn(ctx context.Context, dir string, hosts *Hosts, flags
 	if err != nil {
 		return nil, err
 	}
-	if err := settled(ctx, clients); err != nil {
-		words := g.Process().words()
+	if err := waitClusterReady(ctx, clients); err != nil {
+		words := g.Process().lastOutput()
 		g.Stop()
 		return nil, fmt.Errorf("three instances did not become a cluster: %w: %s", err, words)
 	}
-	g.Settled = func(ctx context.Context) error { return settled(ctx, clients) }
-	g.Leader = func(ctx context.Context) (int, error) { return busiest(ctx, clients) }
+	g.WaitReady = func(ctx context.Context) error { return waitClusterReady(ctx, clients) }
+	g.Leader = func(ctx context.Context) (int, error) { return leaderOfMost(ctx, clients) }
 	return g, nil
 }
 
-// busiest is the instance that leads most data shards; of several the one that leads the meta shard too.
-func busiest(ctx context.Context, endpoints []string) (int, error) {
+// leaderOfMost is the instance that leads most data shards; of several the one that leads the meta shard too.
+func leaderOfMost(ctx context.Context, endpoints []string) (int, error) {
 	c, err := client.Open(ctx, client.Config{Endpoints: endpoints})
 	if err != nil {
 		return 0, err
@@ -101,9 +101,9 @@ func busiest(ctx context.Context, endpoints []string) (int, error) {
 	return best, nil
 }
 
-// settled waits until every shard has its voters and its master, and the cluster has nothing left to do.
-func settled(ctx context.Context, endpoints []string) error {
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
+// waitClusterReady waits until every shard has its voters and its master, and the cluster has nothing left to do.
+func waitClusterReady(ctx context.Context, endpoints []string) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	c, err := client.Open(ctx, client.Config{Endpoints: endpoints})
 	if err != nil {
@@ -113,7 +113,7 @@ func settled(ctx context.Context, endpoints []string) error {
 	t := time.NewTicker(50 * time.Millisecond)
 	defer t.Stop()
 	for {
-		why, err := unsettled(ctx, c)
+		why, err := pendingWork(ctx, c)
 		if err == nil && why == "" {
 			return nil
 		}
@@ -128,8 +128,8 @@ func settled(ctx context.Context, endpoints []string) error {
 	}
 }
 
-// unsettled is what the cluster has still to do, or nothing.
-func unsettled(ctx context.Context, c *client.Client) (string, error) {
+// pendingWork is what the cluster has still to do, or nothing.
+func pendingWork(ctx context.Context, c *client.Client) (string, error) {
 	var s protocol.ClusterStatus
 	if err := c.Cluster(ctx, protocol.MethodStatus, nil, &s); err != nil {
 		return "", err

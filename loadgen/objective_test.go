@@ -84,7 +84,7 @@ func FuzzParseObjectives(f *testing.F) {
 			if err != nil || len(again) != 1 || again[0] != o {
 				t.Fatalf("%+v reads back as %+v, %v", o, again, err)
 			}
-			_ = o.missed(r)
+			_ = o.check(r)
 		}
 	})
 }
@@ -94,7 +94,7 @@ func result(series map[string][]time.Duration) *Result {
 	r := &Result{Scenario: "test", Errors: map[string]uint64{}}
 	for _, name := range []string{"handoff", "pair"} {
 		if list, ok := series[name]; ok {
-			var c counts
+			var c histogram
 			for _, d := range list {
 				c.add(int64(d))
 			}
@@ -130,7 +130,7 @@ func TestMissed(t *testing.T) {
 		}
 		got := ""
 		for _, o := range list {
-			got += o.missed(r)
+			got += o.check(r)
 		}
 		if got != tc.says {
 			t.Errorf("%s: %q, want %q", tc.text, got, tc.says)
@@ -138,7 +138,7 @@ func TestMissed(t *testing.T) {
 	}
 	r.Sessions = 10
 	list, _ := ParseObjectives("server.cpu-per-session<5us")
-	if s := list[0].missed(r); s != "" {
+	if s := list[0].check(r); s != "" {
 		t.Error(s)
 	}
 }

@@ -13,25 +13,25 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// Signalbox is this project as a Peer, by its binary. It runs with its defaults, which are durable, but for the number of data shards.
-type Signalbox struct {
+// SignalboxPeer is this project as a Peer, by its binary. It runs with its defaults, which are durable, but for the number of data shards.
+type SignalboxPeer struct {
 	Binary string
 	Shards int // 0: as many as shardsFor says
 }
 
-// usualShards is the server's default.
-const usualShards = 4
+// defaultShards is the server's default.
+const defaultShards = 4
 
 // shardsFor is how many data shards so many servers have that share a machine with each other and the load, as an operator would choose: more than one are for cores
 // that would have nothing to do with one, and here each server has a core and the load has one. A shard's batches are synced by all its replicas, so that few large
 // ones cost least. The default is for servers with machines of their own.
-func shardsFor(cores, servers int) int { return min(max(cores/(servers+1), 1), usualShards) }
+func shardsFor(cores, servers int) int { return min(max(cores/(servers+1), 1), defaultShards) }
 
 // Name says signalbox.
-func (s *Signalbox) Name() string { return Box }
+func (s *SignalboxPeer) Name() string { return Signalbox }
 
 // Version asks the binary.
-func (s *Signalbox) Version(ctx context.Context) (string, error) {
+func (s *SignalboxPeer) Version(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, s.Binary, "version").Output()
 	if err != nil {
 		return "", fmt.Errorf("%s does not run: %w; run make build", s.Binary, err)
@@ -45,12 +45,12 @@ func (s *Signalbox) Version(ctx context.Context) (string, error) {
 }
 
 // Start starts an instance.
-func (s *Signalbox) Start(ctx context.Context, dir string) (Server, error) {
+func (s *SignalboxPeer) Start(ctx context.Context, dir string) (Server, error) {
 	return s.Serve(ctx, dir)
 }
 
 // Serve starts an instance on a folder, which may hold an instance's data already.
-func (s *Signalbox) Serve(ctx context.Context, dir string) (*BoxServer, error) {
+func (s *SignalboxPeer) Serve(ctx context.Context, dir string) (*SignalboxServer, error) {
 	binary, err := filepath.Abs(s.Binary)
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (s *Signalbox) Serve(ctx context.Context, dir string) (*BoxServer, error) {
 	return s.serveAt(ctx, dir, binary, addr)
 }
 
-func (s *Signalbox) serveAt(ctx context.Context, dir, binary string, addr [3]string) (*BoxServer, error) {
+func (s *SignalboxPeer) serveAt(ctx context.Context, dir, binary string, addr [3]string) (*SignalboxServer, error) {
 	shards := s.Shards
 	if shards == 0 {
 		shards = shardsFor(runtime.NumCPU(), 1)
@@ -76,48 +76,48 @@ func (s *Signalbox) serveAt(ctx context.Context, dir, binary string, addr [3]str
 		return nil, err
 	}
 	p.Collect = CollectGo(addr[2])
-	return &BoxServer{process: p, dir: dir, binary: binary, addr: addr, box: s}, nil
+	return &SignalboxServer{process: p, dir: dir, binary: binary, addr: addr, peer: s}, nil
 }
 
-// BoxServer is a running instance.
-type BoxServer struct {
+// SignalboxServer is a running instance.
+type SignalboxServer struct {
 	process *Process
 	dir     string
 	binary  string
 	addr    [3]string // clients, raft, admin
-	box     *Signalbox
+	peer    *SignalboxPeer
 }
 
 // Process is where it runs.
-func (s *BoxServer) Process() *Process { return s.process }
+func (s *SignalboxServer) Process() *Process { return s.process }
 
 // Stop ends it.
-func (s *BoxServer) Stop() { s.process.Stop() }
+func (s *SignalboxServer) Stop() { s.process.Stop() }
 
-// Again starts it on the same folder and the same addresses after it was stopped or killed.
-func (s *BoxServer) Again(ctx context.Context) (*BoxServer, error) {
-	return s.box.serveAt(ctx, s.dir, s.binary, s.addr)
+// Restart starts it on the same folder and the same addresses after it was stopped or killed.
+func (s *SignalboxServer) Restart(ctx context.Context) (*SignalboxServer, error) {
+	return s.peer.serveAt(ctx, s.dir, s.binary, s.addr)
 }
 
 // Admin is the address of its metrics.
-func (s *BoxServer) Admin() string { return s.addr[2] }
+func (s *SignalboxServer) Admin() string { return s.addr[2] }
 
 // Target speaks to it through the SDK.
-func (s *BoxServer) Target() loadgen.Target {
+func (s *SignalboxServer) Target() loadgen.Target {
 	return &loadgen.Signalbox{Client: client.Config{Endpoints: []string{s.addr[0]}}}
 }
 
-// Drive uses the same few connections for whatever may share one; that is what the SDK is made for.
-func (s *BoxServer) Drive(u Use) (Plan, error) {
+// Plan uses the same few connections for whatever may share one; that is what the SDK is made for.
+func (s *SignalboxServer) Plan(u Workload) (Plan, error) {
 	p := Plan{Target: s.Target(), Connections: 4}
 	switch u {
-	case Own, IdleOwn:
+	case OwnConnections, IdleOwn:
 		p.Connections = loadgen.Each
-	case Watching:
-		p.Connections = Shared
-	case Crowd:
-		p.Connections = crowd
-	case Alone:
+	case Watchers:
+		p.Connections = SharedConnections
+	case ManyConnections:
+		p.Connections = maxWatchConnections
+	case SingleCaller:
 		p.Connections = 1
 	}
 	return p, nil

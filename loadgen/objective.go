@@ -95,8 +95,8 @@ func (o Objective) duration() bool {
 	return d || (!fact && o.Stat != "count")
 }
 
-// possible checks an objective against what a load will measure, before it runs.
-func (o Objective) possible(c *Config) error {
+// validate checks an objective against what a load will measure, before it runs.
+func (o Objective) validate(c *Config) error {
 	if _, fact := facts[o.Stat]; fact {
 		if strings.HasPrefix(o.Stat, "server.") && c.Metrics == "" {
 			return fmt.Errorf("objective %q needs the address of the server's metrics", o)
@@ -109,8 +109,8 @@ func (o Objective) possible(c *Config) error {
 	return nil
 }
 
-// missed says, in a sentence, that a result does not keep the objective; empty when it does.
-func (o Objective) missed(r *Result) string {
+// check says, in a sentence, that a result does not keep the objective; empty when it does.
+func (o Objective) check(r *Result) string {
 	x, ok := r.value(o)
 	if !ok {
 		return fmt.Sprintf("objective %s is missed: it was not measured", o)

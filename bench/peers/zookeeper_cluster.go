@@ -13,11 +13,11 @@ import (
 	"github.com/signalbox-dev/signalbox/bench"
 )
 
-// StartThree starts an ensemble of three, as ZooKeeper's own guide has it: a file that names all servers, and each server's number in its folder. Settings
+// StartCluster starts an ensemble of three, as ZooKeeper's own guide has it: a file that names all servers, and each server's number in its folder. Settings
 // are those of the one, heaps too: they are touched as far as they are used. The 15 clients know all servers, as its authors ask for, and each goes to one
 // chosen at random; a server that does not lead passes a write on, and answers for itself, which spreads the sessions' work. All three compile their code on
 // the same cores: three times the warm-up.
-func (z *zooKeeper) StartThree(ctx context.Context, dir string) (bench.Server, error) {
+func (z *zooKeeper) StartCluster(ctx context.Context, dir string) (bench.Server, error) {
 	addr, err := bench.FreeAddresses(3 * bench.Servers)
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func (z *zooKeeper) StartThree(ctx context.Context, dir string) (bench.Server, e
 		}
 		ensemble += fmt.Sprintf("server.%d=%s:%s:%s\n", i+1, host, q, e)
 	}
-	return bench.StartGroup(ctx, dir, bench.Servers, func(ctx context.Context, i int, dir string) (*bench.Process, error) {
+	return bench.StartServers(ctx, dir, bench.Servers, func(ctx context.Context, i int, dir string) (*bench.Process, error) {
 		data := filepath.Join(dir, "data")
 		if err := os.Mkdir(data, 0o700); err != nil {
 			return nil, err

@@ -1,0 +1,83 @@
+package bench
+
+// The systems that are compared. What is physically possible, bare dragonboat and a bare gnet echo, are among them.
+const (
+	Signalbox  = "signalbox"
+	Etcd       = "etcd"
+	ZooKeeper  = "ZooKeeper"
+	GoRedis    = "Redis, go-redis"
+	Rueidis    = "Redis, rueidis"
+	Dragonboat = "bare dragonboat"
+	Echo       = "bare gnet echo"
+)
+
+// subjects in the order of the table's columns.
+var subjects = []string{Signalbox, Etcd, ZooKeeper, GoRedis, Rueidis, Dragonboat, Echo}
+
+// Metric is something that is measured.
+type Metric struct {
+	ID     string
+	Text   string // for people
+	Unit   Unit
+	Detail bool // beside the point of the comparison: in the files, not in the README
+}
+
+// Works, in the order of the table's rows. A pair is lock and unlock of a name that nobody else wants, each answered, and so durable, before the next begins.
+var allMetrics = []Metric{
+	{ID: "pairs-1024", Text: "pairs/s, 1,024 callers over few connections", Unit: PerSecond},
+	{ID: "pairs-1024-p50", Text: "its latency, p50", Unit: Milliseconds, Detail: true},
+	{ID: "pairs-1024-p99", Text: "its latency, p99", Unit: Milliseconds, Detail: true},
+	{ID: "pairs-1024-cpu", Text: "its pairs per CPU second of the server", Unit: PerCPUSecond, Detail: true},
+	{ID: "pairs-1024-written", Text: "bytes that the server has written for a pair", Unit: Bytes, Detail: true},
+	{ID: "half-p99", Text: "p99 of pairs at half of that rate, open loop", Unit: Milliseconds},
+	{ID: "half-rate", Text: "the rate it was at", Unit: PerSecond, Detail: true},
+	{ID: "pairs-256", Text: "pairs/s, 256 callers with a connection each", Unit: PerSecond},
+	{ID: "pairs-256-p99", Text: "its latency, p99", Unit: Milliseconds, Detail: true},
+	{ID: "echo-256", Text: "messages/s of 64 bytes, 256 connections", Unit: PerSecond, Detail: true},
+	{ID: "pair-1", Text: "a pair of one caller alone, p50", Unit: Milliseconds},
+	{ID: "pair-1-p99", Text: "its p99", Unit: Milliseconds, Detail: true},
+	{ID: "proposal-1", Text: "one fsynced proposal after the other, p50", Unit: Milliseconds, Detail: true},
+	{ID: "proposal-1-rate", Text: "such proposals/s", Unit: PerSecond, Detail: true},
+	{ID: "proposal-64", Text: "operations/s in batches of 64, 64 batches at a time", Unit: PerSecond, Detail: true},
+	{ID: "handoffs-64", Text: "hand-offs/s of one lock, 64 contenders", Unit: PerSecond},
+	{ID: "handoffs-64-p99", Text: "a hand-off, p99", Unit: Milliseconds, Detail: true},
+	{ID: "strict-256", Text: "linearizable reads/s, 256 callers", Unit: PerSecond},
+	{ID: "relaxed-256", Text: "relaxed reads/s, 256 callers", Unit: PerSecond},
+	{ID: "watch-5000-p50", Text: "a change reaches 5,000 watchers over few connections, p50", Unit: Milliseconds, Detail: true},
+	{ID: "watch-5000-p99", Text: "a change reaches 5,000 watchers over few connections, p99", Unit: Milliseconds},
+	{ID: "watch-5000-cpu", Text: "changes seen per CPU second of the server", Unit: PerCPUSecond, Detail: true},
+	{ID: "watch-20000-p50", Text: "20,000 watchers over few connections, p50", Unit: Milliseconds, Detail: true},
+	{ID: "watch-20000-p99", Text: "20,000 watchers over few connections, p99", Unit: Milliseconds, Detail: true},
+	{ID: "crowd-20000-p50", Text: "20,000 watchers over 5,000 connections, p50", Unit: Milliseconds, Detail: true},
+	{ID: "crowd-20000-p99", Text: "20,000 watchers over 5,000 connections, p99", Unit: Milliseconds},
+	{ID: "three-1024", Text: "pairs/s, 1,024 callers over few connections, three servers on one machine", Unit: PerSecond},
+	{ID: "three-1024-p50", Text: "its latency, p50", Unit: Milliseconds, Detail: true},
+	{ID: "three-1024-p99", Text: "its latency, p99", Unit: Milliseconds, Detail: true},
+	{ID: "three-1024-cpu", Text: "its pairs per CPU second of the three servers", Unit: PerCPUSecond, Detail: true},
+	{ID: "three-1024-written", Text: "bytes that the three servers have written for a pair", Unit: Bytes, Detail: true},
+	{ID: "three-empty-cpu", Text: "CPU per second of each of three servers that nobody uses", Unit: Microseconds, Detail: true},
+	{ID: "idle-own-memory", Text: "server memory per idle session with a connection of its own", Unit: Bytes},
+	{ID: "idle-own-cpu", Text: "server CPU per idle session and second, connection of its own", Unit: Microseconds},
+	{ID: "idle-shared-memory", Text: "server memory per idle session on shared connections", Unit: Bytes},
+	{ID: "idle-shared-cpu", Text: "server CPU per idle session and second, shared connections", Unit: Microseconds, Detail: true},
+	{ID: "empty-memory", Text: "memory of a server that nobody uses", Unit: Bytes, Detail: true},
+	{ID: "empty-cpu", Text: "CPU per second of a server that nobody uses", Unit: Microseconds, Detail: true},
+	{ID: "shards-1", Text: "pairs per CPU second, 1 shard, 256 callers", Unit: PerCPUSecond, Detail: true},
+	{ID: "shards-4", Text: "pairs per CPU second, 4 shards, 1,024 callers", Unit: PerCPUSecond, Detail: true},
+	{ID: "shards-16", Text: "pairs per CPU second, 16 shards, 4,096 callers", Unit: PerCPUSecond, Detail: true},
+	{ID: "shards-64", Text: "pairs per CPU second, 64 shards, 16,384 callers", Unit: PerCPUSecond, Detail: true},
+	{ID: "names-few", Text: "pairs per CPU second beside 1 thousand semaphores", Unit: PerCPUSecond, Detail: true},
+	{ID: "names-many", Text: "pairs per CPU second beside 1 million semaphores", Unit: PerCPUSecond, Detail: true},
+	{ID: "names-memory", Text: "server memory per semaphore of that million", Unit: Bytes, Detail: true},
+	{ID: "data-cpu", Text: "server CPU for a KiB of data in the log", Unit: Microseconds, Detail: true},
+	{ID: "data-written", Text: "bytes that the server has written for a byte of data", Unit: Bytes, Detail: true},
+}
+
+func metricByID(id string) (Metric, bool) {
+	for _, w := range allMetrics {
+		if w.ID == id {
+			return w, true
+		}
+	}
+	return Metric{}, false
+}

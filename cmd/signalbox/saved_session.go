@@ -1,0 +1,152 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/file"
+)
+
+// A saved session lives on between commands: a file says how to take it over. The file holds the session's key, so only its owner may read it.
+
+// maxSessionFile is the length of such a file, in bytes.
+const maxSessionFile = 1 << 16
+
+// errSavedSessionOver: what the file's session held is lost.
+var errSavedSessionOver = errors.New("the saved session is over, and what it held is free; remove the file, or acquire with it anew")
+
+// openSavedSession takes over the session in the file. With fresh set it starts one when there is no file, and in the place of one that is over, and says so.
+func (inv *invocation) openSavedSession(path string, fresh bool) (s *client.Session, started bool, err error) {
+	opts := []client.SessionOption{client.Timeout(inv.ttl), client.Description("kept in " + filepath.Base(path))}
+	start := func() (*client.Session, bool, error) {
+		c, err := inv.client()
+		if err != nil {
+			return nil, false, err
+		}
+		s, err := c.Session(inv.ctx, inv.node, opts...)
+		return s, true, err
+	}
+	if err := file.Regular(path); err != nil {
+		return nil, false, usagef("cannot keep a session in --session-file: %v", err)
+	}
+	b, err := file.Read(path, maxSessionFile)
+	switch {
+	case errors.Is(err, os.ErrNotExist) && fresh:
+		return start()
+	case err != nil:
+		return nil, false, usagef("cannot read the saved session: %v", err)
+	}
+	var saved client.Saved
+	if err := json.Unmarshal(b, &saved); err != nil || saved.Session == 0 {
+		return nil, false, usagef("%s does not hold a saved session; remove it, or name another file", path)
+	}
+	if saved.Node != inv.node {
+		return nil, false, usagef("%s keeps a session of node %s, not of %s; give --node %s, or another file", path, saved.Node, inv.node, saved.Node)
+	}
+	c, err := inv.client()
+	if err != nil {
+		return nil, false, err
+	}
+	// What this command's session saves is written before it is restored: a command that is killed leaves a file that is
+	// good for the next one, since a saved state can be restored once.
+	next := saved
+	next.Generation++
+	if err := writeSessionFile(path, next); err != nil {
+		return nil, false, err
+	}
+	s, err = c.Restore(inv.ctx, saved, opts...)
+	switch {
+	case errors.Is(err, client.ErrSessionExpired) && fresh:
+		return start()
+	case errors.Is(err, client.ErrSessionExpired):
+		err = &codeError{code: exitLost, err: errSavedSessionOver}
+	}
+	return s, false, err
+}
+
+// writeSessionFile replaces the file.
+func writeSessionFile(path string, saved client.Saved) error {
+	b, err := json.Marshal(saved)
+	if err != nil {
+		return err
+	}
+	if err := file.Write(path, append(b, '\n')); err != nil {
+		return fmt.Errorf("cannot keep the session: %w", err)
+	}
+	return nil
+}
+
+// saveSession leaves the session alone. The file of one that was started is written first, and a write that fails ends
+// the session. The file of one that was restored is there; it may be a later command's by now.
+func (inv *invocation) saveSession(path string, s *client.Session, started bool) error {
+	if started {
+		if err := writeSessionFile(path, s.Save()); err != nil {
+			inv.closeSession(s)
+			return err
+		}
+	}
+	inv.conn.Abandon() // the server keeps it for its timeout, as if this process had died
+	return nil
+}
+
+func (inv *invocation) acquireWithFile(path, name string, wait time.Duration, opts []client.AcquireOption) error {
+	s, started, err := inv.openSavedSession(path, true)
+	if err != nil {
+		return err
+	}
+	l, err := inv.acquire(s, name, wait, opts...)
+	switch {
+	case err != nil && started:
+		inv.closeSession(s) // it holds nothing
+		return err
+	case err != nil:
+		if inv.longCtx.Err() != nil {
+			_, _ = s.Release(inv.cleanup(), name) // it waited: what is held already is answered at once
+		}
+		_ = inv.saveSession(path, s, false) // what it held before stays held
+		return err
+	}
+	row := append(grantRow(l), field{"session_file", "", path}, field{"timeout_ms", "", millis(s.Timeout().Milliseconds())})
+	if err := inv.saveSession(path, s, started); err != nil {
+		return err
+	}
+	return inv.printer().message(row, "acquired %s with token %d; held for %s unless you run this again or release it", sanitize(name), l.Token(), s.Timeout())
+}
+
+func (inv *invocation) releaseWithFile(path, name string) error {
+	s, _, err := inv.openSavedSession(path, false)
+	if err != nil {
+		return err
+	}
+	released, err := s.Release(inv.ctx, name)
+	if err != nil {
+		return err
+	}
+	left := false
+	for _, err := range s.List(inv.ctx, "", client.OfSession(s.ID()), client.ReadConsistency(client.Strict)) {
+		if err != nil {
+			return err
+		}
+		left = true
+		break
+	}
+	if left {
+		err = inv.saveSession(path, s, false)
+	} else {
+		inv.closeSession(s)
+		err = os.Remove(path)
+	}
+	if err != nil {
+		return err
+	}
+	word := "released " + sanitize(name)
+	if !released {
+		word = "nothing to release: the saved session neither holds " + sanitize(name) + " nor waits for it"
+	}
+	return inv.printer().message(row{{"name", "", name}, {"released", "", released}}, "%s", word)
+}
