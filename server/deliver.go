@@ -91,10 +91,10 @@ func (d *desk) Applied(rep *replica.Shard, index uint64, origins []replica.Origi
 			}
 		}
 	}
-	d.hub.Changed(index, ev.Changes)
-	d.processes.count(rep, ev.Processes)
-	d.streams.changed(rep, index, ev.Processes)
-	d.rollouts.changed(index, ev.Tracks)
+	d.hub.Changed(index, ev.SemaphoreChanges)
+	d.processes.count(rep, ev.ProcessChanges)
+	d.streams.changed(rep, index, ev.ProcessChanges)
+	d.rollouts.changed(index, ev.TrackChanges)
 }
 
 // handOver has written what was made of an entry. A batch of a few commands is that of a shard with little to do: its answers are written here, since the switch
@@ -149,7 +149,7 @@ func (d *desk) reply(o *outbox, og *replica.Origin, e *shard.Event) {
 		d.messages.force = protocol.ForceReleaseReply{Released: e.Version}
 		m = &d.messages.force
 	case protocol.KindProcessJoin:
-		d.messages.joined = protocol.ProcessJoinReply{Order: e.OrderID, Topology: e.Version, Returned: e.Flag, Again: e.Again}
+		d.messages.joined = protocol.ProcessJoinReply{Order: e.OrderID, Topology: e.Version, Returned: e.Flag, Again: e.AlreadyMember}
 		m = &d.messages.joined
 	case protocol.KindProcessLeave:
 		d.messages.left = protocol.ProcessLeaveReply{Settled: e.Version}

@@ -163,7 +163,7 @@ func TestSemaphoreSeries(t *testing.T) {
 
 // TestManyOwnersInMetrics: a semaphore with more owner sessions than are counted apart says so.
 func TestManyOwnersInMetrics(t *testing.T) {
-	s := start(t, func(c *Config) { c.Limits.MaxSeries = 3 * 2 * shard.MaxDetail; c.Shards = 1 })
+	s := start(t, func(c *Config) { c.Limits.MaxSeries = 3 * 2 * shard.MaxSessionCounters; c.Shards = 1 })
 	c := connect(t, s)
 	node := c.node()
 	c.must(protocol.KindNodeAlter, 0, &protocol.NodeAlter{Path: "/default", Config: protocol.NodeConfig{
@@ -174,7 +174,7 @@ func TestManyOwnersInMetrics(t *testing.T) {
 		s.metrics.set.WritePrometheus(&out)
 		return strings.Contains(out.String(), "signalbox_semaphore_series_cut 1\n")
 	}
-	for i := range uint64(shard.MaxDetail) {
+	for i := range uint64(shard.MaxSessionCounters) {
 		r := c.session(node, i+1)
 		m := &protocol.Acquire{Head: protocol.Head{Session: r.Session, Seq: 1, Low: 1}, Name: []byte("crowd"), Count: 1, Ephemeral: true}
 		c.must(protocol.KindAcquire, c.bucket(node, "crowd"), m, &protocol.AcquireReply{})

@@ -186,7 +186,7 @@ func (m *serverMetrics) writeShards(w io.Writer) {
 			{"signalbox_shard_snapshots_total", st.Snapshots},
 			{"signalbox_shard_waiting_bytes", uint64(st.WaitingBytes)},
 			{"signalbox_shard_sessions", uint64(size.Sessions)},
-			{"signalbox_shard_guests", uint64(size.Guests)},
+			{"signalbox_shard_guests", uint64(size.RemoteSessions)},
 			{"signalbox_shard_semaphores", uint64(size.Semaphores)},
 			{"signalbox_shard_stuck_queues", uint64(size.Stuck)},
 			{"signalbox_shard_streams", uint64(hub.Streams)},
@@ -218,7 +218,7 @@ func (m *serverMetrics) writeSemaphores(w io.Writer) {
 					return false
 				}
 				left--
-				if r.Cut {
+				if r.Truncated {
 					cut = 1
 				}
 				rows = append(rows, r)

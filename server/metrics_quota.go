@@ -45,8 +45,8 @@ func (s *Server) quotaUses(most int) (uses map[uint64]*[len(nodeQuotas)]quotaUse
 			for _, node := range machine.Nodes() {
 				u := of(node)
 				if x, ok := machine.Usage(node); ok && leads {
-					for q := range x.Has {
-						u[q].used += x.Has[q]
+					for q := range x.Used {
+						u[q].used += x.Used[q]
 						u[q].refused += x.Refused[q]
 					}
 				}

@@ -255,7 +255,7 @@ func (p *processes) step(machine *shard.Machine, m *memberMail) error {
 	if err != nil {
 		return err
 	}
-	if machine.Overtaken(session, m.epoch) {
+	if machine.TakenOver(session, m.epoch) {
 		return protocol.Errorf(protocol.StatusBadSession, "session was attached again since; attach it here, or present its newer ticket")
 	}
 	switch m.kind {

@@ -351,7 +351,7 @@ func (l *readList) arm(m *shard.Machine, it *readItem) error {
 	if !c.watches(l.desk) {
 		return nil // closed: nobody is there to be told
 	}
-	if err := hub.OneShot(c.id, d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.MostWatchers(d.Node)); err != nil {
+	if err := hub.OneShot(c.id, d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.MaxWatchers(d.Node)); err != nil {
 		return err
 	}
 	// Whoever takes the session from the connection, or closes that, looks for watches afterwards; if it did so before there was this one, it shows here.

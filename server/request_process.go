@@ -147,7 +147,7 @@ func (c *conn) watchProcess(p *pass, h protocol.Header) {
 	var err error
 	most := uint64(0)
 	d.rep.View(func(machine *shard.Machine) {
-		most = machine.MostWatchers(m.Node)
+		most = machine.MaxWatchers(m.Node)
 		if _, err = machine.Process(m.Node, m.Name); protocol.StatusOf(err) == protocol.StatusNotFound {
 			if _, known := machine.Node(m.Node); known {
 				err = nil // the process may come

@@ -201,7 +201,7 @@ func (c *conn) watchTrack(p *pass, h protocol.Header) {
 	var err error
 	most := uint64(0)
 	d.rep.View(func(machine *shard.Machine) {
-		most = machine.MostWatchers(m.Node)
+		most = machine.MaxWatchers(m.Node)
 		err = machine.TrackLocation(m.Node, m.Name, m.Location)
 	})
 	if err == nil && c.watches(d) {

@@ -28,7 +28,7 @@ func (c *conn) watch(p *pass, h protocol.Header) {
 	known, most := false, uint64(0)
 	d.rep.View(func(machine *shard.Machine) {
 		_, known = machine.Node(m.Node)
-		most = machine.MostWatchers(m.Node)
+		most = machine.MaxWatchers(m.Node)
 	})
 	if !known {
 		p.out.fail(c, h.Kind, h.ID, protocol.StatusNotFound, "there is no such coordination node; describe its path for its id")

@@ -175,7 +175,7 @@ func TestReasonOfTheEnd(t *testing.T) {
 	end(dropped, protocol.EndNodeDropped, "node dropped")
 	for _, id := range s.shardIDs() {
 		s.desks.get(id).rep.View(func(m *shard.Machine) {
-			if z := m.Sizes(); z.Sessions+z.Guests+z.Semaphores != 0 {
+			if z := m.Sizes(); z.Sessions+z.RemoteSessions+z.Semaphores != 0 {
 				t.Errorf("shard %d keeps %+v of the dropped node", id, z)
 			}
 		})

@@ -8,12 +8,12 @@ import (
 
 // applyAcquire sets what a session holds or waits for. It is idempotent, never recursive: there is one entry per session and semaphore.
 func (m *Machine) applyAcquire(c *rawCommand) {
-	x := &m.run.acquire
+	x := &m.batch.acquire
 	var q request
-	if !m.decode(x, c.body) || !m.valid(x) || !m.enter(&q, c, &x.Head, x.Name) {
+	if !m.decode(x, c.body) || !m.valid(x) || !m.enterSemaphore(&q, c, &x.Head, x.Name) {
 		return
 	}
-	s := q.sem
+	s := q.semaphore
 	switch {
 	case s == nil && !x.Ephemeral:
 		m.refuse(&q, outNoSemaphore)
@@ -21,7 +21,7 @@ func (m *Machine) applyAcquire(c *rawCommand) {
 		m.refuse(&q, outIsEphemeral)
 	case s != nil && !s.ephemeral && x.Ephemeral:
 		m.refuse(&q, outIsPersistent)
-	case s != nil && x.Count > s.limit && !q.has(x.Count):
+	case s != nil && x.Count > s.limit && !q.hasUnits(x.Count):
 		m.refuse(&q, outOverLimit)
 	case q.entry == nil:
 		m.acquireNew(&q, x)
@@ -34,21 +34,21 @@ func (m *Machine) applyAcquire(c *rawCommand) {
 
 // has says whether the session already owns, or waits with, at least count units. The limit may have been lowered
 // below that: it binds new requests, not what the session has.
-func (q *request) has(count uint64) bool { return q.entry != nil && count <= q.entry.count }
+func (q *request) hasUnits(count uint64) bool { return q.entry != nil && count <= q.entry.count }
 
 // acquireNew serves a session that has no entry on the semaphore.
 func (m *Machine) acquireNew(q *request, x *protocol.Acquire) {
-	s, p := q.sem, q.party
+	s, p := q.semaphore, q.session
 	fits := s == nil || (s.waiters.n == 0 || plantPastQueue) && s.fits(x.Count)
-	more := weightEntry + uint64(len(x.Data))
+	more := entryBytes + uint64(len(x.Data))
 	if s == nil {
-		more += weightSemaphore + uint64(len(q.name))
+		more += semaphoreBytes + uint64(len(q.name))
 	}
 	switch {
 	case !fits && x.Timeout == 0:
-		m.finish(q, answer{state: protocol.NotAcquired})
+		m.finishRequest(q, answer{state: protocol.NotAcquired})
 		return
-	case p.held.n >= m.limits.Semaphores:
+	case p.entries.n >= m.limits.Semaphores:
 		m.refuse(q, outHeldLimit)
 		return
 	case !fits && s.waiters.n >= m.limits.Waiters:
@@ -60,50 +60,50 @@ func (m *Machine) acquireNew(q *request, x *protocol.Acquire) {
 	case !fits && !m.roomForWaiter(q.node):
 		m.refuse(q, outWaitersQuota)
 		return
-	case !m.room(q.node, more):
+	case !m.roomForBytes(q.node, more):
 		m.refuse(q, outBytesQuota)
 		return
 	case s == nil:
 		s = m.makeSemaphore(q, protocol.Forever, nil, true)
 	}
 	m.touchSemaphore(s)
-	q.b.orders++
+	q.bucket.orderCounter++
 	e := &entry{
-		sem: s, party: p, orderID: q.b.orders, count: x.Count, seq: q.seq, timeout: x.Timeout, since: m.run.wall, data: keep(x.Data),
-		waiting: !fits, mark: m.mark,
+		semaphore: s, session: p, orderID: q.bucket.orderCounter, count: x.Count, seq: q.seq, timeout: x.Timeout, since: m.batch.wall, data: cloneOrNil(x.Data),
+		waiting: !fits, snapMark: m.snapMark,
 	}
-	p.held.insert(e, byName)
-	q.node.enroll(e)
+	p.entries.insert(e, byName)
+	q.node.addEntryUsage(e)
 	s.revision = m.applied
 	if fits {
 		s.owners.insert(e, byOrder)
 		s.used += e.count
-		m.tell(e, protocol.ChangeOwnerAdded)
-		m.count(e, countAcquire)
+		m.emitOwnerChange(e, protocol.ChangeOwnerAdded)
+		m.countEvent(e, countAcquire)
 		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Acquired, value: e.orderID})
 	} else {
 		s.enqueue(e)
 		m.armWaiter(e)
-		m.count(e, countWait)
+		m.countEvent(e, countWait)
 		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Accepted, value: e.orderID})
 	}
-	if p.things() == 1 && !m.atHome(p) {
-		m.becameHeld(p)
+	if p.references() == 1 && !m.atHome(p) {
+		m.remoteHeld(p)
 	}
 }
 
 // acquireOwned serves an owner: it may ask for the same or for less.
 func (m *Machine) acquireOwned(q *request, x *protocol.Acquire) {
-	s, e := q.sem, q.entry
+	s, e := q.semaphore, q.entry
 	if x.Count > e.count {
 		m.refuse(q, outWantsMore)
 		return
 	}
-	if !m.room(q.node, growth(uint64(len(x.Data)), uint64(len(e.data)))) {
+	if !m.roomForBytes(q.node, growth(uint64(len(x.Data)), uint64(len(e.data)))) {
 		m.refuse(q, outBytesQuota)
 		return
 	}
-	m.recall(e, outOK, protocol.Acquired)
+	m.rememberOutcome(e, outOK, protocol.Acquired)
 	m.touchEntry(e)
 	e.seq = q.seq
 	lowered, other := x.Count < e.count, !bytes.Equal(e.data, x.Data)
@@ -113,13 +113,13 @@ func (m *Machine) acquireOwned(q *request, x *protocol.Acquire) {
 		e.count = x.Count
 	}
 	if other {
-		e.put(x.Data)
+		e.setData(x.Data)
 	}
 	m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Acquired, value: e.orderID})
 	if lowered || other {
 		m.touchSemaphore(s)
 		s.revision = m.applied
-		m.tell(e, protocol.ChangeOwnerChanged)
+		m.emitOwnerChange(e, protocol.ChangeOwnerChanged)
 	}
 	if lowered {
 		m.promote(s)
@@ -128,34 +128,34 @@ func (m *Machine) acquireOwned(q *request, x *protocol.Acquire) {
 
 // acquireWaiting serves a waiter: it may ask for the same or for less, which ends the request it waits with.
 func (m *Machine) acquireWaiting(q *request, x *protocol.Acquire) {
-	s, e := q.sem, q.entry
+	s, e := q.semaphore, q.entry
 	if x.Count > e.count {
 		m.refuse(q, outWaiterMore)
 		return
 	}
-	if (x.Timeout > 0 || s.waiters.first == e && s.fits(x.Count)) && !m.room(q.node, growth(uint64(len(x.Data)), uint64(len(e.data)))) {
+	if (x.Timeout > 0 || s.waiters.first == e && s.fits(x.Count)) && !m.roomForBytes(q.node, growth(uint64(len(x.Data)), uint64(len(e.data)))) {
 		m.refuse(q, outBytesQuota)
 		return
 	}
 	granted := s.waiters.first == e && s.fits(x.Count)
-	m.result(e, protocol.StatusAborted, 0, textReplaced)
-	m.recall(e, outAborted, 0)
+	m.emitResult(e, protocol.StatusAborted, 0, textReplaced)
+	m.rememberOutcome(e, outAborted, 0)
 	if x.Timeout == 0 && !granted {
-		m.finish(q, answer{state: protocol.NotAcquired})
-		m.leave(e)
+		m.finishRequest(q, answer{state: protocol.NotAcquired})
+		m.releaseEntry(e)
 		return
 	}
 	m.touchEntry(e)
 	m.touchSemaphore(s)
-	e.seq, e.count, e.timeout, e.since = q.seq, x.Count, x.Timeout, m.run.wall
-	s.judge()
+	e.seq, e.count, e.timeout, e.since = q.seq, x.Count, x.Timeout, m.batch.wall
+	s.updateStuck()
 	if !bytes.Equal(e.data, x.Data) {
-		e.put(x.Data)
+		e.setData(x.Data)
 	}
 	s.revision = m.applied
 	if granted {
 		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Acquired, value: e.orderID})
-		m.own(e)
+		m.grant(e)
 		m.promote(s)
 		return
 	}
@@ -168,27 +168,27 @@ func (m *Machine) armWaiter(e *entry) {
 		m.cancel(e)
 		return
 	}
-	m.arm(e, addSaturated(m.time(e.sem.bucket), e.timeout))
+	m.arm(e, addSaturated(m.bucketTime(e.semaphore.bucket), e.timeout))
 }
 
 // applyRelease gives back what is held, or leaves the queue.
 func (m *Machine) applyRelease(c *rawCommand) {
-	x := &m.run.release
+	x := &m.batch.release
 	var q request
-	if !m.decode(x, c.body) || !m.valid(x) || !m.enter(&q, c, &x.Head, x.Name) {
+	if !m.decode(x, c.body) || !m.valid(x) || !m.enterSemaphore(&q, c, &x.Head, x.Name) {
 		return
 	}
 	e := q.entry
 	if e == nil || x.OrderID != 0 && x.OrderID != e.orderID {
-		m.finish(&q, answer{})
+		m.finishRequest(&q, answer{})
 		return
 	}
 	if e.waiting {
-		m.result(e, protocol.StatusAborted, 0, textReleased)
-		m.recall(e, outAborted, 0)
+		m.emitResult(e, protocol.StatusAborted, 0, textReleased)
+		m.rememberOutcome(e, outAborted, 0)
 	} else {
-		m.recall(e, outOK, protocol.Acquired)
+		m.rememberOutcome(e, outOK, protocol.Acquired)
 	}
-	m.finish(&q, answer{flag: true})
-	m.leave(e)
+	m.finishRequest(&q, answer{flag: true})
+	m.releaseEntry(e)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // load is a machine under load, for budgets and benchmarks: all buckets of 64 active, node 1, and sessions to act for.
-type load struct {
+type benchMachine struct {
 	m        *Machine
 	index    uint64
 	out      Events
@@ -20,8 +20,8 @@ type load struct {
 	now      uint64
 }
 
-func newLoad(sessions int) *load {
-	x := &load{m: New(1), now: 1}
+func newBenchMachine(sessions int) *benchMachine {
+	x := &benchMachine{m: New(1), now: 1}
 	x.begin()
 	x.entry = AppendCommand(x.entry, Command{Kind: CmdTakeOver})
 	x.commit()
@@ -50,44 +50,44 @@ func newLoad(sessions int) *load {
 	return x
 }
 
-func (x *load) begin() {
+func (x *benchMachine) begin() {
 	x.index++
 	x.entry = AppendHeader(x.entry[:0], Header{Format: 1, Epoch: 1 << 16, Seq: x.index, LogTime: x.now, Wall: x.now})
 }
 
-func (x *load) commit() {
+func (x *benchMachine) commit() {
 	x.out.Reset()
 	x.m.Apply(x.index, x.entry, &x.out)
 }
 
-func (x *load) start(create [protocol.KeyLen]byte) {
+func (x *benchMachine) start(create [protocol.KeyLen]byte) {
 	m := protocol.SessionStart{Node: 1, CreateID: create[:], Key: create[:], Timeout: 10_000, Description: "worker", Nonce: 1}
 	x.body = m.AppendBody(x.body[:0])
 	x.entry = AppendCommand(x.entry, Command{Kind: CmdSessionStart, Node: 1, Client: "10.20.30.40:50000", Body: x.body})
 }
 
-func (x *load) head(s int) protocol.Head {
+func (x *benchMachine) head(s int) protocol.Head {
 	x.seqs[s]++
 	return protocol.Head{Session: x.sessions[s], Seq: x.seqs[s], Low: x.seqs[s]}
 }
 
-func (x *load) command(kind CommandKind) {
+func (x *benchMachine) command(kind CommandKind) {
 	x.entry = AppendCommand(x.entry, Command{Kind: kind, Node: 1, Epoch: 1, Body: x.body})
 }
 
-func (x *load) acquire(s int, name []byte, ephemeral bool) {
+func (x *benchMachine) acquire(s int, name []byte, ephemeral bool) {
 	m := protocol.Acquire{Head: x.head(s), Name: name, Count: 1, Timeout: protocol.Forever, Ephemeral: ephemeral}
 	x.body = m.AppendBody(x.body[:0])
 	x.command(CmdAcquire)
 }
 
-func (x *load) release(s int, name []byte) {
+func (x *benchMachine) release(s int, name []byte) {
 	m := protocol.Release{Head: x.head(s), Name: name}
 	x.body = m.AppendBody(x.body[:0])
 	x.command(CmdRelease)
 }
 
-func (x *load) create(s int, name []byte, limit uint64) {
+func (x *benchMachine) create(s int, name []byte, limit uint64) {
 	m := protocol.Create{Head: x.head(s), Name: name, Limit: limit}
 	x.body = m.AppendBody(x.body[:0])
 	x.command(CmdCreate)
@@ -103,7 +103,7 @@ func TestAllocations(t *testing.T) {
 		budget    float64 // of an acquire and a release
 	}{{"existing", false, 1}, {"ephemeral", true, 4}} {
 		t.Run(c.name, func(t *testing.T) {
-			x := newLoad(1)
+			x := newBenchMachine(1)
 			name := []byte("jobs/1")
 			if !c.ephemeral {
 				x.begin()
@@ -125,7 +125,7 @@ func TestAllocations(t *testing.T) {
 		})
 	}
 	t.Run("hand-off", func(t *testing.T) {
-		x := newLoad(2)
+		x := newBenchMachine(2)
 		name := []byte("lock")
 		x.begin()
 		x.create(0, name, 1)
@@ -143,7 +143,7 @@ func TestAllocations(t *testing.T) {
 		}
 	})
 	t.Run("idle tick", func(t *testing.T) {
-		x := newLoad(1)
+		x := newBenchMachine(1)
 		if got := testing.AllocsPerRun(1000, func() {
 			x.begin()
 			x.commit()
@@ -160,7 +160,7 @@ func TestSessionMemory(t *testing.T) {
 	}
 	const n = 100_000
 	before := heapBytes()
-	x := newLoad(n)
+	x := newBenchMachine(n)
 	after := heapBytes()
 	per := (after - before - uint64(cap(x.sessions)+cap(x.seqs))*8) / n
 	t.Logf("%d bytes a session", per)

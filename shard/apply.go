@@ -33,27 +33,27 @@ func (m *Machine) Apply(index uint64, entry []byte, out *Events) {
 	if termOf(h.Epoch) == termOf(m.epoch) {
 		m.logTime = max(m.logTime, h.LogTime) // a new leader goes on from what it finds
 	}
-	m.run.out, m.run.wall, m.run.released, m.run.command = out, h.Wall, m.work.released, 0
+	m.batch.out, m.batch.wall, m.batch.releaseBudget, m.batch.command = out, h.Wall, m.work.releases, 0
 
 	if takes && h.Epoch > m.epoch {
 		m.takeOver(h.Epoch)
 	}
 	m.sweep()
-	m.bury()
-	m.dismantle()
-	m.clear()
-	m.fire()
-	m.forget()
+	m.purgeEnding()
+	m.removeDroppedNodes()
+	m.clearDropped()
+	m.fireDeadlines()
+	m.forgetEnded()
 
 	r := reader{b: rest}
 	var c rawCommand
 	for len(r.b) > 0 {
 		c.read(&r)
 		m.apply(&c, takes)
-		m.run.command++
+		m.batch.command++
 	}
-	m.rest()
-	m.run.out = nil
+	m.tickCalledProcesses()
+	m.batch.out = nil
 	if invariants {
 		m.mustHold()
 	}
@@ -142,10 +142,10 @@ func (m *Machine) apply(c *rawCommand, takes bool) {
 		m.applyKill(c)
 	case CmdDetach:
 		m.applyDetach(c)
-	case CmdGuestGone:
-		m.applyGuestGone(c)
-	case CmdGuestSeen:
-		m.applyGuestSeen(c)
+	case CmdRemoteEnded:
+		m.applyRemoteEnded(c)
+	case CmdRemoteUpdate:
+		m.applyRemoteUpdate(c)
 	case CmdNodePut:
 		m.applyNodePut(c)
 	case CmdNodeDrop:
@@ -174,8 +174,8 @@ func (m *Machine) apply(c *rawCommand, takes bool) {
 }
 
 // fire lets due deadlines happen, a bounded number of them.
-func (m *Machine) fire() {
-	for range m.work.fired {
+func (m *Machine) fireDeadlines() {
+	for range m.work.deadlines {
 		at, rec := m.deadlines.first()
 		if rec == nil || m.logTime <= at {
 			return
@@ -185,25 +185,25 @@ func (m *Machine) fire() {
 		}
 		switch x := rec.(type) {
 		case *entry:
-			s := x.sem
-			m.lapse(x)
+			s := x.semaphore
+			m.endWaiter(x)
 			m.promote(s)
-			m.reap(s)
-		case *session:
-			m.expire(x)
-		case *party:
-			m.retire(x)
-		case *proc:
+			m.reapEphemeral(s)
+		case *homeSession:
+			m.expireSession(x)
+		case *sessionRecord:
+			m.expireRemote(x)
+		case *processRecord:
 			m.cancel(x)
-			m.call(x)
-		case *track:
+			m.callProcess(x)
+		case *trackRecord:
 			m.tickTrack(x)
 		}
 	}
 }
 
 // expire ends a session whose deadline has passed.
-func (m *Machine) expire(s *session) {
+func (m *Machine) expireSession(s *homeSession) {
 	if s.node.dropped {
 		m.endSession(s, protocol.EndNodeDropped, textNodeEnd)
 		return
@@ -212,12 +212,12 @@ func (m *Machine) expire(s *session) {
 }
 
 // forget drops ids and create ids whose time is over.
-func (m *Machine) forget() {
+func (m *Machine) forgetEnded() {
 	var ended func(uint64, retainedKey[[protocol.KeyLen]byte])
 	var gone func(uint64, retainedKey[uint64])
-	if m.snap != nil {
-		ended, gone = m.snap.asideEnded, m.snap.asideGone
+	if m.snapshot != nil {
+		ended, gone = m.snapshot.keepEndedCreateID, m.snapshot.keepEndedRemote
 	}
-	m.ended.forget(m.logTime, m.work.fired, ended)
-	m.gone.forget(m.logTime, m.work.fired, gone)
+	m.endedCreateIDs.forget(m.logTime, m.work.deadlines, ended)
+	m.endedRemotes.forget(m.logTime, m.work.deadlines, gone)
 }

@@ -161,13 +161,13 @@ func AppendDetach(b []byte, x DetachBody) []byte {
 	for _, s := range x.Sessions {
 		b = binary.AppendUvarint(b, s.Session)
 		b = binary.AppendUvarint(b, s.Epoch)
-		b = binary.AppendUvarint(b, s.LastHeard)
+		b = binary.AppendUvarint(b, s.LastContact)
 	}
 	return b
 }
 
-// AppendGuestGone appends the body of a CmdGuestGone.
-func AppendGuestGone(b []byte, x GuestGoneBody) []byte {
+// AppendRemoteEnded appends the body of a CmdRemoteEnded.
+func AppendRemoteEnded(b []byte, x RemoteEndedBody) []byte {
 	b = binary.AppendUvarint(b, uint64(len(x.Sessions)))
 	for _, id := range x.Sessions {
 		b = binary.AppendUvarint(b, id)
@@ -175,15 +175,15 @@ func AppendGuestGone(b []byte, x GuestGoneBody) []byte {
 	return b
 }
 
-// AppendGuestSeen appends the body of a CmdGuestSeen.
-func AppendGuestSeen(b []byte, x GuestSeenBody) []byte {
+// AppendRemoteUpdate appends the body of a CmdRemoteUpdate.
+func AppendRemoteUpdate(b []byte, x RemoteUpdateBody) []byte {
 	b = binary.AppendUvarint(b, x.Session)
 	b = binary.AppendUvarint(b, x.Epoch)
 	b = appendString(b, x.Description)
 	return appendBool(b, x.Detached)
 }
 
-func (x *GuestSeenBody) read(body []byte) bool {
+func (x *RemoteUpdateBody) read(body []byte) bool {
 	r := reader{b: body}
 	x.Session, x.Epoch, x.Description, x.Detached = r.uvarint(), r.uvarint(), string(r.bytes()), r.bool()
 	return !r.bad && len(r.b) == 0
@@ -283,14 +283,14 @@ func (r *reader) config() (c protocol.NodeConfig) {
 	return c
 }
 
-// ReadGuestGone reads what AppendGuestGone wrote.
-func ReadGuestGone(body []byte) (x GuestGoneBody, err error) {
+// ReadRemoteEnded reads what AppendRemoteEnded wrote.
+func ReadRemoteEnded(body []byte) (x RemoteEndedBody, err error) {
 	r := reader{b: body}
 	for range r.count() {
 		x.Sessions = append(x.Sessions, r.uvarint())
 	}
 	if r.bad || len(r.b) != 0 {
-		return GuestGoneBody{}, ErrMalformed
+		return RemoteEndedBody{}, ErrMalformed
 	}
 	return x, nil
 }

@@ -13,7 +13,7 @@ func BenchmarkPairs(b *testing.B) {
 	for _, size := range []int{1_000, 1_000_000} {
 		for _, kind := range []string{"existing", "ephemeral"} {
 			b.Run(fmt.Sprintf("%s/%d", kind, size), func(b *testing.B) {
-				x := newLoad(256)
+				x := newBenchMachine(256)
 				names := fill(x, size)
 				if kind == "ephemeral" {
 					for i := range names {
@@ -38,7 +38,7 @@ func BenchmarkPairs(b *testing.B) {
 }
 
 // fill creates semaphores.
-func fill(x *load, n int) (names [][]byte) {
+func fill(x *benchMachine, n int) (names [][]byte) {
 	for i := 0; i < n; {
 		x.begin()
 		for range min(500, n-i) {
@@ -55,7 +55,7 @@ func fill(x *load, n int) (names [][]byte) {
 // BenchmarkQueue is a hand-off with a million waiters in the queue, and a waiter that leaves from the middle.
 func BenchmarkQueue(b *testing.B) {
 	const waiters = 1_000_000
-	x := newLoad(waiters + 1)
+	x := newBenchMachine(waiters + 1)
 	name := []byte("lock")
 	x.begin()
 	x.create(0, name, 1)
@@ -88,13 +88,13 @@ func BenchmarkQueue(b *testing.B) {
 
 // BenchmarkSnapshot is a snapshot of a million semaphores; it reports the longest time that Apply has to wait.
 func BenchmarkSnapshot(b *testing.B) {
-	x := newLoad(100_000)
+	x := newBenchMachine(100_000)
 	fill(x, 1_000_000)
 	for b.Loop() {
 		l := &stopwatch{}
 		begun := time.Now()
 		s := x.m.BeginSnapshot()
-		l.note(time.Since(begun))
+		l.record(time.Since(begun))
 		w := &countWriter{}
 		if err := s.WriteTo(w, l); err != nil {
 			b.Fatal(err)
@@ -106,7 +106,7 @@ func BenchmarkSnapshot(b *testing.B) {
 
 // BenchmarkRestore is the start of a replica with a million semaphores and 100,000 sessions.
 func BenchmarkRestore(b *testing.B) {
-	x := newLoad(100_000)
+	x := newBenchMachine(100_000)
 	fill(x, 1_000_000)
 	var buf bytes.Buffer
 	if err := x.m.BeginSnapshot().WriteTo(&buf, &sync.Mutex{}); err != nil {
@@ -126,9 +126,9 @@ type stopwatch struct {
 	longest time.Duration
 }
 
-func (s *stopwatch) Lock()                { s.begun = time.Now() }
-func (s *stopwatch) Unlock()              { s.note(time.Since(s.begun)) }
-func (s *stopwatch) note(d time.Duration) { s.longest = max(s.longest, d) }
+func (s *stopwatch) Lock()                  { s.begun = time.Now() }
+func (s *stopwatch) Unlock()                { s.record(time.Since(s.begun)) }
+func (s *stopwatch) record(d time.Duration) { s.longest = max(s.longest, d) }
 
 type countWriter struct{ n int }
 

@@ -20,61 +20,61 @@ const (
 // bucket is a slice of the key space of a tier. It is home to the sessions whose create id hashes to it, and holds the semaphores whose node
 // and name hash to it.
 type bucket struct {
-	number  uint32
-	state   bucketState
-	epoch   uint64
-	pending uint64 // epoch of the move a frozen copy is frozen for
+	number    uint32
+	state     bucketState
+	epoch     uint64
+	moveEpoch uint64 // epoch of the move a frozen copy is frozen for
 
-	orders   uint64 // last order id given. Invariant: never goes back, through deletion of semaphores and moves of the bucket.
-	sessions uint64 // counter of the last session id given
+	orderCounter   uint64 // last order id given. Invariant: never goes back, through deletion of semaphores and moves of the bucket.
+	sessionCounter uint64 // counter of the last session id given
 
-	semaphores map[string]*semaphore // by semaphoreKey
-	processes  map[string]*proc      // the same
-	tracks     map[string]*track     // the same
+	semaphores map[string]*semaphore     // by semaphoreKey
+	processes  map[string]*processRecord // the same
+	tracks     map[string]*trackRecord   // the same
 
 	// A bucket has a time of its own, which stands still while it is not active: deadlines of its sessions and waiters are in it, and move with it as they are.
 	// It is stood at log time base, or all the time while it is not active. A bucket that never moved has log time.
-	stood, base uint64
-	timers      deadlines // of its sessions, waiters and processes
-	timer       timer     // in Machine.deadlines, at the first of timers, while active
+	timeBase, logBase uint64
+	timers            deadlines // of its sessions, waiters and processes
+	timer             timer     // in Machine.deadlines, at the first of timers, while active
 }
 
 // time is the bucket's time now.
-func (m *Machine) time(b *bucket) uint64 {
+func (m *Machine) bucketTime(b *bucket) uint64 {
 	if b.state != bucketActive {
-		return b.stood
+		return b.timeBase
 	}
-	return b.at(m.logTime)
+	return b.timeAt(m.logTime)
 }
 
 // at is the bucket's time at a log time; it stood still before the activation.
-func (b *bucket) at(log uint64) uint64 {
-	if log <= b.base {
-		return b.stood
+func (b *bucket) timeAt(log uint64) uint64 {
+	if log <= b.logBase {
+		return b.timeBase
 	}
-	return addSaturated(b.stood, log-b.base)
+	return addSaturated(b.timeBase, log-b.logBase)
 }
 
-// logAt is the log time at which the bucket's time is at, if it stays active.
-func (b *bucket) logAt(at uint64) uint64 {
-	if at >= b.stood {
-		return addSaturated(b.base, at-b.stood)
+// logTimeAt is the log time at which the bucket's time is at, if it stays active.
+func (b *bucket) logTimeAt(at uint64) uint64 {
+	if at >= b.timeBase {
+		return addSaturated(b.logBase, at-b.timeBase)
 	}
-	return b.base - min(b.base, b.stood-at)
+	return b.logBase - min(b.logBase, b.timeBase-at)
 }
 
-func (b *bucket) clock() *timer { return &b.timer }
+func (b *bucket) timerRef() *timer { return &b.timer }
 
 // clock and deadline make a bucket a record of Machine.deadlines that stands for the first of its own.
-func (b *bucket) deadline() (kind deadlineKind, id uint64, number uint32) {
+func (b *bucket) deadlineKey() (kind deadlineKind, id uint64, number uint32) {
 	if _, rec := b.timers.first(); rec != nil {
-		return rec.deadline()
+		return rec.deadlineKey()
 	}
 	return 0, 0, b.number
 }
 
-// bucketOf is the home bucket of a session, nil for an id that cannot be at home here.
-func (m *Machine) bucketOf(s *session) *bucket {
+// homeBucketOf is the home bucket of a session, nil for an id that cannot be at home here.
+func (m *Machine) homeBucketOf(s *homeSession) *bucket {
 	if number := protocol.SessionBucket(s.id); protocol.SessionTier(s.id) == m.tier && uint64(number) < uint64(len(m.buckets)) {
 		return &m.buckets[number]
 	}
@@ -82,22 +82,22 @@ func (m *Machine) bucketOf(s *session) *bucket {
 }
 
 // timersOf is the bucket whose timers a record's is among, nil for those of the machine.
-func (m *Machine) timersOf(rec timed) *bucket {
+func (m *Machine) timersOf(rec scheduled) *bucket {
 	switch x := rec.(type) {
 	case *entry:
-		return x.sem.bucket
-	case *session:
-		return m.bucketOf(x)
-	case *proc:
+		return x.semaphore.bucket
+	case *homeSession:
+		return m.homeBucketOf(x)
+	case *processRecord:
 		return x.bucket
-	case *track:
+	case *trackRecord:
 		return x.bucket
 	}
 	return nil
 }
 
 // arm sets or moves a record's deadline, in its bucket's time.
-func (m *Machine) arm(rec timed, at uint64) {
+func (m *Machine) arm(rec scheduled, at uint64) {
 	b := m.timersOf(rec)
 	if b == nil {
 		m.deadlines.arm(rec, at)
@@ -106,12 +106,12 @@ func (m *Machine) arm(rec timed, at uint64) {
 	was := b.timers.head()
 	b.timers.arm(rec, at)
 	if b.timers.head() != was {
-		m.lift(b)
+		m.rearmBucket(b)
 	}
 }
 
 // cancel takes a record's deadline away, if it has one.
-func (m *Machine) cancel(rec timed) {
+func (m *Machine) cancel(rec scheduled) {
 	b := m.timersOf(rec)
 	if b == nil {
 		m.deadlines.cancel(rec)
@@ -120,18 +120,18 @@ func (m *Machine) cancel(rec timed) {
 	was := b.timers.head()
 	b.timers.cancel(rec)
 	if b.timers.head() != was {
-		m.lift(b)
+		m.rearmBucket(b)
 	}
 }
 
 // lift has a bucket stand in the machine's deadlines for the first of its own.
-func (m *Machine) lift(b *bucket) {
+func (m *Machine) rearmBucket(b *bucket) {
 	at, rec := b.timers.first()
 	if rec == nil || b.state != bucketActive {
 		m.deadlines.cancel(b)
 		return
 	}
-	m.deadlines.arm(b, b.logAt(at))
+	m.deadlines.arm(b, b.logTimeAt(at))
 }
 
 // semaphoreKey is a semaphore's place in its bucket: the node id as 8 bytes, then the name.
@@ -140,8 +140,8 @@ func appendSemaphoreKey(b []byte, node uint64, name []byte) []byte {
 	return append(b, name...)
 }
 
-// semaphoreBucket is the bucket a name belongs to, or nil when it is not active here.
-func (m *Machine) semaphoreBucket(node uint64, name []byte) *bucket {
+// activeBucket is the bucket a name belongs to, or nil when it is not active here.
+func (m *Machine) activeBucket(node uint64, name []byte) *bucket {
 	if len(m.buckets) == 0 {
 		return nil
 	}
@@ -152,8 +152,8 @@ func (m *Machine) semaphoreBucket(node uint64, name []byte) *bucket {
 	return b
 }
 
-// homeBucket is the home bucket of a session id, or nil when it is not active here.
-func (m *Machine) homeBucket(session uint64) *bucket {
+// activeHomeBucket is the home bucket of a session id, or nil when it is not active here.
+func (m *Machine) activeHomeBucket(session uint64) *bucket {
 	number := protocol.SessionBucket(session)
 	if protocol.SessionTier(session) != m.tier || uint64(number) >= uint64(len(m.buckets)) || m.buckets[number].state != bucketActive {
 		return nil
@@ -171,8 +171,8 @@ func (m *Machine) countCopies() (n uint64) {
 	return n
 }
 
-// hasTable makes the table of buckets with the first command that names any, and answers a command about another tier.
-func (m *Machine) hasTable(x *BucketsBody) bool {
+// ensureBuckets makes the table of buckets with the first command that names any, and answers a command about another tier.
+func (m *Machine) ensureBuckets(x *BucketsBody) bool {
 	if len(m.buckets) == 0 {
 		m.tier = x.Tier
 		m.buckets = make([]bucket, x.Total)
@@ -187,14 +187,14 @@ func (m *Machine) hasTable(x *BucketsBody) bool {
 	return true
 }
 
-// applyBuckets activates buckets, empty. A guest whose home bucket becomes active here is unknown to that home, hence gone.
+// applyBuckets activates buckets, empty. A remote session whose home bucket becomes active here is unknown to that home, hence gone.
 func (m *Machine) applyBuckets(c *rawCommand) {
 	var x BucketsBody
 	if !x.read(c.body) || x.Total == 0 {
 		m.reply(protocol.StatusBadRequest, textMalformed)
 		return
 	}
-	if !m.hasTable(&x) {
+	if !m.ensureBuckets(&x) {
 		return
 	}
 	for i := x.First; i < x.First+x.Count; i++ {
@@ -202,7 +202,7 @@ func (m *Machine) applyBuckets(c *rawCommand) {
 			b.state, b.epoch = bucketActive, max(x.Epoch, 1)
 		}
 	}
-	m.copies = m.countCopies()
-	m.endUnknownGuests(x.First, x.Count)
+	m.copyCount = m.countCopies()
+	m.endUnknownRemotes(x.First, x.Count)
 	m.reply(protocol.StatusOK, "")
 }

@@ -44,11 +44,11 @@ func (m *Machine) Check() error {
 		}
 	}
 	held := 0
-	for id, p := range m.parties {
-		held += p.held.n
-		places -= len(p.places())
+	for id, p := range m.sessions {
+		held += p.entries.n
+		places -= len(p.memberships())
 		stays -= len(p.tracks())
-		if e := m.checkParty(id, p); e != nil {
+		if e := m.checkSessionRecord(id, p); e != nil {
 			fail("session %d: %w", id, e)
 		}
 	}
@@ -70,7 +70,7 @@ func (m *Machine) Check() error {
 			fail("bucket %d: %w", i, e)
 		}
 		at, rec := b.timers.first()
-		if (rec != nil && b.state == bucketActive) != (b.timer.pos != 0) || b.timer.pos != 0 && b.timer.at != b.logAt(at) {
+		if (rec != nil && b.state == bucketActive) != (b.timer.pos != 0) || b.timer.pos != 0 && b.timer.at != b.logTimeAt(at) {
 			fail("bucket %d: its first deadline is %d, and it is armed at %d", i, at, b.timer.at)
 		}
 	}
@@ -91,8 +91,8 @@ func (m *Machine) Check() error {
 			named++
 			return true
 		})
-		if named != n.count {
-			fail("node %d has %d semaphores, its index %d", n.id, n.count, named)
+		if named != n.semaphoreCount {
+			fail("node %d has %d semaphores, its index %d", n.id, n.semaphoreCount, named)
 		}
 		return true
 	})
@@ -102,7 +102,7 @@ func (m *Machine) Check() error {
 func (d *deadlines) check() error {
 	for i := range d.heap {
 		s := &d.heap[i]
-		if t := s.rec.clock(); int(t.pos) != i+1 || t.at != s.at {
+		if t := s.rec.timerRef(); int(t.pos) != i+1 || t.at != s.at {
 			return fmt.Errorf("deadline %d is out of place", i)
 		}
 		if i > 0 && d.less(s, &d.heap[(i-1)/4]) {
@@ -121,19 +121,19 @@ func (m *Machine) checkSemaphore(s *semaphore) error {
 		for e := t.first; e != nil; e = next(e, byOrder) {
 			count++
 			switch {
-			case e.orderID <= last || e.orderID > s.bucket.orders:
+			case e.orderID <= last || e.orderID > s.bucket.orderCounter:
 				return fmt.Errorf("order id %d is out of order", e.orderID)
 			case e.count == 0:
 				return fmt.Errorf("entry %d has no units", e.orderID)
 			case e.waiting != (t == &s.waiters):
 				return fmt.Errorf("entry %d does not know where it is", e.orderID)
-			case e.sem != s || seen[e.party.id] || m.parties[e.party.id] != e.party:
-				return fmt.Errorf("entry %d of session %d is not in one place", e.orderID, e.party.id)
+			case e.semaphore != s || seen[e.session.id] || m.sessions[e.session.id] != e.session:
+				return fmt.Errorf("entry %d of session %d is not in one place", e.orderID, e.session.id)
 			case !e.waiting && e.timer.pos != 0:
 				return fmt.Errorf("owner %d has a timer", e.orderID)
 			}
 			last = e.orderID
-			seen[e.party.id] = true
+			seen[e.session.id] = true
 			if !e.waiting {
 				if used+e.count < used {
 					return errors.New("the counts of its owners add up to more than a number holds")
@@ -150,7 +150,7 @@ func (m *Machine) checkSemaphore(s *semaphore) error {
 	switch {
 	case used != s.used:
 		return fmt.Errorf("used is %d, its owners have %d", s.used, used)
-	case head != nil && s.bucket.state == bucketActive && s.fits(head.count) && !m.lapsed(head) && !s.node.dropped:
+	case head != nil && s.bucket.state == bucketActive && s.fits(head.count) && !m.waiterEnded(head) && !s.node.dropped:
 		return fmt.Errorf("head %d fits and waits", head.orderID)
 	case s.ephemeral && n == 0 && !s.node.dropped && s.bucket.state != bucketImporting && s.bucket.state != bucketDropping:
 		return fmt.Errorf("it is ephemeral and empty")
@@ -160,30 +160,30 @@ func (m *Machine) checkSemaphore(s *semaphore) error {
 	return nil
 }
 
-func (m *Machine) checkParty(id uint64, p *party) error {
+func (m *Machine) checkSessionRecord(id uint64, p *sessionRecord) error {
 	count := 0
 	var last *entry
-	for e := p.held.first; e != nil; e = next(e, byName) {
+	for e := p.entries.first; e != nil; e = next(e, byName) {
 		count++
-		if e.party != p || last != nil && !entryLess(last, e, byName) {
-			return fmt.Errorf("entry on %q is out of place", e.sem.name)
+		if e.session != p || last != nil && !entryLess(last, e, byName) {
+			return fmt.Errorf("entry on %q is out of place", e.semaphore.name)
 		}
 		last = e
 	}
 	_, hidden := m.Session(id)
 	switch {
-	case p.id != id || count != p.held.n:
-		return fmt.Errorf("it holds %d entries and says %d", count, p.held.n)
-	case p.gone && (!slices.Contains(m.dying, p) && !slices.Contains(m.stranded, p) || p.timer.pos != 0 || hidden):
+	case p.id != id || count != p.entries.n:
+		return fmt.Errorf("it holds %d entries and says %d", count, p.entries.n)
+	case p.ended && (!slices.Contains(m.ending, p) && !slices.Contains(m.orphaned, p) || p.timer.pos != 0 || hidden):
 		return fmt.Errorf("it is gone and nobody buries it")
-	case !p.gone && p.home != nil && m.creates[p.home.create] != p.home:
+	case !p.ended && p.home != nil && m.byCreateID[p.home.createID] != p.home:
 		return fmt.Errorf("its create id is another's")
-	case !p.gone && p.home != nil && p.home.attached == (p.home.due.pos != 0):
-		return fmt.Errorf("attached %v, timer %d", p.home.attached, p.home.due.pos)
-	case !p.gone && p.home == nil && p.timer.pos == 0 && !p.busy():
-		return fmt.Errorf("idle guest stays for ever")
+	case !p.ended && p.home != nil && p.home.attached == (p.home.expiry.pos != 0):
+		return fmt.Errorf("attached %v, timer %d", p.home.attached, p.home.expiry.pos)
+	case !p.ended && p.home == nil && p.timer.pos == 0 && !p.hasReferences():
+		return fmt.Errorf("idle remote session stays for ever")
 	}
-	if e := m.checkPlaces(p); e != nil {
+	if e := m.checkMemberships(p); e != nil {
 		return e
 	}
 	for i, a := range p.answers.list[p.answers.head:] {
@@ -196,7 +196,7 @@ func (m *Machine) checkParty(id uint64, p *party) error {
 
 // mustHold is called after each Apply in builds with the invariants tag. A large state is looked at now and then only.
 func (m *Machine) mustHold() {
-	if len(m.parties) > 1_000 && m.applied%64 != 0 {
+	if len(m.sessions) > 1_000 && m.applied%64 != 0 {
 		return
 	}
 	if err := m.Check(); err != nil {

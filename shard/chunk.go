@@ -14,32 +14,32 @@ import (
 //	counters   per bucket: what it has given out, and its time
 //	session    at home in the run
 //	ended      create ids of sessions that ended lately
-//	party      what is known here of a session: attach epoch, low-water mark, description, and remembered answers to requests on the run's semaphores
+//	session record      what is known here of a session: attach epoch, low-water mark, description, and remembered answers to requests on the run's semaphores
 //	semaphore  then its entries; one that goes on from the chunk before is named by a "more" record instead
-//	process    whole, behind the parties of its members
+//	process    whole, behind the session records of its members
 //	part       of a track's record, from its beginning on, where that is longer than a chunk
-//	track      the rest of its record, behind the parties of its sessions
+//	track      the rest of its record, behind the session records of its sessions
 //
-// A party comes before the first entry or place of its session in each chunk, without answers. All deadlines are in the bucket's time, which moves with it.
+// A session record comes before the first entry or place of its session in each chunk, without answers. All deadlines are in the bucket's time, which moves with it.
 const chunkVersion = 1
 
 const (
-	chunkCounters  = 1
-	chunkSession   = 2
-	chunkEnded     = 3
-	chunkParty     = 4
-	chunkSemaphore = 5
-	chunkMore      = 6
-	chunkEntry     = 7
-	chunkProcess   = 8
-	chunkTrack     = 9
-	chunkTrackPart = 10
+	chunkCounters      = 1
+	chunkHomeSession   = 2
+	chunkEndedCreateID = 3
+	chunkSessionRecord = 4
+	chunkSemaphore     = 5
+	chunkSemaphoreMore = 6
+	chunkEntry         = 7
+	chunkProcess       = 8
+	chunkTrack         = 9
+	chunkTrackPart     = 10
 )
 
 const chunkSeed = 0x6275636b6574 // of the hash
 
 // place is a cursor: behind what it names. The zero value is the beginning.
-type place struct {
+type exportCursor struct {
 	section byte
 	bucket  uint64
 	node    uint64
@@ -50,17 +50,17 @@ type place struct {
 
 // Sections of an export, in order.
 const (
-	atCounters = iota
-	atSessions
-	atEnded
-	atMemory
-	atSemaphores
-	atProcesses
-	atTracks
-	atEnd
+	sectionCounters = iota
+	sectionSessions
+	sectionEndedCreateIDs
+	sectionAnswers
+	sectionSemaphores
+	sectionProcesses
+	sectionTracks
+	sectionEnd
 )
 
-func (p *place) append(b []byte) []byte {
+func (p *exportCursor) append(b []byte) []byte {
 	b = append(b, p.section)
 	for _, v := range []uint64{p.bucket, p.node, p.id, p.seq} {
 		b = binary.AppendUvarint(b, v)
@@ -68,8 +68,8 @@ func (p *place) append(b []byte) []byte {
 	return appendBytes(b, p.key)
 }
 
-func (p *place) read(b []byte) bool {
-	*p = place{}
+func (p *exportCursor) read(b []byte) bool {
+	*p = exportCursor{}
 	if len(b) == 0 {
 		return true
 	}
@@ -77,34 +77,34 @@ func (p *place) read(b []byte) bool {
 	p.section = r.byte()
 	p.bucket, p.node, p.id, p.seq = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint()
 	p.key = r.bytes()
-	return !r.bad && len(r.b) == 0 && p.section < atEnd
+	return !r.bad && len(r.b) == 0 && p.section < sectionEnd
 }
 
-// compare orders places as an export comes by them. Behind some of a party's answers is before behind the party.
-func (p *place) compare(o *place) int {
+// compare orders places as an export comes by them. Behind some of a session record's answers is before behind the session record.
+func (p *exportCursor) compare(o *exportCursor) int {
 	return cmp.Or(cmp.Compare(p.section, o.section), cmp.Compare(p.bucket, o.bucket), cmp.Compare(p.node, o.node), bytes.Compare(p.key, o.key),
 		cmp.Compare(p.id, o.id), cmp.Compare(p.seq-1, o.seq-1))
 }
 
 // chunk is one that was read. Byte strings alias it.
 type chunk struct {
-	at, next  place
-	nextBytes []byte
-	records   []chunkRecord
+	start, next exportCursor
+	nextBytes   []byte
+	records     []chunkRecord
 }
 
 // chunkRecord is one of the kinds; only its fields are set.
 type chunkRecord struct {
 	kind byte
 
-	bucket, orders, sessions, stood uint64 // counters
+	bucket, orderCounter, sessionCounter, timeBase uint64 // counters
 
-	id, node, epoch, nonce   uint64
-	desc                     []byte
-	key, create              [protocol.KeyLen]byte // create alone with chunkEnded
-	client                   []byte
-	created, timeout, remain uint64
-	attached, gone           bool
+	id, node, epoch, nonce      uint64
+	desc                        []byte
+	key, create                 [protocol.KeyLen]byte // create alone with chunkEndedCreateID
+	client                      []byte
+	created, timeout, remaining uint64
+	attached, ended             bool
 
 	low     uint64
 	answers []answer
@@ -128,7 +128,7 @@ func readChunk(b []byte, x *BucketsBody) (*chunk, bool) {
 	}
 	c := new(chunk)
 	at, next := r.bytes(), r.bytes()
-	if r.bad || !c.at.read(at) || !c.next.read(next) || len(next) > 0 && c.next.compare(&c.at) <= 0 {
+	if r.bad || !c.start.read(at) || !c.next.read(next) || len(next) > 0 && c.next.compare(&c.start) <= 0 {
 		return nil, false
 	}
 	c.nextBytes = next
@@ -140,40 +140,40 @@ func readChunk(b []byte, x *BucketsBody) (*chunk, bool) {
 		if r.bad || f.bad || !ok || len(f.b) != 0 || rec.kind == chunkEntry && !inSemaphore {
 			return nil, false
 		}
-		inSemaphore = rec.kind == chunkSemaphore || rec.kind == chunkMore || inSemaphore && (rec.kind == chunkEntry || rec.kind == chunkParty)
+		inSemaphore = rec.kind == chunkSemaphore || rec.kind == chunkSemaphoreMore || inSemaphore && (rec.kind == chunkEntry || rec.kind == chunkSessionRecord)
 		c.records = append(c.records, rec)
 	}
 	return c, true
 }
 
-// inRun says that a bucket is one of the run.
-func (x *BucketsBody) inRun(bucket uint64) bool {
+// contains says that a bucket is one of the run.
+func (x *BucketsBody) contains(bucket uint64) bool {
 	return bucket >= uint64(x.First) && bucket-uint64(x.First) < uint64(x.Count)
 }
 
 func (c *chunkRecord) read(r *reader, x *BucketsBody) bool {
 	switch c.kind {
 	case chunkCounters:
-		c.bucket, c.orders, c.sessions, c.stood = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint()
-		return x.inRun(c.bucket)
-	case chunkSession:
+		c.bucket, c.orderCounter, c.sessionCounter, c.timeBase = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint()
+		return x.contains(c.bucket)
+	case chunkHomeSession:
 		c.id, c.node, c.epoch, c.desc = r.uvarint(), r.uvarint(), r.uvarint(), r.bytes()
 		copy(c.key[:], r.take(protocol.KeyLen))
 		copy(c.create[:], r.take(protocol.KeyLen))
 		c.nonce, c.client, c.created, c.timeout, c.attached, c.at = r.uvarint(), r.bytes(), r.uvarint(), r.uvarint(), r.bool(), r.uvarint()
 		home := uint64(protocol.HomeBucket(c.create, x.Total))
-		return x.inRun(home) && protocol.SessionTier(c.id) == x.Tier && uint64(protocol.SessionBucket(c.id)) == home && c.id>>56 == 0 &&
+		return x.contains(home) && protocol.SessionTier(c.id) == x.Tier && uint64(protocol.SessionBucket(c.id)) == home && c.id>>56 == 0 &&
 			c.timeout <= 1<<32-1 && len(c.desc) <= maxDescription
-	case chunkEnded:
+	case chunkEndedCreateID:
 		copy(c.create[:], r.take(protocol.KeyLen))
-		c.remain = r.uvarint()
-		return c.remain <= Retention
-	case chunkParty:
-		c.id, c.node, c.epoch, c.low, c.desc, c.gone = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint(), r.bytes(), r.bool()
+		c.remaining = r.uvarint()
+		return c.remaining <= Retention
+	case chunkSessionRecord:
+		c.id, c.node, c.epoch, c.low, c.desc, c.ended = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint(), r.bytes(), r.bool()
 		n := r.count()
 		for after := uint64(0); n > 0; n-- {
 			a, ok := r.answer(after)
-			if !ok || !x.inRun(uint64(a.bucket)) {
+			if !ok || !x.contains(uint64(a.bucket)) {
 				return false
 			}
 			after = a.seq
@@ -183,14 +183,14 @@ func (c *chunkRecord) read(r *reader, x *BucketsBody) bool {
 	case chunkSemaphore:
 		c.node, c.name, c.data = r.uvarint(), r.bytes(), r.bytes()
 		c.limit, c.version, c.created, c.ephemeral = r.uvarint(), r.uvarint(), r.uvarint(), r.bool()
-		return c.limit > 0 && c.named(x)
+		return c.limit > 0 && c.validName(x)
 	case chunkProcess:
 		return c.readProcess(r, x)
 	case chunkTrack, chunkTrackPart:
 		return c.readTrack(r, x)
-	case chunkMore:
+	case chunkSemaphoreMore:
 		c.node, c.name = r.uvarint(), r.bytes()
-		return c.named(x)
+		return c.validName(x)
 	case chunkEntry:
 		c.id, c.orderID, c.count, c.seq, c.timeout, c.since = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint()
 		c.data, c.waiting, c.timed, c.at = r.bytes(), r.bool(), r.bool(), r.uvarint()
@@ -199,20 +199,20 @@ func (c *chunkRecord) read(r *reader, x *BucketsBody) bool {
 	return false
 }
 
-func (c *chunkRecord) named(x *BucketsBody) bool {
-	return len(c.name) > 0 && len(c.name) <= protocol.MaxNameLen && x.inRun(uint64(protocol.Bucket(c.node, c.name, x.Total)))
+func (c *chunkRecord) validName(x *BucketsBody) bool {
+	return len(c.name) > 0 && len(c.name) <= protocol.MaxNameLen && x.contains(uint64(protocol.Bucket(c.node, c.name, x.Total)))
 }
 
 // chunkWriter collects records.
 type chunkWriter struct {
-	buf     []byte
-	fields  []byte
-	most    int
-	looks   int             // records that may still be looked at
-	parties map[uint64]bool // whose party is in this chunk
+	buf             []byte
+	fields          []byte
+	maxBytes        int
+	scanBudget      int             // records that may still be looked at
+	writtenSessions map[uint64]bool // whose session record is in this chunk
 }
 
-func (w *chunkWriter) full() bool { return len(w.buf) >= w.most || w.looks <= 0 }
+func (w *chunkWriter) full() bool { return len(w.buf) >= w.maxBytes || w.scanBudget <= 0 }
 
 func (w *chunkWriter) put(kind byte, fields []byte) {
 	w.buf = append(w.buf, kind)
@@ -222,53 +222,53 @@ func (w *chunkWriter) put(kind byte, fields []byte) {
 
 func (w *chunkWriter) counters(b *bucket) {
 	f := binary.AppendUvarint(w.fields, uint64(b.number))
-	for _, v := range []uint64{b.orders, b.sessions, b.stood} {
+	for _, v := range []uint64{b.orderCounter, b.sessionCounter, b.timeBase} {
 		f = binary.AppendUvarint(f, v)
 	}
 	w.put(chunkCounters, f)
 }
 
-func (w *chunkWriter) session(s *session) {
+func (w *chunkWriter) homeSession(s *homeSession) {
 	f := binary.AppendUvarint(w.fields, s.id)
 	f = binary.AppendUvarint(f, s.node.id)
 	f = binary.AppendUvarint(f, s.epoch)
-	f = appendString(f, s.desc)
+	f = appendString(f, s.description)
 	f = append(f, s.key[:]...)
-	f = append(f, s.create[:]...)
+	f = append(f, s.createID[:]...)
 	f = binary.AppendUvarint(f, s.nonce)
 	f = appendString(f, s.client)
 	f = binary.AppendUvarint(f, s.created)
 	f = binary.AppendUvarint(f, uint64(s.timeout))
 	f = appendBool(f, s.attached)
-	f = binary.AppendUvarint(f, s.due.at)
-	w.put(chunkSession, f)
+	f = binary.AppendUvarint(f, s.expiry.at)
+	w.put(chunkHomeSession, f)
 }
 
-func (w *chunkWriter) ended(key [protocol.KeyLen]byte, remain uint64) {
-	w.put(chunkEnded, binary.AppendUvarint(append(w.fields, key[:]...), remain))
+func (w *chunkWriter) endedCreateID(key [protocol.KeyLen]byte, remain uint64) {
+	w.put(chunkEndedCreateID, binary.AppendUvarint(append(w.fields, key[:]...), remain))
 }
 
-// party puts in what is known of a session, with some answers.
-func (w *chunkWriter) party(p *party, answers []answer) {
+// session record puts in what is known of a session, with some answers.
+func (w *chunkWriter) sessionRecord(p *sessionRecord, answers []answer) {
 	f := binary.AppendUvarint(w.fields, p.id)
 	f = binary.AppendUvarint(f, p.node.id)
 	f = binary.AppendUvarint(f, p.epoch)
 	f = binary.AppendUvarint(f, p.low)
-	f = appendString(f, p.desc)
-	f = appendBool(f, p.gone)
+	f = appendString(f, p.description)
+	f = appendBool(f, p.ended)
 	f = binary.AppendUvarint(f, uint64(len(answers)))
 	for i := range answers {
 		f = appendAnswer(f, &answers[i])
 	}
-	w.put(chunkParty, f)
-	w.parties[p.id] = true
+	w.put(chunkSessionRecord, f)
+	w.writtenSessions[p.id] = true
 }
 
 func (w *chunkWriter) semaphore(s *semaphore, more bool) {
 	f := binary.AppendUvarint(w.fields, s.node.id)
 	f = appendBytes(f, s.name)
 	if more {
-		w.put(chunkMore, f)
+		w.put(chunkSemaphoreMore, f)
 		return
 	}
 	f = appendBytes(f, s.data)
@@ -279,10 +279,10 @@ func (w *chunkWriter) semaphore(s *semaphore, more bool) {
 }
 
 func (w *chunkWriter) entry(e *entry) {
-	if !w.parties[e.party.id] {
-		w.party(e.party, nil)
+	if !w.writtenSessions[e.session.id] {
+		w.sessionRecord(e.session, nil)
 	}
-	f := binary.AppendUvarint(w.fields, e.party.id)
+	f := binary.AppendUvarint(w.fields, e.session.id)
 	for _, v := range []uint64{e.orderID, e.count, e.seq, e.timeout, e.since} {
 		f = binary.AppendUvarint(f, v)
 	}

@@ -17,7 +17,7 @@ type churn struct {
 	time  uint64
 	term  uint64
 
-	sessions []actorNamed // home sessions and guests, ended ones too
+	sessions []storySession // home sessions and remote sessions, ended ones too
 	nodes    uint64
 	creates  int
 	names    int
@@ -51,7 +51,7 @@ func (x *churn) apply(commands ...Command) []byte {
 	x.m.Apply(x.index, entry, &x.out)
 	for i := range x.out.List {
 		if e := &x.out.List[i]; e.Kind == EventReply && commands[e.Command].Kind == CmdSessionStart && e.Session != 0 {
-			x.sessions = append(x.sessions, actorNamed{id: e.Session, node: e.Node, epoch: e.Epoch, seq: new(uint64)})
+			x.sessions = append(x.sessions, storySession{id: e.Session, node: e.Node, epoch: e.Epoch, seq: new(uint64)})
 		}
 	}
 	return entry
@@ -159,9 +159,9 @@ func (x *churn) command() Command {
 	case p < 94:
 		return Command{Kind: CmdDetach, Body: AppendDetach(nil, DetachBody{[]DetachItem{{a.id, a.epoch, x.time}}})}
 	case p < 96:
-		return Command{Kind: CmdGuestGone, Body: AppendGuestGone(nil, GuestGoneBody{[]uint64{a.id}})}
+		return Command{Kind: CmdRemoteEnded, Body: AppendRemoteEnded(nil, RemoteEndedBody{[]uint64{a.id}})}
 	case p < 97:
-		return Command{Kind: CmdGuestSeen, Body: AppendGuestSeen(nil, GuestSeenBody{Session: a.id, Epoch: a.epoch, Description: "seen"})}
+		return Command{Kind: CmdRemoteUpdate, Body: AppendRemoteUpdate(nil, RemoteUpdateBody{Session: a.id, Epoch: a.epoch, Description: "seen"})}
 	case p < 98:
 		c := storyConfig()
 		c.GracePeriod = 2000 + x.r.Uint64N(20_000)
@@ -217,12 +217,12 @@ func (x *churn) track(session uint64, head protocol.Head) (CommandKind, protocol
 	}
 }
 
-// newSession starts a session, or makes a guest up.
+// newHomeSession starts a session, or makes a remote session up.
 func (x *churn) newSession() Command {
 	node := x.nodes - x.r.Uint64N(2)
 	x.creates++
 	if x.r.IntN(2) == 0 {
-		x.sessions = append(x.sessions, actorNamed{id: protocol.MakeSessionID(0, 6, uint64(x.creates)), node: node, epoch: 1, seq: new(uint64)})
+		x.sessions = append(x.sessions, storySession{id: protocol.MakeSessionID(0, 6, uint64(x.creates)), node: node, epoch: 1, seq: new(uint64)})
 	}
 	m := protocol.SessionStart{
 		Node: node, CreateID: fmt.Appendf(nil, "%16d", x.creates), Key: make([]byte, 16), Timeout: x.r.Uint64N(20_000), Description: string(x.data()), Nonce: 1,

@@ -22,9 +22,9 @@ const (
 	CmdDelete        = CommandKind(protocol.KindDelete)
 	CmdAcquire       = CommandKind(protocol.KindAcquire)
 	CmdRelease       = CommandKind(protocol.KindRelease)
-	CmdForceRelease  = CommandKind(protocol.KindForceRelease) // an operator's: rights are checked at the door
+	CmdForceRelease  = CommandKind(protocol.KindForceRelease) // an operator's: rights are checked by the server
 
-	// Coordination processes. Force, evict and alter are operators': rights are checked at the door.
+	// Coordination processes. Force, evict and alter are operators': rights are checked by the server.
 	CmdProcessJoin     = CommandKind(protocol.KindProcessJoin)
 	CmdProcessLeave    = CommandKind(protocol.KindProcessLeave)
 	CmdProcessConfirm  = CommandKind(protocol.KindProcessConfirm)
@@ -34,7 +34,7 @@ const (
 	CmdProcessEvict    = CommandKind(protocol.KindProcessEvict)
 	CmdProcessAlter    = CommandKind(protocol.KindProcessAlter)
 
-	// Tracks. Create, alter, delete, publish, withdraw and admin need rights that are checked at the door.
+	// Tracks. Create, alter, delete, publish, withdraw and admin need rights that are checked by the server.
 	CmdTrackCreate     = CommandKind(protocol.KindTrackCreate)
 	CmdTrackAlter      = CommandKind(protocol.KindTrackAlter)
 	CmdTrackDelete     = CommandKind(protocol.KindTrackDelete)
@@ -49,13 +49,13 @@ const (
 	CmdTrackGate       = CommandKind(protocol.KindTrackGate)
 	CmdTrackAdvance    = CommandKind(protocol.KindTrackAdvance)
 
-	CmdTakeOver  CommandKind = 128 // no body: the batch's epoch takes over; must be the batch's only command
-	CmdDetach    CommandKind = 129
-	CmdGuestGone CommandKind = 130
-	CmdGuestSeen CommandKind = 131
-	CmdNodePut   CommandKind = 132
-	CmdNodeDrop  CommandKind = 133
-	CmdBuckets   CommandKind = 134
+	CmdTakeOver     CommandKind = 128 // no body: the batch's epoch takes over; must be the batch's only command
+	CmdDetach       CommandKind = 129
+	CmdRemoteEnded  CommandKind = 130
+	CmdRemoteUpdate CommandKind = 131
+	CmdNodePut      CommandKind = 132
+	CmdNodeDrop     CommandKind = 133
+	CmdBuckets      CommandKind = 134
 
 	// A run of buckets moves in these steps, each under the epoch of the move: freeze at the source, imports at the target, activate at the target, drop at
 	// the source. An abort is an activate at the source and a drop at the target, both under a newer epoch. DESIGN.md says when each is refused.
@@ -64,21 +64,21 @@ const (
 	CmdActivate    CommandKind = 137 // BucketsBody: whole imported copies, frozen ones (an abort) or active ones (an abort before the freeze) are active
 	CmdDropBuckets CommandKind = 138 // BucketsBody: copies that moved away, or whose import was given up, go; the epoch stays
 
-	// The leader gives its leadership to another one (body HandsOver), or keeps it after all
-	// (KeepsOn). The detaches of the sessions that it has not heard lately come before it.
+	// The leader gives its leadership to another one (body HandOverBegins), or keeps it after all
+	// (HandOverCancelled). The detaches of the sessions that it has not heard lately come before it.
 	CmdHandOver CommandKind = 139
 )
 
 // Bodies of a CmdHandOver.
 var (
-	HandsOver = []byte{1}
-	KeepsOn   = []byte{0}
+	HandOverBegins    = []byte{1}
+	HandOverCancelled = []byte{0}
 )
 
 // Header of a batch.
 type Header struct {
 	Format  uint8
-	Epoch   uint64 // leader epoch: raft term << 16 | retake counter
+	Epoch   uint64 // leader epoch: raft term << 16 | repeated take-over counter
 	Seq     uint64 // number of the batch within the epoch, from 1
 	LogTime uint64 // ms, the leader's stamp
 	Wall    uint64 // ms since 1970, for display only
@@ -86,9 +86,9 @@ type Header struct {
 
 // Command is one entry of a batch as it is built or read. Body is not kept by the builder and aliases the entry when read.
 //
-// Node and Epoch are stamped by the door from what the connection has proved (an attach, a verified ticket): they are the session's node and the
+// Node and Epoch are stamped by the server from what the connection has proved (an attach, a verified ticket): they are the session's node and the
 // attach epoch the client acts under. Client is the remote address with CmdSessionStart and CmdSessionAttach; with a request on a semaphore it is
-// the session's description, which the door adds now and then for shards that are not the session's home, or empty. With
+// the session's description, which the server adds now and then for shards that are not the session's home, or empty. With
 // CmdProcessJoin it is the user that the connection has proved to be, which the others see as the member's identity; with CmdForceRelease too, for the owners to know.
 type Command struct {
 	Kind   CommandKind
@@ -103,20 +103,20 @@ type DetachBody struct {
 	Sessions []DetachItem
 }
 
-// DetachItem is one of them. LastHeard is in the leader's log time.
+// DetachItem is one of them. LastContact is in the leader's log time.
 type DetachItem struct {
-	Session   uint64
-	Epoch     uint64
-	LastHeard uint64
+	Session     uint64
+	Epoch       uint64
+	LastContact uint64
 }
 
-// GuestGoneBody: the homes of these sessions said that they are gone.
-type GuestGoneBody struct {
+// RemoteEndedBody: the homes of these sessions said that they are gone.
+type RemoteEndedBody struct {
 	Sessions []uint64
 }
 
-// GuestSeenBody: the home of a guest said that it lives, under this attach epoch.
-type GuestSeenBody struct {
+// RemoteUpdateBody: the home of a remote session said that it lives, under this attach epoch.
+type RemoteUpdateBody struct {
 	Session     uint64
 	Epoch       uint64
 	Description string

@@ -8,17 +8,17 @@ import (
 
 // tally counts what happened on a semaphore, or to one owner session of it, since this machine was made or restored: counters serve the metrics
 // page alone, are not part of the state, and are in no snapshot.
-type tally struct{ acquires, waits, releases uint64 }
+type counterSet struct{ acquires, waits, releases uint64 }
 
-type counted uint8
+type counterKind uint8
 
 const (
-	countAcquire counted = iota
+	countAcquire counterKind = iota
 	countWait
 	countRelease
 )
 
-func (t *tally) add(c counted) {
+func (t *counterSet) add(c counterKind) {
 	switch c {
 	case countAcquire:
 		t.acquires++
@@ -29,44 +29,44 @@ func (t *tally) add(c counted) {
 	}
 }
 
-// MaxDetail bounds the owner sessions that are counted apart for one semaphore.
-const MaxDetail = 1_000
+// MaxSessionCounters bounds the owner sessions that are counted apart for one semaphore.
+const MaxSessionCounters = 1_000
 
-func (m *Machine) count(e *entry, c counted) {
-	s := e.sem
-	s.tally.add(c)
+func (m *Machine) countEvent(e *entry, c counterKind) {
+	s := e.semaphore
+	s.counters.add(c)
 	if s.node.config.CountersMode != protocol.CountersDetailed {
-		s.detail = nil
+		s.sessionCounters = nil
 		return
 	}
-	t := s.detail[e.party.id]
+	t := s.sessionCounters[e.session.id]
 	if t == nil {
-		if len(s.detail) >= MaxDetail {
+		if len(s.sessionCounters) >= MaxSessionCounters {
 			return
 		}
-		if s.detail == nil {
-			s.detail = make(map[uint64]*tally)
+		if s.sessionCounters == nil {
+			s.sessionCounters = make(map[uint64]*counterSet)
 		}
-		t = new(tally)
-		s.detail[e.party.id] = t
+		t = new(counterSet)
+		s.sessionCounters[e.session.id] = t
 	}
 	t.add(c)
 }
 
 // CounterRow is one set of counters.
 type CounterRow struct {
-	Node     uint64
-	Name     []byte
-	Session  uint64 // 0: the semaphore's own set; else one owner session's, in a node with detailed counters
-	Acquires uint64 // times units were granted
-	Waits    uint64 // times an acquire was queued
-	Releases uint64 // times an owner's units were given back, for any cause
-	Stuck    bool   // the first waiter wants more than the limit, and so nobody can be granted; of the semaphore's own set
-	Cut      bool   // the semaphore has more owner sessions than are counted apart
+	Node      uint64
+	Name      []byte
+	Session   uint64 // 0: the semaphore's own set; else one owner session's, in a node with detailed counters
+	Acquires  uint64 // times units were granted
+	Waits     uint64 // times an acquire was queued
+	Releases  uint64 // times an owner's units were given back, for any cause
+	Stuck     bool   // the first waiter wants more than the limit, and so nobody can be granted; of the semaphore's own set
+	Truncated bool   // the semaphore has more owner sessions than are counted apart
 }
 
 // Counters yields the counters of the semaphores there are, in order of node and name, each semaphore's own row before those of its
-// owner sessions, which are in order of id and at most MaxDetail. They start from 0 when a machine is restored.
+// owner sessions, which are in order of id and at most MaxSessionCounters. They start from 0 when a machine is restored.
 func (m *Machine) Counters(yield func(CounterRow) bool) {
 	more := true
 	m.nodeIndex.all(func(n *node) bool {
@@ -75,10 +75,10 @@ func (m *Machine) Counters(yield func(CounterRow) bool) {
 		}
 		m.names(n, nil, func(s *semaphore) bool {
 			more = yield(CounterRow{
-				Node: n.id, Name: s.name, Acquires: s.tally.acquires, Waits: s.tally.waits, Releases: s.tally.releases, Stuck: s.stuck, Cut: len(s.detail) >= MaxDetail,
+				Node: n.id, Name: s.name, Acquires: s.counters.acquires, Waits: s.counters.waits, Releases: s.counters.releases, Stuck: s.stuck, Truncated: len(s.sessionCounters) >= MaxSessionCounters,
 			})
-			if len(s.detail) > 0 && more {
-				more = s.detailRows(yield)
+			if len(s.sessionCounters) > 0 && more {
+				more = s.sessionCounterRows(yield)
 			}
 			return more
 		})
@@ -86,14 +86,14 @@ func (m *Machine) Counters(yield func(CounterRow) bool) {
 	})
 }
 
-func (s *semaphore) detailRows(yield func(CounterRow) bool) bool {
-	ids := make([]uint64, 0, len(s.detail))
-	for id := range s.detail {
+func (s *semaphore) sessionCounterRows(yield func(CounterRow) bool) bool {
+	ids := make([]uint64, 0, len(s.sessionCounters))
+	for id := range s.sessionCounters {
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)
 	for _, id := range ids {
-		t := s.detail[id]
+		t := s.sessionCounters[id]
 		if !yield(CounterRow{Node: s.node.id, Name: s.name, Session: id, Acquires: t.acquires, Waits: t.waits, Releases: t.releases}) {
 			return false
 		}
@@ -103,15 +103,15 @@ func (s *semaphore) detailRows(yield func(CounterRow) bool) bool {
 
 // Sizes are how many records a machine holds, those being removed included. Stuck are the semaphores of nodes that are not
 // dropped whose first waiter wants more than the limit: their queues cannot move until the limit is raised or it leaves.
-type Sizes struct{ Nodes, Sessions, Guests, Semaphores, Stuck int }
+type Sizes struct{ Nodes, Sessions, RemoteSessions, Semaphores, Stuck int }
 
 // Sizes counts the machine's records, in time proportional to the number of nodes.
 func (m *Machine) Sizes() (z Sizes) {
 	m.nodeIndex.all(func(n *node) bool {
 		z.Nodes++
-		z.Sessions += n.sessions.n
-		z.Guests += n.guests.n
-		z.Semaphores += n.count
+		z.Sessions += n.homeSessions.n
+		z.RemoteSessions += n.remoteSessions.n
+		z.Semaphores += n.semaphoreCount
 		if !n.dropped {
 			z.Stuck += int(n.stuck)
 		}

@@ -8,7 +8,7 @@ type deadlines struct {
 
 type slot struct {
 	at  uint64
-	rec timed
+	rec scheduled
 }
 
 // timer is a record's deadline. It is due when the log time is above at, and armed while pos > 0. Both fields are changed by deadlines only.
@@ -25,23 +25,23 @@ type deadlineKind uint8
 const (
 	deadlineSession deadlineKind = 1 // a detached session expires; id is the session's
 	deadlineWaiter  deadlineKind = 2 // an acquire times out; id is the order id
-	deadlineGuest   deadlineKind = 3 // an idle guest's record goes; id is the session's
+	deadlineRemote  deadlineKind = 3 // an idle remote session's record goes; id is the session's
 	deadlineProcess deadlineKind = 4 // a process has something to do; id is the node's
 	deadlineTrack   deadlineKind = 5 // a track has; id is the node's
 )
 
 // timed is a record with a timer.
-type timed interface {
-	clock() *timer
-	deadline() (kind deadlineKind, id uint64, bucket uint32)
+type scheduled interface {
+	timerRef() *timer
+	deadlineKey() (kind deadlineKind, id uint64, bucket uint32)
 }
 
 func (d *deadlines) less(a, b *slot) bool {
 	if a.at != b.at {
 		return a.at < b.at
 	}
-	ak, ai, ab := a.rec.deadline()
-	bk, bi, bb := b.rec.deadline()
+	ak, ai, ab := a.rec.deadlineKey()
+	bk, bi, bb := b.rec.deadlineKey()
 	if ak != bk {
 		return ak < bk
 	}
@@ -51,18 +51,18 @@ func (d *deadlines) less(a, b *slot) bool {
 	if ab != bb {
 		return ab < bb
 	}
-	if x, ok := a.rec.(*track); ok {
-		y, too := b.rec.(*track)
+	if x, ok := a.rec.(*trackRecord); ok {
+		y, too := b.rec.(*trackRecord)
 		return too && trackLess(x, y)
 	}
-	x, ok := a.rec.(*proc)
-	y, too := b.rec.(*proc)
-	return ok && too && procLess(x, y)
+	x, ok := a.rec.(*processRecord)
+	y, too := b.rec.(*processRecord)
+	return ok && too && processLess(x, y)
 }
 
 // arm sets or moves the record's deadline.
-func (d *deadlines) arm(rec timed, at uint64) {
-	t := rec.clock()
+func (d *deadlines) arm(rec scheduled, at uint64) {
+	t := rec.timerRef()
 	t.at = at
 	if t.pos == 0 {
 		d.heap = append(d.heap, slot{at, rec})
@@ -78,8 +78,8 @@ func (d *deadlines) arm(rec timed, at uint64) {
 }
 
 // cancel takes the record's deadline away, if it has one.
-func (d *deadlines) cancel(rec timed) {
-	t := rec.clock()
+func (d *deadlines) cancel(rec scheduled) {
+	t := rec.timerRef()
 	if t.pos == 0 {
 		return
 	}
@@ -87,7 +87,7 @@ func (d *deadlines) cancel(rec timed) {
 	t.pos, t.at = 0, 0
 	if i != last {
 		d.heap[i] = d.heap[last]
-		d.heap[i].rec.clock().pos = int32(i + 1)
+		d.heap[i].rec.timerRef().pos = int32(i + 1)
 	}
 	d.heap[last] = slot{}
 	d.heap = d.heap[:last]
@@ -97,7 +97,7 @@ func (d *deadlines) cancel(rec timed) {
 }
 
 // first is the earliest deadline.
-func (d *deadlines) first() (at uint64, rec timed) {
+func (d *deadlines) first() (at uint64, rec scheduled) {
 	if len(d.heap) == 0 {
 		return 0, nil
 	}
@@ -119,11 +119,11 @@ func (d *deadlines) up(i int) (moved bool) {
 		if !d.less(&s, &d.heap[p]) {
 			break
 		}
-		d.place(i, d.heap[p])
+		d.set(i, d.heap[p])
 		i, moved = p, true
 	}
 	if moved {
-		d.place(i, s)
+		d.set(i, s)
 	}
 	return moved
 }
@@ -144,15 +144,15 @@ func (d *deadlines) down(i int) {
 		if !d.less(&d.heap[least], &s) {
 			break
 		}
-		d.place(i, d.heap[least])
+		d.set(i, d.heap[least])
 		i = least
 	}
 	if i != start {
-		d.place(i, s)
+		d.set(i, s)
 	}
 }
 
-func (d *deadlines) place(i int, s slot) {
+func (d *deadlines) set(i int, s slot) {
 	d.heap[i] = s
-	s.rec.clock().pos = int32(i + 1)
+	s.rec.timerRef().pos = int32(i + 1)
 }

@@ -42,7 +42,7 @@ func (p *page) takes(size int) bool {
 
 // readBucket is the bucket of a name for a read.
 func (m *Machine) readBucket(node uint64, name []byte) (*bucket, *node, error) {
-	b := m.semaphoreBucket(node, name)
+	b := m.activeBucket(node, name)
 	if b == nil {
 		return nil, nil, &protocol.Error{Status: protocol.StatusWrongShard, Message: textWrongShard}
 	}
@@ -122,7 +122,7 @@ func (m *Machine) Describe(req *protocol.Describe, out *protocol.DescribeReply) 
 				return nil
 			}
 			out.Waiters = append(out.Waiters, protocol.Waiter{
-				OrderID: e.orderID, Session: e.party.id, Count: e.count, Data: e.data, Description: e.party.desc, Since: e.since, Timeout: e.timeout,
+				OrderID: e.orderID, Session: e.session.id, Count: e.count, Data: e.data, Description: e.session.description, Since: e.since, Timeout: e.timeout,
 			})
 			after = e.orderID
 		}
@@ -139,4 +139,4 @@ func badCursor() error {
 }
 
 // entrySize is about what an entry takes in a frame.
-func entrySize(e *entry) int { return 48 + len(e.data) + len(e.party.desc) }
+func entrySize(e *entry) int { return 48 + len(e.data) + len(e.session.description) }

@@ -18,8 +18,8 @@ func (m *Machine) Digest() uint64 {
 		b = appendNode(b[:0], n, &sum)
 		return true
 	})
-	for _, p := range m.parties {
-		b = appendParty(b[:0], p, &sum)
+	for _, p := range m.sessions {
+		b = appendSessionRecord(b[:0], p, &sum)
 	}
 	for i := range m.buckets {
 		for _, s := range m.buckets[i].semaphores {
@@ -40,11 +40,11 @@ func (m *Machine) Digest() uint64 {
 			b = appendTrack(b[:0], x, &sum)
 		}
 	}
-	for i, k := range m.ended.queue {
-		b = appendEnded(b[:0], k, uint64(i), &sum)
+	for i, k := range m.endedCreateIDs.queue {
+		b = appendEndedCreateID(b[:0], k, uint64(i), &sum)
 	}
-	for i, k := range m.gone.queue {
-		b = appendGone(b[:0], k, uint64(i), &sum)
+	for i, k := range m.endedRemotes.queue {
+		b = appendEndedRemote(b[:0], k, uint64(i), &sum)
 	}
 	return sum
 }

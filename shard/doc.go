@@ -1,4 +1,4 @@
-// Package shard is the state machine of a data shard: sessions, guests and semaphores, pure and deterministic.
+// Package shard is the state machine of a data shard: sessions, remote sessions and semaphores, pure and deterministic.
 //
 // A [Machine] is changed by [Machine.Apply] alone, one log entry at a time. An entry is a batch: a header with the leader's epoch and its stamp of log
 // time, then commands, most of them the bodies of clients' requests as they came. What leaves the machine (replies, results of waiting acquires,

@@ -27,11 +27,11 @@ const (
 	EventSessionDetached EventKind = 5
 	// EventSessionEnded: at the home, Session, Node, Reason, Text. No event of this shard is addressed to the session after it.
 	EventSessionEnded EventKind = 6
-	// EventGuestHeld: Session is a guest that holds or waits for something here, and did not before: Session, Node, Epoch. The leader
+	// EventRemoteHeld: Session is a remote session that holds or waits for something here, and did not before: Session, Node, Epoch. The leader
 	// subscribes to its home.
-	EventGuestHeld EventKind = 7
-	// EventGuestIdle: it holds and waits for nothing any more (released, or gone): Session, Node, Epoch.
-	EventGuestIdle EventKind = 8
+	EventRemoteHeld EventKind = 7
+	// EventRemoteIdle: it holds and waits for nothing any more (released, or gone): Session, Node, Epoch.
+	EventRemoteIdle EventKind = 8
 	// EventTookOver: the batch's epoch is the shard's now. Epoch.
 	EventTookOver EventKind = 10
 	// EventNodeDropped: Node. Streams over it end.
@@ -42,11 +42,11 @@ const (
 	// have applied it.
 	EventUnknownFormat EventKind = 13
 	// EventBucketsFrozen: the run First, Count serves nothing here from now on (Epoch is that of the move). Its sessions are at home elsewhere soon: bindings to
-	// them end, and nobody vouches for them. Watches on its names end with a doubt. What its sessions hold in other buckets of this shard is a guest's now,
-	// without an EventGuestHeld for each: Guests has them.
+	// them end, and nobody vouches for them. Watches on its names end with a doubt. What its sessions hold in other buckets of this shard is a remote session's now,
+	// without an EventRemoteHeld for each: RemoteSessions has them.
 	EventBucketsFrozen EventKind = 14
 	// EventBucketsActive: the run serves, under Epoch: it was imported, or its move was aborted. Its sessions start detached, without an event for each, and
-	// are no guests any more. What else is held in it may have made guests: Guests has them.
+	// are no remote sessions any more. What else is held in it may have made remote sessions: RemoteSessions has them.
 	EventBucketsActive EventKind = 15
 	// EventBucketsLeft: copies of the run are dropped; they served nothing since they were frozen or imported.
 	EventBucketsLeft EventKind = 16
@@ -60,13 +60,13 @@ const (
 // Event is what leaves the machine: one flat struct, so that a slice of them is reused without allocation. Byte slices alias the
 // machine's memory, which is never changed in place; they may be kept as long as one likes, and must not be written to.
 type Event struct {
-	Kind    EventKind
-	Status  protocol.Status
-	State   protocol.AcquireState
-	Reason  protocol.EndReason
-	Flag    bool // released
-	Again   bool // EventReply to a join: the session was a member already
-	Command int  // EventReply
+	Kind          EventKind
+	Status        protocol.Status
+	State         protocol.AcquireState
+	Reason        protocol.EndReason
+	Flag          bool // released
+	AlreadyMember bool // EventReply to a join: the session was a member already
+	Command       int  // EventReply
 
 	Session uint64
 	Seq     uint64
@@ -86,7 +86,7 @@ type Event struct {
 }
 
 // Change is one change of a semaphore, for watches. Waiters never make one.
-type Change struct {
+type SemaphoreChange struct {
 	Node   uint64
 	Bucket uint32
 	Name   []byte
@@ -111,22 +111,22 @@ type TrackChange struct {
 
 // Events collects what leaves one Apply, in order. The zero value is ready; Reset keeps the memory.
 type Events struct {
-	List    []Event
-	Changes []Change
+	List             []Event
+	SemaphoreChanges []SemaphoreChange
 	// Processes are the changes of coordination processes.
-	Processes []ProcessChange
+	ProcessChanges []ProcessChange
 	// Tracks are the changes of tracks.
-	Tracks []TrackChange
+	TrackChanges []TrackChange
 }
 
 // Reset forgets the events and the references they hold.
 func (e *Events) Reset() {
 	clear(e.List)
 	e.List = e.List[:0]
-	clear(e.Changes)
-	e.Changes = e.Changes[:0]
-	clear(e.Processes)
-	e.Processes = e.Processes[:0]
-	clear(e.Tracks)
-	e.Tracks = e.Tracks[:0]
+	clear(e.SemaphoreChanges)
+	e.SemaphoreChanges = e.SemaphoreChanges[:0]
+	clear(e.ProcessChanges)
+	e.ProcessChanges = e.ProcessChanges[:0]
+	clear(e.TrackChanges)
+	e.TrackChanges = e.TrackChanges[:0]
 }

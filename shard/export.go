@@ -11,8 +11,8 @@ const (
 	// ChunkBytes is about how large a chunk of an export is at most; one record more, which may have a mebibyte of data.
 	ChunkBytes = 256 << 10
 
-	exportLooks = 50_000 // records looked at for one chunk
-	exportKeys  = 4_096  // semaphores of a bucket put in order at a time
+	exportScanLimit = 50_000 // records looked at for one chunk
+	exportSortLimit = 4_096  // semaphores of a bucket put in order at a time
 )
 
 // Export reads the next chunk of a run of buckets that is frozen here for the move with this epoch. The cursor is nil at first, then what the call
@@ -27,87 +27,87 @@ func (m *Machine) Export(first, count uint32, epoch uint64, cursor []byte, maxBy
 		return nil, nil, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textNotFrozen}
 	}
 	for i := first; i < first+count; i++ {
-		if b := &m.buckets[i]; b.state != bucketFrozen || b.pending != epoch {
+		if b := &m.buckets[i]; b.state != bucketFrozen || b.moveEpoch != epoch {
 			return nil, nil, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textNotFrozen}
 		}
 	}
-	x := export{m: m, run: &run}
-	if !x.at.read(cursor) || x.at.section >= atSemaphores && len(x.at.key) > 0 && !run.inRun(x.at.bucket) {
+	x := export{m: m, bucketRange: &run}
+	if !x.cursor.read(cursor) || x.cursor.section >= sectionSemaphores && len(x.cursor.key) > 0 && !run.contains(x.cursor.bucket) {
 		return nil, nil, &protocol.Error{Status: protocol.StatusBadRequest, Message: textExportCursor}
 	}
-	x.w = chunkWriter{most: ChunkBytes, looks: exportLooks, parties: make(map[uint64]bool)}
+	x.w = chunkWriter{maxBytes: ChunkBytes, scanBudget: exportScanLimit, writtenSessions: make(map[uint64]bool)}
 	if maxBytes > 0 {
-		x.w.most = min(maxBytes, ChunkBytes)
+		x.w.maxBytes = min(maxBytes, ChunkBytes)
 	}
-	for x.at.section != atEnd && x.section() {
-		x.at = place{section: x.at.section + 1}
+	for x.cursor.section != sectionEnd && x.section() {
+		x.cursor = exportCursor{section: x.cursor.section + 1}
 	}
-	if x.at.section != atEnd {
-		next = x.at.append(nil)
+	if x.cursor.section != sectionEnd {
+		next = x.cursor.append(nil)
 	}
 	return x.w.finish(&run, cursor, next), next, nil
 }
 
 // export is one call. at stands behind what is in the chunk.
 type export struct {
-	m   *Machine
-	run *BucketsBody
-	at  place
-	w   chunkWriter
+	m           *Machine
+	bucketRange *BucketsBody
+	cursor      exportCursor
+	w           chunkWriter
 }
 
 // section goes on with the present one; true: it is complete.
 func (x *export) section() bool {
-	switch x.at.section {
-	case atCounters:
+	switch x.cursor.section {
+	case sectionCounters:
 		return x.counters()
-	case atSessions:
-		low, high := x.m.firstSession(x.run.First), x.m.lastSession(x.run.First+x.run.Count-1)
-		return x.nodes(func(n *node) (complete bool) {
+	case sectionSessions:
+		low, high := x.m.homeIDsBelow(x.bucketRange.First), x.m.lastHomeID(x.bucketRange.First+x.bucketRange.Count-1)
+		return x.eachNode(func(n *node) (complete bool) {
 			complete = true
-			n.sessions.ascend(func(s *session) bool { return s.id <= max(x.at.id, low) }, func(s *session) bool {
+			n.homeSessions.ascend(func(s *homeSession) bool { return s.id <= max(x.cursor.id, low) }, func(s *homeSession) bool {
 				if s.id > high {
 					return false
 				}
 				if complete = !x.w.full(); complete {
-					x.w.looks--
-					x.w.session(s)
-					x.at.id = s.id
+					x.w.scanBudget--
+					x.w.homeSession(s)
+					x.cursor.id = s.id
 				}
 				return complete
 			})
 			return complete
 		})
-	case atEnded:
-		return x.ended()
-	case atMemory:
-		return x.nodes(func(n *node) bool {
-			for p := n.partyFrom(&x.at); p != nil; p = n.partyFrom(&x.at) {
-				if !x.memory(p) {
+	case sectionEndedCreateIDs:
+		return x.endedCreateIDs()
+	case sectionAnswers:
+		return x.eachNode(func(n *node) bool {
+			for p := n.sessionRecordFrom(&x.cursor); p != nil; p = n.sessionRecordFrom(&x.cursor) {
+				if !x.answers(p) {
 					return false
 				}
 			}
 			return true
 		})
-	case atProcesses:
+	case sectionProcesses:
 		return x.processes()
-	case atTracks:
+	case sectionTracks:
 		return x.tracks()
 	default:
-		return x.buckets()
+		return x.semaphores()
 	}
 }
 
-// before says that a party is behind the cursor, or in it: seq is of the last of its answers given.
-func (p *place) before(id uint64) bool { return id > p.id || id == p.id && p.seq > 0 }
+// before says that a session record is behind the cursor, or in it: seq is of the last of its answers given.
+func (p *exportCursor) precedes(id uint64) bool { return id > p.id || id == p.id && p.seq > 0 }
 
-// partyFrom is the node's first party behind the cursor, or in it. Sessions and guests are walked as one: a party may become one of the other kind meanwhile.
-func (n *node) partyFrom(at *place) (p *party) {
-	n.sessions.ascend(func(s *session) bool { return !at.before(s.id) }, func(s *session) bool {
-		p = s.party
+// sessionRecordFrom is the node's first session record behind the cursor, or in it. Sessions and remote sessions are walked as one: a session record may become one of the other kind meanwhile.
+func (n *node) sessionRecordFrom(at *exportCursor) (p *sessionRecord) {
+	n.homeSessions.ascend(func(s *homeSession) bool { return !at.precedes(s.id) }, func(s *homeSession) bool {
+		p = s.sessionRecord
 		return false
 	})
-	n.guests.ascend(func(o *party) bool { return !at.before(o.id) }, func(o *party) bool {
+	n.remoteSessions.ascend(func(o *sessionRecord) bool { return !at.precedes(o.id) }, func(o *sessionRecord) bool {
 		if p == nil || o.id < p.id {
 			p = o
 		}
@@ -117,45 +117,45 @@ func (n *node) partyFrom(at *place) (p *party) {
 }
 
 // nodes goes over the nodes from the one of the cursor on.
-func (x *export) nodes(one func(*node) bool) bool {
+func (x *export) eachNode(one func(*node) bool) bool {
 	for {
-		n := x.m.nodeFrom(x.at.node)
+		n := x.m.nodeFrom(x.cursor.node)
 		if n == nil {
 			return true
 		}
-		if n.id != x.at.node {
-			x.at.node, x.at.id, x.at.seq = n.id, 0, 0
+		if n.id != x.cursor.node {
+			x.cursor.node, x.cursor.id, x.cursor.seq = n.id, 0, 0
 		}
 		if x.w.full() {
 			return false
 		}
-		x.w.looks--
+		x.w.scanBudget--
 		if !n.dropped && !one(n) {
 			return false
 		}
 		if n.id+1 == 0 {
 			return true
 		}
-		x.at.node, x.at.id, x.at.seq = n.id+1, 0, 0
+		x.cursor.node, x.cursor.id, x.cursor.seq = n.id+1, 0, 0
 	}
 }
 
 func (x *export) counters() bool {
-	for i := max(uint64(x.run.First), x.at.bucket); i < uint64(x.run.First)+uint64(x.run.Count); i++ {
+	for i := max(uint64(x.bucketRange.First), x.cursor.bucket); i < uint64(x.bucketRange.First)+uint64(x.bucketRange.Count); i++ {
 		if x.w.full() {
 			return false
 		}
 		x.w.counters(&x.m.buckets[i])
-		x.at.bucket = i + 1
+		x.cursor.bucket = i + 1
 	}
 	return true
 }
 
 // ended gives the create ids of sessions that ended lately, in order.
-func (x *export) ended() bool {
+func (x *export) endedCreateIDs() bool {
 	var keys []retainedKey[[protocol.KeyLen]byte]
-	for key, until := range x.m.ended.until { // sorted below
-		if x.m.logTime <= until && x.run.inRun(uint64(protocol.HomeBucket(key, x.run.Total))) && bytes.Compare(x.at.key, key[:]) < 0 {
+	for key, until := range x.m.endedCreateIDs.until { // sorted below
+		if x.m.logTime <= until && x.bucketRange.contains(uint64(protocol.HomeBucket(key, x.bucketRange.Total))) && bytes.Compare(x.cursor.key, key[:]) < 0 {
 			keys = append(keys, retainedKey[[protocol.KeyLen]byte]{key, until})
 		}
 	}
@@ -164,59 +164,59 @@ func (x *export) ended() bool {
 		if x.w.full() {
 			return false
 		}
-		x.w.ended(keys[i].key, keys[i].until-x.m.logTime)
-		x.at.key = keys[i].key[:]
+		x.w.endedCreateID(keys[i].key, keys[i].until-x.m.logTime)
+		x.cursor.key = keys[i].key[:]
 	}
 	return true
 }
 
-// memory gives the answers a party remembers of requests on the run's semaphores.
-func (x *export) memory(p *party) bool {
+// memory gives the answers a session record remembers of requests on the run's semaphores.
+func (x *export) answers(p *sessionRecord) bool {
 	if x.w.full() {
 		return false
 	}
-	x.w.looks--
+	x.w.scanBudget--
 	after := uint64(0)
-	if p.id == x.at.id {
-		after = x.at.seq
+	if p.id == x.cursor.id {
+		after = x.cursor.seq
 	}
 	var part []answer
 	size := 0
 	live := p.answers.list[p.answers.head:]
-	x.w.looks -= len(live) / 16
+	x.w.scanBudget -= len(live) / 16
 	for i := range live {
 		a := &live[i]
-		if a.seq <= after || !x.run.inRun(uint64(a.bucket)) {
+		if a.seq <= after || !x.bucketRange.contains(uint64(a.bucket)) {
 			continue
 		}
-		if size += 24 + len(a.said); size > x.w.most && len(part) > 0 {
-			x.w.party(p, part)
-			x.at.id, x.at.seq = p.id, part[len(part)-1].seq
+		if size += 24 + len(a.sentence); size > x.w.maxBytes && len(part) > 0 {
+			x.w.sessionRecord(p, part)
+			x.cursor.id, x.cursor.seq = p.id, part[len(part)-1].seq
 			return false
 		}
 		part = append(part, *a)
 	}
 	if len(part) > 0 {
-		x.w.party(p, part)
+		x.w.sessionRecord(p, part)
 	}
-	x.at.id, x.at.seq = p.id, 0
+	x.cursor.id, x.cursor.seq = p.id, 0
 	return true
 }
 
 // buckets gives the semaphores, bucket by bucket, in order of key.
-func (x *export) buckets() bool {
-	for i := max(uint64(x.run.First), x.at.bucket); i < uint64(x.run.First)+uint64(x.run.Count); i++ {
-		if i != x.at.bucket {
-			x.at = place{section: atSemaphores, bucket: i}
+func (x *export) semaphores() bool {
+	for i := max(uint64(x.bucketRange.First), x.cursor.bucket); i < uint64(x.bucketRange.First)+uint64(x.bucketRange.Count); i++ {
+		if i != x.cursor.bucket {
+			x.cursor = exportCursor{section: sectionSemaphores, bucket: i}
 		}
 		for more := true; more; {
 			var keys []string
-			keys, more = keysFrom(x.m.buckets[i].semaphores, x.at.key)
+			keys, more = keysFrom(x.m.buckets[i].semaphores, x.cursor.key)
 			for _, key := range keys {
 				if x.w.full() {
 					return false
 				}
-				x.w.looks--
+				x.w.scanBudget--
 				if !x.semaphore(x.m.buckets[i].semaphores[key], []byte(key)) {
 					return false
 				}
@@ -229,46 +229,46 @@ func (x *export) buckets() bool {
 // semaphore gives one, or goes on with it: order ids up to id are given. A complete one is behind the cursor.
 func (x *export) semaphore(s *semaphore, key []byte) bool {
 	if s.node.dropped {
-		x.at.key, x.at.id = append(key, 0), 0
+		x.cursor.key, x.cursor.id = append(key, 0), 0
 		return true
 	}
 	after, given := uint64(0), 0
-	if bytes.Equal(x.at.key, key) {
-		after = x.at.id
+	if bytes.Equal(x.cursor.key, key) {
+		after = x.cursor.id
 	}
 	x.w.semaphore(s, after > 0)
-	x.at.key = key
+	x.cursor.key = key
 	for _, t := range []*treap{&s.owners, &s.waiters} {
 		for e := t.seekOrder(after); e != nil; e = next(e, byOrder) {
 			if x.w.full() && given > 0 {
 				return false
 			}
 			given++
-			x.w.looks--
+			x.w.scanBudget--
 			x.w.entry(e)
-			x.at.id, after = e.orderID, e.orderID
+			x.cursor.id, after = e.orderID, e.orderID
 		}
 	}
-	x.at.key, x.at.id = append(key, 0), 0 // the first key behind it
+	x.cursor.key, x.cursor.id = append(key, 0), 0 // the first key behind it
 	return true
 }
 
 // keysFrom are the next keys of a bucket's semaphores, or processes, in order, from one on; more: there are others behind them.
-func keysFrom[T any](things map[string]T, from []byte) (keys []string, more bool) {
+func keysFrom[T any](objects map[string]T, from []byte) (keys []string, more bool) {
 	start, limit := string(from), ""
-	for key := range things { // sorted below
+	for key := range objects { // sorted below
 		if key < start || limit != "" && key >= limit {
 			continue
 		}
 		keys = append(keys, key)
-		if len(keys) == 2*exportKeys {
+		if len(keys) == 2*exportSortLimit {
 			slices.Sort(keys)
-			keys, limit, more = keys[:exportKeys], keys[exportKeys], true
+			keys, limit, more = keys[:exportSortLimit], keys[exportSortLimit], true
 		}
 	}
 	slices.Sort(keys)
-	if len(keys) > exportKeys {
-		return keys[:exportKeys], true
+	if len(keys) > exportSortLimit {
+		return keys[:exportSortLimit], true
 	}
 	return keys, more
 }
@@ -285,12 +285,12 @@ func (m *Machine) Imported(first, count uint32, epoch uint64) (cursor []byte, co
 		switch {
 		case b.epoch == epoch && (b.state == bucketImported || b.state == bucketActive):
 			continue
-		case b.state == bucketActive, b.known() > epoch, b.known() == epoch && b.state != bucketImporting:
+		case b.state == bucketActive, b.highestEpoch() > epoch, b.highestEpoch() == epoch && b.state != bucketImporting:
 			return nil, false, false
 		}
 		complete = false
 	}
-	if i := m.importOf(&BucketsBody{First: first, Count: count, Epoch: epoch}); i >= 0 {
+	if i := m.findImport(&BucketsBody{First: first, Count: count, Epoch: epoch}); i >= 0 {
 		cursor = bytes.Clone(m.imports[i].next)
 	}
 	return cursor, complete, true

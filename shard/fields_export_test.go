@@ -13,73 +13,73 @@ import (
 
 // unmoved are the fields that do not move with a bucket. A new field fails TestEveryFieldMoves
 // until it is here, or in a record of a chunk.
-var unmoved = map[string]string{
+var notMoved = map[string]string{
 	"bucket.number":     "its place",
 	"bucket.state":      "of the move",
 	"bucket.epoch":      "of the move",
-	"bucket.pending":    "of the move",
-	"bucket.base":       "when it was activated in this shard",
+	"bucket.moveEpoch":  "of the move",
+	"bucket.logBase":    "when it was activated in this shard",
 	"bucket.semaphores": "records of their own",
 	"bucket.processes":  "records of their own",
 	"bucket.tracks":     "records of their own",
 	"bucket.timers":     "follows from their timers",
 	"bucket.timer":      "follows from timers",
 
-	"session.party":      "walked by itself",
-	"session.since":      "the log time of the import: log times of shards differ",
-	"session.generation": "take-overs of the shard: a freeze settles what they left open",
+	"homeSession.sessionRecord": "walked by itself",
+	"homeSession.attachedAt":    "the log time of the import: log times of shards differ",
+	"homeSession.generation":    "take-overs of the shard: a freeze settles what they left open",
 
-	"party.node":     "a link, by id",
-	"party.held":     "follows from the entries",
-	"party.more":     "follows from processes and tracks",
-	"party.home":     "the session itself",
-	"party.timer":    "of an idle remote session: its record is kept from the import on",
-	"party.used":     "the log time of the import",
-	"party.mark":     "of the process",
-	"party.weighed":  "counted again",
-	"party.gone":     "what is gone is released before a freeze, or at the target",
-	"party.detached": "the home says it again when it is asked for the first time",
-	"answers.head":   "what is before it is forgotten",
+	"sessionRecord.node":           "a link, by id",
+	"sessionRecord.entries":        "follows from the entries",
+	"sessionRecord.holdings":       "follows from processes and tracks",
+	"sessionRecord.home":           "the session itself",
+	"sessionRecord.timer":          "of an idle remote session: its record is kept from the import on",
+	"sessionRecord.lastUsed":       "the log time of the import",
+	"sessionRecord.snapMark":       "of the process",
+	"sessionRecord.chargedAnswers": "counted again",
+	"sessionRecord.ended":          "what is gone is released before a freeze, or at the target",
+	"sessionRecord.detached":       "the home says it again when it is asked for the first time",
+	"answers.head":                 "what is before it is forgotten",
 
-	"semaphore.bucket":    "follows from node and name",
-	"semaphore.node":      "a link, by id",
-	"semaphore.used":      "follows from the owners",
-	"semaphore.revision":  "a log index of the shard",
-	"semaphore.owners":    "records of their own",
-	"semaphore.waiters":   "records of their own",
-	"semaphore.deleted":   "a deleted one is in no bucket",
-	"semaphore.young":     "follows from ephemeral",
-	"semaphore.youngPrev": "follows from ephemeral",
-	"semaphore.youngNext": "follows from ephemeral",
-	"semaphore.stuck":     "follows from its first waiter",
-	"semaphore.mark":      "of the process",
-	"semaphore.serial":    "links records within one snapshot",
-	"semaphore.tally":     "counters are no part of the state",
-	"semaphore.detail":    "counters are no part of the state",
+	"semaphore.bucket":          "follows from node and name",
+	"semaphore.node":            "a link, by id",
+	"semaphore.used":            "follows from the owners",
+	"semaphore.revision":        "a log index of the shard",
+	"semaphore.owners":          "records of their own",
+	"semaphore.waiters":         "records of their own",
+	"semaphore.deleted":         "a deleted one is in no bucket",
+	"semaphore.inNursery":       "follows from ephemeral",
+	"semaphore.nurseryPrev":     "follows from ephemeral",
+	"semaphore.nurseryNext":     "follows from ephemeral",
+	"semaphore.stuck":           "follows from its first waiter",
+	"semaphore.snapMark":        "of the process",
+	"semaphore.serial":          "links records within one snapshot",
+	"semaphore.counters":        "counters are no part of the state",
+	"semaphore.sessionCounters": "counters are no part of the state",
 
-	"entry.links": "shape of the trees",
-	"entry.sem":   "a link, by name",
-	"entry.party": "a link, by id",
-	"entry.mark":  "of the process",
-	"timer.pos":   "place in the heap; that it is armed moves",
+	"entry.links":     "shape of the trees",
+	"entry.semaphore": "a link, by name",
+	"entry.session":   "a link, by id",
+	"entry.snapMark":  "of the process",
+	"timer.pos":       "place in the heap; that it is armed moves",
 
-	"proc.bucket":   "follows from node and name",
-	"proc.node":     "a link, by id",
-	"proc.state":    "its record, whole: see shard/process",
-	"proc.revision": "a log index of the shard",
-	"proc.timer":    "follows from the state",
-	"proc.mark":     "of the process",
-	"proc.weighs":   "counted again",
-	"proc.called":   "of one Apply",
-	"proc.deleted":  "a deleted one is in no bucket",
+	"processRecord.bucket":       "follows from node and name",
+	"processRecord.node":         "a link, by id",
+	"processRecord.state":        "its record, whole: see shard/process",
+	"processRecord.revision":     "a log index of the shard",
+	"processRecord.timer":        "follows from the state",
+	"processRecord.snapMark":     "of the process",
+	"processRecord.chargedBytes": "counted again",
+	"processRecord.called":       "of one Apply",
+	"processRecord.deleted":      "a deleted one is in no bucket",
 
-	"track.bucket":   "follows from node and name",
-	"track.node":     "a link, by id",
-	"track.state":    "its record, whole: see shard/rollout",
-	"track.revision": "a log index of the shard",
-	"track.timer":    "follows from the state",
-	"track.mark":     "of the process",
-	"track.weighs":   "counted again",
+	"trackRecord.bucket":       "follows from node and name",
+	"trackRecord.node":         "a link, by id",
+	"trackRecord.state":        "its record, whole: see shard/rollout",
+	"trackRecord.revision":     "a log index of the shard",
+	"trackRecord.timer":        "follows from the state",
+	"trackRecord.snapMark":     "of the process",
+	"trackRecord.chargedBytes": "counted again",
 }
 
 // staysInShard are the fields of a machine, none of which is of a bucket alone. Of ended the part
@@ -88,14 +88,14 @@ var staysInShard = []string{
 	"id", "applied", "epoch", "logTime", "limits", "work", // the shard's own
 	"tier", "buckets", "copies", "imports", "clearing", // the table, and steps of moves
 	"nodes", "nodeIndex", "dropping", "dropped", "grace", // each shard has all nodes
-	"parties", "creates", // records of the run
-	"dying", "stranded", "gone", // ids that the target hears of by their homes
+	"sessions", "byCreateID", // records of the run
+	"ending", "orphaned", "gone", // ids that the target hears of by their homes
 	"ended",
-	"called", "takeovers", "handed", "deadlines", "young", "selfCheck", "serial", "snap", "mark", "run", "texts",
+	"calledProcesses", "takeovers", "handingOver", "deadlines", "nursery", "selfCheck", "serial", "snap", "mark", "run", "interner",
 }
 
 // exported are all chunks of a frozen run, one behind the other in time.
-func exported(m *Machine, run *BucketsBody) (parts [][]byte, err error) {
+func exportChunks(m *Machine, run *BucketsBody) (parts [][]byte, err error) {
 	for cursor := []byte(nil); ; {
 		part, next, err := m.Export(run.First, run.Count, run.Epoch, cursor, 0)
 		if err != nil {
@@ -109,7 +109,7 @@ func exported(m *Machine, run *BucketsBody) (parts [][]byte, err error) {
 }
 
 // imported is another shard with the copy of a run, which is not active.
-func imported(from *Machine, run *BucketsBody, parts [][]byte) (*Machine, error) {
+func importChunks(from *Machine, run *BucketsBody, parts [][]byte) (*Machine, error) {
 	m, index := New(9), uint64(0)
 	var out Events
 	apply := func(kind CommandKind, body []byte) error {
@@ -147,16 +147,16 @@ func imported(from *Machine, run *BucketsBody, parts [][]byte) (*Machine, error)
 // one, nil if it has none.
 func moveRecords(m *Machine, run *BucketsBody) map[string]func(*Machine) any {
 	list := map[string]func(*Machine) any{}
-	party := func(id uint64) func(*Machine) any {
-		return func(m *Machine) any { return m.parties[id] }
+	record := func(id uint64) func(*Machine) any {
+		return func(m *Machine) any { return m.sessions[id] }
 	}
-	for _, id := range slices.Sorted(maps.Keys(m.parties)) {
-		p := m.parties[id]
+	for _, id := range slices.Sorted(maps.Keys(m.sessions)) {
+		p := m.sessions[id]
 		switch {
-		case p.gone || p.home != nil && !run.inRun(uint64(protocol.SessionBucket(id))):
+		case p.ended || p.home != nil && !run.contains(uint64(protocol.SessionBucket(id))):
 		case p.home == nil:
-			if p.answers.len() > 0 && p.busy() {
-				list["remote party"] = party(id)
+			if p.answers.len() > 0 && p.hasReferences() {
+				list["remote session record"] = record(id)
 			}
 		default:
 			kind := "attached session"
@@ -164,13 +164,13 @@ func moveRecords(m *Machine, run *BucketsBody) map[string]func(*Machine) any {
 				kind = "detached session"
 			}
 			list[kind] = func(m *Machine) any {
-				if p := m.parties[id]; p != nil {
+				if p := m.sessions[id]; p != nil {
 					return p.home
 				}
-				return (*session)(nil)
+				return (*homeSession)(nil)
 			}
 			if p.answers.len() > 0 {
-				list["home party"] = party(id)
+				list["home session record"] = record(id)
 			}
 		}
 	}
@@ -229,32 +229,32 @@ func TestEveryFieldMoves(t *testing.T) {
 			x.step()
 		}
 		freezeWhole(t, x, &run)
-		for _, p := range x.m.parties { // what is forgotten is not exported
+		for _, p := range x.m.sessions { // what is forgotten is not exported
 			p.answers = answers{list: slices.Clone(p.answers.list[p.answers.head:])}
 		}
 		records := moveRecords(x.m, &run)
 		for _, name := range slices.Sorted(maps.Keys(records)) {
 			find, law := records[name], laws[name]
 			if law == nil {
-				law = &fieldtest.Law{Derived: maps.Clone(unmoved), Keys: map[string]bool{"answer.bucket": true}}
+				law = &fieldtest.Law{Derived: maps.Clone(notMoved), Keys: map[string]bool{"answer.bucket": true}}
 				laws[name] = law
 			}
 			switch name {
 			case "owner":
 				law.Derived["entry.timer"], law.Derived["entry.waiting"] = "of a waiter", "of a waiter"
 			case "attached session":
-				law.Derived["session.due"] = "of a detached one"
+				law.Derived["homeSession.expiry"] = "of a detached one"
 			}
 			var parts [][]byte // that were written last
 			law.Write = func() []byte {
 				var err error
-				if parts, err = exported(x.m, &run); err != nil {
+				if parts, err = exportChunks(x.m, &run); err != nil {
 					t.Fatal(err)
 				}
 				return slices.Concat(parts...)
 			}
 			law.Read = func([]byte) (any, error) {
-				m, err := imported(x.m, &run, parts)
+				m, err := importChunks(x.m, &run, parts)
 				if err != nil {
 					return nil, err
 				}
@@ -265,27 +265,27 @@ func TestEveryFieldMoves(t *testing.T) {
 			}
 			law.Look(t, find(x.m))
 		}
-		parts, err := exported(x.m, &run)
+		parts, err := exportChunks(x.m, &run)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := imported(x.m, &run, parts)
+		m, err := importChunks(x.m, &run, parts)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := m.Check(); err != nil {
 			t.Error(err)
 		}
-		for key, until := range x.m.ended.until {
-			if until >= x.m.logTime && run.inRun(uint64(protocol.HomeBucket(key, run.Total))) {
+		for key, until := range x.m.endedCreateIDs.until {
+			if until >= x.m.logTime && run.contains(uint64(protocol.HomeBucket(key, run.Total))) {
 				ended++
-				if got := m.ended.until[key]; got-m.logTime != until-x.m.logTime {
+				if got := m.endedCreateIDs.until[key]; got-m.logTime != until-x.m.logTime {
 					t.Errorf("a session that ended is remembered for %d ms, want %d", got-m.logTime, until-x.m.logTime)
 				}
 			}
 		}
 	}
-	for _, name := range []string{"bucket", "attached session", "detached session", "home party", "remote party", "semaphore", "owner", "waiter", "process", "track"} {
+	for _, name := range []string{"bucket", "attached session", "detached session", "home session record", "remote session record", "semaphore", "owner", "waiter", "process", "track"} {
 		law := laws[name]
 		if law == nil {
 			t.Errorf("no %s was looked at", name)

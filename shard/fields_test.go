@@ -13,83 +13,83 @@ import (
 // derived are the fields of records that follow from others, or are of the process and not of the state. Every other field must be seen by the digest, by a snapshot
 // and by what is restored from it: TestEveryFieldIsKept fails for a new field that is neither here nor in a record.
 var derived = map[string]string{
-	"Machine.buckets":     "records of their own",
-	"Machine.copies":      "follows from the buckets",
-	"Machine.nodes":       "records of their own",
-	"Machine.nodeIndex":   "the same nodes",
-	"Machine.dropping":    "see keptLists",
-	"Machine.parties":     "records of their own",
-	"Machine.dying":       "see keptLists",
-	"Machine.stranded":    "see keptLists",
-	"Machine.creates":     "follows from the sessions",
-	"Machine.ended":       "records of their own",
-	"Machine.gone":        "records of their own",
-	"Machine.called":      "empty between Applies",
-	"Machine.deadlines":   "follows from the timers",
-	"Machine.young":       "follows from the semaphores",
-	"Machine.selfCheck":   "follows from the nodes",
-	"Machine.grace":       "follows from the nodes",
-	"Machine.serial":      "links records within one snapshot",
-	"Machine.snap":        "of the process",
-	"Machine.mark":        "of the process",
-	"Machine.run":         "of one Apply",
-	"Machine.texts":       "of the process",
-	"bucket.number":       "its place",
-	"bucket.semaphores":   "records of their own",
-	"bucket.processes":    "records of their own",
-	"bucket.tracks":       "records of their own",
-	"bucket.timers":       "follows from their timers",
-	"bucket.timer":        "follows from timers",
-	"node.mark":           "of the process",
-	"node.sessions":       "records of their own",
-	"node.guests":         "records of their own",
-	"node.semaphores":     "records of their own",
-	"node.count":          "counted again",
-	"node.processes":      "records of their own",
-	"node.tracks":         "records of their own",
-	"node.usage":          "counted again",
-	"party.node":          "a link, by id",
-	"party.held":          "follows from the entries",
-	"party.more":          "follows from processes and tracks",
-	"party.home":          "the session itself",
-	"party.mark":          "of the process",
-	"party.weighed":       "counted again",
-	"party/party.used":    "of a guest",
-	"answers.head":        "what is before it is forgotten",
-	"session.party":       "walked by itself",
-	"semaphore.bucket":    "follows from node and name",
-	"semaphore.node":      "a link, by id",
-	"semaphore.used":      "follows from the owners",
-	"semaphore.owners":    "records of their own",
-	"semaphore.waiters":   "records of their own",
-	"semaphore.deleted":   "a deleted one is in no snapshot",
-	"semaphore.young":     "follows from ephemeral",
-	"semaphore.stuck":     "follows from its first waiter",
-	"semaphore.mark":      "of the process",
-	"semaphore.serial":    "links records within one snapshot",
-	"semaphore.tally":     "counters are no part of the state",
-	"semaphore.detail":    "counters are no part of the state",
-	"entry.links":         "shape of the trees",
-	"entry.sem":           "a link, by serial number",
-	"entry.party":         "a link, by id",
-	"entry.mark":          "of the process",
-	"timer.pos":           "place in the heap; that it is armed is kept",
-	"proc.bucket":         "follows from node and name",
-	"proc.node":           "a link, by id",
-	"proc.timer":          "follows from the state",
-	"proc.mark":           "of the process",
-	"proc.weighs":         "counted again",
-	"proc.called":         "of one Apply",
-	"proc.deleted":        "a deleted one is in no snapshot",
-	"track.bucket":        "follows from node and name",
-	"track.node":          "a link, by id",
-	"track.timer":         "follows from the state",
-	"track.mark":          "of the process",
-	"track.weighs":        "counted again",
-	"proc.state":          "see shard/process",
-	"track.state":         "see shard/rollout",
-	"semaphore.youngPrev": "follows from ephemeral",
-	"semaphore.youngNext": "follows from ephemeral",
+	"Machine.buckets":                      "records of their own",
+	"Machine.copyCount":                    "follows from the buckets",
+	"Machine.nodes":                        "records of their own",
+	"Machine.nodeIndex":                    "the same nodes",
+	"Machine.dropping":                     "see keptLists",
+	"Machine.sessions":                     "records of their own",
+	"Machine.ending":                       "see keptLists",
+	"Machine.orphaned":                     "see keptLists",
+	"Machine.byCreateID":                   "follows from the sessions",
+	"Machine.endedCreateIDs":               "records of their own",
+	"Machine.endedRemotes":                 "records of their own",
+	"Machine.calledProcesses":              "empty between Applies",
+	"Machine.deadlines":                    "follows from the timers",
+	"Machine.nursery":                      "follows from the semaphores",
+	"Machine.selfCheck":                    "follows from the nodes",
+	"Machine.grace":                        "follows from the nodes",
+	"Machine.serial":                       "links records within one snapshot",
+	"Machine.snapshot":                     "of the process",
+	"Machine.snapMark":                     "of the process",
+	"Machine.batch":                        "of one Apply",
+	"Machine.interner":                     "of the process",
+	"bucket.number":                        "its place",
+	"bucket.semaphores":                    "records of their own",
+	"bucket.processes":                     "records of their own",
+	"bucket.tracks":                        "records of their own",
+	"bucket.timers":                        "follows from their timers",
+	"bucket.timer":                         "follows from timers",
+	"node.snapMark":                        "of the process",
+	"node.homeSessions":                    "records of their own",
+	"node.remoteSessions":                  "records of their own",
+	"node.semaphores":                      "records of their own",
+	"node.semaphoreCount":                  "counted again",
+	"node.processes":                       "records of their own",
+	"node.tracks":                          "records of their own",
+	"node.usage":                           "counted again",
+	"sessionRecord.node":                   "a link, by id",
+	"sessionRecord.entries":                "follows from the entries",
+	"sessionRecord.holdings":               "follows from processes and tracks",
+	"sessionRecord.home":                   "the session itself",
+	"sessionRecord.snapMark":               "of the process",
+	"sessionRecord.chargedAnswers":         "counted again",
+	"sessionRecord/sessionRecord.lastUsed": "of a remote session",
+	"answers.head":                         "what is before it is forgotten",
+	"homeSession.sessionRecord":            "walked by itself",
+	"semaphore.bucket":                     "follows from node and name",
+	"semaphore.node":                       "a link, by id",
+	"semaphore.used":                       "follows from the owners",
+	"semaphore.owners":                     "records of their own",
+	"semaphore.waiters":                    "records of their own",
+	"semaphore.deleted":                    "a deleted one is in no snapshot",
+	"semaphore.inNursery":                  "follows from ephemeral",
+	"semaphore.stuck":                      "follows from its first waiter",
+	"semaphore.snapMark":                   "of the process",
+	"semaphore.serial":                     "links records within one snapshot",
+	"semaphore.counters":                   "counters are no part of the state",
+	"semaphore.sessionCounters":            "counters are no part of the state",
+	"entry.links":                          "shape of the trees",
+	"entry.semaphore":                      "a link, by serial number",
+	"entry.session":                        "a link, by id",
+	"entry.snapMark":                       "of the process",
+	"timer.pos":                            "place in the heap; that it is armed is kept",
+	"processRecord.bucket":                 "follows from node and name",
+	"processRecord.node":                   "a link, by id",
+	"processRecord.timer":                  "follows from the state",
+	"processRecord.snapMark":               "of the process",
+	"processRecord.chargedBytes":           "counted again",
+	"processRecord.called":                 "of one Apply",
+	"processRecord.deleted":                "a deleted one is in no snapshot",
+	"trackRecord.bucket":                   "follows from node and name",
+	"trackRecord.node":                     "a link, by id",
+	"trackRecord.timer":                    "follows from the state",
+	"trackRecord.snapMark":                 "of the process",
+	"trackRecord.chargedBytes":             "counted again",
+	"processRecord.state":                  "see shard/process",
+	"trackRecord.state":                    "see shard/rollout",
+	"semaphore.nurseryPrev":                "follows from ephemeral",
+	"semaphore.nurseryNext":                "follows from ephemeral",
 }
 
 // fieldCheck changes one field of a record at a time.
@@ -110,7 +110,7 @@ func settable(v reflect.Value) reflect.Value {
 }
 
 // at is the value that a path of fields leads to.
-func at(v reflect.Value, path []int) reflect.Value {
+func fieldAt(v reflect.Value, path []int) reflect.Value {
 	for _, i := range path {
 		v = settable(v.Field(i))
 	}
@@ -118,7 +118,7 @@ func at(v reflect.Value, path []int) reflect.Value {
 }
 
 func (c *fieldCheck) walk(name string, path []int) {
-	v := at(c.find(c.m), path)
+	v := fieldAt(c.find(c.m), path)
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
 		key := v.Type().Name() + "." + f.Name
@@ -134,16 +134,16 @@ func (c *fieldCheck) walk(name string, path []int) {
 			c.walk(name+"."+f.Name, next)
 			continue
 		}
-		c.change(name+"."+f.Name, next, keys[key])
+		c.change(name+"."+f.Name, next, keyFields[key])
 	}
 }
 
 // change gives a field another value, and looks whether the digest, a snapshot and what is restored tell.
 func (c *fieldCheck) change(name string, path []int, key bool) {
-	f := at(c.find(c.m), path)
+	f := fieldAt(c.find(c.m), path)
 	was := reflect.New(f.Type()).Elem()
 	was.Set(f)
-	f.Set(another(c.t, f))
+	f.Set(differentValue(c.t, f))
 	now := reflect.ValueOf(f.Interface())
 	defer f.Set(was)
 	c.changed[name]++
@@ -158,7 +158,7 @@ func (c *fieldCheck) change(name string, path []int, key bool) {
 	if err != nil || key {
 		return // the value is one that cannot be, and it was noticed; or the record has another name now
 	}
-	if got := at(c.find(x), path); !reflect.DeepEqual(got.Interface(), now.Interface()) {
+	if got := fieldAt(c.find(x), path); !reflect.DeepEqual(got.Interface(), now.Interface()) {
 		c.t.Errorf("%s: restored as %v, was %v", name, got, now)
 	}
 }
@@ -174,7 +174,7 @@ func readBack(b []byte) (*Machine, error) {
 }
 
 // another is a value that a field does not have.
-func another(t *testing.T, f reflect.Value) reflect.Value {
+func differentValue(t *testing.T, f reflect.Value) reflect.Value {
 	t.Helper()
 	v := reflect.New(f.Type()).Elem()
 	v.Set(f)
@@ -189,11 +189,11 @@ func another(t *testing.T, f reflect.Value) reflect.Value {
 		v.SetString(f.String() + "x")
 	case reflect.Array:
 		for i := range v.Len() {
-			v.Index(i).Set(another(t, f.Index(i)))
+			v.Index(i).Set(differentValue(t, f.Index(i)))
 		}
 	case reflect.Slice:
 		e := reflect.New(f.Type().Elem()).Elem()
-		noZero(t, e)
+		fillZeros(t, e)
 		v.Set(reflect.Append(f.Slice3(0, f.Len(), f.Len()), e))
 	default:
 		t.Fatalf("a field of kind %v: say here how it is changed", f.Kind())
@@ -201,19 +201,19 @@ func another(t *testing.T, f reflect.Value) reflect.Value {
 	return v
 }
 
-// noZero makes no field of an element zero.
-func noZero(t *testing.T, v reflect.Value) {
+// fillZeros makes no field of an element zero.
+func fillZeros(t *testing.T, v reflect.Value) {
 	t.Helper()
 	if v.Kind() != reflect.Struct {
-		v.Set(another(t, v))
+		v.Set(differentValue(t, v))
 		return
 	}
 	for i := range v.NumField() {
 		f := settable(v.Field(i))
 		if f.Kind() == reflect.Struct {
-			noZero(t, f)
+			fillZeros(t, f)
 		} else {
-			f.Set(another(t, f))
+			f.Set(differentValue(t, f))
 		}
 	}
 }
@@ -240,13 +240,13 @@ func recordsOf(m *Machine) map[string]func(*Machine) reflect.Value {
 	for id := range m.nodes {
 		list["node"] = func(m *Machine) reflect.Value { return of(m.nodes[id]) }
 	}
-	for id, p := range m.parties {
+	for id, p := range m.sessions {
 		switch {
 		case p.home != nil:
-			list["party"] = func(m *Machine) reflect.Value { return of(m.parties[id]) }
-			list["session"] = func(m *Machine) reflect.Value { return of(m.parties[id].home) }
-		case !p.gone:
-			list["guest"] = func(m *Machine) reflect.Value { return of(m.parties[id]) }
+			list["sessionRecord"] = func(m *Machine) reflect.Value { return of(m.sessions[id]) }
+			list["session"] = func(m *Machine) reflect.Value { return of(m.sessions[id].home) }
+		case !p.ended:
+			list["remote"] = func(m *Machine) reflect.Value { return of(m.sessions[id]) }
 		}
 	}
 	for i := range m.buckets {
@@ -276,7 +276,7 @@ func recordsOf(m *Machine) map[string]func(*Machine) reflect.Value {
 }
 
 // keys are the fields that a record is found by.
-var keys = map[string]bool{"party.id": true, "node.id": true, "semaphore.name": true, "proc.name": true, "track.name": true, "entry.orderID": true}
+var keyFields = map[string]bool{"sessionRecord.id": true, "node.id": true, "semaphore.name": true, "processRecord.name": true, "trackRecord.name": true, "entry.orderID": true}
 
 // TestEveryFieldIsKept changes each field of each kind of record to what it is not: the digest sees it, a snapshot has it, and it is the same in what is restored, or that is refused.
 // A field that is left out of a record, by who writes or by who reads it, is found here at once, whatever histories the other tests happen to make.
@@ -292,7 +292,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 			c := &fieldCheck{t: t, m: x.m, plain: snapshotOf(t, x.m), digest: x.m.Digest(), record: name, find: records[name], walked: walked, changed: changed}
 			c.walk(name, nil)
 		}
-		keptLists(t, x.m)
+		checkLists(t, x.m)
 	}
 	for key := range derived {
 		if _, field, _ := strings.Cut(key, "/"); field == "" && !walked[key] {
@@ -300,8 +300,8 @@ func TestEveryFieldIsKept(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"Machine.takeovers.open", "Machine.dropped", "Machine.imports", "Machine.clearing.session", "bucket.orders", "bucket.base", "node.former", "node.floor", "node.config.GracePeriod",
-		"party.answers.list", "session.due.at", "session.key", "guest.used", "semaphore.data", "entry.orderID", "waiter.timer.at", "proc.revision",
+		"Machine.takeovers.open", "Machine.dropped", "Machine.imports", "Machine.clearing.session", "bucket.orderCounter", "bucket.logBase", "node.formerGraces", "node.graceFloor", "node.config.GracePeriod",
+		"sessionRecord.answers.list", "homeSession.due.at", "homeSession.key", "remote session.used", "semaphore.data", "entry.orderID", "waiter.timer.at", "processRecord.revision",
 	} {
 		if changed[name] == 0 {
 			t.Errorf("%s was never changed: the test has lost its way", name)
@@ -309,8 +309,8 @@ func TestEveryFieldIsKept(t *testing.T) {
 	}
 }
 
-// keptLists does the same with what is no field of a record by its own: lists of the header, and keys that are remembered.
-func keptLists(t *testing.T, m *Machine) {
+// checkLists does the same with what is no field of a record by its own: lists of the header, and keys that are remembered.
+func checkLists(t *testing.T, m *Machine) {
 	t.Helper()
 	plain, digest := snapshotOf(t, m), m.Digest()
 	look := func(name string, same func(x *Machine) bool) {
@@ -323,15 +323,15 @@ func keptLists(t *testing.T, m *Machine) {
 			t.Errorf("%s: restored as another", name)
 		}
 	}
-	for _, p := range m.parties {
-		was := m.dying
-		m.dying = append(slices.Clone(was), p)
-		look("Machine.dying", func(x *Machine) bool { return len(x.dying) == len(m.dying) && x.dying[len(was)].id == p.id })
-		m.dying = was
-		was = m.stranded
-		m.stranded = append(slices.Clone(was), p)
-		look("Machine.stranded", func(x *Machine) bool { return len(x.stranded) == len(m.stranded) && x.stranded[len(was)].id == p.id })
-		m.stranded = was
+	for _, p := range m.sessions {
+		was := m.ending
+		m.ending = append(slices.Clone(was), p)
+		look("Machine.ending", func(x *Machine) bool { return len(x.ending) == len(m.ending) && x.ending[len(was)].id == p.id })
+		m.ending = was
+		was = m.orphaned
+		m.orphaned = append(slices.Clone(was), p)
+		look("Machine.orphaned", func(x *Machine) bool { return len(x.orphaned) == len(m.orphaned) && x.orphaned[len(was)].id == p.id })
+		m.orphaned = was
 		break
 	}
 	for _, n := range m.nodes {
@@ -341,16 +341,16 @@ func keptLists(t *testing.T, m *Machine) {
 		m.dropping = was
 		break
 	}
-	if len(m.ended.queue) > 0 {
-		k := &m.ended.queue[0]
+	if len(m.endedCreateIDs.queue) > 0 {
+		k := &m.endedCreateIDs.queue[0]
 		k.until++
-		look("ended", func(x *Machine) bool { return x.ended.queue[0] == *k })
+		look("ended", func(x *Machine) bool { return x.endedCreateIDs.queue[0] == *k })
 		k.until--
 	}
-	if len(m.gone.queue) > 0 {
-		k := &m.gone.queue[0]
+	if len(m.endedRemotes.queue) > 0 {
+		k := &m.endedRemotes.queue[0]
 		k.until++
-		look("gone", func(x *Machine) bool { return x.gone.queue[0] == *k })
+		look("gone", func(x *Machine) bool { return x.endedRemotes.queue[0] == *k })
 		k.until--
 	}
 }

@@ -8,16 +8,16 @@ import (
 // granted what became free, in this one Apply: its cost grows with their number. Unlike every other release it does not wait until the owner stopped believing; the owner is
 // told by the event. Order ids rise, so a copy of the command that comes late finds nobody.
 func (m *Machine) applyForceRelease(c *rawCommand) {
-	x := &m.run.force
+	x := &m.batch.force
 	if !m.decode(x, c.body) || !m.valid(x) {
 		return
 	}
-	b := m.semaphoreBucket(c.node, x.Name)
+	b := m.activeBucket(c.node, x.Name)
 	if b == nil {
 		m.reply(protocol.StatusWrongShard, textWrongShard)
 		return
 	}
-	n := m.liveNode(c.node)
+	n := m.requireNode(c.node)
 	if n == nil {
 		return
 	}
@@ -27,7 +27,7 @@ func (m *Machine) applyForceRelease(c *rawCommand) {
 		m.reply(o.status, o.text)
 		return
 	}
-	at := len(m.run.out.List)
+	at := len(m.batch.out.List)
 	m.reply(protocol.StatusOK, "")
 	released := uint64(0)
 	for e := s.owners.first; e != nil && e.orderID <= x.Last; {
@@ -37,24 +37,24 @@ func (m *Machine) applyForceRelease(c *rawCommand) {
 			continue
 		}
 		released++
-		if p := this.party; !p.gone { // to one that has ended nothing is told any more
-			m.run.out.List = append(m.run.out.List, Event{
+		if p := this.session; !p.ended { // to one that has ended nothing is told any more
+			m.batch.out.List = append(m.batch.out.List, Event{
 				Kind: EventLeaseLost, Session: p.id, Seq: this.seq, Epoch: p.epoch, Node: n.id, Name: s.name, OrderID: this.orderID,
-				Text: takenText(string(c.client), x.Reason),
+				Text: forceReleaseText(string(c.client), x.Reason),
 			})
 		}
-		m.recall(this, outOK, protocol.Acquired)
-		m.take(this, true)
+		m.rememberOutcome(this, outOK, protocol.Acquired)
+		m.removeEntry(this, true)
 	}
-	m.run.out.List[at].Version = released
+	m.batch.out.List[at].Version = released
 	if released > 0 {
 		m.promote(s)
-		m.reap(s)
+		m.reapEphemeral(s)
 	}
 }
 
-// takenText says to an owner who took its lease, and why.
-func takenText(by, reason string) string {
+// forceReleaseText says to an owner who took its lease, and why.
+func forceReleaseText(by, reason string) string {
 	if by == "" {
 		return "taken away by an operator: " + reason
 	}

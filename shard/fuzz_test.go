@@ -130,8 +130,8 @@ func readEverything(t *testing.T, m *Machine) {
 			sessions.Cursor = r.Cursor
 		}
 		alive := 0
-		n.sessions.all(func(s *session) bool {
-			if m.alive(s.party) && m.atHome(s.party) {
+		n.homeSessions.all(func(s *homeSession) bool {
+			if m.alive(s.sessionRecord) && m.atHome(s.sessionRecord) {
 				alive++
 			}
 			return true
@@ -304,8 +304,8 @@ func importAnything(t *testing.T, parts [][]byte, seed uint64, run BucketsBody) 
 	leaves.Epoch = 6
 	freezeWhole(t, x, &leaves)
 	apply(CmdDropBuckets, AppendBuckets(nil, leaves))
-	for target.clearing.on {
-		apply(CmdGuestGone, AppendGuestGone(nil, GuestGoneBody{}))
+	for target.clearing.active {
+		apply(CmdRemoteEnded, AppendRemoteEnded(nil, RemoteEndedBody{}))
 	}
 	for _, part := range parts {
 		part = bytes.Clone(part)

@@ -9,25 +9,25 @@ import (
 )
 
 // importing is a run of buckets whose chunks are coming in.
-type importing struct {
-	first, count uint32
-	epoch        uint64
-	next         []byte // cursor the next chunk must begin at
-	open         []byte // key of the semaphore whose entries may go on there
-	track, part  []byte // key of the track whose record goes on there, and what is there of the record
+type importState struct {
+	first, count          uint32
+	epoch                 uint64
+	next                  []byte // cursor the next chunk must begin at
+	openSemaphore         []byte // key of the semaphore whose entries may go on there
+	openTrack, trackBytes []byte // key of the track whose record goes on there, and what is there of the record
 }
 
-func (m *Machine) importOf(x *BucketsBody) int {
-	return slices.IndexFunc(m.imports, func(o importing) bool { return o.first == x.First && o.count == x.Count && o.epoch == x.Epoch })
+func (m *Machine) findImport(x *BucketsBody) int {
+	return slices.IndexFunc(m.imports, func(o importState) bool { return o.first == x.First && o.count == x.Count && o.epoch == x.Epoch })
 }
 
-// forgetImport forgets the imports into any bucket of a run.
-func (m *Machine) forgetImport(x *BucketsBody) {
-	m.imports = slices.DeleteFunc(m.imports, func(o importing) bool { return o.first < x.First+x.Count && x.First < o.first+o.count })
+// forgetImports forgets the imports into any bucket of a run.
+func (m *Machine) forgetImports(x *BucketsBody) {
+	m.imports = slices.DeleteFunc(m.imports, func(o importState) bool { return o.first < x.First+x.Count && x.First < o.first+o.count })
 }
 
 // imports: where there is no copy, or an outdated one, and the epoch is newer than all that is known of the bucket.
-func (b *bucket) imports(epoch uint64) stepVerdict {
+func (b *bucket) canImport(epoch uint64) stepVerdict {
 	switch b.state {
 	case bucketImporting:
 		if b.epoch == epoch {
@@ -38,7 +38,7 @@ func (b *bucket) imports(epoch uint64) stepVerdict {
 			return stepDone
 		}
 	}
-	if b.state != bucketActive && b.known() < epoch {
+	if b.state != bucketActive && b.highestEpoch() < epoch {
 		return stepDo
 	}
 	return stepNever
@@ -57,11 +57,11 @@ func (m *Machine) applyImport(c *rawCommand) {
 		m.reply(protocol.StatusBadRequest, textMalformed)
 		return
 	}
-	if !m.hasTable(x) || !m.mayStep(x, (*bucket).imports) {
+	if !m.ensureBuckets(x) || !m.checkStep(x, (*bucket).canImport) {
 		return
 	}
-	i := m.importOf(x)
-	var here place // how far the import is
+	i := m.findImport(x)
+	var here exportCursor // how far the import is
 	if i >= 0 {
 		here.read(m.imports[i].next)
 	}
@@ -69,7 +69,7 @@ func (m *Machine) applyImport(c *rawCommand) {
 	case len(part.nextBytes) > 0 && part.next.compare(&here) <= 0:
 		m.reply(protocol.StatusOK, "") // all of it was imported
 		return
-	case part.at.compare(&here) != 0:
+	case part.start.compare(&here) != 0:
 		m.reply(protocol.StatusAborted, textImportOrder)
 		return
 	}
@@ -80,18 +80,18 @@ func (m *Machine) applyImport(c *rawCommand) {
 		}
 	}
 	if i < 0 {
-		if !m.makeRoom(x) {
+		if !m.beginImport(x) {
 			m.reply(protocol.StatusAborted, textDropping)
 			return
 		}
-		m.imports = append(m.imports, importing{first: x.First, count: x.Count, epoch: x.Epoch})
+		m.imports = append(m.imports, importState{first: x.First, count: x.Count, epoch: x.Epoch})
 		i = len(m.imports) - 1
 	}
 	m.importRecords(&m.imports[i], part)
 	if len(part.nextBytes) > 0 {
 		m.imports[i].next = bytes.Clone(part.nextBytes)
 	} else {
-		m.closeSemaphore(&m.imports[i], nil)
+		m.closeOpenSemaphore(&m.imports[i], nil)
 		m.imports = slices.Delete(m.imports, i, i+1)
 		for k := x.First; k < x.First+x.Count; k++ {
 			m.buckets[k].state = bucketImported
@@ -100,17 +100,17 @@ func (m *Machine) applyImport(c *rawCommand) {
 	m.reply(protocol.StatusOK, "")
 }
 
-// makeRoom begins an import: outdated copies go first.
-func (m *Machine) makeRoom(x *BucketsBody) bool {
+// beginImport begins an import: outdated copies go first.
+func (m *Machine) beginImport(x *BucketsBody) bool {
 	outdated := BucketsBody{First: x.First, Count: x.Count}
-	m.forgetImport(&outdated)
-	homes := m.homesSome(x.First, x.Count)
+	m.forgetImports(&outdated)
+	homes := m.hasHomeSessions(x.First, x.Count)
 	for k := x.First; k < x.First+x.Count; k++ {
 		if b := &m.buckets[k]; b.state != bucketAbsent && b.state != bucketDropping {
-			m.drop(b, min(b.known(), x.Epoch-1), homes)
+			m.dropCopy(b, min(b.highestEpoch(), x.Epoch-1), homes)
 		}
 	}
-	m.clear()
+	m.clearDropped()
 	for k := x.First; k < x.First+x.Count; k++ {
 		if m.buckets[k].state != bucketAbsent {
 			return false
@@ -118,14 +118,14 @@ func (m *Machine) makeRoom(x *BucketsBody) bool {
 	}
 	for k := x.First; k < x.First+x.Count; k++ {
 		b := &m.buckets[k]
-		b.state, b.epoch, b.pending, b.base = bucketImporting, x.Epoch, 0, 0
+		b.state, b.epoch, b.moveEpoch, b.logBase = bucketImporting, x.Epoch, 0, 0
 	}
-	m.copies = m.countCopies()
+	m.copyCount = m.countCopies()
 	return true
 }
 
 // importRecords adds records. What does not fit together in them is left out, on every replica alike.
-func (m *Machine) importRecords(o *importing, part *chunk) {
+func (m *Machine) importRecords(o *importState, part *chunk) {
 	var s *semaphore
 	for k := range part.records {
 		r := &part.records[k]
@@ -133,18 +133,18 @@ func (m *Machine) importRecords(o *importing, part *chunk) {
 		case chunkCounters:
 			b := &m.buckets[r.bucket]
 			if plantOrdersRestart {
-				r.orders = 1 // far below what the source has given out
+				r.orderCounter = 1 // far below what the source has given out
 			}
-			b.orders, b.sessions, b.stood = max(b.orders, r.orders), max(b.sessions, r.sessions), r.stood
-		case chunkSession:
-			m.importSession(r)
-		case chunkEnded:
-			if !m.ended.has(r.create, m.logTime) {
-				m.ended.put(r.create, addSaturated(m.logTime, r.remain))
+			b.orderCounter, b.sessionCounter, b.timeBase = max(b.orderCounter, r.orderCounter), max(b.sessionCounter, r.sessionCounter), r.timeBase
+		case chunkHomeSession:
+			m.importHomeSession(r)
+		case chunkEndedCreateID:
+			if !m.endedCreateIDs.has(r.create, m.logTime) {
+				m.endedCreateIDs.put(r.create, addSaturated(m.logTime, r.remaining))
 			}
-		case chunkParty:
-			m.importParty(r)
-		case chunkSemaphore, chunkMore:
+		case chunkSessionRecord:
+			m.importSessionRecord(r)
+		case chunkSemaphore, chunkSemaphoreMore:
 			s = m.importSemaphore(o, r)
 		case chunkProcess:
 			m.importProcess(r)
@@ -160,62 +160,62 @@ func (m *Machine) importRecords(o *importing, part *chunk) {
 	}
 }
 
-// importSession gives a session a home copy here; a guest that is known stays what it is to the semaphores here.
-func (m *Machine) importSession(r *chunkRecord) {
-	n, p := m.nodes[r.node], m.parties[r.id]
+// importHomeSession gives a session a home copy here; a remote session that is known stays what it is to the semaphores here.
+func (m *Machine) importHomeSession(r *chunkRecord) {
+	n, p := m.nodes[r.node], m.sessions[r.id]
 	switch {
-	case n == nil || r.id > m.firstSession(protocol.SessionBucket(r.id))+m.buckets[protocol.SessionBucket(r.id)].sessions:
+	case n == nil || r.id > m.homeIDsBelow(protocol.SessionBucket(r.id))+m.buckets[protocol.SessionBucket(r.id)].sessionCounter:
 		return
-	case m.creates[r.create] != nil || m.gone.has(r.id, m.logTime):
+	case m.byCreateID[r.create] != nil || m.endedRemotes.has(r.id, m.logTime):
 		return
-	case p != nil && (p.gone || p.home != nil || p.node != n):
+	case p != nil && (p.ended || p.home != nil || p.node != n):
 		return
 	}
-	var s *session
+	var s *homeSession
 	if p == nil {
-		s = newSession()
-		*s.party = party{id: r.id, node: n, epoch: r.epoch, low: 1, mark: m.mark, home: s}
-		m.parties[r.id] = s.party
+		s = newHomeSession()
+		*s.sessionRecord = sessionRecord{id: r.id, node: n, epoch: r.epoch, low: 1, snapMark: m.snapMark, home: s}
+		m.sessions[r.id] = s.sessionRecord
 	} else {
-		m.touchParty(p)
+		m.touchSessionRecord(p)
 		m.cancel(p)
-		n.guests.remove(p, partyLess)
-		s = &session{party: p}
+		n.remoteSessions.remove(p, sessionRecordLess)
+		s = &homeSession{sessionRecord: p}
 		p.home = s
-		p.raise(r.epoch)
+		p.raiseEpoch(r.epoch)
 	}
-	s.desc = string(r.desc)
-	s.key, s.create, s.nonce, s.client, s.created = r.key, r.create, r.nonce, string(r.client), r.created
-	s.timeout, s.attached, s.since, s.generation = uint32(r.timeout), r.attached, m.logTime, m.takeovers.generation
-	m.creates[s.create] = s
+	s.description = string(r.desc)
+	s.key, s.createID, s.nonce, s.client, s.created = r.key, r.create, r.nonce, string(r.client), r.created
+	s.timeout, s.attached, s.attachedAt, s.generation = uint32(r.timeout), r.attached, m.logTime, m.takeovers.generation
+	m.byCreateID[s.createID] = s
 	n.addSession(s)
 	if !s.attached {
 		m.arm(s, r.at)
 	}
 }
 
-// importParty takes over what the source knew of a session. One that is gone stays gone; one that a home here does not know is gone too.
-func (m *Machine) importParty(r *chunkRecord) {
-	n, p := m.nodes[r.node], m.parties[r.id]
-	if n == nil || p != nil && (p.node != n || p.gone) {
+// importSessionRecord takes over what the source knew of a session. One that is gone stays gone; one that a home here does not know is gone too.
+func (m *Machine) importSessionRecord(r *chunkRecord) {
+	n, p := m.nodes[r.node], m.sessions[r.id]
+	if n == nil || p != nil && (p.node != n || p.ended) {
 		return
 	}
 	if p == nil {
-		p = &party{id: r.id, node: n, epoch: r.epoch, low: max(r.low, 1), desc: string(r.desc), used: m.logTime, mark: m.mark}
-		m.parties[r.id] = p
-		if r.gone || m.homeBucket(r.id) != nil || m.gone.has(r.id, m.logTime) {
-			p.gone = true
-			m.stranded = append(m.stranded, p)
+		p = &sessionRecord{id: r.id, node: n, epoch: r.epoch, low: max(r.low, 1), description: string(r.desc), lastUsed: m.logTime, snapMark: m.snapMark}
+		m.sessions[r.id] = p
+		if r.ended || m.activeHomeBucket(r.id) != nil || m.endedRemotes.has(r.id, m.logTime) {
+			p.ended = true
+			m.orphaned = append(m.orphaned, p)
 			return
 		}
-		n.guests.insert(p, partyLess)
+		n.remoteSessions.insert(p, sessionRecordLess)
 		m.arm(p, addSaturated(m.logTime, Retention))
 	}
-	m.touchParty(p)
+	m.touchSessionRecord(p)
 	if !m.atHome(p) {
-		p.raise(r.epoch)
-		if p.desc == "" {
-			p.redescribe(string(r.desc))
+		p.raiseEpoch(r.epoch)
+		if p.description == "" {
+			p.setDescription(string(r.desc))
 		}
 	}
 	if plantMemoryStays {
@@ -223,66 +223,66 @@ func (m *Machine) importParty(r *chunkRecord) {
 	}
 	p.answers.merge(r.answers)
 	p.low = max(p.low, r.low)
-	p.forget()
+	p.forgetAnswers()
 }
 
 // importSemaphore adds a semaphore, or finds the one whose entries go on.
-func (m *Machine) importSemaphore(o *importing, r *chunkRecord) *semaphore {
+func (m *Machine) importSemaphore(o *importState, r *chunkRecord) *semaphore {
 	n := m.nodes[r.node]
 	key := appendSemaphoreKey(nil, r.node, r.name)
-	m.closeSemaphore(o, key)
+	m.closeOpenSemaphore(o, key)
 	if n == nil {
 		return nil
 	}
 	b := &m.buckets[protocol.Bucket(r.node, r.name, uint32(len(m.buckets)))]
 	s := b.semaphores[string(key)]
-	if r.kind == chunkMore || s != nil {
+	if r.kind == chunkSemaphoreMore || s != nil {
 		return s
 	}
 	m.serial++
 	s = &semaphore{
-		bucket: b, node: n, name: bytes.Clone(r.name), data: keep(r.data), limit: r.limit, version: r.version, revision: m.applied, created: r.created,
-		ephemeral: r.ephemeral, mark: m.mark, serial: m.serial,
+		bucket: b, node: n, name: bytes.Clone(r.name), data: cloneOrNil(r.data), limit: r.limit, version: r.version, revision: m.applied, created: r.created,
+		ephemeral: r.ephemeral, snapMark: m.snapMark, serial: m.serial,
 	}
 	m.link(s)
-	o.open = key
+	o.openSemaphore = key
 	return s
 }
 
-// closeSemaphore ends the semaphore whose entries might have gone on, unless they do.
-func (m *Machine) closeSemaphore(o *importing, key []byte) {
-	if len(o.open) == 0 || bytes.Equal(o.open, key) {
+// closeOpenSemaphore ends the semaphore whose entries might have gone on, unless they do.
+func (m *Machine) closeOpenSemaphore(o *importState, key []byte) {
+	if len(o.openSemaphore) == 0 || bytes.Equal(o.openSemaphore, key) {
 		return
 	}
-	b := &m.buckets[protocol.Bucket(binary.BigEndian.Uint64(o.open), o.open[8:], uint32(len(m.buckets)))]
-	if s := b.semaphores[string(o.open)]; s != nil && s.ephemeral && s.owners.n+s.waiters.n == 0 {
+	b := &m.buckets[protocol.Bucket(binary.BigEndian.Uint64(o.openSemaphore), o.openSemaphore[8:], uint32(len(m.buckets)))]
+	if s := b.semaphores[string(o.openSemaphore)]; s != nil && s.ephemeral && s.owners.n+s.waiters.n == 0 {
 		m.unlink(s)
 	}
-	o.open = nil
+	o.openSemaphore = nil
 }
 
 // importEntry adds an owner or a waiter behind those that are there.
 func (m *Machine) importEntry(s *semaphore, r *chunkRecord) {
-	p := m.parties[r.id]
+	p := m.sessions[r.id]
 	last := s.waiters.last
 	if last == nil {
 		last = s.owners.last
 	}
 	switch {
-	case p == nil || p.node != s.node || s.entryOf(p) != nil || r.orderID > s.bucket.orders || last != nil && r.orderID <= last.orderID || r.orderID == 0:
+	case p == nil || p.node != s.node || s.entryOf(p) != nil || r.orderID > s.bucket.orderCounter || last != nil && r.orderID <= last.orderID || r.orderID == 0:
 		return
 	case !r.waiting && (s.waiters.n > 0 || s.used+r.count < s.used):
 		return
 	case r.waiting && s.waiters.n == 0 && s.fits(r.count):
 		return
 	}
-	m.touchParty(p)
+	m.touchSessionRecord(p)
 	m.touchSemaphore(s)
 	e := &entry{
-		sem: s, party: p, orderID: r.orderID, count: r.count, seq: r.seq, timeout: r.timeout, since: r.since, data: keep(r.data), waiting: r.waiting, mark: m.mark,
+		semaphore: s, session: p, orderID: r.orderID, count: r.count, seq: r.seq, timeout: r.timeout, since: r.since, data: cloneOrNil(r.data), waiting: r.waiting, snapMark: m.snapMark,
 	}
-	p.held.insert(e, byName)
-	s.node.enroll(e)
+	p.entries.insert(e, byName)
+	s.node.addEntryUsage(e)
 	if e.waiting {
 		s.enqueue(e)
 		if r.timed {
@@ -292,7 +292,7 @@ func (m *Machine) importEntry(s *semaphore, r *chunkRecord) {
 		s.owners.insert(e, byOrder)
 		s.used += e.count
 	}
-	if p.things() == 1 && !p.gone && !m.atHome(p) {
-		m.becameHeld(p)
+	if p.references() == 1 && !p.ended && !m.atHome(p) {
+		m.remoteHeld(p)
 	}
 }

@@ -10,7 +10,7 @@ const (
 	// MaxAnswers bounds the answers remembered for one session in one shard: a client must not run further ahead of its lowest unanswered
 	// request. Beyond it a request is OVERLOADED.
 	MaxAnswers = 1 << 14
-	// Retention is how long of log time a gone session's id, an idle guest's record and an ended session's create id are remembered, in ms.
+	// Retention is how long of log time a gone session's id, an idle remote session's record and an ended session's create id are remembered, in ms.
 	Retention = 10 * 60 * 1000
 
 	maxBuckets = 1 << 16 // a session id has 16 bits for its bucket
@@ -27,13 +27,15 @@ type Limits struct {
 
 // work is what one Apply may do beyond its commands. What is left goes on in the next, and NextDeadline says that one is due. It is part of the
 // state for the same reason.
-type work struct {
-	fired    int // deadlines looked at
-	swept    int // sessions looked at after a take-over
-	released int // entries and records removed for ended sessions, dropped nodes and overdue waiters
+type workLimits struct {
+	deadlines int // deadlines looked at
+	sweeps    int // sessions looked at after a take-over
+	releases  int // entries and records removed for ended sessions, dropped nodes and overdue waiters
 }
 
-func defaultWork() work { return work{fired: 1_000, swept: 1_000, released: 10_000} }
+func defaultWorkLimits() workLimits {
+	return workLimits{deadlines: 1_000, sweeps: 1_000, releases: 10_000}
+}
 
 func defaultLimits() Limits {
 	return Limits{Waiters: MaxWaitersPerSemaphore, Semaphores: MaxSemaphoresPerSession, Answers: MaxAnswers}

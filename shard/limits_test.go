@@ -7,9 +7,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestBelongingsOfASession: a session is in as many processes and tracks as the limits say, and in not one more; what it leaves makes room.
-func TestBelongingsOfASession(t *testing.T) {
-	x := newLoad(1)
+// TestHoldingsLimits: a session is in as many processes and tracks as the limits say, and in not one more; what it leaves makes room.
+func TestHoldingsLimits(t *testing.T) {
+	x := newBenchMachine(1)
 	replies := func() (list []Event) {
 		x.commit()
 		for _, e := range x.out.List {
@@ -42,7 +42,7 @@ func TestBelongingsOfASession(t *testing.T) {
 	}{
 		{"processes", MaxProcessesPerSession, join, func() {
 			command(CmdProcessLeave, &protocol.ProcessLeave{Head: x.head(0), Name: process(7)})
-		}, textPlacesLimit},
+		}, textMembershipsLimit},
 		{"tracks", MaxTracksPerSession, register, func() {
 			command(CmdTrackDelete, &protocol.TrackDelete{Head: x.head(0), Name: track(7), Force: true})
 		}, textTracksLimit},

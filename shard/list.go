@@ -11,8 +11,8 @@ import (
 // names walks a node's semaphores in order of name, from the first one not below from.
 func (m *Machine) names(n *node, from []byte, yield func(*semaphore) bool) {
 	var young []*semaphore
-	if n.count > n.semaphores.n {
-		for s := m.young.first; s != nil; s = s.youngNext {
+	if n.semaphoreCount > n.semaphores.n {
+		for s := m.nursery.first; s != nil; s = s.nurseryNext {
 			if s.node == n && bytes.Compare(s.name, from) >= 0 {
 				young = append(young, s)
 			}
@@ -103,8 +103,8 @@ func (m *Machine) List(req *protocol.List, out *protocol.ListReply) error {
 		m.names(n, l.from, func(s *semaphore) bool { return item(s, nil) })
 		return nil
 	}
-	if q := m.parties[req.Session]; q != nil && q.node == n {
-		for e := q.held.seekName(l.from); e != nil && item(e.sem, e); e = next(e, byName) {
+	if q := m.sessions[req.Session]; q != nil && q.node == n {
+		for e := q.entries.seekName(l.from); e != nil && item(e.semaphore, e); e = next(e, byName) {
 		}
 	}
 	return nil
@@ -112,27 +112,27 @@ func (m *Machine) List(req *protocol.List, out *protocol.ListReply) error {
 
 // SessionDescribe reads a session at its home. Errors: WRONG_SHARD, SESSION_EXPIRED.
 func (m *Machine) SessionDescribe(req *protocol.SessionDescribe, out *protocol.SessionInfo) error {
-	if m.homeBucket(req.Session) == nil {
+	if m.activeHomeBucket(req.Session) == nil {
 		return &protocol.Error{Status: protocol.StatusWrongShard, Message: textWrongShard}
 	}
-	p := m.parties[req.Session]
+	p := m.sessions[req.Session]
 	switch {
 	case m.isDropped(req.Node):
 		return &protocol.Error{Status: protocol.StatusSessionExpired, Message: textNodeDropped}
 	case p == nil || p.home == nil || p.node.id != req.Node || !m.alive(p):
-		return &protocol.Error{Status: protocol.StatusSessionExpired, Message: textSessionGone}
+		return &protocol.Error{Status: protocol.StatusSessionExpired, Message: textSessionEnded}
 	}
 	*out = m.sessionInfo(p.home)
 	return nil
 }
 
-func (m *Machine) sessionInfo(s *session) protocol.SessionInfo {
+func (m *Machine) sessionInfo(s *homeSession) protocol.SessionInfo {
 	info := protocol.SessionInfo{
-		Session: s.id, Node: s.node.id, State: protocol.SessionAttached, Epoch: s.epoch, Timeout: uint64(s.timeout), Description: s.desc,
+		Session: s.id, Node: s.node.id, State: protocol.SessionAttached, Epoch: s.epoch, Timeout: uint64(s.timeout), Description: s.description,
 		Client: s.client, CreatedAt: s.created,
 	}
 	if attached, deadline := m.attached(s); !attached {
-		info.State, info.Remaining = protocol.SessionDetached, deadline-m.time(m.bucketOf(s))
+		info.State, info.Remaining = protocol.SessionDetached, deadline-m.bucketTime(m.homeBucketOf(s))
 	}
 	return info
 }
@@ -153,11 +153,11 @@ func (m *Machine) SessionList(req *protocol.SessionList, out *protocol.SessionLi
 	}
 	*out = protocol.SessionListReply{Sessions: out.Sessions[:0]}
 	p := newPage(req.Limit, PageBytes)
-	n.sessions.ascend(func(s *session) bool { return s.id <= after }, func(s *session) bool {
-		if !m.alive(s.party) || m.homeBucket(s.id) == nil {
+	n.homeSessions.ascend(func(s *homeSession) bool { return s.id <= after }, func(s *homeSession) bool {
+		if !m.alive(s.sessionRecord) || m.activeHomeBucket(s.id) == nil {
 			return true
 		}
-		if !p.takes(64 + len(s.desc) + len(s.client)) {
+		if !p.takes(64 + len(s.description) + len(s.client)) {
 			out.Cursor = binary.BigEndian.AppendUint64(nil, after)
 			return false
 		}

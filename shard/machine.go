@@ -17,52 +17,52 @@ type Machine struct {
 	epoch   uint64 // the register: leader epoch of the last take-over
 	logTime uint64 // Invariant: never goes back
 	limits  Limits
-	work    work
+	work    workLimits
 
-	tier     uint8
-	buckets  []bucket // all of the tier, by number; empty until the first CmdBuckets
-	copies   uint64   // of how many of them this shard has a copy
-	imports  []importing
-	clearing clearing
+	tier      uint8
+	buckets   []bucket // all of the tier, by number; empty until the first CmdBuckets
+	copyCount uint64   // of how many of them this shard has a copy
+	imports   []importState
+	clearing  clearState
 
 	nodes     map[uint64]*node // known, not dropped
 	nodeIndex index[node]      // those and the ones being removed, by id
 	dropping  []*node          // being removed, in order of their drop
 	dropped   []uint64         // ids refused for good, sorted
 
-	parties map[uint64]*party // home sessions, guests, and ended sessions that still have entries
-	dying   []*party          // the latter, in order of their end
-	// stranded are those of them whose entries are all in copies that are not active, and so must not change.
-	stranded []*party
-	creates  map[[protocol.KeyLen]byte]*session
-	ended    retained[[protocol.KeyLen]byte] // create ids of ended sessions
-	gone     retained[uint64]                // ids of ended guests
+	sessions map[uint64]*sessionRecord // home sessions, remote sessions, and ended sessions that still have entries
+	ending   []*sessionRecord          // the latter, in order of their end
+	// orphaned are those of them whose entries are all in copies that are not active, and so must not change.
+	orphaned       []*sessionRecord
+	byCreateID     map[[protocol.KeyLen]byte]*homeSession
+	endedCreateIDs retained[[protocol.KeyLen]byte] // create ids of ended sessions
+	endedRemotes   retained[uint64]                // ids of ended remote sessions
 
-	called    []*proc // in this Apply; empty between Applies
-	takeovers takeovers
-	handed    bool // the leader of the present epoch gives its leadership to another one
-	deadlines deadlines
+	calledProcesses []*processRecord // in this Apply; empty between Applies
+	takeovers       takeovers
+	handingOver     bool // the leader of the present epoch gives its leadership to another one
+	deadlines       deadlines
 
-	young     youngList
+	nursery   nursery
 	selfCheck uint64 // ms: the least self-check period of the nodes, 0 without any; follows from them
 	grace     uint64 // ms: the least grace period of the nodes, 0 without any; follows from them
 
 	serial uint64 // of semaphores, to link records within one snapshot; not part of the state
 
-	snap *Snapshot // being written: records are set aside before they change
-	mark uint32    // of the newest snapshot
+	snapshot *Snapshot // being written: records are set aside before they change
+	snapMark uint32    // of the newest snapshot
 
-	run run // of the Apply that is going on
+	batch batchState // of the Apply that is going on
 
-	texts texts
+	interner interner
 }
 
 // run is what one Apply needs at every step.
-type run struct {
-	out      *Events
-	wall     uint64
-	command  int
-	released int // budget left of work.released
+type batchState struct {
+	out           *Events
+	wall          uint64
+	command       int
+	releaseBudget int // budget left of work.releases
 
 	start   protocol.SessionStart
 	attach  protocol.SessionAttach
@@ -84,15 +84,15 @@ type run struct {
 // New makes an empty machine for the shard with this id. It serves nothing until CmdBuckets gave it buckets and CmdNodePut nodes.
 func New(id uint64) *Machine {
 	return &Machine{
-		id:      id,
-		limits:  defaultLimits(),
-		work:    defaultWork(),
-		young:   youngList{max: maxYoung},
-		nodes:   make(map[uint64]*node),
-		parties: make(map[uint64]*party),
-		creates: make(map[[protocol.KeyLen]byte]*session),
-		ended:   newRetained[[protocol.KeyLen]byte](),
-		gone:    newRetained[uint64](),
+		id:             id,
+		limits:         defaultLimits(),
+		work:           defaultWorkLimits(),
+		nursery:        nursery{max: maxNursery},
+		nodes:          make(map[uint64]*node),
+		sessions:       make(map[uint64]*sessionRecord),
+		byCreateID:     make(map[[protocol.KeyLen]byte]*homeSession),
+		endedCreateIDs: newRetained[[protocol.KeyLen]byte](),
+		endedRemotes:   newRetained[uint64](),
 	}
 }
 
@@ -106,7 +106,7 @@ func (m *Machine) Epoch() uint64 { return m.epoch }
 func (m *Machine) LogTime() uint64 { return m.logTime }
 
 // Wall is the wall clock of the last entry applied, 0 before the first since the machine was made or restored. It is for display.
-func (m *Machine) Wall() uint64 { return m.run.wall }
+func (m *Machine) Wall() uint64 { return m.batch.wall }
 
 // AppliedIndex is the log index of the last entry applied.
 func (m *Machine) AppliedIndex() uint64 { return m.applied }
@@ -116,7 +116,7 @@ func (m *Machine) Limits() Limits { return m.limits }
 
 // NextDeadline is the log time from which on a tick (a batch without commands) would do something, if any: now while work is left over.
 func (m *Machine) NextDeadline() (logTime uint64, ok bool) {
-	if m.takeovers.sweeping || len(m.dying) > 0 || len(m.dropping) > 0 || m.clearing.on {
+	if m.takeovers.sweeping || len(m.ending) > 0 || len(m.dropping) > 0 || m.clearing.active {
 		return m.logTime, true
 	}
 	at, rec := m.deadlines.first()

@@ -71,8 +71,8 @@ func show(e Event) string {
 	return string(b)
 }
 
-func sameChanges(got, want []Change) error {
-	same := func(a, b Change) bool {
+func sameChanges(got, want []SemaphoreChange) error {
+	same := func(a, b SemaphoreChange) bool {
 		return a.Node == b.Node && a.Bucket == b.Bucket && bytes.Equal(a.Name, b.Name) && a.Kind == b.Kind && a.Limit == b.Limit &&
 			a.Ephemeral == b.Ephemeral && a.Version == b.Version && bytes.Equal(a.Data, b.Data) && sameOwner(a.Owner, b.Owner)
 	}
@@ -111,7 +111,7 @@ func sameState(m *Machine, w *model, limit uint32, ids []uint64) error {
 		}
 	}
 	var guests, want [][2]uint64
-	m.Guests(func(session, epoch uint64) bool {
+	m.RemoteSessions(func(session, epoch uint64) bool {
 		guests = append(guests, [2]uint64{session, epoch})
 		return true
 	})
@@ -121,7 +121,7 @@ func sameState(m *Machine, w *model, limit uint32, ids []uint64) error {
 		}
 	}
 	if !slices.Equal(guests, want) {
-		return fmt.Errorf("guests %v, want %v", guests, want)
+		return fmt.Errorf("remote sessions %v, want %v", guests, want)
 	}
 	if err := sameCounters(m, w); err != nil && !w.loose {
 		return err
@@ -171,7 +171,7 @@ func sameNode(m *Machine, w *model, id uint64, limit uint32, ids []uint64) error
 		var part []protocol.ListItem
 		if s := w.session(session); s != nil && s.node == id {
 			for _, sem := range sems {
-				if r := sem.row(s); r != nil {
+				if r := sem.entryOf(s); r != nil {
 					part = append(part, w.listItem(sem, r))
 				}
 			}
@@ -210,10 +210,10 @@ func sameSessions(m *Machine, w *model, id uint64, limit uint32) error {
 	return nil
 }
 
-func (m *model) listItem(s *modelSem, r *modelRow) protocol.ListItem {
+func (m *model) listItem(s *modelSemaphore, r *modelEntry) protocol.ListItem {
 	it := protocol.ListItem{
 		Name: s.name, Limit: s.limit, Used: s.used(), Ephemeral: s.ephemeral, Version: s.version, DataLen: uint64(len(s.data)),
-		NumOwners: uint64(len(s.rows) - s.waiters()), NumWaiters: uint64(s.waiters()),
+		NumOwners: uint64(len(s.entries) - s.waiters()), NumWaiters: uint64(s.waiters()),
 	}
 	if r != nil {
 		it.OrderID, it.Count, it.Waiting = r.order, r.count, !r.owner
@@ -248,7 +248,7 @@ func sameList(m *Machine, req *protocol.List, want []protocol.ListItem) error {
 }
 
 // sameSemaphore compares a description, and holds the invariants of the owners.
-func sameSemaphore(m *Machine, w *model, s *modelSem, limit uint32) error {
+func sameSemaphore(m *Machine, w *model, s *modelSemaphore, limit uint32) error {
 	req := protocol.Describe{Node: s.node, Name: s.name, Flags: protocol.WithOwners | protocol.WithWaiters, Limit: limit}
 	var all, out protocol.DescribeReply
 	for page := range manyPages {
@@ -268,12 +268,12 @@ func sameSemaphore(m *Machine, w *model, s *modelSem, limit uint32) error {
 			break
 		}
 	}
-	if err := holds(&all, s.limit); err != nil {
+	if err := checkDescription(&all, s.limit); err != nil {
 		return err
 	}
 	var owners []protocol.Owner
 	var waiters []protocol.Waiter
-	for _, r := range s.rows {
+	for _, r := range s.entries {
 		o := r.asOwner()
 		if r.owner {
 			owners = append(owners, o)
@@ -305,7 +305,7 @@ func sameSemaphore(m *Machine, w *model, s *modelSem, limit uint32) error {
 
 // holds checks a description by itself: the owners are the greedy prefix of the queue by order id, and hold no more than the limit, unless it was
 // lowered.
-func holds(d *protocol.DescribeReply, limit uint64) error {
+func checkDescription(d *protocol.DescribeReply, limit uint64) error {
 	sum, last := uint64(0), uint64(0)
 	for _, o := range d.Owners {
 		if o.OrderID <= last {
@@ -335,7 +335,7 @@ func holds(d *protocol.DescribeReply, limit uint64) error {
 }
 
 // sameStream reads the snapshot a stream over the whole node begins with, in small pages.
-func sameStream(m *Machine, w *model, node uint64, sems []*modelSem, limit uint32) error {
+func sameStream(m *Machine, w *model, node uint64, sems []*modelSemaphore, limit uint32) error {
 	var items []protocol.SnapshotItem
 	var cursor []byte
 	for page := range manyPages {
@@ -365,7 +365,7 @@ func sameStream(m *Machine, w *model, node uint64, sems []*modelSem, limit uint3
 	for i, s := range sems {
 		it := &items[i]
 		var owners []protocol.Owner
-		for _, r := range s.rows {
+		for _, r := range s.entries {
 			if r.owner {
 				owners = append(owners, r.asOwner())
 			}
@@ -398,12 +398,12 @@ func sameSession(m *Machine, w *model, id uint64) error {
 		return err
 	}
 	s := w.session(id)
-	guest, ok := m.Guest(id)
+	guest, ok := m.RemoteSession(id)
 	if wantOK := s != nil && !s.home; ok != wantOK {
-		return fmt.Errorf("guest found %v, want %v", ok, wantOK)
+		return fmt.Errorf("remote session found %v, want %v", ok, wantOK)
 	}
 	if ok && (guest.Epoch != s.epoch || guest.Description != s.desc || guest.Node != s.node || (guest.Held == 0) != w.idle(s)) {
-		return fmt.Errorf("guest %+v, want %+v", guest, s)
+		return fmt.Errorf("remote session %+v, want %+v", guest, s)
 	}
 	return nil
 }
@@ -418,7 +418,7 @@ func sameHome(m *Machine, w *model, id uint64) error {
 	if ok {
 		held := 0
 		for _, sem := range w.sems {
-			if sem.row(s) != nil {
+			if sem.entryOf(s) != nil {
 				held++
 			}
 		}
@@ -524,7 +524,7 @@ func (m *model) deadlines() (out []uint64) {
 		}
 	}
 	for _, s := range m.sems {
-		for _, r := range s.rows {
+		for _, r := range s.entries {
 			if r.timed {
 				out = append(out, r.deadline)
 			}

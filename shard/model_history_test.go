@@ -31,7 +31,7 @@ type history struct {
 	moments          []moment
 	commands         int
 
-	debts  *debts // of a slow machine
+	debts  *pendingEvents // of a slow machine
 	ended  map[uint64]bool
 	orders map[nodeName]*orderIDs
 }
@@ -67,7 +67,7 @@ type moment struct {
 
 func (h *history) note(what string) { h.moments = append(h.moments, moment{note: what}) }
 
-func (h *history) told() string {
+func (h *history) trace() string {
 	var b bytes.Buffer
 	for i, at := range h.moments {
 		if i > 0 && i < len(h.moments)-1 && at.note == "" && len(at.ops)+len(at.events)+len(h.moments[i-1].ops) == 0 {
@@ -89,8 +89,8 @@ func (h *history) told() string {
 }
 
 // all runs the history to its end, and then lets everything that is due happen.
-func (h *history) all() (err error) {
-	for _, part := range []func() []op{h.opening, h.begin, h.furnish} {
+func (h *history) run() (err error) {
+	for _, part := range []func() []op{h.opening, h.begin, h.semaphoreOps} {
 		if err := h.apply(h.header(h.m.now+uint64(h.n(3))), part()); err != nil {
 			return err
 		}
@@ -168,13 +168,13 @@ func (h *history) apply(hd Header, ops []op) error {
 	if err := sameEvents(out.List, h.m.events); err != nil {
 		return err
 	}
-	if err := sameChanges(out.Changes, h.m.changes); err != nil {
+	if err := sameChanges(out.SemaphoreChanges, h.m.changes); err != nil {
 		return err
 	}
 	if err := sameState(h.machine, h.m, []uint32{0, 1, 2, 5}[h.index%4], h.known()); err != nil {
 		return err
 	}
-	return h.holdOrders()
+	return h.checkOrders()
 }
 
 // known are the sessions that were ever heard of.
@@ -216,11 +216,11 @@ func (h *history) push(hd Header, ops []op) (*Events, error) {
 	if a, b := h.machine.Digest(), h.replica.Digest(); a != b {
 		return nil, fmt.Errorf("digest %x, the replica's is %x", a, b)
 	}
-	return &out, h.holdEnds(out.List)
+	return &out, h.checkEnds(out.List)
 }
 
-// holdEnds checks that nothing is addressed to a session after its end.
-func (h *history) holdEnds(events []Event) error {
+// checkEnds checks that nothing is addressed to a session after its end.
+func (h *history) checkEnds(events []Event) error {
 	for _, e := range events {
 		switch e.Kind {
 		case EventSessionEnded:
@@ -237,11 +237,11 @@ func (h *history) holdEnds(events []Event) error {
 	return nil
 }
 
-// holdOrders checks that order ids rise, and that nobody holds anything after the end.
-func (h *history) holdOrders() error {
+// checkOrders checks that order ids rise, and that nobody holds anything after the end.
+func (h *history) checkOrders() error {
 	for _, s := range h.m.sems {
-		if len(s.rows) > 0 && len(s.rows) == s.waiters() {
-			h.m.saw("a queue without owners")
+		if len(s.entries) > 0 && len(s.entries) == s.waiters() {
+			h.m.countRule("a queue without owners")
 		}
 		key := nodeName{s.node, string(s.name)}
 		if h.orders[key] == nil {

@@ -13,7 +13,7 @@ import (
 // is kept for it as an SDK would, so that it can be compared with what the others were told: epochs rise, through moves too, a coordinator is one in each
 // epoch, and no epoch is complete for one and cancelled for another.
 
-var movingProcesses = [][]byte{[]byte("alpha"), []byte("b"), []byte("gamma.3"), []byte("delta-4")}
+var moveTestProcesses = [][]byte{[]byte("alpha"), []byte("b"), []byte("gamma.3"), []byte("delta-4")}
 
 // modelProcess is a process as the world knows it.
 type modelProcess struct {
@@ -32,7 +32,7 @@ type modelMember struct {
 	completes   bool
 }
 
-func (x *moving) processOf(name []byte) *modelProcess {
+func (x *moveTest) processOf(name []byte) *modelProcess {
 	if x.processes == nil {
 		x.processes = map[string]*modelProcess{}
 	}
@@ -55,7 +55,7 @@ func (p *modelProcess) without(id uint64) bool {
 }
 
 // hear takes what a shard told members.
-func (x *moving) hear(e *Event) {
+func (x *moveTest) receiveRound(e *Event) {
 	p, q := x.processOf(e.Name), e.Process
 	if slices.Contains(x.ended, e.Session) {
 		x.t.Fatalf("session %x has ended and is told %+v", e.Session, q)
@@ -80,7 +80,7 @@ func (x *moving) hear(e *Event) {
 				x.t.Fatalf("session %x: epoch %d of %s is over, settled %d", e.Session, m.epoch, e.Name, q.Settled)
 			}
 			*m = modelMember{epoch: q.Epoch, open: true}
-			x.saw("round started")
+			x.count("round started")
 		}
 	case process.EventCoordinate:
 		if q.Epoch == m.epoch && m.open {
@@ -91,22 +91,22 @@ func (x *moving) hear(e *Event) {
 			x.t.Fatalf("epoch %d of %s was completed and is cancelled", q.Epoch, e.Name)
 		}
 		m.open = false
-		x.saw("round cancelled")
+		x.count("round cancelled")
 	case process.EventComplete:
 		p.completed[q.Epoch] = true
 		m.completes = true
 	case process.EventRemoved:
-		x.saw("evicted")
+		x.count("evicted")
 	}
 }
 
 // member sends something of a member.
-func (x *moving) member() error {
+func (x *moveTest) member() error {
 	if len(x.clients) == 0 {
 		return nil
 	}
 	c := x.clients[x.r.IntN(len(x.clients))]
-	name := movingProcesses[x.r.IntN(len(movingProcesses))]
+	name := moveTestProcesses[x.r.IntN(len(moveTestProcesses))]
 	p := x.processOf(name)
 	m := p.told[c.id]
 	joined := slices.Contains(p.members, c.id)
@@ -141,28 +141,28 @@ func (x *moving) member() error {
 		kind == CmdProcessComplete)
 }
 
-func (x *moving) sendMember(c *modelClient, name []byte, cmd Command, numbered bool) error {
+func (x *moveTest) sendMember(c *modelClient, name []byte, cmd Command, numbered bool) error {
 	p := x.processOf(name)
-	i, ok := x.serving(protocol.ProcessBucket(1, name, movingBuckets))
+	i, ok := x.serving(protocol.ProcessBucket(1, name, moveTestBuckets))
 	if !ok {
 		for k := range x.shards {
 			if e := x.command(k, cmd); e.Status != protocol.StatusWrongShard {
 				return fmt.Errorf("shard %d answers for a process that no shard serves: %s", k, show(e))
 			}
 		}
-		x.saw("member refused while frozen")
+		x.count("member refused while frozen")
 		return nil
 	}
 	x.catchUp(false)
 	joined := slices.Contains(p.members, c.id)
 	e := x.command(i, cmd)
-	x.say("shard %d: session %x, %s: kind %d -> %s", i, c.id, name, cmd.Kind, show(e))
+	x.logf("shard %d: session %x, %s: kind %d -> %s", i, c.id, name, cmd.Kind, show(e))
 	if numbered {
 		if again := x.command(i, cmd); again.Status != e.Status || again.OrderID != e.OrderID || cmd.Kind == CmdProcessLeave && again.Version != e.Version {
 			return fmt.Errorf("the same number is answered %s, then %s", show(e), show(again))
 		}
 		c.seq++
-		x.saw("member request sent again")
+		x.count("member request sent again")
 	}
 	switch cmd.Kind {
 	case CmdProcessJoin:
@@ -171,7 +171,7 @@ func (x *moving) sendMember(c *modelClient, name []byte, cmd Command, numbered b
 		}
 		p.members = append(p.members, c.id)
 		if len(p.members) > 2 {
-			x.saw("three members")
+			x.count("three members")
 		}
 	case CmdProcessLeave, CmdProcessEvict:
 		if e.Status != protocol.StatusOK || !p.without(c.id) {
@@ -179,7 +179,7 @@ func (x *moving) sendMember(c *modelClient, name []byte, cmd Command, numbered b
 		}
 	case CmdProcessComplete:
 		if e.Status == protocol.StatusOK {
-			x.saw("round completed")
+			x.count("round completed")
 		}
 	}
 	x.catchUp(false)
@@ -187,7 +187,7 @@ func (x *moving) sendMember(c *modelClient, name []byte, cmd Command, numbered b
 }
 
 // sameProcesses compares members, when no move is under way and nothing is left over.
-func (x *moving) sameProcesses() error {
+func (x *moveTest) sameProcesses() error {
 	count := 0
 	for _, s := range x.shards {
 		s.m.ProcessesFrom(0, nil, func(ProcessView) bool {
@@ -195,14 +195,14 @@ func (x *moving) sameProcesses() error {
 			return true
 		})
 	}
-	for _, name := range movingProcesses {
+	for _, name := range moveTestProcesses {
 		p := x.processOf(name)
 		for _, id := range x.ended {
 			if p.without(id) {
-				x.saw("member ended")
+				x.count("member ended")
 			}
 		}
-		m := x.shards[x.owner[protocol.ProcessBucket(1, name, movingBuckets)]].m
+		m := x.shards[x.owner[protocol.ProcessBucket(1, name, moveTestBuckets)]].m
 		v, err := m.Process(1, name)
 		if err != nil {
 			if len(p.members) > 0 {
@@ -211,7 +211,7 @@ func (x *moving) sameProcesses() error {
 			continue
 		}
 		count--
-		if got := v.x.state.Living(nil); !slices.Equal(got, p.members) {
+		if got := v.record.state.Living(nil); !slices.Equal(got, p.members) {
 			return fmt.Errorf("process %s has members %x, want %x", name, got, p.members)
 		}
 		if v.Epoch() < p.epoch {
@@ -223,7 +223,7 @@ func (x *moving) sameProcesses() error {
 				return fmt.Errorf("process %s does not know its member %x", name, id)
 			}
 			for i := range events {
-				x.hear(&events[i])
+				x.receiveRound(&events[i])
 			}
 		}
 	}
@@ -249,7 +249,7 @@ func sameProcessCopies(x, y *bucket) (members int, err error) {
 }
 
 // stillIn is the state of all processes and tracks in a run's copies.
-func stillIn(m *Machine, v *movingMove) (all string) {
+func stillIn(m *Machine, v *bucketMove) (all string) {
 	for b := v.run.First; b < v.run.First+v.run.Count; b++ {
 		keys, _ := keysFrom(m.buckets[b].processes, nil)
 		for _, key := range keys {

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	movingShards  = 3
-	movingBuckets = 6
+	moveTestShards  = 3
+	moveTestBuckets = 6
 )
 
 // moving is three shards between which buckets move, and the model, which is one shard that has them all and knows of no moves. Requests go to the shard that
@@ -24,27 +24,27 @@ const (
 // time. The replies must be the model's; so must what is there once no move is under way: owners, waiters, order ids, data, remaining time.
 //
 // Log time stands still while a move is under way, for the model has no buckets whose time does.
-type moving struct {
+type moveTest struct {
 	t       *testing.T
 	r       *rand.Rand
 	w       *model
-	shards  [movingShards]*movingShard
-	owner   [movingBuckets]int
-	epochs  [movingBuckets]uint64
-	moves   []*movingMove
-	sent    []movingStep
+	shards  [moveTestShards]*moveTestShard
+	owner   [moveTestBuckets]int
+	epochs  [moveTestBuckets]uint64
+	moves   []*bucketMove
+	sent    []sentStep
 	clients []*modelClient
 	ended   []uint64
 	now     uint64
 	serial  uint64
-	did     map[string]int
+	counts  map[string]int
 	told    []string
 
 	processes map[string]*modelProcess
 	tracks    map[string]*modelTrack
 }
 
-type movingShard struct {
+type moveTestShard struct {
 	m     *Machine
 	base  uint64 // its log time is the model's and this
 	log   [][]byte
@@ -54,7 +54,7 @@ type movingShard struct {
 	is    uint64    // digest then
 }
 
-type movingMove struct {
+type bucketMove struct {
 	run      BucketsBody
 	from, to int
 	phase    string
@@ -62,7 +62,7 @@ type movingMove struct {
 	still    string // the processes and tracks of the frozen copies
 }
 
-type movingStep struct {
+type sentStep struct {
 	to int
 	c  Command
 }
@@ -93,7 +93,7 @@ func TestBucketsMove(t *testing.T) {
 		if !end.IsZero() && time.Now().After(end) {
 			break
 		}
-		x := newMoving(t, seed, did)
+		x := newMoveTest(t, seed, did)
 		for range steps {
 			if err := x.step(); err != nil {
 				for _, line := range x.told[max(0, len(x.told)-80):] {
@@ -105,7 +105,7 @@ func TestBucketsMove(t *testing.T) {
 	}
 	for _, what := range []string{
 		"move done", "move aborted before the freeze", "move aborted after it", "move aborted after the import", "step sent again", "late chunk", "crash", "resumed",
-		"chunk out of order", "drop goes on", "sent again", "refused while frozen", "snapshot in the middle", "restart", "home moved with guests",
+		"chunk out of order", "drop goes on", "sent again", "refused while frozen", "snapshot in the middle", "restart", "home moved with remote sessions",
 		"session ended while its holdings were frozen", "waiter moved", "outdated copy replaced",
 		"round started", "round cancelled", "round completed", "member refused while frozen", "member request sent again", "three members", "evicted", "member ended",
 		"process moved",
@@ -119,13 +119,13 @@ func TestBucketsMove(t *testing.T) {
 	t.Log(did)
 }
 
-func newMoving(t *testing.T, seed uint64, did map[string]int) *moving {
-	x := &moving{t: t, r: rand.New(rand.NewPCG(seed, 77)), w: newModel(), did: did}
+func newMoveTest(t *testing.T, seed uint64, did map[string]int) *moveTest {
+	x := &moveTest{t: t, r: rand.New(rand.NewPCG(seed, 77)), w: newModel(), counts: did}
 	lazy := x.r.IntN(2) == 0
 	for i := range x.shards {
-		s := &movingShard{m: New(uint64(i + 2)), base: []uint64{1000, 5_000_000, 77}[i]}
+		s := &moveTestShard{m: New(uint64(i + 2)), base: []uint64{1000, 5_000_000, 77}[i]}
 		if lazy {
-			s.m.work = work{fired: 1 + x.r.IntN(5), swept: 1 + x.r.IntN(5), released: 1 + x.r.IntN(5)}
+			s.m.work = workLimits{deadlines: 1 + x.r.IntN(5), sweeps: 1 + x.r.IntN(5), releases: 1 + x.r.IntN(5)}
 		}
 		x.shards[i] = s
 		x.command(i, Command{Kind: CmdTakeOver})
@@ -134,21 +134,21 @@ func newMoving(t *testing.T, seed uint64, did map[string]int) *moving {
 	x.w.loose = true
 	x.model(op{kind: CmdTakeOver})
 	x.model(op{kind: CmdNodePut, msg: NodePutBody{Node: 1, Revision: 1, Config: protocol.DefaultNodeConfig()}})
-	x.model(op{kind: CmdBuckets, msg: BucketsBody{Total: movingBuckets, Count: movingBuckets}})
-	for b := range uint32(movingBuckets) {
-		x.owner[b], x.epochs[b] = int(b)%movingShards, 1
-		x.command(x.owner[b], Command{Kind: CmdBuckets, Body: AppendBuckets(nil, BucketsBody{Total: movingBuckets, First: b, Count: 1})})
+	x.model(op{kind: CmdBuckets, msg: BucketsBody{Total: moveTestBuckets, Count: moveTestBuckets}})
+	for b := range uint32(moveTestBuckets) {
+		x.owner[b], x.epochs[b] = int(b)%moveTestShards, 1
+		x.command(x.owner[b], Command{Kind: CmdBuckets, Body: AppendBuckets(nil, BucketsBody{Total: moveTestBuckets, First: b, Count: 1})})
 	}
 	return x
 }
 
-func (x *moving) say(format string, args ...any) {
+func (x *moveTest) logf(format string, args ...any) {
 	x.told = append(x.told, fmt.Sprintf(format, args...))
 }
 
-func (x *moving) saw(what string) { x.did[what]++ }
+func (x *moveTest) count(what string) { x.counts[what]++ }
 
-func (x *moving) model(o op) Event {
+func (x *moveTest) model(o op) Event {
 	x.w.apply(x.w.index+1, Header{Epoch: 1 << 16, LogTime: x.now}, []op{o})
 	for _, e := range x.w.events {
 		if e.Kind == EventReply {
@@ -159,7 +159,7 @@ func (x *moving) model(o op) Event {
 }
 
 // apply applies an entry, looks at the machine, and goes on with the snapshot that is being written.
-func (x *moving) apply(i int, commands []byte) Event {
+func (x *moveTest) apply(i int, commands []byte) Event {
 	x.t.Helper()
 	s := x.shards[i]
 	h := Header{Format: FormatVersion, Epoch: 1 << 16, Seq: uint64(len(s.log)), LogTime: s.base + x.now}
@@ -186,14 +186,14 @@ func (x *moving) apply(i int, commands []byte) Event {
 		case EventSessionEnded:
 			x.ended = append(x.ended, e.Session)
 		case EventProcess:
-			x.hear(&s.out.List[k])
+			x.receiveRound(&s.out.List[k])
 		}
 	}
 	return reply
 }
 
 // restoreSnapshot restores what was written while entries were applied, applies them to it, and compares.
-func (x *moving) restoreSnapshot(s *movingShard) {
+func (x *moveTest) restoreSnapshot(s *moveTestShard) {
 	full := s.snap.appendEnd(s.snap.buf)
 	s.snap.Close()
 	s.snap = nil
@@ -213,45 +213,45 @@ func (x *moving) restoreSnapshot(s *movingShard) {
 	if m.Digest() != s.m.Digest() {
 		x.t.Fatal("a snapshot and the rest of the log are not the log")
 	}
-	x.saw("snapshot in the middle")
+	x.count("snapshot in the middle")
 }
 
-func (x *moving) command(i int, c Command) Event {
+func (x *moveTest) command(i int, c Command) Event {
 	x.t.Helper()
 	e := x.apply(i, AppendCommand(nil, c))
-	x.tell()
+	x.syncRemotes()
 	return e
 }
 
-// tell is what the shards' leaders do for guests: a shard that has something of an ended session is told.
-func (x *moving) tell() {
+// tell is what the shards' leaders do for remote sessions: a shard that has something of an ended session is told.
+func (x *moveTest) syncRemotes() {
 	for i, s := range x.shards {
 		for _, id := range x.ended {
-			if _, ok := s.m.Guest(id); ok {
-				if slices.ContainsFunc(x.moves, func(v *movingMove) bool { return v.phase != "begun" }) {
-					x.saw("session ended while its holdings were frozen")
+			if _, ok := s.m.RemoteSession(id); ok {
+				if slices.ContainsFunc(x.moves, func(v *bucketMove) bool { return v.phase != "begun" }) {
+					x.count("session ended while its holdings were frozen")
 				}
-				x.apply(i, AppendCommand(nil, Command{Kind: CmdGuestGone, Body: AppendGuestGone(nil, GuestGoneBody{Sessions: []uint64{id}})}))
+				x.apply(i, AppendCommand(nil, Command{Kind: CmdRemoteEnded, Body: AppendRemoteEnded(nil, RemoteEndedBody{Sessions: []uint64{id}})}))
 			}
 		}
 	}
 }
 
 // catchUp lets shards do what is due, but for copies that are being removed.
-func (x *moving) catchUp(removal bool) {
+func (x *moveTest) catchUp(removal bool) {
 	for again := true; again; {
 		again = false
 		for i, s := range x.shards {
-			if s.m.owes() || removal && s.m.clearing.on {
+			if s.m.hasBacklog() || removal && s.m.clearing.active {
 				x.apply(i, nil)
 				again = true
 			}
 		}
-		x.tell()
+		x.syncRemotes()
 	}
 }
 
-func (x *moving) serving(b uint32) (int, bool) {
+func (x *moveTest) serving(b uint32) (int, bool) {
 	for i, s := range x.shards {
 		if _, active := s.m.Bucket(b); active {
 			return i, true
@@ -260,7 +260,7 @@ func (x *moving) serving(b uint32) (int, bool) {
 	return 0, false
 }
 
-func (x *moving) step() error {
+func (x *moveTest) step() error {
 	switch p := x.r.IntN(100); {
 	case p < 20:
 		return x.request()
@@ -273,21 +273,21 @@ func (x *moving) step() error {
 	case p < 80:
 		return x.move()
 	case p < 88:
-		x.again()
+		x.repeatStep()
 	case p < 90:
 		return x.restart()
 	case p < 92:
-		if s := x.shards[x.r.IntN(movingShards)]; s.snap == nil {
+		if s := x.shards[x.r.IntN(moveTestShards)]; s.snap == nil {
 			s.is, s.begun, s.snap = s.m.Digest(), len(s.log), s.m.BeginSnapshot()
 		}
 	default:
-		return x.rest()
+		return x.compareAtRest()
 	}
 	return nil
 }
 
 // both applies a command to the shard that serves the bucket, and to the model.
-func (x *moving) both(b uint32, o op) (Event, bool, error) {
+func (x *moveTest) applyBoth(b uint32, o op) (Event, bool, error) {
 	i, ok := x.serving(b)
 	body := o.msg.(protocol.Message).AppendBody(nil)
 	c := Command{Kind: o.kind, Node: o.node, Epoch: o.epoch, Body: body}
@@ -297,13 +297,13 @@ func (x *moving) both(b uint32, o op) (Event, bool, error) {
 				return e, false, fmt.Errorf("shard %d answers for a bucket that no shard serves: %s", k, show(e))
 			}
 		}
-		x.saw("refused while frozen")
+		x.count("refused while frozen")
 		return Event{}, false, nil
 	}
 	x.catchUp(false)
 	got := x.command(i, c)
 	want := x.model(o)
-	x.say("shard %d: kind %d %+v -> %s", i, o.kind, o.msg, show(got))
+	x.logf("shard %d: kind %d %+v -> %s", i, o.kind, o.msg, show(got))
 	got.Text, want.Text, got.Command, want.Command = "", "", 0, 0
 	if show(got) != show(want) {
 		return got, true, fmt.Errorf("%+v: reply %s, want %s", o.msg, show(got), show(want))
@@ -312,13 +312,13 @@ func (x *moving) both(b uint32, o op) (Event, bool, error) {
 	return got, true, nil
 }
 
-func (x *moving) session() error {
+func (x *moveTest) session() error {
 	if len(x.clients) > 2 && x.r.IntN(3) > 0 {
 		c := x.clients[x.r.IntN(len(x.clients))]
 		home := protocol.SessionBucket(c.id)
 		switch x.r.IntN(4) {
 		case 0:
-			_, ok, err := x.both(home, op{kind: CmdSessionStop, node: 1, epoch: c.epoch, msg: &protocol.SessionStop{Session: c.id, Epoch: c.epoch}})
+			_, ok, err := x.applyBoth(home, op{kind: CmdSessionStop, node: 1, epoch: c.epoch, msg: &protocol.SessionStop{Session: c.id, Epoch: c.epoch}})
 			if ok {
 				x.clients = without(x.clients, c)
 			}
@@ -332,7 +332,7 @@ func (x *moving) session() error {
 	}
 	x.serial++
 	create := [protocol.KeyLen]byte{byte(x.serial), byte(x.serial >> 8), 3}
-	e, ok, err := x.both(protocol.HomeBucket(create, movingBuckets), op{
+	e, ok, err := x.applyBoth(protocol.HomeBucket(create, moveTestBuckets), op{
 		kind: CmdSessionStart, msg: &protocol.SessionStart{Node: 1, CreateID: create[:], Key: modelKey(x.serial), Timeout: 30_000, Description: "d", Nonce: 1},
 	})
 	if ok && err == nil {
@@ -341,8 +341,8 @@ func (x *moving) session() error {
 	return err
 }
 
-func (x *moving) attach(c *modelClient, epoch, nonce uint64) error {
-	e, ok, err := x.both(protocol.SessionBucket(c.id), op{kind: CmdSessionAttach, node: 1, epoch: epoch, msg: &protocol.SessionAttach{
+func (x *moveTest) attach(c *modelClient, epoch, nonce uint64) error {
+	e, ok, err := x.applyBoth(protocol.SessionBucket(c.id), op{kind: CmdSessionAttach, node: 1, epoch: epoch, msg: &protocol.SessionAttach{
 		Session: c.id, Node: 1, Epoch: epoch, Key: c.key, Timeout: 30_000, Description: "d", Nonce: nonce,
 	}})
 	if ok && err == nil && e.Status == protocol.StatusOK {
@@ -351,7 +351,7 @@ func (x *moving) attach(c *modelClient, epoch, nonce uint64) error {
 	return err
 }
 
-func (x *moving) request() error {
+func (x *moveTest) request() error {
 	if len(x.clients) == 0 {
 		return nil
 	}
@@ -360,8 +360,8 @@ func (x *moving) request() error {
 		// Sent again: its answer was lost.
 		o := c.sent[x.r.IntN(len(c.sent))]
 		o.epoch = c.epoch
-		x.saw("sent again")
-		_, _, err := x.both(protocol.Bucket(1, nameOf(o), movingBuckets), o)
+		x.count("sent again")
+		_, _, err := x.applyBoth(protocol.Bucket(1, nameOf(o), moveTestBuckets), o)
 		return err
 	}
 	if x.r.IntN(5) == 0 {
@@ -392,7 +392,7 @@ func (x *moving) request() error {
 	default:
 		o.kind, o.msg = CmdDelete, &protocol.Delete{Head: h, Name: name, Force: true}
 	}
-	_, ok, err := x.both(protocol.Bucket(1, name, movingBuckets), o)
+	_, ok, err := x.applyBoth(protocol.Bucket(1, name, moveTestBuckets), o)
 	if ok {
 		c.sent = append(c.sent, o)
 	}

@@ -13,9 +13,9 @@ import (
 // in. Answers must be the twin's, and when nothing moves the two have the same record, byte for byte.
 
 var (
-	movingTracks    = [][]byte{[]byte("geo/base"), []byte("geo/fresh"), []byte("s/c")}
-	movingLocations = []string{"SAS", "MAN", "VLA"}
-	movingInstances = []string{"i-0", "i-1", "i-2", "i-3", "i-4"}
+	moveTestTracks    = [][]byte{[]byte("geo/base"), []byte("geo/fresh"), []byte("s/c")}
+	moveTestLocations = []string{"SAS", "MAN", "VLA"}
+	moveTestInstances = []string{"i-0", "i-1", "i-2", "i-3", "i-4"}
 )
 
 type modelTrack struct {
@@ -29,13 +29,13 @@ type modelInstance struct {
 	session, incarnation, seq, told uint64
 }
 
-func (x *moving) trackOf(name []byte) *modelTrack {
+func (x *moveTest) trackOf(name []byte) *modelTrack {
 	if x.tracks == nil {
 		x.tracks = map[string]*modelTrack{}
 	}
 	p := x.tracks[string(name)]
 	if p == nil {
-		first := protocol.Bucket(1, name, movingBuckets) % movingShards
+		first := protocol.Bucket(1, name, moveTestBuckets) % moveTestShards
 		p = &modelTrack{base: x.shards[first].base, instances: map[string]*modelInstance{}}
 		x.tracks[string(name)] = p
 	}
@@ -46,7 +46,7 @@ func (x *moving) trackOf(name []byte) *modelTrack {
 type trackCall func(t *rollout.Track, now rollout.Now, out *rollout.Changes) (version uint64, err error)
 
 // rollOut sends a few requests on tracks.
-func (x *moving) rollOut() error {
+func (x *moveTest) rollOut() error {
 	for range 1 + x.r.IntN(4) {
 		if err := x.trackRequest(); err != nil {
 			return err
@@ -55,15 +55,15 @@ func (x *moving) rollOut() error {
 	return nil
 }
 
-func (x *moving) trackRequest() error {
+func (x *moveTest) trackRequest() error {
 	if len(x.clients) == 0 {
 		return nil
 	}
 	c := x.clients[x.r.IntN(len(x.clients))]
-	name := movingTracks[x.r.IntN(len(movingTracks))]
+	name := moveTestTracks[x.r.IntN(len(moveTestTracks))]
 	p := x.trackOf(name)
-	id := movingInstances[x.r.IntN(len(movingInstances))]
-	location := movingLocations[x.r.IntN(3)*x.r.IntN(2)]
+	id := moveTestInstances[x.r.IntN(len(moveTestInstances))]
+	location := moveTestLocations[x.r.IntN(3)*x.r.IntN(2)]
 	i := p.instances[id]
 	if i != nil && x.r.IntN(10) > 0 {
 		for _, o := range x.clients {
@@ -113,14 +113,14 @@ func (x *moving) trackRequest() error {
 		_, ok, err := x.sendTrack(c, name, CmdTrackDelete, &protocol.TrackDelete{Head: h, Name: name, Force: true}, nil)
 		if ok {
 			p.state = nil
-			x.saw("track deleted")
+			x.count("track deleted")
 		}
 		return err
 	}
 	return nil
 }
 
-func (x *moving) makeTrack(c *modelClient, name []byte, p *modelTrack) error {
+func (x *moveTest) makeTrack(c *modelClient, name []byte, p *modelTrack) error {
 	config := protocol.TrackConfig{
 		Source: []protocol.TrackSource{protocol.SourceTSO, protocol.SourcePublished, protocol.SourceExternal}[x.r.IntN(3)],
 		Locations: []protocol.LocationConfig{
@@ -142,7 +142,7 @@ func (x *moving) makeTrack(c *modelClient, name []byte, p *modelTrack) error {
 }
 
 // generate is the generator outside, which is asked of the target as it was, and is at times late, away, or without its counter.
-func (x *moving) generate(c *modelClient, name []byte, p *modelTrack, h protocol.Head) error {
+func (x *moveTest) generate(c *modelClient, name []byte, p *modelTrack, h protocol.Head) error {
 	s := p.state.Describe(rollout.Now{Log: p.base + x.now})
 	msg := &protocol.TrackAdvance{Head: h, Name: name, Expected: s.Locations[0].Target, Version: p.state.Summary().Last + uint64(x.r.IntN(4))}
 	switch {
@@ -158,13 +158,13 @@ func (x *moving) generate(c *modelClient, name []byte, p *modelTrack, h protocol
 		return 0, t.Advance(now, msg.Expected, msg.Version, out)
 	})
 	if ok && e.Status == protocol.StatusOK && msg.Version > 0 {
-		x.saw("version from outside")
+		x.count("version from outside")
 	}
 	return err
 }
 
 // operate is an operator.
-func (x *moving) operate(c *modelClient, name []byte, p *modelTrack, h protocol.Head, id, location string) error {
+func (x *moveTest) operate(c *modelClient, name []byte, p *modelTrack, h protocol.Head, id, location string) error {
 	msg := &protocol.TrackAdmin{Head: h, Name: name, Verb: protocol.TrackVerb(1 + x.r.IntN(8))}
 	switch msg.Verb {
 	case protocol.TrackDrop:
@@ -179,16 +179,16 @@ func (x *moving) operate(c *modelClient, name []byte, p *modelTrack, h protocol.
 		msg.Locations = []string{location}
 	}
 	e, ok, err := x.sendTrack(c, name, CmdTrackAdmin, msg, func(t *rollout.Track, now rollout.Now, out *rollout.Changes) (uint64, error) {
-		return 0, operate(t, now, msg, out)
+		return 0, applyTrackVerb(t, now, msg, out)
 	})
 	if ok && e.Status == protocol.StatusOK && msg.Verb == protocol.TrackRollback {
-		x.saw("track rolled back")
+		x.count("track rolled back")
 	}
 	return err
 }
 
 // poll is an instance's cycle. What the leader could answer without the log is what the log answers, and changes nothing.
-func (x *moving) poll(c *modelClient, name []byte, p *modelTrack, id string, i *modelInstance) error {
+func (x *moveTest) poll(c *modelClient, name []byte, p *modelTrack, id string, i *modelInstance) error {
 	msg := &protocol.TrackPoll{Session: c.id, Name: name, ID: id, Incarnation: i.incarnation, WithPayload: true}
 	if i.told > 0 && x.r.IntN(8) > 0 {
 		if x.r.IntN(3) > 0 {
@@ -199,7 +199,7 @@ func (x *moving) poll(c *modelClient, name []byte, p *modelTrack, id string, i *
 			msg.Report.Code, msg.Report.Current = "TimestampOutOfRange", 0
 		}
 	}
-	b := protocol.Bucket(1, name, movingBuckets)
+	b := protocol.Bucket(1, name, moveTestBuckets)
 	var peeked protocol.TrackPollReply
 	var record []byte
 	free := false
@@ -226,7 +226,7 @@ func (x *moving) poll(c *modelClient, name []byte, p *modelTrack, id string, i *
 		if !reflect.DeepEqual(peeked, got) || !bytes.Equal(record, s.m.buckets[b].tracks[string(appendSemaphoreKey(nil, 1, name))].state.Append(nil)) {
 			return fmt.Errorf("a poll that changes nothing is answered %+v without the log, %+v by it, or changes something", peeked, got)
 		}
-		x.saw("poll without the log")
+		x.count("poll without the log")
 	}
 	if got.Until > 0 { // log times of the shard and of the twin
 		got.Until, want.Until = got.Until-s.base, want.Until-p.base
@@ -235,29 +235,29 @@ func (x *moving) poll(c *modelClient, name []byte, p *modelTrack, id string, i *
 		return fmt.Errorf("poll of %s at %s: %+v, want %+v", id, name, got, want)
 	}
 	if got.Version > i.told && i.told > 0 {
-		x.saw("track advanced")
+		x.count("track advanced")
 	}
 	i.told = got.Version
 	return nil
 }
 
 // sendTrack sends a request to the shard that serves the track, and to the twin; the call is nil for what the twin has no call for. ok: it was served.
-func (x *moving) sendTrack(c *modelClient, name []byte, kind CommandKind, msg protocol.Message, call trackCall) (e Event, ok bool, err error) {
+func (x *moveTest) sendTrack(c *modelClient, name []byte, kind CommandKind, msg protocol.Message, call trackCall) (e Event, ok bool, err error) {
 	p := x.trackOf(name)
 	cmd := Command{Kind: kind, Node: 1, Epoch: c.epoch, Body: msg.AppendBody(nil)}
-	i, served := x.serving(protocol.Bucket(1, name, movingBuckets))
+	i, served := x.serving(protocol.Bucket(1, name, moveTestBuckets))
 	if !served {
 		for k := range x.shards {
 			if e := x.command(k, cmd); e.Status != protocol.StatusWrongShard {
 				return e, false, fmt.Errorf("shard %d answers for a track that no shard serves: %s", k, show(e))
 			}
 		}
-		x.saw("track refused while frozen")
+		x.count("track refused while frozen")
 		return e, false, nil
 	}
 	x.catchUp(false)
 	e = x.command(i, cmd)
-	x.say("shard %d: session %x, %s: kind %d %+v -> %s", i, c.id, name, kind, msg, show(e))
+	x.logf("shard %d: session %x, %s: kind %d %+v -> %s", i, c.id, name, kind, msg, show(e))
 	if kind != CmdTrackPoll {
 		if again := x.command(i, cmd); again.Status != e.Status || again.Version != e.Version {
 			return e, true, fmt.Errorf("the same number is answered %s, then %s", show(e), show(again))
@@ -278,7 +278,7 @@ func (x *moving) sendTrack(c *modelClient, name []byte, kind CommandKind, msg pr
 }
 
 // endInstances tells the twin of the sessions that have ended.
-func (x *moving) endInstances(p *modelTrack) {
+func (x *moveTest) endInstances(p *modelTrack) {
 	if p.state == nil {
 		return
 	}
@@ -286,14 +286,14 @@ func (x *moving) endInstances(p *modelTrack) {
 		if p.state.HasSession(id) {
 			p.state.SessionEnded(rollout.Now{Log: p.base + x.now}, id, &p.out)
 			p.out.Reset()
-			x.saw("instances ended")
+			x.count("instances ended")
 		}
 	}
 }
 
 // tickTracks lets time act on the twins, when it has passed.
-func (x *moving) tickTracks() {
-	for _, name := range movingTracks {
+func (x *moveTest) tickTracks() {
+	for _, name := range moveTestTracks {
 		p := x.trackOf(name)
 		if p.state == nil {
 			continue
@@ -301,13 +301,13 @@ func (x *moving) tickTracks() {
 		for at, ok := p.state.Next(); ok && at <= p.base+x.now; at, ok = p.state.Next() {
 			p.state.Tick(rollout.Now{Log: p.base + x.now}, &p.out)
 			p.out.Reset()
-			x.saw("track ticked")
+			x.count("track ticked")
 		}
 	}
 }
 
 // sameTracks compares the tracks with their twins, when no move is under way and nothing is left over.
-func (x *moving) sameTracks() error {
+func (x *moveTest) sameTracks() error {
 	count := 0
 	for _, s := range x.shards {
 		s.m.TracksFrom(0, nil, func(uint64, []byte) bool {
@@ -315,14 +315,14 @@ func (x *moving) sameTracks() error {
 			return true
 		})
 	}
-	for _, name := range movingTracks {
+	for _, name := range moveTestTracks {
 		p := x.trackOf(name)
 		if p.state == nil {
 			continue
 		}
 		count--
 		x.endInstances(p)
-		b := protocol.Bucket(1, name, movingBuckets)
+		b := protocol.Bucket(1, name, moveTestBuckets)
 		o := x.shards[x.owner[b]].m.buckets[b].tracks[string(appendSemaphoreKey(nil, 1, name))]
 		if o == nil {
 			return fmt.Errorf("track %s is lost", name)

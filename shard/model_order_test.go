@@ -78,7 +78,7 @@ func TestTreapIsASortedSlice(t *testing.T) {
 			if which == byOrder {
 				return cmp.Compare(a.orderID, b.orderID)
 			}
-			return bytes.Compare(a.sem.name, b.sem.name)
+			return bytes.Compare(a.semaphore.name, b.semaphore.name)
 		}
 		b := &bucket{number: 3}
 		for i := range 3000 {
@@ -87,7 +87,7 @@ func TestTreapIsASortedSlice(t *testing.T) {
 				if seed%3 == 0 {
 					id = uint64(i)
 				}
-				e := &entry{orderID: id, sem: &semaphore{bucket: b, name: binary.BigEndian.AppendUint64(nil, id)}}
+				e := &entry{orderID: id, semaphore: &semaphore{bucket: b, name: binary.BigEndian.AppendUint64(nil, id)}}
 				at, found := slices.BinarySearchFunc(want, e, less)
 				if found {
 					continue
@@ -137,23 +137,23 @@ func TestTreapIsASortedSlice(t *testing.T) {
 	}
 }
 
-// TestDeadlinesFireInOrder holds the order that is part of the log's format: time, then sessions before waiters before guests, then id, then bucket.
+// TestDeadlinesFireInOrder holds the order that is part of the log's format: time, then sessions before waiters before remote sessions, then id, then bucket.
 func TestDeadlinesFireInOrder(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		var d deadlines
-		var all []timed
+		var all []scheduled
 		for i := range 400 {
 			n := &node{id: 1}
 			switch r.IntN(3) {
 			case 0:
-				s := newSession()
+				s := newHomeSession()
 				s.id, s.node = uint64(i)*7919%1000, n
 				all = append(all, s)
 			case 1:
-				all = append(all, &party{id: uint64(i), node: n})
+				all = append(all, &sessionRecord{id: uint64(i), node: n})
 			default:
-				all = append(all, &entry{orderID: r.Uint64N(50), sem: &semaphore{bucket: &bucket{number: uint32(i)}}})
+				all = append(all, &entry{orderID: r.Uint64N(50), semaphore: &semaphore{bucket: &bucket{number: uint32(i)}}})
 			}
 		}
 		for range 3000 {
@@ -164,27 +164,27 @@ func TestDeadlinesFireInOrder(t *testing.T) {
 				d.arm(rec, r.Uint64N(20))
 			}
 		}
-		key := func(rec timed) []uint64 {
+		key := func(rec scheduled) []uint64 {
 			kind := uint64(3)
 			switch rec.(type) {
-			case *session:
+			case *homeSession:
 				kind = 1
 			case *entry:
 				kind = 2
 			}
-			_, id, bucket := rec.deadline()
-			return []uint64{rec.clock().at, kind, id, uint64(bucket)}
+			_, id, bucket := rec.deadlineKey()
+			return []uint64{rec.timerRef().at, kind, id, uint64(bucket)}
 		}
-		var want []timed
+		var want []scheduled
 		for _, rec := range all {
-			if rec.clock().pos > 0 {
+			if rec.timerRef().pos > 0 {
 				want = append(want, rec)
 			}
 		}
-		slices.SortStableFunc(want, func(a, b timed) int { return slices.Compare(key(a), key(b)) })
+		slices.SortStableFunc(want, func(a, b scheduled) int { return slices.Compare(key(a), key(b)) })
 		for i := range want {
 			at, rec := d.first()
-			if rec == nil || at != rec.clock().at || slices.Compare(key(rec), key(want[i])) != 0 {
+			if rec == nil || at != rec.timerRef().at || slices.Compare(key(rec), key(want[i])) != 0 {
 				t.Fatalf("seed %d: deadline %d of %d is not the next", seed, i, len(want))
 			}
 			d.cancel(rec)

@@ -6,8 +6,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-func (s *modelSem) row(of *modelSession) *modelRow {
-	for _, r := range s.rows {
+func (s *modelSemaphore) entryOf(of *modelSession) *modelEntry {
+	for _, r := range s.entries {
 		if r.session == of {
 			return r
 		}
@@ -15,8 +15,8 @@ func (s *modelSem) row(of *modelSession) *modelRow {
 	return nil
 }
 
-func (s *modelSem) used() (sum uint64) {
-	for _, r := range s.rows {
+func (s *modelSemaphore) used() (sum uint64) {
+	for _, r := range s.entries {
 		if r.owner {
 			sum += r.count
 		}
@@ -25,11 +25,13 @@ func (s *modelSem) used() (sum uint64) {
 }
 
 // fits says that so many units are free; counts never overflow.
-func (s *modelSem) fits(count uint64) bool { return s.used() <= s.limit && count <= s.limit-s.used() }
+func (s *modelSemaphore) fits(count uint64) bool {
+	return s.used() <= s.limit && count <= s.limit-s.used()
+}
 
 // head is the first waiter.
-func (s *modelSem) head() *modelRow {
-	for _, r := range s.rows {
+func (s *modelSemaphore) head() *modelEntry {
+	for _, r := range s.entries {
 		if !r.owner {
 			return r
 		}
@@ -37,8 +39,8 @@ func (s *modelSem) head() *modelRow {
 	return nil
 }
 
-func (s *modelSem) waiters() (n int) {
-	for _, r := range s.rows {
+func (s *modelSemaphore) waiters() (n int) {
+	for _, r := range s.entries {
 		if !r.owner {
 			n++
 		}
@@ -46,7 +48,7 @@ func (s *modelSem) waiters() (n int) {
 	return n
 }
 
-func (m *model) sem(node uint64, name []byte) *modelSem {
+func (m *model) sem(node uint64, name []byte) *modelSemaphore {
 	for _, s := range m.sems {
 		if s.node == node && bytes.Equal(s.name, name) {
 			return s
@@ -79,15 +81,15 @@ func (m *model) request(o op, h protocol.Head, name []byte) *modelSession {
 	if !m.reachable(o.node, name) {
 		return nil
 	}
-	s := m.actor(h.Session, o.node, o.epoch, o.client)
+	s := m.requestSession(h.Session, o.node, o.epoch, o.client)
 	if s == nil {
 		return nil
 	}
 	// What is overdue counts as gone: a session may have been detached in this batch with its deadline behind it.
-	var row *modelRow
+	var row *modelEntry
 	if sem := m.sem(o.node, name); sem != nil {
 		m.process(sem)
-		row = sem.row(s)
+		row = sem.entryOf(s)
 	}
 	if h.Low > s.low {
 		s.low = h.Low
@@ -102,7 +104,7 @@ func (m *model) request(o op, h protocol.Head, name []byte) *modelSession {
 		if !row.owner {
 			state = protocol.Accepted
 		}
-		m.saw("sent again, answered by the entry")
+		m.countRule("sent again, answered by the entry")
 		m.emit(Event{Kind: EventReply, Command: m.command, State: state, OrderID: row.order})
 		return nil
 	}
@@ -110,19 +112,19 @@ func (m *model) request(o op, h protocol.Head, name []byte) *modelSession {
 		a.reply.Command = m.command
 		switch {
 		case a.kind != o.kind:
-			m.saw("number of another kind")
+			m.countRule("number of another kind")
 			m.reply(protocol.StatusBadRequest)
 		case a.reply.State == protocol.Acquired && (row == nil || !row.owner || row.order != a.reply.OrderID):
-			m.saw("sent again, acquired no more")
+			m.countRule("sent again, acquired no more")
 			m.reply(protocol.StatusAborted) // it would be a lie by now
 		default:
-			m.saw("sent again, answered from memory")
+			m.countRule("sent again, answered from memory")
 			m.emit(a.reply)
 		}
 		return nil
 	}
 	if h.Seq < s.low {
-		m.saw("number below the low-water mark")
+		m.countRule("number below the low-water mark")
 		if o.kind == CmdAcquire {
 			m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.NotAcquired})
 		} else {
@@ -131,7 +133,7 @@ func (m *model) request(o op, h protocol.Head, name []byte) *modelSession {
 		return nil
 	}
 	if len(s.answers) >= m.limits.Answers {
-		m.saw("limit of answers")
+		m.countRule("limit of answers")
 		m.reply(protocol.StatusOverloaded)
 		return nil
 	}
@@ -152,7 +154,7 @@ func (m *model) refuse(s *modelSession, o op, seq uint64, st protocol.Status) {
 }
 
 // recall remembers what an acquire came to when its entry stops carrying its number, if the client may not know.
-func (m *model) recall(r *modelRow, e Event) {
+func (m *model) recall(r *modelEntry, e Event) {
 	if s := r.session; !s.ended && r.seq >= s.low {
 		e.Kind = EventReply
 		s.answers[r.seq] = modelAnswer{CmdAcquire, e}
@@ -181,7 +183,7 @@ func (m *model) create(o op, x *protocol.Create) {
 	case sem != nil:
 		m.refuse(s, o, x.Seq, protocol.StatusAlreadyExists)
 	case len(m.byName(o.node)) >= m.share(m.node(o.node).config.MaxSemaphores):
-		m.saw("quota of semaphores")
+		m.countRule("quota of semaphores")
 		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
 	case m.full(o.node, 512+len(x.Name)+len(x.Data)):
 		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
@@ -191,8 +193,8 @@ func (m *model) create(o op, x *protocol.Create) {
 	}
 }
 
-func (m *model) make(node uint64, name []byte, limit uint64, data []byte, ephemeral bool) *modelSem {
-	sem := &modelSem{
+func (m *model) make(node uint64, name []byte, limit uint64, data []byte, ephemeral bool) *modelSemaphore {
+	sem := &modelSemaphore{
 		node: node, name: bytes.Clone(name), data: bytes.Clone(data), limit: limit, version: 1, revision: m.index, created: m.wall, ephemeral: ephemeral,
 	}
 	m.sems = append(m.sems, sem)
@@ -200,10 +202,10 @@ func (m *model) make(node uint64, name []byte, limit uint64, data []byte, epheme
 	return sem
 }
 
-func (m *model) change(s *modelSem, c protocol.Change) {
+func (m *model) change(s *modelSemaphore, c protocol.Change) {
 	s.revision = m.index
 	if m.node(s.node) != nil {
-		m.changes = append(m.changes, Change{Node: s.node, Bucket: m.bucketOf(s), Name: s.name, Change: c})
+		m.changes = append(m.changes, SemaphoreChange{Node: s.node, Bucket: m.bucketOf(s), Name: s.name, Change: c})
 	}
 }
 
@@ -221,10 +223,10 @@ func (m *model) update(o op, x *protocol.Update) {
 	case sem == nil:
 		m.refuse(s, o, x.Seq, protocol.StatusNotFound)
 	case x.Expected != 0 && x.Expected != sem.version:
-		m.saw("update of another version")
+		m.countRule("update of another version")
 		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
 	case m.full(o.node, len(x.Data)-len(sem.data)):
-		m.saw("update beyond the quota of bytes")
+		m.countRule("update beyond the quota of bytes")
 		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
 	default:
 		if !bytes.Equal(sem.data, x.Data) {
@@ -255,7 +257,7 @@ func (m *model) resize(o op, x *protocol.Resize) {
 		m.answer(s, o, x.Seq, Event{})
 		if sem.limit != x.Limit {
 			if x.Limit < sem.used() {
-				m.saw("limit lowered below what is held")
+				m.countRule("limit lowered below what is held")
 			}
 			sem.limit = x.Limit
 			m.change(sem, protocol.Change{Kind: protocol.ChangeLimit, Limit: x.Limit})
@@ -278,25 +280,25 @@ func (m *model) forceRelease(o op, x *protocol.ForceRelease) {
 		m.reply(protocol.StatusNotFound)
 		return
 	}
-	var taken []*modelRow
-	for _, r := range sem.rows {
+	var taken []*modelEntry
+	for _, r := range sem.entries {
 		if r.owner && r.order >= x.First && r.order <= x.Last {
 			taken = append(taken, r)
 		}
 	}
 	m.emit(Event{Kind: EventReply, Command: m.command, Version: uint64(len(taken))})
 	if len(taken) == 0 {
-		m.saw("force release of a token that is no owner's")
+		m.countRule("force release of a token that is no owner's")
 		return
 	}
 	for _, r := range taken {
-		m.saw("lease taken by force")
+		m.countRule("lease taken by force")
 		m.emit(Event{Kind: EventLeaseLost, Session: r.session.id, Seq: r.seq, Epoch: r.session.epoch, Node: sem.node, Name: sem.name, OrderID: r.order})
 		m.recall(r, Event{State: protocol.Acquired, OrderID: r.order})
 		m.remove(sem, r, true)
 	}
-	if len(sem.rows) > 0 {
-		m.saw("others go on after a lease was taken by force")
+	if len(sem.entries) > 0 {
+		m.countRule("others go on after a lease was taken by force")
 	}
 	m.process(sem)
 }
@@ -314,24 +316,24 @@ func (m *model) delete(o op, x *protocol.Delete) {
 	switch {
 	case sem == nil:
 		m.refuse(s, o, x.Seq, protocol.StatusNotFound)
-	case sem.ephemeral || len(sem.rows) > 0 && !x.Force:
-		if !sem.ephemeral && len(sem.rows) == sem.waiters() {
-			m.saw("delete with waiters only")
+	case sem.ephemeral || len(sem.entries) > 0 && !x.Force:
+		if !sem.ephemeral && len(sem.entries) == sem.waiters() {
+			m.countRule("delete with waiters only")
 		}
 		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
 	default:
-		if len(sem.rows) > sem.waiters() && sem.waiters() > 0 {
-			m.saw("deleted with owners and waiters")
+		if len(sem.entries) > sem.waiters() && sem.waiters() > 0 {
+			m.countRule("deleted with owners and waiters")
 		}
 		m.answer(s, o, x.Seq, Event{})
-		for _, r := range sem.rows {
+		for _, r := range sem.entries {
 			if !r.owner {
 				m.result(sem, r, protocol.StatusAborted, 0)
 				m.recall(r, Event{Status: protocol.StatusAborted})
 				m.remove(sem, r, false)
 			}
 		}
-		for _, r := range sem.rows {
+		for _, r := range sem.entries {
 			m.emit(Event{
 				Kind: EventLeaseLost, Session: r.session.id, Seq: r.seq, Epoch: r.session.epoch, Node: sem.node, Name: sem.name, OrderID: r.order,
 			})
@@ -360,24 +362,24 @@ func (m *model) acquire(o op, x *protocol.Acquire) {
 		m.refuse(s, o, x.Seq, protocol.StatusNotFound)
 		return
 	case sem != nil && sem.ephemeral != x.Ephemeral:
-		m.saw("acquire of another kind of semaphore")
+		m.countRule("acquire of another kind of semaphore")
 		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
 		return
 	}
-	var row *modelRow
+	var row *modelEntry
 	if sem != nil {
-		row = sem.row(s)
+		row = sem.entryOf(s)
 	}
 	if sem != nil && x.Count > sem.limit {
 		if row == nil || x.Count > row.count {
-			m.saw("acquire above the limit")
+			m.countRule("acquire above the limit")
 			m.refuse(s, o, x.Seq, protocol.StatusBadRequest)
 			return
 		}
 		if row.owner {
-			m.saw("owner above a lowered limit asks for the same or less")
+			m.countRule("owner above a lowered limit asks for the same or less")
 		} else {
-			m.saw("waiter above a lowered limit asks for the same or less")
+			m.countRule("waiter above a lowered limit asks for the same or less")
 		}
 	}
 	switch {
@@ -390,10 +392,10 @@ func (m *model) acquire(o op, x *protocol.Acquire) {
 	}
 }
 
-func (m *model) acquireNew(s *modelSession, sem *modelSem, o op, x *protocol.Acquire) {
+func (m *model) acquireNew(s *modelSession, sem *modelSemaphore, o op, x *protocol.Acquire) {
 	granted := sem == nil || sem.head() == nil && sem.fits(x.Count)
 	if sem != nil && sem.head() != nil && sem.fits(x.Count) {
-		m.saw("small acquire behind a large head")
+		m.countRule("small acquire behind a large head")
 	}
 	more := 256 + len(x.Data)
 	if sem == nil {
@@ -401,25 +403,25 @@ func (m *model) acquireNew(s *modelSession, sem *modelSem, o op, x *protocol.Acq
 	}
 	held := 0
 	for _, other := range m.sems {
-		if other.row(s) != nil {
+		if other.entryOf(s) != nil {
 			held++
 		}
 	}
 	switch {
 	case !granted && x.Timeout == 0:
-		m.saw("not acquired at once")
+		m.countRule("not acquired at once")
 		m.answer(s, o, x.Seq, Event{State: protocol.NotAcquired})
 		return
 	case held >= m.limits.Semaphores || !granted && sem.waiters() >= m.limits.Waiters:
-		m.saw("limit of entries or waiters")
+		m.countRule("limit of entries or waiters")
 		m.refuse(s, o, x.Seq, protocol.StatusOverloaded)
 		return
 	case sem == nil && len(m.byName(o.node)) >= m.share(m.node(o.node).config.MaxSemaphores):
-		m.saw("quota of semaphores, ephemeral")
+		m.countRule("quota of semaphores, ephemeral")
 		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
 		return
 	case !granted && m.waiting(o.node) >= m.share(m.node(o.node).config.MaxWaiters):
-		m.saw("quota of waiters")
+		m.countRule("quota of waiters")
 		m.refuse(s, o, x.Seq, protocol.StatusOverloaded)
 		return
 	case m.full(o.node, more):
@@ -431,8 +433,8 @@ func (m *model) acquireNew(s *modelSession, sem *modelSem, o op, x *protocol.Acq
 	wasIdle := m.idle(s)
 	b := m.bucketOf(sem)
 	m.orders[b]++
-	r := &modelRow{session: s, order: m.orders[b], count: x.Count, seq: x.Seq, since: m.wall, data: bytes.Clone(x.Data)}
-	sem.rows = append(sem.rows, r)
+	r := &modelEntry{session: s, order: m.orders[b], count: x.Count, seq: x.Seq, since: m.wall, data: bytes.Clone(x.Data)}
+	sem.entries = append(sem.entries, r)
 	sem.revision = m.index
 	m.setTimeout(r, x.Timeout)
 	if granted {
@@ -443,27 +445,27 @@ func (m *model) acquireNew(s *modelSession, sem *modelSem, o op, x *protocol.Acq
 		m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Accepted, OrderID: r.order})
 	}
 	if wasIdle && !s.home {
-		m.emit(Event{Kind: EventGuestHeld, Session: s.id, Node: s.node, Epoch: s.epoch})
+		m.emit(Event{Kind: EventRemoteHeld, Session: s.id, Node: s.node, Epoch: s.epoch})
 	}
 }
 
-func (m *model) setTimeout(r *modelRow, timeout uint64) {
+func (m *model) setTimeout(r *modelEntry, timeout uint64) {
 	r.timeout, r.timed, r.deadline = timeout, timeout != ^uint64(0), m.now+timeout
 }
 
-func (m *model) acquireOwned(sem *modelSem, r *modelRow, o op, x *protocol.Acquire) {
+func (m *model) acquireOwned(sem *modelSemaphore, r *modelEntry, o op, x *protocol.Acquire) {
 	if x.Count > r.count {
-		m.saw("owner asks for more")
+		m.countRule("owner asks for more")
 		m.refuse(r.session, o, x.Seq, protocol.StatusBadRequest)
 		return
 	}
 	if m.full(o.node, len(x.Data)-len(r.data)) {
-		m.saw("owner's data beyond the quota of bytes")
+		m.countRule("owner's data beyond the quota of bytes")
 		m.refuse(r.session, o, x.Seq, protocol.StatusPreconditionFailed)
 		return
 	}
 	if x.Count < r.count && sem.head() != nil {
-		m.saw("owner asks for less, and others wait")
+		m.countRule("owner asks for less, and others wait")
 	}
 	m.recall(r, Event{State: protocol.Acquired, OrderID: r.order})
 	changed := x.Count != r.count || !bytes.Equal(x.Data, r.data)
@@ -475,23 +477,23 @@ func (m *model) acquireOwned(sem *modelSem, r *modelRow, o op, x *protocol.Acqui
 	m.process(sem)
 }
 
-func (m *model) acquireWaiting(sem *modelSem, r *modelRow, o op, x *protocol.Acquire) {
+func (m *model) acquireWaiting(sem *modelSemaphore, r *modelEntry, o op, x *protocol.Acquire) {
 	s := r.session
 	if x.Count > r.count {
-		m.saw("waiter asks for more")
+		m.countRule("waiter asks for more")
 		m.refuse(s, o, x.Seq, protocol.StatusBadRequest)
 		return
 	}
 	granted := sem.head() == r && sem.fits(x.Count)
 	if (granted || x.Timeout > 0) && m.full(o.node, len(x.Data)-len(r.data)) {
-		m.saw("waiter's data beyond the quota of bytes")
+		m.countRule("waiter's data beyond the quota of bytes")
 		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
 		return
 	}
 	m.result(sem, r, protocol.StatusAborted, 0)
 	m.recall(r, Event{Status: protocol.StatusAborted})
 	if x.Timeout == 0 && !granted {
-		m.saw("waiter asks with timeout 0")
+		m.countRule("waiter asks with timeout 0")
 		m.answer(s, o, x.Seq, Event{State: protocol.NotAcquired})
 		m.remove(sem, r, true)
 		m.process(sem)
@@ -501,7 +503,7 @@ func (m *model) acquireWaiting(sem *modelSem, r *modelRow, o op, x *protocol.Acq
 	sem.revision = m.index
 	m.setTimeout(r, x.Timeout)
 	if granted {
-		m.saw("waiter asks for less and is granted")
+		m.countRule("waiter asks for less and is granted")
 		m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Acquired, OrderID: r.order})
 		m.grant(sem, r)
 		m.process(sem)
@@ -520,13 +522,13 @@ func (m *model) release(o op, x *protocol.Release) {
 		return
 	}
 	sem := m.sem(o.node, x.Name)
-	var r *modelRow
+	var r *modelEntry
 	if sem != nil {
-		r = sem.row(s)
+		r = sem.entryOf(s)
 	}
 	if r == nil || x.OrderID != 0 && x.OrderID != r.order {
 		if r != nil {
-			m.saw("release of another order id")
+			m.countRule("release of another order id")
 		}
 		m.answer(s, o, x.Seq, Event{})
 		return
@@ -534,7 +536,7 @@ func (m *model) release(o op, x *protocol.Release) {
 	if r.owner {
 		m.recall(r, Event{State: protocol.Acquired, OrderID: r.order})
 	} else {
-		m.saw("waiter released")
+		m.countRule("waiter released")
 		m.result(sem, r, protocol.StatusAborted, 0)
 		m.recall(r, Event{Status: protocol.StatusAborted})
 	}
@@ -546,13 +548,13 @@ func (m *model) release(o op, x *protocol.Release) {
 // The queue.
 
 // overdue says that a waiter counts as gone.
-func (m *model) overdue(r *modelRow) bool {
+func (m *model) overdue(r *modelEntry) bool {
 	return r.timed && m.now > r.deadline || !m.alive(r.session)
 }
 
 // process looks at the head of the queue until it does not fit, and deletes an ephemeral semaphore with nobody left. It does nothing
 // to a semaphore nothing has happened to.
-func (m *model) process(s *modelSem) {
+func (m *model) process(s *modelSemaphore) {
 	if m.node(s.node) == nil {
 		return
 	}
@@ -560,17 +562,17 @@ func (m *model) process(s *modelSem) {
 		r := s.head()
 		switch {
 		case r == nil || !m.overdue(r) && !s.fits(r.count):
-			if s.ephemeral && len(s.rows) == 0 {
-				m.saw("ephemeral deleted")
+			if s.ephemeral && len(s.entries) == 0 {
+				m.countRule("ephemeral deleted")
 				m.sems = without(m.sems, s)
 				m.change(s, protocol.Change{Kind: protocol.ChangeDeleted})
 			}
 			return
 		case m.overdue(r):
-			m.saw("head of the queue is overdue")
-			m.lapse(s, r)
+			m.countRule("head of the queue is overdue")
+			m.endWaiter(s, r)
 		default:
-			m.saw("waiter granted")
+			m.countRule("waiter granted")
 			m.result(s, r, protocol.StatusOK, protocol.Acquired)
 			m.grant(s, r)
 		}
@@ -578,7 +580,7 @@ func (m *model) process(s *modelSem) {
 }
 
 // lapse ends a waiter that counts as gone.
-func (m *model) lapse(s *modelSem, r *modelRow) {
+func (m *model) endWaiter(s *modelSemaphore, r *modelEntry) {
 	if m.alive(r.session) {
 		m.result(s, r, protocol.StatusOK, protocol.NotAcquired)
 		m.recall(r, Event{State: protocol.NotAcquired})
@@ -588,14 +590,14 @@ func (m *model) lapse(s *modelSem, r *modelRow) {
 	m.remove(s, r, true)
 }
 
-func (m *model) grant(s *modelSem, r *modelRow) {
+func (m *model) grant(s *modelSemaphore, r *modelEntry) {
 	r.owner, r.timed, r.since = true, false, m.wall
 	m.change(s, protocol.Change{Kind: protocol.ChangeOwnerAdded, Owner: r.asOwner()})
 	m.count(s, r, 0)
 }
 
 // count counts an acquire (0), a wait (1) or a release (2).
-func (m *model) count(s *modelSem, r *modelRow, what int) {
+func (m *model) count(s *modelSemaphore, r *modelEntry, what int) {
 	s.counts[what]++
 	if n := m.node(s.node); n == nil || n.config.CountersMode != protocol.CountersDetailed {
 		s.detail = nil
@@ -611,8 +613,8 @@ func (m *model) count(s *modelSem, r *modelRow, what int) {
 }
 
 // remove takes an entry out.
-func (m *model) remove(s *modelSem, r *modelRow, tell bool) {
-	s.rows = without(s.rows, r)
+func (m *model) remove(s *modelSemaphore, r *modelEntry, tell bool) {
+	s.entries = without(s.entries, r)
 	s.revision = m.index
 	if r.owner {
 		m.count(s, r, 2)
@@ -622,18 +624,18 @@ func (m *model) remove(s *modelSem, r *modelRow, tell bool) {
 	}
 	if g := r.session; !g.home && m.idle(g) {
 		g.used = m.now
-		m.emit(Event{Kind: EventGuestIdle, Session: g.id, Node: g.node, Epoch: g.epoch})
+		m.emit(Event{Kind: EventRemoteIdle, Session: g.id, Node: g.node, Epoch: g.epoch})
 	}
 }
 
 // result ends an accepted acquire.
-func (m *model) result(s *modelSem, r *modelRow, st protocol.Status, state protocol.AcquireState) {
+func (m *model) result(s *modelSemaphore, r *modelEntry, st protocol.Status, state protocol.AcquireState) {
 	m.emit(Event{
 		Kind: EventAcquireResult, Status: st, State: state, Session: r.session.id, Seq: r.seq, Epoch: r.session.epoch, Node: s.node, OrderID: r.order,
 		Name: s.name,
 	})
 }
 
-func (r *modelRow) asOwner() protocol.Owner {
+func (r *modelEntry) asOwner() protocol.Owner {
 	return protocol.Owner{OrderID: r.order, Session: r.session.id, Count: r.count, Data: r.data, Description: r.session.desc, Since: r.since}
 }

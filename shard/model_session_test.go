@@ -44,22 +44,22 @@ func (m *model) start(o op, x *protocol.SessionStart) {
 		}
 		switch {
 		case !m.alive(s) || s.node != x.Node:
-			m.saw("start again of one that is overdue, or elsewhere")
+			m.countRule("start again of one that is overdue, or elsewhere")
 			m.reply(protocol.StatusSessionExpired)
 		case s.key == [protocol.KeyLen]byte(x.Key) && s.epoch == 1 && s.nonce != x.Nonce:
-			m.saw("start again with another nonce")
+			m.countRule("start again with another nonce")
 			m.reply(protocol.StatusBadSession)
 		case s.key != [protocol.KeyLen]byte(x.Key) || s.epoch > 1:
-			m.saw("start again with a wrong key, or after an attach")
+			m.countRule("start again with a wrong key, or after an attach")
 			m.reply(protocol.StatusBadSession)
 		default:
-			m.saw("start again")
+			m.countRule("start again")
 			m.attached(o, s)
 		}
 		return
 	}
 	if _, ended := m.goneCreates[create]; ended {
-		m.saw("start again after the end")
+		m.countRule("start again after the end")
 		m.reply(protocol.StatusSessionExpired)
 		return
 	}
@@ -75,7 +75,7 @@ func (m *model) start(o op, x *protocol.SessionStart) {
 		}
 	}
 	if count >= m.share(n.config.MaxSessions) {
-		m.saw("quota of sessions")
+		m.countRule("quota of sessions")
 		m.reply(protocol.StatusPreconditionFailed)
 		return
 	}
@@ -112,7 +112,7 @@ func (m *model) homeSession(id, node uint64) *modelSession {
 	s := m.session(id)
 	if s == nil || s.node != node || !m.alive(s) {
 		if s != nil && s.node == node {
-			m.saw("overdue session counts as gone")
+			m.countRule("overdue session counts as gone")
 		}
 		m.reply(protocol.StatusSessionExpired)
 		return nil
@@ -130,23 +130,23 @@ func (m *model) attach(o op, x *protocol.SessionAttach) {
 		return
 	}
 	if x.Epoch < s.epoch || s.key != [protocol.KeyLen]byte(x.Key) {
-		m.saw("attach refused")
+		m.countRule("attach refused")
 		m.reply(protocol.StatusBadSession)
 		return
 	}
 	if x.Epoch == s.epoch && x.Nonce != s.nonce {
-		m.saw("another client's attach with an equal epoch")
+		m.countRule("another client's attach with an equal epoch")
 		m.reply(protocol.StatusBadSession)
 		return
 	}
 	if x.Epoch == s.epoch {
-		m.saw("attach sent again")
+		m.countRule("attach sent again")
 	}
 	if !s.attached {
-		m.saw("detached session attached again")
+		m.countRule("detached session attached again")
 	}
 	if x.Epoch > s.epoch && s.attached {
-		m.saw("session taken over")
+		m.countRule("session taken over")
 	}
 	s.epoch, s.nonce, s.timeout, s.desc = x.Epoch, x.Nonce, x.Timeout, x.Description
 	m.attached(o, s)
@@ -158,14 +158,14 @@ func (m *model) detach(d DetachItem) {
 		return
 	}
 	s.attached = false
-	s.deadline = min(max(d.LastHeard, s.since), m.now) + s.timeout
+	s.deadline = min(max(d.LastContact, s.since), m.now) + s.timeout
 	switch {
 	case s.timeout == 0:
-		m.saw("detached with timeout 0")
+		m.countRule("detached with timeout 0")
 	case s.deadline < m.now:
-		m.saw("detached after its deadline")
-	case d.LastHeard < s.since:
-		m.saw("heard of before it was attached")
+		m.countRule("detached after its deadline")
+	case d.LastContact < s.since:
+		m.countRule("heard of before it was attached")
 	}
 	m.emit(Event{Kind: EventSessionDetached, Session: s.id, Node: s.node, Epoch: s.epoch, Text: s.desc})
 	if s.timeout == 0 {
@@ -207,22 +207,22 @@ func (m *model) takeOver() {
 		}
 		if !s.attached {
 			if s.deadline < m.now {
-				m.saw("take-over of a session that is overdue")
+				m.countRule("take-over of a session that is overdue")
 			} else {
-				m.saw("take-over of a detached session")
+				m.countRule("take-over of a detached session")
 			}
 			continue
 		}
 		s.attached, s.deadline = false, m.now+s.timeout
 		if m.handed && s.timeout > 0 {
-			m.saw("planned take-over of an attached session")
+			m.countRule("planned take-over of an attached session")
 			continue
 		}
 		n := m.node(s.node)
 		if n.grace(m.now) > n.config.GracePeriod {
-			m.saw("take-over with the grace period of before")
+			m.countRule("take-over with the grace period of before")
 		}
-		m.saw("take-over of an attached session")
+		m.countRule("take-over of an attached session")
 		s.deadline += n.grace(m.now)
 	}
 	m.handed = false
@@ -242,7 +242,7 @@ func (m *model) end(s *modelSession, reason protocol.EndReason, text string) {
 // releaseAll takes everything from an ended session, in order of name.
 func (m *model) releaseAll(s *modelSession) {
 	for _, sem := range m.byName(s.node) {
-		if r := sem.row(s); r != nil {
+		if r := sem.entryOf(s); r != nil {
 			if !r.owner {
 				m.result(sem, r, protocol.StatusSessionExpired, 0)
 			}
@@ -252,10 +252,10 @@ func (m *model) releaseAll(s *modelSession) {
 	}
 }
 
-// Guests.
+// Remote sessions.
 
 // actor is the session of a request, or nil when the request is answered.
-func (m *model) actor(id, node, epoch uint64, description string) *modelSession {
+func (m *model) requestSession(id, node, epoch uint64, description string) *modelSession {
 	s := m.session(id)
 	switch {
 	case id == 0:
@@ -267,14 +267,14 @@ func (m *model) actor(id, node, epoch uint64, description string) *modelSession 
 			return nil
 		}
 		if epoch != s.epoch {
-			m.saw("request under another epoch at home")
+			m.countRule("request under another epoch at home")
 			m.reply(protocol.StatusBadSession)
 			return nil
 		}
 		return s
 	case s == nil:
 		if _, gone := m.goneIDs[id]; gone {
-			m.saw("gone guest refused")
+			m.countRule("gone remote session refused")
 			m.reply(protocol.StatusSessionExpired)
 			return nil
 		}
@@ -284,14 +284,14 @@ func (m *model) actor(id, node, epoch uint64, description string) *modelSession 
 		m.reply(protocol.StatusSessionExpired)
 		return nil
 	case epoch < s.epoch:
-		m.saw("request of a guest under an older epoch")
+		m.countRule("request of a remote session under an older epoch")
 		m.reply(protocol.StatusBadSession)
 		return nil
 	}
 	s.epoch, s.used = epoch, m.now
 	if description != "" && len(description) <= 1024 {
 		if description != s.desc {
-			m.saw("guest described by a request")
+			m.countRule("remote session described by a request")
 		}
 		s.desc = description
 	}
@@ -300,10 +300,10 @@ func (m *model) actor(id, node, epoch uint64, description string) *modelSession 
 
 // idle says that a session has no entries.
 func (m *model) idle(s *modelSession) bool {
-	return !slices.ContainsFunc(m.sems, func(sem *modelSem) bool { return sem.row(s) != nil })
+	return !slices.ContainsFunc(m.sems, func(sem *modelSemaphore) bool { return sem.entryOf(s) != nil })
 }
 
-func (m *model) guestsGone(ids []uint64) {
+func (m *model) remotesEnded(ids []uint64) {
 	var gone []*modelSession
 	for _, id := range ids {
 		if m.isHome(id) {
@@ -314,7 +314,7 @@ func (m *model) guestsGone(ids []uint64) {
 			gone = append(gone, s)
 		}
 	}
-	m.endGuests(gone)
+	m.endRemotes(gone)
 }
 
 func (m *model) tombstone(id uint64) {
@@ -323,8 +323,8 @@ func (m *model) tombstone(id uint64) {
 	}
 }
 
-// endGuests ends guests. None of them is there any more when the first one's units are given to others.
-func (m *model) endGuests(gone []*modelSession) {
+// endRemotes ends remote sessions. None of them is there any more when the first one's units are given to others.
+func (m *model) endRemotes(gone []*modelSession) {
 	for _, s := range gone {
 		s.ended = true
 		m.sessions = without(m.sessions, s)
@@ -332,13 +332,13 @@ func (m *model) endGuests(gone []*modelSession) {
 	}
 	for _, s := range gone {
 		if !m.idle(s) {
-			m.saw("gone guest released")
+			m.countRule("gone remote session released")
 		}
 		m.releaseAll(s)
 	}
 }
 
-func (m *model) guestSeen(x GuestSeenBody) {
+func (m *model) remoteUpdate(x RemoteUpdateBody) {
 	if len(x.Description) > 1024 {
 		m.reply(protocol.StatusBadRequest)
 		return

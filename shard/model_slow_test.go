@@ -10,9 +10,9 @@ import (
 // debts are what a slow machine owes: one that does little beyond its commands in one Apply, so that work is left over. The model does
 // everything at once, so events are compared when the machine has caught up, then without regard to their order. What may be asked meanwhile must be
 // answered as by the model: who is overdue counts as gone, whether its end was logged or not.
-type debts struct {
+type pendingEvents struct {
 	got, want               []Event
-	gotChanges, wantChanges []Change
+	gotChanges, wantChanges []SemaphoreChange
 }
 
 // slow makes the history's machine a slow one, or not.
@@ -20,9 +20,9 @@ func (h *history) slow() bool {
 	if !h.chance(30) {
 		return false
 	}
-	h.debts = &debts{}
+	h.debts = &pendingEvents{}
 	h.m.loose = true
-	h.machine.work = work{fired: 1 + h.n(3), swept: 1 + h.n(3), released: 1 + h.n(3)}
+	h.machine.work = workLimits{deadlines: 1 + h.n(3), sweeps: 1 + h.n(3), releases: 1 + h.n(3)}
 	h.replica.work = h.machine.work
 	h.note(fmt.Sprintf("slow: %+v", h.machine.work))
 	return true
@@ -46,41 +46,41 @@ func (h *history) slowStep() error {
 	if h.chance(40) {
 		return nil
 	}
-	if err := h.leap(); err != nil {
+	if err := h.jump(); err != nil {
 		return err
 	}
 	for range h.n(4) {
 		var err error
 		switch h.n(6) {
 		case 0:
-			err = h.owe(h.header(h.m.now), []op{h.nodePutOp()})
+			err = h.applySlow(h.header(h.m.now), []op{h.nodePutOp()})
 		case 1:
 			hd := h.header(h.m.now)
 			hd.Epoch = h.takeOverHeader().Epoch
-			err = h.owe(hd, []op{{kind: CmdTakeOver}})
+			err = h.applySlow(hd, []op{{kind: CmdTakeOver}})
 		case 2, 3:
-			err = h.owe(h.header(h.m.now), []op{h.attachOp()})
+			err = h.applySlow(h.header(h.m.now), []op{h.attachOp()})
 		case 4:
 			err = h.restart()
 		default:
-			err = h.snapshotWhileApplying(func() error { return h.owe(h.header(h.m.now), []op{h.attachOp()}) })
+			err = h.snapshotWhileApplying(func() error { return h.applySlow(h.header(h.m.now), []op{h.attachOp()}) })
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return h.settle()
+	return h.catchUp()
 }
 
 // leap moves log time, maybe with a take-over, and asks about what is overdue then.
-func (h *history) leap() error {
+func (h *history) jump() error {
 	if h.chance(30) {
-		return h.owe(h.takeOverHeader(), []op{{kind: CmdTakeOver}})
+		return h.applySlow(h.takeOverHeader(), []op{{kind: CmdTakeOver}})
 	}
 	hd := h.header(h.stamp())
 	var ops []op
 	for _, s := range h.m.sems {
-		for _, r := range s.rows {
+		for _, r := range s.entries {
 			if r.timed && r.deadline < hd.LogTime {
 				ops = append(ops, op{kind: CmdAcquire, node: s.node, epoch: r.session.epoch, msg: &protocol.Acquire{
 					Head: protocol.Head{Session: r.session.id, Seq: r.seq, Low: 1}, Name: s.name, Count: r.count, Timeout: r.timeout,
@@ -96,7 +96,7 @@ func (h *history) leap() error {
 			ops = append(ops, op{kind: CmdSessionAttach, node: c.node, msg: x})
 		}
 	}
-	return h.owe(hd, ops)
+	return h.applySlow(hd, ops)
 }
 
 // applyAny applies a batch, and lets a slow machine catch up.
@@ -104,14 +104,14 @@ func (h *history) applyAny(hd Header, ops []op) error {
 	if h.debts == nil {
 		return h.apply(hd, ops)
 	}
-	if err := h.owe(hd, ops); err != nil {
+	if err := h.applySlow(hd, ops); err != nil {
 		return err
 	}
-	return h.settle()
+	return h.catchUp()
 }
 
 // owe applies a batch to a slow machine. Answers, and what is known of sessions, are the model's at once.
-func (h *history) owe(hd Header, ops []op) error {
+func (h *history) applySlow(hd Header, ops []op) error {
 	out, err := h.push(hd, ops)
 	if err != nil {
 		return err
@@ -120,10 +120,10 @@ func (h *history) owe(hd Header, ops []op) error {
 		return err
 	}
 	d := h.debts
-	got, late := prompt(out.List)
-	want, lateWant := prompt(h.m.events)
+	got, late := splitEvents(out.List)
+	want, lateWant := splitEvents(h.m.events)
 	d.got, d.want = append(d.got, late...), append(d.want, lateWant...)
-	d.gotChanges, d.wantChanges = append(d.gotChanges, out.Changes...), append(d.wantChanges, h.m.changes...)
+	d.gotChanges, d.wantChanges = append(d.gotChanges, out.SemaphoreChanges...), append(d.wantChanges, h.m.changes...)
 	if err := sameEvents(got, want); err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (h *history) bounded(events []Event, commands int) error {
 			lapses++
 		}
 	}
-	if w := h.machine.work; commands == 0 && (ends > w.fired || lapses > w.fired+w.released) {
+	if w := h.machine.work; commands == 0 && (ends > w.deadlines || lapses > w.deadlines+w.releases) {
 		return fmt.Errorf("%d sessions and %d waiters ended in one apply: %+v", ends, lapses, w)
 	}
 	return nil
@@ -161,7 +161,7 @@ func (h *history) bounded(events []Event, commands int) error {
 
 // prompt parts the events that belong to a command from those that may come later. The end of the waiters of an ended session is not compared: those that do
 // not fit into the work of one Apply are covered by the event of the session's end.
-func prompt(events []Event) (now, late []Event) {
+func splitEvents(events []Event) (now, late []Event) {
 	for _, e := range events {
 		switch {
 		case e.Kind == EventAcquireResult && e.Status == protocol.StatusSessionExpired:
@@ -176,11 +176,11 @@ func prompt(events []Event) (now, late []Event) {
 }
 
 // settle lets the machine catch up, and compares everything.
-func (h *history) settle() error {
+func (h *history) catchUp() error {
 	for range 300 {
 		if at, ok := h.machine.NextDeadline(); !ok || at > h.m.now {
 			d := *h.debts
-			*h.debts = debts{}
+			*h.debts = pendingEvents{}
 			if err := sameEvents(sorted(d.got, show), sorted(d.want, show)); err != nil {
 				return fmt.Errorf("when the machine has caught up: %w", err)
 			}
@@ -190,16 +190,16 @@ func (h *history) settle() error {
 			for i := range d.wantChanges {
 				d.wantChanges[i].Owner.Description = ""
 			}
-			text := func(c Change) string { return fmt.Sprintf("%+v", c) }
+			text := func(c SemaphoreChange) string { return fmt.Sprintf("%+v", c) }
 			if err := sameChanges(sorted(d.gotChanges, text), sorted(d.wantChanges, text)); err != nil {
 				return fmt.Errorf("when the machine has caught up: %w", err)
 			}
 			if err := sameState(h.machine, h.m, 2, h.known()); err != nil {
 				return err
 			}
-			return h.holdOrders()
+			return h.checkOrders()
 		}
-		if err := h.owe(h.header(h.m.now), nil); err != nil {
+		if err := h.applySlow(h.header(h.m.now), nil); err != nil {
 			return err
 		}
 	}

@@ -11,8 +11,8 @@ import (
 )
 
 // rig applies commands one by one to a machine and to the model, which must agree, and says in words what left them. Sessions are called a, b, c, each
-// at home here, and g and h, which are guests.
-type rig struct {
+// at home here, and g and h, which are remote sessions.
+type tableTest struct {
 	*history
 	t    *testing.T
 	ids  map[string]uint64
@@ -21,17 +21,17 @@ type rig struct {
 }
 
 // simplest always chooses the simplest.
-type simplest struct{}
+type zeroSource struct{}
 
-func (simplest) n(int) int { return 0 }
+func (zeroSource) n(int) int { return 0 }
 
-func newRig(t *testing.T) *rig {
+func newTableTest(t *testing.T) *tableTest {
 	t.Helper()
-	r := &rig{history: newHistory(simplest{}, nil), t: t, ids: map[string]uint64{}, seqs: map[string]uint64{}, at: 1000}
+	r := &tableTest{history: newHistory(zeroSource{}, nil), t: t, ids: map[string]uint64{}, seqs: map[string]uint64{}, at: 1000}
 	config := protocol.DefaultNodeConfig()
-	r.do(op{kind: CmdTakeOver}, 1<<16)
-	r.cmd(CmdBuckets, BucketsBody{Total: modelBuckets, Count: modelBuckets})
-	r.cmd(CmdNodePut, NodePutBody{Node: 1, Revision: 1, Config: config})
+	r.applyOne(op{kind: CmdTakeOver}, 1<<16)
+	r.command(CmdBuckets, BucketsBody{Total: modelBuckets, Count: modelBuckets})
+	r.command(CmdNodePut, NodePutBody{Node: 1, Revision: 1, Config: config})
 	for _, name := range []string{"a", "b", "c"} {
 		r.start(name, 10_000)
 	}
@@ -40,35 +40,35 @@ func newRig(t *testing.T) *rig {
 }
 
 // do applies one command under a leader epoch, 0 for the present one, and gives the events in words, separated by "; ".
-func (r *rig) do(o op, epoch uint64) string {
+func (r *tableTest) applyOne(o op, epoch uint64) string {
 	r.t.Helper()
 	hd := r.header(r.at)
 	if epoch != 0 {
 		hd.Epoch = epoch
 	}
 	if err := r.apply(hd, []op{o}); err != nil {
-		r.t.Fatalf("%v\n%s", err, r.told())
+		r.t.Fatalf("%v\n%s", err, r.trace())
 	}
-	return r.words()
+	return r.eventText()
 }
 
-func (r *rig) cmd(kind CommandKind, msg any) string {
+func (r *tableTest) command(kind CommandKind, msg any) string {
 	r.t.Helper()
-	return r.do(op{kind: kind, msg: msg}, 0)
+	return r.applyOne(op{kind: kind, msg: msg}, 0)
 }
 
 // later moves log time, without a command.
-func (r *rig) later(ms uint64) string {
+func (r *tableTest) advance(ms uint64) string {
 	r.t.Helper()
 	r.at += ms
 	if err := r.apply(r.header(r.at), nil); err != nil {
-		r.t.Fatalf("%v\n%s", err, r.told())
+		r.t.Fatalf("%v\n%s", err, r.trace())
 	}
-	return r.words()
+	return r.eventText()
 }
 
-// words are the events of the batch. Attach and guest events are left out: other tests have them.
-func (r *rig) words() string {
+// words are the events of the batch. Attach and remote session events are left out: other tests have them.
+func (r *tableTest) eventText() string {
 	names := map[uint64]string{}
 	for name, id := range r.ids {
 		names[id] = name
@@ -78,9 +78,9 @@ func (r *rig) words() string {
 		var s string
 		switch e.Kind {
 		case EventReply:
-			s = answered(e)
+			s = replyText(e)
 		case EventAcquireResult:
-			s = fmt.Sprintf("%s#%d %s", names[e.Session], e.Seq, answered(e))
+			s = fmt.Sprintf("%s#%d %s", names[e.Session], e.Seq, replyText(e))
 		case EventLeaseLost:
 			s = fmt.Sprintf("%s lost %d", names[e.Session], e.OrderID)
 		case EventSessionEnded:
@@ -99,7 +99,7 @@ func (r *rig) words() string {
 }
 
 // answered is a reply or result in words.
-func answered(e Event) string {
+func replyText(e Event) string {
 	switch {
 	case e.Status != protocol.StatusOK:
 		return e.Status.String()
@@ -117,93 +117,99 @@ func answered(e Event) string {
 	return "ok"
 }
 
-func (r *rig) start(name string, timeout uint64) string {
+func (r *tableTest) start(name string, timeout uint64) string {
 	r.t.Helper()
 	r.serial++
 	create := append(make([]byte, 15), byte(r.serial))
-	words := r.cmd(CmdSessionStart, &protocol.SessionStart{Node: 1, CreateID: create, Key: modelKey(1), Timeout: timeout, Nonce: 1})
+	words := r.command(CmdSessionStart, &protocol.SessionStart{Node: 1, CreateID: create, Key: modelKey(1), Timeout: timeout, Nonce: 1})
 	r.ids[name] = r.m.events[0].Session
 	return words
 }
 
-func (r *rig) attach(who string, epoch uint64, timeout uint64) string {
+func (r *tableTest) attach(who string, epoch uint64, timeout uint64) string {
 	r.t.Helper()
-	return r.cmd(CmdSessionAttach, &protocol.SessionAttach{Session: r.ids[who], Node: 1, Epoch: epoch, Key: modelKey(1), Timeout: timeout, Nonce: 1})
+	return r.command(CmdSessionAttach, &protocol.SessionAttach{Session: r.ids[who], Node: 1, Epoch: epoch, Key: modelKey(1), Timeout: timeout, Nonce: 1})
 }
 
-func (r *rig) detach(who string, heard uint64) string {
+func (r *tableTest) detach(who string, lastContact uint64) string {
 	r.t.Helper()
-	return r.cmd(CmdDetach, DetachBody{Sessions: []DetachItem{{r.ids[who], 1, heard}}})
+	return r.command(CmdDetach, DetachBody{Sessions: []DetachItem{{r.ids[who], 1, lastContact}}})
 }
 
-func (r *rig) stop(who string) string {
+func (r *tableTest) stop(who string) string {
 	r.t.Helper()
-	return r.do(op{kind: CmdSessionStop, node: 1, epoch: 1, msg: &protocol.SessionStop{Session: r.ids[who], Epoch: 1}}, 0)
+	return r.applyOne(op{kind: CmdSessionStop, node: 1, epoch: 1, msg: &protocol.SessionStop{Session: r.ids[who], Epoch: 1}}, 0)
 }
 
 // on makes a request of somebody on the semaphore "s".
-func (r *rig) on(who string, kind CommandKind, make func(h protocol.Head) protocol.Message) string {
+func (r *tableTest) request(who string, kind CommandKind, make func(h protocol.Head) protocol.Message) string {
 	r.t.Helper()
 	r.seqs[who]++
-	return r.do(op{kind: kind, node: 1, epoch: 1, msg: make(protocol.Head{Session: r.ids[who], Seq: r.seqs[who], Low: 1})}, 0)
+	return r.applyOne(op{kind: kind, node: 1, epoch: 1, msg: make(protocol.Head{Session: r.ids[who], Seq: r.seqs[who], Low: 1})}, 0)
 }
 
-var theName = []byte("s")
+var tableSemaphore = []byte("s")
 
-func (r *rig) create(who string, limit uint64) string {
+func (r *tableTest) create(who string, limit uint64) string {
 	r.t.Helper()
-	return r.on(who, CmdCreate, func(h protocol.Head) protocol.Message { return &protocol.Create{Head: h, Name: theName, Limit: limit} })
-}
-
-func (r *rig) resize(who string, limit uint64) string {
-	r.t.Helper()
-	return r.on(who, CmdResize, func(h protocol.Head) protocol.Message { return &protocol.Resize{Head: h, Name: theName, Limit: limit} })
-}
-
-func (r *rig) remove(who string, force bool) string {
-	r.t.Helper()
-	return r.on(who, CmdDelete, func(h protocol.Head) protocol.Message { return &protocol.Delete{Head: h, Name: theName, Force: force} })
-}
-
-func (r *rig) update(who, data string, expected uint64) string {
-	r.t.Helper()
-	return r.on(who, CmdUpdate, func(h protocol.Head) protocol.Message {
-		return &protocol.Update{Head: h, Name: theName, Data: []byte(data), Expected: expected}
+	return r.request(who, CmdCreate, func(h protocol.Head) protocol.Message {
+		return &protocol.Create{Head: h, Name: tableSemaphore, Limit: limit}
 	})
 }
 
-func (r *rig) release(who string) string {
+func (r *tableTest) resize(who string, limit uint64) string {
 	r.t.Helper()
-	return r.on(who, CmdRelease, func(h protocol.Head) protocol.Message { return &protocol.Release{Head: h, Name: theName} })
+	return r.request(who, CmdResize, func(h protocol.Head) protocol.Message {
+		return &protocol.Resize{Head: h, Name: tableSemaphore, Limit: limit}
+	})
+}
+
+func (r *tableTest) remove(who string, force bool) string {
+	r.t.Helper()
+	return r.request(who, CmdDelete, func(h protocol.Head) protocol.Message {
+		return &protocol.Delete{Head: h, Name: tableSemaphore, Force: force}
+	})
+}
+
+func (r *tableTest) update(who, data string, expected uint64) string {
+	r.t.Helper()
+	return r.request(who, CmdUpdate, func(h protocol.Head) protocol.Message {
+		return &protocol.Update{Head: h, Name: tableSemaphore, Data: []byte(data), Expected: expected}
+	})
+}
+
+func (r *tableTest) release(who string) string {
+	r.t.Helper()
+	return r.request(who, CmdRelease, func(h protocol.Head) protocol.Message { return &protocol.Release{Head: h, Name: tableSemaphore} })
 }
 
 // acquire asks on the persistent semaphore; lock on the ephemeral one.
-func (r *rig) acquire(who string, count, timeout uint64, data string) string {
+func (r *tableTest) acquire(who string, count, timeout uint64, data string) string {
 	r.t.Helper()
-	return r.on(who, CmdAcquire, func(h protocol.Head) protocol.Message {
-		return &protocol.Acquire{Head: h, Name: theName, Count: count, Timeout: timeout, Data: []byte(data)}
+	return r.request(who, CmdAcquire, func(h protocol.Head) protocol.Message {
+		return &protocol.Acquire{Head: h, Name: tableSemaphore, Count: count, Timeout: timeout, Data: []byte(data)}
 	})
 }
 
-func (r *rig) lock(who string, count, timeout uint64) string {
+func (r *tableTest) acquireEphemeral(who string, count, timeout uint64) string {
 	r.t.Helper()
-	return r.on(who, CmdAcquire, func(h protocol.Head) protocol.Message {
-		return &protocol.Acquire{Head: h, Name: theName, Count: count, Timeout: timeout, Ephemeral: true}
+	return r.request(who, CmdAcquire, func(h protocol.Head) protocol.Message {
+		return &protocol.Acquire{Head: h, Name: tableSemaphore, Count: count, Timeout: timeout, Ephemeral: true}
 	})
 }
 
 // again sends the acquire with this number again.
-func (r *rig) again(who string, seq, low uint64) string {
+func (r *tableTest) resend(who string, seq, low uint64) string {
 	r.t.Helper()
-	return r.do(op{kind: CmdAcquire, node: 1, epoch: 1, msg: &protocol.Acquire{
-		Head: protocol.Head{Session: r.ids[who], Seq: seq, Low: low}, Name: theName, Count: 1, Timeout: 1000,
+	return r.applyOne(op{kind: CmdAcquire, node: 1, epoch: 1, msg: &protocol.Acquire{
+		Head: protocol.Head{Session: r.ids[who], Seq: seq, Low: low}, Name: tableSemaphore, Count: 1, Timeout: 1000,
 	}}, 0)
 }
 
 const always = protocol.Forever
 
 // tell does what a line says, and gives what came of it.
-func (r *rig) tell(line string) string {
+func (r *tableTest) run(line string) string {
 	r.t.Helper()
 	word := strings.Fields(line)
 	number := func(i int) uint64 {
@@ -223,7 +229,7 @@ func (r *rig) tell(line string) string {
 	}
 	after := func(key string) int { return 1 + slices.Index(append(word, key), key) }
 	if word[0] == "later" {
-		return r.later(number(1))
+		return r.advance(number(1))
 	}
 	who := word[0]
 	switch word[1] {
@@ -242,13 +248,13 @@ func (r *rig) tell(line string) string {
 		}
 		return r.acquire(who, number(2), number(after("for")), data)
 	case "lock":
-		return r.lock(who, number(2), number(after("for")))
+		return r.acquireEphemeral(who, number(2), number(after("for")))
 	case "release":
 		return r.release(who)
 	case "again":
-		return r.again(who, number(2), number(after("low")))
+		return r.resend(who, number(2), number(after("low")))
 	case "gone":
-		return r.gone(who)
+		return r.remoteEnded(who)
 	}
 	r.t.Fatalf("%q: what is that", line)
 	return ""
@@ -461,11 +467,11 @@ func TestTables(t *testing.T) {
 		"delete by force": three + `
 			c delete force           => ok; b#1 ABORTED; c#1 ABORTED; a lost 1; +deleted
 		`,
-		"guests queue as others do": one + `
+		"remote sessions queue as others do": one + `
 			g acquire 2 for ever     => accepted 2
 			a release                => released; g#1 acquired 2; +removed; +owner
 		`,
-		"a guest is gone": one + `
+		"a remote session is gone": one + `
 			g acquire 2 for ever     => accepted 2
 			g gone                   => ok
 			g acquire 1              => SESSION_EXPIRED
@@ -492,13 +498,13 @@ func TestTables(t *testing.T) {
 		`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
+			r := newTableTest(t)
 			for line := range strings.Lines(script) {
 				do, want, ok := strings.Cut(strings.TrimSpace(line), "=>")
 				if !ok {
 					continue
 				}
-				if got := r.tell(do); got != strings.TrimSpace(want) {
+				if got := r.run(do); got != strings.TrimSpace(want) {
 					t.Fatalf("%s: %s, want %s", do, got, want)
 				}
 			}
@@ -506,9 +512,9 @@ func TestTables(t *testing.T) {
 	}
 }
 
-func (r *rig) gone(who string) string {
+func (r *tableTest) remoteEnded(who string) string {
 	r.t.Helper()
-	r.cmd(CmdGuestGone, GuestGoneBody{Sessions: []uint64{r.ids[who]}})
+	r.command(CmdRemoteEnded, RemoteEndedBody{Sessions: []uint64{r.ids[who]}})
 	// Its acquire's end is not looked at here.
 	return "ok"
 }
@@ -522,122 +528,122 @@ func TestSessionTimes(t *testing.T) {
 		}
 	}
 	t.Run("60,000 ms", func(t *testing.T) {
-		r := newRig(t)
+		r := newTableTest(t)
 		r.start("s", 60_000)
 		r.detach("s", r.at)
-		check(t, r.later(60_000), "")
-		check(t, r.later(1), "s ended 2")
+		check(t, r.advance(60_000), "")
+		check(t, r.advance(1), "s ended 2")
 	})
 	t.Run("it is there at its deadline and gone behind it", func(t *testing.T) {
-		r := newRig(t)
+		r := newTableTest(t)
 		check(t, r.detach("a", r.at), "ok")
-		check(t, r.later(10_000), "")
+		check(t, r.advance(10_000), "")
 		check(t, r.create("a", 1), "ok; +created")
-		check(t, r.later(1), "a ended 2")
+		check(t, r.advance(1), "a ended 2")
 		check(t, r.attach("a", 2, 0), "SESSION_EXPIRED")
 	})
 	t.Run("heard of long ago", func(t *testing.T) {
-		r := newRig(t)
-		r.later(20_000)
+		r := newTableTest(t)
+		r.advance(20_000)
 		check(t, r.detach("a", r.at-10_001), "ok")
 		check(t, r.create("a", 1), "a ended 2; SESSION_EXPIRED")
 	})
 	t.Run("timeout 0", func(t *testing.T) {
-		r := newRig(t)
+		r := newTableTest(t)
 		r.start("z", 0)
 		check(t, r.detach("z", r.at), "z ended 2; ok")
 	})
 	t.Run("attach cancels the deadline", func(t *testing.T) {
-		r := newRig(t)
+		r := newTableTest(t)
 		r.detach("a", r.at)
-		r.later(10_000)
+		r.advance(10_000)
 		check(t, r.attach("a", 2, 500), "ok")
-		check(t, r.later(1_000_000), "")
+		check(t, r.advance(1_000_000), "")
 	})
 	t.Run("take-over: timeout and grace for who was attached", func(t *testing.T) {
-		r := newRig(t)
+		r := newTableTest(t)
 		r.detach("b", r.at)
-		check(t, r.later(10_000), "") // b is at its deadline, and gets no more
-		check(t, r.do(op{kind: CmdTakeOver}, 2<<16), "ok")
+		check(t, r.advance(10_000), "") // b is at its deadline, and gets no more
+		check(t, r.applyOne(op{kind: CmdTakeOver}, 2<<16), "ok")
 		check(t, r.attach("c", 1, 10_000), "ok")
-		check(t, r.later(1), "b ended 2")
-		check(t, r.later(19_999), "")
-		check(t, r.later(1), "a ended 2")
+		check(t, r.advance(1), "b ended 2")
+		check(t, r.advance(19_999), "")
+		check(t, r.advance(1), "a ended 2")
 	})
 	t.Run("take-overs: timeout and grace once", func(t *testing.T) {
-		r := newRig(t)
+		r := newTableTest(t)
 		for term := range uint64(20) {
-			check(t, r.do(op{kind: CmdTakeOver}, (term+2)<<16), "ok")
-			check(t, r.later(1_000), "")
+			check(t, r.applyOne(op{kind: CmdTakeOver}, (term+2)<<16), "ok")
+			check(t, r.advance(1_000), "")
 		}
-		check(t, r.later(1), "c ended 2; a ended 2; b ended 2")
+		check(t, r.advance(1), "c ended 2; a ended 2; b ended 2")
 	})
 	t.Run("planned take-over: the timeout", func(t *testing.T) {
-		r := newRig(t)
-		check(t, r.do(op{kind: CmdHandOver, raw: HandsOver}, 0), "ok")
-		check(t, r.do(op{kind: CmdTakeOver}, 2<<16), "ok")
+		r := newTableTest(t)
+		check(t, r.applyOne(op{kind: CmdHandOver, raw: HandOverBegins}, 0), "ok")
+		check(t, r.applyOne(op{kind: CmdTakeOver}, 2<<16), "ok")
 		check(t, r.attach("c", 1, 10_000), "ok")
-		check(t, r.later(5_000), "")
-		check(t, r.do(op{kind: CmdTakeOver}, 3<<16), "ok") // not a planned one
-		check(t, r.later(5_000), "")
-		check(t, r.later(1), "a ended 2; b ended 2")
-		check(t, r.later(14_999), "")
-		check(t, r.later(1), "c ended 2")
+		check(t, r.advance(5_000), "")
+		check(t, r.applyOne(op{kind: CmdTakeOver}, 3<<16), "ok") // not a planned one
+		check(t, r.advance(5_000), "")
+		check(t, r.advance(1), "a ended 2; b ended 2")
+		check(t, r.advance(14_999), "")
+		check(t, r.advance(1), "c ended 2")
 	})
 	t.Run("planned take-over that did not come", func(t *testing.T) {
-		r := newRig(t)
-		check(t, r.do(op{kind: CmdHandOver, raw: HandsOver}, 0), "ok")
-		check(t, r.do(op{kind: CmdTakeOver}, 1<<16|1), "ok") // a retake is none
-		check(t, r.do(op{kind: CmdHandOver, raw: KeepsOn}, 0), "ok")
-		check(t, r.do(op{kind: CmdTakeOver}, 2<<16), "ok")
-		check(t, r.later(20_000), "")
-		check(t, r.later(1), "c ended 2; a ended 2; b ended 2")
+		r := newTableTest(t)
+		check(t, r.applyOne(op{kind: CmdHandOver, raw: HandOverBegins}, 0), "ok")
+		check(t, r.applyOne(op{kind: CmdTakeOver}, 1<<16|1), "ok") // a repeated take-over is none
+		check(t, r.applyOne(op{kind: CmdHandOver, raw: HandOverCancelled}, 0), "ok")
+		check(t, r.applyOne(op{kind: CmdTakeOver}, 2<<16), "ok")
+		check(t, r.advance(20_000), "")
+		check(t, r.advance(1), "c ended 2; a ended 2; b ended 2")
 	})
 	t.Run("planned take-over, timeout 0", func(t *testing.T) {
-		r := newRig(t)
+		r := newTableTest(t)
 		r.start("z", 0)
-		check(t, r.do(op{kind: CmdHandOver, raw: HandsOver}, 0), "ok")
-		check(t, r.do(op{kind: CmdTakeOver}, 2<<16), "ok")
+		check(t, r.applyOne(op{kind: CmdHandOver, raw: HandOverBegins}, 0), "ok")
+		check(t, r.applyOne(op{kind: CmdTakeOver}, 2<<16), "ok")
 		check(t, r.attach("z", 2, 0), "ok")
-		check(t, r.later(10_000), "")
+		check(t, r.advance(10_000), "")
 	})
 	t.Run("take-over: the overdue stay gone", func(t *testing.T) {
-		r := newRig(t)
-		r.later(20_000)
+		r := newTableTest(t)
+		r.advance(20_000)
 		r.detach("a", 0) // its deadline is behind it, and its end is not logged yet
 		check(t, r.attach("a", 2, 1), "a ended 2; SESSION_EXPIRED")
 		r.detach("b", 0)
-		check(t, r.do(op{kind: CmdTakeOver}, 2<<16), "b ended 2; ok")
+		check(t, r.applyOne(op{kind: CmdTakeOver}, 2<<16), "b ended 2; ok")
 	})
 	t.Run("take-overs: the first decides, with the grace period of its time", func(t *testing.T) {
-		r := newRig(t)
+		r := newTableTest(t)
 		config := protocol.DefaultNodeConfig()
 		config.GracePeriod = 30_000
-		r.cmd(CmdNodePut, NodePutBody{Node: 1, Revision: 2, Config: config})
+		r.command(CmdNodePut, NodePutBody{Node: 1, Revision: 2, Config: config})
 		config.GracePeriod = 1500
-		r.cmd(CmdNodePut, NodePutBody{Node: 1, Revision: 3, Config: config})
-		r.later(30_000) // the old grace period's last moment
-		r.do(op{kind: CmdTakeOver}, 2<<16)
-		r.later(1) // and from now on the new one
-		r.do(op{kind: CmdTakeOver}, 3<<16)
-		check(t, r.later(39_999), "")
-		check(t, r.later(1), "c ended 2; a ended 2; b ended 2") // by id, which begins with the home bucket
+		r.command(CmdNodePut, NodePutBody{Node: 1, Revision: 3, Config: config})
+		r.advance(30_000) // the old grace period's last moment
+		r.applyOne(op{kind: CmdTakeOver}, 2<<16)
+		r.advance(1) // and from now on the new one
+		r.applyOne(op{kind: CmdTakeOver}, 3<<16)
+		check(t, r.advance(39_999), "")
+		check(t, r.advance(1), "c ended 2; a ended 2; b ended 2") // by id, which begins with the home bucket
 	})
-	t.Run("retake detaches nobody", func(t *testing.T) {
-		r := newRig(t)
-		r.do(op{kind: CmdTakeOver}, 1<<16|1)
-		check(t, r.later(1_000_000), "")
+	t.Run("repeated take-over detaches nobody", func(t *testing.T) {
+		r := newTableTest(t)
+		r.applyOne(op{kind: CmdTakeOver}, 1<<16|1)
+		check(t, r.advance(1_000_000), "")
 	})
 	t.Run("old epoch", func(t *testing.T) {
-		r := newRig(t)
+		r := newTableTest(t)
 		r.at += 1_000_000
-		check(t, r.do(op{kind: CmdTakeOver}, 2<<16), "ok") // a new leader's first stamp is none
-		check(t, r.do(op{kind: CmdNodePut, msg: NodePutBody{Node: 2, Revision: 1}}, 1<<16), "refused")
+		check(t, r.applyOne(op{kind: CmdTakeOver}, 2<<16), "ok") // a new leader's first stamp is none
+		check(t, r.applyOne(op{kind: CmdNodePut, msg: NodePutBody{Node: 2, Revision: 1}}, 1<<16), "refused")
 		r.at -= 1_000_000
-		check(t, r.later(1), "")
+		check(t, r.advance(1), "")
 	})
 	t.Run("stop", func(t *testing.T) {
-		r := newRig(t)
+		r := newTableTest(t)
 		r.create("a", 1)
 		r.acquire("a", 1, 0, "")
 		r.acquire("b", 1, always, "")
@@ -647,12 +653,12 @@ func TestSessionTimes(t *testing.T) {
 		check(t, r.stop("a"), "SESSION_EXPIRED")
 	})
 	t.Run("create id", func(t *testing.T) {
-		r := newRig(t)
+		r := newTableTest(t)
 		id := append(make([]byte, 15), 200)
 		start := &protocol.SessionStart{Node: 1, CreateID: id, Key: modelKey(1), Timeout: 1000, Nonce: 1}
-		check(t, r.cmd(CmdSessionStart, start), "ok")
+		check(t, r.command(CmdSessionStart, start), "ok")
 		first := r.m.events[0].Session
-		check(t, r.cmd(CmdSessionStart, start), "ok")
+		check(t, r.command(CmdSessionStart, start), "ok")
 		if again := r.m.events[0].Session; again != first {
 			t.Fatalf("session %d, then %d", first, again)
 		}
@@ -661,39 +667,39 @@ func TestSessionTimes(t *testing.T) {
 		for _, name := range []string{"a", "b", "c"} {
 			r.stop(name)
 		}
-		check(t, r.cmd(CmdSessionStart, start), "SESSION_EXPIRED")
-		r.later(Retention)
-		check(t, r.cmd(CmdSessionStart, start), "SESSION_EXPIRED")
-		r.later(1)
-		check(t, r.cmd(CmdSessionStart, start), "ok")
+		check(t, r.command(CmdSessionStart, start), "SESSION_EXPIRED")
+		r.advance(Retention)
+		check(t, r.command(CmdSessionStart, start), "SESSION_EXPIRED")
+		r.advance(1)
+		check(t, r.command(CmdSessionStart, start), "ok")
 	})
-	t.Run("guest's record", func(t *testing.T) {
-		r := newRig(t)
+	t.Run("remote session's record", func(t *testing.T) {
+		r := newTableTest(t)
 		for _, name := range []string{"b", "c"} {
 			r.stop(name)
 		}
 		r.create("a", 1)
 		r.acquire("a", 1, 0, "")
 		check(t, r.acquire("g", 1, 3_600_000, ""), "accepted 2")
-		check(t, r.later(3_600_001), "g#1 not acquired")
-		r.later(Retention)
-		check(t, r.again("g", 1, 1), "not acquired") // remembered from when it became idle, and used again now
-		r.later(Retention)
-		check(t, r.again("g", 1, 1), "not acquired")
-		r.later(Retention + 1)
-		check(t, r.again("g", 1, 1), "accepted 3") // forgotten
+		check(t, r.advance(3_600_001), "g#1 not acquired")
+		r.advance(Retention)
+		check(t, r.resend("g", 1, 1), "not acquired") // remembered from when it became idle, and used again now
+		r.advance(Retention)
+		check(t, r.resend("g", 1, 1), "not acquired")
+		r.advance(Retention + 1)
+		check(t, r.resend("g", 1, 1), "accepted 3") // forgotten
 	})
 	t.Run("gone id", func(t *testing.T) {
-		r := newRig(t)
-		r.gone("h") // never seen here: a request may be on its way
-		check(t, r.lock("h", 1, 0), "SESSION_EXPIRED")
-		r.later(Retention)
-		check(t, r.lock("h", 1, 0), "SESSION_EXPIRED")
-		r.later(1)
-		check(t, r.lock("h", 1, 0), "acquired 1; +created; +owner")
+		r := newTableTest(t)
+		r.remoteEnded("h") // never seen here: a request may be on its way
+		check(t, r.acquireEphemeral("h", 1, 0), "SESSION_EXPIRED")
+		r.advance(Retention)
+		check(t, r.acquireEphemeral("h", 1, 0), "SESSION_EXPIRED")
+		r.advance(1)
+		check(t, r.acquireEphemeral("h", 1, 0), "acquired 1; +created; +owner")
 	})
 	t.Run("work of one apply", func(t *testing.T) {
-		if w := New(1).work; w != (work{fired: 1000, swept: 1000, released: 10_000}) {
+		if w := New(1).work; w != (workLimits{deadlines: 1000, sweeps: 1000, releases: 10_000}) {
 			t.Fatalf("%+v", w)
 		}
 		if l := New(1).limits; l != (Limits{1 << 20, 1 << 20, 1 << 14}) {
@@ -702,14 +708,14 @@ func TestSessionTimes(t *testing.T) {
 	})
 }
 
-// TestEndBesideTimeouts: a session ends, the work of the Apply is used up with the first of its waiters, and the timer of the second fires in the same Apply.
+// TestSessionEndsDuringTimeouts: a session ends, the work of the Apply is used up with the first of its waiters, and the timer of the second fires in the same Apply.
 // What is left of the session has no entries then, and is restored all the same.
-func TestEndBesideTimeouts(t *testing.T) {
-	r := newRig(t)
-	r.machine.work.released, r.replica.work.released = 1, 1
+func TestSessionEndsDuringTimeouts(t *testing.T) {
+	r := newTableTest(t)
+	r.machine.work.releases, r.replica.work.releases = 1, 1
 	wait := func(who, name string, timeout uint64) {
 		r.seqs[who]++
-		r.do(op{kind: CmdAcquire, node: 1, epoch: 1, msg: &protocol.Acquire{
+		r.applyOne(op{kind: CmdAcquire, node: 1, epoch: 1, msg: &protocol.Acquire{
 			Head: protocol.Head{Session: r.ids[who], Seq: r.seqs[who], Low: 1}, Name: []byte(name), Count: always, Timeout: timeout, Ephemeral: true,
 		}}, 0)
 	}
@@ -723,34 +729,34 @@ func TestEndBesideTimeouts(t *testing.T) {
 	var out Events
 	r.at += 10_001
 	r.machine.Apply(r.index+1, encode(r.header(r.at), nil), &out)
-	if _, ok := r.machine.Session(r.ids["b"]); ok || len(r.machine.dying) != 1 || r.machine.dying[0].held.n != 0 {
-		t.Fatalf("session is there: %v; to be buried: %v", ok, r.machine.dying)
+	if _, ok := r.machine.Session(r.ids["b"]); ok || len(r.machine.ending) != 1 || r.machine.ending[0].entries.n != 0 {
+		t.Fatalf("session is there: %v; to be buried: %v", ok, r.machine.ending)
 	}
 	m := mustRestore(t, r.machine)
 	m.Apply(r.index+2, encode(r.header(r.at), nil), &out)
-	if err := m.Check(); err != nil || len(m.dying) != 0 {
-		t.Fatal(err, len(m.dying))
+	if err := m.Check(); err != nil || len(m.ending) != 0 {
+		t.Fatal(err, len(m.ending))
 	}
 }
 
-// TestOverdueHeadAsks: the owner's session ends, the work of the Apply is used up before the overdue head of the queue is ended, and that very waiter asks
+// TestOverdueHeadRequests: the owner's session ends, the work of the Apply is used up before the overdue head of the queue is ended, and that very waiter asks
 // in the same batch. The one behind it is granted.
-func TestOverdueHeadAsks(t *testing.T) {
-	r := newRig(t)
+func TestOverdueHeadRequests(t *testing.T) {
+	r := newTableTest(t)
 	r.create("c", 1)
 	r.acquire("a", 1, 0, "")
 	r.acquire("b", 1, 20_000, "")
 	r.acquire("c", 1, always, "")
 	r.detach("a", r.at)
-	r.machine.work = work{fired: 1, swept: 1, released: 1}
+	r.machine.work = workLimits{deadlines: 1, sweeps: 1, releases: 1}
 	r.at += 20_001
 	var out Events
 	again := op{kind: CmdAcquire, node: 1, epoch: 1, msg: &protocol.Acquire{
-		Head: protocol.Head{Session: r.ids["b"], Seq: 1, Low: 1}, Name: theName, Count: 1, Timeout: 20_000,
+		Head: protocol.Head{Session: r.ids["b"], Seq: 1, Low: 1}, Name: tableSemaphore, Count: 1, Timeout: 20_000,
 	}}
 	r.machine.Apply(r.index+1, encode(r.header(r.at), []op{again}), &out)
 	var d protocol.DescribeReply
-	if err := r.machine.Describe(&protocol.Describe{Node: 1, Name: theName, Flags: protocol.WithOwners}, &d); err != nil {
+	if err := r.machine.Describe(&protocol.Describe{Node: 1, Name: tableSemaphore, Flags: protocol.WithOwners}, &d); err != nil {
 		t.Fatal(err)
 	}
 	if len(d.Owners) != 1 || d.Owners[0].Session != r.ids["c"] || d.NumWaiters != 0 {

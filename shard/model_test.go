@@ -18,12 +18,12 @@ type model struct {
 
 	nodes    []*modelNode
 	dropped  []uint64
-	sessions []*modelSession // at home here, and guests
-	sems     []*modelSem
+	sessions []*modelSession // at home here, and remote sessions
+	sems     []*modelSemaphore
 
 	orders      map[uint32]uint64 // last order id, by bucket
 	ids         map[uint32]uint64 // last session counter, by bucket
-	goneIDs     map[uint64]uint64 // until when an ended guest's id is refused
+	goneIDs     map[uint64]uint64 // until when an ended remote session's id is refused
 	goneCreates map[[protocol.KeyLen]byte]uint64
 	limits      Limits
 
@@ -34,7 +34,7 @@ type model struct {
 
 	// what leaves the batch that is applied
 	events  []Event
-	changes []Change
+	changes []SemaphoreChange
 	command int
 }
 
@@ -44,7 +44,7 @@ type modelNode struct {
 	floor, until uint64 // a grace period that was lowered, and until when a take-over still uses it
 }
 
-// modelSession is a session at home here, or a guest.
+// modelSession is a session at home here, or a remote session.
 type modelSession struct {
 	id, node uint64
 	home     bool
@@ -63,7 +63,7 @@ type modelSession struct {
 	since            uint64 // log time of the last attach
 	deadline         uint64 // of a detached one
 
-	used uint64 // of a guest: its last request, or the last moment it had an entry
+	used uint64 // of a remote session: its last request, or the last moment it had an entry
 }
 
 // modelAnswer is what a request was answered.
@@ -72,20 +72,20 @@ type modelAnswer struct {
 	reply Event
 }
 
-type modelSem struct {
+type modelSemaphore struct {
 	node                              uint64
 	name                              []byte
 	data                              []byte
 	limit, version, revision, created uint64
 	ephemeral                         bool
-	rows                              []*modelRow // by order id
+	entries                           []*modelEntry // by order id
 
 	counts [3]uint64             // acquires, waits, releases
 	detail map[uint64]*[3]uint64 // the same by session, in nodes with detailed counters
 }
 
-// modelRow is what a session has of a semaphore.
-type modelRow struct {
+// modelEntry is what a session has of a semaphore.
+type modelEntry struct {
 	session           *modelSession
 	order, count, seq uint64
 	timeout, since    uint64
@@ -116,7 +116,7 @@ func (m *model) apply(index uint64, h Header, ops []op) {
 	m.index, m.events, m.changes = index, nil, nil
 	takes := len(ops) == 1 && ops[0].kind == CmdTakeOver
 	if h.Epoch < m.epoch || h.Epoch > m.epoch && !takes {
-		m.saw("batch of another epoch")
+		m.countRule("batch of another epoch")
 		m.emit(Event{Kind: EventRefused, Epoch: h.Epoch})
 		return
 	}
@@ -128,7 +128,7 @@ func (m *model) apply(index uint64, h Header, ops []op) {
 		if h.Epoch>>16 > m.epoch>>16 {
 			m.takeOver()
 		} else {
-			m.saw("retake")
+			m.countRule("repeated take-over")
 		}
 		m.epoch = h.Epoch
 	}
@@ -140,7 +140,7 @@ func (m *model) apply(index uint64, h Header, ops []op) {
 }
 
 // saw counts a rule that came to bear.
-func (m *model) saw(rule string) {
+func (m *model) countRule(rule string) {
 	if m.seen != nil {
 		m.seen[rule]++
 	}
@@ -186,11 +186,11 @@ func (m *model) run(o op, takes bool) {
 			m.detach(d)
 		}
 		m.reply(protocol.StatusOK)
-	case GuestGoneBody:
-		m.guestsGone(x.Sessions)
+	case RemoteEndedBody:
+		m.remotesEnded(x.Sessions)
 		m.reply(protocol.StatusOK)
-	case GuestSeenBody:
-		m.guestSeen(x)
+	case RemoteUpdateBody:
+		m.remoteUpdate(x)
 	case NodePutBody:
 		m.nodePut(x)
 	case NodeDropBody:
@@ -206,8 +206,8 @@ func (m *model) runRaw(o op, takes bool) {
 	case o.kind == CmdTakeOver && takes:
 		m.emit(Event{Kind: EventTookOver, Epoch: m.epoch})
 		m.reply(protocol.StatusOK)
-	case o.kind == CmdHandOver && (bytes.Equal(o.raw, HandsOver) || bytes.Equal(o.raw, KeepsOn)):
-		m.handed = bytes.Equal(o.raw, HandsOver)
+	case o.kind == CmdHandOver && (bytes.Equal(o.raw, HandOverBegins) || bytes.Equal(o.raw, HandOverCancelled)):
+		m.handed = bytes.Equal(o.raw, HandOverBegins)
 		m.reply(protocol.StatusOK)
 	case o.kind == CmdTakeOver || known(o.kind):
 		m.reply(protocol.StatusBadRequest)
@@ -220,14 +220,14 @@ func (m *model) runRaw(o op, takes bool) {
 func known(k CommandKind) bool {
 	switch k {
 	case CmdSessionStart, CmdSessionAttach, CmdSessionStop, CmdSessionKill, CmdCreate, CmdUpdate, CmdResize, CmdDelete, CmdAcquire, CmdRelease, CmdForceRelease,
-		CmdTakeOver, CmdDetach, CmdGuestGone, CmdGuestSeen, CmdNodePut, CmdNodeDrop, CmdBuckets, CmdFreeze, CmdImport, CmdActivate, CmdDropBuckets,
+		CmdTakeOver, CmdDetach, CmdRemoteEnded, CmdRemoteUpdate, CmdNodePut, CmdNodeDrop, CmdBuckets, CmdFreeze, CmdImport, CmdActivate, CmdDropBuckets,
 		CmdHandOver:
 		return true
 	}
 	return false
 }
 
-// fire lets what is due happen, the earliest first: sessions before waiters before guests' records, then by id.
+// fire lets what is due happen, the earliest first: sessions before waiters before remote sessions' records, then by id.
 func (m *model) fire() {
 	for {
 		var at, kind, id, bucket uint64
@@ -242,25 +242,25 @@ func (m *model) fire() {
 			case s.home && !s.attached:
 				due(s.deadline, 1, s.id, 0, func() {
 					if m.now == s.deadline+1 {
-						m.saw("session expires at its first moment")
+						m.countRule("session expires at its first moment")
 					}
 					m.end(s, protocol.EndExpired, "")
 				})
 			case !s.home && m.idle(s):
 				due(saturated(s.used, Retention), 3, s.id, 0, func() {
-					m.saw("idle guest forgotten")
+					m.countRule("idle remote session forgotten")
 					m.sessions = without(m.sessions, s)
 				})
 			}
 		}
 		for _, s := range m.sems {
-			for _, r := range s.rows {
+			for _, r := range s.entries {
 				if r.timed {
 					due(r.deadline, 2, r.order, uint64(m.bucketOf(s)), func() {
 						if m.now == r.deadline+1 {
-							m.saw("waiter times out at its first moment")
+							m.countRule("waiter times out at its first moment")
 						}
-						m.lapse(s, r)
+						m.endWaiter(s, r)
 						m.process(s)
 					})
 				}
@@ -273,13 +273,13 @@ func (m *model) fire() {
 	}
 	for id, until := range m.goneIDs {
 		if m.now > until {
-			m.saw("gone id forgotten")
+			m.countRule("gone id forgotten")
 			delete(m.goneIDs, id)
 		}
 	}
 	for id, until := range m.goneCreates {
 		if m.now > until {
-			m.saw("create id forgotten")
+			m.countRule("create id forgotten")
 			delete(m.goneCreates, id)
 		}
 	}
@@ -298,7 +298,7 @@ func saturated(a, b uint64) uint64 {
 
 // Buckets.
 
-func (m *model) bucketOf(s *modelSem) uint32 { return protocol.Bucket(s.node, s.name, m.total) }
+func (m *model) bucketOf(s *modelSemaphore) uint32 { return protocol.Bucket(s.node, s.name, m.total) }
 
 // isHome says that the session's home bucket is active here.
 func (m *model) isHome(id uint64) bool {
@@ -318,14 +318,14 @@ func (m *model) buckets(x BucketsBody) {
 	var unknown []*modelSession
 	for _, s := range m.byID() {
 		if !s.home && m.isHome(s.id) {
-			m.saw("guest unknown to the home that became active")
+			m.countRule("remote session unknown to the home that became active")
 			if !m.idle(s) {
-				m.saw("the same, and it held or waited")
+				m.countRule("the same, and it held or waited")
 			}
 			unknown = append(unknown, s)
 		}
 	}
-	m.endGuests(unknown)
+	m.endRemotes(unknown)
 	m.reply(protocol.StatusOK)
 }
 
@@ -352,7 +352,7 @@ func (m *model) bytes(node uint64) (sum int) {
 	for _, sem := range m.sems {
 		if sem.node == node {
 			sum += 512 + len(sem.name) + len(sem.data)
-			for _, r := range sem.rows {
+			for _, r := range sem.entries {
 				sum += 256 + len(r.data)
 			}
 		}
@@ -365,7 +365,7 @@ func (m *model) full(node uint64, more int) bool {
 	if more <= 0 || m.bytes(node)+more <= int(m.node(node).config.MaxBytes) {
 		return false
 	}
-	m.saw("quota of bytes")
+	m.countRule("quota of bytes")
 	return true
 }
 
@@ -403,7 +403,7 @@ func (m *model) nodePut(x NodePutBody) {
 	case x.Revision > n.revision:
 		// A lowered grace period counts for take-overs when a leader has led for as long as the old one.
 		if x.Config.GracePeriod < n.config.GracePeriod {
-			m.saw("grace period lowered")
+			m.countRule("grace period lowered")
 			n.floor = n.grace(m.now)
 			n.until = m.now + n.floor
 		}
@@ -442,11 +442,11 @@ func (m *model) nodeDrop(id uint64) {
 			case home:
 				m.end(s, protocol.EndNodeDropped, "")
 			default:
-				m.endGuests([]*modelSession{s})
+				m.endRemotes([]*modelSession{s})
 			}
 		}
 	}
-	m.sems = slices.DeleteFunc(m.sems, func(s *modelSem) bool { return s.node == id })
+	m.sems = slices.DeleteFunc(m.sems, func(s *modelSemaphore) bool { return s.node == id })
 }
 
 func (m *model) byID() []*modelSession {
@@ -459,13 +459,13 @@ func (m *model) byID() []*modelSession {
 }
 
 // Semaphores of a node, by name.
-func (m *model) byName(node uint64) []*modelSem {
-	var out []*modelSem
+func (m *model) byName(node uint64) []*modelSemaphore {
+	var out []*modelSemaphore
 	for _, s := range m.sems {
 		if s.node == node {
 			out = append(out, s)
 		}
 	}
-	slices.SortFunc(out, func(a, b *modelSem) int { return bytes.Compare(a.name, b.name) })
+	slices.SortFunc(out, func(a, b *modelSemaphore) int { return bytes.Compare(a.name, b.name) })
 	return out
 }

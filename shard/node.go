@@ -14,19 +14,19 @@ type node struct {
 	revision uint64
 	config   protocol.NodeConfig
 	dropped  bool // it is being removed: nothing of it is served any more
-	mark     uint32
+	snapMark uint32
 
-	// A lowered grace period is not used by a take-over before the shard's log time has passed floorAt by the old one: until then a former
+	// A lowered grace period is not used by a take-over before the shard's log time has passed graceFloorAt by the old one: until then a former
 	// leader may still trust the old one. floor is 0 when nothing was lowered.
-	floor, floorAt uint64
-	former         []formerGrace
+	graceFloor, graceFloorAt uint64
+	formerGraces             []formerGrace
 
-	sessions   index[session]
-	guests     index[party]
-	semaphores index[semaphore] // by name, without the young ones
-	count      int              // semaphores, the young ones included
-	processes  index[proc]      // by name
-	tracks     index[track]     // by name
+	homeSessions   index[homeSession]
+	remoteSessions index[sessionRecord]
+	semaphores     index[semaphore]     // by name, without the young ones
+	semaphoreCount int                  // semaphores, the young ones included
+	processes      index[processRecord] // by name
+	tracks         index[trackRecord]   // by name
 	usage
 }
 
@@ -38,13 +38,13 @@ type formerGrace struct {
 }
 
 // objects is what counts against the quota of semaphores.
-func (n *node) objects() uint64 { return uint64(n.count + n.processes.n + n.tracks.n) }
+func (n *node) objectCount() uint64 { return uint64(n.semaphoreCount + n.processes.n + n.tracks.n) }
 
 func nodeLess(a, b *node) bool { return a.id < b.id }
 
 // grace is the grace period that the take-over with this generation, at this log time, gives to the node's sessions.
 func (n *node) grace(generation, at uint64) uint64 {
-	for _, f := range n.former {
+	for _, f := range n.formerGraces {
 		if generation <= f.generation {
 			return f.grace
 		}
@@ -57,8 +57,8 @@ func (n *node) graceAt(at uint64) uint64 {
 	if plantNoGrace {
 		return 0
 	}
-	if !plantGraceAtOnce && n.floor > n.config.GracePeriod && at <= addSaturated(n.floorAt, n.floor) {
-		return n.floor
+	if !plantGraceAtOnce && n.graceFloor > n.config.GracePeriod && at <= addSaturated(n.graceFloorAt, n.graceFloor) {
+		return n.graceFloor
 	}
 	return n.config.GracePeriod
 }
@@ -73,20 +73,20 @@ func addSaturated(a, b uint64) uint64 {
 // share is the part of a node's quota that this shard admits: its part of the tier's buckets, and room for four standard deviations of a
 // random spread, but never more than the quota. With one shard that is the quota itself; with many, a large quota may be exceeded by a few
 // percent and a small one by a factor, and no node is refused below its quota for bad luck in hashing.
-func (m *Machine) share(quota uint64) uint64 { return m.shareOf(quota, 1) }
+func (m *Machine) quotaShare(quota uint64) uint64 { return m.quotaShareOf(quota, 1) }
 
-// shareOf is share for a quota that fills in pieces of that size, such as bytes in values: the larger they are, the less evenly they are spread.
-func (m *Machine) shareOf(quota, piece uint64) uint64 {
+// quotaShareOf is share for a quota that fills in pieces of that size, such as bytes in values: the larger they are, the less evenly they are spread.
+func (m *Machine) quotaShareOf(quota, piece uint64) uint64 {
 	total := uint64(len(m.buckets))
-	if total == 0 || m.copies >= total {
+	if total == 0 || m.copyCount >= total {
 		return quota
 	}
-	hi, lo := bits.Mul64(quota, m.copies)
+	hi, lo := bits.Mul64(quota, m.copyCount)
 	share, rest := bits.Div64(hi, lo, total) // hi < total, for active < total
 	if rest > 0 {
 		share++
 	}
-	hi, spread := bits.Mul64(4*root(share), root(piece))
+	hi, spread := bits.Mul64(4*integerRoot(share), integerRoot(piece))
 	if hi > 0 {
 		return quota
 	}
@@ -94,7 +94,7 @@ func (m *Machine) shareOf(quota, piece uint64) uint64 {
 }
 
 // root is the integer square root.
-func root(v uint64) uint64 {
+func integerRoot(v uint64) uint64 {
 	if v == 0 {
 		return 0
 	}
@@ -122,21 +122,21 @@ func (m *Machine) applyNodePut(c *rawCommand) {
 	n := m.nodes[x.Node]
 	switch {
 	case n == nil:
-		n = &node{id: x.Node, revision: x.Revision, config: x.Config, mark: m.mark}
+		n = &node{id: x.Node, revision: x.Revision, config: x.Config, snapMark: m.snapMark}
 		m.nodes[x.Node] = n
 		m.nodeIndex.insert(n, nodeLess)
 	case x.Revision > n.revision:
 		m.touchNode(n)
-		m.keepGrace(n, x.Config.GracePeriod)
+		m.keepFormerGrace(n, x.Config.GracePeriod)
 		n.revision, n.config = x.Revision, x.Config
-		n.usage.copies = 0 // its shares are to be worked out anew
+		n.usage.copyCount = 0 // its shares are to be worked out anew
 	}
-	m.findPeriods()
+	m.updatePeriods()
 	m.reply(protocol.StatusOK, "")
 }
 
-// findPeriods is called when a node's config came, changed or went.
-func (m *Machine) findPeriods() {
+// updatePeriods is called when a node's config came, changed or went.
+func (m *Machine) updatePeriods() {
 	m.selfCheck, m.grace = 0, 0
 	for _, n := range m.nodes { // the least of all: the order does not matter
 		if p := n.config.SelfCheckPeriod; m.selfCheck == 0 || p < m.selfCheck {
@@ -148,23 +148,23 @@ func (m *Machine) findPeriods() {
 	}
 }
 
-// keepGrace prepares a node for another grace period.
-func (m *Machine) keepGrace(n *node, grace uint64) {
+// keepFormerGrace prepares a node for another grace period.
+func (m *Machine) keepFormerGrace(n *node, grace uint64) {
 	if grace == n.config.GracePeriod {
 		return
 	}
 	if t := &m.takeovers; t.sweeping {
 		for _, o := range t.open {
-			if len(n.former) == 0 || n.former[len(n.former)-1].generation < o.generation {
-				n.former = append(n.former, formerGrace{o.generation, n.graceAt(o.at)})
+			if len(n.formerGraces) == 0 || n.formerGraces[len(n.formerGraces)-1].generation < o.generation {
+				n.formerGraces = append(n.formerGraces, formerGrace{o.generation, n.graceAt(o.at)})
 			}
 		}
 	} else {
-		n.former = nil
+		n.formerGraces = nil
 	}
 	if grace < n.config.GracePeriod {
-		n.floor = n.graceAt(m.logTime)
-		n.floorAt = m.logTime
+		n.graceFloor = n.graceAt(m.logTime)
+		n.graceFloorAt = m.logTime
 	}
 }
 

@@ -15,7 +15,7 @@ const (
 	plantOrdersRestart = false // order ids start again with a move
 	plantNoMemory      = false // requests are carried out again when they come again
 	plantMemoryStays   = false // the memory of requests does not move with its bucket
-	plantGoneForgotten = false // the id of a guest that is gone is taken for a new one
+	plantGoneForgotten = false // the id of a remote session that is gone is taken for a new one
 	plantAnyActivate   = false // an activation does not look at the epoch
 	plantNotReleased   = false // an activation releases nothing of who is gone
 	plantNonceIgnored  = false // an attach with an equal epoch is a repeat, whoever sends it

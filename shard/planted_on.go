@@ -15,7 +15,7 @@ var (
 	plantOrdersRestart bool // order ids start again with a move
 	plantNoMemory      bool // requests are carried out again when they come again
 	plantMemoryStays   bool // the memory of requests does not move with its bucket
-	plantGoneForgotten bool // the id of a guest that is gone is taken for a new one
+	plantGoneForgotten bool // the id of a remote session that is gone is taken for a new one
 	plantAnyActivate   bool // an activation does not look at the epoch
 	plantNotReleased   bool // an activation releases nothing of who is gone
 	plantNonceIgnored  bool // an attach with an equal epoch is a repeat, whoever sends it
@@ -23,10 +23,10 @@ var (
 
 // restartTimes is what plantTimeRestarts does.
 func (m *Machine) restartTimes() {
-	for _, p := range m.parties {
-		if s := p.home; s != nil && !p.gone && !s.attached {
-			m.touchParty(p)
-			m.arm(s, max(s.due.at, m.logTime+uint64(s.timeout)))
+	for _, p := range m.sessions {
+		if s := p.home; s != nil && !p.ended && !s.attached {
+			m.touchSessionRecord(p)
+			m.arm(s, max(s.expiry.at, m.logTime+uint64(s.timeout)))
 		}
 	}
 }

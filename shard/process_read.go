@@ -9,8 +9,8 @@ import (
 )
 
 // readProcess finds a process without touching the machine: reads run beside each other. Errors: WRONG_SHARD; NOT_FOUND for the node.
-func (m *Machine) readProcess(node uint64, name []byte) (*proc, error) {
-	b := m.processBucket(node, name)
+func (m *Machine) readProcess(node uint64, name []byte) (*processRecord, error) {
+	b := m.activeProcessBucket(node, name)
 	if b == nil {
 		return nil, &protocol.Error{Status: protocol.StatusWrongShard, Message: textWrongShard}
 	}
@@ -38,7 +38,7 @@ func (m *Machine) DescribeProcess(req *protocol.ProcessDescribe, out *protocol.P
 	if err != nil {
 		return err
 	}
-	x := v.x
+	x := v.record
 	d := x.state.Describe()
 	o, t := d.Options, d.Tally
 	*out = protocol.ProcessStatus{
@@ -54,7 +54,7 @@ func (m *Machine) DescribeProcess(req *protocol.ProcessDescribe, out *protocol.P
 		Members: out.Members[:0], History: out.History[:0],
 	}
 	if d.Start > 0 {
-		out.Start = x.bucket.logAt(d.Start)
+		out.Start = x.bucket.logTimeAt(d.Start)
 	}
 	p := newPage(req.Limit, PageBytes)
 	if req.Flags&protocol.WithProcessHistory != 0 && after == 0 {
@@ -78,9 +78,9 @@ func (m *Machine) DescribeProcess(req *protocol.ProcessDescribe, out *protocol.P
 			out.Cursor = binary.BigEndian.AppendUint64(nil, after)
 			return nil
 		}
-		place := protocol.ProcessPlace{Member: ProcessMember(&s.Member), Standing: standings[s.Standing], Token: s.Token, Joined: s.Joined}
+		place := protocol.ProcessPlace{Member: ProcessMember(&s.Member), Standing: memberStatuses[s.Standing], Token: s.Token, Joined: s.Joined}
 		if s.Until > 0 {
-			place.Until = x.bucket.logAt(s.Until)
+			place.Until = x.bucket.logTimeAt(s.Until)
 		}
 		out.Members = append(out.Members, place)
 		after = s.Order
@@ -88,7 +88,7 @@ func (m *Machine) DescribeProcess(req *protocol.ProcessDescribe, out *protocol.P
 	return nil
 }
 
-var standings = map[string]protocol.ProcessStanding{
+var memberStatuses = map[string]protocol.ProcessStanding{
 	"outside": protocol.StandingOutside, "preparing": protocol.StandingPreparing, "prepared": protocol.StandingPrepared,
 	"completing": protocol.StandingCompleting, "completed": protocol.StandingCompleted, "resuming": protocol.StandingResuming,
 	"absent": protocol.StandingAbsent,
@@ -114,7 +114,7 @@ func (m *Machine) ListProcesses(req *protocol.ProcessList, out *protocol.Process
 		return err
 	}
 	*out = protocol.ProcessListReply{Index: m.applied, Processes: out.Processes[:0]}
-	n.processes.ascend(func(x *proc) bool { return bytes.Compare(x.name, l.from) < 0 }, func(x *proc) bool {
+	n.processes.ascend(func(x *processRecord) bool { return bytes.Compare(x.name, l.from) < 0 }, func(x *processRecord) bool {
 		if take, more := l.look(x.name, x.bucket, 48, &out.Cursor); !take {
 			return more
 		}
@@ -128,7 +128,7 @@ func (m *Machine) ListProcesses(req *protocol.ProcessList, out *protocol.Process
 }
 
 // ProcessView is a process as its shard's leader sees it. It is good until the next Apply.
-type ProcessView struct{ x *proc }
+type ProcessView struct{ record *processRecord }
 
 // Process looks one up in its bucket, which must be active here. Errors: WRONG_SHARD; NOT_FOUND for the node or the process.
 func (m *Machine) Process(node uint64, name []byte) (ProcessView, error) {
@@ -140,64 +140,64 @@ func (m *Machine) Process(node uint64, name []byte) (ProcessView, error) {
 }
 
 // Node and Name say which it is; Bucket where.
-func (v ProcessView) Node() uint64   { return v.x.node.id }
-func (v ProcessView) Name() []byte   { return v.x.name }
-func (v ProcessView) Bucket() uint32 { return v.x.bucket.number }
+func (v ProcessView) Node() uint64   { return v.record.node.id }
+func (v ProcessView) Name() []byte   { return v.record.name }
+func (v ProcessView) Bucket() uint32 { return v.record.bucket.number }
 
 // Revision is the index of the entry in which it was called last: equal revisions, equal states.
-func (v ProcessView) Revision() uint64 { return v.x.revision }
+func (v ProcessView) Revision() uint64 { return v.record.revision }
 
 // Epoch is that of the present round, or the last.
-func (v ProcessView) Epoch() uint64 { return v.x.state.Epoch() }
+func (v ProcessView) Epoch() uint64 { return v.record.state.Epoch() }
 
 // Phase is the present one.
-func (v ProcessView) Phase() process.Phase { return v.x.state.Phase() }
+func (v ProcessView) Phase() process.Phase { return v.record.state.Phase() }
 
 // Open says that messages may pass between the members of the round, which Sessions appends.
-func (v ProcessView) Open() bool { return v.x.state.Open() }
+func (v ProcessView) Open() bool { return v.record.state.Open() }
 
 // Sessions appends the living members of the present round.
-func (v ProcessView) Sessions(list []uint64) []uint64 { return v.x.state.Sessions(list) }
+func (v ProcessView) Sessions(list []uint64) []uint64 { return v.record.state.Sessions(list) }
 
 // Len is the number of members, absent ones included.
-func (v ProcessView) Len() int { return v.x.state.Len() }
+func (v ProcessView) Len() int { return v.record.state.Len() }
 
 // Latest is the round that ended last; false: none did.
-func (v ProcessView) Latest() (process.Ended, bool) { return v.x.state.Latest() }
+func (v ProcessView) Latest() (process.Ended, bool) { return v.record.state.Latest() }
 
 // Preparing appends the members that have not prepared the present round, and gives the log time at which it started.
 func (v ProcessView) Preparing(list []uint64) (started uint64, sessions []uint64) {
-	started, sessions = v.x.state.Preparing(list)
-	return v.x.bucket.logAt(started), sessions
+	started, sessions = v.record.state.Preparing(list)
+	return v.record.bucket.logTimeAt(started), sessions
 }
 
 // Overtaken says that the session is known here under a higher attach epoch than this one: another client has it now.
-func (m *Machine) Overtaken(session, epoch uint64) bool {
-	p := m.parties[session]
+func (m *Machine) TakenOver(session, epoch uint64) bool {
+	p := m.sessions[session]
 	return p != nil && p.epoch > epoch
 }
 
 // Resend appends what the session has not confirmed as EventProcess. It changes nothing. False: the session is no member, and was none lately.
 func (m *Machine) Resend(v ProcessView, session uint64, out []Event) ([]Event, bool) {
 	var told process.Out
-	known := v.x.state.Resend(session, &told)
+	known := v.record.state.Resend(session, &told)
 	epoch := uint64(0)
-	if p := m.parties[session]; p != nil {
+	if p := m.sessions[session]; p != nil {
 		epoch = p.epoch
 	}
 	for i := range told.Events {
-		out = append(out, Event{Kind: EventProcess, Session: session, Epoch: epoch, Node: v.x.node.id, Name: v.x.name, Process: &told.Events[i]})
+		out = append(out, Event{Kind: EventProcess, Session: session, Epoch: epoch, Node: v.record.node.id, Name: v.record.name, Process: &told.Events[i]})
 	}
 	return out, known
 }
 
 // Places yields the processes that a session is a member of, of those that are active here, in order of name.
-func (m *Machine) Places(session uint64, yield func(ProcessView) bool) {
-	p := m.parties[session]
+func (m *Machine) Memberships(session uint64, yield func(ProcessView) bool) {
+	p := m.sessions[session]
 	if p == nil || p.node.dropped {
 		return
 	}
-	for _, x := range p.places() {
+	for _, x := range p.memberships() {
 		if x.bucket.state == bucketActive && !yield(ProcessView{x}) {
 			return
 		}
@@ -211,7 +211,7 @@ func (m *Machine) ProcessesFrom(first uint64, name []byte, yield func(ProcessVie
 		if n.dropped {
 			return true
 		}
-		n.processes.ascend(func(x *proc) bool { return n.id == first && bytes.Compare(x.name, name) < 0 }, func(x *proc) bool {
+		n.processes.ascend(func(x *processRecord) bool { return n.id == first && bytes.Compare(x.name, name) < 0 }, func(x *processRecord) bool {
 			more = x.bucket.state != bucketActive || yield(ProcessView{x})
 			return more
 		})

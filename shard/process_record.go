@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/process"
 )
 
-func appendProcess(b []byte, x *proc, sum *uint64) []byte {
+func appendProcess(b []byte, x *processRecord, sum *uint64) []byte {
 	start := len(b)
 	b = binary.AppendUvarint(b, x.node.id)
 	b = appendBytes(b, x.name)
@@ -19,15 +19,15 @@ func appendProcess(b []byte, x *proc, sum *uint64) []byte {
 	return closeRecord(b, start, 0, recordProcess, 0, sum)
 }
 
-func (m *Machine) touchProcess(x *proc) {
-	if m.snap != nil && x.mark != m.mark {
-		m.snap.saveProcess(x)
+func (m *Machine) touchProcess(x *processRecord) {
+	if m.snapshot != nil && x.snapMark != m.snapMark {
+		m.snapshot.saveProcess(x)
 	}
 }
 
-func (s *Snapshot) saveProcess(x *proc) {
-	if x.mark != s.mark {
-		x.mark = s.mark
+func (s *Snapshot) saveProcess(x *processRecord) {
+	if x.snapMark != s.snapMark {
+		x.snapMark = s.snapMark
 		s.records++
 		s.buf = appendProcess(s.buf, x, &s.sum)
 	}
@@ -35,7 +35,7 @@ func (s *Snapshot) saveProcess(x *proc) {
 
 // walkProcesses goes on over the node's processes. A record is below a mebibyte, so a step is at most that much longer.
 func (s *Snapshot) walkProcesses(n *node, left *int) (more bool) {
-	n.processes.ascend(func(o *proc) bool { return bytes.Compare(o.name, s.name) < 0 }, func(o *proc) bool {
+	n.processes.ascend(func(o *processRecord) bool { return bytes.Compare(o.name, s.name) < 0 }, func(o *processRecord) bool {
 		if more = *left <= 0 || len(s.buf) >= stepBytes; more {
 			return false
 		}
@@ -48,12 +48,12 @@ func (s *Snapshot) walkProcesses(n *node, left *int) (more bool) {
 }
 
 type processLink struct {
-	x    *proc
+	x    *processRecord
 	node uint64
 }
 
 func (x *restorer) process(r *reader) bool {
-	l := processLink{x: new(proc), node: r.uvarint()}
+	l := processLink{x: new(processRecord), node: r.uvarint()}
 	l.x.name, l.x.revision = bytes.Clone(r.bytes()), r.uvarint()
 	if r.bad || protocol.ValidateProcessName(l.x.name) != nil {
 		return false
@@ -86,8 +86,8 @@ func (x *restorer) linkProcesses() bool {
 		m.linkProcess(p)
 		ids = p.state.Living(ids[:0])
 		for _, id := range ids {
-			o := m.parties[id]
-			if o == nil || o.node != p.node || !o.addPlace(p) {
+			o := m.sessions[id]
+			if o == nil || o.node != p.node || !o.addMembership(p) {
 				return false
 			}
 		}
@@ -97,10 +97,10 @@ func (x *restorer) linkProcesses() bool {
 }
 
 // process puts a process into a chunk, behind what is known of its members.
-func (w *chunkWriter) process(m *Machine, x *proc) {
+func (w *chunkWriter) process(m *Machine, x *processRecord) {
 	for _, id := range x.state.Living(nil) {
-		if p := m.parties[id]; !w.parties[id] {
-			w.party(p, nil)
+		if p := m.sessions[id]; !w.writtenSessions[id] {
+			w.sessionRecord(p, nil)
 		}
 	}
 	f := binary.AppendUvarint(w.fields, x.node.id)
@@ -112,29 +112,29 @@ func (c *chunkRecord) readProcess(r *reader, x *BucketsBody) bool {
 	c.node, c.name = r.uvarint(), r.bytes()
 	c.data = r.b
 	r.b = nil
-	return !r.bad && protocol.ValidateProcessName(c.name) == nil && x.inRun(uint64(protocol.ProcessBucket(c.node, c.name, x.Total)))
+	return !r.bad && protocol.ValidateProcessName(c.name) == nil && x.contains(uint64(protocol.ProcessBucket(c.node, c.name, x.Total)))
 }
 
 // processes gives the run's processes, bucket by bucket, in order of key.
 func (x *export) processes() bool {
-	for i := max(uint64(x.run.First), x.at.bucket); i < uint64(x.run.First)+uint64(x.run.Count); i++ {
-		if i != x.at.bucket {
-			x.at = place{section: atProcesses, bucket: i}
+	for i := max(uint64(x.bucketRange.First), x.cursor.bucket); i < uint64(x.bucketRange.First)+uint64(x.bucketRange.Count); i++ {
+		if i != x.cursor.bucket {
+			x.cursor = exportCursor{section: sectionProcesses, bucket: i}
 		}
 		b := &x.m.buckets[i]
 		for more := true; more; {
 			var keys []string
-			keys, more = keysFrom(b.processes, x.at.key)
+			keys, more = keysFrom(b.processes, x.cursor.key)
 			for _, key := range keys {
 				if x.w.full() {
 					return false
 				}
-				x.w.looks--
+				x.w.scanBudget--
 				if o := b.processes[key]; !o.node.dropped {
-					x.w.looks -= o.state.Len()
+					x.w.scanBudget -= o.state.Len()
 					x.w.process(x.m, o)
 				}
-				x.at.key = append([]byte(key), 0) // the first key behind it
+				x.cursor.key = append([]byte(key), 0) // the first key behind it
 			}
 		}
 	}
@@ -154,29 +154,29 @@ func (m *Machine) importProcess(r *chunkRecord) {
 	}
 	ids := state.Living(nil)
 	for _, id := range ids {
-		if p := m.parties[id]; p == nil || p.node != n {
+		if p := m.sessions[id]; p == nil || p.node != n {
 			return
 		}
 	}
-	x := &proc{bucket: b, node: n, name: bytes.Clone(r.name), state: state, revision: m.applied, mark: m.mark}
+	x := &processRecord{bucket: b, node: n, name: bytes.Clone(r.name), state: state, revision: m.applied, snapMark: m.snapMark}
 	m.linkProcess(x)
 	for _, id := range ids {
-		m.takePlace(m.parties[id], x)
+		m.addMembership(m.sessions[id], x)
 	}
 	m.armProcess(x)
 }
 
 // checkProcess says which invariant of a process does not hold, if any.
-func (m *Machine) checkProcess(x *proc) error {
+func (m *Machine) checkProcess(x *processRecord) error {
 	if err := x.state.Check(); err != nil {
 		return err
 	}
 	for _, id := range x.state.Living(nil) {
-		p := m.parties[id]
+		p := m.sessions[id]
 		if p == nil || p.node != x.node {
 			return fmt.Errorf("member %d is no session here", id)
 		}
-		if i, found := p.places().find(x.name); !found || p.places()[i] != x {
+		if i, found := p.memberships().find(x.name); !found || p.memberships()[i] != x {
 			return fmt.Errorf("member %d does not know of its place", id)
 		}
 	}
@@ -190,17 +190,17 @@ func (m *Machine) checkProcess(x *proc) error {
 	return nil
 }
 
-// checkPlaces says that each of the party's processes has it as a member.
-func (m *Machine) checkPlaces(p *party) error {
-	var last *proc
-	for _, x := range p.places() {
-		if last != nil && !procLess(last, x) || m.process(x.bucket, p.node.id, x.name) != x || x.state.Order(p.id) == 0 {
+// checkMemberships says that each of the session record's processes has it as a member.
+func (m *Machine) checkMemberships(p *sessionRecord) error {
+	var last *processRecord
+	for _, x := range p.memberships() {
+		if last != nil && !processLess(last, x) || m.process(x.bucket, p.node.id, x.name) != x || x.state.Order(p.id) == 0 {
 			return fmt.Errorf("place in %q is wrong", x.name)
 		}
 		last = x
 	}
-	if p.more != nil && !p.busy() {
-		return fmt.Errorf("it keeps an empty set of belongings")
+	if p.holdings != nil && !p.hasReferences() {
+		return fmt.Errorf("it keeps an empty set of holdings")
 	}
 	return nil
 }

@@ -13,12 +13,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMachineIsTheModel applies random histories to the machine and to the model, see history: a number of them as a property, which are
+// TestMachineMatchesModel applies random histories to the machine and to the model, see history: a number of them as a property, which are
 // made small when they fail and kept below testdata/rapid, and more of them with plain random numbers, which are drawn faster. They are the
 // same ones each time.
 //
 // With SIGNALBOX_LONG=10m in the environment others follow until the time is over; SIGNALBOX_SEED=n begins with the plain history of that number.
-func TestMachineIsTheModel(t *testing.T) {
+func TestMachineMatchesModel(t *testing.T) {
 	properties, histories := 200, uint64(4000)
 	switch {
 	case testing.Short():
@@ -43,9 +43,9 @@ func TestMachineIsTheModel(t *testing.T) {
 		return !testing.Short() && slices.ContainsFunc(rules, func(rule string) bool { return seen[rule] == 0 })
 	}
 	for ; seed < first+histories || time.Since(start) < long || missing() && seed < first+4*histories; seed++ {
-		h := newHistory(plain{rand.New(rand.NewPCG(seed, 0))}, seen)
-		if err := h.all(); err != nil {
-			t.Fatalf("SIGNALBOX_SEED=%d: %v\n%s", seed, err, h.told())
+		h := newHistory(randSource{rand.New(rand.NewPCG(seed, 0))}, seen)
+		if err := h.run(); err != nil {
+			t.Fatalf("SIGNALBOX_SEED=%d: %v\n%s", seed, err, h.trace())
 		}
 		commands += h.commands
 	}
@@ -64,20 +64,20 @@ func TestMachineIsTheModel(t *testing.T) {
 // checkProperty checks the property with the same seed each time, unless the command line gives another.
 func checkProperty(t *testing.T, seed uint64, checks int, seen map[string]int) {
 	if f := flag.Lookup("rapid.seed"); f.Value.String() == "0" {
-		set(t, "rapid.seed", strconv.FormatUint(seed, 10))
+		setFlag(t, "rapid.seed", strconv.FormatUint(seed, 10))
 	}
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
-		set(t, "rapid.checks", strconv.Itoa(checks))
+		setFlag(t, "rapid.checks", strconv.Itoa(checks))
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		h := newHistory(drawn{t}, seen)
-		if err := h.all(); err != nil {
-			t.Fatalf("%v\n%s", err, h.told())
+		h := newHistory(rapidSource{t}, seen)
+		if err := h.run(); err != nil {
+			t.Fatalf("%v\n%s", err, h.trace())
 		}
 	})
 }
 
-func set(t *testing.T, name, value string) {
+func setFlag(t *testing.T, name, value string) {
 	old := flag.Lookup(name).Value.String()
 	if err := flag.Set(name, value); err != nil {
 		t.Fatal(err)
@@ -86,11 +86,11 @@ func set(t *testing.T, name, value string) {
 }
 
 // drawn draws from a property. Its small numbers are nearly uniform, its large ones are not, so large ones are made of small ones.
-type drawn struct{ t *rapid.T }
+type rapidSource struct{ t *rapid.T }
 
 var octal = rapid.IntRange(0, 7)
 
-func (d drawn) n(bound int) int {
+func (d rapidSource) n(bound int) int {
 	v := 0
 	for reach := 1; reach < bound; {
 		v = v*8 + octal.Draw(d.t, "")
@@ -102,9 +102,9 @@ func (d drawn) n(bound int) int {
 	return v % bound
 }
 
-type plain struct{ r *rand.Rand }
+type randSource struct{ r *rand.Rand }
 
-func (p plain) n(bound int) int { return p.r.IntN(bound) }
+func (p randSource) n(bound int) int { return p.r.IntN(bound) }
 
 // rules are those that every run must have met.
 var rules = []string{
@@ -120,15 +120,15 @@ var rules = []string{
 	"detached session attached again",
 	"detached with timeout 0",
 	"ephemeral deleted",
-	"gone guest refused",
-	"gone guest released",
+	"gone remote session refused",
+	"gone remote session released",
 	"gone id forgotten",
 	"grace period lowered",
-	"guest described by a request",
-	"guest unknown to the home that became active",
+	"remote session described by a request",
+	"remote session unknown to the home that became active",
 	"head of the queue is overdue",
 	"heard of before it was attached",
-	"idle guest forgotten",
+	"idle remote session forgotten",
 	"limit lowered below what is held",
 	"lease taken by force", "force release of a token that is no owner's", "others go on after a lease was taken by force",
 	"limit of answers",
@@ -147,9 +147,9 @@ var rules = []string{
 	"quota of sessions",
 	"quota of waiters",
 	"release of another order id",
-	"request of a guest under an older epoch",
+	"request of a remote session under an older epoch",
 	"request under another epoch at home",
-	"retake",
+	"repeated take-over",
 	"sent again, acquired no more",
 	"sent again, answered by the entry",
 	"sent again, answered from memory",
@@ -179,25 +179,25 @@ var rules = []string{
 	"waiter's data beyond the quota of bytes",
 }
 
-// FuzzMachineIsTheModel makes histories of bytes.
-func FuzzMachineIsTheModel(f *testing.F) {
+// FuzzMachineMatchesModel makes histories of bytes.
+func FuzzMachineMatchesModel(f *testing.F) {
 	for seed := range byte(4) {
 		b := make([]byte, 800)
 		_, _ = rand.NewChaCha8([32]byte{seed}).Read(b)
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h := newHistory(&fed{b}, nil)
-		if err := h.all(); err != nil {
-			t.Fatalf("%v\n%s", err, h.told())
+		h := newHistory(&byteSource{b}, nil)
+		if err := h.run(); err != nil {
+			t.Fatalf("%v\n%s", err, h.trace())
 		}
 	})
 }
 
 // fed takes numbers from bytes, and the simplest when they are used up.
-type fed struct{ b []byte }
+type byteSource struct{ b []byte }
 
-func (f *fed) n(bound int) int {
+func (f *byteSource) n(bound int) int {
 	v := 0
 	for reach := 1; reach < bound && len(f.b) > 0; reach <<= 8 {
 		v, f.b = v<<8|int(f.b[0]), f.b[1:]

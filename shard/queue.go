@@ -3,20 +3,20 @@ package shard
 import "github.com/signalbox-dev/signalbox/protocol"
 
 // lapsed says whether a waiter counts as gone: its time is over, or its session is.
-func (m *Machine) lapsed(e *entry) bool {
-	return e.timer.pos > 0 && m.time(e.sem.bucket) > e.timer.at || !m.alive(e.party)
+func (m *Machine) waiterEnded(e *entry) bool {
+	return e.timer.pos > 0 && m.bucketTime(e.semaphore.bucket) > e.timer.at || !m.alive(e.session)
 }
 
 // lapse ends a waiter that counts as gone, and does not look at the queue.
-func (m *Machine) lapse(e *entry) {
-	switch p := e.party; {
+func (m *Machine) endWaiter(e *entry) {
+	switch p := e.session; {
 	case m.alive(p):
-		m.result(e, protocol.StatusOK, protocol.NotAcquired, "")
-		m.recall(e, outOK, protocol.NotAcquired)
-	case !p.gone || p.home == nil:
-		m.result(e, protocol.StatusSessionExpired, 0, goneText(p))
+		m.emitResult(e, protocol.StatusOK, protocol.NotAcquired, "")
+		m.rememberOutcome(e, outOK, protocol.NotAcquired)
+	case !p.ended || p.home == nil:
+		m.emitResult(e, protocol.StatusSessionExpired, 0, endText(p))
 	}
-	m.take(e, true)
+	m.removeEntry(e, true)
 }
 
 // promote grants from the head of the queue as long as it fits. Only the head is looked at: a large one blocks smaller ones behind it. A head that
@@ -26,36 +26,36 @@ func (m *Machine) promote(s *semaphore) {
 		return
 	}
 	for e := s.waiters.first; e != nil; e = s.waiters.first {
-		if m.lapsed(e) {
-			if m.run.released <= 0 {
+		if m.waiterEnded(e) {
+			if m.batch.releaseBudget <= 0 {
 				return
 			}
-			m.run.released--
-			m.lapse(e)
+			m.batch.releaseBudget--
+			m.endWaiter(e)
 			continue
 		}
 		if !s.fits(e.count) {
 			return
 		}
-		m.result(e, protocol.StatusOK, protocol.Acquired, "")
-		m.own(e)
+		m.emitResult(e, protocol.StatusOK, protocol.Acquired, "")
+		m.grant(e)
 	}
 }
 
 // enqueue and dequeue add a waiter to the queue, and take it out.
 func (s *semaphore) enqueue(e *entry) {
 	s.waiters.insert(e, byOrder)
-	s.judge()
+	s.updateStuck()
 }
 
 func (s *semaphore) dequeue(e *entry) {
 	s.waiters.remove(e, byOrder)
-	s.judge()
+	s.updateStuck()
 }
 
 // judge counts queues whose head wants more than the limit: nothing that is given back can ever serve it, nor, as the
 // queue is strict, anybody behind it. It is called whenever the head, its count, or the limit may have changed.
-func (s *semaphore) judge() {
+func (s *semaphore) updateStuck() {
 	head := s.waiters.first
 	switch stuck := head != nil && head.count > s.limit; {
 	case stuck == s.stuck:
@@ -69,67 +69,67 @@ func (s *semaphore) judge() {
 }
 
 // own makes a waiter that fits, and is at the head, an owner.
-func (m *Machine) own(e *entry) {
-	s := e.sem
+func (m *Machine) grant(e *entry) {
+	s := e.semaphore
 	m.touchSemaphore(s)
 	m.touchEntry(e)
 	m.cancel(e)
 	s.dequeue(e)
-	e.waiting, e.since = false, m.run.wall
+	e.waiting, e.since = false, m.batch.wall
 	s.node.waiters--
 	s.owners.insert(e, byOrder)
 	s.used += e.count
 	s.revision = m.applied
-	m.tell(e, protocol.ChangeOwnerAdded)
-	m.count(e, countAcquire)
+	m.emitOwnerChange(e, protocol.ChangeOwnerAdded)
+	m.countEvent(e, countAcquire)
 }
 
 // leave takes an entry out, grants to who fits now, and deletes an ephemeral semaphore with nobody left.
-func (m *Machine) leave(e *entry) {
-	s := e.sem
-	m.take(e, true)
+func (m *Machine) releaseEntry(e *entry) {
+	s := e.semaphore
+	m.removeEntry(e, true)
 	m.promote(s)
-	m.reap(s)
+	m.reapEphemeral(s)
 }
 
-// take takes an entry out of its semaphore and its party, and does nothing else.
-func (m *Machine) take(e *entry, tell bool) {
-	s, p := e.sem, e.party
+// take takes an entry out of its semaphore and its session record, and does nothing else.
+func (m *Machine) removeEntry(e *entry, tell bool) {
+	s, p := e.semaphore, e.session
 	m.touchSemaphore(s)
 	m.touchEntry(e)
 	s.revision = m.applied
-	s.node.strike(e)
+	s.node.removeEntryUsage(e)
 	if e.waiting {
 		m.cancel(e)
 		s.dequeue(e)
 	} else {
 		s.owners.remove(e, byOrder)
 		s.used -= e.count
-		m.count(e, countRelease)
+		m.countEvent(e, countRelease)
 		if tell {
-			m.change(s, protocol.Change{Kind: protocol.ChangeOwnerRemoved, Owner: protocol.Owner{OrderID: e.orderID, Session: p.id}})
+			m.emitChange(s, protocol.Change{Kind: protocol.ChangeOwnerRemoved, Owner: protocol.Owner{OrderID: e.orderID, Session: p.id}})
 		}
 	}
-	p.held.remove(e, byName)
-	if !p.busy() && !m.atHome(p) {
-		m.touchParty(p)
-		m.becameIdle(p)
+	p.entries.remove(e, byName)
+	if !p.hasReferences() && !m.atHome(p) {
+		m.touchSessionRecord(p)
+		m.remoteIdle(p)
 	}
 }
 
 // result ends an accepted acquire.
-func (m *Machine) result(e *entry, status protocol.Status, state protocol.AcquireState, text string) {
-	m.run.out.List = append(m.run.out.List, Event{
-		Kind: EventAcquireResult, Status: status, State: state, Session: e.party.id, Seq: e.seq, Epoch: e.party.epoch, Node: e.sem.node.id,
-		OrderID: e.orderID, Name: e.sem.name, Text: text,
+func (m *Machine) emitResult(e *entry, status protocol.Status, state protocol.AcquireState, text string) {
+	m.batch.out.List = append(m.batch.out.List, Event{
+		Kind: EventAcquireResult, Status: status, State: state, Session: e.session.id, Seq: e.seq, Epoch: e.session.epoch, Node: e.semaphore.node.id,
+		OrderID: e.orderID, Name: e.semaphore.name, Text: text,
 	})
 }
 
 // tell makes a change about an owner.
-func (m *Machine) tell(e *entry, kind protocol.ChangeKind) {
-	m.change(e.sem, protocol.Change{Kind: kind, Owner: owner(e)})
+func (m *Machine) emitOwnerChange(e *entry, kind protocol.ChangeKind) {
+	m.emitChange(e.semaphore, protocol.Change{Kind: kind, Owner: owner(e)})
 }
 
 func owner(e *entry) protocol.Owner {
-	return protocol.Owner{OrderID: e.orderID, Session: e.party.id, Count: e.count, Data: e.data, Description: e.party.desc, Since: e.since}
+	return protocol.Owner{OrderID: e.orderID, Session: e.session.id, Count: e.count, Data: e.data, Description: e.session.description, Since: e.since}
 }

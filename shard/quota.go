@@ -2,18 +2,18 @@ package shard
 
 // What a record counts against its node's quota of bytes beside its texts, about the memory it takes. Replicas must agree on it, as on the bounds in limits.go.
 const (
-	weightSession   = 512
-	weightSemaphore = 512
-	weightEntry     = 256 // an owner or a waiter
-	weightNamed     = 512 // a process or a track; what is in it is weighed by its package
-	weightAnswer    = 32  // a remembered answer of a party that has more than answersFree of them
+	sessionBytes   = 512
+	semaphoreBytes = 512
+	entryBytes     = 256 // an owner or a waiter
+	objectBytes    = 512 // a process or a track; what is in it is weighed by its package
+	answerBytes    = 32  // a remembered answer of a session record that has more than freeAnswers of them
 
-	// answersFree is how many answers of a party cost its node nothing: a client that hears its answers and says so has fewer, unless it asks much at a time.
-	answersFree = 64
+	// freeAnswers is how many answers of a session record cost its node nothing: a client that hears its answers and says so has fewer, unless it asks much at a time.
+	freeAnswers = 64
 
 	// lump is the size of values up to which a quota of bytes leaves room for bad luck in hashing. Larger ones may find a shard's share full although the node is
 	// below its quota.
-	lump = 64 << 10
+	quotaValueBytes = 64 << 10
 )
 
 // usage is what a node has here of what its quotas count, besides what its indexes count. It follows from the records, so that it is in no snapshot: it is counted as they
@@ -23,10 +23,10 @@ type usage struct {
 	waiters uint64
 	stuck   uint64 // semaphores whose first waiter wants more than the limit; no quota counts them
 
-	// What of the quotas this shard admits, as worked out for that many copies of buckets; unknown while copies is not Machine.copies + 1.
-	copies      uint64
-	mostBytes   uint64
-	mostWaiters uint64
+	// What of the quotas this shard admits, as worked out for that many copies of buckets; unknown while copies is not Machine.copyCount + 1.
+	copyCount  uint64
+	maxBytes   uint64
+	maxWaiters uint64
 
 	refused [quotas]uint64 // since the machine was made or restored, for metrics
 }
@@ -42,121 +42,123 @@ const (
 	quotas                = 4
 )
 
-func (n *node) addSession(s *session) {
-	n.sessions.insert(s, sessionLess)
-	n.bytes += weightSession + uint64(len(s.desc))
+func (n *node) addSession(s *homeSession) {
+	n.homeSessions.insert(s, homeSessionLess)
+	n.bytes += sessionBytes + uint64(len(s.description))
 }
 
-func (n *node) removeSession(s *session) {
-	n.sessions.remove(s, sessionLess)
-	n.bytes -= weightSession + uint64(len(s.desc))
+func (n *node) removeSession(s *homeSession) {
+	n.homeSessions.remove(s, homeSessionLess)
+	n.bytes -= sessionBytes + uint64(len(s.description))
 }
 
-// redescribe changes what a party says of itself. It counts while the session is at home in a copy here; what is known of guests does not.
-func (p *party) redescribe(text string) {
-	if p.home != nil && !p.gone {
-		p.node.bytes += uint64(len(text)) - uint64(len(p.desc)) // modulo 2^64
+// redescribe changes what a session record says of itself. It counts while the session is at home in a copy here; what is known of remote sessions does not.
+func (p *sessionRecord) setDescription(text string) {
+	if p.home != nil && !p.ended {
+		p.node.bytes += uint64(len(text)) - uint64(len(p.description)) // modulo 2^64
 	}
-	p.desc = text
+	p.description = text
 }
 
-// weighty is how many of a party's answers its node's bytes count.
-func (p *party) weighty() uint32 {
-	if p.gone {
+// weighty is how many of a session record's answers its node's bytes count.
+func (p *sessionRecord) chargeableAnswers() uint32 {
+	if p.ended {
 		return 0
 	}
-	return uint32(max(0, p.answers.len()-answersFree))
+	return uint32(max(0, p.answers.len()-freeAnswers))
 }
 
-// weighAnswers counts a party's answers anew. It is called when some came or went, and when the party is gone.
-func (p *party) weighAnswers() {
-	if now := p.weighty(); now != p.weighed {
-		p.node.bytes += weightAnswer*uint64(now) - weightAnswer*uint64(p.weighed) // modulo 2^64
-		p.weighed = now
+// chargeAnswers counts a session record's answers anew. It is called when some came or went, and when the session record is gone.
+func (p *sessionRecord) chargeAnswers() {
+	if now := p.chargeableAnswers(); now != p.chargedAnswers {
+		p.node.bytes += answerBytes*uint64(now) - answerBytes*uint64(p.chargedAnswers) // modulo 2^64
+		p.chargedAnswers = now
 	}
 }
 
 // remember keeps an answer.
-func (p *party) remember(a answer) {
+func (p *sessionRecord) rememberAnswer(a answer) {
 	p.answers.add(a)
-	p.weighAnswers()
+	p.chargeAnswers()
 }
 
 // forget drops the answers that the client has heard, as its low-water mark says.
-func (p *party) forget() {
+func (p *sessionRecord) forgetAnswers() {
 	p.answers.forget(p.low)
-	p.weighAnswers()
+	p.chargeAnswers()
 }
 
-func (s *semaphore) weight() uint64 { return weightSemaphore + uint64(len(s.name)+len(s.data)) }
+func (s *semaphore) quotaBytes() uint64 { return semaphoreBytes + uint64(len(s.name)+len(s.data)) }
 
-func (e *entry) weight() uint64 { return weightEntry + uint64(len(e.data)) }
+func (e *entry) quotaBytes() uint64 { return entryBytes + uint64(len(e.data)) }
 
 // put replaces the data of an entry.
-func (e *entry) put(data []byte) {
-	e.sem.node.bytes += uint64(len(data)) - uint64(len(e.data)) // modulo 2^64
-	e.data = keep(data)
+func (e *entry) setData(data []byte) {
+	e.semaphore.node.bytes += uint64(len(data)) - uint64(len(e.data)) // modulo 2^64
+	e.data = cloneOrNil(data)
 }
 
 // enroll and strike count an entry that came to its semaphore, or goes from it.
-func (n *node) enroll(e *entry) {
-	n.bytes += e.weight()
+func (n *node) addEntryUsage(e *entry) {
+	n.bytes += e.quotaBytes()
 	if e.waiting {
 		n.waiters++
 	}
 }
 
-func (n *node) strike(e *entry) {
-	n.bytes -= e.weight()
+func (n *node) removeEntryUsage(e *entry) {
+	n.bytes -= e.quotaBytes()
 	if e.waiting {
 		n.waiters--
 	}
 }
 
 // reweigh counts a process or track anew: it was counted as before, and weighs so much now. Both are 0 where it is not here.
-func (n *node) reweigh(before *uint64, now uint64) {
+func (n *node) chargeObject(before *uint64, now uint64) {
 	n.bytes += now - *before // modulo 2^64
 	*before = now
 }
 
-func (x *proc) weight() uint64 { return weightNamed + uint64(len(x.name)) + x.state.Bytes() }
+func (x *processRecord) quotaBytes() uint64 {
+	return objectBytes + uint64(len(x.name)) + x.state.Bytes()
+}
 
-func (x *track) weight() uint64 { return weightNamed + uint64(len(x.name)) + x.state.Bytes() }
+func (x *trackRecord) quotaBytes() uint64 { return objectBytes + uint64(len(x.name)) + x.state.Bytes() }
 
 // admits works out what of the node's quotas this shard admits. It is asked for each acquire, and so remembers.
-func (m *Machine) admits(n *node) *usage {
+func (m *Machine) admitted(n *node) *usage {
 	u := &n.usage
-	if u.copies != m.copies+1 {
-		u.copies = m.copies + 1
-		u.mostBytes, u.mostWaiters = m.shareOf(n.config.MaxBytes, lump), m.share(n.config.MaxWaiters)
+	if u.copyCount != m.copyCount+1 {
+		u.copyCount = m.copyCount + 1
+		u.maxBytes, u.maxWaiters = m.quotaShareOf(n.config.MaxBytes, quotaValueBytes), m.quotaShare(n.config.MaxWaiters)
 	}
 	return u
 }
 
 // room says whether the node may have so many bytes more here. What does not grow is always let through, also above a quota that was lowered.
-func (m *Machine) room(n *node, more uint64) bool {
+func (m *Machine) roomForBytes(n *node, more uint64) bool {
 	if more == 0 {
 		return true
 	}
-	u := m.admits(n)
-	return n.within(QuotaBytes, more <= u.mostBytes && u.bytes <= u.mostBytes-more)
+	u := m.admitted(n)
+	return n.checkQuota(QuotaBytes, more <= u.maxBytes && u.bytes <= u.maxBytes-more)
 }
 
 // roomForWaiter, roomForSession and roomForName say whether the node may have one more here: of acquires that wait, of sessions, of semaphores, processes and tracks.
 func (m *Machine) roomForWaiter(n *node) bool {
-	return n.within(QuotaWaiters, n.waiters < m.admits(n).mostWaiters)
+	return n.checkQuota(QuotaWaiters, n.waiters < m.admitted(n).maxWaiters)
 }
 
 func (m *Machine) roomForSession(n *node) bool {
-	return n.within(QuotaSessions, uint64(n.sessions.n) < m.share(n.config.MaxSessions))
+	return n.checkQuota(QuotaSessions, uint64(n.homeSessions.n) < m.quotaShare(n.config.MaxSessions))
 }
 
 func (m *Machine) roomForName(n *node) bool {
-	return n.within(QuotaSemaphores, n.objects() < m.share(n.config.MaxSemaphores))
+	return n.checkQuota(QuotaSemaphores, n.objectCount() < m.quotaShare(n.config.MaxSemaphores))
 }
 
 // within counts a refusal unless ok.
-func (n *node) within(q Quota, ok bool) bool {
+func (n *node) checkQuota(q Quota, ok bool) bool {
 	if !ok {
 		n.refused[q]++
 	}
@@ -173,8 +175,8 @@ func growth(now, before uint64) uint64 {
 
 // Usage is what a node has in this shard of what its quotas count, by Quota. It is of a replica: Refused counts from when its machine was made or restored.
 type Usage struct {
-	Has     [quotas]uint64
-	Most    [quotas]uint64 // what of the quota this shard admits
+	Used    [quotas]uint64
+	Limit   [quotas]uint64 // what of the quota this shard admits
 	Refused [quotas]uint64 // requests
 }
 
@@ -186,22 +188,22 @@ func (m *Machine) Usage(id uint64) (Usage, bool) {
 	}
 	c := &n.config
 	return Usage{
-		Has:     [quotas]uint64{QuotaSessions: uint64(n.sessions.n), QuotaSemaphores: n.objects(), QuotaBytes: n.bytes, QuotaWaiters: n.waiters},
+		Used:    [quotas]uint64{QuotaSessions: uint64(n.homeSessions.n), QuotaSemaphores: n.objectCount(), QuotaBytes: n.bytes, QuotaWaiters: n.waiters},
 		Refused: n.refused,
-		Most: [quotas]uint64{
-			QuotaSessions: m.share(c.MaxSessions), QuotaSemaphores: m.share(c.MaxSemaphores), QuotaBytes: m.shareOf(c.MaxBytes, lump),
-			QuotaWaiters: m.share(c.MaxWaiters),
+		Limit: [quotas]uint64{
+			QuotaSessions: m.quotaShare(c.MaxSessions), QuotaSemaphores: m.quotaShare(c.MaxSemaphores), QuotaBytes: m.quotaShareOf(c.MaxBytes, quotaValueBytes),
+			QuotaWaiters: m.quotaShare(c.MaxWaiters),
 		},
 	}, true
 }
 
-// MostWatchers is what of the node's quota of watchers this shard admits; 0 for a node that is not known here. Whoever holds the watches counts them.
-func (m *Machine) MostWatchers(node uint64) uint64 {
+// MaxWatchers is what of the node's quota of watchers this shard admits; 0 for a node that is not known here. Whoever holds the watches counts them.
+func (m *Machine) MaxWatchers(node uint64) uint64 {
 	n := m.nodes[node]
 	if n == nil {
 		return 0
 	}
-	return m.share(n.config.MaxWatchers)
+	return m.quotaShare(n.config.MaxWatchers)
 }
 
 // recount is the usage as it is counted from all records; maps are walked, and sums do not depend on the order.
@@ -216,10 +218,10 @@ func (m *Machine) recount() map[*node]usage {
 	for i := range m.buckets {
 		b := &m.buckets[i]
 		for _, s := range b.semaphores {
-			add(s.node, s.weight(), 0)
+			add(s.node, s.quotaBytes(), 0)
 			for _, t := range []*treap{&s.owners, &s.waiters} {
 				for e := t.first; e != nil; e = next(e, byOrder) {
-					add(s.node, e.weight(), 0)
+					add(s.node, e.quotaBytes(), 0)
 				}
 			}
 			add(s.node, 0, uint64(s.waiters.n))
@@ -230,18 +232,18 @@ func (m *Machine) recount() map[*node]usage {
 			}
 		}
 		for _, x := range b.processes {
-			add(x.node, x.weight(), 0)
+			add(x.node, x.quotaBytes(), 0)
 		}
 		for _, x := range b.tracks {
-			add(x.node, x.weight(), 0)
+			add(x.node, x.quotaBytes(), 0)
 		}
 	}
-	for _, p := range m.parties {
-		if p.home != nil && !p.gone {
-			add(p.node, weightSession+uint64(len(p.desc)), 0)
+	for _, p := range m.sessions {
+		if p.home != nil && !p.ended {
+			add(p.node, sessionBytes+uint64(len(p.description)), 0)
 		}
-		if n := p.weighty(); n > 0 {
-			add(p.node, weightAnswer*uint64(n), 0)
+		if n := p.chargeableAnswers(); n > 0 {
+			add(p.node, answerBytes*uint64(n), 0)
 		}
 	}
 	return all

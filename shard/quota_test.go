@@ -9,7 +9,7 @@ import (
 )
 
 // quota gives the node of the load other quotas.
-func (x *load) quota(t *testing.T, revision, bytes uint64) {
+func (x *benchMachine) setQuota(t *testing.T, revision, bytes uint64) {
 	t.Helper()
 	c := storyConfig()
 	c.MaxBytes = bytes
@@ -18,19 +18,19 @@ func (x *load) quota(t *testing.T, revision, bytes uint64) {
 	x.commit()
 }
 
-func (x *load) bytes(t *testing.T) uint64 {
+func (x *benchMachine) bytes(t *testing.T) uint64 {
 	t.Helper()
 	u, ok := x.m.Usage(1)
 	if !ok {
 		t.Fatal("no usage")
 	}
-	return u.Has[QuotaBytes]
+	return u.Used[QuotaBytes]
 }
 
 // TestTrackBytes: whatever makes a track larger is let through up to the quota of bytes and refused one byte past it; what takes the place of something of its size is
 // let through, and what a running rollout needs is never refused.
 func TestTrackBytes(t *testing.T) {
-	x, incarnations := newTrackLoad(t)
+	x, incarnations := newTrackMachine(t)
 	revision := uint64(1)
 	config := func(gate string) protocol.TrackConfig {
 		return protocol.TrackConfig{Source: protocol.SourcePublished, ExplicitCodes: []string{"Bad"}, Locations: []protocol.LocationConfig{
@@ -68,7 +68,7 @@ func TestTrackBytes(t *testing.T) {
 	} {
 		before := x.bytes(t)
 		revision++
-		x.quota(t, revision, before+c.more-1)
+		x.setQuota(t, revision, before+c.more-1)
 		if e := c.send(); e.Status != protocol.StatusPreconditionFailed || e.Text != textBytesQuota(before+c.more-1) {
 			t.Errorf("%s, one byte past the quota: %v %q", c.name, e.Status, e.Text)
 		}
@@ -76,7 +76,7 @@ func TestTrackBytes(t *testing.T) {
 			t.Errorf("%s: refused, and there are %d bytes instead of %d", c.name, got, before)
 		}
 		revision++
-		x.quota(t, revision, before+c.more)
+		x.setQuota(t, revision, before+c.more)
 		if e := c.send(); e.Status != protocol.StatusOK {
 			t.Fatalf("%s, at the quota: %v %q", c.name, e.Status, e.Text)
 		}
@@ -85,7 +85,7 @@ func TestTrackBytes(t *testing.T) {
 		}
 	}
 	// Far above a quota that was lowered.
-	x.quota(t, revision+1, 1)
+	x.setQuota(t, revision+1, 1)
 	if e := x.send(t, CmdTrackPoll, x.pollOf(0, incarnations[0], 1, 42)); e.Status != protocol.StatusOK {
 		t.Errorf("a poll: %v %s", e.Status, e.Text)
 	}
@@ -102,8 +102,8 @@ func TestTrackBytes(t *testing.T) {
 	}
 }
 
-// TestShareOfBytes holds what a shard admits of a quota that fills in pieces.
-func TestShareOfBytes(t *testing.T) {
+// TestQuotaShareOfBytes holds what a shard admits of a quota that fills in pieces.
+func TestQuotaShareOfBytes(t *testing.T) {
 	m := New(1)
 	m.buckets = make([]bucket, 4096)
 	for _, c := range []struct{ copies, quota, want uint64 }{
@@ -114,15 +114,15 @@ func TestShareOfBytes(t *testing.T) {
 		{256, math.MaxUint64, 1<<60 + 4*(1<<30)*(1<<8) + 4<<16},
 		{0, 1 << 30, 4 << 16},
 	} {
-		m.copies = c.copies
-		if got := m.shareOf(c.quota, lump); got != c.want {
+		m.copyCount = c.copies
+		if got := m.quotaShareOf(c.quota, quotaValueBytes); got != c.want {
 			t.Errorf("%d of 4096 buckets, quota %d: %d, want %d", c.copies, c.quota, got, c.want)
 		}
 	}
 }
 
-// TestSharesFollow: what a shard admits of a node's quotas is worked out once, and anew when the quotas change or copies of buckets come and go.
-func TestSharesFollow(t *testing.T) {
+// TestQuotaSharesUpdate: what a shard admits of a node's quotas is worked out once, and anew when the quotas change or copies of buckets come and go.
+func TestQuotaSharesUpdate(t *testing.T) {
 	m := New(1)
 	index := uint64(0)
 	apply := func(c Command) {
@@ -138,9 +138,9 @@ func TestSharesFollow(t *testing.T) {
 	check := func(what string) {
 		t.Helper()
 		n := m.nodes[1]
-		u := m.admits(n)
-		if u.mostBytes != m.shareOf(n.config.MaxBytes, lump) || u.mostWaiters != m.share(n.config.MaxWaiters) {
-			t.Errorf("%s: %d bytes and %d waiters, want %d and %d", what, u.mostBytes, u.mostWaiters, m.shareOf(n.config.MaxBytes, lump), m.share(n.config.MaxWaiters))
+		u := m.admitted(n)
+		if u.maxBytes != m.quotaShareOf(n.config.MaxBytes, quotaValueBytes) || u.maxWaiters != m.quotaShare(n.config.MaxWaiters) {
+			t.Errorf("%s: %d bytes and %d waiters, want %d and %d", what, u.maxBytes, u.maxWaiters, m.quotaShareOf(n.config.MaxBytes, quotaValueBytes), m.quotaShare(n.config.MaxWaiters))
 		}
 	}
 	apply(Command{Kind: CmdTakeOver})
@@ -156,36 +156,36 @@ func TestSharesFollow(t *testing.T) {
 	apply(Command{Kind: CmdFreeze, Body: AppendBuckets(nil, run)})
 	check("frozen")
 	apply(Command{Kind: CmdDropBuckets, Body: AppendBuckets(nil, run)})
-	for m.clearing.on {
+	for m.clearing.active {
 		index++
 		var out Events
 		m.Apply(index, AppendHeader(nil, Header{Format: 1, Epoch: 1 << 16, Seq: index, LogTime: 1}), &out)
 	}
-	if m.copies != 2 {
-		t.Fatalf("%d copies", m.copies)
+	if m.copyCount != 2 {
+		t.Fatalf("%d copies", m.copyCount)
 	}
 	check("dropped")
 }
 
-// TestAnswersWeigh: answers that a client does not confirm to have heard, beyond a few, count against its node's bytes, whatever they answer, and the number after the last that fits is
+// TestAnswersCountAgainstQuota: answers that a client does not confirm to have heard, beyond a few, count against its node's bytes, whatever they answer, and the number after the last that fits is
 // refused until it does. They go with the client's word, and with the session.
-func TestAnswersWeigh(t *testing.T) {
-	x, _ := newTrackLoad(t)
-	x.quota(t, 2, math.MaxUint64)
+func TestAnswersCountAgainstQuota(t *testing.T) {
+	x, _ := newTrackMachine(t)
+	x.setQuota(t, 2, math.MaxUint64)
 	before, low := x.bytes(t), x.seqs[0]+1
 	release := func() Event {
 		head := x.head(0)
 		head.Low = low
 		return x.send(t, CmdRelease, &protocol.Release{Head: head, Name: []byte("nothing")})
 	}
-	for n := range answersFree {
+	for n := range freeAnswers {
 		if e := release(); e.Status != protocol.StatusOK || x.bytes(t) != before {
 			t.Fatalf("answer %d: %v %s, %d bytes", n, e.Status, e.Text, x.bytes(t)-before)
 		}
 	}
-	x.quota(t, 3, before+3*weightAnswer)
+	x.setQuota(t, 3, before+3*answerBytes)
 	for n := range uint64(3) {
-		if e := release(); e.Status != protocol.StatusOK || x.bytes(t) != before+(n+1)*weightAnswer {
+		if e := release(); e.Status != protocol.StatusOK || x.bytes(t) != before+(n+1)*answerBytes {
 			t.Fatalf("%v %s, %d bytes", e.Status, e.Text, x.bytes(t)-before)
 		}
 	}
@@ -196,7 +196,7 @@ func TestAnswersWeigh(t *testing.T) {
 	}
 	// What it has, it can give back.
 	low = x.seqs[0] - 1
-	x.quota(t, 4, math.MaxUint64)
+	x.setQuota(t, 4, math.MaxUint64)
 	held := func(kind CommandKind) (e Event) {
 		head := x.head(0)
 		head.Low = low
@@ -208,22 +208,22 @@ func TestAnswersWeigh(t *testing.T) {
 	if e := held(CmdAcquire); e.Status != protocol.StatusOK {
 		t.Fatal(e.Status, e.Text)
 	}
-	for range answersFree + 1 {
+	for range freeAnswers + 1 {
 		release()
 	}
-	x.quota(t, 5, 1)
+	x.setQuota(t, 5, 1)
 	if e := release(); e.Status != protocol.StatusOverloaded {
 		t.Fatalf("a release of nothing: %v %s", e.Status, e.Text)
 	}
 	if e := held(CmdRelease); e.Status != protocol.StatusOK || !e.Flag {
 		t.Fatalf("a release of what is held: %v %s", e.Status, e.Text)
 	}
-	x.quota(t, 6, before+3*weightAnswer)
+	x.setQuota(t, 6, before+3*answerBytes)
 	low = x.seqs[0] - 1 // it has heard all that were answered
 	if e := release(); e.Status != protocol.StatusOK || x.bytes(t) != before {
 		t.Fatalf("%v %s, %d bytes", e.Status, e.Text, x.bytes(t)-before)
 	}
-	for range answersFree + 2 {
+	for range freeAnswers + 2 {
 		release()
 	}
 	if x.bytes(t) <= before {

@@ -15,18 +15,18 @@ import (
 type recordKind uint8
 
 const (
-	recordHeader    recordKind = 1
-	recordBucket    recordKind = 2
-	recordNode      recordKind = 3
-	recordSession   recordKind = 4
-	recordGuest     recordKind = 5
-	recordSemaphore recordKind = 6
-	recordEntry     recordKind = 7
-	recordEnded     recordKind = 8
-	recordGone      recordKind = 9
-	recordEnd       recordKind = 10
-	recordProcess   recordKind = 11
-	recordTrack     recordKind = 12
+	recordHeader        recordKind = 1
+	recordBucket        recordKind = 2
+	recordNode          recordKind = 3
+	recordHomeSession   recordKind = 4
+	recordRemoteSession recordKind = 5
+	recordSemaphore     recordKind = 6
+	recordEntry         recordKind = 7
+	recordEndedCreateID recordKind = 8
+	recordEndedRemote   recordKind = 9
+	recordEnd           recordKind = 10
+	recordProcess       recordKind = 11
+	recordTrack         recordKind = 12
 )
 
 // appendRecord puts kind and length before the fields that encode appends, and adds the record's hash to sum. skip tells how many of the
@@ -52,19 +52,19 @@ func (m *Machine) appendHeader(b []byte, sum *uint64) []byte {
 	b = binary.AppendUvarint(b, uint64(m.limits.Waiters))
 	b = binary.AppendUvarint(b, uint64(m.limits.Semaphores))
 	b = binary.AppendUvarint(b, uint64(m.limits.Answers))
-	b = binary.AppendUvarint(b, uint64(m.work.fired))
-	b = binary.AppendUvarint(b, uint64(m.work.swept))
-	b = binary.AppendUvarint(b, uint64(m.work.released))
+	b = binary.AppendUvarint(b, uint64(m.work.deadlines))
+	b = binary.AppendUvarint(b, uint64(m.work.sweeps))
+	b = binary.AppendUvarint(b, uint64(m.work.releases))
 	b = append(b, m.tier)
 	b = binary.AppendUvarint(b, uint64(len(m.buckets)))
 
 	t := &m.takeovers
-	b = appendBool(b, m.handed)
+	b = appendBool(b, m.handingOver)
 	b = binary.AppendUvarint(b, t.generation)
 	b = appendBool(b, t.sweeping)
-	b = binary.AppendUvarint(b, t.pass)
-	b = binary.AppendUvarint(b, t.node)
-	b = binary.AppendUvarint(b, t.session)
+	b = binary.AppendUvarint(b, t.sweepStart)
+	b = binary.AppendUvarint(b, t.sweepNode)
+	b = binary.AppendUvarint(b, t.sweepSession)
 	b = binary.AppendUvarint(b, uint64(len(t.open)))
 	for _, o := range t.open {
 		b = binary.AppendUvarint(b, o.generation)
@@ -77,16 +77,16 @@ func (m *Machine) appendHeader(b []byte, sum *uint64) []byte {
 	for _, n := range m.dropping {
 		b = binary.AppendUvarint(b, n.id)
 	}
-	b = binary.AppendUvarint(b, uint64(len(m.dying)))
-	for _, p := range m.dying {
+	b = binary.AppendUvarint(b, uint64(len(m.ending)))
+	for _, p := range m.ending {
 		b = binary.AppendUvarint(b, p.id)
 	}
-	b = binary.AppendUvarint(b, uint64(len(m.stranded)))
-	for _, p := range m.stranded {
+	b = binary.AppendUvarint(b, uint64(len(m.orphaned)))
+	for _, p := range m.orphaned {
 		b = binary.AppendUvarint(b, p.id)
 	}
 	c := &m.clearing
-	b = appendBool(appendBool(b, c.on), c.homes)
+	b = appendBool(appendBool(b, c.active), c.homesDone)
 	b = binary.AppendUvarint(b, c.node)
 	b = binary.AppendUvarint(b, c.session)
 	b = binary.AppendUvarint(b, uint64(len(m.imports)))
@@ -96,9 +96,9 @@ func (m *Machine) appendHeader(b []byte, sum *uint64) []byte {
 		b = binary.AppendUvarint(b, uint64(x.count))
 		b = binary.AppendUvarint(b, x.epoch)
 		b = appendBytes(b, x.next)
-		b = appendBytes(b, x.open)
-		b = appendBytes(b, x.track)
-		b = appendBytes(b, x.part)
+		b = appendBytes(b, x.openSemaphore)
+		b = appendBytes(b, x.openTrack)
+		b = appendBytes(b, x.trackBytes)
 	}
 	b = binary.AppendUvarint(b, uint64(len(m.dropped)))
 	last := uint64(0)
@@ -117,11 +117,11 @@ func appendBucket(b []byte, x *bucket, sum *uint64) []byte {
 	b = binary.AppendUvarint(b, uint64(x.number))
 	b = append(b, byte(x.state))
 	b = binary.AppendUvarint(b, x.epoch)
-	b = binary.AppendUvarint(b, x.orders)
-	b = binary.AppendUvarint(b, x.sessions)
-	b = binary.AppendUvarint(b, x.pending)
-	b = binary.AppendUvarint(b, x.stood)
-	b = binary.AppendUvarint(b, x.base)
+	b = binary.AppendUvarint(b, x.orderCounter)
+	b = binary.AppendUvarint(b, x.sessionCounter)
+	b = binary.AppendUvarint(b, x.moveEpoch)
+	b = binary.AppendUvarint(b, x.timeBase)
+	b = binary.AppendUvarint(b, x.logBase)
 	return closeRecord(b, start, 0, recordBucket, 0, sum)
 }
 
@@ -131,25 +131,25 @@ func appendNode(b []byte, n *node, sum *uint64) []byte {
 	b = binary.AppendUvarint(b, n.revision)
 	b = appendConfig(b, n.config)
 	b = appendBool(b, n.dropped)
-	b = binary.AppendUvarint(b, n.floor)
-	b = binary.AppendUvarint(b, n.floorAt)
-	b = binary.AppendUvarint(b, uint64(len(n.former)))
-	for _, f := range n.former {
+	b = binary.AppendUvarint(b, n.graceFloor)
+	b = binary.AppendUvarint(b, n.graceFloorAt)
+	b = binary.AppendUvarint(b, uint64(len(n.formerGraces)))
+	for _, f := range n.formerGraces {
 		b = binary.AppendUvarint(b, f.generation)
 		b = binary.AppendUvarint(b, f.grace)
 	}
 	return closeRecord(b, start, 0, recordNode, 0, sum)
 }
 
-// appendParty appends a session or a guest.
-func appendParty(b []byte, p *party, sum *uint64) []byte {
+// appendSessionRecord appends a session or a remote session.
+func appendSessionRecord(b []byte, p *sessionRecord, sum *uint64) []byte {
 	start := len(b)
 	b = binary.AppendUvarint(b, p.id)
 	b = binary.AppendUvarint(b, p.node.id)
 	b = binary.AppendUvarint(b, p.epoch)
 	b = binary.AppendUvarint(b, p.low)
-	b = appendString(b, p.desc)
-	b = appendBool(b, p.gone)
+	b = appendString(b, p.description)
+	b = appendBool(b, p.ended)
 	b = appendBool(b, p.detached)
 	b = appendTimer(b, &p.timer)
 	live := p.answers.list[p.answers.head:]
@@ -159,20 +159,20 @@ func appendParty(b []byte, p *party, sum *uint64) []byte {
 	}
 	s := p.home
 	if s == nil {
-		b = binary.AppendUvarint(b, p.used)
-		return closeRecord(b, start, 0, recordGuest, 0, sum)
+		b = binary.AppendUvarint(b, p.lastUsed)
+		return closeRecord(b, start, 0, recordRemoteSession, 0, sum)
 	}
-	b = appendTimer(b, &s.due)
+	b = appendTimer(b, &s.expiry)
 	b = append(b, s.key[:]...)
-	b = append(b, s.create[:]...)
+	b = append(b, s.createID[:]...)
 	b = binary.AppendUvarint(b, s.nonce)
 	b = appendString(b, s.client)
 	b = binary.AppendUvarint(b, s.created)
-	b = binary.AppendUvarint(b, s.since)
+	b = binary.AppendUvarint(b, s.attachedAt)
 	b = binary.AppendUvarint(b, s.generation)
 	b = binary.AppendUvarint(b, uint64(s.timeout))
 	b = appendBool(b, s.attached)
-	return closeRecord(b, start, 0, recordSession, 0, sum)
+	return closeRecord(b, start, 0, recordHomeSession, 0, sum)
 }
 
 func appendSemaphore(b []byte, s *semaphore, sum *uint64) []byte {
@@ -192,9 +192,9 @@ func appendSemaphore(b []byte, s *semaphore, sum *uint64) []byte {
 
 func appendEntry(b []byte, e *entry, sum *uint64) []byte {
 	start := len(b)
-	b = binary.AppendUvarint(b, e.sem.serial)
+	b = binary.AppendUvarint(b, e.semaphore.serial)
 	skip := len(b) - start
-	b = binary.AppendUvarint(b, e.party.id)
+	b = binary.AppendUvarint(b, e.session.id)
 	b = binary.AppendUvarint(b, e.orderID)
 	b = binary.AppendUvarint(b, e.count)
 	b = binary.AppendUvarint(b, e.seq)
@@ -203,25 +203,25 @@ func appendEntry(b []byte, e *entry, sum *uint64) []byte {
 	b = appendBytes(b, e.data)
 	b = appendBool(b, e.waiting)
 	b = appendTimer(b, &e.timer)
-	return closeRecord(b, start, skip, recordEntry, hash(e.sem.node.id, e.sem.name), sum)
+	return closeRecord(b, start, skip, recordEntry, hash(e.semaphore.node.id, e.semaphore.name), sum)
 }
 
-func appendEnded(b []byte, k retainedKey[[protocol.KeyLen]byte], number uint64, sum *uint64) []byte {
+func appendEndedCreateID(b []byte, k retainedKey[[protocol.KeyLen]byte], number uint64, sum *uint64) []byte {
 	start := len(b)
 	b = binary.AppendUvarint(b, number)
 	skip := len(b) - start
 	b = append(b, k.key[:]...)
 	b = binary.AppendUvarint(b, k.until)
-	return closeRecord(b, start, skip, recordEnded, 0, sum)
+	return closeRecord(b, start, skip, recordEndedCreateID, 0, sum)
 }
 
-func appendGone(b []byte, k retainedKey[uint64], number uint64, sum *uint64) []byte {
+func appendEndedRemote(b []byte, k retainedKey[uint64], number uint64, sum *uint64) []byte {
 	start := len(b)
 	b = binary.AppendUvarint(b, number)
 	skip := len(b) - start
 	b = binary.AppendUvarint(b, k.key)
 	b = binary.AppendUvarint(b, k.until)
-	return closeRecord(b, start, skip, recordGone, 0, sum)
+	return closeRecord(b, start, skip, recordEndedRemote, 0, sum)
 }
 
 func appendTimer(b []byte, t *timer) []byte {

@@ -7,11 +7,11 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestRefusalsAreRepeatedAsTheyWere: a request of a process or a rollout that is sent again is
+// TestRepeatedRefusalsKeepText: a request of a process or a rollout that is sent again is
 // refused with the words, and the values in them, that it was refused with first: also by a
 // restored machine, and where the buckets have moved to.
-func TestRefusalsAreRepeatedAsTheyWere(t *testing.T) {
-	x, inc := newTrackLoad(t)
+func TestRepeatedRefusalsKeepText(t *testing.T) {
+	x, inc := newTrackMachine(t)
 	crew := []byte("crew")
 	for i := range 2 {
 		if e := x.send(t, CmdProcessJoin, &protocol.ProcessJoin{Head: x.head(i), Name: crew}); e.Status != protocol.StatusOK {
@@ -56,7 +56,7 @@ func TestRefusalsAreRepeatedAsTheyWere(t *testing.T) {
 			t.Fatalf("request %d is not refused: %+v", i, refused[i])
 		}
 	}
-	again := func(where string, x *load) {
+	again := func(where string, x *benchMachine) {
 		t.Helper()
 		for i, r := range list {
 			if e := x.send(t, r.kind, r.body); e.Status != refused[i].Status || e.Text != refused[i].Text || e.Version != refused[i].Version {
@@ -70,13 +70,13 @@ func TestRefusalsAreRepeatedAsTheyWere(t *testing.T) {
 	again("after a move", x.moved(t))
 }
 
-// TestFewRefusalsKeepTheirWords: a client that never raises its low-water mark makes the machine
+// TestRefusalTextsAreBounded: a client that never raises its low-water mark makes the machine
 // keep a bounded number of sentences, and is refused all the same.
-func TestFewRefusalsKeepTheirWords(t *testing.T) {
-	x, _ := newTrackLoad(t)
+func TestRefusalTextsAreBounded(t *testing.T) {
+	x, _ := newTrackMachine(t)
 	low := x.head(0).Seq
 	var list []*protocol.TrackAlter
-	for range mostSaid + 10 {
+	for range maxSentences + 10 {
 		h := x.head(0)
 		h.Low = low
 		b := &protocol.TrackAlter{Head: h, Name: trackName, Revision: 99, Config: protocol.TrackConfig{Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}}}}
@@ -93,7 +93,7 @@ func TestFewRefusalsKeepTheirWords(t *testing.T) {
 			kept++
 		}
 	}
-	if kept > mostSaid || kept < mostSaid-1 {
+	if kept > maxSentences || kept < maxSentences-1 {
 		t.Errorf("%d of %d sentences are kept", kept, len(list))
 	}
 }

@@ -4,34 +4,34 @@ import "github.com/signalbox-dev/signalbox/protocol"
 
 // request is a semaphore request whose session is known and whose number is new.
 type request struct {
-	kind  CommandKind
-	seq   uint64
-	name  []byte
-	node  *node
-	b     *bucket
-	party *party
-	sem   *semaphore // nil if there is none with this name
-	entry *entry     // the session's on it, if any
+	kind      CommandKind
+	seq       uint64
+	name      []byte
+	node      *node
+	bucket    *bucket
+	session   *sessionRecord
+	semaphore *semaphore // nil if there is none with this name
+	entry     *entry     // the session's on it, if any
 }
 
 // enter does what all semaphore requests have in common, in this order: bucket, node, session and attach epoch, then the memory of requests. It
 // reports false when the command is answered.
-func (m *Machine) enter(q *request, c *rawCommand, head *protocol.Head, name []byte) bool {
+func (m *Machine) enterSemaphore(q *request, c *rawCommand, head *protocol.Head, name []byte) bool {
 	q.kind, q.seq, q.name = c.kind, head.Seq, name
-	if q.b = m.semaphoreBucket(c.node, name); q.b == nil {
+	if q.bucket = m.activeBucket(c.node, name); q.bucket == nil {
 		m.reply(protocol.StatusWrongShard, textWrongShard)
 		return false
 	}
-	if q.node = m.liveNode(c.node); q.node == nil {
+	if q.node = m.requireNode(c.node); q.node == nil {
 		return false
 	}
-	if q.party = m.actor(head.Session, q.node, c.epoch, c.client); q.party == nil {
+	if q.session = m.requireSession(head.Session, q.node, c.epoch, c.client); q.session == nil {
 		return false
 	}
-	m.find(q)
+	m.findEntry(q)
 
-	p := q.party
-	again := p.recall(head)
+	p := q.session
+	again := p.findAnswer(head)
 	if q.kind == CmdAcquire && q.entry != nil && q.entry.seq == q.seq {
 		state := protocol.Acquired
 		if q.entry.waiting {
@@ -41,7 +41,7 @@ func (m *Machine) enter(q *request, c *rawCommand, head *protocol.Head, name []b
 		return false
 	}
 	if again != nil {
-		m.again(q, *again)
+		m.replyAgain(q, *again)
 		return false
 	}
 	if q.kind == CmdAcquire && q.seq < p.low && !plantNoMemory {
@@ -49,11 +49,11 @@ func (m *Machine) enter(q *request, c *rawCommand, head *protocol.Head, name []b
 		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.NotAcquired})
 		return false
 	}
-	return m.fresh(p, q.seq, q.entry != nil)
+	return m.admitNew(p, q.seq, q.entry != nil)
 }
 
-// liveNode finds a node; nil when the command is answered: there is none.
-func (m *Machine) liveNode(id uint64) *node {
+// requireNode finds a node; nil when the command is answered: there is none.
+func (m *Machine) requireNode(id uint64) *node {
 	n := m.nodes[id]
 	switch {
 	case n != nil:
@@ -66,10 +66,10 @@ func (m *Machine) liveNode(id uint64) *node {
 }
 
 // recall forgets the answers that the client has heard, and finds the one to this number, if it was answered before.
-func (p *party) recall(head *protocol.Head) *answer {
+func (p *sessionRecord) findAnswer(head *protocol.Head) *answer {
 	if head.Low > p.low {
 		p.low = head.Low
-		p.forget()
+		p.forgetAnswers()
 	}
 	if plantNoMemory {
 		return nil
@@ -79,13 +79,13 @@ func (p *party) recall(head *protocol.Head) *answer {
 
 // fresh reports whether a number that is not remembered may be carried out; else the command is answered. Own says that the session has something where the request goes, which it may want to
 // give back: no quota refuses that. A request that is refused for long keeps the low-water mark where it is, so that answers pile up in an honest client too.
-func (m *Machine) fresh(p *party, seq uint64, own bool) bool {
+func (m *Machine) admitNew(p *sessionRecord, seq uint64, own bool) bool {
 	switch {
 	case seq < p.low && !plantNoMemory:
 		m.reply(protocol.StatusBadRequest, textAnswered)
 	case p.answers.len() >= m.limits.Answers:
 		m.reply(protocol.StatusOverloaded, textAnswersLimit)
-	case !own && p.answers.len() >= answersFree && !m.room(p.node, weightAnswer):
+	case !own && p.answers.len() >= freeAnswers && !m.roomForBytes(p.node, answerBytes):
 		m.reply(protocol.StatusOverloaded, textAnswersQuota)
 	default:
 		return true
@@ -95,32 +95,32 @@ func (m *Machine) fresh(p *party, seq uint64, own bool) bool {
 
 // find looks up the semaphore and the session's entry. A waiter at the head, or of this session, that is overdue but was not fired yet counts as
 // gone: it is timed out here.
-func (m *Machine) find(q *request) {
-	q.sem = m.semaphore(q.b, q.node.id, q.name)
-	if q.sem == nil {
+func (m *Machine) findEntry(q *request) {
+	q.semaphore = m.semaphore(q.bucket, q.node.id, q.name)
+	if q.semaphore == nil {
 		return
 	}
-	if head := q.sem.waiters.first; head != nil && m.lapsed(head) {
-		m.promote(q.sem)
-		m.reap(q.sem)
+	if head := q.semaphore.waiters.first; head != nil && m.waiterEnded(head) {
+		m.promote(q.semaphore)
+		m.reapEphemeral(q.semaphore)
 	}
-	if q.sem.deleted {
-		q.sem = nil
+	if q.semaphore.deleted {
+		q.semaphore = nil
 		return
 	}
-	if q.entry = q.sem.entryOf(q.party); q.entry != nil && q.entry.waiting && m.lapsed(q.entry) {
-		m.lapse(q.entry)
-		m.promote(q.sem) // it is the head where the work of this Apply was used up
-		m.reap(q.sem)
+	if q.entry = q.semaphore.entryOf(q.session); q.entry != nil && q.entry.waiting && m.waiterEnded(q.entry) {
+		m.endWaiter(q.entry)
+		m.promote(q.semaphore) // it is the head where the work of this Apply was used up
+		m.reapEphemeral(q.semaphore)
 		q.entry = nil
-		if q.sem.deleted {
-			q.sem = nil
+		if q.semaphore.deleted {
+			q.semaphore = nil
 		}
 	}
 }
 
 // again answers a number that was answered before, with the same answer. Only "acquired" is looked at twice: it is repeated while it is true.
-func (m *Machine) again(q *request, a answer) {
+func (m *Machine) replyAgain(q *request, a answer) {
 	if a.kind != q.kind {
 		m.reply(protocol.StatusBadRequest, textNumberReused)
 		return
@@ -132,22 +132,22 @@ func (m *Machine) again(q *request, a answer) {
 }
 
 // finish answers a request and remembers the answer. A limit that was reached is not remembered: the request may be sent again.
-func (m *Machine) finish(q *request, a answer) {
-	a.seq, a.kind, a.bucket = q.seq, q.kind, q.b.number
+func (m *Machine) finishRequest(q *request, a answer) {
+	a.seq, a.kind, a.bucket = q.seq, q.kind, q.bucket.number
 	if outcomeTable[a.outcome].status != protocol.StatusOverloaded {
-		q.party.remember(a)
+		q.session.rememberAnswer(a)
 	}
 	m.replyAnswer(a)
 }
 
 // refuse answers a request with an outcome other than OK.
 func (m *Machine) refuse(q *request, out outcome) {
-	m.finish(q, answer{outcome: out, value: q.about(out)})
+	m.finishRequest(q, answer{outcome: out, value: q.outcomeValue(out)})
 }
 
 // replyAnswer turns an answer into the command's reply.
 func (m *Machine) replyAnswer(a answer) {
-	ev := Event{Kind: EventReply, Command: m.run.command, Status: outcomeTable[a.outcome].status}
+	ev := Event{Kind: EventReply, Command: m.batch.command, Status: outcomeTable[a.outcome].status}
 	if a.outcome != outOK {
 		ev.Text = m.sentence(&a)
 	} else {
@@ -159,12 +159,12 @@ func (m *Machine) replyAnswer(a answer) {
 			ev.Version = a.value
 		}
 	}
-	m.run.out.List = append(m.run.out.List, ev)
+	m.batch.out.List = append(m.batch.out.List, ev)
 }
 
 // reply answers a command that leaves no memory.
 func (m *Machine) reply(status protocol.Status, text string) {
-	m.run.out.List = append(m.run.out.List, Event{Kind: EventReply, Command: m.run.command, Status: status, Text: text})
+	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventReply, Command: m.batch.command, Status: status, Text: text})
 }
 
 // decode reads a command's body, or answers it.

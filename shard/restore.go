@@ -36,7 +36,7 @@ func readSnapshot(r io.Reader) (*restorer, error) {
 		return nil, err
 	}
 	x := &restorer{m: New(0), nodes: make(map[uint64]*node), semaphores: make(map[uint64]*semaphore)}
-	for !x.ended {
+	for !x.complete {
 		kind, fields, err := in.next()
 		if err != nil {
 			return nil, err
@@ -140,32 +140,32 @@ func readError(err error) error {
 
 // restorer collects records, which come in any order, and links them at the end.
 type restorer struct {
-	m          *Machine
-	headed     bool
-	ended      bool
-	records    uint64
-	digest     uint64
-	nodes      map[uint64]*node
-	dropping   []uint64
-	dying      []uint64
-	stranded   []uint64
-	parties    []partyLink
-	semaphores map[uint64]*semaphore
-	semNodes   []semaphoreLink
-	entries    []entryLink
-	processes  []processLink
-	tracks     []trackLink
-	endedKeys  []numbered[[protocol.KeyLen]byte]
-	goneKeys   []numbered[uint64]
+	m              *Machine
+	hasHeader      bool
+	complete       bool
+	records        uint64
+	digest         uint64
+	nodes          map[uint64]*node
+	dropping       []uint64
+	ending         []uint64
+	orphaned       []uint64
+	sessions       []sessionLink
+	semaphores     map[uint64]*semaphore
+	semaphoreLinks []semaphoreLink
+	entries        []entryLink
+	processes      []processLink
+	tracks         []trackLink
+	endedCreateIDs []numbered[[protocol.KeyLen]byte]
+	endedRemotes   []numbered[uint64]
 }
 
-type partyLink struct {
-	p     *party
-	node  uint64
-	armed bool
-	at    uint64
-	due   bool
-	dueAt uint64
+type sessionLink struct {
+	session *sessionRecord
+	node    uint64
+	armed   bool
+	at      uint64
+	due     bool
+	dueAt   uint64
 }
 
 type semaphoreLink struct {
@@ -188,20 +188,20 @@ type numbered[K comparable] struct {
 
 func (x *restorer) record(kind recordKind, fields []byte) error {
 	r := reader{b: fields}
-	if !x.headed && kind != recordHeader {
+	if !x.hasHeader && kind != recordHeader {
 		return damaged("no header")
 	}
 	ok := true
 	switch kind {
 	case recordHeader:
-		ok = !x.headed && x.header(&r)
-		x.headed = true
+		ok = !x.hasHeader && x.header(&r)
+		x.hasHeader = true
 	case recordBucket:
 		ok = x.bucket(&r)
 	case recordNode:
 		ok = x.node(&r)
-	case recordSession, recordGuest:
-		ok = x.party(&r, kind == recordSession)
+	case recordHomeSession, recordRemoteSession:
+		ok = x.sessionRecord(&r, kind == recordHomeSession)
 	case recordSemaphore:
 		ok = x.semaphore(&r)
 	case recordEntry:
@@ -210,18 +210,18 @@ func (x *restorer) record(kind recordKind, fields []byte) error {
 		ok = x.process(&r)
 	case recordTrack:
 		ok = x.track(&r)
-	case recordEnded:
+	case recordEndedCreateID:
 		k := numbered[[protocol.KeyLen]byte]{number: r.uvarint()}
 		copy(k.key[:], r.take(protocol.KeyLen))
 		k.until = r.uvarint()
-		x.endedKeys = append(x.endedKeys, k)
-	case recordGone:
+		x.endedCreateIDs = append(x.endedCreateIDs, k)
+	case recordEndedRemote:
 		k := numbered[uint64]{number: r.uvarint()}
 		k.key, k.until = r.uvarint(), r.uvarint()
-		x.goneKeys = append(x.goneKeys, k)
+		x.endedRemotes = append(x.endedRemotes, k)
 	case recordEnd:
 		ok = r.uvarint() == x.records
-		x.digest, x.ended = r.uvarint(), true
+		x.digest, x.complete = r.uvarint(), true
 	default:
 		return damaged("unknown record")
 	}
@@ -254,7 +254,7 @@ func (x *restorer) header(r *reader) bool {
 	m := x.m
 	m.id, m.applied, m.epoch, m.logTime = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint()
 	m.limits = Limits{Waiters: int(r.uvarint()), Semaphores: int(r.uvarint()), Answers: int(r.uvarint())}
-	m.work = work{fired: int(r.uvarint()), swept: int(r.uvarint()), released: int(r.uvarint())}
+	m.work = workLimits{deadlines: int(r.uvarint()), sweeps: int(r.uvarint()), releases: int(r.uvarint())}
 	m.tier = r.byte()
 	total := r.uvarint()
 	if total > maxBuckets {
@@ -265,8 +265,8 @@ func (x *restorer) header(r *reader) bool {
 		m.buckets[i].number = uint32(i)
 	}
 	t := &m.takeovers
-	m.handed = r.bool()
-	t.generation, t.sweeping, t.pass, t.node, t.session = r.uvarint(), r.bool(), r.uvarint(), r.uvarint(), r.uvarint()
+	m.handingOver = r.bool()
+	t.generation, t.sweeping, t.sweepStart, t.sweepNode, t.sweepSession = r.uvarint(), r.bool(), r.uvarint(), r.uvarint(), r.uvarint()
 	for range r.count() {
 		o := takeover{generation: r.uvarint(), at: r.uvarint(), planned: r.bool()}
 		first, count := r.uvarint(), r.uvarint()
@@ -280,21 +280,21 @@ func (x *restorer) header(r *reader) bool {
 		x.dropping = append(x.dropping, r.uvarint())
 	}
 	for range r.count() {
-		x.dying = append(x.dying, r.uvarint())
+		x.ending = append(x.ending, r.uvarint())
 	}
 	for range r.count() {
-		x.stranded = append(x.stranded, r.uvarint())
+		x.orphaned = append(x.orphaned, r.uvarint())
 	}
 	c := &m.clearing
-	c.on, c.homes = r.bool(), r.bool()
+	c.active, c.homesDone = r.bool(), r.bool()
 	c.node, c.session = r.uvarint(), r.uvarint()
 	for range r.count() {
 		first, count := r.uvarint(), r.uvarint()
 		if first > total || count > total-first {
 			return false
 		}
-		m.imports = append(m.imports, importing{
-			uint32(first), uint32(count), r.uvarint(), keep(r.bytes()), keep(r.bytes()), keep(r.bytes()), keep(r.bytes()),
+		m.imports = append(m.imports, importState{
+			uint32(first), uint32(count), r.uvarint(), cloneOrNil(r.bytes()), cloneOrNil(r.bytes()), cloneOrNil(r.bytes()), cloneOrNil(r.bytes()),
 		})
 	}
 	last := uint64(0)
@@ -315,8 +315,8 @@ func (x *restorer) bucket(r *reader) bool {
 		return false
 	}
 	b.state = bucketState(r.byte())
-	b.epoch, b.orders, b.sessions = r.uvarint(), r.uvarint(), r.uvarint()
-	b.pending, b.stood, b.base = r.uvarint(), r.uvarint(), r.uvarint()
+	b.epoch, b.orderCounter, b.sessionCounter = r.uvarint(), r.uvarint(), r.uvarint()
+	b.moveEpoch, b.timeBase, b.logBase = r.uvarint(), r.uvarint(), r.uvarint()
 	return b.state < bucketStates
 }
 
@@ -324,9 +324,9 @@ func (x *restorer) node(r *reader) bool {
 	n := &node{id: r.uvarint(), revision: r.uvarint()}
 	n.config = r.config()
 	n.dropped = r.bool()
-	n.floor, n.floorAt = r.uvarint(), r.uvarint()
+	n.graceFloor, n.graceFloorAt = r.uvarint(), r.uvarint()
 	for range r.count() {
-		n.former = append(n.former, formerGrace{r.uvarint(), r.uvarint()})
+		n.formerGraces = append(n.formerGraces, formerGrace{r.uvarint(), r.uvarint()})
 	}
 	if x.nodes[n.id] != nil {
 		return false
@@ -335,16 +335,16 @@ func (x *restorer) node(r *reader) bool {
 	return true
 }
 
-func (x *restorer) party(r *reader, home bool) bool {
-	var p *party
+func (x *restorer) sessionRecord(r *reader, home bool) bool {
+	var p *sessionRecord
 	if home {
-		p = newSession().party
+		p = newHomeSession().sessionRecord
 	} else {
-		p = new(party)
+		p = new(sessionRecord)
 	}
 	p.id = r.uvarint()
-	l := partyLink{p: p, node: r.uvarint()}
-	p.epoch, p.low, p.desc, p.gone, p.detached = r.uvarint(), r.uvarint(), string(r.bytes()), r.bool(), r.bool()
+	l := sessionLink{session: p, node: r.uvarint()}
+	p.epoch, p.low, p.description, p.ended, p.detached = r.uvarint(), r.uvarint(), string(r.bytes()), r.bool(), r.bool()
 	l.armed, l.at = r.timer()
 	n := r.count()
 	if n > 0 {
@@ -361,17 +361,17 @@ func (x *restorer) party(r *reader, home bool) bool {
 	if s := p.home; s != nil {
 		l.due, l.dueAt = r.timer()
 		copy(s.key[:], r.take(protocol.KeyLen))
-		copy(s.create[:], r.take(protocol.KeyLen))
-		s.nonce, s.client, s.created, s.since, s.generation = r.uvarint(), string(r.bytes()), r.uvarint(), r.uvarint(), r.uvarint()
+		copy(s.createID[:], r.take(protocol.KeyLen))
+		s.nonce, s.client, s.created, s.attachedAt, s.generation = r.uvarint(), string(r.bytes()), r.uvarint(), r.uvarint(), r.uvarint()
 		s.timeout, s.attached = uint32(r.uvarint()), r.bool()
 	} else {
-		p.used = r.uvarint()
+		p.lastUsed = r.uvarint()
 	}
-	if x.m.parties[p.id] != nil {
+	if x.m.sessions[p.id] != nil {
 		return false
 	}
-	x.m.parties[p.id] = p
-	x.parties = append(x.parties, l)
+	x.m.sessions[p.id] = p
+	x.sessions = append(x.sessions, l)
 	return true
 }
 
@@ -379,7 +379,7 @@ func (x *restorer) semaphore(r *reader) bool {
 	s := new(semaphore)
 	serial := r.uvarint()
 	l := semaphoreLink{s: s, node: r.uvarint()}
-	s.name, s.data = bytes.Clone(r.bytes()), keep(r.bytes())
+	s.name, s.data = bytes.Clone(r.bytes()), cloneOrNil(r.bytes())
 	s.limit, s.version, s.revision, s.created, s.ephemeral = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint(), r.bool()
 	x.m.serial++
 	s.serial = x.m.serial
@@ -387,7 +387,7 @@ func (x *restorer) semaphore(r *reader) bool {
 		return false
 	}
 	x.semaphores[serial] = s
-	x.semNodes = append(x.semNodes, l)
+	x.semaphoreLinks = append(x.semaphoreLinks, l)
 	return true
 }
 
@@ -395,7 +395,7 @@ func (x *restorer) entry(r *reader) bool {
 	e := new(entry)
 	l := entryLink{e: e, serial: r.uvarint(), session: r.uvarint()}
 	e.orderID, e.count, e.seq, e.timeout, e.since = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint()
-	e.data, e.waiting = keep(r.bytes()), r.bool()
+	e.data, e.waiting = cloneOrNil(r.bytes()), r.bool()
 	l.armed, l.at = r.timer()
 	x.entries = append(x.entries, l)
 	return e.count > 0
@@ -407,21 +407,21 @@ func (x *restorer) link() error {
 		name string
 		do   func() bool
 	}{
-		{"nodes", x.linkNodes}, {"sessions", x.linkParties}, {"semaphores", x.linkSemaphores}, {"entries", x.linkEntries}, {"processes", x.linkProcesses}, {"tracks", x.linkTracks}, {"ended sessions", x.linkDying},
+		{"nodes", x.linkNodes}, {"sessions", x.linkSessions}, {"semaphores", x.linkSemaphores}, {"entries", x.linkEntries}, {"processes", x.linkProcesses}, {"tracks", x.linkTracks}, {"ended sessions", x.linkEnding},
 	} {
 		if !step.do() {
 			return damaged(step.name)
 		}
 	}
 	m := x.m
-	m.copies = m.countCopies()
-	slices.SortFunc(x.endedKeys, func(a, b numbered[[protocol.KeyLen]byte]) int { return compare(a.number, b.number) })
-	for _, k := range x.endedKeys {
-		m.ended.put(k.key, k.until)
+	m.copyCount = m.countCopies()
+	slices.SortFunc(x.endedCreateIDs, func(a, b numbered[[protocol.KeyLen]byte]) int { return compare(a.number, b.number) })
+	for _, k := range x.endedCreateIDs {
+		m.endedCreateIDs.put(k.key, k.until)
 	}
-	slices.SortFunc(x.goneKeys, func(a, b numbered[uint64]) int { return compare(a.number, b.number) })
-	for _, k := range x.goneKeys {
-		m.gone.put(k.key, k.until)
+	slices.SortFunc(x.endedRemotes, func(a, b numbered[uint64]) int { return compare(a.number, b.number) })
+	for _, k := range x.endedRemotes {
+		m.endedRemotes.put(k.key, k.until)
 	}
 	return nil
 }
@@ -461,34 +461,34 @@ func (x *restorer) linkNodes() bool {
 			m.nodes[id] = n
 		}
 	}
-	m.findPeriods()
+	m.updatePeriods()
 	return dropped == len(m.dropping)
 }
 
-func (x *restorer) linkParties() bool {
+func (x *restorer) linkSessions() bool {
 	m := x.m
-	slices.SortFunc(x.parties, func(a, b partyLink) int { return compare(a.p.id, b.p.id) })
-	for _, l := range x.parties {
-		p := l.p
+	slices.SortFunc(x.sessions, func(a, b sessionLink) int { return compare(a.session.id, b.session.id) })
+	for _, l := range x.sessions {
+		p := l.session
 		if p.node = x.nodes[l.node]; p.node == nil {
 			return false
 		}
-		p.weighAnswers()
+		p.chargeAnswers()
 		switch s := p.home; {
-		case p.gone:
+		case p.ended:
 		case s != nil:
-			if m.creates[s.create] != nil || m.bucketOf(s) == nil {
+			if m.byCreateID[s.createID] != nil || m.homeBucketOf(s) == nil {
 				return false
 			}
-			m.creates[s.create] = s
+			m.byCreateID[s.createID] = s
 			p.node.addSession(s)
 		default:
-			p.node.guests.insert(p, partyLess)
+			p.node.remoteSessions.insert(p, sessionRecordLess)
 		}
 		if l.armed {
 			m.arm(p, l.at)
 		}
-		if l.due && !p.gone {
+		if l.due && !p.ended {
 			m.arm(p.home, l.dueAt)
 		}
 	}
@@ -497,13 +497,13 @@ func (x *restorer) linkParties() bool {
 
 func (x *restorer) linkSemaphores() bool {
 	m := x.m
-	slices.SortFunc(x.semNodes, func(a, b semaphoreLink) int {
+	slices.SortFunc(x.semaphoreLinks, func(a, b semaphoreLink) int {
 		if c := compare(a.node, b.node); c != 0 {
 			return c
 		}
 		return bytes.Compare(a.s.name, b.s.name)
 	})
-	for _, l := range x.semNodes {
+	for _, l := range x.semaphoreLinks {
 		s := l.s
 		if s.node = x.nodes[l.node]; s.node == nil || len(m.buckets) == 0 {
 			return false
@@ -526,19 +526,19 @@ func (x *restorer) linkEntries() bool {
 		return compare(a.e.orderID, b.e.orderID)
 	})
 	for i, l := range x.entries {
-		e, s, p := l.e, x.semaphores[l.serial], m.parties[l.session]
+		e, s, p := l.e, x.semaphores[l.serial], m.sessions[l.session]
 		if s == nil || p == nil || p.node != s.node {
 			return false
 		}
 		if i > 0 && x.entries[i-1].serial == l.serial && x.entries[i-1].e.orderID == e.orderID {
 			return false
 		}
-		if o := p.held.seekName(s.name); o != nil && o.sem == s {
+		if o := p.entries.seekName(s.name); o != nil && o.semaphore == s {
 			return false
 		}
-		e.sem, e.party = s, p
-		p.held.insert(e, byName)
-		s.node.enroll(e)
+		e.semaphore, e.session = s, p
+		p.entries.insert(e, byName)
+		s.node.addEntryUsage(e)
 		if e.waiting {
 			s.enqueue(e)
 			if l.armed {
@@ -555,26 +555,26 @@ func (x *restorer) linkEntries() bool {
 	return true
 }
 
-func (x *restorer) linkDying() bool {
+func (x *restorer) linkEnding() bool {
 	m := x.m
-	seen := make(map[uint64]bool, len(x.dying))
-	for i, id := range slices.Concat(x.dying, x.stranded) {
-		p := m.parties[id]
-		if p == nil || !p.gone || seen[id] {
+	seen := make(map[uint64]bool, len(x.ending))
+	for i, id := range slices.Concat(x.ending, x.orphaned) {
+		p := m.sessions[id]
+		if p == nil || !p.ended || seen[id] {
 			return false
 		}
 		seen[id] = true
-		if i < len(x.dying) {
-			m.dying = append(m.dying, p)
+		if i < len(x.ending) {
+			m.ending = append(m.ending, p)
 		} else {
-			m.stranded = append(m.stranded, p)
+			m.orphaned = append(m.orphaned, p)
 		}
 	}
 	gone := 0
-	for _, l := range x.parties {
-		if l.p.gone {
+	for _, l := range x.sessions {
+		if l.session.ended {
 			gone++
 		}
 	}
-	return gone == len(m.dying)+len(m.stranded)
+	return gone == len(m.ending)+len(m.orphaned)
 }

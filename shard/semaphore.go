@@ -27,38 +27,38 @@ type semaphore struct {
 	ephemeral bool
 	deleted   bool
 	stuck     bool // the first waiter wants more than the limit: counted in node.stuck
-	young     bool // in Machine.young, else in its node's semaphores
-	mark      uint32
+	inNursery bool // in Machine.nursery, else in its node's semaphores
+	snapMark  uint32
 	serial    uint64
 
-	youngPrev, youngNext *semaphore
+	nurseryPrev, nurseryNext *semaphore
 
-	tally  tally
-	detail map[uint64]*tally // by session, in nodes with detailed counters
+	counters        counterSet
+	sessionCounters map[uint64]*counterSet // by session, in nodes with detailed counters
 }
 
 // entry is what one session has of one semaphore: units, or a place in the queue.
 type entry struct {
-	links   [2]link
-	sem     *semaphore
-	party   *party
-	orderID uint64
-	count   uint64
-	seq     uint64 // number of the acquire that made or last replaced it
-	timeout uint64 // ms, as asked
-	since   uint64 // wall clock: of the grant, or of the request while it waits
-	data    []byte // never changed in place
-	timer   timer  // of a waiter
-	waiting bool
-	mark    uint32
+	links     [2]link
+	semaphore *semaphore
+	session   *sessionRecord
+	orderID   uint64
+	count     uint64
+	seq       uint64 // number of the acquire that made or last replaced it
+	timeout   uint64 // ms, as asked
+	since     uint64 // wall clock: of the grant, or of the request while it waits
+	data      []byte // never changed in place
+	timer     timer  // of a waiter
+	waiting   bool
+	snapMark  uint32
 }
 
 func semaphoreLess(a, b *semaphore) bool { return bytes.Compare(a.name, b.name) < 0 }
 
-func (e *entry) clock() *timer { return &e.timer }
+func (e *entry) timerRef() *timer { return &e.timer }
 
-func (e *entry) deadline() (deadlineKind, uint64, uint32) {
-	return deadlineWaiter, e.orderID, e.sem.bucket.number
+func (e *entry) deadlineKey() (deadlineKind, uint64, uint32) {
+	return deadlineWaiter, e.orderID, e.semaphore.bucket.number
 }
 
 // fits says whether so many units are free.
@@ -69,24 +69,24 @@ func (s *semaphore) fits(count uint64) bool {
 	return s.used <= s.limit && count <= s.limit-s.used
 }
 
-// entryOf is the party's entry on s, or nil. It looks through whichever is short: the semaphore's entries, or else the party's tree.
-func (s *semaphore) entryOf(p *party) *entry {
-	if p.held.n == 0 {
+// entryOf is the session record's entry on s, or nil. It looks through whichever is short: the semaphore's entries, or else the session record's tree.
+func (s *semaphore) entryOf(p *sessionRecord) *entry {
+	if p.entries.n == 0 {
 		return nil
 	}
 	if s.owners.n+s.waiters.n > 4 {
-		if e := p.held.seekName(s.name); e != nil && e.sem == s {
+		if e := p.entries.seekName(s.name); e != nil && e.semaphore == s {
 			return e
 		}
 		return nil
 	}
 	for e := s.owners.first; e != nil; e = next(e, byOrder) {
-		if e.party == p {
+		if e.session == p {
 			return e
 		}
 	}
 	for e := s.waiters.first; e != nil; e = next(e, byOrder) {
-		if e.party == p {
+		if e.session == p {
 			return e
 		}
 	}
@@ -95,19 +95,19 @@ func (s *semaphore) entryOf(p *party) *entry {
 
 // semaphore looks one up.
 func (m *Machine) semaphore(b *bucket, node uint64, name []byte) *semaphore {
-	m.run.key = appendSemaphoreKey(m.run.key[:0], node, name)
-	return b.semaphores[string(m.run.key)]
+	m.batch.key = appendSemaphoreKey(m.batch.key[:0], node, name)
+	return b.semaphores[string(m.batch.key)]
 }
 
 // makeSemaphore adds one. The caller has checked that there is none, and the quota.
 func (m *Machine) makeSemaphore(q *request, limit uint64, data []byte, ephemeral bool) *semaphore {
 	m.serial++
 	s := &semaphore{
-		bucket: q.b, node: q.node, name: bytes.Clone(q.name), data: keep(data), limit: limit, version: 1, revision: m.applied,
-		created: m.run.wall, ephemeral: ephemeral, mark: m.mark, serial: m.serial,
+		bucket: q.bucket, node: q.node, name: bytes.Clone(q.name), data: cloneOrNil(data), limit: limit, version: 1, revision: m.applied,
+		created: m.batch.wall, ephemeral: ephemeral, snapMark: m.snapMark, serial: m.serial,
 	}
 	m.link(s)
-	m.change(s, protocol.Change{Kind: protocol.ChangeCreated, Limit: limit, Ephemeral: ephemeral, Version: 1, Data: s.data})
+	m.emitChange(s, protocol.Change{Kind: protocol.ChangeCreated, Limit: limit, Ephemeral: ephemeral, Version: 1, Data: s.data})
 	return s
 }
 
@@ -116,42 +116,42 @@ func (m *Machine) link(s *semaphore) {
 	if s.bucket.semaphores == nil {
 		s.bucket.semaphores = make(map[string]*semaphore)
 	}
-	m.run.key = appendSemaphoreKey(m.run.key[:0], s.node.id, s.name)
-	s.bucket.semaphores[string(m.run.key)] = s
-	s.node.count++
-	s.node.bytes += s.weight()
-	m.young.add(s)
+	m.batch.key = appendSemaphoreKey(m.batch.key[:0], s.node.id, s.name)
+	s.bucket.semaphores[string(m.batch.key)] = s
+	s.node.semaphoreCount++
+	s.node.bytes += s.quotaBytes()
+	m.nursery.add(s)
 }
 
 // unlink takes it out. It must have no entries.
 func (m *Machine) unlink(s *semaphore) {
 	m.touchSemaphore(s)
-	m.run.key = appendSemaphoreKey(m.run.key[:0], s.node.id, s.name)
-	delete(s.bucket.semaphores, string(m.run.key))
-	s.node.count--
-	s.node.bytes -= s.weight()
-	m.young.remove(s)
+	m.batch.key = appendSemaphoreKey(m.batch.key[:0], s.node.id, s.name)
+	delete(s.bucket.semaphores, string(m.batch.key))
+	s.node.semaphoreCount--
+	s.node.bytes -= s.quotaBytes()
+	m.nursery.remove(s)
 	s.deleted = true
 }
 
 // reap deletes an ephemeral semaphore with nobody left.
-func (m *Machine) reap(s *semaphore) {
+func (m *Machine) reapEphemeral(s *semaphore) {
 	if s.ephemeral && s.owners.n == 0 && s.waiters.n == 0 && !s.deleted && !s.node.dropped {
 		m.unlink(s)
-		m.change(s, protocol.Change{Kind: protocol.ChangeDeleted})
+		m.emitChange(s, protocol.Change{Kind: protocol.ChangeDeleted})
 	}
 }
 
 // change tells watches; nothing is told about a node that was dropped.
-func (m *Machine) change(s *semaphore, c protocol.Change) {
+func (m *Machine) emitChange(s *semaphore, c protocol.Change) {
 	if s.node.dropped {
 		return
 	}
-	m.run.out.Changes = append(m.run.out.Changes, Change{Node: s.node.id, Bucket: s.bucket.number, Name: s.name, Change: c})
+	m.batch.out.SemaphoreChanges = append(m.batch.out.SemaphoreChanges, SemaphoreChange{Node: s.node.id, Bucket: s.bucket.number, Name: s.name, Change: c})
 }
 
 // keep copies bytes that stay; nothing is nil.
-func keep(b []byte) []byte {
+func cloneOrNil(b []byte) []byte {
 	if len(b) == 0 {
 		return nil
 	}
@@ -159,33 +159,33 @@ func keep(b []byte) []byte {
 }
 
 func (m *Machine) applyCreate(c *rawCommand) {
-	x := &m.run.create
+	x := &m.batch.create
 	var q request
-	if !m.decode(x, c.body) || !m.valid(x) || !m.enter(&q, c, &x.Head, x.Name) {
+	if !m.decode(x, c.body) || !m.valid(x) || !m.enterSemaphore(&q, c, &x.Head, x.Name) {
 		return
 	}
 	switch {
-	case q.sem != nil && q.sem.ephemeral:
+	case q.semaphore != nil && q.semaphore.ephemeral:
 		m.refuse(&q, outIsEphemeral)
-	case q.sem != nil:
+	case q.semaphore != nil:
 		m.refuse(&q, outExists)
 	case !m.roomForName(q.node):
 		m.refuse(&q, outQuota)
-	case !m.room(q.node, weightSemaphore+uint64(len(x.Name)+len(x.Data))):
+	case !m.roomForBytes(q.node, semaphoreBytes+uint64(len(x.Name)+len(x.Data))):
 		m.refuse(&q, outBytesQuota)
 	default:
 		m.makeSemaphore(&q, x.Limit, x.Data, false)
-		m.finish(&q, answer{})
+		m.finishRequest(&q, answer{})
 	}
 }
 
 func (m *Machine) applyUpdate(c *rawCommand) {
-	x := &m.run.update
+	x := &m.batch.update
 	var q request
-	if !m.decode(x, c.body) || !m.valid(x) || !m.enter(&q, c, &x.Head, x.Name) {
+	if !m.decode(x, c.body) || !m.valid(x) || !m.enterSemaphore(&q, c, &x.Head, x.Name) {
 		return
 	}
-	s := q.sem
+	s := q.semaphore
 	switch {
 	case s == nil:
 		m.refuse(&q, outNoSemaphore)
@@ -193,28 +193,28 @@ func (m *Machine) applyUpdate(c *rawCommand) {
 	case x.Expected != 0 && x.Expected != s.version:
 		m.refuse(&q, outOtherVersion)
 		return
-	case !m.room(q.node, growth(uint64(len(x.Data)), uint64(len(s.data)))):
+	case !m.roomForBytes(q.node, growth(uint64(len(x.Data)), uint64(len(s.data)))):
 		m.refuse(&q, outBytesQuota)
 		return
 	}
 	if !bytes.Equal(s.data, x.Data) {
 		m.touchSemaphore(s)
 		s.node.bytes += uint64(len(x.Data)) - uint64(len(s.data)) // modulo 2^64
-		s.data = keep(x.Data)
+		s.data = cloneOrNil(x.Data)
 		s.version++
 		s.revision = m.applied
-		m.change(s, protocol.Change{Kind: protocol.ChangeData, Version: s.version, Data: s.data})
+		m.emitChange(s, protocol.Change{Kind: protocol.ChangeData, Version: s.version, Data: s.data})
 	}
-	m.finish(&q, answer{value: s.version})
+	m.finishRequest(&q, answer{value: s.version})
 }
 
 func (m *Machine) applyResize(c *rawCommand) {
-	x := &m.run.resize
+	x := &m.batch.resize
 	var q request
-	if !m.decode(x, c.body) || !m.valid(x) || !m.enter(&q, c, &x.Head, x.Name) {
+	if !m.decode(x, c.body) || !m.valid(x) || !m.enterSemaphore(&q, c, &x.Head, x.Name) {
 		return
 	}
-	s := q.sem
+	s := q.semaphore
 	switch {
 	case s == nil:
 		m.refuse(&q, outNoSemaphore)
@@ -223,27 +223,27 @@ func (m *Machine) applyResize(c *rawCommand) {
 		m.refuse(&q, outUpdateFixed)
 		return
 	}
-	m.finish(&q, answer{})
+	m.finishRequest(&q, answer{})
 	if s.limit == x.Limit {
 		return
 	}
 	m.touchSemaphore(s)
 	s.limit = x.Limit
-	s.judge()
+	s.updateStuck()
 	s.revision = m.applied
-	m.change(s, protocol.Change{Kind: protocol.ChangeLimit, Limit: s.limit})
+	m.emitChange(s, protocol.Change{Kind: protocol.ChangeLimit, Limit: s.limit})
 	m.promote(s)
 }
 
 // applyDelete removes a persistent semaphore. With force, its waiters' acquires are aborted and its owners are told that their leases are
 // lost, in this order, within this one Apply: its cost grows with their number.
 func (m *Machine) applyDelete(c *rawCommand) {
-	x := &m.run.delete
+	x := &m.batch.delete
 	var q request
-	if !m.decode(x, c.body) || !m.valid(x) || !m.enter(&q, c, &x.Head, x.Name) {
+	if !m.decode(x, c.body) || !m.valid(x) || !m.enterSemaphore(&q, c, &x.Head, x.Name) {
 		return
 	}
-	s := q.sem
+	s := q.semaphore
 	switch {
 	case s == nil:
 		m.refuse(&q, outNoSemaphore)
@@ -255,19 +255,19 @@ func (m *Machine) applyDelete(c *rawCommand) {
 		m.refuse(&q, outInUse)
 		return
 	}
-	m.finish(&q, answer{})
+	m.finishRequest(&q, answer{})
 	for e := s.waiters.first; e != nil; e = s.waiters.first {
-		m.result(e, protocol.StatusAborted, 0, textForced)
-		m.recall(e, outAborted, 0)
-		m.take(e, false)
+		m.emitResult(e, protocol.StatusAborted, 0, textForced)
+		m.rememberOutcome(e, outAborted, 0)
+		m.removeEntry(e, false)
 	}
 	for e := s.owners.first; e != nil; e = s.owners.first {
-		m.run.out.List = append(m.run.out.List, Event{
-			Kind: EventLeaseLost, Session: e.party.id, Seq: e.seq, Epoch: e.party.epoch, Node: s.node.id, Name: s.name, OrderID: e.orderID, Text: textForced,
+		m.batch.out.List = append(m.batch.out.List, Event{
+			Kind: EventLeaseLost, Session: e.session.id, Seq: e.seq, Epoch: e.session.epoch, Node: s.node.id, Name: s.name, OrderID: e.orderID, Text: textForced,
 		})
-		m.recall(e, outOK, protocol.Acquired)
-		m.take(e, false)
+		m.rememberOutcome(e, outOK, protocol.Acquired)
+		m.removeEntry(e, false)
 	}
 	m.unlink(s)
-	m.change(s, protocol.Change{Kind: protocol.ChangeDeleted})
+	m.emitChange(s, protocol.Change{Kind: protocol.ChangeDeleted})
 }

@@ -4,45 +4,45 @@ import "github.com/signalbox-dev/signalbox/protocol"
 
 // session is a session at home in this shard.
 //
-// Invariant: it is in its node's sessions and in Machine.creates until it ends; detached ones have
+// Invariant: it is in its node's sessions and in Machine.byCreateID until it ends; detached ones have
 // a timer armed, attached ones have not. One that a take-over detached counts as attached here
 // until it is settled.
 //
-// What the shard's semaphores know of it is its party, which stays as a guest when the home leaves this shard.
-type session struct {
-	*party
-	due        timer // in its bucket's time
+// What the shard's semaphores know of it is its session record, which stays as a remote session when the home leaves this shard.
+type homeSession struct {
+	*sessionRecord
+	expiry     timer // in its bucket's time
 	key        [protocol.KeyLen]byte
-	create     [protocol.KeyLen]byte // create id
+	createID   [protocol.KeyLen]byte // create id
 	nonce      uint64                // of the start or attach that made the attach epoch: the client that holds the session
 	client     string                // address of the client, for people
 	created    uint64                // wall clock
-	since      uint64                // log time of the last attach
+	attachedAt uint64                // log time of the last attach
 	generation uint64                // of the take-over under which attached and the timer were written
 	timeout    uint32                // ms
 	attached   bool
 }
 
-func sessionLess(a, b *session) bool { return a.id < b.id }
+func homeSessionLess(a, b *homeSession) bool { return a.id < b.id }
 
-// newSession makes a session and its party in one piece of memory.
-func newSession() *session {
+// newHomeSession makes a session and its session record in one piece of memory.
+func newHomeSession() *homeSession {
 	var x struct {
-		session
-		own party
+		homeSession
+		own sessionRecord
 	}
-	x.session.party = &x.own
-	x.own.home = &x.session
-	return &x.session
+	x.homeSession.sessionRecord = &x.own
+	x.own.home = &x.homeSession
+	return &x.homeSession
 }
 
-func (s *session) clock() *timer { return &s.due }
+func (s *homeSession) timerRef() *timer { return &s.expiry }
 
-func (s *session) deadline() (deadlineKind, uint64, uint32) { return deadlineSession, s.id, 0 }
+func (s *homeSession) deadlineKey() (deadlineKind, uint64, uint32) { return deadlineSession, s.id, 0 }
 
 // applyStart makes a session, or answers again for its create id.
 func (m *Machine) applyStart(c *rawCommand) {
-	x := &m.run.start
+	x := &m.batch.start
 	if !m.decode(x, c.body) || !m.valid(x) {
 		return
 	}
@@ -56,11 +56,11 @@ func (m *Machine) applyStart(c *rawCommand) {
 		m.reply(protocol.StatusWrongShard, textWrongShard)
 		return
 	}
-	if s := m.creates[create]; s != nil {
-		m.startAgain(c, s, x)
+	if s := m.byCreateID[create]; s != nil {
+		m.repeatStart(c, s, x)
 		return
 	}
-	if m.ended.has(create, m.logTime) {
+	if m.endedCreateIDs.has(create, m.logTime) {
 		m.reply(protocol.StatusSessionExpired, textCreateEnded)
 		return
 	}
@@ -77,27 +77,27 @@ func (m *Machine) applyStart(c *rawCommand) {
 		m.reply(protocol.StatusPreconditionFailed, textSessionQuota(n.config.MaxSessions))
 		return
 	}
-	if !m.room(n, weightSession+uint64(len(x.Description))) {
+	if !m.roomForBytes(n, sessionBytes+uint64(len(x.Description))) {
 		m.reply(protocol.StatusPreconditionFailed, textBytesQuota(n.config.MaxBytes))
 		return
 	}
-	b.sessions++
-	s := newSession()
-	*s.party = party{
-		id: protocol.MakeSessionID(m.tier, uint16(b.number), b.sessions), node: n, epoch: 1, low: 1, desc: m.texts.of(x.Description), mark: m.mark, home: s,
+	b.sessionCounter++
+	s := newHomeSession()
+	*s.sessionRecord = sessionRecord{
+		id: protocol.MakeSessionID(m.tier, uint16(b.number), b.sessionCounter), node: n, epoch: 1, low: 1, description: m.interner.intern(x.Description), snapMark: m.snapMark, home: s,
 	}
-	s.key, s.create, s.nonce, s.client, s.created = [protocol.KeyLen]byte(x.Key), create, x.Nonce, m.texts.ofBytes(c.client), m.run.wall
-	s.since, s.generation, s.timeout, s.attached = m.logTime, m.takeovers.generation, uint32(x.Timeout), true
-	m.parties[s.id] = s.party
-	m.creates[create] = s
+	s.key, s.createID, s.nonce, s.client, s.created = [protocol.KeyLen]byte(x.Key), create, x.Nonce, m.interner.internBytes(c.client), m.batch.wall
+	s.attachedAt, s.generation, s.timeout, s.attached = m.logTime, m.takeovers.generation, uint32(x.Timeout), true
+	m.sessions[s.id] = s.sessionRecord
+	m.byCreateID[create] = s
 	n.addSession(s)
 	m.replyAttached(s)
 }
 
-// startAgain answers a start that was sent again because its answer was lost: it attaches the session to the connection of the retry.
-func (m *Machine) startAgain(c *rawCommand, s *session, x *protocol.SessionStart) {
+// repeatStart answers a start that was sent again because its answer was lost: it attaches the session to the connection of the retry.
+func (m *Machine) repeatStart(c *rawCommand, s *homeSession, x *protocol.SessionStart) {
 	switch {
-	case !m.alive(s.party) || s.node.id != x.Node:
+	case !m.alive(s.sessionRecord) || s.node.id != x.Node:
 		m.reply(protocol.StatusSessionExpired, textCreateEnded)
 	case !equalKeys(s.key[:], x.Key):
 		m.reply(protocol.StatusBadSession, textWrongKey)
@@ -113,7 +113,7 @@ func (m *Machine) startAgain(c *rawCommand, s *session, x *protocol.SessionStart
 
 // applyAttach attaches an existing session. The order of the checks is the specification's.
 func (m *Machine) applyAttach(c *rawCommand) {
-	x := &m.run.attach
+	x := &m.batch.attach
 	if !m.decode(x, c.body) || !m.valid(x) {
 		return
 	}
@@ -131,51 +131,51 @@ func (m *Machine) applyAttach(c *rawCommand) {
 		m.reply(protocol.StatusBadSession, textOtherHolder)
 		return
 	}
-	m.touchParty(s.party)
+	m.touchSessionRecord(s.sessionRecord)
 	s.epoch, s.nonce, s.timeout = x.Epoch, x.Nonce, uint32(x.Timeout)
-	if s.desc != x.Description {
-		s.redescribe(m.texts.of(x.Description)) // beyond the quota of bytes if need be: an attach keeps a session alive
+	if s.description != x.Description {
+		s.setDescription(m.interner.intern(x.Description)) // beyond the quota of bytes if need be: an attach keeps a session alive
 	}
 	m.attachTo(s, c)
 	m.replyAttached(s)
 }
 
 // attachTo makes a session attached and cancels its deadline.
-func (m *Machine) attachTo(s *session, c *rawCommand) {
-	m.touchParty(s.party)
+func (m *Machine) attachTo(s *homeSession, c *rawCommand) {
+	m.touchSessionRecord(s.sessionRecord)
 	m.cancel(s)
-	s.party.detached = false
-	s.attached, s.generation, s.since = true, m.takeovers.generation, m.logTime
+	s.sessionRecord.detached = false
+	s.attached, s.generation, s.attachedAt = true, m.takeovers.generation, m.logTime
 	if s.client != string(c.client) {
-		s.client = m.texts.ofBytes(c.client)
+		s.client = m.interner.internBytes(c.client)
 	}
 }
 
 // replyAttached answers a start or attach. The reply comes second: who delivers may have sent it before the next event is looked at, and a client that has
 // it may use the session at once.
-func (m *Machine) replyAttached(s *session) {
-	out := m.run.out
+func (m *Machine) replyAttached(s *homeSession) {
+	out := m.batch.out
 	grace := s.node.config.GracePeriod
 	out.List = append(out.List,
-		Event{Kind: EventSessionAttached, Command: m.run.command, Session: s.id, Node: s.node.id, Epoch: s.epoch, Timeout: uint64(s.timeout),
-			Grace: grace, Text: s.desc},
-		Event{Kind: EventReply, Command: m.run.command, Session: s.id, Node: s.node.id, Epoch: s.epoch, Timeout: uint64(s.timeout), Grace: grace})
+		Event{Kind: EventSessionAttached, Command: m.batch.command, Session: s.id, Node: s.node.id, Epoch: s.epoch, Timeout: uint64(s.timeout),
+			Grace: grace, Text: s.description},
+		Event{Kind: EventReply, Command: m.batch.command, Session: s.id, Node: s.node.id, Epoch: s.epoch, Timeout: uint64(s.timeout), Grace: grace})
 }
 
 // homeSession finds a living session of a node in its home bucket; it answers the command if there is none. A session of another node is
 // answered for as one that never was.
-func (m *Machine) homeSession(id, node uint64) *session {
-	if m.homeBucket(id) == nil {
+func (m *Machine) homeSession(id, node uint64) *homeSession {
+	if m.activeHomeBucket(id) == nil {
 		m.reply(protocol.StatusWrongShard, textWrongShard)
 		return nil
 	}
-	p := m.parties[id]
+	p := m.sessions[id]
 	switch {
 	case m.isDropped(node):
 		m.reply(protocol.StatusSessionExpired, textNodeDropped)
 		return nil
 	case p == nil || p.home == nil || p.node.id != node || !m.alive(p):
-		m.reply(protocol.StatusSessionExpired, textSessionGone)
+		m.reply(protocol.StatusSessionExpired, textSessionEnded)
 		return nil
 	}
 	return p.home
@@ -197,32 +197,32 @@ func (m *Machine) applyDetach(c *rawCommand) {
 	}
 	r = reader{b: items}
 	for range n {
-		id, epoch, heard := r.uvarint(), r.uvarint(), r.uvarint()
-		if p := m.parties[id]; p != nil && p.home != nil && p.epoch == epoch && m.alive(p) && m.homeBucket(id) != nil {
-			m.detach(p.home, heard)
+		id, epoch, lastContact := r.uvarint(), r.uvarint(), r.uvarint()
+		if p := m.sessions[id]; p != nil && p.home != nil && p.epoch == epoch && m.alive(p) && m.activeHomeBucket(id) != nil {
+			m.detach(p.home, lastContact)
 		}
 	}
 	m.reply(protocol.StatusOK, "")
 }
 
-func (m *Machine) detach(s *session, heard uint64) {
+func (m *Machine) detach(s *homeSession, lastContact uint64) {
 	if attached, _ := m.attached(s); !attached {
 		return
 	}
-	m.touchParty(s.party)
+	m.touchSessionRecord(s.sessionRecord)
 	s.attached = false
-	m.run.out.List = append(m.run.out.List, Event{Kind: EventSessionDetached, Session: s.id, Node: s.node.id, Epoch: s.epoch, Text: s.desc})
+	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventSessionDetached, Session: s.id, Node: s.node.id, Epoch: s.epoch, Text: s.description})
 	if s.timeout == 0 {
 		m.endSession(s, protocol.EndExpired, textExpired)
 		return
 	}
-	heard = min(max(heard, s.since), m.logTime)
-	m.arm(s, addSaturated(m.bucketOf(s).at(heard), uint64(s.timeout)))
+	lastContact = min(max(lastContact, s.attachedAt), m.logTime)
+	m.arm(s, addSaturated(m.homeBucketOf(s).timeAt(lastContact), uint64(s.timeout)))
 }
 
 // applyStop ends a session at its client's wish.
 func (m *Machine) applyStop(c *rawCommand) {
-	x := &m.run.stop
+	x := &m.batch.stop
 	if !m.decode(x, c.body) || !m.valid(x) {
 		return
 	}
@@ -240,7 +240,7 @@ func (m *Machine) applyStop(c *rawCommand) {
 
 // applyKill ends a session at an operator's wish.
 func (m *Machine) applyKill(c *rawCommand) {
-	x := &m.run.kill
+	x := &m.batch.kill
 	if !m.decode(x, c.body) || !m.valid(x) {
 		return
 	}
@@ -254,69 +254,71 @@ func (m *Machine) applyKill(c *rawCommand) {
 
 // endSession ends a session: from here on it is unknown. Its waiters are answered first, then its end is told. What does not fit into the work of this
 // Apply is released in the next ones, in silence, for nothing may be told to a session after its end.
-func (m *Machine) endSession(s *session, reason protocol.EndReason, text string) {
-	m.touchParty(s.party)
+func (m *Machine) endSession(s *homeSession, reason protocol.EndReason, text string) {
+	m.touchSessionRecord(s.sessionRecord)
 	m.cancel(s)
-	delete(m.creates, s.create)
-	m.ended.add(s.create, m.logTime)
+	delete(m.byCreateID, s.createID)
+	m.endedCreateIDs.add(s.createID, m.logTime)
 	s.node.removeSession(s)
-	s.gone = true
-	s.weighAnswers()
-	done := m.releaseAll(s.party, text)
-	m.run.out.List = append(m.run.out.List, Event{Kind: EventSessionEnded, Session: s.id, Node: s.node.id, Reason: reason, Text: text})
-	m.layOut(s.party, done)
+	s.ended = true
+	s.chargeAnswers()
+	done := m.releaseAll(s.sessionRecord, text)
+	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventSessionEnded, Session: s.id, Node: s.node.id, Reason: reason, Text: text})
+	m.deferRelease(s.sessionRecord, done)
 }
 
-// layOut puts a gone party where the rest of its entries is looked after, if there is a rest. done: all that can be released now is.
-func (m *Machine) layOut(p *party, done bool) {
+// deferRelease puts a gone session record where the rest of its entries is looked after, if there is a rest. done: all that can be released now is.
+func (m *Machine) deferRelease(p *sessionRecord, done bool) {
 	switch {
-	case !p.busy():
-		delete(m.parties, p.id)
+	case !p.hasReferences():
+		delete(m.sessions, p.id)
 	case done:
-		m.stranded = append(m.stranded, p)
+		m.orphaned = append(m.orphaned, p)
 	default:
-		m.dying = append(m.dying, p)
+		m.ending = append(m.ending, p)
 	}
 }
 
 // mayChange says whether an entry may be released: those in copies that are not active stay as they are, unless their node is gone.
-func (e *entry) mayChange() bool { return e.sem.bucket.state == bucketActive || e.sem.node.dropped }
+func (e *entry) mayChange() bool {
+	return e.semaphore.bucket.state == bucketActive || e.semaphore.node.dropped
+}
 
-// releaseAll takes a gone party's entries out, in order of name, and then ends its memberships, as far as the work of this Apply goes: done says that no other may be released. Its
+// releaseAll takes a gone session record's entries out, in order of name, and then ends its memberships, as far as the work of this Apply goes: done says that no other may be released. Its
 // waiters are answered with text, or not at all if that is empty.
-func (m *Machine) releaseAll(p *party, text string) (done bool) {
-	for e := p.held.first; e != nil; {
+func (m *Machine) releaseAll(p *sessionRecord, text string) (done bool) {
+	for e := p.entries.first; e != nil; {
 		following := next(e, byName)
 		if e.mayChange() {
-			if m.run.released <= 0 {
+			if m.batch.releaseBudget <= 0 {
 				return false
 			}
-			m.run.released--
+			m.batch.releaseBudget--
 			if e.waiting && text != "" {
-				m.result(e, protocol.StatusSessionExpired, 0, text)
+				m.emitResult(e, protocol.StatusSessionExpired, 0, text)
 			}
-			m.leave(e)
+			m.releaseEntry(e)
 		}
 		e = following
 	}
-	return m.vacate(p) && m.desert(p)
+	return m.endMemberships(p) && m.endInstances(p)
 }
 
-// bury goes on with the entries of sessions that have ended.
-func (m *Machine) bury() {
-	for len(m.dying) > 0 && m.run.released > 0 {
-		p := m.dying[0]
+// purge goes on with the entries of sessions that have ended.
+func (m *Machine) purgeEnding() {
+	for len(m.ending) > 0 && m.batch.releaseBudget > 0 {
+		p := m.ending[0]
 		text := "" // nothing may be told to a session after its end
 		if p.home == nil {
-			text = goneText(p)
+			text = endText(p)
 		}
 		if !m.releaseAll(p, text) {
 			return
 		}
-		m.touchParty(p)
-		m.dying[0] = nil
-		m.dying = m.dying[1:]
-		m.layOut(p, true)
+		m.touchSessionRecord(p)
+		m.ending[0] = nil
+		m.ending = m.ending[1:]
+		m.deferRelease(p, true)
 	}
 }
 

@@ -21,9 +21,9 @@ import (
 // Layout: snapshotMagic, then chunks of at most chunkBytes: length and CRC-32C, 4 bytes each, big-endian, then bytes of the list of
 // records, which chunks cut anywhere. The last record says how many there were and what their digest is.
 type Snapshot struct {
-	m    *Machine // nil once it is over
-	mark uint32
-	busy bool // another one was being written when this one began
+	m        *Machine // nil once it is over
+	snapMark uint32
+	busy     bool // another one was being written when this one began
 
 	stepRecords int
 
@@ -31,20 +31,20 @@ type Snapshot struct {
 	records    uint64
 	sum        uint64 // digest of the records so far
 
-	buckets []bucket
-	young   []*semaphore
-	dying   []*party
-	ended   retainedRange
-	gone    retainedRange
+	buckets        []bucket
+	nursery        []*semaphore
+	ending         []*sessionRecord
+	endedCreateIDs retainedRange
+	endedRemotes   retainedRange
 
-	stage  stage
-	node   uint64 // the walk is at this node
-	header bool   // its own record was looked at
-	id     uint64 // behind this session or guest
-	name   []byte // from this name on
-	sem    *semaphore
-	order  uint64 // behind this entry of sem
-	queue  bool   // among its waiters
+	stage      stage
+	node       uint64 // the walk is at this node
+	nodeSaved  bool   // its own record was looked at
+	id         uint64 // behind this session or remote session
+	name       []byte // from this name on
+	semaphore  *semaphore
+	afterOrder uint64 // behind this entry of sem
+	inQueue    bool   // among its waiters
 }
 
 // retainedRange are numbers of a retained queue, of which those below next are done.
@@ -54,16 +54,16 @@ type stage uint8
 
 const (
 	stageBuckets stage = iota
-	stageYoung
+	stageNursery
 	stageNodes
-	stageSessions
-	stageGuests
+	stageHomeSessions
+	stageRemoteSessions
 	stageSemaphores
 	stageProcesses
 	stageTracks
-	stageDying
-	stageEnded
-	stageGone
+	stageEnding
+	stageEndedCreateIDs
+	stageEndedRemotes
 	stageDone
 )
 
@@ -81,23 +81,23 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // BeginSnapshot fixes the state as it is now, at a small cost. The caller keeps Apply away meanwhile, and calls WriteTo or Close soon: until then
 // every change costs a copy. One snapshot can be under way at a time; WriteTo of a second one fails.
 func (m *Machine) BeginSnapshot() *Snapshot {
-	if m.snap != nil {
+	if m.snapshot != nil {
 		return &Snapshot{busy: true}
 	}
-	m.mark++
-	s := &Snapshot{m: m, mark: m.mark, stepRecords: stepRecords, dying: slices.Concat(m.dying, m.stranded)}
+	m.snapMark++
+	s := &Snapshot{m: m, snapMark: m.snapMark, stepRecords: stepRecords, ending: slices.Concat(m.ending, m.orphaned)}
 	s.buf = m.appendHeader(nil, &s.sum)
 	s.records = 1
 	s.buckets = slices.Clone(m.buckets)
 	for i := range s.buckets {
 		s.buckets[i].semaphores, s.buckets[i].processes, s.buckets[i].tracks, s.buckets[i].timers = nil, nil, nil, deadlines{}
 	}
-	for x := m.young.first; x != nil; x = x.youngNext {
-		s.young = append(s.young, x)
+	for x := m.nursery.first; x != nil; x = x.nurseryNext {
+		s.nursery = append(s.nursery, x)
 	}
-	s.ended = retainedRange{m.ended.base, m.ended.base + uint64(len(m.ended.queue))}
-	s.gone = retainedRange{m.gone.base, m.gone.base + uint64(len(m.gone.queue))}
-	m.snap = s
+	s.endedCreateIDs = retainedRange{m.endedCreateIDs.base, m.endedCreateIDs.base + uint64(len(m.endedCreateIDs.queue))}
+	s.endedRemotes = retainedRange{m.endedRemotes.base, m.endedRemotes.base + uint64(len(m.endedRemotes.queue))}
+	m.snapshot = s
 	return s
 }
 
@@ -143,11 +143,11 @@ func (s *Snapshot) WriteTo(w io.Writer, l sync.Locker) error {
 
 // Close ends a snapshot; Apply must be kept away. It does nothing after WriteTo has returned.
 func (s *Snapshot) Close() {
-	if s.m != nil && s.m.snap == s {
-		s.m.snap = nil
+	if s.m != nil && s.m.snapshot == s {
+		s.m.snapshot = nil
 	}
 	s.m = nil
-	s.buckets, s.young, s.dying, s.sem = nil, nil, nil, nil
+	s.buckets, s.nursery, s.ending, s.semaphore = nil, nil, nil, nil
 }
 
 func writeChunks(w io.Writer, b []byte) error {
@@ -178,82 +178,82 @@ func (s *Snapshot) appendEnd(b []byte) []byte {
 // The touches below come before every change of a record.
 
 func (m *Machine) touchNode(n *node) {
-	if m.snap != nil && n.mark != m.mark {
-		m.snap.saveNode(n)
+	if m.snapshot != nil && n.snapMark != m.snapMark {
+		m.snapshot.saveNode(n)
 	}
 }
 
-func (m *Machine) touchParty(p *party) {
-	if m.snap != nil && p.mark != m.mark {
-		m.snap.saveParty(p)
+func (m *Machine) touchSessionRecord(p *sessionRecord) {
+	if m.snapshot != nil && p.snapMark != m.snapMark {
+		m.snapshot.saveSessionRecord(p)
 	}
 }
 
 func (m *Machine) touchSemaphore(x *semaphore) {
-	if m.snap != nil && x.mark != m.mark {
-		m.snap.saveSemaphore(x)
+	if m.snapshot != nil && x.snapMark != m.snapMark {
+		m.snapshot.saveSemaphore(x)
 	}
 }
 
 func (m *Machine) touchEntry(e *entry) {
-	if m.snap != nil && e.mark != m.mark {
-		m.snap.saveEntry(e)
+	if m.snapshot != nil && e.snapMark != m.snapMark {
+		m.snapshot.saveEntry(e)
 	}
 }
 
 func (s *Snapshot) saveNode(n *node) {
-	if n.mark != s.mark {
-		n.mark = s.mark
+	if n.snapMark != s.snapMark {
+		n.snapMark = s.snapMark
 		s.records++
 		s.buf = appendNode(s.buf, n, &s.sum)
 	}
 }
 
-func (s *Snapshot) saveParty(p *party) {
-	if p.mark != s.mark {
-		p.mark = s.mark
+func (s *Snapshot) saveSessionRecord(p *sessionRecord) {
+	if p.snapMark != s.snapMark {
+		p.snapMark = s.snapMark
 		s.records++
-		s.buf = appendParty(s.buf, p, &s.sum)
+		s.buf = appendSessionRecord(s.buf, p, &s.sum)
 	}
 }
 
 func (s *Snapshot) saveSemaphore(x *semaphore) {
-	if x.mark != s.mark {
-		x.mark = s.mark
+	if x.snapMark != s.snapMark {
+		x.snapMark = s.snapMark
 		s.records++
 		s.buf = appendSemaphore(s.buf, x, &s.sum)
 	}
 }
 
 func (s *Snapshot) saveEntry(e *entry) {
-	if e.mark != s.mark {
-		e.mark = s.mark
+	if e.snapMark != s.snapMark {
+		e.snapMark = s.snapMark
 		s.records++
 		s.buf = appendEntry(s.buf, e, &s.sum)
 	}
 }
 
-// asideEnded and asideGone save a key that goes before the walk has reached it.
-func (s *Snapshot) asideEnded(number uint64, k retainedKey[[protocol.KeyLen]byte]) {
-	if number >= s.ended.next && number < s.ended.end {
-		s.saveEnded(number, k)
+// keepEndedCreateID and keepEndedRemote save a key that goes before the walk has reached it.
+func (s *Snapshot) keepEndedCreateID(number uint64, k retainedKey[[protocol.KeyLen]byte]) {
+	if number >= s.endedCreateIDs.next && number < s.endedCreateIDs.end {
+		s.saveEndedCreateID(number, k)
 	}
 }
 
-func (s *Snapshot) asideGone(number uint64, k retainedKey[uint64]) {
-	if number >= s.gone.next && number < s.gone.end {
-		s.saveGone(number, k)
+func (s *Snapshot) keepEndedRemote(number uint64, k retainedKey[uint64]) {
+	if number >= s.endedRemotes.next && number < s.endedRemotes.end {
+		s.saveEndedRemote(number, k)
 	}
 }
 
-func (s *Snapshot) saveEnded(number uint64, k retainedKey[[protocol.KeyLen]byte]) {
+func (s *Snapshot) saveEndedCreateID(number uint64, k retainedKey[[protocol.KeyLen]byte]) {
 	s.records++
-	s.buf = appendEnded(s.buf, k, number, &s.sum)
+	s.buf = appendEndedCreateID(s.buf, k, number, &s.sum)
 }
 
-func (s *Snapshot) saveGone(number uint64, k retainedKey[uint64]) {
+func (s *Snapshot) saveEndedRemote(number uint64, k retainedKey[uint64]) {
 	s.records++
-	s.buf = appendGone(s.buf, k, number, &s.sum)
+	s.buf = appendEndedRemote(s.buf, k, number, &s.sum)
 }
 
 // step walks on over a bounded number of records; false: the walk is over.
@@ -283,84 +283,84 @@ func (s *Snapshot) walk(left *int) {
 			s.buckets = s.buckets[1:]
 		}
 		if len(s.buckets) == 0 {
-			s.stage = stageYoung
+			s.stage = stageNursery
 		}
-	case stageYoung:
+	case stageNursery:
 		switch {
-		case s.sem != nil:
+		case s.semaphore != nil:
 			s.walkEntries(left)
-		case len(s.young) > 0:
-			s.begin(s.young[0])
-			s.young = s.young[1:]
+		case len(s.nursery) > 0:
+			s.beginSemaphore(s.nursery[0])
+			s.nursery = s.nursery[1:]
 		default:
 			s.stage = stageNodes
 		}
 	case stageNodes:
 		var n *node
-		m.nodeIndex.ascend(func(o *node) bool { return o.id < s.node || o.id == s.node && s.header }, func(o *node) bool {
+		m.nodeIndex.ascend(func(o *node) bool { return o.id < s.node || o.id == s.node && s.nodeSaved }, func(o *node) bool {
 			n = o
 			return false
 		})
 		if n == nil {
-			s.stage = stageDying
+			s.stage = stageEnding
 			return
 		}
 		s.saveNode(n)
-		s.node, s.header, s.id, s.stage = n.id, true, 0, stageSessions
-	case stageSessions:
-		n := s.at()
-		if n == nil || !s.walkSessions(n, left) {
-			s.id, s.stage = 0, stageGuests
+		s.node, s.nodeSaved, s.id, s.stage = n.id, true, 0, stageHomeSessions
+	case stageHomeSessions:
+		n := s.currentNode()
+		if n == nil || !s.walkHomeSessions(n, left) {
+			s.id, s.stage = 0, stageRemoteSessions
 		}
-	case stageGuests:
-		n := s.at()
-		if n == nil || !s.walkGuests(n, left) {
+	case stageRemoteSessions:
+		n := s.currentNode()
+		if n == nil || !s.walkRemoteSessions(n, left) {
 			s.name, s.stage = s.name[:0], stageSemaphores
 		}
 	case stageSemaphores:
-		if s.sem != nil {
+		if s.semaphore != nil {
 			s.walkEntries(left)
 			return
 		}
-		if n := s.at(); n == nil || !s.walkSemaphores(n, left) {
+		if n := s.currentNode(); n == nil || !s.walkSemaphores(n, left) {
 			s.name, s.stage = s.name[:0], stageProcesses
 		}
 	case stageProcesses:
-		if n := s.at(); n == nil || !s.walkProcesses(n, left) {
+		if n := s.currentNode(); n == nil || !s.walkProcesses(n, left) {
 			s.name, s.stage = s.name[:0], stageTracks
 		}
 	case stageTracks:
-		if n := s.at(); n == nil || !s.walkTracks(n, left) {
+		if n := s.currentNode(); n == nil || !s.walkTracks(n, left) {
 			s.stage = stageNodes
 		}
-	case stageDying:
-		if len(s.dying) == 0 {
-			s.stage = stageEnded
+	case stageEnding:
+		if len(s.ending) == 0 {
+			s.stage = stageEndedCreateIDs
 			return
 		}
-		s.saveParty(s.dying[0])
-		s.dying = s.dying[1:]
-	case stageEnded:
-		r := &s.ended
-		if r.next = max(r.next, m.ended.base); r.next >= r.end {
-			s.stage = stageGone
+		s.saveSessionRecord(s.ending[0])
+		s.ending = s.ending[1:]
+	case stageEndedCreateIDs:
+		r := &s.endedCreateIDs
+		if r.next = max(r.next, m.endedCreateIDs.base); r.next >= r.end {
+			s.stage = stageEndedRemotes
 			return
 		}
-		s.saveEnded(r.next, m.ended.queue[r.next-m.ended.base])
+		s.saveEndedCreateID(r.next, m.endedCreateIDs.queue[r.next-m.endedCreateIDs.base])
 		r.next++
-	case stageGone:
-		r := &s.gone
-		if r.next = max(r.next, m.gone.base); r.next >= r.end {
+	case stageEndedRemotes:
+		r := &s.endedRemotes
+		if r.next = max(r.next, m.endedRemotes.base); r.next >= r.end {
 			s.stage = stageDone
 			return
 		}
-		s.saveGone(r.next, m.gone.queue[r.next-m.gone.base])
+		s.saveEndedRemote(r.next, m.endedRemotes.queue[r.next-m.endedRemotes.base])
 		r.next++
 	}
 }
 
 // at is the node the walk is at, or nil when it is gone meanwhile, and all of its records with it.
-func (s *Snapshot) at() (n *node) {
+func (s *Snapshot) currentNode() (n *node) {
 	s.m.nodeIndex.ascend(func(o *node) bool { return o.id < s.node }, func(o *node) bool {
 		if o.id == s.node {
 			n = o
@@ -370,30 +370,30 @@ func (s *Snapshot) at() (n *node) {
 	return n
 }
 
-func (s *Snapshot) walkSessions(n *node, left *int) (more bool) {
+func (s *Snapshot) walkHomeSessions(n *node, left *int) (more bool) {
 	after := s.id
-	n.sessions.ascend(func(o *session) bool { return o.id <= after }, func(o *session) bool {
+	n.homeSessions.ascend(func(o *homeSession) bool { return o.id <= after }, func(o *homeSession) bool {
 		if *left <= 0 || len(s.buf) >= stepBytes {
 			more = true
 			return false
 		}
 		*left--
-		s.saveParty(o.party)
+		s.saveSessionRecord(o.sessionRecord)
 		s.id = o.id
 		return true
 	})
 	return more
 }
 
-func (s *Snapshot) walkGuests(n *node, left *int) (more bool) {
+func (s *Snapshot) walkRemoteSessions(n *node, left *int) (more bool) {
 	after := s.id
-	n.guests.ascend(func(o *party) bool { return o.id <= after }, func(o *party) bool {
+	n.remoteSessions.ascend(func(o *sessionRecord) bool { return o.id <= after }, func(o *sessionRecord) bool {
 		if *left <= 0 || len(s.buf) >= stepBytes {
 			more = true
 			return false
 		}
 		*left--
-		s.saveParty(o)
+		s.saveSessionRecord(o)
 		s.id = o.id
 		return true
 	})
@@ -407,41 +407,41 @@ func (s *Snapshot) walkSemaphores(n *node, left *int) (more bool) {
 		}
 		*left--
 		s.name = append(append(s.name[:0], o.name...), 0)
-		s.begin(o)
-		if s.sem != nil {
+		s.beginSemaphore(o)
+		if s.semaphore != nil {
 			s.walkEntries(left)
 		}
-		more = s.sem != nil
+		more = s.semaphore != nil
 		return !more
 	})
 	return more
 }
 
 // begin saves a semaphore and goes on with its entries.
-func (s *Snapshot) begin(x *semaphore) {
+func (s *Snapshot) beginSemaphore(x *semaphore) {
 	s.saveSemaphore(x)
 	if x.owners.n+x.waiters.n > 0 {
-		s.sem, s.order, s.queue = x, 0, false
+		s.semaphore, s.afterOrder, s.inQueue = x, 0, false
 	}
 }
 
 // walkEntries goes on over the owners and waiters of s.sem. An entry that moved from one to the other meanwhile was set aside.
 func (s *Snapshot) walkEntries(left *int) {
-	t := &s.sem.owners
-	if s.queue {
-		t = &s.sem.waiters
+	t := &s.semaphore.owners
+	if s.inQueue {
+		t = &s.semaphore.waiters
 	}
-	for e := t.seekOrder(s.order); e != nil; e = next(e, byOrder) {
+	for e := t.seekOrder(s.afterOrder); e != nil; e = next(e, byOrder) {
 		if *left <= 0 || len(s.buf) >= stepBytes {
 			return
 		}
 		*left--
 		s.saveEntry(e)
-		s.order = e.orderID
+		s.afterOrder = e.orderID
 	}
-	if s.queue {
-		s.sem = nil
+	if s.inQueue {
+		s.semaphore = nil
 		return
 	}
-	s.order, s.queue = 0, true
+	s.afterOrder, s.inQueue = 0, true
 }

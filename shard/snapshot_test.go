@@ -39,8 +39,8 @@ func TestSnapshotWhileApplying(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			m := New(3)
 			m.limits = Limits{Waiters: 20, Semaphores: 15, Answers: 6}
-			m.work = work{fired: 3, swept: 2, released: 12}
-			m.young.max = 3
+			m.work = workLimits{deadlines: 3, sweeps: 2, releases: 12}
+			m.nursery.max = 3
 			x := newChurn(uint64(seed), m)
 			for round := range rounds {
 				for range 200 {
@@ -191,7 +191,7 @@ func TestDigest(t *testing.T) {
 
 // TestSnapshotLongQueue: a change at the head of a long queue sets little aside.
 func TestSnapshotLongQueue(t *testing.T) {
-	x := newLoad(20_001)
+	x := newBenchMachine(20_001)
 	name := []byte("lock")
 	x.begin()
 	x.create(0, name, 1)

@@ -17,30 +17,30 @@ type storyShard struct {
 }
 
 // change goes to another shard. A new one has the node, and no buckets.
-func (x *teller) change(name string, at uint64) {
-	if x.others == nil {
-		x.others, x.here = map[string]*storyShard{}, "x"
+func (x *storyRunner) switchShard(name string, at uint64) {
+	if x.shards == nil {
+		x.shards, x.current = map[string]*storyShard{}, "x"
 	}
-	x.others[x.here] = &storyShard{m: x.m, index: x.index, time: x.time, epoch: x.epoch}
-	s := x.others[name]
+	x.shards[x.current] = &storyShard{m: x.m, index: x.index, time: x.time, epoch: x.epoch}
+	s := x.shards[name]
 	if s == nil {
-		s = &storyShard{m: New(uint64(8 + len(x.others))), time: at, epoch: 1 << 16}
+		s = &storyShard{m: New(uint64(8 + len(x.shards))), time: at, epoch: 1 << 16}
 	}
-	x.here, x.m, x.index, x.time, x.epoch = name, s.m, s.index, s.time, s.epoch
+	x.current, x.m, x.index, x.time, x.epoch = name, s.m, s.index, s.time, s.epoch
 	if s.index == 0 {
 		x.apply(AppendCommand(nil, Command{Kind: CmdTakeOver}))
 		x.apply(AppendCommand(nil, Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: storyConfig()})}))
 	}
 }
 
-// runOf reads which buckets a line speaks of.
-func (x *teller) runOf(a storyArgs) BucketsBody {
+// bucketsOf reads which buckets a line speaks of.
+func (x *storyRunner) bucketsOf(a storyArgs) BucketsBody {
 	b := BucketsBody{Total: storyBuckets, First: uint32(a.num("first", 0)), Count: uint32(a.num("count", 1)), Epoch: a.num("epoch", 2)}
 	if name := a.vals["of"]; name != "" {
 		b.First = protocol.Bucket(a.num("node", 1), []byte(name), storyBuckets)
 	}
 	if name := a.vals["home"]; name != "" {
-		if who := x.actors[name]; who != nil && who.id != 0 {
+		if who := x.sessions[name]; who != nil && who.id != 0 {
 			b.First = protocol.SessionBucket(who.id)
 		}
 	}
@@ -48,7 +48,7 @@ func (x *teller) runOf(a storyArgs) BucketsBody {
 }
 
 // moved serves the directives about moves.
-func (x *teller) moved(d *datadriven.TestData) string {
+func (x *storyRunner) moveDirective(d *datadriven.TestData) string {
 	var words []string
 	for _, a := range d.CmdArgs {
 		w := a.Key
@@ -58,10 +58,10 @@ func (x *teller) moved(d *datadriven.TestData) string {
 		words = append(words, w)
 	}
 	a := parseStoryArgs(strings.Join(words, " "))
-	run := x.runOf(a)
+	run := x.bucketsOf(a)
 	switch d.Cmd {
 	case "shard":
-		x.change(a.words[0], a.num("t", 1000))
+		x.switchShard(a.words[0], a.num("t", 1000))
 		return ""
 	case "copies":
 		var b strings.Builder
@@ -70,14 +70,14 @@ func (x *teller) moved(d *datadriven.TestData) string {
 			epoch := uint64(0)
 			if len(x.m.buckets) > 0 {
 				c := &x.m.buckets[i]
-				is, epoch = [...]string{"absent", "active", "frozen", "imported", "importing", "dropping"}[c.state], c.known()
+				is, epoch = [...]string{"absent", "active", "frozen", "imported", "importing", "dropping"}[c.state], c.highestEpoch()
 			}
 			fmt.Fprintf(&b, "%s, epoch %d\n", is, epoch)
 		}
 		return b.String()
 	}
-	x.others[x.here] = &storyShard{m: x.m, index: x.index, time: x.time, epoch: x.epoch}
-	from := x.others[a.vals["from"]].m
+	x.shards[x.current] = &storyShard{m: x.m, index: x.index, time: x.time, epoch: x.epoch}
+	from := x.shards[a.vals["from"]].m
 	cursor, complete, ok := x.m.Imported(run.First, run.Count, run.Epoch)
 	if (complete || !ok) && !a.has("anyway") {
 		return fmt.Sprintf("complete %v, possible %v\n", complete, ok)
@@ -94,7 +94,7 @@ func (x *teller) moved(d *datadriven.TestData) string {
 		x.lines, x.starts = []string{"import"}, nil
 		x.apply(AppendCommand(nil, Command{Kind: CmdImport, Body: AppendImport(nil, ImportBody{run, part})}))
 		n++
-		told := x.tell()
+		told := x.output()
 		if cursor = next; x.out.List[0].Status != protocol.StatusOK || next == nil || n == stop {
 			return strings.Replace(told, "import -> ", fmt.Sprintf("%d chunks, the last -> ", n), 1)
 		}

@@ -40,20 +40,20 @@ func processCommand(verb string, a storyArgs, name []byte, session uint64, head 
 }
 
 // round shows what a member is told.
-func (x *teller) round(b *strings.Builder, e *Event) {
+func (x *storyRunner) round(b *strings.Builder, e *Event) {
 	q := e.Process
 	word := [...]string{
 		process.EventPrepare: "prepare", process.EventCoordinate: "coordinate", process.EventCancel: "cancel", process.EventComplete: "complete",
 		process.EventResume: "resume", process.EventRemoved: "removed",
 	}[q.Kind]
-	fmt.Fprintf(b, "  %s of %s: %s epoch=%d", x.who(e.Session), e.Name, word, q.Epoch)
+	fmt.Fprintf(b, "  %s of %s: %s epoch=%d", x.sessionName(e.Session), e.Name, word, q.Epoch)
 	switch q.Kind {
 	case process.EventPrepare, process.EventResume:
 		var list []string
 		for _, m := range q.Members {
-			list = append(list, x.who(m.Session))
+			list = append(list, x.sessionName(m.Session))
 		}
-		fmt.Fprintf(b, " coordinator=%s members=%s", x.who(q.Coordinator), strings.Join(list, ","))
+		fmt.Fprintf(b, " coordinator=%s members=%s", x.sessionName(q.Coordinator), strings.Join(list, ","))
 	case process.EventComplete:
 		fmt.Fprintf(b, " result=%q", q.Result)
 	case process.EventCancel, process.EventRemoved:
@@ -66,15 +66,15 @@ func (x *teller) round(b *strings.Builder, e *Event) {
 }
 
 // processChanges shows what watches see.
-func (x *teller) processChanges(b *strings.Builder) {
-	for _, c := range x.out.Processes {
+func (x *storyRunner) processChanges(b *strings.Builder) {
+	for _, c := range x.out.ProcessChanges {
 		word := [...]string{
 			process.ChangeJoined: "joined", process.ChangeLeft: "left", process.ChangeAbsent: "absent", process.ChangeReturned: "returned",
 			process.ChangeStarted: "round of", process.ChangePhase: "phase", process.ChangeEnded: "round", process.ChangeOptions: "options", process.ChangeGone: "gone",
 		}[c.Kind]
 		fmt.Fprintf(b, "  change %s: %s", c.Name, word)
 		if c.Session != 0 {
-			fmt.Fprintf(b, " %s", x.who(c.Session))
+			fmt.Fprintf(b, " %s", x.sessionName(c.Session))
 		}
 		switch c.Kind {
 		case process.ChangePhase:
@@ -91,7 +91,7 @@ func (x *teller) processChanges(b *strings.Builder) {
 }
 
 // describeProcess shows a process page by page, and what the list says of it.
-func (x *teller) describeProcess(a storyArgs, node uint64) string {
+func (x *storyRunner) describeProcess(a storyArgs, node uint64) string {
 	var b strings.Builder
 	name := a.words[0]
 	req := protocol.ProcessDescribe{
@@ -105,12 +105,12 @@ func (x *teller) describeProcess(a storyArgs, node uint64) string {
 		}
 		if first {
 			fmt.Fprintf(&b, "phase %s epoch=%d topology=%d members=%d coordinator=%s start=%d\n", process.Phase(s.Phase), s.Epoch, s.Topology, s.NumMembers,
-				x.who(s.Coordinator), s.Start)
+				x.sessionName(s.Coordinator), s.Start)
 		} else {
 			b.WriteString("--\n")
 		}
 		for _, p := range s.Members {
-			fmt.Fprintf(&b, "  %s order=%d standing=%d token=%d identity=%q key=%q until=%d\n", x.who(p.Member.Session), p.Member.Order, p.Standing, p.Token,
+			fmt.Fprintf(&b, "  %s order=%d standing=%d token=%d identity=%q key=%q until=%d\n", x.sessionName(p.Member.Session), p.Member.Order, p.Standing, p.Token,
 				p.Member.Identity, p.Member.Key, p.Until)
 		}
 		for _, e := range s.History {
@@ -122,7 +122,7 @@ func (x *teller) describeProcess(a storyArgs, node uint64) string {
 }
 
 // listProcesses shows the list, a name a page.
-func (x *teller) listProcesses(a storyArgs, node uint64) string {
+func (x *storyRunner) listProcesses(a storyArgs, node uint64) string {
 	var b strings.Builder
 	req := protocol.ProcessList{Node: node, Prefix: a.data("prefix"), Limit: 1, Consistency: protocol.Relaxed}
 	for first := true; first || len(req.Cursor) > 0; first = false {

@@ -19,9 +19,9 @@ import (
 //
 // A directive is one of these; the output is what left the machine, in order, then the changes that watches see.
 //
-//	batch [t=ms] [epoch=term[.retake]]   one Apply; each input line is a command, see (*teller).command
+//	batch [t=ms] [epoch=term[.repeated take-over]]   one Apply; each input line is a command, see (*teller).command
 //	tick [t=ms]                          one Apply without commands
-//	guest NAME                           names a session at home in another shard (the last of 256 buckets is not active here)
+//	remote NAME                           names a session at home in another shard (the last of 256 buckets is not active here)
 //	alias NAME of=NAME                   another connection of the same session, with its own attach epoch
 //	describe/list/sessions/stream/held   reads
 //	process/processes                    reads of processes
@@ -37,40 +37,40 @@ import (
 // BUCKETS are those of a semaphore (of=NAME), of a session's home (home=NAME), or first= and count=.
 func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
-		x := newTeller(t)
+		x := newStoryRunner(t)
 		datadriven.RunTest(t, path, x.directive)
 	})
 }
 
 const storyBuckets = 256
 
-// actorNamed is a session as a story speaks of it.
-type actorNamed struct {
+// storySession is a session as a story speaks of it.
+type storySession struct {
 	id, epoch, node uint64
 	seq             *uint64
 	key, create     [protocol.KeyLen]byte
 }
 
 // teller runs a story against one machine.
-type teller struct {
-	t      testing.TB
-	m      *Machine
-	index  uint64
-	time   uint64
-	epoch  uint64
-	seq    uint64
-	actors map[string]*actorNamed
-	guests uint64
-	out    Events
-	lines  []string // of the batch going on, for replies
-	starts map[int]string
+type storyRunner struct {
+	t           testing.TB
+	m           *Machine
+	index       uint64
+	time        uint64
+	epoch       uint64
+	seq         uint64
+	sessions    map[string]*storySession
+	remoteCount uint64
+	out         Events
+	lines       []string // of the batch going on, for replies
+	starts      map[int]string
 
-	here   string // the shard the story is at, where there are several
-	others map[string]*storyShard
+	current string // the shard the story is at, where there are several
+	shards  map[string]*storyShard
 }
 
-func newTeller(t testing.TB) *teller {
-	x := &teller{t: t, m: New(7), epoch: 1 << 16, time: 1000, actors: map[string]*actorNamed{}}
+func newStoryRunner(t testing.TB) *storyRunner {
+	x := &storyRunner{t: t, m: New(7), epoch: 1 << 16, time: 1000, sessions: map[string]*storySession{}}
 	x.apply(AppendCommand(nil, Command{Kind: CmdTakeOver}))
 	x.apply(AppendCommand(nil, Command{Kind: CmdBuckets, Body: AppendBuckets(nil, BucketsBody{Total: storyBuckets, Count: storyBuckets - 1})}))
 	x.apply(AppendCommand(nil, Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: storyConfig()})}))
@@ -86,7 +86,7 @@ func storyConfig() protocol.NodeConfig {
 }
 
 // apply applies commands, and checks the invariants.
-func (x *teller) apply(commands []byte) {
+func (x *storyRunner) apply(commands []byte) {
 	x.t.Helper()
 	x.index++
 	x.seq++
@@ -102,21 +102,21 @@ func (x *teller) apply(commands []byte) {
 	}
 }
 
-func (x *teller) directive(t *testing.T, d *datadriven.TestData) string {
+func (x *storyRunner) directive(t *testing.T, d *datadriven.TestData) string {
 	x.t = t
 	switch d.Cmd {
 	case "batch", "tick":
 		return x.batch(d)
-	case "guest":
+	case "remote":
 		name := d.CmdArgs[0].Key
-		x.guests++
-		x.actors[name] = &actorNamed{id: protocol.MakeSessionID(0, storyBuckets-1, x.guests), epoch: 1, node: 1, seq: new(uint64)}
+		x.remoteCount++
+		x.sessions[name] = &storySession{id: protocol.MakeSessionID(0, storyBuckets-1, x.remoteCount), epoch: 1, node: 1, seq: new(uint64)}
 		return ""
 	case "alias":
 		var of string
 		d.ScanArgs(t, "of", &of)
-		a := *x.actors[of]
-		x.actors[d.CmdArgs[0].Key] = &a
+		a := *x.sessions[of]
+		x.sessions[d.CmdArgs[0].Key] = &a
 		return ""
 	case "next":
 		at, ok := x.m.NextDeadline()
@@ -138,11 +138,11 @@ func (x *teller) directive(t *testing.T, d *datadriven.TestData) string {
 			case "answers":
 				x.m.limits.Answers = n
 			case "fired":
-				x.m.work.fired = n
+				x.m.work.deadlines = n
 			case "swept":
-				x.m.work.swept = n
+				x.m.work.sweeps = n
 			case "released":
-				x.m.work.released = n
+				x.m.work.releases = n
 			}
 		}
 		return ""
@@ -159,19 +159,19 @@ func (x *teller) directive(t *testing.T, d *datadriven.TestData) string {
 		}
 		var b strings.Builder
 		for q, name := range []string{"sessions", "semaphores", "bytes", "waiters"} {
-			fmt.Fprintf(&b, "%s %d of %d, refused %d\n", name, u.Has[q], u.Most[q], u.Refused[q])
+			fmt.Fprintf(&b, "%s %d of %d, refused %d\n", name, u.Used[q], u.Limit[q], u.Refused[q])
 		}
 		return b.String()
 	case "process", "processes", "describe", "list", "sessions", "stream", "held", "node", "counters":
 		return x.read(d)
 	case "shard", "carry", "copies":
-		return x.moved(d)
+		return x.moveDirective(d)
 	}
 	t.Fatalf("unknown directive %q", d.Cmd)
 	return ""
 }
 
-func (x *teller) restore() string {
+func (x *storyRunner) restore() string {
 	var b bytes.Buffer
 	if err := x.m.BeginSnapshot().WriteTo(&b, &sync.Mutex{}); err != nil {
 		return err.Error() + "\n"
@@ -243,7 +243,7 @@ func (a storyArgs) data(key string) []byte {
 	return []byte(v)
 }
 
-func (x *teller) batch(d *datadriven.TestData) string {
+func (x *storyRunner) batch(d *datadriven.TestData) string {
 	for _, a := range d.CmdArgs {
 		switch a.Key {
 		case "t":
@@ -270,12 +270,12 @@ func (x *teller) batch(d *datadriven.TestData) string {
 		x.lines = append(x.lines, line)
 	}
 	x.apply(commands)
-	return x.tell()
+	return x.output()
 }
 
 // command makes a command of a line such as "acquire a jobs count=2 timeout=5000 data=x ephemeral". The request number is the session's next, and
-// low the same, unless seq= and low= say otherwise. epoch= overrides the attach epoch the door stamps, door= is the description it adds.
-func (x *teller) command(line string) Command {
+// low the same, unless seq= and low= say otherwise. epoch= overrides the attach epoch the server stamps, client= is the description it adds.
+func (x *storyRunner) command(line string) Command {
 	a := parseStoryArgs(line)
 	verb := a.words[0]
 	word := func(i int) string {
@@ -284,9 +284,9 @@ func (x *teller) command(line string) Command {
 		}
 		return ""
 	}
-	who := x.actors[word(1)]
+	who := x.sessions[word(1)]
 	if who == nil {
-		who = &actorNamed{node: 1, epoch: 1, seq: new(uint64), id: a.num("id", 0)}
+		who = &storySession{node: 1, epoch: 1, seq: new(uint64), id: a.num("id", 0)}
 	}
 	node := a.num("node", who.node)
 	epoch := a.num("epoch", who.epoch)
@@ -302,14 +302,14 @@ func (x *teller) command(line string) Command {
 		return protocol.Head{Session: who.id, Seq: seq, Low: a.num("low", seq)}
 	}
 	request := func(kind CommandKind, m protocol.Message) Command {
-		return Command{Kind: kind, Node: node, Epoch: epoch, Client: string(a.data("door")), Body: m.AppendBody(nil)}
+		return Command{Kind: kind, Node: node, Epoch: epoch, Client: string(a.data("client")), Body: m.AppendBody(nil)}
 	}
 	switch verb {
 	case "start":
-		who := x.actors[word(1)]
+		who := x.sessions[word(1)]
 		if who == nil {
-			who = newActor(word(1), a.num("node", 1))
-			x.actors[word(1)] = who
+			who = newStorySession(word(1), a.num("node", 1))
+			x.sessions[word(1)] = who
 		}
 		x.starts[len(x.lines)] = word(1)
 		key, create := who.key[:], who.create[:]
@@ -365,24 +365,24 @@ func (x *teller) command(line string) Command {
 		return Command{Kind: CmdTakeOver}
 	case "handover":
 		if a.has("off") {
-			return Command{Kind: CmdHandOver, Body: KeepsOn}
+			return Command{Kind: CmdHandOver, Body: HandOverCancelled}
 		}
-		return Command{Kind: CmdHandOver, Body: HandsOver}
+		return Command{Kind: CmdHandOver, Body: HandOverBegins}
 	case "detach":
 		var b DetachBody
 		for _, w := range a.words[1:] {
-			who := x.actors[w]
+			who := x.sessions[w]
 			b.Sessions = append(b.Sessions, DetachItem{who.id, a.num("epoch", who.epoch), a.num("heard", x.time)})
 		}
 		return Command{Kind: CmdDetach, Body: AppendDetach(nil, b)}
 	case "gone":
-		var b GuestGoneBody
+		var b RemoteEndedBody
 		for _, w := range a.words[1:] {
-			b.Sessions = append(b.Sessions, x.actors[w].id)
+			b.Sessions = append(b.Sessions, x.sessions[w].id)
 		}
-		return Command{Kind: CmdGuestGone, Body: AppendGuestGone(nil, b)}
+		return Command{Kind: CmdRemoteEnded, Body: AppendRemoteEnded(nil, b)}
 	case "seen":
-		return Command{Kind: CmdGuestSeen, Body: AppendGuestSeen(nil, GuestSeenBody{
+		return Command{Kind: CmdRemoteUpdate, Body: AppendRemoteUpdate(nil, RemoteUpdateBody{
 			Session: who.id, Epoch: a.num("epoch", who.epoch), Description: string(a.data("desc")), Detached: a.has("detached"),
 		})}
 	case "node":
@@ -402,7 +402,7 @@ func (x *teller) command(line string) Command {
 		})}
 	case "freeze", "activate", "dropcopy":
 		kind := map[string]CommandKind{"freeze": CmdFreeze, "activate": CmdActivate, "dropcopy": CmdDropBuckets}[verb]
-		return Command{Kind: kind, Body: AppendBuckets(nil, x.runOf(a))}
+		return Command{Kind: kind, Body: AppendBuckets(nil, x.bucketsOf(a))}
 	case "track":
 		return request(CmdTrackCreate, &protocol.TrackCreate{Head: head(), Name: name, Config: protocol.TrackConfig{
 			Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}},
@@ -421,9 +421,9 @@ func (x *teller) command(line string) Command {
 	return Command{}
 }
 
-// newActor derives a session's key, and a create id whose home bucket is active, from its name.
-func newActor(name string, node uint64) *actorNamed {
-	a := &actorNamed{node: node, epoch: 1, seq: new(uint64)}
+// newStorySession derives a session's key, and a create id whose home bucket is active, from its name.
+func newStorySession(name string, node uint64) *storySession {
+	a := &storySession{node: node, epoch: 1, seq: new(uint64)}
 	copy(a.key[:], "key of "+name)
 	for i := 0; ; i++ {
 		a.create = [protocol.KeyLen]byte{}
@@ -434,9 +434,9 @@ func newActor(name string, node uint64) *actorNamed {
 	}
 }
 
-func (x *teller) who(id uint64) string {
+func (x *storyRunner) sessionName(id uint64) string {
 	best := ""
-	for name, a := range x.actors {
+	for name, a := range x.sessions {
 		if a.id == id && (best == "" || name < best) {
 			best = name
 		}
@@ -464,11 +464,11 @@ var reasonWords = map[protocol.EndReason]string{
 }
 
 // tell prints what left the last Apply.
-func (x *teller) tell() string {
+func (x *storyRunner) output() string {
 	for _, e := range x.out.List {
 		if e.Kind == EventReply && e.Status == protocol.StatusOK && e.Session != 0 {
 			if name, ok := x.starts[e.Command]; ok {
-				x.actors[name].id, x.actors[name].epoch = e.Session, e.Epoch
+				x.sessions[name].id, x.sessions[name].epoch = e.Session, e.Epoch
 			}
 		}
 	}
@@ -477,7 +477,7 @@ func (x *teller) tell() string {
 		x.event(&b, &e)
 	}
 	x.processChanges(&b)
-	for _, c := range x.out.Changes {
+	for _, c := range x.out.SemaphoreChanges {
 		fmt.Fprintf(&b, "  change %s: ", shortName(c.Name))
 		switch o := c.Owner; c.Kind {
 		case protocol.ChangeCreated:
@@ -489,11 +489,11 @@ func (x *teller) tell() string {
 		case protocol.ChangeLimit:
 			fmt.Fprintf(&b, "limit=%s\n", limitWord(c.Limit))
 		case protocol.ChangeOwnerAdded:
-			fmt.Fprintf(&b, "owner added #%d %s count=%s data=%q\n", o.OrderID, x.who(o.Session), limitWord(o.Count), shortName(o.Data))
+			fmt.Fprintf(&b, "owner added #%d %s count=%s data=%q\n", o.OrderID, x.sessionName(o.Session), limitWord(o.Count), shortName(o.Data))
 		case protocol.ChangeOwnerChanged:
-			fmt.Fprintf(&b, "owner changed #%d %s count=%s data=%q\n", o.OrderID, x.who(o.Session), limitWord(o.Count), shortName(o.Data))
+			fmt.Fprintf(&b, "owner changed #%d %s count=%s data=%q\n", o.OrderID, x.sessionName(o.Session), limitWord(o.Count), shortName(o.Data))
 		case protocol.ChangeOwnerRemoved:
-			fmt.Fprintf(&b, "owner removed #%d %s\n", o.OrderID, x.who(o.Session))
+			fmt.Fprintf(&b, "owner removed #%d %s\n", o.OrderID, x.sessionName(o.Session))
 		}
 	}
 	if b.Len() == 0 {
@@ -517,7 +517,7 @@ func limitWord(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-func (x *teller) event(b *strings.Builder, e *Event) {
+func (x *storyRunner) event(b *strings.Builder, e *Event) {
 	switch e.Kind {
 	case EventReply:
 		line := ""
@@ -540,7 +540,7 @@ func (x *teller) event(b *strings.Builder, e *Event) {
 		}
 		switch verb {
 		case "join":
-			fmt.Fprintf(b, " #%d topology=%d returned=%v again=%v", e.OrderID, e.Version, e.Flag, e.Again)
+			fmt.Fprintf(b, " #%d topology=%d returned=%v again=%v", e.OrderID, e.Version, e.Flag, e.AlreadyMember)
 		case "quit":
 			fmt.Fprintf(b, " settled=%d", e.Version)
 		case "acquire":
@@ -561,26 +561,26 @@ func (x *teller) event(b *strings.Builder, e *Event) {
 		}
 		b.WriteString("\n")
 	case EventAcquireResult:
-		fmt.Fprintf(b, "  result for %s of request %d on %s: ", x.who(e.Session), e.Seq, e.Name)
+		fmt.Fprintf(b, "  result for %s of request %d on %s: ", x.sessionName(e.Session), e.Seq, e.Name)
 		if e.Status != protocol.StatusOK {
 			fmt.Fprintf(b, "%s: %s\n", e.Status.String(), e.Text)
 			return
 		}
 		fmt.Fprintf(b, "%s #%d\n", stateWord(e.State), e.OrderID)
 	case EventLeaseLost:
-		fmt.Fprintf(b, "  lease of %s on %s #%d lost: %s\n", x.who(e.Session), e.Name, e.OrderID, e.Text)
+		fmt.Fprintf(b, "  lease of %s on %s #%d lost: %s\n", x.sessionName(e.Session), e.Name, e.OrderID, e.Text)
 	case EventSessionAttached:
-		fmt.Fprintf(b, "  %s attached epoch=%d timeout=%d\n", x.who(e.Session), e.Epoch, e.Timeout)
+		fmt.Fprintf(b, "  %s attached epoch=%d timeout=%d\n", x.sessionName(e.Session), e.Epoch, e.Timeout)
 	case EventSessionDetached:
-		fmt.Fprintf(b, "  %s detached epoch=%d\n", x.who(e.Session), e.Epoch)
+		fmt.Fprintf(b, "  %s detached epoch=%d\n", x.sessionName(e.Session), e.Epoch)
 	case EventSessionEnded:
-		fmt.Fprintf(b, "  %s ended, %s: %s\n", x.who(e.Session), reasonWords[e.Reason], e.Text)
-	case EventGuestHeld:
-		fmt.Fprintf(b, "  guest %s holds or waits here, epoch=%d\n", x.who(e.Session), e.Epoch)
-	case EventGuestIdle:
-		fmt.Fprintf(b, "  guest %s is idle\n", x.who(e.Session))
+		fmt.Fprintf(b, "  %s ended, %s: %s\n", x.sessionName(e.Session), reasonWords[e.Reason], e.Text)
+	case EventRemoteHeld:
+		fmt.Fprintf(b, "  remote session %s holds or waits here, epoch=%d\n", x.sessionName(e.Session), e.Epoch)
+	case EventRemoteIdle:
+		fmt.Fprintf(b, "  remote session %s is idle\n", x.sessionName(e.Session))
 	case EventTookOver:
-		fmt.Fprintf(b, "  took over, term %d retake %d\n", e.Epoch>>16, e.Epoch&0xffff)
+		fmt.Fprintf(b, "  took over, term %d repeated take-over %d\n", e.Epoch>>16, e.Epoch&0xffff)
 	case EventNodeDropped:
 		fmt.Fprintf(b, "  node %d dropped\n", e.Node)
 	case EventRefused:
@@ -597,7 +597,7 @@ func (x *teller) event(b *strings.Builder, e *Event) {
 
 // read serves the directives that read: describe NAME [owners] [waiters] [limit=n], list [prefix=p] [session=NAME] [limit=n], sessions, stream
 // [name=n] [prefix] [bytes=n], held, counters. A page's cursor is followed to the end, with a line between pages.
-func (x *teller) read(d *datadriven.TestData) string {
+func (x *storyRunner) read(d *datadriven.TestData) string {
 	var line []string
 	for _, a := range d.CmdArgs {
 		w := a.Key
@@ -619,7 +619,7 @@ func (x *teller) read(d *datadriven.TestData) string {
 	case "list":
 		req := protocol.List{Node: node, Prefix: a.data("prefix"), Limit: uint32(a.num("limit", 0))}
 		if who := a.vals["session"]; who != "" {
-			req.Session = x.actors[who].id
+			req.Session = x.sessions[who].id
 		}
 		for more := true; more; more = len(req.Cursor) > 0 {
 			var r protocol.ListReply
@@ -646,7 +646,7 @@ func (x *teller) read(d *datadriven.TestData) string {
 				return err.Error() + "\n"
 			}
 			for _, s := range r.Sessions {
-				fmt.Fprintf(&b, "%s state=%d epoch=%d timeout=%d remaining=%d desc=%q client=%s\n", x.who(s.Session), s.State, s.Epoch, s.Timeout, s.Remaining,
+				fmt.Fprintf(&b, "%s state=%d epoch=%d timeout=%d remaining=%d desc=%q client=%s\n", x.sessionName(s.Session), s.State, s.Epoch, s.Timeout, s.Remaining,
 					s.Description, s.Client)
 			}
 			if req.Cursor = r.Cursor; len(r.Cursor) > 0 {
@@ -666,21 +666,21 @@ func (x *teller) read(d *datadriven.TestData) string {
 			for _, s := range r.Semaphores {
 				fmt.Fprintf(&b, "  %s limit=%s ephemeral=%v version=%d data=%q owners:", s.Name, limitWord(s.Limit), s.Ephemeral, s.Version, s.Data)
 				for _, o := range s.Owners {
-					fmt.Fprintf(&b, " #%d %s", o.OrderID, x.who(o.Session))
+					fmt.Fprintf(&b, " #%d %s", o.OrderID, x.sessionName(o.Session))
 				}
 				b.WriteString("\n")
 			}
 		}
 	case "held":
-		x.m.Guests(func(id, epoch uint64) bool {
-			fmt.Fprintf(&b, "%s epoch=%d\n", x.who(id), epoch)
+		x.m.RemoteSessions(func(id, epoch uint64) bool {
+			fmt.Fprintf(&b, "%s epoch=%d\n", x.sessionName(id), epoch)
 			return true
 		})
 	case "counters":
 		x.m.Counters(func(r CounterRow) bool {
 			who := "all"
 			if r.Session != 0 {
-				who = x.who(r.Session)
+				who = x.sessionName(r.Session)
 			}
 			fmt.Fprintf(&b, "%s %s: acquires=%d waits=%d releases=%d", r.Name, who, r.Acquires, r.Waits, r.Releases)
 			if r.Stuck {
@@ -702,7 +702,7 @@ func (x *teller) read(d *datadriven.TestData) string {
 	return b.String()
 }
 
-func (x *teller) describe(b *strings.Builder, a storyArgs, node uint64) {
+func (x *storyRunner) describe(b *strings.Builder, a storyArgs, node uint64) {
 	req := protocol.Describe{Node: node, Name: []byte(a.words[0]), Limit: uint32(a.num("limit", 0)), Flags: protocol.WithOwners | protocol.WithWaiters}
 	for more := true; more; more = len(req.Cursor) > 0 {
 		var r protocol.DescribeReply
@@ -713,10 +713,10 @@ func (x *teller) describe(b *strings.Builder, a storyArgs, node uint64) {
 		fmt.Fprintf(b, "%s limit=%s used=%s ephemeral=%v version=%d data=%q owners=%d waiters=%d\n", r.Name, limitWord(r.Limit), limitWord(r.Used), r.Ephemeral,
 			r.Version, r.Data, r.NumOwners, r.NumWaiters)
 		for _, o := range r.Owners {
-			fmt.Fprintf(b, "  owner #%d %s count=%s data=%q desc=%q\n", o.OrderID, x.who(o.Session), limitWord(o.Count), o.Data, o.Description)
+			fmt.Fprintf(b, "  owner #%d %s count=%s data=%q desc=%q\n", o.OrderID, x.sessionName(o.Session), limitWord(o.Count), o.Data, o.Description)
 		}
 		for _, w := range r.Waiters {
-			fmt.Fprintf(b, "  waiter #%d %s count=%s data=%q desc=%q timeout=%s\n", w.OrderID, x.who(w.Session), limitWord(w.Count), w.Data, w.Description,
+			fmt.Fprintf(b, "  waiter #%d %s count=%s data=%q desc=%q timeout=%s\n", w.OrderID, x.sessionName(w.Session), limitWord(w.Count), w.Data, w.Description,
 				limitWord(w.Timeout))
 		}
 		if req.Cursor = r.Cursor; len(r.Cursor) > 0 {

@@ -15,7 +15,7 @@ func TestTreapDepth(t *testing.T) {
 	s := &semaphore{bucket: b}
 	var tree treap
 	for i := range uint64(100_000) {
-		tree.insert(&entry{orderID: i + 1, sem: s}, byOrder)
+		tree.insert(&entry{orderID: i + 1, semaphore: s}, byOrder)
 	}
 	deepest := 0
 	for e := tree.first; e != nil; e = next(e, byOrder) {
@@ -90,13 +90,13 @@ func TestShare(t *testing.T) {
 		{4095, math.MaxUint64, 18_442_240_491_259_953_024},
 		{1024, 0, 0},
 	} {
-		m.copies = c.active
-		if got := m.share(c.quota); got != c.want {
+		m.copyCount = c.active
+		if got := m.quotaShare(c.quota); got != c.want {
 			t.Errorf("%d of 4096 buckets, quota %d: %d, want %d", c.active, c.quota, got, c.want)
 		}
 	}
 	for _, v := range []uint64{0, 1, 2, 3, 4, 8, 9, 1<<32 - 1, 1 << 32, math.MaxUint64} {
-		if r := root(v); r > math.MaxUint32 || r*r > v || r < math.MaxUint32 && (r+1)*(r+1) <= v {
+		if r := integerRoot(v); r > math.MaxUint32 || r*r > v || r < math.MaxUint32 && (r+1)*(r+1) <= v {
 			t.Errorf("root of %d is %d", v, r)
 		}
 	}
@@ -136,7 +136,7 @@ func TestBatchCodec(t *testing.T) {
 // TestManyEntries: a session with very many entries ends over several Applies, in the order of names, and everything is gone at the end.
 func TestManyEntries(t *testing.T) {
 	const n = 25_000
-	x := newLoad(2)
+	x := newBenchMachine(2)
 	for i := 0; i < n; {
 		x.begin()
 		for range 500 {
@@ -162,18 +162,18 @@ func TestManyEntries(t *testing.T) {
 		x.commit()
 		applies++
 	}
-	if x.m.nodes[1].count != 0 || len(x.m.parties) != 1 || applies != 3 {
-		t.Errorf("%d semaphores, %d sessions left after %d applies", x.m.nodes[1].count, len(x.m.parties), applies)
+	if x.m.nodes[1].semaphoreCount != 0 || len(x.m.sessions) != 1 || applies != 3 {
+		t.Errorf("%d semaphores, %d sessions left after %d applies", x.m.nodes[1].semaphoreCount, len(x.m.sessions), applies)
 	}
 }
 
 // TestManyExpiries: sessions that are due at once expire a bounded number at a time, and all count as gone from the first on.
 func TestManyExpiries(t *testing.T) {
 	const n = 3_500
-	x := newLoad(n)
+	x := newBenchMachine(n)
 	var d DetachBody
 	for _, id := range x.sessions {
-		d.Sessions = append(d.Sessions, DetachItem{Session: id, Epoch: 1, LastHeard: x.now})
+		d.Sessions = append(d.Sessions, DetachItem{Session: id, Epoch: 1, LastContact: x.now})
 	}
 	x.begin()
 	x.entry = AppendCommand(x.entry, Command{Kind: CmdDetach, Body: AppendDetach(nil, d)})

@@ -14,12 +14,12 @@ import (
 // deadlines down. A take-over does not restart it, so that every session's turn comes however many
 // of them follow each other; one that came during a pass gets a pass of its own afterwards.
 type takeovers struct {
-	generation uint64     // number of take-overs so far
-	open       []takeover // those that the sweep has not brought to every session yet, oldest first
-	sweeping   bool
-	pass       uint64 // generation when the pass of the sweep began: what is newer needs another
-	node       uint64 // the pass goes on behind this node and session
-	session    uint64
+	generation   uint64     // number of take-overs so far
+	open         []takeover // those that the sweep has not brought to every session yet, oldest first
+	sweeping     bool
+	sweepStart   uint64 // generation when the pass of the sweep began: what is newer needs another
+	sweepNode    uint64 // the pass goes on behind this node and session
+	sweepSession uint64
 }
 
 type takeover struct {
@@ -43,14 +43,14 @@ func (t *takeovers) begin(o takeover) {
 	o.generation = t.generation
 	t.open = append(t.open, o)
 	if !t.sweeping || plantSweepRestarts {
-		t.sweeping, t.pass, t.node, t.session = true, t.generation, 0, 0
+		t.sweeping, t.sweepStart, t.sweepNode, t.sweepSession = true, t.generation, 0, 0
 	}
 }
 
 // ended says which take-over ended a session's attachment, nil if none did. It is the first after
 // the attach: no later leader was answered by the session, or it would be attached under that one.
 // An activation comes before it, because a copy that was not active knew of no take-over.
-func (t *takeovers) ended(s *session, b *bucket) (by *takeover) {
+func (t *takeovers) endedBy(s *homeSession, b *bucket) (by *takeover) {
 	for i := range t.open {
 		o := &t.open[i]
 		if o.generation > s.generation && o.covers(b) && (by == nil || o.count > 0) {
@@ -63,13 +63,13 @@ func (t *takeovers) ended(s *session, b *bucket) (by *takeover) {
 // termOf is the raft term in a leader epoch.
 func termOf(epoch uint64) uint64 { return epoch >> 16 }
 
-// takeOver makes the batch's epoch the shard's. A retake, which has the same term, detaches nobody: the leader is the same.
+// takeOver makes the batch's epoch the shard's. A repeated take-over, which has the same term, detaches nobody: the leader is the same.
 func (m *Machine) takeOver(epoch uint64) {
 	newTerm := termOf(epoch) > termOf(m.epoch)
 	m.epoch = epoch
 	if newTerm {
-		m.takeovers.begin(takeover{at: m.logTime, planned: m.handed})
-		m.handed = false
+		m.takeovers.begin(takeover{at: m.logTime, planned: m.handingOver})
+		m.handingOver = false
 	}
 	if newTerm && plantTimeRestarts {
 		m.restartTimes()
@@ -86,7 +86,7 @@ func (m *Machine) applyHandOver(c *rawCommand) {
 		m.reply(protocol.StatusBadRequest, textMalformed)
 		return
 	}
-	m.handed = c.body[0] == 1 || m.handed && plantHandedStays
+	m.handingOver = c.body[0] == 1 || m.handingOver && plantHandedStays
 	m.reply(protocol.StatusOK, "")
 }
 
@@ -100,19 +100,19 @@ func (m *Machine) applyHandOver(c *rawCommand) {
 // attach that is answered ahead of the log (lead.MayAnswerAhead) is only answered where the
 // deadline in the log is far enough away. Log time is never faster than real time, and stands still
 // in between two leaders. So a take-over needs to set a deadline only for who is attached.
-func (m *Machine) attached(s *session) (attached bool, deadline uint64) {
+func (m *Machine) attached(s *homeSession) (attached bool, deadline uint64) {
 	if !s.attached || s.generation == m.takeovers.generation {
-		return s.attached, s.due.at
+		return s.attached, s.expiry.at
 	}
-	b := m.bucketOf(s)
+	b := m.homeBucketOf(s)
 	if b.state != bucketActive {
 		return true, 0 // as it is when its bucket is activated
 	}
-	o := m.takeovers.ended(s, b)
+	o := m.takeovers.endedBy(s, b)
 	if o == nil {
 		return true, 0
 	}
-	deadline = addSaturated(b.at(o.at), uint64(s.timeout))
+	deadline = addSaturated(b.timeAt(o.at), uint64(s.timeout))
 	if !o.planned || s.timeout == 0 { // which would leave no time at all to come back in
 		deadline = addSaturated(deadline, s.node.grace(o.generation, o.at))
 	}
@@ -120,16 +120,16 @@ func (m *Machine) attached(s *session) (attached bool, deadline uint64) {
 }
 
 // overdue says whether a session has passed its deadline, fired or not.
-func (m *Machine) overdue(s *session) bool {
+func (m *Machine) overdue(s *homeSession) bool {
 	attached, deadline := m.attached(s)
-	return !attached && m.time(m.bucketOf(s)) > deadline
+	return !attached && m.bucketTime(m.homeBucketOf(s)) > deadline
 }
 
 // settle writes down what the take-overs since made of an attached session.
-func (m *Machine) settle(s *session) {
+func (m *Machine) writeDownTakeOvers(s *homeSession) {
 	attached, deadline := m.attached(s)
 	if s.attached && !attached {
-		m.touchParty(s.party)
+		m.touchSessionRecord(s.sessionRecord)
 		s.attached = false
 		m.arm(s, deadline)
 	}
@@ -141,15 +141,15 @@ func (m *Machine) sweep() {
 	if !t.sweeping {
 		return
 	}
-	left := m.work.swept
+	left := m.work.sweeps
 	done := true
 	low, high := m.sweepRange()
-	m.nodeIndex.ascend(func(n *node) bool { return n.id < t.node }, func(n *node) bool {
+	m.nodeIndex.ascend(func(n *node) bool { return n.id < t.sweepNode }, func(n *node) bool {
 		after := low
-		if n.id == t.node {
-			after = max(after, t.session)
+		if n.id == t.sweepNode {
+			after = max(after, t.sweepSession)
 		}
-		n.sessions.ascend(func(s *session) bool { return s.id <= after }, func(s *session) bool {
+		n.homeSessions.ascend(func(s *homeSession) bool { return s.id <= after }, func(s *homeSession) bool {
 			if s.id > high {
 				return false
 			}
@@ -158,25 +158,25 @@ func (m *Machine) sweep() {
 				return false
 			}
 			left--
-			m.settle(s)
-			t.node, t.session = n.id, s.id
+			m.writeDownTakeOvers(s)
+			t.sweepNode, t.sweepSession = n.id, s.id
 			return true
 		})
 		return done
 	})
 	if done {
-		t.passed()
+		t.finishSweep()
 	}
 }
 
 // passed ends a pass of the sweep, and begins another for the take-overs that came meanwhile.
-func (t *takeovers) passed() {
+func (t *takeovers) finishSweep() {
 	left := 0
-	for left < len(t.open) && t.open[left].generation <= t.pass {
+	for left < len(t.open) && t.open[left].generation <= t.sweepStart {
 		left++
 	}
 	t.open = append([]takeover(nil), t.open[left:]...)
-	t.sweeping, t.pass, t.node, t.session = len(t.open) > 0, t.generation, 0, 0
+	t.sweeping, t.sweepStart, t.sweepNode, t.sweepSession = len(t.open) > 0, t.generation, 0, 0
 }
 
 // sweepRange are the ids between which the sessions to be swept are: all, or those at home in buckets that were activated.
@@ -187,13 +187,13 @@ func (m *Machine) sweepRange() (low, high uint64) {
 		if o.count == 0 {
 			return 0, math.MaxUint64
 		}
-		low, high = min(low, m.firstSession(o.first)), max(high, m.lastSession(o.first+o.count-1))
+		low, high = min(low, m.homeIDsBelow(o.first)), max(high, m.lastHomeID(o.first+o.count-1))
 	}
 	return low, high
 }
 
 // applyTakeOver is reached when the batch's epoch was taken over already, before any deadline fired.
 func (m *Machine) applyTakeOver() {
-	m.run.out.List = append(m.run.out.List, Event{Kind: EventTookOver, Epoch: m.epoch})
+	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventTookOver, Epoch: m.epoch})
 	m.reply(protocol.StatusOK, "")
 }

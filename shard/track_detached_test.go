@@ -10,16 +10,16 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// shardOfTrack is a machine and its log.
-type shardOfTrack struct {
+// trackShard is a machine and its log.
+type trackShard struct {
 	m     *Machine
 	index uint64
 	term  uint64
 	out   Events
 }
 
-func newShardOfTrack(t testing.TB, first, count uint32) *shardOfTrack {
-	s := &shardOfTrack{m: New(1), term: 1}
+func newTrackShard(t testing.TB, first, count uint32) *trackShard {
+	s := &trackShard{m: New(1), term: 1}
 	s.do(t, 1, Command{Kind: CmdTakeOver})
 	c := storyConfig()
 	c.MaxSessions, c.MaxSemaphores, c.MaxBytes, c.MaxWaiters = 1<<40, 1<<40, 1<<60, 1<<40
@@ -28,7 +28,7 @@ func newShardOfTrack(t testing.TB, first, count uint32) *shardOfTrack {
 	return s
 }
 
-func (s *shardOfTrack) do(t testing.TB, now uint64, c Command) Event {
+func (s *trackShard) do(t testing.TB, now uint64, c Command) Event {
 	t.Helper()
 	s.index++
 	entry := AppendHeader(nil, Header{Format: 1, Epoch: s.term << 16, Seq: s.index, LogTime: now, Wall: now})
@@ -47,35 +47,35 @@ func (s *shardOfTrack) do(t testing.TB, now uint64, c Command) Event {
 }
 
 // member is a session that has, or wants, an instance.
-type member struct {
+type instanceSession struct {
 	create     [protocol.KeyLen]byte
 	id, epoch  uint64
 	seq        uint64
 	registered uint64 // incarnation
 }
 
-// detachStory is a track and the sessions of its instances, which are at home in the track's shard
+// detachTest is a track and the sessions of its instances, which are at home in the track's shard
 // or in another one.
-type detachStory struct {
+type detachTest struct {
 	t           testing.TB
-	track, home *shardOfTrack
+	track, home *trackShard
 	now         uint64
-	members     []*member
+	members     []*instanceSession
 	creates     uint64
 }
 
-func newDetachStory(t testing.TB, remote bool) *detachStory {
-	x := &detachStory{t: t, now: 1_000}
+func newDetachTest(t testing.TB, remote bool) *detachTest {
+	x := &detachTest{t: t, now: 1_000}
 	if remote {
-		x.track, x.home = newShardOfTrack(t, 0, 32), newShardOfTrack(t, 32, 32)
+		x.track, x.home = newTrackShard(t, 0, 32), newTrackShard(t, 32, 32)
 	} else {
-		x.track = newShardOfTrack(t, 0, 64)
+		x.track = newTrackShard(t, 0, 64)
 		x.home = x.track
 	}
 	for range 3 {
 		x.members = append(x.members, x.start())
 	}
-	if remote == (x.track.m.homeBucket(x.members[0].id) != nil) {
+	if remote == (x.track.m.activeHomeBucket(x.members[0].id) != nil) {
 		t.Fatal("the sessions are at home in the wrong shard")
 	}
 	p := x.members[2]
@@ -89,7 +89,7 @@ func newDetachStory(t testing.TB, remote bool) *detachStory {
 }
 
 // name is in the first half of the buckets.
-func (x *detachStory) name() []byte {
+func (x *detachTest) name() []byte {
 	for i := 0; ; i++ {
 		name := fmt.Appendf(nil, "geo/%d", i)
 		if protocol.Bucket(1, name, 64) < 32 {
@@ -99,8 +99,8 @@ func (x *detachStory) name() []byte {
 }
 
 // start begins a session at home in the second half of the buckets.
-func (x *detachStory) start() *member {
-	p := &member{epoch: 1}
+func (x *detachTest) start() *instanceSession {
+	p := &instanceSession{epoch: 1}
 	for ok := false; !ok; ok = protocol.HomeBucket(p.create, 64) >= 32 {
 		x.creates++
 		binary.BigEndian.PutUint64(p.create[:], x.creates)
@@ -114,19 +114,19 @@ func (x *detachStory) start() *member {
 	return p
 }
 
-func (p *member) head() protocol.Head {
+func (p *instanceSession) head() protocol.Head {
 	p.seq++
 	return protocol.Head{Session: p.id, Seq: p.seq, Low: p.seq}
 }
 
-func (x *detachStory) send(p *member, kind CommandKind, body interface{ AppendBody([]byte) []byte }) Event {
+func (x *detachTest) send(p *instanceSession, kind CommandKind, body interface{ AppendBody([]byte) []byte }) Event {
 	x.t.Helper()
 	e := x.track.do(x.t, x.now, Command{Kind: kind, Node: 1, Epoch: p.epoch, Body: body.AppendBody(nil)})
-	x.carry()
+	x.deliverUpdates()
 	return e
 }
 
-func (x *detachStory) register(p *member, takeover bool) Event {
+func (x *detachTest) register(p *instanceSession, takeover bool) Event {
 	x.t.Helper()
 	e := x.send(p, CmdTrackRegister, &protocol.TrackRegister{
 		Head: p.head(), Name: x.name(), ID: "a", Location: "SAS", Role: protocol.InstanceFollower, Takeover: takeover,
@@ -137,91 +137,91 @@ func (x *detachStory) register(p *member, takeover bool) Event {
 	return e
 }
 
-func (x *detachStory) attach(p *member, epoch uint64) Event {
+func (x *detachTest) attach(p *instanceSession, epoch uint64) Event {
 	x.t.Helper()
 	m := protocol.SessionAttach{Session: p.id, Node: 1, Epoch: epoch, Key: p.create[:], Timeout: 10_000, Nonce: 1}
 	e := x.home.do(x.t, x.now, Command{Kind: CmdSessionAttach, Node: 1, Body: m.AppendBody(nil)})
 	if e.Status == protocol.StatusOK {
 		p.epoch = epoch
 	}
-	x.carry()
+	x.deliverUpdates()
 	return e
 }
 
-func (x *detachStory) detach(p *member) {
+func (x *detachTest) detach(p *instanceSession) {
 	x.t.Helper()
-	x.home.do(x.t, x.now, Command{Kind: CmdDetach, Body: AppendDetach(nil, DetachBody{Sessions: []DetachItem{{Session: p.id, Epoch: p.epoch, LastHeard: x.now}}})})
-	x.carry()
+	x.home.do(x.t, x.now, Command{Kind: CmdDetach, Body: AppendDetach(nil, DetachBody{Sessions: []DetachItem{{Session: p.id, Epoch: p.epoch, LastContact: x.now}}})})
+	x.deliverUpdates()
 }
 
-func (x *detachStory) stop(p *member) {
+func (x *detachTest) stop(p *instanceSession) {
 	x.t.Helper()
 	m := protocol.SessionStop{Session: p.id, Epoch: p.epoch}
 	x.home.do(x.t, x.now, Command{Kind: CmdSessionStop, Node: 1, Epoch: p.epoch, Body: m.AppendBody(nil)})
-	x.carry()
+	x.deliverUpdates()
 }
 
 // lead has another leader take over the home.
-func (x *detachStory) lead() {
+func (x *detachTest) changeLeader() {
 	x.t.Helper()
 	x.home.term++
 	x.home.do(x.t, x.now, Command{Kind: CmdTakeOver})
-	x.carry()
+	x.deliverUpdates()
 }
 
-func (x *detachStory) pass(ms uint64) {
+func (x *detachTest) advance(ms uint64) {
 	x.t.Helper()
 	x.now += ms
 	x.home.do(x.t, x.now, Command{Kind: CmdDetach, Body: AppendDetach(nil, DetachBody{})})
-	x.carry()
+	x.deliverUpdates()
 }
 
 // carry has the track's shard learn what its leader is told by the home.
-func (x *detachStory) carry() {
+func (x *detachTest) deliverUpdates() {
 	x.t.Helper()
 	if x.home == x.track {
 		return
 	}
 	var guests []uint64
-	for id := range x.track.m.Guests {
+	for id := range x.track.m.RemoteSessions {
 		guests = append(guests, id)
 	}
 	for _, id := range guests {
 		if v, ok := x.home.m.Session(id); ok {
-			x.track.do(x.t, x.now, Command{Kind: CmdGuestSeen, Body: AppendGuestSeen(nil, GuestSeenBody{Session: id, Epoch: v.Epoch, Detached: !v.Attached})})
+			x.track.do(x.t, x.now, Command{Kind: CmdRemoteUpdate, Body: AppendRemoteUpdate(nil, RemoteUpdateBody{Session: id, Epoch: v.Epoch, Detached: !v.Attached})})
 		} else {
-			x.track.do(x.t, x.now, Command{Kind: CmdGuestGone, Body: AppendGuestGone(nil, GuestGoneBody{Sessions: []uint64{id}})})
+			x.track.do(x.t, x.now, Command{Kind: CmdRemoteEnded, Body: AppendRemoteEnded(nil, RemoteEndedBody{Sessions: []uint64{id}})})
 		}
 	}
 }
 
-// TestDetachedGivesUpItsID: a session keeps an instance's id while it is attached, wherever it is
+// TestDetachedSessionLosesInstanceID: a session keeps an instance's id while it is attached, wherever it is
 // at home.
-func TestDetachedGivesUpItsID(t *testing.T) {
+func TestDetachedSessionLosesInstanceID(t *testing.T) {
 	for _, remote := range []bool{false, true} {
 		for _, c := range []struct {
 			name     string
-			first    func(x *detachStory, holder *member)
+			first    func(x *detachTest, holder *instanceSession)
 			takeover bool
 			taken    bool
 		}{
-			{"attached", func(*detachStory, *member) {}, false, false},
-			{"attached, with takeover", func(*detachStory, *member) {}, true, true},
-			{"detached", func(x *detachStory, p *member) { x.detach(p) }, false, true},
-			{"attached again", func(x *detachStory, p *member) { x.detach(p); x.attach(p, 2) }, false, false},
-			{"attached again under the same epoch", func(x *detachStory, p *member) { x.detach(p); x.attach(p, 1) }, false, false},
-			{"attached again, and detached", func(x *detachStory, p *member) { x.detach(p); x.attach(p, 2); x.detach(p) }, false, true},
-			{"detached by a leader's change", func(x *detachStory, _ *member) { x.lead() }, false, true},
-			{"attached after a leader's change", func(x *detachStory, p *member) { x.lead(); x.attach(p, 2) }, false, false},
-			{"detached, in a shard that was restored", func(x *detachStory, p *member) {
+			{"attached", func(*detachTest, *instanceSession) {}, false, false},
+			{"attached, with takeover", func(*detachTest, *instanceSession) {}, true, true},
+			{"detached", func(x *detachTest, p *instanceSession) { x.detach(p) }, false, true},
+			{"attached again", func(x *detachTest, p *instanceSession) { x.detach(p); x.attach(p, 2) }, false, false},
+			{"attached again under the same epoch", func(x *detachTest, p *instanceSession) { x.detach(p); x.attach(p, 1) }, false, false},
+			{"attached again, and detached", func(x *detachTest, p *instanceSession) { x.detach(p); x.attach(p, 2); x.detach(p) }, false, true},
+			{"detached by a leader's change", func(x *detachTest, _ *instanceSession) { x.changeLeader() }, false, true},
+			{"attached after a leader's change", func(x *detachTest, p *instanceSession) { x.changeLeader(); x.attach(p, 2) }, false, false},
+			{"detached, in a shard that was restored", func(x *detachTest, p *instanceSession) {
 				x.detach(p)
-				x.track.m = (&load{m: x.track.m}).restored(x.t)
+				x.track.m = (&benchMachine{m: x.track.m}).restored(x.t)
 			}, false, true},
-			{"stopped", func(x *detachStory, p *member) { x.stop(p) }, false, true},
-			{"detached and expired", func(x *detachStory, p *member) { x.detach(p); x.pass(10_001) }, false, true},
+			{"stopped", func(x *detachTest, p *instanceSession) { x.stop(p) }, false, true},
+			{"detached and expired", func(x *detachTest, p *instanceSession) { x.detach(p); x.advance(10_001) }, false, true},
 		} {
 			t.Run(fmt.Sprintf("remote=%v/%s", remote, c.name), func(t *testing.T) {
-				x := newDetachStory(t, remote)
+				x := newDetachTest(t, remote)
 				if e := x.register(x.members[0], false); e.Status != protocol.StatusOK {
 					t.Fatalf("register: %v %s", e.Status, e.Text)
 				}
@@ -235,13 +235,13 @@ func TestDetachedGivesUpItsID(t *testing.T) {
 	}
 }
 
-// TestHomesGiveTheSameAnswers: the answers to instances do not depend on where their sessions are
+// TestHomeLocationDoesNotChangeAnswers: the answers to instances do not depend on where their sessions are
 // at home.
-func TestHomesGiveTheSameAnswers(t *testing.T) {
+func TestHomeLocationDoesNotChangeAnswers(t *testing.T) {
 	taken, refused := 0, 0
 	for seed := range uint64(60) {
 		run := func(remote bool) (said []string) {
-			x, r := newDetachStory(t, remote), rand.New(rand.NewPCG(seed, 14))
+			x, r := newDetachTest(t, remote), rand.New(rand.NewPCG(seed, 14))
 			for range 60 {
 				i := r.IntN(len(x.members))
 				if _, there := x.home.m.Session(x.members[i].id); !there {
@@ -252,7 +252,7 @@ func TestHomesGiveTheSameAnswers(t *testing.T) {
 				switch n := r.IntN(12); n {
 				case 0, 1, 2, 3:
 					takeover := r.IntN(6) == 0
-					holder := slices.IndexFunc(x.members, func(o *member) bool { return o != p && o.id == x.holder() })
+					holder := slices.IndexFunc(x.members, func(o *instanceSession) bool { return o != p && o.id == x.holder() })
 					e = x.register(p, takeover)
 					switch {
 					case takeover || holder < 0:
@@ -270,11 +270,11 @@ func TestHomesGiveTheSameAnswers(t *testing.T) {
 				case 9:
 					e = x.attach(p, p.epoch+uint64(r.IntN(2)))
 				case 10:
-					x.pass(uint64(r.IntN(6_000)))
+					x.advance(uint64(r.IntN(6_000)))
 				case 11:
 					switch r.IntN(3) {
 					case 0:
-						x.lead()
+						x.changeLeader()
 					case 1:
 						x.stop(p)
 					}
@@ -296,7 +296,7 @@ func TestHomesGiveTheSameAnswers(t *testing.T) {
 }
 
 // holder is the session that has the id, 0 none.
-func (x *detachStory) holder() uint64 {
+func (x *detachTest) holder() uint64 {
 	for _, b := range x.track.m.buckets {
 		for _, y := range b.tracks {
 			return y.state.SessionOf("a")
@@ -305,31 +305,31 @@ func (x *detachStory) holder() uint64 {
 	return 0
 }
 
-// TestDetachedIsOfAnEpoch: what a home said about a detached session does not count under a newer
+// TestDetachedStateEndsWithEpoch: what a home said about a detached session does not count under a newer
 // attach epoch, whether a request of the session or a bucket that moves here tells of the epoch.
-func TestDetachedIsOfAnEpoch(t *testing.T) {
+func TestDetachedStateEndsWithEpoch(t *testing.T) {
 	for what, tell := range map[string]func(m *Machine, id, epoch uint64){
-		"a request": func(m *Machine, id, epoch uint64) { m.actor(id, m.nodes[1], epoch, nil) },
+		"a request": func(m *Machine, id, epoch uint64) { m.requireSession(id, m.nodes[1], epoch, nil) },
 		"a bucket": func(m *Machine, id, epoch uint64) {
-			m.importParty(&chunkRecord{kind: chunkParty, id: id, node: 1, epoch: epoch, low: 1})
+			m.importSessionRecord(&chunkRecord{kind: chunkSessionRecord, id: id, node: 1, epoch: epoch, low: 1})
 		},
 	} {
-		x := newDetachStory(t, true)
+		x := newDetachTest(t, true)
 		p := x.members[0]
 		if e := x.register(p, false); e.Status != protocol.StatusOK {
 			t.Fatalf("register: %v %s", e.Status, e.Text)
 		}
 		x.detach(p)
 		m := x.track.m
-		if o := m.parties[p.id]; !m.detached(o) {
+		if o := m.sessions[p.id]; !m.detached(o) {
 			t.Fatal("the home's word did not arrive")
 		}
 		tell(m, p.id, p.epoch)
-		if !m.parties[p.id].detached {
+		if !m.sessions[p.id].detached {
 			t.Errorf("%s of the same epoch: it is not detached any more", what)
 		}
 		tell(m, p.id, p.epoch+1)
-		if o := m.parties[p.id]; o.detached || o.epoch != p.epoch+1 {
+		if o := m.sessions[p.id]; o.detached || o.epoch != p.epoch+1 {
 			t.Errorf("%s of a newer epoch: epoch %d, detached %v", what, o.epoch, o.detached)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 // TestLargeTrackMoves: a track with megabytes of payloads moves in chunks of the usual size, and both shards may be restored between any two of them.
 func TestLargeTrackMoves(t *testing.T) {
-	x, inc := newTrackLoad(t)
+	x, inc := newTrackMachine(t)
 	x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0))
 	const more = 40
 	for i := range more {
@@ -20,7 +20,7 @@ func TestLargeTrackMoves(t *testing.T) {
 		}
 	}
 	run := BucketsBody{Total: 64, Count: 64, Epoch: 9}
-	step := func(m *load, kind CommandKind, body []byte) protocol.Status {
+	step := func(m *benchMachine, kind CommandKind, body []byte) protocol.Status {
 		m.begin()
 		m.entry = AppendCommand(m.entry, Command{Kind: kind, Body: body})
 		m.commit()
@@ -33,7 +33,7 @@ func TestLargeTrackMoves(t *testing.T) {
 		}
 	}
 	ok(step(x, CmdFreeze, AppendBuckets(nil, run)))
-	y := &load{m: New(2), now: 700_000, sessions: x.sessions, seqs: x.seqs}
+	y := &benchMachine{m: New(2), now: 700_000, sessions: x.sessions, seqs: x.seqs}
 	step(y, CmdTakeOver, nil)
 	ok(step(y, CmdNodePut, AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: storyConfig()})))
 	chunks := 0
@@ -84,9 +84,9 @@ func TestLargeTrackMoves(t *testing.T) {
 }
 
 // newSteadyTrack has ten thousand instances of a hundred sessions in three locations, which all have the target, and their polls.
-func newSteadyTrack(t testing.TB) (x *load, polls []*protocol.TrackPoll) {
+func newSteadyTrack(t testing.TB) (x *benchMachine, polls []*protocol.TrackPoll) {
 	const sessions, instances = 100, 10_000
-	x = newLoad(sessions)
+	x = newBenchMachine(sessions)
 	x.send(t, CmdTrackCreate, &protocol.TrackCreate{Head: x.head(0), Name: trackName, Config: protocol.TrackConfig{
 		Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "MAN", Delay: 5_000}, {Name: "VLA", Delay: 5_000}},
 	}})

@@ -11,7 +11,7 @@ import (
 const maxBlockers = 10
 
 // readTrack finds a track without touching the machine: reads run beside each other. Errors: WRONG_SHARD; NOT_FOUND for the node or the track.
-func (m *Machine) readTrack(node uint64, name []byte) (*track, error) {
+func (m *Machine) readTrack(node uint64, name []byte) (*trackRecord, error) {
 	b, _, err := m.readBucket(node, name)
 	if err != nil {
 		return nil, err
@@ -25,8 +25,8 @@ func (m *Machine) readTrack(node uint64, name []byte) (*track, error) {
 }
 
 // trackTime is the time of a read: that of the bucket at a log time, or now if the log is further.
-func (m *Machine) trackTime(x *track, logTime uint64) rollout.Now {
-	return rollout.Now{Log: x.bucket.at(max(logTime, m.logTime))}
+func (m *Machine) trackTime(x *trackRecord, logTime uint64) rollout.Now {
+	return rollout.Now{Log: x.bucket.timeAt(max(logTime, m.logTime))}
 }
 
 // DescribeTrack reads how a track stands at the log time that the leader would stamp now: the log of an idle shard is silent. Instances come in pages in order of id, the
@@ -111,7 +111,7 @@ func (m *Machine) ListTracks(req *protocol.TrackList, out *protocol.TrackListRep
 		return err
 	}
 	*out = protocol.TrackListReply{Index: m.applied, Tracks: out.Tracks[:0]}
-	n.tracks.ascend(func(x *track) bool { return bytes.Compare(x.name, l.from) < 0 }, func(x *track) bool {
+	n.tracks.ascend(func(x *trackRecord) bool { return bytes.Compare(x.name, l.from) < 0 }, func(x *trackRecord) bool {
 		if take, more := l.look(x.name, x.bucket, 48, &out.Cursor); !take {
 			return more
 		}
@@ -131,7 +131,7 @@ func (m *Machine) TracksFrom(first uint64, name []byte, yield func(node uint64, 
 		if n.dropped {
 			return true
 		}
-		n.tracks.ascend(func(x *track) bool { return n.id == first && bytes.Compare(x.name, name) < 0 }, func(x *track) bool {
+		n.tracks.ascend(func(x *trackRecord) bool { return n.id == first && bytes.Compare(x.name, name) < 0 }, func(x *trackRecord) bool {
 			more = x.bucket.state != bucketActive || yield(n.id, x.name)
 			return more
 		})

@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
 
-func appendTrack(b []byte, x *track, sum *uint64) []byte {
+func appendTrack(b []byte, x *trackRecord, sum *uint64) []byte {
 	start := len(b)
 	b = binary.AppendUvarint(b, x.node.id)
 	b = appendBytes(b, x.name)
@@ -19,15 +19,15 @@ func appendTrack(b []byte, x *track, sum *uint64) []byte {
 	return closeRecord(b, start, 0, recordTrack, 0, sum)
 }
 
-func (m *Machine) touchTrack(x *track) {
-	if m.snap != nil && x.mark != m.mark {
-		m.snap.saveTrack(x)
+func (m *Machine) touchTrack(x *trackRecord) {
+	if m.snapshot != nil && x.snapMark != m.snapMark {
+		m.snapshot.saveTrack(x)
 	}
 }
 
-func (s *Snapshot) saveTrack(x *track) {
-	if x.mark != s.mark {
-		x.mark = s.mark
+func (s *Snapshot) saveTrack(x *trackRecord) {
+	if x.snapMark != s.snapMark {
+		x.snapMark = s.snapMark
 		s.records++
 		s.buf = appendTrack(s.buf, x, &s.sum)
 	}
@@ -35,7 +35,7 @@ func (s *Snapshot) saveTrack(x *track) {
 
 // walkTracks goes on over the node's tracks, one record at a time.
 func (s *Snapshot) walkTracks(n *node, left *int) (more bool) {
-	n.tracks.ascend(func(o *track) bool { return bytes.Compare(o.name, s.name) < 0 }, func(o *track) bool {
+	n.tracks.ascend(func(o *trackRecord) bool { return bytes.Compare(o.name, s.name) < 0 }, func(o *trackRecord) bool {
 		if more = *left <= 0 || len(s.buf) >= stepBytes; more {
 			return false
 		}
@@ -48,12 +48,12 @@ func (s *Snapshot) walkTracks(n *node, left *int) (more bool) {
 }
 
 type trackLink struct {
-	x    *track
+	x    *trackRecord
 	node uint64
 }
 
 func (x *restorer) track(r *reader) bool {
-	l := trackLink{x: new(track), node: r.uvarint()}
+	l := trackLink{x: new(trackRecord), node: r.uvarint()}
 	l.x.name, l.x.revision = bytes.Clone(r.bytes()), r.uvarint()
 	if r.bad {
 		return false
@@ -78,7 +78,7 @@ func (x *restorer) linkTracks() bool {
 		}
 		m.linkTrack(t)
 		for _, id := range t.state.Sessions() {
-			p := m.parties[id]
+			p := m.sessions[id]
 			if p == nil || p.node != t.node || !p.addTrack(t) {
 				return false
 			}
@@ -94,7 +94,7 @@ const (
 )
 
 // trackPart puts bytes of a track's record into a chunk.
-func (w *chunkWriter) trackPart(kind byte, x *track, part []byte) {
+func (w *chunkWriter) trackPart(kind byte, x *trackRecord, part []byte) {
 	f := binary.AppendUvarint(w.fields, x.node.id)
 	f = appendBytes(f, x.name)
 	w.put(kind, append(f, part...))
@@ -104,28 +104,28 @@ func (c *chunkRecord) readTrack(r *reader, x *BucketsBody) bool {
 	c.node, c.name = r.uvarint(), r.bytes()
 	c.data = r.b
 	r.b = nil
-	return !r.bad && c.named(x)
+	return !r.bad && c.validName(x)
 }
 
 // tracks gives the run's tracks, bucket by bucket, in order of key.
 func (x *export) tracks() bool {
-	for i := max(uint64(x.run.First), x.at.bucket); i < uint64(x.run.First)+uint64(x.run.Count); i++ {
-		if i != x.at.bucket {
-			x.at = place{section: atTracks, bucket: i}
+	for i := max(uint64(x.bucketRange.First), x.cursor.bucket); i < uint64(x.bucketRange.First)+uint64(x.bucketRange.Count); i++ {
+		if i != x.cursor.bucket {
+			x.cursor = exportCursor{section: sectionTracks, bucket: i}
 		}
 		b := &x.m.buckets[i]
 		for more := true; more; {
 			var keys []string
-			keys, more = keysFrom(b.tracks, x.at.key)
+			keys, more = keysFrom(b.tracks, x.cursor.key)
 			for _, key := range keys {
 				if x.w.full() {
 					return false
 				}
-				x.w.looks--
+				x.w.scanBudget--
 				if o := b.tracks[key]; !o.node.dropped && !x.track(o, []byte(key)) {
 					return false
 				}
-				x.at.key, x.at.id = append([]byte(key), 0), 0 // the first key behind it
+				x.cursor.key, x.cursor.id = append([]byte(key), 0), 0 // the first key behind it
 			}
 		}
 	}
@@ -133,22 +133,22 @@ func (x *export) tracks() bool {
 }
 
 // track gives a track, or goes on with it: so many bytes of its record as the cursor says are given. The last of them come behind what is known of its sessions.
-func (x *export) track(o *track, key []byte) (complete bool) {
+func (x *export) track(o *trackRecord, key []byte) (complete bool) {
 	record := o.state.Append(nil)
-	if bytes.Equal(x.at.key, key) {
-		record = record[min(x.at.id, uint64(len(record))):]
+	if bytes.Equal(x.cursor.key, key) {
+		record = record[min(x.cursor.id, uint64(len(record))):]
 	} else {
-		x.at.key, x.at.id = key, 0
+		x.cursor.key, x.cursor.id = key, 0
 	}
-	if n := max(x.w.most, minTrackPart); len(record) > n {
+	if n := max(x.w.maxBytes, minTrackPart); len(record) > n {
 		x.w.trackPart(chunkTrackPart, o, record[:n])
-		x.at.id += uint64(n)
+		x.cursor.id += uint64(n)
 		return false // the chunk is full
 	}
-	x.w.looks -= o.state.Instances()
+	x.w.scanBudget -= o.state.Instances()
 	for _, id := range o.state.Sessions() {
-		if !x.w.parties[id] {
-			x.w.party(x.m.parties[id], nil)
+		if !x.w.writtenSessions[id] {
+			x.w.sessionRecord(x.m.sessions[id], nil)
 		}
 	}
 	x.w.trackPart(chunkTrack, o, record)
@@ -156,25 +156,25 @@ func (x *export) track(o *track, key []byte) (complete bool) {
 }
 
 // importTrackPart keeps bytes of a track's record until the last of them are there.
-func (o *importing) importTrackPart(r *chunkRecord) {
+func (o *importState) importTrackPart(r *chunkRecord) {
 	key := appendSemaphoreKey(nil, r.node, r.name)
-	if !bytes.Equal(o.track, key) {
-		o.track, o.part = key, nil
+	if !bytes.Equal(o.openTrack, key) {
+		o.openTrack, o.trackBytes = key, nil
 	}
-	if len(o.part)+len(r.data) > maxTrackRecord {
-		o.track, o.part = nil, nil
+	if len(o.trackBytes)+len(r.data) > maxTrackRecord {
+		o.openTrack, o.trackBytes = nil, nil
 		return
 	}
-	o.part = append(o.part, r.data...)
+	o.trackBytes = append(o.trackBytes, r.data...)
 }
 
 // importTrack adds a track with its sessions' instances. One that does not fit to what is here is left out whole.
-func (m *Machine) importTrack(o *importing, r *chunkRecord) {
+func (m *Machine) importTrack(o *importState, r *chunkRecord) {
 	data := r.data
-	if len(o.track) > 0 && bytes.Equal(o.track, appendSemaphoreKey(nil, r.node, r.name)) {
-		data = append(o.part, data...)
+	if len(o.openTrack) > 0 && bytes.Equal(o.openTrack, appendSemaphoreKey(nil, r.node, r.name)) {
+		data = append(o.trackBytes, data...)
 	}
-	o.track, o.part = nil, nil
+	o.openTrack, o.trackBytes = nil, nil
 	n := m.nodes[r.node]
 	if n == nil {
 		return
@@ -186,32 +186,32 @@ func (m *Machine) importTrack(o *importing, r *chunkRecord) {
 	}
 	ids := state.Sessions()
 	for _, id := range ids {
-		if p := m.parties[id]; p == nil || p.node != n {
+		if p := m.sessions[id]; p == nil || p.node != n {
 			return
 		}
 	}
-	x := &track{bucket: b, node: n, name: bytes.Clone(r.name), state: state, revision: m.applied, mark: m.mark}
+	x := &trackRecord{bucket: b, node: n, name: bytes.Clone(r.name), state: state, revision: m.applied, snapMark: m.snapMark}
 	m.linkTrack(x)
 	for _, id := range ids {
-		m.joinTrack(m.parties[id], x)
+		m.addTrackSession(m.sessions[id], x)
 	}
 	m.armTrack(x)
 }
 
 // clearTrack lets go of one in a dropped copy. It is true.
-func (m *Machine) clearTrack(x *track) bool {
-	m.spend(1 + len(x.state.Sessions()))
+func (m *Machine) clearTrack(x *trackRecord) bool {
+	m.spendWork(1 + len(x.state.Sessions()))
 	m.unlinkTrack(x)
 	return true
 }
 
 // checkTrack says which invariant of a track does not hold, if any.
-func (m *Machine) checkTrack(x *track) error {
+func (m *Machine) checkTrack(x *trackRecord) error {
 	if err := x.state.Check(); err != nil {
 		return err
 	}
 	for _, id := range x.state.Sessions() {
-		p := m.parties[id]
+		p := m.sessions[id]
 		if p == nil || p.node != x.node || !slices.Contains(p.tracks(), x) {
 			return fmt.Errorf("session %d does not know of its instances", id)
 		}

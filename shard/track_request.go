@@ -12,51 +12,51 @@ const MaxTracksPerSession = 10_000
 
 // trackRequest is a request whose session is known and which is to be carried out.
 type trackRequest struct {
-	kind  CommandKind
-	seq   uint64 // 0: it has no number, for it may be repeated
-	name  []byte
-	node  *node
-	b     *bucket
-	party *party
-	x     *track // nil if there is none with this name
+	kind    CommandKind
+	seq     uint64 // 0: it has no number, for it may be repeated
+	name    []byte
+	node    *node
+	bucket  *bucket
+	session *sessionRecord
+	track   *trackRecord // nil if there is none with this name
 }
 
 // enterTrack does what all requests have in common, in this order: bucket, node, session and attach epoch, then the memory of requests. It reports false when
 // the command is answered.
 func (m *Machine) enterTrack(q *trackRequest, c *rawCommand, head *protocol.Head, name []byte) bool {
 	q.kind, q.seq, q.name = c.kind, head.Seq, name
-	if q.b = m.semaphoreBucket(c.node, name); q.b == nil {
+	if q.bucket = m.activeBucket(c.node, name); q.bucket == nil {
 		m.reply(protocol.StatusWrongShard, textWrongShard)
 		return false
 	}
-	if q.node = m.liveNode(c.node); q.node == nil {
+	if q.node = m.requireNode(c.node); q.node == nil {
 		return false
 	}
-	if q.party = m.actor(head.Session, q.node, c.epoch, nil); q.party == nil {
+	if q.session = m.requireSession(head.Session, q.node, c.epoch, nil); q.session == nil {
 		return false
 	}
-	q.x = m.track(q.b, c.node, name)
+	q.track = m.track(q.bucket, c.node, name)
 	if q.seq == 0 {
 		return true
 	}
-	if a := q.party.recall(head); a != nil {
+	if a := q.session.findAnswer(head); a != nil {
 		if a.kind != q.kind {
 			m.reply(protocol.StatusBadRequest, textNumberReused)
 			return false
 		}
-		m.run.out.List = append(m.run.out.List, Event{Kind: EventReply, Command: m.run.command, Status: outcomeTable[a.outcome].status, Text: a.text(), Version: a.value})
+		m.batch.out.List = append(m.batch.out.List, Event{Kind: EventReply, Command: m.batch.command, Status: outcomeTable[a.outcome].status, Text: a.text(), Version: a.value})
 		return false
 	}
-	_, member := q.party.tracks().find(q.name)
-	return m.fresh(q.party, q.seq, member && q.x != nil)
+	_, member := q.session.tracks().find(q.name)
+	return m.admitNew(q.session, q.seq, member && q.track != nil)
 }
 
-// enterKnown is enterTrack for requests on a track that must be there.
-func (m *Machine) enterKnown(q *trackRequest, c *rawCommand, head *protocol.Head, name []byte) bool {
+// enterExistingTrack is enterTrack for requests on a track that must be there.
+func (m *Machine) enterExistingTrack(q *trackRequest, c *rawCommand, head *protocol.Head, name []byte) bool {
 	if !m.enterTrack(q, c, head, name) {
 		return false
 	}
-	if q.x == nil {
+	if q.track == nil {
 		m.finishTrack(q, Event{}, &protocol.Error{Status: protocol.StatusNotFound, Message: textNoTrack})
 		return false
 	}
@@ -65,25 +65,25 @@ func (m *Machine) enterKnown(q *trackRequest, c *rawCommand, head *protocol.Head
 
 // finishTrack answers a request, remembers the answer if it has a number, and then tells what it did to others.
 func (m *Machine) finishTrack(q *trackRequest, ev Event, err error) {
-	ev.Kind, ev.Command = EventReply, m.run.command
+	ev.Kind, ev.Command = EventReply, m.batch.command
 	out := outOK
 	if err != nil {
-		ev = Event{Kind: EventReply, Command: m.run.command, Status: protocol.StatusBadRequest, Text: textMalformed}
+		ev = Event{Kind: EventReply, Command: m.batch.command, Status: protocol.StatusBadRequest, Text: textMalformed}
 		if e, ok := err.(*protocol.Error); ok {
 			ev.Status, ev.Text = e.Status, e.Message
 		}
 		out = trackOutcome(ev.Status)
 	}
 	if q.seq != 0 && ev.Status != protocol.StatusOverloaded {
-		q.party.remember(answer{seq: q.seq, kind: q.kind, bucket: q.b.number, outcome: out, value: ev.Version, said: q.party.keepSaid(ev.Text, out)})
+		q.session.rememberAnswer(answer{seq: q.seq, kind: q.kind, bucket: q.bucket.number, outcome: out, value: ev.Version, sentence: q.session.keepSentence(ev.Text, out)})
 	}
-	m.run.out.List = append(m.run.out.List, ev)
-	if q.x != nil {
-		m.settleTrack(q.x)
+	m.batch.out.List = append(m.batch.out.List, ev)
+	if q.track != nil {
+		m.finishTrackCall(q.track)
 	}
 }
 
-// trackOutcome is how a refusal is remembered: its status, with its sentence, see keepSaid.
+// trackOutcome is how a refusal is remembered: its status, with its sentence, see keepSentence.
 func trackOutcome(status protocol.Status) outcome {
 	switch status {
 	case protocol.StatusNotFound:
@@ -98,9 +98,9 @@ func trackOutcome(status protocol.Status) outcome {
 	return outTrackArgument
 }
 
-// trackRoom says whether the node may have so many bytes more here; else the request is answered.
-func (m *Machine) trackRoom(q *trackRequest, more uint64) bool {
-	if m.room(q.node, more) {
+// requireTrackBytes says whether the node may have so many bytes more here; else the request is answered.
+func (m *Machine) requireTrackBytes(q *trackRequest, more uint64) bool {
+	if m.roomForBytes(q.node, more) {
 		return true
 	}
 	m.finishTrack(q, Event{}, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textBytesQuota(q.node.config.MaxBytes)})
@@ -114,7 +114,7 @@ func (m *Machine) applyTrackCreate(c *rawCommand) {
 		return
 	}
 	switch {
-	case q.x != nil:
+	case q.track != nil:
 		m.finishTrack(&q, Event{}, &protocol.Error{Status: protocol.StatusAlreadyExists, Message: textTrackExists})
 		return
 	case !m.roomForName(q.node):
@@ -122,106 +122,106 @@ func (m *Machine) applyTrackCreate(c *rawCommand) {
 		return
 	}
 	config := rollout.ConfigOf(&body.Config)
-	if !m.trackRoom(&q, weightNamed+uint64(len(q.name))+config.Bytes()) {
+	if !m.requireTrackBytes(&q, objectBytes+uint64(len(q.name))+config.Bytes()) {
 		return
 	}
-	state, err := rollout.New(m.now(q.b), config, &m.run.track)
+	state, err := rollout.New(m.trackNow(q.bucket), config, &m.batch.track)
 	if err != nil {
 		m.finishTrack(&q, Event{}, err)
 		return
 	}
-	q.x = &track{bucket: q.b, node: q.node, name: bytes.Clone(q.name), state: state, revision: m.applied, mark: m.mark}
-	m.linkTrack(q.x)
+	q.track = &trackRecord{bucket: q.bucket, node: q.node, name: bytes.Clone(q.name), state: state, revision: m.applied, snapMark: m.snapMark}
+	m.linkTrack(q.track)
 	m.finishTrack(&q, Event{Version: state.Revision()}, nil)
 }
 
 func (m *Machine) applyTrackAlter(c *rawCommand) {
 	var body protocol.TrackAlter
 	var q trackRequest
-	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterKnown(&q, c, &body.Head, body.Name) {
+	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterExistingTrack(&q, c, &body.Head, body.Name) {
 		return
 	}
-	config, before := rollout.ConfigOf(&body.Config), q.x.state.Config()
-	if !m.trackRoom(&q, growth(config.Bytes(), before.Bytes())) {
+	config, before := rollout.ConfigOf(&body.Config), q.track.state.Config()
+	if !m.requireTrackBytes(&q, growth(config.Bytes(), before.Bytes())) {
 		return
 	}
-	err := q.x.state.Configure(m.callTrack(q.x), body.Revision, config, &m.run.track)
-	m.finishTrack(&q, Event{Version: q.x.state.Revision()}, err)
+	err := q.track.state.Configure(m.callTrack(q.track), body.Revision, config, &m.batch.track)
+	m.finishTrack(&q, Event{Version: q.track.state.Revision()}, err)
 }
 
 func (m *Machine) applyTrackDelete(c *rawCommand) {
 	var body protocol.TrackDelete
 	var q trackRequest
-	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterKnown(&q, c, &body.Head, body.Name) {
+	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterExistingTrack(&q, c, &body.Head, body.Name) {
 		return
 	}
-	if q.x.state.Instances() > 0 && !body.Force {
+	if q.track.state.Instances() > 0 && !body.Force {
 		m.finishTrack(&q, Event{}, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textTrackInUse})
 		return
 	}
-	gone := Event{Kind: EventTrackDeleted, Node: q.node.id, Name: q.x.name}
-	m.unlinkTrack(q.x)
-	q.x = nil
+	gone := Event{Kind: EventTrackDeleted, Node: q.node.id, Name: q.track.name}
+	m.unlinkTrack(q.track)
+	q.track = nil
 	m.finishTrack(&q, Event{}, nil)
-	m.run.out.List = append(m.run.out.List, gone)
+	m.batch.out.List = append(m.batch.out.List, gone)
 }
 
 func (m *Machine) applyTrackRegister(c *rawCommand) {
 	var body protocol.TrackRegister
 	var q trackRequest
-	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterKnown(&q, c, &body.Head, body.Name) {
+	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterExistingTrack(&q, c, &body.Head, body.Name) {
 		return
 	}
-	x := q.x
-	if _, there := q.party.tracks().find(q.name); !there && len(q.party.tracks()) >= MaxTracksPerSession {
+	x := q.track
+	if _, there := q.session.tracks().find(q.name); !there && len(q.session.tracks()) >= MaxTracksPerSession {
 		m.finishTrack(&q, Event{}, &protocol.Error{Status: protocol.StatusOverloaded, Message: textTracksLimit})
 		return
 	}
-	if !m.trackRoom(&q, growth(rollout.InstanceBytes(len(body.ID), len(body.Meta)), x.state.BytesOf(body.ID))) {
+	if !m.requireTrackBytes(&q, growth(rollout.InstanceBytes(len(body.ID), len(body.Meta)), x.state.BytesOf(body.ID))) {
 		return
 	}
 	former := x.state.SessionOf(body.ID)
 	takeover := body.Takeover
-	if p := m.parties[former]; p != nil && m.detached(p) {
+	if p := m.sessions[former]; p != nil && m.detached(p) {
 		takeover = true
 	}
 	incarnation, err := x.state.Register(m.callTrack(x), rollout.Registration{
-		Session: q.party.id, ID: body.ID, Location: body.Location, Role: rollout.Role(body.Role), Meta: body.Meta, Takeover: takeover,
-	}, &m.run.track)
+		Session: q.session.id, ID: body.ID, Location: body.Location, Role: rollout.Role(body.Role), Meta: body.Meta, Takeover: takeover,
+	}, &m.batch.track)
 	m.finishTrack(&q, Event{Version: incarnation}, err)
-	m.follow(q.party.id, x)
-	m.follow(former, x)
+	m.syncTrackSession(q.session.id, x)
+	m.syncTrackSession(former, x)
 }
 
 func (m *Machine) applyTrackUnregister(c *rawCommand) {
 	var body protocol.TrackUnregister
 	var q trackRequest
-	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterKnown(&q, c, &body.Head, body.Name) {
+	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterExistingTrack(&q, c, &body.Head, body.Name) {
 		return
 	}
-	err := q.x.state.Unregister(m.callTrack(q.x), rollout.Caller{Session: q.party.id, ID: body.ID, Incarnation: body.Incarnation}, &m.run.track)
+	err := q.track.state.Unregister(m.callTrack(q.track), rollout.Caller{Session: q.session.id, ID: body.ID, Incarnation: body.Incarnation}, &m.batch.track)
 	m.finishTrack(&q, Event{}, err)
-	m.follow(q.party.id, q.x)
+	m.syncTrackSession(q.session.id, q.track)
 }
 
 func (m *Machine) applyTrackPoll(c *rawCommand) {
 	var body protocol.TrackPoll
 	var q trackRequest
-	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterKnown(&q, c, &protocol.Head{Session: body.Session}, body.Name) {
+	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterExistingTrack(&q, c, &protocol.Head{Session: body.Session}, body.Name) {
 		return
 	}
-	x, caller := q.x, rollout.Caller{Session: q.party.id, ID: body.ID, Incarnation: body.Incarnation}
-	a, err := x.state.Poll(m.callTrack(x), caller, rollout.ReportOf(&body.Report), &m.run.track)
+	x, caller := q.track, rollout.Caller{Session: q.session.id, ID: body.ID, Incarnation: body.Incarnation}
+	a, err := x.state.Poll(m.callTrack(x), caller, rollout.ReportOf(&body.Report), &m.batch.track)
 	var reply protocol.TrackPollReply
 	x.answer(&a, body.WithPayload, &reply)
 	m.finishTrack(&q, Event{Poll: &reply}, err)
 }
 
 // answer puts an answer in the form of its message. Times are in log time, where the track has those of its bucket.
-func (x *track) answer(a *rollout.Answer, payload bool, out *protocol.TrackPollReply) {
+func (x *trackRecord) answer(a *rollout.Answer, payload bool, out *protocol.TrackPollReply) {
 	*out = a.Wire()
 	if out.Until > 0 {
-		out.Until = x.bucket.logAt(out.Until)
+		out.Until = x.bucket.logTimeAt(out.Until)
 	}
 	if payload {
 		out.Payload, out.HasPayload = x.state.Payload(a.Version)
@@ -231,7 +231,7 @@ func (x *track) answer(a *rollout.Answer, payload bool, out *protocol.TrackPollR
 func (m *Machine) applyTrackReport(c *rawCommand) {
 	var body protocol.TrackReport
 	var q trackRequest
-	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterKnown(&q, c, &protocol.Head{Session: body.Session}, body.Name) {
+	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterExistingTrack(&q, c, &protocol.Head{Session: body.Session}, body.Name) {
 		return
 	}
 	report := rollout.ReportOf(&body.Report)
@@ -239,37 +239,37 @@ func (m *Machine) applyTrackReport(c *rawCommand) {
 		m.reply(protocol.StatusBadRequest, textMalformed)
 		return
 	}
-	m.finishTrack(&q, Event{}, q.x.state.Report(m.callTrack(q.x), rollout.Caller{Session: q.party.id, ID: body.ID, Incarnation: body.Incarnation}, *report, &m.run.track))
+	m.finishTrack(&q, Event{}, q.track.state.Report(m.callTrack(q.track), rollout.Caller{Session: q.session.id, ID: body.ID, Incarnation: body.Incarnation}, *report, &m.batch.track))
 }
 
 func (m *Machine) applyTrackRole(c *rawCommand) {
 	var body protocol.TrackRole
 	var q trackRequest
-	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterKnown(&q, c, &body.Head, body.Name) {
+	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterExistingTrack(&q, c, &body.Head, body.Name) {
 		return
 	}
-	m.finishTrack(&q, Event{}, q.x.state.SetRole(m.callTrack(q.x), rollout.Caller{Session: q.party.id, ID: body.ID, Incarnation: body.Incarnation},
-		rollout.Role(body.Role), &m.run.track))
+	m.finishTrack(&q, Event{}, q.track.state.SetRole(m.callTrack(q.track), rollout.Caller{Session: q.session.id, ID: body.ID, Incarnation: body.Incarnation},
+		rollout.Role(body.Role), &m.batch.track))
 }
 
 func (m *Machine) applyTrackPublish(c *rawCommand) {
 	var body protocol.TrackPublish
 	var q trackRequest
-	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterKnown(&q, c, &body.Head, body.Name) {
+	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterExistingTrack(&q, c, &body.Head, body.Name) {
 		return
 	}
-	if !m.trackRoom(&q, rollout.VersionBytes(len(body.Payload))) {
+	if !m.requireTrackBytes(&q, rollout.VersionBytes(len(body.Payload))) {
 		return
 	}
-	version, err := q.x.state.Publish(m.callTrack(q.x), body.Version, body.Payload, &m.run.track)
+	version, err := q.track.state.Publish(m.callTrack(q.track), body.Version, body.Payload, &m.batch.track)
 	m.finishTrack(&q, Event{Version: version}, err)
 }
 
 func (m *Machine) applyTrackWithdraw(c *rawCommand) {
 	var body protocol.TrackWithdraw
 	var q trackRequest
-	if m.decode(&body, c.body) && m.valid(&body) && m.enterKnown(&q, c, &body.Head, body.Name) {
-		m.finishTrack(&q, Event{}, q.x.state.Withdraw(m.callTrack(q.x), body.Version, &m.run.track))
+	if m.decode(&body, c.body) && m.valid(&body) && m.enterExistingTrack(&q, c, &body.Head, body.Name) {
+		m.finishTrack(&q, Event{}, q.track.state.Withdraw(m.callTrack(q.track), body.Version, &m.batch.track))
 	}
 }
 
@@ -277,51 +277,51 @@ func (m *Machine) applyTrackWithdraw(c *rawCommand) {
 func (m *Machine) applyTrackAdvance(c *rawCommand) {
 	var body protocol.TrackAdvance
 	var q trackRequest
-	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterKnown(&q, c, &body.Head, body.Name) {
+	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterExistingTrack(&q, c, &body.Head, body.Name) {
 		return
 	}
-	now := m.callTrack(q.x)
+	now := m.callTrack(q.track)
 	if body.Version == 0 {
-		m.finishTrack(&q, Event{}, q.x.state.SourceFailed(now, body.Text, &m.run.track))
+		m.finishTrack(&q, Event{}, q.track.state.SourceFailed(now, body.Text, &m.batch.track))
 		return
 	}
-	m.finishTrack(&q, Event{}, q.x.state.Advance(now, body.Expected, body.Version, &m.run.track))
+	m.finishTrack(&q, Event{}, q.track.state.Advance(now, body.Expected, body.Version, &m.batch.track))
 }
 
 func (m *Machine) applyTrackGate(c *rawCommand) {
 	var body protocol.TrackGate
 	var q trackRequest
-	if m.decode(&body, c.body) && m.valid(&body) && m.enterKnown(&q, c, &body.Head, body.Name) {
-		m.finishTrack(&q, Event{}, q.x.state.Gate(m.callTrack(q.x), body.Location, body.Version, body.Gate, body.Attempt, rollout.Outcome(body.Outcome), body.Text,
-			&m.run.track))
+	if m.decode(&body, c.body) && m.valid(&body) && m.enterExistingTrack(&q, c, &body.Head, body.Name) {
+		m.finishTrack(&q, Event{}, q.track.state.Gate(m.callTrack(q.track), body.Location, body.Version, body.Gate, body.Attempt, rollout.Outcome(body.Outcome), body.Text,
+			&m.batch.track))
 	}
 }
 
 func (m *Machine) applyTrackAdmin(c *rawCommand) {
 	var body protocol.TrackAdmin
 	var q trackRequest
-	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterKnown(&q, c, &body.Head, body.Name) {
+	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterExistingTrack(&q, c, &body.Head, body.Name) {
 		return
 	}
-	x := q.x
+	x := q.track
 	// For all locations named or for none: it is carried out on a copy, which takes the place of the track when nothing was refused.
 	state, err := rollout.Decode(x.state.Append(nil))
 	dropped := x.state.SessionOf(body.ID)
 	now := m.callTrack(x)
 	if err == nil {
-		err = operate(state, now, &body, &m.run.track)
+		err = applyTrackVerb(state, now, &body, &m.batch.track)
 	}
 	if err == nil {
 		x.state = state
 	} else {
-		m.run.track.Reset()
+		m.batch.track.Reset()
 	}
 	m.finishTrack(&q, Event{}, err)
-	m.follow(dropped, x)
+	m.syncTrackSession(dropped, x)
 }
 
 // operate carries out an operator's command.
-func operate(t *rollout.Track, now rollout.Now, x *protocol.TrackAdmin, out *rollout.Changes) error {
+func applyTrackVerb(t *rollout.Track, now rollout.Now, x *protocol.TrackAdmin, out *rollout.Changes) error {
 	switch x.Verb {
 	case protocol.TrackRollback:
 		return t.Rollback(now, x.Locations, x.Version, out)
@@ -358,8 +358,8 @@ func operate(t *rollout.Track, now rollout.Now, x *protocol.TrackAdmin, out *rol
 // PeekTrack answers a poll that would change nothing, at the log time and wall time that the leader would stamp now. False: write the poll to the log, which
 // answers refusals too. It changes nothing, and may run beside other reads; whether the leader may still answer is the caller's to know, by a read barrier.
 func (m *Machine) PeekTrack(node, epoch uint64, req *protocol.TrackPoll, logTime, wall uint64, out *protocol.TrackPollReply) bool {
-	p := m.parties[req.Session]
-	b := m.semaphoreBucket(node, req.Name)
+	p := m.sessions[req.Session]
+	b := m.activeBucket(node, req.Name)
 	if b == nil || p == nil || p.node.id != node || p.epoch != epoch || !m.alive(p) || req.Validate() != nil {
 		return false
 	}
@@ -367,7 +367,7 @@ func (m *Machine) PeekTrack(node, epoch uint64, req *protocol.TrackPoll, logTime
 		if attached, _ := m.attached(p.home); !attached {
 			return false
 		}
-	} else if m.homeBucket(req.Session) != nil {
+	} else if m.activeHomeBucket(req.Session) != nil {
 		return false
 	}
 	var key [8 + protocol.MaxNameLen]byte
@@ -375,7 +375,7 @@ func (m *Machine) PeekTrack(node, epoch uint64, req *protocol.TrackPoll, logTime
 	if x == nil {
 		return false
 	}
-	a, ok, err := x.state.Peek(rollout.Now{Log: b.at(max(logTime, m.logTime)), Wall: wall},
+	a, ok, err := x.state.Peek(rollout.Now{Log: b.timeAt(max(logTime, m.logTime)), Wall: wall},
 		rollout.Caller{Session: req.Session, ID: req.ID, Incarnation: req.Incarnation}, rollout.ReportOf(&req.Report))
 	if !ok || err != nil {
 		return false

@@ -13,7 +13,7 @@ import (
 var trackName = []byte("geo/base")
 
 // send applies one command of a session, checks the invariants, and gives the reply.
-func (x *load) send(t testing.TB, kind CommandKind, body interface{ AppendBody([]byte) []byte }) Event {
+func (x *benchMachine) send(t testing.TB, kind CommandKind, body interface{ AppendBody([]byte) []byte }) Event {
 	t.Helper()
 	x.begin()
 	x.entry = AppendCommand(x.entry, Command{Kind: kind, Node: 1, Epoch: 1, Body: body.AppendBody(nil)})
@@ -30,10 +30,10 @@ func (x *load) send(t testing.TB, kind CommandKind, body interface{ AppendBody([
 	return Event{}
 }
 
-// newTrackLoad has a track SAS, then MAN five seconds later, with a leader of session i in each.
-func newTrackLoad(t testing.TB) (x *load, incarnations [2]uint64) {
+// newTrackMachine has a track SAS, then MAN five seconds later, with a leader of session i in each.
+func newTrackMachine(t testing.TB) (x *benchMachine, incarnations [2]uint64) {
 	t.Helper()
-	x = newLoad(2)
+	x = newBenchMachine(2)
 	e := x.send(t, CmdTrackCreate, &protocol.TrackCreate{Head: x.head(0), Name: trackName, Config: protocol.TrackConfig{
 		Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "MAN", Delay: 5_000}},
 	}})
@@ -54,7 +54,7 @@ func newTrackLoad(t testing.TB) (x *load, incarnations [2]uint64) {
 	return x, incarnations
 }
 
-func (x *load) pollOf(i int, incarnation, seq, current uint64) *protocol.TrackPoll {
+func (x *benchMachine) pollOf(i int, incarnation, seq, current uint64) *protocol.TrackPoll {
 	p := &protocol.TrackPoll{Session: x.sessions[i], Name: trackName, ID: []string{"SAS-1", "MAN-1"}[i], Incarnation: incarnation, WithPayload: true}
 	if seq > 0 {
 		p.Report = protocol.UpdateReport{Seq: seq, Current: current, Target: current, Code: "OK", Attempts: 1}
@@ -62,7 +62,7 @@ func (x *load) pollOf(i int, incarnation, seq, current uint64) *protocol.TrackPo
 	return p
 }
 
-func (x *load) restored(t testing.TB) *Machine {
+func (x *benchMachine) restored(t testing.TB) *Machine {
 	t.Helper()
 	var b bytes.Buffer
 	s := x.m.BeginSnapshot()
@@ -86,7 +86,7 @@ func callerOf(p *protocol.TrackPoll) rollout.Caller {
 
 // TestTrackGoesOn: the second location gets a version when its delay is over, not before, though the machine is restored in between.
 func TestTrackGoesOn(t *testing.T) {
-	x, inc := newTrackLoad(t)
+	x, inc := newTrackMachine(t)
 	if e := x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0)); e.Status != 0 || e.Poll.Version != 42 || string(e.Poll.Payload) != "v42" {
 		t.Fatalf("first poll: %+v", e)
 	}
@@ -103,7 +103,7 @@ func TestTrackGoesOn(t *testing.T) {
 
 // TestPeekTrackChangesNothing: of ten thousand polls in a steady state none needs an entry, and a report with news does.
 func TestPeekTrackChangesNothing(t *testing.T) {
-	x, inc := newTrackLoad(t)
+	x, inc := newTrackMachine(t)
 	x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0))
 	x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 1, 42))
 	digest := x.m.Digest()
@@ -126,7 +126,7 @@ func TestPeekTrackChangesNothing(t *testing.T) {
 
 // TestTrackSessionStops: the instances of a session go with it.
 func TestTrackSessionStops(t *testing.T) {
-	x, inc := newTrackLoad(t)
+	x, inc := newTrackMachine(t)
 	if e := x.send(t, CmdSessionStop, &protocol.SessionStop{Session: x.sessions[0], Epoch: 1}); e.Status != protocol.StatusOK {
 		t.Fatalf("stop: %v %s", e.Status, e.Text)
 	}
@@ -139,23 +139,23 @@ func TestTrackSessionStops(t *testing.T) {
 
 // TestTrackAdminAllOrNone: a command that is refused for one location changes none.
 func TestTrackAdminAllOrNone(t *testing.T) {
-	x, _ := newTrackLoad(t)
-	before := x.m.track(x.m.semaphoreBucket(1, trackName), 1, trackName).state.Digest()
+	x, _ := newTrackMachine(t)
+	before := x.m.track(x.m.activeBucket(1, trackName), 1, trackName).state.Digest()
 	e := x.send(t, CmdTrackAdmin, &protocol.TrackAdmin{Head: x.head(0), Name: trackName, Verb: protocol.TrackPause, Locations: []string{"SAS", "XXX"}})
-	if e.Status != protocol.StatusNotFound || x.m.track(x.m.semaphoreBucket(1, trackName), 1, trackName).state.Digest() != before {
+	if e.Status != protocol.StatusNotFound || x.m.track(x.m.activeBucket(1, trackName), 1, trackName).state.Digest() != before {
 		t.Fatalf("pause of a location that is not there: %v, or the other was paused", e.Status)
 	}
 	e = x.send(t, CmdTrackAdmin, &protocol.TrackAdmin{Head: x.head(0), Name: trackName, Verb: protocol.TrackPause, Locations: []string{"SAS"}})
-	if e.Status != protocol.StatusOK || x.m.track(x.m.semaphoreBucket(1, trackName), 1, trackName).state.Digest() == before {
+	if e.Status != protocol.StatusOK || x.m.track(x.m.activeBucket(1, trackName), 1, trackName).state.Digest() == before {
 		t.Fatalf("pause: %v %s", e.Status, e.Text)
 	}
 }
 
 // moved moves all buckets to a machine with another log time, which takes a minute.
-func (x *load) moved(t testing.TB) *load {
+func (x *benchMachine) moved(t testing.TB) *benchMachine {
 	t.Helper()
 	run := BucketsBody{Total: 64, Count: 64, Epoch: 9}
-	step := func(m *load, kind CommandKind, body []byte) {
+	step := func(m *benchMachine, kind CommandKind, body []byte) {
 		t.Helper()
 		m.begin()
 		m.entry = AppendCommand(m.entry, Command{Kind: kind, Body: body})
@@ -168,7 +168,7 @@ func (x *load) moved(t testing.TB) *load {
 		}
 	}
 	step(x, CmdFreeze, AppendBuckets(nil, run))
-	y := &load{m: New(2), now: 700_000, sessions: x.sessions, seqs: x.seqs}
+	y := &benchMachine{m: New(2), now: 700_000, sessions: x.sessions, seqs: x.seqs}
 	step(y, CmdTakeOver, nil)
 	step(y, CmdNodePut, AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: storyConfig()}))
 	var cursor []byte
@@ -191,7 +191,7 @@ func (x *load) moved(t testing.TB) *load {
 // TestTrackMoves: a track that moves in the middle of a delay to a shard with another log time
 // keeps what was left of the delay, and its answers.
 func TestTrackMoves(t *testing.T) {
-	x, inc := newTrackLoad(t)
+	x, inc := newTrackMachine(t)
 	x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0))
 	x.now += 2_000
 	x.send(t, CmdTrackPoll, x.pollOf(1, inc[1], 0, 0))
@@ -203,12 +203,12 @@ func TestTrackMoves(t *testing.T) {
 		t.Fatalf("the copy that moved away keeps %d tracks", n)
 	}
 	describe := func() protocol.TrackPollReply {
-		a, err := y.m.track(y.m.semaphoreBucket(1, trackName), 1, trackName).state.Poll(y.m.now(y.m.semaphoreBucket(1, trackName)),
-			callerOf(y.pollOf(1, inc[1], 0, 0)), nil, &y.m.run.track)
+		a, err := y.m.track(y.m.activeBucket(1, trackName), 1, trackName).state.Poll(y.m.trackNow(y.m.activeBucket(1, trackName)),
+			callerOf(y.pollOf(1, inc[1], 0, 0)), nil, &y.m.batch.track)
 		if err != nil {
 			t.Fatal(err)
 		}
-		y.m.run.track.Reset()
+		y.m.batch.track.Reset()
 		return a.Wire()
 	}
 	if a := describe(); a.Version != 0 || a.RetryAfter != 3_000 {
@@ -218,7 +218,7 @@ func TestTrackMoves(t *testing.T) {
 }
 
 func BenchmarkPeekTrack(b *testing.B) {
-	x, inc := newTrackLoad(b)
+	x, inc := newTrackMachine(b)
 	x.send(b, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0))
 	x.send(b, CmdTrackPoll, x.pollOf(0, inc[0], 1, 42))
 	poll, reply := x.pollOf(0, inc[0], 1, 42), protocol.TrackPollReply{}
@@ -232,7 +232,7 @@ func BenchmarkPeekTrack(b *testing.B) {
 
 // TestTrackReads: a description comes in pages, at the time that the leader would stamp; lists and histories say what there is.
 func TestTrackReads(t *testing.T) {
-	x, inc := newTrackLoad(t)
+	x, inc := newTrackMachine(t)
 	x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0))
 	x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 1, 42))
 	const more = 250

@@ -4,7 +4,7 @@ import "bytes"
 
 // treap is an ordered set of entries whose links live in the entries themselves: no allocation, O(log n) expected for insertion, removal and
 // seeking, O(1) expected for insertion at the end and removal at the front, and an in-order walk from anywhere. A semaphore keeps
-// its owners and its waiters in one each, ordered by order id; a party keeps what it holds and waits for in one, ordered by name.
+// its owners and its waiters in one each, ordered by order id; a session record keeps what it holds and waits for in one, ordered by name.
 //
 // The heap priority is a hash of the order id. The shape of the tree never decides an outcome.
 type treap struct {
@@ -15,14 +15,14 @@ type treap struct {
 // A set uses one of an entry's two groups of links.
 const (
 	byOrder = 0 // in its semaphore's owners or waiters, by order id
-	byName  = 1 // in its party's held, by name
+	byName  = 1 // in its session record's held, by name
 )
 
 type link struct {
 	left, right, parent *entry
 }
 
-func priority(e *entry) uint64 { return mix(e.orderID ^ uint64(e.sem.bucket.number)<<48) }
+func priority(e *entry) uint64 { return mix(e.orderID ^ uint64(e.semaphore.bucket.number)<<48) }
 
 // mix is the finalizer of splitmix64: a bijection that spreads every bit.
 func mix(x uint64) uint64 {
@@ -37,7 +37,7 @@ func entryLess(a, b *entry, which int) bool {
 	if which == byOrder {
 		return a.orderID < b.orderID
 	}
-	return bytes.Compare(a.sem.name, b.sem.name) < 0
+	return bytes.Compare(a.semaphore.name, b.semaphore.name) < 0
 }
 
 // insert adds an entry that is in no set of this kind.
@@ -190,7 +190,7 @@ func (t *treap) seekOrder(after uint64) *entry {
 func (t *treap) seekName(name []byte) *entry {
 	var found *entry
 	for at := t.root; at != nil; {
-		if bytes.Compare(at.sem.name, name) >= 0 {
+		if bytes.Compare(at.semaphore.name, name) >= 0 {
 			found = at
 			at = at.links[byName].left
 		} else {

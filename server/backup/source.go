@@ -58,7 +58,7 @@ func Load(r io.Reader, now time.Time) (*Source, error) {
 		if err := s.freeze(id); err != nil {
 			return nil, fmt.Errorf("shard %d of the backup: %w", id, err)
 		}
-		s.machines[id].Ahead(uint64(max(0, now.UnixMilli()-s.MadeMS)) / 1000)
+		s.machines[id].SkipAhead(uint64(max(0, now.UnixMilli()-s.MadeMS)) / 1000)
 	}
 	return s, nil
 }

@@ -32,8 +32,8 @@ func (w *world) truth(s *group, batch []byte, refused bool) {
 			}
 		}
 	}
-	for i := range s.out.Changes {
-		if x := &s.out.Changes[i]; x.Kind == protocol.ChangeOwnerAdded {
+	for i := range s.out.SemaphoreChanges {
+		if x := &s.out.SemaphoreChanges[i]; x.Kind == protocol.ChangeOwnerAdded {
 			w.granted(s, string(x.Name), &x.Owner)
 		}
 	}
@@ -99,13 +99,13 @@ func (w *world) gone(s *group, batch []byte) {
 		}
 		switch c.Kind {
 		case shard.CmdHandOver:
-			s.handed = bytes.Equal(c.Body, shard.HandsOver)
+			s.handed = bytes.Equal(c.Body, shard.HandOverBegins)
 			continue
-		case shard.CmdGuestGone:
+		case shard.CmdRemoteEnded:
 		default:
 			continue
 		}
-		ids, err := shard.ReadGuestGone(c.Body)
+		ids, err := shard.ReadRemoteEnded(c.Body)
 		if err != nil {
 			w.fail("a command is malformed")
 		}
@@ -277,7 +277,7 @@ func (w *world) atRest() {
 			w.fail("shard %d has no leader", s.id)
 		}
 		for _, m := range []*shard.Machine{s.authority, s.master.m} {
-			m.Guests(func(id, _ uint64) bool {
+			m.RemoteSessions(func(id, _ uint64) bool {
 				if at := w.ended[id]; at != 0 {
 					w.fail("session %s ended at %d, and shard %d still holds something for it", sessionName(id), at-begin, s.id)
 				}

@@ -88,8 +88,8 @@ var patches = []patch{
 		"shard/rollout", "TestEveryFieldIsKept", "",
 	},
 	{
-		"detached-outlives-epoch", "shard/guest.go", "p.epoch, p.detached = epoch, false", "p.epoch = epoch",
-		"shard", "TestDetachedIsOfAnEpoch", "",
+		"detached-outlives-epoch", "shard/remote_session.go", "p.epoch, p.detached = epoch, false", "p.epoch = epoch",
+		"shard", "TestDetachedStateEndsWithEpoch", "",
 	},
 	{
 		"detached-untold", "shard/lead/guest.go", "if have.Tracks == 0 {", "if have.Session != ^uint64(0) {",

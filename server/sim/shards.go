@@ -130,13 +130,13 @@ func (s *group) transfer(to *replica) {
 	if r.carryOut(); r.life != life {
 		return
 	}
-	r.propose(lead.Command{Command: shard.Command{Kind: shard.CmdHandOver, Body: shard.HandsOver}})
+	r.propose(lead.Command{Command: shard.Command{Kind: shard.CmdHandOver, Body: shard.HandOverBegins}})
 	fails := w.fault(TransferFails, uint32(s.id), 0.3)
 	w.after(w.delay(r.n), func() {
 		switch {
 		case s.master != r || r.life != life || r.led != term || !s.accepts():
 		case fails || to == r || !to.up() || w.now < to.apart:
-			r.propose(lead.Command{Command: shard.Command{Kind: shard.CmdHandOver, Body: shard.KeepsOn}})
+			r.propose(lead.Command{Command: shard.Command{Kind: shard.CmdHandOver, Body: shard.HandOverCancelled}})
 		default:
 			s.elect(to)
 			w.seen["handed over"]++
@@ -307,9 +307,9 @@ func (r *replica) apply(most int) {
 			case shard.EventSessionEnded:
 				r.l.Ended(r.clock(), x.Session)
 				w.tellEnded(r, x)
-			case shard.EventGuestHeld:
+			case shard.EventRemoteHeld:
 				r.l.GuestHeld(r.clock(), x.Session)
-			case shard.EventGuestIdle:
+			case shard.EventRemoteIdle:
 				r.l.GuestIdle(r.clock(), x.Session)
 			case shard.EventBucketsFrozen:
 				w.tellMoved(r, x.First, x.Count)
@@ -330,7 +330,7 @@ func (r *replica) apply(most int) {
 }
 
 func (r *replica) guests() (list []uint64) {
-	r.m.Guests(func(id, _ uint64) bool {
+	r.m.RemoteSessions(func(id, _ uint64) bool {
 		list = append(list, id)
 		return true
 	})
@@ -493,4 +493,4 @@ func (r *replica) HomeBucket(id uint64) (uint64, bool) {
 func (r *replica) Session(id uint64) (shard.SessionView, bool) { return r.m.Session(id) }
 
 // Guest looks up one at home elsewhere.
-func (r *replica) Guest(id uint64) (shard.GuestView, bool) { return r.m.Guest(id) }
+func (r *replica) Guest(id uint64) (shard.RemoteSessionView, bool) { return r.m.RemoteSession(id) }

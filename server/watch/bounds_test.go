@@ -32,8 +32,8 @@ func (emptyPages) StreamSnapshot(_ uint64, _ []byte, _ bool, _ []byte, _ int, ou
 	return nil, nil
 }
 
-func ownerChange(name string) []shard.Change {
-	return []shard.Change{{Node: 1, Name: []byte(name), Change: protocol.Change{
+func ownerChange(name string) []shard.SemaphoreChange {
+	return []shard.SemaphoreChange{{Node: 1, Name: []byte(name), Change: protocol.Change{
 		Kind:  protocol.ChangeOwnerChanged,
 		Owner: protocol.Owner{OrderID: 7, Session: 1 << 36, Count: 1, Data: []byte("10.0.0.1:8080"), Description: "api@host1"},
 	}}}

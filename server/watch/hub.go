@@ -67,7 +67,7 @@ func NewHub(shard uint64, send Sender, opt Options) *Hub {
 
 // Changed takes the changes of one applied batch, in apply order, under the machine's lock. One-shot watches fire before it returns; deltas go out
 // before it returns where it was quiet, else at the end of their window.
-func (h *Hub) Changed(index uint64, changes []shard.Change) {
+func (h *Hub) Changed(index uint64, changes []shard.SemaphoreChange) {
 	if len(changes) == 0 || h.load.Load() == 0 {
 		return
 	}
@@ -90,7 +90,7 @@ func (h *Hub) Changed(index uint64, changes []shard.Change) {
 }
 
 // note gives one change to the one-shot watches and the pending delta of its name. It answers whether that delta is due now.
-func (h *Hub) note(now time.Duration, index uint64, c *shard.Change) (due bool) {
+func (h *Hub) note(now time.Duration, index uint64, c *shard.SemaphoreChange) (due bool) {
 	n := h.nodes[c.Node]
 	if n == nil {
 		return false

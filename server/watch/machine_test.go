@@ -87,7 +87,7 @@ func (x *shardWorld) apply() {
 	x.index++
 	x.events.Reset()
 	x.m.Apply(x.index, x.entry, &x.events)
-	x.hub.Changed(x.index, x.events.Changes)
+	x.hub.Changed(x.index, x.events.SemaphoreChanges)
 }
 
 func (x *shardWorld) startSession() *actor {

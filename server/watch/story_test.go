@@ -113,7 +113,7 @@ func (w *world) step(t *testing.T, d *datadriven.TestData) []string {
 			return []string{err.Error()}
 		}
 	case "change":
-		var batch []shard.Change
+		var batch []shard.SemaphoreChange
 		for _, line := range strings.Split(d.Input, "\n") {
 			batch = append(batch, parseChange(t, node, line))
 		}
@@ -175,9 +175,9 @@ func (w *world) step(t *testing.T, d *datadriven.TestData) []string {
 	return nil
 }
 
-func parseChange(t *testing.T, node uint64, line string) shard.Change {
+func parseChange(t *testing.T, node uint64, line string) shard.SemaphoreChange {
 	f := append(strings.Fields(line), "", "", "")
-	c := shard.Change{Node: node, Name: []byte(f[1])}
+	c := shard.SemaphoreChange{Node: node, Name: []byte(f[1])}
 	n, _ := strconv.ParseUint(f[2], 10, 64)
 	switch f[0] {
 	case "create":

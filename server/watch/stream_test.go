@@ -94,9 +94,9 @@ func (s *subscribers) anyName() string {
 }
 
 // mutate makes one valid change of a random semaphore.
-func (s *subscribers) mutate(sems map[string]sem, node uint64) shard.Change {
+func (s *subscribers) mutate(sems map[string]sem, node uint64) shard.SemaphoreChange {
 	name := s.anyName()
-	c := shard.Change{Node: node, Name: []byte(name)}
+	c := shard.SemaphoreChange{Node: node, Name: []byte(name)}
 	cur, ok := sems[name]
 	text := func() []byte { return []byte(rapid.StringMatching(`[xyz]{0,3}`).Draw(s.t, "data")) }
 	if !ok {
@@ -132,7 +132,7 @@ func (s *subscribers) batch() {
 	for k, v := range s.store[node] {
 		sems[k] = v.clone()
 	}
-	var changes []shard.Change
+	var changes []shard.SemaphoreChange
 	said := make(map[string]uint8)
 	for range rapid.IntRange(1, 20).Draw(s.t, "changes") {
 		c := s.mutate(sems, node)

@@ -166,7 +166,7 @@ func cursorAt(name string, after uint64) []byte {
 }
 
 // change applies changes to the store and tells the hub, as one batch.
-func (w *world) change(changes ...shard.Change) {
+func (w *world) change(changes ...shard.SemaphoreChange) {
 	w.index++
 	for i := range changes {
 		c := &changes[i]

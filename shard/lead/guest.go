@@ -19,8 +19,8 @@ type guest struct {
 	at          uint64 // when it was confirmed, or is to be placed
 	note        uint64 // of the proposed release
 	gone        bool
-	detached    bool                 // likewise
-	seen        *shard.GuestSeenBody // in Leader.seenQ, not proposed yet
+	detached    bool                    // likewise
+	seen        *shard.RemoteUpdateBody // in Leader.seenQ, not proposed yet
 
 	list       *guestList
 	prev, next *guest
@@ -220,7 +220,7 @@ func (l *Leader) seen(e *entry, st State) {
 	if g == nil || g.gone || e.epoch < g.known {
 		return
 	}
-	x := shard.GuestSeenBody{Session: e.session, Epoch: e.epoch, Description: e.description, Detached: e.verdict == verdictDetached}
+	x := shard.RemoteUpdateBody{Session: e.session, Epoch: e.epoch, Description: e.description, Detached: e.verdict == verdictDetached}
 	have, ok := st.Guest(e.session)
 	if have.Tracks == 0 {
 		x.Detached = false

@@ -84,7 +84,7 @@ type State interface {
 	// Session looks a session up among those at home here. Alive is false for one that is unknown, ended, or overdue by log time.
 	Session(session uint64) (view shard.SessionView, alive bool)
 	// Guest looks up what this shard knows of a session at home elsewhere.
-	Guest(session uint64) (view shard.GuestView, known bool)
+	Guest(session uint64) (view shard.RemoteSessionView, known bool)
 }
 
 // Command is a command to propose. Note comes back with [Leader.Done].
@@ -187,7 +187,7 @@ type Leader struct {
 	flights map[uint64]flight
 	budget  budget
 	backoff bool // one was refused: the next go out after a tick
-	seenQ   []*shard.GuestSeenBody
+	seenQ   []*shard.RemoteUpdateBody
 
 	// guest side
 	guests     map[uint64]*guest

@@ -147,7 +147,7 @@ func (p *Processes) room(m *shard.Machine, node uint64, bytes int) error {
 	if has := p.nodes[node] + bytes; has > leastNodePending {
 		most := uint64(MaxNodePending)
 		if u, ok := m.Usage(node); ok {
-			most = max(leastNodePending, min(most, u.Most[shard.QuotaBytes]))
+			most = max(leastNodePending, min(most, u.Limit[shard.QuotaBytes]))
 		}
 		if uint64(has) > most {
 			return protocol.Errorf(protocol.StatusOverloaded,

@@ -13,7 +13,7 @@ import (
 type flight struct {
 	sessions []*session // detach
 	guests   []*guest   // gone
-	seen     *shard.GuestSeenBody
+	seen     *shard.RemoteUpdateBody
 }
 
 // budget paces what ends sessions or releases what they hold: late is safe, a stalled log is not.
@@ -58,7 +58,7 @@ func (l *Leader) flushDetaches() {
 			s.unqueue()
 			l.budget.tokens--
 			f.sessions = append(f.sessions, s)
-			body.Sessions = append(body.Sessions, shard.DetachItem{Session: s.id, Epoch: s.epoch, LastHeard: s.at})
+			body.Sessions = append(body.Sessions, shard.DetachItem{Session: s.id, Epoch: s.epoch, LastContact: s.at})
 		}
 		if len(f.sessions) == 0 {
 			return
@@ -74,7 +74,7 @@ func (l *Leader) flushDetaches() {
 func (l *Leader) flushGone() {
 	for l.gone.n > 0 && l.budget.tokens > 0 {
 		var f flight
-		var body shard.GuestGoneBody
+		var body shard.RemoteEndedBody
 		for l.gone.n > 0 && l.budget.tokens > 0 && len(f.guests) < MaxExpiries {
 			g := l.gone.first
 			l.gone.remove(g)
@@ -82,7 +82,7 @@ func (l *Leader) flushGone() {
 			f.guests = append(f.guests, g)
 			body.Sessions = append(body.Sessions, g.session)
 		}
-		note := l.propose(shard.CmdGuestGone, shard.AppendGuestGone(nil, body), f)
+		note := l.propose(shard.CmdRemoteEnded, shard.AppendRemoteEnded(nil, body), f)
 		for _, g := range f.guests {
 			g.note = note
 		}
@@ -96,7 +96,7 @@ func (l *Leader) flushSeen() {
 		if g := l.guests[b.Session]; g != nil && g.seen == b {
 			g.seen = nil
 		}
-		l.propose(shard.CmdGuestSeen, shard.AppendGuestSeen(nil, *b), flight{seen: b})
+		l.propose(shard.CmdRemoteUpdate, shard.AppendRemoteUpdate(nil, *b), flight{seen: b})
 	}
 	l.seenQ = slices.Delete(l.seenQ, 0, n)
 }

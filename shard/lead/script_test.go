@@ -66,9 +66,9 @@ func (w *world) Session(s uint64) (shard.SessionView, bool) {
 	return shard.SessionView{Epoch: e.epoch, Description: e.description, Attached: e.verdict != verdictDetached}, ok
 }
 
-func (w *world) Guest(s uint64) (shard.GuestView, bool) {
+func (w *world) Guest(s uint64) (shard.RemoteSessionView, bool) {
 	e, ok := w.guests[s]
-	return shard.GuestView{Epoch: e.epoch, Description: e.description, Tracks: w.tracks[s], Detached: e.verdict == verdictDetached}, ok
+	return shard.RemoteSessionView{Epoch: e.epoch, Description: e.description, Tracks: w.tracks[s], Detached: e.verdict == verdictDetached}, ok
 }
 
 func sid(t testing.TB, name string) uint64 {
@@ -348,12 +348,12 @@ func (w *world) command(c Command) string {
 		for _, s := range f.sessions {
 			fmt.Fprintf(&b, " %s epoch %d heard %d", sname(s.id), s.epoch, s.at)
 		}
-	case shard.CmdGuestGone:
+	case shard.CmdRemoteEnded:
 		b.WriteString("gone")
 		for _, g := range f.guests {
 			b.WriteString(" " + sname(g.session))
 		}
-	case shard.CmdGuestSeen:
+	case shard.CmdRemoteUpdate:
 		fmt.Fprintf(&b, "seen %s epoch %d %q", sname(f.seen.Session), f.seen.Epoch, f.seen.Description)
 		if f.seen.Detached {
 			b.WriteString(" detached")

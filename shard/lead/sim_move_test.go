@@ -148,7 +148,7 @@ func (w *sim) must(v *simMove, st protocol.Status) {
 // compare gives the leader the machine's list of what is held, as its driver does.
 func (r *simReplica) compare() {
 	var guests []uint64
-	r.m.Guests(func(id, _ uint64) bool {
+	r.m.RemoteSessions(func(id, _ uint64) bool {
 		guests = append(guests, id)
 		return true
 	})

@@ -244,7 +244,7 @@ func (r *simReplica) HomeBucket(id uint64) (uint64, bool) {
 
 func (r *simReplica) Session(id uint64) (shard.SessionView, bool) { return r.m.Session(id) }
 
-func (r *simReplica) Guest(id uint64) (shard.GuestView, bool) { return r.m.Guest(id) }
+func (r *simReplica) Guest(id uint64) (shard.RemoteSessionView, bool) { return r.m.RemoteSession(id) }
 
 // apply lets a replica catch up with some of its log, as the driver of a leader does.
 func (r *simReplica) apply(most int) {
@@ -273,9 +273,9 @@ func (r *simReplica) apply(most int) {
 				r.l.Detached(r.clock(), x.Session, x.Epoch, x.Text)
 			case shard.EventSessionEnded:
 				r.l.Ended(r.clock(), x.Session)
-			case shard.EventGuestHeld:
+			case shard.EventRemoteHeld:
 				r.l.GuestHeld(r.clock(), x.Session)
-			case shard.EventGuestIdle:
+			case shard.EventRemoteIdle:
 				r.l.GuestIdle(r.clock(), x.Session)
 			case shard.EventBucketsFrozen:
 				r.w.tellDetached(r, x.First, x.Count)
@@ -298,7 +298,7 @@ func (r *simReplica) apply(most int) {
 func (r *simReplica) tookOver(epoch uint64) {
 	if epoch == r.epoch {
 		var guests []uint64
-		r.m.Guests(func(id, _ uint64) bool {
+		r.m.RemoteSessions(func(id, _ uint64) bool {
 			guests = append(guests, id)
 			return true
 		})
@@ -721,7 +721,7 @@ func (w *sim) run(busy, quiet uint64) {
 	// Faults stopped long ago: what ended is held nowhere, who lives holds on.
 	for _, s := range w.shards {
 		for _, m := range []*shard.Machine{s.authority, s.master.m} {
-			m.Guests(func(id, _ uint64) bool {
+			m.RemoteSessions(func(id, _ uint64) bool {
 				if at := w.ended[id]; at != 0 {
 					w.t.Errorf("session %s ended at %d, and shard %d holds something for it at %d", sname(id), at, s.id, w.now)
 				}

@@ -45,7 +45,7 @@ func (s *Shard) step(index uint64, entry []byte) error {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
 	ev := &s.events
-	if cap(ev.List) > maxKeptEvents || cap(ev.Changes) > maxKeptEvents {
+	if cap(ev.List) > maxKeptEvents || cap(ev.SemaphoreChanges) > maxKeptEvents {
 		*ev = shard.Events{}
 	}
 	ev.Reset()

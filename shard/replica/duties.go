@@ -175,9 +175,9 @@ func (d *duties) feed(origins []Origin, ev *shard.Events) {
 		case shard.EventSessionEnded:
 			urgent = true
 			d.queue = append(d.queue, duty{kind: dutyEnded, b: e.Session})
-		case shard.EventGuestHeld:
+		case shard.EventRemoteHeld:
 			d.queue = append(d.queue, duty{kind: dutyGuestHeld, b: e.Session})
-		case shard.EventGuestIdle:
+		case shard.EventRemoteIdle:
 			d.queue = append(d.queue, duty{kind: dutyGuestIdle, b: e.Session})
 		case shard.EventBucketsFrozen:
 			urgent = true
@@ -248,12 +248,12 @@ func (s *Shard) HandOver(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return s.ProposeInternal(ctx, shard.Command{Kind: shard.CmdHandOver, Body: shard.HandsOver})
+	return s.ProposeInternal(ctx, shard.Command{Kind: shard.CmdHandOver, Body: shard.HandOverBegins})
 }
 
 // keepOn takes a hand-over back.
 func (s *Shard) keepOn() {
-	s.line.submit(s, shard.Command{Kind: shard.CmdHandOver, Body: shard.KeepsOn}, Origin{}, func(error) {})
+	s.line.submit(s, shard.Command{Kind: shard.CmdHandOver, Body: shard.HandOverCancelled}, Origin{}, func(error) {})
 }
 
 // followTicks is how many ticks a replica that does not lead leaves out: all it has to do is to

@@ -205,7 +205,7 @@ func TestGuestsAreReleasedWhenTheirHomeSaysGone(t *testing.T) {
 	if res := acquire(other); res.event.State != protocol.Accepted {
 		t.Fatalf("the second acquire does not wait: %+v", res)
 	}
-	if !recs[1].saw(shard.EventGuestHeld, c.session) {
+	if !recs[1].saw(shard.EventRemoteHeld, c.session) {
 		t.Error("the session is no guest")
 	}
 	for range 12 {
@@ -213,7 +213,7 @@ func TestGuestsAreReleasedWhenTheirHomeSaysGone(t *testing.T) {
 		d.hear(1)
 		d.hear(2)
 	}
-	if recs[1].saw(shard.EventGuestIdle, c.session) {
+	if recs[1].saw(shard.EventRemoteIdle, c.session) {
 		t.Fatal("the guest lost its lock while its session lives")
 	}
 	// The home ends it, by silence.
@@ -225,7 +225,7 @@ func TestGuestsAreReleasedWhenTheirHomeSaysGone(t *testing.T) {
 		d.hear(2)
 	}
 	recs[0].await("the home to end the session", recs[0].has(shard.EventSessionEnded, c.session))
-	recs[1].await("the guest's lock to be released", recs[1].has(shard.EventGuestIdle, c.session))
+	recs[1].await("the guest's lock to be released", recs[1].has(shard.EventRemoteIdle, c.session))
 	recs[1].await("the waiter to get the lock", recs[1].has(shard.EventAcquireResult, other.session))
 }
 

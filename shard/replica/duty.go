@@ -143,7 +143,7 @@ func (w *dutyWorker) do(x *duty) {
 func (w *dutyWorker) readGuests() []uint64 {
 	w.guests = w.guests[:0]
 	w.s.View(func(m *shard.Machine) {
-		m.Guests(func(session, _ uint64) bool {
+		m.RemoteSessions(func(session, _ uint64) bool {
 			w.guests = append(w.guests, session)
 			return true
 		})

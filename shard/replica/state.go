@@ -28,6 +28,6 @@ func (st *leadState) Session(session uint64) (view shard.SessionView, alive bool
 }
 
 // Guest tells what is known of a session at home elsewhere.
-func (st *leadState) Guest(session uint64) (view shard.GuestView, known bool) {
-	return st.machine().Guest(session)
+func (st *leadState) Guest(session uint64) (view shard.RemoteSessionView, known bool) {
+	return st.machine().RemoteSession(session)
 }

@@ -87,15 +87,15 @@ var makers = []struct {
 	{2, (*gen).stopOp},
 	{1, (*gen).killOp},
 	{3, (*gen).forceReleaseOp},
-	{2, (*gen).guestGoneOp},
-	{3, (*gen).guestSeenOp},
+	{2, (*gen).remoteEndedOp},
+	{3, (*gen).remoteUpdateOp},
 	{2, (*gen).nodePutOp},
 	{1, (*gen).nodeDropOp},
 	{2, (*gen).bucketsOp},
 	{1, (*gen).oddOp},
 }
 
-// opening is what every history begins with: buckets and nodes, then sessions, then semaphores. How many buckets are active here decides who is a guest.
+// opening is what every history begins with: buckets and nodes, then sessions, then semaphores. How many buckets are active here decides who is a remote session.
 func (g *gen) opening() []op {
 	active := pick[uint32](g, modelBuckets, modelBuckets-1, modelBuckets-2)
 	for _, name := range modelNames {
@@ -122,7 +122,7 @@ func (g *gen) begin() (ops []op) {
 }
 
 // furnish makes semaphores to quarrel about.
-func (g *gen) furnish() (ops []op) {
+func (g *gen) semaphoreOps() (ops []op) {
 	for range 1 + g.n(3) {
 		ops = append(ops, g.createOp())
 	}
@@ -351,14 +351,14 @@ func (g *gen) detachOp() op {
 	var x DetachBody
 	for range 1 + g.n(3) {
 		c := g.client()
-		heard := g.m.now + 1000 - uint64(pick(g, 1000, 1001, 0, min(int(g.m.now), 1<<30)+1000))
-		x.Sessions = append(x.Sessions, DetachItem{Session: c.id, Epoch: g.epochOf(c), LastHeard: heard})
+		lastContact := g.m.now + 1000 - uint64(pick(g, 1000, 1001, 0, min(int(g.m.now), 1<<30)+1000))
+		x.Sessions = append(x.Sessions, DetachItem{Session: c.id, Epoch: g.epochOf(c), LastContact: lastContact})
 	}
 	return op{kind: CmdDetach, msg: x}
 }
 
 func (g *gen) handOverOp() op {
-	return op{kind: CmdHandOver, raw: pick(g, HandsOver, HandsOver, KeepsOn)}
+	return op{kind: CmdHandOver, raw: pick(g, HandOverBegins, HandOverBegins, HandOverCancelled)}
 }
 
 // epochOf is the epoch a client acts under: mostly the newest.
@@ -393,8 +393,8 @@ func (g *gen) forceReleaseOp() op {
 	if len(g.m.sems) > 0 && g.chance(80) {
 		sem := g.m.sems[g.n(len(g.m.sems))]
 		x.Node, x.Name = sem.node, sem.name
-		if len(sem.rows) > 0 {
-			r := sem.rows[g.n(len(sem.rows))]
+		if len(sem.entries) > 0 {
+			r := sem.entries[g.n(len(sem.entries))]
 			x.First, x.Last = r.order, r.order+uint64(pick(g, 0, 0, 2, 100))
 		}
 	}
@@ -408,24 +408,24 @@ func (g *gen) forceReleaseOp() op {
 	return op{kind: CmdForceRelease, node: node, client: pick(g, "", "ops"), msg: x}
 }
 
-func (g *gen) guestGoneOp() op {
-	var x GuestGoneBody
+func (g *gen) remoteEndedOp() op {
+	var x RemoteEndedBody
 	for range 1 + g.n(2) {
 		x.Sessions = append(x.Sessions, g.client().id)
 	}
-	return op{kind: CmdGuestGone, msg: x}
+	return op{kind: CmdRemoteEnded, msg: x}
 }
 
-func (g *gen) guestSeenOp() op {
+func (g *gen) remoteUpdateOp() op {
 	c := g.client()
-	x := GuestSeenBody{Session: c.id, Epoch: c.epoch + uint64(pick(g, 0, 1)), Description: pick(g, "seen", "", string(bulk[:1025])), Detached: pick(g, true, false)}
+	x := RemoteUpdateBody{Session: c.id, Epoch: c.epoch + uint64(pick(g, 0, 1)), Description: pick(g, "seen", "", string(bulk[:1025])), Detached: pick(g, true, false)}
 	if g.chance(30) {
 		x.Epoch = c.epoch - min(c.epoch, 1)
 	}
 	if !g.m.isHome(c.id) && g.chance(50) {
 		c.epoch = max(c.epoch, x.Epoch)
 	}
-	return op{kind: CmdGuestSeen, msg: x}
+	return op{kind: CmdRemoteUpdate, msg: x}
 }
 
 // Nodes and buckets.
@@ -458,7 +458,7 @@ func (g *gen) bucketsOp() op {
 
 // oddOp is a command whose body cannot be read, or of an unknown kind, or a take-over among others.
 func (g *gen) oddOp() op {
-	kind := pick(g, CmdAcquire, CmdTakeOver, CmdRelease, CmdCreate, CmdDetach, CmdGuestGone, CmdGuestSeen, CmdNodePut, CmdNodeDrop, CmdBuckets,
+	kind := pick(g, CmdAcquire, CmdTakeOver, CmdRelease, CmdCreate, CmdDetach, CmdRemoteEnded, CmdRemoteUpdate, CmdNodePut, CmdNodeDrop, CmdBuckets,
 		CmdHandOver, CmdSessionStart, CmdSessionKill, CmdForceRelease, 77, 200, 0)
 	return op{kind: kind, raw: pick(g, []byte{0xff}, nil, []byte{0x91}, []byte{0x93, 1, 2}, bytes.Repeat([]byte{0x91}, 100))}
 }
@@ -490,7 +490,7 @@ func (g *gen) request(kind CommandKind, make func(c *modelClient, h protocol.Hea
 		// One that the session has something of already.
 		var own [][]byte
 		for _, sem := range g.m.sems {
-			if sem.row(s) != nil {
+			if sem.entryOf(s) != nil {
 				own = append(own, sem.name)
 			}
 		}
@@ -528,7 +528,7 @@ func (g *gen) acquireOp() op {
 		}
 		count := limit - uint64(g.n(int(limit)))
 		if sem != nil {
-			if r := sem.row(g.m.session(c.id)); r != nil && !g.fault(20) {
+			if r := sem.entryOf(g.m.session(c.id)); r != nil && !g.fault(20) {
 				count = r.count - uint64(g.n(int(min(r.count, 3))))
 			}
 		}
@@ -582,7 +582,7 @@ func (g *gen) resizeOp() op {
 func (g *gen) deleteOp() op {
 	return g.request(CmdDelete, func(_ *modelClient, h protocol.Head, name []byte) any {
 		for _, sem := range g.m.sems {
-			if sem.node == 1 && len(sem.rows) > 0 && len(sem.rows) == sem.waiters() && g.chance(50) {
+			if sem.node == 1 && len(sem.entries) > 0 && len(sem.entries) == sem.waiters() && g.chance(50) {
 				name = sem.name // nobody owns it, and somebody waits
 			}
 		}
@@ -631,10 +631,10 @@ func (o op) body() []byte {
 		return x.AppendBody(nil)
 	case DetachBody:
 		return AppendDetach(nil, x)
-	case GuestGoneBody:
-		return AppendGuestGone(nil, x)
-	case GuestSeenBody:
-		return AppendGuestSeen(nil, x)
+	case RemoteEndedBody:
+		return AppendRemoteEnded(nil, x)
+	case RemoteUpdateBody:
+		return AppendRemoteUpdate(nil, x)
 	case NodePutBody:
 		return AppendNodePut(nil, x)
 	case NodeDropBody:

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestAhead: a machine whose counters were moved on is whole, holds what it held, and goes on.
-func TestAhead(t *testing.T) {
+// TestSkipAhead: a machine whose counters were moved on is whole, holds what it held, and goes on.
+func TestSkipAhead(t *testing.T) {
 	for seed := range uint64(5) {
 		x := newChurn(seed, New(3))
 		for range 800 {
@@ -17,7 +17,7 @@ func TestAhead(t *testing.T) {
 			t.Fatal(err)
 		}
 		const seconds = 1000
-		m.Ahead(seconds)
+		m.SkipAhead(seconds)
 		if err := m.Check(); err != nil {
 			t.Fatal(err)
 		}
@@ -27,7 +27,7 @@ func TestAhead(t *testing.T) {
 		moved, processes := 0, 0
 		for i := range m.buckets {
 			now, old := &m.buckets[i], &x.m.buckets[i]
-			ahead := now.orders == old.orders+aheadOrders+seconds*aheadOrdersPerSecond && now.sessions == old.sessions+aheadSessions+seconds*aheadSessionsPerSecond
+			ahead := now.orderCounter == old.orderCounter+skipOrders+seconds*skipOrdersPerSecond && now.sessionCounter == old.sessionCounter+skipSessions+seconds*skipSessionsPerSecond
 			if ahead != (old.state != bucketAbsent) || now.state != old.state || now.epoch != old.epoch {
 				t.Fatalf("bucket %d: %+v of %+v", i, now, old)
 			}
@@ -35,7 +35,7 @@ func TestAhead(t *testing.T) {
 				moved++
 			}
 			for key, p := range old.processes {
-				if was, is := p.state.Last(), now.processes[key].state.Last(); is != was+now.orders-old.orders {
+				if was, is := p.state.Last(), now.processes[key].state.Last(); is != was+now.orderCounter-old.orderCounter {
 					t.Fatalf("a process's last token is %d, was %d", is, was)
 				}
 				processes++

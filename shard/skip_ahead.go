@@ -3,27 +3,27 @@ package shard
 // How far Ahead moves the counters of a bucket: past whatever it can have given out between a backup and the end of its cluster, and little enough for far more restores than anybody
 // makes. The longer ago the backup was made, the further, so that two clusters that are made of one backup, one after the other, give out different ids.
 const (
-	aheadOrders   = 1 << 32 // programs may keep order ids as numbers of 53 bits
-	aheadSessions = 1 << 20 // the counter in a session id has 36 bits
+	skipOrders   = 1 << 32 // programs may keep order ids as numbers of 53 bits
+	skipSessions = 1 << 20 // the counter in a session id has 36 bits
 
-	aheadOrdersPerSecond   = 1 << 20 // more than a bucket can give out
-	aheadSessionsPerSecond = 1 << 5  // than it does for long
-	aheadMost              = 1 << 28 // seconds: eight years
+	skipOrdersPerSecond   = 1 << 20 // more than a bucket can give out
+	skipSessionsPerSecond = 1 << 5  // than it does for long
+	skipMaxSeconds        = 1 << 28 // seconds: eight years
 )
 
 // Ahead moves the counters of every bucket on, and those of its processes, in a machine that was read from a backup made so many seconds ago. What the shard gave out after the backup was
 // made is not known here, and must not be given out again: an order id, or a process's epoch or token, that came twice would fence nobody off, and a session id that did would name two
 // clients' sessions. A session that began after the backup counts as ended then. It is not for a machine that a log is applied to.
-func (m *Machine) Ahead(seconds uint64) {
-	seconds = min(seconds, aheadMost)
-	orders := aheadOrders + seconds*aheadOrdersPerSecond
+func (m *Machine) SkipAhead(seconds uint64) {
+	seconds = min(seconds, skipMaxSeconds)
+	orders := skipOrders + seconds*skipOrdersPerSecond
 	for i := range m.buckets {
 		b := &m.buckets[i]
 		if b.state == bucketAbsent {
 			continue
 		}
-		b.orders += orders
-		b.sessions += aheadSessions + seconds*aheadSessionsPerSecond
+		b.orderCounter += orders
+		b.sessionCounter += skipSessions + seconds*skipSessionsPerSecond
 		for _, x := range b.processes { // each for itself: their order shows nowhere
 			x.state.Ahead(orders)
 		}

@@ -2,14 +2,14 @@ package shard
 
 // texts keeps short texts that many sessions have in common, such as the address of a connection that a thousand of them are attached on: each is one string then, and not
 // one for each session. It forgets by being overwritten. What it keeps is memory alone: no outcome depends on it, and it is in no snapshot.
-type texts [64]string
+type interner [64]string
 
-// longestText is what is worth a place here.
-const longestText = 64
+// maxInterned is what is worth a place here.
+const maxInterned = 64
 
 // of gives a text as a string that others may have too.
-func (t *texts) of(b string) string {
-	if len(b) == 0 || len(b) > longestText {
+func (t *interner) intern(b string) string {
+	if len(b) == 0 || len(b) > maxInterned {
 		return b
 	}
 	h := uint32(2166136261) // FNV-1a
@@ -23,9 +23,9 @@ func (t *texts) of(b string) string {
 	return *p
 }
 
-// ofBytes is of for bytes that are another's.
-func (t *texts) ofBytes(b []byte) string {
-	if len(b) > longestText {
+// internBytes is of for bytes that are another's.
+func (t *interner) internBytes(b []byte) string {
+	if len(b) > maxInterned {
 		return string(b)
 	}
 	h := uint32(2166136261)

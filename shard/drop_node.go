@@ -27,34 +27,34 @@ func (m *Machine) applyNodeDrop(c *rawCommand) {
 	m.touchNode(n)
 	n.dropped = true
 	delete(m.nodes, n.id)
-	m.findPeriods()
+	m.updatePeriods()
 	m.dropping = append(m.dropping, n)
-	m.dying = append(m.dying, m.stranded...) // some may be of this node
-	m.stranded = nil
-	m.run.out.List = append(m.run.out.List, Event{Kind: EventNodeDropped, Node: n.id})
-	m.dismantle()
+	m.ending = append(m.ending, m.orphaned...) // some may be of this node
+	m.orphaned = nil
+	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventNodeDropped, Node: n.id})
+	m.removeDroppedNodes()
 }
 
-// dismantle removes what dropped nodes left: sessions, then guests, each in order of id, then semaphores and processes in order of name.
-func (m *Machine) dismantle() {
-	for len(m.dropping) > 0 && m.run.released > 0 {
+// remove removes what dropped nodes left: sessions, then remote sessions, each in order of id, then semaphores and processes in order of name.
+func (m *Machine) removeDroppedNodes() {
+	for len(m.dropping) > 0 && m.batch.releaseBudget > 0 {
 		n := m.dropping[0]
-		for s := n.sessions.first(); s != nil && m.run.released > 0; s = n.sessions.first() {
-			m.run.released -= 10 // an end costs about as much as this many entries
+		for s := n.homeSessions.first(); s != nil && m.batch.releaseBudget > 0; s = n.homeSessions.first() {
+			m.batch.releaseBudget -= 10 // an end costs about as much as this many entries
 			m.endSession(s, protocol.EndNodeDropped, textNodeEnd)
 		}
-		for p := n.guests.first(); p != nil && m.run.released > 0; p = n.guests.first() {
-			m.run.released--
-			m.releaseGuest(m.condemn(p.id))
+		for p := n.remoteSessions.first(); p != nil && m.batch.releaseBudget > 0; p = n.remoteSessions.first() {
+			m.batch.releaseBudget--
+			m.releaseRemote(m.markRemoteEnded(p.id))
 		}
-		m.bury() // what is left of its sessions still has entries
-		if n.sessions.n > 0 || n.guests.n > 0 || len(m.dying) > 0 {
+		m.purgeEnding() // what is left of its sessions still has entries
+		if n.homeSessions.n > 0 || n.remoteSessions.n > 0 || len(m.ending) > 0 {
 			return
 		}
 		m.dropSemaphores(n)
 		m.dropProcesses(n)
 		m.dropTracks(n)
-		if n.count > 0 || n.processes.n > 0 || n.tracks.n > 0 {
+		if n.semaphoreCount > 0 || n.processes.n > 0 || n.tracks.n > 0 {
 			return
 		}
 		m.touchNode(n)
@@ -66,16 +66,16 @@ func (m *Machine) dismantle() {
 
 // dropSemaphores goes by name over all of them: who is young is no part of the state, and must not decide which are left for the next Apply.
 func (m *Machine) dropSemaphores(n *node) {
-	if m.run.released <= 0 {
+	if m.batch.releaseBudget <= 0 {
 		return
 	}
 	var list []*semaphore
 	m.names(n, nil, func(s *semaphore) bool {
 		list = append(list, s)
-		return len(list) < m.run.released
+		return len(list) < m.batch.releaseBudget
 	})
 	for _, s := range list {
-		m.run.released--
+		m.batch.releaseBudget--
 		m.unlink(s)
 	}
 }

@@ -6,22 +6,22 @@ import (
 	"unsafe"
 )
 
-// TestTexts: equal texts are one string, whatever came in between shows in none of them.
-func TestTexts(t *testing.T) {
-	var x texts
+// TestIntern: equal texts are one string, whatever came in between shows in none of them.
+func TestIntern(t *testing.T) {
+	var x interner
 	list := []string{"", "127.0.0.1:7070", "127.0.0.1:7071", strings.Repeat("long", 100)}
 	for i := range 1000 {
 		list = append(list, strings.Repeat("x", i%70)+string(rune('a'+i%26)))
 	}
 	for _, want := range list {
-		if got := x.of(strings.Clone(want)); got != want {
+		if got := x.intern(strings.Clone(want)); got != want {
 			t.Fatalf("%q for %q", got, want)
 		}
-		if got := x.ofBytes([]byte(want)); got != want {
+		if got := x.internBytes([]byte(want)); got != want {
 			t.Fatalf("%q for the bytes of %q", got, want)
 		}
 	}
-	a, b := x.of("127.0.0.1:7070"), x.ofBytes([]byte("127.0.0.1:7070"))
+	a, b := x.intern("127.0.0.1:7070"), x.internBytes([]byte("127.0.0.1:7070"))
 	if unsafe.StringData(a) != unsafe.StringData(b) {
 		t.Error("equal texts are two strings")
 	}

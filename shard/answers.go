@@ -18,34 +18,34 @@ type answer struct {
 	state   protocol.AcquireState
 	flag    bool // released
 	// said is the sentence of a refusal of a process or a rollout, which has its values in it.
-	// Empty: the one of outcomeTable. See keepSaid.
-	said string
+	// Empty: the one of outcomeTable. See keepSentence.
+	sentence string
 }
 
-// A party's first mostSaid answers keep their sentences, of at most maxSaid bytes each. No quota
+// A session record's first maxSentences answers keep their sentences, of at most maxSentence bytes each. No quota
 // counts them: they are 6 KiB of a session at most, and 3 KiB as a rule.
 const (
-	maxSaid  = 256
-	mostSaid = 24
+	maxSentence  = 256
+	maxSentences = 24
 )
 
-// keepSaid is a sentence as it is remembered with an answer: whole if it is short enough, and the
-// party remembers few answers, as clients do that raise their low-water mark. Else a repeat gets
+// keepSentence is a sentence as it is remembered with an answer: whole if it is short enough, and the
+// session record remembers few answers, as clients do that raise their low-water mark. Else a repeat gets
 // the general sentence of its outcome.
-func (p *party) keepSaid(text string, out outcome) string {
-	if !out.says() || text == outcomeTable[out].text || len(text) > maxSaid || p.answers.len() >= mostSaid {
+func (p *sessionRecord) keepSentence(text string, out outcome) string {
+	if !out.hasSentence() || text == outcomeTable[out].text || len(text) > maxSentence || p.answers.len() >= maxSentences {
 		return ""
 	}
 	return text
 }
 
 // says tells whether answers with the outcome may have a sentence of their own.
-func (o outcome) says() bool { return o >= outNotMember && o <= outTrackArgument }
+func (o outcome) hasSentence() bool { return o >= outNotMember && o <= outTrackArgument }
 
 // text is what a repeat of the answer says to people, for processes and rollouts.
 func (a *answer) text() string {
-	if a.said != "" {
-		return a.said
+	if a.sentence != "" {
+		return a.sentence
 	}
 	return outcomeTable[a.outcome].text
 }
@@ -57,7 +57,7 @@ func appendAnswer(b []byte, a *answer) []byte {
 	b = binary.AppendUvarint(b, uint64(a.bucket))
 	b = append(b, byte(a.kind), byte(a.outcome), byte(a.state))
 	b = appendBool(b, a.flag)
-	return appendString(b, a.said)
+	return appendString(b, a.sentence)
 }
 
 // answer decodes an answer that follows the one with number after.
@@ -68,11 +68,11 @@ func (r *reader) answer(after uint64) (a answer, ok bool) {
 	if a.outcome >= outcomes || a.seq <= after || bucket > math.MaxUint32 {
 		return a, false
 	}
-	a.said = string(r.bytes())
-	return a, !r.bad && len(a.said) <= maxSaid
+	a.sentence = string(r.bytes())
+	return a, !r.bad && len(a.sentence) <= maxSentence
 }
 
-// answers are those of one party, in order of number.
+// answers are those of one session record, in order of number.
 //
 // An acquire that left an entry is not among them: the entry carries its number while it is there, and leaves an answer behind only if the
 // number is not below the low-water mark then.
@@ -155,15 +155,15 @@ func (a *answers) merge(more []answer) {
 }
 
 // recall remembers what became of an entry's request, unless its client is known to have an answer.
-func (m *Machine) recall(e *entry, out outcome, state protocol.AcquireState) {
-	p := e.party
-	if p.gone || e.seq < p.low {
+func (m *Machine) rememberOutcome(e *entry, out outcome, state protocol.AcquireState) {
+	p := e.session
+	if p.ended || e.seq < p.low {
 		return
 	}
-	m.touchParty(p)
-	a := answer{seq: e.seq, bucket: e.sem.bucket.number, kind: CmdAcquire, outcome: out, state: state}
+	m.touchSessionRecord(p)
+	a := answer{seq: e.seq, bucket: e.semaphore.bucket.number, kind: CmdAcquire, outcome: out, state: state}
 	if state == protocol.Acquired {
 		a.value = e.orderID
 	}
-	p.remember(a)
+	p.rememberAnswer(a)
 }

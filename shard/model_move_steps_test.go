@@ -9,31 +9,31 @@ import (
 )
 
 // take sends a step of a move, which may be sent again at any later time.
-func (x *moving) take(to int, kind CommandKind, body []byte) protocol.Status {
+func (x *moveTest) sendStep(to int, kind CommandKind, body []byte) protocol.Status {
 	c := Command{Kind: kind, Body: body}
-	x.sent = append(x.sent, movingStep{to, c})
+	x.sent = append(x.sent, sentStep{to, c})
 	e := x.command(to, c)
-	x.say("shard %d: step %d -> %v %s", to, kind, e.Status, e.Text)
+	x.logf("shard %d: step %d -> %v %s", to, kind, e.Status, e.Text)
 	return e.Status
 }
 
 // again repeats a step of any move there ever was.
-func (x *moving) again() {
+func (x *moveTest) repeatStep() {
 	if len(x.sent) == 0 {
 		return
 	}
 	s := x.sent[len(x.sent)-1-x.r.IntN(min(len(x.sent), 40))]
-	x.saw("step sent again")
+	x.count("step sent again")
 	if s.c.Kind == CmdImport {
-		x.saw("late chunk")
+		x.count("late chunk")
 	}
 	e := x.command(s.to, s.c)
-	x.say("shard %d: step %d again -> %v %s", s.to, s.c.Kind, e.Status, e.Text)
+	x.logf("shard %d: step %d again -> %v %s", s.to, s.c.Kind, e.Status, e.Text)
 	x.reattach()
 }
 
 // reattach has the clients of sessions that a move has detached come back, as they do.
-func (x *moving) reattach() {
+func (x *moveTest) reattach() {
 	for _, c := range x.clients {
 		i, ok := x.serving(protocol.SessionBucket(c.id))
 		if !ok {
@@ -50,7 +50,7 @@ func (x *moving) reattach() {
 	}
 }
 
-func (x *moving) move() error {
+func (x *moveTest) move() error {
 	if len(x.moves) == 0 || len(x.moves) < 2 && x.r.IntN(10) == 0 {
 		x.begin()
 		return nil
@@ -61,7 +61,7 @@ func (x *moving) move() error {
 	}
 	body := AppendBuckets(nil, v.run)
 	if x.r.IntN(12) == 0 && (v.phase == "begun" || v.phase == "frozen" || v.phase == "there") {
-		x.saw(map[string]string{"begun": "move aborted before the freeze", "frozen": "move aborted after it", "there": "move aborted after the import"}[v.phase])
+		x.count(map[string]string{"begun": "move aborted before the freeze", "frozen": "move aborted after it", "there": "move aborted after the import"}[v.phase])
 		v.run.Epoch++
 		v.phase = "aborted"
 		x.commit(v, v.from)
@@ -69,16 +69,16 @@ func (x *moving) move() error {
 	}
 	switch v.phase {
 	case "begun":
-		switch st := x.take(v.from, CmdFreeze, body); st {
+		switch st := x.sendStep(v.from, CmdFreeze, body); st {
 		case protocol.StatusOK:
 			v.phase, v.still = "frozen", stillIn(x.shards[v.from].m, v)
 		case protocol.StatusAborted:
-			x.saw("freeze had to wait")
+			x.count("freeze had to wait")
 		default:
 			return fmt.Errorf("freeze: %v", st)
 		}
 	case "frozen":
-		return x.carry(v)
+		return x.transferChunk(v)
 	case "there":
 		x.commit(v, v.to)
 		v.phase = "committed"
@@ -87,7 +87,7 @@ func (x *moving) move() error {
 		if v.phase == "aborted" {
 			to, next = v.from, "returned"
 		}
-		if st := x.take(to, CmdActivate, body); st != protocol.StatusOK {
+		if st := x.sendStep(to, CmdActivate, body); st != protocol.StatusOK {
 			return fmt.Errorf("activate: %v", st)
 		}
 		x.catchUp(false)
@@ -98,25 +98,25 @@ func (x *moving) move() error {
 		if v.phase == "returned" {
 			to = v.to
 		}
-		if st := x.take(to, CmdDropBuckets, body); st != protocol.StatusOK {
+		if st := x.sendStep(to, CmdDropBuckets, body); st != protocol.StatusOK {
 			return fmt.Errorf("drop: %v", st)
 		}
-		if x.shards[to].m.clearing.on {
-			x.saw("drop goes on")
+		if x.shards[to].m.clearing.active {
+			x.count("drop goes on")
 		}
 		x.moves = without(x.moves, v)
-		x.saw("move done")
+		x.count("move done")
 	}
 	return nil
 }
 
-func (x *moving) begin() {
-	first := uint32(x.r.IntN(movingBuckets))
+func (x *moveTest) begin() {
+	first := uint32(x.r.IntN(moveTestBuckets))
 	count := uint32(1 + x.r.IntN(2))
-	v := &movingMove{from: x.owner[first], to: x.r.IntN(movingShards), phase: "begun"}
+	v := &bucketMove{from: x.owner[first], to: x.r.IntN(moveTestShards), phase: "begun"}
 	epoch := uint64(0)
 	for b := first; b < first+count; b++ {
-		if b >= movingBuckets || x.owner[b] != v.from || v.to == v.from {
+		if b >= moveTestBuckets || x.owner[b] != v.from || v.to == v.from {
 			return
 		}
 		for _, o := range x.moves {
@@ -126,30 +126,30 @@ func (x *moving) begin() {
 		}
 		epoch = max(epoch, x.epochs[b])
 	}
-	v.run = BucketsBody{Total: movingBuckets, First: first, Count: count, Epoch: epoch + 1}
+	v.run = BucketsBody{Total: moveTestBuckets, First: first, Count: count, Epoch: epoch + 1}
 	x.moves = append(x.moves, v)
-	x.say("move of %d+%d from %d to %d, epoch %d", first, count, v.from, v.to, v.run.Epoch)
+	x.logf("move of %d+%d from %d to %d, epoch %d", first, count, v.from, v.to, v.run.Epoch)
 }
 
-func (x *moving) commit(v *movingMove, owner int) {
+func (x *moveTest) commit(v *bucketMove, owner int) {
 	for b := v.run.First; b < v.run.First+v.run.Count; b++ {
 		x.owner[b], x.epochs[b] = owner, v.run.Epoch
 	}
 }
 
 // carry brings the next chunk over, or forgets how far it was.
-func (x *moving) carry(v *movingMove) error {
+func (x *moveTest) transferChunk(v *bucketMove) error {
 	from, to := x.shards[v.from].m, x.shards[v.to].m
 	switch x.r.IntN(10) {
 	case 0:
-		x.saw("crash")
+		x.count("crash")
 		v.cursor = nil
 	case 1:
 		cursor, complete, ok := to.Imported(v.run.First, v.run.Count, v.run.Epoch)
 		if !ok {
 			return fmt.Errorf("nothing can be imported")
 		}
-		x.saw("resumed")
+		x.count("resumed")
 		if v.cursor = cursor; complete {
 			v.phase = "there"
 			return nil
@@ -159,28 +159,28 @@ func (x *moving) carry(v *movingMove) error {
 	if err != nil {
 		return err
 	}
-	switch st := x.take(v.to, CmdImport, AppendImport(nil, ImportBody{v.run, part})); st {
+	switch st := x.sendStep(v.to, CmdImport, AppendImport(nil, ImportBody{v.run, part})); st {
 	case protocol.StatusAborted:
-		if to.clearing.on {
-			x.saw("outdated copy replaced")
+		if to.clearing.active {
+			x.count("outdated copy replaced")
 			return nil
 		}
-		x.saw("chunk out of order")
+		x.count("chunk out of order")
 		v.cursor, _, _ = to.Imported(v.run.First, v.run.Count, v.run.Epoch)
 	case protocol.StatusOK:
 		v.cursor = next
-		if i := to.importOf(&v.run); i >= 0 && len(to.imports[i].part) > 0 {
-			x.saw("track in parts")
+		if i := to.findImport(&v.run); i >= 0 && len(to.imports[i].trackBytes) > 0 {
+			x.count("track in parts")
 		}
 		if _, complete, _ := to.Imported(v.run.First, v.run.Count, v.run.Epoch); complete {
 			v.phase = "there"
-			if c, err := sameCopies(from, to, v, x.saw); err != nil {
+			if c, err := sameCopies(from, to, v, x.count); err != nil {
 				return err
 			} else if c > 0 {
-				x.saw("waiter moved")
+				x.count("waiter moved")
 			}
-			if slices.ContainsFunc(x.clients, func(c *modelClient) bool { return v.run.inRun(uint64(protocol.SessionBucket(c.id))) }) {
-				x.saw("home moved with guests")
+			if slices.ContainsFunc(x.clients, func(c *modelClient) bool { return v.run.contains(uint64(protocol.SessionBucket(c.id))) }) {
+				x.count("home moved with remote sessions")
 			}
 		}
 	default:
@@ -189,8 +189,8 @@ func (x *moving) carry(v *movingMove) error {
 	return nil
 }
 
-func (x *moving) restart() error {
-	s := x.shards[x.r.IntN(movingShards)]
+func (x *moveTest) restart() error {
+	s := x.shards[x.r.IntN(moveTestShards)]
 	if s.snap != nil {
 		return nil
 	}
@@ -202,15 +202,15 @@ func (x *moving) restart() error {
 		return fmt.Errorf("restored it is another machine")
 	}
 	s.m = m
-	x.saw("restart")
+	x.count("restart")
 	return nil
 }
 
 // sameCopies compares the copies of source and target, and counts waiters.
-func sameCopies(from, to *Machine, v *movingMove, seen func(string)) (waiters int, err error) {
+func sameCopies(from, to *Machine, v *bucketMove, seen func(string)) (waiters int, err error) {
 	for b := v.run.First; b < v.run.First+v.run.Count; b++ {
 		x, y := &from.buckets[b], &to.buckets[b]
-		if x.orders != y.orders || x.sessions != y.sessions || x.stood != y.stood || len(x.semaphores) != len(y.semaphores) {
+		if x.orderCounter != y.orderCounter || x.sessionCounter != y.sessionCounter || x.timeBase != y.timeBase || len(x.semaphores) != len(y.semaphores) {
 			return 0, fmt.Errorf("bucket %d is another at the target: %d semaphores, want %d", b, len(y.semaphores), len(x.semaphores))
 		}
 		if members, err := sameProcessCopies(x, y); err != nil {
@@ -235,12 +235,12 @@ func sameCopies(from, to *Machine, v *movingMove, seen func(string)) (waiters in
 }
 
 // rest compares everything and lets time pass, when no move is under way.
-func (x *moving) rest() error {
+func (x *moveTest) compareAtRest() error {
 	if len(x.moves) > 0 {
 		return nil
 	}
 	x.catchUp(true)
-	if err := x.same(); err != nil {
+	if err := x.compare(); err != nil {
 		return err
 	}
 	x.now += uint64(x.r.IntN(3000))
@@ -250,10 +250,10 @@ func (x *moving) rest() error {
 	}
 	x.catchUp(true)
 	x.tickTracks()
-	return x.same()
+	return x.compare()
 }
 
-func (x *moving) same() error {
+func (x *moveTest) compare() error {
 	if err := x.sameProcesses(); err != nil {
 		return err
 	}
@@ -263,7 +263,7 @@ func (x *moving) same() error {
 	count := 0
 	for i, s := range x.shards {
 		count += s.m.Sizes().Semaphores
-		for b := range uint32(movingBuckets) {
+		for b := range uint32(moveTestBuckets) {
 			if _, active := s.m.Bucket(b); active != (x.owner[b] == i) {
 				return fmt.Errorf("bucket %d at shard %d: active %v, its owner is %d", b, i, active, x.owner[b])
 			}
@@ -287,13 +287,13 @@ func (x *moving) same() error {
 			for e := t.first; e != nil; e = next(e, byOrder) {
 				left := uint64(0)
 				if e.timer.pos > 0 {
-					left = e.timer.at - s.m.time(e.sem.bucket)
+					left = e.timer.at - s.m.bucketTime(e.semaphore.bucket)
 				}
-				rows = append(rows, fmt.Sprint(e.party.id, e.orderID, e.count, e.seq, e.timeout, string(e.data), !e.waiting, left))
+				rows = append(rows, fmt.Sprint(e.session.id, e.orderID, e.count, e.seq, e.timeout, string(e.data), !e.waiting, left))
 			}
 		}
 		var want []string
-		for _, r := range w.rows {
+		for _, r := range w.entries {
 			left := uint64(0)
 			if r.timed && !r.owner {
 				left = r.deadline - x.w.now

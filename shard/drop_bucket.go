@@ -1,0 +1,212 @@
+package shard
+
+import "math"
+
+// clearing is the sweep that removes what dropped copies hold, a bounded piece an Apply: first the
+// sessions at home there, node by node in order of id, then what is in the copies, bucket by bucket
+// in order of key. It begins again when another copy is dropped meanwhile; when it has come to the
+// end, all of them are empty.
+type clearState struct {
+	active    bool
+	homesDone bool   // the sessions are done
+	node      uint64 // sessions: at this node
+	session   uint64 // sessions: behind this one
+}
+
+// drop begins the removal of a copy. The epoch is what stays. homes: sessions may be at home in it.
+func (m *Machine) dropCopy(b *bucket, epoch uint64, homes bool) {
+	b.epoch, b.moveEpoch = epoch, 0
+	switch {
+	case b.state == bucketAbsent || b.state == bucketDropping:
+		return
+	case len(b.semaphores)+len(b.processes)+len(b.tracks) == 0 && !homes:
+		b.state = bucketAbsent
+		m.copyCount = m.countCopies()
+	default:
+		b.state = bucketDropping
+		m.clearing = clearState{active: true}
+	}
+}
+
+// clear goes on with the removal.
+func (m *Machine) clearDropped() {
+	c := &m.clearing
+	if c.active && !c.homesDone {
+		c.homesDone = m.clearHomeSessions()
+	}
+	if c.active && c.homesDone && m.clearCopies() {
+		m.finishClearing()
+	}
+}
+
+// clearHomeSessions has the sessions in dropped copies go; false: the work of this Apply is used up.
+func (m *Machine) clearHomeSessions() bool {
+	c := &m.clearing
+	looks := 10 * m.work.releases // nodes passed by cost less than records removed
+	dropped := m.homeIDRanges(func(is bucketState) bool { return is == bucketDropping })
+	for m.batch.releaseBudget > 0 && looks > 0 {
+		looks -= 5
+		n := m.nodeFrom(c.node)
+		if n == nil {
+			return true
+		}
+		if n.id != c.node {
+			c.node, c.session = n.id, 0
+		}
+		if !m.clearNodeSessions(n, dropped) {
+			return false
+		}
+		if n.id == math.MaxUint64 {
+			return true
+		}
+		c.node, c.session = n.id+1, 0
+	}
+	return false
+}
+
+// clearCopies has what is in dropped copies go; false: the work of this Apply is used up.
+func (m *Machine) clearCopies() bool {
+	for i := range m.buckets {
+		b := &m.buckets[i]
+		if b.state != bucketDropping {
+			continue
+		}
+		if !clearCopy(m, b.semaphores, m.clearSemaphore) || !clearCopy(m, b.processes, m.clearProcess) || !clearCopy(m, b.tracks, m.clearTrack) {
+			return false
+		}
+	}
+	return true
+}
+
+// clearCopy has things of a copy go in order of key. remove takes one out of the map, and is false
+// if it could not in this Apply. Nobody leaves or is told by that: they are elsewhere.
+func clearCopy[T any](m *Machine, objects map[string]T, remove func(T) bool) bool {
+	for len(objects) > 0 {
+		if m.batch.releaseBudget <= 0 {
+			return false
+		}
+		keys, _ := keysFrom(objects, nil)
+		for _, key := range keys {
+			if m.batch.releaseBudget <= 0 || !remove(objects[key]) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// nodeFrom is the first node whose id is not below id.
+func (m *Machine) nodeFrom(id uint64) (n *node) {
+	m.nodeIndex.ascend(func(o *node) bool { return o.id < id }, func(o *node) bool {
+		n = o
+		return false
+	})
+	return n
+}
+
+// cleared ends the sweep.
+func (m *Machine) finishClearing() {
+	m.clearing = clearState{}
+	for i := range m.buckets {
+		if b := &m.buckets[i]; b.state == bucketDropping {
+			b.state, b.semaphores, b.processes, b.tracks = bucketAbsent, nil, nil, nil
+		}
+	}
+	m.copyCount = m.countCopies()
+	kept := m.orphaned[:0]
+	for _, p := range m.orphaned {
+		if p.hasReferences() {
+			kept = append(kept, p)
+			continue
+		}
+		m.touchSessionRecord(p)
+		delete(m.sessions, p.id)
+	}
+	clear(m.orphaned[len(kept):])
+	m.orphaned = kept
+}
+
+// clearNodeSessions has the node's sessions in dropped copies go; false: the work of this Apply is used up.
+func (m *Machine) clearNodeSessions(n *node, dropped []idRange) bool {
+	c := &m.clearing
+	for {
+		s := n.homeSessionIn(dropped, c.session)
+		if s == nil {
+			return true
+		}
+		if m.batch.releaseBudget <= 0 {
+			return false
+		}
+		m.batch.releaseBudget--
+		c.session = s.id
+		m.removeHome(s)
+	}
+}
+
+// homeSessionAfter is the node's first session with an id above id.
+func (n *node) homeSessionAfter(id uint64) (s *homeSession) {
+	n.homeSessions.ascend(func(o *homeSession) bool { return o.id <= id }, func(o *homeSession) bool {
+		s = o
+		return false
+	})
+	return s
+}
+
+// depart takes a session's home out of this shard. What the shard's semaphores know of the session stays, as a remote session.
+func (m *Machine) removeHome(s *homeSession) {
+	p := s.sessionRecord
+	m.unlinkHome(p)
+	if !p.hasReferences() && p.answers.len() == 0 && p.low <= 1 {
+		delete(m.sessions, p.id)
+		p.ended = true // and has no answers
+		return
+	}
+	p.node.remoteSessions.insert(p, sessionRecordLess)
+	if !p.hasReferences() {
+		m.arm(p, addSaturated(p.lastUsed, Retention))
+	}
+}
+
+// unlinkHome makes a session record whose home copy is here, and not active, one without a home here.
+func (m *Machine) unlinkHome(p *sessionRecord) {
+	m.touchSessionRecord(p)
+	s := p.home
+	m.cancel(s)
+	m.cancel(p)
+	delete(m.byCreateID, s.createID)
+	p.node.removeSession(s)
+	p.home, p.lastUsed = nil, m.logTime // used is part of the state of a remote session only
+}
+
+// discard removes a semaphore of a dropped copy with its entries: nothing is released or told by that, the semaphore is elsewhere.
+func (m *Machine) clearSemaphore(s *semaphore) bool {
+	for _, t := range []*treap{&s.owners, &s.waiters} {
+		for e := t.first; e != nil; e = t.first {
+			if m.batch.releaseBudget <= 0 {
+				return false
+			}
+			m.batch.releaseBudget--
+			m.touchSemaphore(s)
+			m.touchEntry(e)
+			m.cancel(e)
+			t.remove(e, byOrder)
+			s.updateStuck()
+			s.node.removeEntryUsage(e)
+			if !e.waiting {
+				s.used -= e.count
+			}
+			p := e.session
+			p.entries.remove(e, byName)
+			if !p.hasReferences() && !p.ended && !m.atHome(p) {
+				m.touchSessionRecord(p)
+				m.remoteIdle(p)
+			}
+		}
+	}
+	if m.batch.releaseBudget <= 0 {
+		return false
+	}
+	m.batch.releaseBudget--
+	m.unlink(s)
+	return true
+}

@@ -1,0 +1,237 @@
+package shard
+
+import (
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// actor finds the session a request is made on, and checks the attach epoch it is made under; it answers the command when the session is
+// gone or attached elsewhere. A session whose home bucket is not active here is a remote session, and is recorded with its first request. Its description is the one
+// that came with the request, if one did, until its home says another.
+func (m *Machine) requireSession(id uint64, n *node, epoch uint64, description []byte) *sessionRecord {
+	if id == 0 {
+		m.reply(protocol.StatusSessionExpired, textSessionEnded)
+		return nil
+	}
+	p := m.sessions[id]
+	if m.activeHomeBucket(id) != nil {
+		if p == nil || p.home == nil || p.node != n || !m.alive(p) {
+			m.reply(protocol.StatusSessionExpired, textSessionEnded)
+			return nil
+		}
+		if epoch != p.epoch {
+			text := textTakenOver
+			if epoch > p.epoch {
+				text = textNotAttached
+			}
+			m.reply(protocol.StatusBadSession, text)
+			return nil
+		}
+		m.touchSessionRecord(p)
+		return p
+	}
+	if p == nil {
+		if m.endedRemotes.has(id, m.logTime) && !plantGoneForgotten {
+			m.reply(protocol.StatusSessionExpired, textSessionEnded)
+			return nil
+		}
+		p = &sessionRecord{id: id, node: n, epoch: epoch, low: 1, lastUsed: m.logTime, snapMark: m.snapMark}
+		p.updateDescription(description)
+		m.sessions[id] = p
+		n.remoteSessions.insert(p, sessionRecordLess)
+		m.arm(p, addSaturated(m.logTime, Retention))
+		return p
+	}
+	if p.node != n || !m.alive(p) {
+		m.reply(protocol.StatusSessionExpired, textSessionEnded)
+		return nil
+	}
+	if epoch < p.epoch {
+		m.reply(protocol.StatusBadSession, textTakenOver)
+		return nil
+	}
+	m.touchSessionRecord(p)
+	p.raiseEpoch(epoch)
+	p.lastUsed = m.logTime
+	p.updateDescription(description)
+	return p
+}
+
+// raise takes in an attach epoch that was seen. What the home said about an older one does not
+// count any more.
+func (p *sessionRecord) raiseEpoch(epoch uint64) {
+	if epoch > p.epoch {
+		p.epoch, p.detached = epoch, false
+	}
+}
+
+func (p *sessionRecord) updateDescription(description []byte) {
+	if n := len(description); n > 0 && n <= maxDescription && p.description != string(description) {
+		p.setDescription(string(description))
+	}
+}
+
+// retire is reached when the time of an idle remote session's record may be over. Its timer is not moved at each use: it is armed anew here.
+func (m *Machine) expireRemote(p *sessionRecord) {
+	m.touchSessionRecord(p)
+	m.cancel(p)
+	if p.hasReferences() || p.home != nil {
+		return // armed again when it becomes idle, or its home departs
+	}
+	if until := addSaturated(p.lastUsed, Retention); until >= m.logTime {
+		m.arm(p, until)
+		return
+	}
+	delete(m.sessions, p.id)
+	p.node.remoteSessions.remove(p, sessionRecordLess)
+	p.ended = true
+	p.chargeAnswers()
+}
+
+// remoteHeld and remoteIdle tell the leader about a remote session's first and last entry. An idle remote session's record is kept from the end of the last one on,
+// so that a retry of what waited or was held for long still finds its answer, and an old attach epoch is still refused.
+func (m *Machine) remoteHeld(p *sessionRecord) {
+	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventRemoteHeld, Session: p.id, Node: p.node.id, Epoch: p.epoch})
+}
+
+func (m *Machine) remoteIdle(p *sessionRecord) {
+	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventRemoteIdle, Session: p.id, Node: p.node.id, Epoch: p.epoch})
+	p.lastUsed = m.logTime
+	if !p.ended && p.home == nil && p.timer.pos == 0 {
+		m.arm(p, addSaturated(p.lastUsed, Retention))
+	}
+}
+
+// applyRemoteEnded ends remote sessions whose homes said that they are gone. An id this shard does not know is refused from now on too: a request of
+// it may be on its way. An id at home here is for its home to judge.
+func (m *Machine) applyRemoteEnded(c *rawCommand) {
+	r := reader{b: c.body}
+	n := r.count()
+	items := r.b
+	for range n {
+		r.uvarint()
+	}
+	if r.bad || len(r.b) != 0 {
+		m.reply(protocol.StatusBadRequest, textMalformed)
+		return
+	}
+	r = reader{b: items}
+	ids := m.batch.ids[:0]
+	for range n {
+		if id := r.uvarint(); m.activeHomeBucket(id) == nil {
+			ids = append(ids, id)
+		}
+	}
+	m.endRemotes(ids)
+	m.batch.ids = ids[:0]
+	m.reply(protocol.StatusOK, "")
+}
+
+// endText says why a session is gone, as far as this shard knows.
+func endText(p *sessionRecord) string {
+	if p.node.dropped {
+		return textNodeEnd
+	}
+	return textSessionEnded
+}
+
+// endRemotes ends remote sessions, in the order given. All of them are gone before anything of one is released, so that nothing is granted to the next.
+func (m *Machine) endRemotes(ids []uint64) {
+	var gone []*sessionRecord
+	for _, id := range ids {
+		if p := m.markRemoteEnded(id); p != nil {
+			gone = append(gone, p)
+		}
+	}
+	for _, p := range gone {
+		m.releaseRemote(p)
+	}
+}
+
+// condemn refuses a remote session's id from now on. It gives the remote session if it was not gone before.
+func (m *Machine) markRemoteEnded(id uint64) *sessionRecord {
+	m.endedRemotes.add(id, m.logTime)
+	p := m.sessions[id]
+	if p == nil || m.atHome(p) || p.ended {
+		return nil
+	}
+	m.touchSessionRecord(p)
+	if p.home != nil {
+		m.unlinkHome(p) // its home is active elsewhere, and says so: this copy never will be
+	} else {
+		m.cancel(p)
+		p.node.remoteSessions.remove(p, sessionRecordLess)
+	}
+	p.ended = true
+	p.chargeAnswers()
+	return p
+}
+
+// releaseRemote releases what a condemned remote session holds.
+func (m *Machine) releaseRemote(p *sessionRecord) {
+	m.deferRelease(p, m.releaseAll(p, endText(p)))
+}
+
+// endUnknownRemotes ends the remote sessions at home in buckets that became active here, in order of id.
+func (m *Machine) endUnknownRemotes(first, count uint32) {
+	if count == 0 {
+		return
+	}
+	ids := m.batch.ids[:0]
+	low, high := m.homeIDsBelow(first), m.lastHomeID(first+count-1)
+	m.nodeIndex.all(func(n *node) bool {
+		n.remoteSessions.ascend(func(p *sessionRecord) bool { return p.id < low }, func(p *sessionRecord) bool {
+			if p.id <= high && m.activeHomeBucket(p.id) != nil {
+				ids = append(ids, p.id)
+			}
+			return p.id < high
+		})
+		return true
+	})
+	slices.Sort(ids)
+	m.endRemotes(ids)
+	m.batch.ids = ids[:0]
+}
+
+// applyRemoteUpdate takes over what a remote session's home said about it.
+func (m *Machine) applyRemoteUpdate(c *rawCommand) {
+	var x RemoteUpdateBody
+	if !x.read(c.body) || len(x.Description) > maxDescription {
+		m.reply(protocol.StatusBadRequest, textMalformed)
+		return
+	}
+	if p := m.sessions[x.Session]; p != nil && !m.atHome(p) && m.alive(p) && x.Epoch >= p.epoch {
+		m.touchSessionRecord(p)
+		p.epoch, p.detached = x.Epoch, x.Detached
+		p.setDescription(x.Description)
+	}
+	m.reply(protocol.StatusOK, "")
+}
+
+// RemoteSessions yields the sessions that own or wait for something here and have no active home bucket in this shard, in order of id. One that is
+// gone already but not released to the end is not among them.
+func (m *Machine) RemoteSessions(yield func(session, attachEpoch uint64) bool) {
+	var ids []uint64
+	away := m.homeIDRanges(func(is bucketState) bool { return is != bucketActive && is != bucketAbsent })
+	m.nodeIndex.all(func(n *node) bool {
+		n.remoteSessions.all(func(p *sessionRecord) bool {
+			if p.hasReferences() {
+				ids = append(ids, p.id)
+			}
+			return true
+		})
+		for s := n.homeSessionIn(away, 0); s != nil; s = n.homeSessionIn(away, s.id) {
+			if s.hasReferences() {
+				ids = append(ids, s.id)
+			}
+		}
+		return true
+	})
+	slices.Sort(ids)
+	for _, id := range ids {
+		if !yield(id, m.sessions[id].epoch) {
+			return
+		}
+	}
+}

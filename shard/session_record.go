@@ -1,0 +1,138 @@
+package shard
+
+import "github.com/signalbox-dev/signalbox/protocol"
+
+// session record is a session as this shard's semaphores see it: one at home here, or a remote session. It carries what both have: the attach epoch that requests must come
+// under, the memory of requests, and the entries it holds and waits with.
+//
+// Invariant: entry e is in its session record's held if and only if it is in its semaphore's owners or waiters.
+// Invariant: a gone session record is in Machine.sessions exactly while it is in Machine.ending or orphaned. The last of its entries may go before it does, when a
+// queue ends its waiter.
+type sessionRecord struct {
+	id    uint64
+	node  *node
+	epoch uint64 // attach epoch; for a remote session the highest seen
+	low   uint64 // lowest request number whose answer the client may still lack; never goes back
+
+	answers     answers
+	entries     treap // by name
+	description string
+	timer       timer // of an idle remote session
+
+	holdings *holdings    // nil for most
+	home     *homeSession // nil for a remote session, unless its home copy is here and not active
+	lastUsed uint64       // a remote session's last use, log time
+	snapMark uint32
+	ended    bool
+
+	// detached is the home's last word about a remote session under this epoch. It is not used
+	// while the home is active here.
+	detached bool
+
+	chargedAnswers uint32 // answers that its node's bytes count
+}
+
+// things is how many things in this shard the session record is part of: a remote session's record stays while there is one, its home is asked about it, and a gone session record is kept
+// until the last of them is looked after. Whoever adds the first, or removes the last, of a session that is not at home here tells the leader: remoteHeld,
+// remoteIdle.
+func (p *sessionRecord) references() int { return p.entries.n + len(p.memberships()) + len(p.tracks()) }
+
+func (p *sessionRecord) hasReferences() bool { return p.references() > 0 }
+
+func sessionRecordLess(a, b *sessionRecord) bool { return a.id < b.id }
+
+func (p *sessionRecord) timerRef() *timer { return &p.timer }
+
+func (p *sessionRecord) deadlineKey() (deadlineKind, uint64, uint32) { return deadlineRemote, p.id, 0 }
+
+// alive says whether a session counts as there: it has not ended and, at home, is not overdue.
+func (m *Machine) alive(p *sessionRecord) bool {
+	if p.ended || p.node.dropped {
+		return false
+	}
+	return !m.atHome(p) || !m.overdue(p.home)
+}
+
+// atHome says whether a session record's home is active here. A session whose home copy is here and not active is a remote session like those of other shards.
+func (m *Machine) atHome(p *sessionRecord) bool {
+	return p.home != nil && m.homeBucketOf(p.home).state == bucketActive
+}
+
+// detached says whether a session is detached or gone, so that another session may take its
+// instance's id. An active home here decides by its own record, any other shard by the home's last
+// word.
+func (m *Machine) detached(p *sessionRecord) bool {
+	if !m.alive(p) {
+		return true
+	}
+	if m.atHome(p) {
+		attached, _ := m.attached(p.home)
+		return !attached
+	}
+	return p.detached
+}
+
+// SessionView is a home session as the leader and the server see it.
+type SessionView struct {
+	Session     uint64
+	Node        uint64
+	Epoch       uint64 // attach epoch
+	Nonce       uint64 // of the holder
+	Key         [protocol.KeyLen]byte
+	Timeout     uint64 // ms
+	Grace       uint64 // ms, the node's
+	Description string
+	Client      string // address
+	Attached    bool
+	Deadline    uint64 // when detached: the last log time at which it exists
+	CreatedAt   uint64 // wall clock, ms since 1970
+	Held        int    // entries in this shard
+}
+
+// SessionEnded says that there was a session of this id, at home in a bucket that is active here, and is no more. Of an id that was not given out as far as this machine
+// has come it says nothing.
+func (m *Machine) SessionEnded(id uint64) bool {
+	b := m.activeHomeBucket(id)
+	if b == nil || id <= protocol.MakeSessionID(m.tier, uint16(protocol.SessionBucket(id)), 0) || id > protocol.MakeSessionID(m.tier, uint16(protocol.SessionBucket(id)), b.sessionCounter) {
+		return false
+	}
+	_, there := m.Session(id)
+	return !there
+}
+
+// Session looks a session up in its home bucket, which must be active here. One that has ended or is overdue is not found.
+func (m *Machine) Session(id uint64) (SessionView, bool) {
+	p := m.sessions[id]
+	if p == nil || p.home == nil || !m.alive(p) || m.activeHomeBucket(id) == nil {
+		return SessionView{}, false
+	}
+	s := p.home
+	attached, deadline := m.attached(s)
+	if !attached {
+		deadline = m.homeBucketOf(s).logTimeAt(deadline)
+	}
+	return SessionView{
+		Session: id, Node: p.node.id, Epoch: p.epoch, Nonce: s.nonce, Key: s.key, Timeout: uint64(s.timeout), Grace: p.node.config.GracePeriod,
+		Description: p.description, Client: s.client, Attached: attached, Deadline: deadline, CreatedAt: s.created, Held: p.entries.n,
+	}, true
+}
+
+// RemoteSessionView is what this shard knows of a session at home elsewhere.
+type RemoteSessionView struct {
+	Session     uint64
+	Node        uint64
+	Epoch       uint64 // highest attach epoch seen
+	Description string
+	Held        int // entries it owns and waits with
+	Tracks      int // tracks it has instances of
+	Detached    bool
+}
+
+// RemoteSession looks up a remote session. One that is gone is not found.
+func (m *Machine) RemoteSession(id uint64) (RemoteSessionView, bool) {
+	p := m.sessions[id]
+	if p == nil || m.atHome(p) || !m.alive(p) {
+		return RemoteSessionView{}, false
+	}
+	return RemoteSessionView{Session: id, Node: p.node.id, Epoch: p.epoch, Description: p.description, Held: p.entries.n, Tracks: len(p.tracks()), Detached: p.detached}, true
+}
