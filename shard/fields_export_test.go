@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/fieldtest"
 )
 
-// unmoved are the fields that do not move with a bucket. A new field fails TestEveryFieldMoves
+// notMoved are the fields that do not move with a bucket. A new field fails TestEveryFieldMoves
 // until it is here, or in a record of a chunk.
 var notMoved = map[string]string{
 	"bucket.number":     "its place",
@@ -86,12 +86,12 @@ var notMoved = map[string]string{
 // moves that is of create ids of the run.
 var staysInShard = []string{
 	"id", "applied", "epoch", "logTime", "limits", "work", // the shard's own
-	"tier", "buckets", "copies", "imports", "clearing", // the table, and steps of moves
+	"tier", "buckets", "copyCount", "imports", "clearing", // the table, and steps of moves
 	"nodes", "nodeIndex", "dropping", "dropped", "grace", // each shard has all nodes
 	"sessions", "byCreateID", // records of the run
-	"ending", "orphaned", "gone", // ids that the target hears of by their homes
-	"ended",
-	"calledProcesses", "takeovers", "handingOver", "deadlines", "nursery", "selfCheck", "serial", "snap", "mark", "run", "interner",
+	"ending", "orphaned", "endedRemotes", // ids that the target hears of by their homes
+	"endedCreateIDs",
+	"calledProcesses", "takeovers", "handingOver", "deadlines", "nursery", "selfCheck", "serial", "snapshot", "snapMark", "batch", "interner",
 }
 
 // exported are all chunks of a frozen run, one behind the other in time.

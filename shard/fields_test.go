@@ -17,10 +17,10 @@ var derived = map[string]string{
 	"Machine.copyCount":                    "follows from the buckets",
 	"Machine.nodes":                        "records of their own",
 	"Machine.nodeIndex":                    "the same nodes",
-	"Machine.dropping":                     "see keptLists",
+	"Machine.dropping":                     "see checkLists",
 	"Machine.sessions":                     "records of their own",
-	"Machine.ending":                       "see keptLists",
-	"Machine.orphaned":                     "see keptLists",
+	"Machine.ending":                       "see checkLists",
+	"Machine.orphaned":                     "see checkLists",
 	"Machine.byCreateID":                   "follows from the sessions",
 	"Machine.endedCreateIDs":               "records of their own",
 	"Machine.endedRemotes":                 "records of their own",
@@ -244,7 +244,7 @@ func recordsOf(m *Machine) map[string]func(*Machine) reflect.Value {
 		switch {
 		case p.home != nil:
 			list["sessionRecord"] = func(m *Machine) reflect.Value { return of(m.sessions[id]) }
-			list["session"] = func(m *Machine) reflect.Value { return of(m.sessions[id].home) }
+			list["homeSession"] = func(m *Machine) reflect.Value { return of(m.sessions[id].home) }
 		case !p.ended:
 			list["remote"] = func(m *Machine) reflect.Value { return of(m.sessions[id]) }
 		}
@@ -266,7 +266,7 @@ func recordsOf(m *Machine) map[string]func(*Machine) reflect.Value {
 			}
 		}
 		for key := range m.buckets[i].processes {
-			list["proc"] = func(m *Machine) reflect.Value { return of(m.buckets[i].processes[key]) }
+			list["processRecord"] = func(m *Machine) reflect.Value { return of(m.buckets[i].processes[key]) }
 		}
 		for key := range m.buckets[i].tracks {
 			list["track"] = func(m *Machine) reflect.Value { return of(m.buckets[i].tracks[key]) }
@@ -301,7 +301,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 	}
 	for _, name := range []string{
 		"Machine.takeovers.open", "Machine.dropped", "Machine.imports", "Machine.clearing.session", "bucket.orderCounter", "bucket.logBase", "node.formerGraces", "node.graceFloor", "node.config.GracePeriod",
-		"sessionRecord.answers.list", "homeSession.due.at", "homeSession.key", "remote session.used", "semaphore.data", "entry.orderID", "waiter.timer.at", "processRecord.revision",
+		"sessionRecord.answers.list", "homeSession.expiry.at", "homeSession.key", "remote.lastUsed", "semaphore.data", "entry.orderID", "waiter.timer.at", "processRecord.revision",
 	} {
 		if changed[name] == 0 {
 			t.Errorf("%s was never changed: the test has lost its way", name)

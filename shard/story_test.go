@@ -19,18 +19,18 @@ import (
 //
 // A directive is one of these; the output is what left the machine, in order, then the changes that watches see.
 //
-//	batch [t=ms] [epoch=term[.repeated take-over]]   one Apply; each input line is a command, see (*teller).command
+//	batch [t=ms] [epoch=term[.number]]   one Apply; each input line is a command, see storyRunner.command
 //	tick [t=ms]                          one Apply without commands
-//	remote NAME                           names a session at home in another shard (the last of 256 buckets is not active here)
+//	remote NAME                          names a session at home in another shard (the last of 256 buckets is not active here)
 //	alias NAME of=NAME                   another connection of the same session, with its own attach epoch
-//	describe/list/sessions/stream/held   reads
+//	describe/list/sessions/stream/remotes reads
 //	process/processes                    reads of processes
 //	restore                              snapshot, restore, compare digests, go on with the restored machine
-//	limits waiters=n semaphores=n answers=n fired=n swept=n released=n
+//	limits waiters=n semaphores=n answers=n deadlines=n sweeps=n releases=n
 //	                                     bounds, and the work of one Apply
 //	next                                 when a tick is due
 //	shard NAME [t=ms]                    the shard that the directives after it speak of; the first is called x
-//	carry from=NAME BUCKETS epoch=n [bytes=n] [stop=n] [anyway] [restart]
+//	import from=NAME BUCKETS epoch=n [bytes=n] [stop=n] [anyway] [restart]
 //	                                     imports what the other shard exports, from where the import stands, at most stop chunks
 //	copies BUCKETS                       copies of the buckets in this shard
 //
@@ -51,7 +51,7 @@ type storySession struct {
 	key, create     [protocol.KeyLen]byte
 }
 
-// teller runs a story against one machine.
+// storyRunner runs a story against one machine.
 type storyRunner struct {
 	t           testing.TB
 	m           *Machine
@@ -137,11 +137,11 @@ func (x *storyRunner) directive(t *testing.T, d *datadriven.TestData) string {
 				x.m.limits.Semaphores = n
 			case "answers":
 				x.m.limits.Answers = n
-			case "fired":
+			case "deadlines":
 				x.m.work.deadlines = n
-			case "swept":
+			case "sweeps":
 				x.m.work.sweeps = n
-			case "released":
+			case "releases":
 				x.m.work.releases = n
 			}
 		}
@@ -162,9 +162,9 @@ func (x *storyRunner) directive(t *testing.T, d *datadriven.TestData) string {
 			fmt.Fprintf(&b, "%s %d of %d, refused %d\n", name, u.Used[q], u.Limit[q], u.Refused[q])
 		}
 		return b.String()
-	case "process", "processes", "describe", "list", "sessions", "stream", "held", "node", "counters":
+	case "process", "processes", "describe", "list", "sessions", "stream", "remotes", "node", "counters":
 		return x.read(d)
-	case "shard", "carry", "copies":
+	case "shard", "import", "copies":
 		return x.moveDirective(d)
 	}
 	t.Fatalf("unknown directive %q", d.Cmd)
@@ -372,16 +372,16 @@ func (x *storyRunner) command(line string) Command {
 		var b DetachBody
 		for _, w := range a.words[1:] {
 			who := x.sessions[w]
-			b.Sessions = append(b.Sessions, DetachItem{who.id, a.num("epoch", who.epoch), a.num("heard", x.time)})
+			b.Sessions = append(b.Sessions, DetachItem{who.id, a.num("epoch", who.epoch), a.num("last-contact", x.time)})
 		}
 		return Command{Kind: CmdDetach, Body: AppendDetach(nil, b)}
-	case "gone":
+	case "remote-ended":
 		var b RemoteEndedBody
 		for _, w := range a.words[1:] {
 			b.Sessions = append(b.Sessions, x.sessions[w].id)
 		}
 		return Command{Kind: CmdRemoteEnded, Body: AppendRemoteEnded(nil, b)}
-	case "seen":
+	case "remote-update":
 		return Command{Kind: CmdRemoteUpdate, Body: AppendRemoteUpdate(nil, RemoteUpdateBody{
 			Session: who.id, Epoch: a.num("epoch", who.epoch), Description: string(a.data("desc")), Detached: a.has("detached"),
 		})}
@@ -671,7 +671,7 @@ func (x *storyRunner) read(d *datadriven.TestData) string {
 				b.WriteString("\n")
 			}
 		}
-	case "held":
+	case "remotes":
 		x.m.RemoteSessions(func(id, epoch uint64) bool {
 			fmt.Fprintf(&b, "%s epoch=%d\n", x.sessionName(id), epoch)
 			return true

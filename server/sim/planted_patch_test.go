@@ -24,7 +24,7 @@ type patch struct {
 var patches = []patch{
 	{
 		"former-unsaved", "shard/record.go",
-		"uint64(len(n.former)))\n\tfor _, f := range n.former {", "0)\n\tfor _, f := range n.former[:0] {",
+		"uint64(len(n.formerGraces)))\n\tfor _, f := range n.formerGraces {", "0)\n\tfor _, f := range n.formerGraces[:0] {",
 		"shard", "TestEveryFieldIsKept", "",
 	},
 	{
@@ -33,8 +33,8 @@ var patches = []patch{
 		"shard", "TestEveryFieldIsKept", "",
 	},
 	{
-		"dying-unsaved", "shard/record.go",
-		"uint64(len(m.dying)))\n\tfor _, p := range m.dying {", "0)\n\tfor _, p := range m.dying[:0] {",
+		"ending-unsaved", "shard/record.go",
+		"uint64(len(m.ending)))\n\tfor _, p := range m.ending {", "0)\n\tfor _, p := range m.ending[:0] {",
 		"shard", "TestEveryFieldIsKept", "",
 	},
 	{
@@ -44,7 +44,7 @@ var patches = []patch{
 	},
 	{
 		"floor-unrestored", "shard/restore.go",
-		"n.floor, n.floorAt = r.uvarint(), r.uvarint()", "n.floor, n.floorAt = r.uvarint(), 0*r.uvarint()",
+		"n.graceFloor, n.graceFloorAt = r.uvarint(), r.uvarint()", "n.graceFloor, n.graceFloorAt = r.uvarint(), 0*r.uvarint()",
 		"shard", "TestEveryFieldIsKept", "",
 	},
 	{
@@ -76,7 +76,7 @@ var patches = []patch{
 		"shard", "TestEveryFieldMoves", "",
 	},
 	{
-		"since-unimported", "shard/import.go", "timeout: r.timeout, since: r.since, data: keep(r.data)", "timeout: r.timeout, data: keep(r.data)",
+		"since-unimported", "shard/import.go", "timeout: r.timeout, since: r.since, data: cloneOrNil(r.data)", "timeout: r.timeout, data: cloneOrNil(r.data)",
 		"shard", "TestEveryFieldMoves", "",
 	},
 	{
