@@ -74,8 +74,8 @@ func Exclusive() AcquireOption {
 	return func(o *acquireOptions) { o.ephemeral, o.count = true, Max }
 }
 
-// queueLocally makes a second acquire of the session wait for the first one's release instead of failing with ErrAlreadyHeld.
-func queueLocally() AcquireOption { return func(o *acquireOptions) { o.queue = true } }
+// waitForOwnLease makes a second acquire of the session wait for the first one's release instead of failing with ErrAlreadyHeld.
+func waitForOwnLease() AcquireOption { return func(o *acquireOptions) { o.queue = true } }
 
 // Acquire waits in the semaphore's queue, first come first served, until the units are this session's. When ctx ends first, the place in the queue is given up,
 // and should the grant have been on its way, it is given back, both in the background if need be. The lease does not depend on ctx.
@@ -89,7 +89,7 @@ func (s *Session) Acquire(ctx context.Context, name string, opts ...AcquireOptio
 		err = ErrNotAcquired
 	}
 	if err != nil {
-		return nil, about("acquire", name, err)
+		return nil, withOp("acquire", name, err)
 	}
 	return l, nil
 }
@@ -98,15 +98,15 @@ func (s *Session) Acquire(ctx context.Context, name string, opts ...AcquireOptio
 func (s *Session) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
 	l, err := s.acquire(ctx, name, append(opts[:len(opts):len(opts)], func(o *acquireOptions) { o.try, o.timeout = true, 0 }))
 	if err != nil {
-		return nil, about("acquire", name, err)
+		return nil, withOp("acquire", name, err)
 	}
 	return l, nil
 }
 
 func (s *Session) acquire(ctx context.Context, name string, opts []AcquireOption) (*Lease, error) {
-	a, _ := acquisitions.Get().(*acquisition)
+	a, _ := acquirePool.Get().(*acquireOp)
 	if a == nil {
-		a = new(acquisition)
+		a = new(acquireOp)
 	}
 	defer a.recycle()
 	a.s = s
@@ -122,7 +122,7 @@ func (s *Session) acquire(ctx context.Context, name string, opts []AcquireOption
 		return nil, err
 	}
 	for {
-		e, held, mine, err := s.enter(ctx, name, a.o.try)
+		e, held, mine, err := s.lockName(ctx, name, a.o.try)
 		if err != nil || !mine {
 			return nil, err
 		}
@@ -130,7 +130,7 @@ func (s *Session) acquire(ctx context.Context, name string, opts []AcquireOption
 			a.e = e
 			return a.run(ctx)
 		}
-		s.exit(e)
+		s.unlockName(e)
 		if !a.o.queue || a.o.try {
 			return nil, ErrAlreadyHeld
 		}
@@ -145,12 +145,12 @@ func (s *Session) acquire(ctx context.Context, name string, opts []AcquireOption
 }
 
 // acquisition is one acquire from its first sending to its outcome. It has the turn at its name.
-type acquisition struct {
+type acquireOp struct {
 	s      *Session
-	e      *entry
+	e      *nameLock
 	o      acquireOptions
 	bucket uint32
-	x      numbered
+	x      requestState
 	req    protocol.Acquire
 	reply  protocol.AcquireReply
 	sent   bool // some sending may have had its effect
@@ -162,19 +162,19 @@ type acquisition struct {
 }
 
 // acquisitions are used again: nothing refers to one when its acquire has returned.
-var acquisitions sync.Pool
+var acquirePool sync.Pool
 
-func (a *acquisition) recycle() {
+func (a *acquireOp) recycle() {
 	name := a.req.Name[:0]
-	*a = acquisition{}
+	*a = acquireOp{}
 	a.req.Name = name
-	acquisitions.Put(a)
+	acquirePool.Put(a)
 }
 
 // run returns a nil lease when the server said that it is not acquired.
-func (a *acquisition) run(ctx context.Context) (*Lease, error) {
+func (a *acquireOp) run(ctx context.Context) (*Lease, error) {
 	for {
-		l, err := a.number(ctx)
+		l, err := a.runOnce(ctx)
 		if l != nil {
 			return l, nil // granting it gave up the turn
 		}
@@ -184,21 +184,21 @@ func (a *acquisition) run(ctx context.Context) (*Lease, error) {
 				continue
 			}
 		}
-		if err != nil && a.sent && (!answered(err) || protocol.StatusOf(err) == protocol.StatusBadSession) && a.s.over() == nil {
-			a.giveBack()
+		if err != nil && a.sent && (!answered(err) || protocol.StatusOf(err) == protocol.StatusBadSession) && a.s.endErr() == nil {
+			a.releaseInBackground()
 		} else {
-			a.s.exit(a.e)
+			a.s.unlockName(a.e)
 		}
 		return nil, err
 	}
 }
 
 // number runs the acquire under one number, which is closed then.
-func (a *acquisition) number(ctx context.Context) (*Lease, error) {
+func (a *acquireOp) runOnce(ctx context.Context) (*Lease, error) {
 	s := a.s
 	name := append(a.req.Name[:0], a.e.name...)
 	a.req = protocol.Acquire{Name: name, Count: a.o.count, Timeout: a.o.timeout, Data: a.o.data, Ephemeral: a.o.ephemeral}
-	a.x = numbered{head: &a.req.Head, a: a}
+	a.x = requestState{head: &a.req.Head, acquire: a}
 	l, err := a.attempts(ctx)
 	if l != nil {
 		return l, nil
@@ -210,47 +210,47 @@ func (a *acquisition) number(ctx context.Context) (*Lease, error) {
 }
 
 // close ends what is kept for the number. session.mu is held.
-func (a *acquisition) close() {
+func (a *acquireOp) close() {
 	if a.expected {
-		delete(a.s.results, a.x.seq)
+		delete(a.s.waitingAcquires, a.x.seq)
 		a.expected, a.result, a.wake = false, nil, nil
 	}
 	if a.x.seq != 0 {
-		a.s.numbers.done(a.x.seq)
+		a.s.seqs.done(a.x.seq)
 	}
 }
 
 // expect is told by the reader that an acquire was queued: its result may be the next thing that is read.
-func (s *Session) expect(a *acquisition) {
+func (s *Session) expect(a *acquireOp) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !a.expected {
 		a.expected = true
-		if s.results == nil {
-			s.results = make(map[uint64]*acquisition)
+		if s.waitingAcquires == nil {
+			s.waitingAcquires = make(map[uint64]*acquireOp)
 		}
-		s.results[a.x.seq] = a
+		s.waitingAcquires[a.x.seq] = a
 	}
 }
 
 // attempts sends the acquire until its outcome is there.
-func (a *acquisition) attempts(ctx context.Context) (*Lease, error) {
+func (a *acquireOp) attempts(ctx context.Context) (*Lease, error) {
 	s := a.s
 	accepted := false
 	for {
-		tr, sent, err := s.send(ctx, protocol.KindAcquire, a.bucket, &a.x, &a.req, &a.reply)
+		route, sent, err := s.send(ctx, protocol.KindAcquire, a.bucket, &a.x, &a.req, &a.reply)
 		a.sent = a.sent || sent || err == nil
 		if err != nil {
 			return nil, err
 		}
 		outcome := protocol.AcquireResult{State: a.reply.State, OrderID: a.reply.OrderID}
 		if outcome.State == protocol.Accepted {
-			s.close(a.x.seq)
+			s.closeSeq(a.x.seq)
 			if !accepted && a.o.onAccepted != nil {
 				a.o.onAccepted(outcome.OrderID)
 			}
 			accepted = true
-			result, err := a.await(ctx, tr)
+			result, err := a.await(ctx, route)
 			if err != nil {
 				return nil, err
 			}
@@ -264,7 +264,7 @@ func (a *acquisition) attempts(ctx context.Context) (*Lease, error) {
 		switch {
 		case outcome.Status != protocol.StatusOK:
 			if outcome.Status == protocol.StatusSessionExpired {
-				s.serverSaid(protocol.Errorf(outcome.Status, "%s", outcome.Message))
+				s.endedByServer(protocol.Errorf(outcome.Status, "%s", outcome.Message))
 				return nil, s.Err()
 			}
 			return nil, &protocol.Error{Status: outcome.Status, Message: outcome.Message}
@@ -277,18 +277,18 @@ func (a *acquisition) attempts(ctx context.Context) (*Lease, error) {
 		case outcome.State != protocol.Acquired:
 			return nil, protocol.Errorf(protocol.StatusInternal, "server answered an acquire with state %d", outcome.State)
 		}
-		if l, err := a.grant(tr, outcome.OrderID); l != nil || err != nil {
+		if l, err := a.grant(route, outcome.OrderID); l != nil || err != nil {
 			return l, err
-		} else if err := s.over(); err != nil {
+		} else if err := s.endErr(); err != nil {
 			return nil, err
 		}
-		s.close(a.x.seq)
+		s.closeSeq(a.x.seq)
 		sleep(ctx, s.ctx.Done(), retryBase)
 	}
 }
 
 // await waits for the result of an accepted acquire. It is nil, without an error, when the result may have gone another way.
-func (a *acquisition) await(ctx context.Context, tr trail) (*protocol.AcquireResult, error) {
+func (a *acquireOp) await(ctx context.Context, route requestRoute) (*protocol.AcquireResult, error) {
 	s := a.s
 	s.mu.Lock()
 	if a.wake == nil {
@@ -300,7 +300,7 @@ func (a *acquisition) await(ctx context.Context, tr trail) (*protocol.AcquireRes
 	s.mu.Unlock()
 	for {
 		mapped := s.c.mapChanged()
-		if s.c.moved(tr, s.node.tier, a.bucket) {
+		if s.c.routeChanged(route, s.node.tier, a.bucket) {
 			return nil, nil
 		}
 		select {
@@ -308,9 +308,9 @@ func (a *acquisition) await(ctx context.Context, tr trail) (*protocol.AcquireRes
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			return a.result, nil
-		case <-tr.att.gone:
+		case <-route.att.gone:
 			return nil, nil
-		case <-tr.cn.done:
+		case <-route.cn.done:
 			return nil, nil
 		case <-mapped:
 		case <-s.ctx.Done():
@@ -323,33 +323,33 @@ func (a *acquisition) await(ctx context.Context, tr trail) (*protocol.AcquireRes
 
 // grant makes the lease, closes the number and gives up the turn. It is nil, without an error, when the trail was lost meanwhile: it is to be asked again whether the
 // semaphore is still held.
-func (a *acquisition) grant(tr trail, orderID uint64) (*Lease, error) {
+func (a *acquireOp) grant(route requestRoute, orderID uint64) (*Lease, error) {
 	s := a.s
 	l := &Lease{
-		s: s, name: a.e.name, bucket: a.bucket, token: orderID, count: a.o.count, data: a.o.data, ephemeral: a.o.ephemeral, seq: a.x.seq, tr: tr,
+		s: s, name: a.e.name, bucket: a.bucket, token: orderID, count: a.o.count, data: a.o.data, ephemeral: a.o.ephemeral, seq: a.x.seq, route: route,
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a.e.lost >= orderID {
 		return nil, protocol.Errorf(protocol.StatusAborted, "the semaphore was taken away right after it was acquired")
 	}
-	if s.att != tr.att || tr.broken() || !s.heldAt(s.c.clock.fast()) {
+	if s.attachment != route.att || route.isBroken() || !s.heldAt(s.c.clock.fast()) {
 		return nil, nil
 	}
 	a.e.lease = l
-	tr.wrote(s.c, nil)
+	route.recordWrite(s.c, nil)
 	a.close()
-	s.exitLocked(a.e)
+	s.unlockNameLocked(a.e)
 	return l, nil
 }
 
-// giveBack leaves the queue, or releases what was granted, in the background, and then gives up the turn. The number of the acquire is closed. Should a copy of it
+// releaseInBackground leaves the queue, or releases what was granted, in the background, and then gives up the turn. The number of the acquire is closed. Should a copy of it
 // arrive behind the release, over a connection that was given up, it is refused: the release goes out only when it says that all numbers up to the acquire's are closed,
 // or on the only connection that the acquire was sent on, behind it.
-func (a *acquisition) giveBack() {
-	s, r := a.s, &releasing{s: a.s, e: a.e, bucket: a.bucket, after: a.x.seq, on: a.x.on} // a is another's when this runs
-	if !s.c.run(func() { _ = s.settle(s.ctx, r.work) }) {
-		s.exit(r.e)
+func (a *acquireOp) releaseInBackground() {
+	s, r := a.s, &releaseOp{s: a.s, e: a.e, bucket: a.bucket, after: a.x.seq, on: a.x.sentVia} // a is another's when this runs
+	if !s.c.run(func() { _ = s.finishInBackground(s.ctx, r.work) }) {
+		s.unlockName(r.e)
 	}
 }
 
@@ -357,7 +357,7 @@ func (a *acquisition) giveBack() {
 func (s *Session) acquireResult(m protocol.AcquireResult) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a := s.results[m.Seq]
+	a := s.waitingAcquires[m.Seq]
 	if a == nil || a.result != nil {
 		return // nobody waits any more, or told twice
 	}

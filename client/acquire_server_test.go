@@ -22,7 +22,7 @@ func TestAcquireAgainstAServer(t *testing.T) {
 	t.Run("first come first served", func(t *testing.T) {
 		held := acquire(t, a, "fifo", client.CreateLimit(1))
 		granted, place := queue(t, b, "fifo")
-		st, err := b.Why(ctx, "fifo")
+		st, err := b.ExplainWait(ctx, "fifo")
 		if err != nil || !st.Waiting || st.Position != 1 || len(st.Holders) != 1 || st.Holders[0].Session != a.ID() {
 			t.Fatalf("why: %+v, %v", st, err)
 		}
@@ -44,7 +44,7 @@ func TestAcquireAgainstAServer(t *testing.T) {
 		}
 		held := acquire(t, a, "never")
 		granted, place := queue(t, b, "never", client.Count(3))
-		if st, err := b.Why(ctx, "never"); err != nil {
+		if st, err := b.ExplainWait(ctx, "never"); err != nil {
 			t.Fatal(err)
 		} else if w, never := st.NeverGranted(); never {
 			t.Fatalf("within the limit: %+v", w)
@@ -55,11 +55,11 @@ func TestAcquireAgainstAServer(t *testing.T) {
 		behind := session(t, c)
 		_, _ = queue(t, behind, "never")
 		for _, s := range []*client.Session{b, behind} {
-			st, err := s.Why(ctx, "never")
+			st, err := s.ExplainWait(ctx, "never")
 			if err != nil {
 				t.Fatal(err)
 			}
-			if w, never := st.NeverGranted(); !never || w.OrderID != place || w.Count != 3 {
+			if w, never := st.NeverGranted(); !never || w.Token != place || w.Count != 3 {
 				t.Fatalf("beyond the limit: %+v, %v", w, never)
 			}
 		}
@@ -106,7 +106,7 @@ func TestAcquireAgainstAServer(t *testing.T) {
 			t.Fatal(l, err)
 		}
 		await(t, func() bool {
-			sem, err := a.Describe(ctx, "leave", client.WithWaiters(), client.ReadConsistency(client.Strict))
+			sem, err := a.Describe(ctx, "leave", client.IncludeWaiters(), client.ReadConsistency(client.Strict))
 			return err == nil && len(sem.Waiters) == 0
 		})
 		release(t, held)
@@ -118,17 +118,17 @@ func TestAcquireAgainstAServer(t *testing.T) {
 		if _, err := a.Acquire(ctx, "one"); !errors.Is(err, client.ErrAlreadyHeld) {
 			t.Fatalf("got %v", err)
 		}
-		if err := held.Lower(ctx, 1); err != nil || held.Count() != 1 {
+		if err := held.Reduce(ctx, 1); err != nil || held.Count() != 1 {
 			t.Fatal(err, held.Count())
 		}
-		if err := held.Lower(ctx, 3); !errors.Is(err, client.BadRequest) || held.Lost() != nil {
+		if err := held.Reduce(ctx, 3); !errors.Is(err, client.BadRequest) || held.Lost() != nil {
 			t.Fatalf("raise: %v, lost %v", err, held.Lost())
 		}
 		if err := held.UpdateData(ctx, []byte("new")); err != nil {
 			t.Fatal(err)
 		}
-		sem, err := a.Describe(ctx, "one", client.WithOwners(), client.ReadConsistency(client.Strict))
-		if err != nil || len(sem.Owners) != 1 || string(sem.Owners[0].Data) != "new" || sem.Owners[0].Count != 1 || sem.Owners[0].OrderID != held.Token() {
+		sem, err := a.Describe(ctx, "one", client.IncludeOwners(), client.ReadConsistency(client.Strict))
+		if err != nil || len(sem.Owners) != 1 || string(sem.Owners[0].Data) != "new" || sem.Owners[0].Count != 1 || sem.Owners[0].Token != held.Token() {
 			t.Fatalf("%+v, %v", sem, err)
 		}
 		release(t, held)
@@ -147,7 +147,7 @@ func TestAcquireAgainstAServer(t *testing.T) {
 		held := acquire(t, owner, "lowered", client.CreateLimit(5), client.Count(5))
 		must(t, a.Resize(ctx, "lowered", 2))
 		must(t, held.UpdateData(ctx, []byte("new")))
-		must(t, held.Lower(ctx, 4))
+		must(t, held.Reduce(ctx, 4))
 		heir, err := c.Restore(ctx, owner.Save())
 		must(t, err)
 		if _, err := heir.Acquire(ctx, "lowered", client.Count(5)); !errors.Is(err, client.BadRequest) {
@@ -157,11 +157,11 @@ func TestAcquireAgainstAServer(t *testing.T) {
 		if again.Token() != held.Token() {
 			t.Fatal(again.Token(), held.Token())
 		}
-		must(t, again.Lower(ctx, 3))
+		must(t, again.Reduce(ctx, 3))
 		if _, err := b.Acquire(ctx, "lowered", client.Count(3)); !errors.Is(err, client.BadRequest) {
 			t.Fatalf("somebody who holds nothing: %v", err)
 		}
-		must(t, again.Lower(ctx, 1))
+		must(t, again.Reduce(ctx, 1))
 		release(t, acquire(t, b, "lowered"))
 		release(t, again)
 	})
@@ -225,8 +225,8 @@ func TestAcquireAgainstAServer(t *testing.T) {
 	})
 }
 
-// TestCrowd has many goroutines on one connection take turns at few locks; the tokens of a name rise with every grant.
-func TestCrowd(t *testing.T) {
+// TestManySessionsOneSemaphore has many goroutines on one connection take turns at few locks; the tokens of a name rise with every grant.
+func TestManySessionsOneSemaphore(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -300,7 +300,7 @@ func queue(t testing.TB, s *client.Session, name string, opts ...client.AcquireO
 // await waits for a state that is on its way.
 func await(t testing.TB, reached func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(masterTimeout); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if reached() {
 			return
 		}

@@ -33,7 +33,7 @@ func (s *Session) start(ctx context.Context) error {
 	}
 	s.epoch = 1
 	req := &protocol.SessionStart{
-		Node: s.node.id, Key: s.key[:], Timeout: uint64(s.asked.Milliseconds()), Description: s.opts.description, Nonce: s.nonce,
+		Node: s.node.id, Key: s.key[:], Timeout: uint64(s.requestedTimeout.Milliseconds()), Description: s.opts.description, Nonce: s.nonce,
 	}
 	var bucket uint32
 	var repeated bool
@@ -42,7 +42,7 @@ func (s *Session) start(ctx context.Context) error {
 		randomKey(createID[:])
 		req.CreateID, bucket = createID[:], protocol.HomeBucket(createID, t.buckets)
 		// A start whose answer was lost may have made a session that ended before this client was heard again. Nobody has seen it.
-		if repeated, err = s.enroll(ctx, req, bucket); !repeated || !errors.Is(err, protocol.StatusSessionExpired) {
+		if repeated, err = s.sendStart(ctx, req, bucket); !repeated || !errors.Is(err, protocol.StatusSessionExpired) {
 			break
 		}
 	}
@@ -50,7 +50,7 @@ func (s *Session) start(ctx context.Context) error {
 		// It may live, on a connection that goes on being heard: it would stay for ever.
 		s.opts.onState, s.opts.onStopped = nil, nil
 		s.c.run(func() {
-			if _, err := s.enroll(s.c.ctx, req, bucket); err == nil {
+			if _, err := s.sendStart(s.c.ctx, req, bucket); err == nil {
 				s.step(func(m *session.Machine, _ time.Duration) { s.end(session.Closed, ErrSessionClosed) })
 			}
 		})
@@ -59,25 +59,25 @@ func (s *Session) start(ctx context.Context) error {
 }
 
 // enroll sends a start until it is answered, and makes the session a live one.
-func (s *Session) enroll(ctx context.Context, req *protocol.SessionStart, bucket uint32) (repeated bool, err error) {
+func (s *Session) sendStart(ctx context.Context, req *protocol.SessionStart, bucket uint32) (repeated bool, err error) {
 	var reply protocol.SessionReply
 	var on *conn
 	var sent time.Duration
 	where := func(ctx context.Context) (*conn, uint64, uint64, error) {
-		cn, shard, err := s.c.toBucket(ctx, s.node.tier, bucket)
+		cn, shard, err := s.c.connToBucket(ctx, s.node.tier, bucket)
 		on, sent = cn, s.c.clock.now()
 		return cn, uint64(bucket), shard, err
 	}
-	if repeated, err = s.c.ask(ctx, where, protocol.KindSessionStart, req, &reply); err != nil {
+	if repeated, err = s.c.request(ctx, where, protocol.KindSessionStart, req, &reply); err != nil {
 		return repeated, err
 	}
-	return repeated, s.begin(sent, on, &reply, repeated)
+	return repeated, s.activate(sent, on, &reply, repeated)
 }
 
 // begin makes the session a live one, after its start or restore was answered. If that was sent more than once, an
 // attach epoch is left out behind it: the server answers the attach with the next epoch from memory (RELAXED) because no
 // leader can have attached the session in between, and another leader may have had a copy.
-func (s *Session) begin(sent time.Duration, on *conn, reply *protocol.SessionReply, repeated bool) error {
+func (s *Session) activate(sent time.Duration, on *conn, reply *protocol.SessionReply, repeated bool) error {
 	s.mu.Lock()
 	s.id = reply.Session
 	s.epoch = max(s.epoch, reply.Epoch)
@@ -93,7 +93,7 @@ func (s *Session) begin(sent time.Duration, on *conn, reply *protocol.SessionRep
 	}
 	s.step(func(m *session.Machine, now time.Duration) {
 		if !s.bind(on, reply) {
-			m.LinkLost(now)
+			m.ConnLost(now)
 		}
 		m.Tick(now)
 	})
@@ -102,69 +102,69 @@ func (s *Session) begin(sent time.Duration, on *conn, reply *protocol.SessionRep
 
 // bind makes a connection the session's; false if the connection is over. mu is held.
 func (s *Session) bind(cn *conn, reply *protocol.SessionReply) bool {
-	v, ok := cn.settle(s, reply.Shard, reply.Epoch, s.opts.period(millis.Duration(reply.Timeout)))
+	v, ok := cn.addSession(s, reply.Shard, reply.Epoch, s.opts.period(millis.Duration(reply.Timeout)))
 	if !ok {
 		return false
 	}
-	if old := s.att; old != nil {
+	if old := s.attachment; old != nil {
 		old.over.Store(true)
 		close(old.gone)
 		if old.cn != cn {
-			old.cn.unsettle(s)
+			old.cn.removeSession(s)
 		}
 		s.attached = make(chan struct{})
 	}
-	s.att = &attachment{cn: cn, shard: reply.Shard, epoch: reply.Epoch, ticket: reply.Ticket, vouch: v, gone: make(chan struct{})}
+	s.attachment = &attachment{cn: cn, shard: reply.Shard, epoch: reply.Epoch, ticket: reply.Ticket, renewal: v, gone: make(chan struct{})}
 	close(s.attached)
 	return true
 }
 
 // detach takes the connection from the session. mu is held.
 func (s *Session) detach() {
-	if s.att == nil {
+	if s.attachment == nil {
 		return
 	}
-	s.att.over.Store(true)
-	close(s.att.gone)
-	s.att.cn.unsettle(s)
-	s.att = nil
+	s.attachment.over.Store(true)
+	close(s.attachment.gone)
+	s.attachment.cn.removeSession(s)
+	s.attachment = nil
 	s.attached = make(chan struct{})
-	s.unhurried = false
+	s.lowPriority = false
 	select {
-	case <-s.wanted: // of an earlier time
+	case <-s.attachWanted: // of an earlier time
 	default:
 	}
 }
 
-// linkLost is told when a connection is over that the session may be attached on.
-func (s *Session) linkLost(cn *conn) {
+// connLost is told when a connection is over that the session may be attached on.
+func (s *Session) connLost(cn *conn) {
 	s.step(func(m *session.Machine, now time.Duration) {
-		if s.att != nil && s.att.cn == cn {
+		if s.attachment != nil && s.attachment.cn == cn {
 			s.detach()
-			m.LinkLost(now)
+			m.ConnLost(now)
 		}
 	})
 }
 
 // doubt is told when the server does not know the session on the connection it is attached on. What it forgot of one session it may have forgotten of all
 // that are at home in the same shard, and a pong for one of them must not vouch for the others.
-func (s *Session) doubt(att *attachment) {
+func (s *Session) detachHome(att *attachment) {
 	att.cn.mu.Lock()
-	others := make([]*Session, 0, len(att.cn.residents))
-	for o := range att.cn.residents {
+	others := make([]*Session, 0, len(att.cn.sessions))
+	for o := range att.cn.sessions {
 		others = append(others, o)
 	}
 	att.cn.mu.Unlock()
 	lose := func(o *Session) {
 		o.step(func(m *session.Machine, now time.Duration) {
-			if o.att != nil && o.att.cn == att.cn && o.att.shard == att.shard {
+			if o.attachment != nil && o.attachment.cn == att.cn && o.attachment.shard == att.shard {
 				o.detach()
-				m.LinkLost(now)
+				m.ConnLost(now)
 			}
 		})
 	}
 	s.mu.Lock()
-	stale := s.att != att
+	stale := s.attachment != att
 	s.mu.Unlock()
 	if stale {
 		return // somebody was here before
@@ -176,7 +176,7 @@ func (s *Session) doubt(att *attachment) {
 
 // reattach attaches the session again until that succeeds, or the session is over.
 func (s *Session) reattach() {
-	s.linger()
+	s.delayAttach()
 	retry := backoff{base: retryBase, max: retryMax}
 	for {
 		cn, err := s.attachOnce()
@@ -189,41 +189,41 @@ func (s *Session) reattach() {
 		}
 		s.c.cfg.Logger.Debug("session could not be attached", "session", s.id, "error", err)
 		s.mu.Lock()
-		s.away = err
+		s.attachErr = err
 		s.mu.Unlock()
-		s.c.pause(s.ctx, s.home(), cn, err, &retry)
+		s.c.waitRetry(s.ctx, s.home(), cn, err, &retry)
 	}
 }
 
-// A session that nobody waits for is attached again within lingerShare of its timeout, and
-// lingerMost: nothing can be told about its leases before.
+// A session that nobody waits for is attached again within attachDelayShare of its timeout, and
+// maxAttachDelay: nothing can be told about its leases before.
 const (
-	lingerShare = 20
-	lingerMost  = time.Second
+	attachDelayShare = 20
+	maxAttachDelay   = time.Second
 )
 
 // linger lets others go first. A planned change at a server sends all sessions away that are at
 // home in some buckets, or in a whole shard, at the same moment: those are attached again at once
 // that a call waits for, the others spread over a part of the time that they are believed in.
-func (s *Session) linger() {
+func (s *Session) delayAttach() {
 	s.mu.Lock()
-	unhurried := s.unhurried
-	s.unhurried = false
-	for e := range s.entries.all {
-		unhurried = unhurried && !e.busy
+	unhurried := s.lowPriority
+	s.lowPriority = false
+	for e := range s.nameLocks.all {
+		unhurried = unhurried && !e.locked
 	}
 	now := s.c.clock.now()
-	most := min(s.m.Timeout()/lingerShare, (s.m.Deadline()-now)/lingerShare, lingerMost)
+	most := min(s.m.Timeout()/attachDelayShare, (s.m.Deadline()-now)/attachDelayShare, maxAttachDelay)
 	s.mu.Unlock()
 	if unhurried && most > 0 {
-		sleep(s.ctx, s.wanted, rand.N(most))
+		sleep(s.ctx, s.attachWanted, rand.N(most))
 	}
 }
 
 // want says that a call waits for the session to be attached. mu is held.
-func (s *Session) want() {
+func (s *Session) requestAttach() {
 	select {
-	case s.wanted <- struct{}{}:
+	case s.attachWanted <- struct{}{}:
 	default:
 	}
 }
@@ -252,13 +252,13 @@ func (s *Session) attachOnce() (*conn, error) {
 	case err == nil:
 		s.step(func(m *session.Machine, now time.Duration) {
 			if m.State() != Expired && !s.bind(cn, reply) {
-				err = errLinkLost
+				err = errConnLost
 				return
 			}
 			m.Attached(now, sent, millis.Duration(reply.Timeout), millis.Duration(reply.Grace))
 		})
-	case gone(err):
-		s.serverSaid(err)
+	case sessionGone(err):
+		s.endedByServer(err)
 	case protocol.StatusOf(err) == protocol.StatusBadSession:
 		s.step(func(m *session.Machine, _ time.Duration) {
 			s.end(session.TakenOver, fmt.Errorf("%w (%w)", ErrTakenOver, err))
@@ -268,7 +268,7 @@ func (s *Session) attachOnce() (*conn, error) {
 }
 
 // gone says whether the server answered that there is no such session any more.
-func gone(err error) bool {
+func sessionGone(err error) bool {
 	st := protocol.StatusOf(err)
 	return st == protocol.StatusSessionExpired || st == protocol.StatusNotFound
 }
@@ -283,12 +283,12 @@ func (s *Session) nextEpoch() uint64 {
 
 func (s *Session) sendAttach(ctx context.Context, epoch uint64) (cn *conn, reply *protocol.SessionReply, sent time.Duration, err error) {
 	bucket := protocol.SessionBucket(s.id)
-	cn, shard, err := s.c.toBucket(ctx, s.node.tier, bucket)
+	cn, shard, err := s.c.connToBucket(ctx, s.node.tier, bucket)
 	if err != nil {
 		return nil, nil, 0, err
 	}
 	req := &protocol.SessionAttach{
-		Session: s.id, Node: s.node.id, Epoch: epoch, Key: s.key[:], Timeout: uint64(s.asked.Milliseconds()), Description: s.opts.description, Nonce: s.nonce,
+		Session: s.id, Node: s.node.id, Epoch: epoch, Key: s.key[:], Timeout: uint64(s.requestedTimeout.Milliseconds()), Description: s.opts.description, Nonce: s.nonce,
 	}
 	reply = new(protocol.SessionReply)
 	sent = s.c.clock.now()
@@ -297,12 +297,12 @@ func (s *Session) sendAttach(ctx context.Context, epoch uint64) (cn *conn, reply
 }
 
 // attachment is the session's bond with a connection, waited for while there is none.
-func (s *Session) attachment(ctx context.Context) (*attachment, error) {
+func (s *Session) waitAttached(ctx context.Context) (*attachment, error) {
 	for {
 		s.mu.Lock()
-		att, err, attached := s.att, s.err, s.attached
+		att, err, attached := s.attachment, s.err, s.attached
 		if att == nil {
-			s.want()
+			s.requestAttach()
 		}
 		s.mu.Unlock()
 		if err != nil {
@@ -315,7 +315,7 @@ func (s *Session) attachment(ctx context.Context) (*attachment, error) {
 		case <-attached:
 		case <-s.ctx.Done():
 		case <-ctx.Done():
-			return nil, unanswered(context.Cause(ctx))
+			return nil, markUndecided(context.Cause(ctx))
 		}
 	}
 }
@@ -326,7 +326,7 @@ func (s *Session) stopAtServer(last *attachment) {
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.settled()
+		s.markStopped()
 	}()
 	retry := backoff{base: reconnectBase, max: reconnectMax}
 	bucket := uint64(protocol.SessionBucket(s.id))
@@ -350,9 +350,9 @@ func (s *Session) stopAtServer(last *attachment) {
 			}
 			last = nil
 		}
-		s.c.rethink(ctx, s.home(), cn, err, 1)
+		s.c.updateRoutes(ctx, s.home(), cn, err, 1)
 		cancel()
-		if err == nil || gone(err) || protocol.StatusOf(err) == protocol.StatusBadSession || errors.Is(err, ErrClientClosed) {
+		if err == nil || sessionGone(err) || protocol.StatusOf(err) == protocol.StatusBadSession || errors.Is(err, ErrClientClosed) {
 			return
 		}
 		sleep(s.c.ctx, nil, retry.next())

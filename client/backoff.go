@@ -8,11 +8,11 @@ import (
 
 // Back-off of reconnects and of requests that are asked again.
 const (
-	reconnectBase = 50 * time.Millisecond
-	reconnectMax  = 5 * time.Second
-	lived         = time.Second // a connection that was up for longer was no failure
-	retryBase     = 10 * time.Millisecond
-	retryMax      = time.Second
+	reconnectBase   = 50 * time.Millisecond
+	reconnectMax    = 5 * time.Second
+	minConnLifetime = time.Second // a connection that was up for longer was no failure
+	retryBase       = 10 * time.Millisecond
+	retryMax        = time.Second
 )
 
 // backoff is full jitter: each wait is uniform between 0 and a bound that doubles.

@@ -87,7 +87,7 @@ func (c *instantConn) Close() error {
 // instant is a session on such a server.
 func instant(t testing.TB) *Session {
 	c := newClient(Config{Endpoints: []string{"x"}, clock: systemClock{}, Logger: discard()})
-	r, err := newRoutes(&protocol.MapReply{
+	r, err := newRouteTable(&protocol.MapReply{
 		Version: 1, Shards: []protocol.MapShard{{ID: 1, Master: 1}}, Tiers: []protocol.MapTier{{Buckets: 4096, Runs: []protocol.MapRun{{Count: 4096, Shard: 1}}}},
 	})
 	if err != nil {
@@ -97,10 +97,10 @@ func instant(t testing.TB) *Session {
 	cn := newConn(c, newInstantConn(), protocol.HelloReply{Instance: 1, Window: 4096, MaxFrame: protocol.MaxFrameLen}, nil, c.clock)
 	c.adopt(cn, "x")
 	s := c.newSession("/n", &protocol.NodeInfo{ID: 7, Config: protocol.DefaultNodeConfig()}, sessionOptions{timeout: DefaultTimeout})
-	if err := s.begin(c.clock.now(), cn, &protocol.SessionReply{Session: 1, Epoch: 1, Shard: 1, Timeout: 1_800_000}, false); err != nil {
+	if err := s.activate(c.clock.now(), cn, &protocol.SessionReply{Session: 1, Epoch: 1, Shard: 1, Timeout: 1_800_000}, false); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Abandon)
+	t.Cleanup(c.CloseWithoutRelease)
 	return s
 }
 

@@ -9,21 +9,21 @@ import (
 // call is one request that waits for its reply. Calls are pooled: a call belongs to the goroutine that made it until it is put into the connection's table,
 // to the table's owner (whoever removes it, under the connection's mutex) until done is signalled, and to the goroutine again then.
 type call struct {
-	done   chan struct{} // capacity 1
-	of     *Session      // whose end ends the call; nil: nobody's
-	shard  uint64        // that has to answer; 0: the instance itself
-	status protocol.Status
-	into   protocol.Message // what the reader decodes a successful reply into; nil: it copies the body
-	body   []byte           // copy of the reply's body
-	err    error            // no reply, or one that cannot be read
-	reply  func(status protocol.Status, body []byte, err error)
+	done       chan struct{} // capacity 1
+	session    *Session      // whose end ends the call; nil: nobody's
+	shard      uint64        // that has to answer; 0: the instance itself
+	status     protocol.Status
+	decodeInto protocol.Message // what the reader decodes a successful reply into; nil: it copies the body
+	body       []byte           // copy of the reply's body
+	err        error            // no reply, or one that cannot be read
+	reply      func(status protocol.Status, body []byte, err error)
 
 	// acquiring is told by the reader that it was queued, before what may follow from that is read.
-	acquiring *acquisition
+	acquiring *acquireOp
 }
 
-// keptBody is the largest reply buffer a pooled call keeps.
-const keptBody = 4 << 10
+// maxKeptBody is the largest reply buffer a pooled call keeps.
+const maxKeptBody = 4 << 10
 
 // newCall takes a call from the connection's pool.
 func (cn *conn) newCall() *call {
@@ -35,10 +35,10 @@ func (cn *conn) newCall() *call {
 
 // free puts it back.
 func (cn *conn) free(cl *call, keepBody bool) {
-	if !keepBody || cap(cl.body) > keptBody {
+	if !keepBody || cap(cl.body) > maxKeptBody {
 		cl.body = nil
 	}
-	cl.err, cl.status, cl.reply, cl.of, cl.shard, cl.into, cl.acquiring = nil, 0, nil, nil, 0, nil, nil
+	cl.err, cl.status, cl.reply, cl.session, cl.shard, cl.decodeInto, cl.acquiring = nil, 0, nil, nil, 0, nil, nil
 	cn.pool.Put(cl)
 }
 
@@ -46,10 +46,10 @@ func (cn *conn) free(cl *call, keepBody bool) {
 func (cl *call) complete(status protocol.Status, body []byte) {
 	cl.status = status
 	switch {
-	case cl.into == nil || status != protocol.StatusOK:
+	case cl.decodeInto == nil || status != protocol.StatusOK:
 		cl.body = append(cl.body[:0], body...)
 	default:
-		if err := cl.into.DecodeBody(body); err != nil {
+		if err := cl.decodeInto.DecodeBody(body); err != nil {
 			cl.err = &badReply{err}
 		} else if a := cl.acquiring; a != nil && a.reply.State == protocol.Accepted {
 			a.s.expect(a)
@@ -73,7 +73,7 @@ func (cl *call) answer(reply protocol.Message) error {
 		return cl.err
 	}
 	if cl.status == protocol.StatusOK {
-		if reply == nil || cl.into != nil {
+		if reply == nil || cl.decodeInto != nil {
 			return nil
 		}
 		if err := reply.DecodeBody(cl.body); err != nil {
@@ -98,52 +98,52 @@ func failure(status protocol.Status, body []byte) error {
 }
 
 // roundTrip sends a request that a shard answers, 0 for the instance itself, and waits for its reply, for the end of ctx, or for that of the session it is of, if it is of one. sent says whether the request
-// went into the connection's buffer; without an answer its outcome is then unknown. Errors: a *protocol.Error that the server answered; errLinkLost; errStopped; the
+// went into the connection's buffer; without an answer its outcome is then unknown. Errors: a *protocol.Error that the server answered; errConnLost; errCallStopped; the
 // cause of ctx.
 func (cn *conn) roundTrip(ctx context.Context, of *Session, kind protocol.Kind, shard, bucket uint64, m, reply protocol.Message) (sent bool, err error) {
 	return cn.exchange(ctx, of, nil, kind, shard, bucket, m, reply)
 }
 
 // exchange is roundTrip for an acquire that is to hear that it was queued.
-func (cn *conn) exchange(ctx context.Context, of *Session, a *acquisition, kind protocol.Kind, shard, bucket uint64, m, reply protocol.Message) (sent bool, err error) {
-	cl, id, err := cn.begin(ctx, of, kind, bucket, m, func(_ uint64, cl *call) {
+func (cn *conn) exchange(ctx context.Context, of *Session, a *acquireOp, kind protocol.Kind, shard, bucket uint64, m, reply protocol.Message) (sent bool, err error) {
+	cl, id, err := cn.startCall(ctx, of, kind, bucket, m, func(_ uint64, cl *call) {
 		cl.shard = shard
 		if cl.acquiring = a; reply != nil && !aliases(reply) {
-			cl.into = reply
+			cl.decodeInto = reply
 		}
 	})
 	if err != nil {
 		return false, err
 	}
-	return true, cn.finish(ctx, cl, id, reply)
+	return true, cn.waitReply(ctx, cl, id, reply)
 }
 
 // finish waits for the reply of a call that was begun.
-func (cn *conn) finish(ctx context.Context, cl *call, id uint64, reply protocol.Message) error {
+func (cn *conn) waitReply(ctx context.Context, cl *call, id uint64, reply protocol.Message) error {
 	if over := ctx.Done(); over == nil {
 		<-cl.done
 	} else {
 		select {
 		case <-cl.done:
 		case <-over:
-			if cn.abandon(id) {
+			if cn.abandonCall(id) {
 				cn.free(cl, true)
-				return unanswered(context.Cause(ctx))
+				return markUndecided(context.Cause(ctx))
 			}
 			// The reader has taken the call already: its answer is a moment away, and is the better one.
 			<-cl.done
 		}
 	}
-	return cn.take(cl, reply)
+	return cn.takeReply(cl, reply)
 }
 
 // take reads what came back, and gives the call back. A reply that cannot be read ends the connection: the request may be sent again on another.
-func (cn *conn) take(cl *call, reply protocol.Message) error {
+func (cn *conn) takeReply(cl *call, reply protocol.Message) error {
 	err := cl.answer(reply)
 	cn.free(cl, reply == nil || !aliases(reply))
 	if bad, ok := err.(*badReply); ok {
 		cn.end(bad)
-		return errLinkLost
+		return errConnLost
 	}
 	return err
 }

@@ -11,46 +11,46 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// closeTimeout bounds how long Client.Close waits for its sessions' stops.
-const closeTimeout = 2 * time.Second
+// sessionStopTimeout bounds how long Client.Close waits for its sessions' stops.
+const sessionStopTimeout = 2 * time.Second
 
 // Client is a connection to a cluster, for any number of goroutines. It keeps one connection to each instance that it talks to, and makes them anew when they are
 // lost. Make one with Dial or Open, and one per process is enough.
 type Client struct {
-	cfg   Config
-	clock clock
-	ctx   context.Context // ends when the client is closed
-	stop  context.CancelCauseFunc
-	work  sync.WaitGroup // goroutines to wait for in Close
+	cfg        Config
+	clock      clock
+	ctx        context.Context // ends when the client is closed
+	stop       context.CancelCauseFunc
+	goroutines sync.WaitGroup // goroutines to wait for in Close
 
-	routes   atomic.Pointer[routes]
-	taste    uint64       // chooses the replicas that this client reads from
-	indexes  sync.Map     // shard -> *atomic.Uint64: highest log index read, so that relaxed reads do not go back
-	leastTTL atomic.Int64 // shortest session timeout, as time.Duration; 0: no session
+	routes          atomic.Pointer[routeTable]
+	replicaSeed     uint64       // chooses the replicas that this client reads from
+	readIndexes     sync.Map     // shard -> *atomic.Uint64: highest log index read, so that relaxed reads do not go back
+	shortestTimeout atomic.Int64 // shortest session timeout, as time.Duration; 0: no session
 
-	lastWatch atomic.Uint64 // id of the last one-shot watch
+	lastWatchID atomic.Uint64 // id of the last one-shot watch
 
-	mu       sync.Mutex
-	closed   bool
-	cluster  string
-	links    map[uint64]*link // by instance
-	boot     *link            // dials the endpoints
-	fetching *flight          // of the map
-	newest   mapNews          // the newest map that was told of
-	catching bool             // somebody fetches it
-	newMap   chan struct{}    // closed and replaced with every new map
-	sessions map[uint64]*Session
-	restores map[restoring]uint64 // nonces of restores that were given up unanswered
-	watches  map[*watch]struct{}
-	watchdog *watchdog
+	mu                sync.Mutex
+	closed            bool
+	cluster           string
+	connectors        map[uint64]*connector // by instance
+	bootstrap         *connector            // dials the endpoints
+	mapFetch          *sharedAttempt        // of the map
+	announced         announcedMap          // the newest map that was told of
+	fetchingAnnounced bool                  // somebody fetches it
+	newMap            chan struct{}         // closed and replaced with every new map
+	sessions          map[uint64]*Session
+	restores          map[restoreKey]uint64 // nonces of restores that were given up unanswered
+	watches           map[*watch]struct{}
+	watchdog          *watchdog
 
-	teller *teller
+	dispatcher *dispatcher
 }
 
 func newClient(cfg Config) *Client {
-	c := &Client{taste: rand.Uint64() >> 1, cfg: cfg, clock: cfg.clock, links: make(map[uint64]*link), sessions: make(map[uint64]*Session), watches: make(map[*watch]struct{}), newMap: make(chan struct{}), teller: newTeller()}
+	c := &Client{replicaSeed: rand.Uint64() >> 1, cfg: cfg, clock: cfg.clock, connectors: make(map[uint64]*connector), sessions: make(map[uint64]*Session), watches: make(map[*watch]struct{}), newMap: make(chan struct{}), dispatcher: newDispatcher()}
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
-	c.boot = &link{c: c, addresses: cfg.Endpoints, backoff: backoff{base: reconnectBase, max: reconnectMax}}
+	c.bootstrap = &connector{c: c, addresses: cfg.Endpoints, backoff: backoff{base: reconnectBase, max: reconnectMax}}
 	return c
 }
 
@@ -68,7 +68,7 @@ func (c *Client) Close() error {
 	}
 	c.mu.Unlock()
 
-	ctx, cancel := context.WithTimeoutCause(c.ctx, closeTimeout, errors.New("a session's stop was not answered in time"))
+	ctx, cancel := context.WithTimeoutCause(c.ctx, sessionStopTimeout, errors.New("a session's stop was not answered in time"))
 	defer cancel()
 	failed := make(chan error, len(open))
 	for _, s := range open {
@@ -78,13 +78,13 @@ func (c *Client) Close() error {
 	for range open {
 		err = errors.Join(err, <-failed)
 	}
-	c.Abandon()
+	c.CloseWithoutRelease()
 	return err
 }
 
 // Abandon closes the connections without ending the sessions, as the death of the process would: the server keeps them for their timeouts. It is there
 // for tests of what happens then.
-func (c *Client) Abandon() {
+func (c *Client) CloseWithoutRelease() {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -101,22 +101,22 @@ func (c *Client) Abandon() {
 	c.mu.Unlock()
 	c.stop(ErrClientClosed)
 	c.mu.Lock()
-	c.pokeWatches()
+	c.notifyWatches()
 	// Behind the stop: whoever has just made a connection puts it down first and looks for the stop then, so that one of the two ends it.
-	conns := make([]*conn, 0, len(c.links))
-	for _, l := range c.links {
+	conns := make([]*conn, 0, len(c.connectors))
+	for _, l := range c.connectors {
 		if cn := l.current.Load(); cn != nil {
 			conns = append(conns, cn)
 		}
 	}
 	c.mu.Unlock()
 	for _, s := range left {
-		s.abandon()
+		s.closeWithoutRelease()
 	}
 	for _, cn := range conns {
 		cn.end(ErrClientClosed)
 	}
-	c.work.Wait()
+	c.goroutines.Wait()
 }
 
 // ServerInfo is what an instance said about itself and about the client.
@@ -129,7 +129,7 @@ type ServerInfo struct {
 
 // ServerInfo tells about an instance the client is connected to.
 func (c *Client) ServerInfo(ctx context.Context) (ServerInfo, error) {
-	cn, err := c.any(ctx)
+	cn, err := c.anyConn(ctx)
 	if err != nil {
 		return ServerInfo{}, err
 	}
@@ -143,42 +143,42 @@ func (c *Client) run(f func()) bool {
 	if c.closed {
 		return false
 	}
-	c.work.Go(f)
+	c.goroutines.Go(f)
 	return true
 }
 
 // place finds the connection a request goes to, the bucket that routes it there, and the shard that is meant by it, 0 for none. The shard is told with an error, too.
-type place func(ctx context.Context) (cn *conn, bucket, shard uint64, err error)
+type destination func(ctx context.Context) (cn *conn, bucket, shard uint64, err error)
 
 // anywhere is the place of what every instance serves.
-func (c *Client) anywhere(ctx context.Context) (*conn, uint64, uint64, error) {
-	cn, err := c.any(ctx)
+func (c *Client) anyInstance(ctx context.Context) (*conn, uint64, uint64, error) {
+	cn, err := c.anyConn(ctx)
 	return cn, 0, 0, err
 }
 
 // atBucket is the place of what a bucket's shard serves.
-func (c *Client) atBucket(tier uint8, bucket uint32) place {
+func (c *Client) atBucket(tier uint8, bucket uint32) destination {
 	return func(ctx context.Context) (*conn, uint64, uint64, error) {
-		cn, shard, err := c.toBucket(ctx, tier, bucket)
+		cn, shard, err := c.connToBucket(ctx, tier, bucket)
 		return cn, uint64(bucket), shard, err
 	}
 }
 
 // atShard is the place of what is asked of a whole shard.
-func (c *Client) atShard(tier uint8, shard uint64) place {
+func (c *Client) atShard(tier uint8, shard uint64) destination {
 	return func(ctx context.Context) (*conn, uint64, uint64, error) {
 		t, err := c.tierOf(ctx, tier)
 		if err != nil {
 			return nil, 0, shard, err
 		}
-		cn, err := c.toShard(ctx, shard)
-		return cn, uint64(t.some[shard]), shard, err
+		cn, err := c.connToShard(ctx, shard)
+		return cn, uint64(t.someBucket[shard]), shard, err
 	}
 }
 
 // ask sends a request that belongs to no session, again and again until it gets an answer that decides it, or ctx ends. repeated says that an earlier
 // sending of it, or this one, may have had its effect without an answer.
-func (c *Client) ask(ctx context.Context, where place, kind protocol.Kind, m, reply protocol.Message) (repeated bool, err error) {
+func (c *Client) request(ctx context.Context, where destination, kind protocol.Kind, m, reply protocol.Message) (repeated bool, err error) {
 	retry := backoff{base: retryBase, max: retryMax}
 	var last error
 	for {
@@ -198,11 +198,11 @@ func (c *Client) ask(ctx context.Context, where place, kind protocol.Kind, m, re
 			return repeated, ErrClientClosed
 		case ctx.Err() != nil && !answered(err):
 			return repeated, interrupted(ctx, last)
-		case !again(err):
+		case !canResend(err):
 			return repeated, err
 		}
 		last = err
-		c.pause(ctx, shard, cn, err, &retry)
+		c.waitRetry(ctx, shard, cn, err, &retry)
 		if ctx.Err() != nil {
 			return repeated, interrupted(ctx, last)
 		}
@@ -217,27 +217,27 @@ func answered(err error) bool {
 }
 
 // again says whether a request that failed like this may be sent again as it is, possibly elsewhere.
-func again(err error) bool {
-	var refused *refusal
+func canResend(err error) bool {
+	var refused *permanentError
 	if errors.As(err, &refused) {
 		return false
 	}
-	return errors.Is(err, errLinkLost) || errors.Is(err, ErrUnreachable) || protocol.Retryable(err)
+	return errors.Is(err, errConnLost) || errors.Is(err, ErrUnreachable) || protocol.Retryable(err)
 }
 
 // pause waits before the next try of a request that a shard did not serve; 0 is no shard. What is known of the cluster is mended first. cn is the connection that the
 // request went over, nil for none. News of who can answer end the wait.
-func (c *Client) pause(ctx context.Context, shard uint64, cn *conn, err error, retry *backoff) {
-	if errors.Is(err, errMoved) {
+func (c *Client) waitRetry(ctx context.Context, shard uint64, cn *conn, err error, retry *backoff) {
+	if errors.Is(err, errMapChanged) {
 		retry.failures = 0
 		return
 	}
 	moved := c.mapChanged() // before the map is asked for: what comes meanwhile ends the wait
-	if c.rethink(ctx, shard, cn, err, retry.failures) {
+	if c.updateRoutes(ctx, shard, cn, err, retry.failures) {
 		retry.failures++
 		return
 	}
-	if errors.Is(err, errLinkLost) {
+	if errors.Is(err, errConnLost) {
 		return
 	}
 	t := time.NewTimer(retry.next())
@@ -253,14 +253,14 @@ func (c *Client) pause(ctx context.Context, shard uint64, cn *conn, err error, r
 
 // readIndex is the highest log index this client has read of a shard.
 func (c *Client) readIndex(shard uint64) *atomic.Uint64 {
-	if v, ok := c.indexes.Load(shard); ok {
+	if v, ok := c.readIndexes.Load(shard); ok {
 		return v.(*atomic.Uint64)
 	}
-	v, _ := c.indexes.LoadOrStore(shard, new(atomic.Uint64))
+	v, _ := c.readIndexes.LoadOrStore(shard, new(atomic.Uint64))
 	return v.(*atomic.Uint64)
 }
 
-func raise(v *atomic.Uint64, to uint64) {
+func raiseTo(v *atomic.Uint64, to uint64) {
 	for {
 		old := v.Load()
 		if to <= old || v.CompareAndSwap(old, to) {

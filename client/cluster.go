@@ -16,20 +16,20 @@ func (c *Client) Cluster(ctx context.Context, method string, in, out any) error 
 	if in != nil {
 		body, err := json.Marshal(in)
 		if err != nil {
-			return about("cluster", method, err)
+			return withOp("cluster", method, err)
 		}
 		req.Body = body
 	}
 	var reply protocol.ClusterReply
-	if repeated, err := c.ask(ctx, c.anywhere, protocol.KindCluster, req, &reply); err != nil {
+	if repeated, err := c.request(ctx, c.anyInstance, protocol.KindCluster, req, &reply); err != nil {
 		asks := method == protocol.MethodStatus || method == protocol.MethodPlan || method == protocol.MethodHealth
-		return about("cluster", method, unknown(repeated && !answered(err) && !asks, err))
+		return withOp("cluster", method, outcomeUnknown(repeated && !answered(err) && !asks, err))
 	}
 	if out == nil {
 		return nil
 	}
 	if err := json.Unmarshal(reply.Body, out); err != nil {
-		return about("cluster", method, protocol.Errorf(protocol.StatusInternal, "the answer cannot be read: %v", err))
+		return withOp("cluster", method, protocol.Errorf(protocol.StatusInternal, "the answer cannot be read: %v", err))
 	}
 	return nil
 }

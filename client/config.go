@@ -84,7 +84,7 @@ func (c ConfigReader) Get(ctx context.Context, opts ...ReadOption) (Value, error
 // ReadConsistency says otherwise. Errors: NotFound when it was never set.
 func (c ConfigReader) History(ctx context.Context, opts ...ReadOption) ([]Value, error) {
 	values, err := c.read(ctx, opts)
-	return values, about("read configuration", c.name, err)
+	return values, withOp("read configuration", c.name, err)
 }
 
 func (c ConfigReader) read(ctx context.Context, opts []ReadOption) (values []Value, err error) {
@@ -118,7 +118,7 @@ func IfVersion(version uint64) SetOption {
 // more than MaxConfigLen bytes.
 func (c *ConfigValue) Set(ctx context.Context, data []byte, opts ...SetOption) (version uint64, err error) {
 	version, err = c.set(ctx, data, opts)
-	return version, about("set configuration", c.name, err)
+	return version, withOp("set configuration", c.name, err)
 }
 
 func (c *ConfigValue) set(ctx context.Context, data []byte, opts []SetOption) (version uint64, err error) {
@@ -165,13 +165,13 @@ func (c *ConfigValue) set(ctx context.Context, data []byte, opts []SetOption) (v
 func (c *ConfigValue) Delete(ctx context.Context) error {
 	const op = "delete configuration"
 	if err := c.check(); err != nil {
-		return about(op, c.name, err)
+		return withOp(op, c.name, err)
 	}
 	err := c.s.delete(ctx, c.semaphore(), false)
 	if isNotFound(err) && answered(err) {
 		err = protocol.Errorf(protocol.StatusNotFound, "it is not set")
 	}
-	return about(op, c.name, err)
+	return withOp(op, c.name, err)
 }
 
 // Watch tells the value, and then every other one, until ctx ends: also that it does not exist. It resumes by itself; a slow consumer misses values in between, never the
@@ -180,7 +180,7 @@ func (c ConfigReader) Watch(ctx context.Context) iter.Seq2[Value, error] {
 	return func(yield func(Value, error) bool) {
 		const op = "watch configuration"
 		if err := c.check(); err != nil {
-			yield(Value{}, about(op, c.name, err))
+			yield(Value{}, withOp(op, c.name, err))
 			return
 		}
 		var now, told Value
@@ -195,7 +195,7 @@ func (c ConfigReader) Watch(ctx context.Context) iter.Seq2[Value, error] {
 			case ev.Kind == EventChanged:
 				values, err := readConfig(ev.Data)
 				if err != nil {
-					yield(Value{}, about(op, c.name, err))
+					yield(Value{}, withOp(op, c.name, err))
 					return
 				}
 				now = values[0]

@@ -15,7 +15,7 @@ import (
 //	uvarint version, uvarint ms since 1970, uvarint length, bytes
 //
 // A version is the semaphore's at which the value was set.
-const configForm = 1
+const configFormat = 1
 
 // ConfigPrefix begins the names of the semaphores that configurations are kept in. Programs acquire none of that name.
 const ConfigPrefix = "$config/"
@@ -33,7 +33,7 @@ var errNotConfig = errors.New("its data is no configuration; was it changed by s
 
 // appendConfig encodes values, newest first, as far as there is room for the older ones.
 func appendConfig(values []Value) []byte {
-	b := append(make([]byte, 0, len(values[0].Data)+64), configForm)
+	b := append(make([]byte, 0, len(values[0].Data)+64), configFormat)
 	first := 0
 	for i := range values {
 		v := &values[i]
@@ -53,7 +53,7 @@ func appendConfig(values []Value) []byte {
 
 // readConfig decodes values, newest first; at least one.
 func readConfig(b []byte) ([]Value, error) {
-	if len(b) == 0 || b[0] != configForm {
+	if len(b) == 0 || b[0] != configFormat {
 		return nil, errNotConfig
 	}
 	var values []Value

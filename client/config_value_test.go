@@ -47,7 +47,7 @@ func TestConfigForm(t *testing.T) {
 // FuzzReadConfig: any bytes are a configuration or an error.
 func FuzzReadConfig(f *testing.F) {
 	f.Add([]byte{})
-	f.Add([]byte{configForm})
+	f.Add([]byte{configFormat})
 	f.Add(appendConfig([]Value{{Version: 2, Data: []byte("b")}, {Version: 1, Data: []byte("a")}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		values, err := readConfig(b)

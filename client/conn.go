@@ -13,17 +13,17 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// errStopped: what the call was for is over.
-var errStopped = errors.New("stopped")
+// errCallStopped: what the call was for is over.
+var errCallStopped = errors.New("stopped")
 
 const (
-	readBuffer    = 64 << 10
-	keptBuffer    = 256 << 10        // a buffer that grew beyond this is given back once it is empty
-	idleKeepAlive = 15 * time.Second // between pings of a connection without sessions
-	leastSilence  = time.Second      // a server is never taken for silent sooner
-	hungAfter     = 2 * time.Second  // a server that a request waits for, and that was asked for a sign of life, has hung
-	pingsKept     = 16               // pings whose sending time is remembered
-	directMost    = 16 << 10         // bytes that a caller writes by itself: the kernel takes them at once from a connection that is answered
+	readBuffer     = 64 << 10
+	maxKeptBuffer  = 256 << 10        // a buffer that grew beyond this is given back once it is empty
+	idleKeepAlive  = 15 * time.Second // between pings of a connection without sessions
+	minSilence     = time.Second      // a server is never taken for silent sooner
+	hungTimeout    = 2 * time.Second  // a server that a request waits for, and that was asked for a sign of life, has hung
+	pingHistory    = 16               // pings whose sending time is remembered
+	maxDirectWrite = 16 << 10         // bytes that a caller writes by itself: the kernel takes them at once from a connection that is answered
 )
 
 // conn is one connection to an instance, shared by any number of goroutines. Callers append their frames to out under mu; a writer goroutine sends whatever has
@@ -32,39 +32,39 @@ const (
 //
 // Lock order: the mutexes of watches, sessions, links and the client may be held when mu is taken, never the other way round.
 type conn struct {
-	owner    owner
+	handler  connHandler
 	nc       net.Conn
 	direct   bool // writing what little there is does not block: a caller that is alone writes by itself
 	clock    clock
 	hello    protocol.HelloReply
 	instance uint64
-	read     []byte // what came behind the hello's reply
+	unread   []byte // what came behind the hello's reply
 
-	mu        sync.Mutex
-	out       []byte // frames to be written
-	spare     []byte // memory for the next out
-	writing   bool   // somebody is in Write: what is appended meanwhile is the writer goroutine's
-	calls     calls
-	queue     []chan struct{} // callers that wait for room in the window, first come first served
-	reserved  int             // room given to callers of the queue that have not run yet
-	err       error           // why it ended; set before done is closed
-	goodbye   error           // what the server said about ending it
-	pings     [pingsKept]sentPing
-	lastPing  uint64
-	period    time.Duration // between pings
-	suspected bool          // a sign of life is waited for
-	busy      bool          // requests were sent lately: the ping timer looks each leastSilence
-	looked    uint64        // id of the last request when it looked
-	waited    bool          // a request waited then
-	asked     time.Duration // when it asked a silent server for a sign of life, for the sake of a request; 0: it did not
-	pingTimer *time.Timer
-	vouches   map[uint64]*vouch // by home shard
-	residents map[*Session]struct{}
-	streams   streamSet
-	feeds     map[uint64]feeder   // by watch id
-	guests    map[*Session]uint64 // attach epoch of the ticket that was presented here
-	shots     map[uint64]*oneShot // by watch id
-	away      map[uint64]uint64   // session -> attach epoch up to which nothing here vouches for it: its home has moved
+	mu            sync.Mutex
+	out           []byte // frames to be written
+	spare         []byte // memory for the next out
+	writing       bool   // somebody is in Write: what is appended meanwhile is the writer goroutine's
+	calls         callRing
+	queue         []chan struct{} // callers that wait for room in the window, first come first served
+	reserved      int             // room given to callers of the queue that have not run yet
+	err           error           // why it ended; set before done is closed
+	goodbye       error           // what the server said about ending it
+	pings         [pingHistory]sentPing
+	lastPing      uint64
+	period        time.Duration // between pings
+	probing       bool          // a sign of life is waited for
+	busy          bool          // requests were sent lately: the ping timer looks each minSilence
+	checkedID     uint64        // id of the last request when it looked
+	hadPending    bool          // a request waited then
+	probedAt      time.Duration // when it asked a silent server for a sign of life, for the sake of a request; 0: it did not
+	pingTimer     *time.Timer
+	renewals      map[uint64]*renewal // by home shard
+	sessions      map[*Session]struct{}
+	streams       streamSet
+	objectStreams map[uint64]eventSink // by watch id
+	presented     map[*Session]uint64  // attach epoch of the ticket that was presented here
+	oneShots      map[uint64]*oneShot  // by watch id
+	detachedUpTo  map[uint64]uint64    // session -> attach epoch up to which nothing here vouches for it: its home has moved
 
 	wake      chan struct{} // capacity 1: out is not empty
 	done      chan struct{} // closed when the connection is over
@@ -73,7 +73,7 @@ type conn struct {
 	lastHeard atomic.Int64  // clock at the last bytes read
 
 	// Owned by the reader goroutine.
-	taken []reply // calls whose answers were read, to be told
+	replies []reply // calls whose answers were read, to be told
 }
 
 // sentPing is a ping on its way.
@@ -83,22 +83,22 @@ type sentPing struct {
 }
 
 // vouch is the latest sending time of a ping that a home shard answered on this connection. All sessions attached here at that home share it.
-type vouch struct{ at atomic.Int64 }
+type renewal struct{ at atomic.Int64 }
 
 // owner is told what arrives on a connection. Its methods are called by the reader goroutine and must not block.
-type owner interface {
-	event(cn *conn, h protocol.Header) error
-	lost(cn *conn)
+type connHandler interface {
+	handleEvent(cn *conn, h protocol.Header) error
+	connLost(cn *conn)
 	// silent is told once that a request waits and the server says nothing.
-	silent(cn *conn)
+	serverSilent(cn *conn)
 }
 
 // newConn starts a connection whose hello has been answered.
-func newConn(o owner, nc net.Conn, hello protocol.HelloReply, rest []byte, ck clock) *conn {
+func newConn(o connHandler, nc net.Conn, hello protocol.HelloReply, rest []byte, ck clock) *conn {
 	cn := &conn{
-		owner: o, nc: nc, clock: ck, hello: hello, instance: hello.Instance, read: rest,
-		calls: newCalls(), vouches: make(map[uint64]*vouch), residents: make(map[*Session]struct{}),
-		guests: make(map[*Session]uint64), shots: make(map[uint64]*oneShot), away: make(map[uint64]uint64),
+		handler: o, nc: nc, clock: ck, hello: hello, instance: hello.Instance, unread: rest,
+		calls: newCallRing(), renewals: make(map[uint64]*renewal), sessions: make(map[*Session]struct{}),
+		presented: make(map[*Session]uint64), oneShots: make(map[uint64]*oneShot), detachedUpTo: make(map[uint64]uint64),
 		wake: make(chan struct{}, 1), done: make(chan struct{}), period: idleKeepAlive,
 	}
 	_, cn.direct = nc.(*net.TCPConn)
@@ -121,9 +121,9 @@ func (cn *conn) isLost() bool { return cn.over.Load() }
 // begin puts a request into the buffer once the window has room, and its call into the table; the end of the session it is of, if any, ends the call too. register,
 // if not nil, is called with mu held before the request can be answered: it may give the call a reply function, which the reader calls with the answer (the body is
 // the reader's) instead of signalling the call; the call is then not the caller's to finish.
-func (cn *conn) begin(ctx context.Context, of *Session, kind protocol.Kind, bucket uint64, m protocol.Message, register func(id uint64, cl *call)) (*call, uint64, error) {
+func (cn *conn) startCall(ctx context.Context, of *Session, kind protocol.Kind, bucket uint64, m protocol.Message, register func(id uint64, cl *call)) (*call, uint64, error) {
 	cn.mu.Lock()
-	if cn.err == nil && (len(cn.queue) > 0 || !cn.room()) {
+	if cn.err == nil && (len(cn.queue) > 0 || !cn.hasRoom()) {
 		if err := cn.queueUp(ctx, of); err != nil {
 			cn.mu.Unlock()
 			return nil, 0, err
@@ -131,32 +131,32 @@ func (cn *conn) begin(ctx context.Context, of *Session, kind protocol.Kind, buck
 	}
 	if cn.err != nil {
 		cn.mu.Unlock()
-		return nil, 0, errLinkLost
+		return nil, 0, errConnLost
 	}
 	if of != nil && of.ended.Load() {
-		cn.admit()
+		cn.admitQueued()
 		cn.mu.Unlock()
-		return nil, 0, errStopped
+		return nil, 0, errCallStopped
 	}
 	start := len(cn.out)
 	id := cn.calls.nextID()
 	cn.out = protocol.AppendFrame(cn.out, kind, id, bucket, m)
 	if length := len(cn.out) - start - 4; length > int(cn.hello.MaxFrame) {
 		cn.out = cn.out[:start]
-		cn.admit()
+		cn.admitQueued()
 		cn.mu.Unlock()
 		return nil, 0, protocol.Errorf(protocol.StatusBadRequest, "request is %d bytes long; the server accepts at most %d", length, cn.hello.MaxFrame)
 	}
 	cl := cn.newCall()
-	cl.of = of
+	cl.session = of
 	cn.calls.put(id, cl)
 	if !cn.busy {
-		cn.beBusy()
+		cn.markBusy()
 	}
 	if register != nil {
 		register(id, cl)
 	}
-	alone := cn.direct && start == 0 && cn.calls.used == 1 && !cn.writing && len(cn.out) <= directMost
+	alone := cn.direct && start == 0 && cn.calls.pending == 1 && !cn.writing && len(cn.out) <= maxDirectWrite
 	var buf []byte
 	if alone {
 		buf = cn.takeOut()
@@ -183,7 +183,7 @@ func (cn *conn) write(buf []byte) {
 	_, err := cn.nc.Write(buf)
 	cn.mu.Lock()
 	cn.writing = false
-	if cap(buf) <= keptBuffer {
+	if cap(buf) <= maxKeptBuffer {
 		cn.spare = buf
 	}
 	more := len(cn.out) > 0
@@ -207,13 +207,13 @@ func (cn *conn) queueUp(ctx context.Context, of *Session) (err error) {
 	select {
 	case <-turn:
 	case <-ctx.Done():
-		err = unanswered(context.Cause(ctx))
+		err = markUndecided(context.Cause(ctx))
 	case <-stop:
-		err = errStopped
+		err = errCallStopped
 	}
 	cn.mu.Lock()
 	if err != nil {
-		cn.leave(turn)
+		cn.leaveQueue(turn)
 		return err
 	}
 	cn.reserved--
@@ -221,10 +221,10 @@ func (cn *conn) queueUp(ctx context.Context, of *Session) (err error) {
 }
 
 // room says whether one more request may be sent. mu is held.
-func (cn *conn) room() bool { return cn.calls.used+cn.reserved < int(cn.hello.Window) }
+func (cn *conn) hasRoom() bool { return cn.calls.pending+cn.reserved < int(cn.hello.Window) }
 
 // leave takes a caller that gave up out of the window's queue, and hands its room on if it had got some. mu is held.
-func (cn *conn) leave(turn chan struct{}) {
+func (cn *conn) leaveQueue(turn chan struct{}) {
 	for i, t := range cn.queue {
 		if t == turn {
 			cn.queue = append(cn.queue[:i], cn.queue[i+1:]...)
@@ -232,12 +232,12 @@ func (cn *conn) leave(turn chan struct{}) {
 		}
 	}
 	cn.reserved--
-	cn.admit()
+	cn.admitQueued()
 }
 
 // admit gives room to those who wait for it. mu is held.
-func (cn *conn) admit() {
-	for len(cn.queue) > 0 && cn.room() {
+func (cn *conn) admitQueued() {
+	for len(cn.queue) > 0 && cn.hasRoom() {
 		cn.reserved++
 		cn.queue[0] <- struct{}{}
 		cn.queue = cn.queue[1:]
@@ -246,21 +246,21 @@ func (cn *conn) admit() {
 
 // abandon says that nobody waits for the reply any more. It is false when the reader has taken the call, and will signal it. The request still counts against
 // the window until it is answered.
-func (cn *conn) abandon(id uint64) bool {
+func (cn *conn) abandonCall(id uint64) bool {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
 	return cn.calls.abandon(id) != nil
 }
 
-// stopCalls ends the calls of a session that has ended: whoever waits for one returns now. The session's ended is set already, so that no call of it comes
+// failSessionCalls ends the calls of a session that has ended: whoever waits for one returns now. The session's ended is set already, so that no call of it comes
 // behind.
-func (cn *conn) stopCalls(of *Session) {
+func (cn *conn) failSessionCalls(of *Session) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
 	cn.calls.each(func(id uint64, cl *call) {
-		if cl.of == of && cl.reply == nil {
+		if cl.session == of && cl.reply == nil {
 			cn.calls.abandon(id)
-			cl.err = errStopped
+			cl.err = errCallStopped
 			cl.done <- struct{}{}
 		}
 	})
@@ -294,16 +294,16 @@ func (cn *conn) writeLoop() {
 }
 
 func (cn *conn) readLoop() {
-	defer cn.owner.lost(cn)
-	if len(cn.read) > 0 {
-		if err := cn.consumeAll(&cn.read); err != nil {
+	defer cn.handler.connLost(cn)
+	if len(cn.unread) > 0 {
+		if err := cn.consumeAll(&cn.unread); err != nil {
 			cn.end(err)
 			return
 		}
 	}
-	buf := make([]byte, len(cn.read), max(readBuffer, len(cn.read)))
-	copy(buf, cn.read)
-	cn.read = nil
+	buf := make([]byte, len(cn.unread), max(readBuffer, len(cn.unread)))
+	copy(buf, cn.unread)
+	cn.unread = nil
 	for {
 		if len(buf) == cap(buf) {
 			grown := make([]byte, len(buf), 2*cap(buf))
@@ -318,7 +318,7 @@ func (cn *conn) readLoop() {
 				cn.end(err)
 				return
 			}
-			if len(buf) == 0 && cap(buf) > keptBuffer {
+			if len(buf) == 0 && cap(buf) > maxKeptBuffer {
 				buf = make([]byte, 0, readBuffer)
 			}
 		}
@@ -355,17 +355,17 @@ func (cn *conn) consumeAll(buf *[]byte) error {
 				locked = true
 			}
 			if cl := cn.calls.take(h.ID); cl != nil {
-				cn.taken = append(cn.taken, reply{cl, protocol.Status(h.Arg), h.Body})
+				cn.replies = append(cn.replies, reply{cl, protocol.Status(h.Arg), h.Body})
 			}
 			continue
 		}
-		cn.tell(locked) // in the order in which it was sent
+		cn.deliverReplies(locked) // in the order in which it was sent
 		locked = false
 		if bad := cn.dispatch(h); bad != nil {
 			err = fmt.Errorf("server sent a bad message of kind %d: %w", h.Kind, bad)
 		}
 	}
-	cn.tell(locked)
+	cn.deliverReplies(locked)
 	*buf = append((*buf)[:0], b...)
 	return err
 }
@@ -378,16 +378,16 @@ type reply struct {
 }
 
 // tell hands the answers that were taken to who waits for them, and gives up mu if it is held.
-func (cn *conn) tell(locked bool) {
+func (cn *conn) deliverReplies(locked bool) {
 	if !locked {
 		return
 	}
 	if len(cn.queue) > 0 {
-		cn.admit()
+		cn.admitQueued()
 	}
 	cn.mu.Unlock()
-	for i := range cn.taken {
-		t := &cn.taken[i]
+	for i := range cn.replies {
+		t := &cn.replies[i]
 		if cl := t.cl; cl.reply == nil {
 			cl.complete(t.status, t.body)
 		} else {
@@ -396,8 +396,8 @@ func (cn *conn) tell(locked bool) {
 			reply(t.status, t.body, nil)
 		}
 	}
-	clear(cn.taken)
-	cn.taken = cn.taken[:0]
+	clear(cn.replies)
+	cn.replies = cn.replies[:0]
 }
 
 // dispatch hands on one frame that is no reply. The frame's memory is the reader's.
@@ -407,7 +407,7 @@ func (cn *conn) dispatch(h protocol.Header) error {
 		cn.pong(h.ID, h.Arg)
 		return nil
 	case h.Kind.IsEvent() || h.Kind > protocol.KindPong && h.Kind < protocol.KindReply: // or one that a newer server knows
-		return cn.owner.event(cn, h)
+		return cn.handler.handleEvent(cn, h)
 	case h.Kind < protocol.KindReply:
 		return protocol.Errorf(protocol.StatusBadRequest, "a server does not send requests")
 	}
@@ -427,7 +427,7 @@ func (cn *conn) end(err error) {
 	cn.err = fmt.Errorf("connection to %s ended: %w", cn.nc.RemoteAddr(), err)
 	var waiting []*call
 	cn.calls.each(func(_ uint64, cl *call) { waiting = append(waiting, cl) })
-	cn.calls = calls{}
+	cn.calls = callRing{}
 	for _, turn := range cn.queue {
 		turn <- struct{}{}
 	}
@@ -440,10 +440,10 @@ func (cn *conn) end(err error) {
 	for _, cl := range waiting {
 		if reply := cl.reply; reply != nil {
 			cn.free(cl, true)
-			reply(0, nil, errLinkLost)
+			reply(0, nil, errConnLost)
 			continue
 		}
-		cl.err = errLinkLost
+		cl.err = errConnLost
 		cl.done <- struct{}{}
 	}
 }

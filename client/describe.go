@@ -30,7 +30,7 @@ type Semaphore struct {
 
 // Owner holds units of a semaphore.
 type Owner struct {
-	OrderID     uint64 // the fencing token
+	Token       uint64 // the fencing token
 	Session     uint64
 	Count       uint64
 	Data        []byte
@@ -40,7 +40,7 @@ type Owner struct {
 
 // Waiter waits for units of a semaphore.
 type Waiter struct {
-	OrderID     uint64
+	Token       uint64
 	Session     uint64
 	Count       uint64
 	Data        []byte
@@ -61,11 +61,11 @@ type readOptions struct {
 	session     uint64
 }
 
-// WithOwners includes the owners.
-func WithOwners() ReadOption { return func(o *readOptions) { o.flags |= protocol.WithOwners } }
+// IncludeOwners includes the owners.
+func IncludeOwners() ReadOption { return func(o *readOptions) { o.flags |= protocol.WithOwners } }
 
-// WithWaiters includes the waiters.
-func WithWaiters() ReadOption { return func(o *readOptions) { o.flags |= protocol.WithWaiters } }
+// IncludeWaiters includes the waiters.
+func IncludeWaiters() ReadOption { return func(o *readOptions) { o.flags |= protocol.WithWaiters } }
 
 // ReadConsistency is Strict or Relaxed for this read; default is what the node says.
 func ReadConsistency(c Consistency) ReadOption { return func(o *readOptions) { o.consistency = c } }
@@ -81,12 +81,12 @@ func readOptionsOf(opts []ReadOption) (o readOptions) {
 }
 
 // rereads is how often a description is begun anew because it changed between its pages.
-const rereads = 5
+const maxRereads = 5
 
 // Describe reads a semaphore. Errors: NotFound.
 func (n *Node) Describe(ctx context.Context, name string, opts ...ReadOption) (*Semaphore, error) {
 	sem, err := n.describe(ctx, name, opts...)
-	return sem, about("describe", name, err)
+	return sem, withOp("describe", name, err)
 }
 
 func (n *Node) describe(ctx context.Context, name string, opts ...ReadOption) (*Semaphore, error) {
@@ -98,7 +98,7 @@ func (n *Node) describe(ctx context.Context, name string, opts ...ReadOption) (*
 	req := protocol.Describe{Node: n.id, Name: []byte(name), Flags: o.flags, Consistency: o.consistency}
 	return n.pages(ctx, bucket, &req, func(reply *protocol.DescribeReply) error {
 		req.MinIndex = n.readFrom(bucket)
-		_, err := n.c.ask(ctx, n.readAt(o, bucket, n.c.atBucket(n.tier, bucket), &req.Consistency), protocol.KindDescribe, &req, reply)
+		_, err := n.c.request(ctx, n.readAt(o, bucket, n.c.atBucket(n.tier, bucket), &req.Consistency), protocol.KindDescribe, &req, reply)
 		return err
 	})
 }
@@ -119,7 +119,7 @@ func (n *Node) pages(ctx context.Context, bucket uint32, req *protocol.Describe,
 			if err := read(&reply); err != nil {
 				return nil, err
 			}
-			raise(n.c.readIndex(shard), reply.Index)
+			raiseTo(n.c.readIndex(shard), reply.Index)
 			if sem == nil {
 				sem = firstPage(&reply)
 			}
@@ -128,12 +128,12 @@ func (n *Node) pages(ctx context.Context, bucket uint32, req *protocol.Describe,
 			if len(reply.Cursor) == 0 {
 				break
 			}
-			if sem.Torn && begun < rereads {
+			if sem.Torn && begun < maxRereads {
 				break
 			}
 			req.Cursor = reply.Cursor
 		}
-		if !sem.Torn || begun >= rereads {
+		if !sem.Torn || begun >= maxRereads {
 			return sem, nil
 		}
 		req.Flags &^= protocol.WatchData | protocol.WatchOwners // armed by the first page already
@@ -158,14 +158,14 @@ func (s *Semaphore) addPage(r *protocol.DescribeReply) {
 			timeout = millis.Duration(w.Timeout)
 		}
 		s.Waiters = append(s.Waiters, Waiter{
-			OrderID: w.OrderID, Session: w.Session, Count: w.Count, Data: bytes.Clone(w.Data), Description: w.Description, Since: wallTime(w.Since), Timeout: timeout,
+			Token: w.OrderID, Session: w.Session, Count: w.Count, Data: bytes.Clone(w.Data), Description: w.Description, Since: wallTime(w.Since), Timeout: timeout,
 		})
 	}
 }
 
 func ownerOf(o *protocol.Owner) Owner {
 	return Owner{
-		OrderID: o.OrderID, Session: o.Session, Count: o.Count, Data: bytes.Clone(o.Data), Description: o.Description, Since: wallTime(o.Since),
+		Token: o.OrderID, Session: o.Session, Count: o.Count, Data: bytes.Clone(o.Data), Description: o.Description, Since: wallTime(o.Since),
 	}
 }
 
@@ -175,7 +175,7 @@ func (s *Session) Describe(ctx context.Context, name string, opts ...ReadOption)
 }
 
 // Standing is an answer to "why am I waiting".
-type Standing struct {
+type QueueStatus struct {
 	Holding  bool    // the session holds the semaphore
 	Waiting  bool    // it waits for it
 	Position int     // in the queue, from 1, while it waits
@@ -188,7 +188,7 @@ type Standing struct {
 
 // NeverGranted is the first waiter, the session's own or one ahead of it, that wants more than the limit. It cannot be
 // granted, and nobody behind it, until the limit is raised or it leaves the queue. False: there is none.
-func (s *Standing) NeverGranted() (Waiter, bool) {
+func (s *QueueStatus) NeverGranted() (Waiter, bool) {
 	for _, w := range s.Ahead {
 		if w.Count > s.Limit {
 			return w, true
@@ -198,12 +198,12 @@ func (s *Standing) NeverGranted() (Waiter, bool) {
 }
 
 // Why tells why a session waits for a semaphore: who holds it, and who is ahead; see [Standing.NeverGranted]. Errors: NotFound.
-func (n *Node) Why(ctx context.Context, name string, session uint64) (*Standing, error) {
-	sem, err := n.Describe(ctx, name, WithOwners(), WithWaiters(), ReadConsistency(Strict))
+func (n *Node) ExplainWait(ctx context.Context, name string, session uint64) (*QueueStatus, error) {
+	sem, err := n.Describe(ctx, name, IncludeOwners(), IncludeWaiters(), ReadConsistency(Strict))
 	if err != nil {
 		return nil, err
 	}
-	st := &Standing{Holders: sem.Owners, Limit: sem.Limit}
+	st := &QueueStatus{Holders: sem.Owners, Limit: sem.Limit}
 	if sem.Limit > sem.Used {
 		st.Free = sem.Limit - sem.Used
 	}
@@ -219,7 +219,7 @@ func (n *Node) Why(ctx context.Context, name string, session uint64) (*Standing,
 	return st, nil
 }
 
-// Why is Node.Why for this session.
-func (s *Session) Why(ctx context.Context, name string) (*Standing, error) {
-	return s.node.Why(ctx, name, s.id)
+// Why is Node.ExplainWait for this session.
+func (s *Session) ExplainWait(ctx context.Context, name string) (*QueueStatus, error) {
+	return s.node.ExplainWait(ctx, name, s.id)
 }

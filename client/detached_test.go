@@ -88,10 +88,10 @@ func TestHomeMoves(t *testing.T) {
 	})
 }
 
-// TestTheCalledAttachFirst: of the sessions that a planned change sends away at one moment, those
+// TestPendingCallsAttachFirst: of the sessions that a planned change sends away at one moment, those
 // are attached again at once that a call waits for, or that wait in a queue; the others spread over
 // a twentieth of their timeout.
-func TestTheCalledAttachFirst(t *testing.T) {
+func TestPendingCallsAttachFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		c := f.open(t)
@@ -165,7 +165,7 @@ func TestMovingBucket(t *testing.T) {
 		}()
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
-		w := c.routes.Load().ways[1]
+		w := c.routes.Load().byShard[1]
 		if w.master.Load() != f.master[1] {
 			t.Errorf("the shard is looked for at instance %d, not at its master %d", w.master.Load(), f.master[1])
 		}

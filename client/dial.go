@@ -16,8 +16,8 @@ import (
 const Version = "signalbox-go/0.1"
 
 const (
-	dialTimeout  = 5 * time.Second  // for one address: connecting and the hello
-	firstTimeout = 10 * time.Second // for Dial, when its context has no deadline
+	dialTimeout        = 5 * time.Second  // for one address: connecting and the hello
+	openTimeoutDefault = 10 * time.Second // for Dial, when its context has no deadline
 )
 
 // Config says how to reach a cluster. Only Endpoints is needed.
@@ -69,11 +69,11 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, firstTimeout, fmt.Errorf("no endpoint answered within %s", firstTimeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, openTimeoutDefault, fmt.Errorf("no endpoint answered within %s", openTimeoutDefault))
 		defer cancel()
 	}
 	c := newClient(cfg)
-	if _, err := c.routesNow(ctx); err != nil {
+	if _, err := c.currentRoutes(ctx); err != nil {
 		_ = c.Close()
 		return nil, fmt.Errorf("dial %v: %w", cfg.Endpoints, err)
 	}
@@ -81,10 +81,10 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 }
 
 // refusal is an answer to the hello that trying again does not change.
-type refusal struct{ err error }
+type permanentError struct{ err error }
 
-func (r *refusal) Error() string { return r.err.Error() }
-func (r *refusal) Unwrap() error { return r.err }
+func (r *permanentError) Error() string { return r.err.Error() }
+func (r *permanentError) Unwrap() error { return r.err }
 
 // connect makes a connection to one address: transport, hello, and the goroutines that serve it.
 func (c *Client) connect(ctx context.Context, address string) (*conn, error) {
@@ -103,15 +103,15 @@ func (c *Client) connect(ctx context.Context, address string) (*conn, error) {
 		}
 		nc = tls.Client(raw, conf)
 	}
-	hello, rest, err := c.greet(nc)
+	hello, rest, err := c.handshake(nc)
 	if err != nil {
-		err = diagnose(address, c.cfg.TLS != nil, err, rest)
+		err = diagnoseHandshake(address, c.cfg.TLS != nil, err, rest)
 	}
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
 	if err == nil {
-		err = c.accept(&hello)
+		err = c.checkHello(&hello)
 	}
 	if err != nil {
 		_ = nc.Close()
@@ -124,7 +124,7 @@ func (c *Client) connect(ctx context.Context, address string) (*conn, error) {
 }
 
 // greet says hello and reads the answer; rest is what came behind it, or instead.
-func (c *Client) greet(nc net.Conn) (hello protocol.HelloReply, rest []byte, err error) {
+func (c *Client) handshake(nc net.Conn) (hello protocol.HelloReply, rest []byte, err error) {
 	out := protocol.AppendFrame(nil, protocol.KindHello, 1, 0, &protocol.Hello{
 		Magic: protocol.Magic, Version: protocol.Version, Client: c.cfg.Name, Token: c.cfg.Token,
 	})
@@ -135,22 +135,22 @@ func (c *Client) greet(nc net.Conn) (hello protocol.HelloReply, rest []byte, err
 	for {
 		frame, n, err := protocol.SplitFrame(buf, protocol.MaxHelloLen)
 		if err != nil {
-			return hello, buf, fmt.Errorf("%w: %w", errNoFrame, err)
+			return hello, buf, fmt.Errorf("%w: %w", errNotProtocol, err)
 		}
 		if n > 0 {
 			h, err := protocol.ParseFrame(frame)
 			if err != nil {
-				return hello, buf, fmt.Errorf("%w: %w", errNoFrame, err)
+				return hello, buf, fmt.Errorf("%w: %w", errNotProtocol, err)
 			}
 			switch {
 			case h.Kind == protocol.KindGoodbye:
 				var g protocol.Goodbye
 				_ = g.DecodeBody(h.Body)
-				return hello, nil, final(&protocol.Error{Status: g.Status, Message: g.Message})
+				return hello, nil, permanent(&protocol.Error{Status: g.Status, Message: g.Message})
 			case h.Kind != protocol.KindHello|protocol.KindReply:
 				return hello, nil, fmt.Errorf("server answered the hello with a message of kind %d", h.Kind)
 			case h.Arg != uint64(protocol.StatusOK):
-				return hello, nil, final(failure(protocol.Status(min(h.Arg, 0xff)), h.Body))
+				return hello, nil, permanent(failure(protocol.Status(min(h.Arg, 0xff)), h.Body))
 			}
 			return hello, buf[n:], hello.DecodeBody(h.Body)
 		}
@@ -163,18 +163,18 @@ func (c *Client) greet(nc net.Conn) (hello protocol.HelloReply, rest []byte, err
 }
 
 // final makes a refusal of an answer that another try would get again.
-func final(err error) error {
+func permanent(err error) error {
 	switch protocol.StatusOf(err) {
 	case protocol.StatusUnsupported, protocol.StatusUnauthenticated, protocol.StatusForbidden, protocol.StatusBadRequest:
-		return &refusal{err}
+		return &permanentError{err}
 	}
 	return err
 }
 
 // accept checks the answer to the hello.
-func (c *Client) accept(hello *protocol.HelloReply) error {
+func (c *Client) checkHello(hello *protocol.HelloReply) error {
 	if hello.Version != protocol.Version {
-		return &refusal{protocol.Errorf(protocol.StatusUnsupported, "server speaks protocol version %d, this client version %d", hello.Version, protocol.Version)}
+		return &permanentError{protocol.Errorf(protocol.StatusUnsupported, "server speaks protocol version %d, this client version %d", hello.Version, protocol.Version)}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -183,7 +183,7 @@ func (c *Client) accept(hello *protocol.HelloReply) error {
 	}
 	if c.cluster != hello.Cluster {
 		// Ids of sessions and nodes mean something else there.
-		return &refusal{fmt.Errorf("this is cluster %q; the client was connected to cluster %q, and must be closed before it can work with another", hello.Cluster, c.cluster)}
+		return &permanentError{fmt.Errorf("this is cluster %q; the client was connected to cluster %q, and must be closed before it can work with another", hello.Cluster, c.cluster)}
 	}
 	return nil
 }

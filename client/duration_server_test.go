@@ -73,7 +73,7 @@ func TestWaitForever(t *testing.T) {
 	a, b := session(t, c), session(t, c)
 	held := acquire(t, a, "x", client.Exclusive())
 	granted, _ := queue(t, b, "x", client.Exclusive(), client.Wait(client.Forever))
-	sem, err := a.Describe(ctx, "x", client.WithWaiters())
+	sem, err := a.Describe(ctx, "x", client.IncludeWaiters())
 	if err != nil || len(sem.Waiters) != 1 || sem.Waiters[0].Timeout != client.Forever {
 		t.Fatalf("%+v, %v", sem, err)
 	}

@@ -62,7 +62,7 @@ func (e *Election) Campaign(ctx context.Context, opts ...AcquireOption) (Term, e
 func (e *Election) Resign(ctx context.Context) error {
 	e.s.mu.Lock()
 	var l *Lease
-	if entry := e.s.entries.get(e.name); entry != nil {
+	if entry := e.s.nameLocks.get(e.name); entry != nil {
 		l = entry.lease
 	}
 	e.s.mu.Unlock()
@@ -112,7 +112,7 @@ func (e *Election) lead(ctx context.Context, term Term, lead func(context.Contex
 
 // Leader reads who leads now.
 func (e ElectionReader) Leader(ctx context.Context) (Leader, error) {
-	sem, err := e.n.Describe(ctx, e.name, WithOwners(), ReadConsistency(Strict))
+	sem, err := e.n.Describe(ctx, e.name, IncludeOwners(), ReadConsistency(Strict))
 	if isNotFound(err) {
 		return Leader{}, nil
 	}
@@ -127,7 +127,7 @@ func leaderOf(owners []Owner) Leader {
 		return Leader{}
 	}
 	o := owners[0]
-	return Leader{Exists: true, Session: o.Session, Token: o.OrderID, Data: o.Data, Description: o.Description, Since: o.Since}
+	return Leader{Exists: true, Session: o.Session, Token: o.Token, Data: o.Data, Description: o.Description, Since: o.Since}
 }
 
 // Observe tells who leads, and then every change, "nobody" included, until ctx ends. It resumes by itself; a slow consumer misses leaders in between, never the
@@ -142,7 +142,7 @@ func (e ElectionReader) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 				yield(Leader{}, err)
 				return
 			}
-			owners = follow(owners, ev)
+			owners = applyEvent(owners, ev)
 			synced = synced || ev.Kind == EventSynced
 			now := leaderOf(owners)
 			if !synced || ev.Kind != EventSynced && now.Token == told.Token && slices.Equal(now.Data, told.Data) {
@@ -160,12 +160,12 @@ func (e ElectionReader) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 }
 
 // follow keeps a semaphore's owners up to date, by order id.
-func follow(owners []Owner, ev Event) []Owner {
+func applyEvent(owners []Owner, ev Event) []Owner {
 	if ev.Kind == EventDeleted {
 		return nil
 	}
 	for _, o := range ev.Removed {
-		owners = slices.DeleteFunc(owners, func(have Owner) bool { return have.OrderID == o.OrderID })
+		owners = slices.DeleteFunc(owners, func(have Owner) bool { return have.Token == o.Token })
 	}
 	for _, o := range ev.Added {
 		owners = insertOwner(owners, o)

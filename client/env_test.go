@@ -84,7 +84,7 @@ func TestFromEnvConnects(t *testing.T) {
 	must(t, err)
 	c, err := client.Open(testContext(t), cfg)
 	must(t, err)
-	defer c.Abandon()
+	defer c.CloseWithoutRelease()
 	_, err = c.Session(testContext(t), node)
 	must(t, err)
 

@@ -27,9 +27,9 @@ var (
 	// one. errors.Is(err, protocol.StatusSessionExpired) holds too.
 	ErrSessionExpired error = &sessionError{"session is expired for good; start a new one"}
 
-	// ErrNotVouched: the session is gone because nothing vouched for it in time: no instance could be reached, or this process did not get to run. errors.Is(err,
+	// ErrNotRenewed: the session is gone because nothing vouched for it in time: no instance could be reached, or this process did not get to run. errors.Is(err,
 	// ErrSessionExpired) holds too.
-	ErrNotVouched error = fmt.Errorf("nothing vouched for the session in time: %w", ErrSessionExpired)
+	ErrNotRenewed error = fmt.Errorf("nothing vouched for the session in time: %w", ErrSessionExpired)
 
 	// ErrTakenOver: the session was restored by another process. errors.Is(err, ErrSessionExpired) holds too.
 	ErrTakenOver error = fmt.Errorf("session was taken over by another process: %w", ErrSessionExpired)
@@ -78,8 +78,8 @@ type sessionError struct{ text string }
 func (e *sessionError) Error() string        { return e.text }
 func (e *sessionError) Is(target error) bool { return target == protocol.StatusSessionExpired }
 
-// errLinkLost: the connection ended before the reply. What was sent on it may have been applied or not.
-var errLinkLost = errors.New("connection lost")
+// errConnLost: the connection ended before the reply. What was sent on it may have been applied or not.
+var errConnLost = errors.New("connection lost")
 
 // undecided is an error that says nothing of the request's outcome, whatever errors of the server it wraps: one that came before, or what the session or the context ended with.
 type undecided struct{ error }
@@ -87,7 +87,7 @@ type undecided struct{ error }
 func (e *undecided) Unwrap() error { return e.error }
 
 // unanswered marks an error of a request as one that came without an answer to it.
-func unanswered(err error) error {
+func markUndecided(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -100,36 +100,36 @@ func interrupted(ctx context.Context, last error) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, err) {
 		err = fmt.Errorf("%w: %w", err, cause)
 	}
-	if last != nil && !errors.Is(last, errLinkLost) {
+	if last != nil && !errors.Is(last, errConnLost) {
 		err = fmt.Errorf("%w (last: %w)", err, last)
 	}
-	return unanswered(err)
+	return markUndecided(err)
 }
 
 // unknown marks an error of a request that was sent and not answered.
-func unknown(sent bool, err error) error {
+func outcomeUnknown(sent bool, err error) error {
 	if !sent {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 }
 
-// maxShown bounds a name in an error, in bytes: a refused one may be of any length.
-const maxShown = 100
+// maxNameInError bounds a name in an error, in bytes: a refused one may be of any length.
+const maxNameInError = 100
 
 // about names what was tried.
-func about(op, name string, err error) error {
+func withOp(op, name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if len(name) > maxShown {
-		name = name[:maxShown] + "..."
+	if len(name) > maxNameInError {
+		name = name[:maxNameInError] + "..."
 	}
 	return fmt.Errorf("%s %q: %w", op, name, err)
 }
 
-// aboutSession names the session that an error is about, and makes it ErrSessionExpired when that is what the server said.
-func aboutSession(op string, id uint64, err error) error {
+// withSession names the session that an error is about, and makes it ErrSessionExpired when that is what the server said.
+func withSession(op string, id uint64, err error) error {
 	if protocol.StatusOf(err) == protocol.StatusSessionExpired && !errors.Is(err, ErrSessionExpired) {
 		err = fmt.Errorf("%w (%w)", ErrSessionExpired, err)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // event hands on what the server sent unasked. It runs on the reader goroutine, and an error ends the connection.
-func (c *Client) event(cn *conn, h protocol.Header) error {
+func (c *Client) handleEvent(cn *conn, h protocol.Header) error {
 	switch h.Kind {
 	case protocol.KindGoodbye:
 		var m protocol.Goodbye
@@ -29,28 +29,28 @@ func (c *Client) event(cn *conn, h protocol.Header) error {
 		if r == nil {
 			break
 		}
-		if w := r.ways[m.Shard]; w != nil {
-			c.learn(w, cn.instance, m.Master, m.Term)
+		if w := r.byShard[m.Shard]; w != nil {
+			c.learnMaster(w, cn.instance, m.Master, m.Term)
 		}
 		if m.Version > r.version {
-			c.catchUp(m.Version, cn)
+			c.fetchAnnouncedMap(m.Version, cn)
 		}
 	case protocol.KindSessionEnded:
 		var m protocol.SessionEnded
 		if err := m.DecodeBody(h.Body); err != nil {
 			return err
 		}
-		cn.stray(m.Session, math.MaxUint64)
+		cn.noteEarlyDetach(m.Session, math.MaxUint64)
 		if s := c.session(m.Session); s != nil {
-			s.serverSaid(endReason(m.Reason, m.Message))
-			cn.found(m.Session)
+			s.endedByServer(endReason(m.Reason, m.Message))
+			cn.forgetDetached(m.Session)
 		}
 	case protocol.KindTakenOver:
 		var m protocol.TakenOver
 		if err := m.DecodeBody(h.Body); err != nil {
 			return err
 		}
-		cn.stray(m.Session, m.Epoch-1)
+		cn.noteEarlyDetach(m.Session, m.Epoch-1)
 		if s := c.session(m.Session); s != nil {
 			s.takenOver(cn, m.Epoch)
 		}
@@ -59,9 +59,9 @@ func (c *Client) event(cn *conn, h protocol.Header) error {
 		if err := m.DecodeBody(h.Body); err != nil {
 			return err
 		}
-		cn.sendAway(m.Session, m.Epoch)
+		cn.noteDetached(m.Session, m.Epoch)
 		if s := c.session(m.Session); s != nil {
-			s.sentAway(cn, m.Epoch)
+			s.detachedByServer(cn, m.Epoch)
 		}
 	case protocol.KindAcquireResult:
 		var m protocol.AcquireResult
@@ -88,10 +88,10 @@ func (c *Client) event(cn *conn, h protocol.Header) error {
 	case protocol.KindProcessRound, protocol.KindProcessMessage:
 		return c.processEvent(h)
 	case protocol.KindTrackStatus, protocol.KindTrackChange, protocol.KindProcessState, protocol.KindProcessChanges:
-		_, err := cn.feedEvent(h)
+		_, err := cn.objectStreamEvent(h)
 		return err
 	case protocol.KindStreamCut:
-		if of, err := cn.feedEvent(h); of {
+		if of, err := cn.objectStreamEvent(h); of {
 			return err
 		}
 		return cn.streamEvent(h)
@@ -120,10 +120,10 @@ func endReason(reason protocol.EndReason, message string) error {
 	return fmt.Errorf("%s", what)
 }
 
-// serverSaid is told that the server ended the session.
-func (s *Session) serverSaid(why error) {
+// endedByServer is told that the server ended the session.
+func (s *Session) endedByServer(why error) {
 	s.step(func(m *session.Machine, _ time.Duration) {
-		s.end(session.ServerSaid, fmt.Errorf("%w (%w)", ErrSessionExpired, why))
+		s.end(session.EndedByServer, fmt.Errorf("%w (%w)", ErrSessionExpired, why))
 	})
 }
 
@@ -135,21 +135,21 @@ func (s *Session) takenOver(cn *conn, epoch uint64) {
 		switch {
 		case epoch > s.epoch:
 			s.end(session.TakenOver, ErrTakenOver)
-		case s.att != nil && s.att.cn == cn && s.att.epoch <= epoch:
+		case s.attachment != nil && s.attachment.cn == cn && s.attachment.epoch <= epoch:
 			s.detach()
-			m.LinkLost(now)
+			m.ConnLost(now)
 		}
 	})
 }
 
-// sentAway is told that the session's home moves or has another leader. Pongs on this connection no
+// detachedByServer is told that the session's home moves or has another leader. Pongs on this connection no
 // longer renew the attach. The session is attached again where the map says by then.
-func (s *Session) sentAway(cn *conn, epoch uint64) {
+func (s *Session) detachedByServer(cn *conn, epoch uint64) {
 	s.step(func(m *session.Machine, now time.Duration) {
-		if s.att != nil && s.att.cn == cn && s.att.epoch <= epoch {
+		if s.attachment != nil && s.attachment.cn == cn && s.attachment.epoch <= epoch {
 			s.detach()
-			s.unhurried = true
-			m.LinkLost(now)
+			s.lowPriority = true
+			m.ConnLost(now)
 		}
 	})
 }

@@ -65,7 +65,7 @@ func ExampleSession_TryAcquire() {
 		log.Fatal(err)
 	}
 	fmt.Println("got a slot:", lease != nil)
-	st, err := b.Why(ctx, "slots")
+	st, err := b.ExplainWait(ctx, "slots")
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -11,27 +11,27 @@ import (
 
 // When a shard gets another leader, requests may still wait for an answer of the one before. Most of the time it answers them: it refuses what it cannot decide any more.
 // One that hangs, or is cut off, answers nothing, and one that is cut off from the other instances only cannot know what became of them. So a request is sent to the new
-// leader when the old one has had leaderPatience to answer, with the number that it had: it takes effect once. The instance itself is suspected, and what it says of other
-// shards is waited for no longer than leastSilence.
+// leader when the old one has had formerLeaderTimeout to answer, with the number that it had: it takes effect once. The instance itself is suspected, and what it says of other
+// shards is waited for no longer than minSilence.
 
-// leaderPatience is how long the answers of a shard's former leader are waited for.
-const leaderPatience = 250 * time.Millisecond
+// formerLeaderTimeout is how long the answers of a shard's former leader are waited for.
+const formerLeaderTimeout = 250 * time.Millisecond
 
 // leaderMoved is told that another instance leads a shard. The caller holds no locks.
 func (c *Client) leaderMoved(shard, leader uint64) {
-	for _, cn := range c.others(leader) {
-		cn.suspect()
+	for _, cn := range c.otherConns(leader) {
+		cn.probe()
 		if cn.waitsFor(shard) {
-			time.AfterFunc(leaderPatience, func() { c.reroute(cn, shard) })
+			time.AfterFunc(formerLeaderTimeout, func() { c.reroute(cn, shard) })
 		}
 	}
 }
 
 // others are the connections there are to other instances than this one.
-func (c *Client) others(instance uint64) (list []*conn) {
+func (c *Client) otherConns(instance uint64) (list []*conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, l := range c.links {
+	for _, l := range c.connectors {
 		if cn := l.current.Load(); cn != nil && cn.instance != instance && !cn.isLost() {
 			list = append(list, cn)
 		}
@@ -43,7 +43,7 @@ func (c *Client) others(instance uint64) (list []*conn) {
 func (cn *conn) waitsFor(shard uint64) (waits bool) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
-	if cn.vouches[shard] != nil && len(cn.residents) > 0 {
+	if cn.renewals[shard] != nil && len(cn.sessions) > 0 {
 		return true
 	}
 	cn.calls.each(func(_ uint64, cl *call) { waits = waits || cl.shard == shard })
@@ -53,31 +53,31 @@ func (cn *conn) waitsFor(shard uint64) (waits bool) {
 // reroute has what waits on a connection for a shard go to the shard's leader, unless that is here again.
 func (c *Client) reroute(cn *conn, shard uint64) {
 	r := c.routes.Load()
-	if w := r.ways[shard]; c.ctx.Err() != nil || cn.isLost() || w == nil || w.master.Load() == cn.instance {
+	if w := r.byShard[shard]; c.ctx.Err() != nil || cn.isLost() || w == nil || w.master.Load() == cn.instance {
 		return
 	}
-	cn.giveUp(shard)
+	cn.failShardCalls(shard)
 	// The new leader's first entry has detached the sessions that are at home there: what this connection says does not keep them alive.
 	cn.mu.Lock()
-	residents := make([]*Session, 0, len(cn.residents))
-	if cn.vouches[shard] != nil {
-		for s := range cn.residents {
+	residents := make([]*Session, 0, len(cn.sessions))
+	if cn.renewals[shard] != nil {
+		for s := range cn.sessions {
 			residents = append(residents, s)
 		}
 	}
 	cn.mu.Unlock()
 	for _, s := range residents {
 		s.step(func(m *session.Machine, now time.Duration) {
-			if s.att != nil && s.att.cn == cn && s.att.shard == shard {
+			if s.attachment != nil && s.attachment.cn == cn && s.attachment.shard == shard {
 				s.detach()
-				m.LinkLost(now)
+				m.ConnLost(now)
 			}
 		})
 	}
 }
 
 // seek looks for news of who leads: an instance that calls wait for is silent, and there may be no connection to another one that would tell.
-func (c *Client) seek(silent uint64) {
+func (c *Client) findLeader(silent uint64) {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, dialTimeout, fmt.Errorf("%w: no other instance answered in time", ErrUnreachable))
 	defer cancel()
 	r := c.routes.Load()
@@ -88,7 +88,7 @@ func (c *Client) seek(silent uint64) {
 		if instance == silent {
 			continue
 		}
-		cn, err := c.link(instance, "").reach(ctx, address, nil)
+		cn, err := c.connector(instance, "").getVia(ctx, address, nil)
 		if err != nil {
 			continue
 		}
@@ -97,20 +97,20 @@ func (c *Client) seek(silent uint64) {
 			continue
 		}
 		if reply.Version > r.version {
-			_, _ = c.refresh(ctx, r)
+			_, _ = c.refreshMap(ctx, r)
 		}
 		r = c.routes.Load()
 		for _, s := range reply.Shards {
-			if w := r.ways[s.ID]; w != nil {
-				c.learn(w, cn.instance, s.Master, s.Term)
+			if w := r.byShard[s.ID]; w != nil {
+				c.learnMaster(w, cn.instance, s.Master, s.Term)
 			}
 		}
 		return
 	}
 }
 
-// giveUp ends the calls that wait for a shard as the end of the connection would. They count against the window until they are answered.
-func (cn *conn) giveUp(shard uint64) {
+// failShardCalls ends the calls that wait for a shard as the end of the connection would. They count against the window until they are answered.
+func (cn *conn) failShardCalls(shard uint64) {
 	var waiting []*call
 	cn.mu.Lock()
 	cn.calls.each(func(id uint64, cl *call) {
@@ -121,7 +121,7 @@ func (cn *conn) giveUp(shard uint64) {
 	})
 	cn.mu.Unlock()
 	for _, cl := range waiting {
-		cl.err = errLinkLost
+		cl.err = errConnLost
 		cl.done <- struct{}{}
 	}
 }

@@ -50,12 +50,12 @@ func TestHint(t *testing.T) {
 		}
 		// Older word, from an instance that has not heard of it, changes nothing.
 		r := c.routes.Load()
-		c.learn(r.ways[2], 1, 1, 4)
-		if at := r.ways[2].master.Load(); at != 2 {
+		c.learnMaster(r.byShard[2], 1, 1, 4)
+		if at := r.byShard[2].master.Load(); at != 2 {
 			t.Errorf("older word of the master made it %d", at)
 		}
-		c.learn(r.ways[2], 1, 77, 9)
-		if at := r.ways[2].master.Load(); at != 2 {
+		c.learnMaster(r.byShard[2], 1, 77, 9)
+		if at := r.byShard[2].master.Load(); at != 2 {
 			t.Errorf("an instance without a replica was taken for the master: %d", at)
 		}
 	})
@@ -162,7 +162,7 @@ func TestReplicaReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		c, n := f.openNode(t)
-		c.taste = 1 // shard 2's second replica
+		c.replicaSeed = 1 // shard 2's second replica
 		read := func(opts ...ReadOption) uint64 {
 			t.Helper()
 			if _, err := n.Describe(bg, nameIn(1), opts...); err != nil {
@@ -171,7 +171,7 @@ func TestReplicaReads(t *testing.T) {
 			all := f.all(protocol.KindDescribe)
 			return all[len(all)-1].instance
 		}
-		if at := c.choice(c.routes.Load().ways[2]); at != 2 {
+		if at := c.preferredReplica(c.routes.Load().byShard[2]); at != 2 {
 			t.Fatal(at)
 		}
 		read() // makes the connection
@@ -213,9 +213,9 @@ func TestReplicaReads(t *testing.T) {
 	})
 }
 
-// TestGivenUpElsewhere: an acquire was sent over a connection that was lost. It may arrive yet, so that its release waits until it can say that the number is closed,
+// TestAbandonedAcquireElsewhere: an acquire was sent over a connection that was lost. It may arrive yet, so that its release waits until it can say that the number is closed,
 // which an older request that is open prevents.
-func TestGivenUpElsewhere(t *testing.T) {
+func TestAbandonedAcquireElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		c := f.open(t)
@@ -236,7 +236,7 @@ func TestGivenUpElsewhere(t *testing.T) {
 				return false
 			}
 		})
-		if _, err := c.refresh(bg, c.routes.Load()); err != nil {
+		if _, err := c.refreshMap(bg, c.routes.Load()); err != nil {
 			t.Fatal(err)
 		}
 		updated := make(chan error, 1)
@@ -289,7 +289,7 @@ func TestGivenUpElsewhere(t *testing.T) {
 		if m := decode[protocol.Release](t, releases[0].body); m.Low <= lost.Seq {
 			t.Fatalf("the release closes numbers below %d; the acquire has %d", m.Low, lost.Seq)
 		}
-		if !slices.ContainsFunc(acquires, func(a seen) bool { return decode[protocol.Acquire](t, a.body).Seq > lost.Seq }) {
+		if !slices.ContainsFunc(acquires, func(a seenRequest) bool { return decode[protocol.Acquire](t, a.body).Seq > lost.Seq }) {
 			t.Fatal("no later acquire")
 		}
 	})

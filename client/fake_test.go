@@ -20,25 +20,25 @@ type fake struct {
 	t      testing.TB
 	window uint32
 
-	mu       sync.Mutex
-	version  uint64
-	master   map[uint64]uint64
-	conns    map[*fakeConn]bool
-	refuse   bool // new connections
-	unmade   bool // it has no tier yet
-	log      []seen
-	on       func(fc *fakeConn, h protocol.Header) (handled bool) // called with mu held
-	epochs   map[uint64]uint64                                    // sessions -> attach epoch
-	at       map[uint64]*fakeConn                                 // sessions -> where they are attached
-	nonces   map[uint64]uint64                                    // of sessions
-	sessions uint64
-	orders   uint64
-	memory   map[uint64]uint64 // acquire's number -> order id
-	holds    map[string]uint64 // names -> order id
+	mu         sync.Mutex
+	version    uint64
+	master     map[uint64]uint64
+	conns      map[*fakeConn]bool
+	refuse     bool // new connections
+	noTiers    bool // it has no tier yet
+	log        []seenRequest
+	on         func(fc *fakeConn, h protocol.Header) (handled bool) // called with mu held
+	epochs     map[uint64]uint64                                    // sessions -> attach epoch
+	attachedAt map[uint64]*fakeConn                                 // sessions -> where they are attached
+	nonces     map[uint64]uint64                                    // of sessions
+	sessions   uint64
+	orders     uint64
+	memory     map[uint64]uint64 // acquire's number -> order id
+	holds      map[string]uint64 // names -> order id
 }
 
 // seen is a request that arrived.
-type seen struct {
+type seenRequest struct {
 	instance uint64
 	kind     protocol.Kind
 	id       uint64
@@ -59,7 +59,7 @@ type fakeConn struct {
 func newFake(t testing.TB) *fake {
 	return &fake{
 		t: t, window: 64, version: 1, master: map[uint64]uint64{1: 1, 2: 1, 3: 1, 4: 1}, conns: map[*fakeConn]bool{}, epochs: map[uint64]uint64{},
-		at: map[uint64]*fakeConn{}, nonces: map[uint64]uint64{}, memory: map[uint64]uint64{}, holds: map[string]uint64{},
+		attachedAt: map[uint64]*fakeConn{}, nonces: map[uint64]uint64{}, memory: map[uint64]uint64{}, holds: map[string]uint64{},
 	}
 }
 
@@ -75,7 +75,7 @@ func (f *fake) open(t testing.TB, change ...func(*Config)) *Client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		c.Abandon()
+		c.CloseWithoutRelease()
 		f.drop()
 	})
 	return c
@@ -131,7 +131,7 @@ func (f *fake) set(change func()) {
 func (f *fake) count(kind protocol.Kind) int { return len(f.all(kind)) }
 
 // all is the requests of a kind that arrived.
-func (f *fake) all(kind protocol.Kind) (list []seen) {
+func (f *fake) all(kind protocol.Kind) (list []seenRequest) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range f.log {
@@ -181,7 +181,7 @@ func (fc *fakeConn) serve() {
 		h.Body = append([]byte(nil), h.Body...)
 		buf = buf[n:]
 		fc.f.mu.Lock()
-		fc.f.log = append(fc.f.log, seen{fc.instance, h.Kind, h.ID, h.Arg, h.Body})
+		fc.f.log = append(fc.f.log, seenRequest{fc.instance, h.Kind, h.ID, h.Arg, h.Body})
 		if fc.f.on == nil || !fc.f.on(fc, h) {
 			fc.answer(h)
 		}
@@ -245,7 +245,7 @@ func (fc *fakeConn) answer(h protocol.Header) {
 		m := decode[protocol.SessionStart](f.t, h.Body)
 		f.sessions++
 		id := protocol.MakeSessionID(0, uint16(h.Arg), f.sessions)
-		f.epochs[id], f.at[id], f.nonces[id] = 1, fc, m.Nonce
+		f.epochs[id], f.attachedAt[id], f.nonces[id] = 1, fc, m.Nonce
 		fc.reply(h, &protocol.SessionReply{
 			Session: id, Epoch: 1, Shard: h.Arg + 1, Timeout: m.Timeout, Grace: protocol.DefaultGracePeriod, Ticket: []byte("ticket 1"),
 		})
@@ -255,7 +255,7 @@ func (fc *fakeConn) answer(h protocol.Header) {
 			fc.fail(h, protocol.StatusBadSession)
 			return
 		}
-		f.epochs[m.Session], f.at[m.Session], f.nonces[m.Session] = m.Epoch, fc, m.Nonce
+		f.epochs[m.Session], f.attachedAt[m.Session], f.nonces[m.Session] = m.Epoch, fc, m.Nonce
 		fc.reply(h, &protocol.SessionReply{
 			Session: m.Session, Epoch: m.Epoch, Shard: h.Arg + 1, Timeout: m.Timeout, Grace: protocol.DefaultGracePeriod,
 			Ticket: fmt.Appendf(nil, "ticket %d", m.Epoch),
@@ -297,7 +297,7 @@ func (fc *fakeConn) answer(h protocol.Header) {
 
 func (f *fake) mapReply() *protocol.MapReply {
 	m := &protocol.MapReply{Version: f.version, Cluster: "fake"}
-	if f.unmade {
+	if f.noTiers {
 		return m
 	}
 	m.Tiers = []protocol.MapTier{{Buckets: 4}}

@@ -122,8 +122,8 @@ func TestRestart(t *testing.T) {
 	if !l.Held() {
 		t.Fatal("lease did not survive the restart:", l.Lost())
 	}
-	sem, err := s.Describe(ctx, "durable", client.WithOwners(), client.ReadConsistency(client.Strict))
-	if err != nil || len(sem.Owners) != 1 || sem.Owners[0].Session != s.ID() || sem.Owners[0].OrderID != l.Token() || string(sem.Owners[0].Data) != "mine" {
+	sem, err := s.Describe(ctx, "durable", client.IncludeOwners(), client.ReadConsistency(client.Strict))
+	if err != nil || len(sem.Owners) != 1 || sem.Owners[0].Session != s.ID() || sem.Owners[0].Token != l.Token() || string(sem.Owners[0].Data) != "mine" {
 		t.Fatalf("%+v, %v", sem, err)
 	}
 	release(t, l)
@@ -344,16 +344,16 @@ func TestRestoreTwice(t *testing.T) {
 	for name, heir := range map[string]func(t *testing.T, c *client.Client, s *client.Session, sem string){
 		"holds and dies": func(t *testing.T, c *client.Client, s *client.Session, sem string) {
 			acquire(t, s, sem)
-			c.Abandon()
+			c.CloseWithoutRelease()
 		},
 		"releases and dies": func(t *testing.T, c *client.Client, s *client.Session, sem string) {
 			release(t, acquire(t, s, sem, client.Count(5)))
-			c.Abandon()
+			c.CloseWithoutRelease()
 		},
 		"writes and dies": func(t *testing.T, c *client.Client, s *client.Session, sem string) {
 			_, err := s.Update(ctx, sem, []byte("the first heir's"))
 			must(t, err)
-			c.Abandon()
+			c.CloseWithoutRelease()
 		},
 		"lives": func(t *testing.T, _ *client.Client, s *client.Session, sem string) { acquire(t, s, sem) },
 	} {

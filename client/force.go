@@ -18,13 +18,13 @@ import (
 func (n *Node) ForceRelease(ctx context.Context, name string, first, last uint64, reason string) (released uint64, err error) {
 	bucket, err := n.bucket(ctx, name)
 	if err != nil {
-		return 0, about("force release", name, err)
+		return 0, withOp("force release", name, err)
 	}
 	m := &protocol.ForceRelease{Node: n.id, Name: []byte(name), First: first, Last: last, Reason: reason}
 	var reply protocol.ForceReleaseReply
-	repeated, err := n.c.ask(ctx, n.c.atBucket(n.tier, bucket), protocol.KindForceRelease, m, &reply)
+	repeated, err := n.c.request(ctx, n.c.atBucket(n.tier, bucket), protocol.KindForceRelease, m, &reply)
 	if repeated && errors.Is(err, NotFound) {
 		return 0, nil // a first sending may have taken it from the last owner of an ephemeral one
 	}
-	return reply.Released, about("force release", name, unknown(repeated && !answered(err), err))
+	return reply.Released, withOp("force release", name, outcomeUnknown(repeated && !answered(err), err))
 }

@@ -88,7 +88,7 @@ func feed(t *testing.T, id uint64, data []byte, piece int) string {
 		Endpoints: []string{"x"}, clock: bubbleClock{}, Logger: discard(),
 		Dial: func(context.Context, string) (net.Conn, error) { return nil, errors.New("nobody there") },
 	})
-	r, err := newRoutes(&protocol.MapReply{Version: 1, Shards: []protocol.MapShard{{ID: 1, Master: 1}}, Tiers: []protocol.MapTier{{Buckets: 1, Runs: []protocol.MapRun{{Count: 1, Shard: 1}}}}})
+	r, err := newRouteTable(&protocol.MapReply{Version: 1, Shards: []protocol.MapShard{{ID: 1, Master: 1}}, Tiers: []protocol.MapTier{{Buckets: 1, Runs: []protocol.MapRun{{Count: 1, Shard: 1}}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,27 +96,27 @@ func feed(t *testing.T, id uint64, data []byte, piece int) string {
 	cn := newConn(c, newDeafConn(), protocol.HelloReply{Instance: 1, Window: 100, MaxFrame: protocol.MaxFrameLen}, nil, c.clock)
 	c.adopt(cn, "x")
 	s := c.newSession("/n", &protocol.NodeInfo{ID: 7, Config: protocol.DefaultNodeConfig()}, sessionOptions{timeout: time.Hour})
-	if err := s.begin(c.clock.now(), cn, &protocol.SessionReply{Session: id, Epoch: 1, Shard: 1, Timeout: 3_600_000}, false); err != nil {
+	if err := s.activate(c.clock.now(), cn, &protocol.SessionReply{Session: id, Epoch: 1, Shard: 1, Timeout: 3_600_000}, false); err != nil {
 		t.Fatal(err)
 	}
-	e := &entry{name: "held"}
-	e.lease = &Lease{s: s, name: "held", token: 5, tr: trail{att: s.att, cn: cn}}
-	a := &acquisition{s: s}
+	e := &nameLock{name: "held"}
+	e.lease = &Lease{s: s, name: "held", token: 5, route: requestRoute{att: s.attachment, cn: cn}}
+	a := &acquireOp{s: s}
 	s.mu.Lock()
 	a.x.seq = 1
-	s.entries.put(e)
+	s.nameLocks.put(e)
 	s.mu.Unlock()
 	s.expect(a)
-	shot := &oneShot{id: 1, cn: cn, ch: make(chan Fired, 1)}
+	shot := &oneShot{id: 1, cn: cn, ch: make(chan WatchResult, 1)}
 	shot.arm()
 
-	cl, first, err := cn.begin(bg, nil, protocol.KindDescribe, 0, nil, nil)
+	cl, first, err := cn.startCall(bg, nil, protocol.KindDescribe, 0, nil, nil)
 	if err != nil || first != 1 {
 		t.Fatal(first, err)
 	}
-	w := &watch{n: &s.node, name: "", prefix: true, wake: make(chan struct{}, 1), names: map[string]*watched{}, laid: r}
-	p := &part{w: w, shard: 1}
-	w.parts, w.idle = []*part{p}, 1
+	w := &watch{n: &s.node, name: "", prefix: true, wake: make(chan struct{}, 1), names: map[string]*watchedSemaphore{}, routes: r}
+	p := &shardWatch{w: w, shard: 1}
+	w.shardWatches, w.idle = []*shardWatch{p}, 1
 	if err := p.open(bg); err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func feed(t *testing.T, id uint64, data []byte, piece int) string {
 			out.WriteByte('0' + byte(ev.Kind))
 		}
 	}
-	c.Abandon()
+	c.CloseWithoutRelease()
 	cn.end(ErrClientClosed)
 	return out.String()
 }
@@ -182,16 +182,16 @@ func FuzzMap(f *testing.F) {
 		if protocol.CheckBody(data) != nil || m.DecodeBody(data) != nil {
 			return
 		}
-		r, err := newRoutes(&m)
+		r, err := newRouteTable(&m)
 		if err != nil {
 			return
 		}
 		for id, tier := range r.tiers {
-			if len(tier.shard) != int(tier.buckets) {
+			if len(tier.shardOf) != int(tier.buckets) {
 				t.Fatal("a tier with holes")
 			}
-			for _, shard := range tier.list {
-				if r.owner(id, tier.some[shard]) != shard {
+			for _, shard := range tier.shards {
+				if r.owner(id, tier.someBucket[shard]) != shard {
 					t.Fatal("a bucket of a shard is another's")
 				}
 			}

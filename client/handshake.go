@@ -15,26 +15,26 @@ import (
 var ErrHandshake = errors.New("no connection can be made with this configuration")
 
 // mistake is an ErrHandshake with its cause.
-type mistake struct {
+type configError struct {
 	text string
 	err  error
 }
 
-func (m *mistake) Error() string        { return m.text }
-func (m *mistake) Unwrap() error        { return m.err }
-func (m *mistake) Is(target error) bool { return target == ErrHandshake }
+func (m *configError) Error() string        { return m.text }
+func (m *configError) Unwrap() error        { return m.err }
+func (m *configError) Is(target error) bool { return target == ErrHandshake }
 
 // What an address answers that does not speak the client's protocol: its first bytes.
 var (
-	saysHTTP  = []byte("HTTP/")
-	saysRaft  = []byte("sbxm")     // as connections between instances begin
-	saysAlert = []byte{0x15, 0x03} // a record of TLS
+	prefixHTTP     = []byte("HTTP/")
+	prefixRaft     = []byte("sbxm")     // as connections between instances begin
+	prefixTLSAlert = []byte{0x15, 0x03} // a record of TLS
 )
 
 // diagnose tells a mistake in the configuration from what passes: err is why the hello was not answered at an address, and said what came instead.
-func diagnose(address string, secure bool, err error, said []byte) error {
+func diagnoseHandshake(address string, secure bool, err error, received []byte) error {
 	wrong := func(format string, args ...any) error {
-		return &mistake{fmt.Sprintf("%s "+format, append([]any{address}, args...)...), err}
+		return &configError{fmt.Sprintf("%s "+format, append([]any{address}, args...)...), err}
 	}
 	var header tls.RecordHeaderError
 	var unknown x509.UnknownAuthorityError
@@ -43,8 +43,8 @@ func diagnose(address string, secure bool, err error, said []byte) error {
 	var op *net.OpError
 	switch {
 	case errors.As(err, &header):
-		said = header.RecordHeader[:]
-		if bytes.HasPrefix(said, saysHTTP) || bytes.HasPrefix(said, saysRaft) {
+		received = header.RecordHeader[:]
+		if bytes.HasPrefix(received, prefixHTTP) || bytes.HasPrefix(received, prefixRaft) {
 			break
 		}
 		return wrong("does not speak TLS; connect without it, or name the address for TLS")
@@ -60,17 +60,17 @@ func diagnose(address string, secure bool, err error, said []byte) error {
 		return err
 	}
 	switch {
-	case bytes.HasPrefix(said, saysHTTP):
+	case bytes.HasPrefix(received, prefixHTTP):
 		return wrong("speaks HTTP: it is an address for operators, not for clients")
-	case bytes.HasPrefix(said, saysRaft):
+	case bytes.HasPrefix(received, prefixRaft):
 		return wrong("is an address for other instances (raft), not for clients")
-	case bytes.HasPrefix(said, saysAlert):
+	case bytes.HasPrefix(received, prefixTLSAlert):
 		return wrong("speaks TLS; turn TLS on, or name the plain address if there is one")
-	case errors.Is(err, errNoFrame):
+	case errors.Is(err, errNotProtocol):
 		return wrong("does not speak signalbox's protocol: %v", err)
 	}
 	return err
 }
 
-// errNoFrame: the answer to the hello is none of this protocol.
-var errNoFrame = errors.New("server's answer to the hello is none; is this the port of another service")
+// errNotProtocol: the answer to the hello is none of this protocol.
+var errNotProtocol = errors.New("server's answer to the hello is none; is this the port of another service")

@@ -13,8 +13,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestMistakesAreFinalAtFirst: an answer that no try will change ends the first attempt at once, unless an endpoint may yet do better. A client that has been connected goes on.
-func TestMistakesAreFinalAtFirst(t *testing.T) {
+// TestConfigErrorsEndOpen: an answer that no try will change ends the first attempt at once, unless an endpoint may yet do better. A client that has been connected goes on.
+func TestConfigErrorsEndOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		up := map[string]bool{}
@@ -53,7 +53,7 @@ func TestMistakesAreFinalAtFirst(t *testing.T) {
 			if err != nil || took > 0 {
 				t.Fatalf("one is wrong, the other good: %v after %s", err, took)
 			}
-			c.Abandon()
+			c.CloseWithoutRelease()
 			f.drop()
 		}
 	})
@@ -69,16 +69,16 @@ func TestDiagnose(t *testing.T) {
 	}{
 		{false, io.EOF, "", ""},
 		{false, io.ErrUnexpectedEOF, "", ""},
-		{false, errNoFrame, "HTTP/1.1 400 Bad Request", "a:1 speaks HTTP: it is an address for operators, not for clients"},
+		{false, errNotProtocol, "HTTP/1.1 400 Bad Request", "a:1 speaks HTTP: it is an address for operators, not for clients"},
 		{false, io.EOF, "sbxm\x01", "a:1 is an address for other instances (raft), not for clients"},
-		{false, errNoFrame, "\x15\x03\x01\x00\x02\x02\x0a", "a:1 speaks TLS; turn TLS on, or name the plain address if there is one"},
-		{false, errNoFrame, "SSH-2.0-x", "a:1 does not speak signalbox's protocol: " + errNoFrame.Error()},
+		{false, errNotProtocol, "\x15\x03\x01\x00\x02\x02\x0a", "a:1 speaks TLS; turn TLS on, or name the plain address if there is one"},
+		{false, errNotProtocol, "SSH-2.0-x", "a:1 does not speak signalbox's protocol: " + errNotProtocol.Error()},
 		{true, tls.RecordHeaderError{RecordHeader: [5]byte{'H', 'T', 'T', 'P', '/'}}, "", "a:1 speaks HTTP: it is an address for operators, not for clients"},
 		{true, tls.RecordHeaderError{RecordHeader: [5]byte{0, 0, 0, 20, 9}}, "", "a:1 does not speak TLS; connect without it, or name the address for TLS"},
 		{true, io.EOF, "", ""},
 		{true, protocol.Errorf(protocol.StatusUnauthenticated, "no"), "", ""},
 	} {
-		err := diagnose("a:1", x.secure, x.err, []byte(x.said))
+		err := diagnoseHandshake("a:1", x.secure, x.err, []byte(x.said))
 		if x.want == "" {
 			if errors.Is(err, ErrHandshake) || !errors.Is(err, x.err) {
 				t.Errorf("%v is taken for a mistake: %v", x.err, err)

@@ -18,7 +18,7 @@ func (cn *conn) keepAlive() {
 		cn.mu.Unlock()
 		return
 	}
-	silence := max(cn.period*3/2, leastSilence)
+	silence := max(cn.period*3/2, minSilence)
 	for _, p := range cn.pings {
 		if p.id != 0 && now-p.at >= silence && time.Duration(cn.lastHeard.Load()) < p.at {
 			cn.mu.Unlock()
@@ -27,56 +27,56 @@ func (cn *conn) keepAlive() {
 		}
 	}
 	// Whoever waits for an answer does not wait for the next keep-alives.
-	waits, waited, begun := cn.calls.used > 0, cn.waited, cn.calls.last != cn.looked
-	cn.looked, cn.waited = cn.calls.last, waits
+	waits, waited, begun := cn.calls.pending > 0, cn.hadPending, cn.calls.last != cn.checkedID
+	cn.checkedID, cn.hadPending = cn.calls.last, waits
 	heard := time.Duration(cn.lastHeard.Load())
 	seek := false
 	switch {
-	case cn.asked != 0 && heard >= cn.asked:
-		cn.asked = 0
-	case cn.asked != 0 && now-cn.asked >= hungAfter:
+	case cn.probedAt != 0 && heard >= cn.probedAt:
+		cn.probedAt = 0
+	case cn.probedAt != 0 && now-cn.probedAt >= hungTimeout:
 		cn.mu.Unlock()
 		cn.end(errSilent)
 		return
 	}
-	if waits && waited && cn.asked == 0 && now-heard >= leastSilence {
-		cn.asked = now
+	if waits && waited && cn.probedAt == 0 && now-heard >= minSilence {
+		cn.probedAt = now
 		cn.sendPing(now)
 		seek = true
 	}
 	// The timer looks twice a period, so that silence is found half a period after it is too long at the latest.
-	if now-cn.pings[cn.lastPing%pingsKept].at >= cn.period*3/4 {
+	if now-cn.pings[cn.lastPing%pingHistory].at >= cn.period*3/4 {
 		cn.sendPing(now)
 	}
-	look := cn.nextLook()
+	look := cn.nextCheck()
 	for _, p := range cn.pings {
 		if p.id != 0 && heard < p.at {
 			look = min(look, p.at+silence-now)
 		}
 	}
-	if cn.busy = waits || begun || cn.asked != 0; cn.busy {
-		look = min(look, leastSilence)
+	if cn.busy = waits || begun || cn.probedAt != 0; cn.busy {
+		look = min(look, minSilence)
 	}
 	cn.pingTimer.Reset(max(look, time.Millisecond))
 	cn.mu.Unlock()
 	cn.flush()
 	if seek {
-		cn.owner.silent(cn)
+		cn.handler.serverSilent(cn)
 	}
 }
 
-// beBusy has the timer look soon: requests are sent from now on. mu is held.
-func (cn *conn) beBusy() {
+// markBusy has the timer look soon: requests are sent from now on. mu is held.
+func (cn *conn) markBusy() {
 	cn.busy = true
-	if cn.period/2 > leastSilence {
-		cn.pingTimer.Reset(leastSilence)
-		cn.waited = true // since the look before, as it were
+	if cn.period/2 > minSilence {
+		cn.pingTimer.Reset(minSilence)
+		cn.hadPending = true // since the look before, as it were
 	}
 }
 
-// nextLook is when the timer is to look again: half a period from now, or up to a fiftieth of a period before that, at the next beat that the clients of a machine
+// nextCheck is when the timer is to look again: half a period from now, or up to a fiftieth of a period before that, at the next beat that the clients of a machine
 // have in common. So their timers fire together, and a server that keeps thousands of idle clients is woken by a beat and not by each ping. mu is held.
-func (cn *conn) nextLook() time.Duration {
+func (cn *conn) nextCheck() time.Duration {
 	d, beat := cn.period/2, cn.period/50
 	if beat <= 0 {
 		return d
@@ -94,22 +94,22 @@ func (cn *conn) pingNow() {
 	cn.flush()
 }
 
-// suspect asks for a sign of life within leastSilence, out of turn: others have taken over from the server, which may have gone without a word. Who waits for an answer
+// suspect asks for a sign of life within minSilence, out of turn: others have taken over from the server, which may have gone without a word. Who waits for an answer
 // here would else wait for the next keep-alives.
-func (cn *conn) suspect() {
+func (cn *conn) probe() {
 	cn.mu.Lock()
-	if cn.err != nil || cn.suspected {
+	if cn.err != nil || cn.probing {
 		cn.mu.Unlock()
 		return
 	}
-	cn.suspected = true
+	cn.probing = true
 	at := cn.clock.now()
 	cn.sendPing(at)
 	cn.mu.Unlock()
 	cn.flush()
-	time.AfterFunc(leastSilence, func() {
+	time.AfterFunc(minSilence, func() {
 		cn.mu.Lock()
-		cn.suspected = false
+		cn.probing = false
 		cn.mu.Unlock()
 		if time.Duration(cn.lastHeard.Load()) < at {
 			cn.end(errSilent)
@@ -120,7 +120,7 @@ func (cn *conn) suspect() {
 // sendPing puts a ping into the buffer. Its sending time is read before: a vouched moment may be early, never late. mu is held.
 func (cn *conn) sendPing(now time.Duration) {
 	cn.lastPing++
-	cn.pings[cn.lastPing%pingsKept] = sentPing{id: cn.lastPing, at: now}
+	cn.pings[cn.lastPing%pingHistory] = sentPing{id: cn.lastPing, at: now}
 	cn.out = protocol.AppendFrame(cn.out, protocol.KindPing, cn.lastPing, 0, nil)
 }
 
@@ -129,16 +129,16 @@ func (cn *conn) sendPing(now time.Duration) {
 func (cn *conn) pong(ping, shard uint64) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
-	p := cn.pings[ping%pingsKept]
+	p := cn.pings[ping%pingHistory]
 	if shard == 0 || ping == 0 || p.id != ping {
 		return // too old to be remembered, or never sent
 	}
-	if v := cn.vouches[shard]; v != nil {
+	if v := cn.renewals[shard]; v != nil {
 		v.raise(p.at)
 	}
 }
 
-func (v *vouch) raise(at time.Duration) {
+func (v *renewal) raise(at time.Duration) {
 	for {
 		old := v.at.Load()
 		if int64(at) <= old || v.at.CompareAndSwap(old, int64(at)) {
@@ -147,47 +147,47 @@ func (v *vouch) raise(at time.Duration) {
 	}
 }
 
-// sendAway notes that pongs vouch for no attach of the session up to this epoch. Its reply may have been read before, and be taken in only later.
-func (cn *conn) sendAway(session, epoch uint64) {
+// noteDetached notes that pongs vouch for no attach of the session up to this epoch. Its reply may have been read before, and be taken in only later.
+func (cn *conn) noteDetached(session, epoch uint64) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
-	cn.away[session] = max(cn.away[session], epoch)
+	cn.detachedUpTo[session] = max(cn.detachedUpTo[session], epoch)
 }
 
-// maxStrays bounds what is kept for sessions that never come to be known.
-const maxStrays = 1024
+// maxEarlyDetaches bounds what is kept for sessions that never come to be known.
+const maxEarlyDetaches = 1024
 
-// stray is sendAway for news that come right behind the reply to a start or a restore, when nobody knows the session yet: it is not settled then, and learns the truth from its
+// stray is noteDetached for news that come right behind the reply to a start or a restore, when nobody knows the session yet: it is not settled then, and learns the truth from its
 // next attach. Without it pongs for others would vouch for it until its first request.
-func (cn *conn) stray(session, epoch uint64) {
+func (cn *conn) noteEarlyDetach(session, epoch uint64) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
-	if len(cn.away) < maxStrays {
-		cn.away[session] = max(cn.away[session], epoch)
+	if len(cn.detachedUpTo) < maxEarlyDetaches {
+		cn.detachedUpTo[session] = max(cn.detachedUpTo[session], epoch)
 	}
 }
 
 // found ends what stray keeps for a session that is known, and over.
-func (cn *conn) found(session uint64) {
+func (cn *conn) forgetDetached(session uint64) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
-	delete(cn.away, session)
+	delete(cn.detachedUpTo, session)
 }
 
 // settle makes the connection keep a session alive that was attached on it at this home, under this epoch; false if the connection is over, or the attach is.
-func (cn *conn) settle(s *Session, shard, epoch uint64, period time.Duration) (*vouch, bool) {
+func (cn *conn) addSession(s *Session, shard, epoch uint64, period time.Duration) (*renewal, bool) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
-	if cn.err != nil || cn.away[s.id] >= epoch {
+	if cn.err != nil || cn.detachedUpTo[s.id] >= epoch {
 		return nil, false
 	}
-	delete(cn.away, s.id)
-	v := cn.vouches[shard]
+	delete(cn.detachedUpTo, s.id)
+	v := cn.renewals[shard]
 	if v == nil {
-		v = &vouch{}
-		cn.vouches[shard] = v
+		v = &renewal{}
+		cn.renewals[shard] = v
 	}
-	cn.residents[s] = struct{}{}
+	cn.sessions[s] = struct{}{}
 	if period < cn.period {
 		cn.period = period
 		cn.pingTimer.Reset(period / 2)
@@ -196,11 +196,11 @@ func (cn *conn) settle(s *Session, shard, epoch uint64, period time.Duration) (*
 }
 
 // unsettle is told when a session is not attached here any more.
-func (cn *conn) unsettle(s *Session) {
+func (cn *conn) removeSession(s *Session) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
-	delete(cn.residents, s)
-	if len(cn.residents) == 0 && cn.err == nil {
+	delete(cn.sessions, s)
+	if len(cn.sessions) == 0 && cn.err == nil {
 		cn.period = idleKeepAlive
 	}
 }

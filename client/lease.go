@@ -24,9 +24,9 @@ type Lease struct {
 	// Guarded by session.mu.
 	count  uint64
 	data   []byte
-	seq    uint64 // number of the acquire that the server's entry carries
-	tr     trail  // where that was answered
-	over   error  // why it ended, if not with the session
+	seq    uint64       // number of the acquire that the server's entry carries
+	route  requestRoute // where that was answered
+	over   error        // why it ended, if not with the session
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	free   chan struct{} // closed when the name may be acquired again, if somebody asked
@@ -65,7 +65,7 @@ func (l *Lease) Context() context.Context {
 
 // Held says whether the lease may be relied on at this moment. It reads the clock: it is right even when timers are late.
 func (l *Lease) Held() bool {
-	l.s.c.look()
+	l.s.c.checkClocks()
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
 	return l.over == nil && l.s.heldLocked()
@@ -73,7 +73,7 @@ func (l *Lease) Held() bool {
 
 // Lost is nil while the lease is held, and after it was released while it was held; else why it was lost: ErrLeaseLost, or what the session ended with.
 func (l *Lease) Lost() error {
-	l.s.over()
+	l.s.endErr()
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
 	return l.lostLocked()
@@ -101,7 +101,7 @@ func (l *Lease) end(cause error) {
 }
 
 // drop takes the lease out of its entry. session.mu is held.
-func (e *entry) drop() {
+func (e *nameLock) drop() {
 	if e.lease != nil && e.lease.free != nil {
 		close(e.lease.free)
 		e.lease.free = nil
@@ -113,7 +113,7 @@ func (e *entry) drop() {
 func (l *Lease) freed() <-chan struct{} {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
-	if e := l.s.entries.get(l.name); e == nil || e.lease != l {
+	if e := l.s.nameLocks.get(l.name); e == nil || e.lease != l {
 		free := make(chan struct{})
 		close(free)
 		return free
@@ -135,49 +135,49 @@ func (l *Lease) Release(ctx context.Context) error {
 		return l.lostLocked()
 	}
 	l.end(ErrReleased)
-	e := s.entries.get(l.name)
-	r, _ := releases.Get().(*releasing)
+	e := s.nameLocks.get(l.name)
+	r, _ := releasePool.Get().(*releaseOp)
 	if r == nil {
-		r = new(releasing)
+		r = new(releaseOp)
 	}
 	r.s, r.e, r.bucket, r.token = s, e, l.bucket, l.token
-	if e.busy {
+	if e.locked {
 		// A change of the lease is under way. The release comes next, before whoever wants to acquire anew.
 		r.turn = make(chan struct{}, 1)
 		e.queue = append([]chan struct{}{r.turn}, e.queue...)
 	}
-	e.busy = true
+	e.locked = true
 	s.mu.Unlock()
 	done, err := r.work(ctx)
 	if done {
 		r.recycle()
-		return about("release", l.name, err)
+		return withOp("release", l.name, err)
 	}
-	s.goOn(r.work)
-	return about("release", l.name, err)
+	s.continueInBackground(r.work)
+	return withOp("release", l.name, err)
 }
 
-// maxHandOver bounds how many leases Close gives back one by one, and handOverTime for how long.
+// maxReleaseAll bounds how many leases Close gives back one by one, and releaseAllTimeout for how long.
 const (
-	maxHandOver  = 1024
-	handOverTime = time.Second
+	maxReleaseAll     = 1024
+	releaseAllTimeout = time.Second
 )
 
-// handOver gives back what the session holds, all at once, before it is stopped: the stop frees it too, but where the session is not at home that takes a word
+// releaseAll gives back what the session holds, all at once, before it is stopped: the stop frees it too, but where the session is not at home that takes a word
 // between two shards. What is not answered in time, or not at all, is left to the stop.
-func (s *Session) handOver(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, handOverTime)
+func (s *Session) releaseAll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, releaseAllTimeout)
 	defer cancel()
-	var all []*releasing
+	var all []*releaseOp
 	s.mu.Lock()
-	if s.err == nil && s.att != nil && !s.att.cn.isLost() {
-		for e := range s.entries.all {
-			if e.busy || e.lease == nil || e.lease.over != nil || len(all) == maxHandOver {
+	if s.err == nil && s.attachment != nil && !s.attachment.cn.isLost() {
+		for e := range s.nameLocks.all {
+			if e.locked || e.lease == nil || e.lease.over != nil || len(all) == maxReleaseAll {
 				continue
 			}
 			e.lease.end(ErrSessionClosed)
-			e.busy = true
-			all = append(all, &releasing{s: s, e: e, bucket: e.lease.bucket, token: e.lease.token})
+			e.locked = true
+			all = append(all, &releaseOp{s: s, e: e, bucket: e.lease.bucket, token: e.lease.token})
 		}
 	}
 	s.mu.Unlock()
@@ -185,7 +185,7 @@ func (s *Session) handOver(ctx context.Context) {
 	for _, r := range all {
 		answers.Go(func() {
 			if done, _ := r.work(ctx); !done {
-				s.exit(r.e)
+				s.unlockName(r.e)
 			}
 		})
 	}
@@ -193,31 +193,31 @@ func (s *Session) handOver(ctx context.Context) {
 }
 
 // releasing is a release on its way; it has the turn at its name, or waits for it.
-type releasing struct {
+type releaseOp struct {
 	s      *Session
-	e      *entry
+	e      *nameLock
 	bucket uint32
 	token  uint64 // 0: whatever the session has there
 	turn   chan struct{}
 	after  uint64 // number of the acquire that it undoes, which may be on its way still; 0: none
 	on     *conn  // the connection that the acquire was sent on; nil: on several
-	x      numbered
+	x      requestState
 	req    protocol.Release
 	reply  protocol.ReleaseReply
 }
 
 // releases are used again: nothing refers to one when its work is done.
-var releases sync.Pool
+var releasePool sync.Pool
 
-func (r *releasing) recycle() {
+func (r *releaseOp) recycle() {
 	name := r.req.Name[:0]
-	*r = releasing{}
+	*r = releaseOp{}
 	r.req.Name = name
-	releases.Put(r)
+	releasePool.Put(r)
 }
 
 // work goes on until the release was answered.
-func (r *releasing) work(ctx context.Context) (done bool, err error) {
+func (r *releaseOp) work(ctx context.Context) (done bool, err error) {
 	s := r.s
 	if r.turn != nil {
 		select {
@@ -226,58 +226,58 @@ func (r *releasing) work(ctx context.Context) (done bool, err error) {
 		case <-ctx.Done():
 			return false, interrupted(ctx, nil)
 		case <-s.ctx.Done():
-			return true, wentWith(s.over())
+			return true, releaseOutcome(s.endErr())
 		}
 	}
 	if r.x.head == nil {
 		r.x.head = &r.req.Head
 		r.req.Name, r.req.OrderID = append(r.req.Name[:0], r.e.name...), r.token
 		if r.after != 0 {
-			r.x.after, r.x.on = r.after, r.on
+			r.x.after, r.x.sentVia = r.after, r.on
 		}
 	}
 	_, _, err = s.send(ctx, protocol.KindRelease, r.bucket, &r.x, &r.req, &r.reply)
 	if err != nil && !answered(err) {
-		over := s.over()
+		over := s.endErr()
 		if over == nil {
 			return false, err
 		}
-		err = wentWith(over)
+		err = releaseOutcome(over)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r.x.seq != 0 {
-		s.numbers.done(r.x.seq)
+		s.seqs.done(r.x.seq)
 	}
 	r.e.drop()
-	s.exitLocked(r.e)
+	s.unlockNameLocked(r.e)
 	return true, err
 }
 
-// wentWith is how a release came out whose session ended before it was answered. A session that was closed has given back all. One that is over for this client may have a
+// releaseOutcome is how a release came out whose session ended before it was answered. A session that was closed has given back all. One that is over for this client may have a
 // while to live at the server, and its units with it.
-func wentWith(over error) error {
+func releaseOutcome(over error) error {
 	if errors.Is(over, ErrSessionClosed) {
 		return nil
 	}
-	return unknown(true, over)
+	return outcomeUnknown(true, over)
 }
 
 // Lower gives back all but count units, 1 up to what is held. The place among the owners and the token stay. More than is held is refused with BadRequest: acquire
 // it with another session, or release first.
-func (l *Lease) Lower(ctx context.Context, count uint64) error {
-	return about("lower", l.name, l.change(ctx, &changing{count: count}))
+func (l *Lease) Reduce(ctx context.Context, count uint64) error {
+	return withOp("lower", l.name, l.change(ctx, &changeOp{count: count}))
 }
 
 // UpdateData replaces the data shown beside the entry. The token stays.
 func (l *Lease) UpdateData(ctx context.Context, data []byte) error {
-	return about("update data of", l.name, l.change(ctx, &changing{data: data, same: true}))
+	return withOp("update data of", l.name, l.change(ctx, &changeOp{data: data, same: true}))
 }
 
 // changing is a change of a held lease on its way: the acquire is set anew. It has the turn.
-type changing struct {
+type changeOp struct {
 	l     *Lease
-	e     *entry
+	e     *nameLock
 	count uint64
 	same  bool // the count stays
 	data  []byte
@@ -287,16 +287,16 @@ type changing struct {
 	reply protocol.AcquireReply
 }
 
-func (l *Lease) change(ctx context.Context, ch *changing) error {
-	e, _, _, err := l.s.enter(ctx, l.name, false)
+func (l *Lease) change(ctx context.Context, ch *changeOp) error {
+	e, _, _, err := l.s.lockName(ctx, l.name, false)
 	if err != nil {
 		return err
 	}
 	ch.l, ch.e = l, e
-	return l.s.settle(ctx, ch.work)
+	return l.s.finishInBackground(ctx, ch.work)
 }
 
-func (ch *changing) work(ctx context.Context) (done bool, err error) {
+func (ch *changeOp) work(ctx context.Context) (done bool, err error) {
 	l := ch.l
 	s := l.s
 	s.mu.Lock()
@@ -307,9 +307,9 @@ func (ch *changing) work(ctx context.Context) (done bool, err error) {
 			err = s.err
 		}
 		if ch.seq != 0 {
-			s.numbers.done(ch.seq)
+			s.seqs.done(ch.seq)
 		}
-		s.exitLocked(ch.e)
+		s.unlockNameLocked(ch.e)
 		s.mu.Unlock()
 		return true, err
 	}
@@ -319,39 +319,39 @@ func (ch *changing) work(ctx context.Context) (done bool, err error) {
 		} else {
 			ch.data = l.data
 		}
-		ch.seq = s.numbers.take()
+		ch.seq = s.seqs.take()
 		ch.req = protocol.Acquire{Name: []byte(l.name), Count: ch.count, Data: ch.data, Ephemeral: l.ephemeral}
 	}
 	s.mu.Unlock()
-	tr, sent, err := s.send(ctx, protocol.KindAcquire, l.bucket, &numbered{seq: ch.seq, head: &ch.req.Head}, &ch.req, &ch.reply)
-	if err != nil && !answered(err) && s.over() == nil {
+	route, sent, err := s.send(ctx, protocol.KindAcquire, l.bucket, &requestState{seq: ch.seq, head: &ch.req.Head}, &ch.req, &ch.reply)
+	if err != nil && !answered(err) && s.endErr() == nil {
 		if ch.sent = ch.sent || sent; ch.sent {
-			return false, unknown(true, err)
+			return false, outcomeUnknown(true, err)
 		}
 		s.mu.Lock() // nothing was applied, and nothing is to be later
 		defer s.mu.Unlock()
-		s.numbers.done(ch.seq)
-		s.exitLocked(ch.e)
+		s.seqs.done(ch.seq)
+		s.unlockNameLocked(ch.e)
 		return true, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.numbers.done(ch.seq)
-	defer s.exitLocked(ch.e)
+	s.seqs.done(ch.seq)
+	defer s.unlockNameLocked(ch.e)
 	switch {
 	case err != nil:
-		return true, unknown((ch.sent || sent) && !answered(err), err)
+		return true, outcomeUnknown((ch.sent || sent) && !answered(err), err)
 	case ch.reply.State == protocol.Acquired && ch.reply.OrderID == l.token:
-		l.count, l.data, l.seq, l.tr = ch.count, ch.data, ch.seq, tr
+		l.count, l.data, l.seq, l.route = ch.count, ch.data, ch.seq, route
 		return true, nil
 	}
 	// The server had nothing of ours to change: the lease was taken away, and nobody could tell us.
 	l.end(fmt.Errorf("%w: the server does not know it any more", ErrLeaseLost))
 	if ch.reply.State == protocol.Acquired {
 		// What it granted instead is nobody's.
-		r := &releasing{s: s, e: ch.e, bucket: l.bucket, token: ch.reply.OrderID, turn: make(chan struct{}, 1)}
+		r := &releaseOp{s: s, e: ch.e, bucket: l.bucket, token: ch.reply.OrderID, turn: make(chan struct{}, 1)}
 		ch.e.queue = append([]chan struct{}{r.turn}, ch.e.queue...)
-		s.c.run(func() { _ = s.settle(s.ctx, r.work) })
+		s.c.run(func() { _ = s.finishInBackground(s.ctx, r.work) })
 	} else if ch.e.lease == l {
 		ch.e.drop()
 	}
@@ -362,25 +362,25 @@ func (ch *changing) work(ctx context.Context) (done bool, err error) {
 func (s *Session) leaseLost(name string, orderID uint64, message string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.entries.get(name)
+	e := s.nameLocks.get(name)
 	switch {
 	case e == nil:
 	case e.lease != nil && e.lease.token == orderID:
 		s.loseLocked(e, message)
-	case e.busy:
+	case e.locked:
 		e.lost = max(e.lost, orderID) // of a grant whose acquirer has not run yet
 	}
 }
 
 // loseLocked ends a lease that the server does not have any more. mu is held.
-func (s *Session) loseLocked(e *entry, message string) {
+func (s *Session) loseLocked(e *nameLock, message string) {
 	err := ErrLeaseLost
 	if message != "" {
 		err = fmt.Errorf("%w: %s", ErrLeaseLost, message)
 	}
 	e.lease.end(err)
 	e.drop()
-	if !e.busy {
-		s.entries.remove(e)
+	if !e.locked {
+		s.nameLocks.remove(e)
 	}
 }

@@ -58,7 +58,7 @@ func TestChangeInTheBackground(t *testing.T) {
 		hold(protocol.KindAcquire)
 		ctx, cancel := brief()
 		defer cancel()
-		if err := l.Lower(ctx, 2); !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+		if err := l.Reduce(ctx, 2); !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
 		ctx, cancel = brief()
@@ -157,7 +157,7 @@ func TestChangeOfALostLease(t *testing.T) {
 		if r := f.all(protocol.KindRelease); len(r) != 1 || decode[protocol.Release](t, r[0].body).OrderID != 2 {
 			t.Fatal(r)
 		}
-		if err := l.Lower(bg, 1); !errors.Is(err, ErrLeaseLost) {
+		if err := l.Reduce(bg, 1); !errors.Is(err, ErrLeaseLost) {
 			t.Fatal(err)
 		}
 		if _, err := s.Acquire(bg, l.Name()); err != nil {

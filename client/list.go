@@ -21,7 +21,7 @@ type SemaphoreInfo struct {
 	NumOwners  uint64
 	NumWaiters uint64
 	// Of the session the list was limited to.
-	OrderID uint64
+	Token   uint64
 	Count   uint64
 	Waiting bool
 }
@@ -89,7 +89,7 @@ func (n *Node) List(ctx context.Context, prefix string, opts ...ReadOption) iter
 	return func(yield func(SemaphoreInfo, error) bool) {
 		shards, err := n.shards(ctx)
 		if err != nil {
-			yield(SemaphoreInfo{}, about("list", prefix, err))
+			yield(SemaphoreInfo{}, withOp("list", prefix, err))
 			return
 		}
 		var pagers []*pager[SemaphoreInfo]
@@ -100,10 +100,10 @@ func (n *Node) List(ctx context.Context, prefix string, opts ...ReadOption) iter
 				for more {
 					var reply protocol.ListReply
 					req.MinIndex = n.c.readIndex(shard).Load()
-					if _, err := n.c.ask(ctx, n.readAt(o, n.bucketOf(shard), n.c.atShard(n.tier, shard), &req.Consistency), protocol.KindList, req, &reply); err != nil {
-						return nil, about("list", prefix, err)
+					if _, err := n.c.request(ctx, n.readAt(o, n.bucketOf(shard), n.c.atShard(n.tier, shard), &req.Consistency), protocol.KindList, req, &reply); err != nil {
+						return nil, withOp("list", prefix, err)
 					}
-					raise(n.c.readIndex(shard), reply.Index)
+					raiseTo(n.c.readIndex(shard), reply.Index)
 					req.Cursor, more = reply.Cursor, len(reply.Cursor) > 0
 					if len(reply.Semaphores) > 0 {
 						return semaphoreInfos(reply.Semaphores), nil
@@ -121,7 +121,7 @@ func semaphoreInfos(items []protocol.ListItem) []SemaphoreInfo {
 	for i, w := range items {
 		out[i] = SemaphoreInfo{
 			Name: string(w.Name), Limit: w.Limit, Used: w.Used, Ephemeral: w.Ephemeral, Version: w.Version, DataLen: w.DataLen, NumOwners: w.NumOwners,
-			NumWaiters: w.NumWaiters, OrderID: w.OrderID, Count: w.Count, Waiting: w.Waiting,
+			NumWaiters: w.NumWaiters, Token: w.OrderID, Count: w.Count, Waiting: w.Waiting,
 		}
 	}
 	return out
@@ -138,7 +138,7 @@ func (n *Node) Sessions(ctx context.Context) iter.Seq2[SessionInfo, error] {
 	return func(yield func(SessionInfo, error) bool) {
 		shards, err := n.shards(ctx)
 		if err != nil {
-			yield(SessionInfo{}, about("list sessions of", n.path, err))
+			yield(SessionInfo{}, withOp("list sessions of", n.path, err))
 			return
 		}
 		var pagers []*pager[SessionInfo]
@@ -148,8 +148,8 @@ func (n *Node) Sessions(ctx context.Context) iter.Seq2[SessionInfo, error] {
 			pagers = append(pagers, &pager[SessionInfo]{read: func() ([]SessionInfo, error) {
 				for more {
 					var reply protocol.SessionListReply
-					if _, err := n.c.ask(ctx, n.c.atShard(n.tier, shard), protocol.KindSessionList, req, &reply); err != nil {
-						return nil, about("list sessions of", n.path, err)
+					if _, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindSessionList, req, &reply); err != nil {
+						return nil, withOp("list sessions of", n.path, err)
 					}
 					req.Cursor, more = reply.Cursor, len(reply.Cursor) > 0
 					if len(reply.Sessions) > 0 {
@@ -177,12 +177,12 @@ func sessionInfo(w *protocol.SessionInfo) SessionInfo {
 // DescribeSession reads one session of the node at its home. Errors: an expired or unknown one is ErrSessionExpired.
 func (n *Node) DescribeSession(ctx context.Context, id uint64) (*SessionInfo, error) {
 	var reply protocol.SessionInfo
-	if err := n.c.possible(ctx, id); err != nil {
-		return nil, aboutSession("describe", id, err)
+	if err := n.c.checkSessionID(ctx, id); err != nil {
+		return nil, withSession("describe", id, err)
 	}
 	where := n.c.atBucket(protocol.SessionTier(id), protocol.SessionBucket(id))
-	if _, err := n.c.ask(ctx, where, protocol.KindSessionDescribe, &protocol.SessionDescribe{Session: id, Node: n.id}, &reply); err != nil {
-		return nil, aboutSession("describe", id, err)
+	if _, err := n.c.request(ctx, where, protocol.KindSessionDescribe, &protocol.SessionDescribe{Session: id, Node: n.id}, &reply); err != nil {
+		return nil, withSession("describe", id, err)
 	}
 	info := sessionInfo(&reply)
 	return &info, nil
@@ -192,25 +192,25 @@ func (n *Node) DescribeSession(ctx context.Context, id uint64) (*SessionInfo, er
 // admin. A client that cannot be reached goes on believing until it comes back, or its session's timeout is over, while others are granted what it held: only fencing
 // tokens protect in that time. Errors: a session that is gone already is ErrSessionExpired; BadRequest without a reason.
 func (n *Node) KillSession(ctx context.Context, id uint64, reason string) error {
-	if err := n.c.possible(ctx, id); err != nil {
-		return aboutSession("kill", id, err)
+	if err := n.c.checkSessionID(ctx, id); err != nil {
+		return withSession("kill", id, err)
 	}
 	where := n.c.atBucket(protocol.SessionTier(id), protocol.SessionBucket(id))
-	repeated, err := n.c.ask(ctx, where, protocol.KindSessionKill, &protocol.SessionKill{Session: id, Node: n.id, Reason: reason}, &protocol.Empty{})
-	if err == nil || repeated && gone(err) {
+	repeated, err := n.c.request(ctx, where, protocol.KindSessionKill, &protocol.SessionKill{Session: id, Node: n.id, Reason: reason}, &protocol.Empty{})
+	if err == nil || repeated && sessionGone(err) {
 		return nil // a first sending did it
 	}
-	return aboutSession("kill", id, unknown(repeated && !answered(err), err))
+	return withSession("kill", id, outcomeUnknown(repeated && !answered(err), err))
 }
 
 // possible refuses an id whose tier or bucket the cluster does not have: no session can have it, and there is nobody to ask.
-func (c *Client) possible(ctx context.Context, id uint64) error {
-	r, err := c.routesNow(ctx)
+func (c *Client) checkSessionID(ctx context.Context, id uint64) error {
+	r, err := c.currentRoutes(ctx)
 	if err != nil {
 		return err
 	}
 	if len(r.tiers) > 0 && r.tiers[protocol.SessionTier(id)] == nil {
-		if _, err := c.refresh(ctx, r); err != nil {
+		if _, err := c.refreshMap(ctx, r); err != nil {
 			return err
 		}
 		r = c.routes.Load()

@@ -81,8 +81,8 @@ func TestLeaseEndsInTime(t *testing.T) {
 	})
 }
 
-// TestVouchCountsFromSending: an answer that takes long vouches for the moment its ping was sent.
-func TestVouchCountsFromSending(t *testing.T) {
+// TestRenewalCountsFromSending: an answer that takes long vouches for the moment its ping was sent.
+func TestRenewalCountsFromSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		c := f.open(t)
@@ -112,8 +112,8 @@ func TestVouchCountsFromSending(t *testing.T) {
 	})
 }
 
-// TestNewVouchAfterReattach: a home that lost sight of the session is asked again, with a higher epoch, and the session goes on.
-func TestNewVouchAfterReattach(t *testing.T) {
+// TestNewRenewalAfterReattach: a home that lost sight of the session is asked again, with a higher epoch, and the session goes on.
+func TestNewRenewalAfterReattach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		c := f.open(t)
@@ -302,18 +302,18 @@ func TestTakenOver(t *testing.T) {
 		s := f.sessionIn(t, c, 0)
 		tell := func(epoch uint64) {
 			f.set(func() {
-				f.at[s.id].send(protocol.KindTakenOver, 0, 1, &protocol.TakenOver{Session: s.id, Epoch: epoch})
+				f.attachedAt[s.id].send(protocol.KindTakenOver, 0, 1, &protocol.TakenOver{Session: s.id, Epoch: epoch})
 			})
 			synctest.Wait()
 		}
 		// Nor is the echo of an own start, which was sent twice: but the session is not on this connection any more.
 		tell(1)
-		if s.State() != Attached || s.att.epoch != 2 {
-			t.Fatal(s.Err(), s.att)
+		if s.State() != Attached || s.attachment.epoch != 2 {
+			t.Fatal(s.Err(), s.attachment)
 		}
 		tell(1)
-		if s.State() != Attached || s.att.epoch != 2 {
-			t.Fatal(s.Err(), s.att)
+		if s.State() != Attached || s.attachment.epoch != 2 {
+			t.Fatal(s.Err(), s.attachment)
 		}
 		tell(3)
 		if s.State() != Expired || !errors.Is(s.Err(), ErrTakenOver) || !errors.Is(s.Err(), ErrSessionExpired) || !errors.Is(s.Err(), protocol.StatusSessionExpired) {

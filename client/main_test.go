@@ -14,11 +14,11 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
 // patience bounds waits of tests that must end; nothing is timed by it.
-const patience = 60 * time.Second
+const masterTimeout = 60 * time.Second
 
 func testContext(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), masterTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -29,7 +29,7 @@ func dial(t testing.TB, srv *servertest.Server) *client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Abandon() })
+	t.Cleanup(func() { c.CloseWithoutRelease() })
 	return c
 }
 

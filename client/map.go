@@ -10,20 +10,20 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// routesNow is the map there is, fetched if there is none.
-func (c *Client) routesNow(ctx context.Context) (*routes, error) {
+// currentRoutes is the map there is, fetched if there is none.
+func (c *Client) currentRoutes(ctx context.Context) (*routeTable, error) {
 	var last error
 	for {
 		if r := c.routes.Load(); r != nil {
 			return r, nil
 		}
-		if _, err := c.refresh(ctx, nil); err != nil {
+		if _, err := c.refreshMap(ctx, nil); err != nil {
 			switch {
 			case c.ctx.Err() != nil:
 				return nil, ErrClientClosed
 			case ctx.Err() != nil:
 				return nil, interrupted(ctx, last)
-			case !again(err):
+			case !canResend(err):
 				return nil, err
 			}
 			last = err
@@ -34,24 +34,24 @@ func (c *Client) routesNow(ctx context.Context) (*routes, error) {
 
 // refresh fetches the map unless there is one newer than stale already; fresh says that there is a
 // newer one now. Callers share one request.
-func (c *Client) refresh(ctx context.Context, stale *routes) (fresh bool, err error) {
+func (c *Client) refreshMap(ctx context.Context, stale *routeTable) (fresh bool, err error) {
 	c.mu.Lock()
 	if now := c.routes.Load(); now != stale {
 		c.mu.Unlock()
 		return true, nil
 	}
-	f := c.fetching
+	f := c.mapFetch
 	if f == nil {
-		f = &flight{done: make(chan struct{})}
+		f = &sharedAttempt{done: make(chan struct{})}
 		if c.closed {
 			c.mu.Unlock()
 			return false, ErrClientClosed
 		}
-		c.fetching = f
-		c.work.Go(func() {
-			f.err = c.fetch(stale)
+		c.mapFetch = f
+		c.goroutines.Go(func() {
+			f.err = c.fetchMap(stale)
 			c.mu.Lock()
-			c.fetching = nil
+			c.mapFetch = nil
 			c.mu.Unlock()
 			close(f.done)
 		})
@@ -63,24 +63,24 @@ func (c *Client) refresh(ctx context.Context, stale *routes) (fresh bool, err er
 	return c.routes.Load() != stale, f.err
 }
 
-// mapNews is that an instance told of a map.
-type mapNews struct {
+// announcedMap is that an instance told of a map.
+type announcedMap struct {
 	version uint64
 	from    *conn
 }
 
-// catchUpTries bounds how often in a row a map that was told of is asked for in vain.
-const catchUpTries = 10
+// maxAnnouncedTries bounds how often in a row a map that was told of is asked for in vain.
+const maxAnnouncedTries = 10
 
-// catchUp fetches the map that an instance told of. It asks that instance: another one may not have
+// fetchAnnouncedMap fetches the map that an instance told of. It asks that instance: another one may not have
 // it yet, and one that was expelled gets no map any more.
-func (c *Client) catchUp(version uint64, from *conn) {
+func (c *Client) fetchAnnouncedMap(version uint64, from *conn) {
 	c.mu.Lock()
-	if version > c.newest.version || c.newest.from.isLost() {
-		c.newest = mapNews{version, from}
+	if version > c.announced.version || c.announced.from.isLost() {
+		c.announced = announcedMap{version, from}
 	}
-	busy := c.catching
-	c.catching = true
+	busy := c.fetchingAnnounced
+	c.fetchingAnnounced = true
 	c.mu.Unlock()
 	if busy {
 		return
@@ -93,14 +93,14 @@ func (c *Client) catchUp(version uint64, from *conn) {
 				last, retry.failures = r.version, 0
 			}
 			c.mu.Lock()
-			if r == nil || r.version >= c.newest.version || retry.failures >= catchUpTries || c.ctx.Err() != nil {
-				c.catching = false
+			if r == nil || r.version >= c.announced.version || retry.failures >= maxAnnouncedTries || c.ctx.Err() != nil {
+				c.fetchingAnnounced = false
 				c.mu.Unlock()
 				return
 			}
 			c.mu.Unlock()
 			// It may share a request that was sent to another instance before.
-			if fresh, _ := c.refresh(c.ctx, r); !fresh {
+			if fresh, _ := c.refreshMap(c.ctx, r); !fresh {
 				sleep(c.ctx, nil, retry.next())
 			}
 		}
@@ -108,24 +108,24 @@ func (c *Client) catchUp(version uint64, from *conn) {
 }
 
 // source is the connection to ask for a newer map than this one; nil for any map.
-func (c *Client) source(ctx context.Context, have *routes) (*conn, error) {
+func (c *Client) mapSource(ctx context.Context, have *routeTable) (*conn, error) {
 	c.mu.Lock()
-	news := c.newest
+	news := c.announced
 	c.mu.Unlock()
 	if have != nil && news.version > have.version && !news.from.isLost() {
 		return news.from, nil
 	}
-	return c.any(ctx)
+	return c.anyConn(ctx)
 }
 
-// mapPatience is how long an instance has to give its map before another one is asked too: one that
+// mapReplyTimeout is how long an instance has to give its map before another one is asked too: one that
 // ends may answer nothing any more, and all calls that look for the new place of a bucket wait for
 // this answer.
-const mapPatience = 50 * time.Millisecond
+const mapReplyTimeout = 50 * time.Millisecond
 
-// askMap asks for a map on a connection, and on another one when that fails or takes long. The
+// requestMap asks for a map on a connection, and on another one when that fails or takes long. The
 // first newer map counts, and the last answer if none is newer.
-func (c *Client) askMap(ctx context.Context, first *conn, req *protocol.MapRequest) (*protocol.MapReply, *conn, error) {
+func (c *Client) requestMap(ctx context.Context, first *conn, req *protocol.MapRequest) (*protocol.MapReply, *conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type answer struct {
@@ -144,12 +144,12 @@ func (c *Client) askMap(ctx context.Context, first *conn, req *protocol.MapReque
 	ask(first)
 	asked := 1
 	another := func() {
-		if others := c.others(first.instance); len(others) > 0 && asked == 1 {
+		if others := c.otherConns(first.instance); len(others) > 0 && asked == 1 {
 			ask(slices.MaxFunc(others, func(a, b *conn) int { return cmp.Compare(a.lastHeard.Load(), b.lastHeard.Load()) }))
 			asked++
 		}
 	}
-	late := time.NewTimer(mapPatience)
+	late := time.NewTimer(mapReplyTimeout)
 	defer late.Stop()
 	for answered := 0; ; {
 		select {
@@ -166,10 +166,10 @@ func (c *Client) askMap(ctx context.Context, first *conn, req *protocol.MapReque
 	}
 }
 
-func (c *Client) fetch(have *routes) error {
+func (c *Client) fetchMap(have *routeTable) error {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, dialTimeout, fmt.Errorf("%w: no instance gave its map in time", ErrUnreachable))
 	defer cancel()
-	cn, err := c.source(ctx, have)
+	cn, err := c.mapSource(ctx, have)
 	if err != nil {
 		return err
 	}
@@ -177,27 +177,27 @@ func (c *Client) fetch(have *routes) error {
 	if have != nil {
 		req.Known = have.version
 	}
-	reply, cn, err := c.askMap(ctx, cn, req)
+	reply, cn, err := c.requestMap(ctx, cn, req)
 	if err != nil {
 		return err
 	}
 	if have != nil && reply.Version <= have.version {
 		return nil
 	}
-	r, err := newRoutes(reply)
+	r, err := newRouteTable(reply)
 	if err != nil {
 		cn.end(err)
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
-	var changed []*link
-	var moved []*way
+	var changed []*connector
+	var moved []*shardRoute
 	c.mu.Lock()
-	for _, w := range r.ways {
-		var old *way
+	for _, w := range r.byShard {
+		var old *shardRoute
 		if have != nil {
-			old = have.ways[w.shard]
+			old = have.byShard[w.shard]
 			if old != nil {
-				w.writes = old.writes // a request that is under way may be answered after this
+				w.lastWrite = old.lastWrite // a request that is under way may be answered after this
 			}
 			if old != nil && old.term > w.term && slices.Contains(w.replicas, old.master.Load()) {
 				w.term = old.term
@@ -208,26 +208,26 @@ func (c *Client) fetch(have *routes) error {
 			}
 		}
 		if master := w.master.Load(); master != 0 {
-			w.link.Store(c.linkLocked(master))
+			w.connector.Store(c.connectorLocked(master))
 			if old != nil && old.master.Load() != master {
-				changed = append(changed, w.link.Load())
+				changed = append(changed, w.connector.Load())
 			}
 		}
 	}
 	c.routes.Store(r)
 	close(c.newMap)
 	c.newMap = make(chan struct{})
-	c.pokeWatches()
+	c.notifyWatches()
 	c.mu.Unlock()
 	for _, l := range changed {
-		l.hurry()
+		l.resetBackoff()
 	}
 	for _, w := range moved {
 		c.leaderMoved(w.shard, w.master.Load())
 	}
 	c.cfg.Logger.Debug("cluster map fetched", "version", r.version)
 	if have != nil {
-		c.run(c.confirmStrayed)
+		c.run(c.confirmMoved)
 	}
 	return nil
 }
@@ -235,7 +235,7 @@ func (c *Client) fetch(have *routes) error {
 // Map is the cluster map as the client routes by it; it is fetched again when it changes. It must
 // not be changed.
 func (c *Client) Map(ctx context.Context) (*protocol.MapReply, error) {
-	r, err := c.routesNow(ctx)
+	r, err := c.currentRoutes(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -23,8 +23,8 @@ func connectedToTwo(t *testing.T) (*fake, *Client) {
 	return f, c
 }
 
-// tellOfMap has an instance tell of a map. It is called under set.
-func (f *fake) tellOfMap(instance, version uint64) {
+// announceMap has an instance tell of a map. It is called under set.
+func (f *fake) announceMap(instance, version uint64) {
 	for fc := range f.conns {
 		if fc.instance == instance {
 			fc.send(protocol.KindMapChanged, 0, 0, &protocol.MapChanged{Version: version})
@@ -32,13 +32,13 @@ func (f *fake) tellOfMap(instance, version uint64) {
 	}
 }
 
-// TestMapFromWhoTold: the map is fetched from the instance that told of it. Another one, that was
+// TestMapFromAnnouncer: the map is fetched from the instance that told of it. Another one, that was
 // heard of later, may not have it, and never get it.
-func TestMapFromWhoTold(t *testing.T) {
+func TestMapFromAnnouncer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, c := connectedToTwo(t)
 		synctest.Wait()
-		cn, _, err := c.toBucket(bg, 0, 1)
+		cn, _, err := c.connToBucket(bg, 0, 1)
 		if err != nil || cn.instance != 2 {
 			t.Fatal(cn, err)
 		}
@@ -54,7 +54,7 @@ func TestMapFromWhoTold(t *testing.T) {
 				fc.reply(h, old)
 				return true
 			}
-			f.tellOfMap(1, 2)
+			f.announceMap(1, 2)
 		})
 		synctest.Wait()
 		if v := c.routes.Load().version; v != 2 {
@@ -72,7 +72,7 @@ func TestMapFromAnother(t *testing.T) {
 		f.set(func() {
 			f.version = 2
 			f.on = func(fc *fakeConn, h protocol.Header) bool { return h.Kind == protocol.KindMap && fc.instance == 1 }
-			f.tellOfMap(1, 2)
+			f.announceMap(1, 2)
 		})
 		<-c.mapChanged()
 		if v := c.routes.Load().version; v != 2 {
@@ -104,7 +104,7 @@ func TestOldMapDoesNotCount(t *testing.T) {
 				}
 				return true
 			}
-			f.tellOfMap(1, 2)
+			f.announceMap(1, 2)
 		})
 		time.Sleep(400 * time.Millisecond)
 		synctest.Wait()

@@ -15,7 +15,7 @@ func (s *Session) Mutex(name string) *Mutex { return &Mutex{s, name} }
 // Lock waits for the lock. It is unlocked by the lease's Release; Data, Wait and OnAccepted are the options that make sense. Errors: as Acquire, but never
 // ErrAlreadyHeld.
 func (m *Mutex) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
-	return m.s.Acquire(ctx, m.name, with(opts, Exclusive(), queueLocally())...)
+	return m.s.Acquire(ctx, m.name, with(opts, Exclusive(), waitForOwnLease())...)
 }
 
 // TryLock takes the lock if it is free at once; else the lease is nil, without an error. Errors: as TryAcquire.
@@ -35,7 +35,7 @@ func (s *Session) RWMutex(name string) *RWMutex { return &RWMutex{s, name} }
 
 // Lock waits until nobody else reads or writes.
 func (m *RWMutex) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
-	return m.s.Acquire(ctx, m.name, with(opts, Exclusive(), queueLocally())...)
+	return m.s.Acquire(ctx, m.name, with(opts, Exclusive(), waitForOwnLease())...)
 }
 
 // TryLock is Lock if that is possible at once; else the lease is nil, without an error.
@@ -45,7 +45,7 @@ func (m *RWMutex) TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, e
 
 // RLock waits until nobody writes, and no writer waits ahead.
 func (m *RWMutex) RLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
-	return m.s.Acquire(ctx, m.name, with(opts, Shared(), queueLocally())...)
+	return m.s.Acquire(ctx, m.name, with(opts, Shared(), waitForOwnLease())...)
 }
 
 // TryRLock is RLock if that is possible at once; else the lease is nil, without an error.

@@ -130,12 +130,12 @@ func wallTime(ms uint64) time.Time {
 func (c *Client) CreateNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
 	config, err := cfg.wire()
 	if err != nil {
-		return nil, about("create node", path, err)
+		return nil, withOp("create node", path, err)
 	}
 	var reply protocol.NodeInfo
-	repeated, err := c.ask(ctx, c.anywhere, protocol.KindNodeCreate, &protocol.NodeCreate{Path: path, Config: config}, &reply)
+	repeated, err := c.request(ctx, c.anyInstance, protocol.KindNodeCreate, &protocol.NodeCreate{Path: path, Config: config}, &reply)
 	if err != nil {
-		return nil, about("create node", path, unknown(repeated && (!answered(err) || protocol.StatusOf(err) == protocol.StatusAlreadyExists), err))
+		return nil, withOp("create node", path, outcomeUnknown(repeated && (!answered(err) || protocol.StatusOf(err) == protocol.StatusAlreadyExists), err))
 	}
 	return nodeInfo(&reply), nil
 }
@@ -144,17 +144,17 @@ func (c *Client) CreateNode(ctx context.Context, path string, cfg NodeConfig) (*
 func (c *Client) EnsureNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
 	config, err := cfg.wire()
 	if err != nil {
-		return nil, about("create node", path, err)
+		return nil, withOp("create node", path, err)
 	}
 	var reply protocol.NodeInfo
-	_, err = c.ask(ctx, c.anywhere, protocol.KindNodeCreate, &protocol.NodeCreate{Path: path, Config: config}, &reply)
+	_, err = c.request(ctx, c.anyInstance, protocol.KindNodeCreate, &protocol.NodeCreate{Path: path, Config: config}, &reply)
 	switch {
 	case err == nil:
 		return nodeInfo(&reply), nil
 	case protocol.StatusOf(err) == protocol.StatusAlreadyExists:
 		return c.DescribeNode(ctx, path)
 	}
-	return nil, about("create node", path, err)
+	return nil, withOp("create node", path, err)
 }
 
 // AlterNode replaces the fields that are given. It takes effect at once, except that a lower grace period comes into force one old grace period later. Errors:
@@ -162,11 +162,11 @@ func (c *Client) EnsureNode(ctx context.Context, path string, cfg NodeConfig) (*
 func (c *Client) AlterNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
 	config, err := cfg.wire()
 	if err != nil {
-		return nil, about("alter node", path, err)
+		return nil, withOp("alter node", path, err)
 	}
 	var reply protocol.NodeInfo
-	if repeated, err := c.ask(ctx, c.anywhere, protocol.KindNodeAlter, &protocol.NodeAlter{Path: path, Config: config}, &reply); err != nil {
-		return nil, about("alter node", path, unknown(repeated && !answered(err), err))
+	if repeated, err := c.request(ctx, c.anyInstance, protocol.KindNodeAlter, &protocol.NodeAlter{Path: path, Config: config}, &reply); err != nil {
+		return nil, withOp("alter node", path, outcomeUnknown(repeated && !answered(err), err))
 	}
 	return nodeInfo(&reply), nil
 }
@@ -175,14 +175,14 @@ func (c *Client) AlterNode(ctx context.Context, path string, cfg NodeConfig) (*N
 func (c *Client) DescribeNode(ctx context.Context, path string) (*NodeInfo, error) {
 	info, err := c.resolve(ctx, path)
 	if err != nil {
-		return nil, about("describe node", path, err)
+		return nil, withOp("describe node", path, err)
 	}
 	return nodeInfo(info), nil
 }
 
 func (c *Client) resolve(ctx context.Context, path string) (*protocol.NodeInfo, error) {
 	var reply protocol.NodeInfo
-	if _, err := c.ask(ctx, c.anywhere, protocol.KindNodeDescribe, &protocol.NodeDescribe{Path: path}, &reply); err != nil {
+	if _, err := c.request(ctx, c.anyInstance, protocol.KindNodeDescribe, &protocol.NodeDescribe{Path: path}, &reply); err != nil {
 		return nil, err
 	}
 	return &reply, nil
@@ -191,14 +191,14 @@ func (c *Client) resolve(ctx context.Context, path string) (*protocol.NodeInfo, 
 // DropNode drops a node. Its sessions end, its semaphores are gone, with owners and all. Nodes below it must be dropped first (PreconditionFailed). Errors:
 // NotFound.
 func (c *Client) DropNode(ctx context.Context, path string) error {
-	repeated, err := c.ask(ctx, c.anywhere, protocol.KindNodeDrop, &protocol.NodeDrop{Path: path}, &protocol.Empty{})
+	repeated, err := c.request(ctx, c.anyInstance, protocol.KindNodeDrop, &protocol.NodeDrop{Path: path}, &protocol.Empty{})
 	if repeated && protocol.StatusOf(err) == protocol.StatusNotFound {
 		return nil // the first sending did it
 	}
 	if err != nil {
-		err = unknown(repeated && !answered(err), err)
+		err = outcomeUnknown(repeated && !answered(err), err)
 	}
-	return about("drop node", path, err)
+	return withOp("drop node", path, err)
 }
 
 // Nodes lists the nodes whose path begins with prefix, in order of path. The sequence ends after its first error.
@@ -207,8 +207,8 @@ func (c *Client) Nodes(ctx context.Context, prefix string) iter.Seq2[NodeInfo, e
 		req := &protocol.NodeList{Prefix: prefix}
 		for {
 			var page protocol.NodeListReply
-			if _, err := c.ask(ctx, c.anywhere, protocol.KindNodeList, req, &page); err != nil {
-				yield(NodeInfo{}, about("list nodes", prefix, err))
+			if _, err := c.request(ctx, c.anyInstance, protocol.KindNodeList, req, &page); err != nil {
+				yield(NodeInfo{}, withOp("list nodes", prefix, err))
 				return
 			}
 			for i := range page.Nodes {
@@ -240,7 +240,7 @@ type Node struct {
 func (c *Client) Node(ctx context.Context, path string) (*Node, error) {
 	info, err := c.resolve(ctx, path)
 	if err != nil {
-		return nil, about("open node", path, err)
+		return nil, withOp("open node", path, err)
 	}
 	n := nodeOf(c, path, info)
 	return &n, nil
@@ -277,5 +277,5 @@ func (n *Node) shards(ctx context.Context) ([]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.list, nil
+	return t.shards, nil
 }

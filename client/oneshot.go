@@ -9,29 +9,29 @@ import (
 
 // Fired is how a one-shot watch ended. Both false: something may have been missed, because the link was lost, another watch replaced this one, or the
 // shard's leader changed. Describe again to know.
-type Fired struct {
+type WatchResult struct {
 	DataChanged   bool
 	OwnersChanged bool
 }
 
 // What a one-shot watch looks for.
-type Aspect uint8
+type WatchMask uint8
 
 const (
-	OnData   = Aspect(protocol.WatchData)   // other bytes; deletion
-	OnOwners = Aspect(protocol.WatchOwners) // an owner more or less, a count lowered, an owner's data; deletion
+	OnData   = WatchMask(protocol.WatchData)   // other bytes; deletion
+	OnOwners = WatchMask(protocol.WatchOwners) // an owner more or less, a count lowered, an owner's data; deletion
 )
 
 // oneShot is one sending of a one-shot watch.
 type oneShot struct {
 	id   uint64
 	cn   *conn
-	ch   chan Fired // capacity 1
+	ch   chan WatchResult // capacity 1
 	over atomic.Bool
 	stop atomic.Pointer[func() bool] // of what fires it with the session's end
 }
 
-func (o *oneShot) fire(f Fired) {
+func (o *oneShot) fire(f WatchResult) {
 	if !o.over.CompareAndSwap(false, true) {
 		return
 	}
@@ -46,7 +46,7 @@ func (o *oneShot) arm() {
 	o.cn.mu.Lock()
 	defer o.cn.mu.Unlock()
 	if o.cn.err == nil {
-		o.cn.shots[o.id] = o
+		o.cn.oneShots[o.id] = o
 	}
 }
 
@@ -56,45 +56,45 @@ func (o *oneShot) disarm() {
 	}
 	o.cn.mu.Lock()
 	defer o.cn.mu.Unlock()
-	delete(o.cn.shots, o.id)
+	delete(o.cn.oneShots, o.id)
 }
 
 // fired is told that a watch ended.
 func (cn *conn) fired(m *protocol.Fired) {
 	cn.mu.Lock()
-	o := cn.shots[m.WatchID]
-	delete(cn.shots, m.WatchID)
+	o := cn.oneShots[m.WatchID]
+	delete(cn.oneShots, m.WatchID)
 	cn.mu.Unlock()
 	if o != nil {
-		o.fire(Fired{DataChanged: m.DataChanged, OwnersChanged: m.OwnersChanged})
+		o.fire(WatchResult{DataChanged: m.DataChanged, OwnersChanged: m.OwnersChanged})
 	}
 }
 
 // WatchOnce reads a semaphore and arms the session's one-shot watch on it, atomically. The channel gets exactly one value: when what is watched changes, or as soon as
 // a change may have been missed. A session has one such watch per semaphore: a newer one ends the older. Errors: NotFound.
-func (s *Session) WatchOnce(ctx context.Context, name string, what Aspect, opts ...ReadOption) (*Semaphore, <-chan Fired, error) {
+func (s *Session) WatchOnce(ctx context.Context, name string, what WatchMask, opts ...ReadOption) (*Semaphore, <-chan WatchResult, error) {
 	if what == 0 || what&^(OnData|OnOwners) != 0 {
-		return nil, nil, about("watch", name, protocol.Errorf(protocol.StatusBadRequest, "nothing to watch for is named; give OnData, OnOwners or both"))
+		return nil, nil, withOp("watch", name, protocol.Errorf(protocol.StatusBadRequest, "nothing to watch for is named; give OnData, OnOwners or both"))
 	}
 	bucket, err := s.node.bucket(ctx, name)
 	if err != nil {
-		return nil, nil, about("watch", name, err)
+		return nil, nil, withOp("watch", name, err)
 	}
 	o := readOptionsOf(opts)
 	req := protocol.Describe{Session: s.id, Node: s.node.id, Name: []byte(name), Consistency: o.consistency, Flags: o.flags | uint8(what)}
 	var shot *oneShot
 	sem, err := s.node.pages(ctx, bucket, &req, func(reply *protocol.DescribeReply) error {
-		_, _, err := s.send(ctx, protocol.KindDescribe, bucket, &numbered{prepare: func(tr trail) {
+		_, _, err := s.send(ctx, protocol.KindDescribe, bucket, &requestState{prepare: func(route requestRoute) {
 			req.MinIndex = s.node.readFrom(bucket)
 			req.Consistency = o.consistency
 			if o.consistency == Relaxed || o.consistency != Strict && s.node.relaxed {
-				req.Consistency = s.node.consistencyAt(o, tr.shard, tr.cn)
+				req.Consistency = s.node.consistencyAt(o, route.shard, route.cn)
 			}
 			if req.Flags&uint8(OnData|OnOwners) == 0 || len(req.Cursor) > 0 {
 				return // not the first page
 			}
 			shot.disarm()
-			shot = &oneShot{id: s.c.lastWatch.Add(1), cn: tr.cn, ch: make(chan Fired, 1)}
+			shot = &oneShot{id: s.c.lastWatchID.Add(1), cn: route.cn, ch: make(chan WatchResult, 1)}
 			shot.arm()
 			req.WatchID = shot.id
 		}}, &req, reply)
@@ -102,12 +102,12 @@ func (s *Session) WatchOnce(ctx context.Context, name string, what Aspect, opts 
 	})
 	if err != nil {
 		shot.disarm()
-		return nil, nil, about("watch", name, err)
+		return nil, nil, withOp("watch", name, err)
 	}
 	fired := shot
 	stop := context.AfterFunc(s.ctx, func() {
 		fired.disarm()
-		fired.fire(Fired{})
+		fired.fire(WatchResult{})
 	})
 	fired.stop.Store(&stop)
 	if fired.over.Load() {

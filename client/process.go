@@ -33,36 +33,36 @@ func (p *ProcessWay) Node() uint64 { return p.n.id }
 // Session is the session whose requests go this way, nil for none.
 func (p *ProcessWay) Session() *Session { return p.s }
 
-// errNoMember: a member has a session.
-var errNoMember = protocol.Errorf(protocol.StatusBadRequest, "this way to the process is for reading; open it on a session to take part")
+// errNeedsSession: a member has a session.
+var errNeedsSession = protocol.Errorf(protocol.StatusBadRequest, "this way to the process is for reading; open it on a session to take part")
 
-// ProcessEar takes what the server tells a member, one of the two. It runs on a goroutine that reads for many sessions, and must not wait. The messages are its own.
-type ProcessEar func(*protocol.ProcessRound, *protocol.ProcessMessage)
+// ProcessHandler takes what the server tells a member, one of the two. It runs on a goroutine that reads for many sessions, and must not wait. The messages are its own.
+type ProcessHandler func(*protocol.ProcessRound, *protocol.ProcessMessage)
 
-// ErrMemberAlready: the session is a member of the process already.
-var ErrMemberAlready = errors.New("this session is a member of the process already; leave first, or join with another session")
+// ErrAlreadyMember: the session is a member of the process already.
+var ErrAlreadyMember = errors.New("this session is a member of the process already; leave first, or join with another session")
 
-// Listen has what the server tells about the process heard, until stop is called. One listens at a time: ErrMemberAlready.
-func (p *ProcessWay) Listen(ear ProcessEar) (stop func(), err error) {
+// Listen has what the server tells about the process heard, until stop is called. One listens at a time: ErrAlreadyMember.
+func (p *ProcessWay) Listen(ear ProcessHandler) (stop func(), err error) {
 	if p.s == nil {
-		return nil, about("join process", p.name, errNoMember)
+		return nil, withOp("join process", p.name, errNeedsSession)
 	}
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
 	if p.s.err != nil {
 		return nil, p.s.err
 	}
-	if p.s.ears[p.name] != nil {
-		return nil, about("join process", p.name, ErrMemberAlready)
+	if p.s.processHandlers[p.name] != nil {
+		return nil, withOp("join process", p.name, ErrAlreadyMember)
 	}
-	if p.s.ears == nil {
-		p.s.ears = make(map[string]ProcessEar)
+	if p.s.processHandlers == nil {
+		p.s.processHandlers = make(map[string]ProcessHandler)
 	}
-	p.s.ears[p.name] = ear
+	p.s.processHandlers[p.name] = ear
 	return func() {
 		p.s.mu.Lock()
 		defer p.s.mu.Unlock()
-		delete(p.s.ears, p.name)
+		delete(p.s.processHandlers, p.name)
 	}, nil
 }
 
@@ -78,31 +78,31 @@ func (p *ProcessWay) bucket(ctx context.Context) (uint32, error) {
 // ErrOutcomeUnknown among them.
 func (p *ProcessWay) Change(ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message) error {
 	if p.s == nil {
-		return about(doing(kind), p.name, errNoMember)
+		return withOp(opName(kind), p.name, errNeedsSession)
 	}
 	bucket, err := p.bucket(ctx)
 	if err != nil {
-		return about(doing(kind), p.name, err)
+		return withOp(opName(kind), p.name, err)
 	}
-	x := numbered{head: head}
+	x := requestState{head: head}
 	_, sent, err := p.s.send(ctx, kind, bucket, &x, m, reply)
-	p.s.close(x.seq)
+	p.s.closeSeq(x.seq)
 	if err != nil {
-		err = unknown(sent && !answered(err), err)
+		err = outcomeUnknown(sent && !answered(err), err)
 	}
-	return about(doing(kind), p.name, err)
+	return withOp(opName(kind), p.name, err)
 }
 
 // Tell sends a request of the session that has no number until it is answered. It may arrive more than once.
 func (p *ProcessWay) Tell(ctx context.Context, kind protocol.Kind, m protocol.Message) error {
 	if p.s == nil {
-		return about(doing(kind), p.name, errNoMember)
+		return withOp(opName(kind), p.name, errNeedsSession)
 	}
 	bucket, err := p.bucket(ctx)
 	if err == nil {
-		_, _, err = p.s.send(ctx, kind, bucket, &numbered{}, m, &protocol.Empty{})
+		_, _, err = p.s.send(ctx, kind, bucket, &requestState{}, m, &protocol.Empty{})
 	}
-	return about(doing(kind), p.name, err)
+	return withOp(opName(kind), p.name, err)
 }
 
 // Follow calls connected whenever the way leads over another connection or attach than before, the first time too, until ctx or the session ends: what was told
@@ -110,35 +110,35 @@ func (p *ProcessWay) Tell(ctx context.Context, kind protocol.Kind, m protocol.Me
 func (p *ProcessWay) Follow(ctx context.Context, connected func()) {
 	s := p.s
 	retry := backoff{base: retryBase, max: retryMax}
-	for ctx.Err() == nil && s.over() == nil {
+	for ctx.Err() == nil && s.endErr() == nil {
 		bucket, err := p.bucket(ctx)
-		var tr trail
+		var route requestRoute
 		if err == nil {
-			tr, err = s.place(ctx, bucket, &numbered{})
+			route, err = s.routeRequest(ctx, bucket, &requestState{})
 		}
 		if err != nil {
-			s.c.pause(ctx, tr.shard, tr.cn, err, &retry)
+			s.c.waitRetry(ctx, route.shard, route.cn, err, &retry)
 			continue
 		}
 		retry.failures = 0
 		connected()
-		p.await(ctx, tr, bucket)
+		p.await(ctx, route, bucket)
 	}
 }
 
 // await returns when the trail is lost, or leads elsewhere.
-func (p *ProcessWay) await(ctx context.Context, tr trail, bucket uint32) {
+func (p *ProcessWay) await(ctx context.Context, route requestRoute, bucket uint32) {
 	s := p.s
 	for {
 		mapped := s.c.mapChanged()
-		if s.c.moved(tr, s.node.tier, bucket) {
+		if s.c.routeChanged(route, s.node.tier, bucket) {
 			return
 		}
 		select {
 		case <-mapped:
-		case <-tr.att.gone:
+		case <-route.att.gone:
 			return
-		case <-tr.cn.done:
+		case <-route.cn.done:
 			return
 		case <-ctx.Done():
 			return
@@ -173,7 +173,7 @@ func (c *Client) processEvent(h protocol.Header) error {
 		return nil
 	}
 	s.mu.Lock()
-	ear := s.ears[string(name)]
+	ear := s.processHandlers[string(name)]
 	s.mu.Unlock()
 	if ear != nil {
 		ear(round, message)

@@ -146,8 +146,8 @@ func TestProcessList(t *testing.T) {
 	})
 }
 
-// TestProcessWayWithoutSession: who only reads cannot take part, and is told so before anything is sent.
-func TestProcessWayWithoutSession(t *testing.T) {
+// TestProcessWithoutSession: who only reads cannot take part, and is told so before anything is sent.
+func TestProcessWithoutSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		p := f.sessionIn(t, f.open(t), 0).Node().Process("queue")

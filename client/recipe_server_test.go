@@ -175,7 +175,7 @@ func TestService(t *testing.T) {
 		t.Fatalf("%+v", ev)
 	}
 	must(t, regs[0].Update(ctx, []byte("moved")))
-	if ev := step(); ev.Kind != client.MemberChanged || string(ev.Member.Data) != "moved" || ev.Member.OrderID != regs[0].Lease.Token() {
+	if ev := step(); ev.Kind != client.MemberChanged || string(ev.Member.Data) != "moved" || ev.Member.Token != regs[0].Lease.Token() {
 		t.Fatalf("%+v", ev)
 	}
 	must(t, regs[1].Deregister(ctx))
@@ -215,18 +215,18 @@ func TestServiceRestarts(t *testing.T) {
 			switch ev.Kind {
 			case client.MemberSnapshot:
 				for _, m := range ev.Members {
-					have[m.OrderID] = true
+					have[m.Token] = true
 				}
 			case client.MemberAdded:
-				if have[ev.Member.OrderID] {
+				if have[ev.Member.Token] {
 					t.Error("added twice")
 				}
-				have[ev.Member.OrderID] = true
+				have[ev.Member.Token] = true
 			case client.MemberRemoved:
-				if !have[ev.Member.OrderID] {
+				if !have[ev.Member.Token] {
 					t.Error("removed, and was never there")
 				}
-				delete(have, ev.Member.OrderID)
+				delete(have, ev.Member.Token)
 			}
 			mu.Unlock()
 		}
@@ -334,7 +334,7 @@ func TestConfigHistory(t *testing.T) {
 	c := dial(t, srv)
 	const writers, each = 4, 6
 	var mu sync.Mutex
-	said := map[uint64]string{}
+	received := map[uint64]string{}
 	var all sync.WaitGroup
 	for w := range writers {
 		s := session(t, c)
@@ -343,10 +343,10 @@ func TestConfigHistory(t *testing.T) {
 				data := fmt.Sprintf("writer %d, value %d", w, i)
 				v, err := s.Config("flags").Set(ctx, []byte(data))
 				mu.Lock()
-				if said[v] != "" || err != nil {
-					t.Errorf("version %d was %q and is %q, %v", v, said[v], data, err)
+				if received[v] != "" || err != nil {
+					t.Errorf("version %d was %q and is %q, %v", v, received[v], data, err)
 				}
-				said[v] = data
+				received[v] = data
 				mu.Unlock()
 			}
 		})
@@ -360,7 +360,7 @@ func TestConfigHistory(t *testing.T) {
 			t.Fatalf("%d values, %v; want %d", len(list), err, want)
 		}
 		for i, v := range list {
-			if v.Version != newest-uint64(i) || !v.Exists || v.Time.IsZero() || said[v.Version] != "" && string(v.Data) != said[v.Version] {
+			if v.Version != newest-uint64(i) || !v.Exists || v.Time.IsZero() || received[v.Version] != "" && string(v.Data) != received[v.Version] {
 				t.Errorf("value %d is version %d, %q, set at %s", i, v.Version, v.Data, v.Time)
 			}
 		}
@@ -368,7 +368,7 @@ func TestConfigHistory(t *testing.T) {
 	check(s.Config("flags").ConfigReader, writers*each, 11)
 
 	// The bounds are bytes, too: what is too long to be kept is not, and the present value is never cut.
-	clear(said)
+	clear(received)
 	large := s.Config("large")
 	for i, size := range []int{10, 30 << 10, 30 << 10, client.MaxConfigLen, 20} {
 		if _, err := large.Set(ctx, append(bytes.Repeat([]byte("x"), size-1), byte(i))); err != nil {
@@ -485,14 +485,14 @@ func TestPages(t *testing.T) {
 	for range count {
 		acquire(t, session(t, c), "pages", client.Data(make([]byte, 200<<10)))
 	}
-	sem, err := s.Describe(ctx, "pages", client.WithOwners(), client.ReadConsistency(client.Strict))
+	sem, err := s.Describe(ctx, "pages", client.IncludeOwners(), client.ReadConsistency(client.Strict))
 	must(t, err)
 	if sem.Torn || len(sem.Owners) != count || sem.NumOwners != count || string(sem.Data) != "d" || sem.Limit != client.Max {
 		t.Fatal(sem.Torn, len(sem.Owners), sem.NumOwners, sem.Data)
 	}
 	for i, o := range sem.Owners {
-		if len(o.Data) != 200<<10 || i > 0 && o.OrderID <= sem.Owners[i-1].OrderID {
-			t.Fatal(i, len(o.Data), o.OrderID)
+		if len(o.Data) != 200<<10 || i > 0 && o.Token <= sem.Owners[i-1].Token {
+			t.Fatal(i, len(o.Data), o.Token)
 		}
 	}
 	// A watch carries as much, in pages too.

@@ -11,54 +11,54 @@ import (
 // the shard as a RELAXED read may be old. Even the master may be behind then, if it is another one than the instance that answered, or if it only was the next to be
 // asked after a failover: it answers STRICT. So a client reads what it wrote, and, by the indexes it asks for, never what is older than what it has read.
 
-// wroteStep is how exactly the time of the last change is kept: who changes much does not write it down each time.
-const wroteStep = 100 * time.Millisecond
+// writeTimeStep is how exactly the time of the last change is kept: who changes much does not write it down each time.
+const writeTimeStep = 100 * time.Millisecond
 
 // written is what was answered last of this client's changes of a shard, by its clock.
-type written struct {
-	last  atomic.Int64  // when; 0: never
-	by    atomic.Uint64 // which instance answered
-	moved atomic.Int64  // when another instance than the one before answered; 0: never
+type lastWrite struct {
+	at                atomic.Int64  // when; 0: never
+	instance          atomic.Uint64 // which instance answered
+	instanceChangedAt atomic.Int64  // when another instance than the one before answered; 0: never
 }
 
 // answered takes in that a request of this client that changed the shard was answered by an instance.
-func (w *written) answered(now time.Duration, instance uint64) {
-	if w.by.Load() != instance {
-		if before := w.by.Swap(instance); before != 0 && before != instance {
-			w.moved.Store(int64(now))
+func (w *lastWrite) record(now time.Duration, instance uint64) {
+	if w.instance.Load() != instance {
+		if before := w.instance.Swap(instance); before != 0 && before != instance {
+			w.instanceChangedAt.Store(int64(now))
 		}
 	}
-	if int64(now)-w.last.Load() > int64(wroteStep) {
-		w.last.Store(int64(now))
+	if int64(now)-w.at.Load() > int64(writeTimeStep) {
+		w.at.Store(int64(now))
 	}
 }
 
 // recent says that something was changed so lately that a RELAXED read may miss it.
-func (w *written) recent(now, grace time.Duration) bool {
-	within := func(at int64) bool { return at != 0 && int64(now)-at <= int64(grace+wroteStep) }
-	return within(w.last.Load()) || within(w.moved.Load())
+func (w *lastWrite) recent(now, grace time.Duration) bool {
+	within := func(at int64) bool { return at != 0 && int64(now)-at <= int64(grace+writeTimeStep) }
+	return within(w.at.Load()) || within(w.instanceChangedAt.Load())
 }
 
 // shows says that a RELAXED read at an instance shows all that was changed: it was long ago, or that instance had applied it when it answered, and whatever others had
 // answered before.
-func (w *written) shows(now, grace time.Duration, instance uint64) bool {
+func (w *lastWrite) visibleAt(now, grace time.Duration, instance uint64) bool {
 	if !w.recent(now, grace) {
 		return true
 	}
-	moved := w.moved.Load()
-	return w.by.Load() == instance && (moved == 0 || int64(now)-moved > int64(grace+wroteStep))
+	moved := w.instanceChangedAt.Load()
+	return w.instance.Load() == instance && (moved == 0 || int64(now)-moved > int64(grace+writeTimeStep))
 }
 
 // consistencyAt is what to ask an instance for, of a reader that wants o.
 func (n *Node) consistencyAt(o readOptions, shard uint64, cn *conn) Consistency {
-	if w := n.c.routes.Load().ways[shard]; w != nil && !w.writes.shows(n.c.clock.now(), n.grace, cn.instance) {
+	if w := n.c.routes.Load().byShard[shard]; w != nil && !w.lastWrite.visibleAt(n.c.clock.now(), n.grace, cn.instance) {
 		return Strict
 	}
 	return o.consistency
 }
 
 // readAt is the place of a read: what master says, or at first a replica. It sets what the request is to ask for there.
-func (n *Node) readAt(o readOptions, bucket uint32, master place, want *Consistency) place {
+func (n *Node) readAt(o readOptions, bucket uint32, master destination, want *Consistency) destination {
 	if o.consistency == Strict || o.consistency != Relaxed && !n.relaxed {
 		return master
 	}
@@ -66,7 +66,7 @@ func (n *Node) readAt(o readOptions, bucket uint32, master place, want *Consiste
 	return func(ctx context.Context) (*conn, uint64, uint64, error) {
 		if !tried {
 			tried = true
-			if cn, shard := n.c.preferred(n.tier, bucket, n.grace); cn != nil {
+			if cn, shard := n.c.preferredConn(n.tier, bucket, n.grace); cn != nil {
 				*want = n.consistencyAt(o, shard, cn)
 				return cn, uint64(bucket), shard, nil
 			}
@@ -80,34 +80,36 @@ func (n *Node) readAt(o readOptions, bucket uint32, master place, want *Consiste
 }
 
 // preferred is the connection to the replica that this client reads from, nil when the master is to be asked. A connection that is missing is being made then.
-func (c *Client) preferred(tier uint8, bucket uint32, grace time.Duration) (*conn, uint64) {
+func (c *Client) preferredConn(tier uint8, bucket uint32, grace time.Duration) (*conn, uint64) {
 	r := c.routes.Load()
 	if r == nil {
 		return nil, 0
 	}
-	w := r.way(tier, bucket)
+	w := r.forBucket(tier, bucket)
 	if w == nil || len(w.replicas) < 2 {
 		return nil, 0
 	}
-	if w.writes.recent(c.clock.now(), grace) {
+	if w.lastWrite.recent(c.clock.now(), grace) {
 		return nil, 0
 	}
-	at := c.choice(w)
-	l := c.link(at, "")
+	at := c.preferredReplica(w)
+	l := c.connector(at, "")
 	if cn := l.current.Load(); cn != nil && !cn.isLost() {
 		return cn, w.shard
 	}
-	l.begin(r.instances[at])
+	l.dialInBackground(r.instances[at])
 	return nil, 0
 }
 
 // choice is the replica of a shard that this client reads from.
-func (c *Client) choice(w *way) uint64 { return w.replicas[(c.taste+w.shard)%uint64(len(w.replicas))] }
+func (c *Client) preferredReplica(w *shardRoute) uint64 {
+	return w.replicas[(c.replicaSeed+w.shard)%uint64(len(w.replicas))]
+}
 
 // bucketOf is a bucket of a shard.
 func (n *Node) bucketOf(shard uint64) uint32 {
 	if t := n.c.routes.Load().tiers[n.tier]; t != nil {
-		return t.some[shard]
+		return t.someBucket[shard]
 	}
 	return 0
 }

@@ -9,117 +9,117 @@ import (
 )
 
 // trail is where an answer came from: while both are there, events that follow from it come too.
-type trail struct {
-	att   *attachment
-	cn    *conn // to the master of then
-	shard uint64
-	way   *way // of the shard
+type requestRoute struct {
+	att        *attachment
+	cn         *conn // to the master of then
+	shard      uint64
+	shardRoute *shardRoute // of the shard
 }
 
 // broken says that events may have been missed.
-func (t trail) broken() bool { return t.att.over.Load() || t.cn.over.Load() }
+func (t requestRoute) isBroken() bool { return t.att.over.Load() || t.cn.over.Load() }
 
-// badSessions is how often in a row a request may be refused as not attached here before that is the answer.
-const badSessions = 6
+// maxBadSessions is how often in a row a request may be refused as not attached here before that is the answer.
+const maxBadSessions = 6
 
 // send sends a numbered request of the session until it is answered with something that decides it: over lost connections, other masters and new attaches, always
 // with the same number; 0 takes one with the first sending. The head is filled in before each sending, and then prepare is called, if it is not nil. A is the acquire
 // that this is, if it is one. sent says that some sending was not answered, so that an error leaves the outcome open. An error is a *protocol.Error that the
 // server answered, what the session ended with, or the end of ctx.
-func (s *Session) send(ctx context.Context, kind protocol.Kind, bucket uint32, x *numbered, m, reply protocol.Message) (tr trail, sent bool, err error) {
-	tr, err = s.place(ctx, bucket, x)
+func (s *Session) send(ctx context.Context, kind protocol.Kind, bucket uint32, x *requestState, m, reply protocol.Message) (route requestRoute, sent bool, err error) {
+	route, err = s.routeRequest(ctx, bucket, x)
 	if err == nil {
 		var in bool
-		in, err = tr.cn.exchange(ctx, s, x.a, kind, tr.shard, uint64(bucket), m, reply)
+		in, err = route.cn.exchange(ctx, s, x.acquire, kind, route.shard, uint64(bucket), m, reply)
 		if err == nil {
-			tr.wrote(s.c, x)
-			return tr, false, nil
+			route.recordWrite(s.c, x)
+			return route, false, nil
 		}
 		sent = in && !answered(err)
 	}
-	return s.resend(ctx, kind, bucket, x, m, reply, tr, sent, err)
+	return s.resend(ctx, kind, bucket, x, m, reply, route, sent, err)
 }
 
 // wrote takes in that a request which may have changed something was answered.
-func (t trail) wrote(c *Client, x *numbered) {
-	if t.way != nil && (x == nil || x.head != nil) {
-		t.way.writes.answered(c.clock.fast(), t.cn.instance)
+func (t requestRoute) recordWrite(c *Client, x *requestState) {
+	if t.shardRoute != nil && (x == nil || x.head != nil) {
+		t.shardRoute.lastWrite.record(c.clock.fast(), t.cn.instance)
 	}
 }
 
 // numbered is what is of the session in a request.
-type numbered struct {
+type requestState struct {
 	seq     uint64
 	head    *protocol.Head // of the request, nil: it has none
-	a       *acquisition   // the acquire that this is, nil: another request
-	prepare func(trail)
+	acquire *acquireOp     // the acquire that this is, nil: another request
+	prepare func(requestRoute)
 
 	// The connection that an acquire was sent on; nil: none, or several.
-	on     *conn
-	strewn bool   // several
-	after  uint64 // of a release: the acquire that it undoes was sent on the connection on, and must not arrive behind it
+	sentVia       *conn
+	sentOnSeveral bool   // several
+	after         uint64 // of a release: the acquire that it undoes was sent on the connection on, and must not arrive behind it
 }
 
-// sentOn notes where a request is sent.
-func (x *numbered) sentOn(cn *conn) {
-	if x.a == nil {
+// recordConn notes where a request is sent.
+func (x *requestState) recordConn(cn *conn) {
+	if x.acquire == nil {
 		return
 	}
-	if x.on != nil && x.on != cn {
-		x.strewn = true
+	if x.sentVia != nil && x.sentVia != cn {
+		x.sentOnSeveral = true
 	}
-	x.on = cn
-	if x.strewn {
-		x.on = nil
+	x.sentVia = cn
+	if x.sentOnSeveral {
+		x.sentVia = nil
 	}
 }
 
-// errBefore: numbers before that of an acquire which is to be undone are open still.
-var errBefore = protocol.Errorf(protocol.StatusUnavailable, "requests of the session that were sent earlier are not answered yet")
+// errEarlierUnanswered: numbers before that of an acquire which is to be undone are open still.
+var errEarlierUnanswered = protocol.Errorf(protocol.StatusUnavailable, "requests of the session that were sent earlier are not answered yet")
 
 // ordered says whether a request may go over a connection now: nothing that it undoes can arrive behind it.
-func (s *Session) ordered(cn *conn, x *numbered) bool {
-	return x.after == 0 || x.on == cn || x.head.Low > x.after
+func (s *Session) ordered(cn *conn, x *requestState) bool {
+	return x.after == 0 || x.sentVia == cn || x.head.Low > x.after
 }
 
 // resend is the rest of send, after a first sending that failed.
-func (s *Session) resend(ctx context.Context, kind protocol.Kind, bucket uint32, x *numbered, m, reply protocol.Message, tr trail, sent bool, err error) (trail, bool, error) {
+func (s *Session) resend(ctx context.Context, kind protocol.Kind, bucket uint32, x *requestState, m, reply protocol.Message, route requestRoute, sent bool, err error) (requestRoute, bool, error) {
 	retry := backoff{base: retryBase, max: retryMax}
 	refused := 0
 	var last error
 	for {
 		switch {
-		case s.over() != nil:
-			return tr, sent, unanswered(s.over())
+		case s.endErr() != nil:
+			return route, sent, markUndecided(s.endErr())
 		case ctx.Err() != nil && !answered(err):
-			return tr, sent, interrupted(ctx, s.why(last))
+			return route, sent, interrupted(ctx, s.waitReason(last))
 		}
 		last = err
 		switch st := protocol.StatusOf(err); {
-		case st == protocol.StatusBadSession && refused < badSessions && !fenced(err):
+		case st == protocol.StatusBadSession && refused < maxBadSessions && !isFenced(err):
 			refused++
-			s.mistrust(tr)
+			s.handleBadSession(route)
 			sleep(ctx, s.ctx.Done(), retry.next())
 		case st == protocol.StatusSessionExpired:
-			s.serverSaid(err)
+			s.endedByServer(err)
 			if sent {
-				return tr, sent, unanswered(s.over()) // it answers this sending, and not the one before
+				return route, sent, markUndecided(s.endErr()) // it answers this sending, and not the one before
 			}
-			return tr, sent, s.over()
-		case again(err):
-			s.c.pause(ctx, tr.shard, tr.cn, err, &retry)
+			return route, sent, s.endErr()
+		case canResend(err):
+			s.c.waitRetry(ctx, route.shard, route.cn, err, &retry)
 		default:
-			return tr, sent, err
+			return route, sent, err
 		}
-		if ctx.Err() != nil && s.over() == nil {
-			return tr, sent, interrupted(ctx, err)
+		if ctx.Err() != nil && s.endErr() == nil {
+			return route, sent, interrupted(ctx, err)
 		}
-		if tr, err = s.place(ctx, bucket, x); err == nil {
+		if route, err = s.routeRequest(ctx, bucket, x); err == nil {
 			var in bool
-			in, err = tr.cn.exchange(ctx, s, x.a, kind, tr.shard, uint64(bucket), m, reply)
+			in, err = route.cn.exchange(ctx, s, x.acquire, kind, route.shard, uint64(bucket), m, reply)
 			if err == nil {
-				tr.wrote(s.c, x)
-				return tr, false, nil
+				route.recordWrite(s.c, x)
+				return route, false, nil
 			}
 			sent = sent || in && !answered(err)
 		}
@@ -127,17 +127,17 @@ func (s *Session) resend(ctx context.Context, kind protocol.Kind, bucket uint32,
 }
 
 // why is what the session waits for: the last error of a request, or that of its last attach while it is not attached.
-func (s *Session) why(last error) error {
+func (s *Session) waitReason(last error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if last == nil && s.att == nil && s.away != nil {
-		return fmt.Errorf("session is not attached: %w", s.away)
+	if last == nil && s.attachment == nil && s.attachErr != nil {
+		return fmt.Errorf("session is not attached: %w", s.attachErr)
 	}
 	return last
 }
 
 // over is why the session is over, or nil. A session whose deadline has passed is over, however late the timer is.
-func (s *Session) over() error {
+func (s *Session) endErr() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
@@ -147,137 +147,137 @@ func (s *Session) over() error {
 }
 
 // place finds the connection for a bucket, makes sure that the session is known on it, and fills in what is of the session in the request.
-func (s *Session) place(ctx context.Context, bucket uint32, x *numbered) (trail, error) {
+func (s *Session) routeRequest(ctx context.Context, bucket uint32, x *requestState) (requestRoute, error) {
 	s.mu.Lock()
-	att, err := s.att, s.err
-	s.number(x)
+	att, err := s.attachment, s.err
+	s.assignSeq(x)
 	s.mu.Unlock()
 	if err != nil {
-		return trail{}, err
+		return requestRoute{}, err
 	}
 	if att == nil {
-		if att, err = s.attachment(ctx); err != nil {
-			return trail{}, err
+		if att, err = s.waitAttached(ctx); err != nil {
+			return requestRoute{}, err
 		}
 		s.mu.Lock()
-		s.number(x) // low may have risen
+		s.assignSeq(x) // low may have risen
 		s.mu.Unlock()
 	}
-	cn, shard, err := s.c.toBucket(ctx, s.node.tier, bucket)
+	cn, shard, err := s.c.connToBucket(ctx, s.node.tier, bucket)
 	if err != nil {
-		return trail{shard: shard}, err
+		return requestRoute{shard: shard}, err
 	}
 	if !s.ordered(cn, x) {
-		return trail{shard: shard}, errBefore
+		return requestRoute{shard: shard}, errEarlierUnanswered
 	}
 	if cn != att.cn {
 		if err := s.present(ctx, cn, att); err != nil {
-			return trail{cn: cn, shard: shard}, err
+			return requestRoute{cn: cn, shard: shard}, err
 		}
 	}
-	tr := trail{att: att, cn: cn, shard: shard, way: s.c.routes.Load().way(s.node.tier, bucket)}
-	x.sentOn(cn)
+	route := requestRoute{att: att, cn: cn, shard: shard, shardRoute: s.c.routes.Load().forBucket(s.node.tier, bucket)}
+	x.recordConn(cn)
 	if x.prepare != nil {
-		x.prepare(tr)
+		x.prepare(route)
 	}
-	return tr, nil
+	return route, nil
 }
 
 // number takes a number if there is none yet, and fills in the head. mu is held.
-func (s *Session) number(x *numbered) {
+func (s *Session) assignSeq(x *requestState) {
 	if x.head == nil {
 		return
 	}
 	if x.seq == 0 {
-		x.seq = s.numbers.take()
+		x.seq = s.seqs.take()
 	}
-	*x.head = protocol.Head{Session: s.id, Seq: x.seq, Low: s.numbers.low}
+	*x.head = protocol.Head{Session: s.id, Seq: x.seq, Low: s.seqs.low}
 }
 
 // moved says whether events about a bucket may come from another place by now.
-func (c *Client) moved(tr trail, tier uint8, bucket uint32) bool {
-	w := c.routes.Load().way(tier, bucket)
-	return w == nil || w.shard != tr.shard || w.master.Load() != tr.cn.instance
+func (c *Client) routeChanged(route requestRoute, tier uint8, bucket uint32) bool {
+	w := c.routes.Load().forBucket(tier, bucket)
+	return w == nil || w.shard != route.shard || w.master.Load() != route.cn.instance
 }
 
 // present shows the session's ticket on a connection it is not attached on, once per attach. It does not wait for the answer: what follows on the same connection
 // is let in behind it, or refused and sent again.
 func (s *Session) present(ctx context.Context, cn *conn, att *attachment) error {
 	cn.mu.Lock()
-	known := cn.guests[s] >= att.epoch
+	known := cn.presented[s] >= att.epoch
 	cn.mu.Unlock()
 	if known {
 		return nil
 	}
-	_, _, err := cn.begin(ctx, s, protocol.KindPresent, 0, &protocol.Present{Ticket: att.ticket, Description: s.opts.description}, func(_ uint64, cl *call) {
-		cn.guests[s] = att.epoch
+	_, _, err := cn.startCall(ctx, s, protocol.KindPresent, 0, &protocol.Present{Ticket: att.ticket, Description: s.opts.description}, func(_ uint64, cl *call) {
+		cn.presented[s] = att.epoch
 		cl.reply = func(status protocol.Status, _ []byte, err error) {
 			if err == nil && status != protocol.StatusOK {
-				cn.unknownGuest(s)
+				cn.forgetPresented(s)
 			}
 		}
 	})
 	return err
 }
 
-func (cn *conn) unknownGuest(s *Session) {
+func (cn *conn) forgetPresented(s *Session) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
-	delete(cn.guests, s)
+	delete(cn.presented, s)
 }
 
 // mistrust is told when a request was refused because the session is not known where it went.
-func (s *Session) mistrust(tr trail) {
-	if tr.cn != tr.att.cn {
-		tr.cn.mu.Lock()
-		_, presented := tr.cn.guests[s]
-		delete(tr.cn.guests, s)
-		tr.cn.mu.Unlock()
+func (s *Session) handleBadSession(route requestRoute) {
+	if route.cn != route.att.cn {
+		route.cn.mu.Lock()
+		_, presented := route.cn.presented[s]
+		delete(route.cn.presented, s)
+		route.cn.mu.Unlock()
 		if presented {
 			return // show the ticket again
 		}
 	}
-	s.doubt(tr.att)
+	s.detachHome(route.att)
 }
 
 // close says that the answer of a request has come, or that nobody wants it any more. 0 is no number.
-func (s *Session) close(seq uint64) {
+func (s *Session) closeSeq(seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if seq != 0 {
-		s.numbers.done(seq)
+		s.seqs.done(seq)
 	}
 }
 
 // once sends a request of which nothing is left to do when ctx ends: an outcome that is not known then is reported as such, and the request, should it still be on its
 // way, is refused once a later one of its bucket has arrived.
-func (s *Session) once(ctx context.Context, kind protocol.Kind, name string, head *protocol.Head, m, reply protocol.Message) error {
+func (s *Session) sendOnce(ctx context.Context, kind protocol.Kind, name string, head *protocol.Head, m, reply protocol.Message) error {
 	bucket, err := s.node.bucket(ctx, name)
 	if err != nil {
 		return err
 	}
-	x := numbered{head: head}
+	x := requestState{head: head}
 	_, sent, err := s.send(ctx, kind, bucket, &x, m, reply)
-	s.close(x.seq)
+	s.closeSeq(x.seq)
 	if err != nil {
-		err = unknown(sent && !answered(err), err)
+		err = outcomeUnknown(sent && !answered(err), err)
 	}
 	return err
 }
 
 // settle goes on with work until it is done. Work takes up where it was interrupted, and says whether it is done; if ctx ends first, it goes on in the background for
 // as long as the session lives.
-func (s *Session) settle(ctx context.Context, work func(context.Context) (done bool, err error)) error {
+func (s *Session) finishInBackground(ctx context.Context, work func(context.Context) (done bool, err error)) error {
 	done, err := work(ctx)
 	if !done {
-		s.goOn(work)
+		s.continueInBackground(work)
 	}
 	return err
 }
 
-// goOn is the rest of settle, after work was interrupted.
-func (s *Session) goOn(work func(context.Context) (done bool, err error)) {
-	if s.over() == nil {
+// continueInBackground is the rest of settle, after work was interrupted.
+func (s *Session) continueInBackground(work func(context.Context) (done bool, err error)) {
+	if s.endErr() == nil {
 		s.c.run(func() {
 			for done := false; !done && s.ctx.Err() == nil; {
 				if done, _ = work(s.ctx); !done {

@@ -336,8 +336,8 @@ func TestBadSession(t *testing.T) {
 	})
 }
 
-// TestGivenUpAcquire: an acquire that is given up before it was answered is taken back with a later number, and the name is free for the next only then.
-func TestGivenUpAcquire(t *testing.T) {
+// TestAbandonedAcquire: an acquire that is given up before it was answered is taken back with a later number, and the name is free for the next only then.
+func TestAbandonedAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		c := f.open(t)
@@ -574,9 +574,9 @@ func TestHelloRefused(t *testing.T) {
 			{func(fc *fakeConn, h protocol.Header) {
 				fc.reply(h, &protocol.HelloReply{Version: 99, Cluster: "fake"})
 			}, protocol.StatusUnsupported, 0},
-			{func(fc *fakeConn, h protocol.Header) { fc.fail(h, protocol.StatusOverloaded) }, Overloaded, firstTimeout},
+			{func(fc *fakeConn, h protocol.Header) { fc.fail(h, protocol.StatusOverloaded) }, Overloaded, openTimeoutDefault},
 			{func(fc *fakeConn, h protocol.Header) { fc.sendBytes([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")) }, ErrHandshake, 0},
-			{func(fc *fakeConn, h protocol.Header) {}, context.DeadlineExceeded, firstTimeout},
+			{func(fc *fakeConn, h protocol.Header) {}, context.DeadlineExceeded, openTimeoutDefault},
 		} {
 			f.set(func() {
 				f.on = func(fc *fakeConn, h protocol.Header) bool {

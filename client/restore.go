@@ -54,29 +54,29 @@ func (c *Client) Restore(ctx context.Context, saved Saved, opts ...SessionOption
 	}
 	info, err := c.resolve(ctx, saved.Node)
 	if err != nil {
-		return nil, aboutSession("restore", saved.Session, err)
+		return nil, withSession("restore", saved.Session, err)
 	}
-	if err := c.possible(ctx, saved.Session); err != nil {
-		return nil, aboutSession("restore", saved.Session, err)
+	if err := c.checkSessionID(ctx, saved.Session); err != nil {
+		return nil, withSession("restore", saved.Session, err)
 	}
 	s := c.newSession(saved.Node, info, o)
 	s.id, s.generation = saved.Session, saved.Generation+1
 	copy(s.key[:], saved.Key)
 	s.epoch = uint64(s.generation) * generationEpochs
-	s.numbers.reset(uint64(s.generation)*generationNumbers + 1)
+	s.seqs.reset(uint64(s.generation)*generationNumbers + 1)
 	s.nonce = c.beginRestore(s)
 	if err := s.restore(ctx); err != nil {
 		if !answered(err) {
 			c.restoreUnanswered(s)
 		}
 		s.cancel(err)
-		return nil, aboutSession("restore", saved.Session, err)
+		return nil, withSession("restore", saved.Session, err)
 	}
 	return s, nil
 }
 
 // restoring names a restore: of a session, from one saved state.
-type restoring struct {
+type restoreKey struct {
 	session    uint64
 	generation uint32
 }
@@ -86,7 +86,7 @@ type restoring struct {
 func (c *Client) beginRestore(s *Session) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	x := restoring{s.id, s.generation}
+	x := restoreKey{s.id, s.generation}
 	nonce, ok := c.restores[x]
 	if !ok {
 		return s.nonce
@@ -100,9 +100,9 @@ func (c *Client) restoreUnanswered(s *Session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.restores == nil {
-		c.restores = make(map[restoring]uint64)
+		c.restores = make(map[restoreKey]uint64)
 	}
-	c.restores[restoring{s.id, s.generation}] = s.nonce
+	c.restores[restoreKey{s.id, s.generation}] = s.nonce
 }
 
 // restore attaches the session. All tries have one epoch and one nonce: an epoch for each would let a later try overtake
@@ -115,7 +115,7 @@ func (s *Session) restore(ctx context.Context) error {
 		cn, reply, sent, err := s.sendAttach(ctx, epoch)
 		switch {
 		case err == nil:
-			return s.begin(sent, cn, reply, last != nil)
+			return s.activate(sent, cn, reply, last != nil)
 		case s.c.ctx.Err() != nil:
 			return ErrClientClosed
 		case ctx.Err() != nil:
@@ -124,10 +124,10 @@ func (s *Session) restore(ctx context.Context) error {
 				cn.end(errors.New("a restore on it was given up"))
 			}
 			return interrupted(ctx, last)
-		case !again(err):
+		case !canResend(err):
 			return err
 		}
 		last = err
-		s.c.pause(ctx, s.home(), cn, err, &retry)
+		s.c.waitRetry(ctx, s.home(), cn, err, &retry)
 	}
 }

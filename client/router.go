@@ -12,10 +12,10 @@ import (
 )
 
 // any is a connection to whichever instance: the one that was heard of last, since one that is cut off would be asked in vain.
-func (c *Client) any(ctx context.Context) (*conn, error) {
+func (c *Client) anyConn(ctx context.Context) (*conn, error) {
 	var best *conn
 	c.mu.Lock()
-	for _, l := range c.links {
+	for _, l := range c.connectors {
 		if cn := l.current.Load(); cn != nil && !cn.isLost() && (best == nil || cn.lastHeard.Load() > best.lastHeard.Load()) {
 			best = cn
 		}
@@ -26,91 +26,91 @@ func (c *Client) any(ctx context.Context) (*conn, error) {
 	}
 	if r := c.routes.Load(); r != nil {
 		// Every instance that is known may be the one that is left.
-		c.boot.mu.Lock()
+		c.bootstrap.mu.Lock()
 		for _, address := range r.instances {
-			if address != "" && !slices.Contains(c.boot.addresses, address) {
-				c.boot.addresses = append(c.boot.addresses, address)
+			if address != "" && !slices.Contains(c.bootstrap.addresses, address) {
+				c.bootstrap.addresses = append(c.bootstrap.addresses, address)
 			}
 		}
-		c.boot.mu.Unlock()
+		c.bootstrap.mu.Unlock()
 	}
-	return c.boot.get(ctx, nil)
+	return c.bootstrap.get(ctx, nil)
 }
 
 // patience is how long the connection to a master is waited for before another replica is asked who is the master now. The attempt goes on.
-const patience = 300 * time.Millisecond
+const masterTimeout = 300 * time.Millisecond
 
-// toShard is the connection to the master of a shard. When that cannot be reached, the next call tries another replica: it is the master by now, or knows who is.
-func (c *Client) toShard(ctx context.Context, shard uint64) (*conn, error) {
-	r, err := c.routesNow(ctx)
+// connToShard is the connection to the master of a shard. When that cannot be reached, the next call tries another replica: it is the master by now, or knows who is.
+func (c *Client) connToShard(ctx context.Context, shard uint64) (*conn, error) {
+	r, err := c.currentRoutes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if w := r.ways[shard]; w != nil {
+	if w := r.byShard[shard]; w != nil {
 		if cn := w.conn(); cn != nil {
 			return cn, nil
 		}
 	}
 	moved := c.mapChanged()
 	r = c.routes.Load() // what is newer than this ends the wait
-	w := r.ways[shard]
+	w := r.byShard[shard]
 	if w == nil {
 		return nil, protocol.Errorf(protocol.StatusWrongShard, "the cluster map has no shard %d", shard)
 	}
 	master := w.master.Load()
 	if master == 0 {
-		c.turn(w, 0)
+		c.tryNextReplica(w, 0)
 		master = w.master.Load()
 	}
 	if master == 0 {
 		return nil, protocol.Errorf(protocol.StatusWrongShard, "the cluster map names no instance for shard %d", shard)
 	}
 	if len(w.replicas) < 2 {
-		return c.link(master, "").reach(ctx, r.instances[master], moved)
+		return c.connector(master, "").getVia(ctx, r.instances[master], moved)
 	}
-	cn, err := c.reachSoon(ctx, r, master, moved)
+	cn, err := c.connWithin(ctx, r, master, moved)
 	if err != nil && ctx.Err() == nil {
-		c.turn(w, master)
+		c.tryNextReplica(w, master)
 	}
 	return cn, err
 }
 
-// reachSoon is the connection to an instance that is not the only one to ask: it is not waited for long.
-func (c *Client) reachSoon(ctx context.Context, r *routes, instance uint64, moved <-chan struct{}) (*conn, error) {
-	l := c.link(instance, "")
+// connWithin is the connection to an instance that is not the only one to ask: it is not waited for long.
+func (c *Client) connWithin(ctx context.Context, r *routeTable, instance uint64, moved <-chan struct{}) (*conn, error) {
+	l := c.connector(instance, "")
 	if cn := l.current.Load(); cn != nil && !cn.isLost() {
 		return cn, nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errSlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, masterTimeout, errMasterTimeout)
 	defer cancel()
-	return l.reach(ctx, r.instances[instance], moved)
+	return l.getVia(ctx, r.instances[instance], moved)
 }
 
-// errSlow: an instance was given up for now.
-var errSlow = fmt.Errorf("%w within %s", ErrUnreachable, patience)
+// errMasterTimeout: an instance was given up for now.
+var errMasterTimeout = fmt.Errorf("%w within %s", ErrUnreachable, masterTimeout)
 
-// toReplica is the connection to a replica of a shard: at first the one that this client has chosen for good, at random, so that clients are spread over them; after
+// connToReplica is the connection to a replica of a shard: at first the one that this client has chosen for good, at random, so that clients are spread over them; after
 // failures the master, and then one after the other.
-func (c *Client) toReplica(ctx context.Context, shard uint64, failures int) (*conn, error) {
-	r, err := c.routesNow(ctx)
+func (c *Client) connToReplica(ctx context.Context, shard uint64, failures int) (*conn, error) {
+	r, err := c.currentRoutes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	w := r.ways[shard]
+	w := r.byShard[shard]
 	if w == nil || len(w.replicas) < 2 || failures == 1 {
-		return c.toShard(ctx, shard)
+		return c.connToShard(ctx, shard)
 	}
-	at := w.replicas[(c.taste+shard+uint64(max(0, failures-1)))%uint64(len(w.replicas))]
-	cn, err := c.reachSoon(ctx, r, at, nil)
+	at := w.replicas[(c.replicaSeed+shard+uint64(max(0, failures-1)))%uint64(len(w.replicas))]
+	cn, err := c.connWithin(ctx, r, at, nil)
 	if err != nil && failures == 0 && ctx.Err() == nil {
-		return c.toShard(ctx, shard)
+		return c.connToShard(ctx, shard)
 	}
 	return cn, err
 }
 
 // conn is the connection there is to the master, or nil.
-func (w *way) conn() *conn {
-	l := w.link.Load()
+func (w *shardRoute) conn() *conn {
+	l := w.connector.Load()
 	if l == nil {
 		return nil
 	}
@@ -121,7 +121,7 @@ func (w *way) conn() *conn {
 }
 
 // turn goes on to another replica, if from is still where the shard is looked for: one that there is a connection to, most of the time, as it can be asked at once.
-func (c *Client) turn(w *way, from uint64) {
+func (c *Client) tryNextReplica(w *shardRoute, from uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := len(w.replicas)
@@ -138,7 +138,7 @@ func (c *Client) turn(w *way, from uint64) {
 		if next == 0 {
 			next = x
 		}
-		if l := c.links[x]; l != nil && live == 0 {
+		if l := c.connectors[x]; l != nil && live == 0 {
 			if cn := l.current.Load(); cn != nil && !cn.isLost() {
 				live = x
 			}
@@ -147,21 +147,21 @@ func (c *Client) turn(w *way, from uint64) {
 	if live != 0 && rand.N(4) != 0 {
 		next = live
 	}
-	c.settleOn(w, next)
+	c.setMaster(w, next)
 }
 
-// settleOn makes an instance the one a shard is looked for at. client.mu is held.
-func (c *Client) settleOn(w *way, master uint64) {
-	if w.master.Load() == master && w.link.Load() != nil {
+// setMaster makes an instance the one a shard is looked for at. client.mu is held.
+func (c *Client) setMaster(w *shardRoute, master uint64) {
+	if w.master.Load() == master && w.connector.Load() != nil {
 		return
 	}
-	w.link.Store(c.linkLocked(master))
+	w.connector.Store(c.connectorLocked(master))
 	w.master.Store(master)
 }
 
 // learn takes in that an instance said which one is a shard's master, since a raft term. What is older than what is known is dropped. What is new, or what the master
 // says itself, wakes who waits for it: those who wait for another try, and those who wait for events of the shard.
-func (c *Client) learn(w *way, from, master, term uint64) {
+func (c *Client) learnMaster(w *shardRoute, from, master, term uint64) {
 	c.mu.Lock()
 	if master == 0 || term < w.term || !slices.Contains(w.replicas, master) {
 		c.mu.Unlock()
@@ -170,28 +170,28 @@ func (c *Client) learn(w *way, from, master, term uint64) {
 	moved := term > w.term
 	news := moved || from == master
 	w.term = term
-	c.settleOn(w, master)
-	l := w.link.Load()
+	c.setMaster(w, master)
+	l := w.connector.Load()
 	if news {
 		close(c.newMap)
 		c.newMap = make(chan struct{})
 	}
 	c.mu.Unlock()
 	if news && w.conn() == nil {
-		l.hurry()
+		l.resetBackoff()
 	}
 	if moved {
 		c.leaderMoved(w.shard, master)
 	}
 }
 
-// toBucket is the connection to the master of the shard that owns a bucket, and that shard.
-func (c *Client) toBucket(ctx context.Context, tier uint8, bucket uint32) (*conn, uint64, error) {
-	r, err := c.routesNow(ctx)
+// connToBucket is the connection to the master of the shard that owns a bucket, and that shard.
+func (c *Client) connToBucket(ctx context.Context, tier uint8, bucket uint32) (*conn, uint64, error) {
+	r, err := c.currentRoutes(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	if w := r.way(tier, bucket); w != nil {
+	if w := r.forBucket(tier, bucket); w != nil {
 		if cn := w.conn(); cn != nil {
 			return cn, w.shard, nil
 		}
@@ -200,7 +200,7 @@ func (c *Client) toBucket(ctx context.Context, tier uint8, bucket uint32) (*conn
 	if shard == 0 {
 		return nil, 0, protocol.Errorf(protocol.StatusWrongShard, "the cluster map has no shard for bucket %d of tier %d", bucket, tier)
 	}
-	cn, err := c.toShard(ctx, shard)
+	cn, err := c.connToShard(ctx, shard)
 	return cn, shard, err
 }
 
@@ -208,21 +208,21 @@ func (c *Client) toBucket(ctx context.Context, tier uint8, bucket uint32) (*conn
 func (c *Client) tierOf(ctx context.Context, id uint8) (*tier, error) {
 	retry := backoff{base: retryBase, max: retryMax}
 	for {
-		r, err := c.routesNow(ctx)
+		r, err := c.currentRoutes(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if t := r.tiers[id]; t != nil && len(t.list) > 0 {
+		if t := r.tiers[id]; t != nil && len(t.shards) > 0 {
 			return t, nil
 		}
 		moved := c.mapChanged()
-		fresh, err := c.refresh(ctx, r)
+		fresh, err := c.refreshMap(ctx, r)
 		switch {
 		case fresh:
 			continue
 		case c.ctx.Err() != nil:
 			return nil, ErrClientClosed
-		case err != nil && ctx.Err() == nil && !again(err):
+		case err != nil && ctx.Err() == nil && !canResend(err):
 			return nil, err
 		}
 		select {
@@ -238,52 +238,52 @@ func (c *Client) tierOf(ctx context.Context, id uint8) (*tier, error) {
 
 // rethink is told that a shard did not serve a request that was sent over cn, nil for a request that found no connection. It says whether the next try is likely to go
 // better, and need not wait.
-func (c *Client) rethink(ctx context.Context, shard uint64, cn *conn, err error, tries int) bool {
+func (c *Client) updateRoutes(ctx context.Context, shard uint64, cn *conn, err error, tries int) bool {
 	r := c.routes.Load()
 	if r == nil {
 		return false
 	}
-	w := r.ways[shard]
+	w := r.byShard[shard]
 	status := protocol.StatusOf(err)
 	switch {
-	case errors.Is(err, errLinkLost):
+	case errors.Is(err, errConnLost):
 		return tries == 0 // the link has a back-off of its own
 	case status == protocol.StatusWrongShard && w != nil && cn != nil:
 		var e *protocol.Error
 		if errors.As(err, &e) && e.Master != 0 && e.Master != cn.instance {
-			c.learn(w, cn.instance, e.Master, e.Term)
+			c.learnMaster(w, cn.instance, e.Master, e.Term)
 			if w.master.Load() != cn.instance {
 				return tries < 2
 			}
 		}
 	case status == protocol.StatusUnavailable && w != nil && cn != nil && tries > 0:
-		c.turn(w, cn.instance)
+		c.tryNextReplica(w, cn.instance)
 		return false
 	}
 	if errors.Is(err, ErrUnreachable) && w != nil && cn != nil {
-		c.turn(w, cn.instance) // it took the request, and does not answer
+		c.tryNextReplica(w, cn.instance) // it took the request, and does not answer
 	}
 	switch {
 	case status == protocol.StatusWrongShard:
 		// The map is old; or who answered is, then somebody else may know.
-		fresh, _ := c.refresh(ctx, r)
-		if !fresh && w != nil && cn != nil && !c.refusesBucket(w, cn, err) {
-			c.turn(w, cn.instance)
+		fresh, _ := c.refreshMap(ctx, r)
+		if !fresh && w != nil && cn != nil && !c.masterRefusesBucket(w, cn, err) {
+			c.tryNextReplica(w, cn.instance)
 		}
 		return fresh && tries == 0
 	case errors.Is(err, ErrUnreachable) && len(r.instances) > 1:
 		if tries > 0 {
-			c.run(func() { _, _ = c.refresh(c.ctx, r) })
+			c.run(func() { _, _ = c.refreshMap(c.ctx, r) })
 		}
 		return tries < len(r.instances)
 	}
 	return false
 }
 
-// refusesBucket says that the shard's master answered, and does not serve the bucket: it is on its
+// masterRefusesBucket says that the shard's master answered, and does not serve the bucket: it is on its
 // way to another shard, or has arrived and is not served yet. Either is told. A former master that
 // has not heard of the new one goes by an older term.
-func (c *Client) refusesBucket(w *way, cn *conn, err error) bool {
+func (c *Client) masterRefusesBucket(w *shardRoute, cn *conn, err error) bool {
 	var e *protocol.Error
 	if !errors.As(err, &e) || e.Status != protocol.StatusWrongShard || e.Master != cn.instance {
 		return false

@@ -9,12 +9,12 @@ import (
 // Create makes a persistent semaphore with a limit of 1 .. Max units, and data of at most 1 MiB. Errors: AlreadyExists, also when it is identical; PreconditionFailed when an
 // ephemeral one has the name; BadRequest.
 func (s *Session) Create(ctx context.Context, name string, limit uint64, data []byte) error {
-	return about("create", name, s.create(ctx, name, limit, data))
+	return withOp("create", name, s.create(ctx, name, limit, data))
 }
 
 func (s *Session) create(ctx context.Context, name string, limit uint64, data []byte) error {
 	req := &protocol.Create{Name: []byte(name), Limit: limit, Data: data}
-	return s.once(ctx, protocol.KindCreate, name, &req.Head, req, &protocol.Empty{})
+	return s.sendOnce(ctx, protocol.KindCreate, name, &req.Head, req, &protocol.Empty{})
 }
 
 // UpdateOption is an option of Update.
@@ -29,7 +29,7 @@ func Expected(version uint64) UpdateOption {
 // PreconditionFailed, BadRequest.
 func (s *Session) Update(ctx context.Context, name string, data []byte, opts ...UpdateOption) (version uint64, err error) {
 	version, err = s.update(ctx, name, data, opts...)
-	return version, about("update", name, err)
+	return version, withOp("update", name, err)
 }
 
 func (s *Session) update(ctx context.Context, name string, data []byte, opts ...UpdateOption) (version uint64, err error) {
@@ -38,7 +38,7 @@ func (s *Session) update(ctx context.Context, name string, data []byte, opts ...
 		f(req)
 	}
 	var reply protocol.UpdateReply
-	if err := s.once(ctx, protocol.KindUpdate, name, &req.Head, req, &reply); err != nil {
+	if err := s.sendOnce(ctx, protocol.KindUpdate, name, &req.Head, req, &reply); err != nil {
 		return 0, err
 	}
 	return reply.Version, nil
@@ -49,18 +49,18 @@ func (s *Session) update(ctx context.Context, name string, data []byte, opts ...
 // Errors: NotFound, PreconditionFailed for an ephemeral semaphore.
 func (s *Session) Resize(ctx context.Context, name string, limit uint64) error {
 	req := &protocol.Resize{Name: []byte(name), Limit: limit}
-	return about("resize", name, s.once(ctx, protocol.KindResize, name, &req.Head, req, &protocol.Empty{}))
+	return withOp("resize", name, s.sendOnce(ctx, protocol.KindResize, name, &req.Head, req, &protocol.Empty{}))
 }
 
 // Delete removes a persistent semaphore. With owners or waiters it is refused with PreconditionFailed unless force is set: then waiters get Aborted and owners
 // lose their leases. Errors: NotFound; PreconditionFailed for an ephemeral semaphore, with force too.
 func (s *Session) Delete(ctx context.Context, name string, force bool) error {
-	return about("delete", name, s.delete(ctx, name, force))
+	return withOp("delete", name, s.delete(ctx, name, force))
 }
 
 func (s *Session) delete(ctx context.Context, name string, force bool) error {
 	req := &protocol.Delete{Name: []byte(name), Force: force}
-	return s.once(ctx, protocol.KindDelete, name, &req.Head, req, &protocol.Empty{})
+	return s.sendOnce(ctx, protocol.KindDelete, name, &req.Head, req, &protocol.Empty{})
 }
 
 // Release gives back whatever this session has at a semaphore, without a lease: what a restored session held before, for one. It is false when there was
@@ -68,18 +68,18 @@ func (s *Session) delete(ctx context.Context, name string, force bool) error {
 func (s *Session) Release(ctx context.Context, name string) (released bool, err error) {
 	bucket, err := s.node.bucket(ctx, name)
 	if err != nil {
-		return false, about("release", name, err)
+		return false, withOp("release", name, err)
 	}
-	e, _, _, err := s.enter(ctx, name, false)
+	e, _, _, err := s.lockName(ctx, name, false)
 	if err != nil {
-		return false, about("release", name, err)
+		return false, withOp("release", name, err)
 	}
 	s.mu.Lock()
 	if e.lease != nil {
 		e.lease.end(ErrReleased)
 	}
 	s.mu.Unlock()
-	r := &releasing{s: s, e: e, bucket: bucket}
-	err = s.settle(ctx, r.work)
-	return err == nil && r.reply.Released, about("release", name, err)
+	r := &releaseOp{s: s, e: e, bucket: bucket}
+	err = s.finishInBackground(ctx, r.work)
+	return err == nil && r.reply.Released, withOp("release", name, err)
 }

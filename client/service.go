@@ -25,7 +25,7 @@ type ServiceReader struct {
 // Member of a service.
 type Member struct {
 	Session     uint64
-	OrderID     uint64 // never reused
+	Token       uint64 // never reused
 	Data        []byte // as registered: an address, for one
 	Description string // of the session
 	Since       time.Time
@@ -88,7 +88,7 @@ func (r *Registration) Deregister(ctx context.Context) error { return r.Lease.Re
 
 // List reads the members, in order of registration. A service that nobody registered for has none.
 func (sv ServiceReader) List(ctx context.Context, opts ...ReadOption) ([]Member, error) {
-	sem, err := sv.n.Describe(ctx, sv.name, append(opts[:len(opts):len(opts)], WithOwners())...)
+	sem, err := sv.n.Describe(ctx, sv.name, append(opts[:len(opts):len(opts)], IncludeOwners())...)
 	if isNotFound(err) {
 		return nil, nil
 	}
@@ -116,7 +116,7 @@ func (sv ServiceReader) Watch(ctx context.Context) iter.Seq2[MemberEvent, error]
 				}
 				first = nil
 			case !synced:
-				first = follow(first, ev)
+				first = applyEvent(first, ev)
 			default:
 				if !each(MemberRemoved, ev.Removed, yield) || !each(MemberAdded, ev.Added, yield) || !each(MemberChanged, ev.Updated, yield) {
 					return
@@ -136,7 +136,7 @@ func each(kind MemberEventKind, owners []Owner, yield func(MemberEvent, error) b
 }
 
 func member(o Owner) Member {
-	return Member{Session: o.Session, OrderID: o.OrderID, Data: o.Data, Description: o.Description, Since: o.Since}
+	return Member{Session: o.Session, Token: o.Token, Data: o.Data, Description: o.Description, Since: o.Since}
 }
 
 func members(owners []Owner) []Member {

@@ -33,14 +33,14 @@ const (
 // When the link is lost, the session is attached again by itself and calls that wait are sent again without a double effect. When nothing vouches for it for 0.85
 // of its timeout, it is Expired for good, before the server could give what it held to another; it is never made anew under its user's hands.
 type Session struct {
-	c          *Client
-	node       Node
-	id         uint64
-	key        [protocol.KeyLen]byte
-	opts       sessionOptions
-	asked      time.Duration // the timeout that is asked for
-	generation uint32        // how often it was restored
-	nonce      uint64        // of this holder of the session
+	c                *Client
+	node             Node
+	id               uint64
+	key              [protocol.KeyLen]byte
+	opts             sessionOptions
+	requestedTimeout time.Duration // the timeout that is asked for
+	generation       uint32        // how often it was restored
+	nonce            uint64        // of this holder of the session
 
 	ctx    context.Context // ends with the session
 	cancel context.CancelCauseFunc
@@ -49,37 +49,37 @@ type Session struct {
 
 	ended atomic.Bool // err is set: nothing is sent any more
 
-	mu       sync.Mutex
-	m        *session.Machine
-	err      error         // why it is over
-	att      *attachment   // nil: not attached to any connection
-	attached chan struct{} // closed when att is set
-	epoch    uint64        // highest attach epoch asked for
-	away     error         // why the last attach failed
-	closeBy  time.Duration // until when a Close waits: the deadline when the first one began; 0: none did
-	timer    *time.Timer
-	numbers  numbers
-	entries  entrySet
-	ears     map[string]ProcessEar   // by process
-	results  map[uint64]*acquisition // by number: those that wait in a queue at the server
-	notices  []func()                // callbacks still to be called
-	noticing bool
-	checking bool // a goroutine confirms leases
-	recheck  bool // it must look once more
+	mu              sync.Mutex
+	m               *session.Machine
+	err             error         // why it is over
+	attachment      *attachment   // nil: not attached to any connection
+	attached        chan struct{} // closed when att is set
+	epoch           uint64        // highest attach epoch asked for
+	attachErr       error         // why the last attach failed
+	closeBy         time.Duration // until when a Close waits: the deadline when the first one began; 0: none did
+	timer           *time.Timer
+	seqs            seqAllocator
+	nameLocks       nameLockSet
+	processHandlers map[string]ProcessHandler // by process
+	waitingAcquires map[uint64]*acquireOp     // by number: those that wait in a queue at the server
+	notices         []func()                  // callbacks still to be called
+	noticing        bool
+	confirming      bool // a goroutine confirms leases
+	confirmAgain    bool // it must look once more
 
-	unhurried bool          // the next attach may wait a little: see linger
-	wanted    chan struct{} // capacity 1: a call waits for the session to be attached
+	lowPriority  bool          // the next attach may wait a little: see linger
+	attachWanted chan struct{} // capacity 1: a call waits for the session to be attached
 }
 
 // attachment is the session's bond with one connection. It is never changed.
 type attachment struct {
-	cn     *conn
-	shard  uint64 // home
-	epoch  uint64
-	ticket []byte
-	vouch  *vouch
-	gone   chan struct{} // closed when it is not the session's any more; guarded by session.mu for closing
-	over   atomic.Bool   // gone is closed
+	cn      *conn
+	shard   uint64 // home
+	epoch   uint64
+	ticket  []byte
+	renewal *renewal
+	gone    chan struct{} // closed when it is not the session's any more; guarded by session.mu for closing
+	over    atomic.Bool   // gone is closed
 }
 
 // Session starts a session on a coordination node. ctx bounds the start alone. Errors: BadRequest for an option outside its range, NotFound for the
@@ -91,13 +91,13 @@ func (c *Client) Session(ctx context.Context, nodePath string, opts ...SessionOp
 	}
 	info, err := c.resolve(ctx, nodePath)
 	if err != nil {
-		return nil, about("start session on", nodePath, err)
+		return nil, withOp("start session on", nodePath, err)
 	}
 	s := c.newSession(nodePath, info, o)
 	randomKey(s.key[:])
 	if err := s.start(ctx); err != nil {
 		s.cancel(err)
-		return nil, about("start session on", nodePath, err)
+		return nil, withOp("start session on", nodePath, err)
 	}
 	return s, nil
 }
@@ -105,10 +105,10 @@ func (c *Client) Session(ctx context.Context, nodePath string, opts ...SessionOp
 func (c *Client) newSession(path string, info *protocol.NodeInfo, o sessionOptions) *Session {
 	s := &Session{
 		c: c, node: nodeOf(c, path, info), opts: o, nonce: randomNonce(),
-		asked: session.Enlarge(o.timeout, millis.Duration(info.Config.GracePeriod)), stopped: make(chan struct{}), attached: make(chan struct{}), wanted: make(chan struct{}, 1),
+		requestedTimeout: session.Enlarge(o.timeout, millis.Duration(info.Config.GracePeriod)), stopped: make(chan struct{}), attached: make(chan struct{}), attachWanted: make(chan struct{}, 1),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	s.numbers.reset(1)
+	s.seqs.reset(1)
 	return s
 }
 
@@ -127,7 +127,7 @@ func (s *Session) Timeout() time.Duration {
 
 // State is the session's state now, by the clock.
 func (s *Session) State() State {
-	s.c.look()
+	s.c.checkClocks()
 	s.step((*session.Machine).Tick)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +136,7 @@ func (s *Session) State() State {
 
 // Held says whether what the session holds may be relied on at this moment. It reads the clock: it is right even when timers are late.
 func (s *Session) Held() bool {
-	s.c.look()
+	s.c.checkClocks()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.heldLocked()
@@ -147,17 +147,17 @@ func (s *Session) heldLocked() bool {
 }
 
 func (s *Session) heldAt(now time.Duration) bool {
-	s.hear()
+	s.applyRenewal()
 	return s.m.Held(now)
 }
 
 // Remaining is how long the session may still be relied on if nothing vouches for it any more; 0 if it may not.
 func (s *Session) Remaining() time.Duration {
-	s.c.look()
+	s.c.checkClocks()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.c.clock.now()
-	s.hear()
+	s.applyRenewal()
 	if !s.m.Held(now) {
 		return 0
 	}
@@ -190,7 +190,7 @@ func (s *Session) Close(ctx context.Context) error {
 	late := time.NewTimer(max(0, s.closeBy-now))
 	s.mu.Unlock()
 	defer late.Stop()
-	s.handOver(ctx)
+	s.releaseAll(ctx)
 	s.step(func(m *session.Machine, _ time.Duration) { s.end(session.Closed, ErrSessionClosed) })
 	select {
 	case <-s.stopped:
@@ -227,15 +227,15 @@ func (s *Session) stepLocked(input func(m *session.Machine, now time.Duration)) 
 		return // not started
 	}
 	now := s.c.clock.now()
-	s.hear()
+	s.applyRenewal()
 	input(s.m, now)
 	s.act(now)
 }
 
 // hear takes in what the connection heard from the session's home. mu is held.
-func (s *Session) hear() {
-	if s.att != nil {
-		s.m.Vouched(time.Duration(s.att.vouch.at.Load()))
+func (s *Session) applyRenewal() {
+	if s.attachment != nil {
+		s.m.Renewed(time.Duration(s.attachment.renewal.at.Load()))
 	}
 }
 
@@ -253,21 +253,21 @@ func (s *Session) act(now time.Duration) {
 	if r.Changed {
 		s.changed(r)
 	}
-	if r.Ping && s.att != nil {
-		s.att.cn.pingNow()
+	if r.Ping && s.attachment != nil {
+		s.attachment.cn.pingNow()
 	}
 	if r.Attach {
 		s.c.run(s.reattach)
 	}
 	if r.Stop {
-		last := s.att
+		last := s.attachment
 		s.detach()
 		if !s.c.run(func() { s.stopAtServer(last) }) {
-			s.settled()
+			s.markStopped()
 		}
 	} else if r.Changed && r.State == Expired {
 		s.detach()
-		s.settled()
+		s.markStopped()
 	}
 	if at, ok := s.m.Next(); ok {
 		s.timer.Reset(max(at-now, 0))
@@ -286,14 +286,14 @@ func (s *Session) changed(r session.Ready) {
 		return
 	}
 	if s.err == nil {
-		s.err = ErrNotVouched
+		s.err = ErrNotRenewed
 	}
 	if !errors.Is(s.err, ErrSessionClosed) && !errors.Is(s.err, ErrClientClosed) {
 		s.c.cfg.Logger.Warn("session is over", "session", s.id, "node", s.node.path, "cause", s.err)
 	}
 	s.cancel(s.err)
 	s.ended.Store(true)
-	s.c.stopCalls(s)
+	s.c.failSessionCalls(s)
 	if f := s.opts.onStopped; f != nil {
 		err := s.err
 		s.notify(func() { f(err) })
@@ -322,7 +322,7 @@ func (s *Session) notify(f func()) {
 }
 
 // settled is called once, when nothing is left to do for a session that is over. mu is held.
-func (s *Session) settled() {
+func (s *Session) markStopped() {
 	select {
 	case <-s.stopped:
 	default:
@@ -332,13 +332,13 @@ func (s *Session) settled() {
 }
 
 // abandon ends the session without telling the server.
-func (s *Session) abandon() {
+func (s *Session) closeWithoutRelease() {
 	s.step(func(m *session.Machine, _ time.Duration) {
-		s.end(session.ServerSaid, ErrClientClosed)
+		s.end(session.EndedByServer, ErrClientClosed)
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settled()
+	s.markStopped()
 }
 
 // register makes the session known to the client, which keeps it alive from now on.
@@ -349,10 +349,10 @@ func (c *Client) register(s *Session) error {
 		return ErrClientClosed
 	}
 	c.sessions[s.id] = s
-	if t := int64(s.asked); c.leastTTL.Load() == 0 || t < c.leastTTL.Load() {
-		c.leastTTL.Store(t)
+	if t := int64(s.requestedTimeout); c.shortestTimeout.Load() == 0 || t < c.shortestTimeout.Load() {
+		c.shortestTimeout.Store(t)
 	}
-	c.guard()
+	c.startWatchdog()
 	return nil
 }
 
@@ -362,36 +362,36 @@ func (c *Client) forget(s *Session) {
 	c.mu.Lock()
 	delete(c.sessions, s.id)
 	if len(c.sessions) == 0 {
-		c.leastTTL.Store(0)
+		c.shortestTimeout.Store(0)
 		if c.watchdog != nil {
 			c.watchdog.stop()
 			c.watchdog = nil
 		}
 	}
 	c.mu.Unlock()
-	for _, l := range c.allLinks() {
+	for _, l := range c.allConnectors() {
 		if cn := l.current.Load(); cn != nil {
 			cn.mu.Lock()
-			delete(cn.guests, s)
-			delete(cn.away, s.id)
+			delete(cn.presented, s)
+			delete(cn.detachedUpTo, s.id)
 			cn.mu.Unlock()
 		}
 	}
 }
 
-// stopCalls ends the calls of a session that has ended.
-func (c *Client) stopCalls(s *Session) {
-	for _, l := range c.allLinks() {
+// failSessionCalls ends the calls of a session that has ended.
+func (c *Client) failSessionCalls(s *Session) {
+	for _, l := range c.allConnectors() {
 		if cn := l.current.Load(); cn != nil {
-			cn.stopCalls(s)
+			cn.failSessionCalls(s)
 		}
 	}
 }
 
-func (c *Client) allLinks() []*link {
+func (c *Client) allConnectors() []*connector {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Collect(maps.Values(c.links))
+	return slices.Collect(maps.Values(c.connectors))
 }
 
 // session finds a live session by id.

@@ -16,14 +16,14 @@ type streamKey struct {
 
 // streamSet finds the streams of a connection that an event concerns. It is guarded by the connection's mutex.
 type streamSet struct {
-	byID     map[uint64]*stream
-	exact    map[streamKey][]*stream
-	prefixes map[*stream]struct{}
+	byID     map[uint64]*watchStream
+	exact    map[streamKey][]*watchStream
+	prefixes map[*watchStream]struct{}
 }
 
-func (ss *streamSet) add(st *stream, prefix bool) {
+func (ss *streamSet) add(st *watchStream, prefix bool) {
 	if ss.byID == nil {
-		ss.byID, ss.exact, ss.prefixes = make(map[uint64]*stream), make(map[streamKey][]*stream), make(map[*stream]struct{})
+		ss.byID, ss.exact, ss.prefixes = make(map[uint64]*watchStream), make(map[streamKey][]*watchStream), make(map[*watchStream]struct{})
 	}
 	ss.byID[st.id] = st
 	if prefix {
@@ -33,7 +33,7 @@ func (ss *streamSet) add(st *stream, prefix bool) {
 	}
 }
 
-func (ss *streamSet) remove(st *stream) bool {
+func (ss *streamSet) remove(st *watchStream) bool {
 	if ss.byID[st.id] != st {
 		return false
 	}
@@ -57,7 +57,7 @@ func (ss *streamSet) remove(st *stream) bool {
 }
 
 // matching appends the streams that watch a name.
-func (ss *streamSet) matching(list []*stream, key streamKey) []*stream {
+func (ss *streamSet) matching(list []*watchStream, key streamKey) []*watchStream {
 	list = append(list, ss.exact[key]...)
 	for st := range ss.prefixes {
 		if st.key.shard == key.shard && st.key.node == key.node && strings.HasPrefix(key.name, st.key.name) {
@@ -68,7 +68,7 @@ func (ss *streamSet) matching(list []*stream, key streamKey) []*stream {
 }
 
 // dropStream makes the connection forget a stream; false if it had already.
-func (cn *conn) dropStream(st *stream) bool {
+func (cn *conn) dropStream(st *watchStream) bool {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
 	return cn.streams.remove(st)
@@ -145,29 +145,29 @@ func (cn *conn) deltaEvent(h protocol.Header) error {
 }
 
 // page takes in a page of a snapshot. The first one begins anew: what came before it counts no more.
-func (st *stream) page(m *protocol.Snapshot) {
-	w := st.part.w
+func (st *watchStream) page(m *protocol.Snapshot) {
+	w := st.shardWatch.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if st.part.stream != st {
+	if st.shardWatch.stream != st {
 		return
 	}
 	if m.First {
-		if m.Index < st.part.seen && !st.part.begunAnew() {
-			st.refuse()
+		if m.Index < st.shardWatch.seenIndex && !st.shardWatch.shardRestarted() {
+			st.rejectStale()
 			return
 		}
-		st.part.behind, st.part.seen = nil, m.Index
-		if st.part.live {
-			w.unsync()
+		st.shardWatch.behindInstances, st.shardWatch.seenIndex = nil, m.Index
+		if st.shardWatch.live {
+			w.markUnsynced()
 		}
-		st.part.live = false
-		st.claim, st.cover, st.building, st.held = newClaim(m.Runs), nil, make(map[string]*snapshot), nil
+		st.shardWatch.live = false
+		st.epochs, st.pages, st.building, st.held = newBucketEpochs(m.Runs), nil, make(map[string]*snapshot), nil
 	}
 	if st.building == nil {
 		return // pages without a first one
 	}
-	page := covered{last: m.Last, index: m.Index}
+	page := pageRange{last: m.Last, index: m.Index}
 	for i := range m.Semaphores {
 		item := &m.Semaphores[i]
 		page.upTo = string(item.Name)
@@ -180,37 +180,37 @@ func (st *stream) page(m *protocol.Snapshot) {
 			s.owners = insertOwner(s.owners, ownerOf(&item.Owners[j]))
 		}
 	}
-	st.cover = append(st.cover, page)
-	st.part.seen = max(st.part.seen, m.Index)
+	st.pages = append(st.pages, page)
+	st.shardWatch.seenIndex = max(st.shardWatch.seenIndex, m.Index)
 	if m.Last {
-		st.part.take(st.claim)
-		w.replace(st.part, st.building)
+		st.shardWatch.setEpochs(st.epochs)
+		w.replace(st.shardWatch, st.building)
 		for _, d := range st.held {
-			w.apply(st.part, d)
+			w.apply(st.shardWatch, d)
 		}
 		st.building, st.held = nil, nil
-		st.part.live = true
-		w.poke()
+		st.shardWatch.live = true
+		w.notify()
 	}
 }
 
 // delta takes in changes of one semaphore: those of a name that the pages have covered. A later page has the others.
-func (st *stream) delta(d *delta) {
-	w := st.part.w
+func (st *watchStream) delta(d *delta) {
+	w := st.shardWatch.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if st.part.stream != st {
+	if st.shardWatch.stream != st {
 		return
 	}
-	i := sort.Search(len(st.cover), func(i int) bool { return st.cover[i].last || d.name <= st.cover[i].upTo })
-	if i == len(st.cover) || d.index <= st.cover[i].index {
+	i := sort.Search(len(st.pages), func(i int) bool { return st.pages[i].last || d.name <= st.pages[i].upTo })
+	if i == len(st.pages) || d.index <= st.pages[i].index {
 		return
 	}
 	if st.building != nil {
 		st.held = append(st.held, d)
 		return
 	}
-	st.part.seen = max(st.part.seen, d.index)
-	w.apply(st.part, d)
-	w.poke()
+	st.shardWatch.seenIndex = max(st.shardWatch.seenIndex, d.index)
+	w.apply(st.shardWatch, d)
+	w.notify()
 }

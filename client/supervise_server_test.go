@@ -40,7 +40,7 @@ func TestSupervise(t *testing.T) {
 	var log lockedBuffer
 	c, err := client.Open(ctx, client.Config{Endpoints: []string{srv.Addr()}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	must(t, err)
-	defer c.Abandon()
+	defer c.CloseWithoutRelease()
 	n, err := c.Node(ctx, "/default")
 	must(t, err)
 	reader := session(t, dial(t, srv))

@@ -64,7 +64,7 @@ func TestTLS(t *testing.T) {
 			if err != nil || len(m.Shards) != 4 {
 				t.Error(m, err)
 			}
-			c.Abandon()
+			c.CloseWithoutRelease()
 		}
 	}
 	if m := decode[protocol.Hello](t, f.all(protocol.KindHello)[0].body); string(m.Token) != "secret" || m.Client != Version {

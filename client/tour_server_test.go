@@ -40,12 +40,12 @@ func TestSmoke(t *testing.T) {
 	if !l.Held() || l.Token() == 0 {
 		t.Fatal("lease is not held", l.Held(), l.Token())
 	}
-	sem, err := s.Describe(ctx, "jobs", client.WithOwners(), client.WithWaiters())
+	sem, err := s.Describe(ctx, "jobs", client.IncludeOwners(), client.IncludeWaiters())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%+v", sem)
-	if err := l.Lower(ctx, 1); err != nil {
+	if err := l.Reduce(ctx, 1); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Release(ctx); err != nil {

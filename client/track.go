@@ -30,41 +30,41 @@ func (t *Track) Name() string { return t.name }
 // Session is the session whose requests go this way, nil for none.
 func (t *Track) Session() *Session { return t.s }
 
-// errNoSession: a change needs one.
-var errNoSession = protocol.Errorf(protocol.StatusBadRequest, "this way to the track is for reading; open it on a session to change something")
+// errTrackNeedsSession: a change needs one.
+var errTrackNeedsSession = protocol.Errorf(protocol.StatusBadRequest, "this way to the track is for reading; open it on a session to change something")
 
 // Change sends a request of the session that changes the track, until it is answered. Head is the request's, and is filled in. Errors: as those of a semaphore's
 // changes, ErrOutcomeUnknown among them.
 func (t *Track) Change(ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message) error {
 	if t.s == nil {
-		return about(doing(kind), t.name, errNoSession)
+		return withOp(opName(kind), t.name, errTrackNeedsSession)
 	}
-	return about(doing(kind), t.name, t.s.once(ctx, kind, t.name, head, m, reply))
+	return withOp(opName(kind), t.name, t.s.sendOnce(ctx, kind, t.name, head, m, reply))
 }
 
 // Tell sends a request of the session that has no number, a poll or a report, until it is answered. It may arrive more than once.
 func (t *Track) Tell(ctx context.Context, kind protocol.Kind, m, reply protocol.Message) error {
 	if t.s == nil {
-		return about(doing(kind), t.name, errNoSession)
+		return withOp(opName(kind), t.name, errTrackNeedsSession)
 	}
 	bucket, err := t.n.bucket(ctx, t.name)
 	if err == nil {
-		_, _, err = t.s.send(ctx, kind, bucket, &numbered{}, m, reply)
+		_, _, err = t.s.send(ctx, kind, bucket, &requestState{}, m, reply)
 	}
-	return about(doing(kind), t.name, err)
+	return withOp(opName(kind), t.name, err)
 }
 
 // Read asks the shard of the track, until it is answered.
 func (t *Track) Read(ctx context.Context, kind protocol.Kind, m, reply protocol.Message) error {
 	bucket, err := t.n.bucket(ctx, t.name)
 	if err == nil {
-		_, err = t.n.c.ask(ctx, t.n.c.atBucket(t.n.tier, bucket), kind, m, reply)
+		_, err = t.n.c.request(ctx, t.n.c.atBucket(t.n.tier, bucket), kind, m, reply)
 	}
-	return about(doing(kind), t.name, err)
+	return withOp(opName(kind), t.name, err)
 }
 
 // doing is what a request does, in errors.
-func doing(kind protocol.Kind) string {
+func opName(kind protocol.Kind) string {
 	if verb, ok := strings.CutPrefix(kind.String(), "process_"); ok {
 		return verb + " process"
 	}
@@ -75,13 +75,13 @@ func doing(kind protocol.Kind) string {
 func (t *Track) Node() uint64 { return t.n.id }
 
 // fenced says that a registration is refused, not the session.
-func fenced(err error) bool {
+func isFenced(err error) bool {
 	var e *protocol.Error
 	return errors.As(err, &e) && e.Status == protocol.StatusBadSession && strings.HasPrefix(e.Message, "FENCED")
 }
 
-// TrackNews is what a watch of a track tells: how it stands, or what changed since. One of the two is set.
-type TrackNews struct {
+// TrackEvent is what a watch of a track tells: how it stands, or what changed since. One of the two is set.
+type TrackEvent struct {
 	Status *protocol.TrackStatus // replaces all that was told before
 	Change *protocol.TrackChange
 }
@@ -90,22 +90,22 @@ type TrackNews struct {
 // when the consumer fell behind. The last pair carries the error that ended it: ctx's, NotFound when there is no track any more, Forbidden, Unsupported.
 //
 // Only Location and Targets of the request are the caller's.
-func (t *Track) Watch(ctx context.Context, location string, targets bool) iter.Seq2[TrackNews, error] {
+func (t *Track) Watch(ctx context.Context, location string, targets bool) iter.Seq2[TrackEvent, error] {
 	req := &protocol.TrackWatch{Node: t.n.id, Name: []byte(t.name), Location: location, Targets: targets}
 	bucket := func() (uint32, error) { return t.n.bucket(ctx, t.name) }
-	return watchFeed(ctx, t.n, t.name, bucket, protocol.KindTrackWatch, req, func() reading[TrackNews] { return readTrack })
+	return watchObject(ctx, t.n, t.name, bucket, protocol.KindTrackWatch, req, func() streamDecoder[TrackEvent] { return decodeTrackEvent })
 }
 
-// readTrack reads an event of a track's stream.
-func readTrack(h protocol.Header) (news TrackNews, step feedStep, err error) {
+// decodeTrackEvent reads an event of a track's stream.
+func decodeTrackEvent(h protocol.Header) (news TrackEvent, step streamStep, err error) {
 	if h.Kind == protocol.KindTrackChange {
 		news.Change = new(protocol.TrackChange)
-		return news, feedNext, news.Change.DecodeBody(h.Body)
+		return news, stepAppend, news.Change.DecodeBody(h.Body)
 	}
 	news.Status = new(protocol.TrackStatus)
 	if err := news.Status.DecodeBody(h.Body); err != nil {
-		return news, feedAnew, err
+		return news, stepReplace, err
 	}
 	news.Status.Name, news.Status.Cursor = bytes.Clone(news.Status.Name), nil // the body is the reader's
-	return news, feedAnew, nil
+	return news, stepReplace, nil
 }

@@ -106,7 +106,7 @@ func TestTrackWatchBegins(t *testing.T) {
 					_ = fc.nc.Close()
 					delete(f.conns, fc)
 				case 3:
-					for i := range uint64(2 * maxNews) {
+					for i := range uint64(2 * maxStreamBacklog) {
 						fc.send(protocol.KindTrackChange, h.ID, 1, &protocol.TrackChange{Revision: i})
 					}
 				}
@@ -136,7 +136,7 @@ func TestTrackWatchBegins(t *testing.T) {
 		}
 		synctest.Wait()
 		last := statuses[len(statuses)-1]
-		if last != 4 || changes >= 2*maxNews {
+		if last != 4 || changes >= 2*maxStreamBacklog {
 			t.Errorf("statuses %v, %d changes", statuses, changes)
 		}
 		var m protocol.TrackWatch
@@ -146,11 +146,11 @@ func TestTrackWatchBegins(t *testing.T) {
 		if n := f.count(protocol.KindUnwatch); n == 0 {
 			t.Error("the server was not told that the watch is over")
 		}
-		for _, l := range c.allLinks() {
+		for _, l := range c.allConnectors() {
 			if cn := l.current.Load(); cn != nil {
 				cn.mu.Lock()
-				if len(cn.feeds) != 0 {
-					t.Errorf("%d streams are left", len(cn.feeds))
+				if len(cn.objectStreams) != 0 {
+					t.Errorf("%d streams are left", len(cn.objectStreams))
 				}
 				cn.mu.Unlock()
 			}

@@ -108,7 +108,7 @@ func TestRefusedIsNotDecided(t *testing.T) {
 			trouble(protocol.KindAcquire, 1)
 			ctx, cancel := brief()
 			defer cancel()
-			if err := l.Lower(ctx, 1); !errors.Is(err, ErrOutcomeUnknown) || Retryable(err) {
+			if err := l.Reduce(ctx, 1); !errors.Is(err, ErrOutcomeUnknown) || Retryable(err) {
 				t.Fatal(err)
 			}
 			f.set(func() { f.memory[2] = f.holds["x"] }) // it was applied: the fake takes a new number for a new acquire
@@ -127,7 +127,7 @@ func TestRefusedIsNotDecided(t *testing.T) {
 			trouble(protocol.KindAcquire, 0)
 			ctx, cancel := brief()
 			defer cancel()
-			if err := l.Lower(ctx, 1); !Retryable(err) || errors.Is(err, ErrOutcomeUnknown) {
+			if err := l.Reduce(ctx, 1); !Retryable(err) || errors.Is(err, ErrOutcomeUnknown) {
 				t.Fatal(err)
 			}
 			trouble(0, 0)

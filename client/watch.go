@@ -71,25 +71,25 @@ func (s *Session) WatchPrefix(ctx context.Context, prefix string) iter.Seq2[Even
 func (n *Node) watch(ctx context.Context, name string, prefix bool) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		w := newWatch(n, name, prefix)
-		n.c.follow(w)
+		n.c.addWatch(w)
 		defer w.close()
 		for {
 			if w.isIdle() {
 				if err := w.open(ctx); err != nil {
-					yield(Event{}, about("watch", name, err))
+					yield(Event{}, withOp("watch", name, err))
 					return
 				}
 			}
 			ev, ok, err := w.next()
 			switch {
 			case err != nil:
-				yield(Event{}, about("watch", name, err))
+				yield(Event{}, withOp("watch", name, err))
 				return
 			case ok && !yield(ev, nil):
 				return
 			case !ok:
 				if err := w.wait(ctx); err != nil {
-					yield(Event{}, about("watch", name, err))
+					yield(Event{}, withOp("watch", name, err))
 					return
 				}
 			}
@@ -100,54 +100,54 @@ func (n *Node) watch(ctx context.Context, name string, prefix bool) iter.Seq2[Ev
 // watch is a stream over a name or a prefix. It has one part for each shard and is driven by its consumer, or by the teller; the reader goroutines only take in what
 // arrives.
 type watch struct {
-	n       *Node
-	name    string
-	prefix  bool
-	wake    chan struct{} // capacity 1
-	handler *handler      // of a WatchFunc, else nil
+	n        *Node
+	name     string
+	prefix   bool
+	wake     chan struct{}  // capacity 1
+	callback *watchCallback // of a WatchFunc, else nil
 
-	mu     sync.Mutex
-	laid   *routes // the map that the parts were made by
-	parts  []*part
-	idle   int // parts without a stream
-	names  map[string]*watched
-	newest *claim     // of each bucket the newest epoch that a shard has told of; of a prefix
-	dirty  []*watched // with something to tell, in order
-	reset  bool       // to be told
-	synced bool       // told
-	err    error
+	mu           sync.Mutex
+	routes       *routeTable // the map that the parts were made by
+	shardWatches []*shardWatch
+	idle         int // parts without a stream
+	names        map[string]*watchedSemaphore
+	newestEpochs *bucketEpochs       // of each bucket the newest epoch that a shard has told of; of a prefix
+	dirty        []*watchedSemaphore // with something to tell, in order
+	reset        bool                // to be told
+	synced       bool                // told
+	err          error
 }
 
 // part is a watch's share of one shard.
-type part struct {
-	w      *watch
-	shard  uint64
-	stream *stream  // nil: closed
-	live   bool     // the snapshot is complete
-	claim  *claim   // what the shard served by its last complete snapshot; nil: it did not say
-	seen   uint64   // the newest index of the shard's log that was taken in
-	behind []uint64 // the instances whose snapshots in a row were older than that
-	retry  backoff
-	due    time.Time // not to be opened before
+type shardWatch struct {
+	w               *watch
+	shard           uint64
+	stream          *watchStream  // nil: closed
+	live            bool          // the snapshot is complete
+	epochs          *bucketEpochs // what the shard served by its last complete snapshot; nil: it did not say
+	seenIndex       uint64        // the newest index of the shard's log that was taken in
+	behindInstances []uint64      // the instances whose snapshots in a row were older than that
+	retry           backoff
+	due             time.Time // not to be opened before
 }
 
 // stream is one opening of a part on one connection.
-type stream struct {
-	part   *part
-	cn     *conn
-	id     uint64
-	bucket uint64
-	key    streamKey
+type watchStream struct {
+	shardWatch *shardWatch
+	cn         *conn
+	id         uint64
+	bucket     uint64
+	key        streamKey
 
 	// Guarded by watch.mu.
-	claim    *claim               // of the snapshot whose pages come
-	cover    []covered            // what the snapshot's pages covered, in order of name
+	epochs   *bucketEpochs        // of the snapshot whose pages come
+	pages    []pageRange          // what the snapshot's pages covered, in order of name
 	building map[string]*snapshot // while pages come; nil otherwise
 	held     []*delta             // changes that came between pages
 }
 
 // covered says that a page read at an index has all names up to one, after those of the page before.
-type covered struct {
+type pageRange struct {
 	upTo  string
 	last  bool // all names that follow
 	index uint64
@@ -159,45 +159,45 @@ type snapshot struct {
 }
 
 func newWatch(n *Node, name string, prefix bool) *watch {
-	return &watch{n: n, name: name, prefix: prefix, wake: make(chan struct{}, 1), names: make(map[string]*watched)}
+	return &watch{n: n, name: name, prefix: prefix, wake: make(chan struct{}, 1), names: make(map[string]*watchedSemaphore)}
 }
 
 func (w *watch) isIdle() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.laid == nil || w.idle > 0 || w.laid != w.n.c.routes.Load()
+	return w.routes == nil || w.idle > 0 || w.routes != w.n.c.routes.Load()
 }
 
 // layout has a part for each shard of the map. Those that there are go on: a shard that buckets come to, or leave, begins its streams anew by itself. mu is held.
-func (w *watch) layout(r *routes) {
+func (w *watch) layout(r *routeTable) {
 	t := r.tiers[w.n.tier]
-	if w.laid == r || t == nil {
+	if w.routes == r || t == nil {
 		return
 	}
-	want := t.list
+	want := t.shards
 	if !w.prefix {
-		want = []uint64{t.shard[protocol.Bucket(w.n.id, []byte(w.name), t.buckets)]}
+		want = []uint64{t.shardOf[protocol.Bucket(w.n.id, []byte(w.name), t.buckets)]}
 	}
-	w.laid = r
-	old := w.parts
-	w.parts, w.idle = nil, 0
+	w.routes = r
+	old := w.shardWatches
+	w.shardWatches, w.idle = nil, 0
 	for _, p := range old {
 		if slices.Contains(want, p.shard) {
-			w.parts = append(w.parts, p)
+			w.shardWatches = append(w.shardWatches, p)
 			continue
 		}
 		if p.stream != nil {
-			p.stream.leave()
+			p.stream.unwatch()
 		}
-		w.unsync()
+		w.markUnsynced()
 	}
 	for _, shard := range want {
-		if !slices.ContainsFunc(w.parts, func(p *part) bool { return p.shard == shard }) {
-			w.parts = append(w.parts, &part{w: w, shard: shard, retry: backoff{base: retryBase, max: retryMax}})
-			w.unsync()
+		if !slices.ContainsFunc(w.shardWatches, func(p *shardWatch) bool { return p.shard == shard }) {
+			w.shardWatches = append(w.shardWatches, &shardWatch{w: w, shard: shard, retry: backoff{base: retryBase, max: retryMax}})
+			w.markUnsynced()
 		}
 	}
-	for _, p := range w.parts {
+	for _, p := range w.shardWatches {
 		if p.stream == nil {
 			w.idle++
 		}
@@ -212,9 +212,9 @@ func (w *watch) open(ctx context.Context) error {
 	r := w.n.c.routes.Load() // no tier goes away
 	w.mu.Lock()
 	w.layout(r)
-	var due []*part
+	var due []*shardWatch
 	now := time.Now()
-	for _, p := range w.parts {
+	for _, p := range w.shardWatches {
 		if p.stream == nil && !now.Before(p.due) {
 			due = append(due, p)
 		}
@@ -240,27 +240,27 @@ func (w *watch) open(ctx context.Context) error {
 // openTimeout bounds how long the other parts of a watch stand still while one waits for its connection.
 const openTimeout = time.Second
 
-func (p *part) open(ctx context.Context) error {
+func (p *shardWatch) open(ctx context.Context) error {
 	w := p.w
 	c := w.n.c
 	limited, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("%w in time", ErrUnreachable))
 	defer cancel()
-	cn, err := c.toReplica(limited, p.shard, p.retry.failures)
+	cn, err := c.connToReplica(limited, p.shard, p.retry.failures)
 	if err != nil {
 		return err
 	}
-	t := w.laid.tiers[w.n.tier]
-	bucket := uint64(t.some[p.shard])
+	t := w.routes.tiers[w.n.tier]
+	bucket := uint64(t.someBucket[p.shard])
 	if !w.prefix {
 		bucket = uint64(protocol.Bucket(w.n.id, []byte(w.name), t.buckets))
 	}
-	st := &stream{part: p, cn: cn, bucket: bucket, key: streamKey{p.shard, w.n.id, w.name}}
+	st := &watchStream{shardWatch: p, cn: cn, bucket: bucket, key: streamKey{p.shard, w.n.id, w.name}}
 	req := &protocol.Watch{Shard: p.shard, Node: w.n.id, Name: []byte(w.name), Prefix: w.prefix}
 	w.mu.Lock()
 	p.stream = st
 	w.idle--
 	w.mu.Unlock()
-	_, _, err = cn.begin(limited, nil, protocol.KindWatch, bucket, req, func(id uint64, cl *call) {
+	_, _, err = cn.startCall(limited, nil, protocol.KindWatch, bucket, req, func(id uint64, cl *call) {
 		st.id = id
 		cn.streams.add(st, w.prefix)
 		cl.reply = func(status protocol.Status, body []byte, err error) {
@@ -284,18 +284,18 @@ func (p *part) open(ctx context.Context) error {
 }
 
 // failed takes in that the part's stream is gone, or could not be opened. watch.mu is held.
-func (p *part) failed(err error) {
+func (p *shardWatch) failed(err error) {
 	switch protocol.StatusOf(err) {
 	case protocol.StatusNotFound, protocol.StatusForbidden, protocol.StatusUnauthenticated, protocol.StatusBadRequest, protocol.StatusUnsupported,
 		protocol.StatusPreconditionFailed:
 		p.w.err = err
 	case protocol.StatusWrongShard:
 		c := p.w.n.c
-		if r := c.routes.Load(); r == p.w.laid {
-			c.run(func() { _, _ = c.refresh(c.ctx, r) })
+		if r := c.routes.Load(); r == p.w.routes {
+			c.run(func() { _, _ = c.refreshMap(c.ctx, r) })
 		}
 	}
-	var refused *refusal
+	var refused *permanentError
 	if errors.As(err, &refused) {
 		p.w.err = err
 	}
@@ -303,67 +303,67 @@ func (p *part) failed(err error) {
 }
 
 // cut is told that the stream is over.
-func (st *stream) cut(err error) {
-	w := st.part.w
+func (st *watchStream) cut(err error) {
+	w := st.shardWatch.w
 	st.cn.dropStream(st)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if st.part.stream != st {
+	if st.shardWatch.stream != st {
 		return
 	}
-	st.part.stream = nil
+	st.shardWatch.stream = nil
 	w.idle++
-	if st.part.live {
-		st.part.live = false
-		st.part.retry.failures = 0
-		w.unsync()
+	if st.shardWatch.live {
+		st.shardWatch.live = false
+		st.shardWatch.retry.failures = 0
+		w.markUnsynced()
 	}
-	st.part.failed(err)
-	w.poke()
+	st.shardWatch.failed(err)
+	w.notify()
 }
 
-// behindMost is how many snapshots in a row are too old at least before one is believed all the same, and only if every replica of the shard has sent one: the shard has
+// maxBehind is how many snapshots in a row are too old at least before one is believed all the same, and only if every replica of the shard has sent one: the shard has
 // begun anew, as one in memory does. Some replicas alone may be cut off from the others.
-const behindMost = 16
+const maxBehind = 16
 
-// begunAnew says that older snapshots than what was seen are all that there is. watch.mu is held.
-func (p *part) begunAnew() bool {
+// shardRestarted says that older snapshots than what was seen are all that there is. watch.mu is held.
+func (p *shardWatch) shardRestarted() bool {
 	r := p.w.n.c.routes.Load()
-	return len(p.behind) >= behindMost && !slices.ContainsFunc(r.shards[p.shard].Replicas, func(i uint64) bool { return !slices.Contains(p.behind, i) })
+	return len(p.behindInstances) >= maxBehind && !slices.ContainsFunc(r.shards[p.shard].Replicas, func(i uint64) bool { return !slices.Contains(p.behindInstances, i) })
 }
 
 // refuse gives a stream up whose replica has not applied yet what the part has seen elsewhere: the watch would go back in time. Another one, or the same a moment later,
 // has it. watch.mu is held.
-func (st *stream) refuse() {
-	p := st.part
+func (st *watchStream) rejectStale() {
+	p := st.shardWatch
 	if p.live {
 		p.live = false
-		p.w.unsync()
+		p.w.markUnsynced()
 	}
-	if len(p.behind) < behindMost || !slices.Contains(p.behind, st.cn.instance) {
-		p.behind = append(p.behind, st.cn.instance)
+	if len(p.behindInstances) < maxBehind || !slices.Contains(p.behindInstances, st.cn.instance) {
+		p.behindInstances = append(p.behindInstances, st.cn.instance)
 	}
 	p.w.idle++
-	st.leave()
+	st.unwatch()
 	p.failed(protocol.Errorf(protocol.StatusUnavailable, "the replica is behind"))
-	p.w.poke()
+	p.w.notify()
 }
 
 // unsync takes in that a part has lost what it follows. It is told once until all is well again. mu is held.
-func (w *watch) unsync() {
+func (w *watch) markUnsynced() {
 	if w.synced {
 		w.reset, w.synced = true, false
 	}
 }
 
 // poke wakes the consumer. Any locks but the teller's may be held.
-func (w *watch) poke() {
+func (w *watch) notify() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
 	}
-	if w.handler != nil {
-		w.n.c.teller.queue(w)
+	if w.callback != nil {
+		w.n.c.dispatcher.queue(w)
 	}
 }
 
@@ -374,13 +374,13 @@ func (w *watch) wait(ctx context.Context) error {
 		return ErrClientClosed
 	}
 	w.mu.Lock()
-	if w.laid != w.n.c.routes.Load() {
+	if w.routes != w.n.c.routes.Load() {
 		w.mu.Unlock()
 		return nil
 	}
 	if w.idle > 0 {
 		next := time.Now().Add(retryMax)
-		for _, p := range w.parts {
+		for _, p := range w.shardWatches {
 			if p.stream == nil && p.due.Before(next) {
 				next = p.due
 			}
@@ -401,16 +401,16 @@ func (w *watch) wait(ctx context.Context) error {
 
 // follow has a watch woken when there is a new map, and when the client is closed. It is the watch's own channel that wakes it: thousands that waited on a channel of
 // the client's would queue up there each time.
-func (c *Client) follow(w *watch) {
+func (c *Client) addWatch(w *watch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.watches[w] = struct{}{}
 }
 
-// pokeWatches wakes all watches. client.mu is held.
-func (c *Client) pokeWatches() {
+// notifyWatches wakes all watches. client.mu is held.
+func (c *Client) notifyWatches() {
 	for w := range c.watches {
-		w.poke()
+		w.notify()
 	}
 }
 
@@ -421,17 +421,17 @@ func (w *watch) close() {
 	w.n.c.mu.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, p := range w.parts {
+	for _, p := range w.shardWatches {
 		if p.stream != nil {
-			p.stream.leave()
+			p.stream.unwatch()
 		}
 	}
 }
 
 // leave gives a stream up. watch.mu is held.
-func (st *stream) leave() {
-	st.part.stream = nil
-	c := st.part.w.n.c
+func (st *watchStream) unwatch() {
+	st.shardWatch.stream = nil
+	c := st.shardWatch.w.n.c
 	c.run(func() {
 		if st.cn.dropStream(st) {
 			_, _ = st.cn.roundTrip(c.ctx, nil, protocol.KindUnwatch, 0, st.bucket, &protocol.Unwatch{WatchID: st.id}, &protocol.Empty{})

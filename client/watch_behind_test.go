@@ -74,7 +74,7 @@ func TestWatchNeverGoesBack(t *testing.T) {
 		}
 		f.set(func() { indexes = []uint64{2}; cut() })
 		until()
-		if fmt.Sprint(versions) != "[10 11 2]" || opened != 4+behindMost+1 {
+		if fmt.Sprint(versions) != "[10 11 2]" || opened != 4+maxBehind+1 {
 			t.Fatalf("versions %v over %d streams", versions, opened)
 		}
 	})

@@ -31,25 +31,25 @@ func (s *Session) WatchPrefixFunc(ctx context.Context, prefix string, step func(
 }
 
 // handler is what a watch needs that calls a function.
-type handler struct {
-	ctx  context.Context
-	step func(Event, error)
-	undo func() bool // of what wakes the watch when ctx ends
+type watchCallback struct {
+	ctx           context.Context
+	step          func(Event, error)
+	stopAfterFunc func() bool // of what wakes the watch when ctx ends
 
 	// Guarded by teller.mu.
-	queued bool
-	lent   bool // a goroutine of the watch's own has it
-	over   bool // the last call is made, or about to be
+	queued       bool
+	hasGoroutine bool // a goroutine of the watch's own has it
+	over         bool // the last call is made, or about to be
 }
 
 // teller calls the functions of a client's watches. A watch has one owner at a time, who alone asks it what there is to tell and calls its function: the teller's
 // goroutine, or, while a stream of it has to be opened, which may take its time, one of its own (lent).
 //
 // Locks: client.mu and watch.mu may be held when teller.mu is taken, and nothing is taken under it.
-type teller struct {
+type dispatcher struct {
 	wake chan struct{} // capacity 1
 
-	begin sync.Once
+	start sync.Once
 
 	mu     sync.Mutex
 	closed bool                // what is left ends by whoever has it
@@ -57,17 +57,17 @@ type teller struct {
 	all    map[*watch]struct{} // that are not over
 }
 
-func newTeller() *teller {
-	return &teller{wake: make(chan struct{}, 1), all: make(map[*watch]struct{})}
+func newDispatcher() *dispatcher {
+	return &dispatcher{wake: make(chan struct{}, 1), all: make(map[*watch]struct{})}
 }
 
 func (n *Node) watchFunc(ctx context.Context, name string, prefix bool, step func(Event, error)) {
-	c, t := n.c, n.c.teller
+	c, t := n.c, n.c.dispatcher
 	w := newWatch(n, name, prefix)
-	w.handler = &handler{ctx: ctx, step: step, lent: true}
-	w.handler.undo = context.AfterFunc(ctx, w.poke)
+	w.callback = &watchCallback{ctx: ctx, step: step, hasGoroutine: true}
+	w.callback.stopAfterFunc = context.AfterFunc(ctx, w.notify)
 	// Before the watch is there: when there is no loop any more, it has nothing to end.
-	t.begin.Do(func() {
+	t.start.Do(func() {
 		if !c.run(t.loop(c)) {
 			t.close()
 		}
@@ -75,18 +75,18 @@ func (n *Node) watchFunc(ctx context.Context, name string, prefix bool, step fun
 	t.mu.Lock()
 	t.all[w] = struct{}{}
 	t.mu.Unlock()
-	c.follow(w)
-	if !c.run(w.drive) {
+	c.addWatch(w)
+	if !c.run(w.openAndDeliver) {
 		go w.finish(ErrClientClosed) // the caller may hold what its function wants
 	}
 }
 
 // queue has a watch looked at. Any locks of the client's and of watches may be held.
-func (t *teller) queue(w *watch) {
-	h := w.handler
+func (t *dispatcher) queue(w *watch) {
+	h := w.callback
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if h.queued || h.lent || h.over || t.closed {
+	if h.queued || h.hasGoroutine || h.over || t.closed {
 		return
 	}
 	h.queued = true
@@ -100,7 +100,7 @@ func (t *teller) queue(w *watch) {
 }
 
 // loop is the teller's goroutine, from the first WatchFunc to the client's end.
-func (t *teller) loop(c *Client) func() {
+func (t *dispatcher) loop(c *Client) func() {
 	return func() {
 		var list []*watch
 		for {
@@ -115,13 +115,13 @@ func (t *teller) loop(c *Client) func() {
 			t.mu.Lock()
 			list, t.ready = t.ready, list[:0]
 			for _, w := range list {
-				w.handler.queued = false // what comes from here on is looked at once more
+				w.callback.queued = false // what comes from here on is looked at once more
 			}
 			t.mu.Unlock()
 			for i, w := range list {
 				list[i] = nil
-				if t.owns(w) && !w.turn() {
-					t.lend(w)
+				if t.owns(w) && !w.deliver() {
+					t.startGoroutine(w)
 				}
 			}
 		}
@@ -129,19 +129,19 @@ func (t *teller) loop(c *Client) func() {
 }
 
 // owns says whether a watch that was queued is the teller's still: it may have been lent for what another look at it found.
-func (t *teller) owns(w *watch) bool {
+func (t *dispatcher) owns(w *watch) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return !w.handler.lent && !w.handler.over
+	return !w.callback.hasGoroutine && !w.callback.over
 }
 
 // close leaves it to the watches' own goroutines to end, and returns those that have none.
-func (t *teller) close() (left []*watch) {
+func (t *dispatcher) close() (left []*watch) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed, t.ready = true, nil
 	for w := range t.all {
-		if !w.handler.lent {
+		if !w.callback.hasGoroutine {
 			left = append(left, w)
 		}
 	}
@@ -149,23 +149,23 @@ func (t *teller) close() (left []*watch) {
 }
 
 // lend gives a watch to a goroutine of its own.
-func (t *teller) lend(w *watch) {
+func (t *dispatcher) startGoroutine(w *watch) {
 	t.mu.Lock()
-	w.handler.lent = true
+	w.callback.hasGoroutine = true
 	t.mu.Unlock()
-	if !w.n.c.run(w.drive) {
+	if !w.n.c.run(w.openAndDeliver) {
 		w.finish(ErrClientClosed)
 	}
 }
 
-// stepsATurn is how many steps of a watch are told before others have their turn: one that changes all the time must not be the only one.
-const stepsATurn = 16
+// maxStepsPerDelivery is how many steps of a watch are told before others have their turn: one that changes all the time must not be the only one.
+const maxStepsPerDelivery = 16
 
 // turn tells what there is to tell. False: all is told, and a stream has to be opened. It is called by the watch's owner.
-func (w *watch) turn() bool {
-	for range stepsATurn {
-		if w.handler.ctx.Err() != nil {
-			w.finish(interrupted(w.handler.ctx, nil))
+func (w *watch) deliver() bool {
+	for range maxStepsPerDelivery {
+		if w.callback.ctx.Err() != nil {
+			w.finish(interrupted(w.callback.ctx, nil))
 			return true
 		}
 		ev, ok, err := w.next()
@@ -176,21 +176,21 @@ func (w *watch) turn() bool {
 		if !ok {
 			return !w.isIdle()
 		}
-		w.handler.step(ev, nil)
+		w.callback.step(ev, nil)
 	}
-	w.n.c.teller.queue(w)
+	w.n.c.dispatcher.queue(w)
 	return true
 }
 
 // drive opens a watch's streams, and gives it back to the teller.
-func (w *watch) drive() {
-	h, t := w.handler, w.n.c.teller
+func (w *watch) openAndDeliver() {
+	h, t := w.callback, w.n.c.dispatcher
 	for {
 		if err := w.open(h.ctx); err != nil {
 			w.finish(err)
 			return
 		}
-		if w.turn() {
+		if w.deliver() {
 			break
 		}
 		if err := w.wait(h.ctx); err != nil {
@@ -199,7 +199,7 @@ func (w *watch) drive() {
 		}
 	}
 	t.mu.Lock()
-	h.lent = false
+	h.hasGoroutine = false
 	left := t.closed && !h.over
 	t.mu.Unlock()
 	if left {
@@ -211,7 +211,7 @@ func (w *watch) drive() {
 
 // finish makes the last call. It is called by the watch's owner, and does nothing the second time.
 func (w *watch) finish(err error) {
-	h, t := w.handler, w.n.c.teller
+	h, t := w.callback, w.n.c.dispatcher
 	t.mu.Lock()
 	over := h.over
 	h.over = true
@@ -220,7 +220,7 @@ func (w *watch) finish(err error) {
 	if over {
 		return
 	}
-	h.undo()
+	h.stopAfterFunc()
 	w.close()
-	h.step(Event{}, about("watch", w.name, err))
+	h.step(Event{}, withOp("watch", w.name, err))
 }

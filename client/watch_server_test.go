@@ -64,7 +64,7 @@ func TestWatchName(t *testing.T) {
 	step("changed story: limit=7")
 	l := acquire(t, s, "story", client.Count(3), client.Data("me"))
 	step(fmt.Sprintf("changed story: +%d(3,me)", l.Token()))
-	must(t, l.Lower(ctx, 2))
+	must(t, l.Reduce(ctx, 2))
 	step(fmt.Sprintf("changed story: ~%d(2,me)", l.Token()))
 
 	dropped = true
@@ -149,7 +149,7 @@ func TestThousandsOfFunctions(t *testing.T) {
 			case <-news:
 			case <-t.Context().Done():
 				t.Fatal(what)
-			case <-time.After(patience):
+			case <-time.After(masterTimeout):
 				t.Fatalf("%s: %d synced, %d ended, %q", what, synced, ended, seen)
 			}
 		}
@@ -200,7 +200,7 @@ func tellEvent(ev client.Event) string {
 		owners []client.Owner
 	}{{"+", ev.Added}, {"~", ev.Updated}, {"-", ev.Removed}} {
 		for _, o := range x.owners {
-			text += fmt.Sprintf(" %s%d(%d,%s)", x.sign, o.OrderID, o.Count, o.Data)
+			text += fmt.Sprintf(" %s%d(%d,%s)", x.sign, o.Token, o.Count, o.Data)
 		}
 	}
 	return text
@@ -334,14 +334,14 @@ func TestSlowConsumer(t *testing.T) {
 	events := 0
 	var last client.Event
 	told := map[uint64]bool{}
-	for last.Version != version || !slices.ContainsFunc(last.Added, func(o client.Owner) bool { return o.OrderID == l.Token() }) {
+	for last.Version != version || !slices.ContainsFunc(last.Added, func(o client.Owner) bool { return o.Token == l.Token() }) {
 		ev, err, _ := next()
 		must(t, err)
 		for _, o := range ev.Added {
-			told[o.OrderID] = true
+			told[o.Token] = true
 		}
 		for _, o := range ev.Removed {
-			if !told[o.OrderID] {
+			if !told[o.Token] {
 				t.Fatalf("told that an owner is gone that was never told to be there: %+v", ev)
 			}
 		}
@@ -404,30 +404,30 @@ func TestWatchOnce(t *testing.T) {
 	l := acquire(t, s, "once")
 	_, err = s.Update(ctx, "once", []byte("b"))
 	must(t, err)
-	if f := <-fired; f != (client.Fired{DataChanged: true}) {
+	if f := <-fired; f != (client.WatchResult{DataChanged: true}) {
 		t.Fatalf("%+v", f)
 	}
 	_, older, err := s.WatchOnce(ctx, "once", client.OnOwners)
 	must(t, err)
 	_, fired, err = s.WatchOnce(ctx, "once", client.OnOwners|client.OnData)
 	must(t, err)
-	if f := <-older; f != (client.Fired{}) {
+	if f := <-older; f != (client.WatchResult{}) {
 		t.Fatalf("replaced: %+v", f)
 	}
 	release(t, l)
-	if f := <-fired; f != (client.Fired{OwnersChanged: true}) {
+	if f := <-fired; f != (client.WatchResult{OwnersChanged: true}) {
 		t.Fatalf("%+v", f)
 	}
 	_, fired, err = s.WatchOnce(ctx, "once", client.OnOwners)
 	must(t, err)
 	srv.DropConnections()
-	if f := <-fired; f != (client.Fired{}) {
+	if f := <-fired; f != (client.WatchResult{}) {
 		t.Fatalf("lost link: %+v", f)
 	}
 	_, fired, err = s.WatchOnce(ctx, "once", client.OnOwners)
 	must(t, err)
 	must(t, s.Close(ctx))
-	if f := <-fired; f != (client.Fired{}) {
+	if f := <-fired; f != (client.WatchResult{}) {
 		t.Fatalf("closed session: %+v", f)
 	}
 }

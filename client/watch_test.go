@@ -56,13 +56,13 @@ func story(t *testing.T, next func() (Event, error, bool)) (told []string, err e
 	}
 }
 
-// watchWay is a way to take a watch: next waits for a step, stop ends it and returns when it has ended.
-type watchWay func(ctx context.Context, n *Node, name string, prefix bool) (next func() (Event, error, bool), stop func())
+// watchForm is a way to take a watch: next waits for a step, stop ends it and returns when it has ended.
+type watchForm func(ctx context.Context, n *Node, name string, prefix bool) (next func() (Event, error, bool), stop func())
 
-// watchWays are the ways there are.
-var watchWays = []struct {
+// watchForms are the ways there are.
+var watchForms = []struct {
 	name string
-	by   watchWay
+	by   watchForm
 }{
 	{"iterator", func(ctx context.Context, n *Node, name string, prefix bool) (func() (Event, error, bool), func()) {
 		if prefix {
@@ -102,12 +102,12 @@ var watchWays = []struct {
 
 // TestWatchOverRedirects: parts of a watch find their shards, over refusals, cuts, lost links and shards that go, and tell differences only.
 func TestWatchOverRedirects(t *testing.T) {
-	for _, way := range watchWays {
+	for _, way := range watchForms {
 		t.Run(way.name, func(t *testing.T) { watchOverRedirects(t, way.by) })
 	}
 }
 
-func watchOverRedirects(t *testing.T, by watchWay) {
+func watchOverRedirects(t *testing.T, by watchForm) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		_, n := f.openNode(t)
@@ -156,7 +156,7 @@ func watchOverRedirects(t *testing.T, by watchWay) {
 			t.Fatal(told, err, opened)
 		}
 
-		// A shard leaves the map: its stream is closed. What it told stays, until another shard tells of its buckets (TestMirrorOverMoves).
+		// A shard leaves the map: its stream is closed. What it told stays, until another shard tells of its buckets (TestLocalCopyOverMoves).
 		f.set(func() {
 			f.version = 3
 			old := f.on
@@ -186,7 +186,7 @@ func watchOverRedirects(t *testing.T, by watchWay) {
 
 // TestWatchOverOneShardAway: what the other shards say is told while one cannot be reached.
 func TestWatchOverOneShardAway(t *testing.T) {
-	for _, way := range watchWays {
+	for _, way := range watchForms {
 		t.Run(way.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake(t)
@@ -214,12 +214,12 @@ func TestWatchOverOneShardAway(t *testing.T) {
 
 // TestWatchEnds: what trying again does not change ends a watch, and so do its context and its client.
 func TestWatchEnds(t *testing.T) {
-	for _, way := range watchWays {
+	for _, way := range watchForms {
 		t.Run(way.name, func(t *testing.T) { watchEnds(t, way.by) })
 	}
 }
 
-func watchEnds(t *testing.T, by watchWay) {
+func watchEnds(t *testing.T, by watchForm) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		c, n := f.openNode(t)
@@ -249,7 +249,7 @@ func watchEnds(t *testing.T, by watchWay) {
 		if err := last(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
-		time.AfterFunc(time.Second, c.Abandon)
+		time.AfterFunc(time.Second, c.CloseWithoutRelease)
 		for range 2 { // the second time it is closed already
 			if err := last(bg); !errors.Is(err, ErrClientClosed) {
 				t.Fatal(err)

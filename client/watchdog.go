@@ -20,7 +20,7 @@ type watchdog struct {
 }
 
 // guard starts the watchdog, or lets it look more often. client.mu is held.
-func (c *Client) guard() {
+func (c *Client) startWatchdog() {
 	if c.watchdog != nil {
 		return
 	}
@@ -33,7 +33,7 @@ func (c *Client) guard() {
 
 // period is a twentieth of the shortest session timeout, 50 ms .. 1 s.
 func (w *watchdog) period() time.Duration {
-	return min(max(time.Duration(w.c.leastTTL.Load())/20, 50*time.Millisecond), time.Second)
+	return min(max(time.Duration(w.c.shortestTimeout.Load())/20, 50*time.Millisecond), time.Second)
 }
 
 func (w *watchdog) stop() {
@@ -44,7 +44,7 @@ func (w *watchdog) stop() {
 }
 
 func (w *watchdog) tick() {
-	w.look()
+	w.check()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.over {
@@ -53,7 +53,7 @@ func (w *watchdog) tick() {
 }
 
 // look compares how far the clocks went since the last look.
-func (w *watchdog) look() {
+func (w *watchdog) check() {
 	w.mu.Lock()
 	mono, boot, wall := time.Now(), w.c.clock.now(), w.c.clock.wall().Round(0)
 	ran, went, jumped := mono.Sub(w.mono), boot-w.boot, wall.Sub(w.wall)-(boot-w.boot)
@@ -73,18 +73,18 @@ func (w *watchdog) look() {
 		s.step(func(m *session.Machine, now time.Duration) {
 			m.Tick(now)
 			if jumped > m.Timeout()/2 {
-				m.Jumped(now)
+				m.ClockJumped(now)
 			}
 		})
 	}
 }
 
 // look has the clocks compared before something is said about what is held.
-func (c *Client) look() {
+func (c *Client) checkClocks() {
 	c.mu.Lock()
 	w := c.watchdog
 	c.mu.Unlock()
 	if w != nil {
-		w.look()
+		w.check()
 	}
 }

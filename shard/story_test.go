@@ -15,7 +15,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestStories runs testdata/scripts: each file tells rules of the specification as a story. Regenerate with -rewrite and read the diff.
+// TestScripts runs testdata/scripts: each file tells rules of the specification as a story. Regenerate with -rewrite and read the diff.
 //
 // A directive is one of these; the output is what left the machine, in order, then the changes that watches see.
 //

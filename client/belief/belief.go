@@ -25,7 +25,7 @@ const (
 	Detached = session.Detached
 	Expired  = session.Expired
 
-	ServerSaid = session.ServerSaid
+	ServerSaid = session.EndedByServer
 	Closed     = session.Closed
 )
 

@@ -16,14 +16,14 @@ import (
 
 // backend is one process of a server: its state machine and its relay, as the shard and its leader drive them, without the connections. One answer in so many is lost.
 type backend struct {
-	mu    sync.Mutex
-	p     *server.Process
-	r     *relay.Relay
-	at    server.Moment
-	rnd   *rand.Rand
-	lossy int // 0: nothing is lost
-	ears  map[uint64]client.ProcessEar
-	joins uint64
+	mu       sync.Mutex
+	p        *server.Process
+	r        *relay.Relay
+	at       server.Moment
+	rnd      *rand.Rand
+	lossy    int // 0: nothing is lost
+	handlers map[uint64]client.ProcessHandler
+	joins    uint64
 }
 
 func newBackend(t *testing.T, lossy int) *backend {
@@ -32,7 +32,7 @@ func newBackend(t *testing.T, lossy int) *backend {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &backend{p: p, r: relay.New(relay.Limits{}), rnd: rand.New(rand.NewPCG(1, 2)), lossy: lossy, ears: map[uint64]client.ProcessEar{}}
+	b := &backend{p: p, r: relay.New(relay.Limits{}), rnd: rand.New(rand.NewPCG(1, 2)), lossy: lossy, handlers: map[uint64]client.ProcessHandler{}}
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() { // log time goes on
 		defer close(stopped)
@@ -70,11 +70,11 @@ func (b *backend) applyLocked(f func(*server.Out) error) error {
 		stage = relay.Early
 	}
 	b.r.Round(b.p.Epoch(), stage, b.p.Sessions(nil))
-	b.tell(&out)
+	b.deliver(&out)
 	return err
 }
 
-func (b *backend) tell(out *server.Out) {
+func (b *backend) deliver(out *server.Out) {
 	for _, e := range out.Events {
 		m := &protocol.ProcessRound{
 			Session: e.Session, Kind: protocol.ProcessRoundKind(e.Kind), Removal: protocol.ProcessRemoval(e.Removal), Epoch: e.Epoch, Topology: e.Topology,
@@ -83,16 +83,16 @@ func (b *backend) tell(out *server.Out) {
 		for _, o := range e.Members {
 			m.Members = append(m.Members, protocol.ProcessMember{Session: o.Session, Order: o.Order, Key: o.Key, Data: o.Data, Weight: o.Weight})
 		}
-		if ear := b.ears[e.Session]; ear != nil {
-			ear(m, nil)
+		if handler := b.handlers[e.Session]; handler != nil {
+			handler(m, nil)
 		}
 	}
 }
 
-func (b *backend) carry(out *relay.Out) {
+func (b *backend) deliverMessages(out *relay.Out) {
 	for _, d := range out.Deliveries {
-		if ear := b.ears[d.To]; ear != nil {
-			ear(nil, &protocol.ProcessMessage{
+		if handler := b.handlers[d.To]; handler != nil {
+			handler(nil, &protocol.ProcessMessage{
 				Session: d.To, Kind: protocol.ProcessMessageKind(d.Kind), From: d.From, Epoch: d.Epoch, Number: d.Number, Low: d.Low, Payload: bytes.Clone(d.Payload),
 			})
 		}
@@ -102,7 +102,7 @@ func (b *backend) carry(out *relay.Out) {
 // kill ends a session as a crash does: nothing of the member is heard any more.
 func (b *backend) kill(session uint64) {
 	b.mu.Lock()
-	delete(b.ears, session)
+	delete(b.handlers, session)
 	b.mu.Unlock()
 	_ = b.apply(func(out *server.Out) error { b.p.Ended(b.at, session, out); return nil })
 }
@@ -121,27 +121,27 @@ func (b *backend) settled(members int) (uint64, bool) {
 }
 
 // port is a session's way to the backend.
-type port struct {
+type fakeTransport struct {
 	b       *backend
 	session uint64
 	over    chan struct{}
 }
 
-func (w *port) Listen(ear client.ProcessEar) (func(), error) {
+func (w *fakeTransport) Listen(handler client.ProcessHandler) (func(), error) {
 	w.b.mu.Lock()
 	defer w.b.mu.Unlock()
-	if w.b.ears[w.session] != nil {
-		return nil, client.ErrMemberAlready
+	if w.b.handlers[w.session] != nil {
+		return nil, client.ErrAlreadyMember
 	}
-	w.b.ears[w.session] = ear
+	w.b.handlers[w.session] = handler
 	return func() {
 		w.b.mu.Lock()
 		defer w.b.mu.Unlock()
-		delete(w.b.ears, w.session)
+		delete(w.b.handlers, w.session)
 	}, nil
 }
 
-func (w *port) Change(ctx context.Context, _ protocol.Kind, _ *protocol.Head, m, reply protocol.Message) error {
+func (w *fakeTransport) Change(ctx context.Context, _ protocol.Kind, _ *protocol.Head, m, reply protocol.Message) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (w *port) Change(ctx context.Context, _ protocol.Kind, _ *protocol.Head, m,
 	})
 }
 
-func (w *port) Tell(ctx context.Context, _ protocol.Kind, m protocol.Message) error {
+func (w *fakeTransport) Tell(ctx context.Context, _ protocol.Kind, m protocol.Message) error {
 	b := w.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -187,28 +187,28 @@ func (w *port) Tell(ctx context.Context, _ protocol.Kind, m protocol.Message) er
 		if !b.p.Resend(w.session, &out) {
 			return protocol.Errorf(protocol.StatusNotFound, "session is no member")
 		}
-		b.tell(&out)
+		b.deliver(&out)
 		b.r.Attached(w.session, &mail)
 	case *protocol.ProcessRequest:
 		err = b.r.Request(relay.Request{From: w.session, Epoch: m.Epoch, Number: m.Number, Low: m.Low, To: m.To, Payload: m.Payload}, &mail)
 	case *protocol.ProcessReply:
 		err = b.r.Reply(relay.Reply{From: w.session, To: m.To, Epoch: m.Epoch, Number: m.Number, Refused: m.Refused, Payload: m.Payload}, &mail)
 	}
-	b.carry(&mail)
+	b.deliverMessages(&mail)
 	if b.lossy > 0 && b.rnd.IntN(b.lossy) == 0 {
 		return lost
 	}
 	return err
 }
 
-func (w *port) Follow(ctx context.Context, connected func()) {
+func (w *fakeTransport) Follow(ctx context.Context, connected func()) {
 	connected()
 	<-ctx.Done()
 }
 
 // join joins a session of the backend.
-func (b *backend) join(ctx context.Context, session uint64, h Handler, o Options) (*Process, *port, error) {
-	w := &port{b: b, session: session, over: make(chan struct{})}
+func (b *backend) join(ctx context.Context, session uint64, h Handler, o Options) (*Membership, *fakeTransport, error) {
+	w := &fakeTransport{b: b, session: session, over: make(chan struct{})}
 	p, err := join(ctx, w, session, w.over, func() error { return client.ErrSessionExpired }, "queue", h, o)
 	return p, w, err
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	machine "github.com/signalbox-dev/signalbox/client/internal/membership"
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
-	machine "github.com/signalbox-dev/signalbox/client/internal/process"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -88,8 +88,8 @@ type Options struct {
 
 // What a caller did wrong, or too late, by errors.Is.
 var (
-	// ErrOver: the round is over, or the membership.
-	ErrOver = machine.ErrOver
+	// ErrRoundOver: the round is over, or the membership.
+	ErrRoundOver = machine.ErrRoundOver
 	// ErrNotCoordinator: only the coordinator completes a round.
 	ErrNotCoordinator = machine.ErrNotCoordinator
 	// ErrNotReady: a round is completed from Coordinate on.
@@ -98,8 +98,8 @@ var (
 	ErrNotPrepared = machine.ErrNotPrepared
 	// ErrReplied: a message is replied to once.
 	ErrReplied = machine.ErrReplied
-	// ErrNotAsked: the message was given up by its sender.
-	ErrNotAsked = machine.ErrNotAsked
+	// ErrRequestGone: the message was given up by its sender.
+	ErrRequestGone = machine.ErrRequestGone
 	// ErrTooLarge: messages are at most 1 MiB, results 32 KiB.
 	ErrTooLarge = machine.ErrTooLarge
 	// ErrNoReceiver: a receiver is not a member of the round, or is named twice.
@@ -152,8 +152,8 @@ func (o *Options) wire() (w protocol.ProcessOptions, err error) {
 }
 
 // way is how a member reaches the server: a client.ProcessWay, and in tests the server's state machine itself.
-type way interface {
-	Listen(client.ProcessEar) (stop func(), err error)
+type transport interface {
+	Listen(client.ProcessHandler) (stop func(), err error)
 	Change(ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message) error
 	Tell(ctx context.Context, kind protocol.Kind, m protocol.Message) error
 	Follow(ctx context.Context, connected func())

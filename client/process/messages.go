@@ -62,7 +62,7 @@ func (m Messages[Q, A]) BroadcastIf(r *Round, condition func(*Round) bool, v Q, 
 	if err != nil {
 		return r.about(err)
 	}
-	return r.BroadcastIf(condition, payload, filter, Callback{Answered: m.reading(c.Answered), GivenUp: m.reading(c.GivenUp), Timeout: c.Timeout})
+	return r.BroadcastIf(condition, payload, filter, Callback{Answered: m.decodeReplies(c.Answered), GivenUp: m.decodeReplies(c.GivenUp), Timeout: c.Timeout})
 }
 
 // Request is Round.Request. answered gets ErrUnread or ErrCodec where there is no value. Errors, without a call: ErrCodec, and those of Round.Request.
@@ -73,7 +73,7 @@ func (m Messages[Q, A]) Request(r *Round, to uint64, v Q, answered func(A, error
 	}
 	return r.Request(to, payload, func(b []byte) {
 		if answered != nil {
-			answered(m.read(b))
+			answered(m.decodeReply(b))
 		}
 	}, givenUp)
 }
@@ -95,7 +95,7 @@ func (m Messages[Q, A]) Handle(q *Request, f func(v Q) (A, error)) error {
 func (m Messages[Q, A]) Read(q *Request) (Q, error) {
 	v, err := decode(m.requests, q.payload)
 	if err != nil {
-		return v, errors.Join(err, q.unread(err))
+		return v, errors.Join(err, q.replyUnreadable(err))
 	}
 	return v, nil
 }
@@ -104,18 +104,18 @@ func (m Messages[Q, A]) Read(q *Request) (Q, error) {
 func (m Messages[Q, A]) Reply(q *Request, v A) error {
 	b, err := encode(m.replies, v, protocol.MaxProcessPayload-1)
 	if err != nil {
-		return errors.Join(err, q.unread(err))
+		return errors.Join(err, q.replyUnreadable(err))
 	}
 	return q.Reply(append([]byte{replyValue}, b...))
 }
 
 // unread tells the sender of a typed message that it gets no value.
-func (q *Request) unread(why error) error {
+func (q *Request) replyUnreadable(why error) error {
 	text := why.Error()
 	return q.Reply(append([]byte{replyError}, text[:min(len(text), protocol.MaxProcessText)]...))
 }
 
-func (m Messages[Q, A]) reading(f func([]Reply[A])) func([]Answer) {
+func (m Messages[Q, A]) decodeReplies(f func([]Reply[A])) func([]Answer) {
 	if f == nil {
 		return nil
 	}
@@ -123,13 +123,13 @@ func (m Messages[Q, A]) reading(f func([]Reply[A])) func([]Answer) {
 		list := make([]Reply[A], len(answers))
 		for i, a := range answers {
 			list[i].From = a.From
-			list[i].Value, list[i].Err = m.read(a.Payload)
+			list[i].Value, list[i].Err = m.decodeReply(a.Payload)
 		}
 		f(list)
 	}
 }
 
-func (m Messages[Q, A]) read(b []byte) (v A, err error) {
+func (m Messages[Q, A]) decodeReply(b []byte) (v A, err error) {
 	switch {
 	case len(b) == 0 || b[0] > replyError:
 		return v, fmt.Errorf("%w: it is no typed reply; do all members use the same messages?", ErrCodec)

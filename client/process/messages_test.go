@@ -14,7 +14,7 @@ import (
 )
 
 // scripted is a handler made of functions; those that are nil do nothing.
-type scripted struct {
+type scriptedHandler struct {
 	BaseHandler
 	prepare    func(*Round) error
 	coordinate func(*Round) error
@@ -22,28 +22,28 @@ type scripted struct {
 	cancel     func(*Round)
 }
 
-func (h *scripted) Prepare(r *Round) error {
+func (h *scriptedHandler) Prepare(r *Round) error {
 	if h.prepare == nil {
 		return nil
 	}
 	return h.prepare(r)
 }
 
-func (h *scripted) Coordinate(r *Round) error {
+func (h *scriptedHandler) Coordinate(r *Round) error {
 	if h.coordinate == nil {
 		return r.Complete(nil)
 	}
 	return h.coordinate(r)
 }
 
-func (h *scripted) Process(q *Request) error {
+func (h *scriptedHandler) Process(q *Request) error {
 	if h.process == nil {
 		return h.BaseHandler.Process(q)
 	}
 	return h.process(q)
 }
 
-func (h *scripted) Cancel(r *Round) {
+func (h *scriptedHandler) Cancel(r *Round) {
 	if h.cancel != nil {
 		h.cancel(r)
 	}
@@ -57,13 +57,13 @@ type question struct {
 type answer struct{ Text string }
 
 // crooked is a codec with which everything goes wrong that its name says.
-type crooked[T any] struct {
+type brokenCodec[T any] struct {
 	Codec[T]
 	encode, decode func()
 }
 
-func (c crooked[T]) Encode(v T) ([]byte, error) { c.encode(); return c.Codec.Encode(v) }
-func (c crooked[T]) Decode(b []byte) (T, error) { c.decode(); return c.Codec.Decode(b) }
+func (c brokenCodec[T]) Encode(v T) ([]byte, error) { c.encode(); return c.Codec.Encode(v) }
+func (c brokenCodec[T]) Decode(b []byte) (T, error) { c.decode(); return c.Codec.Decode(b) }
 
 func nothing() {}
 
@@ -95,8 +95,8 @@ func TestTypedMessages(t *testing.T) {
 			return nil
 		}},
 		{name: "other codec", process: handle(NewMessages(Gob[question](), JSON[answer]())), want: ErrUnread, text: "decode process.question"},
-		{name: "panic in decode", process: handle(NewMessages[question, answer](crooked[question]{JSON[question](), nothing, panics}, JSON[answer]())), want: ErrUnread, text: "panicked: crooked"},
-		{name: "panic in encode", process: handle(NewMessages[question, answer](JSON[question](), crooked[answer]{JSON[answer](), panics, nothing})), want: ErrUnread, text: "panicked: crooked"},
+		{name: "panic in decode", process: handle(NewMessages[question, answer](brokenCodec[question]{JSON[question](), nothing, panics}, JSON[answer]())), want: ErrUnread, text: "panicked: crooked"},
+		{name: "panic in encode", process: handle(NewMessages[question, answer](JSON[question](), brokenCodec[answer]{JSON[answer](), panics, nothing})), want: ErrUnread, text: "panicked: crooked"},
 		{name: "large reply", process: func(q *Request) error {
 			if err := messages.Reply(q, answer{strings.Repeat("x", protocol.MaxProcessPayload)}); !errors.Is(err, ErrTooLarge) {
 				return fmt.Errorf("large reply gives %w", err)
@@ -113,7 +113,7 @@ func TestTypedMessages(t *testing.T) {
 	outcomes := make(chan outcome, 100)
 	single := make(chan error, 100)
 	for i, m := range members {
-		h := &scripted{process: func(q *Request) error {
+		h := &scriptedHandler{process: func(q *Request) error {
 			mu.Lock()
 			handled[fmt.Sprint(m.name, q.Round().Epoch())]++
 			mu.Unlock()
@@ -126,7 +126,7 @@ func TestTypedMessages(t *testing.T) {
 			if err := messages.Broadcast(r, question{Text: strings.Repeat("x", protocol.MaxProcessPayload)}, nil, Replies[answer]{}); !errors.Is(err, ErrTooLarge) {
 				t.Errorf("a large question gives %v", err)
 			}
-			bad := NewMessages[question, answer](crooked[question]{JSON[question](), panics, nothing}, JSON[answer]())
+			bad := NewMessages[question, answer](brokenCodec[question]{JSON[question](), panics, nothing}, JSON[answer]())
 			if err := bad.Request(r, r.Coordinator(), question{}, nil, nil); !errors.Is(err, ErrCodec) {
 				t.Errorf("a codec that panics gives %v", err)
 			}
@@ -212,7 +212,7 @@ func TestLateMessages(t *testing.T) {
 	}
 	events := make(chan told, 100)
 	superseded, go2 := make(chan *Round, 1), make(chan struct{})
-	h := &scripted{
+	h := &scriptedHandler{
 		process: func(*Request) error { return nil }, // never replies
 		cancel:  func(r *Round) { events <- told{"cancel", r.Epoch()} },
 	}
@@ -243,7 +243,7 @@ func TestLateMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := wait(t, "the first round", superseded)
-	q, _, err := b.join(t.Context(), 2, &scripted{process: h.process}, Options{})
+	q, _, err := b.join(t.Context(), 2, &scriptedHandler{process: h.process}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +262,7 @@ func TestLateMessages(t *testing.T) {
 	if e := wait(t, "the message of the former round", events); e.what != "given up" {
 		t.Errorf("%+v", e)
 	}
-	for _, p := range []*Process{p, q} {
+	for _, p := range []*Membership{p, q} {
 		if err := p.Leave(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -289,7 +289,7 @@ func TestFailLater(t *testing.T) {
 	}
 	lives, go2 := make(chan context.Context, 1), make(chan struct{})
 	failed := make(chan *Round, 1)
-	h := &scripted{process: func(q *Request) error { return q.Reply(nil) }}
+	h := &scriptedHandler{process: func(q *Request) error { return q.Reply(nil) }}
 	h.prepare = func(r *Round) error {
 		note("in prepare", r.Fail(errors.New("early")))
 		return nil
@@ -321,7 +321,7 @@ func TestFailLater(t *testing.T) {
 	if !errors.Is(context.Cause(life), ErrLeft) {
 		t.Errorf("the membership's context ended by %v", context.Cause(life))
 	}
-	for what, want := range map[string]error{"in prepare": ErrNotPrepared, "in time": nil, "late": ErrOver} {
+	for what, want := range map[string]error{"in prepare": ErrNotPrepared, "in time": nil, "late": ErrRoundOver} {
 		if err, ok := refused[what]; !ok || !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", what, err, want)
 		}

@@ -28,15 +28,15 @@ func List(ctx context.Context, n *client.Node, prefix string) iter.Seq2[Info, er
 
 // Operator looks at a process, and steps in, without being a member. It may be used by any number of goroutines.
 type Operator struct {
-	way desk
+	transport operatorTransport
 }
 
 // desk is how an operator reaches the server: a client.ProcessWay, and in tests the server's state machine itself.
-type desk interface {
+type operatorTransport interface {
 	Name() string
 	Node() uint64
 	Ask(ctx context.Context, kind protocol.Kind, m, reply protocol.Message) (repeated bool, err error)
-	Watch(ctx context.Context) iter.Seq2[client.ProcessNews, error]
+	Watch(ctx context.Context) iter.Seq2[client.ProcessEvent, error]
 }
 
 // Operate is an operator of the process with this name. It need not exist yet.
@@ -46,7 +46,7 @@ func Operate(n *client.Node, name string) *Operator { return &Operator{n.Process
 // that is none, Forbidden.
 func (o *Operator) Describe(ctx context.Context) (*Status, error) {
 	m := &protocol.ProcessDescribe{
-		Node: o.way.Node(), Name: []byte(o.way.Name()), Flags: protocol.WithProcessMembers | protocol.WithProcessHistory, Consistency: protocol.Strict,
+		Node: o.transport.Node(), Name: []byte(o.transport.Name()), Flags: protocol.WithProcessMembers | protocol.WithProcessHistory, Consistency: protocol.Strict,
 	}
 	for begun := 0; ; begun++ {
 		m.Cursor = nil
@@ -55,7 +55,7 @@ func (o *Operator) Describe(ctx context.Context) (*Status, error) {
 		torn := false
 		for {
 			var reply protocol.ProcessStatus
-			if _, err := o.way.Ask(ctx, protocol.KindProcessDescribe, m, &reply); err != nil {
+			if _, err := o.transport.Ask(ctx, protocol.KindProcessDescribe, m, &reply); err != nil {
 				return nil, err
 			}
 			if s == nil {
@@ -64,52 +64,52 @@ func (o *Operator) Describe(ctx context.Context) (*Status, error) {
 				s.add(&reply)
 			}
 			torn = torn || revision != reply.Revision
-			if len(reply.Cursor) == 0 || torn && begun < rereads {
+			if len(reply.Cursor) == 0 || torn && begun < maxRereads {
 				break
 			}
 			m.Cursor = reply.Cursor
 		}
-		if !torn || begun == rereads {
+		if !torn || begun == maxRereads {
 			return s, nil
 		}
 	}
 }
 
 // rereads is how often a status is begun anew because the process changed between its pages. After that its members come from different moments.
-const rereads = 5
+const maxRereads = 5
 
 // Force has a new round start although nothing changed: after the present one, if that is decided, else in its place. Reason, of at most 256 bytes, is kept with the round
 // that is given up. Members that are absent leave. It needs the right admin. Errors: NotFound, PreconditionFailed without members, Forbidden.
 func (o *Operator) Force(ctx context.Context, reason string) error {
-	m := &protocol.ProcessForce{Node: o.way.Node(), Name: []byte(o.way.Name()), Text: reason}
-	repeated, err := o.way.Ask(ctx, protocol.KindProcessForce, m, &protocol.Empty{})
-	return undetermined(repeated, err)
+	m := &protocol.ProcessForce{Node: o.transport.Node(), Name: []byte(o.transport.Name()), Text: reason}
+	repeated, err := o.transport.Ask(ctx, protocol.KindProcessForce, m, &protocol.Empty{})
+	return outcomeUnknown(repeated, err)
 }
 
 // Evict ends the membership of a session, whose handler is told, and takes away the place that its key keeps. The session lives on, and its program may join again. It needs the
 // right admin. Errors: NotFound for a session that is no member, Forbidden.
 func (o *Operator) Evict(ctx context.Context, session uint64, reason string) error {
-	m := &protocol.ProcessEvict{Node: o.way.Node(), Name: []byte(o.way.Name()), Session: session, Text: reason}
-	repeated, err := o.way.Ask(ctx, protocol.KindProcessEvict, m, &protocol.Empty{})
+	m := &protocol.ProcessEvict{Node: o.transport.Node(), Name: []byte(o.transport.Name()), Session: session, Text: reason}
+	repeated, err := o.transport.Ask(ctx, protocol.KindProcessEvict, m, &protocol.Empty{})
 	if repeated && errors.Is(err, client.NotFound) {
 		return nil // a first sending did it
 	}
-	return undetermined(repeated, err)
+	return outcomeUnknown(repeated, err)
 }
 
 // Alter replaces the options of the process; those of members do not count. It needs the right admin. Errors: NotFound, BadRequest, Forbidden.
 func (o *Operator) Alter(ctx context.Context, options Options) error {
 	w, err := options.wire()
 	if err != nil {
-		return fmt.Errorf("alter process %q: %w", o.way.Name(), err)
+		return fmt.Errorf("alter process %q: %w", o.transport.Name(), err)
 	}
-	m := &protocol.ProcessAlter{Node: o.way.Node(), Name: []byte(o.way.Name()), Options: w}
-	repeated, err := o.way.Ask(ctx, protocol.KindProcessAlter, m, &protocol.Empty{})
-	return undetermined(repeated, err)
+	m := &protocol.ProcessAlter{Node: o.transport.Node(), Name: []byte(o.transport.Name()), Options: w}
+	repeated, err := o.transport.Ask(ctx, protocol.KindProcessAlter, m, &protocol.Empty{})
+	return outcomeUnknown(repeated, err)
 }
 
 // undetermined says of an operator's request that its outcome is unknown, if it may have had its effect.
-func undetermined(repeated bool, err error) error {
+func outcomeUnknown(repeated bool, err error) error {
 	var answer *protocol.Error
 	if err != nil && repeated && !errors.As(err, &answer) {
 		return fmt.Errorf("%w: %w", client.ErrOutcomeUnknown, err)
@@ -136,7 +136,7 @@ const (
 type Change = protocol.ProcessChange
 
 // News is a step of a watch: how the process stands, when the watch begins or resumed, or a change since.
-type News struct {
+type WatchEvent struct {
 	Status *Status
 	Absent bool // there is no such process; changes follow when there is
 	Change *Change
@@ -144,24 +144,24 @@ type News struct {
 
 // Watch tells how the process stands, and then every change, until ctx ends. It resumes by itself, with a new status. The last pair carries the error that ended it: ctx's,
 // Forbidden.
-func (o *Operator) Watch(ctx context.Context) iter.Seq2[News, error] {
-	return func(yield func(News, error) bool) {
-		for news, err := range o.way.Watch(ctx) {
+func (o *Operator) Watch(ctx context.Context) iter.Seq2[WatchEvent, error] {
+	return func(yield func(WatchEvent, error) bool) {
+		for event, err := range o.transport.Watch(ctx) {
 			switch {
 			case err != nil:
-				yield(News{}, err)
+				yield(WatchEvent{}, err)
 				return
-			case news.State != nil && !news.State.Exists:
-				if !yield(News{Absent: true}, nil) {
+			case event.State != nil && !event.State.Exists:
+				if !yield(WatchEvent{Absent: true}, nil) {
 					return
 				}
-			case news.State != nil:
-				if !yield(News{Status: statusOf(&news.State.Status)}, nil) {
+			case event.State != nil:
+				if !yield(WatchEvent{Status: statusOf(&event.State.Status)}, nil) {
 					return
 				}
 			default:
-				for i := range news.Changes.Changes {
-					if !yield(News{Change: &news.Changes.Changes[i]}, nil) {
+				for i := range event.Changes.Changes {
+					if !yield(WatchEvent{Change: &event.Changes.Changes[i]}, nil) {
 						return
 					}
 				}

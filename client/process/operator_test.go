@@ -17,7 +17,7 @@ type counter struct {
 	asked   []protocol.Message
 	answers []any // *protocol.ProcessStatus, or error
 	again   bool  // earlier sendings may have had their effect
-	news    []client.ProcessNews
+	news    []client.ProcessEvent
 }
 
 func (c *counter) Name() string { return "queue" }
@@ -41,14 +41,14 @@ func (c *counter) Ask(_ context.Context, _ protocol.Kind, m, reply protocol.Mess
 	return c.again, nil
 }
 
-func (c *counter) Watch(context.Context) iter.Seq2[client.ProcessNews, error] {
-	return func(yield func(client.ProcessNews, error) bool) {
+func (c *counter) Watch(context.Context) iter.Seq2[client.ProcessEvent, error] {
+	return func(yield func(client.ProcessEvent, error) bool) {
 		for _, n := range c.news {
 			if !yield(n, nil) {
 				return
 			}
 		}
-		yield(client.ProcessNews{}, client.Forbidden)
+		yield(client.ProcessEvent{}, client.Forbidden)
 	}
 }
 
@@ -79,18 +79,18 @@ func TestDescribe(t *testing.T) {
 	if o := s.Options; o.Election != Preferred || o.Debounce != 100*time.Millisecond || o.Return != 30*time.Second {
 		t.Errorf("%+v", o)
 	}
-	if len(s.Behind()) != 0 {
-		t.Errorf("behind are %+v", s.Behind())
+	if len(s.Lagging()) != 0 {
+		t.Errorf("behind are %+v", s.Lagging())
 	}
-	s.Members[0].Standing = IsPreparing
-	if b := s.Behind(); len(b) != 1 || b[0].Session != 1 {
+	s.Members[0].State = MemberPreparing
+	if b := s.Lagging(); len(b) != 1 || b[0].Session != 1 {
 		t.Errorf("behind are %+v", b)
 	}
 	c = new(counter)
 	for i := range uint64(12) {
 		c.answers = append(c.answers, statusPage(i, 1, "x"), statusPage(i+1, 2, ""))
 	}
-	if s, err := (&Operator{c}).Describe(t.Context()); err != nil || len(s.Members) != 2 || len(c.asked) != 2*(rereads+1) {
+	if s, err := (&Operator{c}).Describe(t.Context()); err != nil || len(s.Members) != 2 || len(c.asked) != 2*(maxRereads+1) {
 		t.Errorf("%+v, %v after %d questions", s, err, len(c.asked))
 	}
 	c = &counter{answers: []any{error(client.NotFound)}}
@@ -133,7 +133,7 @@ func TestOperate(t *testing.T) {
 
 // TestOperatorWatch: states and changes come one at a time, an error last.
 func TestOperatorWatch(t *testing.T) {
-	c := &counter{news: []client.ProcessNews{
+	c := &counter{news: []client.ProcessEvent{
 		{State: &protocol.ProcessState{}},
 		{Changes: &protocol.ProcessChanges{Changes: []protocol.ProcessChange{{Kind: ChangeJoined, Session: 1}, {Kind: ChangeStarted, Epoch: 2}}}},
 		{State: &protocol.ProcessState{Exists: true, Status: *statusPage(1, 1, "")}},

@@ -14,57 +14,57 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
-	machine "github.com/signalbox-dev/signalbox/client/internal/process"
+	machine "github.com/signalbox-dev/signalbox/client/internal/membership"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // Process is a session's membership in a coordination process. It ends once, and is not made anew by itself.
-type Process struct {
-	way     way
-	session uint64
-	name    string
-	h       Handler
-	log     *slog.Logger
-	started time.Time
-	stop    func()          // hears no more
-	ctx     context.Context // of what is sent
-	cancel  context.CancelFunc
-	life    context.Context // ends with the membership, at once
-	die     context.CancelCauseFunc
-	initial chan struct{} // closed when the first round is complete
-	done    chan struct{} // closed behind Terminate
-	work    sync.WaitGroup
-	handler atomic.Uint64 // number of the goroutine that runs the handler
+type Membership struct {
+	transport        transport
+	session          uint64
+	name             string
+	h                Handler
+	log              *slog.Logger
+	started          time.Time
+	stopListening    func()          // hears no more
+	ctx              context.Context // of what is sent
+	cancel           context.CancelFunc
+	lifetime         context.Context // ends with the membership, at once
+	endLifetime      context.CancelCauseFunc
+	firstRound       chan struct{} // closed when the first round is complete
+	done             chan struct{} // closed behind Terminate
+	goroutines       sync.WaitGroup
+	handlerGoroutine atomic.Uint64 // number of the goroutine that runs the handler
 
-	mu     sync.Mutex
-	wake   *sync.Cond // there may be a job
-	m      *machine.Machine
-	rounds map[uint64]*Round // by epoch; those that were begun and are not over
-	calls  map[uint64]*call  // by number of the message
-	timer  *time.Timer
-	stats  Stats
+	mu       sync.Mutex
+	wake     *sync.Cond // there may be a job
+	m        *machine.Machine
+	rounds   map[uint64]*Round       // by epoch; those that were begun and are not over
+	requests map[uint64]*sentRequest // by number of the message
+	timer    *time.Timer
+	stats    Stats
 }
 
 // call is a message of this member that was neither answered nor given up.
-type call struct {
+type sentRequest struct {
 	Callback
 	timer *time.Timer // nil: it waits as long as the round
 }
 
 // Join makes the session a member of the process, which is made if it does not exist, and calls the handler from then on. Initialize is called first. Names are letters and
 // digits with single dashes or dots between them. When ctx ends first the session is no member, or is none soon. Errors: what Initialize returned, BadRequest,
-// client.ErrMemberAlready, AlreadyExists, Overloaded, Forbidden, Unsupported, or what the session ended with.
-func Join(ctx context.Context, s *client.Session, name string, h Handler, o Options) (*Process, error) {
+// client.ErrAlreadyMember, AlreadyExists, Overloaded, Forbidden, Unsupported, or what the session ended with.
+func Join(ctx context.Context, s *client.Session, name string, h Handler, o Options) (*Membership, error) {
 	return join(ctx, s.Process(name), s.ID(), s.Done(), s.Err, name, h, o)
 }
 
-func join(ctx context.Context, w way, session uint64, over <-chan struct{}, why func() error, name string, h Handler, o Options) (*Process, error) {
+func join(ctx context.Context, w transport, session uint64, over <-chan struct{}, why func() error, name string, h Handler, o Options) (*Membership, error) {
 	if err := check(name, h, &o); err != nil {
 		return nil, err
 	}
-	p := &Process{
-		way: w, session: session, name: name, h: h, log: o.Logger, started: time.Now(), initial: make(chan struct{}), done: make(chan struct{}),
-		rounds: make(map[uint64]*Round), calls: make(map[uint64]*call),
+	p := &Membership{
+		transport: w, session: session, name: name, h: h, log: o.Logger, started: time.Now(), firstRound: make(chan struct{}), done: make(chan struct{}),
+		rounds: make(map[uint64]*Round), requests: make(map[uint64]*sentRequest),
 		m: machine.New(session, machine.Options{RetryMin: o.RetryInterval, MaxProcessFailures: o.MaxProcessFailures, Seed: session}),
 	}
 	if p.log == nil {
@@ -72,23 +72,23 @@ func join(ctx context.Context, w way, session uint64, over <-chan struct{}, why 
 	}
 	p.wake = sync.NewCond(&p.mu)
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.life, p.die = context.WithCancelCause(context.Background())
+	p.lifetime, p.endLifetime = context.WithCancelCause(context.Background())
 	p.timer = time.AfterFunc(time.Hour, func() { p.input((*machine.Machine).Tick) })
-	stop, err := w.Listen(p.hear)
+	stop, err := w.Listen(p.receive)
 	if err != nil {
 		p.cancel()
-		p.die(err)
+		p.endLifetime(err)
 		p.timer.Stop()
 		return nil, err
 	}
-	p.stop = stop
+	p.stopListening = stop
 	ready := make(chan error, 1)
 	go p.run(ctx, ready)
 	err = <-ready
 	if err == nil {
 		m, _ := o.join(name) // checked
 		if err = w.Change(ctx, protocol.KindProcessJoin, &m.Head, m, new(protocol.ProcessJoinReply)); err != nil && errors.Is(err, client.ErrOutcomeUnknown) {
-			p.abandon()
+			p.leaveInBackground()
 		}
 	}
 	if err != nil {
@@ -96,8 +96,8 @@ func join(ctx context.Context, w way, session uint64, over <-chan struct{}, why 
 		<-p.done
 		return nil, err
 	}
-	p.work.Go(func() { w.Follow(p.ctx, func() { p.input((*machine.Machine).Connected) }) })
-	p.work.Go(func() {
+	p.goroutines.Go(func() { w.Follow(p.ctx, func() { p.input((*machine.Machine).Connected) }) })
+	p.goroutines.Go(func() {
 		select {
 		case <-over:
 			p.input(func(m *machine.Machine, now time.Duration) { m.End(now, 0, why()) })
@@ -106,7 +106,7 @@ func join(ctx context.Context, w way, session uint64, over <-chan struct{}, why 
 	})
 	if o.Synchronous {
 		if err := p.WaitInitial(ctx); err != nil {
-			p.abandon()
+			p.leaveInBackground()
 			p.input(func(m *machine.Machine, now time.Duration) { m.End(now, 0, ErrLeft) })
 			<-p.done
 			return nil, err
@@ -116,37 +116,37 @@ func join(ctx context.Context, w way, session uint64, over <-chan struct{}, why 
 }
 
 // abandon leaves in the background: nobody waits for it.
-func (p *Process) abandon() {
+func (p *Membership) leaveInBackground() {
 	go func() {
 		m := &protocol.ProcessLeave{Name: []byte(p.name)}
-		_ = p.way.Change(context.Background(), protocol.KindProcessLeave, &m.Head, m, new(protocol.ProcessLeaveReply)) // ends with the session
+		_ = p.transport.Change(context.Background(), protocol.KindProcessLeave, &m.Head, m, new(protocol.ProcessLeaveReply)) // ends with the session
 	}()
 }
 
 // Name is the process's name.
-func (p *Process) Name() string { return p.name }
+func (p *Membership) Name() string { return p.name }
 
 // Session is the id of the session that is the member.
-func (p *Process) Session() uint64 { return p.session }
+func (p *Membership) Session() uint64 { return p.session }
 
 // Handler is the one it was joined with.
-func (p *Process) Handler() Handler { return p.h }
+func (p *Membership) Handler() Handler { return p.h }
 
 // InitialDone is closed when the first round is complete here.
-func (p *Process) InitialDone() <-chan struct{} { return p.initial }
+func (p *Membership) InitialDone() <-chan struct{} { return p.firstRound }
 
 // WaitInitial waits until the first round is complete here. Errors: the end of ctx, or of the membership; ErrInHandler when the handler waits for itself.
-func (p *Process) WaitInitial(ctx context.Context) error {
+func (p *Membership) WaitInitial(ctx context.Context) error {
 	select {
-	case <-p.initial:
+	case <-p.firstRound:
 		return nil
 	default:
 	}
-	if err := p.outside("wait for the first round of"); err != nil {
+	if err := p.checkNotInHandler("wait for the first round of"); err != nil {
 		return err
 	}
 	select {
-	case <-p.initial:
+	case <-p.firstRound:
 		return nil
 	case <-p.done:
 		return fmt.Errorf("process %q: %w", p.name, p.Err())
@@ -156,10 +156,10 @@ func (p *Process) WaitInitial(ctx context.Context) error {
 }
 
 // Done is closed when the membership is over, and Terminate has returned.
-func (p *Process) Done() <-chan struct{} { return p.done }
+func (p *Membership) Done() <-chan struct{} { return p.done }
 
 // Err is why the membership is over, or nil: ErrLeft, ErrEvicted, ErrReplaced, ErrNotMember, or what the session ended with.
-func (p *Process) Err() error {
+func (p *Membership) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.m.Ended()
@@ -167,13 +167,13 @@ func (p *Process) Err() error {
 
 // Leave ends the membership, and waits for Terminate. When it fails the session is still a member, unless Done is closed. Called by the handler it fails with ErrInHandler, and
 // nothing happens: it would wait for the callback that calls it. A handler leaves by another goroutine.
-func (p *Process) Leave(ctx context.Context) error {
-	if err := p.outside("leave"); err != nil {
+func (p *Membership) Leave(ctx context.Context) error {
+	if err := p.checkNotInHandler("leave"); err != nil {
 		return err
 	}
 	var reply protocol.ProcessLeaveReply
 	m := &protocol.ProcessLeave{Name: []byte(p.name)}
-	err := p.way.Change(ctx, protocol.KindProcessLeave, &m.Head, m, &reply)
+	err := p.transport.Change(ctx, protocol.KindProcessLeave, &m.Head, m, &reply)
 	if protocol.StatusOf(err) == protocol.StatusNotFound {
 		err = nil // it was over before
 	}
@@ -190,8 +190,8 @@ func (p *Process) Leave(ctx context.Context) error {
 }
 
 // outside is an error when the calling goroutine is the one that runs the handler.
-func (p *Process) outside(what string) error {
-	if p.handler.Load() != goroutine() {
+func (p *Membership) checkNotInHandler(what string) error {
+	if p.handlerGoroutine.Load() != goroutine() {
 		return nil
 	}
 	return fmt.Errorf("%s process %q: %w", what, p.name, ErrInHandler)
@@ -207,18 +207,18 @@ func goroutine() uint64 {
 }
 
 // hear is the ear of the process.
-func (p *Process) hear(round *protocol.ProcessRound, message *protocol.ProcessMessage) {
+func (p *Membership) receive(round *protocol.ProcessRound, message *protocol.ProcessMessage) {
 	p.input(func(m *machine.Machine, now time.Duration) {
 		if round != nil {
-			m.Told(now, round)
+			m.HandleRound(now, round)
 		} else {
-			m.Letter(now, message)
+			m.HandleMessage(now, message)
 		}
 	})
 }
 
 // input gives the machine an input, and does what comes of it.
-func (p *Process) input(f func(*machine.Machine, time.Duration)) {
+func (p *Membership) input(f func(*machine.Machine, time.Duration)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f(p.m, time.Since(p.started))
@@ -226,15 +226,15 @@ func (p *Process) input(f func(*machine.Machine, time.Duration)) {
 }
 
 // act does what the machine asks for. mu is held.
-func (p *Process) act() {
+func (p *Membership) act() {
 	ready := p.m.Take()
 	for _, epoch := range ready.Superseded {
 		if r := p.rounds[epoch]; r != nil {
-			r.cancel(ErrOver)
+			r.cancel(ErrRoundOver)
 		}
 	}
 	if err := p.m.Ended(); err != nil {
-		p.die(err)
+		p.endLifetime(err)
 	}
 	p.stats.Repeated += uint64(ready.Repeated)
 	for _, s := range ready.Slow {
@@ -243,7 +243,7 @@ func (p *Process) act() {
 	}
 	for _, s := range ready.Sends {
 		if p.ctx.Err() == nil {
-			p.work.Go(func() { p.send(s) })
+			p.goroutines.Go(func() { p.send(s) })
 		}
 	}
 	if at, ok := p.m.Next(); ok {
@@ -255,27 +255,27 @@ func (p *Process) act() {
 }
 
 // send carries one message to the server.
-func (p *Process) send(s machine.Send) {
+func (p *Membership) send(s machine.Send) {
 	name := []byte(p.name)
 	var err error
 	switch s.Kind {
 	case protocol.KindProcessConfirm:
-		err = p.way.Tell(p.ctx, s.Kind, &protocol.ProcessConfirm{Session: p.session, Name: name, Epoch: s.Epoch, Step: s.Step})
+		err = p.transport.Tell(p.ctx, s.Kind, &protocol.ProcessConfirm{Session: p.session, Name: name, Epoch: s.Epoch, Step: s.Step})
 	case protocol.KindProcessFail:
-		err = p.way.Tell(p.ctx, s.Kind, &protocol.ProcessFail{Session: p.session, Name: name, Epoch: s.Epoch, Text: s.Text})
+		err = p.transport.Tell(p.ctx, s.Kind, &protocol.ProcessFail{Session: p.session, Name: name, Epoch: s.Epoch, Text: s.Text})
 	case protocol.KindProcessSync:
-		err = p.way.Tell(p.ctx, s.Kind, &protocol.ProcessSync{Session: p.session, Name: name, Epoch: s.Epoch})
+		err = p.transport.Tell(p.ctx, s.Kind, &protocol.ProcessSync{Session: p.session, Name: name, Epoch: s.Epoch})
 	case protocol.KindProcessRequest:
-		err = p.way.Tell(p.ctx, s.Kind, &protocol.ProcessRequest{
+		err = p.transport.Tell(p.ctx, s.Kind, &protocol.ProcessRequest{
 			Session: p.session, Name: name, Epoch: s.Epoch, Number: s.Number, Low: s.Low, To: s.To, Payload: s.Payload,
 		})
 	case protocol.KindProcessReply:
-		err = p.way.Tell(p.ctx, s.Kind, &protocol.ProcessReply{
+		err = p.transport.Tell(p.ctx, s.Kind, &protocol.ProcessReply{
 			Session: p.session, Name: name, Epoch: s.Epoch, To: s.To[0], Number: s.Number, Refused: s.Refused, Payload: s.Payload,
 		})
 	case protocol.KindProcessComplete:
 		m := &protocol.ProcessComplete{Name: name, Epoch: s.Epoch, Result: s.Payload}
-		err = p.way.Change(p.ctx, s.Kind, &m.Head, m, &protocol.Empty{})
+		err = p.transport.Change(p.ctx, s.Kind, &m.Head, m, &protocol.Empty{})
 	}
 	status := protocol.StatusUnavailable // not answered: the session or the membership is over
 	var e *protocol.Error
@@ -286,38 +286,38 @@ func (p *Process) send(s machine.Send) {
 }
 
 // run is the goroutine of the process: Initialize, then one callback after the other.
-func (p *Process) run(ctx context.Context, ready chan<- error) {
-	p.handler.Store(goroutine())
+func (p *Membership) run(ctx context.Context, ready chan<- error) {
+	p.handlerGoroutine.Store(goroutine())
 	ready <- p.guard("initialize", func() error { return p.h.Initialize(ctx) })
 	for {
 		p.mu.Lock()
-		j, ok := p.m.Job()
+		j, ok := p.m.NextJob()
 		for !ok {
 			p.wake.Wait()
-			j, ok = p.m.Job()
+			j, ok = p.m.NextJob()
 		}
 		r := p.round(&j)
 		var c Callback
 		if j.Kind == machine.JobAnswered || j.Kind == machine.JobGivenUp {
-			c = p.settled(j.Number)
+			c = p.takeCallback(j.Number)
 		}
 		p.mu.Unlock()
 		err := p.guard(j.Kind.String(), func() error { return p.callback(&j, r, c) })
 		p.mu.Lock()
-		p.stats.ran(j.Kind, err)
-		p.m.Ran(time.Since(p.started), j, err)
+		p.stats.countJob(j.Kind, err)
+		p.m.JobDone(time.Since(p.started), j, err)
 		p.act()
 		if r != nil && (j.Kind == machine.JobComplete || j.Kind == machine.JobCancel || j.Kind == machine.JobPrepare && err != nil) {
-			r.cancel(ErrOver)
+			r.cancel(ErrRoundOver)
 			delete(p.rounds, r.r.Epoch)
 		}
 		p.mu.Unlock()
 		switch j.Kind {
 		case machine.JobComplete:
 			select {
-			case <-p.initial:
+			case <-p.firstRound:
 			default:
-				close(p.initial)
+				close(p.firstRound)
 			}
 		case machine.JobTerminate:
 			p.close()
@@ -327,9 +327,9 @@ func (p *Process) run(ctx context.Context, ready chan<- error) {
 }
 
 // settled is the callback of a message whose outcome is known. mu is held.
-func (p *Process) settled(number uint64) Callback {
-	c := p.calls[number]
-	delete(p.calls, number)
+func (p *Membership) takeCallback(number uint64) Callback {
+	c := p.requests[number]
+	delete(p.requests, number)
 	if c.timer != nil {
 		c.timer.Stop()
 	}
@@ -337,7 +337,7 @@ func (p *Process) settled(number uint64) Callback {
 }
 
 // round is the job's, made for the first one. mu is held.
-func (p *Process) round(j *machine.Job) *Round {
+func (p *Membership) round(j *machine.Job) *Round {
 	if j.Round == nil {
 		return nil
 	}
@@ -351,17 +351,17 @@ func (p *Process) round(j *machine.Job) *Round {
 }
 
 // close is behind the last callback.
-func (p *Process) close() {
-	p.stop()
+func (p *Membership) close() {
+	p.stopListening()
 	p.cancel()
 	p.mu.Lock()
 	p.timer.Stop()
 	p.mu.Unlock()
-	p.work.Wait()
+	p.goroutines.Wait()
 	close(p.done)
 }
 
-func (p *Process) callback(j *machine.Job, r *Round, c Callback) error {
+func (p *Membership) callback(j *machine.Job, r *Round, c Callback) error {
 	switch j.Kind {
 	case machine.JobPrepare:
 		return p.h.Prepare(r)
@@ -388,7 +388,7 @@ func (p *Process) callback(j *machine.Job, r *Round, c Callback) error {
 }
 
 // guard contains a panic of the handler.
-func (p *Process) guard(what string, f func() error) (err error) {
+func (p *Membership) guard(what string, f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("handler %w in %s: %v", errPanicked, what, v)

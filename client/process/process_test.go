@@ -15,7 +15,7 @@ import (
 )
 
 // agreeing agrees with the others on a value: its coordinator locks all, by a message, and leaves the epoch as the value. One call in so many fails.
-type agreeing struct {
+type agreeingHandler struct {
 	BaseHandler
 	unlucky int
 	changed chan struct{} // capacity 1
@@ -33,11 +33,11 @@ type agreeing struct {
 	violation string
 }
 
-func newAgreeing(unlucky int) *agreeing {
-	return &agreeing{unlucky: unlucky, changed: make(chan struct{}, 1), rnd: rand.New(rand.NewPCG(uint64(unlucky), 1))}
+func newAgreeing(unlucky int) *agreeingHandler {
+	return &agreeingHandler{unlucky: unlucky, changed: make(chan struct{}, 1), rnd: rand.New(rand.NewPCG(uint64(unlucky), 1))}
 }
 
-func (h *agreeing) fails() error {
+func (h *agreeingHandler) fails() error {
 	if h.unlucky > 0 && h.rnd.IntN(h.unlucky) == 0 {
 		if h.rnd.IntN(2) == 0 {
 			panic("unlucky")
@@ -47,7 +47,7 @@ func (h *agreeing) fails() error {
 	return nil
 }
 
-func (h *agreeing) Prepare(r *Round) error {
+func (h *agreeingHandler) Prepare(r *Round) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.fails(); err != nil {
@@ -61,7 +61,7 @@ func (h *agreeing) Prepare(r *Round) error {
 	return nil
 }
 
-func (h *agreeing) Coordinate(r *Round) error {
+func (h *agreeingHandler) Coordinate(r *Round) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.fails(); err != nil {
@@ -74,7 +74,7 @@ func (h *agreeing) Coordinate(r *Round) error {
 	}})
 }
 
-func (h *agreeing) Process(q *Request) error {
+func (h *agreeingHandler) Process(q *Request) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.fails(); err != nil {
@@ -84,7 +84,7 @@ func (h *agreeing) Process(q *Request) error {
 	return q.Reply([]byte("locked"))
 }
 
-func (h *agreeing) Complete(r *Round) {
+func (h *agreeingHandler) Complete(r *Round) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.locked != r.Epoch() && !r.Resumed() || r.Attachment() != r.Epoch() {
@@ -99,7 +99,7 @@ func (h *agreeing) Complete(r *Round) {
 	}
 }
 
-func (h *agreeing) Cancel(r *Round) {
+func (h *agreeingHandler) Cancel(r *Round) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if r.Context().Err() == nil {
@@ -108,14 +108,14 @@ func (h *agreeing) Cancel(r *Round) {
 	h.settled++
 }
 
-func (h *agreeing) Terminate() {
+func (h *agreeingHandler) Terminate() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ended = true
 }
 
 // agreed waits until the handler has completed a round with so many members.
-func (h *agreeing) agreed(t *testing.T, members int) (epoch uint64, value string) {
+func (h *agreeingHandler) agreed(t *testing.T, members int) (epoch uint64, value string) {
 	t.Helper()
 	over := time.After(time.Minute)
 	for {
@@ -134,7 +134,7 @@ func (h *agreeing) agreed(t *testing.T, members int) (epoch uint64, value string
 }
 
 // check is what must hold when the membership is over.
-func (h *agreeing) check(t *testing.T) {
+func (h *agreeingHandler) check(t *testing.T) {
 	t.Helper()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -151,8 +151,8 @@ func (h *agreeing) check(t *testing.T) {
 func TestMembersComeAndGo(t *testing.T) {
 	b := newBackend(t, 5)
 	ctx := t.Context()
-	var members []*Process
-	var handlers []*agreeing
+	var members []*Membership
+	var handlers []*agreeingHandler
 	same := func() {
 		t.Helper()
 		epoch, value := handlers[0].agreed(t, len(handlers))
@@ -200,14 +200,14 @@ func TestMembersComeAndGo(t *testing.T) {
 }
 
 // stuck stands still in one callback until it is told to go on, or the round is over.
-type stuck struct {
-	*agreeing
+type blockedHandler struct {
+	*agreeingHandler
 	in    string
 	there chan uint64 // epoch; capacity 100
 	free  chan struct{}
 }
 
-func (h *stuck) stand(in string, r *Round) {
+func (h *blockedHandler) block(in string, r *Round) {
 	if in != h.in {
 		return
 	}
@@ -218,24 +218,24 @@ func (h *stuck) stand(in string, r *Round) {
 	}
 }
 
-func (h *stuck) Prepare(r *Round) error {
-	h.stand("prepare", r)
-	return h.agreeing.Prepare(r)
+func (h *blockedHandler) Prepare(r *Round) error {
+	h.block("prepare", r)
+	return h.agreeingHandler.Prepare(r)
 }
 
-func (h *stuck) Coordinate(r *Round) error {
-	h.stand("coordinate", r)
-	return h.agreeing.Coordinate(r)
+func (h *blockedHandler) Coordinate(r *Round) error {
+	h.block("coordinate", r)
+	return h.agreeingHandler.Coordinate(r)
 }
 
-func (h *stuck) Process(q *Request) error {
-	h.stand("process", q.Round())
-	return h.agreeing.Process(q)
+func (h *blockedHandler) Process(q *Request) error {
+	h.block("process", q.Round())
+	return h.agreeingHandler.Process(q)
 }
 
-func (h *stuck) Complete(r *Round) {
-	h.stand("complete", r)
-	h.agreeing.Complete(r)
+func (h *blockedHandler) Complete(r *Round) {
+	h.block("complete", r)
+	h.agreeingHandler.Complete(r)
 }
 
 func wait[T any](t *testing.T, what string, c <-chan T) T {
@@ -254,14 +254,14 @@ func TestCoordinatorIsKilled(t *testing.T) {
 	for _, in := range []string{"prepare", "coordinate", "process", "complete"} {
 		t.Run(in, func(t *testing.T) {
 			b := newBackend(t, 0)
-			first := &stuck{agreeing: newAgreeing(0), in: in, there: make(chan uint64, 100), free: make(chan struct{})}
+			first := &blockedHandler{agreeingHandler: newAgreeing(0), in: in, there: make(chan uint64, 100), free: make(chan struct{})}
 			p, w, err := b.join(t.Context(), 1, first, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			wait(t, "the coordinator's callback", first.there)
 			second, third := newAgreeing(0), newAgreeing(0)
-			for i, h := range []*agreeing{second, third} {
+			for i, h := range []*agreeingHandler{second, third} {
 				q, _, err := b.join(t.Context(), uint64(2+i), h, Options{})
 				if err != nil {
 					t.Fatal(err)
@@ -297,7 +297,7 @@ func TestCoordinatorIsKilled(t *testing.T) {
 // TestBusyHandler: the context of a round ends while its callback runs, and Cancel waits for that.
 func TestBusyHandler(t *testing.T) {
 	b := newBackend(t, 0)
-	h := &stuck{agreeing: newAgreeing(0), in: "coordinate", there: make(chan uint64, 100), free: make(chan struct{})}
+	h := &blockedHandler{agreeingHandler: newAgreeing(0), in: "coordinate", there: make(chan uint64, 100), free: make(chan struct{})}
 	p, _, err := b.join(t.Context(), 1, h, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -315,7 +315,7 @@ func TestBusyHandler(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.agreed(t, 2)
-	for _, p := range []*Process{p, q} {
+	for _, p := range []*Membership{p, q} {
 		if err := p.Leave(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -343,7 +343,7 @@ func TestEvicted(t *testing.T) {
 }
 
 // misusing does everything wrong that a handler can, and writes down what it is told.
-type misusing struct {
+type misusingHandler struct {
 	BaseHandler
 	mu     sync.Mutex
 	errs   map[string]error
@@ -352,7 +352,7 @@ type misusing struct {
 	failed chan struct{}
 }
 
-func (h *misusing) note(what string, err error) {
+func (h *misusingHandler) note(what string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.errs[what] == nil {
@@ -360,7 +360,7 @@ func (h *misusing) note(what string, err error) {
 	}
 }
 
-func (h *misusing) Prepare(r *Round) error {
+func (h *misusingHandler) Prepare(r *Round) error {
 	h.note("complete in prepare", r.Complete(nil))
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -368,7 +368,7 @@ func (h *misusing) Prepare(r *Round) error {
 	return nil
 }
 
-func (h *misusing) Coordinate(r *Round) error {
+func (h *misusingHandler) Coordinate(r *Round) error {
 	h.note("large result", r.Complete(make([]byte, protocol.MaxProcessResult+1)))
 	h.note("large message", r.Broadcast(make([]byte, protocol.MaxProcessPayload+1), nil, Callback{}))
 	h.note("stranger", r.Request(99, nil, nil, nil))
@@ -380,7 +380,7 @@ func (h *misusing) Coordinate(r *Round) error {
 	return r.Request(r.Coordinator(), []byte("hello"), nil, func() { close(h.failed) })
 }
 
-func (h *misusing) Process(q *Request) error {
+func (h *misusingHandler) Process(q *Request) error {
 	h.note("large reply", q.Reply(make([]byte, protocol.MaxProcessPayload+1)))
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -408,7 +408,7 @@ func TestMisuse(t *testing.T) {
 		"negative retry": {"queue", newAgreeing(0), Options{RetryInterval: -1}, "retry interval"},
 		"negative count": {"queue", newAgreeing(0), Options{MaxProcessFailures: -1}, "process failures"},
 	} {
-		w := &port{b: b, session: 1}
+		w := &fakeTransport{b: b, session: 1}
 		if p, err := join(t.Context(), w, 1, nil, nil, c.name, c.h, c.o); p != nil || err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -416,12 +416,12 @@ func TestMisuse(t *testing.T) {
 	if b.joins > 0 {
 		t.Errorf("%d joins were sent", b.joins)
 	}
-	h := &misusing{errs: map[string]error{}, failed: make(chan struct{})}
+	h := &misusingHandler{errs: map[string]error{}, failed: make(chan struct{})}
 	p, _, err := b.join(t.Context(), 1, h, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := b.join(t.Context(), 1, newAgreeing(0), Options{}); !errors.Is(err, client.ErrMemberAlready) {
+	if _, _, err := b.join(t.Context(), 1, newAgreeing(0), Options{}); !errors.Is(err, client.ErrAlreadyMember) {
 		t.Errorf("a second join of the session: %v", err)
 	}
 	short, cancel := context.WithCancel(t.Context())
@@ -451,7 +451,7 @@ func TestMisuse(t *testing.T) {
 	h.note("late complete", h.round.Complete(nil))
 	for what, want := range map[string]error{
 		"complete in prepare": ErrNotReady, "large result": ErrTooLarge, "large message": ErrTooLarge, "stranger": ErrNoReceiver, "nobody": nil,
-		"large reply": ErrTooLarge, "late reply": ErrOver, "late message": ErrOver, "late complete": ErrOver,
+		"large reply": ErrTooLarge, "late reply": ErrRoundOver, "late message": ErrRoundOver, "late complete": ErrRoundOver,
 	} {
 		if !errors.Is(h.errs[what], want) {
 			t.Errorf("%s: %v, want %v", what, h.errs[what], want)
@@ -460,15 +460,15 @@ func TestMisuse(t *testing.T) {
 }
 
 // leaving leaves from each of its callbacks, which cannot work, and at last by another goroutine.
-type leaving struct {
-	agreeing
-	self chan *Process
-	p    *Process
+type leavingHandler struct {
+	agreeingHandler
+	self chan *Membership
+	p    *Membership
 	errs map[string]error
 	left chan error
 }
 
-func (h *leaving) note(what string) {
+func (h *leavingHandler) note(what string) {
 	if h.p == nil {
 		h.p = <-h.self
 	}
@@ -476,12 +476,12 @@ func (h *leaving) note(what string) {
 	h.errs["wait in "+what] = h.p.WaitInitial(context.Background())
 }
 
-func (h *leaving) Prepare(r *Round) error {
+func (h *leavingHandler) Prepare(r *Round) error {
 	h.note("prepare")
 	return nil
 }
 
-func (h *leaving) Coordinate(r *Round) error {
+func (h *leavingHandler) Coordinate(r *Round) error {
 	h.note("coordinate")
 	return r.Broadcast(nil, nil, Callback{Answered: func([]Answer) {
 		h.note("answered")
@@ -489,12 +489,12 @@ func (h *leaving) Coordinate(r *Round) error {
 	}})
 }
 
-func (h *leaving) Process(q *Request) error {
+func (h *leavingHandler) Process(q *Request) error {
 	h.note("process")
 	return q.Reply(nil)
 }
 
-func (h *leaving) Complete(*Round) {
+func (h *leavingHandler) Complete(*Round) {
 	h.errs["leave in complete"] = h.p.Leave(context.Background())
 	go func() { h.left <- h.p.Leave(context.Background()) }()
 }
@@ -502,7 +502,7 @@ func (h *leaving) Complete(*Round) {
 // TestLeaveInHandler: a callback that would wait for itself is told so at once, and leaves by another goroutine.
 func TestLeaveInHandler(t *testing.T) {
 	b := newBackend(t, 0)
-	h := &leaving{agreeing: agreeing{changed: make(chan struct{}, 1)}, self: make(chan *Process, 1), errs: map[string]error{}, left: make(chan error, 1)}
+	h := &leavingHandler{agreeingHandler: agreeingHandler{changed: make(chan struct{}, 1)}, self: make(chan *Membership, 1), errs: map[string]error{}, left: make(chan error, 1)}
 	p, _, err := b.join(t.Context(), 1, h, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -525,12 +525,12 @@ func TestLeaveInHandler(t *testing.T) {
 }
 
 // failing cannot be initialized.
-type failing struct {
-	*agreeing
+type failingHandler struct {
+	*agreeingHandler
 	panics bool
 }
 
-func (h failing) Initialize(context.Context) error {
+func (h failingHandler) Initialize(context.Context) error {
 	if h.panics {
 		panic("no disk")
 	}
@@ -541,13 +541,13 @@ func (h failing) Initialize(context.Context) error {
 func TestInitializeFails(t *testing.T) {
 	b := newBackend(t, 0)
 	for _, panics := range []bool{false, true} {
-		h := failing{newAgreeing(0), panics}
+		h := failingHandler{newAgreeing(0), panics}
 		if p, _, err := b.join(t.Context(), 1, h, Options{}); p != nil || err == nil || !strings.Contains(err.Error(), "no disk") {
 			t.Errorf("join gives %v", err)
 		}
 		h.check(t)
 	}
-	if b.joins > 0 || len(b.ears) > 0 {
-		t.Errorf("%d joins were sent, %d listen", b.joins, len(b.ears))
+	if b.joins > 0 || len(b.handlers) > 0 {
+		t.Errorf("%d joins were sent, %d listen", b.joins, len(b.handlers))
 	}
 }

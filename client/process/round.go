@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	machine "github.com/signalbox-dev/signalbox/client/internal/membership"
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
-	machine "github.com/signalbox-dev/signalbox/client/internal/process"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -21,19 +21,19 @@ type Answer = machine.Answer
 
 // Round is one round at one member. All its callbacks get the same one. Its methods may be called from any goroutine.
 type Round struct {
-	p          *Process
+	p          *Membership
 	r          *machine.Round
 	ctx        context.Context
 	cancel     context.CancelCauseFunc
 	attachment atomic.Value
 }
 
-// Context ends when the round is known to be over at the latest, also while a callback runs; its cause is ErrOver.
+// Context ends when the round is known to be over at the latest, also while a callback runs; its cause is ErrRoundOver.
 func (r *Round) Context() context.Context { return r.ctx }
 
 // Membership ends when it is known that the membership does: by Leave, an operator, another session with the member's key, or the end of the session, before the server
 // could give its place to anybody else. It goes on when the round ends: it is for what a member does between rounds.
-func (r *Round) Membership() context.Context { return r.p.life }
+func (r *Round) Membership() context.Context { return r.p.lifetime }
 
 // Epoch numbers the rounds of the process, rising.
 func (r *Round) Epoch() uint64 { return r.r.Epoch }
@@ -78,19 +78,19 @@ func (r *Round) Result() []byte { return r.r.Result }
 
 // Attachment is what SetAttachment was given last in this round, or nil.
 func (r *Round) Attachment() any {
-	if b, ok := r.attachment.Load().(box); ok {
+	if b, ok := r.attachment.Load().(attachmentBox); ok {
 		return b.v
 	}
 	return nil
 }
 
 // box lets values of different types, and nil, be stored.
-type box struct{ v any }
+type attachmentBox struct{ v any }
 
 // SetAttachment keeps something for the other callbacks of the round.
-func (r *Round) SetAttachment(v any) { r.attachment.Store(box{v}) }
+func (r *Round) SetAttachment(v any) { r.attachment.Store(attachmentBox{v}) }
 
-// Complete is the coordinator's: the round is complete, with a result of at most 32 KiB. Said again it does nothing. Errors: ErrOver, ErrNotCoordinator, ErrNotReady,
+// Complete is the coordinator's: the round is complete, with a result of at most 32 KiB. Said again it does nothing. Errors: ErrRoundOver, ErrNotCoordinator, ErrNotReady,
 // ErrTooLarge.
 func (r *Round) Complete(result []byte) error {
 	r.p.mu.Lock()
@@ -104,7 +104,7 @@ func (r *Round) Complete(result []byte) error {
 }
 
 // Fail reports that the round cannot be completed, from any prepared member: it is tried again after a back-off, with a new epoch. It is for what goes wrong after Prepare
-// and Coordinate, which return errors. A round that is decided complete stays so. Errors: ErrOver, ErrNotPrepared.
+// and Coordinate, which return errors. A round that is decided complete stays so. Errors: ErrRoundOver, ErrNotPrepared.
 func (r *Round) Fail(why error) error {
 	r.p.mu.Lock()
 	defer r.p.mu.Unlock()
@@ -129,7 +129,7 @@ type Callback struct {
 }
 
 // Broadcast sends a message to the members that filter lets pass, all if it is nil, this one included. Without a receiver Answered is called at once, from the caller's
-// goroutine. Errors, without a call: ErrTooLarge, BadRequest for a negative Timeout, and ErrOver when the membership is over.
+// goroutine. Errors, without a call: ErrTooLarge, BadRequest for a negative Timeout, and ErrRoundOver when the membership is over.
 func (r *Round) Broadcast(payload []byte, filter func(Member) bool, c Callback) error {
 	var err error
 	if millis.Of("timeout", c.Timeout, &err); err != nil {
@@ -158,7 +158,7 @@ func (r *Round) BroadcastIf(condition func(*Round) bool, payload []byte, filter 
 	return r.Broadcast(payload, filter, c)
 }
 
-// Request sends a message to one member. Errors, without a call of either function: ErrTooLarge, ErrNoReceiver, and ErrOver when the membership is over. Use Broadcast with
+// Request sends a message to one member. Errors, without a call of either function: ErrTooLarge, ErrNoReceiver, and ErrRoundOver when the membership is over. Use Broadcast with
 // a filter for a Timeout.
 func (r *Round) Request(to uint64, payload []byte, answered func([]byte), givenUp func()) error {
 	return r.send(payload, []uint64{to}, Callback{
@@ -179,15 +179,15 @@ func (r *Round) send(payload []byte, to []uint64, c Callback) error {
 	p := r.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n, err := p.m.Ask(r.r.Epoch, to, slices.Clone(payload))
+	n, err := p.m.Request(r.r.Epoch, to, slices.Clone(payload))
 	if err != nil {
 		return r.about(err)
 	}
-	k := &call{Callback: c}
+	k := &sentRequest{Callback: c}
 	if c.Timeout > 0 {
 		k.timer = time.AfterFunc(c.Timeout, func() { p.input(func(m *machine.Machine, _ time.Duration) { m.GiveUp(n) }) })
 	}
-	p.calls[n] = k
+	p.requests[n] = k
 	p.stats.Asked++
 	p.act()
 	return nil
@@ -210,12 +210,12 @@ func (q *Request) From() Member { return *q.round.r.Member(q.from) }
 // Payload is what was sent. It must not be changed.
 func (q *Request) Payload() []byte { return q.payload }
 
-// Reply answers the message, once, from any goroutine. Errors: ErrReplied, ErrOver, ErrNotAsked, ErrTooLarge.
+// Reply answers the message, once, from any goroutine. Errors: ErrReplied, ErrRoundOver, ErrRequestGone, ErrTooLarge.
 func (q *Request) Reply(payload []byte) error {
 	p := q.round.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	err := p.m.Respond(q.round.r.Epoch, q.from, q.number, slices.Clone(payload))
+	err := p.m.Reply(q.round.r.Epoch, q.from, q.number, slices.Clone(payload))
 	p.act()
 	if err != nil {
 		return fmt.Errorf("reply in round %d of process %q: %w", q.round.r.Epoch, p.name, err)

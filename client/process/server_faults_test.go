@@ -18,37 +18,37 @@ import (
 )
 
 // losing breaks all connections to the server within a callback, the first time that one runs in a phase: whatever is confirmed next is sent on a link that is gone.
-type losing struct {
-	*agreeing
+type lossyHandler struct {
+	*agreeingHandler
 	srv   *servertest.Server
 	phase string
 	once  sync.Once
 }
 
-func (h *losing) lose(phase string) {
+func (h *lossyHandler) lose(phase string) {
 	if phase == h.phase {
 		h.once.Do(h.srv.DropConnections)
 	}
 }
 
-func (h *losing) Prepare(r *Round) error {
+func (h *lossyHandler) Prepare(r *Round) error {
 	h.lose("prepare")
-	return h.agreeing.Prepare(r)
+	return h.agreeingHandler.Prepare(r)
 }
 
-func (h *losing) Coordinate(r *Round) error {
+func (h *lossyHandler) Coordinate(r *Round) error {
 	h.lose("coordinate")
-	return h.agreeing.Coordinate(r)
+	return h.agreeingHandler.Coordinate(r)
 }
 
-func (h *losing) Process(q *Request) error {
+func (h *lossyHandler) Process(q *Request) error {
 	h.lose("process")
-	return h.agreeing.Process(q)
+	return h.agreeingHandler.Process(q)
 }
 
-func (h *losing) Complete(r *Round) {
+func (h *lossyHandler) Complete(r *Round) {
 	h.lose("complete")
-	h.agreeing.Complete(r)
+	h.agreeingHandler.Complete(r)
 }
 
 // TestServerLosesConfirmations: the link breaks where something is about to be confirmed, at the coordinator or at another member, and answers are held up over a whole round.
@@ -61,13 +61,13 @@ func TestServerLosesConfirmations(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s at %d", phase, who), func(t *testing.T) {
 				srv := servertest.Start(t, servertest.RealTime(), servertest.Shards(2))
-				var handlers []*agreeing
-				var members []*Process
+				var handlers []*agreeingHandler
+				var members []*Membership
 				for i := range 2 {
 					h := newAgreeing(0)
 					var x Handler = h
 					if i == who {
-						x = &losing{agreeing: h, srv: srv, phase: phase}
+						x = &lossyHandler{agreeingHandler: h, srv: srv, phase: phase}
 					}
 					handlers = append(handlers, h)
 					members = append(members, mustJoin(t, newSession(t, srv.Addr()), "queue", x, Options{RetryInterval: 2 * time.Millisecond}))
@@ -93,7 +93,7 @@ func TestServerLosesConfirmations(t *testing.T) {
 // TestServerIsSilent: what the server says is held up while members have been told to prepare; when it comes, with all that was sent again meanwhile, the round is complete once.
 func TestServerIsSilent(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime(), servertest.Shards(2))
-	first := &stuck{agreeing: newAgreeing(0), in: "prepare", there: make(chan uint64, 100), free: make(chan struct{})}
+	first := &blockedHandler{agreeingHandler: newAgreeing(0), in: "prepare", there: make(chan uint64, 100), free: make(chan struct{})}
 	p := mustJoin(t, newSession(t, srv.Addr()), "queue", first, Options{RetryInterval: time.Millisecond})
 	wait(t, "prepare", first.there)
 	srv.Pause()
@@ -112,7 +112,7 @@ func TestServerIsSilent(t *testing.T) {
 func TestServerBlockedHandler(t *testing.T) {
 	srv := servertest.Start(t)
 	s := newSession(t, srv.Addr())
-	blocked := &deaf{agreeing: newAgreeing(0), there: make(chan *Round, 10), free: make(chan struct{})}
+	blocked := &unresponsiveHandler{agreeingHandler: newAgreeing(0), there: make(chan *Round, 10), free: make(chan struct{})}
 	p := mustJoin(t, s, "blocked", blocked, Options{})
 	r := wait(t, "the callback that blocks", blocked.there)
 	for i := range 3 { // the same session, the same connection
@@ -134,16 +134,16 @@ func TestServerBlockedHandler(t *testing.T) {
 }
 
 // deaf blocks in Coordinate, whatever becomes of the round, until it is let go.
-type deaf struct {
-	*agreeing
+type unresponsiveHandler struct {
+	*agreeingHandler
 	there chan *Round
 	free  chan struct{}
 }
 
-func (h *deaf) Coordinate(r *Round) error {
+func (h *unresponsiveHandler) Coordinate(r *Round) error {
 	h.there <- r
 	<-h.free
-	return h.agreeing.Coordinate(r)
+	return h.agreeingHandler.Coordinate(r)
 }
 
 // TestServerMisuse: what a caller or a handler does wrong is refused with a sentence by a real server's member too, nothing hangs, and the session goes on.
@@ -160,9 +160,9 @@ func TestServerMisuse(t *testing.T) {
 			t.Errorf("join of %q: %v", name, err)
 		}
 	}
-	h := &misusing{errs: map[string]error{}, failed: make(chan struct{})}
+	h := &misusingHandler{errs: map[string]error{}, failed: make(chan struct{})}
 	p := mustJoin(t, s, "queue", h, Options{})
-	if q, err := Join(ctx, s, "queue", newAgreeing(0), Options{}); q != nil || !errors.Is(err, client.ErrMemberAlready) {
+	if q, err := Join(ctx, s, "queue", newAgreeing(0), Options{}); q != nil || !errors.Is(err, client.ErrAlreadyMember) {
 		t.Errorf("a second join of the session: %v", err)
 	}
 	keyed := mustJoin(t, s, "keyed", newAgreeing(0), Options{Key: "a", Synchronous: true})
@@ -184,7 +184,7 @@ func TestServerMisuse(t *testing.T) {
 	h.note("late complete", h.round.Complete(nil))
 	for what, want := range map[string]error{
 		"complete in prepare": ErrNotReady, "large result": ErrTooLarge, "large message": ErrTooLarge, "stranger": ErrNoReceiver, "nobody": nil,
-		"large reply": ErrTooLarge, "late reply": ErrOver, "late message": ErrOver, "late complete": ErrOver,
+		"large reply": ErrTooLarge, "late reply": ErrRoundOver, "late message": ErrRoundOver, "late complete": ErrRoundOver,
 	} {
 		if !errors.Is(h.errs[what], want) {
 			t.Errorf("%s: %v, want %v", what, h.errs[what], want)
@@ -206,13 +206,13 @@ func TestServerMisuse(t *testing.T) {
 }
 
 // twice replies to a message twice, and largely.
-type twice struct {
-	*agreeing
+type doubleReplyHandler struct {
+	*agreeingHandler
 	second chan error
 }
 
-func (h *twice) Process(q *Request) error {
-	if err := h.agreeing.Process(q); err != nil {
+func (h *doubleReplyHandler) Process(q *Request) error {
+	if err := h.agreeingHandler.Process(q); err != nil {
 		return err
 	}
 	select {
@@ -240,11 +240,11 @@ func (l *lines) count(text string) int {
 	return strings.Count(l.text.String(), text)
 }
 
-// TestServerSaysWhoIsSlow: a member that has not prepared for long is in the server's log, once a round.
-func TestServerSaysWhoIsSlow(t *testing.T) {
+// TestServerReportsSlowMembers: a member that has not prepared for long is in the server's log, once a round.
+func TestServerReportsSlowMembers(t *testing.T) {
 	out := new(lines)
 	srv := servertest.Start(t, servertest.Config(func(c *server.Config) { c.Logger = slog.New(slog.NewTextHandler(out, nil)) }))
-	h := &stuck{agreeing: newAgreeing(0), in: "prepare", there: make(chan uint64, 100), free: make(chan struct{})}
+	h := &blockedHandler{agreeingHandler: newAgreeing(0), in: "prepare", there: make(chan uint64, 100), free: make(chan struct{})}
 	s := newSession(t, srv.Addr())
 	p := mustJoin(t, s, "queue", h, Options{})
 	wait(t, "prepare", h.there)
@@ -302,7 +302,7 @@ func metrics(t *testing.T, srv *servertest.Server) string {
 // have no new one. Without a session for too long it leaves. A reply that is given twice is refused.
 func TestServerKeys(t *testing.T) {
 	srv := servertest.Start(t)
-	first, second := newAgreeing(0), &twice{newAgreeing(0), make(chan error, 1)}
+	first, second := newAgreeing(0), &doubleReplyHandler{newAgreeing(0), make(chan error, 1)}
 	p := mustJoin(t, newSession(t, srv.Addr()), "queue", first, Options{Return: time.Minute})
 	first.agreed(t, 1)
 	s := newSession(t, srv.Addr())
@@ -312,7 +312,7 @@ func TestServerKeys(t *testing.T) {
 	if err := wait(t, "the second reply", second.second); !errors.Is(err, ErrReplied) {
 		t.Errorf("a second reply: %v", err)
 	}
-	kill := func(s *client.Session, q *Process) {
+	kill := func(s *client.Session, q *Membership) {
 		t.Helper()
 		if err := s.Close(t.Context()); err != nil { // no leave comes before it
 			t.Fatal(err)

@@ -35,7 +35,7 @@ func newSession(t *testing.T, addr string) *client.Session {
 	return s
 }
 
-func mustJoin(t *testing.T, s *client.Session, name string, h Handler, o Options) *Process {
+func mustJoin(t *testing.T, s *client.Session, name string, h Handler, o Options) *Membership {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -46,7 +46,7 @@ func mustJoin(t *testing.T, s *client.Session, name string, h Handler, o Options
 	return p
 }
 
-func mustLeave(t *testing.T, p *Process) {
+func mustLeave(t *testing.T, p *Membership) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -59,8 +59,8 @@ func mustLeave(t *testing.T, p *Process) {
 // After each change all hold the same value, and each member has completed one round for each change that it was there for.
 func TestServerMembersComeAndGo(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
-	var members []*Process
-	var handlers []*agreeing
+	var members []*Membership
+	var handlers []*agreeingHandler
 	same := func() {
 		t.Helper()
 		epoch, value := handlers[0].agreed(t, len(handlers))
@@ -115,7 +115,7 @@ func TestOperatorOnServer(t *testing.T) {
 	}
 	next, stop := iter.Pull2(o.Watch(ctx))
 	defer stop()
-	news := func() News {
+	event := func() WatchEvent {
 		t.Helper()
 		n, err, ok := next()
 		if err != nil || !ok {
@@ -123,13 +123,13 @@ func TestOperatorOnServer(t *testing.T) {
 		}
 		return n
 	}
-	if n := news(); !n.Absent {
+	if n := event(); !n.Absent {
 		t.Fatalf("%+v", n)
 	}
 	until := func(what string, f func(*Change) bool) {
 		t.Helper()
 		for {
-			switch n := news(); {
+			switch n := event(); {
 			case n.Change != nil && f(n.Change):
 				return
 			case n.Status != nil:
@@ -157,8 +157,8 @@ func TestOperatorOnServer(t *testing.T) {
 	until("the second member", func(c *Change) bool { return c.Kind == ChangeJoined && c.Session == b.ID() && c.Text == "b" })
 	until("the second round", ended)
 	s := settled(0, 2)
-	if s.Coordinator != a.ID() || string(s.Members[0].Data) != "host-a" || s.Members[1].Key != "b" || s.Members[1].Standing != IsCompleted || s.Tally.Completed != 2 ||
-		s.Options.Debounce != time.Millisecond || s.Options.BackoffMax != 5*time.Second || len(s.Behind()) != 0 || len(s.History) < 2 ||
+	if s.Coordinator != a.ID() || string(s.Members[0].Data) != "host-a" || s.Members[1].Key != "b" || s.Members[1].State != MemberCompleted || s.Tally.Completed != 2 ||
+		s.Options.Debounce != time.Millisecond || s.Options.BackoffMax != 5*time.Second || len(s.Lagging()) != 0 || len(s.History) < 2 ||
 		s.History[len(s.History)-1].Outcome != OutcomeCompleted || s.History[len(s.History)-1].Size != 2 || time.Since(s.Started) > time.Hour {
 		t.Errorf("%+v", s)
 	}

@@ -3,7 +3,7 @@ package process
 import (
 	"errors"
 
-	machine "github.com/signalbox-dev/signalbox/client/internal/process"
+	machine "github.com/signalbox-dev/signalbox/client/internal/membership"
 )
 
 // Stats counts what happened in a membership so far.
@@ -28,16 +28,16 @@ type Stats struct {
 var errPanicked = errors.New("panicked")
 
 // Stats counts what happened so far.
-func (p *Process) Stats() Stats {
+func (p *Membership) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.stats
-	s.Epoch, s.Pending = p.m.Epoch(), len(p.calls)
+	s.Epoch, s.Pending = p.m.Epoch(), len(p.requests)
 	return s
 }
 
 // ran counts a callback.
-func (s *Stats) ran(kind machine.JobKind, err error) {
+func (s *Stats) countJob(kind machine.JobKind, err error) {
 	if err != nil {
 		s.Failures++
 		if errors.Is(err, errPanicked) {

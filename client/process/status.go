@@ -21,16 +21,16 @@ const (
 )
 
 // Standing is where a member is in the present round.
-type Standing = protocol.ProcessStanding
+type MemberState = protocol.ProcessStanding
 
 const (
-	IsOutside    = protocol.StandingOutside    // it joined after the round started, or there is none
-	IsPreparing  = protocol.StandingPreparing  // told to prepare
-	IsPrepared   = protocol.StandingPrepared   //
-	IsCompleting = protocol.StandingCompleting // told that the round is complete
-	IsCompleted  = protocol.StandingCompleted  //
-	IsResuming   = protocol.StandingResuming   // it came back by its key, and was told what the others completed
-	IsAbsent     = protocol.StandingAbsent     // its session has ended, and its key keeps its place
+	MemberOutside    = protocol.StandingOutside    // it joined after the round started, or there is none
+	MemberPreparing  = protocol.StandingPreparing  // told to prepare
+	MemberPrepared   = protocol.StandingPrepared   //
+	MemberCompleting = protocol.StandingCompleting // told that the round is complete
+	MemberCompleted  = protocol.StandingCompleted  //
+	MemberResuming   = protocol.StandingResuming   // it came back by its key, and was told what the others completed
+	MemberAbsent     = protocol.StandingAbsent     // its session has ended, and its key keeps its place
 )
 
 // Outcome of a round.
@@ -55,7 +55,7 @@ type Status struct {
 	Options     Options       // those of the process
 	Tally       Tally
 	Members     []MemberStatus // in order of joining
-	History     []Past         // the last rounds, the newest last
+	History     []PastRound    // the last rounds, the newest last
 }
 
 // Tally counts since the process was made: changes of the topology, rounds started, completed, cancelled and failed, members that returned without a round, calls that came too
@@ -65,14 +65,14 @@ type Tally = protocol.ProcessTally
 // MemberStatus is a member, and where it is.
 type MemberStatus struct {
 	Member
-	Standing Standing
+	State    MemberState
 	LeavesIn time.Duration // until an absent one loses its place
 	Token    uint64
 	Joined   time.Time
 }
 
 // Past is a round that is over.
-type Past struct {
+type PastRound struct {
 	Epoch       uint64
 	Topology    uint64
 	Coordinator uint64 // session
@@ -97,16 +97,16 @@ type Info struct {
 }
 
 // Behind are the members that the round waits for: those that have not prepared, or not confirmed its end.
-func (s *Status) Behind() []MemberStatus {
+func (s *Status) Lagging() []MemberStatus {
 	return slices.DeleteFunc(slices.Clone(s.Members), func(m MemberStatus) bool {
-		return m.Standing != IsPreparing && m.Standing != IsCompleting && m.Standing != IsResuming
+		return m.State != MemberPreparing && m.State != MemberCompleting && m.State != MemberResuming
 	})
 }
 
 func statusOf(w *protocol.ProcessStatus) *Status {
 	s := &Status{
 		Name: string(w.Name), Phase: w.Phase, Epoch: w.Epoch, Topology: w.Topology, Coordinator: w.Coordinator, Attempt: w.Attempt, Started: wall(w.Started),
-		Options: optionsOf(&w.Options), Tally: w.Tally, History: make([]Past, 0, len(w.History)),
+		Options: optionsOf(&w.Options), Tally: w.Tally, History: make([]PastRound, 0, len(w.History)),
 	}
 	if w.Phase == Waiting {
 		s.StartsIn = until(w.Clock, w.Start)
@@ -114,7 +114,7 @@ func statusOf(w *protocol.ProcessStatus) *Status {
 	s.add(w)
 	for i := range w.History {
 		h := &w.History[i]
-		s.History = append(s.History, Past{
+		s.History = append(s.History, PastRound{
 			Epoch: h.Epoch, Topology: h.Topology, Coordinator: h.Coordinator, Size: int(h.Size), Attempt: h.Attempt, Started: wall(h.Wall), Prepared: millis.Duration(h.Prepared),
 			Decided: millis.Duration(h.Decided), Lasted: millis.Duration(h.Lasted), Outcome: h.Outcome, Text: h.Text,
 		})
@@ -126,8 +126,8 @@ func statusOf(w *protocol.ProcessStatus) *Status {
 func (s *Status) add(w *protocol.ProcessStatus) {
 	for i := range w.Members {
 		m := &w.Members[i]
-		x := MemberStatus{Member: m.Member, Standing: m.Standing, Token: m.Token, Joined: wall(m.Joined)}
-		if m.Standing == IsAbsent {
+		x := MemberStatus{Member: m.Member, State: m.Standing, Token: m.Token, Joined: wall(m.Joined)}
+		if m.Standing == MemberAbsent {
 			x.LeavesIn = until(w.Clock, m.Until)
 		}
 		s.Members = append(s.Members, x)

@@ -75,7 +75,7 @@ func TestClusterDetachedGivesUpItsID(t *testing.T) {
 				}
 			}
 			saved := s.Save()
-			c.Abandon()
+			c.CloseWithoutRelease()
 			x.until("the id of a detached session, "+what, func() bool {
 				err := register(other, name, gives)
 				if err != nil && !errors.Is(err, sdk.ErrAlreadyRegistered) {

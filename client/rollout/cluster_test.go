@@ -79,7 +79,7 @@ func (k *clusterSite) through(meanwhile func()) {
 // nothingButLatency looks at what happened: each location had each version once, in order and after its delay, for the ordinary reasons; instances are who they were.
 func (k *clusterSite) nothingButLatency(versions ...uint64) {
 	k.t.Helper()
-	var before []sdk.Row
+	var before []sdk.HistoryEntry
 	for _, location := range clusterLocations {
 		rows := k.history(location)
 		var had []uint64

@@ -24,7 +24,7 @@ var (
 )
 
 // refusals are told apart by the status and the first word of the server's sentence.
-var refusals = []struct {
+var refusalTable = []struct {
 	status protocol.Status
 	word   string
 	err    error
@@ -36,12 +36,12 @@ var refusals = []struct {
 }
 
 // refusal marks an error that a track's refusal is.
-func refusal(err error) error {
+func asRefusal(err error) error {
 	var e *protocol.Error
 	if !errors.As(err, &e) {
 		return err
 	}
-	for _, r := range refusals {
+	for _, r := range refusalTable {
 		if e.Status == r.status && strings.HasPrefix(e.Message, r.word) {
 			return fmt.Errorf("%w: %w", r.err, err)
 		}
@@ -56,13 +56,13 @@ const (
 )
 
 // coded is an error with a code.
-type coded struct {
+type codedError struct {
 	code string
 	err  error
 }
 
-func (c *coded) Error() string { return c.err.Error() }
-func (c *coded) Unwrap() error { return c.err }
+func (c *codedError) Error() string { return c.err.Error() }
+func (c *codedError) Unwrap() error { return c.err }
 
 // Code marks an error of an update with a code. One that the config lists as explicit (TimestampOutOfRange by default) says that the version is bad for everyone: the location
 // takes the next one at once, and later locations never get this one. A code is 1 to 128 printable bytes.
@@ -70,12 +70,12 @@ func Code(code string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &coded{code, err}
+	return &codedError{code, err}
 }
 
 // codeOf is the code that an update's error is reported with.
 func codeOf(err error) string {
-	var c *coded
+	var c *codedError
 	switch {
 	case err == nil:
 		return CodeOK

@@ -59,11 +59,11 @@ func ExampleTrack_Create() {
 		log.Fatal(err)
 	}
 	fmt.Println("published", version)
-	for news, err := range t.Watch(ctx, "") {
+	for event, err := range t.Watch(ctx, "") {
 		if err != nil {
 			log.Fatal(err)
 		}
-		if e := news.Event; e != nil {
+		if e := event.Event; e != nil {
 			fmt.Println(e.Kind, e.Location, e.Version, e.Text)
 		}
 	}

@@ -25,7 +25,7 @@ type Version struct {
 	Attempt    int    // to load this target, from 1
 
 	// Kept: it is the version that this instance served last, read from its folder before any server was asked.
-	Kept bool
+	Restored bool
 }
 
 // FollowerOptions says what a Follower is.
@@ -84,23 +84,23 @@ type Follower struct {
 	c *client.Client
 	o FollowerOptions
 
-	ready chan struct{} // capacity 1: look at wanted
+	wake chan struct{} // capacity 1: look at wanted
 
-	mu     sync.Mutex
-	wanted bool // to be a leader
-	state  FollowerState
+	mu         sync.Mutex
+	wantLeader bool // to be a leader
+	state      FollowerState
 
 	// Owned by Run.
-	job      *job
-	report   Report    // what is known; sent with each poll
-	retryAt  time.Time // not to be tried before
-	ran      bool
-	former   uint64   // the session that was registered last
-	payloads *Version // the version whose payload was fetched last
+	job             *updateJob
+	report          Report    // what is known; sent with each poll
+	retryAt         time.Time // not to be tried before
+	ran             bool
+	previousSession uint64   // the session that was registered last
+	fetched         *Version // the version whose payload was fetched last
 }
 
 // job is a call of Update.
-type job struct {
+type updateJob struct {
 	v      Version
 	cancel context.CancelCauseFunc
 	done   chan error // capacity 1
@@ -140,21 +140,21 @@ func NewFollower(o FollowerOptions) (*Follower, error) {
 			return nil, fmt.Errorf("follower: %w", err)
 		}
 	}
-	return &Follower{c: o.Client, o: o, ready: make(chan struct{}, 1), wanted: !o.Manual}, nil
+	return &Follower{c: o.Client, o: o, wake: make(chan struct{}, 1), wantLeader: !o.Manual}, nil
 }
 
 // MarkReady makes the instance a leader from its next answer on which says that it has its target, and after each registration again: its location waits for it.
-func (f *Follower) MarkReady() { f.want(true) }
+func (f *Follower) MarkReady() { f.setWantLeader(true) }
 
 // MarkNotReady makes it a follower: it still loads what it is told, but nobody waits for it.
-func (f *Follower) MarkNotReady() { f.want(false) }
+func (f *Follower) MarkNotReady() { f.setWantLeader(false) }
 
-func (f *Follower) want(leader bool) {
+func (f *Follower) setWantLeader(leader bool) {
 	f.mu.Lock()
-	f.wanted = leader
+	f.wantLeader = leader
 	f.mu.Unlock()
 	select {
-	case f.ready <- struct{}{}:
+	case f.wake <- struct{}{}:
 	default:
 	}
 }
@@ -166,14 +166,14 @@ func (f *Follower) State() FollowerState {
 	return f.state
 }
 
-func (f *Follower) leads() bool {
+func (f *Follower) wantsLeader() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.wanted
+	return f.wantLeader
 }
 
 // change changes the state, and tells it.
-func (f *Follower) change(to func(*FollowerState)) {
+func (f *Follower) setState(to func(*FollowerState)) {
 	f.mu.Lock()
 	to(&f.state)
 	now := f.state
@@ -184,7 +184,7 @@ func (f *Follower) change(to func(*FollowerState)) {
 }
 
 // owner is what a folder belongs to.
-func (f *Follower) owner() string {
+func (f *Follower) savedOwner() string {
 	return f.o.Node + "\x00" + f.o.Track + "\x00" + f.o.Location + "\x00" + f.o.ID
 }
 
@@ -199,44 +199,44 @@ func (f *Follower) Run(ctx context.Context) error {
 		return errors.New("follower: it has run already; make another one")
 	}
 	f.ran = true
-	defer f.dropJob()
+	defer f.stopJob()
 	defer func() {
 		if f.o.Client == nil && f.c != nil {
-			f.c.Abandon() // its session is stopped already, or cannot be
+			f.c.CloseWithoutRelease() // its session is stopped already, or cannot be
 		}
 	}()
 	takeover := f.o.Takeover
 	if f.o.Dir != "" {
-		k, err := loadKept(f.o.Dir)
+		k, err := loadSavedVersion(f.o.Dir)
 		if err != nil {
 			return fmt.Errorf("follower: %w", err)
 		}
-		if k != nil && k.id == f.owner() {
+		if k != nil && k.id == f.savedOwner() {
 			takeover = true
-			f.begin(ctx, Version{Number: k.version, Payload: k.payload, HasPayload: k.hasPayload, Attempt: 1, Kept: true})
+			f.startJob(ctx, Version{Number: k.version, Payload: k.payload, HasPayload: k.hasPayload, Attempt: 1, Restored: true})
 		}
 	}
 	registered, failures := false, 0
 	for {
-		told, err := f.attend(ctx, takeover)
+		told, err := f.runSession(ctx, takeover)
 		registered, takeover = registered || told, takeover && !told
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case final(err, registered):
+		case isPermanent(err, registered):
 			return err
 		case told:
 			failures = 0
 		}
 		f.o.Logger.Warn("rollout instance goes on by itself", "track", f.o.Track, "instance", f.o.ID, "current", f.State().Current, "error", err)
-		f.change(func(s *FollowerState) { s.Registered, s.Role, s.Err = false, 0, err })
+		f.setState(func(s *FollowerState) { s.Registered, s.Role, s.Err = false, 0, err })
 		f.pause(ctx, f.backoff(failures))
 		failures++
 	}
 }
 
 // final says that registering again cannot help. What may be put right while an instance serves ends it at its start alone, when somebody looks.
-func final(err error, registered bool) bool {
+func isPermanent(err error, registered bool) bool {
 	switch {
 	case errors.Is(err, ErrFenced), errors.Is(err, ErrAlreadyRegistered), errors.Is(err, client.ErrClientClosed):
 		return true
@@ -275,8 +275,8 @@ func (f *Follower) pause(ctx context.Context, d time.Duration) {
 	defer t.Stop()
 	for {
 		select {
-		case err := <-f.finished():
-			f.ended(err)
+		case err := <-f.jobDone():
+			f.finishJob(err)
 		case <-t.C:
 			return
 		case <-ctx.Done():
@@ -286,8 +286,8 @@ func (f *Follower) pause(ctx context.Context, d time.Duration) {
 }
 
 // attend is the time of one session. told: it was registered.
-func (f *Follower) attend(ctx context.Context, takeover bool) (told bool, err error) {
-	s, err := f.open(ctx)
+func (f *Follower) runSession(ctx context.Context, takeover bool) (told bool, err error) {
+	s, err := f.openSession(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -300,7 +300,7 @@ func (f *Follower) attend(ctx context.Context, takeover bool) (told bool, err er
 	r := Registration{ID: f.o.ID, Location: f.o.Location, Meta: f.o.Meta, Takeover: takeover}
 	i, err := await(f, func() (*Instance, error) {
 		i, err := t.Register(ctx, r)
-		if errors.Is(err, ErrAlreadyRegistered) && f.former != 0 && f.hasIt(ctx, t, f.former) {
+		if errors.Is(err, ErrAlreadyRegistered) && f.previousSession != 0 && f.isOwnedBy(ctx, t, f.previousSession) {
 			r.Takeover = true // from a session of its own, which the server has not given up yet
 			i, err = t.Register(ctx, r)
 		}
@@ -309,13 +309,13 @@ func (f *Follower) attend(ctx context.Context, takeover bool) (told bool, err er
 	if err != nil {
 		return false, err
 	}
-	f.former = s.ID()
+	f.previousSession = s.ID()
 	f.o.Logger.Info("rollout instance is registered", "track", f.o.Track, "instance", f.o.ID, "location", f.o.Location)
 	f.report.Attempts = 0 // they count within a registration
 	if f.report.Code != CodeOK {
 		f.report.Code, f.report.Message = CodeNone, ""
 	}
-	f.change(func(s *FollowerState) { s.Registered, s.Role, s.Err, s.Attempts = true, FollowerRole, nil, 0 })
+	f.setState(func(s *FollowerState) { s.Registered, s.Role, s.Err, s.Attempts = true, FollowerRole, nil, 0 })
 
 	watching, stop := context.WithCancel(ctx)
 	signals := make(chan struct{}, 1)
@@ -338,9 +338,9 @@ func (f *Follower) attend(ctx context.Context, takeover bool) (told bool, err er
 	return true, f.serve(ctx, i, signals, gone)
 }
 
-// hasIt says that a session has the instance's id.
-func (f *Follower) hasIt(ctx context.Context, t *Track, session uint64) bool {
-	status, err := t.Describe(ctx, WithInstances())
+// isOwnedBy says that a session has the instance's id.
+func (f *Follower) isOwnedBy(ctx context.Context, t *Track, session uint64) bool {
+	status, err := t.Describe(ctx, IncludeInstances())
 	if err != nil {
 		return false
 	}
@@ -365,8 +365,8 @@ func await[T any](f *Follower, call func() (T, error)) (T, error) {
 	}()
 	for {
 		select {
-		case err := <-f.finished():
-			f.ended(err)
+		case err := <-f.jobDone():
+			f.finishJob(err)
 		case o := <-ch:
 			return o.v, o.err
 		}
@@ -374,7 +374,7 @@ func await[T any](f *Follower, call func() (T, error)) (T, error) {
 }
 
 // open starts a session.
-func (f *Follower) open(ctx context.Context) (*client.Session, error) {
+func (f *Follower) openSession(ctx context.Context) (*client.Session, error) {
 	if f.c == nil {
 		c, err := await(f, func() (*client.Client, error) { return client.Open(ctx, f.o.Connect) })
 		if err != nil {
@@ -386,7 +386,7 @@ func (f *Follower) open(ctx context.Context) (*client.Session, error) {
 }
 
 // ask asks for the target, and reports. sent is the report that went with it.
-func (f *Follower) ask(ctx context.Context, i *Instance, payload bool) (t Target, sent Report, err error) {
+func (f *Follower) getTarget(ctx context.Context, i *Instance, payload bool) (t Target, sent Report, err error) {
 	sent = f.report
 	t, err = await(f, func() (Target, error) { return i.GetTargetState(ctx, &sent, payload) })
 	return t, sent, err
@@ -404,9 +404,9 @@ func (f *Follower) serve(ctx context.Context, i *Instance, signals <-chan struct
 			return err
 		case <-signals:
 		case <-timer.C:
-		case <-f.ready:
-		case err := <-f.finished():
-			f.ended(err)
+		case <-f.wake:
+		case err := <-f.jobDone():
+			f.finishJob(err)
 		}
 		next, err := f.poll(ctx, i)
 		if err != nil {
@@ -419,14 +419,14 @@ func (f *Follower) serve(ctx context.Context, i *Instance, signals <-chan struct
 // poll asks for the target, and does what follows from it. next is when to ask again at the latest.
 func (f *Follower) poll(ctx context.Context, i *Instance) (next time.Duration, err error) {
 	for {
-		t, sent, err := f.ask(ctx, i, false)
+		t, sent, err := f.getTarget(ctx, i, false)
 		if err != nil {
 			return 0, err
 		}
-		if f.take(t); f.report != sent {
+		if f.applyTarget(t); f.report != sent {
 			continue // there is more to tell
 		}
-		again, err := f.settleRole(ctx, i)
+		again, err := f.updateRole(ctx, i)
 		if err != nil {
 			return 0, err
 		}
@@ -451,9 +451,9 @@ func (f *Follower) poll(ctx context.Context, i *Instance) (next time.Duration, e
 }
 
 // take takes in what the server said: the report is about that target from now on.
-func (f *Follower) take(t Target) {
+func (f *Follower) applyTarget(t Target) {
 	last := f.State().Target
-	f.change(func(s *FollowerState) { s.Target = t })
+	f.setState(func(s *FollowerState) { s.Target = t })
 	if t.Version == last.Version && t.Generation == last.Generation && f.report.Target == t.Version || t.Version == 0 {
 		return
 	}
@@ -465,18 +465,18 @@ func (f *Follower) take(t Target) {
 	if f.report.Current == t.Version {
 		f.report.Code = CodeOK
 	}
-	f.change(func(s *FollowerState) { s.Attempts, s.Err = 0, nil })
+	f.setState(func(s *FollowerState) { s.Attempts, s.Err = 0, nil })
 }
 
 // CodeNone is the code of a report that has nothing to say about its target yet.
 const CodeNone = ""
 
-// settleRole makes the instance what it is to be. True: it became a leader.
-func (f *Follower) settleRole(ctx context.Context, i *Instance) (bool, error) {
+// updateRole makes the instance what it is to be. True: it became a leader.
+func (f *Follower) updateRole(ctx context.Context, i *Instance) (bool, error) {
 	s := f.State()
 	want := FollowerRole
 	switch {
-	case !f.leads():
+	case !f.wantsLeader():
 	case s.Role == LeaderRole, s.Target.Version != 0 && s.Target.Version == f.report.Current:
 		want = LeaderRole
 	}
@@ -487,7 +487,7 @@ func (f *Follower) settleRole(ctx context.Context, i *Instance) (bool, error) {
 		return false, err
 	}
 	f.o.Logger.Info("rollout instance has another role", "track", f.o.Track, "instance", f.o.ID, "role", want.String())
-	f.change(func(s *FollowerState) { s.Role = want })
+	f.setState(func(s *FollowerState) { s.Role = want })
 	return want == LeaderRole, nil
 }
 
@@ -496,39 +496,39 @@ func (f *Follower) load(ctx context.Context, i *Instance, t Target) error {
 	if f.job != nil || t.Version == 0 || t.Version == f.report.Current || time.Now().Before(f.retryAt) {
 		return nil
 	}
-	v := f.payloads
+	v := f.fetched
 	if v == nil || v.Number != t.Version {
-		with, _, err := f.ask(ctx, i, true)
+		with, _, err := f.getTarget(ctx, i, true)
 		if err != nil {
 			return err
 		}
 		if with.Version != t.Version || with.Generation != t.Generation {
-			f.poke()
+			f.notify()
 			return nil // it moved on between the two
 		}
 		v = &Version{Number: t.Version, Payload: with.Payload, HasPayload: with.HasPayload}
-		f.payloads = v
+		f.fetched = v
 	}
 	next := *v
 	next.Generation, next.Attempt = t.Generation, int(f.report.Attempts)+1
-	f.begin(ctx, next)
+	f.startJob(ctx, next)
 	return nil
 }
 
 // poke has serve poll again at once.
-func (f *Follower) poke() {
+func (f *Follower) notify() {
 	select {
-	case f.ready <- struct{}{}:
+	case f.wake <- struct{}{}:
 	default:
 	}
 }
 
 // begin calls Update.
-func (f *Follower) begin(ctx context.Context, v Version) {
+func (f *Follower) startJob(ctx context.Context, v Version) {
 	own, cancel := context.WithCancelCause(ctx)
-	j := &job{v: v, cancel: cancel, done: make(chan error, 1)}
+	j := &updateJob{v: v, cancel: cancel, done: make(chan error, 1)}
 	f.job = j
-	f.o.Logger.Info("rollout instance loads a version", "track", f.o.Track, "instance", f.o.ID, "version", v.Number, "attempt", v.Attempt, "kept", v.Kept)
+	f.o.Logger.Info("rollout instance loads a version", "track", f.o.Track, "instance", f.o.ID, "version", v.Number, "attempt", v.Attempt, "kept", v.Restored)
 	go func() {
 		err := f.o.Update(own, v)
 		if err != nil && errors.Is(context.Cause(own), errSuperseded) {
@@ -539,7 +539,7 @@ func (f *Follower) begin(ctx context.Context, v Version) {
 }
 
 // finished is where the update under way ends; nil: there is none.
-func (f *Follower) finished() <-chan error {
+func (f *Follower) jobDone() <-chan error {
 	if f.job == nil {
 		return nil
 	}
@@ -547,7 +547,7 @@ func (f *Follower) finished() <-chan error {
 }
 
 // ended takes in how an update ended.
-func (f *Follower) ended(err error) {
+func (f *Follower) finishJob(err error) {
 	j := f.job
 	j.cancel(nil)
 	f.job = nil
@@ -560,9 +560,9 @@ func (f *Follower) ended(err error) {
 			f.report.Attempts = uint64(v.Attempt)
 		}
 		f.retryAt = time.Time{}
-		f.keep(v)
-		f.change(func(s *FollowerState) { s.Current, s.Attempts, s.Err = v.Number, 0, nil })
-	case v.Kept:
+		f.saveVersion(v)
+		f.setState(func(s *FollowerState) { s.Current, s.Attempts, s.Err = v.Number, 0, nil })
+	case v.Restored:
 		f.o.Logger.Warn("rollout instance could not load the version it kept", "track", f.o.Track, "instance", f.o.ID, "version", v.Number, "error", err)
 	case err == errSuperseded || f.report.Target != v.Number:
 	default:
@@ -570,25 +570,25 @@ func (f *Follower) ended(err error) {
 		f.report.Code, f.report.Message = codeOf(err), printable(err.Error(), protocol.MaxTrackMessage)
 		f.retryAt = time.Now().Add(f.backoff(int(f.report.Attempts) - 1))
 		f.o.Logger.Warn("rollout instance could not load a version", "track", f.o.Track, "instance", f.o.ID, "version", v.Number, "code", f.report.Code, "error", err)
-		f.change(func(s *FollowerState) { s.Attempts, s.Err = int(f.report.Attempts), err })
+		f.setState(func(s *FollowerState) { s.Attempts, s.Err = int(f.report.Attempts), err })
 	}
 }
 
 // keep writes down what is served. What cannot be written is no reason not to serve it.
-func (f *Follower) keep(v Version) {
-	if f.o.Dir == "" || v.Kept {
+func (f *Follower) saveVersion(v Version) {
+	if f.o.Dir == "" || v.Restored {
 		return
 	}
-	k := &kept{id: f.owner(), version: v.Number, hasPayload: v.HasPayload, payload: v.Payload}
+	k := &savedVersion{id: f.savedOwner(), version: v.Number, hasPayload: v.HasPayload, payload: v.Payload}
 	if err := k.save(f.o.Dir); err != nil {
 		f.o.Logger.Warn("rollout instance could not keep its version", "dir", f.o.Dir, "error", err)
 	}
 }
 
-// dropJob ends the update under way, and waits for it.
-func (f *Follower) dropJob() {
+// stopJob ends the update under way, and waits for it.
+func (f *Follower) stopJob() {
 	if f.job != nil {
 		f.job.cancel(errSuperseded)
-		f.ended(<-f.job.done)
+		f.finishJob(<-f.job.done)
 	}
 }

@@ -142,8 +142,8 @@ func TestFollowerLoadsAndLeads(t *testing.T) {
 	})
 }
 
-// TestSteadyFollowersAskRarely: nobody asks more often than PollEvery while nothing happens.
-func TestSteadyFollowersAskRarely(t *testing.T) {
+// TestSteadyFollowersPollRarely: nobody asks more often than PollEvery while nothing happens.
+func TestSteadyFollowersPollRarely(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.create(oneLocation)
 		w.publish(10)
@@ -191,7 +191,7 @@ func TestAttempts(t *testing.T) {
 				t.Errorf("attempt %d came %v after the one before, with a bound of %v", i+1, gap, bound)
 			}
 		}
-		s, err := w.track.Describe(w.ctx, sdk.WithInstances())
+		s, err := w.track.Describe(w.ctx, sdk.IncludeInstances())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,7 +215,7 @@ func TestAttemptsCountWithinARegistration(t *testing.T) {
 		m := w.follow("a", "SAS", func(_ *sdk.FollowerOptions, m *member) { m.fail[10] = errors.New("down") })
 		w.wait(20 * time.Second)
 		before := len(m.loaded())
-		s, err := w.track.Describe(w.ctx, sdk.WithInstances())
+		s, err := w.track.Describe(w.ctx, sdk.IncludeInstances())
 		if err != nil || before < 3 {
 			t.Fatal(before, err)
 		}
@@ -231,8 +231,8 @@ func TestAttemptsCountWithinARegistration(t *testing.T) {
 	})
 }
 
-// TestTellsAtOnce: who has its target says so with the registration, whoever it is.
-func TestTellsAtOnce(t *testing.T) {
+// TestChangesAreReportedAtOnce: who has its target says so with the registration, whoever it is.
+func TestChangesAreReportedAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	inWorld(t, func(t *testing.T, w *world) {
 		w.create(oneLocation)
@@ -244,7 +244,7 @@ func TestTellsAtOnce(t *testing.T) {
 		<-a.ended
 		w.follow("a", "SAS", own)
 		w.wait(time.Second)
-		s, err := w.track.Describe(w.ctx, sdk.WithInstances())
+		s, err := w.track.Describe(w.ctx, sdk.IncludeInstances())
 		if err != nil || len(s.Instances) != 1 || s.Instances[0].Report.Current != 10 || s.Instances[0].Report.Code != sdk.CodeOK || s.Instances[0].Report.Target != 10 {
 			t.Fatalf("%+v, %v", s, err)
 		}
@@ -311,8 +311,8 @@ func TestHangingUpdate(t *testing.T) {
 	})
 }
 
-// TestServerAway: what is served stays, the update under way goes on, and the registration comes back, also when the session has expired meanwhile.
-func TestServerAway(t *testing.T) {
+// TestServerUnreachable: what is served stays, the update under way goes on, and the registration comes back, also when the session has expired meanwhile.
+func TestServerUnreachable(t *testing.T) {
 	for _, away := range []time.Duration{5 * time.Second, time.Hour} {
 		t.Run(away.String(), func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -330,16 +330,16 @@ func TestServerAway(t *testing.T) {
 				})
 				w.publish(11)
 				w.wait(time.Second)
-				w.setAway(true)
+				w.setUnreachable(true)
 				w.wait(away)
 				a.has(10)
 				close(loading)
 				w.wait(time.Second)
 				a.has(11)
-				w.setAway(false)
+				w.setUnreachable(false)
 				w.operate()
 				w.wait(2 * time.Minute)
-				s, err := w.track.Describe(w.ctx, sdk.WithInstances())
+				s, err := w.track.Describe(w.ctx, sdk.IncludeInstances())
 				if err != nil || len(s.Instances) != 1 || s.Instances[0].Report.Current != 11 || s.Instances[0].Role != sdk.LeaderRole {
 					t.Fatalf("%+v, %v", s, err)
 				}
@@ -365,14 +365,14 @@ func TestRestart(t *testing.T) {
 		w.wait(time.Second)
 		a.has(10)
 
-		w.setAway(true)
+		w.setUnreachable(true)
 		again := w.follow("a", "SAS", own) // while the server is away, and before the old one's session is given up
 		w.wait(time.Minute)
 		again.has(10)
-		if v := again.calls[0]; !v.Kept || !v.HasPayload || again.f.State().Registered {
+		if v := again.calls[0]; !v.Restored || !v.HasPayload || again.f.State().Registered {
 			t.Fatalf("loaded %+v, %+v", v, again.f.State())
 		}
-		w.setAway(false)
+		w.setUnreachable(false)
 		w.operate()
 		w.wait(time.Minute)
 		w.publish(11)
@@ -548,9 +548,9 @@ func TestWatchTarget(t *testing.T) {
 			w.publish(v)
 		}
 		w.wait(time.Second)
-		w.setAway(true)
+		w.setUnreachable(true)
 		w.wait(time.Second)
-		w.setAway(false)
+		w.setUnreachable(false)
 		w.wait(time.Minute)
 		w.publish(13)
 		w.wait(time.Second)
@@ -629,7 +629,7 @@ func TestOperators(t *testing.T) {
 			t.Errorf("dropped nobody: %v", err)
 		}
 		ok("drop", w.track.Drop(w.ctx, "b"))
-		s, err := w.track.Describe(w.ctx, sdk.WithConfig(), sdk.WithInstances())
+		s, err := w.track.Describe(w.ctx, sdk.IncludeConfig(), sdk.IncludeInstances())
 		if err != nil || s.Track != "geo/base" || s.Config == nil || s.Config.Retention != 2*time.Hour || s.Config.Locations[1].Delay != time.Hour || s.ConfigRevision != 2 ||
 			len(s.Locations) != 2 || s.Locations[0].Target != 12 || s.Locations[0].Reason != protocol.ReasonOperator {
 			t.Errorf("%+v, %v", s, err)
@@ -663,7 +663,7 @@ func TestPages(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s, err := w.track.Describe(w.ctx, sdk.WithInstances())
+		s, err := w.track.Describe(w.ctx, sdk.IncludeInstances())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -740,16 +740,16 @@ func TestWatch(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			for news, err := range w.track.Watch(w.ctx, "") {
+			for event, err := range w.track.Watch(w.ctx, "") {
 				switch {
 				case err != nil:
 					last = err
-				case news.Status != nil:
+				case event.Status != nil:
 					statuses++
-				case news.Event.Kind == sdk.EventPublished:
+				case event.Event.Kind == sdk.EventPublished:
 					published++
-				case news.Event.Text == "":
-					t.Errorf("event without a reason: %+v", news.Event)
+				case event.Event.Text == "":
+					t.Errorf("event without a reason: %+v", event.Event)
 				}
 			}
 		}()
@@ -757,9 +757,9 @@ func TestWatch(t *testing.T) {
 		w.follow("a", "SAS", nil)
 		w.publish(10)
 		w.wait(time.Second)
-		w.setAway(true)
+		w.setUnreachable(true)
 		w.wait(time.Second)
-		w.setAway(false)
+		w.setUnreachable(false)
 		w.wait(time.Minute)
 		w.publish(11)
 		w.wait(time.Second)

@@ -35,7 +35,7 @@ type Gatekeeper struct {
 	Check func(ctx context.Context, run GateRun) (Outcome, string)
 
 	// Decided, if not nil, is told what was decided. err is not nil when the outcome came too late.
-	Decided func(run GateRun, outcome Outcome, text string, err error)
+	OnDecided func(run GateRun, outcome Outcome, text string, err error)
 }
 
 // runKey names a run.
@@ -54,11 +54,11 @@ func (g *Gatekeeper) Run(ctx context.Context) error {
 	defer work.Wait()
 	defer cancel()
 	under := map[runKey]context.CancelFunc{}
-	for news, err := range g.Track.way.Watch(ctx, "", false) {
+	for event, err := range g.Track.transport.Watch(ctx, "", false) {
 		if err != nil {
-			return refusal(err)
+			return asRefusal(err)
 		}
-		if news.Change != nil && !concernsGates(news.Change.Events) {
+		if event.Change != nil && !concernsGates(event.Change.Events) {
 			continue
 		}
 		status, err := g.Track.Describe(ctx)
@@ -96,8 +96,8 @@ func (g *Gatekeeper) check(ctx context.Context, run GateRun) {
 		return
 	}
 	err := g.Track.Decide(ctx, run, outcome, text)
-	if g.Decided != nil {
-		g.Decided(run, outcome, text, err)
+	if g.OnDecided != nil {
+		g.OnDecided(run, outcome, text, err)
 	}
 }
 

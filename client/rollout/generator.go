@@ -30,7 +30,7 @@ type Generator struct {
 	RetryMin, RetryMax time.Duration
 
 	// Given, if not nil, is told what came of each question. PreconditionFailed: another generator was faster; BadRequest: the version does not increase.
-	Given func(expected, version uint64, err error)
+	OnResult func(expected, version uint64, err error)
 }
 
 // Advance offers a version to the first location of a track whose source is External, if its target is still the expected one. Generator calls it when it is
@@ -64,8 +64,8 @@ func (g *Generator) Run(ctx context.Context) error {
 		return fmt.Errorf("generator: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	news, ended := make(chan struct{}, 1), make(chan error, 1)
-	go func() { ended <- g.listen(ctx, news) }()
+	event, ended := make(chan struct{}, 1), make(chan error, 1)
+	go func() { ended <- g.listen(ctx, event) }()
 	over := false
 	defer func() {
 		cancel()
@@ -77,7 +77,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	wait := retryMin
 	for {
 		var again <-chan time.Time
-		inbox := news
+		inbox := event
 		expected, wanted, err := g.wanted(ctx)
 		if err == nil && wanted {
 			err = g.answer(ctx, expected)
@@ -104,16 +104,16 @@ func (g *Generator) Run(ctx context.Context) error {
 }
 
 // listen tells of what may be a question, until the watch ends.
-func (g *Generator) listen(ctx context.Context, news chan<- struct{}) error {
-	for n, err := range g.Track.way.Watch(ctx, "", false) {
+func (g *Generator) listen(ctx context.Context, event chan<- struct{}) error {
+	for n, err := range g.Track.transport.Watch(ctx, "", false) {
 		if err != nil {
-			return refusal(err)
+			return asRefusal(err)
 		}
 		if n.Change != nil && !concernsSource(n.Change.Events) {
 			continue
 		}
 		select {
-		case news <- struct{}{}:
+		case event <- struct{}{}:
 		default: // it is known that there is news
 		}
 	}
@@ -150,8 +150,8 @@ func (g *Generator) answer(ctx context.Context, expected uint64) error {
 	} else if bad := g.Track.SourceFailed(ctx, expected, err.Error()); bad != nil {
 		err = fmt.Errorf("%w; and that could not be told: %w", err, bad)
 	}
-	if g.Given != nil {
-		g.Given(expected, version, err)
+	if g.OnResult != nil {
+		g.OnResult(expected, version, err)
 	}
 	return err
 }

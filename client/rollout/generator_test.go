@@ -37,7 +37,7 @@ func newGenerator(track *sdk.Track, last uint64) *generator {
 			g.last += g.step
 			return g.last, nil
 		},
-		Given: func(_, _ uint64, err error) {
+		OnResult: func(_, _ uint64, err error) {
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			g.given = append(g.given, err)

@@ -19,7 +19,7 @@ var longSession = []client.SessionOption{client.Timeout(30 * time.Minute)}
 
 // world is a coordinator in virtual time, with a session of an operator.
 type world struct {
-	*coordinator
+	*fakeServer
 	ctx   context.Context
 	track *sdk.Track
 }
@@ -29,7 +29,7 @@ func inWorld(t *testing.T, run func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
-		w := &world{coordinator: newCoordinator(t), ctx: ctx}
+		w := &world{fakeServer: newFakeServer(t), ctx: ctx}
 		w.operate()
 		t.Cleanup(func() {
 			cancel()

@@ -70,14 +70,14 @@ func (x *site) publish() uint64 {
 
 func (x *site) status() *sdk.Status {
 	x.t.Helper()
-	s, err := x.track.Describe(x.ctx, sdk.WithInstances(), sdk.WithConfig())
+	s, err := x.track.Describe(x.ctx, sdk.IncludeInstances(), sdk.IncludeConfig())
 	if err != nil {
 		x.t.Fatal(err)
 	}
 	return s
 }
 
-func (x *site) history(location string) []sdk.Row {
+func (x *site) history(location string) []sdk.HistoryEntry {
 	x.t.Helper()
 	rows, err := x.track.History(x.ctx, location)
 	if err != nil {
@@ -182,12 +182,12 @@ func TestServerThreeLocations(t *testing.T) {
 	if len(sas) != 3 || !sas[1].Skip || sas[2].Reason != protocol.ReasonExplicit {
 		t.Errorf("history of SAS %+v", sas)
 	}
-	for _, pair := range [][2][]sdk.Row{{sas, man}, {man, vla}} {
+	for _, pair := range [][2][]sdk.HistoryEntry{{sas, man}, {man, vla}} {
 		if len(pair[1]) != 2 {
 			t.Fatalf("history %+v", pair[1])
 		}
 		for _, r := range pair[1] {
-			i := slices.IndexFunc(pair[0], func(p sdk.Row) bool { return p.Version == r.Version })
+			i := slices.IndexFunc(pair[0], func(p sdk.HistoryEntry) bool { return p.Version == r.Version })
 			if i < 0 || pair[0][i].Age-r.Age < 5*time.Second {
 				t.Errorf("%+v follows %+v", r, pair[0])
 			}
@@ -296,7 +296,7 @@ func TestServerAwayAndBack(t *testing.T) {
 		t.Helper()
 		select {
 		case v := <-versions:
-			if v.Number != number || v.Kept != kept || string(v.Payload) != "payload" {
+			if v.Number != number || v.Restored != kept || string(v.Payload) != "payload" {
 				t.Fatalf("was to load %+v, want %d", v, number)
 			}
 		case <-time.After(time.Minute):

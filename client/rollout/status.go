@@ -56,10 +56,10 @@ type Status struct {
 	Paused         bool
 	SourceError    string
 	NumInstances   uint64
-	Config         *Config // with WithConfig
+	Config         *Config // with IncludeConfig
 	Locations      []LocationStatus
 	Gates          []GateRun
-	Instances      []InstanceStatus // with WithInstances, by id
+	Instances      []InstanceStatus // with IncludeInstances, by id
 }
 
 // LocationStatus is how a location stands. Times are as of the moment of the status.
@@ -112,7 +112,7 @@ type InstanceStatus struct {
 }
 
 // Row is a target that a location had.
-type Row struct {
+type HistoryEntry struct {
 	Version      uint64
 	At           time.Time     // by the server's wall clock
 	Age          time.Duration // since it was set
@@ -166,8 +166,8 @@ func (s *Status) addInstances(w *protocol.TrackStatus) {
 	}
 }
 
-func rowOf(r *protocol.TrackRow, clock uint64) Row {
-	return Row{
+func historyEntryOf(r *protocol.TrackRow, clock uint64) HistoryEntry {
+	return HistoryEntry{
 		Version: r.Version, At: time.UnixMilli(int64(min(r.Wall, 1<<62))), Age: since(clock, r.At), ConvergedAge: since(clock, r.Converged),
 		Converged: r.Converged != 0, Reason: r.Reason, Skip: r.Skip, Log: r.At, ConvergedLog: r.Converged,
 	}

@@ -11,7 +11,7 @@ import (
 
 // Track is one rollout, of a service and cluster, named service/cluster.
 type Track struct {
-	way *client.Track
+	transport *client.Track
 }
 
 // Open is the track with this name on the session's node. It need not exist yet.
@@ -21,14 +21,14 @@ func Open(s *client.Session, name string) *Track { return &Track{s.Track(name)} 
 func OpenReader(n *client.Node, name string) *Track { return &Track{n.Track(name)} }
 
 // Name is the track's name.
-func (t *Track) Name() string { return t.way.Name() }
+func (t *Track) Name() string { return t.transport.Name() }
 
 // name is what requests carry.
-func (t *Track) name() []byte { return []byte(t.way.Name()) }
+func (t *Track) name() []byte { return []byte(t.transport.Name()) }
 
 // change sends a request that has a head.
 func (t *Track) change(ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message) error {
-	return refusal(t.way.Change(ctx, kind, head, m, reply))
+	return asRefusal(t.transport.Change(ctx, kind, head, m, reply))
 }
 
 // Create makes the track, and answers the revision of its config. Errors: AlreadyExists, BadRequest, Forbidden.
@@ -124,27 +124,27 @@ func (t *Track) Drop(ctx context.Context, instance string) error {
 // DescribeOption is an option of Describe.
 type DescribeOption func(*protocol.TrackDescribe)
 
-// WithConfig includes the config.
-func WithConfig() DescribeOption {
+// IncludeConfig includes the config.
+func IncludeConfig() DescribeOption {
 	return func(m *protocol.TrackDescribe) { m.Flags |= protocol.WithTrackConfig }
 }
 
-// WithInstances includes the instances, by id. They are read in pages: those of different pages may be of different moments.
-func WithInstances() DescribeOption {
+// IncludeInstances includes the instances, by id. They are read in pages: those of different pages may be of different moments.
+func IncludeInstances() DescribeOption {
 	return func(m *protocol.TrackDescribe) { m.Flags |= protocol.WithTrackInstances }
 }
 
 // Describe tells how the track stands. It sees every change that was acknowledged before. Errors: NotFound.
 func (t *Track) Describe(ctx context.Context, opts ...DescribeOption) (*Status, error) {
-	m := &protocol.TrackDescribe{Node: t.way.Node(), Name: t.name(), Consistency: protocol.Strict}
+	m := &protocol.TrackDescribe{Node: t.transport.Node(), Name: t.name(), Consistency: protocol.Strict}
 	for _, f := range opts {
 		f(m)
 	}
 	var s *Status
 	for {
 		var reply protocol.TrackStatus
-		if err := t.way.Read(ctx, protocol.KindTrackDescribe, m, &reply); err != nil {
-			return nil, refusal(err)
+		if err := t.transport.Read(ctx, protocol.KindTrackDescribe, m, &reply); err != nil {
+			return nil, asRefusal(err)
 		}
 		if s == nil {
 			s = statusOf(&reply)
@@ -159,15 +159,15 @@ func (t *Track) Describe(ctx context.Context, opts ...DescribeOption) (*Status, 
 }
 
 // History tells the targets that a location had, oldest first. Errors: NotFound, ErrUnknownLocation.
-func (t *Track) History(ctx context.Context, location string) ([]Row, error) {
-	m := &protocol.TrackHistory{Node: t.way.Node(), Name: t.name(), Location: location, Consistency: protocol.Strict}
+func (t *Track) History(ctx context.Context, location string) ([]HistoryEntry, error) {
+	m := &protocol.TrackHistory{Node: t.transport.Node(), Name: t.name(), Location: location, Consistency: protocol.Strict}
 	var reply protocol.TrackHistoryReply
-	if err := t.way.Read(ctx, protocol.KindTrackHistory, m, &reply); err != nil {
-		return nil, refusal(err)
+	if err := t.transport.Read(ctx, protocol.KindTrackHistory, m, &reply); err != nil {
+		return nil, asRefusal(err)
 	}
-	rows := make([]Row, len(reply.Rows))
+	rows := make([]HistoryEntry, len(reply.Rows))
 	for i := range reply.Rows {
-		rows[i] = rowOf(&reply.Rows[i], reply.Clock)
+		rows[i] = historyEntryOf(&reply.Rows[i], reply.Clock)
 	}
 	return rows, nil
 }
@@ -195,27 +195,27 @@ const (
 type Event = protocol.TrackEvent
 
 // News is a step of a watch: how the track stands, when the watch begins or resumed, or an event since.
-type News struct {
+type WatchEvent struct {
 	Status *Status
 	Event  *Event
 }
 
 // Watch tells how the track stands, and then every event, until ctx ends; of one location, or of all with an empty name. It resumes by itself, with a new status. The
 // last pair carries the error that ended it: ctx's, NotFound when there is no track, Forbidden.
-func (t *Track) Watch(ctx context.Context, location string) iter.Seq2[News, error] {
-	return func(yield func(News, error) bool) {
-		for news, err := range t.way.Watch(ctx, location, false) {
+func (t *Track) Watch(ctx context.Context, location string) iter.Seq2[WatchEvent, error] {
+	return func(yield func(WatchEvent, error) bool) {
+		for event, err := range t.transport.Watch(ctx, location, false) {
 			switch {
 			case err != nil:
-				yield(News{}, refusal(err))
+				yield(WatchEvent{}, asRefusal(err))
 				return
-			case news.Status != nil:
-				if !yield(News{Status: statusOf(news.Status)}, nil) {
+			case event.Status != nil:
+				if !yield(WatchEvent{Status: statusOf(event.Status)}, nil) {
 					return
 				}
 			default:
-				for i := range news.Change.Events {
-					if !yield(News{Event: &news.Change.Events[i]}, nil) {
+				for i := range event.Change.Events {
+					if !yield(WatchEvent{Event: &event.Change.Events[i]}, nil) {
 						return
 					}
 				}

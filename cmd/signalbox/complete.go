@@ -78,7 +78,7 @@ func (a *app) completeArg(list func(inv *invocation, typed string, yield func(st
 			return len(words) < maxCompletions
 		})
 		if inv.conn != nil {
-			inv.conn.Abandon()
+			inv.conn.CloseWithoutRelease()
 		}
 		return words, cobra.ShellCompDirectiveNoFileComp
 	}

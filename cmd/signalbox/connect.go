@@ -61,7 +61,7 @@ func (a *app) verb(fn func(inv *invocation, cmd *cobra.Command, args []string) e
 		inv.ctx, inv.longCtx = ctx, cmd.Context()
 		defer func() {
 			if inv.conn != nil {
-				inv.conn.Abandon() // sessions were stopped by who started them, as far as that was possible
+				inv.conn.CloseWithoutRelease() // sessions were stopped by who started them, as far as that was possible
 			}
 		}()
 		return fn(inv, cmd, args)

@@ -64,19 +64,19 @@ What is taken is named by tokens, which are order ids and never come twice: a re
 		if err != nil {
 			return err
 		}
-		sem, err := n.Describe(inv.ctx, args[0], client.WithOwners(), client.ReadConsistency(client.Strict))
+		sem, err := n.Describe(inv.ctx, args[0], client.IncludeOwners(), client.ReadConsistency(client.Strict))
 		if err != nil {
 			return err
 		}
 		var owners []client.Owner
 		for _, o := range sem.Owners {
-			if by.all || by.session != 0 && o.Session == by.session || by.token != 0 && o.OrderID == by.token {
+			if by.all || by.session != 0 && o.Session == by.session || by.token != 0 && o.Token == by.token {
 				owners = append(owners, o)
 			}
 		}
 		released := uint64(0)
 		if len(owners) > 0 && !*dry {
-			if released, err = n.ForceRelease(inv.ctx, args[0], owners[0].OrderID, owners[len(owners)-1].OrderID, why); err != nil {
+			if released, err = n.ForceRelease(inv.ctx, args[0], owners[0].Token, owners[len(owners)-1].Token, why); err != nil {
 				return err
 			}
 		}

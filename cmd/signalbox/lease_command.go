@@ -151,7 +151,7 @@ func (inv *invocation) acquireWith(s *client.Session, name string, wait time.Dur
 		return nil, &codeError{code: exitNotAcquired, err: fmt.Errorf("interrupted while waiting for %q", name)}
 	case errors.Is(err, client.ErrSessionExpired):
 		code := exitNotAcquired
-		if errors.Is(err, client.ErrNotVouched) {
+		if errors.Is(err, client.ErrNotRenewed) {
 			code = exitUnreachable
 		}
 		return nil, &codeError{code: code, err: fmt.Errorf("lost the place in the queue: %w", err)}
@@ -162,7 +162,7 @@ func (inv *invocation) acquireWith(s *client.Session, name string, wait time.Dur
 
 // printQueueStatus says to a person at a terminal what is waited for. It is silent about its own troubles.
 func (inv *invocation) printQueueStatus(ctx context.Context, s *client.Session, name string) {
-	w, err := s.Why(ctx, name)
+	w, err := s.ExplainWait(ctx, name)
 	if err != nil || !w.Waiting {
 		return
 	}

@@ -16,9 +16,9 @@ var (
 		coord.Idle: "idle", coord.Waiting: "waiting", coord.Preparing: "preparing", coord.Coordinating: "coordinating", coord.Completing: "completing",
 		coord.Completed: "completed",
 	}
-	memberStates = map[coord.Standing]string{
-		coord.IsOutside: "outside", coord.IsPreparing: "preparing", coord.IsPrepared: "prepared", coord.IsCompleting: "completing", coord.IsCompleted: "completed",
-		coord.IsResuming: "resuming", coord.IsAbsent: "absent",
+	memberStates = map[coord.MemberState]string{
+		coord.MemberOutside: "outside", coord.MemberPreparing: "preparing", coord.MemberPrepared: "prepared", coord.MemberCompleting: "completing", coord.MemberCompleted: "completed",
+		coord.MemberResuming: "resuming", coord.MemberAbsent: "absent",
 	}
 	outcomeWords  = map[coord.Outcome]string{coord.OutcomeCompleted: "completed", coord.OutcomeCancelled: "cancelled", coord.OutcomeFailed: "failed"}
 	electionWords = map[coord.Election]string{coord.Oldest: "oldest", coord.LowestID: "lowest-id", coord.Preferred: "preferred"}
@@ -85,7 +85,7 @@ func (a *app) processCmd() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return printEach(inv.longCtx, *count, o.Watch(inv.longCtx), func(n coord.News) error { return out.event(processEventRow(&n)) })
+		return printEach(inv.longCtx, *count, o.Watch(inv.longCtx), func(n coord.WatchEvent) error { return out.event(processEventRow(&n)) })
 	})
 
 	force := &cobra.Command{
@@ -247,7 +247,7 @@ func (none) MarshalJSON() ([]byte, error) { return []byte("null"), nil }
 const shownRounds = 5
 
 func processRow(s *coord.Status, node string) row {
-	behind := s.Behind()
+	behind := s.Lagging()
 	waits := make([]uint64, len(behind))
 	names := make([]string, len(behind))
 	for i, m := range behind {
@@ -284,16 +284,16 @@ func processRow(s *coord.Status, node string) row {
 		if m.Session == s.Coordinator && s.Phase != coord.Waiting {
 			role = "coordinator"
 		}
-		standing := word(memberStates, m.Standing)
+		standing := word(memberStates, m.State)
 		shown := standing
-		if m.Standing == coord.IsAbsent {
+		if m.State == coord.MemberAbsent {
 			shown += ", leaves in " + age(m.LeavesIn)
 		}
 		members[i] = row{
 			{"session_id", "session", m.Session}, {"role", "role", role}, {"standing", "", standing}, {"", "standing", shown}, {"key", "key", m.Key}, {"data", "data", m.Data},
 			{"identity", "", m.Identity}, {"weight", "", m.Weight}, {"order", "", m.Order}, {"token", "token", m.Token}, {"joined_at", "joined", timestamp{m.Joined}},
 		}
-		if m.Standing == coord.IsAbsent {
+		if m.State == coord.MemberAbsent {
 			members[i] = append(members[i], field{"leaves_in_ms", "", millis(m.LeavesIn.Milliseconds())})
 		}
 	}
@@ -334,7 +334,7 @@ func optionsText(o *coord.Options) string {
 }
 
 // roundRows are the last rounds, the newest first.
-func roundRows(history []coord.Past, most int) []row {
+func roundRows(history []coord.PastRound, most int) []row {
 	rows := []row{}
 	for i := len(history) - 1; i >= 0 && len(rows) < most; i-- {
 		h := &history[i]
@@ -356,7 +356,7 @@ func after(d time.Duration, outcome coord.Outcome) any {
 	return millis(d.Milliseconds())
 }
 
-func processEventRow(n *coord.News) row {
+func processEventRow(n *coord.WatchEvent) row {
 	r := row{{"time", "time", clockTime{time.Now()}}}
 	switch {
 	case n.Absent:
@@ -366,7 +366,7 @@ func processEventRow(n *coord.News) row {
 		r = append(r, field{"event", "event", "status"}, field{"phase", "phase", word(phaseWords, s.Phase)}, field{"epoch", "epoch", labelled{"epoch", s.Epoch}},
 			field{"topology", "", s.Topology}, field{"coordinator", "", coordinator(s.Phase, s.Coordinator)}, field{"members", "members", labelled{"members", len(s.Members)}})
 		for _, m := range s.Members {
-			r = append(r, field{"", "member", subline(memberName(&m.Member) + "  " + word(memberStates, m.Standing))})
+			r = append(r, field{"", "member", subline(memberName(&m.Member) + "  " + word(memberStates, m.State))})
 		}
 		return r
 	}

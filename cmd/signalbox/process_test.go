@@ -15,7 +15,7 @@ type crowdKey struct{}
 // crowd is the members of processes that a script has brought, by their data.
 type crowd struct {
 	c       *client.Client
-	members map[string]*coord.Process
+	members map[string]*coord.Membership
 }
 
 func (c *crowd) close() {

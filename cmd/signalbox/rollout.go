@@ -93,7 +93,7 @@ The change is refused when somebody else has changed the config meanwhile.`,
 	revision := c.Flags().Uint64("revision", 0, "Only if the config has this revision; 0 is the one that it has now.")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		return inv.withTrack("rollout alter", args[0], func(t *rollout.Track) error {
-			s, err := t.Describe(inv.ctx, rollout.WithConfig())
+			s, err := t.Describe(inv.ctx, rollout.IncludeConfig())
 			if err != nil {
 				return err
 			}
@@ -199,7 +199,7 @@ func (a *app) rolloutStatus() *cobra.Command {
 		}
 		var opts []rollout.DescribeOption
 		if *instances {
-			opts = append(opts, rollout.WithInstances())
+			opts = append(opts, rollout.IncludeInstances())
 		}
 		s, err := t.Describe(inv.ctx, opts...)
 		if err != nil {

@@ -35,7 +35,7 @@ func (a *app) rolloutGate() *cobra.Command {
 			keeper := rollout.Gatekeeper{
 				Track: t,
 				Check: inv.check,
-				Decided: func(run rollout.GateRun, outcome rollout.Outcome, text string, err error) {
+				OnDecided: func(run rollout.GateRun, outcome rollout.Outcome, text string, err error) {
 					mu.Lock()
 					defer mu.Unlock()
 					r := row{

@@ -37,7 +37,7 @@ and it is asked again later; locations keep what they have. Several may run at a
 			g := rollout.Generator{
 				Track: t, Timeout: limit,
 				Next: func(ctx context.Context, expected uint64) (uint64, error) { return generate(ctx, args[1:], expected) },
-				Given: func(expected, version uint64, err error) {
+				OnResult: func(expected, version uint64, err error) {
 					mu.Lock()
 					defer mu.Unlock()
 					event := "given"

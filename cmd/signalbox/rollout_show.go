@@ -130,7 +130,7 @@ func (p *printer) showRollout(s *rollout.Status, instances bool) error {
 	return p.item(r)
 }
 
-func historyRow(r *rollout.Row) row {
+func historyRow(r *rollout.HistoryEntry) row {
 	converged := "-"
 	if r.Converged {
 		converged = shortDuration(r.Age-r.ConvergedAge) + " later"

@@ -90,7 +90,7 @@ func (inv *invocation) saveSession(path string, s *client.Session, started bool)
 			return err
 		}
 	}
-	inv.conn.Abandon() // the server keeps it for its timeout, as if this process had died
+	inv.conn.CloseWithoutRelease() // the server keeps it for its timeout, as if this process had died
 	return nil
 }
 

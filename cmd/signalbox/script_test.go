@@ -59,7 +59,7 @@ func setupScript(env *testscript.Env) error {
 	}
 	srv := servertest.New(servertest.RealTime(), servertest.Config(func(c *server.Config) { c.Name = "one" }))
 	env.Values[serverKey{}] = srv
-	crowd := &crowd{members: map[string]*coord.Process{}}
+	crowd := &crowd{members: map[string]*coord.Membership{}}
 	env.Values[crowdKey{}] = crowd
 	env.Defer(srv.Close)
 	env.Defer(crowd.close) // before the server

@@ -137,7 +137,7 @@ takes them away with "signalbox sem force-release", or ends the session with "si
 
 func ownerRow(o *client.Owner) row {
 	return row{
-		{"order_id", "order id", o.OrderID}, {"session_id", "session", o.Session}, {"count", "count", amount(o.Count)}, {"data", "data", o.Data},
+		{"order_id", "order id", o.Token}, {"session_id", "session", o.Session}, {"count", "count", amount(o.Count)}, {"data", "data", o.Data},
 		{"description", "description", o.Description}, {"since", "since", timestamp{o.Since}},
 	}
 }
@@ -148,7 +148,7 @@ func waiterRow(w *client.Waiter) row {
 		timeout = millis(client.Max)
 	}
 	return row{
-		{"order_id", "order id", w.OrderID}, {"session_id", "session", w.Session}, {"count", "count", amount(w.Count)}, {"data", "data", w.Data},
+		{"order_id", "order id", w.Token}, {"session_id", "session", w.Session}, {"count", "count", amount(w.Count)}, {"data", "data", w.Data},
 		{"description", "description", w.Description}, {"since", "since", timestamp{w.Since}}, {"timeout_ms", "timeout", timeout},
 	}
 }
@@ -171,7 +171,7 @@ func (a *app) semDescribe() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		opts := []client.ReadOption{client.WithOwners(), client.WithWaiters()}
+		opts := []client.ReadOption{client.IncludeOwners(), client.IncludeWaiters()}
 		if *strict {
 			opts = append(opts, client.ReadConsistency(client.Strict))
 		}
@@ -295,13 +295,13 @@ func (a *app) semWhy() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		w, err := n.Why(inv.ctx, args[0], *session)
+		w, err := n.ExplainWait(inv.ctx, args[0], *session)
 		if err != nil {
 			return err
 		}
 		sem := args[0]
 		if *session == 0 { // everybody who waits is ahead of who comes next
-			d, err := n.Describe(inv.ctx, sem, client.WithWaiters(), client.ReadConsistency(client.Strict))
+			d, err := n.Describe(inv.ctx, sem, client.IncludeWaiters(), client.ReadConsistency(client.Strict))
 			if err != nil {
 				return err
 			}
@@ -325,7 +325,7 @@ func (a *app) semWhy() *cobra.Command {
 }
 
 // neverRow is the waiter that can never be granted, null if there is none.
-func neverRow(w *client.Standing) any {
+func neverRow(w *client.QueueStatus) any {
 	if x, ok := w.NeverGranted(); ok {
 		return waiterRow(&x)
 	}
@@ -333,20 +333,20 @@ func neverRow(w *client.Standing) any {
 }
 
 // neverSentence says who can never be granted, and what that means; empty if there is nobody.
-func neverSentence(w *client.Standing) string {
+func neverSentence(w *client.QueueStatus) string {
 	x, ok := w.NeverGranted()
 	if !ok {
 		return ""
 	}
-	text := fmt.Sprintf("order %d wants %s of limit %s and can never be granted", x.OrderID, cell(amount(x.Count)), cell(amount(w.Limit)))
-	if x.OrderID != w.Own.OrderID || !w.Waiting {
+	text := fmt.Sprintf("order %d wants %s of limit %s and can never be granted", x.Token, cell(amount(x.Count)), cell(amount(w.Limit)))
+	if x.Token != w.Own.Token || !w.Waiting {
 		text += ", and nobody behind it"
 	}
 	return text + ", unless the limit is raised or it leaves the queue"
 }
 
 // whySentence says a standing in words.
-func whySentence(name string, session uint64, w *client.Standing) string {
+func whySentence(name string, session uint64, w *client.QueueStatus) string {
 	free := fmt.Sprintf("%s of %s free", cell(amount(w.Free)), cell(amount(w.Limit)))
 	switch {
 	case w.Holding:
@@ -416,7 +416,7 @@ func eventRow(ev *client.Event) row {
 	}{{"added", "+", ev.Added}, {"updated", "~", ev.Updated}, {"removed", "-", ev.Removed}} {
 		r = append(r, field{part.key, "", rowsOf(part.owners, ownerRow)})
 		for _, o := range part.owners {
-			text := fmt.Sprintf("%sowner token %d count %s", part.sign, o.OrderID, cell(amount(o.Count)))
+			text := fmt.Sprintf("%sowner token %d count %s", part.sign, o.Token, cell(amount(o.Count)))
 			if len(o.Data) > 0 {
 				text += " data " + cell(o.Data)
 			}

@@ -121,7 +121,7 @@ func (inv *invocation) sessionDetails(n *client.Node, s *client.SessionInfo) (ro
 		if err != nil {
 			return nil, err
 		}
-		r := row{{"name", "name", e.Name}, {"order_id", "order id", e.OrderID}, {"count", "count", amount(e.Count)}, {"limit", "limit", amount(e.Limit)}}
+		r := row{{"name", "name", e.Name}, {"order_id", "order id", e.Token}, {"count", "count", amount(e.Count)}, {"limit", "limit", amount(e.Limit)}}
 		if e.Waiting {
 			waits = append(waits, r)
 		} else {

@@ -342,7 +342,7 @@ func (x *caller) hold(name string, r *rand.Rand) {
 	if lease.Count() > 1 && r.IntN(2) == 0 {
 		low := x.on(history.Lower, name)
 		low.Count, low.Token = 1, lease.Token()
-		if x.did(x.timed(low, func(ctx context.Context, op *history.Op) error { return lease.Lower(ctx, 1) })).Result != history.OK {
+		if x.did(x.timed(low, func(ctx context.Context, op *history.Op) error { return lease.Reduce(ctx, 1) })).Result != history.OK {
 			return
 		}
 	}
@@ -397,16 +397,16 @@ func (x *caller) write(lease *client.Lease) {
 func (x *caller) describe(name string) {
 	torn := false
 	x.timedUnless(&torn, x.on(history.Describe, name), func(ctx context.Context, op *history.Op) error {
-		d, err := x.s.Describe(ctx, name, client.WithOwners(), client.WithWaiters(), client.ReadConsistency(client.Strict))
+		d, err := x.s.Describe(ctx, name, client.IncludeOwners(), client.IncludeWaiters(), client.ReadConsistency(client.Strict))
 		if err != nil {
 			return err
 		}
 		torn, op.Limit = d.Torn, d.Limit
 		for _, o := range d.Owners {
-			op.Owners = append(op.Owners, history.Entry{Session: o.Session, Count: o.Count, Order: o.OrderID})
+			op.Owners = append(op.Owners, history.Entry{Session: o.Session, Count: o.Count, Order: o.Token})
 		}
 		for _, w := range d.Waiters {
-			op.Waiters = append(op.Waiters, history.Entry{Session: w.Session, Count: w.Count, Order: w.OrderID})
+			op.Waiters = append(op.Waiters, history.Entry{Session: w.Session, Count: w.Count, Order: w.Token})
 		}
 		return nil
 	})

@@ -22,7 +22,7 @@ const (
 	sessionTimeout = 10 * time.Second
 )
 
-// TestCrowd: 40 client processes, of which the leader and others are killed and replaced, and a server that is killed and started again.
+// TestManySessionsOneSemaphore: 40 client processes, of which the leader and others are killed and replaced, and a server that is killed and started again.
 func TestCrowd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("40 processes are not short")
@@ -173,12 +173,12 @@ func follow(ctx context.Context, t *testing.T, n *client.Node) func() []string {
 			case client.MemberSnapshot:
 				clear(members)
 				for _, m := range ev.Members {
-					members[m.OrderID] = string(m.Data)
+					members[m.Token] = string(m.Data)
 				}
 			case client.MemberRemoved:
-				delete(members, ev.Member.OrderID)
+				delete(members, ev.Member.Token)
 			default:
-				members[ev.Member.OrderID] = string(ev.Member.Data)
+				members[ev.Member.Token] = string(ev.Member.Data)
 			}
 			mu.Unlock()
 		}

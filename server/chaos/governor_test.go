@@ -127,7 +127,7 @@ func (c *cluster) killGovernorAt(kind string) bool {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	defer cl.Abandon()
+	defer cl.CloseWithoutRelease()
 	for began, quiet := now(), 0; quiet < 100; time.Sleep(2 * time.Millisecond) {
 		var p protocol.ClusterPlan
 		if err := cl.Cluster(ctx, protocol.MethodPlan, nil, &p); err != nil {

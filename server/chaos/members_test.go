@@ -104,23 +104,23 @@ func followAll(ctx context.Context, n *client.Node, members int, snapshot chan<-
 		switch ev.Kind {
 		case client.MemberSnapshot:
 			for _, m := range ev.Members {
-				list[m.OrderID] = string(m.Data)
+				list[m.Token] = string(m.Data)
 			}
 			if len(list) != members {
 				return fmt.Errorf("the snapshot has %d members, %d had registered", len(list), members)
 			}
 			close(snapshot)
 		case client.MemberRemoved:
-			if list[m.OrderID] != string(m.Data) {
-				return fmt.Errorf("%q (order id %d) went without having come", m.Data, m.OrderID)
+			if list[m.Token] != string(m.Data) {
+				return fmt.Errorf("%q (order id %d) went without having come", m.Data, m.Token)
 			}
-			delete(list, m.OrderID)
+			delete(list, m.Token)
 			gone[string(m.Data)] = true
 		case client.MemberAdded:
-			if _, twice := list[m.OrderID]; twice {
-				return fmt.Errorf("%q (order id %d) came twice", m.Data, m.OrderID)
+			if _, twice := list[m.Token]; twice {
+				return fmt.Errorf("%q (order id %d) came twice", m.Data, m.Token)
 			}
-			list[m.OrderID] = string(m.Data)
+			list[m.Token] = string(m.Data)
 			came[string(m.Data)] = true
 		default:
 			return fmt.Errorf("unexpected event %d about %q", ev.Kind, m.Data)

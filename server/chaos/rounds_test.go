@@ -385,7 +385,7 @@ func (tr *troupe) settled() {
 	}
 	await(tr.t, "all to confirm", func() bool {
 		s, err := process.Operate(n, tr.process).Describe(ctx)
-		return err == nil && s.Phase == process.Completed && len(s.Behind()) == 0
+		return err == nil && s.Phase == process.Completed && len(s.Lagging()) == 0
 	})
 }
 

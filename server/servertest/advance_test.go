@@ -19,7 +19,7 @@ func TestAdvanceReachesEveryShard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Abandon)
+	t.Cleanup(c.CloseWithoutRelease)
 	reader, err := c.Session(ctx, "/default", client.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func TestAdvanceReachesEveryShard(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		lost.Abandon()
+		lost.CloseWithoutRelease()
 		srv.Advance(11 * time.Second)
 		for i := range 40 {
 			l, err := reader.TryAcquire(ctx, fmt.Sprint("lock-", i), client.Exclusive())
@@ -59,7 +59,7 @@ func TestAdvanceAnHour(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Abandon)
+	t.Cleanup(c.CloseWithoutRelease)
 	a, err := c.Session(t.Context(), "/default", client.Timeout(30*time.Minute))
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestAdvanceAnHour(t *testing.T) {
 	}()
 	<-waiting
 	before := srv.Now()
-	lost.Abandon()
+	lost.CloseWithoutRelease()
 	srv.Advance(time.Hour)
 	if passed := srv.Now().Sub(before); passed != time.Hour {
 		t.Errorf("%s have passed", passed)

@@ -49,7 +49,7 @@ func TestDeadSessionEndsDuringTransfers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(cl.Abandon)
+		t.Cleanup(cl.CloseWithoutRelease)
 		s, err := cl.Session(t.Context(), "/default", opts...)
 		if err != nil {
 			t.Fatal(err)

@@ -39,7 +39,7 @@ func Example() {
 	}()
 	<-waiting
 
-	alice.Abandon() // her process is gone, without a word
+	alice.CloseWithoutRelease() // her process is gone, without a word
 	srv.Advance(9 * time.Second)
 	select {
 	case <-granted:
@@ -68,7 +68,7 @@ func worker(ctx context.Context, srv *servertest.Server, name string) (*connecte
 	}
 	s, err := c.Session(ctx, "/default", client.Timeout(10*time.Second), client.Description(name))
 	if err != nil {
-		c.Abandon()
+		c.CloseWithoutRelease()
 		return nil, err
 	}
 	return &connected{c, s}, nil

@@ -17,7 +17,7 @@ func TestAdvanceLeavesOutIdleTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Abandon)
+	t.Cleanup(c.CloseWithoutRelease)
 	s, err := c.Session(t.Context(), "/default")
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestAdvanceStopsAtDeadlines(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(c.Abandon)
+		t.Cleanup(c.CloseWithoutRelease)
 		return c
 	}
 	c, lost := dial(), dial()
@@ -103,7 +103,7 @@ func TestAdvanceStopsAtDeadlines(t *testing.T) {
 		}()
 		<-waiting
 	}
-	lost.Abandon()
+	lost.CloseWithoutRelease()
 	srv.Advance(time.Hour)
 	if err := <-results[0]; err != nil {
 		t.Errorf("who waits 2 s longer than the session lives: %v", err)
@@ -128,7 +128,7 @@ func TestAdvanceIsInTheLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Abandon()
+	c.CloseWithoutRelease()
 	srv.Advance(29 * time.Minute)
 	srv.Kill()
 	srv.Restart()
@@ -137,7 +137,7 @@ func TestAdvanceIsInTheLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Abandon)
+	t.Cleanup(c.CloseWithoutRelease)
 	if s, err = c.Session(t.Context(), "/default"); err != nil {
 		t.Fatal(err)
 	}

@@ -152,7 +152,7 @@ func (w *world) lostLink(k *conn) {
 	}
 	c.conn = nil
 	if c.m != nil {
-		c.m.LinkLost(w.clock(c))
+		c.m.ConnLost(w.clock(c))
 	}
 }
 
@@ -205,7 +205,7 @@ func (w *world) pong(r *replica, p pongOf) {
 			if w.o.Late {
 				sent = w.clock(c)
 			}
-			c.m.Vouched(sent)
+			c.m.Renewed(sent)
 		}
 	})
 }

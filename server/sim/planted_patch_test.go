@@ -97,7 +97,7 @@ var patches = []patch{
 	},
 	{
 		"stream-never-live", "server/watch/stream.go", "s.live, s.passed, s.cursor = true, nil, nil", "s.passed, s.cursor = nil, nil",
-		"server/watch", "TestStories", "",
+		"server/watch", "TestScripts", "",
 	},
 	{
 		"stream-misplaced", "server/watch/stream.go", "t.streams[s.place].place = s.place\n", "\n",
@@ -108,27 +108,27 @@ var patches = []patch{
 		"server", "TestProcessRounds", "",
 	},
 	{
-		"watch-not-reopened", "client/watch.go", "st.part.stream = nil\n\tw.idle++\n\tif st.part.live {", "if st.part.live {",
+		"watch-not-reopened", "client/watch.go", "st.shardWatch.stream = nil\n\tw.idle++\n\tif st.shardWatch.live {", "if st.shardWatch.live {",
 		"client", "TestWatchOverRedirects", "",
 	},
 	{
 		"change-beside-pages-lost", "client/stream.go", "st.held = append(st.held, d)", "st.held = st.held[:]",
-		"client", "TestMirror", "",
+		"client", "TestLocalCopy", "",
 	},
 	{
-		"mirror-data-stale", "client/mirror.go", "a.version, a.data = c.version, c.data", "a.version = c.version",
-		"client", "TestMirror", "",
+		"copy-data-stale", "client/local_copy.go", "a.version, a.data = c.version, c.data", "a.version = c.version",
+		"client", "TestLocalCopy", "",
 	},
 	{
-		"mirror-owner-stale", "client/mirror.go", "if found && sameOwner(&x.owners[i], &o) {", "if found && i >= 0 {",
-		"client", "TestMirror", "",
+		"copy-owner-stale", "client/local_copy.go", "if found && sameOwner(&x.owners[i], &o) {", "if found && i >= 0 {",
+		"client", "TestLocalCopy", "",
 	},
 	{
-		"own-writes-hidden", "client/replica.go", "if !w.recent(now, grace) {\n\t\treturn true\n\t}", "if w.last.Load() >= 0 {\n\t\treturn true\n\t}",
+		"own-writes-hidden", "client/replica.go", "if !w.recent(now, grace) {\n\t\treturn true\n\t}", "if w.at.Load() >= 0 {\n\t\treturn true\n\t}",
 		"client", "TestReadsOwnWrites", "",
 	},
 	{
-		"own-writes-hidden", "client/replica.go", "if !w.recent(now, grace) {\n\t\treturn true\n\t}", "if w.last.Load() >= 0 {\n\t\treturn true\n\t}",
+		"own-writes-hidden", "client/replica.go", "if !w.recent(now, grace) {\n\t\treturn true\n\t}", "if w.at.Load() >= 0 {\n\t\treturn true\n\t}",
 		"server/chaos", "TestCheckedHistories", "^SIGKILL of the leader while nothing of it arrives",
 	},
 }

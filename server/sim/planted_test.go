@@ -18,9 +18,9 @@ import (
 var elsewhere = map[string]struct{ dir, run string }{
 	"age-ignored":    {"../../shard/lead", "TestMayAnswerAhead"},
 	"early-barrier":  {"../../shard/lead", "TestScripts"},
-	"grace-at-once":  {"../../shard", "TestStories"},
+	"grace-at-once":  {"../../shard", "TestScripts"},
 	"memory-stays":   {"../../shard", "TestBucketsMove"},
-	"sweep-restarts": {"../../shard", "TestStories"},
+	"sweep-restarts": {"../../shard", "TestScripts"},
 	"link-kept":      {"../../shard/lead", "TestScripts"},
 	"epoch-kept":     {"../../shard/lead", "TestScripts"},
 	"pause-counts":   {"../../shard/lead", "TestScripts"},

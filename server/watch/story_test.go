@@ -14,7 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// TestStories runs the scripts in testdata. Regenerate with go test -rewrite and read the diff.
+// TestScripts runs the scripts in testdata. Regenerate with go test -rewrite and read the diff.
 //
 //	hub [window=10ms] [streams=N] [watchers=N] [oneshots=N] [pending=N]    a new world; index 0, node 1 exists and is empty
 //	open conn=C id=W (name=N | prefix=N) [node=1] [shard=S]

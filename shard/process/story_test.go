@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestStories runs testdata/scripts: each file tells rules as a story. Regenerate with -rewrite and read the diff.
+// TestScripts runs testdata/scripts: each file tells rules as a story. Regenerate with -rewrite and read the diff.
 //
 // A directive is one of these; sessions have names, and times are ms of log time.
 //

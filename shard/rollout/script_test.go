@@ -12,7 +12,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestStories runs testdata/scripts: each file tells an edge case as a story. Regenerate with -rewrite and read the diff.
+// TestScripts runs testdata/scripts: each file tells an edge case as a story. Regenerate with -rewrite and read the diff.
 //
 // The only directive is do; each input line is a command, echoed with its answer and what left the track:
 //

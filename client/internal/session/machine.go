@@ -1,9 +1,9 @@
-// Package session decides what a session's holder may believe: a pure step machine over the moments at which something vouched for the session.
+// Package session decides what a session's holder may believe: a pure step machine over the moments at which something renewed for the session.
 // Times are arguments, on one monotonic clock that goes on while the machine sleeps; what is to be done comes out as data.
 //
 //	m := session.Start(sent, timeout, grace)   // the start was sent then, and has been answered
 //	m.Vouched(sent)                            // a keep-alive sent then was answered
-//	m.LinkLost(now)
+//	m.ConnLost(now)
 //	r := m.Take()                              // state changed? attach again? tell the server to stop it?
 package session
 
@@ -37,19 +37,19 @@ func (s State) String() string {
 type Cause uint8
 
 const (
-	None        Cause = iota
-	Deadline          // nothing vouched for it in time; the server may not know yet
-	ServerSaid        // the server said that it is gone
-	TakenOver         // it was attached elsewhere with a higher epoch
-	Closed            // its holder closed it
-	causesCount       // number of causes
+	None          Cause = iota
+	Deadline            // nothing renewed for it in time; the server may not know yet
+	EndedByServer       // the server said that it is gone
+	TakenOver           // it was attached elsewhere with a higher epoch
+	Closed              // its holder closed it
+	numCauses           // number of causes
 )
 
 func (c Cause) String() string {
-	if c >= causesCount {
+	if c >= numCauses {
 		return "unknown"
 	}
-	return [...]string{"none", "deadline", "server-said", "taken-over", "closed"}[c]
+	return [...]string{"none", "deadline", "ended-by-server", "taken-over", "closed"}[c]
 }
 
 // Ready is what came out of the inputs since the last Take.
@@ -65,22 +65,22 @@ type Ready struct {
 // Machine holds one session. The zero value is not usable; see Start.
 //
 // Invariants:
-//   - Held(now) is false from vouched+window on, whatever inputs are late.
+//   - Held(now) is false from renewed+window on, whatever inputs are late.
 //   - Expired is never left.
 type Machine struct {
-	timeout time.Duration
-	window  time.Duration
-	vouched time.Duration // latest sending time of anything that vouched
-	suspect time.Duration // the clock jumped then, and nothing sent since has vouched; 0 is never
-	state   State
-	cause   Cause
-	pending bool // an attach was asked for
-	out     Ready
+	timeout  time.Duration
+	window   time.Duration
+	renewed  time.Duration // latest sending time of anything that renewed
+	jumpedAt time.Duration // the clock jumped then, and nothing sent since has renewed; 0 is never
+	state    State
+	cause    Cause
+	pending  bool // an attach was asked for
+	out      Ready
 }
 
 // Start makes the machine of a session whose start was sent then and has been answered.
 func Start(sent, timeout, grace time.Duration) *Machine {
-	return &Machine{timeout: timeout, window: Window(timeout, grace), vouched: sent, state: Attached}
+	return &Machine{timeout: timeout, window: Window(timeout, grace), renewed: sent, state: Attached}
 }
 
 // State is the present state. It may be behind the clock: Tick first, or ask Held.
@@ -94,16 +94,16 @@ func (m *Machine) Timeout() time.Duration { return m.timeout }
 
 // Deadline is the moment from which the session is not believed in unless something vouches for it.
 func (m *Machine) Deadline() time.Duration {
-	d := m.vouched + m.window
-	if m.suspected() {
-		d = min(d, m.suspect+m.timeout/suspectShare)
+	d := m.renewed + m.window
+	if m.isSuspect() {
+		d = min(d, m.jumpedAt+m.timeout/jumpShare)
 	}
 	return d
 }
 
 // Held says whether what the session holds may be relied on now.
 func (m *Machine) Held(now time.Duration) bool {
-	return m.state != Expired && now < m.Deadline() && !m.suspected()
+	return m.state != Expired && now < m.Deadline() && !m.isSuspect()
 }
 
 // Next is when Tick is due. Nothing is due for an expired session.
@@ -113,17 +113,17 @@ func (m *Machine) Next() (at time.Duration, ok bool) {
 	}
 	at = m.Deadline()
 	if m.state == Attached && !m.pending {
-		at = min(at, m.vouched+m.timeout/reattachShare)
+		at = min(at, m.renewed+m.timeout/reattachShare)
 	}
 	return at, true
 }
 
 // Vouched takes in the sending time of a keep-alive that was answered on the connection and by the home shard the session is attached to. Answers may
-// come in any order, and late: an old one proves nothing new. It does not ask the clock: that the server vouched for a later moment proves
+// come in any order, and late: an old one proves nothing new. It does not ask the clock: that the server renewed for a later moment proves
 // that it had ended nothing until then.
-func (m *Machine) Vouched(sent time.Duration) {
+func (m *Machine) Renewed(sent time.Duration) {
 	if m.state != Expired {
-		m.vouched = max(m.vouched, sent)
+		m.renewed = max(m.renewed, sent)
 	}
 }
 
@@ -131,50 +131,50 @@ func (m *Machine) Vouched(sent time.Duration) {
 func (m *Machine) Attached(now, sent, timeout, grace time.Duration) {
 	m.pending = false
 	if m.state == Expired {
-		m.out.Stop = m.cause != ServerSaid && m.cause != TakenOver
+		m.out.Stop = m.cause != EndedByServer && m.cause != TakenOver
 		return
 	}
 	m.timeout, m.window = timeout, Window(timeout, grace)
-	m.vouched = max(m.vouched, sent)
-	if m.lapse(now) {
+	m.renewed = max(m.renewed, sent)
+	if m.expireIfDue(now) {
 		return
 	}
-	m.become(Attached)
+	m.setState(Attached)
 }
 
-// LinkLost takes in that the connection is gone, or does not know the session any more.
-func (m *Machine) LinkLost(now time.Duration) {
-	if m.state == Expired || m.lapse(now) {
+// ConnLost takes in that the connection is gone, or does not know the session any more.
+func (m *Machine) ConnLost(now time.Duration) {
+	if m.state == Expired || m.expireIfDue(now) {
 		return
 	}
-	m.become(Detached)
-	m.attach()
+	m.setState(Detached)
+	m.requestAttach()
 }
 
 // Jumped takes in that another clock ran far ahead of this one: the machine may have slept in a way this clock cannot see. Until something sent from now on
 // vouches, nothing is relied on; it gets a tenth of the timeout to do so.
-func (m *Machine) Jumped(now time.Duration) {
-	if m.state == Expired || m.lapse(now) {
+func (m *Machine) ClockJumped(now time.Duration) {
+	if m.state == Expired || m.expireIfDue(now) {
 		return
 	}
-	m.suspect = now
+	m.jumpedAt = now
 	m.out.Ping = true
 }
 
 // Tick looks at the clock.
 func (m *Machine) Tick(now time.Duration) {
-	if m.state == Expired || m.lapse(now) {
+	if m.state == Expired || m.expireIfDue(now) {
 		return
 	}
-	if m.state == Attached && now >= m.vouched+m.timeout/reattachShare {
-		m.attach()
+	if m.state == Attached && now >= m.renewed+m.timeout/reattachShare {
+		m.requestAttach()
 	}
 }
 
 // Ended takes in that the session is over for good: because the server said so, because it was taken over, or because its holder closes it.
 func (m *Machine) Ended(cause Cause) {
 	if m.state == Expired {
-		if cause == ServerSaid {
+		if cause == EndedByServer {
 			m.out.Stop = false
 		}
 		return
@@ -190,10 +190,10 @@ func (m *Machine) Take() Ready {
 	return r
 }
 
-func (m *Machine) suspected() bool { return m.suspect > 0 && m.vouched < m.suspect }
+func (m *Machine) isSuspect() bool { return m.jumpedAt > 0 && m.renewed < m.jumpedAt }
 
 // lapse expires the session if its deadline has passed.
-func (m *Machine) lapse(now time.Duration) bool {
+func (m *Machine) expireIfDue(now time.Duration) bool {
 	if now < m.Deadline() {
 		return false
 	}
@@ -203,19 +203,19 @@ func (m *Machine) lapse(now time.Duration) bool {
 
 func (m *Machine) expire(cause Cause) {
 	m.cause = cause
-	m.become(Expired)
+	m.setState(Expired)
 	m.out.Attach, m.out.Ping = false, false
 	m.out.Stop = cause == Deadline || cause == Closed
 }
 
-func (m *Machine) become(s State) {
+func (m *Machine) setState(s State) {
 	if m.state != s {
 		m.state = s
 		m.out.Changed = true
 	}
 }
 
-func (m *Machine) attach() {
+func (m *Machine) requestAttach() {
 	if !m.pending {
 		m.pending = true
 		m.out.Attach = true

@@ -12,7 +12,7 @@ import (
 
 var _ = flag.Lookup("rewrite") // datadriven's flag rewrites the stories
 
-// TestStories runs testdata: a command and its time, ---- and what came out of it.
+// TestScripts runs testdata: a command and its time, ---- and what came out of it.
 func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var m *Machine
@@ -35,18 +35,18 @@ func step(t *testing.T, d *datadriven.TestData, m *Machine, f []string) *Machine
 	switch f[1] {
 	case "start": // sent timeout grace
 		m = Start(duration(t, f[2]), duration(t, f[3]), duration(t, f[4]))
-	case "vouched":
-		m.Vouched(duration(t, f[2]))
+	case "renewed":
+		m.Renewed(duration(t, f[2]))
 	case "attached": // sent timeout grace
 		m.Attached(now, duration(t, f[2]), duration(t, f[3]), duration(t, f[4]))
-	case "link-lost":
-		m.LinkLost(now)
+	case "conn-lost":
+		m.ConnLost(now)
 	case "jumped":
-		m.Jumped(now)
+		m.ClockJumped(now)
 	case "tick":
 		m.Tick(now)
 	case "ended":
-		for c := None; c < causesCount; c++ {
+		for c := None; c < numCauses; c++ {
 			if c.String() == f[2] {
 				m.Ended(c)
 			}

@@ -5,12 +5,12 @@ import "time"
 // Shares of a session's timeout.
 const (
 	keepAliveShare = 4  // a keep-alive is sent every quarter of the timeout
-	reattachShare  = 2  // a session that nothing vouched for during half of its timeout is attached anew
-	suspectShare   = 10 // after a jump of the clock, this tenth is left to be vouched for again
+	reattachShare  = 2  // a session that nothing renewed for during half of its timeout is attached anew
+	jumpShare      = 10 // after a jump of the clock, this tenth is left to be renewed for again
 )
 
 // rate is how far the rates of two machines' clocks may differ, in percent. The kernel's own limit on slewing is 0.05 %.
-const rate = 1
+const clockDriftPercent = 1
 
 // MinTimeout is the shortest session timeout: below it a keep-alive every quarter would be lost in the noise of a scheduler.
 const MinTimeout = 100 * time.Millisecond
@@ -18,14 +18,14 @@ const MinTimeout = 100 * time.Millisecond
 // MaxTimeout is the longest session timeout.
 const MaxTimeout = 30 * time.Minute
 
-// Window is how long a session with this timeout is believed in after the sending of what vouched for it. A client may believe for 0.9 of the timeout; the
+// Window is how long a session with this timeout is believed in after the sending of what renewed for it. A client may believe for 0.9 of the timeout; the
 // window ends 0.05 earlier, so that what hangs on a lease has this much time to stop. With a grace period that is long against the timeout,
 // the clocks' rates have longer to drift apart, and the window is at most timeout - 2 * rate * (timeout + grace).
 func Window(timeout, grace time.Duration) time.Duration {
 	if plantWholeTimeout {
 		return timeout
 	}
-	return min(timeout*85/100, timeout-(timeout+grace)*(2*rate)/100)
+	return min(timeout*85/100, timeout-(timeout+grace)*(2*clockDriftPercent)/100)
 }
 
 // KeepAlive is how often a connection must send a ping for a session with this timeout.
@@ -36,6 +36,6 @@ func KeepAlive(timeout time.Duration) time.Duration { return timeout / keepAlive
 func Enlarge(timeout, grace time.Duration) time.Duration {
 	// timeout - 0.02 * (timeout + grace) >= timeout / 2, solved for timeout and rounded up to a millisecond.
 	const step = time.Millisecond
-	least := (grace*(2*rate)/(50-2*rate) + step - 1) / step * step
+	least := (grace*(2*clockDriftPercent)/(50-2*clockDriftPercent) + step - 1) / step * step
 	return max(timeout, least)
 }

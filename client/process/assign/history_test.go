@@ -13,53 +13,53 @@ import (
 )
 
 // yard knows for each partition who works on it.
-type yard struct {
+type testPartitions struct {
 	t    *testing.T
 	seed uint64
-	at   map[int]*sim
+	at   map[int]*testWorker
 	last map[int]uint64 // highest token
 }
 
 // sim is a worker in a history.
-type sim struct {
-	y       *yard
-	session uint64
-	order   uint64
-	weight  uint32
-	life    context.Context
-	die     context.CancelFunc
-	hand    hand
-	ctx     map[int]context.Context
-	dead    bool
+type testWorker struct {
+	partitions  *testPartitions
+	session     uint64
+	order       uint64
+	weight      uint32
+	lifetime    context.Context
+	endLifetime context.CancelFunc
+	assigned    assignedPartitions
+	ctx         map[int]context.Context
+	dead        bool
 }
 
-func (s *sim) Assigned(ctx context.Context, p Partition) {
-	if o := s.y.at[p.Number]; o != nil {
-		s.y.t.Fatalf("seed %d: partition %d goes to worker %d while %d works on it", s.y.seed, p.Number, s.session, o.session)
+func (s *testWorker) Assigned(ctx context.Context, p Partition) {
+	if o := s.partitions.at[p.Number]; o != nil {
+		s.partitions.t.Fatalf("seed %d: partition %d goes to worker %d while %d works on it", s.partitions.seed, p.Number, s.session, o.session)
 	}
-	if ctx.Err() != nil || p.Token <= s.y.last[p.Number] {
-		s.y.t.Fatalf("seed %d: partition %d with token %d after %d, context %v", s.y.seed, p.Number, p.Token, s.y.last[p.Number], ctx.Err())
+	if ctx.Err() != nil || p.Token <= s.partitions.last[p.Number] {
+		s.partitions.t.Fatalf("seed %d: partition %d with token %d after %d, context %v", s.partitions.seed, p.Number, p.Token, s.partitions.last[p.Number], ctx.Err())
 	}
-	s.y.at[p.Number], s.y.last[p.Number], s.ctx[p.Number] = s, p.Token, ctx
+	s.partitions.at[p.Number], s.partitions.last[p.Number], s.ctx[p.Number] = s, p.Token, ctx
 }
 
-func (s *sim) Revoked(p Partition) {
+func (s *testWorker) Revoked(p Partition) {
 	if s.dead {
 		return // its work stopped with it
 	}
-	if s.y.at[p.Number] != s || s.ctx[p.Number].Err() == nil {
-		s.y.t.Fatalf("seed %d: partition %d is revoked from worker %d, which does not have it or may go on", s.y.seed, p.Number, s.session)
+	if s.partitions.at[p.Number] != s || s.ctx[p.Number].Err() == nil {
+		s.partitions.t.Fatalf("seed %d: partition %d is revoked from worker %d, which does not have it or may go on", s.partitions.seed, p.Number, s.session)
 	}
-	delete(s.y.at, p.Number)
+	delete(s.partitions.at, p.Number)
 }
 
 // kill ends a worker as a crash does.
-func (s *sim) kill() {
+func (s *testWorker) kill() {
 	s.dead = true
-	s.die()
-	for n, o := range s.y.at { // each alike: the order does not matter
+	s.endLifetime()
+	for n, o := range s.partitions.at { // each alike: the order does not matter
 		if o == s {
-			delete(s.y.at, n)
+			delete(s.partitions.at, n)
 		}
 	}
 }
@@ -77,15 +77,15 @@ func TestHistories(t *testing.T) {
 	through, broken, crashes := 0, 0, 0
 	for i := range uint64(histories) {
 		rnd := rand.New(rand.NewPCG(first+i, 3))
-		y := &yard{t: t, seed: first + i, at: map[int]*sim{}, last: map[int]uint64{}}
+		y := &testPartitions{t: t, seed: first + i, at: map[int]*testWorker{}, last: map[int]uint64{}}
 		n := 1 + rnd.IntN(12)
-		var live []*sim
+		var live []*testWorker
 		orders, epoch := uint64(0), uint64(0)
 		come := func() {
 			orders++
-			s := &sim{y: y, session: 100 + orders, order: orders, weight: uint32(rnd.IntN(3)), ctx: map[int]context.Context{}}
-			s.life, s.die = context.WithCancel(t.Context())
-			s.hand = hand{holder: s, log: slog.New(slog.DiscardHandler), holds: map[int]*grip{}}
+			s := &testWorker{partitions: y, session: 100 + orders, order: orders, weight: uint32(rnd.IntN(3)), ctx: map[int]context.Context{}}
+			s.lifetime, s.endLifetime = context.WithCancel(t.Context())
+			s.assigned = assignedPartitions{holder: s, log: slog.New(slog.DiscardHandler), assignments: map[int]*assignment{}}
 			live = append(live, s)
 		}
 		// change has somebody come, leave or crash, which breaks a round off.
@@ -97,7 +97,7 @@ func TestHistories(t *testing.T) {
 				come()
 			case k == 1: // it leaves
 				i := rnd.IntN(len(live))
-				live[i].hand.close()
+				live[i].assigned.close()
 				live = slices.Delete(live, i, i+1)
 			default:
 				i := rnd.IntN(len(live))
@@ -116,9 +116,9 @@ func TestHistories(t *testing.T) {
 				members[i] = process.Member{Session: s.session, Order: s.order, Weight: s.weight}
 			}
 			in := slices.Clone(live)
-			var replies []process.Reply[holding]
+			var replies []process.Reply[holdingsReply]
 			for _, j := range rnd.Perm(len(in)) {
-				replies = append(replies, process.Reply[holding]{From: in[j].session, Value: holding{in[j].hand.list()}})
+				replies = append(replies, process.Reply[holdingsReply]{From: in[j].session, Value: holdingsReply{in[j].assigned.list()}})
 				if change() {
 					return false
 				}
@@ -132,8 +132,8 @@ func TestHistories(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, j := range rnd.Perm(len(in)) {
-				if len(lost(in[j].hand.list(), tab.of(in[j].order))) > 0 {
-					in[j].hand.keep(tab.of(in[j].order))
+				if len(lostPartitions(in[j].assigned.list(), tab.of(in[j].order))) > 0 {
+					in[j].assigned.retain(tab.of(in[j].order))
 				}
 				if change() {
 					return false
@@ -142,8 +142,8 @@ func TestHistories(t *testing.T) {
 			disturbed := false // decided: from here on all that live complete, though not all with the table
 			for _, j := range rnd.Perm(len(in)) {
 				if s := in[j]; !s.dead && !(disturbed && rnd.IntN(2) == 0) {
-					s.hand.keep(tab.of(s.order))
-					s.hand.take(s.life, tab.of(s.order), epoch)
+					s.assigned.retain(tab.of(s.order))
+					s.assigned.assign(s.lifetime, tab.of(s.order), epoch)
 				}
 				disturbed = change() || disturbed
 			}
@@ -168,15 +168,15 @@ func TestHistories(t *testing.T) {
 		}
 		for i, s := range live {
 			members[i].weight = s.weight
-			if !slices.Equal(s.hand.list(), members[i].holds) {
-				t.Fatalf("seed %d: a worker holds %v, and works on %v", y.seed, s.hand.list(), members[i].holds)
+			if !slices.Equal(s.assigned.list(), members[i].holds) {
+				t.Fatalf("seed %d: a worker holds %v, and works on %v", y.seed, s.assigned.list(), members[i].holds)
 			}
 		}
 		if !fair(owner, members) {
 			t.Fatalf("seed %d: owners %v of %+v", y.seed, owner, members)
 		}
 		for _, s := range live {
-			s.hand.close()
+			s.assigned.close()
 		}
 		if len(y.at) > 0 {
 			t.Fatalf("seed %d: %d partitions are left", y.seed, len(y.at))
@@ -190,17 +190,17 @@ func TestHistories(t *testing.T) {
 
 // TestHolderPanics: a partition whose callback panics is held all the same, and the others are not hurt.
 func TestHolderPanics(t *testing.T) {
-	h := hand{holder: panicking{}, log: slog.New(slog.DiscardHandler), holds: map[int]*grip{}}
-	h.take(t.Context(), []int{1, 2, 3}, 7)
+	h := assignedPartitions{holder: panicking{}, log: slog.New(slog.DiscardHandler), assignments: map[int]*assignment{}}
+	h.assign(t.Context(), []int{1, 2, 3}, 7)
 	if l := h.list(); !slices.Equal(l, []int{1, 2, 3}) {
 		t.Errorf("holds %v", l)
 	}
-	h.keep([]int{2})
+	h.retain([]int{2})
 	if l := h.list(); !slices.Equal(l, []int{2}) {
 		t.Errorf("holds %v", l)
 	}
 	h.close()
-	h.take(t.Context(), []int{1}, 8)
+	h.assign(t.Context(), []int{1}, 8)
 	if l := h.list(); len(l) > 0 {
 		t.Errorf("holds %v after its end", l)
 	}

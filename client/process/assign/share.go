@@ -6,7 +6,7 @@ import (
 )
 
 // nobody holds the partition.
-const nobody = -1
+const unassigned = -1
 
 // member is one of those among whom partitions are shared.
 type member struct {
@@ -19,7 +19,7 @@ type member struct {
 func share(n int, members []member) (owner []int) {
 	owner = make([]int, n)
 	for p := range owner {
-		owner[p] = nobody
+		owner[p] = unassigned
 	}
 	if len(members) == 0 {
 		return owner
@@ -27,7 +27,7 @@ func share(n int, members []member) (owner []int) {
 	held := make([][]int, len(members))
 	for i, m := range members {
 		for _, p := range m.holds {
-			if p >= 0 && p < n && owner[p] == nobody {
+			if p >= 0 && p < n && owner[p] == unassigned {
 				owner[p] = i
 				held[i] = append(held[i], p)
 			}
@@ -37,13 +37,13 @@ func share(n int, members []member) (owner []int) {
 	for i, list := range held {
 		slices.Sort(list)
 		for _, p := range list[min(quotas[i], len(list)):] {
-			owner[p] = nobody
+			owner[p] = unassigned
 		}
 		quotas[i] -= min(quotas[i], len(list))
 	}
 	next := 0
 	for p := range owner {
-		if owner[p] != nobody {
+		if owner[p] != unassigned {
 			continue
 		}
 		for quotas[next] == 0 {

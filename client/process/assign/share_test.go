@@ -76,7 +76,7 @@ func TestShareIsMinimal(t *testing.T) {
 			}
 		}
 		owner := share(n, members)
-		if slices.Contains(owner, nobody) || !fair(owner, members) {
+		if slices.Contains(owner, unassigned) || !fair(owner, members) {
 			t.Fatalf("owners %v of %+v", owner, members)
 		}
 		got := 0
@@ -125,10 +125,10 @@ func TestShareIsSteady(t *testing.T) {
 	holds(owner)
 	members[3].holds = append(slices.Clone(members[4].holds), members[3].holds...)
 	members[5].holds = append([]int{-1, MaxPartitions, 1 << 40}, members[5].holds...)
-	if owner := share(MaxPartitions, members); slices.Contains(owner, nobody) || !fair(owner, members) {
+	if owner := share(MaxPartitions, members); slices.Contains(owner, unassigned) || !fair(owner, members) {
 		t.Fatal("claims of two members confuse it")
 	}
-	if owner := share(3, nil); !slices.Equal(owner, []int{nobody, nobody, nobody}) {
+	if owner := share(3, nil); !slices.Equal(owner, []int{unassigned, unassigned, unassigned}) {
 		t.Errorf("without members: %v", owner)
 	}
 }

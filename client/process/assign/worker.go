@@ -14,8 +14,8 @@ import (
 
 // Worker is a member of a process whose members share partitions.
 type Worker struct {
-	p *process.Process
-	h *handler
+	membership *process.Membership
+	h          *handler
 }
 
 // Join makes the session a worker: it gets its share of so many partitions when the next round is complete, and holder is told of each. All workers of a process must join by this
@@ -35,10 +35,10 @@ func Join(ctx context.Context, s *client.Session, name string, partitions int, h
 }
 
 // Process is the worker's membership: Done and Err say when and why it ended.
-func (w *Worker) Process() *process.Process { return w.p }
+func (w *Worker) Membership() *process.Membership { return w.membership }
 
 // Held lists the partitions that the worker holds, rising.
-func (w *Worker) Held() []int { return w.h.hand.list() }
+func (w *Worker) Held() []int { return w.h.assigned.list() }
 
 // Owners is who has which partition, as session ids by number of partition, after the last round that this worker completed; nil before the first. A worker that came back by its
 // key has another session since.
@@ -49,18 +49,18 @@ func (w *Worker) Owners() []uint64 {
 }
 
 // Leave gives up all partitions, waits for Revoked of each, and ends the membership. So nobody has to wait until the session ends, and nobody gets a partition that is still worked
-// on: leave before the session is closed. It must not be called from the holder. Errors: those of process.Process.Leave. The partitions are given up all the same, and the
+// on: leave before the session is closed. It must not be called from the holder. Errors: those of process.Membership.Leave. The partitions are given up all the same, and the
 // worker's share lies idle until it left, by another call, or its session has ended.
 func (w *Worker) Leave(ctx context.Context) error {
-	w.h.hand.close()
-	return w.p.Leave(ctx)
+	w.h.assigned.close()
+	return w.membership.Leave(ctx)
 }
 
 // handler is the process's side. In a round the coordinator asks all what they hold, shares, has all give up what is to move, and completes the round with the table when they
 // have; all take what is theirs then.
 type handler struct {
 	partitions int
-	hand       hand
+	assigned   assignedPartitions
 
 	mu     sync.Mutex
 	owners []uint64
@@ -76,18 +76,18 @@ func newHandler(partitions int, holder Holder, log *slog.Logger) (*handler, erro
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &handler{partitions: partitions, hand: hand{holder: holder, log: log, holds: make(map[int]*grip)}}, nil
+	return &handler{partitions: partitions, assigned: assignedPartitions{holder: holder, log: log, assignments: make(map[int]*assignment)}}, nil
 }
 
 // ask is what the coordinator wants of a worker.
-type ask struct {
+type holdingsRequest struct {
 	Table []byte // give up what is not yours in it; nil: just say what you hold
 }
 
 // holding is what a worker holds then.
-type holding struct{ Partitions []int }
+type holdingsReply struct{ Partitions []int }
 
-var messages = process.NewMessages(process.JSON[ask](), process.JSON[holding]())
+var messages = process.NewMessages(process.JSON[holdingsRequest](), process.JSON[holdingsReply]())
 
 // Initialize does nothing.
 func (h *handler) Initialize(context.Context) error { return nil }
@@ -97,7 +97,7 @@ func (h *handler) Prepare(*process.Round) error { return nil }
 
 // Coordinate is the coordinator's side.
 func (h *handler) Coordinate(r *process.Round) error {
-	return messages.Broadcast(r, ask{}, nil, process.Replies[holding]{Answered: func(replies []process.Reply[holding]) {
+	return messages.Broadcast(r, holdingsRequest{}, nil, process.Replies[holdingsReply]{Answered: func(replies []process.Reply[holdingsReply]) {
 		if err := h.propose(r, replies); err != nil {
 			_ = r.Fail(err) // or it is over
 		}
@@ -105,7 +105,7 @@ func (h *handler) Coordinate(r *process.Round) error {
 }
 
 // propose shares the partitions out, given what each worker holds.
-func (h *handler) propose(r *process.Round, replies []process.Reply[holding]) error {
+func (h *handler) propose(r *process.Round, replies []process.Reply[holdingsReply]) error {
 	t, err := tableFor(h.partitions, r.Members(), replies)
 	if err != nil {
 		return err
@@ -114,14 +114,14 @@ func (h *handler) propose(r *process.Round, replies []process.Reply[holding]) er
 	loses := make(map[uint64]bool) // sessions
 	for _, reply := range replies {
 		m, _ := r.Member(reply.From)
-		loses[reply.From] = len(lost(reply.Value.Partitions, t.of(m.Order))) > 0
+		loses[reply.From] = len(lostPartitions(reply.Value.Partitions, t.of(m.Order))) > 0
 	}
-	return messages.Broadcast(r, ask{Table: b}, func(m process.Member) bool { return loses[m.Session] }, process.Replies[holding]{
-		Answered: func(replies []process.Reply[holding]) {
+	return messages.Broadcast(r, holdingsRequest{Table: b}, func(m process.Member) bool { return loses[m.Session] }, process.Replies[holdingsReply]{
+		Answered: func(replies []process.Reply[holdingsReply]) {
 			for _, reply := range replies {
 				m, _ := r.Member(reply.From)
 				err := reply.Err
-				if err == nil && len(lost(reply.Value.Partitions, t.of(m.Order))) > 0 {
+				if err == nil && len(lostPartitions(reply.Value.Partitions, t.of(m.Order))) > 0 {
 					err = errors.New("holds what it was to give up")
 				}
 				if err != nil {
@@ -135,7 +135,7 @@ func (h *handler) propose(r *process.Round, replies []process.Reply[holding]) er
 }
 
 // tableFor is the table that moves least.
-func tableFor(partitions int, members []process.Member, replies []process.Reply[holding]) (*table, error) {
+func tableFor(partitions int, members []process.Member, replies []process.Reply[holdingsReply]) (*table, error) {
 	holds := make(map[uint64][]int) // by session
 	for _, reply := range replies {
 		if reply.Err != nil {
@@ -154,7 +154,7 @@ func tableFor(partitions int, members []process.Member, replies []process.Reply[
 }
 
 // lost is what of a worker's partitions is not its own any more. Own rises.
-func lost(holds, own []int) (list []int) {
+func lostPartitions(holds, own []int) (list []int) {
 	mine := make(map[int]bool, len(own))
 	for _, p := range own {
 		mine[p] = true
@@ -169,15 +169,15 @@ func lost(holds, own []int) (list []int) {
 
 // Process is the worker's side.
 func (h *handler) Process(q *process.Request) error {
-	return messages.Handle(q, func(a ask) (holding, error) {
+	return messages.Handle(q, func(a holdingsRequest) (holdingsReply, error) {
 		if a.Table != nil {
 			t, err := readTable(a.Table)
 			if err != nil {
-				return holding{}, err
+				return holdingsReply{}, err
 			}
-			h.hand.keep(t.of(q.Round().Self().Order))
+			h.assigned.retain(t.of(q.Round().Self().Order))
 		}
-		return holding{h.hand.list()}, nil
+		return holdingsReply{h.assigned.list()}, nil
 	})
 }
 
@@ -192,7 +192,7 @@ func (h *handler) Complete(r *process.Round) {
 	}
 	t, err := readTable(r.Result())
 	if err != nil {
-		h.hand.log.Error("no partitions are taken", "epoch", r.Epoch(), "error", err)
+		h.assigned.log.Error("no partitions are taken", "epoch", r.Epoch(), "error", err)
 		return
 	}
 	members := r.Members()
@@ -208,9 +208,9 @@ func (h *handler) Complete(r *process.Round) {
 	h.owners = owners
 	h.mu.Unlock()
 	mine := t.of(r.Self().Order)
-	h.hand.keep(mine)
-	h.hand.take(r.Membership(), mine, r.Token())
+	h.assigned.retain(mine)
+	h.assigned.assign(r.Membership(), mine, r.Token())
 }
 
 // Terminate gives up everything.
-func (h *handler) Terminate() { h.hand.close() }
+func (h *handler) Terminate() { h.assigned.close() }

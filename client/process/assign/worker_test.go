@@ -19,7 +19,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
 // floor is where real workers work: it notes two on one partition, and tokens that fall.
-type floor struct {
+type workLog struct {
 	mu     sync.Mutex
 	at     map[int]string
 	tokens map[int]uint64
@@ -27,7 +27,7 @@ type floor struct {
 }
 
 // work is a worker's, for Run.
-func (f *floor) work(name string) func(context.Context, Partition) {
+func (f *workLog) work(name string) func(context.Context, Partition) {
 	return func(ctx context.Context, p Partition) {
 		f.mu.Lock()
 		if o, taken := f.at[p.Number]; taken {
@@ -60,7 +60,7 @@ func session(t *testing.T, addrs ...string) *client.Session {
 }
 
 // spread waits until workers with these weights have their shares of n partitions, and gives who has what.
-func (f *floor) spread(t *testing.T, n int, workers map[string]uint32) map[int]string {
+func (f *workLog) spread(t *testing.T, n int, workers map[string]uint32) map[int]string {
 	t.Helper()
 	names := make([]string, 0, len(workers))
 	members := make([]member, 0, len(workers))
@@ -107,7 +107,7 @@ func TestWorkersComeAndGo(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	f := &floor{at: map[int]string{}, tokens: map[int]uint64{}}
+	f := &workLog{at: map[int]string{}, tokens: map[int]uint64{}}
 	workers := map[string]*Worker{}
 	weights := map[string]uint32{}
 	join := func(name string, weight uint32) {
@@ -140,7 +140,7 @@ func TestWorkersComeAndGo(t *testing.T) {
 	}
 	owners := workers["d"].Owners()
 	for p, name := range now {
-		if s := owners[p]; s != workers[name].Process().Session() {
+		if s := owners[p]; s != workers[name].Membership().Session() {
 			t.Errorf("partition %d is with %s, and its owner is said to be %d", p, name, s)
 		}
 	}
@@ -177,7 +177,7 @@ func TestElections(t *testing.T) {
 	cluster := servertest.StartCluster(t, 3, servertest.Shards(1))
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	f := &floor{at: map[int]string{}, tokens: map[int]uint64{}}
+	f := &workLog{at: map[int]string{}, tokens: map[int]uint64{}}
 	workers, weights := map[string]*Worker{}, map[string]uint32{}
 	join := func(s *client.Session, name string) (*Worker, error) {
 		return Join(ctx, s, "queue", n, Run(f.work(name)), process.Options{Data: []byte(name), Synchronous: true})
@@ -274,7 +274,7 @@ func TestStopsFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &floor{at: map[int]string{}, tokens: map[int]uint64{}}
+	f := &workLog{at: map[int]string{}, tokens: map[int]uint64{}}
 	b, err := Join(ctx, session(t, srv.Addr()), "queue", n, Run(f.work("b")), process.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -305,7 +305,7 @@ func TestStopsFirst(t *testing.T) {
 	for range moving {
 		free <- struct{}{}
 	}
-	if err := b.Process().WaitInitial(ctx); err != nil {
+	if err := b.Membership().WaitInitial(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if held := b.Held(); len(held) != n/2 {

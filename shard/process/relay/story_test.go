@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestStories runs testdata/scripts. Sessions are numbers. Directives:
+// TestScripts runs testdata/scripts. Sessions are numbers. Directives:
 //
 //	relay [payload=n] [pair=n] [entries=n] [receiver=n] [bytes=n]   a leader's new relay
 //	round epoch=n stage=(over|early|open) SESSION...

@@ -66,7 +66,7 @@ func (m *member) all(r *process.Round, s step, then func() error) error {
 		if err == nil {
 			err = then()
 		}
-		if err != nil && !errors.Is(err, process.ErrOver) {
+		if err != nil && !errors.Is(err, process.ErrRoundOver) {
 			_ = r.Fail(err) // it is tried again
 		}
 	}})

@@ -63,8 +63,8 @@ func run(ctx context.Context, partitions int, queue, name string, timeout time.D
 	}
 	select {
 	case <-ctx.Done():
-	case <-w.Process().Done():
-		return w.Process().Err() // it is over: somebody else has the partitions
+	case <-w.Membership().Done():
+		return w.Membership().Err() // it is over: somebody else has the partitions
 	}
 	ending, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()

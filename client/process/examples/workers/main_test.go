@@ -172,7 +172,7 @@ func settled(t *testing.T, status func() *process.Status) *process.Status {
 	t.Helper()
 	for over := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		s := status()
-		if s.Phase == process.Completed && len(s.Behind()) == 0 {
+		if s.Phase == process.Completed && len(s.Lagging()) == 0 {
 			return s
 		}
 		if time.Now().After(over) {

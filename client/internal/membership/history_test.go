@@ -1,4 +1,4 @@
-package process
+package membership
 
 import (
 	"errors"
@@ -17,27 +17,27 @@ import (
 // world is one process of a server with its members, each of them a Machine with a handler, in one of many possible histories: what is sent and answered is lost, late and
 // repeated; handlers fail, take their time and reply from elsewhere; members are killed, paused past the end of their sessions, evicted, cut off; leaders change.
 type world struct {
-	t      *testing.T
-	seed   uint64
-	rnd    *rand.Rand
-	p      *server.Process
-	r      *relay.Relay
-	at     server.Moment
-	out    server.Out
-	mail   relay.Out
-	agents []*agent
-	next   uint64
-	calm   bool
-	seen   map[string]int
+	t        *testing.T
+	seed     uint64
+	rnd      *rand.Rand
+	p        *server.Process
+	r        *relay.Relay
+	at       server.Moment
+	out      server.Out
+	messages relay.Out
+	members  []*testMember
+	next     uint64
+	quiet    bool
+	seen     map[string]int
 
-	unlucky   int
-	completed map[uint64]bool // epoch, by anyone
-	cancelled map[uint64]bool // by anyone whose session lived
-	executed  map[[4]uint64]bool
+	failureOdds int
+	completed   map[uint64]bool // epoch, by anyone
+	cancelled   map[uint64]bool // by anyone whose session lived
+	executed    map[[4]uint64]bool
 }
 
 // agent is a member with its handler, which agrees on the coordinator's session.
-type agent struct {
+type testMember struct {
 	m        *Machine
 	session  uint64
 	key      string
@@ -69,7 +69,7 @@ func (w *world) fatal(format string, args ...any) {
 func (w *world) chance(n int) bool { return w.rnd.IntN(n) == 0 }
 
 func (w *world) fails() error {
-	if !w.calm && w.chance(w.unlucky) {
+	if !w.quiet && w.chance(w.failureOdds) {
 		return errors.New("unlucky")
 	}
 	return nil
@@ -98,7 +98,7 @@ func (w *world) apply(f func()) {
 
 func (w *world) deliver() {
 	for _, e := range w.out.Events {
-		a := w.agent(e.Session)
+		a := w.member(e.Session)
 		if a == nil || !a.attached || a.dead {
 			continue
 		}
@@ -114,19 +114,19 @@ func (w *world) deliver() {
 	w.out.Reset()
 }
 
-func (w *world) letters() {
-	for _, d := range w.mail.Deliveries {
-		if a := w.agent(d.To); a != nil && a.attached && !a.dead {
+func (w *world) deliverMessages() {
+	for _, d := range w.messages.Deliveries {
+		if a := w.member(d.To); a != nil && a.attached && !a.dead {
 			a.queue = append(a.queue, &protocol.ProcessMessage{
 				Session: d.To, Kind: protocol.ProcessMessageKind(d.Kind), From: d.From, Epoch: d.Epoch, Number: d.Number, Low: d.Low, Payload: d.Payload,
 			})
 		}
 	}
-	w.mail.Reset()
+	w.messages.Reset()
 }
 
-func (w *world) agent(session uint64) *agent {
-	for _, a := range w.agents {
+func (w *world) member(session uint64) *testMember {
+	for _, a := range w.members {
 		if a.session == session {
 			return a
 		}
@@ -136,11 +136,11 @@ func (w *world) agent(session uint64) *agent {
 
 func (w *world) join(key string) {
 	w.next++
-	a := &agent{
+	a := &testMember{
 		session: w.next*7919%100_003 + 1, key: key, attached: true, joined: true, did: map[string]bool{}, asked: map[uint64]uint64{}, superior: map[uint64]bool{},
 	}
 	a.m = New(a.session, Options{Seed: w.next, MaxProcessFailures: w.rnd.IntN(4)})
-	w.agents = append(w.agents, a)
+	w.members = append(w.members, a)
 	w.apply(func() {
 		if _, err := w.p.Join(w.at, server.Join{Session: a.session, Key: key}, &w.out); err != nil {
 			w.fatal("join: %v", err)
@@ -149,7 +149,7 @@ func (w *world) join(key string) {
 }
 
 // arrive is a send at the server.
-func (w *world) arrive(a *agent, s Send) {
+func (w *world) arrive(a *testMember, s Send) {
 	var err error
 	switch s.Kind {
 	case protocol.KindProcessConfirm:
@@ -173,23 +173,23 @@ func (w *world) arrive(a *agent, s Send) {
 			err = protocol.StatusNotFound
 		}
 		w.deliver()
-		w.r.Attached(a.session, &w.mail)
-		w.letters()
+		w.r.Attached(a.session, &w.messages)
+		w.deliverMessages()
 	case protocol.KindProcessRequest:
 		if s.Low == 0 || s.Low > s.Number || len(s.To) == 0 {
 			w.fatal("%d sends %+v", a.session, s)
 		}
-		err = w.r.Request(relay.Request{From: a.session, Epoch: s.Epoch, Number: s.Number, Low: s.Low, To: s.To, Payload: s.Payload}, &w.mail)
-		w.letters()
+		err = w.r.Request(relay.Request{From: a.session, Epoch: s.Epoch, Number: s.Number, Low: s.Low, To: s.To, Payload: s.Payload}, &w.messages)
+		w.deliverMessages()
 	case protocol.KindProcessReply:
-		err = w.r.Reply(relay.Reply{From: a.session, To: s.To[0], Epoch: s.Epoch, Number: s.Number, Refused: s.Refused, Payload: s.Payload}, &w.mail)
-		w.letters()
+		err = w.r.Reply(relay.Reply{From: a.session, To: s.To[0], Epoch: s.Epoch, Number: s.Number, Refused: s.Refused, Payload: s.Payload}, &w.messages)
+		w.deliverMessages()
 	}
 	status := protocol.StatusOf(err)
 	if status == protocol.StatusBadRequest {
 		w.fatal("%d sends %+v: %v", a.session, s, err)
 	}
-	if w.chance(4) && !w.calm {
+	if w.chance(4) && !w.quiet {
 		status = protocol.StatusUnavailable // the answer is lost
 	}
 	if !a.dead {
@@ -200,9 +200,9 @@ func (w *world) arrive(a *agent, s Send) {
 func did(k JobKind, epoch uint64) string { return k.String() + " " + strconv.FormatUint(epoch, 10) }
 
 // run begins the next callback, or ends the one that runs.
-func (w *world) run(a *agent) {
+func (w *world) run(a *testMember) {
 	if a.running == nil {
-		j, ok := a.m.Job()
+		j, ok := a.m.NextJob()
 		if !ok {
 			return
 		}
@@ -218,11 +218,11 @@ func (w *world) run(a *agent) {
 	if err == nil && j.Round != nil {
 		a.did[did(j.Kind, j.Round.Epoch)] = true
 	}
-	a.m.Ran(w.now(), j, err)
+	a.m.JobDone(w.now(), j, err)
 }
 
 // begins checks what may run when.
-func (w *world) begins(a *agent, j *Job) {
+func (w *world) begins(a *testMember, j *Job) {
 	w.seen[j.Kind.String()]++
 	if a.over {
 		w.fatal("%d: %v runs after terminate", a.session, j.Kind)
@@ -256,7 +256,7 @@ func (w *world) begins(a *agent, j *Job) {
 }
 
 // does is the handler.
-func (w *world) does(a *agent, j *Job) error {
+func (w *world) does(a *testMember, j *Job) error {
 	switch j.Kind {
 	case JobPrepare:
 		if err := w.fails(); err != nil {
@@ -278,10 +278,10 @@ func (w *world) does(a *agent, j *Job) error {
 			to = append(to, o.Session)
 		}
 		for range 1 + w.rnd.IntN(3) {
-			n, err := a.m.Ask(j.Round.Epoch, to, []byte("agree"))
+			n, err := a.m.Request(j.Round.Epoch, to, []byte("agree"))
 			if err == nil {
 				a.asked[n] = j.Round.Epoch
-			} else if !errors.Is(err, ErrOver) {
+			} else if !errors.Is(err, ErrRoundOver) {
 				w.fatal("ask: %v", err)
 			}
 		}
@@ -292,7 +292,7 @@ func (w *world) does(a *agent, j *Job) error {
 		if delete(a.asked, j.Number); len(a.asked) > 0 {
 			break
 		}
-		if err := a.m.Complete(j.Round.Epoch, []byte(strconv.FormatUint(j.Round.Epoch, 10))); err != nil && !errors.Is(err, ErrOver) {
+		if err := a.m.Complete(j.Round.Epoch, []byte(strconv.FormatUint(j.Round.Epoch, 10))); err != nil && !errors.Is(err, ErrRoundOver) {
 			w.fatal("complete: %v", err)
 		}
 	case JobProcess:
@@ -329,20 +329,20 @@ func (w *world) does(a *agent, j *Job) error {
 	return nil
 }
 
-func (w *world) replies(a *agent, j *Job) {
-	err := a.m.Respond(j.Round.Epoch, j.From, j.Number, []byte("yes"))
-	if err != nil && !errors.Is(err, ErrOver) && !errors.Is(err, ErrNotAsked) {
+func (w *world) replies(a *testMember, j *Job) {
+	err := a.m.Reply(j.Round.Epoch, j.From, j.Number, []byte("yes"))
+	if err != nil && !errors.Is(err, ErrRoundOver) && !errors.Is(err, ErrRequestGone) {
 		w.fatal("reply: %v", err)
 	}
 	if err == nil {
-		if again := a.m.Respond(j.Round.Epoch, j.From, j.Number, []byte("no")); !errors.Is(again, ErrReplied) {
+		if again := a.m.Reply(j.Round.Epoch, j.From, j.Number, []byte("no")); !errors.Is(again, ErrReplied) {
 			w.fatal("a second reply gives %v", again)
 		}
 	}
 }
 
 // take takes what the machine wants.
-func (w *world) take(a *agent) {
+func (w *world) take(a *testMember) {
 	r := a.m.Take()
 	a.sends = append(a.sends, r.Sends...)
 	for _, e := range r.Superseded {
@@ -354,7 +354,7 @@ func (w *world) take(a *agent) {
 }
 
 func (w *world) step() {
-	living := slices.DeleteFunc(slices.Clone(w.agents), func(a *agent) bool { return a.dead || a.paused })
+	living := slices.DeleteFunc(slices.Clone(w.members), func(a *testMember) bool { return a.dead || a.paused })
 	if len(living) == 0 {
 		w.chaos()
 		return
@@ -365,9 +365,9 @@ func (w *world) step() {
 		if len(a.queue) > 0 {
 			switch m := a.queue[0].(type) {
 			case *protocol.ProcessRound:
-				a.m.Told(w.now(), m)
+				a.m.HandleRound(w.now(), m)
 			case *protocol.ProcessMessage:
-				a.m.Letter(w.now(), m)
+				a.m.HandleMessage(w.now(), m)
 			}
 			a.queue = slices.Delete(a.queue, 0, 1)
 		}
@@ -378,7 +378,7 @@ func (w *world) step() {
 			break
 		}
 		if !a.attached {
-			if w.calm || w.chance(3) {
+			if w.quiet || w.chance(3) {
 				w.attach(a)
 			}
 			break
@@ -386,7 +386,7 @@ func (w *world) step() {
 		i := w.rnd.IntN(len(a.sends))
 		s := a.sends[i]
 		a.sends = slices.Delete(a.sends, i, i+1)
-		if !w.calm && w.chance(6) {
+		if !w.quiet && w.chance(6) {
 			a.m.Answered(w.now(), s, protocol.StatusUnavailable) // it is lost
 		} else {
 			w.arrive(a, s)
@@ -398,7 +398,7 @@ func (w *world) step() {
 			w.replies(a, &j)
 		}
 	case n < 90:
-		if !a.attached && (w.calm || w.chance(3)) {
+		if !a.attached && (w.quiet || w.chance(3)) {
 			w.attach(a)
 		}
 		a.m.Tick(w.now())
@@ -417,7 +417,7 @@ func (w *world) step() {
 }
 
 // attach gives the agent a new connection. What was on its way on the former one is lost, or arrives now and is answered to nobody.
-func (w *world) attach(a *agent) {
+func (w *world) attach(a *testMember) {
 	if a.ended {
 		a.m.End(w.now(), 0, errors.New("session ended"))
 		return
@@ -431,7 +431,7 @@ func (w *world) attach(a *agent) {
 	a.m.Connected(w.now())
 }
 
-func (w *world) end(a *agent) {
+func (w *world) end(a *testMember) {
 	if !a.ended {
 		a.ended, a.attached = true, false
 		w.seen["ended in "+w.p.Phase().String()]++
@@ -440,10 +440,10 @@ func (w *world) end(a *agent) {
 }
 
 func (w *world) chaos() {
-	if w.calm {
+	if w.quiet {
 		return
 	}
-	living := slices.DeleteFunc(slices.Clone(w.agents), func(a *agent) bool { return a.dead })
+	living := slices.DeleteFunc(slices.Clone(w.members), func(a *testMember) bool { return a.dead })
 	if len(living) < 5 && w.chance(2) || len(living) == 0 {
 		key := ""
 		if w.chance(2) {
@@ -466,12 +466,12 @@ func (w *world) chaos() {
 			w.end(a)
 		}
 	case 2:
-		for _, b := range w.agents {
+		for _, b := range w.members {
 			b.paused = false
 		}
 	case 3: // an election
 		w.r = relay.New(relay.Limits{})
-		for _, b := range w.agents {
+		for _, b := range w.members {
 			b.attached, b.queue = false, nil
 		}
 		w.apply(func() {})
@@ -503,8 +503,8 @@ func (w *world) chaos() {
 
 // settle ends the chaos. What must come of it is that all who live hold the same round, and nothing is left to do.
 func (w *world) settle(steps int) {
-	w.calm = true
-	for _, a := range w.agents {
+	w.quiet = true
+	for _, a := range w.members {
 		a.paused = false
 		if a.ended && !a.dead {
 			a.m.End(w.now(), 0, errors.New("session ended"))
@@ -514,7 +514,7 @@ func (w *world) settle(steps int) {
 	for i := range steps {
 		w.step()
 		if i%300 == 0 { // the leader tells again now and then
-			for _, a := range w.agents {
+			for _, a := range w.members {
 				w.out.Reset()
 				w.p.Resend(a.session, &w.out)
 				w.deliver()
@@ -524,10 +524,10 @@ func (w *world) settle(steps int) {
 			return
 		}
 	}
-	for _, a := range w.agents {
+	for _, a := range w.members {
 		if !a.dead {
 			w.t.Logf("agent %d: epoch %d open %d agreed %d jobs %d duties %d running %v asked %v queue %d sends %d attached %v", a.session, a.m.epoch, a.open, a.agreed,
-				len(a.m.jobs), len(a.m.duties), a.running != nil, a.asked, len(a.queue), len(a.sends), a.attached)
+				len(a.m.jobs), len(a.m.pending), a.running != nil, a.asked, len(a.queue), len(a.sends), a.attached)
 		}
 	}
 	w.fatal("it does not settle: %v of epoch %d with %d members", w.p.Phase(), w.p.Epoch(), w.p.Len())
@@ -537,11 +537,11 @@ func (w *world) settled() bool {
 	if w.p.Phase() != server.PhaseCompleted && w.p.Phase() != server.PhaseIdle {
 		return false
 	}
-	for _, a := range w.agents {
+	for _, a := range w.members {
 		if a.dead {
 			continue
 		}
-		if a.open != 0 || a.running != nil || len(a.m.jobs) > 0 || len(a.asked) > 0 || a.agreed != w.p.Epoch() || len(a.m.duties) > 0 || len(a.queue) > 0 || len(a.sends) > 0 {
+		if a.open != 0 || a.running != nil || len(a.m.jobs) > 0 || len(a.asked) > 0 || a.agreed != w.p.Epoch() || len(a.m.pending) > 0 || len(a.queue) > 0 || len(a.sends) > 0 {
 			return false
 		}
 	}
@@ -568,7 +568,7 @@ func TestHistories(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := &world{
-			t: t, seed: seed, rnd: rnd, p: p, r: relay.New(relay.Limits{}), seen: seen, unlucky: []int{3, 10, 50}[rnd.IntN(3)],
+			t: t, seed: seed, rnd: rnd, p: p, r: relay.New(relay.Limits{}), seen: seen, failureOdds: []int{3, 10, 50}[rnd.IntN(3)],
 			completed: map[uint64]bool{}, cancelled: map[uint64]bool{}, executed: map[[4]uint64]bool{},
 		}
 		for range 4_000 {

@@ -1,4 +1,4 @@
-package process
+package membership
 
 import (
 	"slices"
@@ -35,22 +35,22 @@ type Job struct {
 	Payload []byte
 	Answers []Answer
 
-	of *round
+	round *round
 }
 
 // Job is the next callback to run. The one before must have Ran.
-func (m *Machine) Job() (Job, bool) {
-	if m.busy || len(m.jobs) == 0 {
+func (m *Machine) NextJob() (Job, bool) {
+	if m.running || len(m.jobs) == 0 {
 		return Job{}, false
 	}
 	j := m.jobs[0]
 	m.jobs = slices.Delete(m.jobs, 0, 1)
-	m.busy, m.running = true, j.of
+	m.running, m.runningRound = true, j.round
 	return j, true
 }
 
 // Told takes in what the server says about a round.
-func (m *Machine) Told(now time.Duration, e *protocol.ProcessRound) {
+func (m *Machine) HandleRound(now time.Duration, e *protocol.ProcessRound) {
 	if m.ended != nil {
 		return
 	}
@@ -71,9 +71,9 @@ func (m *Machine) Told(now time.Duration, e *protocol.ProcessRound) {
 	case protocol.RoundPrepare, protocol.RoundResume:
 		switch {
 		case newer:
-			m.begin(e)
+			m.startRound(e)
 		case r == nil || r.failed:
-		case r.over && r.settled && r.completed:
+		case r.over && r.endRan && r.completed:
 			m.confirm(r.Epoch, protocol.StepCompleted)
 		case r.prepared && !r.over:
 			m.confirm(r.Epoch, protocol.StepPrepared)
@@ -84,7 +84,7 @@ func (m *Machine) Told(now time.Duration, e *protocol.ProcessRound) {
 			m.sync(now)
 		case r != nil && r.prepared && !r.over && !r.coordinated:
 			r.coordinated = true
-			m.jobs = append(m.jobs, Job{Kind: JobCoordinate, Round: &r.Round, of: r})
+			m.jobs = append(m.jobs, Job{Kind: JobCoordinate, Round: &r.Round, round: r})
 		}
 	case protocol.RoundCancel:
 		if newer || r != nil && !r.over {
@@ -101,29 +101,29 @@ func (m *Machine) Told(now time.Duration, e *protocol.ProcessRound) {
 		case r.prepared && !r.over:
 			r.Result = e.Result
 			m.finish(r.Epoch)
-		case r.settled && r.completed:
+		case r.endRan && r.completed:
 			m.confirm(r.Epoch, protocol.StepCompleted)
 		}
 	}
 }
 
 // begin takes up a round that was not heard of.
-func (m *Machine) begin(e *protocol.ProcessRound) {
+func (m *Machine) startRound(e *protocol.ProcessRound) {
 	m.supersede(e.Settled)
-	m.duties = slices.DeleteFunc(m.duties, func(d *duty) bool { return d.Kind != protocol.KindProcessSync }) // of a round that is over
-	r := &round{before: m.epoch, senders: make(map[uint64]*sender), Round: Round{
+	m.pending = slices.DeleteFunc(m.pending, func(d *pendingSend) bool { return d.Kind != protocol.KindProcessSync }) // of a round that is over
+	r := &round{previousEpoch: m.epoch, senders: make(map[uint64]*messageSender), Round: Round{
 		Epoch: e.Epoch, Topology: e.Topology, Coordinator: e.Coordinator, Attempt: e.Attempt, Token: e.Token, Members: e.Members,
 	}}
 	if e.Kind == protocol.RoundResume {
 		r.Resumed, r.Result = true, e.Result
 	}
 	m.epoch, m.round = e.Epoch, r
-	m.jobs = append(m.jobs, Job{Kind: JobPrepare, Round: &r.Round, of: r})
+	m.jobs = append(m.jobs, Job{Kind: JobPrepare, Round: &r.Round, round: r})
 }
 
 // supersede ends the round that is open, for news of what came after it: its context ends at once, however it ended, since what the handler works with is the past.
 func (m *Machine) supersede(settled uint64) {
-	if r := m.round; r != nil && !r.settled {
+	if r := m.round; r != nil && !r.endRan {
 		m.ready.Superseded = append(m.ready.Superseded, r.Epoch)
 	}
 	m.finish(settled)
@@ -135,57 +135,57 @@ func (m *Machine) finish(settled uint64) {
 	if r == nil || r.over {
 		return
 	}
-	begun := r.prepared || m.busy && m.running == r
+	begun := r.prepared || m.running && m.runningRound == r
 	r.over, r.completed = true, settled == r.Epoch
-	m.duties = slices.DeleteFunc(m.duties, func(d *duty) bool { return d.Epoch == r.Epoch && d.Kind != protocol.KindProcessSync })
-	undelivered := slices.DeleteFunc(slices.Clone(m.jobs), func(j Job) bool { return j.of != r || j.Kind != JobAnswered && j.Kind != JobGivenUp })
-	m.jobs = slices.DeleteFunc(m.jobs, func(j Job) bool { return j.of == r })
+	m.pending = slices.DeleteFunc(m.pending, func(d *pendingSend) bool { return d.Epoch == r.Epoch && d.Kind != protocol.KindProcessSync })
+	undelivered := slices.DeleteFunc(slices.Clone(m.jobs), func(j Job) bool { return j.round != r || j.Kind != JobAnswered && j.Kind != JobGivenUp })
+	m.jobs = slices.DeleteFunc(m.jobs, func(j Job) bool { return j.round == r })
 	for _, j := range undelivered {
-		r.asks = append(r.asks, &ask{number: j.Number, answers: j.Answers})
+		r.requests = append(r.requests, &sentRequest{number: j.Number, answers: j.Answers})
 	}
-	slices.SortFunc(r.asks, func(a, b *ask) int { return int(a.number) - int(b.number) })
+	slices.SortFunc(r.requests, func(a, b *sentRequest) int { return int(a.number) - int(b.number) })
 	if !begun || r.prepared {
-		m.settle(r)
+		m.queueRoundEnd(r)
 	} // else Prepare runs: what follows depends on how it ends
 }
 
 // settle lets the end of a round run, before anything of newer ones.
-func (m *Machine) settle(r *round) {
+func (m *Machine) queueRoundEnd(r *round) {
 	var tail []Job
 	if r.prepared {
 		kind := JobCancel
 		if r.completed {
 			kind = JobComplete
 		}
-		tail = append(tail, Job{Kind: kind, Round: &r.Round, of: r})
+		tail = append(tail, Job{Kind: kind, Round: &r.Round, round: r})
 	} else {
-		r.settled = true // its handler never had it
+		r.endRan = true // its handler never had it
 	}
-	for _, a := range r.asks {
-		tail = append(tail, Job{Kind: JobGivenUp, Round: &r.Round, Number: a.number, Answers: a.answers, of: r})
+	for _, a := range r.requests {
+		tail = append(tail, Job{Kind: JobGivenUp, Round: &r.Round, Number: a.number, Answers: a.answers, round: r})
 	}
-	r.asks, r.settling = nil, true
+	r.requests, r.endQueued = nil, true
 	m.jobs = append(tail, m.jobs...)
 }
 
 // Ran says how a callback ended. The error of one that cannot fail is ignored.
-func (m *Machine) Ran(now time.Duration, j Job, err error) {
-	m.busy, m.running = false, nil
-	r := j.of
+func (m *Machine) JobDone(now time.Duration, j Job, err error) {
+	m.running, m.runningRound = false, nil
+	r := j.round
 	switch j.Kind {
 	case JobPrepare:
 		r.prepared = err == nil
 		switch {
 		case r.over:
-			m.settle(r)
+			m.queueRoundEnd(r)
 		case r.prepared && r.Resumed:
 			m.finish(r.Epoch)
 		case r.prepared:
 			m.confirm(r.Epoch, protocol.StepPrepared)
 		case r.Resumed: // decided complete: it cannot fail. Told of it again, it is tried again
 			m.supersede(0)
-			m.epoch, m.round = r.before, nil
-			m.put(now, m.later())
+			m.epoch, m.round = r.previousEpoch, nil
+			m.scheduleRetry(now, m.delayedSync())
 		default:
 			m.ready.Superseded = append(m.ready.Superseded, r.Epoch)
 			m.fail(r, err)
@@ -197,26 +197,26 @@ func (m *Machine) Ran(now time.Duration, j Job, err error) {
 	case JobProcess:
 		m.processed(j, err)
 	case JobComplete:
-		r.settled = true
+		r.endRan = true
 		m.ready.Superseded = append(m.ready.Superseded, r.Epoch)
 		if r == m.round && m.ended == nil {
 			m.confirm(r.Epoch, protocol.StepCompleted)
 		}
 	case JobCancel:
-		r.settled = true
+		r.endRan = true
 	}
 }
 
 // later is a sync that is to be sent after a while.
-func (m *Machine) later() *duty {
-	for _, d := range m.duties {
-		if d.Kind == protocol.KindProcessSync && !d.flying {
+func (m *Machine) delayedSync() *pendingSend {
+	for _, d := range m.pending {
+		if d.Kind == protocol.KindProcessSync && !d.inFlight {
 			return d
 		}
 	}
-	m.ids++
-	d := &duty{Send: Send{ID: m.ids, Kind: protocol.KindProcessSync, Epoch: m.epoch}, wait: m.options.RetryMin}
-	m.duties = append(m.duties, d)
+	m.lastSendID++
+	d := &pendingSend{Send: Send{ID: m.lastSendID, Kind: protocol.KindProcessSync, Epoch: m.epoch}, wait: m.options.RetryMin}
+	m.pending = append(m.pending, d)
 	return d
 }
 
@@ -227,17 +227,17 @@ func (m *Machine) Complete(epoch uint64, result []byte) error {
 	case len(result) > protocol.MaxProcessResult:
 		return ErrTooLarge
 	case m.ended != nil || r == nil || r.Epoch != epoch:
-		return ErrOver
+		return ErrRoundOver
 	case r.Coordinator != m.session:
 		return ErrNotCoordinator
 	case r.over && r.completed || r.completing:
 		return nil
 	case r.over || r.failed:
-		return ErrOver
+		return ErrRoundOver
 	case !r.coordinated:
 		return ErrNotReady
 	}
 	r.completing = true
-	m.owe(Send{Kind: protocol.KindProcessComplete, Epoch: epoch, Payload: result})
+	m.addSend(Send{Kind: protocol.KindProcessComplete, Epoch: epoch, Payload: result})
 	return nil
 }

@@ -4,25 +4,25 @@ package client
 // answers come much in the order of requests: so a ring, in which an id says its place, finds a call without hashing and touches little memory.
 //
 // Invariant: the place of an open id is id modulo the ring's length, and no more than half of the places are taken.
-type calls struct {
-	ring []openCall
-	last uint64 // id
-	used int
+type callRing struct {
+	ring    []callSlot
+	last    uint64 // id
+	pending int
 }
 
-// openCall is where a request waits for its answer.
-type openCall struct {
+// callSlot is where a request waits for its answer.
+type callSlot struct {
 	id uint64 // 0: nothing waits here
 	cl *call  // nil: its caller has gone, the answer is still to come
 }
 
-const leastCalls = 64
+const minCallSlots = 64
 
-func newCalls() calls { return calls{ring: make([]openCall, leastCalls)} }
+func newCallRing() callRing { return callRing{ring: make([]callSlot, minCallSlots)} }
 
 // nextID is the id of the next request. It stays the same until put.
-func (c *calls) nextID() uint64 {
-	if 2*c.used >= len(c.ring) {
+func (c *callRing) nextID() uint64 {
+	if 2*c.pending >= len(c.ring) {
 		c.grow()
 	}
 	mask := uint64(len(c.ring) - 1)
@@ -34,9 +34,9 @@ func (c *calls) nextID() uint64 {
 }
 
 // grow doubles the ring. Ids that were apart modulo its length stay so.
-func (c *calls) grow() {
+func (c *callRing) grow() {
 	was := c.ring
-	c.ring = make([]openCall, max(leastCalls, 2*len(was)))
+	c.ring = make([]callSlot, max(minCallSlots, 2*len(was)))
 	for _, o := range was {
 		if o.id != 0 {
 			c.ring[o.id&uint64(len(c.ring)-1)] = o
@@ -45,14 +45,14 @@ func (c *calls) grow() {
 }
 
 // put makes a call wait under the id that nextID has just given.
-func (c *calls) put(id uint64, cl *call) {
-	c.ring[id&uint64(len(c.ring)-1)] = openCall{id, cl}
+func (c *callRing) put(id uint64, cl *call) {
+	c.ring[id&uint64(len(c.ring)-1)] = callSlot{id, cl}
 	c.last = id
-	c.used++
+	c.pending++
 }
 
 // find is the place of an id that is open, or nil.
-func (c *calls) find(id uint64) *openCall {
+func (c *callRing) find(id uint64) *callSlot {
 	if id == 0 || len(c.ring) == 0 {
 		return nil
 	}
@@ -63,19 +63,19 @@ func (c *calls) find(id uint64) *openCall {
 }
 
 // take ends an id that was answered. It gives the call, nil if nobody waits.
-func (c *calls) take(id uint64) *call {
+func (c *callRing) take(id uint64) *call {
 	o := c.find(id)
 	if o == nil {
 		return nil
 	}
 	cl := o.cl
-	*o = openCall{}
-	c.used--
+	*o = callSlot{}
+	c.pending--
 	return cl
 }
 
 // abandon takes the call from an id that stays open; nil if it has none any more.
-func (c *calls) abandon(id uint64) *call {
+func (c *callRing) abandon(id uint64) *call {
 	o := c.find(id)
 	if o == nil {
 		return nil
@@ -86,7 +86,7 @@ func (c *calls) abandon(id uint64) *call {
 }
 
 // each visits the calls that somebody waits for.
-func (c *calls) each(visit func(id uint64, cl *call)) {
+func (c *callRing) each(visit func(id uint64, cl *call)) {
 	for _, o := range c.ring {
 		if o.cl != nil {
 			visit(o.id, o.cl)

@@ -21,7 +21,7 @@ func TestReadsOwnWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		c := f.open(t)
-		c.taste = 0
+		c.replicaSeed = 0
 		s := f.sessionIn(t, c, 0)
 		name := nameIn(1)
 		relaxed := func(what string, want Consistency, at uint64) {
@@ -48,14 +48,14 @@ func TestReadsOwnWrites(t *testing.T) {
 		update()
 		relaxed("where it was written", Relaxed, 1)
 		f.elect(2, 5) // nobody is connected to it: the client hears nothing yet
-		c.learn(c.routes.Load().ways[2], 2, 2, 5)
+		c.learnMaster(c.routes.Load().byShard[2], 2, 2, 5)
 		relaxed("at a new leader", Strict, 2)
 		update()
 		relaxed("at a new leader, which was written to", Strict, 2)
-		time.Sleep(protocol.DefaultGracePeriod*time.Millisecond + 2*wroteStep)
+		time.Sleep(protocol.DefaultGracePeriod*time.Millisecond + 2*writeTimeStep)
 		update()
 		relaxed("a grace period later", Relaxed, 2)
-		time.Sleep(protocol.DefaultGracePeriod*time.Millisecond + 2*wroteStep)
+		time.Sleep(protocol.DefaultGracePeriod*time.Millisecond + 2*writeTimeStep)
 		relaxed("another one later", Relaxed, 0)
 
 		// The answer to a change that was sent by one map comes when there is a newer one.
@@ -76,14 +76,14 @@ func TestReadsOwnWrites(t *testing.T) {
 		}()
 		synctest.Wait()
 		f.set(func() { f.version++ })
-		if _, err := c.refresh(bg, c.routes.Load()); err != nil {
+		if _, err := c.refreshMap(bg, c.routes.Load()); err != nil {
 			t.Fatal(err)
 		}
 		f.set(func() { answer() })
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
-		if w := c.routes.Load().way(0, 1); !w.writes.recent(c.clock.now(), time.Second) {
+		if w := c.routes.Load().forBucket(0, 1); !w.lastWrite.recent(c.clock.now(), time.Second) {
 			t.Error("a change that was answered after the map had changed is forgotten")
 		}
 	})

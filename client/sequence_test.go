@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// TestNumbers compares the numbers with a plain set of them.
-func TestNumbers(t *testing.T) {
+// TestSequenceNumbers compares the numbers with a plain set of them.
+func TestSequenceNumbers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, most := range []int{1, 3, 64, 65, 300} {
-		var n numbers
+		var n seqAllocator
 		n.reset(1 << 40)
 		open := map[uint64]bool{}
 		for range 5_000 {
@@ -34,10 +34,10 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestCalls compares the table of calls with a map.
-func TestCalls(t *testing.T) {
+// TestCallRing compares the table of calls with a map.
+func TestCallRing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	c := newCalls()
+	c := newCallRing()
 	want := map[uint64]*call{}
 	last := uint64(0)
 	for i := range 8_000 {
@@ -69,8 +69,8 @@ func TestCalls(t *testing.T) {
 				t.Fatalf("%d was answered twice", id)
 			}
 		}
-		if c.used != len(want) {
-			t.Fatalf("%d are open, want %d", c.used, len(want))
+		if c.pending != len(want) {
+			t.Fatalf("%d are open, want %d", c.pending, len(want))
 		}
 	}
 	seen := 0

@@ -11,41 +11,41 @@ import (
 )
 
 // flight is an attempt that several callers wait for.
-type flight struct {
-	done  chan struct{}
-	hurry chan struct{} // capacity 1: the wait before the attempt is over
-	cn    *conn
-	err   error
+type sharedAttempt struct {
+	done        chan struct{}
+	skipBackoff chan struct{} // capacity 1: the wait before the attempt is over
+	cn          *conn
+	err         error
 }
 
-func (f *flight) wait(ctx context.Context) error {
+func (f *sharedAttempt) wait(ctx context.Context) error {
 	select {
 	case <-f.done:
 		return nil
 	case <-ctx.Done():
-		return unanswered(context.Cause(ctx))
+		return markUndecided(context.Cause(ctx))
 	}
 }
 
 // link is the way to one instance: the connection there is now, and how the next one is made. At most one attempt is under way at a time, with back-off between
 // attempts that fail or succeed too often; nobody tries while nobody asks.
-type link struct {
-	c         *Client
-	instance  uint64 // 0: whichever answers
-	current   atomic.Pointer[conn]
-	mu        sync.Mutex
-	addresses []string
-	attempt   *flight
-	backoff   backoff
-	made      time.Duration // when the last connection was made
+type connector struct {
+	c           *Client
+	instance    uint64 // 0: whichever answers
+	current     atomic.Pointer[conn]
+	mu          sync.Mutex
+	addresses   []string
+	attempt     *sharedAttempt
+	backoff     backoff
+	connectedAt time.Duration // when the last connection was made
 }
 
-// errMoved ends a wait for a connection because the cluster map has changed, which may name another instance by now.
-var errMoved = fmt.Errorf("%w: the cluster map has changed", ErrUnreachable)
+// errMapChanged ends a wait for a connection because the cluster map has changed, which may name another instance by now.
+var errMapChanged = fmt.Errorf("%w: the cluster map has changed", ErrUnreachable)
 
 // get is the connection of the link, made if there is none. The error of an attempt that failed is ErrUnreachable or a *refusal, and asking again waits for the next
-// attempt. When moved, if it is not nil, ends first, the error is errMoved.
-func (l *link) get(ctx context.Context, moved <-chan struct{}) (*conn, error) {
+// attempt. When moved, if it is not nil, ends first, the error is errMapChanged.
+func (l *connector) get(ctx context.Context, moved <-chan struct{}) (*conn, error) {
 	if cn := l.current.Load(); cn != nil && !cn.isLost() {
 		return cn, nil
 	}
@@ -63,39 +63,39 @@ func (l *link) get(ctx context.Context, moved <-chan struct{}) (*conn, error) {
 	case <-f.done:
 		return f.cn, f.err
 	case <-moved:
-		return nil, errMoved
+		return nil, errMapChanged
 	case <-ctx.Done():
-		return nil, unanswered(context.Cause(ctx))
+		return nil, markUndecided(context.Cause(ctx))
 	}
 }
 
 // begin has a connection made if there is none, and waits for nothing.
-func (l *link) begin(address string) {
+func (l *connector) dialInBackground(address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if cn := l.current.Load(); cn == nil || cn.isLost() {
-		l.know(address)
+		l.addAddress(address)
 		l.attemptLocked()
 	}
 }
 
 // attemptLocked is the attempt that is under way, begun if there is none; nil when the client is closed. mu is held.
-func (l *link) attemptLocked() *flight {
+func (l *connector) attemptLocked() *sharedAttempt {
 	f := l.attempt
 	if f == nil {
-		f = &flight{done: make(chan struct{}), hurry: make(chan struct{}, 1)}
+		f = &sharedAttempt{done: make(chan struct{}), skipBackoff: make(chan struct{}, 1)}
 		addresses := slices.Clone(l.addresses)
-		if l.made > 0 && l.c.clock.now()-l.made > 2*reconnectMax {
+		if l.connectedAt > 0 && l.c.clock.now()-l.connectedAt > 2*reconnectMax {
 			l.backoff.failures = 0 // long ago
 		}
 		wait := l.backoff.next()
-		if l.made == 0 {
+		if l.connectedAt == 0 {
 			wait = 0 // the first time
 		}
-		if ttl := time.Duration(l.c.leastTTL.Load()); ttl > 0 {
+		if ttl := time.Duration(l.c.shortestTimeout.Load()); ttl > 0 {
 			wait = min(wait, max(reconnectBase, ttl/8)) // a session's deadline is nearer than the longest back-off
 		}
-		l.made = max(l.made, 1)
+		l.connectedAt = max(l.connectedAt, 1)
 		if !l.c.run(func() { l.dial(f, addresses, wait) }) {
 			return nil
 		}
@@ -105,23 +105,23 @@ func (l *link) attemptLocked() *flight {
 }
 
 // hurry ends the back-off: there is news of the instance, so that what became of earlier attempts says little.
-func (l *link) hurry() {
+func (l *connector) resetBackoff() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.backoff.failures = 0
 	if l.attempt != nil {
 		select {
-		case l.attempt.hurry <- struct{}{}:
+		case l.attempt.skipBackoff <- struct{}{}:
 		default:
 		}
 	}
 }
 
-func (l *link) dial(f *flight, addresses []string, wait time.Duration) {
+func (l *connector) dial(f *sharedAttempt, addresses []string, wait time.Duration) {
 	defer close(f.done)
-	sleep(l.c.ctx, f.hurry, wait)
+	sleep(l.c.ctx, f.skipBackoff, wait)
 	var failed error
-	var mistaken error // every address answered, and none can be spoken to: why
+	var configErr error // every address answered, and none can be spoken to: why
 	for i, address := range addresses {
 		if l.c.ctx.Err() != nil {
 			failed = ErrClientClosed
@@ -137,29 +137,29 @@ func (l *link) dial(f *flight, addresses []string, wait time.Duration) {
 			break
 		}
 		l.c.cfg.Logger.Debug("connection could not be made", "address", address, "error", err)
-		var refused *refusal
+		var refused *permanentError
 		switch wrong := errors.Is(err, ErrHandshake); {
 		case errors.As(err, &refused) && failed == nil:
 			failed = err
 		case failed != nil && errors.As(failed, &refused):
-		case wrong && (i == 0 || mistaken != nil):
-			mistaken = err
+		case wrong && (i == 0 || configErr != nil):
+			configErr = err
 			failed = fmt.Errorf("%w: %w", ErrUnreachable, err)
 		default:
 			// What may pass by itself is no reason to give up; of two causes the mistake says more.
-			mistaken = nil
+			configErr = nil
 			if wrong || failed == nil || !errors.Is(failed, ErrHandshake) {
 				failed = fmt.Errorf("%w: %w", ErrUnreachable, err)
 			}
 		}
 	}
-	if mistaken != nil && l.c.routes.Load() == nil {
-		failed = &refusal{mistaken}
+	if configErr != nil && l.c.routes.Load() == nil {
+		failed = &permanentError{configErr}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.attempt = nil
-	l.made = l.c.clock.now()
+	l.connectedAt = l.c.clock.now()
 	if f.cn == nil {
 		f.err = failed
 		if f.err == nil {
@@ -170,7 +170,7 @@ func (l *link) dial(f *flight, addresses []string, wait time.Duration) {
 
 // adopt makes a new connection the one to its instance, or closes it if there is one already.
 func (c *Client) adopt(cn *conn, address string) *conn {
-	l := c.link(cn.instance, address)
+	l := c.connector(cn.instance, address)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if have := l.current.Load(); have != nil && have != cn && !have.isLost() {
@@ -178,7 +178,7 @@ func (c *Client) adopt(cn *conn, address string) *conn {
 		return have
 	}
 	l.current.Store(cn)
-	l.made = c.clock.now()
+	l.connectedAt = c.clock.now()
 	c.cfg.Logger.Debug("connected", "address", address, "instance", cn.instance)
 	if c.ctx.Err() != nil {
 		cn.end(ErrClientClosed)
@@ -187,9 +187,9 @@ func (c *Client) adopt(cn *conn, address string) *conn {
 }
 
 // link finds or makes the link to an instance; address, if not empty, is tried first from now on.
-func (c *Client) link(instance uint64, address string) *link {
+func (c *Client) connector(instance uint64, address string) *connector {
 	c.mu.Lock()
-	l := c.linkLocked(instance)
+	l := c.connectorLocked(instance)
 	c.mu.Unlock()
 	if address != "" {
 		l.mu.Lock()
@@ -204,44 +204,44 @@ func (c *Client) link(instance uint64, address string) *link {
 	return l
 }
 
-// linkLocked is link without an address. client.mu is held.
-func (c *Client) linkLocked(instance uint64) *link {
-	l := c.links[instance]
+// connectorLocked is link without an address. client.mu is held.
+func (c *Client) connectorLocked(instance uint64) *connector {
+	l := c.connectors[instance]
 	if l == nil {
-		l = &link{c: c, instance: instance, backoff: backoff{base: reconnectBase, max: reconnectMax}}
-		c.links[instance] = l
+		l = &connector{c: c, instance: instance, backoff: backoff{base: reconnectBase, max: reconnectMax}}
+		c.connectors[instance] = l
 	}
 	return l
 }
 
 // lost is called when a connection is over: everything that lives on it is told.
-func (c *Client) lost(cn *conn) {
+func (c *Client) connLost(cn *conn) {
 	c.cfg.Logger.Debug("connection lost", "instance", cn.instance, "error", cn.err)
 	c.mu.Lock()
-	l := c.links[cn.instance]
+	l := c.connectors[cn.instance]
 	c.mu.Unlock()
 	if l != nil {
 		l.mu.Lock()
-		if c.clock.now()-l.made > lived {
+		if c.clock.now()-l.connectedAt > minConnLifetime {
 			l.backoff.failures = 0 // it lived
 		}
 		l.mu.Unlock()
 	}
 	cn.mu.Lock()
-	residents, guests, streams, shots, feeds := cn.residents, cn.guests, cn.streams.byID, cn.shots, cn.feeds
-	cn.residents, cn.guests, cn.streams, cn.shots, cn.feeds = nil, nil, streamSet{}, nil, nil
+	residents, guests, streams, shots, feeds := cn.sessions, cn.presented, cn.streams.byID, cn.oneShots, cn.objectStreams
+	cn.sessions, cn.presented, cn.streams, cn.oneShots, cn.objectStreams = nil, nil, streamSet{}, nil, nil
 	cn.mu.Unlock()
 	for _, shot := range shots {
-		shot.fire(Fired{})
+		shot.fire(WatchResult{})
 	}
 	for _, st := range streams {
-		st.cut(errLinkLost)
+		st.cut(errConnLost)
 	}
 	for _, f := range feeds {
-		f.cut(errLinkLost)
+		f.cut(errConnLost)
 	}
 	for s := range residents {
-		s.linkLost(cn)
+		s.connLost(cn)
 	}
 	for s := range guests {
 		s.confirm()
@@ -249,22 +249,22 @@ func (c *Client) lost(cn *conn) {
 }
 
 // silent implements owner.
-func (c *Client) silent(cn *conn) { c.run(func() { c.seek(cn.instance) }) }
+func (c *Client) serverSilent(cn *conn) { c.run(func() { c.findLeader(cn.instance) }) }
 
 // know adds the address from the map. mu is held.
-func (l *link) know(address string) {
+func (l *connector) addAddress(address string) {
 	if address != "" && !slices.Contains(l.addresses, address) {
 		l.addresses = append(l.addresses, address)
 	}
 }
 
 // reach is get with the address from the map, which is tried after those that worked.
-func (l *link) reach(ctx context.Context, address string, moved <-chan struct{}) (*conn, error) {
+func (l *connector) getVia(ctx context.Context, address string, moved <-chan struct{}) (*conn, error) {
 	if cn := l.current.Load(); cn != nil && !cn.isLost() {
 		return cn, nil
 	}
 	l.mu.Lock()
-	l.know(address)
+	l.addAddress(address)
 	if r := l.c.routes.Load(); len(r.instances) <= 1 {
 		// The only one: whatever endpoint there is leads to it.
 		for _, e := range l.c.cfg.Endpoints {

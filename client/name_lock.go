@@ -6,21 +6,21 @@ import "context"
 // acquired the same name would work on each other's; here they take turns.
 //
 // Invariant: an entry is in session.entries while it is busy or has a lease. It is guarded by session.mu.
-type entry struct {
-	name  string
-	busy  bool            // somebody acquires, changes, confirms or releases
-	queue []chan struct{} // who wants to be next
-	lease *Lease          // what is held; over or not, until its release was answered
-	lost  uint64          // highest order id that was taken away while busy
+type nameLock struct {
+	name   string
+	locked bool            // somebody acquires, changes, confirms or releases
+	queue  []chan struct{} // who wants to be next
+	lease  *Lease          // what is held; over or not, until its release was answered
+	lost   uint64          // highest order id that was taken away while busy
 }
 
-// entrySet is a session's entries by name. Most sessions have one, and do not pay for a map.
-type entrySet struct {
-	one  *entry
-	more map[string]*entry // all of them, once there were two
+// nameLockSet is a session's entries by name. Most sessions have one, and do not pay for a map.
+type nameLockSet struct {
+	one  *nameLock
+	more map[string]*nameLock // all of them, once there were two
 }
 
-func (x *entrySet) get(name string) *entry {
+func (x *nameLockSet) get(name string) *nameLock {
 	if x.more != nil {
 		return x.more[name]
 	}
@@ -31,19 +31,19 @@ func (x *entrySet) get(name string) *entry {
 }
 
 // put adds an entry whose name has none.
-func (x *entrySet) put(e *entry) {
+func (x *nameLockSet) put(e *nameLock) {
 	switch {
 	case x.more != nil:
 		x.more[e.name] = e
 	case x.one == nil:
 		x.one = e
 	default:
-		x.more = map[string]*entry{x.one.name: x.one, e.name: e}
+		x.more = map[string]*nameLock{x.one.name: x.one, e.name: e}
 		x.one = nil
 	}
 }
 
-func (x *entrySet) remove(e *entry) {
+func (x *nameLockSet) remove(e *nameLock) {
 	if x.more != nil {
 		delete(x.more, e.name)
 	} else if x.one == e {
@@ -52,7 +52,7 @@ func (x *entrySet) remove(e *entry) {
 }
 
 // all visits the entries; the present one may be removed meanwhile.
-func (x *entrySet) all(yield func(*entry) bool) {
+func (x *nameLockSet) all(yield func(*nameLock) bool) {
 	if x.one != nil {
 		yield(x.one)
 		return
@@ -65,19 +65,19 @@ func (x *entrySet) all(yield func(*entry) bool) {
 }
 
 // enter takes the turn at a name. With try it is false instead of waiting. held is what the session holds of it.
-func (s *Session) enter(ctx context.Context, name string, try bool) (e *entry, held *Lease, ok bool, err error) {
+func (s *Session) lockName(ctx context.Context, name string, try bool) (e *nameLock, held *Lease, ok bool, err error) {
 	s.mu.Lock()
 	if s.err != nil {
 		defer s.mu.Unlock()
 		return nil, nil, false, s.err
 	}
-	e = s.entries.get(name)
+	e = s.nameLocks.get(name)
 	if e == nil {
-		e = &entry{name: name}
-		s.entries.put(e)
+		e = &nameLock{name: name}
+		s.nameLocks.put(e)
 	}
-	if !e.busy {
-		e.busy = true
+	if !e.locked {
+		e.locked = true
 		held = e.lease
 		s.mu.Unlock()
 		return e, held, true, nil
@@ -89,7 +89,7 @@ func (s *Session) enter(ctx context.Context, name string, try bool) (e *entry, h
 	turn := make(chan struct{}, 1)
 	e.queue = append(e.queue, turn)
 	s.mu.Unlock()
-	if err := s.await(ctx, e, turn); err != nil {
+	if err := s.waitForName(ctx, e, turn); err != nil {
 		return nil, nil, false, err
 	}
 	s.mu.Lock()
@@ -98,7 +98,7 @@ func (s *Session) enter(ctx context.Context, name string, try bool) (e *entry, h
 }
 
 // await waits for a turn that was queued for.
-func (s *Session) await(ctx context.Context, e *entry, turn chan struct{}) error {
+func (s *Session) waitForName(ctx context.Context, e *nameLock, turn chan struct{}) error {
 	select {
 	case <-turn:
 		return nil
@@ -110,15 +110,15 @@ func (s *Session) await(ctx context.Context, e *entry, turn chan struct{}) error
 	for i, t := range e.queue {
 		if t == turn {
 			e.queue = append(e.queue[:i], e.queue[i+1:]...)
-			return s.whyNot(ctx)
+			return s.waitErr(ctx)
 		}
 	}
-	s.exitLocked(e) // the turn came at the same moment
-	return s.whyNot(ctx)
+	s.unlockNameLocked(e) // the turn came at the same moment
+	return s.waitErr(ctx)
 }
 
-// whyNot is the error of what was waited for in vain. mu is held.
-func (s *Session) whyNot(ctx context.Context) error {
+// waitErr is the error of what was waited for in vain. mu is held.
+func (s *Session) waitErr(ctx context.Context) error {
 	if s.err != nil {
 		return s.err
 	}
@@ -126,20 +126,20 @@ func (s *Session) whyNot(ctx context.Context) error {
 }
 
 // exit gives the turn to the next.
-func (s *Session) exit(e *entry) {
+func (s *Session) unlockName(e *nameLock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.exitLocked(e)
+	s.unlockNameLocked(e)
 }
 
-func (s *Session) exitLocked(e *entry) {
+func (s *Session) unlockNameLocked(e *nameLock) {
 	if len(e.queue) > 0 {
 		e.queue[0] <- struct{}{}
 		e.queue = e.queue[1:]
 		return
 	}
-	e.busy = false
+	e.locked = false
 	if e.lease == nil {
-		s.entries.remove(e)
+		s.nameLocks.remove(e)
 	}
 }

@@ -9,36 +9,36 @@ import (
 )
 
 // watched is one semaphore as a watch knows it, and what its consumer has not been told yet.
-type watched struct {
+type watchedSemaphore struct {
 	name   string
 	shard  uint64
 	exists bool
 	attributes
 	owners []Owner // by order id
 
-	told    bool // the consumer knows of it
-	dirty   bool // it is in watch.dirty
-	data    bool // the data changed since it was told
-	limit   bool
-	touched map[uint64]touch // by order id, since it was told; nothing is kept for one that was not told
+	reported     bool // the consumer knows of it
+	dirty        bool // it is in watch.dirty
+	data         bool // the data changed since it was told
+	limit        bool
+	ownerChanges map[uint64]ownerChange // by order id, since it was told; nothing is kept for one that was not told
 }
 
-type touch struct {
+type ownerChange struct {
 	kind  uint8
-	owner Owner // as last told, with touchRemoved
+	owner Owner // as last told, with ownerRemoved
 }
 
 const (
-	touchAdded uint8 = 1 + iota
-	touchUpdated
-	touchRemoved
+	ownerAdded uint8 = 1 + iota
+	ownerUpdated
+	ownerRemoved
 )
 
-func byOrderID(o Owner, id uint64) int { return cmp.Compare(o.OrderID, id) }
+func byOrderID(o Owner, id uint64) int { return cmp.Compare(o.Token, id) }
 
 // insertOwner puts an owner into a list by order id, or replaces it.
 func insertOwner(list []Owner, o Owner) []Owner {
-	i, found := slices.BinarySearchFunc(list, o.OrderID, byOrderID)
+	i, found := slices.BinarySearchFunc(list, o.Token, byOrderID)
 	if found {
 		list[i] = o
 		return list
@@ -52,14 +52,14 @@ func sameOwner(a, b *Owner) bool {
 }
 
 func sortOwners(list []Owner) {
-	slices.SortFunc(list, func(a, b Owner) int { return cmp.Compare(a.OrderID, b.OrderID) })
+	slices.SortFunc(list, func(a, b Owner) int { return cmp.Compare(a.Token, b.Token) })
 }
 
 // record finds or makes the record of a semaphore. mu is held.
-func (w *watch) record(p *part, name string) *watched {
+func (w *watch) semaphore(p *shardWatch, name string) *watchedSemaphore {
 	x := w.names[name]
 	if x == nil {
-		x = &watched{name: name}
+		x = &watchedSemaphore{name: name}
 		w.names[name] = x
 	}
 	x.shard = p.shard
@@ -67,7 +67,7 @@ func (w *watch) record(p *part, name string) *watched {
 }
 
 // mark says that there is something to tell. mu is held.
-func (w *watch) mark(x *watched) {
+func (w *watch) markDirty(x *watchedSemaphore) {
 	if !x.dirty {
 		x.dirty = true
 		w.dirty = append(w.dirty, x)
@@ -76,29 +76,29 @@ func (w *watch) mark(x *watched) {
 
 // replace makes a snapshot what is known of the buckets that its shard serves, and marks the differences. What it lacks of other buckets stays: it may be in another
 // shard, whose stream says so, or says that it is gone. mu is held.
-func (w *watch) replace(p *part, fresh map[string]*snapshot) {
+func (w *watch) replace(p *shardWatch, fresh map[string]*snapshot) {
 	for name, x := range w.names {
 		if _, there := fresh[name]; there || !x.exists {
 			continue
 		}
-		if p.claim == nil && w.prefix && x.shard != p.shard {
+		if p.epochs == nil && w.prefix && x.shard != p.shard {
 			continue
 		}
-		if w.speaks(p, name) {
+		if w.isNewest(p, name) {
 			w.remove(x)
 		}
 	}
 	for name, s := range fresh {
-		if !w.speaks(p, name) {
+		if !w.isNewest(p, name) {
 			continue
 		}
-		x := w.record(p, name)
+		x := w.semaphore(p, name)
 		w.set(x, s.attributes)
 		for i := 0; i < len(x.owners); {
-			if _, stays := slices.BinarySearchFunc(s.owners, x.owners[i].OrderID, byOrderID); stays {
+			if _, stays := slices.BinarySearchFunc(s.owners, x.owners[i].Token, byOrderID); stays {
 				i++
 			} else {
-				w.removeOwner(x, x.owners[i].OrderID)
+				w.removeOwner(x, x.owners[i].Token)
 			}
 		}
 		for _, o := range s.owners {
@@ -108,8 +108,8 @@ func (w *watch) replace(p *part, fresh map[string]*snapshot) {
 }
 
 // apply takes in changes of one semaphore. mu is held.
-func (w *watch) apply(p *part, d *delta) {
-	if !w.speaks(p, d.name) {
+func (w *watch) apply(p *shardWatch, d *delta) {
+	if !w.isNewest(p, d.name) {
 		return
 	}
 	for i := range d.changes {
@@ -119,7 +119,7 @@ func (w *watch) apply(p *part, d *delta) {
 			if c.kind == protocol.ChangeDeleted || c.kind == protocol.ChangeOwnerRemoved {
 				continue
 			}
-			x = w.record(p, d.name)
+			x = w.semaphore(p, d.name)
 		}
 		a := x.attributes
 		switch c.kind {
@@ -139,77 +139,77 @@ func (w *watch) apply(p *part, d *delta) {
 			}
 			w.putOwner(x, c.owner)
 		case protocol.ChangeOwnerRemoved:
-			w.removeOwner(x, c.owner.OrderID)
+			w.removeOwner(x, c.owner.Token)
 		}
 	}
 }
 
 // set makes a semaphore exist with these attributes. mu is held.
-func (w *watch) set(x *watched, a attributes) {
+func (w *watch) set(x *watchedSemaphore, a attributes) {
 	if !x.exists || x.attributes.version != a.version || !bytes.Equal(x.attributes.data, a.data) {
 		x.data = true
-		w.mark(x)
+		w.markDirty(x)
 	}
 	if !x.exists || x.attributes.limit != a.limit {
 		x.limit = true
-		w.mark(x)
+		w.markDirty(x)
 	}
 	x.exists, x.attributes = true, a
 }
 
 // remove makes a semaphore not exist. mu is held.
-func (w *watch) remove(x *watched) {
+func (w *watch) remove(x *watchedSemaphore) {
 	for len(x.owners) > 0 {
-		w.removeOwner(x, x.owners[len(x.owners)-1].OrderID)
+		w.removeOwner(x, x.owners[len(x.owners)-1].Token)
 	}
 	x.exists, x.attributes = false, attributes{}
-	w.mark(x)
+	w.markDirty(x)
 }
 
-func (w *watch) putOwner(x *watched, o Owner) {
-	i, found := slices.BinarySearchFunc(x.owners, o.OrderID, byOrderID)
+func (w *watch) putOwner(x *watchedSemaphore, o Owner) {
+	i, found := slices.BinarySearchFunc(x.owners, o.Token, byOrderID)
 	if found && sameOwner(&x.owners[i], &o) {
 		return
 	}
-	if x.told {
-		x.touch(o, found)
+	if x.reported {
+		x.noteOwner(o, found)
 	}
 	x.owners = insertOwner(x.owners, o)
-	w.mark(x)
+	w.markDirty(x)
 }
 
-func (x *watched) touch(o Owner, known bool) {
-	if x.touched == nil {
-		x.touched = make(map[uint64]touch)
+func (x *watchedSemaphore) noteOwner(o Owner, known bool) {
+	if x.ownerChanges == nil {
+		x.ownerChanges = make(map[uint64]ownerChange)
 	}
-	switch t := x.touched[o.OrderID]; {
-	case t.kind == touchAdded:
-	case known || t.kind == touchRemoved:
-		x.touched[o.OrderID] = touch{kind: touchUpdated}
+	switch t := x.ownerChanges[o.Token]; {
+	case t.kind == ownerAdded:
+	case known || t.kind == ownerRemoved:
+		x.ownerChanges[o.Token] = ownerChange{kind: ownerUpdated}
 	default:
-		x.touched[o.OrderID] = touch{kind: touchAdded}
+		x.ownerChanges[o.Token] = ownerChange{kind: ownerAdded}
 	}
 }
 
-func (w *watch) removeOwner(x *watched, id uint64) {
+func (w *watch) removeOwner(x *watchedSemaphore, id uint64) {
 	i, found := slices.BinarySearchFunc(x.owners, id, byOrderID)
 	if !found {
 		return
 	}
 	o := x.owners[i]
 	x.owners = slices.Delete(x.owners, i, i+1)
-	w.mark(x)
-	if !x.told {
+	w.markDirty(x)
+	if !x.reported {
 		return
 	}
-	if x.touched[id].kind == touchAdded {
-		delete(x.touched, id) // it came and went
+	if x.ownerChanges[id].kind == ownerAdded {
+		delete(x.ownerChanges, id) // it came and went
 		return
 	}
-	if x.touched == nil {
-		x.touched = make(map[uint64]touch)
+	if x.ownerChanges == nil {
+		x.ownerChanges = make(map[uint64]ownerChange)
 	}
-	x.touched[id] = touch{touchRemoved, o}
+	x.ownerChanges[id] = ownerChange{ownerRemoved, o}
 }
 
 // next is the next event to tell, if there is one.
@@ -228,11 +228,11 @@ func (w *watch) next() (ev Event, ok bool, err error) {
 		w.dirty[0] = nil
 		w.dirty = w.dirty[1:]
 		x.dirty = false
-		if ev, ok := w.tell(x); ok {
+		if ev, ok := w.takeEvent(x); ok {
 			return ev, true, nil
 		}
 	}
-	if w.synced || w.laid == nil || w.idle > 0 || slices.ContainsFunc(w.parts, func(p *part) bool { return !p.live }) || !w.complete() {
+	if w.synced || w.routes == nil || w.idle > 0 || slices.ContainsFunc(w.shardWatches, func(p *shardWatch) bool { return !p.live }) || !w.isComplete() {
 		return Event{}, false, nil
 	}
 	w.synced = true
@@ -240,40 +240,40 @@ func (w *watch) next() (ev Event, ok bool, err error) {
 }
 
 // tell makes the event of what has not been told of a semaphore. mu is held.
-func (w *watch) tell(x *watched) (Event, bool) {
+func (w *watch) takeEvent(x *watchedSemaphore) (Event, bool) {
 	if !x.exists {
 		delete(w.names, x.name)
 		ev := Event{Kind: EventDeleted, Name: x.name}
-		for _, t := range x.touched {
-			if t.kind == touchRemoved {
+		for _, t := range x.ownerChanges {
+			if t.kind == ownerRemoved {
 				ev.Removed = append(ev.Removed, t.owner)
 			}
 		}
 		sortOwners(ev.Removed)
-		return ev, x.told
+		return ev, x.reported
 	}
 	ev := Event{
-		Kind: EventChanged, Name: x.name, Created: !x.told, DataChanged: x.data, LimitChanged: x.limit, Data: x.attributes.data, Version: x.attributes.version,
+		Kind: EventChanged, Name: x.name, Created: !x.reported, DataChanged: x.data, LimitChanged: x.limit, Data: x.attributes.data, Version: x.attributes.version,
 		Limit: x.attributes.limit, Ephemeral: x.attributes.ephemeral,
 	}
-	if !x.told {
+	if !x.reported {
 		ev.Added = slices.Clone(x.owners)
 	}
-	if len(x.touched) > 0 {
-		x.tellTouched(&ev)
+	if len(x.ownerChanges) > 0 {
+		x.addOwnerChanges(&ev)
 	}
-	x.told, x.data, x.limit, x.touched = true, false, false, nil
+	x.reported, x.data, x.limit, x.ownerChanges = true, false, false, nil
 	return ev, ev.Created || ev.DataChanged || ev.LimitChanged || len(ev.Added)+len(ev.Updated)+len(ev.Removed) > 0
 }
 
-// tellTouched adds the owners that came, changed and went.
-func (x *watched) tellTouched(ev *Event) {
-	for id, t := range x.touched {
+// addOwnerChanges adds the owners that came, changed and went.
+func (x *watchedSemaphore) addOwnerChanges(ev *Event) {
+	for id, t := range x.ownerChanges {
 		i, found := slices.BinarySearchFunc(x.owners, id, byOrderID)
 		switch {
-		case t.kind == touchRemoved:
+		case t.kind == ownerRemoved:
 			ev.Removed = append(ev.Removed, t.owner)
-		case found && t.kind == touchAdded:
+		case found && t.kind == ownerAdded:
 			ev.Added = append(ev.Added, x.owners[i])
 		case found:
 			ev.Updated = append(ev.Updated, x.owners[i])

@@ -16,7 +16,7 @@ import (
 //	magic (8 bytes) | CRC-64 of the rest | version | has payload (1) | length of the id (2) | id | payload
 //
 // numbers are big-endian, of 8 bytes where nothing else is said.
-type kept struct {
+type savedVersion struct {
 	id         string // track, location and id
 	version    uint64
 	hasPayload bool
@@ -24,16 +24,16 @@ type kept struct {
 }
 
 const (
-	keptMagic = "sbroll1\n"
-	keptFile  = "version"
-	maxKept   = 1 << 20 // bytes
+	savedMagic   = "sbroll1\n"
+	savedFile    = "version"
+	maxSavedFile = 1 << 20 // bytes
 )
 
-var keptTable = crc64.MakeTable(crc64.ECMA)
+var savedCRC = crc64.MakeTable(crc64.ECMA)
 
-// loadKept reads what a folder has; nothing is there: nil.
-func loadKept(dir string) (*kept, error) {
-	path := filepath.Join(dir, keptFile)
+// loadSavedVersion reads what a folder has; nothing is there: nil.
+func loadSavedVersion(dir string) (*savedVersion, error) {
+	path := filepath.Join(dir, savedFile)
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -42,16 +42,16 @@ func loadKept(dir string) (*kept, error) {
 		return nil, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxKept)) // of a longer one the checksum is wrong
+	b, err := io.ReadAll(io.LimitReader(f, maxSavedFile)) // of a longer one the checksum is wrong
 	if err != nil {
 		return nil, err
 	}
-	const head = len(keptMagic) + 8
-	if len(b) < head+8+1+2 || string(b[:len(keptMagic)]) != keptMagic || binary.BigEndian.Uint64(b[len(keptMagic):]) != crc64.Checksum(b[head:], keptTable) {
+	const head = len(savedMagic) + 8
+	if len(b) < head+8+1+2 || string(b[:len(savedMagic)]) != savedMagic || binary.BigEndian.Uint64(b[len(savedMagic):]) != crc64.Checksum(b[head:], savedCRC) {
 		return nil, fmt.Errorf("%s is damaged; remove it, and the instance begins without a version", path)
 	}
 	b = b[head:]
-	k := &kept{version: binary.BigEndian.Uint64(b), hasPayload: b[8] == 1}
+	k := &savedVersion{version: binary.BigEndian.Uint64(b), hasPayload: b[8] == 1}
 	n := int(binary.BigEndian.Uint16(b[9:]))
 	if b = b[11:]; n > len(b) {
 		return nil, fmt.Errorf("%s is damaged; remove it, and the instance begins without a version", path)
@@ -61,8 +61,8 @@ func loadKept(dir string) (*kept, error) {
 }
 
 // save replaces what the folder has. It is on disk when save returns.
-func (k *kept) save(dir string) error {
-	b := append([]byte(keptMagic), make([]byte, 8)...)
+func (k *savedVersion) save(dir string) error {
+	b := append([]byte(savedMagic), make([]byte, 8)...)
 	b = binary.BigEndian.AppendUint64(b, k.version)
 	if k.hasPayload {
 		b = append(b, 1)
@@ -71,12 +71,12 @@ func (k *kept) save(dir string) error {
 	}
 	b = append(binary.BigEndian.AppendUint16(b, uint16(len(k.id))), k.id...)
 	b = append(b, k.payload...)
-	binary.BigEndian.PutUint64(b[len(keptMagic):], crc64.Checksum(b[len(keptMagic)+8:], keptTable))
+	binary.BigEndian.PutUint64(b[len(savedMagic):], crc64.Checksum(b[len(savedMagic)+8:], savedCRC))
 	// A rename would replace a device or a link as well.
-	if fi, err := os.Lstat(filepath.Join(dir, keptFile)); err == nil && !fi.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a regular file; move it away, or give the instance another folder", filepath.Join(dir, keptFile))
+	if fi, err := os.Lstat(filepath.Join(dir, savedFile)); err == nil && !fi.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a regular file; move it away, or give the instance another folder", filepath.Join(dir, savedFile))
 	}
-	f, err := os.CreateTemp(dir, keptFile+".*")
+	f, err := os.CreateTemp(dir, savedFile+".*")
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (k *kept) save(dir string) error {
 		err = e
 	}
 	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, keptFile))
+		err = os.Rename(f.Name(), filepath.Join(dir, savedFile))
 	}
 	if err != nil {
 		_ = os.Remove(f.Name())

@@ -72,9 +72,9 @@ func (c *gatedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// TestNoTwoBelievers: while links break, one client's freeze for longer than the sessions' timeout, and the server dies and comes back, nobody believes to hold what another
+// TestNoTwoHolders: while links break, one client's freeze for longer than the sessions' timeout, and the server dies and comes back, nobody believes to hold what another
 // was granted later, and tokens rise with every grant.
-func TestNoTwoBelievers(t *testing.T) {
+func TestNoTwoHolders(t *testing.T) {
 	length := 4 * time.Second
 	if testing.Short() {
 		length = 2 * time.Second
@@ -112,7 +112,7 @@ func TestNoTwoBelievers(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			defer c.Abandon()
+			defer c.CloseWithoutRelease()
 			for ctx.Err() == nil {
 				s, err := c.Session(ctx, "/belief", client.Timeout(time.Second))
 				if err != nil {
@@ -194,7 +194,7 @@ func TestFrozenHolder(t *testing.T) {
 	g := newGate()
 	frozen, err := client.Open(ctx, client.Config{Endpoints: []string{srv.Addr()}, Dial: g.dial})
 	must(t, err)
-	t.Cleanup(frozen.Abandon)
+	t.Cleanup(frozen.CloseWithoutRelease)
 	a := session(t, frozen, client.Timeout(time.Second))
 	b := session(t, dial(t, srv))
 	for range 3 {

@@ -14,16 +14,16 @@ import (
 )
 
 // lone is a client whose own network can be taken away.
-type lone struct {
+type severableClient struct {
 	*client.Client
-	mu   sync.Mutex
-	away bool
-	open []net.Conn
+	mu      sync.Mutex
+	severed bool
+	open    []net.Conn
 }
 
-func dialLone(t *testing.T, srv *servertest.Server) *lone {
+func dialSeverable(t *testing.T, srv *servertest.Server) *severableClient {
 	t.Helper()
-	n := &lone{}
+	n := &severableClient{}
 	c, err := client.Open(testContext(t), client.Config{Endpoints: []string{srv.Addr()}, Dial: n.dial})
 	if err != nil {
 		t.Fatal(err)
@@ -33,10 +33,10 @@ func dialLone(t *testing.T, srv *servertest.Server) *lone {
 	return n
 }
 
-func (n *lone) dial(ctx context.Context, address string) (net.Conn, error) {
+func (n *severableClient) dial(ctx context.Context, address string) (net.Conn, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.away {
+	if n.severed {
 		return nil, errors.New("the network is away")
 	}
 	var d net.Dialer
@@ -47,10 +47,10 @@ func (n *lone) dial(ctx context.Context, address string) (net.Conn, error) {
 	return nc, err
 }
 
-func (n *lone) goAway(away bool) {
+func (n *severableClient) sever(away bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.away = away
+	n.severed = away
 	if away {
 		for _, nc := range n.open {
 			_ = nc.Close()
@@ -59,8 +59,8 @@ func (n *lone) goAway(away bool) {
 	}
 }
 
-// TestWhileAway: what a waiting client learns of its queues when it comes back.
-func TestWhileAway(t *testing.T) {
+// TestWhileDisconnected: what a waiting client learns of its queues when it comes back.
+func TestWhileDisconnected(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	holder := session(t, dial(t, srv), client.Timeout(time.Minute))
@@ -69,20 +69,20 @@ func TestWhileAway(t *testing.T) {
 	for _, name := range names {
 		held[name] = acquire(t, holder, name, client.CreateLimit(1))
 	}
-	n := dialLone(t, srv)
+	n := dialSeverable(t, srv)
 	s := session(t, n.Client, client.Timeout(time.Minute))
 	granted, place := queue(t, s, "granted")
 	late, _ := queue(t, s, "late", client.Wait(10*time.Second))
 	forced, _ := queue(t, s, "forced")
 
-	n.goAway(true)
+	n.sever(true)
 	await(t, func() bool { return s.State() == client.Detached })
 	release(t, held["granted"])
 	if err := holder.Delete(ctx, "forced", true); err != nil {
 		t.Fatal(err)
 	}
 	srv.Advance(11 * time.Second)
-	n.goAway(false)
+	n.sever(false)
 
 	if l := granted.must(t); l.Token() != place {
 		t.Errorf("granted as %d, accepted as %d", l.Token(), place)

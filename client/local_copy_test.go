@@ -11,18 +11,18 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestMirror drives a watch with a naive server at random: pages in order of name, each at its own index, a semaphore's owners over several of them, changes in
+// TestLocalCopy drives a watch with a naive server at random: pages in order of name, each at its own index, a semaphore's owners over several of them, changes in
 // between that are gathered and repeated, snapshots that begin again, links that are lost. A consumer that reads now and then, and only follows events, ends up
 // with exactly the server's state, and is never told nonsense.
-func TestMirror(t *testing.T) {
+func TestLocalCopy(t *testing.T) {
 	for seed := range uint64(600) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		m := &mirrorTest{t: t, r: r, seed: seed, server: map[string]*naive{}, view: map[string]*naive{}}
+		m := &copyTest{t: t, r: r, seed: seed, server: map[string]*model{}, view: map[string]*model{}}
 		m.open()
 		for range 300 {
 			m.step()
 		}
-		for m.st == nil || m.begun || m.st.building != nil || !m.w.parts[0].live {
+		for m.st == nil || m.begun || m.st.building != nil || !m.w.shardWatches[0].live {
 			if m.st == nil {
 				m.open()
 			}
@@ -40,13 +40,13 @@ func TestMirror(t *testing.T) {
 	}
 }
 
-type naive struct {
+type model struct {
 	limit, version uint64
 	data           string
 	owners         map[uint64]string
 }
 
-func dump(state map[string]*naive) []string {
+func dump(state map[string]*model) []string {
 	var out []string
 	for name, s := range state {
 		var owners []string
@@ -60,18 +60,18 @@ func dump(state map[string]*naive) []string {
 	return out
 }
 
-type mirrorTest struct {
+type copyTest struct {
 	t      *testing.T
 	r      *rand.Rand
 	seed   uint64
 	index  uint64
 	orders uint64
-	server map[string]*naive
-	view   map[string]*naive
+	server map[string]*model
+	view   map[string]*model
 	synced bool
 
 	w  *watch
-	st *stream
+	st *watchStream
 
 	// The server's side of the stream.
 	begun   bool   // pages are under way
@@ -82,17 +82,17 @@ type mirrorTest struct {
 }
 
 // open opens the stream, again if need be.
-func (m *mirrorTest) open() {
+func (m *copyTest) open() {
 	if m.w == nil {
-		m.w = &watch{n: &Node{c: newClient(Config{Endpoints: []string{"x"}, clock: bubbleClock{}, Logger: discard()})}, prefix: true, wake: make(chan struct{}, 1), names: map[string]*watched{}, laid: &routes{}}
-		m.w.parts = []*part{{w: m.w, shard: 1}}
+		m.w = &watch{n: &Node{c: newClient(Config{Endpoints: []string{"x"}, clock: bubbleClock{}, Logger: discard()})}, prefix: true, wake: make(chan struct{}, 1), names: map[string]*watchedSemaphore{}, routes: &routeTable{}}
+		m.w.shardWatches = []*shardWatch{{w: m.w, shard: 1}}
 	}
-	m.st = &stream{part: m.w.parts[0], cn: &conn{}, id: 1, key: streamKey{1, 7, ""}}
-	m.w.parts[0].stream, m.w.idle = m.st, 0
+	m.st = &watchStream{shardWatch: m.w.shardWatches[0], cn: &conn{}, id: 1, key: streamKey{1, 7, ""}}
+	m.w.shardWatches[0].stream, m.w.idle = m.st, 0
 	m.begun, m.passed, m.middle, m.after, m.pending = true, "", false, 0, nil
 }
 
-func (m *mirrorTest) step() {
+func (m *copyTest) step() {
 	switch x := m.r.IntN(100); {
 	case x < 45:
 		m.change()
@@ -107,7 +107,7 @@ func (m *mirrorTest) step() {
 		m.read()
 	case x < 98:
 		if m.st != nil {
-			m.st.cut(errLinkLost)
+			m.st.cut(errConnLost)
 			m.st, m.begun = nil, false
 		}
 	default:
@@ -119,14 +119,14 @@ func (m *mirrorTest) step() {
 }
 
 // change changes the state and tells the stream what it covers.
-func (m *mirrorTest) change() {
+func (m *copyTest) change() {
 	name := string(rune('a' + m.r.IntN(6)))
 	s := m.server[name]
 	c := protocol.Change{}
 	m.index++
 	switch x := m.r.IntN(12); {
 	case s == nil:
-		s = &naive{limit: 1 + m.r.Uint64N(3), version: 1, data: fmt.Sprint(m.index), owners: map[uint64]string{}}
+		s = &model{limit: 1 + m.r.Uint64N(3), version: 1, data: fmt.Sprint(m.index), owners: map[uint64]string{}}
 		m.server[name] = s
 		c = protocol.Change{Kind: protocol.ChangeCreated, Limit: s.limit, Version: s.version, Data: []byte(s.data)}
 	case x == 0:
@@ -167,7 +167,7 @@ func (m *mirrorTest) change() {
 	m.pending = append(m.pending, d)
 }
 
-func (m *mirrorTest) someOwner(s *naive) uint64 {
+func (m *copyTest) someOwner(s *model) uint64 {
 	var ids []uint64
 	for id := range s.owners {
 		ids = append(ids, id)
@@ -177,7 +177,7 @@ func (m *mirrorTest) someOwner(s *naive) uint64 {
 }
 
 // flush sends what was gathered.
-func (m *mirrorTest) flush() {
+func (m *copyTest) flush() {
 	for _, d := range m.pending {
 		if m.st != nil {
 			m.st.delta(d)
@@ -190,7 +190,7 @@ func (m *mirrorTest) flush() {
 }
 
 // page sends the next page of the snapshot, if one is under way.
-func (m *mirrorTest) page() {
+func (m *copyTest) page() {
 	if !m.begun {
 		return
 	}
@@ -248,7 +248,7 @@ func (m *mirrorTest) page() {
 }
 
 // read takes an event, if there is one, and checks that it makes sense to somebody who knows only the events before it.
-func (m *mirrorTest) read() bool {
+func (m *copyTest) read() bool {
 	ev, ok, err := m.w.next()
 	if err != nil {
 		m.t.Fatal(err)
@@ -276,7 +276,7 @@ func (m *mirrorTest) read() bool {
 			fail("created")
 		}
 		if known == nil {
-			known = &naive{owners: map[uint64]string{}}
+			known = &model{owners: map[uint64]string{}}
 			m.view[ev.Name] = known
 		}
 		if !ev.DataChanged && string(ev.Data) != known.data || !ev.LimitChanged && ev.Limit != known.limit {
@@ -284,22 +284,22 @@ func (m *mirrorTest) read() bool {
 		}
 		known.limit, known.version, known.data = ev.Limit, ev.Version, string(ev.Data)
 		for _, o := range ev.Removed {
-			if _, there := known.owners[o.OrderID]; !there {
+			if _, there := known.owners[o.Token]; !there {
 				fail("removed an unknown owner")
 			}
-			delete(known.owners, o.OrderID)
+			delete(known.owners, o.Token)
 		}
 		for _, o := range ev.Added {
-			if _, there := known.owners[o.OrderID]; there {
+			if _, there := known.owners[o.Token]; there {
 				fail("added a known owner")
 			}
-			known.owners[o.OrderID] = string(o.Data)
+			known.owners[o.Token] = string(o.Data)
 		}
 		for _, o := range ev.Updated {
-			if _, there := known.owners[o.OrderID]; !there || !strings.HasPrefix(string(o.Data), "x") {
+			if _, there := known.owners[o.Token]; !there || !strings.HasPrefix(string(o.Data), "x") {
 				fail("updated an unknown owner")
 			}
-			known.owners[o.OrderID] = string(o.Data)
+			known.owners[o.Token] = string(o.Data)
 		}
 	}
 	return true

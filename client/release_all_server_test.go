@@ -9,8 +9,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// TestCloseHandsOver: what a session held is free for others when its Close has returned, wherever it was at home.
-func TestCloseHandsOver(t *testing.T) {
+// TestCloseReleasesAll: what a session held is free for others when its Close has returned, wherever it was at home.
+func TestCloseReleasesAll(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := context.Background()
 	c, err := client.Dial(ctx, srv.Addr())

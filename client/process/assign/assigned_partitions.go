@@ -30,15 +30,15 @@ type Holder interface {
 // Run is a Holder with a goroutine for each partition, which runs work until its context ends. A partition moves when work has returned. Where work returns by itself the partition
 // stays with this worker, idle.
 func Run(work func(ctx context.Context, p Partition)) Holder {
-	return &running{work: work, done: make(map[int]chan struct{})}
+	return &goroutineHolder{work: work, done: make(map[int]chan struct{})}
 }
 
-type running struct {
+type goroutineHolder struct {
 	work func(context.Context, Partition)
 	done map[int]chan struct{} // of one caller at a time
 }
 
-func (r *running) Assigned(ctx context.Context, p Partition) {
+func (r *goroutineHolder) Assigned(ctx context.Context, p Partition) {
 	done := make(chan struct{})
 	r.done[p.Number] = done
 	go func() {
@@ -47,7 +47,7 @@ func (r *running) Assigned(ctx context.Context, p Partition) {
 	}()
 }
 
-func (r *running) Revoked(p Partition) {
+func (r *goroutineHolder) Revoked(p Partition) {
 	<-r.done[p.Number]
 	delete(r.done, p.Number)
 }
@@ -55,90 +55,90 @@ func (r *running) Revoked(p Partition) {
 // hand is what a worker holds. Its methods call the Holder's, one at a time.
 //
 // Invariant: a partition is in it from before Assigned is called until Revoked has returned.
-type hand struct {
+type assignedPartitions struct {
 	holder Holder
 	log    *slog.Logger
 
-	turn sync.Mutex // held while the Holder's methods run; before mu
-	over bool       // takes nothing more
+	callbackMu sync.Mutex // held while the Holder's methods run; before mu
+	closed     bool       // takes nothing more
 
-	mu    sync.Mutex
-	holds map[int]*grip // changed with turn held, too
+	mu          sync.Mutex
+	assignments map[int]*assignment // changed with turn held, too
 }
 
 // grip is one partition in the hand.
-type grip struct {
+type assignment struct {
 	Partition
 	cancel context.CancelFunc
 }
 
 // list is what it holds, rising.
-func (h *hand) list() []int {
+func (h *assignedPartitions) list() []int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Sorted(maps.Keys(h.holds))
+	return slices.Sorted(maps.Keys(h.assignments))
 }
 
 // take adds those of the partitions that it does not hold. life ends what it begins.
-func (h *hand) take(life context.Context, partitions []int, token uint64) {
-	h.turn.Lock()
-	defer h.turn.Unlock()
+func (h *assignedPartitions) assign(life context.Context, partitions []int, token uint64) {
+	h.callbackMu.Lock()
+	defer h.callbackMu.Unlock()
 	for _, n := range partitions {
-		if h.over || life.Err() != nil {
+		if h.closed || life.Err() != nil {
 			return
 		}
-		if h.holds[n] != nil {
+		if h.assignments[n] != nil {
 			continue
 		}
 		ctx, cancel := context.WithCancel(life)
-		g := &grip{Partition{n, token}, cancel}
-		h.put(n, g)
+		g := &assignment{Partition{n, token}, cancel}
+		h.set(n, g)
 		h.guard("assigned", n, func() { h.holder.Assigned(ctx, g.Partition) })
 	}
 }
 
 // keep gives up what is not among the partitions, which rise.
-func (h *hand) keep(partitions []int) {
-	h.turn.Lock()
-	defer h.turn.Unlock()
-	h.drop(func(n int) bool {
+func (h *assignedPartitions) retain(partitions []int) {
+	h.callbackMu.Lock()
+	defer h.callbackMu.Unlock()
+	h.revoke(func(n int) bool {
 		_, found := slices.BinarySearch(partitions, n)
 		return !found
 	})
 }
 
 // close gives up everything, for good.
-func (h *hand) close() {
-	h.turn.Lock()
-	defer h.turn.Unlock()
-	h.over = true
-	h.drop(func(int) bool { return true })
+func (h *assignedPartitions) close() {
+	h.callbackMu.Lock()
+	defer h.callbackMu.Unlock()
+	h.closed = true
+	h.revoke(func(int) bool { return true })
 }
 
 // drop revokes what goes: all are told to stop before the first one is waited for. turn is held.
-func (h *hand) drop(goes func(n int) bool) {
-	numbers := slices.DeleteFunc(slices.Sorted(maps.Keys(h.holds)), func(n int) bool { return !goes(n) })
+func (h *assignedPartitions) revoke(goes func(n int) bool) {
+	numbers := slices.DeleteFunc(slices.Sorted(maps.Keys(h.assignments)), func(n int) bool { return !goes(n) })
 	for _, n := range numbers {
-		h.holds[n].cancel()
+		h.assignments[n].cancel()
 	}
 	for _, n := range numbers {
-		h.guard("revoked", n, func() { h.holder.Revoked(h.holds[n].Partition) })
-		h.put(n, nil)
+		h.guard("revoked", n, func() { h.holder.Revoked(h.assignments[n].Partition) })
+		h.set(n, nil)
 	}
 }
 
 // put has a partition in the hand, or not any more. turn is held.
-func (h *hand) put(n int, g *grip) {
+func (h *assignedPartitions) set(n int, g *assignment) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if g == nil {
-		delete(h.holds, n)
+		delete(h.assignments, n)
 	} else {
-		h.holds[n] = g
+		h.assignments[n] = g
 	}
 }
 
-func (h *hand) guard(what string, n int, f func()) {
+func (h *assignedPartitions) guard(what string, n int, f func()) {
 	defer func() {
 		if v := recover(); v != nil {
 			h.log.Error("holder of partitions panicked", "callback", what, "partition", n, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))

@@ -13,19 +13,19 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-func TestKept(t *testing.T) {
+func TestSavedVersion(t *testing.T) {
 	dir := t.TempDir()
-	if k, err := loadKept(dir); k != nil || err != nil {
+	if k, err := loadSavedVersion(dir); k != nil || err != nil {
 		t.Fatalf("an empty folder has %+v, %v", k, err)
 	}
-	for _, k := range []kept{
+	for _, k := range []savedVersion{
 		{id: "a", version: 1}, {id: strings.Repeat("x", 60_000), version: 1<<63 - 1, hasPayload: true, payload: bytes.Repeat([]byte{7}, 64<<10)},
 		{id: "b", version: 2, hasPayload: true},
 	} {
 		if err := k.save(dir); err != nil {
 			t.Fatal(err)
 		}
-		got, err := loadKept(dir)
+		got, err := loadSavedVersion(dir)
 		if err != nil || got.id != k.id || got.version != k.version || got.hasPayload != k.hasPayload || !bytes.Equal(got.payload, k.payload) {
 			t.Fatalf("%.80v became %.80v, %v", k, got, err)
 		}
@@ -34,21 +34,21 @@ func TestKept(t *testing.T) {
 	if err != nil || len(list) != 1 {
 		t.Errorf("the folder has %v, %v", list, err)
 	}
-	whole, err := os.ReadFile(filepath.Join(dir, keptFile))
+	whole, err := os.ReadFile(filepath.Join(dir, savedFile))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range whole {
 		for what, b := range map[string][]byte{"cut": whole[:i], "changed": append(append(bytes.Clone(whole[:i]), whole[i]^1), whole[i+1:]...)} {
-			if err := os.WriteFile(filepath.Join(dir, keptFile), b, 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, savedFile), b, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if k, err := loadKept(dir); err == nil || !strings.Contains(err.Error(), "damaged") {
+			if k, err := loadSavedVersion(dir); err == nil || !strings.Contains(err.Error(), "damaged") {
 				t.Errorf("%s at %d: %+v, %v", what, i, k, err)
 			}
 		}
 	}
-	if err := (&kept{}).save(filepath.Join(dir, "nowhere")); err == nil {
+	if err := (&savedVersion{}).save(filepath.Join(dir, "nowhere")); err == nil {
 		t.Error("saved into no folder")
 	}
 }
@@ -89,34 +89,34 @@ func FuzzPrintable(f *testing.F) {
 }
 
 func TestRefusals(t *testing.T) {
-	for _, r := range refusals {
-		err := refusal(fmt.Errorf("about it: %w", protocol.Errorf(r.status, "%s: so it is", r.word)))
+	for _, r := range refusalTable {
+		err := asRefusal(fmt.Errorf("about it: %w", protocol.Errorf(r.status, "%s: so it is", r.word)))
 		if !errors.Is(err, r.err) || !errors.Is(err, r.status) {
 			t.Errorf("%s became %v", r.word, err)
 		}
-		if err := refusal(protocol.Errorf(protocol.StatusInternal, "%s", r.word)); errors.Is(err, r.err) {
+		if err := asRefusal(protocol.Errorf(protocol.StatusInternal, "%s", r.word)); errors.Is(err, r.err) {
 			t.Errorf("%v by its text alone", err)
 		}
-		if err := refusal(protocol.Errorf(r.status, "something else")); errors.Is(err, r.err) {
+		if err := asRefusal(protocol.Errorf(r.status, "something else")); errors.Is(err, r.err) {
 			t.Errorf("%v by its status alone", err)
 		}
 	}
-	if refusal(nil) != nil {
+	if asRefusal(nil) != nil {
 		t.Error("no error is one")
 	}
 }
 
-// TestKeptIsARegularFile: what is no regular file is neither replaced nor read without an end.
-func TestKeptIsARegularFile(t *testing.T) {
+// TestSavedVersionIsARegularFile: what is no regular file is neither replaced nor read without an end.
+func TestSavedVersionIsARegularFile(t *testing.T) {
 	dir := t.TempDir()
-	path := filepath.Join(dir, keptFile)
+	path := filepath.Join(dir, savedFile)
 	if err := os.Symlink("/dev/zero", path); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := loadKept(dir); err == nil || !strings.Contains(err.Error(), "damaged") {
+	if _, err := loadSavedVersion(dir); err == nil || !strings.Contains(err.Error(), "damaged") {
 		t.Errorf("read: %v", err)
 	}
-	if err := (&kept{id: "a", version: 1}).save(dir); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+	if err := (&savedVersion{id: "a", version: 1}).save(dir); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 		t.Errorf("replaced: %v", err)
 	}
 	if fi, err := os.Lstat(path); err != nil || fi.Mode()&os.ModeSymlink == 0 {

@@ -1,4 +1,4 @@
-package process
+package membership
 
 import (
 	"errors"
@@ -21,12 +21,12 @@ type Options struct {
 
 // What a caller did wrong, or too late.
 var (
-	ErrOver           = errors.New("round is over")
+	ErrRoundOver      = errors.New("round is over")
 	ErrNotCoordinator = errors.New("only the coordinator completes a round")
 	ErrNotReady       = errors.New("not all members are prepared; complete the round from coordinate or later")
 	ErrNotPrepared    = errors.New("round is not prepared here; return an error from prepare to fail it")
 	ErrReplied        = errors.New("message was replied to already")
-	ErrNotAsked       = errors.New("no such message in this round")
+	ErrRequestGone    = errors.New("no such message in this round")
 	ErrTooLarge       = errors.New("payload is too large")
 	ErrNoReceiver     = errors.New("message has no receiver, or one that is not a member of the round, or one twice")
 	// ErrNotMember is why a membership ended without an event that says so.
@@ -66,47 +66,47 @@ func (r *Round) Member(session uint64) *protocol.ProcessMember {
 type Machine struct {
 	session uint64
 	options Options
-	random  uint64
+	rng     uint64
 
-	epoch   uint64 // the highest heard of
-	round   *round // the one of that epoch, or nil: it is over, or nothing of it was taken in
-	jobs    []Job
-	running *round // whose callback runs; nil: none, or Terminate
-	busy    bool
-	duties  []*duty // in order of their making
-	ids     uint64
-	number  uint64 // last message
-	ready   Ready
-	ended   error // why the membership is over
+	epoch        uint64 // the highest heard of
+	round        *round // the one of that epoch, or nil: it is over, or nothing of it was taken in
+	jobs         []Job
+	runningRound *round // whose callback runs; nil: none, or Terminate
+	running      bool
+	pending      []*pendingSend // in order of their making
+	lastSendID   uint64
+	lastMessage  uint64 // last message
+	ready        Ready
+	ended        error // why the membership is over
 }
 
 // round is a Round in work.
 type round struct {
 	Round
-	before      uint64 // the epoch heard of before
-	prepared    bool   // Prepare has run with success
-	failed      bool
-	coordinated bool // Coordinate was asked for
-	completing  bool // the coordinator completes it
-	over        bool // its end is known
-	completed   bool // its end is that it is complete
-	settling    bool // the jobs of its end were made
-	settled     bool // Complete or Cancel has run
-	asks        []*ask
-	senders     map[uint64]*sender // by session; never walked
-	failures    int
+	previousEpoch uint64 // the epoch heard of before
+	prepared      bool   // Prepare has run with success
+	failed        bool
+	coordinated   bool // Coordinate was asked for
+	completing    bool // the coordinator completes it
+	over          bool // its end is known
+	completed     bool // its end is that it is complete
+	endQueued     bool // the jobs of its end were made
+	endRan        bool // Complete or Cancel has run
+	requests      []*sentRequest
+	senders       map[uint64]*messageSender // by session; never walked
+	failures      int
 }
 
 // ask is a message of this member that lacks answers.
-type ask struct {
-	number  uint64
-	payload []byte
-	missing []uint64
-	answers []Answer
-	duty    *duty
-	waits   bool          // since is known
-	since   time.Duration // about when it was sent
-	slow    bool          // was told
+type sentRequest struct {
+	number       uint64
+	payload      []byte
+	missing      []uint64
+	answers      []Answer
+	send         *pendingSend
+	sinceKnown   bool          // since is known
+	since        time.Duration // about when it was sent
+	reportedSlow bool          // was told
 }
 
 // Answer is a reply, and whose.
@@ -116,24 +116,24 @@ type Answer struct {
 }
 
 // sender is another member, as far as its messages go.
-type sender struct {
+type messageSender struct {
 	low     uint64
-	handled map[uint64]*handled // by number
+	handled map[uint64]*handledMessage // by number
 }
 
 // handled is a message that runs, or ran with success.
-type handled struct {
+type handledMessage struct {
 	replied bool
 	payload []byte
 }
 
 // duty is something that is sent until it is answered.
-type duty struct {
+type pendingSend struct {
 	Send
-	flying bool
-	due    time.Duration
-	wait   time.Duration
-	sent   bool
+	inFlight bool
+	due      time.Duration
+	wait     time.Duration
+	sent     bool
 }
 
 // Send is one message to the server, of the kind. Its fields are those of the protocol's message.
@@ -177,7 +177,7 @@ func New(session uint64, o Options) *Machine {
 		o.RetryMax = 5 * time.Second
 	}
 	o.RetryMax = max(o.RetryMax, o.RetryMin)
-	return &Machine{session: session, options: o, random: o.Seed}
+	return &Machine{session: session, options: o, rng: o.Seed}
 }
 
 // Ended is why the membership is over, or nil.
@@ -196,8 +196,8 @@ func (m *Machine) Take() Ready {
 // Next is when Tick has something to do, if ever.
 func (m *Machine) Next() (at time.Duration, ok bool) {
 	at = math.MaxInt64
-	for _, d := range m.duties {
-		if !d.flying && d.due < at {
+	for _, d := range m.pending {
+		if !d.inFlight && d.due < at {
 			at, ok = d.due, true
 		}
 	}
@@ -206,8 +206,8 @@ func (m *Machine) Next() (at time.Duration, ok bool) {
 
 // Tick sends what is due.
 func (m *Machine) Tick(now time.Duration) {
-	for _, d := range m.duties {
-		if !d.flying && d.due <= now {
+	for _, d := range m.pending {
+		if !d.inFlight && d.due <= now {
 			m.send(d)
 		}
 	}
@@ -220,7 +220,7 @@ func (m *Machine) Connected(now time.Duration) {
 		return
 	}
 	m.sync(now)
-	for _, d := range m.duties {
+	for _, d := range m.pending {
 		if d.Kind != protocol.KindProcessSync {
 			d.due, d.wait = now, m.options.RetryMin
 		}
@@ -230,25 +230,25 @@ func (m *Machine) Connected(now time.Duration) {
 
 // Answered is the outcome of a send.
 func (m *Machine) Answered(now time.Duration, s Send, status protocol.Status) {
-	i := slices.IndexFunc(m.duties, func(d *duty) bool { return d.ID == s.ID })
+	i := slices.IndexFunc(m.pending, func(d *pendingSend) bool { return d.ID == s.ID })
 	if i < 0 {
 		return // nobody wants it any more
 	}
-	d := m.duties[i]
-	d.flying = false
+	d := m.pending[i]
+	d.inFlight = false
 	switch {
 	case status == protocol.StatusNotFound && s.Kind == protocol.KindProcessSync:
 		m.End(now, 0, ErrNotMember)
 		return
 	case status == protocol.StatusOK && s.Kind == protocol.KindProcessRequest, status.Retryable():
-		m.put(now, d) // taken is not answered: the relay may forget
+		m.scheduleRetry(now, d) // taken is not answered: the relay may forget
 		return
 	case status == protocol.StatusPreconditionFailed && s.Kind == protocol.KindProcessRequest:
-		m.put(now, d) // a receiver has gone: news of that are on their way
+		m.scheduleRetry(now, d) // a receiver has gone: news of that are on their way
 		m.sync(now)
 		return
 	}
-	m.drop(d)
+	m.removeSend(d)
 	switch status {
 	case protocol.StatusOK:
 	case protocol.StatusAborted, protocol.StatusNotFound, protocol.StatusPreconditionFailed:
@@ -270,40 +270,40 @@ func (m *Machine) End(now time.Duration, settled uint64, why error) {
 		return
 	}
 	m.supersede(settled)
-	m.ended, m.duties = why, nil
+	m.ended, m.pending = why, nil
 	m.jobs = append(m.jobs, Job{Kind: JobTerminate})
 }
 
 // owe sends something until it is answered.
-func (m *Machine) owe(s Send) *duty {
-	m.ids++
-	s.ID = m.ids
-	d := &duty{Send: s, wait: m.options.RetryMin}
-	m.duties = append(m.duties, d)
+func (m *Machine) addSend(s Send) *pendingSend {
+	m.lastSendID++
+	s.ID = m.lastSendID
+	d := &pendingSend{Send: s, wait: m.options.RetryMin}
+	m.pending = append(m.pending, d)
 	m.send(d)
 	return d
 }
 
-func (m *Machine) send(d *duty) {
-	d.flying = true
+func (m *Machine) send(d *pendingSend) {
+	d.inFlight = true
 	if d.sent {
 		m.ready.Repeated++
 	}
 	d.sent = true
 	if d.Kind == protocol.KindProcessRequest {
-		a := m.round.ask(d.Number)
-		d.To, d.Low = slices.Clone(a.missing), m.round.asks[0].number
+		a := m.round.request(d.Number)
+		d.To, d.Low = slices.Clone(a.missing), m.round.requests[0].number
 	}
 	m.ready.Sends = append(m.ready.Sends, d.Send)
 }
 
 // put lets something wait until it is sent again.
-func (m *Machine) put(now time.Duration, d *duty) {
+func (m *Machine) scheduleRetry(now time.Duration, d *pendingSend) {
 	if d.Kind == protocol.KindProcessRequest {
-		m.patience(now, m.round.ask(d.Number))
+		m.checkSlow(now, m.round.request(d.Number))
 	}
-	m.random += 0x9e3779b97f4a7c15 // splitmix64
-	z := m.random
+	m.rng += 0x9e3779b97f4a7c15 // splitmix64
+	z := m.rng
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
 	z ^= z >> 31
@@ -312,43 +312,43 @@ func (m *Machine) put(now time.Duration, d *duty) {
 }
 
 // patience tells of a message that lacks answers for long: what is unanswered is sent again and again, and comes by here.
-func (m *Machine) patience(now time.Duration, a *ask) {
+func (m *Machine) checkSlow(now time.Duration, a *sentRequest) {
 	switch {
-	case !a.waits:
-		a.waits, a.since = true, now
-	case !a.slow && now-a.since >= SlowAfter:
-		a.slow = true
+	case !a.sinceKnown:
+		a.sinceKnown, a.since = true, now
+	case !a.reportedSlow && now-a.since >= SlowAfter:
+		a.reportedSlow = true
 		m.ready.Slow = append(m.ready.Slow, Slow{Epoch: m.round.Epoch, Number: a.number, Missing: slices.Clone(a.missing)})
 	}
 }
 
-func (m *Machine) drop(d *duty) {
-	if i := slices.Index(m.duties, d); i >= 0 {
-		m.duties = slices.Delete(m.duties, i, i+1)
+func (m *Machine) removeSend(d *pendingSend) {
+	if i := slices.Index(m.pending, d); i >= 0 {
+		m.pending = slices.Delete(m.pending, i, i+1)
 	}
 }
 
 // sync asks for what this member has not confirmed, once at a time.
 func (m *Machine) sync(now time.Duration) {
-	for _, d := range m.duties {
+	for _, d := range m.pending {
 		if d.Kind == protocol.KindProcessSync {
-			if !d.flying {
+			if !d.inFlight {
 				d.due = now
 			}
 			return
 		}
 	}
-	m.owe(Send{Kind: protocol.KindProcessSync, Epoch: m.epoch})
+	m.addSend(Send{Kind: protocol.KindProcessSync, Epoch: m.epoch})
 }
 
 // confirm says that a step was done. A confirmation that is on its way says it, too.
 func (m *Machine) confirm(epoch uint64, step protocol.ProcessStep) {
-	for _, d := range m.duties {
+	for _, d := range m.pending {
 		if d.Kind == protocol.KindProcessConfirm && d.Epoch == epoch && d.Step == step {
 			return
 		}
 	}
-	m.owe(Send{Kind: protocol.KindProcessConfirm, Epoch: epoch, Step: step})
+	m.addSend(Send{Kind: protocol.KindProcessConfirm, Epoch: epoch, Step: step})
 }
 
 // Fail reports the round failed, for the handler: it is tried again, with a new epoch. Said again it does nothing.
@@ -356,7 +356,7 @@ func (m *Machine) Fail(epoch uint64, why error) error {
 	r := m.round
 	switch {
 	case m.ended != nil || r == nil || r.Epoch != epoch || r.over:
-		return ErrOver
+		return ErrRoundOver
 	case !r.prepared:
 		return ErrNotPrepared
 	}
@@ -374,5 +374,5 @@ func (m *Machine) fail(r *round, why error) {
 	if len(text) > protocol.MaxProcessText {
 		text = text[:protocol.MaxProcessText]
 	}
-	m.owe(Send{Kind: protocol.KindProcessFail, Epoch: r.Epoch, Text: text})
+	m.addSend(Send{Kind: protocol.KindProcessFail, Epoch: r.Epoch, Text: text})
 }

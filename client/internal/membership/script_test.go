@@ -1,4 +1,4 @@
-package process
+package membership
 
 import (
 	"errors"
@@ -14,17 +14,17 @@ import (
 )
 
 // story is a machine of session 1 whose retries wait without jitter worth showing, with what came out of it so far.
-type story struct {
+type script struct {
 	m    *Machine
 	now  time.Duration
 	job  *Job
 	sent map[uint64]Send
 }
 
-// TestStories runs testdata: inputs, one a line, and what came out of each.
-func TestStories(t *testing.T) {
+// TestScripts runs testdata: inputs, one a line, and what came out of each.
+func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		s := &story{m: New(1, Options{MaxProcessFailures: 2}), sent: map[uint64]Send{}}
+		s := &script{m: New(1, Options{MaxProcessFailures: 2}), sent: map[uint64]Send{}}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			var out strings.Builder
 			for _, line := range strings.Split(d.Input, "\n") {
@@ -70,7 +70,7 @@ var messageKinds = map[string]protocol.ProcessMessageKind{
 	"request": protocol.MessageRequest, "reply": protocol.MessageReply, "refused": protocol.MessageRefused,
 }
 
-func (s *story) step(t *testing.T, f []string) string {
+func (s *script) step(t *testing.T, f []string) string {
 	var err error
 	what := ""
 	switch f[0] {
@@ -88,14 +88,14 @@ func (s *story) step(t *testing.T, f []string) string {
 		for _, m := range list(text["members"]) {
 			e.Members = append(e.Members, protocol.ProcessMember{Session: m})
 		}
-		s.m.Told(s.now, e)
+		s.m.HandleRound(s.now, e)
 	case "letter":
 		num, text := fields(t, f[2:])
-		s.m.Letter(s.now, &protocol.ProcessMessage{
+		s.m.HandleMessage(s.now, &protocol.ProcessMessage{
 			Session: 1, Kind: messageKinds[f[1]], From: num["from"], Epoch: num["epoch"], Number: num["number"], Low: num["low"], Payload: []byte(text["payload"]),
 		})
 	case "job":
-		j, ok := s.m.Job()
+		j, ok := s.m.NextJob()
 		if what = " none"; ok {
 			s.job, what = &j, " "+showJob(&j)
 		}
@@ -103,11 +103,11 @@ func (s *story) step(t *testing.T, f []string) string {
 		if len(f) > 1 {
 			err = errors.New(strings.Join(f[1:], " "))
 		}
-		s.m.Ran(s.now, *s.job, err)
+		s.m.JobDone(s.now, *s.job, err)
 		err = nil
 	case "ask":
 		num, text := fields(t, f[1:])
-		_, err = s.m.Ask(num["epoch"], list(text["to"]), []byte(text["payload"]))
+		_, err = s.m.Request(num["epoch"], list(text["to"]), []byte(text["payload"]))
 	case "fail":
 		num, text := fields(t, f[1:])
 		err = s.m.Fail(num["epoch"], errors.New(text["text"]))
@@ -116,7 +116,7 @@ func (s *story) step(t *testing.T, f []string) string {
 		s.m.GiveUp(n)
 	case "respond":
 		num, text := fields(t, f[1:])
-		err = s.m.Respond(num["epoch"], num["to"], num["number"], []byte(text["payload"]))
+		err = s.m.Reply(num["epoch"], num["to"], num["number"], []byte(text["payload"]))
 	case "complete":
 		num, text := fields(t, f[1:])
 		err = s.m.Complete(num["epoch"], []byte(text["result"]))

@@ -5,16 +5,16 @@ import "math/bits"
 // numbers are the sequence numbers of a session's requests. The zero value is not usable; see reset.
 //
 // Invariant: low is the lowest number that is still open, or next if none is. Of the numbers from low on, the first 64 have a bit each, further ones are in more.
-type numbers struct {
+type seqAllocator struct {
 	next, low uint64
 	open      uint64 // bit i: low + i is open
 	more      map[uint64]struct{}
 }
 
-func (n *numbers) reset(first uint64) { *n = numbers{next: first, low: first} }
+func (n *seqAllocator) reset(first uint64) { *n = seqAllocator{next: first, low: first} }
 
 // take opens the next number.
-func (n *numbers) take() uint64 {
+func (n *seqAllocator) take() uint64 {
 	seq := n.next
 	n.next++
 	if i := seq - n.low; i < 64 {
@@ -30,7 +30,7 @@ func (n *numbers) take() uint64 {
 
 // done closes a number: its answer has come, or nobody wants it any more. From then on the server refuses it, wherever a copy of it is still on its way,
 // as soon as a later request has arrived there.
-func (n *numbers) done(seq uint64) {
+func (n *seqAllocator) done(seq uint64) {
 	if i := seq - n.low; i < 64 {
 		n.open &^= 1 << i
 	} else {

@@ -11,26 +11,26 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestSuspect: a server from whom others have taken over is given up at once when it is silent, and kept when it answers.
-func TestSuspect(t *testing.T) {
+// TestProbe: a server from whom others have taken over is given up at once when it is silent, and kept when it answers.
+func TestProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		c := f.open(t)
-		cn, err := c.any(bg)
+		cn, err := c.anyConn(bg)
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Millisecond)
-		cn.suspect()
-		time.Sleep(2 * leastSilence)
+		cn.probe()
+		time.Sleep(2 * minSilence)
 		if cn.isLost() {
 			t.Fatalf("a server that answers was given up: %v", cn.err)
 		}
 		f.set(func() {
 			f.on = func(_ *fakeConn, h protocol.Header) bool { return h.Kind == protocol.KindPing }
 		})
-		cn.suspect()
-		time.Sleep(leastSilence + time.Millisecond)
+		cn.probe()
+		time.Sleep(minSilence + time.Millisecond)
 		if !cn.isLost() {
 			t.Fatal("a silent server was not given up")
 		}
@@ -93,7 +93,7 @@ func TestLeaderHangs(t *testing.T) {
 		time.Sleep(election)
 		f.elect(2, 5)
 		for range 3 {
-			if o := <-done; o.err != nil || o.took > election+leaderPatience+100*time.Millisecond {
+			if o := <-done; o.err != nil || o.took > election+formerLeaderTimeout+100*time.Millisecond {
 				t.Errorf("%s: %v after %s", o.what, o.err, o.took)
 			}
 		}
@@ -110,7 +110,7 @@ func TestLeaderHangs(t *testing.T) {
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if at := f.at[s.id]; at == nil || at.instance != 2 {
+		if at := f.attachedAt[s.id]; at == nil || at.instance != 2 {
 			t.Error("the session is not attached at the new leader")
 		}
 	})
@@ -140,7 +140,7 @@ func TestLeaderAnswers(t *testing.T) {
 		}()
 		time.Sleep(100 * time.Millisecond)
 		f.elect(2, 5)
-		time.Sleep(leaderPatience / 2)
+		time.Sleep(formerLeaderTimeout / 2)
 		f.set(func() {
 			for _, answer := range waiting {
 				answer()
@@ -178,11 +178,11 @@ func TestOnlyConnectionHangs(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(began); took > 3*leastSilence {
+		if took := time.Since(began); took > 3*minSilence {
 			t.Errorf("the read waited for %s", took)
 		}
-		time.Sleep(hungAfter + leastSilence)
-		if l := c.link(1, ""); l.current.Load() != nil && !l.current.Load().isLost() {
+		time.Sleep(hungTimeout + minSilence)
+		if l := c.connector(1, ""); l.current.Load() != nil && !l.current.Load().isLost() {
 			t.Error("the connection to the silent instance was not given up")
 		}
 	})
@@ -195,7 +195,7 @@ func TestSilentReplica(t *testing.T) {
 		_, n := f.openNode(t)
 		time.Sleep(30 * time.Second)
 		f.hang(1)
-		ctx, cancel := context.WithTimeout(bg, 2*(hungAfter+leastSilence))
+		ctx, cancel := context.WithTimeout(bg, 2*(hungTimeout+minSilence))
 		defer cancel()
 		f.set(func() {
 			for shard := range f.master { // as of term 0: nobody was elected
@@ -213,7 +213,7 @@ func TestSilentReplica(t *testing.T) {
 func TestClusterBeingMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.unmade = true
+		f.noTiers = true
 		c := f.open(t)
 		n, err := c.Node(bg, "/n")
 		if err != nil {
@@ -263,7 +263,7 @@ func TestClusterBeingMade(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		f.set(func() {
-			f.unmade = false
+			f.noTiers = false
 			f.version++
 			for fc := range f.conns {
 				fc.send(protocol.KindMapChanged, 0, 0, &protocol.MapChanged{Version: f.version})

@@ -1,4 +1,4 @@
-package process
+package membership
 
 import (
 	"slices"
@@ -7,8 +7,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-func (r *round) ask(number uint64) *ask {
-	for _, a := range r.asks {
+func (r *round) request(number uint64) *sentRequest {
+	for _, a := range r.requests {
 		if a.number == number {
 			return a
 		}
@@ -17,37 +17,37 @@ func (r *round) ask(number uint64) *ask {
 }
 
 // Ask sends a message to members of the round. JobAnswered follows when all have answered, or JobGivenUp when the round is over before, or already. When the
-// membership is over nothing runs any more: ErrOver.
-func (m *Machine) Ask(epoch uint64, to []uint64, payload []byte) (number uint64, err error) {
+// membership is over nothing runs any more: ErrRoundOver.
+func (m *Machine) Request(epoch uint64, to []uint64, payload []byte) (number uint64, err error) {
 	r := m.round
 	switch {
 	case len(payload) > protocol.MaxProcessPayload:
 		return 0, ErrTooLarge
 	case m.ended != nil:
-		return 0, ErrOver
+		return 0, ErrRoundOver
 	case len(to) == 0:
 		return 0, ErrNoReceiver
 	case r == nil || r.Epoch != epoch || r.over || r.failed:
-		return m.askedLate(epoch), nil
+		return m.requestLate(epoch), nil
 	}
 	for i, s := range to {
 		if r.Member(s) == nil || slices.Contains(to[:i], s) {
 			return 0, ErrNoReceiver
 		}
 	}
-	m.number++
-	a := &ask{number: m.number, payload: payload, missing: slices.Clone(to)}
-	r.asks = append(r.asks, a)
-	a.duty = m.owe(Send{Kind: protocol.KindProcessRequest, Epoch: epoch, Number: a.number, Payload: payload})
+	m.lastMessage++
+	a := &sentRequest{number: m.lastMessage, payload: payload, missing: slices.Clone(to)}
+	r.requests = append(r.requests, a)
+	a.send = m.addSend(Send{Kind: protocol.KindProcessRequest, Epoch: epoch, Number: a.number, Payload: payload})
 	return a.number, nil
 }
 
-// askedLate gives up a message of a round that is over, behind the round's end.
-func (m *Machine) askedLate(epoch uint64) (number uint64) {
-	m.number++
-	if r := m.round; r != nil && r.Epoch == epoch && !r.settling {
-		r.asks = append(r.asks, &ask{number: m.number})
-		return m.number
+// requestLate gives up a message of a round that is over, behind the round's end.
+func (m *Machine) requestLate(epoch uint64) (number uint64) {
+	m.lastMessage++
+	if r := m.round; r != nil && r.Epoch == epoch && !r.endQueued {
+		r.requests = append(r.requests, &sentRequest{number: m.lastMessage})
+		return m.lastMessage
 	}
 	i := 0
 	for j := range m.jobs {
@@ -55,8 +55,8 @@ func (m *Machine) askedLate(epoch uint64) (number uint64) {
 			i = j + 1
 		}
 	}
-	m.jobs = slices.Insert(m.jobs, i, Job{Kind: JobGivenUp, Round: &Round{Epoch: epoch}, Number: m.number})
-	return m.number
+	m.jobs = slices.Insert(m.jobs, i, Job{Kind: JobGivenUp, Round: &Round{Epoch: epoch}, Number: m.lastMessage})
+	return m.lastMessage
 }
 
 // GiveUp ends a message of this member that still lacks answers: JobGivenUp follows with those that came.
@@ -68,26 +68,26 @@ func (m *Machine) giveUp(number uint64) {
 	if r == nil || r.over {
 		return
 	}
-	if a := r.ask(number); a != nil {
-		if a.duty != nil {
-			m.drop(a.duty)
+	if a := r.request(number); a != nil {
+		if a.send != nil {
+			m.removeSend(a.send)
 		}
-		r.asks = slices.DeleteFunc(r.asks, func(b *ask) bool { return a == b })
-		m.jobs = append(m.jobs, Job{Kind: JobGivenUp, Round: &r.Round, Number: number, Answers: a.answers, of: r})
+		r.requests = slices.DeleteFunc(r.requests, func(b *sentRequest) bool { return a == b })
+		m.jobs = append(m.jobs, Job{Kind: JobGivenUp, Round: &r.Round, Number: number, Answers: a.answers, round: r})
 	}
 }
 
 // Letter takes in a message, or the answer to one.
-func (m *Machine) Letter(now time.Duration, l *protocol.ProcessMessage) {
+func (m *Machine) HandleMessage(now time.Duration, l *protocol.ProcessMessage) {
 	r := m.round
 	if m.ended != nil || r == nil || r.Epoch != l.Epoch || r.over || r.failed || !r.prepared {
 		return // it comes again if it counts
 	}
 	switch l.Kind {
 	case protocol.MessageRequest:
-		m.asked(r, l)
+		m.handleRequest(r, l)
 	case protocol.MessageReply, protocol.MessageRefused:
-		a := r.ask(l.Number)
+		a := r.request(l.Number)
 		if a == nil {
 			return
 		}
@@ -96,26 +96,26 @@ func (m *Machine) Letter(now time.Duration, l *protocol.ProcessMessage) {
 			return
 		}
 		if l.Kind == protocol.MessageRefused {
-			if !a.duty.flying {
-				m.put(now, a.duty)
+			if !a.send.inFlight {
+				m.scheduleRetry(now, a.send)
 			}
 			return
 		}
 		a.missing = slices.Delete(a.missing, i, i+1)
 		a.answers = append(a.answers, Answer{From: l.From, Payload: l.Payload})
 		if len(a.missing) == 0 {
-			r.asks = slices.DeleteFunc(r.asks, func(b *ask) bool { return a == b })
-			m.drop(a.duty)
-			m.jobs = append(m.jobs, Job{Kind: JobAnswered, Round: &r.Round, Number: a.number, Answers: a.answers, of: r})
+			r.requests = slices.DeleteFunc(r.requests, func(b *sentRequest) bool { return a == b })
+			m.removeSend(a.send)
+			m.jobs = append(m.jobs, Job{Kind: JobAnswered, Round: &r.Round, Number: a.number, Answers: a.answers, round: r})
 		}
 	}
 }
 
 // asked takes in a message of another member: it runs once, and a copy of it gets the reply that is remembered.
-func (m *Machine) asked(r *round, l *protocol.ProcessMessage) {
+func (m *Machine) handleRequest(r *round, l *protocol.ProcessMessage) {
 	s := r.senders[l.From]
 	if s == nil {
-		s = &sender{handled: make(map[uint64]*handled)}
+		s = &messageSender{handled: make(map[uint64]*handledMessage)}
 		r.senders[l.From] = s
 	}
 	if l.Low > s.low {
@@ -131,49 +131,49 @@ func (m *Machine) asked(r *round, l *protocol.ProcessMessage) {
 	}
 	if h := s.handled[l.Number]; h != nil {
 		if h.replied {
-			m.reply(r, l.From, l.Number, h.payload, false)
+			m.sendReply(r, l.From, l.Number, h.payload, false)
 		}
 		return
 	}
-	s.handled[l.Number] = &handled{}
-	m.jobs = append(m.jobs, Job{Kind: JobProcess, Round: &r.Round, From: l.From, Number: l.Number, Payload: l.Payload, of: r})
+	s.handled[l.Number] = &handledMessage{}
+	m.jobs = append(m.jobs, Job{Kind: JobProcess, Round: &r.Round, From: l.From, Number: l.Number, Payload: l.Payload, round: r})
 }
 
 // reply sends an answer, unless it is on its way.
-func (m *Machine) reply(r *round, to, number uint64, payload []byte, refused bool) {
-	for _, d := range m.duties {
+func (m *Machine) sendReply(r *round, to, number uint64, payload []byte, refused bool) {
+	for _, d := range m.pending {
 		if d.Kind == protocol.KindProcessReply && d.Epoch == r.Epoch && d.To[0] == to && d.Number == number && d.Refused == refused {
 			return
 		}
 	}
-	m.owe(Send{Kind: protocol.KindProcessReply, Epoch: r.Epoch, To: []uint64{to}, Number: number, Payload: payload, Refused: refused})
+	m.addSend(Send{Kind: protocol.KindProcessReply, Epoch: r.Epoch, To: []uint64{to}, Number: number, Payload: payload, Refused: refused})
 }
 
 // Respond answers a message that runs or ran, once.
-func (m *Machine) Respond(epoch, from, number uint64, payload []byte) error {
+func (m *Machine) Reply(epoch, from, number uint64, payload []byte) error {
 	r := m.round
 	switch {
 	case len(payload) > protocol.MaxProcessPayload:
 		return ErrTooLarge
 	case m.ended != nil || r == nil || r.Epoch != epoch || r.over:
-		return ErrOver
+		return ErrRoundOver
 	}
 	s := r.senders[from]
 	if s == nil || s.handled[number] == nil {
-		return ErrNotAsked
+		return ErrRequestGone
 	}
 	h := s.handled[number]
 	if h.replied {
 		return ErrReplied
 	}
 	h.replied, h.payload = true, payload
-	m.reply(r, from, number, payload, false)
+	m.sendReply(r, from, number, payload, false)
 	return nil
 }
 
 // processed is the end of JobProcess. A reply that was given stands, whatever came after it.
 func (m *Machine) processed(j Job, err error) {
-	r := j.of
+	r := j.round
 	if r.over || r.failed {
 		return
 	}
@@ -183,7 +183,7 @@ func (m *Machine) processed(j Job, err error) {
 	}
 	if h := r.senders[j.From].handled[j.Number]; h != nil && !h.replied {
 		delete(r.senders[j.From].handled, j.Number) // a copy runs again
-		m.reply(r, j.From, j.Number, nil, true)
+		m.sendReply(r, j.From, j.Number, nil, true)
 	}
 	r.failures++
 	if most := m.options.MaxProcessFailures; most > 0 && r.failures >= most {

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	claimShards  = 3
-	claimBuckets = 8
+	testShards  = 3
+	testBuckets = 8
 )
 
-// TestMirrorOverMoves drives a watch of a prefix with naive shards whose buckets move at random. Each shard's stream arrives in order, but streams overtake each other, and
+// TestLocalCopyOverMoves drives a watch of a prefix with naive shards whose buckets move at random. Each shard's stream arrives in order, but streams overtake each other, and
 // break off and start anew. Names that are always there are never told gone, and in the end the watch knows exactly what there is.
-func TestMirrorOverMoves(t *testing.T) {
+func TestLocalCopyOverMoves(t *testing.T) {
 	for seed := range uint64(400) {
-		m := newMovingWorld(t, seed)
+		m := newMovingShards(t, seed)
 		for range 400 {
 			m.step()
 		}
@@ -25,8 +25,8 @@ func TestMirrorOverMoves(t *testing.T) {
 	}
 }
 
-// movingWorld is the shards, and the client's watch of them.
-type movingWorld struct {
+// movingShards is the shards, and the client's watch of them.
+type movingShards struct {
 	t      *testing.T
 	seed   uint64
 	r      *rand.Rand
@@ -34,22 +34,22 @@ type movingWorld struct {
 	names  []string
 	there  map[string]uint64 // name -> version; 0: it does not exist
 	kept   map[string]bool   // it is always there
-	owner  [claimBuckets]int // -1: frozen
-	from   [claimBuckets]int // who froze it
-	epoch  [claimBuckets]uint64
+	owner  [testBuckets]int  // -1: frozen
+	from   [testBuckets]int  // who froze it
+	epoch  [testBuckets]uint64
 	index  uint64
-	queues [claimShards][]any // *protocol.Snapshot, *delta, on their way
+	queues [testShards][]any // *protocol.Snapshot, *delta, on their way
 	view   map[string]uint64
 }
 
-func newMovingWorld(t *testing.T, seed uint64) *movingWorld {
-	m := &movingWorld{t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 2)), there: map[string]uint64{}, kept: map[string]bool{}, view: map[string]uint64{}}
+func newMovingShards(t *testing.T, seed uint64) *movingShards {
+	m := &movingShards{t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 2)), there: map[string]uint64{}, kept: map[string]bool{}, view: map[string]uint64{}}
 	m.w = &watch{
 		n: &Node{c: newClient(Config{Endpoints: []string{"x"}, clock: bubbleClock{}, Logger: discard()}), id: 7}, prefix: true,
-		wake: make(chan struct{}, 1), names: map[string]*watched{}, laid: &routes{},
+		wake: make(chan struct{}, 1), names: map[string]*watchedSemaphore{}, routes: &routeTable{},
 	}
 	for b := range m.owner {
-		m.owner[b], m.epoch[b] = b%claimShards, 1
+		m.owner[b], m.epoch[b] = b%testShards, 1
 	}
 	for i := range 24 {
 		name := fmt.Sprintf("n%d", i)
@@ -58,30 +58,30 @@ func newMovingWorld(t *testing.T, seed uint64) *movingWorld {
 			m.there[name], m.kept[name] = 1, i%3 == 1
 		}
 	}
-	for i := range claimShards {
-		m.w.parts = append(m.w.parts, &part{w: m.w, shard: uint64(i)})
+	for i := range testShards {
+		m.w.shardWatches = append(m.w.shardWatches, &shardWatch{w: m.w, shard: uint64(i)})
 		m.open(i)
 	}
 	return m
 }
 
-func (m *movingWorld) bucket(name string) uint32 {
-	return protocol.Bucket(m.w.n.id, []byte(name), claimBuckets)
+func (m *movingShards) bucket(name string) uint32 {
+	return protocol.Bucket(m.w.n.id, []byte(name), testBuckets)
 }
 
 // open opens the stream of a shard, again if need be: what was on its way is lost.
-func (m *movingWorld) open(shard int) {
-	p := m.w.parts[shard]
+func (m *movingShards) open(shard int) {
+	p := m.w.shardWatches[shard]
 	if p.stream != nil {
-		p.stream.cut(errLinkLost)
+		p.stream.cut(errConnLost)
 	}
-	p.stream, m.w.idle = &stream{part: p, cn: &conn{}, id: 1}, 0
+	p.stream, m.w.idle = &watchStream{shardWatch: p, cn: &conn{}, id: 1}, 0
 	m.queues[shard] = nil
 	m.restart(shard)
 }
 
 // restart sends a shard's snapshot.
-func (m *movingWorld) restart(shard int) {
+func (m *movingShards) restart(shard int) {
 	m.index++
 	page := &protocol.Snapshot{Index: m.index, First: true, Last: true}
 	for b := range m.owner {
@@ -99,8 +99,8 @@ func (m *movingWorld) restart(shard int) {
 	m.queues[shard] = append(m.queues[shard], page)
 }
 
-func (m *movingWorld) step() {
-	b := m.r.IntN(claimBuckets)
+func (m *movingShards) step() {
+	b := m.r.IntN(testBuckets)
 	switch x := m.r.IntN(100); {
 	case x < 30:
 		m.change()
@@ -108,19 +108,19 @@ func (m *movingWorld) step() {
 		m.from[b], m.owner[b] = m.owner[b], -1
 		m.restart(m.from[b])
 	case x < 50 && m.owner[b] < 0:
-		m.owner[b], m.epoch[b] = m.r.IntN(claimShards), m.epoch[b]+1+m.r.Uint64N(2)
+		m.owner[b], m.epoch[b] = m.r.IntN(testShards), m.epoch[b]+1+m.r.Uint64N(2)
 		m.restart(m.owner[b])
 	case x < 52:
-		m.open(m.r.IntN(claimShards))
+		m.open(m.r.IntN(testShards))
 	case x < 90:
-		m.deliver(m.r.IntN(claimShards))
+		m.deliver(m.r.IntN(testShards))
 	default:
 		for m.read() {
 		}
 	}
 }
 
-func (m *movingWorld) change() {
+func (m *movingShards) change() {
 	name := m.names[m.r.IntN(len(m.names))]
 	shard := m.owner[m.bucket(name)]
 	if shard < 0 {
@@ -142,13 +142,13 @@ func (m *movingWorld) change() {
 	m.queues[shard] = append(m.queues[shard], &delta{name: name, index: m.index, changes: []change{c}})
 }
 
-func (m *movingWorld) deliver(shard int) {
+func (m *movingShards) deliver(shard int) {
 	q := m.queues[shard]
 	if len(q) == 0 {
 		return
 	}
 	m.queues[shard] = q[1:]
-	st := m.w.parts[shard].stream
+	st := m.w.shardWatches[shard].stream
 	switch x := q[0].(type) {
 	case *protocol.Snapshot:
 		st.page(x)
@@ -157,7 +157,7 @@ func (m *movingWorld) deliver(shard int) {
 	}
 }
 
-func (m *movingWorld) read() bool {
+func (m *movingShards) read() bool {
 	ev, ok, err := m.w.next()
 	if err != nil {
 		m.t.Fatal(err)
@@ -179,14 +179,14 @@ func (m *movingWorld) read() bool {
 }
 
 // settle ends all moves, delivers all there is, and compares.
-func (m *movingWorld) settle() {
+func (m *movingShards) settle() {
 	for b := range m.owner {
 		if m.owner[b] < 0 {
 			m.owner[b], m.epoch[b] = m.from[b], m.epoch[b]+1
 			m.restart(m.from[b])
 		}
 	}
-	for shard := range claimShards {
+	for shard := range testShards {
 		for len(m.queues[shard]) > 0 {
 			m.deliver(shard)
 		}

@@ -17,24 +17,24 @@ import (
 
 // coordinator is a server with one shard in one instance, as little as the SDK needs, around the machine that real servers run. It speaks the protocol over pipes, so that
 // a test may run in virtual time: log time is the time of the test.
-type coordinator struct {
+type fakeServer struct {
 	t     testing.TB
 	begun time.Time
 
 	mu       sync.Mutex
 	away     bool // nobody can connect
-	conns    map[*line]bool
-	sessions map[uint64]*line // where each is attached; nil: nowhere
+	conns    map[*fakeConn]bool
+	sessions map[uint64]*fakeConn // where each is attached; nil: nowhere
 	answers  map[protocol.Head]any
 	last     uint64 // session
-	tracks   map[string]*hosted
+	tracks   map[string]*hostedTrack
 	polls    int
 	expiry   time.Duration // of a session without a connection
 	log      []rollout.Change
 }
 
 // hosted is a track and who watches it.
-type hosted struct {
+type hostedTrack struct {
 	*rollout.Track
 	watches map[watchKey]*protocol.TrackWatch
 	timer   *time.Timer
@@ -42,13 +42,13 @@ type hosted struct {
 }
 
 type watchKey struct {
-	on *line
+	on *fakeConn
 	id uint64
 }
 
 // line is one connection.
-type line struct {
-	c    *coordinator
+type fakeConn struct {
+	c    *fakeServer
 	nc   net.Conn
 	mu   sync.Mutex
 	out  []byte
@@ -56,44 +56,44 @@ type line struct {
 	over chan struct{}
 }
 
-func newCoordinator(t testing.TB) *coordinator {
-	return &coordinator{
-		t: t, begun: time.Now(), conns: map[*line]bool{}, sessions: map[uint64]*line{}, answers: map[protocol.Head]any{}, tracks: map[string]*hosted{},
+func newFakeServer(t testing.TB) *fakeServer {
+	return &fakeServer{
+		t: t, begun: time.Now(), conns: map[*fakeConn]bool{}, sessions: map[uint64]*fakeConn{}, answers: map[protocol.Head]any{}, tracks: map[string]*hostedTrack{},
 		expiry: 30 * time.Second,
 	}
 }
 
 // dial opens a client of the coordinator. It is abandoned with the test.
-func (c *coordinator) dial() *client.Client {
+func (c *fakeServer) dial() *client.Client {
 	c.t.Helper()
 	cl, err := client.Open(context.Background(), c.config())
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.t.Cleanup(cl.Abandon)
+	c.t.Cleanup(cl.CloseWithoutRelease)
 	return cl
 }
 
-func (c *coordinator) config() client.Config {
+func (c *fakeServer) config() client.Config {
 	return client.Config{Endpoints: []string{"one"}, Dial: c.connect}
 }
 
-func (c *coordinator) connect(context.Context, string) (net.Conn, error) {
+func (c *fakeServer) connect(context.Context, string) (net.Conn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.away {
 		return nil, errors.New("connection refused")
 	}
 	here, there := net.Pipe()
-	l := &line{c: c, nc: there, wake: make(chan struct{}, 1), over: make(chan struct{})}
+	l := &fakeConn{c: c, nc: there, wake: make(chan struct{}, 1), over: make(chan struct{})}
 	c.conns[l] = true
 	go l.write()
 	go l.serve()
 	return here, nil
 }
 
-// setAway cuts all connections and lets nobody in, until it is undone.
-func (c *coordinator) setAway(away bool) {
+// setUnreachable cuts all connections and lets nobody in, until it is undone.
+func (c *fakeServer) setUnreachable(away bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.away = away
@@ -105,8 +105,8 @@ func (c *coordinator) setAway(away bool) {
 }
 
 // close ends what the coordinator has going.
-func (c *coordinator) close() {
-	c.setAway(true)
+func (c *fakeServer) close() {
+	c.setUnreachable(true)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, h := range c.tracks {
@@ -116,12 +116,12 @@ func (c *coordinator) close() {
 	}
 }
 
-func (c *coordinator) now() rollout.Now {
+func (c *fakeServer) now() rollout.Now {
 	now := time.Now()
 	return rollout.Now{Log: uint64(now.Sub(c.begun)/time.Millisecond) + 1, Wall: uint64(now.UnixMilli())}
 }
 
-func (l *line) serve() {
+func (l *fakeConn) serve() {
 	defer close(l.over)
 	defer l.gone()
 	var buf []byte
@@ -153,7 +153,7 @@ func (l *line) serve() {
 }
 
 // gone takes in that the connection is over. Its sessions expire after a while, unless they are attached elsewhere by then.
-func (l *line) gone() {
+func (l *fakeConn) gone() {
 	_ = l.nc.Close()
 	c := l.c
 	c.mu.Lock()
@@ -177,17 +177,17 @@ func (l *line) gone() {
 }
 
 // end ends a session. mu is held.
-func (c *coordinator) end(session uint64) {
+func (c *fakeServer) end(session uint64) {
 	delete(c.sessions, session)
 	for _, name := range slices.Sorted(maps.Keys(c.tracks)) {
-		c.step(c.tracks[name], func(h *hosted, out *rollout.Changes) error {
+		c.step(c.tracks[name], func(h *hostedTrack, out *rollout.Changes) error {
 			h.SessionEnded(c.now(), session, out)
 			return nil
 		})
 	}
 }
 
-func (l *line) write() {
+func (l *fakeConn) write() {
 	for {
 		select {
 		case <-l.wake:
@@ -204,7 +204,7 @@ func (l *line) write() {
 	}
 }
 
-func (l *line) send(kind protocol.Kind, id, arg uint64, m protocol.Message) {
+func (l *fakeConn) send(kind protocol.Kind, id, arg uint64, m protocol.Message) {
 	l.mu.Lock()
 	l.out = protocol.AppendFrame(l.out, kind, id, arg, m)
 	l.mu.Unlock()
@@ -215,7 +215,7 @@ func (l *line) send(kind protocol.Kind, id, arg uint64, m protocol.Message) {
 }
 
 // reply answers a request: with a message, or with the error that there is instead.
-func (l *line) reply(h protocol.Header, m protocol.Message, err error) {
+func (l *fakeConn) reply(h protocol.Header, m protocol.Message, err error) {
 	if err == nil {
 		l.send(h.Kind|protocol.KindReply, h.ID, 0, m)
 		return
@@ -229,7 +229,7 @@ func (l *line) reply(h protocol.Header, m protocol.Message, err error) {
 }
 
 // step makes a call to a track, tells those who watch, and sets its timer. mu is held.
-func (c *coordinator) step(h *hosted, call func(*hosted, *rollout.Changes) error) error {
+func (c *fakeServer) step(h *hostedTrack, call func(*hostedTrack, *rollout.Changes) error) error {
 	var out rollout.Changes
 	err := call(h, &out)
 	h.steps++
@@ -253,7 +253,7 @@ func (c *coordinator) step(h *hosted, call func(*hosted, *rollout.Changes) error
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			if !c.away || len(c.conns) > 0 {
-				_ = c.step(h, func(h *hosted, out *rollout.Changes) error {
+				_ = c.step(h, func(h *hostedTrack, out *rollout.Changes) error {
 					h.Tick(c.now(), out)
 					return nil
 				})
@@ -271,7 +271,7 @@ func wanted(w *protocol.TrackWatch, c *rollout.Change) bool {
 	return !w.Targets || c.Kind == rollout.ChangeTarget || c.Kind == rollout.ChangeWiden || c.Kind == rollout.ChangeState && c.State == rollout.StateReady
 }
 
-func decode[M protocol.Message](l *line, h protocol.Header, m M) M {
+func decode[M protocol.Message](l *fakeConn, h protocol.Header, m M) M {
 	if err := m.DecodeBody(h.Body); err != nil {
 		l.c.t.Error(err)
 	}
@@ -281,7 +281,7 @@ func decode[M protocol.Message](l *line, h protocol.Header, m M) M {
 var errNoTrack = protocol.Errorf(protocol.StatusNotFound, "there is no such track; create it first")
 
 // answer serves a request. mu is held.
-func (l *line) answer(h protocol.Header) {
+func (l *fakeConn) answer(h protocol.Header) {
 	c := l.c
 	switch h.Kind {
 	case protocol.KindHello:
@@ -331,7 +331,7 @@ func (l *line) answer(h protocol.Header) {
 	}
 }
 
-func (l *line) watch(h protocol.Header, m *protocol.TrackWatch) {
+func (l *fakeConn) watch(h protocol.Header, m *protocol.TrackWatch) {
 	t := l.c.tracks[string(m.Name)]
 	if t == nil {
 		l.reply(h, nil, errNoTrack)
@@ -346,7 +346,7 @@ func (l *line) watch(h protocol.Header, m *protocol.TrackWatch) {
 }
 
 // track serves the requests on tracks.
-func (l *line) track(h protocol.Header) {
+func (l *fakeConn) track(h protocol.Header) {
 	request := map[protocol.Kind]interface {
 		protocol.Message
 		protocol.Validator
@@ -372,7 +372,7 @@ func (l *line) track(h protocol.Header) {
 }
 
 // caller is who makes a call. mu is held.
-func (l *line) caller(session uint64, id string, incarnation uint64) (rollout.Caller, error) {
+func (l *fakeConn) caller(session uint64, id string, incarnation uint64) (rollout.Caller, error) {
 	if l.c.sessions[session] != l {
 		return rollout.Caller{}, protocol.Errorf(protocol.StatusBadSession, "it is not attached here")
 	}
@@ -380,7 +380,7 @@ func (l *line) caller(session uint64, id string, incarnation uint64) (rollout.Ca
 }
 
 // of finds a track. mu is held.
-func (c *coordinator) of(name []byte) (*hosted, error) {
+func (c *fakeServer) of(name []byte) (*hostedTrack, error) {
 	if t := c.tracks[string(name)]; t != nil {
 		return t, nil
 	}
@@ -388,7 +388,7 @@ func (c *coordinator) of(name []byte) (*hosted, error) {
 }
 
 // on makes a call to a track of this name. mu is held.
-func (c *coordinator) on(name []byte, call func(*hosted, *rollout.Changes) error) error {
+func (c *fakeServer) on(name []byte, call func(*hostedTrack, *rollout.Changes) error) error {
 	t, err := c.of(name)
 	if err != nil {
 		return err
@@ -403,7 +403,7 @@ type answered struct {
 }
 
 // numbered applies a request of a session at most once. mu is held.
-func (l *line) numbered(head protocol.Head, apply func() (protocol.Message, error)) (protocol.Message, error) {
+func (l *fakeConn) numbered(head protocol.Head, apply func() (protocol.Message, error)) (protocol.Message, error) {
 	if l.c.sessions[head.Session] != l {
 		return nil, protocol.Errorf(protocol.StatusBadSession, "it is not attached here")
 	}
@@ -417,7 +417,7 @@ func (l *line) numbered(head protocol.Head, apply func() (protocol.Message, erro
 }
 
 // apply serves a request on a track as it came. mu is held.
-func (l *line) apply(request protocol.Message) (protocol.Message, error) {
+func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 	c, empty := l.c, &protocol.Empty{}
 	switch m := request.(type) {
 	case *protocol.TrackCreate:
@@ -431,13 +431,13 @@ func (l *line) apply(request protocol.Message) (protocol.Message, error) {
 				return nil, err
 			}
 			c.log = append(c.log, out.List...)
-			c.tracks[string(m.Name)] = &hosted{Track: t, watches: map[watchKey]*protocol.TrackWatch{}}
+			c.tracks[string(m.Name)] = &hostedTrack{Track: t, watches: map[watchKey]*protocol.TrackWatch{}}
 			return &protocol.TrackRevision{Revision: t.Revision()}, nil
 		})
 	case *protocol.TrackAlter:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
 			reply := &protocol.TrackRevision{}
-			return reply, c.on(m.Name, func(h *hosted, out *rollout.Changes) error {
+			return reply, c.on(m.Name, func(h *hostedTrack, out *rollout.Changes) error {
 				err := h.Configure(c.now(), m.Revision, rollout.ConfigOf(&m.Config), out)
 				reply.Revision = h.Revision()
 				return err
@@ -464,7 +464,7 @@ func (l *line) apply(request protocol.Message) (protocol.Message, error) {
 	case *protocol.TrackRegister:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
 			reply := &protocol.TrackRegisterReply{}
-			return reply, c.on(m.Name, func(h *hosted, out *rollout.Changes) (err error) {
+			return reply, c.on(m.Name, func(h *hostedTrack, out *rollout.Changes) (err error) {
 				at, live := c.sessions[h.SessionOf(m.ID)]
 				reply.Incarnation, err = h.Register(c.now(), rollout.Registration{
 					Session: m.Session, ID: m.ID, Location: m.Location, Role: rollout.Role(m.Role), Meta: m.Meta, Takeover: m.Takeover || live && at == nil,
@@ -474,13 +474,13 @@ func (l *line) apply(request protocol.Message) (protocol.Message, error) {
 		})
 	case *protocol.TrackUnregister:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
-			return empty, c.on(m.Name, func(h *hosted, out *rollout.Changes) error {
+			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Changes) error {
 				return h.Unregister(c.now(), rollout.Caller{Session: m.Session, ID: m.ID, Incarnation: m.Incarnation}, out)
 			})
 		})
 	case *protocol.TrackRole:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
-			return empty, c.on(m.Name, func(h *hosted, out *rollout.Changes) error {
+			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Changes) error {
 				return h.SetRole(c.now(), rollout.Caller{Session: m.Session, ID: m.ID, Incarnation: m.Incarnation}, rollout.Role(m.Role), out)
 			})
 		})
@@ -491,7 +491,7 @@ func (l *line) apply(request protocol.Message) (protocol.Message, error) {
 			return nil, err
 		}
 		var reply protocol.TrackPollReply
-		return &reply, c.on(m.Name, func(h *hosted, out *rollout.Changes) error {
+		return &reply, c.on(m.Name, func(h *hostedTrack, out *rollout.Changes) error {
 			a, err := h.Poll(c.now(), caller, rollout.ReportOf(&m.Report), out)
 			reply = a.Wire()
 			if m.WithPayload {
@@ -504,34 +504,34 @@ func (l *line) apply(request protocol.Message) (protocol.Message, error) {
 		if err != nil {
 			return nil, err
 		}
-		return empty, c.on(m.Name, func(h *hosted, out *rollout.Changes) error {
+		return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Changes) error {
 			return h.Report(c.now(), caller, *rollout.ReportOf(&m.Report), out)
 		})
 	case *protocol.TrackPublish:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
 			reply := &protocol.TrackVersion{}
-			return reply, c.on(m.Name, func(h *hosted, out *rollout.Changes) (err error) {
+			return reply, c.on(m.Name, func(h *hostedTrack, out *rollout.Changes) (err error) {
 				reply.Version, err = h.Publish(c.now(), m.Version, m.Payload, out)
 				return err
 			})
 		})
 	case *protocol.TrackWithdraw:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
-			return empty, c.on(m.Name, func(h *hosted, out *rollout.Changes) error { return h.Withdraw(c.now(), m.Version, out) })
+			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Changes) error { return h.Withdraw(c.now(), m.Version, out) })
 		})
 	case *protocol.TrackAdmin:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
-			return empty, c.on(m.Name, func(h *hosted, out *rollout.Changes) error { return admin(c.now(), h.Track, m, out) })
+			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Changes) error { return admin(c.now(), h.Track, m, out) })
 		})
 	case *protocol.TrackGate:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
-			return empty, c.on(m.Name, func(h *hosted, out *rollout.Changes) error {
+			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Changes) error {
 				return h.Gate(c.now(), m.Location, m.Version, m.Gate, m.Attempt, rollout.Outcome(m.Outcome), m.Text, out)
 			})
 		})
 	case *protocol.TrackAdvance:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
-			return empty, c.on(m.Name, func(h *hosted, out *rollout.Changes) error {
+			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Changes) error {
 				if m.Version == 0 {
 					return h.SourceFailed(c.now(), m.Text, out)
 				}
@@ -600,7 +600,7 @@ func admin(now rollout.Now, t *rollout.Track, m *protocol.TrackAdmin, out *rollo
 }
 
 // describe has pages of two instances.
-func (c *coordinator) describe(m *protocol.TrackDescribe) (protocol.Message, error) {
+func (c *fakeServer) describe(m *protocol.TrackDescribe) (protocol.Message, error) {
 	t, err := c.of(m.Name)
 	if err != nil {
 		return nil, err

@@ -13,4 +13,4 @@
 //	m.Tick(now)                                  // when Next says so
 //
 // Methods must not be called at the same time. Payloads that are given to it are kept, and never written to.
-package process
+package membership
