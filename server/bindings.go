@@ -10,7 +10,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
-	"github.com/signalbox-dev/signalbox/shard/lead/idset"
+	"github.com/signalbox-dev/signalbox/shard/leader/idset"
 )
 
 // binding says that a connection has proved a session: by the start or attach that the session's home applied, or by a ticket. Requests on the session are

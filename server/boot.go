@@ -12,7 +12,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/governor"
-	"github.com/signalbox-dev/signalbox/server/mesh"
+	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/server/watch"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
@@ -56,7 +56,7 @@ func (s *Server) openLinks(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.mesh, err = mesh.New(mesh.Config{
+		s.mesh, err = peer.New(peer.Config{
 			Advertise: s.raftAdvertise(), Listen: s.cfg.Raft, Network: s.meshNetwork(), Token: token, Cluster: s.clusterID, Logger: s.log,
 		})
 		if err != nil {
@@ -64,29 +64,29 @@ func (s *Server) openLinks(ctx context.Context) error {
 		}
 		s.links = s.mesh
 	}
-	s.entry = &cluster.Entry{
-		Store: s.identityStore(), Links: s.links, Advertise: s.raftAdvertise(), Voter: true, Peers: s.otherPeers(), Cluster: s.cfg.Cluster,
+	s.entry = &cluster.Bootstrap{
+		Store: s.identityStore(), Transport: s.links, Advertise: s.raftAdvertise(), Voter: true, Peers: s.otherPeers(), Cluster: s.cfg.Cluster,
 		Request: cluster.JoinRequest{Name: s.cfg.Name, Tier: s.cfg.Tier, Address: s.advertise(), Domain: s.domain(), Version: s.cfg.version()},
 		Logger:  s.log,
 	}
 	s.member = cluster.New(cluster.Config{
-		Links: s.links, Local: local{s}, State: s.meta.State, Now: s.clock.Now, Join: s.takeIn, Update: s.update, Heard: s.sentry.heard,
-		Plan: s.plan, Backup: s.backups.serve, Ended: s.peerEnded, Logger: s.log,
+		Transport: s.links, Local: local{s}, State: s.meta.State, Now: s.clock.Now, Join: s.takeIn, SetTarget: s.update, HeartbeatReceived: s.sentry.heard,
+		Plan: s.plan, Backup: s.backups.serve, ProcessExited: s.peerEnded, Logger: s.log,
 	})
 	if s.mesh != nil && s.cfg.Network == nil {
 		s.entry.Probe = cluster.Probe
 	}
-	if err := s.entry.Begin(); err != nil {
+	if err := s.entry.Start(); err != nil {
 		return err
 	}
-	s.startup.waitFor(s.entry.Waiting)
+	s.startup.waitFor(s.entry.WaitingFor)
 	if s.mesh != nil {
-		s.mesh.OnEnded(s.succeed)
+		s.mesh.OnProcessExit(s.succeed)
 		if err := s.mesh.Start(); err != nil {
 			return err
 		}
 	}
-	id, joined, err := s.entry.Enter(ctx)
+	id, joined, err := s.entry.Run(ctx)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (s *Server) openLinks(ctx context.Context) error {
 	}
 	s.startup.waitForText("reading its log")
 	s.instance = id.Instance
-	s.member.Be(s.instance)
+	s.member.SetInstance(s.instance)
 	return nil
 }
 
@@ -106,15 +106,15 @@ func (s *Server) openLinks(ctx context.Context) error {
 // followMeta asks again while the meta shard cannot be reached.
 func (s *Server) askWho(ctx context.Context) error {
 	for {
-		replica, err := s.entry.Who(ctx)
+		replica, err := s.entry.InstanceStatus(ctx)
 		switch {
 		case errors.Is(err, cluster.ErrExpelled):
-			return errors.Join(err, s.entry.Leave())
+			return errors.Join(err, s.entry.SetExpelled())
 		case err != nil:
 			s.log.Info("no other instance answers yet; starting with what the folder knows", "error", err)
 			return nil
 		case replica != 0:
-			return s.entry.Changed(replica)
+			return s.entry.SetMetaReplica(replica)
 		}
 		// It has lost its vote, and gets a new replica of the meta shard in a moment.
 		t := time.NewTimer(200 * time.Millisecond)
@@ -131,10 +131,10 @@ func (s *Server) askWho(ctx context.Context) error {
 func (s *Server) openLog(ctx context.Context) error {
 	cfg := replica.HostConfig{
 		Dir: s.cfg.DataDir, RaftAddress: s.raftAdvertise(), RTT: s.cfg.RTT, Memory: s.cfg.Memory, Disk: s.cfg.Disk, Clock: s.clock, Logger: s.log,
-		Removed: s.hosting.removed, Fatal: s.fail, LowSpace: s.leaveFullDisk, Saved: s.metrics.logWritten, Changed: s.member.Hurry,
+		Removed: s.hosting.removed, Fatal: s.fail, LowSpace: s.leaveFullDisk, Saved: s.metrics.logWritten, Changed: s.member.HeartbeatSoon,
 	}
 	if s.mesh != nil {
-		cfg.Transport = s.mesh.Transport()
+		cfg.Transport = s.mesh.RaftTransport()
 	}
 	if s.inMemory() {
 		cfg.Dir = ""
@@ -150,7 +150,7 @@ func (s *Server) openLog(ctx context.Context) error {
 	}
 	if id := s.entry.Identity(); !s.inMemory() || s.cfg.Disk != nil {
 		// A vote that is given twice in a term, or a log that has lost what it acknowledged, breaks the meta shard for everybody.
-		if id.MetaLogged == id.MetaReplica && !s.host.Has(replica.MetaShard, id.MetaReplica) {
+		if id.MetaLogged == id.MetaReplica && !s.host.HasReplica(replica.MetaShard, id.MetaReplica) {
 			return s.lostMeta()
 		}
 	}
@@ -160,7 +160,7 @@ func (s *Server) openLog(ctx context.Context) error {
 	if err := s.startMeta(); err != nil {
 		return err
 	}
-	s.member.Open() // what is asked from now on finds all that it needs
+	s.member.SetReady() // what is asked from now on finds all that it needs
 	s.running.Go(s.followMeta)
 	return s.until(ctx, "the meta shard to have a leader; start a majority of its voters, with the folders and addresses that they had", func() (bool, error) {
 		sync, cancel := context.WithTimeout(ctx, time.Second)
@@ -261,11 +261,11 @@ func (s *Server) settle(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("make or find the cluster: %w", err)
 		}
-		if err := s.entry.Founded(s.meta.State().Cluster()); err != nil {
+		if err := s.entry.SetCluster(s.meta.State().Cluster()); err != nil {
 			return err
 		}
 	}
-	s.entry.Settle(func() string { return s.member.Sponsor(s.raftAdvertise()) })
+	s.entry.AnnounceLeader(func() string { return s.member.JoinAddress(s.raftAdvertise()) })
 	return s.comeOnline(ctx)
 }
 

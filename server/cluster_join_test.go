@@ -109,7 +109,7 @@ func TestCopiedFolder(t *testing.T) {
 	k.awaitOn("a", "two instances", calm(2, 2, 1))
 	cfg := k.config("b", "a")
 	k.refused(k.startWith(t.Context(), "b", cfg), "") // the address is taken
-	k.disk("copy").SetNote(k.disk("b").Note())
+	k.disk("copy").SetMetadata(k.disk("b").Metadata())
 	cfg = k.config("copy", "a")
 	cfg.Name = "b"
 	k.refused(k.startWith(t.Context(), "copy", cfg), "known to the others as b:7071, not copy:7071", "new folder")

@@ -134,7 +134,7 @@ func (k *clusterKit) awaitOn(name, what string, f func(s *meta.State) bool) {
 	defer cancel()
 	s := k.server(name)
 	if err := s.governor.Await(ctx, f); err != nil {
-		plan, _ := s.member.AskPlan(context.Background())
+		plan, _ := s.member.FetchPlan(context.Background())
 		k.t.Fatalf("%s does not see %s: %v\n%s\n%s\n%s", name, what, err, describeState(s.meta.State()), plan, k.reports())
 	}
 }
@@ -169,7 +169,7 @@ func (k *clusterKit) eventually(what string, f func() bool) {
 
 // identity is what an instance has on its disk about itself.
 func (k *clusterKit) identity(name string) (id cluster.Identity) {
-	_ = json.Unmarshal(k.disk(name).Note(), &id)
+	_ = json.Unmarshal(k.disk(name).Metadata(), &id)
 	return id
 }
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/server/mesh"
+	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -17,7 +17,7 @@ import (
 // clusterKit is instances in one process, on a network and disks in memory, in real time.
 type clusterKit struct {
 	t     *testing.T
-	net   *mesh.MemoryNetwork
+	net   *peer.MemoryNetwork
 	disks map[string]*replica.MemoryDisk
 	mu    sync.Mutex
 	run   map[string]*Server
@@ -27,7 +27,7 @@ type clusterKit struct {
 }
 
 func newClusterKit(t *testing.T, rf int) *clusterKit {
-	k := &clusterKit{t: t, net: mesh.NewMemoryNetwork(), disks: map[string]*replica.MemoryDisk{}, run: map[string]*Server{}, rf: rf}
+	k := &clusterKit{t: t, net: peer.NewMemoryNetwork(), disks: map[string]*replica.MemoryDisk{}, run: map[string]*Server{}, rf: rf}
 	t.Cleanup(func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/backup"
 	"github.com/signalbox-dev/signalbox/server/certs"
-	"github.com/signalbox-dev/signalbox/server/mesh"
-	"github.com/signalbox-dev/signalbox/server/sentinel"
+	"github.com/signalbox-dev/signalbox/server/failuredetector"
+	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -79,7 +79,7 @@ type Config struct {
 	Version string
 
 	// Network carries what instances say to each other, default TCP: for tests.
-	Network mesh.Network
+	Network peer.Network
 
 	// Tier is the class of the instance, one of those the cluster was made with; default "default".
 	Tier string
@@ -224,7 +224,7 @@ func (c Config) withDefaults() (Config, error) {
 	orDefault(&c.MetricsNames, "auto")
 	orDefault(&c.Version, DefaultVersion)
 	orDefault(&c.ReplicationFactor, 1)
-	orDefault(&c.OfflineAfter, sentinel.DefaultOfflineAfter)
+	orDefault(&c.OfflineAfter, failuredetector.DefaultOfflineAfter)
 	orDefault(&c.RTT, 100*time.Millisecond)
 	if c.Clock == nil {
 		c.Clock = replica.SystemClock()

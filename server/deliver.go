@@ -117,7 +117,7 @@ func (d *desk) reply(o *outbox, og *replica.Origin, e *shard.Event) {
 		d.srv.metrics.late.Inc()
 		return
 	}
-	if og.Note&answeredNote != 0 {
+	if og.Tag&answeredNote != 0 {
 		if e.Status != protocol.StatusOK {
 			d.relaxedFailed(o, c, og.Request, e.Status, e.Text)
 		}

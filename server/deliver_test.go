@@ -57,7 +57,7 @@ func TestRelaxedAttachFails(t *testing.T) {
 	d := s.desks.get(r.Shard)
 	var id uint64
 	s.conns.each(func(c *conn) { id = c.id })
-	origin := replica.Origin{Conn: id, Request: r.Session, Kind: protocol.KindSessionAttach, Note: answeredNote}
+	origin := replica.Origin{Conn: id, Request: r.Session, Kind: protocol.KindSessionAttach, Tag: answeredNote}
 	reply := func(st protocol.Status) {
 		d.rep.Exclusive(func(*shard.Machine) {
 			d.reply(d.out, &origin, &shard.Event{Kind: shard.EventReply, Status: st, Text: "gone"})

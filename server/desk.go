@@ -68,7 +68,7 @@ func (s *Server) openDesk(cfg replica.ShardConfig) error {
 		Now: s.pacer.Now, Wake: s.pacer.Wake, Limits: watch.Limits{Watchers: l.MaxWatchers, Streams: l.MaxStreams, OneShots: l.MaxWatches},
 		Quota: &d.watchers,
 	})
-	cfg.Sink, cfg.Peers, cfg.Route, cfg.Heard = d, mail{s}, s.route, s.heard
+	cfg.Sink, cfg.Messages, cfg.Route, cfg.Heard = d, mail{s}, s.route, s.heard
 	var err error
 	// The replica may call its sink before StartShard returns; d.rep is not used there.
 	if d.rep, err = s.host.StartShard(cfg); err != nil {
@@ -243,7 +243,7 @@ func (d *desk) Failed(_ *replica.Shard, origins []replica.Origin, st protocol.St
 		if c == nil {
 			continue
 		}
-		if og.Note&answeredNote != 0 {
+		if og.Tag&answeredNote != 0 {
 			d.relaxedFailed(o, c, og.Request, protocol.StatusUnavailable, "")
 			continue
 		}

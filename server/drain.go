@@ -82,7 +82,7 @@ func (s *Server) handOver(ctx context.Context) {
 	}
 	began := s.clock.Now()
 	s.log.Info("stopping, handing over first")
-	s.member.Beat() // the governor goes by what it has heard of leaderships
+	s.member.SendHeartbeat() // the governor goes by what it has heard of leaderships
 	s.sentry.leave()
 	t := time.NewTicker(handOverLook)
 	defer t.Stop()
@@ -102,7 +102,7 @@ func (s *Server) handOver(ctx context.Context) {
 		select {
 		case <-changed:
 		case <-t.C:
-			s.member.Beat()
+			s.member.SendHeartbeat()
 		case <-s.done:
 			s.log.Warn("handing over was given up", "reason", "the instance has failed")
 			return

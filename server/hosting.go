@@ -71,14 +71,14 @@ func (h *hosting) reconcile(state *meta.State) (again bool, err error) {
 			cfg.Join = true
 		}
 		// A vote that is given twice in a term, or a log that has lost what it acknowledged, breaks the shard for everybody.
-		if r.Role == meta.RoleVoter && (x.Ready || !r.Founder) && !s.host.Has(x.ID, r.Replica) {
+		if r.Role == meta.RoleVoter && (x.Ready || !r.Founder) && !s.host.HasReplica(x.ID, r.Replica) {
 			if r.Want == meta.RoleNone {
 				continue // it has been removed, and its data with it; the map does not show it yet
 			}
 			return false, fmt.Errorf("shard %d's log is missing from data folder %q: put the whole folder back, or start on a new one and expel this instance", x.ID, s.cfg.DataDir)
 		}
 		if slices.ContainsFunc(x.Replicas, func(o meta.Replica) bool { return o.Replica != r.Replica && o.Role == meta.RoleVoter }) {
-			s.host.Calm(x.ID)
+			s.host.SuppressElections(x.ID)
 		}
 		if err := s.openDesk(cfg); errors.Is(err, logstore.ErrDamaged) {
 			return false, err
@@ -95,7 +95,7 @@ func (h *hosting) reconcile(state *meta.State) (again bool, err error) {
 // leftovers notes the data of replicas that the map, which must be up to date, does not give to this instance: they were taken away while it was down, or it stopped
 // before their data were removed.
 func (h *hosting) leftovers(state *meta.State) {
-	for _, kept := range h.srv.host.Kept() {
+	for _, kept := range h.srv.host.StoredReplicas() {
 		shard, id := kept[0], kept[1]
 		if shard == replica.MetaShard {
 			continue // startMeta sees to it
@@ -139,7 +139,7 @@ func (s *Server) take(state *meta.State) (again bool) {
 			return false
 		}
 		if s.announced.Load() && i.Target.Variant == meta.Online {
-			s.member.Started(i.Target.Incarnation)
+			s.member.SetIncarnation(i.Target.Incarnation)
 		}
 	}
 	old := s.mapNow()
@@ -171,7 +171,7 @@ func (s *Server) remember(state *meta.State) {
 			known = append(known, i.RaftAddress)
 		}
 	}
-	if err := s.entry.Remember(known); err != nil {
+	if err := s.entry.SetKnown(known); err != nil {
 		s.log.Error("addresses of the other instances are not kept", "error", err)
 	}
 }
@@ -187,7 +187,7 @@ func (s *Server) removed(shard, id uint64) {
 
 // leave ends this instance, which the cluster has expelled.
 func (s *Server) leave() {
-	if err := s.entry.Leave(); err != nil {
+	if err := s.entry.SetExpelled(); err != nil {
 		s.log.Error("expulsion is not kept", "error", err)
 	}
 	s.fail(cluster.ErrExpelled)

@@ -65,7 +65,7 @@ func TestVoteOfShardMoves(t *testing.T) {
 			}
 		}
 		k.eventually(n+" to remove the data of what it has not any more", func() bool {
-			return !slices.ContainsFunc(s.host.Report(), func(g replica.GroupReport) bool { return g.Removed }) && len(s.host.Kept()) == 3
+			return !slices.ContainsFunc(s.host.Report(), func(g replica.GroupReport) bool { return g.Removed }) && len(s.host.StoredReplicas()) == 3
 		})
 	}
 	if replaced == 0 {

@@ -161,8 +161,8 @@ func (s *Server) identityStore() cluster.Store {
 // diskStore keeps the identity on a memory disk, memoryStore for the life of the process.
 type diskStore struct{ disk *replica.MemoryDisk }
 
-func (d diskStore) Load() ([]byte, error) { return d.disk.Note(), nil }
-func (d diskStore) Save(b []byte) error   { d.disk.SetNote(b); return nil }
+func (d diskStore) Load() ([]byte, error) { return d.disk.Metadata(), nil }
+func (d diskStore) Save(b []byte) error   { d.disk.SetMetadata(b); return nil }
 
 type memoryStore struct{ b []byte }
 
@@ -175,6 +175,6 @@ type noLinks struct{}
 func (noLinks) Call(_ context.Context, address string, _ uint8, _ []byte) ([]byte, error) {
 	return nil, protocol.Errorf(protocol.StatusUnavailable, "this instance has no way to %s: it is alone", address)
 }
-func (noLinks) Send(string, uint8, []byte)                                          {}
-func (noLinks) Handle(uint8, func(context.Context, string, []byte) ([]byte, error)) {}
-func (noLinks) OnSend(uint8, func(string, []byte))                                  {}
+func (noLinks) Send(string, uint8, []byte)                                              {}
+func (noLinks) HandleCall(uint8, func(context.Context, string, []byte) ([]byte, error)) {}
+func (noLinks) HandleMessage(uint8, func(string, []byte))                               {}

@@ -137,7 +137,7 @@ func (l local) Transfer(ctx context.Context, id, replica, after uint64) error {
 	x, _ := state.Shard(id)
 	// The engine drops all proposals while the leadership is on offer, for more than a second if nobody takes it.
 	if r, ok := x.Replica(replica); ok && x.ID == id && r.Instance != l.s.instance {
-		if err := l.s.member.Answers(ctx, r.Instance); err != nil {
+		if err := l.s.member.Ping(ctx, r.Instance); err != nil {
 			return err
 		}
 	}
@@ -163,4 +163,6 @@ func (l local) Report() map[uint64]governor.ShardHealth {
 }
 
 // Letter implements cluster.Local.
-func (l local) Letter(to, from uint64, msg []byte) { l.s.receiveMail(l.s.desks.get(to), from, msg) }
+func (l local) LeaderMessage(to, from uint64, msg []byte) {
+	l.s.receiveMail(l.s.desks.get(to), from, msg)
+}

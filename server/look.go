@@ -13,7 +13,7 @@ const lookWithin = time.Second
 
 // look is what this instance sees of the cluster. It asks the meta shard whether the map is up to date.
 func (s *Server) look(ctx context.Context) governor.Observation {
-	s.member.Beat() // what runs here, as it is now
+	s.member.SendHeartbeat() // what runs here, as it is now
 	sync, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	confirmed := s.meta.Sync(sync) == nil

@@ -132,7 +132,7 @@ func (m *serverMetrics) sessionEnded(r protocol.EndReason) {
 // batch measures one batch of requests by its size and by how long its first request took from the door to here: one observation for hundreds of requests.
 func (m *serverMetrics) batch(now time.Duration, origins []replica.Origin) {
 	m.batchCommands.Update(float64(len(origins)))
-	if at := origins[0].Note &^ answeredNote; at != 0 {
+	if at := origins[0].Tag &^ answeredNote; at != 0 {
 		m.batchSeconds.Update((now - time.Duration(at)).Seconds())
 	}
 }

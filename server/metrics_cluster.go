@@ -5,8 +5,8 @@ import (
 	"io"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/failuredetector"
 	"github.com/signalbox-dev/signalbox/server/governor"
-	"github.com/signalbox-dev/signalbox/server/sentinel"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -78,20 +78,20 @@ func (m *serverMetrics) writeHealth(w io.Writer) {
 func (y *sentry) write(w io.Writer) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	for _, kind := range []sentinel.Kind{sentinel.Mark, sentinel.GoOnline, sentinel.GoOffline} {
+	for _, kind := range []failuredetector.ActionKind{failuredetector.MarkOffline, failuredetector.GoOnline, failuredetector.GoOffline} {
 		for _, ok := range []bool{true, false} {
 			act := sentinelAct{kind, ok}
 			labels := fmt.Sprintf("{action=%q,outcome=%q}", actionNames[kind], outcomeNames[ok])
-			fmt.Fprintf(w, "signalbox_sentinel_actions_total%s %d\n", labels, y.done[act])
+			fmt.Fprintf(w, "signalbox_failure_detector_actions_total%s %d\n", labels, y.done[act])
 			if act == y.last {
-				fmt.Fprintf(w, "signalbox_sentinel_last_action_age_seconds%s %.3f\n", labels, (y.srv.clock.Now() - y.lastAt).Seconds())
+				fmt.Fprintf(w, "signalbox_failure_detector_last_action_age_seconds%s %.3f\n", labels, (y.srv.clock.Now() - y.lastAt).Seconds())
 			}
 		}
 	}
 }
 
 var (
-	actionNames  = map[sentinel.Kind]string{sentinel.Mark: "mark", sentinel.GoOnline: "go_online", sentinel.GoOffline: "go_offline"}
+	actionNames  = map[failuredetector.ActionKind]string{failuredetector.MarkOffline: "mark", failuredetector.GoOnline: "go_online", failuredetector.GoOffline: "go_offline"}
 	outcomeNames = map[bool]string{true: "accepted", false: "refused"}
 )
 
@@ -117,7 +117,7 @@ func (m *serverMetrics) writeMesh(w io.Writer) {
 		{`refused_total{reason="version"}`, st.RefusedVersion}, {`refused_total{reason="garbage"}`, st.RefusedGarbage}, {`refused_total{reason="slow"}`, st.RefusedSlow},
 		{`refused_total{reason="busy"}`, st.RefusedBusy}, {"bad_frames_total", st.BadFrames}, {"silent_total", st.Silent}, {"panics_total", st.Panics},
 	} {
-		fmt.Fprintf(w, "signalbox_mesh_%s %v\n", v.name, v.value)
+		fmt.Fprintf(w, "signalbox_peer_%s %v\n", v.name, v.value)
 	}
 }
 

@@ -109,7 +109,7 @@ func (k *clusterKit) arrives(what string, f func(s *meta.State) bool) {
 	defer cancel()
 	for name, s := range k.run {
 		if err := s.governor.Await(ctx, f); err != nil {
-			plan, _ := s.member.AskPlan(context.Background())
+			plan, _ := s.member.FetchPlan(context.Background())
 			k.t.Fatalf("%s does not see %s: %v\n%s\n%s", name, what, err, describeState(s.meta.State()), plan)
 		}
 	}

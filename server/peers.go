@@ -7,7 +7,7 @@ import (
 // mailboxSize bounds what waits for one shard's leader. Messages beyond it are dropped: their senders ask again.
 const mailboxSize = 1024
 
-// mail carries messages between the leaders of shards, as bytes, and implements replica.Peers. What is for a shard that is led here goes to its mailbox; the rest goes
+// mail carries messages between the leaders of shards, as bytes, and implements replica.MessageSender. What is for a shard that is led here goes to its mailbox; the rest goes
 // to the instance that leads it, if there is another instance.
 //
 // Each shard here has a mailbox and a goroutine that empties it: a receiver that is busy delays no other.
@@ -18,7 +18,7 @@ type letter struct {
 	bytes []byte
 }
 
-// Send implements replica.Peers.
+// Send implements replica.MessageSender.
 func (m mail) Send(to, from uint64, msg []byte) {
 	d := m.s.desks.get(to)
 	if d == nil || d.ledElsewhere() {
@@ -48,7 +48,7 @@ func (d *desk) readMail(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case m := <-d.mailbox:
-			d.rep.ReceivePeer(m.from, m.bytes)
+			d.rep.ReceiveMessage(m.from, m.bytes)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func (l *readList) handOn(o *outbox) {
 	for i := range l.toLog {
 		it := &l.toLog[i]
 		cmd := shard.Command{Kind: shard.CmdTrackPoll, Node: it.about.node, Epoch: it.epoch, Body: it.body}
-		origin := replica.Origin{Conn: it.conn.id, Request: it.id, Kind: it.kind, Note: uint64(d.srv.clock.Now())}
+		origin := replica.Origin{Conn: it.conn.id, Request: it.id, Kind: it.kind, Tag: uint64(d.srv.clock.Now())}
 		if st := d.rep.Submit(cmd, origin); st != protocol.StatusOK {
 			it.conn.turnedAway(o, d, it.kind, it.id, st)
 			continue

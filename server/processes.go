@@ -8,7 +8,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
-	"github.com/signalbox-dev/signalbox/shard/lead"
+	"github.com/signalbox-dev/signalbox/shard/leader"
 	"github.com/signalbox-dev/signalbox/shard/process"
 	"github.com/signalbox-dev/signalbox/shard/process/relay"
 )
@@ -20,7 +20,7 @@ const (
 )
 
 const (
-	processTick = 100 * time.Millisecond // of lead.Processes
+	processTick = 100 * time.Millisecond // of leader.Processes
 	idleTick    = time.Second            // of one that has nothing to do
 	slowPrepare = 10 * time.Second       // of a member, until it is logged
 	slowLook    = 5 * time.Second        // between two looks for slow members
@@ -43,11 +43,11 @@ type processes struct {
 	}
 
 	mu   sync.Mutex // held around each use of lead, and before the machine
-	lead *lead.Processes
+	lead *leader.Processes
 
 	// Of the goroutine.
 	seen     uint64 // of reigns
-	out      lead.ProcessOut
+	out      leader.ProcessOut
 	outbox   *outbox
 	messages processMessages
 	slow     slowMembers
@@ -74,7 +74,7 @@ type processMessages struct {
 }
 
 func newProcesses(d *desk) *processes {
-	return &processes{desk: d, wake: make(chan struct{}, 1), lead: lead.NewProcesses(relay.Limits{}), outbox: d.srv.newOutbox(), slow: slowMembers{known: make(map[string]uint64)}}
+	return &processes{desk: d, wake: make(chan struct{}, 1), lead: leader.NewProcesses(relay.Limits{}), outbox: d.srv.newOutbox(), slow: slowMembers{known: make(map[string]uint64)}}
 }
 
 // add takes what a member sent. OK: it is answered by the goroutine.
@@ -239,7 +239,7 @@ func (p *processes) with(f func(*shard.Machine)) {
 	p.desk.rep.View(f)
 }
 
-// step is one call of lead.Processes. mu is held.
+// step is one call of leader.Processes. mu is held.
 func (p *processes) step(machine *shard.Machine, m *memberMail) error {
 	var session uint64
 	var err error

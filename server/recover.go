@@ -36,12 +36,12 @@ type survivor struct {
 	dir  string
 	id   cluster.Identity
 	lock *os.File
-	logs *replica.Salvage
+	logs *replica.Recovery
 }
 
 // SurvivingLog is how far the log of a shard has come in one of the folders.
 type SurvivingLog struct {
-	replica.SalvagedLog
+	replica.RecoveredLog
 	Folder   string
 	Instance uint64
 	Outdated bool // by the newest map its replica was taken out of the shard, or the shard is no more: what it has may be long past
@@ -85,7 +85,7 @@ func OpenSurvivors(ctx context.Context, folders []string, work string, acceptLos
 		}
 	}
 	if logs, l := s.newest(replica.MetaShard); logs != nil {
-		if s.state, err = logs.Meta(ctx, l.SalvagedLog); err != nil {
+		if s.state, err = logs.Meta(ctx, l.RecoveredLog); err != nil {
 			return s, fmt.Errorf("data folder %q: %w", l.Folder, unread(err))
 		}
 	}
@@ -130,10 +130,10 @@ func (f *survivor) open(ctx context.Context, work string, acceptLoss bool, logge
 	} else if err != nil {
 		return fmt.Errorf("copy its log: %w", err)
 	}
-	if err := replica.Adopt(work); err != nil { // it may come from another machine
+	if err := replica.AdoptHostname(work); err != nil { // it may come from another machine
 		return err
 	}
-	f.logs, err = replica.OpenSalvage(work, id.RaftAddress, acceptLoss, logger)
+	f.logs, err = replica.OpenRecovery(work, id.RaftAddress, acceptLoss, logger)
 	return err
 }
 
@@ -189,12 +189,12 @@ func (s *Survivors) Logs() []SurvivingLog {
 	newest := make(map[uint64]int)
 	for _, f := range s.folders {
 		for _, l := range f.logs.Logs() {
-			list = append(list, SurvivingLog{SalvagedLog: l, Folder: f.dir, Instance: f.id.Instance, Outdated: s.outdated(&l)})
+			list = append(list, SurvivingLog{RecoveredLog: l, Folder: f.dir, Instance: f.id.Instance, Outdated: s.outdated(&l)})
 			if list[len(list)-1].Outdated {
 				continue
 			}
 			at, ok := newest[l.Shard]
-			if !ok || l.Newer(&list[at].SalvagedLog) {
+			if !ok || l.Newer(&list[at].RecoveredLog) {
 				newest[l.Shard] = len(list) - 1
 			}
 		}
@@ -214,7 +214,7 @@ func (s *Survivors) Logs() []SurvivingLog {
 
 // outdated says whether a log is of a replica that the map has no more. One that the map has never heard of is newer than the map. The meta shard's own logs tell which
 // map is the newest, so none of them is judged by it.
-func (s *Survivors) outdated(l *replica.SalvagedLog) bool {
+func (s *Survivors) outdated(l *replica.RecoveredLog) bool {
 	if s.state == nil || !s.state.Bootstrapped() || l.Shard == replica.MetaShard {
 		return false
 	}
@@ -227,7 +227,7 @@ func (s *Survivors) outdated(l *replica.SalvagedLog) bool {
 }
 
 // newest is the log of a shard that is read; nil: there is none.
-func (s *Survivors) newest(shard uint64) (*replica.Salvage, SurvivingLog) {
+func (s *Survivors) newest(shard uint64) (*replica.Recovery, SurvivingLog) {
 	for _, l := range s.Logs() {
 		if !l.Newest || l.Shard != shard {
 			continue
@@ -273,7 +273,7 @@ func (s *Survivors) Write(ctx context.Context, w io.Writer, h backup.Head) error
 			continue
 		}
 		var err error
-		if machines[x.ID], err = logs.Shard(ctx, l.SalvagedLog); err != nil {
+		if machines[x.ID], err = logs.Shard(ctx, l.RecoveredLog); err != nil {
 			return fmt.Errorf("data folder %q: %w", l.Folder, unread(err))
 		}
 	}

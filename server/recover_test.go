@@ -16,18 +16,18 @@ func TestOutdatedLogs(t *testing.T) {
 			t.Fatalf("%+v", x)
 		}
 		for id, want := range map[uint64]bool{x.NextReplica - 1: true, x.NextReplica: false, x.NextReplica + 1: false} {
-			if got := s.outdated(&replica.SalvagedLog{Shard: x.ID, Replica: id}); got != want {
+			if got := s.outdated(&replica.RecoveredLog{Shard: x.ID, Replica: id}); got != want {
 				t.Errorf("replica %d of shard %d, of which the map has replica %d: outdated is %v", id, x.ID, x.NextReplica, got)
 			}
 		}
 	}
-	if !s.outdated(&replica.SalvagedLog{Shard: 999, Replica: 1}) {
+	if !s.outdated(&replica.RecoveredLog{Shard: 999, Replica: 1}) {
 		t.Error("a shard that is no more counts")
 	}
-	if s.outdated(&replica.SalvagedLog{Shard: replica.MetaShard, Replica: 0}) {
+	if s.outdated(&replica.RecoveredLog{Shard: replica.MetaShard, Replica: 0}) {
 		t.Error("the map judges the logs that say which map is the newest")
 	}
-	if new(Survivors).outdated(&replica.SalvagedLog{Shard: 2, Replica: 1}) {
+	if new(Survivors).outdated(&replica.RecoveredLog{Shard: 2, Replica: 1}) {
 		t.Error("without a map a log is outdated")
 	}
 }

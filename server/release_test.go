@@ -122,7 +122,7 @@ func openRelease(t *testing.T, kept string) {
 	want := string(keptFile(t, kept, "listing.txt"))
 	data := filepath.Join(t.TempDir(), "data")
 	unpack(t, filepath.Join(kept, "data.tar.gz"), data)
-	if err := replica.Adopt(filepath.Join(data, "raft")); err != nil {
+	if err := replica.AdoptHostname(filepath.Join(data, "raft")); err != nil {
 		t.Fatal(err)
 	}
 	if m.Format == shard.FormatVersion {

@@ -35,14 +35,14 @@ func (s *Server) startMeta() error {
 		cfg.Applied = s.audit.metaApplied
 	}
 	if len(id.Known) > 0 {
-		s.host.Calm(replica.MetaShard)
+		s.host.SuppressElections(replica.MetaShard)
 	}
 	rep, err := s.host.StartMeta(cfg)
 	if err != nil {
 		return err
 	}
 	s.running.Go(s.meta.use(s.ctx, rep))
-	return s.entry.Logged()
+	return s.entry.SetMetaLogged()
 }
 
 // followMeta keeps this instance's replica of the meta shard the one that the cluster has given it: it starts a new one in the place of one that was removed with its vote,
@@ -93,7 +93,7 @@ func (s *Server) inMeta() bool {
 // renewMeta asks the others which replica of the meta shard is this instance's, and starts it in the place of an older one, which the group has removed: it gave the id of the
 // new one after that. Again says that one is on its way.
 func (s *Server) renewMeta(removed uint64) (again bool, err error) {
-	id, err := s.entry.Who(s.ctx)
+	id, err := s.entry.InstanceStatus(s.ctx)
 	if err != nil || id <= removed {
 		return err == nil, err // it is not there yet, or who has answered lags
 	}
@@ -107,7 +107,7 @@ func (s *Server) renewMeta(removed uint64) (again bool, err error) {
 			return true, err
 		}
 	}
-	if err := s.entry.Changed(id); err != nil {
+	if err := s.entry.SetMetaReplica(id); err != nil {
 		return true, err
 	}
 	if err := s.startMeta(); err != nil {

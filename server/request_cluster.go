@@ -43,7 +43,7 @@ type clusterDesk struct {
 }
 
 func (s *Server) clusterDesk() *clusterDesk {
-	return &clusterDesk{self: s.instance, topology: s.governor, look: s.look, elsewhere: s.member.AskPlan, backup: s.member.AskBackup}
+	return &clusterDesk{self: s.instance, topology: s.governor, look: s.look, elsewhere: s.member.FetchPlan, backup: s.member.FetchBackup}
 }
 
 // clusterRequest serves operators' methods, off the event loop: documents are made, and changes wait for the meta shard.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
-	"github.com/signalbox-dev/signalbox/shard/lead"
+	"github.com/signalbox-dev/signalbox/shard/leader"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
@@ -34,7 +34,7 @@ func (c *conn) deskFor(p *pass, h protocol.Header, tier uint8) *desk {
 func (c *conn) submitTo(d *desk, p *pass, h protocol.Header, cmd shard.Command) bool {
 	cmd.Kind = shard.CommandKind(h.Kind)
 	cmd.Body = h.Body
-	st, due := d.rep.SubmitMore(cmd, replica.Origin{Conn: c.id, Request: h.ID, Kind: h.Kind, Note: uint64(p.now)})
+	st, due := d.rep.SubmitMore(cmd, replica.Origin{Conn: c.id, Request: h.ID, Kind: h.Kind, Tag: uint64(p.now)})
 	if due {
 		p.due = append(p.due, d)
 	}
@@ -98,7 +98,7 @@ func (c *conn) sessionAttach(p *pass, h protocol.Header) {
 // wrong with it. False: the attach takes the way through the log first.
 //
 // A barrier of this leader must have begun less than the node's grace period ago, and what
-// lead.MayAnswerAhead asks for must hold.
+// leader.MayAttachUnlogged asks for must hold.
 func (c *conn) attachRelaxed(p *pass, h protocol.Header, m *protocol.SessionAttach) bool {
 	d := c.srv.mapNow().desk(protocol.SessionTier(m.Session), h.Arg)
 	if d == nil || !d.rep.Leading() {
@@ -117,13 +117,13 @@ func (c *conn) attachRelaxed(p *pass, h protocol.Header, m *protocol.SessionAtta
 		}
 		v, found := machine.Session(m.Session)
 		ok = found && subtle.ConstantTimeCompare(v.Key[:], m.Key) == 1 &&
-			lead.MayAnswerAhead(&v, m, d.furthestLogTime(machine, p.now), uint64(age/time.Millisecond))
+			leader.MayAttachUnlogged(&v, m, d.furthestLogTime(machine, p.now), uint64(age/time.Millisecond))
 	})
 	if !ok || !proved || age >= time.Duration(node.GracePeriod)*time.Millisecond {
 		return false
 	}
 	cmd := shard.Command{Kind: shard.CmdSessionAttach, Node: m.Node, Client: c.remote, Body: h.Body}
-	if d.rep.Submit(cmd, replica.Origin{Conn: c.id, Request: m.Session, Kind: h.Kind, Note: uint64(p.now) | answeredNote}) != protocol.StatusOK {
+	if d.rep.Submit(cmd, replica.Origin{Conn: c.id, Request: m.Session, Kind: h.Kind, Tag: uint64(p.now) | answeredNote}) != protocol.StatusOK {
 		return false
 	}
 	c.srv.metrics.relaxedAttaches.Inc()

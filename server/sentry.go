@@ -8,7 +8,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/cluster"
-	"github.com/signalbox-dev/signalbox/server/sentinel"
+	"github.com/signalbox-dev/signalbox/server/failuredetector"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -17,7 +17,7 @@ type sentry struct {
 	srv *Server
 
 	mu      sync.Mutex
-	machine *sentinel.Machine
+	machine *failuredetector.Detector
 	wake    chan struct{}
 	done    map[sentinelAct]uint64
 	last    sentinelAct
@@ -26,12 +26,12 @@ type sentry struct {
 
 // sentinelAct is what a sentinel did, and what became of it.
 type sentinelAct struct {
-	kind sentinel.Kind
+	kind failuredetector.ActionKind
 	ok   bool
 }
 
 func newSentry(s *Server, offlineAfter time.Duration) *sentry {
-	return &sentry{srv: s, machine: sentinel.New(offlineAfter), wake: make(chan struct{}, 1), done: make(map[sentinelAct]uint64)}
+	return &sentry{srv: s, machine: failuredetector.New(offlineAfter), wake: make(chan struct{}, 1), done: make(map[sentinelAct]uint64)}
 }
 
 func (y *sentry) nudge() {
@@ -60,7 +60,7 @@ func (y *sentry) leave() {
 func (y *sentry) heard(instance, applied uint64) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	y.machine.Heard(instance, sentinel.Report{Applied: applied}, y.srv.clock.Now())
+	y.machine.HeartbeatReceived(instance, failuredetector.Report{Applied: applied}, y.srv.clock.Now())
 }
 
 // run steps the machine until ctx ends.
@@ -86,21 +86,21 @@ func (y *sentry) step(ctx context.Context) (wait time.Duration) {
 	s := y.srv
 	state := s.meta.State()
 	now := s.clock.Now()
-	view := sentinel.View{Self: s.instance, Leading: s.meta.Leading(), Applied: state.AppliedIndex()}
+	view := failuredetector.View{Self: s.instance, Leading: s.meta.Leading(), Applied: state.AppliedIndex()}
 	health := s.member.Instances().Health()
 	y.mu.Lock()
 	for _, i := range state.Instances() {
 		if i.Expelled() {
 			continue
 		}
-		view.Members = append(view.Members, sentinel.Member{ID: i.ID, Target: targetOf(i.Target.Variant), Incarnation: i.Target.Incarnation})
+		view.Members = append(view.Members, failuredetector.Member{ID: i.ID, Target: targetOf(i.Target.Variant), Incarnation: i.Target.Incarnation})
 		if h, ok := health[i.ID]; i.ID != s.instance && (!ok || now-h.Heard > missedAfter) {
-			y.machine.Failed(i.ID, now)
+			y.machine.HeartbeatFailed(i.ID, now)
 		}
 	}
 	a, wait := y.machine.Step(now, view)
 	y.mu.Unlock()
-	if a.Kind == sentinel.None {
+	if a.Kind == failuredetector.None {
 		return wait
 	}
 	outcome := y.carryOut(ctx, a, state)
@@ -115,33 +115,33 @@ func (y *sentry) step(ctx context.Context) (wait time.Duration) {
 // missedAfter is the age of a last heartbeat at which one has been missed.
 const missedAfter = 3 * cluster.HeartbeatPeriod
 
-func targetOf(v meta.Variant) sentinel.Target {
+func targetOf(v meta.Variant) failuredetector.Target {
 	switch v {
 	case meta.Online:
-		return sentinel.Online
+		return failuredetector.Online
 	case meta.Expelled:
-		return sentinel.Expelled
+		return failuredetector.Expelled
 	}
-	return sentinel.Offline
+	return failuredetector.Offline
 }
 
-func (y *sentry) carryOut(ctx context.Context, a sentinel.Action, state *meta.State) protocol.Status {
+func (y *sentry) carryOut(ctx context.Context, a failuredetector.Action, state *meta.State) protocol.Status {
 	s := y.srv
 	ctx, cancel := context.WithTimeout(ctx, updateLimit)
 	defer cancel()
 	var err error
 	switch a.Kind {
-	case sentinel.Mark:
+	case failuredetector.MarkOffline:
 		i, ok := state.Instance(a.Instance)
 		if !ok {
 			return protocol.StatusNotFound
 		}
 		s.log.Warn("instance is taken for dead", "instance", i.ID, "name", i.Name, "reason", a.Reason)
 		_, err = s.governor.UpdateInstance(ctx, meta.InstanceUpdate{Instance: i.ID, Expected: i.Revision, Target: meta.Offline, Reason: a.Reason})
-	case sentinel.GoOnline:
-		err = s.member.Update(ctx, meta.Online, a.Reason)
-	case sentinel.GoOffline:
-		err = s.member.Update(ctx, meta.Offline, a.Reason)
+	case failuredetector.GoOnline:
+		err = s.member.SetTarget(ctx, meta.Online, a.Reason)
+	case failuredetector.GoOffline:
+		err = s.member.SetTarget(ctx, meta.Offline, a.Reason)
 	}
 	if err == nil {
 		return protocol.StatusOK

@@ -15,7 +15,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/governor"
-	"github.com/signalbox-dev/signalbox/server/mesh"
+	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/server/watch"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -33,13 +33,13 @@ type Server struct {
 	maxFrame   uint32
 	windowText string
 
-	lock         *os.File   // of the data folder
-	mesh         *mesh.Mesh // nil: alone for good
-	links        cluster.Links
+	lock         *os.File        // of the data folder
+	mesh         *peer.Transport // nil: alone for good
+	links        cluster.Transport
 	certs        *certs.Certs // of clients' TLS; nil: there is none
 	clusterCerts *certs.Certs // of instances' TLS; nil: there is none
-	entry        *cluster.Entry
-	member       *cluster.Member
+	entry        *cluster.Bootstrap
+	member       *cluster.Service
 	sentry       *sentry
 	host         *replica.Host
 	hosting      *hosting

@@ -77,12 +77,12 @@ func (s *Server) comeOnline(ctx context.Context) error {
 			Version: s.cfg.version(),
 		})
 	}
-	s.member.Started(own.Target.Incarnation)
+	s.member.SetIncarnation(own.Target.Incarnation)
 	s.announced.Store(true)
 	if err != nil {
 		return fmt.Errorf("tell the cluster that this instance is there: %w; %s", err, s.metaStands())
 	}
-	s.member.Beat()
+	s.member.SendHeartbeat()
 	s.sentry.activate()
 	err = s.governor.Await(ctx, func(state *meta.State) bool {
 		i, ok := state.Instance(s.instance)

@@ -195,8 +195,8 @@ func TestReadySaysWhy(t *testing.T) {
 		var text strings.Builder
 		s.metrics.set.WritePrometheus(&text)
 		for _, want := range []string{
-			`signalbox_instance_state{state="Online"} 1`, "signalbox_meta_leader ", "signalbox_governor_steps_total ", `signalbox_mesh_connections{way="out"} `,
-			"signalbox_moves 0", `signalbox_sentinel_actions_total{action="mark",outcome="accepted"} 0`,
+			`signalbox_instance_state{state="Online"} 1`, "signalbox_meta_leader ", "signalbox_governor_steps_total ", `signalbox_peer_connections{way="out"} `,
+			"signalbox_moves 0", `signalbox_failure_detector_actions_total{action="mark",outcome="accepted"} 0`,
 		} {
 			if !strings.Contains(text.String(), want) {
 				t.Errorf("metrics of %s lack %s", name, want)

@@ -7,7 +7,7 @@ import (
 
 // peerEnded says whether the process of the instance at a raft address has ended, as far as can be told here.
 func (s *Server) peerEnded(ctx context.Context, address string) bool {
-	return s.mesh != nil && s.mesh.Ended(ctx, address)
+	return s.mesh != nil && s.mesh.ProcessExited(ctx, address)
 }
 
 // succeed is told that the process of another instance has ended. What it led is led by others as soon as a majority of each shard's voters has found the same: nobody waits
@@ -18,7 +18,7 @@ func (s *Server) succeed(ctx context.Context, address string) {
 	}
 	var mu sync.Mutex
 	var agree []string
-	s.member.AskEnded(ctx, address, func(from string) {
+	s.member.ConfirmProcessExit(ctx, address, func(from string) {
 		mu.Lock()
 		defer mu.Unlock()
 		agree = append(agree, from)

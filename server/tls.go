@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/server/certs"
-	"github.com/signalbox-dev/signalbox/server/mesh"
+	"github.com/signalbox-dev/signalbox/server/peer"
 )
 
 // checkTLS checks what concerns encryption. The files themselves are read at the start.
@@ -103,7 +103,7 @@ func addressFor(address string, secure bool) string {
 
 // tlsNetwork encrypts what instances say to each other. Each end shows a certificate that the CA has signed, and the dialler insists on the host that it dialled.
 type tlsNetwork struct {
-	mesh.Network
+	peer.Network
 	certs *certs.Certs
 }
 
@@ -131,13 +131,13 @@ func (n tlsNetwork) Dial(ctx context.Context, address string) (net.Conn, error) 
 }
 
 // meshNetwork is what instances' connections are made with.
-func (s *Server) meshNetwork() mesh.Network {
+func (s *Server) meshNetwork() peer.Network {
 	network := s.cfg.Network
 	if s.clusterCerts == nil {
 		return network
 	}
 	if network == nil {
-		network = mesh.TCP()
+		network = peer.TCP()
 	}
 	return tlsNetwork{Network: network, certs: s.clusterCerts}
 }

@@ -97,7 +97,7 @@ func (m *Machine) applyHandOver(c *rawCommand) {
 // the session for less than the timeout after it sent what a leader answered, and each answer rests
 // on what the log had then. An attach is answered when the log has it. A pong is answered behind a
 // barrier that began after the ping arrived, so the sending is before any later take-over. An
-// attach that is answered ahead of the log (lead.MayAnswerAhead) is only answered where the
+// attach that is answered ahead of the log (leader.MayAttachUnlogged) is only answered where the
 // deadline in the log is far enough away. Log time is never faster than real time, and stands still
 // in between two leaders. So a take-over needs to set a deadline only for who is attached.
 func (m *Machine) attached(s *homeSession) (attached bool, deadline uint64) {

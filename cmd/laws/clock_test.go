@@ -25,7 +25,7 @@ var wallClock = map[string]string{
 	"server/process_watch.go":   "shown",
 	"server/servertest/time.go": "tests",
 	"server/tls.go":             "the end of a certificate, shown",
-	"shard/replica/propose.go":  "the stamp on batches, shown",
+	"shard/replica/proposer.go": "the stamp on batches, shown",
 }
 
 // TestNothingIsDecidedByTheTimeOfDay: a time that was read with time.Now holds a monotonic reading, which differences and comparisons use. It is lost where the time is taken

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-var pure = []string{"shard", "shard/meta", "shard/lead", "shard/process", "shard/process/relay", "shard/rollout"}
+var pure = []string{"shard", "shard/meta", "shard/leader", "shard/process", "shard/process/relay", "shard/rollout"}
 
 // pureImports are the standard packages a pure package may use: nothing that reads a clock, draws a number, opens a file or starts anything.
 var pureImports = map[string]bool{

@@ -63,7 +63,7 @@ func LoadIdentity(s Store) (id Identity, found bool, err error) {
 		if n, ok := s.(fmt.Stringer); ok {
 			name += " in " + n.String()
 		}
-		return Identity{}, false, fmt.Errorf("%s %s; %s", name, what, wayBack)
+		return Identity{}, false, fmt.Errorf("%s %s; %s", name, what, identityRemedy)
 	}
 	if err := json.Unmarshal(b, &id); err != nil {
 		return refused(fmt.Sprintf("cannot be read (%v)", err))
@@ -82,7 +82,7 @@ func LoadIdentity(s Store) (id Identity, found bool, err error) {
 	return id, true, nil
 }
 
-const wayBack = "put the file back from a copy, or start on a new folder and let it join"
+const identityRemedy = "put the file back from a copy, or start on a new folder and let it join"
 
 // sumKey begins the last line of an identity but one.
 const sumKey = "\"sum\":"
@@ -123,7 +123,7 @@ func (f FileStore) Load() ([]byte, error) {
 		return nil, nil
 	}
 	if err == nil && len(b) == 0 {
-		return nil, fmt.Errorf("%v is empty; %s", f, wayBack)
+		return nil, fmt.Errorf("%v is empty; %s", f, identityRemedy)
 	}
 	return b, err
 }

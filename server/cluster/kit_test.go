@@ -38,8 +38,8 @@ func threeMap(t *testing.T) *meta.State {
 	return &m.State
 }
 
-// fakeLinks answer calls by address, and note who was asked.
-type fakeLinks struct {
+// fakeTransport answer calls by address, and note who was asked.
+type fakeTransport struct {
 	mu      sync.Mutex
 	answers map[string]func(ctx context.Context, method uint8, body []byte) ([]byte, error)
 	asked   []string
@@ -48,7 +48,7 @@ type fakeLinks struct {
 	hears   map[uint8]func(from string, payload []byte)
 }
 
-func (l *fakeLinks) Call(ctx context.Context, address string, method uint8, body []byte) ([]byte, error) {
+func (l *fakeTransport) Call(ctx context.Context, address string, method uint8, body []byte) ([]byte, error) {
 	l.mu.Lock()
 	l.asked = append(l.asked, address)
 	f := l.answers[address]
@@ -59,20 +59,20 @@ func (l *fakeLinks) Call(ctx context.Context, address string, method uint8, body
 	return f(ctx, method, body)
 }
 
-func (l *fakeLinks) Send(address string, _ uint8, _ []byte) {
+func (l *fakeTransport) Send(address string, _ uint8, _ []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sent = append(l.sent, address)
 }
 
-func (l *fakeLinks) Handle(method uint8, f func(context.Context, string, []byte) ([]byte, error)) {
+func (l *fakeTransport) HandleCall(method uint8, f func(context.Context, string, []byte) ([]byte, error)) {
 	if l.handles == nil {
 		l.handles = map[uint8]func(context.Context, string, []byte) ([]byte, error){}
 	}
 	l.handles[method] = f
 }
 
-func (l *fakeLinks) OnSend(kind uint8, f func(string, []byte)) {
+func (l *fakeTransport) HandleMessage(kind uint8, f func(string, []byte)) {
 	if l.hears == nil {
 		l.hears = map[uint8]func(string, []byte){}
 	}
@@ -111,14 +111,14 @@ func (l *fakeLocal) Promote(ctx context.Context, _, _, _ uint64) error  { return
 func (l *fakeLocal) Remove(ctx context.Context, _, _, _ uint64) error   { return l.do(ctx) }
 func (l *fakeLocal) Transfer(ctx context.Context, _, _, _ uint64) error { return l.do(ctx) }
 func (l *fakeLocal) Report() map[uint64]governor.ShardHealth            { return l.report }
-func (l *fakeLocal) Letter(uint64, uint64, []byte)                      {}
+func (l *fakeLocal) LeaderMessage(uint64, uint64, []byte)               {}
 
 var errNotHere = protocol.Errorf(protocol.StatusWrongShard, "not led here")
 
 // reach is an anywhere of instance 1.
-func reach(t *testing.T, l *fakeLinks, local *fakeLocal) *anywhere {
+func reach(t *testing.T, l *fakeTransport, local *fakeLocal) *leaderClient {
 	s := threeMap(t)
-	return &anywhere{
+	return &leaderClient{
 		self: func() uint64 { return 1 }, local: local, caller: l, state: func() *meta.State { return s }, health: newHealthTable(func() time.Duration { return time.Second }),
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server"
-	"github.com/signalbox-dev/signalbox/server/mesh"
+	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -20,7 +20,7 @@ import (
 // Its methods are safe for concurrent use, but those that stop or start something fail the test, which only the test's own goroutine may do.
 type Cluster struct {
 	t         testing.TB // nil for NewCluster
-	net       *mesh.MemoryNetwork
+	net       *peer.MemoryNetwork
 	instances []*Server
 
 	mu   sync.Mutex
@@ -55,7 +55,7 @@ func NewCluster(n int, opts ...Option) *Cluster {
 }
 
 func newCluster(t testing.TB, n int, opts []Option) *Cluster {
-	c := &Cluster{t: t, net: mesh.NewMemoryNetwork(), cuts: make(map[[2]int]bool), out: make(map[int]bool)}
+	c := &Cluster{t: t, net: peer.NewMemoryNetwork(), cuts: make(map[[2]int]bool), out: make(map[int]bool)}
 	var peers []string
 	for i := range n {
 		peers = append(peers, raftAddress(i))

@@ -53,7 +53,7 @@ func (s *Server) advance(d time.Duration, heard bool) {
 					by = min(d, due)
 				}
 				d -= by
-				s.clock.Leap(by, s.run.HearAll)
+				s.clock.SkipIdle(by, s.run.HearAll)
 				continue
 			}
 		}

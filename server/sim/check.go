@@ -6,10 +6,10 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
-	"github.com/signalbox-dev/signalbox/shard/lead"
+	"github.com/signalbox-dev/signalbox/shard/leader"
 )
 
-type pongOf = lead.Pong
+type pongOf = leader.Pong
 
 // truth looks at what one entry did, at the moment it was committed.
 func (w *world) truth(s *group, batch []byte, refused bool) {

@@ -7,7 +7,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/belief"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
-	"github.com/signalbox-dev/signalbox/shard/lead"
+	"github.com/signalbox-dev/signalbox/shard/leader"
 )
 
 // names are the semaphores: persistent ones with a limit, and ephemeral ones without.
@@ -258,7 +258,7 @@ func (w *world) attachRelaxed(c *client, r *replica, k uint64, cmd shard.Command
 		return false
 	case !fresh || r.clock()-began >= config.GracePeriod:
 		return false
-	case !lead.MayAnswerAhead(&v, &x, max(r.m.LogTime(), r.l.LogTime(r.clock())), r.clock()-began):
+	case !leader.MayAttachUnlogged(&v, &x, max(r.m.LogTime(), r.l.LogTime(r.clock())), r.clock()-began):
 		return false
 	}
 	w.seen["relaxed attach"]++

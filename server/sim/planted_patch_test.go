@@ -92,7 +92,7 @@ var patches = []patch{
 		"shard", "TestDetachedStateEndsWithEpoch", "",
 	},
 	{
-		"detached-untold", "shard/lead/guest.go", "if have.Tracks == 0 {", "if have.Session != ^uint64(0) {",
+		"detached-untold", "shard/leader/remote_session.go", "if have.Tracks == 0 {", "if have.Session != ^uint64(0) {",
 		"client/rollout", "TestClusterDetachedGivesUpItsID", "",
 	},
 	{

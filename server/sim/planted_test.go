@@ -11,19 +11,19 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client/belief"
 	"github.com/signalbox-dev/signalbox/shard"
-	"github.com/signalbox-dev/signalbox/shard/lead"
+	"github.com/signalbox-dev/signalbox/shard/leader"
 )
 
 // elsewhere are the faults that this simulation does not find, and the tests that do.
 var elsewhere = map[string]struct{ dir, run string }{
-	"age-ignored":    {"../../shard/lead", "TestMayAnswerAhead"},
-	"early-barrier":  {"../../shard/lead", "TestScripts"},
+	"age-ignored":    {"../../shard/leader", "TestMayAttachUnlogged"},
+	"early-barrier":  {"../../shard/leader", "TestScripts"},
 	"grace-at-once":  {"../../shard", "TestScripts"},
 	"memory-stays":   {"../../shard", "TestBucketsMove"},
 	"sweep-restarts": {"../../shard", "TestScripts"},
-	"link-kept":      {"../../shard/lead", "TestScripts"},
-	"epoch-kept":     {"../../shard/lead", "TestScripts"},
-	"pause-counts":   {"../../shard/lead", "TestScripts"},
+	"link-kept":      {"../../shard/leader", "TestScripts"},
+	"epoch-kept":     {"../../shard/leader", "TestScripts"},
+	"pause-counts":   {"../../shard/leader", "TestScripts"},
 	"whole-timeout":  {"../../client/internal/session", "TestWindow"},
 }
 
@@ -43,7 +43,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	late := false
 	bugs := map[string]*bool{"from-receipt": &late}
 	maps.Copy(bugs, shard.Planted)
-	maps.Copy(bugs, lead.Planted)
+	maps.Copy(bugs, leader.Faults)
 	maps.Copy(bugs, belief.Planted)
 	for _, name := range slices.Sorted(maps.Keys(bugs)) {
 		if by, ok := elsewhere[name]; ok {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
-	"github.com/signalbox-dev/signalbox/shard/lead"
+	"github.com/signalbox-dev/signalbox/shard/leader"
 )
 
 // entry of a log, and who waits for it: outcomes are told by the replica that proposed it, in the life in which it did, when it applies it.
@@ -44,7 +44,7 @@ type replica struct {
 	n       uint32
 	life    int // restarts so far
 	m       *shard.Machine
-	l       *lead.Leader
+	l       *leader.Leader
 	out     shard.Events
 	applied int
 	epoch   uint64 // elected under, 0 is none
@@ -84,8 +84,8 @@ func (r *replica) boot() {
 		r.m, r.applied = m, r.diskAt
 	}
 	r.epoch, r.led, r.ruling, r.inbox = 0, 0, false, nil
-	r.l = lead.New(lead.Config{
-		Shard: r.s.id, SelfCheck: 500, Compare: 1 << 40, Doubt: r.w.doubt,
+	r.l = leader.New(leader.Config{
+		Shard: r.s.id, SelfCheck: 500, Compare: 1 << 40, BarrierTimeout: r.w.doubt,
 		Route: func(_ uint8, b uint32) (uint64, uint64) { return r.places.owner[b], r.places.epoch[b] },
 	})
 }
@@ -130,13 +130,13 @@ func (s *group) transfer(to *replica) {
 	if r.carryOut(); r.life != life {
 		return
 	}
-	r.propose(lead.Command{Command: shard.Command{Kind: shard.CmdHandOver, Body: shard.HandOverBegins}})
+	r.propose(leader.Command{Command: shard.Command{Kind: shard.CmdHandOver, Body: shard.HandOverBegins}})
 	fails := w.fault(TransferFails, uint32(s.id), 0.3)
 	w.after(w.delay(r.n), func() {
 		switch {
 		case s.master != r || r.life != life || r.led != term || !s.accepts():
 		case fails || to == r || !to.up() || w.now < to.apart:
-			r.propose(lead.Command{Command: shard.Command{Kind: shard.CmdHandOver, Body: shard.HandOverCancelled}})
+			r.propose(leader.Command{Command: shard.Command{Kind: shard.CmdHandOver, Body: shard.HandOverCancelled}})
 		default:
 			s.elect(to)
 			w.seen["handed over"]++
@@ -308,9 +308,9 @@ func (r *replica) apply(most int) {
 				r.l.Ended(r.clock(), x.Session)
 				w.tellEnded(r, x)
 			case shard.EventRemoteHeld:
-				r.l.GuestHeld(r.clock(), x.Session)
+				r.l.RemoteHeld(r.clock(), x.Session)
 			case shard.EventRemoteIdle:
-				r.l.GuestIdle(r.clock(), x.Session)
+				r.l.RemoteIdle(r.clock(), x.Session)
 			case shard.EventBucketsFrozen:
 				w.tellMoved(r, x.First, x.Count)
 				r.l.BucketsFrozen(r.clock(), x.First, x.Count)
@@ -357,7 +357,7 @@ func (r *replica) tookOver(epoch uint64) {
 func (r *replica) carryOut() {
 	w, life := r.w, r.life
 	ready := r.l.Take()
-	n := len(ready.Cut) + len(ready.Pongs) + len(ready.Commands) + len(ready.Peers)
+	n := len(ready.Cut) + len(ready.Pongs) + len(ready.Commands) + len(ready.Messages)
 	if n > 0 {
 		fmt.Fprintf(w.trace, "%d %d %v\n", w.now, r.n, *ready)
 	}
@@ -383,7 +383,7 @@ func (r *replica) carryOut() {
 		}
 		r.propose(c)
 	}
-	for _, p := range ready.Peers {
+	for _, p := range ready.Messages {
 		if dies() {
 			return
 		}
@@ -394,7 +394,7 @@ func (r *replica) carryOut() {
 	if ready.Barrier != 0 {
 		r.barrier(ready.Barrier)
 	}
-	if ready.Tick && r.l.MayStamp() && w.now >= r.apart {
+	if ready.Tick && r.l.LogTimeRuns() && w.now >= r.apart {
 		r.s.commit(r, shard.Command{})
 	}
 	if ready.Compare {
@@ -405,16 +405,16 @@ func (r *replica) carryOut() {
 }
 
 // propose brings a leader's own command into the log: now, late or never.
-func (r *replica) propose(c lead.Command) {
+func (r *replica) propose(c leader.Command) {
 	w, life := r.w, r.life
 	w.seen[fmt.Sprintf("proposed %d", c.Kind)]++
 	term := r.led
-	e := entry{bytes: r.batch(term, c.Command), from: r, life: r.life, note: c.Note}
+	e := entry{bytes: r.batch(term, c.Command), from: r, life: r.life, note: c.ID}
 	switch {
 	case w.now < r.apart || w.fault(NotProposed, r.n, 0.1):
 		w.after(w.delay(r.n), func() {
 			if r.life == life && r.led == term {
-				r.act(func() { r.l.Done(r.clock(), c.Note, false) })
+				r.act(func() { r.l.Done(r.clock(), c.ID, false) })
 			}
 		})
 	case w.fault(Late, r.n, 0.2):
@@ -461,7 +461,7 @@ func (r *replica) act(f func()) {
 }
 
 // post carries a message to a replica of the other shard that takes itself for its leader.
-func (w *world) post(from *replica, p lead.PeerMsg) {
+func (w *world) post(from *replica, p leader.Message) {
 	copies := 1
 	if w.fault(Duplicate, from.n, 0.05) {
 		copies = 2
@@ -493,4 +493,6 @@ func (r *replica) HomeBucket(id uint64) (uint64, bool) {
 func (r *replica) Session(id uint64) (shard.SessionView, bool) { return r.m.Session(id) }
 
 // Guest looks up one at home elsewhere.
-func (r *replica) Guest(id uint64) (shard.RemoteSessionView, bool) { return r.m.RemoteSession(id) }
+func (r *replica) RemoteSession(id uint64) (shard.RemoteSessionView, bool) {
+	return r.m.RemoteSession(id)
+}

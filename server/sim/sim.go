@@ -3,7 +3,7 @@
 //	r := sim.Run(sim.Options{Seed: 7})
 //	fmt.Println(r.Violation, r.Operations)
 //
-// The state machines are the real ones: shard.Machine, lead.Leader and the SDK's session machine. What lies between them, the log, the connections, the driver
+// The state machines are the real ones: shard.Machine, leader.Leader and the SDK's session machine. What lies between them, the log, the connections, the driver
 // of a leader, a client's requests, is written anew here, and as hostile as their contracts allow. Everything that happens follows from the seed: a
 // run repeats exactly. DESIGN.md says what is checked, and what is not simulated.
 package sim

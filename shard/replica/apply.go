@@ -26,15 +26,15 @@ func (sm *stateMachine) Update(entries []statemachine.Entry) ([]statemachine.Ent
 	for i := range entries {
 		e := &entries[i]
 		if err := (*Shard)(sm).step(e.Index, e.Cmd); err != nil {
-			return nil, sm.host.cannotGoOn(err)
+			return nil, sm.host.fatal(err)
 		}
 		e.Result = statemachine.Result{Value: 1}
 	}
 	return entries, nil
 }
 
-// maxKeptEvents bounds the memory that a rare, very large step leaves behind.
-const maxKeptEvents = 64 << 10
+// maxPooledEvents bounds the memory that a rare, very large step leaves behind.
+const maxPooledEvents = 64 << 10
 
 // step applies one entry. An error stops the process: this binary cannot read what another replica's can, and must not go on without it.
 func (s *Shard) step(index uint64, entry []byte) error {
@@ -45,7 +45,7 @@ func (s *Shard) step(index uint64, entry []byte) error {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
 	ev := &s.events
-	if cap(ev.List) > maxKeptEvents || cap(ev.SemaphoreChanges) > maxKeptEvents {
+	if cap(ev.List) > maxPooledEvents || cap(ev.SemaphoreChanges) > maxPooledEvents {
 		*ev = shard.Events{}
 	}
 	ev.Reset()
@@ -57,15 +57,15 @@ func (s *Shard) step(index uint64, entry []byte) error {
 	s.mu.Unlock()
 	s.counters.applied.Add(1)
 	if len(ev.List) > 0 {
-		s.counters.happened.Add(1)
+		s.counters.eventEntries.Add(1)
 	}
-	s.tail.bytes.Add(int64(len(entry)))
-	s.tail.entries.Add(1)
+	s.logTail.bytes.Add(int64(len(entry)))
+	s.logTail.entries.Add(1)
 
 	var b *batch
 	if err == nil {
 		var more bool
-		if b, more = s.line.land(h.Epoch, h.Seq); more {
+		if b, more = s.proposals.removeInFlight(h.Epoch, h.Seq); more {
 			s.Propose(s.clock.Now())
 		}
 	}
@@ -82,22 +82,22 @@ func (s *Shard) step(index uint64, entry []byte) error {
 	}
 	if b == nil {
 		s.sink.Applied(s, index, nil, ev)
-		s.duties.feed(nil, ev)
+		s.tasks.addEvents(nil, ev)
 		return nil
 	}
 	// It was proposed at b.began and applied under its own epoch: at that moment no other leader's epoch was in the log. That is a barrier.
-	s.barriers.lead.note(time.Duration(b.began))
+	s.barriers.lastProof.note(time.Duration(b.began))
 	s.sink.Applied(s, index, b.origins, ev)
-	s.duties.feed(b.origins, ev)
-	for i := range b.waits {
-		w := &b.waits[i]
+	s.tasks.addEvents(b.origins, ev)
+	for i := range b.waiters {
+		w := &b.waiters[i]
 		if w.fn != nil {
 			w.fn(statusOfReply(ev, w.command))
 		} else {
-			s.duties.done(w.note, true)
+			s.tasks.done(w.taskID, true)
 		}
 	}
-	s.line.recycle(b)
+	s.proposals.recycle(b)
 	return nil
 }
 

@@ -7,34 +7,36 @@ import (
 )
 
 // barriers collects who waits for a read barrier. A round of read-index serves everyone who asked before it began.
-type barriers struct {
-	wakeC chan struct{}
-	newsC chan struct{} // raft named another leader, or none
+type readBarriers struct {
+	wakeup        chan struct{}
+	leaderChanged chan struct{} // raft named another leader, or none
 
 	// lead is the start of the last proof of leadership: a barrier that found the own epoch, or an own batch that was applied. read is the start of the last
 	// round of read-index that succeeded, which any replica can make: it proves that this replica is up to date, not that it leads.
-	lead, read seen
+	lastProof, lastRead roundStart
 
 	mu      sync.Mutex
 	waiting []func(ok bool)
 	spare   []func(ok bool)
 	refresh bool // make a round even if nobody waits
-	ended   bool // the goroutine is gone
+	closed  bool // the goroutine is gone
 	running bool // a round was taken and its waiters not all told
 }
 
-func (b *barriers) init() { b.wakeC, b.newsC = make(chan struct{}, 1), make(chan struct{}, 1) }
+func (b *readBarriers) init() {
+	b.wakeup, b.leaderChanged = make(chan struct{}, 1), make(chan struct{}, 1)
+}
 
-func (b *barriers) noteNews() {
+func (b *readBarriers) noteLeaderChange() {
 	select {
-	case b.newsC <- struct{}{}:
+	case b.leaderChanged <- struct{}{}:
 	default:
 	}
 }
 
-func (b *barriers) wake() {
+func (b *readBarriers) wake() {
 	select {
-	case b.wakeC <- struct{}{}:
+	case b.wakeup <- struct{}{}:
 	default:
 	}
 }
@@ -45,7 +47,7 @@ func (b *barriers) wake() {
 func (s *Shard) Barrier(fn func(ok bool)) {
 	b := &s.barriers
 	b.mu.Lock()
-	if b.ended {
+	if b.closed {
 		b.mu.Unlock()
 		go fn(false)
 		return
@@ -66,16 +68,16 @@ func (s *Shard) Fresh(within time.Duration) bool { return s.FreshAt(s.clock.Now(
 // FreshAt is Fresh for a caller that has just read the host's clock, for many questions: reading it is a call of the system.
 func (s *Shard) FreshAt(now, within time.Duration) bool {
 	if s.Leading() {
-		return s.barriers.lead.within(now, within)
+		return s.barriers.lastProof.within(now, within)
 	}
-	return s.barriers.read.within(now, within)
+	return s.barriers.lastRead.within(now, within)
 }
 
 // ProofAge is how long ago, before now, the last proof began that this replica leads: a barrier, or
 // a batch of its own that was applied. All that had been committed then is in the machine already.
 // False: it does not lead, or has not proved it yet.
 func (s *Shard) ProofAge(now time.Duration) (age time.Duration, ok bool) {
-	at := s.barriers.lead.at.Load()
+	at := s.barriers.lastProof.at.Load()
 	return max(0, now-time.Duration(at)), at != 0 && s.Leading()
 }
 
@@ -91,9 +93,9 @@ func (s *Shard) readPeriod() time.Duration {
 	}
 }
 
-// graceShare is the part of the least grace period after which a replica that does not lead makes
+// gracePeriodDivisor is the part of the least grace period after which a replica that does not lead makes
 // sure that it is up to date. What is left of it is for rounds that fail.
-const graceShare = 2
+const gracePeriodDivisor = 2
 
 // followPeriod is the time between two rounds on a replica that does not lead. It answers reads for
 // as long as a node's grace period after the last one, and has nothing to prove in between.
@@ -101,24 +103,24 @@ func (s *Shard) followPeriod() time.Duration {
 	if s.cfg.ReadPeriod > 0 {
 		return s.cfg.ReadPeriod
 	}
-	return max(s.readPeriod(), time.Duration(s.grace.Load())*time.Millisecond/graceShare)
+	return max(s.readPeriod(), time.Duration(s.grace.Load())*time.Millisecond/gracePeriodDivisor)
 }
 
 // due says that a round is to be made: the last one is older than the period, or older than half of
 // it while a multiple of the period has passed since. So the rounds of all shards here that are
 // idle come at the same moment, and go to the other instances together. Each by itself costs as
 // much as all of them.
-func (x *seen) due(now, period time.Duration) bool {
+func (x *roundStart) due(now, period time.Duration) bool {
 	at := time.Duration(x.at.Load())
 	return at == 0 || now-at >= period || now-at >= period/2 && at < now.Truncate(period)
 }
 
-// askRefresh has a round made if it is due.
-func (s *Shard) askRefresh(now time.Duration) {
+// refreshIfDue has a round made if it is due.
+func (s *Shard) refreshIfDue(now time.Duration) {
 	b := &s.barriers
-	last, period := &b.read, s.followPeriod
+	last, period := &b.lastRead, s.followPeriod
 	if s.Leading() {
-		last, period = &b.lead, s.readPeriod
+		last, period = &b.lastProof, s.readPeriod
 	}
 	if !last.due(now, period()) {
 		return
@@ -129,7 +131,7 @@ func (s *Shard) askRefresh(now time.Duration) {
 	b.wake()
 }
 
-func (b *barriers) take() (list []func(ok bool), any bool) {
+func (b *readBarriers) take() (list []func(ok bool), any bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	list, b.waiting = b.waiting, b.spare[:0]
@@ -140,7 +142,7 @@ func (b *barriers) take() (list []func(ok bool), any bool) {
 	return list, any
 }
 
-func (b *barriers) idle() bool {
+func (b *readBarriers) empty() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.waiting) == 0 && !b.refresh && !b.running
@@ -153,7 +155,7 @@ func (s *Shard) barrierLoop() {
 		list, any := b.take()
 		if !any {
 			select {
-			case <-b.wakeC:
+			case <-b.wakeup:
 				continue
 			case <-s.stopC:
 				s.endBarriers()
@@ -178,7 +180,7 @@ func (s *Shard) barrierLoop() {
 
 func (s *Shard) endBarriers() {
 	s.barriers.mu.Lock()
-	s.barriers.ended = true
+	s.barriers.closed = true
 	s.barriers.mu.Unlock()
 	list, _ := s.barriers.take()
 	for _, fn := range list {
@@ -200,26 +202,26 @@ func (s *Shard) readRound() bool {
 		s.counters.barrierFails.Add(1)
 		return false
 	}
-	s.barriers.read.note(start)
+	s.barriers.lastRead.note(start)
 	s.mu.RLock()
 	epoch := s.machine.Epoch()
 	s.mu.RUnlock()
-	if !s.line.ownEpoch(epoch) {
+	if !s.proposals.isOwnEpoch(epoch) {
 		if s.Leading() {
 			s.counters.barrierFails.Add(1)
 		}
 		return false
 	}
 	s.counters.barriers.Add(1)
-	s.barriers.lead.note(start)
+	s.barriers.lastProof.note(start)
 	return true
 }
 
 func (s *Shard) readIndex() bool {
-	term, leader := s.line.lastNews()
+	term, leader := s.proposals.raftStatus()
 	// A former leader may never answer, and the present one must not wait for that.
-	return s.host.readIndex(context.Background(), s.cfg.ID, s.cfg.ProposeTimeout, s.stopC, s.barriers.newsC, func() bool {
-		t, l := s.line.lastNews()
+	return s.host.readIndex(context.Background(), s.cfg.ID, s.cfg.ProposeTimeout, s.stopC, s.barriers.leaderChanged, func() bool {
+		t, l := s.proposals.raftStatus()
 		return t != term || l != leader
 	})
 }

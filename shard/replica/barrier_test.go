@@ -11,11 +11,11 @@ import (
 func TestBarrierOutlivesVoter(t *testing.T) {
 	const never = time.Hour
 	c := newClusterOf(t, 2, 2, func(cfg *ShardConfig) { cfg.ProposeTimeout = never })
-	c.furnish()
+	c.populate()
 	for try := 1; ; try++ {
 		l, m := c.membership()
 		asked := make(chan struct{}, 1)
-		c.net.loseMessages(func(m *raftpb.Message) bool {
+		c.net.dropMessages(func(m *raftpb.Message) bool {
 			if m.Type != raftpb.HeartbeatResp || m.ShardID != 1 {
 				return false
 			}
@@ -43,7 +43,7 @@ func TestBarrierOutlivesVoter(t *testing.T) {
 			}
 		case ok = <-done: // without a voice of the other the leader gives up on a busy machine
 		}
-		c.net.loseMessages(nil)
+		c.net.dropMessages(nil)
 		if _, m := c.membership(); len(m.Voters) == 1 {
 			if !ok && !barrier(c.shards[l]) {
 				t.Error("the last voter is no leader")

@@ -6,7 +6,7 @@ import (
 )
 
 // headroom is left free in front of a batch's commands: its header is only known when it is proposed, and is then put right before them.
-const headroom = 64
+const headerRoom = 64
 
 // batch is a list of commands on its way into the log, and who waits for them.
 //
@@ -18,30 +18,30 @@ type batch struct {
 	began      int64 // when it was proposed, by the host's clock
 	buf        []byte
 	origins    []Origin // one per command
-	waits      []wait
+	waiters    []internalWaiter
 }
 
 // wait is a command of the replica's own in a batch.
-type wait struct {
+type internalWaiter struct {
 	command int
 	fn      func(error) // called once, must not block; or
-	note    uint64      // fn is nil: a command of the leader's duties, with this note
+	taskID  uint64      // fn is nil: a command of the leader's duties, with this note
 }
 
 func (b *batch) reset() {
 	b.epoch, b.seq, b.began = 0, 0, 0
-	if cap(b.buf) < headroom {
-		b.buf = make([]byte, headroom, 4<<10)
+	if cap(b.buf) < headerRoom {
+		b.buf = make([]byte, headerRoom, 4<<10)
 	}
-	b.buf = b.buf[:headroom]
+	b.buf = b.buf[:headerRoom]
 	b.origins = b.origins[:0]
-	clear(b.waits)
-	b.waits = b.waits[:0]
+	clear(b.waiters)
+	b.waiters = b.waiters[:0]
 }
 
 func (b *batch) empty() bool { return len(b.origins) == 0 }
 
-func (b *batch) size() int { return len(b.buf) - headroom }
+func (b *batch) size() int { return len(b.buf) - headerRoom }
 
 func (b *batch) add(c shard.Command, o Origin) {
 	b.buf = shard.AppendCommand(b.buf, c)
@@ -50,18 +50,18 @@ func (b *batch) add(c shard.Command, o Origin) {
 
 // encode puts the header in front of the commands and returns the whole entry, which aliases the batch.
 func (b *batch) encode(h shard.Header) []byte {
-	var room [headroom]byte
+	var room [headerRoom]byte
 	head := shard.AppendHeader(room[:0], h)
-	if len(head) > headroom {
-		return append(head, b.buf[headroom:]...)
+	if len(head) > headerRoom {
+		return append(head, b.buf[headerRoom:]...)
 	}
-	from := headroom - len(head)
+	from := headerRoom - len(head)
 	copy(b.buf[from:], head)
 	return b.buf[from:]
 }
 
-// maxKept is the largest buffer that is kept for the next batch.
-const maxKept = 1 << 20
+// maxPooledBuffer is the largest buffer that is kept for the next batch.
+const maxPooledBuffer = 1 << 20
 
 // batchPool keeps a few batches for reuse. It is guarded by the line's lock; unlike a sync.Pool it does not grow with the number of processors,
 // and is not emptied by the garbage collector.
@@ -84,7 +84,7 @@ func (p *batchPool) put(b *batch) {
 	if len(p.free) >= 16 {
 		return
 	}
-	if cap(b.buf) > maxKept {
+	if cap(b.buf) > maxPooledBuffer {
 		b.buf = nil
 	}
 	b.reset()

@@ -29,7 +29,7 @@ func TestHeaderIsPutBeforeCommands(t *testing.T) {
 func TestEveryRequestIsAnsweredOnceAndInOrder(t *testing.T) {
 	h := openHost(t, HostConfig{})
 	s, r := startOne(t, h, nil)
-	furnish(t, s)
+	populate(t, s)
 	const callers, requests = 64, 40
 	var wg sync.WaitGroup
 	list := make([]*caller, callers)
@@ -72,15 +72,15 @@ func TestEveryRequestIsAnsweredOnceAndInOrder(t *testing.T) {
 }
 
 // A proposer that slept because the line was full must hear of the next command, even when everything landed before it came.
-func TestProposerIsWokenAfterAFullLine(t *testing.T) {
+func TestProposerIsWokenAfterAFullQueue(t *testing.T) {
 	s := &Shard{}
-	l := &s.line
+	l := &s.proposals
 	l.init(ShardConfig{MaxOpenBytes: 1000, MaxBatchBytes: 1000, MaxBatchCommands: 10, InFlight: 1})
-	l.phase, l.held, l.claim = leading, 1, 1
+	l.phase, l.ownEpoch, l.takeOverEpoch = leading, 1, 1
 	l.leading.Store(true)
 	woken := func() bool {
 		select {
-		case <-l.wakeC:
+		case <-l.wakeup:
 			return true
 		default:
 			return false
@@ -103,7 +103,7 @@ func TestProposerIsWokenAfterAFullLine(t *testing.T) {
 	if b == nil || l.next(0) != nil {
 		t.Fatal("one batch should be in flight, and no second")
 	}
-	if _, more := l.land(b.epoch, b.seq); more {
+	if _, more := l.removeInFlight(b.epoch, b.seq); more {
 		t.Error("nothing is left to propose")
 	}
 	submit()
@@ -118,24 +118,24 @@ func TestProposerIsWokenAfterAFullLine(t *testing.T) {
 	if woken() {
 		t.Error("woken although the line is full")
 	}
-	if _, more := l.land(b.epoch, b.seq); !more {
+	if _, more := l.removeInFlight(b.epoch, b.seq); !more {
 		t.Error("the landing batch does not say that there is more")
 	}
 }
 
 // hold is a place for faults between the proposer and the engine.
-type hold struct {
+type faultGate struct {
 	mu    sync.Mutex
-	fault func(next func([]byte) (ticket, error), entry []byte) (ticket, error)
+	fault func(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error)
 }
 
-func (f *hold) set(fault func(next func([]byte) (ticket, error), entry []byte) (ticket, error)) {
+func (f *faultGate) set(fault func(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fault = fault
 }
 
-func (f *hold) via(next func([]byte) (ticket, error), entry []byte) (ticket, error) {
+func (f *faultGate) via(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error) {
 	f.mu.Lock()
 	fault := f.fault
 	f.mu.Unlock()
@@ -145,19 +145,19 @@ func (f *hold) via(next func([]byte) (ticket, error), entry []byte) (ticket, err
 	return fault(next, entry)
 }
 
-func TestFullLineRefuses(t *testing.T) {
+func TestFullQueueRejects(t *testing.T) {
 	h := openHost(t, HostConfig{})
-	var f hold
+	var f faultGate
 	s, r := startOne(t, h, func(c *ShardConfig) {
 		c.MaxOpenBytes, c.MaxBatchBytes, c.MaxBatchCommands, c.InFlight = 20_000, 4_000, 3, 2
 		c.proposeVia = f.via
 	})
-	furnish(t, s)
+	populate(t, s)
 	c := newCaller(t, s, r, 1, 60_000)
 	release := make(chan struct{})
 	entered := make(chan struct{}, 1)
 	var most int
-	f.set(func(next func([]byte) (ticket, error), entry []byte) (ticket, error) {
+	f.set(func(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error) {
 		select {
 		case entered <- struct{}{}:
 		default:
@@ -200,10 +200,10 @@ func TestFullLineRefuses(t *testing.T) {
 	c.mustCreate("after")
 }
 
-func TestClosedShardRefuses(t *testing.T) {
+func TestClosedShardRejects(t *testing.T) {
 	h := openHost(t, HostConfig{})
 	s, r := startOne(t, h, nil)
-	furnish(t, s)
+	populate(t, s)
 	c := newCaller(t, s, r, 1, 60_000)
 	c.mustCreate("before")
 	if err := h.StopShard(1); err != nil {
@@ -220,5 +220,5 @@ func TestClosedShardRefuses(t *testing.T) {
 	}
 	s.Ping(1, 1)
 	s.ConnClosed(1, time.Second)
-	s.ReceivePeer(2, []byte{1})
+	s.ReceiveMessage(2, []byte{1})
 }

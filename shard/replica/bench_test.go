@@ -232,18 +232,18 @@ func BenchmarkBarrier(b *testing.B) {
 
 func BenchmarkSubmit(b *testing.B) {
 	s := &Shard{}
-	s.line.init(ShardConfig{MaxOpenBytes: 1 << 40, MaxBatchBytes: defaultMaxBatchBytes, MaxBatchCommands: defaultMaxBatchCommands, InFlight: 4})
-	s.line.phase, s.line.held, s.line.claim = leading, 1, 1
-	s.line.leading.Store(true)
+	s.proposals.init(ShardConfig{MaxOpenBytes: 1 << 40, MaxBatchBytes: defaultMaxBatchBytes, MaxBatchCommands: defaultMaxBatchCommands, InFlight: 4})
+	s.proposals.phase, s.proposals.ownEpoch, s.proposals.takeOverEpoch = leading, 1, 1
+	s.proposals.leading.Store(true)
 	c := shard.Command{Kind: shard.CmdRelease, Body: benchBody()}
 	b.ReportAllocs()
 	n := 0
 	for b.Loop() {
 		s.Submit(c, Origin{Conn: 1})
 		if n++; n%1000 == 0 {
-			for x := s.line.next(0); x != nil; x = s.line.next(0) {
-				x, _ := s.line.land(x.epoch, x.seq)
-				s.line.recycle(x)
+			for x := s.proposals.next(0); x != nil; x = s.proposals.next(0) {
+				x, _ := s.proposals.removeInFlight(x.epoch, x.seq)
+				s.proposals.recycle(x)
 			}
 		}
 	}

@@ -30,23 +30,23 @@ func monotonic() time.Duration { return time.Since(processStart) }
 // ManualClock moves only when told to, for tests. A host opened with one has no ticker of its own: each step of [ManualClock.Advance] ticks its
 // shards and waits until they are quiet.
 type ManualClock struct {
-	mu    sync.Mutex
-	now   time.Duration
-	wall  time.Time
-	next  int
-	ticks map[int]func(thorough bool)
-	hosts map[int]leaper
-	leaps []leap // in order
+	mu        sync.Mutex
+	now       time.Duration
+	wall      time.Time
+	next      int
+	ticks     map[int]func(thorough bool)
+	skipHosts map[int]skipper
+	skips     []timeSkip // in order
 }
 
 // leaper is a host as a clock sees it that leaves out time in which nothing is due.
-type leaper interface {
+type skipper interface {
 	due() (in time.Duration, has bool)
-	leap(d time.Duration)
+	skipTime(d time.Duration)
 }
 
 // leap is time that was left out.
-type leap struct {
+type timeSkip struct {
 	to    time.Duration // the clock after it
 	d     time.Duration
 	total time.Duration // of this one and all before
@@ -57,7 +57,7 @@ const ManualStep = 250 * time.Millisecond
 
 // NewManualClock starts a clock at an hour after its own start and the given time of day.
 func NewManualClock(wall time.Time) *ManualClock {
-	return &ManualClock{now: time.Hour, wall: wall, ticks: make(map[int]func(bool)), hosts: make(map[int]leaper)}
+	return &ManualClock{now: time.Hour, wall: wall, ticks: make(map[int]func(bool)), skipHosts: make(map[int]skipper)}
 }
 
 func (c *ManualClock) Now() time.Duration {
@@ -110,7 +110,7 @@ func (c *ManualClock) Step(d time.Duration) {
 // Due is how far ahead the next deadline of any shard of any host is. False: there is none. 0
 // stands for one that is due, and for a host that is not quiet enough to tell.
 func (c *ManualClock) Due() (in time.Duration, has bool) {
-	for _, h := range c.leapers() {
+	for _, h := range c.skippers() {
 		if d, ok := h.due(); ok && (!has || d < in) {
 			in, has = d, true
 		}
@@ -121,41 +121,41 @@ func (c *ManualClock) Due() (in time.Duration, has bool) {
 // Leap moves the clock by d at once, without the process being taken for paused. Log time moves as
 // far. What leaders do periodically is left out. It is for time in which nothing is due: see Due.
 // Between is called when the clock has moved and before any host looks at it.
-func (c *ManualClock) Leap(d time.Duration, between func()) {
+func (c *ManualClock) SkipIdle(d time.Duration, between func()) {
 	c.mu.Lock()
 	c.now += d
 	c.wall = c.wall.Add(d)
 	total := d
-	if n := len(c.leaps); n > 0 {
-		total += c.leaps[n-1].total
+	if n := len(c.skips); n > 0 {
+		total += c.skips[n-1].total
 	}
-	c.leaps = append(c.leaps, leap{c.now, d, total})
+	c.skips = append(c.skips, timeSkip{c.now, d, total})
 	c.mu.Unlock()
-	for _, h := range c.leapers() {
-		h.leap(d)
+	for _, h := range c.skippers() {
+		h.skipTime(d)
 	}
 	between()
 	c.Tick()
 }
 
-func (c *ManualClock) leapers() []leaper {
+func (c *ManualClock) skippers() []skipper {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	list := make([]leaper, 0, len(c.hosts))
+	list := make([]skipper, 0, len(c.skipHosts))
 	for i := range c.next {
-		if h := c.hosts[i]; h != nil {
+		if h := c.skipHosts[i]; h != nil {
 			list = append(list, h)
 		}
 	}
 	return list
 }
 
-// withoutLeaps is a time of this clock as it were without the time left out so far.
-func (c *ManualClock) withoutLeaps(t time.Duration) time.Duration {
+// withoutSkips is a time of this clock as it were without the time left out so far.
+func (c *ManualClock) withoutSkips(t time.Duration) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i := len(c.leaps) - 1; i >= 0; i-- {
-		switch l := &c.leaps[i]; {
+	for i := len(c.skips) - 1; i >= 0; i-- {
+		switch l := &c.skips[i]; {
 		case t >= l.to:
 			return t - l.total
 		case t > l.to-l.d: // within it
@@ -166,16 +166,16 @@ func (c *ManualClock) withoutLeaps(t time.Duration) time.Duration {
 }
 
 // addHost has leaps told to a host; the result takes it away again.
-func (c *ManualClock) addHost(h leaper) (remove func()) {
+func (c *ManualClock) addHost(h skipper) (remove func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	id := c.next
 	c.next++
-	c.hosts[id] = h
+	c.skipHosts[id] = h
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		delete(c.hosts, id)
+		delete(c.skipHosts, id)
 	}
 }
 

@@ -13,18 +13,18 @@ import (
 
 // cluster is some hosts with one shard.
 type cluster struct {
-	t       *testing.T
-	net     *MemoryNet
-	rtt     time.Duration
-	members map[uint64]string // founders
-	disks   []*MemoryDisk
-	hosts   []*Host  // nil while one is down
-	ids     []uint64 // replica on the host, 0 for none
-	shards  []*Shard
-	recs    []*recorder
-	hint    []bool // what the host is told of the replica at its start: that it joined
-	change  func(*ShardConfig)
-	removed chan uint64 // replicas that saw their removal
+	t        *testing.T
+	net      *MemoryNet
+	rtt      time.Duration
+	members  map[uint64]string // founders
+	disks    []*MemoryDisk
+	hosts    []*Host  // nil while one is down
+	ids      []uint64 // replica on the host, 0 for none
+	shards   []*Shard
+	recs     []*recorder
+	joinHint []bool // what the host is told of the replica at its start: that it joined
+	change   func(*ShardConfig)
+	removed  chan uint64 // replicas that saw their removal
 
 	mu   sync.Mutex
 	last []byte // the last batch any of them proposed
@@ -62,7 +62,7 @@ func newClusterOf(t *testing.T, hosts, founders int, change func(*ShardConfig)) 
 func newClusterOfRTT(t *testing.T, hosts, founders int, rtt time.Duration, change func(*ShardConfig)) *cluster {
 	c := &cluster{
 		t: t, rtt: rtt, net: NewMemoryNet(), members: make(map[uint64]string), change: change, removed: make(chan uint64, 16),
-		hosts: make([]*Host, hosts), ids: make([]uint64, hosts), shards: make([]*Shard, hosts), recs: make([]*recorder, hosts), hint: make([]bool, hosts),
+		hosts: make([]*Host, hosts), ids: make([]uint64, hosts), shards: make([]*Shard, hosts), recs: make([]*recorder, hosts), joinHint: make([]bool, hosts),
 	}
 	for i := range hosts {
 		c.disks = append(c.disks, NewMemoryDisk())
@@ -91,7 +91,7 @@ func (c *cluster) start(i int) {
 func (c *cluster) run(i int) {
 	c.t.Helper()
 	r := newRecorder(c.t)
-	cfg := ShardConfig{ID: 1, Replica: c.ids[i], Sink: r, proposeVia: c.watch, ProposeTimeout: 500 * time.Millisecond, Join: c.hint[i]}
+	cfg := ShardConfig{ID: 1, Replica: c.ids[i], Sink: r, proposeVia: c.watch, ProposeTimeout: 500 * time.Millisecond, Join: c.joinHint[i]}
 	if !cfg.Join {
 		cfg.Members = c.members
 	}
@@ -105,7 +105,7 @@ func (c *cluster) run(i int) {
 	c.shards[i], c.recs[i] = s, r
 }
 
-func (c *cluster) watch(next func([]byte) (ticket, error), entry []byte) (ticket, error) {
+func (c *cluster) watch(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error) {
 	if !isTakeOver(entry) {
 		c.mu.Lock()
 		c.last = slices.Clone(entry)
@@ -186,9 +186,9 @@ func (c *cluster) makeExcept(name string, except ...int) (leader int) {
 }
 
 // furnish gives the shard its buckets and a node, wherever its leader is.
-func (c *cluster) furnish() {
+func (c *cluster) populate() {
 	c.t.Helper()
-	for _, x := range furniture(0, testBuckets) {
+	for _, x := range setupCommands(0, testBuckets) {
 		for {
 			err := c.shards[c.leader()].ProposeInternal(timeout(c.t), x)
 			if err == nil {
@@ -203,7 +203,7 @@ func (c *cluster) furnish() {
 
 func TestThreeReplicas(t *testing.T) {
 	c := newCluster(t, nil)
-	c.furnish()
+	c.populate()
 	made := 0
 	var former []byte
 	var epoch uint64
@@ -267,9 +267,9 @@ func TestThreeReplicas(t *testing.T) {
 	}
 }
 
-func TestCutOffLeader(t *testing.T) {
+func TestIsolatedLeader(t *testing.T) {
 	c := newCluster(t, nil)
-	c.furnish()
+	c.populate()
 	old := c.make("before")
 	s, r, x := c.shards[old], c.recs[old], c.writer
 
@@ -305,7 +305,7 @@ func TestCutOffLeader(t *testing.T) {
 
 func TestLaggingReplicaIsRestored(t *testing.T) {
 	c := newCluster(t, func(cfg *ShardConfig) { cfg.SnapshotEntries, cfg.CompactionOverhead = 20, 2 })
-	c.furnish()
+	c.populate()
 	behind := (c.leader() + 1) % 3
 	c.stop(behind)
 	for i := range 100 {
@@ -327,7 +327,7 @@ func TestLaggingReplicaIsRestored(t *testing.T) {
 // A read-index that was asked of a leader that is gone is never answered. The next leader does not wait for it.
 func TestNewLeaderProvesItselfAtOnce(t *testing.T) {
 	c := newCluster(t, func(cfg *ShardConfig) { cfg.ProposeTimeout, cfg.ReadPeriod = 10*patience, time.Millisecond })
-	c.furnish()
+	c.populate()
 	old := c.make("before")
 	c.net.Isolate(c.disks[old].addr, true)
 	eventually(t, "another to lead", func() bool { return c.shards[(old+1)%3].Leading() || c.shards[(old+2)%3].Leading() })
@@ -346,9 +346,9 @@ func TestNewLeaderProvesItselfAtOnce(t *testing.T) {
 }
 
 // A leader that is restored from a snapshot cannot tell what became of its batches in flight: the snapshot may hold them. It cuts their connections.
-func TestRestoreCutsWhatIsUndecided(t *testing.T) {
+func TestRestoreCutsUndetermined(t *testing.T) {
 	c := newCluster(t, func(cfg *ShardConfig) { cfg.SnapshotEntries, cfg.CompactionOverhead = 20, 2 })
-	c.furnish()
+	c.populate()
 	old := c.make("before")
 	r, x := c.recs[old], c.writer
 	cut := func(on bool) {
@@ -382,7 +382,7 @@ func TestHistoryUnderFaults(t *testing.T) {
 		cfg.SnapshotEntries, cfg.CompactionOverhead, cfg.ProposeTimeout = 200, 50, 100*time.Millisecond
 		cfg.Sink.(*recorder).every = 4
 	})
-	c.furnish()
+	c.populate()
 	var ok, failed, open []string
 	name := 0
 	for round := range 6 {

@@ -24,9 +24,9 @@ const (
 	defaultDeployment   = 0x7369_676e_616c_6278 // "signalbx"
 	defaultCloseTimeout = 10 * time.Second
 	tickPeriod          = 100 * time.Millisecond
-	restartPatience     = 5 * time.Second
+	restartTimeout      = 5 * time.Second
 	electionRTT         = 10
-	soloElectionRTT     = 3 // the least the engine takes
+	singleElectionRTT   = 3 // the least the engine takes
 	heartbeatRTT        = 1
 	maxInMemLog         = 128 << 20
 	maxPeerQueue        = 64 << 20
@@ -36,8 +36,8 @@ const (
 // it does not depend on their number. A group of one has nobody to hear from, and its wait is cut short by the nudger; only on the engine's own transport,
 // where there is none, does it get the least that the engine takes, and no other members.
 func (h *Host) election(members map[uint64]string) uint64 {
-	if h.nudger == nil && len(members) == 1 {
-		return soloElectionRTT
+	if h.campaigner == nil && len(members) == 1 {
+		return singleElectionRTT
 	}
 	return electionRTT
 }

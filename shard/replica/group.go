@@ -16,14 +16,14 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// machineReplica is a [Shard] or a [Meta].
-type machineReplica interface {
+// replicaMachine is a [Shard] or a [Meta].
+type replicaMachine interface {
 	leaderUpdated(term, leader uint64)
 	tick(now time.Duration)
 	startTick() (wait func(thorough bool))
 	quiet() bool
-	applies() uint64 // entries, so far
-	settle(most time.Duration) bool
+	appliedEntries() uint64 // entries, so far
+	awaitQuiet(most time.Duration) bool
 	transfer(ctx context.Context, to, after uint64) error
 	report(r *GroupReport)
 	stop()
@@ -33,17 +33,17 @@ type machineReplica interface {
 // group is a raft group's replica on this host.
 type group struct {
 	shard, id uint64
-	replica   machineReplica
-	off       sync.Mutex // held while it is taken off the host
-	changing  sync.Mutex // held over a change of the members that was asked for here
+	replica   replicaMachine
+	stopMu    sync.Mutex // held while it is taken off the host
+	changeMu  sync.Mutex // held over a change of the members that was asked for here
 
 	// Guarded by the host's mu.
 	term, leader uint64 // as raft told last
-	solo         bool   // it runs with the timeouts of a group that stays alone
-	gone         bool   // it was taken off
+	single       bool   // it runs with the timeouts of a group that stays alone
+	stopped      bool   // it was taken off
 }
 
-// noteLeader is called on the engine's event goroutine.
+// setRaftLeader is called on the engine's event goroutine.
 func (h *Host) noteLeader(shard, replica, term, leader uint64) {
 	h.mu.Lock()
 	g := h.groups[shard]
@@ -75,7 +75,7 @@ func (h *Host) noteRemoved(shard, replica uint64) {
 	go func() {
 		defer h.wg.Done()
 		h.log.Info("replica was removed from its shard", "shard", shard, "replica", replica)
-		_ = h.takeOff(g) // the engine has stopped it
+		_ = h.stopGroup(g) // the engine has stopped it
 		if h.cfg.Removed != nil {
 			h.cfg.Removed(shard, replica)
 		}
@@ -92,7 +92,7 @@ func (h *Host) leaderOf(shard, replica uint64) (leader, term uint64) {
 }
 
 // add makes a replica known before its group starts, since the first leader event may come before the start returns.
-func (h *Host) add(g *group) error {
+func (h *Host) addGroup(g *group) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
@@ -105,16 +105,16 @@ func (h *Host) add(g *group) error {
 	return nil
 }
 
-func (h *Host) forget(g *group) {
+func (h *Host) removeGroup(g *group) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	g.gone = true
+	g.stopped = true
 	if h.groups[g.shard] == g {
 		delete(h.groups, g.shard)
 	}
 }
 
-func (h *Host) groupOf(shard uint64) *group {
+func (h *Host) group(shard uint64) *group {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.groups[shard]
@@ -133,7 +133,7 @@ func (h *Host) running() []*group {
 }
 
 // founding is how a replica comes to its group the first time. It has no meaning at a restart.
-type founding struct {
+type bootstrap struct {
 	members map[uint64]string
 	join    bool
 }
@@ -144,7 +144,7 @@ type founding struct {
 // What a replica is may have changed while it was down, so it cannot be told right. But a replica that joined never becomes a voter otherwise than by its
 // log, and the engine follows a promotion that it finds there, in an entry or in a snapshot. So a replica that joined is always started as one that does not
 // vote, and a founder, which has always voted, as one that does. Which of them it is, the engine has on disk since the first start, and refuses the other.
-func (h *Host) startGroup(g *group, f founding, create statemachine.CreateConcurrentStateMachineFunc, cfg config.Config) error {
+func (h *Host) startGroup(g *group, f bootstrap, create statemachine.CreateConcurrentStateMachineFunc, cfg config.Config) error {
 	if g.id == 0 {
 		return errors.New("replica id must be at least 1")
 	}
@@ -160,11 +160,11 @@ func (h *Host) startGroup(g *group, f founding, create statemachine.CreateConcur
 			return err
 		}
 	}
-	if err := h.add(g); err != nil {
+	if err := h.addGroup(g); err != nil {
 		return err
 	}
 	h.mu.Lock()
-	g.solo = cfg.ElectionRTT == soloElectionRTT
+	g.single = cfg.ElectionRTT == singleElectionRTT
 	delete(h.removed, [2]uint64{g.shard, g.id})
 	h.mu.Unlock()
 	start := func(joined bool) error {
@@ -187,7 +187,7 @@ func (h *Host) startGroup(g *group, f founding, create statemachine.CreateConcur
 	case errors.Is(err, dragonboat.ErrReplicaRemoved):
 		err = fmt.Errorf("replica %d was removed and its data with it; add a new replica", g.id)
 	}
-	h.forget(g)
+	h.removeGroup(g)
 	if g.shard == MetaShard {
 		return fmt.Errorf("start the meta shard: %w", err)
 	}
@@ -196,7 +196,7 @@ func (h *Host) startGroup(g *group, f founding, create statemachine.CreateConcur
 
 // startReplica starts it in the engine, which lets go of a replica that was stopped a moment after the stop; until then it refuses to start it again.
 func (h *Host) startReplica(members map[uint64]string, join bool, create statemachine.CreateConcurrentStateMachineFunc, cfg config.Config) error {
-	for end := time.Now().Add(restartPatience); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(restartTimeout); ; time.Sleep(time.Millisecond) {
 		err := h.nh.StartConcurrentReplica(members, join, create, cfg)
 		if !errors.Is(err, dragonboat.ErrShardAlreadyExist) || time.Now().After(end) {
 			return err
@@ -206,19 +206,19 @@ func (h *Host) startReplica(members map[uint64]string, join bool, create statema
 
 // StopShard takes one replica off this host; its data stay. Requests in its open batch fail with StatusUnavailable.
 func (h *Host) StopShard(id uint64) error {
-	g := h.groupOf(id)
+	g := h.group(id)
 	if g == nil {
 		return fmt.Errorf("shard %d does not run on this host", id)
 	}
-	return h.takeOff(g)
+	return h.stopGroup(g)
 }
 
-// takeOff stops a replica, once; who comes second waits for the first.
-func (h *Host) takeOff(g *group) error {
-	g.off.Lock()
-	defer g.off.Unlock()
+// stopGroup stops a replica, once; who comes second waits for the first.
+func (h *Host) stopGroup(g *group) error {
+	g.stopMu.Lock()
+	defer g.stopMu.Unlock()
 	h.mu.Lock()
-	gone := g.gone
+	gone := g.stopped
 	h.mu.Unlock()
 	if gone {
 		return nil
@@ -229,15 +229,15 @@ func (h *Host) takeOff(g *group) error {
 		err = nil // the engine stops a removed replica by itself
 	}
 	g.replica.stopped()
-	h.forget(g)
+	h.removeGroup(g)
 	return err
 }
 
 // Has says that the replica was started on this host once, and its log is here.
-func (h *Host) Has(shard, replica uint64) bool { return h.nh.HasNodeInfo(shard, replica) }
+func (h *Host) HasReplica(shard, replica uint64) bool { return h.nh.HasNodeInfo(shard, replica) }
 
 // Kept lists the shard and id of each replica that was started on this host once and whose log is here, whether it runs or not.
-func (h *Host) Kept() (list [][2]uint64) {
+func (h *Host) StoredReplicas() (list [][2]uint64) {
 	info := h.engineInfo(dragonboat.NodeHostInfoOption{})
 	if info == nil {
 		return nil

@@ -62,31 +62,31 @@ type HostConfig struct {
 	// CloseTimeout bounds Close; default 10 s.
 	CloseTimeout time.Duration
 
-	salvage    bool // it is opened by a Salvage, which takes the engine's panics
+	recovery   bool // it is opened by a Salvage, which takes the engine's panics
 	acceptLoss bool // see [logstore.Config]
 }
 
 // Host is one process's share of all raft groups.
 type Host struct {
-	cfg    HostConfig
-	clock  Clock
-	log    *slog.Logger
-	nh     *dragonboat.NodeHost
-	store  *logstore.Store
-	dirKey string
-	untick func()
+	cfg       HostConfig
+	clock     Clock
+	log       *slog.Logger
+	nh        *dragonboat.NodeHost
+	store     *logstore.Store
+	dirKey    string
+	stopTicks func()
 
 	idleTicks atomic.Int64  // since the last with an event; with a [ManualClock]
 	events    atomic.Uint64 // entries with events, at the last tick
 	stopC     chan struct{}
 	wg        sync.WaitGroup
 
-	nudger *nudger // nil with the engine's own transport
+	campaigner *campaigner // nil with the engine's own transport
 
-	fails *func(error) // what the engine's panics about its store come to; nil: nothing does
+	storePanics *func(error) // what the engine's panics about its store come to; nil: nothing does
 
-	asking sync.RWMutex // held for reading while the engine is asked about its replicas
-	ending bool         // it is asked no more
+	engineMu      sync.RWMutex // held for reading while the engine is asked about its replicas
+	engineClosing bool         // it is asked no more
 
 	mu      sync.Mutex
 	closed  bool
@@ -103,7 +103,7 @@ var (
 	openDirs   = make(map[string]bool)
 )
 
-func takeDir(key string) error {
+func lockDir(key string) error {
 	openDirsMu.Lock()
 	defer openDirsMu.Unlock()
 	if openDirs[key] {
@@ -113,7 +113,7 @@ func takeDir(key string) error {
 	return nil
 }
 
-func giveDir(key string) {
+func unlockDir(key string) {
 	openDirsMu.Lock()
 	defer openDirsMu.Unlock()
 	delete(openDirs, key)
@@ -203,7 +203,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 			return nil, fmt.Errorf("find data directory: %w", err)
 		}
 	}
-	if err := takeDir(h.dirKey); err != nil {
+	if err := lockDir(h.dirKey); err != nil {
 		return nil, err
 	}
 	if !cfg.Memory {
@@ -211,10 +211,10 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 		if logIsMissing(cfg.Dir) {
 			err = fmt.Errorf("the log is missing from data folder %q: put the whole folder back, or start on a new one", cfg.Dir)
 		} else {
-			err = checkNotes(cfg.Dir)
+			err = checkEngineFiles(cfg.Dir)
 		}
 		if err != nil {
-			giveDir(h.dirKey)
+			unlockDir(h.dirKey)
 			return nil, err
 		}
 	}
@@ -224,27 +224,27 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	engine := h.engineConfig()
 	engine.Expert.LogDBFactory = h.store
 	if cfg.Transport != nil {
-		r := &relay{next: cfg.Transport}
-		h.nudger = &nudger{h: h, relay: r, wakeC: make(chan struct{}, 1)}
-		r.nudger = h.nudger
+		r := &interceptor{next: cfg.Transport}
+		h.campaigner = &campaigner{h: h, interceptor: r, wakeup: make(chan struct{}, 1)}
+		r.campaigner = h.campaigner
 		engine.Expert.TransportFactory = r
 	}
 	nh, err := newNodeHost(engine)
 	if err != nil {
-		giveDir(h.dirKey)
+		unlockDir(h.dirKey)
 		return nil, err
 	}
 	h.nh = nh
-	if !cfg.Memory && !cfg.salvage {
-		h.fails = reportEnginePanics(func(err error) { h.store.Fail(fmt.Errorf("%w: in %q: %w", logstore.ErrDamaged, cfg.Dir, err)) })
+	if !cfg.Memory && !cfg.recovery {
+		h.storePanics = reportEnginePanics(func(err error) { h.store.Fail(fmt.Errorf("%w: in %q: %w", logstore.ErrDamaged, cfg.Dir, err)) })
 	}
-	if h.nudger != nil {
+	if h.campaigner != nil {
 		h.wg.Add(1)
-		go h.nudger.run()
+		go h.campaigner.run()
 	}
 	if m, ok := cfg.Clock.(*ManualClock); ok {
 		untick, remove := m.OnTick(h.manualTick), m.addHost(h)
-		h.untick = func() { untick(); remove() }
+		h.stopTicks = func() { untick(); remove() }
 	} else {
 		h.wg.Add(1)
 		go h.tickLoop()
@@ -252,8 +252,8 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	return h, nil
 }
 
-// cannotGoOn reports an error of a machine, and does not return: the engine would panic with it before anybody could say why. A machine without a host gets its error back.
-func (h *Host) cannotGoOn(err error) error {
+// fatal reports an error of a machine, and does not return: the engine would panic with it before anybody could say why. A machine without a host gets its error back.
+func (h *Host) fatal(err error) error {
 	if h != nil {
 		h.store.Fail(err)
 	}
@@ -275,7 +275,7 @@ func (h *Host) Space() (logstore.Space, bool) { return h.store.Space() }
 func (h *Host) tickLoop() {
 	defer h.wg.Done()
 	files := newLogFiles(h.cfg.Dir, logStoreBuffers().KVWriteBufferSize)
-	files.look()
+	files.extendNew()
 	t := time.NewTicker(tickPeriod)
 	defer t.Stop()
 	for {
@@ -287,7 +287,7 @@ func (h *Host) tickLoop() {
 			for _, g := range h.running() {
 				g.replica.tick(now)
 			}
-			files.look()
+			files.extendNew()
 		}
 	}
 }
@@ -301,7 +301,7 @@ func (h *Host) manualTick(thorough bool) {
 	list := h.running()
 	applied := func() (n uint64) {
 		for _, g := range list {
-			n += g.replica.applies()
+			n += g.replica.appliedEntries()
 		}
 		return n
 	}
@@ -309,7 +309,7 @@ func (h *Host) manualTick(thorough bool) {
 	defer func() {
 		happened := uint64(0)
 		for _, s := range h.shards() {
-			happened += s.happened()
+			happened += s.eventEntries()
 		}
 		if h.events.Swap(happened) == happened {
 			h.idleTicks.Add(1)
@@ -328,7 +328,7 @@ func (h *Host) manualTick(thorough bool) {
 		return
 	}
 	// What one shard did may have given another one work. All are quiet when each was found so after all others were.
-	end := time.Now().Add(settleTime)
+	end := time.Now().Add(quietTimeout)
 	for quiet := 0; quiet < len(list) && time.Now().Before(end); {
 		for _, g := range list {
 			if g.replica.quiet() {
@@ -336,18 +336,18 @@ func (h *Host) manualTick(thorough bool) {
 				continue
 			}
 			quiet = 0
-			g.replica.settle(settleTime)
+			g.replica.awaitQuiet(quietTimeout)
 		}
 	}
 }
 
-// restTicks is how many ticks without an event there must be before time is left out: what an event
+// minQuietTicks is how many ticks without an event there must be before time is left out: what an event
 // brings about at other shards is done by then.
-const restTicks = 4
+const minQuietTicks = 4
 
 // due is how far ahead the next deadline of any shard is, for a [ManualClock].
 func (h *Host) due() (in time.Duration, has bool) {
-	if h.idleTicks.Load() < restTicks {
+	if h.idleTicks.Load() < minQuietTicks {
 		return 0, true
 	}
 	for _, s := range h.shards() {
@@ -358,9 +358,9 @@ func (h *Host) due() (in time.Duration, has bool) {
 	return in, has
 }
 
-func (h *Host) leap(d time.Duration) {
+func (h *Host) skipTime(d time.Duration) {
 	for _, s := range h.shards() {
-		s.leap(d)
+		s.skipTime(d)
 	}
 }
 
@@ -374,8 +374,8 @@ func (h *Host) shards() (list []*Shard) {
 	return list
 }
 
-// settleTime bounds, in real time, how long a tick waits for a shard.
-const settleTime = 5 * time.Second
+// quietTimeout bounds, in real time, how long a tick waits for a shard.
+const quietTimeout = 5 * time.Second
 
 // ErrNoSnapshot says that no snapshot was saved because one is being saved, or nothing was applied since the last.
 var ErrNoSnapshot = errors.New("no snapshot was saved: one is under way, or nothing was applied since the last")
@@ -401,8 +401,8 @@ func (h *Host) Close() error {
 	h.closed = true
 	h.mu.Unlock()
 
-	if h.untick != nil {
-		h.untick()
+	if h.stopTicks != nil {
+		h.stopTicks()
 	}
 	close(h.stopC)
 	list := h.running()
@@ -412,9 +412,9 @@ func (h *Host) Close() error {
 	}
 	stops.Wait()
 	h.wg.Wait()
-	h.asking.Lock()
-	h.ending = true
-	h.asking.Unlock()
+	h.engineMu.Lock()
+	h.engineClosing = true
+	h.engineMu.Unlock()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -430,9 +430,9 @@ func (h *Host) Close() error {
 	for _, g := range list {
 		g.replica.stopped()
 	}
-	if h.fails != nil {
-		enginePanicsTo.CompareAndSwap(h.fails, nil)
+	if h.storePanics != nil {
+		enginePanicsTo.CompareAndSwap(h.storePanics, nil)
 	}
-	giveDir(h.dirKey)
+	unlockDir(h.dirKey)
 	return nil
 }

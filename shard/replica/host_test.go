@@ -143,7 +143,7 @@ func TestShardStopsAndStartsAgain(t *testing.T) {
 	h := openHost(t, HostConfig{})
 	for round := range 3 {
 		s, r := startOne(t, h, nil)
-		furnish(t, s)
+		populate(t, s)
 		c := newCaller(t, s, r, 1, 60_000)
 		c.mustCreate(fmt.Sprint(round))
 		for i := range round {
@@ -179,7 +179,7 @@ func TestThreeHostsOverLoopback(t *testing.T) {
 	l := recs[0].leader - 1
 	recs[0].mu.Unlock()
 	recs[l].awaitLeading()
-	furnish(t, shards[l])
+	populate(t, shards[l])
 	index := newCaller(t, shards[l], recs[l], 1, 60_000).mustCreate("a").index
 	for i, r := range recs {
 		r.await("all replicas to follow", func() bool { return r.index >= index })

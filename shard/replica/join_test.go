@@ -51,7 +51,7 @@ func TestJoinALargeShard(t *testing.T) {
 		cfg.SnapshotEntries, cfg.CompactionOverhead = 1_000_000, 1
 		cfg.Sink.(*recorder).hash = false
 	})
-	c.furnish()
+	c.populate()
 	c.fill(records)
 	c.snapshot(0)
 	c.make("before")
@@ -67,7 +67,7 @@ func TestJoinALargeShard(t *testing.T) {
 	c.promote(2)
 	c.awaitRole(1, RoleVoter)
 	ok, failed := w.checkWithout(false)
-	bytes := c.shards[1].tail.snapshot.Load()
+	bytes := c.shards[1].logTail.snapshot.Load()
 	t.Logf("%d records, %d bytes, caught up after %v; meanwhile %d acknowledged, %d failed", records, bytes, took, ok, failed)
 	if ok == 0 {
 		t.Error("the shard did not work meanwhile")

@@ -21,23 +21,23 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(aloneEnv) != "" {
+	if os.Getenv(ownProcessEnv) != "" {
 		os.Exit(m.Run()) // a host that cannot go on leaves goroutines behind
 	}
 	goleak.VerifyTestMain(m) // the engine leaves nothing behind
 }
 
-// aloneEnv runs a test in a process of its own.
-const aloneEnv = "SIGNALBOX_TEST_ALONE"
+// ownProcessEnv runs a test in a process of its own.
+const ownProcessEnv = "SIGNALBOX_TEST_ALONE"
 
 // alone runs the calling test again in a process of its own, and says whether this is that process.
-func alone(t *testing.T) bool {
+func inOwnProcess(t *testing.T) bool {
 	t.Helper()
-	if os.Getenv(aloneEnv) != "" {
+	if os.Getenv(ownProcessEnv) != "" {
 		return true
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), aloneEnv+"=1")
+	cmd.Env = append(os.Environ(), ownProcessEnv+"=1")
 	if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -272,21 +272,21 @@ func timeout(t testing.TB) context.Context {
 }
 
 // furnish gives the shard its buckets and a node. It may be repeated.
-func furnish(t testing.TB, s *Shard) {
+func populate(t testing.TB, s *Shard) {
 	t.Helper()
-	furnishPart(t, s, 0, testBuckets)
+	populateBuckets(t, s, 0, testBuckets)
 }
 
-func furnishPart(t testing.TB, s *Shard, first, count uint32) {
+func populateBuckets(t testing.TB, s *Shard, first, count uint32) {
 	t.Helper()
-	for _, c := range furniture(first, count) {
+	for _, c := range setupCommands(first, count) {
 		if err := s.ProposeInternal(timeout(t), c); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func furniture(first, count uint32) []shard.Command {
+func setupCommands(first, count uint32) []shard.Command {
 	return []shard.Command{
 		{Kind: shard.CmdBuckets, Body: shard.AppendBuckets(nil, shard.BucketsBody{Total: testBuckets, First: first, Count: count})},
 		{Kind: shard.CmdNodePut, Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: testNode, Revision: 1, Config: protocol.NodeConfig{

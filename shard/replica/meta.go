@@ -76,7 +76,7 @@ func (h *Host) StartMeta(cfg MetaConfig) (*Meta, error) {
 	m.group = &group{shard: MetaShard, id: cfg.Replica, replica: m}
 	create := func(uint64, uint64) statemachine.IConcurrentStateMachine { return (*metaMachine)(m) }
 	raft := groupConfig(MetaShard, cfg.Replica, h.election(cfg.Members), cfg.SnapshotEntries, cfg.CompactionOverhead)
-	if err := h.startGroup(m.group, founding{cfg.Members, cfg.Join}, create, raft); err != nil {
+	if err := h.startGroup(m.group, bootstrap{cfg.Members, cfg.Join}, create, raft); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -210,10 +210,10 @@ func (m *Meta) signal() {
 
 func (m *Meta) tick(time.Duration) {}
 
-func (m *Meta) startTick() func(bool)     { return func(bool) {} }
-func (m *Meta) quiet() bool               { return true }
-func (m *Meta) applies() uint64           { return 0 }
-func (m *Meta) settle(time.Duration) bool { return true }
+func (m *Meta) startTick() func(bool)         { return func(bool) {} }
+func (m *Meta) quiet() bool                   { return true }
+func (m *Meta) appliedEntries() uint64        { return 0 }
+func (m *Meta) awaitQuiet(time.Duration) bool { return true }
 
 func (m *Meta) stop() { m.stopOne.Do(func() { close(m.stopC) }) }
 
@@ -229,7 +229,7 @@ var (
 
 func (mm *metaMachine) Update(entries []statemachine.Entry) ([]statemachine.Entry, error) {
 	if err := mm.update(entries); err != nil {
-		return nil, mm.host.cannotGoOn(err)
+		return nil, mm.host.fatal(err)
 	}
 	return entries, nil
 }
@@ -288,7 +288,7 @@ func (mm *metaMachine) RecoverFromSnapshot(r io.Reader, _ []statemachine.Snapsho
 		if isClosed(stop) {
 			return statemachine.ErrSnapshotStopped
 		}
-		return mm.host.cannotGoOn(fmt.Errorf("restore the snapshot of the meta shard: %w", err))
+		return mm.host.fatal(fmt.Errorf("restore the snapshot of the meta shard: %w", err))
 	}
 	mm.mu.Lock()
 	defer mm.mu.Unlock()

@@ -109,9 +109,9 @@ func (h *Host) engineInfos() map[uint64]engineInfo {
 
 // engineInfo asks the engine about its replicas; nil once it is being closed. The engine itself does not keep its Close from replacing what it reads for this.
 func (h *Host) engineInfo(o dragonboat.NodeHostInfoOption) *dragonboat.NodeHostInfo {
-	h.asking.RLock()
-	defer h.asking.RUnlock()
-	if h.ending {
+	h.engineMu.RLock()
+	defer h.engineMu.RUnlock()
+	if h.engineClosing {
 		return nil
 	}
 	return h.nh.GetNodeHostInfo(o)
@@ -123,9 +123,9 @@ func (s *Shard) report(r *GroupReport) {
 	m := s.machine
 	r.Applied, r.Epoch = m.AppliedIndex(), m.Epoch()
 	s.mu.RUnlock()
-	last := s.barriers.read.at.Load()
+	last := s.barriers.lastRead.at.Load()
 	if r.Leading {
-		last = max(last, s.barriers.lead.at.Load())
+		last = max(last, s.barriers.lastProof.at.Load())
 	}
 	if last != 0 {
 		r.UpToDate = max(0, s.clock.Now()-time.Duration(last))

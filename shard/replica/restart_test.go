@@ -44,7 +44,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 	disk := NewMemoryDisk()
 	h := openHost(t, HostConfig{Disk: disk})
 	s, r := startOne(t, h, nil)
-	furnish(t, s)
+	populate(t, s)
 	c := newCaller(t, s, r, 1, 60_000)
 	for i := range 20 {
 		c.mustCreate(fmt.Sprint(i))
@@ -75,7 +75,7 @@ func TestSnapshotAndRestart(t *testing.T) {
 	h := openHost(t, HostConfig{Disk: disk})
 	small := func(c *ShardConfig) { c.SnapshotEntries, c.CompactionOverhead = 50, 5 }
 	s, r := startOne(t, h, small)
-	furnish(t, s)
+	populate(t, s)
 	c := newCaller(t, s, r, 1, 60_000)
 	for i := range 120 {
 		c.mustCreate(fmt.Sprint(i))
@@ -122,7 +122,7 @@ func TestLongLogIsSnapshotted(t *testing.T) {
 	disk := NewMemoryDisk()
 	h := openHost(t, HostConfig{Disk: disk})
 	s, r := startOne(t, h, func(c *ShardConfig) { c.SnapshotBytes = 10_000 })
-	furnish(t, s)
+	populate(t, s)
 	c := newCaller(t, s, r, 1, 60_000)
 	end := time.Now().Add(patience)
 	n := 0
@@ -147,7 +147,7 @@ func TestPowerLossKeepsWhatWasAcknowledged(t *testing.T) {
 		h := openHost(t, HostConfig{Disk: disk})
 		s, r := startOne(t, h, func(c *ShardConfig) { c.SnapshotEntries, c.CompactionOverhead = 20, 5 })
 		if life == 0 {
-			furnish(t, s)
+			populate(t, s)
 		}
 		for i := range acked {
 			if !exists(t, s, fmt.Sprint(i)) {
@@ -168,19 +168,19 @@ func TestPowerLossKeepsWhatWasAcknowledged(t *testing.T) {
 	}
 }
 
-func TestStopCutsWhatIsUndecided(t *testing.T) {
-	var f hold
+func TestStopCutsUndetermined(t *testing.T) {
+	var f faultGate
 	h := openHost(t, HostConfig{})
 	s, r := startOne(t, h, func(c *ShardConfig) { c.proposeVia, c.InFlight = f.via, 1 })
-	furnish(t, s)
+	populate(t, s)
 	c := newCaller(t, s, r, 7, 60_000)
 	took := make(chan struct{})
-	f.set(func(next func([]byte) (ticket, error), entry []byte) (ticket, error) {
+	f.set(func(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error) {
 		if !bytes.Contains(entry, []byte("undecided")) {
 			return next(entry) // a tick
 		}
 		close(took)
-		return fakeTicket{make(chan outcome, 1)}, nil
+		return fakeProposal{make(chan outcome, 1)}, nil
 	})
 	undecided := c.create("undecided")
 	<-took
@@ -200,7 +200,7 @@ func TestStopCutsWhatIsUndecided(t *testing.T) {
 func TestExclusiveIsBetweenSteps(t *testing.T) {
 	h := openHost(t, HostConfig{})
 	s, r := startOne(t, h, nil)
-	furnish(t, s)
+	populate(t, s)
 	c := newCaller(t, s, r, 1, 60_000)
 	stop := make(chan struct{})
 	done := make(chan struct{})
@@ -226,7 +226,7 @@ func TestExclusiveIsBetweenSteps(t *testing.T) {
 func TestSnapshotDoesNotStopTheShard(t *testing.T) {
 	h := openHost(t, HostConfig{})
 	s, r := startOne(t, h, nil)
-	furnish(t, s)
+	populate(t, s)
 	c := newCaller(t, s, r, 1, 60_000)
 	for i := range 200 {
 		c.mustCreate(fmt.Sprint(i))
@@ -272,7 +272,7 @@ func TestSnapshotDoesNotStopTheShard(t *testing.T) {
 // TestDamageIsFoundLate: a block of a table that is not read at the start is damaged. The engine panics when it comes to it, on a goroutine of its own; the host's owner is told
 // which table it is instead.
 func TestDamageIsFoundLate(t *testing.T) {
-	if !alone(t) {
+	if !inOwnProcess(t) {
 		return
 	}
 	dir := t.TempDir()
@@ -280,7 +280,7 @@ func TestDamageIsFoundLate(t *testing.T) {
 	cfg := HostConfig{Dir: dir, RaftAddress: "late:1", Net: NewMemoryNet(), Fatal: func(err error) { fatal <- err }, CloseTimeout: time.Second}
 	h := openHost(t, cfg)
 	s, r := startOne(t, h, nil)
-	furnish(t, s)
+	populate(t, s)
 	c := newCaller(t, s, r, 1, 60_000)
 	for i := range 40 {
 		c.mustCreateWith(fmt.Sprint(i), make([]byte, 20_000))

@@ -40,8 +40,8 @@ type ShardConfig struct {
 	// InstanceOf maps a replica of the shard to its instance, 0 for unknown. Called by any goroutine; must not block. Nil: their ids are the same.
 	InstanceOf func(replica uint64) uint64
 
-	Sink  Sink
-	Peers Peers // nil: there are none, messages are dropped
+	Sink     Sink
+	Messages MessageSender // nil: there are none, messages are dropped
 	// Route finds the shard and the epoch of a bucket of a tier, 0 for unknown. Called by the shard's own goroutine; nil knows no bucket.
 	Route func(tier uint8, bucket uint32) (shard, bucketEpoch uint64)
 	// Heard is when something was last heard on a connection, by the host's clock; 0 for an unknown one. Called by the shard's own goroutine; nil knows
@@ -70,7 +70,7 @@ type ShardConfig struct {
 	ProposeTimeout time.Duration
 
 	// Tests put faults here.
-	proposeVia func(next func(entry []byte) (ticket, error), entry []byte) (ticket, error)
+	proposeVia func(next func(entry []byte) (engineProposal, error), entry []byte) (engineProposal, error)
 	readVia    func(next func() bool) bool
 }
 
@@ -85,31 +85,31 @@ type Shard struct {
 	session *client.Session
 
 	// applyMu is held over each step of the log: Apply and what the sink does with it. Locks are taken in the order applyMu, mu, line.mu.
-	applyMu     sync.Mutex
-	events      shard.Events // of the step
-	announced   bool         // the sink was told of some leader
-	toldLeader  uint64
-	toldLeading bool
+	applyMu         sync.Mutex
+	events          shard.Events // of the step
+	notified        bool         // the sink was told of some leader
+	notifiedLeader  uint64
+	notifiedLeading bool
 
 	// mu guards the machine: Apply and the steps of a snapshot hold it for writing, reads hold it for reading.
 	mu      sync.RWMutex
 	machine *shard.Machine
 	backup  *shard.Snapshot // being written, and no snapshot of the engine's
 
-	line     line
-	handing  sync.Mutex // held by the transfer of leadership that is under way
-	proposer proposer
-	barriers barriers
-	duties   duties
-	counters counters
+	proposals  proposalQueue
+	transferMu sync.Mutex // held by the transfer of leadership that is under way
+	proposer   proposer
+	barriers   readBarriers
+	tasks      taskQueue
+	counters   counters
 
 	selfCheck atomic.Uint64 // ms: what the machine's nodes ask for, as of the last tick
 	grace     atomic.Uint64 // ms: their least grace period, as of the last tick
-	tail      tail
+	logTail   logTail
 
-	stopC   chan struct{} // closed when the engine is about to stop this replica
-	stopOne sync.Once
-	wg      sync.WaitGroup
+	stopC    chan struct{} // closed when the engine is about to stop this replica
+	stopOnce sync.Once
+	wg       sync.WaitGroup
 }
 
 // StartShard starts a replica. It returns before the log is read back: the replica is of use when LeaderChanged was called for it.
@@ -140,22 +140,22 @@ func (h *Host) StartShard(cfg ShardConfig) (*Shard, error) {
 		machine: shard.New(cfg.ID),
 		stopC:   make(chan struct{}),
 	}
-	s.line.init(cfg)
+	s.proposals.init(cfg)
 	s.proposer.init(s)
 	s.barriers.init()
-	s.duties.init(s)
+	s.tasks.init(s)
 	s.group = &group{shard: cfg.ID, id: cfg.Replica, replica: s}
 	create := func(uint64, uint64) statemachine.IConcurrentStateMachine { return (*stateMachine)(s) }
 	raft := groupConfig(cfg.ID, cfg.Replica, h.election(cfg.Members), cfg.SnapshotEntries, cfg.CompactionOverhead)
 	// The host may be closed from another goroutine as soon as it knows the group: it waits for the three loops from then on.
 	s.wg.Add(3)
-	if err := h.startGroup(s.group, founding{cfg.Members, cfg.Join}, create, raft); err != nil {
+	if err := h.startGroup(s.group, bootstrap{cfg.Members, cfg.Join}, create, raft); err != nil {
 		s.wg.Add(-3)
 		return nil, err
 	}
 	go s.proposeLoop()
 	go s.barrierLoop()
-	go s.dutyLoop()
+	go s.runLeader()
 	return s, nil
 }
 
@@ -189,14 +189,14 @@ func (s *Shard) Exclusive(fn func(m *shard.Machine)) {
 }
 
 // Leading says that this replica leads, as far as it knows: its own epoch is applied and nothing speaks against it. Only a barrier proves it.
-func (s *Shard) Leading() bool { return s.line.leading.Load() }
+func (s *Shard) Leading() bool { return s.proposals.leading.Load() }
 
 // LeaderReplica is the replica id of the leader as far as is known here, 0 for none.
-func (s *Shard) LeaderReplica() uint64 { return s.line.leader.Load() }
+func (s *Shard) LeaderReplica() uint64 { return s.proposals.leader.Load() }
 
 // Term is the newest raft term that this replica has heard of a leader in, or that there is none.
 func (s *Shard) Term() uint64 {
-	term, _ := s.line.lastNews()
+	term, _ := s.proposals.raftStatus()
 	return term
 }
 
@@ -215,7 +215,7 @@ func (s *Shard) Instance(replica uint64) uint64 {
 // StatusUnavailable also when the outcome is not known, so the command must be one that may be applied twice. The body is copied.
 func (s *Shard) ProposeInternal(ctx context.Context, c shard.Command) error {
 	done := make(chan error, 1)
-	st := s.line.submit(s, c, Origin{}, func(err error) { done <- err })
+	st := s.proposals.submit(s, c, Origin{}, func(err error) { done <- err })
 	if st != protocol.StatusOK {
 		return protocol.Errorf(st, "shard %d does not lead here or is busy; ask its leader again", s.cfg.ID)
 	}
@@ -231,30 +231,30 @@ func (s *Shard) ProposeInternal(ctx context.Context, c shard.Command) error {
 
 // leaderUpdated comes from the engine's one goroutine for such news: it only notes them.
 func (s *Shard) leaderUpdated(term, leader uint64) {
-	s.line.noteLeader(term, leader)
-	s.barriers.noteNews()
+	s.proposals.setRaftLeader(term, leader)
+	s.barriers.noteLeaderChange()
 }
 
 // stop lets the batches in flight finish, for at most a second, and ends the shard's goroutines. The engine still runs.
 func (s *Shard) stop() {
-	s.stopOne.Do(func() {
-		s.line.drain(drainTimeout)
+	s.stopOnce.Do(func() {
+		s.proposals.drain(drainTimeout)
 		close(s.stopC)
 		s.wg.Wait()
-		s.fail(s.line.shut(), protocol.StatusUnavailable)
+		s.fail(s.proposals.close(), protocol.StatusUnavailable)
 	})
 }
 
 // stopped is called when the engine has let go of the replica: what is still open has an outcome that nobody here will learn.
 func (s *Shard) stopped() {
-	s.cutUnknown("outcome is not known: the replica has stopped")
+	s.cutUndetermined("outcome is not known: the replica has stopped")
 }
 
 // seen is the start of the latest round of some kind, as a monotonic time.
-type seen struct{ at atomic.Int64 }
+type roundStart struct{ at atomic.Int64 }
 
 // note keeps the latest start.
-func (t *seen) note(start time.Duration) {
+func (t *roundStart) note(start time.Duration) {
 	for {
 		old := t.at.Load()
 		if int64(start) <= old || t.at.CompareAndSwap(old, int64(start)) {
@@ -263,7 +263,7 @@ func (t *seen) note(start time.Duration) {
 	}
 }
 
-func (t *seen) within(now, d time.Duration) bool {
+func (t *roundStart) within(now, d time.Duration) bool {
 	at := t.at.Load()
 	return at != 0 && now-time.Duration(at) < d
 }

@@ -10,7 +10,7 @@ type Origin struct {
 	Conn    uint64        // connection; ids are never reused in a process
 	Request uint64        // request id on it
 	Kind    protocol.Kind // of the request
-	Note    uint64        // the caller's own
+	Tag     uint64        // the caller's own
 }
 
 // Sink takes what leaves a shard. It belongs to the server.
@@ -44,6 +44,6 @@ type Restorer interface {
 }
 
 // Peers carries messages between the leaders of shards. It may lose, delay, duplicate and reorder them. Send never blocks; it may keep msg.
-type Peers interface {
+type MessageSender interface {
 	Send(toShard, fromShard uint64, msg []byte)
 }

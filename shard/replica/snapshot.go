@@ -16,8 +16,8 @@ import (
 func (sm *stateMachine) PrepareSnapshot() (interface{}, error) {
 	sm.mu.Lock()
 	defer sm.mu.Unlock()
-	sm.tail.bytes.Store(0)
-	sm.tail.entries.Store(0)
+	sm.logTail.bytes.Store(0)
+	sm.logTail.entries.Store(0)
 	(*Shard)(sm).yieldBackup()
 	return sm.machine.BeginSnapshot(), nil
 }
@@ -40,7 +40,7 @@ func (sm *stateMachine) SaveSnapshot(state interface{}, w io.Writer, _ statemach
 		}
 		return fmt.Errorf("save snapshot: %w", err)
 	}
-	sm.tail.snapshot.Store(out.n)
+	sm.logTail.snapshot.Store(out.n)
 	sm.counters.snapshots.Add(1)
 	return nil
 }
@@ -54,7 +54,7 @@ func (sm *stateMachine) RecoverFromSnapshot(r io.Reader, _ []statemachine.Snapsh
 		if isClosed(stop) {
 			return statemachine.ErrSnapshotStopped
 		}
-		return s.host.cannotGoOn(fmt.Errorf("restore the snapshot of shard %d: %w", s.cfg.ID, err))
+		return s.host.fatal(fmt.Errorf("restore the snapshot of shard %d: %w", s.cfg.ID, err))
 	}
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
@@ -63,11 +63,11 @@ func (sm *stateMachine) RecoverFromSnapshot(r io.Reader, _ []statemachine.Snapsh
 	epoch, logTime := m.Epoch(), m.LogTime()
 	s.mu.Unlock()
 	s.counters.restores.Add(1)
-	s.tail.snapshot.Store(in.n)
-	s.tail.bytes.Store(0)
-	s.tail.entries.Store(0)
+	s.logTail.snapshot.Store(in.n)
+	s.logTail.bytes.Store(0)
+	s.logTail.entries.Store(0)
 	// The snapshot may hold the effects of batches in flight, or not: their entries will not be seen here.
-	s.cutUnknown("outcome is not known: the replica was restored from a snapshot")
+	s.cutUndetermined("outcome is not known: the replica was restored from a snapshot")
 	s.epochApplied(epoch, logTime)
 	if r, ok := s.sink.(Restorer); ok {
 		r.Restored(s)
@@ -117,11 +117,11 @@ func (r *stoppableReader) Read(b []byte) (int, error) {
 }
 
 // tail is how much log a restart would read back.
-type tail struct {
-	bytes    atomic.Int64 // applied since the last snapshot was begun
-	entries  atomic.Int64
-	snapshot atomic.Int64 // bytes of the last snapshot
-	asked    atomic.Int64 // when a snapshot was asked for, by the host's clock
+type logTail struct {
+	bytes       atomic.Int64 // applied since the last snapshot was begun
+	entries     atomic.Int64
+	snapshot    atomic.Int64 // bytes of the last snapshot
+	requestedAt atomic.Int64 // when a snapshot was asked for, by the host's clock
 }
 
 // snapshotRetry is how long a snapshot that was asked for may take to begin before it is asked for again.
@@ -130,15 +130,15 @@ const snapshotRetry = 10 * time.Second
 // snapshotIfDue asks for a snapshot when the log since the last has grown too long in bytes. The engine counts entries, but an entry is a batch and may be one
 // command or thousands. A snapshot larger than the bound is not repeated before as much has been logged again.
 func (s *Shard) snapshotIfDue() {
-	t := &s.tail
+	t := &s.logTail
 	if t.bytes.Load() < max(s.cfg.SnapshotBytes, t.snapshot.Load()) {
 		return
 	}
 	now := s.clock.Now()
-	if asked := t.asked.Load(); asked != 0 && now-time.Duration(asked) < snapshotRetry {
+	if asked := t.requestedAt.Load(); asked != 0 && now-time.Duration(asked) < snapshotRetry {
 		return
 	}
-	t.asked.Store(int64(now))
+	t.requestedAt.Store(int64(now))
 	// The outcome does not matter: if none is saved, the next one is asked for later.
 	_, err := s.host.nh.RequestSnapshot(s.cfg.ID, dragonboat.SnapshotOption{
 		OverrideCompactionOverhead: true, CompactionOverhead: uint64(t.entries.Load()) / 2,

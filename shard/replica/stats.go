@@ -4,22 +4,22 @@ import "sync/atomic"
 
 // Stats are a replica's counters since it started, and where it stands.
 type Stats struct {
-	Batches      uint64 // proposed
-	Commands     uint64 // in them
-	Bytes        uint64 // in them
-	Applied      uint64 // entries applied
-	AppliedIndex uint64 // of the log
-	Refused      uint64 // entries refused because of an older epoch
-	Dropped      uint64 // batches the engine did not take or dropped
-	Undetermined uint64 // batches whose outcome the engine could not tell
-	TakeOvers    uint64 // epochs claimed, retakes included
-	Retakes      uint64
-	Overloaded   uint64 // commands refused by Submit
-	Barriers     uint64 // rounds of read-index that succeeded
-	BarrierFails uint64 // rounds that did not, or found another epoch
-	PeerDropped  uint64 // messages of other leaders dropped because too many waited
-	Snapshots    uint64 // saved
-	Restores     uint64 // machines restored from a snapshot
+	Batches           uint64 // proposed
+	Commands          uint64 // in them
+	Bytes             uint64 // in them
+	Applied           uint64 // entries applied
+	AppliedIndex      uint64 // of the log
+	Refused           uint64 // entries refused because of an older epoch
+	Dropped           uint64 // batches the engine did not take or dropped
+	Undetermined      uint64 // batches whose outcome the engine could not tell
+	TakeOvers         uint64 // epochs claimed, retakes included
+	RepeatedTakeOvers uint64
+	Overloaded        uint64 // commands refused by Submit
+	Barriers          uint64 // rounds of read-index that succeeded
+	BarrierFails      uint64 // rounds that did not, or found another epoch
+	MessagesDropped   uint64 // messages of other leaders dropped because too many waited
+	Snapshots         uint64 // saved
+	Restores          uint64 // machines restored from a snapshot
 
 	InFlight     int // batches proposed and not yet applied
 	WaitingBytes int // in the open batch and those sealed
@@ -30,9 +30,9 @@ type Stats struct {
 }
 
 type counters struct {
-	batches, commands, bytes, applied, refused, dropped, undetermined, takeOvers, retakes, overloaded atomic.Uint64
-	happened                                                                                          atomic.Uint64 // entries that had events
-	barriers, barrierFails, peerDropped, snapshots, restores                                          atomic.Uint64
+	batches, commands, bytes, applied, refused, dropped, undetermined, takeOvers, repeatedTakeOvers, overloaded atomic.Uint64
+	eventEntries                                                                                                atomic.Uint64 // entries that had events
+	barriers, barrierFails, messagesDropped, snapshots, restores                                                atomic.Uint64
 }
 
 // Stats reads the counters; each is exact, together they are not of one moment.
@@ -40,16 +40,16 @@ func (s *Shard) Stats() Stats {
 	c := &s.counters
 	st := Stats{
 		Batches: c.batches.Load(), Commands: c.commands.Load(), Bytes: c.bytes.Load(), Applied: c.applied.Load(), Refused: c.refused.Load(),
-		Dropped: c.dropped.Load(), Undetermined: c.undetermined.Load(), TakeOvers: c.takeOvers.Load(), Retakes: c.retakes.Load(),
-		Overloaded: c.overloaded.Load(), Barriers: c.barriers.Load(), BarrierFails: c.barrierFails.Load(), PeerDropped: c.peerDropped.Load(),
+		Dropped: c.dropped.Load(), Undetermined: c.undetermined.Load(), TakeOvers: c.takeOvers.Load(), RepeatedTakeOvers: c.repeatedTakeOvers.Load(),
+		Overloaded: c.overloaded.Load(), Barriers: c.barriers.Load(), BarrierFails: c.barrierFails.Load(), MessagesDropped: c.messagesDropped.Load(),
 		Snapshots: c.snapshots.Load(), Restores: c.restores.Load(),
 		Leading: s.Leading(), Leader: s.LeaderReplica(),
 	}
 	s.mu.RLock()
 	st.AppliedIndex, st.Epoch, st.LogTime = s.machine.AppliedIndex(), s.machine.Epoch(), s.machine.LogTime()
 	s.mu.RUnlock()
-	s.line.mu.Lock()
-	st.InFlight, st.WaitingBytes = len(s.line.flight), s.line.waiting
-	s.line.mu.Unlock()
+	s.proposals.mu.Lock()
+	st.InFlight, st.WaitingBytes = len(s.proposals.inFlight), s.proposals.waitingBytes
+	s.proposals.mu.Unlock()
 	return st
 }

@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	transferTries = 3
-	transferTry   = 80 * time.Millisecond // the first; each further one may last twice as long
-	transferRest  = 50 * time.Millisecond // between two tries, for what has waited
-	transferPoll  = time.Millisecond
-	handOverTry   = 200 * time.Millisecond // for the log to hear of it; then the change goes on as an unplanned one
+	transferAttempts = 3
+	transferTimeout  = 80 * time.Millisecond // the first; each further one may last twice as long
+	transferPause    = 50 * time.Millisecond // between two tries, for what has waited
+	transferPoll     = time.Millisecond
+	handOverTimeout  = 200 * time.Millisecond // for the log to hear of it; then the change goes on as an unplanned one
 )
 
 // Transfer makes another voter the leader of a shard that this host's replica leads, and waits until its epoch is applied here. It tries three times. Without load
@@ -29,9 +29,9 @@ const (
 // engine after ten round trip times, and all proposals are dropped until then; so long the pause
 // lasts.
 func (h *Host) Transfer(ctx context.Context, shard, toReplica, after uint64) error {
-	g := h.groupOf(shard)
+	g := h.group(shard)
 	if g == nil {
-		return errNotHere
+		return errNoReplica
 	}
 	if i, ok := h.engineInfos()[shard]; !ok || i.Voters[toReplica] == "" {
 		return protocol.Errorf(protocol.StatusPreconditionFailed, "replica %d does not vote in shard %d; promote it first", toReplica, shard)
@@ -39,8 +39,8 @@ func (h *Host) Transfer(ctx context.Context, shard, toReplica, after uint64) err
 	return g.replica.transfer(ctx, toReplica, after)
 }
 
-// giveUp is how long the engine's leader waits for the target of a transfer, dropping all proposals.
-func (h *Host) giveUp() time.Duration { return (electionRTT + 1) * h.cfg.RTT }
+// engineTransferTimeout is how long the engine's leader waits for the target of a transfer, dropping all proposals.
+func (h *Host) engineTransferTimeout() time.Duration { return (electionRTT + 1) * h.cfg.RTT }
 
 // await polls until ok or until some time has passed, and says whether it was ok.
 func await(ctx context.Context, stop <-chan struct{}, most time.Duration, ok func() bool) bool {
@@ -63,29 +63,29 @@ func await(ctx context.Context, stop <-chan struct{}, most time.Duration, ok fun
 }
 
 func (s *Shard) transfer(ctx context.Context, to, after uint64) (err error) {
-	if term, leads := s.line.leads(); leads && to == s.cfg.Replica {
-		return newer(s.cfg.ID, term, after)
+	if term, leads := s.proposals.leaderTerm(); leads && to == s.cfg.Replica {
+		return checkNewerTerm(s.cfg.ID, term, after)
 	}
-	if !s.handing.TryLock() {
+	if !s.transferMu.TryLock() {
 		return protocol.Errorf(protocol.StatusAborted, "leadership of shard %d is being handed over already", s.cfg.ID)
 	}
-	defer s.handing.Unlock()
-	first, cancel := context.WithTimeout(ctx, handOverTry)
+	defer s.transferMu.Unlock()
+	first, cancel := context.WithTimeout(ctx, handOverTimeout)
 	_ = s.HandOver(first) // the transfer does not depend on it
 	cancel()
 	defer func() {
 		if err != nil {
-			s.keepOn()
+			s.cancelHandOver()
 		}
 	}()
-	for try := range transferTries {
+	for try := range transferAttempts {
 		if try > 0 {
-			await(ctx, s.stopC, transferRest, func() bool { return false })
+			await(ctx, s.stopC, transferPause, func() bool { return false })
 		}
-		if term, leads := s.line.leads(); leads && to == s.cfg.Replica {
-			return newer(s.cfg.ID, term, after)
+		if term, leads := s.proposals.leaderTerm(); leads && to == s.cfg.Replica {
+			return checkNewerTerm(s.cfg.ID, term, after)
 		}
-		moved, err := s.tryTransfer(ctx, to, transferTry<<try)
+		moved, err := s.tryTransfer(ctx, to, transferTimeout<<try)
 		if err != nil {
 			return err
 		}
@@ -94,10 +94,10 @@ func (s *Shard) transfer(ctx context.Context, to, after uint64) (err error) {
 		}
 		// Raft has named a new term. It is true when the epoch of the term is applied.
 		var leader, term uint64
-		known := await(ctx, s.stopC, s.host.changeTry(), func() bool {
-			l := &s.line
+		known := await(ctx, s.stopC, s.host.changeTimeout(), func() bool {
+			l := &s.proposals
 			l.mu.Lock()
-			term, leader = l.newTerm, l.newLeader
+			term, leader = l.raftTerm, l.raftLeader
 			l.mu.Unlock()
 			s.mu.RLock()
 			defer s.mu.RUnlock()
@@ -107,16 +107,16 @@ func (s *Shard) transfer(ctx context.Context, to, after uint64) (err error) {
 		case !known:
 			return protocol.Errorf(protocol.StatusUnavailable, "shard %d has lost its leader and not yet found another; look again", s.cfg.ID)
 		case leader == to:
-			return newer(s.cfg.ID, term, after)
+			return checkNewerTerm(s.cfg.ID, term, after)
 		case leader != s.cfg.Replica:
 			return protocol.Errorf(protocol.StatusAborted, "leadership of shard %d has gone to replica %d", s.cfg.ID, leader)
 		}
 	}
-	return protocol.Errorf(protocol.StatusAborted, "replica %d of shard %d did not take over in %d tries; is it up to date?", to, s.cfg.ID, transferTries)
+	return protocol.Errorf(protocol.StatusAborted, "replica %d of shard %d did not take over in %d tries; is it up to date?", to, s.cfg.ID, transferAttempts)
 }
 
 // newer refuses to call a leadership that is not after that of a term its successor.
-func newer(shard, term, after uint64) error {
+func checkNewerTerm(shard, term, after uint64) error {
 	if term > after {
 		return nil
 	}
@@ -124,7 +124,7 @@ func newer(shard, term, after uint64) error {
 }
 
 // leads is the term in which this replica leads, as far as it knows.
-func (l *line) leads() (term uint64, leads bool) {
+func (l *proposalQueue) leaderTerm() (term uint64, leads bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.term, l.phase == leading
@@ -132,7 +132,7 @@ func (l *line) leads() (term uint64, leads bool) {
 
 // tryTransfer pauses the proposer, asks once, and returns the term that came of it, 0 for none.
 func (s *Shard) tryTransfer(ctx context.Context, to uint64, most time.Duration) (moved uint64, err error) {
-	l := &s.line
+	l := &s.proposals
 	l.mu.Lock()
 	if l.phase != leading || l.draining {
 		l.mu.Unlock()
@@ -148,7 +148,7 @@ func (s *Shard) tryTransfer(ctx context.Context, to uint64, most time.Duration) 
 		l.wake()
 	}()
 	// A target that has not applied what is committed ignores the call. What is applied here is committed, and the others hear of it at once.
-	if !await(ctx, s.stopC, most, l.flightEmpty) {
+	if !await(ctx, s.stopC, most, l.nothingInFlight) {
 		return 0, ctx.Err()
 	}
 	asked := time.Now()
@@ -158,27 +158,27 @@ func (s *Shard) tryTransfer(ctx context.Context, to uint64, most time.Duration) 
 	news := func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.newTerm > term {
-			moved = l.newTerm
+		if l.raftTerm > term {
+			moved = l.raftTerm
 		}
 		return moved > 0 || l.phase == stopping
 	}
-	if await(ctx, s.stopC, transferTry, news) {
+	if await(ctx, s.stopC, transferTimeout, news) {
 		return moved, nil
 	}
 	// Whatever was proposed now would be dropped. The call may still be heard.
-	await(context.WithoutCancel(ctx), s.stopC, s.host.giveUp()-time.Since(asked), news)
+	await(context.WithoutCancel(ctx), s.stopC, s.host.engineTransferTimeout()-time.Since(asked), news)
 	if moved > 0 {
 		return moved, nil
 	}
 	return 0, ctx.Err()
 }
 
-// flightEmpty says that everything proposed here has been applied here.
-func (l *line) flightEmpty() bool {
+// nothingInFlight says that everything proposed here has been applied here.
+func (l *proposalQueue) nothingInFlight() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.flight) == 0 && !l.claimUnderWay && !l.retake
+	return len(l.inFlight) == 0 && !l.takeOverInFlight && !l.takeOverAgain
 }
 
 // transfer of the meta shard needs no pause: a command that is dropped is proposed again by itself.
@@ -189,20 +189,20 @@ func (m *Meta) transfer(ctx context.Context, to, after uint64) error {
 		leader, term = m.host.leaderOf(MetaShard, m.cfg.Replica)
 		return leader == to && m.leader.Load() == to
 	}
-	for range transferTries {
+	for range transferAttempts {
 		if moved() {
-			return newer(MetaShard, term, after)
+			return checkNewerTerm(MetaShard, term, after)
 		}
 		if err := m.host.nh.RequestLeaderTransfer(MetaShard, to); err != nil {
-			await(ctx, m.stopC, transferRest, func() bool { return false })
+			await(ctx, m.stopC, transferPause, func() bool { return false })
 			continue
 		}
-		if await(ctx, m.stopC, m.host.giveUp(), moved) {
-			return newer(MetaShard, term, after)
+		if await(ctx, m.stopC, m.host.engineTransferTimeout(), moved) {
+			return checkNewerTerm(MetaShard, term, after)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
-	return protocol.Errorf(protocol.StatusAborted, "replica %d of the meta shard did not take over in %d tries; is it up to date?", to, transferTries)
+	return protocol.Errorf(protocol.StatusAborted, "replica %d of the meta shard did not take over in %d tries; is it up to date?", to, transferAttempts)
 }

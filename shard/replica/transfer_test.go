@@ -108,7 +108,7 @@ func (w *writers) checkWithout(history bool) (ok, failed int) {
 
 func TestTransferUnderLoad(t *testing.T) {
 	c := newCluster(t, nil)
-	c.furnish()
+	c.populate()
 	w := c.startWriters(4)
 	var times []time.Duration
 	for i := range 12 {
@@ -139,9 +139,9 @@ func TestTransferUnderLoad(t *testing.T) {
 }
 
 // A target that cannot answer gets nothing: requests wait, and go on under the same leader.
-func TestTransferToDeafTarget(t *testing.T) {
+func TestTransferToUnresponsiveTarget(t *testing.T) {
 	c := newCluster(t, nil)
-	c.furnish()
+	c.populate()
 	l := c.make("before")
 	to := (l + 1) % 3
 	c.net.Isolate(c.disks[to].addr, true)
@@ -175,7 +175,7 @@ func TestOneWayIsolation(t *testing.T) {
 	for _, out := range []bool{true, false} {
 		t.Run(fmt.Sprintf("out=%v", out), func(t *testing.T) {
 			c := newCluster(t, func(cfg *ShardConfig) { cfg.ProposeTimeout = 200 * time.Millisecond })
-			c.furnish()
+			c.populate()
 			old := c.make("before")
 			w := c.startWriters(2)
 			cut := func(on bool) {
@@ -211,7 +211,7 @@ func TestOneWayIsolation(t *testing.T) {
 // Without a majority nothing is acknowledged, nor changed; when it returns, everything goes on.
 func TestQuorumLossAndReturn(t *testing.T) {
 	c := newCluster(t, nil)
-	c.furnish()
+	c.populate()
 	l := c.make("before")
 	_, m := c.membership()
 	s, r, x := c.shards[l], c.recs[l], c.writer
@@ -270,13 +270,13 @@ func TestTransferToItself(t *testing.T) {
 	}
 }
 
-// TestTransferHandsOverTime: a planned change of leader leaves a session that is heard of its
+// TestTransferKeepsLogTime: a planned change of leader leaves a session that is heard of its
 // timeout, an unplanned one adds the grace period, and neither moves the deadline of a session that
 // nobody has attached since.
-func TestTransferHandsOverTime(t *testing.T) {
+func TestTransferKeepsLogTime(t *testing.T) {
 	const timeoutMS = 60_000
 	c := newCluster(t, func(cfg *ShardConfig) { cfg.Heard = func(uint64) time.Duration { return SystemClock().Now() } })
-	c.furnish()
+	c.populate()
 	conn := uint64(500)
 	// attached starts a session at the leader, and says in which term, and a log time before that
 	// term's end.

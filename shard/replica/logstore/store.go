@@ -66,18 +66,18 @@ type Store struct {
 	fs            vfs.FS
 	space         spaceWatch
 
-	fileMu sync.Mutex // taken before mu; held during a write of the watermark
-	file   marksFile
-	synced time.Time     // when the watermark last was
-	every  time.Duration // after which it is again
-	loss   map[key]string
-	mu     sync.Mutex
-	marks  map[key]mark
-	dirty  bool
+	fileMu    sync.Mutex // taken before mu; held during a write of the watermark
+	file      watermarkFiles
+	synced    time.Time     // when the watermark last was
+	syncEvery time.Duration // after which it is again
+	loss      map[key]string
+	mu        sync.Mutex
+	marks     map[key]mark
+	dirty     bool
 
-	began   time.Time    // times below are since then
-	saving  atomic.Int64 // when the running write to the log began; 0: there is none
-	keeping atomic.Int64 // the same of the watermark and the look at free space
+	began       time.Time    // times below are since then
+	saving      atomic.Int64 // when the running write to the log began; 0: there is none
+	maintaining atomic.Int64 // the same of the watermark and the look at free space
 
 	fatal sync.Once
 	stopC chan struct{}
@@ -92,7 +92,7 @@ func New(cfg Config) *Store {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	return &Store{cfg: cfg, log: cfg.Logger, marks: make(map[key]mark), every: syncPeriod, began: time.Now(), stopC: make(chan struct{})}
+	return &Store{cfg: cfg, log: cfg.Logger, marks: make(map[key]mark), syncEvery: syncPeriod, began: time.Now(), stopC: make(chan struct{})}
 }
 
 // Name is that of the engine's own store: the engine writes it into its folder, and refuses another.
@@ -109,7 +109,7 @@ func (s *Store) Create(c config.NodeHostConfig, busy config.LogDBCallback, dirs,
 	if sp, ok := s.space.look(); ok && sp.Free < sp.Least {
 		return nil, fmt.Errorf("%w: %v; make room, then start again", ErrNoSpace, sp)
 	}
-	s.file = marksFile{fs: s.fs, dir: s.cfg.Dir}
+	s.file = watermarkFiles{fs: s.fs, dir: s.cfg.Dir}
 	known, lacking, err := s.file.read()
 	if err != nil {
 		return nil, err
@@ -122,18 +122,18 @@ func (s *Store) Create(c config.NodeHostConfig, busy config.LogDBCallback, dirs,
 	if err != nil {
 		return nil, err
 	}
-	if err := s.adopt(db, known, lacking); err != nil {
+	if err := s.checkMarks(db, known, lacking); err != nil {
 		_ = db.Close()
 		return nil, err
 	}
 	s.ILogDB = db
-	s.done.Go(s.keep)
-	s.done.Go(s.watch)
+	s.done.Go(s.maintain)
+	s.done.Go(s.watchStuck)
 	return s, nil
 }
 
 // adopt compares what is found in the store with the marks, and goes on from what is found.
-func (s *Store) adopt(db raftio.ILogDB, known map[key]mark, lacking []string) error {
+func (s *Store) checkMarks(db raftio.ILogDB, known map[key]mark, lacking []string) error {
 	if c, ok := db.(interface{ SelfCheckFailed() (bool, error) }); ok { // the engine asks its own store only
 		if failed, err := c.SelfCheckFailed(); err != nil || failed {
 			return fmt.Errorf("the log is of a format that this program does not read (%w); start the program that wrote it", errors.Join(err, errors.ErrUnsupported))
@@ -150,7 +150,7 @@ func (s *Store) adopt(db raftio.ILogDB, known map[key]mark, lacking []string) er
 			return err
 		}
 		for k := range found {
-			s.lost(k, "it has no watermark")
+			s.noteLoss(k, "it has no watermark")
 		}
 	}
 	for k, was := range known {
@@ -159,14 +159,14 @@ func (s *Store) adopt(db raftio.ILogDB, known map[key]mark, lacking []string) er
 				return fmt.Errorf("%w: that of shard %d in %q is at %v, and was at %v: the disk has lost what it had written, or an old copy was put back",
 					ErrRolledBack, k.shard, s.cfg.Dir, is, was)
 			}
-			s.lost(k, fmt.Sprintf("it was at %v", was))
+			s.noteLoss(k, fmt.Sprintf("it was at %v", was))
 		}
 	}
 	s.marks = found
 	return s.writeMarks(true)
 }
 
-func (s *Store) lost(k key, how string) {
+func (s *Store) noteLoss(k key, how string) {
 	if s.loss == nil {
 		s.loss = make(map[key]string)
 	}
@@ -178,7 +178,7 @@ func (s *Store) Loss(shard, replica uint64) string { return s.loss[key{shard, re
 
 // findMarks reads how far each log in a store has come.
 func findMarks(db raftio.ILogDB) (found map[key]mark, err error) {
-	defer recovered(&err)
+	defer recoverPanic(&err)
 	nodes, err := db.ListNodeInfo()
 	if err != nil {
 		return nil, err
@@ -202,7 +202,7 @@ func (s *Store) writeMarks(through bool) error {
 	s.dirty = false
 	s.mu.Unlock()
 	var err error
-	due := time.Since(s.synced) >= s.every
+	due := time.Since(s.synced) >= s.syncEvery
 	if through {
 		err = s.file.writeThrough()
 	} else {
@@ -275,7 +275,7 @@ func (s *Store) lower(updates []pb.Update) (lowered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range updates {
-		k, was := s.markNow(&updates[i])
+		k, was := s.markOfUpdate(&updates[i])
 		if next := after(&updates[i], was); next.lastBehind(was) {
 			was.lastTerm, was.lastIndex = next.lastTerm, next.lastIndex
 			s.marks[k] = was
@@ -290,7 +290,7 @@ func (s *Store) raise(updates []pb.Update) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range updates {
-		k, was := s.markNow(&updates[i])
+		k, was := s.markOfUpdate(&updates[i])
 		if next := after(&updates[i], was); next != was {
 			s.marks[k] = next
 			s.dirty = true
@@ -298,7 +298,7 @@ func (s *Store) raise(updates []pb.Update) {
 	}
 }
 
-func (s *Store) markNow(u *pb.Update) (key, mark) {
+func (s *Store) markOfUpdate(u *pb.Update) (key, mark) {
 	k := key{u.ShardID, u.ReplicaID}
 	return k, s.marks[k]
 }
@@ -325,12 +325,12 @@ func (s *Store) GetSnapshot(shard, replica uint64) (pb.Snapshot, error) {
 	if err != nil {
 		return snapshot, err
 	}
-	snapshot.Filepath = s.here(snapshot.Filepath)
+	snapshot.Filepath = s.relocate(snapshot.Filepath)
 	files := snapshot.Files
 	snapshot.Files = nil
 	for _, f := range files {
 		moved := *f
-		moved.Filepath = s.here(f.Filepath)
+		moved.Filepath = s.relocate(f.Filepath)
 		snapshot.Files = append(snapshot.Files, &moved)
 	}
 	return snapshot, nil
@@ -340,7 +340,7 @@ func (s *Store) GetSnapshot(shard, replica uint64) (pb.Snapshot, error) {
 const partFolder = "snapshot-part-"
 
 // here is the path of a snapshot's file in this folder, whatever the folder was called when it was written.
-func (s *Store) here(path string) string {
+func (s *Store) relocate(path string) string {
 	names := strings.Split(filepath.ToSlash(path), "/")
 	for i := len(names) - 1; i >= 0; i-- {
 		if strings.HasPrefix(names[i], partFolder) {

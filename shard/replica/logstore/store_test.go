@@ -53,7 +53,7 @@ func (b *bed) open() error {
 		}
 	}
 	s := New(Config{Dir: b.dir, Fatal: func(err error) { b.fatal <- err }, Logger: slog.New(slog.DiscardHandler), AcceptLoss: b.acceptLoss})
-	s.every = b.every
+	s.syncEvery = b.every
 	_, err := s.Create(config.NodeHostConfig{Expert: config.ExpertConfig{
 		FS: b.fs, LogDB: store, Engine: config.EngineConfig{ExecShards: 1, CommitShards: 1, ApplyShards: 1, SnapshotShards: 1, CloseShards: 1},
 	}}, func(config.LogDBInfo) {}, []string{db}, []string{db})
@@ -395,14 +395,14 @@ func TestOldestMark(t *testing.T) {
 	b.bootstrap(k)
 	for i := range uint64(20) {
 		b.save(update(k, 1, entries(1+i, 1)))
-		b.store.every = time.Hour
+		b.store.syncEvery = time.Hour
 		if i%5 == 4 {
-			b.store.every = 0
+			b.store.syncEvery = 0
 		}
 		if err := b.store.writeMarks(false); err != nil {
 			t.Fatal(err)
 		}
-		left := marksFile{fs: fs, dir: "/bed"}
+		left := watermarkFiles{fs: fs, dir: "/bed"}
 		newest, lacking, err := left.read()
 		if err != nil || len(lacking) > 0 || newest[k].lastIndex != i+1 {
 			t.Fatalf("after entry %d: %v, %v, %v", i+1, newest[k], lacking, err)
@@ -451,12 +451,12 @@ func TestStuckAndFull(t *testing.T) {
 	fatal, low := make(chan error, 1), make(chan Space, 1)
 	s := New(Config{Dir: "/bed", Fatal: func(err error) { fatal <- err }, Low: func(sp Space) { low <- sp }, Stuck: time.Nanosecond})
 	s.fs, s.space = fs, spaceWatch{fs: fs, dir: "/bed"}
-	s.file = marksFile{fs: fs, dir: "/bed"}
+	s.file = watermarkFiles{fs: fs, dir: "/bed"}
 	if err := fs.MkdirAll("/bed", 0o700); err != nil {
 		t.Fatal(err)
 	}
 	fs.setFree(600 << 20) // of 10 GiB: the low mark is 512
-	s.done.Go(s.keep)
+	s.done.Go(s.maintain)
 	fs.awaitLook()
 	select {
 	case sp := <-low:
@@ -476,7 +476,7 @@ func TestStuckAndFull(t *testing.T) {
 
 	s = New(Config{Dir: "/bed", Fatal: func(err error) { fatal <- err }, Stuck: time.Nanosecond})
 	s.saving.Store(int64(time.Since(s.began)) | 1)
-	s.done.Go(s.watch)
+	s.done.Go(s.watchStuck)
 	if err := <-fatal; !errors.Is(err, ErrStuck) {
 		t.Fatal(err)
 	}

@@ -1,0 +1,124 @@
+package cluster
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/server/governor"
+)
+
+const (
+	// HeartbeatPeriod is how often an instance says how it is.
+	HeartbeatPeriod = 500 * time.Millisecond
+	// heartbeatGap is the least time between two heartbeats, however much changes.
+	heartbeatGap = 50 * time.Millisecond
+)
+
+// healthTable is the last heartbeat of each instance. It is soft: a governor that begins has heard nobody, and decides nothing that depends on it until it has.
+type healthTable struct {
+	mu  sync.Mutex
+	now func() time.Duration
+	all map[uint64]governor.Health // replaced as a whole: readers keep it
+	seq map[uint64]uint64          // of the process that is heard, by instance
+
+	changed chan struct{} // closed when a heartbeat says something new; nil when nobody has asked
+}
+
+func newHealthTable(now func() time.Duration) *healthTable {
+	return &healthTable{now: now, all: map[uint64]governor.Health{}, seq: map[uint64]uint64{}}
+}
+
+func (t *healthTable) snapshot() map[uint64]governor.Health {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.all
+}
+
+// heard notes a heartbeat. One that was overtaken by a later one of the same process, or is of an earlier process, says nothing.
+func (t *healthTable) received(b *heartbeat) {
+	now := t.now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	old, known := t.all[b.Instance]
+	if known && (b.Incarnation < old.Incarnation || b.Incarnation == old.Incarnation && b.Seq <= t.seq[b.Instance]) {
+		return
+	}
+	h := governor.Health{Heard: now, Incarnation: b.Incarnation, Shards: make(map[uint64]governor.ShardHealth, len(b.Shards))}
+	for _, x := range b.Shards {
+		h.Shards[x.Shard] = governor.ShardHealth{
+			Replica: x.Replica, Leader: x.Leader, Term: x.Term, Applied: x.Applied, Members: x.Members,
+		}
+	}
+	next := maps.Clone(t.all)
+	next[b.Instance] = h
+	t.all = next
+	t.seq[b.Instance] = b.Seq
+	if t.changed != nil && (!known || now-old.Heard > governor.FreshLimit || healthDiffers(&old, &h)) {
+		close(t.changed)
+		t.changed = nil
+	}
+}
+
+// news says that a heartbeat differs from the one before in something that a governor may wait for.
+// Each one says how far the replicas are, which is none.
+func healthDiffers(before, now *governor.Health) bool {
+	if before.Incarnation != now.Incarnation || len(before.Shards) != len(now.Shards) {
+		return true
+	}
+	for id, x := range now.Shards {
+		old, ok := before.Shards[id]
+		if old.Applied = x.Applied; !ok || old != x {
+			return true
+		}
+	}
+	return false
+}
+
+// Changed is governor.Instances' Changed.
+func (t *healthTable) Changed() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.changed == nil {
+		t.changed = make(chan struct{})
+	}
+	return t.changed
+}
+
+// ended notes that an instance's process has ended: until the next heartbeat it was not heard a moment ago, so that nothing is offered to it.
+func (t *healthTable) processExited(instance uint64) {
+	stale := t.now() - governor.FreshLimit - 1
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h, known := t.all[instance]
+	if !known || h.Heard <= stale {
+		return
+	}
+	h.Heard = stale
+	next := maps.Clone(t.all)
+	next[instance] = h
+	t.all = next
+}
+
+// forget drops what is known of instances that are not in the cluster any more.
+func (t *healthTable) retain(keep func(instance uint64) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	next := maps.Clone(t.all)
+	maps.DeleteFunc(next, func(id uint64, _ governor.Health) bool { return !keep(id) })
+	if len(next) != len(t.all) {
+		t.all = next
+		maps.DeleteFunc(t.seq, func(id uint64, _ uint64) bool { return !keep(id) })
+	}
+}
+
+// newHeartbeat makes the words of a heartbeat.
+func newHeartbeat(instance, incarnation, seq uint64, shards map[uint64]governor.ShardHealth) *heartbeat {
+	b := &heartbeat{Instance: instance, Incarnation: incarnation, Seq: seq}
+	for id, x := range shards {
+		b.Shards = append(b.Shards, shardHeartbeat{
+			Shard: id, Replica: x.Replica, Leader: x.Leader, Term: x.Term, Applied: x.Applied, Members: x.Members,
+		})
+	}
+	return b
+}

@@ -1,0 +1,271 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// Caller brings calls and messages to other instances. A mesh is one.
+type Caller interface {
+	Call(ctx context.Context, address string, method uint8, body []byte) ([]byte, error)
+	Send(address string, kind uint8, payload []byte)
+}
+
+// Local is what runs on this instance. What is asked of a shard whose leader is not here is answered with WRONG_SHARD, so that the next instance is asked.
+type Local interface {
+	governor.Shards
+	governor.Groups
+	// Report says which replicas run here, and how they are.
+	Report() map[uint64]governor.ShardHealth
+	// Letter takes a message from the leader of another shard.
+	LeaderMessage(to, from uint64, msg []byte)
+}
+
+// patience bounds one attempt at one instance, so that a dead one does not use up the time of those behind it.
+const attemptTimeout = time.Second
+
+// anywhere reaches shards and groups wherever their leaders run: here, or over the mesh. It implements governor.Shards, governor.Groups and governor.Instances.
+type leaderClient struct {
+	self   func() uint64
+	local  Local
+	caller Caller
+	state  func() *meta.State
+	health *healthTable
+}
+
+var (
+	_ governor.Shards    = (*leaderClient)(nil)
+	_ governor.Groups    = (*leaderClient)(nil)
+	_ governor.Instances = (*leaderClient)(nil)
+)
+
+// Health implements governor.Instances. This instance is heard at any time.
+func (a *leaderClient) Health() map[uint64]governor.Health {
+	all := maps.Clone(a.health.snapshot())
+	if own, ok := all[a.self()]; ok {
+		own.Heard = a.health.now()
+		all[a.self()] = own
+	}
+	return all
+}
+
+// Changed implements governor.Instances.
+func (a *leaderClient) Changed() <-chan struct{} { return a.health.Changed() }
+
+// group finds a shard's record, the meta shard's included.
+func shardRecord(s *meta.State, id uint64) (meta.Shard, bool) {
+	if id == meta.MetaShardID {
+		return s.MetaShard(), true
+	}
+	return s.Shard(id)
+}
+
+// candidates are the instances to ask for a shard's leader, the likeliest first: who says that it leads itself, who others say leads, who is to lead, then everybody with a
+// replica.
+func (a *leaderClient) candidates(s *meta.State, id uint64) (list []uint64) {
+	x, ok := shardRecord(s, id)
+	if !ok {
+		return nil
+	}
+	add := func(instance uint64) {
+		if instance != 0 && !slices.Contains(list, instance) {
+			list = append(list, instance)
+		}
+	}
+	health := a.health.snapshot()
+	var told []uint64
+	var newest uint64
+	for _, r := range x.Replicas {
+		h, ok := health[r.Instance].Shards[id]
+		if r.Instance == a.self() {
+			h, ok = a.local.Report()[id]
+		}
+		if !ok || h.Leader == 0 || h.Term < newest {
+			continue
+		}
+		if h.Term > newest {
+			newest, told = h.Term, told[:0]
+		}
+		for _, y := range x.Replicas {
+			if y.Replica == h.Leader {
+				told = append(told, y.Instance)
+			}
+		}
+	}
+	for _, instance := range told {
+		add(instance)
+	}
+	add(x.Master)
+	add(x.WantMaster)
+	for _, r := range x.Replicas {
+		add(r.Instance)
+	}
+	return list
+}
+
+// elsewhere says that another instance may do what this one could not.
+func retryElsewhere(err error) bool {
+	st := protocol.StatusOf(err)
+	return st == protocol.StatusWrongShard || st == protocol.StatusUnavailable || errors.Is(err, context.DeadlineExceeded)
+}
+
+// ask has a shard's leader do something: here if it leads here, else over the mesh. It goes on to the next instance until one has done it, or refuses for good.
+func (a *leaderClient) call(ctx context.Context, id uint64, here func(ctx context.Context) error, method uint8, words any, answer any) error {
+	s := a.state()
+	list := a.candidates(s, id)
+	if len(list) == 0 {
+		return protocol.Errorf(protocol.StatusNotFound, "there is no shard %d", id)
+	}
+	if len(list) == 1 && list[0] == a.self() {
+		return here(ctx)
+	}
+	var last error
+	for _, instance := range list {
+		if ctx.Err() != nil {
+			break
+		}
+		err := a.callInstance(ctx, s, instance, here, method, words, answer)
+		if err == nil || !retryElsewhere(err) {
+			return err
+		}
+		// "Not here" says less than an error of the likeliest, whose outcome may be unknown.
+		if last == nil || protocol.StatusOf(last) == protocol.StatusWrongShard {
+			last = err
+		}
+	}
+	if ctx.Err() != nil {
+		if last == nil {
+			return ctx.Err()
+		}
+		return fmt.Errorf("%w; the likeliest instance said: %w", ctx.Err(), last)
+	}
+	return last
+}
+
+func (a *leaderClient) callInstance(ctx context.Context, s *meta.State, instance uint64, here func(ctx context.Context) error, method uint8, words, answer any) error {
+	caller := ctx
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	if instance == a.self() {
+		err := here(ctx)
+		if err != nil && ctx.Err() != nil && caller.Err() == nil && protocol.StatusOf(err) != protocol.StatusWrongShard {
+			err = protocol.Errorf(protocol.StatusUnavailable, "this instance did not do it in %v (%v); whether it does later is unknown", attemptTimeout, err)
+		}
+		return err
+	}
+	i, ok := s.Instance(instance)
+	if !ok || i.Expelled() {
+		return protocol.Errorf(protocol.StatusUnavailable, "instance %d is not in the cluster any more", instance)
+	}
+	b, err := a.caller.Call(ctx, i.RaftAddress, method, encode(words))
+	if err != nil {
+		return fmt.Errorf("instance %q: %w", i.Name, err)
+	}
+	if answer == nil {
+		return nil
+	}
+	return decode(b, answer)
+}
+
+// Propose implements governor.Shards.
+func (a *leaderClient) Propose(ctx context.Context, id uint64, c shard.Command) error {
+	return a.call(ctx, id, func(ctx context.Context) error { return a.local.Propose(ctx, id, c) }, methodPropose,
+		&proposeRequest{Shard: id, Kind: uint8(c.Kind), Node: c.Node, Epoch: c.Epoch, Client: c.Client, Body: c.Body}, nil)
+}
+
+// LeaderEpoch implements governor.Shards.
+func (a *leaderClient) LeaderEpoch(ctx context.Context, id uint64) (epoch uint64, err error) {
+	var answer epochReply
+	err = a.call(ctx, id, func(ctx context.Context) (err error) {
+		answer.Epoch, err = a.local.LeaderEpoch(ctx, id)
+		return err
+	}, methodLeaderEpoch, &shardRequest{Shard: id}, &answer)
+	return answer.Epoch, err
+}
+
+// Export implements governor.Shards.
+func (a *leaderClient) Export(ctx context.Context, id uint64, x governor.ExportRequest) (chunk, next []byte, err error) {
+	var answer exportReply
+	err = a.call(ctx, id, func(ctx context.Context) (err error) {
+		answer.Chunk, answer.Next, err = a.local.Export(ctx, id, x)
+		return err
+	}, methodExport, &exportRequest{Shard: id, Tier: x.Tier, First: x.First, Count: x.Count, Epoch: x.Epoch, Cursor: x.Cursor}, &answer)
+	return answer.Chunk, answer.Next, err
+}
+
+// Members implements governor.Groups.
+func (a *leaderClient) Members(ctx context.Context, id uint64) (m governor.Membership, err error) {
+	var answer membersReply
+	err = a.call(ctx, id, func(ctx context.Context) (err error) {
+		found, err := a.local.Members(ctx, id)
+		if err == nil {
+			answer = newMembersReply(&found)
+		}
+		return err
+	}, methodMembers, &shardRequest{Shard: id}, &answer)
+	if err != nil {
+		return m, err
+	}
+	return answer.membership(), nil
+}
+
+func newMembersReply(m *governor.Membership) membersReply {
+	answer := membersReply{ConfigChange: m.ConfigChange, Removed: m.Removed}
+	for id, address := range m.Voters {
+		answer.Voters = append(answer.Voters, memberAddress{Replica: id, Address: address})
+	}
+	for id, address := range m.NonVotings {
+		answer.NonVotings = append(answer.NonVotings, memberAddress{Replica: id, Address: address})
+	}
+	return answer
+}
+
+func (m *membersReply) membership() governor.Membership {
+	out := governor.Membership{
+		ConfigChange: m.ConfigChange, Voters: make(map[uint64]string), NonVotings: make(map[uint64]string), Removed: m.Removed,
+	}
+	for _, x := range m.Voters {
+		out.Voters[x.Replica] = x.Address
+	}
+	for _, x := range m.NonVotings {
+		out.NonVotings[x.Replica] = x.Address
+	}
+	return out
+}
+
+func (a *leaderClient) changeMembers(ctx context.Context, here func(ctx context.Context) error, w *changeMembersRequest) error {
+	return a.call(ctx, w.Shard, here, methodChangeMembers, w, nil)
+}
+
+// AddNonVoting implements governor.Groups.
+func (a *leaderClient) AddNonVoting(ctx context.Context, id, replica uint64, address string, configChange uint64) error {
+	return a.changeMembers(ctx, func(ctx context.Context) error { return a.local.AddNonVoting(ctx, id, replica, address, configChange) },
+		&changeMembersRequest{Shard: id, What: changeAdd, Replica: replica, Address: address, ConfigChange: configChange})
+}
+
+// Promote implements governor.Groups.
+func (a *leaderClient) Promote(ctx context.Context, id, replica, configChange uint64) error {
+	return a.changeMembers(ctx, func(ctx context.Context) error { return a.local.Promote(ctx, id, replica, configChange) },
+		&changeMembersRequest{Shard: id, What: changePromote, Replica: replica, ConfigChange: configChange})
+}
+
+// Remove implements governor.Groups.
+func (a *leaderClient) Remove(ctx context.Context, id, replica, configChange uint64) error {
+	return a.changeMembers(ctx, func(ctx context.Context) error { return a.local.Remove(ctx, id, replica, configChange) },
+		&changeMembersRequest{Shard: id, What: changeRemove, Replica: replica, ConfigChange: configChange})
+}
+
+// Transfer implements governor.Groups.
+func (a *leaderClient) Transfer(ctx context.Context, id, replica, after uint64) error {
+	return a.call(ctx, id, func(ctx context.Context) error { return a.local.Transfer(ctx, id, replica, after) }, methodTransfer,
+		&transferRequest{Shard: id, Replica: replica, After: after}, nil)
+}

@@ -1,0 +1,193 @@
+package cluster
+
+import (
+	"github.com/signalbox-dev/signalbox/server/peer"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// Methods of calls between instances. Numbers are stable: neighbouring versions talk to each other.
+const (
+	methodDiscover       uint8 = 1
+	methodJoin           uint8 = 2
+	methodPropose        uint8 = 3
+	methodLeaderEpoch    uint8 = 4
+	methodExport         uint8 = 5
+	methodMembers        uint8 = 6
+	methodChangeMembers  uint8 = 7
+	methodTransfer       uint8 = 8
+	methodPlan           uint8 = 9
+	methodInstanceStatus uint8 = 10
+	methodSetTarget      uint8 = 11
+	methodBackup         uint8 = 12
+	methodProcessExited  uint8 = 13
+)
+
+// Kinds of one-way messages.
+const (
+	kindHeartbeat     uint8 = 1
+	kindLeaderMessage uint8 = 2 // from the leader of one shard to that of another
+)
+
+// discoverRequest asks what a new instance must know; see package discovery.
+type discoverRequest struct {
+	// AddressedAs is the address that the question was sent to.
+	AddressedAs string
+	ID          string
+	Voter       bool
+	Peers       []string
+	Votable     []string
+}
+
+type discoverReply struct {
+	Leader    string
+	Undecided bool
+	Peers     []string
+	Votable   []string
+}
+
+// JoinRequest asks a member to take an instance in. It may be repeated: the UUID says that it is the same one.
+type JoinRequest struct {
+	Cluster     string // name the joiner was told; empty takes any
+	UUID        string
+	Name        string // empty: the cluster gives one
+	Replicaset  string // empty: the cluster chooses
+	Tier        string
+	Address     string
+	RaftAddress string
+	Domain      []meta.Label
+	Version     meta.Version
+}
+
+// JoinReply is what the new instance must know before it has the map.
+type JoinReply struct {
+	Cluster     string
+	Instance    uint64
+	MetaReplica uint64
+	Name        string
+}
+
+// instanceStatusRequest asks what has become of an instance while its process was down.
+type instanceStatusRequest struct {
+	UUID string
+}
+
+type instanceStatusReply struct {
+	Instance    uint64
+	MetaReplica uint64 // 0: it has none at the moment
+	Expelled    bool
+}
+
+type proposeRequest struct {
+	Shard  uint64
+	Kind   uint8
+	Node   uint64
+	Epoch  uint64
+	Client string
+	Body   []byte
+}
+
+type shardRequest struct {
+	Shard uint64
+}
+
+type epochReply struct {
+	Epoch uint64
+}
+
+type exportRequest struct {
+	Shard  uint64
+	Tier   uint8
+	First  uint32
+	Count  uint32
+	Epoch  uint64
+	Cursor []byte
+}
+
+type exportReply struct {
+	Chunk []byte
+	Next  []byte
+}
+
+type memberAddress struct {
+	Replica uint64
+	Address string
+}
+
+type membersReply struct {
+	ConfigChange uint64
+	Voters       []memberAddress
+	NonVotings   []memberAddress
+	Removed      []uint64
+}
+
+// What changeMembersRequest asks for.
+const (
+	changeAdd     uint8 = 1
+	changePromote uint8 = 2
+	changeRemove  uint8 = 3
+)
+
+type changeMembersRequest struct {
+	Shard        uint64
+	What         uint8
+	Replica      uint64
+	Address      string
+	ConfigChange uint64
+}
+
+type transferRequest struct {
+	Shard   uint64
+	Replica uint64
+	After   uint64 // the term that the new leadership must come after
+}
+
+// heartbeat is what an instance says of itself, twice a second and after changes, to all others.
+type heartbeat struct {
+	Instance    uint64
+	Incarnation uint64 // that its process was given
+	Seq         uint64 // rises with each heartbeat of a process
+	Shards      []shardHeartbeat
+}
+
+type shardHeartbeat struct {
+	Shard   uint64
+	Replica uint64
+	Leader  uint64
+	Term    uint64
+	Applied uint64
+	Members uint64
+}
+
+type leaderMessage struct {
+	To    uint64
+	From  uint64
+	Bytes []byte
+}
+
+// setTargetRequest asks the leader of the meta shard to note that an instance comes or goes.
+type setTargetRequest struct {
+	Instance uint64
+	Target   uint8
+	Reason   string
+}
+
+// processExitedRequest asks whether the process of the instance at a raft address has ended, as far as the asked one can tell.
+type processExitedRequest struct {
+	Address string
+}
+
+type processExitedReply struct {
+	Ended bool
+}
+
+// encode cannot fail for the structs above.
+func encode(v any) []byte {
+	b, err := peer.Encode(v)
+	if err != nil {
+		panic("cluster: " + err.Error())
+	}
+	return b
+}
+
+// decode checks the structure before a general decoder sees a byte.
+func decode(b []byte, v any) error { return peer.Decode(b, v) }

@@ -1,0 +1,374 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// Links carry words between instances. A mesh is one.
+type Transport interface {
+	Caller
+	HandleCall(method uint8, f func(ctx context.Context, from string, body []byte) ([]byte, error))
+	HandleMessage(kind uint8, f func(from string, payload []byte))
+}
+
+// Config of a member. All of it is needed.
+type Config struct {
+	Transport Transport
+	Local     Local
+	State     func() *meta.State   // the map as this instance has it; never nil
+	Now       func() time.Duration // monotonic
+	// Join takes an instance in: it returns when the cluster has given it an id and a replica of the meta shard, or refuses.
+	Join func(ctx context.Context, r *JoinRequest) (JoinReply, error)
+	// Update notes in the meta shard that an instance comes or goes. An error when it is not led here.
+	SetTarget func(ctx context.Context, instance uint64, target meta.Variant, reason string) error
+	// Heard is told of each heartbeat of another instance: the index of the meta shard's log that is applied there. May be nil.
+	HeartbeatReceived func(instance, applied uint64)
+	// Plan is what the governor here is about to do, as JSON, for operators who ask another instance. An
+	// error when it does not govern.
+	Plan func(ctx context.Context) ([]byte, error)
+	// Backup is a part of a backup of a shard that is led here, or whose backup was begun here: both documents are JSON, for operators who ask another instance.
+	Backup func(ctx context.Context, request []byte) ([]byte, error)
+	// Ended says whether the process of the instance at a raft address has ended, as far as this one can tell. May be nil.
+	ProcessExited func(ctx context.Context, address string) bool
+	Logger        *slog.Logger
+}
+
+// Member is an instance among the others. Its methods may be called from any goroutine.
+type Service struct {
+	cfg     Config
+	health  *healthTable
+	leaders *leaderClient
+
+	self          atomic.Uint64 // this instance's id; 0 before it is known
+	ready         atomic.Bool   // what is asked of Local can be answered
+	incarnation   atomic.Uint64
+	seq           atomic.Uint64
+	heartbeatSoon chan struct{} // the next heartbeat is to come soon
+}
+
+// New makes a member, and registers with the links, which must not run yet, what others may ask of it. They are told to come again until Open.
+func New(c Config) *Service {
+	m := &Service{cfg: c, health: newHealthTable(c.Now), heartbeatSoon: make(chan struct{}, 1)}
+	m.leaders = &leaderClient{self: m.self.Load, local: c.Local, caller: c.Transport, state: c.State, health: m.health}
+	m.registerHandlers()
+	return m
+}
+
+// Be says which instance this is.
+func (m *Service) SetInstance(instance uint64) { m.self.Store(instance) }
+
+// Open says that the log engine runs: from now on the others are answered.
+func (m *Service) SetReady() { m.ready.Store(true) }
+
+// Shards reaches data shards wherever they are led.
+func (m *Service) Shards() governor.Shards { return m.leaders }
+
+// Groups reaches raft groups wherever they are led.
+func (m *Service) Groups() governor.Groups { return m.leaders }
+
+// Instances is who has been heard here.
+func (m *Service) Instances() governor.Instances { return m.leaders }
+
+// Started notes the incarnation that this process was given: from now on its heartbeats speak for it.
+func (m *Service) SetIncarnation(incarnation uint64) { m.incarnation.Store(incarnation) }
+
+// Send brings a message to the leader of another shard, wherever it is thought to be. It may be lost. It implements replica.MessageSender.
+func (m *Service) Send(to, from uint64, msg []byte) {
+	s := m.cfg.State()
+	x, ok := s.Shard(to)
+	if !ok {
+		return
+	}
+	words := encode(&leaderMessage{To: to, From: from, Bytes: msg})
+	instance := x.Master
+	if r, ok := m.cfg.Local.Report()[to]; ok && r.Leader != 0 {
+		if leader, ok := x.Replica(r.Leader); ok {
+			instance = leader.Instance
+		}
+	}
+	if i, ok := s.Instance(instance); ok && instance != m.self.Load() && !i.Expelled() {
+		m.cfg.Transport.Send(i.RaftAddress, kindLeaderMessage, words)
+	}
+}
+
+// Hurry has the next heartbeat sent soon: a leader or the members of a group have changed here, and
+// the governor waits for it. It may be called from anywhere.
+func (m *Service) HeartbeatSoon() {
+	select {
+	case m.heartbeatSoon <- struct{}{}:
+	default:
+	}
+}
+
+// Run sends heartbeats until ctx ends.
+func (m *Service) Run(ctx context.Context) {
+	t := time.NewTimer(HeartbeatPeriod)
+	defer t.Stop()
+	for {
+		last := time.Now()
+		m.SendHeartbeat()
+		t.Reset(HeartbeatPeriod)
+		select {
+		case <-t.C:
+			continue
+		case <-m.heartbeatSoon:
+		case <-ctx.Done():
+			return
+		}
+		t.Reset(heartbeatGap - time.Since(last))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Beat sends one heartbeat to every other instance: to those that may govern, for that, and to all for what
+// they say about the cluster's health.
+func (m *Service) SendHeartbeat() {
+	s := m.cfg.State()
+	b := newHeartbeat(m.self.Load(), m.incarnation.Load(), m.seq.Add(1), m.cfg.Local.Report())
+	m.health.received(b)
+	m.health.retain(func(id uint64) bool {
+		i, ok := s.Instance(id)
+		return ok && !i.Expelled()
+	})
+	words := encode(b)
+	group := s.MetaShard()
+	for _, r := range group.Replicas {
+		if i, ok := s.Instance(r.Instance); ok && r.Instance != m.self.Load() {
+			m.cfg.Transport.Send(i.RaftAddress, kindHeartbeat, words)
+		}
+	}
+}
+
+// FetchPlan asks the instance that governs for its plan.
+func (m *Service) FetchPlan(ctx context.Context) (plan []byte, err error) {
+	var answer planReply
+	err = m.leaders.call(ctx, meta.MetaShardID, func(ctx context.Context) (err error) {
+		answer.Plan, err = m.cfg.Plan(ctx)
+		return err
+	}, methodPlan, &shardRequest{Shard: meta.MetaShardID}, &answer)
+	return answer.Plan, err
+}
+
+// FetchBackup asks the instance that leads a shard for a part of a backup.
+func (m *Service) FetchBackup(ctx context.Context, shard uint64, request []byte) ([]byte, error) {
+	var answer backupReply
+	err := m.leaders.call(ctx, shard, func(ctx context.Context) (err error) {
+		answer.Body, err = m.cfg.Backup(ctx, request)
+		return err
+	}, methodBackup, &backupRequest{Body: request}, &answer)
+	return answer.Body, err
+}
+
+type backupRequest struct {
+	Body []byte
+}
+
+type backupReply struct {
+	Body []byte
+}
+
+// Update has the leader of the meta shard note that this instance comes or goes. It is asked directly, over the way that heartbeats take.
+func (m *Service) SetTarget(ctx context.Context, target meta.Variant, reason string) error {
+	self := m.self.Load()
+	return m.leaders.call(ctx, meta.MetaShardID, func(ctx context.Context) error { return m.cfg.SetTarget(ctx, self, target, reason) }, methodSetTarget,
+		&setTargetRequest{Instance: self, Target: uint8(target), Reason: reason}, nil)
+}
+
+// knows says whether an address is that of another instance of the cluster.
+func (m *Service) isOtherInstance(address string) bool {
+	return slices.ContainsFunc(m.cfg.State().Instances(), func(i meta.Instance) bool {
+		return i.RaftAddress == address && i.ID != m.self.Load() && !i.Expelled()
+	})
+}
+
+// Answers asks another instance for a sign of life: it is there, reached, and works.
+func (m *Service) Ping(ctx context.Context, instance uint64) error {
+	i, ok := m.cfg.State().Instance(instance)
+	if !ok {
+		return protocol.Errorf(protocol.StatusNotFound, "there is no instance %d", instance)
+	}
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	if _, err := m.cfg.Transport.Call(ctx, i.RaftAddress, methodProcessExited, encode(&processExitedRequest{})); err != nil {
+		return protocol.Errorf(protocol.StatusUnavailable, "instance %q does not answer: %v", i.Name, err)
+	}
+	return nil
+}
+
+// pingTimeout is how long a sign of life is waited for.
+const pingTimeout = 500 * time.Millisecond
+
+// ConfirmProcessExit is told that the process at a raft address has ended. It asks all other instances whether they find the same, and tells the address of each that says so, as the answers come.
+func (m *Service) ConfirmProcessExit(ctx context.Context, address string, says func(from string)) {
+	if !m.isOtherInstance(address) {
+		return
+	}
+	for _, i := range m.cfg.State().Instances() {
+		if i.RaftAddress == address {
+			m.health.processExited(i.ID)
+		}
+	}
+	var all sync.WaitGroup
+	for _, i := range m.cfg.State().Instances() {
+		if i.ID == m.self.Load() || i.RaftAddress == address || i.Expelled() {
+			continue
+		}
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+			defer cancel()
+			var answer processExitedReply
+			b, err := m.cfg.Transport.Call(ctx, i.RaftAddress, methodProcessExited, encode(&processExitedRequest{Address: address}))
+			if err == nil && decode(b, &answer) == nil && answer.Ended {
+				says(i.RaftAddress)
+			}
+		})
+	}
+	all.Wait()
+}
+
+type planReply struct {
+	Plan []byte
+}
+
+// answer registers what the others may ask.
+func (m *Service) registerHandlers() {
+	l, local := m.cfg.Transport, m.cfg.Local
+	l.HandleMessage(kindHeartbeat, func(_ string, b []byte) {
+		var w heartbeat
+		if decode(b, &w) != nil || w.Instance == m.self.Load() {
+			return
+		}
+		m.health.received(&w)
+		for _, x := range w.Shards {
+			if x.Shard == meta.MetaShardID && m.cfg.HeartbeatReceived != nil {
+				m.cfg.HeartbeatReceived(w.Instance, x.Applied)
+			}
+		}
+	})
+	l.HandleMessage(kindLeaderMessage, func(_ string, b []byte) {
+		var w leaderMessage
+		if m.ready.Load() && decode(b, &w) == nil {
+			local.LeaderMessage(w.To, w.From, w.Bytes)
+		}
+	})
+	l.HandleCall(methodInstanceStatus, handler(m, func(_ context.Context, w *instanceStatusRequest) (any, error) {
+		s := m.cfg.State()
+		i, ok := s.InstanceByUUID(w.UUID)
+		if !ok {
+			return nil, protocol.Errorf(protocol.StatusNotFound, "there is no instance with the uuid %s", w.UUID)
+		}
+		// Who is to be expelled and is not yet has buckets to give away, and is needed for that.
+		answer := instanceStatusReply{Instance: i.ID, Expelled: i.Expelled()}
+		group := s.MetaShard()
+		if r, ok := group.On(i.ID); ok {
+			answer.MetaReplica = r.Replica
+		}
+		return &answer, nil
+	}))
+	l.HandleCall(methodJoin, handler(m, func(ctx context.Context, w *JoinRequest) (any, error) {
+		reply, err := m.cfg.Join(ctx, w)
+		return &reply, err
+	}))
+	l.HandleCall(methodPropose, handler(m, func(ctx context.Context, w *proposeRequest) (any, error) {
+		c := shard.Command{Kind: shard.CommandKind(w.Kind), Node: w.Node, Epoch: w.Epoch, Client: w.Client, Body: w.Body}
+		return nil, local.Propose(ctx, w.Shard, c)
+	}))
+	l.HandleCall(methodLeaderEpoch, handler(m, func(ctx context.Context, w *shardRequest) (any, error) {
+		epoch, err := local.LeaderEpoch(ctx, w.Shard)
+		return &epochReply{Epoch: epoch}, err
+	}))
+	l.HandleCall(methodExport, handler(m, func(ctx context.Context, w *exportRequest) (any, error) {
+		chunk, next, err := local.Export(ctx, w.Shard, governor.ExportRequest{Tier: w.Tier, First: w.First, Count: w.Count, Epoch: w.Epoch, Cursor: w.Cursor})
+		return &exportReply{Chunk: chunk, Next: next}, err
+	}))
+	l.HandleCall(methodMembers, handler(m, func(ctx context.Context, w *shardRequest) (any, error) {
+		found, err := local.Members(ctx, w.Shard)
+		words := newMembersReply(&found)
+		return &words, err
+	}))
+	l.HandleCall(methodChangeMembers, handler(m, func(ctx context.Context, w *changeMembersRequest) (any, error) {
+		switch w.What {
+		case changeAdd:
+			return nil, local.AddNonVoting(ctx, w.Shard, w.Replica, w.Address, w.ConfigChange)
+		case changePromote:
+			return nil, local.Promote(ctx, w.Shard, w.Replica, w.ConfigChange)
+		case changeRemove:
+			return nil, local.Remove(ctx, w.Shard, w.Replica, w.ConfigChange)
+		}
+		return nil, protocol.Errorf(protocol.StatusUnsupported, "membership change %d is not known here; upgrade this instance", w.What)
+	}))
+	l.HandleCall(methodTransfer, handler(m, func(ctx context.Context, w *transferRequest) (any, error) {
+		return nil, local.Transfer(ctx, w.Shard, w.Replica, w.After)
+	}))
+	l.HandleCall(methodSetTarget, handler(m, func(ctx context.Context, w *setTargetRequest) (any, error) {
+		return nil, m.cfg.SetTarget(ctx, w.Instance, meta.Variant(w.Target), w.Reason)
+	}))
+	l.HandleCall(methodBackup, handler(m, func(ctx context.Context, w *backupRequest) (any, error) {
+		body, err := m.cfg.Backup(ctx, w.Body)
+		return &backupReply{Body: body}, err
+	}))
+	l.HandleCall(methodProcessExited, handler(m, func(ctx context.Context, w *processExitedRequest) (any, error) {
+		var answer processExitedReply
+		if m.cfg.ProcessExited != nil && m.isOtherInstance(w.Address) {
+			answer.Ended = m.cfg.ProcessExited(ctx, w.Address)
+		}
+		return &answer, nil
+	}))
+	l.HandleCall(methodPlan, handler(m, func(ctx context.Context, _ *shardRequest) (any, error) {
+		plan, err := m.cfg.Plan(ctx)
+		return &planReply{Plan: plan}, err
+	}))
+}
+
+// on makes a handler of a function of words. An error that carries no status is one of this instance at this moment: another may do better.
+func handler[W any](m *Service, f func(ctx context.Context, w *W) (any, error)) func(context.Context, string, []byte) ([]byte, error) {
+	return func(ctx context.Context, _ string, body []byte) ([]byte, error) {
+		if !m.ready.Load() {
+			return nil, protocol.Errorf(protocol.StatusUnavailable, "this instance is starting; ask again")
+		}
+		w := new(W)
+		if err := decode(body, w); err != nil {
+			return nil, err
+		}
+		answer, err := f(ctx, w)
+		var told *protocol.Error
+		switch {
+		case errors.As(err, &told):
+			return nil, err
+		case err != nil:
+			return nil, protocol.Errorf(protocol.StatusUnavailable, "%v", err)
+		case answer == nil:
+			return nil, nil
+		}
+		return encode(answer), nil
+	}
+}
+
+// Sponsor is the address of an instance that takes others in, this one's if it can, else of one that is Online; empty while none is known: for a discovery's Settle.
+func (m *Service) JoinAddress(self string) string {
+	s := m.cfg.State()
+	if i, ok := s.Instance(m.self.Load()); !ok || i.Current.Variant == meta.Online || len(s.Instances()) == 1 {
+		return self
+	}
+	for _, i := range s.Instances() {
+		if i.Current.Variant == meta.Online {
+			return i.RaftAddress
+		}
+	}
+	return ""
+}

@@ -1,0 +1,242 @@
+package peer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// serve reads a connection that another instance made, until it breaks.
+func (m *Transport) serve(c *conn) {
+	switch c.purpose {
+	case purposeRaft:
+		m.serveRaft(c)
+	case purposeSnapshot:
+		m.serveSnapshot(c)
+	case purposeCalls:
+		m.serveCalls(c)
+	}
+}
+
+func errTooManyCalls(most int) *protocol.Error {
+	return protocol.Errorf(protocol.StatusOverloaded, "%d calls are carried out for one instance, the most at a time; retry later", most)
+}
+
+// serving is what is under way for one connection.
+type callServer struct {
+	m     *Transport
+	c     *conn
+	slots chan struct{}
+	mu    sync.Mutex
+	calls map[uint64]context.CancelFunc
+}
+
+// serveCalls hands one-way messages to the inbox, in order, and runs each call on a goroutine of its own. The reader itself waits for neither, so that
+// keep-alives are always answered.
+func (m *Transport) serveCalls(c *conn) {
+	s := &callServer{m: m, c: c, slots: make(chan struct{}, m.cfg.Limits.Handlers), calls: make(map[uint64]context.CancelFunc)}
+	c.idle = s.idle
+	in := m.newInbox()
+	ctx, cancel := context.WithCancel(m.ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	defer c.close()
+	for {
+		kind, arg, payload, err := c.next(nil)
+		if err != nil {
+			return
+		}
+		switch kind {
+		case frameMessage:
+			in.put(c.peer, arg, payload)
+		case frameCall:
+			if len(payload) < callHeader {
+				m.closeMalformed(c, errFrame)
+				return
+			}
+			id := binary.BigEndian.Uint64(payload)
+			left := time.Duration(min(binary.BigEndian.Uint64(payload[8:]), uint64(24*time.Hour/time.Microsecond))) * time.Microsecond
+			m.counters.callsReceived.Add(1)
+			select {
+			case s.slots <- struct{}{}:
+			default:
+				m.counters.callsRefused.Add(1)
+				if s.reply(id, nil, errTooManyCalls(cap(s.slots))) != nil {
+					return
+				}
+				continue
+			}
+			callCtx, end := context.WithCancel(ctx)
+			if left > 0 {
+				callCtx, end = context.WithTimeout(ctx, left)
+			}
+			if !s.begin(id, end) {
+				end()
+				<-s.slots
+				m.closeMalformed(c, errFrame) // an id that is under way
+				return
+			}
+			running.Go(func() {
+				answer, err := m.runHandler(callCtx, arg, c.peer, payload[callHeader:])
+				silent := callCtx.Err() == context.Canceled || callerGone(callCtx, err)
+				s.end(id)
+				<-s.slots
+				if !silent {
+					_ = s.reply(id, answer, err)
+				}
+			})
+		case frameCancel:
+			if len(payload) == 8 {
+				s.cancel(binary.BigEndian.Uint64(payload))
+			}
+		}
+	}
+}
+
+func (s *callServer) begin(id uint64, cancel context.CancelFunc) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.calls[id] != nil {
+		return false
+	}
+	s.calls[id] = cancel
+	return true
+}
+
+func (s *callServer) idle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.calls) == 0
+}
+
+func (s *callServer) end(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cancel := s.calls[id]; cancel != nil {
+		cancel()
+	}
+	delete(s.calls, id)
+}
+
+func (s *callServer) cancel(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cancel := s.calls[id]; cancel != nil {
+		cancel()
+	}
+}
+
+// reply writes an answer on the handler's own goroutine: a peer that does not read holds up its own handlers, until the write's deadline.
+func (s *callServer) reply(id uint64, body []byte, err error) error {
+	var head [replyHeader]byte
+	binary.BigEndian.PutUint64(head[:], id)
+	status := protocol.StatusOK
+	if err == nil && len(body) > s.m.cfg.Limits.Payload {
+		err = protocol.Errorf(protocol.StatusInternal, "answer has %d bytes; at most %d are allowed", len(body), s.m.cfg.Limits.Payload)
+	}
+	if err != nil {
+		e := wireError(err)
+		status, body = e.Status, []byte(e.Message)
+		body = body[:min(len(body), maxErrorText)]
+	}
+	return s.c.write(appendFrame(make([]byte, 0, frameHeader+replyHeader+len(body)), frameReply, byte(status), head[:], body))
+}
+
+const maxErrorText = 4096
+
+// wireError is what of a handler's error travels.
+func wireError(err error) *protocol.Error {
+	var e *protocol.Error
+	if errors.As(err, &e) && e.Status != protocol.StatusOK {
+		return e
+	}
+	var s protocol.Status
+	if errors.As(err, &s) && s != protocol.StatusOK {
+		return &protocol.Error{Status: s}
+	}
+	return &protocol.Error{Status: protocol.StatusInternal, Message: err.Error()}
+}
+
+// answer runs the method's handler.
+func (m *Transport) runHandler(ctx context.Context, method uint8, from string, body []byte) (answer []byte, err error) {
+	f := m.callHandlers[method]
+	if f == nil {
+		return nil, protocol.Errorf(protocol.StatusUnsupported, "instance knows no call of method %d; upgrade it", method)
+	}
+	if !m.guard("handler of a call", from, func() { answer, err = f(ctx, from, body) }) {
+		return nil, protocol.Errorf(protocol.StatusInternal, "handler of a call panicked; the instance's log says more")
+	}
+	return answer, err
+}
+
+// callerGone says that a handler ended because its caller's time was over. The caller knows that by itself, and needs no answer.
+func callerGone(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled))
+}
+
+// inbox hands the one-way messages of one peer to their handlers, in order. Its goroutine runs while there are any.
+type inbox struct {
+	m       *Transport
+	mu      sync.Mutex
+	queue   []inboxMessage
+	bytes   int
+	running bool
+}
+
+type inboxMessage struct {
+	from    string
+	kind    uint8
+	payload []byte
+}
+
+func (m *Transport) newInbox() *inbox { return &inbox{m: m} }
+
+func (in *inbox) put(from string, kind uint8, payload []byte) {
+	m := in.m
+	if m.messageHandlers[kind] == nil {
+		m.counters.messagesDropped.Add(1)
+		return
+	}
+	l := &m.cfg.Limits
+	in.mu.Lock()
+	if len(in.queue) >= l.QueueMessages || len(in.queue) > 0 && in.bytes+len(payload) > l.QueueBytes {
+		in.mu.Unlock()
+		m.counters.messagesDropped.Add(1)
+		return
+	}
+	in.queue = append(in.queue, inboxMessage{from, kind, payload})
+	in.bytes += len(payload)
+	run := !in.running
+	in.running = true
+	in.mu.Unlock()
+	if run && !m.start(in.run) {
+		in.mu.Lock()
+		in.running = false
+		in.mu.Unlock()
+	}
+}
+
+func (in *inbox) run() {
+	var batch []inboxMessage
+	for {
+		in.mu.Lock()
+		if len(in.queue) == 0 || in.m.ctx.Err() != nil {
+			in.running = false
+			in.mu.Unlock()
+			return
+		}
+		batch, in.queue = in.queue, batch[:0]
+		in.bytes = 0
+		in.mu.Unlock()
+		for _, x := range batch {
+			in.m.counters.messagesReceived.Add(1)
+			in.m.guard("handler of a message", x.from, func() { in.m.messageHandlers[x.kind](x.from, x.payload) })
+		}
+		clear(batch)
+	}
+}

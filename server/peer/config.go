@@ -1,0 +1,127 @@
+package peer
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+)
+
+// Config says how a mesh lives. Advertise is needed.
+type Config struct {
+	// Advertise is host:port under which the other instances reach this one. It is the instance's name towards its peers, at most 255 bytes.
+	Advertise string
+	// Listen is host:port to listen on; default Advertise.
+	Listen string
+	// Network makes connections; default [TCP]. It is also the place for encryption: a network whose connections are TLS.
+	Network Network
+	// Token is the secret that all instances of a cluster have. Without one nobody is let in but this process itself.
+	Token []byte
+	// Cluster gives the cluster's id, at most 255 bytes, or "" as long as it is not known. Instances of different clusters do not talk to each other.
+	// It must be quick and may be called at any time. Default: never known.
+	Cluster func() string
+	// Logger takes the mesh's lines; default slog.Default().
+	Logger *slog.Logger
+	// Limits bounds what the mesh uses; what is 0 gets its default.
+	Limits Limits
+}
+
+// Limits bounds memory, connections and patience. The zero value gives the defaults.
+type Limits struct {
+	Connections       int           // that others made, together; default 1024. More are closed at once
+	Handshakes        int           // of them not authenticated yet; default 128. One more ends the oldest
+	HandshakesPerHost int           // of them from one host; default 16. One more ends that host's oldest
+	Peers             int           // addresses that messages and calls are under way to; default 1024. For more, messages are lost, calls refused
+	QueueMessages     int           // messages and calls waiting for one peer; default 4096. More are lost or refused
+	QueueBytes        int           // the same in bytes; default 16 MiB
+	Payload           int           // bytes of one message or body; default 8 MiB, at most 64 MiB
+	Handlers          int           // calls carried out at once for one peer; default 256. More are answered OVERLOADED
+	SnapshotRate      int           // bytes of snapshots sent per second, to all peers together; default 128 MiB
+	HandshakeTimeout  time.Duration // for the whole handshake; default 5 s
+	DialTimeout       time.Duration // for a connection; default 5 s
+	WriteTimeout      time.Duration // for a write of up to 256 KiB to be taken; default 5 s
+	KeepAlive         time.Duration // between signs of life; default 2 s. After three without one a connection is dead
+	IdleTimeout       time.Duration // without message or call, until a connection for them is closed; default 1 min
+	BackoffMin        time.Duration // before the second try to connect; doubles with each that fails, with jitter; default 50 ms
+	BackoffMax        time.Duration // default 2 s
+}
+
+const (
+	maxName             = 255
+	maxPayload          = 64 << 20
+	maxRaftFrame        = 72 << 20 // the engine's largest batch is one message of 64 MiB of entries
+	maxChunk            = 4 << 20  // the engine cuts snapshots into 2 MiB
+	maxChunkWait        = 60 * time.Second
+	maxMissedKeepAlives = 3 // keep-alives missed until a connection is dead
+)
+
+func setDefault[T int | time.Duration](v *T, def T) {
+	if *v <= 0 {
+		*v = def
+	}
+}
+
+func (l *Limits) setDefaults() {
+	setDefault(&l.Connections, 1024)
+	setDefault(&l.Handshakes, 128)
+	setDefault(&l.HandshakesPerHost, 16)
+	setDefault(&l.Peers, 1024)
+	setDefault(&l.QueueMessages, 4096)
+	setDefault(&l.QueueBytes, 16<<20)
+	setDefault(&l.Payload, 8<<20)
+	setDefault(&l.Handlers, 256)
+	setDefault(&l.SnapshotRate, 128<<20)
+	setDefault(&l.HandshakeTimeout, 5*time.Second)
+	setDefault(&l.DialTimeout, 5*time.Second)
+	setDefault(&l.WriteTimeout, 5*time.Second)
+	setDefault(&l.KeepAlive, 2*time.Second)
+	setDefault(&l.IdleTimeout, time.Minute)
+	setDefault(&l.BackoffMin, 50*time.Millisecond)
+	setDefault(&l.BackoffMax, 2*time.Second)
+	l.Payload = min(l.Payload, maxPayload)
+	l.BackoffMax = max(l.BackoffMin, l.BackoffMax)
+}
+
+// silence is how long a connection may say nothing.
+func (l *Limits) deadAfter() time.Duration { return maxMissedKeepAlives * l.KeepAlive }
+
+// clean gives an address the form that the raft engine gives it too.
+func normalize(address string) string { return strings.ToLower(strings.TrimSpace(address)) }
+
+// checkAddress says what is wrong with host:port.
+func checkAddress(address string) error {
+	if len(address) > maxName {
+		return fmt.Errorf("address has %d bytes; at most %d are allowed", len(address), maxName)
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host == "" || port == "" {
+		return fmt.Errorf("address %q is not host:port", address)
+	}
+	return nil
+}
+
+func (c *Config) setDefaults() error {
+	c.Advertise = normalize(c.Advertise)
+	if c.Advertise == "" {
+		return errors.New("the address for the other instances is not set; give host:port")
+	}
+	if err := checkAddress(c.Advertise); err != nil {
+		return err
+	}
+	if c.Listen == "" {
+		c.Listen = c.Advertise
+	}
+	if c.Network == nil {
+		c.Network = TCP()
+	}
+	if c.Cluster == nil {
+		c.Cluster = func() string { return "" }
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	c.Limits.setDefaults()
+	return nil
+}

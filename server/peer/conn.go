@@ -1,0 +1,216 @@
+package peer
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	maxWrite   = 256 << 10 // a write of more is made in pieces, each with a deadline of its own: slow is not dead
+	readBuffer = 64 << 10
+)
+
+var (
+	errClosed    = errors.New("connection is closed")
+	errKeepAlive = errors.New("nothing was heard on the connection")
+)
+
+// conn is an authenticated connection. Frames are read by one goroutine, and written by any.
+type conn struct {
+	m       *Transport
+	nc      net.Conn
+	peer    string // what the other end advertises
+	purpose purpose
+	dialer  bool   // this end dialled
+	cluster string // this end's, at the handshake
+	reader  frameReader
+	idle    func() bool // says whether closing it now would lose an answer; nil: nothing is lost
+
+	closeOnce sync.Once
+	done      chan struct{}
+
+	created   time.Time
+	lastWrite atomic.Int64 // since born, ns: the end of the last write of more than one piece, 0 for none; what is heard may be late by it
+	wmu       sync.Mutex   // one write at a time
+}
+
+func newConn(m *Transport, nc net.Conn, peer string, p purpose, dialer bool, cluster string) *conn {
+	c := &conn{m: m, nc: nc, peer: peer, purpose: p, dialer: dialer, cluster: cluster, created: time.Now(), done: make(chan struct{})}
+	c.reader = frameReader{r: bufio.NewReaderSize(keepAliveReader{c}, readBuffer), limits: limitsOf(p, !dialer, m.cfg.Limits.Payload)}
+	return c
+}
+
+// patient reads with a deadline that moves with what comes.
+type keepAliveReader struct{ c *conn }
+
+func (p keepAliveReader) Read(b []byte) (int, error) {
+	silence := p.c.m.cfg.Limits.deadAfter()
+	if p.c.purpose == purposeSnapshot {
+		silence = maxChunkWait // no keep-alives there: each chunk is answered, when it is on the disk
+	}
+	for {
+		_ = p.c.nc.SetReadDeadline(time.Now().Add(silence))
+		n, err := p.c.nc.Read(b)
+		p.c.m.counters.bytesReceived.Add(uint64(n))
+		if n > 0 || err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		// While much is being written nobody can be asked for a sign of life; writes have deadlines of their own.
+		if !p.c.wmu.TryLock() {
+			continue
+		}
+		p.c.wmu.Unlock()
+		if last := p.c.lastWrite.Load(); last > 0 && time.Since(p.c.created)-time.Duration(last) < silence {
+			continue
+		}
+		p.c.m.counters.silent.Add(1)
+		return n, errKeepAlive
+	}
+}
+
+// close ends the connection; what reads or writes on it fails.
+func (c *conn) close() {
+	c.closeOnce.Do(func() {
+		close(c.done)
+		_ = c.nc.Close()
+	})
+}
+
+func (c *conn) closed() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// write writes whole frames. It fails when the peer does not take a piece within the write timeout; the connection is closed then.
+func (c *conn) write(b []byte) error {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	big := len(b) > maxWrite
+	for len(b) > 0 {
+		piece := b[:min(len(b), maxWrite)]
+		_ = c.nc.SetWriteDeadline(time.Now().Add(c.m.cfg.Limits.WriteTimeout))
+		n, err := c.nc.Write(piece)
+		c.m.counters.bytesSent.Add(uint64(n))
+		if err != nil {
+			c.close()
+			return err
+		}
+		b = b[n:]
+	}
+	if big {
+		c.lastWrite.Store(int64(time.Since(c.created)))
+	}
+	return nil
+}
+
+var (
+	pingFrame = appendFrame(nil, framePing, 0, nil, nil)
+	pongFrame = appendFrame(nil, framePong, 0, nil, nil)
+)
+
+// stale: the cluster became known after the handshake, and what was not checked then is to be checked now, by a new one. A connection that an answer is
+// under way on lives on until it has come.
+func (c *conn) stale() bool {
+	return c.cluster != c.m.identity().cluster && (c.idle == nil || c.idle())
+}
+
+// keepAlive is the dialer's: it asks for signs of life until the connection closes.
+func (c *conn) keepAlive() {
+	t := time.NewTicker(c.m.cfg.Limits.KeepAlive)
+	defer t.Stop()
+	for {
+		select {
+		case <-c.done:
+			return
+		case <-t.C:
+			if c.stale() {
+				c.close()
+				return
+			}
+			if c.write(pingFrame) != nil {
+				return
+			}
+		}
+	}
+}
+
+// next reads the next frame that is not a keep-alive.
+func (c *conn) next(buf []byte) (kind, arg byte, payload []byte, err error) {
+	for {
+		kind, arg, payload, err = c.reader.next(buf)
+		switch {
+		case err != nil:
+			if errors.Is(err, errFrame) {
+				c.m.closeMalformed(c, err)
+			}
+			return 0, 0, nil, err
+		case kind == framePing:
+			if c.dialer || c.stale() {
+				return 0, 0, nil, errClosed
+			}
+			if err := c.write(pongFrame); err != nil {
+				return 0, 0, nil, err
+			}
+		case kind == framePong:
+		default:
+			return kind, arg, payload, nil
+		}
+	}
+}
+
+// dial makes an authenticated connection. It is closed with the mesh.
+func (m *Transport) dial(ctx context.Context, address string, p purpose) (*conn, error) {
+	l := &m.cfg.Limits
+	m.counters.dials.Add(1)
+	c, err := func() (*conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, l.DialTimeout)
+		defer cancel()
+		defer context.AfterFunc(m.ctx, cancel)()
+		nc, err := m.cfg.Network.Dial(ctx, address)
+		if err != nil {
+			return nil, err
+		}
+		stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
+		_ = nc.SetDeadline(time.Now().Add(l.HandshakeTimeout))
+		me := m.identity()
+		peer, err := dialHandshake(nc, me, address, p, p != purposeCalls)
+		if !stop() && err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			_ = nc.Close()
+			return nil, err
+		}
+		_ = nc.SetDeadline(time.Time{})
+		c := newConn(m, nc, peer, p, true, me.cluster)
+		if !m.track(c) {
+			c.close()
+			return nil, errTransportClosed
+		}
+		return c, nil
+	}()
+	if err != nil {
+		m.counters.dialsFailed.Add(1)
+		return nil, err
+	}
+	m.counters.outbound.Add(1)
+	return c, nil
+}
+
+// closeDialed closes a connection that dial made.
+func (m *Transport) closeDialed(c *conn) {
+	c.close()
+	if m.untrack(c) {
+		m.counters.outbound.Add(-1)
+	}
+}

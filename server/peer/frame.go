@@ -1,0 +1,128 @@
+package peer
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+)
+
+// A frame is a header and a payload. The header: length of the payload (4 bytes, big-endian), type, argument, two zeros, CRC-32C of these eight bytes and
+// the payload. TCP's own checksum lets one broken segment in some ten thousand through, and the raft log must not take one.
+const (
+	frameHeader = 12
+
+	framePing       = 1 // no payload; the dialer asks, the acceptor answers with a pong
+	framePong       = 2
+	frameBatch      = 3 // raftpb.MessageBatch
+	frameChunk      = 4 // raftpb.Chunk; each is answered before the next
+	frameChunkReply = 5 // argument 1: the chunk was taken, 0: refused
+	frameMessage    = 6 // argument: kind; payload
+	frameCall       = 7 // argument: method; id (8 bytes), microseconds left or 0 (8 bytes), body
+	frameReply      = 8 // argument: status; id, body or the error's text
+	frameCancel     = 9 // id: nobody waits for the answer any more
+
+	callHeader  = 16
+	replyHeader = 8
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+var errFrame = errors.New("frame is broken")
+
+// sealFrame fills in the header of the frame that is b: frameHeader bytes of room, and the payload.
+func sealFrame(b []byte, kind, arg byte) {
+	binary.BigEndian.PutUint32(b, uint32(len(b)-frameHeader))
+	b[4], b[5], b[6], b[7] = kind, arg, 0, 0
+	sum := crc32.Update(crc32.Checksum(b[:8], castagnoli), castagnoli, b[frameHeader:])
+	binary.BigEndian.PutUint32(b[8:], sum)
+}
+
+// appendFrame appends a whole frame. The payload is in two parts so that callers need not join them.
+func appendFrame(b []byte, kind, arg byte, head, payload []byte) []byte {
+	start := len(b)
+	var room [frameHeader]byte
+	b = append(b, room[:]...)
+	b = append(b, head...)
+	b = append(b, payload...)
+	sealFrame(b[start:], kind, arg)
+	return b
+}
+
+// frameLimits bounds the payload by the type of a frame; a type without one is refused.
+type frameLimits [frameCancel + 1]int32
+
+// limitsOf are the frames that one end may send on a connection of this purpose. A payload of 0 bytes is allowed by the limit 0, a type not at all by -1.
+func limitsOf(p purpose, byDialer bool, payload int) (l frameLimits) {
+	for i := range l {
+		l[i] = -1
+	}
+	if p != purposeSnapshot {
+		l[framePing], l[framePong] = 0, 0
+	}
+	switch {
+	case p == purposeRaft && byDialer:
+		l[frameBatch] = maxRaftFrame
+	case p == purposeSnapshot && byDialer:
+		l[frameChunk] = maxChunk
+	case p == purposeSnapshot:
+		l[frameChunkReply] = 0
+	case p == purposeCalls && byDialer:
+		l[frameMessage], l[frameCall], l[frameCancel] = int32(payload), int32(payload+callHeader), 8
+	case p == purposeCalls:
+		l[frameReply] = int32(payload + replyHeader)
+	}
+	return l
+}
+
+// frameReader reads frames.
+type frameReader struct {
+	r      io.Reader
+	limits frameLimits
+	header [frameHeader]byte
+}
+
+const readChunk = 1 << 20
+
+// next reads a frame into buf, or into a larger buffer where it does not fit. Memory grows with the bytes that come, not with those that are
+// announced. errFrame: the bytes are no frame that may come here.
+func (f *frameReader) next(buf []byte) (kind, arg byte, payload []byte, err error) {
+	h := f.header[:]
+	if _, err := io.ReadFull(f.r, h); err != nil {
+		return 0, 0, nil, err
+	}
+	length := binary.BigEndian.Uint32(h)
+	kind, arg = h[4], h[5]
+	if int(kind) >= len(f.limits) || f.limits[kind] < 0 || h[6] != 0 || h[7] != 0 {
+		return 0, 0, nil, fmt.Errorf("%w: type %d is not expected here", errFrame, kind)
+	}
+	if int64(length) > int64(f.limits[kind]) {
+		return 0, 0, nil, fmt.Errorf("%w: %d bytes of payload, %d are allowed", errFrame, length, f.limits[kind])
+	}
+	payload = buf[:0]
+	for n := int(length); len(payload) < n; {
+		start := len(payload)
+		end := min(n, max(start+readChunk, cap(payload)))
+		if end > cap(payload) {
+			grown := make([]byte, start, max(end, min(n, 2*start)))
+			copy(grown, payload)
+			payload = grown
+		}
+		payload = payload[:end]
+		if _, err := io.ReadFull(f.r, payload[start:]); err != nil {
+			return 0, 0, nil, unexpectedEOF(err)
+		}
+	}
+	if crc32.Update(crc32.Checksum(h[:8], castagnoli), castagnoli, payload) != binary.BigEndian.Uint32(h[8:]) {
+		return 0, 0, nil, fmt.Errorf("%w: its checksum does not match", errFrame)
+	}
+	return kind, arg, payload, nil
+}
+
+func unexpectedEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

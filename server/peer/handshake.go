@@ -1,0 +1,294 @@
+package peer
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"io"
+)
+
+// The handshake. Each message is magic (4 bytes), version, type, length (2 bytes, big-endian) and a body of at most 1 KiB; a string is a byte of length
+// and its bytes.
+//
+//	dialer                                             acceptor
+//	hello:  purpose, nonce, own address, address meant  ->
+//	                                                    <-  challenge: nonce, own address
+//	proof:  own cluster, MAC("dialer", ...)             ->
+//	                                                    <-  accept: own cluster, MAC("acceptor", ...)   or refuse: reason
+//
+// A MAC is HMAC-SHA256 with a key made from the join token over the role's label, the whole hello, the whole challenge and the sender's cluster. So it
+// binds both nonces, both addresses, purpose and version; one role's is of no use in the other, and none is of use twice. The dialer proves first: who does
+// not know the token gets nothing that depends on it.
+const (
+	magic            = "sbxm"
+	handshakeVersion = 1
+	handshakeHeader  = 8
+	maxHandshake     = 1024
+	nonceSize        = 32
+	macSize          = sha256.Size
+)
+
+// purpose is what a connection is for. Numbers are stable.
+type purpose uint8
+
+const (
+	purposeRaft     purpose = 1
+	purposeSnapshot purpose = 2
+	purposeCalls    purpose = 3 // and one-way messages
+)
+
+func (p purpose) known() bool { return p >= purposeRaft && p <= purposeCalls }
+
+func (p purpose) String() string {
+	switch p {
+	case purposeRaft:
+		return "raft"
+	case purposeSnapshot:
+		return "snapshot"
+	case purposeCalls:
+		return "calls"
+	}
+	return "unknown"
+}
+
+const (
+	msgHello     = 1
+	msgChallenge = 2
+	msgProof     = 3
+	msgAccept    = 4
+	msgRefuse    = 5
+)
+
+// Why a connection was refused. The dialer's errors wrap them.
+var (
+	ErrToken   = errors.New("join tokens differ; give all instances of a cluster the same one")
+	ErrCluster = errors.New("the instance belongs to another cluster; give this one the addresses of its own")
+	ErrAddress = errors.New("another instance answers at this address; correct the address it advertises")
+	ErrVersion = errors.New("the instance speaks another version of the protocol between instances; upgrade the older one")
+	ErrBusy    = errors.New("the instance has too many connections")
+	errGarbage = errors.New("not a handshake between instances")
+)
+
+// reasons are what a refusal says, by its number. Numbers are stable.
+var reasons = []error{1: ErrToken, 2: ErrCluster, 3: ErrAddress, 4: ErrVersion, 5: ErrBusy}
+
+// identity is what one end brings to a handshake.
+type identity struct {
+	key     []byte
+	address string
+	cluster string
+}
+
+// keyOf makes the key of proofs from the join token.
+func keyOf(token []byte) []byte {
+	h := hmac.New(sha256.New, token)
+	h.Write([]byte("signalbox mesh 1"))
+	return h.Sum(nil)
+}
+
+func prove(key []byte, role string, hello, challenge []byte, cluster string) []byte {
+	h := hmac.New(sha256.New, key)
+	for _, part := range [][]byte{[]byte(role), hello, challenge, []byte(cluster)} {
+		var n [4]byte
+		binary.BigEndian.PutUint32(n[:], uint32(len(part)))
+		h.Write(n[:])
+		h.Write(part)
+	}
+	return h.Sum(nil)
+}
+
+// handshakeMessage puts a message together.
+func handshakeMessage(kind byte, parts ...[]byte) []byte {
+	b := make([]byte, handshakeHeader, 128)
+	for _, p := range parts {
+		b = append(b, p...)
+	}
+	copy(b, magic)
+	b[4], b[5] = handshakeVersion, kind
+	binary.BigEndian.PutUint16(b[6:], uint16(len(b)-handshakeHeader))
+	return b
+}
+
+func text(s string) []byte { return append([]byte{byte(len(s))}, s...) }
+
+// fields takes a message's body apart.
+type bodyReader struct {
+	rest []byte
+	bad  bool
+}
+
+func (f *bodyReader) bytes(n int) []byte {
+	if f.bad || n > len(f.rest) {
+		f.bad = true
+		return nil
+	}
+	b := f.rest[:n]
+	f.rest = f.rest[n:]
+	return b
+}
+
+func (f *bodyReader) byte() byte {
+	if b := f.bytes(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (f *bodyReader) text() string { return string(f.bytes(int(f.byte()))) }
+
+func (f *bodyReader) done() bool { return !f.bad && len(f.rest) == 0 }
+
+// readHandshake reads one message, and not a byte more. It returns the message whole and its body.
+func readHandshake(r io.Reader) (kind byte, whole, body []byte, err error) {
+	var buf [maxHandshake + handshakeHeader]byte
+	// The first bytes tell strangers: an HTTP request or a TLS hello is not read further.
+	if _, err := io.ReadFull(r, buf[:len(magic)]); err != nil {
+		return 0, nil, nil, err
+	}
+	if string(buf[:len(magic)]) != magic {
+		return 0, nil, nil, errGarbage
+	}
+	if _, err := io.ReadFull(r, buf[len(magic):handshakeHeader]); err != nil {
+		return 0, nil, nil, err
+	}
+	if buf[4] != handshakeVersion {
+		return 0, nil, nil, ErrVersion
+	}
+	n := handshakeHeader + int(binary.BigEndian.Uint16(buf[6:]))
+	if n > len(buf) {
+		return 0, nil, nil, errGarbage
+	}
+	if _, err := io.ReadFull(r, buf[handshakeHeader:n]); err != nil {
+		return 0, nil, nil, err
+	}
+	whole = append([]byte(nil), buf[:n]...)
+	return buf[5], whole, whole[handshakeHeader:], nil
+}
+
+// dialHandshake is the dialer's side. strict refuses a peer that advertises another address than the one that was dialled. It returns what the
+// acceptor calls itself.
+func dialHandshake(rw io.ReadWriter, me identity, address string, p purpose, strict bool) (peer string, err error) {
+	var nonce [nonceSize]byte
+	rand.Read(nonce[:])
+	hello := handshakeMessage(msgHello, []byte{byte(p)}, nonce[:], text(me.address), text(address))
+	if _, err := rw.Write(hello); err != nil {
+		return "", err
+	}
+	kind, challenge, body, err := readHandshake(rw)
+	if err != nil {
+		return "", err
+	}
+	if kind == msgRefuse {
+		return "", rejection(body)
+	}
+	f := bodyReader{rest: body}
+	f.bytes(nonceSize)
+	peer = f.text()
+	if kind != msgChallenge || !f.done() {
+		return "", errGarbage
+	}
+	if strict && peer != address {
+		return "", ErrAddress
+	}
+	if _, err := rw.Write(handshakeMessage(msgProof, text(me.cluster), prove(me.key, "dialer", hello, challenge, me.cluster))); err != nil {
+		return "", err
+	}
+	kind, _, body, err = readHandshake(rw)
+	if err != nil {
+		return "", err
+	}
+	if kind == msgRefuse {
+		return "", rejection(body)
+	}
+	f = bodyReader{rest: body}
+	cluster := f.text()
+	mac := f.bytes(macSize)
+	if kind != msgAccept || !f.done() {
+		return "", errGarbage
+	}
+	if !hmac.Equal(mac, prove(me.key, "acceptor", hello, challenge, cluster)) {
+		return "", ErrToken
+	}
+	if !sameCluster(me.cluster, cluster) {
+		return "", ErrCluster
+	}
+	return peer, nil
+}
+
+// sameCluster: a cluster that is not known yet may be any.
+func sameCluster(a, b string) bool { return a == "" || b == "" || a == b }
+
+func rejection(body []byte) error {
+	if len(body) == 1 && int(body[0]) < len(reasons) && reasons[body[0]] != nil {
+		return reasons[body[0]]
+	}
+	return errGarbage
+}
+
+// refuse tells the dialer why, if that has a number. The bytes come from nothing secret.
+func writeRejection(w io.Writer, why error) {
+	for i, r := range reasons {
+		if r != nil && errors.Is(why, r) {
+			_, _ = w.Write(handshakeMessage(msgRefuse, []byte{byte(i)}))
+			return
+		}
+	}
+	// A client that took this for its own address learns from the magic whose it is.
+	var plain tls.RecordHeaderError
+	if errors.As(why, &plain) && plain.Conn != nil {
+		w = plain.Conn
+	} else if !errors.Is(why, errGarbage) {
+		return
+	}
+	_, _ = w.Write(handshakeMessage(msgRefuse, []byte{0}))
+}
+
+// acceptHandshake is the acceptor's side, up to the word that the caller says last: on success accept makes it. On failure the caller refuses with the
+// error.
+func acceptHandshake(rw io.ReadWriter, me identity) (peer string, p purpose, accept []byte, err error) {
+	kind, hello, body, err := readHandshake(rw)
+	if err != nil {
+		return "", 0, nil, err
+	}
+	f := bodyReader{rest: body}
+	p = purpose(f.byte())
+	f.bytes(nonceSize)
+	peer = f.text()
+	meant := f.text()
+	if kind != msgHello || !f.done() || peer == "" {
+		return "", 0, nil, errGarbage
+	}
+	if !p.known() {
+		return "", 0, nil, ErrVersion
+	}
+	var nonce [nonceSize]byte
+	rand.Read(nonce[:])
+	challenge := handshakeMessage(msgChallenge, nonce[:], text(me.address))
+	if _, err := rw.Write(challenge); err != nil {
+		return "", 0, nil, err
+	}
+	kind, _, body, err = readHandshake(rw)
+	if err != nil {
+		return "", 0, nil, err
+	}
+	f = bodyReader{rest: body}
+	cluster := f.text()
+	mac := f.bytes(macSize)
+	if kind != msgProof || !f.done() {
+		return "", 0, nil, errGarbage
+	}
+	if !hmac.Equal(mac, prove(me.key, "dialer", hello, challenge, cluster)) {
+		return "", 0, nil, ErrToken
+	}
+	// From here on the dialer knows the token. What it may learn is why it is not let in all the same.
+	if p != purposeCalls && meant != me.address {
+		return "", 0, nil, ErrAddress
+	}
+	if !sameCluster(me.cluster, cluster) {
+		return "", 0, nil, ErrCluster
+	}
+	return peer, p, handshakeMessage(msgAccept, text(me.cluster), prove(me.key, "acceptor", hello, challenge, me.cluster)), nil
+}

@@ -1,0 +1,310 @@
+package peer
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// shake does a handshake over a pipe.
+func runHandshake(dialer, acceptor identity, address string, p purpose) (peers [2]string, dialErr, acceptErr error) {
+	a, b := net.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer b.Close()
+		var accept []byte
+		peers[1], _, accept, acceptErr = acceptHandshake(b, acceptor)
+		if acceptErr != nil {
+			writeRejection(b, acceptErr)
+			return
+		}
+		_, _ = b.Write(accept)
+	}()
+	peers[0], dialErr = dialHandshake(a, dialer, address, p, p != purposeCalls)
+	_ = a.Close()
+	<-done
+	return peers, dialErr, acceptErr
+}
+
+func TestHandshake(t *testing.T) {
+	right, wrong := keyOf([]byte("secret")), keyOf([]byte("Secret"))
+	for _, c := range []struct {
+		name             string
+		dialer, acceptor identity
+		address          string
+		purpose          purpose
+		dial, accept     error
+	}{
+		{"right", identity{right, "a:1", "c"}, identity{right, "b:1", "c"}, "b:1", purposeRaft, nil, nil},
+		{"cluster not known to the dialer", identity{right, "a:1", ""}, identity{right, "b:1", "c"}, "b:1", purposeCalls, nil, nil},
+		{"cluster not known to the acceptor", identity{right, "a:1", "c"}, identity{right, "b:1", ""}, "b:1", purposeSnapshot, nil, nil},
+		{"calls by another name", identity{right, "a:1", "c"}, identity{right, "b:1", "c"}, "localhost:1", purposeCalls, nil, nil},
+		{"wrong token", identity{wrong, "a:1", "c"}, identity{right, "b:1", "c"}, "b:1", purposeCalls, ErrToken, ErrToken},
+		{"no token at the acceptor", identity{right, "a:1", "c"}, identity{keyOf(nil), "b:1", "c"}, "b:1", purposeCalls, ErrToken, ErrToken},
+		{"other cluster", identity{right, "a:1", "c"}, identity{right, "b:1", "d"}, "b:1", purposeCalls, ErrCluster, ErrCluster},
+		{"raft by another name", identity{right, "a:1", "c"}, identity{right, "b:1", "c"}, "localhost:1", purposeRaft, ErrAddress, io.EOF},
+		{"unknown purpose", identity{right, "a:1", "c"}, identity{right, "b:1", "c"}, "b:1", 9, ErrVersion, ErrVersion},
+		{"no address", identity{right, "", "c"}, identity{right, "b:1", "c"}, "b:1", purposeCalls, errGarbage, errGarbage},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			peers, dial, accept := runHandshake(c.dialer, c.acceptor, c.address, c.purpose)
+			if !errors.Is(dial, c.dial) || !errors.Is(accept, c.accept) {
+				t.Fatalf("dialer: %v, acceptor: %v", dial, accept)
+			}
+			if c.dial == nil && peers != [2]string{c.acceptor.address, c.dialer.address} {
+				t.Errorf("peers are %q", peers)
+			}
+		})
+	}
+}
+
+// spy keeps what goes through.
+type recordingConn struct {
+	net.Conn
+	written bytes.Buffer
+}
+
+func (s *recordingConn) Write(b []byte) (int, error) {
+	s.written.Write(b)
+	return s.Conn.Write(b)
+}
+
+// rawDial connects to a mesh without a handshake.
+func rawDial(t *testing.T, m *Transport) net.Conn {
+	t.Helper()
+	nc, err := TCP().Dial(testContext(t), m.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = nc.Close() })
+	_ = nc.SetDeadline(time.Now().Add(patience))
+	return nc
+}
+
+// refused reads until the mesh closes the connection, and gives why it says it does.
+func refused(t *testing.T, nc net.Conn) error {
+	t.Helper()
+	for {
+		kind, _, body, err := readHandshake(nc)
+		if err != nil {
+			var timeout net.Error
+			if errors.As(err, &timeout) && timeout.Timeout() {
+				t.Fatal("the connection was not closed")
+			}
+			return nil
+		}
+		if kind == msgRefuse {
+			return rejection(body)
+		}
+		if kind == msgAccept {
+			t.Fatal("the connection was accepted")
+		}
+	}
+}
+
+// TestProofsCannotBeReplayed: what a dialer said once, said again by somebody else.
+func TestProofsCannotBeReplayed(t *testing.T) {
+	m := startMesh(t, tcpConfig(t), nil)
+	s := &recordingConn{Conn: rawDial(t, m)}
+	me := identity{key: keyOf([]byte("secret")), address: "a:1"}
+	if _, err := dialHandshake(s, me, m.Address(), purposeCalls, false); err != nil {
+		t.Fatal(err)
+	}
+	nc := rawDial(t, m)
+	if _, err := nc.Write(s.written.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	if err := refused(t, nc); err != ErrToken {
+		t.Errorf("a replayed proof is refused with %v", err)
+	}
+	if got := m.Stats(); got.RefusedToken != 1 || got.Inbound != 1 {
+		t.Errorf("stats are %+v", got)
+	}
+}
+
+// TestProofsCannotBeReflected: an acceptor without the token says the dialer's own proof back, and one that relays the challenge of the dialer's own mesh.
+func TestProofsCannotBeReflected(t *testing.T) {
+	a, b := net.Pipe()
+	go func() {
+		defer b.Close()
+		_, _, _, _ = readHandshake(b)
+		_, _ = b.Write(handshakeMessage(msgChallenge, make([]byte, nonceSize), text("b:1")))
+		_, _, body, _ := readHandshake(b)
+		_, _ = b.Write(handshakeMessage(msgAccept, body))
+	}()
+	if _, err := dialHandshake(a, identity{keyOf([]byte("secret")), "a:1", "c"}, "b:1", purposeRaft, true); err != ErrToken {
+		t.Errorf("a reflected proof: %v", err)
+	}
+
+	// The thief answers a dialer with what the dialer's own acceptor says: it was meant for another address.
+	m := startMesh(t, tcpConfig(t), nil)
+	thief, dialer := net.Pipe()
+	nc := rawDial(t, m)
+	go func() {
+		defer thief.Close()
+		go func() { _, _ = io.Copy(nc, thief) }()
+		_, _ = io.Copy(thief, nc)
+	}()
+	me := identity{keyOf([]byte("secret")), m.Address(), ""}
+	if _, err := dialHandshake(dialer, me, "thief:1", purposeRaft, false); err != ErrAddress {
+		t.Errorf("a relayed handshake: %v", err)
+	}
+	_ = dialer.Close()
+}
+
+func TestStrangersAreRejected(t *testing.T) {
+	hello := handshakeMessage(msgHello, []byte{3}, make([]byte, nonceSize), text("a:1"), text("b:1"))
+	for name, b := range map[string][]byte{
+		"http":              []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
+		"ssh":               []byte("SSH-2.0-OpenSSH_9.7\r\n"),
+		"zeros":             make([]byte, 4096),
+		"long":              []byte(magic + "\x01\x01\xff\xff" + strings.Repeat("x", 1<<16)),
+		"proof first":       handshakeMessage(msgProof, text("c"), make([]byte, macSize)),
+		"hello with a tail": handshakeMessage(msgHello, []byte{3}, make([]byte, nonceSize), text("a:1"), text("b:1"), []byte{0}),
+		"hello twice":       append(bytes.Clone(hello), hello...),
+		"hello cut short":   hello[:len(hello)-1],
+		"tls":               nil,
+		"version":           []byte(magic + "\x02\x01\x00\x00"),
+		"nothing":           {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := startMesh(t, tcpConfig(t), nil)
+			nc := rawDial(t, m)
+			want, garbage, version := errGarbage, uint64(1), uint64(0)
+			switch name {
+			case "tls":
+				if err := tls.Client(nc, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(testContext(t)); err == nil {
+					t.Error("a TLS handshake succeeds")
+				}
+			case "version":
+				want, garbage, version = ErrVersion, 0, 1
+			case "nothing":
+				want, garbage = nil, 0
+			case "hello cut short":
+				want = nil
+			}
+			if b != nil {
+				_, _ = nc.Write(b)
+			}
+			if name == "hello cut short" || name == "nothing" {
+				_ = nc.(*net.TCPConn).CloseWrite()
+			}
+			if name != "tls" {
+				if err := refused(t, nc); err != want {
+					t.Errorf("refused with %v", err)
+				}
+			}
+			await(t, "it to be gone", func() bool { return m.Stats().Accepted == 1 && m.Stats().Handshaking == 0 })
+			if s := m.Stats(); s.RefusedGarbage != garbage || s.RefusedVersion != version || s.Inbound != 0 {
+				t.Errorf("stats are %+v", s)
+			}
+		})
+	}
+}
+
+func TestSlowHandshakes(t *testing.T) {
+	cfg := tcpConfig(t)
+	cfg.Limits.HandshakeTimeout = 50 * time.Millisecond
+	m := startMesh(t, cfg, nil)
+	silent := rawDial(t, m)
+	trickle := rawDial(t, m)
+	hello := handshakeMessage(msgHello, []byte{3}, make([]byte, nonceSize), text("a:1"), text("b:1"))
+	stop := make(chan struct{})
+	go func() {
+		defer close(stop)
+		for i := range hello {
+			if _, err := trickle.Write(hello[i : i+1]); err != nil {
+				return
+			}
+			if i < 10 {
+				continue
+			}
+			// The next byte comes when the mesh's patience is over at the earliest.
+			if _, err := trickle.Read(make([]byte, 1)); err != nil {
+				return
+			}
+		}
+	}()
+	for _, nc := range []net.Conn{silent} {
+		if err := refused(t, nc); err != nil {
+			t.Errorf("refused with %v", err)
+		}
+	}
+	receive(t, stop, "the trickling connection to be closed")
+	await(t, "both to be counted", func() bool { return m.Stats().RefusedSlow == 2 })
+}
+
+// TestFloodOfConnections: silent connections push out each other, and not those that know what to say.
+func TestFloodOfConnections(t *testing.T) {
+	cfg := tcpConfig(t)
+	cfg.Limits.Handshakes, cfg.Limits.HandshakesPerHost = 64, 8
+	b := startMesh(t, cfg, handlers(nil, nil))
+	a := startMesh(t, tcpConfig(t), nil)
+	for range 200 {
+		rawDial(t, b)
+	}
+	await(t, "the flood to be over", func() bool { return b.Stats().Accepted == 200 && b.Stats().Handshaking <= 8 })
+	if _, err := a.Call(testContext(t), b.Address(), echo, nil); err != nil {
+		t.Errorf("an honest instance is not let in: %v", err)
+	}
+	if s := b.Stats(); s.RefusedBusy < 192 {
+		t.Errorf("%d were pushed out", s.RefusedBusy)
+	}
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	cfg := tcpConfig(t)
+	cfg.Limits.Connections = 2
+	b := startMesh(t, cfg, handlers(nil, nil))
+	for i := range 3 {
+		a := startMesh(t, tcpConfig(t), nil)
+		_, err := a.Call(testContext(t), b.Address(), echo, nil)
+		if i < 2 != (err == nil) {
+			t.Errorf("instance %d: %v", i, err)
+		}
+	}
+}
+
+// TestNoToken: a single instance lets nobody in but itself.
+func TestNoToken(t *testing.T) {
+	ca, cb := tcpConfig(t), tcpConfig(t)
+	ca.Token, cb.Token = nil, nil
+	a, b := startMesh(t, ca, handlers(nil, nil)), startMesh(t, cb, nil)
+	c, err := a.dial(testContext(t), a.Address(), purposeRaft)
+	if err != nil {
+		t.Fatalf("an instance does not reach itself: %v", err)
+	}
+	a.closeDialed(c)
+	_, err = b.Call(testContext(t), a.Address(), echo, nil)
+	if !errors.Is(err, ErrToken) || protocol.StatusOf(err) != protocol.StatusUnavailable {
+		t.Errorf("another instance: %v", err)
+	}
+}
+
+// TestPenaltyGrows: failures of a host cost it more and more, up to a bound, and are kept of a bounded number of hosts.
+func TestPenaltyGrows(t *testing.T) {
+	var w pendingConns
+	w.init(1, 1)
+	last := time.Duration(0)
+	for i := range 20 {
+		p := w.penalty("x")
+		if p < last || p > penaltyMax || i > 10 && p != penaltyMax {
+			t.Fatalf("failure %d costs %v after %v", i, p, last)
+		}
+		last = p
+	}
+	for i := range 10 * maxFailedHosts {
+		w.penalty(string(rune(i)))
+	}
+	if len(w.failures) > maxFailedHosts {
+		t.Errorf("failures of %d hosts are kept", len(w.failures))
+	}
+}

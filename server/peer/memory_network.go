@@ -1,0 +1,394 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// MemoryNetwork connects endpoints in one process, without ports, for tests. An endpoint is known by its address, any host:port.
+//
+// What is cut off is not lost, but on its way: bytes wait until the cut heals, as TCP would send them again, and so do connections that are being made.
+// A cut shorter than the keep-alives' patience is thus a delay that a test ends when it likes; a longer one makes both ends give the connection up.
+type MemoryNetwork struct {
+	mu        sync.Mutex
+	change    *sync.Cond // a cut was made or healed, a listener opened or closed, a dialer lost patience
+	listeners map[string]*memoryListener
+	cuts      map[[2]string]bool // from, to
+	pairs     map[*memoryPair]struct{}
+}
+
+// NewMemoryNetwork makes a network without endpoints.
+func NewMemoryNetwork() *MemoryNetwork {
+	n := &MemoryNetwork{listeners: make(map[string]*memoryListener), cuts: make(map[[2]string]bool), pairs: make(map[*memoryPair]struct{})}
+	n.change = sync.NewCond(&n.mu)
+	return n
+}
+
+// Endpoint is the network as seen from an address: who dials there comes from it.
+func (n *MemoryNetwork) Endpoint(address string) Network {
+	return memoryEndpoint{n, normalize(address)}
+}
+
+// Cut stops what goes from one address to another, in this direction only. A new connection needs both directions.
+func (n *MemoryNetwork) Cut(from, to string) { n.set(from, to, true) }
+
+// Heal ends a cut. What waited arrives.
+func (n *MemoryNetwork) Heal(from, to string) { n.set(from, to, false) }
+
+// CutBoth and HealBoth do the same in both directions.
+func (n *MemoryNetwork) CutBoth(a, b string) { n.Cut(a, b); n.Cut(b, a) }
+
+// HealBoth ends a cut in both directions.
+func (n *MemoryNetwork) HealBoth(a, b string) { n.Heal(a, b); n.Heal(b, a) }
+
+// HealAll ends all cuts.
+func (n *MemoryNetwork) HealAll() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.cuts)
+	n.broadcast()
+}
+
+func (n *MemoryNetwork) set(from, to string, cut bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	key := [2]string{normalize(from), normalize(to)}
+	if cut {
+		n.cuts[key] = true
+	} else {
+		delete(n.cuts, key)
+	}
+	n.broadcast()
+}
+
+// spread tells links and dialers of a change; mu is held.
+func (n *MemoryNetwork) broadcast() {
+	for l := range n.pairs {
+		l.mu.Lock()
+		for i := range l.ends {
+			l.pipes[i].cut = n.cuts[[2]string{l.ends[i], l.ends[1-i]}]
+		}
+		l.change.Broadcast()
+		l.mu.Unlock()
+	}
+	n.change.Broadcast()
+}
+
+// Reset breaks all connections between two addresses, cut or not: both ends see a reset, and what was on its way is lost.
+func (n *MemoryNetwork) Reset(a, b string) {
+	a, b = normalize(a), normalize(b)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for l := range n.pairs {
+		if l.ends == [2]string{a, b} || l.ends == [2]string{b, a} {
+			l.reset()
+			delete(n.pairs, l)
+		}
+	}
+}
+
+// Connections counts those between two addresses.
+func (n *MemoryNetwork) Connections(a, b string) (count int) {
+	a, b = normalize(a), normalize(b)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for l := range n.pairs {
+		if l.ends == [2]string{a, b} || l.ends == [2]string{b, a} {
+			count++
+		}
+	}
+	return count
+}
+
+type memoryEndpoint struct {
+	n       *MemoryNetwork
+	address string
+}
+
+type memoryAddr string
+
+func (memoryAddr) Network() string  { return "memory" }
+func (a memoryAddr) String() string { return string(a) }
+
+const memoryBacklog = 128
+
+func (e memoryEndpoint) Listen(address string) (net.Listener, error) {
+	address = normalize(address)
+	n := e.n
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.listeners[address] != nil {
+		return nil, fmt.Errorf("memory endpoint %s: %w", address, syscall.EADDRINUSE)
+	}
+	l := &memoryListener{n: n, address: address, backlog: make(chan net.Conn, memoryBacklog), done: make(chan struct{})}
+	n.listeners[address] = l
+	n.change.Broadcast()
+	return l, nil
+}
+
+func (e memoryEndpoint) Dial(ctx context.Context, address string) (net.Conn, error) {
+	address = normalize(address)
+	n := e.n
+	defer context.AfterFunc(ctx, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.change.Broadcast()
+	})()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for n.cuts[[2]string{e.address, address}] || n.cuts[[2]string{address, e.address}] {
+		if ctx.Err() != nil {
+			break
+		}
+		n.change.Wait()
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("dial memory endpoint %s: %w", address, err)
+	}
+	l := n.listeners[address]
+	if l == nil {
+		return nil, fmt.Errorf("dial memory endpoint %s: %w", address, syscall.ECONNREFUSED)
+	}
+	link := newMemoryPair(n, e.address, address)
+	select {
+	case l.backlog <- &memoryConn{link, 1}:
+	default:
+		return nil, fmt.Errorf("dial memory endpoint %s: %w", address, syscall.ECONNREFUSED)
+	}
+	n.pairs[link] = struct{}{}
+	return &memoryConn{link, 0}, nil
+}
+
+type memoryListener struct {
+	n       *MemoryNetwork
+	address string
+	backlog chan net.Conn
+	done    chan struct{}
+}
+
+func (l *memoryListener) Addr() net.Addr { return memoryAddr(l.address) }
+
+func (l *memoryListener) Accept() (net.Conn, error) {
+	select {
+	case <-l.done:
+		return nil, net.ErrClosed
+	default:
+	}
+	select {
+	case c := <-l.backlog:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *memoryListener) Close() error {
+	l.n.mu.Lock()
+	defer l.n.mu.Unlock()
+	if l.n.listeners[l.address] != l {
+		return net.ErrClosed
+	}
+	delete(l.n.listeners, l.address)
+	close(l.done)
+	for {
+		select {
+		case c := <-l.backlog:
+			link := c.(*memoryConn).pair
+			link.reset()
+			delete(l.n.pairs, link)
+		default:
+			return nil
+		}
+	}
+}
+
+// memoryBuffer is how much a way holds: as much as the kernel's buffers of a connection would.
+const memoryBuffer = 256 << 10
+
+// newConnPair is one connection: two ways, from end 0 to end 1 and back.
+type memoryPair struct {
+	n    *MemoryNetwork
+	ends [2]string // addresses
+
+	mu     sync.Mutex // taken after the network's
+	change *sync.Cond
+	pipes  [2]memoryPipe // by the end that writes
+	broken bool          // reset
+}
+
+// memoryPipe is one direction. Its end is on its way as its bytes are: behind them, and behind a cut.
+type memoryPipe struct {
+	buf                 []byte
+	cut                 bool
+	writerGone          bool // no more will come
+	readerGone          bool
+	readTime, writeTime deadline
+}
+
+type deadline struct {
+	at    time.Time
+	timer *time.Timer
+}
+
+func newMemoryPair(n *MemoryNetwork, from, to string) *memoryPair {
+	l := &memoryPair{n: n, ends: [2]string{from, to}}
+	l.change = sync.NewCond(&l.mu)
+	return l
+}
+
+func (l *memoryPair) reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.broken = true
+	for i := range l.pipes {
+		l.pipes[i].buf = nil
+		l.pipes[i].readTime.stop()
+		l.pipes[i].writeTime.stop()
+	}
+	l.change.Broadcast()
+}
+
+func (d *deadline) stop() {
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+}
+
+func (d *deadline) passed() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
+
+// set makes waiting readers and writers look again when the time has come; the link's mu is held.
+func (d *deadline) set(l *memoryPair, at time.Time) {
+	d.at = at
+	d.stop()
+	if at.IsZero() {
+		return
+	}
+	if d.timer == nil {
+		d.timer = time.AfterFunc(time.Until(at), func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.change.Broadcast()
+		})
+	} else {
+		d.timer.Reset(max(0, time.Until(at)))
+	}
+	if d.passed() {
+		l.change.Broadcast()
+	}
+}
+
+// memoryConn is one end of a link.
+type memoryConn struct {
+	pair *memoryPair
+	end  int
+}
+
+func (c *memoryConn) in() *memoryPipe  { return &c.pair.pipes[1-c.end] }
+func (c *memoryConn) out() *memoryPipe { return &c.pair.pipes[c.end] }
+
+func (c *memoryConn) Read(b []byte) (int, error) {
+	l, w := c.pair, c.in()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for {
+		switch {
+		case w.readerGone:
+			return 0, net.ErrClosed
+		case l.broken:
+			return 0, syscall.ECONNRESET
+		case w.readTime.passed():
+			return 0, os.ErrDeadlineExceeded
+		case len(w.buf) > 0 && !w.cut:
+			n := copy(b, w.buf)
+			if w.buf = w.buf[n:]; len(w.buf) == 0 {
+				w.buf = nil
+			}
+			l.change.Broadcast()
+			return n, nil
+		case w.writerGone && !w.cut:
+			return 0, io.EOF
+		}
+		l.change.Wait()
+	}
+}
+
+func (c *memoryConn) Write(b []byte) (n int, err error) {
+	l, w := c.pair, c.out()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for {
+		switch {
+		case w.writerGone:
+			return n, net.ErrClosed
+		case l.broken:
+			return n, syscall.ECONNRESET
+		case w.writeTime.passed():
+			return n, os.ErrDeadlineExceeded
+		case w.readerGone && !c.in().cut: // word of it has come back
+			return n, syscall.EPIPE
+		case len(b) == 0:
+			return n, nil
+		}
+		if room := memoryBuffer - len(w.buf); room > 0 {
+			k := min(room, len(b))
+			w.buf = append(w.buf, b[:k]...)
+			b = b[k:]
+			n += k
+			l.change.Broadcast()
+			continue
+		}
+		l.change.Wait()
+	}
+}
+
+func (c *memoryConn) Close() error {
+	l := c.pair
+	l.n.mu.Lock()
+	defer l.n.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.out().writerGone {
+		return net.ErrClosed
+	}
+	c.out().writerGone, c.in().readerGone = true, true
+	c.out().writeTime.stop()
+	c.in().readTime.stop()
+	c.in().buf = nil
+	if l.pipes[0].writerGone && l.pipes[1].writerGone {
+		delete(l.n.pairs, l)
+	}
+	l.change.Broadcast()
+	return nil
+}
+
+func (c *memoryConn) LocalAddr() net.Addr  { return memoryAddr(c.pair.ends[c.end]) }
+func (c *memoryConn) RemoteAddr() net.Addr { return memoryAddr(c.pair.ends[1-c.end]) }
+
+var errDeadlineClosed = errors.New("connection is closed; it takes no deadline")
+
+func (c *memoryConn) setDeadline(read, write bool, t time.Time) error {
+	l := c.pair
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.out().writerGone || l.broken {
+		return errDeadlineClosed
+	}
+	if read {
+		c.in().readTime.set(l, t)
+	}
+	if write {
+		c.out().writeTime.set(l, t)
+	}
+	return nil
+}
+
+func (c *memoryConn) SetDeadline(t time.Time) error      { return c.setDeadline(true, true, t) }
+func (c *memoryConn) SetReadDeadline(t time.Time) error  { return c.setDeadline(true, false, t) }
+func (c *memoryConn) SetWriteDeadline(t time.Time) error { return c.setDeadline(false, true, t) }

@@ -1,0 +1,282 @@
+package peer
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// acceptLoop takes connections until the mesh closes. Whatever Accept fails with, running out of descriptors above all, passes: it waits and tries again.
+func (m *Transport) acceptLoop(l net.Listener) {
+	defer m.wg.Done()
+	wait := time.Duration(0)
+	for {
+		nc, err := l.Accept()
+		if m.ctx.Err() != nil {
+			if err == nil {
+				_ = nc.Close()
+			}
+			return
+		}
+		if err != nil {
+			m.counters.acceptErrors.Add(1)
+			m.warn("connections of instances are not accepted for a moment", "error", err)
+			wait = min(max(5*time.Millisecond, 2*wait), time.Second)
+			t := time.NewTimer(wait)
+			select {
+			case <-t.C:
+			case <-m.ctx.Done():
+				t.Stop()
+				return
+			}
+			continue
+		}
+		wait = 0
+		w := m.admitConn(nc)
+		if w == nil {
+			m.counters.accepted.Add(1)
+			m.counters.refusedBusy.Add(1)
+			_ = nc.Close()
+			continue
+		}
+		m.counters.handshaking.Add(1)
+		m.counters.accepted.Add(1)
+		m.wg.Go(func() { m.authenticate(w) })
+	}
+}
+
+// admit bounds connections in total.
+func (m *Transport) admitConn(nc net.Conn) *pendingConn {
+	if m.counters.inbound.Load() >= int64(m.cfg.Limits.Connections) {
+		return nil
+	}
+	return m.pending.add(nc)
+}
+
+// meet does the acceptor's handshake and serves the connection.
+func (m *Transport) authenticate(w *pendingConn) {
+	peer, p, accept, cluster, err := m.handshake(w.nc)
+	if err != nil {
+		m.reject(w, err)
+		m.counters.handshaking.Add(-1)
+		return
+	}
+	if !m.pending.remove(w) { // pushed out in this very moment
+		m.counters.handshaking.Add(-1)
+		return
+	}
+	m.counters.handshaking.Add(-1)
+	c := newConn(m, w.nc, peer, p, false, cluster)
+	if m.counters.inbound.Add(1) > int64(m.cfg.Limits.Connections) {
+		m.counters.refusedBusy.Add(1)
+		writeRejection(w.nc, ErrBusy)
+	} else if m.track(c) {
+		if _, err := w.nc.Write(accept); err == nil {
+			_ = w.nc.SetDeadline(time.Time{})
+			m.serve(c)
+		}
+		m.untrack(c)
+	}
+	c.close()
+	m.counters.inbound.Add(-1)
+}
+
+func (m *Transport) handshake(nc net.Conn) (peer string, p purpose, accept []byte, cluster string, err error) {
+	_ = nc.SetDeadline(time.Now().Add(m.cfg.Limits.HandshakeTimeout))
+	me := m.identity()
+	peer, p, accept, err = acceptHandshake(nc, me)
+	return normalize(peer), p, accept, me.cluster, err
+}
+
+// reject counts a failed handshake, and ends its connection after a wait that grows with the failures of its host: who tries again and again is slowed,
+// and nobody else. The wait takes one of the places of connections that are not authenticated, so that newer ones push it out.
+func (m *Transport) reject(w *pendingConn, err error) {
+	defer func() {
+		m.pending.remove(w)
+		_ = w.nc.Close()
+	}()
+	if m.ctx.Err() != nil {
+		return
+	}
+	select {
+	case <-w.evicted:
+		m.counters.refusedBusy.Add(1)
+		return
+	default:
+	}
+	switch {
+	case errors.Is(err, ErrToken):
+		m.counters.refusedToken.Add(1)
+	case errors.Is(err, ErrCluster):
+		m.counters.refusedCluster.Add(1)
+	case errors.Is(err, ErrAddress):
+		m.counters.refusedAddress.Add(1)
+	case errors.Is(err, ErrVersion):
+		m.counters.refusedVersion.Add(1)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		m.counters.refusedSlow.Add(1)
+	case errors.Is(err, errGarbage):
+		m.counters.refusedGarbage.Add(1)
+	case errors.Is(err, io.EOF):
+		return // nothing was said: a port scan, or a health check
+	default:
+		m.counters.refusedGarbage.Add(1)
+	}
+	m.warn("connection of an instance is refused", "from", w.host, "error", err)
+	t := time.NewTimer(m.pending.penalty(w.host))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		_ = w.nc.SetWriteDeadline(time.Now().Add(m.cfg.Limits.HandshakeTimeout))
+		writeRejection(w.nc, err)
+	case <-w.evicted:
+	case <-m.ctx.Done():
+	}
+}
+
+// waiter is a connection that is not authenticated.
+type pendingConn struct {
+	nc        net.Conn
+	host      string
+	evicted   chan struct{} // closed when newer ones took its place
+	listEntry *list.Element
+	hostEntry *list.Element // in its host's list
+}
+
+// waiting holds the connections that are not authenticated, oldest first. There is always room for one more, because the oldest goes: an honest handshake
+// is over in a round trip or two, and so a flood pushes out itself.
+type pendingConns struct {
+	mu         sync.Mutex
+	max        int
+	maxPerHost int
+	closed     bool
+	all        list.List
+	hosts      map[string]*list.List
+	failures   map[string]*hostFailures
+}
+
+type hostFailures struct {
+	count int
+	last  time.Time
+}
+
+const (
+	penaltyMin     = 50 * time.Millisecond
+	penaltyMax     = 2 * time.Second
+	failureMemory  = 30 * time.Second // then a host's failures are forgotten
+	maxFailedHosts = 1024             // hosts that failures are kept of
+)
+
+func (w *pendingConns) init(all, perHost int) {
+	w.max, w.maxPerHost = all, perHost
+	w.hosts, w.failures = make(map[string]*list.List), make(map[string]*hostFailures)
+}
+
+func (w *pendingConns) add(nc net.Conn) *pendingConn {
+	host := "?"
+	if a := nc.RemoteAddr(); a != nil {
+		host = a.String()
+		if h, _, err := net.SplitHostPort(host); err == nil {
+			host = h
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return nil
+	}
+	own := w.hosts[host]
+	if own != nil && own.Len() >= w.maxPerHost {
+		w.evict(own.Front().Value.(*pendingConn))
+	} else if w.all.Len() >= w.max {
+		w.evict(w.all.Front().Value.(*pendingConn))
+	}
+	if own = w.hosts[host]; own == nil {
+		own = list.New()
+		w.hosts[host] = own
+	}
+	x := &pendingConn{nc: nc, host: host, evicted: make(chan struct{})}
+	x.listEntry, x.hostEntry = w.all.PushBack(x), own.PushBack(x)
+	return x
+}
+
+func (w *pendingConns) evict(x *pendingConn) {
+	w.removeLocked(x)
+	close(x.evicted)
+	_ = x.nc.Close()
+}
+
+func (w *pendingConns) removeLocked(x *pendingConn) {
+	w.all.Remove(x.listEntry)
+	own := w.hosts[x.host]
+	own.Remove(x.hostEntry)
+	if own.Len() == 0 {
+		delete(w.hosts, x.host)
+	}
+	x.listEntry = nil
+}
+
+// remove takes a connection out, and reports whether it was still in.
+func (w *pendingConns) remove(x *pendingConn) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if x.listEntry == nil {
+		return false
+	}
+	w.removeLocked(x)
+	return true
+}
+
+func (w *pendingConns) closeAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	for w.all.Len() > 0 {
+		w.evict(w.all.Front().Value.(*pendingConn))
+	}
+}
+
+// penalty counts a failure of a host, and says how long its connection is kept from trying again.
+func (w *pendingConns) penalty(host string) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	f := w.failures[host]
+	if f == nil {
+		if len(w.failures) >= maxFailedHosts {
+			for h, old := range w.failures {
+				if now.Sub(old.last) > failureMemory || len(w.failures) >= maxFailedHosts {
+					delete(w.failures, h)
+				}
+			}
+		}
+		f = &hostFailures{}
+		w.failures[host] = f
+	}
+	if now.Sub(f.last) > failureMemory {
+		f.count = 0
+	}
+	f.last = now
+	f.count++
+	return min(penaltyMin<<min(f.count-1, 10), penaltyMax)
+}
+
+// sleep waits, unless ctx ends.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

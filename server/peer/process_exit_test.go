@@ -1,0 +1,54 @@
+package peer
+
+import (
+	"context"
+	"testing"
+)
+
+// TestProcessExited: the end of a peer's process is told, a connection that was reset is not.
+func TestProcessExited(t *testing.T) {
+	n := NewMemoryNetwork()
+	told := make(chan string, 16)
+	a := startMesh(t, memoryConfig(n, "a:1"), func(m *Transport) { m.OnProcessExit(func(_ context.Context, address string) { told <- address }) })
+	b := startMesh(t, memoryConfig(n, "b:1"), nil)
+	c := startMesh(t, memoryConfig(n, "c:1"), nil)
+	open := func(m *Transport) {
+		t.Helper()
+		if _, err := m.dial(t.Context(), "a:1", purposeRaft); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open(b)
+	open(c)
+	await(t, "two connections", func() bool { return a.counters.inbound.Load() == 2 })
+
+	n.Reset("a:1", "b:1")
+	await(t, "the end of one", func() bool { return a.counters.inbound.Load() == 1 })
+	if a.ProcessExited(t.Context(), "b:1") {
+		t.Error("who listens has not ended")
+	}
+	await(t, "a verdict", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return len(a.exitChecks) == 0
+	})
+	if len(told) > 0 {
+		t.Errorf("%s is said to have ended, and lives", <-told)
+	}
+
+	open(b)
+	_ = c.Close()
+	if address := <-told; address != "c:1" {
+		t.Errorf("%s is said to have ended", address)
+	}
+	if !a.ProcessExited(t.Context(), "c:1") {
+		t.Error("nobody listens there")
+	}
+	// What is cut off may live.
+	n.CutBoth("a:1", "b:1")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if a.ProcessExited(ctx, "b:1") {
+		t.Error("who is cut off has not ended")
+	}
+}

@@ -1,0 +1,129 @@
+package peer
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/lni/dragonboat/v4/raftpb"
+)
+
+// The engine's decoder of message batches trusts its bytes: a negative length makes it count messages for ever, a length beyond the end makes it panic, and
+// two bytes of an empty message become a struct of several hundred. So the structure is walked before.
+
+const (
+	messageSize = int(unsafe.Sizeof(raftpb.Message{}))
+	entrySize   = int(unsafe.Sizeof(raftpb.Entry{}))
+
+	maxBatchMemory = 4 * maxRaftFrame // what a batch may take once it is decoded
+	maxTag         = 1 << 12
+	maxSnapshot    = 64 << 10 // of a message; those with more of it travel as chunks
+)
+
+// allowed are the types of messages that instances send each other. The engine ends the process over those that are its own affair.
+var allowedTypes = func() (t [32]bool) {
+	for _, x := range []raftpb.MessageType{
+		raftpb.NoOP, raftpb.Ping, raftpb.Pong, raftpb.Propose, raftpb.Replicate, raftpb.ReplicateResp, raftpb.RequestVote, raftpb.RequestVoteResp,
+		raftpb.Heartbeat, raftpb.HeartbeatResp, raftpb.ReadIndex, raftpb.ReadIndexResp, raftpb.Quiesce, raftpb.SnapshotReceived, raftpb.LeaderTransfer,
+		raftpb.TimeoutNow, raftpb.RateLimit, raftpb.RequestPreVote, raftpb.RequestPreVoteResp,
+	} {
+		t[x] = true
+	}
+	return t
+}()
+
+func isAllowed(t raftpb.MessageType) bool {
+	return t >= 0 && int(t) < len(allowedTypes) && allowedTypes[t]
+}
+
+// checkBatch walks an encoded raftpb.MessageBatch: its messages and their entries lie within their bounds, and would take a bounded amount of memory.
+func checkBatch(b []byte) error {
+	memory := len(b)
+	w := protoReader{rest: b}
+	for w.more() {
+		field, sub := w.field()
+		switch {
+		case field == 1 && sub == nil:
+			w.bad = true
+		case field == 1:
+			memory += messageSize
+			entries, ok := checkMessage(sub)
+			if !ok {
+				w.bad = true
+			}
+			memory += entries * entrySize
+		case field == 3 && len(sub) > maxName:
+			w.bad = true
+		}
+		if memory > maxBatchMemory {
+			return fmt.Errorf("%w: raft messages would take more than %d bytes", errFrame, maxBatchMemory)
+		}
+	}
+	if w.bad {
+		return fmt.Errorf("%w: raft messages are cut short or misshapen", errFrame)
+	}
+	return nil
+}
+
+func checkMessage(b []byte) (entries int, ok bool) {
+	w := protoReader{rest: b}
+	for w.more() {
+		field, sub := w.field()
+		switch field {
+		case 11:
+			w.bad = w.bad || sub == nil
+			entries++
+		case 12:
+			w.bad = w.bad || sub == nil || len(sub) > maxSnapshot
+		}
+	}
+	return entries, !w.bad
+}
+
+// walk goes over the fields of one protobuf message without looking into them.
+type protoReader struct {
+	rest []byte
+	bad  bool
+}
+
+func (w *protoReader) more() bool { return !w.bad && len(w.rest) > 0 }
+
+// field takes the next field off. sub is nil for a number, and not nil for bytes.
+func (w *protoReader) field() (field int, sub []byte) {
+	tag := w.varint()
+	if w.bad || tag < 8 || tag > maxTag {
+		w.bad = true
+		return 0, nil
+	}
+	switch tag & 7 {
+	case 0:
+		w.varint()
+		return int(tag >> 3), nil
+	case 2:
+		n := w.varint()
+		if w.bad || n > uint64(len(w.rest)) {
+			w.bad = true
+			return 0, nil
+		}
+		sub = w.rest[:n:n]
+		w.rest = w.rest[n:]
+		return int(tag >> 3), sub
+	}
+	w.bad = true
+	return 0, nil
+}
+
+// varint takes a number of at most ten bytes off.
+func (w *protoReader) varint() (x uint64) {
+	for i, c := range w.rest {
+		if i == 10 {
+			break
+		}
+		x |= uint64(c&0x7f) << (7 * i)
+		if c < 0x80 {
+			w.rest = w.rest[i+1:]
+			return x
+		}
+	}
+	w.bad = true
+	return 0
+}

@@ -1,0 +1,484 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lni/dragonboat/v4/config"
+	"github.com/lni/dragonboat/v4/raftio"
+	"github.com/lni/dragonboat/v4/raftpb"
+)
+
+// Transport carries the raft engine's messages and snapshots. The engine's raft address must be what the mesh advertises. One engine at a time may use it; a
+// next one may after the first was closed.
+func (m *Transport) RaftTransport() config.TransportFactory { return raftTransportFactory{m} }
+
+type raftTransportFactory struct{ m *Transport }
+
+// Create is called by the engine when it opens.
+func (f raftTransportFactory) Create(cfg config.NodeHostConfig, messages raftio.MessageHandler, chunks raftio.ChunkHandler) raftio.ITransport {
+	return &raftTransport{m: f.m, address: normalize(cfg.RaftAddress), messages: messages, chunks: chunks}
+}
+
+// Validate says whether an address is one.
+func (f raftTransportFactory) Validate(address string) bool { return checkAddress(address) == nil }
+
+// engine is where raft messages go. mu is held for reading while one is handed over, so that a closed engine gets none.
+type engine struct {
+	mu        sync.RWMutex
+	transport *raftTransport
+}
+
+type raftTransport struct {
+	m        *Transport
+	address  string
+	messages raftio.MessageHandler
+	chunks   raftio.ChunkHandler
+}
+
+func (t *raftTransport) Name() string { return "signalbox mesh" }
+
+func (t *raftTransport) Start() error {
+	if t.address != t.m.cfg.Advertise {
+		return fmt.Errorf("raft address %s is not the advertised address %s; give both the same", t.address, t.m.cfg.Advertise)
+	}
+	e := &t.m.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.transport != nil {
+		return errors.New("another raft engine uses these connections")
+	}
+	e.transport = t
+	return nil
+}
+
+func (t *raftTransport) Close() error {
+	e := &t.m.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.transport == t {
+		e.transport = nil
+	}
+	return nil
+}
+
+// lane is the connection that carries all raft messages to one peer. The engine has several senders per peer; they share it.
+type sharedConn struct {
+	m      *Transport
+	target string
+	ready  chan struct{} // closed when c or err is set
+	c      *conn
+	err    error
+	users  int // guarded by the mesh's mu
+}
+
+// GetConnection gives a sender of the engine its way to a peer. It does not connect, and neither it nor the sender fails because the peer cannot be reached: the engine
+// would then send nothing to that address for up to a second and a half, from any sender and to any shard, also when only a connection broke that an idle
+// sender found out about seconds later, and when the peer is long back. Messages that cannot be sent are dropped, as raft allows at any time.
+func (t *raftTransport) GetConnection(ctx context.Context, target string) (raftio.IConnection, error) {
+	return &raftSender{m: t.m, ctx: ctx, target: normalize(target)}, nil
+}
+
+// errRecentlyUnreachable: the peer could not be reached a moment ago.
+var errRecentlyUnreachable = errors.New("the instance was not reached a moment ago")
+
+const (
+	// dialRetry is the pause after a lane could not be opened: what a peer that comes back waits for at most.
+	dialRetry = 100 * time.Millisecond
+	// dialPatience is how long a lane may take to be opened. A peer behind a cut answers nothing; the next try begins soon after the cut is mended.
+	dialPatience = 1500 * time.Millisecond
+)
+
+// join makes the caller a user of the lane to a peer, which it opens if need be.
+func (m *Transport) acquireConn(ctx context.Context, target string) (*sharedConn, error) {
+	m.mu.Lock()
+	if m.stopped {
+		m.mu.Unlock()
+		return nil, errTransportClosed
+	}
+	if until, ok := m.nextDial[target]; ok {
+		if time.Now().Before(until) {
+			m.mu.Unlock()
+			return nil, errRecentlyUnreachable
+		}
+		delete(m.nextDial, target)
+	}
+	l := m.sharedConns[target]
+	mine := l == nil || l.closed()
+	if mine {
+		l = &sharedConn{m: m, target: target, ready: make(chan struct{})}
+		m.sharedConns[target] = l
+	}
+	l.users++
+	m.mu.Unlock()
+	if mine {
+		l.dial(ctx)
+	}
+	select {
+	case <-l.ready:
+	case <-ctx.Done():
+		l.release()
+		return nil, ctx.Err()
+	}
+	if l.err != nil {
+		l.release()
+		return nil, l.err
+	}
+	return l, nil
+}
+
+// broken: the connection is closed, and the lane about to be forgotten.
+func (l *sharedConn) closed() bool {
+	select {
+	case <-l.ready:
+		return l.err != nil || l.c.closed()
+	default:
+		return false
+	}
+}
+
+func (l *sharedConn) dial(ctx context.Context) {
+	dialling, cancel := context.WithTimeout(ctx, dialPatience)
+	defer cancel()
+	c, err := l.m.dial(dialling, l.target, purposeRaft)
+	if err == nil && !l.m.start(func() { l.run(ctx, c) }) {
+		l.m.closeDialed(c)
+		err = errTransportClosed
+	}
+	l.c, l.err = c, err
+	close(l.ready)
+	if err == nil {
+		return
+	}
+	l.forget()
+	l.m.mu.Lock()
+	defer l.m.mu.Unlock()
+	l.m.nextDial[l.target] = time.Now().Add(dialRetry)
+}
+
+// live watches the connection until it breaks, its last user leaves or the engine closes.
+func (l *sharedConn) run(ctx context.Context, c *conn) {
+	stop := context.AfterFunc(ctx, c.close)
+	defer stop()
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		defer c.close()
+		_, _, _, _ = c.next(nil) // keep-alives only
+	})
+	c.keepAlive()
+	reading.Wait()
+	l.forget()
+	l.m.closeDialed(c)
+}
+
+// forget makes the next user open a new lane.
+func (l *sharedConn) forget() {
+	l.m.mu.Lock()
+	defer l.m.mu.Unlock()
+	if l.m.sharedConns[l.target] == l {
+		delete(l.m.sharedConns, l.target)
+	}
+}
+
+func (l *sharedConn) release() {
+	l.m.mu.Lock()
+	l.users--
+	last := l.users == 0
+	if last && l.m.sharedConns[l.target] == l {
+		delete(l.m.sharedConns, l.target)
+	}
+	l.m.mu.Unlock()
+	if !last {
+		return
+	}
+	<-l.ready
+	if l.c != nil {
+		l.c.close()
+	}
+}
+
+// raftSender is one sender's way to a peer: over the lane that there is. It is used by one goroutine at a time.
+type raftSender struct {
+	m      *Transport
+	ctx    context.Context // the engine's
+	target string
+	conn   *sharedConn // nil when none was open at the last look
+	buf    []byte
+}
+
+func (r *raftSender) Close() { r.release() }
+
+func (r *raftSender) release() {
+	if r.conn != nil {
+		r.conn.release()
+		r.conn = nil
+	}
+}
+
+// write sends a frame over the lane, or over the next one if that is broken; false: it is dropped.
+func (r *raftSender) write(frame []byte) bool {
+	for range 2 {
+		if r.conn != nil && r.conn.closed() {
+			r.release()
+		}
+		if r.conn == nil {
+			l, err := r.m.acquireConn(r.ctx, r.target)
+			if err != nil {
+				return false
+			}
+			r.conn = l
+		}
+		if r.conn.c.write(frame) == nil {
+			return true
+		}
+		r.release()
+	}
+	return false
+}
+
+const (
+	batchMessages = 1024    // of one frame
+	batchBytes    = 1 << 20 // of one frame, unless one message is larger: senders take turns by frames
+)
+
+// SendMessageBatch writes the batch in frames of bounded size, or drops it. An error is a batch that nobody could send.
+func (r *raftSender) SendMessageBatch(batch raftpb.MessageBatch) error {
+	all := batch.Requests
+	for start := 0; start < len(all); {
+		end, size := start, 0
+		for end < len(all) && end-start < batchMessages {
+			n := all[end].SizeUpperLimit()
+			if end > start && size+n > batchBytes {
+				break
+			}
+			size += n
+			end++
+		}
+		batch.Requests = all[start:end]
+		if err := r.send(&batch); err != nil {
+			return err
+		}
+		start = end
+	}
+	return nil
+}
+
+func (r *raftSender) send(batch *raftpb.MessageBatch) error {
+	n := frameHeader + batch.SizeUpperLimit()
+	buf := r.buf
+	if cap(buf) < n {
+		buf = make([]byte, max(n, 16<<10))
+		if n <= 2*batchBytes {
+			r.buf = buf
+		}
+	}
+	buf = buf[:cap(buf)]
+	n, err := batch.MarshalTo(buf[frameHeader:])
+	if err != nil {
+		return err
+	}
+	if n > maxRaftFrame {
+		return fmt.Errorf("raft message has %d bytes; at most %d can be sent", n, maxRaftFrame)
+	}
+	buf = buf[:frameHeader+n]
+	sealFrame(buf, frameBatch, 0)
+	if r.write(buf) {
+		r.m.counters.batchesSent.Add(1)
+	} else {
+		r.m.counters.batchesUnsent.Add(1)
+	}
+	return nil
+}
+
+// serveRaft hands batches to the engine.
+func (m *Transport) serveRaft(c *conn) {
+	var buf []byte
+	for {
+		_, _, payload, err := c.next(buf)
+		if err != nil {
+			if !c.closed() && !errors.Is(err, errKeepAlive) && !errors.Is(err, errClosed) && !errors.Is(err, errFrame) {
+				m.checkProcessExit(c.peer)
+			}
+			return
+		}
+		m.counters.batchesReceived.Add(1)
+		var batch raftpb.MessageBatch
+		if err := m.decodeBatch(c, payload, &batch); err != nil {
+			m.closeMalformed(c, err)
+			return
+		}
+		// The engine copied what it keeps; a buffer that one large batch made large goes.
+		if buf = payload; cap(buf) > 2*batchBytes {
+			buf = nil
+		}
+		if !m.deliverBatch(c, batch) {
+			return
+		}
+	}
+}
+
+func (m *Transport) deliverBatch(c *conn, batch raftpb.MessageBatch) bool {
+	e := &m.engine
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if e.transport == nil {
+		m.counters.batchesDropped.Add(1)
+		return true
+	}
+	return m.guard("raft engine", c.peer, func() { e.transport.messages(batch) })
+}
+
+// decodeBatch decodes a batch, and checks what the engine takes for granted.
+func (m *Transport) decodeBatch(c *conn, payload []byte, batch *raftpb.MessageBatch) error {
+	if err := checkBatch(payload); err != nil {
+		return err
+	}
+	var err error
+	if !m.guard("decoding of raft messages", c.peer, func() { err = batch.Unmarshal(payload) }) {
+		return errFrame
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", errFrame, err)
+	}
+	// The engine remembers this address for the replicas that speak, and panics when it changes.
+	if batch.SourceAddress != "" && normalize(batch.SourceAddress) != c.peer {
+		return fmt.Errorf("%w: messages are from %s", errFrame, batch.SourceAddress)
+	}
+	for i := range batch.Requests {
+		if r := &batch.Requests[i]; r.To == 0 || !isAllowed(r.Type) {
+			return fmt.Errorf("%w: message %d is of type %d for replica %d", errFrame, i, r.Type, r.To)
+		}
+	}
+	return nil
+}
+
+// GetSnapshotConnection makes a connection for one snapshot.
+func (t *raftTransport) GetSnapshotConnection(ctx context.Context, target string) (raftio.ISnapshotConnection, error) {
+	c, err := t.m.dial(ctx, normalize(target), purposeSnapshot)
+	if err != nil {
+		return nil, err
+	}
+	return &snapshotConn{c: c, stop: context.AfterFunc(ctx, c.close)}, nil
+}
+
+type snapshotConn struct {
+	c    *conn
+	stop func() bool
+	once sync.Once
+}
+
+func (s *snapshotConn) Close() {
+	s.once.Do(func() {
+		s.stop()
+		s.c.m.closeDialed(s.c)
+	})
+}
+
+// SendChunk sends a chunk at the pace of all snapshots together, and returns when the receiver has taken it.
+func (s *snapshotConn) SendChunk(chunk raftpb.Chunk) error {
+	c := s.c
+	buf := make([]byte, frameHeader+chunk.Size())
+	n, err := chunk.MarshalTo(buf[frameHeader:])
+	if err != nil {
+		return err
+	}
+	if n > maxChunk {
+		return fmt.Errorf("snapshot chunk has %d bytes; at most %d can be sent", n, maxChunk)
+	}
+	buf = buf[:frameHeader+n]
+	sealFrame(buf, frameChunk, 0)
+	for len(buf) > 0 {
+		piece := buf[:min(len(buf), snapshotWrite)]
+		if !c.m.snapshotRate.wait(c.done, len(piece)) {
+			return errClosed
+		}
+		if err := c.write(piece); err != nil {
+			return err
+		}
+		buf = buf[len(piece):]
+	}
+	c.m.counters.chunksSent.Add(1)
+	_, taken, _, err := c.next(nil)
+	if err != nil {
+		return err
+	}
+	if taken != 1 {
+		return errors.New("snapshot was refused by its receiver")
+	}
+	return nil
+}
+
+func (m *Transport) serveSnapshot(c *conn) {
+	var buf []byte
+	for {
+		_, _, payload, err := c.next(buf)
+		if err != nil {
+			return
+		}
+		m.counters.chunksReceived.Add(1)
+		buf = payload
+		var chunk raftpb.Chunk
+		if !m.guard("decoding of a snapshot", c.peer, func() { err = chunk.Unmarshal(payload) }) || err != nil {
+			m.closeMalformed(c, errFrame)
+			return
+		}
+		taken := m.deliverChunk(c, chunk)
+		if c.write(appendFrame(nil, frameChunkReply, taken, nil, nil)) != nil || taken == 0 {
+			return
+		}
+	}
+}
+
+func (m *Transport) deliverChunk(c *conn, chunk raftpb.Chunk) (taken byte) {
+	e := &m.engine
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if e.transport != nil {
+		m.guard("raft engine", c.peer, func() {
+			if e.transport.chunks(chunk) {
+				taken = 1
+			}
+		})
+	}
+	return taken
+}
+
+// snapshotWrite is what a snapshot sends at once; then raft messages have a turn.
+const snapshotWrite = 64 << 10
+
+// rate paces the senders of snapshots. Each takes the next place on one line of time.
+type rateLimiter struct {
+	nsPerByte float64 // nanoseconds
+	mu        sync.Mutex
+	next      time.Time // when the line is free
+}
+
+func newRate(bytesPerSecond int) *rateLimiter {
+	return &rateLimiter{nsPerByte: 1e9 / float64(bytesPerSecond)}
+}
+
+// wait waits for the turn of n bytes. A few milliseconds ahead of the line are let pass, since timers are no finer.
+func (r *rateLimiter) wait(done <-chan struct{}, n int) bool {
+	r.mu.Lock()
+	now := time.Now()
+	if r.next.Before(now) {
+		r.next = now
+	}
+	ahead := r.next.Sub(now)
+	r.next = r.next.Add(time.Duration(float64(n) * r.nsPerByte))
+	r.mu.Unlock()
+	if ahead < 5*time.Millisecond {
+		return true
+	}
+	t := time.NewTimer(ahead)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-done:
+		return false
+	}
+}

@@ -1,0 +1,327 @@
+package leader
+
+import (
+	"container/heap"
+	"math"
+)
+
+// conn is a connection with sessions of this shard's homes attached.
+//
+// Invariant: a pong goes out on a connection only if no session attached on it, as its client sees it, may have a detach in the log. So a connection on
+// which one session fell silent is cut whole, and one on which a session is attached whose earlier detach is still undecided (the same attach
+// epoch, presented again) gets no pong until it is decided.
+type conn struct {
+	id        uint64
+	sessions  []*session
+	last      uint64 // log time something was heard on it, as far as known
+	shortest  uint64 // shortest silence limit of its sessions, or shorter
+	nextCheck uint64 // log time of the next look; other entries of the heap are stale
+	undecided int    // sessions on it with a proposed, undecided detach
+	cut       bool   // is being closed: vouches for nobody
+	forgotten bool   // not in Leader.conns any more
+
+	waitingPing, inFlightPing uint64 // the newest ping that waits for a barrier to begin, and for one to end
+	pingWaiting, pingInFlight bool
+}
+
+// session is one attached session, or one whose detach is not decided. There is one for each session at home here, so it is kept to 48 bytes.
+type session struct {
+	id, epoch uint64
+	conn      *conn  // nil: its detach is queued or proposed
+	at        uint64 // log time: when it was bound, and when it was heard last once conn is nil
+	detachID  uint64 // of the proposed detach, 0 is none
+	timeout   uint32 // ms
+	index     int32  // in conn.sessions; queued or 0 when conn is nil
+}
+
+// queued is the place of a session in Leader.detachQueue.
+const inDetachQueue = -1
+
+func (s *session) detachQueued() bool { return s.index == inDetachQueue }
+
+// unqueue makes what is in Leader.detachQueue of it void.
+func (s *session) unqueue() {
+	if s.index == inDetachQueue {
+		s.index = 0
+	}
+}
+
+// Key is the id, for the table.
+func (s *session) Key() uint64 { return s.id }
+
+func (s *session) silenceLimit() uint64 {
+	if s.timeout == 0 {
+		return ZeroTimeoutSilence
+	}
+	return uint64(s.timeout)
+}
+
+// Attached is EventSessionAttached: the session is attached on this connection under this epoch. Timeout in ms. Connection 0 stands for one that is
+// closed already: the session is detached again at once.
+func (l *Leader) Attached(now, conn, session, attachEpoch, timeout uint64, description string) {
+	l.Bind(now, conn, session, attachEpoch, timeout)
+	if l.epoch != 0 {
+		l.notifyAlive(session, stateAttached, attachEpoch, description)
+	}
+}
+
+// Bind is the liveness half of Attached alone, for an attach that is answered before it is logged. It may be repeated.
+func (l *Leader) Bind(now, connID, id, attachEpoch, timeout uint64) {
+	if l.epoch == 0 {
+		if connID != 0 {
+			l.ready.Cut = append(l.ready.Cut, Cut{connID, "the shard is not led here; connect to its master"})
+		}
+		return
+	}
+	l.observe(now)
+	s := l.sessions.Get(id)
+	if s != nil && attachEpoch < s.epoch {
+		return
+	}
+	if s != nil && attachEpoch > s.epoch {
+		// A detach of the older epoch, queued or proposed, is void: the machine would find a newer epoch and change nothing.
+		l.leave(s)
+		s = nil
+	}
+	if s == nil {
+		s = &session{id: id, epoch: attachEpoch}
+		l.sessions.Put(s)
+	}
+	s.timeout = uint32(min(timeout, math.MaxUint32))
+	s.unqueue()
+	if s.conn == nil || s.conn.id != connID {
+		l.leave(s)
+		l.bindTo(s, connID)
+		return
+	}
+	s.conn.includeTimeout(s)
+	l.scheduleCheck(s.conn)
+}
+
+func (l *Leader) bindTo(s *session, connID uint64) {
+	s.at = l.clock.now()
+	c := l.conns[connID]
+	if connID == 0 || c != nil && c.cut {
+		l.queueDetach(s)
+		return
+	}
+	if c == nil {
+		// The first look comes with the next tick: the connection may have closed before the attach was applied.
+		c = &conn{id: connID, last: s.at, shortest: s.silenceLimit(), nextCheck: s.at}
+		l.conns[connID] = c
+		heap.Push(&l.checks, check{c.nextCheck, c.id})
+	}
+	s.conn, s.index = c, int32(len(c.sessions))
+	c.sessions = append(c.sessions, s)
+	if s.detachID != 0 {
+		c.undecided++
+	}
+	c.includeTimeout(s)
+	l.scheduleCheck(c)
+}
+
+func (c *conn) includeTimeout(s *session) { c.shortest = min(c.shortest, s.silenceLimit()) }
+
+// look makes sure that the connection is looked at no later than its shortest limit demands.
+func (l *Leader) scheduleCheck(c *conn) {
+	if at := c.last + c.shortest + 1; at < c.nextCheck {
+		c.nextCheck = at
+		heap.Push(&l.checks, check{c.nextCheck, c.id})
+	}
+}
+
+// remove takes a session off its connection.
+func (l *Leader) remove(s *session) {
+	c := s.conn
+	if c == nil {
+		return
+	}
+	last := len(c.sessions) - 1
+	c.sessions[s.index] = c.sessions[last]
+	c.sessions[s.index].index = s.index
+	c.sessions[last] = nil
+	c.sessions = c.sessions[:last]
+	s.conn, s.index = nil, 0
+	if s.detachID != 0 {
+		c.undecided--
+	}
+}
+
+// leave takes a session off its connection. A connection without sessions is forgotten, unless it is being closed.
+func (l *Leader) leave(s *session) {
+	c := s.conn
+	l.remove(s)
+	if c != nil && len(c.sessions) == 0 && !c.cut {
+		l.forget(c)
+	}
+}
+
+func (l *Leader) forget(c *conn) {
+	c.forgotten = true
+	delete(l.conns, c.id)
+}
+
+// Detached is EventSessionDetached.
+func (l *Leader) Detached(now, id, attachEpoch uint64, description string) {
+	if l.epoch == 0 {
+		return
+	}
+	l.observe(now)
+	l.notifyAlive(id, stateDetached, attachEpoch, description)
+	s := l.sessions.Get(id)
+	if s == nil || s.epoch > attachEpoch {
+		return
+	}
+	l.forgetDetached(s)
+}
+
+// lost forgets a session that is attached no more. If its client presented it again, on a connection that is open, that one believes in it: it is cut.
+func (l *Leader) forgetDetached(s *session) {
+	l.sessions.Remove(s.id)
+	s.unqueue()
+	if c := s.conn; c != nil {
+		l.remove(s)
+		l.cut(c, "a session on this connection was detached; attach it again")
+	}
+}
+
+// Ended is EventSessionEnded.
+func (l *Leader) Ended(now, id uint64) {
+	if l.epoch == 0 {
+		return
+	}
+	l.observe(now)
+	if s := l.sessions.Remove(id); s != nil {
+		s.unqueue()
+		l.leave(s)
+	}
+	l.notifyEnded(id)
+}
+
+// ConnClosed says that a connection is closed, and when something was heard on it for the last time.
+func (l *Leader) ConnClosed(now, id, lastHeard uint64) {
+	if l.epoch == 0 {
+		return
+	}
+	l.observe(now)
+	c := l.conns[id]
+	if c == nil {
+		return
+	}
+	c.last = max(c.last, l.clock.at(lastHeard))
+	l.detachAll(c)
+	l.forget(c)
+}
+
+// cut detaches all sessions of a connection and has it closed. It stays known until it is closed, so that nothing vouches on it in between.
+func (l *Leader) cut(c *conn, reason string) {
+	if !c.cut {
+		c.cut = true
+		l.ready.Cut = append(l.ready.Cut, Cut{c.id, reason})
+	}
+	l.detachAll(c)
+	c.nextCheck = l.clock.now() + DefaultSelfCheck
+	heap.Push(&l.checks, check{c.nextCheck, c.id})
+}
+
+func (l *Leader) detachAll(c *conn) {
+	for _, s := range c.sessions {
+		s.conn, s.index = nil, 0
+		s.at = max(c.last, s.at)
+		if s.detachID == 0 {
+			l.queueDetach(s)
+		}
+	}
+	clear(c.sessions)
+	c.sessions, c.undecided = c.sessions[:0], 0
+}
+
+func (l *Leader) queueDetach(s *session) {
+	s.index = inDetachQueue
+	l.detachQueue = append(l.detachQueue, s)
+}
+
+// Ping asks for a pong, which follows once a barrier that began after this call was successful. A newer ping of a connection replaces one that still
+// waits. A connection without sessions at home here gets none.
+func (l *Leader) Ping(now, id, ping uint64) {
+	if l.epoch == 0 {
+		return
+	}
+	l.observe(now)
+	c := l.conns[id]
+	if c == nil || c.cut {
+		return
+	}
+	// What vouches was heard, whatever the driver says of the connection later: a detach must not date from before a ping that was answered.
+	c.last = max(c.last, l.clock.now())
+	if faultNoBarrier && l.canPong(c) {
+		l.ready.Pongs = append(l.ready.Pongs, Pong{id, ping})
+		return
+	}
+	c.waitingPing = ping
+	if !c.pingWaiting {
+		c.pingWaiting = true
+		l.pingsWaiting = append(l.pingsWaiting, c)
+	}
+}
+
+func (l *Leader) canPong(c *conn) bool {
+	return !c.cut && !c.forgotten && (c.undecided == 0 || faultPongUndecided) && len(c.sessions) > 0
+}
+
+// silences looks at the connections that may have fallen silent.
+func (l *Leader) checkSilence(heard func(conn uint64) (at uint64, open bool)) {
+	now := l.clock.now()
+	for len(l.checks) > 0 && l.checks[0].at <= now {
+		k := heap.Pop(&l.checks).(check)
+		c := l.conns[k.conn]
+		if c == nil || c.nextCheck != k.at {
+			continue
+		}
+		at, open := heard(c.id)
+		c.last = max(c.last, l.clock.at(at))
+		if !open {
+			l.detachAll(c)
+			l.forget(c)
+			continue
+		}
+		switch {
+		case c.cut:
+			c.nextCheck = now + DefaultSelfCheck
+		case now <= c.last+c.shortest:
+			c.nextCheck = c.last + c.shortest + 1
+		default:
+			next := never
+			c.shortest = never
+			for _, s := range c.sessions {
+				c.includeTimeout(s)
+				next = min(next, max(c.last, s.at)+s.silenceLimit()+1)
+			}
+			if next <= now {
+				l.stats.TimedOut++
+				l.cut(c, "nothing was heard on this connection for a session's timeout")
+				continue
+			}
+			c.nextCheck = next
+		}
+		heap.Push(&l.checks, check{c.nextCheck, c.id})
+	}
+}
+
+// checks is a heap of the connections' next looks, in log time; a connection's entries that do not equal its own time are stale.
+type checks []check
+
+type check struct{ at, conn uint64 }
+
+func (h checks) Len() int { return len(h) }
+func (h checks) Less(i, j int) bool {
+	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].conn < h[j].conn
+}
+func (h checks) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *checks) Push(x any)   { *h = append(*h, x.(check)) }
+func (h *checks) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return x
+}

@@ -1,0 +1,78 @@
+package replica
+
+import (
+	"bytes"
+	"crypto/md5"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	pb "github.com/lni/dragonboat/v4/raftpb"
+)
+
+// The engine's notes in its directory: who made it, and the directory's random name. Each is half of an MD5, and the note.
+const (
+	engineStatusFile = "dragonboat.ds"
+	engineIDFile     = "NODEHOST.ID"
+)
+
+func engineFileSum(record []byte) []byte {
+	sum := md5.Sum(record)
+	return sum[8:]
+}
+
+// readEngineFile reads a note.
+func readEngineFile(path string) (record []byte, err error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if len(b) < 8 || !bytes.Equal(b[:8], engineFileSum(b[8:])) {
+		return nil, fmt.Errorf("the raft engine's note %q is damaged; remove it, and a new one is made", path)
+	}
+	return b[8:], nil
+}
+
+// checkEngineFiles says which note cannot be read. The engine makes those that are missing.
+func checkEngineFiles(dir string) error {
+	for _, name := range []string{engineStatusFile, engineIDFile} {
+		if _, err := readEngineFile(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Adopt makes a directory that was made on a host of another name one of this host: the engine keeps its data under the host's name, and refuses another. It is for copies,
+// that are read elsewhere; an instance that is to go on with its folder keeps its host's name. A directory of this host is left as it is.
+func AdoptHostname(dir string) error {
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, engineStatusFile)
+	b, err := readEngineFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the engine makes one
+	}
+	if err != nil {
+		return err
+	}
+	var record pb.RaftDataStatus
+	if err := record.Unmarshal(b); err != nil {
+		return fmt.Errorf("the raft engine's note %q: %w", path, err)
+	}
+	if record.Hostname == "" || record.Hostname == host {
+		return nil
+	}
+	if err := os.Rename(filepath.Join(dir, record.Hostname), filepath.Join(dir, host)); err != nil {
+		return err
+	}
+	record.Hostname = host
+	if b, err = record.Marshal(); err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(engineFileSum(b), b...), 0o600)
+}

@@ -1,0 +1,210 @@
+package replica
+
+import (
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/leader"
+)
+
+func (s *Shard) runLeader() {
+	defer s.wg.Done()
+	d := &s.tasks
+	route := s.cfg.Route
+	if route == nil {
+		route = func(uint8, uint32) (uint64, uint64) { return 0, 0 }
+	}
+	w := leaderLoop{s: s, d: d, l: leader.New(leader.Config{
+		Shard: s.cfg.ID, Route: route, SelfCheck: uint64(s.readPeriod() / time.Millisecond),
+	})}
+	for {
+		select {
+		case <-d.wakeup:
+		case <-s.stopC:
+			w.l.Stop()
+			w.carryOut(w.l.Take())
+			d.mu.Lock()
+			d.ended = true
+			list := d.queue
+			d.queue = nil
+			d.mu.Unlock()
+			for i := range list {
+				if c := list[i].done; c != nil {
+					close(c)
+				}
+			}
+			return
+		}
+		d.mu.Lock()
+		list := d.queue
+		d.queue = d.spare[:0]
+		d.spare = nil
+		d.sleeping = true // what is put from here on wakes it again
+		d.queuedMessages, d.ticking = 0, false
+		d.busy = true
+		d.mu.Unlock()
+
+		for i := range list {
+			if i%64 == 0 {
+				w.now = s.withoutSkips(s.nowMS())
+			}
+			w.run(&list[i])
+			if x := &list[i]; x.done != nil || i%64 == 63 {
+				w.carryOut(w.l.Take())
+				if x.done != nil {
+					close(x.done)
+				}
+			}
+		}
+		w.carryOut(w.l.Take())
+		w.stamp()
+
+		clear(list)
+		d.mu.Lock()
+		d.spare = list[:0]
+		d.busy = false
+		d.mu.Unlock()
+	}
+}
+
+// leaderLoop is the goroutine's own state.
+type leaderLoop struct {
+	s       *Shard
+	d       *taskQueue
+	l       *leader.Leader
+	term    uint64
+	now     uint64 // ms, host's clock: read now and then, since reading it is a call of the system
+	remotes []uint64
+}
+
+func (w *leaderLoop) run(x *leaderTask) {
+	s, l, now := w.s, w.l, w.now
+	switch x.kind {
+	case taskStart:
+		// The guests are read a little later than the entry that began this. What changed in between is in the queue behind it, in order, so that the leader ends up
+		// with the truth all the same.
+		w.term = x.epoch >> 16
+		l.Start(s.withoutSkips(x.a), x.epoch, x.value, w.readRemotes())
+	case taskStop:
+		w.term = 0
+		l.Stop()
+	case taskAttached:
+		conn := x.a
+		if conn != 0 && s.heard(conn) == 0 {
+			conn = 0 // closed before its attach was applied; ConnClosed came, or comes, without effect
+		}
+		l.Attached(now, conn, x.b, x.epoch, x.value, x.text)
+	case taskAttachedUnlogged:
+		l.Bind(now, x.a, x.b, x.epoch, x.value)
+	case taskDetached:
+		l.Detached(now, x.b, x.epoch, x.text)
+	case taskEnded:
+		l.Ended(now, x.b)
+	case taskRemoteHeld:
+		l.RemoteHeld(now, x.b)
+	case taskRemoteIdle:
+		l.RemoteIdle(now, x.b)
+	case taskFrozen:
+		l.BucketsFrozen(now, uint32(x.a), uint32(x.b))
+	case taskActive:
+		l.BucketsActive(now)
+	case taskLeft:
+		l.BucketsLeft(now, uint32(x.a), uint32(x.b))
+	case taskConnClosed:
+		l.ConnClosed(now, x.a, s.withoutSkips(x.value))
+	case taskPing:
+		l.Ping(now, x.a, x.b)
+	case taskProposalDone:
+		l.Done(now, x.a, x.flag)
+	case taskBarrierDone:
+		s.View(func(m *shard.Machine) { l.BarrierDone(now, x.a, x.flag, (*leadState)(m)) })
+	case taskRouteChanged:
+		l.RouteChanged(now)
+	case taskHandOver:
+		l.HandOver(now, w.heard)
+	case taskReceive:
+		s.View(func(m *shard.Machine) { l.Receive(now, x.a, x.bytes, (*leadState)(m)) })
+	case taskTick:
+		var next uint64
+		var has bool
+		s.View(func(m *shard.Machine) {
+			next, has = m.NextDeadline()
+			s.selfCheck.Store(m.SelfCheck())
+			s.grace.Store(m.Grace())
+		})
+		l.SetSelfCheck(uint64(s.readPeriod() / time.Millisecond))
+		l.Tick(now, w.heard, next, has)
+	case taskSkipTime:
+		l.SkipTime(now, x.a)
+	}
+}
+
+func (w *leaderLoop) readRemotes() []uint64 {
+	w.remotes = w.remotes[:0]
+	w.s.View(func(m *shard.Machine) {
+		m.RemoteSessions(func(session, _ uint64) bool {
+			w.remotes = append(w.remotes, session)
+			return true
+		})
+	})
+	return w.remotes
+}
+
+func (s *Shard) heard(conn uint64) time.Duration {
+	if s.cfg.Heard == nil {
+		return 0
+	}
+	return s.cfg.Heard(conn)
+}
+
+func (w *leaderLoop) heard(conn uint64) (at uint64, open bool) {
+	d := w.s.heard(conn)
+	return w.s.withoutSkips(uint64(d / time.Millisecond)), d != 0
+}
+
+// carryOut does what the leader wants done, cuts first.
+func (w *leaderLoop) carryOut(r *leader.Ready) {
+	s := w.s
+	for i := range r.Cut {
+		if c := &r.Cut[i]; c.Reason == "" {
+			s.sink.Detach(s, c.Conn)
+		} else {
+			s.sink.Cut(s, c.Conn, c.Reason)
+		}
+	}
+	for i := range r.Pongs {
+		s.sink.Pong(s, r.Pongs[i].Conn, r.Pongs[i].Ping)
+	}
+	for i := range r.Commands {
+		c := &r.Commands[i]
+		if s.proposals.submitWait(c.Command, Origin{}, internalWaiter{taskID: c.ID}) != protocol.StatusOK {
+			w.d.done(c.ID, false)
+		}
+	}
+	if s.cfg.Messages != nil {
+		for i := range r.Messages {
+			s.cfg.Messages.Send(r.Messages[i].To, s.cfg.ID, r.Messages[i].Bytes)
+		}
+	}
+	if r.Barrier != 0 {
+		n := r.Barrier
+		s.Barrier(func(ok bool) { w.d.add(leaderTask{kind: taskBarrierDone, a: n, flag: ok}) })
+	}
+	if r.Tick {
+		w.stamp()
+		s.proposals.requestTick()
+	}
+	if r.Compare {
+		w.l.Holdings(s.withoutSkips(s.nowMS()), w.readRemotes())
+		w.carryOut(w.l.Take())
+	}
+}
+
+func (w *leaderLoop) stamp() {
+	if w.term == 0 {
+		return
+	}
+	now := w.s.nowMS()
+	w.d.publish(w.term, now, w.l.LogTime(w.s.withoutSkips(now)), w.l.LogTimeRuns())
+}

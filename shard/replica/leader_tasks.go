@@ -1,0 +1,398 @@
+package replica
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/leader"
+)
+
+// maxQueuedMessages bounds the messages of other leaders that wait here; more are dropped, and asked for again by their senders.
+const maxQueuedMessages = 4096
+
+// maxDeferredTasks is how many guests that came or went may wait for the next tick. The leader asks for them with its ticks only, so that waking it for each would
+// make every lock of a session at home elsewhere cost a switch of goroutines for nothing.
+const maxDeferredTasks = 4096
+
+// taskKind is a call of the leader's step machine that waits for its goroutine.
+type taskKind uint8
+
+const (
+	taskStart taskKind = iota
+	taskStop
+	taskAttached
+	taskAttachedUnlogged
+	taskDetached
+	taskEnded
+	taskRemoteHeld
+	taskRemoteIdle
+	taskFrozen
+	taskActive
+	taskLeft
+	taskConnClosed
+	taskPing
+	taskProposalDone
+	taskBarrierDone
+	taskRouteChanged
+	taskHandOver
+	taskReceive
+	taskTick
+	taskSkipTime
+)
+
+type leaderTask struct {
+	kind  taskKind
+	flag  bool
+	a     uint64 // conn, time, note, barrier or shard
+	b     uint64 // session or ping
+	epoch uint64
+	value uint64 // timeout, last heard or log time
+	text  string
+	bytes []byte
+	done  chan<- struct{} // of a tick that somebody waits for
+}
+
+// duties is what the shard's leader does besides its log: a queue of calls, and the one goroutine that makes them. The events of the log enter it in log order,
+// because the apply goroutine queues them; everything else enters as it comes.
+type taskQueue struct {
+	s      *Shard
+	wakeup chan struct{}
+
+	mu             sync.Mutex
+	queue          []leaderTask
+	spare          []leaderTask
+	queuedMessages int  // messages of other leaders in queue
+	active         bool // between begin and end: events of the log are fed
+	ended          bool // the goroutine is gone
+	ticking        bool // a tick is in queue
+	busy           bool // it has taken the queue and is not done
+	sleeping       bool // the goroutine sleeps, and nobody has woken it yet
+	skippedTicks   int  // ticks without a word to the goroutine, while this replica does not lead
+
+	// The stamp of batches: log time at a moment, from which it moves on with the clock. Published at each step, read by the proposer.
+	stampMu      sync.Mutex
+	stampTerm    uint64 // epoch it belongs to
+	stampTime    uint64 // ms, host's clock
+	stampLogTime uint64 // log time then
+	stampRuns    bool
+}
+
+func (d *taskQueue) init(s *Shard) {
+	d.s = s
+	d.wakeup = make(chan struct{}, 1)
+	d.sleeping = true
+}
+
+func (d *taskQueue) add(x leaderTask) {
+	d.mu.Lock()
+	if d.ended {
+		d.mu.Unlock()
+		if x.done != nil {
+			close(x.done)
+		}
+		return
+	}
+	d.queue = append(d.queue, x)
+	wake := d.sleeping
+	d.sleeping = false
+	d.mu.Unlock()
+	if wake {
+		d.wake()
+	}
+}
+
+// nudge has what waits for the next tick done now.
+func (d *taskQueue) wakeIfQueued() {
+	d.mu.Lock()
+	wake := d.sleeping && len(d.queue) > 0
+	if wake {
+		d.sleeping = false
+	}
+	d.mu.Unlock()
+	if wake {
+		d.wake()
+	}
+}
+
+func (d *taskQueue) wake() {
+	select {
+	case d.wakeup <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Shard) nowMS() uint64 { return uint64(s.clock.Now() / time.Millisecond) }
+
+// begin is called in the step that applied this replica's epoch: what is fed afterwards belongs to later entries.
+func (d *taskQueue) start(epoch, logTime uint64) {
+	now := d.s.nowMS()
+	d.s.barriers.lastProof.at.Store(0)
+	d.stampMu.Lock()
+	d.stampTerm, d.stampTime, d.stampLogTime, d.stampRuns = epoch>>16, now, logTime, true
+	d.stampMu.Unlock()
+	d.mu.Lock()
+	d.active = true
+	d.mu.Unlock()
+	d.add(leaderTask{kind: taskStart, a: now, epoch: epoch, value: logTime})
+}
+
+func (d *taskQueue) stop() {
+	d.mu.Lock()
+	d.active = false
+	d.mu.Unlock()
+	d.add(leaderTask{kind: taskStop})
+}
+
+// done reports a command of the leader's own: applied, or never to be.
+func (d *taskQueue) done(record uint64, applied bool) {
+	d.add(leaderTask{kind: taskProposalDone, a: record, flag: applied})
+}
+
+// feed queues what the leader must know of one entry's events.
+func (d *taskQueue) addEvents(origins []Origin, ev *shard.Events) {
+	d.mu.Lock()
+	if !d.active || d.ended {
+		d.mu.Unlock()
+		return
+	}
+	urgent := false
+	for i := range ev.List {
+		e := &ev.List[i]
+		switch e.Kind {
+		case shard.EventSessionAttached:
+			var conn uint64
+			if e.Command >= 0 && e.Command < len(origins) {
+				conn = origins[e.Command].Conn
+			}
+			urgent = true
+			d.queue = append(d.queue, leaderTask{kind: taskAttached, a: conn, b: e.Session, epoch: e.Epoch, value: e.Timeout, text: e.Text})
+		case shard.EventSessionDetached:
+			urgent = true
+			d.queue = append(d.queue, leaderTask{kind: taskDetached, b: e.Session, epoch: e.Epoch, text: e.Text})
+		case shard.EventSessionEnded:
+			urgent = true
+			d.queue = append(d.queue, leaderTask{kind: taskEnded, b: e.Session})
+		case shard.EventRemoteHeld:
+			d.queue = append(d.queue, leaderTask{kind: taskRemoteHeld, b: e.Session})
+		case shard.EventRemoteIdle:
+			d.queue = append(d.queue, leaderTask{kind: taskRemoteIdle, b: e.Session})
+		case shard.EventBucketsFrozen:
+			urgent = true
+			d.queue = append(d.queue, leaderTask{kind: taskFrozen, a: uint64(e.First), b: uint64(e.Count)})
+		case shard.EventBucketsActive:
+			urgent = true
+			d.queue = append(d.queue, leaderTask{kind: taskActive})
+		case shard.EventBucketsLeft:
+			d.queue = append(d.queue, leaderTask{kind: taskLeft, a: uint64(e.First), b: uint64(e.Count)})
+		}
+	}
+	wake := d.sleeping && (urgent || len(d.queue) > maxDeferredTasks)
+	if wake {
+		d.sleeping = false
+	}
+	d.mu.Unlock()
+	if wake {
+		d.wake()
+	}
+}
+
+// Bound says that a session lives on a connection by an attach that was answered without the log. Attaches that went through the log are known already.
+func (s *Shard) AttachedUnlogged(conn, session, epoch, timeout uint64) {
+	s.tasks.add(leaderTask{kind: taskAttachedUnlogged, a: conn, b: session, epoch: epoch, value: timeout})
+}
+
+// Ping asks for a [Sink.Pong] behind a barrier that begins after this call. A newer ping of the connection replaces one that waits.
+func (s *Shard) Ping(conn, ping uint64) {
+	s.tasks.add(leaderTask{kind: taskPing, a: conn, b: ping})
+}
+
+// ConnClosed says that a connection is closed, and when something was last heard on it by the host's clock. [ShardConfig.Heard] must not know the connection
+// any more when this is called.
+func (s *Shard) ConnClosed(conn uint64, lastHeard time.Duration) {
+	s.tasks.add(leaderTask{kind: taskConnClosed, a: conn, value: uint64(lastHeard / time.Millisecond)})
+}
+
+// RouteChanged says that [ShardConfig.Route] may answer differently now.
+func (s *Shard) RouteChanged() { s.tasks.add(leaderTask{kind: taskRouteChanged}) }
+
+// ReceiveMessage takes a message of another shard's leader; any bytes are safe. The slice is kept. It is dropped when too many wait, and when this replica does
+// not lead.
+func (s *Shard) ReceiveMessage(from uint64, msg []byte) {
+	d := &s.tasks
+	d.mu.Lock()
+	if !d.active || d.queuedMessages >= maxQueuedMessages || len(msg) > leader.MaxMessage {
+		d.mu.Unlock()
+		s.counters.messagesDropped.Add(1)
+		return
+	}
+	d.queuedMessages++
+	d.mu.Unlock()
+	d.add(leaderTask{kind: taskReceive, a: from, bytes: msg})
+}
+
+// HandOver has the log say that this replica's leadership is about to go to another one, and first
+// what is left to the sessions that were not heard of lately. The leader that takes over then adds
+// no grace period to what the others have. It returns when that is applied. An error says that it
+// may not be in the log: then the change counts as unplanned.
+func (s *Shard) HandOver(ctx context.Context) error {
+	if !s.Leading() {
+		return protocol.Errorf(protocol.StatusUnavailable, "shard %d is not led here; ask its leader", s.cfg.ID)
+	}
+	done := make(chan struct{})
+	s.tasks.add(leaderTask{kind: taskHandOver, done: done})
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return s.ProposeInternal(ctx, shard.Command{Kind: shard.CmdHandOver, Body: shard.HandOverBegins})
+}
+
+// cancelHandOver takes a hand-over back.
+func (s *Shard) cancelHandOver() {
+	s.proposals.submit(s, shard.Command{Kind: shard.CmdHandOver, Body: shard.HandOverCancelled}, Origin{}, func(error) {})
+}
+
+// skippedFollowerTicks is how many ticks a replica that does not lead leaves out: all it has to do is to
+// look at the periods of its nodes, and a goroutine of each shard that wakes for nothing adds up.
+const skippedFollowerTicks = 9
+
+// tick lets the duties look at the clock. A tick that finds the last one still waiting is none.
+func (s *Shard) tick(now time.Duration) {
+	s.refreshIfDue(now)
+	s.snapshotIfDue()
+	d := &s.tasks
+	d.mu.Lock()
+	none := d.ticking
+	switch {
+	case none:
+	case d.active || d.skippedTicks == 0:
+		d.ticking, d.skippedTicks = true, skippedFollowerTicks
+	default:
+		none = true
+		d.skippedTicks--
+	}
+	d.mu.Unlock()
+	if !none {
+		d.add(leaderTask{kind: taskTick})
+	}
+}
+
+// startTick lets the goroutine look at the clock. Wait returns when what came of it is applied, within five seconds of real time. If nothing came of it, a wait that is not
+// thorough returns at once.
+func (s *Shard) startTick() (wait func(thorough bool)) {
+	s.refreshIfDue(s.clock.Now())
+	s.snapshotIfDue()
+	done := make(chan struct{})
+	s.tasks.add(leaderTask{kind: taskTick, done: done})
+	return func(thorough bool) {
+		<-done
+		if thorough {
+			s.awaitQuiet(quietTimeout)
+			return
+		}
+		for end := time.Now().Add(quietTimeout); !s.quiet() && time.Now().Before(end); time.Sleep(20 * time.Microsecond) {
+			s.tasks.wakeIfQueued()
+		}
+	}
+}
+
+func (s *Shard) appliedEntries() uint64 { return s.counters.applied.Load() }
+
+func (s *Shard) eventEntries() uint64 { return s.counters.eventEntries.Load() }
+
+// due is how far ahead the next deadline is; 0 also where log time stands still, or is not known.
+func (s *Shard) due() (in time.Duration, has bool) {
+	s.mu.RLock()
+	next, has := s.machine.NextDeadline()
+	s.mu.RUnlock()
+	now, moving := s.tasks.logTimeRuns()
+	if !has && moving {
+		return 0, false
+	}
+	if !moving || next <= now {
+		return 0, true
+	}
+	return time.Duration(next-now) * time.Millisecond, true
+}
+
+// leap moves log time, and nothing else of what the leader goes by.
+func (s *Shard) skipTime(d time.Duration) {
+	s.tasks.add(leaderTask{kind: taskSkipTime, a: uint64(d / time.Millisecond)})
+}
+
+// steady is a time of the host's clock, in ms, as the leader knows it: without what a [ManualClock]
+// has left out.
+func (s *Shard) withoutSkips(ms uint64) uint64 {
+	if m, ok := s.clock.(*ManualClock); ok {
+		return uint64(m.withoutSkips(time.Duration(ms)*time.Millisecond) / time.Millisecond)
+	}
+	return ms
+}
+
+// quiet says that nothing is queued anywhere in this replica. What is handed on at this moment may be seen nowhere.
+func (s *Shard) quiet() bool { return s.proposals.empty() && s.tasks.idle() && s.barriers.empty() }
+
+// settle waits until nothing is queued anywhere in this replica, at most for the given time.
+func (s *Shard) awaitQuiet(most time.Duration) bool {
+	end := time.Now().Add(most)
+	for quiet := 0; time.Now().Before(end); {
+		s.tasks.wakeIfQueued()
+		if s.quiet() {
+			if quiet++; quiet == 2 {
+				return true
+			}
+		} else {
+			quiet = 0
+		}
+		time.Sleep(200 * time.Microsecond)
+	}
+	return false
+}
+
+func (d *taskQueue) idle() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.ended || len(d.queue) == 0 && !d.busy
+}
+
+// LogTime is what a batch proposed now would be stamped with, 0 when this replica does not lead. The machine's own log time is that of the last entry, which in
+// an idle shard is behind.
+func (s *Shard) LogTime() uint64 {
+	if !s.Leading() {
+		return 0
+	}
+	return s.tasks.stamp()
+}
+
+// stamp is the log time of a batch proposed now. It moves with the clock between the steps of the duties; when they are late, the process was paused, and it
+// stands until they have looked at what that means.
+func (d *taskQueue) stamp() uint64 {
+	now := d.s.nowMS()
+	d.stampMu.Lock()
+	defer d.stampMu.Unlock()
+	if !d.stampRuns || now < d.stampTime {
+		return d.stampLogTime
+	}
+	return d.stampLogTime + min(now-d.stampTime, leader.MaxExtrapolation)
+}
+
+// moves is stamp, and whether log time moves.
+func (d *taskQueue) logTimeRuns() (logTime uint64, moving bool) {
+	logTime = d.stamp()
+	d.stampMu.Lock()
+	defer d.stampMu.Unlock()
+	return logTime, d.stampRuns && d.s.Leading()
+}
+
+func (d *taskQueue) publish(term, now, logTime uint64, moving bool) {
+	d.stampMu.Lock()
+	defer d.stampMu.Unlock()
+	if d.stampTerm != term {
+		return // a newer leadership has begun in the log
+	}
+	d.stampTime, d.stampLogTime, d.stampRuns = now, logTime, moving
+}

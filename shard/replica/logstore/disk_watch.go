@@ -1,0 +1,121 @@
+package logstore
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/lni/vfs"
+)
+
+// Space is the room on the disk of the log, in bytes.
+type Space struct {
+	Free, Total uint64
+	// Low is the mark below which an instance should hand over what it has while it can; Least the one below which the store cannot go on.
+	Low, Least uint64
+}
+
+func (s Space) String() string {
+	const mib = 1 << 20
+	return fmt.Sprintf("%d MiB of %d MiB are free, at least %d MiB are needed", s.Free/mib, s.Total/mib, (s.Least+mib-1)/mib)
+}
+
+// Marks are the marks of a disk of so many bytes. The least is 5 % of the disk, from 32 MiB to 256 MiB: what the store and a snapshot may be writing while nobody looks.
+// The low mark is twice that.
+func Marks(total uint64) (low, least uint64) {
+	const mib = 1 << 20
+	least = min(max(total/20, 32*mib), 256*mib)
+	return 2 * least, least
+}
+
+// spaceWatch looks at the disk. Looks may not be at the same time; Space may be read at any time.
+type spaceWatch struct {
+	fs   vfs.FS
+	dir  string
+	last atomic.Pointer[Space]
+}
+
+// look says how much room there is; false if the disk cannot tell.
+func (w *spaceWatch) look() (Space, bool) {
+	u, err := w.fs.GetDiskUsage(w.dir)
+	if err != nil || u.TotalBytes == 0 {
+		return Space{}, false
+	}
+	s := Space{Free: u.AvailBytes, Total: u.TotalBytes}
+	s.Low, s.Least = Marks(u.TotalBytes)
+	w.last.Store(&s)
+	return s, true
+}
+
+// keep writes the watermark and looks at free space.
+func (s *Store) maintain() {
+	t := time.NewTicker(period)
+	defer t.Stop()
+	var low bool
+	if sp := s.space.last.Load(); sp != nil {
+		low = sp.Free < sp.Low // it was started so: somebody knows
+	}
+	for {
+		select {
+		case <-s.stopC:
+			return
+		case <-t.C:
+		}
+		s.maintaining.Store(int64(time.Since(s.began)) | 1)
+		if sp, ok := s.space.look(); ok {
+			switch {
+			case sp.Free < sp.Least:
+				s.report(fmt.Errorf("%w: %v; make room, then start again", ErrNoSpace, sp))
+			case sp.Free < sp.Low && !low:
+				low = true
+				if s.cfg.Low != nil {
+					go s.cfg.Low(sp)
+				}
+			case sp.Free >= sp.Low+sp.Least:
+				low = false
+			}
+		}
+		s.mu.Lock()
+		dirty := s.dirty
+		s.mu.Unlock()
+		if dirty {
+			_ = s.writeMarks(false) // the next round tries again: an old mark is a true one
+		}
+		s.maintaining.Store(0)
+	}
+}
+
+// watch looks for writes that do not end.
+func (s *Store) watchStuck() {
+	t := time.NewTicker(period)
+	defer t.Stop()
+	for {
+		select {
+		case <-s.stopC:
+			return
+		case <-t.C:
+		}
+		if d := s.Waiting(); d > s.cfg.Stuck {
+			s.report(fmt.Errorf("%w: one has been under way for %v, longer than %v; look at the disk, then start again", ErrStuck, d.Round(time.Second), s.cfg.Stuck))
+		}
+	}
+}
+
+// Waiting is how long the oldest write has been under way; 0 when there is none. It may be called from any goroutine.
+func (s *Store) Waiting() (d time.Duration) {
+	now := time.Since(s.began)
+	for _, since := range [...]int64{s.saving.Load(), s.maintaining.Load()} {
+		if since != 0 {
+			d = max(d, now-time.Duration(since))
+		}
+	}
+	return d
+}
+
+// Space is the room on the disk at the last look; false for a disk that cannot tell. It may be called from any goroutine.
+func (s *Store) Space() (Space, bool) {
+	if sp := s.space.last.Load(); sp != nil {
+		return *sp, true
+	}
+	return Space{}, false
+}

@@ -1,0 +1,189 @@
+package logstore
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/lni/vfs"
+)
+
+// key names a replica's log.
+type key struct{ shard, replica uint64 }
+
+func (k key) compare(o key) int {
+	return cmp.Or(cmp.Compare(k.shard, o.shard), cmp.Compare(k.replica, o.replica))
+}
+
+// mark is how far a log has come. Logs are compared by the term of the last entry first: a new leader may cut a tail off, and then what it puts in its place is of a
+// later term.
+type mark struct {
+	term      uint64 // of the hard state: what was voted for in it must not be forgotten
+	lastTerm  uint64
+	lastIndex uint64
+}
+
+// behind says that the log at m has lost something that the log at o had.
+func (m mark) behind(o mark) bool {
+	return m.term < o.term || m.lastBehind(o)
+}
+
+func (m mark) lastBehind(o mark) bool {
+	return cmp.Or(cmp.Compare(m.lastTerm, o.lastTerm), cmp.Compare(m.lastIndex, o.lastIndex)) < 0
+}
+
+func (m mark) String() string {
+	return fmt.Sprintf("term %d, last entry %d of term %d", m.term, m.lastIndex, m.lastTerm)
+}
+
+// A file of marks: magic, version, sequence number, count, marks in order of their keys, CRC-32C of all that.
+const (
+	fileMagic   = 0x7369_676d // "sigm"
+	fileVersion = 1
+	headLen     = 4 + 4 + 8 + 4
+	markLen     = 5 * 8
+	maxMarks    = 1 << 16
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func appendMarks(b []byte, seq uint64, marks map[key]mark) []byte {
+	b = binary.LittleEndian.AppendUint32(b, fileMagic)
+	b = binary.LittleEndian.AppendUint32(b, fileVersion)
+	b = binary.LittleEndian.AppendUint64(b, seq)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(marks)))
+	for _, k := range slices.SortedFunc(maps.Keys(marks), key.compare) {
+		m := marks[k]
+		for _, v := range [...]uint64{k.shard, k.replica, m.term, m.lastTerm, m.lastIndex} {
+			b = binary.LittleEndian.AppendUint64(b, v)
+		}
+	}
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+var errNoMarks = errors.New("no marks")
+
+// parseMarks reads what appendMarks wrote. Any other bytes give errNoMarks, or an error that says that a later version wrote them.
+func parseMarks(b []byte) (seq uint64, marks map[key]mark, err error) {
+	if len(b) < headLen+4 || binary.LittleEndian.Uint32(b) != fileMagic {
+		return 0, nil, errNoMarks
+	}
+	body, sum := b[:len(b)-4], binary.LittleEndian.Uint32(b[len(b)-4:])
+	if crc32.Checksum(body, castagnoli) != sum {
+		return 0, nil, errNoMarks
+	}
+	if v := binary.LittleEndian.Uint32(b[4:]); v != fileVersion {
+		return 0, nil, fmt.Errorf("the log's watermark has format %d, this program knows %d only; start the program that wrote it, or a later one", v, fileVersion)
+	}
+	n := binary.LittleEndian.Uint32(b[16:])
+	rest := body[headLen:]
+	if n > maxMarks || uint64(len(rest)) != uint64(n)*markLen {
+		return 0, nil, errNoMarks
+	}
+	marks = make(map[key]mark, n)
+	for ; len(rest) > 0; rest = rest[markLen:] {
+		u := func(i int) uint64 { return binary.LittleEndian.Uint64(rest[8*i:]) }
+		marks[key{u(0), u(1)}] = mark{u(2), u(3), u(4)}
+	}
+	return binary.LittleEndian.Uint64(b[8:]), marks, nil
+}
+
+// watermarkFiles keeps marks in two files. One of them is rewritten; the other one was synced and is left alone, so that it is whole after a loss of power at any moment. They
+// change places with each synced write.
+type watermarkFiles struct {
+	fs   vfs.FS
+	dir  string
+	seq  uint64
+	slot int // the next to be written
+	buf  []byte
+}
+
+func (f *watermarkFiles) path(slot int) string {
+	return f.fs.PathJoin(f.dir, fmt.Sprintf("watermark.%d", slot))
+}
+
+// read returns the newest marks; nil when no file has any. Lacking says why a file could not be read, for each of the two that could not; a folder that is new lacks both.
+func (f *watermarkFiles) read() (marks map[key]mark, lacking []string, err error) {
+	for slot := range 2 {
+		b, err := readFile(f.fs, f.path(slot))
+		if err != nil {
+			if !errors.Is(err, os.ErrNotExist) {
+				return nil, nil, fmt.Errorf("read the log's watermark: %w", err)
+			}
+			lacking = append(lacking, fmt.Sprintf("%q is missing", f.path(slot)))
+			continue
+		}
+		seq, m, err := parseMarks(b)
+		switch {
+		case errors.Is(err, errNoMarks):
+			lacking = append(lacking, fmt.Sprintf("%q is damaged", f.path(slot)))
+		case err != nil:
+			return nil, nil, err
+		case marks == nil || seq > f.seq:
+			marks, f.seq, f.slot = m, seq, 1-slot
+		}
+	}
+	return marks, lacking, nil
+}
+
+// encode prepares the next write.
+func (f *watermarkFiles) encode(marks map[key]mark) { f.buf = appendMarks(f.buf[:0], f.seq+1, marks) }
+
+// write replaces one of the two files by what was encoded. Without a sync, what is on disk is true of the log however old it is, as long as marks rise.
+func (f *watermarkFiles) write(sync bool) error {
+	if err := f.writeSlot(sync); err != nil {
+		return err
+	}
+	f.seq++
+	if sync {
+		f.slot = 1 - f.slot
+	}
+	return nil
+}
+
+// writeThrough replaces both files and returns when they are durable. It is for the first marks, and for marks that were lowered: of older ones nothing may be left.
+func (f *watermarkFiles) writeThrough() error {
+	for range 2 {
+		if err := f.writeSlot(true); err != nil {
+			return err
+		}
+		f.slot = 1 - f.slot
+	}
+	f.seq++
+	dir, err := f.fs.OpenDir(f.dir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+func (f *watermarkFiles) writeSlot(sync bool) error {
+	file, err := f.fs.Create(f.path(f.slot))
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(f.buf)
+	if err == nil && sync {
+		err = file.Sync()
+	}
+	if cerr := file.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+func readFile(fs vfs.FS, path string) ([]byte, error) {
+	f, err := fs.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, headLen+maxMarks*markLen+4+1))
+}

@@ -1,0 +1,291 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/lni/dragonboat/v4"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Membership is who belongs to a raft group, as of one change of its members.
+type Membership struct {
+	// ConfigChange is the log index of the last change. A change of the members names the one that it builds on, and is refused when another came first.
+	ConfigChange uint64
+	// Voters and NonVotings are raft addresses by replica id.
+	Voters, NonVotings map[uint64]string
+	// Removed are the replica ids that were members and may never be again, in order.
+	Removed []uint64
+}
+
+// ErrUnknown is wrapped by the error of a change of members that may or may not come about later. It has StatusUnavailable.
+var ErrUnknown = errors.New("outcome of the change of members is not known; read the members again")
+
+// readTimeout bounds one try of a linearizable read. What is forwarded to a leader that has died waits for all of it; an election takes 10 to 20 round trip times.
+func (h *Host) readTimeout() time.Duration { return max(500*time.Millisecond, 15*h.cfg.RTT) }
+
+// changeTimeout bounds the wait for a change of the members.
+func (h *Host) changeTimeout() time.Duration {
+	return max(minProposeTimeout, proposeTimeoutRTTs*h.cfg.RTT)
+}
+
+var errNoReplica = protocol.Errorf(protocol.StatusUnavailable, "no replica of this shard runs here; ask another instance")
+
+// again tries something until it is done, ctx ends, or the host is closed; there are 10 ms to 100 ms between two tries.
+func (h *Host) retry(ctx context.Context, fn func(ctx context.Context) error) error {
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
+		try, cancel := context.WithTimeout(ctx, h.readTimeout())
+		err := fn(try)
+		cancel()
+		if err == nil || errors.Is(err, errNoReplica) {
+			return err
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return protocol.Errorf(protocol.StatusUnavailable, "no answer of the shard's leader: %v; ask again", err)
+		case <-h.stopC:
+			t.Stop()
+			return protocol.Errorf(protocol.StatusUnavailable, "host is closed")
+		}
+	}
+}
+
+// Members reads who belongs to a group, with every change that was acknowledged before the call. Any replica of the group can be asked. It tries until ctx ends.
+func (h *Host) Members(ctx context.Context, shard uint64) (m Membership, err error) {
+	err = h.retry(ctx, func(ctx context.Context) error {
+		if h.group(shard) == nil {
+			return errNoReplica
+		}
+		x, err := h.nh.SyncGetShardMembership(ctx, shard)
+		if err != nil {
+			return err
+		}
+		m = Membership{
+			ConfigChange: x.ConfigChangeID, Voters: x.Nodes, NonVotings: x.NonVotings, Removed: slices.Sorted(maps.Keys(x.Removed)),
+		}
+		return nil
+	})
+	return m, err
+}
+
+// CaughtUp waits until the replica here has applied everything that the leader knew to be committed at some moment after the call. It tries until ctx ends.
+func (h *Host) CaughtUp(ctx context.Context, shard uint64) error {
+	return h.retry(ctx, func(ctx context.Context) error {
+		g := h.group(shard)
+		if g == nil {
+			return errNoReplica
+		}
+		if !h.readIndex(ctx, shard, h.readTimeout(), nil, nil, nil) {
+			return errors.New("read was not answered")
+		}
+		return nil
+	})
+}
+
+// AddNonVoting makes a replica, which must have a new id, a member that gets the log and does not vote. It is started afterwards, with Join, on the host with this
+// address, which has no other replica of the shard. ConfigChange is the [Membership]'s that the decision was made on.
+//
+// This and the other changes of members return nil when what was asked for is so, also if it was so before. StatusAborted, StatusPreconditionFailed and
+// StatusNotFound: it is not, and will not be by this call. StatusUnavailable: it is not, or, if the error wraps [ErrUnknown], it may come later. Then, too, it may
+// be asked for again, with the same or a newer ConfigChange: at most one of the changes that build on one membership is made.
+func (h *Host) AddNonVoting(ctx context.Context, shard, replica uint64, address string, configChange uint64) error {
+	return h.change(ctx, shard, configChange, func(m *Membership) (bool, error) {
+		if _, ok := m.Voters[replica]; ok {
+			return false, protocol.Errorf(protocol.StatusPreconditionFailed, "replica %d of shard %d votes already", replica, shard)
+		}
+		if a, ok := m.NonVotings[replica]; ok {
+			if a == address {
+				return true, nil
+			}
+			return false, protocol.Errorf(protocol.StatusPreconditionFailed, "replica %d of shard %d is at %s; give a new one a new id", replica, shard, a)
+		}
+		if slices.Contains(m.Removed, replica) {
+			return false, protocol.Errorf(protocol.StatusPreconditionFailed, "replica %d of shard %d was removed; give the new one a new id", replica, shard)
+		}
+		for _, list := range []map[uint64]string{m.Voters, m.NonVotings} {
+			for id, a := range list {
+				if a == address {
+					return false, protocol.Errorf(protocol.StatusPreconditionFailed, "address %s has replica %d of shard %d; remove it first", a, id, shard)
+				}
+			}
+		}
+		return false, nil
+	}, func(g *group, timeout time.Duration) (*dragonboat.RequestState, error) {
+		h.mu.Lock()
+		solo := g.single
+		h.mu.Unlock()
+		if solo {
+			return nil, protocol.Errorf(protocol.StatusPreconditionFailed, "this host has no transport for a shard with several members; set one")
+		}
+		return h.nh.RequestAddNonVoting(shard, replica, address, configChange, timeout)
+	})
+}
+
+// Promote makes a member that does not vote a voter. It should have caught up; see [Host.CaughtUp]. For the outcomes see [Host.AddNonVoting].
+func (h *Host) Promote(ctx context.Context, shard, replica, configChange uint64) error {
+	var address string
+	return h.change(ctx, shard, configChange, func(m *Membership) (bool, error) {
+		if _, ok := m.Voters[replica]; ok {
+			return true, nil
+		}
+		a, ok := m.NonVotings[replica]
+		if !ok {
+			return false, protocol.Errorf(protocol.StatusNotFound, "replica %d is not a member of shard %d; add it first", replica, shard)
+		}
+		address = a
+		return false, nil
+	}, func(_ *group, timeout time.Duration) (*dragonboat.RequestState, error) {
+		return h.nh.RequestAddReplica(shard, replica, address, configChange, timeout)
+	})
+}
+
+// Remove takes a replica out of its group, for ever: its id cannot be added again. The last voter cannot be removed. Removing the leader costs an election, so
+// hand over first; see [Host.Transfer]. A removed replica that lags may not notice: stop it, then remove its data. For the outcomes see [Host.AddNonVoting].
+func (h *Host) Remove(ctx context.Context, shard, replica, configChange uint64) error {
+	g := h.group(shard)
+	err := h.change(ctx, shard, configChange, func(m *Membership) (bool, error) {
+		if slices.Contains(m.Removed, replica) {
+			return true, nil
+		}
+		if _, ok := m.Voters[replica]; ok && len(m.Voters) == 1 {
+			return false, protocol.Errorf(protocol.StatusPreconditionFailed, "replica %d is the last voter of shard %d; promote another first", replica, shard)
+		}
+		return false, nil
+	}, func(_ *group, timeout time.Duration) (*dragonboat.RequestState, error) {
+		return h.nh.RequestDeleteReplica(shard, replica, configChange, timeout)
+	})
+	// The engine stops a replica that applies its own removal, perhaps before it has told anybody.
+	if errors.Is(err, ErrUnknown) && g != nil && g.id == replica {
+		if await(ctx, h.stopC, h.readTimeout(), func() bool { return h.removalSeen(shard, replica) }) {
+			return nil
+		}
+	}
+	return err
+}
+
+func (h *Host) removalSeen(shard, replica uint64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.removed[[2]uint64{shard, replica}]
+}
+
+// change makes one change of the members. Look says whether it is made already, or can never be.
+func (h *Host) change(ctx context.Context, shard, configChange uint64, look func(*Membership) (done bool, err error),
+	request func(g *group, timeout time.Duration) (*dragonboat.RequestState, error),
+) error {
+	g := h.group(shard)
+	if g == nil {
+		return errNoReplica
+	}
+	// The engine drops a change while another is under way, and the change id lets only one of them in; this only makes the error clear.
+	if !g.changeMu.TryLock() {
+		return protocol.Errorf(protocol.StatusAborted, "another change of shard %d's members is under way; read the members again", shard)
+	}
+	defer g.changeMu.Unlock()
+	m, err := h.Members(ctx, shard)
+	if err != nil {
+		return err
+	}
+	if done, err := look(&m); done || err != nil {
+		return err
+	}
+	if m.ConfigChange != configChange {
+		return errChanged(shard, m.ConfigChange)
+	}
+	r, err := request(g, h.changeTimeout())
+	if err != nil {
+		if protocol.StatusOf(err) != protocol.StatusInternal {
+			return err
+		}
+		return protocol.Errorf(protocol.StatusUnavailable, "change of shard %d's members was not proposed: %v; ask again", shard, err)
+	}
+	// A leader elsewhere tells nobody that it dropped the change: another one that is applied here tells.
+	overtaken := func() bool { return h.engineInfos()[shard].ConfigChange > configChange }
+	t := time.NewTicker(10 * time.Millisecond)
+	defer t.Stop()
+	for waiting := true; waiting; {
+		select {
+		case res := <-r.AppliedC():
+			switch {
+			case res.Completed():
+				return nil
+			case res.Dropped():
+				return protocol.Errorf(protocol.StatusUnavailable,
+					"change of shard %d's members was dropped: no leader, or another change is under way; ask again", shard)
+			}
+			waiting = false
+		case <-t.C:
+			waiting = !overtaken()
+		case <-ctx.Done():
+			waiting = false
+		case <-h.stopC:
+			waiting = false
+		}
+	}
+	// Rejected, or not known here: the members tell. They are read even if ctx has ended, shortly.
+	recheckCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.readTimeout())
+	defer cancel()
+	m, err = h.Members(recheckCtx, shard)
+	if err != nil {
+		return &unknownChange{err}
+	}
+	if done, err := look(&m); done || err != nil {
+		return err
+	}
+	if m.ConfigChange != configChange {
+		return errChanged(shard, m.ConfigChange) // whatever becomes of the proposal, it builds on what is no more
+	}
+	return &unknownChange{}
+}
+
+func errChanged(shard, now uint64) error {
+	return protocol.Errorf(protocol.StatusAborted, "members of shard %d have changed meanwhile, to change %d; read them again", shard, now)
+}
+
+// unknownChange is [ErrUnknown] with a status.
+type unknownChange struct{ cause error }
+
+func (e *unknownChange) Error() string {
+	if e.cause != nil {
+		return fmt.Sprintf("%v: %v", ErrUnknown, e.cause)
+	}
+	return ErrUnknown.Error()
+}
+
+func (e *unknownChange) Unwrap() []error {
+	return []error{ErrUnknown, protocol.Errorf(protocol.StatusUnavailable, "%v", ErrUnknown)}
+}
+
+// RemoveData deletes what a removed replica has left on this host: log and snapshots. The replica must not run, and must have been removed from its group: without
+// its log a member breaks the group. It may be repeated. The replica cannot be started again.
+func (h *Host) RemoveData(ctx context.Context, shard, replica uint64) error {
+	for {
+		if g := h.group(shard); g != nil && g.id == replica {
+			return protocol.Errorf(protocol.StatusPreconditionFailed, "replica %d of shard %d still runs; stop it first", replica, shard)
+		}
+		err := h.nh.RemoveData(shard, replica)
+		if !errors.Is(err, dragonboat.ErrShardNotStopped) {
+			if err == nil {
+				h.mu.Lock()
+				delete(h.removed, [2]uint64{shard, replica})
+				h.mu.Unlock()
+			}
+			return err
+		}
+		t := time.NewTimer(time.Millisecond) // the engine lets go of a stopped replica a moment later
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		}
+	}
+}

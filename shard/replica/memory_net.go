@@ -1,0 +1,157 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/lni/dragonboat/v4/config"
+	"github.com/lni/dragonboat/v4/raftio"
+	"github.com/lni/dragonboat/v4/raftpb"
+)
+
+// MemoryNet carries the raft messages of hosts in one process, without ports, for tests. It can cut hosts off.
+type MemoryNet struct {
+	mu     sync.RWMutex // held for reading while a message is handed over, so that a closed host gets none
+	hosts  map[string]*memoryTransport
+	cut    map[string]bool
+	oneWay map[[2]string]bool         // from, to
+	drop   func(*raftpb.Message) bool // which messages are lost beside those; nil: none
+}
+
+// NewMemoryNet makes a net without hosts.
+func NewMemoryNet() *MemoryNet {
+	return &MemoryNet{hosts: make(map[string]*memoryTransport), cut: make(map[string]bool), oneWay: make(map[[2]string]bool)}
+}
+
+// Isolate cuts the host with this raft address off from all others, or joins it again. Messages are lost, in both directions.
+func (n *MemoryNet) Isolate(address string, on bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cut[address] = on
+}
+
+// Cut loses the messages from one host to another, and not those back, or lets them through again.
+func (n *MemoryNet) Cut(from, to string, on bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.oneWay[[2]string{from, to}] = on
+}
+
+var memoryAddresses atomic.Uint64
+
+// dropMessages loses those that a function chooses; nil: none.
+func (n *MemoryNet) dropMessages(which func(*raftpb.Message) bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.drop = which
+}
+
+// newMemoryAddress is an address no other host of the process has.
+func newMemoryAddress() string { return fmt.Sprintf("memory-%d:1", memoryAddresses.Add(1)) }
+
+var errNoHost = errors.New("no host with this address is reachable")
+
+// Create is called by the engine when the host opens.
+func (n *MemoryNet) Create(c config.NodeHostConfig, messages raftio.MessageHandler, chunks raftio.ChunkHandler) raftio.ITransport {
+	return &memoryTransport{net: n, address: c.RaftAddress, messages: messages, chunks: chunks}
+}
+
+// Validate takes any address.
+func (n *MemoryNet) Validate(address string) bool { return address != "" }
+
+// reach finds the receiver; mu is held for reading until release is called.
+func (n *MemoryNet) receiver(from, to string) (t *memoryTransport, release func(), err error) {
+	n.mu.RLock()
+	t = n.hosts[to]
+	if t == nil || n.cut[from] || n.cut[to] || n.oneWay[[2]string{from, to}] {
+		n.mu.RUnlock()
+		return nil, nil, errNoHost
+	}
+	return t, n.mu.RUnlock, nil
+}
+
+type memoryTransport struct {
+	net      *MemoryNet
+	address  string
+	messages raftio.MessageHandler
+	chunks   raftio.ChunkHandler
+}
+
+func (t *memoryTransport) Name() string { return "memory" }
+
+func (t *memoryTransport) Start() error {
+	t.net.mu.Lock()
+	defer t.net.mu.Unlock()
+	if t.net.hosts[t.address] != nil {
+		return fmt.Errorf("another host of this net has the address %s", t.address)
+	}
+	t.net.hosts[t.address] = t
+	return nil
+}
+
+func (t *memoryTransport) Close() error {
+	t.net.mu.Lock()
+	defer t.net.mu.Unlock()
+	if t.net.hosts[t.address] == t {
+		delete(t.net.hosts, t.address)
+	}
+	return nil
+}
+
+func (t *memoryTransport) GetConnection(_ context.Context, target string) (raftio.IConnection, error) {
+	return t.connect(target)
+}
+
+func (t *memoryTransport) GetSnapshotConnection(_ context.Context, target string) (raftio.ISnapshotConnection, error) {
+	return t.connect(target)
+}
+
+func (t *memoryTransport) connect(target string) (*memoryConn, error) {
+	_, release, err := t.net.receiver(t.address, target)
+	if err != nil {
+		return nil, err
+	}
+	release()
+	return &memoryConn{t, target}, nil
+}
+
+type memoryConn struct {
+	from   *memoryTransport
+	target string
+}
+
+func (c *memoryConn) Close() {}
+
+// SendMessageBatch hands a copy over: the sender goes on to use its entries.
+func (c *memoryConn) SendMessageBatch(batch raftpb.MessageBatch) error {
+	to, release, err := c.from.net.receiver(c.from.address, c.target)
+	if err != nil {
+		return err
+	}
+	defer release()
+	var own raftpb.MessageBatch
+	raftpb.MustUnmarshal(&own, raftpb.MustMarshal(&batch))
+	if lose := to.net.drop; lose != nil {
+		own.Requests = slices.DeleteFunc(own.Requests, func(m raftpb.Message) bool { return lose(&m) })
+	}
+	to.messages(own)
+	return nil
+}
+
+func (c *memoryConn) SendChunk(chunk raftpb.Chunk) error {
+	to, release, err := c.from.net.receiver(c.from.address, c.target)
+	if err != nil {
+		return err
+	}
+	defer release()
+	var own raftpb.Chunk
+	raftpb.MustUnmarshal(&own, raftpb.MustMarshal(&chunk))
+	if !to.chunks(own) {
+		return errors.New("snapshot was refused by its receiver")
+	}
+	return nil
+}

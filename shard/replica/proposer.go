@@ -1,0 +1,324 @@
+package replica
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/lni/dragonboat/v4"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+const (
+	// pollPeriod is how often outcomes are looked for while something is in flight and nothing else wakes the proposer. The good outcome does not wait
+	// for it: it comes with the apply.
+	pollPeriod = 25 * time.Millisecond
+	// takeOverRetry keeps a claim that the engine drops at once, for example during a transfer of leadership, from being repeated in a tight loop.
+	takeOverRetry = 25 * time.Millisecond
+	maxTakeOvers  = 1<<16 - 1
+	// maxTakeOverDoublings bounds how much longer a claim may take than another proposal.
+	maxTakeOverDoublings = 5
+)
+
+// outcome is what the engine says of a proposal.
+type outcome uint8
+
+const (
+	pending   outcome = iota
+	completed         // applied here
+	dropped           // it never entered the log, and never will
+	unknown           // timed out, terminated, aborted: it may be applied, even much later
+)
+
+// ticket is a proposal that the engine has taken.
+type engineProposal interface {
+	// poll says the outcome once, then the ticket is used up.
+	poll() outcome
+}
+
+// requestState is the engine's own. The engine's convenience functions are of no use here: they give the same error for a proposal that was never made and for
+// one whose outcome is unknown.
+type requestState dragonboat.RequestState
+
+func (t *requestState) poll() outcome {
+	r := (*dragonboat.RequestState)(t)
+	select {
+	case res := <-r.AppliedC():
+		r.Release()
+		switch {
+		case res.Completed():
+			return completed
+		case res.Dropped():
+			return dropped
+		}
+		return unknown
+	default:
+		return pending
+	}
+}
+
+// proposeEntry hands an entry to the engine, which copies it. An error means that it was not
+// proposed. After the given time its outcome is unknown.
+func (s *Shard) proposeEntry(entry []byte, within time.Duration) (engineProposal, error) {
+	r, err := s.host.nh.Propose(s.session, entry, within)
+	if err != nil {
+		return nil, err
+	}
+	return (*requestState)(r), nil
+}
+
+// flying is a ticket and the batch it belongs to.
+type inFlightBatch struct {
+	proposal   engineProposal
+	epoch, seq uint64
+}
+
+// proposer feeds the engine. Whoever holds its lock does; batches enter the log in the order in which they were taken off the line, which is why one does at a
+// time. Its goroutine sees to everything; [Shard.Propose] only sends what waits, to spare an idle line the switch to that goroutine.
+type proposer struct {
+	mu            sync.Mutex // before line.mu
+	s             *Shard
+	propose       func(entry []byte, within time.Duration) (engineProposal, error)
+	sleeping      bool // the goroutine sleeps, or is about to, without looking at outcomes: somebody who sends must wake it
+	inFlight      []inFlightBatch
+	takeOver      engineProposal // of the latest claim of an epoch
+	takeOverEpoch uint64
+	entry         []byte
+}
+
+func (s *Shard) proposeLoop() {
+	defer s.wg.Done()
+	p, l := &s.proposer, &s.proposals
+	timer := time.NewTimer(pollPeriod)
+	defer timer.Stop()
+	for {
+		s.handleLeaderUpdate()
+		p.mu.Lock()
+		p.collect()
+		wantTakeOver := p.takeOverIfDue()
+		p.sendAll(s.clock.Now())
+		p.sleeping = !wantTakeOver && p.takeOver == nil && len(p.inFlight) == 0
+		if p.sleeping {
+			timer.Reset(time.Hour)
+		} else {
+			timer.Reset(pollPeriod)
+		}
+		p.mu.Unlock()
+		select {
+		case <-l.wakeup:
+		case <-timer.C:
+		case <-s.stopC:
+			return
+		}
+	}
+}
+
+func (p *proposer) init(s *Shard) {
+	p.s, p.propose = s, s.proposeEntry
+	if s.cfg.proposeVia != nil {
+		p.propose = func(entry []byte, within time.Duration) (engineProposal, error) {
+			next := func(entry []byte) (engineProposal, error) { return s.proposeEntry(entry, within) }
+			return s.cfg.proposeVia(next, entry)
+		}
+	}
+}
+
+// Propose proposes what waits, as far as there is room, on the caller's goroutine. It is for whoever was told by [Shard.SubmitMore] that it is due. Now is
+// the host's clock, of a moment ago at most: it is when the batches count as proposed. It does not block: if another goroutine is proposing, or the replica is
+// stopping, the proposer's own sees to it.
+func (s *Shard) Propose(now time.Duration) {
+	p := &s.proposer
+	if !p.mu.TryLock() {
+		s.proposals.wake()
+		return
+	}
+	p.collect()
+	p.sendAll(now)
+	sleeping := p.sleeping && len(p.inFlight) > 0
+	p.sleeping = p.sleeping && !sleeping
+	p.mu.Unlock()
+	if sleeping {
+		s.proposals.wake()
+	}
+}
+
+// sendAll sends batches as long as there are some, and room.
+func (p *proposer) sendAll(now time.Duration) {
+	for b := p.s.proposals.next(int64(now)); b != nil; b = p.s.proposals.next(int64(now)) {
+		p.send(b)
+	}
+}
+
+// send proposes a batch that is in flight already: its outcome may come before Propose has returned.
+func (p *proposer) send(b *batch) {
+	s, l := p.s, &p.s.proposals
+	epoch, seq := b.epoch, b.seq
+	commands := uint64(len(b.origins))
+	entry := b.encode(shard.Header{Format: shard.FormatVersion, Epoch: epoch, Seq: seq, LogTime: s.tasks.stamp(), Wall: s.wall()})
+	size := uint64(len(entry))
+	t, err := p.propose(entry, s.cfg.ProposeTimeout)
+	// The batch may be back in the pool by now.
+	if err != nil {
+		s.counters.dropped.Add(1)
+		b, _ := l.removeInFlight(epoch, seq)
+		if b == nil {
+			return // a newer epoch was applied meanwhile and failed it
+		}
+		st := protocol.StatusUnavailable
+		if errors.Is(err, dragonboat.ErrSystemBusy) {
+			st = protocol.StatusOverloaded
+		}
+		s.fail([]*batch{b}, st)
+		return
+	}
+	s.counters.batches.Add(1)
+	s.counters.commands.Add(commands)
+	s.counters.bytes.Add(size)
+	p.inFlight = append(p.inFlight, inFlightBatch{t, epoch, seq})
+}
+
+// collect looks at the outcomes the engine reports. Completed needs nothing, the apply has told it; Dropped is told here; everything else is unknown, and
+// only the log can tell.
+func (p *proposer) collect() {
+	s, l := p.s, &p.s.proposals
+	keep := p.inFlight[:0]
+	for _, f := range p.inFlight {
+		switch f.proposal.poll() {
+		case pending:
+			keep = append(keep, f)
+		case completed:
+		case dropped:
+			s.counters.dropped.Add(1)
+			if b, _ := l.removeInFlight(f.epoch, f.seq); b != nil {
+				s.fail([]*batch{b}, protocol.StatusUnavailable)
+			}
+		case unknown:
+			if l.markUndetermined(f.epoch, f.seq) {
+				s.counters.undetermined.Add(1)
+				s.log.Warn("outcome of a proposal is not known, epoch is retaken", "epoch", f.epoch, "batch", f.seq)
+			}
+		}
+	}
+	clear(p.inFlight[len(keep):])
+	p.inFlight = keep
+
+	if p.takeOver == nil {
+		return
+	}
+	if p.takeOver.poll() == pending {
+		return
+	}
+	// If it was applied, held says so already. If it was refused, dropped, or is not known, the next claim has a higher number, so that it does not
+	// matter which of them is applied in the end.
+	p.takeOver = nil
+	l.mu.Lock()
+	if p.takeOverEpoch == l.takeOverEpoch {
+		l.takeOverInFlight = false
+		if l.ownEpoch != l.takeOverEpoch {
+			l.takeOverNotBefore = time.Now().Add(takeOverRetry)
+		}
+	}
+	l.mu.Unlock()
+}
+
+// takeOverIfDue proposes the take-over of the next epoch when this replica was made leader, or when a batch of the present epoch is undetermined. True says that
+// one is due and must be tried again.
+func (p *proposer) takeOverIfDue() bool {
+	s, l := p.s, &p.s.proposals
+	l.mu.Lock()
+	due := l.phase == takingOver && l.ownEpoch == 0 || l.phase == leading && (l.takeOverAgain || l.ownEpoch != l.takeOverEpoch)
+	if !due || l.takeOverInFlight {
+		l.mu.Unlock()
+		return due
+	}
+	if time.Now().Before(l.takeOverNotBefore) {
+		l.mu.Unlock()
+		return true
+	}
+	n := l.takeOverEpoch & maxTakeOvers
+	if n == maxTakeOvers {
+		// Sixty-five thousand undetermined outcomes in one term: let raft find another leader. Without the next number nothing more is proposed.
+		l.mu.Unlock()
+		return false
+	}
+	retake := l.phase == leading
+	// Where entries take longer than the timeout until they are applied, each claim would be
+	// followed by the next before it counts, and none would ever count. So each claim that follows
+	// another one may take twice as long.
+	late := n
+	if l.ownEpoch != 0 {
+		late = l.takeOverEpoch - l.ownEpoch
+	}
+	within := s.cfg.ProposeTimeout << min(late, maxTakeOverDoublings)
+	l.takeOverEpoch = l.term<<16 | (n + 1)
+	l.takeOverInFlight = true
+	p.takeOverEpoch = l.takeOverEpoch
+	l.mu.Unlock()
+
+	h := shard.Header{Format: shard.FormatVersion, Epoch: p.takeOverEpoch, Seq: 1, Wall: s.wall()}
+	if retake {
+		h.LogTime = s.tasks.stamp()
+		s.counters.repeatedTakeOvers.Add(1)
+	}
+	// A new leader stamps nothing: log time stands still until its epoch is applied, and goes on from what it finds then.
+	p.entry = shard.AppendCommand(shard.AppendHeader(p.entry[:0], h), shard.Command{Kind: shard.CmdTakeOver})
+	t, err := p.propose(p.entry, within)
+	s.counters.takeOvers.Add(1)
+	if err != nil {
+		l.mu.Lock()
+		l.takeOverInFlight = false
+		l.takeOverNotBefore = time.Now().Add(takeOverRetry)
+		l.mu.Unlock()
+		return true
+	}
+	p.takeOver = t
+	return true
+}
+
+func (s *Shard) wall() uint64 { return uint64(s.clock.Wall().UnixMilli()) }
+
+// fail tells batches that they were never applied and never will be.
+func (s *Shard) fail(list []*batch, st protocol.Status) {
+	for _, b := range list {
+		if len(b.origins) > len(b.waiters) {
+			s.sink.Failed(s, b.origins, st)
+		}
+		for i := range b.waiters {
+			w := &b.waiters[i]
+			if w.fn != nil {
+				w.fn(protocol.Errorf(st, "shard %d lost its leader here before this was applied; ask its leader again", s.cfg.ID))
+			} else {
+				s.tasks.done(w.taskID, false)
+			}
+		}
+	}
+	if len(list) > 0 {
+		s.proposals.recycle(list...)
+	}
+}
+
+// cutUndetermined ends what is in flight without an outcome: this replica can no longer learn it from the log. The connections are closed, so that their clients send
+// again elsewhere and get the first answer from the request memory.
+func (s *Shard) cutUndetermined(reason string) {
+	l := &s.proposals
+	l.mu.Lock()
+	list := l.inFlight
+	l.inFlight = nil
+	l.mu.Unlock()
+	var last uint64
+	for _, b := range list {
+		for _, o := range b.origins {
+			if o.Conn != 0 && o.Conn != last {
+				last = o.Conn
+				s.sink.Cut(s, o.Conn, reason)
+			}
+		}
+		for i := range b.waiters {
+			if w := &b.waiters[i]; w.fn != nil {
+				w.fn(protocol.Errorf(protocol.StatusUnavailable, "%s; ask again", reason))
+			}
+		}
+	}
+}
