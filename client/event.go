@@ -79,15 +79,15 @@ func (c *Client) handleEvent(cn *conn, h protocol.Header) error {
 		if s := c.session(m.Session); s != nil {
 			s.leaseLost(string(m.Name), m.OrderID, m.Message)
 		}
-	case protocol.KindFired:
-		var m protocol.Fired
+	case protocol.KindWatchFired:
+		var m protocol.WatchFired
 		if err := m.DecodeBody(h.Body); err != nil {
 			return err
 		}
 		cn.fired(&m)
 	case protocol.KindProcessRound, protocol.KindProcessMessage:
 		return c.processEvent(h)
-	case protocol.KindTrackStatus, protocol.KindTrackChange, protocol.KindProcessState, protocol.KindProcessChanges:
+	case protocol.KindTrackStatus, protocol.KindTrackEvents, protocol.KindProcessState, protocol.KindProcessChanges:
 		_, err := cn.objectStreamEvent(h)
 		return err
 	case protocol.KindStreamCut:

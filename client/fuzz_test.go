@@ -41,7 +41,7 @@ func FuzzServer(f *testing.F) {
 	snapshot := &protocol.Snapshot{First: true, Last: true, Index: 3, Semaphores: []protocol.SnapshotItem{
 		{Name: []byte("w"), Limit: 3, Version: 1, Data: []byte("d"), Owners: []protocol.Owner{{OrderID: 1, Session: 2, Count: 1}}},
 	}}
-	delta := &protocol.Delta{Node: 7, Name: []byte("w"), Index: 4, Changes: []protocol.Change{
+	delta := &protocol.Delta{Node: 7, Name: []byte("w"), Index: 4, Changes: []protocol.SemaphoreChange{
 		{Kind: protocol.ChangeOwnerRemoved, Owner: protocol.Owner{OrderID: 1}}, {Kind: protocol.ChangeDeleted}, {Kind: protocol.ChangeCreated, Limit: 1},
 		{Kind: protocol.ChangeOwnerAdded, Owner: protocol.Owner{OrderID: 9}}, {Kind: 99},
 	}}
@@ -64,7 +64,7 @@ func FuzzServer(f *testing.F) {
 		frame(nil, protocol.KindTakenOver, 0, 2, &protocol.TakenOver{Session: id, Epoch: 9}),
 		frame(nil, protocol.KindAcquireResult, 0, 2, &protocol.AcquireResult{Session: id, Seq: 1, State: protocol.Acquired}),
 		frame(nil, protocol.KindLeaseLost, 0, 2, &protocol.LeaseLost{Session: id, Name: []byte("held"), OrderID: 5}),
-		frame(nil, protocol.KindFired, 0, 2, &protocol.Fired{WatchID: 1}),
+		frame(nil, protocol.KindWatchFired, 0, 2, &protocol.WatchFired{WatchID: 1}),
 		append(frame(nil, protocol.KindSnapshot, 2, 1, snapshot), frame(nil, protocol.KindDelta, 0, 1, delta)...),
 		append(frame(nil, protocol.KindDelta, 0, 1, delta), frame(nil, protocol.KindStreamCut, 2, 1, &protocol.StreamCut{Status: 2})...),
 		frame(nil, protocol.KindAcquire, 1, 0, nil),

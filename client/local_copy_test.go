@@ -122,34 +122,34 @@ func (m *copyTest) step() {
 func (m *copyTest) change() {
 	name := string(rune('a' + m.r.IntN(6)))
 	s := m.server[name]
-	c := protocol.Change{}
+	c := protocol.SemaphoreChange{}
 	m.index++
 	switch x := m.r.IntN(12); {
 	case s == nil:
 		s = &model{limit: 1 + m.r.Uint64N(3), version: 1, data: fmt.Sprint(m.index), owners: map[uint64]string{}}
 		m.server[name] = s
-		c = protocol.Change{Kind: protocol.ChangeCreated, Limit: s.limit, Version: s.version, Data: []byte(s.data)}
+		c = protocol.SemaphoreChange{Kind: protocol.ChangeCreated, Limit: s.limit, Version: s.version, Data: []byte(s.data)}
 	case x == 0:
 		delete(m.server, name)
 		c.Kind = protocol.ChangeDeleted
 	case x == 1:
 		s.version, s.data = s.version+1, fmt.Sprint(m.index)
-		c = protocol.Change{Kind: protocol.ChangeData, Version: s.version, Data: []byte(s.data)}
+		c = protocol.SemaphoreChange{Kind: protocol.ChangeData, Version: s.version, Data: []byte(s.data)}
 	case x == 2:
 		s.limit++
-		c = protocol.Change{Kind: protocol.ChangeLimit, Limit: s.limit}
+		c = protocol.SemaphoreChange{Kind: protocol.ChangeLimit, Limit: s.limit}
 	case x < 8 || len(s.owners) == 0:
 		m.orders++
 		s.owners[m.orders] = "x"
-		c = protocol.Change{Kind: protocol.ChangeOwnerAdded, Owner: protocol.Owner{OrderID: m.orders, Data: []byte("x")}}
+		c = protocol.SemaphoreChange{Kind: protocol.ChangeOwnerAdded, Owner: protocol.Owner{OrderID: m.orders, Data: []byte("x")}}
 	default:
 		id := m.someOwner(s)
 		if x < 10 {
 			s.owners[id] += "y"
-			c = protocol.Change{Kind: protocol.ChangeOwnerChanged, Owner: protocol.Owner{OrderID: id, Data: []byte(s.owners[id])}}
+			c = protocol.SemaphoreChange{Kind: protocol.ChangeOwnerChanged, Owner: protocol.Owner{OrderID: id, Data: []byte(s.owners[id])}}
 		} else {
 			delete(s.owners, id)
-			c = protocol.Change{Kind: protocol.ChangeOwnerRemoved, Owner: protocol.Owner{OrderID: id}}
+			c = protocol.SemaphoreChange{Kind: protocol.ChangeOwnerRemoved, Owner: protocol.Owner{OrderID: id}}
 		}
 	}
 	d := &delta{name: name, index: m.index, changes: []change{{c.Kind, attributes{c.Limit, c.Ephemeral, c.Version, c.Data}, ownerOf(&c.Owner)}}}

@@ -60,7 +60,7 @@ func (o *oneShot) disarm() {
 }
 
 // fired is told that a watch ended.
-func (cn *conn) fired(m *protocol.Fired) {
+func (cn *conn) fired(m *protocol.WatchFired) {
 	cn.mu.Lock()
 	o := cn.oneShots[m.WatchID]
 	delete(cn.oneShots, m.WatchID)

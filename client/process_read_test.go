@@ -20,7 +20,7 @@ func TestProcessWatch(t *testing.T) {
 		page := func(first, last bool, epoch uint64, members ...uint64) *protocol.ProcessState {
 			m := &protocol.ProcessState{First: first, Last: last, Exists: true, Status: protocol.ProcessStatus{Name: []byte("queue"), Epoch: epoch}}
 			for _, session := range members {
-				m.Status.Members = append(m.Status.Members, protocol.ProcessPlace{Member: protocol.ProcessMember{Session: session}})
+				m.Status.Members = append(m.Status.Members, protocol.ProcessMemberInfo{Member: protocol.ProcessMember{Session: session}})
 			}
 			return m
 		}

@@ -209,7 +209,7 @@ func (s *Session) present(ctx context.Context, cn *conn, att *attachment) error 
 	if known {
 		return nil
 	}
-	_, _, err := cn.startCall(ctx, s, protocol.KindPresent, 0, &protocol.Present{Ticket: att.ticket, Description: s.opts.description}, func(_ uint64, cl *call) {
+	_, _, err := cn.startCall(ctx, s, protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: att.ticket, Description: s.opts.description}, func(_ uint64, cl *call) {
 		cn.presented[s] = att.epoch
 		cl.reply = func(status protocol.Status, _ []byte, err error) {
 			if err == nil && status != protocol.StatusOK {

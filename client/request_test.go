@@ -245,11 +245,11 @@ func TestRedirect(t *testing.T) {
 		if _, err := s.Update(bg, nameIn(1), nil); err != nil {
 			t.Fatal(err)
 		}
-		updates, tickets := f.all(protocol.KindUpdate), f.all(protocol.KindPresent)
+		updates, tickets := f.all(protocol.KindUpdate), f.all(protocol.KindPresentTicket)
 		if last := updates[len(updates)-1]; last.instance != 2 {
 			t.Fatal(last.instance)
 		}
-		if len(tickets) != 1 || tickets[0].instance != 2 || string(decode[protocol.Present](t, tickets[0].body).Ticket) != "ticket 1" {
+		if len(tickets) != 1 || tickets[0].instance != 2 || string(decode[protocol.PresentTicket](t, tickets[0].body).Ticket) != "ticket 1" {
 			t.Fatal(tickets)
 		}
 
@@ -266,8 +266,8 @@ func TestRedirect(t *testing.T) {
 		if _, err := s.Update(bg, nameIn(1), nil); err != nil {
 			t.Fatal(err)
 		}
-		tickets = f.all(protocol.KindPresent)
-		if len(tickets) != 2 || string(decode[protocol.Present](t, tickets[1].body).Ticket) != "ticket 2" {
+		tickets = f.all(protocol.KindPresentTicket)
+		if len(tickets) != 2 || string(decode[protocol.PresentTicket](t, tickets[1].body).Ticket) != "ticket 2" {
 			t.Fatal(len(tickets))
 		}
 
@@ -286,7 +286,7 @@ func TestRedirect(t *testing.T) {
 		if _, err := s.Update(bg, nameIn(1), nil); err != nil {
 			t.Fatal(err)
 		}
-		if n := f.count(protocol.KindPresent); n != 3 {
+		if n := f.count(protocol.KindPresentTicket); n != 3 {
 			t.Fatal(n)
 		}
 	})
@@ -698,9 +698,9 @@ func TestTicketOfAnOldKey(t *testing.T) {
 				switch {
 				case h.Kind >= protocol.KindCreate && h.Kind < protocol.KindPong && fc.instance != f.master[h.Arg+1]:
 					fc.fail(h, protocol.StatusWrongShard)
-				case h.Kind == protocol.KindPresent && string(decode[protocol.Present](t, h.Body).Ticket) == "ticket 1":
+				case h.Kind == protocol.KindPresentTicket && string(decode[protocol.PresentTicket](t, h.Body).Ticket) == "ticket 1":
 					fc.fail(h, protocol.StatusBadSession)
-				case h.Kind == protocol.KindPresent:
+				case h.Kind == protocol.KindPresentTicket:
 					let[fc] = true
 					return false
 				case h.Kind == protocol.KindUpdate && !let[fc]:

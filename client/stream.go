@@ -109,7 +109,7 @@ type delta struct {
 }
 
 type change struct {
-	kind protocol.ChangeKind
+	kind protocol.SemaphoreChangeKind
 	attributes
 	owner Owner
 }

@@ -83,7 +83,7 @@ func isFenced(err error) bool {
 // TrackEvent is what a watch of a track tells: how it stands, or what changed since. One of the two is set.
 type TrackEvent struct {
 	Status *protocol.TrackStatus // replaces all that was told before
-	Change *protocol.TrackChange
+	Change *protocol.TrackEvents
 }
 
 // Watch tells how the track stands, and then every change, until ctx ends. It resumes by itself, with a new status: after a lost connection, a change of leader, or
@@ -98,8 +98,8 @@ func (t *Track) Watch(ctx context.Context, location string, targets bool) iter.S
 
 // decodeTrackEvent reads an event of a track's stream.
 func decodeTrackEvent(h protocol.Header) (news TrackEvent, step streamStep, err error) {
-	if h.Kind == protocol.KindTrackChange {
-		news.Change = new(protocol.TrackChange)
+	if h.Kind == protocol.KindTrackEvents {
+		news.Change = new(protocol.TrackEvents)
 		return news, stepAppend, news.Change.DecodeBody(h.Body)
 	}
 	news.Status = new(protocol.TrackStatus)

@@ -107,7 +107,7 @@ func TestTrackWatchBegins(t *testing.T) {
 					delete(f.conns, fc)
 				case 3:
 					for i := range uint64(2 * maxStreamBacklog) {
-						fc.send(protocol.KindTrackChange, h.ID, 1, &protocol.TrackChange{Revision: i})
+						fc.send(protocol.KindTrackEvents, h.ID, 1, &protocol.TrackEvents{Revision: i})
 					}
 				}
 				return true

@@ -66,7 +66,7 @@ func TestAllocs(t *testing.T) {
 func TestListAllocation(t *testing.T) {
 	const size = 1 << 18
 	lists := 0
-	for _, e := range every() {
+	for _, e := range allMessages() {
 		parts := split(t, e.fresh().AppendBody(nil))
 		for i := range parts {
 			field := wireField(reflect.ValueOf(e.fresh()).Elem(), i)

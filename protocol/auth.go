@@ -2,26 +2,26 @@ package protocol
 
 // Methods of Cluster about who may do what. All need the right admin on everything, but for MethodWhoAmI. Secrets are shown once, when they are made.
 const (
-	MethodWhoAmI      = "auth_whoami"       // -> AuthWho
+	MethodWhoAmI      = "auth_whoami"       // -> AuthIdentity
 	MethodAuth        = "auth_show"         // -> AuthState
-	MethodAuthTurn    = "auth_turn"         // AuthTurnRequest -> AuthToken, that of the first administrator if one was made
+	MethodAuthSwitch  = "auth_turn"         // AuthSwitchRequest -> AuthToken, that of the first administrator if one was made
 	MethodTokenCreate = "auth_token_create" // AuthTokenRequest -> AuthToken, with its secret
 	MethodTokenRevoke = "auth_token_revoke" // AuthTokenRequest, the id alone -> {}
 	MethodGrant       = "auth_grant"        // AuthRight -> AuthRight
 	MethodRevoke      = "auth_revoke"       // AuthRight, without the right -> {}
 )
 
-// AuthWho says who the asking connection is.
-type AuthWho struct {
+// AuthIdentity says who the asking connection is.
+type AuthIdentity struct {
 	Identity string `json:"identity"`
-	On       bool   `json:"on"` // rights count
+	Enabled  bool   `json:"on"` // rights count
 }
 
 // AuthState is who may do what.
 type AuthState struct {
-	On     bool        `json:"on"`
-	Tokens []AuthToken `json:"tokens"` // without secrets, which nobody has
-	Rights []AuthRight `json:"rights"`
+	Enabled bool        `json:"on"`
+	Tokens  []AuthToken `json:"tokens"` // without secrets, which nobody has
+	Rights  []AuthRight `json:"rights"`
 }
 
 // AuthToken is a token.
@@ -32,11 +32,11 @@ type AuthToken struct {
 	Secret      string `json:"secret,omitempty"` // in the answer that made it only
 }
 
-// AuthTurnRequest turns auth on or off. Turning it on makes the first administrator, with the identity and token id admin, unless there is one who may administer everything. The
+// AuthSwitchRequest turns auth on or off. Turning it on makes the first administrator, with the identity and token id admin, unless there is one who may administer everything. The
 // secret is the asker's, of at least 16 random bytes: one that was made here, and lost with the answer, would lock everybody out.
-type AuthTurnRequest struct {
-	On     bool   `json:"on"`
-	Secret string `json:"secret,omitempty"`
+type AuthSwitchRequest struct {
+	Enabled bool   `json:"on"`
+	Secret  string `json:"secret,omitempty"`
 }
 
 // AuthTokenRequest names a token: up to 64 bytes of text for the id, which is made up if it is empty, and up to 255 for the identity.

@@ -84,7 +84,7 @@ type ClusterStatus struct {
 	Version     string              `json:"version,omitempty"` // whose rules the cluster goes by
 	Revision    uint64              `json:"revision"`          // of the meta state that this was made from
 	MapVersion  uint64              `json:"map_version"`
-	AskedOf     string              `json:"asked_of"` // the instance that answers
+	AnsweredBy  string              `json:"asked_of"` // the instance that answers
 	Health      ClusterHealth       `json:"health"`   // what is so now: all below is what the map says
 	Meta        ClusterMeta         `json:"meta"`
 	Tiers       []ClusterTier       `json:"tiers"`
@@ -147,7 +147,7 @@ type ClusterInstance struct {
 }
 
 // Settled says that the instance is what it shall be.
-func (i *ClusterInstance) Settled() bool {
+func (i *ClusterInstance) AtTarget() bool {
 	return i.Current == i.Target && i.CurrentIncarnation == i.TargetIncarnation
 }
 
@@ -187,18 +187,18 @@ type ClusterMove struct {
 // governor takes next, and what is not done now, with the reason. While nobody governs there are no
 // steps, and the deviations are those that the answering instance sees.
 type ClusterPlan struct {
-	AskedOf string        `json:"asked_of"`
-	Leader  string        `json:"leader,omitempty"` // the instance whose governor acts; empty: none does
-	Steps   []string      `json:"steps"`
-	Waits   []ClusterWait `json:"waits"`
-	Health  ClusterHealth `json:"health"` // as the instance sees it whose governor acts
+	AnsweredBy string        `json:"asked_of"`
+	Leader     string        `json:"leader,omitempty"` // the instance whose governor acts; empty: none does
+	Steps      []string      `json:"steps"`
+	Waits      []ClusterWait `json:"waits"`
+	Health     ClusterHealth `json:"health"` // as the instance sees it whose governor acts
 }
 
 // Kinds of ClusterWait.
 const (
-	WaitUnderway = "underway" // the instances that are there work on it
-	WaitFollows  = "follows"  // it comes about with something else in the plan
-	WaitOutside  = "outside"  // an instance that is not there, or an operator, has to do something
+	WaitInProgress = "underway" // the instances that are there work on it
+	WaitDependent  = "follows"  // it comes about with something else in the plan
+	WaitExternal   = "outside"  // an instance that is not there, or an operator, has to do something
 )
 
 // ClusterWait is a deviation that no step is taken about now, and why.
@@ -218,41 +218,43 @@ const (
 // ClusterHealth says what works, and what may be lost, from the view of one instance. Nothing in it is
 // remembered from earlier: who is not heard now does not count.
 type ClusterHealth struct {
-	AskedOf     string           `json:"asked_of"` // the instance whose view it is
-	State       string           `json:"state"`
-	Confirmed   bool             `json:"confirmed"` // a majority of the meta shard has confirmed the map for this answer
-	AgeMS       uint64           `json:"age_ms"`    // how long ago that was so last; 0 if Confirmed
-	Problems    []string         `json:"problems"`  // why State is not healthy, in sentences, the worst first
-	Meta        ClusterGroup     `json:"meta"`
-	Shards      []ClusterGroup   `json:"shards"`
-	Replicasets []ClusterCopies  `json:"replicasets"`
-	Unheard     []ClusterUnheard `json:"unheard"`
-	Domains     []string         `json:"failure_domains,omitempty"` // that are configured, as KEY=VALUE
-	NextLoss    []ClusterLoss    `json:"next_loss"`                 // whose loss alone would stop something; empty: any one may be lost
-	Losses      []string         `json:"losses"`                    // NextLoss in sentences
+	AnsweredBy  string                    `json:"asked_of"` // the instance whose view it is
+	State       string                    `json:"state"`
+	Confirmed   bool                      `json:"confirmed"` // a majority of the meta shard has confirmed the map for this answer
+	AgeMS       uint64                    `json:"age_ms"`    // how long ago that was so last; 0 if Confirmed
+	Problems    []string                  `json:"problems"`  // why State is not healthy, in sentences, the worst first
+	Meta        ClusterGroup              `json:"meta"`
+	Shards      []ClusterGroup            `json:"shards"`
+	Replicasets []ClusterReplicasetCopies `json:"replicasets"`
+	Unreachable []ClusterUnreachable      `json:"unheard"`
+	Domains     []string                  `json:"failure_domains,omitempty"` // that are configured, as KEY=VALUE
+	NextLoss    []ClusterLoss             `json:"next_loss"`                 // whose loss alone would stop something; empty: any one may be lost
+	Losses      []string                  `json:"losses"`                    // NextLoss in sentences
 }
 
 // ClusterGroup is the raft group of a shard. It works while it has a majority and a leader.
 type ClusterGroup struct {
-	Shard      uint64 `json:"shard,omitempty"` // absent for the meta shard
-	Replicaset string `json:"replicaset,omitempty"`
-	Leader     string `json:"leader,omitempty"` // heard leading it now
-	Voters     int    `json:"voters"`
-	Heard      int    `json:"heard"` // of the voters
-	Majority   bool   `json:"majority"`
-	MayLose    int    `json:"may_lose"`       // voters, before it stops
-	Promised   int    `json:"promised"`       // that MayLose is by the configuration
-	Idle       bool   `json:"idle,omitempty"` // it owns no buckets, so no client waits for it
+	Shard               uint64 `json:"shard,omitempty"` // absent for the meta shard
+	Replicaset          string `json:"replicaset,omitempty"`
+	Leader              string `json:"leader,omitempty"` // heard leading it now
+	Voters              int    `json:"voters"`
+	Reachable           int    `json:"heard"` // of the voters
+	Majority            bool   `json:"majority"`
+	FaultTolerance      int    `json:"may_lose"`       // voters, before it stops
+	ConfiguredTolerance int    `json:"promised"`       // that FaultTolerance is by the configuration
+	Idle                bool   `json:"idle,omitempty"` // it owns no buckets, so no client waits for it
 	// UnsafeDomains are failure domains that may be lost by the configuration, and whose loss would
-	// stop it. While MayLose is 0 none is named: then the loss of any voter stops it.
+	// stop it. While FaultTolerance is 0 none is named: then the loss of any voter stops it.
 	UnsafeDomains []string `json:"unsafe_domains,omitempty"`
 }
 
 // AtRisk says that less may be lost than the configuration promises.
-func (g *ClusterGroup) AtRisk() bool { return g.MayLose < g.Promised || len(g.UnsafeDomains) > 0 }
+func (g *ClusterGroup) AtRisk() bool {
+	return g.FaultTolerance < g.ConfiguredTolerance || len(g.UnsafeDomains) > 0
+}
 
-// ClusterCopies is a replicaset and how many instances have a whole copy of its shards and are heard.
-type ClusterCopies struct {
+// ClusterReplicasetCopies is a replicaset and how many instances have a whole copy of its shards and are heard.
+type ClusterReplicasetCopies struct {
 	Replicaset string `json:"replicaset"`
 	Tier       string `json:"tier"`
 	Copies     int    `json:"copies"`
@@ -260,8 +262,8 @@ type ClusterCopies struct {
 	Buckets    uint32 `json:"buckets"`
 }
 
-// ClusterUnheard is an instance that is not heard.
-type ClusterUnheard struct {
+// ClusterUnreachable is an instance that is not heard.
+type ClusterUnreachable struct {
 	Instance string `json:"instance"`
 	State    string `json:"state"`              // that the map gives it
 	Reason   string `json:"reason,omitempty"`   // of that state

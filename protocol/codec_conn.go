@@ -61,12 +61,12 @@ func (m *Failure) DecodeBody(body []byte) error {
 	return c.end()
 }
 
-func (m *Present) AppendBody(b []byte) []byte {
+func (m *PresentTicket) AppendBody(b []byte) []byte {
 	b = appendBin(appendArray(b, 2), m.Ticket)
 	return appendStr(b, m.Description)
 }
 
-func (m *Present) DecodeBody(body []byte) error {
+func (m *PresentTicket) DecodeBody(body []byte) error {
 	c := openBody(body, "present")
 	m.Ticket = c.bytes("ticket")
 	m.Description = c.str("description")

@@ -110,7 +110,7 @@ func (w *Waiter) read(c *cursor) {
 	w.Timeout = c.uint("waiter.timeout")
 }
 
-func (m *Fired) AppendBody(b []byte) []byte {
+func (m *WatchFired) AppendBody(b []byte) []byte {
 	b = appendArray(b, 4)
 	b = appendUint(b, m.Session)
 	b = appendUint(b, m.WatchID)
@@ -118,7 +118,7 @@ func (m *Fired) AppendBody(b []byte) []byte {
 	return appendBool(b, m.OwnersChanged)
 }
 
-func (m *Fired) DecodeBody(body []byte) error {
+func (m *WatchFired) DecodeBody(body []byte) error {
 	c := openBody(body, "fired")
 	m.Session = c.uint("session")
 	m.WatchID = c.uint("watch id")

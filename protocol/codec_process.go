@@ -46,7 +46,7 @@ func (m *ProcessJoinReply) AppendBody(b []byte) []byte {
 	b = appendUint(b, m.Order)
 	b = appendUint(b, m.Topology)
 	b = appendBool(b, m.Returned)
-	return appendBool(b, m.Again)
+	return appendBool(b, m.AlreadyMember)
 }
 
 func (m *ProcessJoinReply) DecodeBody(body []byte) error {
@@ -54,7 +54,7 @@ func (m *ProcessJoinReply) DecodeBody(body []byte) error {
 	m.Order = c.uint("order")
 	m.Topology = c.uint("topology")
 	m.Returned = c.bool("returned")
-	m.Again = c.bool("again")
+	m.AlreadyMember = c.bool("again")
 	return c.end()
 }
 
@@ -72,12 +72,12 @@ func (m *ProcessLeave) DecodeBody(body []byte) error {
 
 func (m *ProcessLeaveReply) AppendBody(b []byte) []byte {
 	b = appendArray(b, 1)
-	return appendUint(b, m.Settled)
+	return appendUint(b, m.CompletedEpoch)
 }
 
 func (m *ProcessLeaveReply) DecodeBody(body []byte) error {
 	c := openBody(body, "process leave reply")
-	m.Settled = c.uint("settled")
+	m.CompletedEpoch = c.uint("settled")
 	return c.end()
 }
 
@@ -131,14 +131,14 @@ func (m *ProcessComplete) DecodeBody(body []byte) error {
 	return c.end()
 }
 
-func (m *ProcessForce) AppendBody(b []byte) []byte {
+func (m *ProcessForceRound) AppendBody(b []byte) []byte {
 	b = appendArray(b, 3)
 	b = appendUint(b, m.Node)
 	b = appendBin(b, m.Name)
 	return appendStr(b, m.Text)
 }
 
-func (m *ProcessForce) DecodeBody(body []byte) error {
+func (m *ProcessForceRound) DecodeBody(body []byte) error {
 	c := openBody(body, "process force")
 	m.Node = c.uint("node")
 	m.Name = c.bytes("name")
@@ -273,7 +273,7 @@ func (m *ProcessRound) appendHead(b []byte) []byte {
 	b = appendUint(b, m.Coordinator)
 	b = appendUint(b, m.Attempt)
 	b = appendUint(b, m.Token)
-	b = appendUint(b, m.Settled)
+	b = appendUint(b, m.CompletedEpoch)
 	b = appendBin(b, m.Result)
 	return appendStr(b, m.Text)
 }
@@ -289,7 +289,7 @@ func (m *ProcessRound) DecodeBody(body []byte) error {
 	m.Coordinator = c.uint("coordinator")
 	m.Attempt = c.uint("attempt")
 	m.Token = c.uint("token")
-	m.Settled = c.uint("settled")
+	m.CompletedEpoch = c.uint("settled")
 	m.Result = c.bytes("result")
 	m.Text = c.str("text")
 	m.Members = list(&c, "members", 6, (*ProcessMember).read)

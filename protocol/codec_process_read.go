@@ -38,7 +38,7 @@ func (m *ProcessStatus) AppendBody(b []byte) []byte {
 	b = appendUint(b, m.Start)
 	b = appendUint(b, m.NumMembers)
 	b = m.Options.append(b)
-	b = m.Tally.append(b)
+	b = m.Counters.append(b)
 	b = appendArray(b, len(m.Members))
 	for i := range m.Members {
 		b = m.Members[i].append(b)
@@ -73,14 +73,14 @@ func (m *ProcessStatus) read(c *cursor) {
 	m.Options.read(c)
 	c.leave(outer)
 	outer = c.enter("tally")
-	m.Tally.read(c)
+	m.Counters.read(c)
 	c.leave(outer)
-	m.Members = list(c, "members", 5, (*ProcessPlace).read)
-	m.History = list(c, "history", 11, (*ProcessEnded).read)
+	m.Members = list(c, "members", 5, (*ProcessMemberInfo).read)
+	m.History = list(c, "history", 11, (*ProcessHistoryRound).read)
 	m.Cursor = c.bytes("cursor")
 }
 
-func (t *ProcessTally) append(b []byte) []byte {
+func (t *ProcessCounters) append(b []byte) []byte {
 	b = appendArray(b, 7)
 	b = appendUint(b, t.Changes)
 	b = appendUint(b, t.Started)
@@ -91,7 +91,7 @@ func (t *ProcessTally) append(b []byte) []byte {
 	return appendUint(b, t.Stale)
 }
 
-func (t *ProcessTally) read(c *cursor) {
+func (t *ProcessCounters) read(c *cursor) {
 	t.Changes = c.uint("tally.changes")
 	t.Started = c.uint("tally.started")
 	t.Completed = c.uint("tally.completed")
@@ -101,26 +101,26 @@ func (t *ProcessTally) read(c *cursor) {
 	t.Stale = c.uint("tally.stale")
 }
 
-func (p *ProcessPlace) append(b []byte) []byte {
+func (p *ProcessMemberInfo) append(b []byte) []byte {
 	b = appendArray(b, 5)
 	b = p.Member.append(b)
-	b = appendUint(b, uint64(p.Standing))
+	b = appendUint(b, uint64(p.Status))
 	b = appendUint(b, p.Until)
 	b = appendUint(b, p.Token)
 	return appendUint(b, p.Joined)
 }
 
-func (p *ProcessPlace) read(c *cursor) {
+func (p *ProcessMemberInfo) read(c *cursor) {
 	outer := c.enter("members.member")
 	p.Member.read(c)
 	c.leave(outer)
-	p.Standing = ProcessStanding(c.uint8("members.standing"))
+	p.Status = ProcessMemberStatus(c.uint8("members.standing"))
 	p.Until = c.uint("members.until")
 	p.Token = c.uint("members.token")
 	p.Joined = c.uint("members.joined")
 }
 
-func (e *ProcessEnded) append(b []byte) []byte {
+func (e *ProcessHistoryRound) append(b []byte) []byte {
 	b = appendArray(b, 11)
 	b = appendUint(b, e.Epoch)
 	b = appendUint(b, e.Topology)
@@ -130,12 +130,12 @@ func (e *ProcessEnded) append(b []byte) []byte {
 	b = appendUint(b, e.Wall)
 	b = appendUint(b, e.Prepared)
 	b = appendUint(b, e.Decided)
-	b = appendUint(b, e.Lasted)
+	b = appendUint(b, e.Duration)
 	b = appendUint(b, uint64(e.Outcome))
 	return appendStr(b, e.Text)
 }
 
-func (e *ProcessEnded) read(c *cursor) {
+func (e *ProcessHistoryRound) read(c *cursor) {
 	e.Epoch = c.uint("history.epoch")
 	e.Topology = c.uint("history.topology")
 	e.Coordinator = c.uint("history.coordinator")
@@ -144,7 +144,7 @@ func (e *ProcessEnded) read(c *cursor) {
 	e.Wall = c.uint("history.wall")
 	e.Prepared = c.uint("history.prepared")
 	e.Decided = c.uint("history.decided")
-	e.Lasted = c.uint("history.lasted")
+	e.Duration = c.uint("history.lasted")
 	e.Outcome = ProcessOutcome(c.uint8("history.outcome"))
 	e.Text = c.str("history.text")
 }

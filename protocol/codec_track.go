@@ -151,7 +151,7 @@ func (m *TrackRegister) DecodeBody(body []byte) error {
 	m.Name = c.bytes("name")
 	m.ID = c.str("id")
 	m.Location = c.str("location")
-	m.Role = InstanceRole(c.uint8("role"))
+	m.Role = TrackInstanceRole(c.uint8("role"))
 	m.Meta = c.str("meta")
 	m.Takeover = c.bool("takeover")
 	return c.end()
@@ -229,7 +229,7 @@ func (r *UpdateReport) read(c *cursor) {
 func (m *TrackPollReply) AppendBody(b []byte) []byte {
 	b = appendArray(b, 8)
 	b = appendUint(b, m.Version)
-	b = appendUint(b, uint64(m.Why))
+	b = appendUint(b, uint64(m.Status))
 	b = appendUint(b, uint64(m.State))
 	b = appendUint(b, m.Until)
 	b = appendUint(b, m.RetryAfter)
@@ -241,7 +241,7 @@ func (m *TrackPollReply) AppendBody(b []byte) []byte {
 func (m *TrackPollReply) DecodeBody(body []byte) error {
 	c := openBody(body, "track poll reply")
 	m.Version = c.uint("version")
-	m.Why = TrackWhy(c.uint8("why"))
+	m.Status = TrackPollStatus(c.uint8("why"))
 	m.State = TrackState(c.uint8("state"))
 	m.Until = c.uint("until")
 	m.RetryAfter = c.uint("retry after")
@@ -272,7 +272,7 @@ func (m *TrackReport) DecodeBody(body []byte) error {
 	return c.end()
 }
 
-func (m *TrackRole) AppendBody(b []byte) []byte {
+func (m *TrackSetRole) AppendBody(b []byte) []byte {
 	b = m.Head.append(appendArray(b, 7))
 	b = appendBin(b, m.Name)
 	b = appendStr(b, m.ID)
@@ -280,13 +280,13 @@ func (m *TrackRole) AppendBody(b []byte) []byte {
 	return appendUint(b, uint64(m.Role))
 }
 
-func (m *TrackRole) DecodeBody(body []byte) error {
+func (m *TrackSetRole) DecodeBody(body []byte) error {
 	c := openBody(body, "track role")
 	m.Head.read(&c)
 	m.Name = c.bytes("name")
 	m.ID = c.str("id")
 	m.Incarnation = c.uint("incarnation")
-	m.Role = InstanceRole(c.uint8("role"))
+	m.Role = TrackInstanceRole(c.uint8("role"))
 	return c.end()
 }
 
@@ -371,7 +371,7 @@ func (m *TrackAdvance) DecodeBody(body []byte) error {
 	return c.end()
 }
 
-func (m *TrackGate) AppendBody(b []byte) []byte {
+func (m *TrackGateReport) AppendBody(b []byte) []byte {
 	b = m.Head.append(appendArray(b, 10))
 	b = appendBin(b, m.Name)
 	b = appendStr(b, m.Location)
@@ -382,7 +382,7 @@ func (m *TrackGate) AppendBody(b []byte) []byte {
 	return appendStr(b, m.Text)
 }
 
-func (m *TrackGate) DecodeBody(body []byte) error {
+func (m *TrackGateReport) DecodeBody(body []byte) error {
 	c := openBody(body, "track gate")
 	m.Head.read(&c)
 	m.Name = c.bytes("name")

@@ -64,14 +64,14 @@ func (m *TrackStatus) DecodeBody(body []byte) error {
 	outer := c.enter("config")
 	m.Config.read(&c)
 	c.leave(outer)
-	m.Locations = list(&c, "locations", 19, (*LocationStatus).read)
+	m.Locations = list(&c, "locations", 19, (*TrackLocationStatus).read)
 	m.Gates = list(&c, "gates", 5, (*GateRun).read)
-	m.Instances = list(&c, "instances", 18, (*InstanceStatus).read)
+	m.Instances = list(&c, "instances", 18, (*TrackInstanceStatus).read)
 	m.Cursor = c.bytes("cursor")
 	return c.end()
 }
 
-func (l *LocationStatus) append(b []byte) []byte {
+func (l *TrackLocationStatus) append(b []byte) []byte {
 	b = appendArray(b, 19)
 	b = appendStr(b, l.Name)
 	b = appendUint(b, uint64(l.State))
@@ -94,7 +94,7 @@ func (l *LocationStatus) append(b []byte) []byte {
 	return appendUint(b, l.GateVersion)
 }
 
-func (l *LocationStatus) read(c *cursor) {
+func (l *TrackLocationStatus) read(c *cursor) {
 	l.Name = c.str("locations.name")
 	l.State = TrackState(c.uint8("locations.state"))
 	l.Until = c.uint("locations.until")
@@ -135,7 +135,7 @@ func (g *GateRun) read(c *cursor) {
 	c.leave(outer)
 }
 
-func (s *InstanceStatus) append(b []byte) []byte {
+func (s *TrackInstanceStatus) append(b []byte) []byte {
 	b = appendArray(b, 18)
 	b = appendStr(b, s.ID)
 	b = appendStr(b, s.Location)
@@ -157,13 +157,13 @@ func (s *InstanceStatus) append(b []byte) []byte {
 	return appendBool(b, s.CannotLoad)
 }
 
-func (s *InstanceStatus) read(c *cursor) {
+func (s *TrackInstanceStatus) read(c *cursor) {
 	s.ID = c.str("instances.id")
 	s.Location = c.str("instances.location")
 	s.Meta = c.str("instances.meta")
 	s.Session = c.uint("instances.session")
 	s.Incarnation = c.uint("instances.incarnation")
-	s.Role = InstanceRole(c.uint8("instances.role"))
+	s.Role = TrackInstanceRole(c.uint8("instances.role"))
 	s.Demoted = c.bool("instances.demoted")
 	s.InShare = c.bool("instances.in share")
 	s.Due = c.uint("instances.due")
@@ -214,11 +214,11 @@ func (m *TrackHistoryReply) DecodeBody(body []byte) error {
 	c := openBody(body, "track history reply")
 	m.Index = c.uint("index")
 	m.Clock = c.uint("clock")
-	m.Rows = list(&c, "rows", 6, (*TrackRow).read)
+	m.Rows = list(&c, "rows", 6, (*TrackHistoryRow).read)
 	return c.end()
 }
 
-func (r *TrackRow) append(b []byte) []byte {
+func (r *TrackHistoryRow) append(b []byte) []byte {
 	b = appendArray(b, 6)
 	b = appendUint(b, r.Version)
 	b = appendUint(b, r.At)
@@ -228,7 +228,7 @@ func (r *TrackRow) append(b []byte) []byte {
 	return appendBool(b, r.Skip)
 }
 
-func (r *TrackRow) read(c *cursor) {
+func (r *TrackHistoryRow) read(c *cursor) {
 	r.Version = c.uint("rows.version")
 	r.At = c.uint("rows.at")
 	r.Wall = c.uint("rows.wall")
@@ -312,7 +312,7 @@ func (m *TrackWatch) DecodeBody(body []byte) error {
 	return c.end()
 }
 
-func (m *TrackChange) AppendBody(b []byte) []byte {
+func (m *TrackEvents) AppendBody(b []byte) []byte {
 	b = appendArray(b, 2)
 	b = appendUint(b, m.Revision)
 	b = appendArray(b, len(m.Events))
@@ -322,7 +322,7 @@ func (m *TrackChange) AppendBody(b []byte) []byte {
 	return b
 }
 
-func (m *TrackChange) DecodeBody(body []byte) error {
+func (m *TrackEvents) DecodeBody(body []byte) error {
 	c := openBody(body, "track change")
 	m.Revision = c.uint("revision")
 	m.Events = list(&c, "events", 15, (*TrackEvent).read)

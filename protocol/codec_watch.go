@@ -100,11 +100,11 @@ func (m *Delta) DecodeBody(body []byte) error {
 	m.Node = c.uint("node")
 	m.Name = c.bytes("name")
 	m.Index = c.uint("index")
-	m.Changes = list(&c, "changes", 6, (*Change).read)
+	m.Changes = list(&c, "changes", 6, (*SemaphoreChange).read)
 	return c.end()
 }
 
-func (m *Change) append(b []byte) []byte {
+func (m *SemaphoreChange) append(b []byte) []byte {
 	b = appendArray(b, 6)
 	b = appendUint(b, uint64(m.Kind))
 	b = appendUint(b, m.Limit)
@@ -114,8 +114,8 @@ func (m *Change) append(b []byte) []byte {
 	return m.Owner.append(b)
 }
 
-func (m *Change) read(c *cursor) {
-	m.Kind = ChangeKind(c.uint8("changes.kind"))
+func (m *SemaphoreChange) read(c *cursor) {
+	m.Kind = SemaphoreChangeKind(c.uint8("changes.kind"))
 	m.Limit = c.uint("changes.limit")
 	m.Ephemeral = c.bool("changes.ephemeral")
 	m.Version = c.uint("changes.version")

@@ -206,7 +206,7 @@ func (c *cursor) enter(field string) (outer int) {
 
 func (c *cursor) leave(outer int) {
 	for c.err == nil && c.left > 0 {
-		n, err := measure(c.rest, MaxDepth)
+		n, err := valueLen(c.rest, MaxDepth)
 		if err != nil {
 			c.err = err
 			break

@@ -151,7 +151,7 @@
 // [TrackPoll] is the one call that moves targets, and carries the report of the last update. It is answered from the leader's memory when it changes
 // nothing, so it may be sent often; better, open a [TrackWatch] with Targets and poll when a target changes or the location is READY. What the answer names is
 // what to load; with no version load nothing. Report OK, SOURCE_ERROR or a code of your own, under a rising Seq, and how often you have tried. Register as a
-// follower, and send [TrackRole] when the data is loaded and served. While the server is away keep what you have, and never move on alone.
+// follower, and send [TrackSetRole] when the data is loaded and served. While the server is away keep what you have, and never move on alone.
 //
 // Refusals begin with a word where the status does not say it all: UNKNOWN_LOCATION (NOT_FOUND), ALREADY_REGISTERED (ALREADY_EXISTS), FENCED (BAD_SESSION),
 // STALE_REPORT (PRECONDITION_FAILED). A server that has no rollouts answers UNSUPPORTED to all of these kinds.

@@ -112,7 +112,7 @@ func TestUnknownKind(t *testing.T) {
 	}
 }
 
-func TestAppendFrameWays(t *testing.T) {
+func TestAppendFrameForms(t *testing.T) {
 	m := benchAcquire()
 	prefix := []byte("before")
 	want := AppendFrame(append([]byte(nil), prefix...), KindAcquire, 1<<40, Forever, m)
@@ -135,7 +135,7 @@ func TestLargestMessageFits(t *testing.T) {
 		&Update{Head: head, Name: name, Data: data, Expected: Forever},
 		&DescribeReply{Name: name, Data: data, Owners: make([]Owner, 1)},
 		&DescribeReply{Name: name, Owners: []Owner{{Data: data, Description: string(make([]byte, MaxDescriptionLen))}}},
-		&Delta{Name: name, Changes: []Change{{Kind: ChangeData, Data: data}}},
+		&Delta{Name: name, Changes: []SemaphoreChange{{Kind: ChangeData, Data: data}}},
 	} {
 		frame := AppendFrame(nil, KindAcquire, Forever, Forever, m)
 		if _, n, err := SplitFrame(frame, MaxFrameLen); err != nil || n != len(frame) {

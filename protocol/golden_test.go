@@ -62,7 +62,7 @@ type vector struct {
 func TestVectors(t *testing.T) {
 	var out bytes.Buffer
 	out.WriteString("[\n")
-	list := append(messages[:len(messages):len(messages)], others[0])
+	list := append(messages[:len(messages):len(messages)], extraMessages[0])
 	for i, e := range list {
 		arg := uint64(4000) // a bucket
 		switch {
@@ -83,7 +83,7 @@ func TestVectors(t *testing.T) {
 			}
 			id := uint64(7)
 			frame := AppendFrame(nil, kind, id, arg, m)
-			v := vector{kind.String(), kind, id, arg, e.typeName(), words(reflect.ValueOf(m).Elem()), hex.EncodeToString(frame)}
+			v := vector{kind.String(), kind, id, arg, e.typeName(), messageJSON(reflect.ValueOf(m).Elem()), hex.EncodeToString(frame)}
 			line, err := json.Marshal(v)
 			if err != nil {
 				t.Fatal(err)
@@ -131,25 +131,25 @@ func TestReleasedVectorsDecode(t *testing.T) {
 			if err := errors.Join(json.Unmarshal(got, &g), json.Unmarshal(want, &w)); err != nil {
 				t.Fatal(err)
 			}
-			return within(w, g)
+			return contains(w, g)
 		})
 	}
 }
 
 // within says that got has all that want has.
-func within(want, got any) bool {
+func contains(want, got any) bool {
 	switch w := want.(type) {
 	case map[string]any:
 		g, ok := got.(map[string]any)
 		for k, v := range w {
-			ok = ok && within(v, g[k])
+			ok = ok && contains(v, g[k])
 		}
 		return ok
 	case []any:
 		g, ok := got.([]any)
 		ok = ok && len(g) == len(w)
 		for i := 0; ok && i < len(w); i++ {
-			ok = within(w[i], g[i])
+			ok = contains(w[i], g[i])
 		}
 		return ok
 	}
@@ -162,8 +162,8 @@ func decodeVectors(t *testing.T, raw []byte, same func(got, want []byte) bool) {
 	if err := json.Unmarshal(raw, &vectors); err != nil {
 		t.Fatal(err)
 	}
-	types := map[string]entry{}
-	for _, e := range every() {
+	types := map[string]messageCase{}
+	for _, e := range allMessages() {
 		types[e.typeName()] = e
 	}
 	for _, v := range vectors {
@@ -190,14 +190,14 @@ func decodeVectors(t *testing.T, raw []byte, same func(got, want []byte) bool) {
 		if err := m.DecodeBody(h.Body); err != nil {
 			t.Errorf("%s: %v", v.Kind, err)
 		}
-		if got := words(reflect.ValueOf(m).Elem()); !same(got, v.Message) {
+		if got := messageJSON(reflect.ValueOf(m).Elem()); !same(got, v.Message) {
 			t.Errorf("%s: decoded\n %s, want\n %s", v.Kind, got, v.Message)
 		}
 	}
 }
 
 // words writes a message as a JSON object: fields in order; bytes as text, or as {"hex": ...} when they are not printable.
-func words(v reflect.Value) []byte {
+func messageJSON(v reflect.Value) []byte {
 	var out bytes.Buffer
 	write := func(x any) {
 		b, err := json.Marshal(x)
@@ -213,7 +213,7 @@ func words(v reflect.Value) []byte {
 			if i > 0 {
 				out.WriteByte(',')
 			}
-			inner := words(v.Field(i))
+			inner := messageJSON(v.Field(i))
 			if v.Type().Field(i).Anonymous { // flat on the wire, flat here
 				out.Write(inner[1 : len(inner)-1])
 				continue
@@ -237,7 +237,7 @@ func words(v reflect.Value) []byte {
 			if i > 0 {
 				out.WriteByte(',')
 			}
-			out.Write(words(v.Index(i)))
+			out.Write(messageJSON(v.Index(i)))
 		}
 		out.WriteByte(']')
 	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:

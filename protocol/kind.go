@@ -17,10 +17,10 @@ const KindReply Kind = 0x80
 
 const (
 	// Connection. Bucket is 0.
-	KindHello   Kind = 1
-	KindPing    Kind = 2 // answered by one KindPong with shard 0 at once, and one per home shard behind its barrier
-	KindPresent Kind = 3 // presents a session's ticket to this instance
-	KindMap     Kind = 4
+	KindHello         Kind = 1
+	KindPing          Kind = 2 // answered by one KindPong with shard 0 at once, and one per home shard behind its barrier
+	KindPresentTicket Kind = 3 // presents a session's ticket to this instance
+	KindMap           Kind = 4
 
 	// Coordination nodes. Bucket is 0: served by the meta shard.
 	KindNodeCreate   Kind = 10
@@ -56,20 +56,20 @@ const (
 	KindUnwatch  Kind = 39 // bucket as in the watch
 
 	// Coordination processes. Bucket is ProcessBucket(node, name).
-	KindProcessJoin     Kind = 40
-	KindProcessLeave    Kind = 41
-	KindProcessConfirm  Kind = 42
-	KindProcessFail     Kind = 43
-	KindProcessComplete Kind = 44
-	KindProcessForce    Kind = 45
-	KindProcessEvict    Kind = 46
-	KindProcessAlter    Kind = 47
-	KindProcessDescribe Kind = 48
-	KindProcessList     Kind = 49 // bucket is any bucket of the shard that is asked
-	KindProcessSync     Kind = 50
-	KindProcessRequest  Kind = 51
-	KindProcessReply    Kind = 52
-	KindProcessWatch    Kind = 53 // opens a stream; unwatch closes it
+	KindProcessJoin       Kind = 40
+	KindProcessLeave      Kind = 41
+	KindProcessConfirm    Kind = 42
+	KindProcessFail       Kind = 43
+	KindProcessComplete   Kind = 44
+	KindProcessForceRound Kind = 45
+	KindProcessEvict      Kind = 46
+	KindProcessAlter      Kind = 47
+	KindProcessDescribe   Kind = 48
+	KindProcessList       Kind = 49 // bucket is any bucket of the shard that is asked
+	KindProcessSync       Kind = 50
+	KindProcessRequest    Kind = 51
+	KindProcessReply      Kind = 52
+	KindProcessWatch      Kind = 53 // opens a stream; unwatch closes it
 
 	// Tracks, which are staged rollouts. Bucket is Bucket(node, name). Unwatch closes a track_watch too.
 	KindTrackCreate     Kind = 80
@@ -79,11 +79,11 @@ const (
 	KindTrackUnregister Kind = 84
 	KindTrackPoll       Kind = 85
 	KindTrackReport     Kind = 86
-	KindTrackRole       Kind = 87
+	KindTrackSetRole    Kind = 87
 	KindTrackPublish    Kind = 88
 	KindTrackWithdraw   Kind = 89
 	KindTrackAdmin      Kind = 90
-	KindTrackGate       Kind = 91
+	KindTrackGateReport Kind = 91
 	KindTrackDescribe   Kind = 92
 	KindTrackHistory    Kind = 93
 	KindTrackList       Kind = 94 // bucket is any bucket of the shard that is asked
@@ -104,18 +104,18 @@ const (
 	KindTakenOver     Kind = 68
 	KindAcquireResult Kind = 69 // the end of an accepted acquire
 	KindLeaseLost     Kind = 70 // an owner lost what it held by an operator's or another client's force
-	KindFired         Kind = 71 // a one-shot watch fired
+	KindWatchFired    Kind = 71 // a one-shot watch fired
 	KindSnapshot      Kind = 72 // a page of a stream's snapshot; id is the watch's
 	KindDelta         Kind = 73 // changes, once per connection for all its streams
 	KindStreamCut     Kind = 74 // a stream ended; id is the watch's; open it again
 	KindDetached      Kind = 75 // arg is the former home shard
 	KindTrackStatus   Kind = 76 // what a track's stream starts from; id is the watch's
-	KindTrackChange   Kind = 77 // id is the watch's
+	KindTrackEvents   Kind = 77 // id is the watch's
 )
 
 // kindNames are the names used in logs and metrics, by number.
 var kindNames = [...]string{
-	KindHello: "hello", KindPing: "ping", KindPresent: "present", KindMap: "map",
+	KindHello: "hello", KindPing: "ping", KindPresentTicket: "present", KindMap: "map",
 	KindNodeCreate: "node_create", KindNodeAlter: "node_alter", KindNodeDescribe: "node_describe", KindNodeDrop: "node_drop",
 	KindNodeList: "node_list", KindCluster: "cluster",
 	KindSessionStart: "session_start", KindSessionAttach: "session_attach", KindSessionStop: "session_stop",
@@ -124,23 +124,23 @@ var kindNames = [...]string{
 	KindCreate:       "create", KindUpdate: "update", KindResize: "resize", KindDelete: "delete", KindAcquire: "acquire",
 	KindRelease: "release", KindDescribe: "describe", KindList: "list", KindWatch: "watch", KindUnwatch: "unwatch",
 	KindPong: "pong", KindGoodbye: "goodbye", KindMapChanged: "map_changed", KindSessionEnded: "session_ended",
-	KindTakenOver: "taken_over", KindAcquireResult: "acquire_result", KindLeaseLost: "lease_lost", KindFired: "fired",
+	KindTakenOver: "taken_over", KindAcquireResult: "acquire_result", KindLeaseLost: "lease_lost", KindWatchFired: "fired",
 	KindSnapshot: "snapshot", KindDelta: "delta", KindStreamCut: "stream_cut", KindDetached: "detached",
-	KindTrackStatus: "track_status", KindTrackChange: "track_change",
+	KindTrackStatus: "track_status", KindTrackEvents: "track_change",
 	KindProcessJoin: "process_join", KindProcessLeave: "process_leave", KindProcessConfirm: "process_confirm", KindProcessFail: "process_fail",
-	KindProcessComplete: "process_complete", KindProcessForce: "process_force", KindProcessEvict: "process_evict", KindProcessAlter: "process_alter",
+	KindProcessComplete: "process_complete", KindProcessForceRound: "process_force", KindProcessEvict: "process_evict", KindProcessAlter: "process_alter",
 	KindProcessDescribe: "process_describe", KindProcessList: "process_list", KindProcessSync: "process_sync", KindProcessRequest: "process_request",
 	KindProcessReply: "process_reply", KindProcessWatch: "process_watch", KindProcessRound: "process_round", KindProcessMessage: "process_message",
 	KindProcessState: "process_state", KindProcessChanges: "process_changes",
 	KindTrackCreate: "track_create", KindTrackAlter: "track_alter", KindTrackDelete: "track_delete", KindTrackRegister: "track_register",
-	KindTrackUnregister: "track_unregister", KindTrackPoll: "track_poll", KindTrackReport: "track_report", KindTrackRole: "track_role",
-	KindTrackPublish: "track_publish", KindTrackWithdraw: "track_withdraw", KindTrackAdmin: "track_admin", KindTrackGate: "track_gate",
+	KindTrackUnregister: "track_unregister", KindTrackPoll: "track_poll", KindTrackReport: "track_report", KindTrackSetRole: "track_role",
+	KindTrackPublish: "track_publish", KindTrackWithdraw: "track_withdraw", KindTrackAdmin: "track_admin", KindTrackGateReport: "track_gate",
 	KindTrackDescribe: "track_describe", KindTrackHistory: "track_history", KindTrackList: "track_list", KindTrackWatch: "track_watch",
 	KindTrackAdvance: "track_advance",
 }
 
 // Kinds is above every kind that is known here, replies aside: the length of a table by kind.
-const Kinds = len(kindNames)
+const NumKinds = len(kindNames)
 
 // String is a name for logs and metrics: acquire, acquire_reply, kind_77 for an unknown kind. Known kinds do not allocate unless they are replies.
 func (k Kind) String() string {

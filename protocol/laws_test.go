@@ -70,7 +70,7 @@ func kinds(t *testing.T) map[string]uint64 {
 // TestEveryKindHasMessages: each kind is in the table of messages (with its reply, if it is a request), has a name of its own, a number of its
 // own, and a check of its arguments. The table feeds the golden vectors and every other test.
 func TestEveryKindHasMessages(t *testing.T) {
-	table := map[Kind]entry{}
+	table := map[Kind]messageCase{}
 	for _, e := range messages {
 		if _, twice := table[e.kind]; twice {
 			t.Errorf("kind %v is twice in the table", e.kind)
@@ -122,7 +122,7 @@ func TestEveryKindHasMessages(t *testing.T) {
 // TestEveryStructIsReached: each struct of the messages' files is a message of the table or a part of one, so no test leaves it out.
 func TestEveryStructIsReached(t *testing.T) {
 	reached := map[string]bool{}
-	for _, e := range every() {
+	for _, e := range allMessages() {
 		for _, s := range structs(reflect.TypeOf(e.sample).Elem()) {
 			reached[s.Name()] = true
 		}
@@ -207,7 +207,7 @@ func TestDesignListsEverything(t *testing.T) {
 	design := string(raw)
 	table := map[Kind]string{}
 	rows := map[string]string{}
-	for _, e := range every() {
+	for _, e := range allMessages() {
 		table[e.kind] = e.typeName()
 		for _, s := range structs(reflect.TypeOf(e.sample).Elem()) {
 			rows[s.Name()] = wireFields(s)

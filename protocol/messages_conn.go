@@ -33,7 +33,7 @@ type Failure struct {
 
 // Present shows a ticket, so that this instance lets the session's requests in. Reply: Empty. Needed on every connection but the one the
 // session is attached on.
-type Present struct {
+type PresentTicket struct {
 	Ticket      []byte
 	Description string // what the session was last attached with; shown beside what it holds until its home says it
 }

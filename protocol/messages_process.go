@@ -32,10 +32,10 @@ type ProcessJoin struct {
 
 // ProcessJoinReply answers a join.
 type ProcessJoinReply struct {
-	Order    uint64 // of joining
-	Topology uint64
-	Returned bool // it took the place that its key kept: no round is needed
-	Again    bool // it was a member already
+	Order         uint64 // of joining
+	Topology      uint64
+	Returned      bool // it took the place that its key kept: no round is needed
+	AlreadyMember bool // it was a member already
 }
 
 // ProcessLeave ends a membership. Reply: ProcessLeaveReply.
@@ -46,7 +46,7 @@ type ProcessLeave struct {
 
 // ProcessLeaveReply says how the member's open round ended: complete if its epoch is Settled, else cancelled.
 type ProcessLeaveReply struct {
-	Settled uint64 // the newest epoch that was decided complete with the session among its members
+	CompletedEpoch uint64 // the newest epoch that was decided complete with the session among its members
 }
 
 // ProcessStep is what a member confirms.
@@ -82,8 +82,8 @@ type ProcessComplete struct {
 	Result []byte
 }
 
-// ProcessForce is an operator's: it starts a new round although nothing changed. Reply: Empty.
-type ProcessForce struct {
+// ProcessForceRound is an operator's: it starts a new round although nothing changed. Reply: Empty.
+type ProcessForceRound struct {
 	Node uint64
 	Name []byte
 	Text string // why
@@ -158,19 +158,19 @@ const (
 // ProcessRound tells a member about a round. It may come again until it is confirmed. A round that is open at the member when it hears of a higher epoch, or that it
 // was removed, is over: complete if its epoch is Settled, else cancelled.
 type ProcessRound struct {
-	Session     uint64
-	Name        []byte
-	Kind        ProcessRoundKind
-	Removal     ProcessRemoval
-	Epoch       uint64
-	Topology    uint64 // version of the list of members
-	Coordinator uint64 // session
-	Attempt     uint64 // how many rounds of this topology failed before
-	Token       uint64 // fencing token for what the member does outside in this round: the epoch, or higher
-	Settled     uint64 // the newest epoch that was decided complete with the session among its members
-	Result      []byte
-	Text        string
-	Members     []ProcessMember // in order of joining
+	Session        uint64
+	Name           []byte
+	Kind           ProcessRoundKind
+	Removal        ProcessRemoval
+	Epoch          uint64
+	Topology       uint64 // version of the list of members
+	Coordinator    uint64 // session
+	Attempt        uint64 // how many rounds of this topology failed before
+	Token          uint64 // fencing token for what the member does outside in this round: the epoch, or higher
+	CompletedEpoch uint64 // the newest epoch that was decided complete with the session among its members
+	Result         []byte
+	Text           string
+	Members        []ProcessMember // in order of joining
 }
 
 // ProcessMember is a member as the others see it.

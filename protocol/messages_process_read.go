@@ -44,14 +44,14 @@ type ProcessStatus struct {
 	Start       uint64 // log time at which a round is due, while one is
 	NumMembers  uint64
 	Options     ProcessOptions
-	Tally       ProcessTally
-	Members     []ProcessPlace
-	History     []ProcessEnded // the newest last
+	Counters    ProcessCounters
+	Members     []ProcessMemberInfo
+	History     []ProcessHistoryRound // the newest last
 	Cursor      []byte
 }
 
-// ProcessTally counts since the process was made.
-type ProcessTally struct {
+// ProcessCounters counts since the process was made.
+type ProcessCounters struct {
 	Changes   uint64 // of the topology
 	Started   uint64 // rounds
 	Completed uint64
@@ -61,26 +61,26 @@ type ProcessTally struct {
 	Stale     uint64 // calls refused because of their epoch
 }
 
-// ProcessStanding is where a member is in the present round.
-type ProcessStanding uint8
+// ProcessMemberStatus is where a member is in the present round.
+type ProcessMemberStatus uint8
 
 const (
-	StandingOutside    ProcessStanding = 0 // it joined after the round started, or there is none
-	StandingPreparing  ProcessStanding = 1 // told to prepare
-	StandingPrepared   ProcessStanding = 2
-	StandingCompleting ProcessStanding = 3 // told that the round is complete
-	StandingCompleted  ProcessStanding = 4
-	StandingResuming   ProcessStanding = 5 // it came back to a complete round and was told of it
-	StandingAbsent     ProcessStanding = 6 // its session ended, and its key keeps its place
+	MemberOutside    ProcessMemberStatus = 0 // it joined after the round started, or there is none
+	MemberPreparing  ProcessMemberStatus = 1 // told to prepare
+	MemberPrepared   ProcessMemberStatus = 2
+	MemberCompleting ProcessMemberStatus = 3 // told that the round is complete
+	MemberCompleted  ProcessMemberStatus = 4
+	MemberResuming   ProcessMemberStatus = 5 // it came back to a complete round and was told of it
+	MemberAbsent     ProcessMemberStatus = 6 // its session ended, and its key keeps its place
 )
 
-// ProcessPlace is a member with where it stands.
-type ProcessPlace struct {
-	Member   ProcessMember
-	Standing ProcessStanding
-	Until    uint64 // log time up to which an absent one keeps its place
-	Token    uint64
-	Joined   uint64 // wall clock
+// ProcessMemberInfo is a member with where it stands.
+type ProcessMemberInfo struct {
+	Member ProcessMember
+	Status ProcessMemberStatus
+	Until  uint64 // log time up to which an absent one keeps its place
+	Token  uint64
+	Joined uint64 // wall clock
 }
 
 // ProcessOutcome of a round.
@@ -92,8 +92,8 @@ const (
 	RoundFailed    ProcessOutcome = 3 // a handler failed, or the round timeout passed; it was tried again
 )
 
-// ProcessEnded is a round of the history.
-type ProcessEnded struct {
+// ProcessHistoryRound is a round of the history.
+type ProcessHistoryRound struct {
 	Epoch       uint64
 	Topology    uint64
 	Coordinator uint64 // session
@@ -102,7 +102,7 @@ type ProcessEnded struct {
 	Wall        uint64 // wall clock of the start
 	Prepared    uint64 // ms from the start until all had prepared, 0 if they never did
 	Decided     uint64 // ms from the start until it was decided complete, 0 if it never was
-	Lasted      uint64 // ms from the start until it was over
+	Duration    uint64 // ms from the start until it was over
 	Outcome     ProcessOutcome
 	Text        string // why it was given up
 }
@@ -160,15 +160,15 @@ type ProcessChanges struct {
 type ProcessChangeKind uint8
 
 const (
-	ProcessJoined   ProcessChangeKind = 1 // Session, Text: its key
-	ProcessLeft     ProcessChangeKind = 2 // Session, Text: why
-	ProcessAbsent   ProcessChangeKind = 3 // Session: it ended, its key keeps the place
-	ProcessReturned ProcessChangeKind = 4 // Session: it took the place that its key kept
-	ProcessStarted  ProcessChangeKind = 5 // Session: the coordinator's
-	ProcessPhased   ProcessChangeKind = 6 // Phase
-	ProcessRoundEnd ProcessChangeKind = 7 // Outcome, Text
-	ProcessAltered  ProcessChangeKind = 8 // the options
-	ProcessGone     ProcessChangeKind = 9 // it had no members for long, and is removed
+	ProcessJoined       ProcessChangeKind = 1 // Session, Text: its key
+	ProcessLeft         ProcessChangeKind = 2 // Session, Text: why
+	ProcessAbsent       ProcessChangeKind = 3 // Session: it ended, its key keeps the place
+	ProcessReturned     ProcessChangeKind = 4 // Session: it took the place that its key kept
+	ProcessStarted      ProcessChangeKind = 5 // Session: the coordinator's
+	ProcessPhaseChanged ProcessChangeKind = 6 // Phase
+	ProcessRoundEnded   ProcessChangeKind = 7 // Outcome, Text
+	ProcessAltered      ProcessChangeKind = 8 // the options
+	ProcessDeleted      ProcessChangeKind = 9 // it had no members for long, and is removed
 )
 
 // ProcessChange is one change.

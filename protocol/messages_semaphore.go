@@ -177,7 +177,7 @@ type Waiter struct {
 }
 
 // Fired is the end of a one-shot watch. Neither flag set means: something may have been missed, or a newer watch replaced it.
-type Fired struct {
+type WatchFired struct {
 	Session       uint64
 	WatchID       uint64
 	DataChanged   bool

@@ -92,12 +92,12 @@ type TrackDelete struct {
 	Force bool
 }
 
-// InstanceRole is what an instance is for its location. A follower does not hold anybody up.
-type InstanceRole uint8
+// TrackInstanceRole is what an instance is for its location. A follower does not hold anybody up.
+type TrackInstanceRole uint8
 
 const (
-	InstanceFollower InstanceRole = 1
-	InstanceLeader   InstanceRole = 2
+	InstanceFollower TrackInstanceRole = 1
+	InstanceLeader   TrackInstanceRole = 2
 )
 
 // TrackRegister makes the session an instance of the track, until it ends. The same again by the same session gives the same incarnation. Reply:
@@ -107,7 +107,7 @@ type TrackRegister struct {
 	Name     []byte
 	ID       string // of the instance, such as its host name
 	Location string
-	Role     InstanceRole
+	Role     TrackInstanceRole
 	Meta     string // for people
 	Takeover bool   // evict the other session; its later calls are refused
 }
@@ -145,23 +145,23 @@ type UpdateReport struct {
 	Attempts uint64 // to load Target so far
 }
 
-// TrackWhy says why the answer to a poll is what it is.
-type TrackWhy uint8
+// TrackPollStatus says why the answer to a poll is what it is.
+type TrackPollStatus uint8
 
 const (
-	WhyTarget            TrackWhy = 0 // load Version, or keep it
-	WhyNoTarget          TrackWhy = 1 // none yet: keep what is there, load nothing
-	WhyPaused            TrackWhy = 2 // Version stays until an operator resumes
-	WhyExcluded          TrackWhy = 3 // the location is excluded: Version stays
-	WhyRemoved           TrackWhy = 4 // the location left the order: Version was its last
-	WhySourceWanted      TrackWhy = 5 // the generator outside is asked for a version
-	WhySourceUnavailable TrackWhy = 6 // the same, but it failed last time
+	PollTarget            TrackPollStatus = 0 // load Version, or keep it
+	PollNoTarget          TrackPollStatus = 1 // none yet: keep what is there, load nothing
+	PollPaused            TrackPollStatus = 2 // Version stays until an operator resumes
+	PollExcluded          TrackPollStatus = 3 // the location is excluded: Version stays
+	PollRemoved           TrackPollStatus = 4 // the location left the order: Version was its last
+	PollSourceWanted      TrackPollStatus = 5 // the generator outside is asked for a version
+	PollSourceUnavailable TrackPollStatus = 6 // the same, but it failed last time
 )
 
 // TrackPollReply says which version to have.
 type TrackPollReply struct {
 	Version    uint64 // 0 none
-	Why        TrackWhy
+	Status     TrackPollStatus
 	State      TrackState // of the location
 	Until      uint64     // log time at which asking again may give more, 0 unknown
 	RetryAfter uint64     // the same in ms from now, 0 unknown
@@ -179,13 +179,13 @@ type TrackReport struct {
 	Report      UpdateReport
 }
 
-// TrackRole changes an instance's role. Reply: Empty.
-type TrackRole struct {
+// TrackSetRole changes an instance's role. Reply: Empty.
+type TrackSetRole struct {
 	Head
 	Name        []byte
 	ID          string
 	Incarnation uint64
-	Role        InstanceRole
+	Role        TrackInstanceRole
 }
 
 // TrackPublish offers a version to the first location. Reply: TrackVersion.
@@ -252,8 +252,8 @@ const (
 	GateInconclusive GateOutcome = 3 // it is run again later
 )
 
-// TrackGate tells the outcome of a run that a TrackStatus or a TrackEvent named. One that is not under way any more is PRECONDITION_FAILED. Reply: Empty.
-type TrackGate struct {
+// TrackGateReport tells the outcome of a run that a TrackStatus or a TrackEvent named. One that is not under way any more is PRECONDITION_FAILED. Reply: Empty.
+type TrackGateReport struct {
 	Head
 	Name     []byte
 	Location string

@@ -29,9 +29,9 @@ type TrackStatus struct {
 	SourceError    string
 	NumInstances   uint64
 	Config         TrackConfig // when it was asked for
-	Locations      []LocationStatus
+	Locations      []TrackLocationStatus
 	Gates          []GateRun // to be run now
-	Instances      []InstanceStatus
+	Instances      []TrackInstanceStatus
 	Cursor         []byte
 }
 
@@ -69,8 +69,8 @@ const (
 	ReasonRollback TrackReason = 7
 )
 
-// LocationStatus is how a location stands. Locations that left the order come last.
-type LocationStatus struct {
+// TrackLocationStatus is how a location stands. Locations that left the order come last.
+type TrackLocationStatus struct {
 	Name         string
 	State        TrackState
 	Until        uint64 // log time at which it may go on by time alone, 0 unknown
@@ -101,14 +101,14 @@ type GateRun struct {
 	Gate     GateConfig
 }
 
-// InstanceStatus is what is known of an instance.
-type InstanceStatus struct {
+// TrackInstanceStatus is what is known of an instance.
+type TrackInstanceStatus struct {
 	ID          string
 	Location    string
 	Meta        string
 	Session     uint64
 	Incarnation uint64
-	Role        InstanceRole
+	Role        TrackInstanceRole
 	Demoted     bool // it stalled, and counts as a follower
 	InShare     bool
 	Due         uint64 // the version it is to have
@@ -136,11 +136,11 @@ type TrackHistory struct {
 type TrackHistoryReply struct {
 	Index uint64
 	Clock uint64
-	Rows  []TrackRow
+	Rows  []TrackHistoryRow
 }
 
-// TrackRow is a target that a location had.
-type TrackRow struct {
+// TrackHistoryRow is a target that a location had.
+type TrackHistoryRow struct {
 	Version   uint64
 	At        uint64 // log time when it was set
 	Wall      uint64 // the same by the wall clock
@@ -185,8 +185,8 @@ type TrackWatch struct {
 	Targets  bool   // only what an instance needs: new targets, shares that widen, the state READY
 }
 
-// TrackChange is what one step of the log did to a track.
-type TrackChange struct {
+// TrackEvents is what one step of the log did to a track.
+type TrackEvents struct {
 	Revision uint64 // log index
 	Events   []TrackEvent
 }

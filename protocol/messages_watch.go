@@ -51,22 +51,22 @@ type SnapshotItem struct {
 	Owners    []Owner
 }
 
-// ChangeKind of a delta.
-type ChangeKind uint8
+// SemaphoreChangeKind of a delta.
+type SemaphoreChangeKind uint8
 
 const (
-	ChangeCreated      ChangeKind = 1 // Limit, Ephemeral, Version, Data
-	ChangeDeleted      ChangeKind = 2
-	ChangeData         ChangeKind = 3 // Version, Data
-	ChangeLimit        ChangeKind = 4 // Limit
-	ChangeOwnerAdded   ChangeKind = 5 // Owner
-	ChangeOwnerChanged ChangeKind = 6 // Owner
-	ChangeOwnerRemoved ChangeKind = 7 // Owner.OrderID, Owner.Session
+	ChangeCreated      SemaphoreChangeKind = 1 // Limit, Ephemeral, Version, Data
+	ChangeDeleted      SemaphoreChangeKind = 2
+	ChangeData         SemaphoreChangeKind = 3 // Version, Data
+	ChangeLimit        SemaphoreChangeKind = 4 // Limit
+	ChangeOwnerAdded   SemaphoreChangeKind = 5 // Owner
+	ChangeOwnerChanged SemaphoreChangeKind = 6 // Owner
+	ChangeOwnerRemoved SemaphoreChangeKind = 7 // Owner.OrderID, Owner.Session
 )
 
 // Change is one step of a delta. Data is always sent in deltas.
-type Change struct {
-	Kind      ChangeKind
+type SemaphoreChange struct {
+	Kind      SemaphoreChangeKind
 	Limit     uint64
 	Ephemeral bool
 	Version   uint64
@@ -81,7 +81,7 @@ type Delta struct {
 	Node    uint64
 	Name    []byte
 	Index   uint64
-	Changes []Change
+	Changes []SemaphoreChange
 }
 
 // StreamCut ends a stream that the server cannot go on serving: bucket moved, leader lost, too slow a reader, node dropped.

@@ -22,7 +22,7 @@ func TestAgainstOracle(t *testing.T) {
 		defer func() { _ = checks.Value.Set(checks.DefValue) }()
 	}
 	seen := map[string]bool{}
-	for _, e := range every() {
+	for _, e := range allMessages() {
 		if seen[e.typeName()] {
 			continue
 		}
@@ -33,7 +33,7 @@ func TestAgainstOracle(t *testing.T) {
 	}
 }
 
-func checkAgainstOracle(t *rapid.T, e entry) {
+func checkAgainstOracle(t *rapid.T, e messageCase) {
 	m := e.fresh()
 	draw(t, reflect.ValueOf(m).Elem())
 

@@ -8,7 +8,7 @@ import (
 )
 
 func TestRoundTrip(t *testing.T) {
-	for _, e := range every() {
+	for _, e := range allMessages() {
 		for name, m := range map[string]Message{"sample": e.sample, "filled": filled(e), "zero": e.fresh()} {
 			body := m.AppendBody(nil)
 			if err := CheckBody(body); err != nil {
@@ -33,7 +33,7 @@ func TestRoundTrip(t *testing.T) {
 
 // TestTruncated: a message cut anywhere is refused by the check, and decoding it anyway neither panics nor reads further.
 func TestTruncated(t *testing.T) {
-	for _, e := range every() {
+	for _, e := range allMessages() {
 		for _, m := range []Message{e.sample, filled(e)} {
 			body := m.AppendBody(nil)
 			frame := AppendFrame(nil, e.kind, 7, 4000, m)[lengthSize:]
@@ -58,7 +58,7 @@ func split(t *testing.T, body []byte) (fields [][]byte) {
 	t.Helper()
 	c := openBody(body, "test")
 	for n := c.left; n > 0; n-- {
-		size, err := measure(c.rest, MaxDepth)
+		size, err := valueLen(c.rest, MaxDepth)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func join(fields [][]byte) []byte {
 
 // TestOlderPeer: a body without its last fields decodes to the same message with those at zero.
 func TestOlderPeer(t *testing.T) {
-	for _, e := range every() {
+	for _, e := range allMessages() {
 		parts := split(t, filled(e).AppendBody(nil))
 		zero := split(t, e.fresh().AppendBody(nil))
 		for n := range parts {
@@ -95,7 +95,7 @@ func TestOlderPeer(t *testing.T) {
 // TestNewerPeer: fields that this version does not know are skipped, whatever they are.
 func TestNewerPeer(t *testing.T) {
 	extras := [][]byte{{0x07}, {0xc0}, {0xcb, 1, 2, 3, 4, 5, 6, 7, 8}, {0x82, 0xa1, 'a', 0x91, 0x01, 0x02, 0x80}, {0xc7, 2, 9, 1, 2}}
-	for _, e := range every() {
+	for _, e := range allMessages() {
 		parts := split(t, filled(e).AppendBody(nil))
 		got := e.fresh()
 		body := join(append(parts, extras...))
@@ -146,7 +146,7 @@ func TestWrongTypes(t *testing.T) {
 			return name == "array" || name == "nil"
 		}
 	}
-	for _, e := range every() {
+	for _, e := range allMessages() {
 		parts := split(t, e.fresh().AppendBody(nil))
 		for i := range parts {
 			field := wireField(reflect.ValueOf(e.fresh()).Elem(), i)
@@ -196,7 +196,7 @@ func TestErrorNamesField(t *testing.T) {
 
 // TestScribble: nothing a decoder copied changes when the buffer is used again; byte fields do alias it, as documented.
 func TestScribble(t *testing.T) {
-	for _, e := range every() {
+	for _, e := range allMessages() {
 		body := filled(e).AppendBody(nil)
 		got := e.fresh()
 		if err := got.DecodeBody(body); err != nil {

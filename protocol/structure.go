@@ -27,7 +27,7 @@ func checkBody(body []byte) *Error {
 	if c := body[0]; c&0xf0 != fixArray && c != array16 && c != array32 {
 		return errNotArray
 	}
-	n, err := measure(body, MaxDepth-1) // the frame's own array is the first level
+	n, err := valueLen(body, MaxDepth-1) // the frame's own array is the first level
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func checkBody(body []byte) *Error {
 
 // measure gives the length of the first msgpack value of b, of any type, walking it without recursion. Arrays and maps may nest depth levels, at most
 // MaxDepth. Every step consumes a byte, and a length or count that the bytes cannot hold ends the walk, so what a value promises costs nothing.
-func measure(b []byte, depth int) (int, *Error) {
+func valueLen(b []byte, depth int) (int, *Error) {
 	var outer [MaxDepth]uint64 // values still to come around the array or map that is being walked
 	level, pos := 0, 0
 	left := uint64(1) // values still to come in it
@@ -113,19 +113,19 @@ func bigEndian(b []byte) uint64 {
 }
 
 // class says what a first byte announces.
-type class uint8
+type valueClass uint8
 
 const (
-	plain    class = iota // size more bytes
-	sized                 // a length of width bytes, size more bytes (an ext's type), and as many as the length says
-	listed                // values: count of them, or a count of width bytes
-	mapped                // pairs of values: the same
-	reserved              // nothing: never used by msgpack
+	plain    valueClass = iota // size more bytes
+	sized                      // a length of width bytes, size more bytes (an ext's type), and as many as the length says
+	listed                     // values: count of them, or a count of width bytes
+	mapped                     // pairs of values: the same
+	reserved                   // nothing: never used by msgpack
 )
 
 // shape says how a value goes on after its first byte.
 type shape struct {
-	class              class
+	class              valueClass
 	size, width, count uint8
 }
 

@@ -77,7 +77,7 @@ func TestStructureAgainstOracle(t *testing.T) {
 				continue // 16 M
 			}
 			want, werr := end(b)
-			got, gerr := measure(b, MaxDepth)
+			got, gerr := valueLen(b, MaxDepth)
 			if (gerr == nil) != (werr == nil) || werr == nil && got != want {
 				t.Errorf("first byte %#x, then %d: %d, %v; the oracle says %d, %v", first, filler, got, gerr, want, werr)
 			}
@@ -88,11 +88,11 @@ func TestStructureAgainstOracle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := measure(append(b, 0xc1), MaxDepth); err != nil || got != len(b) {
+		if got, err := valueLen(append(b, 0xc1), MaxDepth); err != nil || got != len(b) {
 			t.Fatalf("% x: %d, %v", b, got, err)
 		}
 		for i := range b {
-			if n, err := measure(b[:i], MaxDepth); err == nil {
+			if n, err := valueLen(b[:i], MaxDepth); err == nil {
 				t.Fatalf("% x cut to %d bytes is taken for a value of %d", b, i, n)
 			}
 		}

@@ -7,18 +7,18 @@ import (
 
 // entry is one message of the protocol: where it is sent and a sample of it. All tests over "every message" go through this table, and
 // laws_test.go holds it complete.
-type entry struct {
+type messageCase struct {
 	kind   Kind
 	sample Message
 }
 
 // fresh makes an empty message of the entry's type.
-func (e entry) fresh() Message {
+func (e messageCase) fresh() Message {
 	return reflect.New(reflect.TypeOf(e.sample).Elem()).Interface().(Message)
 }
 
 // typeName is the name of the message's struct.
-func (e entry) typeName() string { return reflect.TypeOf(e.sample).Elem().Name() }
+func (e messageCase) typeName() string { return reflect.TypeOf(e.sample).Elem().Name() }
 
 var (
 	sampleKey    = []byte("0123456789abcdef")
@@ -40,11 +40,11 @@ var (
 		MinAdvanceInterval: 100, Retention: 3_600_000, KeepRemoved: true}
 	sampleReport      = UpdateReport{Seq: 9, Current: 41, Target: 42, Code: "SOURCE_ERROR", Message: "connection refused", Attempts: 2}
 	sampleTrackStatus = TrackStatus{Index: 70_001, Revision: 69_990, ConfigRevision: 2, Name: []byte("geo/base"), Clock: 88_000, Last: 42, Paused: true,
-		SourceError: "no route", NumInstances: 9, Config: sampleTrackConfig, Locations: []LocationStatus{{Name: "SAS", State: StateConverging, Until: 680_000, Target: 42,
+		SourceError: "no route", NumInstances: 9, Config: sampleTrackConfig, Locations: []TrackLocationStatus{{Name: "SAS", State: StateConverging, Until: 680_000, Target: 42,
 			Stable: 41, Since: 80_000, Generation: 7, Reason: ReasonAdvance, Members: 4, Leaders: 3, Counted: 3, Reached: 2, BlockedBy: []string{"sas-1.example"},
 			BlockedSince: 80_000, Paused: true, Excluded: true, Rollback: true, Gate: "smoke", GateVersion: 43}},
 		Gates: []GateRun{{Location: "MAN", Version: 42, Attempt: 2, Deadline: 140_000, Gate: sampleGate}},
-		Instances: []InstanceStatus{{ID: "sas-1.example", Location: "SAS", Meta: "rack 7", Session: sampleHead.Session, Incarnation: 5, Role: InstanceLeader,
+		Instances: []TrackInstanceStatus{{ID: "sas-1.example", Location: "SAS", Meta: "rack 7", Session: sampleHead.Session, Incarnation: 5, Role: InstanceLeader,
 			Demoted: true, InShare: true, Due: 42, Sent: 42, SentAt: 80_100, Registered: 10_000, ReportAt: 80_200, Report: sampleReport, Reached: true,
 			HoldsUp: true, SaysBad: true, CannotLoad: true}}, Cursor: []byte("sas-1.example")}
 )
@@ -55,20 +55,20 @@ var (
 	sampleMember  = ProcessMember{Session: sampleHead.Session, Order: 3, Key: "worker-7", Identity: "billing", Data: []byte("10.0.0.1:80"), Weight: 5}
 	sampleProcess = ProcessStatus{Index: 70_001, Revision: 69_990, Name: []byte("work-queue"), Clock: 88_000, Phase: PhasePreparing, Epoch: 12, Topology: 9,
 		Coordinator: sampleHead.Session, Attempt: 1, Started: 1_700_000_000_000, Start: 88_100, NumMembers: 1, Options: sampleOptions,
-		Tally: ProcessTally{Changes: 9, Started: 11, Completed: 8, Cancelled: 2, Failed: 1, Returned: 3, Stale: 4}, Members: []ProcessPlace{{Member: sampleMember,
-			Standing: StandingPreparing, Until: 98_000, Token: 12, Joined: 1_700_000_000_000}}, History: []ProcessEnded{{Epoch: 11, Topology: 9,
-			Coordinator: sampleHead.Session, Size: 1, Attempt: 2, Wall: 1_700_000_000_000, Prepared: 20, Decided: 35, Lasted: 41, Outcome: RoundFailed,
+		Counters: ProcessCounters{Changes: 9, Started: 11, Completed: 8, Cancelled: 2, Failed: 1, Returned: 3, Stale: 4}, Members: []ProcessMemberInfo{{Member: sampleMember,
+			Status: MemberPreparing, Until: 98_000, Token: 12, Joined: 1_700_000_000_000}}, History: []ProcessHistoryRound{{Epoch: 11, Topology: 9,
+			Coordinator: sampleHead.Session, Size: 1, Attempt: 2, Wall: 1_700_000_000_000, Prepared: 20, Decided: 35, Duration: 41, Outcome: RoundFailed,
 			Text: "a member failed: no connection"}}, Cursor: []byte{0, 3}}
 )
 
 // messages lists every message by kind. A kind of a reply has KindReply set and stands for the body of a reply with status OK.
-var messages = []entry{
+var messages = []messageCase{
 	{KindHello, &Hello{Magic: Magic, Version: Version, Client: "signalbox-go/1.0.0", Token: []byte("secret")}},
 	{KindHello | KindReply, &HelloReply{Version: Version, Server: "signalbox/1.0.0", Cluster: "c-7f3a", Instance: 1, MaxFrame: MaxFrameLen,
 		MaxData: MaxDataLen, Window: 4096, MapVersion: 12, Identity: "anonymous"}},
 	{KindPing, &Empty{}},
-	{KindPresent, &Present{Ticket: []byte{1, 2, 3, 0xfe}, Description: "billing@host1"}},
-	{KindPresent | KindReply, &Empty{}},
+	{KindPresentTicket, &PresentTicket{Ticket: []byte{1, 2, 3, 0xfe}, Description: "billing@host1"}},
+	{KindPresentTicket | KindReply, &Empty{}},
 	{KindMap, &MapRequest{Known: 11}},
 	{KindMap | KindReply, &MapReply{Version: 12, Cluster: "c-7f3a",
 		Instances: []MapInstance{{ID: 1, Name: "a", Address: "10.0.0.1:7070"}, {ID: 2, Name: "b", Address: "10.0.0.2:7070"}},
@@ -130,17 +130,17 @@ var messages = []entry{
 	{KindUnwatch | KindReply, &Empty{}},
 
 	{KindProcessJoin, &ProcessJoin{Head: sampleHead, Name: []byte("work-queue"), Key: "worker-7", Data: []byte("10.0.0.1:80"), Weight: 5, Options: sampleOptions}},
-	{KindProcessJoin | KindReply, &ProcessJoinReply{Order: 3, Topology: 9, Returned: true, Again: true}},
+	{KindProcessJoin | KindReply, &ProcessJoinReply{Order: 3, Topology: 9, Returned: true, AlreadyMember: true}},
 	{KindProcessLeave, &ProcessLeave{Head: sampleHead, Name: []byte("work-queue")}},
-	{KindProcessLeave | KindReply, &ProcessLeaveReply{Settled: 12}},
+	{KindProcessLeave | KindReply, &ProcessLeaveReply{CompletedEpoch: 12}},
 	{KindProcessConfirm, &ProcessConfirm{Session: sampleHead.Session, Name: []byte("work-queue"), Epoch: 12, Step: StepCompleted}},
 	{KindProcessConfirm | KindReply, &Empty{}},
 	{KindProcessFail, &ProcessFail{Session: sampleHead.Session, Name: []byte("work-queue"), Epoch: 12, Text: "no connection"}},
 	{KindProcessFail | KindReply, &Empty{}},
 	{KindProcessComplete, &ProcessComplete{Head: sampleHead, Name: []byte("work-queue"), Epoch: 12, Result: []byte("v1")}},
 	{KindProcessComplete | KindReply, &Empty{}},
-	{KindProcessForce, &ProcessForce{Node: 2, Name: []byte("work-queue"), Text: "a new version of the rules"}},
-	{KindProcessForce | KindReply, &Empty{}},
+	{KindProcessForceRound, &ProcessForceRound{Node: 2, Name: []byte("work-queue"), Text: "a new version of the rules"}},
+	{KindProcessForceRound | KindReply, &Empty{}},
 	{KindProcessEvict, &ProcessEvict{Node: 2, Name: []byte("work-queue"), Session: sampleHead.Session, Text: "it hangs"}},
 	{KindProcessEvict | KindReply, &Empty{}},
 	{KindProcessAlter, &ProcessAlter{Node: 2, Name: []byte("work-queue"), Options: sampleOptions}},
@@ -175,12 +175,12 @@ var messages = []entry{
 	{KindTrackUnregister | KindReply, &Empty{}},
 	{KindTrackPoll, &TrackPoll{Session: sampleHead.Session, Name: []byte("geo/base"), ID: "sas-1.example", Incarnation: 5, Report: sampleReport,
 		WithPayload: true}},
-	{KindTrackPoll | KindReply, &TrackPollReply{Version: 42, Why: WhyPaused, State: StateWaitingDelay, Until: 90_000, RetryAfter: 3_000, Generation: 7,
+	{KindTrackPoll | KindReply, &TrackPollReply{Version: 42, Status: PollPaused, State: StateWaitingDelay, Until: 90_000, RetryAfter: 3_000, Generation: 7,
 		HasPayload: true, Payload: []byte("v42")}},
 	{KindTrackReport, &TrackReport{Session: sampleHead.Session, Name: []byte("geo/base"), ID: "sas-1.example", Incarnation: 5, Report: sampleReport}},
 	{KindTrackReport | KindReply, &Empty{}},
-	{KindTrackRole, &TrackRole{Head: sampleHead, Name: []byte("geo/base"), ID: "sas-1.example", Incarnation: 5, Role: InstanceLeader}},
-	{KindTrackRole | KindReply, &Empty{}},
+	{KindTrackSetRole, &TrackSetRole{Head: sampleHead, Name: []byte("geo/base"), ID: "sas-1.example", Incarnation: 5, Role: InstanceLeader}},
+	{KindTrackSetRole | KindReply, &Empty{}},
 	{KindTrackPublish, &TrackPublish{Head: sampleHead, Name: []byte("geo/base"), Version: 42, Payload: []byte("v42")}},
 	{KindTrackPublish | KindReply, &TrackVersion{Version: 42}},
 	{KindTrackWithdraw, &TrackWithdraw{Head: sampleHead, Name: []byte("geo/base"), Version: 42}},
@@ -188,16 +188,16 @@ var messages = []entry{
 	{KindTrackAdmin, &TrackAdmin{Head: sampleHead, Name: []byte("geo/base"), Verb: TrackRollback, Locations: []string{"SAS", "MAN"}, Version: 41,
 		ID: "sas-1.example", Hard: true}},
 	{KindTrackAdmin | KindReply, &Empty{}},
-	{KindTrackGate, &TrackGate{Head: sampleHead, Name: []byte("geo/base"), Location: "MAN", Version: 42, Gate: "smoke", Attempt: 2, Outcome: GateFailure,
+	{KindTrackGateReport, &TrackGateReport{Head: sampleHead, Name: []byte("geo/base"), Location: "MAN", Version: 42, Gate: "smoke", Attempt: 2, Outcome: GateFailure,
 		Text: "3 of 10 requests failed"}},
-	{KindTrackGate | KindReply, &Empty{}},
+	{KindTrackGateReport | KindReply, &Empty{}},
 	{KindTrackAdvance, &TrackAdvance{Head: sampleHead, Name: []byte("geo/base"), Expected: 41, Version: 42}},
 	{KindTrackAdvance | KindReply, &Empty{}},
 	{KindTrackDescribe, &TrackDescribe{Node: 2, Name: []byte("geo/base"), Flags: WithTrackConfig | WithTrackInstances, Consistency: Strict, MinIndex: 70_000,
 		Cursor: []byte("sas-1"), Limit: 100}},
 	{KindTrackDescribe | KindReply, &sampleTrackStatus},
 	{KindTrackHistory, &TrackHistory{Node: 2, Name: []byte("geo/base"), Location: "SAS", Consistency: Relaxed, MinIndex: 70_000}},
-	{KindTrackHistory | KindReply, &TrackHistoryReply{Index: 70_001, Clock: 88_000, Rows: []TrackRow{{Version: 42, At: 80_000, Wall: 1_700_000_000_000,
+	{KindTrackHistory | KindReply, &TrackHistoryReply{Index: 70_001, Clock: 88_000, Rows: []TrackHistoryRow{{Version: 42, At: 80_000, Wall: 1_700_000_000_000,
 		Converged: 81_000, Reason: ReasonAdvance, Skip: true}}}},
 	{KindTrackList, &TrackList{Shard: 1, Node: 2, Prefix: []byte("geo/"), Cursor: []byte("geo/a"), Limit: 100, Consistency: Relaxed, MinIndex: 70_000}},
 	{KindTrackList | KindReply, &TrackListReply{Index: 70_001, Tracks: []TrackItem{{Name: []byte("geo/base"), Last: 42, NumLocations: 3, NumInstances: 9,
@@ -206,12 +206,12 @@ var messages = []entry{
 	{KindTrackWatch | KindReply, &Empty{}},
 
 	{KindProcessRound, &ProcessRound{Session: sampleHead.Session, Name: []byte("work-queue"), Kind: RoundResume, Removal: RemovedByOperator, Epoch: 12, Topology: 9,
-		Coordinator: sampleHead.Session, Attempt: 1, Token: 13, Settled: 11, Result: []byte("v1"), Text: "a member failed: no connection",
+		Coordinator: sampleHead.Session, Attempt: 1, Token: 13, CompletedEpoch: 11, Result: []byte("v1"), Text: "a member failed: no connection",
 		Members: []ProcessMember{sampleMember}}},
 	{KindProcessMessage, &ProcessMessage{Session: sampleHead.Session, Name: []byte("work-queue"), Kind: MessageRequest, From: sampleHead.Session + 1, Epoch: 12,
 		Number: 300, Low: 298, Payload: []byte("lock")}},
 	{KindProcessState, &ProcessState{First: true, Last: true, Exists: true, Status: sampleProcess}},
-	{KindProcessChanges, &ProcessChanges{Revision: 70_002, Wall: 1_700_000_000_000, Changes: []ProcessChange{{Kind: ProcessRoundEnd, Phase: PhaseWaiting,
+	{KindProcessChanges, &ProcessChanges{Revision: 70_002, Wall: 1_700_000_000_000, Changes: []ProcessChange{{Kind: ProcessRoundEnded, Phase: PhaseWaiting,
 		Outcome: RoundFailed, Epoch: 12, Topology: 9, Session: sampleHead.Session, Text: "a member failed: no connection"}}}},
 
 	{KindPong, &Empty{}},
@@ -221,31 +221,33 @@ var messages = []entry{
 	{KindTakenOver, &TakenOver{Session: sampleHead.Session, Epoch: 3}},
 	{KindAcquireResult, &AcquireResult{Session: sampleHead.Session, Seq: 300, Status: StatusAborted, State: NotAcquired, OrderID: 41, Message: "the semaphore was deleted"}},
 	{KindLeaseLost, &LeaseLost{Session: sampleHead.Session, Name: []byte("slots"), OrderID: 41, Message: "the semaphore was deleted by force"}},
-	{KindFired, &Fired{Session: sampleHead.Session, WatchID: 9, OwnersChanged: true}},
+	{KindWatchFired, &WatchFired{Session: sampleHead.Session, WatchID: 9, OwnersChanged: true}},
 	{KindSnapshot, &Snapshot{Index: 70_001, First: true, Last: true, Semaphores: []SnapshotItem{{Name: []byte("leader"), Limit: Forever, Ephemeral: true,
 		Version: 1, Data: []byte("v1"), Owners: []Owner{sampleOwner}}}, Runs: []SnapshotRun{{Count: 2048}, {Count: 2048, Epoch: 3}}}},
-	{KindDelta, &Delta{Node: 2, Name: []byte("leader"), Index: 70_002, Changes: []Change{
+	{KindDelta, &Delta{Node: 2, Name: []byte("leader"), Index: 70_002, Changes: []SemaphoreChange{
 		{Kind: ChangeOwnerRemoved, Owner: Owner{OrderID: 41, Session: sampleHead.Session}},
 		{Kind: ChangeOwnerAdded, Owner: sampleOwner}}}},
 	{KindStreamCut, &StreamCut{Status: StatusOverloaded, Message: "the reader is too slow; open the stream again"}},
 	{KindDetached, &Detached{Session: sampleHead.Session, Epoch: 3}},
 	{KindTrackStatus, &sampleTrackStatus},
-	{KindTrackChange, &TrackChange{Revision: 70_002, Events: []TrackEvent{{Kind: TrackEventTarget, Reason: ReasonAdvance, State: StateConverging, Share: true,
+	{KindTrackEvents, &TrackEvents{Revision: 70_002, Events: []TrackEvent{{Kind: TrackEventTarget, Reason: ReasonAdvance, State: StateConverging, Share: true,
 		Location: "SAS", Instance: "sas-1.example", Gate: "smoke", Version: 42, From: 41, Generation: 7, Until: 90_000, Attempt: 2, Log: 88_000,
 		Wall: 1_700_000_000_000, Text: "all 3 leaders have the version; the next one is from the source"}}}},
 }
 
 // others are messages that belong to no single kind: the body of a failed reply, and a config by itself.
-var others = []entry{
+var extraMessages = []messageCase{
 	{KindReply, &Failure{Message: "semaphore slots does not exist; create it first", Master: 3, Term: 7}},
 	{0, &sampleNode.Config},
 }
 
 // every is all of them.
-func every() []entry { return append(append([]entry(nil), messages...), others...) }
+func allMessages() []messageCase {
+	return append(append([]messageCase(nil), messages...), extraMessages...)
+}
 
 // filled is a message with every field, at every depth, set to something large; lists have two items.
-func filled(e entry) Message {
+func filled(e messageCase) Message {
 	m := e.fresh()
 	fill(reflect.ValueOf(m).Elem())
 	return m

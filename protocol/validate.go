@@ -3,8 +3,8 @@ package protocol
 import "unicode/utf8"
 
 // Validator is implemented by every request. Validate checks what needs no state: lengths and ranges of the arguments, in the order the
-// specification gives. An error is a *Error, StatusBadRequest unless said otherwise, with a sentence that says what to do. The server's door and its
-// state machine both call it, so that no path around the door applies what the specification forbids.
+// specification gives. An error is a *Error, StatusBadRequest unless said otherwise, with a sentence that says what to do. The server's listener and its
+// state machine both call it, so that no path around the listener applies what the specification forbids.
 type Validator interface {
 	Validate() error
 }
@@ -24,7 +24,7 @@ func (m *Hello) Validate() error {
 func (m *Empty) Validate() error { return nil }
 
 // Validate refuses an empty ticket, and checks the description.
-func (m *Present) Validate() error {
+func (m *PresentTicket) Validate() error {
 	if len(m.Ticket) == 0 {
 		return Errorf(StatusBadRequest, "ticket is empty; give the one that the start or attach of the session answered")
 	}

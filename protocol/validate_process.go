@@ -123,7 +123,7 @@ func (m *ProcessComplete) Validate() error {
 }
 
 // Validate checks name and reason.
-func (m *ProcessForce) Validate() error {
+func (m *ProcessForceRound) Validate() error {
 	if err := ValidateProcessName(m.Name); err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func validateTrackInstance(id string, incarnation uint64) error {
 	return nil
 }
 
-func validateRole(r InstanceRole) error {
+func validateRole(r TrackInstanceRole) error {
 	if r != InstanceFollower && r != InstanceLeader {
 		return Errorf(StatusBadRequest, "role is %d; it must be 1 (follower) or 2 (leader)", r)
 	}
@@ -218,7 +218,7 @@ func (m *TrackReport) Validate() error {
 }
 
 // Validate checks name, id, incarnation and role.
-func (m *TrackRole) Validate() error {
+func (m *TrackSetRole) Validate() error {
 	if err := validateTrack(m.Name, &m.Head); err != nil {
 		return err
 	}
@@ -293,7 +293,7 @@ func (m *TrackAdvance) Validate() error {
 }
 
 // Validate checks names, outcome and text.
-func (m *TrackGate) Validate() error {
+func (m *TrackGateReport) Validate() error {
 	if err := validateTrack(m.Name, &m.Head); err != nil {
 		return err
 	}

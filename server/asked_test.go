@@ -21,7 +21,7 @@ func TestAsked(t *testing.T) {
 	session := boss.session(node, 1)
 	boss.must(protocol.KindCreate, boss.bucket(node, "taken"), &protocol.Create{Head: boss.head(session.Session), Name: []byte("taken"), Limit: 1}, nil)
 	boss.must(protocol.KindDelete, boss.bucket(node, "taken"), &protocol.Delete{Head: boss.head(session.Session), Name: []byte("taken"), Force: true}, nil)
-	if err := root.Cluster(t.Context(), protocol.MethodAuthTurn, map[string]any{"on": true, "Secret": "of-somebody-who-wrote-it-large"}, nil); err != nil {
+	if err := root.Cluster(t.Context(), protocol.MethodAuthSwitch, map[string]any{"on": true, "Secret": "of-somebody-who-wrote-it-large"}, nil); err != nil {
 		t.Log(err) // it is on
 	}
 	text := audited(t, s, file,

@@ -133,7 +133,7 @@ func TestAuth(t *testing.T) {
 		{protocol.KindCluster, &protocol.Cluster{Method: protocol.MethodAuth, Body: []byte("{}")}},
 		{protocol.KindCluster, &protocol.Cluster{Method: protocol.MethodTokenCreate, Body: []byte(`{"identity":"admin"}`)}},
 		{protocol.KindCluster, &protocol.Cluster{Method: protocol.MethodGrant, Body: []byte(`{"path":"/","identity":"alice","right":"admin"}`)}},
-		{protocol.KindCluster, &protocol.Cluster{Method: protocol.MethodAuthTurn, Body: []byte(`{"on":false}`)}},
+		{protocol.KindCluster, &protocol.Cluster{Method: protocol.MethodAuthSwitch, Body: []byte(`{"on":false}`)}},
 	} {
 		alice.fails(protocol.StatusForbidden, x.kind, 0, x.m)
 	}
@@ -181,7 +181,7 @@ func TestAuth(t *testing.T) {
 	}
 	// Secrets are nowhere but with who was given them.
 	var state protocol.AuthState
-	if err := root.Cluster(t.Context(), protocol.MethodAuth, nil, &state); err != nil || !state.On || len(state.Tokens) != 2 || len(state.Rights) != 2 {
+	if err := root.Cluster(t.Context(), protocol.MethodAuth, nil, &state); err != nil || !state.Enabled || len(state.Tokens) != 2 || len(state.Rights) != 2 {
 		t.Errorf("%+v, %v", state, err)
 	}
 	for _, x := range state.Tokens {
@@ -203,15 +203,15 @@ func TestAuthTurnedOn(t *testing.T) {
 	alice := as(t, s, secret)
 	session := alice.session(alice.node(), 1)
 	var token protocol.AuthToken
-	if err := anybody.Cluster(t.Context(), protocol.MethodAuthTurn, protocol.AuthTurnRequest{On: true}, nil); !errors.Is(err, protocol.StatusPreconditionFailed) {
+	if err := anybody.Cluster(t.Context(), protocol.MethodAuthSwitch, protocol.AuthSwitchRequest{Enabled: true}, nil); !errors.Is(err, protocol.StatusPreconditionFailed) {
 		t.Fatalf("on without an administrator: %v", err)
 	}
 	for _, secret := range []string{rootSecret[:15], strings.Repeat("x", 1025)} {
-		if err := anybody.Cluster(t.Context(), protocol.MethodAuthTurn, protocol.AuthTurnRequest{On: true, Secret: secret}, nil); !errors.Is(err, protocol.StatusBadRequest) {
+		if err := anybody.Cluster(t.Context(), protocol.MethodAuthSwitch, protocol.AuthSwitchRequest{Enabled: true, Secret: secret}, nil); !errors.Is(err, protocol.StatusBadRequest) {
 			t.Fatalf("a secret of %d bytes: %v", len(secret), err)
 		}
 	}
-	if err := anybody.Cluster(t.Context(), protocol.MethodAuthTurn, protocol.AuthTurnRequest{On: true, Secret: rootSecret}, &token); err != nil || token.Secret != "" || token.Identity != "admin" {
+	if err := anybody.Cluster(t.Context(), protocol.MethodAuthSwitch, protocol.AuthSwitchRequest{Enabled: true, Secret: rootSecret}, &token); err != nil || token.Secret != "" || token.Identity != "admin" {
 		t.Fatalf("%+v, %v", token, err)
 	}
 	if g := open.closed(); g == nil || g.Status != protocol.StatusUnavailable {
@@ -233,7 +233,7 @@ func TestAuthTurnedOn(t *testing.T) {
 		t.Errorf("an anonymous acquire: %v", err)
 	}
 	// And off again: everybody may do everything.
-	if err := root.Cluster(t.Context(), protocol.MethodAuthTurn, protocol.AuthTurnRequest{}, nil); err != nil {
+	if err := root.Cluster(t.Context(), protocol.MethodAuthSwitch, protocol.AuthSwitchRequest{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "auth to be off", func() bool { _, err := guest.lock(guest.node(), g.Session, "y", 0); return err == nil })
@@ -266,7 +266,7 @@ func TestFirstAdministrator(t *testing.T) {
 		t.Errorf("after a restart, without credentials: %v", err)
 	}
 	root := operator(t, s, secret)
-	if err := root.Cluster(t.Context(), protocol.MethodAuthTurn, protocol.AuthTurnRequest{}, nil); err != nil {
+	if err := root.Cluster(t.Context(), protocol.MethodAuthSwitch, protocol.AuthSwitchRequest{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	_ = root.Close()
@@ -301,7 +301,7 @@ func TestOtherIdentity(t *testing.T) {
 		t.Errorf("acquire from another identity: %v", err)
 	}
 	mallory.fails(protocol.StatusBadSession, protocol.KindSessionStop, uint64(protocol.SessionBucket(r.Session)), &protocol.SessionStop{Session: r.Session})
-	mallory.fails(protocol.StatusBadSession, protocol.KindPresent, 0, &protocol.Present{Ticket: r.Ticket})
+	mallory.fails(protocol.StatusBadSession, protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: r.Ticket})
 	if _, err := alice.lock(node, r.Session, "x", 0); err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +334,7 @@ func TestEveryBitOfATicket(t *testing.T) {
 	r := c.session(c.node(), 1)
 	x := connect(t, s)
 	refused := func(what string, ticket []byte) {
-		if err := x.call(protocol.KindPresent, 0, &protocol.Present{Ticket: ticket}, nil); err == nil {
+		if err := x.call(protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: ticket}, nil); err == nil {
 			t.Fatalf("a ticket with %s was accepted", what)
 		}
 	}
@@ -347,7 +347,7 @@ func TestEveryBitOfATicket(t *testing.T) {
 		refused(fmt.Sprintf("%d bytes", n), r.Ticket[:n])
 	}
 	refused("a byte more", append(append([]byte(nil), r.Ticket...), 0))
-	x.must(protocol.KindPresent, 0, &protocol.Present{Ticket: r.Ticket}, nil)
+	x.must(protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: r.Ticket}, nil)
 }
 
 // TestCertificateIdentity: who shows a certificate and no token is who the certificate says.
@@ -367,7 +367,7 @@ func TestCertificateIdentity(t *testing.T) {
 			return "", err
 		}
 		defer c.Close()
-		var who protocol.AuthWho
+		var who protocol.AuthIdentity
 		err = c.Cluster(t.Context(), protocol.MethodWhoAmI, nil, &who)
 		return who.Identity, err
 	}

@@ -130,15 +130,15 @@ func TestUnknownAndMalformed(t *testing.T) {
 		}
 	}
 	requests := []protocol.Kind{
-		protocol.KindPresent, protocol.KindMap, protocol.KindNodeCreate, protocol.KindNodeAlter, protocol.KindNodeDescribe, protocol.KindNodeDrop,
+		protocol.KindPresentTicket, protocol.KindMap, protocol.KindNodeCreate, protocol.KindNodeAlter, protocol.KindNodeDescribe, protocol.KindNodeDrop,
 		protocol.KindNodeList, protocol.KindCluster, protocol.KindSessionStart, protocol.KindSessionAttach, protocol.KindSessionStop, protocol.KindSessionDescribe,
 		protocol.KindSessionList, protocol.KindSessionKill, protocol.KindForceRelease, protocol.KindCreate, protocol.KindUpdate, protocol.KindResize, protocol.KindDelete,
 		protocol.KindAcquire, protocol.KindRelease, protocol.KindDescribe, protocol.KindList, protocol.KindWatch, protocol.KindUnwatch,
-		protocol.KindProcessJoin, protocol.KindProcessLeave, protocol.KindProcessConfirm, protocol.KindProcessFail, protocol.KindProcessComplete, protocol.KindProcessForce,
+		protocol.KindProcessJoin, protocol.KindProcessLeave, protocol.KindProcessConfirm, protocol.KindProcessFail, protocol.KindProcessComplete, protocol.KindProcessForceRound,
 		protocol.KindProcessEvict, protocol.KindProcessAlter, protocol.KindProcessDescribe, protocol.KindProcessList, protocol.KindProcessSync, protocol.KindProcessRequest,
 		protocol.KindProcessReply, protocol.KindProcessWatch,
 		protocol.KindTrackCreate, protocol.KindTrackAlter, protocol.KindTrackDelete, protocol.KindTrackRegister, protocol.KindTrackUnregister, protocol.KindTrackPoll,
-		protocol.KindTrackReport, protocol.KindTrackRole, protocol.KindTrackPublish, protocol.KindTrackWithdraw, protocol.KindTrackAdmin, protocol.KindTrackGate,
+		protocol.KindTrackReport, protocol.KindTrackSetRole, protocol.KindTrackPublish, protocol.KindTrackWithdraw, protocol.KindTrackAdmin, protocol.KindTrackGateReport,
 		protocol.KindTrackAdvance, protocol.KindTrackDescribe, protocol.KindTrackHistory, protocol.KindTrackList, protocol.KindTrackWatch,
 	}
 	bodies := [][]byte{

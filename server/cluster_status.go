@@ -14,7 +14,7 @@ func clusterStatus(o governor.Observation) protocol.ClusterStatus {
 	s := o.State
 	out := protocol.ClusterStatus{
 		Health: governor.Assess(o),
-		ID:     s.Cluster(), Name: s.ClusterName(), Version: version3(s.ClusterVersion()), Revision: s.Revision(), MapVersion: s.MapVersion(), AskedOf: instanceName(s, o.Self),
+		ID:     s.Cluster(), Name: s.ClusterName(), Version: version3(s.ClusterVersion()), Revision: s.Revision(), MapVersion: s.MapVersion(), AnsweredBy: instanceName(s, o.Self),
 		Meta:        protocol.ClusterMeta{Leader: instanceName(s, o.Leader), Voters: []string{}, NonVoting: []string{}},
 		Tiers:       []protocol.ClusterTier{},
 		Replicasets: []protocol.ClusterReplicaset{},
@@ -40,7 +40,7 @@ func clusterStatus(o governor.Observation) protocol.ClusterStatus {
 	for _, i := range s.Instances() {
 		x := clusterInstance(s, &i)
 		if !i.Expelled() {
-			heard := !slices.ContainsFunc(out.Health.Unheard, func(u protocol.ClusterUnheard) bool { return u.Instance == i.Name })
+			heard := !slices.ContainsFunc(out.Health.Unreachable, func(u protocol.ClusterUnreachable) bool { return u.Instance == i.Name })
 			x.Reachable = &heard
 		}
 		out.Instances = append(out.Instances, x)

@@ -149,10 +149,10 @@ func (d *desk) reply(o *outbox, og *replica.Origin, e *shard.Event) {
 		d.messages.force = protocol.ForceReleaseReply{Released: e.Version}
 		m = &d.messages.force
 	case protocol.KindProcessJoin:
-		d.messages.joined = protocol.ProcessJoinReply{Order: e.OrderID, Topology: e.Version, Returned: e.Flag, Again: e.AlreadyMember}
+		d.messages.joined = protocol.ProcessJoinReply{Order: e.OrderID, Topology: e.Version, Returned: e.Flag, AlreadyMember: e.AlreadyMember}
 		m = &d.messages.joined
 	case protocol.KindProcessLeave:
-		d.messages.left = protocol.ProcessLeaveReply{Settled: e.Version}
+		d.messages.left = protocol.ProcessLeaveReply{CompletedEpoch: e.Version}
 		m = &d.messages.left
 	case protocol.KindTrackCreate, protocol.KindTrackAlter:
 		d.messages.trackRevision = protocol.TrackRevision{Revision: e.Version}

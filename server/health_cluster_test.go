@@ -28,8 +28,8 @@ func TestHealthOfACluster(t *testing.T) {
 	for _, n := range k.names() {
 		k.eventually(n+" to be healthy", func() bool {
 			h := k.healthOf(n)
-			return h.State == protocol.HealthHealthy && h.Confirmed && h.AskedOf == n && len(h.Unheard) == 0 && len(h.NextLoss) == 0 && len(h.Problems) == 0 &&
-				h.Meta.Heard == 3 && h.Meta.Leader != "" && h.Replicasets[0].Copies == 3
+			return h.State == protocol.HealthHealthy && h.Confirmed && h.AnsweredBy == n && len(h.Unreachable) == 0 && len(h.NextLoss) == 0 && len(h.Problems) == 0 &&
+				h.Meta.Reachable == 3 && h.Meta.Leader != "" && h.Replicasets[0].Copies == 3
 		})
 	}
 
@@ -37,7 +37,7 @@ func TestHealthOfACluster(t *testing.T) {
 	for _, n := range k.names() {
 		k.eventually(n+" to miss c", func() bool {
 			h := k.healthOf(n)
-			return h.State == protocol.HealthDegraded && h.Confirmed && len(h.Unheard) == 1 && h.Unheard[0].Instance == "c" && h.Unheard[0].ForMS > 0 &&
+			return h.State == protocol.HealthDegraded && h.Confirmed && len(h.Unreachable) == 1 && h.Unreachable[0].Instance == "c" && h.Unreachable[0].ForMS > 0 &&
 				len(h.NextLoss) == 2 && h.NextLoss[0].Meta && len(h.NextLoss[0].Shards) == len(h.Shards) && h.Replicasets[0].Copies == 2
 		})
 	}
@@ -46,7 +46,7 @@ func TestHealthOfACluster(t *testing.T) {
 		if err := connect(t, k.server("a")).ask(protocol.MethodPlan, "", &plan); err != nil {
 			t.Fatal(err)
 		}
-		return len(plan.Steps) == 0 && len(plan.Waits) == 1 && plan.Waits[0].Kind == protocol.WaitOutside && strings.Contains(plan.Waits[0].Why, "start it, or expel it")
+		return len(plan.Steps) == 0 && len(plan.Waits) == 1 && plan.Waits[0].Kind == protocol.WaitExternal && strings.Contains(plan.Waits[0].Why, "start it, or expel it")
 	})
 	metrics := func(name, line string) bool { return strings.Contains(scrape(k.server(name)), line+"\n") }
 	if !metrics("a", `signalbox_replicaset_missing_copies{replicaset="default_1"} 1`) || !metrics("b", `signalbox_cluster_health{state="degraded"} 1`) {
@@ -57,9 +57,9 @@ func TestHealthOfACluster(t *testing.T) {
 	var h protocol.ClusterHealth
 	k.eventually("a to see that it is alone", func() bool {
 		h = k.healthOf("a")
-		return h.State == protocol.HealthBroken && !h.Confirmed && len(h.Unheard) == 2
+		return h.State == protocol.HealthBroken && !h.Confirmed && len(h.Unreachable) == 2
 	})
-	if h.Meta.Majority || h.Meta.Leader != "" || h.AgeMS == 0 || h.Meta.Heard != 1 || !strings.Contains(h.Problems[0], "the meta shard has no majority: 1 of 3 voters is heard") {
+	if h.Meta.Majority || h.Meta.Leader != "" || h.AgeMS == 0 || h.Meta.Reachable != 1 || !strings.Contains(h.Problems[0], "the meta shard has no majority: 1 of 3 voters is heard") {
 		t.Errorf("a alone says %+v", h)
 	}
 	for _, x := range h.Shards {
@@ -130,7 +130,7 @@ func TestHealthOfFailureDomains(t *testing.T) {
 	for _, n := range k.names() {
 		k.eventually(n+" to see two of three in DC=2", func() bool {
 			h = k.healthOf(n)
-			return h.State == protocol.HealthDegraded && len(h.Problems) == 1 && len(h.Unheard) == 0 && len(h.NextLoss) == 1 && h.Replicasets[0].Copies == 3 && len(h.NextLoss[0].Shards) == len(h.Shards)
+			return h.State == protocol.HealthDegraded && len(h.Problems) == 1 && len(h.Unreachable) == 0 && len(h.NextLoss) == 1 && h.Replicasets[0].Copies == 3 && len(h.NextLoss[0].Shards) == len(h.Shards)
 		})
 		if l := h.NextLoss[0]; l.Domain != "DC=2" || strings.Join(l.Instances, " ") != "b c" || !l.Meta ||
 			!strings.Contains(h.Problems[0], "would not survive the loss of failure domain DC=2: 2 of 3 voters are there") ||
@@ -139,7 +139,7 @@ func TestHealthOfFailureDomains(t *testing.T) {
 		}
 	}
 	for i := range h.Shards {
-		if g := &h.Shards[i]; !g.AtRisk() || g.MayLose != g.Promised {
+		if g := &h.Shards[i]; !g.AtRisk() || g.FaultTolerance != g.ConfiguredTolerance {
 			t.Errorf("a shard is shown as %+v", g)
 		}
 	}
@@ -148,7 +148,7 @@ func TestHealthOfFailureDomains(t *testing.T) {
 		if err := connect(t, k.server("b")).ask(protocol.MethodPlan, "", &plan); err != nil {
 			t.Fatal(err)
 		}
-		return len(plan.Steps) == 0 && len(plan.Waits) == 1 && plan.Waits[0].Kind == protocol.WaitOutside
+		return len(plan.Steps) == 0 && len(plan.Waits) == 1 && plan.Waits[0].Kind == protocol.WaitExternal
 	})
 	if w := plan.Waits[0]; w.What != "replicaset default_1 to survive the loss of DC=2" || !strings.Contains(w.Why, "(b, c); start an instance outside DC=2") ||
 		plan.Health.State != protocol.HealthDegraded {

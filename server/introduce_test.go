@@ -51,7 +51,7 @@ func TestIntroductionByTicket(t *testing.T) {
 	home, c := connect(t, s), connect(t, s)
 	node := home.node()
 	r := home.session(node, 1)
-	c.must(protocol.KindPresent, 0, &protocol.Present{Ticket: r.Ticket, Description: "raw"}, nil)
+	c.must(protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: r.Ticket, Description: "raw"}, nil)
 	for _, id := range s.shardIDs() {
 		name := c.nameIn(node, id, "")
 		if _, err := c.lock(node, r.Session, name, 0); err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	tallyKinds    = protocol.Kinds
+	tallyKinds    = protocol.NumKinds
 	tallyStatuses = 16
 )
 

@@ -64,7 +64,7 @@ func (m *serverMetrics) writeHealth(w io.Writer) {
 	}
 	fmt.Fprintf(w, "signalbox_groups_stopped %d\n", stopped)
 	fmt.Fprintf(w, "signalbox_groups_at_risk %d\n", thin)
-	fmt.Fprintf(w, "signalbox_instances_unheard %d\n", len(h.Unheard))
+	fmt.Fprintf(w, "signalbox_instances_unheard %d\n", len(h.Unreachable))
 	for _, c := range h.Replicasets {
 		missing := 0
 		if c.Buckets > 0 {

@@ -45,7 +45,7 @@ func (p *processes) count(rep *replica.Shard, changes []shard.ProcessChange) {
 // measure takes how long a round lasted, in log time.
 func (p *processes) measure(rep *replica.Shard, x *shard.ProcessChange) {
 	var (
-		e  process.Ended
+		e  process.HistoryRound
 		ok bool
 	)
 	rep.View(func(m *shard.Machine) {
@@ -57,7 +57,7 @@ func (p *processes) measure(rep *replica.Shard, x *shard.ProcessChange) {
 		return // it is gone, or another one ended in the same entry
 	}
 	m := p.desk.srv.metrics
-	m.roundSeconds.Update(float64(e.Lasted) / 1000)
+	m.roundSeconds.Update(float64(e.Duration) / 1000)
 	if e.Prepared > 0 {
 		m.prepareSeconds.Update(float64(e.Prepared) / 1000)
 	}
@@ -132,7 +132,7 @@ func (m *serverMetrics) writeProcesses(w io.Writer) {
 			{"signalbox_process_returns_total", p.counted.returned.Load()},
 			{"signalbox_process_undelivered_total", p.counted.full.Load()},
 			{"signalbox_process_requests_total", mail.Requests},
-			{"signalbox_process_requests_repeated_total", mail.Repeated + mail.Again},
+			{"signalbox_process_requests_repeated_total", mail.Repeated + mail.Redelivered},
 			{"signalbox_process_requests_overflowed_total", mail.Overflows},
 			{"signalbox_process_messages_stale_total", mail.Stale},
 			{"signalbox_process_replies_total", mail.Replies},

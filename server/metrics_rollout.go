@@ -76,7 +76,7 @@ func (m *serverMetrics) writeRollouts(w io.Writer) {
 	fmt.Fprintf(w, "signalbox_rollout_series_cut %d\n", isCut)
 }
 
-func writeLocation(w io.Writer, labels string, l *protocol.LocationStatus, clock, lag uint64) {
+func writeLocation(w io.Writer, labels string, l *protocol.TrackLocationStatus, clock, lag uint64) {
 	seconds := func(ms uint64) float64 { return float64(ms) / 1000 }
 	since := func(at uint64) float64 {
 		if at == 0 {

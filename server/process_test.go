@@ -159,14 +159,14 @@ func TestProcessRounds(t *testing.T) {
 		}
 	}
 
-	if r := a.join("one"); r.Order != 1 || r.Returned || r.Again {
+	if r := a.join("one"); r.Order != 1 || r.Returned || r.AlreadyMember {
 		t.Fatalf("join is answered %+v", r)
 	}
 	if x := changes(protocol.ProcessJoined); x.Session != a.session || x.Text != "one" {
 		t.Fatalf("watch says %+v", x)
 	}
 	first := settle(t, 1, "alone", a)
-	if x := changes(protocol.ProcessRoundEnd); x.Epoch != first || x.Outcome != protocol.RoundCompleted {
+	if x := changes(protocol.ProcessRoundEnded); x.Epoch != first || x.Outcome != protocol.RoundCompleted {
 		t.Fatalf("watch says %+v", x)
 	}
 	b.join("two")
@@ -225,8 +225,8 @@ func TestProcessRounds(t *testing.T) {
 	// Reads.
 	for _, consistency := range []protocol.Consistency{protocol.Strict, protocol.Relaxed, protocol.ConsistencyDefault} {
 		r := a.status(consistency)
-		if r.Phase != protocol.PhaseCompleted || r.Epoch != epoch || r.NumMembers != 2 || len(r.Members) != 2 || len(r.History) != 2 || r.Tally.Completed != 2 ||
-			r.Coordinator != a.session || r.Members[1].Standing != protocol.StandingCompleted {
+		if r.Phase != protocol.PhaseCompleted || r.Epoch != epoch || r.NumMembers != 2 || len(r.Members) != 2 || len(r.History) != 2 || r.Counters.Completed != 2 ||
+			r.Coordinator != a.session || r.Members[1].Status != protocol.MemberCompleted {
 			t.Fatalf("description is %+v", r)
 		}
 		var list protocol.ProcessListReply
@@ -239,7 +239,7 @@ func TestProcessRounds(t *testing.T) {
 	a.fails(protocol.StatusNotFound, protocol.KindProcessDescribe, uint64(protocol.ProcessBucket(a.node, []byte("none"), 16)), &protocol.ProcessDescribe{Node: a.node, Name: []byte("none")})
 
 	// Operators.
-	a.must(protocol.KindProcessForce, a.at(), &protocol.ProcessForce{Node: a.node, Name: []byte("queue"), Text: "why not"}, nil)
+	a.must(protocol.KindProcessForceRound, a.at(), &protocol.ProcessForceRound{Node: a.node, Name: []byte("queue"), Text: "why not"}, nil)
 	epoch = settle(t, epoch+1, "forced", a, b)
 	a.must(protocol.KindProcessAlter, a.at(), &protocol.ProcessAlter{Node: a.node, Name: []byte("queue"), Options: protocol.ProcessOptions{BackoffMin: 20}}, nil)
 	changes(protocol.ProcessAltered)
@@ -247,7 +247,7 @@ func TestProcessRounds(t *testing.T) {
 		t.Fatalf("options are %+v", r.Options)
 	}
 	a.must(protocol.KindProcessEvict, a.at(), &protocol.ProcessEvict{Node: a.node, Name: []byte("queue"), Session: b.session, Text: "slow"}, nil)
-	if m := b.round(protocol.RoundRemoved, 0); m.Removal != protocol.RemovedByOperator || m.Settled != epoch || m.Text == "" {
+	if m := b.round(protocol.RoundRemoved, 0); m.Removal != protocol.RemovedByOperator || m.CompletedEpoch != epoch || m.Text == "" {
 		t.Fatalf("removal is %+v", m)
 	}
 	if x := changes(protocol.ProcessLeft); x.Session != b.session {
@@ -255,7 +255,7 @@ func TestProcessRounds(t *testing.T) {
 	}
 	epoch = settle(t, epoch+1, "alone again", a)
 	none := uint64(protocol.ProcessBucket(a.node, []byte("none"), 16))
-	a.fails(protocol.StatusNotFound, protocol.KindProcessForce, none, &protocol.ProcessForce{Node: a.node, Name: []byte("none")})
+	a.fails(protocol.StatusNotFound, protocol.KindProcessForceRound, none, &protocol.ProcessForceRound{Node: a.node, Name: []byte("none")})
 
 	// A stream that opens late starts with what there is, and one that is closed says nothing.
 	late := watcher.send(protocol.KindProcessWatch, a.at(), &protocol.ProcessWatch{Node: a.node, Name: []byte("queue")})
@@ -268,7 +268,7 @@ func TestProcessRounds(t *testing.T) {
 	}
 	watcher.must(protocol.KindUnwatch, 0, &protocol.Unwatch{WatchID: late}, nil)
 	watcher.fails(protocol.StatusBadRequest, protocol.KindProcessWatch, a.at(), &protocol.ProcessWatch{Node: a.node, Name: []byte("a--b")})
-	if r := a.leave(); r.Settled != epoch {
+	if r := a.leave(); r.CompletedEpoch != epoch {
 		t.Fatalf("leave is answered %+v", r)
 	}
 	if x := changes(protocol.ProcessLeft); x.Session != a.session {
@@ -341,7 +341,7 @@ func TestProcessBadInput(t *testing.T) {
 			t.Errorf("%s: %v, want %v", what, err, c.want)
 		}
 	}
-	p.fails(protocol.StatusWrongShard, protocol.KindProcessForce, 1<<40, &protocol.ProcessForce{Node: p.node, Name: name})
+	p.fails(protocol.StatusWrongShard, protocol.KindProcessForceRound, 1<<40, &protocol.ProcessForceRound{Node: p.node, Name: name})
 	p.fails(protocol.StatusWrongShard, protocol.KindProcessSync, 1<<40, &protocol.ProcessSync{Session: p.session, Name: name})
 	p.fails(protocol.StatusNotFound, protocol.KindProcessWatch, uint64(protocol.ProcessBucket(999, name, s.cfg.Buckets)), &protocol.ProcessWatch{Node: 999, Name: name})
 	var list protocol.ProcessListReply
@@ -382,9 +382,9 @@ func TestProcessOldEpoch(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := b.letter()
-	a.must(protocol.KindProcessForce, a.at(), &protocol.ProcessForce{Node: a.node, Name: name}, nil)
+	a.must(protocol.KindProcessForceRound, a.at(), &protocol.ProcessForceRound{Node: a.node, Name: name}, nil)
 	epoch := a.round(protocol.RoundPrepare, old+1).Epoch
-	if m := b.round(protocol.RoundPrepare, old+1); m.Epoch != epoch || m.Settled >= old {
+	if m := b.round(protocol.RoundPrepare, old+1); m.Epoch != epoch || m.CompletedEpoch >= old {
 		t.Fatalf("the next round is %+v, that of the other has epoch %d", m, epoch)
 	}
 	for what, err := range map[string]error{
@@ -401,7 +401,7 @@ func TestProcessOldEpoch(t *testing.T) {
 			t.Errorf("%s: %v, want ABORTED", what, err)
 		}
 	}
-	if r := a.status(protocol.Strict); r.Epoch != epoch || r.Phase != protocol.PhasePreparing || len(r.Members) != 2 || r.Members[0].Standing != protocol.StandingPreparing {
+	if r := a.status(protocol.Strict); r.Epoch != epoch || r.Phase != protocol.PhasePreparing || len(r.Members) != 2 || r.Members[0].Status != protocol.MemberPreparing {
 		t.Errorf("the round is %+v", r)
 	}
 }
@@ -542,7 +542,7 @@ func TestProcessAudit(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit")
 	s := start(t, func(c *Config) { c.Audit = file })
 	a, b, _ := pair(t, s)
-	a.must(protocol.KindProcessForce, a.at(), &protocol.ProcessForce{Node: a.node, Name: []byte("queue"), Text: "new hosts"}, nil)
+	a.must(protocol.KindProcessForceRound, a.at(), &protocol.ProcessForceRound{Node: a.node, Name: []byte("queue"), Text: "new hosts"}, nil)
 	a.must(protocol.KindProcessEvict, a.at(), &protocol.ProcessEvict{Node: a.node, Name: []byte("queue"), Session: b.session, Text: "sick"}, nil)
 	a.must(protocol.KindProcessAlter, a.at(), &protocol.ProcessAlter{Node: a.node, Name: []byte("queue")}, nil)
 	audited(t, s, file,
@@ -564,7 +564,7 @@ func TestProcessRights(t *testing.T) {
 		return p.call(protocol.KindProcessJoin, p.at(), &protocol.ProcessJoin{Head: p.head(p.session), Name: name}, nil)
 	}
 	force := func() error {
-		return p.call(protocol.KindProcessForce, p.at(), &protocol.ProcessForce{Node: p.node, Name: name}, nil)
+		return p.call(protocol.KindProcessForceRound, p.at(), &protocol.ProcessForceRound{Node: p.node, Name: name}, nil)
 	}
 	describe := func() error {
 		return p.call(protocol.KindProcessDescribe, p.at(), &protocol.ProcessDescribe{Node: p.node, Name: name}, nil)
@@ -598,8 +598,8 @@ func TestRoundWriter(t *testing.T) {
 	var w roundWriter
 	lists := [][]process.Member{{{Session: 1, Order: 1, Key: "a", Data: []byte("x")}, {Session: 2, Order: 3, Identity: "me", Weight: 7}}, nil, {{Session: 2, Order: 3}}, {{Session: 5, Order: 4}}}
 	for i, k := range []int{1, 0, 0, 2, 3, 1, 3, 0} {
-		e := &shard.Event{Session: uint64(10 + i), Name: []byte("p"), Process: &process.Event{
-			Kind: process.EventPrepare, Epoch: uint64(i + 1), Coordinator: 1, Token: uint64(i + 1), Settled: 9, Members: lists[k], Result: []byte("r"), Text: "t",
+		e := &shard.Event{Session: uint64(10 + i), Name: []byte("p"), Process: &process.MemberEvent{
+			Kind: process.EventPrepare, Epoch: uint64(i + 1), Coordinator: 1, Token: uint64(i + 1), CompletedEpoch: 9, Members: lists[k], Result: []byte("r"), Text: "t",
 		}}
 		w.take(e)
 		var want protocol.ProcessRound
@@ -620,7 +620,7 @@ func BenchmarkRoundToThousand(b *testing.B) {
 	for i := range list {
 		list[i] = process.Member{Session: 1<<40 + uint64(i), Order: uint64(i), Identity: "anonymous", Data: []byte("host-123:8080")}
 	}
-	e := &shard.Event{Name: []byte("queue"), Process: &process.Event{Kind: process.EventPrepare, Epoch: 7, Members: list}}
+	e := &shard.Event{Name: []byte("queue"), Process: &process.MemberEvent{Kind: process.EventPrepare, Epoch: 7, Members: list}}
 	buf := make([]byte, 0, 1<<20)
 	for b.Loop() {
 		for i := range list {

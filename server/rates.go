@@ -20,7 +20,7 @@ const (
 )
 
 // charges by kind. Pings, hellos, tickets, maps, paths of nodes, unwatches and what operators do to others' sessions are chargeNone.
-var charges = [protocol.Kinds]charge{
+var charges = [protocol.NumKinds]charge{
 	protocol.KindSessionAttach: chargeAlways, protocol.KindSessionStop: chargeAlways, protocol.KindRelease: chargeAlways,
 	protocol.KindProcessLeave: chargeAlways, protocol.KindProcessConfirm: chargeAlways, protocol.KindProcessFail: chargeAlways,
 	protocol.KindProcessComplete: chargeAlways, protocol.KindProcessSync: chargeAlways, protocol.KindProcessReply: chargeAlways,
@@ -32,8 +32,8 @@ var charges = [protocol.Kinds]charge{
 	protocol.KindProcessJoin: chargeAsk, protocol.KindProcessRequest: chargeAsk, protocol.KindProcessDescribe: chargeAsk, protocol.KindProcessList: chargeAsk,
 	protocol.KindProcessWatch: chargeAsk,
 	protocol.KindTrackCreate:  chargeAsk, protocol.KindTrackAlter: chargeAsk, protocol.KindTrackDelete: chargeAsk, protocol.KindTrackRegister: chargeAsk,
-	protocol.KindTrackPoll: chargeAsk, protocol.KindTrackReport: chargeAsk, protocol.KindTrackRole: chargeAsk, protocol.KindTrackPublish: chargeAsk,
-	protocol.KindTrackWithdraw: chargeAsk, protocol.KindTrackAdmin: chargeAsk, protocol.KindTrackGate: chargeAsk, protocol.KindTrackDescribe: chargeAsk,
+	protocol.KindTrackPoll: chargeAsk, protocol.KindTrackReport: chargeAsk, protocol.KindTrackSetRole: chargeAsk, protocol.KindTrackPublish: chargeAsk,
+	protocol.KindTrackWithdraw: chargeAsk, protocol.KindTrackAdmin: chargeAsk, protocol.KindTrackGateReport: chargeAsk, protocol.KindTrackDescribe: chargeAsk,
 	protocol.KindTrackHistory: chargeAsk, protocol.KindTrackList: chargeAsk, protocol.KindTrackWatch: chargeAsk, protocol.KindTrackAdvance: chargeAsk,
 }
 

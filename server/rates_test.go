@@ -138,7 +138,7 @@ func TestCharges(t *testing.T) {
 		want[name] = chargeNone
 	}
 	known := 0
-	for kind := range protocol.Kind(protocol.Kinds) {
+	for kind := range protocol.Kind(protocol.NumKinds) {
 		name := kind.String()
 		if strings.Trim(name, "0123456789") == "kind " || strings.HasPrefix(name, "kind") || name == "" {
 			continue // no message

@@ -10,7 +10,7 @@ import (
 
 // scratch is memory for decoding requests: one of each kind that is decoded at the door.
 type scratch struct {
-	present protocol.Present
+	present protocol.PresentTicket
 	start   protocol.SessionStart
 	attach  protocol.SessionAttach
 	stop    protocol.SessionStop
@@ -68,7 +68,7 @@ func (c *conn) request(p *pass, h protocol.Header) {
 		return
 	}
 	switch h.Kind {
-	case protocol.KindPresent:
+	case protocol.KindPresentTicket:
 		c.present(p, h)
 	case protocol.KindMap:
 		c.clusterMap(p, h)
@@ -97,14 +97,14 @@ func (c *conn) request(p *pass, h protocol.Header) {
 	case protocol.KindProcessJoin, protocol.KindProcessLeave, protocol.KindProcessConfirm, protocol.KindProcessFail, protocol.KindProcessComplete,
 		protocol.KindProcessSync, protocol.KindProcessRequest, protocol.KindProcessReply:
 		c.member(p, h)
-	case protocol.KindProcessForce, protocol.KindProcessEvict, protocol.KindProcessAlter:
+	case protocol.KindProcessForceRound, protocol.KindProcessEvict, protocol.KindProcessAlter:
 		c.operateProcess(p, h)
 	case protocol.KindProcessDescribe, protocol.KindProcessList:
 		c.read(p, h)
 	case protocol.KindProcessWatch:
 		c.watchProcess(p, h)
 	case protocol.KindTrackCreate, protocol.KindTrackAlter, protocol.KindTrackDelete, protocol.KindTrackRegister, protocol.KindTrackUnregister, protocol.KindTrackPoll,
-		protocol.KindTrackReport, protocol.KindTrackRole, protocol.KindTrackPublish, protocol.KindTrackWithdraw, protocol.KindTrackAdmin, protocol.KindTrackGate,
+		protocol.KindTrackReport, protocol.KindTrackSetRole, protocol.KindTrackPublish, protocol.KindTrackWithdraw, protocol.KindTrackAdmin, protocol.KindTrackGateReport,
 		protocol.KindTrackAdvance:
 		c.rollout(p, h)
 	case protocol.KindTrackDescribe, protocol.KindTrackHistory, protocol.KindTrackList:

@@ -38,11 +38,11 @@ type authDesk struct {
 func (d *authDesk) serve(ctx context.Context, method string, body []byte) (any, error) {
 	switch method {
 	case protocol.MethodWhoAmI:
-		return protocol.AuthWho{Identity: d.identity, On: d.State().AuthOn()}, nil
+		return protocol.AuthIdentity{Identity: d.identity, Enabled: d.State().AuthOn()}, nil
 	case protocol.MethodAuth:
 		return authState(d.State()), nil
-	case protocol.MethodAuthTurn:
-		return call(body, func(in protocol.AuthTurnRequest) (any, error) { return d.turn(ctx, in) })
+	case protocol.MethodAuthSwitch:
+		return call(body, func(in protocol.AuthSwitchRequest) (any, error) { return d.turn(ctx, in) })
 	case protocol.MethodTokenCreate:
 		return call(body, func(in protocol.AuthTokenRequest) (any, error) { return d.create(ctx, in) })
 	case protocol.MethodTokenRevoke:
@@ -62,10 +62,10 @@ func (d *authDesk) serve(ctx context.Context, method string, body []byte) (any, 
 }
 
 // turn turns auth on or off. On, it makes a first administrator if there is none.
-func (d *authDesk) turn(ctx context.Context, in protocol.AuthTurnRequest) (any, error) {
+func (d *authDesk) turn(ctx context.Context, in protocol.AuthSwitchRequest) (any, error) {
 	d.spare() // who turns it on hears of it
-	err := d.TurnAuth(ctx, in.On, meta.Token{})
-	if !in.On || in.Secret == "" || !errors.Is(err, protocol.StatusPreconditionFailed) {
+	err := d.TurnAuth(ctx, in.Enabled, meta.Token{})
+	if !in.Enabled || in.Secret == "" || !errors.Is(err, protocol.StatusPreconditionFailed) {
 		return protocol.AuthToken{}, err
 	}
 	if n := len(in.Secret); n < minSecretLen || n > maxTokenLen {
@@ -154,7 +154,7 @@ func checkWord(what, s string) error {
 func authState(s *meta.State) protocol.AuthState {
 	tokens, _ := s.Tokens()
 	rights, _ := s.RightsList()
-	out := protocol.AuthState{On: s.AuthOn(), Tokens: []protocol.AuthToken{}, Rights: []protocol.AuthRight{}}
+	out := protocol.AuthState{Enabled: s.AuthOn(), Tokens: []protocol.AuthToken{}, Rights: []protocol.AuthRight{}}
 	for i := range tokens {
 		out.Tokens = append(out.Tokens, protocol.AuthToken{ID: tokens[i].ID, Identity: tokens[i].Identity, CreatedAtMS: tokens[i].CreatedAt})
 	}

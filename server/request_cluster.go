@@ -279,7 +279,7 @@ func (d *clusterDesk) plan(ctx context.Context) (any, error) {
 // planOf is the document of a plan.
 func (d *clusterDesk) planOf(o governor.Observation, e governor.Explanation) protocol.ClusterPlan {
 	plan := protocol.ClusterPlan{
-		AskedOf: instanceName(o.State, d.self), Leader: instanceName(o.State, o.Leader), Steps: append([]string{}, e.Next...), Waits: []protocol.ClusterWait{}, Health: governor.Assess(o),
+		AnsweredBy: instanceName(o.State, d.self), Leader: instanceName(o.State, o.Leader), Steps: append([]string{}, e.Next...), Waits: []protocol.ClusterWait{}, Health: governor.Assess(o),
 	}
 	for _, w := range e.Waits {
 		plan.Waits = append(plan.Waits, protocol.ClusterWait{What: w.What, Why: w.Why, Kind: w.Kind.String()})

@@ -39,10 +39,10 @@ func TestClusterMethods(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := status.Instances[0]
-	if len(status.Instances) != 1 || i.Name != "one" || i.Address != s.Addr() || i.Current != "Online" || !i.Settled() || i.Reachable == nil || !*i.Reachable || len(i.Leads) != 2 {
+	if len(status.Instances) != 1 || i.Name != "one" || i.Address != s.Addr() || i.Current != "Online" || !i.AtTarget() || i.Reachable == nil || !*i.Reachable || len(i.Leads) != 2 {
 		t.Errorf("instances are %+v", status.Instances)
 	}
-	if status.ID == "" || status.AskedOf != "one" || status.Meta.Leader != "one" || !reflect.DeepEqual(status.Meta.Voters, []string{"one"}) {
+	if status.ID == "" || status.AnsweredBy != "one" || status.Meta.Leader != "one" || !reflect.DeepEqual(status.Meta.Voters, []string{"one"}) {
 		t.Errorf("status is %+v", status)
 	}
 	if x := status.Shards; len(x) != 2 || x[0].Buckets+x[1].Buckets != 16 || x[0].Master != "one" || x[0].TargetMaster != "one" || !x[0].Ready {
@@ -181,17 +181,17 @@ func TestClusterStatus(t *testing.T) {
 		View: governor.View{State: threeInstances(t), Now: now, Health: map[uint64]governor.Health{1: {Heard: now}, 3: {Heard: now - time.Minute}}},
 		Self: 2, Leader: 1, Confirmed: true,
 	})
-	if got.Name != "demo" || got.Version != "0.3.0" || got.AskedOf != "b" || got.Meta.Leader != "a" {
+	if got.Name != "demo" || got.Version != "0.3.0" || got.AnsweredBy != "b" || got.Meta.Leader != "a" {
 		t.Errorf("status is %+v", got)
 	}
 	a, b, c := got.Instances[0], got.Instances[1], got.Instances[2]
-	if !a.Draining || !a.Settled() || *a.Reachable != true || a.Domain["DC"] != "MSK" || a.ChangedAt != 1000 {
+	if !a.Draining || !a.AtTarget() || *a.Reachable != true || a.Domain["DC"] != "MSK" || a.ChangedAt != 1000 {
 		t.Errorf("a is %+v", a)
 	}
-	if b.Settled() || b.Current != "Offline" || b.Target != "Online" || b.TargetIncarnation != 1 || b.Reason != "join" || !*b.Reachable || b.Replicaset != a.Replicaset {
+	if b.AtTarget() || b.Current != "Offline" || b.Target != "Online" || b.TargetIncarnation != 1 || b.Reason != "join" || !*b.Reachable || b.Replicaset != a.Replicaset {
 		t.Errorf("b is %+v", b)
 	}
-	if !c.Settled() || c.Target != "Offline" || *c.Reachable {
+	if !c.AtTarget() || c.Target != "Offline" || *c.Reachable {
 		t.Errorf("c is %+v", c)
 	}
 	want := []protocol.ClusterReplica{{Instance: "a", Replica: 1, Role: "voter", TargetRole: "voter"}, {Instance: "b", Replica: 2, Role: "none", TargetRole: "voter"}}
@@ -248,12 +248,12 @@ func TestPlanIsTheLeaders(t *testing.T) {
 		}
 		return p
 	}
-	if p := ask(); p.AskedOf != "a" {
+	if p := ask(); p.AnsweredBy != "a" {
 		t.Errorf("answered %+v", p)
 	}
 	says := func(p protocol.ClusterPlan, why string) {
 		t.Helper()
-		if p.AskedOf != "b" || p.Leader != "" || len(p.Steps) != 0 || p.Health.AskedOf != "b" {
+		if p.AnsweredBy != "b" || p.Leader != "" || len(p.Steps) != 0 || p.Health.AnsweredBy != "b" {
 			t.Errorf("answered %+v", p)
 		}
 		for _, w := range p.Waits {

@@ -19,7 +19,7 @@ type processScratch struct {
 	sync     protocol.ProcessSync
 	request  protocol.ProcessRequest
 	reply    protocol.ProcessReply
-	force    protocol.ProcessForce
+	force    protocol.ProcessForceRound
 	evict    protocol.ProcessEvict
 	alter    protocol.ProcessAlter
 	watch    protocol.ProcessWatch
@@ -100,7 +100,7 @@ func (c *conn) operateProcess(p *pass, h protocol.Header) {
 		x      = &p.msg.process
 	)
 	switch h.Kind {
-	case protocol.KindProcessForce:
+	case protocol.KindProcessForceRound:
 		ok, node, name = p.decode(c, h, &x.force), x.force.Node, x.force.Name
 		e.Title, e.Message, e.Severity = "ask_force_round", "a new round is asked for", audit.Low
 		fields = []audit.Field{{Key: "reason", Value: x.force.Text}}

@@ -16,11 +16,11 @@ type trackScratch struct {
 	register   protocol.TrackRegister
 	unregister protocol.TrackUnregister
 	report     protocol.TrackReport
-	role       protocol.TrackRole
+	role       protocol.TrackSetRole
 	publish    protocol.TrackPublish
 	withdraw   protocol.TrackWithdraw
 	admin      protocol.TrackAdmin
-	gate       protocol.TrackGate
+	gate       protocol.TrackGateReport
 	advance    protocol.TrackAdvance
 	watch      protocol.TrackWatch
 }
@@ -106,7 +106,7 @@ func (c *conn) trackRequest(p *pass, h protocol.Header) (q trackRequest, ok bool
 		m := &x.report
 		ok = p.decode(c, h, m)
 		q.session, q.name = m.Session, m.Name
-	case protocol.KindTrackRole:
+	case protocol.KindTrackSetRole:
 		m := &x.role
 		ok = p.decode(c, h, m)
 		q.session, q.name = m.Session, m.Name
@@ -148,7 +148,7 @@ func (c *conn) trackRequest(p *pass, h protocol.Header) (q trackRequest, ok bool
 				q.fields = append(q.fields, audit.Field{Key: "hard", Value: true})
 			}
 		}
-	case protocol.KindTrackGate:
+	case protocol.KindTrackGateReport:
 		m := &x.gate
 		if ok = p.decode(c, h, m); ok {
 			q.session, q.name, q.asked = m.Session, m.Name, "a gate's outcome is told"
@@ -165,7 +165,7 @@ func (c *conn) trackRequest(p *pass, h protocol.Header) (q trackRequest, ok bool
 func (c *conn) auditTrack(h protocol.Header, q *trackRequest, node uint64) {
 	path, _ := c.srv.nodePath(node)
 	name := string(q.name)
-	if h.Kind != protocol.KindTrackPublish && h.Kind != protocol.KindTrackGate {
+	if h.Kind != protocol.KindTrackPublish && h.Kind != protocol.KindTrackGateReport {
 		c.srv.log.Info("rollout change asked", "kind", h.Kind.String(), "node", path, "track", name, "identity", c.identity, "remote", c.remote)
 	}
 	e := audit.Event{Title: "ask_" + strings.TrimPrefix(h.Kind.String(), "track_") + "_rollout", Message: q.asked, Initiator: c.identity}

@@ -94,7 +94,7 @@ func TestRolloutServed(t *testing.T) {
 	}
 
 	v := k.publish("one")
-	if r := k.poll("sas-1", k.sas, 0, 0); r.Version != v || string(r.Payload) != "one" || r.Why != protocol.WhyTarget {
+	if r := k.poll("sas-1", k.sas, 0, 0); r.Version != v || string(r.Payload) != "one" || r.Status != protocol.PollTarget {
 		t.Fatalf("the first poll was answered %+v", r)
 	}
 	if r := k.poll("sas-1", k.sas, 1, v); r.State != protocol.StateConverged {
@@ -124,8 +124,8 @@ func TestRolloutServed(t *testing.T) {
 	seen := func(kind protocol.TrackEventKind, location string, reason protocol.TrackReason) {
 		t.Helper()
 		for {
-			var m protocol.TrackChange
-			watcher.event(protocol.KindTrackChange, &m)
+			var m protocol.TrackEvents
+			watcher.event(protocol.KindTrackEvents, &m)
 			for _, e := range m.Events {
 				if e.Kind == kind && e.Location == location && e.Reason == reason {
 					return
@@ -138,14 +138,14 @@ func TestRolloutServed(t *testing.T) {
 	seen(protocol.TrackEventTarget, "MAN", protocol.ReasonInitial)
 
 	// Operators, and the rest.
-	k.must(protocol.KindTrackRole, k.at, &protocol.TrackRole{Head: k.head(k.session), Name: k.name, ID: "man-1", Incarnation: k.man, Role: protocol.InstanceFollower}, nil)
+	k.must(protocol.KindTrackSetRole, k.at, &protocol.TrackSetRole{Head: k.head(k.session), Name: k.name, ID: "man-1", Incarnation: k.man, Role: protocol.InstanceFollower}, nil)
 	admin := func(m protocol.TrackAdmin) {
 		t.Helper()
 		m.Head, m.Name = k.head(k.session), k.name
 		k.must(protocol.KindTrackAdmin, k.at, &m, nil)
 	}
 	admin(protocol.TrackAdmin{Verb: protocol.TrackPause})
-	if r := k.poll("sas-1", k.sas, 1, v); r.Why != protocol.WhyPaused {
+	if r := k.poll("sas-1", k.sas, 1, v); r.Status != protocol.PollPaused {
 		t.Fatalf("while it is paused a poll is answered %+v", r)
 	}
 	admin(protocol.TrackAdmin{Verb: protocol.TrackResume})
@@ -195,17 +195,17 @@ func TestRolloutGate(t *testing.T) {
 	if len(stands.Gates) != 1 || stands.Gates[0].Gate.Name != "smoke" || stands.Gates[0].Version != v || stands.Gates[0].Attempt != 1 {
 		t.Fatalf("gates to be run: %+v", stands.Gates)
 	}
-	gate := protocol.TrackGate{Name: k.name, Location: "SAS", Version: v, Gate: "smoke", Attempt: 1, Outcome: protocol.GateSuccess}
-	for _, change := range []func(*protocol.TrackGate){
-		func(m *protocol.TrackGate) { m.Version++ }, func(m *protocol.TrackGate) { m.Gate = "other" }, func(m *protocol.TrackGate) { m.Attempt++ },
+	gate := protocol.TrackGateReport{Name: k.name, Location: "SAS", Version: v, Gate: "smoke", Attempt: 1, Outcome: protocol.GateSuccess}
+	for _, change := range []func(*protocol.TrackGateReport){
+		func(m *protocol.TrackGateReport) { m.Version++ }, func(m *protocol.TrackGateReport) { m.Gate = "other" }, func(m *protocol.TrackGateReport) { m.Attempt++ },
 	} {
 		other := gate
 		change(&other)
 		other.Head = k.head(k.session)
-		k.fails(protocol.StatusPreconditionFailed, protocol.KindTrackGate, k.at, &other)
+		k.fails(protocol.StatusPreconditionFailed, protocol.KindTrackGateReport, k.at, &other)
 	}
 	gate.Head = k.head(k.session)
-	k.must(protocol.KindTrackGate, k.at, &gate, nil)
+	k.must(protocol.KindTrackGateReport, k.at, &gate, nil)
 	if r := k.poll("sas-1", k.sas, 0, 0); r.Version != v {
 		t.Fatalf("behind the gate a poll is answered %+v", r)
 	}
@@ -289,7 +289,7 @@ func TestRolloutRefusals(t *testing.T) {
 		{"a source that is none", protocol.KindTrackAlter, config(func(c *protocol.TrackConfig) { c.Source = 9 }), protocol.StatusBadRequest, "source"},
 		{"another revision", protocol.KindTrackAlter, &protocol.TrackAlter{Head: k.head(k.session), Name: k.name, Revision: 9, Config: trackConfig()}, protocol.StatusPreconditionFailed, "revision"},
 		{"a track in use", protocol.KindTrackDelete, &protocol.TrackDelete{Head: k.head(k.session), Name: k.name}, protocol.StatusPreconditionFailed, "force"},
-		{"a gate that nobody asked for", protocol.KindTrackGate, &protocol.TrackGate{Head: k.head(k.session), Name: k.name, Location: "SAS", Version: second, Gate: "g", Attempt: 1, Outcome: 1},
+		{"a gate that nobody asked for", protocol.KindTrackGateReport, &protocol.TrackGateReport{Head: k.head(k.session), Name: k.name, Location: "SAS", Version: second, Gate: "g", Attempt: 1, Outcome: 1},
 			protocol.StatusPreconditionFailed, "gate"},
 		{"a version from outside, of a track that has none", protocol.KindTrackAdvance, &protocol.TrackAdvance{Head: k.head(k.session), Name: k.name, Expected: second, Version: 99},
 			protocol.StatusPreconditionFailed, "source"},
@@ -478,8 +478,8 @@ func TestRolloutWatchBounds(t *testing.T) {
 	k.poll("sas-1", k.sas, 1, v)
 	eventually(t, "the second location to have it", func() bool { return k.poll("man-1", k.man, 0, 0).Version == v })
 	for told := false; !told; {
-		var m protocol.TrackChange
-		narrow.event(protocol.KindTrackChange, &m)
+		var m protocol.TrackEvents
+		narrow.event(protocol.KindTrackEvents, &m)
 		for _, e := range m.Events {
 			switch {
 			case e.Location != "MAN" || e.Kind != protocol.TrackEventTarget && e.State != protocol.StateReady:

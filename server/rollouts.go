@@ -18,7 +18,7 @@ type rollouts struct {
 
 	// Scratch of one call.
 	status protocol.TrackStatus
-	change protocol.TrackChange
+	change protocol.TrackEvents
 }
 
 // trackFilter is what streams of one track differ in.
@@ -84,7 +84,7 @@ func (t *rollouts) changed(index uint64, list []shard.TrackChange) {
 
 // tell tells streams with the same filter of changes of their track. What it says is encoded once; only the head of a frame differs. mu is held.
 func (t *rollouts) tell(index uint64, filter trackFilter, streams []*stream[trackFilter], list []shard.TrackChange) {
-	t.change = protocol.TrackChange{Revision: index, Events: t.change.Events[:0]}
+	t.change = protocol.TrackEvents{Revision: index, Events: t.change.Events[:0]}
 	for i := range list {
 		if c := &list[i].Change; filter.wants(c) {
 			t.change.Events = append(t.change.Events, c.Wire())
@@ -95,7 +95,7 @@ func (t *rollouts) tell(index uint64, filter trackFilter, streams []*stream[trac
 	}
 	body := t.change.AppendBody(nil)
 	for _, s := range streams {
-		t.told(s, protocol.KindTrackChange, body)
+		t.told(s, protocol.KindTrackEvents, body)
 	}
 	clear(t.change.Events)
 }

@@ -179,8 +179,8 @@ func TestOneShotWatch(t *testing.T) {
 		m := &protocol.Describe{Session: r.Session, Node: node, Name: []byte("cfg"), Flags: protocol.WatchData, WatchID: uint64(70 + i), Consistency: consistency}
 		c.must(protocol.KindDescribe, b, m, &protocol.DescribeReply{})
 		c.must(protocol.KindUpdate, b, &protocol.Update{Head: c.head(r.Session), Name: []byte("cfg"), Data: []byte{byte(i)}}, nil)
-		var f protocol.Fired
-		c.event(protocol.KindFired, &f)
+		var f protocol.WatchFired
+		c.event(protocol.KindWatchFired, &f)
 		if f.WatchID != uint64(70+i) || f.Session != r.Session || !f.DataChanged || f.OwnersChanged {
 			t.Fatalf("fired: %+v", f)
 		}

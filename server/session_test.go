@@ -44,9 +44,9 @@ func TestTakenOver(t *testing.T) {
 	}
 	// What it watched, it hears nothing of any more: that was said before.
 	for range s.shardIDs() {
-		var fired protocol.Fired
-		h := old.event(protocol.KindFired, &fired)
-		if fired != (protocol.Fired{Session: r.Session, WatchID: h.Arg}) {
+		var fired protocol.WatchFired
+		h := old.event(protocol.KindWatchFired, &fired)
+		if fired != (protocol.WatchFired{Session: r.Session, WatchID: h.Arg}) {
 			t.Fatalf("fired: %+v", fired)
 		}
 	}
@@ -208,7 +208,7 @@ func TestTickets(t *testing.T) {
 		"version":  flip(r.Ticket, 0),
 		"identity": flip(r.Ticket, ticketHead+1),
 	} {
-		err := guest.call(protocol.KindPresent, 0, &protocol.Present{Ticket: bad}, nil)
+		err := guest.call(protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: bad}, nil)
 		if err == nil {
 			t.Fatalf("%s ticket was taken", name)
 		}
@@ -216,8 +216,8 @@ func TestTickets(t *testing.T) {
 			t.Fatalf("%s ticket: %v", name, err)
 		}
 	}
-	guest.must(protocol.KindPresent, 0, &protocol.Present{Ticket: r.Ticket}, nil)
-	guest.must(protocol.KindPresent, 0, &protocol.Present{Ticket: r.Ticket}, nil)
+	guest.must(protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: r.Ticket}, nil)
+	guest.must(protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: r.Ticket}, nil)
 	if a, err := guest.lock(node, r.Session, "a", 0); err != nil || a.State != protocol.Acquired {
 		t.Fatalf("acquire with a ticket: %+v, %v", a, err)
 	}
@@ -228,8 +228,8 @@ func TestTickets(t *testing.T) {
 		t.Fatal(err)
 	}
 	guest.event(protocol.KindTakenOver, nil)
-	guest.fails(protocol.StatusBadSession, protocol.KindPresent, 0, &protocol.Present{Ticket: r.Ticket})
-	guest.must(protocol.KindPresent, 0, &protocol.Present{Ticket: r2.Ticket}, nil)
+	guest.fails(protocol.StatusBadSession, protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: r.Ticket})
+	guest.must(protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: r2.Ticket}, nil)
 	guest.seq = 10
 	if a, err := guest.lock(node, r.Session, "a", 0); err != nil || a.State != protocol.Acquired {
 		t.Fatalf("acquire with the newer ticket: %+v, %v", a, err)
@@ -537,7 +537,7 @@ func TestRights(t *testing.T) {
 	user.fails(protocol.StatusForbidden, protocol.KindSessionKill, uint64(protocol.SessionBucket(r.Session)), &protocol.SessionKill{Session: r.Session, Node: node, Reason: "test"})
 	user.fails(protocol.StatusForbidden, protocol.KindForceRelease, user.bucket(node, "a"), &protocol.ForceRelease{Node: node, Name: []byte("a"), First: 1, Last: 1, Reason: "test"})
 	user.fails(protocol.StatusForbidden, protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/default"})
-	user.fails(protocol.StatusBadSession, protocol.KindPresent, 0, &protocol.Present{Ticket: r.Ticket}) // somebody else's
+	user.fails(protocol.StatusBadSession, protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: r.Ticket}) // somebody else's
 	root.must(protocol.KindSessionKill, uint64(protocol.SessionBucket(r.Session)), &protocol.SessionKill{Session: r.Session, Node: node, Reason: "test"}, nil)
 	var ended protocol.SessionEnded
 	reader.event(protocol.KindSessionEnded, &ended)

@@ -60,8 +60,8 @@ func (c *raw) oneShotBeside(node, session, b, id, version uint64) (old bool) {
 		return false // its watch fires with the next write
 	}
 	for {
-		var f protocol.Fired
-		c.event(protocol.KindFired, &f)
+		var f protocol.WatchFired
+		c.event(protocol.KindWatchFired, &f)
 		if f.WatchID == id {
 			return true
 		}

@@ -27,7 +27,7 @@ func (m *Machine) Check() error {
 		}
 		for _, x := range m.buckets[i].processes {
 			count++
-			places += len(x.state.Living(nil))
+			places += len(x.state.LiveSessions(nil))
 			if e := m.checkProcess(x); e != nil {
 				fail("process %q of node %d: %w", x.name, x.node.id, e)
 			}

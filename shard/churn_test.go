@@ -192,7 +192,7 @@ func (x *churn) track(session uint64, head protocol.Head) (CommandKind, protocol
 	switch p := x.r.IntN(40); {
 	case p < 14:
 		return CmdTrackRegister, &protocol.TrackRegister{
-			Head: head, Name: name, ID: id, Location: location, Role: protocol.InstanceRole(1 + x.r.IntN(2)), Meta: string(x.data()), Takeover: x.r.IntN(2) == 0,
+			Head: head, Name: name, ID: id, Location: location, Role: protocol.TrackInstanceRole(1 + x.r.IntN(2)), Meta: string(x.data()), Takeover: x.r.IntN(2) == 0,
 		}
 	case p < 24:
 		poll := &protocol.TrackPoll{Session: session, Name: name, ID: id, Incarnation: incarnation}

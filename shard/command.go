@@ -30,7 +30,7 @@ const (
 	CmdProcessConfirm  = CommandKind(protocol.KindProcessConfirm)
 	CmdProcessFail     = CommandKind(protocol.KindProcessFail)
 	CmdProcessComplete = CommandKind(protocol.KindProcessComplete)
-	CmdProcessForce    = CommandKind(protocol.KindProcessForce)
+	CmdProcessForce    = CommandKind(protocol.KindProcessForceRound)
 	CmdProcessEvict    = CommandKind(protocol.KindProcessEvict)
 	CmdProcessAlter    = CommandKind(protocol.KindProcessAlter)
 
@@ -42,11 +42,11 @@ const (
 	CmdTrackUnregister = CommandKind(protocol.KindTrackUnregister)
 	CmdTrackPoll       = CommandKind(protocol.KindTrackPoll)
 	CmdTrackReport     = CommandKind(protocol.KindTrackReport)
-	CmdTrackRole       = CommandKind(protocol.KindTrackRole)
+	CmdTrackRole       = CommandKind(protocol.KindTrackSetRole)
 	CmdTrackPublish    = CommandKind(protocol.KindTrackPublish)
 	CmdTrackWithdraw   = CommandKind(protocol.KindTrackWithdraw)
 	CmdTrackAdmin      = CommandKind(protocol.KindTrackAdmin)
-	CmdTrackGate       = CommandKind(protocol.KindTrackGate)
+	CmdTrackGate       = CommandKind(protocol.KindTrackGateReport)
 	CmdTrackAdvance    = CommandKind(protocol.KindTrackAdvance)
 
 	CmdTakeOver     CommandKind = 128 // no body: the batch's epoch takes over; must be the batch's only command

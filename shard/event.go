@@ -79,7 +79,7 @@ type Event struct {
 	Name    []byte
 	Text    string
 
-	Process *process.Event           // EventProcess
+	Process *process.MemberEvent     // EventProcess
 	Poll    *protocol.TrackPollReply // EventReply to a poll of a track
 
 	First, Count, Total uint32 // buckets: a run of them, and how many the tier has
@@ -90,7 +90,7 @@ type SemaphoreChange struct {
 	Node   uint64
 	Bucket uint32
 	Name   []byte
-	protocol.Change
+	protocol.SemaphoreChange
 }
 
 // ProcessChange is one change of a coordination process, for watches. Its revision is the index of the entry.

@@ -75,8 +75,8 @@ type batchState struct {
 	acquire protocol.Acquire
 	release protocol.Release
 	force   protocol.ForceRelease
-	proc    process.Out     // of the call of a process that goes on
-	track   rollout.Changes // of the call of a track that goes on
+	proc    process.Out    // of the call of a process that goes on
+	track   rollout.Events // of the call of a track that goes on
 	key     []byte
 	ids     []uint64
 }

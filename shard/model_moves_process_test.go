@@ -76,8 +76,8 @@ func (x *moveTest) receiveRound(e *Event) {
 			x.t.Fatalf("session %x is told to prepare epoch %d of %s after %d", e.Session, q.Epoch, e.Name, m.epoch)
 		}
 		if q.Epoch > m.epoch {
-			if m.open && (q.Settled == m.epoch) != p.completed[m.epoch] {
-				x.t.Fatalf("session %x: epoch %d of %s is over, settled %d", e.Session, m.epoch, e.Name, q.Settled)
+			if m.open && (q.CompletedEpoch == m.epoch) != p.completed[m.epoch] {
+				x.t.Fatalf("session %x: epoch %d of %s is over, settled %d", e.Session, m.epoch, e.Name, q.CompletedEpoch)
 			}
 			*m = modelMember{epoch: q.Epoch, open: true}
 			x.count("round started")
@@ -125,7 +125,7 @@ func (x *moveTest) member() error {
 	case n == 1:
 		kind, body = CmdProcessEvict, &protocol.ProcessEvict{Node: 1, Name: name, Session: c.id, Text: "x"}
 	case n == 2:
-		kind, body = CmdProcessForce, &protocol.ProcessForce{Node: 1, Name: name}
+		kind, body = CmdProcessForce, &protocol.ProcessForceRound{Node: 1, Name: name}
 	case m == nil || m.epoch == 0:
 		return nil
 	case n == 3:
@@ -211,7 +211,7 @@ func (x *moveTest) sameProcesses() error {
 			continue
 		}
 		count--
-		if got := v.record.state.Living(nil); !slices.Equal(got, p.members) {
+		if got := v.record.state.LiveSessions(nil); !slices.Equal(got, p.members) {
 			return fmt.Errorf("process %s has members %x, want %x", name, got, p.members)
 		}
 		if v.Epoch() < p.epoch {

@@ -21,7 +21,7 @@ var (
 type modelTrack struct {
 	base      uint64         // its bucket's time is the world's and this
 	state     *rollout.Track // nil as long as there is none
-	out       rollout.Changes
+	out       rollout.Events
 	instances map[string]*modelInstance // as their SDKs know them; they stay when the instance is gone
 }
 
@@ -43,7 +43,7 @@ func (x *moveTest) trackOf(name []byte) *modelTrack {
 }
 
 // trackCall is what a command does to the twin.
-type trackCall func(t *rollout.Track, now rollout.Now, out *rollout.Changes) (version uint64, err error)
+type trackCall func(t *rollout.Track, now rollout.Now, out *rollout.Events) (version uint64, err error)
 
 // rollOut sends a few requests on tracks.
 func (x *moveTest) rollOut() error {
@@ -80,11 +80,11 @@ func (x *moveTest) trackRequest() error {
 	case n < 28 && i != nil:
 		return x.poll(c, name, p, id, i)
 	case n < 33:
-		role := []protocol.InstanceRole{protocol.InstanceFollower, protocol.InstanceLeader, protocol.InstanceLeader}[x.r.IntN(3)]
+		role := []protocol.TrackInstanceRole{protocol.InstanceFollower, protocol.InstanceLeader, protocol.InstanceLeader}[x.r.IntN(3)]
 		takeover := x.r.IntN(2) == 0
 		e, ok, err := x.sendTrack(c, name, CmdTrackRegister,
 			&protocol.TrackRegister{Head: h, Name: name, ID: id, Location: location, Role: role, Meta: "m", Takeover: takeover},
-			func(t *rollout.Track, now rollout.Now, out *rollout.Changes) (uint64, error) {
+			func(t *rollout.Track, now rollout.Now, out *rollout.Events) (uint64, error) {
 				return t.Register(now, rollout.Registration{
 					Session: c.id, ID: id, Location: location, Role: rollout.Role(role), Meta: "m", Takeover: takeover,
 				}, out)
@@ -97,13 +97,13 @@ func (x *moveTest) trackRequest() error {
 		return x.generate(c, name, p, h)
 	case n < 35:
 		_, _, err := x.sendTrack(c, name, CmdTrackPublish, &protocol.TrackPublish{Head: h, Name: name, Payload: []byte("p")},
-			func(t *rollout.Track, now rollout.Now, out *rollout.Changes) (uint64, error) {
+			func(t *rollout.Track, now rollout.Now, out *rollout.Events) (uint64, error) {
 				return t.Publish(now, 0, []byte("p"), out)
 			})
 		return err
 	case n < 36 && i != nil:
 		_, _, err := x.sendTrack(c, name, CmdTrackUnregister, &protocol.TrackUnregister{Head: h, Name: name, ID: id, Incarnation: i.incarnation},
-			func(t *rollout.Track, now rollout.Now, out *rollout.Changes) (uint64, error) {
+			func(t *rollout.Track, now rollout.Now, out *rollout.Events) (uint64, error) {
 				return 0, t.Unregister(now, rollout.Caller{Session: c.id, ID: id, Incarnation: i.incarnation}, out)
 			})
 		return err
@@ -151,7 +151,7 @@ func (x *moveTest) generate(c *modelClient, name []byte, p *modelTrack, h protoc
 	case x.r.IntN(8) == 0:
 		msg.Expected++
 	}
-	e, ok, err := x.sendTrack(c, name, CmdTrackAdvance, msg, func(t *rollout.Track, now rollout.Now, out *rollout.Changes) (uint64, error) {
+	e, ok, err := x.sendTrack(c, name, CmdTrackAdvance, msg, func(t *rollout.Track, now rollout.Now, out *rollout.Events) (uint64, error) {
 		if msg.Version == 0 {
 			return 0, t.SourceFailed(now, msg.Text, out)
 		}
@@ -178,7 +178,7 @@ func (x *moveTest) operate(c *modelClient, name []byte, p *modelTrack, h protoco
 	default:
 		msg.Locations = []string{location}
 	}
-	e, ok, err := x.sendTrack(c, name, CmdTrackAdmin, msg, func(t *rollout.Track, now rollout.Now, out *rollout.Changes) (uint64, error) {
+	e, ok, err := x.sendTrack(c, name, CmdTrackAdmin, msg, func(t *rollout.Track, now rollout.Now, out *rollout.Events) (uint64, error) {
 		return 0, applyTrackVerb(t, now, msg, out)
 	})
 	if ok && e.Status == protocol.StatusOK && msg.Verb == protocol.TrackRollback {
@@ -211,7 +211,7 @@ func (x *moveTest) poll(c *modelClient, name []byte, p *modelTrack, id string, i
 		record = s.m.buckets[b].tracks[string(appendSemaphoreKey(nil, 1, name))].state.Append(nil)
 	}
 	var want protocol.TrackPollReply
-	e, ok, err := x.sendTrack(c, name, CmdTrackPoll, msg, func(t *rollout.Track, now rollout.Now, out *rollout.Changes) (uint64, error) {
+	e, ok, err := x.sendTrack(c, name, CmdTrackPoll, msg, func(t *rollout.Track, now rollout.Now, out *rollout.Events) (uint64, error) {
 		a, err := t.Poll(now, rollout.Caller{Session: c.id, ID: id, Incarnation: i.incarnation}, rollout.ReportOf(&msg.Report), out)
 		want = a.Wire()
 		want.Payload, want.HasPayload = t.Payload(a.Version)
@@ -348,7 +348,7 @@ func sameTrackCopies(x, y *bucket) (instances int, err error) {
 		if o == nil || !bytes.Equal(o.state.Append(nil), t.state.Append(nil)) {
 			return 0, fmt.Errorf("track %q is another at the target", key)
 		}
-		instances += t.state.Instances()
+		instances += t.state.NumInstances()
 	}
 	return instances, nil
 }

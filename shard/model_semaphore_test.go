@@ -198,14 +198,14 @@ func (m *model) make(node uint64, name []byte, limit uint64, data []byte, epheme
 		node: node, name: bytes.Clone(name), data: bytes.Clone(data), limit: limit, version: 1, revision: m.index, created: m.wall, ephemeral: ephemeral,
 	}
 	m.sems = append(m.sems, sem)
-	m.change(sem, protocol.Change{Kind: protocol.ChangeCreated, Limit: limit, Ephemeral: ephemeral, Version: 1, Data: sem.data})
+	m.change(sem, protocol.SemaphoreChange{Kind: protocol.ChangeCreated, Limit: limit, Ephemeral: ephemeral, Version: 1, Data: sem.data})
 	return sem
 }
 
-func (m *model) change(s *modelSemaphore, c protocol.Change) {
+func (m *model) change(s *modelSemaphore, c protocol.SemaphoreChange) {
 	s.revision = m.index
 	if m.node(s.node) != nil {
-		m.changes = append(m.changes, SemaphoreChange{Node: s.node, Bucket: m.bucketOf(s), Name: s.name, Change: c})
+		m.changes = append(m.changes, SemaphoreChange{Node: s.node, Bucket: m.bucketOf(s), Name: s.name, SemaphoreChange: c})
 	}
 }
 
@@ -232,7 +232,7 @@ func (m *model) update(o op, x *protocol.Update) {
 		if !bytes.Equal(sem.data, x.Data) {
 			sem.data = bytes.Clone(x.Data)
 			sem.version++
-			m.change(sem, protocol.Change{Kind: protocol.ChangeData, Version: sem.version, Data: sem.data})
+			m.change(sem, protocol.SemaphoreChange{Kind: protocol.ChangeData, Version: sem.version, Data: sem.data})
 		}
 		m.answer(s, o, x.Seq, Event{Version: sem.version})
 	}
@@ -260,7 +260,7 @@ func (m *model) resize(o op, x *protocol.Resize) {
 				m.countRule("limit lowered below what is held")
 			}
 			sem.limit = x.Limit
-			m.change(sem, protocol.Change{Kind: protocol.ChangeLimit, Limit: x.Limit})
+			m.change(sem, protocol.SemaphoreChange{Kind: protocol.ChangeLimit, Limit: x.Limit})
 			m.process(sem)
 		}
 	}
@@ -341,7 +341,7 @@ func (m *model) delete(o op, x *protocol.Delete) {
 			m.remove(sem, r, false)
 		}
 		m.sems = without(m.sems, sem)
-		m.change(sem, protocol.Change{Kind: protocol.ChangeDeleted})
+		m.change(sem, protocol.SemaphoreChange{Kind: protocol.ChangeDeleted})
 	}
 }
 
@@ -472,7 +472,7 @@ func (m *model) acquireOwned(sem *modelSemaphore, r *modelEntry, o op, x *protoc
 	r.seq, r.count, r.data = x.Seq, x.Count, bytes.Clone(x.Data)
 	m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Acquired, OrderID: r.order})
 	if changed {
-		m.change(sem, protocol.Change{Kind: protocol.ChangeOwnerChanged, Owner: r.asOwner()})
+		m.change(sem, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerChanged, Owner: r.asOwner()})
 	}
 	m.process(sem)
 }
@@ -565,7 +565,7 @@ func (m *model) process(s *modelSemaphore) {
 			if s.ephemeral && len(s.entries) == 0 {
 				m.countRule("ephemeral deleted")
 				m.sems = without(m.sems, s)
-				m.change(s, protocol.Change{Kind: protocol.ChangeDeleted})
+				m.change(s, protocol.SemaphoreChange{Kind: protocol.ChangeDeleted})
 			}
 			return
 		case m.overdue(r):
@@ -592,7 +592,7 @@ func (m *model) endWaiter(s *modelSemaphore, r *modelEntry) {
 
 func (m *model) grant(s *modelSemaphore, r *modelEntry) {
 	r.owner, r.timed, r.since = true, false, m.wall
-	m.change(s, protocol.Change{Kind: protocol.ChangeOwnerAdded, Owner: r.asOwner()})
+	m.change(s, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerAdded, Owner: r.asOwner()})
 	m.count(s, r, 0)
 }
 
@@ -620,7 +620,7 @@ func (m *model) remove(s *modelSemaphore, r *modelEntry, tell bool) {
 		m.count(s, r, 2)
 	}
 	if r.owner && tell {
-		m.change(s, protocol.Change{Kind: protocol.ChangeOwnerRemoved, Owner: protocol.Owner{OrderID: r.order, Session: r.session.id}})
+		m.change(s, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerRemoved, Owner: protocol.Owner{OrderID: r.order, Session: r.session.id}})
 	}
 	if g := r.session; !g.home && m.idle(g) {
 		g.used = m.now

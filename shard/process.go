@@ -72,18 +72,18 @@ func (m *Machine) unlinkProcess(x *processRecord) {
 	x.node.processes.remove(x, processLess)
 	x.node.chargeObject(&x.chargedBytes, 0)
 	if x.bucket.state == bucketActive && !x.node.dropped {
-		x.bucket.orderCounter = max(x.bucket.orderCounter, x.state.Last())
+		x.bucket.orderCounter = max(x.bucket.orderCounter, x.state.HighestEpoch())
 	}
 	x.deleted = true
 }
 
 // moment is now, for a process: the bucket's time, which moves with it.
-func (m *Machine) processNow(b *bucket) process.Moment {
-	return process.Moment{Time: m.bucketTime(b), Wall: m.batch.wall}
+func (m *Machine) processNow(b *bucket) process.Now {
+	return process.Now{Log: m.bucketTime(b), Wall: m.batch.wall}
 }
 
 // call has a process ready to be called: set aside for a snapshot, and to be ticked at the end of this Apply.
-func (m *Machine) callProcess(x *processRecord) process.Moment {
+func (m *Machine) callProcess(x *processRecord) process.Now {
 	m.touchProcess(x)
 	x.revision = m.applied
 	if !x.called {
@@ -107,8 +107,8 @@ func (m *Machine) tickCalledProcesses() {
 			x.state.Tick(at, &m.batch.proc)
 			m.spendWork(1 + len(m.batch.proc.Events))
 			m.emitProcess(x)
-			if x.state.Gone(at) {
-				m.emitProcessChange(x, process.Change{Kind: process.ChangeGone, Epoch: x.state.Epoch(), Topology: x.state.Topology()})
+			if x.state.Expired(at) {
+				m.emitProcessChange(x, process.Change{Kind: process.ChangeDeleted, Epoch: x.state.Epoch(), Topology: x.state.Topology()})
 				m.unlinkProcess(x)
 				continue
 			}
@@ -168,7 +168,7 @@ func (m *Machine) emitProcess(x *processRecord) {
 }
 
 // emitRound tells a session that lives. Between the end of a session and the call of Ended nothing is told to it.
-func (m *Machine) emitRound(x *processRecord, e *process.Event) {
+func (m *Machine) emitRound(x *processRecord, e *process.MemberEvent) {
 	if p := m.sessions[e.Session]; p != nil && !p.ended {
 		m.batch.out.List = append(m.batch.out.List, Event{
 			Kind: EventProcess, Session: e.Session, Epoch: p.epoch, Node: x.node.id, Name: x.name, Process: e,
@@ -210,7 +210,7 @@ func (m *Machine) endMemberships(p *sessionRecord) (done bool) {
 		if m.batch.releaseBudget <= 0 {
 			return false
 		}
-		x.state.Ended(m.callProcess(x), p.id, &m.batch.proc)
+		x.state.SessionEnded(m.callProcess(x), p.id, &m.batch.proc)
 		m.spendWork(1 + len(m.batch.proc.Events))
 		m.emitProcess(x)
 	}
@@ -227,7 +227,7 @@ func (m *Machine) dropProcesses(n *node) {
 
 // clearProcess lets go of one in a dropped copy. It is true.
 func (m *Machine) clearProcess(x *processRecord) bool {
-	sessions := x.state.Living(m.batch.ids[:0])
+	sessions := x.state.LiveSessions(m.batch.ids[:0])
 	m.spendWork(1 + len(sessions))
 	for _, id := range sessions {
 		p := m.sessions[id]

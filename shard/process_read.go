@@ -40,7 +40,7 @@ func (m *Machine) DescribeProcess(req *protocol.ProcessDescribe, out *protocol.P
 	}
 	x := v.record
 	d := x.state.Describe()
-	o, t := d.Options, d.Tally
+	o, t := d.Options, d.Counters
 	*out = protocol.ProcessStatus{
 		Index: m.applied, Revision: x.revision, Name: x.name, Clock: m.logTime, Phase: protocol.ProcessPhase(d.Phase), Epoch: d.Epoch, Topology: d.Topology,
 		Coordinator: d.Coordinator, Attempt: d.Attempt, Started: d.Started, NumMembers: uint64(len(d.Members)),
@@ -48,7 +48,7 @@ func (m *Machine) DescribeProcess(req *protocol.ProcessDescribe, out *protocol.P
 			Election: protocol.ProcessElection(o.Election), Debounce: o.Debounce, RoundTimeout: o.RoundTimeout, BackoffMin: o.BackoffMin,
 			BackoffMax: o.BackoffMax, Return: o.Return,
 		},
-		Tally: protocol.ProcessTally{
+		Counters: protocol.ProcessCounters{
 			Changes: t.Changes, Started: t.Started, Completed: t.Completed, Cancelled: t.Cancelled, Failed: t.Failed, Returned: t.Returned, Stale: t.Stale,
 		},
 		Members: out.Members[:0], History: out.History[:0],
@@ -59,9 +59,9 @@ func (m *Machine) DescribeProcess(req *protocol.ProcessDescribe, out *protocol.P
 	p := newPage(req.Limit, PageBytes)
 	if req.Flags&protocol.WithProcessHistory != 0 && after == 0 {
 		for _, e := range x.state.History() {
-			out.History = append(out.History, protocol.ProcessEnded{
+			out.History = append(out.History, protocol.ProcessHistoryRound{
 				Epoch: e.Epoch, Topology: e.Topology, Coordinator: e.Coordinator, Size: e.Size, Attempt: e.Attempt, Wall: e.Wall, Prepared: e.Prepared,
-				Decided: e.Decided, Lasted: e.Lasted, Outcome: protocol.ProcessOutcome(e.Outcome), Text: e.Text,
+				Decided: e.Decided, Duration: e.Duration, Outcome: protocol.ProcessOutcome(e.Outcome), Text: e.Text,
 			})
 			p.bytes += 80 + len(e.Text)
 		}
@@ -78,7 +78,7 @@ func (m *Machine) DescribeProcess(req *protocol.ProcessDescribe, out *protocol.P
 			out.Cursor = binary.BigEndian.AppendUint64(nil, after)
 			return nil
 		}
-		place := protocol.ProcessPlace{Member: ProcessMember(&s.Member), Standing: memberStatuses[s.Standing], Token: s.Token, Joined: s.Joined}
+		place := protocol.ProcessMemberInfo{Member: ProcessMember(&s.Member), Status: memberStatuses[s.Status], Token: s.Token, Joined: s.Joined}
 		if s.Until > 0 {
 			place.Until = x.bucket.logTimeAt(s.Until)
 		}
@@ -88,10 +88,10 @@ func (m *Machine) DescribeProcess(req *protocol.ProcessDescribe, out *protocol.P
 	return nil
 }
 
-var memberStatuses = map[string]protocol.ProcessStanding{
-	"outside": protocol.StandingOutside, "preparing": protocol.StandingPreparing, "prepared": protocol.StandingPrepared,
-	"completing": protocol.StandingCompleting, "completed": protocol.StandingCompleted, "resuming": protocol.StandingResuming,
-	"absent": protocol.StandingAbsent,
+var memberStatuses = map[string]protocol.ProcessMemberStatus{
+	"outside": protocol.MemberOutside, "preparing": protocol.MemberPreparing, "prepared": protocol.MemberPrepared,
+	"completing": protocol.MemberCompleting, "completed": protocol.MemberCompleted, "resuming": protocol.MemberResuming,
+	"absent": protocol.MemberAbsent,
 }
 
 // ProcessMember is a member in the form of messages.
@@ -154,16 +154,16 @@ func (v ProcessView) Epoch() uint64 { return v.record.state.Epoch() }
 func (v ProcessView) Phase() process.Phase { return v.record.state.Phase() }
 
 // Open says that messages may pass between the members of the round, which Sessions appends.
-func (v ProcessView) Open() bool { return v.record.state.Open() }
+func (v ProcessView) Open() bool { return v.record.state.AllowsMessages() }
 
 // Sessions appends the living members of the present round.
-func (v ProcessView) Sessions(list []uint64) []uint64 { return v.record.state.Sessions(list) }
+func (v ProcessView) Sessions(list []uint64) []uint64 { return v.record.state.RoundSessions(list) }
 
 // Len is the number of members, absent ones included.
 func (v ProcessView) Len() int { return v.record.state.Len() }
 
 // Latest is the round that ended last; false: none did.
-func (v ProcessView) Latest() (process.Ended, bool) { return v.record.state.Latest() }
+func (v ProcessView) Latest() (process.HistoryRound, bool) { return v.record.state.Latest() }
 
 // Preparing appends the members that have not prepared the present round, and gives the log time at which it started.
 func (v ProcessView) Preparing(list []uint64) (started uint64, sessions []uint64) {
@@ -224,7 +224,7 @@ func ProcessRound(e *Event, out *protocol.ProcessRound) {
 	p := e.Process
 	*out = protocol.ProcessRound{
 		Session: e.Session, Name: e.Name, Kind: protocol.ProcessRoundKind(p.Kind), Removal: protocol.ProcessRemoval(p.Removal), Epoch: p.Epoch,
-		Topology: p.Topology, Coordinator: p.Coordinator, Attempt: p.Attempt, Token: p.Token, Settled: p.Settled, Result: p.Result, Text: p.Text,
+		Topology: p.Topology, Coordinator: p.Coordinator, Attempt: p.Attempt, Token: p.Token, CompletedEpoch: p.CompletedEpoch, Result: p.Result, Text: p.Text,
 	}
 }
 

@@ -84,7 +84,7 @@ func (x *restorer) linkProcesses() bool {
 			return false
 		}
 		m.linkProcess(p)
-		ids = p.state.Living(ids[:0])
+		ids = p.state.LiveSessions(ids[:0])
 		for _, id := range ids {
 			o := m.sessions[id]
 			if o == nil || o.node != p.node || !o.addMembership(p) {
@@ -98,7 +98,7 @@ func (x *restorer) linkProcesses() bool {
 
 // process puts a process into a chunk, behind what is known of its members.
 func (w *chunkWriter) process(m *Machine, x *processRecord) {
-	for _, id := range x.state.Living(nil) {
+	for _, id := range x.state.LiveSessions(nil) {
 		if p := m.sessions[id]; !w.writtenSessions[id] {
 			w.sessionRecord(p, nil)
 		}
@@ -152,7 +152,7 @@ func (m *Machine) importProcess(r *chunkRecord) {
 	if err != nil || m.process(b, r.node, r.name) != nil {
 		return
 	}
-	ids := state.Living(nil)
+	ids := state.LiveSessions(nil)
 	for _, id := range ids {
 		if p := m.sessions[id]; p == nil || p.node != n {
 			return
@@ -171,7 +171,7 @@ func (m *Machine) checkProcess(x *processRecord) error {
 	if err := x.state.Check(); err != nil {
 		return err
 	}
-	for _, id := range x.state.Living(nil) {
+	for _, id := range x.state.LiveSessions(nil) {
 		p := m.sessions[id]
 		if p == nil || p.node != x.node {
 			return fmt.Errorf("member %d is no session here", id)
@@ -194,7 +194,7 @@ func (m *Machine) checkProcess(x *processRecord) error {
 func (m *Machine) checkMemberships(p *sessionRecord) error {
 	var last *processRecord
 	for _, x := range p.memberships() {
-		if last != nil && !processLess(last, x) || m.process(x.bucket, p.node.id, x.name) != x || x.state.Order(p.id) == 0 {
+		if last != nil && !processLess(last, x) || m.process(x.bucket, p.node.id, x.name) != x || x.state.JoinOrder(p.id) == 0 {
 			return fmt.Errorf("place in %q is wrong", x.name)
 		}
 		last = x

@@ -66,7 +66,7 @@ func (m *Machine) replyProcessAgain(q *processRequest, a answer) {
 	case a.kind == CmdProcessLeave:
 		ev.Version = a.value
 	case a.kind == CmdProcessJoin:
-		if _, member := q.session.memberships().find(q.name); !member || q.process == nil || q.process.state.Order(q.session.id) != a.value {
+		if _, member := q.session.memberships().find(q.name); !member || q.process == nil || q.process.state.JoinOrder(q.session.id) != a.value {
 			ev.Status, ev.Text = protocol.StatusAborted, textMemberNoMore
 			break
 		}
@@ -173,7 +173,7 @@ func (m *Machine) applyProcessJoin(c *rawCommand) {
 		m.linkProcess(q.process)
 	}
 	j, err := q.process.state.Join(m.callProcess(q.process), join, &m.batch.proc)
-	m.finishProcess(&q, Event{OrderID: j.Order, Version: j.Topology, Flag: j.Returned, AlreadyMember: j.Again}, j.Order, err)
+	m.finishProcess(&q, Event{OrderID: j.Order, Version: j.Topology, Flag: j.Returned, AlreadyMember: j.AlreadyMember}, j.Order, err)
 }
 
 func (m *Machine) applyProcessLeave(c *rawCommand) {
@@ -250,7 +250,7 @@ func (m *Machine) enterOperator(q *processRequest, c *rawCommand, node uint64, n
 }
 
 func (m *Machine) applyProcessForce(c *rawCommand) {
-	var body protocol.ProcessForce
+	var body protocol.ProcessForceRound
 	var q processRequest
 	if m.decode(&body, c.body) && m.valid(&body) && m.enterOperator(&q, c, body.Node, body.Name) {
 		m.finishProcess(&q, Event{}, 0, q.process.state.Force(m.callProcess(q.process), body.Text, &m.batch.proc))

@@ -107,7 +107,7 @@ func (m *Machine) removeEntry(e *entry, tell bool) {
 		s.used -= e.count
 		m.countEvent(e, countRelease)
 		if tell {
-			m.emitChange(s, protocol.Change{Kind: protocol.ChangeOwnerRemoved, Owner: protocol.Owner{OrderID: e.orderID, Session: p.id}})
+			m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerRemoved, Owner: protocol.Owner{OrderID: e.orderID, Session: p.id}})
 		}
 	}
 	p.entries.remove(e, byName)
@@ -126,8 +126,8 @@ func (m *Machine) emitResult(e *entry, status protocol.Status, state protocol.Ac
 }
 
 // tell makes a change about an owner.
-func (m *Machine) emitOwnerChange(e *entry, kind protocol.ChangeKind) {
-	m.emitChange(e.semaphore, protocol.Change{Kind: kind, Owner: owner(e)})
+func (m *Machine) emitOwnerChange(e *entry, kind protocol.SemaphoreChangeKind) {
+	m.emitChange(e.semaphore, protocol.SemaphoreChange{Kind: kind, Owner: owner(e)})
 }
 
 func owner(e *entry) protocol.Owner {

@@ -107,7 +107,7 @@ func (m *Machine) makeSemaphore(q *request, limit uint64, data []byte, ephemeral
 		created: m.batch.wall, ephemeral: ephemeral, snapMark: m.snapMark, serial: m.serial,
 	}
 	m.link(s)
-	m.emitChange(s, protocol.Change{Kind: protocol.ChangeCreated, Limit: limit, Ephemeral: ephemeral, Version: 1, Data: s.data})
+	m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeCreated, Limit: limit, Ephemeral: ephemeral, Version: 1, Data: s.data})
 	return s
 }
 
@@ -138,16 +138,16 @@ func (m *Machine) unlink(s *semaphore) {
 func (m *Machine) reapEphemeral(s *semaphore) {
 	if s.ephemeral && s.owners.n == 0 && s.waiters.n == 0 && !s.deleted && !s.node.dropped {
 		m.unlink(s)
-		m.emitChange(s, protocol.Change{Kind: protocol.ChangeDeleted})
+		m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeDeleted})
 	}
 }
 
 // change tells watches; nothing is told about a node that was dropped.
-func (m *Machine) emitChange(s *semaphore, c protocol.Change) {
+func (m *Machine) emitChange(s *semaphore, c protocol.SemaphoreChange) {
 	if s.node.dropped {
 		return
 	}
-	m.batch.out.SemaphoreChanges = append(m.batch.out.SemaphoreChanges, SemaphoreChange{Node: s.node.id, Bucket: s.bucket.number, Name: s.name, Change: c})
+	m.batch.out.SemaphoreChanges = append(m.batch.out.SemaphoreChanges, SemaphoreChange{Node: s.node.id, Bucket: s.bucket.number, Name: s.name, SemaphoreChange: c})
 }
 
 // keep copies bytes that stay; nothing is nil.
@@ -203,7 +203,7 @@ func (m *Machine) applyUpdate(c *rawCommand) {
 		s.data = cloneOrNil(x.Data)
 		s.version++
 		s.revision = m.applied
-		m.emitChange(s, protocol.Change{Kind: protocol.ChangeData, Version: s.version, Data: s.data})
+		m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeData, Version: s.version, Data: s.data})
 	}
 	m.finishRequest(&q, answer{value: s.version})
 }
@@ -231,7 +231,7 @@ func (m *Machine) applyResize(c *rawCommand) {
 	s.limit = x.Limit
 	s.updateStuck()
 	s.revision = m.applied
-	m.emitChange(s, protocol.Change{Kind: protocol.ChangeLimit, Limit: s.limit})
+	m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeLimit, Limit: s.limit})
 	m.promote(s)
 }
 
@@ -269,5 +269,5 @@ func (m *Machine) applyDelete(c *rawCommand) {
 		m.removeEntry(e, false)
 	}
 	m.unlink(s)
-	m.emitChange(s, protocol.Change{Kind: protocol.ChangeDeleted})
+	m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeDeleted})
 }

@@ -25,7 +25,7 @@ func (m *Machine) SkipAhead(seconds uint64) {
 		b.orderCounter += orders
 		b.sessionCounter += skipSessions + seconds*skipSessionsPerSecond
 		for _, x := range b.processes { // each for itself: their order shows nowhere
-			x.state.Ahead(orders)
+			x.state.SkipEpochs(orders)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func TestSkipAhead(t *testing.T) {
 				moved++
 			}
 			for key, p := range old.processes {
-				if was, is := p.state.Last(), now.processes[key].state.Last(); is != was+now.orderCounter-old.orderCounter {
+				if was, is := p.state.HighestEpoch(), now.processes[key].state.HighestEpoch(); is != was+now.orderCounter-old.orderCounter {
 					t.Fatalf("a process's last token is %d, was %d", is, was)
 				}
 				processes++

@@ -30,7 +30,7 @@ func processCommand(verb string, a storyArgs, name []byte, session uint64, head 
 	case "complete":
 		return CmdProcessComplete, &protocol.ProcessComplete{Head: head(), Name: name, Epoch: a.num("of", 0), Result: a.data("result")}
 	case "force":
-		return CmdProcessForce, &protocol.ProcessForce{Node: a.num("node", 1), Name: name, Text: text}
+		return CmdProcessForce, &protocol.ProcessForceRound{Node: a.num("node", 1), Name: name, Text: text}
 	case "evict":
 		return CmdProcessEvict, &protocol.ProcessEvict{Node: a.num("node", 1), Name: name, Session: session, Text: text}
 	case "alter":
@@ -59,8 +59,8 @@ func (x *storyRunner) round(b *strings.Builder, e *Event) {
 	case process.EventCancel, process.EventRemoved:
 		fmt.Fprintf(b, " (%s)", q.Text)
 	}
-	if q.Settled > 0 {
-		fmt.Fprintf(b, " settled=%d", q.Settled)
+	if q.CompletedEpoch > 0 {
+		fmt.Fprintf(b, " settled=%d", q.CompletedEpoch)
 	}
 	b.WriteString("\n")
 }
@@ -70,7 +70,7 @@ func (x *storyRunner) processChanges(b *strings.Builder) {
 	for _, c := range x.out.ProcessChanges {
 		word := [...]string{
 			process.ChangeJoined: "joined", process.ChangeLeft: "left", process.ChangeAbsent: "absent", process.ChangeReturned: "returned",
-			process.ChangeStarted: "round of", process.ChangePhase: "phase", process.ChangeEnded: "round", process.ChangeOptions: "options", process.ChangeGone: "gone",
+			process.ChangeStarted: "round of", process.ChangePhase: "phase", process.ChangeEnded: "round", process.ChangeOptions: "options", process.ChangeDeleted: "gone",
 		}[c.Kind]
 		fmt.Fprintf(b, "  change %s: %s", c.Name, word)
 		if c.Session != 0 {
@@ -110,7 +110,7 @@ func (x *storyRunner) describeProcess(a storyArgs, node uint64) string {
 			b.WriteString("--\n")
 		}
 		for _, p := range s.Members {
-			fmt.Fprintf(&b, "  %s order=%d standing=%d token=%d identity=%q key=%q until=%d\n", x.sessionName(p.Member.Session), p.Member.Order, p.Standing, p.Token,
+			fmt.Fprintf(&b, "  %s order=%d standing=%d token=%d identity=%q key=%q until=%d\n", x.sessionName(p.Member.Session), p.Member.Order, p.Status, p.Token,
 				p.Member.Identity, p.Member.Key, p.Until)
 		}
 		for _, e := range s.History {

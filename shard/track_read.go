@@ -43,7 +43,7 @@ func (m *Machine) DescribeTrack(req *protocol.TrackDescribe, logTime uint64, out
 		return err
 	}
 	s := x.state.Describe(m.trackTime(x, logTime))
-	*out = s.Wire(x.state.Gates(), maxBlockers)
+	*out = s.Wire(x.state.PendingGates(), maxBlockers)
 	out.Index, out.Revision, out.Name = m.applied, x.revision, x.name
 	if req.Flags&protocol.WithTrackConfig != 0 {
 		c := x.state.Config()

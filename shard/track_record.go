@@ -145,7 +145,7 @@ func (x *export) track(o *trackRecord, key []byte) (complete bool) {
 		x.cursor.id += uint64(n)
 		return false // the chunk is full
 	}
-	x.w.scanBudget -= o.state.Instances()
+	x.w.scanBudget -= o.state.NumInstances()
 	for _, id := range o.state.Sessions() {
 		if !x.w.writtenSessions[id] {
 			x.w.sessionRecord(x.m.sessions[id], nil)

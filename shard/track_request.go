@@ -155,7 +155,7 @@ func (m *Machine) applyTrackDelete(c *rawCommand) {
 	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterExistingTrack(&q, c, &body.Head, body.Name) {
 		return
 	}
-	if q.track.state.Instances() > 0 && !body.Force {
+	if q.track.state.NumInstances() > 0 && !body.Force {
 		m.finishTrack(&q, Event{}, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textTrackInUse})
 		return
 	}
@@ -218,7 +218,7 @@ func (m *Machine) applyTrackPoll(c *rawCommand) {
 }
 
 // answer puts an answer in the form of its message. Times are in log time, where the track has those of its bucket.
-func (x *trackRecord) answer(a *rollout.Answer, payload bool, out *protocol.TrackPollReply) {
+func (x *trackRecord) answer(a *rollout.PollResult, payload bool, out *protocol.TrackPollReply) {
 	*out = a.Wire()
 	if out.Until > 0 {
 		out.Until = x.bucket.logTimeAt(out.Until)
@@ -243,7 +243,7 @@ func (m *Machine) applyTrackReport(c *rawCommand) {
 }
 
 func (m *Machine) applyTrackRole(c *rawCommand) {
-	var body protocol.TrackRole
+	var body protocol.TrackSetRole
 	var q trackRequest
 	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterExistingTrack(&q, c, &body.Head, body.Name) {
 		return
@@ -289,10 +289,10 @@ func (m *Machine) applyTrackAdvance(c *rawCommand) {
 }
 
 func (m *Machine) applyTrackGate(c *rawCommand) {
-	var body protocol.TrackGate
+	var body protocol.TrackGateReport
 	var q trackRequest
 	if m.decode(&body, c.body) && m.valid(&body) && m.enterExistingTrack(&q, c, &body.Head, body.Name) {
-		m.finishTrack(&q, Event{}, q.track.state.Gate(m.callTrack(q.track), body.Location, body.Version, body.Gate, body.Attempt, rollout.Outcome(body.Outcome), body.Text,
+		m.finishTrack(&q, Event{}, q.track.state.ReportGate(m.callTrack(q.track), body.Location, body.Version, body.Gate, body.Attempt, rollout.Outcome(body.Outcome), body.Text,
 			&m.batch.track))
 	}
 }
@@ -321,7 +321,7 @@ func (m *Machine) applyTrackAdmin(c *rawCommand) {
 }
 
 // operate carries out an operator's command.
-func applyTrackVerb(t *rollout.Track, now rollout.Now, x *protocol.TrackAdmin, out *rollout.Changes) error {
+func applyTrackVerb(t *rollout.Track, now rollout.Now, x *protocol.TrackAdmin, out *rollout.Events) error {
 	switch x.Verb {
 	case protocol.TrackRollback:
 		return t.Rollback(now, x.Locations, x.Version, out)

@@ -91,7 +91,7 @@ func TestTrackGoesOn(t *testing.T) {
 		t.Fatalf("first poll: %+v", e)
 	}
 	x.now += 4_999
-	if e := x.send(t, CmdTrackPoll, x.pollOf(1, inc[1], 0, 0)); e.Poll.Version != 0 || e.Poll.Why != protocol.WhyNoTarget || e.Poll.RetryAfter != 1 {
+	if e := x.send(t, CmdTrackPoll, x.pollOf(1, inc[1], 0, 0)); e.Poll.Version != 0 || e.Poll.Status != protocol.PollNoTarget || e.Poll.RetryAfter != 1 {
 		t.Fatalf("poll before the delay is over: %+v", e.Poll)
 	}
 	x.m = x.restored(t)

@@ -19,7 +19,7 @@ type backend struct {
 	mu       sync.Mutex
 	p        *server.Process
 	r        *relay.Relay
-	at       server.Moment
+	at       server.Now
 	rnd      *rand.Rand
 	lossy    int // 0: nothing is lost
 	handlers map[uint64]client.ProcessHandler
@@ -28,7 +28,7 @@ type backend struct {
 
 func newBackend(t *testing.T, lossy int) *backend {
 	t.Helper()
-	p, err := server.New(server.Moment{}, 0, server.Options{BackoffMin: 5, BackoffMax: 20})
+	p, err := server.New(server.Now{}, 0, server.Options{BackoffMin: 5, BackoffMax: 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func newBackend(t *testing.T, lossy int) *backend {
 		for {
 			select {
 			case <-tick.C:
-				_ = b.apply(func(*server.Out) error { b.at.Time += 2; return nil })
+				_ = b.apply(func(*server.Out) error { b.at.Log += 2; return nil })
 			case <-stop:
 				return
 			}
@@ -62,14 +62,14 @@ func (b *backend) applyLocked(f func(*server.Out) error) error {
 	var out server.Out
 	err := f(&out)
 	b.p.Tick(b.at, &out)
-	stage := relay.Over
+	stage := relay.Closed
 	switch {
-	case b.p.Open():
+	case b.p.AllowsMessages():
 		stage = relay.Open
 	case b.p.Phase() == server.PhasePreparing:
-		stage = relay.Early
+		stage = relay.Preparing
 	}
-	b.r.Round(b.p.Epoch(), stage, b.p.Sessions(nil))
+	b.r.Round(b.p.Epoch(), stage, b.p.RoundSessions(nil))
 	b.deliver(&out)
 	return err
 }
@@ -78,7 +78,7 @@ func (b *backend) deliver(out *server.Out) {
 	for _, e := range out.Events {
 		m := &protocol.ProcessRound{
 			Session: e.Session, Kind: protocol.ProcessRoundKind(e.Kind), Removal: protocol.ProcessRemoval(e.Removal), Epoch: e.Epoch, Topology: e.Topology,
-			Coordinator: e.Coordinator, Attempt: e.Attempt, Token: e.Token, Settled: e.Settled, Result: e.Result, Text: e.Text,
+			Coordinator: e.Coordinator, Attempt: e.Attempt, Token: e.Token, CompletedEpoch: e.CompletedEpoch, Result: e.Result, Text: e.Text,
 		}
 		for _, o := range e.Members {
 			m.Members = append(m.Members, protocol.ProcessMember{Session: o.Session, Order: o.Order, Key: o.Key, Data: o.Data, Weight: o.Weight})
@@ -104,13 +104,13 @@ func (b *backend) kill(session uint64) {
 	b.mu.Lock()
 	delete(b.handlers, session)
 	b.mu.Unlock()
-	_ = b.apply(func(out *server.Out) error { b.p.Ended(b.at, session, out); return nil })
+	_ = b.apply(func(out *server.Out) error { b.p.SessionEnded(b.at, session, out); return nil })
 }
 
-func (b *backend) tally() server.Tally {
+func (b *backend) tally() server.Counters {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.p.Tally()
+	return b.p.Counters()
 }
 
 // settled says that the last round is complete at all of so many members, and gives its epoch.
@@ -153,7 +153,7 @@ func (w *fakeTransport) Change(ctx context.Context, _ protocol.Kind, _ *protocol
 			return err
 		case *protocol.ProcessLeave:
 			settled, err := w.b.p.Leave(w.b.at, w.session, out)
-			reply.(*protocol.ProcessLeaveReply).Settled = settled
+			reply.(*protocol.ProcessLeaveReply).CompletedEpoch = settled
 			return err
 		case *protocol.ProcessComplete:
 			return w.b.p.Complete(w.b.at, w.session, m.Epoch, m.Result, out)
@@ -188,7 +188,7 @@ func (w *fakeTransport) Tell(ctx context.Context, _ protocol.Kind, m protocol.Me
 			return protocol.Errorf(protocol.StatusNotFound, "session is no member")
 		}
 		b.deliver(&out)
-		b.r.Attached(w.session, &mail)
+		b.r.SessionAttached(w.session, &mail)
 	case *protocol.ProcessRequest:
 		err = b.r.Request(relay.Request{From: w.session, Epoch: m.Epoch, Number: m.Number, Low: m.Low, To: m.To, Payload: m.Payload}, &mail)
 	case *protocol.ProcessReply:

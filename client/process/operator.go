@@ -81,8 +81,8 @@ const maxRereads = 5
 // Force has a new round start although nothing changed: after the present one, if that is decided, else in its place. Reason, of at most 256 bytes, is kept with the round
 // that is given up. Members that are absent leave. It needs the right admin. Errors: NotFound, PreconditionFailed without members, Forbidden.
 func (o *Operator) Force(ctx context.Context, reason string) error {
-	m := &protocol.ProcessForce{Node: o.transport.Node(), Name: []byte(o.transport.Name()), Text: reason}
-	repeated, err := o.transport.Ask(ctx, protocol.KindProcessForce, m, &protocol.Empty{})
+	m := &protocol.ProcessForceRound{Node: o.transport.Node(), Name: []byte(o.transport.Name()), Text: reason}
+	repeated, err := o.transport.Ask(ctx, protocol.KindProcessForceRound, m, &protocol.Empty{})
 	return outcomeUnknown(repeated, err)
 }
 
@@ -121,15 +121,15 @@ func outcomeUnknown(repeated bool, err error) error {
 type ChangeKind = protocol.ProcessChangeKind
 
 const (
-	ChangeJoined   = protocol.ProcessJoined   // Session; Text is its key
-	ChangeLeft     = protocol.ProcessLeft     // Session; Text is why
-	ChangeAbsent   = protocol.ProcessAbsent   // Session has ended, and its key keeps its place
-	ChangeReturned = protocol.ProcessReturned // Session took the place that its key kept
-	ChangeStarted  = protocol.ProcessStarted  // a round; Session is its coordinator's
-	ChangePhase    = protocol.ProcessPhased   // Phase
-	ChangeEnded    = protocol.ProcessRoundEnd // the round ended with Outcome; Text is why
-	ChangeAltered  = protocol.ProcessAltered  // the options
-	ChangeGone     = protocol.ProcessGone     // it had no members for long, and is removed
+	ChangeJoined   = protocol.ProcessJoined       // Session; Text is its key
+	ChangeLeft     = protocol.ProcessLeft         // Session; Text is why
+	ChangeAbsent   = protocol.ProcessAbsent       // Session has ended, and its key keeps its place
+	ChangeReturned = protocol.ProcessReturned     // Session took the place that its key kept
+	ChangeStarted  = protocol.ProcessStarted      // a round; Session is its coordinator's
+	ChangePhase    = protocol.ProcessPhaseChanged // Phase
+	ChangeEnded    = protocol.ProcessRoundEnded   // the round ended with Outcome; Text is why
+	ChangeAltered  = protocol.ProcessAltered      // the options
+	ChangeGone     = protocol.ProcessDeleted      // it had no members for long, and is removed
 )
 
 // Change is one thing that happened.

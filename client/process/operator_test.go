@@ -56,8 +56,8 @@ func statusPage(revision, session uint64, cursor string) *protocol.ProcessStatus
 	return &protocol.ProcessStatus{
 		Revision: revision, Name: []byte("queue"), Clock: 1000, Phase: protocol.PhaseWaiting, Epoch: 7, Coordinator: 1, Start: 1250, Started: 1_700_000_000_000, NumMembers: 2,
 		Options: protocol.ProcessOptions{Election: protocol.ElectPreferred, Debounce: 100, Return: 30_000},
-		Members: []protocol.ProcessPlace{{Member: protocol.ProcessMember{Session: session, Order: session}, Standing: protocol.StandingAbsent, Until: 1000 + 500*session}},
-		History: []protocol.ProcessEnded{{Epoch: 6, Size: 2, Lasted: 40, Outcome: protocol.RoundFailed, Text: "no disk"}},
+		Members: []protocol.ProcessMemberInfo{{Member: protocol.ProcessMember{Session: session, Order: session}, Status: protocol.MemberAbsent, Until: 1000 + 500*session}},
+		History: []protocol.ProcessHistoryRound{{Epoch: 6, Size: 2, Duration: 40, Outcome: protocol.RoundFailed, Text: "no disk"}},
 		Cursor:  []byte(cursor),
 	}
 }
@@ -107,7 +107,7 @@ func TestOperate(t *testing.T) {
 	if err := errors.Join(o.Force(ctx, "new hosts"), o.Evict(ctx, 9, "sick"), o.Alter(ctx, Options{RoundTimeout: 1500 * time.Microsecond, Key: "ignored"})); err != nil {
 		t.Fatal(err)
 	}
-	force, evict, alter := c.asked[0].(*protocol.ProcessForce), c.asked[1].(*protocol.ProcessEvict), c.asked[2].(*protocol.ProcessAlter)
+	force, evict, alter := c.asked[0].(*protocol.ProcessForceRound), c.asked[1].(*protocol.ProcessEvict), c.asked[2].(*protocol.ProcessAlter)
 	if force.Node != 5 || string(force.Name) != "queue" || force.Text != "new hosts" || evict.Session != 9 || evict.Text != "sick" || string(evict.Name) != "queue" ||
 		alter.Options != (protocol.ProcessOptions{RoundTimeout: 2}) || alter.Node != 5 {
 		t.Errorf("%+v, %+v, %+v", force, evict, alter)

@@ -180,7 +180,7 @@ func (p *Membership) Leave(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.input(func(m *machine.Machine, now time.Duration) { m.End(now, reply.Settled, ErrLeft) })
+	p.input(func(m *machine.Machine, now time.Duration) { m.End(now, reply.CompletedEpoch, ErrLeft) })
 	select {
 	case <-p.done:
 		return nil

@@ -21,16 +21,16 @@ const (
 )
 
 // Standing is where a member is in the present round.
-type MemberState = protocol.ProcessStanding
+type MemberState = protocol.ProcessMemberStatus
 
 const (
-	MemberOutside    = protocol.StandingOutside    // it joined after the round started, or there is none
-	MemberPreparing  = protocol.StandingPreparing  // told to prepare
-	MemberPrepared   = protocol.StandingPrepared   //
-	MemberCompleting = protocol.StandingCompleting // told that the round is complete
-	MemberCompleted  = protocol.StandingCompleted  //
-	MemberResuming   = protocol.StandingResuming   // it came back by its key, and was told what the others completed
-	MemberAbsent     = protocol.StandingAbsent     // its session has ended, and its key keeps its place
+	MemberOutside    = protocol.MemberOutside    // it joined after the round started, or there is none
+	MemberPreparing  = protocol.MemberPreparing  // told to prepare
+	MemberPrepared   = protocol.MemberPrepared   //
+	MemberCompleting = protocol.MemberCompleting // told that the round is complete
+	MemberCompleted  = protocol.MemberCompleted  //
+	MemberResuming   = protocol.MemberResuming   // it came back by its key, and was told what the others completed
+	MemberAbsent     = protocol.MemberAbsent     // its session has ended, and its key keeps its place
 )
 
 // Outcome of a round.
@@ -60,7 +60,7 @@ type Status struct {
 
 // Tally counts since the process was made: changes of the topology, rounds started, completed, cancelled and failed, members that returned without a round, calls that came too
 // late for their round.
-type Tally = protocol.ProcessTally
+type Tally = protocol.ProcessCounters
 
 // MemberStatus is a member, and where it is.
 type MemberStatus struct {
@@ -106,7 +106,7 @@ func (s *Status) Lagging() []MemberStatus {
 func statusOf(w *protocol.ProcessStatus) *Status {
 	s := &Status{
 		Name: string(w.Name), Phase: w.Phase, Epoch: w.Epoch, Topology: w.Topology, Coordinator: w.Coordinator, Attempt: w.Attempt, Started: wall(w.Started),
-		Options: optionsOf(&w.Options), Tally: w.Tally, History: make([]PastRound, 0, len(w.History)),
+		Options: optionsOf(&w.Options), Tally: w.Counters, History: make([]PastRound, 0, len(w.History)),
 	}
 	if w.Phase == Waiting {
 		s.StartsIn = until(w.Clock, w.Start)
@@ -116,7 +116,7 @@ func statusOf(w *protocol.ProcessStatus) *Status {
 		h := &w.History[i]
 		s.History = append(s.History, PastRound{
 			Epoch: h.Epoch, Topology: h.Topology, Coordinator: h.Coordinator, Size: int(h.Size), Attempt: h.Attempt, Started: wall(h.Wall), Prepared: millis.Duration(h.Prepared),
-			Decided: millis.Duration(h.Decided), Lasted: millis.Duration(h.Lasted), Outcome: h.Outcome, Text: h.Text,
+			Decided: millis.Duration(h.Decided), Lasted: millis.Duration(h.Duration), Outcome: h.Outcome, Text: h.Text,
 		})
 	}
 	return s
@@ -126,8 +126,8 @@ func statusOf(w *protocol.ProcessStatus) *Status {
 func (s *Status) add(w *protocol.ProcessStatus) {
 	for i := range w.Members {
 		m := &w.Members[i]
-		x := MemberStatus{Member: m.Member, State: m.Standing, Token: m.Token, Joined: wall(m.Joined)}
-		if m.Standing == MemberAbsent {
+		x := MemberStatus{Member: m.Member, State: m.Status, Token: m.Token, Joined: wall(m.Joined)}
+		if m.Status == MemberAbsent {
 			x.LeavesIn = until(w.Clock, m.Until)
 		}
 		s.Members = append(s.Members, x)

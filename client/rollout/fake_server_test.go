@@ -180,7 +180,7 @@ func (l *fakeConn) gone() {
 func (c *fakeServer) end(session uint64) {
 	delete(c.sessions, session)
 	for _, name := range slices.Sorted(maps.Keys(c.tracks)) {
-		c.step(c.tracks[name], func(h *hostedTrack, out *rollout.Changes) error {
+		c.step(c.tracks[name], func(h *hostedTrack, out *rollout.Events) error {
 			h.SessionEnded(c.now(), session, out)
 			return nil
 		})
@@ -229,20 +229,20 @@ func (l *fakeConn) reply(h protocol.Header, m protocol.Message, err error) {
 }
 
 // step makes a call to a track, tells those who watch, and sets its timer. mu is held.
-func (c *fakeServer) step(h *hostedTrack, call func(*hostedTrack, *rollout.Changes) error) error {
-	var out rollout.Changes
+func (c *fakeServer) step(h *hostedTrack, call func(*hostedTrack, *rollout.Events) error) error {
+	var out rollout.Events
 	err := call(h, &out)
 	h.steps++
 	c.log = append(c.log, out.List...)
 	for key, w := range h.watches {
-		m := protocol.TrackChange{Revision: h.steps}
+		m := protocol.TrackEvents{Revision: h.steps}
 		for i := range out.List {
 			if e := &out.List[i]; wanted(w, e) {
 				m.Events = append(m.Events, e.Wire())
 			}
 		}
 		if len(m.Events) > 0 {
-			key.on.send(protocol.KindTrackChange, key.id, 1, &m)
+			key.on.send(protocol.KindTrackEvents, key.id, 1, &m)
 		}
 	}
 	if h.timer != nil {
@@ -253,7 +253,7 @@ func (c *fakeServer) step(h *hostedTrack, call func(*hostedTrack, *rollout.Chang
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			if !c.away || len(c.conns) > 0 {
-				_ = c.step(h, func(h *hostedTrack, out *rollout.Changes) error {
+				_ = c.step(h, func(h *hostedTrack, out *rollout.Events) error {
 					h.Tick(c.now(), out)
 					return nil
 				})
@@ -340,7 +340,7 @@ func (l *fakeConn) watch(h protocol.Header, m *protocol.TrackWatch) {
 	t.watches[watchKey{l, h.ID}] = m
 	l.reply(h, &protocol.Empty{}, nil)
 	status := t.Describe(l.c.now())
-	w := status.Wire(t.Gates(), 10)
+	w := status.Wire(t.PendingGates(), 10)
 	w.Name = m.Name
 	l.send(protocol.KindTrackStatus, h.ID, 1, &w)
 }
@@ -353,8 +353,8 @@ func (l *fakeConn) track(h protocol.Header) {
 	}{
 		protocol.KindTrackCreate: &protocol.TrackCreate{}, protocol.KindTrackAlter: &protocol.TrackAlter{}, protocol.KindTrackDelete: &protocol.TrackDelete{},
 		protocol.KindTrackRegister: &protocol.TrackRegister{}, protocol.KindTrackUnregister: &protocol.TrackUnregister{}, protocol.KindTrackPoll: &protocol.TrackPoll{},
-		protocol.KindTrackReport: &protocol.TrackReport{}, protocol.KindTrackRole: &protocol.TrackRole{}, protocol.KindTrackPublish: &protocol.TrackPublish{},
-		protocol.KindTrackWithdraw: &protocol.TrackWithdraw{}, protocol.KindTrackAdmin: &protocol.TrackAdmin{}, protocol.KindTrackGate: &protocol.TrackGate{},
+		protocol.KindTrackReport: &protocol.TrackReport{}, protocol.KindTrackSetRole: &protocol.TrackSetRole{}, protocol.KindTrackPublish: &protocol.TrackPublish{},
+		protocol.KindTrackWithdraw: &protocol.TrackWithdraw{}, protocol.KindTrackAdmin: &protocol.TrackAdmin{}, protocol.KindTrackGateReport: &protocol.TrackGateReport{},
 		protocol.KindTrackAdvance:  &protocol.TrackAdvance{},
 		protocol.KindTrackDescribe: &protocol.TrackDescribe{}, protocol.KindTrackHistory: &protocol.TrackHistory{},
 	}[h.Kind]
@@ -388,7 +388,7 @@ func (c *fakeServer) of(name []byte) (*hostedTrack, error) {
 }
 
 // on makes a call to a track of this name. mu is held.
-func (c *fakeServer) on(name []byte, call func(*hostedTrack, *rollout.Changes) error) error {
+func (c *fakeServer) on(name []byte, call func(*hostedTrack, *rollout.Events) error) error {
 	t, err := c.of(name)
 	if err != nil {
 		return err
@@ -425,7 +425,7 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 			if c.tracks[string(m.Name)] != nil {
 				return nil, protocol.Errorf(protocol.StatusAlreadyExists, "there is such a track")
 			}
-			var out rollout.Changes
+			var out rollout.Events
 			t, err := rollout.New(c.now(), rollout.ConfigOf(&m.Config), &out)
 			if err != nil {
 				return nil, err
@@ -437,7 +437,7 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 	case *protocol.TrackAlter:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
 			reply := &protocol.TrackRevision{}
-			return reply, c.on(m.Name, func(h *hostedTrack, out *rollout.Changes) error {
+			return reply, c.on(m.Name, func(h *hostedTrack, out *rollout.Events) error {
 				err := h.Configure(c.now(), m.Revision, rollout.ConfigOf(&m.Config), out)
 				reply.Revision = h.Revision()
 				return err
@@ -449,7 +449,7 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 			if err != nil {
 				return nil, err
 			}
-			if t.Instances() > 0 && !m.Force {
+			if t.NumInstances() > 0 && !m.Force {
 				return nil, protocol.Errorf(protocol.StatusPreconditionFailed, "the track has instances")
 			}
 			for key := range t.watches {
@@ -464,7 +464,7 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 	case *protocol.TrackRegister:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
 			reply := &protocol.TrackRegisterReply{}
-			return reply, c.on(m.Name, func(h *hostedTrack, out *rollout.Changes) (err error) {
+			return reply, c.on(m.Name, func(h *hostedTrack, out *rollout.Events) (err error) {
 				at, live := c.sessions[h.SessionOf(m.ID)]
 				reply.Incarnation, err = h.Register(c.now(), rollout.Registration{
 					Session: m.Session, ID: m.ID, Location: m.Location, Role: rollout.Role(m.Role), Meta: m.Meta, Takeover: m.Takeover || live && at == nil,
@@ -474,13 +474,13 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 		})
 	case *protocol.TrackUnregister:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
-			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Changes) error {
+			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Events) error {
 				return h.Unregister(c.now(), rollout.Caller{Session: m.Session, ID: m.ID, Incarnation: m.Incarnation}, out)
 			})
 		})
-	case *protocol.TrackRole:
+	case *protocol.TrackSetRole:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
-			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Changes) error {
+			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Events) error {
 				return h.SetRole(c.now(), rollout.Caller{Session: m.Session, ID: m.ID, Incarnation: m.Incarnation}, rollout.Role(m.Role), out)
 			})
 		})
@@ -491,7 +491,7 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 			return nil, err
 		}
 		var reply protocol.TrackPollReply
-		return &reply, c.on(m.Name, func(h *hostedTrack, out *rollout.Changes) error {
+		return &reply, c.on(m.Name, func(h *hostedTrack, out *rollout.Events) error {
 			a, err := h.Poll(c.now(), caller, rollout.ReportOf(&m.Report), out)
 			reply = a.Wire()
 			if m.WithPayload {
@@ -504,34 +504,34 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 		if err != nil {
 			return nil, err
 		}
-		return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Changes) error {
+		return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Events) error {
 			return h.Report(c.now(), caller, *rollout.ReportOf(&m.Report), out)
 		})
 	case *protocol.TrackPublish:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
 			reply := &protocol.TrackVersion{}
-			return reply, c.on(m.Name, func(h *hostedTrack, out *rollout.Changes) (err error) {
+			return reply, c.on(m.Name, func(h *hostedTrack, out *rollout.Events) (err error) {
 				reply.Version, err = h.Publish(c.now(), m.Version, m.Payload, out)
 				return err
 			})
 		})
 	case *protocol.TrackWithdraw:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
-			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Changes) error { return h.Withdraw(c.now(), m.Version, out) })
+			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Events) error { return h.Withdraw(c.now(), m.Version, out) })
 		})
 	case *protocol.TrackAdmin:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
-			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Changes) error { return admin(c.now(), h.Track, m, out) })
+			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Events) error { return admin(c.now(), h.Track, m, out) })
 		})
-	case *protocol.TrackGate:
+	case *protocol.TrackGateReport:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
-			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Changes) error {
-				return h.Gate(c.now(), m.Location, m.Version, m.Gate, m.Attempt, rollout.Outcome(m.Outcome), m.Text, out)
+			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Events) error {
+				return h.ReportGate(c.now(), m.Location, m.Version, m.Gate, m.Attempt, rollout.Outcome(m.Outcome), m.Text, out)
 			})
 		})
 	case *protocol.TrackAdvance:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
-			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Changes) error {
+			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Events) error {
 				if m.Version == 0 {
 					return h.SourceFailed(c.now(), m.Text, out)
 				}
@@ -557,7 +557,7 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 }
 
 // admin carries an operator's command out. Those of several locations are tried on a copy first, so that all take effect or none.
-func admin(now rollout.Now, t *rollout.Track, m *protocol.TrackAdmin, out *rollout.Changes) error {
+func admin(now rollout.Now, t *rollout.Track, m *protocol.TrackAdmin, out *rollout.Events) error {
 	each := func(t *rollout.Track, call func(location string) error) error {
 		list := m.Locations
 		if len(list) == 0 {
@@ -570,7 +570,7 @@ func admin(now rollout.Now, t *rollout.Track, m *protocol.TrackAdmin, out *rollo
 		}
 		return nil
 	}
-	carry := func(t *rollout.Track, out *rollout.Changes) error {
+	carry := func(t *rollout.Track, out *rollout.Events) error {
 		switch m.Verb {
 		case protocol.TrackPause:
 			return each(t, func(l string) error { return t.Pause(now, l, m.Hard, out) })
@@ -593,7 +593,7 @@ func admin(now rollout.Now, t *rollout.Track, m *protocol.TrackAdmin, out *rollo
 	if err != nil {
 		return err
 	}
-	if err := carry(trial, &rollout.Changes{}); err != nil {
+	if err := carry(trial, &rollout.Events{}); err != nil {
 		return err
 	}
 	return carry(t, out)
@@ -606,7 +606,7 @@ func (c *fakeServer) describe(m *protocol.TrackDescribe) (protocol.Message, erro
 		return nil, err
 	}
 	status := t.Describe(c.now())
-	w := status.Wire(t.Gates(), 10)
+	w := status.Wire(t.PendingGates(), 10)
 	w.Name = m.Name
 	if m.Flags&protocol.WithTrackConfig != 0 {
 		config := t.Config()

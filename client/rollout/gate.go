@@ -19,11 +19,11 @@ const (
 
 // Decide tells the outcome of a gate's run, with a text for people. Errors: PreconditionFailed when the run is not under way any more.
 func (t *Track) Decide(ctx context.Context, run GateRun, outcome Outcome, text string) error {
-	m := &protocol.TrackGate{
+	m := &protocol.TrackGateReport{
 		Name: t.name(), Location: run.Location, Version: run.Version, Gate: run.Gate.Name, Attempt: run.Attempt, Outcome: outcome,
 		Text: printable(text, protocol.MaxTrackMessage),
 	}
-	return t.change(ctx, protocol.KindTrackGate, &m.Head, m, &protocol.Empty{})
+	return t.change(ctx, protocol.KindTrackGateReport, &m.Head, m, &protocol.Empty{})
 }
 
 // Gatekeeper runs the gates of a track. Several may, of the same track: the first outcome of a run counts.

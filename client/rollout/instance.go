@@ -31,16 +31,16 @@ type Report struct {
 }
 
 // Why says why the answer is what it is.
-type Why = protocol.TrackWhy
+type Why = protocol.TrackPollStatus
 
 const (
-	WhyTarget            = protocol.WhyTarget            // load Version, or keep it
-	WhyNoTarget          = protocol.WhyNoTarget          // none yet: keep what is there, load nothing
-	WhyPaused            = protocol.WhyPaused            // Version stays until an operator resumes
-	WhyExcluded          = protocol.WhyExcluded          // the location is excluded: Version stays
-	WhyRemoved           = protocol.WhyRemoved           // the location left the order: Version was its last
-	WhySourceWanted      = protocol.WhySourceWanted      // the generator outside is asked for a version
-	WhySourceUnavailable = protocol.WhySourceUnavailable // the same, but it failed last time
+	WhyTarget            = protocol.PollTarget            // load Version, or keep it
+	WhyNoTarget          = protocol.PollNoTarget          // none yet: keep what is there, load nothing
+	WhyPaused            = protocol.PollPaused            // Version stays until an operator resumes
+	WhyExcluded          = protocol.PollExcluded          // the location is excluded: Version stays
+	WhyRemoved           = protocol.PollRemoved           // the location left the order: Version was its last
+	WhySourceWanted      = protocol.PollSourceWanted      // the generator outside is asked for a version
+	WhySourceUnavailable = protocol.PollSourceUnavailable // the same, but it failed last time
 )
 
 // Target is what an instance is to have.
@@ -106,7 +106,7 @@ func (i *Instance) GetTargetState(ctx context.Context, report *Report, payload b
 		return Target{}, asRefusal(err)
 	}
 	return Target{
-		Version: reply.Version, Why: reply.Why, State: reply.State, RetryAfter: millis.Duration(reply.RetryAfter), Generation: reply.Generation,
+		Version: reply.Version, Why: reply.Status, State: reply.State, RetryAfter: millis.Duration(reply.RetryAfter), Generation: reply.Generation,
 		Payload: bytes.Clone(reply.Payload), HasPayload: reply.HasPayload,
 	}, nil
 }
@@ -119,8 +119,8 @@ func (i *Instance) Report(ctx context.Context, r Report) error {
 
 // SetRole makes the instance a leader, which its location waits for, or a follower.
 func (i *Instance) SetRole(ctx context.Context, r Role) error {
-	m := &protocol.TrackRole{Name: i.t.name(), ID: i.id, Incarnation: i.incarnation, Role: r}
-	return i.t.change(ctx, protocol.KindTrackRole, &m.Head, m, &protocol.Empty{})
+	m := &protocol.TrackSetRole{Name: i.t.name(), ID: i.id, Incarnation: i.incarnation, Role: r}
+	return i.t.change(ctx, protocol.KindTrackSetRole, &m.Head, m, &protocol.Empty{})
 }
 
 // Unregister ends the instance: its location does not wait for it any more.

@@ -41,7 +41,7 @@ const (
 )
 
 // Role of an instance. A follower does not hold anybody up.
-type Role = protocol.InstanceRole
+type Role = protocol.TrackInstanceRole
 
 const (
 	FollowerRole = protocol.InstanceFollower
@@ -147,7 +147,7 @@ func gateRunOf(g *protocol.GateRun, clock uint64) GateRun {
 	return GateRun{Location: g.Location, Version: g.Version, Attempt: g.Attempt, Left: since(g.Deadline, clock), Gate: gateOf(&g.Gate)}
 }
 
-func locationOf(l *protocol.LocationStatus, clock uint64) LocationStatus {
+func locationOf(l *protocol.TrackLocationStatus, clock uint64) LocationStatus {
 	return LocationStatus{
 		Name: l.Name, State: l.State, GoesOnIn: since(l.Until, clock), Target: l.Target, Stable: l.Stable, Age: since(clock, l.Since), Generation: l.Generation,
 		Reason: l.Reason, Instances: l.Members, Leaders: l.Leaders, Counted: l.Counted, Reached: l.Reached, BlockedBy: l.BlockedBy,
@@ -166,7 +166,7 @@ func (s *Status) addInstances(w *protocol.TrackStatus) {
 	}
 }
 
-func historyEntryOf(r *protocol.TrackRow, clock uint64) HistoryEntry {
+func historyEntryOf(r *protocol.TrackHistoryRow, clock uint64) HistoryEntry {
 	return HistoryEntry{
 		Version: r.Version, At: time.UnixMilli(int64(min(r.Wall, 1<<62))), Age: since(clock, r.At), ConvergedAge: since(clock, r.Converged),
 		Converged: r.Converged != 0, Reason: r.Reason, Skip: r.Skip, Log: r.At, ConvergedLog: r.Converged,

@@ -28,12 +28,12 @@ func (a *app) authCmd() *cobra.Command {
 	})
 	whoami := &cobra.Command{Use: "whoami", Short: "Show who the cluster takes this client for", Args: cobra.NoArgs}
 	whoami.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
-		var w protocol.AuthWho
+		var w protocol.AuthIdentity
 		if err := inv.cluster(protocol.MethodWhoAmI, nil, &w); err != nil {
 			return err
 		}
-		line := row{{"identity", "identity", w.Identity}, {"on", "auth on", w.On}}
-		if w.On {
+		line := row{{"identity", "identity", w.Identity}, {"on", "auth on", w.Enabled}}
+		if w.Enabled {
 			return inv.printer().message(line, "%s", sanitize(w.Identity))
 		}
 		return inv.printer().message(line, "%s; auth is off, and everybody may do everything", sanitize(w.Identity))
@@ -71,7 +71,7 @@ If nobody may administer everything yet, the identity admin is made, which may; 
 	}
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
 		if !on {
-			if err := inv.cluster(protocol.MethodAuthTurn, protocol.AuthTurnRequest{}, nil); err != nil {
+			if err := inv.cluster(protocol.MethodAuthSwitch, protocol.AuthSwitchRequest{}, nil); err != nil {
 				return err
 			}
 			return inv.printer().message(row{{"on", "auth on", false}}, "auth is off: everybody may do everything")
@@ -86,7 +86,7 @@ If nobody may administer everything yet, the identity admin is made, which may; 
 		if err := out.write(t.Secret); err != nil {
 			return err
 		}
-		if err := inv.cluster(protocol.MethodAuthTurn, protocol.AuthTurnRequest{On: true, Secret: t.Secret}, &t); err != nil {
+		if err := inv.cluster(protocol.MethodAuthSwitch, protocol.AuthSwitchRequest{Enabled: true, Secret: t.Secret}, &t); err != nil {
 			switch protocol.StatusOf(err) {
 			case protocol.StatusForbidden, protocol.StatusBadRequest, protocol.StatusUnsupported:
 				return err // decided, and not done
@@ -284,5 +284,5 @@ func (p *printer) auth(s *protocol.AuthState) error {
 	for i := range s.Rights {
 		rights = append(rights, rightRow(&s.Rights[i]))
 	}
-	return p.item(row{{"on", "auth on", s.On}, {"tokens", "tokens", tokens}, {"rights", "rights", rights}})
+	return p.item(row{{"on", "auth on", s.Enabled}, {"tokens", "tokens", tokens}, {"rights", "rights", rights}})
 }

@@ -108,7 +108,7 @@ whether or not somebody waits for it. Instances are named by name or uuid.`,
 
 // busy says that the instances which are there have something to do.
 func busy(p *protocol.ClusterPlan) bool {
-	return len(p.Steps) > 0 || slices.ContainsFunc(p.Waits, func(w protocol.ClusterWait) bool { return w.Kind == protocol.WaitUnderway })
+	return len(p.Steps) > 0 || slices.ContainsFunc(p.Waits, func(w protocol.ClusterWait) bool { return w.Kind == protocol.WaitInProgress })
 }
 
 func (a *app) drainCmd() *cobra.Command {

@@ -59,13 +59,13 @@ func (p *printer) healthLines(h *protocol.ClusterHealth) error {
 	if h.State != protocol.HealthHealthy {
 		style = red
 	}
-	first := paint(p.color, style, h.State) + ", as " + sanitize(h.AskedOf) + " sees it"
+	first := paint(p.color, style, h.State) + ", as " + sanitize(h.AnsweredBy) + " sees it"
 	if !h.Confirmed {
 		first += "; a majority confirmed its map of the cluster " + age(time.Duration(h.AgeMS)*time.Millisecond) + " ago for the last time"
 	}
 	lines := append([]string{}, h.Problems...)
-	for i := range h.Unheard {
-		lines = append(lines, unheard(&h.Unheard[i]))
+	for i := range h.Unreachable {
+		lines = append(lines, unheard(&h.Unreachable[i]))
 	}
 	switch {
 	case len(h.Losses) > 0:
@@ -89,7 +89,7 @@ func (p *printer) healthLines(h *protocol.ClusterHealth) error {
 }
 
 // unheard says of an instance since when it is not heard.
-func unheard(u *protocol.ClusterUnheard) string {
+func unheard(u *protocol.ClusterUnreachable) string {
 	text := u.Instance + " was never heard by the instance that answers"
 	if u.ForMS > 0 {
 		text = fmt.Sprintf("%s was not heard for %s", u.Instance, age(time.Duration(u.ForMS)*time.Millisecond))

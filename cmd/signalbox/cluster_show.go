@@ -202,7 +202,7 @@ func (p *printer) plan(x *protocol.ClusterPlan) error {
 
 // waitHeadings are the headings of what a plan does not do now.
 var waitHeadings = []struct{ kind, heading string }{
-	{protocol.WaitUnderway, "under way"}, {protocol.WaitFollows, "follows"}, {protocol.WaitOutside, "needs an instance, or an operator"},
+	{protocol.WaitInProgress, "under way"}, {protocol.WaitDependent, "follows"}, {protocol.WaitExternal, "needs an instance, or an operator"},
 }
 
 // instanceRow is an instance as a change of it answers.
@@ -214,7 +214,7 @@ func instanceRow(i *protocol.ClusterInstance) row {
 // instanceState is what an instance is, with a ? while it is to be something else, or is not heard.
 func instanceState(i *protocol.ClusterInstance, h *protocol.ClusterHealth) string {
 	text := i.Current
-	for _, u := range h.Unheard {
+	for _, u := range h.Unreachable {
 		if u.Instance == i.Name && text == "Online" {
 			text += "? not heard"
 			if u.ForMS > 0 {
@@ -226,7 +226,7 @@ func instanceState(i *protocol.ClusterInstance, h *protocol.ClusterHealth) strin
 	switch {
 	case i.Current != i.Target:
 		text += "? to be " + i.Target
-	case !i.Settled():
+	case !i.AtTarget():
 		text += "? started again"
 	}
 	if i.Draining {
@@ -251,13 +251,13 @@ func shardState(x *protocol.ClusterShard, h *protocol.ClusterHealth) string {
 		switch g := &h.Shards[i]; {
 		case g.Shard != x.ID:
 		case !g.Majority:
-			return fmt.Sprintf("no majority: %d of %d", g.Heard, g.Voters)
+			return fmt.Sprintf("no majority: %d of %d", g.Reachable, g.Voters)
 		case g.Leader == "":
 			return "no leader"
 		case g.Idle:
 			return "no buckets"
-		case g.MayLose < g.Promised:
-			return fmt.Sprintf("%d of %d voters", g.Heard, g.Voters)
+		case g.FaultTolerance < g.ConfiguredTolerance:
+			return fmt.Sprintf("%d of %d voters", g.Reachable, g.Voters)
 		case g.AtRisk():
 			return "not without " + strings.Join(g.UnsafeDomains, ", ")
 		default:

@@ -32,11 +32,11 @@ func TestStatusOfACluster(t *testing.T) {
 		Replicasets: []protocol.ClusterReplicaset{{Name: "r1", Tier: "default", Phase: "ready", Weight: 1, Buckets: 4096}, {Name: "r0", Tier: "default", Phase: "expelled"}},
 		Instances:   []protocol.ClusterInstance{a, b, c, d, gone},
 		Health: protocol.ClusterHealth{
-			AskedOf: "a", State: protocol.HealthBroken, AgeMS: 61_000, Problems: []string{"shard 3 of replicaset r1 has no leader; 0 buckets are not served"},
-			Shards: []protocol.ClusterGroup{{Shard: 2, Voters: 3, Heard: 2, Majority: true, Leader: "a", Promised: 1}, {Shard: 3, Voters: 3, Heard: 3, Majority: true, MayLose: 1, Promised: 1},
-				{Shard: 4, Voters: 3, Heard: 1}, {Shard: 5, Voters: 3, Heard: 3, Majority: true, Leader: "f", MayLose: 1, Promised: 1, UnsafeDomains: []string{"DC=MSK"}}},
-			Replicasets: []protocol.ClusterCopies{{Replicaset: "r1", Tier: "default", Copies: 2, Configured: 3}},
-			Unheard:     []protocol.ClusterUnheard{{Instance: "b", State: "Online", ForMS: 2000}, {Instance: "d", State: "Online"}, {Instance: "e", State: "Offline", Reason: "shutdown", ForMS: 3.6e6}},
+			AnsweredBy: "a", State: protocol.HealthBroken, AgeMS: 61_000, Problems: []string{"shard 3 of replicaset r1 has no leader; 0 buckets are not served"},
+			Shards: []protocol.ClusterGroup{{Shard: 2, Voters: 3, Reachable: 2, Majority: true, Leader: "a", ConfiguredTolerance: 1}, {Shard: 3, Voters: 3, Reachable: 3, Majority: true, FaultTolerance: 1, ConfiguredTolerance: 1},
+				{Shard: 4, Voters: 3, Reachable: 1}, {Shard: 5, Voters: 3, Reachable: 3, Majority: true, Leader: "f", FaultTolerance: 1, ConfiguredTolerance: 1, UnsafeDomains: []string{"DC=MSK"}}},
+			Replicasets: []protocol.ClusterReplicasetCopies{{Replicaset: "r1", Tier: "default", Copies: 2, Configured: 3}},
+			Unreachable: []protocol.ClusterUnreachable{{Instance: "b", State: "Online", ForMS: 2000}, {Instance: "d", State: "Online"}, {Instance: "e", State: "Offline", Reason: "shutdown", ForMS: 3.6e6}},
 			Losses:      []string{"the loss of a or c would stop shard 2"},
 		},
 		Shards: []protocol.ClusterShard{
@@ -104,7 +104,7 @@ func TestHealthForPeople(t *testing.T) {
 		{protocol.ClusterHealth{State: protocol.HealthDegraded, Domains: []string{"DC=1"}, Losses: []string{"the loss of failure domain DC=1 (2 instances) would stop shard 2"}},
 			"the loss of failure domain DC=1 (2 instances) would stop shard 2"},
 	} {
-		x.health.AskedOf, x.health.Confirmed = "a", true
+		x.health.AnsweredBy, x.health.Confirmed = "a", true
 		var out strings.Builder
 		want := x.health.State + ", as a sees it\n  " + x.want + "\n"
 		if err := (&printer{w: &out, format: "table"}).health(&x.health); err != nil || out.String() != want {
@@ -119,8 +119,8 @@ func TestPlanForPeople(t *testing.T) {
 		want string
 	}{
 		{protocol.ClusterPlan{}, "nothing to do\n"},
-		{protocol.ClusterPlan{Steps: []string{"promote b"}, Waits: []protocol.ClusterWait{{What: "c to come online", Why: "nobody has heard of it", Kind: protocol.WaitOutside},
-			{What: "d to come online", Why: "it catches up", Kind: protocol.WaitUnderway}}},
+		{protocol.ClusterPlan{Steps: []string{"promote b"}, Waits: []protocol.ClusterWait{{What: "c to come online", Why: "nobody has heard of it", Kind: protocol.WaitExternal},
+			{What: "d to come online", Why: "it catches up", Kind: protocol.WaitInProgress}}},
 			"next\n  promote b\nunder way\n  d to come online\n    it catches up\nneeds an instance, or an operator\n  c to come online\n    nobody has heard of it\n"},
 	} {
 		var out strings.Builder

@@ -25,13 +25,13 @@ type Observation struct {
 func Assess(o Observation) protocol.ClusterHealth {
 	a := &assessment{Observation: o, out: protocol.ClusterHealth{
 		State: protocol.HealthHealthy, Confirmed: o.Confirmed, Problems: []string{}, Shards: []protocol.ClusterGroup{},
-		Replicasets: []protocol.ClusterCopies{}, Unheard: []protocol.ClusterUnheard{}, NextLoss: []protocol.ClusterLoss{},
+		Replicasets: []protocol.ClusterReplicasetCopies{}, Unreachable: []protocol.ClusterUnreachable{}, NextLoss: []protocol.ClusterLoss{},
 	}}
 	a.domains = failureDomains(o.State)
 	for i := range a.domains {
 		a.out.Domains = append(a.out.Domains, a.domains[i].String())
 	}
-	a.out.AskedOf = a.name(o.Self)
+	a.out.AnsweredBy = a.name(o.Self)
 	if !o.Confirmed {
 		a.out.AgeMS = uint64(max(o.Age, 0) / time.Millisecond)
 	}
@@ -116,7 +116,7 @@ func Tolerance(instances int) int { return max(0, (VoterCount(instances)-1)/2) }
 
 // group looks at the raft group of a shard that is to survive the loss of so many voters.
 func (a *assessment) group(x *meta.Shard, promised int) protocol.ClusterGroup {
-	g := protocol.ClusterGroup{Promised: promised}
+	g := protocol.ClusterGroup{ConfiguredTolerance: promised}
 	term := uint64(0)
 	for i := range x.Replicas {
 		r := &x.Replicas[i]
@@ -124,15 +124,15 @@ func (a *assessment) group(x *meta.Shard, promised int) protocol.ClusterGroup {
 		if r.Role == meta.RoleVoter {
 			g.Voters++
 			if runs {
-				g.Heard++
+				g.Reachable++
 			}
 		}
 		if runs && h.Leader == r.Replica && h.Term >= term {
 			g.Leader, term = a.name(r.Instance), h.Term
 		}
 	}
-	g.Majority = safe(g.Voters, g.Heard)
-	g.MayLose = max(0, g.Heard-g.Voters/2-1)
+	g.Majority = safe(g.Voters, g.Reachable)
+	g.FaultTolerance = max(0, g.Reachable-g.Voters/2-1)
 	if !g.Majority {
 		g.Leader = "" // it may not know yet that nobody follows it
 	}
@@ -160,8 +160,8 @@ func (a *assessment) judgeMeta() {
 		a.problem(protocol.HealthDegraded, "the meta shard would not survive the loss of failure domain %s: %s", d, a.votersIn(&x, d))
 	}
 	switch {
-	case a.Confirmed && g.MayLose < g.Promised:
-		a.problem(protocol.HealthDegraded, "the meta shard may lose %d voters where %d are configured: %s", g.MayLose, g.Promised, heardOf(&g))
+	case a.Confirmed && g.FaultTolerance < g.ConfiguredTolerance:
+		a.problem(protocol.HealthDegraded, "the meta shard may lose %d voters where %d are configured: %s", g.FaultTolerance, g.ConfiguredTolerance, heardOf(&g))
 	case a.Confirmed:
 	case g.Majority:
 		a.problem(protocol.HealthBroken, "the meta shard does not answer, though %s: nothing is decided about the cluster", heardOf(&g))
@@ -171,7 +171,7 @@ func (a *assessment) judgeMeta() {
 }
 
 func heardOf(g *protocol.ClusterGroup) string {
-	return fmt.Sprintf("%d of %d voters %s heard", g.Heard, g.Voters, map[bool]string{true: "is", false: "are"}[g.Heard == 1])
+	return fmt.Sprintf("%d of %d voters %s heard", g.Reachable, g.Voters, map[bool]string{true: "is", false: "are"}[g.Reachable == 1])
 }
 
 // judgeReplicaset looks at the shards of a replicaset, and at how many instances have a copy of them. One
@@ -181,7 +181,7 @@ func (a *assessment) judgeReplicaset(set *meta.Replicaset) {
 	if tier.Buckets == 0 {
 		return
 	}
-	c := protocol.ClusterCopies{Replicaset: set.Name, Tier: tier.Name, Configured: int(tier.ReplicationFactor)}
+	c := protocol.ClusterReplicasetCopies{Replicaset: set.Name, Tier: tier.Name, Configured: int(tier.ReplicationFactor)}
 	type like struct {
 		voters, heard int
 		majority      bool
@@ -216,20 +216,20 @@ func (a *assessment) judgeReplicaset(set *meta.Replicaset) {
 			unsafe[d] = append(unsafe[d], x.ID)
 		}
 		a.out.Shards = append(a.out.Shards, g)
-		k := like{g.Voters, g.Heard, g.Majority}
+		k := like{g.Voters, g.Reachable, g.Majority}
 		switch {
 		case g.Idle:
 		case !g.Majority:
 			note(stopped, k, x.ID)
 		case g.Leader == "":
 			leaderless = append(leaderless, x.ID)
-		case g.MayLose < g.Promised:
+		case g.FaultTolerance < g.ConfiguredTolerance:
 			note(thin, k, x.ID)
 		}
 	}
 	a.out.Replicasets = append(a.out.Replicasets, c)
 	for _, k := range kinds {
-		g := protocol.ClusterGroup{Voters: k.voters, Heard: k.heard}
+		g := protocol.ClusterGroup{Voters: k.voters, Reachable: k.heard}
 		if list := stopped[k]; list != nil {
 			a.problem(protocol.HealthBroken, "%s of replicaset %s %s no majority: %s; %s", shardList(list), set.Name, have(list), heardOf(&g), a.stands(list))
 		}
@@ -244,7 +244,7 @@ func (a *assessment) judgeReplicaset(set *meta.Replicaset) {
 		a.problem(protocol.HealthDegraded, "replicaset %s has %d of %d copies", set.Name, c.Copies, c.Configured)
 	}
 	for _, k := range kinds {
-		g := protocol.ClusterGroup{Voters: k.voters, Heard: k.heard}
+		g := protocol.ClusterGroup{Voters: k.voters, Reachable: k.heard}
 		if list := thin[k]; list != nil {
 			a.problem(protocol.HealthDegraded, "%s of replicaset %s may lose %d voters where %d are configured: %s", shardList(list), set.Name,
 				max(0, k.heard-k.voters/2-1), Tolerance(c.Configured), heardOf(&g))
@@ -325,7 +325,7 @@ func (a *assessment) findUnheard() {
 		if i.Expelled() || a.hears(i.ID) {
 			continue
 		}
-		u := protocol.ClusterUnheard{Instance: i.Name, State: i.Current.Variant.String(), Reason: i.Reason}
+		u := protocol.ClusterUnreachable{Instance: i.Name, State: i.Current.Variant.String(), Reason: i.Reason}
 		now := uint64(max(0, a.Wall.UnixMilli()))
 		if h, ok := a.Health[i.ID]; ok {
 			u.ForMS = uint64(max(1, (a.Now-h.Heard)/time.Millisecond))
@@ -335,7 +335,7 @@ func (a *assessment) findUnheard() {
 		if u.ForMS > 0 {
 			u.SinceMS = now - min(now, u.ForMS)
 		}
-		a.out.Unheard = append(a.out.Unheard, u)
+		a.out.Unreachable = append(a.out.Unreachable, u)
 	}
 }
 
@@ -347,10 +347,10 @@ func (a *assessment) findLosses() {
 		}
 		loss := protocol.ClusterLoss{Instance: i.Name, Shards: []uint64{}}
 		x := a.State.MetaShard()
-		loss.Meta = a.out.Meta.Majority && a.out.Meta.MayLose == 0 && a.counts(&x, i.ID)
+		loss.Meta = a.out.Meta.Majority && a.out.Meta.FaultTolerance == 0 && a.counts(&x, i.ID)
 		for n := range a.out.Shards {
 			g := &a.out.Shards[n]
-			if x, _ = a.State.Shard(g.Shard); g.Majority && g.MayLose == 0 && !g.Idle && a.counts(&x, i.ID) {
+			if x, _ = a.State.Shard(g.Shard); g.Majority && g.FaultTolerance == 0 && !g.Idle && a.counts(&x, i.ID) {
 				loss.Shards = append(loss.Shards, g.Shard)
 			}
 		}

@@ -97,7 +97,7 @@ func (a *assessment) inDomain(x *meta.Shard, d *failureDomain) (voters, heard in
 // instances alone may be lost, and the configuration promises that the domain may be. Keys are
 // those that it promises this for; nil is all.
 func (a *assessment) judgeDomains(x *meta.Shard, g *protocol.ClusterGroup, keys []string) {
-	if !g.Majority || g.Promised == 0 || g.MayLose == 0 {
+	if !g.Majority || g.ConfiguredTolerance == 0 || g.FaultTolerance == 0 {
 		return
 	}
 	for i := range a.domains {
@@ -105,7 +105,7 @@ func (a *assessment) judgeDomains(x *meta.Shard, g *protocol.ClusterGroup, keys 
 		if keys != nil && !slices.Contains(keys, d.Key) {
 			continue
 		}
-		if _, heard := a.inDomain(x, d); heard > g.MayLose {
+		if _, heard := a.inDomain(x, d); heard > g.FaultTolerance {
 			g.UnsafeDomains = append(g.UnsafeDomains, d.String())
 		}
 	}
@@ -119,10 +119,10 @@ func (a *assessment) findDomainLosses() {
 		loss, more := protocol.ClusterLoss{Domain: d.String(), Shards: []uint64{}}, false
 		stops := func(x *meta.Shard, g *protocol.ClusterGroup) bool {
 			_, heard := a.inDomain(x, d)
-			if !g.Majority || g.Idle || heard <= g.MayLose {
+			if !g.Majority || g.Idle || heard <= g.FaultTolerance {
 				return false
 			}
-			more = more || g.MayLose > 0
+			more = more || g.FaultTolerance > 0
 			return true
 		}
 		x := a.State.MetaShard()

@@ -134,7 +134,7 @@ func (s *clusterScript) health(self uint64, alone bool) string {
 	o := Observation{View: s.view(s.progress), Self: self, Leader: s.groupLeader(meta.MetaShardID), Confirmed: !alone, Age: 7 * time.Second, Wall: s.Wall()}
 	h := Assess(o)
 	var out strings.Builder
-	fmt.Fprintf(&out, "%s as %s sees it", h.State, h.AskedOf)
+	fmt.Fprintf(&out, "%s as %s sees it", h.State, h.AnsweredBy)
 	if !h.Confirmed {
 		fmt.Fprintf(&out, ", confirmed %d ms ago", h.AgeMS)
 	}
@@ -142,18 +142,18 @@ func (s *clusterScript) health(self uint64, alone bool) string {
 	for _, p := range h.Problems {
 		fmt.Fprintf(&out, "  %s\n", p)
 	}
-	for _, u := range h.Unheard {
+	for _, u := range h.Unreachable {
 		fmt.Fprintf(&out, "  unheard: %s %s %q for %d ms\n", u.Instance, u.State, u.Reason, u.ForMS)
 	}
 	for _, l := range h.Losses {
 		fmt.Fprintf(&out, "  %s\n", l)
 	}
 	group := func(what string, g *protocol.ClusterGroup) {
-		fmt.Fprintf(&out, "%s: %d of %d heard, majority %v, leader %q, may lose %d of promised %d\n", what, g.Heard, g.Voters, g.Majority, g.Leader, g.MayLose, g.Promised)
+		fmt.Fprintf(&out, "%s: %d of %d heard, majority %v, leader %q, may lose %d of promised %d\n", what, g.Reachable, g.Voters, g.Majority, g.Leader, g.FaultTolerance, g.ConfiguredTolerance)
 	}
 	group("meta", &h.Meta)
 	for i := range h.Shards {
-		if g := &h.Shards[i]; !g.Majority || g.Leader == "" || g.MayLose != g.Promised {
+		if g := &h.Shards[i]; !g.Majority || g.Leader == "" || g.FaultTolerance != g.ConfiguredTolerance {
 			group(fmt.Sprintf("shard %d", g.Shard), g)
 		}
 	}

@@ -25,7 +25,7 @@ const (
 
 // String is the kind as operators' documents have it.
 func (k WaitKind) String() string {
-	return [...]string{protocol.WaitFollows, protocol.WaitUnderway, protocol.WaitOutside}[min(k, Outside)]
+	return [...]string{protocol.WaitDependent, protocol.WaitInProgress, protocol.WaitExternal}[min(k, Outside)]
 }
 
 // Explanation is a plan for people: what is done next, and what waits for something.

@@ -33,7 +33,7 @@ func (emptyPages) StreamSnapshot(_ uint64, _ []byte, _ bool, _ []byte, _ int, ou
 }
 
 func ownerChange(name string) []shard.SemaphoreChange {
-	return []shard.SemaphoreChange{{Node: 1, Name: []byte(name), Change: protocol.Change{
+	return []shard.SemaphoreChange{{Node: 1, Name: []byte(name), SemaphoreChange: protocol.SemaphoreChange{
 		Kind:  protocol.ChangeOwnerChanged,
 		Owner: protocol.Owner{OrderID: 7, Session: 1 << 36, Count: 1, Data: []byte("10.0.0.1:8080"), Description: "api@host1"},
 	}}}

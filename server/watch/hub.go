@@ -47,7 +47,7 @@ type Hub struct {
 	seq     uint64 // number of the flush
 	free    []*pending
 	delta   protocol.Delta
-	fired   protocol.Fired
+	fired   protocol.WatchFired
 	page    protocol.Snapshot
 	stats   Stats
 }
@@ -122,7 +122,7 @@ func (h *Hub) note(now time.Duration, index uint64, c *shard.SemaphoreChange) (d
 	} else {
 		h.stats.Coalesced++
 	}
-	h.pendingBytes += p.merge(index, &c.Change)
+	h.pendingBytes += p.merge(index, &c.SemaphoreChange)
 	return p.due <= now
 }
 

@@ -120,7 +120,7 @@ func (h *Hub) OneShot(connID, sessionID, nodeID uint64, key []byte, flags uint8,
 
 // watchFlags is what a change means to one-shot watches. A deletion is both; a creation can only follow a deletion; waiters and limits are
 // neither.
-func watchFlags(k protocol.ChangeKind) uint8 {
+func watchFlags(k protocol.SemaphoreChangeKind) uint8 {
 	switch k {
 	case protocol.ChangeData:
 		return protocol.WatchData
@@ -154,7 +154,7 @@ func (h *Hub) fireChanged() {
 func (h *Hub) fire() {
 	h.frames.reset()
 	for _, f := range h.firing {
-		h.fired = protocol.Fired{
+		h.fired = protocol.WatchFired{
 			WatchID:       f.shot.id,
 			DataChanged:   f.flags&protocol.WatchData != 0,
 			OwnersChanged: f.flags&protocol.WatchOwners != 0,
@@ -162,7 +162,7 @@ func (h *Hub) fire() {
 		if !f.shot.key.byConn {
 			h.fired.Session = f.shot.key.owner
 		}
-		h.frames.add(protocol.KindFired, 0, h.shard, &h.fired)
+		h.frames.add(protocol.KindWatchFired, 0, h.shard, &h.fired)
 	}
 	h.frames.seal()
 	for i, f := range h.firing {

@@ -22,10 +22,10 @@ type pending struct {
 	created bool
 	data    bool
 	limit   bool
-	base    protocol.Change // Limit, Ephemeral, Version, Data as created or last changed
+	base    protocol.SemaphoreChange // Limit, Ephemeral, Version, Data as created or last changed
 
-	owners []protocol.Change // in the order they were first touched, since the last deletion or creation
-	places map[uint64]int    // order id to place in owners, when there are many
+	owners []protocol.SemaphoreChange // in the order they were first touched, since the last deletion or creation
+	places map[uint64]int             // order id to place in owners, when there are many
 }
 
 const (
@@ -69,7 +69,7 @@ func (h *Hub) recycle(p *pending) {
 }
 
 // merge adds a change and answers by how many bytes the delta grew.
-func (p *pending) merge(index uint64, c *protocol.Change) int {
+func (p *pending) merge(index uint64, c *protocol.SemaphoreChange) int {
 	p.index = index
 	before := p.size
 	switch c.Kind {
@@ -103,7 +103,7 @@ func (p *pending) merge(index uint64, c *protocol.Change) int {
 // reset forgets what a deletion or a creation overrides.
 func (p *pending) reset() {
 	p.created, p.data, p.limit = false, false, false
-	p.base = protocol.Change{}
+	p.base = protocol.SemaphoreChange{}
 	clear(p.owners)
 	p.owners, p.places = p.owners[:0], nil
 	p.size = 0
@@ -113,7 +113,7 @@ func (p *pending) reset() {
 }
 
 // owner replaces what was known of this owner. An addition that is changed stays an addition, and one that is removed becomes a removal.
-func (p *pending) owner(c *protocol.Change) {
+func (p *pending) owner(c *protocol.SemaphoreChange) {
 	i := p.place(c.Owner.OrderID)
 	if i < 0 {
 		p.owners = append(p.owners, *c)
@@ -155,24 +155,24 @@ func (p *pending) place(order uint64) int {
 }
 
 // changeSize estimates the bytes of a change in a delta.
-func changeSize(c *protocol.Change) int {
+func changeSize(c *protocol.SemaphoreChange) int {
 	return changeCost + len(c.Data) + len(c.Owner.Data) + len(c.Owner.Description)
 }
 
 // changes appends the delta's changes in the order in which a reader applies them.
-func (p *pending) changes(to []protocol.Change) []protocol.Change {
+func (p *pending) changes(to []protocol.SemaphoreChange) []protocol.SemaphoreChange {
 	if p.deleted {
-		to = append(to, protocol.Change{Kind: protocol.ChangeDeleted})
+		to = append(to, protocol.SemaphoreChange{Kind: protocol.ChangeDeleted})
 	}
 	switch b := &p.base; {
 	case p.created:
-		to = append(to, protocol.Change{Kind: protocol.ChangeCreated, Limit: b.Limit, Ephemeral: b.Ephemeral, Version: b.Version, Data: b.Data})
+		to = append(to, protocol.SemaphoreChange{Kind: protocol.ChangeCreated, Limit: b.Limit, Ephemeral: b.Ephemeral, Version: b.Version, Data: b.Data})
 	default:
 		if p.data {
-			to = append(to, protocol.Change{Kind: protocol.ChangeData, Version: b.Version, Data: b.Data})
+			to = append(to, protocol.SemaphoreChange{Kind: protocol.ChangeData, Version: b.Version, Data: b.Data})
 		}
 		if p.limit {
-			to = append(to, protocol.Change{Kind: protocol.ChangeLimit, Limit: b.Limit})
+			to = append(to, protocol.SemaphoreChange{Kind: protocol.ChangeLimit, Limit: b.Limit})
 		}
 	}
 	return append(to, p.owners...)

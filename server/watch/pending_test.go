@@ -23,7 +23,7 @@ func TestMerge(t *testing.T) {
 		many := rapid.SampledFrom([]int{5, 60}).Draw(t, "at most")
 		for i := range rapid.IntRange(1, many).Draw(t, "changes") {
 			c := s.mutate(sems, 1)
-			size += p.merge(uint64(i), &c.Change)
+			size += p.merge(uint64(i), &c.SemaphoreChange)
 			states = append(states, maps.Clone(sems))
 		}
 		changes := p.changes(nil)
@@ -51,9 +51,9 @@ func TestMergeForgets(t *testing.T) {
 	n := h.nodeFor(1)
 	p := h.gather(n, []byte("a"))
 	for id := range uint64(3 * manyOwners) {
-		p.merge(1, &protocol.Change{Kind: protocol.ChangeOwnerAdded, Owner: protocol.Owner{OrderID: id}})
+		p.merge(1, &protocol.SemaphoreChange{Kind: protocol.ChangeOwnerAdded, Owner: protocol.Owner{OrderID: id}})
 	}
-	p.merge(2, &protocol.Change{Kind: protocol.ChangeData, Data: []byte("x")})
+	p.merge(2, &protocol.SemaphoreChange{Kind: protocol.ChangeData, Data: []byte("x")})
 	h.pending = h.pending[:0]
 	h.recycle(p)
 	if q := h.gather(h.nodeFor(1), []byte("b")); q != p || len(q.changes(nil)) != 0 || q.size != 0 || q.places != nil {
@@ -72,8 +72,8 @@ func TestMergeManyOwners(t *testing.T) {
 			sems["a"].owners[id] = "old"
 		}
 		before := map[string]sem{"a": sems["a"].clone()}
-		step := func(kind protocol.ChangeKind, order uint64, data string) {
-			c := protocol.Change{Kind: kind, Limit: 1, Owner: protocol.Owner{OrderID: order, Data: []byte(data)}}
+		step := func(kind protocol.SemaphoreChangeKind, order uint64, data string) {
+			c := protocol.SemaphoreChange{Kind: kind, Limit: 1, Owner: protocol.Owner{OrderID: order, Data: []byte(data)}}
 			apply(sems, "a", &c)
 			p.merge(1, &c)
 		}

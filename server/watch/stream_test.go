@@ -100,28 +100,28 @@ func (s *subscribers) mutate(sems map[string]sem, node uint64) shard.SemaphoreCh
 	cur, ok := sems[name]
 	text := func() []byte { return []byte(rapid.StringMatching(`[xyz]{0,3}`).Draw(s.t, "data")) }
 	if !ok {
-		c.Change = protocol.Change{Kind: protocol.ChangeCreated, Limit: 5, Version: 1, Data: text()}
+		c.SemaphoreChange = protocol.SemaphoreChange{Kind: protocol.ChangeCreated, Limit: 5, Version: 1, Data: text()}
 	} else {
 		owners := slices.Sorted(maps.Keys(cur.owners))
 		switch n := rapid.IntRange(0, 9).Draw(s.t, "kind"); {
 		case n == 7:
 			c.Kind = protocol.ChangeDeleted
 		case n == 0:
-			c.Change = protocol.Change{Kind: protocol.ChangeLimit, Limit: rapid.Uint64Range(1, 9).Draw(s.t, "limit")}
+			c.SemaphoreChange = protocol.SemaphoreChange{Kind: protocol.ChangeLimit, Limit: rapid.Uint64Range(1, 9).Draw(s.t, "limit")}
 		case n <= 2:
-			c.Change = protocol.Change{Kind: protocol.ChangeData, Version: cur.version + 1, Data: text()}
+			c.SemaphoreChange = protocol.SemaphoreChange{Kind: protocol.ChangeData, Version: cur.version + 1, Data: text()}
 		case n <= 4 && len(owners) > 0:
-			c.Change = protocol.Change{Kind: protocol.ChangeOwnerRemoved}
+			c.SemaphoreChange = protocol.SemaphoreChange{Kind: protocol.ChangeOwnerRemoved}
 			c.Owner.OrderID = rapid.SampledFrom(owners).Draw(s.t, "owner")
 		case n <= 6 && len(owners) > 0:
-			c.Change = protocol.Change{Kind: protocol.ChangeOwnerChanged}
+			c.SemaphoreChange = protocol.SemaphoreChange{Kind: protocol.ChangeOwnerChanged}
 			c.Owner = protocol.Owner{OrderID: rapid.SampledFrom(owners).Draw(s.t, "owner"), Data: text()}
 		default:
 			s.order++
-			c.Change = protocol.Change{Kind: protocol.ChangeOwnerAdded, Owner: protocol.Owner{OrderID: s.order, Data: text()}}
+			c.SemaphoreChange = protocol.SemaphoreChange{Kind: protocol.ChangeOwnerAdded, Owner: protocol.Owner{OrderID: s.order, Data: text()}}
 		}
 	}
-	apply(sems, name, &c.Change)
+	apply(sems, name, &c.SemaphoreChange)
 	return c
 }
 

@@ -38,7 +38,7 @@ type client struct {
 	queue [][]byte
 	soft  int // frames in queue from which droppable ones are refused; 0 is no bound
 	views map[uint64]*view
-	fired map[uint64]protocol.Fired
+	fired map[uint64]protocol.WatchFired
 	cut   map[uint64]protocol.Status
 }
 
@@ -80,7 +80,7 @@ func newWorld(opt Options) *world {
 func (w *world) conn(id uint64) *client {
 	c := w.conns[id]
 	if c == nil {
-		c = &client{id: id, views: make(map[uint64]*view), fired: make(map[uint64]protocol.Fired), cut: make(map[uint64]protocol.Status)}
+		c = &client{id: id, views: make(map[uint64]*view), fired: make(map[uint64]protocol.WatchFired), cut: make(map[uint64]protocol.Status)}
 		w.conns[id] = c
 	}
 	return c
@@ -175,13 +175,13 @@ func (w *world) change(changes ...shard.SemaphoreChange) {
 			sems = make(map[string]sem)
 			w.store[c.Node] = sems
 		}
-		apply(sems, string(c.Name), &c.Change)
+		apply(sems, string(c.Name), &c.SemaphoreChange)
 	}
 	w.hub.Changed(w.index, changes)
 }
 
 // apply is what a reader does with a change. It must not mind one that it has seen.
-func apply(sems map[string]sem, name string, c *protocol.Change) {
+func apply(sems map[string]sem, name string, c *protocol.SemaphoreChange) {
 	s, ok := sems[name]
 	if !ok && c.Kind != protocol.ChangeCreated {
 		return
@@ -263,8 +263,8 @@ func (c *client) read(t fataler) {
 					v.delta(&d)
 				}
 			}
-		case protocol.KindFired:
-			var f protocol.Fired
+		case protocol.KindWatchFired:
+			var f protocol.WatchFired
 			if err = f.DecodeBody(h.Body); err == nil {
 				if _, ok := c.fired[f.WatchID]; ok {
 					t.Fatalf("one-shot watch %d fired twice", f.WatchID)
@@ -318,8 +318,8 @@ func tell(frame []byte) string {
 			steps = append(steps, tellChange(&c))
 		}
 		return fmt.Sprintf("delta of node %d, %s, at %d: %s", d.Node, short(d.Name), d.Index, strings.Join(steps, ", "))
-	case protocol.KindFired:
-		var f protocol.Fired
+	case protocol.KindWatchFired:
+		var f protocol.WatchFired
 		_ = f.DecodeBody(h.Body)
 		return fmt.Sprintf("fired %d of session %d: data=%v owners=%v", f.WatchID, f.Session, f.DataChanged, f.OwnersChanged)
 	case protocol.KindStreamCut:
@@ -330,7 +330,7 @@ func tell(frame []byte) string {
 	return fmt.Sprintf("kind %d", h.Kind)
 }
 
-func tellChange(c *protocol.Change) string {
+func tellChange(c *protocol.SemaphoreChange) string {
 	switch c.Kind {
 	case protocol.ChangeCreated:
 		return fmt.Sprintf("created limit=%d v%d %s", c.Limit, c.Version, short(c.Data))

@@ -40,7 +40,7 @@ type Processes struct {
 	limits      relay.Limits
 	leading     bool
 	relays      map[string]*processRelay // by node and name; made with the first message
-	pastTally   relay.Tally              // of relays that are gone
+	pastTally   relay.Counters           // of relays that are gone
 	pending     int                      // bytes that wait in all relays
 	nodePending map[uint64]int           // the same by node; none without any
 	out         relay.Out
@@ -115,7 +115,7 @@ func (p *Processes) Idle() bool { return !p.leading || !p.resending && len(p.rel
 
 func (p *Processes) forget(key string) {
 	r := p.relays[key]
-	addTally(&p.pastTally, r.relay.Tally())
+	addTally(&p.pastTally, r.relay.Counters())
 	p.setPending(r, 0)
 	delete(p.relays, key)
 }
@@ -157,11 +157,11 @@ func (p *Processes) checkRoom(m *shard.Machine, node uint64, bytes int) error {
 	return nil
 }
 
-func addTally(t *relay.Tally, o relay.Tally) {
+func addTally(t *relay.Counters, o relay.Counters) {
 	t.Requests += o.Requests
 	t.Repeated += o.Repeated
 	t.Late += o.Late
-	t.Again += o.Again
+	t.Redelivered += o.Redelivered
 	t.Replies += o.Replies
 	t.Refused += o.Refused
 	t.Unknown += o.Unknown
@@ -171,15 +171,15 @@ func addTally(t *relay.Tally, o relay.Tally) {
 
 // ProcessStats are for metrics: Tally since NewProcesses, the others now.
 type ProcessStats struct {
-	relay.Tally
+	relay.Counters
 	Relays, Pending, PendingBytes int
 }
 
 // Stats says what happened so far.
 func (p *Processes) Stats() ProcessStats {
-	s := ProcessStats{Tally: p.pastTally, Relays: len(p.relays)}
+	s := ProcessStats{Counters: p.pastTally, Relays: len(p.relays)}
 	for _, r := range p.relays { // sums
-		addTally(&s.Tally, r.relay.Tally())
+		addTally(&s.Counters, r.relay.Counters())
 		n, b := r.relay.Pending()
 		s.Pending += n
 		s.PendingBytes += b
@@ -202,10 +202,10 @@ func (p *Processes) relayAt(v shard.ProcessView, made bool) *processRelay {
 	}
 	if r.revision != v.Revision() {
 		r.revision = v.Revision()
-		stage := relay.Over
+		stage := relay.Closed
 		switch {
 		case v.Phase() == process.PhasePreparing:
-			stage = relay.Early
+			stage = relay.Preparing
 		case v.Open():
 			stage = relay.Open
 		}
@@ -235,7 +235,7 @@ func (p *Processes) Request(m *shard.Machine, node uint64, q *protocol.ProcessRe
 	}
 	err = r.relay.Request(relay.Request{
 		From: q.Session, Epoch: q.Epoch, Number: q.Number, Low: q.Low, To: q.To, Payload: bytes.Clone(q.Payload),
-		Room: func(held, more int) error {
+		Admit: func(held, more int) error {
 			p.setPending(r, held)
 			return p.checkRoom(m, node, more)
 		},
@@ -286,7 +286,7 @@ func (p *Processes) Sync(m *shard.Machine, node uint64, q *protocol.ProcessSync,
 	var known bool
 	out.Rounds, known = m.Resend(v, q.Session, out.Rounds)
 	if r := p.relayAt(v, false); r != nil {
-		r.relay.Attached(q.Session, &p.out)
+		r.relay.SessionAttached(q.Session, &p.out)
 		p.collect(r, out)
 	}
 	if !known {

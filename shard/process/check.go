@@ -8,7 +8,7 @@ import (
 
 // Check says which invariant does not hold, if any. Decode relies on it: whatever passes is safe to go on with.
 func (p *Process) Check() error {
-	if _, err := p.options.filled(); err != nil || p.options.BackoffMin == 0 || p.options.BackoffMax == 0 {
+	if _, err := p.options.withDefaults(); err != nil || p.options.BackoffMin == 0 || p.options.BackoffMax == 0 {
 		return errors.New("options are not valid")
 	}
 	r := &p.round
@@ -17,7 +17,7 @@ func (p *Process) Check() error {
 	switch {
 	case p.phase > PhaseCompleted:
 		return fmt.Errorf("phase %d is not known", p.phase)
-	case max(p.orders, p.counter, p.topology, p.attempt) > maxCounter:
+	case max(p.joinOrder, p.counter, p.topology, p.attempt) > maxCounter:
 		return errors.New("a counter is used up")
 	case r.epoch > p.counter:
 		return fmt.Errorf("epoch %d was not given", r.epoch)
@@ -39,10 +39,10 @@ func (p *Process) Check() error {
 	if err := p.checkMembers(running, decided); err != nil {
 		return err
 	}
-	gone := make(map[uint64]bool, len(p.former))
-	for i := range p.former {
-		f := &p.former[i]
-		if f.removal > RemovedByOperator || f.settled > r.epoch || gone[f.session] || p.member(f.session) != nil || len(p.former) > MaxFormer {
+	gone := make(map[uint64]bool, len(p.formerMembers))
+	for i := range p.formerMembers {
+		f := &p.formerMembers[i]
+		if f.removal > RemovedByOperator || f.completedEpoch > r.epoch || gone[f.session] || p.member(f.session) != nil || len(p.formerMembers) > MaxFormer {
 			return fmt.Errorf("former member with session %d is not valid", f.session)
 		}
 		gone[f.session] = true
@@ -69,23 +69,23 @@ func (p *Process) checkMembers(running, decided bool) error {
 		switch {
 		case m.session == 0 || len(m.key) > MaxKey || len(m.identity) > MaxIdentity || len(m.data) > MaxData:
 			return fmt.Errorf("member %d is not valid", m.order)
-		case m.order <= order || m.order > p.orders:
+		case m.order <= order || m.order > p.joinOrder:
 			return fmt.Errorf("member %d is out of order", m.order)
 		case !m.absent && sessions[m.session] || m.key != "" && keys[m.key]:
 			return fmt.Errorf("member %d is there twice", m.order)
 		case m.absent && (m.key == "" || p.phase != PhaseCompleted) || !m.absent && m.until > 0:
 			return fmt.Errorf("member %d is absent where it cannot be", m.order)
-		case m.settled > r.epoch || m.token > p.counter:
+		case m.completedEpoch > r.epoch || m.token > p.counter:
 			return fmt.Errorf("member %d is ahead of the epoch", m.order)
-		case m.standing > resuming || running && m.standing != asked && m.standing != prepared:
-			return fmt.Errorf("member %d has standing %d in phase %v", m.order, m.standing, p.phase)
-		case !running && m.standing == asked || !running && p.phase != PhaseCompleting && m.standing == prepared:
-			return fmt.Errorf("member %d has standing %d in phase %v", m.order, m.standing, p.phase)
-		case p.phase == PhaseCompleted && m.standing < told || p.phase == PhaseCompleting && m.standing == resuming:
-			return fmt.Errorf("member %d has standing %d in phase %v", m.order, m.standing, p.phase)
-		case m.standing == prepared && p.phase == PhaseCompleting && m.order != r.coordinator:
+		case m.status > memberResuming || running && m.status != memberPreparing && m.status != memberPrepared:
+			return fmt.Errorf("member %d has standing %d in phase %v", m.order, m.status, p.phase)
+		case !running && m.status == memberPreparing || !running && p.phase != PhaseCompleting && m.status == memberPrepared:
+			return fmt.Errorf("member %d has standing %d in phase %v", m.order, m.status, p.phase)
+		case p.phase == PhaseCompleted && m.status < memberCompleting || p.phase == PhaseCompleting && m.status == memberResuming:
+			return fmt.Errorf("member %d has standing %d in phase %v", m.order, m.status, p.phase)
+		case m.status == memberPrepared && p.phase == PhaseCompleting && m.order != r.coordinator:
 			return fmt.Errorf("member %d was not told that the round is complete", m.order)
-		case decided && m.inRound() && m.settled != r.epoch:
+		case decided && m.inRound() && m.completedEpoch != r.epoch:
 			return fmt.Errorf("member %d is not settled", m.order)
 		case m.inRound() && m.token < r.epoch:
 			return fmt.Errorf("member %d has a token below the epoch", m.order)
@@ -95,12 +95,12 @@ func (p *Process) checkMembers(running, decided bool) error {
 			sessions[m.session] = true
 		}
 		keys[m.key] = true
-		if m.standing == asked || m.standing == told {
+		if m.status == memberPreparing || m.status == memberCompleting {
 			waiting++
 		}
 		if m.order == r.coordinator && m.inRound() {
 			coordinators++
-			if p.phase == PhaseCoordinating && m.standing != prepared {
+			if p.phase == PhaseCoordinating && m.status != memberPrepared {
 				return errors.New("the coordinator is not prepared")
 			}
 		}

@@ -1,24 +1,24 @@
 package process
 
-// EventKind says what a member is told.
-type EventKind uint8
+// MemberEventKind says what a member is told.
+type MemberEventKind uint8
 
 const (
 	// EventPrepare: a round started. Epoch, Topology, Coordinator, Attempt, Members, Token. A round the member still has open is over: completed if its epoch
 	// is Settled, else cancelled.
-	EventPrepare EventKind = 1
+	EventPrepare MemberEventKind = 1
 	// EventCoordinate, to the coordinator: all members are prepared. Epoch.
-	EventCoordinate EventKind = 2
+	EventCoordinate MemberEventKind = 2
 	// EventCancel: the round is given up. Epoch, Text.
-	EventCancel EventKind = 3
+	EventCancel MemberEventKind = 3
 	// EventComplete: the round is complete, with Result. Epoch. The coordinator is told last.
-	EventComplete EventKind = 4
+	EventComplete MemberEventKind = 4
 	// EventResume: the member took the place that its key kept, in a round that is complete: it prepares and completes it by itself, with Result, and confirms
 	// as after EventComplete. Epoch, Topology, Coordinator, Members, Token.
-	EventResume EventKind = 5
+	EventResume MemberEventKind = 5
 	// EventRemoved: the session is no member any more, by Removal. It must not join again by itself. Settled as with
 	// EventPrepare.
-	EventRemoved EventKind = 6
+	EventRemoved MemberEventKind = 6
 )
 
 // Removal is why a session that lives is no member any more.
@@ -30,19 +30,19 @@ const (
 )
 
 // Event is addressed to the session. It may be told again by Resend; receivers take what they did already for done, and confirm again.
-type Event struct {
-	Kind        EventKind
-	Removal     Removal
-	Session     uint64
-	Epoch       uint64
-	Topology    uint64 // version of the member list
-	Coordinator uint64 // session
-	Attempt     uint64 // 0, or how many rounds of this topology failed before
-	Token       uint64 // fencing token for the member's effects in this round
-	Settled     uint64 // the newest epoch decided complete with the session among its members
-	Members     []Member
-	Result      []byte
-	Text        string
+type MemberEvent struct {
+	Kind           MemberEventKind
+	Removal        Removal
+	Session        uint64
+	Epoch          uint64
+	Topology       uint64 // version of the member list
+	Coordinator    uint64 // session
+	Attempt        uint64 // 0, or how many rounds of this topology failed before
+	Token          uint64 // fencing token for the member's effects in this round
+	CompletedEpoch uint64 // the newest epoch decided complete with the session among its members
+	Members        []Member
+	Result         []byte
+	Text           string
 }
 
 // ChangeKind says what watches see.
@@ -57,7 +57,7 @@ const (
 	ChangePhase    ChangeKind = 6 // Phase
 	ChangeEnded    ChangeKind = 7 // Outcome, Text
 	ChangeOptions  ChangeKind = 8
-	ChangeGone     ChangeKind = 9 // told by the shard, when it removes the process
+	ChangeDeleted  ChangeKind = 9 // told by the shard, when it removes the process
 )
 
 // Change is one change, for watches. Confirmations of single members make none.
@@ -73,7 +73,7 @@ type Change struct {
 
 // Out collects what leaves a process, in order. The zero value is ready; Reset keeps the memory.
 type Out struct {
-	Events  []Event
+	Events  []MemberEvent
 	Changes []Change
 }
 

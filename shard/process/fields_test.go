@@ -16,7 +16,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 		Read:    func(b []byte) (any, error) { return Decode(b) },
 	}
 	for seed := range uint64(6) {
-		w := newWorld(t, seed, Options{Election: Election(seed % 3), Debounce: 50 * (seed % 2), RoundTimeout: 2_000, Return: 5_000})
+		w := newSimulation(t, seed, Options{Election: Election(seed % 3), Debounce: 50 * (seed % 2), RoundTimeout: 2_000, Return: 5_000})
 		for i := range 300 {
 			w.step()
 			if i%60 == 0 {
@@ -25,7 +25,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 			}
 		}
 	}
-	p = rich(t)
+	p = sampleProcess(t)
 	law.Look(t, p)
 	law.Whole(t)
 }

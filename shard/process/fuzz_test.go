@@ -7,7 +7,7 @@ import (
 
 // drive makes calls out of bytes.
 func drive(t *testing.T, p *Process, script []byte) {
-	at := Moment{Time: 1 << 40}
+	at := Now{Log: 1 << 40}
 	var out Out
 	for len(script) >= 3 {
 		op, s, e := script[0], uint64(script[1]%8), uint64(script[2])
@@ -19,7 +19,7 @@ func drive(t *testing.T, p *Process, script []byte) {
 		case 2:
 			_, _ = p.Leave(at, s, &out)
 		case 3:
-			p.Ended(at, s, &out)
+			p.SessionEnded(at, s, &out)
 		case 4, 5:
 			_ = p.Prepared(at, s, epoch, &out)
 		case 6:
@@ -33,7 +33,7 @@ func drive(t *testing.T, p *Process, script []byte) {
 		case 11:
 			_ = p.Evict(at, s, string(script), &out)
 		case 12:
-			at.Time += e * e
+			at.Log += e * e
 		case 13:
 			_ = p.Alter(at, Options{Debounce: e, RoundTimeout: uint64(op) * 10, Return: e * 100, Election: Election(e % 4)}, &out)
 		}
@@ -58,26 +58,26 @@ func drive(t *testing.T, p *Process, script []byte) {
 
 // FuzzDecode: any bytes are refused, or are exactly the record of a process that goes on soundly.
 func FuzzDecode(f *testing.F) {
-	p, _ := New(Moment{}, 5, Options{Return: 100, RoundTimeout: 50})
+	p, _ := New(Now{}, 5, Options{Return: 100, RoundTimeout: 50})
 	var out Out
 	f.Add(p.Append(nil), []byte{0x80, 1, 1})
 	for i := range uint64(4) {
-		_, _ = p.Join(Moment{Time: i}, Join{Session: i + 1, Key: string(rune('a' + i)), Data: []byte("data")}, &out)
-		p.Tick(Moment{Time: i}, &out)
+		_, _ = p.Join(Now{Log: i}, Join{Session: i + 1, Key: string(rune('a' + i)), Data: []byte("data")}, &out)
+		p.Tick(Now{Log: i}, &out)
 		f.Add(p.Append(nil), []byte{0x84, byte(i), 1})
 	}
 	for i := range uint64(4) {
-		_ = p.Prepared(Moment{Time: 5}, i+1, p.Epoch(), &out)
+		_ = p.Prepared(Now{Log: 5}, i+1, p.Epoch(), &out)
 	}
 	f.Add(p.Append(nil), []byte{0x87, 1, 1, 7, 1, 1})
-	_ = p.Complete(Moment{Time: 6}, 1, p.Epoch(), []byte("result"), &out)
-	_, _ = p.Join(Moment{Time: 6}, Join{Session: 9}, &out)
+	_ = p.Complete(Now{Log: 6}, 1, p.Epoch(), []byte("result"), &out)
+	_, _ = p.Join(Now{Log: 6}, Join{Session: 9}, &out)
 	f.Add(p.Append(nil), []byte{8, 2, 1, 8, 3, 1, 8, 4, 1, 0x88, 1, 1})
-	_, _ = p.Leave(Moment{Time: 6}, 9, &out)
+	_, _ = p.Leave(Now{Log: 6}, 9, &out)
 	for _, i := range []uint64{2, 3, 4, 1} {
-		_ = p.Completed(Moment{Time: 7}, i, p.Epoch(), &out)
+		_ = p.Completed(Now{Log: 7}, i, p.Epoch(), &out)
 	}
-	p.Ended(Moment{Time: 8}, 2, &out)
+	p.SessionEnded(Now{Log: 8}, 2, &out)
 	f.Add(p.Append(nil), []byte{0x80, 2, 1})
 	f.Fuzz(func(t *testing.T, record, script []byte) {
 		p, err := Decode(record)
@@ -95,7 +95,7 @@ func FuzzDecode(f *testing.F) {
 func FuzzCalls(f *testing.F) {
 	f.Add([]byte{0x80, 1, 0, 0x80, 2, 1, 4, 1, 1, 0x84, 2, 1, 0x87, 1, 1, 8, 2, 1, 0x88, 1, 1, 0x83, 2, 1})
 	f.Fuzz(func(t *testing.T, script []byte) {
-		p, err := New(Moment{Time: 1 << 40}, 0, Options{Return: 100, RoundTimeout: 1000})
+		p, err := New(Now{Log: 1 << 40}, 0, Options{Return: 100, RoundTimeout: 1000})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,7 +25,7 @@ func (o Outcome) String() string {
 }
 
 // Ended is a round of the history.
-type Ended struct {
+type HistoryRound struct {
 	Epoch       uint64
 	Topology    uint64
 	Coordinator uint64 // session
@@ -34,17 +34,17 @@ type Ended struct {
 	Wall        uint64 // wall clock of the start
 	Prepared    uint64 // ms from the start until all had prepared, 0 if they never did
 	Decided     uint64 // ms from the start until it was decided complete, 0 if it never was
-	Lasted      uint64 // ms from the start until it was over
+	Duration    uint64 // ms from the start until it was over
 	Outcome     Outcome
 	Text        string // why it was given up
 }
 
 // record puts the present round into the history.
-func (p *Process) record(at Moment, outcome Outcome, text string, out *Out) {
+func (p *Process) record(at Now, outcome Outcome, text string, out *Out) {
 	r := &p.round
-	e := Ended{
-		Epoch: r.epoch, Topology: r.topology, Coordinator: r.session, Size: r.size, Attempt: r.attempt, Wall: r.wall, Lasted: since(at.Time, r.started),
-		Outcome: outcome, Text: cut(text),
+	e := HistoryRound{
+		Epoch: r.epoch, Topology: r.topology, Coordinator: r.session, Size: r.size, Attempt: r.attempt, Wall: r.wall, Duration: since(at.Log, r.started),
+		Outcome: outcome, Text: truncate(text),
 	}
 	if r.prepared > 0 {
 		e.Prepared = since(r.prepared, r.started)
@@ -58,11 +58,11 @@ func (p *Process) record(at Moment, outcome Outcome, text string, out *Out) {
 	p.history = append(p.history, e)
 	switch outcome {
 	case OutcomeCompleted:
-		p.tally.Completed++
+		p.counters.Completed++
 	case OutcomeCancelled:
-		p.tally.Cancelled++
+		p.counters.Cancelled++
 	case OutcomeFailed:
-		p.tally.Failed++
+		p.counters.Failed++
 	}
 	out.Changes = append(out.Changes, Change{Kind: ChangeEnded, Outcome: outcome, Epoch: r.epoch, Topology: r.topology, Text: e.Text})
 }
@@ -75,23 +75,23 @@ func since(now, then uint64) uint64 {
 }
 
 // Latest is the round that ended last; false: none did.
-func (p *Process) Latest() (Ended, bool) {
+func (p *Process) Latest() (HistoryRound, bool) {
 	if len(p.history) == 0 {
-		return Ended{}, false
+		return HistoryRound{}, false
 	}
 	return p.history[len(p.history)-1], true
 }
 
 // History is the last rounds that ended, the newest last. The slice is the caller's.
-func (p *Process) History() []Ended { return slices.Clone(p.history) }
+func (p *Process) History() []HistoryRound { return slices.Clone(p.history) }
 
 // Seen is a member as describe shows it.
-type Seen struct {
+type MemberInfo struct {
 	Member
-	Standing string // outside, preparing, prepared, completing, completed, resuming, absent
-	Until    uint64 // log time up to which an absent one keeps its place
-	Token    uint64
-	Joined   uint64 // wall clock
+	Status string // outside, preparing, prepared, completing, completed, resuming, absent
+	Until  uint64 // log time up to which an absent one keeps its place
+	Token  uint64
+	Joined uint64 // wall clock
 }
 
 // Description of the process, for people.
@@ -103,21 +103,21 @@ type Description struct {
 	Attempt     uint64
 	Started     uint64 // wall clock, of the present or last round
 	Start       uint64 // log time at which a round is due, while one is
-	Members     []Seen
+	Members     []MemberInfo
 	Options     Options
-	Tally       Tally
+	Counters    Counters
 }
 
 // Describe reads everything but the history.
 func (p *Process) Describe() Description {
 	d := Description{
 		Phase: p.phase, Epoch: p.round.epoch, Topology: p.topology, Coordinator: p.round.session, Attempt: p.attempt, Started: p.round.wall, Start: p.start,
-		Options: p.options, Tally: p.tally,
+		Options: p.options, Counters: p.counters,
 	}
 	for _, m := range p.members {
-		s := Seen{Member: m.view(), Standing: standingNames[m.standing], Token: m.token, Joined: m.joined}
+		s := MemberInfo{Member: m.view(), Status: memberStatusNames[m.status], Token: m.token, Joined: m.joined}
 		if m.absent {
-			s.Standing, s.Until = "absent", m.until
+			s.Status, s.Until = "absent", m.until
 		}
 		d.Members = append(d.Members, s)
 	}

@@ -17,11 +17,11 @@ type Join struct {
 }
 
 // Joined answers a join.
-type Joined struct {
-	Order    uint64
-	Topology uint64
-	Returned bool // it took the place that its key kept: EventResume follows, and no round
-	Again    bool // it was a member already: what it has not confirmed is told again
+type JoinResult struct {
+	Order         uint64
+	Topology      uint64
+	Returned      bool // it took the place that its key kept: EventResume follows, and no round
+	AlreadyMember bool // it was a member already: what it has not confirmed is told again
 }
 
 // Validate checks lengths.
@@ -41,92 +41,92 @@ func (j *Join) Validate() error {
 
 // Join makes the session a member. A session that is one already is answered again if it asks for the same; ALREADY_EXISTS if it does not. A key that
 // another member has takes that member's place: the session that had it is told that it was replaced, if it lives. OVERLOADED: MaxMembers are here.
-func (p *Process) Join(at Moment, j Join, out *Out) (Joined, error) {
+func (p *Process) Join(at Now, j Join, out *Out) (JoinResult, error) {
 	if err := j.Validate(); err != nil {
-		return Joined{}, err
+		return JoinResult{}, err
 	}
-	p.fire(at, out)
+	p.fireDeadlines(at, out)
 	if m := p.member(j.Session); m != nil {
 		if m.key != j.Key || m.weight != j.Weight || m.identity != j.Identity || !bytes.Equal(m.data, j.Data) {
-			return Joined{}, protocol.Errorf(protocol.StatusAlreadyExists, "session is a member already, with another key, data or weight; leave first")
+			return JoinResult{}, protocol.Errorf(protocol.StatusAlreadyExists, "session is a member already, with another key, data or weight; leave first")
 		}
 		p.Resend(j.Session, out)
-		return Joined{Order: m.order, Topology: p.topology, Again: true}, nil
+		return JoinResult{Order: m.order, Topology: p.topology, AlreadyMember: true}, nil
 	}
-	former := p.keyed(j.Key)
+	former := p.memberByKey(j.Key)
 	if former == nil && len(p.members) >= MaxMembers {
-		return Joined{}, protocol.Errorf(protocol.StatusOverloaded, "process has %d members, which is the most; use several processes", MaxMembers)
+		return JoinResult{}, protocol.Errorf(protocol.StatusOverloaded, "process has %d members, which is the most; use several processes", MaxMembers)
 	}
 	if former != nil {
 		if !former.absent {
-			p.remember(at, former, RemovedByReplacement)
-			p.tellRemoved(p.formerly(former.session), out)
+			p.rememberFormer(at, former, RemovedByReplacement)
+			p.notifyRemoved(p.findFormer(former.session), out)
 		}
 		if p.phase == PhaseCompleted && former.weight == j.Weight && former.identity == j.Identity && bytes.Equal(former.data, j.Data) {
 			p.resume(at, former, j, out)
-			return Joined{Order: former.order, Topology: p.topology, Returned: true}, nil
+			return JoinResult{Order: former.order, Topology: p.topology, Returned: true}, nil
 		}
 		p.remove(former, "replaced", out)
 	}
-	p.forget(j.Session)
-	p.orders++
+	p.forgetFormer(j.Session)
+	p.joinOrder++
 	m := &member{
-		session: j.Session, order: p.orders, key: j.Key, identity: j.Identity, data: bytes.Clone(j.Data), weight: j.Weight, joined: at.Wall,
+		session: j.Session, order: p.joinOrder, key: j.Key, identity: j.Identity, data: bytes.Clone(j.Data), weight: j.Weight, joined: at.Wall,
 	}
 	p.members = append(p.members, m)
 	out.Changes = append(out.Changes, Change{Kind: ChangeJoined, Epoch: p.round.epoch, Topology: p.topology + 1, Session: m.session, Text: m.key})
-	p.changed(at, "topology changed: a member joined", out)
-	return Joined{Order: m.order, Topology: p.topology}, nil
+	p.topologyChanged(at, "topology changed: a member joined", out)
+	return JoinResult{Order: m.order, Topology: p.topology}, nil
 }
 
 // resume gives a key's place to another session. The round is complete for the others; the token rises above all that the former session had.
-func (p *Process) resume(at Moment, m *member, j Join, out *Out) {
-	p.forget(j.Session)
+func (p *Process) resume(at Now, m *member, j Join, out *Out) {
+	p.forgetFormer(j.Session)
 	p.counter++
-	p.tally.Returned++
+	p.counters.Returned++
 	m.session, m.joined, m.absent, m.until = j.Session, at.Wall, false, 0
-	m.token, m.standing, m.settled = p.counter, resuming, p.round.epoch
+	m.token, m.status, m.completedEpoch = p.counter, memberResuming, p.round.epoch
 	if m.order == p.round.coordinator {
 		p.round.session = m.session
 	}
-	p.cached = nil
+	p.cachedMembers = nil
 	out.Changes = append(out.Changes, Change{Kind: ChangeReturned, Epoch: p.round.epoch, Topology: p.topology, Session: m.session, Text: m.key})
-	p.tell(m, out)
+	p.notify(m, out)
 }
 
 // Leave takes the session out at once, its key too. Settled is the newest epoch decided complete with it: a round it still has open is complete if it is that
 // one, else cancelled. A repeat is OK. NOT_FOUND: it is no member.
-func (p *Process) Leave(at Moment, session uint64, out *Out) (settled uint64, err error) {
-	p.fire(at, out)
+func (p *Process) Leave(at Now, session uint64, out *Out) (completedEpoch uint64, err error) {
+	p.fireDeadlines(at, out)
 	m := p.member(session)
 	if m == nil {
-		if f := p.formerly(session); f != nil && f.removal == 0 {
-			return f.settled, nil
+		if f := p.findFormer(session); f != nil && f.removal == 0 {
+			return f.completedEpoch, nil
 		}
 		return 0, notMember(session, "; join first")
 	}
-	settled = m.settled
-	p.remember(at, m, 0)
+	completedEpoch = m.completedEpoch
+	p.rememberFormer(at, m, 0)
 	p.remove(m, "left", out)
-	p.changed(at, "topology changed: a member left", out)
-	return settled, nil
+	p.topologyChanged(at, "topology changed: a member left", out)
+	return completedEpoch, nil
 }
 
 // Ended says that the session is gone. Its key keeps its place for a while if no round is needed. A session that is no member changes nothing.
-func (p *Process) Ended(at Moment, session uint64, out *Out) {
-	p.fire(at, out)
-	p.forget(session)
+func (p *Process) SessionEnded(at Now, session uint64, out *Out) {
+	p.fireDeadlines(at, out)
+	p.forgetFormer(session)
 	m := p.member(session)
 	if m == nil {
 		return
 	}
 	if m.key != "" && p.options.Return > 0 && p.phase == PhaseCompleted {
-		m.absent, m.until = true, later(at.Time, p.options.Return)
+		m.absent, m.until = true, later(at.Log, p.options.Return)
 		out.Changes = append(out.Changes, Change{Kind: ChangeAbsent, Epoch: p.round.epoch, Topology: p.topology, Session: session, Text: m.key})
 		return
 	}
 	p.remove(m, "session ended", out)
-	p.changed(at, "topology changed: a member's session ended", out)
+	p.topologyChanged(at, "topology changed: a member's session ended", out)
 }
 
 // remove takes a member off the list; changed must follow.
@@ -138,29 +138,29 @@ func (p *Process) remove(m *member, why string, out *Out) {
 
 // changed follows every change of the list of members: the round that is under way is over, unless its outcome is decided, and the next is due. Members that
 // are absent leave with it, since a round is needed anyway.
-func (p *Process) changed(at Moment, why string, out *Out) {
+func (p *Process) topologyChanged(at Now, why string, out *Out) {
 	p.topology++
-	p.tally.Changes++
-	p.cached = nil
+	p.counters.Changes++
+	p.cachedMembers = nil
 	p.dropAbsent(out)
 	switch p.phase {
 	case PhaseCompleting:
 		if !p.pending {
-			p.pending, p.start = true, later(at.Time, p.options.Debounce)
+			p.pending, p.start = true, later(at.Log, p.options.Debounce)
 		}
 		p.attempt = 0
-		p.progress(at, out)
+		p.advance(at, out)
 		return
 	case PhasePreparing, PhaseCoordinating:
-		p.end(at, OutcomeCancelled, why, out)
+		p.abandonRound(at, OutcomeCancelled, why, out)
 	case PhaseWaiting:
 		if p.attempt == 0 { // the debounce goes on
-			p.await(at, p.start, out)
+			p.scheduleRound(at, p.start, out)
 			return
 		}
 	}
 	p.attempt = 0
-	p.await(at, later(at.Time, p.options.Debounce), out)
+	p.scheduleRound(at, later(at.Log, p.options.Debounce), out)
 }
 
 func (p *Process) dropAbsent(out *Out) {

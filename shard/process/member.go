@@ -3,18 +3,18 @@ package process
 import "slices"
 
 // standing is where a member is in the present round.
-type standing uint8
+type memberStatus uint8
 
 const (
-	outside  standing = 0 // it joined after the round started, or there is none
-	asked    standing = 1 // told to prepare
-	prepared standing = 2 // confirmed that it prepared
-	told     standing = 3 // told that the round is complete
-	done     standing = 4 // confirmed that it completed
-	resuming standing = 5 // returned to a round that the others completed, and told of it
+	memberOutside    memberStatus = 0 // it joined after the round started, or there is none
+	memberPreparing  memberStatus = 1 // told to prepare
+	memberPrepared   memberStatus = 2 // confirmed that it prepared
+	memberCompleting memberStatus = 3 // told that the round is complete
+	memberCompleted  memberStatus = 4 // confirmed that it completed
+	memberResuming   memberStatus = 5 // returned to a round that the others completed, and told of it
 )
 
-var standingNames = [...]string{"outside", "preparing", "prepared", "completing", "completed", "resuming"}
+var memberStatusNames = [...]string{"outside", "preparing", "prepared", "completing", "completed", "resuming"}
 
 // member is a session that joined, or the place that a member's key keeps for a session to come.
 //
@@ -22,18 +22,18 @@ var standingNames = [...]string{"outside", "preparing", "prepared", "completing"
 // Invariant: sessions of members that are not absent differ, and so do keys that are not empty.
 // Invariant: an absent member has a key and a deadline; no round is under way.
 type member struct {
-	session  uint64 // that of the last holder while absent
-	order    uint64 // of joining, never given twice
-	token    uint64 // fencing token: the epoch of the round, or higher when it returned to it
-	weight   uint32
-	key      string
-	identity string
-	data     []byte // never changed in place
-	joined   uint64 // wall clock
-	absent   bool
-	until    uint64 // log time up to which it stays while absent
-	standing standing
-	settled  uint64 // the newest epoch decided complete with it among the members
+	session        uint64 // that of the last holder while absent
+	order          uint64 // of joining, never given twice
+	token          uint64 // fencing token: the epoch of the round, or higher when it returned to it
+	weight         uint32
+	key            string
+	identity       string
+	data           []byte // never changed in place
+	joined         uint64 // wall clock
+	absent         bool
+	until          uint64 // log time up to which it stays while absent
+	status         memberStatus
+	completedEpoch uint64 // the newest epoch decided complete with it among the members
 }
 
 // Member is a member as others see it.
@@ -50,11 +50,11 @@ func (m *member) view() Member {
 	return Member{Session: m.session, Order: m.order, Key: m.key, Identity: m.identity, Data: m.data, Weight: m.weight}
 }
 
-// weightMember is what a member counts in Bytes beside its texts.
-const weightMember = 256
+// memberOverhead is what a member counts in Bytes beside its texts.
+const memberOverhead = 256
 
 // JoinBytes is by how much a join with texts of these lengths makes Bytes larger, at most.
-func JoinBytes(key, identity, data int) uint64 { return weightMember + uint64(key+identity+data) }
+func JoinBytes(key, identity, data int) uint64 { return memberOverhead + uint64(key+identity+data) }
 
 // Bytes is what the process has of its members and of the last result, for quotas. It looks at each member.
 func (p *Process) Bytes() uint64 {
@@ -67,13 +67,13 @@ func (p *Process) Bytes() uint64 {
 
 // BytesOf is what the member with the key counts in Bytes, 0 if there is none.
 func (p *Process) BytesOf(key string) uint64 {
-	if m := p.keyed(key); m != nil {
+	if m := p.memberByKey(key); m != nil {
 		return JoinBytes(len(m.key), len(m.identity), len(m.data))
 	}
 	return 0
 }
 
-func (m *member) inRound() bool { return m.standing != outside }
+func (m *member) inRound() bool { return m.status != memberOutside }
 
 // member is the one with the session, unless it is absent.
 func (p *Process) member(session uint64) *member {
@@ -85,7 +85,7 @@ func (p *Process) member(session uint64) *member {
 	return nil
 }
 
-func (p *Process) keyed(key string) *member {
+func (p *Process) memberByKey(key string) *member {
 	if key == "" {
 		return nil
 	}
@@ -98,40 +98,40 @@ func (p *Process) keyed(key string) *member {
 }
 
 // former is a session that was a member and lives on: the answer to a leave may be lost, and so may the news of a removal.
-type former struct {
-	session uint64
-	settled uint64
-	until   uint64  // log time
-	removal Removal // 0: it left
+type formerMember struct {
+	session        uint64
+	completedEpoch uint64
+	until          uint64  // log time
+	removal        Removal // 0: it left
 }
 
-func (p *Process) formerly(session uint64) *former {
-	for i := range p.former {
-		if p.former[i].session == session {
-			return &p.former[i]
+func (p *Process) findFormer(session uint64) *formerMember {
+	for i := range p.formerMembers {
+		if p.formerMembers[i].session == session {
+			return &p.formerMembers[i]
 		}
 	}
 	return nil
 }
 
 // forget drops what is known of a former member, because its session is gone or a member again.
-func (p *Process) forget(session uint64) {
-	p.former = slices.DeleteFunc(p.former, func(f former) bool { return f.session == session })
+func (p *Process) forgetFormer(session uint64) {
+	p.formerMembers = slices.DeleteFunc(p.formerMembers, func(f formerMember) bool { return f.session == session })
 }
 
 // remember keeps what a member that went is to know. The oldest go for it, if there are many.
-func (p *Process) remember(at Moment, m *member, removal Removal) {
-	p.former = slices.DeleteFunc(p.former, func(f former) bool { return at.Time > f.until || f.session == m.session })
-	if len(p.former) >= MaxFormer {
-		p.former = slices.Delete(p.former, 0, 1)
+func (p *Process) rememberFormer(at Now, m *member, removal Removal) {
+	p.formerMembers = slices.DeleteFunc(p.formerMembers, func(f formerMember) bool { return at.Log > f.until || f.session == m.session })
+	if len(p.formerMembers) >= MaxFormer {
+		p.formerMembers = slices.Delete(p.formerMembers, 0, 1)
 	}
-	p.former = append(p.former, former{session: m.session, settled: m.settled, until: later(at.Time, Retention), removal: removal})
+	p.formerMembers = append(p.formerMembers, formerMember{session: m.session, completedEpoch: m.completedEpoch, until: later(at.Log, Retention), removal: removal})
 }
 
 // roster is the list of the members of the round, or of all where there is none, for events. It is made once a round.
-func (p *Process) roster() []Member {
-	if p.cached != nil {
-		return p.cached
+func (p *Process) roundMembers() []Member {
+	if p.cachedMembers != nil {
+		return p.cachedMembers
 	}
 	list := make([]Member, 0, len(p.members))
 	for _, m := range p.members {
@@ -139,6 +139,6 @@ func (p *Process) roster() []Member {
 			list = append(list, m.view())
 		}
 	}
-	p.cached = list
+	p.cachedMembers = list
 	return list
 }

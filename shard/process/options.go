@@ -49,7 +49,7 @@ const (
 )
 
 // filled puts defaults in place of zeroes, and checks.
-func (o Options) filled() (Options, error) {
+func (o Options) withDefaults() (Options, error) {
 	if o.BackoffMin == 0 {
 		o.BackoffMin = defaultBackoffMin
 	}

@@ -8,8 +8,8 @@ import (
 
 // Moment is the log entry's time, in ms: Time is log time, by which everything is decided, Wall the clock on the wall, for people. Time must not go back
 // from call to call.
-type Moment struct {
-	Time uint64
+type Now struct {
+	Log  uint64
 	Wall uint64
 }
 
@@ -41,22 +41,22 @@ func (p Phase) String() string {
 // Invariant: in PhasePreparing and PhaseCoordinating all members are in the round and none is absent; a change of the topology ends these phases.
 // Invariant: once a round is decided complete (PhaseCompleting), it is complete for all that were its members: nothing turns it into a cancel.
 type Process struct {
-	options  Options
-	members  []*member // by order
-	orders   uint64    // last order given
-	counter  uint64    // last epoch or token given
-	topology uint64    // version of the member list; rises with each change of it
-	phase    Phase
-	round    round  // the present one, or the last
-	attempt  uint64 // rounds of this topology that failed, one after the other
-	start    uint64 // when the next round starts: in PhaseWaiting, or once the present one is settled, if pending
-	pending  bool   // a round is needed once the present one is settled; only in PhaseCompleting
-	idle     uint64 // PhaseIdle: up to when the process is kept
-	history  []Ended
-	former   []former // in the order in which they went
-	tally    Tally
+	options       Options
+	members       []*member // by order
+	joinOrder     uint64    // last order given
+	counter       uint64    // last epoch or token given
+	topology      uint64    // version of the member list; rises with each change of it
+	phase         Phase
+	round         round  // the present one, or the last
+	attempt       uint64 // rounds of this topology that failed, one after the other
+	start         uint64 // when the next round starts: in PhaseWaiting, or once the present one is settled, if pending
+	pending       bool   // a round is needed once the present one is settled; only in PhaseCompleting
+	idle          uint64 // PhaseIdle: up to when the process is kept
+	history       []HistoryRound
+	formerMembers []formerMember // in the order in which they went
+	counters      Counters
 
-	cached []Member // roster of the round; not part of the state
+	cachedMembers []Member // roster of the round; not part of the state
 }
 
 // round is the state of the present round; what it is for a member is in the member.
@@ -76,7 +76,7 @@ type round struct {
 }
 
 // Tally counts since the process was made.
-type Tally struct {
+type Counters struct {
 	Changes   uint64 // of the topology
 	Started   uint64 // rounds
 	Completed uint64
@@ -88,15 +88,15 @@ type Tally struct {
 
 // New makes a process without members, whose epochs begin above floor: that of a name's next process must be at least Last of the one before, so that its
 // epochs, which are fencing tokens, never come again.
-func New(at Moment, floor uint64, options Options) (*Process, error) {
-	options, err := options.filled()
+func New(at Now, floor uint64, options Options) (*Process, error) {
+	options, err := options.withDefaults()
 	if err != nil {
 		return nil, err
 	}
 	if floor > maxCounter {
 		return nil, protocol.Errorf(protocol.StatusBadRequest, "epochs cannot begin above %d", floor)
 	}
-	return &Process{options: options, counter: floor, idle: later(at.Time, Retention)}, nil
+	return &Process{options: options, counter: floor, idle: later(at.Log, Retention)}, nil
 }
 
 // later is a time that far ahead, without overflow.
@@ -108,13 +108,13 @@ func later(now, d uint64) uint64 {
 }
 
 // Ahead moves what is drawn on by n, in a process that was read from a backup: what was given out after that must not be given out again.
-func (p *Process) Ahead(n uint64) {
-	p.orders += n
+func (p *Process) SkipEpochs(n uint64) {
+	p.joinOrder += n
 	p.counter += n
 }
 
 // Last is the highest epoch or token given.
-func (p *Process) Last() uint64 { return p.counter }
+func (p *Process) HighestEpoch() uint64 { return p.counter }
 
 // Epoch is that of the present round, or of the last one: 0 before the first.
 func (p *Process) Epoch() uint64 { return p.round.epoch }
@@ -135,10 +135,10 @@ func (p *Process) Len() int { return len(p.members) }
 func (p *Process) Options() Options { return p.options }
 
 // Tally is what was counted.
-func (p *Process) Tally() Tally { return p.tally }
+func (p *Process) Counters() Counters { return p.counters }
 
 // Sessions appends the sessions of the members that are in the present round and not absent, in order of joining: between these, messages may pass.
-func (p *Process) Sessions(list []uint64) []uint64 {
+func (p *Process) RoundSessions(list []uint64) []uint64 {
 	for _, m := range p.members {
 		if m.inRound() && !m.absent {
 			list = append(list, m.session)
@@ -151,7 +151,7 @@ func (p *Process) Sessions(list []uint64) []uint64 {
 // started.
 func (p *Process) Preparing(list []uint64) (started uint64, sessions []uint64) {
 	for _, m := range p.members {
-		if m.standing == asked {
+		if m.status == memberPreparing {
 			list = append(list, m.session)
 		}
 	}
@@ -159,7 +159,7 @@ func (p *Process) Preparing(list []uint64) (started uint64, sessions []uint64) {
 }
 
 // Living appends the sessions of the members that are not absent, in or outside the present round, in order of joining.
-func (p *Process) Living(list []uint64) []uint64 {
+func (p *Process) LiveSessions(list []uint64) []uint64 {
 	for _, m := range p.members {
 		if !m.absent {
 			list = append(list, m.session)
@@ -169,7 +169,7 @@ func (p *Process) Living(list []uint64) []uint64 {
 }
 
 // Order is that of the member with the session, 0 if it is no member.
-func (p *Process) Order(session uint64) uint64 {
+func (p *Process) JoinOrder(session uint64) uint64 {
 	if m := p.member(session); m != nil {
 		return m.order
 	}
@@ -177,4 +177,6 @@ func (p *Process) Order(session uint64) uint64 {
 }
 
 // Open says that messages between members may pass now: all are prepared, and not all have completed.
-func (p *Process) Open() bool { return p.phase == PhaseCoordinating || p.phase == PhaseCompleting }
+func (p *Process) AllowsMessages() bool {
+	return p.phase == PhaseCoordinating || p.phase == PhaseCompleting
+}

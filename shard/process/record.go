@@ -20,7 +20,7 @@ func (p *Process) Append(b []byte) []byte {
 	o := &p.options
 	b = append(b, byte(o.Election))
 	b = appendNumbers(b, o.Debounce, o.RoundTimeout, o.BackoffMin, o.BackoffMax, o.Return)
-	b = appendNumbers(b, p.orders, p.counter, p.topology, p.attempt, p.start, p.idle)
+	b = appendNumbers(b, p.joinOrder, p.counter, p.topology, p.attempt, p.start, p.idle)
 	b = append(b, byte(p.phase))
 	b = appendBool(b, p.pending)
 
@@ -28,27 +28,27 @@ func (p *Process) Append(b []byte) []byte {
 	b = appendNumbers(b, r.epoch, r.topology, r.coordinator, r.session, r.attempt, r.size, r.started, r.wall, r.prepared, r.decided, r.deadline)
 	b = appendText(b, r.result)
 
-	t := &p.tally
+	t := &p.counters
 	b = appendNumbers(b, t.Changes, t.Started, t.Completed, t.Cancelled, t.Failed, t.Returned, t.Stale)
 
 	b = appendNumbers(b, uint64(len(p.members)))
 	for _, m := range p.members {
-		b = appendNumbers(b, m.session, m.order, m.token, uint64(m.weight), m.joined, m.until, m.settled)
-		b = append(b, byte(m.standing))
+		b = appendNumbers(b, m.session, m.order, m.token, uint64(m.weight), m.joined, m.until, m.completedEpoch)
+		b = append(b, byte(m.status))
 		b = appendBool(b, m.absent)
 		b = appendText(b, m.key)
 		b = appendText(b, m.identity)
 		b = appendText(b, m.data)
 	}
-	b = appendNumbers(b, uint64(len(p.former)))
-	for i := range p.former {
-		f := &p.former[i]
-		b = append(appendNumbers(b, f.session, f.settled, f.until), byte(f.removal))
+	b = appendNumbers(b, uint64(len(p.formerMembers)))
+	for i := range p.formerMembers {
+		f := &p.formerMembers[i]
+		b = append(appendNumbers(b, f.session, f.completedEpoch, f.until), byte(f.removal))
 	}
 	b = appendNumbers(b, uint64(len(p.history)))
 	for i := range p.history {
 		e := &p.history[i]
-		b = appendNumbers(b, e.Epoch, e.Topology, e.Coordinator, e.Size, e.Attempt, e.Wall, e.Prepared, e.Decided, e.Lasted)
+		b = appendNumbers(b, e.Epoch, e.Topology, e.Coordinator, e.Size, e.Attempt, e.Wall, e.Prepared, e.Decided, e.Duration)
 		b = append(b, byte(e.Outcome))
 		b = appendText(b, e.Text)
 	}
@@ -149,7 +149,7 @@ func Decode(b []byte) (*Process, error) {
 	o := &p.options
 	o.Election = Election(x.byte())
 	x.numbers(&o.Debounce, &o.RoundTimeout, &o.BackoffMin, &o.BackoffMax, &o.Return)
-	x.numbers(&p.orders, &p.counter, &p.topology, &p.attempt, &p.start, &p.idle)
+	x.numbers(&p.joinOrder, &p.counter, &p.topology, &p.attempt, &p.start, &p.idle)
 	p.phase = Phase(x.byte())
 	p.pending = x.bool()
 
@@ -157,31 +157,31 @@ func Decode(b []byte) (*Process, error) {
 	x.numbers(&r.epoch, &r.topology, &r.coordinator, &r.session, &r.attempt, &r.size, &r.started, &r.wall, &r.prepared, &r.decided, &r.deadline)
 	r.result = x.bytes(MaxResult)
 
-	t := &p.tally
+	t := &p.counters
 	x.numbers(&t.Changes, &t.Started, &t.Completed, &t.Cancelled, &t.Failed, &t.Returned, &t.Stale)
 
 	for range x.count(MaxMembers) {
 		m := new(member)
 		var weight uint64
-		x.numbers(&m.session, &m.order, &m.token, &weight, &m.joined, &m.until, &m.settled)
+		x.numbers(&m.session, &m.order, &m.token, &weight, &m.joined, &m.until, &m.completedEpoch)
 		if weight > math.MaxUint32 {
 			return nil, broken()
 		}
 		m.weight = uint32(weight)
-		m.standing = standing(x.byte())
+		m.status = memberStatus(x.byte())
 		m.absent = x.bool()
 		m.key, m.identity, m.data = string(x.bytes(MaxKey)), string(x.bytes(MaxIdentity)), x.bytes(MaxData)
 		p.members = append(p.members, m)
 	}
 	for range x.count(MaxFormer) {
-		var f former
-		x.numbers(&f.session, &f.settled, &f.until)
+		var f formerMember
+		x.numbers(&f.session, &f.completedEpoch, &f.until)
 		f.removal = Removal(x.byte())
-		p.former = append(p.former, f)
+		p.formerMembers = append(p.formerMembers, f)
 	}
 	for range x.count(MaxHistory) {
-		var e Ended
-		x.numbers(&e.Epoch, &e.Topology, &e.Coordinator, &e.Size, &e.Attempt, &e.Wall, &e.Prepared, &e.Decided, &e.Lasted)
+		var e HistoryRound
+		x.numbers(&e.Epoch, &e.Topology, &e.Coordinator, &e.Size, &e.Attempt, &e.Wall, &e.Prepared, &e.Decided, &e.Duration)
 		e.Outcome = Outcome(x.byte())
 		e.Text = string(x.bytes(MaxText))
 		p.history = append(p.history, e)

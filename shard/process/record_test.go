@@ -6,9 +6,9 @@ import (
 )
 
 // rich is a process with something in every field of its record.
-func rich(t *testing.T) *Process {
-	c := newCrowd(t, Options{Return: 1_000, RoundTimeout: 1_000})
-	c.at = Moment{Time: 5, Wall: 1_000}
+func sampleProcess(t *testing.T) *Process {
+	c := newWorkload(t, Options{Return: 1_000, RoundTimeout: 1_000})
+	c.at = Now{Log: 5, Wall: 1_000}
 	c.join(1, 2)
 	c.entry(func(out *Out) {
 		for i, key := range []string{"x", "y"} {
@@ -29,7 +29,7 @@ func rich(t *testing.T) *Process {
 
 // TestDamagedRecords: a record with a changed, missing or additional byte is refused, or is the record of another sound process.
 func TestDamagedRecords(t *testing.T) {
-	record := rich(t).Append(nil)
+	record := sampleProcess(t).Append(nil)
 	rnd := rand.New(rand.NewPCG(1, 1))
 	refused, sound := 0, 0
 	for i := range record {
@@ -64,37 +64,37 @@ func TestDamagedRecords(t *testing.T) {
 
 // TestFormerMembers: what is remembered of sessions that were members is bounded, in number and in time.
 func TestFormerMembers(t *testing.T) {
-	c := newCrowd(t, Options{})
+	c := newWorkload(t, Options{})
 	c.join(1)
 	for i := range uint64(MaxFormer + 10) {
 		c.join(i + 2)
 		c.entry(func(out *Out) { c.must(c.p.Evict(c.at, i+2, "", out)) })
 	}
 	var out Out
-	if len(c.p.former) != MaxFormer || c.p.Resend(2, &out) || !c.p.Resend(MaxFormer+11, &out) || len(out.Events) != 1 {
-		t.Fatalf("%d are remembered, %d events", len(c.p.former), len(out.Events))
+	if len(c.p.formerMembers) != MaxFormer || c.p.Resend(2, &out) || !c.p.Resend(MaxFormer+11, &out) || len(out.Events) != 1 {
+		t.Fatalf("%d are remembered, %d events", len(c.p.formerMembers), len(out.Events))
 	}
-	c.at.Time += Retention + 1
+	c.at.Log += Retention + 1
 	c.join(1_000)
 	c.entry(func(out *Out) {
-		settled, err := c.p.Leave(c.at, 1_000, out)
+		completedEpoch, err := c.p.Leave(c.at, 1_000, out)
 		c.must(err)
 		again, err := c.p.Leave(c.at, 1_000, out)
 		c.must(err)
-		if settled != c.p.Epoch() || again != settled {
-			t.Fatalf("left with %d, then %d, in epoch %d", settled, again, c.p.Epoch())
+		if completedEpoch != c.p.Epoch() || again != completedEpoch {
+			t.Fatalf("left with %d, then %d, in epoch %d", completedEpoch, again, c.p.Epoch())
 		}
 	})
-	if len(c.p.former) != 1 {
-		t.Fatalf("%d are remembered", len(c.p.former))
+	if len(c.p.formerMembers) != 1 {
+		t.Fatalf("%d are remembered", len(c.p.formerMembers))
 	}
 }
 
 // TestFloor: epochs of a process made anew begin above those of the one before.
 func TestFloor(t *testing.T) {
-	c := newCrowd(t, Options{})
+	c := newWorkload(t, Options{})
 	c.join(1, 2)
-	floor := c.p.Last()
+	floor := c.p.HighestEpoch()
 	p, err := New(c.at, floor, Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -7,10 +7,10 @@ import (
 )
 
 // Tick fires what is due, and starts the round that is due. The shard calls it at the end of every Apply that called the process, and when Next says so.
-func (p *Process) Tick(at Moment, out *Out) {
-	p.fire(at, out)
-	if p.phase == PhaseWaiting && at.Time >= p.start {
-		p.begin(at, out)
+func (p *Process) Tick(at Now, out *Out) {
+	p.fireDeadlines(at, out)
+	if p.phase == PhaseWaiting && at.Log >= p.start {
+		p.startRound(at, out)
 	}
 }
 
@@ -37,44 +37,44 @@ func (p *Process) Next() (at uint64, ok bool) {
 }
 
 // Gone says that the process had no members for so long that it is to be removed. What it leaves is Last.
-func (p *Process) Gone(at Moment) bool { return p.phase == PhaseIdle && at.Time > p.idle }
+func (p *Process) Expired(at Now) bool { return p.phase == PhaseIdle && at.Log > p.idle }
 
 // fire does what is due, but for starting a round. A deadline is due when time is above it.
-func (p *Process) fire(at Moment, out *Out) {
-	if p.round.deadline > 0 && at.Time > p.round.deadline {
+func (p *Process) fireDeadlines(at Now, out *Out) {
+	if p.round.deadline > 0 && at.Log > p.round.deadline {
 		switch p.phase {
 		case PhasePreparing:
 			n := 0
 			for _, m := range p.members {
-				if m.standing == asked {
+				if m.status == memberPreparing {
 					n++
 				}
 			}
-			p.fail(at, fmt.Sprintf("round timeout: %d of %d members did not prepare", n, len(p.members)), out)
+			p.failRound(at, fmt.Sprintf("round timeout: %d of %d members did not prepare", n, len(p.members)), out)
 		case PhaseCoordinating:
-			p.fail(at, "round timeout: the coordinator did not complete the round", out)
+			p.failRound(at, "round timeout: the coordinator did not complete the round", out)
 		case PhaseCompleting:
-			p.finish(at, true, out)
+			p.finishRound(at, true, out)
 		}
 	}
 	if p.phase != PhaseCompleted {
 		return
 	}
 	for _, m := range p.members {
-		if m.absent && at.Time > m.until {
-			p.changed(at, "topology changed: a member did not return", out) // those whose time is not over leave with it
+		if m.absent && at.Log > m.until {
+			p.topologyChanged(at, "topology changed: a member did not return", out) // those whose time is not over leave with it
 			return
 		}
 	}
 }
 
 // await makes a round due, or lets the process idle if there is nobody to go through it.
-func (p *Process) await(at Moment, start uint64, out *Out) {
+func (p *Process) scheduleRound(at Now, start uint64, out *Out) {
 	p.round.deadline = 0
 	phase := PhaseWaiting
 	p.start = start
 	if len(p.members) == 0 {
-		phase, p.start, p.attempt, p.idle = PhaseIdle, 0, 0, later(at.Time, Retention)
+		phase, p.start, p.attempt, p.idle = PhaseIdle, 0, 0, later(at.Log, Retention)
 	}
 	p.enterPhase(phase, out)
 }
@@ -88,25 +88,25 @@ func (p *Process) enterPhase(phase Phase, out *Out) {
 }
 
 // begin starts a round among all members.
-func (p *Process) begin(at Moment, out *Out) {
+func (p *Process) startRound(at Now, out *Out) {
 	c := p.elect()
 	p.counter++
-	p.tally.Started++
+	p.counters.Started++
 	p.round = round{
-		epoch: p.counter, topology: p.topology, coordinator: c.order, session: c.session, attempt: p.attempt, size: uint64(len(p.members)), started: at.Time,
+		epoch: p.counter, topology: p.topology, coordinator: c.order, session: c.session, attempt: p.attempt, size: uint64(len(p.members)), started: at.Log,
 		wall: at.Wall,
 	}
 	if p.options.RoundTimeout > 0 {
-		p.round.deadline = later(at.Time, p.options.RoundTimeout)
+		p.round.deadline = later(at.Log, p.options.RoundTimeout)
 	}
-	p.start, p.cached = 0, nil
+	p.start, p.cachedMembers = 0, nil
 	for _, m := range p.members {
-		m.standing, m.token = asked, p.counter
+		m.status, m.token = memberPreparing, p.counter
 	}
 	out.Changes = append(out.Changes, Change{Kind: ChangeStarted, Epoch: p.counter, Topology: p.topology, Session: c.session})
 	p.enterPhase(PhasePreparing, out)
 	for _, m := range p.members {
-		p.tell(m, out)
+		p.notify(m, out)
 	}
 }
 
@@ -139,63 +139,63 @@ func (p *Process) coordinator() *member {
 }
 
 // progress goes on as far as the confirmations allow.
-func (p *Process) progress(at Moment, out *Out) {
+func (p *Process) advance(at Now, out *Out) {
 	c := p.coordinator()
 	waiting := 0 // members other than the coordinator
 	for _, m := range p.members {
-		if m != c && (m.standing == asked || m.standing == told) {
+		if m != c && (m.status == memberPreparing || m.status == memberCompleting) {
 			waiting++
 		}
 	}
 	switch p.phase {
 	case PhasePreparing:
-		if waiting == 0 && c.standing == prepared {
-			p.round.prepared = at.Time
+		if waiting == 0 && c.status == memberPrepared {
+			p.round.prepared = at.Log
 			p.enterPhase(PhaseCoordinating, out)
-			p.tell(c, out)
+			p.notify(c, out)
 		}
 	case PhaseCompleting:
 		if waiting > 0 {
 			return
 		}
-		if c != nil && c.standing == prepared {
-			c.standing = told
-			p.tell(c, out)
+		if c != nil && c.status == memberPrepared {
+			c.status = memberCompleting
+			p.notify(c, out)
 		}
-		if c == nil || c.standing == done {
-			p.finish(at, false, out)
+		if c == nil || c.status == memberCompleted {
+			p.finishRound(at, false, out)
 		}
 	}
 }
 
 // decide makes the round complete for all its members, whatever happens from now on.
-func (p *Process) decide(at Moment, c *member, result []byte, out *Out) {
-	p.round.decided, p.round.result, p.round.deadline = at.Time, bytes.Clone(result), 0
+func (p *Process) completeRound(at Now, c *member, result []byte, out *Out) {
+	p.round.decided, p.round.result, p.round.deadline = at.Log, bytes.Clone(result), 0
 	if p.options.RoundTimeout > 0 {
-		p.round.deadline = later(at.Time, p.options.RoundTimeout)
+		p.round.deadline = later(at.Log, p.options.RoundTimeout)
 	}
 	p.enterPhase(PhaseCompleting, out)
 	for _, m := range p.members {
-		m.settled = p.round.epoch
+		m.completedEpoch = p.round.epoch
 		if m != c {
-			m.standing = told
-			p.tell(m, out)
+			m.status = memberCompleting
+			p.notify(m, out)
 		}
 	}
-	p.progress(at, out)
+	p.advance(at, out)
 }
 
 // finish closes a round that was decided complete. Members that have not confirmed it are told again by Resend, and by Settled of what they are told next.
-func (p *Process) finish(at Moment, late bool, out *Out) {
+func (p *Process) finishRound(at Now, late bool, out *Out) {
 	text := ""
 	if late {
 		n := 0
 		for _, m := range p.members {
-			if m.standing == prepared { // the coordinator, who was to be told last
-				m.standing = told
-				p.tell(m, out)
+			if m.status == memberPrepared { // the coordinator, who was to be told last
+				m.status = memberCompleting
+				p.notify(m, out)
 			}
-			if m.standing == told {
+			if m.status == memberCompleting {
 				n++
 			}
 		}
@@ -209,47 +209,47 @@ func (p *Process) finish(at Moment, late bool, out *Out) {
 		return
 	}
 	p.pending = false
-	p.await(at, p.start, out)
+	p.scheduleRound(at, p.start, out)
 }
 
 // end gives up a round that is not decided: all that were told to prepare are told to cancel.
-func (p *Process) end(at Moment, outcome Outcome, why string, out *Out) {
+func (p *Process) abandonRound(at Now, outcome Outcome, why string, out *Out) {
 	p.record(at, outcome, why, out)
 	for _, m := range p.members {
 		if m.inRound() {
-			m.standing = outside
-			out.Events = append(out.Events, Event{
-				Kind: EventCancel, Session: m.session, Epoch: p.round.epoch, Topology: p.topology, Settled: m.settled, Text: why,
+			m.status = memberOutside
+			out.Events = append(out.Events, MemberEvent{
+				Kind: EventCancel, Session: m.session, Epoch: p.round.epoch, Topology: p.topology, CompletedEpoch: m.completedEpoch, Text: why,
 			})
 		}
 	}
-	p.cached = nil
+	p.cachedMembers = nil
 	p.round.deadline = 0
 }
 
 // fail gives the round up, to be tried again after the back-off.
-func (p *Process) fail(at Moment, why string, out *Out) {
-	p.end(at, OutcomeFailed, why, out)
+func (p *Process) failRound(at Now, why string, out *Out) {
+	p.abandonRound(at, OutcomeFailed, why, out)
 	if p.attempt < math.MaxUint64 {
 		p.attempt++
 	}
-	p.await(at, later(at.Time, p.options.backoff(p.attempt)), out)
+	p.scheduleRound(at, later(at.Log, p.options.backoff(p.attempt)), out)
 }
 
 // tell says to a member what its standing asks of it, if anything.
-func (p *Process) tell(m *member, out *Out) {
+func (p *Process) notify(m *member, out *Out) {
 	if m.absent {
 		return
 	}
-	e := Event{Session: m.session, Epoch: p.round.epoch, Topology: p.round.topology, Coordinator: p.round.session, Settled: m.settled, Token: m.token}
+	e := MemberEvent{Session: m.session, Epoch: p.round.epoch, Topology: p.round.topology, Coordinator: p.round.session, CompletedEpoch: m.completedEpoch, Token: m.token}
 	switch {
-	case m.standing == asked:
-		e.Kind, e.Attempt, e.Members = EventPrepare, p.round.attempt, p.roster()
-	case m.standing == told:
+	case m.status == memberPreparing:
+		e.Kind, e.Attempt, e.Members = EventPrepare, p.round.attempt, p.roundMembers()
+	case m.status == memberCompleting:
 		e.Kind, e.Result = EventComplete, p.round.result
-	case m.standing == resuming && p.phase == PhaseCompleted:
-		e.Kind, e.Members, e.Result = EventResume, p.roster(), p.round.result
-	case m.standing == prepared && p.phase == PhaseCoordinating && m.order == p.round.coordinator:
+	case m.status == memberResuming && p.phase == PhaseCompleted:
+		e.Kind, e.Members, e.Result = EventResume, p.roundMembers(), p.round.result
+	case m.status == memberPrepared && p.phase == PhaseCoordinating && m.order == p.round.coordinator:
 		e.Kind = EventCoordinate
 	default:
 		return
@@ -262,20 +262,20 @@ func (p *Process) tell(m *member, out *Out) {
 // session; it is no member.
 func (p *Process) Resend(session uint64, out *Out) bool {
 	if m := p.member(session); m != nil {
-		p.tell(m, out)
+		p.notify(m, out)
 		return true
 	}
-	f := p.formerly(session)
+	f := p.findFormer(session)
 	if f != nil && f.removal != 0 {
-		p.tellRemoved(f, out)
+		p.notifyRemoved(f, out)
 	}
 	return f != nil
 }
 
 var removalTexts = [...]string{RemovedByReplacement: "another session joined with the key of this member", RemovedByOperator: "evicted by an operator"}
 
-func (p *Process) tellRemoved(f *former, out *Out) {
-	out.Events = append(out.Events, Event{
-		Kind: EventRemoved, Removal: f.removal, Session: f.session, Epoch: p.round.epoch, Settled: f.settled, Topology: p.topology, Text: removalTexts[f.removal],
+func (p *Process) notifyRemoved(f *formerMember, out *Out) {
+	out.Events = append(out.Events, MemberEvent{
+		Kind: EventRemoved, Removal: f.removal, Session: f.session, Epoch: p.round.epoch, CompletedEpoch: f.completedEpoch, Topology: p.topology, Text: removalTexts[f.removal],
 	})
 }

@@ -15,23 +15,23 @@ import (
 
 // world is one process with its members, in one of many possible histories: the network loses, delays and repeats; handlers fail; members and coordinators
 // are killed, paused past the end of their sessions, evicted, cut off; leaders change, and log time stands still meanwhile.
-type world struct {
-	t      *testing.T
-	rnd    *rand.Rand
-	seed   uint64
-	p      *Process
-	r      *relay.Relay
-	at     Moment
-	out    Out
-	letter relay.Out
-	calm   bool // no more chaos
-	agents []*agent
-	pool   []*call // under way to the log
-	next   uint64  // session
-	forced uint64
+type simulation struct {
+	t        *testing.T
+	rnd      *rand.Rand
+	seed     uint64
+	p        *Process
+	r        *relay.Relay
+	at       Now
+	out      Out
+	relayOut relay.Out
+	noFaults bool // no more chaos
+	agents   []*agent
+	pool     []*call // under way to the log
+	next     uint64  // session
+	forced   uint64
 
-	unlucky int // one call of a handler in so many fails
-	quiet   int // of so many steps of chaos one is done
+	handlerFailRate int // one call of a handler in so many fails
+	faultInterval   int // of so many steps of chaos one is done
 
 	coordinators map[uint64]uint64 // epoch -> session
 	completed    map[uint64]bool   // epoch completed by someone
@@ -89,13 +89,13 @@ type call struct {
 	done   bool // answered
 }
 
-func newWorld(t *testing.T, seed uint64, o Options) *world {
-	w := &world{
+func newSimulation(t *testing.T, seed uint64, o Options) *simulation {
+	w := &simulation{
 		t: t, rnd: rand.New(rand.NewPCG(seed, 7)), seed: seed, r: relay.New(relay.Limits{}), coordinators: map[uint64]uint64{}, completed: map[uint64]bool{},
 		cancelled: map[uint64]bool{}, executed: map[[4]uint64]int{}, seen: map[string]int{}, tokens: map[string]uint64{},
 	}
 	at := w.at
-	w.unlucky, w.quiet = []int{3, 10, 50}[w.rnd.IntN(3)], 1+w.rnd.IntN(6)
+	w.handlerFailRate, w.faultInterval = []int{3, 10, 50}[w.rnd.IntN(3)], 1+w.rnd.IntN(6)
 	p, err := New(at, 0, o)
 	if err != nil {
 		t.Fatal(err)
@@ -105,15 +105,15 @@ func newWorld(t *testing.T, seed uint64, o Options) *world {
 	return w
 }
 
-func (w *world) fatal(format string, args ...any) {
+func (w *simulation) fatal(format string, args ...any) {
 	w.t.Helper()
 	w.t.Fatalf("seed %d: %s\n%+v", w.seed, fmt.Sprintf(format, args...), w.p.Describe())
 }
 
-func (w *world) chance(n int) bool { return w.rnd.IntN(n) == 0 }
+func (w *simulation) chance(n int) bool { return w.rnd.IntN(n) == 0 }
 
 // apply is one log entry: the call, then Tick; events go out to those attached.
-func (w *world) apply(what func(p *Process, at Moment, out *Out)) {
+func (w *simulation) apply(what func(p *Process, at Now, out *Out)) {
 	at := w.at
 	one := func(p *Process, out *Out) {
 		what(p, at, out)
@@ -127,17 +127,17 @@ func (w *world) apply(what func(p *Process, at Moment, out *Out)) {
 	}
 	fmt.Fprintf(&w.trace, "%+v", w.out)
 	w.deliver()
-	stage := relay.Over
+	stage := relay.Closed
 	switch {
-	case w.p.Open():
+	case w.p.AllowsMessages():
 		stage = relay.Open
 	case w.p.Phase() == PhasePreparing:
-		stage = relay.Early
+		stage = relay.Preparing
 	}
-	w.r.Round(w.p.Epoch(), stage, w.p.Sessions(nil))
+	w.r.Round(w.p.Epoch(), stage, w.p.RoundSessions(nil))
 }
 
-func (w *world) deliver() {
+func (w *simulation) deliver() {
 	for _, e := range w.out.Events {
 		if a := w.agent(e.Session); a != nil && a.attached && !a.dead {
 			a.queue = append(a.queue, e)
@@ -145,16 +145,16 @@ func (w *world) deliver() {
 	}
 }
 
-func (w *world) letters() {
-	for _, d := range w.letter.Deliveries {
+func (w *simulation) deliverMessages() {
+	for _, d := range w.relayOut.Deliveries {
 		if a := w.agent(d.To); a != nil && a.attached && !a.dead {
 			a.queue = append(a.queue, d)
 		}
 	}
-	w.letter.Reset()
+	w.relayOut.Reset()
 }
 
-func (w *world) agent(session uint64) *agent {
+func (w *simulation) agent(session uint64) *agent {
 	for _, a := range w.agents {
 		if a.session == session {
 			return a
@@ -163,7 +163,7 @@ func (w *world) agent(session uint64) *agent {
 	return nil
 }
 
-func (w *world) join(key string) *agent {
+func (w *simulation) join(key string) *agent {
 	w.next++
 	session := w.next*7919%100_003 + 1 // ids in no order
 	a := &agent{session: session, key: key, attached: true, memory: map[[2]uint64]bool{}}
@@ -182,22 +182,22 @@ func (a *agent) call(kind callKind, epoch uint64, result string) {
 }
 
 // arrive applies a call that came through, perhaps late, perhaps for the second time.
-func (w *world) arrive(c *call) {
+func (w *simulation) arrive(c *call) {
 	a := c.a
 	if a.ended && c.kind == callJoin {
 		return // the shard refuses sessions that are gone
 	}
 	stale := c.epoch > 0 && c.epoch < w.p.Epoch()
-	before, tally := w.p.Digest(), w.p.tally
+	before, tally := w.p.Digest(), w.p.counters
 	var err error
-	var settled uint64
+	var completedEpoch uint64
 	round := w.p.round.epoch
-	w.apply(func(p *Process, at Moment, out *Out) {
+	w.apply(func(p *Process, at Now, out *Out) {
 		switch c.kind {
 		case callJoin:
 			_, err = p.Join(at, Join{Session: a.session, Key: a.key}, out)
 		case callLeave:
-			settled, err = p.Leave(at, a.session, out)
+			completedEpoch, err = p.Leave(at, a.session, out)
 		case callPrepared:
 			err = p.Prepared(at, a.session, c.epoch, out)
 		case callFail:
@@ -209,23 +209,23 @@ func (w *world) arrive(c *call) {
 		}
 	})
 	if stale && w.p.round.epoch == round { // nothing was due meanwhile
-		w.p.tally, tally = tally, w.p.tally
+		w.p.counters, tally = tally, w.p.counters
 		if w.p.Digest() != before {
 			w.fatal("call of epoch %d was accepted in %d", c.epoch, round)
 		}
-		w.p.tally = tally
+		w.p.counters = tally
 		w.seen["stale"]++
 		if err == nil && c.kind != callCompleted {
 			w.fatal("call of epoch %d was answered OK in %d", c.epoch, round)
 		}
 	}
-	if w.chance(3) && !w.calm {
+	if w.chance(3) && !w.noFaults {
 		return // the answer is lost
 	}
-	w.answered(c, err, settled)
+	w.answered(c, err, completedEpoch)
 }
 
-func (w *world) answered(c *call, err error, settled uint64) {
+func (w *simulation) answered(c *call, err error, completedEpoch uint64) {
 	a := c.a
 	if c.done || a.dead || a.paused {
 		return
@@ -237,7 +237,7 @@ func (w *world) answered(c *call, err error, settled uint64) {
 		case callJoin:
 			a.member = err == nil
 		case callLeave:
-			w.close(a, settled, true)
+			w.close(a, completedEpoch, true)
 			a.dead = true
 		}
 	case protocol.StatusNotFound: // no member any more
@@ -252,11 +252,11 @@ func (w *world) answered(c *call, err error, settled uint64) {
 }
 
 // close ends an open round: completed if it was settled, else cancelled.
-func (w *world) close(a *agent, settled uint64, told bool) {
+func (w *simulation) close(a *agent, completedEpoch uint64, told bool) {
 	if !a.open {
 		return
 	}
-	if settled == a.epoch {
+	if completedEpoch == a.epoch {
 		w.complete(a, a.agreed)
 		return
 	}
@@ -267,7 +267,7 @@ func (w *world) close(a *agent, settled uint64, told bool) {
 	}
 }
 
-func (w *world) complete(a *agent, result string) {
+func (w *simulation) complete(a *agent, result string) {
 	if !a.open {
 		w.fatal("%d completes %d, which is not open", a.session, a.epoch)
 	}
@@ -277,11 +277,11 @@ func (w *world) complete(a *agent, result string) {
 	w.completed[a.epoch] = true
 }
 
-func (w *world) fails() bool { return !w.calm && w.chance(w.unlucky) }
+func (w *simulation) fails() bool { return !w.noFaults && w.chance(w.handlerFailRate) }
 
 // begin is what an agent does with a round that it did not know.
-func (w *world) begin(a *agent, e *Event) bool {
-	w.close(a, e.Settled, true)
+func (w *simulation) begin(a *agent, e *MemberEvent) bool {
+	w.close(a, e.CompletedEpoch, true)
 	if e.Token < e.Epoch {
 		w.fatal("token %d is below epoch %d", e.Token, e.Epoch)
 	}
@@ -299,14 +299,14 @@ func (w *world) begin(a *agent, e *Event) bool {
 	return true
 }
 
-func (w *world) handle(a *agent) {
+func (w *simulation) handle(a *agent) {
 	item := a.queue[0]
 	a.queue = a.queue[1:]
 	if d, ok := item.(relay.Delivery); ok {
-		w.letterFor(a, &d)
+		w.handleMessage(a, &d)
 		return
 	}
-	e := item.(Event)
+	e := item.(MemberEvent)
 	if e.Kind != EventRemoved && e.Epoch < a.epoch {
 		return
 	}
@@ -342,7 +342,7 @@ func (w *world) handle(a *agent) {
 		}
 	case EventCancel:
 		if e.Epoch == a.epoch {
-			w.close(a, e.Settled, true)
+			w.close(a, e.CompletedEpoch, true)
 			a.over = true
 		}
 	case EventComplete:
@@ -372,12 +372,12 @@ func (w *world) handle(a *agent) {
 		a.call(callCompleted, e.Epoch, "")
 		w.seen["resumed"]++
 	case EventRemoved:
-		w.close(a, e.Settled, true)
+		w.close(a, e.CompletedEpoch, true)
 		a.dead = true
 	}
 }
 
-func (w *world) letterFor(a *agent, d *relay.Delivery) {
+func (w *simulation) handleMessage(a *agent, d *relay.Delivery) {
 	if d.Epoch != a.epoch {
 		return
 	}
@@ -400,8 +400,8 @@ func (w *world) letterFor(a *agent, d *relay.Delivery) {
 		if a.paused || w.fails() {
 			return // lost
 		}
-		if err := w.r.Reply(relay.Reply{From: a.session, To: d.From, Epoch: d.Epoch, Number: d.Number, Refused: refused}, &w.letter); err == nil {
-			w.letters()
+		if err := w.r.Reply(relay.Reply{From: a.session, To: d.From, Epoch: d.Epoch, Number: d.Number, Refused: refused}, &w.relayOut); err == nil {
+			w.deliverMessages()
 		}
 	case relay.KindReply:
 		if i := slices.Index(a.missing, d.From); i >= 0 && a.open {
@@ -414,7 +414,7 @@ func (w *world) letterFor(a *agent, d *relay.Delivery) {
 }
 
 // repeat sends what is unanswered.
-func (w *world) repeat(a *agent) {
+func (w *simulation) repeat(a *agent) {
 	for _, c := range a.calls {
 		if !c.done && len(w.pool) < 500 {
 			w.pool = append(w.pool, c)
@@ -425,13 +425,13 @@ func (w *world) repeat(a *agent) {
 		q := relay.Request{
 			From: a.session, Epoch: a.epoch, Number: a.number, Low: a.number, To: slices.Clone(a.missing), Payload: []byte(strconv.FormatUint(a.epoch, 10)),
 		}
-		if err := w.r.Request(q, &w.letter); err == nil {
-			w.letters()
+		if err := w.r.Request(q, &w.relayOut); err == nil {
+			w.deliverMessages()
 		}
 	}
 }
 
-func (w *world) step() {
+func (w *simulation) step() {
 	living := slices.DeleteFunc(slices.Clone(w.agents), func(a *agent) bool { return a.dead || a.paused })
 	if len(living) == 0 {
 		w.chaos()
@@ -446,31 +446,31 @@ func (w *world) step() {
 	case n < 65:
 		if a.attached {
 			w.repeat(a)
-		} else if w.chance(3) || w.calm {
+		} else if w.chance(3) || w.noFaults {
 			w.attach(a)
 		}
 	case n < 90:
 		if len(w.pool) > 0 {
 			i := w.rnd.IntN(len(w.pool))
 			c := w.pool[i]
-			if w.calm || !w.chance(5) { // else it stays, to come a second time
+			if w.noFaults || !w.chance(5) { // else it stays, to come a second time
 				w.pool = slices.Delete(w.pool, i, i+1)
 			}
-			if w.calm || !w.chance(4) {
+			if w.noFaults || !w.chance(4) {
 				w.arrive(c)
 			}
 		}
 	case n < 99:
-		w.at.Time += uint64(w.rnd.IntN(60))
-		w.apply(func(*Process, Moment, *Out) {})
+		w.at.Log += uint64(w.rnd.IntN(60))
+		w.apply(func(*Process, Now, *Out) {})
 	default:
-		if w.chance(w.quiet) {
+		if w.chance(w.faultInterval) {
 			w.chaos()
 		}
 	}
 }
 
-func (w *world) attach(a *agent) {
+func (w *simulation) attach(a *agent) {
 	if a.ended || a.dead {
 		return
 	}
@@ -481,24 +481,24 @@ func (w *world) attach(a *agent) {
 		a.dead = true
 	}
 	w.deliver()
-	w.r.Attached(a.session, &w.letter)
-	w.letters()
+	w.r.SessionAttached(a.session, &w.relayOut)
+	w.deliverMessages()
 }
 
 // end is the session's: the log says so.
-func (w *world) end(a *agent) {
+func (w *simulation) end(a *agent) {
 	if !a.ended {
 		a.ended, a.attached = true, false
 		w.seen["ended in "+w.p.Phase().String()]++
 		if w.coordinators[w.p.Epoch()] == a.session || w.p.round.session == a.session {
 			w.seen["coordinator ended in "+w.p.Phase().String()]++
 		}
-		w.apply(func(p *Process, at Moment, out *Out) { p.Ended(at, a.session, out) })
+		w.apply(func(p *Process, at Now, out *Out) { p.SessionEnded(at, a.session, out) })
 	}
 }
 
-func (w *world) chaos() {
-	if w.calm {
+func (w *simulation) chaos() {
+	if w.noFaults {
 		return
 	}
 	var living []*agent
@@ -547,7 +547,7 @@ func (w *world) chaos() {
 		for _, b := range w.agents {
 			b.attached, b.queue = false, nil
 		}
-		w.apply(func(*Process, Moment, *Out) {})
+		w.apply(func(*Process, Now, *Out) {})
 		w.seen["elections"]++
 	case 4:
 		a.attached = false
@@ -558,9 +558,9 @@ func (w *world) chaos() {
 	case 6:
 		if w.chance(2) {
 			w.forced++
-			w.apply(func(p *Process, at Moment, out *Out) { _ = p.Force(at, "", out) })
+			w.apply(func(p *Process, at Now, out *Out) { _ = p.Force(at, "", out) })
 		} else {
-			w.apply(func(p *Process, at Moment, out *Out) { _ = p.Evict(at, a.session, "", out) })
+			w.apply(func(p *Process, at Now, out *Out) { _ = p.Evict(at, a.session, "", out) })
 		}
 	case 7:
 		p, err := Decode(w.p.Append(nil))
@@ -572,14 +572,14 @@ func (w *world) chaos() {
 		}
 		w.p = p
 	default:
-		w.at.Time += uint64(w.rnd.IntN(400))
-		w.apply(func(*Process, Moment, *Out) {})
+		w.at.Log += uint64(w.rnd.IntN(400))
+		w.apply(func(*Process, Now, *Out) {})
 	}
 }
 
 // settle ends the chaos, and waits for what must come of it.
-func (w *world) settle(steps int) {
-	w.calm = true
+func (w *simulation) drain(steps int) {
+	w.noFaults = true
 	for _, a := range w.agents {
 		a.paused = false
 		if a.dead {
@@ -599,7 +599,7 @@ func (w *world) settle(steps int) {
 				}
 			}
 		}
-		if i > steps/2 && w.settled() {
+		if i > steps/2 && w.drained() {
 			return
 		}
 	}
@@ -611,7 +611,7 @@ func (w *world) settle(steps int) {
 	w.fatal("it does not settle")
 }
 
-func (w *world) settled() bool {
+func (w *simulation) drained() bool {
 	if w.p.Phase() == PhaseIdle {
 		return !slices.ContainsFunc(w.agents, func(a *agent) bool { return !a.dead })
 	}
@@ -627,7 +627,7 @@ func (w *world) settled() bool {
 }
 
 // verify is what must hold at the end of every history.
-func (w *world) verify() {
+func (w *simulation) verify() {
 	for _, a := range w.agents {
 		open := 0
 		if a.open {
@@ -650,14 +650,14 @@ func (w *world) verify() {
 			w.fatal("request %v was executed %d times", k, n)
 		}
 	}
-	if t := w.p.Tally(); t.Completed > t.Changes+w.forced {
+	if t := w.p.Counters(); t.Completed > t.Changes+w.forced {
 		w.fatal("%d rounds completed for %d changes and %d forced", t.Completed, t.Changes, w.forced)
 	}
 }
 
 // replay applies the log to another process, with restores at other places, and compares.
-func (w *world) replay(o Options) {
-	p, _ := New(Moment{}, 0, o)
+func (w *simulation) checkReplay(o Options) {
+	p, _ := New(Now{}, 0, o)
 	var trace bytes.Buffer
 	var out Out
 	for i, one := range w.log {
@@ -679,7 +679,7 @@ func (w *world) replay(o Options) {
 	}
 }
 
-func TestHistories(t *testing.T) {
+func TestRandomHistories(t *testing.T) {
 	histories := 100
 	if s := os.Getenv("SIGNALBOX_HISTORIES"); s != "" {
 		histories, _ = strconv.Atoi(s)
@@ -695,17 +695,17 @@ func TestHistories(t *testing.T) {
 		o := Options{
 			Election: Election(rnd.IntN(3)), Debounce: uint64(rnd.IntN(3)) * 50, RoundTimeout: uint64(rnd.IntN(3)) * 2_000, Return: uint64(rnd.IntN(3)) * 300,
 		}
-		w := newWorld(t, seed, o)
+		w := newSimulation(t, seed, o)
 		for range 4_000 {
 			w.step()
 		}
-		w.settle(60_000)
+		w.drain(60_000)
 		w.verify()
-		w.replay(o)
+		w.checkReplay(o)
 		for k, n := range w.seen {
 			seen[k] += n
 		}
-		tally := w.p.Tally()
+		tally := w.p.Counters()
 		seen["completed"] += int(tally.Completed)
 		seen["cancelled"] += int(tally.Cancelled)
 		seen["failed"] += int(tally.Failed)

@@ -7,7 +7,7 @@ import (
 
 // Check looks for states that no calls lead to. Decode refuses them, so that no bytes make a later call fail.
 func (t *Track) Check() error {
-	if t.revision == 0 || t.clock == 0 || t.clock > maxTime || t.last > MaxVersion || t.paused > pausedHard || !goodText(t.sourceError, 2*MaxMessage) {
+	if t.revision == 0 || t.clock == 0 || t.clock > maxTime || t.last > MaxVersion || t.paused > pausedHard || !validText(t.sourceError, 2*MaxMessage) {
 		return errors.New("rollout: a field of the track is out of range")
 	}
 	if len(t.locations) < len(t.config.Locations) {
@@ -15,7 +15,7 @@ func (t *Track) Check() error {
 	}
 	seen := map[string]bool{}
 	for i, l := range t.locations {
-		if seen[l.name] || !goodName(l.name, MaxName) || i < len(t.config.Locations) && (l.name != t.config.Locations[i].Name || l.pos != i) {
+		if seen[l.name] || !validName(l.name, MaxName) || i < len(t.config.Locations) && (l.name != t.config.Locations[i].Name || l.pos != i) {
 			return errors.New("rollout: locations are not those of the config")
 		}
 		seen[l.name] = true
@@ -43,7 +43,7 @@ func (t *Track) Check() error {
 	}
 	incarnations := map[uint64]bool{}
 	for id, p := range t.instances {
-		if id != p.id || !goodName(id, MaxInstance) || !goodText(p.meta, MaxMeta) || p.session == 0 || p.role < Follower || p.role > Leader ||
+		if id != p.id || !validName(id, MaxInstance) || !validText(p.meta, MaxMeta) || p.session == 0 || p.role < Follower || p.role > Leader ||
 			p.incarnation > t.incarnations || p.incarnation == 0 || incarnations[p.incarnation] || p.report.check() != nil || p.report.Seq != p.seq ||
 			max(p.registered, p.roleAt, p.sentAt, p.reportAt) > t.clock || p.sent > t.last {
 			return errors.New("rollout: an instance is out of range")
@@ -54,17 +54,17 @@ func (t *Track) Check() error {
 }
 
 func (t *Track) checkLocation(l *location) error {
-	if max(l.since, l.reelectAt, l.emptySince, l.sharedAt, l.blocked, l.gate.at) > t.clock || l.paused > pausedHard || l.shown > StateRemoved {
+	if max(l.since, l.reelectAt, l.emptySince, l.sharedAt, l.blockedSince, l.gate.at) > t.clock || l.paused > pausedHard || l.announced > StateRemoved {
 		return errors.New("rollout: a field of a location is out of range")
 	}
 	if max(l.target, l.stable, l.floor, l.promoted, l.gate.version) > t.last {
 		return errors.New("rollout: a location has a version that never was")
 	}
-	if l.partial != (l.stable != 0) || (l.partial || l.gate.version != 0 || l.promoted != 0) && l.pos < 0 || (l.target == 0) != (l.generation == 0) {
+	if l.shareOnly != (l.stable != 0) || (l.shareOnly || l.gate.version != 0 || l.promoted != 0) && l.pos < 0 || (l.target == 0) != (l.generation == 0) {
 		return errors.New("rollout: a location contradicts itself")
 	}
 	g := &l.gate
-	if g.state > gatePassed || g.version == 0 && *g != (gate{}) || g.version != 0 && g.state != gatePassed && g.index >= uint64(len(t.conf(l).Gates)) {
+	if g.state > gatePassed || g.version == 0 && *g != (gate{}) || g.version != 0 && g.state != gatePassed && g.index >= uint64(len(t.locationConfig(l).Gates)) {
 		return errors.New("rollout: a gate is out of range")
 	}
 	if (l.target != 0 || len(l.history) > 0) && l.row(l.target) == nil {

@@ -58,7 +58,7 @@ type Location struct {
 	Gates     []Gate // run in order before the location takes a version
 }
 
-// Gate is a check by someone else: its outcome is told by [Track.Gate].
+// Gate is a check by someone else: its outcome is told by [Track.ReportGate].
 type Gate struct {
 	Name    string
 	Kind    GateKind
@@ -88,15 +88,15 @@ func (c Config) Normalize() (Config, error) {
 		return c, badRequest("config: at most 32 explicit codes")
 	}
 	for _, code := range c.ExplicitCodes {
-		if !goodName(code, MaxName) || code == CodeOK || code == CodeSourceError {
+		if !validName(code, MaxName) || code == CodeOK || code == CodeSourceError {
 			return c, badRequest("config: an explicit code is 1 to 128 printable bytes, and neither OK nor SOURCE_ERROR")
 		}
 	}
-	c.ImplicitAfter = or(c.ImplicitAfter, DefaultImplicitAfter)
-	c.ImplicitAttempts = or(c.ImplicitAttempts, DefaultImplicitAttempts)
-	c.StallTimeout = or(c.StallTimeout, DefaultStallTimeout)
-	c.ReelectMinInterval = or(c.ReelectMinInterval, DefaultReelectMinInterval)
-	c.Retention = or(c.Retention, DefaultRetention)
+	c.ImplicitAfter = orDefault(c.ImplicitAfter, DefaultImplicitAfter)
+	c.ImplicitAttempts = orDefault(c.ImplicitAttempts, DefaultImplicitAttempts)
+	c.StallTimeout = orDefault(c.StallTimeout, DefaultStallTimeout)
+	c.ReelectMinInterval = orDefault(c.ReelectMinInterval, DefaultReelectMinInterval)
+	c.Retention = orDefault(c.Retention, DefaultRetention)
 	for _, d := range []uint64{c.ImplicitAfter, c.ImplicitAttempts, c.StallTimeout, c.SkipEmptyAfter, c.ReelectMinInterval, c.MinAdvanceInterval, c.Retention} {
 		if d > MaxDuration {
 			return c, badRequest("config: times are at most 2^32 ms")
@@ -106,7 +106,7 @@ func (c Config) Normalize() (Config, error) {
 	seen := make(map[string]bool, len(c.Locations))
 	for i := range c.Locations {
 		l := &c.Locations[i]
-		if !goodName(l.Name, MaxName) {
+		if !validName(l.Name, MaxName) {
 			return c, badRequest("config: a location's name is 1 to 128 printable bytes")
 		}
 		if seen[l.Name] {
@@ -133,13 +133,13 @@ func (l *Location) normalizeGates() error {
 	l.Gates = slices.Clone(l.Gates)
 	for i := range l.Gates {
 		g := &l.Gates[i]
-		if !goodName(g.Name, MaxName) || slices.ContainsFunc(l.Gates[:i], func(o Gate) bool { return o.Name == g.Name }) {
+		if !validName(g.Name, MaxName) || slices.ContainsFunc(l.Gates[:i], func(o Gate) bool { return o.Name == g.Name }) {
 			return badRequest("config: location " + l.Name + ": gates need names of 1 to 128 printable bytes, each its own")
 		}
 		if g.Kind != GateCommand && g.Kind != GateWebhook || len(g.Spec) > MaxGateSpec || !utf8.ValidString(g.Spec) {
 			return badRequest("config: gate " + g.Name + ": name a command or webhook of at most 2048 bytes of UTF-8")
 		}
-		g.Timeout, g.Retry = or(g.Timeout, DefaultGateTimeout), or(g.Retry, DefaultGateRetry)
+		g.Timeout, g.Retry = orDefault(g.Timeout, DefaultGateTimeout), orDefault(g.Retry, DefaultGateRetry)
 		if g.Timeout > MaxDuration || g.Retry > MaxDuration {
 			return badRequest("config: gate " + g.Name + ": times are at most 2^32 ms")
 		}
@@ -152,18 +152,18 @@ func (c *Config) explicit(code string) bool {
 	return ok
 }
 
-func or(v, def uint64) uint64 {
+func orDefault(v, def uint64) uint64 {
 	if v == 0 {
 		return def
 	}
 	return v
 }
 
-// goodName: 1 to most bytes of UTF-8 without control bytes.
-func goodName(s string, most int) bool {
-	return s != "" && goodText(s, most)
+// validName: 1 to most bytes of UTF-8 without control bytes.
+func validName(s string, most int) bool {
+	return s != "" && validText(s, most)
 }
 
-func goodText(s string, most int) bool {
+func validText(s string, most int) bool {
 	return len(s) <= most && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }

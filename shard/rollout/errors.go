@@ -29,25 +29,25 @@ func refusal(s protocol.Status, text string) *protocol.Error {
 	return &protocol.Error{Status: s, Message: text}
 }
 
-func otherRevision(want, is uint64) *protocol.Error {
+func revisionMismatch(want, is uint64) *protocol.Error {
 	return protocol.Errorf(protocol.StatusPreconditionFailed, "the config has revision %d, not %d: read it again, then change it", is, want)
 }
 
 // highest is the highest version that may follow last: it takes at most half of the numbers that
 // are left, up to MaxVersion. One wrong number, such as 2^63-1, would otherwise leave none for any
 // later version, and nobody could publish again.
-func highest(last uint64) uint64 { return last + (MaxVersion-last+1)/2 }
+func highestNext(last uint64) uint64 { return last + (MaxVersion-last+1)/2 }
 
-// badVersion refuses a version that may not follow last; nil when it may.
-func badVersion(version, last uint64) *protocol.Error {
+// checkVersion refuses a version that may not follow last; nil when it may.
+func checkVersion(version, last uint64) *protocol.Error {
 	switch {
 	case last >= MaxVersion:
 		return protocol.Errorf(protocol.StatusBadRequest, "the track has had version %d, the last that there is: make another track", last)
 	case version <= last:
 		return protocol.Errorf(protocol.StatusBadRequest, "version %d is not above %d, the highest that the track has had: give a higher one", version, last)
-	case version > highest(last):
+	case version > highestNext(last):
 		return protocol.Errorf(
-			protocol.StatusBadRequest, "version %d leaves too few numbers for later ones: the next version is at most %d, half way from %d to 2^63-1", version, highest(last), last,
+			protocol.StatusBadRequest, "version %d leaves too few numbers for later ones: the next version is at most %d, half way from %d to 2^63-1", version, highestNext(last), last,
 		)
 	}
 	return nil

@@ -23,11 +23,11 @@ func TestEveryFieldIsKept(t *testing.T) {
 	}
 	partial := 0 // states with a location whose target only its share has: they are rare
 	for seed := range uint64(16) {
-		r := newRandom(t, seed, false)
+		r := newRandomRun(t, seed, false)
 		for i := range 300 {
 			r.step()
 			x = r.track
-			share := partial < 3 && slices.ContainsFunc(x.locations, func(l *location) bool { return l.partial })
+			share := partial < 3 && slices.ContainsFunc(x.locations, func(l *location) bool { return l.shareOnly })
 			if share {
 				partial++
 			}

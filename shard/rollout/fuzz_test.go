@@ -9,7 +9,7 @@ import (
 // seeds are records of tracks with something in every field.
 func seeds(t testing.TB) (list [][]byte) {
 	for seed := range uint64(12) {
-		x := newRandom(&testing.T{}, seed, false)
+		x := newRandomRun(&testing.T{}, seed, false)
 		for range 200 {
 			x.step()
 		}
@@ -19,8 +19,8 @@ func seeds(t testing.TB) (list [][]byte) {
 }
 
 // use makes calls on whatever Decode accepted: nothing may panic, and every state that follows is one that Decode accepts.
-func use(t testing.TB, x *Track) {
-	var out Changes
+func exerciseTrack(t testing.TB, x *Track) {
+	var out Events
 	now := Now{Log: x.clock, Wall: 1 << 40}
 	for i := range uint64(4) {
 		x.Describe(now)
@@ -42,8 +42,8 @@ func use(t testing.TB, x *Track) {
 			_ = x.SetRole(now, c, Leader, &out)
 			_, _ = x.Instance(id)
 		}
-		for _, g := range x.Gates() {
-			_ = x.Gate(now, g.Location, g.Version, g.Gate.Name, g.Attempt, Outcome(i%3+1), "", &out)
+		for _, g := range x.PendingGates() {
+			_ = x.ReportGate(now, g.Location, g.Version, g.Gate.Name, g.Attempt, Outcome(i%3+1), "", &out)
 		}
 		_, _ = x.Publish(now, 0, nil, &out)
 		c := x.Config()
@@ -71,7 +71,7 @@ func FuzzDecode(f *testing.F) {
 		if !bytes.Equal(x.Append(nil), b) {
 			t.Fatal("two records for one state")
 		}
-		use(t, x)
+		exerciseTrack(t, x)
 	})
 }
 
@@ -93,7 +93,7 @@ func TestDamagedRecords(t *testing.T) {
 				continue
 			}
 			accepted++
-			use(t, x)
+			exerciseTrack(t, x)
 		}
 	}
 	if accepted == 0 {

@@ -40,10 +40,10 @@ type GateRun struct {
 }
 
 // Gates lists the gates that are to be run, in order of the locations. A new leader begins with it; later ones come as ChangeGate.
-func (t *Track) Gates() (list []GateRun) {
-	for _, l := range t.order() {
+func (t *Track) PendingGates() (list []GateRun) {
+	for _, l := range t.ordered() {
 		if g := &l.gate; g.version != 0 && g.state == gateRunning {
-			c := t.conf(l).Gates[g.index]
+			c := t.locationConfig(l).Gates[g.index]
 			list = append(list, GateRun{
 				Location: l.name, Version: g.version, Index: int(g.index), Attempt: g.attempt, Deadline: g.at + c.Timeout, Gate: c,
 			})
@@ -53,8 +53,8 @@ func (t *Track) Gates() (list []GateRun) {
 }
 
 // Gate tells the outcome of a run, which Gates or ChangeGate named. Errors: ErrUnknownLocation, ErrGateMoved, BAD_REQUEST.
-func (t *Track) Gate(now Now, location string, version uint64, name string, attempt uint64, o Outcome, text string, out *Changes) error {
-	if o < Success || o > Inconclusive || !goodText(text, MaxMessage) {
+func (t *Track) ReportGate(now Now, location string, version uint64, name string, attempt uint64, o Outcome, text string, out *Events) error {
+	if o < Success || o > Inconclusive || !validText(text, MaxMessage) {
 		return badRequest("gate: the outcome is success, failure or inconclusive, with at most 256 printable bytes")
 	}
 	l, err := t.find(location)
@@ -62,18 +62,18 @@ func (t *Track) Gate(now Now, location string, version uint64, name string, atte
 		return err
 	}
 	g := &l.gate
-	if g.version == 0 || g.version != version || g.state != gateRunning || g.attempt != attempt || t.conf(l).Gates[g.index].Name != name {
+	if g.version == 0 || g.version != version || g.state != gateRunning || g.attempt != attempt || t.locationConfig(l).Gates[g.index].Name != name {
 		return ErrGateMoved
 	}
-	t.clock = t.at(now)
-	t.outcome(now, l, o, text, out)
-	t.settle(now, out)
+	t.clock = t.clockAt(now)
+	t.finishGate(now, l, o, text, out)
+	t.updateStates(now, out)
 	return nil
 }
 
-func (t *Track) outcome(now Now, l *location, o Outcome, text string, out *Changes) {
+func (t *Track) finishGate(now Now, l *location, o Outcome, text string, out *Events) {
 	g := &l.gate
-	done := Change{Kind: ChangeGateDone, Location: l.name, Gate: t.conf(l).Gates[g.index].Name, Version: g.version, Attempt: g.attempt}
+	done := Change{Kind: ChangeGateDone, Location: l.name, Gate: t.locationConfig(l).Gates[g.index].Name, Version: g.version, Attempt: g.attempt}
 	words := [...]string{"", "success", "failure", "inconclusive"}
 	done.Text = words[o]
 	if text != "" {
@@ -82,7 +82,7 @@ func (t *Track) outcome(now Now, l *location, o Outcome, text string, out *Chang
 	t.emit(now, out, done)
 	switch o {
 	case Success:
-		if g.index++; int(g.index) == len(t.conf(l).Gates) {
+		if g.index++; int(g.index) == len(t.locationConfig(l).Gates) {
 			g.index, g.attempt, g.at, g.state = 0, 0, t.clock, gatePassed
 			return
 		}
@@ -96,11 +96,11 @@ func (t *Track) outcome(now Now, l *location, o Outcome, text string, out *Chang
 	}
 }
 
-func (t *Track) runGate(now Now, l *location, out *Changes) {
+func (t *Track) runGate(now Now, l *location, out *Events) {
 	g := &l.gate
 	g.attempt++
 	g.state, g.at = gateRunning, t.clock
-	c := &t.conf(l).Gates[g.index]
+	c := &t.locationConfig(l).Gates[g.index]
 	t.emit(now, out, Change{
 		Kind: ChangeGate, Location: l.name, Gate: c.Name, Version: g.version, Attempt: g.attempt, Until: t.clock + c.Timeout,
 		Text: "gate " + c.Name + " is to be run, time " + strconv.FormatUint(g.attempt, 10),
@@ -113,7 +113,7 @@ func (t *Track) gateDeadline(l *location) uint64 {
 	if l.pos < 0 || g.version == 0 || g.state == gatePassed {
 		return 0
 	}
-	c := &t.conf(l).Gates[g.index]
+	c := &t.locationConfig(l).Gates[g.index]
 	if g.state == gateRunning {
 		return g.at + c.Timeout
 	}
@@ -121,30 +121,30 @@ func (t *Track) gateDeadline(l *location) uint64 {
 }
 
 // tickGate times a run out, or runs it again. The state of the location it comes from has not changed, so that the version is still good.
-func (t *Track) tickGate(now Now, l *location, out *Changes) {
+func (t *Track) tickGate(now Now, l *location, out *Events) {
 	if at := t.gateDeadline(l); at == 0 || t.clock < at {
 		return
 	}
 	if l.gate.state == gateRunning {
-		t.outcome(now, l, Inconclusive, "no outcome in time", out)
+		t.finishGate(now, l, Inconclusive, "no outcome in time", out)
 		return
 	}
 	t.runGate(now, l, out)
 }
 
 // dropGates gives up gates, and promotions, for versions that may not be passed on any more.
-func (t *Track) dropGates(now Now, out *Changes) {
-	for _, l := range t.order() {
+func (t *Track) dropGates(now Now, out *Events) {
+	for _, l := range t.ordered() {
 		if l.gate.version == 0 && l.promoted == 0 {
 			continue
 		}
-		p := t.pred(l, t.clock)
+		p := t.predecessor(l, t.clock)
 		if p == nil {
 			continue
 		}
 		bad := func(version uint64) bool {
 			r := p.row(version)
-			return r == nil || r.skip || r.payload && !t.kept(version)
+			return r == nil || r.skip || r.payload && !t.isPublished(version)
 		}
 		if v := l.gate.version; v != 0 && bad(v) {
 			t.emit(now, out, Change{Kind: ChangeGateDone, Location: l.name, Version: v, Text: "given up: " + p.name + " does not pass the version on any more"})

@@ -7,17 +7,17 @@ import (
 )
 
 // cycle has a leader of SAS load what it gets, over and over, every so many ms.
-type cycle struct {
+type pollLoop struct {
 	t   *testing.T
 	x   *Track
 	now Now
 	c   Caller
 	r   Report
-	out Changes
+	out Events
 }
 
-func newCycle(t *testing.T, config Config) *cycle {
-	x := &cycle{t: t, now: Now{Log: 1000, Wall: 1000}}
+func newPollLoop(t *testing.T, config Config) *pollLoop {
+	x := &pollLoop{t: t, now: Now{Log: 1000, Wall: 1000}}
 	var err error
 	if x.x, err = New(x.now, config, &x.out); err != nil {
 		t.Fatal(err)
@@ -26,7 +26,7 @@ func newCycle(t *testing.T, config Config) *cycle {
 	return x
 }
 
-func (x *cycle) join(id, loc string, session uint64) uint64 {
+func (x *pollLoop) join(id, loc string, session uint64) uint64 {
 	n, err := x.x.Register(x.now, Registration{Session: session, ID: id, Location: loc, Role: Leader}, &x.out)
 	if err != nil {
 		x.t.Fatal(err)
@@ -34,7 +34,7 @@ func (x *cycle) join(id, loc string, session uint64) uint64 {
 	return n
 }
 
-func (x *cycle) step(ms uint64) {
+func (x *pollLoop) step(ms uint64) {
 	x.t.Helper()
 	x.now.Log, x.now.Wall = x.now.Log+ms, x.now.Wall+ms
 	x.r.Seq++
@@ -54,7 +54,7 @@ func (x *cycle) step(ms uint64) {
 // TestHistoryIsCollected is E27: rows go when they are older than retention and than twice the delays, but not the one the slowest successor would take, nor
 // the last ten.
 func TestHistoryIsCollected(t *testing.T) {
-	x := newCycle(t, Config{Source: SourceTSO, Retention: 10_000, Locations: []Location{{Name: "SAS"}, {Name: "MAN", Delay: 3_000}, {Name: "VLA", Delay: 4_000}}})
+	x := newPollLoop(t, Config{Source: SourceTSO, Retention: 10_000, Locations: []Location{{Name: "SAS"}, {Name: "MAN", Delay: 3_000}, {Name: "VLA", Delay: 4_000}}})
 	for range 100 {
 		x.step(1000)
 	}
@@ -65,7 +65,7 @@ func TestHistoryIsCollected(t *testing.T) {
 	// Then the source stands still for a day: the last ten stay, and the newest old enough is among them.
 	x.step(86_400_000)
 	rows, _ = x.x.History("SAS")
-	if len(rows) != keptRows {
+	if len(rows) != minHistoryRows {
 		t.Fatalf("%d rows", len(rows))
 	}
 	// Ten young ones: the newest that VLA may take stays in spite of its age.
@@ -82,7 +82,7 @@ func TestHistoryIsCollected(t *testing.T) {
 // the successor goes on moving, and stays within a small part of its delay.
 func TestThinnedHistoryStillMatures(t *testing.T) {
 	const delay = 100_000
-	x := newCycle(t, Config{Source: SourceTSO, Retention: 1, Locations: []Location{{Name: "SAS"}, {Name: "VLA", Delay: delay}}})
+	x := newPollLoop(t, Config{Source: SourceTSO, Retention: 1, Locations: []Location{{Name: "SAS"}, {Name: "VLA", Delay: delay}}})
 	v := Caller{Session: 2, ID: "v", Incarnation: x.join("v", "VLA", 2)}
 	var seq, last, moves, late uint64
 	for i := range 20_000 {
@@ -109,7 +109,7 @@ func TestThinnedHistoryStillMatures(t *testing.T) {
 
 // TestPublishedVersionsAreBounded: versions nobody took go first; those in use never.
 func TestPublishedVersionsAreBounded(t *testing.T) {
-	x := newCycle(t, Config{Source: SourcePublished, Locations: []Location{{Name: "SAS"}, {Name: "VLA", Delay: 3_600_000}}})
+	x := newPollLoop(t, Config{Source: SourcePublished, Locations: []Location{{Name: "SAS"}, {Name: "VLA", Delay: 3_600_000}}})
 	for i := range uint64(3 * MaxPublished) {
 		if v, err := x.x.Publish(x.now, 0, []byte(fmt.Sprint(i)), &x.out); err != nil || v != i+1 {
 			t.Fatal(v, err)
@@ -144,7 +144,7 @@ func TestPublishedVersionsAreBounded(t *testing.T) {
 
 // TestPublishedTargetsStay: a version that was withdrawn goes first, but not while instances are to load it.
 func TestPublishedTargetsStay(t *testing.T) {
-	x := newCycle(t, Config{Source: SourcePublished, Locations: []Location{{Name: "SAS"}}})
+	x := newPollLoop(t, Config{Source: SourcePublished, Locations: []Location{{Name: "SAS"}}})
 	for range 2 * MaxPublished {
 		v, err := x.x.Publish(x.now, 0, []byte("payload"), &x.out)
 		if err != nil {

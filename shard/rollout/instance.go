@@ -29,7 +29,7 @@ type instance struct {
 	loc         *location
 	role        Role
 	demoted     bool // counts as a follower: it stalled
-	first       bool // of the location's share
+	inShare     bool // of the location's share
 	meta        string
 	registered  uint64
 	roleAt      uint64 // log time since when it has its role
@@ -41,7 +41,7 @@ type instance struct {
 	reportGen   uint64 // the location's generation when it came
 	reportAt    uint64
 
-	tally tally // derived: what it adds to its location's counts
+	contribution contribution // derived: what it adds to its location's counts
 }
 
 // Report is what an instance says of itself.
@@ -58,7 +58,7 @@ func (r *Report) check() error {
 	if r.Current > MaxVersion || r.Target > MaxVersion {
 		return badRequest("report: versions are at most 2^63-1")
 	}
-	if !goodText(r.Code, MaxName) || !goodText(r.Message, MaxMessage) {
+	if !validText(r.Code, MaxName) || !validText(r.Message, MaxMessage) {
 		return badRequest("report: code and message are printable, at most 128 and 256 bytes")
 	}
 	return nil
@@ -71,7 +71,7 @@ func (r Report) same(b *Report) bool {
 }
 
 // tally is what an instance adds to the counts of its location.
-type tally struct {
+type contribution struct {
 	leader, counted, unreached, explicit bool
 	suspect                              int8 // 0 no, 1 as a leader, 2 as a follower
 	suspectAt                            uint64
@@ -83,13 +83,13 @@ func (p *instance) reached(l *location) bool {
 	return p.report.Current == l.target || p.report.Current > l.target && !l.rollback
 }
 
-func (t *Track) tallyOf(p *instance) (x tally) {
+func (t *Track) contributionOf(p *instance) (x contribution) {
 	l := p.loc
 	x.leader = p.leads()
 	if l.target == 0 {
 		return x
 	}
-	x.counted = x.leader && (!l.partial || p.first)
+	x.counted = x.leader && (!l.shareOnly || p.inShare)
 	x.unreached = x.counted && !p.reached(l)
 	if p.report.Target != l.target || p.reportGen != l.generation {
 		return x
@@ -106,7 +106,7 @@ func (t *Track) tallyOf(p *instance) (x tally) {
 }
 
 // add puts a tally into the counts of a location, or takes it out. False: the suspects' time must be found again.
-func (l *location) add(x tally, by int) bool {
+func (l *location) add(x contribution, by int) bool {
 	count := func(n *int, yes bool) {
 		if yes {
 			*n += by
@@ -131,13 +131,13 @@ func (l *location) add(x tally, by int) bool {
 }
 
 // account brings the counts up to date after p changed.
-func (t *Track) account(p *instance) {
-	x := t.tallyOf(p)
-	if x == p.tally {
+func (t *Track) updateCounts(p *instance) {
+	x := t.contributionOf(p)
+	if x == p.contribution {
 		return
 	}
-	ok := p.loc.add(p.tally, -1)
-	p.tally = x
+	ok := p.loc.add(p.contribution, -1)
+	p.contribution = x
 	if p.loc.add(x, 1); !ok {
 		p.loc.findSuspects()
 	}
@@ -146,11 +146,11 @@ func (t *Track) account(p *instance) {
 func (l *location) findSuspects() {
 	l.suspects = [2]suspects{}
 	for _, p := range l.members {
-		if p.tally.suspect > 0 {
-			s := &l.suspects[p.tally.suspect-1]
+		if p.contribution.suspect > 0 {
+			s := &l.suspects[p.contribution.suspect-1]
 			s.n++
-			if s.n == 1 || p.tally.suspectAt < s.at {
-				s.at = p.tally.suspectAt
+			if s.n == 1 || p.contribution.suspectAt < s.at {
+				s.at = p.contribution.suspectAt
 			}
 		}
 	}
@@ -160,8 +160,8 @@ func (l *location) findSuspects() {
 func (t *Track) recount(l *location) {
 	l.leaders, l.counted, l.unreached, l.explicit = 0, 0, 0, 0
 	for _, p := range l.members {
-		p.tally = t.tallyOf(p)
-		l.add(p.tally, 1)
+		p.contribution = t.contributionOf(p)
+		l.add(p.contribution, 1)
 	}
 	l.findSuspects()
 }
@@ -170,15 +170,15 @@ func (t *Track) recount(l *location) {
 func (t *Track) pickShare(l *location) {
 	var leaders []*instance
 	for _, p := range l.members {
-		p.first = false
+		p.inShare = false
 		if p.leads() {
 			leaders = append(leaders, p)
 		}
 	}
 	slices.SortFunc(leaders, byID)
-	n := (len(leaders)*int(or(uint64(t.conf(l).Share), 100)) + 99) / 100 // the config may have lost the share meanwhile: all
+	n := (len(leaders)*int(orDefault(uint64(t.locationConfig(l).Share), 100)) + 99) / 100 // the config may have lost the share meanwhile: all
 	for _, p := range leaders[:min(n, len(leaders))] {
-		p.first = true
+		p.inShare = true
 	}
 }
 
@@ -197,8 +197,8 @@ type Registration struct {
 
 // Register makes an instance, and gives its incarnation, which its calls carry. The same registration again by the same session gives the same incarnation.
 // Errors: BAD_REQUEST, ErrUnknownLocation, ErrAlreadyRegistered, ErrTooManyInstances.
-func (t *Track) Register(now Now, r Registration, out *Changes) (incarnation uint64, err error) {
-	if !goodName(r.ID, MaxInstance) || !goodText(r.Meta, MaxMeta) || r.Role < Follower || r.Role > Leader || r.Session == 0 {
+func (t *Track) Register(now Now, r Registration, out *Events) (incarnation uint64, err error) {
+	if !validName(r.ID, MaxInstance) || !validText(r.Meta, MaxMeta) || r.Role < Follower || r.Role > Leader || r.Session == 0 {
 		return 0, badRequest("register: an instance has an id of 1 to 255 bytes, a role, a session, and meta of at most 1024 printable bytes")
 	}
 	l, err := t.find(r.Location)
@@ -218,7 +218,7 @@ func (t *Track) Register(now Now, r Registration, out *Changes) (incarnation uin
 	case !r.Takeover:
 		return 0, ErrAlreadyRegistered
 	}
-	t.clock = t.at(now)
+	t.clock = t.clockAt(now)
 	if old != nil {
 		text := "registered again by its session"
 		if old.session != r.Session {
@@ -231,9 +231,9 @@ func (t *Track) Register(now Now, r Registration, out *Changes) (incarnation uin
 		id: r.ID, session: r.Session, incarnation: t.incarnations, loc: l, role: r.Role, meta: r.Meta, registered: t.clock, roleAt: t.clock,
 	}
 	t.insert(p)
-	t.account(p)
+	t.updateCounts(p)
 	t.emit(now, out, Change{Kind: ChangeJoined, Location: l.name, Instance: p.id, Generation: p.incarnation, Text: "joins as " + p.role.String()})
-	t.settle(now, out)
+	t.updateStates(now, out)
 	return p.incarnation, nil
 }
 
@@ -244,7 +244,7 @@ func (t *Track) insert(p *instance) {
 	p.loc.members = append(p.loc.members, p)
 }
 
-func (t *Track) remove(now Now, p *instance, text string, out *Changes) {
+func (t *Track) remove(now Now, p *instance, text string, out *Events) {
 	l := p.loc
 	delete(t.instances, p.id)
 	t.bytes -= InstanceBytes(len(p.id), len(p.meta))
@@ -253,7 +253,7 @@ func (t *Track) remove(now Now, p *instance, text string, out *Changes) {
 		delete(t.sessions, p.session)
 	}
 	l.members = slices.DeleteFunc(l.members, func(o *instance) bool { return o == p })
-	ok := l.add(p.tally, -1)
+	ok := l.add(p.contribution, -1)
 	if !ok {
 		l.findSuspects()
 	}
@@ -270,7 +270,7 @@ type Caller struct {
 	Incarnation uint64
 }
 
-func (t *Track) caller(c Caller) (*instance, error) {
+func (t *Track) checkCaller(c Caller) (*instance, error) {
 	p := t.instances[c.ID]
 	if p == nil {
 		return nil, ErrUnknownInstance
@@ -282,29 +282,29 @@ func (t *Track) caller(c Caller) (*instance, error) {
 }
 
 // Unregister ends an instance at its own wish. Errors: ErrUnknownInstance, ErrFenced.
-func (t *Track) Unregister(now Now, c Caller, out *Changes) error {
-	p, err := t.caller(c)
+func (t *Track) Unregister(now Now, c Caller, out *Events) error {
+	p, err := t.checkCaller(c)
 	if err != nil {
 		return err
 	}
-	t.clock = t.at(now)
+	t.clock = t.clockAt(now)
 	t.remove(now, p, "leaves", out)
-	t.settle(now, out)
+	t.updateStates(now, out)
 	return nil
 }
 
 // SessionEnded removes the instances of a session that expired, was stopped or killed, in order of their ids. A detached session has not ended.
-func (t *Track) SessionEnded(now Now, session uint64, out *Changes) {
+func (t *Track) SessionEnded(now Now, session uint64, out *Events) {
 	list := slices.Clone(t.sessions[session])
 	if len(list) == 0 {
 		return
 	}
-	t.clock = t.at(now)
+	t.clock = t.clockAt(now)
 	slices.SortFunc(list, byID)
 	for _, p := range list {
 		t.remove(now, p, "its session ended", out)
 	}
-	t.settle(now, out)
+	t.updateStates(now, out)
 }
 
 // HasSession says that the session has an instance here: it holds something, as an owner of a semaphore does.
@@ -322,20 +322,20 @@ func (t *Track) SessionOf(id string) uint64 {
 }
 
 // Drop removes an instance at an operator's wish; its later calls get ErrUnknownInstance.
-func (t *Track) Drop(now Now, id string, out *Changes) error {
+func (t *Track) Drop(now Now, id string, out *Events) error {
 	p := t.instances[id]
 	if p == nil {
 		return ErrUnknownInstance
 	}
-	t.clock = t.at(now)
+	t.clock = t.clockAt(now)
 	t.remove(now, p, "dropped by an operator", out)
-	t.settle(now, out)
+	t.updateStates(now, out)
 	return nil
 }
 
 // SetRole changes the role. A leader holds its location up until it has the target.
-func (t *Track) SetRole(now Now, c Caller, role Role, out *Changes) error {
-	p, err := t.caller(c)
+func (t *Track) SetRole(now Now, c Caller, role Role, out *Events) error {
+	p, err := t.checkCaller(c)
 	if err != nil {
 		return err
 	}
@@ -345,10 +345,10 @@ func (t *Track) SetRole(now Now, c Caller, role Role, out *Changes) error {
 	if p.role == role && !p.demoted {
 		return nil
 	}
-	t.clock = t.at(now)
+	t.clock = t.clockAt(now)
 	p.role, p.roleAt, p.demoted = role, t.clock, false
-	t.account(p)
+	t.updateCounts(p)
 	t.emit(now, out, Change{Kind: ChangeRole, Location: p.loc.name, Instance: p.id, Text: "is " + role.String() + " now"})
-	t.settle(now, out)
+	t.updateStates(now, out)
 	return nil
 }

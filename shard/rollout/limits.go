@@ -16,7 +16,7 @@ const (
 	MaxHistory     = 1024      // rows kept of a location; where more would be needed they are thinned out
 	MaxVersion     = 1<<63 - 1 // versions are from 1 to this
 	MaxDuration    = 1 << 32   // ms, about 49 days: the longest delay
-	keptRows       = 10        // rows kept whatever their age
+	minHistoryRows = 10        // rows kept whatever their age
 	maxTime        = 1 << 62   // log time is cut to this, so that no sum overflows
 	maxRemoved     = MaxLocations
 	tsoLogicalBits = 18

@@ -8,8 +8,8 @@ import (
 
 // TestInstancesOfATrack: as many instances as the limit says, and not one more; one that takes its own place, or that leaves, is no more.
 func TestInstancesOfATrack(t *testing.T) {
-	x, now, callers, _ := steady(t, MaxInstances)
-	var out Changes
+	x, now, callers, _ := steadyTrack(t, MaxInstances)
+	var out Events
 	join := func(session uint64, id string) error {
 		_, err := x.Register(now, Registration{Session: session, ID: id, Location: "SAS", Role: Follower, Meta: "again"}, &out)
 		return err
@@ -33,8 +33,8 @@ func TestInstancesOfATrack(t *testing.T) {
 
 // TestPayloadOfAVersion: at the limit, and one byte more.
 func TestPayloadOfAVersion(t *testing.T) {
-	x, now, _, _ := steady(t, 1)
-	var out Changes
+	x, now, _, _ := steadyTrack(t, 1)
+	var out Events
 	if _, err := x.Publish(now, 0, make([]byte, MaxPayload+1), &out); err == nil {
 		t.Error("a payload one byte past the limit is taken")
 	}
@@ -46,7 +46,7 @@ func TestPayloadOfAVersion(t *testing.T) {
 // TestLocationsThatWere: those taken out of the order are remembered up to the limit; where all of them have instances, no more can be taken out.
 func TestLocationsThatWere(t *testing.T) {
 	now := Now{Log: 1000, Wall: 1000}
-	var out Changes
+	var out Events
 	config := func(generation int) Config {
 		c := Config{Source: SourcePublished}
 		for i := range MaxLocations {

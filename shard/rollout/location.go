@@ -2,26 +2,26 @@ package rollout
 
 // location is one of the order, or was.
 type location struct {
-	name       string
-	pos        int    // in the order; -1: removed. Invariant: t.locations[pos] is this one
-	target     uint64 // 0 none. Invariant: never decreases but by a rollback; it is in the history
-	stable     uint64 // while partial: what instances outside the share get
-	since      uint64 // log time of the target
-	generation uint64 // +1 with each target
-	history    []row  // Invariant: in order of at; of version too, rollbacks excepted
-	floor      uint64 // versions up to it are not chosen: rolled back from, or refused by a gate
-	gate       gate
-	promoted   uint64 // a version to take without delay and gates
-	rollback   bool   // until converged on the target of a rollback
-	reelectAt  uint64 // last re-election, 0 none
-	asked      bool   // an operator wants a re-election
-	paused     pauseMode
-	excluded   bool
-	emptySince uint64 // with members: meaningless
-	partial    bool   // the target is for the share only
-	sharedAt   uint64 // the share has loaded it; 0 not yet
-	blocked    uint64 // since when leaders that must have the target have it not; 0 all have
-	shown      State  // as watches were told last
+	name             string
+	pos              int    // in the order; -1: removed. Invariant: t.locations[pos] is this one
+	target           uint64 // 0 none. Invariant: never decreases but by a rollback; it is in the history
+	stable           uint64 // while partial: what instances outside the share get
+	since            uint64 // log time of the target
+	generation       uint64 // +1 with each target
+	history          []row  // Invariant: in order of at; of version too, rollbacks excepted
+	floor            uint64 // versions up to it are not chosen: rolled back from, or refused by a gate
+	gate             gate
+	promoted         uint64 // a version to take without delay and gates
+	rollback         bool   // until converged on the target of a rollback
+	reelectAt        uint64 // last re-election, 0 none
+	reelectRequested bool   // an operator wants a re-election
+	paused           pauseMode
+	excluded         bool
+	emptySince       uint64 // with members: meaningless
+	shareOnly        bool   // the target is for the share only
+	sharedAt         uint64 // the share has loaded it; 0 not yet
+	blockedSince     uint64 // since when leaders that must have the target have it not; 0 all have
+	announced        State  // as watches were told last
 
 	// Derived: counts of members, kept by account and recount.
 	members   []*instance // in no order: nothing may depend on it
@@ -60,17 +60,17 @@ func (l *location) row(version uint64) *row {
 
 // matureAt is when a row of p may be passed on to l; false: not while things are as they are.
 func (t *Track) matureAt(p *location, r *row, l *location) (uint64, bool) {
-	if r.skip || p.partial && r.version == p.target || r.payload && !t.kept(r.version) {
+	if r.skip || p.shareOnly && r.version == p.target || r.payload && !t.isPublished(r.version) {
 		return 0, false
 	}
-	at := r.at + t.conf(l).Delay
-	bake := t.conf(p).Bake
+	at := r.at + t.locationConfig(l).Delay
+	bake := t.locationConfig(p).Bake
 	if t.config.DelayFrom == FromConverged || bake > 0 {
 		if r.converged == 0 {
 			return 0, false
 		}
 		if t.config.DelayFrom == FromConverged {
-			at = r.converged + t.conf(l).Delay
+			at = r.converged + t.locationConfig(l).Delay
 		}
 		at = max(at, r.converged+bake)
 	}
@@ -95,7 +95,7 @@ func (t *Track) candidate(l *location, reason Reason, clock uint64) (version, at
 	if l.promoted > least {
 		return l.promoted, clock
 	}
-	p := t.pred(l, clock)
+	p := t.predecessor(l, clock)
 	if l.gate.version > least {
 		if l.gate.state != gatePassed {
 			return 0, 0 // the gate's own deadlines say when
@@ -149,21 +149,21 @@ func (t *Track) candidate(l *location, reason Reason, clock uint64) (version, at
 const anyVersion = ^uint64(0)
 
 // set gives l a target.
-func (t *Track) set(l *location, version uint64, reason Reason, now Now, out *Changes, text string) {
+func (t *Track) set(l *location, version uint64, reason Reason, now Now, out *Events, text string) {
 	from := l.target
-	conf := t.conf(l)
+	conf := t.locationConfig(l)
 	l.target, l.since = version, t.clock
 	l.generation++
-	l.history = append(l.history, row{version: version, at: t.clock, wall: now.Wall, reason: reason, payload: t.kept(version)})
-	l.gate, l.promoted, l.asked, l.sharedAt, l.blocked, l.rollback = gate{}, 0, false, 0, 0, reason == ReasonRollback
+	l.history = append(l.history, row{version: version, at: t.clock, wall: now.Wall, reason: reason, payload: t.isPublished(version)})
+	l.gate, l.promoted, l.reelectRequested, l.sharedAt, l.blockedSince, l.rollback = gate{}, 0, false, 0, 0, reason == ReasonRollback
 	if reason.reelection() {
 		l.reelectAt = t.clock
 	}
 	t.last = max(t.last, version)
-	wasPartial := l.partial
-	l.partial = conf.Share > 0 && conf.Share < 100 && from != 0 && reason != ReasonRollback && l.leaders > 1
+	wasPartial := l.shareOnly
+	l.shareOnly = conf.Share > 0 && conf.Share < 100 && from != 0 && reason != ReasonRollback && l.leaders > 1
 	switch {
-	case !l.partial:
+	case !l.shareOnly:
 		l.stable = 0
 	case !wasPartial:
 		l.stable = from
@@ -172,7 +172,7 @@ func (t *Track) set(l *location, version uint64, reason Reason, now Now, out *Ch
 	t.recount(l)
 	t.collect(l)
 	t.emit(now, out, Change{
-		Kind: ChangeTarget, Reason: reason, Share: l.partial, Location: l.name, Version: version, From: from, Generation: l.generation, Text: text,
+		Kind: ChangeTarget, Reason: reason, Share: l.shareOnly, Location: l.name, Version: version, From: from, Generation: l.generation, Text: text,
 	})
 }
 
@@ -206,7 +206,7 @@ func (t *Track) collect(l *location) {
 	n := len(l.history)
 	kept := l.history[:0]
 	for i, r := range l.history {
-		if i >= n-keptRows || i == needed || r.version == l.target || r.version == l.stable && l.partial || r.at+age >= t.clock {
+		if i >= n-minHistoryRows || i == needed || r.version == l.target || r.version == l.stable && l.shareOnly || r.at+age >= t.clock {
 			kept = append(kept, r)
 		}
 	}
@@ -221,7 +221,7 @@ func (t *Track) collect(l *location) {
 // mature. First and last rows and the target stay.
 func (l *location) thin() {
 	best, least := 1, uint64(maxTime)
-	for i := 1; i < len(l.history)-keptRows; i++ {
+	for i := 1; i < len(l.history)-minHistoryRows; i++ {
 		gap := l.history[i+1].at - l.history[i-1].at
 		if l.history[i].version != l.target && l.history[i].version != l.stable && gap < least {
 			best, least = i, gap

@@ -223,27 +223,27 @@ func (m *model) decide(p *modelInst, l *modelLoc, clock, wall uint64) {
 	}
 }
 
-// TestTrackIsTheModel makes random calls to both, and compares every answer, every target and the invariants.
+// TestTrackMatchesModel makes random calls to both, and compares every answer, every target and the invariants.
 // SIGNALBOX_SEED begins with another history, SIGNALBOX_LONG=duration goes on with others.
-func TestTrackIsTheModel(t *testing.T) {
+func TestTrackMatchesModel(t *testing.T) {
 	seen := map[string]int{}
-	histories(t, 80, func(t *testing.T, seed uint64) { newRandom(t, seed, true).run(300, seen) })
-	came(t, seen, ReasonInitial, ReasonAdvance, ReasonExplicit, ReasonImplicit, ReasonOperator, ReasonPromote, ReasonRollback)
-	came(t, seen, StateUnset, StateConverging, StateConverged, StateWaitingDelay, StateReelectionPending, StatePaused, StateEmpty, StateSkipped, StateExcluded,
+	runHistories(t, 80, func(t *testing.T, seed uint64) { newRandomRun(t, seed, true).run(300, seen) })
+	requireSeen(t, seen, ReasonInitial, ReasonAdvance, ReasonExplicit, ReasonImplicit, ReasonOperator, ReasonPromote, ReasonRollback)
+	requireSeen(t, seen, StateUnset, StateConverging, StateConverged, StateWaitingDelay, StateReelectionPending, StatePaused, StateEmpty, StateSkipped, StateExcluded,
 		StateNoLeader, StateReady, StateRemoved)
 }
 
 // TestInvariants is the same without the model, with gates, shares, bake times and auto-demotion.
 func TestInvariants(t *testing.T) {
 	seen := map[string]int{}
-	histories(t, 60, func(t *testing.T, seed uint64) { newRandom(t, seed, false).run(300, seen) })
-	came(t, seen, ChangeTarget, ChangeWiden, ChangeState, ChangeConverged, ChangeSkip, ChangeGate, ChangeGateDone, ChangeJoined, ChangeLeft, ChangeRole,
+	runHistories(t, 60, func(t *testing.T, seed uint64) { newRandomRun(t, seed, false).run(300, seen) })
+	requireSeen(t, seen, ChangeTarget, ChangeWiden, ChangeState, ChangeConverged, ChangeSkip, ChangeGate, ChangeGateDone, ChangeJoined, ChangeLeft, ChangeRole,
 		ChangeAdmin, ChangePublished, ChangeAlert)
-	came(t, seen, StateStalled, StateWaitingGate, StateWaitingShare)
+	requireSeen(t, seen, StateStalled, StateWaitingGate, StateWaitingShare)
 }
 
 // came fails for what never happened: a test that met no rollback says nothing of them.
-func came[K fmt.Stringer](t *testing.T, seen map[string]int, list ...K) {
+func requireSeen[K fmt.Stringer](t *testing.T, seen map[string]int, list ...K) {
 	for _, k := range list {
 		if seen[k.String()] < 3 {
 			t.Errorf("%s came to bear %d times: the histories are poor", k, seen[k.String()])
@@ -251,7 +251,7 @@ func came[K fmt.Stringer](t *testing.T, seen map[string]int, list ...K) {
 	}
 }
 
-func histories(t *testing.T, n uint64, one func(*testing.T, uint64)) {
+func runHistories(t *testing.T, n uint64, one func(*testing.T, uint64)) {
 	first, _ := strconv.ParseUint(os.Getenv("SIGNALBOX_SEED"), 10, 64)
 	long, _ := time.ParseDuration(os.Getenv("SIGNALBOX_LONG"))
 	for seed, start := first, time.Now(); seed < first+n || time.Since(start) < long; seed++ {
@@ -262,15 +262,15 @@ func histories(t *testing.T, n uint64, one func(*testing.T, uint64)) {
 }
 
 // random is one history.
-type random struct {
+type randomRun struct {
 	t        *testing.T
 	rng      *rand.Rand
 	track    *Track
 	replica  *Track // restored now and then, and given the same calls
 	m        *model // nil: without
 	now      Now
-	out      Changes
-	other    Changes
+	out      Events
+	other    Events
 	callers  map[string]*Caller
 	seqs     map[string]uint64
 	before   map[string]uint64 // targets, for I1
@@ -281,8 +281,8 @@ type random struct {
 
 var randomLocations = []string{"SAS", "MAN", "VLA", "KZN"}
 
-func newRandom(t *testing.T, seed uint64, withModel bool) *random {
-	x := &random{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: Now{Log: 1000, Wall: 5000}, callers: map[string]*Caller{}, seqs: map[string]uint64{},
+func newRandomRun(t *testing.T, seed uint64, withModel bool) *randomRun {
+	x := &randomRun{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: Now{Log: 1000, Wall: 5000}, callers: map[string]*Caller{}, seqs: map[string]uint64{},
 		before: map[string]uint64{}, promoted: map[string]bool{},
 		seen: map[string]int{}}
 	c := x.config(Config{Source: SourceTSO, Locations: []Location{{Name: "SAS"}, {Name: "MAN", Delay: 2000}, {Name: "VLA", Delay: 5000}}}, withModel)
@@ -306,7 +306,7 @@ func newRandom(t *testing.T, seed uint64, withModel bool) *random {
 	return x
 }
 
-func (x *random) config(c Config, plain bool) Config {
+func (x *randomRun) config(c Config, plain bool) Config {
 	c.SkipEmptyAfter = []uint64{0, 0, 20_000}[x.rng.IntN(3)]
 	c.MinAdvanceInterval = []uint64{0, 500}[x.rng.IntN(2)]
 	if plain {
@@ -325,7 +325,7 @@ func (x *random) config(c Config, plain bool) Config {
 	return c
 }
 
-func (x *random) restore() {
+func (x *randomRun) restore() {
 	b := x.track.Append(nil)
 	u, err := Decode(b)
 	if err != nil {
@@ -335,7 +335,7 @@ func (x *random) restore() {
 }
 
 // both makes a call on the track and on its replica.
-func (x *random) both(text string, call func(*Track, *Changes) error) error {
+func (x *randomRun) both(text string, call func(*Track, *Events) error) error {
 	x.trace = append(x.trace, fmt.Sprintf("%d: %s", x.now.Log, text))
 	x.out.Reset()
 	x.other.Reset()
@@ -350,7 +350,7 @@ func (x *random) both(text string, call func(*Track, *Changes) error) error {
 	return err
 }
 
-func (x *random) run(steps int, seen map[string]int) {
+func (x *randomRun) run(steps int, seen map[string]int) {
 	x.seen = seen
 	for range steps {
 		x.step()
@@ -373,7 +373,7 @@ func (x *random) run(steps int, seen map[string]int) {
 }
 
 // invariants I1 to I5; I6 is the replica's agreement.
-func (x *random) invariants() {
+func (x *randomRun) invariants() {
 	config := x.track.Config()
 	for _, c := range x.out.List {
 		x.seen[c.Kind.String()]++
@@ -389,7 +389,7 @@ func (x *random) invariants() {
 		if err != nil {
 			x.t.Fatal(err)
 		}
-		if p := x.track.pred(l, x.track.clock); p != nil && c.Reason != ReasonRollback && c.Reason != ReasonPromote {
+		if p := x.track.predecessor(l, x.track.clock); p != nil && c.Reason != ReasonRollback && c.Reason != ReasonPromote {
 			if x.promoted[c.Location+"/"+strconv.FormatUint(c.Version, 10)] {
 				continue // a re-election or a first target may take what was promoted
 			}
@@ -410,7 +410,7 @@ func (x *random) invariants() {
 	}
 }
 
-func (x *random) compare() {
+func (x *randomRun) compare() {
 	for name, l := range x.m.locs {
 		i := slices.IndexFunc(x.track.locations, func(o *location) bool { return o.name == name })
 		if i < 0 {

@@ -23,9 +23,9 @@ func (w Why) String() string {
 }
 
 // Answer to a poll.
-type Answer struct {
+type PollResult struct {
 	Version    uint64 // 0 none
-	Why        Why
+	Status     Why
 	State      State
 	Until      uint64 // log time at which asking again may give more, 0 unknown
 	RetryAfter uint64 // the same in ms from now, 0 unknown
@@ -34,19 +34,19 @@ type Answer struct {
 }
 
 // Peek answers a poll that would change nothing. False: write it to the log. It is the whole of what a steady instance costs.
-func (t *Track) Peek(now Now, c Caller, r *Report) (a Answer, ok bool, err error) {
-	p, err := t.polled(c, r)
+func (t *Track) Peek(now Now, c Caller, r *Report) (a PollResult, ok bool, err error) {
+	p, err := t.checkPoll(c, r)
 	if err != nil {
 		return a, true, err
 	}
-	l, clock := p.loc, t.at(now)
+	l, clock := p.loc, t.clockAt(now)
 	if l.pos >= 0 {
-		if r != nil && p.news(r) {
+		if r != nil && p.isNewReport(r) {
 			return a, false, nil
 		}
 		d := t.decide(l, p.leads(), clock)
-		wants := d.wants
-		if d.reason, d.wants = 0, false; d != (decision{}) || p.unsent() {
+		wants := d.askSource
+		if d.reason, d.askSource = 0, false; d != (decision{}) || p.mustBeSent() {
 			return a, false, nil
 		}
 		return t.answer(p, clock, wants), true, nil
@@ -56,53 +56,53 @@ func (t *Track) Peek(now Now, c Caller, r *Report) (a Answer, ok bool, err error
 
 // Poll is a request for the target, with a report or without: the one call that moves targets. A stale report is dropped. It may be repeated.
 // Errors: BAD_REQUEST, ErrUnknownInstance, ErrFenced, ErrUnknownLocation.
-func (t *Track) Poll(now Now, c Caller, r *Report, out *Changes) (Answer, error) {
+func (t *Track) Poll(now Now, c Caller, r *Report, out *Events) (PollResult, error) {
 	a, ok, err := t.Peek(now, c, r)
 	if ok {
 		return a, err
 	}
 	p := t.instances[c.ID]
 	l := p.loc
-	t.clock = t.at(now)
-	if r != nil && p.news(r) {
-		t.take(now, p, r, out)
+	t.clock = t.clockAt(now)
+	if r != nil && p.isNewReport(r) {
+		t.applyReport(now, p, r, out)
 	}
 	d := t.decide(l, p.leads(), t.clock)
-	wants := d.wants
-	t.carryOut(l, d, now, out)
-	if p.unsent() {
-		p.sent, p.sentGen, p.sentAt = p.due(), l.generation, t.clock
-		t.account(p)
+	wants := d.askSource
+	t.apply(l, d, now, out)
+	if p.mustBeSent() {
+		p.sent, p.sentGen, p.sentAt = p.assigned(), l.generation, t.clock
+		t.updateCounts(p)
 	}
-	t.settle(now, out)
+	t.updateStates(now, out)
 	return t.answer(p, t.clock, wants), nil
 }
 
 // Report takes a report without asking for the target. Errors: those of Poll, and ErrStaleReport.
-func (t *Track) Report(now Now, c Caller, r Report, out *Changes) error {
-	p, err := t.polled(c, &r)
+func (t *Track) Report(now Now, c Caller, r Report, out *Events) error {
+	p, err := t.checkPoll(c, &r)
 	if err != nil {
 		return err
 	}
 	if r.Seq < p.seq || r.Seq == 0 || r.Seq == p.seq && !p.report.same(&r) {
 		return ErrStaleReport
 	}
-	if p.loc.pos >= 0 && p.news(&r) {
-		t.clock = t.at(now)
-		t.take(now, p, &r, out)
-		t.settle(now, out)
+	if p.loc.pos >= 0 && p.isNewReport(&r) {
+		t.clock = t.clockAt(now)
+		t.applyReport(now, p, &r, out)
+		t.updateStates(now, out)
 	}
 	return nil
 }
 
 // polled is what all polls and reports are checked for.
-func (t *Track) polled(c Caller, r *Report) (*instance, error) {
+func (t *Track) checkPoll(c Caller, r *Report) (*instance, error) {
 	if r != nil {
 		if err := r.check(); err != nil {
 			return nil, err
 		}
 	}
-	p, err := t.caller(c)
+	p, err := t.checkCaller(c)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (t *Track) polled(c Caller, r *Report) (*instance, error) {
 }
 
 // news says that a report is later than what is known, and tells something else. An error is also told again for a new target with the same version.
-func (p *instance) news(r *Report) bool {
+func (p *instance) isNewReport(r *Report) bool {
 	if r.Seq <= p.seq {
 		return false
 	}
@@ -121,50 +121,50 @@ func (p *instance) news(r *Report) bool {
 	return again || !p.report.same(r)
 }
 
-func (t *Track) take(now Now, p *instance, r *Report, out *Changes) {
+func (t *Track) applyReport(now Now, p *instance, r *Report, out *Events) {
 	p.seq, p.report, p.reportGen, p.reportAt = r.Seq, *r, p.loc.generation, t.clock
 	if p.demoted && p.reached(p.loc) {
 		p.demoted, p.roleAt = false, t.clock
 		t.emit(now, out, Change{Kind: ChangeRole, Location: p.loc.name, Instance: p.id, Text: "has caught up, and counts as a leader again"})
 	}
-	t.account(p)
+	t.updateCounts(p)
 }
 
 // due is the version the instance is to have.
-func (p *instance) due() uint64 {
-	if p.loc.partial && !p.first {
+func (p *instance) assigned() uint64 {
+	if p.loc.shareOnly && !p.inShare {
 		return p.loc.stable
 	}
 	return p.loc.target
 }
 
 // unsent says that the instance was not told what it is to have.
-func (p *instance) unsent() bool {
-	v := p.due()
+func (p *instance) mustBeSent() bool {
+	v := p.assigned()
 	return p.loc.pos >= 0 && v != 0 && (p.sent != v || p.sentGen != p.loc.generation)
 }
 
-func (t *Track) answer(p *instance, clock uint64, wants bool) Answer {
+func (t *Track) answer(p *instance, clock uint64, wants bool) PollResult {
 	l := p.loc
-	a := Answer{Version: p.due(), Generation: l.generation}
+	a := PollResult{Version: p.assigned(), Generation: l.generation}
 	a.State, a.Until = t.state(l, clock)
 	if a.Until > clock {
 		a.RetryAfter = a.Until - clock
 	}
 	switch {
 	case l.pos < 0:
-		a.Why = WhyRemoved
+		a.Status = WhyRemoved
 	case l.excluded:
-		a.Why = WhyExcluded
+		a.Status = WhyExcluded
 	case max(t.paused, l.paused) != running:
-		a.Why = WhyPaused
+		a.Status = WhyPaused
 	case wants:
-		a.Why, a.Expected = WhySourceWanted, l.target
+		a.Status, a.Expected = WhySourceWanted, l.target
 		if t.sourceError != "" {
-			a.Why = WhySourceUnavailable
+			a.Status = WhySourceUnavailable
 		}
 	case a.Version == 0:
-		a.Why = WhyNoTarget
+		a.Status = WhyNoTarget
 	}
 	return a
 }

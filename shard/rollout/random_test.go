@@ -6,7 +6,7 @@ import (
 )
 
 // step makes one random call.
-func (x *random) step() {
+func (x *randomRun) step() {
 	if x.rng.IntN(3) == 0 { // time stands still at other times, as during an election
 		n := []uint64{1, 100, 1000, 3000, 20_000}[x.rng.IntN(5)]
 		if x.rng.IntN(20) == 0 {
@@ -31,14 +31,14 @@ func (x *random) step() {
 	case k < 14:
 		id := ids[x.rng.IntN(len(ids))]
 		role := Role(1 + x.rng.IntN(2))
-		err := x.both(fmt.Sprintf("role %s %v", id, role), func(t *Track, out *Changes) error { return t.SetRole(x.now, *x.callers[id], role, out) })
+		err := x.both(fmt.Sprintf("role %s %v", id, role), func(t *Track, out *Events) error { return t.SetRole(x.now, *x.callers[id], role, out) })
 		if err == nil && x.m != nil {
 			x.m.insts[id].leader = role == Leader
 		}
 	case k < 80:
 		x.poll(ids[x.rng.IntN(len(ids))])
 	case k < 84:
-		_ = x.both("tick", func(t *Track, out *Changes) error { t.Tick(x.now, out); return nil })
+		_ = x.both("tick", func(t *Track, out *Events) error { t.Tick(x.now, out); return nil })
 	case k < 88:
 		x.source()
 	case k < 91:
@@ -48,11 +48,11 @@ func (x *random) step() {
 	}
 }
 
-func (x *random) join(loc string) {
+func (x *randomRun) join(loc string) {
 	id := fmt.Sprintf("i%d", x.rng.IntN(8))
 	r := Registration{Session: 1 + uint64(x.rng.IntN(20)), ID: id, Location: loc, Role: Role(1 + x.rng.IntN(2)), Takeover: x.rng.IntN(2) == 0}
 	var incarnation uint64
-	err := x.both(fmt.Sprintf("join %+v", r), func(t *Track, out *Changes) (err error) {
+	err := x.both(fmt.Sprintf("join %+v", r), func(t *Track, out *Events) (err error) {
 		incarnation, err = t.Register(x.now, r, out)
 		return err
 	})
@@ -67,7 +67,7 @@ func (x *random) join(loc string) {
 	}
 }
 
-func (x *random) gone(id string) {
+func (x *randomRun) gone(id string) {
 	delete(x.callers, id)
 	if x.m == nil || x.m.insts[id] == nil {
 		return
@@ -79,17 +79,17 @@ func (x *random) gone(id string) {
 	}
 }
 
-func (x *random) leave(id string) {
+func (x *randomRun) leave(id string) {
 	session := x.callers[id].Session
 	switch x.rng.IntN(3) {
 	case 0:
-		_ = x.both("leave "+id, func(t *Track, out *Changes) error { return t.Unregister(x.now, *x.callers[id], out) })
+		_ = x.both("leave "+id, func(t *Track, out *Events) error { return t.Unregister(x.now, *x.callers[id], out) })
 		x.gone(id)
 	case 1:
-		_ = x.both("drop "+id, func(t *Track, out *Changes) error { return t.Drop(x.now, id, out) })
+		_ = x.both("drop "+id, func(t *Track, out *Events) error { return t.Drop(x.now, id, out) })
 		x.gone(id)
 	default:
-		_ = x.both(fmt.Sprintf("session %d ends", session), func(t *Track, out *Changes) error { t.SessionEnded(x.now, session, out); return nil })
+		_ = x.both(fmt.Sprintf("session %d ends", session), func(t *Track, out *Events) error { t.SessionEnded(x.now, session, out); return nil })
 		for other, c := range x.callers {
 			if c.Session == session {
 				x.gone(other)
@@ -98,7 +98,7 @@ func (x *random) leave(id string) {
 	}
 }
 
-func (x *random) poll(id string) {
+func (x *randomRun) poll(id string) {
 	c := *x.callers[id]
 	var r *Report
 	if p := x.track.instances[id]; x.rng.IntN(5) > 0 {
@@ -123,8 +123,8 @@ func (x *random) poll(id string) {
 	if r != nil {
 		text += fmt.Sprintf(" %+v", *r)
 	}
-	var got Answer
-	err := x.both(text, func(t *Track, out *Changes) (err error) {
+	var got PollResult
+	err := x.both(text, func(t *Track, out *Events) (err error) {
 		digest := t.Digest()
 		peeked, ok, peekErr := t.Peek(x.now, c, r)
 		got, err = t.Poll(x.now, c, r, out)
@@ -147,12 +147,12 @@ func (x *random) poll(id string) {
 	}
 }
 
-func (x *random) source() {
+func (x *randomRun) source() {
 	switch x.track.Config().Source {
 	case SourcePublished:
 		if len(x.track.published) > 0 && x.rng.IntN(6) == 0 {
 			v := x.track.published[x.rng.IntN(len(x.track.published))].version
-			_ = x.both(fmt.Sprintf("withdraw %d", v), func(t *Track, out *Changes) error { return t.Withdraw(x.now, v, out) })
+			_ = x.both(fmt.Sprintf("withdraw %d", v), func(t *Track, out *Events) error { return t.Withdraw(x.now, v, out) })
 			if x.m != nil {
 				x.m.withdrawn[v] = true
 				for _, l := range x.m.locs {
@@ -164,7 +164,7 @@ func (x *random) source() {
 			return
 		}
 		var v uint64
-		if x.both("publish", func(t *Track, out *Changes) (err error) { v, err = t.Publish(x.now, 0, []byte("x"), out); return err }) == nil && x.m != nil {
+		if x.both("publish", func(t *Track, out *Events) (err error) { v, err = t.Publish(x.now, 0, []byte("x"), out); return err }) == nil && x.m != nil {
 			x.m.published = append(x.m.published, v)
 			x.m.last = v
 		}
@@ -174,11 +174,11 @@ func (x *random) source() {
 			return
 		}
 		expected, v := l.target, x.track.last+uint64(x.rng.IntN(3))
-		_ = x.both(fmt.Sprintf("advance %d %d", expected, v), func(t *Track, out *Changes) error { return t.Advance(x.now, expected, v, out) })
+		_ = x.both(fmt.Sprintf("advance %d %d", expected, v), func(t *Track, out *Events) error { return t.Advance(x.now, expected, v, out) })
 	}
 }
 
-func (x *random) configure() {
+func (x *randomRun) configure() {
 	c := x.track.Config()
 	c.Locations = slices.Clone(c.Locations)
 	switch x.rng.IntN(4) {
@@ -201,7 +201,7 @@ func (x *random) configure() {
 	}
 	c = x.config(c, x.m != nil)
 	revision := x.track.Revision() - uint64(x.rng.IntN(10)/9)
-	if x.both(fmt.Sprintf("config %+v", c.Locations), func(t *Track, out *Changes) error { return t.Configure(x.now, revision, c, out) }) != nil || x.m == nil {
+	if x.both(fmt.Sprintf("config %+v", c.Locations), func(t *Track, out *Events) error { return t.Configure(x.now, revision, c, out) }) != nil || x.m == nil {
 		return
 	}
 	old := x.m.c
@@ -226,15 +226,15 @@ func (x *random) configure() {
 }
 
 // forgetPromotions: what a promotion was for may not be passed on any more.
-func (x *random) forgetPromotions() {
-	for _, l := range x.track.order() {
+func (x *randomRun) forgetPromotions() {
+	for _, l := range x.track.ordered() {
 		if x.m != nil {
 			x.m.locs[l.name].promoted = l.promoted
 		}
 	}
 }
 
-func (x *random) admin(loc string) {
+func (x *randomRun) admin(loc string) {
 	var l *modelLoc
 	if x.m != nil {
 		l = x.m.locs[loc]
@@ -242,7 +242,7 @@ func (x *random) admin(loc string) {
 	switch x.rng.IntN(8) {
 	case 0:
 		name, hard := []string{loc, ""}[x.rng.IntN(2)], x.rng.IntN(2) == 0
-		_ = x.both("pause "+name, func(t *Track, out *Changes) error { return t.Pause(x.now, name, hard, out) })
+		_ = x.both("pause "+name, func(t *Track, out *Events) error { return t.Pause(x.now, name, hard, out) })
 		if x.m != nil {
 			at := &x.m.paused
 			if name != "" {
@@ -254,36 +254,36 @@ func (x *random) admin(loc string) {
 		}
 	case 1, 2:
 		for _, name := range []string{loc, ""} {
-			_ = x.both("resume "+name, func(t *Track, out *Changes) error { return t.Resume(x.now, name, out) })
+			_ = x.both("resume "+name, func(t *Track, out *Events) error { return t.Resume(x.now, name, out) })
 		}
 		if x.m != nil {
 			x.m.paused, l.paused = running, running
 		}
 	case 3:
-		if x.both("promote "+loc, func(t *Track, out *Changes) error { return t.Promote(x.now, loc, out) }) == nil {
+		if x.both("promote "+loc, func(t *Track, out *Events) error { return t.Promote(x.now, loc, out) }) == nil {
 			x.promoted[fmt.Sprintf("%s/%d", loc, x.track.promotedOf(loc))] = true
 			x.forgetPromotions()
 		}
 	case 4:
 		x.rollback(loc, l)
 	case 5:
-		if x.both("reelect "+loc, func(t *Track, out *Changes) error { return t.Reelect(x.now, loc, out) }) == nil && x.m != nil {
+		if x.both("reelect "+loc, func(t *Track, out *Events) error { return t.Reelect(x.now, loc, out) }) == nil && x.m != nil {
 			l.asked = true
 		}
 	case 6:
-		_ = x.both("exclude "+loc, func(t *Track, out *Changes) error { return t.Exclude(x.now, loc, out) })
+		_ = x.both("exclude "+loc, func(t *Track, out *Events) error { return t.Exclude(x.now, loc, out) })
 		if x.m != nil {
 			l.excluded, l.promoted = true, 0
 		}
 	default:
-		_ = x.both("include "+loc, func(t *Track, out *Changes) error { return t.Include(x.now, loc, out) })
+		_ = x.both("include "+loc, func(t *Track, out *Events) error { return t.Include(x.now, loc, out) })
 		if x.m != nil {
 			l.excluded = false
 		}
-		for _, g := range x.track.Gates() {
+		for _, g := range x.track.PendingGates() {
 			o := Outcome(1 + x.rng.IntN(3))
-			_ = x.both(fmt.Sprintf("gate %+v %d", g, o), func(t *Track, out *Changes) error {
-				return t.Gate(x.now, g.Location, g.Version, g.Gate.Name, g.Attempt, o, "", out)
+			_ = x.both(fmt.Sprintf("gate %+v %d", g, o), func(t *Track, out *Events) error {
+				return t.ReportGate(x.now, g.Location, g.Version, g.Gate.Name, g.Attempt, o, "", out)
 			})
 			x.invariants()
 		}
@@ -295,13 +295,13 @@ func (t *Track) promotedOf(loc string) uint64 {
 	return l.promoted
 }
 
-func (x *random) rollback(loc string, l *modelLoc) {
+func (x *randomRun) rollback(loc string, l *modelLoc) {
 	rows, _ := x.track.History(loc)
 	if len(rows) == 0 {
 		return
 	}
 	v := rows[x.rng.IntN(len(rows))].Version
-	if x.both(fmt.Sprintf("rollback %s %d", loc, v), func(t *Track, out *Changes) error { return t.Rollback(x.now, []string{loc}, v, out) }) != nil || x.m == nil {
+	if x.both(fmt.Sprintf("rollback %s %d", loc, v), func(t *Track, out *Events) error { return t.Rollback(x.now, []string{loc}, v, out) }) != nil || x.m == nil {
 		return
 	}
 	l.floor = max(l.floor, l.target)

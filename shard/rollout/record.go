@@ -93,9 +93,9 @@ func (t *Track) Append(b []byte) []byte {
 
 func (l *location) append(b []byte) []byte {
 	b = str(b, l.name)
-	b = num(b, l.target, l.stable, l.since, l.generation, l.floor, l.promoted, l.reelectAt, l.emptySince, l.sharedAt, l.blocked)
-	b = append(b, byte(l.paused), byte(l.shown))
-	b = flag(flag(flag(flag(b, l.rollback), l.asked), l.excluded), l.partial)
+	b = num(b, l.target, l.stable, l.since, l.generation, l.floor, l.promoted, l.reelectAt, l.emptySince, l.sharedAt, l.blockedSince)
+	b = append(b, byte(l.paused), byte(l.announced))
+	b = flag(flag(flag(flag(b, l.rollback), l.reelectRequested), l.excluded), l.shareOnly)
 	b = append(num(b, l.gate.version, l.gate.index, l.gate.attempt, l.gate.at), byte(l.gate.state))
 	b = num(b, uint64(len(l.history)))
 	for i := range l.history {
@@ -108,7 +108,7 @@ func (l *location) append(b []byte) []byte {
 
 func (p *instance) append(b []byte) []byte {
 	b = num(str(b, p.id), p.session, p.incarnation)
-	b = flag(flag(append(b, byte(p.role)), p.demoted), p.first)
+	b = flag(flag(append(b, byte(p.role)), p.demoted), p.inShare)
 	b = num(str(b, p.meta), p.registered, p.roleAt, p.sent, p.sentGen, p.sentAt, p.seq, p.reportGen, p.reportAt)
 	r := &p.report
 	b = num(b, r.Seq, r.Current, r.Target, r.Attempts)
@@ -173,12 +173,12 @@ func Decode(b []byte) (*Track, error) {
 func (r *reader) location() *location {
 	l := &location{name: r.str(MaxName)}
 	for _, p := range []*uint64{
-		&l.target, &l.stable, &l.since, &l.generation, &l.floor, &l.promoted, &l.reelectAt, &l.emptySince, &l.sharedAt, &l.blocked,
+		&l.target, &l.stable, &l.since, &l.generation, &l.floor, &l.promoted, &l.reelectAt, &l.emptySince, &l.sharedAt, &l.blockedSince,
 	} {
 		*p = r.num()
 	}
-	l.paused, l.shown = pauseMode(r.byte()), State(r.byte())
-	l.rollback, l.asked, l.excluded, l.partial = r.flag(), r.flag(), r.flag(), r.flag()
+	l.paused, l.announced = pauseMode(r.byte()), State(r.byte())
+	l.rollback, l.reelectRequested, l.excluded, l.shareOnly = r.flag(), r.flag(), r.flag(), r.flag()
 	l.gate = gate{version: r.num(), index: r.num(), attempt: r.num(), at: r.num(), state: gateState(r.byte())}
 	for range r.count(MaxHistory + 1) {
 		l.history = append(l.history, row{
@@ -190,7 +190,7 @@ func (r *reader) location() *location {
 
 func (r *reader) instance() *instance {
 	p := &instance{id: r.str(MaxInstance), session: r.num(), incarnation: r.num()}
-	p.role, p.demoted, p.first = Role(r.byte()), r.flag(), r.flag()
+	p.role, p.demoted, p.inShare = Role(r.byte()), r.flag(), r.flag()
 	p.meta = r.str(MaxMeta)
 	for _, n := range []*uint64{&p.registered, &p.roleAt, &p.sent, &p.sentGen, &p.sentAt, &p.seq, &p.reportGen, &p.reportAt} {
 		*n = r.num()

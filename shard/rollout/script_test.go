@@ -27,9 +27,9 @@ import (
 //	publish, withdraw, advance, fail, pause, resume, promote, rollback, reelect, exclude, include, gate
 //
 // Versions of the timestamp oracle are written ms.logical.
-func TestStories(t *testing.T) {
+func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
-		x := newTeller(t)
+		x := newScriptRunner(t)
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			x.t = t
 			for line := range strings.Lines(d.Input) {
@@ -44,24 +44,24 @@ func TestStories(t *testing.T) {
 	})
 }
 
-type storyActor struct {
+type scriptInstance struct {
 	caller Caller
 	seq    uint64
 	last   uint64
 	tries  uint64
 }
 
-type teller struct {
+type scriptRunner struct {
 	t      testing.TB
 	track  *Track
 	now    Now
-	actors map[string]*storyActor
-	out    Changes
+	actors map[string]*scriptInstance
+	out    Events
 	b      strings.Builder
 }
 
-func newTeller(t testing.TB) *teller {
-	return &teller{t: t, now: Now{Log: 1000, Wall: 1000}, actors: map[string]*storyActor{}}
+func newScriptRunner(t testing.TB) *scriptRunner {
+	return &scriptRunner{t: t, now: Now{Log: 1000, Wall: 1000}, actors: map[string]*scriptInstance{}}
 }
 
 func version(v uint64) string {
@@ -93,7 +93,7 @@ func refused(err error) string {
 	return err.Error()
 }
 
-func (x *teller) command(line string) {
+func (x *scriptRunner) command(line string) {
 	f := strings.Fields(line)
 	verb, args, vals := f[0], []string{}, map[string]string{}
 	for _, w := range f[1:] {
@@ -163,10 +163,10 @@ func describe(c Change) string {
 	return s + ": " + c.Text
 }
 
-func (x *teller) caller(id string, vals map[string]string) (*storyActor, Caller) {
+func (x *scriptRunner) caller(id string, vals map[string]string) (*scriptInstance, Caller) {
 	a := x.actors[id]
 	if a == nil {
-		return &storyActor{}, Caller{Session: 999, ID: id, Incarnation: 1}
+		return &scriptInstance{}, Caller{Session: 999, ID: id, Incarnation: 1}
 	}
 	c := a.caller
 	if v, ok := vals["inc"]; ok {
@@ -178,7 +178,7 @@ func (x *teller) caller(id string, vals map[string]string) (*storyActor, Caller)
 	return a, c
 }
 
-func (x *teller) report(a *storyActor, args []string, vals map[string]string) *Report {
+func (x *scriptRunner) report(a *scriptInstance, args []string, vals map[string]string) *Report {
 	r := Report{Attempts: parseVersion(vals["att"]), Current: parseVersion(vals["cur"]), Target: parseVersion(vals["tgt"]), Code: vals["code"]}
 	some := len(vals) > 0
 	for _, w := range args[1:] {
@@ -207,7 +207,7 @@ func (x *teller) report(a *storyActor, args []string, vals map[string]string) *R
 	return &r
 }
 
-func (x *teller) run(verb string, args []string, vals map[string]string, answer *string) error {
+func (x *scriptRunner) run(verb string, args []string, vals map[string]string, answer *string) error {
 	t := x.track
 	switch verb {
 	case "at":
@@ -218,7 +218,7 @@ func (x *teller) run(verb string, args []string, vals map[string]string, answer 
 		x.now = Now{Log: n, Wall: n}
 		*answer = fmt.Sprint(n)
 	case "config":
-		c, err := storyConfig(args, vals)
+		c, err := scriptConfig(args, vals)
 		if err != nil {
 			return err
 		}
@@ -232,7 +232,7 @@ func (x *teller) run(verb string, args []string, vals map[string]string, answer 
 		}
 		return t.Configure(x.now, revision, c, &x.out)
 	case "join":
-		a := &storyActor{}
+		a := &scriptInstance{}
 		session := parseVersion(vals["session"])
 		if session == 0 {
 			session = 100 + uint64(len(x.actors))
@@ -267,7 +267,7 @@ func (x *teller) run(verb string, args []string, vals map[string]string, answer 
 		if got.Version != a.last {
 			a.last, a.tries = got.Version, 0
 		}
-		*answer = fmt.Sprintf("%s %s %s", version(got.Version), got.Why, got.State)
+		*answer = fmt.Sprintf("%s %s %s", version(got.Version), got.Status, got.State)
 		if got.RetryAfter > 0 {
 			*answer += fmt.Sprintf(" again in %d", got.RetryAfter)
 		}
@@ -370,14 +370,14 @@ func (x *teller) run(verb string, args []string, vals map[string]string, answer 
 		return t.Include(x.now, args[0], &x.out)
 	case "gate":
 		o := map[string]Outcome{"success": Success, "failure": Failure, "inconclusive": Inconclusive}[vals["outcome"]]
-		return t.Gate(x.now, args[0], parseVersion(args[1]), args[2], parseVersion(args[3]), o, vals["text"], &x.out)
+		return t.ReportGate(x.now, args[0], parseVersion(args[1]), args[2], parseVersion(args[3]), o, vals["text"], &x.out)
 	default:
 		x.t.Fatalf("unknown command %q", verb)
 	}
 	return nil
 }
 
-func storyConfig(args []string, vals map[string]string) (Config, error) {
+func scriptConfig(args []string, vals map[string]string) (Config, error) {
 	c := Config{Source: map[string]Source{"": SourceTSO, "tso": SourceTSO, "external": SourceExternal, "published": SourcePublished}[vals["source"]]}
 	if vals["from"] == "converged" {
 		c.DelayFrom = FromConverged

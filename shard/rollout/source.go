@@ -31,7 +31,7 @@ func (t *Track) indexOf(version uint64) (int, bool) {
 }
 
 // kept says that a version was published and its payload is there.
-func (t *Track) kept(version uint64) bool {
+func (t *Track) isPublished(version uint64) bool {
 	i, ok := t.indexOf(version)
 	return ok && !t.published[i].withdrawn
 }
@@ -56,7 +56,7 @@ func (t *Track) newestPublished() uint64 {
 // Publish offers a version to the first location. Version 0: one above all earlier. The payload is
 // copied. Errors: ErrWrongSource, BAD_REQUEST for a version that may not follow the last,
 // ErrTooManyVersions, BAD_REQUEST for a payload above 64 KiB.
-func (t *Track) Publish(now Now, version uint64, payload []byte, out *Changes) (uint64, error) {
+func (t *Track) Publish(now Now, version uint64, payload []byte, out *Events) (uint64, error) {
 	if t.config.Source != SourcePublished {
 		return 0, ErrWrongSource
 	}
@@ -66,18 +66,18 @@ func (t *Track) Publish(now Now, version uint64, payload []byte, out *Changes) (
 	if version == 0 && t.last < MaxVersion {
 		version = t.last + 1
 	}
-	if err := badVersion(version, t.last); err != nil {
+	if err := checkVersion(version, t.last); err != nil {
 		return 0, err
 	}
 	if len(t.published) >= MaxPublished && !t.dropPublished() {
 		return 0, ErrTooManyVersions
 	}
-	t.clock = t.at(now)
+	t.clock = t.clockAt(now)
 	t.published = append(t.published, published{version: version, at: t.clock, wall: now.Wall, payload: slices.Clone(payload)})
 	t.bytes += VersionBytes(len(payload))
 	t.last = version
 	t.emit(now, out, Change{Kind: ChangePublished, Version: version, Text: "published"})
-	t.settle(now, out)
+	t.updateStates(now, out)
 	return version, nil
 }
 
@@ -118,7 +118,7 @@ func (t *Track) dropPublished() bool {
 }
 
 // Withdraw bars a published version: no location chooses it any more. Locations that have it keep it until they are rolled back or move on.
-func (t *Track) Withdraw(now Now, version uint64, out *Changes) error {
+func (t *Track) Withdraw(now Now, version uint64, out *Events) error {
 	i, ok := t.indexOf(version)
 	if !ok {
 		return ErrUnknownVersion
@@ -126,7 +126,7 @@ func (t *Track) Withdraw(now Now, version uint64, out *Changes) error {
 	if t.published[i].withdrawn {
 		return nil
 	}
-	t.clock = t.at(now)
+	t.clock = t.clockAt(now)
 	t.published[i].withdrawn = true
 	for _, l := range t.locations {
 		if l.gate.version == version {
@@ -137,7 +137,7 @@ func (t *Track) Withdraw(now Now, version uint64, out *Changes) error {
 		}
 	}
 	t.emit(now, out, Change{Kind: ChangeAdmin, Version: version, Text: "withdrawn"})
-	t.settle(now, out)
+	t.updateStates(now, out)
 	return nil
 }
 
@@ -145,55 +145,55 @@ func (t *Track) Withdraw(now Now, version uint64, out *Changes) error {
 // as the coordinator knew it when a poll's answer said SOURCE_WANTED. The condition is looked at
 // again; a version that is not used is discarded. Errors: ErrWrongSource, ErrTargetMoved,
 // BAD_REQUEST for a version that may not follow the last.
-func (t *Track) Advance(now Now, expected, version uint64, out *Changes) error {
+func (t *Track) Advance(now Now, expected, version uint64, out *Events) error {
 	if t.config.Source != SourceExternal {
 		return ErrWrongSource
 	}
-	clock := t.at(now)
+	clock := t.clockAt(now)
 	l := t.first(clock)
 	if l == nil || l.target != expected || len(l.members) == 0 {
 		return ErrTargetMoved
 	}
 	d := t.decide(l, l.leaders > 0, clock)
-	if !d.wants {
+	if !d.askSource {
 		return ErrTargetMoved
 	}
-	if err := badVersion(version, t.last); err != nil {
+	if err := checkVersion(version, t.last); err != nil {
 		text := "the external generator gave a bad version: " + err.Message
 		if t.sourceError != text {
 			t.clock, t.sourceError = clock, text
 			t.emit(now, out, Change{Kind: ChangeAlert, Location: l.name, Version: version, From: t.last, Text: text})
-			t.settle(now, out)
+			t.updateStates(now, out)
 		}
 		return err
 	}
 	t.clock, t.sourceError, d.version = clock, "", version
 	t.last = version
-	t.carryOut(l, d, now, out)
-	t.settle(now, out)
+	t.apply(l, d, now, out)
+	t.updateStates(now, out)
 	return nil
 }
 
 // SourceFailed records that the external generator gave no version: targets stay as they are, and the reason is SOURCE_UNAVAILABLE until it works again.
-func (t *Track) SourceFailed(now Now, text string, out *Changes) error {
+func (t *Track) SourceFailed(now Now, text string, out *Events) error {
 	if t.config.Source != SourceExternal {
 		return ErrWrongSource
 	}
-	if !goodName(text, MaxMessage) {
+	if !validName(text, MaxMessage) {
 		return badRequest("source: say in 1 to 256 printable bytes what failed")
 	}
 	if t.sourceError == text {
 		return nil
 	}
-	t.clock, t.sourceError = t.at(now), text
+	t.clock, t.sourceError = t.clockAt(now), text
 	t.emit(now, out, Change{Kind: ChangeAlert, Text: "the source is unavailable: " + text})
-	t.settle(now, out)
+	t.updateStates(now, out)
 	return nil
 }
 
 // first is the location that takes versions from the source now.
 func (t *Track) first(clock uint64) *location {
-	for _, l := range t.order() {
+	for _, l := range t.ordered() {
 		if !l.excluded && !t.skipped(l, clock) {
 			return l
 		}

@@ -40,7 +40,7 @@ func (s State) String() string {
 
 // state of a location at a time, and the next time at which it may be another without any call, 0 never.
 func (t *Track) state(l *location, clock uint64) (State, uint64) {
-	s, until := t.stateNow(l, clock)
+	s, until := t.currentState(l, clock)
 	if x := l.suspected(); x.n > 0 && x.at > clock && (until <= clock || x.at < until) {
 		until = x.at
 	}
@@ -50,9 +50,9 @@ func (t *Track) state(l *location, clock uint64) (State, uint64) {
 	return s, until
 }
 
-func (t *Track) stateNow(l *location, clock uint64) (State, uint64) {
+func (t *Track) currentState(l *location, clock uint64) (State, uint64) {
 	paused := max(t.paused, l.paused)
-	reason := t.signal(l, clock)
+	reason := t.reelectionReason(l, clock)
 	again := reason != 0 && (paused == running || paused == pausedSoft && reason != ReasonImplicit)
 	switch {
 	case l.pos < 0:
@@ -70,7 +70,7 @@ func (t *Track) stateNow(l *location, clock uint64) (State, uint64) {
 	case paused != running && !again:
 		return StatePaused, 0
 	case l.target == 0:
-		return t.waits(l, ReasonInitial, clock, StateUnset, StateUnset)
+		return t.waitingState(l, ReasonInitial, clock, StateUnset, StateUnset)
 	case again:
 		if !l.row(l.target).skip && reason != ReasonImplicit {
 			return StateReady, 0
@@ -78,24 +78,24 @@ func (t *Track) stateNow(l *location, clock uint64) (State, uint64) {
 		if from := t.reelectFrom(l); clock < from {
 			return StateReelectionPending, from
 		}
-		return t.waits(l, reason, clock, StateReelectionPending, StateReelectionPending)
+		return t.waitingState(l, reason, clock, StateReelectionPending, StateReelectionPending)
 	case l.leaders == 0:
 		return StateNoLeader, 0
 	case l.unreached > 0:
-		return t.converging(l, clock)
-	case l.partial:
-		if l.counted == 0 || l.sharedAt == 0 || l.promoted > 0 || clock >= l.sharedAt+t.conf(l).ShareBake {
+		return t.convergingState(l, clock)
+	case l.shareOnly:
+		if l.counted == 0 || l.sharedAt == 0 || l.promoted > 0 || clock >= l.sharedAt+t.locationConfig(l).ShareBake {
 			return StateReady, 0
 		}
-		return StateWaitingShare, l.sharedAt + t.conf(l).ShareBake
+		return StateWaitingShare, l.sharedAt + t.locationConfig(l).ShareBake
 	case l.row(l.target).converged == 0:
 		return StateReady, 0
 	}
-	return t.waits(l, ReasonAdvance, clock, StateConverged, StateWaitingDelay)
+	return t.waitingState(l, ReasonAdvance, clock, StateConverged, StateWaitingDelay)
 }
 
 // waits tells what a location that could choose waits for: nothing there, or time.
-func (t *Track) waits(l *location, reason Reason, clock uint64, nothing, time State) (State, uint64) {
+func (t *Track) waitingState(l *location, reason Reason, clock uint64, nothing, time State) (State, uint64) {
 	v, at := t.candidate(l, reason, clock)
 	switch {
 	case v != 0:
@@ -108,9 +108,9 @@ func (t *Track) waits(l *location, reason Reason, clock uint64, nothing, time St
 	return nothing, 0
 }
 
-func (t *Track) converging(l *location, clock uint64) (State, uint64) {
-	at := l.blocked + t.config.StallTimeout
-	if l.blocked == 0 || clock < at {
+func (t *Track) convergingState(l *location, clock uint64) (State, uint64) {
+	at := l.blockedSince + t.config.StallTimeout
+	if l.blockedSince == 0 || clock < at {
 		return StateConverging, at
 	}
 	if !t.config.AutoDemote {
@@ -118,7 +118,7 @@ func (t *Track) converging(l *location, clock uint64) (State, uint64) {
 	}
 	until := uint64(0)
 	for _, p := range l.members {
-		if p.tally.unreached && !p.failing() {
+		if p.contribution.unreached && !p.reportsError() {
 			if at := t.demoteAt(p); at > clock && (until == 0 || at < until) {
 				until = at
 			}
@@ -128,34 +128,34 @@ func (t *Track) converging(l *location, clock uint64) (State, uint64) {
 }
 
 // failing: it says that it cannot load the target. Such a leader does not hang.
-func (p *instance) failing() bool {
+func (p *instance) reportsError() bool {
 	return p.report.Target == p.loc.target && p.reportGen == p.loc.generation && p.report.Code != CodeNone && p.report.Code != CodeOK
 }
 
 func (t *Track) demoteAt(p *instance) uint64 {
-	return max(p.loc.blocked, p.roleAt) + t.config.StallTimeout
+	return max(p.loc.blockedSince, p.roleAt) + t.config.StallTimeout
 }
 
 // settle ends every call that changed something: it tells what state each location is in now.
-func (t *Track) settle(now Now, out *Changes) {
+func (t *Track) updateStates(now Now, out *Events) {
 	t.dropGates(now, out)
 	for _, l := range t.locations {
 		if l.unreached == 0 {
-			l.blocked = 0
-		} else if l.blocked == 0 {
-			l.blocked = t.clock
+			l.blockedSince = 0
+		} else if l.blockedSince == 0 {
+			l.blockedSince = t.clock
 		}
 		s, until := t.state(l, t.clock)
 		if s == StateStalled && t.config.AutoDemote && t.demote(now, l, out) {
 			if l.unreached == 0 {
-				l.blocked = 0
+				l.blockedSince = 0
 			}
 			s, until = t.state(l, t.clock)
 		}
-		if s == l.shown {
+		if s == l.announced {
 			continue
 		}
-		l.shown = s
+		l.announced = s
 		t.emit(now, out, Change{
 			Kind: ChangeState, Location: l.name, State: s, Until: until, Version: l.target, Generation: l.generation,
 			Text: strconv.Itoa(l.counted-l.unreached) + " of " + strconv.Itoa(l.counted) + " leaders have it",
@@ -170,17 +170,17 @@ func (t *Track) settle(now Now, out *Changes) {
 }
 
 // demote makes leaders that hang count as followers.
-func (t *Track) demote(now Now, l *location, out *Changes) bool {
+func (t *Track) demote(now Now, l *location, out *Events) bool {
 	var list []*instance
 	for _, p := range l.members {
-		if p.tally.unreached && !p.failing() && t.clock >= t.demoteAt(p) {
+		if p.contribution.unreached && !p.reportsError() && t.clock >= t.demoteAt(p) {
 			list = append(list, p)
 		}
 	}
 	slices.SortFunc(list, byID)
 	for _, p := range list {
 		p.demoted = true
-		t.account(p)
+		t.updateCounts(p)
 		t.emit(now, out, Change{Kind: ChangeRole, Location: l.name, Instance: p.id, Text: "stalls, and counts as a follower"})
 	}
 	return len(list) > 0
@@ -204,7 +204,7 @@ func (l *location) blockers(most int) string {
 
 func (l *location) blockedBy() (list []string) {
 	for _, p := range l.members {
-		if p.tally.unreached {
+		if p.contribution.unreached {
 			list = append(list, p.id)
 		}
 	}
@@ -213,14 +213,14 @@ func (l *location) blockedBy() (list []string) {
 }
 
 // Tick lets time alone act: states change, gates run out, hanging leaders are demoted. It never sets a target. It may be called at any time.
-func (t *Track) Tick(now Now, out *Changes) {
+func (t *Track) Tick(now Now, out *Events) {
 	at, ok := t.Next()
-	if clock := t.at(now); ok && clock >= at {
+	if clock := t.clockAt(now); ok && clock >= at {
 		t.clock = clock
-		for _, l := range t.order() {
+		for _, l := range t.ordered() {
 			t.tickGate(now, l, out)
 		}
-		t.settle(now, out)
+		t.updateStates(now, out)
 	}
 }
 

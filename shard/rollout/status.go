@@ -61,14 +61,14 @@ type InstanceStatus struct {
 
 // Describe tells how the track stands at a time.
 func (t *Track) Describe(now Now) Status {
-	clock := t.at(now)
+	clock := t.clockAt(now)
 	s := Status{
 		Revision: t.revision, Clock: clock, Last: t.last, Paused: t.paused != running, SourceError: t.sourceError, Instances: len(t.instances),
 	}
 	for _, l := range t.locations {
 		x := LocationStatus{
 			Name: l.name, Target: l.target, Stable: l.stable, Since: l.since, Generation: l.generation, Members: len(l.members), Leaders: l.leaders,
-			Counted: l.counted, Reached: l.counted - l.unreached, BlockedBy: l.blockedBy(), BlockedSince: l.blocked, Paused: l.paused != running,
+			Counted: l.counted, Reached: l.counted - l.unreached, BlockedBy: l.blockedBy(), BlockedSince: l.blockedSince, Paused: l.paused != running,
 			Excluded: l.excluded, Rollback: l.rollback, GateVersion: l.gate.version,
 		}
 		x.State, x.Until = t.state(l, clock)
@@ -76,7 +76,7 @@ func (t *Track) Describe(now Now) Status {
 			x.Reason = r.reason
 		}
 		if l.gate.version != 0 && l.gate.state != gatePassed {
-			x.Gate = t.conf(l).Gates[l.gate.index].Name
+			x.Gate = t.locationConfig(l).Gates[l.gate.index].Name
 		}
 		s.Locations = append(s.Locations, x)
 	}
@@ -104,9 +104,9 @@ func (t *Track) Instance(id string) (InstanceStatus, error) {
 		return InstanceStatus{}, ErrUnknownInstance
 	}
 	return InstanceStatus{
-		ID: p.id, Location: p.loc.name, Meta: p.meta, Session: p.session, Incarnation: p.incarnation, Role: p.role, Demoted: p.demoted, InShare: p.first,
-		Due: p.due(), Sent: p.sent, SentAt: p.sentAt, Registered: p.registered, Report: p.report, ReportAt: p.reportAt,
-		Reached: p.loc.target != 0 && p.reached(p.loc), HoldsUp: p.tally.unreached, SaysBad: p.tally.explicit, CannotLoad: p.tally.suspect != 0,
+		ID: p.id, Location: p.loc.name, Meta: p.meta, Session: p.session, Incarnation: p.incarnation, Role: p.role, Demoted: p.demoted, InShare: p.inShare,
+		Due: p.assigned(), Sent: p.sent, SentAt: p.sentAt, Registered: p.registered, Report: p.report, ReportAt: p.reportAt,
+		Reached: p.loc.target != 0 && p.reached(p.loc), HoldsUp: p.contribution.unreached, SaysBad: p.contribution.explicit, CannotLoad: p.contribution.suspect != 0,
 	}, nil
 }
 
@@ -131,5 +131,5 @@ type Summary struct {
 
 // Summary tells it.
 func (t *Track) Summary() Summary {
-	return Summary{Last: t.last, Locations: len(t.order()), Instances: len(t.instances), Paused: t.paused != running}
+	return Summary{Last: t.last, Locations: len(t.ordered()), Instances: len(t.instances), Paused: t.paused != running}
 }

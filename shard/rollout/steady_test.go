@@ -6,9 +6,9 @@ import (
 )
 
 // steady is a track with so many instances that all have the target, and their polls.
-func steady(t testing.TB, n int) (*Track, Now, []Caller, []Report) {
+func steadyTrack(t testing.TB, n int) (*Track, Now, []Caller, []Report) {
 	now := Now{Log: 1000, Wall: 1000}
-	var out Changes
+	var out Events
 	x, err := New(now, Config{Source: SourcePublished, Locations: []Location{{Name: "SAS"}, {Name: "MAN", Delay: 5000}, {Name: "VLA", Delay: 5000}}}, &out)
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func steady(t testing.TB, n int) (*Track, Now, []Caller, []Report) {
 
 // TestSteadyPollsWriteNothing: ten thousand instances that have the target make no log entry, however long they poll, and a poll allocates nothing.
 func TestSteadyPollsWriteNothing(t *testing.T) {
-	x, now, callers, reports := steady(t, 10_000)
+	x, now, callers, reports := steadyTrack(t, 10_000)
 	digest := x.Digest()
 	for range 5 {
 		now.Log += 1000
@@ -69,7 +69,7 @@ func TestSteadyPollsWriteNothing(t *testing.T) {
 }
 
 func BenchmarkSteadyPoll(b *testing.B) {
-	x, now, callers, reports := steady(b, 10_000)
+	x, now, callers, reports := steadyTrack(b, 10_000)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		if _, ok, _ := x.Peek(now, callers[i%len(callers)], &reports[i%len(reports)]); !ok {
@@ -80,8 +80,8 @@ func BenchmarkSteadyPoll(b *testing.B) {
 
 // BenchmarkReportedPoll is a poll with a report that tells something, one of ten thousand.
 func BenchmarkReportedPoll(b *testing.B) {
-	x, now, callers, reports := steady(b, 10_000)
-	var out Changes
+	x, now, callers, reports := steadyTrack(b, 10_000)
+	var out Events
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		r := &reports[i%len(reports)]

@@ -32,23 +32,23 @@ type Track struct {
 }
 
 // New makes a track with the config's revision 1.
-func New(now Now, config Config, out *Changes) (*Track, error) {
+func New(now Now, config Config, out *Events) (*Track, error) {
 	c, err := config.Normalize()
 	if err != nil {
 		return nil, err
 	}
 	t := &Track{config: c, revision: 1, instances: map[string]*instance{}, sessions: map[uint64][]*instance{}}
-	t.clock, t.configBytes = t.at(now), c.Bytes()
+	t.clock, t.configBytes = t.clockAt(now), c.Bytes()
 	for i := range c.Locations {
 		t.locations = append(t.locations, &location{name: c.Locations[i].Name, pos: i, emptySince: t.clock})
 	}
 	t.emit(now, out, Change{Kind: ChangeAdmin, Generation: 1, Text: "the track is created"})
-	t.settle(now, out)
+	t.updateStates(now, out)
 	return t, nil
 }
 
 // at is the time a call happens at: it never goes back, whatever the caller says.
-func (t *Track) at(now Now) uint64 { return max(t.clock, min(now.Log, maxTime), 1) }
+func (t *Track) clockAt(now Now) uint64 { return max(t.clock, min(now.Log, maxTime), 1) }
 
 // Revision of the config, for compare-and-set.
 func (t *Track) Revision() uint64 { return t.revision }
@@ -57,7 +57,7 @@ func (t *Track) Revision() uint64 { return t.revision }
 func (t *Track) Config() Config { return t.config }
 
 // Instances is how many there are.
-func (t *Track) Instances() int { return len(t.instances) }
+func (t *Track) NumInstances() int { return len(t.instances) }
 
 // find gives the location that is in the order.
 func (t *Track) find(name string) (*location, error) {
@@ -69,13 +69,13 @@ func (t *Track) find(name string) (*location, error) {
 	return nil, ErrUnknownLocation
 }
 
-func (t *Track) conf(l *location) *Location { return &t.config.Locations[l.pos] }
+func (t *Track) locationConfig(l *location) *Location { return &t.config.Locations[l.pos] }
 
 // order is the locations that are in the order.
-func (t *Track) order() []*location { return t.locations[:len(t.config.Locations)] }
+func (t *Track) ordered() []*location { return t.locations[:len(t.config.Locations)] }
 
 // pred is the location that l takes versions from at this time: the nearest before it that is neither excluded nor passed over as empty; nil: the source.
-func (t *Track) pred(l *location, clock uint64) *location {
+func (t *Track) predecessor(l *location, clock uint64) *location {
 	for i := l.pos - 1; i >= 0; i-- {
 		if p := t.locations[i]; !p.excluded && !t.skipped(p, clock) {
 			return p
@@ -91,9 +91,9 @@ func (t *Track) skipped(l *location, clock uint64) bool {
 
 // Configure puts a new config in place of the one with this revision. Locations keep their targets, histories and delays by name; see the DESIGN.md for
 // those that are new, moved or gone.
-func (t *Track) Configure(now Now, revision uint64, config Config, out *Changes) error {
+func (t *Track) Configure(now Now, revision uint64, config Config, out *Events) error {
 	if revision != t.revision {
-		return otherRevision(revision, t.revision)
+		return revisionMismatch(revision, t.revision)
 	}
 	c, err := config.Normalize()
 	if err != nil {
@@ -108,7 +108,7 @@ func (t *Track) Configure(now Now, revision uint64, config Config, out *Changes)
 			removed = append(removed, l)
 		}
 	}
-	clock := t.at(now)
+	clock := t.clockAt(now)
 	for i := len(removed) - 1; i >= 0 && len(removed) > maxRemoved; i-- { // the one removed first is last: it goes, unless it has instances
 		if len(removed[i].members) == 0 {
 			removed = slices.Delete(removed, i, i+1)
@@ -138,8 +138,8 @@ func (t *Track) Configure(now Now, revision uint64, config Config, out *Changes)
 		order = append(order, l)
 	}
 	for _, l := range removed {
-		l.pos, l.gate, l.promoted, l.asked, l.partial = -1, gate{}, 0, false, false
-		l.paused, l.excluded, l.stable, l.sharedAt, l.blocked = running, false, 0, 0, 0
+		l.pos, l.gate, l.promoted, l.reelectRequested, l.shareOnly = -1, gate{}, 0, false, false
+		l.paused, l.excluded, l.stable, l.sharedAt, l.blockedSince = running, false, 0, 0, 0
 	}
 	t.config, t.configBytes, t.locations = c, c.Bytes(), append(order, removed...)
 	t.revision++
@@ -147,6 +147,6 @@ func (t *Track) Configure(now Now, revision uint64, config Config, out *Changes)
 		t.recount(l)
 	}
 	t.emit(now, out, Change{Kind: ChangeAdmin, Generation: t.revision, Text: "the config is changed"})
-	t.settle(now, out)
+	t.updateStates(now, out)
 	return nil
 }

@@ -53,9 +53,9 @@ func ReportOf(w *protocol.UpdateReport) *Report {
 }
 
 // Wire is the answer as it is sent, without a payload.
-func (a *Answer) Wire() protocol.TrackPollReply {
+func (a *PollResult) Wire() protocol.TrackPollReply {
 	return protocol.TrackPollReply{
-		Version: a.Version, Why: protocol.TrackWhy(a.Why), State: protocol.TrackState(a.State), Until: a.Until, RetryAfter: a.RetryAfter, Generation: a.Generation,
+		Version: a.Version, Status: protocol.TrackPollStatus(a.Status), State: protocol.TrackState(a.State), Until: a.Until, RetryAfter: a.RetryAfter, Generation: a.Generation,
 	}
 }
 
@@ -68,7 +68,7 @@ func (c *Change) Wire() protocol.TrackEvent {
 	}
 }
 
-// Wire is the status as it is sent: gates are those to be run now (Track.Gates), and of those who hold a location up the first blockers are named.
+// Wire is the status as it is sent: gates are those to be run now (Track.PendingGates), and of those who hold a location up the first blockers are named.
 func (s *Status) Wire(gates []GateRun, blockers int) protocol.TrackStatus {
 	w := protocol.TrackStatus{
 		ConfigRevision: s.Revision, Clock: s.Clock, Last: s.Last, Paused: s.Paused, SourceError: s.SourceError, NumInstances: uint64(s.Instances),
@@ -83,9 +83,9 @@ func (s *Status) Wire(gates []GateRun, blockers int) protocol.TrackStatus {
 	return w
 }
 
-func (l *LocationStatus) wire(blockers int) protocol.LocationStatus {
+func (l *LocationStatus) wire(blockers int) protocol.TrackLocationStatus {
 	by := l.BlockedBy[:min(blockers, len(l.BlockedBy))]
-	return protocol.LocationStatus{
+	return protocol.TrackLocationStatus{
 		Name: l.Name, State: protocol.TrackState(l.State), Until: l.Until, Target: l.Target, Stable: l.Stable, Since: l.Since, Generation: l.Generation,
 		Reason: protocol.TrackReason(l.Reason), Members: uint64(l.Members), Leaders: uint64(l.Leaders), Counted: uint64(l.Counted), Reached: uint64(l.Reached),
 		BlockedBy: append([]string(nil), by...), BlockedSince: l.BlockedSince, Paused: l.Paused, Excluded: l.Excluded, Rollback: l.Rollback, Gate: l.Gate,
@@ -94,10 +94,10 @@ func (l *LocationStatus) wire(blockers int) protocol.LocationStatus {
 }
 
 // Wire is the instance as it is sent.
-func (s *InstanceStatus) Wire() protocol.InstanceStatus {
+func (s *InstanceStatus) Wire() protocol.TrackInstanceStatus {
 	r := &s.Report
-	return protocol.InstanceStatus{
-		ID: s.ID, Location: s.Location, Meta: s.Meta, Session: s.Session, Incarnation: s.Incarnation, Role: protocol.InstanceRole(s.Role), Demoted: s.Demoted,
+	return protocol.TrackInstanceStatus{
+		ID: s.ID, Location: s.Location, Meta: s.Meta, Session: s.Session, Incarnation: s.Incarnation, Role: protocol.TrackInstanceRole(s.Role), Demoted: s.Demoted,
 		InShare: s.InShare, Due: s.Due, Sent: s.Sent, SentAt: s.SentAt, Registered: s.Registered, ReportAt: s.ReportAt,
 		Report:  protocol.UpdateReport{Seq: r.Seq, Current: r.Current, Target: r.Target, Code: r.Code, Message: r.Message, Attempts: r.Attempts},
 		Reached: s.Reached, HoldsUp: s.HoldsUp, SaysBad: s.SaysBad, CannotLoad: s.CannotLoad,
@@ -105,6 +105,6 @@ func (s *InstanceStatus) Wire() protocol.InstanceStatus {
 }
 
 // Wire is the row as it is sent.
-func (r *Row) Wire() protocol.TrackRow {
-	return protocol.TrackRow{Version: r.Version, At: r.At, Wall: r.Wall, Converged: r.Converged, Reason: protocol.TrackReason(r.Reason), Skip: r.Skip}
+func (r *Row) Wire() protocol.TrackHistoryRow {
+	return protocol.TrackHistoryRow{Version: r.Version, At: r.At, Wall: r.Wall, Converged: r.Converged, Reason: protocol.TrackReason(r.Reason), Skip: r.Skip}
 }

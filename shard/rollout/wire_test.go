@@ -21,10 +21,10 @@ func TestSameNumbers(t *testing.T) {
 		{"follower", uint64(Follower), uint64(protocol.InstanceFollower)}, {"leader", uint64(Leader), uint64(protocol.InstanceLeader)},
 		{"success", uint64(Success), uint64(protocol.GateSuccess)}, {"failure", uint64(Failure), uint64(protocol.GateFailure)},
 		{"inconclusive", uint64(Inconclusive), uint64(protocol.GateInconclusive)},
-		{"why target", uint64(WhyTarget), uint64(protocol.WhyTarget)}, {"why no target", uint64(WhyNoTarget), uint64(protocol.WhyNoTarget)},
-		{"why paused", uint64(WhyPaused), uint64(protocol.WhyPaused)}, {"why excluded", uint64(WhyExcluded), uint64(protocol.WhyExcluded)},
-		{"why removed", uint64(WhyRemoved), uint64(protocol.WhyRemoved)}, {"why wanted", uint64(WhySourceWanted), uint64(protocol.WhySourceWanted)},
-		{"why unavailable", uint64(WhySourceUnavailable), uint64(protocol.WhySourceUnavailable)},
+		{"why target", uint64(WhyTarget), uint64(protocol.PollTarget)}, {"why no target", uint64(WhyNoTarget), uint64(protocol.PollNoTarget)},
+		{"why paused", uint64(WhyPaused), uint64(protocol.PollPaused)}, {"why excluded", uint64(WhyExcluded), uint64(protocol.PollExcluded)},
+		{"why removed", uint64(WhyRemoved), uint64(protocol.PollRemoved)}, {"why wanted", uint64(WhySourceWanted), uint64(protocol.PollSourceWanted)},
+		{"why unavailable", uint64(WhySourceUnavailable), uint64(protocol.PollSourceUnavailable)},
 		{"unset", uint64(StateUnset), uint64(protocol.StateUnset)}, {"converging", uint64(StateConverging), uint64(protocol.StateConverging)},
 		{"converged", uint64(StateConverged), uint64(protocol.StateConverged)}, {"delay", uint64(StateWaitingDelay), uint64(protocol.StateWaitingDelay)},
 		{"gate", uint64(StateWaitingGate), uint64(protocol.StateWaitingGate)}, {"share", uint64(StateWaitingShare), uint64(protocol.StateWaitingShare)},
@@ -68,7 +68,7 @@ func TestSameNames(t *testing.T) {
 				}
 			}
 		}
-		if here, wire := Why(i).String(), protocol.TrackWhy(i).String(); !strings.EqualFold(here, wire) {
+		if here, wire := Why(i).String(), protocol.TrackPollStatus(i).String(); !strings.EqualFold(here, wire) {
 			t.Errorf("why %d is %s here and %s on the wire", i, here, wire)
 		}
 	}
@@ -144,7 +144,7 @@ func TestWireHasEverything(t *testing.T) {
 	if back := ConfigOf(&wire); !reflect.DeepEqual(back, config) {
 		t.Errorf("%+v came back as %+v", config, back)
 	}
-	var answer Answer
+	var answer PollResult
 	fill(reflect.ValueOf(&answer).Elem(), &n)
 	compare("answer", answer, answer.Wire(), map[string]bool{"Expected": true})
 	var change Change

@@ -22,7 +22,7 @@ type world struct {
 	rnd      *rand.Rand
 	p        *server.Process
 	r        *relay.Relay
-	at       server.Moment
+	at       server.Now
 	out      server.Out
 	messages relay.Out
 	members  []*testMember
@@ -75,7 +75,7 @@ func (w *world) fails() error {
 	return nil
 }
 
-func (w *world) now() time.Duration { return time.Duration(w.at.Time) * time.Millisecond }
+func (w *world) now() time.Duration { return time.Duration(w.at.Log) * time.Millisecond }
 
 // apply is one log entry.
 func (w *world) apply(f func()) {
@@ -86,14 +86,14 @@ func (w *world) apply(f func()) {
 		w.fatal("%v", err)
 	}
 	w.deliver()
-	stage := relay.Over
+	stage := relay.Closed
 	switch {
-	case w.p.Open():
+	case w.p.AllowsMessages():
 		stage = relay.Open
 	case w.p.Phase() == server.PhasePreparing:
-		stage = relay.Early
+		stage = relay.Preparing
 	}
-	w.r.Round(w.p.Epoch(), stage, w.p.Sessions(nil))
+	w.r.Round(w.p.Epoch(), stage, w.p.RoundSessions(nil))
 }
 
 func (w *world) deliver() {
@@ -104,7 +104,7 @@ func (w *world) deliver() {
 		}
 		m := &protocol.ProcessRound{
 			Session: e.Session, Kind: protocol.ProcessRoundKind(e.Kind), Removal: protocol.ProcessRemoval(e.Removal), Epoch: e.Epoch, Topology: e.Topology,
-			Coordinator: e.Coordinator, Attempt: e.Attempt, Token: e.Token, Settled: e.Settled, Result: e.Result, Text: e.Text,
+			Coordinator: e.Coordinator, Attempt: e.Attempt, Token: e.Token, CompletedEpoch: e.CompletedEpoch, Result: e.Result, Text: e.Text,
 		}
 		for _, o := range e.Members {
 			m.Members = append(m.Members, protocol.ProcessMember{Session: o.Session, Order: o.Order, Key: o.Key})
@@ -173,7 +173,7 @@ func (w *world) arrive(a *testMember, s Send) {
 			err = protocol.StatusNotFound
 		}
 		w.deliver()
-		w.r.Attached(a.session, &w.messages)
+		w.r.SessionAttached(a.session, &w.messages)
 		w.deliverMessages()
 	case protocol.KindProcessRequest:
 		if s.Low == 0 || s.Low > s.Number || len(s.To) == 0 {
@@ -403,7 +403,7 @@ func (w *world) step() {
 		}
 		a.m.Tick(w.now())
 	case n < 99:
-		w.at.Time += uint64(w.rnd.IntN(60))
+		w.at.Log += uint64(w.rnd.IntN(60))
 		w.apply(func() {})
 	default:
 		if w.chance(4) {
@@ -435,7 +435,7 @@ func (w *world) end(a *testMember) {
 	if !a.ended {
 		a.ended, a.attached = true, false
 		w.seen["ended in "+w.p.Phase().String()]++
-		w.apply(func() { w.p.Ended(w.at, a.session, &w.out) })
+		w.apply(func() { w.p.SessionEnded(w.at, a.session, &w.out) })
 	}
 }
 
@@ -495,7 +495,7 @@ func (w *world) chaos() {
 			w.apply(func() { _ = w.p.Evict(w.at, a.session, "", &w.out) })
 		}
 	default:
-		w.at.Time += uint64(w.rnd.IntN(2_000))
+		w.at.Log += uint64(w.rnd.IntN(2_000))
 		w.apply(func() {})
 	}
 	w.take(a)
@@ -548,7 +548,7 @@ func (w *world) settled() bool {
 	return true
 }
 
-// TestHistories plays machines against the server's own state machine and relay. SIGNALBOX_HISTORIES=n plays more, SIGNALBOX_SEED=n begins with that one.
+// TestRandomHistories plays machines against the server's own state machine and relay. SIGNALBOX_HISTORIES=n plays more, SIGNALBOX_SEED=n begins with that one.
 func TestHistories(t *testing.T) {
 	histories, first := 200, uint64(1)
 	if n, err := strconv.Atoi(os.Getenv("SIGNALBOX_HISTORIES")); err == nil {
@@ -561,7 +561,7 @@ func TestHistories(t *testing.T) {
 	for i := range histories {
 		seed := first + uint64(i)
 		rnd := rand.New(rand.NewPCG(seed, 1))
-		p, err := server.New(server.Moment{}, 0, server.Options{
+		p, err := server.New(server.Now{}, 0, server.Options{
 			Election: server.Election(rnd.IntN(3)), Debounce: uint64(rnd.IntN(3)) * 50, RoundTimeout: uint64(rnd.IntN(3)) * 4_000, Return: uint64(rnd.IntN(3)) * 900,
 		})
 		if err != nil {

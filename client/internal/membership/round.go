@@ -59,7 +59,7 @@ func (m *Machine) HandleRound(now time.Duration, e *protocol.ProcessRound) {
 		if e.Removal == protocol.RemovedByReplacement {
 			why = ErrReplaced
 		}
-		m.End(now, e.Settled, why)
+		m.End(now, e.CompletedEpoch, why)
 		return
 	}
 	if e.Epoch < m.epoch {
@@ -88,7 +88,7 @@ func (m *Machine) HandleRound(now time.Duration, e *protocol.ProcessRound) {
 		}
 	case protocol.RoundCancel:
 		if newer || r != nil && !r.over {
-			m.supersede(e.Settled)
+			m.supersede(e.CompletedEpoch)
 		}
 		if newer { // never to be prepared
 			m.epoch, m.round = e.Epoch, nil
@@ -109,7 +109,7 @@ func (m *Machine) HandleRound(now time.Duration, e *protocol.ProcessRound) {
 
 // begin takes up a round that was not heard of.
 func (m *Machine) startRound(e *protocol.ProcessRound) {
-	m.supersede(e.Settled)
+	m.supersede(e.CompletedEpoch)
 	m.pending = slices.DeleteFunc(m.pending, func(d *pendingSend) bool { return d.Kind != protocol.KindProcessSync }) // of a round that is over
 	r := &round{previousEpoch: m.epoch, senders: make(map[uint64]*messageSender), Round: Round{
 		Epoch: e.Epoch, Topology: e.Topology, Coordinator: e.Coordinator, Attempt: e.Attempt, Token: e.Token, Members: e.Members,

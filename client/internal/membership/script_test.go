@@ -82,7 +82,7 @@ func (s *script) step(t *testing.T, f []string) string {
 	case "told":
 		num, text := fields(t, f[2:])
 		e := &protocol.ProcessRound{
-			Session: 1, Kind: roundKinds[f[1]], Epoch: num["epoch"], Token: num["epoch"], Coordinator: num["coordinator"], Settled: num["settled"],
+			Session: 1, Kind: roundKinds[f[1]], Epoch: num["epoch"], Token: num["epoch"], Coordinator: num["coordinator"], CompletedEpoch: num["settled"],
 			Removal: protocol.ProcessRemoval(num["removal"]), Result: []byte(text["result"]),
 		}
 		for _, m := range list(text["members"]) {

@@ -13,24 +13,24 @@ func (r *Relay) Check() error {
 		}
 		last = m.session
 		sum := 0
-		for _, e := range m.in {
-			if e.to != m.session || r.find[e.name] != e {
-				return fmt.Errorf("request %v is in the mailbox of %d", e.name, m.session)
+		for _, e := range m.inbox {
+			if e.to != m.session || r.pending[e.messageKey] != e {
+				return fmt.Errorf("request %v is in the mailbox of %d", e.messageKey, m.session)
 			}
 			sum += len(e.payload)
 		}
-		for _, e := range m.out {
-			if e.from != m.session || r.find[e.name] != e || e.number < m.low {
-				return fmt.Errorf("request %v is among those of %d", e.name, m.session)
+		for _, e := range m.outbox {
+			if e.from != m.session || r.pending[e.messageKey] != e || e.number < m.low {
+				return fmt.Errorf("request %v is among those of %d", e.messageKey, m.session)
 			}
 		}
 		if sum != m.bytes {
 			return fmt.Errorf("mailbox of %d has %d bytes and says %d", m.session, sum, m.bytes)
 		}
-		in, out, bytes = in+len(m.in), out+len(m.out), bytes+sum
+		in, out, bytes = in+len(m.inbox), out+len(m.outbox), bytes+sum
 	}
-	if in != len(r.find) || out != in || bytes != r.bytes {
-		return fmt.Errorf("%d requests lie in, %d out, %d are known; %d bytes and %d", in, out, len(r.find), bytes, r.bytes)
+	if in != len(r.pending) || out != in || bytes != r.bytes {
+		return fmt.Errorf("%d requests lie in, %d out, %d are known; %d bytes and %d", in, out, len(r.pending), bytes, r.bytes)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ type Request struct {
 
 	// Room, if it is not nil, says why so many bytes more than the relay holds already are too much for whoever holds it. It is asked when the relay has room, and has dropped what the
 	// sender gave up.
-	Room func(held, more int) error
+	Admit func(held, more int) error
 }
 
 // Reply answers a request. Refused: the handler failed, and the request is to be sent again.
@@ -36,7 +36,7 @@ type Reply struct {
 // is unanswered, without counting twice: senders back off, and receivers know what they execute. The sender is asked to send it again by
 // UNAVAILABLE and OVERLOADED; ABORTED: the round is over; PRECONDITION_FAILED: a receiver is no member of the round (any more).
 func (r *Relay) Request(q Request, out *Out) error {
-	from, err := r.enter(q.From, q.Epoch)
+	from, err := r.roundMember(q.From, q.Epoch)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (r *Relay) Request(q Request, out *Out) error {
 	case len(q.To) == 0 || len(q.To) > len(r.members):
 		return protocol.Errorf(protocol.StatusBadRequest, "message has %d receivers; the round has %d members", len(q.To), len(r.members))
 	}
-	if err := r.payload(q.Payload); err != nil {
+	if err := r.checkPayload(q.Payload); err != nil {
 		return err
 	}
 	sorted := slices.Clone(q.To)
@@ -59,52 +59,52 @@ func (r *Relay) Request(q Request, out *Out) error {
 		}
 	}
 	if q.Number < from.low { // a late copy of what the sender has had all answers to: receivers may have forgotten that they executed it
-		r.tally.Late++
+		r.counters.Late++
 		return nil
 	}
 	from.low = max(from.low, q.Low)
-	for i := 0; i < len(from.out); {
-		if from.out[i].number >= from.low {
+	for i := 0; i < len(from.outbox); {
+		if from.outbox[i].number >= from.low {
 			i++
 			continue
 		}
-		r.drop(from.out[i])
+		r.drop(from.outbox[i])
 	}
-	if err := r.room(from, &q); err != nil {
+	if err := r.checkLimits(from, &q); err != nil {
 		return err
 	}
 	for _, session := range q.To {
-		e := &entry{name: name{q.From, q.Number, session}, low: q.Low, payload: q.Payload}
-		if former := r.find[e.name]; former != nil { // its reply may have been lost on the way here
-			r.tally.Repeated++
+		e := &pendingMessage{messageKey: messageKey{q.From, q.Number, session}, low: q.Low, payload: q.Payload}
+		if former := r.pending[e.messageKey]; former != nil { // its reply may have been lost on the way here
+			r.counters.Repeated++
 			r.deliver(former, out)
 			continue
 		}
-		to := r.mailbox(session)
-		r.find[e.name] = e
-		to.in = append(to.in, e)
-		from.out = append(from.out, e)
+		to := r.member(session)
+		r.pending[e.messageKey] = e
+		to.inbox = append(to.inbox, e)
+		from.outbox = append(from.outbox, e)
 		to.bytes += len(e.payload)
 		r.bytes += len(e.payload)
-		r.tally.Requests++
+		r.counters.Requests++
 		r.deliver(e, out)
 	}
 	return nil
 }
 
 // room checks receivers and limits for all receivers that do not have the message already.
-func (r *Relay) room(from *mailbox, q *Request) error {
+func (r *Relay) checkLimits(from *member, q *Request) error {
 	pairs := make(map[uint64]int, len(q.To)) // looked up only
-	for _, e := range from.out {
+	for _, e := range from.outbox {
 		pairs[e.to]++
 	}
-	entries, bytes := len(r.find), r.bytes
+	entries, bytes := len(r.pending), r.bytes
 	for _, session := range q.To {
-		to := r.mailbox(session)
+		to := r.member(session)
 		if to == nil {
 			return protocol.Errorf(protocol.StatusPreconditionFailed, "receiver %d is not a member of the round of epoch %d", session, r.epoch)
 		}
-		if r.find[name{q.From, q.Number, session}] != nil {
+		if r.pending[messageKey{q.From, q.Number, session}] != nil {
 			continue
 		}
 		entries++
@@ -121,21 +121,21 @@ func (r *Relay) room(from *mailbox, q *Request) error {
 			full = fmt.Sprintf("the round has %d bytes of unanswered messages, and at most %d are kept", r.bytes, l.Bytes)
 		}
 		if full != "" {
-			r.tally.Overflows++
+			r.counters.Overflows++
 			return protocol.Errorf(protocol.StatusOverloaded, "%s; send the message again later", full)
 		}
 	}
-	if q.Room == nil || bytes == r.bytes {
+	if q.Admit == nil || bytes == r.bytes {
 		return nil
 	}
-	err := q.Room(r.bytes, bytes-r.bytes)
+	err := q.Admit(r.bytes, bytes-r.bytes)
 	if err != nil {
-		r.tally.Overflows++
+		r.counters.Overflows++
 	}
 	return err
 }
 
-func (r *Relay) deliver(e *entry, out *Out) {
+func (r *Relay) deliver(e *pendingMessage, out *Out) {
 	out.Deliveries = append(out.Deliveries, Delivery{
 		Kind: KindRequest, To: e.to, From: e.from, Epoch: r.epoch, Number: e.number, Low: e.low, Payload: e.payload,
 	})
@@ -143,37 +143,37 @@ func (r *Relay) deliver(e *entry, out *Out) {
 
 // Reply passes the answer on, once. An answer to nothing that is pending is OK and dropped: the sender had one, or sends the request again.
 func (r *Relay) Reply(a Reply, out *Out) error {
-	if _, err := r.enter(a.From, a.Epoch); err != nil {
+	if _, err := r.roundMember(a.From, a.Epoch); err != nil {
 		return err
 	}
-	if err := r.payload(a.Payload); err != nil {
+	if err := r.checkPayload(a.Payload); err != nil {
 		return err
 	}
-	e := r.find[name{a.To, a.Number, a.From}]
+	e := r.pending[messageKey{a.To, a.Number, a.From}]
 	if e == nil {
-		r.tally.Unknown++
+		r.counters.Unknown++
 		return nil
 	}
 	r.drop(e)
 	d := Delivery{Kind: KindReply, To: a.To, From: a.From, Epoch: a.Epoch, Number: a.Number, Payload: a.Payload}
 	if a.Refused {
 		d.Kind = KindRefused
-		r.tally.Refused++
+		r.counters.Refused++
 	} else {
-		r.tally.Replies++
+		r.counters.Replies++
 	}
 	out.Deliveries = append(out.Deliveries, d)
 	return nil
 }
 
 // Attached delivers again what the session has not replied to, in order of arrival: its connection is a new one.
-func (r *Relay) Attached(session uint64, out *Out) {
-	m := r.mailbox(session)
+func (r *Relay) SessionAttached(session uint64, out *Out) {
+	m := r.member(session)
 	if m == nil {
 		return
 	}
-	for _, e := range m.in {
-		r.tally.Again++
+	for _, e := range m.inbox {
+		r.counters.Redelivered++
 		r.deliver(e, out)
 	}
 }

@@ -18,7 +18,7 @@ func TestRandomMessages(t *testing.T) {
 			r := New(limits)
 			var out Out
 			var members []uint64
-			epoch, stage := uint64(0), Over
+			epoch, stage := uint64(0), Closed
 			for i := range 500 {
 				out.Reset()
 				from, to := rnd.Uint64N(6), rnd.Uint64N(6)
@@ -35,7 +35,7 @@ func TestRandomMessages(t *testing.T) {
 					}
 					r.Round(epoch, stage, members)
 				case 1:
-					r.Attached(to, &out)
+					r.SessionAttached(to, &out)
 				case 2, 3, 4, 5:
 					_ = r.Reply(Reply{From: from, To: to, Epoch: e, Number: rnd.Uint64N(8), Refused: rnd.IntN(3) == 0, Payload: make([]byte, rnd.IntN(60))}, &out)
 				default:
@@ -57,7 +57,7 @@ func TestRandomMessages(t *testing.T) {
 				}
 				traces[k] += fmt.Sprint(out.Deliveries)
 			}
-			traces[k] += fmt.Sprint(r.Tally())
+			traces[k] += fmt.Sprint(r.Counters())
 		}
 		if traces[0] != traces[1] {
 			t.Fatalf("seed %d: equal calls, other deliveries", seed)

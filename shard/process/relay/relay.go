@@ -10,9 +10,9 @@ import (
 type Stage uint8
 
 const (
-	Over  Stage = 0 // the round is complete or given up; there may never have been one
-	Early Stage = 1 // not all members are prepared
-	Open  Stage = 2
+	Closed    Stage = 0 // the round is complete or given up; there may never have been one
+	Preparing Stage = 1 // not all members are prepared
+	Open      Stage = 2
 )
 
 // Limits of one relay. Zeroes take the defaults. Beyond them a request is OVERLOADED, and sent again later.
@@ -24,7 +24,7 @@ type Limits struct {
 	Bytes    int // bytes of unanswered requests in all, a broadcast counted for each receiver; default 64 MiB
 }
 
-func (l Limits) filled() Limits {
+func (l Limits) withDefaults() Limits {
 	for _, d := range [...]struct {
 		value  *int
 		normal int
@@ -40,43 +40,43 @@ func (l Limits) filled() Limits {
 //
 // Invariant: every entry has the present epoch, and sender and receiver are members of it.
 type Relay struct {
-	limits  Limits
-	epoch   uint64
-	stage   Stage
-	members []*mailbox // by session
-	find    map[name]*entry
-	bytes   int
-	tally   Tally
+	limits   Limits
+	epoch    uint64
+	stage    Stage
+	members  []*member // by session
+	pending  map[messageKey]*pendingMessage
+	bytes    int
+	counters Counters
 }
 
 // Tally counts since the relay was made.
-type Tally struct {
-	Requests  uint64 // delivered, each receiver counted
-	Repeated  uint64 // sent again while unanswered, and delivered again
-	Late      uint64 // copies that came after the sender had all answers
-	Again     uint64 // delivered again to a receiver that attached again
-	Replies   uint64 // delivered
-	Refused   uint64 // replies that say the handler failed
-	Unknown   uint64 // replies to nothing that is pending
-	Stale     uint64 // messages of an older epoch
-	Overflows uint64 // requests refused for a limit
+type Counters struct {
+	Requests    uint64 // delivered, each receiver counted
+	Repeated    uint64 // sent again while unanswered, and delivered again
+	Late        uint64 // copies that came after the sender had all answers
+	Redelivered uint64 // delivered again to a receiver that attached again
+	Replies     uint64 // delivered
+	Refused     uint64 // replies that say the handler failed
+	Unknown     uint64 // replies to nothing that is pending
+	Stale       uint64 // messages of an older epoch
+	Overflows   uint64 // requests refused for a limit
 }
 
 // mailbox is a member: the requests to it, in order of arrival, and those from it.
-type mailbox struct {
+type member struct {
 	session uint64
-	in      []*entry
-	out     []*entry
+	inbox   []*pendingMessage
+	outbox  []*pendingMessage
 	bytes   int    // of in
 	low     uint64 // the highest Low it sent in this epoch
 }
 
-type name struct {
+type messageKey struct {
 	from, number, to uint64
 }
 
-type entry struct {
-	name
+type pendingMessage struct {
+	messageKey
 	low     uint64
 	payload []byte
 }
@@ -114,14 +114,14 @@ func (o *Out) Reset() {
 
 // New makes a relay for a process that has no round.
 func New(limits Limits) *Relay {
-	return &Relay{limits: limits.filled(), find: make(map[name]*entry)}
+	return &Relay{limits: limits.withDefaults(), pending: make(map[messageKey]*pendingMessage)}
 }
 
 // Round says what the process came to: its epoch, whether messages pass, and the sessions of the round's members. What an older round left is dropped, and
 // so is what is to or from a session that is no member any more.
 func (r *Relay) Round(epoch uint64, stage Stage, sessions []uint64) {
 	if epoch != r.epoch || stage != Open {
-		clear(r.find)
+		clear(r.pending)
 		r.members, r.bytes = nil, 0
 	}
 	r.epoch, r.stage = epoch, stage
@@ -133,23 +133,23 @@ func (r *Relay) Round(epoch uint64, stage Stage, sessions []uint64) {
 		if _, ok := slices.BinarySearch(sorted, m.session); ok {
 			continue
 		}
-		for len(m.in) > 0 {
-			r.drop(m.in[0])
+		for len(m.inbox) > 0 {
+			r.drop(m.inbox[0])
 		}
-		for len(m.out) > 0 {
-			r.drop(m.out[0])
+		for len(m.outbox) > 0 {
+			r.drop(m.outbox[0])
 		}
 		r.members = slices.Delete(r.members, i, i+1)
 	}
 	for _, s := range sorted {
 		if i, ok := r.index(s); !ok {
-			r.members = slices.Insert(r.members, i, &mailbox{session: s})
+			r.members = slices.Insert(r.members, i, &member{session: s})
 		}
 	}
 }
 
 func (r *Relay) index(session uint64) (int, bool) {
-	return slices.BinarySearchFunc(r.members, session, func(m *mailbox, s uint64) int {
+	return slices.BinarySearchFunc(r.members, session, func(m *member, s uint64) int {
 		switch {
 		case m.session < s:
 			return -1
@@ -160,7 +160,7 @@ func (r *Relay) index(session uint64) (int, bool) {
 	})
 }
 
-func (r *Relay) mailbox(session uint64) *mailbox {
+func (r *Relay) member(session uint64) *member {
 	if i, ok := r.index(session); ok {
 		return r.members[i]
 	}
@@ -168,30 +168,30 @@ func (r *Relay) mailbox(session uint64) *mailbox {
 }
 
 // Tally is what was counted.
-func (r *Relay) Tally() Tally { return r.tally }
+func (r *Relay) Counters() Counters { return r.counters }
 
 // Pending is the number of unanswered requests, and their bytes.
-func (r *Relay) Pending() (entries, bytes int) { return len(r.find), r.bytes }
+func (r *Relay) Pending() (entries, bytes int) { return len(r.pending), r.bytes }
 
 // enter checks the epoch. ABORTED: the round is over, and so is the message. UNAVAILABLE: not yet; send it again.
-func (r *Relay) enter(from, epoch uint64) (*mailbox, error) {
+func (r *Relay) roundMember(from, epoch uint64) (*member, error) {
 	switch {
-	case epoch < r.epoch || epoch == r.epoch && r.stage == Over:
-		r.tally.Stale++
+	case epoch < r.epoch || epoch == r.epoch && r.stage == Closed:
+		r.counters.Stale++
 		return nil, protocol.Errorf(protocol.StatusAborted, "round of epoch %d is over; its messages are dropped", epoch)
 	case epoch > r.epoch:
 		return nil, protocol.Errorf(protocol.StatusUnavailable, "round of epoch %d is not known here yet; send the message again", epoch)
-	case r.stage == Early:
+	case r.stage == Preparing:
 		return nil, protocol.Errorf(protocol.StatusUnavailable, "not all members of epoch %d are prepared; send the message again", epoch)
 	}
-	m := r.mailbox(from)
+	m := r.member(from)
 	if m == nil {
 		return nil, protocol.Errorf(protocol.StatusNotFound, "session is not a member of the round of epoch %d", epoch)
 	}
 	return m, nil
 }
 
-func (r *Relay) payload(b []byte) error {
+func (r *Relay) checkPayload(b []byte) error {
 	if len(b) > r.limits.Payload {
 		return protocol.Errorf(protocol.StatusBadRequest, "message is %d bytes long; at most %d are allowed", len(b), r.limits.Payload)
 	}
@@ -199,18 +199,18 @@ func (r *Relay) payload(b []byte) error {
 }
 
 // drop forgets an entry.
-func (r *Relay) drop(e *entry) {
-	delete(r.find, e.name)
-	if to := r.mailbox(e.to); to != nil {
-		if i := slices.Index(to.in, e); i >= 0 {
-			to.in = slices.Delete(to.in, i, i+1)
+func (r *Relay) drop(e *pendingMessage) {
+	delete(r.pending, e.messageKey)
+	if to := r.member(e.to); to != nil {
+		if i := slices.Index(to.inbox, e); i >= 0 {
+			to.inbox = slices.Delete(to.inbox, i, i+1)
 			to.bytes -= len(e.payload)
 			r.bytes -= len(e.payload)
 		}
 	}
-	if from := r.mailbox(e.from); from != nil {
-		if i := slices.Index(from.out, e); i >= 0 {
-			from.out = slices.Delete(from.out, i, i+1)
+	if from := r.member(e.from); from != nil {
+		if i := slices.Index(from.outbox, e); i >= 0 {
+			from.outbox = slices.Delete(from.outbox, i, i+1)
 		}
 	}
 }

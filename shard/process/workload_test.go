@@ -6,10 +6,10 @@ import (
 )
 
 // crowd are members that do what they are told at once, and lose nothing.
-type crowd struct {
+type workload struct {
 	t      *testing.T
 	p      *Process
-	at     Moment
+	at     Now
 	living map[uint64]bool
 	open   map[uint64]uint64 // session -> epoch that it prepared
 	events int
@@ -17,15 +17,15 @@ type crowd struct {
 	stopAt Phase           // nobody confirms anything from this phase on
 }
 
-func newCrowd(t *testing.T, o Options) *crowd {
-	p, err := New(Moment{}, 0, o)
+func newWorkload(t *testing.T, o Options) *workload {
+	p, err := New(Now{}, 0, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &crowd{t: t, p: p, living: map[uint64]bool{}, open: map[uint64]uint64{}, silent: map[uint64]bool{}}
+	return &workload{t: t, p: p, living: map[uint64]bool{}, open: map[uint64]uint64{}, silent: map[uint64]bool{}}
 }
 
-func (c *crowd) must(err error) {
+func (c *workload) must(err error) {
 	c.t.Helper()
 	if err != nil {
 		c.t.Fatal(err)
@@ -33,7 +33,7 @@ func (c *crowd) must(err error) {
 }
 
 // entry is one log entry with calls, and then those that follow from it.
-func (c *crowd) entry(calls func(out *Out)) {
+func (c *workload) entry(calls func(out *Out)) {
 	var out Out
 	calls(&out)
 	for {
@@ -51,14 +51,14 @@ func (c *crowd) entry(calls func(out *Out)) {
 	}
 }
 
-func (c *crowd) take(e Event, out *Out) {
+func (c *workload) take(e MemberEvent, out *Out) {
 	if !c.living[e.Session] {
 		return
 	}
 	held := c.open[e.Session]
 	switch e.Kind {
 	case EventPrepare:
-		if held != 0 && held != e.Settled && held != e.Epoch {
+		if held != 0 && held != e.CompletedEpoch && held != e.Epoch {
 			c.t.Fatalf("%d is to prepare %d, and has %d open", e.Session, e.Epoch, held)
 		}
 		c.open[e.Session] = e.Epoch
@@ -79,7 +79,7 @@ func (c *crowd) take(e Event, out *Out) {
 	}
 }
 
-func (c *crowd) confirm(phase Phase, e Event, out *Out) {
+func (c *workload) confirm(phase Phase, e MemberEvent, out *Out) {
 	if c.silent[e.Session] || c.stopAt != 0 && phase >= c.stopAt {
 		return
 	}
@@ -91,7 +91,7 @@ func (c *crowd) confirm(phase Phase, e Event, out *Out) {
 	_ = f() // the round may be over by an event behind
 }
 
-func (c *crowd) join(sessions ...uint64) {
+func (c *workload) join(sessions ...uint64) {
 	c.entry(func(out *Out) {
 		for _, s := range sessions {
 			c.living[s] = true
@@ -101,26 +101,26 @@ func (c *crowd) join(sessions ...uint64) {
 	})
 }
 
-func (c *crowd) end(session uint64) {
+func (c *workload) end(session uint64) {
 	c.entry(func(out *Out) {
 		delete(c.living, session)
 		delete(c.open, session)
-		c.p.Ended(c.at, session, out)
+		c.p.SessionEnded(c.at, session, out)
 	})
 }
 
-// TestCrowdJoins: 200 members join within a second, one log entry each; it settles, and no more rounds are completed than there were changes. With a debounce
+// TestManyJoins: 200 members join within a second, one log entry each; it settles, and no more rounds are completed than there were changes. With a debounce
 // there are few rounds.
-func TestCrowdJoins(t *testing.T) {
+func TestManyJoins(t *testing.T) {
 	for _, debounce := range []uint64{0, 100} {
-		c := newCrowd(t, Options{Debounce: debounce})
+		c := newWorkload(t, Options{Debounce: debounce})
 		for i := range uint64(200) {
-			c.at.Time = i * 5
+			c.at.Log = i * 5
 			c.join(i + 1)
 		}
-		c.at.Time += debounce
+		c.at.Log += debounce
 		c.entry(func(*Out) {})
-		tally := c.p.Tally()
+		tally := c.p.Counters()
 		if c.p.Phase() != PhaseCompleted || c.p.Len() != 200 || len(c.open) != 0 {
 			t.Fatalf("debounce %d: %+v, %d open", debounce, c.p.Phase(), len(c.open))
 		}
@@ -130,9 +130,9 @@ func TestCrowdJoins(t *testing.T) {
 	}
 }
 
-// TestCrowdJoinsSlowly: the same while the first member is slow to confirm: rounds are cancelled, and one completes.
-func TestCrowdJoinsSlowly(t *testing.T) {
-	c := newCrowd(t, Options{})
+// TestManyJoinsWithSlowMember: the same while the first member is slow to confirm: rounds are cancelled, and one completes.
+func TestManyJoinsWithSlowMember(t *testing.T) {
+	c := newWorkload(t, Options{})
 	c.silent[1] = true
 	for i := range uint64(200) {
 		c.join(i + 1)
@@ -141,7 +141,7 @@ func TestCrowdJoinsSlowly(t *testing.T) {
 	var out Out
 	c.entry(func(out *Out) { c.p.Resend(1, out); c.take(out.Events[0], out); out.Events = out.Events[1:] })
 	out.Reset()
-	if tally := c.p.Tally(); c.p.Phase() != PhaseCompleted || tally.Completed != 1 || tally.Cancelled != 199 {
+	if tally := c.p.Counters(); c.p.Phase() != PhaseCompleted || tally.Completed != 1 || tally.Cancelled != 199 {
 		t.Fatalf("%v %+v", c.p.Phase(), tally)
 	}
 }
@@ -150,7 +150,7 @@ func TestCrowdJoinsSlowly(t *testing.T) {
 func TestKilledInEachPhase(t *testing.T) {
 	for phase := PhasePreparing; phase <= PhaseCompleted; phase++ {
 		for _, victim := range []uint64{1, 3} {
-			c := newCrowd(t, Options{})
+			c := newWorkload(t, Options{})
 			c.stopAt = phase
 			if phase == PhaseCompleted {
 				c.stopAt = 0
@@ -163,17 +163,17 @@ func TestKilledInEachPhase(t *testing.T) {
 			c.stopAt = 0
 			c.end(victim)
 			c.entry(func(out *Out) { // those that were silent confirm what they are told again
-				for _, s := range c.p.Sessions(nil) {
+				for _, s := range c.p.RoundSessions(nil) {
 					var again Out
 					c.p.Resend(s, &again)
 					for _, e := range again.Events {
-						c.confirm(map[EventKind]Phase{
+						c.confirm(map[MemberEventKind]Phase{
 							EventPrepare: PhasePreparing, EventCoordinate: PhaseCoordinating, EventComplete: PhaseCompleting,
 						}[e.Kind], e, out)
 					}
 				}
 			})
-			tally := c.p.Tally()
+			tally := c.p.Counters()
 			completed := uint64(1)
 			if phase >= PhaseCompleting {
 				completed = 2
@@ -187,7 +187,7 @@ func TestKilledInEachPhase(t *testing.T) {
 
 // TestFull: no more members than MaxMembers; the record of a full process is below MaxRecord.
 func TestFull(t *testing.T) {
-	c := newCrowd(t, Options{Return: 10})
+	c := newWorkload(t, Options{Return: 10})
 	long := func(n int, i uint64) string {
 		b := make([]byte, n)
 		for k := range b {

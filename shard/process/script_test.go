@@ -24,23 +24,23 @@ import (
 // Calls: join NAME [key= data= weight=], leave NAME, ended NAME, prepared NAME EPOCH, fail NAME EPOCH TEXT, complete NAME EPOCH [RESULT],
 // completed NAME EPOCH, force, evict NAME, alter OPTIONS; ready EPOCH NAME... confirms for several that they prepared, and settled EPOCH NAME... that they
 // completed.
-func TestStories(t *testing.T) {
+func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
-		x := &teller{t: t, names: []string{""}}
+		x := &scriptRunner{t: t, names: []string{""}}
 		datadriven.RunTest(t, path, x.directive)
 	})
 }
 
-type teller struct {
+type scriptRunner struct {
 	t     *testing.T
 	p     *Process
-	at    Moment
+	at    Now
 	names []string // sessions are their places
 	out   Out
 	b     strings.Builder
 }
 
-func (x *teller) session(name string) uint64 {
+func (x *scriptRunner) session(name string) uint64 {
 	for i, n := range x.names {
 		if n == name && i > 0 {
 			return uint64(i)
@@ -50,7 +50,7 @@ func (x *teller) session(name string) uint64 {
 	return uint64(len(x.names) - 1)
 }
 
-func (x *teller) name(session uint64) string {
+func (x *scriptRunner) name(session uint64) string {
 	if session < uint64(len(x.names)) && session > 0 {
 		return x.names[session]
 	}
@@ -65,7 +65,7 @@ func number(s string) uint64 {
 	return n
 }
 
-func (x *teller) options(words []string) (o Options) {
+func (x *scriptRunner) options(words []string) (o Options) {
 	for _, w := range words {
 		k, v, _ := strings.Cut(w, "=")
 		switch k {
@@ -93,7 +93,7 @@ func (x *teller) options(words []string) (o Options) {
 	return o
 }
 
-func (x *teller) directive(t *testing.T, d *datadriven.TestData) string {
+func (x *scriptRunner) directive(t *testing.T, d *datadriven.TestData) string {
 	x.t = t
 	x.b.Reset()
 	x.out.Reset()
@@ -122,7 +122,7 @@ func (x *teller) directive(t *testing.T, d *datadriven.TestData) string {
 	case "at":
 		if len(words) > 0 {
 			_, v, _ := strings.Cut(words[0], "=")
-			x.at = Moment{Time: number(v), Wall: 1_000_000 + number(v)}
+			x.at = Now{Log: number(v), Wall: 1_000_000 + number(v)}
 		}
 		for _, line := range strings.Split(d.Input, "\n") {
 			if line != "" {
@@ -131,7 +131,7 @@ func (x *teller) directive(t *testing.T, d *datadriven.TestData) string {
 		}
 		x.p.Tick(x.at, &x.out)
 		x.tell()
-		if x.p.Gone(x.at) {
+		if x.p.Expired(x.at) {
 			x.b.WriteString("gone\n")
 		}
 	case "resend":
@@ -166,7 +166,7 @@ func (x *teller) directive(t *testing.T, d *datadriven.TestData) string {
 	case "history":
 		for _, e := range x.p.History() {
 			fmt.Fprintf(&x.b, "epoch %d topology %d %s coordinator %s size %d attempt %d prepared %d decided %d lasted %d %s\n", e.Epoch, e.Topology, e.Outcome,
-				x.name(e.Coordinator), e.Size, e.Attempt, e.Prepared, e.Decided, e.Lasted, e.Text)
+				x.name(e.Coordinator), e.Size, e.Attempt, e.Prepared, e.Decided, e.Duration, e.Text)
 		}
 	default:
 		t.Fatalf("unknown directive %q", d.Cmd)
@@ -177,7 +177,7 @@ func (x *teller) directive(t *testing.T, d *datadriven.TestData) string {
 	return x.b.String()
 }
 
-func (x *teller) call(line string) {
+func (x *scriptRunner) call(line string) {
 	w := strings.Fields(line)
 	var err error
 	extra := ""
@@ -200,23 +200,23 @@ func (x *teller) call(line string) {
 				j.Weight = uint32(number(v))
 			}
 		}
-		var r Joined
+		var r JoinResult
 		if r, err = x.p.Join(x.at, j, &x.out); err == nil {
 			extra = fmt.Sprintf(" #%d topology %d", r.Order, r.Topology)
 			if r.Returned {
 				extra += " returned"
 			}
-			if r.Again {
+			if r.AlreadyMember {
 				extra += " again"
 			}
 		}
 	case "leave":
-		var settled uint64
-		if settled, err = x.p.Leave(x.at, x.session(w[1]), &x.out); err == nil {
-			extra = fmt.Sprintf(" settled %d", settled)
+		var completedEpoch uint64
+		if completedEpoch, err = x.p.Leave(x.at, x.session(w[1]), &x.out); err == nil {
+			extra = fmt.Sprintf(" settled %d", completedEpoch)
 		}
 	case "ended":
-		x.p.Ended(x.at, x.session(w[1]), &x.out)
+		x.p.SessionEnded(x.at, x.session(w[1]), &x.out)
 	case "prepared":
 		err = x.p.Prepared(x.at, x.session(w[1]), number(w[2]), &x.out)
 	case "fail":
@@ -258,7 +258,7 @@ func (x *teller) call(line string) {
 	}
 }
 
-func (x *teller) tell() {
+func (x *scriptRunner) tell() {
 	for i := range x.out.Events {
 		e := &x.out.Events[i]
 		fmt.Fprintf(&x.b, "  to %s: ", x.name(e.Session))
@@ -272,8 +272,8 @@ func (x *teller) tell() {
 			if e.Attempt > 0 {
 				fmt.Fprintf(&x.b, " attempt=%d", e.Attempt)
 			}
-			if e.Settled > 0 {
-				fmt.Fprintf(&x.b, " settled=%d", e.Settled)
+			if e.CompletedEpoch > 0 {
+				fmt.Fprintf(&x.b, " settled=%d", e.CompletedEpoch)
 			}
 			x.b.WriteString(" members")
 			for _, m := range e.Members {
@@ -292,7 +292,7 @@ func (x *teller) tell() {
 				fmt.Fprintf(&x.b, " result=%q", e.Result)
 			}
 		case EventRemoved:
-			fmt.Fprintf(&x.b, "removed settled=%d (%s)", e.Settled, e.Text)
+			fmt.Fprintf(&x.b, "removed settled=%d (%s)", e.CompletedEpoch, e.Text)
 		}
 		x.b.WriteString("\n")
 	}
@@ -323,7 +323,7 @@ func (x *teller) tell() {
 	}
 }
 
-func (x *teller) describe() {
+func (x *scriptRunner) describe() {
 	d := x.p.Describe()
 	fmt.Fprintf(&x.b, "%v epoch %d topology %d coordinator %s", d.Phase, d.Epoch, d.Topology, x.name(d.Coordinator))
 	if d.Attempt > 0 {
@@ -334,7 +334,7 @@ func (x *teller) describe() {
 	}
 	x.b.WriteString("\n")
 	for _, m := range d.Members {
-		fmt.Fprintf(&x.b, "  #%d %s %s token %d", m.Order, x.name(m.Session), m.Standing, m.Token)
+		fmt.Fprintf(&x.b, "  #%d %s %s token %d", m.Order, x.name(m.Session), m.Status, m.Token)
 		if m.Key != "" {
 			fmt.Fprintf(&x.b, " key %s", m.Key)
 		}

@@ -4,14 +4,14 @@ import "github.com/signalbox-dev/signalbox/protocol"
 
 // Force starts a new round although nothing changed: the present one is cancelled, unless its outcome is decided. Members that are absent leave.
 // PRECONDITION_FAILED: there are no members.
-func (p *Process) Force(at Moment, text string, out *Out) error {
-	p.fire(at, out)
+func (p *Process) Force(at Now, text string, out *Out) error {
+	p.fireDeadlines(at, out)
 	if len(p.members) == 0 {
 		return protocol.Errorf(protocol.StatusPreconditionFailed, "process has no members; there is nobody to go through a round")
 	}
 	for _, m := range p.members {
 		if m.absent {
-			p.changed(at, "forced", out)
+			p.topologyChanged(at, "forced", out)
 			break
 		}
 	}
@@ -19,38 +19,38 @@ func (p *Process) Force(at Moment, text string, out *Out) error {
 	case PhaseIdle: // only absent members were there
 		return nil
 	case PhaseCompleting:
-		p.pending, p.start = true, at.Time
+		p.pending, p.start = true, at.Log
 		return nil
 	case PhasePreparing, PhaseCoordinating:
-		p.end(at, OutcomeCancelled, cut("forced by an operator: "+text), out)
+		p.abandonRound(at, OutcomeCancelled, truncate("forced by an operator: "+text), out)
 	}
 	p.attempt = 0
-	p.await(at, at.Time, out)
+	p.scheduleRound(at, at.Log, out)
 	return nil
 }
 
 // Evict takes a member out, its key too; its session, if it lives, is told, and lives on. NOT_FOUND: it is no member.
-func (p *Process) Evict(at Moment, session uint64, text string, out *Out) error {
-	p.fire(at, out)
+func (p *Process) Evict(at Now, session uint64, text string, out *Out) error {
+	p.fireDeadlines(at, out)
 	for _, m := range p.members {
 		if m.session != session {
 			continue
 		}
 		if !m.absent {
-			p.remember(at, m, RemovedByOperator)
-			p.tellRemoved(p.formerly(m.session), out)
+			p.rememberFormer(at, m, RemovedByOperator)
+			p.notifyRemoved(p.findFormer(m.session), out)
 		}
-		p.remove(m, cut("evicted by an operator: "+text), out)
-		p.changed(at, "topology changed: a member was evicted", out)
+		p.remove(m, truncate("evicted by an operator: "+text), out)
+		p.topologyChanged(at, "topology changed: a member was evicted", out)
 		return nil
 	}
 	return notMember(session, "")
 }
 
 // Alter changes the options. Deadlines that are running stay as they are.
-func (p *Process) Alter(at Moment, options Options, out *Out) error {
-	p.fire(at, out)
-	options, err := options.filled()
+func (p *Process) Alter(at Now, options Options, out *Out) error {
+	p.fireDeadlines(at, out)
+	options, err := options.withDefaults()
 	if err != nil {
 		return err
 	}

@@ -84,17 +84,17 @@ type Change struct {
 }
 
 // Changes collects what leaves one call, in order. The zero value is ready; Reset keeps the memory.
-type Changes struct {
+type Events struct {
 	List []Change
 }
 
 // Reset forgets the changes and the references they hold.
-func (c *Changes) Reset() {
+func (c *Events) Reset() {
 	clear(c.List)
 	c.List = c.List[:0]
 }
 
-func (t *Track) emit(now Now, out *Changes, c Change) {
+func (t *Track) emit(now Now, out *Events, c Change) {
 	if out != nil {
 		c.Log, c.Wall = t.clock, now.Wall
 		out.List = append(out.List, c)

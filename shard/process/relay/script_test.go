@@ -20,7 +20,7 @@ import (
 //	                                                                reply FROM TO epoch=n number=n PAYLOAD, or refuse
 //	                                                                attached SESSION
 //	pending
-func TestStories(t *testing.T) {
+func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		var r *Relay
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
@@ -41,14 +41,14 @@ func TestStories(t *testing.T) {
 					Receiver: int(number(vals["receiver"])), Bytes: int(number(vals["bytes"])),
 				})
 			case "round":
-				r.Round(number(vals["epoch"]), map[string]Stage{"early": Early, "open": Open}[vals["stage"]], numbers(words))
+				r.Round(number(vals["epoch"]), map[string]Stage{"early": Preparing, "open": Open}[vals["stage"]], numbers(words))
 			case "pass":
 				for _, line := range strings.Split(d.Input, "\n") {
-					pass(r, line, &b)
+					runMessage(r, line, &b)
 				}
 			case "pending":
 				entries, bytes := r.Pending()
-				fmt.Fprintf(&b, "%d requests, %d bytes, %+v\n", entries, bytes, r.Tally())
+				fmt.Fprintf(&b, "%d requests, %d bytes, %+v\n", entries, bytes, r.Counters())
 			}
 			if err := r.Check(); err != nil {
 				t.Fatal(err)
@@ -70,7 +70,7 @@ func numbers(list []string) (out []uint64) {
 	return out
 }
 
-func pass(r *Relay, line string, b *strings.Builder) {
+func runMessage(r *Relay, line string, b *strings.Builder) {
 	vals := map[string]string{}
 	var words []string
 	for _, w := range strings.Fields(line) {
@@ -98,7 +98,7 @@ func pass(r *Relay, line string, b *strings.Builder) {
 			Refused: words[0] == "refuse",
 		}, &out)
 	case "attached":
-		r.Attached(number(words[1]), &out)
+		r.SessionAttached(number(words[1]), &out)
 	}
 	if err != nil {
 		fmt.Fprintf(b, "%s -> %s: %s\n", line, protocol.StatusOf(err), err.(*protocol.Error).Message)

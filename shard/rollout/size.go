@@ -2,10 +2,10 @@ package rollout
 
 // What counts in Bytes beside texts: about the memory it takes.
 const (
-	weightInstance = 512
-	weightVersion  = 64
-	weightLocation = 256
-	weightGate     = 64
+	instanceOverhead = 512
+	versionOverhead  = 64
+	locationOverhead = 256
+	gateOverhead     = 64
 )
 
 // Bytes is what the track has of its config, instances and published payloads, for quotas. Histories do not count: they are bounded.
@@ -16,9 +16,9 @@ func (c *Config) Bytes() uint64 {
 	sum := uint64(0)
 	for i := range c.Locations {
 		l := &c.Locations[i]
-		sum += weightLocation + uint64(len(l.Name))
+		sum += locationOverhead + uint64(len(l.Name))
 		for j := range l.Gates {
-			sum += weightGate + uint64(len(l.Gates[j].Name)+len(l.Gates[j].Spec))
+			sum += gateOverhead + uint64(len(l.Gates[j].Name)+len(l.Gates[j].Spec))
 		}
 	}
 	for _, code := range c.ExplicitCodes {
@@ -28,10 +28,10 @@ func (c *Config) Bytes() uint64 {
 }
 
 // InstanceBytes is what an instance counts whose id and meta are so long.
-func InstanceBytes(id, meta int) uint64 { return weightInstance + uint64(id+meta) }
+func InstanceBytes(id, meta int) uint64 { return instanceOverhead + uint64(id+meta) }
 
 // VersionBytes is what a published version counts whose payload is so long.
-func VersionBytes(payload int) uint64 { return weightVersion + uint64(payload) }
+func VersionBytes(payload int) uint64 { return versionOverhead + uint64(payload) }
 
 // BytesOf is what the instance with this id counts, 0 if there is none.
 func (t *Track) BytesOf(id string) uint64 {

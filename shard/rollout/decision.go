@@ -4,15 +4,15 @@ import "strconv"
 
 // decision is what a poll of a location makes happen beyond the caller's own record. The zero value is nothing.
 type decision struct {
-	version  uint64 // the new target; anyVersion: to be generated
-	gate     uint64 // its gates begin for this version; anyVersion: to be generated
-	reason   Reason
-	wants    bool // the external generator is to be asked for the version
-	skip     bool // the target's row is never to be passed on
-	converge bool // all leaders have the target
-	repick   bool // nobody of the share is left: choose another
-	shared   bool // all of the share have the target
-	widen    bool // the others get it
+	version     uint64 // the new target; anyVersion: to be generated
+	gate        uint64 // its gates begin for this version; anyVersion: to be generated
+	reason      Reason
+	askSource   bool // the external generator is to be asked for the version
+	skip        bool // the target's row is never to be passed on
+	converge    bool // all leaders have the target
+	newShare    bool // nobody of the share is left: choose another
+	shareLoaded bool // all of the share have the target
+	widen       bool // the others get it
 }
 
 // decide looks at a location as a poll does: leader says that the caller counts as one. It changes nothing, so that Peek and Poll cannot differ.
@@ -27,7 +27,7 @@ func (t *Track) decide(l *location, leader bool, clock uint64) (d decision) {
 		}
 		return d
 	}
-	if reason := t.signal(l, clock); reason != 0 && (paused == running || paused == pausedSoft && reason != ReasonImplicit) {
+	if reason := t.reelectionReason(l, clock); reason != 0 && (paused == running || paused == pausedSoft && reason != ReasonImplicit) {
 		d.skip = reason != ReasonImplicit && !l.row(l.target).skip
 		if clock >= t.reelectFrom(l) {
 			t.choose(l, reason, clock, &d)
@@ -37,14 +37,14 @@ func (t *Track) decide(l *location, leader bool, clock uint64) (d decision) {
 	if !leader || l.unreached > 0 {
 		return d
 	}
-	if l.partial {
+	if l.shareOnly {
 		switch {
 		case l.counted == 0:
-			d.repick = true
+			d.newShare = true
 		case paused != running:
 		default:
-			d.shared = l.sharedAt == 0
-			d.widen = clock >= or(l.sharedAt, clock)+t.conf(l).ShareBake || l.promoted > 0
+			d.shareLoaded = l.sharedAt == 0
+			d.widen = clock >= orDefault(l.sharedAt, clock)+t.locationConfig(l).ShareBake || l.promoted > 0
 		}
 		return d
 	}
@@ -56,11 +56,11 @@ func (t *Track) decide(l *location, leader bool, clock uint64) (d decision) {
 }
 
 // signal says that the target must be replaced, and why; 0 not.
-func (t *Track) signal(l *location, clock uint64) Reason {
+func (t *Track) reelectionReason(l *location, clock uint64) Reason {
 	switch s := l.suspected(); {
 	case l.target == 0:
 		return 0
-	case l.asked:
+	case l.reelectRequested:
 		return ReasonOperator
 	case l.explicit > 0:
 		return ReasonExplicit
@@ -101,17 +101,17 @@ func (t *Track) choose(l *location, reason Reason, clock uint64, d *decision) {
 	case v == l.gate.version:
 		d.version = v
 	case v == anyVersion && t.config.Source == SourceExternal:
-		d.wants = true
-	case len(t.conf(l).Gates) > 0:
+		d.askSource = true
+	case len(t.locationConfig(l).Gates) > 0:
 		d.gate = v
 	default:
 		d.version = v
 	}
 }
 
-// carryOut does what was decided, at t.clock. The external generator's version, if one was wanted, is in d.version.
-func (t *Track) carryOut(l *location, d decision, now Now, out *Changes) {
-	if d.wants && d.version != 0 && len(t.conf(l).Gates) > 0 {
+// apply does what was decided, at t.clock. The external generator's version, if one was wanted, is in d.version.
+func (t *Track) apply(l *location, d decision, now Now, out *Events) {
+	if d.askSource && d.version != 0 && len(t.locationConfig(l).Gates) > 0 {
 		d.version, d.gate = 0, d.version
 	}
 	if d.skip {
@@ -120,7 +120,7 @@ func (t *Track) carryOut(l *location, d decision, now Now, out *Changes) {
 			r.skip = r.skip || r.version == l.target
 		}
 		text := "an instance reported that the version is bad for everyone"
-		if l.asked {
+		if l.reelectRequested {
 			text = "an operator gave the version up"
 		}
 		t.emit(now, out, Change{Kind: ChangeSkip, Location: l.name, Version: l.target, Generation: l.generation, Text: text})
@@ -135,17 +135,17 @@ func (t *Track) carryOut(l *location, d decision, now Now, out *Changes) {
 			Kind: ChangeConverged, Location: l.name, Version: l.target, Generation: l.generation, Text: "all " + strconv.Itoa(l.leaders) + " leaders have it",
 		})
 	}
-	if d.repick {
+	if d.newShare {
 		t.pickShare(l)
 		t.recount(l)
 		t.emit(now, out, Change{Kind: ChangeTarget, Share: true, Location: l.name, Version: l.target, From: l.stable, Generation: l.generation,
 			Reason: l.row(l.target).reason, Text: "the share's instances are gone: others take their place"})
 	}
-	if d.shared {
+	if d.shareLoaded {
 		l.sharedAt = t.clock
 	}
 	if d.widen {
-		l.partial, l.stable, l.sharedAt, l.blocked, l.promoted = false, 0, 0, 0, 0
+		l.shareOnly, l.stable, l.sharedAt, l.blockedSince, l.promoted = false, 0, 0, 0, 0
 		t.recount(l)
 		t.emit(now, out, Change{
 			Kind: ChangeWiden, Location: l.name, Version: l.target, Generation: l.generation, Text: "the share has it: now all are to load it",
@@ -164,15 +164,15 @@ func (t *Track) carryOut(l *location, d decision, now Now, out *Changes) {
 		if v == anyVersion {
 			v = t.generate(now)
 		}
-		t.set(l, v, d.reason, now, out, t.because(l, d.reason))
+		t.set(l, v, d.reason, now, out, t.reasonText(l, d.reason))
 	}
 }
 
 // because is the reason for the audit, before the target is set.
-func (t *Track) because(l *location, reason Reason) string {
+func (t *Track) reasonText(l *location, reason Reason) string {
 	from := "from the source"
-	if p := t.pred(l, t.clock); p != nil {
-		from = "from " + p.name + ", " + strconv.FormatUint(t.conf(l).Delay, 10) + " ms behind"
+	if p := t.predecessor(l, t.clock); p != nil {
+		from = "from " + p.name + ", " + strconv.FormatUint(t.locationConfig(l).Delay, 10) + " ms behind"
 	}
 	switch reason {
 	case ReasonInitial:

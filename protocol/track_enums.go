@@ -1,0 +1,53 @@
+package protocol
+
+// The names of a track's small enumerations, as people and JSON documents have them. A number that has none is "unknown".
+
+// String is the name in capitals, such as WAITING_DELAY.
+func (s TrackState) String() string {
+	return enumName(int(s), "", "UNSET", "CONVERGING", "CONVERGED", "WAITING_DELAY", "WAITING_GATE", "WAITING_SHARE", "REELECTION_PENDING", "STALLED", "PAUSED", "EMPTY",
+		"SKIPPED", "EXCLUDED", "NO_LEADER", "READY", "REMOVED")
+}
+
+// String is the name, such as reelect-explicit.
+func (r TrackReason) String() string {
+	return enumName(int(r), "", "initial", "advance", "reelect-explicit", "reelect-implicit", "reelect-operator", "promote", "rollback")
+}
+
+// String is the name in capitals, such as NO_TARGET.
+func (w TrackPollStatus) String() string {
+	return enumName(int(w), "TARGET", "NO_TARGET", "PAUSED", "EXCLUDED", "REMOVED", "SOURCE_WANTED", "SOURCE_UNAVAILABLE")
+}
+
+// String is the name, such as gate-done.
+func (k TrackEventKind) String() string {
+	return enumName(int(k), "", "target", "widen", "state", "converged", "skip", "gate", "gate-done", "joined", "left", "role", "admin", "published", "alert")
+}
+
+// String is leader or follower.
+func (r TrackInstanceRole) String() string { return enumName(int(r), "", "follower", "leader") }
+
+// String is the command's name, such as rollback.
+func (v TrackVerb) String() string {
+	return enumName(int(v), "", "pause", "resume", "promote", "rollback", "reelect", "exclude", "include", "drop")
+}
+
+// String is success, failure or inconclusive.
+func (o GateOutcome) String() string {
+	return enumName(int(o), "", "success", "failure", "inconclusive")
+}
+
+// String is command or webhook.
+func (k GateKind) String() string { return enumName(int(k), "", "command", "webhook") }
+
+// String is tso, external or published.
+func (s TrackSource) String() string { return enumName(int(s), "", "tso", "external", "published") }
+
+// String is selected or converged.
+func (d DelayFrom) String() string { return enumName(int(d), "selected", "converged") }
+
+func enumName(i int, names ...string) string {
+	if i < len(names) && (i > 0 || names[0] != "") {
+		return names[i]
+	}
+	return "unknown"
+}
