@@ -99,7 +99,7 @@ func (r *Report) saveAs(name string) (string, error) {
 
 // writeReport writes a file that others may read, in the place of a regular one or of none.
 func writeReport(name string, b []byte) error {
-	if err := file.Regular(name); err != nil {
+	if err := file.CheckRegular(name); err != nil {
 		return err
 	}
 	return os.WriteFile(name, b, 0o644)

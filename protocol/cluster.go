@@ -108,7 +108,7 @@ type ClusterTier struct {
 	ReplicationFactor   uint32 `json:"replication_factor"`
 	ShardsPerReplicaset uint32 `json:"shards_per_replicaset"`
 	CanVote             bool   `json:"can_vote"`
-	Bootstrapped        bool   `json:"bootstrapped"` // its buckets were dealt out
+	Bootstrapped        bool   `json:"bootstrapped"` // its buckets were assigned
 }
 
 // ClusterReplicaset is a replicaset.

@@ -207,7 +207,7 @@ func (s *Server) fits(state *meta.State) error {
 		case !id.Founder || id.Cluster != "":
 			return s.lostMeta()
 		case s.cfg.Buckets < uint32(s.shardsPerReplicaset()):
-			return fmt.Errorf("%d buckets cannot be dealt out to %d shards; give more buckets", s.cfg.Buckets, s.shardsPerReplicaset())
+			return fmt.Errorf("%d buckets cannot be assigned to %d shards; give more buckets", s.cfg.Buckets, s.shardsPerReplicaset())
 		}
 		return nil
 	}

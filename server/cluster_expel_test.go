@@ -157,5 +157,5 @@ func TestASpareTakesThePlaceOfTheDead(t *testing.T) {
 
 // leadsAny says that an instance leads a shard, or is to.
 func leadsAny(s *meta.State, instance uint64) bool {
-	return slices.ContainsFunc(s.Shards(), func(x meta.Shard) bool { return x.Master == instance || x.WantMaster == instance })
+	return slices.ContainsFunc(s.Shards(), func(x meta.Shard) bool { return x.Master == instance || x.TargetMaster == instance })
 }

@@ -26,7 +26,7 @@ func TestOfflineAndBack(t *testing.T) {
 	c := k.server("c").instance
 	k.awaitOn("a", "c Offline, and no master", func(s *meta.State) bool {
 		for _, x := range s.Shards() {
-			if x.Master == c || x.Master == 0 || x.Master != x.WantMaster {
+			if x.Master == c || x.Master == 0 || x.Master != x.TargetMaster {
 				return false
 			}
 		}
@@ -139,7 +139,7 @@ func TestVoteMovesFarther(t *testing.T) {
 		k.awaitOn(n, "votes in three data centres", func(s *meta.State) bool {
 			where := map[string]bool{}
 			for _, r := range s.MetaShard().Replicas {
-				if i, ok := s.Instance(r.Instance); ok && r.Role == meta.RoleVoter && r.Want == meta.RoleVoter {
+				if i, ok := s.Instance(r.Instance); ok && r.Role == meta.RoleVoter && r.TargetRole == meta.RoleVoter {
 					where[dc[i.Name]] = true
 				}
 			}

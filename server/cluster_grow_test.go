@@ -104,7 +104,7 @@ func TestTwoReplicasets(t *testing.T) {
 	k.kill("a", "d") // one of each
 	k.awaitOn("b", "masters and votes elsewhere", func(s *meta.State) bool {
 		for _, x := range s.Shards() {
-			if i, _ := s.Instance(x.Master); x.Master == 0 || i.Name == "a" || i.Name == "d" || x.Master != x.WantMaster {
+			if i, _ := s.Instance(x.Master); x.Master == 0 || i.Name == "a" || i.Name == "d" || x.Master != x.TargetMaster {
 				return false
 			}
 		}

@@ -196,7 +196,7 @@ func membersOf(s *meta.State) (list []meta.Instance) {
 // metaVoters counts those that vote in the meta shard for good.
 func metaVoters(s *meta.State) (n int) {
 	for _, r := range s.MetaShard().Replicas {
-		if r.Role == meta.RoleVoter && r.Want == meta.RoleVoter {
+		if r.Role == meta.RoleVoter && r.TargetRole == meta.RoleVoter {
 			n++
 		}
 	}
@@ -237,7 +237,7 @@ func served(s *meta.State, rf int) bool {
 	for _, x := range s.Shards() {
 		votes := 0
 		for _, r := range x.Replicas {
-			if r.Role != r.Want {
+			if r.Role != r.TargetRole {
 				return false
 			}
 			if r.Role == meta.RoleVoter {
@@ -248,7 +248,7 @@ func served(s *meta.State, rf int) bool {
 		if full == 4 {
 			full = 3
 		}
-		if votes != full || len(x.Replicas) != size[x.Replicaset] || !x.Ready || x.Master == 0 || x.Master != x.WantMaster {
+		if votes != full || len(x.Replicas) != size[x.Replicaset] || !x.Ready || x.Master == 0 || x.Master != x.TargetMaster {
 			return false
 		}
 	}

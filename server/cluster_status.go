@@ -109,12 +109,12 @@ func clusterInstance(s *meta.State, i *meta.Instance) protocol.ClusterInstance {
 func clusterShard(s *meta.State, x *meta.Shard, buckets uint32) protocol.ClusterShard {
 	set, _ := s.Replicaset(x.Replicaset)
 	out := protocol.ClusterShard{
-		ID: x.ID, Tier: tierName(s, x.Tier), Replicaset: set.Name, Master: instanceName(s, x.Master), TargetMaster: instanceName(s, x.WantMaster), Buckets: buckets,
+		ID: x.ID, Tier: tierName(s, x.Tier), Replicaset: set.Name, Master: instanceName(s, x.Master), TargetMaster: instanceName(s, x.TargetMaster), Buckets: buckets,
 		Ready: x.Ready, Revision: x.Revision, Replicas: []protocol.ClusterReplica{},
 	}
 	for _, r := range x.Replicas {
 		out.Replicas = append(out.Replicas, protocol.ClusterReplica{
-			Instance: instanceName(s, r.Instance), Replica: r.Replica, Role: r.Role.String(), TargetRole: r.Want.String(),
+			Instance: instanceName(s, r.Instance), Replica: r.Replica, Role: r.Role.String(), TargetRole: r.TargetRole.String(),
 		})
 	}
 	return out

@@ -112,7 +112,7 @@ func describeState(s *meta.State) (text string) {
 		text += fmt.Sprintf("instance %d %s current %v target %v (%s) replicaset %d\n", i.ID, i.Name, i.Current, i.Target, i.Reason, i.Replicaset)
 	}
 	for _, x := range append([]meta.Shard{s.MetaShard()}, s.Shards()...) {
-		text += fmt.Sprintf("shard %d replicaset %d ready %v master %d want %d replicas %+v\n", x.ID, x.Replicaset, x.Ready, x.Master, x.WantMaster, x.Replicas)
+		text += fmt.Sprintf("shard %d replicaset %d ready %v master %d want %d replicas %+v\n", x.ID, x.Replicaset, x.Ready, x.Master, x.TargetMaster, x.Replicas)
 	}
 	for _, r := range s.Replicasets() {
 		text += fmt.Sprintf("replicaset %+v\n", r)
@@ -123,7 +123,7 @@ func describeState(s *meta.State) (text string) {
 	return text
 }
 
-// settled says that every shard has rf voters, all there, with a master, and that buckets are dealt out.
+// settled says that every shard has rf voters, all there, with a master, and that buckets are assigned.
 func settled(rf, instances int) func(s *meta.State) bool {
 	return func(s *meta.State) bool {
 		if len(s.Instances()) != instances || len(s.Shards()) == 0 || len(s.Tiers()) == 0 || !s.Tiers()[0].Bootstrapped || len(s.Moves()) > 0 {
@@ -137,11 +137,11 @@ func settled(rf, instances int) func(s *meta.State) bool {
 		for _, x := range s.Shards() {
 			voters := 0
 			for _, r := range x.Replicas {
-				if r.Role == meta.RoleVoter && r.Want == meta.RoleVoter {
+				if r.Role == meta.RoleVoter && r.TargetRole == meta.RoleVoter {
 					voters++
 				}
 			}
-			if voters != rf || !x.Ready || x.Master == 0 || x.Master != x.WantMaster {
+			if voters != rf || !x.Ready || x.Master == 0 || x.Master != x.TargetMaster {
 				return false
 			}
 		}

@@ -71,7 +71,7 @@ func TestHealthOfACluster(t *testing.T) {
 	if err := connect(t, k.server("a")).ask(protocol.MethodPlan, "", &plan); err != nil {
 		t.Fatal(err)
 	}
-	if plan.Leader != "" || len(plan.Steps) != 0 || plan.Health.State != protocol.HealthBroken || !strings.Contains(waitFor(&plan, governor.ToBeGoverned), "cluster recover") {
+	if plan.Leader != "" || len(plan.Steps) != 0 || plan.Health.State != protocol.HealthBroken || !strings.Contains(waitFor(&plan, governor.WaitForGovernor), "cluster recover") {
 		t.Errorf("a alone plans %+v", plan)
 	}
 	// One whose folder was lost asks to be taken in again, and is told the way that is left.

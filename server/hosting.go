@@ -50,7 +50,7 @@ func (h *hosting) reconcile(state *meta.State) (again bool, err error) {
 	s := h.srv
 	wanted := make(map[uint64]meta.Replica)
 	for _, x := range state.Shards() {
-		if r, ok := x.On(s.instance); ok && (r.Want != meta.RoleNone || r.Role != meta.RoleNone) {
+		if r, ok := x.On(s.instance); ok && (r.TargetRole != meta.RoleNone || r.Role != meta.RoleNone) {
 			wanted[x.ID] = r
 		}
 	}
@@ -72,7 +72,7 @@ func (h *hosting) reconcile(state *meta.State) (again bool, err error) {
 		}
 		// A vote that is given twice in a term, or a log that has lost what it acknowledged, breaks the shard for everybody.
 		if r.Role == meta.RoleVoter && (x.Ready || !r.Founder) && !s.host.HasReplica(x.ID, r.Replica) {
-			if r.Want == meta.RoleNone {
+			if r.TargetRole == meta.RoleNone {
 				continue // it has been removed, and its data with it; the map does not show it yet
 			}
 			return false, fmt.Errorf("shard %d's log is missing from data folder %q: put the whole folder back, or start on a new one and expel this instance", x.ID, s.cfg.DataDir)

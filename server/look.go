@@ -26,7 +26,7 @@ func (s *Server) look(ctx context.Context) governor.Observation {
 // instance of several makes sure of it every two seconds.
 func (s *Server) glance() governor.Observation {
 	o := governor.Observation{
-		View: governor.View{State: s.meta.State(), Now: s.clock.Now(), Health: s.member.Instances().Health(), Silence: governor.FreshLimit},
+		View: governor.View{State: s.meta.State(), Now: s.clock.Now(), Health: s.member.Instances().Health(), OfflineAfter: governor.FreshLimit},
 		Self: s.instance, Age: s.meta.age(), Wall: s.clock.Wall(),
 	}
 	o.Confirmed = o.Age <= metaLook+metaSilence

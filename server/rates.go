@@ -100,7 +100,7 @@ func (c *conn) admit(p *pass, h protocol.Header, node uint64) bool {
 
 // ratesOf makes the rates of a map's nodes, nil where none has a quota. Those that stay as they are go on as they were.
 func ratesOf(state *meta.State, before map[uint64]*rate) (rates map[uint64]*rate) {
-	for n := range state.Rated() {
+	for n := range state.NodesWithQuota() {
 		quota := n.Config.MaxRequests
 		r := before[n.ID]
 		if r == nil || r.quota != quota {

@@ -9,7 +9,7 @@ import (
 )
 
 // Ready says why clients should not be sent here now; nil when the cluster has this instance Online, the meta shard and every shard here have a leader as far as is known
-// here, the buckets of its tier are dealt out, the disk takes writes, and requests are taken.
+// here, the buckets of its tier are assigned, the disk takes writes, and requests are taken.
 func (s *Server) Ready() error {
 	switch {
 	case s.Err() != nil:
@@ -45,7 +45,7 @@ func (s *Server) Ready() error {
 	return nil
 }
 
-// notDealt says what the buckets of an instance's tier wait for. Once they are dealt out, an instance whose own replicaset waits for members is ready: it knows the way to
+// notDealt says what the buckets of an instance's tier wait for. Once they are assigned, an instance whose own replicaset waits for members is ready: it knows the way to
 // those that have the buckets.
 func notDealt(state *meta.State, i *meta.Instance, t *meta.Tier) error {
 	set, _ := state.Replicaset(i.Replicaset)
@@ -58,5 +58,5 @@ func notDealt(state *meta.State, i *meta.Instance, t *meta.Tier) error {
 	if members < int(t.ReplicationFactor) {
 		return fmt.Errorf("replicaset %s waits for more members: it has %d of %d; start more instances", set.Name, members, t.ReplicationFactor)
 	}
-	return fmt.Errorf("the buckets of tier %s are not dealt out yet", t.Name)
+	return fmt.Errorf("the buckets of tier %s are not assigned yet", t.Name)
 }

@@ -270,8 +270,8 @@ func (d *clusterDesk) plan(ctx context.Context) (any, error) {
 	}
 	o.Leader = 0
 	e := governor.Explanation{Waits: governor.Deviations(o.View)}
-	if !slices.ContainsFunc(e.Waits, func(w governor.Wait) bool { return w.What == governor.ToBeGoverned }) {
-		e.Waits = append(e.Waits, governor.Wait{What: governor.ToBeGoverned, Why: why, Kind: governor.Underway})
+	if !slices.ContainsFunc(e.Waits, func(w governor.Wait) bool { return w.What == governor.WaitForGovernor }) {
+		e.Waits = append(e.Waits, governor.Wait{What: governor.WaitForGovernor, Why: why, Kind: governor.Underway})
 	}
 	return d.planOf(o, e), nil
 }

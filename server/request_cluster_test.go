@@ -170,7 +170,7 @@ func threeInstances(t *testing.T) *meta.State {
 		join("b", "spb"), join("c", "arb"),
 		&meta.InstanceUpdate{Instance: 2, Target: meta.Online, Reason: meta.ReasonJoin, Wall: 3000},
 		&meta.InstanceDrain{Instance: 1, Drained: true},
-		&meta.ReplicaAdd{Shard: 2, Instance: 2, Want: meta.RoleVoter},
+		&meta.ReplicaAdd{Shard: 2, Instance: 2, TargetRole: meta.RoleVoter},
 	)
 }
 
@@ -257,7 +257,7 @@ func TestPlanIsTheLeaders(t *testing.T) {
 			t.Errorf("answered %+v", p)
 		}
 		for _, w := range p.Waits {
-			if w.What == governor.ToBeGoverned && strings.Contains(w.Why, why) {
+			if w.What == governor.WaitForGovernor && strings.Contains(w.Why, why) {
 				return
 			}
 		}

@@ -66,7 +66,7 @@ func Restore(ctx context.Context, cfg Config, from *backup.Source) error {
 	if s.inMemory() {
 		return nil
 	}
-	return errors.Join(os.Remove(filepath.Join(cfg.DataDir, unfinishedFile)), file.SyncFolder(cfg.DataDir))
+	return errors.Join(os.Remove(filepath.Join(cfg.DataDir, unfinishedFile)), file.SyncDir(cfg.DataDir))
 }
 
 // emptyFolder says why a folder cannot take a restore.
@@ -109,7 +109,7 @@ func (s *Server) checkUnfinished() error {
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return fmt.Errorf("data folder: %w", err)
 	}
-	if err := file.SyncFolder(s.cfg.DataDir); err != nil {
+	if err := file.SyncDir(s.cfg.DataDir); err != nil {
 		return fmt.Errorf("data folder: %w", err)
 	}
 	return nil
@@ -157,7 +157,7 @@ func (l local) restoreBuckets(ctx context.Context, d *desk, run shard.BucketsBod
 		}
 	}
 	// The time of sessions begins with their buckets: those of the shard that is done first must not expire while the others are filled.
-	if !from.Filled(run.First, run.Count) {
+	if !from.MarkRestored(run.First, run.Count) {
 		return fmt.Errorf("other shards are not filled yet: %w", governor.ErrLater)
 	}
 	for _, part := range from.Parts(run.First, run.Count) {

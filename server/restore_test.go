@@ -190,11 +190,11 @@ func TestRestore(t *testing.T) {
 func TestRestoreRefuses(t *testing.T) {
 	file := fetchBackup(t, start(t, nil))
 	for want, change := range map[string]func(*Config){
-		"without peers":             func(c *Config) { c.Peers = []string{"127.0.0.1:1"} },
-		"replication factor is 1":   func(c *Config) { c.ReplicationFactor = 3 },
-		"in memory is lost":         func(c *Config) { c.Memory = true },
-		"is not empty":              func(c *Config) { c.DataDir = t.TempDir(); _ = os.WriteFile(filepath.Join(c.DataDir, "x"), nil, 0o600) },
-		"cannot be dealt out to 40": func(c *Config) { c.Shards = 40 },
+		"without peers":            func(c *Config) { c.Peers = []string{"127.0.0.1:1"} },
+		"replication factor is 1":  func(c *Config) { c.ReplicationFactor = 3 },
+		"in memory is lost":        func(c *Config) { c.Memory = true },
+		"is not empty":             func(c *Config) { c.DataDir = t.TempDir(); _ = os.WriteFile(filepath.Join(c.DataDir, "x"), nil, 0o600) },
+		"cannot be assigned to 40": func(c *Config) { c.Shards = 40 },
 	} {
 		cfg := restoreConfig(t, 0)
 		change(&cfg)

@@ -58,7 +58,7 @@ func (s *Server) openAdmin(context.Context) error {
 	}
 	s.showPages()
 	s.adminServer = admin.Server(&s.startup, s.log)
-	s.running.Go(func() { _ = s.adminServer.Serve(admin.Bounded(s.adminListener, admin.MaxConnections)) })
+	s.running.Go(func() { _ = s.adminServer.Serve(admin.LimitListener(s.adminListener, admin.MaxConnections)) })
 	return nil
 }
 

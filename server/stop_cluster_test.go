@@ -137,7 +137,7 @@ func voting(n int) func(s *meta.State) bool {
 	return func(s *meta.State) bool {
 		voters := 0
 		for _, r := range s.MetaShard().Replicas {
-			if r.Role == meta.RoleVoter && r.Want == meta.RoleVoter {
+			if r.Role == meta.RoleVoter && r.TargetRole == meta.RoleVoter {
 				voters++
 			}
 		}
@@ -173,7 +173,7 @@ func TestShutdownWithoutOthers(t *testing.T) {
 	}
 }
 
-// TestReadySaysWhy: an instance of a replicaset that is not full, before buckets are dealt out, says what it waits for.
+// TestReadySaysWhy: an instance of a replicaset that is not full, before buckets are assigned, says what it waits for.
 func TestReadySaysWhy(t *testing.T) {
 	k := newClusterKit(t, 2)
 	if err := k.start("a"); err != nil {

@@ -65,7 +65,7 @@ type badBackup struct{ error }
 
 // backup writes the file, and checks it.
 func (inv *invocation) backup(path string) (x *backup.Contents, err error) {
-	if err := file.Regular(path); err != nil {
+	if err := file.CheckRegular(path); err != nil {
 		return nil, err
 	}
 	s, err := inv.status(inv.ctx)

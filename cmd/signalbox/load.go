@@ -99,7 +99,7 @@ func (inv *invocation) load(name string, f loadFlags) error {
 		return err
 	}
 	for _, path := range []string{f.hdr, f.svg, f.cpuProfile} {
-		if err := file.Regular(path); path != "" && err != nil {
+		if err := file.CheckRegular(path); path != "" && err != nil {
 			return err // before the load, which takes its time
 		}
 	}

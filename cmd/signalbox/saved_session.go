@@ -31,7 +31,7 @@ func (inv *invocation) openSavedSession(path string, fresh bool) (s *client.Sess
 		s, err := c.Session(inv.ctx, inv.node, opts...)
 		return s, true, err
 	}
-	if err := file.Regular(path); err != nil {
+	if err := file.CheckRegular(path); err != nil {
 		return nil, false, usagef("cannot keep a session in --session-file: %v", err)
 	}
 	b, err := file.Read(path, maxSessionFile)

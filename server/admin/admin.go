@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	maxURL     = 4 << 10         // bytes of a request's path and query; longer is 414
-	maxHeader  = 16 << 10        // bytes of a request's header; longer is 431
-	readTime   = 5 * time.Second // for the header, and for the whole request
-	idleTime   = time.Minute     // between requests of a connection
-	answerTime = 2 * time.Minute // for an answer; a profile or trace adds the seconds it was asked for
+	maxURL       = 4 << 10         // bytes of a request's path and query; longer is 414
+	maxHeader    = 16 << 10        // bytes of a request's header; longer is 431
+	readTimeout  = 5 * time.Second // for the header, and for the whole request
+	idleTimeout  = time.Minute     // between requests of a connection
+	writeTimeout = 2 * time.Minute // for an answer; a profile or trace adds the seconds it was asked for
 )
 
 // Config of the handler. The zero value serves process metrics and says that all is well.
@@ -35,7 +35,7 @@ type Config struct {
 // Handler serves /, /metrics, /healthz, /readyz and /debug/pprof/. Anything but GET and HEAD is 405.
 func Handler(c Config) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/{$}", index)
+	mux.HandleFunc("/{$}", indexPage)
 	mux.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		for _, set := range c.Metrics {
@@ -43,33 +43,33 @@ func Handler(c Config) http.Handler {
 		}
 		metrics.WriteProcessMetrics(w)
 	})
-	mux.Handle("/healthz", state(c.Live))
-	mux.Handle("/readyz", state(c.Ready))
+	mux.Handle("/healthz", healthHandler(c.Live))
+	mux.Handle("/readyz", healthHandler(c.Ready))
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return guard(mux)
+	return checkRequest(mux)
 }
 
 // Server serves a handler with limits a slow or hostile client cannot wear out. The caller listens, calls Serve, and closes it.
 func Server(h http.Handler, log *slog.Logger) *http.Server {
 	s := &http.Server{
 		Handler:           h,
-		ReadHeaderTimeout: readTime,
-		ReadTimeout:       readTime,
-		WriteTimeout:      answerTime,
-		IdleTimeout:       idleTime,
+		ReadHeaderTimeout: readTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	follow(s)
+	trackConnections(s)
 	return s
 }
 
 // guard refuses what no page wants, before any page sees it.
-func guard(next http.Handler) http.Handler {
+func checkRequest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method != http.MethodGet && r.Method != http.MethodHead:
@@ -77,7 +77,7 @@ func guard(next http.Handler) http.Handler {
 			http.Error(w, "use GET or HEAD; nothing can be changed here", http.StatusMethodNotAllowed)
 		case len(r.RequestURI) > maxURL:
 			http.Error(w, "the URL is too long; see / for what there is", http.StatusRequestURITooLong)
-		case reservedFor(r) && r.URL.Path != "/healthz" && r.URL.Path != "/readyz":
+		case isReserved(r) && r.URL.Path != "/healthz" && r.URL.Path != "/readyz":
 			w.Header().Set("Connection", "close")
 			http.Error(w, "too many connections; close some first. Only /healthz and /readyz are answered meanwhile", http.StatusServiceUnavailable)
 		default:
@@ -89,7 +89,7 @@ func guard(next http.Handler) http.Handler {
 }
 
 // state answers 200 "ok", or 503 and why not.
-func state(check func() error) http.Handler {
+func healthHandler(check func() error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		if check != nil {
@@ -103,7 +103,7 @@ func state(check func() error) http.Handler {
 	})
 }
 
-func index(w http.ResponseWriter, _ *http.Request) {
+func indexPage(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = io.WriteString(w, `signalbox
 

@@ -14,11 +14,11 @@ const (
 	MaxConnections = 128
 
 	// reserved is how many more there may be, for health and readiness alone.
-	reserved = 16
+	reservedConnections = 16
 )
 
 // full is what one connection too many is answered.
-const full = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 38\r\nConnection: close\r\n\r\ntoo many connections; close some first"
+const fullResponse = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 38\r\nConnection: close\r\n\r\ntoo many connections; close some first"
 
 // Bounded is a listener that lets at most n connections live at a time, and a few more for health and readiness. Its
 // connections are for a server that [Server] made, which tells the listener what they do.
@@ -27,50 +27,50 @@ const full = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; char
 // of one's header: of the client address that has the most. If all connections are being served, or those of one address
 // have three quarters of the places, the new one may ask for health and readiness only. So neither idle connections nor
 // slow requests keep a probe out, and whoever fills the places takes no descriptors from clients.
-func Bounded(l net.Listener, n int) net.Listener {
-	return &bounded{Listener: l, most: n, share: max(1, n*3/4), open: make(map[*placed]bool)}
+func LimitListener(l net.Listener, n int) net.Listener {
+	return &limitedListener{Listener: l, limit: n, hostLimit: max(1, n*3/4), open: make(map[*limitedConn]bool)}
 }
 
-type bounded struct {
+type limitedListener struct {
 	net.Listener
-	most, share int // of all places; of those of one client address
+	limit, hostLimit int // of all places; of those of one client address
 
 	mu   sync.Mutex
-	open map[*placed]bool
+	open map[*limitedConn]bool
 	seq  uint64
 }
 
 // placed is a connection that has a place.
-type placed struct {
+type limitedConn struct {
 	net.Conn
-	gate *bounded
-	host string
+	listener *limitedListener
+	host     string
 
-	looked bool // at its first byte; of the goroutine that reads
+	checked bool // at its first byte; of the goroutine that reads
 
 	// The gate's mutex guards these.
-	reserve bool   // it is in the reserve
-	busy    bool   // a request of it is being served
-	seq     uint64 // rises with the time since when it is not busy
+	reserved bool   // it is in the reserve
+	busy     bool   // a request of it is being served
+	seq      uint64 // rises with the time since when it is not busy
 }
 
 // Accept gives the next connection that there is a place for.
-func (b *bounded) Accept() (net.Conn, error) {
+func (b *limitedListener) Accept() (net.Conn, error) {
 	for {
 		c, err := b.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		p := &placed{Conn: c, gate: b, host: hostOf(c)}
-		leaves, ok := b.place(p)
-		if leaves != nil {
-			_ = leaves.Conn.Close() // its place is taken; the server notices, and closes it as well
+		p := &limitedConn{Conn: c, listener: b, host: hostOf(c)}
+		evicted, ok := b.admit(p)
+		if evicted != nil {
+			_ = evicted.Conn.Close() // its place is taken; the server notices, and closes it as well
 		}
 		if ok {
 			return p, nil
 		}
 		_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // the buffer of a new connection takes it at once
-		_, _ = c.Write([]byte(full))
+		_, _ = c.Write([]byte(fullResponse))
 		_ = c.Close()
 	}
 }
@@ -84,13 +84,13 @@ func hostOf(c net.Conn) string {
 }
 
 // place finds a place for a connection, if need be another one's, which is to be closed.
-func (b *bounded) place(p *placed) (leaves *placed, ok bool) {
+func (b *limitedListener) admit(p *limitedConn) (evicted *limitedConn, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	places, own, spare := 0, 0, 0
 	for o := range b.open {
 		switch {
-		case o.reserve:
+		case o.reserved:
 			spare++
 		default:
 			places++
@@ -100,41 +100,41 @@ func (b *bounded) place(p *placed) (leaves *placed, ok bool) {
 		}
 	}
 	switch {
-	case places < b.most && own < b.share:
-	case own >= b.share:
-		if leaves = b.longest(false, p.host); leaves == nil {
-			p.reserve = true
+	case places < b.limit && own < b.hostLimit:
+	case own >= b.hostLimit:
+		if evicted = b.longestIdle(false, p.host); evicted == nil {
+			p.reserved = true
 		}
 	default:
-		if leaves = b.longest(false, ""); leaves == nil {
-			p.reserve = true
+		if evicted = b.longestIdle(false, ""); evicted == nil {
+			p.reserved = true
 		}
 	}
-	if p.reserve && spare >= reserved {
-		if leaves = b.longest(true, ""); leaves == nil {
+	if p.reserved && spare >= reservedConnections {
+		if evicted = b.longestIdle(true, ""); evicted == nil {
 			return nil, false
 		}
 	}
-	if leaves != nil {
-		delete(b.open, leaves)
+	if evicted != nil {
+		delete(b.open, evicted)
 	}
 	b.seq++
 	p.seq = b.seq
 	b.open[p] = true
-	return leaves, true
+	return evicted, true
 }
 
 // longest is the connection that is not busy for the longest time: of those of one host, or, if that is empty, of the
 // host that has the most; nil if all are busy. The caller has the mutex.
-func (b *bounded) longest(reserve bool, host string) (found *placed) {
+func (b *limitedListener) longestIdle(reserve bool, host string) (found *limitedConn) {
 	count := make(map[string]int)
 	for o := range b.open {
-		if o.reserve == reserve {
+		if o.reserved == reserve {
 			count[o.host]++
 		}
 	}
 	for o := range b.open {
-		if o.reserve != reserve || o.busy || host != "" && o.host != host {
+		if o.reserved != reserve || o.busy || host != "" && o.host != host {
 			continue
 		}
 		if found == nil || count[o.host] > count[found.host] || count[o.host] == count[found.host] && o.seq < found.seq {
@@ -145,8 +145,8 @@ func (b *bounded) longest(reserve bool, host string) (found *placed) {
 }
 
 // state notes what a connection does. A new one whose header has not come whole is not busy.
-func (p *placed) state(s http.ConnState) {
-	b := p.gate
+func (p *limitedConn) setState(s http.ConnState) {
+	b := p.listener
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p.busy = s == http.StateActive
@@ -154,51 +154,51 @@ func (p *placed) state(s http.ConnState) {
 	p.seq = b.seq
 }
 
-// inReserve says that a connection may ask for health and readiness only.
-func (p *placed) inReserve() bool {
-	p.gate.mu.Lock()
-	defer p.gate.mu.Unlock()
-	return p.reserve
+// isReserved says that a connection may ask for health and readiness only.
+func (p *limitedConn) isReserved() bool {
+	p.listener.mu.Lock()
+	defer p.listener.mu.Unlock()
+	return p.reserved
 }
 
 // Close gives the place back.
-func (p *placed) Close() error {
-	p.gate.mu.Lock()
-	delete(p.gate.open, p)
-	p.gate.mu.Unlock()
+func (p *limitedConn) Close() error {
+	p.listener.mu.Lock()
+	delete(p.listener.open, p)
+	p.listener.mu.Unlock()
 	return p.Conn.Close()
 }
 
 type connKey struct{}
 
 // follow has a server tell a bounded listener what its connections do, and its handlers which of them are in the reserve.
-func follow(s *http.Server) {
+func trackConnections(s *http.Server) {
 	s.ConnState = func(c net.Conn, state http.ConnState) {
-		if p, ok := c.(*placed); ok && (state == http.StateActive || state == http.StateIdle) {
-			p.state(state)
+		if p, ok := c.(*limitedConn); ok && (state == http.StateActive || state == http.StateIdle) {
+			p.setState(state)
 		}
 	}
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) }
 }
 
-// reservedFor says that a request came over a connection of the reserve.
-func reservedFor(r *http.Request) bool {
-	p, ok := r.Context().Value(connKey{}).(*placed)
-	return ok && p.inReserve()
+// isReserved says that a request came over a connection of the reserve.
+func isReserved(r *http.Request) bool {
+	p, ok := r.Context().Value(connKey{}).(*limitedConn)
+	return ok && p.isReserved()
 }
 
-// notHTTP is what a connection is answered that begins with anything but an HTTP method: a client of the coordination protocol, or of TLS, that took this for its address. The
+// notHTTPResponse is what a connection is answered that begins with anything but an HTTP method: a client of the coordination protocol, or of TLS, that took this for its address. The
 // HTTP server would wait for the end of a line.
-const notHTTP = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 48\r\nConnection: close\r\n\r\nthis is the address for operators; it takes HTTP"
+const notHTTPResponse = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 48\r\nConnection: close\r\n\r\nthis is the address for operators; it takes HTTP"
 
 // Read looks at the first byte.
-func (p *placed) Read(b []byte) (int, error) {
+func (p *limitedConn) Read(b []byte) (int, error) {
 	n, err := p.Conn.Read(b)
-	if n > 0 && !p.looked {
-		p.looked = true
+	if n > 0 && !p.checked {
+		p.checked = true
 		if b[0] < 'A' || b[0] > 'Z' {
 			_ = p.SetWriteDeadline(time.Now().Add(time.Second))
-			_, _ = p.Conn.Write([]byte(notHTTP))
+			_, _ = p.Conn.Write([]byte(notHTTPResponse))
 			return 0, io.EOF
 		}
 	}

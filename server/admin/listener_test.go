@@ -11,24 +11,24 @@ import (
 	"time"
 )
 
-// gateKit is a server behind a bounded listener. Requests for /metrics are held up until the test lets them go on.
-type gateKit struct {
+// listenerKit is a server behind a bounded listener. Requests for /metrics are held up until the test lets them go on.
+type listenerKit struct {
 	t       *testing.T
 	address string
-	gate    *bounded
+	gate    *limitedListener
 	held    chan struct{} // one for each request that is held up
 	release chan struct{}
 }
 
-func newGate(t *testing.T, most int) *gateKit {
+func newListenerKit(t *testing.T, most int) *listenerKit {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &gateKit{t: t, address: inner.Addr().String(), gate: Bounded(inner, most).(*bounded), held: make(chan struct{}, 1000), release: make(chan struct{})}
+	k := &listenerKit{t: t, address: inner.Addr().String(), gate: LimitListener(inner, most).(*limitedListener), held: make(chan struct{}, 1000), release: make(chan struct{})}
 	pages := Handler(Config{})
 	srv := Server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/slow" && !reservedFor(r) {
+		if r.URL.Path == "/slow" && !isReserved(r) {
 			k.held <- struct{}{}
 			<-k.release
 		}
@@ -48,7 +48,7 @@ func newGate(t *testing.T, most int) *gateKit {
 }
 
 // dial opens a connection from an address of this machine. It is closed with the test.
-func (k *gateKit) dial(from string) net.Conn {
+func (k *listenerKit) dial(from string) net.Conn {
 	k.t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	c, err := d.Dial("tcp", k.address)
@@ -60,12 +60,12 @@ func (k *gateKit) dial(from string) net.Conn {
 	return c
 }
 
-func (k *gateKit) send(c net.Conn, path string) {
+func (k *listenerKit) send(c net.Conn, path string) {
 	_, _ = io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
 }
 
 // answer reads one. Code 0 is a connection that was closed without one.
-func (k *gateKit) answer(c net.Conn) (code int, text string) {
+func (k *listenerKit) answer(c net.Conn) (code int, text string) {
 	k.t.Helper()
 	r, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
@@ -80,7 +80,7 @@ func (k *gateKit) answer(c net.Conn) (code int, text string) {
 }
 
 // probe asks on a connection of its own, as probes do.
-func (k *gateKit) probe(from, path string) (code int, text string) {
+func (k *listenerKit) probe(from, path string) (code int, text string) {
 	k.t.Helper()
 	c := k.dial(from)
 	defer c.Close()
@@ -89,7 +89,7 @@ func (k *gateKit) probe(from, path string) (code int, text string) {
 }
 
 // settled waits until the gate has as many connections as it was to get.
-func (k *gateKit) settled(places int) {
+func (k *listenerKit) awaitOpen(places int) {
 	k.t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		k.gate.mu.Lock()
@@ -108,7 +108,7 @@ func (k *gateKit) settled(places int) {
 // each probe is answered, and so is every other page.
 func TestIdleConnections(t *testing.T) {
 	for _, opening := range []string{"", "GET /healthz HTTP/1.1\r\nHost: x\r\nX: ", "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"} {
-		k := newGate(t, MaxConnections)
+		k := newListenerKit(t, MaxConnections)
 		for range MaxConnections + 12 {
 			_, _ = io.WriteString(k.dial("127.0.0.1"), opening)
 		}
@@ -122,22 +122,22 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
-// TestNewcomersPlace: it is the place of the address that has the most connections, and there of the one that waits longest.
-func TestNewcomersPlace(t *testing.T) {
-	k := newGate(t, 8)
+// TestNewConnectionEvictsIdle: it is the place of the address that has the most connections, and there of the one that waits longest.
+func TestNewConnectionEvictsIdle(t *testing.T) {
+	k := newListenerKit(t, 8)
 	few := k.dial("127.0.0.2")
-	k.settled(1)
+	k.awaitOpen(1)
 	var many []net.Conn
 	for n := range 6 {
 		many = append(many, k.dial("127.0.0.1"))
-		k.settled(n + 2)
+		k.awaitOpen(n + 2)
 	}
 	k.send(many[0], "/") // it has asked since, so that the second one waits longest
 	if code, text := k.answer(many[0]); code != http.StatusOK {
 		t.Fatalf("%d %s", code, text)
 	}
 	third := k.dial("127.0.0.3")
-	k.settled(8)
+	k.awaitOpen(8)
 	k.dial("127.0.0.3")
 	if code, text := k.answer(many[1]); code != 0 {
 		t.Errorf("the one that waits longest was answered %d %s", code, text)
@@ -153,14 +153,14 @@ func TestNewcomersPlace(t *testing.T) {
 // TestReserve: beside requests that take all places, or all of an address, health and readiness are answered, and what else is
 // asked is told why not. A client at another address has a place.
 func TestReserve(t *testing.T) {
-	k := newGate(t, 8)
+	k := newListenerKit(t, 8)
 	for range 6 { // the share of an address
 		k.send(k.dial("127.0.0.1"), "/slow")
 		<-k.held
 	}
 	told := func(from string) {
 		t.Helper()
-		for range 2 * reserved {
+		for range 2 * reservedConnections {
 			for _, page := range []string{"/healthz", "/readyz"} {
 				if code, text := k.probe(from, page); code != http.StatusOK {
 					t.Fatalf("%s from %s: %d %s", page, from, code, text)
@@ -180,7 +180,7 @@ func TestReserve(t *testing.T) {
 		<-k.held
 	}
 	told("127.0.0.4")
-	for range 2 * reserved { // idle ones do not fill the reserve
+	for range 2 * reservedConnections { // idle ones do not fill the reserve
 		k.dial("127.0.0.5")
 	}
 	told("127.0.0.4")
@@ -188,13 +188,13 @@ func TestReserve(t *testing.T) {
 
 // TestNotHTTP: who begins with anything but a method is told at once what this address takes.
 func TestNotHTTP(t *testing.T) {
-	k := newGate(t, 4)
+	k := newListenerKit(t, 4)
 	for _, first := range []string{"\x00\x00\x00\x20\x01", "\x16\x03\x01"} {
 		c := k.dial("127.0.0.1")
 		if _, err := io.WriteString(c, first); err != nil {
 			t.Fatal(err)
 		}
-		if said, _ := io.ReadAll(c); string(said) != notHTTP {
+		if said, _ := io.ReadAll(c); string(said) != notHTTPResponse {
 			t.Errorf("%q is answered %q", first, said)
 		}
 	}

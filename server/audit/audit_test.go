@@ -102,7 +102,7 @@ func FuzzText(f *testing.F) {
 }
 
 // gate is a destination that takes lines only when told to.
-type gate struct {
+type blockingWriter struct {
 	mu    sync.Mutex
 	open  chan struct{} // nil is open
 	enter chan struct{} // somebody stands before the closed gate
@@ -113,7 +113,7 @@ type gate struct {
 	tried chan struct{}
 }
 
-func (g *gate) Write(b []byte) (int, error) {
+func (g *blockingWriter) Write(b []byte) (int, error) {
 	g.mu.Lock()
 	open := g.open
 	g.mu.Unlock()
@@ -137,7 +137,7 @@ func (g *gate) Write(b []byte) (int, error) {
 
 // TestNeverBlocks: a destination that takes nothing holds nobody up; what found no room is said as soon as there is some, and is missing in the counts.
 func TestNeverBlocks(t *testing.T) {
-	g := &gate{open: make(chan struct{}), enter: make(chan struct{}, 10)}
+	g := &blockingWriter{open: make(chan struct{}), enter: make(chan struct{}, 10)}
 	l := open(t, Config{Destination: Stderr, Queue: 3, stderr: g})
 	l.Write(Event{Title: "x"})
 	<-g.enter // the writer has taken one
@@ -160,7 +160,7 @@ func TestNeverBlocks(t *testing.T) {
 
 // TestTornLine: what was written in part is not written twice, and the line that was cut stays apart from the next.
 func TestTornLine(t *testing.T) {
-	g := &gate{err: errors.New("no space left"), tried: make(chan struct{}, 10), open: make(chan struct{}), enter: make(chan struct{}, 10)}
+	g := &blockingWriter{err: errors.New("no space left"), tried: make(chan struct{}, 10), open: make(chan struct{}), enter: make(chan struct{}, 10)}
 	l := open(t, Config{Destination: Stderr, stderr: g, retry: time.Millisecond})
 	l.Write(Event{Title: "first"})
 	<-g.enter // the writer has it; the others go together
@@ -252,7 +252,7 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-func TestOff(t *testing.T) {
+func TestNilLog(t *testing.T) {
 	var l *Log
 	l.Write(Event{Title: "x"})
 	if err := errors.Join(l.Reopen(), l.Close()); err != nil || l.Lost() != 0 {
@@ -262,7 +262,7 @@ func TestOff(t *testing.T) {
 
 // TestManyWriters: lines of many goroutines are whole, and their counts are in order.
 func TestManyWriters(t *testing.T) {
-	g := &gate{}
+	g := &blockingWriter{}
 	l := open(t, Config{Destination: Stderr, Queue: 1000, stderr: g})
 	var writing sync.WaitGroup
 	for range 10 {

@@ -47,7 +47,7 @@ type Event struct {
 }
 
 // Own members of each object; a field may not have their names.
-var own = []string{"title", "message", "severity", "initiator", "time", "id"}
+var reservedKeys = []string{"title", "message", "severity", "initiator", "time", "id"}
 
 // TimeFormat is how times are written: ISO 8601 in milliseconds, in UTC.
 const TimeFormat = "2006-01-02T15:04:05.000Z07:00"
@@ -69,7 +69,7 @@ func appendLine(b []byte, e *Event, i id) []byte {
 		b = appendField(b, f)
 	}
 	for _, f := range e.Fields {
-		if slices.Contains(own, f.Key) {
+		if slices.Contains(reservedKeys, f.Key) {
 			f.Key += "_"
 		}
 		b = appendField(b, f)
@@ -96,13 +96,13 @@ func appendField(b []byte, f Field) []byte {
 	case uint64:
 		b = strconv.AppendUint(b, v, 10)
 	default:
-		b = appendOther(b, v)
+		b = appendJSON(b, v)
 	}
 	return append(b, ',')
 }
 
-// appendOther is for lists and for what nobody thought of.
-func appendOther(b []byte, v any) []byte {
+// appendJSON is for lists and for what nobody thought of.
+func appendJSON(b []byte, v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return appendString(b, fmt.Sprint(v))

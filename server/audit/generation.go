@@ -10,13 +10,13 @@ import (
 	"github.com/signalbox-dev/signalbox/server/file"
 )
 
-// maxNumber is the length of a file with a number, in bytes.
-const maxNumber = 64
+// maxNumberFile is the length of a file with a number, in bytes.
+const maxNumberFile = 64
 
 // Generation counts the starts of an instance in a small file, 1 at first, and returns the count of this one once it is on disk.
 func Generation(path string) (uint64, error) {
 	var n uint64
-	text, err := file.Read(path, maxNumber)
+	text, err := file.Read(path, maxNumberFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:

@@ -41,18 +41,18 @@ type Log struct {
 	log  *slog.Logger
 	path string // empty is standard error
 
-	mu     sync.Mutex
-	next   id       // Invariant: each event takes a count, written or lost
-	queue  []queued // waits
-	limit  int
-	retry  time.Duration
-	lost   uint64        // since the last line that said so
-	total  uint64        // lost ever
-	wake   chan struct{} // holds one
-	reopen bool          // the file is to be opened anew
-	waits  []chan error  // of Reopen
-	closed bool
-	done   chan struct{} // the writer has ended
+	mu            sync.Mutex
+	next          id       // Invariant: each event takes a count, written or lost
+	queue         []queued // waits
+	limit         int
+	retry         time.Duration
+	lost          uint64        // since the last line that said so
+	total         uint64        // lost ever
+	wake          chan struct{} // holds one
+	reopen        bool          // the file is to be opened anew
+	reopenWaiters []chan error  // of Reopen
+	closed        bool
+	done          chan struct{} // the writer has ended
 
 	// Owned by the writer.
 	out     io.Writer
@@ -121,7 +121,7 @@ func (l *Log) Write(e Event) {
 		e.Time = l.now()
 	}
 	l.queue = append(l.queue, queued{e, l.next})
-	l.signal()
+	l.wakeWriter()
 }
 
 // Lost is how many events found no room, ever.
@@ -146,8 +146,8 @@ func (l *Log) Reopen() error {
 		return errors.New("the audit log is closed")
 	}
 	l.reopen = true
-	l.waits = append(l.waits, answer)
-	l.signal()
+	l.reopenWaiters = append(l.reopenWaiters, answer)
+	l.wakeWriter()
 	l.mu.Unlock()
 	return <-answer
 }
@@ -159,7 +159,7 @@ func (l *Log) Close() error {
 	}
 	l.mu.Lock()
 	l.closed = true
-	l.signal()
+	l.wakeWriter()
 	l.mu.Unlock()
 	<-l.done
 	if lost := l.Lost(); lost > 0 {
@@ -169,7 +169,7 @@ func (l *Log) Close() error {
 }
 
 // signal wakes the writer. The lock is held.
-func (l *Log) signal() {
+func (l *Log) wakeWriter() {
 	select {
 	case l.wake <- struct{}{}:
 	default:

@@ -21,7 +21,7 @@ type Position struct {
 // OpenPosition reads the file; 0 when there is none.
 func OpenPosition(path string) (*Position, error) {
 	p := &Position{path: path}
-	text, err := file.Read(path, maxNumber)
+	text, err := file.Read(path, maxNumberFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return p, nil
@@ -43,7 +43,7 @@ func (p *Position) Set(index uint64) error {
 		return nil
 	}
 	next := p.path + ".new"
-	if err := file.Regular(p.path); err != nil {
+	if err := file.CheckRegular(p.path); err != nil {
 		return fmt.Errorf("place of the audit log: %w", err)
 	}
 	if err := os.WriteFile(next, []byte(strconv.FormatUint(index, 10)+"\n"), 0o600); err != nil {

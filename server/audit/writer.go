@@ -19,7 +19,7 @@ func (l *Log) run() {
 		case <-retry:
 		}
 		retry = nil
-		closing := l.pass()
+		closing := l.flush()
 		if closing {
 			return
 		}
@@ -30,11 +30,11 @@ func (l *Log) run() {
 }
 
 // pass writes what waits, then does what else was asked.
-func (l *Log) pass() (closing bool) {
+func (l *Log) flush() (closing bool) {
 	l.mu.Lock()
 	batch, lost, closing := l.queue, l.lost, l.closed
-	reopen, waits := l.reopen, l.waits
-	l.reopen, l.waits = false, nil
+	reopen, waiters := l.reopen, l.reopenWaiters
+	l.reopen, l.reopenWaiters = false, nil
 	due := !l.broken || reopen || closing || !time.Now().Before(l.retryAt)
 	if due {
 		l.queue, l.lost = nil, 0
@@ -42,7 +42,7 @@ func (l *Log) pass() (closing bool) {
 			l.next.count++
 		}
 	}
-	said := l.next
+	lostID := l.next
 	l.mu.Unlock()
 	if !due {
 		return false
@@ -53,16 +53,16 @@ func (l *Log) pass() (closing bool) {
 	}
 	if lost > 0 {
 		b = appendLine(b, &Event{Title: "lost_events", Severity: High, Time: l.now(), Fields: []Field{{"count", lost}},
-			Message: fmt.Sprintf("%d events found no room in the queue and are not in this log", lost)}, said)
+			Message: fmt.Sprintf("%d events found no room in the queue and are not in this log", lost)}, lostID)
 	}
-	lines, err := l.put(b)
+	lines, err := l.writeLines(b)
 	batch = batch[min(lines, len(batch)):]
 	if reopen && err == nil {
 		l.closeFile()
 		err = l.openFile()
 	}
-	l.outcome(err, batch, lost, closing)
-	for _, w := range waits {
+	l.noteResult(err, batch, lost, closing)
+	for _, w := range waiters {
 		w <- err
 	}
 	if closing {
@@ -72,7 +72,7 @@ func (l *Log) pass() (closing bool) {
 }
 
 // put writes lines, into a file opened anew if the last try failed, and returns how many are written whole.
-func (l *Log) put(b []byte) (lines int, err error) {
+func (l *Log) writeLines(b []byte) (lines int, err error) {
 	if l.broken && l.path != "" {
 		l.closeFile()
 		if err := l.openFile(); err != nil {
@@ -98,7 +98,7 @@ func (l *Log) put(b []byte) (lines int, err error) {
 }
 
 // outcome keeps what could not be written for the next try, as far as there is room, and says once that something is wrong, and once that it is not any more.
-func (l *Log) outcome(err error, batch []queued, lost uint64, closing bool) {
+func (l *Log) noteResult(err error, batch []queued, lost uint64, closing bool) {
 	if err == nil {
 		if l.broken {
 			l.log.Info("audit log is written again")
@@ -118,13 +118,13 @@ func (l *Log) outcome(err error, batch []queued, lost uint64, closing bool) {
 		l.total += uint64(len(batch))
 		return
 	}
-	keep := append(batch, l.queue...)
-	if over := len(keep) - l.limit; over > 0 { // the oldest stay: they say how it began
-		keep = keep[:l.limit]
+	kept := append(batch, l.queue...)
+	if over := len(kept) - l.limit; over > 0 { // the oldest stay: they say how it began
+		kept = kept[:l.limit]
 		l.lost += uint64(over)
 		l.total += uint64(over)
 	}
-	l.queue = keep
+	l.queue = kept
 }
 
 func (l *Log) openFile() error {

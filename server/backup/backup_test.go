@@ -13,13 +13,13 @@ import (
 )
 
 // world is a cluster's state: a map with shards that have no bucket yet, or are not those of the map.
-func world(t *testing.T) *meta.Machine {
+func newMap(t *testing.T) *meta.Machine {
 	t.Helper()
-	return worldOf(t, 2)
+	return newMapWithShards(t, 2)
 }
 
-// worldOf is one with these shards.
-func worldOf(t *testing.T, shards ...uint64) *meta.Machine {
+// newMapWithShards is one with these shards.
+func newMapWithShards(t *testing.T, shards ...uint64) *meta.Machine {
 	t.Helper()
 	m := meta.New()
 	answer := m.Apply(1, meta.AppendCommand(nil, meta.OpID{1}, &meta.Bootstrap{
@@ -82,7 +82,7 @@ func file(t *testing.T, h Head, parts ...part) []byte {
 
 // TestVerifyRefuses: what is whole by its checksums and is not the state of a cluster is found all the same.
 func TestVerifyRefuses(t *testing.T) {
-	m := world(t)
+	m := newMap(t)
 	all := snapshots(t, m, 2, 3)
 	section := func(id, index uint64) part {
 		return part{Section{Shard: id, Size: uint64(len(all[id])), Index: index}, all[id]}
@@ -108,8 +108,8 @@ func TestVerifyRefuses(t *testing.T) {
 	}
 }
 
-// TestWriterKeepsToItsWord: a section that has other bytes than it was to have ends the file.
-func TestWriterKeepsToItsWord(t *testing.T) {
+// TestWriterChecksSizes: a section that has other bytes than it was to have ends the file.
+func TestWriterChecksSizes(t *testing.T) {
 	for name, do := range map[string]func(w *Writer) error{
 		"more": func(w *Writer) error {
 			_, err := w.Write([]byte("1234"))
@@ -146,15 +146,15 @@ func FuzzVerify(f *testing.F) {
 	})
 }
 
-// TestFilled: all buckets are filled when each was named once, however often.
-func TestFilled(t *testing.T) {
-	s := Source{left: 8, filled: make([]bool, 8)}
+// TestMarkRestored: all buckets are filled when each was named once, however often.
+func TestMarkRestored(t *testing.T) {
+	s := Source{unrestored: 8, restored: make([]bool, 8)}
 	for i, run := range [][2]uint32{{4, 4}, {4, 4}, {0, 3}, {1, 2}} {
-		if s.Filled(run[0], run[1]) {
+		if s.MarkRestored(run[0], run[1]) {
 			t.Fatalf("all are filled after step %d", i)
 		}
 	}
-	if !s.Filled(3, 1) || !s.Filled(0, 8) {
+	if !s.MarkRestored(3, 1) || !s.MarkRestored(0, 8) {
 		t.Fatal("some are not filled")
 	}
 }

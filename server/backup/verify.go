@@ -65,7 +65,7 @@ func load(r io.Reader) (*verifier, error) {
 			if err := parse(b, &s); err != nil {
 				return nil, err
 			}
-			if err := v.section(s); err != nil {
+			if err := v.readSection(s); err != nil {
 				return nil, err
 			}
 			continue
@@ -80,7 +80,7 @@ func load(r io.Reader) (*verifier, error) {
 			if n, _ := v.in.r.Read(make([]byte, 1)); n > 0 {
 				return nil, errors.New("the backup is damaged: something follows its end")
 			}
-			return v, v.whole()
+			return v, v.checkComplete()
 		}
 		return nil, fmt.Errorf("the backup is damaged: a block of kind %q between shards", kind)
 	}
@@ -94,7 +94,7 @@ type verifier struct {
 }
 
 // section reads a shard.
-func (v *verifier) section(s Section) error {
+func (v *verifier) readSection(s Section) error {
 	in := &sectionReader{in: &v.in, left: s.Size}
 	x := Shard{Section: s}
 	if s.Shard == 0 {
@@ -134,7 +134,7 @@ func (v *verifier) section(s Section) error {
 }
 
 // whole checks the shards against the map.
-func (v *verifier) whole() error {
+func (v *verifier) checkComplete() error {
 	if v.state == nil {
 		return errors.New("the backup has no meta shard")
 	}
@@ -156,7 +156,7 @@ func (v *verifier) whole() error {
 	for _, t := range v.state.Tiers() {
 		for _, run := range t.Runs {
 			for b := run.First; b < run.First+run.Count; b++ {
-				if err := v.bucket(shards, &t, b, run.Shard); err != nil {
+				if err := v.checkBucket(shards, &t, b, run.Shard); err != nil {
 					return err
 				}
 			}
@@ -165,7 +165,7 @@ func (v *verifier) whole() error {
 	return nil
 }
 
-func (v *verifier) bucket(shards []meta.Shard, t *meta.Tier, b uint32, owner uint64) error {
+func (v *verifier) checkBucket(shards []meta.Shard, t *meta.Tier, b uint32, owner uint64) error {
 	for _, x := range shards {
 		m := v.machines[x.ID]
 		if tier, total := m.Tier(); x.Tier != t.ID || total > 0 && tier != t.ID {

@@ -25,10 +25,10 @@ import (
 )
 
 // period is how often the files are looked at.
-const period = time.Second
+const pollPeriod = time.Second
 
-// maxFile is the longest file that is read, in bytes.
-const maxFile = 4 << 20
+// maxFileSize is the longest file that is read, in bytes.
+const maxFileSize = 4 << 20
 
 // Files are paths of PEM files.
 type Files struct {
@@ -44,15 +44,15 @@ type Files struct {
 type Certs struct {
 	files    Files
 	log      *slog.Logger
-	now      atomic.Pointer[loaded]
+	current  atomic.Pointer[loadedFiles]
 	failures atomic.Uint64
 
-	mu  sync.Mutex // held while files are read
-	bad [sha256.Size]byte
+	mu      sync.Mutex // held while files are read
+	lastBad [sha256.Size]byte
 }
 
 // loaded is the content of the files at one time.
-type loaded struct {
+type loadedFiles struct {
 	sum  [sha256.Size]byte // of the files
 	cert tls.Certificate
 	ca   *x509.CertPool
@@ -76,7 +76,7 @@ func Open(f Files, log *slog.Logger) (*Certs, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.now.Store(now)
+	c.current.Store(now)
 	return c, nil
 }
 
@@ -84,19 +84,19 @@ func Open(f Files, log *slog.Logger) (*Certs, error) {
 func (c *Certs) Failures() uint64 { return c.failures.Load() }
 
 // Expires is when the certificate in use ends.
-func (c *Certs) Expires() time.Time { return c.now.Load().cert.Leaf.NotAfter }
+func (c *Certs) Expires() time.Time { return c.current.Load().cert.Leaf.NotAfter }
 
 // Server is the configuration of a listener. Each handshake uses the certificates of its time.
 func (c *Certs) Server() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.now.Load().srv, nil },
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.current.Load().srv, nil },
 	}
 }
 
 // Client is a configuration to dial with, of the certificates as they are now.
 func (c *Certs) Client() *tls.Config {
-	now := c.now.Load()
+	now := c.current.Load()
 	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{now.cert}, RootCAs: now.ca}
 }
 
@@ -106,31 +106,31 @@ func (c *Certs) Reload() error {
 	defer c.mu.Unlock()
 	parts, sum, err := c.read()
 	if err == nil {
-		if sum == c.now.Load().sum {
-			c.bad = [sha256.Size]byte{}
+		if sum == c.current.Load().sum {
+			c.lastBad = [sha256.Size]byte{}
 			return nil
 		}
-		if sum == c.bad {
+		if sum == c.lastBad {
 			return nil
 		}
 	} else {
 		sum = sha256.Sum256([]byte(err.Error()))
 	}
-	if sum == c.bad {
+	if sum == c.lastBad {
 		return nil
 	}
-	var next *loaded
+	var next *loadedFiles
 	if err == nil {
 		next, err = c.parse(parts, sum)
 	}
 	if err != nil {
-		c.bad = sum
+		c.lastBad = sum
 		c.failures.Add(1)
 		c.log.Error("certificates are not reloaded, the former ones stay in use", "error", err)
 		return err
 	}
-	c.bad = [sha256.Size]byte{}
-	c.now.Store(next)
+	c.lastBad = [sha256.Size]byte{}
+	c.current.Store(next)
 	c.log.Info("certificates reloaded", "file", c.files.Cert, "expires", next.cert.Leaf.NotAfter)
 	return nil
 }
@@ -138,7 +138,7 @@ func (c *Certs) Reload() error {
 // Watch reloads when files change, until ctx ends. A certificate and its key are two files: between the writes of the two they do not fit each other, which is seen,
 // and put right by the next look.
 func (c *Certs) Watch(ctx context.Context) {
-	t := time.NewTicker(period)
+	t := time.NewTicker(pollPeriod)
 	defer t.Stop()
 	for {
 		select {
@@ -157,7 +157,7 @@ func (c *Certs) read() (parts [3][]byte, sum [sha256.Size]byte, err error) {
 		if path == "" {
 			continue
 		}
-		if parts[i], err = file.Read(path, maxFile); err != nil {
+		if parts[i], err = file.Read(path, maxFileSize); err != nil {
 			return parts, sum, fmt.Errorf("TLS file: %w", err)
 		}
 		one := sha256.Sum256(parts[i])
@@ -166,8 +166,8 @@ func (c *Certs) read() (parts [3][]byte, sum [sha256.Size]byte, err error) {
 	return parts, [sha256.Size]byte(h.Sum(nil)), nil
 }
 
-func (c *Certs) parse(parts [3][]byte, sum [sha256.Size]byte) (*loaded, error) {
-	l := &loaded{sum: sum}
+func (c *Certs) parse(parts [3][]byte, sum [sha256.Size]byte) (*loadedFiles, error) {
+	l := &loadedFiles{sum: sum}
 	var err error
 	if l.cert, err = tls.X509KeyPair(parts[0], parts[1]); err != nil {
 		return nil, fmt.Errorf("certificate %s with key %s: %w", c.files.Cert, c.files.Key, err)

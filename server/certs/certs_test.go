@@ -19,7 +19,7 @@ import (
 var silent = slog.New(slog.DiscardHandler)
 
 // link is a connection with buffers at both ends, as handshakes that fail need: both ends may write at once.
-func link(t *testing.T) (a, b net.Conn) {
+func tcpPair(t *testing.T) (a, b net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -39,8 +39,8 @@ func link(t *testing.T) (a, b net.Conn) {
 }
 
 // meet does a handshake between two ends, and gives what each made of it and the name on the server's certificate.
-func meet(t *testing.T, srv, cli *tls.Config) (name string, serverErr, clientErr error) {
-	a, b := link(t)
+func handshake(t *testing.T, srv, cli *tls.Config) (name string, serverErr, clientErr error) {
+	a, b := tcpPair(t)
 	done := make(chan error, 1)
 	go func() {
 		s := tls.Server(a, srv)
@@ -114,7 +114,7 @@ func TestHandshakes(t *testing.T) {
 		{"an expired one", required, as(ours, "late", certstest.Expired()), false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, serverErr, clientErr := meet(t, c.srv.Server(), c.cli)
+			_, serverErr, clientErr := handshake(t, c.srv.Server(), c.cli)
 			if ok := serverErr == nil && clientErr == nil; ok != c.ok {
 				t.Errorf("server: %v, client: %v", serverErr, clientErr)
 			}
@@ -132,7 +132,7 @@ func TestReload(t *testing.T) {
 	cfg := c.Server() // made once, as a listener does
 	look := func() *tls.Config { return &tls.Config{RootCAs: a.Pool(), ServerName: "box.example"} }
 	serial := func() string {
-		l, r := link(t)
+		l, r := tcpPair(t)
 		go func() {
 			_ = tls.Server(l, cfg).Handshake()
 			_ = l.Close()

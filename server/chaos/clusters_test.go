@@ -208,7 +208,7 @@ func (c *cluster) settled(when string, names ...string) protocol.ClusterStatus {
 		case !slices.Equal(online, names):
 			return fmt.Sprintf("%v are Online", online)
 		case len(s.Shards) == 0 || len(s.Tiers) == 0 || !s.Tiers[0].Bootstrapped || len(s.Moves) > 0:
-			return "buckets are not dealt out"
+			return "buckets are not assigned"
 		case s.Meta.Leader == "" || len(s.Meta.Voters) != 3:
 			return fmt.Sprintf("the meta shard is led by %q and has the voters %v", s.Meta.Leader, s.Meta.Voters)
 		}

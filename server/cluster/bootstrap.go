@@ -81,8 +81,8 @@ func (e *Bootstrap) Start() (err error) {
 	given := slices.DeleteFunc(slices.Clone(e.Peers), func(p string) bool { return p == e.Advertise })
 	e.peerErrors = &peerErrors{log: e.Logger, probe: e.Probe, configured: given, errors: map[string]error{}, probed: map[string]time.Time{}, fatal: make(chan error, 1)}
 	e.discovery, err = discovery.New(discovery.Config{
-		ID: NewUUID(), Voter: e.Voter, Advertise: e.Advertise, Peers: peers, Asker: discoveryClient{e.Transport, e.peerErrors}, Logger: e.Logger,
-		Learned: func(peers []string) error {
+		ID: NewUUID(), Voter: e.Voter, Advertise: e.Advertise, Peers: peers, Transport: discoveryClient{e.Transport, e.peerErrors}, Logger: e.Logger,
+		SavePeers: func(peers []string) error {
 			return e.saveIdentity(func(id *Identity) {
 				if !id.Joined() {
 					id.Peers = peers
@@ -98,11 +98,11 @@ func (e *Bootstrap) Start() (err error) {
 		if err := decode(body, &w); err != nil {
 			return nil, err
 		}
-		a, err := e.discovery.Answer(discovery.Question{ID: w.ID, Voter: w.Voter, Peers: w.Peers, Votable: w.Votable}, w.AddressedAs)
+		a, err := e.discovery.Handle(discovery.Request{ID: w.ID, Voter: w.Voter, Peers: w.Peers, Votable: w.Votable}, w.AddressedAs)
 		if err != nil {
 			return nil, protocol.Errorf(protocol.StatusUnavailable, "%v", err)
 		}
-		return encode(&discoverReply{Leader: a.Leader, Undecided: a.Undecided, Peers: a.Peers, Votable: a.Votable}), nil
+		return encode(&discoverReply{Leader: a.Leader, Undecided: a.Retry, Peers: a.Peers, Votable: a.Votable}), nil
 	})
 	return nil
 }
@@ -137,7 +137,7 @@ func (e *Bootstrap) Run(ctx context.Context) (id Identity, joined bool, err erro
 	case id.Joined():
 		return id, false, nil
 	}
-	result := discovery.Result{Lead: true}
+	result := discovery.Result{Bootstrap: true}
 	switch {
 	case e.Voter && len(e.Peers) == 0:
 		e.Logger.Info("no peers were given: this instance makes a cluster of its own")
@@ -148,7 +148,7 @@ func (e *Bootstrap) Run(ctx context.Context) (id Identity, joined bool, err erro
 			return id, false, err
 		}
 	}
-	if result.Lead {
+	if result.Bootstrap {
 		err := e.saveIdentity(func(id *Identity) { id.Founder, id.Instance, id.MetaReplica, id.Peers = true, 1, 1, nil })
 		return e.Identity(), false, err
 	}
@@ -182,7 +182,7 @@ func (e *Bootstrap) discover(started context.Context) (discovery.Result, error) 
 		return result, context.Cause(ctx)
 	case err != nil:
 		return result, fmt.Errorf("look for the cluster among the peers: %w%s", err, e.peerErrors.String())
-	case result.Lead && len(e.Peers) > 0 && e.discovery.Alone():
+	case result.Bootstrap && len(e.Peers) > 0 && e.discovery.Alone():
 		return result, errOnlyItself(e.Peers)
 	}
 	return result, nil
@@ -305,7 +305,7 @@ func (e *Bootstrap) InstanceStatus(ctx context.Context) (metaReplica uint64, err
 const statusTimeout = 3 * time.Second
 
 // Settle lets others that look for their peers know where to join: at the address that leader gives, empty while none is known.
-func (e *Bootstrap) AnnounceLeader(leader func() string) { e.discovery.Settle(leader) }
+func (e *Bootstrap) AnnounceLeader(leader func() string) { e.discovery.Finish(leader) }
 
 // join asks at an address to be taken in, and goes on asking, there and at what others say, since the one that is asked may be away for a while, or for good. It may be
 // asked twice: the uuid makes it once. Sponsor is who has taken it in.
@@ -337,7 +337,7 @@ func (e *Bootstrap) join(ctx context.Context, address string) (reply JoinReply, 
 
 // another asks the peers once where to join now: the answer, or address if there is none.
 func (e *Bootstrap) findAnother(ctx context.Context, address string) string {
-	ctx, cancel := context.WithTimeout(ctx, discovery.AskTimeout)
+	ctx, cancel := context.WithTimeout(ctx, discovery.CallTimeout)
 	defer cancel()
 	peers := slices.Clone(e.Peers)
 	for _, p := range e.Identity().Peers {
@@ -347,10 +347,10 @@ func (e *Bootstrap) findAnother(ctx context.Context, address string) string {
 	}
 	peers = slices.DeleteFunc(peers, func(p string) bool { return p == e.Advertise })
 	leaders := make(chan string, len(peers))
-	q := discovery.Question{ID: NewUUID(), Peers: []string{e.Advertise}}
+	q := discovery.Request{ID: NewUUID(), Peers: []string{e.Advertise}}
 	for _, p := range peers {
 		go func() {
-			a, _ := discoveryClient{e.Transport, nil}.Ask(ctx, p, q)
+			a, _ := discoveryClient{e.Transport, nil}.Discover(ctx, p, q)
 			leaders <- a.Leader
 		}()
 	}
@@ -384,8 +384,8 @@ type discoveryClient struct {
 	silent *peerErrors
 }
 
-// Ask implements discovery.Asker.
-func (a discoveryClient) Ask(ctx context.Context, address string, q discovery.Question) (discovery.Answer, error) {
+// Ask implements discovery.Transport.
+func (a discoveryClient) Discover(ctx context.Context, address string, q discovery.Request) (discovery.Response, error) {
 	w := discoverRequest{AddressedAs: address, ID: q.ID, Voter: q.Voter, Peers: q.Peers, Votable: q.Votable}
 	b, err := a.links.Call(ctx, address, methodDiscover, encode(&w))
 	var d discoverReply
@@ -394,9 +394,9 @@ func (a discoveryClient) Ask(ctx context.Context, address string, q discovery.Qu
 	}
 	a.silent.record(ctx, address, err)
 	if err != nil {
-		return discovery.Answer{}, err
+		return discovery.Response{}, err
 	}
-	return discovery.Answer{Leader: d.Leader, Undecided: d.Undecided, Peers: d.Peers, Votable: d.Votable}, nil
+	return discovery.Response{Leader: d.Leader, Retry: d.Undecided, Peers: d.Peers, Votable: d.Votable}, nil
 }
 
 // silence is why peers did not answer, the last time they were asked.

@@ -33,7 +33,7 @@ func threeMap(t *testing.T) *meta.State {
 	})
 	for i, n := range []string{"b", "c"} {
 		do(&meta.Join{UUID: "u" + n, Name: n, Address: n + ":2", RaftAddress: n + ":1", Tier: "default", Version: v})
-		do(&meta.ReplicaAdd{Shard: 2, Instance: uint64(i + 2), Want: meta.RoleNonVoting})
+		do(&meta.ReplicaAdd{Shard: 2, Instance: uint64(i + 2), TargetRole: meta.RoleNonVoting})
 	}
 	return &m.State
 }

@@ -105,7 +105,7 @@ func (a *leaderClient) candidates(s *meta.State, id uint64) (list []uint64) {
 		add(instance)
 	}
 	add(x.Master)
-	add(x.WantMaster)
+	add(x.TargetMaster)
 	for _, r := range x.Replicas {
 		add(r.Instance)
 	}

@@ -305,8 +305,8 @@ func help(t *testing.T, verb ...string) (string, error) {
 	return string(out), err
 }
 
-// TestVariablesExist: every SIGNALBOX_ variable that a file here sets is one that the binary knows.
-func TestVariablesExist(t *testing.T) {
+// TestEnvironmentVariablesExist: every SIGNALBOX_ variable that a file here sets is one that the binary knows.
+func TestEnvironmentVariablesExist(t *testing.T) {
 	reference := read(t, "../../cmd/signalbox/REFERENCE.md")
 	own := []string{"SIGNALBOX_BIN", "SIGNALBOX_TOKEN"} // of the script; of who holds a lock
 	for _, name := range []string{"cluster.sh", "signalbox.service", "Dockerfile", "kubernetes.yaml", "README.md"} {

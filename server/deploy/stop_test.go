@@ -40,11 +40,11 @@ func serve(t *testing.T, args ...string) *instance {
 	return x
 }
 
-// TestStopThatIsHeldUp: the other one of two instances hangs, so that nothing can be handed over
+// TestSlowStop: the other one of two instances hangs, so that nothing can be handed over
 // and no write be answered, and a client does not read. A stop ends all the same, by its limit:
 // long before the writes would be given up, which the log would say. Nothing that was acknowledged
 // is lost.
-func TestStopThatIsHeldUp(t *testing.T) {
+func TestSlowStop(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three processes")
 	}

@@ -24,7 +24,7 @@ type network struct {
 
 var errLost = errors.New("lost")
 
-func (n *network) Ask(ctx context.Context, address string, q Question) (Answer, error) {
+func (n *network) Discover(ctx context.Context, address string, q Request) (Response, error) {
 	n.mu.Lock()
 	d := n.at[address]
 	there, back := time.Duration(n.random.IntN(3000))*time.Millisecond, time.Duration(n.random.IntN(100))*time.Millisecond
@@ -36,20 +36,20 @@ func (n *network) Ask(ctx context.Context, address string, q Question) (Answer, 
 	select {
 	case <-time.After(there):
 	case <-ctx.Done():
-		return Answer{}, ctx.Err()
+		return Response{}, ctx.Err()
 	}
 	if lost || d == nil {
-		return Answer{}, errLost
+		return Response{}, errLost
 	}
-	a, err := d.Answer(q, address)
+	a, err := d.Handle(q, address)
 	if err != nil || mute {
-		return Answer{}, errors.Join(err, errLost)
+		return Response{}, errors.Join(err, errLost)
 	}
 	select {
 	case <-time.After(back):
 		return a, nil
 	case <-ctx.Done():
-		return Answer{}, ctx.Err()
+		return Response{}, ctx.Err()
 	}
 }
 
@@ -61,7 +61,7 @@ func TestRun(t *testing.T) {
 			var running sync.WaitGroup
 			for i := range results {
 				own, seed := fmt.Sprintf("%c:1", 'a'+i), "b:1"
-				d, err := New(Config{ID: own, Voter: i > 0, Advertise: own, Peers: []string{seed}, Asker: n, Logger: slog.New(slog.DiscardHandler)})
+				d, err := New(Config{ID: own, Voter: i > 0, Advertise: own, Peers: []string{seed}, Transport: n, Logger: slog.New(slog.DiscardHandler)})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -75,15 +75,15 @@ func TestRun(t *testing.T) {
 					if err != nil {
 						t.Error(err)
 					}
-					if r.Lead {
+					if r.Bootstrap {
 						time.Sleep(3 * time.Second) // the cluster is being made
-						d.Settle(func() string { return own })
+						d.Finish(func() string { return own })
 					}
 					results[i] = r
 				})
 			}
 			running.Wait()
-			leader := slices.IndexFunc(results, func(r Result) bool { return r.Lead })
+			leader := slices.IndexFunc(results, func(r Result) bool { return r.Bootstrap })
 			if leader < 1 {
 				t.Fatalf("seed %d: leader %d of %+v", seed, leader, results)
 			}
@@ -100,7 +100,7 @@ func TestRun(t *testing.T) {
 func TestRunEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &network{random: rand.New(rand.NewPCG(1, 1)), at: map[string]*Discovery{}}
-		d, err := New(Config{ID: "a", Voter: true, Advertise: "a:1", Peers: []string{"b:1"}, Asker: n, Logger: slog.New(slog.DiscardHandler)})
+		d, err := New(Config{ID: "a", Voter: true, Advertise: "a:1", Peers: []string{"b:1"}, Transport: n, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,11 +116,11 @@ func TestRunEnds(t *testing.T) {
 	})
 }
 
-// TestLearnedBeforeAnswered: nobody is told that a peer is known before Learned has kept it.
-func TestLearnedBeforeAnswered(t *testing.T) {
+// TestPeersAreSavedBeforeResponse: nobody is told that a peer is known before Learned has kept it.
+func TestPeersAreSavedBeforeResponse(t *testing.T) {
 	var kept []string
 	fail := errors.New("disk is full")
-	d, err := New(Config{ID: "a", Voter: true, Advertise: "a:1", Learned: func(peers []string) error {
+	d, err := New(Config{ID: "a", Voter: true, Advertise: "a:1", SavePeers: func(peers []string) error {
 		if fail == nil {
 			kept = peers
 		}
@@ -129,26 +129,26 @@ func TestLearnedBeforeAnswered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := Question{ID: "b", Voter: true, Peers: []string{"b:1"}}
-	if _, err := d.Answer(q, "a:1"); err == nil {
+	q := Request{ID: "b", Voter: true, Peers: []string{"b:1"}}
+	if _, err := d.Handle(q, "a:1"); err == nil {
 		t.Error("answered without keeping")
 	}
 	fail = nil
-	if a, err := d.Answer(q, "a:1"); err != nil || !slices.Equal(kept, []string{"a:1", "b:1"}) || !slices.Equal(a.Peers, kept) {
+	if a, err := d.Handle(q, "a:1"); err != nil || !slices.Equal(kept, []string{"a:1", "b:1"}) || !slices.Equal(a.Peers, kept) {
 		t.Errorf("answered %+v %v, kept %v", a, err, kept)
 	}
 }
 
-// TestSettle: members answer with the leader of the moment.
-func TestSettle(t *testing.T) {
+// TestFinish: members answer with the leader of the moment.
+func TestFinish(t *testing.T) {
 	d, err := New(Config{ID: "a", Advertise: "a:1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	leader := ""
-	d.Settle(func() string { return leader })
+	d.Finish(func() string { return leader })
 	for _, leader = range []string{"", "b:1", "c:1", ""} {
-		if a, err := d.Answer(Question{ID: "x"}, "a:1"); err != nil || a.Leader != leader || a.Undecided != (leader == "") {
+		if a, err := d.Handle(Request{ID: "x"}, "a:1"); err != nil || a.Leader != leader || a.Retry != (leader == "") {
 			t.Errorf("leader %q: answered %+v %v", leader, a, err)
 		}
 	}

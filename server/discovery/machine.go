@@ -13,7 +13,7 @@ const (
 )
 
 // Question is what an instance asks at an address of its list: it says what it knows.
-type Question struct {
+type Request struct {
 	ID      string   // random, new with each start of a process; the asked one recognizes itself by it
 	Voter   bool     // may become the leader
 	Peers   []string // every address it knows, sorted
@@ -21,27 +21,27 @@ type Question struct {
 }
 
 // Answer is what the asked one knows once it has learned what the question says.
-type Answer struct {
+type Response struct {
 	// Leader is the address of the cluster's leader, or of an instance that can bring one in; empty while there is none.
 	Leader string
 	// Undecided says that nothing may be concluded: the asked one is about to lead but has nobody to let in yet, or its cluster has no leader at the
 	// moment. Ask again.
-	Undecided bool
-	Peers     []string // as in Question
-	Votable   []string
+	Retry   bool
+	Peers   []string // as in Question
+	Votable []string
 }
 
 // Result is the end of a discovery.
 type Result struct {
-	Lead   bool   // this instance makes the cluster
-	Leader string // otherwise: the address at which to join
+	Bootstrap bool   // this instance makes the cluster
+	Leader    string // otherwise: the address at which to join
 }
 
 // Call is one question on its way. Invariant: its questioner learns of the visit only through Answered with the same Call.
 type Call struct {
-	Address  string
-	Question Question
-	round    uint64 // how many peers were known: an answer to an older question is no visit
+	Address string
+	Request Request
+	round   uint64 // how many peers were known: an answer to an older question is no visit
 }
 
 // Machine is the discovery of one instance as a pure step machine: no clock, no network, no goroutine. It is not safe for concurrent use.
@@ -55,20 +55,20 @@ type Machine struct {
 	id    string
 	voter bool
 
-	peers   map[string]bool // every address known; only grows
-	votable map[string]bool // Invariant: a subset of peers
-	visited map[string]bool // Invariant: a subset of peers, each asked with all of peers in the question; empty again when peers grows
-	mine    map[string]bool // addresses at which this process answered itself
+	peers        map[string]bool // every address known; only grows
+	votable      map[string]bool // Invariant: a subset of peers
+	visited      map[string]bool // Invariant: a subset of peers, each asked with all of peers in the question; empty again when peers grows
+	ownAddresses map[string]bool // addresses at which this process answered itself
 
-	result  Result
-	decided bool
-	silent  bool // elected, but with nobody to let in yet, or a member without a leader: answers are undecided
+	result   Result
+	decided  bool
+	notReady bool // elected, but with nobody to let in yet, or a member without a leader: answers are undecided
 }
 
 // NewMachine makes a machine. ID is random. Advertise is the address under which others reach this instance; peers is the list it was given, and when empty, only a voter's
 // own address: a cluster of its own.
 func NewMachine(id string, voter bool, advertise string, peers []string) (*Machine, error) {
-	m := &Machine{id: id, voter: voter, peers: map[string]bool{}, votable: map[string]bool{}, visited: map[string]bool{}, mine: map[string]bool{}}
+	m := &Machine{id: id, voter: voter, peers: map[string]bool{}, votable: map[string]bool{}, visited: map[string]bool{}, ownAddresses: map[string]bool{}}
 	list := slices.Clone(peers)
 	if advertise != "" && (voter || len(peers) == 0) {
 		list = append(list, advertise)
@@ -79,7 +79,7 @@ func NewMachine(id string, voter bool, advertise string, peers []string) (*Machi
 	if err := check(list); err != nil {
 		return nil, err
 	}
-	m.learn(list, nil)
+	m.addPeers(list, nil)
 	if len(m.peers) == 0 {
 		return nil, fmt.Errorf("there is no address to ask; name at least one peer, or the address to advertise")
 	}
@@ -100,27 +100,27 @@ func check(addresses []string) error {
 
 // Next are the questions of the next round: to all addresses that were not visited with what is known by now, or, if all were, to all again. None when
 // there is a result.
-func (m *Machine) Next() []Call {
+func (m *Machine) NextCalls() []Call {
 	if m.decided {
 		return nil
 	}
-	q := Question{ID: m.id, Voter: m.voter, Peers: m.Peers(), Votable: keys(m.votable)}
+	q := Request{ID: m.id, Voter: m.voter, Peers: m.Peers(), Votable: keys(m.votable)}
 	var calls []Call
 	for _, a := range q.Peers {
 		if !m.visited[a] {
-			calls = append(calls, Call{Address: a, Question: q, round: uint64(len(m.peers))})
+			calls = append(calls, Call{Address: a, Request: q, round: uint64(len(m.peers))})
 		}
 	}
 	if calls == nil {
 		for _, a := range q.Peers {
-			calls = append(calls, Call{Address: a, Question: q, round: uint64(len(m.peers))})
+			calls = append(calls, Call{Address: a, Request: q, round: uint64(len(m.peers))})
 		}
 	}
 	return calls
 }
 
 // Answered takes the answer to a call, however late. An error is an answer that breaks the limits; it changes nothing.
-func (m *Machine) Answered(c Call, a Answer) error {
+func (m *Machine) HandleResponse(c Call, a Response) error {
 	if m.decided {
 		return nil
 	}
@@ -131,51 +131,51 @@ func (m *Machine) Answered(c Call, a Answer) error {
 		m.result, m.decided = Result{Leader: a.Leader}, true
 		return nil
 	}
-	if err := m.room(a.Peers, a.Votable); err != nil {
+	if err := m.checkLimits(a.Peers, a.Votable); err != nil {
 		return err
 	}
-	m.learn(a.Peers, a.Votable)
-	if a.Undecided || c.round != uint64(len(m.peers)) {
+	m.addPeers(a.Peers, a.Votable)
+	if a.Retry || c.round != uint64(len(m.peers)) {
 		return nil // not a visit, or it did not carry what is known by now
 	}
 	m.visited[c.Address] = true
 	if len(m.visited) < len(m.peers) || len(m.votable) == 0 {
 		return nil
 	}
-	if m.mine[slices.Min(keys(m.votable))] {
-		m.result, m.decided, m.silent = Result{Lead: true}, true, true
+	if m.ownAddresses[slices.Min(keys(m.votable))] {
+		m.result, m.decided, m.notReady = Result{Bootstrap: true}, true, true
 	}
 	return nil
 }
 
 // Asked answers the question of another instance, or of this one, that came in at the given address. An error refuses a question that breaks the limits.
-func (m *Machine) Asked(q Question, addressedAs string) (Answer, error) {
+func (m *Machine) HandleRequest(q Request, addressedAs string) (Response, error) {
 	if err := check([]string{addressedAs}); err != nil {
-		return Answer{}, err
+		return Response{}, err
 	}
-	if m.silent {
-		return Answer{Undecided: true}, nil
+	if m.notReady {
+		return Response{Retry: true}, nil
 	}
 	if m.decided {
-		return Answer{Leader: m.result.Leader}, nil
+		return Response{Leader: m.result.Leader}, nil
 	}
-	if err := m.room(q.Peers, q.Votable, []string{addressedAs}); err != nil {
-		return Answer{}, err
+	if err := m.checkLimits(q.Peers, q.Votable, []string{addressedAs}); err != nil {
+		return Response{}, err
 	}
-	m.learn(q.Peers, q.Votable)
-	m.learn([]string{addressedAs}, nil)
+	m.addPeers(q.Peers, q.Votable)
+	m.addPeers([]string{addressedAs}, nil)
 	if m.voter {
 		m.votable[addressedAs] = true
 	}
 	if q.ID == m.id {
-		m.mine[addressedAs] = true
+		m.ownAddresses[addressedAs] = true
 	}
-	return Answer{Peers: m.Peers(), Votable: keys(m.votable)}, nil
+	return Response{Peers: m.Peers(), Votable: keys(m.votable)}, nil
 }
 
 // Settle ends the election for good: this instance belongs to a cluster, whose leader is reached at the address, or not at the moment when it is empty.
-func (m *Machine) Settle(leader string) {
-	m.decided, m.silent = true, leader == ""
+func (m *Machine) Finish(leader string) {
+	m.decided, m.notReady = true, leader == ""
 	m.result.Leader = leader
 }
 
@@ -186,7 +186,7 @@ func (m *Machine) Result() (Result, bool) { return m.result, m.decided }
 func (m *Machine) Peers() []string { return keys(m.peers) }
 
 // Alone says that every address known has led back to this process.
-func (m *Machine) Alone() bool { return len(m.mine) == len(m.peers) }
+func (m *Machine) Alone() bool { return len(m.ownAddresses) == len(m.peers) }
 
 // Waiting says in words why there is no result yet.
 func (m *Machine) Waiting() string {
@@ -208,7 +208,7 @@ func (m *Machine) Waiting() string {
 }
 
 // room checks addresses against the limits, together with what is known.
-func (m *Machine) room(lists ...[]string) error {
+func (m *Machine) checkLimits(lists ...[]string) error {
 	more := 0
 	for _, l := range lists {
 		if err := check(l); err != nil {
@@ -227,7 +227,7 @@ func (m *Machine) room(lists ...[]string) error {
 }
 
 // learn merges addresses. One that is new unmakes all visits: those who were visited do not know of it.
-func (m *Machine) learn(peers, votable []string) {
+func (m *Machine) addPeers(peers, votable []string) {
 	before := len(m.peers)
 	for _, a := range peers {
 		m.peers[a] = true

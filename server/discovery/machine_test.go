@@ -20,7 +20,7 @@ func TestInterleavings(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			elected, moved := 0, 0
 			for seed := range uint64(seeds) {
-				w := newWorld(t, seed, n)
+				w := newSimulation(t, seed, n)
 				w.faults = seed%3 > 0
 				for range w.random.IntN(400) {
 					w.step()
@@ -72,7 +72,7 @@ func TestInterleavings(t *testing.T) {
 	}
 }
 
-func (w *world) waiting() (list []string) {
+func (w *simulation) waiting() (list []string) {
 	for _, x := range w.nodes {
 		if x.machine != nil {
 			list = append(list, x.name+": "+x.machine.Waiting())
@@ -85,7 +85,7 @@ func (w *world) waiting() (list []string) {
 func TestIsolation(t *testing.T) {
 	for n := 2; n <= 4; n++ {
 		for seed := range uint64(seeds) {
-			w := newWorld(t, seed, n)
+			w := newSimulation(t, seed, n)
 			w.isolated = true
 			for i, x := range w.nodes {
 				x.peers = append(x.peers, w.nodes[(i+1)%n].addresses[0])
@@ -109,23 +109,23 @@ func mustMachine(t *testing.T, id string, voter bool, advertise string, peers ..
 	return m
 }
 
-// TestLateAnswerIsNoVisit: an answer to a question from before another peer was known does not count: its giver does not know of that peer.
-func TestLateAnswerIsNoVisit(t *testing.T) {
+// TestLateResponseIsNoVisit: an answer to a question from before another peer was known does not count: its giver does not know of that peer.
+func TestLateResponseIsNoVisit(t *testing.T) {
 	a := mustMachine(t, "a", true, "a:1", "c:1")
 	c := mustMachine(t, "c", false, "c:1", "c:1")
-	calls := a.Next()
-	answer, err := c.Asked(calls[1].Question, "c:1")
+	calls := a.NextCalls()
+	answer, err := c.HandleRequest(calls[1].Request, "c:1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Asked(Question{ID: "b", Voter: true, Peers: []string{"b:1"}}, "a:1"); err != nil {
+	if _, err := a.HandleRequest(Request{ID: "b", Voter: true, Peers: []string{"b:1"}}, "a:1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Answered(calls[1], answer); err != nil {
+	if err := a.HandleResponse(calls[1], answer); err != nil {
 		t.Fatal(err)
 	}
 	var asked []string
-	for _, call := range a.Next() {
+	for _, call := range a.NextCalls() {
 		asked = append(asked, call.Address)
 	}
 	if want := []string{"a:1", "b:1", "c:1"}; !slices.Equal(asked, want) {
@@ -133,26 +133,26 @@ func TestLateAnswerIsNoVisit(t *testing.T) {
 	}
 }
 
-// TestElectedWaitsForItsCluster: until its cluster is on disk, the elected one answers that nothing may be concluded.
-func TestElectedWaitsForItsCluster(t *testing.T) {
+// TestElectedRetriesUntilFinish: until its cluster is on disk, the elected one answers that nothing may be concluded.
+func TestElectedRetriesUntilFinish(t *testing.T) {
 	a := mustMachine(t, "a", true, "a:1")
-	call := a.Next()[0]
-	answer, _ := a.Asked(call.Question, "a:1")
-	if err := a.Answered(call, answer); err != nil {
+	call := a.NextCalls()[0]
+	answer, _ := a.HandleRequest(call.Request, "a:1")
+	if err := a.HandleResponse(call, answer); err != nil {
 		t.Fatal(err)
 	}
-	if r, ok := a.Result(); !ok || !r.Lead {
+	if r, ok := a.Result(); !ok || !r.Bootstrap {
 		t.Fatalf("result %+v %v of one alone", r, ok)
 	}
-	if got, err := a.Asked(Question{ID: "b"}, "a:1"); err != nil || !got.Undecided || got.Leader != "" {
+	if got, err := a.HandleRequest(Request{ID: "b"}, "a:1"); err != nil || !got.Retry || got.Leader != "" {
 		t.Errorf("answers %+v %v before its cluster is made", got, err)
 	}
-	a.Settle("a:1")
-	if got, err := a.Asked(Question{ID: "b"}, "a:1"); err != nil || got.Leader != "a:1" {
+	a.Finish("a:1")
+	if got, err := a.HandleRequest(Request{ID: "b"}, "a:1"); err != nil || got.Leader != "a:1" {
 		t.Errorf("answers %+v %v with its cluster made", got, err)
 	}
-	a.Settle("")
-	if got, err := a.Asked(Question{ID: "b"}, "a:1"); err != nil || !got.Undecided {
+	a.Finish("")
+	if got, err := a.HandleRequest(Request{ID: "b"}, "a:1"); err != nil || !got.Retry {
 		t.Errorf("answers %+v %v without a leader", got, err)
 	}
 }
@@ -165,26 +165,26 @@ func TestLimits(t *testing.T) {
 		t.Error("a machine without an id")
 	}
 	m := mustMachine(t, "a", true, "a:1")
-	call := m.Next()[0]
+	call := m.NextCalls()[0]
 	many := make([]string, MaxPeers)
 	for i := range many {
 		many[i] = fmt.Sprint("host", i, ":1")
 	}
 	for name, list := range map[string][]string{"empty": {""}, "long": {strings.Repeat("x", MaxAddressLen+1)}, "many": many} {
-		if _, err := m.Asked(Question{ID: "b", Peers: list}, "a:1"); err == nil {
+		if _, err := m.HandleRequest(Request{ID: "b", Peers: list}, "a:1"); err == nil {
 			t.Errorf("a question with %s addresses is taken", name)
 		}
-		if _, err := m.Asked(Question{ID: "b", Votable: list}, "a:1"); err == nil {
+		if _, err := m.HandleRequest(Request{ID: "b", Votable: list}, "a:1"); err == nil {
 			t.Errorf("a question with %s votable addresses is taken", name)
 		}
-		if err := m.Answered(call, Answer{Peers: list}); err == nil {
+		if err := m.HandleResponse(call, Response{Peers: list}); err == nil {
 			t.Errorf("an answer with %s addresses is taken", name)
 		}
 	}
-	if _, err := m.Asked(Question{ID: "b"}, ""); err == nil {
+	if _, err := m.HandleRequest(Request{ID: "b"}, ""); err == nil {
 		t.Error("a question to nowhere is taken")
 	}
-	if err := m.Answered(call, Answer{Leader: strings.Repeat("x", MaxAddressLen+1)}); err == nil {
+	if err := m.HandleResponse(call, Response{Leader: strings.Repeat("x", MaxAddressLen+1)}); err == nil {
 		t.Error("a leader with a long address is taken")
 	}
 	if got := m.Peers(); !slices.Equal(got, []string{"a:1"}) {

@@ -17,7 +17,7 @@ import (
 
 // Regular returns an error unless path is a regular file or does not exist. Ask before work that
 // ends in Replace.
-func Regular(path string) error {
+func CheckRegular(path string) error {
 	fi, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -27,11 +27,11 @@ func Regular(path string) error {
 	case fi.Mode().IsRegular():
 		return nil
 	}
-	return fmt.Errorf("%s is %s, not a regular file, and is left as it is; give the name of a regular file or of a new one", path, kind(fi.Mode()))
+	return fmt.Errorf("%s is %s, not a regular file, and is left as it is; give the name of a regular file or of a new one", path, typeName(fi.Mode()))
 }
 
 // kind names what is no regular file.
-func kind(m fs.FileMode) string {
+func typeName(m fs.FileMode) string {
 	switch m.Type() {
 	case fs.ModeDir:
 		return "a folder"
@@ -50,7 +50,7 @@ func kind(m fs.FileMode) string {
 // was. The mode is 0600. Several may replace one file at the same time; one of them is the last. A
 // nil check looks at nothing.
 func Replace(path string, write func(*os.File) error, check func(temporary string) error) (err error) {
-	if err := Regular(path); err != nil {
+	if err := CheckRegular(path); err != nil {
 		return err
 	}
 	dir, name := filepath.Split(filepath.Clean(path))
@@ -75,13 +75,13 @@ func Replace(path string, write func(*os.File) error, check func(temporary strin
 			return err
 		}
 	}
-	if err := Regular(path); err != nil { // made meanwhile
+	if err := CheckRegular(path); err != nil { // made meanwhile
 		return err
 	}
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
-	return SyncFolder(dir)
+	return SyncDir(dir)
 }
 
 // Write replaces a file with these bytes.
@@ -92,8 +92,8 @@ func Write(path string, b []byte) error {
 	}, nil)
 }
 
-// SyncFolder makes the names in a folder durable.
-func SyncFolder(dir string) error {
+// SyncDir makes the names in a folder durable.
+func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -103,23 +103,23 @@ func SyncFolder(dir string) error {
 
 // Read reads a file of at most so many bytes. A longer one is an error. It may be a pipe: shells
 // give one for <(command).
-func Read(path string, most int) ([]byte, error) {
+func Read(path string, limit int) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return ReadAll(f, path, most)
+	return ReadAll(f, path, limit)
 }
 
 // ReadAll is Read of something that is open.
-func ReadAll(r io.Reader, name string, most int) ([]byte, error) {
-	b, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
+func ReadAll(r io.Reader, name string, limit int) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(b) > most {
-		return nil, fmt.Errorf("%s is longer than %d bytes", name, most)
+	if len(b) > limit {
+		return nil, fmt.Errorf("%s is longer than %d bytes", name, limit)
 	}
 	return b, nil
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/signalbox-dev/signalbox/server/file"
 )
 
-// TestReplaceTakesRegularFilesOnly: what is no regular file is refused with its kind, stays what it
+// TestReplaceRefusesSpecialFiles: what is no regular file is refused with its kind, stays what it
 // is, and leaves nothing beside it.
-func TestReplaceTakesRegularFilesOnly(t *testing.T) {
+func TestReplaceRefusesSpecialFiles(t *testing.T) {
 	for want, make := range map[string]func(t *testing.T, path string) error{
 		"a folder":        func(_ *testing.T, path string) error { return os.Mkdir(path, 0o700) },
 		"a named pipe":    func(_ *testing.T, path string) error { return syscall.Mkfifo(path, 0o600) },
@@ -50,7 +50,7 @@ func TestReplaceTakesRegularFilesOnly(t *testing.T) {
 			}
 		})
 	}
-	if err := file.Regular("/dev/null"); err == nil || !strings.Contains(err.Error(), "a device") {
+	if err := file.CheckRegular("/dev/null"); err == nil || !strings.Contains(err.Error(), "a device") {
 		t.Errorf("/dev/null: %v", err)
 	}
 }
@@ -85,8 +85,8 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// TestReadHasAnEnd: a device that never ends is an error, like any file that is too long.
-func TestReadHasAnEnd(t *testing.T) {
+// TestReadLimit: a device that never ends is an error, like any file that is too long.
+func TestReadLimit(t *testing.T) {
 	if _, err := file.Read("/dev/zero", 1000); err == nil || !strings.Contains(err.Error(), "/dev/zero is longer than 1000 bytes") {
 		t.Errorf("error %v", err)
 	}

@@ -42,15 +42,15 @@ func Assess(o Observation) protocol.ClusterHealth {
 		}
 	}
 	a.findUnheard()
-	a.judgeMeta()
+	a.assessMeta()
 	for _, set := range o.State.Replicasets() {
 		if set.Phase != meta.ReplicasetExpelled {
-			a.judgeReplicaset(&set)
+			a.assessReplicaset(&set)
 		}
 	}
 	for _, t := range o.State.Tiers() {
 		if t.Buckets > 0 && !t.Bootstrapped {
-			a.problem(protocol.HealthBroken, "tier %s serves nobody yet: its buckets are dealt out when a replicaset of it is full", t.Name)
+			a.problem(protocol.HealthBroken, "tier %s serves nobody yet: its buckets are assigned when a replicaset of it is full", t.Name)
 		}
 	}
 	a.findLosses()
@@ -94,7 +94,7 @@ func (a *assessment) problem(state, format string, args ...any) {
 }
 
 // hears says that an instance was heard a moment ago. The one that looks hears itself.
-func (a *assessment) hears(instance uint64) bool {
+func (a *assessment) isHeard(instance uint64) bool {
 	if instance == a.Self {
 		return true
 	}
@@ -103,8 +103,8 @@ func (a *assessment) hears(instance uint64) bool {
 }
 
 // running is what a replica says of itself now.
-func (a *assessment) running(r *meta.Replica, shard uint64) (ShardHealth, bool) {
-	if !a.hears(r.Instance) {
+func (a *assessment) heardReplica(r *meta.Replica, shard uint64) (ShardHealth, bool) {
+	if !a.isHeard(r.Instance) {
 		return ShardHealth{}, false
 	}
 	h, ok := a.Health[r.Instance].Shards[shard]
@@ -120,7 +120,7 @@ func (a *assessment) group(x *meta.Shard, promised int) protocol.ClusterGroup {
 	term := uint64(0)
 	for i := range x.Replicas {
 		r := &x.Replicas[i]
-		h, runs := a.running(r, x.ID)
+		h, runs := a.heardReplica(r, x.ID)
 		if r.Role == meta.RoleVoter {
 			g.Voters++
 			if runs {
@@ -131,7 +131,7 @@ func (a *assessment) group(x *meta.Shard, promised int) protocol.ClusterGroup {
 			g.Leader, term = a.name(r.Instance), h.Term
 		}
 	}
-	g.Majority = safe(g.Voters, g.Reachable)
+	g.Majority = isQuorum(g.Voters, g.Reachable)
 	g.FaultTolerance = max(0, g.Reachable-g.Voters/2-1)
 	if !g.Majority {
 		g.Leader = "" // it may not know yet that nobody follows it
@@ -139,8 +139,8 @@ func (a *assessment) group(x *meta.Shard, promised int) protocol.ClusterGroup {
 	return g
 }
 
-// judgeMeta looks at the meta shard. Its instances vote as far as VoterCount wants them to.
-func (a *assessment) judgeMeta() {
+// assessMeta looks at the meta shard. Its instances vote as far as VoterCount wants them to.
+func (a *assessment) assessMeta() {
 	x, can := a.State.MetaShard(), 0
 	for _, i := range a.State.Instances() {
 		if t, _ := a.State.Tier(i.Tier); t.CanVote && !i.Expelled() && i.Target.Variant != meta.Expelled {
@@ -153,7 +153,7 @@ func (a *assessment) judgeMeta() {
 		g.Leader, g.Majority = a.name(a.Leader), true
 	}
 	if keys := keysForVoters(a.State); len(keys) > 0 {
-		a.judgeDomains(&x, &g, keys)
+		a.assessDomains(&x, &g, keys)
 	}
 	a.out.Meta = g
 	for _, d := range g.UnsafeDomains {
@@ -161,22 +161,22 @@ func (a *assessment) judgeMeta() {
 	}
 	switch {
 	case a.Confirmed && g.FaultTolerance < g.ConfiguredTolerance:
-		a.problem(protocol.HealthDegraded, "the meta shard may lose %d voters where %d are configured: %s", g.FaultTolerance, g.ConfiguredTolerance, heardOf(&g))
+		a.problem(protocol.HealthDegraded, "the meta shard may lose %d voters where %d are configured: %s", g.FaultTolerance, g.ConfiguredTolerance, heardText(&g))
 	case a.Confirmed:
 	case g.Majority:
-		a.problem(protocol.HealthBroken, "the meta shard does not answer, though %s: nothing is decided about the cluster", heardOf(&g))
+		a.problem(protocol.HealthBroken, "the meta shard does not answer, though %s: nothing is decided about the cluster", heardText(&g))
 	default:
-		a.problem(protocol.HealthBroken, "the meta shard has no majority: %s; nothing is decided about the cluster", heardOf(&g))
+		a.problem(protocol.HealthBroken, "the meta shard has no majority: %s; nothing is decided about the cluster", heardText(&g))
 	}
 }
 
-func heardOf(g *protocol.ClusterGroup) string {
+func heardText(g *protocol.ClusterGroup) string {
 	return fmt.Sprintf("%d of %d voters %s heard", g.Reachable, g.Voters, map[bool]string{true: "is", false: "are"}[g.Reachable == 1])
 }
 
-// judgeReplicaset looks at the shards of a replicaset, and at how many instances have a copy of them. One
+// assessReplicaset looks at the shards of a replicaset, and at how many instances have a copy of them. One
 // without buckets is shown and is no problem: nothing can be lost with it.
-func (a *assessment) judgeReplicaset(set *meta.Replicaset) {
+func (a *assessment) assessReplicaset(set *meta.Replicaset) {
 	tier, _ := a.State.Tier(set.Tier)
 	if tier.Buckets == 0 {
 		return
@@ -186,7 +186,7 @@ func (a *assessment) judgeReplicaset(set *meta.Replicaset) {
 		voters, heard int
 		majority      bool
 	}
-	var stopped, leaderless, thin = map[like][]uint64{}, []uint64(nil), map[like][]uint64{}
+	var stopped, leaderless, atRisk = map[like][]uint64{}, []uint64(nil), map[like][]uint64{}
 	var kinds []like
 	unsafe, domains := map[string][]uint64{}, []string(nil)
 	note := func(in map[like][]uint64, k like, shard uint64) {
@@ -207,7 +207,7 @@ func (a *assessment) judgeReplicaset(set *meta.Replicaset) {
 		g := a.group(&x, Tolerance(c.Configured))
 		g.Shard, g.Replicaset, g.Idle = x.ID, set.Name, a.buckets[x.ID] == 0
 		if !g.Idle {
-			a.judgeDomains(&x, &g, nil)
+			a.assessDomains(&x, &g, nil)
 		}
 		for _, d := range g.UnsafeDomains {
 			if unsafe[d] == nil {
@@ -224,18 +224,18 @@ func (a *assessment) judgeReplicaset(set *meta.Replicaset) {
 		case g.Leader == "":
 			leaderless = append(leaderless, x.ID)
 		case g.FaultTolerance < g.ConfiguredTolerance:
-			note(thin, k, x.ID)
+			note(atRisk, k, x.ID)
 		}
 	}
 	a.out.Replicasets = append(a.out.Replicasets, c)
 	for _, k := range kinds {
 		g := protocol.ClusterGroup{Voters: k.voters, Reachable: k.heard}
 		if list := stopped[k]; list != nil {
-			a.problem(protocol.HealthBroken, "%s of replicaset %s %s no majority: %s; %s", shardList(list), set.Name, have(list), heardOf(&g), a.stands(list))
+			a.problem(protocol.HealthBroken, "%s of replicaset %s %s no majority: %s; %s", shardList(list), set.Name, hasOrHave(list), heardText(&g), a.unservedBuckets(list))
 		}
 	}
 	if leaderless != nil {
-		a.problem(protocol.HealthBroken, "%s of replicaset %s %s no leader; %s", shardList(leaderless), set.Name, have(leaderless), a.stands(leaderless))
+		a.problem(protocol.HealthBroken, "%s of replicaset %s %s no leader; %s", shardList(leaderless), set.Name, hasOrHave(leaderless), a.unservedBuckets(leaderless))
 	}
 	if c.Buckets == 0 {
 		return
@@ -245,9 +245,9 @@ func (a *assessment) judgeReplicaset(set *meta.Replicaset) {
 	}
 	for _, k := range kinds {
 		g := protocol.ClusterGroup{Voters: k.voters, Reachable: k.heard}
-		if list := thin[k]; list != nil {
+		if list := atRisk[k]; list != nil {
 			a.problem(protocol.HealthDegraded, "%s of replicaset %s may lose %d voters where %d are configured: %s", shardList(list), set.Name,
-				max(0, k.heard-k.voters/2-1), Tolerance(c.Configured), heardOf(&g))
+				max(0, k.heard-k.voters/2-1), Tolerance(c.Configured), heardText(&g))
 		}
 	}
 	for _, d := range domains {
@@ -270,7 +270,7 @@ func (a *assessment) votersIn(x *meta.Shard, domain string) string {
 func (a *assessment) copies(x *meta.Shard) (n int) {
 	for i := range x.Replicas {
 		r := &x.Replicas[i]
-		if _, runs := a.running(r, x.ID); !runs || r.Want == meta.RoleNone || r.Role == meta.RoleNone {
+		if _, runs := a.heardReplica(r, x.ID); !runs || r.TargetRole == meta.RoleNone || r.Role == meta.RoleNone {
 			continue
 		}
 		if in, _ := a.State.Instance(r.Instance); in.Target.Variant == meta.Online && (r.Role == meta.RoleVoter || in.Current.Variant == meta.Online) {
@@ -281,7 +281,7 @@ func (a *assessment) copies(x *meta.Shard) (n int) {
 }
 
 // stands says how many buckets are not served.
-func (a *assessment) stands(shards []uint64) string {
+func (a *assessment) unservedBuckets(shards []uint64) string {
 	n := uint32(0)
 	for _, x := range shards {
 		n += a.buckets[x]
@@ -289,7 +289,7 @@ func (a *assessment) stands(shards []uint64) string {
 	return fmt.Sprintf("%d buckets are not served", n)
 }
 
-func have(shards []uint64) string {
+func hasOrHave(shards []uint64) string {
 	if len(shards) == 1 {
 		return "has"
 	}
@@ -322,7 +322,7 @@ func shardList(list []uint64) string {
 // findUnheard lists who is not heard, and since when.
 func (a *assessment) findUnheard() {
 	for _, i := range a.State.Instances() {
-		if i.Expelled() || a.hears(i.ID) {
+		if i.Expelled() || a.isHeard(i.ID) {
 			continue
 		}
 		u := protocol.ClusterUnreachable{Instance: i.Name, State: i.Current.Variant.String(), Reason: i.Reason}
@@ -342,15 +342,15 @@ func (a *assessment) findUnheard() {
 // findLosses says what stops with the loss of each instance that is heard, besides what stands already.
 func (a *assessment) findLosses() {
 	for _, i := range a.State.Instances() {
-		if i.Expelled() || !a.hears(i.ID) {
+		if i.Expelled() || !a.isHeard(i.ID) {
 			continue
 		}
 		loss := protocol.ClusterLoss{Instance: i.Name, Shards: []uint64{}}
 		x := a.State.MetaShard()
-		loss.Meta = a.out.Meta.Majority && a.out.Meta.FaultTolerance == 0 && a.counts(&x, i.ID)
+		loss.Meta = a.out.Meta.Majority && a.out.Meta.FaultTolerance == 0 && a.hasLiveVote(&x, i.ID)
 		for n := range a.out.Shards {
 			g := &a.out.Shards[n]
-			if x, _ = a.State.Shard(g.Shard); g.Majority && g.FaultTolerance == 0 && !g.Idle && a.counts(&x, i.ID) {
+			if x, _ = a.State.Shard(g.Shard); g.Majority && g.FaultTolerance == 0 && !g.Idle && a.hasLiveVote(&x, i.ID) {
 				loss.Shards = append(loss.Shards, g.Shard)
 			}
 		}
@@ -361,12 +361,12 @@ func (a *assessment) findLosses() {
 }
 
 // counts says that an instance has a vote in a shard that counts.
-func (a *assessment) counts(x *meta.Shard, instance uint64) bool {
+func (a *assessment) hasLiveVote(x *meta.Shard, instance uint64) bool {
 	r, ok := x.On(instance)
 	if !ok || r.Role != meta.RoleVoter {
 		return false
 	}
-	_, runs := a.running(&r, x.ID)
+	_, runs := a.heardReplica(&r, x.ID)
 	return runs
 }
 

@@ -85,7 +85,7 @@ func (a *assessment) inDomain(x *meta.Shard, d *failureDomain) (voters, heard in
 	for _, id := range d.instances {
 		if r, ok := x.On(id); ok && r.Role == meta.RoleVoter {
 			voters++
-			if _, runs := a.running(&r, x.ID); runs {
+			if _, runs := a.heardReplica(&r, x.ID); runs {
 				heard++
 			}
 		}
@@ -93,10 +93,10 @@ func (a *assessment) inDomain(x *meta.Shard, d *failureDomain) (voters, heard in
 	return voters, heard
 }
 
-// judgeDomains notes the failure domains whose loss would stop a group, although each of its
+// assessDomains notes the failure domains whose loss would stop a group, although each of its
 // instances alone may be lost, and the configuration promises that the domain may be. Keys are
 // those that it promises this for; nil is all.
-func (a *assessment) judgeDomains(x *meta.Shard, g *protocol.ClusterGroup, keys []string) {
+func (a *assessment) assessDomains(x *meta.Shard, g *protocol.ClusterGroup, keys []string) {
 	if !g.Majority || g.ConfiguredTolerance == 0 || g.FaultTolerance == 0 {
 		return
 	}
@@ -137,7 +137,7 @@ func (a *assessment) findDomainLosses() {
 			continue
 		}
 		for _, id := range d.instances {
-			if a.hears(id) {
+			if a.isHeard(id) {
 				loss.Instances = append(loss.Instances, a.name(id))
 			}
 		}
@@ -160,7 +160,7 @@ func (p *planner) planDomains(add func(kind WaitKind, what, format string, args 
 		voters := 0
 		changing := false
 		for i := range x.Replicas {
-			changing = changing || (x.Replicas[i].Role == meta.RoleVoter) != (x.Replicas[i].Want == meta.RoleVoter)
+			changing = changing || (x.Replicas[i].Role == meta.RoleVoter) != (x.Replicas[i].TargetRole == meta.RoleVoter)
 			if x.Replicas[i].Role == meta.RoleVoter {
 				voters++
 			}
@@ -180,7 +180,7 @@ func (p *planner) planDomains(add func(kind WaitKind, what, format string, args 
 			}
 			slices.Sort(in)
 			switch key := [2]uint64{x.Replicaset, uint64(i)}; {
-			case safe(voters, voters-len(in)):
+			case isQuorum(voters, voters-len(in)):
 			case isMeta && slices.Contains(keys, d.Key):
 				add(Outside, "the meta shard to survive the loss of "+d.String(),
 					"%d of its %d voters are there (%s), and no instance that can vote outside %s is free and online; start one",

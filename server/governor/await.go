@@ -9,12 +9,12 @@ import (
 // Await returns when what is true of the state that this instance has applied, or ctx ends.
 func (g *Governor) Await(ctx context.Context, what func(s *meta.State) bool) error {
 	for {
-		woken := g.turn.wait()
+		changed := g.changes.wait()
 		if what(g.State()) {
 			return nil
 		}
 		select {
-		case <-woken:
+		case <-changed:
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -12,10 +12,10 @@ import (
 )
 
 // set is a replicaset with shards id*10, id*10+1 and so on.
-func set(id, weight uint64, counts ...uint32) owners {
-	o := owners{replicaset: id, weight: weight}
+func set(id, weight uint64, counts ...uint32) replicasetLoad {
+	o := replicasetLoad{replicaset: id, weight: weight}
 	for n, count := range counts {
-		o.shards = append(o.shards, owner{id*10 + uint64(n), count})
+		o.shards = append(o.shards, shardLoad{id*10 + uint64(n), count})
 	}
 	return o
 }
@@ -24,21 +24,21 @@ func TestTargets(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		total uint32
-		sets  []owners
+		sets  []replicasetLoad
 		want  string
 	}{
-		{"nobody has a weight", 8, []owners{set(1, 0, 8)}, "map[]"},
-		{"one", 9, []owners{set(1, 1000, 9, 0)}, "map[10:5 11:4]"},
-		{"two alike", 4096, []owners{set(1, 1000, 2048, 2048), set(2, 1000, 0, 0)}, "map[10:1024 11:1024 20:1024 21:1024]"},
-		{"by weight", 90, []owners{set(1, 1000, 90), set(2, 500, 0)}, "map[10:60 20:30]"},
-		{"one goes", 10, []owners{set(1, 0, 5, 5), set(2, 1000, 0)}, "map[10:0 11:0 20:10]"},
-		{"whoever has more keeps more", 9, []owners{set(1, 1000, 4), set(2, 1000, 5)}, "map[10:4 20:5]"},
-		{"of equals the first", 9, []owners{set(1, 1000, 0), set(2, 1000, 0)}, "map[10:5 20:4]"},
-		{"without shards yet", 6, []owners{set(1, 1000, 6), set(2, 1000)}, "map[10:6]"},
-		{"more sets than buckets", 2, []owners{set(1, 1000, 2), set(2, 1000, 0), set(3, 1000, 0)}, "map[10:1 20:1 30:0]"},
+		{"nobody has a weight", 8, []replicasetLoad{set(1, 0, 8)}, "map[]"},
+		{"one", 9, []replicasetLoad{set(1, 1000, 9, 0)}, "map[10:5 11:4]"},
+		{"two alike", 4096, []replicasetLoad{set(1, 1000, 2048, 2048), set(2, 1000, 0, 0)}, "map[10:1024 11:1024 20:1024 21:1024]"},
+		{"by weight", 90, []replicasetLoad{set(1, 1000, 90), set(2, 500, 0)}, "map[10:60 20:30]"},
+		{"one goes", 10, []replicasetLoad{set(1, 0, 5, 5), set(2, 1000, 0)}, "map[10:0 11:0 20:10]"},
+		{"whoever has more keeps more", 9, []replicasetLoad{set(1, 1000, 4), set(2, 1000, 5)}, "map[10:4 20:5]"},
+		{"of equals the first", 9, []replicasetLoad{set(1, 1000, 0), set(2, 1000, 0)}, "map[10:5 20:4]"},
+		{"without shards yet", 6, []replicasetLoad{set(1, 1000, 6), set(2, 1000)}, "map[10:6]"},
+		{"more sets than buckets", 2, []replicasetLoad{set(1, 1000, 2), set(2, 1000, 0), set(3, 1000, 0)}, "map[10:1 20:1 30:0]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := fmt.Sprint(targets(c.total, c.sets)); got != c.want {
+			if got := fmt.Sprint(bucketTargets(c.total, c.sets)); got != c.want {
 				t.Errorf("%s, want %s", got, c.want)
 			}
 		})
@@ -48,7 +48,7 @@ func TestTargets(t *testing.T) {
 // TestFlows: whatever moves first, no more buckets move than the first targets ask for, and then nothing moves.
 func TestFlows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var sets []owners
+		var sets []replicasetLoad
 		total := uint32(0)
 		for id := range rapid.Uint64Range(1, 5).Draw(t, "sets") {
 			var counts []uint32
@@ -58,7 +58,7 @@ func TestFlows(t *testing.T) {
 			}
 			sets = append(sets, set(id+1, rapid.Uint64Range(0, 3).Draw(t, "weight")*500, counts...))
 		}
-		want := targets(total, sets)
+		want := bucketTargets(total, sets)
 		surplus := uint32(0)
 		for _, s := range sets {
 			for _, x := range s.shards {
@@ -71,7 +71,7 @@ func TestFlows(t *testing.T) {
 		moved := uint32(0)
 		any := func(uint64, bool) bool { return true }
 		for {
-			list := flows(sets, piece, MaxMoves, any)
+			list := bucketFlows(sets, piece, MaxMoves, any)
 			if len(list) == 0 {
 				break
 			}

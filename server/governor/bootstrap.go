@@ -68,15 +68,15 @@ func (g *Governor) Bootstrap(ctx context.Context, c BootstrapConfig) error {
 			Restored: c.Restored, RestoredEpoch: c.RestoredEpoch,
 		}, nil
 	}
-	res, err := g.decide(ctx, build)
+	res, err := g.proposeOnce(ctx, build)
 	if errors.Is(err, protocol.StatusAlreadyExists) {
 		// The log had not been read back as far as the bootstrap when the command was made; by now it has.
-		res, err = g.decide(ctx, build)
+		res, err = g.proposeOnce(ctx, build)
 	}
 	if err != nil {
 		return err
 	}
-	return g.settled(ctx, res, func(s *meta.State) bool {
+	return g.awaitApplied(ctx, res, func(s *meta.State) bool {
 		if len(s.Instances()) > 1 || max(1, c.ReplicationFactor) > 1 {
 			return true
 		}

@@ -7,45 +7,45 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestACrashAtEachStep has a cluster grow to two replicasets, lose an instance, get it back and expel a replicaset. For each step that is taken on the way
+// TestCrashAtEachStep has a cluster grow to two replicasets, lose an instance, get it back and expel a replicaset. For each step that is taken on the way
 // there is a run in which the governor ends with that step: it was carried out, or it was lost, and another governor goes on. Each ends right.
-func TestACrashAtEachStep(t *testing.T) {
-	crashAtEach(t, 2, 80, func(c *cluster, settle func()) {
+func TestCrashAtEachStep(t *testing.T) {
+	crashAtEach(t, 2, 80, func(c *cluster, converge func()) {
 		for _, name := range []string{"b", "c", "d"} {
 			c.join(name, "", "", "")
 		}
-		settle()
+		converge()
 		c.kill(1)
-		away(c)
+		awaitFailureDetection(c)
 		c.start(1)
-		settle()
+		converge()
 		for id := uint64(3); id <= 4; id++ {
 			c.expel(id)
 		}
-		settle()
+		converge()
 	})
 }
 
-// TestACrashWhileASpareMoves does the same while free instances take the places of dead ones: the first leaves a replicaset that has to give its shards up, the second one that has
+// TestCrashDuringReassignment does the same while free instances take the places of dead ones: the first leaves a replicaset that has to give its shards up, the second one that has
 // none.
-func TestACrashWhileASpareMoves(t *testing.T) {
-	crashAtEach(t, 3, 100, func(c *cluster, settle func()) {
+func TestCrashDuringReassignment(t *testing.T) {
+	crashAtEach(t, 3, 100, func(c *cluster, converge func()) {
 		for _, name := range []string{"b", "c", "d", "e", "f"} {
 			c.join(name, "", "", "")
 		}
-		settle()
+		converge()
 		c.apply(&meta.WeightSet{Replicaset: 2, ByUser: true})
-		settle()
+		converge()
 		c.expel(6)
-		settle()
+		converge()
 		for _, id := range []uint64{3, 5} {
 			c.kill(id)
-			away(c)
+			awaitFailureDetection(c)
 			c.expel(id)
-			settle()
+			converge()
 		}
 		if i, _ := c.machine.Instance(4); i.Replicaset != 1 {
-			c.broken("d did not take the place of a dead one")
+			c.violation("d did not take the place of a dead one")
 		}
 	})
 }
@@ -54,13 +54,13 @@ func (c *cluster) expel(instance uint64) {
 	c.apply(&meta.InstanceUpdate{Instance: instance, Target: meta.Expelled, Force: true})
 }
 
-func crashAtEach(t *testing.T, factor uint32, least int, story func(c *cluster, settle func())) {
-	total, want := crashAt(t, factor, -1, carried, story)
+func crashAtEach(t *testing.T, factor uint32, least int, story func(c *cluster, converge func())) {
+	total, want := crashAt(t, factor, -1, delivered, story)
 	if total < least {
 		t.Fatalf("%d steps only", total)
 	}
 	for k := range total {
-		for _, f := range []fate{lost, mute} {
+		for _, f := range []delivery{requestLost, replyLost} {
 			if _, got := crashAt(t, factor, k, f, story); got != want {
 				t.Fatalf("crash at step %d, fate %d:\n%s\nwithout a crash:\n%s", k, f, got, want)
 			}
@@ -69,24 +69,24 @@ func crashAtEach(t *testing.T, factor uint32, least int, story func(c *cluster, 
 }
 
 // crashAt says how many steps were taken, and what came of them.
-func crashAt(t *testing.T, factor uint32, k int, f fate, story func(c *cluster, settle func())) (steps int, status string) {
+func crashAt(t *testing.T, factor uint32, k int, f delivery, story func(c *cluster, converge func())) (steps int, status string) {
 	c := newCluster(16, factor, 2)
-	c.broken = func(text string) { t.Fatalf("crash at step %d: %s", k, text) }
+	c.violation = func(text string) { t.Fatalf("crash at step %d: %s", k, text) }
 	g, p := c.governor(), NewProgress()
-	settle := func() {
+	converge := func() {
 		for quiet := 0; quiet < 24; quiet++ {
-			c.beat()
-			c.sentinel()
+			c.heartbeat()
+			c.detectFailures()
 			c.write(uint32(steps % 16))
 			for _, s := range Plan(c.view(p)) {
 				quiet = 0
 				crash := steps == k
 				steps++
-				if crash && f == lost {
+				if crash && f == requestLost {
 					p = NewProgress()
 					break
 				}
-				answer, err := g.carryOut(context.Background(), &s)
+				answer, err := g.execute(context.Background(), &s)
 				if crash {
 					p = NewProgress()
 					break
@@ -95,23 +95,23 @@ func crashAt(t *testing.T, factor uint32, k int, f fate, story func(c *cluster, 
 					p.Done(&s, c.now, c.now, answer)
 				}
 				if steps > 2000 {
-					t.Fatalf("crash at step %d: it does not settle: %v", k, Explain(c.view(p)))
+					t.Fatalf("crash at step %d: it does not converge: %v", k, Explain(c.view(p)))
 				}
 			}
 		}
-		if why := c.unsettled(); why != "" {
+		if why := c.notConverged(); why != "" {
 			t.Fatalf("crash at step %d: %s", k, why)
 		}
 	}
-	story(c, settle)
+	story(c, converge)
 	s := clusterScript{cluster: c}
 	return steps, s.instances()
 }
 
 // away is time in which it is found who is dead.
-func away(c *cluster) {
+func awaitFailureDetection(c *cluster) {
 	for range 14 {
-		c.beat()
-		c.sentinel()
+		c.heartbeat()
+		c.detectFailures()
 	}
 }

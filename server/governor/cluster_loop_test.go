@@ -31,12 +31,12 @@ func newLiveCluster(t *testing.T, seed uint64, buckets, factor, perSet uint32) *
 	c := &liveCluster{
 		cluster: newCluster(buckets, factor, perSet), start: time.Now().Add(-time.Hour), changed: make(chan struct{}), random: rand.New(rand.NewPCG(seed, 1)),
 	}
-	c.cluster.broken = func(text string) { t.Error(text) }
-	c.cluster.fate = func() fate {
+	c.cluster.violation = func(text string) { t.Error(text) }
+	c.cluster.nextDelivery = func() delivery {
 		if c.faults && c.random.IntN(6) == 0 {
-			return fate(c.random.IntN(3)) // delayed ones would need a hand
+			return delivery(c.random.IntN(3)) // delayed ones would need a hand
 		}
-		return carried
+		return delivered
 	}
 	return c
 }
@@ -50,7 +50,7 @@ func (c *liveCluster) with(f func(w *cluster)) {
 }
 
 // far is with, after a word's way.
-func (c *liveCluster) far(ctx context.Context, f func(w *cluster)) error {
+func (c *liveCluster) withDelay(ctx context.Context, f func(w *cluster)) error {
 	var delay time.Duration
 	c.with(func(*cluster) { delay = time.Duration(c.random.IntN(20)) * time.Millisecond })
 	select {
@@ -68,11 +68,11 @@ func (c *liveCluster) signal() {
 }
 
 // live is the time that passes, and what instances say of themselves and each other.
-func (c *liveCluster) live(ctx context.Context) {
+func (c *liveCluster) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		c.with(func(w *cluster) {
-			w.hear()
-			w.sentinel()
+			w.receiveHeartbeats()
+			w.detectFailures()
 			w.checkBuckets()
 			c.signal()
 		})
@@ -103,7 +103,7 @@ type liveMeta struct {
 }
 
 func (m liveMeta) Propose(ctx context.Context, cmd []byte) (result []byte, err error) {
-	if lost := m.far(ctx, func(w *cluster) {
+	if lost := m.withDelay(ctx, func(w *cluster) {
 		result, err = w.Propose(ctx, cmd)
 		m.signal()
 	}); lost != nil {
@@ -122,21 +122,21 @@ func (m liveMeta) Leading() (leading bool) {
 type liveShards struct{ *liveCluster }
 
 func (s liveShards) Propose(ctx context.Context, x uint64, cmd shard.Command) (err error) {
-	if lost := s.far(ctx, func(w *cluster) { err = clusterShards{w}.Propose(ctx, x, cmd) }); lost != nil {
+	if lost := s.withDelay(ctx, func(w *cluster) { err = clusterShards{w}.Propose(ctx, x, cmd) }); lost != nil {
 		return lost
 	}
 	return err
 }
 
 func (s liveShards) LeaderEpoch(ctx context.Context, x uint64) (epoch uint64, err error) {
-	if lost := s.far(ctx, func(w *cluster) { epoch, err = clusterShards{w}.LeaderEpoch(ctx, x) }); lost != nil {
+	if lost := s.withDelay(ctx, func(w *cluster) { epoch, err = clusterShards{w}.LeaderEpoch(ctx, x) }); lost != nil {
 		return 0, lost
 	}
 	return epoch, err
 }
 
 func (s liveShards) Export(ctx context.Context, x uint64, r ExportRequest) (chunk, next []byte, err error) {
-	if lost := s.far(ctx, func(w *cluster) { chunk, next, err = clusterShards{w}.Export(ctx, x, r) }); lost != nil {
+	if lost := s.withDelay(ctx, func(w *cluster) { chunk, next, err = clusterShards{w}.Export(ctx, x, r) }); lost != nil {
 		return nil, nil, lost
 	}
 	return chunk, next, err
@@ -145,14 +145,14 @@ func (s liveShards) Export(ctx context.Context, x uint64, r ExportRequest) (chun
 type liveGroups struct{ *liveCluster }
 
 func (g liveGroups) Members(ctx context.Context, x uint64) (m Membership, err error) {
-	if lost := g.far(ctx, func(w *cluster) { m, err = clusterGroups{w}.Members(ctx, x) }); lost != nil {
+	if lost := g.withDelay(ctx, func(w *cluster) { m, err = clusterGroups{w}.Members(ctx, x) }); lost != nil {
 		return m, lost
 	}
 	return m, err
 }
 
 func (g liveGroups) change(ctx context.Context, f func(w clusterGroups) error) (err error) {
-	if lost := g.far(ctx, func(w *cluster) { err = f(clusterGroups{w}) }); lost != nil {
+	if lost := g.withDelay(ctx, func(w *cluster) { err = f(clusterGroups{w}) }); lost != nil {
 		return lost
 	}
 	return err
@@ -182,7 +182,7 @@ func inLiveCluster(t *testing.T, seed uint64, factor uint32, f func(t *testing.T
 		var running sync.WaitGroup
 		defer running.Wait()
 		defer cancel()
-		running.Go(func() { c.live(ctx) })
+		running.Go(func() { c.run(ctx) })
 		var governors [2]*Governor
 		for id := range governors {
 			g := New(Config{
@@ -196,14 +196,14 @@ func inLiveCluster(t *testing.T, seed uint64, factor uint32, f func(t *testing.T
 }
 
 // settles waits until nothing is left to do, and says how long that took.
-func (c *liveCluster) settles(t *testing.T, instances int) time.Duration {
+func (c *liveCluster) awaitConvergence(t *testing.T, instances int) time.Duration {
 	t.Helper()
 	began := time.Now()
 	why := "" // not yet
 	for range 1200 {
 		time.Sleep(100 * time.Millisecond)
 		c.with(func(w *cluster) {
-			if why = w.unsettled(); why == "" && len(w.machine.Instances()) < instances {
+			if why = w.notConverged(); why == "" && len(w.machine.Instances()) < instances {
 				why = "not everybody has joined"
 			}
 			for id, p := range w.procs {
@@ -223,9 +223,9 @@ func (c *liveCluster) settles(t *testing.T, instances int) time.Duration {
 	return 0
 }
 
-// TestAClusterGrowsAndShrinks has six instances join, one by one die and come back, and half of them expelled, while clients write, words and answers are
+// TestClusterGrowsAndShrinks has six instances join, one by one die and come back, and half of them expelled, while clients write, words and answers are
 // lost, and another governor takes over every few seconds.
-func TestAClusterGrowsAndShrinks(t *testing.T) {
+func TestClusterGrowsAndShrinks(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			inLiveCluster(t, seed, 3, func(t *testing.T, ctx context.Context, c *liveCluster, g *Governor) {
@@ -251,19 +251,19 @@ func TestAClusterGrowsAndShrinks(t *testing.T) {
 					}
 					c.with(func(w *cluster) { w.procs[uint64(n)] = &process{up: true} })
 				}
-				c.settles(t, 6)
+				c.awaitConvergence(t, 6)
 				for id := uint64(1); id <= 6; id++ {
 					c.with(func(w *cluster) { w.kill(id) })
 					time.Sleep(8 * time.Second)
 					c.with(func(w *cluster) { w.start(id) })
-					c.settles(t, 6)
+					c.awaitConvergence(t, 6)
 				}
 				for id := uint64(4); id <= 6; id++ {
 					if _, err := g.Expel(ctx, id, true); err != nil {
 						t.Fatal(err)
 					}
 				}
-				c.settles(t, 6)
+				c.awaitConvergence(t, 6)
 				quiet()
 				disturbing.Wait()
 				c.with(func(w *cluster) {
@@ -278,8 +278,8 @@ func TestAClusterGrowsAndShrinks(t *testing.T) {
 	}
 }
 
-// TestTheCallsOfOperators are refused with what would allow them, and do what they say.
-func TestTheCallsOfOperators(t *testing.T) {
+// TestOperatorCalls are refused with what would allow them, and do what they say.
+func TestOperatorCalls(t *testing.T) {
 	inLiveCluster(t, 1, 2, func(t *testing.T, ctx context.Context, c *liveCluster, g *Governor) {
 		wants(t, g.SetWeight(ctx, 1, 0), protocol.StatusPreconditionFailed)
 		_, err := g.Expel(ctx, 1, true)
@@ -301,7 +301,7 @@ func TestTheCallsOfOperators(t *testing.T) {
 			}
 			wants(t, g.TransferMaster(ctx, 2, i.ID), protocol.StatusPreconditionFailed)
 			c.with(func(w *cluster) { w.procs[i.ID] = &process{up: true} })
-			c.settles(t, n+2)
+			c.awaitConvergence(t, n+2)
 		}
 		state := g.State()
 		a, err := FindInstance(state, "a")
@@ -315,18 +315,18 @@ func TestTheCallsOfOperators(t *testing.T) {
 		}
 
 		must(t, g.SetWeight(ctx, set.ID, 3000))
-		c.settles(t, 4)
+		c.awaitConvergence(t, 4)
 		must(t, g.SetReplicationFactor(ctx, 0, 3))
 		i, err := g.Drain(ctx, a.ID, false)
 		must(t, err)
-		c.settles(t, 4)
+		c.awaitConvergence(t, 4)
 		if !i.Drained || leads(g.State(), a.ID) != 0 {
 			t.Errorf("%+v leads %d shards after it was drained", i, leads(g.State(), a.ID))
 		}
 		wants(t, g.TransferMaster(ctx, 2, a.ID), protocol.StatusPreconditionFailed)
 		_, err = g.Drain(ctx, a.ID, true)
 		must(t, err)
-		c.settles(t, 4)
+		c.awaitConvergence(t, 4)
 		if leads(g.State(), a.ID) != 1 {
 			t.Errorf("it leads %d shards when it may again", leads(g.State(), a.ID))
 		}
@@ -358,7 +358,7 @@ func TestFailoverIsQuick(t *testing.T) {
 			must(t, err)
 			c.with(func(w *cluster) { w.procs[i.ID] = &process{up: true} })
 		}
-		c.settles(t, 3)
+		c.awaitConvergence(t, 3)
 		victim := g.State().Shards()[0].Master
 		began := time.Now()
 		_, err := g.UpdateInstance(ctx, meta.InstanceUpdate{Instance: victim, Target: meta.Offline, Reason: meta.ReasonShutdown})
@@ -370,7 +370,7 @@ func TestFailoverIsQuick(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		if took := time.Since(began); took > LeaveLimit {
+		if took := time.Since(began); took > HandoverTimeout {
 			t.Errorf("a shutdown took %s", took)
 		}
 		if n := leads(g.State(), victim); n != 0 {
@@ -379,10 +379,10 @@ func TestFailoverIsQuick(t *testing.T) {
 	})
 }
 
-// TestAMoveThatHangsIsGivenUp: buckets whose copy does not come over are served by their source again after ten seconds, and moved when it goes on.
-func TestAMoveThatHangsIsGivenUp(t *testing.T) {
+// TestHungMoveIsAborted: buckets whose copy does not come over are served by their source again after ten seconds, and moved when it goes on.
+func TestHungMoveIsAborted(t *testing.T) {
 	inLiveCluster(t, 2, 1, func(t *testing.T, ctx context.Context, c *liveCluster, g *Governor) {
-		c.settles(t, 1)
+		c.awaitConvergence(t, 1)
 		c.with(func(w *cluster) { w.hangs = func(uint64) bool { return true } })
 		_, err := g.Join(ctx, meta.Join{UUID: "b", Name: "b", RaftAddress: "b", Version: meta.Version{Major: 1}})
 		must(t, err)
@@ -419,6 +419,6 @@ func TestAMoveThatHangsIsGivenUp(t *testing.T) {
 			t.Errorf("given up after %s", took)
 		}
 		c.with(func(w *cluster) { w.hangs = nil })
-		c.settles(t, 2)
+		c.awaitConvergence(t, 2)
 	})
 }

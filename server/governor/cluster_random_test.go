@@ -13,32 +13,32 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestAnyClusterSettles has instances join, die, come back, go offline, be drained and be expelled, shards elect other leaders, weights change and clients
+// TestAnyClusterConverges has instances join, die, come back, go offline, be drained and be expelled, shards elect other leaders, weights change and clients
 // write, while two governors, both of which may believe to lead, carry out steps of plans old and new in any order and forget everything at any moment, and
 // while words and answers are lost, or come late. No bucket is ever served twice or loses a write, no group that can decide is changed into one that cannot.
 // When the faults end, a governor that knows nothing brings everything to where it is wanted, and then has nothing to do.
-func TestAnyClusterSettles(t *testing.T) {
+func TestAnyClusterConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		factor := rapid.Uint32Range(1, 3).Draw(t, "factor")
 		c := newCluster(24, factor, 2)
-		c.broken = func(text string) { t.Fatal(text) }
+		c.violation = func(text string) { t.Fatal(text) }
 		faults := rapid.IntRange(0, 6).Draw(t, "faults")
-		c.fate = func() fate {
+		c.nextDelivery = func() delivery {
 			if f := rapid.IntRange(0, 20).Draw(t, "fate"); f < faults {
-				return fate(1 + f%3)
+				return delivery(1 + f%3)
 			}
-			return carried
+			return delivered
 		}
-		r := &randomCluster{cluster: c, t: t, gov: c.governor(), memories: []*Progress{NewProgress(), NewProgress()}, plans: make([][]Step, 2)}
+		r := &randomCluster{cluster: c, t: t, gov: c.governor(), progress: []*Progress{NewProgress(), NewProgress()}, plans: make([][]Step, 2)}
 		for range rapid.IntRange(50, 300).Draw(t, "events") {
 			r.event()
 			c.checkBuckets()
 		}
-		c.fate = func() fate { return carried }
+		c.nextDelivery = func() delivery { return delivered }
 		for _, f := range c.late {
 			f()
 		}
-		r.settle()
+		r.converge()
 	})
 }
 
@@ -46,7 +46,7 @@ type randomCluster struct {
 	*cluster
 	t        *rapid.T
 	gov      *Governor
-	memories []*Progress
+	progress []*Progress
 	plans    [][]Step
 }
 
@@ -57,7 +57,7 @@ func (r *randomCluster) event() {
 	some := func() uint64 { return rapid.SampledFrom(instances).Draw(t, "instance").ID }
 	switch rapid.IntRange(0, 24).Draw(t, "event") {
 	case 0:
-		if len(instances) < 9 && r.led(meta.MetaShardID) {
+		if len(instances) < 9 && r.ensureLeader(meta.MetaShardID) {
 			domain := rapid.SampledFrom([]string{"", "", "DC=A", "DC=B", "DC=C"}).Draw(t, "domain")
 			tier := rapid.SampledFrom([]string{"", "", "", "arbiter", "mute"}).Draw(t, "tier")
 			r.join(fmt.Sprintf("i%d", len(instances)+1), tier, "", domain)
@@ -68,38 +68,38 @@ func (r *randomCluster) event() {
 		r.start(some())
 	case 4: // a shutdown
 		id := some()
-		if r.led(meta.MetaShardID) {
+		if r.ensureLeader(meta.MetaShardID) {
 			r.apply(&meta.InstanceUpdate{Instance: id, Target: meta.Offline, Reason: meta.ReasonShutdown})
 		}
 	case 5:
-		if id := some(); r.led(meta.MetaShardID) && rapid.IntRange(0, 3).Draw(t, "really") == 0 {
+		if id := some(); r.ensureLeader(meta.MetaShardID) && rapid.IntRange(0, 3).Draw(t, "really") == 0 {
 			r.apply(&meta.InstanceUpdate{Instance: id, Target: meta.Expelled, Reason: meta.ReasonExpel, Force: true})
 		}
 	case 6:
-		if id := some(); r.led(meta.MetaShardID) {
+		if id := some(); r.ensureLeader(meta.MetaShardID) {
 			r.apply(&meta.InstanceDrain{Instance: id, Drained: rapid.Bool().Draw(t, "drained")})
 		}
 	case 7:
-		if sets := r.machine.Replicasets(); r.led(meta.MetaShardID) {
+		if sets := r.machine.Replicasets(); r.ensureLeader(meta.MetaShardID) {
 			set := rapid.SampledFrom(sets).Draw(t, "set")
 			r.apply(&meta.WeightSet{Replicaset: set.ID, Weight: rapid.Uint32Range(0, 3).Draw(t, "weight") * 500, ByUser: true})
 		}
 	case 24:
-		if r.led(meta.MetaShardID) {
-			r.apply(&meta.TierFactor{ReplicationFactor: rapid.Uint32Range(1, 3).Draw(t, "factor")})
+		if r.ensureLeader(meta.MetaShardID) {
+			r.apply(&meta.TierReplicationFactor{ReplicationFactor: rapid.Uint32Range(1, 3).Draw(t, "factor")})
 		}
 	case 8: // an election
 		x := rapid.SampledFrom(append([]meta.Shard{r.machine.MetaShard()}, r.machine.Shards()...)).Draw(t, "shard")
-		if r.led(x.ID) {
+		if r.ensureLeader(x.ID) {
 			r.elect(x.ID, rapid.SampledFrom(r.liveVoters(x.ID)).Draw(t, "leader"))
 		}
 	case 9:
-		r.memories[g] = NewProgress()
+		r.progress[g] = NewProgress()
 		if rapid.IntRange(0, 3).Draw(t, "pause") == 0 {
 			for range 2 * int(FreezeLimit/time.Second) {
-				r.beat()
+				r.heartbeat()
 			}
-			_ = r.view(r.memories[1-g])
+			_ = r.view(r.progress[1-g])
 		}
 	case 10:
 		if len(r.late) > 0 {
@@ -111,36 +111,36 @@ func (r *randomCluster) event() {
 	case 11, 12:
 		r.write(rapid.Uint32Range(0, 23).Draw(t, "bucket"))
 	case 13, 14, 15:
-		r.beat()
-		r.sentinel()
+		r.heartbeat()
+		r.detectFailures()
 	case 16, 17:
-		r.plans[g] = Plan(r.view(r.memories[g]))
+		r.plans[g] = Plan(r.view(r.progress[g]))
 	case 18, 19, 20: // a governor's good day
-		for _, s := range Plan(r.view(r.memories[g])) {
-			r.carryOne(r.memories[g], &s)
+		for _, s := range Plan(r.view(r.progress[g])) {
+			r.executeOne(r.progress[g], &s)
 		}
 	default:
 		if len(r.plans[g]) > 0 {
 			s := rapid.SampledFrom(r.plans[g]).Draw(t, "step")
-			r.carryOne(r.memories[g], &s)
+			r.executeOne(r.progress[g], &s)
 		}
 	}
 }
 
-func (r *randomCluster) carryOne(p *Progress, s *Step) {
+func (r *randomCluster) executeOne(p *Progress, s *Step) {
 	if s.At > r.now {
 		return
 	}
 	began := r.now
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if answer, err := r.gov.carryOut(ctx, s); err == nil {
+	if answer, err := r.gov.execute(ctx, s); err == nil {
 		p.Done(s, began, r.now, answer)
 	}
 }
 
 // settle lets everybody come back, and a new governor finish.
-func (r *randomCluster) settle() {
+func (r *randomCluster) converge() {
 	for id := range r.procs {
 		r.start(id)
 	}
@@ -151,11 +151,11 @@ func (r *randomCluster) settle() {
 	quiet := 0
 	var plan []Step
 	for range 1500 {
-		r.beat()
-		r.sentinel()
+		r.heartbeat()
+		r.detectFailures()
 		plan = Plan(r.view(p))
 		for _, s := range plan {
-			r.carryOne(p, &s)
+			r.executeOne(p, &s)
 			r.checkBuckets()
 		}
 		if quiet++; len(plan) > 0 {
@@ -170,18 +170,18 @@ func (r *randomCluster) settle() {
 		g := r.groups[meta.MetaShardID]
 		r.t.Fatalf("plans do not end: %s\nwaits: %v\nmeta shard: voters %v, record %+v", strings.Join(e.Next, "; "), e.Waits, g.voters, r.machine.MetaShard())
 	}
-	if why := r.unsettled(); why != "" {
+	if why := r.notConverged(); why != "" {
 		r.t.Fatalf("%s\nwaits: %v", why, e.Waits)
 	}
 	steps := Plan(r.view(NewProgress()))
 	// A shard that waits for its buckets is told of all nodes by each governor.
-	if steps = slices.DeleteFunc(steps, func(s Step) bool { return s.Kind == TellNodes }); len(steps) > 0 {
+	if steps = slices.DeleteFunc(steps, func(s Step) bool { return s.Kind == SyncNodes }); len(steps) > 0 {
 		r.t.Fatalf("a new governor does not leave what the last one settled: %v", steps)
 	}
 }
 
 // unsettled is what is not as it is wanted, empty for nothing.
-func (c *cluster) unsettled() string {
+func (c *cluster) notConverged() string {
 	s := &c.machine.State
 	sets := map[uint64]int{}
 	members, voting := 0, 0
@@ -203,7 +203,7 @@ func (c *cluster) unsettled() string {
 		}
 	}
 	for _, x := range append([]meta.Shard{s.MetaShard()}, s.Shards()...) {
-		if why := c.shardUnsettled(&x, sets, members, voting); why != "" {
+		if why := c.shardNotConverged(&x, sets, members, voting); why != "" {
 			return why
 		}
 	}
@@ -213,7 +213,7 @@ func (c *cluster) unsettled() string {
 	if why := c.copyMissing(); why != "" {
 		return why
 	}
-	return c.bucketsUnsettled()
+	return c.bucketsNotConverged()
 }
 
 // copyMissing names an instance without use and a replicaset with data that could have it.
@@ -252,10 +252,10 @@ func (c *cluster) copyMissing() string {
 func (c *cluster) stuck(i *meta.Instance) bool {
 	set, _ := c.machine.Replicaset(i.Replicaset)
 	t, _ := c.machine.Tier(set.Tier)
-	return set.Phase == meta.ToBeExpelled && t.Bootstrapped && !othersWeigh(&c.machine.State, &set)
+	return set.Phase == meta.ToBeExpelled && t.Bootstrapped && !otherHasWeight(&c.machine.State, &set)
 }
 
-func (c *cluster) shardUnsettled(x *meta.Shard, sets map[uint64]int, members, voting int) string {
+func (c *cluster) shardNotConverged(x *meta.Shard, sets map[uint64]int, members, voting int) string {
 	if x.ID != meta.MetaShardID {
 		members, voting = sets[x.Replicaset], sets[x.Replicaset]
 		if set, _ := c.machine.Replicaset(x.Replicaset); set.Phase == meta.ToBeExpelled {
@@ -275,13 +275,13 @@ func (c *cluster) shardUnsettled(x *meta.Shard, sets map[uint64]int, members, vo
 		return fmt.Sprintf("shard %d has %d replicas, %d members", x.ID, len(x.Replicas), members)
 	case len(g.voters) != VoterCount(voting) && stuck == 0:
 		return fmt.Sprintf("shard %d has %d voters, %d members", x.ID, len(g.voters), members)
-	case leader.Instance != x.Master || (x.ID != meta.MetaShardID && x.WantMaster != x.Master):
-		return fmt.Sprintf("shard %d is led by %d, by the map %d, wanted %d", x.ID, leader.Instance, x.Master, x.WantMaster)
+	case leader.Instance != x.Master || (x.ID != meta.MetaShardID && x.TargetMaster != x.Master):
+		return fmt.Sprintf("shard %d is led by %d, by the map %d, wanted %d", x.ID, leader.Instance, x.Master, x.TargetMaster)
 	}
 	for _, r := range x.Replicas {
 		_, votes := g.voters[r.Replica]
 		_, listens := g.nonVotings[r.Replica]
-		if r.Role != r.Want || votes != (r.Role == meta.RoleVoter) || listens != (r.Role == meta.RoleNonVoting) {
+		if r.Role != r.TargetRole || votes != (r.Role == meta.RoleVoter) || listens != (r.Role == meta.RoleNonVoting) {
 			return fmt.Sprintf("shard %d: replica %+v, votes %t, listens %t", x.ID, r, votes, listens)
 		}
 		if x.ID == meta.MetaShardID || !votes {
@@ -297,7 +297,7 @@ func (c *cluster) shardUnsettled(x *meta.Shard, sets map[uint64]int, members, vo
 	return ""
 }
 
-func (c *cluster) bucketsUnsettled() string {
+func (c *cluster) bucketsNotConverged() string {
 	t, _ := c.machine.Tier(0)
 	if !t.Bootstrapped {
 		return ""
@@ -311,20 +311,20 @@ func (c *cluster) bucketsUnsettled() string {
 			}
 		}
 	}
-	var list []owners
+	var list []replicasetLoad
 	for _, set := range c.machine.Replicasets() {
-		o := owners{replicaset: set.ID}
+		o := replicasetLoad{replicaset: set.ID}
 		if set.Phase == meta.ReplicasetReady {
 			o.weight = uint64(set.Weight)
 		}
 		for _, x := range c.machine.Shards() {
 			if x.Replicaset == set.ID {
-				o.shards = append(o.shards, owner{x.ID, counts[x.ID]})
+				o.shards = append(o.shards, shardLoad{x.ID, counts[x.ID]})
 			}
 		}
 		list = append(list, o)
 	}
-	for x, n := range targets(t.Buckets, list) {
+	for x, n := range bucketTargets(t.Buckets, list) {
 		if counts[x] != n {
 			return fmt.Sprintf("shard %d has %d buckets, not %d", x, counts[x], n)
 		}

@@ -59,17 +59,17 @@ func (s *clusterScript) run(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "join":
 		return said(s.join(d.CmdArgs[0].Key, text("tier"), text("replicaset"), strings.ReplaceAll(text("domain"), ":", "=")))
-	case "kill": // and the sentinel notices
+	case "kill": // and the failure detector notices
 		s.kill(instance.ID)
 		for range 11 {
-			s.beat()
+			s.heartbeat()
 		}
-		s.sentinel()
+		s.detectFailures()
 	case "vanish": // and nobody has noticed yet
 		s.kill(instance.ID)
-	case "beats": // and nobody has noticed anything yet
+	case "heartbeats": // and nobody has noticed anything yet
 		for range number("n", 1) {
-			s.beat()
+			s.heartbeat()
 		}
 	case "start":
 		s.start(instance.ID)
@@ -80,12 +80,12 @@ func (s *clusterScript) run(t *testing.T, d *datadriven.TestData) string {
 	case "drain":
 		return said(s.apply(&meta.InstanceDrain{Instance: instance.ID, Drained: !d.HasArg("undo")}))
 	case "transfer":
-		return said(s.apply(&meta.MasterWant{Shard: uint64(number("shard", 0)), Instance: instance.ID}))
+		return said(s.apply(&meta.MasterTarget{Shard: uint64(number("shard", 0)), Instance: instance.ID}))
 	case "weight":
 		set, _ := s.machine.ReplicasetByName(d.CmdArgs[0].Key)
 		return said(s.apply(&meta.WeightSet{Replicaset: set.ID, Weight: number("to", 1000), ByUser: true}))
 	case "factor":
-		return said(s.apply(&meta.TierFactor{ReplicationFactor: number("to", 3)}))
+		return said(s.apply(&meta.TierReplicationFactor{ReplicationFactor: number("to", 3)}))
 	case "crash": // of the governor
 		s.progress = NewProgress()
 	case "health": // NAME, as the instance sees it, alone if nobody confirms its map
@@ -95,9 +95,9 @@ func (s *clusterScript) run(t *testing.T, d *datadriven.TestData) string {
 	case "plan": // and nobody carries it out
 		return s.explain()
 	case "round": // one plan, carried out
-		return s.round()
-	case "settle":
-		return s.settle(d.HasArg("quiet"))
+		return s.executePlan()
+	case "converge":
+		return s.converge(d.HasArg("quiet"))
 	case "status":
 		return s.status()
 	default:
@@ -165,7 +165,7 @@ func (s *clusterScript) health(self uint64, alone bool) string {
 
 // groupLeader is the instance that leads a group, 0 for none.
 func (s *clusterScript) groupLeader(x uint64) uint64 {
-	if !s.led(x) {
+	if !s.ensureLeader(x) {
 		return 0
 	}
 	g := s.groups[x]
@@ -173,11 +173,11 @@ func (s *clusterScript) groupLeader(x uint64) uint64 {
 }
 
 // round carries a plan out and says what it was.
-func (s *clusterScript) round() string {
+func (s *clusterScript) executePlan() string {
 	var out strings.Builder
 	for _, step := range Plan(s.view(s.progress)) {
 		fmt.Fprintf(&out, "%s", step)
-		answer, err := s.gov.carryOut(context.Background(), &step)
+		answer, err := s.gov.execute(context.Background(), &step)
 		if err != nil {
 			fmt.Fprintf(&out, ": %v", err)
 		} else {
@@ -189,13 +189,13 @@ func (s *clusterScript) round() string {
 }
 
 // settle lets time pass and carries plans out until nothing is left to do, and says what was done.
-func (s *clusterScript) settle(quiet bool) string {
+func (s *clusterScript) converge(quiet bool) string {
 	var out strings.Builder
 	idle := 0
 	for range 1000 {
-		s.beat()
-		s.sentinel()
-		done := s.round()
+		s.heartbeat()
+		s.detectFailures()
+		done := s.executePlan()
 		if idle++; done != "" {
 			idle = 0
 		}
@@ -207,7 +207,7 @@ func (s *clusterScript) settle(quiet bool) string {
 		}
 	}
 	if idle <= 8 {
-		return "it does not settle:\n" + s.explain()
+		return "it does not converge:\n" + s.explain()
 	}
 	for _, w := range Explain(s.view(s.progress)).Waits {
 		fmt.Fprintf(&out, "waits: %s: %s\n", w.What, w.Why)

@@ -18,26 +18,26 @@ import (
 // whose buckets have one number each. It is all that a governor asks for (Meta, Shards, Groups, Instances, Clock), without goroutines: what a call does it
 // does at once, unless fate says otherwise.
 type cluster struct {
-	machine *meta.Machine
-	index   uint64
-	now     time.Duration
-	procs   map[uint64]*process
-	groups  map[uint64]*plainGroup
-	data    map[uint64]*plainData
-	fate    func() fate
-	hangs   func(x uint64) bool // exports from a shard fail
-	late    []func()            // words that were lost for their sender and come later
-	broken  func(text string)   // called when what must never be is
-	written map[uint32]uint64   // the number that each bucket must have
+	machine      *meta.Machine
+	index        uint64
+	now          time.Duration
+	procs        map[uint64]*process
+	groups       map[uint64]*plainGroup
+	data         map[uint64]*plainData
+	nextDelivery func() delivery
+	hangs        func(x uint64) bool // exports from a shard fail
+	late         []func()            // words that were lost for their sender and come later
+	violation    func(text string)   // called when what must never be is
+	written      map[uint32]uint64   // the number that each bucket must have
 }
 
-type fate uint8
+type delivery uint8
 
 const (
-	carried fate = iota
-	lost         // not done, and an error
-	mute         // done, and an error
-	delayed      // an error, and done later
+	delivered   delivery = iota
+	requestLost          // not done, and an error
+	replyLost            // done, and an error
+	delayed              // an error, and done later
 )
 
 // process is an instance's process.
@@ -77,8 +77,8 @@ type bucketCopy struct {
 func newCluster(buckets, factor, perSet uint32) *cluster {
 	c := &cluster{
 		machine: meta.New(), now: time.Hour, procs: map[uint64]*process{}, groups: map[uint64]*plainGroup{}, data: map[uint64]*plainData{},
-		fate: func() fate { return carried }, written: map[uint32]uint64{},
-		broken: func(text string) { panic(text) },
+		nextDelivery: func() delivery { return delivered }, written: map[uint32]uint64{},
+		violation: func(text string) { panic(text) },
 	}
 	var shards []uint64
 	for n := range uint64(perSet) {
@@ -90,7 +90,7 @@ func newCluster(buckets, factor, perSet uint32) *cluster {
 		Tiers: []meta.TierSpec{{Name: "arbiter", CanVote: true}, {Name: "mute", ReplicationFactor: 2}},
 	})
 	c.procs[1] = &process{up: true, incarnation: 1, announced: true}
-	c.beat()
+	c.heartbeat()
 	return c
 }
 
@@ -104,12 +104,12 @@ func (c *cluster) entry(b []byte) meta.Result {
 	if err != nil {
 		panic(err)
 	}
-	c.found()
+	c.startGroups()
 	return res
 }
 
 // found starts the groups of new shards.
-func (c *cluster) found() {
+func (c *cluster) startGroups() {
 	for _, x := range append([]meta.Shard{c.machine.MetaShard()}, c.machine.Shards()...) {
 		if c.groups[x.ID] != nil {
 			continue
@@ -161,14 +161,14 @@ func (c *cluster) liveVoters(x uint64) (live []uint64) {
 }
 
 // led says whether the group can decide, electing a leader if it needs one.
-func (c *cluster) led(x uint64) bool {
+func (c *cluster) ensureLeader(x uint64) bool {
 	g := c.groups[x]
 	if g == nil {
 		return false
 	}
 	live := c.liveVoters(x)
 	switch {
-	case !safe(len(g.voters), len(live)):
+	case !isQuorum(len(g.voters), len(live)):
 		g.leader = 0
 		return false
 	case !slices.Contains(live, g.leader):
@@ -185,20 +185,20 @@ func (c *cluster) elect(x, replica uint64) {
 }
 
 // beat is half a second later.
-func (c *cluster) beat() {
+func (c *cluster) heartbeat() {
 	c.now += 500 * time.Millisecond
-	c.hear()
+	c.receiveHeartbeats()
 }
 
 // hear has everybody heard who is up, and replicas catch up.
-func (c *cluster) hear() {
+func (c *cluster) receiveHeartbeats() {
 	for _, p := range c.procs {
 		if p.up {
 			p.heard = c.now
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.groups)) {
-		if !c.led(id) {
+		if !c.ensureLeader(id) {
 			continue
 		}
 		g := c.groups[id]
@@ -212,9 +212,9 @@ func (c *cluster) hear() {
 	}
 }
 
-// sentinel is what instances say of themselves and of each other.
-func (c *cluster) sentinel() {
-	if !c.led(meta.MetaShardID) {
+// failure detector is what instances say of themselves and of each other.
+func (c *cluster) detectFailures() {
+	if !c.ensureLeader(meta.MetaShardID) {
 		return
 	}
 	for _, i := range c.machine.Instances() {
@@ -237,7 +237,7 @@ func (c *cluster) sentinel() {
 				now, _ := c.machine.Instance(i.ID)
 				p.announced, p.incarnation = true, now.Target.Incarnation
 			}
-		case !p.up && i.Target.Variant == meta.Online && c.now-p.heard > HeardLimit:
+		case !p.up && i.Target.Variant == meta.Online && c.now-p.heard > DefaultOfflineAfter:
 			c.apply(&meta.InstanceUpdate{Instance: i.ID, Target: meta.Offline, Reason: "no heartbeat"})
 		}
 	}
@@ -252,11 +252,11 @@ func (c *cluster) start(instance uint64) {
 }
 
 // carry is what becomes of a word.
-func (c *cluster) carry(f func() error) error {
-	switch c.fate() {
-	case lost:
+func (c *cluster) deliver(f func() error) error {
+	switch c.nextDelivery() {
+	case requestLost:
 		return errLost
-	case mute:
+	case replyLost:
 		_ = f()
 		return errLost
 	case delayed:
@@ -271,8 +271,8 @@ var errNoLeader = errors.New("no leader")
 // Propose is Meta's.
 func (c *cluster) Propose(_ context.Context, cmd []byte) (result []byte, err error) {
 	cmd = slices.Clone(cmd)
-	err = c.carry(func() error {
-		if !c.led(meta.MetaShardID) {
+	err = c.deliver(func() error {
+		if !c.ensureLeader(meta.MetaShardID) {
 			return errNoLeader
 		}
 		res := c.entry(cmd)
@@ -302,7 +302,7 @@ func (c *cluster) Health() map[uint64]Health {
 			y := ShardHealth{Replica: r.Replica, Applied: g.applied[r.Replica], Members: g.change}
 			_, votes := g.voters[r.Replica]
 			_, listens := g.nonVotings[r.Replica]
-			if (votes || listens) && c.led(x) {
+			if (votes || listens) && c.ensureLeader(x) {
 				y.Leader, y.Term = g.leader, g.term
 			}
 			if y.Leader == r.Replica && r.Replica != 0 {
@@ -320,8 +320,8 @@ type clusterShards struct{ *cluster }
 
 func (s clusterShards) Propose(_ context.Context, x uint64, cmd shard.Command) error {
 	cmd.Body = slices.Clone(cmd.Body)
-	return s.carry(func() error {
-		if !s.led(x) {
+	return s.deliver(func() error {
+		if !s.ensureLeader(x) {
 			return errNoLeader
 		}
 		s.groups[x].log++
@@ -330,7 +330,7 @@ func (s clusterShards) Propose(_ context.Context, x uint64, cmd shard.Command) e
 }
 
 func (s clusterShards) LeaderEpoch(_ context.Context, x uint64) (uint64, error) {
-	if !s.led(x) {
+	if !s.ensureLeader(x) {
 		return 0, errNoLeader
 	}
 	return s.groups[x].term, nil
@@ -338,7 +338,7 @@ func (s clusterShards) LeaderEpoch(_ context.Context, x uint64) (uint64, error) 
 
 // Export gives a chunk for each half of the buckets.
 func (s clusterShards) Export(_ context.Context, x uint64, r ExportRequest) (chunk, next []byte, err error) {
-	if !s.led(x) {
+	if !s.ensureLeader(x) {
 		return nil, nil, errNoLeader
 	}
 	if s.hangs != nil && s.hangs(x) {
@@ -466,11 +466,11 @@ func (c *cluster) checkBuckets() {
 				continue
 			}
 			if other, twice := active[b]; twice {
-				c.broken(fmt.Sprintf("bucket %d is active in shards %d and %d", b, other, x))
+				c.violation(fmt.Sprintf("bucket %d is active in shards %d and %d", b, other, x))
 			}
 			active[b] = x
 			if y.number != c.written[b] {
-				c.broken(fmt.Sprintf("bucket %d in shard %d has %d, but %d was written", b, x, y.number, c.written[b]))
+				c.violation(fmt.Sprintf("bucket %d in shard %d has %d, but %d was written", b, x, y.number, c.written[b]))
 			}
 		}
 	}
@@ -479,7 +479,7 @@ func (c *cluster) checkBuckets() {
 // write is a client's write to a bucket, by the map; a retry if it is refused.
 func (c *cluster) write(b uint32) {
 	x, _ := c.machine.Route(0, b)
-	if x == 0 || !c.led(x) {
+	if x == 0 || !c.ensureLeader(x) {
 		return
 	}
 	if y := c.data[x].copies[b]; y != nil && y.state == 'a' {
@@ -491,7 +491,7 @@ func (c *cluster) write(b uint32) {
 type clusterGroups struct{ *cluster }
 
 func (s clusterGroups) Members(_ context.Context, x uint64) (Membership, error) {
-	if !s.led(x) {
+	if !s.ensureLeader(x) {
 		return Membership{}, errNoLeader
 	}
 	g := s.groups[x]
@@ -509,10 +509,10 @@ func (s clusterGroups) Members(_ context.Context, x uint64) (Membership, error) 
 func (s clusterGroups) alter(x, change uint64, f func(g *plainGroup) error) error {
 	heard := map[uint64]bool{}
 	for id, p := range s.procs {
-		heard[id] = s.now-p.heard <= HeardLimit
+		heard[id] = s.now-p.heard <= DefaultOfflineAfter
 	}
-	return s.carry(func() error {
-		if !s.led(x) {
+	return s.deliver(func() error {
+		if !s.ensureLeader(x) {
 			return errNoLeader
 		}
 		g := s.groups[x]
@@ -531,8 +531,8 @@ func (s clusterGroups) alter(x, change uint64, f func(g *plainGroup) error) erro
 				live++
 			}
 		}
-		if len(g.voters) != before && !safe(len(g.voters), live) {
-			s.broken(fmt.Sprintf("after a change of shard %d only %d of its voters %v were heard", x, live, g.voters))
+		if len(g.voters) != before && !isQuorum(len(g.voters), live) {
+			s.violation(fmt.Sprintf("after a change of shard %d only %d of its voters %v were heard", x, live, g.voters))
 		}
 		return nil
 	})
@@ -547,7 +547,7 @@ func (s clusterGroups) AddNonVoting(_ context.Context, x, replica uint64, _ stri
 		}
 		for id, instance := range g.voters {
 			if instance == r.Instance && id != replica {
-				s.broken(fmt.Sprintf("instance %d has two replicas of shard %d", instance, x))
+				s.violation(fmt.Sprintf("instance %d has two replicas of shard %d", instance, x))
 			}
 		}
 		g.nonVotings[replica] = r.Instance
@@ -580,8 +580,8 @@ func (s clusterGroups) Remove(_ context.Context, x, replica, change uint64) erro
 }
 
 func (s clusterGroups) Transfer(_ context.Context, x, replica, after uint64) error {
-	return s.carry(func() error {
-		if !s.led(x) || !slices.Contains(s.liveVoters(x), replica) {
+	return s.deliver(func() error {
+		if !s.ensureLeader(x) || !slices.Contains(s.liveVoters(x), replica) {
 			return errNoLeader
 		}
 		if s.groups[x].leader != replica {

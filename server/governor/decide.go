@@ -12,9 +12,9 @@ import (
 
 // decide has the meta shard apply a command, exactly once. Build makes the command from the state of the moment; it is called again when the command met
 // another change under way. An error is a *protocol.Error.
-func (g *Governor) decide(ctx context.Context, build func(s *meta.State) (meta.Command, error)) (meta.Result, error) {
+func (g *Governor) proposeOnce(ctx context.Context, build func(s *meta.State) (meta.Command, error)) (meta.Result, error) {
 	for {
-		woken := g.turn.wait()
+		changed := g.changes.wait()
 		c, err := build(g.State())
 		if err != nil {
 			return meta.Result{}, err
@@ -23,7 +23,7 @@ func (g *Governor) decide(ctx context.Context, build func(s *meta.State) (meta.C
 		if _, err := io.ReadFull(g.random, op[:]); err != nil {
 			return meta.Result{}, protocol.Errorf(protocol.StatusInternal, "no random bytes: %v", err)
 		}
-		res, err := g.propose(ctx, meta.AppendCommand(nil, op, c))
+		res, err := g.proposeEntry(ctx, meta.AppendCommand(nil, op, c))
 		if err != nil {
 			return meta.Result{}, err
 		}
@@ -31,14 +31,14 @@ func (g *Governor) decide(ctx context.Context, build func(s *meta.State) (meta.C
 			return res, res.Err()
 		}
 		// The change in its way may have been finished between the two, so that woken never comes.
-		if !pause(ctx, woken, Backoff) {
+		if !sleep(ctx, changed, Backoff) {
 			return meta.Result{}, res.Err()
 		}
 	}
 }
 
 // propose repeats an entry until its result is known. The op id in it makes that safe.
-func (g *Governor) propose(ctx context.Context, entry []byte) (meta.Result, error) {
+func (g *Governor) proposeEntry(ctx context.Context, entry []byte) (meta.Result, error) {
 	for {
 		try, cancel := context.WithTimeout(ctx, StepTimeout)
 		answer, err := g.meta.Propose(try, entry)
@@ -50,27 +50,27 @@ func (g *Governor) propose(ctx context.Context, entry []byte) (meta.Result, erro
 			}
 			return res, nil
 		}
-		if !pause(ctx, nil, Backoff) {
-			return meta.Result{}, unknown(err)
+		if !sleep(ctx, nil, Backoff) {
+			return meta.Result{}, outcomeUnknown(err)
 		}
 	}
 }
 
 // unknown is the answer to a change that ran out of time before the meta shard said anything.
-func unknown(err error) error {
+func outcomeUnknown(err error) error {
 	return protocol.Errorf(protocol.StatusUnavailable,
 		"the meta shard did not answer in time (%v); the change may still happen: look before trying again", err)
 }
 
 // settled waits until this instance has applied what res says, and done says yes to the state.
-func (g *Governor) settled(ctx context.Context, res meta.Result, done func(s *meta.State) bool) error {
+func (g *Governor) awaitApplied(ctx context.Context, res meta.Result, done func(s *meta.State) bool) error {
 	for {
-		woken := g.turn.wait()
+		changed := g.changes.wait()
 		if s := g.State(); s.Revision() >= res.Revision && done(s) {
 			return nil
 		}
 		select {
-		case <-woken:
+		case <-changed:
 		case <-ctx.Done():
 			return protocol.Errorf(protocol.StatusUnavailable,
 				"it did not come about in time; the change is decided and goes on: look again to see it")
@@ -79,11 +79,11 @@ func (g *Governor) settled(ctx context.Context, res meta.Result, done func(s *me
 }
 
 // pause waits for woken or d; false when ctx ends first.
-func pause(ctx context.Context, woken <-chan struct{}, d time.Duration) bool {
+func sleep(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-woken:
+	case <-changed:
 	case <-timer.C:
 	case <-ctx.Done():
 		return false
@@ -97,7 +97,7 @@ func (g *Governor) RotateKeys(ctx context.Context) error {
 	if _, err := io.ReadFull(g.random, secret[:]); err != nil {
 		return fmt.Errorf("no random bytes for a ticket key: %w", err)
 	}
-	_, err := g.decide(ctx, func(s *meta.State) (meta.Command, error) {
+	_, err := g.proposeOnce(ctx, func(s *meta.State) (meta.Command, error) {
 		current, _ := s.Keys()
 		return &meta.RotateKeys{Current: current.ID, Secret: secret}, nil
 	})

@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// ToBeGoverned is the deviation that no instance carries plans out.
-const ToBeGoverned = "the cluster to be governed"
+// WaitForGovernor is the deviation that no instance carries plans out.
+const WaitForGovernor = "the cluster to be governed"
 
 // deviations are what is not as it is configured and has no step: what the planner's own waits do not say.
 func (p *planner) deviations() (list []Wait) {
@@ -25,7 +25,7 @@ func (p *planner) deviations() (list []Wait) {
 		case i.Target.Variant == meta.Offline && i.Current.Variant == meta.Offline:
 			add(Outside, what, "it is Offline (%s); start it, or expel it, so that another can take its place", cmp.Or(i.Reason, "it has not started yet"))
 		case heard && online(&i) && !p.fresh(i.ID):
-			if p.governed() {
+			if p.hasMetaQuorum() {
 				add(Underway, what, "it was not heard in the last %s; it is taken for dead if that goes on", FreshLimit)
 			} else {
 				add(Outside, what, "it was not heard in the last %s; start it", FreshLimit)
@@ -37,33 +37,33 @@ func (p *planner) deviations() (list []Wait) {
 		for n := range x.Replicas {
 			r := &x.Replicas[n]
 			in := p.instances[r.Instance]
-			if r.Want == meta.RoleNone || r.Role == meta.RoleNone || in == nil || !online(in) || !p.fresh(in.ID) || p.follows(r, x.ID) {
+			if r.TargetRole == meta.RoleNone || r.Role == meta.RoleNone || in == nil || !online(in) || !p.fresh(in.ID) || p.takesPart(r, x.ID) {
 				continue
 			}
 			add(Outside, fmt.Sprintf("%s on %s to run", x, in.Name), "its replica does not run there; the log of that instance says why")
 		}
 	}
 	p.planDomains(add)
-	if x := &p.shards[len(p.shards)-1]; heard && !p.heardMajority(&x.Shard) {
-		add(Outside, ToBeGoverned, "%s", p.noMajority(&x.Shard))
+	if x := &p.shards[len(p.shards)-1]; heard && !p.hasQuorum(&x.Shard) {
+		add(Outside, WaitForGovernor, "%s", p.noQuorumReason(&x.Shard))
 	}
 	return list
 }
 
 // governed says that a majority of the meta shard is heard, so that somebody can act.
-func (p *planner) governed() bool { return p.heardMajority(&p.shards[len(p.shards)-1].Shard) }
+func (p *planner) hasMetaQuorum() bool { return p.hasQuorum(&p.shards[len(p.shards)-1].Shard) }
 
-// heardMajority says that a majority of a shard's voters is heard.
-func (p *planner) heardMajority(x *meta.Shard) bool {
+// hasQuorum says that a majority of a shard's voters is heard.
+func (p *planner) hasQuorum(x *meta.Shard) bool {
 	voters, live := p.countVoters(x)
-	return safe(voters, live)
+	return isQuorum(voters, live)
 }
 
 func (p *planner) countVoters(x *meta.Shard) (voters, live int) {
 	for i := range x.Replicas {
 		if r := &x.Replicas[i]; r.Role == meta.RoleVoter {
 			voters++
-			if p.follows(r, x.ID) {
+			if p.takesPart(r, x.ID) {
 				live++
 			}
 		}
@@ -72,22 +72,22 @@ func (p *planner) countVoters(x *meta.Shard) (voters, live int) {
 }
 
 // leaderless is the kind of a wait for a shard to be led: an election is under way if a majority is heard.
-func (p *planner) leaderless(x *meta.Shard) WaitKind {
-	if p.heardMajority(x) {
+func (p *planner) electionWait(x *meta.Shard) WaitKind {
+	if p.hasQuorum(x) {
 		return Underway
 	}
 	return Outside
 }
 
-// noMajority says why a shard cannot decide, and what to do.
-func (p *planner) noMajority(x *meta.Shard) string {
+// noQuorumReason says why a shard cannot decide, and what to do.
+func (p *planner) noQuorumReason(x *meta.Shard) string {
 	voters, live := p.countVoters(x)
-	if safe(voters, live) {
+	if isQuorum(voters, live) {
 		return fmt.Sprintf("%s has no leader that is heard; an election is under way", &shardView{Shard: *x})
 	}
 	var silent []string
 	for i := range x.Replicas {
-		if r := &x.Replicas[i]; r.Role == meta.RoleVoter && !p.follows(r, x.ID) {
+		if r := &x.Replicas[i]; r.Role == meta.RoleVoter && !p.takesPart(r, x.ID) {
 			silent = append(silent, p.name(r.Instance))
 		}
 	}
@@ -101,21 +101,21 @@ func NoQuorum(o Observation) string {
 	if o.Confirmed || !o.State.Bootstrapped() {
 		return ""
 	}
-	p.look()
+	p.index()
 	x := o.State.MetaShard()
-	return p.noMajority(&x)
+	return p.noQuorumReason(&x)
 }
 
 // stopped is the shard that a step needs and that has no majority; nil if it has, or the step needs none.
-func (p *planner) stopped(s *Step) *meta.Shard {
+func (p *planner) shardWithoutQuorum(s *Step) *meta.Shard {
 	switch s.Kind {
-	case ActivateBuckets, PutNode, DropNode, ObserveLeader, TellNodes, JoinReplica, PromoteReplica, RemoveReplica, TransferMaster, TransferMeta, FreezeMove, CopyMove, ActivateMove,
+	case ActivateBuckets, PutNode, DropNode, ReadLeaderEpoch, SyncNodes, JoinReplica, PromoteReplica, RemoveReplica, TransferLeader, TransferGovernor, FreezeMove, CopyMove, ActivateMove,
 		DiscardMove:
 	default:
 		return nil
 	}
 	for i := range p.shards {
-		if x := &p.shards[i]; (x.ID == s.Shard || x.ID == s.To) && p.Health != nil && !p.heardMajority(&x.Shard) {
+		if x := &p.shards[i]; (x.ID == s.Shard || x.ID == s.To) && p.Health != nil && !p.hasQuorum(&x.Shard) {
 			return &x.Shard
 		}
 	}

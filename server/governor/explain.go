@@ -44,15 +44,15 @@ func (g *Governor) Explain() (Explanation, error) {
 	timer := time.NewTimer(explainWithin)
 	defer timer.Stop()
 	for late := false; ; {
-		made := g.made.wait()
-		p := g.last.Load()
+		made := g.planned.wait()
+		p := g.lastPlan.Load()
 		switch {
 		case !g.meta.Leading(), p == nil && late:
 			return Explanation{}, protocol.Errorf(protocol.StatusUnavailable, "this instance does not lead the meta shard; ask the one that does")
 		case p != nil && (late || p.Now >= asked):
 			return p.explain(), nil
 		}
-		g.turn.wake()
+		g.changes.wake()
 		select {
 		case <-made:
 		case <-timer.C:
@@ -70,8 +70,8 @@ func (p *planner) explain() Explanation {
 	e := Explanation{Waits: slices.Clone(p.waits)}
 	for _, s := range p.steps {
 		s.At = 0
-		if x := p.stopped(&s); x != nil {
-			e.Waits = append(e.Waits, Wait{What: s.String(), Why: p.noMajority(x), Kind: Outside})
+		if x := p.shardWithoutQuorum(&s); x != nil {
+			e.Waits = append(e.Waits, Wait{What: s.String(), Why: p.noQuorumReason(x), Kind: Outside})
 			continue
 		}
 		e.Next = append(e.Next, s.String())
@@ -87,6 +87,6 @@ func Deviations(v View) []Wait {
 	if !v.State.Bootstrapped() {
 		return nil
 	}
-	p.look()
+	p.index()
 	return p.deviations()
 }

@@ -81,14 +81,14 @@ type Clock interface {
 
 // Config of a governor. Meta, Shards and Clock are needed. Without Groups and Instances nothing that needs them is done: enough for one instance.
 type Config struct {
-	Meta      Meta
-	Shards    Shards
-	Groups    Groups
-	Instances Instances
-	Clock     Clock
-	Silence   time.Duration // after which an instance does not count as alive any more; default HeardLimit
-	Logger    *slog.Logger  // default slog.Default()
-	Random    io.Reader     // default crypto/rand
+	Meta         Meta
+	Shards       Shards
+	Groups       Groups
+	Instances    Instances
+	Clock        Clock
+	OfflineAfter time.Duration // after which an instance does not count as alive any more; default DefaultOfflineAfter
+	Logger       *slog.Logger  // default slog.Default()
+	Random       io.Reader     // default crypto/rand
 }
 
 // ErrLater is in the error of a step that is in order and has to wait for others: it is not worth a warning.
@@ -100,30 +100,30 @@ const (
 	MaxBackoff = time.Second
 	// StepTimeout bounds one try of a step or a proposal.
 	StepTimeout = 3 * time.Second
-	// MaxSteps is how many steps about one shard are under way at a time: one that does not answer holds up no other.
-	MaxSteps = 64
+	// MaxStepsPerShard is how many steps about one shard are under way at a time: one that does not answer holds up no other.
+	MaxStepsPerShard = 64
 )
 
 // Governor is the loop and the service of one instance. Its methods may be called from any goroutine; those that change something come back only while
 // Run runs, here and where the meta shard leads, and must be given a context that ends.
 type Governor struct {
-	meta      Meta
-	shards    Shards
-	groups    Groups
-	instances Instances
-	clock     Clock
-	silence   time.Duration
-	log       *slog.Logger
-	random    io.Reader
-	turn      turn
-	last      atomic.Pointer[planner] // the last plan of Run, which nothing changes any more
-	made      turn                    // wakes who waits for the next one
-	taken     atomic.Uint64
-	failed    atomic.Uint64
+	meta         Meta
+	shards       Shards
+	groups       Groups
+	instances    Instances
+	clock        Clock
+	offlineAfter time.Duration
+	log          *slog.Logger
+	random       io.Reader
+	changes      notifier
+	lastPlan     atomic.Pointer[planner] // the last plan of Run, which nothing changes any more
+	planned      notifier                // wakes who waits for the next one
+	stepsDone    atomic.Uint64
+	stepsFailed  atomic.Uint64
 }
 
 // Steps is how many steps this governor has carried out, and how many tries failed, since it was made.
-func (g *Governor) Steps() (taken, failed uint64) { return g.taken.Load(), g.failed.Load() }
+func (g *Governor) Steps() (taken, failed uint64) { return g.stepsDone.Load(), g.stepsFailed.Load() }
 
 // New makes a governor that is not running yet.
 func New(c Config) *Governor {
@@ -134,7 +134,7 @@ func New(c Config) *Governor {
 		c.Random = rand.Reader
 	}
 	return &Governor{
-		meta: c.Meta, shards: c.Shards, groups: c.Groups, instances: c.Instances, clock: c.Clock, silence: c.Silence, log: c.Logger, random: c.Random,
+		meta: c.Meta, shards: c.Shards, groups: c.Groups, instances: c.Instances, clock: c.Clock, offlineAfter: c.OfflineAfter, log: c.Logger, random: c.Random,
 	}
 }
 
@@ -147,13 +147,13 @@ func (g *Governor) State() *meta.State {
 
 // turn wakes everybody who waits for the meta shard or a heartbeat, whichever kind of channel
 // Meta.Changed is.
-type turn struct {
+type notifier struct {
 	mu sync.Mutex
 	ch chan struct{}
 }
 
 // wait returns a channel that is closed by the next call of wake. Take it before looking at what it tells of.
-func (t *turn) wait() <-chan struct{} {
+func (t *notifier) wait() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ch == nil {
@@ -162,7 +162,7 @@ func (t *turn) wait() <-chan struct{} {
 	return t.ch
 }
 
-func (t *turn) wake() {
+func (t *notifier) wake() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ch != nil {
@@ -172,14 +172,14 @@ func (t *turn) wake() {
 }
 
 // listen wakes g.turn with every change of the meta shard, and of what instances say of themselves.
-func (g *Governor) listen(ctx context.Context) {
+func (g *Governor) watchChanges(ctx context.Context) {
 	for {
 		changed := g.meta.Changed()
 		var heard <-chan struct{}
 		if g.instances != nil {
 			heard = g.instances.Changed()
 		}
-		g.turn.wake() // after the channels are taken: what they do not tell any more, this does
+		g.changes.wake() // after the channels are taken: what they do not tell any more, this does
 		select {
 		case <-changed:
 		case <-heard:

@@ -12,9 +12,9 @@ const cursorByID = 0xff
 
 // Bounds of a page of ListNodes. Page is also the default.
 const (
-	Page      = 1000
-	pageBytes = 256 << 10 // of paths and configs: far below a frame
-	pageLook  = 20_000    // nodes looked at, when most of them may not be seen
+	MaxPage     = 1000
+	pageBytes   = 256 << 10 // of paths and configs: far below a frame
+	maxPageScan = 20_000    // nodes looked at, when most of them may not be seen
 )
 
 // ListNodes lists nodes whose path starts with a prefix of bytes, in byte order, a page at a time. A page may be short, even empty, and not be the last:
@@ -26,9 +26,9 @@ func (g *Governor) ListNodes(req *protocol.NodeList, visible func(path string) b
 	if len(req.Prefix) > protocol.MaxPathLen || len(req.Cursor) > protocol.MaxPathLen+1 {
 		return reply, protocol.Errorf(protocol.StatusBadRequest, "prefix and cursor have at most %d bytes", protocol.MaxPathLen)
 	}
-	limit := int(min(max(req.Limit, 1), Page))
+	limit := int(min(max(req.Limit, 1), MaxPage))
 	if req.Limit == 0 {
-		limit = Page
+		limit = MaxPage
 	}
 	state := g.State()
 	from := string(req.Cursor)
@@ -43,7 +43,7 @@ func (g *Governor) ListNodes(req *protocol.NodeList, visible func(path string) b
 	bytes, looked := 0, 0
 	// The cursor is the first node that has not been looked at: by its path, or by its number when whoever asks may not know of it.
 	for n := range state.Nodes(req.Prefix, from) {
-		if len(reply.Nodes) == limit || bytes > pageBytes || looked == pageLook {
+		if len(reply.Nodes) == limit || bytes > pageBytes || looked == maxPageScan {
 			reply.Cursor = []byte(n.Path)
 			if !shown(&n) {
 				reply.Cursor = binary.BigEndian.AppendUint64([]byte{cursorByID}, n.ID)

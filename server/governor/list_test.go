@@ -14,16 +14,16 @@ import (
 // listGovernor has a world with nodes, and does not run.
 func listGovernor(paths ...string) *Governor {
 	c := newFakeCluster()
-	c.world = newWorld(8, 1)
+	c.state = newFakeState(8, 1)
 	var refs []meta.NodeRef
 	for _, p := range paths {
-		c.world.create(p, protocol.DefaultGracePeriod)
+		c.state.create(p, protocol.DefaultGracePeriod)
 	}
-	for n := range c.world.meta.Pending() {
+	for n := range c.state.meta.Pending() {
 		refs = append(refs, meta.NodeRef{Node: n.ID, Revision: n.Revision})
 	}
 	for chunk := range slices.Chunk(refs, meta.MaxCommit) {
-		c.world.apply(&meta.NodeCommit{Nodes: chunk})
+		c.state.apply(&meta.NodeCommit{Nodes: chunk})
 	}
 	return New(Config{Meta: replica{c, 0}, Shards: fakeShards{c}, Clock: c})
 }
@@ -81,7 +81,7 @@ func TestListPages(t *testing.T) {
 func TestListIsBounded(t *testing.T) {
 	long := "/" + strings.Repeat("x", 900)
 	var paths []string
-	for i := range 2 * Page {
+	for i := range 2 * MaxPage {
 		paths = append(paths, fmt.Sprintf("%s%04d", long, i))
 	}
 	g := listGovernor(paths...)
@@ -94,11 +94,11 @@ func TestListIsBounded(t *testing.T) {
 	}
 }
 
-func TestNodesOnTheirWayAreNotListed(t *testing.T) {
+func TestPendingNodesAreNotListed(t *testing.T) {
 	inCluster(t, func(t *testing.T, ctx context.Context, c *fakeCluster, g *Governor) {
 		_, err := g.CreateNode(ctx, create("/gone"))
 		must(t, err)
-		c.with(func(w *world) {
+		c.with(func(w *fakeState) {
 			w.shards[1].down = true
 			w.create("/coming", protocol.DefaultGracePeriod)
 			w.drop("/gone")
@@ -111,7 +111,7 @@ func TestNodesOnTheirWayAreNotListed(t *testing.T) {
 }
 
 func TestMapReply(t *testing.T) {
-	w := newWorld(9, 3, 5)
+	w := newFakeState(9, 3, 5)
 	full := MapReply(&w.meta.State, 0, nil)
 	want := protocol.MapReply{
 		Version: 1, Cluster: "c",

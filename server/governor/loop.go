@@ -17,27 +17,27 @@ func (g *Governor) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	running.Go(func() { g.listen(ctx) })
+	running.Go(func() { g.watchChanges(ctx) })
 
 	l := loop{
-		Governor: g,
-		running:  &running,
-		outcomes: make(chan outcome, allSteps), // a slot for each step under way: none blocks when the loop has ended
-		underway: make(map[stepKey]bool),
-		lanes:    make(map[stepKey]bool),
-		shards:   make(map[uint64]int),
+		Governor:        g,
+		workers:         &running,
+		results:         make(chan stepResult, maxInFlight), // a slot for each step under way: none blocks when the loop has ended
+		inFlight:        make(map[stepKey]bool),
+		locked:          make(map[stepKey]bool),
+		inFlightByShard: make(map[uint64]int),
 	}
-	l.forget()
+	l.reset()
 	for ctx.Err() == nil {
-		woken := g.turn.wait()
-		pause := l.round(ctx)
+		changed := g.changes.wait()
+		pause := l.reconcile(ctx)
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
-		case <-woken:
+		case <-changed:
 		case <-timer.C:
-		case o := <-l.outcomes:
-			l.finished(o)
+		case o := <-l.results:
+			l.finish(o)
 		}
 		timer.Stop()
 	}
@@ -46,34 +46,34 @@ func (g *Governor) Run(ctx context.Context) {
 // loop is the state of Run, owned by its goroutine.
 type loop struct {
 	*Governor
-	running  *sync.WaitGroup
-	outcomes chan outcome
-	underway map[stepKey]bool
-	lanes    map[stepKey]bool // of those under way
-	shards   map[uint64]int   // how many are under way by shard
-	held     map[stepKey]hold // failed steps
-	progress *Progress
+	workers         *sync.WaitGroup
+	results         chan stepResult
+	inFlight        map[stepKey]bool
+	locked          map[stepKey]bool       // of those under way
+	inFlightByShard map[uint64]int         // how many are under way by shard
+	retries         map[stepKey]retryState // failed steps
+	progress        *Progress
 }
 
-// allSteps bounds the steps under way in all.
-const allSteps = 1024
+// maxInFlight bounds the steps under way in all.
+const maxInFlight = 1024
 
 // hold is how long a failed step rests.
-type hold struct {
-	until time.Time
-	pause time.Duration
-	tries int // in a row that failed
-	fails int // of these, those that were not to be expected
+type retryState struct {
+	until      time.Time
+	delay      time.Duration
+	failures   int // in a row that failed
+	unexpected int // of these, those that were not to be expected
 }
 
-// holdKept is how long failures of a step are remembered that is not tried: its try may take twice
+// retryStateTTL is how long failures of a step are remembered that is not tried: its try may take twice
 // StepTimeout, and so may that of another one in its lane.
-const holdKept = 4 * StepTimeout
+const retryStateTTL = 4 * StepTimeout
 
 // warnAfter is how many times a step fails before that is worth a warning.
 const warnAfter = 3
 
-type outcome struct {
+type stepResult struct {
 	step         Step
 	began, ended time.Duration
 	answer       Answer
@@ -82,41 +82,41 @@ type outcome struct {
 
 // idle is the longest pause between two looks. Everything that matters wakes the loop before; it only bounds what a clock that was stepped by hand, or a
 // leadership that was gained in silence, can cost.
-const idle = time.Second
+const maxIdle = time.Second
 
 // forget drops what is remembered while another governor leads. A step that ends later is noted all the same: what was done stays done.
-func (l *loop) forget() {
+func (l *loop) reset() {
 	l.progress = NewProgress()
-	l.held = make(map[stepKey]hold)
+	l.retries = make(map[stepKey]retryState)
 }
 
 // round starts what can be started and returns how long there is nothing to do if nothing happens.
-func (l *loop) round(ctx context.Context) time.Duration {
-	for len(l.outcomes) > 0 {
-		l.finished(<-l.outcomes)
+func (l *loop) reconcile(ctx context.Context) time.Duration {
+	for len(l.results) > 0 {
+		l.finish(<-l.results)
 	}
 	if !l.meta.Leading() {
-		l.forget()
-		return idle
+		l.reset()
+		return maxIdle
 	}
 	// What nobody plans any more is forgotten.
-	maps.DeleteFunc(l.held, func(k stepKey, h hold) bool { return !l.underway[k] && time.Since(h.until) > holdKept })
+	maps.DeleteFunc(l.retries, func(k stepKey, h retryState) bool { return !l.inFlight[k] && time.Since(h.until) > retryStateTTL })
 	v := l.view()
 	v.Progress = l.progress
 	l.progress.Update(v)
 	p, now := newPlan(v), v.Now
-	l.last.Store(p)
-	l.made.wake()
-	pause := idle
+	l.lastPlan.Store(p)
+	l.planned.wake()
+	pause := maxIdle
 	if slices.ContainsFunc(p.waits, func(w Wait) bool { return w.Kind != Outside }) {
 		pause = Backoff // time passes, and how far a replica has caught up wakes nobody
 	}
-	for _, step := range l.inTurn(p.steps) {
+	for _, step := range l.prioritize(p.steps) {
 		key := step.key()
-		if l.underway[key] || l.occupied(&step) || len(l.underway) >= allSteps || (step.Shard != 0 && l.shards[step.Shard] >= MaxSteps) {
+		if l.inFlight[key] || l.isLocked(&step) || len(l.inFlight) >= maxInFlight || (step.Shard != 0 && l.inFlightByShard[step.Shard] >= MaxStepsPerShard) {
 			continue
 		}
-		if rest := time.Until(l.held[key].until); rest > 0 {
+		if rest := time.Until(l.retries[key].until); rest > 0 {
 			pause = min(pause, rest)
 			continue
 		}
@@ -129,15 +129,15 @@ func (l *loop) round(ctx context.Context) time.Duration {
 	return pause
 }
 
-// inTurn is the order in which steps are tried. Of the transfers, which go one after the other,
+// prioritize is the order in which steps are tried. Of the transfers, which go one after the other,
 // those come first that have failed least: two that fail must not keep the others from their turn.
 // The plan is left as it is: it is shown.
-func (l *loop) inTurn(plan []Step) []Step {
+func (l *loop) prioritize(plan []Step) []Step {
 	rank := func(s *Step) int {
-		if s.Kind != TransferMaster {
+		if s.Kind != TransferLeader {
 			return 0
 		}
-		return 1 + l.held[s.key()].tries
+		return 1 + l.retries[s.key()].failures
 	}
 	steps := slices.Clone(plan)
 	slices.SortStableFunc(steps, func(a, b Step) int { return cmp.Compare(rank(&a), rank(&b)) })
@@ -145,59 +145,59 @@ func (l *loop) inTurn(plan []Step) []Step {
 }
 
 func (l *loop) start(ctx context.Context, step Step) {
-	l.underway[step.key()] = true
-	l.shards[step.Shard]++
-	for _, lane := range step.lanes() {
-		l.lanes[lane] = lane != stepKey{}
+	l.inFlight[step.key()] = true
+	l.inFlightByShard[step.Shard]++
+	for _, lock := range step.locks() {
+		l.locked[lock] = lock != stepKey{}
 	}
-	l.running.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, step.limit())
+	l.workers.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, step.timeout())
 		defer cancel()
-		o := outcome{step: step, began: l.clock.Now()}
-		o.answer, o.err = l.carryOut(ctx, &step)
+		o := stepResult{step: step, began: l.clock.Now()}
+		o.answer, o.err = l.execute(ctx, &step)
 		o.ended = l.clock.Now()
-		l.outcomes <- o
+		l.results <- o
 	})
 }
 
 // occupied says that a lane of the step is in use.
-func (l *loop) occupied(s *Step) bool {
-	for _, lane := range s.lanes() {
-		if l.lanes[lane] {
+func (l *loop) isLocked(s *Step) bool {
+	for _, lock := range s.locks() {
+		if l.locked[lock] {
 			return true
 		}
 	}
 	return false
 }
 
-func (l *loop) finished(o outcome) {
+func (l *loop) finish(o stepResult) {
 	key := o.step.key()
-	delete(l.underway, key)
-	for _, lane := range o.step.lanes() {
-		delete(l.lanes, lane)
+	delete(l.inFlight, key)
+	for _, lock := range o.step.locks() {
+		delete(l.locked, lock)
 	}
-	if l.shards[o.step.Shard]--; l.shards[o.step.Shard] == 0 {
-		delete(l.shards, o.step.Shard)
+	if l.inFlightByShard[o.step.Shard]--; l.inFlightByShard[o.step.Shard] == 0 {
+		delete(l.inFlightByShard, o.step.Shard)
 	}
-	before := l.held[key]
+	before := l.retries[key]
 	if o.err == nil {
-		l.taken.Add(1)
-		delete(l.held, key)
+		l.stepsDone.Add(1)
+		delete(l.retries, key)
 		l.log.Debug("governor step done", "step", o.step.String(), "took", o.ended-o.began)
 		l.progress.Done(&o.step, o.began, o.ended, o.answer)
 		return
 	}
-	l.failed.Add(1)
-	rest := min(max(Backoff, 2*before.pause), MaxBackoff)
-	now := hold{until: time.Now().Add(rest), pause: rest, tries: before.tries + 1, fails: before.fails}
+	l.stepsFailed.Add(1)
+	rest := min(max(Backoff, 2*before.delay), MaxBackoff)
+	now := retryState{until: time.Now().Add(rest), delay: rest, failures: before.failures + 1, unexpected: before.unexpected}
 	if !errors.Is(o.err, ErrLater) {
-		now.fails++
+		now.unexpected++
 	}
-	l.held[key] = now
+	l.retries[key] = now
 	// A step may meet one that is under way already, or a change that this instance has not heard
 	// of yet: that is expected, and over with the next try or two.
 	level := slog.LevelDebug
-	if now.fails == warnAfter && before.fails < warnAfter {
+	if now.unexpected == warnAfter && before.unexpected < warnAfter {
 		level = slog.LevelWarn
 	}
 	l.log.Log(context.Background(), level, "governor step failed, will be retried", "step", o.step.String(), "error", o.err)
@@ -205,5 +205,5 @@ func (l *loop) finished(o outcome) {
 
 // view is what there is to see now, without a memory of what was done.
 func (g *Governor) view() View {
-	return View{State: g.State(), Now: g.clock.Now(), Health: g.health(), Silence: g.silence}
+	return View{State: g.State(), Now: g.clock.Now(), Health: g.health(), OfflineAfter: g.offlineAfter}
 }

@@ -29,10 +29,10 @@ func (g *Governor) CreateNode(ctx context.Context, req *protocol.NodeCreate) (pr
 		return protocol.NodeInfo{}, err
 	}
 	c := &meta.NodeCreate{
-		Path: req.Path, Config: config, Given: given(0, req.Config),
+		Path: req.Path, Config: config, SetFields: fieldsSetAfter(0, req.Config),
 		Parent: protocol.DefaultNodeConfig(), Wall: g.wall(),
 	}
-	res, err := g.decide(ctx, func(s *meta.State) (meta.Command, error) {
+	res, err := g.proposeOnce(ctx, func(s *meta.State) (meta.Command, error) {
 		c.Tier = dataTier(s)
 		return c, nil
 	})
@@ -40,7 +40,7 @@ func (g *Governor) CreateNode(ctx context.Context, req *protocol.NodeCreate) (pr
 		return protocol.NodeInfo{}, err
 	}
 	info := protocol.NodeInfo{ID: res.Node, Path: c.Path, Tier: c.Tier, Revision: res.Version, Config: config, CreatedAt: c.Wall}
-	return info, g.settled(ctx, res, func(s *meta.State) bool {
+	return info, g.awaitApplied(ctx, res, func(s *meta.State) bool {
 		n, ok := s.Node(res.Node) // gone: created, and dropped since
 		return !ok || n.Phase != meta.Creating
 	})
@@ -53,7 +53,7 @@ func (g *Governor) AlterNode(ctx context.Context, req *protocol.NodeAlter) (prot
 		return protocol.NodeInfo{}, err
 	}
 	var info protocol.NodeInfo
-	res, err := g.decide(ctx, func(s *meta.State) (meta.Command, error) {
+	res, err := g.proposeOnce(ctx, func(s *meta.State) (meta.Command, error) {
 		n, ok := s.NodeAt(req.Path)
 		if !ok || !n.Visible() {
 			// Perhaps this instance has not applied its creation yet: let the meta shard say.
@@ -65,13 +65,13 @@ func (g *Governor) AlterNode(ctx context.Context, req *protocol.NodeAlter) (prot
 		}
 		info = n.Info()
 		info.Config = config
-		return &meta.NodeAlter{Path: n.Path, Node: n.ID, Revision: n.Revision, Config: config, Given: given(n.Given, req.Config)}, nil
+		return &meta.NodeAlter{Path: n.Path, Node: n.ID, Revision: n.Revision, Config: config, SetFields: fieldsSetAfter(n.SetFields, req.Config)}, nil
 	})
 	if err != nil {
 		return protocol.NodeInfo{}, err
 	}
 	info.Revision = res.Version
-	return info, g.settled(ctx, res, func(s *meta.State) bool {
+	return info, g.awaitApplied(ctx, res, func(s *meta.State) bool {
 		n, ok := s.Node(res.Node)
 		return !ok || n.Revision != res.Version || n.Phase != meta.Altering
 	})
@@ -83,7 +83,7 @@ func (g *Governor) DropNode(ctx context.Context, req *protocol.NodeDrop) error {
 	if err := protocol.ValidatePath(req.Path); err != nil {
 		return err
 	}
-	res, err := g.decide(ctx, func(s *meta.State) (meta.Command, error) {
+	res, err := g.proposeOnce(ctx, func(s *meta.State) (meta.Command, error) {
 		n, ok := s.NodeAt(req.Path)
 		if !ok || !n.Visible() {
 			return &meta.NodeDrop{Path: req.Path}, nil // as in AlterNode
@@ -93,7 +93,7 @@ func (g *Governor) DropNode(ctx context.Context, req *protocol.NodeDrop) error {
 	if err != nil {
 		return err
 	}
-	return g.settled(ctx, res, func(s *meta.State) bool {
+	return g.awaitApplied(ctx, res, func(s *meta.State) bool {
 		_, ok := s.Node(res.Node)
 		return !ok
 	})
@@ -113,7 +113,7 @@ func (g *Governor) DescribeNode(path string) (protocol.NodeInfo, error) {
 }
 
 // given is which fields are set after some are replaced: a zero goes back to the default.
-func given(before uint32, c protocol.NodeConfig) uint32 {
+func fieldsSetAfter(before uint32, c protocol.NodeConfig) uint32 {
 	set := uint32(0)
 	mark := func(field uint32, is bool) {
 		if is {

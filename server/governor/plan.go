@@ -16,17 +16,17 @@ func Plan(v View) []Step {
 // planner gathers the steps, and the reasons of those that wait.
 type planner struct {
 	View
-	steps []Step
-	looks []Step // ObserveLeader, at most one for each shard
-	waits []Wait
+	steps      []Step
+	epochReads []Step // ReadLeaderEpoch, at most one for each shard
+	waits      []Wait
 
-	instances map[uint64]*meta.Instance
-	losing    map[[2]uint64]bool // shard and instance: its vote is to go, to another or for good
-	shards    []shardView        // data shards, the meta shard last
-	removing  map[uint64]bool    // replicasets whose shards are removed: no buckets are to move there
-	handing   map[uint64]bool    // shards whose leadership is handed over: no move of theirs begins
-	changing  map[uint64]bool    // shards whose members change in this plan: no move of theirs begins
-	filling   map[uint64]bool    // replicasets with a shard that has fewer votes than members that are there: no leadership is spread there
+	instances      map[uint64]*meta.Instance
+	losingVote     map[[2]uint64]bool // shard and instance: its vote is to go, to another or for good
+	shards         []shardView        // data shards, the meta shard last
+	removingShards map[uint64]bool    // replicasets whose shards are removed: no buckets are to move there
+	transferring   map[uint64]bool    // shards whose leadership is handed over: no move of theirs begins
+	reconfiguring  map[uint64]bool    // shards whose members change in this plan: no move of theirs begins
+	missingVotes   map[uint64]bool    // replicasets with a shard that has fewer votes than members that are there: no leadership is spread there
 }
 
 // shardView is a shard and who leads it.
@@ -46,10 +46,10 @@ func (p *planner) plan() {
 	if !p.State.Bootstrapped() {
 		return
 	}
-	p.look()
+	p.index()
 	for i := range p.shards {
 		p.planRoles(&p.shards[i])
-		p.planGroup(&p.shards[i])
+		p.planMembership(&p.shards[i])
 	}
 	p.planMasters()
 	p.planInstances()
@@ -62,14 +62,14 @@ func (p *planner) plan() {
 }
 
 // look makes what the rest looks things up in.
-func (p *planner) look() {
+func (p *planner) index() {
 	list := p.State.Instances()
 	p.instances = make(map[uint64]*meta.Instance, len(list))
-	p.losing = make(map[[2]uint64]bool)
-	p.removing = make(map[uint64]bool)
-	p.handing = make(map[uint64]bool)
-	p.changing = make(map[uint64]bool)
-	p.filling = make(map[uint64]bool)
+	p.losingVote = make(map[[2]uint64]bool)
+	p.removingShards = make(map[uint64]bool)
+	p.transferring = make(map[uint64]bool)
+	p.reconfiguring = make(map[uint64]bool)
+	p.missingVotes = make(map[uint64]bool)
 	for i := range list {
 		p.instances[list[i].ID] = &list[i]
 	}
@@ -83,10 +83,12 @@ func (p *planner) look() {
 func (p *planner) add(s Step) { p.steps = append(p.steps, s) }
 
 // wait notes why something is not done that comes about with something else in the plan.
-func (p *planner) wait(what, format string, args ...any) { p.because(Follows, what, format, args...) }
+func (p *planner) addDependentWait(what, format string, args ...any) {
+	p.addWait(Follows, what, format, args...)
+}
 
 // because notes why something is not done, and what ends that.
-func (p *planner) because(kind WaitKind, what, format string, args ...any) {
+func (p *planner) addWait(kind WaitKind, what, format string, args ...any) {
 	p.waits = append(p.waits, Wait{What: what, Why: fmt.Sprintf(format, args...), Kind: kind})
 }
 

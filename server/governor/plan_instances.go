@@ -6,8 +6,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// LeaveLimit is how long an instance that goes offline may keep its state Online while its leaderships and votes are handed over.
-const LeaveLimit = 2 * time.Second
+// HandoverTimeout is how long an instance that goes offline may keep its state Online while its leaderships and votes are handed over.
+const HandoverTimeout = 2 * time.Second
 
 // planInstances brings current states to where the target states are, each instance by itself.
 func (p *planner) planInstances() {
@@ -20,50 +20,50 @@ func (p *planner) planInstances() {
 		ready := false
 		switch i.Target.Variant {
 		case meta.Offline:
-			ready = p.handedOver(i)
+			ready = p.readyToGoOffline(i)
 		case meta.Online:
-			ready = p.cameUp(i)
+			ready = p.readyToGoOnline(i)
 		case meta.Expelled:
-			ready = p.leftAll(i)
+			ready = p.readyToBeExpelled(i)
 		}
 		if ready {
-			p.add(Step{Kind: SetCurrent, Instance: i.ID, State: i.Target})
+			p.add(Step{Kind: SetCurrentState, Instance: i.ID, State: i.Target})
 		}
 	}
-	p.planGovernor()
+	p.planGovernorTransfer()
 }
 
-// handedOver says that an instance that goes offline has nothing any more that another could have. One that is silent is not waited for: elections take
+// readyToGoOffline says that an instance that goes offline has nothing any more that another could have. One that is silent is not waited for: elections take
 // its leaderships.
-func (p *planner) handedOver(i *meta.Instance) bool {
-	if !p.alive(i.ID) || p.Now-p.Progress.leaving[i.ID] >= LeaveLimit {
+func (p *planner) readyToGoOffline(i *meta.Instance) bool {
+	if !p.alive(i.ID) || p.Now-p.Progress.goingOffline[i.ID] >= HandoverTimeout {
 		return true
 	}
 	what := p.name(i.ID) + " to go offline"
 	for n := range p.shards {
 		x := &p.shards[n]
 		if x.led && x.leader.Instance == i.ID && p.successor(x, i.ID) != 0 {
-			p.because(Underway, what, "it leads %s, whose leadership is handed over first", x)
+			p.addWait(Underway, what, "it leads %s, whose leadership is handed over first", x)
 			return false
 		}
-		if r, ok := x.On(i.ID); ok && r.Role == meta.RoleVoter && p.losing[[2]uint64{x.ID, i.ID}] {
-			p.because(Underway, what, "it has a vote in %s, which another gets first", x)
+		if r, ok := x.On(i.ID); ok && r.Role == meta.RoleVoter && p.losingVote[[2]uint64{x.ID, i.ID}] {
+			p.addWait(Underway, what, "it has a vote in %s, which another gets first", x)
 			return false
 		}
 	}
 	return true
 }
 
-// cameUp says that an instance that was started has its replicas running, and caught up.
-func (p *planner) cameUp(i *meta.Instance) bool {
+// readyToGoOnline says that an instance that was started has its replicas running, and caught up.
+func (p *planner) readyToGoOnline(i *meta.Instance) bool {
 	what := p.name(i.ID) + " to come online"
 	h, heard := p.Health[i.ID]
 	switch {
 	case !heard || !p.alive(i.ID):
-		p.because(Underway, what, "it has not been heard; see that it runs and reaches the instance that leads the meta shard")
+		p.addWait(Underway, what, "it has not been heard; see that it runs and reaches the instance that leads the meta shard")
 		return false
 	case h.Incarnation != i.Target.Incarnation:
-		p.because(Underway, what, "it has not said yet that it was started as %s", i.Target)
+		p.addWait(Underway, what, "it has not said yet that it was started as %s", i.Target)
 		return false
 	}
 	for n := range p.shards {
@@ -73,16 +73,16 @@ func (p *planner) cameUp(i *meta.Instance) bool {
 		}
 		r, ok := x.On(i.ID)
 		switch {
-		case !ok || r.Want == meta.RoleNone:
-			p.wait(what, "it has no replica of %s yet", x)
+		case !ok || r.TargetRole == meta.RoleNone:
+			p.addDependentWait(what, "it has no replica of %s yet", x)
 		case !x.led:
-			p.because(p.leaderless(&x.Shard), what, "%s has no leader that this governor has heard of; more of its replicas must come up", x)
+			p.addWait(p.electionWait(&x.Shard), what, "%s has no leader that this governor has heard of; more of its replicas must come up", x)
 		case r.Role == meta.RoleNone:
-			p.wait(what, "its replica of %s is not in the group yet", x)
-		case !p.follows(&r, x.ID):
-			p.because(Underway, what, "its replica of %s does not run yet", x)
+			p.addDependentWait(what, "its replica of %s is not in the group yet", x)
+		case !p.takesPart(&r, x.ID):
+			p.addWait(Underway, what, "its replica of %s does not run yet", x)
 		case !p.caughtUp(&r, x.ID):
-			p.because(Underway, what, "its replica of %s has not caught up yet", x)
+			p.addWait(Underway, what, "its replica of %s has not caught up yet", x)
 		default:
 			continue
 		}
@@ -91,38 +91,38 @@ func (p *planner) cameUp(i *meta.Instance) bool {
 	return true
 }
 
-// leftAll says that an instance that is expelled has no data and no vote, and that others go on with its replicaset. The last of one goes with it, see
-// planSetExpel.
-func (p *planner) leftAll(i *meta.Instance) bool {
+// readyToBeExpelled says that an instance that is expelled has no data and no vote, and that others go on with its replicaset. The last of one goes with it, see
+// planReplicasetExpel.
+func (p *planner) readyToBeExpelled(i *meta.Instance) bool {
 	what := p.name(i.ID) + " to be expelled"
 	for n := range p.shards {
 		x := &p.shards[n]
 		if _, has := x.On(i.ID); has && x.ID != meta.MetaShardID {
-			p.wait(what, "it has a replica of %s", x)
+			p.addDependentWait(what, "it has a replica of %s", x)
 			return false
 		}
 	}
-	if !p.voteless(i) {
-		p.wait(what, "it has a vote in the meta shard, or was to get one")
+	if !p.hasNoMetaVote(i) {
+		p.addDependentWait(what, "it has a vote in the meta shard, or was to get one")
 		return false
 	}
-	if p.others(i) {
+	if p.hasOtherMembers(i) {
 		return true
 	}
 	set, _ := p.State.Replicaset(i.Replicaset)
-	p.wait(what, "it is the last of replicaset %s, which is expelled first", set.Name)
+	p.addDependentWait(what, "it is the last of replicaset %s, which is expelled first", set.Name)
 	return false
 }
 
 // voteless says that an instance has no vote in the meta shard for certain. Of a replica that was to get its vote and is to go now that is not known before
 // it is removed.
-func (p *planner) voteless(i *meta.Instance) bool {
+func (p *planner) hasNoMetaVote(i *meta.Instance) bool {
 	r, has := p.shards[len(p.shards)-1].On(i.ID)
-	return !has || (r.Role != meta.RoleVoter && r.Want == meta.RoleNonVoting)
+	return !has || (r.Role != meta.RoleVoter && r.TargetRole == meta.RoleNonVoting)
 }
 
 // others says that the instance's replicaset has another one that is not expelled yet.
-func (p *planner) others(i *meta.Instance) bool {
+func (p *planner) hasOtherMembers(i *meta.Instance) bool {
 	for _, o := range p.instances {
 		if o.ID != i.ID && o.Replicaset == i.Replicaset && !o.Expelled() {
 			return true
@@ -140,20 +140,20 @@ func (p *planner) hasShards(replicaset uint64) bool {
 	return false
 }
 
-// planGovernor hands the meta shard's leadership over, and with it the work of this governor, when the instance that has it goes away or gives its vote to
+// planGovernorTransfer hands the meta shard's leadership over, and with it the work of this governor, when the instance that has it goes away or gives its vote to
 // another.
-func (p *planner) planGovernor() {
+func (p *planner) planGovernorTransfer() {
 	x := &p.shards[len(p.shards)-1]
-	if !x.led || p.mayKeep(x, p.instances[x.leader.Instance]) {
+	if !x.led || p.mayStayLeader(x, p.instances[x.leader.Instance]) {
 		return
 	}
 	next := p.successor(x, x.leader.Instance)
 	if next == 0 {
-		p.wait("the governor to move from "+p.name(x.leader.Instance), "no other instance that stays has a vote in the meta shard and has caught up")
+		p.addDependentWait("the governor to move from "+p.name(x.leader.Instance), "no other instance that stays has a vote in the meta shard and has caught up")
 		return
 	}
 	r, _ := x.On(next)
-	p.add(Step{Kind: TransferMeta, Shard: x.ID, Instance: next, Replica: r.Replica})
+	p.add(Step{Kind: TransferGovernor, Shard: x.ID, Instance: next, Replica: r.Replica})
 }
 
 // planVersion raises the cluster version when everybody runs a newer one.

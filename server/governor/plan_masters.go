@@ -17,25 +17,25 @@ func (p *planner) planMasters() {
 	loads := make(map[uint64]int) // masters by instance, those on their way counted where they go
 	for i := range p.shards {
 		if x := &p.shards[i]; x.ID != meta.MetaShardID {
-			loads[wanted(&x.Shard)]++
+			loads[targetMaster(&x.Shard)]++
 		}
 	}
-	spreads := make(map[uint64]*spread)
+	spreads := make(map[uint64]*leaderSpread)
 	for _, set := range p.State.Replicasets() {
-		spreads[set.ID] = &spread{}
+		spreads[set.ID] = &leaderSpread{}
 	}
 	for i := range p.shards {
 		switch x := &p.shards[i]; {
 		case x.ID == meta.MetaShardID:
 			if x.led && x.leader.Instance != x.Master {
-				p.add(Step{Kind: FollowMaster, Shard: x.ID, Instance: x.leader.Instance, Revision: x.Revision})
+				p.add(Step{Kind: SetMaster, Shard: x.ID, Instance: x.leader.Instance, Revision: x.Revision})
 			}
 		default:
 			s := spreads[x.Replicaset]
 			switch at := p.planMaster(x, loads); {
-			case at == masterless || p.comesToWork(x) || p.changing[x.ID] || p.filling[x.Replicaset]:
+			case at == leaderMissing || p.isStarting(x) || p.reconfiguring[x.ID] || p.missingVotes[x.Replicaset]:
 				s.blocked = true
-			case at == masterMoves:
+			case at == leaderMoving:
 				s.moving++
 			default:
 				s.shards = append(s.shards, x)
@@ -49,122 +49,122 @@ func (p *planner) planMasters() {
 	}
 }
 
-// handOverShare bounds how many leaderships of a replicaset move at a time to be spread evenly: one
+// spreadShare bounds how many leaderships of a replicaset move at a time to be spread evenly: one
 // of so many, and at least one. A leadership counts until its new leader was heard, so that on a
 // slow machine they move as slowly as the shards can bear.
-const handOverShare = 16
+const spreadShare = 16
 
 // spread is what the even distribution of a replicaset's leaderships needs to know.
-type spread struct {
+type leaderSpread struct {
 	shards  []*shardView // whose leadership stays where it is
 	moving  int          // how many leaderships move
 	blocked bool         // a shard has no leader, or has to get another one, or members come or go: that goes first
 }
 
 // mastery is how a shard's leadership stands.
-type mastery uint8
+type leadershipState uint8
 
 const (
-	masterless  mastery = iota // the shard has no leader, or the leader has to go
-	masterMoves                // it moves to another instance, for the even distribution
-	masterStays
+	leaderMissing leadershipState = iota // the shard has no leader, or the leader has to go
+	leaderMoving                         // it moves to another instance, for the even distribution
+	leaderStable
 )
 
-// comesToWork says that a new shard is told of its nodes and buckets now. What it is told while its leader changes fails, so its leadership is spread later.
-func (p *planner) comesToWork(x *shardView) bool {
+// isStarting says that a new shard is told of its nodes and buckets now. What it is told while its leader changes fails, so its leadership is spread later.
+func (p *planner) isStarting(x *shardView) bool {
 	t, _ := p.State.Tier(x.Tier)
 	return !x.Ready && t.Bootstrapped
 }
 
 // wanted is the instance that a shard is to be led by.
-func wanted(x *meta.Shard) uint64 {
-	if x.WantMaster != 0 {
-		return x.WantMaster
+func targetMaster(x *meta.Shard) uint64 {
+	if x.TargetMaster != 0 {
+		return x.TargetMaster
 	}
 	return x.Master
 }
 
 // planMaster plans for one shard.
-func (p *planner) planMaster(x *shardView, loads map[uint64]int) mastery {
+func (p *planner) planMaster(x *shardView, loads map[uint64]int) leadershipState {
 	if set, _ := p.State.Replicaset(x.Replicaset); set.Phase == meta.ToBeExpelled && len(x.Replicas) == 1 {
-		return masterless // nobody is left to take it, and nobody has to
+		return leaderMissing // nobody is left to take it, and nobody has to
 	}
 	what := fmt.Sprintf("%s to be led", x)
 	if !x.led {
-		p.because(p.leaderless(&x.Shard), what, "%s", p.noMajority(&x.Shard))
-		if p.handedNow(x.ID) {
-			return masterMoves
+		p.addWait(p.electionWait(&x.Shard), what, "%s", p.noQuorumReason(&x.Shard))
+		if p.transferredRecently(x.ID) {
+			return leaderMoving
 		}
-		return masterless
+		return leaderMissing
 	}
-	want, leader := wanted(&x.Shard), x.leader.Instance
+	want, leader := targetMaster(&x.Shard), x.leader.Instance
 	choose := func() uint64 {
-		next := p.lightest(x, want, loads)
+		next := p.leastLoaded(x, want, loads)
 		if next != 0 {
 			loads[want]--
 			loads[next]++
-			p.add(Step{Kind: WantMaster, Shard: x.ID, Instance: next, Revision: x.Revision})
+			p.add(Step{Kind: SetTargetMaster, Shard: x.ID, Instance: next, Revision: x.Revision})
 		}
 		return next
 	}
 	switch {
-	case x.Master != leader && want == x.Master && p.mayKeep(x, p.instances[leader]) && x.leader.Role == meta.RoleVoter:
+	case x.Master != leader && want == x.Master && p.mayStayLeader(x, p.instances[leader]) && x.leader.Role == meta.RoleVoter:
 		// An election while nothing was to move: that is wanted from now on, whoever comes back. First this, so that the old one is not taken for a wish.
 		loads[want]--
 		loads[leader]++
-		p.add(Step{Kind: WantMaster, Shard: x.ID, Instance: leader, Revision: x.Revision})
+		p.add(Step{Kind: SetTargetMaster, Shard: x.ID, Instance: leader, Revision: x.Revision})
 	case x.Master != leader:
 		// A transfer whose end nobody has written down, or an election on the way.
-		p.add(Step{Kind: FollowMaster, Shard: x.ID, Instance: leader, Revision: x.Revision})
+		p.add(Step{Kind: SetMaster, Shard: x.ID, Instance: leader, Revision: x.Revision})
 		if leader == want {
-			return masterMoves
+			return leaderMoving
 		}
 	case want != leader && p.canLead(x, want) && !p.fresh(want):
 		// It may have died just now, and while leadership is offered to the dead nobody is served.
-		p.because(Underway, what+" by "+p.name(want), "it has not been heard for a moment")
+		p.addWait(Underway, what+" by "+p.name(want), "it has not been heard for a moment")
 	case want != leader && p.canLead(x, want):
-		p.handing[x.ID] = true
-		if p.movesBuckets(x.ID) {
-			p.wait(what+" by "+p.name(want), "a move of its buckets is under way") // one interruption after the other
+		p.transferring[x.ID] = true
+		if p.isMovingBuckets(x.ID) {
+			p.addDependentWait(what+" by "+p.name(want), "a move of its buckets is under way") // one interruption after the other
 			break
 		}
 		r, _ := x.On(want)
-		h, _ := p.runs(&x.leader, x.ID)
-		p.add(Step{Kind: TransferMaster, Shard: x.ID, Instance: want, Replica: r.Replica, Term: h.Term})
-		if p.mayKeep(x, p.instances[leader]) {
-			return masterMoves
+		h, _ := p.replicaHealth(&x.leader, x.ID)
+		p.add(Step{Kind: TransferLeader, Shard: x.ID, Instance: want, Replica: r.Replica, Term: h.Term})
+		if p.mayStayLeader(x, p.instances[leader]) {
+			return leaderMoving
 		}
 	case want != leader:
 		// The one it was to go to cannot have it any more.
-		if i := p.instances[leader]; p.mayKeep(x, i) {
+		if i := p.instances[leader]; p.mayStayLeader(x, i) {
 			loads[want]--
 			loads[leader]++
-			p.add(Step{Kind: WantMaster, Shard: x.ID, Instance: leader, Revision: x.Revision})
+			p.add(Step{Kind: SetTargetMaster, Shard: x.ID, Instance: leader, Revision: x.Revision})
 		} else if choose() == 0 {
-			p.because(p.heirless(x), what+" by another instance than "+p.name(leader), "no other voter of it is online, stays, and has caught up")
+			p.addWait(p.successorWait(x), what+" by another instance than "+p.name(leader), "no other voter of it is online, stays, and has caught up")
 		}
-	case !p.mayKeep(x, p.instances[leader]):
+	case !p.mayStayLeader(x, p.instances[leader]):
 		if choose() == 0 {
-			p.because(p.heirless(x), what+" by another instance than "+p.name(leader), "no other voter of it is online, stays, and has caught up")
+			p.addWait(p.successorWait(x), what+" by another instance than "+p.name(leader), "no other voter of it is online, stays, and has caught up")
 		}
-	case x.WantMaster == 0 && x.leader.Role == meta.RoleVoter: // who was wanted is no member any more
-		p.add(Step{Kind: WantMaster, Shard: x.ID, Instance: leader, Revision: x.Revision})
+	case x.TargetMaster == 0 && x.leader.Role == meta.RoleVoter: // who was wanted is no member any more
+		p.add(Step{Kind: SetTargetMaster, Shard: x.ID, Instance: leader, Revision: x.Revision})
 	default:
-		return masterStays
+		return leaderStable
 	}
-	return masterless
+	return leaderMissing
 }
 
-// handedNow says that a shard's leadership was handed over a moment ago, and the next heartbeat of
+// transferredRecently says that a shard's leadership was handed over a moment ago, and the next heartbeat of
 // who took it is still to come.
-func (p *planner) handedNow(shard uint64) bool {
-	h, ok := p.Progress.handed[shard]
+func (p *planner) transferredRecently(shard uint64) bool {
+	h, ok := p.Progress.transfers[shard]
 	return ok && p.Now-h.at <= FreshLimit
 }
 
-// movesBuckets says that a move needs the shard as it is until a copy of its buckets serves: both
+// isMovingBuckets says that a move needs the shard as it is until a copy of its buckets serves: both
 // sides until it is decided, the owner then.
-func (p *planner) movesBuckets(shard uint64) bool {
+func (p *planner) isMovingBuckets(shard uint64) bool {
 	return slices.ContainsFunc(p.State.Moves(), func(m meta.Move) bool {
 		needed := m.From == shard && m.Phase != meta.Committed || m.To == shard && m.Phase != meta.Aborted
 		return needed && !p.Progress.moves[m.Ref()].activated
@@ -173,44 +173,44 @@ func (p *planner) movesBuckets(shard uint64) bool {
 
 // heirless is the kind of a wait for an instance that could take a shard over: one that is there may do so
 // once it has caught up.
-func (p *planner) heirless(x *shardView) WaitKind {
+func (p *planner) successorWait(x *shardView) WaitKind {
 	for _, r := range x.Replicas {
 		i := p.instances[r.Instance]
-		if i != nil && r.Instance != x.leader.Instance && r.Role == meta.RoleVoter && r.Want == meta.RoleVoter && online(i) && stays(i) && p.fresh(i.ID) {
+		if i != nil && r.Instance != x.leader.Instance && r.Role == meta.RoleVoter && r.TargetRole == meta.RoleVoter && online(i) && stays(i) && p.fresh(i.ID) {
 			return Underway
 		}
 	}
 	return Outside
 }
 
-// mayKeep says that the leader may stay.
-func (p *planner) mayKeep(x *shardView, i *meta.Instance) bool {
+// mayStayLeader says that the leader may stay.
+func (p *planner) mayStayLeader(x *shardView, i *meta.Instance) bool {
 	if i == nil || !stays(i) {
 		return false
 	}
 	r, ok := x.On(i.ID)
-	return ok && r.Want != meta.RoleNone
+	return ok && r.TargetRole != meta.RoleNone
 }
 
 // canLead says that an instance can take a shard's leadership over. One that goes away itself can only if nobody else is there and the replica that leads is
 // to be removed: else neither of them could ever go.
 func (p *planner) canLead(x *shardView, instance uint64) bool {
-	if p.canLeadLong(x, instance) {
+	if p.isCandidate(x, instance) {
 		return true
 	}
 	r, _ := x.On(instance)
-	return x.leader.Want == meta.RoleNone && p.hasUp(x, &r) && !slices.ContainsFunc(x.Replicas, func(r meta.Replica) bool { return p.canLeadLong(x, r.Instance) })
+	return x.leader.TargetRole == meta.RoleNone && p.isCaughtUpVoter(x, &r) && !slices.ContainsFunc(x.Replicas, func(r meta.Replica) bool { return p.isCandidate(x, r.Instance) })
 }
 
-func (p *planner) canLeadLong(x *shardView, instance uint64) bool {
+func (p *planner) isCandidate(x *shardView, instance uint64) bool {
 	i := p.instances[instance]
 	r, ok := x.On(instance)
-	return ok && i != nil && online(i) && stays(i) && p.hasUp(x, &r)
+	return ok && i != nil && online(i) && stays(i) && p.isCaughtUpVoter(x, &r)
 }
 
-// hasUp says that a replica has a vote, keeps it, and has caught up.
-func (p *planner) hasUp(x *shardView, r *meta.Replica) bool {
-	return r.Role == meta.RoleVoter && r.Want == meta.RoleVoter && p.caughtUp(r, x.ID)
+// isCaughtUpVoter says that a replica has a vote, keeps it, and has caught up.
+func (p *planner) isCaughtUpVoter(x *shardView, r *meta.Replica) bool {
+	return r.Role == meta.RoleVoter && r.TargetRole == meta.RoleVoter && p.caughtUp(r, x.ID)
 }
 
 // successor is an instance that can take a shard's leadership over from another: the one with the lowest id, 0 for none.
@@ -224,7 +224,7 @@ func (p *planner) successor(x *shardView, from uint64) uint64 {
 }
 
 // lightest is the instance that leads the fewest shards of those that can take this one over and were heard a moment ago, of equals the lowest id; 0 for none.
-func (p *planner) lightest(x *shardView, from uint64, loads map[uint64]int) uint64 {
+func (p *planner) leastLoaded(x *shardView, from uint64, loads map[uint64]int) uint64 {
 	best := uint64(0)
 	for _, r := range x.Replicas {
 		if r.Instance == from || r.Instance == x.leader.Instance || !p.canLead(x, r.Instance) || !p.fresh(r.Instance) {
@@ -241,14 +241,14 @@ func (p *planner) lightest(x *shardView, from uint64, loads map[uint64]int) uint
 // while the difference is two or more. A smaller one cannot be made smaller, and whoever has a
 // leadership keeps it. It moves those that were touched least lately: what somebody moved by hand
 // stays longest.
-func (p *planner) planSpread(s *spread, loads map[uint64]int) {
+func (p *planner) planSpread(s *leaderSpread, loads map[uint64]int) {
 	slices.SortFunc(s.shards, func(a, b *shardView) int {
 		return cmp.Or(cmp.Compare(a.Revision, b.Revision), cmp.Compare(a.ID, b.ID))
 	})
-	for free := max(1, (len(s.shards)+s.moving)/handOverShare) - s.moving; free > 0; free-- {
+	for free := max(1, (len(s.shards)+s.moving)/spreadShare) - s.moving; free > 0; free-- {
 		gain, best, target := 1, -1, uint64(0)
 		for i, x := range s.shards {
-			if to := p.lightest(x, 0, loads); to != 0 && loads[x.Master]-loads[to] > gain {
+			if to := p.leastLoaded(x, 0, loads); to != 0 && loads[x.Master]-loads[to] > gain {
 				gain, best, target = loads[x.Master]-loads[to], i, to
 			}
 		}
@@ -259,6 +259,6 @@ func (p *planner) planSpread(s *spread, loads map[uint64]int) {
 		s.shards = slices.Delete(s.shards, best, best+1)
 		loads[x.Master]--
 		loads[target]++
-		p.add(Step{Kind: WantMaster, Shard: x.ID, Instance: target, Revision: x.Revision})
+		p.add(Step{Kind: SetTargetMaster, Shard: x.ID, Instance: target, Revision: x.Revision})
 	}
 }

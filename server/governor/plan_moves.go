@@ -56,7 +56,7 @@ func (p *planner) planMove(m *meta.Move) {
 			add(CommitMove)
 		case p.Now-done.since >= FreezeLimit:
 			add(AbortMove)
-			p.because(Underway, what, "it took more than %s to copy them; it is given up and tried again", FreezeLimit)
+			p.addWait(Underway, what, "it took more than %s to copy them; it is given up and tried again", FreezeLimit)
 		case !done.frozen:
 			add(FreezeMove)
 		default:
@@ -101,58 +101,58 @@ func (p *planner) planBalance(t *meta.Tier) {
 			counts[m.To] += m.Count
 		}
 	}
-	var sets []owners
+	var sets []replicasetLoad
 	for _, set := range p.State.Replicasets() {
 		if set.Tier != t.ID {
 			continue
 		}
-		o := owners{replicaset: set.ID}
-		if set.Phase == meta.ReplicasetReady && !p.removing[set.ID] {
+		o := replicasetLoad{replicaset: set.ID}
+		if set.Phase == meta.ReplicasetReady && !p.removingShards[set.ID] {
 			o.weight = uint64(set.Weight)
 		}
 		for i := range p.shards {
 			if x := &p.shards[i]; x.ID != meta.MetaShardID && x.Replicaset == set.ID {
-				o.shards = append(o.shards, owner{x.ID, counts[x.ID]})
+				o.shards = append(o.shards, shardLoad{x.ID, counts[x.ID]})
 			}
 		}
 		sets = append(sets, o)
 	}
-	usable := func(shard uint64, gets bool) bool { return p.usable(shard, gets) == "" }
+	usable := func(shard uint64, gets bool) bool { return p.moveBlockedBy(shard, gets) == "" }
 	all := func(uint64, bool) bool { return true }
-	want := flows(sets, t.Buckets, 1<<10, all)
+	want := bucketFlows(sets, t.Buckets, 1<<10, all)
 	if len(want) == 0 {
-		p.explainStay(t, sets)
+		p.explainNoTarget(t, sets)
 		return
 	}
 	for _, f := range want {
 		what := fmt.Sprintf("buckets of tier %s to move from shard %d to shard %d", t.Name, f.from, f.to)
-		if why := p.usable(f.from, false) + p.usable(f.to, true); why != "" {
+		if why := p.moveBlockedBy(f.from, false) + p.moveBlockedBy(f.to, true); why != "" {
 			kind := Follows
-			if p.rests(f.from) || p.rests(f.to) {
+			if p.inMoveBackoff(f.from) || p.inMoveBackoff(f.to) {
 				kind = Underway
 			}
-			p.because(kind, what, "%s", strings.TrimSuffix(why, "; "))
+			p.addWait(kind, what, "%s", strings.TrimSuffix(why, "; "))
 		} else if under >= MaxMoves {
-			p.because(Underway, what, "another move is under way")
+			p.addWait(Underway, what, "another move is under way")
 		}
 	}
-	taken := p.inMoves(t)
-	for _, f := range flows(sets, MoveBuckets, MaxMoves-under, usable) {
-		f.count = min(f.count, uint32(max(1, MoveBuckets>>min(max(p.Progress.rests[f.from].times, p.Progress.rests[f.to].times), 31))))
-		for first, count := range pieces(t, f, taken) {
+	taken := p.movingBuckets(t)
+	for _, f := range bucketFlows(sets, MoveBuckets, MaxMoves-under, usable) {
+		f.count = min(f.count, uint32(max(1, MoveBuckets>>min(max(p.Progress.moveBackoffs[f.from].aborts, p.Progress.moveBackoffs[f.to].aborts), 31))))
+		for first, count := range pickBuckets(t, f, taken) {
 			p.add(Step{Kind: BeginMove, Tier: t.ID, Shard: f.from, To: f.to, First: first, Count: count})
 		}
 	}
 }
 
-// explainStay says why buckets of a replicaset that is to have none do not move.
-func (p *planner) explainStay(t *meta.Tier, sets []owners) {
+// explainNoTarget says why buckets of a replicaset that is to have none do not move.
+func (p *planner) explainNoTarget(t *meta.Tier, sets []replicasetLoad) {
 	for _, set := range sets {
 		if set.weight > 0 {
 			return
 		}
 	}
-	p.because(Outside, "buckets of tier "+t.Name+" to move", "no replicaset of it is ready and has a weight; give one a weight, or start instances for another")
+	p.addWait(Outside, "buckets of tier "+t.Name+" to move", "no replicaset of it is ready and has a weight; give one a weight, or start instances for another")
 }
 
 // isLed says that this governor has heard of a shard's leader.
@@ -161,7 +161,7 @@ func (p *planner) isLed(shard uint64) bool {
 }
 
 // usable is why buckets cannot move from a shard, or to it, now; empty if they can.
-func (p *planner) usable(shard uint64, gets bool) string {
+func (p *planner) moveBlockedBy(shard uint64, gets bool) string {
 	i := slices.IndexFunc(p.shards, func(x shardView) bool { return x.ID == shard })
 	switch {
 	case i < 0:
@@ -171,26 +171,28 @@ func (p *planner) usable(shard uint64, gets bool) string {
 	case !p.shards[i].led:
 		return fmt.Sprintf("shard %d has no leader that this governor has heard of; ", shard)
 	}
-	if x := &p.shards[i]; gets && p.thin(x) {
+	if x := &p.shards[i]; gets && p.lacksVoters(x) {
 		return fmt.Sprintf("shard %d has fewer voters than its replicaset has instances for; ", shard)
 	}
-	if p.changing[shard] {
+	if p.reconfiguring[shard] {
 		return fmt.Sprintf("the members of shard %d change first; ", shard)
 	}
-	if p.handing[shard] {
+	if p.transferring[shard] {
 		return fmt.Sprintf("the leadership of shard %d is handed over first; ", shard)
 	}
-	if rest := p.Progress.rests[shard].until - p.Now; rest > 0 {
+	if rest := p.Progress.moveBackoffs[shard].until - p.Now; rest > 0 {
 		return fmt.Sprintf("a move of shard %d was given up, the next one begins in %s; ", shard, rest.Round(time.Second))
 	}
 	return ""
 }
 
 // rests says that a shard's next move begins after a pause.
-func (p *planner) rests(shard uint64) bool { return p.Progress.rests[shard].until > p.Now }
+func (p *planner) inMoveBackoff(shard uint64) bool {
+	return p.Progress.moveBackoffs[shard].until > p.Now
+}
 
 // thin says that a shard has not got yet all the votes that it can have.
-func (p *planner) thin(x *shardView) bool {
+func (p *planner) lacksVoters(x *shardView) bool {
 	voters, members := 0, 0
 	for _, r := range x.Replicas {
 		if r.Role == meta.RoleVoter {
@@ -205,8 +207,8 @@ func (p *planner) thin(x *shardView) bool {
 	return voters < VoterCount(members)
 }
 
-// inMoves says which buckets of a tier are in a move.
-func (p *planner) inMoves(t *meta.Tier) map[uint32]uint32 {
+// movingBuckets says which buckets of a tier are in a move.
+func (p *planner) movingBuckets(t *meta.Tier) map[uint32]uint32 {
 	taken := make(map[uint32]uint32)
 	for _, m := range p.State.Moves() {
 		if m.Tier == t.ID {
@@ -217,7 +219,7 @@ func (p *planner) inMoves(t *meta.Tier) map[uint32]uint32 {
 }
 
 // pieces yields buckets of the source for a flow: neighbours with one epoch, none in a move, the last ones first. They are marked as taken.
-func pieces(t *meta.Tier, f flow, taken map[uint32]uint32) func(yield func(first, count uint32) bool) {
+func pickBuckets(t *meta.Tier, f bucketFlow, taken map[uint32]uint32) func(yield func(first, count uint32) bool) {
 	return func(yield func(first, count uint32) bool) {
 		for _, run := range slices.Backward(t.Runs) {
 			if run.Shard != f.from {

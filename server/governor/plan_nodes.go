@@ -7,7 +7,7 @@ import (
 )
 
 // Window is how many nodes a plan works on at a time, those with the lowest ids first.
-const Window = 256
+const MaxPlannedNodes = 256
 
 // planNodes finishes what is decided about coordination nodes: every shard is told, then it is committed.
 func (p *planner) planNodes() {
@@ -16,17 +16,17 @@ func (p *planner) planNodes() {
 	for n := range p.State.Pending() {
 		switch {
 		case hasFloor(&n):
-			if settling++; settling <= Window {
-				p.settle(&n)
+			if settling++; settling <= MaxPlannedNodes {
+				p.lowerGrace(&n)
 			}
-		case changing < Window:
+		case changing < MaxPlannedNodes:
 			changing++
-			if p.tell(&n) && p.parentReady(&n, commit) {
+			if p.syncNode(&n) && p.parentReady(&n, commit) {
 				commit = append(commit, meta.NodeRef{Node: n.ID, Revision: n.Revision})
 			}
 		}
 	}
-	p.steps = append(p.steps, p.looks...)
+	p.steps = append(p.steps, p.epochReads...)
 	if len(commit) > 0 {
 		p.add(Step{Kind: CommitNodes, Nodes: commit})
 	}
@@ -40,13 +40,13 @@ func (p *planner) planShards() {
 		if x.Ready {
 			continue
 		}
-		if p.unsteady(x) {
-			p.wait(x.String()+" to be told of its nodes and buckets", "its leader is not known, or changes")
+		if p.isLeaderUnstable(x) {
+			p.addDependentWait(x.String()+" to be told of its nodes and buckets", "its leader is not known, or changes")
 			continue
 		}
 		tier, _ := p.State.Tier(x.Tier)
-		if path, more := p.untold(x); more {
-			p.add(Step{Kind: TellNodes, Shard: x.ID, Path: path})
+		if path, more := p.nextUnsynced(x); more {
+			p.add(Step{Kind: SyncNodes, Shard: x.ID, Path: path})
 			continue
 		}
 		ready := tier.Bootstrapped
@@ -58,15 +58,15 @@ func (p *planner) planShards() {
 			p.add(Step{Kind: ActivateBuckets, Shard: x.ID, Tier: tier.ID, Total: tier.Buckets, First: run.First, Count: run.Count, Epoch: run.Epoch})
 		}
 		if ready {
-			p.add(Step{Kind: ShardReady, Shard: x.ID})
+			p.add(Step{Kind: MarkShardReady, Shard: x.ID})
 		}
 	}
 }
 
 // untold is the first path, after those told of already, of a node of the shard's tier that is not pending.
-func (p *planner) untold(x *shardView) (path string, more bool) {
-	for n := range p.State.Nodes("", p.Progress.newcomers[x.ID]) {
-		if told(&n, x.Tier) {
+func (p *planner) nextUnsynced(x *shardView) (path string, more bool) {
+	for n := range p.State.Nodes("", p.Progress.syncedTo[x.ID]) {
+		if needsSync(&n, x.Tier) {
 			return n.Path, true
 		}
 	}
@@ -74,28 +74,28 @@ func (p *planner) untold(x *shardView) (path string, more bool) {
 }
 
 // told says that a new shard of a tier is told of this node before it serves.
-func told(n *meta.Node, tier uint8) bool {
+func needsSync(n *meta.Node, tier uint8) bool {
 	return n.Tier == tier && n.Phase != meta.Creating && n.Phase != meta.Dropping
 }
 
 // unsteady says that a new shard's leader is not known yet, or changes: what it is told now may
 // find nobody.
-func (p *planner) unsteady(x *shardView) bool {
-	return p.Health != nil && !x.Ready && (!x.led || x.leader.Instance != wanted(&x.Shard))
+func (p *planner) isLeaderUnstable(x *shardView) bool {
+	return p.Health != nil && !x.Ready && (!x.led || x.leader.Instance != targetMaster(&x.Shard))
 }
 
 // tell has every shard of the node's tier told of the change under way. True if they all have been.
-func (p *planner) tell(n *meta.Node) bool {
+func (p *planner) syncNode(n *meta.Node) bool {
 	all := true
 	settled := n.GraceFloor == 0
 	for i := range p.shards {
 		x := &p.shards[i]
-		told := p.Progress.told[toldKey{x.ID, n.ID}]
+		told := p.Progress.nodeRevisions[shardNodeKey{x.ID, n.ID}]
 		switch {
 		case x.Tier != n.Tier || x.ID == meta.MetaShardID:
 			continue
-		case p.unsteady(x): // planShards says so
-		case n.Phase == meta.Dropping && told < dropped:
+		case p.isLeaderUnstable(x): // planShards says so
+		case n.Phase == meta.Dropping && told < revisionDropped:
 			p.add(Step{Kind: DropNode, Shard: x.ID, Node: n.ID})
 		case n.Phase != meta.Dropping && told < n.ShardRevision(settled):
 			p.add(putNode(x.ID, n, settled))
@@ -130,39 +130,39 @@ func (p *planner) parentReady(n *meta.Node, commit []meta.NodeRef) bool {
 
 // settle ends a grace floor. A shard may go by the lower grace period once one leader has led it for as long as the floor: then whoever led it before has
 // stopped going by the higher one. (Should the leader change between the look and the put: a shard fixes the grace period of a take-over when it happens.)
-func (p *planner) settle(n *meta.Node) {
+func (p *planner) lowerGrace(n *meta.Node) {
 	since := p.Progress.floors[n.ID].since
 	// Two in a hundred for clocks that run at different rates.
 	long := time.Duration(n.GraceFloor+(n.GraceFloor+49)/50) * time.Millisecond
 	all := true
 	for _, x := range p.State.Shards() {
-		if x.Tier != n.Tier || p.Progress.told[toldKey{x.ID, n.ID}] >= n.ShardRevision(true) {
+		if x.Tier != n.Tier || p.Progress.nodeRevisions[shardNodeKey{x.ID, n.ID}] >= n.ShardRevision(true) {
 			continue
 		}
 		all = false
-		l, ok := p.Progress.leads[x.ID]
+		l, ok := p.Progress.leaderEpochs[x.ID]
 		due := max(since, l.first) + long
 		switch {
 		case !ok:
-			p.observe(x.ID, 0)
+			p.readEpoch(x.ID, 0)
 		case l.last >= due:
 			p.add(putNode(x.ID, n, true))
 		default:
-			p.observe(x.ID, due)
+			p.readEpoch(x.ID, due)
 		}
 	}
 	if all {
-		p.add(Step{Kind: ClearFloor, Node: n.ID, Revision: n.Revision})
+		p.add(Step{Kind: ClearGraceFloor, Node: n.ID, Revision: n.Revision})
 	}
 }
 
 // observe asks for a look at the shard's leader, at the earliest of the times asked for.
-func (p *planner) observe(shard uint64, at time.Duration) {
-	for i := range p.looks {
-		if p.looks[i].Shard == shard {
-			p.looks[i].At = min(p.looks[i].At, at)
+func (p *planner) readEpoch(shard uint64, at time.Duration) {
+	for i := range p.epochReads {
+		if p.epochReads[i].Shard == shard {
+			p.epochReads[i].At = min(p.epochReads[i].At, at)
 			return
 		}
 	}
-	p.looks = append(p.looks, Step{Kind: ObserveLeader, Shard: shard, At: at})
+	p.epochReads = append(p.epochReads, Step{Kind: ReadLeaderEpoch, Shard: shard, At: at})
 }

@@ -25,33 +25,33 @@ func (p *planner) planReplicasets() {
 			}
 		}
 		if set.Phase == meta.ToBeExpelled {
-			p.planSetExpel(&set, members)
+			p.planReplicasetExpel(&set, members)
 			continue
 		}
 		if len(members) > 0 && expelled == len(members) {
-			p.add(Step{Kind: ExpelSet, Replicaset: set.ID})
+			p.add(Step{Kind: ExpelReplicaset, Replicaset: set.ID})
 			continue
 		}
 		switch {
 		case set.Phase == meta.NotReady && onlines >= int(tier.ReplicationFactor):
-			p.add(Step{Kind: ReadySet, Replicaset: set.ID})
+			p.add(Step{Kind: MarkReplicasetReady, Replicaset: set.ID})
 		case set.Phase == meta.NotReady:
 			kind := Follows
 			if len(members)-expelled < int(tier.ReplicationFactor) {
 				kind = Outside
 			}
-			p.because(kind, "replicaset "+set.Name+" to be ready", "%d of its instances are online, the replication factor is %d; start more", onlines, tier.ReplicationFactor)
+			p.addWait(kind, "replicaset "+set.Name+" to be ready", "%d of its instances are online, the replication factor is %d; start more", onlines, tier.ReplicationFactor)
 		case tier.Buckets > 0 && !p.hasShards(set.ID):
 			if founder := p.founder(members); founder != 0 {
 				p.add(Step{Kind: CreateShards, Replicaset: set.ID, Instance: founder})
 			} else {
-				p.because(Outside, "replicaset "+set.Name+" to get its shards", "none of its instances is up")
+				p.addWait(Outside, "replicaset "+set.Name+" to get its shards", "none of its instances is up")
 			}
 		}
 	}
 	for _, t := range p.State.Tiers() {
 		if t.Buckets > 0 && !t.Bootstrapped {
-			p.planDeal(&t)
+			p.planAssignment(&t)
 		}
 	}
 }
@@ -66,8 +66,8 @@ func (p *planner) founder(members []*meta.Instance) uint64 {
 	return 0
 }
 
-// planSetExpel ends a replicaset once nothing is left on it.
-func (p *planner) planSetExpel(set *meta.Replicaset, members []*meta.Instance) {
+// planReplicasetExpel ends a replicaset once nothing is left on it.
+func (p *planner) planReplicasetExpel(set *meta.Replicaset, members []*meta.Instance) {
 	for _, i := range members {
 		if i.Target.Variant != meta.Expelled {
 			p.add(Step{Kind: ExpelAgain, Instance: i.ID})
@@ -89,26 +89,26 @@ func (p *planner) planSetExpel(set *meta.Replicaset, members []*meta.Instance) {
 		}
 	}
 	if buckets > 0 {
-		p.wait(what, "%d buckets are still on it; they move to other replicasets of tier %s", buckets, tier.Name)
+		p.addDependentWait(what, "%d buckets are still on it; they move to other replicasets of tier %s", buckets, tier.Name)
 		return
 	}
 	for _, m := range p.State.Moves() {
 		if own[m.From] || own[m.To] {
-			p.wait(what, "a move of buckets from shard %d to shard %d is not finished", m.From, m.To)
+			p.addDependentWait(what, "a move of buckets from shard %d to shard %d is not finished", m.From, m.To)
 			return
 		}
 	}
 	for _, i := range members {
-		if !p.voteless(i) {
-			p.wait(what, "%s has a vote in the meta shard, or was to get one", p.name(i.ID))
+		if !p.hasNoMetaVote(i) {
+			p.addDependentWait(what, "%s has a vote in the meta shard, or was to get one", p.name(i.ID))
 			return
 		}
 	}
-	p.add(Step{Kind: FinishSetExpel, Replicaset: set.ID})
+	p.add(Step{Kind: FinishReplicasetExpel, Replicaset: set.ID})
 }
 
 // uncopied is a shard of a replicaset of which an online member has no copy yet; nil for none.
-func (p *planner) uncopied(replicaset uint64) *shardView {
+func (p *planner) shardMissingCopy(replicaset uint64) *shardView {
 	for n := range p.shards {
 		x := &p.shards[n]
 		if x.ID == meta.MetaShardID || x.Replicaset != replicaset {
@@ -123,19 +123,19 @@ func (p *planner) uncopied(replicaset uint64) *shardView {
 	return nil
 }
 
-// planDeal deals out the buckets of a tier when its first replicaset is ready.
-func (p *planner) planDeal(t *meta.Tier) {
-	what := "the buckets of tier " + t.Name + " to be dealt out"
+// planAssignment deals out the buckets of a tier when its first replicaset is ready.
+func (p *planner) planAssignment(t *meta.Tier) {
+	what := "the buckets of tier " + t.Name + " to be assigned"
 	for _, set := range p.State.Replicasets() {
 		if set.Tier != t.ID || set.Phase != meta.ReplicasetReady || set.Weight == 0 || !p.hasShards(set.ID) {
 			continue
 		}
-		if x := p.uncopied(set.ID); x != nil {
-			p.wait(what, "not all online instances of replicaset %s have a copy of %s yet", set.Name, x)
+		if x := p.shardMissingCopy(set.ID); x != nil {
+			p.addDependentWait(what, "not all online instances of replicaset %s have a copy of %s yet", set.Name, x)
 			return
 		}
-		p.add(Step{Kind: DealBuckets, Tier: t.ID})
+		p.add(Step{Kind: AssignBuckets, Tier: t.ID})
 		return
 	}
-	p.wait(what, "no replicaset of it is ready and has a weight")
+	p.addDependentWait(what, "no replicaset of it is ready and has a weight")
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // group is a replicaset as planSpares sees it.
-type group struct {
+type fillGroup struct {
 	meta.Replicaset
 	members []*meta.Instance // those that stay in the cluster, and those that this plan moves here
 	copies  int              // how many there are to be
@@ -25,21 +25,21 @@ func (p *planner) planSpares() {
 		if t.Buckets == 0 {
 			continue
 		}
-		groups := p.groupsOf(&t)
+		groups := p.fillGroups(&t)
 		for n := range groups {
 			p.fill(&t, groups, n)
 		}
 	}
 }
 
-// groupsOf are the replicasets of a tier that stay, in the order in which they are filled.
-func (p *planner) groupsOf(t *meta.Tier) []group {
-	var list []group
+// fillGroups are the replicasets of a tier that stay, in the order in which they are filled.
+func (p *planner) fillGroups(t *meta.Tier) []fillGroup {
+	var list []fillGroup
 	for _, set := range p.State.Replicasets() {
 		if set.Tier != t.ID || set.Phase >= meta.ToBeExpelled {
 			continue
 		}
-		g := group{Replicaset: set, copies: int(t.ReplicationFactor), shards: p.hasShards(set.ID), buckets: p.hasBuckets(t, set.ID)}
+		g := fillGroup{Replicaset: set, copies: int(t.ReplicationFactor), shards: p.hasShards(set.ID), buckets: p.hasBuckets(t, set.ID)}
 		all := p.State.Instances()
 		for i := range all {
 			if all[i].Replicaset == set.ID && all[i].Target.Variant != meta.Expelled {
@@ -56,7 +56,7 @@ func (p *planner) groupsOf(t *meta.Tier) []group {
 		}
 		return 1
 	}
-	slices.SortFunc(list, func(a, b group) int {
+	slices.SortFunc(list, func(a, b fillGroup) int {
 		return cmp.Or(cmp.Compare(rank(a.buckets), rank(b.buckets)), cmp.Compare(rank(a.shards), rank(b.shards)), cmp.Compare(len(b.members), len(a.members)), cmp.Compare(a.ID, b.ID))
 	})
 	return list
@@ -73,7 +73,7 @@ func (p *planner) hasBuckets(t *meta.Tier, replicaset uint64) bool {
 }
 
 // fill moves instances of those behind to the group at n, as long as it lacks a copy.
-func (p *planner) fill(t *meta.Tier, groups []group, n int) {
+func (p *planner) fill(t *meta.Tier, groups []fillGroup, n int) {
 	to := &groups[n]
 	if to.WeightByUser && to.Weight == 0 && !to.buckets {
 		return // it is to have no data
@@ -82,14 +82,14 @@ func (p *planner) fill(t *meta.Tier, groups []group, n int) {
 		from, i, why := p.spare(t, groups, n)
 		if i == nil {
 			if to.Phase == meta.ReplicasetReady {
-				p.because(Outside, fmt.Sprintf("replicaset %s to have %d copies", to.Name, to.copies), "it has %d, and %s; start another instance, or lower the replication factor",
+				p.addWait(Outside, fmt.Sprintf("replicaset %s to have %d copies", to.Name, to.copies), "it has %d, and %s; start another instance, or lower the replication factor",
 					len(to.members), why)
 			}
 			return
 		}
 		if from.shards {
-			if !p.removing[from.ID] {
-				p.removing[from.ID] = true
+			if !p.removingShards[from.ID] {
+				p.removingShards[from.ID] = true
 				p.add(Step{Kind: RemoveShards, Replicaset: from.ID})
 			}
 		} else {
@@ -101,7 +101,7 @@ func (p *planner) fill(t *meta.Tier, groups []group, n int) {
 }
 
 // spare chooses a free instance for the group at n: of the smallest group, and there the one whose failure domain is farthest from the members. Nil and a reason if there is none.
-func (p *planner) spare(t *meta.Tier, groups []group, n int) (from *group, best *meta.Instance, why string) {
+func (p *planner) spare(t *meta.Tier, groups []fillGroup, n int) (from *fillGroup, best *meta.Instance, why string) {
 	to := &groups[n]
 	far := 0
 	var unfit []string
@@ -115,7 +115,7 @@ func (p *planner) spare(t *meta.Tier, groups []group, n int) (from *group, best 
 				unfit = append(unfit, p.name(i.ID)+" is not online or is drained")
 				continue
 			}
-			if m := fateOf(i, to.members); m != nil {
+			if m := domainConflict(i, to.members); m != nil {
 				unfit = append(unfit, fmt.Sprintf("%s shares a failure domain with %s", p.name(i.ID), p.name(m.ID)))
 				continue
 			}
@@ -129,13 +129,13 @@ func (p *planner) spare(t *meta.Tier, groups []group, n int) (from *group, best 
 		}
 	}
 	if len(unfit) == 0 {
-		return from, best, "no instance of tier " + t.Name + outside(to.members) + " is free"
+		return from, best, "no instance of tier " + t.Name + outsideDomains(to.members) + " is free"
 	}
 	return from, best, "of the free ones " + strings.Join(unfit, ", ")
 }
 
 // outside names the failure domains that another member must not share; empty if there are none.
-func outside(members []*meta.Instance) string {
+func outsideDomains(members []*meta.Instance) string {
 	var taken []string
 	for _, i := range members {
 		for _, l := range i.Domain {
@@ -151,8 +151,8 @@ func outside(members []*meta.Instance) string {
 	return " outside " + strings.Join(taken, ", ")
 }
 
-// fateOf is a member that may fail together with an instance; nil for none.
-func fateOf(i *meta.Instance, members []*meta.Instance) *meta.Instance {
+// domainConflict is a member that may fail together with an instance; nil for none.
+func domainConflict(i *meta.Instance, members []*meta.Instance) *meta.Instance {
 	for _, m := range members {
 		if meta.Intersect(i.Domain, m.Domain) {
 			return m

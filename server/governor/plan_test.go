@@ -24,7 +24,7 @@ func TestScripts(t *testing.T) {
 }
 
 type script struct {
-	*world
+	*fakeState
 	progress *Progress
 	steps    []Step // the last plan
 }
@@ -47,7 +47,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 				}
 			}
 		}
-		s.world = newWorld(uint32(number("buckets", 8)), shards...)
+		s.fakeState = newFakeState(uint32(number("buckets", 8)), shards...)
 		return s.plan()
 	case "create":
 		return s.decided(s.create(d.CmdArgs[0].Key, number("grace", protocol.DefaultGracePeriod)))
@@ -60,7 +60,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "do", "lose": // lose: the step is carried out, but its answer does not come back
 		var out strings.Builder
 		for _, step := range s.chosen(t, d) {
-			answer, err := s.do(&step)
+			answer, err := s.execute(&step)
 			switch {
 			case err != nil:
 				fmt.Fprintf(&out, "%s: %v\n", step, err)
@@ -79,7 +79,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 				if !s.due(step) {
 					continue
 				}
-				answer, err := s.do(&step)
+				answer, err := s.execute(&step)
 				if err != nil {
 					return err.Error() + "\n"
 				}
@@ -98,7 +98,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		s.now += by
 		return s.plan()
 	case "lead":
-		s.lead(number("shard", 0), number("epoch", 0))
+		s.elect(number("shard", 0), number("epoch", 0))
 		return s.plan()
 	case "down", "up":
 		s.shards[number("shard", 0)].down = d.Cmd == "down"

@@ -9,62 +9,62 @@ import (
 // Progress is what a governor remembers of the steps it has carried out: facts that stay true, whoever leads. It is soft: a governor that starts with an
 // empty one repeats steps, and comes to the same end. It holds something only for what is pending in the meta state.
 type Progress struct {
-	activated map[bucketsKey]bool
-	told      map[toldKey]uint64 // the highest shard revision of the node that the shard has applied
-	leads     map[uint64]lead    // by shard
-	floors    map[uint64]floor   // by node
+	activated     map[bucketsKey]bool
+	nodeRevisions map[shardNodeKey]uint64 // the highest shard revision of the node that the shard has applied
+	leaderEpochs  map[uint64]epochSpan    // by shard
+	floors        map[uint64]floor        // by node
 
-	newcomers map[uint64]string        // by new shard: the first path it was not told of
-	moves     map[meta.MoveRef]moved   // what has been done of the moves under way
-	rests     map[uint64]rest          // by shard: after a move that was given up
-	marks     map[uint64]mark          // by shard: how far its log was a moment ago
-	leaving   map[uint64]time.Duration // by instance: since when it is to go offline
-	handed    map[uint64]handed        // by shard: the last leadership that was handed over; who claims its term was heard before
+	syncedTo     map[uint64]string             // by new shard: the first path it was not told of
+	moves        map[meta.MoveRef]moveProgress // what has been done of the moves under way
+	moveBackoffs map[uint64]moveBackoff        // by shard: after a move that was given up
+	catchUpMarks map[uint64]catchUpMark        // by shard: how far its log was a moment ago
+	goingOffline map[uint64]time.Duration      // by instance: since when it is to go offline
+	transfers    map[uint64]transferred        // by shard: the last leadership that was handed over; who claims its term was heard before
 }
 
 // moved is what has been done of a move.
-type moved struct {
+type moveProgress struct {
 	since                                time.Duration // when this governor first saw it
 	frozen, copied, activated, discarded bool
 }
 
 // handed is a leadership that was handed over.
-type handed struct {
+type transferred struct {
 	term uint64
 	at   time.Duration
 }
 
 // rest is a pause before the next move of a shard whose moves were given up, so many in a row.
-type rest struct {
-	until time.Duration
-	times int
+type moveBackoff struct {
+	until  time.Duration
+	aborts int
 }
 
 // mark is the end of a shard's log some time ago: who has that has caught up.
-type mark struct {
+type catchUpMark struct {
 	index uint64
 	next  uint64 // the mark to come
 	at    time.Duration
 }
 
-// markPeriod is the least age of a mark that is not the first one.
-const markPeriod = time.Second
+// catchUpPeriod is the least age of a mark that is not the first one.
+const catchUpPeriod = time.Second
 
 type bucketsKey struct {
 	shard uint64
 	first uint32
 }
 
-type toldKey struct {
+type shardNodeKey struct {
 	shard uint64
 	node  uint64
 }
 
 // dropped, as a revision told, is above every put.
-const dropped = ^uint64(0)
+const revisionDropped = ^uint64(0)
 
 // lead is an unbroken time in which a shard had one leader epoch. Epochs never come back, so the same one seen twice was there all the time between.
-type lead struct {
+type epochSpan struct {
 	epoch uint64
 	first time.Duration // the end of the first look that saw it: it led then already
 	last  time.Duration // the begin of the last look that saw it: it led then still
@@ -79,16 +79,16 @@ type floor struct {
 // NewProgress is the memory of a governor that has done nothing yet.
 func NewProgress() *Progress {
 	return &Progress{
-		activated: make(map[bucketsKey]bool),
-		told:      make(map[toldKey]uint64),
-		leads:     make(map[uint64]lead),
-		floors:    make(map[uint64]floor),
-		newcomers: make(map[uint64]string),
-		moves:     make(map[meta.MoveRef]moved),
-		rests:     make(map[uint64]rest),
-		marks:     make(map[uint64]mark),
-		leaving:   make(map[uint64]time.Duration),
-		handed:    make(map[uint64]handed),
+		activated:     make(map[bucketsKey]bool),
+		nodeRevisions: make(map[shardNodeKey]uint64),
+		leaderEpochs:  make(map[uint64]epochSpan),
+		floors:        make(map[uint64]floor),
+		syncedTo:      make(map[uint64]string),
+		moves:         make(map[meta.MoveRef]moveProgress),
+		moveBackoffs:  make(map[uint64]moveBackoff),
+		catchUpMarks:  make(map[uint64]catchUpMark),
+		goingOffline:  make(map[uint64]time.Duration),
+		transfers:     make(map[uint64]transferred),
 	}
 }
 
@@ -96,12 +96,12 @@ func NewProgress() *Progress {
 func (p *Progress) Update(v View) {
 	s, now := v.State, v.Now
 	p.updateNodes(s, now)
-	for id := range p.newcomers {
+	for id := range p.syncedTo {
 		if x, ok := s.Shard(id); !ok || x.Ready {
-			delete(p.newcomers, id)
+			delete(p.syncedTo, id)
 		}
 	}
-	seen := make(map[meta.MoveRef]moved)
+	seen := make(map[meta.MoveRef]moveProgress)
 	for _, m := range s.Moves() {
 		done, ok := p.moves[m.Ref()]
 		if !ok {
@@ -111,12 +111,12 @@ func (p *Progress) Update(v View) {
 	}
 	p.moves = seen
 	for _, i := range s.Instances() {
-		_, ok := p.leaving[i.ID]
+		_, ok := p.goingOffline[i.ID]
 		switch away := i.Target.Variant == meta.Offline && i.Current.Variant != meta.Offline; {
 		case away && !ok:
-			p.leaving[i.ID] = now
+			p.goingOffline[i.ID] = now
 		case !away:
-			delete(p.leaving, i.ID)
+			delete(p.goingOffline, i.ID)
 		}
 	}
 	v.Progress = p
@@ -125,24 +125,24 @@ func (p *Progress) Update(v View) {
 		if !ok {
 			continue
 		}
-		h, _ := v.runs(&leader, x.ID)
-		m, ok := p.marks[x.ID]
+		h, _ := v.replicaHealth(&leader, x.ID)
+		m, ok := p.catchUpMarks[x.ID]
 		switch {
 		case !ok:
-			p.marks[x.ID] = mark{h.Applied, h.Applied, now}
-		case now-m.at >= markPeriod:
-			p.marks[x.ID] = mark{m.next, h.Applied, now}
+			p.catchUpMarks[x.ID] = catchUpMark{h.Applied, h.Applied, now}
+		case now-m.at >= catchUpPeriod:
+			p.catchUpMarks[x.ID] = catchUpMark{m.next, h.Applied, now}
 		}
 	}
-	for id := range p.marks {
+	for id := range p.catchUpMarks {
 		if _, ok := s.Shard(id); !ok {
-			delete(p.marks, id)
-			delete(p.rests, id)
+			delete(p.catchUpMarks, id)
+			delete(p.moveBackoffs, id)
 		}
 	}
-	for id := range p.handed {
+	for id := range p.transfers {
 		if _, ok := s.Shard(id); !ok {
-			delete(p.handed, id)
+			delete(p.transfers, id)
 		}
 	}
 }
@@ -153,9 +153,9 @@ func (p *Progress) updateNodes(s *meta.State, now time.Duration) {
 			delete(p.activated, key)
 		}
 	}
-	for key := range p.told {
+	for key := range p.nodeRevisions {
 		if n, ok := s.Node(key.node); !ok || (n.Phase == meta.Ready && n.GraceFloor == 0) {
-			delete(p.told, key)
+			delete(p.nodeRevisions, key)
 		}
 	}
 	for id, f := range p.floors {
@@ -169,7 +169,7 @@ func (p *Progress) updateNodes(s *meta.State, now time.Duration) {
 		}
 	}
 	if len(p.floors) == 0 {
-		clear(p.leads)
+		clear(p.leaderEpochs)
 	}
 }
 
@@ -178,8 +178,8 @@ func hasFloor(n *meta.Node) bool { return n.Phase == meta.Ready && n.GraceFloor 
 
 // Answer is what a step comes back with.
 type Answer struct {
-	Epoch uint64 // ObserveLeader
-	Path  string // TellNodes: the first path that was not told
+	Epoch uint64 // ReadLeaderEpoch
+	Path  string // SyncNodes: the first path that was not told
 }
 
 // Done notes a step that was carried out between began and ended.
@@ -188,21 +188,21 @@ func (p *Progress) Done(s *Step, began, ended time.Duration, answer Answer) {
 	case ActivateBuckets:
 		p.activated[bucketsKey{s.Shard, s.First}] = true
 	case PutNode:
-		p.tell(s.Shard, s.Node, s.Revision)
+		p.noteRevision(s.Shard, s.Node, s.Revision)
 	case DropNode:
-		p.tell(s.Shard, s.Node, dropped)
-	case ObserveLeader:
-		l := p.leads[s.Shard]
+		p.noteRevision(s.Shard, s.Node, revisionDropped)
+	case ReadLeaderEpoch:
+		l := p.leaderEpochs[s.Shard]
 		if l.epoch != answer.Epoch {
-			l = lead{epoch: answer.Epoch, first: ended}
+			l = epochSpan{epoch: answer.Epoch, first: ended}
 		}
 		l.last = began
-		p.leads[s.Shard] = l
-	case TellNodes:
-		p.newcomers[s.Shard] = max(p.newcomers[s.Shard], answer.Path)
-	case TransferMaster:
-		if s.Term >= p.handed[s.Shard].term {
-			p.handed[s.Shard] = handed{s.Term, ended}
+		p.leaderEpochs[s.Shard] = l
+	case SyncNodes:
+		p.syncedTo[s.Shard] = max(p.syncedTo[s.Shard], answer.Path)
+	case TransferLeader:
+		if s.Term >= p.transfers[s.Shard].term {
+			p.transfers[s.Shard] = transferred{s.Term, ended}
 		}
 	case FreezeMove, CopyMove, CommitMove, AbortMove, ActivateMove, DiscardMove:
 		p.moveDone(s, ended)
@@ -227,16 +227,16 @@ func (p *Progress) moveDone(s *Step, now time.Duration) {
 		p.moves[ref] = done
 	}
 	for _, id := range [2]uint64{s.Shard, s.To} {
-		switch r := p.rests[id]; s.Kind {
+		switch r := p.moveBackoffs[id]; s.Kind {
 		case CommitMove:
-			delete(p.rests, id)
+			delete(p.moveBackoffs, id)
 		case AbortMove:
-			p.rests[id] = rest{now + min(FreezeLimit<<min(r.times, 5), 5*time.Minute), r.times + 1}
+			p.moveBackoffs[id] = moveBackoff{now + min(FreezeLimit<<min(r.aborts, 5), 5*time.Minute), r.aborts + 1}
 		}
 	}
 }
 
-func (p *Progress) tell(shard, node, revision uint64) {
-	key := toldKey{shard, node}
-	p.told[key] = max(p.told[key], revision)
+func (p *Progress) noteRevision(shard, node, revision uint64) {
+	key := shardNodeKey{shard, node}
+	p.nodeRevisions[key] = max(p.nodeRevisions[key], revision)
 }

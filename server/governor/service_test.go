@@ -47,7 +47,7 @@ func lowerGrace(path string, ms uint64) *protocol.NodeAlter {
 	return &protocol.NodeAlter{Path: path, Config: protocol.NodeConfig{Fields: protocol.FieldGracePeriod, GracePeriod: ms}}
 }
 
-func TestANodesLife(t *testing.T) {
+func TestNodeLifecycle(t *testing.T) {
 	inCluster(t, func(t *testing.T, ctx context.Context, c *fakeCluster, g *Governor) {
 		req := create("/services/billing")
 		req.Config = protocol.NodeConfig{Fields: protocol.FieldGracePeriod, GracePeriod: 5000}
@@ -58,7 +58,7 @@ func TestANodesLife(t *testing.T) {
 		if made != found || found.Config.GracePeriod != 5000 || found.Config.SelfCheckPeriod != protocol.DefaultSelfCheckPeriod || found.CreatedAt == 0 {
 			t.Errorf("created %+v, described %+v", made, found)
 		}
-		c.with(func(w *world) {
+		c.with(func(w *fakeState) {
 			for id, x := range w.shards {
 				if x.nodes[made.ID].grace != 5*time.Second {
 					t.Errorf("shard %d does not know the node when its creation comes back", id)
@@ -79,13 +79,13 @@ func TestANodesLife(t *testing.T) {
 		if altered != found || found.ID != made.ID || found.Revision != 2 || found.Config.GracePeriod != protocol.DefaultGracePeriod || found.Config.MaxSessions != 7 {
 			t.Errorf("altered %+v, described %+v", altered, found)
 		}
-		if n, _ := g.State().Node(made.ID); n.Given != protocol.FieldMaxSessions {
-			t.Errorf("given are %#x", n.Given)
+		if n, _ := g.State().Node(made.ID); n.SetFields != protocol.FieldMaxSessions {
+			t.Errorf("given are %#x", n.SetFields)
 		}
 
 		wants(t, g.DropNode(ctx, &protocol.NodeDrop{Path: "/services"}), protocol.StatusPreconditionFailed)
 		must(t, g.DropNode(ctx, &protocol.NodeDrop{Path: req.Path}))
-		c.with(func(w *world) {
+		c.with(func(w *fakeState) {
 			for id, x := range w.shards {
 				if !x.dropped[made.ID] {
 					t.Errorf("shard %d still has the node when its drop comes back", id)
@@ -105,7 +105,7 @@ func TestANodesLife(t *testing.T) {
 	})
 }
 
-func TestWhatIsOutOfRangeIsNotProposed(t *testing.T) {
+func TestInvalidNodeIsNotProposed(t *testing.T) {
 	inCluster(t, func(t *testing.T, ctx context.Context, c *fakeCluster, g *Governor) {
 		before := g.State().AppliedIndex()
 		_, err := g.CreateNode(ctx, create("/a b"))
@@ -225,7 +225,7 @@ func eachChangeHappensOnce(t *testing.T, seed uint64) {
 		// Everything decided comes to rest, on every shard.
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		c.with(func(w *world) {
+		c.with(func(w *fakeState) {
 			for n := range w.meta.Pending() {
 				t.Errorf("node %s is %s with floor %d", n.Path, n.Phase, n.GraceFloor)
 			}
@@ -239,10 +239,10 @@ func eachChangeHappensOnce(t *testing.T, seed uint64) {
 	})
 }
 
-// TestAChangeGoesOnWithoutItsCaller: when the caller's time ends before all shards have answered, the change happens all the same.
-func TestAChangeGoesOnWithoutItsCaller(t *testing.T) {
+// TestChangeContinuesWithoutCaller: when the caller's time ends before all shards have answered, the change happens all the same.
+func TestChangeContinuesWithoutCaller(t *testing.T) {
 	inCluster(t, func(t *testing.T, ctx context.Context, c *fakeCluster, g *Governor) {
-		c.with(func(w *world) { w.shards[2].down = true })
+		c.with(func(w *fakeState) { w.shards[2].down = true })
 		short, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		_, err := g.CreateNode(short, create("/slow"))
@@ -250,19 +250,19 @@ func TestAChangeGoesOnWithoutItsCaller(t *testing.T) {
 		_, err = g.DescribeNode("/slow")
 		wants(t, err, protocol.StatusNotFound)
 
-		c.with(func(w *world) { w.shards[2].down = false })
+		c.with(func(w *fakeState) { w.shards[2].down = false })
 		time.Sleep(2 * MaxBackoff)
 		_, err = g.DescribeNode("/slow")
 		must(t, err)
 	})
 }
 
-// TestACreateWaitsForTheDrop: the path of a node that is being dropped is not free yet; a create waits for it.
-func TestACreateWaitsForTheDrop(t *testing.T) {
+// TestCreateWaitsForDrop: the path of a node that is being dropped is not free yet; a create waits for it.
+func TestCreateWaitsForDrop(t *testing.T) {
 	inCluster(t, func(t *testing.T, ctx context.Context, c *fakeCluster, g *Governor) {
 		old, err := g.CreateNode(ctx, create("/p"))
 		must(t, err)
-		c.with(func(w *world) { w.shards[1].down = true })
+		c.with(func(w *fakeState) { w.shards[1].down = true })
 		var calls sync.WaitGroup
 		defer calls.Wait()
 		calls.Go(func() { must(t, g.DropNode(ctx, &protocol.NodeDrop{Path: "/p"})) })
@@ -281,12 +281,12 @@ func TestACreateWaitsForTheDrop(t *testing.T) {
 			}
 		})
 		time.Sleep(time.Second)
-		c.with(func(w *world) { w.shards[1].down = false })
+		c.with(func(w *fakeState) { w.shards[1].down = false })
 	})
 }
 
-// TestTheMetaShardIsGone: a change is not answered as done, nor as refused.
-func TestTheMetaShardIsGone(t *testing.T) {
+// TestMetaShardUnavailable: a change is not answered as done, nor as refused.
+func TestMetaShardUnavailable(t *testing.T) {
 	inCluster(t, func(t *testing.T, ctx context.Context, c *fakeCluster, g *Governor) {
 		c.mu.Lock()
 		c.cut = true
@@ -298,8 +298,8 @@ func TestTheMetaShardIsGone(t *testing.T) {
 	})
 }
 
-// TestGraceIsSticky: after an alter that lowers the grace period, shards keep the old one until a leader has led them for as long.
-func TestGraceIsSticky(t *testing.T) {
+// TestLoweredGraceIsDelayed: after an alter that lowers the grace period, shards keep the old one until a leader has led them for as long.
+func TestLoweredGraceIsDelayed(t *testing.T) {
 	inCluster(t, func(t *testing.T, ctx context.Context, c *fakeCluster, g *Governor) {
 		info, err := g.AlterNode(ctx, lowerGrace(meta.DefaultPath, 4000))
 		must(t, err)
@@ -307,11 +307,11 @@ func TestGraceIsSticky(t *testing.T) {
 			t.Errorf("described as %d", info.Config.GracePeriod)
 		}
 		grace := func(shard uint64) (d time.Duration) {
-			c.with(func(w *world) { d = w.shards[shard].nodes[info.ID].grace })
+			c.with(func(w *fakeState) { d = w.shards[shard].nodes[info.ID].grace })
 			return d
 		}
 		time.Sleep(6 * time.Second)
-		c.with(func(w *world) { w.lead(2, 2) })
+		c.with(func(w *fakeState) { w.elect(2, 2) })
 		time.Sleep(2 * time.Second)
 		if grace(1) != 10*time.Second || grace(2) != 10*time.Second {
 			t.Errorf("after 8 s: %s and %s", grace(1), grace(2))
@@ -340,7 +340,7 @@ func TestBootstrapAtEveryStart(t *testing.T) {
 			t.Errorf("instance %+v of %s", i, now.Cluster())
 		}
 		// A start whose replica has not read its log back yet, and takes the cluster for a new one.
-		late := New(Config{Meta: &forgetful{replica: replica{c, 0}}, Shards: fakeShards{c}, Clock: c})
+		late := New(Config{Meta: &emptyReplica{replica: replica{c, 0}}, Shards: fakeShards{c}, Clock: c})
 		must(t, late.Bootstrap(ctx, BootstrapConfig{Name: "one", Address: "one:9091", Shards: []uint64{1, 2}, Buckets: 8}))
 		if i, _ := g.State().Instance(1); i.Address != "one:9091" || g.State().Cluster() != first.Cluster() {
 			t.Errorf("after a late replica: %+v of %s", i, g.State().Cluster())
@@ -356,17 +356,17 @@ func TestBootstrapAtEveryStart(t *testing.T) {
 }
 
 // forgetful shows an empty machine until something was proposed.
-type forgetful struct {
+type emptyReplica struct {
 	replica
 	proposed bool
 }
 
-func (f *forgetful) Propose(ctx context.Context, cmd []byte) ([]byte, error) {
+func (f *emptyReplica) Propose(ctx context.Context, cmd []byte) ([]byte, error) {
 	f.proposed = true
 	return f.replica.Propose(ctx, cmd)
 }
 
-func (f *forgetful) View(look func(m *meta.Machine)) {
+func (f *emptyReplica) View(look func(m *meta.Machine)) {
 	if !f.proposed {
 		look(meta.New())
 		return

@@ -7,9 +7,9 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestLeadershipsSpreadTogether: one sixteenth of a replicaset's leaderships moves at a time, one
+// TestLeaderSpreadLimit: one sixteenth of a replicaset's leaderships moves at a time, one
 // at least; and none begins to move before the new leaders of those before it were heard.
-func TestLeadershipsSpreadTogether(t *testing.T) {
+func TestLeaderSpreadLimit(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct{ shards, most, moves int }{{4, 1, 2}, {16, 1, 10}, {40, 2, 26}, {64, 4, 42}} {
 		c := newCluster(64, 3, uint32(x.shards))
@@ -26,21 +26,21 @@ func TestLeadershipsSpreadTogether(t *testing.T) {
 			}
 			moving, handed := 0, false
 			for _, s := range c.machine.Shards() {
-				if s.WantMaster != 0 && s.WantMaster != s.Master {
+				if s.TargetMaster != 0 && s.TargetMaster != s.Master {
 					moving++
 				}
 			}
 			for _, s := range steps {
-				answer, err := g.carryOut(context.Background(), &s)
+				answer, err := g.execute(context.Background(), &s)
 				if err != nil {
 					t.Fatalf("%s: %v", &s, err)
 				}
 				p.Done(&s, c.now, c.now, answer)
 				switch s.Kind {
-				case WantMaster:
+				case SetTargetMaster:
 					moving++
 					moves++
-				case TransferMaster:
+				case TransferLeader:
 					handed = true
 				}
 			}
@@ -52,13 +52,13 @@ func TestLeadershipsSpreadTogether(t *testing.T) {
 				after := c.view(p)
 				after.Health = before.Health // those who took over were not heard since
 				for _, s := range Plan(after) {
-					if s.Kind == WantMaster {
+					if s.Kind == SetTargetMaster {
 						t.Fatalf("%s, while who leads the shards that moved was not heard yet", &s)
 					}
 				}
 			}
-			c.beat()
-			c.sentinel()
+			c.heartbeat()
+			c.detectFailures()
 		}
 		loads := map[uint64]int{}
 		for _, s := range c.machine.Shards() {

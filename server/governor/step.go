@@ -15,38 +15,38 @@ const (
 	ActivateBuckets StepKind = iota + 1 // tell Shard that it owns Count buckets from First
 	PutNode                             // tell Shard a node's config
 	DropNode                            // tell Shard that a node is dropped
-	ObserveLeader                       // ask Shard who leads it
-	ShardReady                          // the meta shard: Shard has all its buckets, and knows all nodes
+	ReadLeaderEpoch                     // ask Shard who leads it
+	MarkShardReady                      // the meta shard: Shard has all its buckets, and knows all nodes
 	CommitNodes                         // the meta shard: every shard knows the change of Nodes
-	ClearFloor                          // the meta shard: no former leader of any shard goes by Node's old grace period
-	TellNodes                           // tell Shard of the nodes that were there before it, some of them, from Path on
+	ClearGraceFloor                     // the meta shard: no former leader of any shard goes by Node's old grace period
+	SyncNodes                           // tell Shard of the nodes that were there before it, some of them, from Path on
 
 	// Instances.
-	SetCurrent       // the meta shard: Instance is in State now
+	SetCurrentState  // the meta shard: Instance is in State now
 	ReassignInstance // the meta shard: Instance moves to Replicaset
 	ExpelAgain       // the meta shard: Instance, the last of a replicaset that is expelled, came back, and is wanted Expelled again
 	RaiseVersion     // the meta shard: all instances run Version or a later one
 
 	// Replicasets and tiers.
-	CreateShards   // the meta shard: new shards for Replicaset, founded by Instance
-	ReadySet       // the meta shard: Replicaset has had enough instances
-	ExpelSet       // the meta shard: Replicaset is to give its buckets away
-	FinishSetExpel // the meta shard: it has, and its shards are gone
-	RemoveShards   // the meta shard: Replicaset, which has no buckets, gives its shards up
-	DealBuckets    // the meta shard: the buckets of Tier get their first owners
+	CreateShards          // the meta shard: new shards for Replicaset, founded by Instance
+	MarkReplicasetReady   // the meta shard: Replicaset has had enough instances
+	ExpelReplicaset       // the meta shard: Replicaset is to give its buckets away
+	FinishReplicasetExpel // the meta shard: it has, and its shards are gone
+	RemoveShards          // the meta shard: Replicaset, which has no buckets, gives its shards up
+	AssignBuckets         // the meta shard: the buckets of Tier get their first owners
 
 	// Replicas of a raft group, the meta shard's included.
 	AddReplica     // the meta shard: Instance gets a replica of Shard, without a vote
-	WantRole       // the meta shard: Replica is to get its vote, or to go
+	SetTargetRole  // the meta shard: Replica is to get its vote, or to go
 	JoinReplica    // the group: Replica follows without a vote
 	PromoteReplica // the group: Replica gets its vote
 	RemoveReplica  // the group: Replica is removed
 
 	// Masters.
-	WantMaster     // the meta shard: Instance is to lead Shard
-	TransferMaster // the group: Replica, on Instance, leads
-	FollowMaster   // the meta shard: Instance leads, by an election
-	TransferMeta   // the meta shard's group: Replica, on Instance, leads, and with it another governor
+	SetTargetMaster  // the meta shard: Instance is to lead Shard
+	TransferLeader   // the group: Replica, on Instance, leads
+	SetMaster        // the meta shard: Instance leads, by an election
+	TransferGovernor // the meta shard's group: Replica, on Instance, leads, and with it another governor
 
 	// Moves of Count buckets from First, from Shard to To, under Epoch.
 	BeginMove    // the meta shard: the move is decided on
@@ -57,27 +57,27 @@ const (
 	ActivateMove // the owner serves them
 	DiscardMove  // the other one forgets them; Shard is that one
 	EndMove      // the meta shard: forget the move
-	lastKind
+	numStepKinds
 )
 
-var kindWords = [lastKind]string{
-	ActivateBuckets: "activate buckets", PutNode: "put node", DropNode: "drop node", ObserveLeader: "observe leader", ShardReady: "shard ready",
-	CommitNodes: "commit nodes", ClearFloor: "clear floor", TellNodes: "tell nodes",
-	SetCurrent: "set current state", ReassignInstance: "reassign instance", ExpelAgain: "expel again", RaiseVersion: "raise cluster version",
-	CreateShards: "create shards", ReadySet: "replicaset ready", ExpelSet: "expel replicaset", FinishSetExpel: "finish replicaset expel",
-	RemoveShards: "remove shards", DealBuckets: "deal buckets",
-	AddReplica: "add replica", WantRole: "want role", JoinReplica: "join replica", PromoteReplica: "promote replica", RemoveReplica: "remove replica",
-	WantMaster: "want master", TransferMaster: "transfer master", FollowMaster: "follow master", TransferMeta: "transfer governor",
+var stepKindNames = [numStepKinds]string{
+	ActivateBuckets: "activate buckets", PutNode: "put node", DropNode: "drop node", ReadLeaderEpoch: "read leader epoch", MarkShardReady: "mark shard ready",
+	CommitNodes: "commit nodes", ClearGraceFloor: "clear grace floor", SyncNodes: "sync nodes",
+	SetCurrentState: "set current state", ReassignInstance: "reassign instance", ExpelAgain: "expel again", RaiseVersion: "raise cluster version",
+	CreateShards: "create shards", MarkReplicasetReady: "mark replicaset ready", ExpelReplicaset: "expel replicaset", FinishReplicasetExpel: "finish replicaset expel",
+	RemoveShards: "remove shards", AssignBuckets: "assign buckets",
+	AddReplica: "add replica", SetTargetRole: "set target role", JoinReplica: "join replica", PromoteReplica: "promote replica", RemoveReplica: "remove replica",
+	SetTargetMaster: "set target master", TransferLeader: "transfer leader", SetMaster: "set master", TransferGovernor: "transfer governor",
 	BeginMove: "begin move", FreezeMove: "freeze buckets", CopyMove: "copy buckets", CommitMove: "commit move", AbortMove: "abort move",
 	ActivateMove: "activate moved buckets", DiscardMove: "discard moved buckets", EndMove: "end move",
 }
 
 // String is the kind's words.
 func (k StepKind) String() string {
-	if k == 0 || k >= lastKind {
+	if k == 0 || k >= numStepKinds {
 		return "unknown step"
 	}
-	return kindWords[k]
+	return stepKindNames[k]
 }
 
 // Step is one thing to do next. Any step may be done twice, late, or beside any other: what it finds done already, or overtaken, it leaves as it is.
@@ -91,23 +91,23 @@ type Step struct {
 	To                  uint64 // the target shard of a move
 	Epoch               uint64 // of a move; with ActivateMove and DiscardMove the owner's
 
-	// PutNode, DropNode, ClearFloor. Revision is the shard's with PutNode (meta.Node.ShardRevision), the config's with ClearFloor, the record's with
+	// PutNode, DropNode, ClearGraceFloor. Revision is the shard's with PutNode (meta.Node.ShardRevision), the config's with ClearGraceFloor, the record's with
 	// ReassignInstance.
 	Node     uint64
 	Revision uint64
 	Config   protocol.NodeConfig
-	Path     string // TellNodes
+	Path     string // SyncNodes
 
 	Nodes []meta.NodeRef // CommitNodes
 
 	// Instances, replicasets and replicas.
 	Instance   uint64
-	State      meta.InstanceState // SetCurrent
+	State      meta.InstanceState // SetCurrentState
 	Replicaset uint64
 	Replica    uint64
-	Role       meta.Role // WantRole
+	Role       meta.Role // SetTargetRole
 	Version    meta.Version
-	Term       uint64 // TransferMaster: of the leadership that is to end
+	Term       uint64 // TransferLeader: of the leadership that is to end
 
 	// At is when it is due on the governor's clock; 0 is at once.
 	At time.Duration
@@ -140,18 +140,18 @@ func (s *Step) key() stepKey {
 // beside it: the engine gives up a transfer to a replica that has such a change before it. Of all
 // shards one transfer is under way at a time: each sends the sessions of a whole shard away, which
 // all attach again at once.
-func (s *Step) lanes() (list [3]stepKey) {
+func (s *Step) locks() (list [3]stepKey) {
 	switch s.Kind {
 	case JoinReplica, PromoteReplica, RemoveReplica:
 		list[0] = stepKey{kind: JoinReplica, shard: s.Shard}
-	case TransferMaster:
+	case TransferLeader:
 		list[0] = stepKey{kind: JoinReplica, shard: s.Shard}
-		list[1] = stepKey{kind: WantMaster, shard: s.Shard}
-		list[2] = stepKey{kind: TransferMaster}
-	case WantMaster, FollowMaster:
-		list[0] = stepKey{kind: WantMaster, shard: s.Shard}
-	case SetCurrent:
-		list[0] = stepKey{kind: SetCurrent, instance: s.Instance}
+		list[1] = stepKey{kind: SetTargetMaster, shard: s.Shard}
+		list[2] = stepKey{kind: TransferLeader}
+	case SetTargetMaster, SetMaster:
+		list[0] = stepKey{kind: SetTargetMaster, shard: s.Shard}
+	case SetCurrentState:
+		list[0] = stepKey{kind: SetCurrentState, instance: s.Instance}
 	case BeginMove:
 		list[0] = stepKey{kind: BeginMove, shard: uint64(s.Tier) + 1}
 	}
@@ -159,11 +159,11 @@ func (s *Step) lanes() (list [3]stepKey) {
 }
 
 // limit bounds one try of a step.
-func (s *Step) limit() time.Duration {
+func (s *Step) timeout() time.Duration {
 	switch s.Kind {
 	case CopyMove:
 		return FreezeLimit
-	case TransferMaster, TransferMeta, TellNodes:
+	case TransferLeader, TransferGovernor, SyncNodes:
 		return 2 * StepTimeout
 	}
 	return StepTimeout

@@ -25,9 +25,9 @@ func (s Step) String() string {
 		add("node=%d revision=%d grace=%d", s.Node, s.Revision, s.Config.GracePeriod)
 	case DropNode:
 		add("node=%d", s.Node)
-	case ClearFloor:
+	case ClearGraceFloor:
 		add("node=%d revision=%d", s.Node, s.Revision)
-	case TellNodes:
+	case SyncNodes:
 		if s.Path != "" {
 			add("from=%s", s.Path)
 		}
@@ -35,13 +35,13 @@ func (s Step) String() string {
 		for _, n := range s.Nodes {
 			add("%d@%d", n.Node, n.Revision)
 		}
-	case SetCurrent:
+	case SetCurrentState:
 		add("state=%s", s.State)
-	case WantRole:
+	case SetTargetRole:
 		add("role=%s", s.Role)
 	case RaiseVersion:
 		add("version=%s", s.Version)
-	case DealBuckets:
+	case AssignBuckets:
 		add("tier=%d", s.Tier)
 	case BeginMove, FreezeMove, CopyMove, CommitMove, AbortMove, ActivateMove, DiscardMove, EndMove:
 		if s.To != 0 {

@@ -15,7 +15,7 @@ import (
 // Join lets a process in, and returns its record: the same one when it asks again. Wall is filled in.
 func (g *Governor) Join(ctx context.Context, c meta.Join) (meta.Instance, error) {
 	c.Wall = g.wall()
-	res, err := g.change(ctx, func(*meta.State) (meta.Command, error) { return &c, nil })
+	res, err := g.proposeAndWait(ctx, func(*meta.State) (meta.Command, error) { return &c, nil })
 	if err != nil {
 		return meta.Instance{}, err
 	}
@@ -23,11 +23,11 @@ func (g *Governor) Join(ctx context.Context, c meta.Join) (meta.Instance, error)
 	return i, nil
 }
 
-// UpdateInstance says what an instance is to be: for its start, its shutdown, its sentinel and the leader's one, see meta.InstanceUpdate. It returns the
+// UpdateInstance says what an instance is to be: for its start, its shutdown, its failure detector and the leader's one, see meta.InstanceUpdate. It returns the
 // record after it. Wall is filled in.
 func (g *Governor) UpdateInstance(ctx context.Context, c meta.InstanceUpdate) (meta.Instance, error) {
 	c.Wall = g.wall()
-	if _, err := g.change(ctx, func(s *meta.State) (meta.Command, error) {
+	if _, err := g.proposeAndWait(ctx, func(s *meta.State) (meta.Command, error) {
 		// A word that was said by the look of an older record is not repeated until it fits: it may not be true any more.
 		if i, ok := s.Instance(c.Instance); ok && c.Expected != 0 && i.Revision > c.Expected {
 			return nil, protocol.Errorf(protocol.StatusAborted, "instance %s was changed in the meantime; look again and retry", i.Name)
@@ -49,9 +49,9 @@ func (g *Governor) Expel(ctx context.Context, instance uint64, force bool) (meta
 // Drain decides that an instance gives its leaderships and its votes to others, as far as others can take them, and gets none; undo, or its next start, ends
 // that. PRECONDITION_FAILED when nobody could take the leaderships.
 func (g *Governor) Drain(ctx context.Context, instance uint64, undo bool) (meta.Instance, error) {
-	if _, err := g.change(ctx, func(s *meta.State) (meta.Command, error) {
+	if _, err := g.proposeAndWait(ctx, func(s *meta.State) (meta.Command, error) {
 		if i, ok := s.Instance(instance); ok && !undo && !i.Expelled() && !i.Drained {
-			if x, alone := leadsAlone(s, &i); alone {
+			if x, alone := leadsWithoutSuccessor(s, &i); alone {
 				return nil, protocol.Errorf(protocol.StatusPreconditionFailed,
 					"instance %s leads shard %d, and no other instance with a vote in it is online; start one of its replicaset, or let one join, first", i.Name, x)
 			}
@@ -64,15 +64,15 @@ func (g *Governor) Drain(ctx context.Context, instance uint64, undo bool) (meta.
 	return i, nil
 }
 
-// leadsAlone is a shard that the instance leads and nobody else could.
-func leadsAlone(s *meta.State, i *meta.Instance) (shard uint64, alone bool) {
+// leadsWithoutSuccessor is a shard that the instance leads and nobody else could.
+func leadsWithoutSuccessor(s *meta.State, i *meta.Instance) (shard uint64, alone bool) {
 	for _, x := range s.Shards() {
 		if x.Master != i.ID {
 			continue
 		}
 		if !slices.ContainsFunc(x.Replicas, func(r meta.Replica) bool {
 			other, ok := s.Instance(r.Instance)
-			return ok && r.Instance != i.ID && r.Role == meta.RoleVoter && r.Want == meta.RoleVoter && online(&other) && stays(&other)
+			return ok && r.Instance != i.ID && r.Role == meta.RoleVoter && r.TargetRole == meta.RoleVoter && online(&other) && stays(&other)
 		}) {
 			return x.ID, true
 		}
@@ -80,10 +80,10 @@ func leadsAlone(s *meta.State, i *meta.Instance) (shard uint64, alone bool) {
 	return 0, false
 }
 
-// TransferMaster decides which instance is to lead a shard. The governor may move another shard of the replicaset in its place, so that leaderships stay
+// TransferLeader decides which instance is to lead a shard. The governor may move another shard of the replicaset in its place, so that leaderships stay
 // spread evenly. PRECONDITION_FAILED when the instance cannot lead it.
 func (g *Governor) TransferMaster(ctx context.Context, shard, instance uint64) error {
-	_, err := g.change(ctx, func(s *meta.State) (meta.Command, error) {
+	_, err := g.proposeAndWait(ctx, func(s *meta.State) (meta.Command, error) {
 		x, ok := s.Shard(shard)
 		i, known := s.Instance(instance)
 		r, has := x.On(instance)
@@ -102,19 +102,19 @@ func (g *Governor) TransferMaster(ctx context.Context, shard, instance uint64) e
 			return refuse("instance %s is %s; start it, or choose another one", i.Name, i.Current.Variant)
 		case i.Drained:
 			return refuse("instance %s is drained; undo that first, or choose another one", i.Name)
-		case r.Role != meta.RoleVoter || r.Want != meta.RoleVoter:
+		case r.Role != meta.RoleVoter || r.TargetRole != meta.RoleVoter:
 			return refuse("instance %s has no vote in shard %d; wait until it has one, or choose another one", i.Name, shard)
 		}
-		return &meta.MasterWant{Shard: shard, Instance: instance}, nil
+		return &meta.MasterTarget{Shard: shard, Instance: instance}, nil
 	})
 	return err
 }
 
 // SetWeight gives a replicaset a weight in thousandths: its share of the tier's buckets beside other replicasets. 0 takes all its buckets away.
 func (g *Governor) SetWeight(ctx context.Context, replicaset uint64, weight uint32) error {
-	_, err := g.change(ctx, func(s *meta.State) (meta.Command, error) {
+	_, err := g.proposeAndWait(ctx, func(s *meta.State) (meta.Command, error) {
 		set, ok := s.Replicaset(replicaset)
-		if ok && weight == 0 && !othersWeigh(s, &set) {
+		if ok && weight == 0 && !otherHasWeight(s, &set) {
 			return nil, protocol.Errorf(protocol.StatusPreconditionFailed,
 				"replicaset %s is the only one of its tier that is ready and has a weight; its buckets have nowhere to go; give another one a weight first", set.Name)
 		}
@@ -123,8 +123,8 @@ func (g *Governor) SetWeight(ctx context.Context, replicaset uint64, weight uint
 	return err
 }
 
-// othersWeigh says that another replicaset of the tier can have buckets.
-func othersWeigh(s *meta.State, set *meta.Replicaset) bool {
+// otherHasWeight says that another replicaset of the tier can have buckets.
+func otherHasWeight(s *meta.State, set *meta.Replicaset) bool {
 	return slices.ContainsFunc(s.Replicasets(), func(o meta.Replicaset) bool {
 		return o.ID != set.ID && o.Tier == set.Tier && o.Phase == meta.ReplicasetReady && o.Weight > 0
 	})
@@ -132,8 +132,8 @@ func othersWeigh(s *meta.State, set *meta.Replicaset) bool {
 
 // SetReplicationFactor changes up to how many instances the replicasets of a tier are filled: with free instances, and with those that join later.
 func (g *Governor) SetReplicationFactor(ctx context.Context, tier uint8, factor uint32) error {
-	_, err := g.change(ctx, func(*meta.State) (meta.Command, error) {
-		return &meta.TierFactor{Tier: tier, ReplicationFactor: factor}, nil
+	_, err := g.proposeAndWait(ctx, func(*meta.State) (meta.Command, error) {
+		return &meta.TierReplicationFactor{Tier: tier, ReplicationFactor: factor}, nil
 	})
 	return err
 }
@@ -163,10 +163,10 @@ func FindReplicaset(s *meta.State, text string) (meta.Replicaset, error) {
 }
 
 // change decides on something and waits until this instance has applied it.
-func (g *Governor) change(ctx context.Context, build func(s *meta.State) (meta.Command, error)) (meta.Result, error) {
-	res, err := g.decide(ctx, build)
+func (g *Governor) proposeAndWait(ctx context.Context, build func(s *meta.State) (meta.Command, error)) (meta.Result, error) {
+	res, err := g.proposeOnce(ctx, build)
 	if err != nil {
 		return res, err
 	}
-	return res, g.settled(ctx, res, func(*meta.State) bool { return true })
+	return res, g.awaitApplied(ctx, res, func(*meta.State) bool { return true })
 }

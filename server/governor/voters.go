@@ -19,22 +19,22 @@ func VoterCount(instances int) int {
 }
 
 // Leaving says where an instance is going.
-type Leaving uint8
+type Departure uint8
 
 const (
-	Stays  Leaving = iota
-	Pauses         // it goes offline, or is drained: its vote goes to another if there is one
-	Leaves         // it is expelled: its vote goes in any case
+	Staying       Departure = iota
+	Pausing                 // it goes offline, or is drained: its vote goes to another if there is one
+	BeingExpelled           // it is expelled: its vote goes in any case
 )
 
 // Candidate is an instance as the choice of a group's voters sees it.
 type Candidate struct {
-	Instance uint64
-	Domain   []meta.Label
-	Voter    bool // it was chosen to have a vote
-	Votes    bool // it has one already
-	Ready    bool // it may be given one: Online and wanted so, heard, able to vote
-	Leaving  Leaving
+	Instance  uint64
+	Domain    []meta.Label
+	Voter     bool // it was chosen to have a vote
+	Votes     bool // it has one already
+	Ready     bool // it may be given one: Online and wanted so, heard, able to vote
+	Departure Departure
 }
 
 // Voters chooses which instances are to have a vote, in order of id. It is a pure function; with its own choice as the present voters, and nothing else
@@ -48,7 +48,7 @@ func Voters(list []Candidate) []uint64 {
 	slices.SortFunc(v.list, func(a, b Candidate) int { return order(a.Instance, b.Instance) })
 	needed := 0
 	for i := range v.list {
-		if v.list[i].Leaving != Leaves {
+		if v.list[i].Departure != BeingExpelled {
 			needed++
 		}
 		if v.list[i].Voter {
@@ -98,9 +98,9 @@ func (v *voters) set(i int, voter bool) {
 // yet goes before who has.
 func (v *voters) replaceLeaving(needed int) {
 	for n := range 4 {
-		leaving, votes := []Leaving{Leaves, Leaves, Pauses, Pauses}[n], n%2 == 1
+		departure, votes := []Departure{BeingExpelled, BeingExpelled, Pausing, Pausing}[n], n%2 == 1
 		for i := range v.list {
-			if c := &v.list[i]; !c.Voter || c.Leaving != leaving || c.Votes != votes {
+			if c := &v.list[i]; !c.Voter || c.Departure != departure || c.Votes != votes {
 				continue
 			}
 			next := v.farthest(i)
@@ -110,7 +110,7 @@ func (v *voters) replaceLeaving(needed int) {
 			case next >= 0:
 				v.set(i, false)
 				v.set(next, true)
-			case leaving == Leaves && v.count > 1:
+			case departure == BeingExpelled && v.count > 1:
 				v.set(i, false)
 			}
 		}
@@ -121,7 +121,7 @@ func (v *voters) replaceLeaving(needed int) {
 func (v *voters) farthest(replaced int) int {
 	best, far := -1, -1
 	for i := range v.list {
-		if v.list[i].Voter || !v.list[i].Ready || v.list[i].Leaving != Stays {
+		if v.list[i].Voter || !v.list[i].Ready || v.list[i].Departure != Staying {
 			continue
 		}
 		if d := v.sum(i, replaced); d > far {

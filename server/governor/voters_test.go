@@ -31,9 +31,9 @@ func candidates(t testing.TB, text string) (list []Candidate) {
 			case '+':
 				c.Voter, c.Ready = true, false
 			case '!':
-				c.Leaving, c.Ready = Pauses, false
+				c.Departure, c.Ready = Pausing, false
 			case '-':
-				c.Leaving, c.Ready = Leaves, false
+				c.Departure, c.Ready = BeingExpelled, false
 			case '?':
 				c.Ready = false
 			}
@@ -94,8 +94,8 @@ func TestVoters(t *testing.T) {
 	}
 }
 
-// TestVotersRest: the choice is the same again once it was followed, in whatever order, one change at a time.
-func TestVotersRest(t *testing.T) {
+// TestVotersStable: the choice is the same again once it was followed, in whatever order, one change at a time.
+func TestVotersStable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 9).Draw(t, "instances")
 		var list []Candidate
@@ -107,8 +107,8 @@ func TestVotersRest(t *testing.T) {
 				}
 			}
 			c.Votes = c.Voter && rapid.Bool().Draw(t, "votes")
-			c.Leaving = rapid.SampledFrom([]Leaving{Stays, Stays, Stays, Pauses, Leaves}).Draw(t, "leaving")
-			c.Ready = c.Leaving == Stays && rapid.Bool().Draw(t, "ready")
+			c.Departure = rapid.SampledFrom([]Departure{Staying, Staying, Staying, Pausing, BeingExpelled}).Draw(t, "leaving")
+			c.Ready = c.Departure == Staying && rapid.Bool().Draw(t, "ready")
 			list = append(list, c)
 		}
 		had := slices.ContainsFunc(list, func(c Candidate) bool { return c.Voter })

@@ -313,11 +313,11 @@ func works(s *meta.State, runs map[string]bool) bool {
 		return false // not taken in yet
 	}
 	for _, x := range s.Shards() {
-		if !x.Ready || x.Master == 0 || x.Master != x.WantMaster || !online[x.Master] {
+		if !x.Ready || x.Master == 0 || x.Master != x.TargetMaster || !online[x.Master] {
 			return false
 		}
 		for _, r := range x.Replicas {
-			if r.Role != r.Want {
+			if r.Role != r.TargetRole {
 				return false
 			}
 		}

@@ -84,7 +84,7 @@ func TestDeadSessionEndsDuringTransfers(t *testing.T) {
 						to = i.Name
 					}
 				}
-				return x.Master != 0 && x.Master == x.WantMaster
+				return x.Master != 0 && x.Master == x.TargetMaster
 			})
 			// One that comes in between, after a death that nobody asked for on a busy machine, is as good.
 			if err := operator.Cluster(ctx, protocol.MethodTransfer, protocol.TransferRequest{Shard: id, Instance: to}, nil); err != nil && ctx.Err() == nil {

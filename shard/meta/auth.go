@@ -68,8 +68,8 @@ func (s *State) findToken(id string) (int, bool) {
 	return slices.BinarySearchFunc(s.tokens, id, func(t Token, id string) int { return strings.Compare(t.ID, id) })
 }
 
-// stillAdministered refuses a change after which nobody could make another.
-func (s *State) stillAdministered() Result {
+// checkAdministered refuses a change after which nobody could make another.
+func (s *State) checkAdministered() Result {
 	if !s.authOn {
 		return Result{}
 	}
@@ -137,25 +137,25 @@ func (c *TokenRemove) apply(s *State) Result {
 	}
 	s.tokens = slices.Delete(slices.Clone(s.tokens), i, i+1)
 	s.authRevision = s.revision
-	return s.stillAdministered()
+	return s.checkAdministered()
 }
 
-// AuthTurn turns auth on or off. With a token, which has an id then, its identity gets all rights on everything in the same step: so a cluster is never without an
+// AuthSet turns auth on or off. With a token, which has an id then, its identity gets all rights on everything in the same step: so a cluster is never without an
 // administrator. On without one is refused unless there is one already. Tokens and rights stay when it is turned off, and count again when it is turned on.
-type AuthTurn struct {
+type AuthSet struct {
 	On    bool
 	Token Token
 }
 
-func (*AuthTurn) kind() Kind { return KindAuthTurn }
+func (*AuthSet) kind() Kind { return KindAuthSet }
 
-func (c *AuthTurn) append(b []byte) []byte { return c.Token.append(appendBool(b, c.On)) }
-func (c *AuthTurn) decode(r *reader) {
+func (c *AuthSet) append(b []byte) []byte { return c.Token.append(appendBool(b, c.On)) }
+func (c *AuthSet) decode(r *reader) {
 	c.On = r.bool()
 	c.Token = r.token()
 }
 
-func (c *AuthTurn) apply(s *State) Result {
+func (c *AuthSet) apply(s *State) Result {
 	if !s.Bootstrapped() {
 		return notBootstrapped()
 	}
@@ -171,7 +171,7 @@ func (c *AuthTurn) apply(s *State) Result {
 			return Result{Revision: unchanged}
 		}
 		s.authOn, s.authRevision = true, s.revision
-		return s.stillAdministered()
+		return s.checkAdministered()
 	}
 	if s.authOn {
 		return refuse(protocol.StatusAlreadyExists, "auth is on already; its administrators issue tokens")

@@ -21,7 +21,7 @@ type TierSpec struct {
 
 // Bootstrap makes the cluster: its id and first ticket key, one instance with its tier and replicaset, data shards of that one, and the node
 // DefaultPath, in phase creating. If the tier's replication factor is 1, the replicaset is ready, with the buckets spread evenly over its shards; else the
-// replicaset waits for more instances (ReplicasetIsReady), and the buckets for that (BucketsDeal). With the id of the cluster that exists it changes nothing;
+// replicaset waits for more instances (ReplicasetIsReady), and the buckets for that (BucketsAssign). With the id of the cluster that exists it changes nothing;
 // with another it is refused with ALREADY_EXISTS.
 type Bootstrap struct {
 	Cluster     string // 1..256 bytes, unique in the world
@@ -68,7 +68,7 @@ func (c *Bootstrap) append(b []byte) []byte {
 	b = appendDomain(b, c.Domain)
 	b = c.Version.append(b)
 	b = appendUint(b, uint64(1+len(c.Tiers)))
-	b = c.own().append(b)
+	b = c.ownTier().append(b)
 	for _, t := range c.Tiers {
 		b = t.append(b)
 	}
@@ -83,7 +83,7 @@ func (c *Bootstrap) append(b []byte) []byte {
 }
 
 // own is the tier of the instance.
-func (c *Bootstrap) own() TierSpec {
+func (c *Bootstrap) ownTier() TierSpec {
 	return TierSpec{c.Tier, c.Buckets, c.ReplicationFactor, c.ShardsPerReplicaset, c.CanVote}
 }
 
@@ -145,7 +145,7 @@ func (c *Bootstrap) apply(s *State) Result {
 		return badDomain()
 	case len(c.Shards) == 0 && c.Buckets > 0:
 		return refuse(protocol.StatusBadRequest, "a cluster needs at least one data shard")
-	case len(c.Shards) > 0 && (c.Shards[0] == 0 || c.Shards[len(c.Shards)-1] > MaxShardID || !rising(c.Shards)):
+	case len(c.Shards) > 0 && (c.Shards[0] == 0 || c.Shards[len(c.Shards)-1] > MaxShardID || !strictlyAscending(c.Shards)):
 		return refuse(protocol.StatusBadRequest, "ids of data shards rise from 1 up to %d at most", uint64(MaxShardID))
 	case c.Buckets < uint32(len(c.Shards)) || c.Buckets > MaxBuckets:
 		return refuse(protocol.StatusBadRequest, "%d buckets for %d shards; give at least one to each, and %d at most in all", c.Buckets, len(c.Shards), MaxBuckets)
@@ -173,14 +173,14 @@ func (c *Bootstrap) apply(s *State) Result {
 	s.replicasets = []Replicaset{set}
 	s.shards = make([]Shard, len(c.Shards))
 	for i, id := range c.Shards {
-		s.shards[i] = founded(id, 0, replicaset, c.Instance, s.revision)
+		s.shards[i] = newShard(id, 0, replicaset, c.Instance, s.revision)
 		s.nextShard = id
 	}
 	if set.Phase == ReplicasetReady && own.Buckets > 0 {
 		own.Bootstrapped = true
-		own.Runs = spread(c.Buckets, c.Shards, max(FirstEpoch, c.RestoredEpoch))
+		own.Runs = divideBuckets(c.Buckets, c.Shards, max(FirstEpoch, c.RestoredEpoch))
 	}
-	s.metaShard = founded(MetaShardID, 0, 0, c.Instance, s.revision)
+	s.metaShard = newShard(MetaShardID, 0, 0, c.Instance, s.revision)
 	s.metaShard.Ready = true
 	s.nextInstance, s.nextReplicaset = c.Instance, replicaset
 	s.mapVersion = s.revision
@@ -194,7 +194,7 @@ func (c *Bootstrap) apply(s *State) Result {
 // makeTiers makes the tiers, without an owner of their buckets yet.
 func (c *Bootstrap) makeTiers(s *State) Result {
 	data := false
-	for i, spec := range append([]TierSpec{c.own()}, c.Tiers...) {
+	for i, spec := range append([]TierSpec{c.ownTier()}, c.Tiers...) {
 		if _, ok := s.TierByName(spec.Name); ok || (spec.Name == "" && i > 0) {
 			return refuse(protocol.StatusBadRequest, "tier %q has no name of its own; give each tier one", spec.Name)
 		}
@@ -241,11 +241,11 @@ func (s *State) dataTier() uint8 {
 }
 
 // founded is a new group of one.
-func founded(id uint64, tier uint8, replicaset, instance, revision uint64) Shard {
+func newShard(id uint64, tier uint8, replicaset, instance, revision uint64) Shard {
 	return Shard{
 		ID: id, Tier: tier, Replicaset: replicaset,
-		Replicas:    []Replica{{Instance: instance, Replica: 1, Role: RoleVoter, Want: RoleVoter, Founder: true}},
-		NextReplica: 1, Master: instance, WantMaster: instance, Revision: revision,
+		Replicas:    []Replica{{Instance: instance, Replica: 1, Role: RoleVoter, TargetRole: RoleVoter, Founder: true}},
+		NextReplica: 1, Master: instance, TargetMaster: instance, Revision: revision,
 	}
 }
 
@@ -253,7 +253,7 @@ func badDomain() Result {
 	return refuse(protocol.StatusBadRequest, "the failure domain is not in order of its keys, or has one twice")
 }
 
-func rising(list []uint64) bool {
+func strictlyAscending(list []uint64) bool {
 	return slices.IsSorted(list) && len(slices.Compact(slices.Clone(list))) == len(list)
 }
 
@@ -301,7 +301,7 @@ func (c *Bootstrap) restore(s *State) Result {
 			return refuse(protocol.StatusBadRequest, "node %s is of another tier than the first; only the first tier can be restored", n.Path)
 		}
 	}
-	s.nodes, s.ids, s.pending, s.rated, s.nextNode = m.nodes, m.ids, m.pending, m.rated, m.nextNode+restoredAhead
+	s.nodes, s.ids, s.pending, s.withQuota, s.nextNode = m.nodes, m.ids, m.pending, m.withQuota, m.nextNode+restoredAhead
 	s.rights, s.tokens, s.authOn = m.rights, m.tokens, m.authOn
 	s.revision += m.revision + restoredAhead
 	s.rightsRevision, s.authRevision = s.revision, s.revision

@@ -107,7 +107,7 @@ func (s *State) checkNodes() error {
 	for path, n := range s.nodes.all() {
 		if n.Config.MaxRequests > 0 {
 			rated++
-			if r, ok := s.rated.get(n.ID); !ok || r != n {
+			if r, ok := s.withQuota.get(n.ID); !ok || r != n {
 				return broken("node %d is not among those with a quota of requests", n.ID)
 			}
 		}
@@ -127,8 +127,8 @@ func (s *State) checkNodes() error {
 			}
 		}
 	}
-	if rated != s.rated.len() {
-		return broken("%d nodes have a quota of requests, and %d are listed", rated, s.rated.len())
+	if rated != s.withQuota.len() {
+		return broken("%d nodes have a quota of requests, and %d are listed", rated, s.withQuota.len())
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ func (s *State) checkCluster() error {
 	if s.nextShard > MaxShardID || max(s.nextInstance, s.nextReplicaset) > maxCounter {
 		return broken("a counter has no room left")
 	}
-	if !s.othersVote(func(*Instance) bool { return false }) {
+	if !s.votersRemain(func(*Instance) bool { return false }) {
 		return broken("nobody who may vote is left")
 	}
 	if err := s.checkInstances(); err != nil {
@@ -95,7 +95,7 @@ func (s *State) checkShard(x *Shard) error {
 		return broken("shard %d is of no replicaset that could have it", x.ID)
 	}
 	if x.Ready && !t.Bootstrapped {
-		return broken("shard %d is ready before its tier's buckets were dealt out", x.ID)
+		return broken("shard %d is ready before its tier's buckets were assigned", x.ID)
 	}
 	for _, r := range x.Replicas {
 		if i, _ := s.Instance(r.Instance); i.Replicaset != x.Replicaset {
@@ -113,10 +113,10 @@ func (s *State) checkGroup(x *Shard) error {
 		if _, ok := s.Instance(r.Instance); !ok || on[r.Instance] || r.Replica <= last || r.Replica > min(x.NextReplica, maxCounter) {
 			return broken("replica %d of %s is out of order, or on no instance of its own", r.Replica, x)
 		}
-		if r.Role > RoleVoter || r.Want > RoleVoter || (r.Want != RoleNone && r.Want < r.Role) {
-			return broken("replica %d of %s is %s and shall be %s", r.Replica, x, r.Role, r.Want)
+		if r.Role > RoleVoter || r.TargetRole > RoleVoter || (r.TargetRole != RoleNone && r.TargetRole < r.Role) {
+			return broken("replica %d of %s is %s and shall be %s", r.Replica, x, r.Role, r.TargetRole)
 		}
-		if r.Role == RoleVoter && r.Want == RoleVoter {
+		if r.Role == RoleVoter && r.TargetRole == RoleVoter {
 			voters++
 		}
 		on[r.Instance] = true
@@ -125,8 +125,8 @@ func (s *State) checkGroup(x *Shard) error {
 	if voters == 0 || x.NextReplica > maxCounter {
 		return broken("%s has no voter that stays", x)
 	}
-	if !on[x.Master] || !on[x.WantMaster] {
-		return broken("%s is led by instance %d, and shall be by %d, of which one has no replica", x, x.Master, x.WantMaster)
+	if !on[x.Master] || !on[x.TargetMaster] {
+		return broken("%s is led by instance %d, and shall be by %d, of which one has no replica", x, x.Master, x.TargetMaster)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ type bucketModel struct {
 	moves []Move
 }
 
-func (m *bucketModel) busy(b uint32) *Move {
+func (m *bucketModel) moveOf(b uint32) *Move {
 	for i := range m.moves {
 		if x := &m.moves[i]; b >= x.First && b < x.First+x.Count {
 			return x
@@ -33,7 +33,7 @@ func (m *bucketModel) mayBegin(s *State, c *MoveBegin) (legal, again bool) {
 	if c.Count == 0 || int(c.First+c.Count) > len(m.owner) {
 		return false, false
 	}
-	if x := m.busy(c.First); x != nil && x.First == c.First && x.Count == c.Count && x.To == c.To && x.Phase == Moving && (c.From == 0 || c.From == x.From) {
+	if x := m.moveOf(c.First); x != nil && x.First == c.First && x.Count == c.Count && x.To == c.To && x.Phase == Moving && (c.From == 0 || c.From == x.From) {
 		return true, true
 	}
 	to, ok := s.Shard(c.To)
@@ -43,7 +43,7 @@ func (m *bucketModel) mayBegin(s *State, c *MoveBegin) (legal, again bool) {
 		return false, false
 	}
 	for b := c.First; b < c.First+c.Count; b++ {
-		if m.owner[b] == 0 || m.owner[b] != from.ID || m.owner[b] == c.To || m.busy(b) != nil {
+		if m.owner[b] == 0 || m.owner[b] != from.ID || m.owner[b] == c.To || m.moveOf(b) != nil {
 			return false, false
 		}
 	}
@@ -58,7 +58,7 @@ func (m *bucketModel) begin(c *MoveBegin) uint64 {
 
 // decide expects the status of a commit or an abort.
 func (m *bucketModel) decide(ref MoveRef, phase MovePhase) protocol.Status {
-	x := m.busy(ref.First)
+	x := m.moveOf(ref.First)
 	switch {
 	case x == nil || x.First != ref.First || x.Epoch != ref.Epoch:
 		return protocol.StatusNotFound
@@ -197,7 +197,7 @@ func (r *clusterRun) command() Command {
 	case 13, 14:
 		return &ReplicasetIsExpelled{r.replicaset(), 1}
 	case 15:
-		return &TierFactor{uint8(r.pick("tier", 3)), uint32(1 + r.pick("rf", 3))}
+		return &TierReplicationFactor{uint8(r.pick("tier", 3)), uint32(1 + r.pick("rf", 3))}
 	case 16:
 		i := r.instance()
 		return &ShardsCreate{i.Replicaset, i.ID}
@@ -205,29 +205,29 @@ func (r *clusterRun) command() Command {
 		return &ReplicaAdd{r.group().ID, r.instance().ID, Role(1 + r.pick("role", 4)%3)}
 	case 19:
 		x, id := r.replica()
-		return &ReplicaWant{x.ID, id, Role(r.pick("role", 5) % 3)}
+		return &ReplicaTarget{x.ID, id, Role(r.pick("role", 5) % 3)}
 	case 20, 21:
 		x, id := r.replica()
 		c := &ReplicaRole{x.ID, id, Role(r.pick("role", 3))}
 		if replica, ok := x.Replica(id); ok && r.pick("right", 4) > 0 {
-			c.Role = replica.Want
+			c.Role = replica.TargetRole
 		}
 		return c
 	case 22:
 		x, id := r.replica()
 		replica, _ := x.Replica(id)
 		for _, o := range x.Replicas {
-			if o.Role == RoleVoter && o.Want == RoleVoter && o.Instance != x.WantMaster {
+			if o.Role == RoleVoter && o.TargetRole == RoleVoter && o.Instance != x.TargetMaster {
 				replica = o
 			}
 		}
-		return &MasterWant{x.ID, replica.Instance}
+		return &MasterTarget{x.ID, replica.Instance}
 	case 23:
 		x, id := r.replica()
 		replica, _ := x.Replica(id)
-		return &MasterIs{x.ID, replica.Instance}
+		return &MasterCurrent{x.ID, replica.Instance}
 	case 24:
-		return &BucketsDeal{uint8(r.pick("tier", 3))}
+		return &BucketsAssign{uint8(r.pick("tier", 3))}
 	case 25:
 		x := r.group()
 		return &ShardReady{Shard: x.ID, Expected: x.Revision - uint64(r.pick("old", 4)/3)}
@@ -258,9 +258,9 @@ func (r *clusterRun) command() Command {
 	}
 }
 
-// TestClusterKeepsItsRules applies random commands, and looks after each whether the state keeps its own rules, whether it changed in the ways it may, and
+// TestClusterInvariants applies random commands, and looks after each whether the state keeps its own rules, whether it changed in the ways it may, and
 // whether a machine that is saved and restored now and then agrees.
-func TestClusterKeepsItsRules(t *testing.T) {
+func TestClusterInvariants(t *testing.T) {
 	done := map[Kind]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := New(), New()
@@ -285,7 +285,7 @@ func TestClusterKeepsItsRules(t *testing.T) {
 			Shards: []uint64{2, 3}, Version: Version{1, 2, 0}, NodeConfig: protocol.DefaultNodeConfig(),
 		}, OpID{})
 		models := map[uint8]*bucketModel{}
-		dealt := func(s *State) {
+		assigned := func(s *State) {
 			for _, tier := range s.Tiers() {
 				m := &bucketModel{owner: make([]uint64, tier.Buckets), epoch: make([]uint64, tier.Buckets)}
 				for b := range m.owner {
@@ -296,7 +296,7 @@ func TestClusterKeepsItsRules(t *testing.T) {
 				}
 			}
 		}
-		dealt(&a.State)
+		assigned(&a.State)
 		if rapid.Bool().Draw(t, "ready") {
 			apply(&ShardReady{Shard: 2}, OpID{})
 			apply(&ShardReady{Shard: 3}, OpID{})
@@ -342,8 +342,8 @@ func TestClusterKeepsItsRules(t *testing.T) {
 			if again := apply(c, op); again != res {
 				t.Fatalf("%#v again: %+v, want %+v", c, again, res)
 			}
-			if _, deal := c.(*BucketsDeal); deal && res.Status == protocol.StatusOK {
-				dealt(&a.State)
+			if _, assign := c.(*BucketsAssign); assign && res.Status == protocol.StatusOK {
+				assigned(&a.State)
 			}
 			if err := a.Check(); err != nil {
 				t.Fatalf("after %#v: %v", c, err)
@@ -372,7 +372,7 @@ func TestClusterKeepsItsRules(t *testing.T) {
 	}
 	for _, k := range []Kind{
 		KindJoin, KindInstanceUpdate, KindInstanceCurrent, KindClusterVersion, KindReplicasetIsReady, KindWeightSet, KindReplicasetExpel, KindReplicasetIsExpelled,
-		KindTierFactor, KindShardsCreate, KindShardsRemove, KindInstanceReassign, KindReplicaAdd, KindReplicaWant, KindReplicaRole, KindMasterWant, KindMasterIs, KindBucketsDeal, KindShardReady,
+		KindTierReplicationFactor, KindShardsCreate, KindShardsRemove, KindInstanceReassign, KindReplicaAdd, KindReplicaTarget, KindReplicaRole, KindMasterTarget, KindMasterCurrent, KindBucketsAssign, KindShardReady,
 		KindMoveBegin, KindMoveCommit, KindMoveAbort, KindMoveEnd,
 	} {
 		if done[k] == 0 {
@@ -490,7 +490,7 @@ func compareStates(t *rapid.T, c Command, before, after *State, res *Result) {
 			if !there && known && r.Replica <= old.NextReplica {
 				t.Fatalf("%#v: replica id %d of shard %d came back", c, r.Replica, x.ID)
 			}
-			if there && (was.Instance != r.Instance || r.Role < was.Role || (was.Want == RoleNone && r.Want != RoleNone)) {
+			if there && (was.Instance != r.Instance || r.Role < was.Role || (was.TargetRole == RoleNone && r.TargetRole != RoleNone)) {
 				t.Fatalf("%#v: replica %+v of shard %d became %+v", c, was, x.ID, r)
 			}
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-func TestVersionsAreRead(t *testing.T) {
+func TestParseVersion(t *testing.T) {
 	for text, want := range map[string]Version{
 		"1.2.3": {1, 2, 3}, "v0.10": {0, 10, 0}, "2.0.1-rc1+build.7": {2, 0, 1}, "v1.4.0+dirty": {1, 4, 0},
 	} {
@@ -88,8 +88,8 @@ func mustApply(t *testing.T, m *Machine, c Command) Result {
 	return res
 }
 
-// TestExpelledMakeRoom: a cluster whose instances come and go for ever does not fill up; and ids go on rising.
-func TestExpelledMakeRoom(t *testing.T) {
+// TestExpelledRecordsAreEvicted: a cluster whose instances come and go for ever does not fill up; and ids go on rising.
+func TestExpelledRecordsAreEvicted(t *testing.T) {
 	m := New()
 	mustApply(t, m, &Bootstrap{
 		Cluster: "c", Instance: 1, Name: "one", Tier: "default", CanVote: true, Buckets: 4, Shards: []uint64{2}, Tiers: []TierSpec{{Name: "arbiter"}},

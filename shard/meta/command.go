@@ -19,33 +19,33 @@ const (
 	KindNodeAlter        Kind = 11
 	KindNodeDrop         Kind = 12
 	KindNodeCommit       Kind = 13
-	KindFloorClear       Kind = 14
+	KindGraceFloorClear  Kind = 14
 	KindInstanceReassign Kind = 15
 	KindRightsPut        Kind = 20
 	KindRightsRemove     Kind = 21
 	KindTokenPut         Kind = 22
 	KindTokenRemove      Kind = 23
-	KindAuthTurn         Kind = 24
+	KindAuthSet          Kind = 24
 
-	KindReplicasetIsReady    Kind = 30
-	KindWeightSet            Kind = 31
-	KindReplicasetExpel      Kind = 32
-	KindReplicasetIsExpelled Kind = 33
-	KindTierFactor           Kind = 34
+	KindReplicasetIsReady     Kind = 30
+	KindWeightSet             Kind = 31
+	KindReplicasetExpel       Kind = 32
+	KindReplicasetIsExpelled  Kind = 33
+	KindTierReplicationFactor Kind = 34
 
-	KindShardsCreate Kind = 40
-	KindReplicaAdd   Kind = 41
-	KindReplicaWant  Kind = 42
-	KindReplicaRole  Kind = 43
-	KindMasterWant   Kind = 44
-	KindMasterIs     Kind = 45
-	KindShardsRemove Kind = 46
+	KindShardsCreate  Kind = 40
+	KindReplicaAdd    Kind = 41
+	KindReplicaTarget Kind = 42
+	KindReplicaRole   Kind = 43
+	KindMasterTarget  Kind = 44
+	KindMasterCurrent Kind = 45
+	KindShardsRemove  Kind = 46
 
-	KindBucketsDeal Kind = 50
-	KindMoveBegin   Kind = 51
-	KindMoveCommit  Kind = 52
-	KindMoveAbort   Kind = 53
-	KindMoveEnd     Kind = 54
+	KindBucketsAssign Kind = 50
+	KindMoveBegin     Kind = 51
+	KindMoveCommit    Kind = 52
+	KindMoveAbort     Kind = 53
+	KindMoveEnd       Kind = 54
 )
 
 // OpID makes a command safe to propose again while the outcome of the first try is unknown: a command whose OpID was applied before is answered as it was
@@ -87,8 +87,8 @@ func newCommand(k Kind) Command {
 		return new(NodeDrop)
 	case KindNodeCommit:
 		return new(NodeCommit)
-	case KindFloorClear:
-		return new(FloorClear)
+	case KindGraceFloorClear:
+		return new(GraceFloorClear)
 	case KindRightsPut:
 		return new(RightsPut)
 	case KindRightsRemove:
@@ -97,8 +97,8 @@ func newCommand(k Kind) Command {
 		return new(TokenPut)
 	case KindTokenRemove:
 		return new(TokenRemove)
-	case KindAuthTurn:
-		return new(AuthTurn)
+	case KindAuthSet:
+		return new(AuthSet)
 	case KindJoin:
 		return new(Join)
 	case KindInstanceUpdate:
@@ -119,24 +119,24 @@ func newCommand(k Kind) Command {
 		return new(ReplicasetExpel)
 	case KindReplicasetIsExpelled:
 		return new(ReplicasetIsExpelled)
-	case KindTierFactor:
-		return new(TierFactor)
+	case KindTierReplicationFactor:
+		return new(TierReplicationFactor)
 	case KindShardsCreate:
 		return new(ShardsCreate)
 	case KindShardsRemove:
 		return new(ShardsRemove)
 	case KindReplicaAdd:
 		return new(ReplicaAdd)
-	case KindReplicaWant:
-		return new(ReplicaWant)
+	case KindReplicaTarget:
+		return new(ReplicaTarget)
 	case KindReplicaRole:
 		return new(ReplicaRole)
-	case KindMasterWant:
-		return new(MasterWant)
-	case KindMasterIs:
-		return new(MasterIs)
-	case KindBucketsDeal:
-		return new(BucketsDeal)
+	case KindMasterTarget:
+		return new(MasterTarget)
+	case KindMasterCurrent:
+		return new(MasterCurrent)
+	case KindBucketsAssign:
+		return new(BucketsAssign)
 	case KindMoveBegin:
 		return new(MoveBegin)
 	case KindMoveCommit:

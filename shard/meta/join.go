@@ -14,17 +14,17 @@ import (
 // PRECONDITION_FAILED: another cluster, a version or failure domain that does not fit, a replicaset that it cannot be in, no room. ALREADY_EXISTS: the name,
 // the raft address or the UUID is another instance's. NOT_FOUND: no such tier.
 type Join struct {
-	UUID        string // 1..64 bytes, chosen by the process and kept by it before it asks
-	Name        string // empty: the replicaset's name with a number
-	Replicaset  string // name; empty: one is chosen, see chooseReplicaset
-	Address     string // where clients connect
-	RaftAddress string // unique among instances that are not Expelled
-	Tier        string // name; empty: the first
-	Domain      []Label
-	Version     Version
-	Follows     Version // the last version of the major version before Version's, as the binary knows it; zero if it knows none
-	Cluster     string  // id or name of the cluster that the process means; empty for whichever this is
-	Wall        uint64  // ms since 1970, for people
+	UUID                string // 1..64 bytes, chosen by the process and kept by it before it asks
+	Name                string // empty: the replicaset's name with a number
+	Replicaset          string // name; empty: one is chosen, see chooseReplicaset
+	Address             string // where clients connect
+	RaftAddress         string // unique among instances that are not Expelled
+	Tier                string // name; empty: the first
+	Domain              []Label
+	Version             Version
+	LastOfPreviousMajor Version // the last version of the major version before Version's, as the binary knows it; zero if it knows none
+	Cluster             string  // id or name of the cluster that the process means; empty for whichever this is
+	Wall                uint64  // ms since 1970, for people
 }
 
 func (*Join) kind() Kind { return KindJoin }
@@ -38,7 +38,7 @@ func (c *Join) append(b []byte) []byte {
 	b = appendText(b, c.Tier)
 	b = appendDomain(b, c.Domain)
 	b = c.Version.append(b)
-	b = c.Follows.append(b)
+	b = c.LastOfPreviousMajor.append(b)
 	b = appendText(b, c.Cluster)
 	return appendUint(b, c.Wall)
 }
@@ -52,7 +52,7 @@ func (c *Join) decode(r *reader) {
 	c.Tier = r.text(maxName)
 	c.Domain = r.domain()
 	c.Version = r.version()
-	c.Follows = r.version()
+	c.LastOfPreviousMajor = r.version()
 	c.Cluster = r.text(maxName)
 	c.Wall = r.uint()
 }
@@ -67,13 +67,13 @@ func (c *Join) apply(s *State) Result {
 		return badDomain()
 	case c.Cluster != "" && c.Cluster != s.cluster && c.Cluster != s.clusterName:
 		return refuse(protocol.StatusPreconditionFailed, "cluster mismatch: the instance wants to join %q, but this is %q; check its peers and its cluster's name",
-			c.Cluster, clusterWord(s))
+			c.Cluster, clusterLabel(s))
 	}
-	if res := s.versionFits(c.Version, c.Follows, 0); res.Status != protocol.StatusOK {
+	if res := s.checkVersion(c.Version, c.LastOfPreviousMajor, 0); res.Status != protocol.StatusOK {
 		return res
 	}
 	if known, ok := s.InstanceByUUID(c.UUID); ok {
-		return c.again(s, &known)
+		return c.repeat(s, &known)
 	}
 	t, ok := s.TierByName(c.Tier)
 	if c.Tier == "" {
@@ -86,7 +86,7 @@ func (c *Join) apply(s *State) Result {
 	if res.Status != protocol.StatusOK {
 		return res
 	}
-	if res := s.keysGiven(c.Domain); res.Status != protocol.StatusOK {
+	if res := s.checkDomainKeys(c.Domain); res.Status != protocol.StatusOK {
 		return res
 	}
 	if _, taken := s.InstanceByName(c.Name); taken && c.Name != "" {
@@ -116,7 +116,7 @@ func (c *Join) apply(s *State) Result {
 	return Result{Instance: s.nextInstance}
 }
 
-func clusterWord(s *State) string {
+func clusterLabel(s *State) string {
 	if s.clusterName != "" {
 		return s.clusterName
 	}
@@ -124,7 +124,7 @@ func clusterWord(s *State) string {
 }
 
 // again answers a process that asks once more because it did not get its answer. It must ask for what it asked for before.
-func (c *Join) again(s *State, i *Instance) Result {
+func (c *Join) repeat(s *State, i *Instance) Result {
 	set, _ := s.Replicaset(i.Replicaset)
 	t, _ := s.Tier(i.Tier)
 	differs := ""
@@ -182,7 +182,7 @@ func (s *State) chooseReplicaset(c *Join, t *Tier) (Replicaset, Result) {
 		if set.Tier != t.ID || set.Phase >= ToBeExpelled || (best.ID != 0 && set.Name > best.Name) {
 			continue
 		}
-		members := s.staying(set.ID)
+		members := s.stayingMembers(set.ID)
 		apart := !slices.ContainsFunc(members, func(m Instance) bool { return Intersect(m.Domain, c.Domain) })
 		if len(members) < int(t.ReplicationFactor) && apart {
 			best = set
@@ -191,7 +191,7 @@ func (s *State) chooseReplicaset(c *Join, t *Tier) (Replicaset, Result) {
 	if best.ID != 0 {
 		return best, Result{}
 	}
-	return Replicaset{Name: free(t.Name, func(name string) bool { _, taken := s.ReplicasetByName(name); return taken })}, Result{}
+	return Replicaset{Name: freeName(t.Name, func(name string) bool { _, taken := s.ReplicasetByName(name); return taken })}, Result{}
 }
 
 // replicasetOf is the name before _ and a number.
@@ -204,11 +204,11 @@ func replicasetOf(instance string) (string, bool) {
 }
 
 func (s *State) freeInstanceName(set string) string {
-	return free(set, func(name string) bool { _, taken := s.InstanceByName(name); return taken })
+	return freeName(set, func(name string) bool { _, taken := s.InstanceByName(name); return taken })
 }
 
 // free is the base with the smallest number that is not taken.
-func free(base string, taken func(string) bool) string {
+func freeName(base string, taken func(string) bool) string {
 	for n := 1; ; n++ {
 		if name := fmt.Sprintf("%s_%d", base, n); !taken(name) {
 			return name
@@ -216,13 +216,13 @@ func free(base string, taken func(string) bool) string {
 	}
 }
 
-// versionFits says whether an instance of a version may be in the cluster: beside all others but the one with id self, which is to have it.
-func (s *State) versionFits(v, follows Version, self uint64) Result {
+// checkVersion says whether an instance of a version may be in the cluster: beside all others but the one with id self, which is to have it.
+func (s *State) checkVersion(v, lastOfPreviousMajor Version, self uint64) Result {
 	c := s.clusterVersion
 	fits := v.Major == c.Major && v.Minor >= c.Minor && v.Minor-c.Minor <= 1
 	if v.Major > c.Major && v.Major-c.Major == 1 {
 		// Only the newer binary can know which version was the last one before it.
-		fits = follows.Major == c.Major && follows.compareMinor(c) == 0 && follows != (Version{}) && v.Minor <= 1
+		fits = lastOfPreviousMajor.Major == c.Major && lastOfPreviousMajor.compareMinor(c) == 0 && lastOfPreviousMajor != (Version{}) && v.Minor <= 1
 	}
 	if !fits {
 		return refuse(protocol.StatusPreconditionFailed, "version %s does not go with the cluster's version %s; use %d.%d or the version that follows it",
@@ -242,8 +242,8 @@ func (s *State) versionFits(v, follows Version, self uint64) Result {
 	return Result{}
 }
 
-// keysGiven refuses a failure domain without a key that other members have.
-func (s *State) keysGiven(domain []Label) Result {
+// checkDomainKeys refuses a failure domain without a key that other members have.
+func (s *State) checkDomainKeys(domain []Label) Result {
 	var missing []string
 	for i := range s.instances {
 		if s.instances[i].Expelled() {

@@ -149,7 +149,7 @@ func (c *MoveBegin) apply(s *State) Result {
 	set, _ := s.Replicaset(target.Replicaset)
 	switch {
 	case !ok:
-		return refuse(protocol.StatusAborted, "the buckets of tier %s are not dealt out yet", t.Name)
+		return refuse(protocol.StatusAborted, "the buckets of tier %s are not assigned yet", t.Name)
 	case c.From != 0 && c.From != from:
 		return refuse(protocol.StatusAborted, "bucket %d is shard %d's, not %d's; look again and retry", c.First, from, c.From)
 	case target.Tier != t.ID || set.Phase >= ToBeExpelled:

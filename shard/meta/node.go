@@ -12,17 +12,17 @@ const MaxNodes = 1_000_000
 
 // Phase is where a node is in its life. Every change takes two phases: the first command decides it, then all shards are told, then NodeCommit finishes it.
 // A decided change is never undone.
-type Phase uint8
+type NodePhase uint8
 
 const (
-	Creating Phase = 1 // the path is taken, but nobody finds the node yet
-	Ready    Phase = 2
-	Altering Phase = 3 // the new config is decided, and described; not all shards have it
-	Dropping Phase = 4 // nobody finds the node any more; the path is free when all shards have dropped it
+	Creating NodePhase = 1 // the path is taken, but nobody finds the node yet
+	Ready    NodePhase = 2
+	Altering NodePhase = 3 // the new config is decided, and described; not all shards have it
+	Dropping NodePhase = 4 // nobody finds the node any more; the path is free when all shards have dropped it
 )
 
 // String is the phase's word.
-func (p Phase) String() string {
+func (p NodePhase) String() string {
 	switch p {
 	case Creating:
 		return "creating"
@@ -41,11 +41,11 @@ type Node struct {
 	ID    uint64 // never reused
 	Path  string
 	Tier  uint8 // for good
-	Phase Phase
+	Phase NodePhase
 	// Revision is 1, and one more with each change that is decided. Invariant: a revision is in one phase, and then perhaps Ready.
-	Revision uint64
-	Config   protocol.NodeConfig // effective and complete, as described
-	Given    uint32              // protocol.Field bits of what somebody set; the rest are defaults
+	Revision  uint64
+	Config    protocol.NodeConfig // effective and complete, as described
+	SetFields uint32              // protocol.Field bits of what somebody set; the rest are defaults
 	// GraceFloor, in ms, is the highest grace period that a former leader of some shard may still go by after alters lowered it; 0 if that is none.
 	// Invariant: 0 or above Config.GracePeriod.
 	GraceFloor uint64
@@ -104,7 +104,7 @@ func (s *State) addNode(path string, tier uint8, config protocol.NodeConfig, giv
 	s.nextNode++
 	n := &Node{
 		ID: s.nextNode, Path: path, Tier: tier, Phase: Creating, Revision: 1,
-		Config: config, Given: given, CreatedAt: wall,
+		Config: config, SetFields: given, CreatedAt: wall,
 	}
 	s.putNode(n)
 	return n

@@ -7,12 +7,12 @@ import "github.com/signalbox-dev/signalbox/protocol"
 // ALREADY_EXISTS if the path is taken. ABORTED if the node that has the path is being made, or it, or one above it, is being dropped. PRECONDITION_FAILED if
 // the members of the cluster have different versions.
 type NodeCreate struct {
-	Path   string
-	Tier   uint8
-	Config protocol.NodeConfig // effective and complete
-	Given  uint32
-	Parent protocol.NodeConfig // of the missing parents: the defaults as the proposer knows them
-	Wall   uint64              // ms since 1970, for people
+	Path      string
+	Tier      uint8
+	Config    protocol.NodeConfig // effective and complete
+	SetFields uint32
+	Parent    protocol.NodeConfig // of the missing parents: the defaults as the proposer knows them
+	Wall      uint64              // ms since 1970, for people
 }
 
 func (*NodeCreate) kind() Kind { return KindNodeCreate }
@@ -21,7 +21,7 @@ func (c *NodeCreate) append(b []byte) []byte {
 	b = appendText(b, c.Path)
 	b = append(b, c.Tier)
 	b = appendConfig(b, &c.Config)
-	b = appendUint(b, uint64(c.Given))
+	b = appendUint(b, uint64(c.SetFields))
 	b = appendConfig(b, &c.Parent)
 	return appendUint(b, c.Wall)
 }
@@ -30,7 +30,7 @@ func (c *NodeCreate) decode(r *reader) {
 	c.Path = r.text(protocol.MaxPathLen)
 	c.Tier = r.byte()
 	c.Config = r.config()
-	c.Given = r.uint32()
+	c.SetFields = r.uint32()
 	c.Parent = r.config()
 	c.Wall = r.uint()
 }
@@ -47,11 +47,11 @@ func (c *NodeCreate) apply(s *State) Result {
 	}
 	if n, ok := s.nodes.get(c.Path); ok {
 		if n.Phase == Dropping || n.Phase == Creating { // nobody finds it, so to say that it exists would be to say two things at once
-			return busy(n)
+			return changeInProgress(n)
 		}
 		return refuse(protocol.StatusAlreadyExists, "coordination node %s exists", c.Path)
 	}
-	if res := s.oneVersion(); res.Status != protocol.StatusOK {
+	if res := s.checkSameVersion(); res.Status != protocol.StatusOK {
 		return res
 	}
 	for path := range ancestors(c.Path) {
@@ -60,10 +60,10 @@ func (c *NodeCreate) apply(s *State) Result {
 		case !ok:
 			s.addNode(path, c.Tier, c.Parent, 0, c.Wall)
 		case n.Phase == Dropping:
-			return busy(n)
+			return changeInProgress(n)
 		}
 	}
-	n := s.addNode(c.Path, c.Tier, c.Config, c.Given, c.Wall)
+	n := s.addNode(c.Path, c.Tier, c.Config, c.SetFields, c.Wall)
 	if s.nodes.len() > MaxNodes {
 		return refuse(protocol.StatusPreconditionFailed, "the cluster has its %d coordination nodes; drop some first", MaxNodes)
 	}
@@ -71,7 +71,7 @@ func (c *NodeCreate) apply(s *State) Result {
 }
 
 // busy refuses until the change under way is finished.
-func busy(n *Node) Result {
+func changeInProgress(n *Node) Result {
 	if n.Phase == Dropping {
 		return refuse(protocol.StatusAborted, "coordination node %s is being dropped; retry", n.Path)
 	}
@@ -81,28 +81,28 @@ func busy(n *Node) Result {
 	return refuse(protocol.StatusAborted, "another change of coordination node %s is under way; retry", n.Path)
 }
 
-func missing(path string) Result {
+func nodeNotFound(path string) Result {
 	return refuse(protocol.StatusNotFound, "there is no coordination node %s", path)
 }
 
 // target is the node that an alter or drop means: the one with this path and id. A proposer whose own state has none there yet says id 0, and is told
 // whether it is right.
-func (s *State) target(path string, id uint64) (*Node, Result) {
+func (s *State) nodeToChange(path string, id uint64) (*Node, Result) {
 	n, ok := s.nodes.get(path)
 	switch {
 	case !ok, n.Phase == Creating, n.Phase == Dropping && n.ID == id:
-		return nil, missing(path)
+		return nil, nodeNotFound(path)
 	case n.ID != id:
 		if n.Phase == Dropping {
-			return nil, missing(path)
+			return nil, nodeNotFound(path)
 		}
 		return nil, refuse(protocol.StatusAborted, "coordination node %s was made anew in the meantime; look again and retry", path)
 	}
 	return n, Result{}
 }
 
-// oneVersion refuses while members have different minor versions: what a config means to one of them, another may not know yet. Drops have no config.
-func (s *State) oneVersion() Result {
+// checkSameVersion refuses while members have different minor versions: what a config means to one of them, another may not know yet. Drops have no config.
+func (s *State) checkSameVersion() Result {
 	first := -1
 	for i := range s.instances {
 		in := &s.instances[i]
@@ -125,11 +125,11 @@ func (s *State) oneVersion() Result {
 // NOT_FOUND if there is no such node; ABORTED if another change is under way, or Revision is not the node's: the proposer made Config from an older one.
 // PRECONDITION_FAILED if the members of the cluster have different versions.
 type NodeAlter struct {
-	Path     string
-	Node     uint64
-	Revision uint64
-	Config   protocol.NodeConfig // effective and complete
-	Given    uint32
+	Path      string
+	Node      uint64
+	Revision  uint64
+	Config    protocol.NodeConfig // effective and complete
+	SetFields uint32
 }
 
 func (*NodeAlter) kind() Kind { return KindNodeAlter }
@@ -139,7 +139,7 @@ func (c *NodeAlter) append(b []byte) []byte {
 	b = appendUint(b, c.Node)
 	b = appendUint(b, c.Revision)
 	b = appendConfig(b, &c.Config)
-	return appendUint(b, uint64(c.Given))
+	return appendUint(b, uint64(c.SetFields))
 }
 
 func (c *NodeAlter) decode(r *reader) {
@@ -147,27 +147,27 @@ func (c *NodeAlter) decode(r *reader) {
 	c.Node = r.uint()
 	c.Revision = r.uint()
 	c.Config = r.config()
-	c.Given = r.uint32()
+	c.SetFields = r.uint32()
 }
 
 func (c *NodeAlter) apply(s *State) Result {
-	old, res := s.target(c.Path, c.Node)
+	old, res := s.nodeToChange(c.Path, c.Node)
 	switch {
 	case old == nil:
 		return res
 	case old.Phase != Ready:
-		return busy(old)
+		return changeInProgress(old)
 	case old.Revision != c.Revision:
 		return refuse(protocol.StatusAborted, "coordination node %s was altered in the meantime; look again and retry", c.Path)
 	}
-	if res := s.oneVersion(); res.Status != protocol.StatusOK {
+	if res := s.checkSameVersion(); res.Status != protocol.StatusOK {
 		return res
 	}
 	n := *old
 	n.Phase = Altering
 	n.Revision++
 	n.Config = c.Config
-	n.Given = c.Given
+	n.SetFields = c.SetFields
 	// The floor only ever rises here, and goes when the config itself has reached it.
 	if n.GraceFloor = max(old.GraceFloor, old.Config.GracePeriod); n.GraceFloor <= n.Config.GracePeriod {
 		n.GraceFloor = 0
@@ -197,16 +197,16 @@ func (c *NodeDrop) decode(r *reader) {
 }
 
 func (c *NodeDrop) apply(s *State) Result {
-	old, res := s.target(c.Path, c.Node)
+	old, res := s.nodeToChange(c.Path, c.Node)
 	switch {
 	case old == nil:
 		return res
 	case old.Phase != Ready:
-		return busy(old)
+		return changeInProgress(old)
 	}
-	if below, ok := s.child(c.Path); ok {
+	if below, ok := s.anyChild(c.Path); ok {
 		if below.Phase == Dropping {
-			return busy(below)
+			return changeInProgress(below)
 		}
 		return refuse(protocol.StatusPreconditionFailed, "coordination node %s has nodes below it, %s for one; drop them first", c.Path, below.Path)
 	}
@@ -277,22 +277,22 @@ func (c *NodeCommit) apply(s *State) Result {
 	return Result{}
 }
 
-// FloorClear forgets a node's grace floor: every shard was led by one leader for that long, and goes by the config as it is. Changes nothing unless the node
+// GraceFloorClear forgets a node's grace floor: every shard was led by one leader for that long, and goes by the config as it is. Changes nothing unless the node
 // is ready and at this revision.
-type FloorClear struct {
+type GraceFloorClear struct {
 	NodeRef
 }
 
-func (*FloorClear) kind() Kind { return KindFloorClear }
+func (*GraceFloorClear) kind() Kind { return KindGraceFloorClear }
 
-func (c *FloorClear) append(b []byte) []byte {
+func (c *GraceFloorClear) append(b []byte) []byte {
 	b = appendUint(b, c.Node)
 	return appendUint(b, c.Revision)
 }
 
-func (c *FloorClear) decode(r *reader) { c.NodeRef = NodeRef{r.uint(), r.uint()} }
+func (c *GraceFloorClear) decode(r *reader) { c.NodeRef = NodeRef{r.uint(), r.uint()} }
 
-func (c *FloorClear) apply(s *State) Result {
+func (c *GraceFloorClear) apply(s *State) Result {
 	old, ok := s.ids.get(c.Node)
 	if !ok || old.Revision != c.Revision || old.Phase != Ready || old.GraceFloor == 0 {
 		return Result{Revision: unchanged}

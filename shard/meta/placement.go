@@ -25,7 +25,7 @@ func (c *ShardsCreate) decode(r *reader) {
 }
 
 func (c *ShardsCreate) apply(s *State) Result {
-	set, res := s.sure(c.Replicaset)
+	set, res := s.requireReplicaset(c.Replicaset)
 	if res.Status != protocol.StatusOK {
 		return res
 	}
@@ -45,14 +45,14 @@ func (c *ShardsCreate) apply(s *State) Result {
 	s.shards = slices.Clone(s.shards)
 	for range t.ShardsPerReplicaset {
 		s.nextShard++
-		s.shards = append(s.shards, founded(s.nextShard, t.ID, set.ID, i.ID, s.revision))
+		s.shards = append(s.shards, newShard(s.nextShard, t.ID, set.ID, i.ID, s.revision))
 	}
 	s.mapVersion = s.revision
 	return Result{}
 }
 
 // group finds the shard of a command.
-func (s *State) group(id uint64) (Shard, Result) {
+func (s *State) requireShard(id uint64) (Shard, Result) {
 	x, ok := s.Shard(id)
 	if !ok {
 		return x, refuse(protocol.StatusNotFound, "there is no shard %d", id)
@@ -63,42 +63,42 @@ func (s *State) group(id uint64) (Shard, Result) {
 // ReplicaAdd decides that a shard, or the meta shard, gets a replica on an instance; Result.Replica is its id. It is not in the group yet. An instance that has
 // one keeps it, whatever Want is. ABORTED if that one is on its way out; PRECONDITION_FAILED if the instance may have none of this role.
 type ReplicaAdd struct {
-	Shard    uint64
-	Instance uint64
-	Want     Role // RoleNonVoting or RoleVoter
+	Shard      uint64
+	Instance   uint64
+	TargetRole Role // RoleNonVoting or RoleVoter
 }
 
 func (*ReplicaAdd) kind() Kind { return KindReplicaAdd }
 
 func (c *ReplicaAdd) append(b []byte) []byte {
-	return append(appendUint(appendUint(b, c.Shard), c.Instance), byte(c.Want))
+	return append(appendUint(appendUint(b, c.Shard), c.Instance), byte(c.TargetRole))
 }
 
 func (c *ReplicaAdd) decode(r *reader) {
 	c.Shard = r.uint()
 	c.Instance = r.uint()
-	c.Want = Role(r.byte())
+	c.TargetRole = Role(r.byte())
 }
 
 func (c *ReplicaAdd) apply(s *State) Result {
-	x, res := s.group(c.Shard)
+	x, res := s.requireShard(c.Shard)
 	if res.Status != protocol.StatusOK {
 		return res
 	}
-	if c.Want != RoleNonVoting && c.Want != RoleVoter {
+	if c.TargetRole != RoleNonVoting && c.TargetRole != RoleVoter {
 		return refuse(protocol.StatusBadRequest, "a replica is added as non-voting or voter")
 	}
 	if r, ok := x.On(c.Instance); ok {
-		if r.Want == RoleNone {
+		if r.TargetRole == RoleNone {
 			return refuse(protocol.StatusAborted, "replica %d of %s, on the same instance, is on its way out", r.Replica, &x)
 		}
 		return Result{Revision: unchanged, Replica: r.Replica, Instance: r.Instance}
 	}
-	if res := s.mayHost(&x, c.Instance, c.Want); res.Status != protocol.StatusOK {
+	if res := s.mayHost(&x, c.Instance, c.TargetRole); res.Status != protocol.StatusOK {
 		return res
 	}
 	x.NextReplica++
-	x.Replicas = append(slices.Clip(x.Replicas), Replica{Instance: c.Instance, Replica: x.NextReplica, Want: c.Want})
+	x.Replicas = append(slices.Clip(x.Replicas), Replica{Instance: c.Instance, Replica: x.NextReplica, TargetRole: c.TargetRole})
 	s.putShard(x)
 	return Result{Replica: x.NextReplica, Instance: c.Instance}
 }
@@ -118,59 +118,61 @@ func (s *State) mayHost(x *Shard, instance uint64, want Role) Result {
 	return Result{}
 }
 
-// ReplicaWant decides on another role of a replica: a higher one, or RoleNone, for good. A voter cannot become non-voting: it leaves, and its instance gets a
+// ReplicaTarget decides on another role of a replica: a higher one, or RoleNone, for good. A voter cannot become non-voting: it leaves, and its instance gets a
 // new replica. ABORTED if the group would be without a voter.
-type ReplicaWant struct {
-	Shard   uint64
-	Replica uint64
-	Want    Role
+type ReplicaTarget struct {
+	Shard      uint64
+	Replica    uint64
+	TargetRole Role
 }
 
-func (*ReplicaWant) kind() Kind { return KindReplicaWant }
+func (*ReplicaTarget) kind() Kind { return KindReplicaTarget }
 
-func (c *ReplicaWant) append(b []byte) []byte {
-	return append(appendUint(appendUint(b, c.Shard), c.Replica), byte(c.Want))
+func (c *ReplicaTarget) append(b []byte) []byte {
+	return append(appendUint(appendUint(b, c.Shard), c.Replica), byte(c.TargetRole))
 }
 
-func (c *ReplicaWant) decode(r *reader) {
+func (c *ReplicaTarget) decode(r *reader) {
 	c.Shard = r.uint()
 	c.Replica = r.uint()
-	c.Want = Role(r.byte())
+	c.TargetRole = Role(r.byte())
 }
 
-func (c *ReplicaWant) apply(s *State) Result {
-	x, res := s.group(c.Shard)
+func (c *ReplicaTarget) apply(s *State) Result {
+	x, res := s.requireShard(c.Shard)
 	if res.Status != protocol.StatusOK {
 		return res
 	}
 	at := slices.IndexFunc(x.Replicas, func(r Replica) bool { return r.Replica == c.Replica })
 	switch {
-	case c.Want > RoleVoter:
-		return refuse(protocol.StatusBadRequest, "there is no role %d", c.Want)
-	case at < 0 && c.Want == RoleNone:
+	case c.TargetRole > RoleVoter:
+		return refuse(protocol.StatusBadRequest, "there is no role %d", c.TargetRole)
+	case at < 0 && c.TargetRole == RoleNone:
 		return Result{Revision: unchanged, Replica: c.Replica}
 	case at < 0:
 		return refuse(protocol.StatusNotFound, "%s has no replica %d", &x, c.Replica)
 	}
 	r := x.Replicas[at]
 	switch {
-	case r.Want == c.Want:
+	case r.TargetRole == c.TargetRole:
 		return Result{Revision: unchanged, Replica: c.Replica}
-	case r.Want == RoleNone:
+	case r.TargetRole == RoleNone:
 		return refuse(protocol.StatusPreconditionFailed, "replica %d of %s is on its way out; add a new one when it is gone", c.Replica, &x)
-	case c.Want != RoleNone && c.Want < r.Want:
+	case c.TargetRole != RoleNone && c.TargetRole < r.TargetRole:
 		return refuse(protocol.StatusPreconditionFailed, "replica %d of %s cannot become less than it is to be; remove it and add a new one", c.Replica, &x)
-	case c.Want == RoleNone:
-		stays := func(o Replica) bool { return o.Replica != c.Replica && o.Role == RoleVoter && o.Want == RoleVoter }
+	case c.TargetRole == RoleNone:
+		stays := func(o Replica) bool {
+			return o.Replica != c.Replica && o.Role == RoleVoter && o.TargetRole == RoleVoter
+		}
 		if r.Role == RoleVoter && !slices.ContainsFunc(x.Replicas, stays) {
 			return refuse(protocol.StatusAborted, "replica %d is the last voter of %s", c.Replica, &x)
 		}
 	default:
-		if res := s.mayHost(&x, r.Instance, c.Want); res.Status != protocol.StatusOK {
+		if res := s.mayHost(&x, r.Instance, c.TargetRole); res.Status != protocol.StatusOK {
 			return res
 		}
 	}
-	r.Want = c.Want
+	r.TargetRole = c.TargetRole
 	x.Replicas = slices.Clone(x.Replicas)
 	x.Replicas[at] = r
 	s.putShard(x)
@@ -198,7 +200,7 @@ func (c *ReplicaRole) decode(r *reader) {
 }
 
 func (c *ReplicaRole) apply(s *State) Result {
-	x, res := s.group(c.Shard)
+	x, res := s.requireShard(c.Shard)
 	if res.Status != protocol.StatusOK {
 		return res
 	}
@@ -212,22 +214,22 @@ func (c *ReplicaRole) apply(s *State) Result {
 	r, master := x.Replicas[at], x.Master
 	x.Replicas = slices.Clone(x.Replicas)
 	switch {
-	case c.Role == RoleNone && r.Want != RoleNone:
+	case c.Role == RoleNone && r.TargetRole != RoleNone:
 		return refuse(protocol.StatusPreconditionFailed, "replica %d of %s is to stay; decide that it goes first", c.Replica, &x)
 	case c.Role == RoleNone:
 		x.Replicas = slices.Delete(x.Replicas, at, at+1)
 		if x.Master == r.Instance {
 			x.Master = 0
 		}
-		if x.WantMaster == r.Instance {
-			x.WantMaster = 0
+		if x.TargetMaster == r.Instance {
+			x.TargetMaster = 0
 		}
 	case c.Role <= r.Role:
 		return Result{Revision: unchanged, Replica: c.Replica}
 	default:
 		x.Replicas[at].Role = c.Role
-		if r.Want != RoleNone {
-			x.Replicas[at].Want = max(r.Want, c.Role)
+		if r.TargetRole != RoleNone {
+			x.Replicas[at].TargetRole = max(r.TargetRole, c.Role)
 		}
 	}
 	if x.ID != MetaShardID && ((r.Role == RoleNone) != (c.Role == RoleNone) || x.Master != master) {
@@ -237,54 +239,56 @@ func (c *ReplicaRole) apply(s *State) Result {
 	return Result{Replica: c.Replica}
 }
 
-// MasterWant decides which instance shall lead a shard. PRECONDITION_FAILED if it has no voter of it.
-type MasterWant struct {
+// MasterTarget decides which instance shall lead a shard. PRECONDITION_FAILED if it has no voter of it.
+type MasterTarget struct {
 	Shard    uint64
 	Instance uint64
 }
 
-func (*MasterWant) kind() Kind { return KindMasterWant }
+func (*MasterTarget) kind() Kind { return KindMasterTarget }
 
-func (c *MasterWant) append(b []byte) []byte { return appendUint(appendUint(b, c.Shard), c.Instance) }
+func (c *MasterTarget) append(b []byte) []byte { return appendUint(appendUint(b, c.Shard), c.Instance) }
 
-func (c *MasterWant) decode(r *reader) {
+func (c *MasterTarget) decode(r *reader) {
 	c.Shard = r.uint()
 	c.Instance = r.uint()
 }
 
-func (c *MasterWant) apply(s *State) Result {
-	x, res := s.group(c.Shard)
+func (c *MasterTarget) apply(s *State) Result {
+	x, res := s.requireShard(c.Shard)
 	r, ok := x.On(c.Instance)
 	switch {
 	case res.Status != protocol.StatusOK:
 		return res
-	case x.WantMaster == c.Instance:
+	case x.TargetMaster == c.Instance:
 		return Result{Revision: unchanged}
-	case !ok || r.Role != RoleVoter || r.Want != RoleVoter:
+	case !ok || r.Role != RoleVoter || r.TargetRole != RoleVoter:
 		return refuse(protocol.StatusPreconditionFailed, "instance %d has no vote in %s; choose one that has", c.Instance, &x)
 	}
-	x.WantMaster = c.Instance
+	x.TargetMaster = c.Instance
 	s.putShard(x)
 	return Result{}
 }
 
-// MasterIs says which instance leads a shard by now, wanted or not. PRECONDITION_FAILED if it has no replica of it.
-type MasterIs struct {
+// MasterCurrent says which instance leads a shard by now, wanted or not. PRECONDITION_FAILED if it has no replica of it.
+type MasterCurrent struct {
 	Shard    uint64
 	Instance uint64
 }
 
-func (*MasterIs) kind() Kind { return KindMasterIs }
+func (*MasterCurrent) kind() Kind { return KindMasterCurrent }
 
-func (c *MasterIs) append(b []byte) []byte { return appendUint(appendUint(b, c.Shard), c.Instance) }
+func (c *MasterCurrent) append(b []byte) []byte {
+	return appendUint(appendUint(b, c.Shard), c.Instance)
+}
 
-func (c *MasterIs) decode(r *reader) {
+func (c *MasterCurrent) decode(r *reader) {
 	c.Shard = r.uint()
 	c.Instance = r.uint()
 }
 
-func (c *MasterIs) apply(s *State) Result {
-	x, res := s.group(c.Shard)
+func (c *MasterCurrent) apply(s *State) Result {
+	x, res := s.requireShard(c.Shard)
 	_, ok := x.On(c.Instance)
 	switch {
 	case res.Status != protocol.StatusOK:

@@ -34,7 +34,7 @@ func (c *InstanceReassign) apply(s *State) Result {
 	if !ok {
 		return refuse(protocol.StatusNotFound, "there is no instance %d", c.Instance)
 	}
-	to, res := s.sure(c.Replicaset)
+	to, res := s.requireReplicaset(c.Replicaset)
 	if res.Status != protocol.StatusOK {
 		return res
 	}
@@ -54,7 +54,7 @@ func (c *InstanceReassign) apply(s *State) Result {
 	case s.hasShards(from.ID):
 		return refuse(protocol.StatusAborted, "replicaset %s of instance '%s' has shards; remove them first", from.Name, i.Name)
 	}
-	members := s.staying(to.ID)
+	members := s.stayingMembers(to.ID)
 	if len(members) >= int(t.ReplicationFactor) {
 		return refuse(protocol.StatusAborted, "replicaset %s has %d members, as many as it is filled up to", to.Name, len(members))
 	}
@@ -73,7 +73,7 @@ func (c *InstanceReassign) apply(s *State) Result {
 }
 
 // staying are the members of a replicaset that are not expelled, and are not to be.
-func (s *State) staying(replicaset uint64) (list []Instance) {
+func (s *State) stayingMembers(replicaset uint64) (list []Instance) {
 	for _, i := range s.instances {
 		if i.Replicaset == replicaset && i.Target.Variant != Expelled {
 			list = append(list, i)
@@ -87,7 +87,7 @@ func (s *State) hasShards(replicaset uint64) bool {
 }
 
 // ShardsRemove takes the shards of a replicaset away that has no buckets and fewer members than copies, and makes it not ready: its members can be reassigned then. Nothing is
-// lost. ABORTED while a shard of it has buckets or is in a move of some, when the replicaset has its members, before the tier's buckets were dealt out, or once it is to be expelled.
+// lost. ABORTED while a shard of it has buckets or is in a move of some, when the replicaset has its members, before the tier's buckets were assigned, or once it is to be expelled.
 type ShardsRemove struct {
 	Replicaset uint64
 }
@@ -99,17 +99,17 @@ func (c *ShardsRemove) append(b []byte) []byte { return appendUint(b, c.Replicas
 func (c *ShardsRemove) decode(r *reader) { c.Replicaset = r.uint() }
 
 func (c *ShardsRemove) apply(s *State) Result {
-	set, res := s.sure(c.Replicaset)
+	set, res := s.requireReplicaset(c.Replicaset)
 	if res.Status != protocol.StatusOK {
 		return res
 	}
 	t, _ := s.Tier(set.Tier)
 	switch {
 	case set.Phase >= ToBeExpelled || !t.Bootstrapped:
-		return refuse(protocol.StatusAborted, "replicaset %s is %s, or its tier's buckets are not dealt out yet", set.Name, set.Phase)
+		return refuse(protocol.StatusAborted, "replicaset %s is %s, or its tier's buckets are not assigned yet", set.Name, set.Phase)
 	case !s.hasShards(set.ID):
 		return Result{Revision: unchanged}
-	case len(s.staying(set.ID)) >= int(t.ReplicationFactor):
+	case len(s.stayingMembers(set.ID)) >= int(t.ReplicationFactor):
 		return refuse(protocol.StatusAborted, "replicaset %s has its members", set.Name)
 	case s.ownsBuckets(&set):
 		return refuse(protocol.StatusAborted, "replicaset %s has buckets", set.Name)

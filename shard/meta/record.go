@@ -120,7 +120,7 @@ func (r *reader) instance() Instance {
 	return Instance{
 		ID:          r.uint(),
 		UUID:        r.text(maxUUID),
-		Name:        r.text(maxGiven),
+		Name:        r.text(maxGeneratedName),
 		Address:     r.text(maxAddress),
 		RaftAddress: r.text(maxAddress),
 		Tier:        r.byte(),
@@ -157,7 +157,7 @@ func (r *reader) replicaset() Replicaset {
 	return Replicaset{
 		ID:           r.uint(),
 		UUID:         r.text(maxUUID),
-		Name:         r.text(maxGiven),
+		Name:         r.text(maxGeneratedName),
 		Tier:         r.byte(),
 		Phase:        ReplicasetPhase(r.byte()),
 		Weight:       r.uint32(),
@@ -212,34 +212,34 @@ func (x *Shard) append(b []byte) []byte {
 	}
 	b = appendUint(b, x.NextReplica)
 	b = appendUint(b, x.Master)
-	b = appendUint(b, x.WantMaster)
+	b = appendUint(b, x.TargetMaster)
 	b = appendBool(b, x.Ready)
 	return appendUint(b, x.Revision)
 }
 
 func (r *reader) shard() Shard {
 	return Shard{
-		ID:          r.uint(),
-		Tier:        r.byte(),
-		Replicaset:  r.uint(),
-		Replicas:    list(r, maxInstances, (*reader).replica),
-		NextReplica: r.uint(),
-		Master:      r.uint(),
-		WantMaster:  r.uint(),
-		Ready:       r.bool(),
-		Revision:    r.uint(),
+		ID:           r.uint(),
+		Tier:         r.byte(),
+		Replicaset:   r.uint(),
+		Replicas:     list(r, maxInstances, (*reader).replica),
+		NextReplica:  r.uint(),
+		Master:       r.uint(),
+		TargetMaster: r.uint(),
+		Ready:        r.bool(),
+		Revision:     r.uint(),
 	}
 }
 
 func (x *Replica) append(b []byte) []byte {
 	b = appendUint(b, x.Instance)
 	b = appendUint(b, x.Replica)
-	b = append(b, byte(x.Role), byte(x.Want))
+	b = append(b, byte(x.Role), byte(x.TargetRole))
 	return appendBool(b, x.Founder)
 }
 
 func (r *reader) replica() Replica {
-	return Replica{Instance: r.uint(), Replica: r.uint(), Role: Role(r.byte()), Want: Role(r.byte()), Founder: r.bool()}
+	return Replica{Instance: r.uint(), Replica: r.uint(), Role: Role(r.byte()), TargetRole: Role(r.byte()), Founder: r.bool()}
 }
 
 func (m *Move) append(b []byte) []byte {
@@ -264,7 +264,7 @@ func (n *Node) append(b []byte) []byte {
 	b = append(b, n.Tier, byte(n.Phase))
 	b = appendUint(b, n.Revision)
 	b = appendConfig(b, &n.Config)
-	b = appendUint(b, uint64(n.Given))
+	b = appendUint(b, uint64(n.SetFields))
 	b = appendUint(b, n.GraceFloor)
 	return appendUint(b, n.CreatedAt)
 }
@@ -274,10 +274,10 @@ func (r *reader) node() *Node {
 		ID:         r.uint(),
 		Path:       r.text(protocol.MaxPathLen),
 		Tier:       r.byte(),
-		Phase:      Phase(r.byte()),
+		Phase:      NodePhase(r.byte()),
 		Revision:   r.uint(),
 		Config:     r.config(),
-		Given:      r.uint32(),
+		SetFields:  r.uint32(),
 		GraceFloor: r.uint(),
 		CreatedAt:  r.uint(),
 	}

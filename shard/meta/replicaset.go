@@ -82,7 +82,7 @@ func (s *State) putReplicaset(r Replicaset) {
 }
 
 // sure finds the replicaset of a command.
-func (s *State) sure(id uint64) (Replicaset, Result) {
+func (s *State) requireReplicaset(id uint64) (Replicaset, Result) {
 	r, ok := s.Replicaset(id)
 	if !ok {
 		return r, refuse(protocol.StatusNotFound, "there is no replicaset %d", id)
@@ -102,7 +102,7 @@ func (c *ReplicasetIsReady) append(b []byte) []byte { return appendUint(b, c.Rep
 func (c *ReplicasetIsReady) decode(r *reader) { c.Replicaset = r.uint() }
 
 func (c *ReplicasetIsReady) apply(s *State) Result {
-	set, res := s.sure(c.Replicaset)
+	set, res := s.requireReplicaset(c.Replicaset)
 	switch {
 	case res.Status != protocol.StatusOK:
 		return res
@@ -141,7 +141,7 @@ func (c *WeightSet) decode(r *reader) {
 }
 
 func (c *WeightSet) apply(s *State) Result {
-	set, res := s.sure(c.Replicaset)
+	set, res := s.requireReplicaset(c.Replicaset)
 	switch {
 	case res.Status != protocol.StatusOK:
 		return res
@@ -170,7 +170,7 @@ func (c *ReplicasetExpel) append(b []byte) []byte { return appendUint(b, c.Repli
 func (c *ReplicasetExpel) decode(r *reader) { c.Replicaset = r.uint() }
 
 func (c *ReplicasetExpel) apply(s *State) Result {
-	set, res := s.sure(c.Replicaset)
+	set, res := s.requireReplicaset(c.Replicaset)
 	switch {
 	case res.Status != protocol.StatusOK:
 		return res
@@ -208,7 +208,7 @@ func (c *ReplicasetIsExpelled) decode(r *reader) {
 }
 
 func (c *ReplicasetIsExpelled) apply(s *State) Result {
-	set, res := s.sure(c.Replicaset)
+	set, res := s.requireReplicaset(c.Replicaset)
 	switch {
 	case res.Status != protocol.StatusOK:
 		return res
@@ -216,14 +216,14 @@ func (c *ReplicasetIsExpelled) apply(s *State) Result {
 		return Result{Revision: unchanged}
 	case set.Phase != ToBeExpelled:
 		return refuse(protocol.StatusPreconditionFailed, "replicaset %s is %s, not to be expelled; expel its instances first", set.Name, set.Phase)
-	case !s.othersVote(func(i *Instance) bool { return i.Replicaset == set.ID }):
+	case !s.votersRemain(func(i *Instance) bool { return i.Replicaset == set.ID }):
 		return refuse(protocol.StatusPreconditionFailed, "nobody who may vote is left without replicaset %s; let another instance join first", set.Name)
 	}
 	if s.ownsBuckets(&set) {
 		return refuse(protocol.StatusAborted, "replicaset %s still has buckets", set.Name)
 	}
 	for i := range s.instances {
-		if in := &s.instances[i]; in.Replicaset == set.ID && s.votes(in.ID) {
+		if in := &s.instances[i]; in.Replicaset == set.ID && s.hasMetaVote(in.ID) {
 			return refuse(protocol.StatusAborted, "instance %d still votes in the meta shard", in.ID)
 		}
 	}

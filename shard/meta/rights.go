@@ -109,7 +109,7 @@ func (c *RightsPut) apply(s *State) Result {
 		s.rights = slices.Insert(slices.Clone(s.rights), i, c.Right)
 	}
 	s.rightsRevision, s.authRevision = s.revision, s.revision
-	return s.stillAdministered()
+	return s.checkAdministered()
 }
 
 func rightsChanged() Result {
@@ -148,5 +148,5 @@ func (c *RightsRemove) apply(s *State) Result {
 	}
 	s.rights = slices.Delete(slices.Clone(s.rights), i, i+1)
 	s.rightsRevision, s.authRevision = s.revision, s.revision
-	return s.stillAdministered()
+	return s.checkAdministered()
 }

@@ -45,7 +45,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		return s.apply(d, c)
 	case "create":
 		c := &NodeCreate{Path: s.path(d), Parent: protocol.DefaultNodeConfig(), Wall: 2000}
-		c.Config, c.Given = s.config(d, protocol.DefaultNodeConfig())
+		c.Config, c.SetFields = s.config(d, protocol.DefaultNodeConfig())
 		if n := s.numbers(d, "tier"); n != nil {
 			c.Tier = uint8(n[0])
 		}
@@ -56,7 +56,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		c.Node, c.Revision = n.ID, n.Revision
 		s.maybe(d, "node", &c.Node)
 		s.maybe(d, "revision", &c.Revision)
-		c.Config, c.Given = s.config(d, n.Config)
+		c.Config, c.SetFields = s.config(d, n.Config)
 		return s.apply(d, c)
 	case "drop":
 		c := &NodeDrop{Path: s.path(d)}
@@ -68,8 +68,8 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		c := &NodeCommit{}
 		c.Nodes = append(c.Nodes, s.refs(d)...)
 		return s.apply(d, c)
-	case "clear-floor":
-		return s.apply(d, &FloorClear{s.refs(d)[0]})
+	case "clear-grace-floor":
+		return s.apply(d, &GraceFloorClear{s.refs(d)[0]})
 	case "shard-ready":
 		return s.apply(d, &ShardReady{Shard: s.numbers(d, "shard")[0]})
 	case "address":
@@ -93,8 +93,8 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		c := &RightsRemove{Prefix: s.text(d, "prefix"), Identity: s.text(d, "identity")}
 		s.maybe(d, "expected", &c.Expected)
 		return s.apply(d, c)
-	case "auth-turn":
-		c := &AuthTurn{On: d.HasArg("on")}
+	case "auth-set":
+		c := &AuthSet{On: d.HasArg("on")}
 		if id := s.text(d, "id"); id != "" {
 			c.Token = Token{ID: id, Identity: s.text(d, "identity"), Hash: [HashLen]byte{byte(s.numbers(d, "secret")[0])}}
 		}
@@ -131,7 +131,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		var out strings.Builder
 		for n := range s.m.Nodes(s.text(d, "prefix"), s.text(d, "from")) {
 			c, settled := n.ShardConfig(false), n.ShardConfig(true)
-			fmt.Fprintf(&out, "%d@%d %s %s grace=%d given=%#x", n.ID, n.Revision, n.Path, n.Phase, n.Config.GracePeriod, n.Given)
+			fmt.Fprintf(&out, "%d@%d %s %s grace=%d given=%#x", n.ID, n.Revision, n.Path, n.Phase, n.Config.GracePeriod, n.SetFields)
 			if n.GraceFloor != 0 {
 				fmt.Fprintf(&out, " floor=%d shards=%d@%d then %d@%d", n.GraceFloor, c.GracePeriod, n.ShardRevision(false), settled.GracePeriod, n.ShardRevision(true))
 			}
@@ -170,14 +170,14 @@ func shardLine(x *Shard) string {
 	if x.ID == MetaShardID {
 		out = fmt.Sprintf("meta shard master %d", x.Master)
 	}
-	if x.WantMaster != x.Master {
-		out += fmt.Sprintf(" want %d", x.WantMaster)
+	if x.TargetMaster != x.Master {
+		out += fmt.Sprintf(" want %d", x.TargetMaster)
 	}
 	out += " replicas"
 	for _, r := range x.Replicas {
 		out += fmt.Sprintf(" %d@%d:%s", r.Instance, r.Replica, r.Role)
-		if r.Want != r.Role {
-			out += fmt.Sprintf(">%s", r.Want)
+		if r.TargetRole != r.Role {
+			out += fmt.Sprintf(">%s", r.TargetRole)
 		}
 	}
 	if x.Ready {

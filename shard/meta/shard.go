@@ -34,24 +34,24 @@ func (r Role) String() string {
 
 // Replica is one copy of a shard. A replica that left its group never comes back: its instance gets another one, with a new id.
 type Replica struct {
-	Instance uint64
-	Replica  uint64 // raft replica id, never reused within the shard
-	Role     Role   // as the group has it, as far as the governor has seen
-	Want     Role   // as it shall be. It rises, or becomes RoleNone for good
-	Founder  bool   // it was in the group's first list of members: its process started the group
+	Instance   uint64
+	Replica    uint64 // raft replica id, never reused within the shard
+	Role       Role   // as the group has it, as far as the governor has seen
+	TargetRole Role   // as it shall be. It rises, or becomes RoleNone for good
+	Founder    bool   // it was in the group's first list of members: its process started the group
 }
 
 // Shard is a raft group: a data shard, or the meta shard.
 type Shard struct {
-	ID          uint64
-	Tier        uint8  // 0 for the meta shard
-	Replicaset  uint64 // 0 for the meta shard
-	Replicas    []Replica
-	NextReplica uint64 // the last replica id given out
-	Master      uint64 // the instance whose replica leads, as far as the governor has seen; 0 for none
-	WantMaster  uint64 // the instance whose replica is to lead; 0 for none. While it is another one than Master, leadership moves
-	Ready       bool   // it has been told of the nodes and buckets of its tier, and serves
-	Revision    uint64 // the machine's revision of the last change to this record
+	ID           uint64
+	Tier         uint8  // 0 for the meta shard
+	Replicaset   uint64 // 0 for the meta shard
+	Replicas     []Replica
+	NextReplica  uint64 // the last replica id given out
+	Master       uint64 // the instance whose replica leads, as far as the governor has seen; 0 for none
+	TargetMaster uint64 // the instance whose replica is to lead; 0 for none. While it is another one than Master, leadership moves
+	Ready        bool   // it has been told of the nodes and buckets of its tier, and serves
+	Revision     uint64 // the machine's revision of the last change to this record
 }
 
 // String names the group, for messages.
@@ -105,7 +105,7 @@ func findShard(list []Shard, id uint64) (int, bool) {
 }
 
 // ShardReady says that a shard has activated the buckets the map gives it, and knows the nodes of its tier. Repeating it changes nothing. ABORTED before the
-// tier's buckets were dealt out, or if Expected is not the shard's revision: it may have been given buckets since the proposer looked.
+// tier's buckets were assigned, or if Expected is not the shard's revision: it may have been given buckets since the proposer looked.
 type ShardReady struct {
 	Shard    uint64
 	Expected uint64 // the shard's revision; 0 for any
@@ -134,7 +134,7 @@ func (c *ShardReady) apply(s *State) Result {
 	case x.Ready:
 		return Result{Revision: unchanged}
 	case !t.Bootstrapped:
-		return refuse(protocol.StatusAborted, "the buckets of tier %s are not dealt out yet", t.Name)
+		return refuse(protocol.StatusAborted, "the buckets of tier %s are not assigned yet", t.Name)
 	case c.Expected != 0 && c.Expected != x.Revision:
 		return refuse(protocol.StatusAborted, "shard %d was changed in the meantime; look again and retry", c.Shard)
 	}

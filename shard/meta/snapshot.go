@@ -18,8 +18,8 @@ const (
 	sectionOps   = 3
 	sectionEnd   = 4 // applied index, digest as 8 bytes big-endian
 
-	chunkGoal = 64 << 10 // a chunk is closed when it is longer
-	maxChunk  = 64 << 20
+	targetChunk = 64 << 10 // a chunk is closed when it is longer
+	maxChunk    = 64 << 20
 )
 
 var (
@@ -44,7 +44,7 @@ func (p *Snapshot) WriteTo(w io.Writer) (int64, error) {
 	var payload []byte
 	p.state.records(func(kind byte, record []byte) bool {
 		_, _ = digest.Write(record)
-		if kind != section || len(payload) > chunkGoal {
+		if kind != section || len(payload) > targetChunk {
 			out.chunk(payload)
 			section = kind
 			payload = append(payload[:0], kind)

@@ -31,10 +31,10 @@ type State struct {
 	nextNode uint64 // the last node id given out; ids start at 1
 	// Invariant: the four trees hold the same records: nodes has all of them, ids has all of them, pending those with pending(), rated those with a quota of requests.
 	// Invariant: the parent of every node is a node; and it is not being dropped.
-	nodes   tree[string, *Node]
-	ids     tree[uint64, *Node]
-	pending tree[uint64, *Node]
-	rated   tree[uint64, *Node]
+	nodes     tree[string, *Node]
+	ids       tree[uint64, *Node]
+	pending   tree[uint64, *Node]
+	withQuota tree[uint64, *Node]
 
 	rights         []Right // in order of prefix and identity
 	rightsRevision uint64  // the revision of the last change to rights
@@ -120,9 +120,9 @@ func (s *State) Pending() iter.Seq[Node] {
 }
 
 // Rated yields, in order of id, the nodes that have a quota of requests a second, in whatever phase.
-func (s *State) Rated() iter.Seq[Node] {
+func (s *State) NodesWithQuota() iter.Seq[Node] {
 	return func(yield func(Node) bool) {
-		for _, n := range s.rated.all() {
+		for _, n := range s.withQuota.all() {
 			if !yield(*n) {
 				return
 			}
@@ -140,9 +140,9 @@ func (s *State) putNode(n *Node) {
 		s.pending = s.pending.without(n.ID)
 	}
 	if n.Config.MaxRequests > 0 {
-		s.rated = s.rated.put(n.ID, n)
+		s.withQuota = s.withQuota.put(n.ID, n)
 	} else {
-		s.rated = s.rated.without(n.ID)
+		s.withQuota = s.withQuota.without(n.ID)
 	}
 }
 
@@ -150,11 +150,11 @@ func (s *State) removeNode(n *Node) {
 	s.nodes = s.nodes.without(n.Path)
 	s.ids = s.ids.without(n.ID)
 	s.pending = s.pending.without(n.ID)
-	s.rated = s.rated.without(n.ID)
+	s.withQuota = s.withQuota.without(n.ID)
 }
 
 // child is some node below path.
-func (s *State) child(path string) (*Node, bool) {
+func (s *State) anyChild(path string) (*Node, bool) {
 	below := path + "/"
 	for p, n := range s.nodes.from(below) {
 		return n, strings.HasPrefix(p, below)

@@ -27,7 +27,7 @@ const (
 	maxReplicationFactor = 64
 	maxWeight            = 1_000_000_000
 	maxName              = 256
-	maxGiven             = maxName + 32 // of a name that was made from one, and numbers
+	maxGeneratedName     = maxName + 32 // of a name that was made from one, and numbers
 	maxAddress           = 512
 )
 
@@ -42,9 +42,9 @@ type Tier struct {
 	ReplicationFactor   uint32 // how many instances a replicaset is filled up to
 	ShardsPerReplicaset uint32
 	CanVote             bool // its instances may vote in the meta shard
-	Bootstrapped        bool // the buckets were dealt out
+	Bootstrapped        bool // the buckets were assigned
 	// Runs say who owns the buckets, in bucket order. Invariant: they cover 0..Buckets-1 without gap or overlap, neighbours differ in shard or epoch, and
-	// every shard is one of this tier. Until the buckets were dealt out there is one run, of shard 0 and epoch 0.
+	// every shard is one of this tier. Until the buckets were assigned there is one run, of shard 0 and epoch 0.
 	Runs []Run
 }
 
@@ -105,24 +105,24 @@ func (t *Tier) runAt(bucket uint32) int {
 	return sort.Search(len(t.Runs), func(i int) bool { return t.Runs[i].First > bucket }) - 1
 }
 
-// TierFactor changes how many instances a replicaset of the tier is filled up to. Instances that join later go by it, and free ones are reassigned; see InstanceReassign.
-type TierFactor struct {
+// TierReplicationFactor changes how many instances a replicaset of the tier is filled up to. Instances that join later go by it, and free ones are reassigned; see InstanceReassign.
+type TierReplicationFactor struct {
 	Tier              uint8
 	ReplicationFactor uint32 // 1 to 64
 }
 
-func (*TierFactor) kind() Kind { return KindTierFactor }
+func (*TierReplicationFactor) kind() Kind { return KindTierReplicationFactor }
 
-func (c *TierFactor) append(b []byte) []byte {
+func (c *TierReplicationFactor) append(b []byte) []byte {
 	return appendUint(append(b, c.Tier), uint64(c.ReplicationFactor))
 }
 
-func (c *TierFactor) decode(r *reader) {
+func (c *TierReplicationFactor) decode(r *reader) {
 	c.Tier = r.byte()
 	c.ReplicationFactor = r.uint32()
 }
 
-func (c *TierFactor) apply(s *State) Result {
+func (c *TierReplicationFactor) apply(s *State) Result {
 	t, ok := s.Tier(c.Tier)
 	switch {
 	case !ok:

@@ -6,7 +6,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Reasons for a change of an instance's target. A sentinel's reasons are sentences of its own.
+// Reasons for a change of an instance's target. A failure detector's reasons are sentences of its own.
 const (
 	ReasonJoin            = "join"
 	ReasonWakeup          = "wakeup"
@@ -33,13 +33,13 @@ type InstanceUpdate struct {
 	Force    bool   // expel it though it is not Offline, or leads shards
 	// Start says that these are the first words of a process: Address, RaftAddress, Domain, Version and Follows are what it has now. Else they are
 	// ignored. Target must be Online.
-	Start       bool
-	Address     string
-	RaftAddress string
-	Domain      []Label
-	Version     Version
-	Follows     Version // see Join
-	Wall        uint64  // ms since 1970, for people
+	Start               bool
+	Address             string
+	RaftAddress         string
+	Domain              []Label
+	Version             Version
+	LastOfPreviousMajor Version // see Join
+	Wall                uint64  // ms since 1970, for people
 }
 
 func (*InstanceUpdate) kind() Kind { return KindInstanceUpdate }
@@ -55,7 +55,7 @@ func (c *InstanceUpdate) append(b []byte) []byte {
 	b = appendText(b, c.RaftAddress)
 	b = appendDomain(b, c.Domain)
 	b = c.Version.append(b)
-	b = c.Follows.append(b)
+	b = c.LastOfPreviousMajor.append(b)
 	return appendUint(b, c.Wall)
 }
 
@@ -70,7 +70,7 @@ func (c *InstanceUpdate) decode(r *reader) {
 	c.RaftAddress = r.text(maxAddress)
 	c.Domain = r.domain()
 	c.Version = r.version()
-	c.Follows = r.version()
+	c.LastOfPreviousMajor = r.version()
 	c.Wall = r.uint()
 }
 
@@ -98,7 +98,7 @@ func (c *InstanceUpdate) apply(s *State) Result {
 		}
 	}
 	if c.Start {
-		if res := c.restart(s, &i); res.Status != protocol.StatusOK {
+		if res := c.applyStart(s, &i); res.Status != protocol.StatusOK {
 			return res
 		}
 	}
@@ -113,12 +113,12 @@ func (c *InstanceUpdate) apply(s *State) Result {
 }
 
 // restart takes over what a process says of itself.
-func (c *InstanceUpdate) restart(s *State, i *Instance) Result {
-	if res := s.versionFits(c.Version, c.Follows, i.ID); res.Status != protocol.StatusOK {
+func (c *InstanceUpdate) applyStart(s *State, i *Instance) Result {
+	if res := s.checkVersion(c.Version, c.LastOfPreviousMajor, i.ID); res.Status != protocol.StatusOK {
 		return res
 	}
 	if !slices.Equal(c.Domain, i.Domain) { // who starts as before is not stopped by a key that another one has brought since
-		if res := s.keysGiven(c.Domain); res.Status != protocol.StatusOK {
+		if res := s.checkDomainKeys(c.Domain); res.Status != protocol.StatusOK {
 			return res
 		}
 	}
@@ -135,7 +135,7 @@ func (c *InstanceUpdate) restart(s *State, i *Instance) Result {
 
 // mayExpel says whether an instance may be told to go for good.
 func (s *State) mayExpel(i *Instance, force bool) Result {
-	if !s.othersVote(func(o *Instance) bool { return o.ID == i.ID }) {
+	if !s.votersRemain(func(o *Instance) bool { return o.ID == i.ID }) {
 		return refuse(protocol.StatusPreconditionFailed, "instance '%s' is the only one that is left, or that may vote; let another one join first", i.Name)
 	}
 	if force {
@@ -147,15 +147,15 @@ func (s *State) mayExpel(i *Instance, force bool) Result {
 		}
 		return refuse(protocol.StatusPreconditionFailed, "attempt to expel instance '%s' which is not Offline, but %s; stop it first%s", i.Name, v, forceHint)
 	}
-	if s.leads(i.ID) {
+	if s.leadsShards(i.ID) {
 		return refuse(protocol.StatusPreconditionFailed,
 			"attempt to expel replicaset master '%s'; let another instance of its replicaset lead first%s", i.Name, forceHint)
 	}
 	return Result{}
 }
 
-// othersVote says that there are instances that stay and may vote when those are gone that go says.
-func (s *State) othersVote(gone func(i *Instance) bool) bool {
+// votersRemain says that there are instances that stay and may vote when those are gone that go says.
+func (s *State) votersRemain(gone func(i *Instance) bool) bool {
 	for j := range s.instances {
 		o := &s.instances[j]
 		if t, ok := s.Tier(o.Tier); ok && t.CanVote && !o.Expelled() && o.Target.Variant != Expelled && !gone(o) {
@@ -166,12 +166,12 @@ func (s *State) othersVote(gone func(i *Instance) bool) bool {
 }
 
 // leads says that the instance leads a data shard, or is to.
-func (s *State) leads(instance uint64) bool {
-	return slices.ContainsFunc(s.shards, func(x Shard) bool { return x.Master == instance || x.WantMaster == instance })
+func (s *State) leadsShards(instance uint64) bool {
+	return slices.ContainsFunc(s.shards, func(x Shard) bool { return x.Master == instance || x.TargetMaster == instance })
 }
 
 // votes says that the instance has a vote in the meta shard.
-func (s *State) votes(instance uint64) bool {
+func (s *State) hasMetaVote(instance uint64) bool {
 	r, ok := s.metaShard.On(instance)
 	return ok && r.Role == RoleVoter
 }
@@ -208,11 +208,11 @@ func (c *InstanceCurrent) apply(s *State) Result {
 	if c.State.Variant == Expelled {
 		alone := !slices.ContainsFunc(s.instances, func(o Instance) bool { return o.Replicaset == i.Replicaset && o.ID != i.ID && !o.Expelled() })
 		switch {
-		case s.votes(i.ID):
+		case s.hasMetaVote(i.ID):
 			return refuse(protocol.StatusAborted, "instance %d still votes in the meta shard", i.ID)
 		case alone:
 			return refuse(protocol.StatusAborted, "instance %d is the last of its replicaset, which is to be expelled with it", i.ID)
-		case s.leads(i.ID):
+		case s.leadsShards(i.ID):
 			return refuse(protocol.StatusAborted, "instance %d still leads shards, or is to", i.ID)
 		}
 		s.mapVersion = s.revision

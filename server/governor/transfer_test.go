@@ -8,9 +8,9 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestHandedOverIsOver: after a leadership was handed over, the last heartbeat of who had it does not count, however fresh; the heartbeat of who has it does, and so does an
+// TestTransferEndsOldLeadership: after a leadership was handed over, the last heartbeat of who had it does not count, however fresh; the heartbeat of who has it does, and so does an
 // election after it, whoever wins.
-func TestHandedOverIsOver(t *testing.T) {
+func TestTransferEndsOldLeadership(t *testing.T) {
 	t.Parallel()
 	x := meta.Shard{ID: 2, Replicas: []meta.Replica{{Instance: 1, Replica: 11}, {Instance: 2, Replica: 12}}}
 	heard := func(instance, replica, leader, term uint64) map[uint64]Health {
@@ -21,7 +21,7 @@ func TestHandedOverIsOver(t *testing.T) {
 	if r, ok := v.leader(&x); !ok || r.Instance != 1 {
 		t.Fatalf("before, %+v leads, %v", r, ok)
 	}
-	p.Done(&Step{Kind: TransferMaster, Shard: 2, Instance: 2, Replica: 12, Term: 5}, 0, 0, Answer{})
+	p.Done(&Step{Kind: TransferLeader, Shard: 2, Instance: 2, Replica: 12, Term: 5}, 0, 0, Answer{})
 	if r, ok := v.leader(&x); ok {
 		t.Errorf("%+v still leads by a heartbeat from before it handed over", r)
 	}
@@ -33,35 +33,35 @@ func TestHandedOverIsOver(t *testing.T) {
 	if r, ok := v.leader(&x); !ok || r.Instance != 1 {
 		t.Errorf("after an election, %+v leads, %v", r, ok)
 	}
-	p.Done(&Step{Kind: TransferMaster, Shard: 2, Instance: 2, Replica: 12, Term: 5}, 0, 0, Answer{}) // late
+	p.Done(&Step{Kind: TransferLeader, Shard: 2, Instance: 2, Replica: 12, Term: 5}, 0, 0, Answer{}) // late
 	if _, ok := v.leader(&x); !ok {
 		t.Error("what was handed over long ago came after what is so now")
 	}
 }
 
 // believer is the group of a shard whose leadership is to go to a replica that believes that it has it already, in an older term: it was cut off when another was elected.
-type believer struct {
+type staleLeader struct {
 	Groups
 	term uint64
 }
 
-func (b believer) Transfer(_ context.Context, _, _, after uint64) error {
+func (b staleLeader) Transfer(_ context.Context, _, _, after uint64) error {
 	if b.term <= after {
 		return protocol.Errorf(protocol.StatusUnavailable, "no term after %d is known here", after)
 	}
 	return nil
 }
 
-// TestHandedToABeliever: who believes to lead in an older term is not told that it was handed the shard. Taken for the end of the later leadership, that would make the
+// TestTransferToStaleLeader: who believes to lead in an older term is not told that it was handed the shard. Taken for the end of the later leadership, that would make the
 // leader one that nobody hears any more, for as long as it leads.
-func TestHandedToABeliever(t *testing.T) {
+func TestTransferToStaleLeader(t *testing.T) {
 	t.Parallel()
 	for belief, want := range map[uint64]protocol.Status{4: protocol.StatusUnavailable, 5: protocol.StatusUnavailable, 6: protocol.StatusOK} {
 		c := newCluster(8, 1, 2)
-		g := New(Config{Meta: c, Shards: clusterShards{c}, Groups: believer{term: belief}, Instances: c, Clock: c})
+		g := New(Config{Meta: c, Shards: clusterShards{c}, Groups: staleLeader{term: belief}, Instances: c, Clock: c})
 		x, _ := c.machine.Shard(2)
-		s := Step{Kind: TransferMaster, Shard: x.ID, Instance: wanted(&x), Replica: x.Replicas[0].Replica, Term: 5}
-		if _, err := g.carryOut(t.Context(), &s); protocol.StatusOf(err) != want {
+		s := Step{Kind: TransferLeader, Shard: x.ID, Instance: targetMaster(&x), Replica: x.Replicas[0].Replica, Term: 5}
+		if _, err := g.execute(t.Context(), &s); protocol.StatusOf(err) != want {
 			t.Errorf("the leadership of term 5 handed to who leads in term %d: %v, want %v", belief, err, want)
 		}
 	}

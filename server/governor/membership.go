@@ -11,9 +11,9 @@ import (
 
 var errNoGroups = errors.New("this governor was not given the raft groups; it runs for a cluster of one instance")
 
-// changeGroup makes one change of a group's membership and writes it down. The plan was made by what the map says; here the group itself is asked, and the
+// changeMembership makes one change of a group's membership and writes it down. The plan was made by what the map says; here the group itself is asked, and the
 // change names the membership that was looked at.
-func (g *Governor) changeGroup(ctx context.Context, s *Step) error {
+func (g *Governor) changeMembership(ctx context.Context, s *Step) error {
 	if g.groups == nil {
 		return errNoGroups
 	}
@@ -36,7 +36,7 @@ func (g *Governor) changeGroup(ctx context.Context, s *Step) error {
 	case JoinReplica:
 		role = meta.RoleNonVoting
 		switch {
-		case r.Want == meta.RoleNone || removed:
+		case r.TargetRole == meta.RoleNone || removed:
 			return protocol.Errorf(protocol.StatusAborted, "replica %d of shard %d is to go", r.Replica, s.Shard)
 		case voter:
 			role = meta.RoleVoter
@@ -47,23 +47,23 @@ func (g *Governor) changeGroup(ctx context.Context, s *Step) error {
 		role = meta.RoleVoter
 		switch {
 		case voter:
-		case r.Want != meta.RoleVoter || !nonVoting:
+		case r.TargetRole != meta.RoleVoter || !nonVoting:
 			return protocol.Errorf(protocol.StatusAborted, "replica %d of shard %d is to have no vote", r.Replica, s.Shard)
 		case !mayPromote(m, r.Replica, g.live(&x)) || !g.fresh(r.Instance):
-			return tooFew(s.Shard)
+			return errTooFewVoters(s.Shard)
 		default:
 			err = g.groups.Promote(ctx, s.Shard, r.Replica, m.ConfigChange)
 		}
 		if err == nil {
-			err = g.awaitKnown(ctx, s.Shard)
+			err = g.awaitMembershipKnown(ctx, s.Shard)
 		}
 	case RemoveReplica:
 		switch {
-		case r.Want != meta.RoleNone:
+		case r.TargetRole != meta.RoleNone:
 			return protocol.Errorf(protocol.StatusAborted, "replica %d of shard %d is to stay", r.Replica, s.Shard)
 		case !voter && !nonVoting && removed:
 		case !mayRemove(m, r.Replica, g.live(&x)):
-			return tooFew(s.Shard)
+			return errTooFewVoters(s.Shard)
 		default:
 			// Also one that the group does not know: a late word may still bring it in, which it cannot once it was removed.
 			err = g.groups.Remove(ctx, s.Shard, r.Replica, m.ConfigChange)
@@ -72,61 +72,61 @@ func (g *Governor) changeGroup(ctx context.Context, s *Step) error {
 	if err != nil {
 		return err
 	}
-	return g.command(ctx, &meta.ReplicaRole{Shard: s.Shard, Replica: s.Replica, Role: role})
+	return g.proposeMeta(ctx, &meta.ReplicaRole{Shard: s.Shard, Replica: s.Replica, Role: role})
 }
 
-// awaitKnown returns when all voters of a shard that take part have said in a heartbeat that they have applied its present membership. A vote counts in an election
+// awaitMembershipKnown returns when all voters of a shard that take part have said in a heartbeat that they have applied its present membership. A vote counts in an election
 // for those alone that know of it: as long as only the leader that gave it does, that leader's death can leave a majority that does not know that it is one. So
 // the map does not show a vote before.
-func (g *Governor) awaitKnown(ctx context.Context, shard uint64) error {
+func (g *Governor) awaitMembershipKnown(ctx context.Context, shard uint64) error {
 	m, err := g.groups.Members(ctx, shard)
 	if err != nil {
 		return err
 	}
 	for {
-		woken := g.turn.wait()
+		changed := g.changes.wait()
 		v := g.view()
-		if x, _ := v.State.Shard(shard); v.knowMembers(&x, &m) {
+		if x, _ := v.State.Shard(shard); v.knowMembership(&x, &m) {
 			return nil
 		}
-		if !pause(ctx, woken, Backoff) {
+		if !sleep(ctx, changed, Backoff) {
 			return protocol.Errorf(protocol.StatusUnavailable, "not all voters of shard %d have said yet that they know who has a vote", shard)
 		}
 	}
 }
 
-func tooFew(shard uint64) error {
+func errTooFewVoters(shard uint64) error {
 	return protocol.Errorf(protocol.StatusPreconditionFailed, "after this change too few voters of shard %d would take part; start more of them", shard)
 }
 
 // live says which replicas of a shard take part, as heard now.
 func (g *Governor) live(x *meta.Shard) func(replica uint64) bool {
-	v := View{Now: g.clock.Now(), Health: g.health(), Silence: g.silence}
+	v := View{Now: g.clock.Now(), Health: g.health(), OfflineAfter: g.offlineAfter}
 	return func(replica uint64) bool {
 		r, ok := x.Replica(replica)
-		return ok && v.follows(&r, x.ID)
+		return ok && v.takesPart(&r, x.ID)
 	}
 }
 
 func (g *Governor) fresh(instance uint64) bool {
-	v := View{Now: g.clock.Now(), Health: g.health(), Silence: g.silence}
+	v := View{Now: g.clock.Now(), Health: g.health(), OfflineAfter: g.offlineAfter}
 	return v.fresh(instance)
 }
 
 // transfer hands leadership over and, for a data shard, writes it down.
-func (g *Governor) transfer(ctx context.Context, s *Step) error {
+func (g *Governor) transferLeadership(ctx context.Context, s *Step) error {
 	if g.groups == nil {
 		return errNoGroups
 	}
-	if s.Kind == TransferMaster {
-		if x, _ := g.State().Shard(s.Shard); wanted(&x) != s.Instance {
+	if s.Kind == TransferLeader {
+		if x, _ := g.State().Shard(s.Shard); targetMaster(&x) != s.Instance {
 			return protocol.Errorf(protocol.StatusAborted, "shard %d is to be led by another instance", s.Shard)
 		}
 	}
-	if err := g.groups.Transfer(ctx, s.Shard, s.Replica, s.Term); err != nil || s.Kind == TransferMeta {
+	if err := g.groups.Transfer(ctx, s.Shard, s.Replica, s.Term); err != nil || s.Kind == TransferGovernor {
 		return err
 	}
-	return g.command(ctx, &meta.MasterIs{Shard: s.Shard, Instance: s.Instance})
+	return g.proposeMeta(ctx, &meta.MasterCurrent{Shard: s.Shard, Instance: s.Instance})
 }
 
 // health is the last heartbeats, nil for none.

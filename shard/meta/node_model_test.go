@@ -21,7 +21,7 @@ type model struct {
 
 type modelNode struct {
 	id, revision, grace, floor uint64
-	phase                      Phase
+	phase                      NodePhase
 }
 
 func (m *model) create(path string, grace uint64) protocol.Status {
@@ -132,7 +132,7 @@ func (m *model) String() string {
 	return out.String()
 }
 
-func catalogue(s *State) string {
+func nodeTable(s *State) string {
 	var out strings.Builder
 	for n := range s.Nodes("", "") {
 		fmt.Fprintf(&out, "%d@%d %s %s %d %d\n", n.ID, n.Revision, n.Path, n.Phase, n.Config.GracePeriod, n.GraceFloor)
@@ -140,9 +140,9 @@ func catalogue(s *State) string {
 	return out.String()
 }
 
-// TestCatalogueIsTheModel applies random commands to the model, to a machine, and to a machine that is saved and restored now and then; the three agree
+// TestNodesMatchModel applies random commands to the model, to a machine, and to a machine that is saved and restored now and then; the three agree
 // after each, and what was saved on the way is unharmed by what came later.
-func TestCatalogueIsTheModel(t *testing.T) {
+func TestNodesMatchModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := &model{nodes: map[string]*modelNode{}}
 		a, b := New(), New()
@@ -196,7 +196,7 @@ func TestCatalogueIsTheModel(t *testing.T) {
 				c = &NodeDrop{Path: path, Node: id}
 				st = want.drop(path, id)
 			case 5:
-				c = &FloorClear{NodeRef{id, revision}}
+				c = &GraceFloorClear{NodeRef{id, revision}}
 				want.clear(id, revision)
 			default:
 				refs := []NodeRef{{id, revision}}
@@ -225,7 +225,7 @@ func TestCatalogueIsTheModel(t *testing.T) {
 					t.Fatalf("op %d again: %+v, want %+v", old, again, answers[byte(old)])
 				}
 			}
-			if got := catalogue(&a.State); got != want.String() {
+			if got := nodeTable(&a.State); got != want.String() {
 				t.Fatalf("after %#v the catalogue is\n%swant\n%s", c, got, want)
 			}
 			if err := a.Check(); err != nil {

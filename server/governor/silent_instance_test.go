@@ -7,25 +7,25 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestSilentIsOfferedNothing: leadership goes to nobody who was not heard a moment ago, though nobody takes it for dead yet.
-func TestSilentIsOfferedNothing(t *testing.T) {
+// TestSilentInstanceGetsNoLeadership: leadership goes to nobody who was not heard a moment ago, though nobody takes it for dead yet.
+func TestSilentInstanceGetsNoLeadership(t *testing.T) {
 	t.Parallel()
 	voter := func(instance uint64) meta.Replica {
-		return meta.Replica{Instance: instance, Replica: 10 + instance, Role: meta.RoleVoter, Want: meta.RoleVoter}
+		return meta.Replica{Instance: instance, Replica: 10 + instance, Role: meta.RoleVoter, TargetRole: meta.RoleVoter}
 	}
 	up := meta.InstanceState{Variant: meta.Online, Incarnation: 1}
-	x := &shardView{Shard: meta.Shard{ID: 2, Replicas: []meta.Replica{voter(1), voter(2)}, Master: 2, WantMaster: 2}, led: true, leader: voter(2)}
+	x := &shardView{Shard: meta.Shard{ID: 2, Replicas: []meta.Replica{voter(1), voter(2)}, Master: 2, TargetMaster: 2}, led: true, leader: voter(2)}
 	for age, want := range map[time.Duration]uint64{FreshLimit: 1, FreshLimit + 1: 0} {
 		health := func(instance uint64, age time.Duration) Health {
 			return Health{Heard: time.Hour - age, Shards: map[uint64]ShardHealth{2: {Replica: 10 + instance, Leader: 12, Term: 3, Applied: 7}}}
 		}
 		progress := NewProgress()
-		progress.marks[2] = mark{index: 7}
+		progress.catchUpMarks[2] = catchUpMark{index: 7}
 		p := &planner{
 			View:      View{Now: time.Hour, Progress: progress, Health: map[uint64]Health{1: health(1, age), 2: health(2, 0)}},
 			instances: map[uint64]*meta.Instance{1: {ID: 1, Current: up, Target: up}, 2: {ID: 2, Current: up, Target: up}},
 		}
-		if got := p.lightest(x, 0, map[uint64]int{2: 3}); got != want {
+		if got := p.leastLoaded(x, 0, map[uint64]int{2: 3}); got != want {
 			t.Errorf("heard %v ago: leadership would go to %d, want %d", age, got, want)
 		}
 	}

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fakeCluster is a world behind a lock, whose words take time and get lost. It is used inside synctest bubbles, where time is not real.
 type fakeCluster struct {
 	mu      sync.Mutex
-	world   *world
+	state   *fakeState
 	changed chan struct{}
 	leader  int // the replica that leads the meta shard; -1 is none
 	start   time.Time
@@ -33,11 +33,11 @@ type fakeCluster struct {
 
 func newFakeCluster(shards ...uint64) *fakeCluster {
 	c := &fakeCluster{
-		world:   &world{meta: meta.New(), shards: map[uint64]*plainShard{}},
+		state:   &fakeState{meta: meta.New(), shards: map[uint64]*plainShard{}},
 		changed: make(chan struct{}), start: time.Now(), random: rand.New(rand.NewPCG(1, 2)),
 	}
 	for _, id := range shards {
-		c.world.shards[id] = newPlainShard(0)
+		c.state.shards[id] = newPlainShard(0)
 	}
 	return c
 }
@@ -45,11 +45,11 @@ func newFakeCluster(shards ...uint64) *fakeCluster {
 var errLost = errors.New("no answer")
 
 // carry runs f, unless the word is lost; then its answer may be.
-func (c *fakeCluster) carry(ctx context.Context, f func() error) error {
+func (c *fakeCluster) deliver(ctx context.Context, f func() error) error {
 	c.mu.Lock()
 	delay := time.Duration(c.random.IntN(20)) * time.Millisecond
 	lost := c.faults && c.random.IntN(3) == 0
-	mute := c.faults && c.random.IntN(3) == 0
+	replyLost := c.faults && c.random.IntN(3) == 0
 	late := c.faults && c.random.IntN(8) == 0
 	c.mu.Unlock()
 	if late { // it is given up, and comes all the same
@@ -74,7 +74,7 @@ func (c *fakeCluster) carry(ctx context.Context, f func() error) error {
 	if err := f(); err != nil {
 		return err
 	}
-	if mute {
+	if replyLost {
 		return errLost
 	}
 	return nil
@@ -88,12 +88,12 @@ type replica struct {
 
 func (r replica) Propose(ctx context.Context, cmd []byte) (result []byte, err error) {
 	entry := append([]byte(nil), cmd...)
-	err = r.carry(ctx, func() error {
+	err = r.deliver(ctx, func() error {
 		if r.cut {
 			return errLost
 		}
-		r.world.index++
-		result = r.world.meta.Apply(r.world.index, entry)
+		r.state.index++
+		result = r.state.meta.Apply(r.state.index, entry)
 		r.signal()
 		return nil
 	})
@@ -108,7 +108,7 @@ func (c *fakeCluster) signal() {
 func (r replica) View(f func(m *meta.Machine)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f(r.world.meta)
+	f(r.state.meta)
 }
 
 func (r replica) Leading() bool {
@@ -131,11 +131,11 @@ func (c *fakeCluster) elect(id int) {
 }
 
 // with runs f under the lock.
-func (c *fakeCluster) with(f func(w *world)) {
+func (c *fakeCluster) with(f func(w *fakeState)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.world.now = c.Now()
-	f(c.world)
+	c.state.now = c.Now()
+	f(c.state)
 }
 
 func (c *fakeCluster) Now() time.Duration { return time.Since(c.start) }
@@ -161,15 +161,15 @@ func (s fakeShards) Propose(ctx context.Context, id uint64, c shard.Command) err
 	case shard.CmdNodeDrop:
 		step.Kind, step.Node = DropNode, number()
 	}
-	return s.carry(ctx, func() error {
-		_, err := s.world.do(&step)
+	return s.deliver(ctx, func() error {
+		_, err := s.state.execute(&step)
 		return err
 	})
 }
 
 func (s fakeShards) LeaderEpoch(ctx context.Context, id uint64) (epoch uint64, err error) {
-	err = s.carry(ctx, func() error {
-		answer, err := s.world.do(&Step{Kind: ObserveLeader, Shard: id})
+	err = s.deliver(ctx, func() error {
+		answer, err := s.state.execute(&Step{Kind: ReadLeaderEpoch, Shard: id})
 		epoch = answer.Epoch
 		return err
 	})

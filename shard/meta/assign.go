@@ -60,7 +60,7 @@ func (s *State) Shares(tier uint8) []Share {
 	}
 	var shares []Share
 	for _, p := range parts {
-		for _, run := range spread(uint32(p.buckets), p.shards, FirstEpoch) {
+		for _, run := range divideBuckets(uint32(p.buckets), p.shards, FirstEpoch) {
 			shares = append(shares, Share{run.Shard, run.Count})
 		}
 	}
@@ -68,7 +68,7 @@ func (s *State) Shares(tier uint8) []Share {
 }
 
 // spread deals buckets out to shards in runs whose lengths differ by at most one. A run may be of no bucket.
-func spread(buckets uint32, shards []uint64, epoch uint64) []Run {
+func divideBuckets(buckets uint32, shards []uint64, epoch uint64) []Run {
 	runs := make([]Run, 0, len(shards))
 	n := uint32(len(shards))
 	first := uint32(0)
@@ -83,19 +83,19 @@ func spread(buckets uint32, shards []uint64, epoch uint64) []Run {
 	return runs
 }
 
-// BucketsDeal deals the buckets of a tier out, once, as Shares says. Its shards have to activate them before they are ready. ABORTED until a replicaset may
+// BucketsAssign deals the buckets of a tier out, once, as Shares says. Its shards have to activate them before they are ready. ABORTED until a replicaset may
 // have buckets.
-type BucketsDeal struct {
+type BucketsAssign struct {
 	Tier uint8
 }
 
-func (*BucketsDeal) kind() Kind { return KindBucketsDeal }
+func (*BucketsAssign) kind() Kind { return KindBucketsAssign }
 
-func (c *BucketsDeal) append(b []byte) []byte { return append(b, c.Tier) }
+func (c *BucketsAssign) append(b []byte) []byte { return append(b, c.Tier) }
 
-func (c *BucketsDeal) decode(r *reader) { c.Tier = r.byte() }
+func (c *BucketsAssign) decode(r *reader) { c.Tier = r.byte() }
 
-func (c *BucketsDeal) apply(s *State) Result {
+func (c *BucketsAssign) apply(s *State) Result {
 	t, ok := s.Tier(c.Tier)
 	switch {
 	case !ok:

@@ -8,9 +8,9 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestMapReplyTellsWhatClientsRouteBy: expelled instances, replicas that are not in their group yet, tiers without owners of their buckets, and epochs are
+// TestMapReplyRouting: expelled instances, replicas that are not in their group yet, tiers without owners of their buckets, and epochs are
 // no client's concern.
-func TestMapReplyTellsWhatClientsRouteBy(t *testing.T) {
+func TestMapReplyRouting(t *testing.T) {
 	m := meta.New()
 	index := uint64(0)
 	apply := func(c meta.Command) {
@@ -30,15 +30,15 @@ func TestMapReplyTellsWhatClientsRouteBy(t *testing.T) {
 	})
 	apply(&meta.Join{UUID: "u2", Name: "two", Replicaset: "default_1", Address: "two:1"})
 	apply(&meta.Join{UUID: "u3", Name: "three", Tier: "arbiter", Address: "three:1"})
-	apply(&meta.ReplicaAdd{Shard: 2, Instance: 2, Want: meta.RoleVoter})
+	apply(&meta.ReplicaAdd{Shard: 2, Instance: 2, TargetRole: meta.RoleVoter})
 	apply(&meta.ReplicaRole{Shard: 2, Replica: 2, Role: meta.RoleVoter})
-	apply(&meta.MasterIs{Shard: 2, Instance: 2})
+	apply(&meta.MasterCurrent{Shard: 2, Instance: 2})
 	apply(&meta.Join{UUID: "u4", Name: "four", Replicaset: "default_1", Address: "four:1"})
-	apply(&meta.ReplicaAdd{Shard: 3, Instance: 4, Want: meta.RoleNonVoting})
+	apply(&meta.ReplicaAdd{Shard: 3, Instance: 4, TargetRole: meta.RoleNonVoting})
 	apply(&meta.ReplicaRole{Shard: 3, Replica: 2, Role: meta.RoleNonVoting})
 	apply(&meta.InstanceUpdate{Instance: 4, Target: meta.Expelled})
 	apply(&meta.InstanceCurrent{Instance: 4, State: meta.InstanceState{Variant: meta.Expelled}})
-	apply(&meta.ReplicaAdd{Shard: 3, Instance: 2, Want: meta.RoleVoter})
+	apply(&meta.ReplicaAdd{Shard: 3, Instance: 2, TargetRole: meta.RoleVoter})
 	apply(&meta.ShardReady{Shard: 2})
 	apply(&meta.ShardReady{Shard: 3})
 	apply(&meta.MoveBegin{Tier: 0, First: 2, Count: 2, To: 3})

@@ -9,17 +9,17 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestAnyGovernorFinishes has two governors, both of which believe to lead, carry out steps of plans old and new in any order, over shards that lose
+// TestAnyGovernorConverges has two governors, both of which believe to lead, carry out steps of plans old and new in any order, over shards that lose
 // words and answers and change their leaders, while nodes are created, altered and dropped. Governors forget everything at any moment. No promise of a phase is ever
 // broken, and in the end a governor that knows nothing brings everything to rest.
-func TestAnyGovernorFinishes(t *testing.T) {
+func TestAnyGovernorConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &checkedWorld{world: newWorld(8, 2, 3), t: t, decided: map[uint64][]decision{}, graces: map[toldKey]time.Duration{}}
-		memories := []*Progress{NewProgress(), NewProgress()}
-		plans := make([][]Step, len(memories)) // the last plan of each, as old as it may be
+		w := &checkedState{fakeState: newFakeState(8, 2, 3), t: t, decided: map[uint64][]decision{}, graces: map[shardNodeKey]time.Duration{}}
+		progress := []*Progress{NewProgress(), NewProgress()}
+		plans := make([][]Step, len(progress)) // the last plan of each, as old as it may be
 		paths := []string{meta.DefaultPath, "/a", "/a/b"}
 		for range rapid.IntRange(100, 200).Draw(t, "events") {
-			g := rapid.IntRange(0, len(memories)-1).Draw(t, "governor")
+			g := rapid.IntRange(0, len(progress)-1).Draw(t, "governor")
 			switch rapid.IntRange(0, 15).Draw(t, "event") {
 			case 0:
 				w.create(rapid.SampledFrom(paths).Draw(t, "create"), grace(t))
@@ -28,26 +28,26 @@ func TestAnyGovernorFinishes(t *testing.T) {
 			case 2:
 				w.drop(rapid.SampledFrom(paths).Draw(t, "drop"))
 			case 3:
-				memories[g] = NewProgress()
+				progress[g] = NewProgress()
 			case 4:
 				shard := rapid.SampledFrom([]uint64{2, 3}).Draw(t, "shard")
-				w.lead(shard, uint64(len(w.shards[shard].reigns)+1))
+				w.elect(shard, uint64(len(w.shards[shard].leaderships)+1))
 			case 5:
 				w.now += time.Duration(rapid.IntRange(1, 12).Draw(t, "seconds")) * time.Second
 			case 6, 7: // a governor's good day
-				memories[g].Update(View{State: &w.meta.State, Now: w.now})
-				for _, step := range Plan(View{State: &w.meta.State, Progress: memories[g], Now: w.now}) {
+				progress[g].Update(View{State: &w.meta.State, Now: w.now})
+				for _, step := range Plan(View{State: &w.meta.State, Progress: progress[g], Now: w.now}) {
 					if step.At > w.now {
 						continue
 					}
-					if answer, err := w.do(&step); err == nil {
-						memories[g].Done(&step, w.now, w.now, answer)
+					if answer, err := w.execute(&step); err == nil {
+						progress[g].Done(&step, w.now, w.now, answer)
 					}
 					w.check()
 				}
 			case 8, 9:
-				memories[g].Update(View{State: &w.meta.State, Now: w.now})
-				plans[g] = Plan(View{State: &w.meta.State, Progress: memories[g], Now: w.now})
+				progress[g].Update(View{State: &w.meta.State, Now: w.now})
+				plans[g] = Plan(View{State: &w.meta.State, Progress: progress[g], Now: w.now})
 			default:
 				if len(plans[g]) == 0 {
 					continue
@@ -60,9 +60,9 @@ func TestAnyGovernorFinishes(t *testing.T) {
 				if fate == 0 {
 					continue // the word was lost
 				}
-				answer, err := w.do(&step)
+				answer, err := w.execute(&step)
 				if err == nil && fate > 1 { // else the answer was
-					memories[g].Done(&step, w.now, w.now, answer)
+					progress[g].Done(&step, w.now, w.now, answer)
 				}
 			}
 			w.check()
@@ -73,12 +73,12 @@ func TestAnyGovernorFinishes(t *testing.T) {
 			last.Update(View{State: &w.meta.State, Now: w.now})
 			plan := Plan(View{State: &w.meta.State, Progress: last, Now: w.now})
 			if len(plan) == 0 {
-				w.rest()
+				w.checkConverged()
 				return
 			}
 			for _, step := range plan {
 				w.now = max(w.now, step.At)
-				answer, err := w.do(&step)
+				answer, err := w.execute(&step)
 				if err != nil {
 					t.Fatalf("%s: %v", step, err)
 				}
@@ -92,12 +92,12 @@ func TestAnyGovernorFinishes(t *testing.T) {
 
 func grace(t *rapid.T) uint64 { return rapid.Uint64Range(2, 12).Draw(t, "grace") * 1000 }
 
-// checkedWorld knows what must never be.
-type checkedWorld struct {
-	*world
+// checkedState knows what must never be.
+type checkedState struct {
+	*fakeState
 	t       *rapid.T
-	decided map[uint64][]decision     // by node, in order of time
-	graces  map[toldKey]time.Duration // what each shard had at the last check
+	decided map[uint64][]decision          // by node, in order of time
+	graces  map[shardNodeKey]time.Duration // what each shard had at the last check
 }
 
 // decision is a grace period that the meta state has decided on.
@@ -106,7 +106,7 @@ type decision struct {
 	grace time.Duration
 }
 
-func (w *checkedWorld) check() {
+func (w *checkedState) check() {
 	for n := range w.meta.Nodes("", "") {
 		// What describe finds, every shard knows, at the revision that was committed last.
 		committed := n.Revision
@@ -136,7 +136,7 @@ func (w *checkedWorld) check() {
 }
 
 // checkGrace: a shard's grace period for a node falls only if one leader has led it for as long as the higher one since the fall was decided.
-func (w *checkedWorld) checkGrace() {
+func (w *checkedState) checkGrace() {
 	for n := range w.meta.Nodes("", "") {
 		grace := time.Duration(n.Config.GracePeriod) * time.Millisecond
 		list := w.decided[n.ID]
@@ -146,7 +146,7 @@ func (w *checkedWorld) checkGrace() {
 	}
 	for id, x := range w.shards {
 		for node, known := range x.nodes {
-			key := toldKey{id, node}
+			key := shardNodeKey{id, node}
 			before := w.graces[key]
 			w.graces[key] = known.grace
 			if known.grace >= before {
@@ -165,7 +165,7 @@ func (w *checkedWorld) checkGrace() {
 }
 
 // rest checks that all that was decided is everywhere.
-func (w *checkedWorld) rest() {
+func (w *checkedState) checkConverged() {
 	count := 0
 	for n := range w.meta.Nodes("", "") {
 		count++

@@ -23,9 +23,9 @@ type Source struct {
 	state    *meta.State
 	machines map[uint64]*shard.Machine
 
-	mu     sync.Mutex
-	filled []bool // by bucket
-	left   uint32 // buckets that are not filled
+	mu         sync.Mutex
+	restored   []bool // by bucket
+	unrestored uint32 // buckets that are not filled
 }
 
 // Load reads a backup with all the checks of [Verify], and keeps it in memory. It needs one tier with data, the first, as a cluster has that began with one instance. Now is the
@@ -36,8 +36,8 @@ func Load(r io.Reader, now time.Time) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{Contents: v.out, epoch: meta.FirstEpoch, state: v.state, machines: v.machines}
-	s.left = s.Buckets()
-	s.filled = make([]bool, s.left)
+	s.unrestored = s.Buckets()
+	s.restored = make([]bool, s.unrestored)
 	for _, t := range s.state.Tiers() {
 		if (t.ID == 0) == (len(t.Runs) == 0) {
 			return nil, fmt.Errorf("tier %s of the backup's cluster is in the way: a cluster can be restored that has data in its first tier, and in no other", t.Name)
@@ -72,16 +72,16 @@ func (s *Source) Buckets() uint32 { return s.state.Tiers()[0].Buckets }
 func (s *Source) Epoch() uint64 { return s.epoch }
 
 // Filled notes that some buckets of the new cluster have all that the backup has of them, and says whether all buckets do. It may be told again.
-func (s *Source) Filled(first, count uint32) (all bool) {
+func (s *Source) MarkRestored(first, count uint32) (all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for b := first; b < first+count; b++ {
-		if !s.filled[b] {
-			s.filled[b] = true
-			s.left--
+		if !s.restored[b] {
+			s.restored[b] = true
+			s.unrestored--
 		}
 	}
-	return s.left == 0
+	return s.unrestored == 0
 }
 
 // ClusterName is what people call the cluster.
@@ -97,13 +97,13 @@ func (s *Source) Map() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// maxSteps bounds how often a shard is given time to finish what it had under way; each time it does tens of thousands of records.
-const maxSteps = 1_000_000
+// maxProposals bounds how often a shard is given time to finish what it had under way; each time it does tens of thousands of records.
+const maxProposals = 1_000_000
 
 // freeze leads the copy in memory a last time: nobody is attached any more, nodes that the map does not know, or is dropping, go, and the buckets stand still.
 func (s *Source) freeze(id uint64) error {
 	m := s.machines[id]
-	l, st := lead(m)
+	l, st := takeOver(m)
 	if st != protocol.StatusOK {
 		return st
 	}
@@ -119,7 +119,7 @@ func (s *Source) freeze(id uint64) error {
 		if run.Shard != id || run.Count == 0 {
 			continue
 		}
-		if st := l.step(shard.CmdFreeze, shard.BucketsBody{Total: s.Buckets(), First: run.First, Count: run.Count, Epoch: s.epoch}); st != protocol.StatusOK {
+		if st := l.proposeUntilDone(shard.CmdFreeze, shard.BucketsBody{Total: s.Buckets(), First: run.First, Count: run.Count, Epoch: s.epoch}); st != protocol.StatusOK {
 			return st
 		}
 	}

@@ -11,23 +11,23 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// carryOut does one step, once.
-func (g *Governor) carryOut(ctx context.Context, s *Step) (Answer, error) {
+// execute does one step, once.
+func (g *Governor) execute(ctx context.Context, s *Step) (Answer, error) {
 	switch s.Kind {
 	case ActivateBuckets, PutNode, DropNode:
 		return Answer{}, g.shards.Propose(ctx, s.Shard, shardCommand(s))
 	case FreezeMove, ActivateMove, DiscardMove:
-		return Answer{}, g.insist(ctx, s.Shard, shardCommand(s))
-	case ObserveLeader:
+		return Answer{}, g.proposeUntilDone(ctx, s.Shard, shardCommand(s))
+	case ReadLeaderEpoch:
 		epoch, err := g.shards.LeaderEpoch(ctx, s.Shard)
 		return Answer{Epoch: epoch}, err
-	case TellNodes:
-		path, err := g.tellNodes(ctx, s)
+	case SyncNodes:
+		path, err := g.syncNodes(ctx, s)
 		return Answer{Path: path}, err
 	case JoinReplica, PromoteReplica, RemoveReplica:
-		return Answer{}, g.changeGroup(ctx, s)
-	case TransferMaster, TransferMeta:
-		return Answer{}, g.transfer(ctx, s)
+		return Answer{}, g.changeMembership(ctx, s)
+	case TransferLeader, TransferGovernor:
+		return Answer{}, g.transferLeadership(ctx, s)
 	case CopyMove:
 		return Answer{}, g.copyBuckets(ctx, s)
 	}
@@ -35,7 +35,7 @@ func (g *Governor) carryOut(ctx context.Context, s *Step) (Answer, error) {
 	if c == nil {
 		return Answer{}, protocol.Errorf(protocol.StatusInternal, "unknown step %d", s.Kind)
 	}
-	return Answer{}, g.command(ctx, c)
+	return Answer{}, g.proposeMeta(ctx, c)
 }
 
 // shardCommand is the command of a step that is one proposal to a data shard.
@@ -60,13 +60,13 @@ func shardCommand(s *Step) shard.Command {
 func (g *Governor) metaCommand(s *Step) meta.Command {
 	move := meta.MoveRef{Tier: s.Tier, First: s.First, Epoch: s.Epoch}
 	switch s.Kind {
-	case ShardReady:
+	case MarkShardReady:
 		return &meta.ShardReady{Shard: s.Shard}
 	case CommitNodes:
 		return &meta.NodeCommit{Nodes: s.Nodes}
-	case ClearFloor:
-		return &meta.FloorClear{NodeRef: meta.NodeRef{Node: s.Node, Revision: s.Revision}}
-	case SetCurrent:
+	case ClearGraceFloor:
+		return &meta.GraceFloorClear{NodeRef: meta.NodeRef{Node: s.Node, Revision: s.Revision}}
+	case SetCurrentState:
 		return &meta.InstanceCurrent{Instance: s.Instance, State: s.State}
 	case ExpelAgain:
 		return &meta.InstanceUpdate{Instance: s.Instance, Target: meta.Expelled, Reason: meta.ReasonReplicasetExpel, Force: true, Wall: g.wall()}
@@ -78,22 +78,22 @@ func (g *Governor) metaCommand(s *Step) meta.Command {
 		return &meta.ShardsRemove{Replicaset: s.Replicaset}
 	case ReassignInstance:
 		return &meta.InstanceReassign{Instance: s.Instance, Expected: s.Revision, Replicaset: s.Replicaset}
-	case ReadySet:
+	case MarkReplicasetReady:
 		return &meta.ReplicasetIsReady{Replicaset: s.Replicaset}
-	case ExpelSet:
+	case ExpelReplicaset:
 		return &meta.ReplicasetExpel{Replicaset: s.Replicaset}
-	case FinishSetExpel:
+	case FinishReplicasetExpel:
 		return &meta.ReplicasetIsExpelled{Replicaset: s.Replicaset, Wall: g.wall()}
-	case DealBuckets:
-		return &meta.BucketsDeal{Tier: s.Tier}
+	case AssignBuckets:
+		return &meta.BucketsAssign{Tier: s.Tier}
 	case AddReplica:
-		return &meta.ReplicaAdd{Shard: s.Shard, Instance: s.Instance, Want: meta.RoleNonVoting}
-	case WantRole:
-		return &meta.ReplicaWant{Shard: s.Shard, Replica: s.Replica, Want: s.Role}
-	case WantMaster:
-		return &meta.MasterWant{Shard: s.Shard, Instance: s.Instance}
-	case FollowMaster:
-		return &meta.MasterIs{Shard: s.Shard, Instance: s.Instance}
+		return &meta.ReplicaAdd{Shard: s.Shard, Instance: s.Instance, TargetRole: meta.RoleNonVoting}
+	case SetTargetRole:
+		return &meta.ReplicaTarget{Shard: s.Shard, Replica: s.Replica, TargetRole: s.Role}
+	case SetTargetMaster:
+		return &meta.MasterTarget{Shard: s.Shard, Instance: s.Instance}
+	case SetMaster:
+		return &meta.MasterCurrent{Shard: s.Shard, Instance: s.Instance}
 	case BeginMove:
 		return &meta.MoveBegin{Tier: s.Tier, First: s.First, Count: s.Count, From: s.Shard, To: s.To}
 	case CommitMove:
@@ -107,7 +107,7 @@ func (g *Governor) metaCommand(s *Step) meta.Command {
 }
 
 // command tries once to have the meta shard apply a command that may be repeated.
-func (g *Governor) command(ctx context.Context, c meta.Command) error {
+func (g *Governor) proposeMeta(ctx context.Context, c meta.Command) error {
 	answer, err := g.meta.Propose(ctx, meta.AppendCommand(nil, meta.OpID{}, c))
 	if err != nil {
 		return fmt.Errorf("propose to the meta shard: %w", err)
@@ -121,29 +121,29 @@ func (g *Governor) command(ctx context.Context, c meta.Command) error {
 
 // insist proposes a step of a move until it is done: ABORTED says that there is work left over, which is done with the next try. Buckets are frozen meanwhile,
 // so there is no long pause between two.
-func (g *Governor) insist(ctx context.Context, x uint64, c shard.Command) error {
+func (g *Governor) proposeUntilDone(ctx context.Context, x uint64, c shard.Command) error {
 	for {
 		err := g.shards.Propose(ctx, x, c)
-		if !errors.Is(err, protocol.StatusAborted) || !pause(ctx, nil, 10*time.Millisecond) {
+		if !errors.Is(err, protocol.StatusAborted) || !sleep(ctx, nil, 10*time.Millisecond) {
 			return err
 		}
 	}
 }
 
-// tellBatch is how many nodes one TellNodes tells.
-const tellBatch = 64
+// syncBatch is how many nodes one SyncNodes tells.
+const syncBatch = 64
 
-// tellNodes tells a new shard of nodes, as they are now. A node that is dropped meanwhile the shard refuses to know: it has been told of the drop.
-func (g *Governor) tellNodes(ctx context.Context, s *Step) (next string, err error) {
+// syncNodes tells a new shard of nodes, as they are now. A node that is dropped meanwhile the shard refuses to know: it has been told of the drop.
+func (g *Governor) syncNodes(ctx context.Context, s *Step) (next string, err error) {
 	state := g.State()
 	x, _ := state.Shard(s.Shard)
 	next, n := s.Path, 0
 	for node := range state.Nodes("", s.Path) {
 		next = node.Path
-		if n++; n > tellBatch {
+		if n++; n > syncBatch {
 			return next, nil
 		}
-		if !told(&node, x.Tier) {
+		if !needsSync(&node, x.Tier) {
 			continue
 		}
 		put := putNode(s.Shard, &node, node.GraceFloor == 0)
@@ -164,7 +164,7 @@ func (g *Governor) copyBuckets(ctx context.Context, s *Step) error {
 			return fmt.Errorf("export from shard %d: %w", s.Shard, err)
 		}
 		body.Chunk = chunk
-		if err := g.insist(ctx, s.To, shard.Command{Kind: shard.CmdImport, Body: shard.AppendImport(nil, body)}); err != nil {
+		if err := g.proposeUntilDone(ctx, s.To, shard.Command{Kind: shard.CmdImport, Body: shard.AppendImport(nil, body)}); err != nil {
 			return fmt.Errorf("import into shard %d: %w", s.To, err)
 		}
 		if len(next) == 0 {

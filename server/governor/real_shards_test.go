@@ -84,8 +84,8 @@ func (s *machineShards) each(f func(id uint64, m *shard.Machine)) {
 	}
 }
 
-// TestShardsUnderstand has the governor talk to the machines that data shards really are.
-func TestShardsUnderstand(t *testing.T) {
+// TestRealShards has the governor talk to the machines that data shards really are.
+func TestRealShards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ids := []uint64{1, 2, 3}
 		c, shards := newFakeCluster(), newMachineShards(ids...)
@@ -135,21 +135,21 @@ func TestShardsUnderstand(t *testing.T) {
 	})
 }
 
-// TestShardsUnderstandMoves has buckets move between the machines that data shards really are: to a second instance, after a first try was given up, and back
+// TestRealShardMoves has buckets move between the machines that data shards really are: to a second instance, after a first try was given up, and back
 // when that instance is expelled.
-func TestShardsUnderstandMoves(t *testing.T) {
+func TestRealShardMoves(t *testing.T) {
 	c, shards := newCluster(64, 1, 2), newMachineShards()
 	g := New(Config{Meta: c, Shards: shards, Groups: clusterGroups{c}, Instances: c, Clock: c})
 	p := NewProgress()
 	aborted := 0
-	settle := func() {
+	converge := func() {
 		t.Helper()
 		for quiet := 0; quiet < 30; quiet++ { // longer than shards rest after a move that was given up
-			c.beat()
+			c.heartbeat()
 			shards.hangs = shards.hangs && aborted == 0
-			c.sentinel()
+			c.detectFailures()
 			for _, step := range Plan(c.view(p)) {
-				answer, err := g.carryOut(t.Context(), &step)
+				answer, err := g.execute(t.Context(), &step)
 				switch {
 				case err == nil:
 					p.Done(&step, c.now, c.now, answer)
@@ -180,15 +180,15 @@ func TestShardsUnderstandMoves(t *testing.T) {
 			}
 		}
 	}
-	settle()
+	converge()
 	shards.hangs = true
 	c.join("b", "", "", "")
-	settle()
+	converge()
 	if aborted == 0 {
 		t.Error("no move was given up")
 	}
 	c.apply(&meta.InstanceUpdate{Instance: 2, Target: meta.Expelled, Force: true})
-	settle()
+	converge()
 	if i, _ := c.machine.Instance(2); !i.Expelled() {
 		t.Errorf("instance 2 is %s", i.Current)
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // world is a set of instances and the messages between them. Every choice is the seed's.
-type world struct {
+type simulation struct {
 	t        *testing.T
 	random   *rand.Rand
 	nodes    []*node
@@ -39,11 +39,11 @@ type message struct {
 	life   int // of from: an answer to an earlier process finds nobody
 	round  int // of from
 	call   Call
-	answer *Answer
+	answer *Response
 }
 
-func newWorld(t *testing.T, seed uint64, n int) *world {
-	w := &world{t: t, random: rand.New(rand.NewPCG(seed, uint64(n))), at: map[string]*node{}}
+func newSimulation(t *testing.T, seed uint64, n int) *simulation {
+	w := &simulation{t: t, random: rand.New(rand.NewPCG(seed, uint64(n))), at: map[string]*node{}}
 	for i := range n {
 		x := &node{name: string(rune('A' + i)), voter: w.random.IntN(5) > 0}
 		for j := range 1 + w.random.IntN(2) {
@@ -59,7 +59,7 @@ func newWorld(t *testing.T, seed uint64, n int) *world {
 }
 
 // lists gives everybody a list of peers, at random, so that any two have an address of one instance in theirs.
-func (w *world) lists() {
+func (w *simulation) lists() {
 	for try := 0; ; try++ {
 		for _, x := range w.nodes {
 			x.peers = nil
@@ -76,7 +76,7 @@ func (w *world) lists() {
 	}
 }
 
-func (w *world) related() bool {
+func (w *simulation) related() bool {
 	for _, x := range w.nodes {
 		for _, y := range w.nodes {
 			if !slices.ContainsFunc(w.nodes, func(z *node) bool { return w.knows(x, z) && w.knows(y, z) }) {
@@ -88,14 +88,14 @@ func (w *world) related() bool {
 }
 
 // knows says that x starts with an address of y.
-func (w *world) knows(x, y *node) bool {
+func (w *simulation) knows(x, y *node) bool {
 	if x == y && (x.voter || len(x.peers) == 0) {
 		return true
 	}
 	return slices.ContainsFunc(x.peers, func(a string) bool { return w.at[a] == y })
 }
 
-func (w *world) start(x *node) {
+func (w *simulation) start(x *node) {
 	x.life++
 	x.asking = 0
 	m, err := NewMachine(fmt.Sprintf("%s-%d", x.name, x.life), x.voter, x.addresses[0], x.peers)
@@ -104,12 +104,12 @@ func (w *world) start(x *node) {
 	}
 	x.machine = m
 	if x.cluster {
-		m.Settle(x.addresses[0])
+		m.Finish(x.addresses[0])
 	}
 }
 
 // step does one thing that can happen.
-func (w *world) step() {
+func (w *simulation) step() {
 	x := w.nodes[w.random.IntN(len(w.nodes))]
 	r, decided := Result{}, false
 	if x.machine != nil {
@@ -123,14 +123,14 @@ func (w *world) step() {
 	case c == 0 && w.faults && w.restarts < 3:
 		w.restarts++
 		w.start(x)
-	case c == 1 && r.Lead && !x.cluster:
+	case c == 1 && r.Bootstrap && !x.cluster:
 		x.cluster = true
-		x.machine.Settle(x.addresses[w.random.IntN(len(x.addresses))])
+		x.machine.Finish(x.addresses[w.random.IntN(len(x.addresses))])
 	case c == 2 && w.faults && !decided:
 		x.asking = 0 // given up; answers come all the same
 	case c < 6 && !decided && x.asking == 0:
 		x.round++
-		for _, call := range x.machine.Next() {
+		for _, call := range x.machine.NextCalls() {
 			x.asking++
 			w.flying = append(w.flying, message{from: x, life: x.life, round: x.round, call: call})
 		}
@@ -145,11 +145,11 @@ func (w *world) step() {
 	}
 }
 
-func (w *world) deliver(m message) {
+func (w *simulation) deliver(m message) {
 	if m.answer != nil {
 		m.over()
 		if m.life == m.from.life {
-			if err := m.from.machine.Answered(m.call, *m.answer); err != nil {
+			if err := m.from.machine.HandleResponse(m.call, *m.answer); err != nil {
 				w.t.Fatal(err)
 			}
 		}
@@ -160,7 +160,7 @@ func (w *world) deliver(m message) {
 		m.over()
 		return
 	}
-	a, err := to.machine.Asked(m.call.Question, m.call.Address)
+	a, err := to.machine.HandleRequest(m.call.Request, m.call.Address)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -176,19 +176,19 @@ func (m *message) over() {
 }
 
 // leaders are those who may make a cluster, or have made one.
-func (w *world) leaders() (list []*node) {
+func (w *simulation) leaders() (list []*node) {
 	for _, x := range w.nodes {
 		if x.machine == nil {
 			continue
 		}
-		if r, ok := x.machine.Result(); ok && r.Lead || x.cluster {
+		if r, ok := x.machine.Result(); ok && r.Bootstrap || x.cluster {
 			list = append(list, x)
 		}
 	}
 	return list
 }
 
-func (w *world) done() bool {
+func (w *simulation) done() bool {
 	for _, x := range w.nodes {
 		if x.machine == nil {
 			return false

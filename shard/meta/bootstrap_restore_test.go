@@ -49,7 +49,7 @@ func TestRestoredCluster(t *testing.T) {
 	made := must(old, &NodeCreate{Path: "/a", Config: config})
 	must(old, &NodeCommit{Nodes: []NodeRef{{Node: made.Node, Revision: made.Version}}})
 	must(old, &RightsPut{Right: Right{Prefix: "/a", Identity: "somebody", Rights: 1}})
-	must(old, &AuthTurn{On: true, Token: Token{ID: "t", Identity: "root", Hash: [HashLen]byte{1}}})
+	must(old, &AuthSet{On: true, Token: Token{ID: "t", Identity: "root", Hash: [HashLen]byte{1}}})
 	snapshot := bytesOf(t, old)
 
 	fresh := func(change func(c *Bootstrap)) *Bootstrap {

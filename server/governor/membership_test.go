@@ -7,8 +7,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestMembersAreKnown: a change of a group is known when each voter that was heard lately and runs has applied it; who is silent, or has no vote, is not waited for.
-func TestMembersAreKnown(t *testing.T) {
+// TestMembershipKnown: a change of a group is known when each voter that was heard lately and runs has applied it; who is silent, or has no vote, is not waited for.
+func TestMembershipKnown(t *testing.T) {
 	t.Parallel()
 	x := &meta.Shard{ID: 2, Replicas: []meta.Replica{{Instance: 1, Replica: 11}, {Instance: 2, Replica: 12}, {Instance: 3, Replica: 13}, {Instance: 4, Replica: 14}}}
 	m := &Membership{ConfigChange: 9, Voters: map[uint64]string{11: "x", 12: "x", 13: "x"}, NonVotings: map[uint64]string{14: "x"}}
@@ -35,7 +35,7 @@ func TestMembersAreKnown(t *testing.T) {
 		for _, s := range c.said {
 			v.Health[s.instance] = Health{Heard: v.Now - s.age, Shards: map[uint64]ShardHealth{2: {Replica: s.replica, Members: s.knows}}}
 		}
-		if got := v.knowMembers(x, m); got != c.want {
+		if got := v.knowMembership(x, m); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}

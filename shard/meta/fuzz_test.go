@@ -31,44 +31,44 @@ func examples() []Command {
 		&RotateKeys{Current: 1, Secret: [32]byte{31: 9}},
 		&InstanceAddress{Instance: 1, Expected: 1, Address: "b:1", RaftAddress: "b:2"},
 		&ShardReady{Shard: 300, Expected: 1},
-		&NodeCreate{Path: "/a/b", Tier: 0, Config: config, Given: 3, Parent: protocol.DefaultNodeConfig(), Wall: 1e12},
+		&NodeCreate{Path: "/a/b", Tier: 0, Config: config, SetFields: 3, Parent: protocol.DefaultNodeConfig(), Wall: 1e12},
 		&NodeCommit{Nodes: []NodeRef{{1, 1}, {2, 1}, {3, 1}}},
-		&NodeAlter{Path: "/a/b", Node: 3, Revision: 1, Config: protocol.DefaultNodeConfig(), Given: 1},
+		&NodeAlter{Path: "/a/b", Node: 3, Revision: 1, Config: protocol.DefaultNodeConfig(), SetFields: 1},
 		&NodeCommit{Nodes: []NodeRef{{3, 2}}},
-		&NodeAlter{Path: "/a/b", Node: 3, Revision: 2, Config: config, Given: 1},
+		&NodeAlter{Path: "/a/b", Node: 3, Revision: 2, Config: config, SetFields: 1},
 		&NodeCommit{Nodes: []NodeRef{{3, 3}}},
-		&FloorClear{NodeRef{3, 3}},
+		&GraceFloorClear{NodeRef{3, 3}},
 		&NodeDrop{Path: "/a/b", Node: 3},
 		&RightsPut{Expected: 0, Right: Right{Prefix: "/a", Identity: "bob", Rights: AllRights}},
 		&RightsRemove{Expected: 0, Prefix: "/a", Identity: "bob"},
 		&TokenPut{Token{ID: "t0", Identity: "bob", Hash: [HashLen]byte{7}, CreatedAt: 1e12}},
-		&AuthTurn{On: true, Token: Token{ID: "t1", Identity: "root", Hash: [HashLen]byte{8}, CreatedAt: 1e12}},
+		&AuthSet{On: true, Token: Token{ID: "t1", Identity: "root", Hash: [HashLen]byte{8}, CreatedAt: 1e12}},
 		&TokenRemove{ID: "t0"},
-		&AuthTurn{On: false},
+		&AuthSet{On: false},
 		&Join{
 			UUID: "u2", Name: "two", Replicaset: "storage_9", Address: "b:1", RaftAddress: "b:3", Tier: "storage", Domain: []Label{{"DC", "SPB"}, {"RACK", "1"}},
-			Version: Version{1, 3, 0}, Follows: Version{0, 9, 9}, Cluster: "demo", Wall: 1e12,
+			Version: Version{1, 3, 0}, LastOfPreviousMajor: Version{0, 9, 9}, Cluster: "demo", Wall: 1e12,
 		},
 		&Join{UUID: "u3", Tier: "arbiter", RaftAddress: "c:2", Domain: []Label{{"DC", "ARB"}, {"RACK", "1"}}, Version: Version{1, 3, 0}},
 		&InstanceUpdate{
 			Instance: 2, Expected: 19, Target: Online, Reason: ReasonJoin, Force: true, Start: true, Address: "b:1", RaftAddress: "b:4",
-			Domain: []Label{{"DC", "SPB"}, {"RACK", "2"}}, Version: Version{1, 3, 1}, Follows: Version{0, 9, 9}, Wall: 1e12,
+			Domain: []Label{{"DC", "SPB"}, {"RACK", "2"}}, Version: Version{1, 3, 1}, LastOfPreviousMajor: Version{0, 9, 9}, Wall: 1e12,
 		},
 		&InstanceCurrent{2, InstanceState{Online, 1}},
 		&InstanceDrain{2, true},
 		&ReplicaAdd{MetaShardID, 2, RoleNonVoting},
 		&ReplicaRole{MetaShardID, 2, RoleNonVoting},
-		&ReplicaWant{MetaShardID, 2, RoleVoter},
+		&ReplicaTarget{MetaShardID, 2, RoleVoter},
 		&ReplicaRole{MetaShardID, 2, RoleVoter},
-		&MasterWant{MetaShardID, 2},
-		&MasterIs{MetaShardID, 2},
-		&ReplicaWant{MetaShardID, 2, RoleNone},
+		&MasterTarget{MetaShardID, 2},
+		&MasterCurrent{MetaShardID, 2},
+		&ReplicaTarget{MetaShardID, 2, RoleNone},
 		&ReplicaRole{MetaShardID, 2, RoleNone},
 		&ShardsCreate{2, 2},
 		&ReplicasetIsReady{2},
 		&WeightSet{2, 500, true},
-		&TierFactor{2, 3},
-		&BucketsDeal{2},
+		&TierReplicationFactor{2, 3},
+		&BucketsAssign{2},
 		&ShardReady{Shard: 301, Expected: 36},
 		&ShardReady{Shard: 302, Expected: 36},
 		&MoveBegin{Tier: 2, First: 1, Count: 4, From: 301, To: 302},
@@ -88,7 +88,7 @@ func examples() []Command {
 	}
 }
 
-func TestCommandsComeBackFromBytes(t *testing.T) {
+func TestCommandRoundTrip(t *testing.T) {
 	seen := map[Kind]bool{}
 	for _, c := range examples() {
 		seen[c.kind()] = true
@@ -134,8 +134,8 @@ func TestHugeCountsAllocateNothing(t *testing.T) {
 	}
 }
 
-// TestEveryFlippedBitIsNoticed: a snapshot with one bit changed is refused.
-func TestEveryFlippedBitIsNoticed(t *testing.T) {
+// TestFlippedBitIsDetected: a snapshot with one bit changed is refused.
+func TestFlippedBitIsDetected(t *testing.T) {
 	good := snapshotOf(t, exampleMachine())
 	for i := range good {
 		for bit := range 8 {
@@ -169,8 +169,8 @@ func TestManyNodesTakeManyChunks(t *testing.T) {
 	}
 }
 
-// TestLongRefusalsCanBeRead: whatever a refusal quotes, its bytes can be decoded, and saved.
-func TestLongRefusalsCanBeRead(t *testing.T) {
+// TestLongRefusalsDecode: whatever a refusal quotes, its bytes can be decoded, and saved.
+func TestLongRefusalsDecode(t *testing.T) {
 	m := exampleMachine()
 	for i, path := range []string{strings.Repeat("\x00", protocol.MaxPathLen), "/a" + strings.Repeat("/x", 511)} {
 		for j, c := range []Command{
@@ -185,8 +185,8 @@ func TestLongRefusalsCanBeRead(t *testing.T) {
 	restored(t, m)
 }
 
-// TestOpsAreForgottenInOrder: the memory of ops is bounded.
-func TestOpsAreForgottenInOrder(t *testing.T) {
+// TestOpsAreEvictedInOrder: the memory of ops is bounded.
+func TestOpsAreEvictedInOrder(t *testing.T) {
 	m := exampleMachine()
 	known := m.ops.len()
 	for i := range uint64(MaxOps) {
@@ -267,7 +267,7 @@ func FuzzRestore(f *testing.F) {
 	f.Add(snapshotOf(f, New()))
 	f.Add(snapshotOf(f, exampleMachine()))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		data = mended(data)
+		data = withChecksums(data)
 		m, err := Restore(bytes.NewReader(data))
 		if err != nil {
 			return
@@ -288,7 +288,7 @@ func FuzzRestore(f *testing.F) {
 }
 
 // mended sets each chunk's checksum, and the digest if all else can be read.
-func mended(data []byte) []byte {
+func withChecksums(data []byte) []byte {
 	data = bytes.Clone(data)
 	rest := data[min(len(data), len(snapshotMagic)+1):]
 	for len(rest) > 8 {

@@ -10,19 +10,19 @@ import (
 )
 
 // leader leads a machine that was read from a file, alone and in memory.
-type leader struct {
+type proposer struct {
 	m *shard.Machine
 	h shard.Header
 }
 
 // lead takes a machine over.
-func lead(m *shard.Machine) (*leader, protocol.Status) {
-	l := &leader{m: m, h: shard.Header{Format: shard.FormatVersion, Epoch: (m.Epoch()>>16 + 1) << 16}}
+func takeOver(m *shard.Machine) (*proposer, protocol.Status) {
+	l := &proposer{m: m, h: shard.Header{Format: shard.FormatVersion, Epoch: (m.Epoch()>>16 + 1) << 16}}
 	return l, l.propose(shard.Command{Kind: shard.CmdTakeOver})
 }
 
 // propose applies a command, and is the answer to it.
-func (l *leader) propose(c shard.Command) protocol.Status {
+func (l *proposer) propose(c shard.Command) protocol.Status {
 	l.h.Seq++
 	l.h.LogTime = l.m.LogTime()
 	var out shard.Events
@@ -37,10 +37,10 @@ func (l *leader) propose(c shard.Command) protocol.Status {
 }
 
 // step is propose for a step of a move, which goes on with each entry while work is left over.
-func (l *leader) step(kind shard.CommandKind, run shard.BucketsBody) protocol.Status {
+func (l *proposer) proposeUntilDone(kind shard.CommandKind, run shard.BucketsBody) protocol.Status {
 	body := shard.AppendBuckets(nil, run)
 	st := protocol.StatusAborted
-	for n := 0; st == protocol.StatusAborted && n < maxSteps; n++ {
+	for n := 0; st == protocol.StatusAborted && n < maxProposals; n++ {
 		st = l.propose(shard.Command{Kind: kind, Body: body})
 	}
 	return st
@@ -61,7 +61,7 @@ func EndMoves(m *meta.Machine, machines map[uint64]*shard.Machine) error {
 					x.Phase = meta.Committed
 				}
 			}
-			if err := tell(m, decide); err != nil {
+			if err := applyMeta(m, decide); err != nil {
 				return err
 			}
 		}
@@ -75,16 +75,16 @@ func EndMoves(m *meta.Machine, machines map[uint64]*shard.Machine) error {
 			shard uint64
 			kind  shard.CommandKind
 		}{{keeper, shard.CmdActivate}, {other, shard.CmdDropBuckets}} {
-			l, st := lead(machines[part.shard])
+			l, st := takeOver(machines[part.shard])
 			if st == protocol.StatusOK {
-				st = l.step(part.kind, run)
+				st = l.proposeUntilDone(part.kind, run)
 			}
 			if st != protocol.StatusOK {
 				return fmt.Errorf("buckets %d to %d were moving from shard %d to %d, and what is left of shard %d does not allow to end that (%w): its copy is not whole; "+
 					"give the folder of another instance that had it", x.First, x.First+x.Count-1, x.From, x.To, part.shard, st)
 			}
 		}
-		if err := tell(m, &meta.MoveEnd{MoveRef: ref}); err != nil {
+		if err := applyMeta(m, &meta.MoveEnd{MoveRef: ref}); err != nil {
 			return err
 		}
 	}
@@ -92,7 +92,7 @@ func EndMoves(m *meta.Machine, machines map[uint64]*shard.Machine) error {
 }
 
 // tell applies a command to the map.
-func tell(m *meta.Machine, c meta.Command) error {
+func applyMeta(m *meta.Machine, c meta.Command) error {
 	index := m.AppliedIndex() + 1
 	var op meta.OpID // never one of a proposer's, which are random
 	copy(op[:], "endmoves")

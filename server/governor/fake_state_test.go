@@ -12,7 +12,7 @@ import (
 )
 
 // world is a meta machine and data shards as plain as they can be, in which steps are carried out without goroutines.
-type world struct {
+type fakeState struct {
 	meta   *meta.Machine
 	index  uint64
 	now    time.Duration
@@ -21,11 +21,11 @@ type world struct {
 
 // plainShard knows of nodes what a data shard must know, and remembers who led it.
 type plainShard struct {
-	nodes   map[uint64]plainNode
-	dropped map[uint64]bool
-	buckets map[uint32]int // how often it was told
-	reigns  []reign        // the last one goes on
-	down    bool
+	nodes       map[uint64]plainNode
+	dropped     map[uint64]bool
+	buckets     map[uint32]int // how often it was told
+	leaderships []leadership   // the last one goes on
+	down        bool
 }
 
 type plainNode struct {
@@ -33,19 +33,19 @@ type plainNode struct {
 	grace    time.Duration
 }
 
-type reign struct {
+type leadership struct {
 	epoch uint64
 	start time.Duration
 }
 
 func newPlainShard(now time.Duration) *plainShard {
 	return &plainShard{
-		nodes: map[uint64]plainNode{}, dropped: map[uint64]bool{}, buckets: map[uint32]int{}, reigns: []reign{{1, now}},
+		nodes: map[uint64]plainNode{}, dropped: map[uint64]bool{}, buckets: map[uint32]int{}, leaderships: []leadership{{1, now}},
 	}
 }
 
-func newWorld(buckets uint32, shards ...uint64) *world {
-	w := &world{meta: meta.New(), now: time.Hour, shards: map[uint64]*plainShard{}}
+func newFakeState(buckets uint32, shards ...uint64) *fakeState {
+	w := &fakeState{meta: meta.New(), now: time.Hour, shards: map[uint64]*plainShard{}}
 	for _, id := range shards {
 		w.shards[id] = newPlainShard(w.now)
 	}
@@ -56,7 +56,7 @@ func newWorld(buckets uint32, shards ...uint64) *world {
 	return w
 }
 
-func (w *world) apply(c meta.Command) meta.Result {
+func (w *fakeState) apply(c meta.Command) meta.Result {
 	w.index++
 	res, err := meta.DecodeResult(w.meta.Apply(w.index, meta.AppendCommand(nil, meta.OpID{}, c)))
 	if err != nil {
@@ -65,40 +65,40 @@ func (w *world) apply(c meta.Command) meta.Result {
 	return res
 }
 
-func (w *world) create(path string, grace uint64) meta.Result {
+func (w *fakeState) create(path string, grace uint64) meta.Result {
 	c := &meta.NodeCreate{Path: path, Config: protocol.DefaultNodeConfig(), Parent: protocol.DefaultNodeConfig()}
 	c.Config.GracePeriod = grace
 	return w.apply(c)
 }
 
-func (w *world) alter(path string, grace uint64) meta.Result {
+func (w *fakeState) alter(path string, grace uint64) meta.Result {
 	n, _ := w.meta.NodeAt(path)
 	c := &meta.NodeAlter{Path: path, Node: n.ID, Revision: n.Revision, Config: protocol.DefaultNodeConfig()}
 	c.Config.GracePeriod = grace
 	return w.apply(c)
 }
 
-func (w *world) drop(path string) meta.Result {
+func (w *fakeState) drop(path string) meta.Result {
 	n, _ := w.meta.NodeAt(path)
 	return w.apply(&meta.NodeDrop{Path: path, Node: n.ID})
 }
 
-func (w *world) lead(shard, epoch uint64) {
+func (w *fakeState) elect(shard, epoch uint64) {
 	x := w.shards[shard]
-	x.reigns = append(x.reigns, reign{epoch, w.now})
+	x.leaderships = append(x.leaderships, leadership{epoch, w.now})
 }
 
 // do carries a step out.
-func (w *world) do(s *Step) (answer Answer, err error) {
+func (w *fakeState) execute(s *Step) (answer Answer, err error) {
 	switch s.Kind {
-	case ShardReady:
+	case MarkShardReady:
 		res := w.apply(&meta.ShardReady{Shard: s.Shard})
 		return answer, res.Err()
 	case CommitNodes:
 		res := w.apply(&meta.NodeCommit{Nodes: s.Nodes})
 		return answer, res.Err()
-	case ClearFloor:
-		res := w.apply(&meta.FloorClear{NodeRef: meta.NodeRef{Node: s.Node, Revision: s.Revision}})
+	case ClearGraceFloor:
+		res := w.apply(&meta.GraceFloorClear{NodeRef: meta.NodeRef{Node: s.Node, Revision: s.Revision}})
 		return answer, res.Err()
 	}
 	x := w.shards[s.Shard]
@@ -112,10 +112,10 @@ func (w *world) do(s *Step) (answer Answer, err error) {
 		}
 	case PutNode:
 		return answer, x.put(s.Node, s.Revision, time.Duration(s.Config.GracePeriod)*time.Millisecond)
-	case TellNodes:
+	case SyncNodes:
 		state, _ := w.meta.Shard(s.Shard)
 		for n := range w.meta.Nodes("", s.Path) {
-			if answer.Path = n.Path + "\x00"; !told(&n, state.Tier) {
+			if answer.Path = n.Path + "\x00"; !needsSync(&n, state.Tier) {
 				continue
 			}
 			put := putNode(s.Shard, &n, n.GraceFloor == 0)
@@ -125,8 +125,8 @@ func (w *world) do(s *Step) (answer Answer, err error) {
 	case DropNode:
 		delete(x.nodes, s.Node)
 		x.dropped[s.Node] = true
-	case ObserveLeader:
-		return Answer{Epoch: x.reigns[len(x.reigns)-1].epoch}, nil
+	case ReadLeaderEpoch:
+		return Answer{Epoch: x.leaderships[len(x.leaderships)-1].epoch}, nil
 	}
 	return answer, nil
 }
@@ -144,10 +144,10 @@ func (x *plainShard) put(node, revision uint64, grace time.Duration) error {
 // longest is the longest time since from in which the shard had one leader.
 func (x *plainShard) longest(from, now time.Duration) time.Duration {
 	longest := time.Duration(0)
-	for i, r := range x.reigns {
+	for i, r := range x.leaderships {
 		end := now
-		if i+1 < len(x.reigns) {
-			end = x.reigns[i+1].start
+		if i+1 < len(x.leaderships) {
+			end = x.leaderships[i+1].start
 		}
 		longest = max(longest, end-max(r.start, from))
 	}

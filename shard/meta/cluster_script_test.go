@@ -13,7 +13,7 @@ import (
 func (s *script) cluster(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "join":
-		c := &Join{UUID: s.text(d, "uuid"), Version: s.version(d, "version"), Follows: s.version(d, "follows"), Domain: s.domain(d), Wall: 2000}
+		c := &Join{UUID: s.text(d, "uuid"), Version: s.version(d, "version"), LastOfPreviousMajor: s.version(d, "follows"), Domain: s.domain(d), Wall: 2000}
 		s.maybe(d, "name", &c.Name)
 		s.maybe(d, "replicaset", &c.Replicaset)
 		s.maybe(d, "tier", &c.Tier)
@@ -27,7 +27,7 @@ func (s *script) cluster(t *testing.T, d *datadriven.TestData) string {
 		s.maybe(d, "expected", &c.Expected)
 		switch d.Cmd {
 		case "start":
-			c.Start, c.Address, c.RaftAddress, c.Domain, c.Version, c.Follows = true, i.Address, i.RaftAddress, i.Domain, i.Version, s.version(d, "follows")
+			c.Start, c.Address, c.RaftAddress, c.Domain, c.Version, c.LastOfPreviousMajor = true, i.Address, i.RaftAddress, i.Domain, i.Version, s.version(d, "follows")
 			s.maybe(d, "address", &c.Address)
 			s.maybe(d, "raft", &c.RaftAddress)
 			if d.HasArg("domain") {
@@ -72,24 +72,24 @@ func (s *script) cluster(t *testing.T, d *datadriven.TestData) string {
 		return s.apply(d, &ReplicasetExpel{s.replicaset(d)})
 	case "replicaset-expelled":
 		return s.apply(d, &ReplicasetIsExpelled{s.replicaset(d), 4000})
-	case "tier-factor":
-		return s.apply(d, &TierFactor{uint8(s.number(d, "tier")), uint32(s.number(d, "rf"))})
+	case "tier-replication-factor":
+		return s.apply(d, &TierReplicationFactor{uint8(s.number(d, "tier")), uint32(s.number(d, "rf"))})
 
 	case "shards-create":
 		return s.apply(d, &ShardsCreate{s.replicaset(d), s.instance(d, 1).ID})
 	case "replica-add":
 		return s.apply(d, &ReplicaAdd{s.shard(d), s.instance(d, 1).ID, s.role(d, 2)})
-	case "replica-want":
-		return s.apply(d, &ReplicaWant{s.shard(d), s.number(d, "replica"), s.role(d, 1)})
+	case "replica-target":
+		return s.apply(d, &ReplicaTarget{s.shard(d), s.number(d, "replica"), s.role(d, 1)})
 	case "replica-role":
 		return s.apply(d, &ReplicaRole{s.shard(d), s.number(d, "replica"), s.role(d, 1)})
-	case "master-want":
-		return s.apply(d, &MasterWant{s.shard(d), s.instance(d, 1).ID})
-	case "master-is":
-		return s.apply(d, &MasterIs{s.shard(d), s.instance(d, 1).ID})
+	case "master-target":
+		return s.apply(d, &MasterTarget{s.shard(d), s.instance(d, 1).ID})
+	case "master-current":
+		return s.apply(d, &MasterCurrent{s.shard(d), s.instance(d, 1).ID})
 
-	case "deal":
-		return s.apply(d, &BucketsDeal{uint8(s.number(d, "tier"))})
+	case "assign-buckets":
+		return s.apply(d, &BucketsAssign{uint8(s.number(d, "tier"))})
 	case "move-begin":
 		return s.apply(d, &MoveBegin{uint8(s.number(d, "tier")), uint32(s.number(d, "first")), uint32(s.number(d, "count")), s.number(d, "from"), s.number(d, "to")})
 	case "move-commit":

@@ -24,7 +24,7 @@ func TestEndMoves(t *testing.T) {
 		steps
 	)
 	for step := range steps {
-		m := worldOf(t, 2, 3)
+		m := newMapWithShards(t, 2, 3)
 		say := func(c meta.Command) meta.Result {
 			t.Helper()
 			index := m.AppliedIndex() + 1
@@ -38,7 +38,7 @@ func TestEndMoves(t *testing.T) {
 			say(&meta.ShardReady{Shard: x.ID})
 		}
 		machines := map[uint64]*shard.Machine{2: shard.New(2), 3: shard.New(3)}
-		leaders := map[uint64]*leader{}
+		leaders := map[uint64]*proposer{}
 		do := func(id uint64, kind shard.CommandKind, body []byte) {
 			t.Helper()
 			if st := leaders[id].propose(shard.Command{Kind: kind, Body: body}); st != protocol.StatusOK {
@@ -47,7 +47,7 @@ func TestEndMoves(t *testing.T) {
 		}
 		tier := m.Tiers()[0]
 		for id, x := range machines {
-			leaders[id], _ = lead(x)
+			leaders[id], _ = takeOver(x)
 			do(id, shard.CmdNodePut, shard.AppendNodePut(nil, shard.NodePutBody{Node: 1, Revision: 1, Config: protocol.NodeConfig{
 				SelfCheckPeriod: 1000, GracePeriod: 5000, ReadConsistency: 1, AttachConsistency: 1, CountersMode: 1, MaxSessions: 9, MaxSemaphores: 9,
 			}}))
@@ -103,7 +103,7 @@ func TestEndMoves(t *testing.T) {
 			owner = to
 		}
 		v := &verifier{state: &m.State, machines: machines, out: Contents{Head: Head{Cluster: m.Cluster(), Shards: 2}}}
-		if err := v.whole(); err != nil {
+		if err := v.checkComplete(); err != nil {
 			t.Errorf("step %d: %v", step, err)
 		}
 		tiers := m.Tiers()

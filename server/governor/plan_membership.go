@@ -1,0 +1,172 @@
+package governor
+
+import (
+	"fmt"
+
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// planRoles decides which instances have a replica of a group, and which replicas a vote.
+func (p *planner) planRoles(x *shardView) {
+	members := p.members(x)
+	var list []Candidate
+	there, votes := 0, 0
+	for _, i := range members {
+		r, has := x.On(i.ID)
+		switch {
+		case !has && (departure(i) != BeingExpelled || (x.ID == meta.MetaShardID && p.alive(i.ID))):
+			// One that is expelled needs the map for as long as it serves.
+			p.add(Step{Kind: AddReplica, Shard: x.ID, Instance: i.ID})
+			fallthrough
+		case !has:
+			r = meta.Replica{}
+		}
+		c := Candidate{Instance: i.ID, Domain: i.Domain, Departure: departure(i), Voter: has && r.TargetRole == meta.RoleVoter, Votes: has && r.Role == meta.RoleVoter}
+		if x.ID == meta.MetaShardID {
+			if t, _ := p.State.Tier(i.Tier); !t.CanVote {
+				continue
+			}
+		}
+		c.Ready = has && r.Role == meta.RoleNonVoting && r.TargetRole == meta.RoleNonVoting && online(i) && p.caughtUp(&r, x.ID)
+		list = append(list, c)
+		if p.fresh(i.ID) && departure(i) == Staying {
+			there++
+		}
+		if c.Votes {
+			votes++
+		}
+	}
+	if x.ID != meta.MetaShardID && votes < VoterCount(there) {
+		p.missingVotes[x.Replicaset] = true
+	}
+	voter := make(map[uint64]bool)
+	for _, id := range Voters(list) {
+		voter[id] = true
+	}
+	for _, r := range x.Replicas {
+		i := p.instances[r.Instance]
+		member := i != nil && !i.Expelled()
+		if r.Role == meta.RoleVoter && !voter[r.Instance] {
+			p.losingVote[[2]uint64{x.ID, r.Instance}] = true
+		}
+		switch {
+		case r.TargetRole == meta.RoleNone:
+		case r.TargetRole == meta.RoleVoter && !voter[r.Instance], !member:
+			p.add(Step{Kind: SetTargetRole, Shard: x.ID, Instance: r.Instance, Replica: r.Replica, Role: meta.RoleNone})
+		case r.TargetRole == meta.RoleNonVoting && voter[r.Instance]:
+			p.add(Step{Kind: SetTargetRole, Shard: x.ID, Instance: r.Instance, Replica: r.Replica, Role: meta.RoleVoter})
+		case r.TargetRole == meta.RoleNonVoting && departure(i) == BeingExpelled && x.ID != meta.MetaShardID:
+			// The meta shard's it keeps until it has read there that it is Expelled.
+			p.add(Step{Kind: SetTargetRole, Shard: x.ID, Instance: r.Instance, Replica: r.Replica, Role: meta.RoleNone})
+		}
+	}
+}
+
+// planMembership brings a group's membership one change nearer to what is wanted. Each step listed is allowed as the group is now; they exclude one another.
+func (p *planner) planMembership(x *shardView) {
+	voters, live, want := 0, 0, 0
+	changes := false
+	for i := range x.Replicas {
+		r := &x.Replicas[i]
+		if r.Role == meta.RoleVoter {
+			voters++
+			if p.takesPart(r, x.ID) {
+				live++
+			}
+		}
+		if r.TargetRole == meta.RoleVoter {
+			want++
+		}
+		changes = changes || r.Role != r.TargetRole || r.Role == meta.RoleNone
+	}
+	if !changes {
+		return
+	}
+	if !x.led {
+		p.addWait(p.electionWait(&x.Shard), "members of "+x.String(), "%s", p.noQuorumReason(&x.Shard))
+		return
+	}
+	step := func(kind StepKind, r *meta.Replica) {
+		p.reconfiguring[x.ID] = true
+		p.add(Step{Kind: kind, Shard: x.ID, Instance: r.Instance, Replica: r.Replica})
+	}
+	for i := range x.Replicas {
+		r := &x.Replicas[i]
+		what := fmt.Sprintf("%s on %s", x, p.name(r.Instance))
+		follows := p.takesPart(r, x.ID)
+		switch {
+		case r.TargetRole == meta.RoleNone && r.Role != meta.RoleVoter:
+			step(RemoveReplica, r)
+		case r.TargetRole == meta.RoleNone:
+			after := live
+			if follows {
+				after--
+			}
+			replaced := voters-1 >= want || (!follows && voters%2 == 1)
+			switch {
+			case r.Replica == x.leader.Replica && voters > 1:
+				p.addDependentWait(what+" to be removed", "it leads; its leadership is handed over first")
+			case !replaced:
+				p.addDependentWait(what+" to be removed", "another replica gets its vote first")
+			case !isQuorum(voters-1, after):
+				p.addWait(Outside, what+" to be removed", "of the %d voters that would be left only %d take part; start more of them", voters-1, after)
+			default:
+				step(RemoveReplica, r)
+			}
+		case r.Role == meta.RoleNone:
+			step(JoinReplica, r)
+		case r.Role == meta.RoleNonVoting && r.TargetRole == meta.RoleVoter:
+			switch i := p.instances[r.Instance]; {
+			case i == nil || !online(i):
+				p.addDependentWait(what+" to get its vote", "the instance is not online")
+			case !p.fresh(r.Instance):
+				p.addWait(Underway, what+" to get its vote", "the instance was not heard in the last %s", FreshLimit)
+			case !p.caughtUp(r, x.ID):
+				p.addWait(Underway, what+" to get its vote", "it has not caught up yet")
+			case !isQuorum(voters+1, live+1):
+				p.addWait(Outside, what+" to get its vote", "of %d voters only %d would take part; start more of them", voters+1, live+1)
+			case voters%2 == 1 && p.deadVoterGoesFirst(x, voters, live):
+				p.addDependentWait(what+" to get its vote", "a dead voter is removed before")
+			default:
+				step(PromoteReplica, r)
+			}
+		}
+	}
+}
+
+// deadVoterGoesFirst says that a voter that does not take part is removed before another gets its vote: an odd group with one voter more survives no more
+// deaths, and with a dead one in it fewer.
+func (p *planner) deadVoterGoesFirst(x *shardView, voters, live int) bool {
+	for i := range x.Replicas {
+		r := &x.Replicas[i]
+		if r.Role == meta.RoleVoter && r.TargetRole == meta.RoleNone && !p.takesPart(r, x.ID) && isQuorum(voters-1, live) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayPromote and mayRemove are the last look before a change of a group, at the membership that it has.
+
+func mayRemove(m Membership, replica uint64, live func(replica uint64) bool) bool {
+	if _, voter := m.Voters[replica]; !voter {
+		return true
+	}
+	n := 0
+	for id := range m.Voters {
+		if id != replica && live(id) {
+			n++
+		}
+	}
+	return isQuorum(len(m.Voters)-1, n)
+}
+
+func mayPromote(m Membership, replica uint64, live func(replica uint64) bool) bool {
+	n := 0
+	for id := range m.Voters {
+		if id != replica && live(id) {
+			n++
+		}
+	}
+	return live(replica) && isQuorum(len(m.Voters)+1, n+1)
+}
