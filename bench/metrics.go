@@ -19,7 +19,7 @@ type Metric struct {
 	ID     string
 	Text   string // for people
 	Unit   Unit
-	Detail bool // beside the point of the comparison: in the files, not in the README
+	Detail bool // not drawn in the plot
 }
 
 // Works, in the order of the table's rows. A pair is lock and unlock of a name that nobody else wants, each answered, and so durable, before the next begins.

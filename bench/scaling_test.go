@@ -118,7 +118,7 @@ func TestAdoptWritesAllPages(t *testing.T) {
 	if err := adoptCommand([]string{name + ".json"}); err != nil {
 		t.Fatal(err)
 	}
-	for file, want := range map[string]string{readmePage: r.table(false), scalingPage: written(t, func(w io.Writer) error { return WriteScaling(w, r) })} {
+	for file, want := range map[string]string{readmePage: r.excerpt(), scalingPage: written(t, func(w io.Writer) error { return WriteScaling(w, r) })} {
 		b, err := os.ReadFile(filepath.FromSlash(file))
 		if err != nil {
 			t.Fatal(err)

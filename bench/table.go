@@ -41,19 +41,19 @@ func (r *Report) WriteTable(w io.Writer) error {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", v.Threshold.ID, v.Threshold.Text, medianText(v.Ours, v.Unit), other, ratio, v.Threshold.Condition, v.Text())
 	}
 	b.WriteString("\n## Figures\n\nMedians, and the spread over the rounds as a part of the median.\n\n")
-	b.WriteString(r.table(true))
+	b.WriteString(r.table(func(Metric) bool { return true }, true))
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// table is the table of works and subjects. The short form leaves out what is beside the point, and spreads.
-func (r *Report) table(long bool) string {
+// table has a row for each metric that is shown and a column for each system that was measured in one.
+func (r *Report) table(shown func(Metric) bool, spreads bool) string {
 	var b strings.Builder
 	var columns []string
 	for _, s := range subjects {
 		if slices.ContainsFunc(r.Measurements, func(f *Measurement) bool {
 			w, ok := metricByID(f.Metric)
-			return f.Subject == s && ok && (long || !w.Detail)
+			return f.Subject == s && ok && shown(w)
 		}) {
 			columns = append(columns, s)
 		}
@@ -64,7 +64,7 @@ func (r *Report) table(long bool) string {
 	}
 	b.WriteString("\n|---|" + strings.Repeat("---|", len(columns)) + "\n")
 	for _, w := range allMetrics {
-		if w.Detail && !long {
+		if !shown(w) {
 			continue
 		}
 		row, any := "| "+w.Text+" |", false
@@ -73,7 +73,7 @@ func (r *Report) table(long bool) string {
 			if f := r.Measurements.find(w.ID, s); f != nil {
 				st := StatOf(f.Values)
 				cell, any = amount(st.Median, f.Unit), true
-				if long && st.N > 1 {
+				if spreads && st.N > 1 {
 					cell += fmt.Sprintf(" (%.0f %%)", 100*st.Spread())
 				}
 			}
