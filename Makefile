@@ -50,7 +50,7 @@ flood: ## 10,000 hostile connections of fifteen kinds beside honest clients and 
 
 golden: ## rewrite golden files and scripts; review the result as a diff
 	go test ./protocol ./bench -update
-	go test ./shard/... ./server/watch ./server/failuredetector -rewrite
+	go test ./shard/... ./server/delivery ./server/failuredetector -rewrite
 	go test ./cmd/signalbox -run 'TestScripts|TestReference' -update
 
 fixture: ## keep what this version writes, as VERSION, for all later versions to read: once, from the tree that is released

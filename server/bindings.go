@@ -400,7 +400,7 @@ func (c *conn) lose(b *binding, ended bool) {
 		if ended {
 			d.hub.SessionEnded(b.session)
 		} else {
-			d.hub.SessionLeft(c.id, b.session, true)
+			d.hub.SessionUnbound(c.id, b.session, true)
 		}
 	}
 }

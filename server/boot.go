@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server/cluster"
+	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/peer"
-	"github.com/signalbox-dev/signalbox/server/watch"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -176,7 +176,7 @@ func (s *Server) lostMeta() error {
 // openShards starts the replicas that the map gives to this instance, and follows the map from then on. A founder makes the map first.
 func (s *Server) openShards(ctx context.Context) error {
 	began := time.Now()
-	s.pacer = watch.NewPacer(func() time.Duration { return time.Since(began) }, s.kick) // windows of a few ms are a matter of real time
+	s.pacer = delivery.NewFlusher(func() time.Duration { return time.Since(began) }, s.kick) // windows of a few ms are a matter of real time
 	s.startup.waitForText("starting its shards")
 	state := s.meta.State()
 	if err := s.fits(state); err != nil {

@@ -354,7 +354,7 @@ func (c *conn) closed() {
 	c.mu.Unlock()
 	sessions.each(c.srv.bindings.drop)
 	for _, d := range watching {
-		d.hub.ConnGone(c.id)
+		d.hub.ConnClosed(c.id)
 		d.streams.connGone(c.id)
 		d.rollouts.connGone(c.id)
 	}

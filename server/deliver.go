@@ -230,7 +230,7 @@ func (d *desk) tookOver(o *outbox, epoch uint64) {
 	if was == 0 || was>>16 == epoch>>16 {
 		return
 	}
-	d.hub.Doubt()
+	d.hub.InvalidateOneShots()
 	d.detach(o, 0, math.MaxUint32)
 }
 

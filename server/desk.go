@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/server/watch"
+	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -20,10 +20,10 @@ type desk struct {
 	replica uint64 // id of the replica here
 	srv     *Server
 	rep     *replica.Shard
-	hub     *watch.Hub
+	hub     *delivery.WatchHub
 	pager   *pager
 
-	watchers watch.Quota // of coordination nodes: the hub's streams and one-shot watches, and the streams below
+	watchers delivery.WatcherQuota // of coordination nodes: the hub's streams and one-shot watches, and the streams below
 
 	processes *processes
 	streams   *processStreams // over processes
@@ -64,8 +64,8 @@ func (s *Server) openDesk(cfg replica.ShardConfig) error {
 	d.processes, d.streams = newProcesses(d), newProcessStreams(d)
 	d.rollouts = newRollouts(d)
 	l := &s.cfg.Limits
-	d.hub = watch.NewHub(d.id, d, watch.Options{
-		Now: s.pacer.Now, Wake: s.pacer.Wake, Limits: watch.Limits{Watchers: l.MaxWatchers, Streams: l.MaxStreams, OneShots: l.MaxWatches},
+	d.hub = delivery.NewWatchHub(d.id, d, delivery.WatchOptions{
+		Now: s.pacer.Now, Wake: s.pacer.Wake, Limits: delivery.WatchLimits{Watchers: l.MaxWatchers, Streams: l.MaxStreams, OneShots: l.MaxWatches},
 		Quota: &d.watchers,
 	})
 	cfg.Sink, cfg.Messages, cfg.Route, cfg.Heard = d, mail{s}, s.route, s.heard
@@ -99,7 +99,7 @@ func (s *Server) closeDesk(d *desk) error {
 	d.close()
 	d.running.Wait()
 	s.pacer.Remove(d.hub)
-	d.hub.Doubt()
+	d.hub.InvalidateOneShots()
 	d.hub.CutStreams(protocol.StatusWrongShard, "the shard does not run on this instance any more; fetch the map and watch again")
 	d.streams.cut(everyStream, protocol.StatusWrongShard, "the shard does not run on this instance any more; fetch the map and watch again")
 	d.rollouts.cut(everyStream, protocol.StatusWrongShard, "the shard does not run on this instance any more; fetch the map and watch again")
@@ -174,7 +174,7 @@ func (d *desk) LeaderChanged(s *replica.Shard, leader uint64, leading bool) {
 		d.tellSoon()
 	}
 	if was && !leading {
-		d.hub.Doubt()
+		d.hub.InvalidateOneShots()
 		d.rollouts.cut(everyStream, protocol.StatusUnavailable, "the shard is led elsewhere now; fetch the map and watch again")
 	}
 	d.out.flush()
@@ -191,7 +191,7 @@ func (d *desk) tellSoon() {
 // Restored is told by the replica when its machine jumped ahead without events.
 func (d *desk) Restored(*replica.Shard) {
 	defer d.srv.guard("restored", nil)
-	d.hub.Jumped()
+	d.hub.SnapshotInstalled()
 	d.streams.restart()
 	d.rollouts.restart()
 	d.out.flush()

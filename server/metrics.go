@@ -191,9 +191,9 @@ func (m *serverMetrics) writeShards(w io.Writer) {
 			{"signalbox_shard_stuck_queues", uint64(size.Stuck)},
 			{"signalbox_shard_streams", uint64(hub.Streams)},
 			{"signalbox_shard_watches", uint64(hub.OneShots)},
-			{"signalbox_shard_watches_fired_total", hub.Fired + hub.Doubted},
+			{"signalbox_shard_watches_fired_total", hub.Fired + hub.Invalidated},
 			{"signalbox_shard_deltas_total", hub.Deltas},
-			{"signalbox_shard_streams_behind_total", hub.Behind},
+			{"signalbox_shard_streams_behind_total", hub.FellBehind},
 			{"signalbox_shard_streams_cut_total", hub.Cut},
 		} {
 			fmt.Fprintf(w, "%s{shard=\"%d\"} %d\n", v.name, d.id, v.value)

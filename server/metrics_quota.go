@@ -50,9 +50,9 @@ func (s *Server) quotaUses(most int) (uses map[uint64]*[len(nodeQuotas)]quotaUse
 						u[q].refused += x.Refused[q]
 					}
 				}
-				w := d.watchers.Of(node)
-				u[quotaWatchers].used += w.Has
-				u[quotaWatchers].refused += w.Refused
+				w := d.watchers.Usage(node)
+				u[quotaWatchers].used += w.Open
+				u[quotaWatchers].refused += w.Rejected
 			}
 		})
 	}

@@ -356,7 +356,7 @@ func (l *readList) arm(m *shard.Machine, it *readItem) error {
 	}
 	// Whoever takes the session from the connection, or closes that, looks for watches afterwards; if it did so before there was this one, it shows here.
 	if !c.has(d.Session) {
-		hub.SessionLeft(c.id, d.Session, false)
+		hub.SessionUnbound(c.id, d.Session, false)
 		return c.unbound(d.Session) // the machine is in hand
 	}
 	return nil

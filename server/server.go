@@ -14,9 +14,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/cluster"
+	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/peer"
-	"github.com/signalbox-dev/signalbox/server/watch"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
@@ -48,7 +48,7 @@ type Server struct {
 	meta         *metaShard
 	governor     *governor.Governor
 	desks        deskTable
-	pacer        *watch.Pacer
+	pacer        *delivery.Flusher
 	lostMail     atomic.Uint64 // messages between leaders that were dropped
 	routes       atomic.Pointer[routes]
 	soonC        chan struct{}

@@ -80,7 +80,7 @@ func (t *streams[F]) open(conn, id, node uint64, name []byte, filter F, most uin
 			return err
 		}
 	}
-	if err := t.desk.watchers.Take(node, most); err != nil {
+	if err := t.desk.watchers.Reserve(node, most); err != nil {
 		return err
 	}
 	s := &stream[F]{conn: conn, id: id, node: node, name: string(name), filter: filter}
@@ -129,7 +129,7 @@ func (t *streams[F]) drop(s *stream[F]) {
 		delete(t.byConn, s.conn)
 	}
 	t.count.Add(-1)
-	t.desk.watchers.Give(s.node)
+	t.desk.watchers.Release(s.node)
 }
 
 // cut ends the streams over what is picked, with the reason.

@@ -23,7 +23,7 @@ var wallClock = map[string]string{
 	"server/poll.go":                  "the stamp on what a poll reports, shown",
 	"server/rollouts_audit.go":        "shown",
 	"server/process_watch.go":         "shown",
-	"server/servertest/time.go":       "tests",
+	"server/servertest/clock.go":      "tests",
 	"server/tls.go":                   "the end of a certificate, shown",
 	"shard/replica/proposer.go":       "the stamp on batches, shown",
 }

@@ -21,7 +21,7 @@ import (
 
 // Names that the actors and the test agree on.
 const (
-	nodePath   = "/crowd"
+	nodePath   = "/workload"
 	serviceFor = "members"
 	election   = "boss"
 	slots      = "slots"
@@ -40,40 +40,40 @@ func say(r report) { _ = json.NewEncoder(os.Stdout).Encode(r) }
 
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleEnv); role != "" {
-		os.Exit(act(strings.Split(role, ",")))
+		os.Exit(runActor(strings.Split(role, ",")))
 	}
 	if spec := os.Getenv(loadEnv); spec != "" {
-		os.Exit(bear(spec))
+		os.Exit(runLoad(spec))
 	}
-	if spec := os.Getenv(playerEnv); spec != "" {
-		os.Exit(perform(spec))
+	if spec := os.Getenv(roundMemberEnv); spec != "" {
+		os.Exit(runRoundMember(spec))
 	}
-	if spec := os.Getenv(callersEnv); spec != "" {
-		os.Exit(call(spec))
+	if spec := os.Getenv(historyClientsEnv); spec != "" {
+		os.Exit(runHistoryClients(spec))
 	}
 	if spec := os.Getenv(hostileEnv); spec != "" {
-		os.Exit(assail(spec))
+		os.Exit(runHostileClients(spec))
 	}
-	if url := os.Getenv(fetchEnv); url != "" {
-		os.Exit(fetch(url))
+	if url := os.Getenv(urlEnv); url != "" {
+		os.Exit(printURL(url))
 	}
 	os.Exit(runTests(m))
 }
 
 func runTests(m *testing.M) int {
 	var err error
-	if builtIn, err = os.MkdirTemp("", "signalbox-chaos-bin"); err != nil {
+	if binDir, err = os.MkdirTemp("", "signalbox-chaos-bin"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer func() { _ = os.RemoveAll(builtIn) }()
+	defer func() { _ = os.RemoveAll(binDir) }()
 	return m.Run()
 }
 
-// fetchEnv tells the test binary to print what is at an address.
-const fetchEnv = "SIGNALBOX_CHAOS_FETCH"
+// urlEnv tells the test binary to print what is at an address.
+const urlEnv = "SIGNALBOX_CHAOS_FETCH"
 
-func fetch(url string) int {
+func printURL(url string) int {
 	r, err := http.Get(url)
 	if err == nil {
 		defer r.Body.Close()
@@ -87,7 +87,7 @@ func fetch(url string) int {
 }
 
 // act is the main function of an actor.
-func act(args []string) int {
+func runActor(args []string) int {
 	role, name, endpoint, dir := args[0], args[1], args[2], args[3]
 	timeout, err := time.ParseDuration(args[4])
 	if err != nil {
@@ -96,14 +96,14 @@ func act(args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	if err := play(ctx, role, name, endpoint, dir, timeout); err != nil && ctx.Err() == nil {
+	if err := runRole(ctx, role, name, endpoint, dir, timeout); err != nil && ctx.Err() == nil {
 		say(report{Event: "failed", Text: err.Error()})
 		return 1
 	}
 	return 0
 }
 
-func play(ctx context.Context, role, name, endpoint, dir string, timeout time.Duration) error {
+func runRole(ctx context.Context, role, name, endpoint, dir string, timeout time.Duration) error {
 	c, err := client.Open(ctx, client.Config{Endpoints: []string{endpoint}, Name: name})
 	if err != nil {
 		return err
@@ -138,7 +138,7 @@ func play(ctx context.Context, role, name, endpoint, dir string, timeout time.Du
 	case "candidate":
 		ready()
 		return s.Election(election).Run(ctx, func(ctx context.Context, term client.Term) error {
-			return lead(ctx, dir, term.Token)
+			return appendWhileLeading(ctx, dir, term.Token)
 		}, client.Data(name))
 	case "holder":
 		if _, err := s.Acquire(ctx, name, client.Exclusive()); err != nil {
@@ -149,14 +149,14 @@ func play(ctx context.Context, role, name, endpoint, dir string, timeout time.Du
 		return nil
 	case "contender":
 		ready()
-		return contend(ctx, s, dir)
+		return takeSlots(ctx, s, dir)
 	}
 	return fmt.Errorf("unknown role %q", role)
 }
 
 // lead appends evidence as long as its term's context lives.
-func lead(ctx context.Context, dir string, token uint64) error {
-	f, err := evidence(dir, election)
+func appendWhileLeading(ctx context.Context, dir string, token uint64) error {
+	f, err := openEvidence(dir, election)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func lead(ctx context.Context, dir string, token uint64) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		if err := write(f, "L", token); err != nil {
+		if err := appendEvidence(f, "L", token); err != nil {
 			return err
 		}
 		select {
@@ -176,8 +176,8 @@ func lead(ctx context.Context, dir string, token uint64) error {
 }
 
 // contend takes a slot again and again.
-func contend(ctx context.Context, s *client.Session, dir string) error {
-	f, err := evidence(dir, slots)
+func takeSlots(ctx context.Context, s *client.Session, dir string) error {
+	f, err := openEvidence(dir, slots)
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func contend(ctx context.Context, s *client.Session, dir string) error {
 		if err != nil {
 			return err
 		}
-		if err := write(f, "E", l.Token()); err != nil {
+		if err := appendEvidence(f, "E", l.Token()); err != nil {
 			return err
 		}
 		work := time.NewTimer(time.Duration(1+rand.IntN(20)) * time.Millisecond)
@@ -199,7 +199,7 @@ func contend(ctx context.Context, s *client.Session, dir string) error {
 		if l.Lost() != nil {
 			return l.Lost() // the session is over: it may not even say that it left
 		}
-		if err := write(f, "X", l.Token()); err != nil {
+		if err := appendEvidence(f, "X", l.Token()); err != nil {
 			return err
 		}
 		if err := l.Release(ctx); err != nil {
@@ -209,12 +209,12 @@ func contend(ctx context.Context, s *client.Session, dir string) error {
 	return nil
 }
 
-func evidence(dir, name string) (*os.File, error) {
+func openEvidence(dir, name string) (*os.File, error) {
 	return os.OpenFile(dir+"/"+name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 }
 
 // write appends one line with one system call.
-func write(f *os.File, what string, token uint64) error {
+func appendEvidence(f *os.File, what string, token uint64) error {
 	_, err := f.WriteString(what + " " + strconv.FormatUint(token, 10) + " " + strconv.Itoa(os.Getpid()) + "\n")
 	return err
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 )
 
-// deadTimeout is the timeout of a session whose client is killed.
-const deadTimeout = 2 * time.Second
+// holderTimeout is the timeout of a session whose client is killed.
+const holderTimeout = 2 * time.Second
 
 // TestDeadSessionsUnderChanges: a client that holds a lock dies, and leaders change again and
 // again. A waiter gets the lock while they do, and no sooner than the session may end. How long it
@@ -34,12 +34,12 @@ func TestDeadSessionsUnderChanges(t *testing.T) {
 		{"no change", syscall.SIGKILL, time.Second, func(*cluster, int) bool { return true }},
 		{"the instance that leads most killed and started again each 8 s", syscall.SIGKILL, 8 * time.Second, killBusiest},
 		{"the same, and the client is silent", syscall.SIGSTOP, 8 * time.Second, killBusiest},
-		{"all shards handed over each 3 s, and the client is silent", syscall.SIGSTOP, 3 * time.Second, handAllOver},
+		{"all shards handed over each 3 s, and the client is silent", syscall.SIGSTOP, 3 * time.Second, transferAllShards},
 	} {
 		t.Run(kind.name, func(t *testing.T) {
 			c := newCluster(t)
-			c.three()
-			if _, err := c.command("node", "create", path, "--timeout", patience.String()); err != nil { // with the defaults of a node
+			c.startThree()
+			if _, err := c.command("node", "create", path, "--timeout", waitLimit.String()); err != nil { // with the defaults of a node
 				t.Fatal(err)
 			}
 			w, err := client.Open(t.Context(), client.Config{Endpoints: c.endpoints()})
@@ -54,13 +54,13 @@ func TestDeadSessionsUnderChanges(t *testing.T) {
 			changes, lost := 0, 0
 			var took []time.Duration
 			for run := 0; len(took) < runs; run++ {
-				c.settled("before a client dies", c.names()...)
-				holder := startActor(t, "", "holder", fmt.Sprintf("lock-%d", run), fmt.Sprintf("%s=holder,lock-%d,%s,%s,%s", roleEnv, run, c.endpoints()[run%3], path, deadTimeout))
+				c.awaitSettled("before a client dies", c.names()...)
+				holder := startActor(t, "", "holder", fmt.Sprintf("lock-%d", run), fmt.Sprintf("%s=holder,lock-%d,%s,%s,%s", roleEnv, run, c.endpoints()[run%3], path, holderTimeout))
 				t.Cleanup(func() { _ = holder.cmd.Process.Kill(); <-holder.ended; _ = holder.cmd.Wait() })
 				var next time.Duration
-				after, ok := deathOf(t, holder, kind.death, s, func(died time.Duration) {
+				after, ok := measureRelease(t, holder, kind.death, s, func(died time.Duration) {
 					if next == 0 {
-						next = died + rand.N(deadTimeout/2) // the first one comes while the session lives
+						next = died + rand.N(holderTimeout/2) // the first one comes while the session lives
 					}
 					if at := now(); at >= next {
 						if kind.change(c, changes) {
@@ -71,12 +71,12 @@ func TestDeadSessionsUnderChanges(t *testing.T) {
 				})
 				if !ok {
 					if lost++; lost > 2*runs {
-						t.Fatalf("%d clients lost their sessions of %v while they lived: the machine is too busy for this", lost, deadTimeout)
+						t.Fatalf("%d clients lost their sessions of %v while they lived: the machine is too busy for this", lost, holderTimeout)
 					}
 					continue
 				}
 				took = append(took, after)
-				if least := deadTimeout * 5 / 8; after < least { // a ping each quarter of the timeout, and half of that late at most
+				if least := holderTimeout * 5 / 8; after < least { // a ping each quarter of the timeout, and half of that late at most
 					t.Errorf("run %d: granted %v after the client died; its session lives for %v at least", run, after, least)
 				}
 			}
@@ -89,9 +89,9 @@ func TestDeadSessionsUnderChanges(t *testing.T) {
 	}
 }
 
-// deathOf ends a client that holds a lock, and says how long after that a waiter has the lock.
+// measureRelease ends a client that holds a lock, and says how long after that a waiter has the lock.
 // meanwhile is called all the time between. False: the session was over before its client died.
-func deathOf(t *testing.T, holder *actor, death syscall.Signal, s *client.Session, meanwhile func(died time.Duration)) (after time.Duration, ok bool) {
+func measureRelease(t *testing.T, holder *actor, death syscall.Signal, s *client.Session, meanwhile func(died time.Duration)) (after time.Duration, ok bool) {
 	t.Helper()
 	over := func() bool {
 		_, expired := holder.has("expired")
@@ -137,8 +137,8 @@ func deathOf(t *testing.T, holder *actor, death syscall.Signal, s *client.Sessio
 	_ = holder.cmd.Process.Signal(death)
 	for died := now(); ; {
 		meanwhile(died)
-		if now() > died+patience {
-			t.Fatalf("%s of a dead client is not free after %v, in which leaders changed all the time", holder.name, patience)
+		if now() > died+waitLimit {
+			t.Fatalf("%s of a dead client is not free after %v, in which leaders changed all the time", holder.name, waitLimit)
 		}
 		select {
 		case err := <-granted:
@@ -157,12 +157,12 @@ func killBusiest(c *cluster, _ int) bool {
 	if err != nil || busiest(&s) == "" {
 		return false
 	}
-	restart(c.all[busiest(&s)])
+	restart(c.instances[busiest(&s)])
 	return true
 }
 
-// handAllOver has the leader of each shard hand over to another instance. False: none did.
-func handAllOver(c *cluster, n int) (did bool) {
+// transferAllShards has the leader of each shard hand over to another instance. False: none did.
+func transferAllShards(c *cluster, n int) (did bool) {
 	s, err := c.status()
 	if err != nil {
 		return false

@@ -8,13 +8,13 @@ import (
 )
 
 // line is one line of evidence.
-type line struct {
+type evidenceLine struct {
 	what  string // L: leads; E: enters; X: leaves; K: died
 	token uint64
 	pid   int
 }
 
-func readEvidence(t *testing.T, dir, name string) []line {
+func readEvidence(t *testing.T, dir, name string) []evidenceLine {
 	t.Helper()
 	b, err := os.ReadFile(dir + "/" + name)
 	if os.IsNotExist(err) {
@@ -23,9 +23,9 @@ func readEvidence(t *testing.T, dir, name string) []line {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []line
+	var out []evidenceLine
 	for text := range strings.Lines(string(b)) {
-		var l line
+		var l evidenceLine
 		if _, err := fmt.Sscanf(text, "%s %d %d\n", &l.what, &l.token, &l.pid); err != nil {
 			t.Fatalf("%s: line %q: %v", name, text, err)
 		}
@@ -34,8 +34,8 @@ func readEvidence(t *testing.T, dir, name string) []line {
 	return out
 }
 
-// judgeElection: tokens never go back, and each belongs to one process.
-func judgeElection(lines []line) error {
+// checkElection: tokens never go back, and each belongs to one process.
+func checkElection(lines []evidenceLine) error {
 	owner := map[uint64]int{}
 	var last uint64
 	for i, l := range lines {
@@ -50,8 +50,8 @@ func judgeElection(lines []line) error {
 	return nil
 }
 
-// judgeSlots: at no line more processes are inside than there are slots, and no token is used twice.
-func judgeSlots(lines []line, limit int) error {
+// checkSlots: at no line more processes are inside than there are slots, and no token is used twice.
+func checkSlots(lines []evidenceLine, limit int) error {
 	inside := map[int]uint64{}
 	used := map[uint64]bool{}
 	for i, l := range lines {
@@ -79,19 +79,19 @@ func judgeSlots(lines []line, limit int) error {
 	return nil
 }
 
-// TestJudges: the judges see what they are there to see.
-func TestJudges(t *testing.T) {
+// TestEvidenceChecks: the judges see what they are there to see.
+func TestEvidenceChecks(t *testing.T) {
 	for name, bad := range map[string]error{
-		"a token that goes back": judgeElection([]line{{"L", 1, 10}, {"L", 2, 11}, {"L", 1, 10}}),
-		"two with one token":     judgeElection([]line{{"L", 1, 10}, {"L", 1, 11}}),
-		"one too many":           judgeSlots([]line{{"E", 1, 10}, {"E", 2, 11}}, 1),
-		"a token granted twice":  judgeSlots([]line{{"E", 1, 10}, {"X", 1, 10}, {"E", 1, 11}}, 3),
+		"a token that goes back": checkElection([]evidenceLine{{"L", 1, 10}, {"L", 2, 11}, {"L", 1, 10}}),
+		"two with one token":     checkElection([]evidenceLine{{"L", 1, 10}, {"L", 1, 11}}),
+		"one too many":           checkSlots([]evidenceLine{{"E", 1, 10}, {"E", 2, 11}}, 1),
+		"a token granted twice":  checkSlots([]evidenceLine{{"E", 1, 10}, {"X", 1, 10}, {"E", 1, 11}}, 3),
 	} {
 		if bad == nil {
 			t.Errorf("%s was not seen", name)
 		}
 	}
-	if err := judgeSlots([]line{{"E", 1, 10}, {"K", 0, 10}, {"E", 2, 11}, {"X", 2, 11}}, 1); err != nil {
+	if err := checkSlots([]evidenceLine{{"E", 1, 10}, {"K", 0, 10}, {"E", 2, 11}, {"X", 2, 11}}, 1); err != nil {
 		t.Error(err)
 	}
 }

@@ -13,13 +13,13 @@ import (
 // refused, and says why.
 func TestClusterExpel(t *testing.T) {
 	c := newCluster(t)
-	c.three()
+	c.startThree()
 	c.makeNode()
 	for k := range 2 {
 		c.load("", loadSpec{Name: fmt.Sprintf("load-%d", k), Timeout: loadTimeout})
 	}
-	c.carriedOn("at first", now(), c.loads...)
-	s := c.settled("before anything", c.names()...)
+	c.awaitProgress("at first", now(), c.loads...)
+	s := c.awaitSettled("before anything", c.names()...)
 	gone := busiest(&s)
 	left := slices.DeleteFunc(c.names(), func(name string) bool { return name == gone })
 
@@ -31,7 +31,7 @@ func TestClusterExpel(t *testing.T) {
 	}
 	allowed := func(args ...string) {
 		t.Helper()
-		if _, err := c.command(append(args, "--timeout", patience.String())...); err != nil {
+		if _, err := c.command(append(args, "--timeout", waitLimit.String())...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -47,11 +47,11 @@ func TestClusterExpel(t *testing.T) {
 			t.Errorf("drained %s leads %v", gone, i.Leads)
 		}
 	}
-	c.measured("drain", since)
+	c.logLongestCall("drain", since)
 	since = now()
 	allowed("cluster", "expel", gone, "--force")
-	c.measured("expel", since)
-	in := c.all[gone]
+	c.logLongestCall("expel", since)
+	in := c.instances[gone]
 	await(t, "the expelled process to end", func() bool {
 		select {
 		case <-in.ended:
@@ -65,25 +65,25 @@ func TestClusterExpel(t *testing.T) {
 	if in.err == nil || !strings.Contains(in.log()[max(0, len(in.log())-2000):], "expelled") {
 		t.Errorf("an expelled instance was started again: %v", in.err)
 	}
-	c.carriedOn("without the expelled one", now(), c.loads...)
+	c.awaitProgress("without the expelled one", now(), c.loads...)
 
-	delete(c.all, gone)
+	delete(c.instances, gone)
 	c.add("d")
 	c.peers("d", left...)
-	c.all["d"].start()
+	c.instances["d"].start()
 	names := append(left, "d")
-	s = c.settled("with another in its place", names...)
+	s = c.awaitSettled("with another in its place", names...)
 	if i := slices.IndexFunc(s.Instances, func(i protocol.ClusterInstance) bool { return i.Name == gone }); i >= 0 && s.Instances[i].Current != "Expelled" {
 		t.Errorf("%s is %+v", gone, s.Instances[i])
 	}
-	c.carriedOn("with another in its place", now(), c.loads...)
+	c.awaitProgress("with another in its place", now(), c.loads...)
 	c.stopLoads(true)
 
 	before := c.counters()
 	allowed("cluster", "expel", left[0], "--force")
 	allowed("cluster", "expel", left[1], "--force")
 	for _, name := range left {
-		delete(c.all, name)
+		delete(c.instances, name)
 	}
 	for name, n := range c.counters() {
 		if before[name] != n {

@@ -22,48 +22,48 @@ func TestClusterUnderLoad(t *testing.T) {
 
 func underLoad(t *testing.T, flags ...string) {
 	c := newCluster(t, flags...)
-	c.three()
+	c.startThree()
 	names := c.names()
 	c.makeNode()
 	for k := range 3 {
 		c.load("", loadSpec{Name: fmt.Sprintf("load-%d", k), Timeout: loadTimeout})
 	}
-	c.carriedOn("at first", now(), c.loads...)
-	c.measured("without faults", 0)
+	c.awaitProgress("at first", now(), c.loads...)
+	c.logLongestCall("without faults", 0)
 
-	s := c.settled("before a leader is killed", names...)
+	s := c.awaitSettled("before a leader is killed", names...)
 	since := now()
-	victim := c.all[busiest(&s)]
+	victim := c.instances[busiest(&s)]
 	victim.kill()
-	c.carriedOn("after a leader was killed", now(), c.loads...)
-	c.measured("SIGKILL of a leader", since)
+	c.awaitProgress("after a leader was killed", now(), c.loads...)
+	c.logLongestCall("SIGKILL of a leader", since)
 	since = now()
 	victim.start()
-	s = c.settled("after the killed one was started again", names...)
-	c.carriedOn("after the killed one was started again", now(), c.loads...)
-	c.measured("its return", since)
+	s = c.awaitSettled("after the killed one was started again", names...)
+	c.awaitProgress("after the killed one was started again", now(), c.loads...)
+	c.logLongestCall("its return", since)
 
 	since = now()
-	victim = c.all[busiest(&s)]
+	victim = c.instances[busiest(&s)]
 	_ = victim.cmd.Process.Signal(syscall.SIGTERM)
 	<-victim.ended
 	t.Logf("SIGTERM: ended after %v", (now() - since).Round(time.Millisecond))
 	if victim.err != nil {
 		t.Errorf("it did not end well on SIGTERM: %v", victim.err)
 	}
-	c.carriedOn("after a leader was stopped", now(), c.loads...)
-	c.measured("SIGTERM of a leader", since)
+	c.awaitProgress("after a leader was stopped", now(), c.loads...)
+	c.logLongestCall("SIGTERM of a leader", since)
 	victim.start()
-	c.settled("after the stopped one was started again", names...)
+	c.awaitSettled("after the stopped one was started again", names...)
 
 	since = now()
 	for _, name := range names {
-		c.all[name].stop()
-		c.all[name].start()
-		c.settled("after the restart of "+name, names...)
+		c.instances[name].stop()
+		c.instances[name].start()
+		c.awaitSettled("after the restart of "+name, names...)
 	}
-	c.carriedOn("after all were restarted one after another", now(), c.loads...)
-	c.measured("rolling restart", since)
+	c.awaitProgress("after all were restarted one after another", now(), c.loads...)
+	c.logLongestCall("rolling restart", since)
 	c.stopLoads(true)
 }
 

@@ -8,33 +8,33 @@ import (
 
 // jump starts an instance again on other clocks: what CLOCK_BOOTTIME and CLOCK_MONOTONIC say has nothing to do with what they said before. (Nothing that is decided rests on
 // the third clock, that of the wall: see the law about clocks.)
-func jump(x *trial, in *instance) {
+func restartWithOtherClocks(x *faultCluster, in *instance) {
 	shift := func() string { return fmt.Sprint(x.r.IntN(1_000_000)) } // seconds: up to 11 days ahead of the machine's
-	in.under = []string{"unshare", "--time", "--boottime", shift(), "--monotonic", shift()}
+	in.wrapper = []string{"unshare", "--time", "--boottime", shift(), "--monotonic", shift()}
 	if x.r.IntN(3) == 0 {
-		in.under = nil // back
+		in.wrapper = nil // back
 	}
 	restart(in)
 }
 
-// otherClocks says whether this machine can give a process clocks of its own.
-func otherClocks() bool {
+// timeNamespaces says whether this machine can give a process clocks of its own.
+func timeNamespaces() bool {
 	return exec.Command("unshare", "--time", "--boottime", "1000", "--monotonic", "1000", "true").Run() == nil
 }
 
 var clockFaults = []fault{
-	{name: "SIGKILL and restart on other clocks", do: func(x *trial) bool {
-		if !otherClocks() {
+	{name: "SIGKILL and restart on other clocks", do: func(x *faultCluster) bool {
+		if !timeNamespaces() {
 			return false
 		}
 		in, ok := x.any()
 		if ok {
-			jump(x, in)
+			restartWithOtherClocks(x, in)
 		}
 		return ok
 	}},
-	{name: "SIGKILL of all and restart on other clocks, a second later", do: func(x *trial) bool {
-		if !otherClocks() {
+	{name: "SIGKILL of all and restart on other clocks, a second later", do: func(x *faultCluster) bool {
+		if !timeNamespaces() {
 			return false
 		}
 		for _, in := range x.instances() {
@@ -42,7 +42,7 @@ var clockFaults = []fault{
 		}
 		time.Sleep(time.Second) // sessions' time does not run while nobody counts it
 		for _, in := range x.instances() {
-			jump(x, in)
+			restartWithOtherClocks(x, in)
 		}
 		return true
 	}},

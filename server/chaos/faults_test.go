@@ -11,12 +11,12 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// trial is a cluster to which faults happen while callers work.
-type trial struct {
+// trial is a cluster to which faults happen while history clients work.
+type faultCluster struct {
 	t       *testing.T
 	c       *cluster
-	callers *actor
-	net     *network          // instances a, b, c are hosts 0, 1, 2, and the callers are host 3; nil: all are on this one
+	clients *actor
+	net     *network          // instances a, b, c are hosts 0, 1, 2, and the history clients are host 3; nil: all are on this one
 	disks   map[string]string // where the disk of an instance is mounted; empty: all are on this machine's
 	r       *rand.Rand
 }
@@ -24,9 +24,9 @@ type trial struct {
 // fault is something that happens to a cluster, and is over when it returns. What it did may take the cluster a while to get over.
 type fault struct {
 	name    string
-	network bool                // it needs hosts of their own
-	disks   bool                // it needs disks of their own
-	do      func(x *trial) bool // false: it did not come to pass, as there was no leader to be told, say
+	network bool                       // it needs hosts of their own
+	disks   bool                       // it needs disks of their own
+	do      func(x *faultCluster) bool // false: it did not come to pass, as there was no leader to be told, say
 }
 
 // wholeFaults come over a cluster of which each instance has a copy of everything.
@@ -38,37 +38,39 @@ func wholeFaults() []fault {
 func spreadFaults() []fault { return slices.Clone(moveFaults) }
 
 // leader is the instance that leads most shards.
-func (x *trial) leader() (*instance, bool) {
+func (x *faultCluster) leader() (*instance, bool) {
 	s, err := x.c.status()
 	if err != nil || busiest(&s) == "" {
 		return nil, false
 	}
-	return x.c.all[busiest(&s)], true
+	return x.c.instances[busiest(&s)], true
 }
 
 // metaLeader is the instance on which the governor works.
-func (x *trial) metaLeader() (*instance, bool) {
+func (x *faultCluster) metaLeader() (*instance, bool) {
 	s, err := x.c.status()
 	if err != nil || s.Meta.Leader == "" {
 		return nil, false
 	}
-	return x.c.all[s.Meta.Leader], true
+	return x.c.instances[s.Meta.Leader], true
 }
 
-func (x *trial) any() (*instance, bool) {
+func (x *faultCluster) any() (*instance, bool) {
 	names := x.c.names()
-	return x.c.all[names[x.r.IntN(len(names))]], true
+	return x.c.instances[names[x.r.IntN(len(names))]], true
 }
 
-func (x *trial) instances() (all []*instance) {
+func (x *faultCluster) instances() (all []*instance) {
 	for _, name := range x.c.names() {
-		all = append(all, x.c.all[name])
+		all = append(all, x.c.instances[name])
 	}
 	return all
 }
 
 // hold lets a fault last for a random time.
-func (x *trial) hold(least, most time.Duration) { time.Sleep(least + rand.N(most-least)) }
+func (x *faultCluster) sleepBetween(least, most time.Duration) {
+	time.Sleep(least + rand.N(most-least))
+}
 
 // restart kills and starts again.
 func restart(list ...*instance) {
@@ -82,19 +84,19 @@ func restart(list ...*instance) {
 }
 
 // pause stops processes for some time, as a machine does whose clocks go on while nothing on it runs.
-func (x *trial) pause(least, most time.Duration, list ...*instance) {
+func (x *faultCluster) pause(least, most time.Duration, list ...*instance) {
 	for _, in := range list {
 		_ = in.cmd.Process.Signal(syscall.SIGSTOP)
 	}
-	x.hold(least, most)
+	x.sleepBetween(least, most)
 	for _, in := range list {
 		_ = in.cmd.Process.Signal(syscall.SIGCONT)
 	}
 }
 
 // to is a fault of one instance, which is picked when it comes.
-func to(pick func(x *trial) (*instance, bool), do func(x *trial, in *instance)) func(x *trial) bool {
-	return func(x *trial) bool {
+func onInstance(pick func(x *faultCluster) (*instance, bool), do func(x *faultCluster, in *instance)) func(x *faultCluster) bool {
+	return func(x *faultCluster) bool {
 		in, ok := pick(x)
 		if ok {
 			do(x, in)
@@ -104,31 +106,31 @@ func to(pick func(x *trial) (*instance, bool), do func(x *trial, in *instance)) 
 }
 
 var processFaults = []fault{
-	{name: "SIGKILL of the instance that leads most", do: to((*trial).leader, func(_ *trial, in *instance) { restart(in) })},
-	{name: "SIGKILL of any instance", do: to((*trial).any, func(_ *trial, in *instance) { restart(in) })},
-	{name: "SIGSTOP of the instance that leads most", do: to((*trial).leader, func(x *trial, in *instance) { x.pause(500*time.Millisecond, 3500*time.Millisecond, in) })},
-	{name: "SIGSTOP of any instance", do: to((*trial).any, func(x *trial, in *instance) { x.pause(200*time.Millisecond, 2*time.Second, in) })},
-	{name: "SIGTERM and restart", do: to((*trial).any, func(_ *trial, in *instance) {
+	{name: "SIGKILL of the instance that leads most", do: onInstance((*faultCluster).leader, func(_ *faultCluster, in *instance) { restart(in) })},
+	{name: "SIGKILL of any instance", do: onInstance((*faultCluster).any, func(_ *faultCluster, in *instance) { restart(in) })},
+	{name: "SIGSTOP of the instance that leads most", do: onInstance((*faultCluster).leader, func(x *faultCluster, in *instance) { x.pause(500*time.Millisecond, 3500*time.Millisecond, in) })},
+	{name: "SIGSTOP of any instance", do: onInstance((*faultCluster).any, func(x *faultCluster, in *instance) { x.pause(200*time.Millisecond, 2*time.Second, in) })},
+	{name: "SIGTERM and restart", do: onInstance((*faultCluster).any, func(_ *faultCluster, in *instance) {
 		in.stop()
 		in.start()
 	})},
-	{name: "SIGKILL of all instances at once", do: func(x *trial) bool {
+	{name: "SIGKILL of all instances at once", do: func(x *faultCluster) bool {
 		restart(x.instances()...)
 		return true
 	}},
-	{name: "SIGSTOP of all instances at once", do: func(x *trial) bool {
+	{name: "SIGSTOP of all instances at once", do: func(x *faultCluster) bool {
 		x.pause(200*time.Millisecond, 1500*time.Millisecond, x.instances()...)
 		return true
 	}},
-	{name: "SIGSTOP of all clients", do: func(x *trial) bool {
-		_ = x.callers.cmd.Process.Signal(syscall.SIGSTOP)
-		x.hold(500*time.Millisecond, 2*callersShort)
-		return x.callers.cmd.Process.Signal(syscall.SIGCONT) == nil
+	{name: "SIGSTOP of all clients", do: func(x *faultCluster) bool {
+		_ = x.clients.cmd.Process.Signal(syscall.SIGSTOP)
+		x.sleepBetween(500*time.Millisecond, 2*historyShortTimeout)
+		return x.clients.cmd.Process.Signal(syscall.SIGCONT) == nil
 	}},
 }
 
 var leaderFaults = []fault{
-	{name: "leadership handed over", do: func(x *trial) bool {
+	{name: "leadership handed over", do: func(x *faultCluster) bool {
 		s, err := x.c.status()
 		if err != nil || len(s.Shards) == 0 {
 			return false
@@ -141,14 +143,14 @@ var leaderFaults = []fault{
 		_, err = x.c.command("cluster", "transfer", strconv.FormatUint(shard.ID, 10), shard.Replicas[i].Instance, "--timeout", "5s") // refused while another is under way
 		return err == nil
 	}},
-	{name: "drained, and let in again", do: func(x *trial) bool {
+	{name: "drained, and let in again", do: func(x *faultCluster) bool {
 		in, ok := x.leader()
 		if !ok {
 			return false
 		}
 		name := x.name(in)
 		_, err := x.c.command("cluster", "drain", name, "--timeout", "20s")
-		if _, undo := x.c.command("cluster", "drain", name, "--undo", "--timeout", patience.String()); undo != nil {
+		if _, undo := x.c.command("cluster", "drain", name, "--undo", "--timeout", waitLimit.String()); undo != nil {
 			x.t.Fatal(undo)
 		}
 		return err == nil
@@ -156,8 +158,8 @@ var leaderFaults = []fault{
 }
 
 // name is an instance's.
-func (x *trial) name(in *instance) string {
-	for name, o := range x.c.all {
+func (x *faultCluster) name(in *instance) string {
+	for name, o := range x.c.instances {
 		if o == in {
 			return name
 		}

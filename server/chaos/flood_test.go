@@ -59,7 +59,7 @@ func TestFlood(t *testing.T) {
 	if only := os.Getenv("SIGNALBOX_FLOOD_ONLY"); only != "" {
 		spec.alone = strings.Split(only, ",")
 		for _, kind := range spec.alone {
-			if _, ok := hostiles[kind]; !ok {
+			if _, ok := hostileKindsByName[kind]; !ok {
 				t.Fatalf("SIGNALBOX_FLOOD_ONLY names %q; there are %s", kind, strings.Join(hostileKinds(), ", "))
 			}
 		}
@@ -67,15 +67,15 @@ func TestFlood(t *testing.T) {
 	f := &flood{t: t, spec: spec, in: startInstanceWith(t, buildServer(t), "--max-memory", spec.memory)}
 	f.prepare()
 	list := []measurement{f.measure("quiet", nil)}
-	f.idle()
+	f.startIdleSessions()
 	list = append(list, f.measure(fmt.Sprintf("%d sessions that only live", spec.sessions), nil))
 	for _, kind := range spec.alone {
-		list = append(list, f.measure(kind+": "+hostiles[kind].what, map[string]int{kind: spec.hostile}))
+		list = append(list, f.measure(kind+": "+hostileKindsByName[kind].what, map[string]int{kind: spec.hostile}))
 	}
 	mixed := map[string]int{}
 	for i, kind := range hostileKinds() {
-		mixed[kind] = spec.hostile / len(hostiles)
-		if i < spec.hostile%len(hostiles) {
+		mixed[kind] = spec.hostile / len(hostileKindsByName)
+		if i < spec.hostile%len(hostileKindsByName) {
 			mixed[kind]++
 		}
 	}
@@ -119,7 +119,7 @@ func raiseFiles(t *testing.T) {
 func startInstanceWith(t *testing.T, bin string, flags ...string) *instance {
 	in := &instance{t: t, bin: bin, dir: filepath.Join(t.TempDir(), "data"), listen: freeAddress(t), raft: freeAddress(t), admin: freeAddress(t), flags: flags}
 	in.start()
-	t.Cleanup(func() { in.bury("server") })
+	t.Cleanup(func() { in.killAndShowLog("server") })
 	return in
 }
 
@@ -153,14 +153,14 @@ func (f *flood) prepare() {
 // background is a command that goes on until the test ends, below all others in what it gets of the machine.
 func (f *flood) background(env []string, name string, args ...string) *exec.Cmd {
 	f.t.Helper()
-	c := leftovers(name, args...)
+	c := lowPriorityCommand(name, args...)
 	c.Env = append(os.Environ(), env...)
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return c
 }
 
 // idle has sessions that only live, until the test ends.
-func (f *flood) idle() {
+func (f *flood) startIdleSessions() {
 	f.t.Helper()
 	c := f.background(nil, f.in.bin, "load", "idle-sessions", "--sessions", strconv.Itoa(f.spec.sessions), "--connections", "8", "--duration", "1h", "--warm-up", "0s", "--node", "/idle",
 		"--session-timeout", "30s", "--endpoints", f.in.listen)
@@ -173,7 +173,7 @@ func (f *flood) idle() {
 	})
 	await(f.t, "sessions that only live", func() bool {
 		sum := uint64(0)
-		for name, v := range f.numbers() {
+		for name, v := range f.metrics() {
 			if strings.HasPrefix(name, "signalbox_shard_sessions{") {
 				sum += v
 			}
@@ -183,14 +183,14 @@ func (f *flood) idle() {
 }
 
 // numbers are the server's metrics.
-func (f *flood) numbers() map[string]uint64 {
+func (f *flood) metrics() map[string]uint64 {
 	out := map[string]uint64{}
 	self, err := os.Executable()
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), fetchEnv+"=http://"+f.in.admin+"/metrics")
+	cmd.Env = append(os.Environ(), urlEnv+"=http://"+f.in.admin+"/metrics")
 	text, err := cmd.Output()
 	if err != nil {
 		return out
@@ -208,15 +208,15 @@ func (f *flood) numbers() map[string]uint64 {
 func (f *flood) measure(what string, kinds map[string]int) measurement {
 	f.t.Helper()
 	m := measurement{what: what, cut: map[string]uint64{}}
-	before := f.numbers()
-	var enemies *actor
+	before := f.metrics()
+	var hostileActor *actor
 	if kinds != nil {
-		enemies = f.assailed(kinds)
+		hostileActor = f.startHostile(kinds)
 		defer func() {
-			if enemies.cmd.ProcessState == nil {
-				_ = enemies.cmd.Process.Kill()
-				<-enemies.ended
-				_ = enemies.cmd.Wait()
+			if hostileActor.cmd.ProcessState == nil {
+				_ = hostileActor.cmd.Process.Kill()
+				<-hostileActor.ended
+				_ = hostileActor.cmd.Wait()
 			}
 		}()
 	}
@@ -236,10 +236,10 @@ func (f *flood) measure(what string, kinds map[string]int) measurement {
 		}
 	})
 	from, spent := now(), cpuOf(f.in.cmd.Process.Pid)
-	text, err := f.in.cli("load", "mixed", "--mix", f.mix, "--rate", strconv.Itoa(f.spec.rate), "--callers", "64", "--connections", "4", "--duration", f.spec.long.String(), "--warm-up", "1s",
-		"--patience", patience.String(), "--node", "/honest", "--timeout", patience.String(), "-o", "json")
+	text, err := f.in.cli("load", "mixed", "--mix", f.mix, "--rate", strconv.Itoa(f.spec.rate), "--history clients", "64", "--connections", "4", "--duration", f.spec.long.String(), "--warm-up", "1s",
+		"--patience", waitLimit.String(), "--node", "/honest", "--timeout", waitLimit.String(), "-o", "json")
 	m.cores = float64(cpuOf(f.in.cmd.Process.Pid)-spent) / float64(now()-from)
-	after := f.numbers()
+	after := f.metrics()
 	close(over)
 	watching.Wait()
 	if err != nil {
@@ -276,28 +276,28 @@ func (f *flood) measure(what string, kinds map[string]int) measurement {
 	}
 	m.refused = after["signalbox_connections_surplus_total"] - before["signalbox_connections_surplus_total"]
 	m.memoryRefusals = after["signalbox_memory_refusals_total"] - before["signalbox_memory_refusals_total"]
-	if enemies != nil {
-		_ = enemies.cmd.Process.Signal(syscall.SIGTERM)
-		<-enemies.ended
-		_ = enemies.cmd.Wait()
-		r, ok := enemies.has("came")
+	if hostileActor != nil {
+		_ = hostileActor.cmd.Process.Signal(syscall.SIGTERM)
+		<-hostileActor.ended
+		_ = hostileActor.cmd.Wait()
+		r, ok := hostileActor.has("came")
 		if !ok {
-			f.t.Fatalf("%s: hostile clients ended without a word: %s", what, &enemies.errors)
+			f.t.Fatalf("%s: hostile clients ended without a word: %s", what, &hostileActor.errors)
 		}
 		m.came = r.Session
-		await(f.t, "hostile connections to be gone", func() bool { return f.numbers()["signalbox_connections"] <= 64 })
+		await(f.t, "hostile connections to be gone", func() bool { return f.metrics()["signalbox_connections"] <= 64 })
 	}
 	return m
 }
 
 // assailed starts hostile clients, and waits until each has come once.
-func (f *flood) assailed(kinds map[string]int) *actor {
+func (f *flood) startHostile(kinds map[string]int) *actor {
 	f.t.Helper()
 	text, err := json.Marshal(hostileSpec{Server: f.in.listen, Node: "/hostile", Kinds: kinds})
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	a := startNiceActor(f.t, "hostile", hostileEnv+"="+string(text))
+	a := startLowPriorityActor(f.t, "hostile", hostileEnv+"="+string(text))
 	await(f.t, "hostile clients to come", func() bool {
 		if r, ok := a.has("failed"); ok {
 			f.t.Fatal(r.Text)

@@ -20,11 +20,11 @@ func TestClusterForms(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	inAnyOrder := func() {
 		for _, k := range rng.Perm(3) {
-			c.all[names[k]].start()
+			c.instances[names[k]].start()
 		}
 	}
 	inAnyOrder()
-	before := c.settled("at first", names...)
+	before := c.awaitSettled("at first", names...)
 	if before.Tiers[0].ReplicationFactor != 3 || len(before.Replicasets) != 1 {
 		t.Errorf("replication factor %d, %d replicasets", before.Tiers[0].ReplicationFactor, len(before.Replicasets))
 	}
@@ -35,23 +35,23 @@ func TestClusterForms(t *testing.T) {
 		}
 	}
 	for _, name := range names {
-		c.all[name].kill()
+		c.instances[name].kill()
 	}
 	began := now()
 	inAnyOrder()
 	for k := range values {
-		out, err := c.command("config", "get", fmt.Sprintf("value-%d", k), "--timeout", patience.String())
+		out, err := c.command("config", "get", fmt.Sprintf("value-%d", k), "--timeout", waitLimit.String())
 		if err != nil || out != fmt.Sprint(k*k) {
 			t.Errorf("value-%d reads %q after all were killed, %v", k, out, err)
 		}
 	}
 	t.Logf("all values were read %v after the restart of all", now()-began)
-	after := c.settled("after all were killed", names...)
+	after := c.awaitSettled("after all were killed", names...)
 	if after.ID != before.ID || len(after.Instances) != 3 || len(after.Shards) != len(before.Shards) {
 		t.Errorf("cluster %s with %d instances and %d shards was %s with %d and %d", after.ID, len(after.Instances), len(after.Shards), before.ID, len(before.Instances),
 			len(before.Shards))
 	}
 	for _, name := range names {
-		c.all[name].stop()
+		c.instances[name].stop()
 	}
 }

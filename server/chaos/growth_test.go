@@ -17,19 +17,19 @@ func TestClusterGrows(t *testing.T) {
 		t.Skip("200 clients on six processes: set SIGNALBOX_LONG to run it")
 	}
 	c := newCluster(t)
-	c.three()
+	c.startThree()
 	c.makeNode()
 	first := c.endpoints()
 	for k := range 20 {
 		c.load("", loadSpec{Name: fmt.Sprintf("load-%d", k), Endpoints: first, Timeout: loadTimeout, Clients: 10, Pause: 500 * time.Millisecond})
 	}
-	c.carriedOn("with three", now(), c.loads...)
+	c.awaitProgress("with three", now(), c.loads...)
 
 	since := now()
 	for _, name := range []string{"d", "e", "f"} {
 		c.add(name)
 		c.peers(name, "a", "b")
-		c.all[name].start()
+		c.instances[name].start()
 	}
 	names := c.names()
 	s := c.await("two replicasets with half of the buckets each", func(s *protocol.ClusterStatus) string {
@@ -54,10 +54,10 @@ func TestClusterGrows(t *testing.T) {
 		return ""
 	})
 	t.Logf("two replicasets and %d shards after %v", len(s.Shards), (now() - since).Round(time.Millisecond))
-	c.carriedOn("with six", now(), c.loads...)
-	c.measured("growth", since)
+	c.awaitProgress("with six", now(), c.loads...)
+	c.logLongestCall("growth", since)
 	c.stopLoads(true)
 	for _, name := range names {
-		c.all[name].stop()
+		c.instances[name].stop()
 	}
 }

@@ -34,32 +34,32 @@ type hostileSpec struct {
 const hostilePerAddress = 1000
 
 // hostile is one connection's behaviour, which goes on until the connection ends or ctx does. It is told its number among those of its kind.
-type hostile struct {
+type hostileKind struct {
 	what string
-	do   func(ctx context.Context, c *enemy) error
+	do   func(ctx context.Context, c *hostileConn) error
 	rest time.Duration // before it comes again
 }
 
-var hostiles = map[string]hostile{
-	"silent":   {"says nothing", func(_ context.Context, c *enemy) error { return c.drain() }, 0},
+var hostileKindsByName = map[string]hostileKind{
+	"silent":   {"says nothing", func(_ context.Context, c *hostileConn) error { return c.drain() }, 0},
 	"dribble":  {"a byte of a hello each second", dribble, 0},
 	"garbage":  {"random bytes, HTTP, the start of TLS", garbage, time.Second},
 	"lengths":  {"frames of no length, of 4 GiB, of one more than is allowed", lengths, time.Second},
 	"unended":  {"a hello, and 60 KiB of a frame that never ends", unended, 0},
 	"bombs":    {"frames of nested arrays and of lengths that are not there", bombs, 200 * time.Millisecond},
-	"pings":    {"64 pings at once, again and again", burst(64, func(c *enemy, b []byte) []byte { return c.frame(b, protocol.KindPing, 0, nil) }), 0},
+	"pings":    {"64 pings at once, again and again", burst(64, func(c *hostileConn, b []byte) []byte { return c.frame(b, protocol.KindPing, 0, nil) }), 0},
 	"reads":    {"64 strict reads at once, again and again", burst(64, read), 0},
 	"window":   {"8,192 reads without taking an answer", window, time.Second},
 	"sessions": {"16 sessions started at once, again and again", burst(16, sessionStart), 0},
 	"waiters":  {"a session that waits in queues, one more each turn", withSession(waiter), 0},
 	"watches":  {"a session that arms watches, 16 at once", withSession(watches), 0},
 	"streams":  {"streams over what changes, never read", streams, time.Second},
-	"churn":    {"connects and resets", func(context.Context, *enemy) error { return errors.New("enough") }, 20 * time.Millisecond},
+	"churn":    {"connects and resets", func(context.Context, *hostileConn) error { return errors.New("enough") }, 20 * time.Millisecond},
 	"stale":    {"attaches and releases of sessions of others, with wrong keys and old epochs, 8 at once", burst(8, stale), 0},
 }
 
 func hostileKinds() (list []string) {
-	for kind := range hostiles {
+	for kind := range hostileKindsByName {
 		list = append(list, kind)
 	}
 	slices.Sort(list)
@@ -67,7 +67,7 @@ func hostileKinds() (list []string) {
 }
 
 // enemy is a hostile connection.
-type enemy struct {
+type hostileConn struct {
 	nc      net.Conn
 	n       int    // its number
 	node    uint64 // the node's id
@@ -79,13 +79,13 @@ type enemy struct {
 }
 
 // frame appends a request.
-func (c *enemy) frame(b []byte, kind protocol.Kind, bucket uint64, m protocol.Message) []byte {
+func (c *hostileConn) frame(b []byte, kind protocol.Kind, bucket uint64, m protocol.Message) []byte {
 	c.serial++
 	return protocol.AppendFrame(b, kind, c.serial, bucket, m)
 }
 
 // drain reads until the connection ends.
-func (c *enemy) drain() error {
+func (c *hostileConn) drain() error {
 	_, err := io.Copy(io.Discard, c.nc)
 	if err == nil {
 		err = io.EOF
@@ -94,7 +94,7 @@ func (c *enemy) drain() error {
 }
 
 // answer reads a frame.
-func (c *enemy) answer() (protocol.Header, error) {
+func (c *hostileConn) answer() (protocol.Header, error) {
 	for {
 		frame, n, err := protocol.SplitFrame(c.buf, 64<<20)
 		if err != nil {
@@ -115,7 +115,7 @@ func (c *enemy) answer() (protocol.Header, error) {
 }
 
 // answers reads so many replies or pongs, and drops them.
-func (c *enemy) answers(n int) error {
+func (c *hostileConn) answers(n int) error {
 	for n > 0 {
 		h, err := c.answer()
 		if err != nil {
@@ -131,13 +131,13 @@ func (c *enemy) answers(n int) error {
 	return nil
 }
 
-func (c *enemy) write(b []byte) error {
+func (c *hostileConn) write(b []byte) error {
 	_, err := c.nc.Write(b)
 	return err
 }
 
 // hello comes in, and asks for the node.
-func (c *enemy) hello() error {
+func (c *hostileConn) hello() error {
 	b := c.frame(nil, protocol.KindHello, 0, &protocol.Hello{Magic: protocol.Magic, Version: protocol.Version, Client: "hostile"})
 	if err := c.write(c.frame(b, protocol.KindNodeDescribe, 0, &protocol.NodeDescribe{Path: c.path})); err != nil {
 		return err
@@ -159,11 +159,11 @@ func (c *enemy) hello() error {
 	}
 }
 
-func (c *enemy) bucket(name []byte) uint64 {
+func (c *hostileConn) bucket(name []byte) uint64 {
 	return uint64(protocol.Bucket(c.node, name, protocol.DefaultBuckets))
 }
 
-func dribble(ctx context.Context, c *enemy) error {
+func dribble(ctx context.Context, c *hostileConn) error {
 	go c.drain()
 	for _, b := range protocol.AppendFrame(nil, protocol.KindHello, 1, 0, &protocol.Hello{Magic: protocol.Magic, Version: protocol.Version, Client: "slow"}) {
 		if err := c.write([]byte{b}); err != nil {
@@ -178,7 +178,7 @@ func dribble(ctx context.Context, c *enemy) error {
 	return nil
 }
 
-func garbage(_ context.Context, c *enemy) error {
+func garbage(_ context.Context, c *hostileConn) error {
 	b := make([]byte, 64+c.r.IntN(1000))
 	switch c.n % 3 {
 	case 0:
@@ -196,7 +196,7 @@ func garbage(_ context.Context, c *enemy) error {
 	return c.drain()
 }
 
-func lengths(_ context.Context, c *enemy) error {
+func lengths(_ context.Context, c *hostileConn) error {
 	length := []uint32{0, 1, 1<<32 - 1, 1 << 31, protocol.MaxHelloLen + 1}[c.n%5]
 	if err := c.write(append(binary.BigEndian.AppendUint32(nil, length), make([]byte, 100)...)); err != nil {
 		return err
@@ -204,7 +204,7 @@ func lengths(_ context.Context, c *enemy) error {
 	return c.drain()
 }
 
-func unended(_ context.Context, c *enemy) error {
+func unended(_ context.Context, c *hostileConn) error {
 	if err := c.hello(); err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func unended(_ context.Context, c *enemy) error {
 	return c.drain()
 }
 
-func bombs(_ context.Context, c *enemy) error {
+func bombs(_ context.Context, c *hostileConn) error {
 	if err := c.hello(); err != nil {
 		return err
 	}
@@ -238,8 +238,8 @@ func bombs(_ context.Context, c *enemy) error {
 }
 
 // burst sends so many requests at once, takes the answers, and does it again.
-func burst(n int, request func(c *enemy, b []byte) []byte) func(context.Context, *enemy) error {
-	return func(ctx context.Context, c *enemy) error {
+func burst(n int, request func(c *hostileConn, b []byte) []byte) func(context.Context, *hostileConn) error {
+	return func(ctx context.Context, c *hostileConn) error {
 		if err := c.hello(); err != nil {
 			return err
 		}
@@ -259,12 +259,12 @@ func burst(n int, request func(c *enemy, b []byte) []byte) func(context.Context,
 	}
 }
 
-func read(c *enemy, b []byte) []byte {
+func read(c *hostileConn, b []byte) []byte {
 	name := fmt.Appendf(nil, "name-%d", c.r.IntN(1000))
 	return c.frame(b, protocol.KindDescribe, c.bucket(name), &protocol.Describe{Node: c.node, Name: name, Consistency: protocol.Strict})
 }
 
-func window(_ context.Context, c *enemy) error {
+func window(_ context.Context, c *hostileConn) error {
 	if err := c.hello(); err != nil {
 		return err
 	}
@@ -279,17 +279,17 @@ func window(_ context.Context, c *enemy) error {
 	return c.drain()
 }
 
-func (c *enemy) start(b []byte) []byte {
+func (c *hostileConn) start(b []byte) []byte {
 	id := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, c.r.Uint64()), c.r.Uint64())
 	return c.frame(b, protocol.KindSessionStart, uint64(protocol.HomeBucket([protocol.KeyLen]byte(id), protocol.DefaultBuckets)),
 		&protocol.SessionStart{Node: c.node, CreateID: id, Key: id, Timeout: 10_000, Nonce: 1})
 }
 
-func sessionStart(c *enemy, b []byte) []byte { return c.start(b) }
+func sessionStart(c *hostileConn, b []byte) []byte { return c.start(b) }
 
 // withSession does something again and again on behalf of a session.
-func withSession(do func(c *enemy, round int, b []byte) (frame []byte, replies int)) func(context.Context, *enemy) error {
-	return func(ctx context.Context, c *enemy) error {
+func withSession(do func(c *hostileConn, round int, b []byte) (frame []byte, replies int)) func(context.Context, *hostileConn) error {
+	return func(ctx context.Context, c *hostileConn) error {
 		if err := c.hello(); err != nil {
 			return err
 		}
@@ -328,14 +328,14 @@ func withSession(do func(c *enemy, round int, b []byte) (frame []byte, replies i
 }
 
 // waiter queues up at one of a few names that somebody has, and does not wait for the answer.
-func waiter(c *enemy, round int, b []byte) ([]byte, int) {
+func waiter(c *hostileConn, round int, b []byte) ([]byte, int) {
 	name := fmt.Appendf(nil, "queue-%d", round%64)
 	return c.frame(b, protocol.KindAcquire, c.bucket(name), &protocol.Acquire{
 		Head: protocol.Head{Session: c.session, Seq: uint64(round), Low: uint64(round)}, Name: name, Count: protocol.Forever, Timeout: protocol.Forever, Ephemeral: true,
 	}), 0
 }
 
-func watches(c *enemy, round int, b []byte) ([]byte, int) {
+func watches(c *hostileConn, round int, b []byte) ([]byte, int) {
 	for i := range 16 {
 		name := fmt.Appendf(nil, "watched-%d", i)
 		b = c.frame(b, protocol.KindDescribe, c.bucket(name), &protocol.Describe{
@@ -346,12 +346,12 @@ func watches(c *enemy, round int, b []byte) ([]byte, int) {
 }
 
 // streams watch what the test writes all the time, and read nothing.
-func streams(ctx context.Context, c *enemy) error {
+func streams(ctx context.Context, c *hostileConn) error {
 	_ = c.nc.(*net.TCPConn).SetReadBuffer(4 << 10)
 	if err := c.hello(); err != nil {
 		return err
 	}
-	name := []byte(hostileLoud)
+	name := []byte(loudNode)
 	if err := c.write(c.frame(nil, protocol.KindWatch, c.bucket(name), &protocol.Watch{Node: c.node, Name: name})); err != nil {
 		return err
 	}
@@ -359,10 +359,10 @@ func streams(ctx context.Context, c *enemy) error {
 	return ctx.Err()
 }
 
-// hostileLoud is the configuration that the test writes all the time.
-const hostileLoud = "loud"
+// loudNode is the configuration that the test writes all the time.
+const loudNode = "loud"
 
-func stale(c *enemy, b []byte) []byte {
+func stale(c *hostileConn, b []byte) []byte {
 	session := c.r.Uint64() >> c.r.IntN(60)
 	if c.serial%2 == 0 {
 		key := make([]byte, protocol.KeyLen)
@@ -373,7 +373,7 @@ func stale(c *enemy, b []byte) []byte {
 }
 
 // assail is the main function of hostile clients. It says ready when each has been connected once, and on SIGTERM how many connections there were.
-func assail(text string) int {
+func runHostileClients(text string) int {
 	var spec hostileSpec
 	if err := json.Unmarshal([]byte(text), &spec); err != nil {
 		say(report{Event: "failed", Text: err.Error()})
@@ -391,7 +391,7 @@ func assail(text string) int {
 	entering := make(chan struct{}, 64) // connects under way
 	n := 0
 	for kind, count := range spec.Kinds {
-		h := hostiles[kind]
+		h := hostileKindsByName[kind]
 		for i := range count {
 			source := &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(1+n/hostilePerAddress))}
 			n++
@@ -412,7 +412,7 @@ func assail(text string) int {
 							_ = nc.(*net.TCPConn).SetLinger(0)
 						}
 						release := context.AfterFunc(ctx, func() { _ = nc.Close() })
-						_ = h.do(ctx, &enemy{nc: nc, n: i, path: spec.Node, r: r})
+						_ = h.do(ctx, &hostileConn{nc: nc, n: i, path: spec.Node, r: r})
 						release()
 						_ = nc.Close()
 					}

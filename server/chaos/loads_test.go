@@ -46,15 +46,15 @@ type loadSpec struct {
 // counted. On SIGTERM it ends what is under way, without cutting it short.
 type load struct {
 	loadSpec
-	ctx  context.Context // ends when the process is to stop
-	out  *historyFile
-	c    *client.Client
-	lock sync.Mutex
-	bad  []error
+	ctx      context.Context // ends when the process is to stop
+	out      *historyFile
+	c        *client.Client
+	lock     sync.Mutex
+	failures []error
 }
 
 // callLimit is far above what any call may take: it ends tests that fail.
-const callLimit = patience
+const callLimit = waitLimit
 
 // now is CLOCK_MONOTONIC, which all processes of the machine have in common.
 func now() time.Duration {
@@ -66,7 +66,7 @@ func now() time.Duration {
 }
 
 // bear is the main function of a load.
-func bear(text string) int {
+func runLoad(text string) int {
 	l := &load{}
 	if err := json.Unmarshal([]byte(text), &l.loadSpec); err != nil {
 		say(report{Event: "failed", Text: err.Error()})
@@ -84,7 +84,7 @@ func bear(text string) int {
 
 func (l *load) run() error {
 	var err error
-	if l.out, err = writeHistory(l.History); err != nil {
+	if l.out, err = createHistoryFile(l.History); err != nil {
 		return err
 	}
 	var clients sync.WaitGroup
@@ -106,7 +106,7 @@ func (l *load) run() error {
 }
 
 // rest pauses between two rounds.
-func (l *load) rest() {
+func (l *load) pause() {
 	if l.Pause <= 0 {
 		return
 	}
@@ -132,30 +132,30 @@ func (l *load) client() error {
 					continue
 				}
 				l.lock.Lock()
-				l.bad = append(l.bad, fmt.Errorf("%s: %w", what, err))
+				l.failures = append(l.failures, fmt.Errorf("%s: %w", what, err))
 				l.lock.Unlock()
-				say(report{Event: "failed", Text: l.bad[len(l.bad)-1].Error()})
+				say(report{Event: "failed", Text: l.failures[len(l.failures)-1].Error()})
 				return
 			}
 		})
 	}
-	part("keeper", l.keep)
-	part("contender", l.contend)
-	part("counter", l.count)
+	part("keeper", l.holdOwn)
+	part("contender", l.takeLocks)
+	part("counter", l.incrementCounters)
 	for _, name := range l.Grab {
-		part("grabber", func(s *client.Session) error { return l.grab(s, name) })
+		part("grabber", func(s *client.Session) error { return l.acquireForever(s, name) })
 	}
 	for k := range loadCounters {
 		all.Go(func() {
 			if err := l.watch(k); err != nil {
 				l.lock.Lock()
-				l.bad = append(l.bad, fmt.Errorf("watch: %w", err))
+				l.failures = append(l.failures, fmt.Errorf("watch: %w", err))
 				l.lock.Unlock()
 			}
 		})
 	}
 	all.Wait()
-	return errors.Join(l.bad...)
+	return errors.Join(l.failures...)
 }
 
 var errLost = errors.New("a lease was lost")
@@ -177,12 +177,12 @@ func (l *load) session(f func(s *client.Session) error) error {
 }
 
 // call measures a call.
-func (l *load) call(what, name string, f func(ctx context.Context) error) error {
+func (l *load) timed(what, name string, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
 	began := now()
 	err := f(ctx)
-	l.out.write(record{What: recordCall, Name: what, From: began, To: now()})
+	l.out.write(loadRecord{What: recordCall, Name: what, From: began, To: now()})
 	if err != nil {
 		return fmt.Errorf("%s %s, after %v: %w", what, name, now()-began, err)
 	}
@@ -191,7 +191,7 @@ func (l *load) call(what, name string, f func(ctx context.Context) error) error 
 
 // believe follows a lease for as long as it is wanted, and writes down how long it was believed in.
 func (l *load) believe(lease *client.Lease, want time.Duration) error {
-	r := record{What: recordHeld, Name: lease.Name(), Value: lease.Token()}
+	r := loadRecord{What: recordHeld, Name: lease.Name(), Value: lease.Token()}
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
 	for r.From = now(); ; {
@@ -223,9 +223,9 @@ func (l *load) believe(lease *client.Lease, want time.Duration) error {
 }
 
 // keep holds one semaphore all the time.
-func (l *load) keep(s *client.Session) error {
+func (l *load) holdOwn(s *client.Session) error {
 	var lease *client.Lease
-	err := l.call("acquire", "own", func(ctx context.Context) (err error) {
+	err := l.timed("acquire", "own", func(ctx context.Context) (err error) {
 		lease, err = s.Acquire(ctx, "own-"+l.Name, client.Exclusive())
 		return err
 	})
@@ -237,7 +237,7 @@ func (l *load) keep(s *client.Session) error {
 }
 
 // grab waits for a lock for as long as it takes, and keeps it.
-func (l *load) grab(s *client.Session, name string) error {
+func (l *load) acquireForever(s *client.Session, name string) error {
 	lease, err := s.Acquire(l.ctx, name, client.Exclusive())
 	if l.ctx.Err() != nil {
 		return nil
@@ -250,11 +250,11 @@ func (l *load) grab(s *client.Session, name string) error {
 }
 
 // contend takes one lock after another.
-func (l *load) contend(s *client.Session) error {
-	for ; l.ctx.Err() == nil; l.rest() {
+func (l *load) takeLocks(s *client.Session) error {
+	for ; l.ctx.Err() == nil; l.pause() {
 		name := lockName(rand.IntN(loadLocks))
 		var lease *client.Lease
-		err := l.call("acquire", name, func(ctx context.Context) (err error) {
+		err := l.timed("acquire", name, func(ctx context.Context) (err error) {
 			lease, err = s.Acquire(ctx, name, client.Exclusive())
 			return err
 		})
@@ -264,7 +264,7 @@ func (l *load) contend(s *client.Session) error {
 		if err := l.believe(lease, time.Duration(1+rand.IntN(4))*time.Millisecond); err != nil {
 			return err
 		}
-		if err := l.call("release", name, lease.Release); err != nil {
+		if err := l.timed("release", name, lease.Release); err != nil {
 			return err
 		}
 	}
@@ -272,13 +272,13 @@ func (l *load) contend(s *client.Session) error {
 }
 
 // count counts up by compare-and-set, one counter after another.
-func (l *load) count(s *client.Session) error {
+func (l *load) incrementCounters(s *client.Session) error {
 	for k := rand.IntN(loadCounters); l.ctx.Err() == nil; k++ {
-		l.rest()
+		l.pause()
 		name := counterName(k % loadCounters)
 		cfg := s.Config(name)
 		var v client.Value
-		err := l.call("read", name, func(ctx context.Context) (err error) {
+		err := l.timed("read", name, func(ctx context.Context) (err error) {
 			v, err = cfg.Get(ctx, client.ReadConsistency(client.Strict))
 			return err
 		})
@@ -295,8 +295,8 @@ func (l *load) count(s *client.Session) error {
 		if n != v.Version {
 			return fmt.Errorf("%s: version %d reads %d: a step was done twice or lost", name, v.Version, n)
 		}
-		r := record{What: recordCounted, Name: name, From: now()}
-		err = l.call("count", name, func(ctx context.Context) (err error) {
+		r := loadRecord{What: recordCounted, Name: name, From: now()}
+		err = l.timed("count", name, func(ctx context.Context) (err error) {
 			r.Value, err = cfg.Set(ctx, []byte(strconv.FormatUint(n+1, 10)), client.IfVersion(v.Version))
 			return err
 		})
@@ -380,12 +380,12 @@ type historyFile struct {
 	err  error
 }
 
-func writeHistory(path string) (*historyFile, error) {
+func createHistoryFile(path string) (*historyFile, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	return &historyFile{f: f}, err
 }
 
-func (h *historyFile) write(r record) {
+func (h *historyFile) write(r loadRecord) {
 	h.lock.Lock()
 	defer h.lock.Unlock()
 	if _, err := h.f.WriteString(r.String()); err != nil && h.err == nil {

@@ -10,11 +10,11 @@ import (
 func threeHosts(t *testing.T) (*network, *cluster, []string) {
 	n := newNetwork(t, 3)
 	c := newCluster(t)
-	c.space = n.router
+	c.netns = n.router
 	names := []string{"a", "b", "c"}
 	for k, name := range names {
 		in := c.add(name)
-		in.space, in.listen, in.raft, in.admin = n.hosts[k], n.address(k)+":7070", n.address(k)+":7071", n.address(k)+":7072"
+		in.netns, in.listen, in.raft, in.admin = n.hosts[k], n.address(k)+":7070", n.address(k)+":7071", n.address(k)+":7072"
 	}
 	c.startAll(names...)
 	c.makeNode()
@@ -30,7 +30,7 @@ func TestClusterPartition(t *testing.T) {
 	for k := range crowns {
 		grab = append(grab, fmt.Sprintf("crown-%d", k))
 	}
-	s := c.settled("before the cut", names...)
+	s := c.awaitSettled("before the cut", names...)
 	lone := 0
 	for k, name := range names {
 		if name == busiest(&s) {
@@ -46,7 +46,7 @@ func TestClusterPartition(t *testing.T) {
 			others = append(others, c.load(n.hosts[k], loadSpec{Name: fmt.Sprintf("other-%d", k), Timeout: loadTimeout, Grab: grab}))
 		}
 	}
-	c.carriedOn("at first", now(), c.loads...)
+	c.awaitProgress("at first", now(), c.loads...)
 	if others[0].count("grabbed")+others[1].count("grabbed") > 0 && cutOff.count("grabbed") == crowns {
 		t.Fatal("a crown has two holders") // but for those that were lost on the way
 	}
@@ -59,11 +59,11 @@ func TestClusterPartition(t *testing.T) {
 	}
 	await(t, "the others to get the crowns", func() bool { return others[0].count("grabbed")+others[1].count("grabbed") >= crowns })
 	t.Logf("the others had all locks %v after the cut", (now() - since).Round(time.Millisecond))
-	c.carriedOn("without those that are cut off", now(), others...)
+	c.awaitProgress("without those that are cut off", now(), others...)
 	n.healAll()
 	healed := now()
-	c.settled("after the cut was healed", names...)
-	c.carriedOn("after the cut was healed", now(), c.loads...)
+	c.awaitSettled("after the cut was healed", names...)
+	c.awaitProgress("after the cut was healed", now(), c.loads...)
 	t.Logf("all is well %v after the cut was healed", (now() - healed).Round(time.Millisecond))
 	c.stopLoads(false)
 }
@@ -71,7 +71,7 @@ func TestClusterPartition(t *testing.T) {
 // TestClusterOneWayCuts: what one instance sends does not reach another, while the other way round all arrives. Clients that reach all of them carry on.
 func TestClusterOneWayCuts(t *testing.T) {
 	n, c, names := threeHosts(t)
-	s := c.settled("before the cuts", names...)
+	s := c.awaitSettled("before the cuts", names...)
 	leader := 0
 	for k, name := range names {
 		if name == s.Meta.Leader {
@@ -80,18 +80,18 @@ func TestClusterOneWayCuts(t *testing.T) {
 	}
 	other, third := (leader+1)%3, (leader+2)%3
 	c.load(n.hosts[third], loadSpec{Name: "third", Timeout: time.Minute})
-	c.carriedOn("at first", now(), c.loads...)
+	c.awaitProgress("at first", now(), c.loads...)
 	for _, way := range [][2]int{{leader, other}, {other, leader}} {
 		since := now()
 		n.cut(way[0], way[1])
 		// Long enough for it to be noticed.
 		for until := since + 2*time.Second; now() < until; {
-			c.carriedOn("during a one-way cut", now(), c.loads...)
+			c.awaitProgress("during a one-way cut", now(), c.loads...)
 		}
-		c.measured(fmt.Sprintf("nothing from %s to %s", names[way[0]], names[way[1]]), since)
+		c.logLongestCall(fmt.Sprintf("nothing from %s to %s", names[way[0]], names[way[1]]), since)
 		n.heal(way[0], way[1])
 	}
-	c.settled("after the cuts", names...)
-	c.carriedOn("after the cuts", now(), c.loads...)
+	c.awaitSettled("after the cuts", names...)
+	c.awaitProgress("after the cuts", now(), c.loads...)
 	c.stopLoads(true)
 }

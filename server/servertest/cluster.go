@@ -23,9 +23,9 @@ type Cluster struct {
 	net       *peer.MemoryNetwork
 	instances []*Server
 
-	mu   sync.Mutex
-	cuts map[[2]int]bool // from, to: made by the test
-	out  map[int]bool    // instances that are being killed
+	mu      sync.Mutex
+	cuts    map[[2]int]bool // from, to: made by the test
+	killing map[int]bool    // instances that are being killed
 }
 
 // clusterRoundTrip is the raft engine's unit of time in a cluster: an election takes 10 to 20 of them. It is enough for a busy machine to send its heartbeats in time.
@@ -34,8 +34,8 @@ const clusterRoundTrip = 10 * time.Millisecond
 // offlineAfter is how soon the cluster moves on without an instance.
 const offlineAfter = time.Second
 
-// settleTimeout bounds the wait until a cluster works, on machines that are busy with many tests.
-const settleTimeout = 2 * time.Minute
+// readyTimeout bounds the wait until a cluster works, on machines that are busy with many tests.
+const readyTimeout = 2 * time.Minute
 
 // StartCluster runs n instances until the test ends, each shard on up to three of them. It returns when all are Online and every shard has its replicas
 // and a master. The options are those of each instance; the one named Config may tell them apart by the name it finds: "i0", "i1" and so on.
@@ -55,7 +55,7 @@ func NewCluster(n int, opts ...Option) *Cluster {
 }
 
 func newCluster(t testing.TB, n int, opts []Option) *Cluster {
-	c := &Cluster{t: t, net: peer.NewMemoryNetwork(), cuts: make(map[[2]int]bool), out: make(map[int]bool)}
+	c := &Cluster{t: t, net: peer.NewMemoryNetwork(), cuts: make(map[[2]int]bool), killing: make(map[int]bool)}
 	var peers []string
 	for i := range n {
 		peers = append(peers, raftAddress(i))
@@ -67,7 +67,7 @@ func newCluster(t testing.TB, n int, opts []Option) *Cluster {
 			cfg.ReplicationFactor, cfg.OfflineAfter = min(3, n), offlineAfter
 		})}
 		s := newServer(t, append(own, opts...))
-		s.plug = func(in bool) { c.plug(i, in) }
+		s.setPlugged = func(in bool) { c.setPlugged(i, in) }
 		c.instances = append(c.instances, s)
 	}
 	return c
@@ -80,7 +80,7 @@ func (c *Cluster) open() {
 	c.helper()
 	for _, s := range c.instances {
 		var err error
-		if s.front, err = newFront(); err != nil {
+		if s.proxy, err = newProxy(); err != nil {
 			c.fail("take an address: %v", err)
 			return
 		}
@@ -179,7 +179,7 @@ func (c *Cluster) set(from, to int, cut bool) {
 
 // apply makes the network what it should be between two instances. mu is held.
 func (c *Cluster) apply(from, to int) {
-	if c.cuts[[2]int{from, to}] || c.out[from] || c.out[to] {
+	if c.cuts[[2]int{from, to}] || c.killing[from] || c.killing[to] {
 		c.net.Cut(raftAddress(from), raftAddress(to))
 	} else {
 		c.net.Heal(raftAddress(from), raftAddress(to))
@@ -187,7 +187,7 @@ func (c *Cluster) apply(from, to int) {
 }
 
 // plug connects an instance with the others, or cuts it off and loses what is on its way.
-func (c *Cluster) plug(i int, in bool) {
+func (c *Cluster) setPlugged(i int, in bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for j := range c.instances {
@@ -195,7 +195,7 @@ func (c *Cluster) plug(i int, in bool) {
 			c.net.Reset(raftAddress(i), raftAddress(j))
 		}
 	}
-	c.out[i] = !in
+	c.killing[i] = !in
 	for j := range c.instances {
 		if j != i {
 			c.apply(i, j)
@@ -207,7 +207,7 @@ func (c *Cluster) plug(i int, in bool) {
 // Shards are the ids of the data shards, in order.
 func (c *Cluster) Shards() []uint64 {
 	var ids []uint64
-	if s := c.anyone(); s != nil {
+	if s := c.anyRunning(); s != nil {
 		for _, x := range s.ClusterState().Shards() {
 			ids = append(ids, x.ID)
 		}
@@ -237,7 +237,7 @@ func (c *Cluster) Governor() int {
 }
 
 // anyone is an instance that runs.
-func (c *Cluster) anyone() *server.Server {
+func (c *Cluster) anyRunning() *server.Server {
 	for _, s := range c.instances {
 		if run := s.running(); run != nil {
 			return run
@@ -249,7 +249,7 @@ func (c *Cluster) anyone() *server.Server {
 // Await waits until f is true of the cluster map as every instance that runs has it; what says what is waited for. It fails the test after two minutes.
 func (c *Cluster) Await(what string, f func(*meta.State) bool) {
 	c.helper()
-	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
 	defer cancel()
 	for i, s := range c.instances {
 		run := s.running()
@@ -273,8 +273,8 @@ func (c *Cluster) WaitReady() {
 			runs[fmt.Sprintf("i%d", i)] = true
 		}
 	}
-	c.Await("a cluster that works", func(s *meta.State) bool { return works(s, runs) })
-	for end := time.Now().Add(settleTimeout); ; time.Sleep(settlePoll) {
+	c.Await("a cluster that works", func(s *meta.State) bool { return isReady(s, runs) })
+	for end := time.Now().Add(readyTimeout); ; time.Sleep(pollInterval) {
 		led := true
 		for _, x := range c.Shards() {
 			led = led && c.Leader(x) >= 0
@@ -290,7 +290,7 @@ func (c *Cluster) WaitReady() {
 }
 
 // works says that the map is as it should be with the instances named.
-func works(s *meta.State, runs map[string]bool) bool {
+func isReady(s *meta.State, runs map[string]bool) bool {
 	if len(s.Shards()) == 0 || len(s.Tiers()) == 0 || !s.Tiers()[0].Bootstrapped || len(s.Moves()) > 0 {
 		return false
 	}
@@ -329,7 +329,7 @@ func works(s *meta.State, runs map[string]bool) bool {
 func (c *Cluster) Close() {
 	c.helper()
 	_ = c.each(func(s *Server) error {
-		if s.front != nil {
+		if s.proxy != nil {
 			s.Close()
 		}
 		return nil
@@ -354,5 +354,5 @@ func (c *Cluster) fail(format string, args ...any) {
 func (s *Server) running() *server.Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.run
+	return s.current
 }

@@ -16,7 +16,7 @@ import (
 
 // mute dials connections whose other end hears nothing any more, and does not learn that, from the
 // moment that dead is set.
-func mute(dead *atomic.Bool) func(context.Context, string) (net.Conn, error) {
+func mutableDialer(dead *atomic.Bool) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, address string) (net.Conn, error) {
 		if dead.Load() {
 			return nil, errors.New("the client is dead")
@@ -59,7 +59,7 @@ func TestDeadSessionEndsDuringTransfers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var died atomic.Bool
-	_, dead := dial(mute(&died), client.Timeout(2*time.Second))
+	_, dead := dial(mutableDialer(&died), client.Timeout(2*time.Second))
 	if _, err := dead.Acquire(ctx, "lock", client.Exclusive()); err != nil {
 		t.Fatal(err)
 	}

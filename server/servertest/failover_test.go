@@ -17,7 +17,7 @@ import (
 )
 
 // crowd is sessions that lock and unlock, wait, and watch, all the time. Each keeps one lease that it must not lose. A call that fails is a fault.
-type crowd struct {
+type workload struct {
 	t       testing.TB
 	ctx     context.Context
 	stop    context.CancelFunc
@@ -25,16 +25,16 @@ type crowd struct {
 	clients []*client.Client
 	kept    []*client.Lease
 
-	mu      sync.Mutex
-	faults  []error
-	longest time.Duration // between two answers of a session
-	calls   atomic.Int64
-	events  atomic.Int64
+	mu       sync.Mutex
+	failures []error
+	longest  time.Duration // between two answers of a session
+	calls    atomic.Int64
+	events   atomic.Int64
 }
 
-func newCrowd(t testing.TB, addrs []string, clients, sessions int, timeout time.Duration) *crowd {
+func newWorkload(t testing.TB, addrs []string, clients, sessions int, timeout time.Duration) *workload {
 	ctx, stop := context.WithCancel(context.Background())
-	w := &crowd{t: t, ctx: ctx, stop: stop}
+	w := &workload{t: t, ctx: ctx, stop: stop}
 	for i := range clients {
 		c, err := client.Dial(t.Context(), addrs[i%len(addrs)])
 		if err != nil {
@@ -61,7 +61,7 @@ func newCrowd(t testing.TB, addrs []string, clients, sessions int, timeout time.
 }
 
 // work locks and unlocks a semaphore that few share, so that some wait.
-func (w *crowd) work(s *client.Session, i int) {
+func (w *workload) work(s *client.Session, i int) {
 	last := time.Now()
 	answered := func() {
 		now := time.Now()
@@ -78,39 +78,39 @@ func (w *crowd) work(s *client.Session, i int) {
 			err = l.Release(w.ctx)
 		}
 		if err != nil {
-			w.fault(fmt.Errorf("session %d: %w", i, err))
+			w.addFailure(fmt.Errorf("session %d: %w", i, err))
 			return
 		}
 		answered()
 	}
 }
 
-func (w *crowd) watch(c *client.Client, i int) {
+func (w *workload) watch(c *client.Client, i int) {
 	n, err := c.Node(w.ctx, "/default")
 	if err != nil {
-		w.fault(err)
+		w.addFailure(err)
 		return
 	}
 	for _, err := range n.WatchPrefix(w.ctx, fmt.Sprintf("shared-%d", i)) {
 		if err != nil {
-			w.fault(fmt.Errorf("watch %d: %w", i, err))
+			w.addFailure(fmt.Errorf("watch %d: %w", i, err))
 			return
 		}
 		w.events.Add(1)
 	}
 }
 
-func (w *crowd) fault(err error) {
+func (w *workload) addFailure(err error) {
 	if w.ctx.Err() != nil || errors.Is(err, context.Canceled) {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.faults = append(w.faults, err)
+	w.failures = append(w.failures, err)
 }
 
 // pause gives the longest time without an answer since the last call, and begins to look for a new one.
-func (w *crowd) pause() time.Duration {
+func (w *workload) takeLongestGap() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	d := w.longest
@@ -119,30 +119,30 @@ func (w *crowd) pause() time.Duration {
 }
 
 // await waits for n more answered calls.
-func (w *crowd) await(n int64) {
+func (w *workload) await(n int64) {
 	w.t.Helper()
 	for from, end := w.calls.Load(), time.Now().Add(time.Minute); w.calls.Load() < from+n; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			w.t.Fatalf("calls are not answered any more: %v", w.faults)
+			w.t.Fatalf("calls are not answered any more: %v", w.failures)
 		}
 	}
 }
 
-func (w *crowd) close() {
+func (w *workload) close() {
 	w.stop()
 	w.running.Wait()
 	for i, l := range w.kept {
 		if !l.Held() {
-			w.fault(fmt.Errorf("lease %d is lost: %v", i, l.Lost()))
-			w.faults = append(w.faults, fmt.Errorf("lease %d is lost: %v", i, l.Lost()))
+			w.addFailure(fmt.Errorf("lease %d is lost: %v", i, l.Lost()))
+			w.failures = append(w.failures, fmt.Errorf("lease %d is lost: %v", i, l.Lost()))
 		}
 	}
 	for _, c := range w.clients {
 		if err := c.Close(); err != nil {
-			w.faults = append(w.faults, err)
+			w.failures = append(w.failures, err)
 		}
 	}
-	for _, err := range w.faults {
+	for _, err := range w.failures {
 		w.t.Error(err)
 	}
 }
@@ -165,17 +165,17 @@ func TestFailover(t *testing.T) {
 		sessions, rounds, timeout = 200, 4, 10*time.Second
 	}
 	c := servertest.StartCluster(t, 3, opts...)
-	w := newCrowd(t, c.Addrs(), 10, sessions, timeout)
+	w := newWorkload(t, c.Addrs(), 10, sessions, timeout)
 	defer w.close()
 	var pauses []time.Duration
 	for range rounds {
 		w.await(int64(4 * sessions))
-		w.pause()
+		w.takeLongestGap()
 		i := c.Leader(c.Shards()[0])
 		c.Kill(i)
 		w.await(int64(8 * sessions))
 		time.Sleep(map[bool]time.Duration{true: 8 * time.Second}[how != ""])
-		pauses = append(pauses, w.pause())
+		pauses = append(pauses, w.takeLongestGap())
 		c.Restart(i)
 		c.WaitReady()
 	}

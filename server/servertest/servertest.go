@@ -31,19 +31,19 @@ import (
 // Server is a server under test. Its methods are safe for concurrent use, but those that stop or start it fail the test, which only the test's own goroutine
 // may do.
 type Server struct {
-	t     testing.TB // nil for New
-	opt   options
-	clock *replica.ManualClock // nil in real time
-	disk  *replica.MemoryDisk  // nil on a folder
-	raft  string               // on a folder
-	front *front
-	plug  func(in bool) // of a cluster: connects it with the other instances, or cuts it off and loses what is on its way; nil: it is alone
-	out   *testLog
+	t          testing.TB // nil for New
+	opt        options
+	clock      *replica.ManualClock // nil in real time
+	disk       *replica.MemoryDisk  // nil on a folder
+	raft       string               // on a folder
+	proxy      *proxy
+	setPlugged func(in bool) // of a cluster: connects it with the other instances, or cuts it off and loses what is on its way; nil: it is alone
+	log        *testLog
 
-	mu     sync.Mutex // held while the server starts, stops, or is advanced
-	run    *server.Server
-	admin  string // address, the same after a restart
-	closed bool
+	mu      sync.Mutex // held while the server starts, stops, or is advanced
+	current *server.Server
+	admin   string // address, the same after a restart
+	closed  bool
 }
 
 // Option changes how a server runs.
@@ -94,7 +94,7 @@ func New(opts ...Option) *Server {
 }
 
 func newServer(t testing.TB, opts []Option) *Server {
-	s := &Server{t: t, out: newTestLog(t)}
+	s := &Server{t: t, log: newTestLog(t)}
 	for _, o := range opts {
 		o(&s.opt)
 	}
@@ -113,7 +113,7 @@ func (s *Server) open() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var err error
-	if s.front, err = newFront(); err != nil {
+	if s.proxy, err = newProxy(); err != nil {
 		s.fail("take an address: %v", err)
 		return
 	}
@@ -142,10 +142,10 @@ func (s *Server) start() {
 func (s *Server) launch() error {
 	cfg := server.Config{
 		Name:   "servertest",
-		Listen: "127.0.0.1:0", Advertise: s.front.addr(), Raft: s.raft, Admin: cmp.Or(s.admin, "127.0.0.1:0"),
+		Listen: "127.0.0.1:0", Advertise: s.proxy.addr(), Raft: s.raft, Admin: cmp.Or(s.admin, "127.0.0.1:0"),
 		DataDir: s.opt.dir, Disk: s.disk,
 		RTT:    cmp.Or(s.opt.rtt, roundTrip),
-		Logger: s.out.logger(),
+		Logger: s.log.logger(),
 	}
 	if s.clock != nil {
 		cfg.Clock = s.clock
@@ -159,13 +159,13 @@ func (s *Server) launch() error {
 	if err != nil {
 		return err
 	}
-	s.run = run
-	s.front.lead(run.Addr())
+	s.current = run
+	s.proxy.setBackend(run.Addr())
 	return nil
 }
 
 // Addr is the address for clients. It stays the same for the life of s, through restarts.
-func (s *Server) Addr() string { return s.front.addr() }
+func (s *Server) Addr() string { return s.proxy.addr() }
 
 // AdminAddr is the address of metrics, health and profiles. It stays the same through restarts.
 func (s *Server) AdminAddr() string {
@@ -178,7 +178,7 @@ func (s *Server) AdminAddr() string {
 func (s *Server) Running() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.run != nil
+	return s.current != nil
 }
 
 // Stop stops the server as an operator would: requests under way are answered and clients are told goodbye.
@@ -191,12 +191,12 @@ func (s *Server) Stop() {
 
 func (s *Server) stop() {
 	s.helper()
-	if s.run == nil {
+	if s.current == nil {
 		return
 	}
-	err := s.run.Shutdown(context.Background())
-	s.run = nil
-	s.front.lead("")
+	err := s.current.Shutdown(context.Background())
+	s.current = nil
+	s.proxy.setBackend("")
 	if err != nil {
 		s.fail("stop: %v", err)
 	}
@@ -207,19 +207,19 @@ func (s *Server) Kill() {
 	s.helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.run == nil {
+	if s.current == nil {
 		return
 	}
-	s.front.lead("")
-	if s.plug != nil {
-		s.plug(false) // before the power goes: what it says afterwards rests on nothing
-		defer s.plug(true)
+	s.proxy.setBackend("")
+	if s.setPlugged != nil {
+		s.setPlugged(false) // before the power goes: what it says afterwards rests on nothing
+		defer s.setPlugged(true)
 	}
 	if s.disk != nil {
 		s.disk.PowerLoss()
 	}
-	err := s.run.Close()
-	s.run = nil
+	err := s.current.Close()
+	s.current = nil
 	if s.disk != nil {
 		s.disk.PowerBack()
 	}
@@ -250,13 +250,13 @@ func (s *Server) Close() {
 		return
 	}
 	s.closed = true
-	defer s.out.close()
-	if s.front != nil {
-		s.front.close()
+	defer s.log.close()
+	if s.proxy != nil {
+		s.proxy.close()
 	}
-	if s.run != nil {
-		err := s.run.Close()
-		s.run = nil
+	if s.current != nil {
+		err := s.current.Close()
+		s.current = nil
 		if err != nil {
 			s.fail("close: %v", err)
 		}

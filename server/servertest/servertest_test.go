@@ -70,7 +70,7 @@ func TestKill(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	srv.Kill()
-	a.ended()
+	a.awaitSessionEnd()
 	if srv.Running() {
 		t.Fatal("still running")
 	}
@@ -114,7 +114,7 @@ func TestNetwork(t *testing.T) {
 	srv := servertest.Start(t, servertest.Shards(1))
 	a := dial(t, srv)
 	srv.DropConnections()
-	a.ended()
+	a.awaitSessionEnd()
 
 	b := dial(t, srv)
 	b.start(10 * time.Second)
@@ -127,7 +127,7 @@ func TestNetwork(t *testing.T) {
 	srv.Pause()
 	b.send(protocol.KindPing, 0, nil)
 	srv.Unreachable()
-	b.ended()
+	b.awaitSessionEnd()
 	if c, err := net.Dial("tcp", srv.Addr()); err == nil {
 		if n, err := c.Read(make([]byte, 1)); err == nil {
 			t.Fatalf("somebody says %d bytes", n)
@@ -156,7 +156,7 @@ func TestFolder(t *testing.T) {
 	w := dial(t, srv)
 	w.start(10 * time.Second)
 	w.must(w.createSemaphore("y", 1, ""))
-	for i, r := range []*raw{a, w} {
+	for i, r := range []*rawClient{a, w} {
 		if got, err := r.acquire("y", 50*time.Millisecond); err != nil || got.State != []protocol.AcquireState{protocol.Acquired, protocol.Accepted}[i] {
 			t.Fatalf("%+v, %v", got, err)
 		}

@@ -6,7 +6,7 @@ import (
 )
 
 // places is where buckets are: the truth, or what somebody knows of it.
-type places struct {
+type routingTable struct {
 	owner, epoch [buckets]uint64
 }
 
@@ -14,22 +14,22 @@ type places struct {
 type move struct {
 	bucket   uint32
 	epoch    uint64
-	from, to *group
+	from, to *raftGroup
 	phase    string
 	cursor   []byte
 }
 
-type sentStep struct {
-	s *group
+type moveStep struct {
+	s *raftGroup
 	c shard.Command
 }
 
-func (w *world) ownerOf(bucket uint32) *group { return w.shards[w.places.owner[bucket]-1] }
+func (w *simulation) ownerOf(bucket uint32) *raftGroup { return w.shards[w.routes.owner[bucket]-1] }
 
 // serving is the shard in which a bucket is active, nil while it moves.
-func (w *world) serving(bucket uint32) *group {
+func (w *simulation) activeShard(bucket uint32) *raftGroup {
 	for _, s := range w.shards {
-		if _, active := s.authority.Bucket(bucket); active {
+		if _, active := s.committed.Bucket(bucket); active {
 			return s
 		}
 	}
@@ -37,8 +37,8 @@ func (w *world) serving(bucket uint32) *group {
 }
 
 // decide changes the map, which replicas learn late.
-func (w *world) decide(v *move, owner *group) {
-	w.places.owner[v.bucket], w.places.epoch[v.bucket] = owner.id, v.epoch
+func (w *simulation) changeRoute(v *move, owner *raftGroup) {
+	w.routes.owner[v.bucket], w.routes.epoch[v.bucket] = owner.id, v.epoch
 	b, id, epoch := v.bucket, owner.id, v.epoch
 	for _, s := range w.shards {
 		for _, r := range s.replicas {
@@ -48,10 +48,10 @@ func (w *world) decide(v *move, owner *group) {
 					w.after(500, learn) // maps are learned whole: nobody misses one for good
 					return
 				}
-				r.act(func() {
-					if epoch > r.places.epoch[b] {
-						r.places.owner[b], r.places.epoch[b] = id, epoch
-						r.l.RouteChanged(r.clock())
+				r.call(func() {
+					if epoch > r.routes.epoch[b] {
+						r.routes.owner[b], r.routes.epoch[b] = id, epoch
+						r.leader.RouteChanged(r.clock())
 					}
 				})
 			}
@@ -61,44 +61,44 @@ func (w *world) decide(v *move, owner *group) {
 }
 
 // take brings a step into a shard's log, if it can.
-func (w *world) take(s *group, kind shard.CommandKind, body []byte) (protocol.Status, bool) {
-	if !s.accepts() || w.chance(Move, uint32(s.id), 0.1) && !w.calm {
+func (w *simulation) commitMoveStep(s *raftGroup, kind shard.CommandKind, body []byte) (protocol.Status, bool) {
+	if !s.accepts() || w.chance(MoveBucket, uint32(s.id), 0.1) && !w.faultsOver {
 		return 0, false
 	}
 	c := shard.Command{Kind: kind, Body: body}
-	w.steps = append(w.steps, sentStep{s, c})
-	x, ok := s.commit(s.master, c)
+	w.moveSteps = append(w.moveSteps, moveStep{s, c})
+	x, ok := s.commit(s.leader, c)
 	return x.Status, ok && x.Status == protocol.StatusOK
 }
 
 // mover takes a step of the move that is under way.
-func (w *world) mover() {
-	if n := uint64(len(w.steps)); n > 0 && w.fault(StepAgain, 0, 0.02) {
-		again := w.steps[n-1-w.pick(StepAgain, 0, min(n, 30))]
+func (w *simulation) stepMove() {
+	if n := uint64(len(w.moveSteps)); n > 0 && w.fault(RepeatMoveStep, 0, 0.02) {
+		again := w.moveSteps[n-1-w.pick(RepeatMoveStep, 0, min(n, 30))]
 		if again.s.accepts() {
-			again.s.commit(again.s.master, again.c)
+			again.s.commit(again.s.leader, again.c)
 		}
 	}
-	v := w.moving
+	v := w.move
 	if v == nil {
-		if w.fault(Move, 0, 0.01) {
-			b := uint32(w.pick(Move, 1, buckets))
-			v = &move{bucket: b, epoch: w.places.epoch[b] + 1, from: w.ownerOf(b), to: w.shards[w.pick(Move, 2, shards)], phase: "freeze"}
+		if w.fault(MoveBucket, 0, 0.01) {
+			b := uint32(w.pick(MoveBucket, 1, buckets))
+			v = &move{bucket: b, epoch: w.routes.epoch[b] + 1, from: w.ownerOf(b), to: w.shards[w.pick(MoveBucket, 2, shards)], phase: "freeze"}
 			if v.to != v.from {
-				w.moving = v
+				w.move = v
 			}
 		}
 		return
 	}
-	if !w.calm && !w.chance(Move, 3, 0.2) {
+	if !w.faultsOver && !w.chance(MoveBucket, 3, 0.2) {
 		return
 	}
 	run := shard.BucketsBody{Total: buckets, First: v.bucket, Count: 1, Epoch: v.epoch}
 	body := shard.AppendBuckets(nil, run)
-	if (v.phase == "freeze" || v.phase == "import" || v.phase == "commit") && w.fault(Abort, 0, 0.05) {
+	if (v.phase == "freeze" || v.phase == "import" || v.phase == "commit") && w.fault(AbortMove, 0, 0.05) {
 		v.epoch++
 		v.phase, v.from, v.to = "activate", v.to, v.from
-		w.decide(v, v.to)
+		w.changeRoute(v, v.to)
 		return
 	}
 	var (
@@ -107,30 +107,30 @@ func (w *world) mover() {
 	)
 	switch v.phase {
 	case "freeze":
-		if st, ok = w.take(v.from, shard.CmdFreeze, body); ok {
+		if st, ok = w.commitMoveStep(v.from, shard.CmdFreeze, body); ok {
 			v.phase = "import"
 		}
 	case "import":
-		part, next, err := v.from.authority.Export(v.bucket, 1, v.epoch, v.cursor, 200)
+		part, next, err := v.from.committed.Export(v.bucket, 1, v.epoch, v.cursor, 200)
 		if err != nil {
 			w.fail("bucket %d under epoch %d is frozen and not exported: %v", v.bucket, v.epoch, err)
 		}
-		if st, ok = w.take(v.to, shard.CmdImport, shard.AppendImport(nil, shard.ImportBody{BucketsBody: run, Chunk: part})); ok {
+		if st, ok = w.commitMoveStep(v.to, shard.CmdImport, shard.AppendImport(nil, shard.ImportBody{BucketsBody: run, Chunk: part})); ok {
 			if v.cursor = next; next == nil {
 				v.phase = "commit"
 			}
 		}
 	case "commit":
-		w.decide(v, v.to)
+		w.changeRoute(v, v.to)
 		v.phase = "activate"
 	case "activate":
-		if st, ok = w.take(v.to, shard.CmdActivate, body); ok {
+		if st, ok = w.commitMoveStep(v.to, shard.CmdActivate, body); ok {
 			v.phase = "drop"
 		}
 	case "drop":
-		if st, ok = w.take(v.from, shard.CmdDropBuckets, body); ok {
-			w.moving = nil
-			w.seen["moved"]++
+		if st, ok = w.commitMoveStep(v.from, shard.CmdDropBuckets, body); ok {
+			w.move = nil
+			w.counts["moved"]++
 		}
 	}
 	switch st {

@@ -96,12 +96,12 @@ var patches = []patch{
 		"client/rollout", "TestClusterDetachedGivesUpItsID", "",
 	},
 	{
-		"stream-never-live", "server/watch/stream.go", "s.live, s.passed, s.cursor = true, nil, nil", "s.passed, s.cursor = nil, nil",
-		"server/watch", "TestScripts", "",
+		"stream-never-live", "server/delivery/watch_stream.go", "s.live, s.lastPaged, s.cursor = true, nil, nil", "s.lastPaged, s.cursor = nil, nil",
+		"server/delivery", "TestScripts", "",
 	},
 	{
-		"stream-misplaced", "server/watch/stream.go", "t.streams[s.place].place = s.place\n", "\n",
-		"server/watch", "TestRaces", "",
+		"stream-misplaced", "server/delivery/watch_stream.go", "t.streams[s.index].index = s.index\n", "\n",
+		"server/delivery", "TestRaces", "",
 	},
 	{
 		"stream-unnamed", "server/streams.go", "t.byName[key][filter] = append(t.byName[key][filter], s)", "t.byName[key][filter] = t.byName[key][filter][:]",

@@ -60,7 +60,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 		*bugs[name] = true
 		found := false
 		for seed := uint64(1); seed <= 5_000 && !found; seed++ {
-			if r := Run(Options{Seed: seed, Late: late}); r.Violation != "" {
+			if r := Run(Options{Seed: seed, CountFromReply: late}); r.Violation != "" {
 				found = true
 				t.Logf("%-16s seed %d: %s", name, seed, r.Violation)
 			}

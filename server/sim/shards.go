@@ -11,7 +11,7 @@ import (
 )
 
 // entry of a log, and who waits for it: outcomes are told by the replica that proposed it, in the life in which it did, when it applies it.
-type entry struct {
+type logEntry struct {
 	bytes []byte
 	from  *replica
 	life  int
@@ -22,49 +22,49 @@ type entry struct {
 
 // group is a shard: its log, which is durable and agreed on, and its replicas, which apply it late. The authority applies at once what enters the log: it is the
 // truth that replicas come to later.
-type group struct {
-	w         *world
-	id        uint64
-	log       []entry
-	epochs    []uint64 // the authority's epoch after each entry
-	authority *shard.Machine
-	out       shard.Events
-	served    [buckets]bool   // before the newest entry
-	handed    bool            // the leader of the authority's epoch hands over
-	released  map[uint64]bool // guests that were said to be gone
-	term      uint64
-	master    *replica
-	replicas  [replicas]*replica
+type raftGroup struct {
+	w            *simulation
+	id           uint64
+	log          []logEntry
+	epochs       []uint64 // the authority's epoch after each entry
+	committed    *shard.Machine
+	out          shard.Events
+	wasActive    [buckets]bool   // before the newest entry
+	handingOver  bool            // the leader of the authority's epoch hands over
+	goneSessions map[uint64]bool // guests that were said to be gone
+	term         uint64
+	leader       *replica
+	replicas     [replicas]*replica
 }
 
 // replica is a process that hosts one shard, and may believe that it leads it.
 type replica struct {
-	w       *world
-	s       *group
-	n       uint32
-	life    int // restarts so far
-	m       *shard.Machine
-	l       *leader.Leader
-	out     shard.Events
-	applied int
-	epoch   uint64 // elected under, 0 is none
-	led     uint64 // of the leadership that Start was called for, 0 is none: its proposals and barriers are under it
-	ruling  bool   // the two are the same
-	seq     uint64
-	ticked  uint64
-	inbox   []func()
-	places  places // as far as it knows
+	w            *simulation
+	s            *raftGroup
+	n            uint32
+	life         int // restarts so far
+	m            *shard.Machine
+	leader       *leader.Leader
+	out          shard.Events
+	applied      int
+	electedEpoch uint64 // elected under, 0 is none
+	leaderEpoch  uint64 // of the leadership that Start was called for, 0 is none: its proposals and barriers are under it
+	leading      bool   // the two are the same
+	seq          uint64
+	lastTick     uint64
+	inbox        []func()
+	routes       routingTable // as far as it knows
 
-	rate, offset        uint64 // of its clock: ppm of the world's time, ms
-	paused, apart, down uint64 // until
-	disk                []byte // the newest snapshot
-	diskAt              int
+	rate, offset                          uint64 // of its clock: ppm of the world's time, ms
+	pausedUntil, isolatedUntil, downUntil uint64 // until
+	snapshot                              []byte // the newest snapshot
+	snapshotIndex                         int
 }
 
-func newGroup(w *world, id uint64) *group {
-	s := &group{w: w, id: id, authority: shard.New(id), released: map[uint64]bool{}}
+func newGroup(w *simulation, id uint64) *raftGroup {
+	s := &raftGroup{w: w, id: id, committed: shard.New(id), goneSessions: map[uint64]bool{}}
 	for i := range s.replicas {
-		r := &replica{w: w, s: s, n: uint32(id)*10 + uint32(i), places: w.places}
+		r := &replica{w: w, s: s, n: uint32(id)*10 + uint32(i), routes: w.routes}
 		r.rate, r.offset = 1_000_000-5_000+w.pick(Elect, r.n, 10_001), w.pick(Elect, r.n, 1<<20)
 		r.boot()
 		s.replicas[i] = r
@@ -76,70 +76,70 @@ func newGroup(w *world, id uint64) *group {
 func (r *replica) boot() {
 	r.life++
 	r.m, r.applied = shard.New(r.s.id), 0
-	if r.disk != nil {
-		m, err := shard.Restore(bytes.NewReader(r.disk))
+	if r.snapshot != nil {
+		m, err := shard.Restore(bytes.NewReader(r.snapshot))
 		if err != nil {
 			r.w.fail("a snapshot of shard %d is not read: %v", r.s.id, err)
 		}
-		r.m, r.applied = m, r.diskAt
+		r.m, r.applied = m, r.snapshotIndex
 	}
-	r.epoch, r.led, r.ruling, r.inbox = 0, 0, false, nil
-	r.l = leader.New(leader.Config{
+	r.electedEpoch, r.leaderEpoch, r.leading, r.inbox = 0, 0, false, nil
+	r.leader = leader.New(leader.Config{
 		Shard: r.s.id, SelfCheck: 500, Compare: 1 << 40, BarrierTimeout: r.w.doubt,
-		Route: func(_ uint8, b uint32) (uint64, uint64) { return r.places.owner[b], r.places.epoch[b] },
+		Route: func(_ uint8, b uint32) (uint64, uint64) { return r.routes.owner[b], r.routes.epoch[b] },
 	})
 }
 
 // crash ends a life. Connections end with it.
 func (r *replica) crash() {
 	w := r.w
-	r.down = w.now + 200 + w.pick(Crash, r.n, 4_000)
+	r.downUntil = w.now + 200 + w.pick(Crash, r.n, 4_000)
 	r.boot()
 	for _, id := range sorted(w.conns) {
 		if k := w.conns[id]; k.r == r {
-			w.dropConn(k)
+			w.breakConn(k)
 		}
 	}
 }
 
-func (r *replica) up() bool      { return r.w.now >= r.down }
-func (r *replica) running() bool { return r.up() && r.w.now >= r.paused }
+func (r *replica) up() bool      { return r.w.now >= r.downUntil }
+func (r *replica) running() bool { return r.up() && r.w.now >= r.pausedUntil }
 
 func (r *replica) clock() uint64 { return r.offset + r.w.now*r.rate/1_000_000 }
 
 // accepts says that the shard's leader can bring something into the log now.
-func (s *group) accepts() bool {
-	r := s.master
-	return r.ruling && r.running() && s.w.now >= r.apart
+func (s *raftGroup) accepts() bool {
+	r := s.leader
+	return r.leading && r.running() && s.w.now >= r.isolatedUntil
 }
 
 // elect makes a replica the leader. The take-over is the first entry of its term.
-func (s *group) elect(r *replica) {
+func (s *raftGroup) elect(r *replica) {
 	s.term++
-	s.master = r
-	r.epoch, r.ruling, r.seq = s.term<<16, false, 0
-	s.enter(entry{bytes: r.batch(r.epoch, shard.Command{Kind: shard.CmdTakeOver}), from: r, life: r.life})
+	s.leader = r
+	r.electedEpoch, r.leading, r.seq = s.term<<16, false, 0
+	s.enter(logEntry{bytes: r.batch(r.electedEpoch, shard.Command{Kind: shard.CmdTakeOver}), from: r, life: r.life})
 }
 
 // transfer has the leader hand over to a replica, which takes over a while later, or does not.
 // Whether the log has heard of the hand-over by then is another matter.
-func (s *group) transfer(to *replica) {
-	w, r := s.w, s.master
-	life, term := r.life, r.led
-	r.l.HandOver(r.clock(), r.heard)
-	if r.carryOut(); r.life != life {
+func (s *raftGroup) transfer(to *replica) {
+	w, r := s.w, s.leader
+	life, term := r.life, r.leaderEpoch
+	r.leader.HandOver(r.clock(), r.lastReceived)
+	if r.execute(); r.life != life {
 		return
 	}
 	r.propose(leader.Command{Command: shard.Command{Kind: shard.CmdHandOver, Body: shard.HandOverBegins}})
 	fails := w.fault(TransferFails, uint32(s.id), 0.3)
 	w.after(w.delay(r.n), func() {
 		switch {
-		case s.master != r || r.life != life || r.led != term || !s.accepts():
-		case fails || to == r || !to.up() || w.now < to.apart:
+		case s.leader != r || r.life != life || r.leaderEpoch != term || !s.accepts():
+		case fails || to == r || !to.up() || w.now < to.isolatedUntil:
 			r.propose(leader.Command{Command: shard.Command{Kind: shard.CmdHandOver, Body: shard.HandOverCancelled}})
 		default:
 			s.elect(to)
-			w.seen["handed over"]++
+			w.counts["handed over"]++
 		}
 	})
 }
@@ -147,7 +147,7 @@ func (s *group) transfer(to *replica) {
 // batch is one command, or none, with the leader's stamp.
 func (r *replica) batch(epoch uint64, c shard.Command) []byte {
 	r.seq++
-	h := shard.Header{Format: shard.FormatVersion, Epoch: epoch, Seq: r.seq, LogTime: r.l.LogTime(r.clock()), Wall: r.w.now}
+	h := shard.Header{Format: shard.FormatVersion, Epoch: epoch, Seq: r.seq, LogTime: r.leader.LogTime(r.clock()), Wall: r.w.now}
 	b := shard.AppendHeader(nil, h)
 	if c.Kind != 0 {
 		b = shard.AppendCommand(b, c)
@@ -156,24 +156,24 @@ func (r *replica) batch(epoch uint64, c shard.Command) []byte {
 }
 
 // commit brings a command into the log at once. The reply is what the authority says; there is none if the batch is refused.
-func (s *group) commit(r *replica, c shard.Command) (reply shard.Event, ok bool) {
-	return s.enter(entry{bytes: r.batch(r.led, c), from: r, life: r.life})
+func (s *raftGroup) commit(r *replica, c shard.Command) (reply shard.Event, ok bool) {
+	return s.enter(logEntry{bytes: r.batch(r.leaderEpoch, c), from: r, life: r.life})
 }
 
 // enter is the moment at which an entry is committed.
-func (s *group) enter(e entry) (reply shard.Event, ok bool) {
+func (s *raftGroup) enter(e logEntry) (reply shard.Event, ok bool) {
 	w := s.w
 	s.log = append(s.log, e)
-	before := s.authority.LogTime()
+	before := s.committed.LogTime()
 	tenures, takes := s.beforeTakeOver(e.bytes)
-	for b := range s.served {
-		_, s.served[b] = s.authority.Bucket(uint32(b))
+	for b := range s.wasActive {
+		_, s.wasActive[b] = s.committed.Bucket(uint32(b))
 	}
 	s.out.Reset()
-	s.authority.Apply(uint64(len(s.log)), e.bytes, &s.out)
-	s.epochs = append(s.epochs, s.authority.Epoch())
-	if s.authority.LogTime() < before {
-		w.fail("log time of shard %d went back from %d to %d", s.id, before, s.authority.LogTime())
+	s.committed.Apply(uint64(len(s.log)), e.bytes, &s.out)
+	s.epochs = append(s.epochs, s.committed.Epoch())
+	if s.committed.LogTime() < before {
+		w.fail("log time of shard %d went back from %d to %d", s.id, before, s.committed.LogTime())
 	}
 	refused := false
 	for i := range s.out.List {
@@ -182,31 +182,31 @@ func (s *group) enter(e entry) (reply shard.Event, ok bool) {
 			reply, ok = *x, true
 		case shard.EventRefused:
 			refused = true
-			w.seen["refused batch"]++
+			w.counts["refused batch"]++
 		}
 	}
-	w.truth(s, e.bytes, refused)
+	w.checkEntry(s, e.bytes, refused)
 	if takes {
 		s.afterTakeOver(tenures)
 	}
 	return reply, ok
 }
 
-func (s *group) step() {
+func (s *raftGroup) step() {
 	w := s.w
-	m := s.master
+	m := s.leader
 	p := 0.0 // that the others notice
 	switch {
-	case !m.up() || m.epoch == 0 || w.now < m.apart:
+	case !m.up() || m.electedEpoch == 0 || w.now < m.isolatedUntil:
 		p = 0.05
 	case !m.running():
 		p = 0.02
 	}
-	if r := s.replicas[w.pick(Elect, uint32(s.id), replicas)]; r.up() && w.now >= r.apart {
+	if r := s.replicas[w.pick(Elect, uint32(s.id), replicas)]; r.up() && w.now >= r.isolatedUntil {
 		switch {
-		case w.fault(Elect, uint32(s.id), w.restless) || w.chance(Elect, uint32(s.id), p):
+		case w.fault(Elect, uint32(s.id), w.electionChance) || w.chance(Elect, uint32(s.id), p):
 			s.elect(r)
-		case s.accepts() && w.fault(Transfer, uint32(s.id), w.restless):
+		case s.accepts() && w.fault(Transfer, uint32(s.id), w.electionChance):
 			s.transfer(r)
 		}
 	}
@@ -223,24 +223,24 @@ func (r *replica) step() {
 	case w.fault(Crash, r.n, 0.001):
 		r.crash()
 		return
-	case w.now < r.paused:
+	case w.now < r.pausedUntil:
 		return
 	case w.fault(Pause, r.n, 0.002):
-		r.paused = w.now + 300 + w.pick(Pause, r.n, 6_000)
+		r.pausedUntil = w.now + 300 + w.pick(Pause, r.n, 6_000)
 		return
-	case w.fault(Apart, r.n, 0.002):
-		r.apart = w.now + 500 + w.pick(Apart, r.n, 7_000)
+	case w.fault(Isolate, r.n, 0.002):
+		r.isolatedUntil = w.now + 500 + w.pick(Isolate, r.n, 7_000)
 	}
 	life := r.life
 	inbox := r.inbox
 	r.inbox = nil
 	for _, f := range inbox {
 		f()
-		if r.carryOut(); r.life != life {
+		if r.execute(); r.life != life {
 			return
 		}
 	}
-	if w.now >= r.apart && !w.fault(Lag, r.n, 0.2) {
+	if w.now >= r.isolatedUntil && !w.fault(Lag, r.n, 0.2) {
 		if r.apply(1 + int(w.pick(Lag, r.n, 30))); r.life != life {
 			return
 		}
@@ -250,24 +250,24 @@ func (r *replica) step() {
 		if err := r.m.BeginSnapshot().WriteTo(&b, new(sync.Mutex)); err != nil {
 			w.fail("a snapshot of shard %d is not written: %v", r.s.id, err)
 		}
-		r.disk, r.diskAt = b.Bytes(), r.applied
+		r.snapshot, r.snapshotIndex = b.Bytes(), r.applied
 	}
-	if w.now-r.ticked < 100 {
+	if w.now-r.lastTick < 100 {
 		return
 	}
-	r.ticked = w.now
+	r.lastTick = w.now
 	next, has := r.m.NextDeadline()
-	r.l.Tick(r.clock(), r.heard, next, has)
-	r.carryOut()
+	r.leader.Tick(r.clock(), r.lastReceived, next, has)
+	r.execute()
 }
 
 // heard is when something was heard on a connection for the last time, and whether it is open.
-func (r *replica) heard(id uint64) (uint64, bool) {
+func (r *replica) lastReceived(id uint64) (uint64, bool) {
 	k := r.w.conns[id]
 	if k == nil {
 		return 0, false
 	}
-	return k.heard, k.open
+	return k.lastReceived, k.open
 }
 
 // apply lets a replica catch up with some of its log, as the driver of a leader does.
@@ -294,42 +294,42 @@ func (r *replica) apply(most int) {
 					e.reply(x)
 				}
 			case shard.EventAcquireResult, shard.EventLeaseLost:
-				w.deliver(r, x)
+				w.deliverResult(r, x)
 			case shard.EventSessionAttached:
 				k := w.conns[e.conn]
 				if !mine || k == nil || !k.open {
-					k = &conn{}
+					k = &clientConn{}
 				}
 				k.session = x.Session
-				r.l.Attached(r.clock(), k.id, x.Session, x.Epoch, x.Timeout, x.Text)
+				r.leader.Attached(r.clock(), k.id, x.Session, x.Epoch, x.Timeout, x.Text)
 			case shard.EventSessionDetached:
-				r.l.Detached(r.clock(), x.Session, x.Epoch, x.Text)
+				r.leader.Detached(r.clock(), x.Session, x.Epoch, x.Text)
 			case shard.EventSessionEnded:
-				r.l.Ended(r.clock(), x.Session)
-				w.tellEnded(r, x)
+				r.leader.Ended(r.clock(), x.Session)
+				w.notifyEnded(r, x)
 			case shard.EventRemoteHeld:
-				r.l.RemoteHeld(r.clock(), x.Session)
+				r.leader.RemoteHeld(r.clock(), x.Session)
 			case shard.EventRemoteIdle:
-				r.l.RemoteIdle(r.clock(), x.Session)
+				r.leader.RemoteIdle(r.clock(), x.Session)
 			case shard.EventBucketsFrozen:
-				w.tellMoved(r, x.First, x.Count)
-				r.l.BucketsFrozen(r.clock(), x.First, x.Count)
+				w.notifyMoved(r, x.First, x.Count)
+				r.leader.BucketsFrozen(r.clock(), x.First, x.Count)
 			case shard.EventBucketsActive:
-				r.l.BucketsActive(r.clock())
+				r.leader.BucketsActive(r.clock())
 			case shard.EventBucketsLeft:
-				r.l.BucketsLeft(r.clock(), x.First, x.Count)
+				r.leader.BucketsLeft(r.clock(), x.First, x.Count)
 			}
 		}
 		if mine && e.note != 0 {
-			r.l.Done(r.clock(), e.note, !refused)
+			r.leader.Done(r.clock(), e.note, !refused)
 		}
-		if r.carryOut(); r.life != life {
+		if r.execute(); r.life != life {
 			return
 		}
 	}
 }
 
-func (r *replica) guests() (list []uint64) {
+func (r *replica) remoteSessions() (list []uint64) {
 	r.m.RemoteSessions(func(id, _ uint64) bool {
 		list = append(list, id)
 		return true
@@ -338,87 +338,87 @@ func (r *replica) guests() (list []uint64) {
 }
 
 func (r *replica) tookOver(epoch uint64) {
-	if epoch == r.epoch {
-		r.ruling, r.led = true, epoch
-		r.l.Start(r.clock(), epoch, r.m.LogTime(), r.guests())
+	if epoch == r.electedEpoch {
+		r.leading, r.leaderEpoch = true, epoch
+		r.leader.Start(r.clock(), epoch, r.m.LogTime(), r.remoteSessions())
 		return
 	}
-	if r.l.Leading() {
-		r.w.seen["deposed"]++
+	if r.leader.Leading() {
+		r.w.counts["deposed"]++
 	}
-	r.l.Stop()
-	r.ruling, r.led = false, 0
-	if epoch > r.epoch {
-		r.epoch = 0
+	r.leader.Stop()
+	r.leading, r.leaderEpoch = false, 0
+	if epoch > r.electedEpoch {
+		r.electedEpoch = 0
 	}
 }
 
-// carryOut does what the leader wants done. The process may end between any two things.
-func (r *replica) carryOut() {
+// execute does what the leader wants done. The process may end between any two things.
+func (r *replica) execute() {
 	w, life := r.w, r.life
-	ready := r.l.Take()
+	ready := r.leader.Take()
 	n := len(ready.Cut) + len(ready.Pongs) + len(ready.Commands) + len(ready.Messages)
 	if n > 0 {
 		fmt.Fprintf(w.trace, "%d %d %v\n", w.now, r.n, *ready)
 	}
-	dies := func() bool {
+	crashes := func() bool {
 		if n > 0 && w.fault(CrashMidway, r.n, 0.002) {
 			r.crash()
 		}
 		return r.life != life
 	}
 	for _, x := range ready.Cut {
-		w.seen["cut"]++
-		w.cut(x.Conn)
+		w.counts["cut"]++
+		w.closeConn(x.Conn)
 	}
 	for _, p := range ready.Pongs {
-		if dies() {
+		if crashes() {
 			return
 		}
 		w.pong(r, p)
 	}
 	for _, c := range ready.Commands {
-		if dies() {
+		if crashes() {
 			return
 		}
 		r.propose(c)
 	}
 	for _, p := range ready.Messages {
-		if dies() {
+		if crashes() {
 			return
 		}
-		if w.now >= r.apart {
-			w.post(r, p)
+		if w.now >= r.isolatedUntil {
+			w.sendPeerMessage(r, p)
 		}
 	}
 	if ready.Barrier != 0 {
 		r.barrier(ready.Barrier)
 	}
-	if ready.Tick && r.l.LogTimeRuns() && w.now >= r.apart {
+	if ready.Tick && r.leader.LogTimeRuns() && w.now >= r.isolatedUntil {
 		r.s.commit(r, shard.Command{})
 	}
 	if ready.Compare {
 		// Asked for by moves. The periodic one is switched off: it would hide what the rest misses.
-		r.l.Holdings(r.clock(), r.guests())
-		r.carryOut()
+		r.leader.Holdings(r.clock(), r.remoteSessions())
+		r.execute()
 	}
 }
 
 // propose brings a leader's own command into the log: now, late or never.
 func (r *replica) propose(c leader.Command) {
 	w, life := r.w, r.life
-	w.seen[fmt.Sprintf("proposed %d", c.Kind)]++
-	term := r.led
-	e := entry{bytes: r.batch(term, c.Command), from: r, life: r.life, note: c.ID}
+	w.counts[fmt.Sprintf("proposed %d", c.Kind)]++
+	term := r.leaderEpoch
+	e := logEntry{bytes: r.batch(term, c.Command), from: r, life: r.life, note: c.ID}
 	switch {
-	case w.now < r.apart || w.fault(NotProposed, r.n, 0.1):
+	case w.now < r.isolatedUntil || w.fault(NotProposed, r.n, 0.1):
 		w.after(w.delay(r.n), func() {
-			if r.life == life && r.led == term {
-				r.act(func() { r.l.Done(r.clock(), c.ID, false) })
+			if r.life == life && r.leaderEpoch == term {
+				r.call(func() { r.leader.Done(r.clock(), c.ID, false) })
 			}
 		})
-	case w.fault(Late, r.n, 0.2):
-		w.after(w.pick(Late, r.n, 8_000), func() { r.s.enter(e) })
+	case w.fault(DelayProposal, r.n, 0.2):
+		w.after(w.pick(DelayProposal, r.n, 8_000), func() { r.s.enter(e) })
 	default:
 		r.s.enter(e)
 	}
@@ -426,12 +426,12 @@ func (r *replica) propose(c leader.Command) {
 
 // barrier is a linearizable read of the register: at one moment it sees what is committed, and it ends when the replica has applied that.
 func (r *replica) barrier(n uint64) {
-	w, life, epoch := r.w, r.life, r.led
+	w, life, epoch := r.w, r.life, r.leaderEpoch
 	w.after(w.delay(r.n), func() {
 		upTo := len(r.s.log)
-		ok := w.now >= r.apart && r.s.epochs[upTo-1] == epoch && !w.fault(BarrierFails, r.n, 0.05)
+		ok := w.now >= r.isolatedUntil && r.s.epochs[upTo-1] == epoch && !w.fault(BarrierFails, r.n, 0.05)
 		if !ok {
-			w.seen["barrier failed"]++
+			w.counts["barrier failed"]++
 		}
 		var end func()
 		end = func() {
@@ -440,7 +440,7 @@ func (r *replica) barrier(n uint64) {
 			case ok && r.applied < upTo:
 				w.after(step, end)
 			default:
-				r.act(func() { r.l.BarrierDone(r.clock(), n, ok, r) })
+				r.call(func() { r.leader.BarrierDone(r.clock(), n, ok, r) })
 			}
 		}
 		w.after(w.delay(r.n), end)
@@ -448,37 +448,37 @@ func (r *replica) barrier(n uint64) {
 }
 
 // act makes a call of the leader as soon as the replica runs.
-func (r *replica) act(f func()) {
+func (r *replica) call(f func()) {
 	if !r.up() {
 		return
 	}
-	if r.w.now < r.paused {
+	if r.w.now < r.pausedUntil {
 		r.inbox = append(r.inbox, f)
 		return
 	}
 	f()
-	r.carryOut()
+	r.execute()
 }
 
 // post carries a message to a replica of the other shard that takes itself for its leader.
-func (w *world) post(from *replica, p leader.Message) {
+func (w *simulation) sendPeerMessage(from *replica, p leader.Message) {
 	copies := 1
-	if w.fault(Duplicate, from.n, 0.05) {
+	if w.fault(DuplicateMessage, from.n, 0.05) {
 		copies = 2
 	}
-	if w.fault(Lose, from.n, 0.1) {
+	if w.fault(LoseMessage, from.n, 0.1) {
 		copies = 0
 	}
 	msg := bytes.Clone(p.Bytes)
 	for range copies {
 		w.after(w.delay(from.n), func() {
 			s := w.shards[p.To-1]
-			r := s.master
-			if other := s.replicas[w.pick(Lose, from.n, replicas)]; other.ruling && !w.calm {
+			r := s.leader
+			if other := s.replicas[w.pick(LoseMessage, from.n, replicas)]; other.leading && !w.faultsOver {
 				r = other
 			}
-			if w.now >= r.apart {
-				r.act(func() { r.l.Receive(r.clock(), from.s.id, msg, r) })
+			if w.now >= r.isolatedUntil {
+				r.call(func() { r.leader.Receive(r.clock(), from.s.id, msg, r) })
 			}
 		})
 	}

@@ -17,7 +17,7 @@ var (
 )
 
 // rare are the things that must have happened, each at least once in twenty runs, for a run of many seeds to say anything.
-var rare = []string{
+var rareEvents = []string{
 	"deposed", "cut", "pong", "proposed 129", "proposed 130", "proposed 131", "refused batch", "barrier failed", "moved", "told of a move", "granted later", "granted",
 	"expired", "stopped", "stop sent", "expired at the client", "attached again", "relaxed attach", "guest released",
 	"restored", "restore refused",
@@ -26,7 +26,7 @@ var rare = []string{
 func TestSimulate(t *testing.T) {
 	if *seed != 0 {
 		r := Run(Options{Seed: *seed})
-		t.Logf("seed %d: %d operations, %v", *seed, r.Operations, r.Seen)
+		t.Logf("seed %d: %d operations, %v", *seed, r.Operations, r.Counts)
 		if r.Violation != "" {
 			t.Errorf("seed %d: %s", *seed, r.Violation)
 			_, least := Shrink(Options{Seed: *seed}, 3_000)
@@ -50,7 +50,7 @@ func TestSimulate(t *testing.T) {
 		r := Run(Options{Seed: *first + i})
 		operations += r.Operations
 		virtual += r.At
-		for k, v := range r.Seen {
+		for k, v := range r.Counts {
 			seen[k] += v
 		}
 		if r.Violation != "" {
@@ -73,15 +73,15 @@ func TestSimulate(t *testing.T) {
 			t.Errorf("%q happened %d times in %d runs; the simulation does not try it", name, seen[name], n)
 		}
 	}
-	for _, k := range rare {
+	for _, k := range rareEvents {
 		if uint64(seen[k]) < n/20 {
 			t.Errorf("%q happened %d times in %d runs; the simulation does not reach it", k, seen[k], n)
 		}
 	}
 }
 
-// TestASeedRepeats: a seed is a run.
-func TestASeedRepeats(t *testing.T) {
+// TestSeedIsDeterministic: a seed is a run.
+func TestSeedIsDeterministic(t *testing.T) {
 	for seed := range uint64(3) {
 		a, b := Run(Options{Seed: seed}), Run(Options{Seed: seed})
 		if a.Sum != b.Sum || a.Operations != b.Operations || a.Violation != b.Violation || !slices.Equal(a.Events, b.Events) {
@@ -93,7 +93,7 @@ func TestASeedRepeats(t *testing.T) {
 // TestShrink: of a run in which clients count from the wrong moment, little is left that is needed to see it.
 func TestShrink(t *testing.T) {
 	for seed := uint64(90); seed < 190; seed++ {
-		o := Options{Seed: seed, Late: true}
+		o := Options{Seed: seed, CountFromReply: true}
 		r := Run(o)
 		if r.Violation == "" {
 			continue

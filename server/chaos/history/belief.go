@@ -9,7 +9,7 @@ import (
 
 // beliefs judges what callers relied on: at no moment more units of a semaphore than it has. Limits are the highest that the semaphore ever had; one that nobody made has
 // all there are.
-func beliefs(ops []*Op) error {
+func checkBeliefs(ops []*Op) error {
 	limit := uint64(0)
 	type edge struct {
 		at    int64
@@ -72,7 +72,7 @@ func holders(held []*Op) (text string) {
 
 // fences judges writes to a store that refuses a token lower than the highest it has seen: what was written never goes back, and nobody is refused who believed in the
 // lease afterwards (Count is 1 then).
-func fences(ops []*Op) error {
+func checkFences(ops []*Op) error {
 	last := uint64(0)
 	for _, op := range ops { // in the store's order
 		if op.Kind != Fenced {

@@ -68,7 +68,7 @@ func Check(ops []Op, o Options) Summary {
 		list := byName[name]
 		s.MaxPerName = max(s.MaxPerName, len(list))
 		slices.SortStableFunc(list, func(a, b *Op) int { return cmp.Compare(a.Call, b.Call) })
-		what, picture := judge(name, list, o)
+		what, picture := checkName(name, list, o)
 		if what == "" {
 			continue
 		}
@@ -82,8 +82,8 @@ func Check(ops []Op, o Options) Summary {
 }
 
 // judge says what is wrong about the calls on a name.
-func judge(name string, list []*Op, o Options) (what, picture string) {
-	for _, f := range []func([]*Op) error{beliefs, fences, peeks} {
+func checkName(name string, list []*Op, o Options) (what, picture string) {
+	for _, f := range []func([]*Op) error{checkBeliefs, checkFences, checkRelaxedReads} {
 		if err := f(list); err != nil {
 			return err.Error(), ""
 		}
@@ -91,13 +91,13 @@ func judge(name string, list []*Op, o Options) (what, picture string) {
 	nd, history := semaphoreModel, []porcupine.Operation(nil)
 	for _, op := range list {
 		switch op.Kind {
-		case Believed, Fenced, Peek:
+		case Believed, Fenced, RelaxedGet:
 			continue
 		case Set, Get:
 			nd = configModel
-		case MakeNode, DropNode:
+		case CreateNode, DropNode:
 			nd = nodeModel
-			for _, first := range op.repeats() {
+			for _, first := range op.possibleRepeats() {
 				history = append(history, porcupine.Operation{ClientId: op.Lane, Input: first, Call: op.Call, Return: op.Return})
 			}
 		default:

@@ -118,22 +118,22 @@ var stories = []struct {
 	{"a compare and set that is refused for nothing", false, new(script).set(1, "a", 1).guarded(1, "b", 1, 0, Refused)},
 	{"a write nobody heard of again is seen", true, new(script).set(1, "a", 1).add(Op{Kind: Set, Lane: 2, Data: "b", Result: Unknown}).get(Get, 3, "b", 2)},
 	{"it is seen, and then not", false, new(script).set(1, "a", 1).add(Op{Kind: Set, Lane: 2, Data: "b", Result: Unknown}).get(Get, 3, "b", 2).get(Get, 3, "a", 1)},
-	{"relaxed reads lag", true, new(script).set(1, "a", 1).set(1, "b", 2).get(Peek, 3, "a", 1).get(Peek, 3, "b", 2)},
-	{"relaxed reads go back", false, new(script).set(1, "a", 1).set(1, "b", 2).get(Peek, 3, "b", 2).get(Peek, 3, "a", 1)},
-	{"a client reads relaxed what it wrote", true, new(script).set(1, "a", 1).set(1, "b", 2).get(Peek, 1, "b", 2)},
-	{"a client reads relaxed what was before its own write", false, new(script).set(1, "a", 1).set(1, "b", 2).get(Peek, 1, "a", 1)},
-	{"a client reads relaxed what was before its own strict read", false, new(script).set(1, "a", 1).set(1, "b", 2).get(Get, 3, "b", 2).get(Peek, 3, "a", 1)},
-	{"a relaxed read of what was never written", false, new(script).set(1, "a", 1).get(Peek, 3, "z", 1)},
+	{"relaxed reads lag", true, new(script).set(1, "a", 1).set(1, "b", 2).get(RelaxedGet, 3, "a", 1).get(RelaxedGet, 3, "b", 2)},
+	{"relaxed reads go back", false, new(script).set(1, "a", 1).set(1, "b", 2).get(RelaxedGet, 3, "b", 2).get(RelaxedGet, 3, "a", 1)},
+	{"a client reads relaxed what it wrote", true, new(script).set(1, "a", 1).set(1, "b", 2).get(RelaxedGet, 1, "b", 2)},
+	{"a client reads relaxed what was before its own write", false, new(script).set(1, "a", 1).set(1, "b", 2).get(RelaxedGet, 1, "a", 1)},
+	{"a client reads relaxed what was before its own strict read", false, new(script).set(1, "a", 1).set(1, "b", 2).get(Get, 3, "b", 2).get(RelaxedGet, 3, "a", 1)},
+	{"a relaxed read of what was never written", false, new(script).set(1, "a", 1).get(RelaxedGet, 3, "z", 1)},
 
-	{"a node is made, dropped and made", true, new(script).add(Op{Kind: MakeNode, Token: 4, Result: OK}).add(Op{Kind: DropNode, Result: OK}).
-		add(Op{Kind: MakeNode, Token: 7, Result: OK}).add(Op{Kind: MakeNode, Result: Exists})},
-	{"a node is made again by the same call, which another drop came into", true, new(script).add(Op{Call: 1, Return: 10, Kind: MakeNode, Token: 5, Result: OK}).
-		add(Op{Call: 2, Return: 3, Kind: MakeNode, Result: Exists}).add(Op{Call: 4, Return: 5, Kind: DropNode, Result: OK}).add(Op{Call: 6, Return: 7, Kind: MakeNode, Result: Exists})},
-	{"a node is there again after its drop, and nobody makes it", false, new(script).add(Op{Call: 1, Return: 3, Kind: MakeNode, Token: 5, Result: OK}).
-		add(Op{Call: 4, Return: 5, Kind: DropNode, Result: OK}).add(Op{Call: 6, Return: 7, Kind: MakeNode, Result: Exists})},
-	{"a node's id comes back", false, new(script).add(Op{Kind: MakeNode, Token: 4, Result: OK}).add(Op{Kind: DropNode, Result: OK}).
-		add(Op{Kind: MakeNode, Token: 4, Result: OK})},
-	{"a node is made twice", false, new(script).add(Op{Kind: MakeNode, Token: 4, Result: OK}).add(Op{Kind: MakeNode, Token: 5, Result: OK})},
+	{"a node is made, dropped and made", true, new(script).add(Op{Kind: CreateNode, Token: 4, Result: OK}).add(Op{Kind: DropNode, Result: OK}).
+		add(Op{Kind: CreateNode, Token: 7, Result: OK}).add(Op{Kind: CreateNode, Result: Exists})},
+	{"a node is made again by the same call, which another drop came into", true, new(script).add(Op{Call: 1, Return: 10, Kind: CreateNode, Token: 5, Result: OK}).
+		add(Op{Call: 2, Return: 3, Kind: CreateNode, Result: Exists}).add(Op{Call: 4, Return: 5, Kind: DropNode, Result: OK}).add(Op{Call: 6, Return: 7, Kind: CreateNode, Result: Exists})},
+	{"a node is there again after its drop, and nobody makes it", false, new(script).add(Op{Call: 1, Return: 3, Kind: CreateNode, Token: 5, Result: OK}).
+		add(Op{Call: 4, Return: 5, Kind: DropNode, Result: OK}).add(Op{Call: 6, Return: 7, Kind: CreateNode, Result: Exists})},
+	{"a node's id comes back", false, new(script).add(Op{Kind: CreateNode, Token: 4, Result: OK}).add(Op{Kind: DropNode, Result: OK}).
+		add(Op{Kind: CreateNode, Token: 4, Result: OK})},
+	{"a node is made twice", false, new(script).add(Op{Kind: CreateNode, Token: 4, Result: OK}).add(Op{Kind: CreateNode, Token: 5, Result: OK})},
 
 	{"beliefs one after the other", true, new(script).create(1).acquire(1, 1, 5).add(Op{Kind: Believed, Session: 1, Count: 1, Token: 5, Return: 40}).
 		add(Op{Kind: Release, Session: 1, Token: 5, Call: 41, Result: OK})},

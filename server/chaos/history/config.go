@@ -71,7 +71,7 @@ func describeConfig(op *Op) string {
 }
 
 // peeks judges relaxed reads: a client never sees them go back, nor behind what it was told of its own writes, and what they show was written under that version, if anything is known of it.
-func peeks(ops []*Op) error {
+func checkRelaxedReads(ops []*Op) error {
 	written := map[uint64]string{}
 	for _, op := range ops {
 		if op.Result == OK && (op.Kind == Set || op.Kind == Get) {
@@ -84,7 +84,7 @@ func peeks(ops []*Op) error {
 		case op.Result == OK && (op.Kind == Set || op.Kind == Get):
 			seen.add(op) // what the client wrote itself, or read strict, it has seen as well
 			continue
-		case op.Kind != Peek || op.Result != OK && op.Result != NotFound:
+		case op.Kind != RelaxedGet || op.Result != OK && op.Result != NotFound:
 			continue
 		}
 		// Of two that overlap either may be the older one.

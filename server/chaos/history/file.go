@@ -8,7 +8,7 @@ import (
 )
 
 // line is one of a history's file: a call that begins (its Result is empty), or one that is over. Both have the number of the call in their file.
-type line struct {
+type fileLine struct {
 	ID uint64 `json:"id"`
 	Op
 }
@@ -25,13 +25,13 @@ func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 func (w *Writer) Begin(op Op) (id uint64, err error) {
 	w.serial++
 	op.Return, op.Result = Never, ""
-	return w.serial, w.put(line{ID: w.serial, Op: op})
+	return w.serial, w.put(fileLine{ID: w.serial, Op: op})
 }
 
 // End writes down how the call with a number came out.
-func (w *Writer) End(id uint64, op Op) error { return w.put(line{ID: id, Op: op}) }
+func (w *Writer) End(id uint64, op Op) error { return w.put(fileLine{ID: id, Op: op}) }
 
-func (w *Writer) put(l line) error {
+func (w *Writer) put(l fileLine) error {
 	b, err := json.Marshal(&l)
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func Read(r io.Reader) ([]Op, error) {
 		if err != nil {
 			return nil, err
 		}
-		var l line
+		var l fileLine
 		if err := json.Unmarshal(text, &l); err != nil {
 			return nil, fmt.Errorf("line %d of the history is damaged: %w", n, err)
 		}

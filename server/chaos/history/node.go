@@ -17,7 +17,7 @@ func (n node) next(op *Op) []any {
 	made := node{true, op.Token, max(n.last, op.Token)}
 	gone := node{last: n.last}
 	switch op.Kind {
-	case MakeNode:
+	case CreateNode:
 		switch {
 		case op.Result == OK && !n.exists && op.Token > n.last:
 			return []any{made}
@@ -46,7 +46,7 @@ func (n node) next(op *Op) []any {
 
 // repeats are what a call may have done besides what it was told: the client asks again when a connection is lost, and if somebody undid the first doing meanwhile, the second
 // does it again.
-func (op *Op) repeats() []*Op {
+func (op *Op) possibleRepeats() []*Op {
 	if op.Result != OK {
 		return nil
 	}

@@ -14,7 +14,7 @@ const (
 	Delete   Kind = "delete"
 	Resize   Kind = "resize"
 	Acquire  Kind = "acquire"
-	Lower    Kind = "lower"
+	Reduce   Kind = "lower"
 	Release  Kind = "release"
 	Describe Kind = "describe" // strict, with owners and waiters
 	Ended    Kind = "ended"    // a session's end at the semaphore: Call is the last moment at which it lived for certain, Return the first at which it was seen gone
@@ -22,15 +22,15 @@ const (
 
 // Calls on configurations, which are the data of semaphores that nobody acquires.
 const (
-	Set  Kind = "set"  // unless Guarded, whatever the version is
-	Get  Kind = "get"  // strict
-	Peek Kind = "peek" // relaxed
+	Set        Kind = "set"  // unless Guarded, whatever the version is
+	Get        Kind = "get"  // strict
+	RelaxedGet Kind = "peek" // relaxed
 )
 
 // Calls on coordination nodes.
 const (
-	MakeNode Kind = "make-node"
-	DropNode Kind = "drop-node"
+	CreateNode Kind = "make-node"
+	DropNode   Kind = "drop-node"
 )
 
 // What is no call, but is judged beside them.

@@ -50,7 +50,7 @@ func (s *semaphore) String() string {
 }
 
 func (e Entry) String() string {
-	return fmt.Sprintf("%s (%s, order %d)", brief(e.Session), amount(e.Count), e.Order)
+	return fmt.Sprintf("%s (%s, order %d)", sessionName(e.Session), amount(e.Count), e.Order)
 }
 
 func amount(n uint64) string {
@@ -61,7 +61,7 @@ func amount(n uint64) string {
 }
 
 // brief is a session's id short enough for a picture.
-func brief(id uint64) string { return fmt.Sprintf("s%d", id) }
+func sessionName(id uint64) string { return fmt.Sprintf("s%d", id) }
 
 func (s *semaphore) used() (n uint64) {
 	for _, e := range s.owners {
@@ -77,7 +77,7 @@ func (s *semaphore) fits(count uint64) bool {
 }
 
 // settle grants from the head of the queue what fits, and drops an ephemeral semaphore that nobody has. The state is the caller's own.
-func (s *semaphore) settle() {
+func (s *semaphore) grantWaiters() {
 	for len(s.queue) > 0 && s.fits(s.queue[0].Count) {
 		s.owners = append(slices.Clone(s.owners), s.queue[0])
 		s.queue = s.queue[1:]
@@ -97,18 +97,18 @@ func without(list []Entry, i int) []Entry { return slices.Delete(slices.Clone(li
 type stepKind uint8
 
 const (
-	makes    stepKind = iota // Create
-	deletes                  // Delete
-	resizes                  // Resize
-	enters                   // an acquire arrives
-	granted                  // its caller is told that it holds
-	givesUp                  // the wait ends
-	missed                   // a try that cannot be granted
-	missing                  // an acquire of what is not there
-	lowers                   // Lower
-	leaves                   // Release
-	vanishes                 // Ended
-	shows                    // Describe
+	stepCreate     stepKind = iota // Create
+	stepDelete                     // Delete
+	stepResize                     // Resize
+	stepEnqueue                    // an acquire arrives
+	stepGrant                      // its caller is told that it holds
+	stepGiveUp                     // the wait ends
+	stepTryFails                   // a try that cannot be granted
+	stepNotFound                   // an acquire of what is not there
+	stepReduce                     // Lower
+	stepRelease                    // Release
+	stepSessionEnd                 // Ended
+	stepDescribe                   // Describe
 )
 
 // step is what porcupine orders.
@@ -117,7 +117,7 @@ type step struct {
 	op     *Op
 	order  uint64 // enters: the order id, 0 if nobody was told
 	maybe  bool   // it may not happen at all
-	strict bool   // givesUp: it was in the queue for certain
+	strict bool   // stepGiveUp: it was in the queue for certain
 }
 
 // steps are what an op is made of, each with the time in which it must have happened.
@@ -128,30 +128,30 @@ func steps(op *Op) []porcupine.Operation {
 	one := func(k stepKind) []porcupine.Operation { return []porcupine.Operation{part(k, op.Call, op.Return)} }
 	switch op.Kind {
 	case Create:
-		return one(makes)
+		return one(stepCreate)
 	case Delete:
-		return one(deletes)
+		return one(stepDelete)
 	case Resize:
-		return one(resizes)
-	case Lower:
-		return one(lowers)
+		return one(stepResize)
+	case Reduce:
+		return one(stepReduce)
 	case Release:
-		return one(leaves)
+		return one(stepRelease)
 	case Describe:
-		return one(shows)
+		return one(stepDescribe)
 	case Ended:
-		list := one(vanishes)
+		list := one(stepSessionEnd)
 		list[0].Input.(*step).maybe = false // whoever is left at the end is free to go
 		return list
 	}
 	// An acquire.
 	switch {
 	case op.Result == NotFound:
-		return one(missing)
+		return one(stepNotFound)
 	case op.Result == NotAcquired && op.Try:
-		return one(missed)
+		return one(stepTryFails)
 	}
-	in := part(enters, op.Call, op.Return)
+	in := part(stepEnqueue, op.Call, op.Return)
 	enter := in.Input.(*step)
 	enter.order = max(op.Token, op.Order)
 	if op.Queued != 0 {
@@ -159,10 +159,10 @@ func steps(op *Op) []porcupine.Operation {
 	}
 	switch op.Result {
 	case OK:
-		return []porcupine.Operation{in, part(granted, max(op.Call, op.Queued), op.Return)}
+		return []porcupine.Operation{in, part(stepGrant, max(op.Call, op.Queued), op.Return)}
 	case NotAcquired:
 		// It may have been over before the caller was told that it had begun: the word may have waited for a reader, or been lost and said again.
-		out := part(givesUp, op.Call, op.Return)
+		out := part(stepGiveUp, op.Call, op.Return)
 		out.Input.(*step).strict = op.Queued != 0
 		// When nobody was told of the queue, the request may have been answered from what the server remembers of it.
 		enter.maybe = op.Queued == 0
@@ -173,7 +173,7 @@ func steps(op *Op) []porcupine.Operation {
 
 // next answers the states after a step; none: it cannot happen.
 func (s *semaphore) next(st *step) []*semaphore {
-	after, ok := s.take(st)
+	after, ok := s.apply(st)
 	switch {
 	case st.maybe && ok:
 		return []*semaphore{s, after}
@@ -186,16 +186,16 @@ func (s *semaphore) next(st *step) []*semaphore {
 }
 
 // take is the step's effect if it comes out as its op says, or if the op's outcome is unknown, as if it had gone well.
-func (s *semaphore) take(st *step) (*semaphore, bool) {
+func (s *semaphore) apply(st *step) (*semaphore, bool) {
 	n, op := *s, st.op
 	switch st.kind {
-	case makes:
+	case stepCreate:
 		if op.Result == Exists {
 			return s, s.exists
 		}
 		n.exists, n.limit = true, op.Limit
 		return &n, !s.exists
-	case deletes:
+	case stepDelete:
 		empty := len(s.owners)+len(s.queue) == 0
 		switch op.Result {
 		case NotFound:
@@ -204,14 +204,14 @@ func (s *semaphore) take(st *step) (*semaphore, bool) {
 			return s, s.exists && !empty
 		}
 		return &semaphore{last: s.last}, s.exists && empty
-	case resizes:
+	case stepResize:
 		if op.Result == NotFound {
 			return s, !s.exists
 		}
 		n.limit = op.Limit
-		n.settle()
+		n.grantWaiters()
 		return &n, s.exists
-	case enters:
+	case stepEnqueue:
 		if !s.exists {
 			if !op.Ephemeral {
 				return s, false
@@ -226,59 +226,59 @@ func (s *semaphore) take(st *step) (*semaphore, bool) {
 		}
 		n.last = max(s.last, st.order)
 		n.queue = append(slices.Clone(s.queue), Entry{Session: op.Session, Count: op.Count, Order: st.order})
-		n.settle()
+		n.grantWaiters()
 		return &n, true
-	case granted:
+	case stepGrant:
 		i := find(s.owners, op.Session)
 		return s, i >= 0 && s.owners[i].Order == op.Token && s.owners[i].Count == op.Count
-	case givesUp:
+	case stepGiveUp:
 		i := find(s.queue, op.Session)
 		if i < 0 {
 			return s, !st.strict && find(s.owners, op.Session) < 0
 		}
 		n.queue = without(s.queue, i)
-		n.settle()
+		n.grantWaiters()
 		return &n, true
-	case missed:
+	case stepTryFails:
 		return s, s.exists && (len(s.queue) > 0 || !s.fits(op.Count))
-	case missing:
+	case stepNotFound:
 		return s, !s.exists
-	case lowers:
+	case stepReduce:
 		i := find(s.owners, op.Session)
 		if i < 0 || s.owners[i].Order != op.Token || s.owners[i].Count < op.Count {
 			return s, false
 		}
 		n.owners = slices.Clone(s.owners)
 		n.owners[i].Count = op.Count
-		n.settle()
+		n.grantWaiters()
 		return &n, true
-	case leaves:
+	case stepRelease:
 		i := find(s.owners, op.Session)
 		if i < 0 || s.owners[i].Order != op.Token {
 			return s, false
 		}
 		n.owners = without(s.owners, i)
-		n.settle()
+		n.grantWaiters()
 		return &n, true
-	case vanishes:
+	case stepSessionEnd:
 		if i := find(s.owners, op.Session); i >= 0 {
 			n.owners = without(s.owners, i)
 		} else if i := find(s.queue, op.Session); i >= 0 {
 			n.queue = without(s.queue, i)
 		}
-		n.settle()
+		n.grantWaiters()
 		return &n, true
-	case shows:
+	case stepDescribe:
 		if op.Result == NotFound {
 			return s, !s.exists
 		}
-		return s, s.exists && op.Limit == s.limit && same(s.owners, op.Owners) && same(s.queue, op.Waiters)
+		return s, s.exists && op.Limit == s.limit && sameEntries(s.owners, op.Owners) && sameEntries(s.queue, op.Waiters)
 	}
 	return s, false
 }
 
 // same says whether what was seen is what is there; an order id that nobody was told may be any.
-func same(there, seen []Entry) bool {
+func sameEntries(there, seen []Entry) bool {
 	return slices.EqualFunc(there, seen, func(a, b Entry) bool {
 		return a.Session == b.Session && a.Count == b.Count && (a.Order == b.Order || a.Order == 0)
 	})
@@ -304,14 +304,14 @@ func (st *step) String() string {
 	op := st.op
 	text := ""
 	switch st.kind {
-	case makes:
+	case stepCreate:
 		text = fmt.Sprintf("create limit %d", op.Limit)
-	case deletes:
+	case stepDelete:
 		text = "delete"
-	case resizes:
+	case stepResize:
 		text = fmt.Sprintf("resize to %d", op.Limit)
-	case enters:
-		text = fmt.Sprintf("%s acquires %s", brief(op.Session), amount(op.Count))
+	case stepEnqueue:
+		text = fmt.Sprintf("%s acquires %s", sessionName(op.Session), amount(op.Count))
 		if st.order != 0 {
 			return fmt.Sprintf("%s: place %d", text, st.order)
 		}
@@ -319,19 +319,19 @@ func (st *step) String() string {
 			return text + "?"
 		}
 		return text
-	case granted:
-		return fmt.Sprintf("%s holds with token %d", brief(op.Session), op.Token)
-	case givesUp:
-		return brief(op.Session) + " gives up"
-	case missed, missing:
-		text = fmt.Sprintf("%s tries %s", brief(op.Session), amount(op.Count))
-	case lowers:
-		text = fmt.Sprintf("%s lowers %d to %s", brief(op.Session), op.Token, amount(op.Count))
-	case leaves:
-		text = fmt.Sprintf("%s releases %d", brief(op.Session), op.Token)
-	case vanishes:
-		return brief(op.Session) + " is gone"
-	case shows:
+	case stepGrant:
+		return fmt.Sprintf("%s holds with token %d", sessionName(op.Session), op.Token)
+	case stepGiveUp:
+		return sessionName(op.Session) + " gives up"
+	case stepTryFails, stepNotFound:
+		text = fmt.Sprintf("%s tries %s", sessionName(op.Session), amount(op.Count))
+	case stepReduce:
+		text = fmt.Sprintf("%s lowers %d to %s", sessionName(op.Session), op.Token, amount(op.Count))
+	case stepRelease:
+		text = fmt.Sprintf("%s releases %d", sessionName(op.Session), op.Token)
+	case stepSessionEnd:
+		return sessionName(op.Session) + " is gone"
+	case stepDescribe:
 		text = "describe"
 		if op.Result == OK {
 			return (&semaphore{exists: true, limit: op.Limit, owners: op.Owners, queue: op.Waiters}).String()

@@ -20,13 +20,13 @@ var (
 func Free() (string, error) {
 	mu.Lock()
 	defer mu.Unlock()
-	lowest, highest := 10_000, firstOutgoing()-1
+	lowest, highest := 10_000, firstEphemeral()-1
 	for range 1000 {
 		if highest <= lowest {
 			break
 		}
 		p := lowest + rand.IntN(highest-lowest)
-		if given[p] || !claim(p) {
+		if given[p] || !lock(p) {
 			continue
 		}
 		address := fmt.Sprintf("127.0.0.1:%d", p)
@@ -40,11 +40,11 @@ func Free() (string, error) {
 		given[p] = true
 		return address, nil
 	}
-	return outgoing()
+	return freeEphemeral()
 }
 
 // outgoing is a free port among the others, where there are none below.
-func outgoing() (string, error) {
+func freeEphemeral() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
@@ -52,8 +52,8 @@ func outgoing() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// firstOutgoing is the first port of outgoing connections.
-func firstOutgoing() int {
+// firstEphemeral is the first port of outgoing connections.
+func firstEphemeral() int {
 	var first, last int
 	b, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err == nil {

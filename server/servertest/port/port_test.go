@@ -19,7 +19,7 @@ func TestFree(t *testing.T) {
 			t.Fatalf("%s was given twice", a)
 		}
 		seen[a] = true
-		if p := netip.MustParseAddrPort(a).Port(); runtime.GOOS == "linux" && int(p) < firstOutgoing() && claim(int(p)) {
+		if p := netip.MustParseAddrPort(a).Port(); runtime.GOOS == "linux" && int(p) < firstEphemeral() && lock(int(p)) {
 			t.Errorf("another process may be given %s too", a)
 		}
 		for range 2 {

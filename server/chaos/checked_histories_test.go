@@ -1,0 +1,356 @@
+package chaos
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/server/chaos/history"
+)
+
+// shape is a cluster of three instances, and what happens to it.
+type topology struct {
+	name   string
+	copies int     // of each shard
+	share  float64 // of the run's time
+	least  int     // faults, however little time there is
+	faults []fault
+}
+
+func topologies() []topology {
+	return []topology{
+		{"each instance has a copy of everything", 3, 0.65, 4, wholeFaults()},
+		{"each instance has a third of everything, and all moves", 1, 0.35, 2, spreadFaults()},
+	}
+}
+
+// span is one coming of a fault.
+type faultSpan struct{ from, over, recovered int64 } // it began; was over; the cluster had got over it
+
+// happened is what came over a cluster of one shape.
+type checkedRun struct {
+	topology
+	spans   [][]faultSpan // by fault
+	rounds  uint64
+	took    time.Duration
+	ops     []history.Op
+	summary history.Summary
+}
+
+// TestCheckedHistories: while instances die, stand still, hand over, are cut off, run out of disk, get other clocks and give buckets away, every call of every client is written
+// down, and judged: there is an order of all calls on a name in which each came out as it should, what was acknowledged is still there at the end, leases that were relied on
+// never overlapped, and tokens never went back. With SIGNALBOX_CHAOS=n it goes on for n minutes, with SIGNALBOX_CHAOS_ONLY=pattern with those faults only whose names it fits; with
+// SIGNALBOX_CHAOS_REPORT=file it leaves a report. A history that is refused is kept, with its picture, in SIGNALBOX_CHAOS_KEEP or the system's folder for such.
+func TestCheckedHistories(t *testing.T) {
+	minutes := 0.3
+	if text := os.Getenv("SIGNALBOX_CHAOS"); text != "" {
+		var err error
+		if minutes, err = strconv.ParseFloat(text, 64); err != nil || minutes <= 0 {
+			t.Fatalf("SIGNALBOX_CHAOS is %q; give a number of minutes", text)
+		}
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d: it says which faults come, not when they meet which call", seed)
+	only, err := regexp.Compile(os.Getenv("SIGNALBOX_CHAOS_ONLY"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []*checkedRun
+	for _, s := range topologies() {
+		h := &checkedRun{topology: s}
+		h.faults = slices.DeleteFunc(h.faults, func(f fault) bool { return !only.MatchString(f.name) })
+		if len(h.faults) == 0 {
+			continue
+		}
+		if !t.Run(s.name, func(t *testing.T) { h.run(t, time.Duration(minutes*s.share*float64(time.Minute)), seed) }) {
+			break
+		}
+		all = append(all, h)
+	}
+	if t.Failed() {
+		return
+	}
+	report := checkedReport(all, seed)
+	t.Log(report)
+	if file := os.Getenv("SIGNALBOX_CHAOS_REPORT"); file != "" {
+		if err := os.WriteFile(file, []byte(report), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// newFaultCluster starts the cluster, on hosts and disks of its own where they can be had.
+func newFaultCluster(t *testing.T, s topology, r *rand.Rand) *faultCluster {
+	x := &faultCluster{t: t, c: newClusterOf(t, s.copies), r: r}
+	names := []string{"a", "b", "c"}
+	for _, name := range names {
+		x.c.add(name)
+	}
+	var err error
+	if x.net, err = makeNetwork(t, clientsHost+1); err != nil {
+		t.Logf("nothing happens to networks: %v", err)
+	} else {
+		x.c.netns = x.net.router
+		for k, name := range names {
+			in := x.c.instances[name]
+			in.netns, in.listen, in.raft, in.admin = x.net.hosts[k], x.net.address(k)+":7070", x.net.address(k)+":7071", x.net.address(k)+":7072"
+		}
+	}
+	if slices.ContainsFunc(s.faults, func(f fault) bool { return f.disks }) {
+		x.disks = map[string]string{}
+		for _, name := range names {
+			disk, err := makeDisk(t, "1g", "mkfs.ext4", "-q", "-F")
+			if err != nil {
+				t.Logf("nothing happens to disks: %v", err)
+				x.disks = nil
+				break
+			}
+			in := x.c.instances[name]
+			x.disks[name], in.dir, in.logFile = disk, filepath.Join(disk, "data"), filepath.Join(x.c.dir, name+".log")
+			t.Cleanup(in.killIfStarted) // before its disk
+		}
+	}
+	x.c.startAll(names...)
+	x.c.makeNode()
+	return x
+}
+
+// begin starts the history clients and waits until they work.
+func (x *faultCluster) startClients(seed uint64) {
+	x.t.Helper()
+	text, err := json.Marshal(historyClientsSpec{Endpoints: x.c.endpoints(), Seed: seed, History: filepath.Join(x.c.dir, "history")})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	space := ""
+	if x.net != nil {
+		space = x.net.hosts[clientsHost]
+	}
+	x.clients = startActor(x.t, space, "history clients", "history clients", historyClientsEnv+"="+string(text))
+	x.t.Cleanup(func() {
+		_ = x.clients.cmd.Process.Kill()
+		<-x.clients.ended
+		_ = x.clients.cmd.Wait()
+	})
+	x.failIfClientsFailed("at first")
+	await(x.t, "the history clients to be ready", func() bool {
+		_, ok := x.clients.has("ready")
+		x.failIfClientsFailed("at first")
+		return ok
+	})
+}
+
+// works fails the test if the history clients said that they cannot go on.
+func (x *faultCluster) failIfClientsFailed(when string) {
+	x.t.Helper()
+	if r, ok := x.clients.has("failed"); ok {
+		x.t.Fatalf("history clients %s: %s", when, r.Text)
+	}
+}
+
+// awaitRound waits until the history clients have made a whole round that began after now: all names of it, in all shards, were served.
+func (x *faultCluster) awaitRound(when string) {
+	x.t.Helper()
+	want := x.clients.count("round") + 2
+	deadline := now() + recoveryLimit
+	for x.clients.count("round") < want {
+		x.failIfClientsFailed(when)
+		if now() > deadline {
+			status, _ := x.c.command("cluster", "status", "--timeout", "5s")
+			x.t.Fatalf("%s clients were not served for %v\n%s\n%s", when, recoveryLimit, status, x.c.saveDiagnostics())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// recovery bounds how long it may take until all clients are served again. It only ends runs in which they never would be.
+const recoveryLimit = waitLimit
+
+// end has the history clients finish, and reads what they did.
+func (x *faultCluster) stopClients() (rounds uint64, ops []history.Op) {
+	x.t.Helper()
+	_ = x.clients.cmd.Process.Signal(syscall.SIGTERM)
+	<-x.clients.ended
+	x.failIfClientsFailed("at the end")
+	r, ok := x.clients.has("rounds")
+	if !ok {
+		x.t.Fatalf("the history clients ended without a word: %s", &x.clients.errors)
+	}
+	f, err := os.Open(filepath.Join(x.c.dir, "history"))
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	defer f.Close()
+	if ops, err = history.Read(f); err != nil {
+		x.t.Fatal(err)
+	}
+	return r.Session, ops
+}
+
+// run has faults come over a cluster for some time, and judges what its history clients saw.
+func (h *checkedRun) run(t *testing.T, long time.Duration, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, uint64(h.copies)))
+	x := newFaultCluster(t, h.topology, r)
+	x.startClients(seed)
+	h.spans = make([][]faultSpan, len(h.faults))
+	began := now()
+	var order []int
+	for i := 0; now()-began < long || i < h.least; i++ {
+		if len(order) == 0 {
+			order = r.Perm(len(h.faults)) // each comes as often as any other
+		}
+		k := order[0]
+		order = order[1:]
+		f := &h.faults[k]
+		if f.network && x.net == nil || f.disks && x.disks == nil {
+			i--
+			continue
+		}
+		s := faultSpan{from: int64(now())}
+		came := f.do(x)
+		s.over = int64(now())
+		x.c.awaitSettled("after "+f.name, x.c.names()...)
+		x.awaitRound("after " + f.name)
+		s.recovered = int64(now())
+		if came {
+			h.spans[k] = append(h.spans[k], s)
+		}
+	}
+	h.rounds, h.ops = x.stopClients()
+	h.took = now() - began
+
+	pictures := t.TempDir()
+	h.summary = history.Check(h.ops, history.Options{Limit: waitLimit, Pictures: pictures})
+	for _, f := range h.summary.Findings {
+		t.Error(f.What)
+	}
+	if len(h.summary.Findings) > 0 {
+		keep := artifactsDir()
+		if err := saveHistory(keep, pictures, h.ops); err != nil {
+			t.Error(err)
+		}
+		t.Errorf("the history and its pictures are in %s", keep)
+	}
+	if h.summary.ByResult[history.OK] < 100 || h.rounds == 0 {
+		t.Errorf("too little happened to mean anything: %d calls in %d rounds", h.summary.Ops, h.rounds)
+	}
+	if x.net == nil || x.disks == nil && h.copies > 1 || !timeNamespaces() || long < 5*time.Minute {
+		return // what cannot be done here comes never
+	}
+	for k, f := range h.faults {
+		if len(h.spans[k]) == 0 {
+			t.Errorf("%s never came", f.name)
+		}
+	}
+}
+
+func saveHistory(dir, pictures string, ops []history.Op) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	b, err := json.MarshalIndent(ops, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "history.json"), b, 0o644); err != nil {
+		return err
+	}
+	return os.CopyFS(filepath.Join(dir, "pictures"), os.DirFS(pictures))
+}
+
+func checkedReport(all []*checkedRun, seed uint64) string {
+	var b strings.Builder
+	calls, names, unknown, violations, faults, least := 0, 0, 0, 0, 0, 1<<30
+	var took time.Duration
+	for _, h := range all {
+		calls += h.summary.Ops
+		names += h.summary.Names
+		unknown += h.summary.Unknown
+		violations += len(h.summary.Findings)
+		took += h.took
+		for _, s := range h.spans {
+			faults += len(s)
+			least = min(least, len(s))
+		}
+	}
+	fmt.Fprintf(&b, "# Checked histories under faults\n\n%d calls on %d names within %s on %d CPUs; three instances, %d clients; seed %d. %d faults, each kind at least %d times.\n\n", calls, names,
+		took.Round(time.Second), runtime.NumCPU(), historyLanes, seed, faults, least)
+	fmt.Fprintf(&b, "| | |\n|---|---|\n| violations: lost writes, double grants, or anything else that fits no order | %d |\n| calls without an outcome | %d |\n", violations, unknown)
+	for _, h := range all {
+		s := &h.summary
+		fmt.Fprintf(&b, "\n## %s%s\n\n%d calls in %d rounds within %s; the longest with an outcome took %s (%s); at most %d calls on one name.\n\n", strings.ToUpper(h.name[:1]), h.name[1:], s.Ops,
+			h.rounds, h.took.Round(time.Second), s.Longest.Round(time.Millisecond), s.LongestCall.Kind, s.MaxPerName)
+		b.WriteString("| fault | times | it lasted, median | then until all was well, median | at most | longest call that met it |\n|---|---|---|---|---|---|\n")
+		for k, f := range h.faults {
+			var lasted, well []time.Duration
+			for _, p := range h.spans[k] {
+				lasted, well = append(lasted, time.Duration(p.over-p.from)), append(well, time.Duration(p.recovered-p.over))
+			}
+			fmt.Fprintf(&b, "| %s | %d | %s | %s | %s | %s |\n", f.name, len(lasted), median(lasted), median(well), most(well), longestIn(h.ops, h.spans[k]))
+		}
+		b.WriteString("\n| call | how many |\n|---|---|\n")
+		for _, list := range []map[string]int{texts(s.ByKind), texts(s.ByResult)} {
+			var names []string
+			for name := range list {
+				names = append(names, name)
+			}
+			slices.Sort(names)
+			for _, name := range names {
+				fmt.Fprintf(&b, "| %s | %d |\n", name, list[name])
+			}
+		}
+	}
+	return b.String()
+}
+
+func median(list []time.Duration) string {
+	if len(list) == 0 {
+		return "-"
+	}
+	slices.Sort(list)
+	return list[len(list)/2].Round(10 * time.Millisecond).String()
+}
+
+func most(list []time.Duration) string {
+	if len(list) == 0 {
+		return "-"
+	}
+	return slices.Max(list).Round(10 * time.Millisecond).String()
+}
+
+// longestIn is the longest call with an outcome that was under way in one of the spans.
+func longestIn(ops []history.Op, spans []faultSpan) string {
+	longest := time.Duration(0)
+	for i := range ops {
+		op := &ops[i]
+		took := time.Duration(op.Return - op.Call)
+		if op.Return == history.Never || took <= longest || op.Kind == history.Ended || op.Kind == history.Believed {
+			continue
+		}
+		if slices.ContainsFunc(spans, func(s faultSpan) bool { return op.Call < s.recovered && op.Return > s.from }) {
+			longest = took
+		}
+	}
+	if longest == 0 {
+		return "-"
+	}
+	return longest.Round(time.Millisecond).String()
+}
+
+func texts[K ~string](in map[K]int) map[string]int {
+	out := map[string]int{}
+	for k, n := range in {
+		out[string(k)] = n
+	}
+	return out
+}

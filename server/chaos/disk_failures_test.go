@@ -1,0 +1,234 @@
+package chaos
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// newDisk mounts a disk of its own for a test; fs makes the file system in a file, empty is one in memory. Where that cannot be done the test is skipped.
+func newDisk(t *testing.T, size string, fs ...string) (dir string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("disks are not short")
+	}
+	dir, err := makeDisk(t, size, fs...)
+	if err != nil {
+		t.Skip(err)
+	}
+	return dir
+}
+
+// makeDisk says why there can be none here.
+func makeDisk(t *testing.T, size string, fs ...string) (dir string, err error) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		return "", errors.New("mounting a disk needs root")
+	}
+	dir = t.TempDir()
+	mount := []string{"-t", "tmpfs", "-o", "size=" + size, "none", dir}
+	if len(fs) > 0 {
+		image := filepath.Join(t.TempDir(), "image")
+		for _, args := range [][]string{{"truncate", "-s", size, image}, append(fs, image)} {
+			if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+				return "", fmt.Errorf("%v: %w: %s", args, err, out)
+			}
+		}
+		mount = []string{"-o", "loop", image, dir}
+	}
+	if out, err := exec.Command("mount", mount...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("a disk cannot be mounted here: %w: %s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
+			t.Errorf("unmount: %v: %s", err, out)
+		}
+	})
+	return dir, nil
+}
+
+// fill is what others do with a disk: they leave so many bytes.
+func fill(t *testing.T, disk string, left int64) (file string) {
+	t.Helper()
+	file = filepath.Join(disk, "filler")
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(disk, &s); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Fallocate(int(f.Fd()), 0, 0, int64(s.Bavail)*s.Bsize-left); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// startOnDisk starts an instance on a disk and waits until it serves.
+func startOnDisk(t *testing.T, disk string) *instance {
+	t.Helper()
+	in := &instance{t: t, bin: buildServer(t), dir: filepath.Join(disk, "data"), listen: freeAddress(t), raft: freeAddress(t), admin: freeAddress(t)}
+	in.logFile = filepath.Join(t.TempDir(), "log")
+	in.start()
+	t.Cleanup(func() { in.killAndShowLog("server") })
+	return in
+}
+
+// cli runs a verb against the instance.
+func (in *instance) cli(args ...string) (string, error) {
+	c := exec.Command(in.bin, args...)
+	c.Env = append(os.Environ(), "SIGNALBOX_ENDPOINTS="+in.listen)
+	out, err := c.CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+// ready asks as a load balancer does.
+func (in *instance) ready() (ok bool, text string) {
+	r, err := http.Get("http://" + in.admin + "/readyz")
+	if err != nil {
+		return false, err.Error()
+	}
+	defer r.Body.Close()
+	b, _ := io.ReadAll(r.Body)
+	return r.StatusCode == http.StatusOK, string(b)
+}
+
+// awaitFailure waits for the process to end with exit code 1 and these words on its standard error.
+func (in *instance) awaitFailure(words string) {
+	in.t.Helper()
+	<-in.ended
+	var exit *exec.ExitError
+	if !errors.As(in.err, &exit) || exit.ExitCode() != 1 {
+		in.t.Fatalf("it ended with %v", in.err)
+	}
+	for line := range strings.Lines(in.log()) {
+		if strings.HasPrefix(line, "signalbox: ") && strings.Contains(line, words) {
+			return
+		}
+	}
+	in.t.Fatalf("it ended without a line that says %q", words)
+}
+
+// TestDiskFull fills the disk of an instance, which ends with a word about it, does not start while it is full, and has everything that was acknowledged afterwards.
+func TestDiskFull(t *testing.T) {
+	disk := newDisk(t, "256m")
+	in := startOnDisk(t, disk)
+	await(t, "the instance to take a value", func() bool {
+		_, err := in.cli("config", "set", "flags", "on")
+		return err == nil
+	})
+	filler := fill(t, disk, 16<<20)
+	in.awaitFailure("MiB of 256 MiB are free, at least 32 MiB are needed; make room, then start again")
+
+	in.start()
+	in.awaitFailure("the disk is full")
+
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	in.start()
+	await(t, "the value that was acknowledged", func() bool {
+		got, err := in.cli("config", "get", "flags")
+		return err == nil && got == "on"
+	})
+	in.stop()
+}
+
+// TestDiskNearlyFull fills the disk of one of three instances to the low mark: it hands over and ends while the others serve.
+func TestDiskNearlyFull(t *testing.T) {
+	disk := newDisk(t, "1g")
+	c := newCluster(t)
+	c.add("a").logFile = filepath.Join(t.TempDir(), "log")
+	c.instances["a"].dir = filepath.Join(disk, "data")
+	c.add("b")
+	c.add("c")
+	c.startAll("a", "b", "c")
+	if out, err := c.command("config", "set", "flags", "on"); err != nil {
+		t.Fatal(out, err)
+	}
+	fill(t, disk, 80<<20) // the marks of a disk of 1 GiB are at 102 and 51 MiB
+	c.instances["a"].awaitFailure("what was here went to other instances; make room, then start again")
+	if strings.Contains(c.instances["a"].log(), "handing over was given up") {
+		t.Error("it did not hand over")
+	}
+	if out, err := c.command("config", "get", "flags"); err != nil || strings.TrimSpace(out) != "on" {
+		t.Fatal(out, err)
+	}
+}
+
+// TestDiskStuck freezes the disk of an instance: it says that it is not ready, and ends when the write has been under way for too long.
+func TestDiskStuck(t *testing.T) {
+	if os.Getenv("SIGNALBOX_LONG") == "" {
+		t.Skip("SIGNALBOX_LONG is not set: waits for the limit of half a minute")
+	}
+	disk := newDisk(t, "512m", "mkfs.ext4", "-q", "-F")
+	in := startOnDisk(t, disk)
+	await(t, "the instance to take a value", func() bool {
+		_, err := in.cli("config", "set", "flags", "on")
+		return err == nil
+	})
+	if out, err := exec.Command("fsfreeze", "--freeze", disk).CombinedOutput(); err != nil {
+		t.Skipf("a disk cannot be frozen here: %v: %s", err, out)
+	}
+	thaw := func() { _ = exec.Command("fsfreeze", "--unfreeze", disk).Run() }
+	defer thaw()
+	await(t, "the instance not to be ready", func() bool {
+		ready, text := in.ready()
+		return !ready && strings.Contains(text, "a write to the disk of the log has been under way for")
+	})
+	await(t, "a line that says why it ends", func() bool {
+		return strings.Contains(in.log(), "the instance ended by itself: the disk does not finish a write")
+	})
+	thaw() // a process with a write under way is not gone before
+	in.awaitFailure("the disk does not finish a write")
+	in.start()
+	await(t, "the value that was acknowledged", func() bool {
+		got, err := in.cli("config", "get", "flags")
+		return err == nil && got == "on"
+	})
+	in.stop()
+}
+
+// TestOldLog puts an old copy of the log into the folder of an instance.
+func TestOldLog(t *testing.T) {
+	if testing.Short() {
+		t.Skip("real processes are not short")
+	}
+	in := startInstance(t, buildServer(t))
+	set := func(value string) {
+		await(t, "the instance to take a value", func() bool {
+			_, err := in.cli("config", "set", "flags", value)
+			return err == nil
+		})
+	}
+	set("old")
+	in.stop()
+	logs, err := filepath.Glob(filepath.Join(in.dir, "raft", "*", "*", "logdb-*"))
+	if err != nil || len(logs) != 1 {
+		t.Fatalf("folders of the log: %v, %v", logs, err)
+	}
+	copied := filepath.Join(t.TempDir(), "copy")
+	if err := os.CopyFS(copied, os.DirFS(logs[0])); err != nil {
+		t.Fatal(err)
+	}
+	in.start()
+	set("new")
+	in.kill()
+	if err := os.RemoveAll(logs[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(logs[0], os.DirFS(copied)); err != nil {
+		t.Fatal(err)
+	}
+	in.start()
+	in.awaitFailure("the log has gone back")
+}

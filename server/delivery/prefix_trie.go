@@ -1,0 +1,130 @@
+package delivery
+
+import "strings"
+
+// prefixes finds the watched prefixes of a name in one walk over its bytes, however many are watched: a compressed trie. The zero value is
+// empty.
+type prefixTrie struct {
+	root trieNode
+}
+
+// trieNode is reached by the bytes of the labels on the way to it. A node other than the root has a target or at least two children.
+type trieNode struct {
+	label    string
+	target   *target
+	children []*trieNode // by first byte of their labels, all different
+}
+
+func (t *prefixTrie) empty() bool { return t.root.target == nil && len(t.root.children) == 0 }
+
+// match appends the targets of all prefixes of key, the shortest first.
+func (t *prefixTrie) match(key []byte, to []*target) []*target {
+	n := &t.root
+	for {
+		if n.target != nil {
+			to = append(to, n.target)
+		}
+		if len(key) == 0 {
+			return to
+		}
+		i, ok := n.find(key[0])
+		if !ok {
+			return to
+		}
+		n = n.children[i]
+		if len(key) < len(n.label) || string(key[:len(n.label)]) != n.label {
+			return to
+		}
+		key = key[len(n.label):]
+	}
+}
+
+// get finds the target of exactly this prefix, making it when there is none.
+func (t *prefixTrie) get(key string) *target {
+	n := &t.root
+	for key != "" {
+		i, ok := n.find(key[0])
+		if !ok {
+			leaf := &trieNode{label: strings.Clone(key)}
+			n.insert(i, leaf)
+			n = leaf
+			break
+		}
+		child := n.children[i]
+		if same := common(child.label, key); same < len(child.label) {
+			fork := &trieNode{label: child.label[:same], children: []*trieNode{child}}
+			child.label = child.label[same:]
+			n.children[i] = fork
+			child = fork
+		}
+		key = key[len(child.label):]
+		n = child
+	}
+	if n.target == nil {
+		n.target = &target{}
+	}
+	return n.target
+}
+
+// remove forgets a prefix that is there.
+func (t *prefixTrie) remove(key string) {
+	var parent *trieNode
+	at := 0
+	n := &t.root
+	for key != "" {
+		i, ok := n.find(key[0])
+		if !ok {
+			return
+		}
+		parent, at, n = n, i, n.children[i]
+		key = key[len(n.label):]
+	}
+	n.target = nil
+	if parent == nil {
+		return
+	}
+	switch len(n.children) {
+	case 0:
+		parent.children = append(parent.children[:at], parent.children[at+1:]...)
+		if parent != &t.root && parent.target == nil && len(parent.children) == 1 {
+			parent.absorb()
+		}
+	case 1:
+		n.absorb()
+	}
+}
+
+// absorb makes a node without target and with one child into that child.
+func (n *trieNode) absorb() {
+	child := n.children[0]
+	n.label += child.label
+	n.target, n.children = child.target, child.children
+}
+
+// find is the place of the child that begins with b, or where it would go.
+func (n *trieNode) find(b byte) (int, bool) {
+	lo, hi := 0, len(n.children)
+	for lo < hi {
+		mid := (lo + hi) / 2
+		if n.children[mid].label[0] < b {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo, lo < len(n.children) && n.children[lo].label[0] == b
+}
+
+func (n *trieNode) insert(i int, child *trieNode) {
+	n.children = append(n.children, nil)
+	copy(n.children[i+1:], n.children[i:])
+	n.children[i] = child
+}
+
+func common(a, b string) int {
+	i := 0
+	for i < len(a) && i < len(b) && a[i] == b[i] {
+		i++
+	}
+	return i
+}

@@ -1,0 +1,313 @@
+package delivery
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// Hub is who watches what in one shard, on one instance.
+//
+// Invariant 1: for every semaphore that anybody watches, gathered changes (pending) hold every change since its last delta was handed out. So a
+// delta applied to any state between its first and its last change gives the state at its index, and may be applied again.
+// Invariant 2: a connection gets the deltas of a name in order, each once, from the page that carried the name on, unless it is behind.
+// Invariant 3: a one-shot watch leaves the tables in the same critical section in which it fires.
+type WatchHub struct {
+	shard uint64
+	send  Sender
+	opt   WatchOptions
+
+	// load counts streams, one-shot watches and pending semaphores, so that a change with nobody watching costs one atomic load.
+	active atomic.Int64
+
+	mu       sync.Mutex
+	nodes    map[uint64]*watchedNode
+	conns    map[uint64]*watchConn
+	sessions map[uint64]*watchSession
+	oneShots map[oneShotKey]*oneShot
+
+	pending      []*pendingDelta // unordered; each also in its node's table
+	pendingBytes int
+	nextFlush    time.Duration // earliest due of pending; meaningless without any
+
+	// Scratch of one call, kept for its memory.
+	frames       frameBlocks
+	keys         []string // the name of each delta frame
+	due          []*pendingDelta
+	matched      []*target
+	hit          []*target      // targets with deltas in this flush
+	changedNames []*watchedName // names with one-shot watches that see a change in this call
+	firing       []firing
+	runs         []frameRun
+	slow         []*watchConn
+	slices       [][]byte
+	flushSeq     uint64 // number of the flush
+	free         []*pendingDelta
+	delta        protocol.Delta
+	fired        protocol.WatchFired
+	page         protocol.Snapshot
+	stats        WatchStats
+}
+
+// NewWatchHub makes the hub of a shard.
+func NewWatchHub(shard uint64, send Sender, opt WatchOptions) *WatchHub {
+	return &WatchHub{
+		shard:    shard,
+		send:     send,
+		opt:      opt.withDefaults(),
+		nodes:    make(map[uint64]*watchedNode),
+		conns:    make(map[uint64]*watchConn),
+		sessions: make(map[uint64]*watchSession),
+		oneShots: make(map[oneShotKey]*oneShot),
+	}
+}
+
+// Changed takes the changes of one applied batch, in apply order, under the machine's lock. One-shot watches fire before it returns; deltas go out
+// before it returns where it was quiet, else at the end of their window.
+func (h *WatchHub) Changed(index uint64, changes []shard.SemaphoreChange) {
+	if len(changes) == 0 || h.active.Load() == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.opt.Now()
+	atOnce := false
+	for i := range changes {
+		if h.noteChange(now, index, &changes[i]) {
+			atOnce = true
+		}
+	}
+	h.fireChanged()
+	switch {
+	case h.pendingBytes > h.opt.Limits.Pending:
+		h.flush(now, true)
+	case atOnce:
+		h.flush(now, false)
+	}
+}
+
+// note gives one change to the one-shot watches and the pending delta of its name. It answers whether that delta is due now.
+func (h *WatchHub) noteChange(now time.Duration, index uint64, c *shard.SemaphoreChange) (due bool) {
+	n := h.nodes[c.Node]
+	if n == nil {
+		return false
+	}
+	w := n.names[string(c.Name)]
+	if w != nil && w.oneShots.head != nil {
+		if flags := watchFlags(c.Kind); flags != 0 {
+			if w.flags == 0 {
+				h.changedNames = append(h.changedNames, w)
+			}
+			w.flags |= flags
+		}
+	}
+	p := n.pending[string(c.Name)]
+	if p == nil {
+		h.matched = n.match(w, c.Name, h.matched[:0])
+		if len(h.matched) == 0 {
+			return false
+		}
+		p = h.newPending(n, c.Name)
+		p.due = now
+		for _, t := range h.matched {
+			p.due = max(p.due, t.busyUntil)
+		}
+		if p.due > now && (len(h.pending) == 1 || p.due < h.nextFlush) {
+			h.nextFlush = p.due
+			h.opt.Wake(p.due)
+		}
+	} else {
+		h.stats.Merged++
+	}
+	h.pendingBytes += p.merge(index, &c.SemaphoreChange)
+	return p.due <= now
+}
+
+// Flush hands out the deltas whose window has ended. Any goroutine; not under the machine's lock.
+func (h *WatchHub) Flush(now time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.pending) > 0 && h.nextFlush <= now {
+		h.flush(now, false)
+	}
+}
+
+// NextFlush is when Flush has something to do.
+func (h *WatchHub) NextFlush() (due time.Duration, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.nextFlush, len(h.pending) > 0
+}
+
+// ConnClosed forgets a connection, its streams and its one-shot watches. Nothing fires: the client's end of the link tells it.
+func (h *WatchHub) ConnClosed(id uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := h.conns[id]
+	if c == nil {
+		return
+	}
+	for s := c.oneShots.head; s != nil; s = c.oneShots.head {
+		h.disarm(s)
+	}
+	for _, s := range c.streams {
+		h.remove(s)
+	}
+	h.removeConnIfUnused(c)
+}
+
+// SessionEnded forgets the one-shot watches of a session. Nothing fires: the end of the session is told by its own event, and no event goes to a
+// session after it.
+func (h *WatchHub) SessionEnded(id uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	owner := h.sessions[id]
+	if owner == nil {
+		return
+	}
+	for s := owner.oneShots.head; s != nil; s = owner.oneShots.head {
+		h.disarm(s)
+		h.removeConnIfUnused(s.conn)
+	}
+}
+
+// SessionUnbound ends the one-shot watches that a session armed on a connection where it is not bound any more, while it lives on elsewhere. With tell they fire with
+// neither flag, for nothing will tell them what changes from now on.
+func (h *WatchHub) SessionUnbound(connID, id uint64, tell bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	owner := h.sessions[id]
+	if owner == nil {
+		return
+	}
+	for s := owner.oneShots.head; s != nil; s = s.links[bySession].next {
+		if s.conn.id == connID {
+			h.firing = append(h.firing, firing{shot: s})
+		}
+	}
+	if tell {
+		h.fire()
+		return
+	}
+	for _, f := range h.firing {
+		h.disarm(f.shot)
+		h.removeConnIfUnused(f.shot.conn)
+	}
+	clear(h.firing)
+	h.firing = h.firing[:0]
+}
+
+// NodeDropped fires the one-shot watches in a coordination node, with both flags, and cuts its streams.
+func (h *WatchHub) NodeDropped(id uint64) {
+	defer h.opt.Quota.NodeDropped(id)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := h.nodes[id]
+	if n == nil {
+		return
+	}
+	h.flush(h.opt.Now(), true)
+	for _, w := range n.names {
+		w.flags = protocol.WatchData | protocol.WatchOwners
+		h.changedNames = append(h.changedNames, w)
+	}
+	h.fireChanged()
+	h.cut(func(s *watchStream) bool { return s.node == n }, protocol.StatusNotFound, "the coordination node was dropped; nothing is left to watch")
+}
+
+// Doubt fires every one-shot watch with neither flag: the leader changed, or something else happened after which a change may have been missed.
+// Streams go on: they are fed by this instance's own log.
+func (h *WatchHub) InvalidateOneShots() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.invalidateOneShots()
+}
+
+func (h *WatchHub) invalidateOneShots() {
+	for _, n := range h.nodes {
+		for _, w := range n.names {
+			for s := w.oneShots.head; s != nil; s = s.links[byName].next {
+				h.firing = append(h.firing, firing{shot: s})
+			}
+		}
+	}
+	h.fire()
+}
+
+// Jumped says that the shard's state moved on without Changed, as it does when a replica is brought up by a snapshot: one-shot watches fire with
+// neither flag, gathered changes are forgotten, and every stream starts again from a snapshot. Called under the machine's lock.
+func (h *WatchHub) SnapshotInstalled() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.invalidateOneShots()
+	for _, p := range h.pending {
+		h.recycle(p)
+	}
+	h.pending = h.pending[:0]
+	for _, c := range h.conns {
+		h.restart(c, anyStream)
+	}
+}
+
+// CutStreams ends all streams: the instance can no longer serve the shard. One-shot watches are Doubt's.
+func (h *WatchHub) CutStreams(status protocol.Status, message string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cut(func(*watchStream) bool { return true }, status, message)
+}
+
+// BucketsFrozen says that this shard serves a run of buckets no more; in says whether a name is in one of them. Nothing about their names comes through Changed any
+// more, so one-shot watches of them fire with neither flag, streams of one of them are cut, and those of prefixes start again from a snapshot, which says which
+// buckets it speaks for.
+func (h *WatchHub) BucketsFrozen(in func(node uint64, name []byte) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.nodes) == 0 {
+		return
+	}
+	h.flush(h.opt.Now(), true)
+	for id, n := range h.nodes {
+		for _, w := range n.names {
+			if w.oneShots.head == nil || !in(id, []byte(w.key)) {
+				continue
+			}
+			for s := w.oneShots.head; s != nil; s = s.links[byName].next {
+				h.firing = append(h.firing, firing{shot: s})
+			}
+		}
+	}
+	h.fire()
+	h.cut(func(s *watchStream) bool { return !s.prefix && in(s.node.id, []byte(s.key)) }, protocol.StatusWrongShard,
+		"the semaphore's bucket moves to another shard; fetch the map and ask its instance")
+	h.restartPrefixes()
+}
+
+// BucketsActive says that this shard serves more buckets from now on, whose names it says nothing about in Changed: streams of prefixes start again from a snapshot.
+func (h *WatchHub) BucketsActive() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.nodes) == 0 {
+		return
+	}
+	h.flush(h.opt.Now(), true)
+	h.restartPrefixes()
+}
+
+func (h *WatchHub) restartPrefixes() {
+	for _, c := range h.conns {
+		h.restart(c, func(s *watchStream) bool { return s.prefix })
+	}
+}
+
+// Stats counts what happened so far.
+func (h *WatchHub) Stats() WatchStats {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.stats
+	s.OneShots, s.Pending = len(h.oneShots), len(h.pending)
+	s.Streams = int(h.active.Load()) - s.OneShots - s.Pending
+	return s
+}

@@ -1,0 +1,191 @@
+package delivery
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// stream is one opened Watch.
+//
+// It is before its first page (passed is nil), between pages (it sees the names up to passed, the last name its pages carried), or live. Pages
+// come in order of name, each at its own index, so that a name is always covered: by a page that is yet to come, or by the deltas after the page that
+// carried it.
+type watchStream struct {
+	conn   *watchConn
+	id     uint64
+	node   *watchedNode
+	key    string
+	prefix bool
+	target *target
+	index  int // in target.streams
+
+	live      bool
+	pageSent  bool // a page was sent
+	queued    bool // in conn.pageQueue
+	lastPaged []byte
+	cursor    []byte // where the next page begins
+}
+
+// Open opens a stream on a connection; id is the request's. It sees nothing until its first page, so no lock of the shard is needed, and the
+// reply may be sent after Open returns: PagesDue was called, no page has been sent. most is how many watchers the coordination node may have here. Errors: BAD_REQUEST,
+// WRONG_SHARD, OVERLOADED.
+func (h *WatchHub) Open(connID, id uint64, w *protocol.Watch, maxWatchers uint64) error {
+	switch {
+	case w.Shard != h.shard:
+		return protocol.Errorf(protocol.StatusWrongShard, "shard %d does not stream shard %d; fetch the map and ask its instance", h.shard, w.Shard)
+	case len(w.Name) == 0 && !w.Prefix:
+		return protocol.Errorf(protocol.StatusBadRequest, "name is empty; watch a name of 1 to %d bytes, or a prefix", protocol.MaxNameLen)
+	case len(w.Name) > protocol.MaxNameLen:
+		return protocol.Errorf(protocol.StatusBadRequest, "name has %d bytes; at most %d are allowed", len(w.Name), protocol.MaxNameLen)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var open int
+	if c := h.conns[connID]; c != nil {
+		if c.streams[id] != nil {
+			return protocol.Errorf(protocol.StatusBadRequest, "watch id %d is in use on this connection; each request needs its own", id)
+		}
+		open = len(c.streams)
+	}
+	if limit := h.opt.Limits.Streams; open >= limit {
+		return protocol.Errorf(protocol.StatusOverloaded, "streams per connection are limited to %d; close one or watch a prefix", limit)
+	}
+	if err := h.opt.Quota.Reserve(w.Node, maxWatchers); err != nil {
+		return err
+	}
+	n := h.nodeOrNew(w.Node)
+	s := &watchStream{node: n, id: id, key: string(w.Name), prefix: w.Prefix}
+	watchers := 0
+	if w.Prefix {
+		s.target = n.prefixes.get(s.key)
+		s.target.node = n
+		watchers = len(s.target.streams)
+	} else {
+		named := n.nameOrNew(w.Name)
+		s.target = &named.exact
+		watchers = len(s.target.streams) + named.count
+	}
+	if limit := h.opt.Limits.Watchers; watchers >= limit {
+		h.opt.Quota.Release(w.Node)
+		return h.tooManyWatchers()
+	}
+	s.conn = h.connOrNew(connID)
+	s.conn.streams[id] = s
+	s.index = len(s.target.streams)
+	s.target.streams = append(s.target.streams, s)
+	h.active.Add(1)
+	h.queuePage(s)
+	return nil
+}
+
+func (h *WatchHub) tooManyWatchers() error {
+	return protocol.Errorf(protocol.StatusOverloaded, "watchers per semaphore are limited to %d; watch a prefix, or share a connection", h.opt.Limits.Watchers)
+}
+
+// Close closes a stream. It answers whether there was one. Deltas that are on their way may still arrive.
+func (h *WatchHub) Close(connID, id uint64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := h.conns[connID]
+	if c == nil || c.streams[id] == nil {
+		return false
+	}
+	h.remove(c.streams[id])
+	h.removeConnIfUnused(c)
+	return true
+}
+
+// Page sends the next snapshot page that a stream of this connection waits for, its streams taking turns, and answers whether more are due. To be
+// called inside Shard.Exclusive, which makes the page's index and what the hub was told agree, and when the connection has room. maxBytes
+// is about the size of a page; one that carries a single large semaphore is larger.
+func (h *WatchHub) Page(connID uint64, m SnapshotReader, maxBytes int) (more bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := h.conns[connID]
+	if c == nil || len(c.pageQueue) == 0 {
+		return false
+	}
+	s := c.pageQueue[0]
+	c.pageQueue = slices.Delete(c.pageQueue, 0, 1)
+	s.queued = false
+	p := &h.page
+	*p = protocol.Snapshot{Semaphores: p.Semaphores[:0], Runs: p.Runs[:0]}
+	next, err := m.StreamSnapshot(s.node.id, []byte(s.key), s.prefix, s.cursor, maxBytes, p)
+	if err != nil {
+		h.cutStream(s, protocol.StatusOf(err), messageOf(err))
+		h.removeConnIfUnused(c)
+		return len(c.pageQueue) > 0
+	}
+	p.First, p.Last = !s.pageSent, len(next) == 0
+	s.pageSent = true
+	h.frames.reset()
+	h.frames.add(protocol.KindSnapshot, s.id, h.shard, p)
+	h.frames.seal()
+	h.stats.Pages++
+	h.send.Send(c.id, h.frames.blocks[0], false)
+	h.frames.reset()
+	if n := len(p.Semaphores); n > 0 {
+		s.lastPaged = append(s.lastPaged[:0], p.Semaphores[n-1].Name...)
+	}
+	if p.Last {
+		s.live, s.lastPaged, s.cursor = true, nil, nil
+	} else {
+		s.cursor = bytes.Clone(next)
+		s.queued = true
+		c.pageQueue = append(c.pageQueue, s)
+	}
+	clear(p.Semaphores)
+	return len(c.pageQueue) > 0
+}
+
+// remove takes a stream out of all tables but h.conns.
+func (h *WatchHub) remove(s *watchStream) {
+	c, t := s.conn, s.target
+	delete(c.streams, s.id)
+	if s.queued {
+		c.pageQueue = slices.DeleteFunc(c.pageQueue, func(d *watchStream) bool { return d == s })
+	}
+	last := len(t.streams) - 1
+	t.streams[s.index] = t.streams[last]
+	t.streams[s.index].index = s.index
+	t.streams[last] = nil
+	t.streams = t.streams[:last]
+	h.active.Add(-1)
+	h.opt.Quota.Release(s.node.id)
+	if s.prefix {
+		if last == 0 {
+			s.node.prefixes.remove(s.key)
+			h.removeNodeIfUnused(s.node)
+		}
+		return
+	}
+	h.removeNameIfUnused(s.node.names[s.key])
+}
+
+// cut ends the streams that match, each with the reason.
+func (h *WatchHub) cut(match func(*watchStream) bool, status protocol.Status, message string) {
+	for _, c := range h.conns {
+		for _, s := range c.streams {
+			if match(s) {
+				h.cutStream(s, status, message)
+			}
+		}
+		h.removeConnIfUnused(c)
+	}
+}
+
+func (h *WatchHub) cutStream(s *watchStream, status protocol.Status, message string) {
+	h.stats.Cut++
+	h.remove(s)
+	frame := protocol.AppendFrame(nil, protocol.KindStreamCut, s.id, h.shard, &protocol.StreamCut{Status: status, Message: message})
+	h.send.Send(s.conn.id, frame, false)
+}
+
+func messageOf(err error) string {
+	if e, ok := err.(*protocol.Error); ok {
+		return e.Message
+	}
+	return err.Error()
+}

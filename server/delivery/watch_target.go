@@ -1,0 +1,99 @@
+package delivery
+
+import "time"
+
+// node is what is watched in one coordination node.
+type watchedNode struct {
+	id       uint64
+	names    map[string]*watchedName
+	prefixes prefixTrie
+	pending  map[string]*pendingDelta
+}
+
+// name is a semaphore's name that is watched by itself.
+type watchedName struct {
+	node     *watchedNode
+	key      string
+	exact    target
+	oneShots oneShotList
+	count    int   // one-shot watches
+	flags    uint8 // what changed in the call under way
+}
+
+// target is one name or one prefix and its streams.
+type target struct {
+	node    *watchedNode
+	streams []*watchStream // unordered; each knows its place
+
+	// reach is how many connections the last flush wrote to for this target: several streams of one connection cost one write.
+	connCount int
+
+	// busyUntil is the end of the window that the last delta opened. A change before it waits for it.
+	busyUntil time.Duration
+
+	// first..last are the frames of flush seq that this target sees: they are next to each other because deltas are sent in order of name.
+	flushSeq    uint64
+	first, last int
+}
+
+// match appends the targets that see a name: its own, and the prefixes of it.
+func (n *watchedNode) match(w *watchedName, key []byte, to []*target) []*target {
+	if w != nil && len(w.exact.streams) > 0 {
+		to = append(to, &w.exact)
+	}
+	return n.prefixes.match(key, to)
+}
+
+func (h *WatchHub) nodeOrNew(id uint64) *watchedNode {
+	n := h.nodes[id]
+	if n == nil {
+		n = &watchedNode{id: id, names: make(map[string]*watchedName), pending: make(map[string]*pendingDelta)}
+		h.nodes[id] = n
+	}
+	return n
+}
+
+func (n *watchedNode) nameOrNew(key []byte) *watchedName {
+	w := n.names[string(key)]
+	if w == nil {
+		w = &watchedName{node: n, key: string(key)}
+		w.exact.node = n
+		n.names[w.key] = w
+	}
+	return w
+}
+
+// removeNameIfUnused forgets a name nobody watches by itself any more.
+func (h *WatchHub) removeNameIfUnused(w *watchedName) {
+	if w.oneShots.head == nil && len(w.exact.streams) == 0 {
+		delete(w.node.names, w.key)
+		h.removeNodeIfUnused(w.node)
+	}
+}
+
+func (h *WatchHub) removeNodeIfUnused(n *watchedNode) {
+	if len(n.names) == 0 && len(n.pending) == 0 && n.prefixes.empty() {
+		delete(h.nodes, n.id)
+	}
+}
+
+// window is how long changes seen by this target are gathered.
+func (h *WatchHub) window(t *target) time.Duration {
+	w := h.opt.Window
+	if w <= 0 {
+		return 0
+	}
+	need := min(time.Duration(t.connCount)*h.opt.PerSubscriber, h.opt.MaxWindow)
+	for w < need && 2*w <= h.opt.MaxWindow {
+		w *= 2
+	}
+	return w
+}
+
+// windowEnd is the first multiple of window after now.
+func windowEnd(now, window time.Duration) time.Duration {
+	if window <= 0 {
+		return now
+	}
+	return (now/window + 1) * window
+}

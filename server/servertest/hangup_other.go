@@ -1,8 +1,0 @@
-//go:build !linux
-
-package servertest
-
-import "net"
-
-// hungUp cannot tell before the end was read.
-func hungUp(*net.TCPConn) bool { return false }

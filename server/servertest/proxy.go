@@ -1,0 +1,230 @@
+package servertest
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/port"
+)
+
+// front holds the address that clients know and passes their bytes on to the server, so that the address outlives the server and faults of the network can
+// be had without the server's help.
+type proxy struct {
+	listener net.Listener
+	wg       sync.WaitGroup
+
+	mu       sync.Mutex
+	backend  string        // of the running server, "" for none
+	refusing bool          // nobody gets through
+	paused   chan struct{} // not nil: what the server says waits until it is closed
+	conns    map[*proxyConn]struct{}
+	closed   bool
+}
+
+// link is one client's connection and its continuation.
+type proxyConn struct {
+	client, server *net.TCPConn
+	gone           chan struct{} // closed when the link is broken
+	once           sync.Once
+}
+
+// bufferSize bounds what waits here for a client that does not read, so that the server soon notices.
+const bufferSize = 256 << 10
+
+func newProxy() (*proxy, error) {
+	address, err := port.Free()
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	f := &proxy{listener: l, conns: make(map[*proxyConn]struct{})}
+	f.wg.Go(f.accept)
+	return f, nil
+}
+
+func (f *proxy) addr() string { return f.listener.Addr().String() }
+
+func (f *proxy) accept() {
+	for {
+		c, err := f.listener.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			continue
+		}
+		f.wg.Go(func() { f.serve(c.(*net.TCPConn)) })
+	}
+}
+
+func (f *proxy) serve(client *net.TCPConn) {
+	f.mu.Lock()
+	backend, cut := f.backend, f.refusing
+	f.mu.Unlock()
+	if backend == "" || cut {
+		reset(client)
+		return
+	}
+	c, err := net.Dial("tcp", backend)
+	if err != nil {
+		reset(client)
+		return
+	}
+	l := &proxyConn{client: client, server: c.(*net.TCPConn), gone: make(chan struct{})}
+	_ = l.server.SetReadBuffer(bufferSize)
+	_ = l.client.SetWriteBuffer(bufferSize)
+	f.mu.Lock()
+	if f.closed || f.refusing || f.backend != backend { // since it was looked at
+		f.mu.Unlock()
+		l.sever()
+		return
+	}
+	f.conns[l] = struct{}{}
+	f.mu.Unlock()
+
+	var both sync.WaitGroup
+	both.Go(func() { f.pump(l, l.server, l.client, false) })
+	both.Go(func() { f.pump(l, l.client, l.server, true) })
+	both.Wait()
+	_, _ = l.client.Close(), l.server.Close()
+	f.mu.Lock()
+	delete(f.conns, l)
+	f.mu.Unlock()
+}
+
+// pump passes bytes on until one side ends. An orderly end is passed on as one.
+func (f *proxy) pump(l *proxyConn, to, from *net.TCPConn, answers bool) {
+	buf := make([]byte, 16<<10)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			if answers {
+				f.waitResumed(l)
+			}
+			if _, werr := to.Write(buf[:n]); werr != nil {
+				l.sever()
+				return
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			_ = to.CloseWrite()
+			return
+		case err != nil:
+			l.sever()
+			return
+		}
+	}
+}
+
+// hold waits while answers are held up.
+func (f *proxy) waitResumed(l *proxyConn) {
+	for {
+		f.mu.Lock()
+		held := f.paused
+		f.mu.Unlock()
+		if held == nil {
+			return
+		}
+		select {
+		case <-held:
+		case <-l.gone:
+			return
+		}
+	}
+}
+
+// lead sets where new connections lead to, and breaks those there are when it is nowhere.
+func (f *proxy) setBackend(backend string) {
+	f.mu.Lock()
+	f.backend = backend
+	f.mu.Unlock()
+	if backend == "" {
+		f.breakAll()
+	}
+}
+
+func (f *proxy) breakAll() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for l := range f.conns {
+		l.sever()
+	}
+}
+
+// settled says that the server has open exactly the connections that clients have: what broke or was closed before the call has been noticed by all.
+func (f *proxy) agreesWith(open int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for l := range f.conns {
+		if peerClosed(l.client) {
+			return false
+		}
+	}
+	return len(f.conns) == open
+}
+
+func (f *proxy) setRefusing(on bool) {
+	f.mu.Lock()
+	f.refusing = on
+	f.mu.Unlock()
+	if on {
+		f.breakAll()
+	}
+}
+
+func (f *proxy) setPaused(on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case on && f.paused == nil:
+		f.paused = make(chan struct{})
+	case !on && f.paused != nil:
+		close(f.paused)
+		f.paused = nil
+	}
+}
+
+func (f *proxy) close() {
+	f.mu.Lock()
+	f.closed = true
+	f.mu.Unlock()
+	_ = f.listener.Close()
+	f.breakAll()
+	f.wg.Wait()
+}
+
+// sever breaks both connections, as a cable does.
+func (l *proxyConn) sever() {
+	l.once.Do(func() {
+		close(l.gone)
+		reset(l.client)
+		reset(l.server)
+	})
+}
+
+func reset(c *net.TCPConn) {
+	_ = c.SetLinger(0)
+	_ = c.Close()
+}
+
+// DropConnections breaks every client's connection. Clients may connect again at once.
+func (s *Server) DropConnections() { s.proxy.breakAll() }
+
+// Unreachable breaks every client's connection and lets nobody in until Reachable. The server itself runs on.
+func (s *Server) Unreachable() { s.proxy.setRefusing(true) }
+
+// Reachable ends Unreachable.
+func (s *Server) Reachable() { s.proxy.setRefusing(false) }
+
+// Pause holds up what the server sends, on connections there are and those to come, until Resume. What clients send still arrives and takes effect; they
+// do not learn of it.
+func (s *Server) Pause() { s.proxy.setPaused(true) }
+
+// Resume delivers what was held up, and what follows.
+func (s *Server) Resume() { s.proxy.setPaused(false) }

@@ -1,5 +1,0 @@
-//go:build !race
-
-package guests
-
-const underRace = false

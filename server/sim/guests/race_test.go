@@ -1,6 +1,0 @@
-//go:build race
-
-package guests
-
-// underRace: the search is one goroutine, in which there is nothing to race with; it is cut short.
-const underRace = true

@@ -1,0 +1,297 @@
+package sim
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/leader"
+)
+
+type pong = leader.Pong
+
+// truth looks at what one entry did, at the moment it was committed.
+func (w *simulation) checkEntry(s *raftGroup, batch []byte, refused bool) {
+	for i := range s.out.List {
+		x := &s.out.List[i]
+		switch x.Kind {
+		case shard.EventSessionEnded:
+			w.checkEnd(x)
+		case shard.EventSessionAttached:
+			if w.ended[x.Session] != 0 {
+				w.fail("session %s ended and was attached again in shard %d", sessionName(x.Session), s.id)
+			}
+		case shard.EventSessionDetached:
+			if w.ended[x.Session] != 0 {
+				w.fail("session %s ended and was detached afterwards in shard %d", sessionName(x.Session), s.id)
+			}
+		case shard.EventAcquireResult, shard.EventLeaseLost:
+			if at := w.ended[x.Session]; at != 0 && s.wasActive[protocol.SessionBucket(x.Session)] && x.Status != protocol.StatusSessionExpired {
+				w.fail("shard %d tells session %s, which ended at %d there, about %s: %v %v", s.id, sessionName(x.Session), at-begin, x.Name, x.Kind, x.Status)
+			}
+		}
+	}
+	for i := range s.out.SemaphoreChanges {
+		if x := &s.out.SemaphoreChanges[i]; x.Kind == protocol.ChangeOwnerAdded {
+			w.checkGrant(s, string(x.Name), &x.Owner)
+		}
+	}
+	if !refused {
+		w.checkReleases(s, batch)
+	}
+}
+
+// tenure is a session's state in the authority before another leader takes over.
+type sessionState struct {
+	session, deadline uint64
+	attached          bool
+}
+
+// beforeTakeOver notes the sessions at home in a shard if an entry is a new leader's first.
+func (s *raftGroup) beforeTakeOver(batch []byte) (list []sessionState, takes bool) {
+	if h, _, err := shard.ReadHeader(batch); err != nil || h.Epoch>>16 <= s.committed.Epoch()>>16 {
+		return nil, false
+	}
+	for _, id := range sorted(s.w.sessions) {
+		if v, ok := s.committed.Session(id); ok {
+			list = append(list, sessionState{id, v.Deadline, v.Attached})
+		}
+	}
+	return list, true
+}
+
+// afterTakeOver checks that a change of leader prolongs nobody but who was attached, and those by
+// no more than they may be. So no number of changes can prolong a session for longer: it is
+// attached again only by its client.
+func (s *raftGroup) afterTakeOver(before []sessionState) {
+	w := s.w
+	for _, x := range before {
+		v, ok := s.committed.Session(x.session)
+		least, most := s.committed.LogTime()+v.Timeout, s.committed.LogTime()+v.Timeout
+		if !s.handingOver {
+			least, most = least+w.minGrace, most+w.maxGrace
+		}
+		switch {
+		case !ok:
+			w.fail("a change of leader ends session %s", sessionName(x.session))
+		case v.Attached:
+			w.fail("session %s is attached to a new leader", sessionName(x.session))
+		case !x.attached && v.Deadline != x.deadline:
+			w.fail("a change of leader moves the deadline of session %s, which was detached, from %d to %d", sessionName(x.session), x.deadline, v.Deadline)
+		case x.attached && (v.Deadline < least || v.Deadline > most):
+			w.fail("a change of leader gives session %s, which was attached, until %d, want %d to %d", sessionName(x.session), v.Deadline, least, most)
+		}
+	}
+	s.handingOver = false
+}
+
+// gone checks that only sessions that have ended are released for being gone, and notes hand-overs.
+func (w *simulation) checkReleases(s *raftGroup, batch []byte) {
+	_, rest, err := shard.ReadHeader(batch)
+	if err != nil {
+		w.fail("a batch is malformed")
+	}
+	for len(rest) > 0 {
+		var c shard.Command
+		if c, rest, err = shard.ReadCommand(rest); err != nil {
+			w.fail("a command is malformed")
+		}
+		switch c.Kind {
+		case shard.CmdHandOver:
+			s.handingOver = bytes.Equal(c.Body, shard.HandOverBegins)
+			continue
+		case shard.CmdRemoteEnded:
+		default:
+			continue
+		}
+		ids, err := shard.ReadRemoteEnded(c.Body)
+		if err != nil {
+			w.fail("a command is malformed")
+		}
+		for _, id := range ids.Sessions {
+			w.counts["guest released"]++
+			if home := w.activeShard(protocol.SessionBucket(id)); home != s {
+				s.goneSessions[id] = true // an id at home here is for its home to judge
+			}
+			if w.ended[id] == 0 && !w.endedAtHome(id) {
+				w.fail("shard %d releases what session %s has, which lives", s.id, sessionName(id))
+			}
+		}
+	}
+}
+
+// overdue says that the home counts a session as gone already.
+func (w *simulation) endedAtHome(id uint64) bool {
+	home := w.activeShard(protocol.SessionBucket(id))
+	if home == nil {
+		return false
+	}
+	_, lives := home.committed.Session(id)
+	return !lives
+}
+
+func (w *simulation) checkEnd(x *shard.Event) {
+	if w.ended[x.Session] != 0 {
+		w.fail("session %s ended twice", sessionName(x.Session))
+	}
+	w.ended[x.Session] = w.now
+	if w.sessions[x.Session] == nil {
+		return
+	}
+	if x.Reason == protocol.EndExpired {
+		w.counts["expired"]++
+		for _, c := range w.clients {
+			if c.session == x.Session && w.believes(c) {
+				w.fail("session %s expired, and its client relies on it for another %v", sessionName(x.Session), c.belief.Deadline()-w.clock(c))
+			}
+		}
+	} else {
+		w.counts["stopped"]++
+	}
+}
+
+// granted checks a grant: the token is newer than any before it, and nobody whom it leaves no room for relies on an older one.
+func (w *simulation) checkGrant(s *raftGroup, name string, o *protocol.Owner) {
+	w.counts["grant"]++
+	if last := w.tokens[name]; o.OrderID <= last {
+		w.fail("%s is granted with token %d after %d", name, o.OrderID, last)
+	}
+	w.tokens[name] = o.OrderID
+	if s.goneSessions[o.Session] && w.routes.owner[protocol.SessionBucket(o.Session)] != s.id {
+		w.fail("shard %d grants %s to session %s, which it has released for being gone", s.id, name, sessionName(o.Session))
+	}
+	i := slices.IndexFunc(semaphores, func(x struct {
+		name  string
+		limit uint64
+	}) bool {
+		return x.name == name
+	})
+	free := semaphores[i].limit
+	if o.Count > free {
+		w.fail("%s is granted for %d of %d", name, o.Count, free)
+	}
+	free -= o.Count
+	for _, c := range w.clients {
+		t := &c.slots[i]
+		if t.held == 0 || c.session == o.Session || !w.believes(c) {
+			continue
+		}
+		if t.count > free {
+			w.fail("%s is granted to session %s with token %d, and session %s relies on its own, %d, for another %v", name, sessionName(o.Session), o.OrderID,
+				sessionName(c.session), t.held, c.belief.Deadline()-w.clock(c))
+		}
+		free -= t.count
+	}
+}
+
+// check is what must hold at any moment.
+func (w *simulation) check() {
+	for b := range uint32(buckets) {
+		active := 0
+		for _, s := range w.shards {
+			if _, ok := s.committed.Bucket(b); ok {
+				active++
+			}
+		}
+		if active > 1 {
+			w.fail("bucket %d is active in %d shards", b, active)
+		}
+	}
+	w.checkBeliefs()
+	if w.now%(8*step) == 0 {
+		w.checkHoldings()
+	}
+	if w.now%(80*step) == 0 {
+		w.checkReplicas()
+	}
+}
+
+// believed checks that what clients rely on at this moment fits into the limit.
+func (w *simulation) checkBeliefs() {
+	for i := range semaphores {
+		free := semaphores[i].limit
+		for _, c := range w.clients {
+			t := &c.slots[i]
+			if t.held == 0 || !w.believes(c) {
+				continue
+			}
+			if t.count > free {
+				w.fail("clients rely on more of %s than there is", semaphores[i].name)
+			}
+			free -= t.count
+		}
+	}
+}
+
+// holdings checks that what living sessions were granted, and did not give back, is theirs.
+func (w *simulation) checkHoldings() {
+	var out protocol.DescribeReply
+	for i := range semaphores {
+		s := w.activeShard(protocol.Bucket(node, []byte(semaphores[i].name), buckets))
+		if s == nil {
+			continue
+		}
+		read := false
+		for _, c := range w.clients {
+			t := &c.slots[i]
+			if t.held == 0 || w.ended[c.session] != 0 || !w.believes(c) {
+				continue
+			}
+			if !read {
+				read = true
+				out = protocol.DescribeReply{}
+				req := protocol.Describe{Node: node, Name: []byte(semaphores[i].name), Flags: protocol.WithOwners}
+				if err := s.committed.Describe(&req, &out); err != nil {
+					w.fail("%s is held, and shard %d says: %v", semaphores[i].name, s.id, err)
+				}
+			}
+			if !slices.ContainsFunc(out.Owners, func(o protocol.Owner) bool {
+				return o.Session == c.session && o.OrderID == t.held && o.Count == t.count
+			}) {
+				w.fail("%s of the living session %s, token %d, is not held any more in shard %d", semaphores[i].name, sessionName(c.session), t.held, s.id)
+			}
+		}
+	}
+}
+
+// replicas checks each machine's own invariants, and that machines that have applied the same have the same digest.
+func (w *simulation) checkReplicas() {
+	for _, s := range w.shards {
+		if err := s.committed.Check(); err != nil {
+			w.fail("shard %d: %v", s.id, err)
+		}
+		want := s.committed.Digest()
+		for _, r := range s.replicas {
+			if r.applied == len(s.log) && r.m.Digest() != want {
+				w.fail("a replica of shard %d has applied the same log and has another digest", s.id)
+			}
+		}
+	}
+}
+
+// checkAtRest checks what must hold a while after the last fault: all clients that live go on, and of what ended nothing is left anywhere.
+func (w *simulation) checkAtRest() {
+	for _, s := range w.shards {
+		if !s.leader.leading {
+			w.fail("shard %d has no leader", s.id)
+		}
+		for _, m := range []*shard.Machine{s.committed, s.leader.m} {
+			m.RemoteSessions(func(id, _ uint64) bool {
+				if at := w.ended[id]; at != 0 {
+					w.fail("session %s ended at %d, and shard %d still holds something for it", sessionName(id), at-begin, s.id)
+				}
+				return true
+			})
+		}
+	}
+	for _, id := range sorted(w.sessions) {
+		if c := w.sessions[id]; w.ended[id] == 0 && (c.dead || !w.believes(c)) {
+			w.fail("nobody relies on session %s, and it has not ended", sessionName(id))
+		}
+	}
+	if w.move != nil {
+		w.fail("the move of bucket %d does not end: %s", w.move.bucket, w.move.phase)
+	}
+	w.checkReplicas()
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package remotesession
+
+const raceDetector = false

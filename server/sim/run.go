@@ -1,0 +1,227 @@
+// Package sim runs shards, the duties of their leaders and the SDK's session logic on a simulated network, clock and disk, in one goroutine, driven by a seed.
+//
+//	r := sim.Run(sim.Options{Seed: 7})
+//	fmt.Println(r.Violation, r.Operations)
+//
+// The state machines are the real ones: shard.Machine, leader.Leader and the SDK's session machine. What lies between them, the log, the connections, the driver
+// of a leader, a client's requests, is written anew here, and as hostile as their contracts allow. Everything that happens follows from the seed: a
+// run repeats exactly. DESIGN.md says what is checked, and what is not simulated.
+package sim
+
+import (
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math/rand/v2"
+	"slices"
+)
+
+// Options of a run. The zero value of everything but the seed is a full run.
+type Options struct {
+	Seed           uint64
+	Off            Faults         // switched off besides what the seed switches off
+	Drop           map[Event]bool // single faults that do not happen
+	End            uint64         // ms of virtual time at which the run is broken off; 0 is when all is at rest
+	CountFromReply bool           // planted: clients count from when an answer arrives, not from when they asked
+}
+
+// Event is one fault, or one thing a client did, that happened in a run: when, what, to whom, and which of several of its kind at that time.
+type Event struct {
+	At    uint64 // ms of virtual time
+	Kind  Fault
+	Actor uint32
+	Nth   uint32
+}
+
+func (e Event) String() string { return fmt.Sprintf("%d %s %d", e.At-begin, e.Kind, e.Actor) }
+
+// Result of a run.
+type Result struct {
+	Violation  string         // what was violated, empty if nothing
+	At         uint64         // ms of virtual time until then
+	Operations int            // requests of clients that were answered
+	Counts     map[string]int // how often each rare thing happened
+	Events     []Event        // what happened, in order
+	Sum        uint64         // of all that leaders wanted done: equal seeds have equal sums
+}
+
+// violation is thrown where an invariant does not hold.
+type violation string
+
+func (w *simulation) fail(format string, args ...any) {
+	panic(violation(fmt.Sprintf("at %d ms: ", w.now-begin) + fmt.Sprintf(format, args...)))
+}
+
+// Times of a run, in virtual ms.
+const (
+	begin     = 1_000_000
+	step      = 25
+	faultTime = 30_000 // with faults; then they stop, and all must come to rest
+)
+
+// Run is one run.
+func Run(o Options) (res Result) {
+	w := newWorld(o)
+	defer func() {
+		if x := recover(); x != nil {
+			if v, ok := x.(violation); ok {
+				res.Violation = string(v)
+			} else {
+				res.Violation = fmt.Sprintf("at %d ms: panic: %v", w.now-begin, x)
+			}
+		}
+		res.At, res.Operations, res.Counts, res.Events, res.Sum = w.now-begin, w.operations, w.counts, w.eventLog, w.trace.Sum64()
+	}()
+	w.bootstrap()
+	for w.now < begin+faultTime {
+		if w.step(); o.End > 0 && w.now > begin+o.End {
+			return
+		}
+	}
+	w.faultsOver = true
+	w.endFaults()
+	for end := w.now + w.timeout + w.maxGrace + 10_000; w.now < end; {
+		w.step()
+	}
+	w.checkAtRest()
+	return
+}
+
+func newWorld(o Options) *simulation {
+	w := &simulation{
+		o: o, now: begin, off: o.Off, counts: map[string]int{}, ended: map[uint64]uint64{}, sessions: map[uint64]*client{}, conns: map[uint64]*clientConn{},
+		tokens: map[string]uint64{}, trace: fnv.New64a(),
+	}
+	r := rand.New(rand.NewPCG(o.Seed, 0))
+	for f := range Restore {
+		if r.IntN(3) == 0 && f != Acquire && f != Release {
+			w.off |= 1 << f
+		}
+	}
+	w.timeout = []uint64{2_000, 3_000, 5_000}[r.IntN(3)]
+	w.grace = []uint64{1_500, 3_000}[r.IntN(2)]
+	w.minGrace, w.maxGrace = 1_500, 3_000
+	w.doubt = []uint64{1_500, 60_000}[r.IntN(2)]
+	w.relaxed = r.IntN(2) == 0
+	w.maxDelay = []uint64{150, 600, 3_000}[r.IntN(3)]
+	w.electionChance = []float64{0.003, 0.015}[r.IntN(2)]
+	w.clientCount = 3 + r.IntN(4)
+	for f := Restore; f < faultsCount; f++ { // drawn last: what was drawn before is the same with them and without
+		if r.IntN(3) == 0 {
+			w.off |= 1 << f
+		}
+	}
+	return w
+}
+
+// fault says whether a fault, or something a client does, happens now. Each decision is drawn from the seed, the time, the kind and whom it is about alone, so
+// that one which is dropped leaves the others as they are.
+func (w *simulation) fault(f Fault, actor uint32, p float64) bool {
+	if w.faultsOver || w.off&(1<<f) != 0 {
+		return false
+	}
+	e := Event{w.now, f, actor, w.count(f, actor)}
+	if float64(w.draw(uint64(f), uint64(actor), uint64(e.Nth))>>11)/(1<<53) >= p || w.o.Drop[e] {
+		return false
+	}
+	w.eventLog = append(w.eventLog, e)
+	w.counts[f.String()]++
+	return true
+}
+
+// pick draws a number below n.
+func (w *simulation) pick(f Fault, actor uint32, n uint64) uint64 {
+	return w.draw(uint64(f)|1<<8, uint64(actor), uint64(w.count(f, actor))) % n
+}
+
+// count numbers the draws of a kind for an actor in a step, so that one more or less for somebody changes nothing for the others.
+func (w *simulation) count(f Fault, actor uint32) uint32 {
+	n := &w.nth[f][actor%uint32(len(w.nth[f]))]
+	*n++
+	return *n
+}
+
+// chance draws as fault does, without being one.
+func (w *simulation) chance(f Fault, actor uint32, p float64) bool {
+	return float64(w.pick(f, actor, 1<<53))/(1<<53) < p
+}
+
+func (w *simulation) draw(kind, actor, nth uint64) uint64 {
+	const a, b, c = 0x9e3779b97f4a7c15, 0xbf58476d1ce4e5b9, 0x94d049bb133111eb
+	key := ((w.now*a^kind)*b^actor)*c ^ nth*a
+	key ^= key >> 31
+	w.pcg.Seed(w.o.Seed, key*b)
+	return w.pcg.Uint64()
+}
+
+// event is something that happens at a time.
+type timer struct {
+	at, order uint64
+	do        func()
+}
+
+// after runs f in d ms, in an order of its own.
+func (w *simulation) after(d uint64, f func()) {
+	w.timersN++
+	w.timers = append(w.timers, timer{w.now + d, w.timersN, f})
+	for i := len(w.timers) - 1; i > 0; {
+		up := (i - 1) / 2
+		if !w.timers[i].before(&w.timers[up]) {
+			return
+		}
+		w.timers[i], w.timers[up] = w.timers[up], w.timers[i]
+		i = up
+	}
+}
+
+func (e *timer) before(x *timer) bool { return e.at < x.at || e.at == x.at && e.order < x.order }
+
+func (w *simulation) popTimer() func() {
+	first, last := w.timers[0].do, len(w.timers)-1
+	w.timers[0] = w.timers[last]
+	w.timers[last] = timer{}
+	w.timers = w.timers[:last]
+	for i := 0; ; {
+		low := i
+		for _, k := range [2]int{2*i + 1, 2*i + 2} {
+			if k < last && w.timers[k].before(&w.timers[low]) {
+				low = k
+			}
+		}
+		if low == i {
+			return first
+		}
+		w.timers[i], w.timers[low] = w.timers[low], w.timers[i]
+		i = low
+	}
+}
+
+// delay of a message, in ms: short, and now and then long.
+func (w *simulation) delay(actor uint32) uint64 {
+	if w.faultsOver {
+		return 5
+	}
+	if w.fault(DelayMessage, actor, 0.05) {
+		return w.pick(DelayMessage, actor, w.maxDelay)
+	}
+	return w.pick(DelayMessage, actor, 40)
+}
+
+func (w *simulation) step() {
+	w.now += step
+	w.nth = [faultsCount][64]uint32{}
+	for len(w.timers) > 0 && w.timers[0].at <= w.now {
+		w.popTimer()()
+	}
+	for _, s := range w.shards {
+		s.step()
+	}
+	w.stepMove()
+	w.changeGracePeriod()
+	for i := range w.clients {
+		w.clientStep(i)
+	}
+	w.check()
+}
+
+func sorted[K ~uint64, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
