@@ -146,7 +146,7 @@ type ClusterInstance struct {
 	Revision           uint64   `json:"revision"`                // of the last change to this: a status with a lower one is older
 }
 
-// Settled says that the instance is what it shall be.
+// AtTarget says that the instance has the state that it is to have.
 func (i *ClusterInstance) AtTarget() bool {
 	return i.Current == i.Target && i.CurrentIncarnation == i.TargetIncarnation
 }

@@ -67,7 +67,7 @@ func (m *PresentTicket) AppendBody(b []byte) []byte {
 }
 
 func (m *PresentTicket) DecodeBody(body []byte) error {
-	c := openBody(body, "present")
+	c := openBody(body, "present ticket")
 	m.Ticket = c.bytes("ticket")
 	m.Description = c.str("description")
 	return c.end()

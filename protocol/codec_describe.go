@@ -119,7 +119,7 @@ func (m *WatchFired) AppendBody(b []byte) []byte {
 }
 
 func (m *WatchFired) DecodeBody(body []byte) error {
-	c := openBody(body, "fired")
+	c := openBody(body, "watch fired")
 	m.Session = c.uint("session")
 	m.WatchID = c.uint("watch id")
 	m.DataChanged = c.bool("data changed")

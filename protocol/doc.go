@@ -87,7 +87,7 @@
 // errors included. A request whose answer nobody waits for any more still counts for Low until it is answered.
 //
 // A connection accepts a session's requests if the session is attached on it or its ticket was shown there with
-// [Present]. Send Present once on each further connection and the request right behind it, without waiting; show the
+// [PresentTicket]. Send PresentTicket once on each further connection and the request right behind it, without waiting; show the
 // new ticket after each attach. BAD_SESSION means: not presented here, or attached elsewhere since.
 // An instance that serves the session's home answers SESSION_EXPIRED for an id that ended or was never given out; another
 // one may say BAD_SESSION, and the attach tells.
@@ -110,7 +110,7 @@
 // # Watching
 //
 // One-shot: [Describe] with WatchData or WatchOwners and a WatchID reads and arms in one step, at the shard's master,
-// for one session. [Fired] comes once and carries the WatchID. Neither flag set means that something may have been
+// for one session. [WatchFired] comes once and carries the WatchID. Neither flag set means that something may have been
 // missed, or that a newer watch of the session on this name replaced it: read again. A lost connection has fired all
 // its watches. A watch set over a page with a cursor is not armed: only the first page arms.
 //
@@ -129,7 +129,7 @@
 // session was attached or presented last; what is not confirmed is told again.
 //
 // A member acts by comparing epochs. Lower than the highest it knows: ignore it. Prepare or resume of a higher one: a round that is open is over (complete if its
-// epoch is Settled, else cancelled); prepare the new one, then send [ProcessConfirm] or [ProcessFail]. Prepare of the open one: confirm again. Coordinate: exchange
+// epoch is CompletedEpoch, else cancelled); prepare the new one, then send [ProcessConfirm] or [ProcessFail]. Prepare of the open one: confirm again. Coordinate: exchange
 // messages, then send [ProcessComplete]. Complete: complete the round, once, and confirm; confirm again when told again. Cancel: the round is over, and is not prepared
 // any more. Resume: prepare and complete by itself, and confirm that it completed. Removed: an open round is over, and so is the membership; do not join again by
 // itself. Each round that was prepared ends with one cancel or one complete.

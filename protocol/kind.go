@@ -115,7 +115,7 @@ const (
 
 // kindNames are the names used in logs and metrics, by number.
 var kindNames = [...]string{
-	KindHello: "hello", KindPing: "ping", KindPresentTicket: "present", KindMap: "map",
+	KindHello: "hello", KindPing: "ping", KindPresentTicket: "present_ticket", KindMap: "map",
 	KindNodeCreate: "node_create", KindNodeAlter: "node_alter", KindNodeDescribe: "node_describe", KindNodeDrop: "node_drop",
 	KindNodeList: "node_list", KindCluster: "cluster",
 	KindSessionStart: "session_start", KindSessionAttach: "session_attach", KindSessionStop: "session_stop",
@@ -124,22 +124,22 @@ var kindNames = [...]string{
 	KindCreate:       "create", KindUpdate: "update", KindResize: "resize", KindDelete: "delete", KindAcquire: "acquire",
 	KindRelease: "release", KindDescribe: "describe", KindList: "list", KindWatch: "watch", KindUnwatch: "unwatch",
 	KindPong: "pong", KindGoodbye: "goodbye", KindMapChanged: "map_changed", KindSessionEnded: "session_ended",
-	KindTakenOver: "taken_over", KindAcquireResult: "acquire_result", KindLeaseLost: "lease_lost", KindWatchFired: "fired",
+	KindTakenOver: "taken_over", KindAcquireResult: "acquire_result", KindLeaseLost: "lease_lost", KindWatchFired: "watch_fired",
 	KindSnapshot: "snapshot", KindDelta: "delta", KindStreamCut: "stream_cut", KindDetached: "detached",
-	KindTrackStatus: "track_status", KindTrackEvents: "track_change",
+	KindTrackStatus: "track_status", KindTrackEvents: "track_events",
 	KindProcessJoin: "process_join", KindProcessLeave: "process_leave", KindProcessConfirm: "process_confirm", KindProcessFail: "process_fail",
-	KindProcessComplete: "process_complete", KindProcessForceRound: "process_force", KindProcessEvict: "process_evict", KindProcessAlter: "process_alter",
+	KindProcessComplete: "process_complete", KindProcessForceRound: "process_force_round", KindProcessEvict: "process_evict", KindProcessAlter: "process_alter",
 	KindProcessDescribe: "process_describe", KindProcessList: "process_list", KindProcessSync: "process_sync", KindProcessRequest: "process_request",
 	KindProcessReply: "process_reply", KindProcessWatch: "process_watch", KindProcessRound: "process_round", KindProcessMessage: "process_message",
 	KindProcessState: "process_state", KindProcessChanges: "process_changes",
 	KindTrackCreate: "track_create", KindTrackAlter: "track_alter", KindTrackDelete: "track_delete", KindTrackRegister: "track_register",
-	KindTrackUnregister: "track_unregister", KindTrackPoll: "track_poll", KindTrackReport: "track_report", KindTrackSetRole: "track_role",
-	KindTrackPublish: "track_publish", KindTrackWithdraw: "track_withdraw", KindTrackAdmin: "track_admin", KindTrackGateReport: "track_gate",
+	KindTrackUnregister: "track_unregister", KindTrackPoll: "track_poll", KindTrackReport: "track_report", KindTrackSetRole: "track_set_role",
+	KindTrackPublish: "track_publish", KindTrackWithdraw: "track_withdraw", KindTrackAdmin: "track_admin", KindTrackGateReport: "track_gate_report",
 	KindTrackDescribe: "track_describe", KindTrackHistory: "track_history", KindTrackList: "track_list", KindTrackWatch: "track_watch",
 	KindTrackAdvance: "track_advance",
 }
 
-// Kinds is above every kind that is known here, replies aside: the length of a table by kind.
+// NumKinds is above every kind that is known here, replies aside: the length of a table by kind.
 const NumKinds = len(kindNames)
 
 // String is a name for logs and metrics: acquire, acquire_reply, kind_77 for an unknown kind. Known kinds do not allocate unless they are replies.

@@ -31,7 +31,7 @@ type Failure struct {
 	Master, Term uint64
 }
 
-// Present shows a ticket, so that this instance lets the session's requests in. Reply: Empty. Needed on every connection but the one the
+// PresentTicket shows a ticket, so that this instance lets the session's requests in. Reply: Empty. Needed on every connection but the one the
 // session is attached on.
 type PresentTicket struct {
 	Ticket      []byte

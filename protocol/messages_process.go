@@ -44,7 +44,7 @@ type ProcessLeave struct {
 	Name []byte
 }
 
-// ProcessLeaveReply says how the member's open round ended: complete if its epoch is Settled, else cancelled.
+// ProcessLeaveReply says how the member's open round ended: complete if its epoch is CompletedEpoch, else cancelled.
 type ProcessLeaveReply struct {
 	CompletedEpoch uint64 // the newest epoch that was decided complete with the session among its members
 }
@@ -156,7 +156,7 @@ const (
 )
 
 // ProcessRound tells a member about a round. It may come again until it is confirmed. A round that is open at the member when it hears of a higher epoch, or that it
-// was removed, is over: complete if its epoch is Settled, else cancelled.
+// was removed, is over: complete if its epoch is CompletedEpoch, else cancelled.
 type ProcessRound struct {
 	Session        uint64
 	Name           []byte

@@ -134,7 +134,7 @@ type Describe struct {
 	MinIndex    uint64 // a relaxed read not older than this log index of the shard
 	Cursor      []byte
 	Limit       uint32 // entries in the page, 0 is the server's choice; the server also bounds its bytes
-	WatchID     uint64 // chosen by the client; comes back in Fired
+	WatchID     uint64 // chosen by the client; comes back in WatchFired
 }
 
 // DescribeReply is a page of a description.
@@ -176,7 +176,7 @@ type Waiter struct {
 	Timeout     uint64 // ms, as requested
 }
 
-// Fired is the end of a one-shot watch. Neither flag set means: something may have been missed, or a newer watch replaced it.
+// WatchFired is the end of a one-shot watch. Neither flag set means: something may have been missed, or a newer watch replaced it.
 type WatchFired struct {
 	Session       uint64
 	WatchID       uint64

@@ -32,7 +32,7 @@ type SessionReply struct {
 	Shard   uint64 // home shard: its pongs vouch for the session
 	Timeout uint64 // ms, in force
 	Grace   uint64 // ms, the node's
-	Ticket  []byte // opaque, for Present
+	Ticket  []byte // opaque, for PresentTicket
 }
 
 // SessionStop ends a session now. A session that is gone already answers SESSION_EXPIRED. Reply: Empty.

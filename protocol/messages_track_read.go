@@ -176,7 +176,7 @@ type TrackItem struct {
 	Paused       bool
 }
 
-// TrackWatch opens a stream over one track. Reply: Empty; then a TrackStatus without instances, as an event of kind track_status, and the track_change events
+// TrackWatch opens a stream over one track. Reply: Empty; then a TrackStatus without instances, as an event of kind track_status, and the track_events events
 // behind it. A later TrackStatus replaces all that was known: the connection had fallen behind. Unwatch closes the stream, StreamCut ends it.
 type TrackWatch struct {
 	Node     uint64

@@ -64,7 +64,7 @@ const (
 	ChangeOwnerRemoved SemaphoreChangeKind = 7 // Owner.OrderID, Owner.Session
 )
 
-// Change is one step of a delta. Data is always sent in deltas.
+// SemaphoreChange is one step of a delta. Data is always sent in deltas.
 type SemaphoreChange struct {
 	Kind      SemaphoreChangeKind
 	Limit     uint64

@@ -37,7 +37,7 @@ func checkBody(body []byte) *Error {
 	return nil
 }
 
-// measure gives the length of the first msgpack value of b, of any type, walking it without recursion. Arrays and maps may nest depth levels, at most
+// valueLen gives the length of the first msgpack value of b, of any type, walking it without recursion. Arrays and maps may nest depth levels, at most
 // MaxDepth. Every step consumes a byte, and a length or count that the bytes cannot hold ends the walk, so what a value promises costs nothing.
 func valueLen(b []byte, depth int) (int, *Error) {
 	var outer [MaxDepth]uint64 // values still to come around the array or map that is being walked
@@ -112,7 +112,7 @@ func bigEndian(b []byte) uint64 {
 	}
 }
 
-// class says what a first byte announces.
+// valueClass says what a first byte announces.
 type valueClass uint8
 
 const (

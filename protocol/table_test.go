@@ -5,7 +5,7 @@ import (
 	"reflect"
 )
 
-// entry is one message of the protocol: where it is sent and a sample of it. All tests over "every message" go through this table, and
+// messageCase is one message of the protocol: where it is sent and a sample of it. All tests over "every message" go through this table, and
 // laws_test.go holds it complete.
 type messageCase struct {
 	kind   Kind
@@ -235,13 +235,13 @@ var messages = []messageCase{
 		Wall: 1_700_000_000_000, Text: "all 3 leaders have the version; the next one is from the source"}}}},
 }
 
-// others are messages that belong to no single kind: the body of a failed reply, and a config by itself.
+// extraMessages are messages that belong to no single kind: the body of a failed reply, and a config by itself.
 var extraMessages = []messageCase{
 	{KindReply, &Failure{Message: "semaphore slots does not exist; create it first", Master: 3, Term: 7}},
 	{0, &sampleNode.Config},
 }
 
-// every is all of them.
+// allMessages is all of them.
 func allMessages() []messageCase {
 	return append(append([]messageCase(nil), messages...), extraMessages...)
 }

@@ -116,16 +116,16 @@ func TestRateShared(t *testing.T) {
 // TestCharges: each request has its place in the table, and what keeps a session or gives something back is never refused.
 func TestCharges(t *testing.T) {
 	free := []string{ // of no node, or an operator's
-		"hello", "ping", "present", "map", "node_create", "node_alter", "node_describe", "node_drop", "node_list", "cluster", "unwatch",
-		"session_kill", "force_release", "process_force", "process_evict", "process_alter",
+		"hello", "ping", "present_ticket", "map", "node_create", "node_alter", "node_describe", "node_drop", "node_list", "cluster", "unwatch",
+		"session_kill", "force_release", "process_force_round", "process_evict", "process_alter",
 	}
 	always := []string{
 		"session_attach", "session_stop", "release", "process_leave", "process_confirm", "process_fail", "process_complete", "process_sync", "process_reply",
 		"track_unregister",
 	}
 	events := []string{
-		"pong", "goodbye", "map_changed", "session_ended", "taken_over", "acquire_result", "lease_lost", "fired", "snapshot", "delta", "stream_cut", "detached",
-		"track_status", "track_change", "process_round", "process_message", "process_state", "process_changes",
+		"pong", "goodbye", "map_changed", "session_ended", "taken_over", "acquire_result", "lease_lost", "watch_fired", "snapshot", "delta", "stream_cut", "detached",
+		"track_status", "track_events", "process_round", "process_message", "process_state", "process_changes",
 	}
 	want := make(map[string]charge)
 	for _, name := range free {

@@ -6,7 +6,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// enter finds the member and checks that it speaks of the present round. ABORTED: it speaks of an older one, or was not in it.
+// roundMember finds the member and checks that it speaks of the present round. ABORTED: it speaks of an older one, or was not in it.
 func (p *Process) roundMember(session, epoch uint64) (*member, error) {
 	m := p.member(session)
 	switch {
@@ -91,7 +91,7 @@ func (p *Process) Completed(at Now, session, epoch uint64, out *Out) error {
 	return nil
 }
 
-// cut makes a reason fit to be kept.
+// truncate makes a reason fit to be kept.
 func truncate(text string) string {
 	if len(text) > MaxText {
 		text = text[:MaxText]

@@ -11,7 +11,7 @@ import (
 func TestEveryFieldIsKept(t *testing.T) {
 	var p *Process
 	law := &fieldtest.Law{
-		Derived: map[string]string{"Process.cached": "made from the members"},
+		Derived: map[string]string{"Process.cachedMembers": "made from the members"},
 		Write:   func() []byte { return p.Append(nil) },
 		Read:    func(b []byte) (any, error) { return Decode(b) },
 	}

@@ -24,7 +24,7 @@ func (o Outcome) String() string {
 	return "none"
 }
 
-// Ended is a round of the history.
+// HistoryRound is a round of the history.
 type HistoryRound struct {
 	Epoch       uint64
 	Topology    uint64
@@ -85,7 +85,7 @@ func (p *Process) Latest() (HistoryRound, bool) {
 // History is the last rounds that ended, the newest last. The slice is the caller's.
 func (p *Process) History() []HistoryRound { return slices.Clone(p.history) }
 
-// Seen is a member as describe shows it.
+// MemberInfo is a member as describe shows it.
 type MemberInfo struct {
 	Member
 	Status string // outside, preparing, prepared, completing, completed, resuming, absent

@@ -16,7 +16,7 @@ type Join struct {
 	Weight   uint32 // for ElectPreferred
 }
 
-// Joined answers a join.
+// JoinResult answers a join.
 type JoinResult struct {
 	Order         uint64
 	Topology      uint64
@@ -94,7 +94,7 @@ func (p *Process) resume(at Now, m *member, j Join, out *Out) {
 	p.notify(m, out)
 }
 
-// Leave takes the session out at once, its key too. Settled is the newest epoch decided complete with it: a round it still has open is complete if it is that
+// Leave takes the session out at once, its key too. CompletedEpoch is the newest epoch decided complete with it: a round it still has open is complete if it is that
 // one, else cancelled. A repeat is OK. NOT_FOUND: it is no member.
 func (p *Process) Leave(at Now, session uint64, out *Out) (completedEpoch uint64, err error) {
 	p.fireDeadlines(at, out)
@@ -112,7 +112,7 @@ func (p *Process) Leave(at Now, session uint64, out *Out) (completedEpoch uint64
 	return completedEpoch, nil
 }
 
-// Ended says that the session is gone. Its key keeps its place for a while if no round is needed. A session that is no member changes nothing.
+// SessionEnded says that the session is gone. Its key keeps its place for a while if no round is needed. A session that is no member changes nothing.
 func (p *Process) SessionEnded(at Now, session uint64, out *Out) {
 	p.fireDeadlines(at, out)
 	p.forgetFormer(session)
@@ -136,7 +136,7 @@ func (p *Process) remove(m *member, why string, out *Out) {
 	out.Changes = append(out.Changes, Change{Kind: ChangeLeft, Epoch: p.round.epoch, Topology: p.topology + 1, Session: m.session, Text: why})
 }
 
-// changed follows every change of the list of members: the round that is under way is over, unless its outcome is decided, and the next is due. Members that
+// topologyChanged follows every change of the list of members: the round that is under way is over, unless its outcome is decided, and the next is due. Members that
 // are absent leave with it, since a round is needed anyway.
 func (p *Process) topologyChanged(at Now, why string, out *Out) {
 	p.topology++

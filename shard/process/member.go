@@ -2,7 +2,7 @@ package process
 
 import "slices"
 
-// standing is where a member is in the present round.
+// memberStatus is where a member is in the present round.
 type memberStatus uint8
 
 const (
@@ -97,7 +97,7 @@ func (p *Process) memberByKey(key string) *member {
 	return nil
 }
 
-// former is a session that was a member and lives on: the answer to a leave may be lost, and so may the news of a removal.
+// formerMember is a session that was a member and lives on: the answer to a leave may be lost, and so may the news of a removal.
 type formerMember struct {
 	session        uint64
 	completedEpoch uint64
@@ -114,12 +114,12 @@ func (p *Process) findFormer(session uint64) *formerMember {
 	return nil
 }
 
-// forget drops what is known of a former member, because its session is gone or a member again.
+// forgetFormer drops what is known of a former member, because its session is gone or a member again.
 func (p *Process) forgetFormer(session uint64) {
 	p.formerMembers = slices.DeleteFunc(p.formerMembers, func(f formerMember) bool { return f.session == session })
 }
 
-// remember keeps what a member that went is to know. The oldest go for it, if there are many.
+// rememberFormer keeps what a member that went is to know. The oldest go for it, if there are many.
 func (p *Process) rememberFormer(at Now, m *member, removal Removal) {
 	p.formerMembers = slices.DeleteFunc(p.formerMembers, func(f formerMember) bool { return at.Log > f.until || f.session == m.session })
 	if len(p.formerMembers) >= MaxFormer {
@@ -128,7 +128,7 @@ func (p *Process) rememberFormer(at Now, m *member, removal Removal) {
 	p.formerMembers = append(p.formerMembers, formerMember{session: m.session, completedEpoch: m.completedEpoch, until: later(at.Log, Retention), removal: removal})
 }
 
-// roster is the list of the members of the round, or of all where there is none, for events. It is made once a round.
+// roundMembers is the list of the members of the round, or of all where there is none, for events. It is made once a round.
 func (p *Process) roundMembers() []Member {
 	if p.cachedMembers != nil {
 		return p.cachedMembers

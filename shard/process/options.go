@@ -48,7 +48,7 @@ const (
 	defaultBackoffMax = 5_000
 )
 
-// filled puts defaults in place of zeroes, and checks.
+// withDefaults puts defaults in place of zeroes, and checks.
 func (o Options) withDefaults() (Options, error) {
 	if o.BackoffMin == 0 {
 		o.BackoffMin = defaultBackoffMin

@@ -6,7 +6,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Moment is the log entry's time, in ms: Time is log time, by which everything is decided, Wall the clock on the wall, for people. Time must not go back
+// Now is the log entry's time, in ms: Time is log time, by which everything is decided, Wall the clock on the wall, for people. Time must not go back
 // from call to call.
 type Now struct {
 	Log  uint64
@@ -75,7 +75,7 @@ type round struct {
 	result      []byte // never changed in place
 }
 
-// Tally counts since the process was made.
+// Counters are what was counted since the process was made.
 type Counters struct {
 	Changes   uint64 // of the topology
 	Started   uint64 // rounds
@@ -107,13 +107,13 @@ func later(now, d uint64) uint64 {
 	return now + d
 }
 
-// Ahead moves what is drawn on by n, in a process that was read from a backup: what was given out after that must not be given out again.
+// SkipEpochs moves what is drawn on by n, in a process that was read from a backup: what was given out after that must not be given out again.
 func (p *Process) SkipEpochs(n uint64) {
 	p.joinOrder += n
 	p.counter += n
 }
 
-// Last is the highest epoch or token given.
+// HighestEpoch is the highest epoch or token given.
 func (p *Process) HighestEpoch() uint64 { return p.counter }
 
 // Epoch is that of the present round, or of the last one: 0 before the first.
@@ -134,10 +134,10 @@ func (p *Process) Len() int { return len(p.members) }
 // Options are those in force, defaults filled in.
 func (p *Process) Options() Options { return p.options }
 
-// Tally is what was counted.
+// Counters is what was counted.
 func (p *Process) Counters() Counters { return p.counters }
 
-// Sessions appends the sessions of the members that are in the present round and not absent, in order of joining: between these, messages may pass.
+// RoundSessions appends the sessions of the members that are in the present round and not absent, in order of joining: between these, messages may pass.
 func (p *Process) RoundSessions(list []uint64) []uint64 {
 	for _, m := range p.members {
 		if m.inRound() && !m.absent {
@@ -158,7 +158,7 @@ func (p *Process) Preparing(list []uint64) (started uint64, sessions []uint64) {
 	return p.round.started, list
 }
 
-// Living appends the sessions of the members that are not absent, in or outside the present round, in order of joining.
+// LiveSessions appends the sessions of the members that are not absent, in or outside the present round, in order of joining.
 func (p *Process) LiveSessions(list []uint64) []uint64 {
 	for _, m := range p.members {
 		if !m.absent {
@@ -168,7 +168,7 @@ func (p *Process) LiveSessions(list []uint64) []uint64 {
 	return list
 }
 
-// Order is that of the member with the session, 0 if it is no member.
+// JoinOrder is that of the member with the session, 0 if it is no member.
 func (p *Process) JoinOrder(session uint64) uint64 {
 	if m := p.member(session); m != nil {
 		return m.order
@@ -176,7 +176,7 @@ func (p *Process) JoinOrder(session uint64) uint64 {
 	return 0
 }
 
-// Open says that messages between members may pass now: all are prepared, and not all have completed.
+// AllowsMessages says that messages between members may pass now: all are prepared, and not all have completed.
 func (p *Process) AllowsMessages() bool {
 	return p.phase == PhaseCoordinating || p.phase == PhaseCompleting
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// rich is a process with something in every field of its record.
+// sampleProcess is a process with something in every field of its record.
 func sampleProcess(t *testing.T) *Process {
 	c := newWorkload(t, Options{Return: 1_000, RoundTimeout: 1_000})
 	c.at = Now{Log: 5, Wall: 1_000}

@@ -36,10 +36,10 @@ func (p *Process) Next() (at uint64, ok bool) {
 	return at, ok
 }
 
-// Gone says that the process had no members for so long that it is to be removed. What it leaves is Last.
+// Expired says that the process had no members for so long that it is to be removed. What it leaves is Last.
 func (p *Process) Expired(at Now) bool { return p.phase == PhaseIdle && at.Log > p.idle }
 
-// fire does what is due, but for starting a round. A deadline is due when time is above it.
+// fireDeadlines does what is due, but for starting a round. A deadline is due when time is above it.
 func (p *Process) fireDeadlines(at Now, out *Out) {
 	if p.round.deadline > 0 && at.Log > p.round.deadline {
 		switch p.phase {
@@ -68,7 +68,7 @@ func (p *Process) fireDeadlines(at Now, out *Out) {
 	}
 }
 
-// await makes a round due, or lets the process idle if there is nobody to go through it.
+// scheduleRound makes a round due, or lets the process idle if there is nobody to go through it.
 func (p *Process) scheduleRound(at Now, start uint64, out *Out) {
 	p.round.deadline = 0
 	phase := PhaseWaiting
@@ -87,7 +87,7 @@ func (p *Process) enterPhase(phase Phase, out *Out) {
 	out.Changes = append(out.Changes, Change{Kind: ChangePhase, Phase: phase, Epoch: p.round.epoch, Topology: p.topology})
 }
 
-// begin starts a round among all members.
+// startRound starts a round among all members.
 func (p *Process) startRound(at Now, out *Out) {
 	c := p.elect()
 	p.counter++
@@ -138,7 +138,7 @@ func (p *Process) coordinator() *member {
 	return nil
 }
 
-// progress goes on as far as the confirmations allow.
+// advance goes on as far as the confirmations allow.
 func (p *Process) advance(at Now, out *Out) {
 	c := p.coordinator()
 	waiting := 0 // members other than the coordinator
@@ -168,7 +168,7 @@ func (p *Process) advance(at Now, out *Out) {
 	}
 }
 
-// decide makes the round complete for all its members, whatever happens from now on.
+// completeRound makes the round complete for all its members, whatever happens from now on.
 func (p *Process) completeRound(at Now, c *member, result []byte, out *Out) {
 	p.round.decided, p.round.result, p.round.deadline = at.Log, bytes.Clone(result), 0
 	if p.options.RoundTimeout > 0 {
@@ -185,7 +185,7 @@ func (p *Process) completeRound(at Now, c *member, result []byte, out *Out) {
 	p.advance(at, out)
 }
 
-// finish closes a round that was decided complete. Members that have not confirmed it are told again by Resend, and by Settled of what they are told next.
+// finishRound closes a round that was decided complete. Members that have not confirmed it are told again by Resend, and by CompletedEpoch of what they are told next.
 func (p *Process) finishRound(at Now, late bool, out *Out) {
 	text := ""
 	if late {
@@ -212,7 +212,7 @@ func (p *Process) finishRound(at Now, late bool, out *Out) {
 	p.scheduleRound(at, p.start, out)
 }
 
-// end gives up a round that is not decided: all that were told to prepare are told to cancel.
+// abandonRound gives up a round that is not decided: all that were told to prepare are told to cancel.
 func (p *Process) abandonRound(at Now, outcome Outcome, why string, out *Out) {
 	p.record(at, outcome, why, out)
 	for _, m := range p.members {
@@ -227,7 +227,7 @@ func (p *Process) abandonRound(at Now, outcome Outcome, why string, out *Out) {
 	p.round.deadline = 0
 }
 
-// fail gives the round up, to be tried again after the back-off.
+// failRound gives the round up, to be tried again after the back-off.
 func (p *Process) failRound(at Now, why string, out *Out) {
 	p.abandonRound(at, OutcomeFailed, why, out)
 	if p.attempt < math.MaxUint64 {
@@ -236,7 +236,7 @@ func (p *Process) failRound(at Now, why string, out *Out) {
 	p.scheduleRound(at, later(at.Log, p.options.backoff(p.attempt)), out)
 }
 
-// tell says to a member what its standing asks of it, if anything.
+// notify says to a member what its standing asks of it, if anything.
 func (p *Process) notify(m *member, out *Out) {
 	if m.absent {
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/process/relay"
 )
 
-// world is one process with its members, in one of many possible histories: the network loses, delays and repeats; handlers fail; members and coordinators
+// simulation is one process with its members, in one of many possible histories: the network loses, delays and repeats; handlers fail; members and coordinators
 // are killed, paused past the end of their sessions, evicted, cut off; leaders change, and log time stands still meanwhile.
 type simulation struct {
 	t        *testing.T
@@ -577,7 +577,7 @@ func (w *simulation) chaos() {
 	}
 }
 
-// settle ends the chaos, and waits for what must come of it.
+// drain ends the chaos, and waits for what must come of it.
 func (w *simulation) drain(steps int) {
 	w.noFaults = true
 	for _, a := range w.agents {
@@ -655,7 +655,7 @@ func (w *simulation) verify() {
 	}
 }
 
-// replay applies the log to another process, with restores at other places, and compares.
+// checkReplay applies the log to another process, with restores at other places, and compares.
 func (w *simulation) checkReplay(o Options) {
 	p, _ := New(Now{}, 0, o)
 	var trace bytes.Buffer

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// crowd are members that do what they are told at once, and lose nothing.
+// workload are members that do what they are told at once, and lose nothing.
 type workload struct {
 	t      *testing.T
 	p      *Process

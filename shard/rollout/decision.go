@@ -55,7 +55,7 @@ func (t *Track) decide(l *location, leader bool, clock uint64) (d decision) {
 	return d
 }
 
-// signal says that the target must be replaced, and why; 0 not.
+// reelectionReason says that the target must be replaced, and why; 0 not.
 func (t *Track) reelectionReason(l *location, clock uint64) Reason {
 	switch s := l.suspected(); {
 	case l.target == 0:
@@ -168,7 +168,7 @@ func (t *Track) apply(l *location, d decision, now Now, out *Events) {
 	}
 }
 
-// because is the reason for the audit, before the target is set.
+// reasonText is the reason for the audit, before the target is set.
 func (t *Track) reasonText(l *location, reason Reason) string {
 	from := "from the source"
 	if p := t.predecessor(l, t.clock); p != nil {

@@ -33,7 +33,7 @@ func revisionMismatch(want, is uint64) *protocol.Error {
 	return protocol.Errorf(protocol.StatusPreconditionFailed, "the config has revision %d, not %d: read it again, then change it", is, want)
 }
 
-// highest is the highest version that may follow last: it takes at most half of the numbers that
+// highestNext is the highest version that may follow last: it takes at most half of the numbers that
 // are left, up to MaxVersion. One wrong number, such as 2^63-1, would otherwise leave none for any
 // later version, and nobody could publish again.
 func highestNext(last uint64) uint64 { return last + (MaxVersion-last+1)/2 }

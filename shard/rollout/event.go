@@ -83,7 +83,7 @@ type Change struct {
 	Text       string // the reason in words
 }
 
-// Changes collects what leaves one call, in order. The zero value is ready; Reset keeps the memory.
+// Events collects what leaves one call, in order. The zero value is ready; Reset keeps the memory.
 type Events struct {
 	List []Change
 }

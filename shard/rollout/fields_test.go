@@ -16,7 +16,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 			"Track.sessions": "follows from the instances", "Track.bytes": "counted again", "Track.configBytes": "counted again",
 			"location.pos": "its place in the list", "location.members": "follows from the instances", "location.leaders": "counted again", "location.counted": "counted again",
 			"location.unreached": "counted again", "location.explicit": "counted again", "location.suspects": "counted again",
-			"instance.loc": "a link, by its place in the list", "instance.tally": "counted again",
+			"instance.loc": "a link, by its place in the list", "instance.contribution": "counted again",
 		},
 		Write: func() []byte { return x.Append(nil) },
 		Read:  func(b []byte) (any, error) { return Decode(b) },

@@ -18,7 +18,7 @@ func seeds(t testing.TB) (list [][]byte) {
 	return list
 }
 
-// use makes calls on whatever Decode accepted: nothing may panic, and every state that follows is one that Decode accepts.
+// exerciseTrack makes calls on whatever Decode accepted: nothing may panic, and every state that follows is one that Decode accepts.
 func exerciseTrack(t testing.TB, x *Track) {
 	var out Events
 	now := Now{Log: x.clock, Wall: 1 << 40}

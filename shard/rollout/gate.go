@@ -39,7 +39,7 @@ type GateRun struct {
 	Gate     Gate
 }
 
-// Gates lists the gates that are to be run, in order of the locations. A new leader begins with it; later ones come as ChangeGate.
+// PendingGates lists the gates that are to be run, in order of the locations. A new leader begins with it; later ones come as ChangeGate.
 func (t *Track) PendingGates() (list []GateRun) {
 	for _, l := range t.ordered() {
 		if g := &l.gate; g.version != 0 && g.state == gateRunning {
@@ -52,7 +52,7 @@ func (t *Track) PendingGates() (list []GateRun) {
 	return list
 }
 
-// Gate tells the outcome of a run, which Gates or ChangeGate named. Errors: ErrUnknownLocation, ErrGateMoved, BAD_REQUEST.
+// ReportGate tells the outcome of a run, which Gates or ChangeGate named. Errors: ErrUnknownLocation, ErrGateMoved, BAD_REQUEST.
 func (t *Track) ReportGate(now Now, location string, version uint64, name string, attempt uint64, o Outcome, text string, out *Events) error {
 	if o < Success || o > Inconclusive || !validText(text, MaxMessage) {
 		return badRequest("gate: the outcome is success, failure or inconclusive, with at most 256 printable bytes")

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// cycle has a leader of SAS load what it gets, over and over, every so many ms.
+// pollLoop has a leader of SAS load what it gets, over and over, every so many ms.
 type pollLoop struct {
 	t   *testing.T
 	x   *Track
@@ -51,7 +51,7 @@ func (x *pollLoop) step(ms uint64) {
 	}
 }
 
-// TestHistoryIsCollected is E27: rows go when they are older than retention and than twice the delays, but not the one the slowest successor would take, nor
+// TestHistoryIsCollected: rows go when they are older than retention and than twice the delays, but not the one the slowest successor would take, nor
 // the last ten.
 func TestHistoryIsCollected(t *testing.T) {
 	x := newPollLoop(t, Config{Source: SourceTSO, Retention: 10_000, Locations: []Location{{Name: "SAS"}, {Name: "MAN", Delay: 3_000}, {Name: "VLA", Delay: 4_000}}})

@@ -70,7 +70,7 @@ func (r Report) same(b *Report) bool {
 	return r == *b
 }
 
-// tally is what an instance adds to the counts of its location.
+// contribution is what an instance adds to the counts of its location.
 type contribution struct {
 	leader, counted, unreached, explicit bool
 	suspect                              int8 // 0 no, 1 as a leader, 2 as a follower
@@ -130,7 +130,7 @@ func (l *location) add(x contribution, by int) bool {
 	return s.n > 0 && x.suspectAt > s.at
 }
 
-// account brings the counts up to date after p changed.
+// updateCounts brings the counts up to date after p changed.
 func (t *Track) updateCounts(p *instance) {
 	x := t.contributionOf(p)
 	if x == p.contribution {

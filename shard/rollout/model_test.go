@@ -261,7 +261,7 @@ func runHistories(t *testing.T, n uint64, one func(*testing.T, uint64)) {
 	}
 }
 
-// random is one history.
+// randomRun is one history.
 type randomRun struct {
 	t        *testing.T
 	rng      *rand.Rand

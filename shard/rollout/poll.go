@@ -22,7 +22,7 @@ func (w Why) String() string {
 	return "UNKNOWN"
 }
 
-// Answer to a poll.
+// PollResult answers a poll.
 type PollResult struct {
 	Version    uint64 // 0 none
 	Status     Why
@@ -95,7 +95,7 @@ func (t *Track) Report(now Now, c Caller, r Report, out *Events) error {
 	return nil
 }
 
-// polled is what all polls and reports are checked for.
+// checkPoll is what all polls and reports are checked for.
 func (t *Track) checkPoll(c Caller, r *Report) (*instance, error) {
 	if r != nil {
 		if err := r.check(); err != nil {
@@ -112,7 +112,7 @@ func (t *Track) checkPoll(c Caller, r *Report) (*instance, error) {
 	return p, nil
 }
 
-// news says that a report is later than what is known, and tells something else. An error is also told again for a new target with the same version.
+// isNewReport says that a report is later than what is known, and tells something else. An error is also told again for a new target with the same version.
 func (p *instance) isNewReport(r *Report) bool {
 	if r.Seq <= p.seq {
 		return false
@@ -130,7 +130,7 @@ func (t *Track) applyReport(now Now, p *instance, r *Report, out *Events) {
 	t.updateCounts(p)
 }
 
-// due is the version the instance is to have.
+// assigned is the version the instance is to have.
 func (p *instance) assigned() uint64 {
 	if p.loc.shareOnly && !p.inShare {
 		return p.loc.stable
@@ -138,7 +138,7 @@ func (p *instance) assigned() uint64 {
 	return p.loc.target
 }
 
-// unsent says that the instance was not told what it is to have.
+// mustBeSent says that the instance was not told what it is to have.
 func (p *instance) mustBeSent() bool {
 	v := p.assigned()
 	return p.loc.pos >= 0 && v != 0 && (p.sent != v || p.sentGen != p.loc.generation)

@@ -30,7 +30,7 @@ func (t *Track) indexOf(version uint64) (int, bool) {
 	})
 }
 
-// kept says that a version was published and its payload is there.
+// isPublished says that a version was published and its payload is there.
 func (t *Track) isPublished(version uint64) bool {
 	i, ok := t.indexOf(version)
 	return ok && !t.published[i].withdrawn

@@ -94,7 +94,7 @@ func (t *Track) currentState(l *location, clock uint64) (State, uint64) {
 	return t.waitingState(l, ReasonAdvance, clock, StateConverged, StateWaitingDelay)
 }
 
-// waits tells what a location that could choose waits for: nothing there, or time.
+// waitingState tells what a location that could choose waits for: nothing there, or time.
 func (t *Track) waitingState(l *location, reason Reason, clock uint64, nothing, time State) (State, uint64) {
 	v, at := t.candidate(l, reason, clock)
 	switch {
@@ -127,7 +127,7 @@ func (t *Track) convergingState(l *location, clock uint64) (State, uint64) {
 	return StateStalled, until
 }
 
-// failing: it says that it cannot load the target. Such a leader does not hang.
+// reportsError: it says that it cannot load the target. Such a leader does not hang.
 func (p *instance) reportsError() bool {
 	return p.report.Target == p.loc.target && p.reportGen == p.loc.generation && p.report.Code != CodeNone && p.report.Code != CodeOK
 }
@@ -136,7 +136,7 @@ func (t *Track) demoteAt(p *instance) uint64 {
 	return max(p.loc.blockedSince, p.roleAt) + t.config.StallTimeout
 }
 
-// settle ends every call that changed something: it tells what state each location is in now.
+// updateStates ends every call that changed something: it tells what state each location is in now.
 func (t *Track) updateStates(now Now, out *Events) {
 	t.dropGates(now, out)
 	for _, l := range t.locations {

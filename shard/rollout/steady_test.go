@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// steady is a track with so many instances that all have the target, and their polls.
+// steadyTrack is a track with so many instances that all have the target, and their polls.
 func steadyTrack(t testing.TB, n int) (*Track, Now, []Caller, []Report) {
 	now := Now{Log: 1000, Wall: 1000}
 	var out Events

@@ -47,7 +47,7 @@ func New(now Now, config Config, out *Events) (*Track, error) {
 	return t, nil
 }
 
-// at is the time a call happens at: it never goes back, whatever the caller says.
+// clockAt is the time a call happens at: it never goes back, whatever the caller says.
 func (t *Track) clockAt(now Now) uint64 { return max(t.clock, min(now.Log, maxTime), 1) }
 
 // Revision of the config, for compare-and-set.
@@ -56,7 +56,7 @@ func (t *Track) Revision() uint64 { return t.revision }
 // Config as it is in force. It must not be changed.
 func (t *Track) Config() Config { return t.config }
 
-// Instances is how many there are.
+// NumInstances is how many there are.
 func (t *Track) NumInstances() int { return len(t.instances) }
 
 // find gives the location that is in the order.
@@ -71,10 +71,10 @@ func (t *Track) find(name string) (*location, error) {
 
 func (t *Track) locationConfig(l *location) *Location { return &t.config.Locations[l.pos] }
 
-// order is the locations that are in the order.
+// ordered is the locations that are in the order.
 func (t *Track) ordered() []*location { return t.locations[:len(t.config.Locations)] }
 
-// pred is the location that l takes versions from at this time: the nearest before it that is neither excluded nor passed over as empty; nil: the source.
+// predecessor is the location that l takes versions from at this time: the nearest before it that is neither excluded nor passed over as empty; nil: the source.
 func (t *Track) predecessor(l *location, clock uint64) *location {
 	for i := l.pos - 1; i >= 0; i-- {
 		if p := t.locations[i]; !p.excluded && !t.skipped(p, clock) {

@@ -92,7 +92,7 @@ func (r *Relay) Request(q Request, out *Out) error {
 	return nil
 }
 
-// room checks receivers and limits for all receivers that do not have the message already.
+// checkLimits checks receivers and limits for all receivers that do not have the message already.
 func (r *Relay) checkLimits(from *member, q *Request) error {
 	pairs := make(map[uint64]int, len(q.To)) // looked up only
 	for _, e := range from.outbox {
@@ -166,7 +166,7 @@ func (r *Relay) Reply(a Reply, out *Out) error {
 	return nil
 }
 
-// Attached delivers again what the session has not replied to, in order of arrival: its connection is a new one.
+// SessionAttached delivers again what the session has not replied to, in order of arrival: its connection is a new one.
 func (r *Relay) SessionAttached(session uint64, out *Out) {
 	m := r.member(session)
 	if m == nil {

@@ -49,7 +49,7 @@ type Relay struct {
 	counters Counters
 }
 
-// Tally counts since the relay was made.
+// Counters are what was counted since the relay was made.
 type Counters struct {
 	Requests    uint64 // delivered, each receiver counted
 	Repeated    uint64 // sent again while unanswered, and delivered again
@@ -62,7 +62,7 @@ type Counters struct {
 	Overflows   uint64 // requests refused for a limit
 }
 
-// mailbox is a member: the requests to it, in order of arrival, and those from it.
+// member is a member: the requests to it, in order of arrival, and those from it.
 type member struct {
 	session uint64
 	inbox   []*pendingMessage
@@ -167,13 +167,13 @@ func (r *Relay) member(session uint64) *member {
 	return nil
 }
 
-// Tally is what was counted.
+// Counters is what was counted.
 func (r *Relay) Counters() Counters { return r.counters }
 
 // Pending is the number of unanswered requests, and their bytes.
 func (r *Relay) Pending() (entries, bytes int) { return len(r.pending), r.bytes }
 
-// enter checks the epoch. ABORTED: the round is over, and so is the message. UNAVAILABLE: not yet; send it again.
+// roundMember checks the epoch. ABORTED: the round is over, and so is the message. UNAVAILABLE: not yet; send it again.
 func (r *Relay) roundMember(from, epoch uint64) (*member, error) {
 	switch {
 	case epoch < r.epoch || epoch == r.epoch && r.stage == Closed:
