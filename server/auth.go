@@ -32,21 +32,21 @@ type Credentials struct {
 // authView is who may do what, as the meta shard has it. It never changes; a newer one replaces it.
 type authView struct {
 	state    *meta.State
-	on       bool
+	enabled  bool
 	revision uint64
 	tokens   map[[meta.HashLen]byte]*meta.Token
 }
 
 // setAuth follows the meta shard. Who came in by what does not count any more is sent away, and may come again with what does.
 func (s *Server) setAuth(state *meta.State) {
-	s.authGate.Lock()
-	defer s.authGate.Unlock()
+	s.authMu.Lock()
+	defer s.authMu.Unlock()
 	list, revision := state.Tokens()
 	old := s.auth.Load()
 	if old != nil && old.revision >= revision {
 		return
 	}
-	v := &authView{state: state, on: state.AuthOn(), revision: revision, tokens: make(map[[meta.HashLen]byte]*meta.Token, len(list))}
+	v := &authView{state: state, enabled: state.AuthOn(), revision: revision, tokens: make(map[[meta.HashLen]byte]*meta.Token, len(list))}
 	for i := range list {
 		v.tokens[list[i].Hash] = &list[i]
 	}
@@ -56,17 +56,17 @@ func (s *Server) setAuth(state *meta.State) {
 	}
 	o := s.borrowOutbox()
 	defer s.returnOutbox(o)
-	poorer := v.poorer(old)
+	lost := v.identitiesWithLostRights(old)
 	s.conns.each(func(c *conn) {
-		if c.said.Load() {
-			c.stillWelcome(old, v, poorer)
+		if c.helloDone.Load() {
+			c.recheckCredentials(old, v, lost)
 		}
 	})
 }
 
 // poorer finds the identities from which a right was taken away since an older view. What was opened with it (streams, watches, memberships) would go on, since rights are looked at when
 // something is asked for.
-func (v *authView) poorer(old *authView) map[string]bool {
+func (v *authView) identitiesWithLostRights(old *authView) map[string]bool {
 	before, _ := old.state.RightsList()
 	now, _ := v.state.RightsList()
 	found := make(map[string]bool)
@@ -81,19 +81,19 @@ func (v *authView) poorer(old *authView) map[string]bool {
 	return found
 }
 
-// stillWelcome sends a connection away that came in by what does not count any more, or whose identity may do less than before.
-func (c *conn) stillWelcome(old, v *authView, poorer map[string]bool) {
-	if c.srv.cfg.Authenticator != nil {
+// recheckCredentials sends a connection away that came in by what does not count any more, or whose identity may do less than before.
+func (c *conn) recheckCredentials(old, v *authView, lost map[string]bool) {
+	if c.server.cfg.Authenticator != nil {
 		return
 	}
-	if c.srv.cfg.Authorizer == nil && old.on && v.on && poorer[plainIdentity(c.identity)] {
-		c.end(endSoft, protocol.StatusUnavailable, "a right of this connection's identity was taken away; connect again with those that are left")
+	if c.server.cfg.Authorizer == nil && old.enabled && v.enabled && lost[plainIdentity(c.identity)] {
+		c.close(closeGraceful, protocol.StatusUnavailable, "a right of this connection's identity was taken away; connect again with those that are left")
 		return
 	}
-	if by := c.shown.Load(); by != nil && v.tokens[*by] == nil {
-		c.end(endSoft, protocol.StatusUnauthenticated, "the token that this connection came in with was revoked; get a new one")
-	} else if by == nil && v.on && !old.on && !c.spared.Load() {
-		c.end(endSoft, protocol.StatusUnavailable, "credentials count from now on; connect again, with some")
+	if by := c.tokenHash.Load(); by != nil && v.tokens[*by] == nil {
+		c.close(closeGraceful, protocol.StatusUnauthenticated, "the token that this connection came in with was revoked; get a new one")
+	} else if by == nil && v.enabled && !old.enabled && !c.authExempt.Load() {
+		c.close(closeGraceful, protocol.StatusUnavailable, "credentials count from now on; connect again, with some")
 	}
 }
 
@@ -120,21 +120,21 @@ func (v *authView) authenticate(k Credentials) (identity string, shown *[meta.Ha
 		if t := v.tokens[h]; t != nil {
 			return t.Identity, &h, nil
 		}
-		if v.on {
+		if v.enabled {
 			return "", nil, errUnknownToken
 		}
 	}
 	if id := certIdentity(k.Certificate); id != "" {
 		return id, nil, nil
 	}
-	if v.on && !v.anonymous() {
+	if v.enabled && !v.anonymousHasRights() {
 		return "", nil, errNoCredentials
 	}
 	return meta.AnonymousIdentity, nil, nil
 }
 
 // anonymous says that somebody has thought of clients that show nothing.
-func (v *authView) anonymous() bool {
+func (v *authView) anonymousHasRights() bool {
 	list, _ := v.state.RightsList()
 	for i := range list {
 		if list[i].Identity == "" && list[i].Rights != 0 {
@@ -154,42 +154,42 @@ func plainIdentity(identity string) string {
 
 // allowed says whether an identity has a right on a path.
 func (v *authView) allowed(identity string, right Right, path string) bool {
-	if !v.on {
+	if !v.enabled {
 		return true
 	}
 	return v.state.Rights(plainIdentity(identity), path)&(meta.Read<<(right-1)) != 0
 }
 
-// allowedSomewhere says whether an identity has a right on any path.
-func (v *authView) allowedSomewhere(identity string, right Right) bool {
+// allowedAnywhere says whether an identity has a right on any path.
+func (v *authView) allowedAnywhere(identity string, right Right) bool {
 	list, _ := v.state.RightsList()
-	return !v.on || slices.ContainsFunc(list, func(r meta.Right) bool {
+	return !v.enabled || slices.ContainsFunc(list, func(r meta.Right) bool {
 		return r.Identity == plainIdentity(identity) && r.Rights&(meta.Read<<(right-1)) != 0
 	})
 }
 
-// whoIs authenticates a connection.
-func (c *conn) whoIs(view *authView, token []byte) (identity string, err error) {
+// authenticate authenticates a connection.
+func (c *conn) authenticate(view *authView, token []byte) (identity string, err error) {
 	k := Credentials{Token: token, Certificate: c.certificate, Remote: c.remote}
-	if a := c.srv.cfg.Authenticator; a != nil {
+	if a := c.server.cfg.Authenticator; a != nil {
 		return a.Authenticate(k)
 	}
 	identity, shown, err := view.authenticate(k)
-	c.shown.Store(shown)
+	c.tokenHash.Store(shown)
 	return identity, err
 }
 
-// refuseCredentials answers a hello whose credentials are not good, after a pause that grows with the failures of its host. Nothing more is read from it. The pause
+// rejectCredentials answers a hello whose credentials are not good, after a pause that grows with the failures of its host. Nothing more is read from it. The pause
 // takes the place of a connection, and nothing else.
-func (c *conn) refuseCredentials(h protocol.Header, why error) {
-	s := c.srv
+func (c *conn) rejectCredentials(h protocol.Header, why error) {
+	s := c.server
 	s.metrics.authFailures.Inc()
 	host := c.remote
 	if at, _, err := net.SplitHostPort(host); err == nil {
 		host = at
 	}
-	pause, count := s.strangers.pause(host, time.Now())
-	if s.strangers.mayLog(time.Now()) {
+	pause, count := s.authFailures.pause(host, time.Now())
+	if s.authFailures.allowLog(time.Now()) {
 		s.log.Warn("credentials refused", "conn", c.id, "remote", c.remote, "error", why, "failures", count, "answered_after", pause)
 	}
 	c.endedAt.Store(int64(s.clock.Now() + pause))
@@ -200,67 +200,67 @@ func (c *conn) refuseCredentials(h protocol.Header, why error) {
 		o := s.borrowOutbox()
 		defer s.returnOutbox(o)
 		o.fail(c, kind, id, protocol.StatusUnauthenticated, text)
-		c.end(endSoft, protocol.StatusUnauthenticated, text)
+		c.close(closeGraceful, protocol.StatusUnauthenticated, text)
 	})
 }
 
 // strangers are the hosts whose credentials were refused lately.
-type strangers struct {
+type authFailures struct {
 	mu    sync.Mutex
-	hosts map[string]*failures
+	hosts map[string]*hostFailures
 
 	logged  int
 	logFrom time.Time
 }
 
-type failures struct {
+type hostFailures struct {
 	count int
 	last  time.Time
 }
 
 const (
-	refusalPause   = 10 * time.Millisecond // after the first failure of a host; each further one doubles it
-	refusalLongest = 2 * time.Second
-	refusalMemory  = time.Minute // without a failure, then a host's are forgotten
-	refusalHosts   = 4096        // that failures are kept of; beyond, all are forgotten
-	refusalLines   = 10          // of the log in a period
-	refusalPeriod  = 10 * time.Second
+	authFailureDelay     = 10 * time.Millisecond // after the first failure of a host; each further one doubles it
+	maxAuthFailureDelay  = 2 * time.Second
+	authFailureTTL       = time.Minute // without a failure, then a host's are forgotten
+	maxAuthFailureHosts  = 4096        // that failures are kept of; beyond, all are forgotten
+	authFailureLogLines  = 10          // of the log in a period
+	authFailureLogPeriod = 10 * time.Second
 )
 
 // pause counts a failure, and says how late it is to be answered.
-func (s *strangers) pause(host string, now time.Time) (d time.Duration, count int) {
+func (s *authFailures) pause(host string, now time.Time) (d time.Duration, count int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.hosts[host]
 	if f == nil {
-		if s.hosts == nil || len(s.hosts) >= refusalHosts {
-			s.hosts = make(map[string]*failures)
+		if s.hosts == nil || len(s.hosts) >= maxAuthFailureHosts {
+			s.hosts = make(map[string]*hostFailures)
 		}
-		f = new(failures)
+		f = new(hostFailures)
 		s.hosts[host] = f
 	}
-	if now.Sub(f.last) > refusalMemory {
+	if now.Sub(f.last) > authFailureTTL {
 		f.count = 0
 	}
 	f.last = now
 	f.count++
-	return min(refusalPause<<min(f.count-1, 10), refusalLongest), f.count
+	return min(authFailureDelay<<min(f.count-1, 10), maxAuthFailureDelay), f.count
 }
 
-// mayLog bounds the lines that strangers can cause.
-func (s *strangers) mayLog(now time.Time) bool {
+// allowLog bounds the lines that strangers can cause.
+func (s *authFailures) allowLog(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now.Sub(s.logFrom) > refusalPeriod {
+	if now.Sub(s.logFrom) > authFailureLogPeriod {
 		s.logged, s.logFrom = 0, now
 	}
 	s.logged++
-	return s.logged <= refusalLines
+	return s.logged <= authFailureLogLines
 }
 
-// bindKey has a session's protection key count for the identity that started the session alone: the shard is given a hash of both in its place. What is anonymous stays
+// bindKeyToIdentity has a session's protection key count for the identity that started the session alone: the shard is given a hash of both in its place. What is anonymous stays
 // as it is.
-func (c *conn) bindKey(key []byte) {
+func (c *conn) bindKeyToIdentity(key []byte) {
 	if c.identity == meta.AnonymousIdentity {
 		return
 	}

@@ -388,49 +388,49 @@ func TestCertificateIdentity(t *testing.T) {
 	}
 }
 
-// TestStrangersAreSlowed: each failure of a host is answered later than the one before, up to a bound, and is forgotten; other hosts are not.
-func TestStrangersAreSlowed(t *testing.T) {
-	var s strangers
+// TestAuthFailuresAreDelayed: each failure of a host is answered later than the one before, up to a bound, and is forgotten; other hosts are not.
+func TestAuthFailuresAreDelayed(t *testing.T) {
+	var s authFailures
 	now := time.Unix(1_000_000, 0)
 	last := time.Duration(0)
 	for i := range 20 {
 		d, n := s.pause("a", now)
-		if n != i+1 || d < last || d > refusalLongest || i < 5 && d <= last {
+		if n != i+1 || d < last || d > maxAuthFailureDelay || i < 5 && d <= last {
 			t.Errorf("failure %d is answered after %v, the one before after %v", n, d, last)
 		}
 		last = d
 	}
-	if last != refusalLongest {
+	if last != maxAuthFailureDelay {
 		t.Errorf("the longest pause is %v", last)
 	}
-	if d, _ := s.pause("b", now); d != refusalPause {
+	if d, _ := s.pause("b", now); d != authFailureDelay {
 		t.Errorf("another host waits %v", d)
 	}
-	if d, _ := s.pause("a", now.Add(2*refusalMemory)); d != refusalPause {
+	if d, _ := s.pause("a", now.Add(2*authFailureTTL)); d != authFailureDelay {
 		t.Errorf("after a while the host waits %v", d)
 	}
-	for i := range 3 * refusalHosts {
+	for i := range 3 * maxAuthFailureHosts {
 		s.pause(fmt.Sprint(i), now)
 	}
-	if len(s.hosts) > refusalHosts {
+	if len(s.hosts) > maxAuthFailureHosts {
 		t.Errorf("%d hosts are remembered", len(s.hosts))
 	}
 	lines := 0
 	for range 1000 {
-		if s.mayLog(now) {
+		if s.allowLog(now) {
 			lines++
 		}
 	}
-	if lines != refusalLines || !s.mayLog(now.Add(2*refusalPeriod)) {
+	if lines != authFailureLogLines || !s.allowLog(now.Add(2*authFailureLogPeriod)) {
 		t.Errorf("%d lines", lines)
 	}
 }
 
-// TestSpentRefusals: a refused connection that waits for its answer takes no bytes, and is one of the bounded connections.
-func TestSpentRefusals(t *testing.T) {
+// TestAuthFailuresExpire: a refused connection that waits for its answer takes no bytes, and is one of the bounded connections.
+func TestAuthFailuresExpire(t *testing.T) {
 	s := guarded(t, nil)
 	for range 8 { // until the answers are late
-		s.strangers.pause("127.0.0.1", time.Now())
+		s.authFailures.pause("127.0.0.1", time.Now())
 	}
 	c := dial(t, s)
 	id := c.send(protocol.KindHello, 0, &protocol.Hello{Magic: protocol.Magic, Version: 1, Token: []byte("wrong")})

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// backupPart is how many bytes one answer has: as JSON they must stay below the protocol's bound.
-	backupPart = 512 << 10
+	// backupPartSize is how many bytes one answer has: as JSON they must stay below the protocol's bound.
+	backupPartSize = 512 << 10
 	// maxBackups is how many snapshots may lie here at a time.
 	maxBackups = 16
 	// backupIdle is how long one lies here that nobody asks for.
 	backupIdle = time.Minute
-	// backupTries is how often a snapshot is begun again that the engine's own got in the way of.
-	backupTries = 50
+	// backupAttempts is how often a snapshot is begun again that the engine's own got in the way of.
+	backupAttempts = 50
 )
 
 // backups are snapshots of shards that operators fetch piece by piece. Each is written to a file without a name, so that a slow reader holds nothing in the shard up, and nothing
@@ -33,11 +33,11 @@ type backups struct {
 	srv *Server
 
 	mu   sync.Mutex
-	byID map[string]*keptSnapshot
+	byID map[string]*backupSnapshot
 }
 
-// keptSnapshot is one. What is behind ready does not change any more.
-type keptSnapshot struct {
+// backupSnapshot is one. What is behind ready does not change any more.
+type backupSnapshot struct {
 	id    string
 	shard uint64
 	file  backupFile
@@ -56,7 +56,7 @@ type backupFile interface {
 	io.Closer
 }
 
-func newBackups(s *Server) *backups { return &backups{srv: s, byID: make(map[string]*keptSnapshot)} }
+func newBackups(s *Server) *backups { return &backups{srv: s, byID: make(map[string]*backupSnapshot)} }
 
 // serve answers a request for a part. WRONG_SHARD sends it on to another instance.
 func (b *backups) serve(ctx context.Context, request []byte) ([]byte, error) {
@@ -96,7 +96,7 @@ func (b *backups) serve(ctx context.Context, request []byte) ([]byte, error) {
 		return nil, protocol.Errorf(protocol.StatusBadRequest, "offset is %d, the snapshot has %d bytes", in.Offset, x.size)
 	}
 	part.Ready, part.Size, part.Index = true, x.size, x.index
-	part.Bytes = make([]byte, min(backupPart, x.size-in.Offset))
+	part.Bytes = make([]byte, min(backupPartSize, x.size-in.Offset))
 	if _, err := x.file.ReadAt(part.Bytes, int64(in.Offset)); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read a snapshot: %w", err)
 	}
@@ -111,12 +111,12 @@ func (b *backups) led(shard uint64) error {
 		}
 		return nil
 	}
-	_, err := local{b.srv}.led(shard)
+	_, err := localOperations{b.srv}.ledShard(shard)
 	return err
 }
 
 // find is a backup that is here, and drops those that nobody asked for.
-func (b *backups) find(id string, shard uint64) *keptSnapshot {
+func (b *backups) find(id string, shard uint64) *backupSnapshot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.srv.clock.Now()
@@ -134,12 +134,12 @@ func (b *backups) find(id string, shard uint64) *keptSnapshot {
 }
 
 // begin begins a snapshot.
-func (b *backups) begin(shard uint64) (*keptSnapshot, error) {
+func (b *backups) begin(shard uint64) (*backupSnapshot, error) {
 	f, err := b.create()
 	if err != nil {
 		return nil, err
 	}
-	x := &keptSnapshot{id: rand.Text(), shard: shard, file: f, used: b.srv.clock.Now(), ready: make(chan struct{})}
+	x := &backupSnapshot{id: rand.Text(), shard: shard, file: f, used: b.srv.clock.Now(), ready: make(chan struct{})}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.byID) >= maxBackups || b.srv.ctx.Err() != nil {
@@ -174,12 +174,12 @@ func (b *backups) create() (backupFile, error) {
 	return f, nil
 }
 
-func (b *backups) write(x *keptSnapshot) (index, size uint64, err error) {
+func (b *backups) write(x *backupSnapshot) (index, size uint64, err error) {
 	ctx, cancel := context.WithTimeout(b.srv.ctx, 10*time.Second)
 	defer cancel()
 	out := &countingWriter{w: x.file}
 	if x.shard == meta.MetaShardID {
-		rep := b.srv.meta.now()
+		rep := b.srv.meta.current()
 		if rep == nil {
 			return 0, 0, protocol.Errorf(protocol.StatusUnavailable, "this instance has no replica of the meta shard at the moment; ask again")
 		}
@@ -189,8 +189,8 @@ func (b *backups) write(x *keptSnapshot) (index, size uint64, err error) {
 		index, err = rep.Backup(out)
 		return index, out.n, err
 	}
-	l := local{b.srv}
-	d, err := l.led(x.shard)
+	l := localOperations{b.srv}
+	d, err := l.ledShard(x.shard)
 	if err == nil {
 		err = l.barrier(ctx, d)
 	}
@@ -198,21 +198,21 @@ func (b *backups) write(x *keptSnapshot) (index, size uint64, err error) {
 		return 0, 0, err
 	}
 	for try := 1; ; try++ {
-		index, err = d.rep.Backup(out)
-		if err == nil || out.n > 0 || try == backupTries || sleep(b.srv.ctx, 100*time.Millisecond) != nil {
+		index, err = d.raft.Backup(out)
+		if err == nil || out.n > 0 || try == backupAttempts || sleep(b.srv.ctx, 100*time.Millisecond) != nil {
 			return index, out.n, err
 		}
 	}
 }
 
-func (b *backups) drop(x *keptSnapshot) {
+func (b *backups) drop(x *backupSnapshot) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.remove(x)
 }
 
 // remove forgets a backup. One that is being written keeps its file until then. The lock is held.
-func (b *backups) remove(x *keptSnapshot) {
+func (b *backups) remove(x *backupSnapshot) {
 	delete(b.byID, x.id)
 	select {
 	case <-x.ready:

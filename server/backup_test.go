@@ -104,12 +104,12 @@ func TestBackupOfACluster(t *testing.T) {
 				continue
 			}
 			for _, z := range k.run {
-				d := z.desks.get(y.Shard)
+				d := z.shards.get(y.Shard)
 				if d == nil || !d.leading.Load() {
 					continue
 				}
 				var digest, index uint64
-				d.rep.View(func(m *shard.Machine) { digest, index = m.Digest(), m.AppliedIndex() })
+				d.raft.View(func(m *shard.Machine) { digest, index = m.Digest(), m.AppliedIndex() })
 				if index == y.Index && digest != y.Digest {
 					t.Errorf("shard %d has digest %x in the backup, and %x at entry %d", y.Shard, y.Digest, digest, index)
 				}

@@ -18,43 +18,43 @@ import (
 type binding struct {
 	session uint64
 	epoch   uint64
-	*bond
-	introduced *[]introduction // shards that know what the session is called; nil: none. Belongs to the goroutine that feeds conn
-	next       *binding        // the session's next binding, an older one; guarded by the stripe
-	gone       atomic.Bool     // taken off the tables; a pointer kept elsewhere is worthless
-	pledged    bool            // a RELAXED attach that the log may not have yet
+	*sharedBinding
+	describedTo *[]describedShard // shards that know what the session is called; nil: none. Belongs to the goroutine that feeds conn
+	next        *binding          // the session's next binding, an older one; guarded by the stripe
+	removed     atomic.Bool       // taken off the tables; a pointer kept elsewhere is worthless
+	unlogged    bool              // a RELAXED attach that the log may not have yet
 }
 
 // Key is the session, for the tables.
 func (b *binding) Key() uint64 { return b.session }
 
 // bond is what bindings of a connection have in common: a hundred thousand sessions of one share a handful. It is never changed.
-type bond struct {
+type sharedBinding struct {
 	conn        *conn
 	node        uint64
-	home        *desk  // the session's home shard when it was attached here; nil when it was presented
-	description string // what the session is called, for shards that are not its home
+	home        *shardHost // the session's home shard when it was attached here; nil when it was presented
+	description string     // what the session is called, for shards that are not its home
 }
 
 // bonds remembered by a connection; of more kinds each binding has its own.
-const bondsRemembered = 8
+const maxSharedBindings = 8
 
 // bind makes a binding of a session to this connection. It is in no table yet.
-func (c *conn) bind(session, epoch, node uint64, home *desk, description string) *binding {
-	return &binding{session: session, epoch: epoch, bond: c.bond(node, home, description)}
+func (c *conn) newBinding(session, epoch, node uint64, home *shardHost, description string) *binding {
+	return &binding{session: session, epoch: epoch, sharedBinding: c.sharedBinding(node, home, description)}
 }
 
-func (c *conn) bond(node uint64, home *desk, description string) *bond {
+func (c *conn) sharedBinding(node uint64, home *shardHost, description string) *sharedBinding {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, k := range c.bonds {
+	for _, k := range c.sharedBindings {
 		if k.node == node && k.home == home && k.description == description {
 			return k
 		}
 	}
-	k := &bond{c, node, home, strings.Clone(description)} // it may be part of a larger string
-	if len(c.bonds) < bondsRemembered {
-		c.bonds = append(c.bonds, k)
+	k := &sharedBinding{c, node, home, strings.Clone(description)} // it may be part of a larger string
+	if len(c.sharedBindings) < maxSharedBindings {
+		c.sharedBindings = append(c.sharedBindings, k)
 	}
 	return k
 }
@@ -70,7 +70,7 @@ type bindings struct {
 		mu   sync.Mutex
 		list idset.Set[*binding] // of each session the newest
 	}
-	left departed
+	ended endedSessions
 }
 
 func newBindings() *bindings { return new(bindings) }
@@ -92,9 +92,9 @@ func (t *bindings) insert(b *binding) (older []*binding) {
 		have.next = nil
 		switch {
 		case have.conn == b.conn:
-			have.gone.Store(true)
+			have.removed.Store(true)
 		case b.replaces(have):
-			have.gone.Store(true)
+			have.removed.Store(true)
 			older = append(older, have)
 		default:
 			keep.next = have
@@ -128,13 +128,13 @@ func (t *bindings) conn(session uint64) *conn {
 	return nil
 }
 
-// takeAll takes all bindings of a session out.
-func (t *bindings) takeAll(session uint64) (list []*binding) {
+// removeAll takes all bindings of a session out.
+func (t *bindings) removeAll(session uint64) (list []*binding) {
 	s := &t.stripes[session*0x9e3779b97f4a7c15>>58]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for b := s.list.Get(session); b != nil; b = b.next {
-		b.gone.Store(true)
+		b.removed.Store(true)
 		list = append(list, b)
 	}
 	s.list.Remove(session)
@@ -142,11 +142,11 @@ func (t *bindings) takeAll(session uint64) (list []*binding) {
 }
 
 // drop takes one binding out.
-func (t *bindings) drop(b *binding) {
+func (t *bindings) remove(b *binding) {
 	s := &t.stripes[b.session*0x9e3779b97f4a7c15>>58]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b.gone.Store(true)
+	b.removed.Store(true)
 	head := s.list.Get(b.session)
 	if head == b {
 		if b.next == nil {
@@ -228,115 +228,115 @@ func (x *sessionSet) each(visit func(b *binding)) {
 }
 
 // bound finds the session's binding on this connection; only the goroutine that feeds it calls this.
-func (c *conn) bound(session uint64) *binding {
-	if b := c.last; b != nil && b.session == session && !b.gone.Load() {
+func (c *conn) binding(session uint64) *binding {
+	if b := c.lastBinding; b != nil && b.session == session && !b.removed.Load() {
 		return b
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b := c.sessions.get(session)
 	if b != nil {
-		c.last = b
+		c.lastBinding = b
 	}
 	return b
 }
 
-// bindsAny says whether there are sessions on this connection.
-func (c *conn) bindsAny() bool {
+// hasSessions says whether there are sessions on this connection.
+func (c *conn) hasSessions() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sessions.len() > 0
 }
 
 // has says whether the session is bound to this connection; any goroutine.
-func (c *conn) has(session uint64) bool {
+func (c *conn) hasSession(session uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sessions.get(session) != nil
 }
 
-// refuseUnbound answers a request on a session that is not bound to this connection: SESSION_EXPIRED if there is no such
+// rejectUnbound answers a request on a session that is not bound to this connection: SESSION_EXPIRED if there is no such
 // session, whether it ended or never was, and BAD_SESSION if there is one. The leader of the session's home knows,
 // behind a barrier where its machine has not given the id out; an instance that is neither says BAD_SESSION, and the
 // attach that it advises tells. The caller holds no machine.
-func (c *conn) refuseUnbound(o *outbox, kind protocol.Kind, id, session uint64) {
-	bad := c.unbound(session)
-	d := c.srv.mapNow().desk(protocol.SessionTier(session), uint64(protocol.SessionBucket(session)))
+func (c *conn) rejectUnbound(o *outbox, kind protocol.Kind, id, session uint64) {
+	bad := c.unboundError(session)
+	d := c.server.routing().shard(protocol.SessionTier(session), uint64(protocol.SessionBucket(session)))
 	if d == nil || bad.Status == protocol.StatusSessionExpired {
-		o.failErr(c, kind, id, bad)
+		o.failError(c, kind, id, bad)
 		return
 	}
-	switch lives, gone := d.knows(session); {
+	switch lives, gone := d.sessionState(session); {
 	case gone:
-		o.failErr(c, kind, id, errGone())
-	case lives || !d.rep.Leading():
-		o.failErr(c, kind, id, bad)
+		o.failError(c, kind, id, errSessionExpired())
+	case lives || !d.raft.Leading():
+		o.failError(c, kind, id, bad)
 	default:
-		d.rep.Barrier(func(ok bool) {
-			defer d.readOut.flush()
+		d.raft.Barrier(func(ok bool) {
+			defer d.barrierOutbox.flush()
 			active := false
-			d.rep.View(func(m *shard.Machine) {
+			d.raft.View(func(m *shard.Machine) {
 				_, active = m.Bucket(protocol.SessionBucket(session))
 				_, lives = m.Session(session)
 			})
 			if ok && active && !lives {
-				bad = errGone()
+				bad = errSessionExpired()
 			}
-			d.readOut.failErr(c, kind, id, bad)
+			d.barrierOutbox.failError(c, kind, id, bad)
 		})
 	}
 }
 
 // knows says whether a session lives in its home here, or did and has ended, as far as the machine has come.
-func (d *desk) knows(session uint64) (lives, ended bool) {
-	d.rep.View(func(m *shard.Machine) {
+func (d *shardHost) sessionState(session uint64) (lives, ended bool) {
+	d.raft.View(func(m *shard.Machine) {
 		_, lives = m.Session(session)
 		ended = m.SessionEnded(session)
 	})
 	return lives, ended
 }
 
-func errGone() *protocol.Error {
+func errSessionExpired() *protocol.Error {
 	return protocol.Errorf(protocol.StatusSessionExpired, "session is gone; start a new one")
 }
 
 // unbound says why a session's request is refused, by what the connection remembers.
-func (c *conn) unbound(session uint64) *protocol.Error {
+func (c *conn) unboundError(session uint64) *protocol.Error {
 	c.mu.Lock()
-	ended := slices.Contains(c.ended, session)
+	ended := slices.Contains(c.endedSessions, session)
 	c.mu.Unlock()
 	if ended {
-		return errGone()
+		return errSessionExpired()
 	}
 	return protocol.Errorf(protocol.StatusBadSession, "session is not attached on this connection; attach it, or present its ticket")
 }
 
 // ended says that a session which is at home here has ended: its id was given out by what is in the log here, and ids are never used again.
-func (s *Server) ended(session uint64) bool {
-	d := s.mapNow().desk(protocol.SessionTier(session), uint64(protocol.SessionBucket(session)))
+func (s *Server) sessionEnded(session uint64) bool {
+	d := s.routing().shard(protocol.SessionTier(session), uint64(protocol.SessionBucket(session)))
 	if d == nil {
 		return false
 	}
 	over := false
-	d.rep.View(func(m *shard.Machine) { over = m.SessionEnded(session) })
+	d.raft.View(func(m *shard.Machine) { over = m.SessionEnded(session) })
 	return over
 }
 
 // full says that the connection has as many sessions as it may, this one not among them.
-func (c *conn) full(session uint64) *protocol.Error {
+func (c *conn) checkSessionLimit(session uint64) *protocol.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if limit := c.srv.cfg.Limits.MaxSessionsPerConnection; c.sessions.len() >= limit && c.sessions.get(session) == nil {
+	if limit := c.server.cfg.Limits.MaxSessionsPerConnection; c.sessions.len() >= limit && c.sessions.get(session) == nil {
 		return protocol.Errorf(protocol.StatusOverloaded, "connection has %d sessions, the limit of sessions per connection; open another connection", limit)
 	}
 	return nil
 }
 
 // put binds b on its connection; false when the connection is closed.
-func (c *conn) put(b *binding, timeout uint64) bool {
+func (c *conn) addBinding(b *binding, timeout uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.gone {
+	if c.unbindable {
 		return false
 	}
 	if old := c.sessions.put(b); old != nil {
@@ -353,35 +353,35 @@ func (c *conn) countHome(b *binding, n int) {
 	if b.home == nil {
 		return
 	}
-	i := slices.IndexFunc(c.homes, func(h homeCount) bool { return h.shard == b.home })
+	i := slices.IndexFunc(c.homes, func(h homeSessions) bool { return h.shard == b.home })
 	if i < 0 {
 		i = len(c.homes)
-		c.homes = append(c.homes, homeCount{shard: b.home})
+		c.homes = append(c.homes, homeSessions{shard: b.home})
 	}
 	c.homes[i].n += n
-	if b.pledged {
-		c.homes[i].pledged += n
+	if b.unlogged {
+		c.homes[i].unlogged += n
 	}
 }
 
-// keepPledge notes that the log has the attach of a binding that was made ahead of it.
-func (c *conn) keepPledge(b *binding) {
+// attachLogged notes that the log has the attach of a binding that was made ahead of it.
+func (c *conn) attachLogged(b *binding) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.sessions.get(b.session) != b {
-		b.pledged = false
+		b.unlogged = false
 		return
 	}
 	c.countHome(b, -1)
-	b.pledged = false
+	b.unlogged = false
 	c.countHome(b, 1)
 }
 
-// takeHomes are the bindings of this connection to sessions at home in a run of buckets of a shard here, in order of id.
-func (c *conn) takeHomes(d *desk, first, count uint32) (list []*binding) {
+// homeBindings are the bindings of this connection to sessions at home in a run of buckets of a shard here, in order of id.
+func (c *conn) homeBindings(d *shardHost, first, count uint32) (list []*binding) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !slices.ContainsFunc(c.homes, func(h homeCount) bool { return h.shard == d && h.n > 0 }) {
+	if !slices.ContainsFunc(c.homes, func(h homeSessions) bool { return h.shard == d && h.n > 0 }) {
 		return nil
 	}
 	c.sessions.each(func(b *binding) {
@@ -395,8 +395,8 @@ func (c *conn) takeHomes(d *desk, first, count uint32) (list []*binding) {
 
 // lose forgets a binding that is out of the session's list already, and its one-shot watches, which fire with neither flag while the session lives: nothing is told to
 // a session any more where it is lost. With ended, late requests on the session are told that it is gone.
-func (c *conn) lose(b *binding, ended bool) {
-	for _, d := range c.forgetBinding(b, ended) {
+func (c *conn) unbind(b *binding, ended bool) {
+	for _, d := range c.removeBinding(b, ended) {
 		if ended {
 			d.hub.SessionEnded(b.session)
 		} else {
@@ -405,62 +405,62 @@ func (c *conn) lose(b *binding, ended bool) {
 	}
 }
 
-func (c *conn) forgetBinding(b *binding, ended bool) (watching []*desk) {
+func (c *conn) removeBinding(b *binding, ended bool) (watching []*shardHost) {
 	const remembered = 64
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if ended {
-		if len(c.ended) >= remembered {
-			c.ended = append(c.ended[:0], c.ended[1:]...)
+		if len(c.endedSessions) >= remembered {
+			c.endedSessions = append(c.endedSessions[:0], c.endedSessions[1:]...)
 		}
-		c.ended = append(c.ended, b.session)
+		c.endedSessions = append(c.endedSessions, b.session)
 	}
 	if c.sessions.get(b.session) == b {
 		c.sessions.remove(b.session)
 		c.countHome(b, -1)
 	}
-	return slices.Clone(c.watching)
+	return slices.Clone(c.watchedShards)
 }
 
 // attached is told by the home's log that a session was attached: through a connection of this instance, or, with a nil conn, through another instance or
 // one that is closed; the shard's leader knows the latter by itself. Connections that had the session under an older epoch lose it and are told.
-func (d *desk) attached(o *outbox, c *conn, e *shard.Event) {
+func (d *shardHost) sessionAttached(o *outbox, c *conn, e *shard.Event) {
 	var older []*binding
 	if c != nil {
-		b := c.bind(e.Session, e.Epoch, e.Node, d, e.Text)
-		if c.put(b, e.Timeout) {
-			older = d.srv.bindings.insert(b)
-			d.srv.recheck(b)
+		b := c.newBinding(e.Session, e.Epoch, e.Node, d, e.Text)
+		if c.addBinding(b, e.Timeout) {
+			older = d.server.bindings.insert(b)
+			d.server.dropIfClosed(b)
 		} else {
 			c = nil
 		}
 	}
 	if c == nil {
-		older = d.srv.bindings.takeOlder(&binding{session: e.Session, epoch: e.Epoch, bond: &bond{home: d}})
+		older = d.server.bindings.removeOlder(&binding{session: e.Session, epoch: e.Epoch, sharedBinding: &sharedBinding{home: d}})
 	}
-	d.srv.takenOver(o, older, e.Epoch)
+	d.server.notifyTakenOver(o, older, e.Epoch)
 }
 
-// takenOver tells connections that a session of theirs was attached elsewhere. The bindings are off the tables already.
-func (s *Server) takenOver(o *outbox, older []*binding, epoch uint64) {
+// notifyTakenOver tells connections that a session of theirs was attached elsewhere. The bindings are off the tables already.
+func (s *Server) notifyTakenOver(o *outbox, older []*binding, epoch uint64) {
 	for _, b := range older {
-		b.conn.lose(b, false)
+		b.conn.unbind(b, false)
 		o.event(b.conn, protocol.KindTakenOver, 0, 0, &protocol.TakenOver{Session: b.session, Epoch: epoch})
 	}
 }
 
 // recheck undoes a binding whose connection closed between the two tables.
-func (s *Server) recheck(b *binding) {
+func (s *Server) dropIfClosed(b *binding) {
 	b.conn.mu.Lock()
-	gone := b.conn.gone
+	gone := b.conn.unbindable
 	b.conn.mu.Unlock()
 	if gone {
-		s.bindings.drop(b)
+		s.bindings.remove(b)
 	}
 }
 
-// takeOlder takes out the session's bindings that one elsewhere replaces.
-func (t *bindings) takeOlder(elsewhere *binding) (older []*binding) {
+// removeOlder takes out the session's bindings that one elsewhere replaces.
+func (t *bindings) removeOlder(elsewhere *binding) (older []*binding) {
 	session := elsewhere.session
 	s := &t.stripes[session*0x9e3779b97f4a7c15>>58]
 	s.mu.Lock()
@@ -470,7 +470,7 @@ func (t *bindings) takeOlder(elsewhere *binding) (older []*binding) {
 		next := b.next
 		b.next = nil
 		if elsewhere.replaces(b) {
-			b.gone.Store(true)
+			b.removed.Store(true)
 			older = append(older, b)
 		} else {
 			if lastKept == nil {

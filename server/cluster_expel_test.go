@@ -26,7 +26,7 @@ func TestExpel(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")
-	k.awaitOn("a", "three instances that work", calm(3, 3, 3))
+	k.awaitOn("a", "three instances that work", balanced(3, 3, 3))
 	a := k.server("a")
 	c := instanceNamed(a.meta.State(), "c")
 	if _, err := a.governor.Expel(t.Context(), c.ID, false); protocol.StatusOf(err) != protocol.StatusPreconditionFailed {
@@ -37,7 +37,7 @@ func TestExpel(t *testing.T) {
 	}
 	k.awaitOn("a", "c expelled", func(s *meta.State) bool { i := instanceNamed(s, "c"); return i.Expelled() })
 	k.stopped("c")
-	k.awaitOn("b", "two instances that work", calm(2, 2, 2))
+	k.awaitOn("b", "two instances that work", balanced(2, 2, 2))
 	if id := k.identity("c"); !id.Expelled {
 		t.Error("the folder does not say that its instance is expelled")
 	}
@@ -46,7 +46,7 @@ func TestExpel(t *testing.T) {
 	k.must("c", "a", "b")
 	k.awaitOn("c", "three instances again", func(s *meta.State) bool {
 		i := instanceNamed(s, "c")
-		return i.ID != c.ID && calm(3, 3, 3)(s)
+		return i.ID != c.ID && balanced(3, 3, 3)(s)
 	})
 }
 
@@ -56,14 +56,14 @@ func TestExpelDead(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")
-	k.awaitOn("a", "three instances that work", calm(3, 3, 3))
+	k.awaitOn("a", "three instances that work", balanced(3, 3, 3))
 	k.kill("c")
 	a := k.server("a")
 	k.awaitOn("a", "c Offline", func(s *meta.State) bool { i := instanceNamed(s, "c"); return i.Current.Variant == meta.Offline })
 	if _, err := a.governor.Expel(t.Context(), instanceNamed(a.meta.State(), "c").ID, false); err != nil {
 		t.Fatal(err)
 	}
-	k.awaitOn("b", "two instances that work", calm(2, 2, 2))
+	k.awaitOn("b", "two instances that work", balanced(2, 2, 2))
 	k.refused(k.start("c", "a", "b"), "current instance is expelled from the cluster")
 }
 
@@ -72,14 +72,14 @@ func TestExpelCutOff(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")
-	k.awaitOn("a", "three instances that work", calm(3, 3, 3))
+	k.awaitOn("a", "three instances that work", balanced(3, 3, 3))
 	k.isolate("c", "a", "b")
 	a := k.server("a")
 	k.awaitOn("a", "c Offline", func(s *meta.State) bool { i := instanceNamed(s, "c"); return i.Current.Variant == meta.Offline })
 	if _, err := a.governor.Expel(t.Context(), instanceNamed(a.meta.State(), "c").ID, true); err != nil {
 		t.Fatal(err)
 	}
-	k.awaitOn("b", "two instances that work", calm(2, 2, 2))
+	k.awaitOn("b", "two instances that work", balanced(2, 2, 2))
 	k.net.HealAll()
 	k.stopped("c")
 }
@@ -90,7 +90,7 @@ func TestExpelSet(t *testing.T) {
 	k := newClusterKit(t, 1)
 	k.must("a")
 	k.must("b", "a")
-	k.awaitOn("a", "two replicasets", calm(2, 2, 1))
+	k.awaitOn("a", "two replicasets", balanced(2, 2, 1))
 	k.awaitOn("a", "buckets on both", func(s *meta.State) bool {
 		for _, n := range shares(s) {
 			if n != 16 {
@@ -103,7 +103,7 @@ func TestExpelSet(t *testing.T) {
 	if _, err := a.governor.Expel(t.Context(), instanceNamed(a.meta.State(), "a").ID, true); err != nil { // the founder, which governs
 		t.Fatal(err)
 	}
-	k.awaitOn("b", "a expelled", func(s *meta.State) bool { i := instanceNamed(s, "a"); return i.Expelled() && calm(1, 1, 1)(s) })
+	k.awaitOn("b", "a expelled", func(s *meta.State) bool { i := instanceNamed(s, "a"); return i.Expelled() && balanced(1, 1, 1)(s) })
 	k.stopped("a")
 	b := k.server("b")
 	for _, n := range shares(b.meta.State()) {
@@ -119,15 +119,15 @@ func TestExpelSet(t *testing.T) {
 	k.must("b")
 }
 
-// TestASpareTakesThePlaceOfTheDead: a fourth instance has no shards until a dead one is expelled. Then it is a member of the first replicaset, with copies that count: it outlives a
+// TestSpareReplacesDeadInstance: a fourth instance has no shards until a dead one is expelled. Then it is a member of the first replicaset, with copies that count: it outlives a
 // restart, and another death.
-func TestASpareTakesThePlaceOfTheDead(t *testing.T) {
+func TestSpareReplacesDeadInstance(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")
 	k.must("d", "a", "b", "c")
-	k.awaitOn("a", "three instances that work, and a spare one", calm(4, 3, 3))
-	if n := len(k.server("d").desks.all()); n != 0 {
+	k.awaitOn("a", "three instances that work, and a spare one", balanced(4, 3, 3))
+	if n := len(k.server("d").shards.all()); n != 0 {
 		t.Errorf("the spare instance has %d shards", n)
 	}
 	k.node("a", "/before")
@@ -141,7 +141,7 @@ func TestASpareTakesThePlaceOfTheDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	moved := func(s *meta.State) bool {
-		return instanceNamed(s, "d").Replicaset == instanceNamed(s, "a").Replicaset && calm(3, 3, 3)(s)
+		return instanceNamed(s, "d").Replicaset == instanceNamed(s, "a").Replicaset && balanced(3, 3, 3)(s)
 	}
 	k.awaitOn("b", "d in the place of c", moved)
 	k.kill("d")
@@ -150,7 +150,7 @@ func TestASpareTakesThePlaceOfTheDead(t *testing.T) {
 	k.kill("b")
 	k.node("d", "/after") // every shard must take part
 	d := k.server("d")
-	if n, want := len(d.desks.all()), len(d.meta.State().Shards()); n != want {
+	if n, want := len(d.shards.all()), len(d.meta.State().Shards()); n != want {
 		t.Errorf("the instance has %d of %d shards", n, want)
 	}
 }

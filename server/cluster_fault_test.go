@@ -20,7 +20,7 @@ func TestOfflineAndBack(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")
-	k.awaitOn("a", "three instances that work", calm(3, 3, 3))
+	k.awaitOn("a", "three instances that work", balanced(3, 3, 3))
 	before := shares(k.server("a").meta.State())
 	k.isolate("c", "a", "b")
 	c := k.server("c").instance
@@ -37,7 +37,7 @@ func TestOfflineAndBack(t *testing.T) {
 	}
 	k.net.HealAll()
 	for _, n := range k.names() {
-		k.awaitOn(n, "three instances again", calm(3, 3, 3))
+		k.awaitOn(n, "three instances again", balanced(3, 3, 3))
 	}
 	if i := instanceNamed(k.server("a").meta.State(), "c"); i.Reason != meta.ReasonAutoOnline {
 		t.Errorf("c came back because of %q", i.Reason)
@@ -49,7 +49,7 @@ func TestVoteLostWhileDown(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 1)
 	k.startAll("a", "b", "c", "d")
-	k.awaitOn("a", "four instances, three votes", calm(4, 3, 1))
+	k.awaitOn("a", "four instances, three votes", balanced(4, 3, 1))
 	var victim string
 	for _, r := range k.server("a").meta.State().MetaShard().Replicas {
 		if i, _ := k.server("a").meta.State().Instance(r.Instance); r.Role == meta.RoleVoter && i.Name != "a" {
@@ -76,7 +76,7 @@ func TestVoteLostWhileDown(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	k.awaitOn(victim, "four instances again", calm(4, 3, 1))
+	k.awaitOn(victim, "four instances again", balanced(4, 3, 1))
 	if id := k.identity(victim); id.MetaReplica == old || id.MetaLogged != id.MetaReplica {
 		t.Errorf("its replica of the meta shard is %d, logged %d, and was %d", id.MetaReplica, id.MetaLogged, old)
 	}
@@ -86,7 +86,7 @@ func TestVoteLostWhileDown(t *testing.T) {
 	// And once more, where the others can tell it.
 	k.kill(victim)
 	k.must(victim)
-	k.awaitOn(victim, "four instances once more", calm(4, 3, 1))
+	k.awaitOn(victim, "four instances once more", balanced(4, 3, 1))
 }
 
 // TestVoteLostWhileCutOff: the same with an instance that runs, and hears nothing of it.
@@ -94,7 +94,7 @@ func TestVoteLostWhileCutOff(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 1)
 	k.startAll("a", "b", "c", "d")
-	k.awaitOn("a", "four instances, three votes", calm(4, 3, 1))
+	k.awaitOn("a", "four instances, three votes", balanced(4, 3, 1))
 	state := k.server("a").meta.State()
 	var victim string
 	var others []string
@@ -118,7 +118,7 @@ func TestVoteLostWhileCutOff(t *testing.T) {
 	})
 	k.net.HealAll()
 	for _, n := range k.names() {
-		k.awaitOn(n, "four instances again", calm(4, 3, 1))
+		k.awaitOn(n, "four instances again", balanced(4, 3, 1))
 	}
 	if now := k.server(victim).meta.State().Revision(); now < revision {
 		t.Errorf("the map went back from %d to %d", revision, now)
@@ -143,7 +143,7 @@ func TestVoteMovesFarther(t *testing.T) {
 					where[dc[i.Name]] = true
 				}
 			}
-			return len(where) == 3 && calm(4, 3, 1)(s)
+			return len(where) == 3 && balanced(4, 3, 1)(s)
 		})
 	}
 	if k.server("a").Err() != nil || k.server("b").Err() != nil {
@@ -157,7 +157,7 @@ func TestOneWayCuts(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")
-	k.awaitOn("a", "three instances that work", calm(3, 3, 3))
+	k.awaitOn("a", "three instances that work", balanced(3, 3, 3))
 	incarnations := func() (n uint64) {
 		for _, i := range k.server("a").meta.State().Instances() {
 			n += i.Target.Incarnation
@@ -178,7 +178,7 @@ func TestOneWayCuts(t *testing.T) {
 		}
 		k.net.HealAll()
 		for _, n := range k.names() {
-			k.awaitOn(n, "three instances again", calm(3, 3, 3))
+			k.awaitOn(n, "three instances again", balanced(3, 3, 3))
 		}
 	}
 	k.node("b", "/healed")

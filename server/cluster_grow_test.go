@@ -16,7 +16,7 @@ func TestGrow(t *testing.T) {
 	k.awaitOn("a", "two instances", func(s *meta.State) bool { return len(membersOf(s)) == 2 && metaVoters(s) == 2 })
 	k.must("c", "b") // whoever is asked
 	for _, n := range k.names() {
-		k.awaitOn(n, "three instances that work", calm(3, 3, 3))
+		k.awaitOn(n, "three instances that work", balanced(3, 3, 3))
 	}
 	k.node("c", "/grown")
 	for _, n := range letters(3) {
@@ -25,7 +25,7 @@ func TestGrow(t *testing.T) {
 		}
 		k.kill(n)
 		k.must(n, "a", "b", "c")
-		k.awaitOn(n, "three instances after a restart", calm(3, 3, 3))
+		k.awaitOn(n, "three instances after a restart", balanced(3, 3, 3))
 	}
 	k.node("a", "/restarted")
 }
@@ -38,7 +38,7 @@ func TestGrowOne(t *testing.T) {
 	for i, n := range []string{"b", "c"} {
 		k.must(n, "a")
 		k.awaitOn("a", "buckets divided", func(s *meta.State) bool {
-			if !calm(i+2, i+2, 1)(s) {
+			if !balanced(i+2, i+2, 1)(s) {
 				return false
 			}
 			for _, n := range shares(s) {
@@ -51,7 +51,7 @@ func TestGrowOne(t *testing.T) {
 	}
 	k.kill("b")
 	k.must("b", "a", "c")
-	k.awaitOn("b", "three replicasets after a restart", calm(3, 3, 1))
+	k.awaitOn("b", "three replicasets after a restart", balanced(3, 3, 1))
 }
 
 // TestColdRestart: all instances lose power at once, and come back in another order; then a majority does.
@@ -59,7 +59,7 @@ func TestColdRestart(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")
-	k.awaitOn("a", "three instances that work", calm(3, 3, 3))
+	k.awaitOn("a", "three instances that work", balanced(3, 3, 3))
 	k.node("b", "/before")
 	k.kill("a", "b", "c")
 	errs := make(chan error, 3)
@@ -71,13 +71,13 @@ func TestColdRestart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	k.awaitOn("b", "three instances after the loss of all", calm(3, 3, 3))
+	k.awaitOn("b", "three instances after the loss of all", balanced(3, 3, 3))
 	if _, ok := k.server("a").meta.State().NodeAt("/before"); !ok {
 		t.Error("a node is gone")
 	}
 	k.kill("c", "b")
 	k.mustAll([]string{"b", "c"}, "a")
-	k.awaitOn("c", "three instances after the loss of two", calm(3, 3, 3))
+	k.awaitOn("c", "three instances after the loss of two", balanced(3, 3, 3))
 	k.node("c", "/after")
 }
 
@@ -87,7 +87,7 @@ func TestTwoReplicasets(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")
-	k.awaitOn("a", "three instances that work", calm(3, 3, 3))
+	k.awaitOn("a", "three instances that work", balanced(3, 3, 3))
 	k.node("a", "/early")
 	k.mustAll([]string{"d", "e", "f"}, "a", "b")
 	for _, n := range k.names() {
@@ -97,7 +97,7 @@ func TestTwoReplicasets(t *testing.T) {
 					return false
 				}
 			}
-			return calm(6, 5, 3)(s) && len(shares(s)) == 4
+			return balanced(6, 5, 3)(s) && len(shares(s)) == 4
 		})
 	}
 	k.node("f", "/late")
@@ -111,5 +111,5 @@ func TestTwoReplicasets(t *testing.T) {
 		return isOffline("a")(s) && isOffline("d")(s)
 	})
 	k.mustAll([]string{"a", "d"})
-	k.awaitOn("f", "six instances again", calm(6, 5, 3))
+	k.awaitOn("f", "six instances again", balanced(6, 5, 3))
 }

@@ -11,16 +11,16 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// lineWatch is a log that calls when a message contains text.
-type lineWatch struct {
+// logWatcher is a log that calls when a message contains text.
+type logWatcher struct {
 	slog.Handler
 	text string
 	call func()
 }
 
-func (w lineWatch) Enabled(context.Context, slog.Level) bool { return true }
-func (w lineWatch) WithAttrs([]slog.Attr) slog.Handler       { return w }
-func (w lineWatch) Handle(_ context.Context, r slog.Record) error {
+func (w logWatcher) Enabled(context.Context, slog.Level) bool { return true }
+func (w logWatcher) WithAttrs([]slog.Attr) slog.Handler       { return w }
+func (w logWatcher) Handle(_ context.Context, r slog.Record) error {
 	if strings.Contains(r.Message, w.text) {
 		w.call()
 	}
@@ -63,7 +63,7 @@ func TestRefusedJoins(t *testing.T) {
 	defer cancel()
 	cfg := good()
 	cfg.JoinToken = "fedcba9876543210"
-	cfg.Logger = slog.New(lineWatch{text: "refuses this instance", call: cancel})
+	cfg.Logger = slog.New(logWatcher{text: "refuses this instance", call: cancel})
 	err := k.startWith(ctx, "b", cfg)
 	k.refused(err, "join tokens differ", k.address("a"))
 
@@ -106,7 +106,7 @@ func TestCopiedFolder(t *testing.T) {
 	k := newClusterKit(t, 1)
 	k.must("a")
 	k.must("b", "a")
-	k.awaitOn("a", "two instances", calm(2, 2, 1))
+	k.awaitOn("a", "two instances", balanced(2, 2, 1))
 	cfg := k.config("b", "a")
 	k.refused(k.startWith(t.Context(), "b", cfg), "") // the address is taken
 	k.disk("copy").SetMetadata(k.disk("b").Metadata())
@@ -119,7 +119,7 @@ func TestCopiedFolder(t *testing.T) {
 	cfg.Name, cfg.Raft, cfg.Network = "b", k.address("b"), k.net.Endpoint(k.address("b"))
 	k.refused(k.startWith(t.Context(), "copy", cfg), "the meta shard's log is missing")
 	k.must("b")
-	k.awaitOn("a", "two instances", calm(2, 2, 1))
+	k.awaitOn("a", "two instances", balanced(2, 2, 1))
 }
 
 // crash starts an instance and takes its power away once what it knows about itself is so.
@@ -130,7 +130,7 @@ func (k *clusterKit) crash(name string, when func(id cluster.Identity) bool, pee
 	var err error
 	ended.Go(func() { err = k.startWith(ctx, name, k.config(name, peers...)) })
 	k.eventually("the step to crash after", func() bool { return when(k.identity(name)) })
-	k.silence(name)
+	k.partition(name)
 	k.disk(name).PowerLoss()
 	cancel()
 	ended.Wait()
@@ -161,7 +161,7 @@ func TestCrashWhileJoining(t *testing.T) {
 	k.awaitOn("b", "two instances", func(s *meta.State) bool { return len(s.Instances()) == 2 && metaVoters(s) == 2 })
 
 	// Taken in, and the answer never arrived.
-	if _, err := k.server("a").takeIn(t.Context(), &cluster.JoinRequest{
+	if _, err := k.server("a").admit(t.Context(), &cluster.JoinRequest{
 		UUID: "11111111-1111-4111-8111-111111111111", Name: "c", Tier: DefaultTier, Address: "127.0.0.1:1", RaftAddress: k.address("c"), Version: k.server("a").cfg.version(),
 	}); err != nil {
 		t.Fatal(err)
@@ -170,7 +170,7 @@ func TestCrashWhileJoining(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.must("c", "b")
-	k.awaitOn("c", "three instances", calm(3, 3, 3))
+	k.awaitOn("c", "three instances", balanced(3, 3, 3))
 }
 
 // TestFounderCrashes: the instance that is to make the cluster dies between the decision and the deed, or right after; there is one cluster in the end.
@@ -198,7 +198,7 @@ func TestFounderCrashes(t *testing.T) {
 				}
 			}
 			for _, n := range k.names() {
-				k.awaitOn(n, "one cluster of three", calm(3, 3, 3))
+				k.awaitOn(n, "one cluster of three", balanced(3, 3, 3))
 			}
 		})
 	}
@@ -218,7 +218,7 @@ func TestPeerLists(t *testing.T) {
 		}
 	}
 	for _, n := range k.names() {
-		k.awaitOn(n, "one cluster of three", calm(3, 3, 3))
+		k.awaitOn(n, "one cluster of three", balanced(3, 3, 3))
 	}
 	for _, n := range k.names() {
 		if id := k.identity(n); len(id.Peers) != 0 || len(id.Known) != 2 {

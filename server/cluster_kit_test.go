@@ -83,7 +83,7 @@ func (k *clusterKit) kill(names ...string) {
 	k.t.Helper()
 	var all sync.WaitGroup
 	for _, n := range names {
-		k.silence(n)
+		k.partition(n)
 	}
 	for _, n := range names {
 		s, disk := k.server(n), k.disk(n)
@@ -103,7 +103,7 @@ func (k *clusterKit) kill(names ...string) {
 }
 
 // silence keeps what an instance says from now on from arriving anywhere: a process on a disk without power would acknowledge what is lost. Forget loses it for good.
-func (k *clusterKit) silence(name string) { k.eachOther(name, k.net.CutBoth) }
+func (k *clusterKit) partition(name string) { k.eachOther(name, k.net.CutBoth) }
 
 func (k *clusterKit) forget(name string) {
 	k.eachOther(name, k.net.Reset)
@@ -146,8 +146,8 @@ func (k *clusterKit) reports() (text string) {
 		for _, r := range s.host.Report() {
 			text += fmt.Sprintf("%s (instance %d) %+v\n", name, s.instance, r)
 		}
-		for _, d := range s.desks.all() {
-			text += fmt.Sprintf("%s shard %d %+v\n", name, d.id, d.rep.Stats())
+		for _, d := range s.shards.all() {
+			text += fmt.Sprintf("%s shard %d %+v\n", name, d.id, d.raft.Stats())
 		}
 	}
 	return text
@@ -205,7 +205,7 @@ func metaVoters(s *meta.State) (n int) {
 
 // calm says that n instances are Online, that the meta shard has the votes that it should and a copy on every instance, that every replicaset has its shards with full votes and masters,
 // and that nothing moves.
-func calm(n, votes, rf int) func(s *meta.State) bool {
+func balanced(n, votes, rf int) func(s *meta.State) bool {
 	return func(s *meta.State) bool {
 		list := membersOf(s)
 		if len(list) != n || metaVoters(s) != votes || len(s.MetaShard().Replicas) != n || len(s.Moves()) > 0 {

@@ -14,7 +14,7 @@ func clusterStatus(o governor.Observation) protocol.ClusterStatus {
 	s := o.State
 	out := protocol.ClusterStatus{
 		Health: governor.Assess(o),
-		ID:     s.Cluster(), Name: s.ClusterName(), Version: version3(s.ClusterVersion()), Revision: s.Revision(), MapVersion: s.MapVersion(), AnsweredBy: instanceName(s, o.Self),
+		ID:     s.Cluster(), Name: s.ClusterName(), Version: versionText(s.ClusterVersion()), Revision: s.Revision(), MapVersion: s.MapVersion(), AnsweredBy: instanceName(s, o.Self),
 		Meta:        protocol.ClusterMeta{Leader: instanceName(s, o.Leader), Voters: []string{}, NonVoting: []string{}},
 		Tiers:       []protocol.ClusterTier{},
 		Replicasets: []protocol.ClusterReplicaset{},
@@ -88,7 +88,7 @@ func clusterReplicaset(s *meta.State, set *meta.Replicaset, buckets map[uint64]u
 func clusterInstance(s *meta.State, i *meta.Instance) protocol.ClusterInstance {
 	set, _ := s.Replicaset(i.Replicaset)
 	out := protocol.ClusterInstance{
-		ID: i.ID, Name: i.Name, UUID: i.UUID, Tier: tierName(s, i.Tier), Replicaset: set.Name, Version: version3(i.Version), Address: i.Address, RaftAddress: i.RaftAddress,
+		ID: i.ID, Name: i.Name, UUID: i.UUID, Tier: tierName(s, i.Tier), Replicaset: set.Name, Version: versionText(i.Version), Address: i.Address, RaftAddress: i.RaftAddress,
 		Current: i.Current.Variant.String(), CurrentIncarnation: i.Current.Incarnation, Target: i.Target.Variant.String(), TargetIncarnation: i.Target.Incarnation,
 		Reason: i.Reason, ChangedAt: i.ChangedAt, Draining: i.Drained, Revision: i.Revision,
 	}
@@ -132,7 +132,7 @@ func tierName(s *meta.State, id uint8) string {
 }
 
 // version3 is a version in words; empty for none.
-func version3(v meta.Version) string {
+func versionText(v meta.Version) string {
 	if v == (meta.Version{}) {
 		return ""
 	}

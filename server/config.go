@@ -303,8 +303,8 @@ func (c Config) withDefaults() (Config, error) {
 	if l.MaxWatchers < 1 || l.MaxStreams < 1 || l.MaxWatches < 1 {
 		return c, fmt.Errorf("limits of watches are %d, %d and %d; choose at least 1", l.MaxWatchers, l.MaxStreams, l.MaxWatches)
 	}
-	if l.OutSoft < leastOutSoft || l.OutHard < l.OutSoft {
-		return c, fmt.Errorf("outgoing bounds are %d and %d; choose at least %d bytes, the hard bound not below the soft one", l.OutSoft, l.OutHard, leastOutSoft)
+	if l.OutSoft < minOutSoft || l.OutHard < l.OutSoft {
+		return c, fmt.Errorf("outgoing bounds are %d and %d; choose at least %d bytes, the hard bound not below the soft one", l.OutSoft, l.OutHard, minOutSoft)
 	}
 	if l.InTotal < 1 {
 		return c, fmt.Errorf("bound of unfinished frames is %d; choose at least 1 byte", l.InTotal)

@@ -31,12 +31,12 @@ type deliverMessages struct {
 
 // Applied turns the events of one log entry into frames, each appended to what waits for its connection, and wakes the transports once at the end. It runs on
 // the shard's apply goroutine while the log waits: it allocates nothing and never blocks.
-func (d *desk) Applied(rep *replica.Shard, index uint64, origins []replica.Origin, ev *shard.Events) {
+func (d *shardHost) Applied(rep *replica.Shard, index uint64, origins []replica.Origin, ev *shard.Events) {
 	o := d.out
-	defer d.handOver(len(origins))
-	defer d.srv.guard("deliver", func() { d.deliveryFailed(origins) })
+	defer d.flushReplies(len(origins))
+	defer d.server.guard("deliver", func() { d.deliveryFailed(origins) })
 	if len(origins) > 0 {
-		d.srv.metrics.batch(d.srv.clock.Now(), origins)
+		d.server.metrics.batch(d.server.clock.Now(), origins)
 	}
 	for i := range ev.List {
 		e := &ev.List[i]
@@ -46,14 +46,14 @@ func (d *desk) Applied(rep *replica.Shard, index uint64, origins []replica.Origi
 				d.reply(o, &origins[e.Command], e)
 			}
 		case shard.EventAcquireResult:
-			if c := d.srv.resultConn(e); c != nil {
+			if c := d.server.resultConn(e); c != nil {
 				m := &d.messages.result
 				*m = protocol.AcquireResult{Session: e.Session, Seq: e.Seq, Status: e.Status, State: e.State, OrderID: e.OrderID, Message: e.Text}
 				o.event(c, protocol.KindAcquireResult, 0, d.id, m)
 			}
 		case shard.EventLeaseLost:
-			d.taken(index, e)
-			if c := d.srv.bindings.conn(e.Session); c != nil {
+			d.auditForced(index, e)
+			if c := d.server.bindings.conn(e.Session); c != nil {
 				m := &d.messages.lost
 				*m = protocol.LeaseLost{Session: e.Session, Name: e.Name, OrderID: e.OrderID, Message: e.Text}
 				o.event(c, protocol.KindLeaseLost, 0, d.id, m)
@@ -61,77 +61,77 @@ func (d *desk) Applied(rep *replica.Shard, index uint64, origins []replica.Origi
 		case shard.EventSessionAttached:
 			var c *conn
 			if e.Command >= 0 && e.Command < len(origins) {
-				c = d.srv.conns.get(origins[e.Command].Conn)
+				c = d.server.conns.get(origins[e.Command].Conn)
 			}
-			d.attached(o, c, e)
+			d.sessionAttached(o, c, e)
 			d.logAttached(c, e)
 		case shard.EventSessionEnded:
 			if e.Reason == protocol.EndKilled {
-				d.taken(index, e)
+				d.auditForced(index, e)
 			}
-			d.ended(o, e)
+			d.sessionEnded(o, e)
 		case shard.EventTookOver:
 			d.tookOver(o, e.Epoch)
 		case shard.EventProcess:
 			if d.leading.Load() { // members have a connection to the leader's instance, and are told all again by a new one
-				d.tellMember(o, &d.messages.round, e)
+				d.notifyMember(o, &d.messages.round, e)
 			}
 		case shard.EventNodeDropped:
 			d.hub.NodeDropped(e.Node)
-			d.streams.cut(streamsOf(e.Node), protocol.StatusNotFound, "the coordination node was dropped; nothing is left to watch")
-			d.rollouts.cut(streamsOf(e.Node), protocol.StatusNotFound, "the coordination node was dropped; nothing is left to watch")
+			d.streams.cut(objectsOf(e.Node), protocol.StatusNotFound, "the coordination node was dropped; nothing is left to watch")
+			d.tracks.cut(objectsOf(e.Node), protocol.StatusNotFound, "the coordination node was dropped; nothing is left to watch")
 		case shard.EventTrackDeleted:
-			d.rollouts.deleted(e.Node, e.Name)
+			d.tracks.trackDeleted(e.Node, e.Name)
 		case shard.EventBucketsFrozen:
-			d.frozen(o, e)
+			d.bucketsFrozen(o, e)
 		case shard.EventBucketsActive:
 			d.hub.BucketsActive()
 			if d.leading.Load() {
-				d.tellSoon() // clients whose requests were refused until now need not find out by asking again and again
+				d.announceLeaderSoon() // clients whose requests were refused until now need not find out by asking again and again
 			}
 		}
 	}
 	d.hub.Changed(index, ev.SemaphoreChanges)
 	d.processes.count(rep, ev.ProcessChanges)
-	d.streams.changed(rep, index, ev.ProcessChanges)
-	d.rollouts.changed(index, ev.TrackChanges)
+	d.streams.processesChanged(rep, index, ev.ProcessChanges)
+	d.tracks.tracksChanged(index, ev.TrackChanges)
 }
 
-// handOver has written what was made of an entry. A batch of a few commands is that of a shard with little to do: its answers are written here, since the switch
+// flushReplies has written what was made of an entry. A batch of a few commands is that of a shard with little to do: its answers are written here, since the switch
 // to an event loop would be most of their way.
-func (d *desk) handOver(commands int) {
-	if commands > 0 && commands <= few {
-		d.out.flushHere()
+func (d *shardHost) flushReplies(commands int) {
+	if commands > 0 && commands <= maxDirectWrites {
+		d.out.flushDirect()
 	} else {
 		d.out.flush()
 	}
 }
 
 // reply answers one command of a batch that this instance proposed.
-func (d *desk) reply(o *outbox, og *replica.Origin, e *shard.Event) {
+func (d *shardHost) reply(o *outbox, og *replica.Origin, e *shard.Event) {
 	if og.Conn == 0 {
 		return
 	}
-	c := d.srv.conns.get(og.Conn)
+	c := d.server.conns.get(og.Conn)
 	if c == nil {
-		d.srv.metrics.late.Inc()
+		d.server.metrics.repliesDropped.Inc()
 		return
 	}
-	if og.Tag&answeredNote != 0 {
+	if og.Tag&unloggedNote != 0 {
 		if e.Status != protocol.StatusOK {
-			d.relaxedFailed(o, c, og.Request, e.Status, e.Text)
+			d.unloggedAttachFailed(o, c, og.Request, e.Status, e.Text)
 		}
 		return
 	}
 	if e.Status != protocol.StatusOK {
-		o.refuse(c, d, og.Kind, og.Request, e.Status, e.Text)
+		o.rejectByShard(c, d, og.Kind, og.Request, e.Status, e.Text)
 		return
 	}
 	var m protocol.Message
 	switch og.Kind {
 	case protocol.KindSessionStart, protocol.KindSessionAttach:
-		current, _ := d.srv.mapNow().keys()
-		d.messages.ticket = d.tickets.appendTicket(d.messages.ticket[:0], current, e.Session, e.Node, e.Epoch, c.identity)
+		current, _ := d.server.routing().keys()
+		d.messages.ticket = d.ticketSigner.appendTicket(d.messages.ticket[:0], current, e.Session, e.Node, e.Epoch, c.identity)
 		d.messages.session = protocol.SessionReply{
 			Session: e.Session, Epoch: e.Epoch, Shard: d.id, Timeout: e.Timeout, Grace: e.Grace, Ticket: d.messages.ticket,
 		}
@@ -170,16 +170,16 @@ func (d *desk) reply(o *outbox, og *replica.Origin, e *shard.Event) {
 }
 
 // ended is told by the home's log that a session is gone.
-func (d *desk) ended(o *outbox, e *shard.Event) {
-	d.srv.metrics.sessionEnded(e.Reason)
+func (d *shardHost) sessionEnded(o *outbox, e *shard.Event) {
+	d.server.metrics.sessionEnded(e.Reason)
 	// Noted before the bindings go: a result that another shard has meanwhile finds the one or the other.
-	if c := d.srv.bindings.conn(e.Session); c != nil {
-		d.srv.bindings.left.note(e.Session, c.id, d.srv.clock.Now())
+	if c := d.server.bindings.conn(e.Session); c != nil {
+		d.server.bindings.ended.add(e.Session, c.id, d.server.clock.Now())
 	}
 	client := ""
-	for _, b := range d.srv.bindings.takeAll(e.Session) {
+	for _, b := range d.server.bindings.removeAll(e.Session) {
 		client = b.conn.remote
-		b.conn.lose(b, true)
+		b.conn.unbind(b, true)
 		m := &d.messages.ended
 		*m = protocol.SessionEnded{Session: e.Session, Reason: e.Reason, Message: e.Text}
 		o.event(b.conn, protocol.KindSessionEnded, 0, d.id, m)
@@ -192,22 +192,22 @@ func (d *desk) ended(o *outbox, e *shard.Event) {
 // connections have stays as it is. What the clients hold they go on holding until the time they
 // were last vouched for is over. The event is in the connection's buffer before any later pong, so
 // no such pong renews an old attach.
-func (d *desk) detach(o *outbox, first, count uint32) {
-	d.srv.conns.each(func(c *conn) { d.detachFrom(o, c, first, count) })
+func (d *shardHost) detachSessions(o *outbox, first, count uint32) {
+	d.server.conns.each(func(c *conn) { d.detachConn(o, c, first, count) })
 }
 
-func (d *desk) detachFrom(o *outbox, c *conn, first, count uint32) {
-	for _, b := range c.takeHomes(d, first, count) {
-		d.srv.bindings.drop(b)
-		c.lose(b, false)
+func (d *shardHost) detachConn(o *outbox, c *conn, first, count uint32) {
+	for _, b := range c.homeBindings(d, first, count) {
+		d.server.bindings.remove(b)
+		c.unbind(b, false)
 		o.event(c, protocol.KindDetached, 0, d.id, &protocol.Detached{Session: b.session, Epoch: b.epoch})
 	}
 }
 
 // frozen is told that the shard serves a run of buckets no more.
-func (d *desk) frozen(o *outbox, e *shard.Event) {
+func (d *shardHost) bucketsFrozen(o *outbox, e *shard.Event) {
 	first, count, total := e.First, e.Count, e.Total
-	d.detach(o, first, count)
+	d.detachSessions(o, first, count)
 	d.hub.BucketsFrozen(func(node uint64, name []byte) bool {
 		b := protocol.Bucket(node, name, total)
 		return b >= first && b-first < count
@@ -216,7 +216,7 @@ func (d *desk) frozen(o *outbox, e *shard.Event) {
 		b := protocol.ProcessBucket(node, name, total)
 		return b >= first && b-first < count
 	}, protocol.StatusWrongShard, "the process's bucket moves to another shard; fetch the map and ask its instance")
-	d.rollouts.cut(func(node uint64, name []byte) bool {
+	d.tracks.cut(func(node uint64, name []byte) bool {
 		b := protocol.Bucket(node, name, total)
 		return b >= first && b-first < count
 	}, protocol.StatusWrongShard, "the track's bucket moves to another shard; fetch the map and ask its instance")
@@ -224,29 +224,29 @@ func (d *desk) frozen(o *outbox, e *shard.Event) {
 
 // tookOver is told that a leader's epoch is in the log. A new leader (a retake keeps the term) has detached every session: those attached here must be attached again.
 // Their connections stay: sessions at home in other shards, and whatever else they have, lose nothing.
-func (d *desk) tookOver(o *outbox, epoch uint64) {
+func (d *shardHost) tookOver(o *outbox, epoch uint64) {
 	was := d.epoch
 	d.epoch = epoch
 	if was == 0 || was>>16 == epoch>>16 {
 		return
 	}
 	d.hub.InvalidateOneShots()
-	d.detach(o, 0, math.MaxUint32)
+	d.detachSessions(o, 0, math.MaxUint32)
 }
 
 // deliveryFailed is the answer to a defect while delivering: the connections whose requests were in the batch are closed, since their answers are lost.
-func (d *desk) deliveryFailed(origins []replica.Origin) {
+func (d *shardHost) deliveryFailed(origins []replica.Origin) {
 	for i := range origins {
-		if c := d.srv.conns.get(origins[i].Conn); c != nil {
-			c.end(endHard, protocol.StatusInternal, "the server met a defect while answering; reconnect and send again")
+		if c := d.server.conns.get(origins[i].Conn); c != nil {
+			c.close(closeImmediate, protocol.StatusInternal, "the server met a defect while answering; reconnect and send again")
 		}
 	}
 }
 
 // heard is when something last came in on a connection; 0 when it is closed.
-func (s *Server) heard(id uint64) time.Duration {
+func (s *Server) lastReceived(id uint64) time.Duration {
 	if c := s.conns.get(id); c != nil {
-		return time.Duration(c.heard.Load())
+		return time.Duration(c.lastReceived.Load())
 	}
 	return 0
 }

@@ -20,12 +20,12 @@ func TestNewLeader(t *testing.T) {
 	for n := uint64(2); other.Shard == r.Shard; n++ {
 		other = c.session(node, n)
 	}
-	d := s.desks.get(r.Shard)
+	d := s.shards.get(r.Shard)
 	for _, step := range []struct {
 		epoch    uint64
 		detaches bool
 	}{{d.epoch + 1, false}, {d.epoch + 1<<16, true}} {
-		d.rep.Exclusive(func(*shard.Machine) {
+		d.raft.Exclusive(func(*shard.Machine) {
 			d.tookOver(d.out, step.epoch)
 			d.out.flush()
 		})
@@ -54,12 +54,12 @@ func TestRelaxedAttachFails(t *testing.T) {
 	first := connect(t, s)
 	node := first.node()
 	r := first.session(node, 1)
-	d := s.desks.get(r.Shard)
+	d := s.shards.get(r.Shard)
 	var id uint64
 	s.conns.each(func(c *conn) { id = c.id })
-	origin := replica.Origin{Conn: id, Request: r.Session, Kind: protocol.KindSessionAttach, Tag: answeredNote}
+	origin := replica.Origin{Conn: id, Request: r.Session, Kind: protocol.KindSessionAttach, Tag: unloggedNote}
 	reply := func(st protocol.Status) {
-		d.rep.Exclusive(func(*shard.Machine) {
+		d.raft.Exclusive(func(*shard.Machine) {
 			d.reply(d.out, &origin, &shard.Event{Kind: shard.EventReply, Status: st, Text: "gone"})
 			d.out.flush()
 		})
@@ -78,7 +78,7 @@ func TestRelaxedAttachFails(t *testing.T) {
 	if _, err := first.lock(node, r.Session, "a", 0); protocol.StatusOf(err) != protocol.StatusSessionExpired {
 		t.Fatal(err)
 	}
-	d.Failed(d.rep, []replica.Origin{origin}, protocol.StatusUnavailable)
+	d.Failed(d.raft, []replica.Origin{origin}, protocol.StatusUnavailable)
 	if g := first.closed(); g == nil || g.Status != protocol.StatusUnavailable {
 		t.Fatalf("goodbye is %+v", g)
 	}
@@ -90,10 +90,10 @@ func TestFailedAndLate(t *testing.T) {
 	c := connect(t, s)
 	var id uint64
 	s.conns.each(func(c *conn) { id = c.id; c.unanswered.Add(1) })
-	var d *desk
-	for _, d = range s.desks.all() {
+	var d *shardHost
+	for _, d = range s.shards.all() {
 	}
-	d.Failed(d.rep, []replica.Origin{
+	d.Failed(d.raft, []replica.Origin{
 		{}, {Conn: id + 1<<slotBits, Request: 4, Kind: protocol.KindAcquire}, {Conn: id, Request: 5, Kind: protocol.KindAcquire},
 	}, protocol.StatusUnavailable)
 	err := c.reply(protocol.KindAcquire, 5, nil)
@@ -170,7 +170,7 @@ func TestBindings(t *testing.T) {
 	table := newBindings()
 	a, b, c := new(conn), new(conn), new(conn)
 	bind := func(c *conn, epoch uint64) (*binding, []*binding) {
-		x := &binding{session: 7, epoch: epoch, bond: &bond{conn: c}}
+		x := &binding{session: 7, epoch: epoch, sharedBinding: &sharedBinding{conn: c}}
 		return x, table.insert(x)
 	}
 	a1, older := bind(a, 1)
@@ -178,45 +178,45 @@ func TestBindings(t *testing.T) {
 		t.Fatal("first")
 	}
 	b1, older := bind(b, 1)
-	if len(older) != 0 || table.conn(7) != b || a1.gone.Load() {
+	if len(older) != 0 || table.conn(7) != b || a1.removed.Load() {
 		t.Fatal("a second connection of the same epoch")
 	}
-	table.drop(b1)
-	table.drop(b1)
+	table.remove(b1)
+	table.remove(b1)
 	if table.conn(7) != a {
 		t.Fatal("the older connection is not found when the newer is gone")
 	}
 	b1, _ = bind(b, 1)
 	c2, older := bind(c, 2)
-	if len(older) != 2 || !a1.gone.Load() || !b1.gone.Load() || table.conn(7) != c || table.newestEpoch(7) != 2 {
+	if len(older) != 2 || !a1.removed.Load() || !b1.removed.Load() || table.conn(7) != c || table.newestEpoch(7) != 2 {
 		t.Fatalf("a newer epoch: %v", older)
 	}
 	c3, older := bind(c, 3)
-	if len(older) != 0 || !c2.gone.Load() {
+	if len(older) != 0 || !c2.removed.Load() {
 		t.Fatal("the same connection again")
 	}
-	if older := table.takeOlder(&binding{session: 7, epoch: 3, bond: new(bond)}); len(older) != 0 {
+	if older := table.removeOlder(&binding{session: 7, epoch: 3, sharedBinding: new(sharedBinding)}); len(older) != 0 {
 		t.Fatal("not older")
 	}
-	if older := table.takeOlder(&binding{session: 7, epoch: 4, bond: new(bond)}); len(older) != 1 || older[0] != c3 || table.conn(7) != nil {
+	if older := table.removeOlder(&binding{session: 7, epoch: 4, sharedBinding: new(sharedBinding)}); len(older) != 1 || older[0] != c3 || table.conn(7) != nil {
 		t.Fatal("older than what was attached elsewhere")
 	}
 	// The same attach again, from elsewhere: it takes the session from where it was attached, and not from where it was presented.
-	home := new(desk)
+	home := new(shardHost)
 	presented, _ := bind(c, 4)
-	attached := &binding{session: 7, epoch: 4, bond: &bond{conn: a, home: home}}
+	attached := &binding{session: 7, epoch: 4, sharedBinding: &sharedBinding{conn: a, home: home}}
 	if older := table.insert(attached); len(older) != 0 {
 		t.Fatal("an attach took the session from where it was presented")
 	}
-	if older := table.insert(&binding{session: 7, epoch: 4, bond: &bond{conn: b, home: home}}); len(older) != 1 || older[0] != attached || presented.gone.Load() {
+	if older := table.insert(&binding{session: 7, epoch: 4, sharedBinding: &sharedBinding{conn: b, home: home}}); len(older) != 1 || older[0] != attached || presented.removed.Load() {
 		t.Fatalf("the same attach again: %v", older)
 	}
-	if older := table.takeOlder(&binding{session: 7, epoch: 4, bond: &bond{home: home}}); len(older) != 1 || older[0].conn != b || presented.gone.Load() {
+	if older := table.removeOlder(&binding{session: 7, epoch: 4, sharedBinding: &sharedBinding{home: home}}); len(older) != 1 || older[0].conn != b || presented.removed.Load() {
 		t.Fatalf("the same attach again, through a connection that is closed: %v", older)
 	}
 	bind(a, 5)
 	bind(b, 5)
-	if all := table.takeAll(7); len(all) != 2 || table.conn(7) != nil || table.newestEpoch(7) != 0 {
+	if all := table.removeAll(7); len(all) != 2 || table.conn(7) != nil || table.newestEpoch(7) != 0 {
 		t.Fatal("the end")
 	}
 }
@@ -289,15 +289,15 @@ func TestPongs(t *testing.T) {
 	c.find("the last ping's own pong", func(h protocol.Header) bool { return h.Kind == protocol.KindPong && h.ID == 2000 && h.Arg == 0 })
 	c.find("the last ping's home pong", func(h protocol.Header) bool { return h.Kind == protocol.KindPong && h.ID == 2000 && h.Arg == r.Shard })
 	// Nor does a home vouch while one of the sessions lives by an attach that is not in the log.
-	d := s.desks.get(r.Shard)
+	d := s.shards.get(r.Shard)
 	var sc *conn
 	s.conns.each(func(x *conn) { sc = x })
-	sc.put(&binding{session: 7, bond: &bond{home: d, conn: sc}, pledged: true}, 0)
+	sc.addBinding(&binding{session: 7, sharedBinding: &sharedBinding{home: d, conn: sc}, unlogged: true}, 0)
 	for _, id := range []uint64{2500, 2501} {
 		c.write(protocol.AppendFrame(nil, protocol.KindPing, id, 0, nil))
 		c.find("a pong of the connection", func(h protocol.Header) bool { return h.Kind == protocol.KindPong && h.ID == id && h.Arg == 0 })
 	}
-	sc.put(&binding{session: 7, bond: &bond{home: d, conn: sc}}, 0)
+	sc.addBinding(&binding{session: 7, sharedBinding: &sharedBinding{home: d, conn: sc}}, 0)
 	c.write(protocol.AppendFrame(nil, protocol.KindPing, 2600, 0, nil))
 	c.find("a pong of the home", func(h protocol.Header) bool { return h.Kind == protocol.KindPong && h.ID == 2600 && h.Arg == r.Shard })
 	for _, h := range c.later {
@@ -306,8 +306,8 @@ func TestPongs(t *testing.T) {
 		}
 	}
 	// A home that says nothing holds up nobody's own pong.
-	for _, d := range s.desks.all() {
-		d.rep.Exclusive(func(*shard.Machine) {
+	for _, d := range s.shards.all() {
+		d.raft.Exclusive(func(*shard.Machine) {
 			c.write(protocol.AppendFrame(nil, protocol.KindPing, 3000+d.id, 0, nil))
 			c.find("a pong of a shard that stands still", func(h protocol.Header) bool {
 				return h.Kind == protocol.KindPong && h.ID == 3000+d.id && h.Arg == 0

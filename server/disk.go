@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// slowDisk is how long a write to the log may take until this instance says that it is not ready. After logstore's limit it ends.
-	slowDisk = 5 * time.Second
-	// turnToLeave is the time between two instances of a cluster whose disks fill at the same time: the later one looks whether the earlier one has gone.
-	turnToLeave = 10 * time.Second
+	// slowDiskAfter is how long a write to the log may take until this instance says that it is not ready. After logstore's limit it ends.
+	slowDiskAfter = 5 * time.Second
+	// leaveInterval is the time between two instances of a cluster whose disks fill at the same time: the later one looks whether the earlier one has gone.
+	leaveInterval = 10 * time.Second
 )
 
 // unservable is an error about a log that this instance must not go on with, and what an operator can do then.
@@ -33,8 +33,8 @@ func (e *unservable) Error() string {
 		e.error, e.recover)
 }
 
-// withWayBack adds to an error about the log what can be done.
-func withWayBack(err error) error {
+// withRecovery adds to an error about the log what can be done.
+func withRecovery(err error) error {
 	switch e := (*unservable)(nil); {
 	case errors.As(err, &e):
 		return err
@@ -62,13 +62,13 @@ func (s *Server) leaveFullDisk(space logstore.Space) {
 			turn++
 		}
 	}
-	if sleep(s.ctx, time.Duration(turn)*turnToLeave) != nil {
+	if sleep(s.ctx, time.Duration(turn)*leaveInterval) != nil {
 		return
 	}
 	if now, ok := s.host.Space(); ok && now.Free >= now.Low {
 		return
 	}
-	if why := s.needed(s.meta.State()); why != "" {
+	if why := s.neededFor(s.meta.State()); why != "" {
 		s.log.Warn("this instance goes on with a nearly full disk", "reason", why)
 		return
 	}
@@ -86,7 +86,7 @@ func (s *Server) leaveFullDisk(space logstore.Space) {
 }
 
 // needed says which shard would have no majority without this instance; empty when there is none.
-func (s *Server) needed(state *meta.State) string {
+func (s *Server) neededFor(state *meta.State) string {
 	health, now := s.member.Instances().Health(), s.clock.Now()
 	for _, x := range append(state.Shards(), state.MetaShard()) {
 		if own, ok := x.On(s.instance); !ok || own.Role != meta.RoleVoter {
@@ -113,7 +113,7 @@ func (s *Server) needed(state *meta.State) string {
 
 // writeDisk tells of the disk of the log.
 func (m *serverMetrics) writeDisk(w io.Writer) {
-	h := m.srv.host
+	h := m.server.host
 	if h == nil {
 		return
 	}

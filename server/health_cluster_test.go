@@ -75,7 +75,7 @@ func TestHealthOfACluster(t *testing.T) {
 		t.Errorf("a alone plans %+v", plan)
 	}
 	// One whose folder was lost asks to be taken in again, and is told the way that is left.
-	if _, err := k.server("a").takeIn(t.Context(), &cluster.JoinRequest{UUID: cluster.NewUUID(), Name: "b", RaftAddress: k.address("b")}); !errors.Is(err, protocol.StatusUnavailable) ||
+	if _, err := k.server("a").admit(t.Context(), &cluster.JoinRequest{UUID: cluster.NewUUID(), Name: "b", RaftAddress: k.address("b")}); !errors.Is(err, protocol.StatusUnavailable) ||
 		!strings.Contains(err.Error(), "the meta shard has no majority: 1 of 3 voters take part") || !strings.Contains(err.Error(), "cluster recover") {
 		t.Errorf("a process without a folder is told %v", err)
 	}
@@ -154,7 +154,7 @@ func TestHealthOfFailureDomains(t *testing.T) {
 		plan.Health.State != protocol.HealthDegraded {
 		t.Errorf("the plan is %+v", plan)
 	}
-	if text := scrape(k.server("a")); strings.Contains(text, "signalbox_groups_at_risk 0\n") {
+	if text := scrape(k.server("a")); strings.Contains(text, "signalbox_raft_groups_at_risk 0\n") {
 		t.Errorf("metrics do not show that groups are at risk:\n%s", text)
 	}
 

@@ -16,22 +16,22 @@ import (
 // hosting keeps the replicas that run here in step with the map: a replica that the map gives to this instance is started, one that the map or its own group has
 // taken away is stopped and its data removed. One goroutine works on it at a time: the start, and then followMap.
 type hosting struct {
-	srv   *Server
-	gone  chan [2]uint64     // shard and replica: it has seen its own removal
-	meta  chan uint64        // the same of the meta shard's
-	swept map[[2]uint64]bool // whose data were removed
-	due   map[[2]uint64]bool // whose data are to be
+	srv             *Server
+	removedReplicas chan [2]uint64     // shard and replica: it has seen its own removal
+	removedMeta     chan uint64        // the same of the meta shard's
+	purged          map[[2]uint64]bool // whose data were removed
+	toPurge         map[[2]uint64]bool // whose data are to be
 
-	unfinished bool // the last map is not carried out yet
+	pending bool // the last map is not carried out yet
 }
 
 func newHosting(s *Server) *hosting {
-	return &hosting{srv: s, gone: make(chan [2]uint64, 64), meta: make(chan uint64, 8), swept: make(map[[2]uint64]bool), due: make(map[[2]uint64]bool)}
+	return &hosting{srv: s, removedReplicas: make(chan [2]uint64, 64), removedMeta: make(chan uint64, 8), purged: make(map[[2]uint64]bool), toPurge: make(map[[2]uint64]bool)}
 }
 
 // removed is told by the log engine, on a goroutine of its own.
 func (h *hosting) removed(shard, id uint64) {
-	gone, meta := h.gone, h.meta
+	gone, meta := h.removedReplicas, h.removedMeta
 	if shard == replica.MetaShard {
 		gone = nil
 	} else {
@@ -54,14 +54,14 @@ func (h *hosting) reconcile(state *meta.State) (again bool, err error) {
 			wanted[x.ID] = r
 		}
 	}
-	for _, d := range s.desks.all() {
+	for _, d := range s.shards.all() {
 		if r, ok := wanted[d.id]; !ok || r.Replica != d.replica {
 			h.stop(d)
 		}
 	}
 	for _, x := range state.Shards() {
 		r, ok := wanted[x.ID]
-		if !ok || s.desks.get(x.ID) != nil || h.swept[[2]uint64{x.ID, r.Replica}] || h.due[[2]uint64{x.ID, r.Replica}] {
+		if !ok || s.shards.get(x.ID) != nil || h.purged[[2]uint64{x.ID, r.Replica}] || h.toPurge[[2]uint64{x.ID, r.Replica}] {
 			continue
 		}
 		cfg := replica.ShardConfig{ID: x.ID, Replica: r.Replica}
@@ -80,21 +80,21 @@ func (h *hosting) reconcile(state *meta.State) (again bool, err error) {
 		if slices.ContainsFunc(x.Replicas, func(o meta.Replica) bool { return o.Replica != r.Replica && o.Role == meta.RoleVoter }) {
 			s.host.SuppressElections(x.ID)
 		}
-		if err := s.openDesk(cfg); errors.Is(err, logstore.ErrDamaged) {
+		if err := s.openShard(cfg); errors.Is(err, logstore.ErrDamaged) {
 			return false, err
 		} else if err != nil {
 			s.log.Error("replica does not start, will be retried", "shard", x.ID, "replica", r.Replica, "error", err)
 			again = true
 		}
 	}
-	again = !h.sweep() || again
-	h.unfinished = again
+	again = !h.purge() || again
+	h.pending = again
 	return again, nil
 }
 
 // leftovers notes the data of replicas that the map, which must be up to date, does not give to this instance: they were taken away while it was down, or it stopped
 // before their data were removed.
-func (h *hosting) leftovers(state *meta.State) {
+func (h *hosting) findOrphans(state *meta.State) {
 	for _, kept := range h.srv.host.StoredReplicas() {
 		shard, id := kept[0], kept[1]
 		if shard == replica.MetaShard {
@@ -102,7 +102,7 @@ func (h *hosting) leftovers(state *meta.State) {
 		}
 		x, _ := state.Shard(shard)
 		if r, ok := x.On(h.srv.instance); !ok || r.Replica != id {
-			h.due[kept] = true
+			h.toPurge[kept] = true
 		}
 	}
 }
@@ -114,36 +114,36 @@ func (s *Server) followMap() {
 	for {
 		changed := s.meta.Changed()
 		state := s.meta.State()
-		if again := s.take(state); again {
-			retry.Reset(hostingRetry)
+		if again := s.applyMap(state); again {
+			retry.Reset(reconcileRetry)
 		}
 		select {
 		case <-s.ctx.Done():
 			return
 		case <-changed:
 		case <-retry.C:
-		case gone := <-s.hosting.gone:
+		case gone := <-s.hosting.removedReplicas:
 			s.removed(gone[0], gone[1])
 		}
 	}
 }
 
-// hostingRetry is the pause before a replica that could not be started is tried again.
-const hostingRetry = time.Second
+// reconcileRetry is the pause before a replica that could not be started is tried again.
+const reconcileRetry = time.Second
 
 // take follows a map.
-func (s *Server) take(state *meta.State) (again bool) {
+func (s *Server) applyMap(state *meta.State) (again bool) {
 	if i, ok := state.Instance(s.instance); ok {
 		if i.Expelled() {
 			s.leave()
 			return false
 		}
-		if s.announced.Load() && i.Target.Variant == meta.Online {
+		if s.registered.Load() && i.Target.Variant == meta.Online {
 			s.member.SetIncarnation(i.Target.Incarnation)
 		}
 	}
-	old := s.mapNow()
-	if old != nil && old.state.Revision() == state.Revision() && !s.hosting.unfinished {
+	old := s.routing()
+	if old != nil && old.state.Revision() == state.Revision() && !s.hosting.pending {
 		return false
 	}
 	again, err := s.hosting.reconcile(state)
@@ -154,17 +154,17 @@ func (s *Server) take(state *meta.State) (again bool) {
 	s.setRoutes(state)
 	s.setAuth(state)
 	if old != nil && old.state.MapVersion() != state.MapVersion() {
-		for _, d := range s.desks.all() {
-			d.rep.RouteChanged()
+		for _, d := range s.shards.all() {
+			d.raft.RouteChanged()
 		}
-		s.tellMap(state.MapVersion())
-		s.remember(state)
+		s.announceMap(state.MapVersion())
+		s.savePeers(state)
 	}
 	return again
 }
 
 // remember keeps the addresses of the other instances for the next start.
-func (s *Server) remember(state *meta.State) {
+func (s *Server) savePeers(state *meta.State) {
 	var known []string
 	for _, i := range state.Instances() {
 		if i.ID != s.instance && !i.Expelled() {
@@ -178,11 +178,11 @@ func (s *Server) remember(state *meta.State) {
 
 // removed follows the removal of a replica here that its group has decided on, which the map may not show yet.
 func (s *Server) removed(shard, id uint64) {
-	s.hosting.due[[2]uint64{shard, id}] = true
-	if d := s.desks.get(shard); d != nil && d.replica == id {
+	s.hosting.toPurge[[2]uint64{shard, id}] = true
+	if d := s.shards.get(shard); d != nil && d.replica == id {
 		s.hosting.stop(d)
 	}
-	s.hosting.unfinished = true // its data are removed with the next look at the map
+	s.hosting.pending = true // its data are removed with the next look at the map
 }
 
 // leave ends this instance, which the cluster has expelled.
@@ -193,19 +193,19 @@ func (s *Server) leave() {
 	s.fail(cluster.ErrExpelled)
 }
 
-// stop closes a desk whose replica is in its group no more. Its data are due to be removed.
-func (h *hosting) stop(d *desk) {
+// stop closes a shard host whose replica is in its group no more. Its data are due to be removed.
+func (h *hosting) stop(d *shardHost) {
 	h.srv.log.Info("replica is taken off this instance", "shard", d.id, "replica", d.replica)
-	h.due[[2]uint64{d.id, d.replica}] = true
-	if err := h.srv.closeDesk(d); err != nil {
+	h.toPurge[[2]uint64{d.id, d.replica}] = true
+	if err := h.srv.closeShard(d); err != nil {
 		h.srv.log.Debug("the engine has stopped the replica before", "shard", d.id, "error", err)
 	}
 }
 
 // sweep removes the data of replicas that were removed, each once. Done says that none is left.
-func (h *hosting) sweep() (done bool) {
-	for key := range h.due {
-		ctx, cancel := context.WithTimeout(h.srv.ctx, sweepLimit)
+func (h *hosting) purge() (done bool) {
+	for key := range h.toPurge {
+		ctx, cancel := context.WithTimeout(h.srv.ctx, purgeTimeout)
 		err := h.srv.host.RemoveData(ctx, key[0], key[1])
 		cancel()
 		if err != nil {
@@ -214,11 +214,11 @@ func (h *hosting) sweep() (done bool) {
 			}
 			continue
 		}
-		h.swept[key] = true
-		delete(h.due, key)
+		h.purged[key] = true
+		delete(h.toPurge, key)
 	}
-	return len(h.due) == 0
+	return len(h.toPurge) == 0
 }
 
-// sweepLimit bounds the wait for the engine to let go of a replica.
-const sweepLimit = 5 * time.Second
+// purgeTimeout bounds the wait for the engine to let go of a replica.
+const purgeTimeout = 5 * time.Second

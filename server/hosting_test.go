@@ -47,7 +47,7 @@ func TestVoteOfShardMoves(t *testing.T) {
 				return false
 			}
 		}
-		return calm(4, 3, 4)(s)
+		return balanced(4, 3, 4)(s)
 	})
 	replaced := 0
 	for _, n := range k.names() {
@@ -57,7 +57,7 @@ func TestVoteOfShardMoves(t *testing.T) {
 			k.eventually(n+" to run its replica", func() bool {
 				now, _ := s.meta.State().Shard(x.ID)
 				r, _ = now.On(s.instance)
-				e := s.desks.get(x.ID)
+				e := s.shards.get(x.ID)
 				return e != nil && e.replica == r.Replica
 			})
 			if r.Replica > 4 {
@@ -73,7 +73,7 @@ func TestVoteOfShardMoves(t *testing.T) {
 	}
 	k.kill("b")
 	k.must("b")
-	k.awaitOn("b", "four instances", calm(4, 3, 4))
+	k.awaitOn("b", "four instances", balanced(4, 3, 4))
 }
 
 // TestStreamsEndWithReplica: who watches on an instance that loses its replica is told, with no session there that would have its connection closed.
@@ -82,12 +82,12 @@ func TestStreamsEndWithReplica(t *testing.T) {
 	c := connect(t, s)
 	node := c.node()
 	b := c.bucket(node, "svc")
-	d := s.mapNow().desk(0, b)
+	d := s.routing().shard(0, b)
 	for _, prefix := range []bool{false, true} {
 		c.must(protocol.KindWatch, b, &protocol.Watch{Shard: d.id, Node: node, Name: []byte("svc"), Prefix: prefix}, nil)
 		c.event(protocol.KindSnapshot, nil)
 	}
-	_ = s.closeDesk(d)
+	_ = s.closeShard(d)
 	for range 2 {
 		var cut protocol.StreamCut
 		if c.event(protocol.KindStreamCut, &cut); cut.Status != protocol.StatusWrongShard {
@@ -101,7 +101,7 @@ func TestExpelUnderLoad(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")
-	k.awaitOn("a", "three instances that work", calm(3, 3, 3))
+	k.awaitOn("a", "three instances that work", balanced(3, 3, 3))
 	var addresses []string
 	for _, n := range k.names() {
 		addresses = append(addresses, k.server(n).Addr())
@@ -143,7 +143,7 @@ func TestExpelUnderLoad(t *testing.T) {
 	if _, err := a.governor.Expel(ctx, a.instance, true); err != nil { // the founder, and the governor
 		t.Fatal(err)
 	}
-	k.awaitOn("b", "two instances that work", calm(2, 2, 2))
+	k.awaitOn("b", "two instances that work", balanced(2, 2, 2))
 	k.stopped("a")
 	close(stop)
 	running.Wait()
@@ -158,9 +158,9 @@ func TestMissingShardLog(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")
-	k.awaitOn("a", "three instances that work", calm(3, 3, 3))
+	k.awaitOn("a", "three instances that work", balanced(3, 3, 3))
 	b := k.server("b")
-	d := b.desks.all()[0]
+	d := b.shards.all()[0]
 	if err := b.host.StopShard(d.id); err != nil {
 		t.Fatal(err)
 	}
@@ -176,21 +176,21 @@ func TestReplicaIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 1)
 	s := k.must("a")
-	k.awaitOn("a", "an instance that works", calm(1, 1, 1))
-	d := s.desks.all()[0]
-	s.desks.remove(d) // the engine runs it on, so that it cannot be started
+	k.awaitOn("a", "an instance that works", balanced(1, 1, 1))
+	d := s.shards.all()[0]
+	s.shards.remove(d) // the engine runs it on, so that it cannot be started
 	d.close()
 	ctx, cancel := context.WithTimeout(t.Context(), eventLimit)
 	defer cancel()
 	if err := s.governor.SetReplicationFactor(ctx, 0, 2); err != nil { // any change of the map
 		t.Fatal(err)
 	}
-	k.eventually("the map to be followed", func() bool { return s.mapNow().state.Revision() == s.meta.State().Revision() })
-	if s.desks.get(d.id) != nil {
+	k.eventually("the map to be followed", func() bool { return s.routing().state.Revision() == s.meta.State().Revision() })
+	if s.shards.get(d.id) != nil {
 		t.Fatal("a replica was started twice")
 	}
 	if err := s.host.StopShard(d.id); err != nil {
 		t.Fatal(err)
 	}
-	k.eventually("the replica to be started again", func() bool { return s.desks.get(d.id) != nil })
+	k.eventually("the replica to be started again", func() bool { return s.shards.get(d.id) != nil })
 }

@@ -50,7 +50,7 @@ func TestConfiguredLimits(t *testing.T) {
 		m := &protocol.Create{Head: protocol.Head{Session: b.Session, Seq: seq, Low: seq}, Name: []byte(name), Limit: 1}
 		c.must(protocol.KindCreate, c.bucket(node, name), m, nil)
 	}
-	id := s.mapNow().desk(0, c.bucket(node, "a")).id
+	id := s.routing().shard(0, c.bucket(node, "a")).id
 	watch := &protocol.Watch{Shard: id, Node: node, Name: []byte("a")}
 	c.must(protocol.KindWatch, c.bucket(node, "a"), watch, nil)
 	once := func(c *raw, session uint64, name string, id uint64) error {
@@ -138,7 +138,7 @@ func TestSemaphoreSeries(t *testing.T) {
 		}
 	}
 	series := read()
-	if _, cut := series["signalbox_semaphore_series_cut 1"]; cut || len(series) != 2*2*3+1 {
+	if _, cut := series["signalbox_semaphore_series_truncated 1"]; cut || len(series) != 2*2*3+1 {
 		t.Fatalf("%d series, %v", len(series), series)
 	}
 	detail := 0
@@ -156,7 +156,7 @@ func TestSemaphoreSeries(t *testing.T) {
 		}
 	}
 	series = read()
-	if _, cut := series["signalbox_semaphore_series_cut 1"]; !cut || len(series) != 3*8+1 {
+	if _, cut := series["signalbox_semaphore_series_truncated 1"]; !cut || len(series) != 3*8+1 {
 		t.Fatalf("%d series", len(series))
 	}
 }
@@ -172,7 +172,7 @@ func TestManyOwnersInMetrics(t *testing.T) {
 	said := func() bool {
 		var out bytes.Buffer
 		s.metrics.set.WritePrometheus(&out)
-		return strings.Contains(out.String(), "signalbox_semaphore_series_cut 1\n")
+		return strings.Contains(out.String(), "signalbox_semaphore_series_truncated 1\n")
 	}
 	for i := range uint64(shard.MaxSessionCounters) {
 		r := c.session(node, i+1)

@@ -17,51 +17,51 @@ import (
 )
 
 const (
-	tallyKinds    = protocol.NumKinds
-	tallyStatuses = 16
+	countedKinds    = protocol.NumKinds
+	countedStatuses = 16
 )
 
 // tally counts replies by kind and status. Each goroutine that replies has its own, so that counting costs an uncontended addition.
-type tally struct {
-	n [tallyKinds][tallyStatuses]atomic.Uint64
+type replyCounts struct {
+	n [countedKinds][countedStatuses]atomic.Uint64
 }
 
-func (t *tally) count(kind protocol.Kind, st protocol.Status) {
-	if int(kind) >= tallyKinds {
+func (t *replyCounts) count(kind protocol.Kind, st protocol.Status) {
+	if int(kind) >= countedKinds {
 		kind = 0
 	}
-	t.n[kind][st&(tallyStatuses-1)].Add(1)
+	t.n[kind][st&(countedStatuses-1)].Add(1)
 }
 
 // serverMetrics are this server's own: two servers in a process do not share them.
 type serverMetrics struct {
-	set *metrics.Set
-	srv *Server
+	set    *metrics.Set
+	server *Server
 
-	unfinishedCut, excessCut, authFailures, tlsFailed, memoryRefused                                                         *metrics.Counter
-	accepted, surplus, acceptErrors, refused, slowCut, leaderCut, idleCut, helloCut, frameCut, panics, late, relaxedAttaches *metrics.Counter
-	ended                                                                                                                    [8]*metrics.Counter
-	bytesIn, bytesOut                                                                                                        *metrics.Counter
-	writes                                                                                                                   *metrics.Counter
-	batchCommands, batchSeconds, logWrite                                                                                    *metrics.PrometheusHistogram
-	loopLag                                                                                                                  *metrics.PrometheusHistogram
-	roundSeconds, prepareSeconds                                                                                             *metrics.PrometheusHistogram
+	unfinishedCut, excessCut, authFailures, tlsFailed, memoryRefused                                                                         *metrics.Counter
+	accepted, connsRejected, acceptErrors, refused, slowCut, leaderCut, idleCut, helloCut, frameCut, panics, repliesDropped, relaxedAttaches *metrics.Counter
+	ended                                                                                                                                    [8]*metrics.Counter
+	bytesIn, bytesOut                                                                                                                        *metrics.Counter
+	writes                                                                                                                                   *metrics.Counter
+	batchCommands, batchSeconds, logWrite                                                                                                    *metrics.PrometheusHistogram
+	loopLag                                                                                                                                  *metrics.PrometheusHistogram
+	roundSeconds, prepareSeconds                                                                                                             *metrics.PrometheusHistogram
 
 	mu      sync.Mutex
-	tallies []*tally
-	shared  *tally
+	replies []*replyCounts
+	shared  *replyCounts
 }
 
 func newMetrics(s *Server) *serverMetrics {
 	set := metrics.NewSet()
-	m := &serverMetrics{set: set, srv: s}
+	m := &serverMetrics{set: set, server: s}
 	m.accepted = set.NewCounter("signalbox_connections_accepted_total")
-	m.surplus = set.NewCounter("signalbox_connections_surplus_total")
+	m.connsRejected = set.NewCounter("signalbox_connections_rejected_total")
 	m.acceptErrors = set.NewCounter("signalbox_accept_errors_total")
 	m.tlsFailed = set.NewCounter("signalbox_tls_handshakes_failed_total")
 	m.authFailures = set.NewCounter("signalbox_auth_failures_total")
 	closed := func(reason string) *metrics.Counter {
-		return set.NewCounter(fmt.Sprintf("signalbox_connections_cut_total{reason=%q}", reason))
+		return set.NewCounter(fmt.Sprintf("signalbox_connections_closed_total{reason=%q}", reason))
 	}
 	m.refused = closed("bad_frame")
 	m.slowCut = closed("slow_reader")
@@ -72,13 +72,13 @@ func newMetrics(s *Server) *serverMetrics {
 	m.unfinishedCut = closed("unfinished_frames")
 	m.excessCut = closed("excess")
 	m.panics = set.NewCounter("signalbox_panics_total")
-	m.late = set.NewCounter("signalbox_replies_dropped_total")
+	m.repliesDropped = set.NewCounter("signalbox_replies_dropped_total")
 	m.relaxedAttaches = set.NewCounter("signalbox_relaxed_attaches_total")
 	m.memoryRefused = set.NewCounter("signalbox_memory_refusals_total")
 	m.bytesIn = set.NewCounter("signalbox_received_bytes_total")
 	m.bytesOut = set.NewCounter("signalbox_sent_bytes_total")
 	m.writes = set.NewCounter("signalbox_writes_total")
-	for reason, name := range endWords {
+	for reason, name := range endReasonNames {
 		m.ended[reason] = set.NewCounter(fmt.Sprintf("signalbox_sessions_ended_total{reason=%q}", name))
 	}
 	m.batchCommands = set.NewPrometheusHistogramExt("signalbox_batch_commands", []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048})
@@ -93,7 +93,7 @@ func newMetrics(s *Server) *serverMetrics {
 	set.NewGauge("signalbox_connections", func() float64 { return float64(s.conns.count.Load()) })
 	set.NewGauge("signalbox_unfinished_frame_bytes", func() float64 { return float64(s.unfinished.Load()) })
 	set.NewGauge("signalbox_unread_bytes", func() float64 { return float64(s.unread.Load()) })
-	set.NewGauge("signalbox_peer_messages_dropped", func() float64 { return float64(s.lostMail.Load()) })
+	set.NewGauge("signalbox_peer_messages_dropped", func() float64 { return float64(s.droppedMessages.Load()) })
 	set.NewGauge("signalbox_memory_live_bytes", func() float64 { return float64(s.memory.live.Load()) })
 	set.NewGauge("signalbox_memory_limit_bytes", func() float64 { return float64(s.memory.max) })
 	set.NewGauge("signalbox_connections_limit", func() float64 { return float64(s.maxConns) })
@@ -111,15 +111,15 @@ func newMetrics(s *Server) *serverMetrics {
 	set.RegisterMetricsWriter(m.writeRollouts)
 	set.RegisterMetricsWriter(m.writeCluster)
 	set.RegisterMetricsWriter(m.writeDisk)
-	m.shared = m.newTally()
+	m.shared = m.newReplyCounts()
 	return m
 }
 
-func (m *serverMetrics) newTally() *tally {
-	t := new(tally)
+func (m *serverMetrics) newReplyCounts() *replyCounts {
+	t := new(replyCounts)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.tallies = append(m.tallies, t)
+	m.replies = append(m.replies, t)
 	return t
 }
 
@@ -129,10 +129,10 @@ func (m *serverMetrics) sessionEnded(r protocol.EndReason) {
 	}
 }
 
-// batch measures one batch of requests by its size and by how long its first request took from the door to here: one observation for hundreds of requests.
+// batch measures one batch of requests by its size and by how long its first request took from the listener to here: one observation for hundreds of requests.
 func (m *serverMetrics) batch(now time.Duration, origins []replica.Origin) {
 	m.batchCommands.Update(float64(len(origins)))
-	if at := origins[0].Tag &^ answeredNote; at != 0 {
+	if at := origins[0].Tag &^ unloggedNote; at != 0 {
 		m.batchSeconds.Update((now - time.Duration(at)).Seconds())
 	}
 }
@@ -140,10 +140,10 @@ func (m *serverMetrics) batch(now time.Duration, origins []replica.Origin) {
 func (m *serverMetrics) writeReplies(w io.Writer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for kind := range tallyKinds {
-		for st := range tallyStatuses {
+	for kind := range countedKinds {
+		for st := range countedStatuses {
 			var n uint64
-			for _, t := range m.tallies {
+			for _, t := range m.replies {
 				n += t.n[kind][st].Load()
 			}
 			if n != 0 {
@@ -154,15 +154,15 @@ func (m *serverMetrics) writeReplies(w io.Writer) {
 }
 
 func (m *serverMetrics) writeShards(w io.Writer) {
-	for _, d := range m.srv.desks.all() {
-		st := d.rep.Stats()
+	for _, d := range m.server.shards.all() {
+		st := d.raft.Stats()
 		leading := 0
 		if st.Leading {
 			leading = 1
 		}
 		hub := d.hub.Stats()
 		var size shard.Sizes
-		d.rep.View(func(machine *shard.Machine) { size = machine.Sizes() })
+		d.raft.View(func(machine *shard.Machine) { size = machine.Sizes() })
 		for _, v := range []struct {
 			name  string
 			value uint64
@@ -186,7 +186,7 @@ func (m *serverMetrics) writeShards(w io.Writer) {
 			{"signalbox_shard_snapshots_total", st.Snapshots},
 			{"signalbox_shard_waiting_bytes", uint64(st.WaitingBytes)},
 			{"signalbox_shard_sessions", uint64(size.Sessions)},
-			{"signalbox_shard_guests", uint64(size.RemoteSessions)},
+			{"signalbox_shard_remote_sessions", uint64(size.RemoteSessions)},
 			{"signalbox_shard_semaphores", uint64(size.Semaphores)},
 			{"signalbox_shard_stuck_queues", uint64(size.Stuck)},
 			{"signalbox_shard_streams", uint64(hub.Streams)},
@@ -202,16 +202,16 @@ func (m *serverMetrics) writeShards(w io.Writer) {
 }
 
 // writeSemaphores shows the acquire, wait and release counters of semaphores, and in nodes with detailed counters those of sessions. The number of series is
-// bounded; signalbox_semaphore_series_cut is 1 when some were left out.
+// bounded; signalbox_semaphore_series_truncated is 1 when some were left out.
 func (m *serverMetrics) writeSemaphores(w io.Writer) {
-	if !m.srv.showNames() {
+	if !m.server.showNames() {
 		return
 	}
-	left, cut := m.srv.cfg.Limits.MaxSeries/3, 0 // three series to a set
-	state := m.srv.mapNow().state
-	for _, d := range m.srv.desks.all() {
+	left, cut := m.server.cfg.Limits.MaxSeries/3, 0 // three series to a set
+	state := m.server.routing().state
+	for _, d := range m.server.shards.all() {
 		var rows []shard.CounterRow
-		d.rep.View(func(machine *shard.Machine) {
+		d.raft.View(func(machine *shard.Machine) {
 			machine.Counters(func(r shard.CounterRow) bool {
 				if left == 0 {
 					cut = 1
@@ -228,7 +228,7 @@ func (m *serverMetrics) writeSemaphores(w io.Writer) {
 		for i := range rows {
 			r := &rows[i]
 			n, _ := state.Node(r.Node)
-			labels := fmt.Sprintf("node=%q,semaphore=%q", label(n.Path), label(string(r.Name)))
+			labels := fmt.Sprintf("node=%q,semaphore=%q", labelValue(n.Path), labelValue(string(r.Name)))
 			if r.Session != 0 {
 				labels += fmt.Sprintf(",session=\"%d\"", r.Session)
 			}
@@ -240,7 +240,7 @@ func (m *serverMetrics) writeSemaphores(w io.Writer) {
 			}
 		}
 	}
-	fmt.Fprintf(w, "signalbox_semaphore_series_cut %d\n", cut)
+	fmt.Fprintf(w, "signalbox_semaphore_series_truncated %d\n", cut)
 }
 
 // showNames says whether metrics have the names of what clients made in them.
@@ -249,7 +249,7 @@ func (s *Server) showNames() bool {
 		return s.cfg.MetricsNames == "on"
 	}
 	v := s.auth.Load()
-	return s.cfg.Authorizer == nil && (v == nil || !v.on)
+	return s.cfg.Authorizer == nil && (v == nil || !v.enabled)
 }
 
 // nodeLabel is a node's path, or its number where names are not shown.
@@ -257,12 +257,12 @@ func (s *Server) nodeLabel(id uint64, path string) string {
 	if !s.showNames() {
 		return strconv.FormatUint(id, 10)
 	}
-	return label(path)
+	return labelValue(path)
 }
 
 // label makes any bytes fit for a label's value: printable, of a bounded length. What is cut short carries a hash of the whole, so that two names that
 // begin alike do not make the same series twice.
-func label(s string) string {
+func labelValue(s string) string {
 	const most = 128
 	q := strconv.QuoteToASCII(s)
 	q = q[1 : len(q)-1]

@@ -12,18 +12,18 @@ import (
 
 // writeCluster shows how this instance stands in its cluster, and what goes on between instances.
 func (m *serverMetrics) writeCluster(w io.Writer) {
-	s := m.srv
+	s := m.server
 	number := func(name string, value any) { fmt.Fprintf(w, "%s %v\n", name, value) }
 	state := s.meta.State()
 	if i, ok := state.Instance(s.instance); ok {
 		for _, v := range []meta.Variant{meta.Offline, meta.Online, meta.Expelled} {
-			fmt.Fprintf(w, "signalbox_instance_state{state=%q} %d\n", v, one(i.Current.Variant == v))
-			fmt.Fprintf(w, "signalbox_instance_target{state=%q} %d\n", v, one(i.Target.Variant == v))
+			fmt.Fprintf(w, "signalbox_instance_state{state=%q} %d\n", v, boolToInt(i.Current.Variant == v))
+			fmt.Fprintf(w, "signalbox_instance_target{state=%q} %d\n", v, boolToInt(i.Target.Variant == v))
 		}
 		number("signalbox_instance_incarnation", i.Current.Incarnation)
 	}
 	var leader uint64
-	if rep := s.meta.now(); rep != nil {
+	if rep := s.meta.current(); rep != nil {
 		for _, r := range state.MetaShard().Replicas {
 			if r.Replica == rep.LeaderReplica() {
 				leader = r.Instance
@@ -31,7 +31,7 @@ func (m *serverMetrics) writeCluster(w io.Writer) {
 		}
 	}
 	number("signalbox_meta_leader", leader)
-	number("signalbox_meta_leading", one(s.meta.Leading()))
+	number("signalbox_meta_leading", boolToInt(s.meta.Leading()))
 	number("signalbox_meta_applied_index", state.AppliedIndex())
 	number("signalbox_map_version", state.MapVersion())
 	number("signalbox_moves", len(state.Moves()))
@@ -40,31 +40,31 @@ func (m *serverMetrics) writeCluster(w io.Writer) {
 		number("signalbox_governor_steps_total", taken)
 		number("signalbox_governor_errors_total", failed)
 	}
-	number("signalbox_audit_lost_total", s.audit.log.Lost())
-	s.sentry.write(w)
+	number("signalbox_audit_events_dropped_total", s.audit.log.Lost())
+	s.detector.write(w)
 	m.writeMesh(w)
-	if s.announced.Load() {
+	if s.registered.Load() {
 		m.writeHealth(w)
 	}
 }
 
 // writeHealth shows what works and what may be lost, as this instance sees it.
 func (m *serverMetrics) writeHealth(w io.Writer) {
-	h := governor.Assess(m.srv.glance())
+	h := governor.Assess(m.server.observeNow())
 	for _, state := range []string{protocol.HealthHealthy, protocol.HealthDegraded, protocol.HealthBroken} {
-		fmt.Fprintf(w, "signalbox_cluster_health{state=%q} %d\n", state, one(h.State == state))
+		fmt.Fprintf(w, "signalbox_cluster_health{state=%q} %d\n", state, boolToInt(h.State == state))
 	}
-	stopped := one(!h.Meta.Majority || !h.Confirmed)
-	thin := one(h.Meta.AtRisk())
+	stopped := boolToInt(!h.Meta.Majority || !h.Confirmed)
+	thin := boolToInt(h.Meta.AtRisk())
 	for i := range h.Shards {
 		if g := &h.Shards[i]; !g.Idle {
-			stopped += one(!g.Majority || g.Leader == "")
-			thin += one(g.AtRisk())
+			stopped += boolToInt(!g.Majority || g.Leader == "")
+			thin += boolToInt(g.AtRisk())
 		}
 	}
-	fmt.Fprintf(w, "signalbox_groups_stopped %d\n", stopped)
-	fmt.Fprintf(w, "signalbox_groups_at_risk %d\n", thin)
-	fmt.Fprintf(w, "signalbox_instances_unheard %d\n", len(h.Unreachable))
+	fmt.Fprintf(w, "signalbox_raft_groups_unavailable %d\n", stopped)
+	fmt.Fprintf(w, "signalbox_raft_groups_at_risk %d\n", thin)
+	fmt.Fprintf(w, "signalbox_instances_unreachable %d\n", len(h.Unreachable))
 	for _, c := range h.Replicasets {
 		missing := 0
 		if c.Buckets > 0 {
@@ -75,14 +75,14 @@ func (m *serverMetrics) writeHealth(w io.Writer) {
 }
 
 // write shows what the sentinel did, and when last.
-func (y *sentry) write(w io.Writer) {
+func (y *detectorDriver) write(w io.Writer) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	for _, kind := range []failuredetector.ActionKind{failuredetector.MarkOffline, failuredetector.GoOnline, failuredetector.GoOffline} {
 		for _, ok := range []bool{true, false} {
-			act := sentinelAct{kind, ok}
+			act := detectorAction{kind, ok}
 			labels := fmt.Sprintf("{action=%q,outcome=%q}", actionNames[kind], outcomeNames[ok])
-			fmt.Fprintf(w, "signalbox_failure_detector_actions_total%s %d\n", labels, y.done[act])
+			fmt.Fprintf(w, "signalbox_failure_detector_actions_total%s %d\n", labels, y.actions[act])
 			if act == y.last {
 				fmt.Fprintf(w, "signalbox_failure_detector_last_action_age_seconds%s %.3f\n", labels, (y.srv.clock.Now() - y.lastAt).Seconds())
 			}
@@ -97,10 +97,10 @@ var (
 
 // writeMesh shows the links between instances.
 func (m *serverMetrics) writeMesh(w io.Writer) {
-	if m.srv.mesh == nil {
+	if m.server.mesh == nil {
 		return
 	}
-	st := m.srv.mesh.Stats()
+	st := m.server.mesh.Stats()
 	for _, v := range []struct {
 		name  string
 		value any
@@ -121,7 +121,7 @@ func (m *serverMetrics) writeMesh(w io.Writer) {
 	}
 }
 
-func one(yes bool) int {
+func boolToInt(yes bool) int {
 	if yes {
 		return 1
 	}

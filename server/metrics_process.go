@@ -14,12 +14,12 @@ import (
 type processCounts struct {
 	started, joined, left, returned atomic.Uint64
 	ended                           [process.OutcomeFailed + 1]atomic.Uint64
-	full                            atomic.Uint64 // what was not told to a member because its connection had too much to read; it comes again
+	undelivered                     atomic.Uint64 // what was not told to a member because its connection had too much to read; it comes again
 }
 
 // count counts the changes of an entry. The leader measures the rounds that ended, too.
-func (p *processes) count(rep *replica.Shard, changes []shard.ProcessChange) {
-	n := &p.counted
+func (p *processLeader) count(rep *replica.Shard, changes []shard.ProcessChange) {
+	n := &p.counts
 	for i := range changes {
 		x := &changes[i]
 		switch x.Kind {
@@ -35,7 +35,7 @@ func (p *processes) count(rep *replica.Shard, changes []shard.ProcessChange) {
 			if int(x.Outcome) < len(n.ended) {
 				n.ended[x.Outcome].Add(1)
 			}
-			if p.desk.leading.Load() {
+			if p.host.leading.Load() {
 				p.measure(rep, x)
 			}
 		}
@@ -43,7 +43,7 @@ func (p *processes) count(rep *replica.Shard, changes []shard.ProcessChange) {
 }
 
 // measure takes how long a round lasted, in log time.
-func (p *processes) measure(rep *replica.Shard, x *shard.ProcessChange) {
+func (p *processLeader) measure(rep *replica.Shard, x *shard.ProcessChange) {
 	var (
 		e  process.HistoryRound
 		ok bool
@@ -56,7 +56,7 @@ func (p *processes) measure(rep *replica.Shard, x *shard.ProcessChange) {
 	if !ok || e.Epoch != x.Epoch {
 		return // it is gone, or another one ended in the same entry
 	}
-	m := p.desk.srv.metrics
+	m := p.host.server.metrics
 	m.roundSeconds.Update(float64(e.Duration) / 1000)
 	if e.Prepared > 0 {
 		m.prepareSeconds.Update(float64(e.Prepared) / 1000)
@@ -66,17 +66,17 @@ func (p *processes) measure(rep *replica.Shard, x *shard.ProcessChange) {
 // phases are the names of process.Phase, as labels.
 var phases = [...]string{"idle", "waiting", "preparing", "coordinating", "completing", "completed"}
 
-// mostInView is how many processes are looked at while the log waits.
-const mostInView = 10_000
+// maxProcessesPerView is how many processes are looked at while the log waits.
+const maxProcessesPerView = 10_000
 
 // standing counts the processes that are here now, by phase, and their members.
-func (p *processes) standing() (byPhase [len(phases)]int, members int) {
+func (p *processLeader) countByPhase() (byPhase [len(phases)]int, members int) {
 	var node uint64
 	var name []byte
 	for more := true; more; {
 		more = false
-		left := mostInView
-		p.desk.rep.View(func(m *shard.Machine) {
+		left := maxProcessesPerView
+		p.host.raft.View(func(m *shard.Machine) {
 			m.ProcessesFrom(node, name, func(v shard.ProcessView) bool {
 				if left--; left < 0 {
 					node, name, more = v.Node(), append(name[:0], v.Name()...), true
@@ -109,28 +109,28 @@ func (p *processes) standing() (byPhase [len(phases)]int, members int) {
 //	signalbox_process_messages_stale_total           of rounds that are over
 //	signalbox_process_undelivered_total              not delivered because the member's connection had much to read; they come again
 func (m *serverMetrics) writeProcesses(w io.Writer) {
-	for _, d := range m.srv.desks.all() {
+	for _, d := range m.server.shards.all() {
 		p := d.processes
-		byPhase, members := p.standing()
+		byPhase, members := p.countByPhase()
 		for i, n := range byPhase {
 			fmt.Fprintf(w, "signalbox_processes{shard=\"%d\",phase=%q} %d\n", d.id, phases[i], n)
 		}
-		for o := process.OutcomeCompleted; int(o) < len(p.counted.ended); o++ {
-			fmt.Fprintf(w, "signalbox_process_rounds_ended_total{shard=\"%d\",outcome=%q} %d\n", d.id, o, p.counted.ended[o].Load())
+		for o := process.OutcomeCompleted; int(o) < len(p.counts.ended); o++ {
+			fmt.Fprintf(w, "signalbox_process_rounds_ended_total{shard=\"%d\",outcome=%q} %d\n", d.id, o, p.counts.ended[o].Load())
 		}
 		p.mu.Lock()
-		mail := p.lead.Stats()
+		mail := p.relay.Stats()
 		p.mu.Unlock()
 		for _, v := range []struct {
 			name  string
 			value uint64
 		}{
 			{"signalbox_process_members", uint64(members)},
-			{"signalbox_process_rounds_started_total", p.counted.started.Load()},
-			{"signalbox_process_joins_total", p.counted.joined.Load()},
-			{"signalbox_process_leaves_total", p.counted.left.Load()},
-			{"signalbox_process_returns_total", p.counted.returned.Load()},
-			{"signalbox_process_undelivered_total", p.counted.full.Load()},
+			{"signalbox_process_rounds_started_total", p.counts.started.Load()},
+			{"signalbox_process_joins_total", p.counts.joined.Load()},
+			{"signalbox_process_leaves_total", p.counts.left.Load()},
+			{"signalbox_process_returns_total", p.counts.returned.Load()},
+			{"signalbox_process_undelivered_total", p.counts.undelivered.Load()},
 			{"signalbox_process_requests_total", mail.Requests},
 			{"signalbox_process_requests_repeated_total", mail.Repeated + mail.Redelivered},
 			{"signalbox_process_requests_overflowed_total", mail.Overflows},

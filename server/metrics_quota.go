@@ -23,7 +23,7 @@ const (
 // quotaUse is one quota of one node, as far as this instance has to do with it.
 type quotaUse struct{ used, refused uint64 }
 
-// quotaUses gathers what nodes use of their quotas here: in the shards that are led here, watchers in all shards, and requests refused at this door. Sums over the instances
+// quotaUses gathers what nodes use of their quotas here: in the shards that are led here, watchers in all shards, and requests refused at this listener. Sums over the instances
 // are those of the cluster. most bounds the nodes; cut: there are more.
 func (s *Server) quotaUses(most int) (uses map[uint64]*[len(nodeQuotas)]quotaUse, cut bool) {
 	uses = make(map[uint64]*[len(nodeQuotas)]quotaUse)
@@ -39,9 +39,9 @@ func (s *Server) quotaUses(most int) (uses map[uint64]*[len(nodeQuotas)]quotaUse
 		}
 		return u
 	}
-	for _, d := range s.desks.all() {
-		leads := d.rep.Leading()
-		d.rep.View(func(machine *shard.Machine) {
+	for _, d := range s.shards.all() {
+		leads := d.raft.Leading()
+		d.raft.View(func(machine *shard.Machine) {
 			for _, node := range machine.Nodes() {
 				u := of(node)
 				if x, ok := machine.Usage(node); ok && leads {
@@ -56,17 +56,17 @@ func (s *Server) quotaUses(most int) (uses map[uint64]*[len(nodeQuotas)]quotaUse
 			}
 		})
 	}
-	for node, r := range s.mapNow().rates {
+	for node, r := range s.routing().rates {
 		of(node)[quotaRequests].refused += r.refused.Load()
 	}
 	return uses, cut
 }
 
 // writeQuotas shows what nodes use of their quotas, what the quotas are, and how many requests each has refused. The number of series is bounded;
-// signalbox_node_series_cut is 1 when nodes were left out.
+// signalbox_node_series_truncated is 1 when nodes were left out.
 func (m *serverMetrics) writeQuotas(w io.Writer) {
-	uses, over := m.srv.quotaUses(m.srv.cfg.Limits.MaxSeries / (3 * len(nodeQuotas)))
-	state := m.srv.mapNow().state
+	uses, over := m.server.quotaUses(m.server.cfg.Limits.MaxSeries / (3 * len(nodeQuotas)))
+	state := m.server.routing().state
 	for _, id := range slices.Sorted(maps.Keys(uses)) {
 		n, ok := state.Node(id)
 		if !ok {
@@ -75,7 +75,7 @@ func (m *serverMetrics) writeQuotas(w io.Writer) {
 		c := &n.Config
 		limits := [len(nodeQuotas)]uint64{c.MaxSessions, c.MaxSemaphores, c.MaxBytes, c.MaxWaiters, c.MaxWatchers, c.MaxRequests}
 		for q, u := range uses[id] {
-			labels := fmt.Sprintf("node=%q,quota=%q", m.srv.nodeLabel(id, n.Path), nodeQuotas[q])
+			labels := fmt.Sprintf("node=%q,quota=%q", m.server.nodeLabel(id, n.Path), nodeQuotas[q])
 			if q != quotaRequests {
 				fmt.Fprintf(w, "signalbox_node_used{%s} %d\n", labels, u.used)
 			}
@@ -89,5 +89,5 @@ func (m *serverMetrics) writeQuotas(w io.Writer) {
 	if over {
 		cut = 1
 	}
-	fmt.Fprintf(w, "signalbox_node_series_cut %d\n", cut)
+	fmt.Fprintf(w, "signalbox_node_series_truncated %d\n", cut)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// standingTrack is how a track stands, for the metrics.
-type standingTrack struct {
+// trackStatus is how a track stands, for the metrics.
+type trackStatus struct {
 	path   string
 	status protocol.TrackStatus
 	lags   []uint64 // of its locations, in ms
@@ -21,7 +21,7 @@ type standingTrack struct {
 // seriesOfLocation is how many series a location of a track has, its blockers apart.
 const seriesOfLocation = 10
 
-// writeRollouts shows how the tracks stand that are led here, and what was decided about them. The number of series is bounded; signalbox_rollout_series_cut is 1 when some were
+// writeRollouts shows how the tracks stand that are led here, and what was decided about them. The number of series is bounded; signalbox_rollout_series_truncated is 1 when some were
 // left out. In seconds:
 //
 //	signalbox_rollout_target               the version that a location is to have
@@ -36,7 +36,7 @@ const seriesOfLocation = 10
 //	signalbox_rollout_targets_total        targets set, by reason: reelect-explicit, reelect-implicit and rollback are those to look at
 //	signalbox_rollout_polls_total          polls, by path: read from memory, or log
 func (m *serverMetrics) writeRollouts(w io.Writer) {
-	left, isCut := m.srv.cfg.Limits.MaxSeries, 0
+	left, isCut := m.server.cfg.Limits.MaxSeries, 0
 	take := func(n int) bool {
 		if left < n {
 			isCut = 1
@@ -45,35 +45,35 @@ func (m *serverMetrics) writeRollouts(w io.Writer) {
 		left -= n
 		return true
 	}
-	for _, d := range m.srv.desks.all() {
-		fmt.Fprintf(w, "signalbox_rollout_polls_total{shard=\"%d\",path=\"read\"} %d\n", d.id, d.rollouts.polls.read.Load())
-		fmt.Fprintf(w, "signalbox_rollout_polls_total{shard=\"%d\",path=\"log\"} %d\n", d.id, d.rollouts.polls.logged.Load())
-		if !d.rep.Leading() || !m.srv.showNames() {
+	for _, d := range m.server.shards.all() {
+		fmt.Fprintf(w, "signalbox_rollout_polls_total{shard=\"%d\",path=\"read\"} %d\n", d.id, d.tracks.polls.read.Load())
+		fmt.Fprintf(w, "signalbox_rollout_polls_total{shard=\"%d\",path=\"log\"} %d\n", d.id, d.tracks.polls.logged.Load())
+		if !d.raft.Leading() || !m.server.showNames() {
 			continue
 		}
-		for _, x := range d.rollouts.standing(left / seriesOfLocation) {
-			track := fmt.Sprintf("node=%q,track=%q", label(x.path), label(string(x.status.Name)))
+		for _, x := range d.tracks.trackStatuses(left / seriesOfLocation) {
+			track := fmt.Sprintf("node=%q,track=%q", labelValue(x.path), labelValue(string(x.status.Name)))
 			for i := range x.status.Locations {
 				l := &x.status.Locations[i]
 				if !take(seriesOfLocation + len(l.BlockedBy)) {
 					break
 				}
-				writeLocation(w, fmt.Sprintf("%s,location=%q", track, label(l.Name)), l, x.status.Clock, x.lags[i])
+				writeLocation(w, fmt.Sprintf("%s,location=%q", track, labelValue(l.Name)), l, x.status.Clock, x.lags[i])
 			}
 		}
-		chosen := d.rollouts.choices()
-		for _, k := range slices.SortedFunc(maps.Keys(chosen), func(a, b trackChoice) int {
+		chosen := d.tracks.targetCounts()
+		for _, k := range slices.SortedFunc(maps.Keys(chosen), func(a, b targetKey) int {
 			return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.track, b.track), cmp.Compare(a.location, b.location), cmp.Compare(a.reason, b.reason))
 		}) {
 			if !take(1) {
 				break
 			}
-			path, _ := m.srv.nodePath(k.node)
+			path, _ := m.server.nodePath(k.node)
 			fmt.Fprintf(w, "signalbox_rollout_targets_total{node=%q,track=%q,location=%q,reason=%q} %d\n",
-				label(path), label(k.track), label(k.location), k.reason.String(), chosen[k])
+				labelValue(path), labelValue(k.track), labelValue(k.location), k.reason.String(), chosen[k])
 		}
 	}
-	fmt.Fprintf(w, "signalbox_rollout_series_cut %d\n", isCut)
+	fmt.Fprintf(w, "signalbox_rollout_series_truncated %d\n", isCut)
 }
 
 func writeLocation(w io.Writer, labels string, l *protocol.TrackLocationStatus, clock, lag uint64) {
@@ -102,29 +102,29 @@ func writeLocation(w io.Writer, labels string, l *protocol.TrackLocationStatus, 
 	}
 	fmt.Fprintf(w, "signalbox_rollout_target{%s} %d\n", labels, l.Target)
 	for _, id := range l.BlockedBy {
-		fmt.Fprintf(w, "signalbox_rollout_blocked_by{%s,instance=%q} 1\n", labels, label(id))
+		fmt.Fprintf(w, "signalbox_rollout_blocked_by{%s,instance=%q} 1\n", labels, labelValue(id))
 	}
 }
 
 // choices is how many targets were set here, by reason.
-func (t *rollouts) choices() map[trackChoice]uint64 {
+func (t *trackStreams) targetCounts() map[targetKey]uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return maps.Clone(t.chosen)
+	return maps.Clone(t.targetsSet)
 }
 
 // standing is how the tracks stand, at most so many of them. The log waits for one at a time.
-func (t *rollouts) standing(most int) (list []standingTrack) {
-	d := t.desk
+func (t *trackStreams) trackStatuses(most int) (list []trackStatus) {
+	d := t.host
 	var node uint64
 	var name []byte
 	for len(list) < most {
-		var x standingTrack
+		var x trackStatus
 		found := false
-		d.rep.View(func(m *shard.Machine) {
+		d.raft.View(func(m *shard.Machine) {
 			m.TracksFrom(node, name, func(id uint64, track []byte) bool {
 				node, name = id, append(slices.Clone(track), 0) // what comes next
-				now := d.rep.LogTime()
+				now := d.raft.LogTime()
 				if m.DescribeTrack(&protocol.TrackDescribe{Node: id, Name: track}, now, &x.status) != nil {
 					return true
 				}
@@ -137,7 +137,7 @@ func (t *rollouts) standing(most int) (list []standingTrack) {
 		if !found {
 			return list
 		}
-		x.path, _ = d.srv.nodePath(node)
+		x.path, _ = d.server.nodePath(node)
 		list = append(list, x)
 	}
 	return list

@@ -8,7 +8,7 @@ import (
 
 // TestEveryKindIsCounted: replies to each request are counted under its own name.
 func TestEveryKindIsCounted(t *testing.T) {
-	var n tally
+	var n replyCounts
 	for kind := range protocol.KindReply {
 		if !kind.IsRequest() {
 			continue

@@ -46,7 +46,7 @@ func divided(first, second uint32) func(s *meta.State) bool {
 }
 
 // sixInstances is a cluster of three that a crowd works on, and then one of six, with the buckets divided.
-func sixInstances(t *testing.T) (*clusterKit, *moveCrowd, uint32) {
+func sixInstances(t *testing.T) (*clusterKit, *moveWorkload, uint32) {
 	t.Helper()
 	buckets, sessions, names := moveSizes()
 	k := newClusterKit(t, 3)
@@ -60,7 +60,7 @@ func sixInstances(t *testing.T) (*clusterKit, *moveCrowd, uint32) {
 	for _, s := range k.run {
 		addresses = append(addresses, s.Addr())
 	}
-	crowd := newMoveCrowd(t, addresses, 4, sessions, names)
+	crowd := newMoveWorkload(t, addresses, 4, sessions, names)
 	crowd.begin()
 	crowd.progress(100)
 	began := time.Now()
@@ -153,7 +153,7 @@ func (k *clusterKit) changeGovernors(done func(*meta.State) bool) {
 		for _, r := range state.MetaShard().Replicas {
 			if r.Role == meta.RoleVoter && r.Instance != s.instance {
 				ctx, cancel := context.WithTimeout(k.t.Context(), 5*time.Second)
-				_ = local{s}.Transfer(ctx, meta.MetaShardID, r.Replica, 0)
+				_ = localOperations{s}.Transfer(ctx, meta.MetaShardID, r.Replica, 0)
 				cancel()
 				break
 			}
@@ -177,7 +177,7 @@ func voters(s *meta.State) map[string]bool {
 
 // giveUp breaks the links between the replicasets while buckets move, so that the move is given up: the buckets stay where they were, and move when the links are
 // back. The side that can go on deciding gives, the other one is to take.
-func (k *clusterKit) giveUp(crowd *moveCrowd, buckets uint32) {
+func (k *clusterKit) giveUp(crowd *moveWorkload, buckets uint32) {
 	k.t.Helper()
 	sides := [][]string{{"a", "b", "c"}, {"d", "e", "f"}}
 	all := voters(k.run["a"].meta.State())

@@ -71,7 +71,7 @@ func (h *moveMember) Complete(r *process.Round) {
 }
 
 // addRounds has some sessions of the crowd join processes, whose names lie in as many buckets.
-func (m *moveCrowd) addRounds(n int) {
+func (m *moveWorkload) addRounds(n int) {
 	m.t.Helper()
 	for i := range n {
 		x := &moveRounds{name: fmt.Sprintf("round-%d", i), op: process.Operate(m.sessions[0].Node(), fmt.Sprintf("round-%d", i))}
@@ -95,7 +95,7 @@ func (m *moveCrowd) addRounds(n int) {
 }
 
 // turns forces a round, and waits until all members have completed it, again and again.
-func (x *moveRounds) turns(m *moveCrowd) {
+func (x *moveRounds) turns(m *moveWorkload) {
 	last := uint64(0)
 	for !m.end.Load() && m.ctx.Err() == nil {
 		if err := x.op.Force(m.ctx, "another"); err != nil {
@@ -123,7 +123,7 @@ func (h *moveMember) last() uint64 {
 }
 
 // awaits waits for a complete round above an epoch.
-func (h *moveMember) awaits(m *moveCrowd, above uint64) bool {
+func (h *moveMember) awaits(m *moveWorkload, above uint64) bool {
 	for {
 		h.mu.Lock()
 		epoch, result, violation := h.epoch, h.result, h.violation
@@ -147,7 +147,7 @@ func (h *moveMember) awaits(m *moveCrowd, above uint64) bool {
 }
 
 // roundsProgress waits until each process has gone through two more rounds.
-func (m *moveCrowd) roundsProgress() {
+func (m *moveWorkload) roundsProgress() {
 	m.t.Helper()
 	var until []int64
 	for _, x := range m.rounds {

@@ -19,15 +19,15 @@ func TestFrozenHome(t *testing.T) {
 	var other protocol.SessionReply
 	n := uint64(2)
 	for ; other.Session == 0; n++ {
-		if b := c.homeBucket(id16(n)); b != moving && s.mapNow().desk(0, b).id == first.Shard {
+		if b := c.homeBucket(id16(n)); b != moving && s.routing().shard(0, b).id == first.Shard {
 			other = c.session(node, n)
 		}
 	}
-	d := s.desks.get(first.Shard)
+	d := s.shards.get(first.Shard)
 	step := func(kind shard.CommandKind, epoch uint64) {
 		t.Helper()
 		run := shard.BucketsBody{Total: 16, First: uint32(moving), Count: 1, Epoch: epoch}
-		if err := d.rep.ProposeInternal(t.Context(), shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, run)}); err != nil {
+		if err := d.raft.ProposeInternal(t.Context(), shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, run)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,19 +13,19 @@ import (
 )
 
 // ending is how a connection goes on once what waits for it is written.
-type ending uint8
+type closeMode uint8
 
 const (
-	stayOpen ending = iota
-	endSoft         // half-close, wait for the client's end for lingerTime, close: what was said is read
-	endHard         // close at once
+	closeNone      closeMode = iota
+	closeGraceful            // half-close, wait for the client's end for lingerTimeout, close: what was said is read
+	closeImmediate           // close at once
 )
 
-// lingerTime is how long a connection that was said goodbye may take to read it.
-const lingerTime = time.Second
+// lingerTimeout is how long a connection that was said goodbye may take to read it.
+const lingerTimeout = time.Second
 
-// leastOutSoft is the soft bound while too much waits for slow readers altogether, and the least that may be configured.
-const leastOutSoft = 64 << 10
+// minOutSoft is the soft bound while too much waits for slow readers altogether, and the least that may be configured.
+const minOutSoft = 64 << 10
 
 // sharedSize is the length from which a shared frame is referred to instead of copied.
 const sharedSize = 2048
@@ -35,27 +35,27 @@ const sharedSize = 2048
 //
 // Invariant: size is the bytes of segs and tail. size + held is what the client has not read, and never more than the hard bound plus one frame.
 type outgoing struct {
-	mu     sync.Mutex
-	segs   [][]byte // filled bytes of full buffers, and shared frames
-	full   []*bytebufferpool.ByteBuffer
-	tail   *bytebufferpool.ByteBuffer // appended to; not in segs yet
-	size   int
-	pushed bool   // the transport knows that there is something to take
-	end    ending // nothing is appended any more unless it is stayOpen
+	mu       sync.Mutex
+	segs     [][]byte // filled bytes of full buffers, and shared frames
+	full     []*bytebufferpool.ByteBuffer
+	tail     *bytebufferpool.ByteBuffer // appended to; not in segs yet
+	size     int
+	notified bool      // the transport knows that there is something to take
+	closing  closeMode // nothing is appended any more unless it is closeNone
 
-	held    atomic.Int64 // bytes the transport holds because the kernel took no more
-	counted atomic.Int64 // of size + held, what is in Server.unread: all of it, or nothing when it is little; changed under mu
-	total   uint64       // bytes ever appended
-	mark    uint64       // of total, at markAt: while it is not sent, something waits since markAt
-	markAt  time.Duration
+	unsent    atomic.Int64 // bytes the transport holds because the kernel took no more
+	counted   atomic.Int64 // of size + held, what is in Server.unread: all of it, or nothing when it is little; changed under mu
+	total     uint64       // bytes ever appended
+	markTotal uint64       // of total, at markAt: while it is not sent, something waits since markAt
+	markAt    time.Duration
 }
 
 // batch is what a transport takes to write. Its segments may be written with one vectored write; they are changed by nobody.
-type batch struct {
+type writeBatch struct {
 	segs [][]byte
 	full []*bytebufferpool.ByteBuffer
 	size int
-	end  ending
+	end  closeMode
 }
 
 // buffer is the pooled buffer to append frames to. Caller holds mu.
@@ -72,14 +72,14 @@ func (o *outgoing) share(frame []byte) {
 		b := o.buffer()
 		b.B = append(b.B, frame...)
 	} else {
-		o.seal()
+		o.sealTail()
 		o.segs = append(o.segs, frame)
 	}
 	o.size += len(frame)
 	o.total += uint64(len(frame))
 }
 
-func (o *outgoing) seal() {
+func (o *outgoing) sealTail() {
 	if o.tail == nil {
 		return
 	}
@@ -89,57 +89,57 @@ func (o *outgoing) seal() {
 }
 
 // hold lets the transport's own goroutine append without being told of it: it takes what waits when it is done.
-func (o *outgoing) hold() {
+func (o *outgoing) holdNotify() {
 	o.mu.Lock()
-	o.pushed = true
+	o.notified = true
 	o.mu.Unlock()
 }
 
-// letGo is the end of hold without taking, if nothing but own bytes wait: the next that is appended, or a nudge, has everything written.
-func (o *outgoing) letGo(own int) bool {
+// releaseNotify is the end of hold without taking, if nothing but own bytes wait: the next that is appended, or a nudge, has everything written.
+func (o *outgoing) releaseNotify(own int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.size != own || o.end != stayOpen {
+	if o.size != own || o.closing != closeNone {
 		return false // somebody else's bytes came meanwhile, relying on the taking
 	}
-	o.pushed = false
+	o.notified = false
 	return true
 }
 
 // nudge has written what waits without anybody knowing.
-func (c *conn) nudge() {
+func (c *conn) notifyTransport() {
 	c.out.mu.Lock()
-	push := c.out.size > 0 && !c.out.pushed
-	c.out.pushed = c.out.pushed || push
+	push := c.out.size > 0 && !c.out.notified
+	c.out.notified = c.out.notified || push
 	c.out.mu.Unlock()
 	if push {
-		c.wire.push()
+		c.transport.markDirty()
 	}
 }
 
 // take hands over everything that waits. The transport gives it back with release once it is written or copied.
-func (o *outgoing) take(b *batch) {
+func (o *outgoing) take(b *writeBatch) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.seal()
+	o.sealTail()
 	// The slices change hands both ways, so that neither side allocates in steady state.
 	o.segs, b.segs = b.segs[:0], o.segs
 	o.full, b.full = b.full[:0], o.full
 	b.size, o.size = o.size, 0
-	b.end = o.end
-	o.pushed = false
+	b.end = o.closing
+	o.notified = false
 }
 
 // takeOne is take, if all that waits is one segment and the connection stays open.
-func (o *outgoing) takeOne(b *batch) bool {
+func (o *outgoing) takeOne(b *writeBatch) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.end != stayOpen || o.tail == nil || len(o.segs) > 0 {
+	if o.closing != closeNone || o.tail == nil || len(o.segs) > 0 {
 		return false
 	}
 	b.segs, b.full = append(b.segs[:0], o.tail.B), append(b.full[:0], o.tail)
-	b.size, b.end = o.size, stayOpen
-	o.tail, o.size, o.pushed = nil, 0, false
+	b.size, b.end = o.size, closeNone
+	o.tail, o.size, o.notified = nil, 0, false
 	return true
 }
 
@@ -153,11 +153,11 @@ func (c *conn) putBack(rest []byte) {
 	o.segs = slices.Insert(o.segs, 0, f.B)
 	o.full = append(o.full, f)
 	o.size += len(rest)
-	o.pushed = true
-	c.count()
+	o.notified = true
+	c.countWaiting()
 }
 
-func (b *batch) release() {
+func (b *writeBatch) release() {
 	clear(b.segs)
 	for i, f := range b.full {
 		bytebufferpool.Put(f)
@@ -167,13 +167,13 @@ func (b *batch) release() {
 }
 
 // drop forgets what waits: the connection is closed.
-func (o *outgoing) drop() {
+func (o *outgoing) discard() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var b batch
-	o.seal()
+	var b writeBatch
+	o.sealTail()
 	b.segs, b.full = o.segs, o.full
-	o.segs, o.full, o.size, o.end = nil, nil, 0, endHard
+	o.segs, o.full, o.size, o.closing = nil, nil, 0, closeImmediate
 	b.release()
 }
 
@@ -181,17 +181,17 @@ func (o *outgoing) drop() {
 // server hold the most that one may: what waits for all of them is bounded too.
 func (s *Server) outSoft() int {
 	if s.unread.Load() > int64(s.cfg.Limits.OutTotal) {
-		return leastOutSoft
+		return minOutSoft
 	}
 	return s.cfg.Limits.OutSoft
 }
 
-// noteHeld notes how many bytes the transport holds because the kernel took no more. The transport's goroutine calls it after writing.
-func (c *conn) noteHeld(bytes int) {
+// setUnsent notes how many bytes the transport holds because the kernel took no more. The transport's goroutine calls it after writing.
+func (c *conn) setUnsent(bytes int) {
 	o := &c.out
-	if was := o.held.Swap(int64(bytes)); was != int64(bytes) || o.counted.Load() != 0 {
+	if was := o.unsent.Swap(int64(bytes)); was != int64(bytes) || o.counted.Load() != 0 {
 		o.mu.Lock()
-		c.count()
+		c.countWaiting()
 		o.mu.Unlock()
 	}
 }
@@ -199,15 +199,15 @@ func (c *conn) noteHeld(bytes int) {
 // count keeps what waits for this connection in the total of all. Little of it does not count, so that connections that are read from never touch the total.
 // It counts when appended, not when the transport has failed to write it: a burst of changes is appended to a thousand connections before any of them is written
 // to. Caller holds out.mu.
-func (c *conn) count() {
+func (c *conn) countWaiting() {
 	o := &c.out
-	waiting := int64(o.size) + o.held.Load()
-	if waiting <= leastOutSoft {
+	waiting := int64(o.size) + o.unsent.Load()
+	if waiting <= minOutSoft {
 		waiting = 0
 	}
 	if was := o.counted.Load(); was != waiting {
 		o.counted.Store(waiting)
-		c.srv.unread.Add(waiting - was)
+		c.server.unread.Add(waiting - was)
 	}
 }
 
@@ -215,16 +215,16 @@ func (c *conn) count() {
 func (o *outgoing) waiting() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.size + int(o.held.Load())
+	return o.size + int(o.unsent.Load())
 }
 
 // tooOld says whether some byte waits for longer than age. It is asked now and then; what waits is found at an age below twice that.
 func (o *outgoing) tooOld(now, age time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	sent := o.total - uint64(o.size) - uint64(max(0, o.held.Load()))
-	if sent == o.total || sent >= o.mark {
-		o.mark, o.markAt = o.total, now
+	sent := o.total - uint64(o.size) - uint64(max(0, o.unsent.Load()))
+	if sent == o.total || sent >= o.markTotal {
+		o.markTotal, o.markAt = o.total, now
 		return false
 	}
 	return now-o.markAt > age
@@ -233,28 +233,28 @@ func (o *outgoing) tooOld(now, age time.Duration) bool {
 // outbox is how one goroutine sends: it marks transports while it appends, wakes them together at the end, and holds the scratch memory of encoding. It is
 // used by one goroutine at a time.
 type outbox struct {
-	srv     *Server
-	tally   *tally
-	wrote   int // bytes appended, by whoever cares to reset it
+	server  *Server
+	counts  *replyCounts
+	written int // bytes appended, by whoever cares to reset it
 	failure protocol.Failure
-	hand    hand
+	direct  directWriter
 }
 
-func (s *Server) newOutbox() *outbox { return &outbox{srv: s, tally: s.metrics.newTally()} }
+func (s *Server) newOutbox() *outbox { return &outbox{server: s, counts: s.metrics.newReplyCounts()} }
 
 // reply answers a request with success.
 func (o *outbox) reply(c *conn, kind protocol.Kind, id uint64, m protocol.Message) {
-	o.tally.count(kind, protocol.StatusOK)
+	o.counts.count(kind, protocol.StatusOK)
 	c.answered()
 	o.put(c, kind|protocol.KindReply, id, uint64(protocol.StatusOK), m)
 }
 
 // fail answers a request with a status and a sentence.
 func (o *outbox) fail(c *conn, kind protocol.Kind, id uint64, status protocol.Status, text string) {
-	o.tally.count(kind, status)
+	o.counts.count(kind, status)
 	c.answered()
-	if isExcess(status) {
-		c.refused.Add(1)
+	if countsAsExcess(status) {
+		c.rejections.Add(1)
 	}
 	o.failure.Message = text
 	o.put(c, kind|protocol.KindReply, id, uint64(status), &o.failure)
@@ -263,7 +263,7 @@ func (o *outbox) fail(c *conn, kind protocol.Kind, id uint64, status protocol.St
 // refuse answers a request of a shard with an error. With WRONG_SHARD the client is told who leads
 // the shard, as far as is known here: that is where to ask, or, if it is this instance, there is no
 // use in looking for another leader of it.
-func (o *outbox) refuse(c *conn, d *desk, kind protocol.Kind, id uint64, status protocol.Status, text string) {
+func (o *outbox) rejectByShard(c *conn, d *shardHost, kind protocol.Kind, id uint64, status protocol.Status, text string) {
 	if status == protocol.StatusWrongShard {
 		o.failure.Master, o.failure.Term = d.leaderInstance()
 		defer func() { o.failure.Master, o.failure.Term = 0, 0 }()
@@ -271,8 +271,8 @@ func (o *outbox) refuse(c *conn, d *desk, kind protocol.Kind, id uint64, status 
 	o.fail(c, kind, id, status, text)
 }
 
-// failErr answers a request with an error, which carries the status.
-func (o *outbox) failErr(c *conn, kind protocol.Kind, id uint64, err error) {
+// failError answers a request with an error, which carries the status.
+func (o *outbox) failError(c *conn, kind protocol.Kind, id uint64, err error) {
 	status, text := statusText(err)
 	o.fail(c, kind, id, status, text)
 }
@@ -284,34 +284,34 @@ func (o *outbox) event(c *conn, kind protocol.Kind, id, arg uint64, m protocol.M
 
 func (o *outbox) put(c *conn, kind protocol.Kind, id, arg uint64, m protocol.Message) {
 	n, over, push := c.append(kind, id, arg, m)
-	o.wrote += n
+	o.written += n
 	if push {
-		c.wire.push()
+		c.transport.markDirty()
 	}
 	if over {
-		c.cutSlow()
+		c.closeSlow()
 	}
 }
 
 // flush wakes the transports that have something to write. It is called once after everything that belongs together was sent.
-func (o *outbox) flush() { o.srv.kick() }
+func (o *outbox) flush() { o.server.wakeWriters() }
 
-// flushHere is flush for a goroutine that may spend the time of a few writes itself.
-func (o *outbox) flushHere() {
-	if o.srv.door != nil {
-		o.srv.door.kickHere(&o.hand)
+// flushDirect is flush for a goroutine that may spend the time of a few writes itself.
+func (o *outbox) flushDirect() {
+	if o.server.plain != nil {
+		o.server.plain.writeDirect(&o.direct)
 	}
 }
 
-// cutSlow ends a connection that does not read. False: it ended before.
-func (c *conn) cutSlow() bool {
-	l := &c.srv.cfg.Limits
+// closeSlow ends a connection that does not read. False: it ended before.
+func (c *conn) closeSlow() bool {
+	l := &c.server.cfg.Limits
 	why := fmt.Sprintf("more than %d bytes wait for this connection, or one waits for longer than %s; read faster", l.OutHard, l.OutAge)
-	if !c.end(endHard, protocol.StatusOverloaded, why) {
+	if !c.close(closeImmediate, protocol.StatusOverloaded, why) {
 		return false
 	}
-	c.srv.metrics.slowCut.Inc()
-	c.srv.log.Info("slow reader cut", "conn", c.id, "remote", c.remote)
+	c.server.metrics.slowCut.Inc()
+	c.server.log.Info("slow reader cut", "conn", c.id, "remote", c.remote)
 	return true
 }
 
@@ -320,7 +320,7 @@ func (c *conn) append(kind protocol.Kind, id, arg uint64, m protocol.Message) (n
 	o := &c.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.end != stayOpen {
+	if o.closing != closeNone {
 		return 0, false, false
 	}
 	b := o.buffer()
@@ -329,10 +329,10 @@ func (c *conn) append(kind protocol.Kind, id, arg uint64, m protocol.Message) (n
 	n = len(b.B) - n
 	o.size += n
 	o.total += uint64(n)
-	c.count()
-	push = !o.pushed
-	o.pushed = true
-	return n, o.size+int(o.held.Load()) > c.srv.cfg.Limits.OutHard, push
+	c.countWaiting()
+	push = !o.notified
+	o.notified = true
+	return n, o.size+int(o.unsent.Load()) > c.server.cfg.Limits.OutHard, push
 }
 
 // appendShared is append for a frame that is encoded already and is never changed. With droppable it takes nothing when more than the soft
@@ -341,16 +341,16 @@ func (c *conn) appendShared(frame []byte, droppable bool) (taken, over, push boo
 	o := &c.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.end != stayOpen {
+	if o.closing != closeNone {
 		return true, false, false
 	}
-	waiting := o.size + int(o.held.Load())
-	if droppable && waiting > c.srv.outSoft() {
+	waiting := o.size + int(o.unsent.Load())
+	if droppable && waiting > c.server.outSoft() {
 		return false, false, false
 	}
 	o.share(frame)
-	c.count()
-	push = !o.pushed
-	o.pushed = true
-	return true, waiting+len(frame) > c.srv.cfg.Limits.OutHard, push
+	c.countWaiting()
+	push = !o.notified
+	o.notified = true
+	return true, waiting+len(frame) > c.server.cfg.Limits.OutHard, push
 }

@@ -12,19 +12,19 @@ func TestProcessCutOffLeader(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")
-	k.awaitOn("a", "three instances that work", calm(3, 3, 3))
+	k.awaitOn("a", "three instances that work", balanced(3, 3, 3))
 	leads := func(s *Server, bucket uint64) bool {
-		d := s.mapNow().desk(0, bucket)
+		d := s.routing().shard(0, bucket)
 		return d != nil && d.leading.Load()
 	}
-	var p *player
+	var p *memberClient
 	var name string
 	k.eventually("an instance that leads the shards of a process and of a session", func() bool {
 		for _, name = range k.names() {
 			s := k.server(name)
-			x := &player{raw: connect(t, s), name: "queue"}
+			x := &memberClient{raw: connect(t, s), name: "queue"}
 			x.node = x.raw.node()
-			for n := uint64(1); n < 1000 && leads(s, x.at()); n++ {
+			for n := uint64(1); n < 1000 && leads(s, x.bucket()); n++ {
 				if !leads(s, x.homeBucket(id16(n))) {
 					continue
 				}
@@ -44,7 +44,7 @@ func TestProcessCutOffLeader(t *testing.T) {
 			k.isolate(name, other)
 		}
 	}
-	id := p.send(protocol.KindProcessSync, p.at(), &protocol.ProcessSync{Session: p.session, Name: []byte("queue")})
+	id := p.send(protocol.KindProcessSync, p.bucket(), &protocol.ProcessSync{Session: p.session, Name: []byte("queue")})
 	for {
 		h, err := p.next()
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // player is a member with a connection of its own that does what it is told and nothing more.
-type player struct {
+type memberClient struct {
 	*raw
 	node    uint64
 	name    string
@@ -23,32 +23,32 @@ type player struct {
 	n       uint64
 }
 
-func newPlayer(t *testing.T, s *Server, name string, n uint64) *player {
+func newMemberClient(t *testing.T, s *Server, name string, n uint64) *memberClient {
 	t.Helper()
 	c := connect(t, s)
-	p := &player{raw: c, node: c.node(), name: name, n: n}
+	p := &memberClient{raw: c, node: c.node(), name: name, n: n}
 	p.session = c.session(p.node, n).Session
 	return p
 }
 
-func (p *player) at() uint64 {
+func (p *memberClient) bucket() uint64 {
 	return uint64(protocol.ProcessBucket(p.node, []byte(p.name), p.s.cfg.Buckets))
 }
 
-func (p *player) join(key string) (r protocol.ProcessJoinReply) {
+func (p *memberClient) join(key string) (r protocol.ProcessJoinReply) {
 	p.t.Helper()
-	p.must(protocol.KindProcessJoin, p.at(), &protocol.ProcessJoin{Head: p.head(p.session), Name: []byte(p.name), Key: key, Data: []byte("data of " + key)}, &r)
+	p.must(protocol.KindProcessJoin, p.bucket(), &protocol.ProcessJoin{Head: p.head(p.session), Name: []byte(p.name), Key: key, Data: []byte("data of " + key)}, &r)
 	return r
 }
 
-func (p *player) leave() (r protocol.ProcessLeaveReply) {
+func (p *memberClient) leave() (r protocol.ProcessLeaveReply) {
 	p.t.Helper()
-	p.must(protocol.KindProcessLeave, p.at(), &protocol.ProcessLeave{Head: p.head(p.session), Name: []byte(p.name)}, &r)
+	p.must(protocol.KindProcessLeave, p.bucket(), &protocol.ProcessLeave{Head: p.head(p.session), Name: []byte(p.name)}, &r)
 	return r
 }
 
 // round waits for an event of a kind about a round of at least an epoch. What came before it about the same process is forgotten.
-func (p *player) round(kind protocol.ProcessRoundKind, epoch uint64) (m protocol.ProcessRound) {
+func (p *memberClient) round(kind protocol.ProcessRoundKind, epoch uint64) (m protocol.ProcessRound) {
 	p.t.Helper()
 	for {
 		m = protocol.ProcessRound{}
@@ -62,51 +62,51 @@ func (p *player) round(kind protocol.ProcessRoundKind, epoch uint64) (m protocol
 	}
 }
 
-func (p *player) confirm(epoch uint64, step protocol.ProcessStep) {
+func (p *memberClient) confirm(epoch uint64, step protocol.ProcessStep) {
 	p.t.Helper()
-	p.must(protocol.KindProcessConfirm, p.at(), &protocol.ProcessConfirm{Session: p.session, Name: []byte(p.name), Epoch: epoch, Step: step}, nil)
+	p.must(protocol.KindProcessConfirm, p.bucket(), &protocol.ProcessConfirm{Session: p.session, Name: []byte(p.name), Epoch: epoch, Step: step}, nil)
 }
 
-func (p *player) complete(epoch uint64, result string) {
+func (p *memberClient) complete(epoch uint64, result string) {
 	p.t.Helper()
-	p.must(protocol.KindProcessComplete, p.at(), &protocol.ProcessComplete{Head: p.head(p.session), Name: []byte(p.name), Epoch: epoch, Result: []byte(result)}, nil)
+	p.must(protocol.KindProcessComplete, p.bucket(), &protocol.ProcessComplete{Head: p.head(p.session), Name: []byte(p.name), Epoch: epoch, Result: []byte(result)}, nil)
 }
 
-func (p *player) sync(epoch uint64) error {
+func (p *memberClient) sync(epoch uint64) error {
 	p.t.Helper()
-	return p.call(protocol.KindProcessSync, p.at(), &protocol.ProcessSync{Session: p.session, Name: []byte(p.name), Epoch: epoch}, nil)
+	return p.call(protocol.KindProcessSync, p.bucket(), &protocol.ProcessSync{Session: p.session, Name: []byte(p.name), Epoch: epoch}, nil)
 }
 
-func (p *player) ask(epoch, number uint64, payload string, to ...uint64) error {
+func (p *memberClient) ask(epoch, number uint64, payload string, to ...uint64) error {
 	p.t.Helper()
-	return p.call(protocol.KindProcessRequest, p.at(), &protocol.ProcessRequest{
+	return p.call(protocol.KindProcessRequest, p.bucket(), &protocol.ProcessRequest{
 		Session: p.session, Name: []byte(p.name), Epoch: epoch, Number: number, Low: number, To: to, Payload: []byte(payload),
 	}, nil)
 }
 
-func (p *player) respond(m *protocol.ProcessMessage, payload string) {
+func (p *memberClient) respond(m *protocol.ProcessMessage, payload string) {
 	p.t.Helper()
-	p.must(protocol.KindProcessReply, p.at(), &protocol.ProcessReply{
+	p.must(protocol.KindProcessReply, p.bucket(), &protocol.ProcessReply{
 		Session: p.session, Name: []byte(p.name), Epoch: m.Epoch, To: m.From, Number: m.Number, Payload: []byte(payload),
 	}, nil)
 }
 
-func (p *player) letter() (m protocol.ProcessMessage) {
+func (p *memberClient) message() (m protocol.ProcessMessage) {
 	p.t.Helper()
 	p.event(protocol.KindProcessMessage, &m)
 	return m
 }
 
-func (p *player) status(consistency protocol.Consistency) (r protocol.ProcessStatus) {
+func (p *memberClient) status(consistency protocol.Consistency) (r protocol.ProcessStatus) {
 	p.t.Helper()
-	p.must(protocol.KindProcessDescribe, p.at(), &protocol.ProcessDescribe{
+	p.must(protocol.KindProcessDescribe, p.bucket(), &protocol.ProcessDescribe{
 		Node: p.node, Name: []byte(p.name), Flags: protocol.WithProcessMembers | protocol.WithProcessHistory, Consistency: consistency,
 	}, &r)
 	return r
 }
 
 // settle takes players through the round that is under way, the first as its coordinator.
-func settle(t *testing.T, epoch uint64, result string, players ...*player) uint64 {
+func completeRound(t *testing.T, epoch uint64, result string, players ...*memberClient) uint64 {
 	t.Helper()
 	for _, p := range players {
 		m := p.round(protocol.RoundPrepare, epoch)
@@ -133,10 +133,10 @@ func settle(t *testing.T, epoch uint64, result string, players ...*player) uint6
 // TestProcessRounds: members join and leave, exchange messages, come back on another connection, and are watched and operated, by the words of the protocol.
 func TestProcessRounds(t *testing.T) {
 	s := start(t, nil)
-	a, b := newPlayer(t, s, "queue", 1), newPlayer(t, s, "queue", 2)
+	a, b := newMemberClient(t, s, "queue", 1), newMemberClient(t, s, "queue", 2)
 
 	watcher := connect(t, s)
-	watch := watcher.send(protocol.KindProcessWatch, a.at(), &protocol.ProcessWatch{Node: a.node, Name: []byte("queue")})
+	watch := watcher.send(protocol.KindProcessWatch, a.bucket(), &protocol.ProcessWatch{Node: a.node, Name: []byte("queue")})
 	if err := watcher.reply(protocol.KindProcessWatch, watch, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestProcessRounds(t *testing.T) {
 	if x := changes(protocol.ProcessJoined); x.Session != a.session || x.Text != "one" {
 		t.Fatalf("watch says %+v", x)
 	}
-	first := settle(t, 1, "alone", a)
+	first := completeRound(t, 1, "alone", a)
 	if x := changes(protocol.ProcessRoundEnded); x.Epoch != first || x.Outcome != protocol.RoundCompleted {
 		t.Fatalf("watch says %+v", x)
 	}
@@ -186,12 +186,12 @@ func TestProcessRounds(t *testing.T) {
 	if err := a.ask(epoch, 1, "hello", a.session, b.session); err != nil {
 		t.Fatal(err)
 	}
-	own := a.letter()
+	own := a.message()
 	a.respond(&own, "me")
-	if m := a.letter(); m.Kind != protocol.MessageReply || m.From != a.session || string(m.Payload) != "me" {
+	if m := a.message(); m.Kind != protocol.MessageReply || m.From != a.session || string(m.Payload) != "me" {
 		t.Fatalf("own answer is %+v", m)
 	}
-	if m := b.letter(); m.Kind != protocol.MessageRequest || m.From != a.session || string(m.Payload) != "hello" || m.Number != 1 {
+	if m := b.message(); m.Kind != protocol.MessageRequest || m.From != a.session || string(m.Payload) != "hello" || m.Number != 1 {
 		t.Fatalf("message is %+v", m)
 	}
 	_ = b.nc.Close()
@@ -202,15 +202,15 @@ func TestProcessRounds(t *testing.T) {
 	if err := b.sync(epoch); err != nil {
 		t.Fatal(err)
 	}
-	again := b.letter()
+	again := b.message()
 	b.respond(&again, strings.Repeat("x", protocol.MaxProcessPayload))
-	if m := a.letter(); m.From != b.session || len(m.Payload) != protocol.MaxProcessPayload {
+	if m := a.message(); m.From != b.session || len(m.Payload) != protocol.MaxProcessPayload {
 		t.Fatalf("answer of %d bytes from %d", len(m.Payload), m.From)
 	}
 	if err := b.ask(epoch, 7, "up", a.session); err != nil {
 		t.Fatal(err)
 	}
-	if m := a.letter(); m.From != b.session || m.Number != 7 {
+	if m := a.message(); m.From != b.session || m.Number != 7 {
 		t.Fatalf("message is %+v", m)
 	}
 	a.complete(epoch, "both")
@@ -230,35 +230,35 @@ func TestProcessRounds(t *testing.T) {
 			t.Fatalf("description is %+v", r)
 		}
 		var list protocol.ProcessListReply
-		a.must(protocol.KindProcessList, a.at(), &protocol.ProcessList{Shard: s.mapNow().desk(0, a.at()).id, Node: a.node, Prefix: []byte("q"), Consistency: consistency}, &list)
+		a.must(protocol.KindProcessList, a.bucket(), &protocol.ProcessList{Shard: s.routing().shard(0, a.bucket()).id, Node: a.node, Prefix: []byte("q"), Consistency: consistency}, &list)
 		if len(list.Processes) != 1 || string(list.Processes[0].Name) != "queue" || list.Processes[0].NumMembers != 2 {
 			t.Fatalf("list is %+v", list)
 		}
 	}
-	a.fails(protocol.StatusWrongShard, protocol.KindProcessList, a.at(), &protocol.ProcessList{Shard: 99, Node: a.node})
+	a.fails(protocol.StatusWrongShard, protocol.KindProcessList, a.bucket(), &protocol.ProcessList{Shard: 99, Node: a.node})
 	a.fails(protocol.StatusNotFound, protocol.KindProcessDescribe, uint64(protocol.ProcessBucket(a.node, []byte("none"), 16)), &protocol.ProcessDescribe{Node: a.node, Name: []byte("none")})
 
 	// Operators.
-	a.must(protocol.KindProcessForceRound, a.at(), &protocol.ProcessForceRound{Node: a.node, Name: []byte("queue"), Text: "why not"}, nil)
-	epoch = settle(t, epoch+1, "forced", a, b)
-	a.must(protocol.KindProcessAlter, a.at(), &protocol.ProcessAlter{Node: a.node, Name: []byte("queue"), Options: protocol.ProcessOptions{BackoffMin: 20}}, nil)
+	a.must(protocol.KindProcessForceRound, a.bucket(), &protocol.ProcessForceRound{Node: a.node, Name: []byte("queue"), Text: "why not"}, nil)
+	epoch = completeRound(t, epoch+1, "forced", a, b)
+	a.must(protocol.KindProcessAlter, a.bucket(), &protocol.ProcessAlter{Node: a.node, Name: []byte("queue"), Options: protocol.ProcessOptions{BackoffMin: 20}}, nil)
 	changes(protocol.ProcessAltered)
 	if r := a.status(protocol.Strict); r.Options.BackoffMin != 20 {
 		t.Fatalf("options are %+v", r.Options)
 	}
-	a.must(protocol.KindProcessEvict, a.at(), &protocol.ProcessEvict{Node: a.node, Name: []byte("queue"), Session: b.session, Text: "slow"}, nil)
+	a.must(protocol.KindProcessEvict, a.bucket(), &protocol.ProcessEvict{Node: a.node, Name: []byte("queue"), Session: b.session, Text: "slow"}, nil)
 	if m := b.round(protocol.RoundRemoved, 0); m.Removal != protocol.RemovedByOperator || m.CompletedEpoch != epoch || m.Text == "" {
 		t.Fatalf("removal is %+v", m)
 	}
 	if x := changes(protocol.ProcessLeft); x.Session != b.session {
 		t.Fatalf("watch says %+v", x)
 	}
-	epoch = settle(t, epoch+1, "alone again", a)
+	epoch = completeRound(t, epoch+1, "alone again", a)
 	none := uint64(protocol.ProcessBucket(a.node, []byte("none"), 16))
 	a.fails(protocol.StatusNotFound, protocol.KindProcessForceRound, none, &protocol.ProcessForceRound{Node: a.node, Name: []byte("none")})
 
 	// A stream that opens late starts with what there is, and one that is closed says nothing.
-	late := watcher.send(protocol.KindProcessWatch, a.at(), &protocol.ProcessWatch{Node: a.node, Name: []byte("queue")})
+	late := watcher.send(protocol.KindProcessWatch, a.bucket(), &protocol.ProcessWatch{Node: a.node, Name: []byte("queue")})
 	if err := watcher.reply(protocol.KindProcessWatch, late, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +267,7 @@ func TestProcessRounds(t *testing.T) {
 		t.Fatalf("late stream starts with %+v", state)
 	}
 	watcher.must(protocol.KindUnwatch, 0, &protocol.Unwatch{WatchID: late}, nil)
-	watcher.fails(protocol.StatusBadRequest, protocol.KindProcessWatch, a.at(), &protocol.ProcessWatch{Node: a.node, Name: []byte("a--b")})
+	watcher.fails(protocol.StatusBadRequest, protocol.KindProcessWatch, a.bucket(), &protocol.ProcessWatch{Node: a.node, Name: []byte("a--b")})
 	if r := a.leave(); r.CompletedEpoch != epoch {
 		t.Fatalf("leave is answered %+v", r)
 	}
@@ -277,7 +277,7 @@ func TestProcessRounds(t *testing.T) {
 	if err := a.sync(epoch); err != nil { // the answer to a leave may have been lost
 		t.Fatal(err)
 	}
-	c := newPlayer(t, s, "queue", 3)
+	c := newMemberClient(t, s, "queue", 3)
 	if err := c.sync(0); !errors.Is(err, protocol.StatusNotFound) {
 		t.Fatalf("sync of a stranger: %v", err)
 	}
@@ -299,7 +299,7 @@ func TestProcessRounds(t *testing.T) {
 // TestProcessBadInput: what is wrong is answered with a sentence, and nothing stays of it.
 func TestProcessBadInput(t *testing.T) {
 	s := start(t, nil)
-	p := newPlayer(t, s, "queue", 1)
+	p := newMemberClient(t, s, "queue", 1)
 	name := []byte("queue")
 	head := func() protocol.Head { // the cases come in any order
 		h := p.head(p.session)
@@ -337,7 +337,7 @@ func TestProcessBadInput(t *testing.T) {
 		"alter":           {protocol.KindProcessAlter, &protocol.ProcessAlter{Node: p.node, Name: name, Options: protocol.ProcessOptions{Debounce: 1 << 40}}, protocol.StatusBadRequest},
 		"describe flags":  {protocol.KindProcessDescribe, &protocol.ProcessDescribe{Node: p.node, Name: name, Flags: 0x80}, protocol.StatusBadRequest},
 	} {
-		if err := p.call(c.kind, p.at(), c.m, nil); !errors.Is(err, c.want) || statusMessage(err) == "" {
+		if err := p.call(c.kind, p.bucket(), c.m, nil); !errors.Is(err, c.want) || statusMessage(err) == "" {
 			t.Errorf("%s: %v, want %v", what, err, c.want)
 		}
 	}
@@ -345,7 +345,7 @@ func TestProcessBadInput(t *testing.T) {
 	p.fails(protocol.StatusWrongShard, protocol.KindProcessSync, 1<<40, &protocol.ProcessSync{Session: p.session, Name: name})
 	p.fails(protocol.StatusNotFound, protocol.KindProcessWatch, uint64(protocol.ProcessBucket(999, name, s.cfg.Buckets)), &protocol.ProcessWatch{Node: 999, Name: name})
 	var list protocol.ProcessListReply
-	p.must(protocol.KindProcessList, p.at(), &protocol.ProcessList{Shard: s.mapNow().desk(0, p.at()).id, Node: p.node}, &list)
+	p.must(protocol.KindProcessList, p.bucket(), &protocol.ProcessList{Shard: s.routing().shard(0, p.bucket()).id, Node: p.node}, &list)
 	if len(list.Processes) != 0 {
 		t.Errorf("processes are %+v", list.Processes)
 	}
@@ -358,9 +358,9 @@ func statusMessage(err error) string {
 }
 
 // pair is two players whose round is open for messages.
-func pair(t *testing.T, s *Server) (a, b *player, epoch uint64) {
+func pair(t *testing.T, s *Server) (a, b *memberClient, epoch uint64) {
 	t.Helper()
-	a, b = newPlayer(t, s, "queue", 1), newPlayer(t, s, "queue", 2)
+	a, b = newMemberClient(t, s, "queue", 1), newMemberClient(t, s, "queue", 2)
 	a.join("")
 	first := a.round(protocol.RoundPrepare, 1).Epoch
 	b.join("")
@@ -377,23 +377,23 @@ func TestProcessOldEpoch(t *testing.T) {
 	s := start(t, nil)
 	a, b, old := pair(t, s)
 	name := []byte("queue")
-	b.fails(protocol.StatusPreconditionFailed, protocol.KindProcessComplete, b.at(), &protocol.ProcessComplete{Head: b.head(b.session), Name: name, Epoch: old})
+	b.fails(protocol.StatusPreconditionFailed, protocol.KindProcessComplete, b.bucket(), &protocol.ProcessComplete{Head: b.head(b.session), Name: name, Epoch: old})
 	if err := a.ask(old, 1, "hello", b.session); err != nil {
 		t.Fatal(err)
 	}
-	m := b.letter()
-	a.must(protocol.KindProcessForceRound, a.at(), &protocol.ProcessForceRound{Node: a.node, Name: name}, nil)
+	m := b.message()
+	a.must(protocol.KindProcessForceRound, a.bucket(), &protocol.ProcessForceRound{Node: a.node, Name: name}, nil)
 	epoch := a.round(protocol.RoundPrepare, old+1).Epoch
 	if m := b.round(protocol.RoundPrepare, old+1); m.Epoch != epoch || m.CompletedEpoch >= old {
 		t.Fatalf("the next round is %+v, that of the other has epoch %d", m, epoch)
 	}
 	for what, err := range map[string]error{
-		"prepared":  a.call(protocol.KindProcessConfirm, a.at(), &protocol.ProcessConfirm{Session: a.session, Name: name, Epoch: old, Step: protocol.StepPrepared}, nil),
-		"completed": a.call(protocol.KindProcessConfirm, a.at(), &protocol.ProcessConfirm{Session: a.session, Name: name, Epoch: old, Step: protocol.StepCompleted}, nil),
-		"failed":    a.call(protocol.KindProcessFail, a.at(), &protocol.ProcessFail{Session: a.session, Name: name, Epoch: old, Text: "no"}, nil),
-		"complete":  a.call(protocol.KindProcessComplete, a.at(), &protocol.ProcessComplete{Head: a.head(a.session), Name: name, Epoch: old}, nil),
+		"prepared":  a.call(protocol.KindProcessConfirm, a.bucket(), &protocol.ProcessConfirm{Session: a.session, Name: name, Epoch: old, Step: protocol.StepPrepared}, nil),
+		"completed": a.call(protocol.KindProcessConfirm, a.bucket(), &protocol.ProcessConfirm{Session: a.session, Name: name, Epoch: old, Step: protocol.StepCompleted}, nil),
+		"failed":    a.call(protocol.KindProcessFail, a.bucket(), &protocol.ProcessFail{Session: a.session, Name: name, Epoch: old, Text: "no"}, nil),
+		"complete":  a.call(protocol.KindProcessComplete, a.bucket(), &protocol.ProcessComplete{Head: a.head(a.session), Name: name, Epoch: old}, nil),
 		"message":   a.ask(old, 2, "late", b.session),
-		"reply after cancel": b.call(protocol.KindProcessReply, b.at(), &protocol.ProcessReply{
+		"reply after cancel": b.call(protocol.KindProcessReply, b.bucket(), &protocol.ProcessReply{
 			Session: b.session, Name: name, Epoch: old, To: m.From, Number: m.Number, Payload: []byte("late"),
 		}, nil),
 	} {
@@ -408,36 +408,36 @@ func TestProcessOldEpoch(t *testing.T) {
 
 // TestProcessSlowMember: a member that does not read is not cut for what others send to it. What was left out comes when it syncs, and beyond a bound the sender is to wait.
 func TestProcessSlowMember(t *testing.T) {
-	s := start(t, func(c *Config) { c.Limits.OutSoft = leastOutSoft })
+	s := start(t, func(c *Config) { c.Limits.OutSoft = minOutSoft })
 	a, b, epoch := pair(t, s)
 	if err := socketOf(b.nc).SetReadBuffer(16 << 10); err != nil {
 		t.Fatal(err)
 	}
-	d := s.mapNow().desk(0, a.at())
+	d := s.routing().shard(0, a.bucket())
 	const n = 8 // times a mebibyte: what the relay keeps for a receiver
 	payload := strings.Repeat("x", protocol.MaxProcessPayload)
 	for i := range uint64(n) {
-		id := a.send(protocol.KindProcessRequest, a.at(), &protocol.ProcessRequest{
+		id := a.send(protocol.KindProcessRequest, a.bucket(), &protocol.ProcessRequest{
 			Session: a.session, Name: []byte("queue"), Epoch: epoch, Number: 1 + i, Low: 1, To: []uint64{b.session}, Payload: []byte(payload),
 		})
 		if err := a.reply(protocol.KindProcessRequest, id, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	a.fails(protocol.StatusOverloaded, protocol.KindProcessRequest, a.at(), &protocol.ProcessRequest{
+	a.fails(protocol.StatusOverloaded, protocol.KindProcessRequest, a.bucket(), &protocol.ProcessRequest{
 		Session: a.session, Name: []byte("queue"), Epoch: epoch, Number: n + 1, Low: 1, To: []uint64{b.session}, Payload: []byte(payload),
 	})
-	eventually(t, "messages to be left out", func() bool { return d.processes.counted.full.Load() > 0 })
+	eventually(t, "messages to be left out", func() bool { return d.processes.counts.undelivered.Load() > 0 })
 	for answered := map[uint64]bool{}; len(answered) < n; {
 		if err := b.sync(epoch); err != nil {
 			t.Fatal(err)
 		}
-		m := b.letter()
+		m := b.message()
 		b.respond(&m, "thanks")
 		answered[m.Number] = true
 	}
 	for range n {
-		if m := a.letter(); m.Kind != protocol.MessageReply || m.From != b.session {
+		if m := a.message(); m.Kind != protocol.MessageReply || m.From != b.session {
 			t.Fatalf("answer is %+v", m)
 		}
 	}
@@ -446,10 +446,10 @@ func TestProcessSlowMember(t *testing.T) {
 	}
 }
 
-// TestMemberMailIsBounded: what waits for a shard's goroutine is bounded in number and bytes, and refused when it has ended.
-func TestMemberMailIsBounded(t *testing.T) {
-	p := &processes{wake: make(chan struct{}, 1)}
-	fill := func(m memberMail, most int) {
+// TestMemberMessagesAreBounded: what waits for a shard's goroutine is bounded in number and bytes, and refused when it has ended.
+func TestMemberMessagesAreBounded(t *testing.T) {
+	p := &processLeader{wake: make(chan struct{}, 1)}
+	fill := func(m memberMessage, most int) {
 		t.Helper()
 		n := 0
 		for p.add(m) == protocol.StatusOK {
@@ -462,10 +462,10 @@ func TestMemberMailIsBounded(t *testing.T) {
 			t.Fatalf("%d messages were there", got)
 		}
 	}
-	fill(memberMail{}, mostMemberMail)
-	fill(memberMail{body: make([]byte, 1<<20)}, mostMemberBytes>>20)
+	fill(memberMessage{}, maxMemberMessages)
+	fill(memberMessage{body: make([]byte, 1<<20)}, maxMemberBytes>>20)
 	p.queue.closed = true
-	if st := p.add(memberMail{}); st != protocol.StatusUnavailable {
+	if st := p.add(memberMessage{}); st != protocol.StatusUnavailable {
 		t.Fatalf("after the end it is %v", st)
 	}
 }
@@ -474,28 +474,28 @@ func TestMemberMailIsBounded(t *testing.T) {
 func TestProcessBucketFrozen(t *testing.T) {
 	s := start(t, nil)
 	a, b, epoch := pair(t, s)
-	d := s.mapNow().desk(0, a.at())
+	d := s.routing().shard(0, a.bucket())
 	step := func(kind shard.CommandKind, epoch uint64) {
 		t.Helper()
-		run := shard.BucketsBody{Total: 16, First: uint32(a.at()), Count: 1, Epoch: epoch}
-		if err := d.rep.ProposeInternal(t.Context(), shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, run)}); err != nil {
+		run := shard.BucketsBody{Total: 16, First: uint32(a.bucket()), Count: 1, Epoch: epoch}
+		if err := d.raft.ProposeInternal(t.Context(), shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, run)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	watcher := connect(t, s)
-	watch := watcher.send(protocol.KindProcessWatch, a.at(), &protocol.ProcessWatch{Node: a.node, Name: []byte("queue")})
+	watch := watcher.send(protocol.KindProcessWatch, a.bucket(), &protocol.ProcessWatch{Node: a.node, Name: []byte("queue")})
 	watcher.event(protocol.KindProcessState, nil)
 	if err := a.ask(epoch, 1, "before", b.session); err != nil {
 		t.Fatal(err)
 	}
-	before := b.letter()
+	before := b.message()
 
 	step(shard.CmdFreeze, 100)
 	var cut protocol.StreamCut
 	if h := watcher.event(protocol.KindStreamCut, &cut); h.ID != watch || cut.Status != protocol.StatusWrongShard {
 		t.Fatalf("stream is cut with %+v", cut)
 	}
-	watcher.fails(protocol.StatusWrongShard, protocol.KindProcessWatch, a.at(), &protocol.ProcessWatch{Node: a.node, Name: []byte("queue")})
+	watcher.fails(protocol.StatusWrongShard, protocol.KindProcessWatch, a.bucket(), &protocol.ProcessWatch{Node: a.node, Name: []byte("queue")})
 	if err := a.ask(epoch, 2, "meanwhile", b.session); !errors.Is(err, protocol.StatusWrongShard) {
 		t.Fatalf("a message while the bucket is frozen: %v", err)
 	}
@@ -506,11 +506,11 @@ func TestProcessBucketFrozen(t *testing.T) {
 	eventually(t, "the relay to go", func() bool {
 		d.processes.mu.Lock()
 		defer d.processes.mu.Unlock()
-		return d.processes.lead.Stats().Relays == 0
+		return d.processes.relay.Stats().Relays == 0
 	})
 
 	step(shard.CmdActivate, 101)
-	for _, p := range []*player{a, b} { // some were at home in that bucket
+	for _, p := range []*memberClient{a, b} { // some were at home in that bucket
 		if !connHas(s, p.session) {
 			if _, err := p.attach(p.node, p.n, p.session, 2); err != nil {
 				t.Fatal(err)
@@ -524,9 +524,9 @@ func TestProcessBucketFrozen(t *testing.T) {
 	if err := a.ask(epoch, 1, "before", b.session); err != nil {
 		t.Fatal(err)
 	}
-	again := b.letter()
+	again := b.message()
 	b.respond(&again, "yes")
-	if m := a.letter(); m.Kind != protocol.MessageReply || string(m.Payload) != "yes" {
+	if m := a.message(); m.Kind != protocol.MessageReply || string(m.Payload) != "yes" {
 		t.Fatalf("answer is %+v", m)
 	}
 	a.complete(epoch, "agreed")
@@ -542,9 +542,9 @@ func TestProcessAudit(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit")
 	s := start(t, func(c *Config) { c.Audit = file })
 	a, b, _ := pair(t, s)
-	a.must(protocol.KindProcessForceRound, a.at(), &protocol.ProcessForceRound{Node: a.node, Name: []byte("queue"), Text: "new hosts"}, nil)
-	a.must(protocol.KindProcessEvict, a.at(), &protocol.ProcessEvict{Node: a.node, Name: []byte("queue"), Session: b.session, Text: "sick"}, nil)
-	a.must(protocol.KindProcessAlter, a.at(), &protocol.ProcessAlter{Node: a.node, Name: []byte("queue")}, nil)
+	a.must(protocol.KindProcessForceRound, a.bucket(), &protocol.ProcessForceRound{Node: a.node, Name: []byte("queue"), Text: "new hosts"}, nil)
+	a.must(protocol.KindProcessEvict, a.bucket(), &protocol.ProcessEvict{Node: a.node, Name: []byte("queue"), Session: b.session, Text: "sick"}, nil)
+	a.must(protocol.KindProcessAlter, a.bucket(), &protocol.ProcessAlter{Node: a.node, Name: []byte("queue")}, nil)
 	audited(t, s, file,
 		`"title":"ask_force_round"`, `"initiator":"anonymous"`, `"node":"/default","process":"queue","reason":"new hosts"`, `"title":"ask_evict_member"`,
 		fmt.Sprintf(`"session":%d,"reason":"sick"`, b.session), `"title":"ask_alter_process"`,
@@ -558,19 +558,19 @@ func TestProcessRights(t *testing.T) {
 	s := start(t, func(c *Config) {
 		c.Authorizer = authorizer(func(right Right) bool { return uint32(right) <= may.Load() })
 	})
-	p := newPlayer(t, s, "queue", 1)
+	p := newMemberClient(t, s, "queue", 1)
 	name := []byte("queue")
 	join := func() error {
-		return p.call(protocol.KindProcessJoin, p.at(), &protocol.ProcessJoin{Head: p.head(p.session), Name: name}, nil)
+		return p.call(protocol.KindProcessJoin, p.bucket(), &protocol.ProcessJoin{Head: p.head(p.session), Name: name}, nil)
 	}
 	force := func() error {
-		return p.call(protocol.KindProcessForceRound, p.at(), &protocol.ProcessForceRound{Node: p.node, Name: name}, nil)
+		return p.call(protocol.KindProcessForceRound, p.bucket(), &protocol.ProcessForceRound{Node: p.node, Name: name}, nil)
 	}
 	describe := func() error {
-		return p.call(protocol.KindProcessDescribe, p.at(), &protocol.ProcessDescribe{Node: p.node, Name: name}, nil)
+		return p.call(protocol.KindProcessDescribe, p.bucket(), &protocol.ProcessDescribe{Node: p.node, Name: name}, nil)
 	}
 	watch := func() error {
-		return p.call(protocol.KindProcessWatch, p.at(), &protocol.ProcessWatch{Node: p.node, Name: name}, nil)
+		return p.call(protocol.KindProcessWatch, p.bucket(), &protocol.ProcessWatch{Node: p.node, Name: name}, nil)
 	}
 	for _, c := range []struct {
 		right Right

@@ -32,9 +32,9 @@ func (w *warnings) take() string {
 	return w.text.String()
 }
 
-// TestPlannedStopsAreQuiet: instances that are stopped one after the other, and come back, while
+// TestPlannedStopsLogNoWarnings: instances that are stopped one after the other, and come back, while
 // clients work, are nothing to warn about on any instance.
-func TestPlannedStopsAreQuiet(t *testing.T) {
+func TestPlannedStopsLogNoWarnings(t *testing.T) {
 	k := newClusterKit(t, 3)
 	var logs warnings
 	k.change = func(name string, c *Config) {

@@ -17,15 +17,15 @@ func (s *Server) Ready() error {
 	case s.leaving.Load() || s.draining.Load():
 		return errors.New("server is stopping")
 	case !s.ready.Load():
-		if why := s.startup.why(); why != "" {
+		if why := s.startup.reason(); why != "" {
 			return fmt.Errorf("server is starting: %s", why)
 		}
 		return errors.New("server is starting")
 	}
-	if d := s.host.DiskWaiting(); d > slowDisk {
+	if d := s.host.DiskWaiting(); d > slowDiskAfter {
 		return fmt.Errorf("a write to the disk of the log has been under way for %v", d.Round(time.Second))
 	}
-	rep := s.meta.now()
+	rep := s.meta.current()
 	if rep == nil || rep.LeaderReplica() == 0 {
 		return errors.New("the meta shard has no leader that is known here")
 	}
@@ -35,9 +35,9 @@ func (s *Server) Ready() error {
 		return fmt.Errorf("this instance is %s in the cluster, not Online", i.Current)
 	}
 	if t, ok := state.Tier(i.Tier); ok && t.Buckets > 0 && !t.Bootstrapped {
-		return notDealt(state, &i, &t)
+		return bucketsUnassigned(state, &i, &t)
 	}
-	for _, d := range s.desks.all() {
+	for _, d := range s.shards.all() {
 		if d.leader.Load() == 0 {
 			return fmt.Errorf("shard %d has no leader", d.id)
 		}
@@ -45,9 +45,9 @@ func (s *Server) Ready() error {
 	return nil
 }
 
-// notDealt says what the buckets of an instance's tier wait for. Once they are assigned, an instance whose own replicaset waits for members is ready: it knows the way to
+// bucketsUnassigned says what the buckets of an instance's tier wait for. Once they are assigned, an instance whose own replicaset waits for members is ready: it knows the way to
 // those that have the buckets.
-func notDealt(state *meta.State, i *meta.Instance, t *meta.Tier) error {
+func bucketsUnassigned(state *meta.State, i *meta.Instance, t *meta.Tier) error {
 	set, _ := state.Replicaset(i.Replicaset)
 	members := 0
 	for _, o := range state.Instances() {

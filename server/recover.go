@@ -48,8 +48,8 @@ type SurvivingLog struct {
 	Newest   bool // it is the one that is read: no folder has a newer one that is not outdated
 }
 
-// leftOver is what an operator can do about a folder of which nothing can be read.
-const leftOver = "give the folder of another instance, or restore a backup"
+// recoverAdvice is what an operator can do about a folder of which nothing can be read.
+const recoverAdvice = "give the folder of another instance, or restore a backup"
 
 // Name is the shard's number, or "meta".
 func (l *SurvivingLog) Name() string {
@@ -75,7 +75,7 @@ func OpenSurvivors(ctx context.Context, folders []string, work string, acceptLos
 		f := &survivor{dir: dir}
 		s.folders = append(s.folders, f)
 		if err := f.open(ctx, filepath.Join(work, fmt.Sprint(i)), acceptLoss, logger); err != nil {
-			return s, fmt.Errorf("data folder %q: %w", dir, unread(err))
+			return s, fmt.Errorf("data folder %q: %w", dir, withRecoverAdvice(err))
 		}
 		if s.cluster == "" {
 			s.cluster = f.id.Cluster
@@ -86,19 +86,19 @@ func OpenSurvivors(ctx context.Context, folders []string, work string, acceptLos
 	}
 	if logs, l := s.newest(replica.MetaShard); logs != nil {
 		if s.state, err = logs.Meta(ctx, l.RecoveredLog); err != nil {
-			return s, fmt.Errorf("data folder %q: %w", l.Folder, unread(err))
+			return s, fmt.Errorf("data folder %q: %w", l.Folder, withRecoverAdvice(err))
 		}
 	}
 	return s, nil
 }
 
 // unread adds what can be done about a log that is not read.
-func unread(err error) error {
+func withRecoverAdvice(err error) error {
 	switch {
 	case errors.Is(err, logstore.ErrRolledBack), errors.Is(err, logstore.ErrNoWatermark):
-		return fmt.Errorf("%w; %s; if there is neither, --accept-loss reads it as it is", err, leftOver)
+		return fmt.Errorf("%w; %s; if there is neither, --accept-loss reads it as it is", err, recoverAdvice)
 	case errors.Is(err, logstore.ErrDamaged):
-		return fmt.Errorf("%w; %s", err, leftOver)
+		return fmt.Errorf("%w; %s", err, recoverAdvice)
 	}
 	return err
 }
@@ -242,7 +242,7 @@ func (s *Survivors) newest(shard uint64) (*replica.Recovery, SurvivingLog) {
 }
 
 // lacking says why a shard cannot be read.
-func (s *Survivors) lacking(x *meta.Shard) string {
+func (s *Survivors) describeMissing(x *meta.Shard) string {
 	of := instancesOf(&s.state.State, x)
 	for _, l := range s.Logs() {
 		if l.Shard == x.ID && l.Outdated {
@@ -269,12 +269,12 @@ func (s *Survivors) Write(ctx context.Context, w io.Writer, h backup.Head) error
 	for _, x := range m.Shards() {
 		logs, l := s.newest(x.ID)
 		if logs == nil {
-			missing = append(missing, s.lacking(&x))
+			missing = append(missing, s.describeMissing(&x))
 			continue
 		}
 		var err error
 		if machines[x.ID], err = logs.Shard(ctx, l.RecoveredLog); err != nil {
-			return fmt.Errorf("data folder %q: %w", l.Folder, unread(err))
+			return fmt.Errorf("data folder %q: %w", l.Folder, withRecoverAdvice(err))
 		}
 	}
 	if len(missing) > 0 {

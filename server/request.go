@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// scratch is memory for decoding requests: one of each kind that is decoded at the door.
-type scratch struct {
+// scratch is memory for decoding requests: one of each kind that is decoded at the listener.
+type requestBuffers struct {
 	present protocol.PresentTicket
 	start   protocol.SessionStart
 	attach  protocol.SessionAttach
@@ -25,46 +25,46 @@ type scratch struct {
 	reads   readRequests
 	watch   protocol.Watch
 	unwatch protocol.Unwatch
-	process processScratch
-	track   trackScratch
+	process processRequests
+	track   trackRequests
 }
 
-// request is a message the door decodes and checks before anything else happens with it.
+// request is a message the listener decodes and checks before anything else happens with it.
 type request interface {
 	protocol.Message
 	protocol.Validator
 }
 
 // decode reads and checks a request. False: it was answered.
-func (p *pass) decode(c *conn, h protocol.Header, m request) bool {
+func (p *readCycle) decode(c *conn, h protocol.Header, m request) bool {
 	err := m.DecodeBody(h.Body)
 	if err == nil {
 		err = m.Validate()
 	}
 	if err != nil {
-		p.out.failErr(c, h.Kind, h.ID, err)
+		p.out.failError(c, h.Kind, h.ID, err)
 		return false
 	}
 	return true
 }
 
 // request serves one request of a connection that said hello. Exactly one reply goes out for each, now or later, except for pings.
-func (c *conn) request(p *pass, h protocol.Header) {
+func (c *conn) request(p *readCycle, h protocol.Header) {
 	if h.Kind == protocol.KindPing {
 		c.ping(p, h)
 		return
 	}
-	if n := c.unanswered.Add(1); int(n) > c.srv.cfg.Limits.Window {
-		p.out.fail(c, h.Kind, h.ID, protocol.StatusOverloaded, c.srv.windowText)
+	if n := c.unanswered.Add(1); int(n) > c.server.cfg.Limits.Window {
+		p.out.fail(c, h.Kind, h.ID, protocol.StatusOverloaded, c.server.windowFull)
 		return
 	}
-	if c.srv.draining.Load() {
+	if c.server.draining.Load() {
 		p.out.fail(c, h.Kind, h.ID, protocol.StatusUnavailable, "server is stopping; ask another instance, or this one when it is back")
 		return
 	}
-	if full := c.srv.memory.refusal(); full != nil && grows(h.Kind) {
-		c.srv.metrics.memoryRefused.Inc()
-		p.out.failErr(c, h.Kind, h.ID, full)
+	if full := c.server.memory.rejection(); full != nil && growsMemory(h.Kind) {
+		c.server.metrics.memoryRefused.Inc()
+		p.out.failError(c, h.Kind, h.ID, full)
 		return
 	}
 	switch h.Kind {
@@ -126,7 +126,7 @@ func statusText(err error) (protocol.Status, string) {
 }
 
 // submitFailed is the sentence for a command that a shard did not take.
-func submitFailed(d *desk, st protocol.Status) string {
+func submitFailed(d *shardHost, st protocol.Status) string {
 	if st == protocol.StatusOverloaded {
 		return fmt.Sprintf("shard %d takes no more now: its open batch is at its limit of %d bytes, or the disk of its log is behind; retry later",
 			d.id, replica.DefaultMaxOpenBytes)

@@ -18,7 +18,7 @@ import (
 const authMethod = "auth_"
 
 // authority is what changes who may do what. The governor is one.
-type authority interface {
+type authChanger interface {
 	State() *meta.State
 	PutToken(ctx context.Context, t meta.Token) error
 	RemoveToken(ctx context.Context, id string) error
@@ -27,30 +27,30 @@ type authority interface {
 	RemoveRight(ctx context.Context, prefix, identity string) error
 }
 
-// authDesk answers operators' methods about who may do what, for one who may ask.
-type authDesk struct {
-	authority
+// authMethods answers operators' methods about who may do what, for one who may ask.
+type authMethods struct {
+	authChanger
 	identity string // who asks
-	spare    func() // keeps the asking connection when auth is turned on
+	exempt   func() // keeps the asking connection when auth is turned on
 }
 
 // serve answers one method.
-func (d *authDesk) serve(ctx context.Context, method string, body []byte) (any, error) {
+func (d *authMethods) serve(ctx context.Context, method string, body []byte) (any, error) {
 	switch method {
 	case protocol.MethodWhoAmI:
 		return protocol.AuthIdentity{Identity: d.identity, Enabled: d.State().AuthOn()}, nil
 	case protocol.MethodAuth:
 		return authState(d.State()), nil
 	case protocol.MethodAuthSwitch:
-		return call(body, func(in protocol.AuthSwitchRequest) (any, error) { return d.turn(ctx, in) })
+		return decodeJSON(body, func(in protocol.AuthSwitchRequest) (any, error) { return d.setEnabled(ctx, in) })
 	case protocol.MethodTokenCreate:
-		return call(body, func(in protocol.AuthTokenRequest) (any, error) { return d.create(ctx, in) })
+		return decodeJSON(body, func(in protocol.AuthTokenRequest) (any, error) { return d.create(ctx, in) })
 	case protocol.MethodTokenRevoke:
-		return call(body, func(in protocol.AuthTokenRequest) (any, error) { return struct{}{}, d.RemoveToken(ctx, in.ID) })
+		return decodeJSON(body, func(in protocol.AuthTokenRequest) (any, error) { return struct{}{}, d.RemoveToken(ctx, in.ID) })
 	case protocol.MethodGrant:
-		return call(body, func(in protocol.AuthRight) (any, error) { return d.grant(ctx, in) })
+		return decodeJSON(body, func(in protocol.AuthRight) (any, error) { return d.grant(ctx, in) })
 	case protocol.MethodRevoke:
-		return call(body, func(in protocol.AuthRight) (any, error) {
+		return decodeJSON(body, func(in protocol.AuthRight) (any, error) {
 			prefix, err := prefixOf(in.Path)
 			if err == nil {
 				err = d.RemoveRight(ctx, prefix, identityKey(in.Identity))
@@ -62,8 +62,8 @@ func (d *authDesk) serve(ctx context.Context, method string, body []byte) (any, 
 }
 
 // turn turns auth on or off. On, it makes a first administrator if there is none.
-func (d *authDesk) turn(ctx context.Context, in protocol.AuthSwitchRequest) (any, error) {
-	d.spare() // who turns it on hears of it
+func (d *authMethods) setEnabled(ctx context.Context, in protocol.AuthSwitchRequest) (any, error) {
+	d.exempt() // who turns it on hears of it
 	err := d.TurnAuth(ctx, in.Enabled, meta.Token{})
 	if !in.Enabled || in.Secret == "" || !errors.Is(err, protocol.StatusPreconditionFailed) {
 		return protocol.AuthToken{}, err
@@ -75,7 +75,7 @@ func (d *authDesk) turn(ctx context.Context, in protocol.AuthSwitchRequest) (any
 	return protocol.AuthToken{ID: t.ID, Identity: t.Identity}, d.TurnAuth(ctx, true, t)
 }
 
-func (d *authDesk) create(ctx context.Context, in protocol.AuthTokenRequest) (any, error) {
+func (d *authMethods) create(ctx context.Context, in protocol.AuthTokenRequest) (any, error) {
 	secret, err := newSecret()
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (d *authDesk) create(ctx context.Context, in protocol.AuthTokenRequest) (an
 	return protocol.AuthToken{ID: in.ID, Identity: in.Identity, Secret: secret}, nil
 }
 
-func (d *authDesk) grant(ctx context.Context, in protocol.AuthRight) (any, error) {
+func (d *authMethods) grant(ctx context.Context, in protocol.AuthRight) (any, error) {
 	prefix, err := prefixOf(in.Path)
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ import (
 )
 
 // topology is what operators' methods need of the cluster. The governor is one: its changes are decided in the meta shard, whichever instance is asked.
-type topology interface {
+type clusterChanger interface {
 	State() *meta.State
 	Explain() (governor.Explanation, error)
 	Expel(ctx context.Context, instance uint64, force bool) (meta.Instance, error)
@@ -32,22 +32,22 @@ type topology interface {
 // maxWeight is the largest weight of a replicaset.
 const maxWeight = 1_000_000
 
-// clusterDesk answers operators' methods on this instance.
-type clusterDesk struct {
+// clusterMethods answers operators' methods on this instance.
+type clusterMethods struct {
 	self uint64
-	topology
-	auth      *authDesk
-	look      func(ctx context.Context) governor.Observation                          // what this instance sees of the cluster
-	elsewhere func(ctx context.Context) (plan []byte, err error)                      // asks the instance that governs
-	backup    func(ctx context.Context, shard uint64, request []byte) ([]byte, error) // asks the instance that leads the shard
+	clusterChanger
+	auth        *authMethods
+	observe     func(ctx context.Context) governor.Observation                          // what this instance sees of the cluster
+	askGovernor func(ctx context.Context) (plan []byte, err error)                      // asks the instance that governs
+	backup      func(ctx context.Context, shard uint64, request []byte) ([]byte, error) // asks the instance that leads the shard
 }
 
-func (s *Server) clusterDesk() *clusterDesk {
-	return &clusterDesk{self: s.instance, topology: s.governor, look: s.look, elsewhere: s.member.FetchPlan, backup: s.member.FetchBackup}
+func (s *Server) clusterMethods() *clusterMethods {
+	return &clusterMethods{self: s.instance, clusterChanger: s.governor, observe: s.observe, askGovernor: s.member.FetchPlan, backup: s.member.FetchBackup}
 }
 
 // clusterRequest serves operators' methods, off the event loop: documents are made, and changes wait for the meta shard.
-func (c *conn) clusterRequest(p *pass, h protocol.Header) {
+func (c *conn) clusterRequest(p *readCycle, h protocol.Header) {
 	m := new(protocol.Cluster)
 	if !p.decode(c, h, m) {
 		return
@@ -61,22 +61,22 @@ func (c *conn) clusterRequest(p *pass, h protocol.Header) {
 	}
 	if right != 0 {
 		if bad := c.allowedPath(right, "/"); bad != nil {
-			p.out.failErr(c, h.Kind, h.ID, bad)
+			p.out.failError(c, h.Kind, h.ID, bad)
 			return
 		}
 	}
 	if right == RightAdmin && m.Method != protocol.MethodBackup && m.Method != protocol.MethodAuth { // that is one request of many, and changes nothing
-		c.srv.log.Info("cluster change asked", "method", m.Method, "identity", c.identity, "remote", c.remote)
-		c.srv.audit.write(audit.Event{Title: "ask_" + m.Method, Message: "a change of the cluster is asked for", Severity: audit.High, Initiator: c.identity,
+		c.server.log.Info("cluster change asked", "method", m.Method, "identity", c.identity, "remote", c.remote)
+		c.server.audit.write(audit.Event{Title: "ask_" + m.Method, Message: "a change of the cluster is asked for", Severity: audit.High, Initiator: c.identity,
 			Fields: append(subjects(m.Body), audit.Field{Key: "remote", Value: c.remote})})
 	}
 	m.Body = bytes.Clone(m.Body)
-	desk := c.srv.clusterDesk()
-	desk.auth = &authDesk{authority: c.srv.governor, identity: c.identity, spare: func() { c.spared.Store(true) }}
-	c.nodeOp(p, h, c.srv.methods, func(ctx context.Context) (protocol.Message, error) {
-		body, err := desk.serve(ctx, m.Method, m.Body)
+	host := c.server.clusterMethods()
+	host.auth = &authMethods{authChanger: c.server.governor, identity: c.identity, exempt: func() { c.authExempt.Store(true) }}
+	c.runOffLoop(p, h, c.server.methods, func(ctx context.Context) (protocol.Message, error) {
+		body, err := host.serve(ctx, m.Method, m.Body)
 		if strings.HasPrefix(m.Method, authMethod) {
-			c.srv.setAuth(c.srv.meta.State()) // who asked may come back with a new token before the map is looked at
+			c.server.setAuth(c.server.meta.State()) // who asked may come back with a new token before the map is looked at
 		}
 		if err == nil && len(body) > protocol.MaxDataLen {
 			err = protocol.Errorf(protocol.StatusOverloaded, "the answer is longer than %d bytes; the cluster has too many members for one document; read /metrics of its instances", protocol.MaxDataLen)
@@ -104,14 +104,14 @@ func subjects(body []byte) (list []audit.Field) {
 }
 
 // serve answers one method.
-func (d *clusterDesk) serve(ctx context.Context, method string, body []byte) ([]byte, error) {
+func (d *clusterMethods) serve(ctx context.Context, method string, body []byte) ([]byte, error) {
 	var answer any
 	var err error
 	switch {
 	case strings.HasPrefix(method, authMethod):
 		answer, err = d.auth.serve(ctx, method, body)
 	default:
-		answer, err = d.cluster(ctx, method, body)
+		answer, err = d.answer(ctx, method, body)
 	}
 	if raw, ok := answer.(json.RawMessage); ok || err != nil {
 		return raw, err
@@ -124,24 +124,24 @@ func (d *clusterDesk) serve(ctx context.Context, method string, body []byte) ([]
 }
 
 // cluster answers one method about the cluster; with a json.RawMessage where it was made elsewhere.
-func (d *clusterDesk) cluster(ctx context.Context, method string, body []byte) (answer any, err error) {
+func (d *clusterMethods) answer(ctx context.Context, method string, body []byte) (answer any, err error) {
 	switch method {
 	case protocol.MethodStatus:
-		answer = clusterStatus(d.look(ctx))
+		answer = clusterStatus(d.observe(ctx))
 	case protocol.MethodHealth:
-		answer = governor.Assess(d.look(ctx))
+		answer = governor.Assess(d.observe(ctx))
 	case protocol.MethodPlan:
 		return d.plan(ctx)
 	case protocol.MethodDrain:
-		answer, err = call(body, func(in protocol.DrainRequest) (any, error) {
-			return d.change(in.Instance, func(i uint64) error { return second(d.Drain(ctx, i, in.Undo)) })
+		answer, err = decodeJSON(body, func(in protocol.DrainRequest) (any, error) {
+			return d.change(in.Instance, func(i uint64) error { return errOf(d.Drain(ctx, i, in.Undo)) })
 		})
 	case protocol.MethodExpel:
-		answer, err = call(body, func(in protocol.ExpelRequest) (any, error) {
+		answer, err = decodeJSON(body, func(in protocol.ExpelRequest) (any, error) {
 			return d.expel(ctx, in)
 		})
 	case protocol.MethodTransfer:
-		answer, err = call(body, func(in protocol.TransferRequest) (any, error) {
+		answer, err = decodeJSON(body, func(in protocol.TransferRequest) (any, error) {
 			if _, err := d.change(in.Instance, func(i uint64) error { return d.TransferMaster(ctx, in.Shard, i) }); err != nil {
 				return nil, err
 			}
@@ -150,11 +150,11 @@ func (d *clusterDesk) cluster(ctx context.Context, method string, body []byte) (
 			return clusterShard(state, &x, bucketsOf(state)[x.ID]), nil
 		})
 	case protocol.MethodWeight:
-		answer, err = call(body, func(in protocol.WeightRequest) (any, error) { return d.weight(ctx, in) })
+		answer, err = decodeJSON(body, func(in protocol.WeightRequest) (any, error) { return d.weight(ctx, in) })
 	case protocol.MethodReplicationFactor:
-		answer, err = call(body, func(in protocol.ReplicationFactorRequest) (any, error) { return d.factor(ctx, in) })
+		answer, err = decodeJSON(body, func(in protocol.ReplicationFactorRequest) (any, error) { return d.factor(ctx, in) })
 	case protocol.MethodRotateKeys:
-		answer, err = call(body, func(in protocol.TicketKeyRequest) (any, error) {
+		answer, err = decodeJSON(body, func(in protocol.TicketKeyRequest) (any, error) {
 			if current, _ := d.State().Keys(); in.Current == current.ID {
 				if err := d.RotateKeys(ctx); err != nil {
 					return nil, err
@@ -181,7 +181,7 @@ func (d *clusterDesk) cluster(ctx context.Context, method string, body []byte) (
 func rawAnswer(body []byte, err error) (any, error) { return json.RawMessage(body), err }
 
 // call reads a method's request. Fields that are not known are passed over: they are a newer client's.
-func call[T any](body []byte, f func(in T) (any, error)) (any, error) {
+func decodeJSON[T any](body []byte, f func(in T) (any, error)) (any, error) {
 	var in T
 	if len(body) > 0 {
 		if err := json.Unmarshal(body, &in); err != nil {
@@ -191,10 +191,10 @@ func call[T any](body []byte, f func(in T) (any, error)) (any, error) {
 	return f(in)
 }
 
-func second(_ meta.Instance, err error) error { return err }
+func errOf(_ meta.Instance, err error) error { return err }
 
 // change does something about an instance, and answers how it stands then.
-func (d *clusterDesk) change(name string, f func(instance uint64) error) (any, error) {
+func (d *clusterMethods) change(name string, f func(instance uint64) error) (any, error) {
 	i, err := governor.FindInstance(d.State(), name)
 	if err == nil {
 		err = f(i.ID)
@@ -208,7 +208,7 @@ func (d *clusterDesk) change(name string, f func(instance uint64) error) (any, e
 }
 
 // expel has an instance leave. One that has left already, and whose name nobody else has by now, stays expelled.
-func (d *clusterDesk) expel(ctx context.Context, in protocol.ExpelRequest) (any, error) {
+func (d *clusterMethods) expel(ctx context.Context, in protocol.ExpelRequest) (any, error) {
 	state := d.State()
 	if _, err := governor.FindInstance(state, in.Instance); err != nil {
 		for _, i := range slices.Backward(state.Instances()) {
@@ -217,10 +217,10 @@ func (d *clusterDesk) expel(ctx context.Context, in protocol.ExpelRequest) (any,
 			}
 		}
 	}
-	return d.change(in.Instance, func(i uint64) error { return second(d.Expel(ctx, i, in.Force)) })
+	return d.change(in.Instance, func(i uint64) error { return errOf(d.Expel(ctx, i, in.Force)) })
 }
 
-func (d *clusterDesk) weight(ctx context.Context, in protocol.WeightRequest) (any, error) {
+func (d *clusterMethods) weight(ctx context.Context, in protocol.WeightRequest) (any, error) {
 	if !(in.Weight >= 0 && in.Weight <= maxWeight) {
 		return nil, protocol.Errorf(protocol.StatusBadRequest, "weight is %v; choose 0 to %d", in.Weight, maxWeight)
 	}
@@ -236,7 +236,7 @@ func (d *clusterDesk) weight(ctx context.Context, in protocol.WeightRequest) (an
 	return clusterReplicaset(state, &set, bucketsOf(state)), nil
 }
 
-func (d *clusterDesk) factor(ctx context.Context, in protocol.ReplicationFactorRequest) (any, error) {
+func (d *clusterMethods) factor(ctx context.Context, in protocol.ReplicationFactorRequest) (any, error) {
 	t, ok := d.State().TierByName(in.Tier)
 	if !ok {
 		return nil, protocol.Errorf(protocol.StatusNotFound, "there is no tier %q; the cluster's status lists them", in.Tier)
@@ -248,20 +248,20 @@ func (d *clusterDesk) factor(ctx context.Context, in protocol.ReplicationFactorR
 	return clusterTier(&t), nil
 }
 
-// planWithin bounds the question to the instance that governs.
-const planWithin = 2 * time.Second
+// planTimeout bounds the question to the instance that governs.
+const planTimeout = 2 * time.Second
 
 // plan is that of the instance that governs. Without one, or while it cannot be asked, nothing is planned, and
 // what is not as it should be is said as it looks from here.
-func (d *clusterDesk) plan(ctx context.Context) (any, error) {
+func (d *clusterMethods) plan(ctx context.Context) (any, error) {
 	if e, err := d.Explain(); err == nil {
-		return d.planOf(d.look(ctx), e), nil
+		return d.planDocument(d.observe(ctx), e), nil
 	}
-	o := d.look(ctx)
+	o := d.observe(ctx)
 	why := "the meta shard does not answer; an election may be under way"
 	if o.Confirmed && o.Leader != 0 && o.Leader != d.self {
-		ask, cancel := context.WithTimeout(ctx, planWithin)
-		body, err := d.elsewhere(ask)
+		ask, cancel := context.WithTimeout(ctx, planTimeout)
+		body, err := d.askGovernor(ask)
 		cancel()
 		if err == nil {
 			return json.RawMessage(body), nil
@@ -273,11 +273,11 @@ func (d *clusterDesk) plan(ctx context.Context) (any, error) {
 	if !slices.ContainsFunc(e.Waits, func(w governor.Wait) bool { return w.What == governor.WaitForGovernor }) {
 		e.Waits = append(e.Waits, governor.Wait{What: governor.WaitForGovernor, Why: why, Kind: governor.Underway})
 	}
-	return d.planOf(o, e), nil
+	return d.planDocument(o, e), nil
 }
 
-// planOf is the document of a plan.
-func (d *clusterDesk) planOf(o governor.Observation, e governor.Explanation) protocol.ClusterPlan {
+// planDocument is the document of a plan.
+func (d *clusterMethods) planDocument(o governor.Observation, e governor.Explanation) protocol.ClusterPlan {
 	plan := protocol.ClusterPlan{
 		AnsweredBy: instanceName(o.State, d.self), Leader: instanceName(o.State, o.Leader), Steps: append([]string{}, e.Next...), Waits: []protocol.ClusterWait{}, Health: governor.Assess(o),
 	}

@@ -210,7 +210,7 @@ func TestClusterStatus(t *testing.T) {
 
 // fakeTopology answers as the governor of an instance does that governs, or does not.
 type fakeTopology struct {
-	topology
+	clusterChanger
 	state   *meta.State
 	governs bool
 }
@@ -229,9 +229,9 @@ func TestPlanIsTheLeaders(t *testing.T) {
 	topology := &fakeTopology{state: threeInstances(t)}
 	look := governor.Observation{View: governor.View{State: topology.state, Health: map[uint64]governor.Health{}}, Self: 2, Leader: 1, Confirmed: true}
 	var refused error
-	d := &clusterDesk{
-		self: 2, topology: topology, look: func(context.Context) governor.Observation { return look },
-		elsewhere: func(ctx context.Context) ([]byte, error) {
+	d := &clusterMethods{
+		self: 2, clusterChanger: topology, observe: func(context.Context) governor.Observation { return look },
+		askGovernor: func(ctx context.Context) ([]byte, error) {
 			if _, ok := ctx.Deadline(); !ok {
 				t.Error("the one that governs is asked for as long as it likes")
 			}
@@ -289,13 +289,13 @@ func TestExpelAgain(t *testing.T) {
 		&meta.InstanceUpdate{Instance: 2, Target: meta.Expelled, Reason: meta.ReasonExpel},
 		&meta.InstanceCurrent{Instance: 2, State: meta.InstanceState{Variant: meta.Expelled}},
 	)
-	d := &clusterDesk{self: 1, topology: &fakeTopology{state: gone}}
+	d := &clusterMethods{self: 1, clusterChanger: &fakeTopology{state: gone}}
 	body, err := d.serve(t.Context(), protocol.MethodExpel, []byte(`{"instance":"b"}`))
 	var i protocol.ClusterInstance
 	if err != nil || json.Unmarshal(body, &i) != nil || i.Name != "b" || i.Current != "Expelled" {
 		t.Errorf("answered %s, %v", body, err)
 	}
-	d.topology = &fakeTopology{state: expelled}
+	d.clusterChanger = &fakeTopology{state: expelled}
 	if _, err := d.serve(t.Context(), protocol.MethodExpel, []byte(`{"instance":"d"}`)); !errors.Is(err, protocol.StatusNotFound) {
 		t.Errorf("who never was: %v", err)
 	}

@@ -12,53 +12,53 @@ import (
 // session or lease that it ended, from the instance that leads the shard.
 
 // sessionKill ends a session as an operator.
-func (c *conn) sessionKill(p *pass, h protocol.Header) {
-	m := &p.msg.kill
+func (c *conn) sessionKill(p *readCycle, h protocol.Header) {
+	m := &p.requests.kill
 	if !p.decode(c, h, m) {
 		return
 	}
 	if bad := c.allowed(RightAdmin, m.Node); bad != nil {
-		p.refuse(c, h, bad)
+		p.reject(c, h, bad)
 		return
 	}
-	c.asked("ask_kill_session", "the end of a session is asked for", m.Node, audit.Field{Key: "session", Value: m.Session}, audit.Field{Key: "reason", Value: m.Reason})
+	c.auditRequest("ask_kill_session", "the end of a session is asked for", m.Node, audit.Field{Key: "session", Value: m.Session}, audit.Field{Key: "reason", Value: m.Reason})
 	c.submit(p, h, protocol.SessionTier(m.Session), shard.Command{Node: m.Node})
 }
 
 // forceRelease takes leases away. Its owners learn in the log's words who did it.
-func (c *conn) forceRelease(p *pass, h protocol.Header) {
-	m := &p.msg.force
+func (c *conn) forceRelease(p *readCycle, h protocol.Header) {
+	m := &p.requests.force
 	if !p.decode(c, h, m) {
 		return
 	}
 	if bad := c.allowed(RightAdmin, m.Node); bad != nil {
-		p.refuse(c, h, bad)
+		p.reject(c, h, bad)
 		return
 	}
-	c.asked("ask_force_release", "the end of leases is asked for", m.Node, audit.Field{Key: "semaphore", Value: string(m.Name)},
+	c.auditRequest("ask_force_release", "the end of leases is asked for", m.Node, audit.Field{Key: "semaphore", Value: string(m.Name)},
 		audit.Field{Key: "token", Value: m.First}, audit.Field{Key: "last_token", Value: m.Last}, audit.Field{Key: "reason", Value: m.Reason})
-	c.submit(p, h, c.srv.mapNow().tierOf(m.Node), shard.Command{Node: m.Node, Client: c.identity})
+	c.submit(p, h, c.server.routing().tierOf(m.Node), shard.Command{Node: m.Node, Client: c.identity})
 }
 
 // asked notes what an operator asked for on this connection.
-func (c *conn) asked(title, message string, node uint64, fields ...audit.Field) {
-	path, _ := c.srv.nodePath(node)
+func (c *conn) auditRequest(title, message string, node uint64, fields ...audit.Field) {
+	path, _ := c.server.nodePath(node)
 	attrs := []any{"node", path, "identity", c.identity, "remote", c.remote}
 	for _, f := range fields {
 		attrs = append(attrs, f.Key, f.Value)
 	}
-	c.srv.log.Info(message, attrs...)
+	c.server.log.Info(message, attrs...)
 	fields = append([]audit.Field{{Key: "node", Value: path}}, fields...)
 	fields = append(fields, audit.Field{Key: "remote", Value: c.remote})
-	c.srv.audit.write(audit.Event{Title: title, Message: message, Severity: audit.High, Initiator: c.identity, Fields: fields})
+	c.server.audit.write(audit.Event{Title: title, Message: message, Severity: audit.High, Initiator: c.identity, Fields: fields})
 }
 
 // taken writes what was taken from a client by force. The leader's instance does; what was applied while nobody led has the line of the asking only.
-func (d *desk) taken(index uint64, e *shard.Event) {
-	if d.srv.audit.log == nil || !d.leading.Load() {
+func (d *shardHost) auditForced(index uint64, e *shard.Event) {
+	if d.server.audit.log == nil || !d.leading.Load() {
 		return
 	}
-	path, _ := d.srv.nodePath(e.Node)
+	path, _ := d.server.nodePath(e.Node)
 	fields := []audit.Field{{Key: "node", Value: path}, {Key: "session", Value: e.Session}}
 	line := audit.Event{Title: "session_killed", Message: "a session was ended by an operator", Severity: audit.High}
 	if e.Kind == shard.EventLeaseLost {
@@ -67,5 +67,5 @@ func (d *desk) taken(index uint64, e *shard.Event) {
 	}
 	line.Fields = append(fields, audit.Field{Key: "why", Value: e.Text}, audit.Field{Key: "shard", Value: strconv.FormatUint(d.id, 10)},
 		audit.Field{Key: "index", Value: index})
-	d.srv.audit.write(line)
+	d.server.audit.write(line)
 }

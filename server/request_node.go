@@ -14,8 +14,8 @@ const nodeOpTimeout = 30 * time.Second
 
 // nodeRequest serves the requests about coordination nodes. Reads come from the map this instance has; changes wait for the meta shard and all data shards,
 // on goroutines of their own, bounded in number.
-func (c *conn) nodeRequest(p *pass, h protocol.Header) {
-	g := c.srv.governor
+func (c *conn) nodeRequest(p *readCycle, h protocol.Header) {
+	g := c.server.governor
 	switch h.Kind {
 	case protocol.KindNodeDescribe:
 		var m protocol.NodeDescribe
@@ -24,12 +24,12 @@ func (c *conn) nodeRequest(p *pass, h protocol.Header) {
 		}
 		bad := c.allowedPath(RightRead, m.Path)
 		if bad != nil {
-			p.out.failErr(c, h.Kind, h.ID, bad)
+			p.out.failError(c, h.Kind, h.ID, bad)
 			return
 		}
 		info, err := g.DescribeNode(m.Path)
 		if err != nil {
-			p.out.failErr(c, h.Kind, h.ID, err)
+			p.out.failError(c, h.Kind, h.ID, err)
 			return
 		}
 		p.out.reply(c, h.Kind, h.ID, &info)
@@ -40,46 +40,46 @@ func (c *conn) nodeRequest(p *pass, h protocol.Header) {
 		}
 		m.Cursor = append([]byte(nil), m.Cursor...)
 		// A page may look at many thousand nodes: that is not done on an event loop.
-		c.nodeOp(p, h, c.srv.nodeLists, func(context.Context) (protocol.Message, error) {
+		c.runOffLoop(p, h, c.server.nodeLists, func(context.Context) (protocol.Message, error) {
 			reply, err := g.ListNodes(m, func(path string) bool { return c.allowedPath(RightRead, path) == nil })
 			return &reply, err
 		})
 	case protocol.KindNodeCreate:
 		m := new(protocol.NodeCreate)
-		if !p.decode(c, h, m) || !c.mayChangeNode(p, h, m.Path) {
+		if !p.decode(c, h, m) || !c.checkNodeChange(p, h, m.Path) {
 			return
 		}
-		c.nodeOp(p, h, c.srv.nodeOps, func(ctx context.Context) (protocol.Message, error) {
+		c.runOffLoop(p, h, c.server.nodeOps, func(ctx context.Context) (protocol.Message, error) {
 			info, err := g.CreateNode(ctx, m)
 			return &info, err
 		})
 	case protocol.KindNodeAlter:
 		m := new(protocol.NodeAlter)
-		if !p.decode(c, h, m) || !c.mayChangeNode(p, h, m.Path) {
+		if !p.decode(c, h, m) || !c.checkNodeChange(p, h, m.Path) {
 			return
 		}
-		c.nodeOp(p, h, c.srv.nodeOps, func(ctx context.Context) (protocol.Message, error) {
+		c.runOffLoop(p, h, c.server.nodeOps, func(ctx context.Context) (protocol.Message, error) {
 			info, err := g.AlterNode(ctx, m)
 			return &info, err
 		})
 	case protocol.KindNodeDrop:
 		m := new(protocol.NodeDrop)
-		if !p.decode(c, h, m) || !c.mayChangeNode(p, h, m.Path) {
+		if !p.decode(c, h, m) || !c.checkNodeChange(p, h, m.Path) {
 			return
 		}
-		c.nodeOp(p, h, c.srv.nodeOps, func(ctx context.Context) (protocol.Message, error) {
+		c.runOffLoop(p, h, c.server.nodeOps, func(ctx context.Context) (protocol.Message, error) {
 			return &protocol.Empty{}, g.DropNode(ctx, m)
 		})
 	}
 }
 
-func (c *conn) mayChangeNode(p *pass, h protocol.Header, path string) bool {
+func (c *conn) checkNodeChange(p *readCycle, h protocol.Header, path string) bool {
 	if bad := c.allowedPath(RightAdmin, path); bad != nil {
-		p.out.failErr(c, h.Kind, h.ID, bad)
+		p.out.failError(c, h.Kind, h.ID, bad)
 		return false
 	}
-	c.srv.log.Info("node change asked", "kind", h.Kind.String(), "path", path, "identity", c.identity, "remote", c.remote)
-	c.srv.audit.write(audit.Event{Title: "ask_" + h.Kind.String(), Message: "a change of a node is asked for", Severity: audit.Medium, Initiator: c.identity,
+	c.server.log.Info("node change asked", "kind", h.Kind.String(), "path", path, "identity", c.identity, "remote", c.remote)
+	c.server.audit.write(audit.Event{Title: "ask_" + h.Kind.String(), Message: "a change of a node is asked for", Severity: audit.Medium, Initiator: c.identity,
 		Fields: []audit.Field{{Key: "node", Value: path}, {Key: "remote", Value: c.remote}}})
 	return true
 }
@@ -90,10 +90,10 @@ const (
 	maxMethods   = 64
 )
 
-// nodeOp runs op on a goroutine of its own, in one of the slots, and replies with what it answers. Lists, which need no right, changes of nodes, which tenants may be allowed on their own, and
+// runOffLoop runs op on a goroutine of its own, in one of the slots, and replies with what it answers. Lists, which need no right, changes of nodes, which tenants may be allowed on their own, and
 // operators' methods have slots of their own, so that none of them keeps the next from being served.
-func (c *conn) nodeOp(p *pass, h protocol.Header, slots chan struct{}, op func(ctx context.Context) (protocol.Message, error)) {
-	s := c.srv
+func (c *conn) runOffLoop(p *readCycle, h protocol.Header, slots chan struct{}, op func(ctx context.Context) (protocol.Message, error)) {
+	s := c.server
 	select {
 	case slots <- struct{}{}:
 	default:
@@ -107,7 +107,7 @@ func (c *conn) nodeOp(p *pass, h protocol.Header, slots chan struct{}, op func(c
 		defer cancel()
 		o := s.borrowOutbox()
 		defer s.returnOutbox(o)
-		defer s.guard("node", func() { c.end(endHard, protocol.StatusInternal, "the server met a defect; reconnect") })
+		defer s.guard("node", func() { c.close(closeImmediate, protocol.StatusInternal, "the server met a defect; reconnect") })
 		reply, err := op(ctx)
 		switch {
 		case err == nil:
@@ -115,7 +115,7 @@ func (c *conn) nodeOp(p *pass, h protocol.Header, slots chan struct{}, op func(c
 		case ctx.Err() != nil:
 			o.fail(c, kind, id, protocol.StatusUnavailable, "the change is not done yet and may still come; look before trying again")
 		default:
-			o.failErr(c, kind, id, err)
+			o.failError(c, kind, id, err)
 		}
 	})
 }

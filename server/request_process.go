@@ -9,8 +9,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// processScratch is memory for decoding requests about coordination processes.
-type processScratch struct {
+// processRequests is memory for decoding requests about coordination processes.
+type processRequests struct {
 	join     protocol.ProcessJoin
 	leave    protocol.ProcessLeave
 	confirm  protocol.ProcessConfirm
@@ -26,11 +26,11 @@ type processScratch struct {
 }
 
 // member serves the requests of members: decoded and checked here, those that change the process handed on to the log, the others to the shard's goroutine for messages.
-func (c *conn) member(p *pass, h protocol.Header) {
+func (c *conn) member(p *readCycle, h protocol.Header) {
 	var (
 		session uint64
 		ok      bool
-		x       = &p.msg.process
+		x       = &p.requests.process
 	)
 	switch h.Kind {
 	case protocol.KindProcessJoin:
@@ -53,32 +53,32 @@ func (c *conn) member(p *pass, h protocol.Header) {
 	if !ok {
 		return
 	}
-	b := c.bound(session)
+	b := c.binding(session)
 	if b == nil {
-		c.refuseUnbound(p.out, h.Kind, h.ID, session)
+		c.rejectUnbound(p.out, h.Kind, h.ID, session)
 		return
 	}
 	if bad := c.allowed(RightUse, b.node); bad != nil {
-		p.refuse(c, h, bad)
+		p.reject(c, h, bad)
 		return
 	}
-	if !c.admit(p, h, b.node) {
+	if !c.chargeQuota(p, h, b.node) {
 		return
 	}
-	d := c.deskFor(p, h, protocol.SessionTier(session))
+	d := c.shardFor(p, h, protocol.SessionTier(session))
 	if d == nil {
 		return
 	}
 	switch h.Kind {
 	case protocol.KindProcessSync, protocol.KindProcessRequest, protocol.KindProcessReply:
-		m := memberMail{conn: c, id: h.ID, kind: h.Kind, node: b.node, epoch: b.epoch, body: bytes.Clone(h.Body)}
+		m := memberMessage{conn: c, id: h.ID, kind: h.Kind, node: b.node, epoch: b.epoch, body: bytes.Clone(h.Body)}
 		switch st := d.processes.add(m); st {
 		case protocol.StatusOK:
 		case protocol.StatusOverloaded:
 			p.out.fail(c, h.Kind, h.ID, st, fmt.Sprintf("the messages between members that wait in shard %d are at the limit of %d, or of %d bytes; send it again later",
-				d.id, mostMemberMail, mostMemberBytes))
+				d.id, maxMemberMessages, maxMemberBytes))
 		default:
-			c.turnedAway(p.out, d, h.Kind, h.ID, st)
+			c.rejectSubmit(p.out, d, h.Kind, h.ID, st)
 		}
 		return
 	}
@@ -86,18 +86,18 @@ func (c *conn) member(p *pass, h protocol.Header) {
 	if h.Kind == protocol.KindProcessJoin {
 		cmd.Client = c.identity // what the other members see
 	}
-	c.submitTo(d, p, h, cmd)
+	c.submitToShard(d, p, h, cmd)
 }
 
 // operateProcess serves what operators change: a forced round, an evicted member, other options.
-func (c *conn) operateProcess(p *pass, h protocol.Header) {
+func (c *conn) operateProcess(p *readCycle, h protocol.Header) {
 	var (
 		node   uint64
 		name   []byte
 		ok     bool
 		e      audit.Event
 		fields []audit.Field
-		x      = &p.msg.process
+		x      = &p.requests.process
 	)
 	switch h.Kind {
 	case protocol.KindProcessForceRound:
@@ -116,37 +116,37 @@ func (c *conn) operateProcess(p *pass, h protocol.Header) {
 		return
 	}
 	if bad := c.allowed(RightAdmin, node); bad != nil {
-		p.refuse(c, h, bad)
+		p.reject(c, h, bad)
 		return
 	}
-	path, _ := c.srv.nodePath(node)
-	c.srv.log.Info(e.Message, "kind", h.Kind.String(), "node", path, "process", string(name), "identity", c.identity, "remote", c.remote)
+	path, _ := c.server.nodePath(node)
+	c.server.log.Info(e.Message, "kind", h.Kind.String(), "node", path, "process", string(name), "identity", c.identity, "remote", c.remote)
 	e.Initiator = c.identity
 	e.Fields = append([]audit.Field{{Key: "node", Value: path}, {Key: "process", Value: string(name)}}, fields...)
-	c.srv.audit.write(e)
-	c.submit(p, h, c.srv.mapNow().tierOf(node), shard.Command{Node: node})
+	c.server.audit.write(e)
+	c.submit(p, h, c.server.routing().tierOf(node), shard.Command{Node: node})
 }
 
 // watchProcess opens a stream. Its state follows the reply, from the shard's pager.
-func (c *conn) watchProcess(p *pass, h protocol.Header) {
-	m := &p.msg.process.watch
+func (c *conn) watchProcess(p *readCycle, h protocol.Header) {
+	m := &p.requests.process.watch
 	if !p.decode(c, h, m) {
 		return
 	}
 	if bad := c.allowed(RightRead, m.Node); bad != nil {
-		p.refuse(c, h, bad)
+		p.reject(c, h, bad)
 		return
 	}
-	if !c.admit(p, h, m.Node) {
+	if !c.chargeQuota(p, h, m.Node) {
 		return
 	}
-	d := c.deskFor(p, h, c.srv.mapNow().tierOf(m.Node))
+	d := c.shardFor(p, h, c.server.routing().tierOf(m.Node))
 	if d == nil {
 		return
 	}
 	var err error
 	most := uint64(0)
-	d.rep.View(func(machine *shard.Machine) {
+	d.raft.View(func(machine *shard.Machine) {
 		most = machine.MaxWatchers(m.Node)
 		if _, err = machine.Process(m.Node, m.Name); protocol.StatusOf(err) == protocol.StatusNotFound {
 			if _, known := machine.Node(m.Node); known {
@@ -154,13 +154,13 @@ func (c *conn) watchProcess(p *pass, h protocol.Header) {
 			}
 		}
 	})
-	if err == nil && c.watches(d) {
-		c.pageGate.Lock()
-		defer c.pageGate.Unlock()
+	if err == nil && c.registerWatcher(d) {
+		c.pageMu.Lock()
+		defer c.pageMu.Unlock()
 		err = d.streams.open(c.id, h.ID, m.Node, m.Name, struct{}{}, most)
 	}
 	if err != nil {
-		p.out.failErr(c, h.Kind, h.ID, err)
+		p.out.failError(c, h.Kind, h.ID, err)
 		return
 	}
 	p.out.reply(c, h.Kind, h.ID, nil)

@@ -10,84 +10,84 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// answeredNote marks, in an Origin's note, a command whose reply went out before it was logged: a RELAXED attach. The rest of a note is the time the
+// unloggedNote marks, in an Origin's note, a command whose reply went out before it was logged: a RELAXED attach. The rest of a note is the time the
 // request came in, by the server's clock.
-const answeredNote = 1 << 63
+const unloggedNote = 1 << 63
 
 // submit hands a command to the shard that owns the bucket. Its reply comes from the log.
-func (c *conn) submit(p *pass, h protocol.Header, tier uint8, cmd shard.Command) {
-	if d := c.deskFor(p, h, tier); d != nil {
-		c.submitTo(d, p, h, cmd)
+func (c *conn) submit(p *readCycle, h protocol.Header, tier uint8, cmd shard.Command) {
+	if d := c.shardFor(p, h, tier); d != nil {
+		c.submitToShard(d, p, h, cmd)
 	}
 }
 
-// deskFor is the shard that owns the bucket of a request; nil: the request was answered.
-func (c *conn) deskFor(p *pass, h protocol.Header, tier uint8) *desk {
-	d := c.srv.mapNow().desk(tier, h.Arg)
+// shardFor is the shard that owns the bucket of a request; nil: the request was answered.
+func (c *conn) shardFor(p *readCycle, h protocol.Header, tier uint8) *shardHost {
+	d := c.server.routing().shard(tier, h.Arg)
 	if d == nil {
 		p.out.fail(c, h.Kind, h.ID, protocol.StatusWrongShard, "this instance does not serve the bucket; fetch the map")
 	}
 	return d
 }
 
-// submitTo is submit for a shard that is known. False: the shard did not take the command, and the request was answered.
-func (c *conn) submitTo(d *desk, p *pass, h protocol.Header, cmd shard.Command) bool {
+// submitToShard is submit for a shard that is known. False: the shard did not take the command, and the request was answered.
+func (c *conn) submitToShard(d *shardHost, p *readCycle, h protocol.Header, cmd shard.Command) bool {
 	cmd.Kind = shard.CommandKind(h.Kind)
 	cmd.Body = h.Body
-	st, due := d.rep.SubmitMore(cmd, replica.Origin{Conn: c.id, Request: h.ID, Kind: h.Kind, Tag: uint64(p.now)})
+	st, due := d.raft.SubmitMore(cmd, replica.Origin{Conn: c.id, Request: h.ID, Kind: h.Kind, Tag: uint64(p.now)})
 	if due {
-		p.due = append(p.due, d)
+		p.toPropose = append(p.toPropose, d)
 	}
 	if st != protocol.StatusOK {
-		c.turnedAway(p.out, d, h.Kind, h.ID, st)
+		c.rejectSubmit(p.out, d, h.Kind, h.ID, st)
 	}
 	return st == protocol.StatusOK
 }
 
-// turnedAway answers a request that a shard did not take.
-func (c *conn) turnedAway(o *outbox, d *desk, kind protocol.Kind, id uint64, st protocol.Status) {
+// rejectSubmit answers a request that a shard did not take.
+func (c *conn) rejectSubmit(o *outbox, d *shardHost, kind protocol.Kind, id uint64, st protocol.Status) {
 	if st == protocol.StatusUnavailable && d.ledElsewhere() {
-		o.refuse(c, d, kind, id, protocol.StatusWrongShard, submitFailed(d, protocol.StatusWrongShard))
+		o.rejectByShard(c, d, kind, id, protocol.StatusWrongShard, submitFailed(d, protocol.StatusWrongShard))
 		return
 	}
 	o.fail(c, kind, id, st, submitFailed(d, st))
 }
 
-func (c *conn) sessionStart(p *pass, h protocol.Header) {
-	m := &p.msg.start
+func (c *conn) sessionStart(p *readCycle, h protocol.Header) {
+	m := &p.requests.start
 	if !p.decode(c, h, m) {
 		return
 	}
 	bad := c.allowed(RightRead, m.Node)
 	if bad == nil {
-		bad = c.full(0)
+		bad = c.checkSessionLimit(0)
 	}
 	if bad != nil {
-		p.refuse(c, h, bad)
+		p.reject(c, h, bad)
 		return
 	}
-	if !c.admit(p, h, m.Node) {
+	if !c.chargeQuota(p, h, m.Node) {
 		return
 	}
-	c.bindKey(m.Key)
-	c.submit(p, h, c.srv.mapNow().tierOf(m.Node), shard.Command{Node: m.Node, Client: c.remote})
+	c.bindKeyToIdentity(m.Key)
+	c.submit(p, h, c.server.routing().tierOf(m.Node), shard.Command{Node: m.Node, Client: c.remote})
 }
 
-func (c *conn) sessionAttach(p *pass, h protocol.Header) {
-	m := &p.msg.attach
+func (c *conn) sessionAttach(p *readCycle, h protocol.Header) {
+	m := &p.requests.attach
 	if !p.decode(c, h, m) {
 		return
 	}
 	bad := c.allowed(RightRead, m.Node)
 	if bad == nil {
-		bad = c.full(m.Session)
+		bad = c.checkSessionLimit(m.Session)
 	}
 	if bad != nil {
-		p.refuse(c, h, bad)
+		p.reject(c, h, bad)
 		return
 	}
-	c.admit(p, h, m.Node) // never refused
-	c.bindKey(m.Key)
+	c.chargeQuota(p, h, m.Node) // never refused
+	c.bindKeyToIdentity(m.Key)
 	if c.attachRelaxed(p, h, m) {
 		return
 	}
@@ -99,17 +99,17 @@ func (c *conn) sessionAttach(p *pass, h protocol.Header) {
 //
 // A barrier of this leader must have begun less than the node's grace period ago, and what
 // leader.MayAttachUnlogged asks for must hold.
-func (c *conn) attachRelaxed(p *pass, h protocol.Header, m *protocol.SessionAttach) bool {
-	d := c.srv.mapNow().desk(protocol.SessionTier(m.Session), h.Arg)
-	if d == nil || !d.rep.Leading() {
+func (c *conn) attachRelaxed(p *readCycle, h protocol.Header, m *protocol.SessionAttach) bool {
+	d := c.server.routing().shard(protocol.SessionTier(m.Session), h.Arg)
+	if d == nil || !d.raft.Leading() {
 		return false
 	}
 	var (
 		node protocol.NodeConfig
 		ok   bool
 	)
-	age, proved := d.rep.ProofAge(p.now)
-	d.rep.View(func(machine *shard.Machine) {
+	age, proved := d.raft.ProofAge(p.now)
+	d.raft.View(func(machine *shard.Machine) {
 		node, ok = machine.Node(m.Node)
 		if !ok || node.AttachConsistency != protocol.Relaxed {
 			ok = false
@@ -117,48 +117,48 @@ func (c *conn) attachRelaxed(p *pass, h protocol.Header, m *protocol.SessionAtta
 		}
 		v, found := machine.Session(m.Session)
 		ok = found && subtle.ConstantTimeCompare(v.Key[:], m.Key) == 1 &&
-			leader.MayAttachUnlogged(&v, m, d.furthestLogTime(machine, p.now), uint64(age/time.Millisecond))
+			leader.MayAttachUnlogged(&v, m, d.maxLogTime(machine, p.now), uint64(age/time.Millisecond))
 	})
 	if !ok || !proved || age >= time.Duration(node.GracePeriod)*time.Millisecond {
 		return false
 	}
 	cmd := shard.Command{Kind: shard.CmdSessionAttach, Node: m.Node, Client: c.remote, Body: h.Body}
-	if d.rep.Submit(cmd, replica.Origin{Conn: c.id, Request: m.Session, Kind: h.Kind, Tag: uint64(p.now) | answeredNote}) != protocol.StatusOK {
+	if d.raft.Submit(cmd, replica.Origin{Conn: c.id, Request: m.Session, Kind: h.Kind, Tag: uint64(p.now) | unloggedNote}) != protocol.StatusOK {
 		return false
 	}
-	c.srv.metrics.relaxedAttaches.Inc()
+	c.server.metrics.relaxedAttaches.Inc()
 	// Requests may come before the log has the attach: they wait behind it in the same log, or at a guest that learns the epoch from them.
-	b := c.bind(m.Session, m.Epoch, m.Node, d, m.Description)
-	b.pledged = true
-	if c.put(b, m.Timeout) {
-		c.srv.takenOver(p.out, c.srv.bindings.insert(b), m.Epoch)
-		c.srv.recheck(b)
+	b := c.newBinding(m.Session, m.Epoch, m.Node, d, m.Description)
+	b.unlogged = true
+	if c.addBinding(b, m.Timeout) {
+		c.server.notifyTakenOver(p.out, c.server.bindings.insert(b), m.Epoch)
+		c.server.dropIfClosed(b)
 	}
 	// The log may have been faster: the binding that its event made was then replaced by this one, and no other event follows to keep the pledge.
-	d.rep.View(func(machine *shard.Machine) {
+	d.raft.View(func(machine *shard.Machine) {
 		if v, found := machine.Session(m.Session); found && v.Attached && v.Epoch == m.Epoch && v.Nonce == m.Nonce {
-			c.keepPledge(b)
+			c.attachLogged(b)
 		}
 	})
-	current, _ := c.srv.mapNow().keys()
+	current, _ := c.server.routing().keys()
 	p.out.reply(c, h.Kind, h.ID, &protocol.SessionReply{
 		Session: m.Session, Epoch: m.Epoch, Shard: d.id, Timeout: m.Timeout, Grace: node.GracePeriod,
-		Ticket: p.ticket.appendTicket(nil, current, m.Session, m.Node, m.Epoch, c.identity),
+		Ticket: p.ticketSigner.appendTicket(nil, current, m.Session, m.Node, m.Epoch, c.identity),
 	})
 	return true
 }
 
 // sessionStop needs the session on this connection: whoever could name an id could stop any session otherwise.
-func (c *conn) sessionStop(p *pass, h protocol.Header) {
-	m := &p.msg.stop
+func (c *conn) sessionStop(p *readCycle, h protocol.Header) {
+	m := &p.requests.stop
 	if !p.decode(c, h, m) {
 		return
 	}
-	b := c.bound(m.Session)
+	b := c.binding(m.Session)
 	if b == nil {
-		c.refuseUnbound(p.out, h.Kind, h.ID, m.Session)
+		c.rejectUnbound(p.out, h.Kind, h.ID, m.Session)
 		return
 	}
-	c.admit(p, h, b.node) // never refused
+	c.chargeQuota(p, h, b.node) // never refused
 	c.submit(p, h, protocol.SessionTier(m.Session), shard.Command{Node: b.node, Epoch: b.epoch})
 }

@@ -124,12 +124,12 @@ func (s *Server) restored() (nodes []byte, epoch uint64, err error) {
 	return nodes, s.cfg.restore.Epoch(), err
 }
 
-// serveNothing takes the place of opening the doors.
+// serveNothing takes the place of opening the listeners.
 func (s *Server) serveNothing(context.Context) error { return nil }
 
 // restoreBuckets carries out the governor's step that gives a new shard its buckets, with what the backup has of them. It may be cut at any point and repeated: the shard knows how far
 // it has come.
-func (l local) restoreBuckets(ctx context.Context, d *desk, run shard.BucketsBody) error {
+func (l localOperations) restoreBuckets(ctx context.Context, d *shardHost, run shard.BucketsBody) error {
 	from := l.s.cfg.restore
 	for _, part := range from.Parts(run.First, run.Count) {
 		part.Tier = run.Tier
@@ -140,7 +140,7 @@ func (l local) restoreBuckets(ctx context.Context, d *desk, run shard.BucketsBod
 			cursor       []byte
 			complete, ok bool
 		)
-		d.rep.View(func(m *shard.Machine) { cursor, complete, ok = m.Imported(part.First, part.Count, part.Epoch) })
+		d.raft.View(func(m *shard.Machine) { cursor, complete, ok = m.Imported(part.First, part.Count, part.Epoch) })
 		if !ok {
 			return protocol.Errorf(protocol.StatusInternal, "buckets %d to %d are there already, and are not the backup's", part.First, part.First+part.Count-1)
 		}
@@ -150,7 +150,7 @@ func (l local) restoreBuckets(ctx context.Context, d *desk, run shard.BucketsBod
 				return fmt.Errorf("read the backup: %w", err)
 			}
 			body := shard.AppendImport(nil, shard.ImportBody{BucketsBody: part, Chunk: chunk})
-			if err := d.rep.ProposeInternal(ctx, shard.Command{Kind: shard.CmdImport, Body: body}); err != nil {
+			if err := d.raft.ProposeInternal(ctx, shard.Command{Kind: shard.CmdImport, Body: body}); err != nil {
 				return err
 			}
 			cursor, complete = next, len(next) == 0
@@ -162,7 +162,7 @@ func (l local) restoreBuckets(ctx context.Context, d *desk, run shard.BucketsBod
 	}
 	for _, part := range from.Parts(run.First, run.Count) {
 		part.Tier = run.Tier
-		if err := d.rep.ProposeInternal(ctx, shard.Command{Kind: shard.CmdActivate, Body: shard.AppendBuckets(nil, part)}); err != nil {
+		if err := d.raft.ProposeInternal(ctx, shard.Command{Kind: shard.CmdActivate, Body: shard.AppendBuckets(nil, part)}); err != nil {
 			return err
 		}
 	}

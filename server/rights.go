@@ -45,34 +45,34 @@ func (Anonymous) Authenticate(Credentials) (string, error) { return "anonymous",
 
 // allowed checks a right on a node by its id. While auth is off and there is no Authorizer it costs two comparisons.
 func (c *conn) allowed(right Right, node uint64) *protocol.Error {
-	if v := c.srv.auth.Load(); c.srv.cfg.Authorizer == nil && (v == nil || !v.on) {
+	if v := c.server.auth.Load(); c.server.cfg.Authorizer == nil && (v == nil || !v.enabled) {
 		return nil
 	}
-	state := c.srv.mapNow().state
+	state := c.server.routing().state
 	n, ok := state.Node(node)
-	if !ok && node > state.LastNode() && c.allowedSomewhere(right) {
-		c.unheard = &unheardNode{answer: protocol.Errorf(protocol.StatusUnavailable, "%s", textUnheard), right: right, node: node}
-		return c.unheard.answer
+	if !ok && node > state.LastNode() && c.allowedAnywhere(right) {
+		c.unknownNode = &unknownNode{answer: protocol.Errorf(protocol.StatusUnavailable, "%s", textNodeNotInMap), right: right, node: node}
+		return c.unknownNode.answer
 	}
 	return c.allowedPath(right, n.Path)
 }
 
-// allowedSomewhere says whether the identity has the right on any path. One that has it nowhere is
+// allowedAnywhere says whether the identity has the right on any path. One that has it nowhere is
 // told the same of a node that does not exist as of one that it may not use.
-func (c *conn) allowedSomewhere(right Right) bool {
-	if a := c.srv.cfg.Authorizer; a != nil {
+func (c *conn) allowedAnywhere(right Right) bool {
+	if a := c.server.cfg.Authorizer; a != nil {
 		return a.Allowed(c.identity, right, "")
 	}
-	v := c.srv.auth.Load()
-	return v == nil || v.allowedSomewhere(c.identity, right)
+	v := c.server.auth.Load()
+	return v == nil || v.allowedAnywhere(c.identity, right)
 }
 
 func (c *conn) allowedPath(right Right, path string) *protocol.Error {
-	if a := c.srv.cfg.Authorizer; a != nil {
+	if a := c.server.cfg.Authorizer; a != nil {
 		if a.Allowed(c.identity, right, path) {
 			return nil
 		}
-	} else if v := c.srv.auth.Load(); v == nil || v.allowed(c.identity, right, path) {
+	} else if v := c.server.auth.Load(); v == nil || v.allowed(c.identity, right, path) {
 		return nil
 	}
 	return protocol.Errorf(protocol.StatusForbidden, "identity %q lacks the right %s here; ask for it", c.identity, right)

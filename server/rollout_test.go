@@ -79,7 +79,7 @@ func (k *trackKit) status() (r protocol.TrackStatus) {
 }
 
 // shard is where the track is.
-func (k *trackKit) desk() *desk { return k.s.mapNow().desk(0, k.at) }
+func (k *trackKit) host() *shardHost { return k.s.routing().shard(0, k.at) }
 
 // TestRolloutServed: a version goes through both locations, and every request that there is is answered.
 func TestRolloutServed(t *testing.T) {
@@ -115,7 +115,7 @@ func TestRolloutServed(t *testing.T) {
 		t.Fatalf("history %+v", h)
 	}
 	var list protocol.TrackListReply
-	k.must(protocol.KindTrackList, k.at, &protocol.TrackList{Shard: k.desk().id, Node: k.node, Prefix: []byte("geo/")}, &list)
+	k.must(protocol.KindTrackList, k.at, &protocol.TrackList{Shard: k.host().id, Node: k.node, Prefix: []byte("geo/")}, &list)
 	if len(list.Tracks) != 1 || string(list.Tracks[0].Name) != "geo/base" || list.Tracks[0].NumInstances != 2 || list.Tracks[0].NumLocations != 2 || list.Tracks[0].Last != v {
 		t.Fatalf("list %+v", list)
 	}
@@ -294,8 +294,8 @@ func TestRolloutRefusals(t *testing.T) {
 		{"a version from outside, of a track that has none", protocol.KindTrackAdvance, &protocol.TrackAdvance{Head: k.head(k.session), Name: k.name, Expected: second, Version: 99},
 			protocol.StatusPreconditionFailed, "source"},
 		{"an unknown track advanced", protocol.KindTrackAdvance, &protocol.TrackAdvance{Head: k.head(k.session), Name: other, Version: 99}, protocol.StatusNotFound, "create it"},
-		{"a cursor that is none", protocol.KindTrackList, &protocol.TrackList{Shard: k.desk().id, Node: k.node, Cursor: make([]byte, 5000)}, protocol.StatusBadRequest, "cursor"},
-		{"another shard's tracks", protocol.KindTrackList, &protocol.TrackList{Shard: k.desk().id + 100, Node: k.node}, protocol.StatusWrongShard, "map"},
+		{"a cursor that is none", protocol.KindTrackList, &protocol.TrackList{Shard: k.host().id, Node: k.node, Cursor: make([]byte, 5000)}, protocol.StatusBadRequest, "cursor"},
+		{"another shard's tracks", protocol.KindTrackList, &protocol.TrackList{Shard: k.host().id + 100, Node: k.node}, protocol.StatusWrongShard, "map"},
 	} {
 		err := k.call(x.kind, k.at, x.m, nil)
 		if !errors.Is(err, x.want) || !strings.Contains(err.Error(), x.says) {
@@ -329,9 +329,9 @@ func TestSteadyPollsAreReads(t *testing.T) {
 	v := k.publish("one")
 	k.poll("sas-1", k.sas, 0, 0)
 	k.poll("sas-1", k.sas, 1, v)
-	d := k.desk()
+	d := k.host()
 	index := k.status().Index
-	read := d.rollouts.polls.read.Load()
+	read := d.tracks.polls.read.Load()
 	const polls = 2000
 	m := &protocol.TrackPoll{Session: k.session, Name: k.name, ID: "sas-1", Incarnation: k.sas, Report: protocol.UpdateReport{Seq: 1, Current: v, Target: v, Code: "OK", Attempts: 1}}
 	for done := 0; done < polls; done += 100 {
@@ -349,7 +349,7 @@ func TestSteadyPollsAreReads(t *testing.T) {
 			}
 		}
 	}
-	if n := d.rollouts.polls.read.Load() - read; n != polls {
+	if n := d.tracks.polls.read.Load() - read; n != polls {
 		t.Errorf("%d of %d polls were reads", n, polls)
 	}
 	if got := k.status().Index; got != index {
@@ -400,7 +400,7 @@ func TestRolloutRights(t *testing.T) {
 			return protocol.KindTrackHistory, &protocol.TrackHistory{Node: k.node, Name: k.name, Location: "SAS"}
 		},
 		func() (protocol.Kind, protocol.Message) {
-			return protocol.KindTrackList, &protocol.TrackList{Shard: s.mapNow().desk(0, k.at).id, Node: k.node}
+			return protocol.KindTrackList, &protocol.TrackList{Shard: s.routing().shard(0, k.at).id, Node: k.node}
 		},
 		func() (protocol.Kind, protocol.Message) {
 			return protocol.KindTrackWatch, &protocol.TrackWatch{Node: k.node, Name: k.name}
@@ -439,7 +439,7 @@ func TestRolloutRights(t *testing.T) {
 func TestRolloutWatchBounds(t *testing.T) {
 	s := start(t, func(c *Config) { c.Limits.MaxStreams, c.Limits.MaxWatchers = 2, 3 })
 	k := newTrackKit(t, s)
-	d := k.desk()
+	d := k.host()
 	watch := &protocol.TrackWatch{Node: k.node, Name: k.name}
 	open := func(c *raw) (id uint64, err error) {
 		id = c.send(protocol.KindTrackWatch, k.at, watch)
@@ -467,7 +467,7 @@ func TestRolloutWatchBounds(t *testing.T) {
 		t.Errorf("after one was closed another was answered %v", err)
 	}
 	_ = other.nc.Close()
-	eventually(t, "the streams of a connection to go with it", func() bool { return d.rollouts.count.Load() == 1 })
+	eventually(t, "the streams of a connection to go with it", func() bool { return d.tracks.count.Load() == 1 })
 
 	// Of one location, and of what an instance needs, no more is told.
 	narrow := connect(t, s)
@@ -493,17 +493,17 @@ func TestRolloutWatchBounds(t *testing.T) {
 
 // TestRolloutBehind: a client that reads nothing gets the status anew when it reads again, and what is kept for it meanwhile is bounded.
 func TestRolloutBehind(t *testing.T) {
-	s := start(t, func(c *Config) { c.Limits.OutSoft = leastOutSoft })
+	s := start(t, func(c *Config) { c.Limits.OutSoft = minOutSoft })
 	k := newTrackKit(t, s)
 	slow := connect(t, s)
 	slow.must(protocol.KindTrackWatch, k.at, &protocol.TrackWatch{Node: k.node, Name: k.name}, nil)
 	slow.event(protocol.KindTrackStatus, nil)
 	// What is not read fills the sockets' buffers first.
 	stands := func() bool {
-		d := k.desk()
-		d.rollouts.mu.Lock()
-		defer d.rollouts.mu.Unlock()
-		for _, list := range d.rollouts.byConn {
+		d := k.host()
+		d.tracks.mu.Lock()
+		defer d.tracks.mu.Unlock()
+		for _, list := range d.tracks.byConn {
 			for _, x := range list {
 				if !x.live {
 					return true
@@ -564,7 +564,7 @@ func TestRolloutMetrics(t *testing.T) {
 	}
 	has("signalbox_rollout_target"+of("SAS")+" 1\n", "signalbox_rollout_leaders"+of("SAS")+" 1\n", "signalbox_rollout_converged"+of("SAS")+" 0\n",
 		`signalbox_rollout_blocked_by{node="/default",track="geo/base",location="SAS",instance="sas-1"} 1`, "signalbox_rollout_target"+of("MAN")+" 0\n",
-		`signalbox_rollout_targets_total{node="/default",track="geo/base",location="SAS",reason="initial"} 1`, "signalbox_rollout_series_cut 0\n",
+		`signalbox_rollout_targets_total{node="/default",track="geo/base",location="SAS",reason="initial"} 1`, "signalbox_rollout_series_truncated 0\n",
 		`path="log"} `, `signalbox_requests_total{kind="track_poll",status="OK"} 1`)
 	bad := &protocol.TrackPoll{Session: k.session, Name: k.name, ID: "sas-1", Incarnation: k.sas, Report: protocol.UpdateReport{Seq: 1, Target: v, Code: "TimestampOutOfRange", Attempts: 1}}
 	k.must(protocol.KindTrackPoll, k.at, bad, &protocol.TrackPollReply{})
@@ -574,7 +574,7 @@ func TestRolloutMetrics(t *testing.T) {
 	has(`reason="reelect-explicit"} 1`)
 	k.must(protocol.KindTrackAdmin, k.at, &protocol.TrackAdmin{Head: k.head(k.session), Name: k.name, Verb: protocol.TrackPause}, nil)
 	s.cfg.Limits.MaxSeries = 12
-	has("signalbox_rollout_series_cut 1\n")
+	has("signalbox_rollout_series_truncated 1\n")
 
 	audited(t, s, file,
 		`"title":"ask_create_rollout","message":"a new rollout is asked for","severity":"low","initiator":"anonymous"`,

@@ -61,7 +61,7 @@ func FuzzSequence(f *testing.F) {
 		}
 		before := s.metrics.panics.Get()
 		c := feedTo(t, s)
-		defer c.closed()
+		defer c.onClosed()
 		asked := map[uint64]bool{} // whether a request with this id has an answer
 		for i, b := range in {
 			w := words[int(b)%len(words)]

@@ -28,63 +28,63 @@ type Server struct {
 	metrics    *serverMetrics
 	instance   uint64
 	maxConns   int
-	addresses  addresses
-	memory     *memory
+	addresses  addressLimit
+	memory     *memoryLimit
 	maxFrame   uint32
-	windowText string
+	windowFull string
 
-	lock         *os.File        // of the data folder
-	mesh         *peer.Transport // nil: alone for good
-	links        cluster.Transport
-	certs        *certs.Certs // of clients' TLS; nil: there is none
-	clusterCerts *certs.Certs // of instances' TLS; nil: there is none
-	entry        *cluster.Bootstrap
-	member       *cluster.Service
-	sentry       *sentry
-	host         *replica.Host
-	hosting      *hosting
-	audit        auditing
-	backups      *backups
-	meta         *metaShard
-	governor     *governor.Governor
-	desks        deskTable
-	pacer        *delivery.Flusher
-	lostMail     atomic.Uint64 // messages between leaders that were dropped
-	routes       atomic.Pointer[routes]
-	soonC        chan struct{}
+	lock            *os.File        // of the data folder
+	mesh            *peer.Transport // nil: alone for good
+	links           cluster.Transport
+	certs           *certs.Certs // of clients' TLS; nil: there is none
+	clusterCerts    *certs.Certs // of instances' TLS; nil: there is none
+	entry           *cluster.Bootstrap
+	member          *cluster.Service
+	detector        *detectorDriver
+	host            *replica.Host
+	hosting         *hosting
+	audit           auditLog
+	backups         *backups
+	meta            *metaShard
+	governor        *governor.Governor
+	shards          shardTable
+	pacer           *delivery.Flusher
+	droppedMessages atomic.Uint64 // messages between leaders that were dropped
+	routes          atomic.Pointer[routes]
+	wakeC           chan struct{}
 
-	conns      connTable
-	unfinished atomic.Int64 // bytes of unfinished frames with more than leastHeld of them
-	unread     atomic.Int64 // bytes that wait for connections with more than leastOutSoft of them
-	bindings   *bindings
-	door       *gnetDoor
-	tls        *tlsDoor // nil: there is none
-	vouching   *vouching
-	turns      turns
-	rests      *rests
-	auth       atomic.Pointer[authView]
-	authGate   sync.Mutex // held while auth is replaced
-	strangers  strangers
-	nodeOps    chan struct{} // a slot for each change of a node under way
-	nodeLists  chan struct{} // the same of lists
-	methods    chan struct{} // and of operators' methods
-	outboxes   sync.Pool
+	conns        connTable
+	unfinished   atomic.Int64 // bytes of unfinished frames with more than minCountedFrame of them
+	unread       atomic.Int64 // bytes that wait for connections with more than minOutSoft of them
+	bindings     *bindings
+	plain        *gnetListener
+	tls          *tlsListener // nil: there is none
+	renewals     *leaseRenewals
+	sweeps       sweepCounter
+	pausedConns  *pausedConns
+	auth         atomic.Pointer[authView]
+	authMu       sync.Mutex // held while auth is replaced
+	authFailures authFailures
+	nodeOps      chan struct{} // a slot for each change of a node under way
+	nodeLists    chan struct{} // the same of lists
+	methods      chan struct{} // and of operators' methods
+	outboxes     sync.Pool
 
 	adminListener net.Listener
 	adminServer   *http.Server
 	startup       startup
 
-	ctx       context.Context // ends when the server stops
-	cancel    context.CancelFunc
-	running   sync.WaitGroup // everything that ends with ctx
-	unheard   unheardNodes
-	leaving   atomic.Bool // no more clients should come
-	draining  atomic.Bool // requests are turned away
-	opened    bool        // clients are let in
-	founded   bool        // this process has made the cluster
-	announced atomic.Bool // the cluster was told that this process is there
-	ready     atomic.Bool
-	untick    func()
+	ctx          context.Context // ends when the server stops
+	cancel       context.CancelFunc
+	running      sync.WaitGroup // everything that ends with ctx
+	unknownNodes unknownNodes
+	leaving      atomic.Bool // no more clients should come
+	draining     atomic.Bool // requests are turned away
+	listening    bool        // clients are let in
+	founded      bool        // this process has made the cluster
+	registered   atomic.Bool // the cluster was told that this process is there
+	ready        atomic.Bool
+	stopTicks    func()
 
 	stopOnce sync.Once
 	stopErr  error
@@ -99,15 +99,15 @@ type Server struct {
 // Shutdown or Close.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s, err := boot(ctx, cfg,
-		(*Server).openAuth,    // before clients are let in
-		(*Server).openDoors,   // event loops, sweeper, accepting
-		(*Server).openMetrics, // they count what the other steps opened
+		(*Server).openAuth,      // before clients are let in
+		(*Server).openListeners, // event loops, sweeper, accepting
+		(*Server).openMetrics,   // they count what the other steps opened
 	)
 	if err != nil {
 		return nil, err
 	}
 	s.ready.Store(true)
-	s.log.Info("serving", "listen", s.Addr(), "tls", s.TLSAddr(), "admin", s.AdminAddr(), "shards", len(s.desks.all()), "cluster", s.mapNow().state.Cluster())
+	s.log.Info("serving", "listen", s.Addr(), "tls", s.TLSAddr(), "admin", s.AdminAddr(), "shards", len(s.shards.all()), "cluster", s.routing().state.Cluster())
 	return s, nil
 }
 
@@ -122,10 +122,10 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 		clock:      cfg.Clock,
 		log:        cfg.Logger,
 		maxFrame:   protocol.MaxFrameLen, // members' messages may be long whatever Limits.MaxData
-		addresses:  addresses{limit: cfg.Limits.MaxConnectionsPerAddress},
-		memory:     newMemory(cfg.Limits.MaxMemory),
-		windowText: fmt.Sprintf("connection has %d requests unanswered, the limit of its window; wait for answers", cfg.Limits.Window),
-		soonC:      make(chan struct{}, 1),
+		addresses:  addressLimit{limit: cfg.Limits.MaxConnectionsPerAddress},
+		memory:     newMemoryLimit(cfg.Limits.MaxMemory),
+		windowFull: fmt.Sprintf("connection has %d requests unanswered, the limit of its window; wait for answers", cfg.Limits.Window),
+		wakeC:      make(chan struct{}, 1),
 		bindings:   newBindings(),
 		nodeOps:    make(chan struct{}, cfg.Limits.NodeOps),
 		nodeLists:  make(chan struct{}, maxNodeLists),
@@ -133,31 +133,31 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 		done:       make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.outboxes.New = func() any { return &outbox{srv: s, tally: s.metrics.shared} }
+	s.outboxes.New = func() any { return &outbox{server: s, counts: s.metrics.shared} }
 	s.metrics = newMetrics(s)
-	s.vouching, s.rests = newVouching(s), newRests(s)
+	s.renewals, s.pausedConns = newLeaseRenewals(s), newPausedConns(s)
 	s.backups = newBackups(s)
-	s.meta, s.hosting, s.sentry = newMetaShard(cfg.Clock), newHosting(s), newSentry(s, cfg.OfflineAfter)
+	s.meta, s.hosting, s.detector = newMetaShard(cfg.Clock), newHosting(s), newDetectorDriver(s, cfg.OfflineAfter)
 
 	progress, started := context.WithCancel(s.ctx)
 	defer started()
 	s.running.Go(func() { s.logProgress(progress) })
 	for _, step := range append([]func(*Server, context.Context) error{
-		(*Server).findRoom,      // open files
-		(*Server).readCerts,     // before they are needed
-		(*Server).listen,        // addresses are taken before anything else, so that a second server fails without touching data
-		(*Server).openAdmin,     // health and readiness, from here on
-		(*Server).makeFolder,    //
-		(*Server).openLinks,     // other instances, and who this one is
-		(*Server).openAudit,     // before anything is applied
-		(*Server).openLog,       // host, meta shard
-		(*Server).auditRecovery, //
-		(*Server).openShards,    // replicas of the map
-		(*Server).settle,        // the cluster exists and knows that this instance is there
+		(*Server).limitConnections, // open files
+		(*Server).readCerts,        // before they are needed
+		(*Server).listen,           // addresses are taken before anything else, so that a second server fails without touching data
+		(*Server).openAdmin,        // health and readiness, from here on
+		(*Server).makeFolder,       //
+		(*Server).openLinks,        // other instances, and who this one is
+		(*Server).openAudit,        // before anything is applied
+		(*Server).openLog,          // host, meta shard
+		(*Server).auditRecovery,    //
+		(*Server).openShards,       // replicas of the map
+		(*Server).joinCluster,      // the cluster exists and knows that this instance is there
 	}, last...) {
 		if err := step(s, ctx); err != nil {
 			_ = s.Close()
-			return nil, withWayBack(err)
+			return nil, withRecovery(err)
 		}
 	}
 	return s, nil
@@ -165,10 +165,10 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 
 // Addr is the address clients connect to; empty when there is none without TLS.
 func (s *Server) Addr() string {
-	if s.door.listener == nil {
+	if s.plain.listener == nil {
 		return ""
 	}
-	return s.door.listener.Addr().String()
+	return s.plain.listener.Addr().String()
 }
 
 // TLSAddr is the address clients connect to over TLS; empty when there is none.
@@ -203,7 +203,7 @@ func (s *Server) Err() error {
 // fail ends the server because of a defect it cannot serve on with.
 func (s *Server) fail(err error) {
 	s.failOnce.Do(func() {
-		err = withWayBack(err)
+		err = withRecovery(err)
 		s.log.Error("server fails", "error", err)
 		s.err = err
 		s.ready.Store(false)
@@ -216,37 +216,37 @@ func (s *Server) Live() error { return s.Err() }
 
 // shardIDs are the shards that have a replica here, in order.
 func (s *Server) shardIDs() (ids []uint64) {
-	for _, d := range s.desks.all() {
+	for _, d := range s.shards.all() {
 		ids = append(ids, d.id)
 	}
 	return ids
 }
 
 // kick wakes the transports that have something to write.
-func (s *Server) kick() {
-	if s.door != nil {
-		s.door.kick()
+func (s *Server) wakeWriters() {
+	if s.plain != nil {
+		s.plain.wake()
 	}
 	if s.tls != nil {
-		s.tls.kick()
+		s.tls.wake()
 	}
 }
 
-// kickSoon is kick for callbacks that come many in a row without saying which is the last: a goroutine of its own kicks once for all that came before it ran.
-func (s *Server) kickSoon() {
+// wakeWritersSoon is kick for callbacks that come many in a row without saying which is the last: a goroutine of its own kicks once for all that came before it ran.
+func (s *Server) wakeWritersSoon() {
 	select {
-	case s.soonC <- struct{}{}:
+	case s.wakeC <- struct{}{}:
 	default:
 	}
 }
 
-func (s *Server) kickLoop() {
+func (s *Server) wakeLoop() {
 	for {
 		select {
 		case <-s.ctx.Done():
 			return
-		case <-s.soonC:
-			s.kick()
+		case <-s.wakeC:
+			s.wakeWriters()
 		}
 	}
 }
@@ -260,16 +260,16 @@ func (s *Server) returnOutbox(o *outbox) {
 	s.outboxes.Put(o)
 }
 
-// endNow closes a connection from a goroutine that has no outbox.
-func (s *Server) endNow(c *conn, st protocol.Status, text string) {
+// closeNow closes a connection from a goroutine that has no outbox.
+func (s *Server) closeNow(c *conn, st protocol.Status, text string) {
 	o := s.borrowOutbox()
-	c.end(endHard, st, text)
+	c.close(closeImmediate, st, text)
 	s.returnOutbox(o)
 }
 
-func (s *Server) cutSlow(c *conn) {
-	if c.cutSlow() {
-		s.kick()
+func (s *Server) closeSlow(c *conn) {
+	if c.closeSlow() {
+		s.wakeWriters()
 	}
 }
 

@@ -100,14 +100,14 @@ func TestWatchTooLate(t *testing.T) {
 	if _, err := c.lock(node, r.Session, "a", 0); err != nil {
 		t.Fatal(err)
 	}
-	d := s.mapNow().desk(0, c.bucket(node, "a"))
+	d := s.routing().shard(0, c.bucket(node, "a"))
 	var sc *conn
 	s.conns.each(func(x *conn) { sc = x })
 	m := protocol.Describe{Session: r.Session, Node: node, Name: []byte("a"), Flags: protocol.WatchOwners, WatchID: 1}
 	arm := func() error {
-		l := &readList{desk: d, message: &readMessages{readRequests: readRequests{describe: m}}}
+		l := &readBatch{host: d, message: &readReplies{readRequests: readRequests{describe: m}}}
 		var err error
-		d.rep.Exclusive(func(machine *shard.Machine) { err = l.arm(machine, &readItem{conn: sc}) })
+		d.raft.Exclusive(func(machine *shard.Machine) { err = l.arm(machine, &readItem{conn: sc}) })
 		return err
 	}
 	if err := arm(); err != nil || d.hub.Stats().OneShots != 1 {
@@ -122,7 +122,7 @@ func TestWatchTooLate(t *testing.T) {
 	eventually(t, "the end of the connection", func() bool {
 		sc.mu.Lock()
 		defer sc.mu.Unlock()
-		return sc.gone
+		return sc.unbindable
 	})
 	if err := arm(); err != nil || d.hub.Stats().OneShots != 0 {
 		t.Fatal(err, d.hub.Stats().OneShots)
@@ -174,7 +174,7 @@ func TestReasonOfTheEnd(t *testing.T) {
 	c.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/doomed"}, nil)
 	end(dropped, protocol.EndNodeDropped, "node dropped")
 	for _, id := range s.shardIDs() {
-		s.desks.get(id).rep.View(func(m *shard.Machine) {
+		s.shards.get(id).raft.View(func(m *shard.Machine) {
 			if z := m.Sizes(); z.Sessions+z.RemoteSessions+z.Semaphores != 0 {
 				t.Errorf("shard %d keeps %+v of the dropped node", id, z)
 			}
@@ -243,7 +243,7 @@ func flip(b []byte, i int) []byte {
 }
 
 func TestTicketKeys(t *testing.T) {
-	var mac ticketMAC
+	var mac ticketSigner
 	one, two, three := meta.Key{ID: 1, Secret: [32]byte{1}}, meta.Key{ID: 2, Secret: [32]byte{2}}, meta.Key{ID: 3, Secret: [32]byte{3}}
 	ticket := mac.appendTicket(nil, &one, 7, 8, 9, "me")
 	for name, c := range map[string]struct {
@@ -257,7 +257,7 @@ func TestTicketKeys(t *testing.T) {
 		"somebody else's":   {&one, &meta.Key{}, "you", false},
 		"same id, new bits": {&meta.Key{ID: 1, Secret: [32]byte{9}}, &meta.Key{}, "me", false},
 	} {
-		k, err := new(ticketMAC).verify(ticket, c.current, c.previous, c.identity)
+		k, err := new(ticketSigner).verify(ticket, c.current, c.previous, c.identity)
 		if (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -283,15 +283,15 @@ func TestReadConsistency(t *testing.T) {
 	if _, err := c.lock(node, r.Session, "a", 0); err != nil {
 		t.Fatal(err)
 	}
-	var d *desk
-	for _, d = range s.desks.all() {
+	var d *shardHost
+	for _, d = range s.shards.all() {
 	}
 	barriers := func(consistency protocol.Consistency, index uint64) uint64 {
 		t.Helper()
-		before := d.rep.Stats().Barriers
+		before := d.raft.Stats().Barriers
 		m := &protocol.Describe{Node: node, Name: []byte("a"), Consistency: consistency, MinIndex: index}
 		c.must(protocol.KindDescribe, c.bucket(node, "a"), m, &protocol.DescribeReply{})
-		return d.rep.Stats().Barriers - before
+		return d.raft.Stats().Barriers - before
 	}
 	if n := barriers(protocol.Strict, 0); n != 1 {
 		t.Errorf("STRICT made %d barriers", n)
@@ -522,7 +522,7 @@ func TestRights(t *testing.T) {
 	var gone protocol.NodeInfo
 	root.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/gone"}, &gone)
 	root.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/gone"}, nil)
-	eventually(t, "the map to have the node", func() bool { return s.mapNow().state.LastNode() >= gone.ID })
+	eventually(t, "the map to have the node", func() bool { return s.routing().state.LastNode() >= gone.ID })
 	none.fails(protocol.StatusForbidden, protocol.KindDescribe, 0, &protocol.Describe{Node: gone.ID, Name: []byte("a")})
 	none.fails(protocol.StatusForbidden, protocol.KindSessionStart, 0, &protocol.SessionStart{Node: node, CreateID: id16(5), Key: id16(5), Timeout: 1, Nonce: 5})
 	r := reader.session(node, 1)

@@ -14,8 +14,8 @@ import (
 
 // startup is what a server that does not serve clients yet shows of itself.
 type startup struct {
-	waits atomic.Pointer[func() string] // what the present step waits for, a sentence; nil: nothing to speak of
-	pages atomic.Pointer[http.Handler]  // what the operators' address serves
+	waitReason atomic.Pointer[func() string] // what the present step waits for, a sentence; nil: nothing to speak of
+	pages      atomic.Pointer[http.Handler]  // what the operators' address serves
 }
 
 // ServeHTTP implements http.Handler.
@@ -23,7 +23,7 @@ func (u *startup) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	(*u.pages.Load()).ServeHTTP(w, r)
 }
 
-func (u *startup) waitFor(why func() string) { u.waits.Store(&why) }
+func (u *startup) waitFor(why func() string) { u.waitReason.Store(&why) }
 
 func (u *startup) waitForText(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
@@ -31,8 +31,8 @@ func (u *startup) waitForText(format string, args ...any) {
 }
 
 // why is what the start waits for.
-func (u *startup) why() string {
-	if f := u.waits.Load(); f != nil {
+func (u *startup) reason() string {
+	if f := u.waitReason.Load(); f != nil {
 		return (*f)()
 	}
 	return ""
@@ -47,7 +47,7 @@ const (
 // logProgress runs until ctx ends.
 func (s *Server) logProgress(ctx context.Context) {
 	for pause := progressFirst; sleep(ctx, pause) == nil; pause = min(2*pause, progressMost) {
-		s.log.Warn("start goes on waiting", "why", s.startup.why())
+		s.log.Warn("start goes on waiting", "why", s.startup.reason())
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 func (k *clusterKit) leadsMost() string {
 	best, most := "", -1
 	for name, s := range k.run {
-		if n := s.leads(); n > most {
+		if n := s.leadingCount(); n > most {
 			best, most = name, n
 		}
 	}
@@ -95,7 +95,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 	}
 	leaving := k.leadsMost()
 	x := k.run[leaving]
-	led := x.leads()
+	led := x.leadingCount()
 	mu.Lock()
 	before := calls
 	mu.Unlock()
@@ -157,7 +157,7 @@ func TestShutdownWithoutOthers(t *testing.T) {
 		all.Go(func() { _ = s.Close() })
 	}
 	all.Wait()
-	eventually(t, "the silence of the others", func() bool { return c.stranded(c.meta.State(), time.Hour) != "" })
+	eventually(t, "the silence of the others", func() bool { return c.noSuccessor(c.meta.State(), time.Hour) != "" })
 	done := make(chan error, 1)
 	go func() { done <- c.Shutdown(context.Background()) }()
 	select {

@@ -145,7 +145,7 @@ func TestRefusesToStart(t *testing.T) {
 	if s, err = Start(ctx, same); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(s.desks.all()); n != 2 {
+	if n := len(s.shards.all()); n != 2 {
 		t.Fatalf("%d shards", n)
 	}
 	_ = s.Close()
@@ -236,7 +236,7 @@ func TestSlowStream(t *testing.T) {
 	node := c.node()
 	r := c.session(node, 1)
 	b := c.bucket(node, "cfg")
-	d := s.mapNow().desk(0, b)
+	d := s.routing().shard(0, b)
 	c.must(protocol.KindCreate, b, &protocol.Create{Head: c.head(r.Session), Name: []byte("cfg"), Limit: 1}, nil)
 	id := w.send(protocol.KindWatch, b, &protocol.Watch{Shard: d.id, Node: node, Name: []byte("cfg")})
 	w.event(protocol.KindSnapshot, nil)
@@ -270,7 +270,7 @@ func TestManySlowStreams(t *testing.T) {
 	node := c.node()
 	r := c.session(node, 1)
 	b := c.bucket(node, "cfg")
-	d := s.mapNow().desk(0, b)
+	d := s.routing().shard(0, b)
 	c.must(protocol.KindCreate, b, &protocol.Create{Head: c.head(r.Session), Name: []byte("cfg"), Limit: 1}, nil)
 	readers := make([]*raw, slow)
 	for i := range readers {
@@ -287,7 +287,7 @@ func TestManySlowStreams(t *testing.T) {
 		most = max(most, s.unread.Load())
 	}
 	// Each may still get what was on its way to it, and pages while little waits for it.
-	if bound := int64(total + slow*(leastOutSoft+pageBytes+4*size)); most > bound {
+	if bound := int64(total + slow*(minOutSoft+pageBytes+4*size)); most > bound {
 		t.Errorf("%d bytes waited for %d slow readers, more than %d", most, slow, bound)
 	}
 	last := []byte("last")
@@ -344,7 +344,7 @@ func TestAdmin(t *testing.T) {
 		`signalbox_connections 1`,
 		`signalbox_batch_commands_bucket`,
 		`signalbox_semaphore_acquires_total{node="/default",semaphore="a\\n\\\"b"} 1`,
-		`signalbox_semaphore_series_cut 0`,
+		`signalbox_semaphore_series_truncated 0`,
 		`signalbox_shard_stuck_queues{shard="2"} 0`,
 		`signalbox_shard_leading{shard="2"} 1`,
 		`signalbox_panics_total 0`,

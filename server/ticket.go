@@ -29,14 +29,14 @@ type ticket struct {
 	identity                  string
 }
 
-// ticketMAC computes MACs with one key after another without allocating. It belongs to one goroutine.
-type ticketMAC struct {
+// ticketSigner computes MACs with one key after another without allocating. It belongs to one goroutine.
+type ticketSigner struct {
 	key uint64
 	mac hash.Hash
 	sum [sha256.Size]byte
 }
 
-func (t *ticketMAC) of(key *meta.Key, b []byte) []byte {
+func (t *ticketSigner) of(key *meta.Key, b []byte) []byte {
 	if t.mac == nil || t.key != key.ID {
 		t.key, t.mac = key.ID, hmac.New(sha256.New, key.Secret[:])
 	}
@@ -46,7 +46,7 @@ func (t *ticketMAC) of(key *meta.Key, b []byte) []byte {
 }
 
 // appendTicket appends a signed ticket.
-func (t *ticketMAC) appendTicket(b []byte, key *meta.Key, session, node, epoch uint64, identity string) []byte {
+func (t *ticketSigner) appendTicket(b []byte, key *meta.Key, session, node, epoch uint64, identity string) []byte {
 	start := len(b)
 	b = append(b, ticketVersion)
 	for _, v := range [...]uint64{key.ID, session, node, epoch} {
@@ -58,7 +58,7 @@ func (t *ticketMAC) appendTicket(b []byte, key *meta.Key, session, node, epoch u
 }
 
 // verify takes a ticket apart and checks it. Whatever is wrong, the answer is the same sentence: a forger learns nothing.
-func (t *ticketMAC) verify(b []byte, current, previous *meta.Key, identity string) (ticket, *protocol.Error) {
+func (t *ticketSigner) verify(b []byte, current, previous *meta.Key, identity string) (ticket, *protocol.Error) {
 	bad := protocol.Errorf(protocol.StatusBadSession, "ticket is not valid here; attach the session again for a new one")
 	if len(b) < ticketHead+1+sha256.Size || b[0] != ticketVersion || len(b) != ticketHead+1+int(b[ticketHead])+sha256.Size {
 		return ticket{}, bad
@@ -92,31 +92,31 @@ func (t *ticketMAC) verify(b []byte, current, previous *meta.Key, identity strin
 }
 
 // present binds the session that a ticket proves.
-func (c *conn) present(p *pass, h protocol.Header) {
-	m := &p.msg.present
+func (c *conn) present(p *readCycle, h protocol.Header) {
+	m := &p.requests.present
 	if !p.decode(c, h, m) {
 		return
 	}
-	current, previous := c.srv.mapNow().keys()
-	k, bad := p.ticket.verify(m.Ticket, current, previous, c.identity)
+	current, previous := c.server.routing().keys()
+	k, bad := p.ticketSigner.verify(m.Ticket, current, previous, c.identity)
 	if bad == nil {
-		bad = c.full(k.session)
+		bad = c.checkSessionLimit(k.session)
 	}
-	if bad == nil && c.srv.bindings.newestEpoch(k.session) > k.epoch {
+	if bad == nil && c.server.bindings.newestEpoch(k.session) > k.epoch {
 		bad = protocol.Errorf(protocol.StatusBadSession, "session was attached again since this ticket was made; use the newer ticket")
 	}
-	if bad == nil && c.srv.ended(k.session) {
+	if bad == nil && c.server.sessionEnded(k.session) {
 		bad = protocol.Errorf(protocol.StatusSessionExpired, "session has ended; start a new one")
 	}
 	if bad != nil {
-		p.out.failErr(c, h.Kind, h.ID, bad)
+		p.out.failError(c, h.Kind, h.ID, bad)
 		return
 	}
-	if b := c.bound(k.session); b == nil || b.epoch < k.epoch {
-		b = c.bind(k.session, k.epoch, k.node, nil, m.Description)
-		if c.put(b, 0) {
-			c.srv.takenOver(p.out, c.srv.bindings.insert(b), k.epoch)
-			c.srv.recheck(b)
+	if b := c.binding(k.session); b == nil || b.epoch < k.epoch {
+		b = c.newBinding(k.session, k.epoch, k.node, nil, m.Description)
+		if c.addBinding(b, 0) {
+			c.server.notifyTakenOver(p.out, c.server.bindings.insert(b), k.epoch)
+			c.server.dropIfClosed(b)
 		}
 	}
 	p.out.reply(c, h.Kind, h.ID, nil)

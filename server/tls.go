@@ -40,7 +40,7 @@ func (s *Server) readCerts(context.Context) error {
 			return fmt.Errorf("TLS for clients: %w", err)
 		}
 		s.certs = c
-		s.follow(c, "clients")
+		s.watchCerts(c, "clients")
 	}
 	if s.cfg.ClusterTLS != (certs.Files{}) {
 		f := s.cfg.ClusterTLS
@@ -50,12 +50,12 @@ func (s *Server) readCerts(context.Context) error {
 			return fmt.Errorf("TLS between instances: %w", err)
 		}
 		s.clusterCerts = c
-		s.follow(c, "instances")
+		s.watchCerts(c, "instances")
 	}
 	return nil
 }
 
-func (s *Server) follow(c *certs.Certs, whose string) {
+func (s *Server) watchCerts(c *certs.Certs, whose string) {
 	s.running.Go(func() { c.Watch(s.ctx) })
 	s.metrics.set.NewGauge(fmt.Sprintf("signalbox_certificate_expiry_seconds{for=%q}", whose), func() float64 { return float64(c.Expires().Unix()) })
 	s.metrics.set.NewGauge(fmt.Sprintf("signalbox_certificate_reloads_failed{for=%q}", whose), func() float64 { return float64(c.Failures()) })

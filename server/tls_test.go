@@ -29,7 +29,7 @@ func TestOverTLS(t *testing.T) {
 		{"new leader", TestNewLeader}, {"failed and late", TestFailedAndLate},
 		{"configured limits", TestConfiguredLimits}, {"quotas", TestQuotas}, {"pages", TestPages}, {"timeout zero", TestTimeoutZero},
 		{"wrong bytes", TestWrongBytes}, {"cut short", TestCutShort}, {"unknown and malformed", TestUnknownAndMalformed}, {"chunks", TestChunks},
-		{"timeouts", TestTimeouts}, {"unfinished frames", TestUnfinishedFrames}, {"window", TestWindow}, {"rest", TestRest}, {"burst in parts", TestBurstInParts}, {"bad length behind a burst", TestBadLengthBehindABurst}, {"large answers in one segment", TestLargeAnswersInOneSegment},
+		{"timeouts", TestTimeouts}, {"unfinished frames", TestUnfinishedFrames}, {"window", TestWindow}, {"rest", TestPause}, {"burst in parts", TestBurstInParts}, {"bad length behind a burst", TestBadLengthBehindABurst}, {"large answers in one segment", TestLargeAnswersInOneSegment},
 		{"graceful stop", TestGracefulStop}, {"stop does not wait", TestStopDoesNotWaitForClients},
 		{"slow reader", TestSlowReader}, {"old bytes", TestOldBytes}, {"slow stream", TestSlowStream}, {"many slow streams", TestManySlowStreams},
 	} {
@@ -49,8 +49,8 @@ func openTLS(t *testing.T, cfg *tls.Config, endpoint string) (*client.Client, er
 	return c, err
 }
 
-// TestBothDoors: one server, a client at each door; each is told of addresses of its own kind, and they see each other's locks.
-func TestBothDoors(t *testing.T) {
+// TestBothListeners: one server, a client at each listener; each is told of addresses of its own kind, and they see each other's locks.
+func TestBothListeners(t *testing.T) {
 	kit := newTLSKit(t)
 	s := start(t, func(c *Config) { c.TLSListen, c.TLS = "127.0.0.1:0", kit.files })
 	plain, err := client.Dial(t.Context(), s.Addr())
@@ -87,17 +87,17 @@ func TestBothDoors(t *testing.T) {
 		t.Fatal("nobody holds it, and it is not free")
 	}
 	if hold(secure) != nil {
-		t.Fatal("a second holder at the other door")
+		t.Fatal("a second holder at the other listener")
 	}
 	if err := lease.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if hold(secure) == nil {
-		t.Fatal("what was released at one door is not free at the other")
+		t.Fatal("what was released at one listener is not free at the other")
 	}
 }
 
-// TestOnlyTLS: the plain door stays shut, and who speaks no TLS is told.
+// TestOnlyTLS: the plain listener stays shut, and who speaks no TLS is told.
 func TestOnlyTLS(t *testing.T) {
 	kit := newTLSKit(t)
 	s := start(t, func(c *Config) { c.Listen, c.TLSListen, c.TLS = Off, "127.0.0.1:0", kit.files })

@@ -267,14 +267,14 @@ func (f *flood) measure(what string, kinds map[string]int) measurement {
 	}
 	m.resident, m.connections = most.Load(), after["signalbox_connections"]
 	for name, n := range after {
-		if reason, ok := strings.CutPrefix(name, "signalbox_connections_cut_total{reason="); ok && n > before[name] {
+		if reason, ok := strings.CutPrefix(name, "signalbox_connections_closed_total{reason="); ok && n > before[name] {
 			m.cut[strings.Trim(reason, "\"}")] = n - before[name]
 		}
 		if strings.HasPrefix(name, "signalbox_requests_total{") && strings.Contains(name, "OVERLOADED") {
 			m.quotaOverloaded += n - before[name]
 		}
 	}
-	m.refused = after["signalbox_connections_surplus_total"] - before["signalbox_connections_surplus_total"]
+	m.refused = after["signalbox_connections_rejected_total"] - before["signalbox_connections_rejected_total"]
 	m.memoryRefusals = after["signalbox_memory_refusals_total"] - before["signalbox_memory_refusals_total"]
 	if hostileActor != nil {
 		_ = hostileActor.cmd.Process.Signal(syscall.SIGTERM)

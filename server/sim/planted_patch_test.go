@@ -58,14 +58,14 @@ var patches = []patch{
 		"shard", "TestOverflowIsRefused", "",
 	},
 	{
-		"watch-after-read", "server/read.go",
+		"watch-after-read", "server/request_read.go",
 		"if err := hub.OneShot(c.id, d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.MostWatchers(d.Node)); err != nil {\n\t\treturn err\n\t}",
 		`session, node, name, flags, id, most := d.Session, d.Node, append([]byte(nil), d.Name...), d.Flags, d.WatchID, m.MostWatchers(d.Node)
 	time.AfterFunc(3*time.Millisecond, func() { _ = hub.OneShot(c.id, session, node, name, flags, id, most) })`,
 		"server", "TestWatchBesideWrites", "",
 	},
 	{
-		"watch-just-after-read", "server/read.go",
+		"watch-just-after-read", "server/request_read.go",
 		"if err := hub.OneShot(c.id, d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.MostWatchers(d.Node)); err != nil {\n\t\treturn err\n\t}",
 		`session, node, name, flags, id, most := d.Session, d.Node, append([]byte(nil), d.Name...), d.Flags, d.WatchID, m.MostWatchers(d.Node)
 	time.AfterFunc(0, func() { _ = hub.OneShot(c.id, session, node, name, flags, id, most) })`,
@@ -104,7 +104,7 @@ var patches = []patch{
 		"server/delivery", "TestRaces", "",
 	},
 	{
-		"stream-unnamed", "server/streams.go", "t.byName[key][filter] = append(t.byName[key][filter], s)", "t.byName[key][filter] = t.byName[key][filter][:]",
+		"stream-unnamed", "server/object_streams.go", "t.byName[key][filter] = append(t.byName[key][filter], s)", "t.byName[key][filter] = t.byName[key][filter][:]",
 		"server", "TestProcessRounds", "",
 	},
 	{

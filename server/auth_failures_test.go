@@ -1,0 +1,153 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// TestUnknownNodesLookForbidden: to an identity without rights every request about a node is
+// answered with the same words, whether the node exists, was dropped, or has never been.
+func TestUnknownNodesLookForbidden(t *testing.T) {
+	t.Parallel()
+	s := guarded(t, nil)
+	root, boss := operator(t, s, rootSecret), as(t, s, rootSecret)
+	var secretNode, gone protocol.NodeInfo
+	boss.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/secret"}, &secretNode)
+	boss.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/gone"}, &gone)
+	boss.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/gone"}, &protocol.Empty{})
+	stranger := as(t, s, issue(t, root, "stranger"))
+	key := make([]byte, protocol.KeyLen)
+	name, text := []byte("name"), "reason"
+	requests := map[protocol.Kind]func(node uint64) protocol.Message{
+		protocol.KindSessionStart: func(n uint64) protocol.Message {
+			return &protocol.SessionStart{Node: n, CreateID: key, Key: key, Timeout: 10_000, Nonce: 1}
+		},
+		protocol.KindDescribe:    func(n uint64) protocol.Message { return &protocol.Describe{Node: n, Name: name} },
+		protocol.KindList:        func(n uint64) protocol.Message { return &protocol.List{Node: n} },
+		protocol.KindSessionKill: func(n uint64) protocol.Message { return &protocol.SessionKill{Node: n, Session: 1, Reason: text} },
+		protocol.KindForceRelease: func(n uint64) protocol.Message {
+			return &protocol.ForceRelease{Node: n, Name: name, First: 1, Last: 1, Reason: text}
+		},
+		protocol.KindProcessDescribe: func(n uint64) protocol.Message { return &protocol.ProcessDescribe{Node: n, Name: name} },
+		protocol.KindProcessEvict: func(n uint64) protocol.Message {
+			return &protocol.ProcessEvict{Node: n, Name: name, Session: 1, Text: text}
+		},
+		protocol.KindTrackDescribe: func(n uint64) protocol.Message { return &protocol.TrackDescribe{Node: n, Name: name} },
+	}
+	tellApart := func(who string) {
+		t.Helper()
+		for kind, request := range requests {
+			said := ""
+			for _, node := range []uint64{secretNode.ID, gone.ID, gone.ID + 2, 1 << 40} {
+				err := stranger.call(kind, 0, request(node), &protocol.Empty{})
+				if !errors.Is(err, protocol.StatusForbidden) {
+					t.Errorf("%s: %s on node %d is answered %v", who, kind, node, err)
+				}
+				if said != "" && said != fmt.Sprint(err) {
+					t.Errorf("%s: %s on node %d is told apart: %v, not %s", who, kind, node, err, said)
+				}
+				said = fmt.Sprint(err)
+			}
+		}
+	}
+	tellApart("without a right")
+	for _, path := range []string{"/secret", "/gone", "/never", "/secret/below"} {
+		if err := stranger.call(protocol.KindNodeDescribe, 0, &protocol.NodeDescribe{Path: path}, &protocol.NodeInfo{}); !errors.Is(err, protocol.StatusForbidden) {
+			t.Errorf("%s is answered %v", path, err)
+		}
+	}
+	// Nor to one that has rights elsewhere.
+	var elsewhere protocol.NodeInfo
+	boss.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/elsewhere"}, &elsewhere)
+	grant(t, root, "stranger", "/elsewhere", "admin")
+	eventually(t, "the right", func() bool {
+		return stranger.call(protocol.KindList, 0, &protocol.List{Node: elsewhere.ID}, &protocol.ListReply{}) == nil
+	})
+	tellApart("with a right elsewhere")
+	// Who has the right everywhere is told what there is not.
+	for _, node := range []uint64{elsewhere.ID + 1, 1 << 40} {
+		if err := boss.call(protocol.KindDescribe, 0, &protocol.Describe{Node: node, Name: name}, &protocol.Empty{}); !errors.Is(err, protocol.StatusNotFound) {
+			t.Errorf("node %d is answered %v to who has all rights", node, err)
+		}
+	}
+}
+
+// TestMetricsNames: while auth is on, what clients have named is not in the metrics, unless the
+// configuration says so.
+func TestMetricsNames(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		auth  bool
+		names string
+		shown bool
+	}{{false, "", true}, {false, "off", false}, {true, "auto", false}, {true, "on", true}} {
+		t.Run(fmt.Sprintf("auth %v, names %q", c.auth, c.names), func(t *testing.T) {
+			t.Parallel()
+			s := start(t, func(x *Config) {
+				x.MetricsNames = c.names
+				if c.auth {
+					x.Auth, x.AdminToken = true, rootSecret
+				}
+			})
+			boss := as(t, s, rootSecret)
+			var n protocol.NodeInfo
+			boss.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/merger-with-acme"}, &n)
+			r := boss.session(n.ID, 1)
+			if _, err := boss.lock(n.ID, r.Session, "project-x", 0); err != nil {
+				t.Fatal(err)
+			}
+			boss.must(protocol.KindTrackCreate, boss.bucket(n.ID, "plans"), &protocol.TrackCreate{Head: boss.head(r.Session), Name: []byte("plans"), Config: trackConfig()}, nil)
+			var out strings.Builder
+			s.metrics.set.WritePrometheus(&out)
+			for _, name := range []string{"acme", "project-x", "plans"} {
+				if got := strings.Contains(out.String(), name); got != c.shown {
+					t.Errorf("%q in the metrics: %v, want %v", name, got, c.shown)
+				}
+			}
+			if !strings.Contains(out.String(), "signalbox_node_used{") {
+				t.Error("the use of quotas is not in the metrics")
+			}
+		})
+	}
+	if _, err := (Config{MetricsNames: "maybe"}).withDefaults(); err == nil || !strings.Contains(err.Error(), "maybe") {
+		t.Errorf("a setting that there is not: %v", err)
+	}
+}
+
+// TestFolderOfOthers: a data folder that others can write to is refused with the command that mends
+// it; one that they can read is closed to them.
+func TestFolderOfOthers(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[os.FileMode]string{
+		0o777: "mode 0777", 0o770: "mode 0770", 0o720: "mode 0720", 0o702: "mode 0702", 0o755: "", 0o750: "", 0o711: "", 0o700: "",
+	} {
+		dir := filepath.Join(t.TempDir(), "data")
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		s := &Server{cfg: Config{DataDir: dir}, log: slog.New(slog.DiscardHandler)}
+		err := s.makeFolder(t.Context())
+		if s.lock != nil {
+			_ = s.lock.Close()
+		}
+		fi, _ := os.Stat(dir)
+		switch {
+		case want == "" && (err != nil || fi.Mode().Perm() != 0o700):
+			t.Errorf("mode %o: error %v, mode %v afterwards", mode, err, fi.Mode())
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "chmod 700 "+dir)):
+			t.Errorf("mode %o: error %v", mode, err)
+		case want != "" && fi.Mode().Perm() != mode:
+			t.Errorf("mode %o became %v", mode, fi.Mode())
+		}
+	}
+}

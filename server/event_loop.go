@@ -1,0 +1,256 @@
+package server
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"golang.org/x/sys/unix"
+)
+
+// loop is one of gnet's event loops, and what is waiting to be done on it.
+type eventLoop struct {
+	listener *gnetListener
+	el       gnet.EventLoop
+	cycle    *readCycle // of the loop's goroutine
+	batch    writeBatch // of the loop's goroutine
+
+	stuck       map[*gnetSocket]struct{} // of the loop's goroutine: the kernel took not everything
+	missedBeats atomic.Int64             // beats since the last sign of life
+
+	needsWake atomic.Bool // marks is not empty and nobody woke the loop for it
+
+	mu    sync.Mutex
+	dirty []*gnetSocket
+	spare []*gnetSocket
+}
+
+// mark notes a socket with something to write. Wake follows.
+func (l *eventLoop) markDirty(k *gnetSocket) {
+	l.mu.Lock()
+	l.dirty = append(l.dirty, k)
+	if len(l.dirty) == 1 {
+		l.needsWake.Store(true)
+	}
+	l.mu.Unlock()
+}
+
+// kick wakes the loop if there are marks that it was not woken for. One task on the loop's queue writes for all of them, however many connections and batches
+// they came from.
+func (l *eventLoop) wake() {
+	if l.needsWake.Load() && l.needsWake.CompareAndSwap(true, false) {
+		_ = l.el.Execute(context.Background(), l) // fails only when the loop ends, and closes its connections
+	}
+}
+
+// few is how many sockets are written to by the goroutine that marked them, without the loop.
+const maxDirectWrites = 4
+
+// takeDirty takes the marks that nobody woke the loop for, if there are no more than a few.
+func (l *eventLoop) takeDirty(list []*gnetSocket) []*gnetSocket {
+	if !l.needsWake.Load() {
+		return list
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.dirty) > maxDirectWrites || !l.needsWake.CompareAndSwap(true, false) {
+		return list
+	}
+	list = append(list, l.dirty...)
+	clear(l.dirty)
+	l.dirty = l.dirty[:0]
+	return list
+}
+
+// Run is the loop's task: it writes what waits on marked sockets.
+func (l *eventLoop) Run(context.Context) error {
+	l.mu.Lock()
+	list := l.dirty
+	l.dirty, l.spare = l.spare[:0], nil
+	l.needsWake.Store(false)
+	l.mu.Unlock()
+	for i, k := range list {
+		k.flushGuarded()
+		list[i] = nil
+	}
+	l.mu.Lock()
+	l.spare = list[:0]
+	l.mu.Unlock()
+	return nil
+}
+
+// socket is a connection on an event loop. The loop's goroutine owns it. What waits is taken and written by whoever holds writing: the loop, or the goroutine
+// that appended it, as long as nothing waits in gnet's buffer.
+type gnetSocket struct {
+	conn
+	loop        *eventLoop
+	fd          int
+	writeClosed bool // the sending half is closed
+
+	writing  sync.Mutex // before conn.out.mu
+	flushing bool       // the loop's goroutine holds writing
+	gc       gnet.Conn  // set by the loop's goroutine, with writing held; nil when the connection is closed
+}
+
+// push implements wire.
+func (k *gnetSocket) markDirty() {
+	if k.loop != nil {
+		k.loop.markDirty(k)
+	}
+}
+
+// pause implements wire. gnet reads whatever its poll reports; with a low-water mark the kernel reports nothing until there is that much, or the end.
+func (k *gnetSocket) pauseReads() {
+	_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, pausedLowWater)
+}
+
+// resume implements wire.
+func (k *gnetSocket) resumeReads() {
+	if k.loop == nil {
+		return
+	}
+	_ = k.loop.el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
+		if k.gc == nil || k.paused.Load() {
+			return nil
+		}
+		_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, 1) // from here on the loop hears of what the kernel has kept
+		if k.gc.InboundBuffered() > 0 && k.loop.listener.OnTraffic(k.gc) == gnet.Close {
+			k.closeNow()
+		}
+		return nil
+	}))
+}
+
+func (k *gnetSocket) flushGuarded() {
+	defer k.server.guard("flush", func() { k.closeNow() })
+	k.flush()
+}
+
+// flush writes what waits, with one system call, and ends the connection when that is due. It runs on the loop's goroutine.
+func (k *gnetSocket) flush() {
+	if k.gc == nil {
+		return
+	}
+	end := k.write()
+	if k.gc == nil {
+		return
+	}
+	if end == closeImmediate {
+		k.closeNow()
+		return
+	}
+	if end == closeGraceful {
+		k.closeWrite()
+	}
+	k.serveDuePages()
+}
+
+// write takes what waits and hands it to gnet. An error closes the connection, from within.
+func (k *gnetSocket) write() (end closeMode) {
+	k.writing.Lock()
+	k.flushing = true
+	defer func() {
+		k.flushing = false
+		k.writing.Unlock()
+	}()
+	b := &k.loop.batch
+	k.out.take(b)
+	end = b.end
+	if len(b.segs) > 0 {
+		m := k.server.metrics
+		m.writes.Inc()
+		m.bytesOut.Add(b.size)
+		if len(b.segs) == 1 {
+			_, _ = k.gc.Write(b.segs[0])
+		} else {
+			_, _ = k.gc.Writev(b.segs)
+		}
+	}
+	b.release()
+	if k.gc != nil {
+		k.updateUnsent()
+	}
+	return end
+}
+
+// writeDirect writes what waits from the goroutine that appended it, and spares the loop the wake-up. False: the loop must do it.
+func (k *gnetSocket) writeDirect(b *writeBatch) bool {
+	if !k.writing.TryLock() {
+		return false
+	}
+	defer k.writing.Unlock()
+	if k.gc == nil {
+		return true // nobody is there to write to
+	}
+	if k.out.unsent.Load() != 0 || !k.out.takeOne(b) {
+		return false
+	}
+	sent, err := unix.Write(k.fd, b.segs[0])
+	if err != nil {
+		sent = 0 // whether the socket is full or broken, the loop finds it so
+	}
+	all := sent == b.size
+	if all {
+		k.setUnsent(0)
+	} else {
+		k.putBack(b.segs[0][sent:])
+	}
+	m := k.server.metrics
+	m.writes.Inc()
+	m.bytesOut.Add(sent)
+	b.release()
+	return all
+}
+
+// leave notes that gnet is about to close the socket: after it, its descriptor is somebody else's.
+func (k *gnetSocket) detachConn() {
+	if !k.flushing {
+		k.writing.Lock()
+		defer k.writing.Unlock()
+	}
+	k.gc = nil
+}
+
+// updateUnsent notes what the kernel has not taken, and has it looked at again.
+func (k *gnetSocket) updateUnsent() {
+	held := k.gc.OutboundBuffered()
+	k.setUnsent(held)
+	if held > 0 {
+		k.loop.stuck[k] = struct{}{}
+		k.loop.listener.checkStuckSoon()
+	} else {
+		delete(k.loop.stuck, k)
+	}
+}
+
+// closeWrite half-closes once everything is written: the client reads the goodbye to its end, and closes. Closing at once, with bytes unread that it sent,
+// would take the goodbye from it.
+func (k *gnetSocket) closeWrite() {
+	if !k.writeClosed && k.gc.OutboundBuffered() == 0 {
+		k.writeClosed = true
+		_ = unix.Shutdown(k.gc.Fd(), unix.SHUT_WR)
+	}
+}
+
+func (k *gnetSocket) closeNow() {
+	if k.gc != nil {
+		_ = k.loop.el.Close(k.gc)
+	}
+}
+
+// checkStuck looks at the sockets whose client reads too slowly: gnet does not tell when it has written the rest.
+func (l *eventLoop) checkStuck() (left bool) {
+	for k := range l.stuck {
+		k.updateUnsent()
+		if k.ending.Load() && k.out.unsent.Load() == 0 {
+			k.closeWrite()
+		}
+		k.serveDuePages()
+	}
+	return len(l.stuck) > 0
+}
+
+// stuckPeriod is how often that is.
+const stuckPeriod = 20 * time.Millisecond

@@ -1,0 +1,376 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/panjf2000/gnet/v2/pkg/logging"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// TCP keep-alive finds clients whose machine is gone within 30 s + 3 * 10 s.
+const (
+	keepAliveIdle     = 30 * time.Second
+	keepAliveInterval = 10 * time.Second
+	keepAliveCount    = 3
+)
+
+const (
+	maxLoops    = 64
+	beatPeriod  = time.Second
+	beatsMissed = 30 // an event loop that let so many beats in a row pass is dead; counted, so that a pause of the process is one beat
+)
+
+// gnetListener lets clients in over plain TCP, on gnet's event loops.
+//
+// It accepts by itself and hands connections to the loops: gnet's own acceptor ends the whole engine when it runs out of open files, and cannot stop accepting
+// while connections live on. So an error of accept is waited out, surplus connections are closed before a loop ever sees them, and a graceful stop closes the
+// listener first.
+type gnetListener struct {
+	gnet.BuiltinEventEngine
+	srv       *Server
+	listener  net.Listener // nil: nobody comes in here
+	client    *gnet.Client
+	stuck     chan struct{}
+	accepting sync.WaitGroup
+	started   bool
+
+	loops atomic.Pointer[[]*eventLoop] // grows while the first connections come
+	mu    sync.Mutex
+}
+
+func newGnetListener(s *Server, l net.Listener) *gnetListener {
+	d := &gnetListener{srv: s, listener: l, stuck: make(chan struct{}, 1)}
+	d.loops.Store(new([]*eventLoop))
+	return d
+}
+
+// open starts the loops and begins to accept.
+func (d *gnetListener) open() error {
+	if d.listener == nil {
+		return nil
+	}
+	var err error
+	d.client, err = gnet.NewClient(d,
+		gnet.WithNumEventLoop(min(runtime.GOMAXPROCS(0), maxLoops)),
+		gnet.WithLogger(gnetLogger{d.srv.log}),
+		gnet.WithTCPKeepAlive(keepAliveIdle), gnet.WithTCPKeepInterval(keepAliveInterval), gnet.WithTCPKeepCount(keepAliveCount),
+		gnet.WithTCPNoDelay(gnet.TCPNoDelay),
+	)
+	if err == nil {
+		err = d.client.Start()
+	}
+	if err != nil {
+		return fmt.Errorf("start event loops: %w", err)
+	}
+	d.started = true
+	d.srv.running.Go(d.watchLoops)
+	d.accepting.Go(func() { d.srv.acceptFrom(d.listener, d.admit) })
+	return nil
+}
+
+// stopAccepting closes the listener; connections live on.
+func (d *gnetListener) stopAccepting() {
+	if d.listener == nil {
+		return
+	}
+	_ = d.listener.Close()
+	d.accepting.Wait()
+}
+
+// close ends the loops and every connection on them.
+func (d *gnetListener) close() {
+	d.stopAccepting()
+	if d.started {
+		d.started = false
+		_ = d.client.Stop()
+	}
+}
+
+// acceptFrom lets connections in until the listener is closed.
+func (s *Server) acceptFrom(l net.Listener, admit func(*net.TCPConn)) {
+	const slowest = time.Second
+	pause := 5 * time.Millisecond
+	var pace acceptPacer
+	for {
+		asked := time.Now()
+		nc, err := l.Accept()
+		pace.accepted(asked, time.Now())
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			// Out of open files or of memory: clients wait in the kernel's queue until some are free.
+			s.metrics.acceptErrors.Inc()
+			level := slog.LevelDebug
+			if pause >= slowest {
+				level = slog.LevelWarn
+			}
+			s.log.Log(context.Background(), level, "accept failed, waits", "error", err)
+			select {
+			case <-time.After(pause):
+			case <-s.ctx.Done():
+				return
+			}
+			pause = min(2*pause, slowest)
+			continue
+		}
+		pause = 5 * time.Millisecond
+		admit(nc.(*net.TCPConn))
+		if rest := pace.pause(time.Now()); rest > 0 {
+			select {
+			case <-time.After(rest):
+			case <-s.ctx.Done():
+			}
+		}
+	}
+}
+
+// acceptPacer keeps connections that come in a flood from taking a processor for themselves: while more of them wait, letting them in takes a third of the time of one, and they
+// reach the event loops a few at a time.
+type acceptPacer struct {
+	began time.Time
+	n     int // let in since then
+}
+
+const (
+	acceptBatch  = 32
+	acceptWaited = time.Millisecond // an accept that takes longer has waited for a client: there is no flood
+)
+
+// came notes that an accept was asked for and returned.
+func (p *acceptPacer) accepted(asked, now time.Time) {
+	if p.n == 0 || now.Sub(asked) > acceptWaited {
+		p.began, p.n = now, 0
+	}
+	p.n++
+}
+
+// rest is how long to let nobody in.
+func (p *acceptPacer) pause(now time.Time) time.Duration {
+	if p.n < acceptBatch {
+		return 0
+	}
+	p.n = 0
+	return 2 * now.Sub(p.began)
+}
+
+// admit hands a connection to a loop, or turns it away.
+func (d *gnetListener) admit(nc *net.TCPConn) {
+	s := d.srv
+	if why := s.connLimitReached(nc.RemoteAddr().String()); why != "" {
+		s.metrics.connsRejected.Inc()
+		// The buffer of a new connection takes this without blocking.
+		_, _ = nc.Write(protocol.AppendFrame(nil, protocol.KindGoodbye, 0, 0, &protocol.Goodbye{Status: protocol.StatusOverloaded, Message: why}))
+		_ = nc.Close()
+		return
+	}
+	k := &gnetSocket{}
+	k.remote = nc.RemoteAddr().String()
+	// gnet puts the bytes of a zone's name into a pool of its own when the connection closes; here they are shared with the whole process.
+	for _, a := range []net.Addr{nc.RemoteAddr(), nc.LocalAddr()} {
+		if t, ok := a.(*net.TCPAddr); ok {
+			t.Zone = ""
+		}
+	}
+	if _, err := d.client.EnrollContext(nc, k); err != nil {
+		// gnet has a duplicate of the descriptor made first, and that may fail for want of open files.
+		s.metrics.acceptErrors.Inc()
+		s.log.Debug("connection not taken in", "remote", k.remote, "error", err)
+		return
+	}
+	s.metrics.accepted.Inc()
+}
+
+// surplus says why one more connection is too many; empty: it is not.
+func (s *Server) connLimitReached(remote string) string {
+	if s.conns.count.Load() >= int64(s.maxConns) {
+		return fmt.Sprintf("server has %d connections, its limit of connections; connect elsewhere, or later", s.maxConns)
+	}
+	if s.addresses.full(remote) {
+		return fmt.Sprintf("server has %d connections from this address, its limit for one address; share connections, or connect elsewhere", s.addresses.limit)
+	}
+	return ""
+}
+
+// loopOf finds the loop of a connection that was just opened on it.
+func (d *gnetListener) loopOf(el gnet.EventLoop) *eventLoop {
+	for _, l := range *d.loops.Load() {
+		if l.el == el {
+			return l
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l := &eventLoop{listener: d, el: el, cycle: d.srv.newReadCycle(), stuck: make(map[*gnetSocket]struct{})}
+	list := append([]*eventLoop(nil), *d.loops.Load()...)
+	list = append(list, l)
+	d.loops.Store(&list)
+	return l
+}
+
+// kick wakes every loop that has something to write.
+func (d *gnetListener) wake() {
+	for _, l := range *d.loops.Load() {
+		l.wake()
+	}
+}
+
+// writeDirect writes to a few sockets on the caller's goroutine, which then needs no loop. Those that were marked last come first: what one request does for
+// others, such as the grant of what it gave back, is marked behind its reply, and more waits for it.
+func (d *gnetListener) writeDirect(h *directWriter) {
+	list := h.list[:0]
+	for _, l := range *d.loops.Load() {
+		list = l.takeDirty(list)
+	}
+	for i := len(list) - 1; i >= 0; i-- {
+		if k := list[i]; !k.writeDirect(&h.batch) {
+			k.loop.markDirty(k)
+		}
+		list[i] = nil
+	}
+	h.list = list
+	d.srv.wakeWriters()
+}
+
+// hand is what a goroutine that writes to sockets by itself needs.
+type directWriter struct {
+	list  []*gnetSocket
+	batch writeBatch
+}
+
+// OnOpen is called by gnet on the connection's loop, like OnTraffic and OnClose.
+func (d *gnetListener) OnOpen(gc gnet.Conn) (out []byte, action gnet.Action) {
+	defer d.srv.guard("open", func() { action = gnet.Close })
+	k := gc.Context().(*gnetSocket)
+	k.writing.Lock()
+	k.loop, k.gc, k.fd = d.loopOf(gc.EventLoop()), gc, gc.Fd()
+	k.writing.Unlock()
+	if !k.open(d.srv, k, k.remote) {
+		return nil, gnet.Close
+	}
+	return nil, gnet.None
+}
+
+// OnTraffic takes what came in. Bytes that cannot complete a frame stay in gnet's buffer, untouched and uncopied.
+func (d *gnetListener) OnTraffic(gc gnet.Conn) (action gnet.Action) {
+	k, ok := gc.Context().(*gnetSocket)
+	if !ok || k.gc == nil {
+		return gnet.None
+	}
+	defer d.srv.guard("traffic", func() {
+		k.loop.cycle.reset()
+		action = gnet.Close
+	})
+	if n := gc.InboundBuffered(); n < k.need {
+		if !k.partialFrame(n) {
+			_, _ = gc.Discard(n)
+			k.flush()
+		}
+		return gnet.None
+	}
+	if k.bufferPaused(gc.InboundBuffered()) {
+		return gnet.None
+	}
+	buf, err := gc.Peek(-1)
+	if err != nil {
+		return gnet.Close
+	}
+	k.out.holdNotify()
+	used := k.readFrames(k.loop.cycle, buf)
+	if used > 0 { // gnet takes 0 for everything
+		_, _ = gc.Discard(used)
+		d.srv.metrics.bytesIn.Add(used)
+	}
+	if !k.deferWrite() {
+		k.flush()
+	}
+	k.loop.cycle.out.flush()
+	return gnet.None
+}
+
+// OnClose forgets the connection.
+func (d *gnetListener) OnClose(gc gnet.Conn, _ error) (action gnet.Action) {
+	defer d.srv.guard("close", nil)
+	k, ok := gc.Context().(*gnetSocket)
+	if !ok || k.gc == nil {
+		return gnet.None
+	}
+	k.detachConn()
+	delete(k.loop.stuck, k)
+	k.onClosed()
+	return gnet.None
+}
+
+// checkStuckSoon has the loops look at sockets that the kernel took not everything of.
+func (d *gnetListener) checkStuckSoon() {
+	select {
+	case d.stuck <- struct{}{}:
+	default:
+	}
+}
+
+// pace has the loops look at stuck sockets while there are any, and feels their pulse. gnet does not tell when a loop ends by an error.
+func (d *gnetListener) watchLoops() {
+	beats := time.NewTicker(beatPeriod)
+	defer beats.Stop()
+	var again <-chan time.Time
+	for {
+		select {
+		case <-d.srv.ctx.Done():
+			return
+		case <-d.stuck:
+			if again == nil {
+				again = time.After(stuckPeriod)
+			}
+		case <-again:
+			again = nil
+			for _, l := range *d.loops.Load() {
+				_ = l.el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
+					if l.checkStuck() {
+						d.checkStuckSoon()
+					}
+					return nil
+				}))
+			}
+		case <-beats.C:
+			for i, l := range *d.loops.Load() {
+				if l.missedBeats.Add(1) > beatsMissed {
+					d.srv.fail(fmt.Errorf("event loop %d did nothing for %v", i, beatsMissed*beatPeriod))
+				}
+				asked := time.Now()
+				_ = l.el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
+					d.srv.metrics.loopLag.Update(time.Since(asked).Seconds())
+					l.missedBeats.Store(0)
+					return nil
+				}))
+			}
+		}
+	}
+}
+
+// gnetLogger takes gnet's lines, two levels lower: what matters of them is logged by the listener itself.
+type gnetLogger struct{ log *slog.Logger }
+
+var _ logging.Logger = gnetLogger{}
+
+func (g gnetLogger) line(format string, args []any) {
+	g.log.Debug("event loop", "line", fmt.Sprintf(format, args...))
+}
+
+func (g gnetLogger) Debugf(format string, args ...any) {}
+func (g gnetLogger) Infof(format string, args ...any)  { g.line(format, args) }
+func (g gnetLogger) Warnf(format string, args ...any)  { g.line(format, args) }
+func (g gnetLogger) Errorf(format string, args ...any) {
+	g.log.Warn("event loop", "line", fmt.Sprintf(format, args...))
+}
+func (g gnetLogger) Fatalf(format string, args ...any) { g.Errorf(format, args...) }

@@ -1,0 +1,88 @@
+package server
+
+import (
+	"fmt"
+	"runtime/metrics"
+	"sync/atomic"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// What lives may be so many hundredths of Limits.MaxMemory before the server takes nothing new; below the lower mark it does again. The rest is for garbage between two
+// collections, stacks, buffers, and the log's own memory.
+const (
+	memoryHighMark = 60
+	memoryLowMark  = 55
+	// MemoryTarget is the share of Limits.MaxMemory that the collector should keep the process in, in hundredths. Near it collections come often, so that what is known of
+	// what lives is never old when it matters.
+	MemoryTarget = 80
+)
+
+// memory watches what the process holds, and says whether it is too much for more.
+type memoryLimit struct {
+	max      int64 // Limits.MaxMemory; 0: nothing is watched
+	live     atomic.Int64
+	exceeded atomic.Bool
+	samples  []metrics.Sample // of the sweeper
+}
+
+func newMemoryLimit(max int64) *memoryLimit {
+	return &memoryLimit{max: max, samples: []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}}
+}
+
+// look takes in how things stand. Called by the sweeper.
+func (m *memoryLimit) measure() {
+	if m.max == 0 {
+		return
+	}
+	metrics.Read(m.samples)
+	live := int64(0)
+	for i := range m.samples {
+		live += int64(m.samples[i].Value.Uint64())
+	}
+	m.update(live)
+}
+
+// weigh decides by what lives.
+func (m *memoryLimit) update(live int64) {
+	m.live.Store(live)
+	switch share := live / (m.max / 100); {
+	case share >= memoryHighMark:
+		m.exceeded.Store(true)
+	case share < memoryLowMark:
+		m.exceeded.Store(false)
+	}
+}
+
+// refusal is what is said to a request that would make the server hold more; nil: there is room.
+func (m *memoryLimit) rejection() *protocol.Error {
+	if !m.exceeded.Load() {
+		return nil
+	}
+	return protocol.Errorf(protocol.StatusOverloaded, "the instance holds %d MiB, and takes nothing new above %d MiB; end what is not needed, or raise --max-memory", m.live.Load()>>20,
+		m.max/100*memoryHighMark>>20)
+}
+
+// grows says that what a request of this kind asks for is held until somebody takes it back. What ends, releases, keeps alive, reads or decides is served in any case.
+// Describes are looked at where it is known whether they arm a watch.
+func growsMemory(kind protocol.Kind) bool {
+	switch kind {
+	case protocol.KindNodeCreate, protocol.KindSessionStart,
+		protocol.KindCreate, protocol.KindUpdate, protocol.KindAcquire, protocol.KindWatch,
+		protocol.KindProcessJoin, protocol.KindProcessRequest, protocol.KindProcessWatch,
+		protocol.KindTrackCreate, protocol.KindTrackAlter, protocol.KindTrackRegister, protocol.KindTrackPublish, protocol.KindTrackAdvance, protocol.KindTrackWatch:
+		return true
+	}
+	return false
+}
+
+// checkMaxMemory checks the setting.
+func checkMaxMemory(max int64) error {
+	if max != 0 && max < minMemory {
+		return fmt.Errorf("max memory is %d bytes; choose at least %d MiB, or 0 for no bound", max, minMemory>>20)
+	}
+	return nil
+}
+
+// minMemory is what an instance needs to be of use.
+const minMemory = 256 << 20

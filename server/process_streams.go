@@ -1,0 +1,77 @@
+package server
+
+import (
+	"bytes"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/replica"
+)
+
+// processStreams are the streams over processes of one shard, on this instance. They are fed by the instance's own log, whoever leads.
+type processStreams struct {
+	objectStreams[struct{}]
+
+	// Scratch of one call.
+	describe protocol.ProcessDescribe
+	state    protocol.ProcessState
+	changes  protocol.ProcessChanges
+}
+
+func newProcessStreams(d *shardHost) *processStreams {
+	t := &processStreams{objectStreams: newObjectStreams[struct{}](d, "process")}
+	t.sendInitial = t.sendState
+	return t
+}
+
+// sendState sends the state of a stream's process, in as many pages as it takes: together they are below a mebibyte. mu is held.
+func (t *processStreams) sendState(s *objectStream[struct{}], m *shard.Machine) {
+	q, out := &t.describe, &t.state
+	*q = protocol.ProcessDescribe{Node: s.node, Name: []byte(s.name), Flags: protocol.WithProcessMembers | protocol.WithProcessHistory}
+	for first := true; ; first = false {
+		out.Status = protocol.ProcessStatus{Members: out.Status.Members[:0], History: out.Status.History[:0]}
+		err := m.DescribeProcess(q, &out.Status)
+		out.First, out.Exists = first, err == nil
+		if err != nil {
+			_, known := m.Node(s.node)
+			if status := protocol.StatusOf(err); status != protocol.StatusNotFound || !known {
+				t.cutStream(s, status, err.Error())
+				return
+			}
+			out.Status = protocol.ProcessStatus{Index: m.AppliedIndex(), Name: q.Name, Clock: m.LogTime()}
+		}
+		q.Cursor = bytes.Clone(out.Status.Cursor)
+		out.Last = len(q.Cursor) == 0
+		t.host.Send(s.conn, protocol.AppendFrame(nil, protocol.KindProcessState, s.id, t.host.id, out), false)
+		if out.Last {
+			s.live = true
+			return
+		}
+	}
+}
+
+// changed tells what an entry changed. Called in log order, by the goroutine that applies.
+func (t *processStreams) processesChanged(rep *replica.Shard, index uint64, list []shard.ProcessChange) {
+	if len(list) == 0 || t.count.Load() == 0 {
+		return
+	}
+	wall := uint64(0)
+	rep.View(func(m *shard.Machine) { wall = m.Wall() })
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := 0; i < len(list); {
+		x := &list[i]
+		t.changes = protocol.ProcessChanges{Revision: index, Wall: wall, Changes: t.changes.Changes[:0]}
+		for ; i < len(list) && list[i].Node == x.Node && bytes.Equal(list[i].Name, x.Name); i++ {
+			t.changes.Changes = append(t.changes.Changes, shard.ProcessChangeMessage(&list[i].Change))
+		}
+		watching := t.byName[nameKey(x.Node, x.Name)][struct{}{}]
+		if len(watching) == 0 {
+			continue
+		}
+		body := t.changes.AppendBody(nil)
+		for _, s := range watching {
+			t.sendChange(s, protocol.KindProcessChanges, body)
+		}
+	}
+}

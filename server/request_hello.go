@@ -1,0 +1,81 @@
+package server
+
+import (
+	"fmt"
+	"runtime/debug"
+	"sync"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// hello answers the first frame.
+func (c *conn) hello(p *readCycle, h protocol.Header) {
+	var m protocol.Hello
+	err := m.DecodeBody(h.Body)
+	if err == nil {
+		err = m.Validate()
+	}
+	if err != nil {
+		status, text := statusText(err)
+		p.out.fail(c, h.Kind, h.ID, status, text)
+		c.protocolError(err)
+		return
+	}
+	if c.server.draining.Load() {
+		p.out.fail(c, h.Kind, h.ID, protocol.StatusUnavailable, "server is stopping; connect to another instance")
+		c.close(closeGraceful, protocol.StatusUnavailable, "server is stopping")
+		return
+	}
+	view := c.server.auth.Load()
+	identity, err := c.authenticate(view, m.Token)
+	if err == nil && len(identity) > maxIdentity {
+		err = fmt.Errorf("identity has %d bytes, at most %d are allowed", len(identity), maxIdentity)
+	}
+	if err != nil {
+		c.rejectCredentials(h, err)
+		return
+	}
+	c.identity = identity
+	c.greeted = true
+	c.helloDone.Store(true)
+	if now := c.server.auth.Load(); now != view {
+		c.recheckCredentials(view, now, now.identitiesWithLostRights(view)) // it changed meanwhile, and did not find this connection yet
+	}
+	r := c.server.routing()
+	p.out.reply(c, h.Kind, h.ID, &protocol.HelloReply{
+		Version:    protocol.Version,
+		Server:     "signalbox/" + version(),
+		Cluster:    r.state.Cluster(),
+		Instance:   c.server.instance,
+		MaxFrame:   c.server.maxFrame,
+		MaxData:    uint32(c.server.cfg.Limits.MaxData),
+		Window:     uint32(c.server.cfg.Limits.Window),
+		MapVersion: r.state.MapVersion(),
+		Identity:   identity,
+	})
+}
+
+// version is the module's, as the build recorded it.
+var version = sync.OnceValue(func() string {
+	if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" && b.Main.Version != "(devel)" {
+		return b.Main.Version
+	}
+	return "devel"
+})
+
+// ping answers for the connection, and has each shard that is home to sessions of it vouch for them. Pings take no part in the window and wait for no
+// request.
+func (c *conn) ping(p *readCycle, h protocol.Header) {
+	p.out.event(c, protocol.KindPong, h.ID, 0, nil)
+	p.pings++
+	p.lastPing = h.ID
+}
+
+// clusterMap answers with the routing table, or with its version alone when the client has it.
+func (c *conn) clusterMap(p *readCycle, h protocol.Header) {
+	var m protocol.MapRequest
+	if !p.decode(c, h, &m) {
+		return
+	}
+	p.out.reply(c, h.Kind, h.ID, c.server.mapReply(m.Known, c.secure()))
+}

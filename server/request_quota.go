@@ -1,0 +1,119 @@
+package server
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// What a request is to its node's quota of requests a second. The quota is there so that one node's clients leave room for the others'; it must not cost a client its
+// session, nor keep it from giving back what it has, for that would hurt whoever waits for it.
+type quotaCharge uint8
+
+const (
+	chargeNone   quotaCharge = iota // not of one node, or an operator's: nothing is counted
+	chargeAlways                    // what keeps, answers, gives back or ends something: counted, so that others of the node come later, and never refused
+	chargeAsk                       // everything else: counted, and refused when there is nothing left
+)
+
+// charges by kind. Pings, hellos, tickets, maps, paths of nodes, unwatches and what operators do to others' sessions are chargeNone.
+var charges = [protocol.NumKinds]quotaCharge{
+	protocol.KindSessionAttach: chargeAlways, protocol.KindSessionStop: chargeAlways, protocol.KindRelease: chargeAlways,
+	protocol.KindProcessLeave: chargeAlways, protocol.KindProcessConfirm: chargeAlways, protocol.KindProcessFail: chargeAlways,
+	protocol.KindProcessComplete: chargeAlways, protocol.KindProcessSync: chargeAlways, protocol.KindProcessReply: chargeAlways,
+	protocol.KindTrackUnregister: chargeAlways,
+
+	protocol.KindSessionStart: chargeAsk, protocol.KindSessionDescribe: chargeAsk, protocol.KindSessionList: chargeAsk,
+	protocol.KindCreate: chargeAsk, protocol.KindUpdate: chargeAsk, protocol.KindResize: chargeAsk, protocol.KindDelete: chargeAsk, protocol.KindAcquire: chargeAsk,
+	protocol.KindDescribe: chargeAsk, protocol.KindList: chargeAsk, protocol.KindWatch: chargeAsk,
+	protocol.KindProcessJoin: chargeAsk, protocol.KindProcessRequest: chargeAsk, protocol.KindProcessDescribe: chargeAsk, protocol.KindProcessList: chargeAsk,
+	protocol.KindProcessWatch: chargeAsk,
+	protocol.KindTrackCreate:  chargeAsk, protocol.KindTrackAlter: chargeAsk, protocol.KindTrackDelete: chargeAsk, protocol.KindTrackRegister: chargeAsk,
+	protocol.KindTrackPoll: chargeAsk, protocol.KindTrackReport: chargeAsk, protocol.KindTrackSetRole: chargeAsk, protocol.KindTrackPublish: chargeAsk,
+	protocol.KindTrackWithdraw: chargeAsk, protocol.KindTrackAdmin: chargeAsk, protocol.KindTrackGateReport: chargeAsk, protocol.KindTrackDescribe: chargeAsk,
+	protocol.KindTrackHistory: chargeAsk, protocol.KindTrackList: chargeAsk, protocol.KindTrackWatch: chargeAsk, protocol.KindTrackAdvance: chargeAsk,
+}
+
+// rate holds a node to its quota of requests a second on this instance: a bucket of one second's requests that fills evenly. All loops share it, by one atomic word.
+//
+// It is the generic cell rate algorithm: spent is when the bucket would be full again. Each request moves that by one interval, and may be asked while it stays within a
+// second from now. What is never refused may move it by one more second at most.
+type requestRate struct {
+	quota    uint64
+	interval time.Duration // rounded up: the quota is never exceeded, and fallen short of by 1 % at most
+	text     string
+	fullAt   atomic.Int64 // by the server's clock
+	refused  atomic.Uint64
+}
+
+func newRate(quota uint64) *requestRate {
+	return &requestRate{
+		quota: quota, interval: (time.Second + time.Duration(quota) - 1) / time.Duration(quota),
+		text: fmt.Sprintf("node has made as many requests as its quota max_requests allows, %d a second on each instance; retry later, or raise the quota", quota),
+	}
+}
+
+// take counts a request at this time. False: it is to be refused, or, if that is never done, comes when even what may be taken ahead is gone.
+func (r *requestRate) take(now time.Duration, c quotaCharge) bool {
+	room := int64(r.interval) * int64(r.quota)
+	if c == chargeAlways {
+		room *= 2
+	}
+	for {
+		was := r.fullAt.Load()
+		next := max(was, int64(now)) + int64(r.interval)
+		if next-int64(now) > room {
+			if c != chargeAlways {
+				r.refused.Add(1)
+			}
+			return false
+		}
+		if r.fullAt.CompareAndSwap(was, next) {
+			return true
+		}
+	}
+}
+
+// admit counts a request against its node's quota. False: it was refused, and answered. While no node has such a quota it costs a look at the map.
+func (c *conn) chargeQuota(p *readCycle, h protocol.Header, node uint64) bool {
+	rates := c.server.routing().rates
+	if len(rates) == 0 {
+		return true
+	}
+	r := rates[node]
+	if r == nil || charges[h.Kind] == chargeNone || r.take(p.now, charges[h.Kind]) {
+		return true
+	}
+	if charges[h.Kind] == chargeAlways {
+		// It is served; a connection that has nothing else rests. Attaches do not count: those of ten thousand sessions that come back together must not wait.
+		if h.Kind != protocol.KindSessionAttach {
+			p.overQuota++
+		}
+		return true
+	}
+	p.out.fail(c, h.Kind, h.ID, protocol.StatusOverloaded, r.text)
+	return false
+}
+
+// nodeRates makes the rates of a map's nodes, nil where none has a quota. Those that stay as they are go on as they were.
+func nodeRates(state *meta.State, before map[uint64]*requestRate) (rates map[uint64]*requestRate) {
+	for n := range state.NodesWithQuota() {
+		quota := n.Config.MaxRequests
+		r := before[n.ID]
+		if r == nil || r.quota != quota {
+			changed := newRate(quota)
+			if r != nil {
+				changed.refused.Store(r.refused.Load())
+			}
+			r = changed
+		}
+		if rates == nil {
+			rates = make(map[uint64]*requestRate)
+		}
+		rates[n.ID] = r
+	}
+	return rates
+}

@@ -1,0 +1,418 @@
+package server
+
+import (
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// readItem is one describe or list on its way to a shard's machine.
+type readItem struct {
+	conn   *conn
+	id     uint64
+	kind   protocol.Kind
+	arm    bool // a describe that arms a one-shot watch: read and registration belong to one index
+	body   []byte
+	strict bool // asked for, or found: the node's configuration, no fresh enough state, an index not reached yet
+	scope  readScope
+	epoch  uint64 // of polls alone, which go to the log if reading is not enough: under which their session is attached
+}
+
+// readScope is what has to be known of a read before the machine is asked.
+type readScope struct {
+	node  uint64
+	want  protocol.Consistency
+	index uint64 // the client has seen this one; 0: none
+	shard uint64 // that the client means; 0: any
+}
+
+// readRequests is memory for one read of each kind.
+type readRequests struct {
+	describe protocol.Describe
+	list     protocol.List
+	sdesc    protocol.SessionDescribe
+	slist    protocol.SessionList
+	pdesc    protocol.ProcessDescribe
+	plist    protocol.ProcessList
+	tdesc    protocol.TrackDescribe
+	thistory protocol.TrackHistory
+	tlist    protocol.TrackList
+	poll     protocol.TrackPoll
+}
+
+// of is where a read of a kind is decoded into.
+func (r *readRequests) of(kind protocol.Kind) request {
+	switch kind {
+	case protocol.KindDescribe:
+		return &r.describe
+	case protocol.KindList:
+		return &r.list
+	case protocol.KindSessionDescribe:
+		return &r.sdesc
+	case protocol.KindSessionList:
+		return &r.slist
+	case protocol.KindProcessDescribe:
+		return &r.pdesc
+	case protocol.KindProcessList:
+		return &r.plist
+	case protocol.KindTrackDescribe:
+		return &r.tdesc
+	case protocol.KindTrackHistory:
+		return &r.thistory
+	case protocol.KindTrackList:
+		return &r.tlist
+	default:
+		return &r.poll
+	}
+}
+
+// scope is what a read that was decoded is about. Polls are not asked for theirs: they are about a session.
+func scope(m request) readScope {
+	switch m := m.(type) {
+	case *protocol.Describe:
+		return readScope{m.Node, m.Consistency, m.MinIndex, 0}
+	case *protocol.List:
+		return readScope{m.Node, m.Consistency, m.MinIndex, m.Shard}
+	case *protocol.SessionDescribe:
+		return readScope{node: m.Node}
+	case *protocol.SessionList:
+		return readScope{node: m.Node, shard: m.Shard}
+	case *protocol.ProcessDescribe:
+		return readScope{m.Node, m.Consistency, m.MinIndex, 0}
+	case *protocol.ProcessList:
+		return readScope{m.Node, m.Consistency, m.MinIndex, m.Shard}
+	case *protocol.TrackDescribe:
+		return readScope{m.Node, m.Consistency, m.MinIndex, 0}
+	case *protocol.TrackHistory:
+		return readScope{m.Node, m.Consistency, m.MinIndex, 0}
+	case *protocol.TrackList:
+		return readScope{m.Node, m.Consistency, m.MinIndex, m.Shard}
+	default:
+		return readScope{}
+	}
+}
+
+// readBatch is the reads that one pass over a connection's bytes gathered for one shard. Those that may be answered from memory are, at the end of the pass; the
+// others wait for a barrier together.
+type readBatch struct {
+	host     *shardHost
+	items    []readItem
+	arming   bool // one of them arms a watch
+	message  *readReplies
+	toSubmit []readItem // polls that change something; they are handed on when the machine is let go
+}
+
+// barrierMessages is scratch memory for serving reads.
+type readReplies struct {
+	readRequests
+
+	describeReply protocol.DescribeReply
+	listReply     protocol.ListReply
+	sinfo         protocol.SessionInfo
+	slistReply    protocol.SessionListReply
+	pstatus       protocol.ProcessStatus
+	plistReply    protocol.ProcessListReply
+	tstatus       protocol.TrackStatus
+	thistoryReply protocol.TrackHistoryReply
+	tlistReply    protocol.TrackListReply
+	pollReply     protocol.TrackPollReply
+}
+
+// errAnswersPending refuses a read for a client that does not take its answers.
+func errAnswersPending(s *Server) *protocol.Error {
+	return protocol.Errorf(protocol.StatusOverloaded, "answers wait to be read, more than the limit of %d outgoing bytes; read them first", s.outSoft())
+}
+
+// maxReadBytes bounds the bytes of answers encoded under one hold of the machine's lock: the log waits meanwhile.
+const maxReadBytes = 512 << 10
+
+// read checks a read and puts it on its shard's list of this pass.
+func (c *conn) read(p *readCycle, h protocol.Header) {
+	m := p.requests.reads.of(h.Kind)
+	if !p.decode(c, h, m) {
+		return
+	}
+	var (
+		about = scope(m)
+		tier  = c.server.routing().tierOf(about.node)
+		arm   bool
+		alien uint64 // a session that is not bound here
+		bad   *protocol.Error
+	)
+	switch m := m.(type) {
+	case *protocol.Describe:
+		arm = m.Flags&(protocol.WatchData|protocol.WatchOwners) != 0 && len(m.Cursor) == 0
+		if arm {
+			if bad = c.server.memory.rejection(); bad != nil {
+				c.server.metrics.memoryRefused.Inc()
+				break
+			}
+			// The watch belongs to the session, so the session must be proved here, and be one of the node.
+			if b := c.binding(m.Session); b == nil {
+				alien = m.Session
+			} else if b.node != m.Node {
+				bad = protocol.Errorf(protocol.StatusBadSession, "session belongs to another coordination node; watch with a session of this one")
+			}
+		}
+	case *protocol.SessionDescribe:
+		tier = protocol.SessionTier(m.Session)
+	}
+	if right := c.allowed(RightRead, about.node); right != nil {
+		bad = right
+	}
+	if bad == nil && alien != 0 {
+		c.rejectUnbound(p.out, h.Kind, h.ID, alien)
+		return
+	}
+	if bad == nil && c.out.waiting() > c.server.outSoft() {
+		bad = errAnswersPending(c.server)
+	}
+	if bad != nil {
+		p.reject(c, h, bad)
+		return
+	}
+	if !c.chargeQuota(p, h, about.node) {
+		return
+	}
+	d := c.server.routing().shard(tier, h.Arg)
+	if d == nil || (about.shard != 0 && about.shard != d.id) {
+		p.out.fail(c, h.Kind, h.ID, protocol.StatusWrongShard, "this instance does not serve that shard's bucket; fetch the map")
+		return
+	}
+	p.queueRead(d, readItem{conn: c, id: h.ID, kind: h.Kind, arm: arm, body: h.Body, strict: about.want == protocol.Strict, scope: about})
+}
+
+// queueRead puts a read on its shard's list of this pass.
+func (p *readCycle) queueRead(d *shardHost, it readItem) {
+	l := p.byID[d.id]
+	if l == nil {
+		l = &readBatch{host: d, message: new(readReplies)}
+		p.byID[d.id] = l
+	}
+	if len(l.items) == 0 {
+		p.reads = append(p.reads, l)
+	}
+	l.arming = l.arming || it.arm
+	l.items = append(l.items, it)
+}
+
+// serveReads answers the reads that may come from memory, and has the others wait for a barrier. It is called while the bytes of the pass are there.
+func (p *readCycle) serveReads() {
+	for i, l := range p.reads {
+		p.reads[i] = nil
+		l.serve(p.out)
+		switch {
+		case len(l.items) == 0:
+		case l.host.raft.Leading():
+			p.waitForBarrier(l)
+		default: // a barrier would fail, and take its time
+			for i := range l.items {
+				it := &l.items[i]
+				it.conn.rejectSubmit(p.out, l.host, it.kind, it.id, protocol.StatusUnavailable)
+			}
+		}
+		clear(l.items)
+		l.items, l.arming = l.items[:0], false
+	}
+	p.reads = p.reads[:0]
+}
+
+// serve answers what may be answered RELAXED now, and keeps the rest.
+func (l *readBatch) serve(o *outbox) {
+	relaxed := false
+	for i := range l.items {
+		relaxed = relaxed || !l.items[i].strict
+	}
+	if !relaxed {
+		return
+	}
+	keep := l.items[:0]
+	look := func(m *shard.Machine) {
+		now := l.host.server.clock.Now() // with the machine in hand, once for all reads
+		for _, it := range l.items {
+			if it.strict || !l.relaxed(m, now, &it) {
+				it.strict = true
+				keep = append(keep, it)
+				continue
+			}
+			// Answers of one pass are written at its end: reads that come in one segment must not add up to the bound at which the client counts as slow.
+			if it.conn.out.waiting() > it.conn.server.outSoft() {
+				o.failError(it.conn, it.kind, it.id, errAnswersPending(it.conn.server))
+				continue
+			}
+			l.answer(o, m, &it)
+		}
+	}
+	if l.arming {
+		l.host.raft.Exclusive(look)
+	} else {
+		l.host.raft.View(look)
+	}
+	clear(l.items[len(keep):])
+	l.items = keep
+}
+
+// relaxed says whether a read may be answered from this machine as it is: the request or the node wants no more, the machine was up to date less than the
+// node's grace period ago, and it has the index the client has seen.
+func (l *readBatch) relaxed(m *shard.Machine, now time.Duration, it *readItem) bool {
+	cfg, ok := m.Node(it.scope.node)
+	if !ok {
+		// Whether the node is missing is a question like any other: the barrier decides.
+		return false
+	}
+	want := it.scope.want
+	if want == protocol.ConsistencyDefault {
+		want = cfg.ReadConsistency
+	}
+	return want == protocol.Relaxed && m.AppliedIndex() >= it.scope.index && l.host.raft.FreshAt(now, time.Duration(cfg.GracePeriod)*time.Millisecond)
+}
+
+// answer reads from the machine and replies.
+func (l *readBatch) answer(o *outbox, m *shard.Machine, it *readItem) (size int) {
+	var (
+		msg   = l.message
+		reply protocol.Message
+	)
+	err := msg.of(it.kind).DecodeBody(it.body)
+	if err != nil { // the listener has decoded it before
+		o.failError(it.conn, it.kind, it.id, err)
+		return 0
+	}
+	switch it.kind {
+	case protocol.KindDescribe:
+		if err = m.Describe(&msg.describe, &msg.describeReply); err == nil && it.arm {
+			err = l.arm(m, it)
+		}
+		reply = &msg.describeReply
+	case protocol.KindList:
+		err = m.List(&msg.list, &msg.listReply)
+		reply = &msg.listReply
+	case protocol.KindSessionDescribe:
+		if err = m.SessionDescribe(&msg.sdesc, &msg.sinfo); err == nil {
+			msg.sinfo.Remaining = remaining(&msg.sinfo, l.logTimeBehind(m))
+		}
+		reply = &msg.sinfo
+	case protocol.KindSessionList:
+		if err = m.SessionList(&msg.slist, &msg.slistReply); err == nil {
+			behind := l.logTimeBehind(m)
+			for i := range msg.slistReply.Sessions {
+				s := &msg.slistReply.Sessions[i]
+				s.Remaining = remaining(s, behind)
+			}
+		}
+		reply = &msg.slistReply
+	case protocol.KindProcessDescribe:
+		err = m.DescribeProcess(&msg.pdesc, &msg.pstatus)
+		reply = &msg.pstatus
+	case protocol.KindProcessList:
+		err = m.ListProcesses(&msg.plist, &msg.plistReply)
+		reply = &msg.plistReply
+	case protocol.KindTrackDescribe:
+		err = m.DescribeTrack(&msg.tdesc, l.host.raft.LogTime(), &msg.tstatus)
+		reply = &msg.tstatus
+	case protocol.KindTrackHistory:
+		err = m.TrackHistory(&msg.thistory, l.host.raft.LogTime(), &msg.thistoryReply)
+		reply = &msg.thistoryReply
+	case protocol.KindTrackList:
+		err = m.ListTracks(&msg.tlist, &msg.tlistReply)
+		reply = &msg.tlistReply
+	case protocol.KindTrackPoll:
+		if !l.answerPoll(m, it) {
+			l.toSubmit = append(l.toSubmit, *it)
+			return 0
+		}
+		reply = &msg.pollReply
+	}
+	if err != nil {
+		status, text := statusText(err)
+		o.rejectByShard(it.conn, l.host, it.kind, it.id, status, text)
+		return 0
+	}
+	before := it.conn.out.waiting()
+	o.reply(it.conn, it.kind, it.id, reply)
+	return max(0, it.conn.out.waiting()-before)
+}
+
+// behind is how long the machine has heard nothing of the time: the log of an idle shard is silent.
+func (l *readBatch) logTimeBehind(m *shard.Machine) uint64 {
+	return max(l.host.raft.LogTime(), m.LogTime()) - m.LogTime()
+}
+
+// remaining is what is left of a detached session's time.
+func remaining(s *protocol.SessionInfo, behind uint64) uint64 {
+	return s.Remaining - min(s.Remaining, behind)
+}
+
+// arm registers the one-shot watch of a describe that was just read in the same Exclusive. The reply goes out before anything the watch may say. The session
+// was bound to the connection when the request came in; since then it may have ended, or been attached elsewhere, and nothing may be told to it here any more.
+func (l *readBatch) arm(m *shard.Machine, it *readItem) error {
+	d, c, hub := &l.message.describe, it.conn, l.host.hub
+	if !c.registerWatcher(l.host) {
+		return nil // closed: nobody is there to be told
+	}
+	if err := hub.OneShot(c.id, d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.MaxWatchers(d.Node)); err != nil {
+		return err
+	}
+	// Whoever takes the session from the connection, or closes that, looks for watches afterwards; if it did so before there was this one, it shows here.
+	if !c.hasSession(d.Session) {
+		hub.SessionUnbound(c.id, d.Session, false)
+		return c.unboundError(d.Session) // the machine is in hand
+	}
+	return nil
+}
+
+// waitForBarrier has the reads of a list wait for a barrier that begins now. The bodies are copied: the connection's bytes are gone by then.
+func (p *readCycle) waitForBarrier(l *readBatch) {
+	size := 0
+	for i := range l.items {
+		size += len(l.items[i].body)
+	}
+	own := &readBatch{host: l.host, items: make([]readItem, len(l.items)), arming: l.arming}
+	arena := make([]byte, 0, size)
+	for i, it := range l.items {
+		start := len(arena)
+		arena = append(arena, it.body...)
+		it.body = arena[start:len(arena):len(arena)]
+		own.items[i] = it
+	}
+	l.host.raft.Barrier(own.afterBarrier)
+}
+
+// afterBarrier answers the list. It runs on the shard's barrier goroutine.
+func (l *readBatch) afterBarrier(ok bool) {
+	d := l.host
+	o := d.barrierOutbox
+	defer o.flush()
+	defer d.server.guard("read", func() {
+		for i := range l.items {
+			l.items[i].conn.close(closeImmediate, protocol.StatusInternal, "the server met a defect while reading; reconnect")
+		}
+	})
+	if !ok {
+		for i := range l.items {
+			it := &l.items[i]
+			it.conn.rejectSubmit(o, d, it.kind, it.id, protocol.StatusUnavailable)
+		}
+		return
+	}
+	l.message = d.barrierMessages
+	for next := 0; next < len(l.items); {
+		look := func(m *shard.Machine) {
+			for size := 0; next < len(l.items) && size < maxReadBytes; next++ {
+				it := &l.items[next]
+				if it.conn.out.waiting() > d.server.outSoft() {
+					o.failError(it.conn, it.kind, it.id, errAnswersPending(d.server))
+					continue
+				}
+				size += l.answer(o, m, it)
+			}
+		}
+		if l.arming {
+			d.raft.Exclusive(look)
+		} else {
+			d.raft.View(look)
+		}
+		l.submitPolls(o)
+	}
+}

@@ -1,0 +1,153 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// TestManySessionEnds: however many sessions of a connection have ended, each is known to be gone, there and on any other connection.
+func TestManySessionEnds(t *testing.T) {
+	s := start(t, nil)
+	c, other := connect(t, s), connect(t, s)
+	node := c.node()
+	var ids []uint64
+	for n := range uint64(100) {
+		r := c.session(node, n+1)
+		c.must(protocol.KindSessionStop, uint64(protocol.SessionBucket(r.Session)), &protocol.SessionStop{Session: r.Session, Epoch: 1}, nil)
+		ids = append(ids, r.Session)
+	}
+	for _, id := range ids {
+		for _, on := range []*raw{c, other} {
+			if _, err := on.lock(node, id, "a", 0); !errors.Is(err, protocol.StatusSessionExpired) {
+				t.Fatalf("session %d: %v", id, err)
+			}
+		}
+	}
+	living := c.session(node, 1000)
+	for _, id := range []uint64{living.Session, protocol.MakeSessionID(15, 0, 1)} { // the latter is of a tier that is not known here
+		if _, err := other.lock(node, id, "a", 0); !errors.Is(err, protocol.StatusBadSession) {
+			t.Fatalf("session %d: %v", id, err)
+		}
+	}
+}
+
+// TestUnboundSessions: a request on a session that is not on the connection is answered SESSION_EXPIRED if there is no such session, whether it
+// ended or never was, and BAD_SESSION if it lives; whatever the request.
+func TestUnboundSessions(t *testing.T) {
+	s := start(t, nil)
+	c, other := connect(t, s), connect(t, s)
+	node := c.node()
+	ended, living := c.session(node, 1).Session, c.session(node, 2).Session
+	c.must(protocol.KindSessionStop, uint64(protocol.SessionBucket(ended)), &protocol.SessionStop{Session: ended, Epoch: 1}, nil)
+	ids := map[string]uint64{
+		"ended": ended, "never given out": living + 1<<20, "the first of a bucket without sessions": protocol.MakeSessionID(0, uint16(protocol.SessionBucket(living)+1)%64, 1<<30), "living": living,
+	}
+	name := []byte("svc/x")
+	head := func(id uint64) protocol.Head { return protocol.Head{Session: id, Seq: 1, Low: 1} }
+	for kind, of := range map[protocol.Kind]func(id uint64) protocol.Message{
+		protocol.KindSessionStop: func(id uint64) protocol.Message { return &protocol.SessionStop{Session: id, Epoch: 1} },
+		protocol.KindCreate:      func(id uint64) protocol.Message { return &protocol.Create{Head: head(id), Name: name, Limit: 1} },
+		protocol.KindUpdate:      func(id uint64) protocol.Message { return &protocol.Update{Head: head(id), Name: name} },
+		protocol.KindResize:      func(id uint64) protocol.Message { return &protocol.Resize{Head: head(id), Name: name, Limit: 1} },
+		protocol.KindDelete:      func(id uint64) protocol.Message { return &protocol.Delete{Head: head(id), Name: name} },
+		protocol.KindAcquire:     func(id uint64) protocol.Message { return &protocol.Acquire{Head: head(id), Name: name, Count: 1} },
+		protocol.KindRelease:     func(id uint64) protocol.Message { return &protocol.Release{Head: head(id), Name: name} },
+		protocol.KindDescribe: func(id uint64) protocol.Message {
+			return &protocol.Describe{Node: node, Name: name, Session: id, Flags: protocol.WatchData, WatchID: 1}
+		},
+		protocol.KindProcessJoin:  func(id uint64) protocol.Message { return &protocol.ProcessJoin{Head: head(id), Name: []byte("p")} },
+		protocol.KindProcessLeave: func(id uint64) protocol.Message { return &protocol.ProcessLeave{Head: head(id), Name: []byte("p")} },
+		protocol.KindProcessConfirm: func(id uint64) protocol.Message {
+			return &protocol.ProcessConfirm{Session: id, Name: []byte("p"), Epoch: 1, Step: protocol.StepPrepared}
+		},
+		protocol.KindProcessFail: func(id uint64) protocol.Message {
+			return &protocol.ProcessFail{Session: id, Name: []byte("p"), Epoch: 1}
+		},
+		protocol.KindProcessComplete: func(id uint64) protocol.Message {
+			return &protocol.ProcessComplete{Head: head(id), Name: []byte("p"), Epoch: 1}
+		},
+		protocol.KindProcessSync: func(id uint64) protocol.Message { return &protocol.ProcessSync{Session: id, Name: []byte("p")} },
+		protocol.KindProcessRequest: func(id uint64) protocol.Message {
+			return &protocol.ProcessRequest{Session: id, Name: []byte("p"), Epoch: 1, Number: 1, Low: 1, To: []uint64{1}}
+		},
+		protocol.KindProcessReply: func(id uint64) protocol.Message {
+			return &protocol.ProcessReply{Session: id, Name: []byte("p"), Epoch: 1, To: 1, Number: 1}
+		},
+		protocol.KindTrackDelete: func(id uint64) protocol.Message { return &protocol.TrackDelete{Head: head(id), Name: name} },
+		protocol.KindTrackPublish: func(id uint64) protocol.Message {
+			return &protocol.TrackPublish{Head: head(id), Name: name, Version: 1}
+		},
+		protocol.KindTrackPoll: func(id uint64) protocol.Message {
+			return &protocol.TrackPoll{Session: id, Name: name, ID: "i", Incarnation: 1}
+		},
+	} {
+		for what, id := range ids {
+			want := protocol.StatusSessionExpired
+			if what == "living" {
+				want = protocol.StatusBadSession
+			}
+			if err := other.call(kind, c.bucket(node, string(name)), of(id), nil); !errors.Is(err, want) {
+				t.Errorf("%v on a session that is %s: %v, want %v", kind, what, err, want)
+			}
+		}
+	}
+	// Its home is asked by these.
+	for what, id := range ids {
+		if what == "living" {
+			continue
+		}
+		home := uint64(protocol.SessionBucket(id))
+		for kind, m := range map[protocol.Kind]protocol.Message{
+			protocol.KindSessionAttach: &protocol.SessionAttach{Session: id, Node: node, Epoch: 2, Key: id16(2), Timeout: 1000, Nonce: 1},
+			protocol.KindSessionKill:   &protocol.SessionKill{Session: id, Node: node, Reason: "test"},
+		} {
+			if err := other.call(kind, home, m, nil); !errors.Is(err, protocol.StatusSessionExpired) {
+				t.Errorf("%v of a session that is %s: %v", kind, what, err)
+			}
+		}
+	}
+}
+
+// TestResultsAfterTheEnd: each accepted acquire of a session that ends gets its result, once, wherever its semaphore lives.
+func TestResultsAfterTheEnd(t *testing.T) {
+	s := start(t, nil)
+	holder, c, operator := connect(t, s), connect(t, s), connect(t, s)
+	node := c.node()
+	holds := holder.session(node, 1).Session
+	const names = 12
+	for i := range names {
+		if r, err := holder.lock(node, holds, fmt.Sprint("n", i), 0); err != nil || r.State != protocol.Acquired {
+			t.Fatal(r, err)
+		}
+	}
+	for n, end := range map[uint64]func(id uint64){
+		2: func(id uint64) {
+			c.must(protocol.KindSessionStop, uint64(protocol.SessionBucket(id)), &protocol.SessionStop{Session: id, Epoch: 1}, nil)
+		},
+		3: func(id uint64) {
+			operator.must(protocol.KindSessionKill, uint64(protocol.SessionBucket(id)), &protocol.SessionKill{Session: id, Node: node, Reason: "test"}, nil)
+		},
+	} {
+		id := c.session(node, n).Session
+		waiting := map[uint64]bool{}
+		for i := range names {
+			if r, err := c.lock(node, id, fmt.Sprint("n", i), protocol.Forever); err != nil || r.State != protocol.Accepted {
+				t.Fatal(r, err)
+			}
+			waiting[c.seq] = true
+		}
+		end(id)
+		for len(waiting) > 0 {
+			var m protocol.AcquireResult
+			c.event(protocol.KindAcquireResult, &m)
+			if m.Session != id || m.Status != protocol.StatusSessionExpired || !waiting[m.Seq] {
+				t.Fatalf("result %+v, with %v waiting", m, waiting)
+			}
+			delete(waiting, m.Seq)
+		}
+		c.event(protocol.KindSessionEnded, nil)
+	}
+}

@@ -1,0 +1,290 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/server/cluster"
+	"github.com/signalbox-dev/signalbox/server/delivery"
+	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/server/peer"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+	"github.com/signalbox-dev/signalbox/shard/replica"
+)
+
+// firstShard is the id of the first data shard.
+const firstShard = 2
+
+// listen takes the addresses. Nothing is accepted yet.
+func (s *Server) listen(ctx context.Context) error {
+	lc := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval, Count: keepAliveCount}}
+	var l net.Listener
+	var err error
+	if s.cfg.Listen != Off {
+		if l, err = lc.Listen(ctx, "tcp", s.cfg.Listen); err != nil {
+			return fmt.Errorf("listen for clients on %s: %w; is another server running, or choose another address", s.cfg.Listen, err)
+		}
+	}
+	s.plain = newGnetListener(s, l)
+	if s.certs != nil {
+		if l, err = lc.Listen(ctx, "tcp", s.cfg.TLSListen); err != nil {
+			return fmt.Errorf("listen for clients over TLS on %s: %w; is another server running, or choose another address", s.cfg.TLSListen, err)
+		}
+		s.tls = newTLSListener(s, l, s.certs.Server())
+	}
+	if s.cfg.Admin == Off {
+		return nil
+	}
+	if s.adminListener, err = lc.Listen(ctx, "tcp", s.cfg.Admin); err != nil {
+		return fmt.Errorf("listen for operators on %s: %w; choose another address, or %q", s.cfg.Admin, err, Off)
+	}
+	return nil
+}
+
+// openLinks opens the way to other instances, and finds out who this one is: a member of a cluster, the founder of a new one, or one that joins. In memory, without a
+// network, it is always alone.
+func (s *Server) openLinks(ctx context.Context) error {
+	s.links = noPeers{}
+	if s.cfg.Network != nil || !s.inMemory() {
+		token, err := s.joinToken()
+		if err != nil {
+			return err
+		}
+		s.mesh, err = peer.New(peer.Config{
+			Advertise: s.raftAdvertise(), Listen: s.cfg.Raft, Network: s.meshNetwork(), Token: token, Cluster: s.clusterID, Logger: s.log,
+		})
+		if err != nil {
+			return err
+		}
+		s.links = s.mesh
+	}
+	s.entry = &cluster.Bootstrap{
+		Store: s.identityStore(), Transport: s.links, Advertise: s.raftAdvertise(), Voter: true, Peers: s.otherPeers(), Cluster: s.cfg.Cluster,
+		Request: cluster.JoinRequest{Name: s.cfg.Name, Tier: s.cfg.Tier, Address: s.advertise(), Domain: s.domain(), Version: s.cfg.version()},
+		Logger:  s.log,
+	}
+	s.member = cluster.New(cluster.Config{
+		Transport: s.links, Local: localOperations{s}, State: s.meta.State, Now: s.clock.Now, Join: s.admit, SetTarget: s.update, HeartbeatReceived: s.detector.heartbeat,
+		Plan: s.plan, Backup: s.backups.serve, ProcessExited: s.peerEnded, Logger: s.log,
+	})
+	if s.mesh != nil && s.cfg.Network == nil {
+		s.entry.Probe = cluster.Probe
+	}
+	if err := s.entry.Start(); err != nil {
+		return err
+	}
+	s.startup.waitFor(s.entry.WaitingFor)
+	if s.mesh != nil {
+		s.mesh.OnProcessExit(s.peerExited)
+		if err := s.mesh.Start(); err != nil {
+			return err
+		}
+	}
+	id, joined, err := s.entry.Run(ctx)
+	if err != nil {
+		return err
+	}
+	if !id.Founder && !joined || len(id.Known) > 0 {
+		if err := s.askWho(ctx); err != nil {
+			return err
+		}
+		id = s.entry.Identity()
+	}
+	s.startup.waitForText("reading its log")
+	s.instance = id.Instance
+	s.member.SetInstance(s.instance)
+	return nil
+}
+
+// askWho learns from the others what has become of this instance while its process was down. When nobody answers, they may all be down, and it goes on with what it knew;
+// followMeta asks again while the meta shard cannot be reached.
+func (s *Server) askWho(ctx context.Context) error {
+	for {
+		replica, err := s.entry.InstanceStatus(ctx)
+		switch {
+		case errors.Is(err, cluster.ErrExpelled):
+			return errors.Join(err, s.entry.SetExpelled())
+		case err != nil:
+			s.log.Info("no other instance answers yet; starting with what the folder knows", "error", err)
+			return nil
+		case replica != 0:
+			return s.entry.SetMetaReplica(replica)
+		}
+		// It has lost its vote, and gets a new replica of the meta shard in a moment.
+		t := time.NewTimer(200 * time.Millisecond)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return fmt.Errorf("wait for a new replica of the meta shard: %w", ctx.Err())
+		}
+	}
+}
+
+// openLog opens the folder and the meta shard.
+func (s *Server) openLog(ctx context.Context) error {
+	cfg := replica.HostConfig{
+		Dir: s.cfg.DataDir, RaftAddress: s.raftAdvertise(), RTT: s.cfg.RTT, Memory: s.cfg.Memory, Disk: s.cfg.Disk, Clock: s.clock, Logger: s.log,
+		Removed: s.hosting.removed, Fatal: s.fail, LowSpace: s.leaveFullDisk, Saved: s.metrics.logWritten, Changed: s.member.HeartbeatSoon,
+	}
+	if s.mesh != nil {
+		cfg.Transport = s.mesh.RaftTransport()
+	}
+	if s.inMemory() {
+		cfg.Dir = ""
+		if s.mesh == nil {
+			cfg.RaftAddress = ""
+		}
+	} else {
+		cfg.Dir = filepath.Join(cfg.Dir, raftFolder)
+	}
+	var err error
+	if s.host, err = replica.OpenHost(cfg); err != nil {
+		return err
+	}
+	if id := s.entry.Identity(); !s.inMemory() || s.cfg.Disk != nil {
+		// A vote that is given twice in a term, or a log that has lost what it acknowledged, breaks the meta shard for everybody.
+		if id.MetaLogged == id.MetaReplica && !s.host.HasReplica(replica.MetaShard, id.MetaReplica) {
+			return s.errMetaLost()
+		}
+	}
+	s.governor = governor.New(governor.Config{
+		Meta: s.meta, Shards: s.member.Shards(), Groups: s.member.Groups(), Instances: s.member.Instances(), Clock: s.clock, Logger: s.log,
+	})
+	if err := s.startMeta(); err != nil {
+		return err
+	}
+	s.member.SetReady() // what is asked from now on finds all that it needs
+	s.running.Go(s.followMeta)
+	return s.until(ctx, "the meta shard to have a leader; start a majority of its voters, with the folders and addresses that they had", func() (bool, error) {
+		sync, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		return s.meta.Sync(sync) == nil, nil
+	})
+}
+
+func (s *Server) errMetaLost() error {
+	return fmt.Errorf("the meta shard's log is missing from data folder %q: put the whole folder back, or start on a new one", s.cfg.DataDir)
+}
+
+// openShards starts the replicas that the map gives to this instance, and follows the map from then on. A founder makes the map first.
+func (s *Server) openShards(ctx context.Context) error {
+	began := time.Now()
+	s.pacer = delivery.NewFlusher(func() time.Duration { return time.Since(began) }, s.wakeWriters) // windows of a few ms are a matter of real time
+	s.startup.waitForText("starting its shards")
+	state := s.meta.State()
+	if err := s.checkCluster(state); err != nil {
+		return err
+	}
+	if state.Bootstrapped() {
+		s.hosting.findOrphans(state)
+		// What is missing from the folder is found here, before anything is served.
+		if _, err := s.hosting.reconcile(state); err != nil {
+			return err
+		}
+	}
+	s.setRoutes(state)
+	s.setAuth(state)
+	s.savePeers(state)
+	s.running.Go(s.followMap)
+	s.running.Go(func() { s.member.Run(s.ctx) })
+	s.running.Go(func() { s.governor.Run(s.ctx) })
+	s.running.Go(func() { s.detector.run(s.ctx) })
+	return nil
+}
+
+// fits checks what is asked for against the cluster that the folder belongs to.
+func (s *Server) checkCluster(state *meta.State) error {
+	if !state.Bootstrapped() {
+		id := s.entry.Identity()
+		switch {
+		case !id.Founder || id.Cluster != "":
+			return s.errMetaLost()
+		case s.cfg.Buckets < uint32(s.shardsPerReplicaset()):
+			return fmt.Errorf("%d buckets cannot be assigned to %d shards; give more buckets", s.cfg.Buckets, s.shardsPerReplicaset())
+		}
+		return nil
+	}
+	if c := state.ClusterName(); s.cfg.Cluster != "" && s.cfg.Cluster != c {
+		return fmt.Errorf("this folder's cluster is called %q, not %q; leave the name out, or start on the other cluster's folder", c, s.cfg.Cluster)
+	}
+	i, ok := state.Instance(s.instance)
+	if !ok {
+		return nil
+	}
+	if s.cfg.Name != "" && s.cfg.Name != i.Name {
+		return fmt.Errorf("this folder's instance is called %q, not %q; a name is for good: leave it out, or start on another folder", i.Name, s.cfg.Name)
+	}
+	t, ok := state.Tier(i.Tier)
+	if !ok {
+		return nil
+	}
+	if s.cfg.Tier != t.Name && s.cfg.Tier != DefaultTier {
+		return fmt.Errorf("this folder's instance is of tier %q, not %q; a tier is for good: leave it out, or start on another folder", t.Name, s.cfg.Tier)
+	}
+	if s.cfg.Shards != 0 && s.cfg.Shards != int(t.ShardsPerReplicaset) {
+		return fmt.Errorf("this folder's cluster has %d data shards, not %d; the number cannot be changed: leave it out, or start on a new folder",
+			t.ShardsPerReplicaset, s.cfg.Shards)
+	}
+	return nil
+}
+
+func (s *Server) shardsPerReplicaset() int { return cmp.Or(s.cfg.Shards, DefaultShards) }
+
+// settle makes the cluster if this instance is its founder, or says that the instance is there, and waits until it is Online, which it is when its shards work.
+func (s *Server) joinCluster(ctx context.Context) error {
+	if id := s.entry.Identity(); id.Founder {
+		s.founded = !s.meta.State().Bootstrapped()
+		var shards []uint64
+		for i := range s.shardsPerReplicaset() {
+			shards = append(shards, firstShard+uint64(i))
+		}
+		name := s.cfg.Name
+		if name == "" {
+			name, _ = os.Hostname()
+		}
+		restored, epoch, err := s.restored()
+		if err != nil {
+			return err
+		}
+		err = s.governor.Bootstrap(ctx, governor.BootstrapConfig{
+			Instance: s.instance, UUID: id.UUID, ClusterName: s.cfg.Cluster, Name: name, Address: s.advertise(), RaftAddress: s.host.RaftAddress(),
+			Tier: s.cfg.Tier, Domain: s.domain(), Version: s.cfg.version(), ReplicationFactor: uint32(max(1, s.cfg.ReplicationFactor)),
+			Shards: shards, Buckets: s.cfg.Buckets, Restored: restored, RestoredEpoch: epoch,
+		})
+		if err != nil {
+			return fmt.Errorf("make or find the cluster: %w", err)
+		}
+		if err := s.entry.SetCluster(s.meta.State().Cluster()); err != nil {
+			return err
+		}
+	}
+	s.entry.AnnounceLeader(func() string { return s.member.JoinAddress(s.raftAdvertise()) })
+	return s.comeOnline(ctx)
+}
+
+// until waits for a condition of the start.
+func (s *Server) until(ctx context.Context, what string, cond func() (bool, error)) error {
+	s.startup.waitForText("waiting for %s", what)
+	t := time.NewTicker(2 * time.Millisecond)
+	defer t.Stop()
+	for {
+		ok, err := cond()
+		if ok || err != nil {
+			return err
+		}
+		select {
+		case <-t.C:
+		case <-s.done:
+			return s.err
+		case <-ctx.Done():
+			return fmt.Errorf("waited for %s: %w", what, ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,294 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// tlsListener lets clients in over TLS. gnet knows none, so a connection here has two goroutines: one reads and feeds, one writes. Both listeners share the limit of
+// connections, the sweeper, and everything behind conn.readFrames.
+type tlsListener struct {
+	srv       *Server
+	listener  net.Listener
+	config    *tls.Config
+	accepting sync.WaitGroup
+	serving   sync.WaitGroup
+	cycles    sync.Pool
+
+	mu    sync.Mutex
+	dirty []*tlsSocket // with something to write, not woken yet
+}
+
+func newTLSListener(s *Server, l net.Listener, cfg *tls.Config) *tlsListener {
+	d := &tlsListener{srv: s, listener: l, config: cfg}
+	d.cycles.New = func() any { return s.newReadCycle() }
+	return d
+}
+
+func (d *tlsListener) open() {
+	d.accepting.Go(func() { d.srv.acceptFrom(d.listener, d.admit) })
+}
+
+func (d *tlsListener) stopAccepting() {
+	_ = d.listener.Close()
+	d.accepting.Wait()
+}
+
+// close ends every connection.
+func (d *tlsListener) close() {
+	d.stopAccepting()
+	d.srv.conns.each(func(c *conn) {
+		if k, ok := c.transport.(*tlsSocket); ok {
+			k.ending.Store(true)
+			_ = k.raw.Close()
+			k.resumeReads() // one that rests does not read, and would not notice
+		}
+	})
+	d.serving.Wait()
+}
+
+// admit begins a connection. It counts as one from here on: a handshake that does not end is a hello that does not come.
+func (d *tlsListener) admit(nc *net.TCPConn) {
+	k := &tlsSocket{listener: d, raw: nc, tls: tls.Server(nc, d.config), wake: make(chan struct{}, 1), done: make(chan struct{}), resumed: make(chan struct{}, 1)}
+	if !k.open(d.srv, k, nc.RemoteAddr().String()) {
+		d.srv.metrics.connsRejected.Inc()
+		_ = nc.Close() // there is nothing that could be said before a handshake
+		return
+	}
+	d.srv.metrics.accepted.Inc()
+	d.serving.Go(k.serve)
+}
+
+// kick wakes the writers of what was marked.
+func (d *tlsListener) wake() {
+	d.mu.Lock()
+	list := d.dirty
+	d.dirty = nil
+	d.mu.Unlock()
+	for _, k := range list {
+		k.wakeWriter()
+	}
+}
+
+// tlsSocket is a connection over TLS.
+type tlsSocket struct {
+	conn
+	listener *tlsListener
+	raw      *net.TCPConn
+	tls      *tls.Conn
+	wake     chan struct{}
+	done     chan struct{} // closed when nothing is read any more
+
+	resumed chan struct{} // has something when a rest is over
+
+	mu      sync.Mutex
+	ready   bool // the handshake is done
+	closing bool // the connection is to be closed, and the writer has been given its last moment
+}
+
+// push implements wire.
+func (k *tlsSocket) markDirty() {
+	k.listener.mu.Lock()
+	k.listener.dirty = append(k.listener.dirty, k)
+	k.listener.mu.Unlock()
+}
+
+// pause implements wire: who reads looks whether it is to rest.
+func (k *tlsSocket) pauseReads() {}
+
+// resume implements wire.
+func (k *tlsSocket) resumeReads() {
+	select {
+	case k.resumed <- struct{}{}:
+	default:
+	}
+}
+
+// goodbyeTimeout is how long a connection that must be closed at once may take over what it was told last.
+const goodbyeTimeout = 100 * time.Millisecond
+
+// marked wakes the writer. It may stand in a write that a client does not read: a connection that is to be closed bounds it.
+func (k *tlsSocket) wakeWriter() {
+	if k.ending.Load() {
+		k.resumeReads()
+		k.out.mu.Lock()
+		hard := k.out.closing == closeImmediate
+		k.out.mu.Unlock()
+		k.mu.Lock()
+		switch {
+		case !k.ready:
+			_ = k.raw.Close() // in the middle of a handshake nothing can be said
+		case hard && !k.closing:
+			k.closing = true
+			_ = k.raw.SetWriteDeadline(time.Now().Add(goodbyeTimeout))
+		}
+		k.mu.Unlock()
+	}
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// serve is the life of the connection.
+func (k *tlsSocket) serve() {
+	defer k.server.guard("close", nil)
+	var writing sync.WaitGroup
+	if k.handshake() {
+		writing.Go(k.write)
+		k.read()
+	}
+	_ = k.raw.Close()
+	close(k.done)
+	writing.Wait()
+	k.onClosed()
+}
+
+// shake does the handshake, bounded like the hello that is to follow.
+func (k *tlsSocket) handshake() bool {
+	ctx, cancel := context.WithTimeout(k.server.ctx, k.server.cfg.Limits.HelloTimeout)
+	defer cancel()
+	if err := k.tls.HandshakeContext(ctx); err != nil {
+		k.server.metrics.tlsFailed.Inc()
+		k.server.log.Debug("TLS handshake failed", "conn", k.id, "remote", k.remote, "error", err)
+		var plain tls.RecordHeaderError
+		if errors.As(err, &plain) && plain.Conn != nil {
+			// A client that speaks no TLS can read this.
+			goodbye := &protocol.Goodbye{Status: protocol.StatusBadRequest, Message: "this address wants TLS; turn it on, or connect to the plain address if there is one"}
+			_ = k.raw.SetWriteDeadline(time.Now().Add(goodbyeTimeout))
+			_, _ = k.raw.Write(protocol.AppendFrame(nil, protocol.KindGoodbye, 0, 0, goodbye))
+		}
+		return false
+	}
+	if chains := k.tls.ConnectionState().VerifiedChains; len(chains) > 0 {
+		k.certificate = chains[0][0]
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ready = true
+	return !k.ending.Load()
+}
+
+// minReadBuffer is a connection's buffer for what comes in, as long as frames are small, and maxIdleReadBuffer the most that it keeps after a large one.
+const (
+	minReadBuffer     = 4 << 10
+	maxIdleReadBuffer = 64 << 10
+)
+
+// read feeds what comes in until the connection ends. The buffer grows with what has come, not with what a frame's length announces.
+func (k *tlsSocket) read() {
+	defer k.server.guard("traffic", nil)
+	buf := make([]byte, 0, minReadBuffer)
+	for {
+		n, err := k.tls.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		for fed := n == 0; !fed; {
+			used := k.process(buf)
+			rest := copy(buf, buf[used:])
+			buf = buf[:rest]
+			fed = !k.paused.Load() || rest == 0
+			for k.paused.Load() && !k.ending.Load() { // the kernel keeps what comes
+				select {
+				case <-k.resumed:
+				case <-k.server.ctx.Done():
+					return
+				}
+			}
+		}
+		if err != nil {
+			return
+		}
+		switch {
+		case len(buf) == cap(buf):
+			buf = append(make([]byte, 0, 2*cap(buf)), buf...)
+		case len(buf) == 0 && cap(buf) > maxIdleReadBuffer:
+			buf = make([]byte, 0, minReadBuffer)
+		}
+	}
+}
+
+// take feeds the connection, and has written what others are told.
+func (k *tlsSocket) process(buf []byte) (used int) {
+	if len(buf) < k.need && !k.ending.Load() {
+		if !k.partialFrame(len(buf)) {
+			k.server.wakeWriters()
+			return len(buf)
+		}
+		return 0
+	}
+	p := k.listener.cycles.Get().(*readCycle)
+	fed := false
+	defer func() {
+		if fed {
+			k.listener.cycles.Put(p)
+		} else {
+			p.reset() // a panic; it goes on, and ends the connection
+		}
+	}()
+	used = k.readFrames(p, buf)
+	k.server.metrics.bytesIn.Add(used)
+	p.out.flush()
+	fed = true
+	return used
+}
+
+// write writes what waits whenever there is something, until the connection ends.
+func (k *tlsSocket) write() {
+	defer k.server.guard("flush", func() { _ = k.raw.Close() })
+	var b writeBatch
+	for {
+		select {
+		case <-k.wake:
+		case <-k.done:
+			return
+		}
+		k.out.take(&b)
+		end, err := b.end, k.writeOut(&b)
+		switch {
+		case err != nil, end == closeImmediate:
+			_ = k.raw.Close()
+			return
+		case end == closeGraceful:
+			// The client reads the goodbye to its end, and closes.
+			_ = k.tls.CloseWrite()
+			_ = k.raw.CloseWrite()
+		}
+		k.serveDuePages()
+	}
+}
+
+// maxWritePiece is the most bytes written before it is noted that they are.
+const maxWritePiece = 32 << 10
+
+// writeOut writes a batch, and keeps account of what of it the client has not read.
+func (k *tlsSocket) writeOut(b *writeBatch) error {
+	defer func() {
+		b.release()
+		k.setUnsent(0)
+	}()
+	if len(b.segs) == 0 {
+		return nil
+	}
+	left := b.size
+	k.setUnsent(left)
+	k.server.metrics.writes.Inc()
+	for _, seg := range b.segs {
+		// In pieces: a client that has read a large answer to its end asks on before the write of it returns, and must not be taken for one that does not read.
+		for piece := range slices.Chunk(seg, maxWritePiece) {
+			if _, err := k.tls.Write(piece); err != nil {
+				return err
+			}
+			left -= len(piece)
+			k.setUnsent(left)
+			k.server.metrics.bytesOut.Add(len(piece))
+		}
+	}
+	return nil
+}

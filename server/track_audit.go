@@ -1,0 +1,106 @@
+package server
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/server/audit"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/rollout"
+)
+
+// targetKey is a reason for which a location of a track was given targets.
+type targetKey struct {
+	node            uint64
+	track, location string
+	reason          rollout.Reason
+}
+
+// note counts a change of a track, and writes a line of the audit log if it is a decision, with its reason. The leader's instance does: others see the same changes. What was
+// applied while nobody led has no line; the location's history has it.
+func (t *trackStreams) recordDecision(index uint64, c *shard.TrackChange) {
+	e, ok := decisionOf(&c.Change)
+	if !ok {
+		return
+	}
+	s := t.host.server
+	if c.Kind == rollout.ChangeTarget {
+		t.mu.Lock()
+		choice := targetKey{c.Node, string(c.Name), c.Location, c.Reason}
+		if _, known := t.targetsSet[choice]; known || len(t.targetsSet) < s.cfg.Limits.MaxSeries {
+			t.targetsSet[choice]++
+		}
+		t.mu.Unlock()
+	}
+	path, _ := s.nodePath(c.Node)
+	if c.Kind == rollout.ChangeAlert {
+		s.log.Warn("rollout needs somebody", "node", path, "track", string(c.Name), "location", c.Location, "why", c.Text)
+	}
+	if s.audit.log == nil {
+		return
+	}
+	if c.Wall > 0 {
+		e.Time = time.UnixMilli(int64(min(c.Wall, 1<<52)))
+	}
+	fields := []audit.Field{{Key: "node", Value: path}, {Key: "track", Value: string(c.Name)}}
+	text := func(key, value string) {
+		if value != "" {
+			fields = append(fields, audit.Field{Key: key, Value: value})
+		}
+	}
+	number := func(key string, value uint64) {
+		if value != 0 {
+			fields = append(fields, audit.Field{Key: key, Value: value})
+		}
+	}
+	text("location", c.Location)
+	number("version", c.Version)
+	number("from", c.From)
+	if c.Reason != 0 {
+		text("reason", c.Reason.String())
+	}
+	if c.Share {
+		fields = append(fields, audit.Field{Key: "share", Value: true})
+	}
+	text("rollout_instance", c.Instance)
+	text("gate", c.Gate)
+	number("attempt", c.Attempt)
+	text("why", c.Text)
+	number("log_time", c.Log)
+	number("index", index)
+	text("shard", strconv.FormatUint(t.host.id, 10))
+	e.Fields = fields
+	s.audit.write(e)
+}
+
+// decisionOf is the head of a change's line. Not all changes are decisions: states follow from them, and who comes and goes is seen in the status.
+func decisionOf(c *rollout.Change) (e audit.Event, ok bool) {
+	switch c.Kind {
+	case rollout.ChangeTarget:
+		e = audit.Event{Title: "rollout_target", Message: "a location has a new target"}
+		if c.Reason != rollout.ReasonInitial && c.Reason != rollout.ReasonAdvance {
+			e.Severity = audit.Medium
+		}
+	case rollout.ChangeWiden:
+		e = audit.Event{Title: "rollout_widen", Message: "a location's share has the target, now all are to load it"}
+	case rollout.ChangeConverged:
+		e = audit.Event{Title: "rollout_converged", Message: "all leaders of a location have the target"}
+	case rollout.ChangeSkip:
+		e = audit.Event{Title: "rollout_skip", Message: "a version is never passed on", Severity: audit.Medium}
+	case rollout.ChangeGate:
+		e = audit.Event{Title: "rollout_gate", Message: "a gate is to be run"}
+	case rollout.ChangeGateDone:
+		e = audit.Event{Title: "rollout_gate_done", Message: "a gate's run is over"}
+	case rollout.ChangeRole:
+		e = audit.Event{Title: "rollout_role", Message: "an instance counts otherwise"}
+	case rollout.ChangeAdmin:
+		e = audit.Event{Title: "rollout_admin", Message: "an operator's command took effect", Severity: audit.Medium}
+	case rollout.ChangePublished:
+		e = audit.Event{Title: "rollout_published", Message: "a version can be chosen"}
+	case rollout.ChangeAlert:
+		e = audit.Event{Title: "rollout_alert", Message: "somebody should look", Severity: audit.High}
+	default:
+		return e, false
+	}
+	return e, true
+}

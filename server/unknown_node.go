@@ -1,0 +1,109 @@
+package server
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+const (
+	textNodeNotInMap = "the map of this instance does not have the node yet; ask again"
+	textNoNode       = "coordination node is not known; create it first, or resolve its path again"
+	// unknownNodeTimeout bounds the wait for the meta shard. After it the client asks again.
+	unknownNodeTimeout = 3 * time.Second
+	// maxUnknownNodeRequests bounds how many requests wait at a time, a few hundred bytes each. What comes then
+	// is to be asked again at once.
+	maxUnknownNodeRequests = 1 << 14
+)
+
+// unknownNode is a right on a node whose id is higher than all ids in this instance's map. The node
+// may have been made a moment ago.
+type unknownNode struct {
+	answer *protocol.Error // while it is not known
+	right  Right
+	node   uint64
+}
+
+// unknownNodes are requests about such nodes. They are answered when the meta shard has confirmed
+// the map. An id that was never given out then gets the answer of a node that the identity may not
+// use: if it were told apart at once, a client could count the nodes of others.
+type unknownNodes struct {
+	mu      sync.Mutex
+	list    []unknownNodeRequest
+	running bool
+}
+
+type unknownNodeRequest struct {
+	unknownNode
+	conn *conn
+	kind protocol.Kind
+	id   uint64
+}
+
+// refuse answers a request that is not carried out. What allowed has just said of a node that this
+// instance has not heard of is looked at again when its map is up to date.
+func (p *readCycle) reject(c *conn, h protocol.Header, bad *protocol.Error) {
+	u := c.unknownNode
+	if c.unknownNode = nil; u == nil || u.answer != bad {
+		p.out.failError(c, h.Kind, h.ID, bad)
+		return
+	}
+	s := c.server
+	q := &s.unknownNodes
+	q.mu.Lock()
+	if len(q.list) >= maxUnknownNodeRequests {
+		q.mu.Unlock()
+		p.out.failError(c, h.Kind, h.ID, bad)
+		return
+	}
+	q.list = append(q.list, unknownNodeRequest{unknownNode: *u, conn: c, kind: h.Kind, id: h.ID})
+	begin := !q.running
+	q.running = true
+	q.mu.Unlock()
+	if begin {
+		s.running.Go(s.answerUnknownNodes)
+	}
+}
+
+// answerUnknownNodes answers what waits, and what comes meanwhile: one confirmation for all that came
+// before it.
+func (s *Server) answerUnknownNodes() {
+	defer s.guard("unheard", func() {
+		s.unknownNodes.mu.Lock()
+		s.unknownNodes.running = false
+		s.unknownNodes.mu.Unlock()
+	})
+	q := &s.unknownNodes
+	for {
+		q.mu.Lock()
+		list := q.list
+		q.list = nil
+		q.running = len(list) > 0
+		q.mu.Unlock()
+		if len(list) == 0 {
+			return
+		}
+		ctx, cancel := context.WithTimeout(s.ctx, unknownNodeTimeout)
+		confirmed := s.meta.Sync(ctx) == nil
+		cancel()
+		state := s.meta.State()
+		o := s.borrowOutbox()
+		for i := range list {
+			x := &list[i]
+			bad := x.answer
+			if n, ok := state.Node(x.node); confirmed && !ok {
+				if bad = x.conn.allowedPath(x.right, n.Path); bad == nil { // it has the right everywhere
+					bad = protocol.Errorf(protocol.StatusNotFound, "%s", textNoNode)
+				}
+			} else if ok {
+				if lacks := x.conn.allowedPath(x.right, n.Path); lacks != nil {
+					bad = lacks
+				}
+			}
+			o.failError(x.conn, x.kind, x.id, bad)
+		}
+		s.returnOutbox(o)
+	}
+}
