@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// addresses counts the connections of each client address, if they are bounded.
+// addressLimit counts the connections of each client address, if they are bounded.
 type addressLimit struct {
 	limit int // Limits.MaxConnectionsPerAddress; 0: nothing is counted
 
@@ -32,7 +32,7 @@ func (a *addressLimit) full(remote string) bool {
 	return a.counts[host(remote)] >= a.limit
 }
 
-// take counts one more; false: it would be too many.
+// acquire counts one more; false: it would be too many.
 func (a *addressLimit) acquire(remote string) bool {
 	if a.limit == 0 {
 		return true
@@ -50,7 +50,7 @@ func (a *addressLimit) acquire(remote string) bool {
 	return true
 }
 
-// give takes one off.
+// release takes one off.
 func (a *addressLimit) release(remote string) {
 	if a.limit == 0 {
 		return

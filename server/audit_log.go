@@ -20,7 +20,7 @@ const (
 	positionFile   = "audit-position"
 )
 
-// auditing is the audit log of this instance. The zero value writes nothing.
+// auditLog is the audit log of this instance. The zero value writes nothing.
 type auditLog struct {
 	log      *audit.Log
 	position *audit.Position // nil: nothing survives the process
@@ -92,7 +92,7 @@ func (a *auditLog) metaApplied(index uint64, before, after *meta.State) {
 // savePositionPeriod is how often the place in the log is kept: what a crash may have written twice is what was applied within it.
 const savePositionPeriod = time.Second
 
-// keep notes how far the audit log is, until ctx ends.
+// savePositions notes how far the audit log is, until ctx ends.
 func (a *auditLog) savePositions(ctx context.Context) {
 	for sleep(ctx, savePositionPeriod) == nil {
 		a.savePosition()

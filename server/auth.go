@@ -64,7 +64,7 @@ func (s *Server) setAuth(state *meta.State) {
 	})
 }
 
-// poorer finds the identities from which a right was taken away since an older view. What was opened with it (streams, watches, memberships) would go on, since rights are looked at when
+// identitiesWithLostRights finds the identities from which a right was taken away since an older view. What was opened with it (streams, watches, memberships) would go on, since rights are looked at when
 // something is asked for.
 func (v *authView) identitiesWithLostRights(old *authView) map[string]bool {
 	before, _ := old.state.RightsList()
@@ -133,7 +133,7 @@ func (v *authView) authenticate(k Credentials) (identity string, shown *[meta.Ha
 	return meta.AnonymousIdentity, nil, nil
 }
 
-// anonymous says that somebody has thought of clients that show nothing.
+// anonymousHasRights says that somebody has thought of clients that show nothing.
 func (v *authView) anonymousHasRights() bool {
 	list, _ := v.state.RightsList()
 	for i := range list {
@@ -204,7 +204,7 @@ func (c *conn) rejectCredentials(h protocol.Header, why error) {
 	})
 }
 
-// strangers are the hosts whose credentials were refused lately.
+// authFailures are the hosts whose credentials were refused lately.
 type authFailures struct {
 	mu    sync.Mutex
 	hosts map[string]*hostFailures

@@ -28,7 +28,7 @@ type binding struct {
 // Key is the session, for the tables.
 func (b *binding) Key() uint64 { return b.session }
 
-// bond is what bindings of a connection have in common: a hundred thousand sessions of one share a handful. It is never changed.
+// sharedBinding is what bindings of a connection have in common: a hundred thousand sessions of one share a handful. It is never changed.
 type sharedBinding struct {
 	conn        *conn
 	node        uint64
@@ -39,7 +39,7 @@ type sharedBinding struct {
 // bonds remembered by a connection; of more kinds each binding has its own.
 const maxSharedBindings = 8
 
-// bind makes a binding of a session to this connection. It is in no table yet.
+// newBinding makes a binding of a session to this connection. It is in no table yet.
 func (c *conn) newBinding(session, epoch, node uint64, home *shardHost, description string) *binding {
 	return &binding{session: session, epoch: epoch, sharedBinding: c.sharedBinding(node, home, description)}
 }
@@ -141,7 +141,7 @@ func (t *bindings) removeAll(session uint64) (list []*binding) {
 	return list
 }
 
-// drop takes one binding out.
+// remove takes one binding out.
 func (t *bindings) remove(b *binding) {
 	s := &t.stripes[b.session*0x9e3779b97f4a7c15>>58]
 	s.mu.Lock()
@@ -227,7 +227,7 @@ func (x *sessionSet) each(visit func(b *binding)) {
 	}
 }
 
-// bound finds the session's binding on this connection; only the goroutine that feeds it calls this.
+// binding finds the session's binding on this connection; only the goroutine that feeds it calls this.
 func (c *conn) binding(session uint64) *binding {
 	if b := c.lastBinding; b != nil && b.session == session && !b.removed.Load() {
 		return b
@@ -248,7 +248,7 @@ func (c *conn) hasSessions() bool {
 	return c.sessions.len() > 0
 }
 
-// has says whether the session is bound to this connection; any goroutine.
+// hasSession says whether the session is bound to this connection; any goroutine.
 func (c *conn) hasSession(session uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -287,7 +287,7 @@ func (c *conn) rejectUnbound(o *outbox, kind protocol.Kind, id, session uint64) 
 	}
 }
 
-// knows says whether a session lives in its home here, or did and has ended, as far as the machine has come.
+// sessionState says whether a session lives in its home here, or did and has ended, as far as the machine has come.
 func (d *shardHost) sessionState(session uint64) (lives, ended bool) {
 	d.raft.View(func(m *shard.Machine) {
 		_, lives = m.Session(session)
@@ -300,7 +300,7 @@ func errSessionExpired() *protocol.Error {
 	return protocol.Errorf(protocol.StatusSessionExpired, "session is gone; start a new one")
 }
 
-// unbound says why a session's request is refused, by what the connection remembers.
+// unboundError says why a session's request is refused, by what the connection remembers.
 func (c *conn) unboundError(session uint64) *protocol.Error {
 	c.mu.Lock()
 	ended := slices.Contains(c.endedSessions, session)
@@ -311,7 +311,7 @@ func (c *conn) unboundError(session uint64) *protocol.Error {
 	return protocol.Errorf(protocol.StatusBadSession, "session is not attached on this connection; attach it, or present its ticket")
 }
 
-// ended says that a session which is at home here has ended: its id was given out by what is in the log here, and ids are never used again.
+// sessionEnded says that a session which is at home here has ended: its id was given out by what is in the log here, and ids are never used again.
 func (s *Server) sessionEnded(session uint64) bool {
 	d := s.routing().shard(protocol.SessionTier(session), uint64(protocol.SessionBucket(session)))
 	if d == nil {
@@ -322,7 +322,7 @@ func (s *Server) sessionEnded(session uint64) bool {
 	return over
 }
 
-// full says that the connection has as many sessions as it may, this one not among them.
+// checkSessionLimit says that the connection has as many sessions as it may, this one not among them.
 func (c *conn) checkSessionLimit(session uint64) *protocol.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -332,7 +332,7 @@ func (c *conn) checkSessionLimit(session uint64) *protocol.Error {
 	return nil
 }
 
-// put binds b on its connection; false when the connection is closed.
+// addBinding binds b on its connection; false when the connection is closed.
 func (c *conn) addBinding(b *binding, timeout uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -393,7 +393,7 @@ func (c *conn) homeBindings(d *shardHost, first, count uint32) (list []*binding)
 	return list
 }
 
-// lose forgets a binding that is out of the session's list already, and its one-shot watches, which fire with neither flag while the session lives: nothing is told to
+// unbind forgets a binding that is out of the session's list already, and its one-shot watches, which fire with neither flag while the session lives: nothing is told to
 // a session any more where it is lost. With ended, late requests on the session are told that it is gone.
 func (c *conn) unbind(b *binding, ended bool) {
 	for _, d := range c.removeBinding(b, ended) {
@@ -422,7 +422,7 @@ func (c *conn) removeBinding(b *binding, ended bool) (watching []*shardHost) {
 	return slices.Clone(c.watchedShards)
 }
 
-// attached is told by the home's log that a session was attached: through a connection of this instance, or, with a nil conn, through another instance or
+// sessionAttached is told by the home's log that a session was attached: through a connection of this instance, or, with a nil conn, through another instance or
 // one that is closed; the shard's leader knows the latter by itself. Connections that had the session under an older epoch lose it and are told.
 func (d *shardHost) sessionAttached(o *outbox, c *conn, e *shard.Event) {
 	var older []*binding
@@ -449,7 +449,7 @@ func (s *Server) notifyTakenOver(o *outbox, older []*binding, epoch uint64) {
 	}
 }
 
-// recheck undoes a binding whose connection closed between the two tables.
+// dropIfClosed undoes a binding whose connection closed between the two tables.
 func (s *Server) dropIfClosed(b *binding) {
 	b.conn.mu.Lock()
 	gone := b.conn.unbindable

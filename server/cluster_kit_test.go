@@ -102,7 +102,7 @@ func (k *clusterKit) kill(names ...string) {
 	}
 }
 
-// silence keeps what an instance says from now on from arriving anywhere: a process on a disk without power would acknowledge what is lost. Forget loses it for good.
+// partition keeps what an instance says from now on from arriving anywhere: a process on a disk without power would acknowledge what is lost. Forget loses it for good.
 func (k *clusterKit) partition(name string) { k.eachOther(name, k.net.CutBoth) }
 
 func (k *clusterKit) forget(name string) {
@@ -203,7 +203,7 @@ func metaVoters(s *meta.State) (n int) {
 	return n
 }
 
-// calm says that n instances are Online, that the meta shard has the votes that it should and a copy on every instance, that every replicaset has its shards with full votes and masters,
+// balanced says that n instances are Online, that the meta shard has the votes that it should and a copy on every instance, that every replicaset has its shards with full votes and masters,
 // and that nothing moves.
 func balanced(n, votes, rf int) func(s *meta.State) bool {
 	return func(s *meta.State) bool {

@@ -131,7 +131,7 @@ func tierName(s *meta.State, id uint8) string {
 	return t.Name
 }
 
-// version3 is a version in words; empty for none.
+// versionText is a version in words; empty for none.
 func versionText(v meta.Version) string {
 	if v == (meta.Version{}) {
 		return ""

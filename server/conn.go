@@ -12,15 +12,15 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// wire is what a connection needs of its transport. A transport feeds bytes to conn.readFrames from one goroutine at a time, calls conn.onClosed once when
+// transport is what a connection needs of its transport. A transport feeds bytes to conn.readFrames from one goroutine at a time, calls conn.onClosed once when
 // the socket is gone, and writes what conn.out holds when told to.
 type transport interface {
-	// push marks the connection as having something to take. The transport takes it at the latest when Server.wakeWriters is called. Any goroutine; never
+	// markDirty marks the connection as having something to take. The transport takes it at the latest when Server.wakeWriters is called. Any goroutine; never
 	// blocks.
 	markDirty()
-	// pause has the transport leave what comes in the kernel, as far as it can. Called by the goroutine that feeds.
+	// pauseReads has the transport leave what comes in the kernel, as far as it can. Called by the goroutine that feeds.
 	pauseReads()
-	// resume ends that, and has the connection fed with what has come. Any goroutine; never blocks.
+	// resumeReads ends that, and has the connection fed with what has come. Any goroutine; never blocks.
 	resumeReads()
 }
 
@@ -43,7 +43,7 @@ type conn struct {
 	// certificate is what the client has shown and was verified; nil if none. Set before anything is fed.
 	certificate *x509.Certificate
 	authExempt  atomic.Bool // it turned auth on itself, and stays, with no more rights than others
-	// shown is the hash of the token by which the client came in; nil if by none.
+	// tokenHash is the hash of the token by which the client came in; nil if by none.
 	tokenHash  atomic.Pointer[[meta.HashLen]byte]
 	unfinished int // bytes of an unfinished frame, as Server.unfinished counts them
 	deferrable int // bytes of the last feed's answers, if all of them can wait for a home's pong, which is on its way
@@ -84,14 +84,14 @@ type homeSessions struct {
 	unlogged int // of n: RELAXED attaches that the log may not have yet
 }
 
-// tallied counts frames that were handled.
+// frameCounts counts frames that were handled.
 type frameCounts struct {
 	frames    int
 	pings     int // of them
 	overQuota int // of them: beyond their node's quota, and served all the same
 }
 
-// pass is the context of one goroutine that feeds connections: the time of the feed, the reads it gathers, scratch memory. It is used for one connection
+// readCycle is the context of one goroutine that feeds connections: the time of the feed, the reads it gathers, scratch memory. It is used for one connection
 // after another.
 type readCycle struct {
 	server       *Server
@@ -120,7 +120,7 @@ func (p *readCycle) propose() {
 	p.toPropose = p.toPropose[:0]
 }
 
-// forget drops what a panic left half done.
+// reset drops what a panic left half done.
 func (p *readCycle) reset() {
 	p.propose()
 	p.reads, p.pings, p.classified = nil, 0, frameCounts{}
@@ -143,7 +143,7 @@ func (c *conn) open(s *Server, w transport, remote string) bool {
 	return true
 }
 
-// feed handles every complete frame at the start of buf and answers how many bytes it used. Nothing of buf is kept. The transport calls it with at least
+// readFrames handles every complete frame at the start of buf and answers how many bytes it used. Nothing of buf is kept. The transport calls it with at least
 // c.need bytes, and writes what is pending afterwards.
 func (c *conn) readFrames(p *readCycle, buf []byte) (used int) {
 	p.now = c.server.clock.Now()
@@ -220,7 +220,7 @@ func (c *conn) readFrames(p *readCycle, buf []byte) (used int) {
 	return used
 }
 
-// keeps ends the hold of a transport that has fed, and says whether what waits is to wait on. If not, the transport writes it.
+// deferWrite ends the hold of a transport that has fed, and says whether what waits is to wait on. If not, the transport writes it.
 func (c *conn) deferWrite() bool { return c.deferrable > 0 && c.out.releaseNotify(c.deferrable) }
 
 // secure says that the client came over TLS.
@@ -229,7 +229,7 @@ func (c *conn) secure() bool {
 	return ok
 }
 
-// partial notes bytes that cannot complete a frame yet: there are n of them. False: the connection ends, and the transport drops them.
+// partialFrame notes bytes that cannot complete a frame yet: there are n of them. False: the connection ends, and the transport drops them.
 func (c *conn) partialFrame(n int) bool {
 	now := int64(c.server.clock.Now())
 	c.lastReceived.Store(now)
@@ -240,7 +240,7 @@ func (c *conn) partialFrame(n int) bool {
 // minCountedFrame is the most bytes of an unfinished frame that do not count, so that small frames in pieces never touch the total of all.
 const minCountedFrame = 4 << 10
 
-// holds counts the bytes of an unfinished frame. A frame that stops short of its last byte costs its sender nothing and the server its length, so what all of them hold is
+// countUnfinished counts the bytes of an unfinished frame. A frame that stops short of its last byte costs its sender nothing and the server its length, so what all of them hold is
 // bounded. False: that is too much with these, and the connection ends.
 func (c *conn) countUnfinished(n int) bool {
 	if n <= minCountedFrame {
@@ -288,7 +288,7 @@ func (c *conn) handle(p *readCycle, h protocol.Header) {
 // answered takes one request off the window.
 func (c *conn) answered() { c.unanswered.Add(-1) }
 
-// refuse ends a connection whose bytes make no sense, with the reason.
+// protocolError ends a connection whose bytes make no sense, with the reason.
 func (c *conn) protocolError(err error) {
 	status, text := statusText(err)
 	if c.close(closeGraceful, status, text) {
@@ -296,7 +296,7 @@ func (c *conn) protocolError(err error) {
 	}
 }
 
-// end says goodbye and has the transport close the connection. It answers false when that was done before.
+// close says goodbye and has the transport close the connection. It answers false when that was done before.
 func (c *conn) close(how closeMode, status protocol.Status, text string) bool {
 	c.out.mu.Lock()
 	if c.out.closing != closeNone {
@@ -328,7 +328,7 @@ func (c *conn) close(how closeMode, status protocol.Status, text string) bool {
 	return true
 }
 
-// closed forgets the connection: nothing finds it any more, what waits for it is dropped, its sessions' homes learn when it was last heard. The
+// onClosed forgets the connection: nothing finds it any more, what waits for it is dropped, its sessions' homes learn when it was last heard. The
 // transport calls it once, after the last feed.
 func (c *conn) onClosed() {
 	c.ending.Store(true)

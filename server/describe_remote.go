@@ -9,7 +9,7 @@ import (
 // A shard that is not a session's home does not know what the session is called until it has asked the home, which takes it a moment, and watches show an entry as
 // it was made. So the listener adds the description to a session's first acquire in a shard, and again when the shard may have forgotten it.
 
-// introduction says when a shard was last told what a session is called.
+// describedShard says when a shard was last told what a session is called.
 type describedShard struct {
 	host *shardHost
 	at   time.Duration
@@ -18,7 +18,7 @@ type describedShard struct {
 // describeAgainAfter is well below the time after which a shard forgets a session that has nothing there.
 const describeAgainAfter = shard.Retention / 2 * time.Millisecond
 
-// introduction is the description to add to an acquire at a shard, empty when the shard knows it.
+// descriptionFor is the description to add to an acquire at a shard, empty when the shard knows it.
 func (b *binding) descriptionFor(d *shardHost, now time.Duration) string {
 	if d == b.home {
 		return ""
@@ -33,7 +33,7 @@ func (b *binding) descriptionFor(d *shardHost, now time.Duration) string {
 	return b.description
 }
 
-// introduce notes that the shard has taken it. Should the log not take it after all, the shard's question to the home makes good for it.
+// markDescribed notes that the shard has taken it. Should the log not take it after all, the shard's question to the home makes good for it.
 func (b *binding) markDescribed(d *shardHost, now time.Duration) {
 	if b.describedTo == nil {
 		b.describedTo = new([]describedShard)

@@ -85,7 +85,7 @@ func (s *Server) leaveFullDisk(space logstore.Space) {
 	})
 }
 
-// needed says which shard would have no majority without this instance; empty when there is none.
+// neededFor says which shard would have no majority without this instance; empty when there is none.
 func (s *Server) neededFor(state *meta.State) string {
 	health, now := s.member.Instances().Health(), s.clock.Now()
 	for _, x := range append(state.Shards(), state.MetaShard()) {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loop is one of gnet's event loops, and what is waiting to be done on it.
+// eventLoop is one of gnet's event loops, and what is waiting to be done on it.
 type eventLoop struct {
 	listener *gnetListener
 	el       gnet.EventLoop
@@ -27,7 +27,7 @@ type eventLoop struct {
 	spare []*gnetSocket
 }
 
-// mark notes a socket with something to write. Wake follows.
+// markDirty notes a socket with something to write. Wake follows.
 func (l *eventLoop) markDirty(k *gnetSocket) {
 	l.mu.Lock()
 	l.dirty = append(l.dirty, k)
@@ -37,7 +37,7 @@ func (l *eventLoop) markDirty(k *gnetSocket) {
 	l.mu.Unlock()
 }
 
-// kick wakes the loop if there are marks that it was not woken for. One task on the loop's queue writes for all of them, however many connections and batches
+// wake wakes the loop if there are marks that it was not woken for. One task on the loop's queue writes for all of them, however many connections and batches
 // they came from.
 func (l *eventLoop) wake() {
 	if l.needsWake.Load() && l.needsWake.CompareAndSwap(true, false) {
@@ -45,7 +45,7 @@ func (l *eventLoop) wake() {
 	}
 }
 
-// few is how many sockets are written to by the goroutine that marked them, without the loop.
+// maxDirectWrites is how many sockets are written to by the goroutine that marked them, without the loop.
 const maxDirectWrites = 4
 
 // takeDirty takes the marks that nobody woke the loop for, if there are no more than a few.
@@ -81,7 +81,7 @@ func (l *eventLoop) Run(context.Context) error {
 	return nil
 }
 
-// socket is a connection on an event loop. The loop's goroutine owns it. What waits is taken and written by whoever holds writing: the loop, or the goroutine
+// gnetSocket is a connection on an event loop. The loop's goroutine owns it. What waits is taken and written by whoever holds writing: the loop, or the goroutine
 // that appended it, as long as nothing waits in gnet's buffer.
 type gnetSocket struct {
 	conn
@@ -94,19 +94,19 @@ type gnetSocket struct {
 	gc       gnet.Conn  // set by the loop's goroutine, with writing held; nil when the connection is closed
 }
 
-// push implements wire.
+// markDirty implements wire.
 func (k *gnetSocket) markDirty() {
 	if k.loop != nil {
 		k.loop.markDirty(k)
 	}
 }
 
-// pause implements wire. gnet reads whatever its poll reports; with a low-water mark the kernel reports nothing until there is that much, or the end.
+// pauseReads implements wire. gnet reads whatever its poll reports; with a low-water mark the kernel reports nothing until there is that much, or the end.
 func (k *gnetSocket) pauseReads() {
 	_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, pausedLowWater)
 }
 
-// resume implements wire.
+// resumeReads implements wire.
 func (k *gnetSocket) resumeReads() {
 	if k.loop == nil {
 		return
@@ -204,7 +204,7 @@ func (k *gnetSocket) writeDirect(b *writeBatch) bool {
 	return all
 }
 
-// leave notes that gnet is about to close the socket: after it, its descriptor is somebody else's.
+// detachConn notes that gnet is about to close the socket: after it, its descriptor is somebody else's.
 func (k *gnetSocket) detachConn() {
 	if !k.flushing {
 		k.writing.Lock()

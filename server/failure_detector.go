@@ -12,7 +12,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// sentry drives the sentinel of this instance.
+// detectorDriver drives the sentinel of this instance.
 type detectorDriver struct {
 	srv *Server
 
@@ -56,7 +56,7 @@ func (y *detectorDriver) leave() {
 	y.notify()
 }
 
-// heard is told of each heartbeat of another instance.
+// heartbeat is told of each heartbeat of another instance.
 func (y *detectorDriver) heartbeat(instance, applied uint64) {
 	y.mu.Lock()
 	defer y.mu.Unlock()

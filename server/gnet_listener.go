@@ -147,7 +147,7 @@ const (
 	acceptWaited = time.Millisecond // an accept that takes longer has waited for a client: there is no flood
 )
 
-// came notes that an accept was asked for and returned.
+// accepted notes that an accept was asked for and returned.
 func (p *acceptPacer) accepted(asked, now time.Time) {
 	if p.n == 0 || now.Sub(asked) > acceptWaited {
 		p.began, p.n = now, 0
@@ -155,7 +155,7 @@ func (p *acceptPacer) accepted(asked, now time.Time) {
 	p.n++
 }
 
-// rest is how long to let nobody in.
+// pause is how long to let nobody in.
 func (p *acceptPacer) pause(now time.Time) time.Duration {
 	if p.n < acceptBatch {
 		return 0
@@ -191,7 +191,7 @@ func (d *gnetListener) admit(nc *net.TCPConn) {
 	s.metrics.accepted.Inc()
 }
 
-// surplus says why one more connection is too many; empty: it is not.
+// connLimitReached says why one more connection is too many; empty: it is not.
 func (s *Server) connLimitReached(remote string) string {
 	if s.conns.count.Load() >= int64(s.maxConns) {
 		return fmt.Sprintf("server has %d connections, its limit of connections; connect elsewhere, or later", s.maxConns)
@@ -218,7 +218,7 @@ func (d *gnetListener) loopOf(el gnet.EventLoop) *eventLoop {
 	return l
 }
 
-// kick wakes every loop that has something to write.
+// wake wakes every loop that has something to write.
 func (d *gnetListener) wake() {
 	for _, l := range *d.loops.Load() {
 		l.wake()
@@ -242,7 +242,7 @@ func (d *gnetListener) writeDirect(h *directWriter) {
 	d.srv.wakeWriters()
 }
 
-// hand is what a goroutine that writes to sockets by itself needs.
+// directWriter is what a goroutine that writes to sockets by itself needs.
 type directWriter struct {
 	list  []*gnetSocket
 	batch writeBatch
@@ -319,7 +319,7 @@ func (d *gnetListener) checkStuckSoon() {
 	}
 }
 
-// pace has the loops look at stuck sockets while there are any, and feels their pulse. gnet does not tell when a loop ends by an error.
+// watchLoops has the loops look at stuck sockets while there are any, and feels their pulse. gnet does not tell when a loop ends by an error.
 func (d *gnetListener) watchLoops() {
 	beats := time.NewTicker(beatPeriod)
 	defer beats.Stop()

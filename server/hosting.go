@@ -92,7 +92,7 @@ func (h *hosting) reconcile(state *meta.State) (again bool, err error) {
 	return again, nil
 }
 
-// leftovers notes the data of replicas that the map, which must be up to date, does not give to this instance: they were taken away while it was down, or it stopped
+// findOrphans notes the data of replicas that the map, which must be up to date, does not give to this instance: they were taken away while it was down, or it stopped
 // before their data were removed.
 func (h *hosting) findOrphans(state *meta.State) {
 	for _, kept := range h.srv.host.StoredReplicas() {
@@ -131,7 +131,7 @@ func (s *Server) followMap() {
 // reconcileRetry is the pause before a replica that could not be started is tried again.
 const reconcileRetry = time.Second
 
-// take follows a map.
+// applyMap follows a map.
 func (s *Server) applyMap(state *meta.State) (again bool) {
 	if i, ok := state.Instance(s.instance); ok {
 		if i.Expelled() {
@@ -163,7 +163,7 @@ func (s *Server) applyMap(state *meta.State) (again bool) {
 	return again
 }
 
-// remember keeps the addresses of the other instances for the next start.
+// savePeers keeps the addresses of the other instances for the next start.
 func (s *Server) savePeers(state *meta.State) {
 	var known []string
 	for _, i := range state.Instances() {
@@ -202,7 +202,7 @@ func (h *hosting) stop(d *shardHost) {
 	}
 }
 
-// sweep removes the data of replicas that were removed, each once. Done says that none is left.
+// purge removes the data of replicas that were removed, each once. Done says that none is left.
 func (h *hosting) purge() (done bool) {
 	for key := range h.toPurge {
 		ctx, cancel := context.WithTimeout(h.srv.ctx, purgeTimeout)

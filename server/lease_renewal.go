@@ -10,7 +10,7 @@ import (
 // nothing is lost by it but the window.
 const pingWindow = 20 * time.Millisecond
 
-// vouching gathers the pings of connections with sessions at home here. One goroutine ends the windows; it sleeps while nobody pings.
+// leaseRenewals gathers the pings of connections with sessions at home here. One goroutine ends the windows; it sleeps while nobody pings.
 type leaseRenewals struct {
 	srv  *Server
 	wake chan struct{}
@@ -19,7 +19,7 @@ type leaseRenewals struct {
 	list []pendingPing
 }
 
-// pinged is the last ping of a connection in this window.
+// pendingPing is the last ping of a connection in this window.
 type pendingPing struct {
 	conn *conn
 	ping uint64
@@ -88,7 +88,7 @@ func (c *conn) hasHomeSessions() bool {
 	return false
 }
 
-// vouch asks each shard that is home to sessions of the connection for a pong. Of the pings that came together the last one is asked for: what it proves, it
+// requestPongs asks each shard that is home to sessions of the connection for a pong. Of the pings that came together the last one is asked for: what it proves, it
 // proves for those before it. A shard whose log may not have the attach of one of them yet is not asked: its pong would vouch for that session too.
 func (c *conn) requestPongs(ping uint64) {
 	c.mu.Lock()

@@ -10,12 +10,12 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// local is what this instance does for the governor, wherever that runs: with the shards that are led here, and with the raft groups it is a member of.
+// localOperations is what this instance does for the governor, wherever that runs: with the shards that are led here, and with the raft groups it is a member of.
 type localOperations struct{ s *Server }
 
 var _ cluster.Local = localOperations{}
 
-// desk finds a shard here. What is not here may be elsewhere.
+// shard finds a shard here. What is not here may be elsewhere.
 func (l localOperations) shard(id uint64) (*shardHost, error) {
 	if d := l.s.shards.get(id); d != nil {
 		return d, nil
@@ -23,7 +23,7 @@ func (l localOperations) shard(id uint64) (*shardHost, error) {
 	return nil, protocol.Errorf(protocol.StatusWrongShard, "shard %d does not run on this instance", id)
 }
 
-// led finds a shard that is led here, as far as is known.
+// ledShard finds a shard that is led here, as far as is known.
 func (l localOperations) ledShard(id uint64) (*shardHost, error) {
 	d, err := l.shard(id)
 	if err == nil && d.ledElsewhere() {
@@ -35,7 +35,7 @@ func (l localOperations) ledShard(id uint64) (*shardHost, error) {
 // openTimeout is how long a command waits for a new shard to be opened, and led, here.
 const openTimeout = 500 * time.Millisecond
 
-// opened waits for a shard that begins on this instance: the governor may be faster than who follows the map.
+// awaitOpened waits for a shard that begins on this instance: the governor may be faster than who follows the map.
 func (l localOperations) awaitOpened(ctx context.Context, id uint64) {
 	x, ok := l.s.meta.State().Shard(id)
 	if r, here := x.On(l.s.instance); !ok || !here || x.Ready || !r.Founder || len(x.Replicas) > 1 {

@@ -94,7 +94,7 @@ func (s *Server) comeOnline(ctx context.Context) error {
 	return nil
 }
 
-// announcer is what the first words of a process go to. The governor is one: it answers when they are applied here, with what has become of them by then.
+// instanceUpdater is what the first words of a process go to. The governor is one: it answers when they are applied here, with what has become of them by then.
 type instanceUpdater interface {
 	UpdateInstance(ctx context.Context, c meta.InstanceUpdate) (meta.Instance, error)
 }
@@ -102,7 +102,7 @@ type instanceUpdater interface {
 // registerRetry is the pause before first words are said again.
 const registerRetry = 100 * time.Millisecond
 
-// announce says a process's first words, and says them again when they were heard and the instance was taken for dead before this process could know: it may apply slowly while it
+// registerInstance says a process's first words, and says them again when they were heard and the instance was taken for dead before this process could know: it may apply slowly while it
 // starts, which is one of the signs of a dead one, and nobody but itself brings it back.
 func registerInstance(ctx context.Context, to instanceUpdater, words meta.InstanceUpdate) (meta.Instance, error) {
 	for {
@@ -152,7 +152,7 @@ func (s *Server) plan(ctx context.Context) ([]byte, error) {
 	return host.serve(ctx, protocol.MethodPlan, nil)
 }
 
-// others says that another instance is Online.
+// othersOnline says that another instance is Online.
 func (s *Server) othersOnline() bool {
 	return slices.ContainsFunc(s.meta.State().Instances(), func(i meta.Instance) bool { return i.ID != s.instance && i.Current.Variant == meta.Online })
 }

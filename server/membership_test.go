@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// listener is a cluster that takes an instance for dead some times after it has said that it is there.
+// updateRecorder is a cluster that takes an instance for dead some times after it has said that it is there.
 type updateRecorder struct {
 	deaf int // so often
 	err  error

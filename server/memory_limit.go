@@ -18,7 +18,7 @@ const (
 	MemoryTarget = 80
 )
 
-// memory watches what the process holds, and says whether it is too much for more.
+// memoryLimit watches what the process holds, and says whether it is too much for more.
 type memoryLimit struct {
 	max      int64 // Limits.MaxMemory; 0: nothing is watched
 	live     atomic.Int64
@@ -30,7 +30,7 @@ func newMemoryLimit(max int64) *memoryLimit {
 	return &memoryLimit{max: max, samples: []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}}
 }
 
-// look takes in how things stand. Called by the sweeper.
+// measure takes in how things stand. Called by the sweeper.
 func (m *memoryLimit) measure() {
 	if m.max == 0 {
 		return
@@ -43,7 +43,7 @@ func (m *memoryLimit) measure() {
 	m.update(live)
 }
 
-// weigh decides by what lives.
+// update decides by what lives.
 func (m *memoryLimit) update(live int64) {
 	m.live.Store(live)
 	switch share := live / (m.max / 100); {
@@ -54,7 +54,7 @@ func (m *memoryLimit) update(live int64) {
 	}
 }
 
-// refusal is what is said to a request that would make the server hold more; nil: there is room.
+// rejection is what is said to a request that would make the server hold more; nil: there is room.
 func (m *memoryLimit) rejection() *protocol.Error {
 	if !m.exceeded.Load() {
 		return nil
@@ -63,7 +63,7 @@ func (m *memoryLimit) rejection() *protocol.Error {
 		m.max/100*memoryHighMark>>20)
 }
 
-// grows says that what a request of this kind asks for is held until somebody takes it back. What ends, releases, keeps alive, reads or decides is served in any case.
+// growsMemory says that what a request of this kind asks for is held until somebody takes it back. What ends, releases, keeps alive, reads or decides is served in any case.
 // Describes are looked at where it is known whether they arm a watch.
 func growsMemory(kind protocol.Kind) bool {
 	switch kind {

@@ -27,7 +27,7 @@ func newMetaShard(clock replica.Clock) *metaShard {
 	return &metaShard{changed: make(chan struct{}), clock: clock}
 }
 
-// use makes a replica the one behind it, and returns the function that follows it, until ctx ends or another one takes its place.
+// setReplica makes a replica the one behind it, and returns the function that follows it, until ctx ends or another one takes its place.
 func (m *metaShard) setReplica(ctx context.Context, rep *replica.Meta) (follow func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	m.mu.Lock()
@@ -58,7 +58,7 @@ func (m *metaShard) setReplica(ctx context.Context, rep *replica.Meta) (follow f
 	}
 }
 
-// look takes over what the replica has applied, if it is newer: by the log's index, which goes on also where an entry changes nothing in the map. mu is held.
+// refresh takes over what the replica has applied, if it is newer: by the log's index, which goes on also where an entry changes nothing in the map. mu is held.
 func (m *metaShard) refresh() {
 	if m.replica == nil {
 		return
@@ -68,13 +68,13 @@ func (m *metaShard) refresh() {
 	}
 }
 
-// tell wakes who waits for a change; mu is held.
+// notify wakes who waits for a change; mu is held.
 func (m *metaShard) notify() {
 	close(m.changed)
 	m.changed = make(chan struct{})
 }
 
-// lost says that a replica was removed, or stopped for good. Its last state stays.
+// replicaRemoved says that a replica was removed, or stopped for good. Its last state stays.
 func (m *metaShard) replicaRemoved(id uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -21,7 +21,7 @@ const (
 	countedStatuses = 16
 )
 
-// tally counts replies by kind and status. Each goroutine that replies has its own, so that counting costs an uncontended addition.
+// replyCounts counts replies by kind and status. Each goroutine that replies has its own, so that counting costs an uncontended addition.
 type replyCounts struct {
 	n [countedKinds][countedStatuses]atomic.Uint64
 }
@@ -260,7 +260,7 @@ func (s *Server) nodeLabel(id uint64, path string) string {
 	return labelValue(path)
 }
 
-// label makes any bytes fit for a label's value: printable, of a bounded length. What is cut short carries a hash of the whole, so that two names that
+// labelValue makes any bytes fit for a label's value: printable, of a bounded length. What is cut short carries a hash of the whole, so that two names that
 // begin alike do not make the same series twice.
 func labelValue(s string) string {
 	const most = 128

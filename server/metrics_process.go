@@ -69,7 +69,7 @@ var phases = [...]string{"idle", "waiting", "preparing", "coordinating", "comple
 // maxProcessesPerView is how many processes are looked at while the log waits.
 const maxProcessesPerView = 10_000
 
-// standing counts the processes that are here now, by phase, and their members.
+// countByPhase counts the processes that are here now, by phase, and their members.
 func (p *processLeader) countByPhase() (byPhase [len(phases)]int, members int) {
 	var node uint64
 	var name []byte

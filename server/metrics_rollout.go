@@ -106,14 +106,14 @@ func writeLocation(w io.Writer, labels string, l *protocol.TrackLocationStatus, 
 	}
 }
 
-// choices is how many targets were set here, by reason.
+// targetCounts is how many targets were set here, by reason.
 func (t *trackStreams) targetCounts() map[targetKey]uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Clone(t.targetsSet)
 }
 
-// standing is how the tracks stand, at most so many of them. The log waits for one at a time.
+// trackStatuses is how the tracks stand, at most so many of them. The log waits for one at a time.
 func (t *trackStreams) trackStatuses(most int) (list []trackStatus) {
 	d := t.host
 	var node uint64

@@ -11,7 +11,7 @@ import (
 // what is known here.
 const observeTimeout = time.Second
 
-// look is what this instance sees of the cluster. It asks the meta shard whether the map is up to date.
+// observe is what this instance sees of the cluster. It asks the meta shard whether the map is up to date.
 func (s *Server) observe(ctx context.Context) governor.Observation {
 	s.member.SendHeartbeat() // what runs here, as it is now
 	sync, cancel := context.WithTimeout(ctx, observeTimeout)
@@ -22,7 +22,7 @@ func (s *Server) observe(ctx context.Context) governor.Observation {
 	return o
 }
 
-// glance is look without asking anybody. The map counts as confirmed if that was so a moment ago: each
+// observeNow is look without asking anybody. The map counts as confirmed if that was so a moment ago: each
 // instance of several makes sure of it every two seconds.
 func (s *Server) observeNow() governor.Observation {
 	o := governor.Observation{

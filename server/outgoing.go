@@ -12,7 +12,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// ending is how a connection goes on once what waits for it is written.
+// closeMode is how a connection goes on once what waits for it is written.
 type closeMode uint8
 
 const (
@@ -50,7 +50,7 @@ type outgoing struct {
 	markAt    time.Duration
 }
 
-// batch is what a transport takes to write. Its segments may be written with one vectored write; they are changed by nobody.
+// writeBatch is what a transport takes to write. Its segments may be written with one vectored write; they are changed by nobody.
 type writeBatch struct {
 	segs [][]byte
 	full []*bytebufferpool.ByteBuffer
@@ -88,7 +88,7 @@ func (o *outgoing) sealTail() {
 	o.tail = nil
 }
 
-// hold lets the transport's own goroutine append without being told of it: it takes what waits when it is done.
+// holdNotify lets the transport's own goroutine append without being told of it: it takes what waits when it is done.
 func (o *outgoing) holdNotify() {
 	o.mu.Lock()
 	o.notified = true
@@ -106,7 +106,7 @@ func (o *outgoing) releaseNotify(own int) bool {
 	return true
 }
 
-// nudge has written what waits without anybody knowing.
+// notifyTransport has written what waits without anybody knowing.
 func (c *conn) notifyTransport() {
 	c.out.mu.Lock()
 	push := c.out.size > 0 && !c.out.notified
@@ -166,7 +166,7 @@ func (b *writeBatch) release() {
 	b.segs, b.full, b.size = b.segs[:0], b.full[:0], 0
 }
 
-// drop forgets what waits: the connection is closed.
+// discard forgets what waits: the connection is closed.
 func (o *outgoing) discard() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -196,7 +196,7 @@ func (c *conn) setUnsent(bytes int) {
 	}
 }
 
-// count keeps what waits for this connection in the total of all. Little of it does not count, so that connections that are read from never touch the total.
+// countWaiting keeps what waits for this connection in the total of all. Little of it does not count, so that connections that are read from never touch the total.
 // It counts when appended, not when the transport has failed to write it: a burst of changes is appended to a thousand connections before any of them is written
 // to. Caller holds out.mu.
 func (c *conn) countWaiting() {
@@ -260,7 +260,7 @@ func (o *outbox) fail(c *conn, kind protocol.Kind, id uint64, status protocol.St
 	o.put(c, kind|protocol.KindReply, id, uint64(status), &o.failure)
 }
 
-// refuse answers a request of a shard with an error. With WRONG_SHARD the client is told who leads
+// rejectByShard answers a request of a shard with an error. With WRONG_SHARD the client is told who leads
 // the shard, as far as is known here: that is where to ask, or, if it is this instance, there is no
 // use in looking for another leader of it.
 func (o *outbox) rejectByShard(c *conn, d *shardHost, kind protocol.Kind, id uint64, status protocol.Status, text string) {

@@ -10,7 +10,7 @@ func (s *Server) peerEnded(ctx context.Context, address string) bool {
 	return s.mesh != nil && s.mesh.ProcessExited(ctx, address)
 }
 
-// succeed is told that the process of another instance has ended. What it led is led by others as soon as a majority of each shard's voters has found the same: nobody waits
+// peerExited is told that the process of another instance has ended. What it led is led by others as soon as a majority of each shard's voters has found the same: nobody waits
 // until it was not heard for an election's time.
 func (s *Server) peerExited(ctx context.Context, address string) {
 	if !s.ready.Load() || s.leaving.Load() {

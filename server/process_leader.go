@@ -27,7 +27,7 @@ const (
 	maxScannedProcesses = 10_000                 // processes in one look at them
 )
 
-// processes is the leader's part of coordination processes at a shard host: messages between members, and what members are told again. One goroutine does all of it, in the
+// processLeader is the leader's part of coordination processes at a shard host: messages between members, and what members are told again. One goroutine does all of it, in the
 // order in which requests came, so that neither an event loop nor the log waits for a broadcast to be written to many connections.
 type processLeader struct {
 	host        *shardHost
@@ -158,7 +158,7 @@ func (p *processLeader) idle() bool {
 	return p.relay.Idle()
 }
 
-// reigned is told, in log order, that the replica begins to lead or ends to.
+// leadershipChanged is told, in log order, that the replica begins to lead or ends to.
 func (p *processLeader) leadershipChanged() {
 	p.leaderships.Add(1)
 	p.notify()
@@ -171,7 +171,7 @@ func (p *processLeader) notify() {
 	}
 }
 
-// reign begins and ends the leader's part with the leadership.
+// followLeadership begins and ends the leader's part with the leadership.
 func (p *processLeader) followLeadership() {
 	reigns := p.leaderships.Load()
 	if reigns == p.seenLeaderships {

@@ -50,7 +50,7 @@ func (t *processStreams) sendState(s *objectStream[struct{}], m *shard.Machine) 
 	}
 }
 
-// changed tells what an entry changed. Called in log order, by the goroutine that applies.
+// processesChanged tells what an entry changed. Called in log order, by the goroutine that applies.
 func (t *processStreams) processesChanged(rep *replica.Shard, index uint64, list []shard.ProcessChange) {
 	if len(list) == 0 || t.count.Load() == 0 {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/process"
 )
 
-// player is a member with a connection of its own that does what it is told and nothing more.
+// memberClient is a member with a connection of its own that does what it is told and nothing more.
 type memberClient struct {
 	*raw
 	node    uint64
@@ -105,7 +105,7 @@ func (p *memberClient) status(consistency protocol.Consistency) (r protocol.Proc
 	return r
 }
 
-// settle takes players through the round that is under way, the first as its coordinator.
+// completeRound takes players through the round that is under way, the first as its coordinator.
 func completeRound(t *testing.T, epoch uint64, result string, players ...*memberClient) uint64 {
 	t.Helper()
 	for _, p := range players {

@@ -92,7 +92,7 @@ func OpenSurvivors(ctx context.Context, folders []string, work string, acceptLos
 	return s, nil
 }
 
-// unread adds what can be done about a log that is not read.
+// withRecoverAdvice adds what can be done about a log that is not read.
 func withRecoverAdvice(err error) error {
 	switch {
 	case errors.Is(err, logstore.ErrRolledBack), errors.Is(err, logstore.ErrNoWatermark):
@@ -241,7 +241,7 @@ func (s *Survivors) newest(shard uint64) (*replica.Recovery, SurvivingLog) {
 	return nil, SurvivingLog{}
 }
 
-// lacking says why a shard cannot be read.
+// describeMissing says why a shard cannot be read.
 func (s *Survivors) describeMissing(x *meta.Shard) string {
 	of := instancesOf(&s.state.State, x)
 	for _, l := range s.Logs() {

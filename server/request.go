@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// scratch is memory for decoding requests: one of each kind that is decoded at the listener.
+// requestBuffers is memory for decoding requests: one of each kind that is decoded at the listener.
 type requestBuffers struct {
 	present protocol.PresentTicket
 	start   protocol.SessionStart

@@ -17,7 +17,7 @@ import (
 // authMethod is the prefix of operators' methods that are answered here.
 const authMethod = "auth_"
 
-// authority is what changes who may do what. The governor is one.
+// authChanger is what changes who may do what. The governor is one.
 type authChanger interface {
 	State() *meta.State
 	PutToken(ctx context.Context, t meta.Token) error
@@ -61,7 +61,7 @@ func (d *authMethods) serve(ctx context.Context, method string, body []byte) (an
 	return nil, protocol.Errorf(protocol.StatusUnsupported, "method %s is not known here; upgrade the older side", method)
 }
 
-// turn turns auth on or off. On, it makes a first administrator if there is none.
+// setEnabled turns auth on or off. On, it makes a first administrator if there is none.
 func (d *authMethods) setEnabled(ctx context.Context, in protocol.AuthSwitchRequest) (any, error) {
 	d.exempt() // who turns it on hears of it
 	err := d.TurnAuth(ctx, in.Enabled, meta.Token{})

@@ -17,7 +17,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// topology is what operators' methods need of the cluster. The governor is one: its changes are decided in the meta shard, whichever instance is asked.
+// clusterChanger is what operators' methods need of the cluster. The governor is one: its changes are decided in the meta shard, whichever instance is asked.
 type clusterChanger interface {
 	State() *meta.State
 	Explain() (governor.Explanation, error)
@@ -123,7 +123,7 @@ func (d *clusterMethods) serve(ctx context.Context, method string, body []byte) 
 	return text, nil
 }
 
-// cluster answers one method about the cluster; with a json.RawMessage where it was made elsewhere.
+// answer answers one method about the cluster; with a json.RawMessage where it was made elsewhere.
 func (d *clusterMethods) answer(ctx context.Context, method string, body []byte) (answer any, err error) {
 	switch method {
 	case protocol.MethodStatus:
@@ -180,7 +180,7 @@ func (d *clusterMethods) answer(ctx context.Context, method string, body []byte)
 
 func rawAnswer(body []byte, err error) (any, error) { return json.RawMessage(body), err }
 
-// call reads a method's request. Fields that are not known are passed over: they are a newer client's.
+// decodeJSON reads a method's request. Fields that are not known are passed over: they are a newer client's.
 func decodeJSON[T any](body []byte, f func(in T) (any, error)) (any, error) {
 	var in T
 	if len(body) > 0 {

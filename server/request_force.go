@@ -40,7 +40,7 @@ func (c *conn) forceRelease(p *readCycle, h protocol.Header) {
 	c.submit(p, h, c.server.routing().tierOf(m.Node), shard.Command{Node: m.Node, Client: c.identity})
 }
 
-// asked notes what an operator asked for on this connection.
+// auditRequest notes what an operator asked for on this connection.
 func (c *conn) auditRequest(title, message string, node uint64, fields ...audit.Field) {
 	path, _ := c.server.nodePath(node)
 	attrs := []any{"node", path, "identity", c.identity, "remote", c.remote}
@@ -53,7 +53,7 @@ func (c *conn) auditRequest(title, message string, node uint64, fields ...audit.
 	c.server.audit.write(audit.Event{Title: title, Message: message, Severity: audit.High, Initiator: c.identity, Fields: fields})
 }
 
-// taken writes what was taken from a client by force. The leader's instance does; what was applied while nobody led has the line of the asking only.
+// auditForced writes what was taken from a client by force. The leader's instance does; what was applied while nobody led has the line of the asking only.
 func (d *shardHost) auditForced(index uint64, e *shard.Event) {
 	if d.server.audit.log == nil || !d.leading.Load() {
 		return

@@ -37,7 +37,7 @@ var charges = [protocol.NumKinds]quotaCharge{
 	protocol.KindTrackHistory: chargeAsk, protocol.KindTrackList: chargeAsk, protocol.KindTrackWatch: chargeAsk, protocol.KindTrackAdvance: chargeAsk,
 }
 
-// rate holds a node to its quota of requests a second on this instance: a bucket of one second's requests that fills evenly. All loops share it, by one atomic word.
+// requestRate holds a node to its quota of requests a second on this instance: a bucket of one second's requests that fills evenly. All loops share it, by one atomic word.
 //
 // It is the generic cell rate algorithm: spent is when the bucket would be full again. Each request moves that by one interval, and may be asked while it stays within a
 // second from now. What is never refused may move it by one more second at most.
@@ -77,7 +77,7 @@ func (r *requestRate) take(now time.Duration, c quotaCharge) bool {
 	}
 }
 
-// admit counts a request against its node's quota. False: it was refused, and answered. While no node has such a quota it costs a look at the map.
+// chargeQuota counts a request against its node's quota. False: it was refused, and answered. While no node has such a quota it costs a look at the map.
 func (c *conn) chargeQuota(p *readCycle, h protocol.Header, node uint64) bool {
 	rates := c.server.routing().rates
 	if len(rates) == 0 {

@@ -334,7 +334,7 @@ func (l *readBatch) answer(o *outbox, m *shard.Machine, it *readItem) (size int)
 	return max(0, it.conn.out.waiting()-before)
 }
 
-// behind is how long the machine has heard nothing of the time: the log of an idle shard is silent.
+// logTimeBehind is how long the machine has heard nothing of the time: the log of an idle shard is silent.
 func (l *readBatch) logTimeBehind(m *shard.Machine) uint64 {
 	return max(l.host.raft.LogTime(), m.LogTime()) - m.LogTime()
 }

@@ -58,7 +58,7 @@ func (c *conn) unwatch(p *readCycle, h protocol.Header) {
 	p.out.reply(c, h.Kind, h.ID, nil)
 }
 
-// watches notes that a shard's hub knows the connection, so that it is told when the connection closes. False: it is closed already.
+// registerWatcher notes that a shard's hub knows the connection, so that it is told when the connection closes. False: it is closed already.
 func (c *conn) registerWatcher(d *shardHost) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

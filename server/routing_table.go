@@ -43,7 +43,7 @@ func (s *Server) setRoutes(state *meta.State) {
 	s.routes.Store(r)
 }
 
-// desk is the shard here that owns a bucket of a tier, nil when there is none.
+// shard is the shard here that owns a bucket of a tier, nil when there is none.
 func (r *routes) shard(tier uint8, bucket uint64) *shardHost {
 	list := r.tiers[tier]
 	if bucket >= uint64(len(list)) {

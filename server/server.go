@@ -222,7 +222,7 @@ func (s *Server) shardIDs() (ids []uint64) {
 	return ids
 }
 
-// kick wakes the transports that have something to write.
+// wakeWriters wakes the transports that have something to write.
 func (s *Server) wakeWriters() {
 	if s.plain != nil {
 		s.plain.wake()

@@ -14,7 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// desk is a data shard as this instance serves it: its replica, its hub, and what goes back and forth between them and the connections.
+// shardHost is a data shard as this instance serves it: its replica, its hub, and what goes back and forth between them and the connections.
 type shardHost struct {
 	id      uint64
 	replica uint64 // id of the replica here
@@ -392,7 +392,7 @@ func (c *conn) hasRoom(d *shardHost) bool {
 	return false
 }
 
-// room is called by the transport after writing, and serves what waits for room if there is some now.
+// serveDuePages is called by the transport after writing, and serves what waits for room if there is some now.
 func (c *conn) serveDuePages() {
 	if !c.waitsForRoom.Load() || c.out.waiting() > c.server.outSoft()/2 {
 		return

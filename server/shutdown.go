@@ -63,7 +63,7 @@ var ErrClosing = errors.New("server has stopped, and is still closing its log; e
 func (s *Server) Close() error { return s.stop(nil) }
 
 const (
-	// afterwards is how long an instance that the cluster has Offline goes on serving, so that the other instances, and clients by them, have heard of it.
+	// offlineLinger is how long an instance that the cluster has Offline goes on serving, so that the other instances, and clients by them, have heard of it.
 	offlineLinger = 100 * time.Millisecond
 	// handOverPoll is how often the state of a hand-over is looked at when nothing changes.
 	handOverPoll = 100 * time.Millisecond
@@ -128,7 +128,7 @@ func (s *Server) stampHandOver(ctx context.Context) {
 	telling.Wait()
 }
 
-// leads is how many shards are led here.
+// leadingCount is how many shards are led here.
 func (s *Server) leadingCount() (n int) {
 	for _, d := range s.shards.all() {
 		if d.leading.Load() {
@@ -138,7 +138,7 @@ func (s *Server) leadingCount() (n int) {
 	return n
 }
 
-// heirs is how many shards are led here that another instance, which is Online, has a vote in.
+// transferable is how many shards are led here that another instance, which is Online, has a vote in.
 func (s *Server) transferable(state *meta.State) (n int) {
 	for _, d := range s.shards.all() {
 		x, _ := state.Shard(d.id)
@@ -152,7 +152,7 @@ func (s *Server) transferable(state *meta.State) (n int) {
 	return n
 }
 
-// stranded says why there is nobody to hand over to; empty when there may be. Who votes and was never heard counts as up until it has been waited for.
+// noSuccessor says why there is nobody to hand over to; empty when there may be. Who votes and was never heard counts as up until it has been waited for.
 func (s *Server) noSuccessor(state *meta.State, waited time.Duration) string {
 	if i, ok := state.Instance(s.instance); !ok || i.Target.Variant == meta.Expelled || i.Expelled() {
 		return "this instance was expelled"

@@ -199,7 +199,7 @@ func (s *Server) openShards(ctx context.Context) error {
 	return nil
 }
 
-// fits checks what is asked for against the cluster that the folder belongs to.
+// checkCluster checks what is asked for against the cluster that the folder belongs to.
 func (s *Server) checkCluster(state *meta.State) error {
 	if !state.Bootstrapped() {
 		id := s.entry.Identity()
@@ -237,7 +237,7 @@ func (s *Server) checkCluster(state *meta.State) error {
 
 func (s *Server) shardsPerReplicaset() int { return cmp.Or(s.cfg.Shards, DefaultShards) }
 
-// settle makes the cluster if this instance is its founder, or says that the instance is there, and waits until it is Online, which it is when its shards work.
+// joinCluster makes the cluster if this instance is its founder, or says that the instance is there, and waits until it is Online, which it is when its shards work.
 func (s *Server) joinCluster(ctx context.Context) error {
 	if id := s.entry.Identity(); id.Founder {
 		s.founded = !s.meta.State().Bootstrapped()

@@ -30,7 +30,7 @@ func (u *startup) waitForText(format string, args ...any) {
 	u.waitFor(func() string { return text })
 }
 
-// why is what the start waits for.
+// reason is what the start waits for.
 func (u *startup) reason() string {
 	if f := u.waitReason.Load(); f != nil {
 		return (*f)()

@@ -51,7 +51,7 @@ func countsAsExcess(status protocol.Status) bool {
 	return false
 }
 
-// turns count sweeps, and the excess since the last.
+// sweepCounter count sweeps, and the excess since the last.
 type sweepCounter struct {
 	sweep  atomic.Uint64 // from 1
 	excess atomic.Int64
@@ -63,7 +63,7 @@ func (t *sweepCounter) next() {
 	t.sweep.Add(1)
 }
 
-// excess is a connection's. The goroutine that feeds owns it.
+// throttle is a connection's. The goroutine that feeds owns it.
 type throttle struct {
 	rejections  uint64 // of the connection's refusals, so many have been judged
 	sweep       uint64 // in which n was counted
@@ -72,7 +72,7 @@ type throttle struct {
 	lastPause   uint64 // how many turns it lasted
 }
 
-// judge looks at a feed of so many frames, after which there were so many refusals on the connection since it began, and answers for how many turns it is to rest. A refusal
+// classify looks at a feed of so many frames, after which there were so many refusals on the connection since it began, and answers for how many turns it is to rest. A refusal
 // that came from the log counts in the feed after.
 func (e *throttle) classify(t *sweepCounter, refused uint64, pings, beyond, frames int, bound bool) (rests uint64) {
 	n := int(refused-e.rejections) + pings + beyond
@@ -108,7 +108,7 @@ func (e *throttle) classify(t *sweepCounter, refused uint64, pings, beyond, fram
 	return e.lastPause
 }
 
-// judge judges what this feed has served since the last look.
+// classify judges what this feed has served since the last look.
 func (c *conn) classify(p *readCycle) (sweeps uint64) {
 	was := p.classified
 	p.classified = p.frameCounts
@@ -120,14 +120,14 @@ func (c *conn) classify(p *readCycle) (sweeps uint64) {
 	return c.throttle.classify(&c.server.sweeps, refused, pings, beyond, p.frames-was.frames, c.hasSessions())
 }
 
-// rest has the connection rest for so many turns. Its own goroutine calls it, at the end of a feed. Bound says that it has sessions.
+// pause has the connection rest for so many turns. Its own goroutine calls it, at the end of a feed. Bound says that it has sessions.
 func (c *conn) pause(sweeps uint64, now time.Duration, bound bool) {
 	c.paused.Store(true)
 	c.server.pausedConns.add(c, now+time.Duration(sweeps)*sweepPeriod, bound)
 	c.transport.pauseReads()
 }
 
-// rests notes that so many bytes wait of a connection that rests. False: they are to be fed, since it does not rest, or dropped, since it ends.
+// bufferPaused notes that so many bytes wait of a connection that rests. False: they are to be fed, since it does not rest, or dropped, since it ends.
 func (c *conn) bufferPaused(n int) bool {
 	if !c.paused.Load() || c.ending.Load() {
 		return false
@@ -146,7 +146,7 @@ func (c *conn) bufferPaused(n int) bool {
 	return false
 }
 
-// rested has the frame that was unfinished when the rest began take its time from now on.
+// resume has the frame that was unfinished when the rest began take its time from now on.
 func (c *conn) resume(now time.Duration) {
 	if since := c.frameSince.Load(); since != 0 {
 		c.frameSince.CompareAndSwap(since, int64(now))
@@ -155,7 +155,7 @@ func (c *conn) resume(now time.Duration) {
 	c.paused.Store(false)
 }
 
-// rests are the connections that rest.
+// pausedConns are the connections that rest.
 type pausedConns struct {
 	srv  *Server
 	wake chan struct{}

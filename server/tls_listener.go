@@ -66,7 +66,7 @@ func (d *tlsListener) admit(nc *net.TCPConn) {
 	d.serving.Go(k.serve)
 }
 
-// kick wakes the writers of what was marked.
+// wake wakes the writers of what was marked.
 func (d *tlsListener) wake() {
 	d.mu.Lock()
 	list := d.dirty
@@ -93,17 +93,17 @@ type tlsSocket struct {
 	closing bool // the connection is to be closed, and the writer has been given its last moment
 }
 
-// push implements wire.
+// markDirty implements wire.
 func (k *tlsSocket) markDirty() {
 	k.listener.mu.Lock()
 	k.listener.dirty = append(k.listener.dirty, k)
 	k.listener.mu.Unlock()
 }
 
-// pause implements wire: who reads looks whether it is to rest.
+// pauseReads implements wire: who reads looks whether it is to rest.
 func (k *tlsSocket) pauseReads() {}
 
-// resume implements wire.
+// resumeReads implements wire.
 func (k *tlsSocket) resumeReads() {
 	select {
 	case k.resumed <- struct{}{}:
@@ -114,7 +114,7 @@ func (k *tlsSocket) resumeReads() {
 // goodbyeTimeout is how long a connection that must be closed at once may take over what it was told last.
 const goodbyeTimeout = 100 * time.Millisecond
 
-// marked wakes the writer. It may stand in a write that a client does not read: a connection that is to be closed bounds it.
+// wakeWriter wakes the writer. It may stand in a write that a client does not read: a connection that is to be closed bounds it.
 func (k *tlsSocket) wakeWriter() {
 	if k.ending.Load() {
 		k.resumeReads()
@@ -151,7 +151,7 @@ func (k *tlsSocket) serve() {
 	k.onClosed()
 }
 
-// shake does the handshake, bounded like the hello that is to follow.
+// handshake does the handshake, bounded like the hello that is to follow.
 func (k *tlsSocket) handshake() bool {
 	ctx, cancel := context.WithTimeout(k.server.ctx, k.server.cfg.Limits.HelloTimeout)
 	defer cancel()
@@ -214,7 +214,7 @@ func (k *tlsSocket) read() {
 	}
 }
 
-// take feeds the connection, and has written what others are told.
+// process feeds the connection, and has written what others are told.
 func (k *tlsSocket) process(buf []byte) (used int) {
 	if len(buf) < k.need && !k.ending.Load() {
 		if !k.partialFrame(len(buf)) {

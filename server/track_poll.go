@@ -10,7 +10,7 @@ import (
 // share, and is answered from the machine. One that would change something, or is to be refused, goes to the log as it came. A poll never skips the barrier, whatever the node's
 // read consistency: an instance that was told its target by the log must not be told an older one by a leader that is none any more.
 
-// peek answers a poll that changes nothing. The machine is in hand. False: it goes to the log.
+// answerPoll answers a poll that changes nothing. The machine is in hand. False: it goes to the log.
 func (l *readBatch) answerPoll(m *shard.Machine, it *readItem) bool {
 	d, msg := l.host, l.message
 	wall := uint64(d.server.clock.Wall().UnixMilli())

@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
 
-// rollouts is what an instance does about the tracks of one shard beside answering requests: streams, counters, audit lines. Streams are there while the instance leads the
+// trackStreams is what an instance does about the tracks of one shard beside answering requests: streams, counters, audit lines. Streams are there while the instance leads the
 // shard: what a follower of it knows may be late.
 type trackStreams struct {
 	objectStreams[trackFilter]
@@ -39,7 +39,7 @@ func newTrackStreams(d *shardHost) *trackStreams {
 	return t
 }
 
-// deleted is told that a track is gone.
+// trackDeleted is told that a track is gone.
 func (t *trackStreams) trackDeleted(node uint64, name []byte) {
 	t.cut(func(n uint64, x []byte) bool { return n == node && string(x) == string(name) }, protocol.StatusNotFound, "the track was deleted; nothing is left to watch")
 }
@@ -55,7 +55,7 @@ func (t *trackStreams) sendStatus(s *objectStream[trackFilter], m *shard.Machine
 	t.host.Send(s.conn, protocol.AppendFrame(nil, protocol.KindTrackStatus, s.id, t.host.id, &t.status), false)
 }
 
-// changed tells what an entry changed: streams, and on the leader counters and the audit log. Called in log order, by the goroutine that applies.
+// tracksChanged tells what an entry changed: streams, and on the leader counters and the audit log. Called in log order, by the goroutine that applies.
 func (t *trackStreams) tracksChanged(index uint64, list []shard.TrackChange) {
 	if len(list) == 0 {
 		return
@@ -82,7 +82,7 @@ func (t *trackStreams) tracksChanged(index uint64, list []shard.TrackChange) {
 	}
 }
 
-// tell tells streams with the same filter of changes of their track. What it says is encoded once; only the head of a frame differs. mu is held.
+// notifyStreams tells streams with the same filter of changes of their track. What it says is encoded once; only the head of a frame differs. mu is held.
 func (t *trackStreams) notifyStreams(index uint64, filter trackFilter, streams []*objectStream[trackFilter], list []shard.TrackChange) {
 	t.change = protocol.TrackEvents{Revision: index, Events: t.change.Events[:0]}
 	for i := range list {

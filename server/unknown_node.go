@@ -42,7 +42,7 @@ type unknownNodeRequest struct {
 	id   uint64
 }
 
-// refuse answers a request that is not carried out. What allowed has just said of a node that this
+// reject answers a request that is not carried out. What allowed has just said of a node that this
 // instance has not heard of is looked at again when its map is up to date.
 func (p *readCycle) reject(c *conn, h protocol.Header, bad *protocol.Error) {
 	u := c.unknownNode
