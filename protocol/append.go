@@ -95,12 +95,3 @@ func appendArray(b []byte, n int) []byte {
 		return binary.BigEndian.AppendUint32(append(b, array32), uint32(n))
 	}
 }
-
-// appendStrs writes a list of texts.
-func appendStrs(b []byte, list []string) []byte {
-	b = appendArray(b, len(list))
-	for _, v := range list {
-		b = appendStr(b, v)
-	}
-	return b
-}

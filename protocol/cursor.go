@@ -221,30 +221,6 @@ func (c *cursor) leave(outer int) {
 	c.left = outer
 }
 
-// list reads an array of items, each an array of at least the fields the first version of the protocol gave it (more are skipped). That minimum bounds what
-// a list costs: its capacity is what the bytes that are left can hold, never what its count promises.
-func list[T any](c *cursor, field string, fields int, item func(*T, *cursor)) []T {
-	outer := c.enter(field)
-	if c.left == 0 {
-		c.leave(outer)
-		return nil
-	}
-	out := make([]T, 0, min(c.left, len(c.rest)/(fields+1)))
-	for c.err == nil && c.left > 0 {
-		inner := c.enter(field)
-		if c.err == nil && c.left < fields {
-			c.fail(field, "a list of whole items: one has too few fields")
-			break
-		}
-		var v T
-		item(&v, c)
-		c.leave(inner)
-		out = append(out, v)
-	}
-	c.leave(outer)
-	return out
-}
-
 // uints reads an array of unsigned integers.
 func (c *cursor) uints(field string) []uint64 {
 	outer := c.enter(field)

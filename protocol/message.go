@@ -13,3 +13,11 @@ type Message interface {
 	// safe to decode, but only bytes that passed ParseFrame or CheckBody are known to be one whole value.
 	DecodeBody(body []byte) error
 }
+
+// Validator is implemented by every request. Validate compares the arguments with their limits, in
+// the order of the fields; the number of the request comes last. It needs no state. An error is a
+// *Error, StatusBadRequest unless said otherwise, and says what to do. The listener and the state
+// machine both call it, so that nothing reaches the state that the specification forbids.
+type Validator interface {
+	Validate() error
+}

@@ -11,7 +11,39 @@ type Cluster struct {
 	Body   []byte
 }
 
+func (m *Cluster) fields(f *fields) {
+	f.message("cluster")
+	f.str("method", &m.Method)
+	if f.checks() {
+		m.checkMethod(f)
+	}
+	f.data("body", &m.Body)
+}
+
+func (m *Cluster) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *Cluster) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *Cluster) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // ClusterReply is the method's answer in JSON.
 type ClusterReply struct {
 	Body []byte
+}
+
+func (m *ClusterReply) fields(f *fields) {
+	f.message("cluster reply")
+	f.bytes("body", &m.Body)
+}
+
+func (m *ClusterReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *ClusterReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+
+func (m *Cluster) checkMethod(f *fields) {
+	if n := len(m.Method); n == 0 || n > MaxMethodLen {
+		f.refuse("method is %d bytes long; it must be 1 to %d", n, MaxMethodLen)
+	}
+	for _, r := range m.Method {
+		if (r < 'a' || r > 'z') && r != '_' {
+			f.refuse("method has characters other than a-z and _")
+		}
+	}
 }

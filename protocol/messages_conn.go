@@ -9,6 +9,25 @@ type Hello struct {
 	Token    []byte // credentials; empty is the anonymous identity
 }
 
+func (m *Hello) fields(f *fields) {
+	f.message("hello")
+	if m.Magic != Magic {
+		f.refuse("hello does not carry the magic %q; is this the port of another service?", Magic)
+	}
+	if f.checks() && m.Version != Version {
+		f.in.err = Errorf(StatusUnsupported, "protocol version %d is not spoken here; this server speaks version %d", m.Version, Version)
+	}
+	f.str("magic", &m.Magic)
+	f.uint32("version", &m.Version)
+	f.uint("features", &m.Features)
+	f.text("client", &m.Client, "client", MaxDescriptionLen)
+	f.bytes("token", &m.Token)
+}
+
+func (m *Hello) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *Hello) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *Hello) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // HelloReply accepts it.
 type HelloReply struct {
 	Version    uint32
@@ -23,6 +42,23 @@ type HelloReply struct {
 	Identity   string // who the credentials say you are
 }
 
+func (m *HelloReply) fields(f *fields) {
+	f.message("hello reply")
+	f.uint32("version", &m.Version)
+	f.uint("features", &m.Features)
+	f.str("server", &m.Server)
+	f.str("cluster", &m.Cluster)
+	f.uint("instance", &m.Instance)
+	f.uint32("max frame", &m.MaxFrame)
+	f.uint32("max data", &m.MaxData)
+	f.uint32("window", &m.Window)
+	f.uint("map version", &m.MapVersion)
+	f.str("identity", &m.Identity)
+}
+
+func (m *HelloReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *HelloReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+
 // Failure is the body of every reply whose status is not OK.
 type Failure struct {
 	Message string // a sentence that says what to do
@@ -31,12 +67,35 @@ type Failure struct {
 	Master, Term uint64
 }
 
+func (m *Failure) fields(f *fields) {
+	f.message("failure")
+	f.str("message", &m.Message)
+	f.uint("master", &m.Master)
+	f.uint("term", &m.Term)
+}
+
+func (m *Failure) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *Failure) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+
 // PresentTicket shows a ticket, so that this instance lets the session's requests in. Reply: Empty. Needed on every connection but the one the
 // session is attached on.
 type PresentTicket struct {
 	Ticket      []byte
 	Description string // what the session was last attached with; shown beside what it holds until its home says it
 }
+
+func (m *PresentTicket) fields(f *fields) {
+	f.message("present ticket")
+	f.bytes("ticket", &m.Ticket)
+	if len(m.Ticket) == 0 {
+		f.refuse("ticket is empty; give the one that the start or attach of the session answered")
+	}
+	f.text("description", &m.Description, "session description", MaxDescriptionLen)
+}
+
+func (m *PresentTicket) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *PresentTicket) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *PresentTicket) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // Empty is the body of messages without fields.
 type Empty struct{}
@@ -45,6 +104,15 @@ type Empty struct{}
 type MapRequest struct {
 	Known uint64 // version the client has; an equal one is answered with that version and no lists
 }
+
+func (m *MapRequest) fields(f *fields) {
+	f.message("map")
+	f.uint("known", &m.Known)
+}
+
+func (m *MapRequest) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *MapRequest) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *MapRequest) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // MapReply is the routing table.
 type MapReply struct {
@@ -55,11 +123,35 @@ type MapReply struct {
 	Tiers     []MapTier
 }
 
+func (m *MapReply) fields(f *fields) {
+	f.message("map reply")
+	f.uint("version", &m.Version)
+	f.str("cluster", &m.Cluster)
+	for l := list(f, "instances", 3, &m.Instances); l.next(f); {
+		l.item().fields(f)
+	}
+	for l := list(f, "shards", 4, &m.Shards); l.next(f); {
+		l.item().fields(f)
+	}
+	for l := list(f, "tiers", 4, &m.Tiers); l.next(f); {
+		l.item().fields(f)
+	}
+}
+
+func (m *MapReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *MapReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+
 // MapInstance is where an instance listens for clients.
 type MapInstance struct {
 	ID      uint64
 	Name    string
 	Address string
+}
+
+func (m *MapInstance) fields(f *fields) {
+	f.uint("instances.id", &m.ID)
+	f.str("instances.name", &m.Name)
+	f.str("instances.address", &m.Address)
 }
 
 // MapShard is a data shard.
@@ -70,6 +162,13 @@ type MapShard struct {
 	Replicas []uint64 // instances
 }
 
+func (m *MapShard) fields(f *fields) {
+	f.uint("shards.id", &m.ID)
+	f.uint("shards.master", &m.Master)
+	f.uint("shards.term", &m.Term)
+	f.uints("shards.replicas", &m.Replicas)
+}
+
 // MapTier says which shard owns each bucket, as runs in bucket order.
 type MapTier struct {
 	ID      uint8
@@ -78,10 +177,24 @@ type MapTier struct {
 	Runs    []MapRun
 }
 
+func (m *MapTier) fields(f *fields) {
+	small(f, "tiers.id", &m.ID)
+	f.str("tiers.name", &m.Name)
+	f.uint32("tiers.buckets", &m.Buckets)
+	for l := list(f, "tiers.runs", 2, &m.Runs); l.next(f); {
+		l.item().fields(f)
+	}
+}
+
 // MapRun is a run of buckets owned by one shard.
 type MapRun struct {
 	Count uint32
 	Shard uint64
+}
+
+func (m *MapRun) fields(f *fields) {
+	f.uint32("tiers.runs.count", &m.Count)
+	f.uint("tiers.runs.shard", &m.Shard)
 }
 
 // Goodbye is sent before the server closes a connection on purpose.
@@ -89,6 +202,15 @@ type Goodbye struct {
 	Status  Status
 	Message string
 }
+
+func (m *Goodbye) fields(f *fields) {
+	f.message("goodbye")
+	small(f, "status", &m.Status)
+	f.str("message", &m.Message)
+}
+
+func (m *Goodbye) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *Goodbye) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // MapChanged says that there is a newer map, or that a shard has a new master, which does not
 // change the map's version, or that a shard, whose master says so itself, serves buckets that it
@@ -99,3 +221,14 @@ type MapChanged struct {
 	Shard        uint64 // that has a new master, or serves more buckets; 0: it is about the map
 	Master, Term uint64 // its master, an instance, and the raft term since which it is: of two words the one with the higher term is newer
 }
+
+func (m *MapChanged) fields(f *fields) {
+	f.message("map changed")
+	f.uint("version", &m.Version)
+	f.uint("shard", &m.Shard)
+	f.uint("master", &m.Master)
+	f.uint("term", &m.Term)
+}
+
+func (m *MapChanged) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *MapChanged) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }

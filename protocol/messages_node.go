@@ -53,11 +53,42 @@ type NodeConfig struct {
 	MaxRequests       uint64       // requests a second at each instance, 1..10,000,000, default 0: no limit; OVERLOADED
 }
 
+func (m *NodeConfig) fields(f *fields) {
+	f.message("node config")
+	f.uint32("config.fields", &m.Fields)
+	f.uint("config.self check period", &m.SelfCheckPeriod)
+	f.uint("config.grace period", &m.GracePeriod)
+	small(f, "config.read consistency", &m.ReadConsistency)
+	small(f, "config.attach consistency", &m.AttachConsistency)
+	small(f, "config.counters mode", &m.CountersMode)
+	f.uint("config.max sessions", &m.MaxSessions)
+	f.uint("config.max semaphores", &m.MaxSemaphores)
+	f.uint("config.max bytes", &m.MaxBytes)
+	f.uint("config.max waiters", &m.MaxWaiters)
+	f.uint("config.max watchers", &m.MaxWatchers)
+	f.uint("config.max requests", &m.MaxRequests)
+}
+
+func (m *NodeConfig) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *NodeConfig) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+
 // NodeCreate makes a node and its missing parents. Reply: NodeInfo.
 type NodeCreate struct {
 	Path   string
 	Config NodeConfig
 }
+
+func (m *NodeCreate) fields(f *fields) {
+	f.message("node create")
+	f.path(&m.Path)
+	o := f.enter("config")
+	m.Config.fields(f)
+	f.leave(o)
+}
+
+func (m *NodeCreate) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *NodeCreate) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *NodeCreate) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // NodeAlter replaces the fields that are given. Reply: NodeInfo.
 type NodeAlter struct {
@@ -65,15 +96,45 @@ type NodeAlter struct {
 	Config NodeConfig
 }
 
+func (m *NodeAlter) fields(f *fields) {
+	f.message("node alter")
+	f.path(&m.Path)
+	o := f.enter("config")
+	m.Config.fields(f)
+	f.leave(o)
+}
+
+func (m *NodeAlter) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *NodeAlter) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *NodeAlter) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // NodeDescribe resolves a path. Reply: NodeInfo.
 type NodeDescribe struct {
 	Path string
 }
 
+func (m *NodeDescribe) fields(f *fields) {
+	f.message("node describe")
+	f.path(&m.Path)
+}
+
+func (m *NodeDescribe) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *NodeDescribe) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *NodeDescribe) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // NodeDrop drops a node, with live sessions and owned semaphores; nodes below it keep it from being dropped (PRECONDITION_FAILED). Reply: Empty.
 type NodeDrop struct {
 	Path string
 }
+
+func (m *NodeDrop) fields(f *fields) {
+	f.message("node drop")
+	f.path(&m.Path)
+}
+
+func (m *NodeDrop) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *NodeDrop) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *NodeDrop) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // NodeInfo describes a node. Reply of create, alter and describe.
 type NodeInfo struct {
@@ -85,6 +146,21 @@ type NodeInfo struct {
 	CreatedAt uint64 // wall clock, ms since 1970, for people
 }
 
+func (m *NodeInfo) fields(f *fields) {
+	f.message("node info")
+	f.uint("id", &m.ID)
+	f.str("path", &m.Path)
+	small(f, "tier", &m.Tier)
+	f.uint("revision", &m.Revision)
+	o := f.enter("config")
+	m.Config.fields(f)
+	f.leave(o)
+	f.uint("created at", &m.CreatedAt)
+}
+
+func (m *NodeInfo) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *NodeInfo) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+
 // NodeList lists nodes by path prefix. Reply: NodeListReply.
 type NodeList struct {
 	Prefix string
@@ -92,8 +168,33 @@ type NodeList struct {
 	Limit  uint32 // at most this many, 0 is the server's choice
 }
 
+func (m *NodeList) fields(f *fields) {
+	f.message("node list")
+	f.str("prefix", &m.Prefix)
+	if f.checks() {
+		f.keep(validatePathPrefix(m.Prefix))
+	}
+	f.bytes("cursor", &m.Cursor)
+	f.uint32("limit", &m.Limit)
+}
+
+func (m *NodeList) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *NodeList) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *NodeList) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // NodeListReply is a page. An empty cursor is the end.
 type NodeListReply struct {
 	Nodes  []NodeInfo
 	Cursor []byte
 }
+
+func (m *NodeListReply) fields(f *fields) {
+	f.message("node list reply")
+	for l := list(f, "nodes", 6, &m.Nodes); l.next(f); {
+		l.item().fields(f)
+	}
+	f.bytes("cursor", &m.Cursor)
+}
+
+func (m *NodeListReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *NodeListReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }

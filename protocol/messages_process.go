@@ -11,6 +11,18 @@ type ProcessOptions struct {
 	Return       uint64 // how long a member with a key keeps its place without a session; default 0: it leaves at once
 }
 
+func (m *ProcessOptions) fields(f *fields) {
+	enum(f, "options.election", &m.Election, "election", ElectOldest, ElectPreferred, "0 (oldest), 1 (lowest-id) or 2 (preferred)")
+	f.millis("options.debounce", &m.Debounce, "debounce", MaxProcessDuration)
+	f.millis("options.round timeout", &m.RoundTimeout, "round timeout", MaxProcessDuration)
+	f.millis("options.backoff min", &m.BackoffMin, "least back-off", MaxProcessDuration)
+	f.millis("options.backoff max", &m.BackoffMax, "greatest back-off", MaxProcessDuration)
+	f.millis("options.return", &m.Return, "time to return", MaxProcessDuration)
+	if m.BackoffMax > 0 && m.BackoffMin > m.BackoffMax {
+		f.refuse("least back-off is %d ms, above the greatest, %d ms", m.BackoffMin, m.BackoffMax)
+	}
+}
+
 // ProcessElection says who coordinates a round.
 type ProcessElection uint8
 
@@ -30,6 +42,22 @@ type ProcessJoin struct {
 	Options ProcessOptions
 }
 
+func (m *ProcessJoin) fields(f *fields) {
+	f.message("process join")
+	f.head(&m.Head)
+	f.process(&m.Name)
+	f.text("key", &m.Key, "member key", MaxProcessKey)
+	f.limited("data", &m.Data, "member data", MaxProcessData)
+	f.uint32("weight", &m.Weight)
+	o := f.enter("options")
+	m.Options.fields(f)
+	f.leave(o)
+}
+
+func (m *ProcessJoin) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *ProcessJoin) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *ProcessJoin) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // ProcessJoinReply answers a join.
 type ProcessJoinReply struct {
 	Order         uint64 // of joining
@@ -38,16 +66,53 @@ type ProcessJoinReply struct {
 	AlreadyMember bool // it was a member already
 }
 
+func (m *ProcessJoinReply) fields(f *fields) {
+	f.message("process join reply")
+	f.uint("order", &m.Order)
+	f.uint("topology", &m.Topology)
+	f.bool("returned", &m.Returned)
+	f.bool("again", &m.AlreadyMember)
+}
+
+func (m *ProcessJoinReply) AppendBody(b []byte) []byte {
+	f := encoder(b)
+	m.fields(&f)
+	return f.body()
+}
+func (m *ProcessJoinReply) DecodeBody(b []byte) error { f := decoder(b); m.fields(&f); return f.err() }
+
 // ProcessLeave ends a membership. Reply: ProcessLeaveReply.
 type ProcessLeave struct {
 	Head
 	Name []byte
 }
 
+func (m *ProcessLeave) fields(f *fields) {
+	f.message("process leave")
+	f.head(&m.Head)
+	f.process(&m.Name)
+}
+
+func (m *ProcessLeave) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *ProcessLeave) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *ProcessLeave) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // ProcessLeaveReply says how the member's open round ended: complete if its epoch is CompletedEpoch, else cancelled.
 type ProcessLeaveReply struct {
 	CompletedEpoch uint64 // the newest epoch that was decided complete with the session among its members
 }
+
+func (m *ProcessLeaveReply) fields(f *fields) {
+	f.message("process leave reply")
+	f.uint("settled", &m.CompletedEpoch)
+}
+
+func (m *ProcessLeaveReply) AppendBody(b []byte) []byte {
+	f := encoder(b)
+	m.fields(&f)
+	return f.body()
+}
+func (m *ProcessLeaveReply) DecodeBody(b []byte) error { f := decoder(b); m.fields(&f); return f.err() }
 
 // ProcessStep is what a member confirms.
 type ProcessStep uint8
@@ -65,6 +130,18 @@ type ProcessConfirm struct {
 	Step    ProcessStep
 }
 
+func (m *ProcessConfirm) fields(f *fields) {
+	f.message("process confirm")
+	f.member(&m.Session)
+	f.process(&m.Name)
+	f.epoch(&m.Epoch)
+	enum(f, "step", &m.Step, "step", StepPrepared, StepCompleted, "1 (prepared) or 2 (completed)")
+}
+
+func (m *ProcessConfirm) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *ProcessConfirm) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *ProcessConfirm) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // ProcessFail fails the round, which is tried again after a back-off: the member could not prepare, or the coordinator not coordinate. It has no number.
 // Reply: Empty; ABORTED: the round is over; PRECONDITION_FAILED: it is decided complete.
 type ProcessFail struct {
@@ -74,6 +151,18 @@ type ProcessFail struct {
 	Text    string
 }
 
+func (m *ProcessFail) fields(f *fields) {
+	f.message("process fail")
+	f.member(&m.Session)
+	f.process(&m.Name)
+	f.epoch(&m.Epoch)
+	f.text("text", &m.Text, "text", MaxDescriptionLen) // what is longer than MaxProcessText is cut
+}
+
+func (m *ProcessFail) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *ProcessFail) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *ProcessFail) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // ProcessComplete, by the coordinator, decides that the round is complete, and leaves a result with it. Reply: Empty.
 type ProcessComplete struct {
 	Head
@@ -82,12 +171,39 @@ type ProcessComplete struct {
 	Result []byte
 }
 
+func (m *ProcessComplete) fields(f *fields) {
+	f.message("process complete")
+	f.head(&m.Head)
+	f.process(&m.Name)
+	f.epoch(&m.Epoch)
+	f.limited("result", &m.Result, "result", MaxProcessResult)
+}
+
+func (m *ProcessComplete) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *ProcessComplete) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *ProcessComplete) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // ProcessForceRound is an operator's: it starts a new round although nothing changed. Reply: Empty.
 type ProcessForceRound struct {
 	Node uint64
 	Name []byte
 	Text string // why
 }
+
+func (m *ProcessForceRound) fields(f *fields) {
+	f.message("process force round")
+	f.uint("node", &m.Node)
+	f.process(&m.Name)
+	f.text("text", &m.Text, "reason", MaxDescriptionLen)
+}
+
+func (m *ProcessForceRound) AppendBody(b []byte) []byte {
+	f := encoder(b)
+	m.fields(&f)
+	return f.body()
+}
+func (m *ProcessForceRound) DecodeBody(b []byte) error { f := decoder(b); m.fields(&f); return f.err() }
+func (m *ProcessForceRound) Validate() error           { f := checker(); m.fields(&f); return f.err() }
 
 // ProcessEvict is an operator's: it takes a member out, its key too. Reply: Empty.
 type ProcessEvict struct {
@@ -97,12 +213,40 @@ type ProcessEvict struct {
 	Text    string // why
 }
 
+func (m *ProcessEvict) fields(f *fields) {
+	f.message("process evict")
+	f.uint("node", &m.Node)
+	f.process(&m.Name)
+	f.uint("session", &m.Session)
+	if m.Session == 0 {
+		f.refuse("session is 0; name the member to evict")
+	}
+	f.text("text", &m.Text, "reason", MaxDescriptionLen)
+}
+
+func (m *ProcessEvict) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *ProcessEvict) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *ProcessEvict) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // ProcessAlter is an operator's: it replaces the options. Reply: Empty.
 type ProcessAlter struct {
 	Node    uint64
 	Name    []byte
 	Options ProcessOptions
 }
+
+func (m *ProcessAlter) fields(f *fields) {
+	f.message("process alter")
+	f.uint("node", &m.Node)
+	f.process(&m.Name)
+	o := f.enter("options")
+	m.Options.fields(f)
+	f.leave(o)
+}
+
+func (m *ProcessAlter) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *ProcessAlter) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *ProcessAlter) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // ProcessSync asks for everything that the member has not confirmed, after its connection changed. Reply: Empty, and events follow; NOT_FOUND: the session is no
 // member.
@@ -111,6 +255,17 @@ type ProcessSync struct {
 	Name    []byte
 	Epoch   uint64 // the highest the member knows
 }
+
+func (m *ProcessSync) fields(f *fields) {
+	f.message("process sync")
+	f.member(&m.Session)
+	f.process(&m.Name)
+	f.uint("epoch", &m.Epoch)
+}
+
+func (m *ProcessSync) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *ProcessSync) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *ProcessSync) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // ProcessRequest sends a message to other members of the round. It may be sent again under its number. Reply: Empty, which says that it is on its way;
 // UNAVAILABLE and OVERLOADED: send it again; ABORTED: the round is over.
@@ -124,6 +279,27 @@ type ProcessRequest struct {
 	Payload []byte
 }
 
+func (m *ProcessRequest) fields(f *fields) {
+	f.message("process request")
+	f.member(&m.Session)
+	f.process(&m.Name)
+	f.epoch(&m.Epoch)
+	f.uint("number", &m.Number)
+	f.uint("low", &m.Low)
+	if m.Number == 0 || m.Low == 0 || m.Low > m.Number {
+		f.refuse("number %d and low %d of the message do not fit; numbers start from 1, and low is not above", m.Number, m.Low)
+	}
+	f.uints("to", &m.To)
+	if n := len(m.To); n == 0 || n > MaxProcessMembers {
+		f.refuse("message has %d receivers; it must have 1 to %d", n, MaxProcessMembers)
+	}
+	f.limited("payload", &m.Payload, "message", MaxProcessPayload)
+}
+
+func (m *ProcessRequest) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *ProcessRequest) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *ProcessRequest) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // ProcessReply answers a message. It may be sent again. Reply: Empty.
 type ProcessReply struct {
 	Session uint64
@@ -134,6 +310,24 @@ type ProcessReply struct {
 	Refused bool   // the handler failed: the message is to be sent again
 	Payload []byte
 }
+
+func (m *ProcessReply) fields(f *fields) {
+	f.message("process reply")
+	f.member(&m.Session)
+	f.process(&m.Name)
+	f.epoch(&m.Epoch)
+	f.uint("to", &m.To)
+	f.uint("number", &m.Number)
+	if m.To == 0 || m.Number == 0 {
+		f.refuse("sender %d and number %d name no message; give those of the message that is answered", m.To, m.Number)
+	}
+	f.bool("refused", &m.Refused)
+	f.limited("payload", &m.Payload, "message", MaxProcessPayload)
+}
+
+func (m *ProcessReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *ProcessReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *ProcessReply) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // ProcessRoundKind says what a member is told.
 type ProcessRoundKind uint8
@@ -173,6 +367,52 @@ type ProcessRound struct {
 	Members        []ProcessMember // in order of joining
 }
 
+func (m *ProcessRound) fields(f *fields) {
+	m.ownFields(f)
+	for l := list(f, "members", 6, &m.Members); l.next(f); {
+		l.item().fields(f)
+	}
+}
+
+// ownFields are those before the list of members.
+func (m *ProcessRound) ownFields(f *fields) {
+	f.message("process round")
+	f.uint("session", &m.Session)
+	f.bytes("name", &m.Name)
+	small(f, "kind", &m.Kind)
+	small(f, "removal", &m.Removal)
+	f.uint("epoch", &m.Epoch)
+	f.uint("topology", &m.Topology)
+	f.uint("coordinator", &m.Coordinator)
+	f.uint("attempt", &m.Attempt)
+	f.uint("token", &m.Token)
+	f.uint("settled", &m.CompletedEpoch)
+	f.bytes("result", &m.Result)
+	f.str("text", &m.Text)
+}
+
+// AppendShared is AppendBody with a list of members that AppendProcessMembers encoded. A round is
+// sent to all of its members with the same list.
+func (m *ProcessRound) AppendShared(b, members []byte) []byte {
+	f := encoder(b)
+	m.ownFields(&f)
+	f.out = append(f.out, members...)
+	f.written++
+	return f.body()
+}
+
+// AppendProcessMembers encodes a list of members as it stands in a ProcessRound.
+func AppendProcessMembers(b []byte, members []ProcessMember) []byte {
+	f := fields{pass: encode, out: b}
+	for l := list(&f, "members", 6, &members); l.next(&f); {
+		l.item().fields(&f)
+	}
+	return f.out
+}
+
+func (m *ProcessRound) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *ProcessRound) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+
 // ProcessMember is a member as the others see it.
 type ProcessMember struct {
 	Session  uint64
@@ -181,6 +421,15 @@ type ProcessMember struct {
 	Identity string // who the session belongs to
 	Data     []byte
 	Weight   uint32
+}
+
+func (m *ProcessMember) fields(f *fields) {
+	f.uint("member.session", &m.Session)
+	f.uint("member.order", &m.Order)
+	f.str("member.key", &m.Key)
+	f.str("member.identity", &m.Identity)
+	f.bytes("member.data", &m.Data)
+	f.uint32("member.weight", &m.Weight)
 }
 
 // ProcessMessageKind says what a ProcessMessage is.
@@ -203,3 +452,18 @@ type ProcessMessage struct {
 	Low     uint64 // of a request: no lower number of From comes again, and replies to them may be forgotten
 	Payload []byte
 }
+
+func (m *ProcessMessage) fields(f *fields) {
+	f.message("process message")
+	f.uint("session", &m.Session)
+	f.bytes("name", &m.Name)
+	small(f, "kind", &m.Kind)
+	f.uint("from", &m.From)
+	f.uint("epoch", &m.Epoch)
+	f.uint("number", &m.Number)
+	f.uint("low", &m.Low)
+	f.bytes("payload", &m.Payload)
+}
+
+func (m *ProcessMessage) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *ProcessMessage) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }

@@ -17,6 +17,21 @@ type ProcessDescribe struct {
 	Limit       uint32 // members in the page, 0 is the server's choice
 }
 
+func (m *ProcessDescribe) fields(f *fields) {
+	f.message("process describe")
+	f.uint("node", &m.Node)
+	f.process(&m.Name)
+	f.flags(&m.Flags, WithProcessMembers|WithProcessHistory, "describe")
+	f.consistency(&m.Consistency)
+	f.uint("min index", &m.MinIndex)
+	f.bytes("cursor", &m.Cursor)
+	f.uint32("limit", &m.Limit)
+}
+
+func (m *ProcessDescribe) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *ProcessDescribe) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *ProcessDescribe) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // ProcessPhase is where a process is.
 type ProcessPhase uint8
 
@@ -50,6 +65,38 @@ type ProcessStatus struct {
 	Cursor      []byte
 }
 
+func (m *ProcessStatus) fields(f *fields) {
+	f.message("process status")
+	f.uint("index", &m.Index)
+	f.uint("revision", &m.Revision)
+	f.bytes("name", &m.Name)
+	f.uint("clock", &m.Clock)
+	small(f, "phase", &m.Phase)
+	f.uint("epoch", &m.Epoch)
+	f.uint("topology", &m.Topology)
+	f.uint("coordinator", &m.Coordinator)
+	f.uint("attempt", &m.Attempt)
+	f.uint("started", &m.Started)
+	f.uint("start", &m.Start)
+	f.uint("num members", &m.NumMembers)
+	o := f.enter("options")
+	m.Options.fields(f)
+	f.leave(o)
+	o = f.enter("tally")
+	m.Counters.fields(f)
+	f.leave(o)
+	for l := list(f, "members", 5, &m.Members); l.next(f); {
+		l.item().fields(f)
+	}
+	for l := list(f, "history", 11, &m.History); l.next(f); {
+		l.item().fields(f)
+	}
+	f.bytes("cursor", &m.Cursor)
+}
+
+func (m *ProcessStatus) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *ProcessStatus) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+
 // ProcessCounters counts since the process was made.
 type ProcessCounters struct {
 	Changes   uint64 // of the topology
@@ -59,6 +106,16 @@ type ProcessCounters struct {
 	Failed    uint64
 	Returned  uint64 // members that came back without a round
 	Stale     uint64 // calls refused because of their epoch
+}
+
+func (m *ProcessCounters) fields(f *fields) {
+	f.uint("tally.changes", &m.Changes)
+	f.uint("tally.started", &m.Started)
+	f.uint("tally.completed", &m.Completed)
+	f.uint("tally.cancelled", &m.Cancelled)
+	f.uint("tally.failed", &m.Failed)
+	f.uint("tally.returned", &m.Returned)
+	f.uint("tally.stale", &m.Stale)
 }
 
 // ProcessMemberStatus is where a member is in the present round.
@@ -81,6 +138,16 @@ type ProcessMemberInfo struct {
 	Until  uint64 // log time up to which an absent one keeps its place
 	Token  uint64
 	Joined uint64 // wall clock
+}
+
+func (m *ProcessMemberInfo) fields(f *fields) {
+	o := f.enter("members.member")
+	m.Member.fields(f)
+	f.leave(o)
+	small(f, "members.standing", &m.Status)
+	f.uint("members.until", &m.Until)
+	f.uint("members.token", &m.Token)
+	f.uint("members.joined", &m.Joined)
 }
 
 // ProcessOutcome of a round.
@@ -107,6 +174,20 @@ type ProcessHistoryRound struct {
 	Text        string // why it was given up
 }
 
+func (m *ProcessHistoryRound) fields(f *fields) {
+	f.uint("history.epoch", &m.Epoch)
+	f.uint("history.topology", &m.Topology)
+	f.uint("history.coordinator", &m.Coordinator)
+	f.uint("history.size", &m.Size)
+	f.uint("history.attempt", &m.Attempt)
+	f.uint("history.wall", &m.Wall)
+	f.uint("history.prepared", &m.Prepared)
+	f.uint("history.decided", &m.Decided)
+	f.uint("history.lasted", &m.Duration)
+	small(f, "history.outcome", &m.Outcome)
+	f.str("history.text", &m.Text)
+}
+
 // ProcessList lists processes of a node in one shard, by name prefix, in order of name. Reply: ProcessListReply.
 type ProcessList struct {
 	Shard       uint64
@@ -118,12 +199,43 @@ type ProcessList struct {
 	MinIndex    uint64
 }
 
+func (m *ProcessList) fields(f *fields) {
+	f.message("process list")
+	f.uint("shard", &m.Shard)
+	f.uint("node", &m.Node)
+	f.limited("prefix", &m.Prefix, "process name", MaxProcessName)
+	f.bytes("cursor", &m.Cursor)
+	f.uint32("limit", &m.Limit)
+	f.consistency(&m.Consistency)
+	f.uint("min index", &m.MinIndex)
+}
+
+func (m *ProcessList) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *ProcessList) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *ProcessList) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // ProcessListReply is a page. An empty cursor is the end.
 type ProcessListReply struct {
 	Index     uint64
 	Processes []ProcessItem
 	Cursor    []byte
 }
+
+func (m *ProcessListReply) fields(f *fields) {
+	f.message("process list reply")
+	f.uint("index", &m.Index)
+	for l := list(f, "processes", 6, &m.Processes); l.next(f); {
+		l.item().fields(f)
+	}
+	f.bytes("cursor", &m.Cursor)
+}
+
+func (m *ProcessListReply) AppendBody(b []byte) []byte {
+	f := encoder(b)
+	m.fields(&f)
+	return f.body()
+}
+func (m *ProcessListReply) DecodeBody(b []byte) error { f := decoder(b); m.fields(&f); return f.err() }
 
 // ProcessItem is a process in a list.
 type ProcessItem struct {
@@ -135,11 +247,30 @@ type ProcessItem struct {
 	NumMembers  uint64
 }
 
+func (m *ProcessItem) fields(f *fields) {
+	f.bytes("processes.name", &m.Name)
+	small(f, "processes.phase", &m.Phase)
+	f.uint("processes.epoch", &m.Epoch)
+	f.uint("processes.topology", &m.Topology)
+	f.uint("processes.coordinator", &m.Coordinator)
+	f.uint("processes.num members", &m.NumMembers)
+}
+
 // ProcessWatch opens a stream over one process. Reply: Empty; then ProcessState pages with the request's id as watch id, then ProcessChanges. Unwatch closes it.
 type ProcessWatch struct {
 	Node uint64
 	Name []byte
 }
+
+func (m *ProcessWatch) fields(f *fields) {
+	f.message("process watch")
+	f.uint("node", &m.Node)
+	f.process(&m.Name)
+}
+
+func (m *ProcessWatch) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *ProcessWatch) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *ProcessWatch) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // ProcessState is a page of what a stream starts from, and starts again from when the reader fell behind.
 type ProcessState struct {
@@ -149,12 +280,37 @@ type ProcessState struct {
 	Status ProcessStatus
 }
 
+func (m *ProcessState) fields(f *fields) {
+	f.message("process state")
+	f.bool("first", &m.First)
+	f.bool("last", &m.Last)
+	f.bool("exists", &m.Exists)
+	o := f.enter("status")
+	m.Status.fields(f)
+	f.leave(o)
+}
+
+func (m *ProcessState) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *ProcessState) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+
 // ProcessChanges is what one step of the log did to a process.
 type ProcessChanges struct {
 	Revision uint64 // log index
 	Wall     uint64 // wall clock
 	Changes  []ProcessChange
 }
+
+func (m *ProcessChanges) fields(f *fields) {
+	f.message("process changes")
+	f.uint("revision", &m.Revision)
+	f.uint("wall", &m.Wall)
+	for l := list(f, "changes", 7, &m.Changes); l.next(f); {
+		l.item().fields(f)
+	}
+}
+
+func (m *ProcessChanges) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *ProcessChanges) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // ProcessChangeKind says what changed.
 type ProcessChangeKind uint8
@@ -180,4 +336,14 @@ type ProcessChange struct {
 	Topology uint64
 	Session  uint64
 	Text     string
+}
+
+func (m *ProcessChange) fields(f *fields) {
+	small(f, "changes.kind", &m.Kind)
+	small(f, "changes.phase", &m.Phase)
+	small(f, "changes.outcome", &m.Outcome)
+	f.uint("changes.epoch", &m.Epoch)
+	f.uint("changes.topology", &m.Topology)
+	f.uint("changes.session", &m.Session)
+	f.str("changes.text", &m.Text)
 }

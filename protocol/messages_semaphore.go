@@ -17,6 +17,18 @@ type Create struct {
 	Data  []byte
 }
 
+func (m *Create) fields(f *fields) {
+	f.message("create")
+	f.head(&m.Head)
+	f.name(&m.Name)
+	f.limit(&m.Limit)
+	f.data("data", &m.Data)
+}
+
+func (m *Create) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *Create) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *Create) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // Update replaces a semaphore's data. Reply: UpdateReply.
 type Update struct {
 	Head
@@ -25,10 +37,30 @@ type Update struct {
 	Expected uint64 // the version it must have, 0 for any; else PRECONDITION_FAILED
 }
 
+func (m *Update) fields(f *fields) {
+	f.message("update")
+	f.head(&m.Head)
+	f.name(&m.Name)
+	f.data("data", &m.Data)
+	f.uint("expected", &m.Expected)
+}
+
+func (m *Update) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *Update) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *Update) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // UpdateReply says the version after the update. The version starts at 1 and rises with each change of the bytes.
 type UpdateReply struct {
 	Version uint64
 }
+
+func (m *UpdateReply) fields(f *fields) {
+	f.message("update reply")
+	f.uint("version", &m.Version)
+}
+
+func (m *UpdateReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *UpdateReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // Resize changes a limit. Reply: Empty.
 type Resize struct {
@@ -37,12 +69,34 @@ type Resize struct {
 	Limit uint64
 }
 
+func (m *Resize) fields(f *fields) {
+	f.message("resize")
+	f.head(&m.Head)
+	f.name(&m.Name)
+	f.limit(&m.Limit)
+}
+
+func (m *Resize) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *Resize) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *Resize) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // Delete removes a semaphore. Reply: Empty.
 type Delete struct {
 	Head
 	Name  []byte
 	Force bool
 }
+
+func (m *Delete) fields(f *fields) {
+	f.message("delete")
+	f.head(&m.Head)
+	f.name(&m.Name)
+	f.bool("force", &m.Force)
+}
+
+func (m *Delete) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *Delete) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *Delete) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // Acquire sets what the session holds or waits for. Reply: AcquireReply; when accepted, an AcquireResult follows later.
 type Acquire struct {
@@ -102,10 +156,38 @@ type ForceRelease struct {
 	Reason string // for the owners and the records; not empty
 }
 
+func (m *ForceRelease) fields(f *fields) {
+	f.message("force release")
+	f.uint("node", &m.Node)
+	f.name(&m.Name)
+	f.uint("first", &m.First)
+	f.uint("last", &m.Last)
+	if m.First == 0 || m.First > m.Last {
+		f.refuse("order ids %d to %d are none; give the token of the lease as first and last, and tokens begin at 1", m.First, m.Last)
+	}
+	f.reason(&m.Reason)
+}
+
+func (m *ForceRelease) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *ForceRelease) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *ForceRelease) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // ForceReleaseReply says how many owners lost their leases. 0: there was none with such an order id, or not any more.
 type ForceReleaseReply struct {
 	Released uint64
 }
+
+func (m *ForceReleaseReply) fields(f *fields) {
+	f.message("force release reply")
+	f.uint("released", &m.Released)
+}
+
+func (m *ForceReleaseReply) AppendBody(b []byte) []byte {
+	f := encoder(b)
+	m.fields(&f)
+	return f.body()
+}
+func (m *ForceReleaseReply) DecodeBody(b []byte) error { f := decoder(b); m.fields(&f); return f.err() }
 
 // LeaseLost tells an owner that its lease was taken away while the session lives.
 type LeaseLost struct {
@@ -114,6 +196,17 @@ type LeaseLost struct {
 	OrderID uint64
 	Message string
 }
+
+func (m *LeaseLost) fields(f *fields) {
+	f.message("lease lost")
+	f.uint("session", &m.Session)
+	f.bytes("name", &m.Name)
+	f.uint("order id", &m.OrderID)
+	f.str("message", &m.Message)
+}
+
+func (m *LeaseLost) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *LeaseLost) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // Flags of Describe and Watch.
 const (
@@ -137,6 +230,26 @@ type Describe struct {
 	WatchID     uint64 // chosen by the client; comes back in WatchFired
 }
 
+func (m *Describe) fields(f *fields) {
+	f.message("describe")
+	f.uint("session", &m.Session)
+	f.uint("node", &m.Node)
+	f.name(&m.Name)
+	f.flags(&m.Flags, WithOwners|WithWaiters|WatchData|WatchOwners, "describe")
+	if m.Flags&(WatchData|WatchOwners) != 0 && m.Session == 0 {
+		f.refuse("describe asks for a watch without a session; name the session that watches")
+	}
+	f.consistency(&m.Consistency)
+	f.uint("min index", &m.MinIndex)
+	f.bytes("cursor", &m.Cursor)
+	f.uint32("limit", &m.Limit)
+	f.uint("watch id", &m.WatchID)
+}
+
+func (m *Describe) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *Describe) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *Describe) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // DescribeReply is a page of a description.
 type DescribeReply struct {
 	Index      uint64 // log index of the shard the page was read at
@@ -155,6 +268,31 @@ type DescribeReply struct {
 	Cursor     []byte
 }
 
+func (m *DescribeReply) fields(f *fields) {
+	f.message("describe reply")
+	f.uint("index", &m.Index)
+	f.uint("revision", &m.Revision)
+	f.bytes("name", &m.Name)
+	f.bytes("data", &m.Data)
+	f.uint("version", &m.Version)
+	f.uint("used", &m.Used)
+	f.uint("limit", &m.Limit)
+	f.bool("ephemeral", &m.Ephemeral)
+	f.uint("created at", &m.CreatedAt)
+	f.uint("num owners", &m.NumOwners)
+	f.uint("num waiters", &m.NumWaiters)
+	for l := list(f, "owners", 6, &m.Owners); l.next(f); {
+		l.item().fields(f)
+	}
+	for l := list(f, "waiters", 7, &m.Waiters); l.next(f); {
+		l.item().fields(f)
+	}
+	f.bytes("cursor", &m.Cursor)
+}
+
+func (m *DescribeReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *DescribeReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+
 // Owner holds units.
 type Owner struct {
 	OrderID     uint64
@@ -163,6 +301,15 @@ type Owner struct {
 	Data        []byte
 	Description string
 	Since       uint64 // wall clock of the grant, ms since 1970
+}
+
+func (m *Owner) fields(f *fields) {
+	f.uint("owner.order id", &m.OrderID)
+	f.uint("owner.session", &m.Session)
+	f.uint("owner.count", &m.Count)
+	f.bytes("owner.data", &m.Data)
+	f.str("owner.description", &m.Description)
+	f.uint("owner.since", &m.Since)
 }
 
 // Waiter waits for units, in queue order.
@@ -176,6 +323,16 @@ type Waiter struct {
 	Timeout     uint64 // ms, as requested
 }
 
+func (m *Waiter) fields(f *fields) {
+	f.uint("waiter.order id", &m.OrderID)
+	f.uint("waiter.session", &m.Session)
+	f.uint("waiter.count", &m.Count)
+	f.bytes("waiter.data", &m.Data)
+	f.str("waiter.description", &m.Description)
+	f.uint("waiter.since", &m.Since)
+	f.uint("waiter.timeout", &m.Timeout)
+}
+
 // WatchFired is the end of a one-shot watch. Neither flag set means: something may have been missed, or a newer watch replaced it.
 type WatchFired struct {
 	Session       uint64
@@ -183,6 +340,17 @@ type WatchFired struct {
 	DataChanged   bool
 	OwnersChanged bool
 }
+
+func (m *WatchFired) fields(f *fields) {
+	f.message("watch fired")
+	f.uint("session", &m.Session)
+	f.uint("watch id", &m.WatchID)
+	f.bool("data changed", &m.DataChanged)
+	f.bool("owners changed", &m.OwnersChanged)
+}
+
+func (m *WatchFired) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *WatchFired) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // List lists semaphores of a node in one shard, by name prefix, in order of name. Reply: ListReply.
 type List struct {
@@ -196,12 +364,40 @@ type List struct {
 	MinIndex    uint64 // a relaxed read not older than this log index of the shard
 }
 
+func (m *List) fields(f *fields) {
+	f.message("list")
+	f.uint("shard", &m.Shard)
+	f.uint("node", &m.Node)
+	f.limited("prefix", &m.Prefix, "semaphore name", MaxNameLen)
+	f.uint("session", &m.Session)
+	f.bytes("cursor", &m.Cursor)
+	f.uint32("limit", &m.Limit)
+	f.consistency(&m.Consistency)
+	f.uint("min index", &m.MinIndex)
+}
+
+func (m *List) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *List) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *List) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // ListReply is a page. An empty cursor is the end.
 type ListReply struct {
 	Index      uint64
 	Semaphores []ListItem
 	Cursor     []byte
 }
+
+func (m *ListReply) fields(f *fields) {
+	f.message("list reply")
+	f.uint("index", &m.Index)
+	for l := list(f, "semaphores", 11, &m.Semaphores); l.next(f); {
+		l.item().fields(f)
+	}
+	f.bytes("cursor", &m.Cursor)
+}
+
+func (m *ListReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *ListReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // ListItem is a semaphore in a list.
 type ListItem struct {
@@ -216,4 +412,18 @@ type ListItem struct {
 	OrderID    uint64 // of the asked session's entry
 	Count      uint64 // of the asked session's entry
 	Waiting    bool   // the asked session waits
+}
+
+func (m *ListItem) fields(f *fields) {
+	f.bytes("semaphores.name", &m.Name)
+	f.uint("semaphores.limit", &m.Limit)
+	f.uint("semaphores.used", &m.Used)
+	f.bool("semaphores.ephemeral", &m.Ephemeral)
+	f.uint("semaphores.version", &m.Version)
+	f.uint("semaphores.data len", &m.DataLen)
+	f.uint("semaphores.num owners", &m.NumOwners)
+	f.uint("semaphores.num waiters", &m.NumWaiters)
+	f.uint("semaphores.order id", &m.OrderID)
+	f.uint("semaphores.count", &m.Count)
+	f.bool("semaphores.waiting", &m.Waiting)
 }

@@ -11,6 +11,23 @@ type SessionStart struct {
 	Nonce       uint64 // random, not 0: the holder, see SessionAttach
 }
 
+func (m *SessionStart) fields(f *fields) {
+	f.message("session start")
+	f.uint("node", &m.Node)
+	f.bytes("create id", &m.CreateID)
+	if len(m.CreateID) != KeyLen {
+		f.refuse("create id is %d bytes long; it must be %d random bytes", len(m.CreateID), KeyLen)
+	}
+	f.sessionKey(&m.Key)
+	f.millis("timeout", &m.Timeout, "session timeout", MaxSessionTimeout)
+	f.text("description", &m.Description, "session description", MaxDescriptionLen)
+	f.nonce(&m.Nonce)
+}
+
+func (m *SessionStart) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *SessionStart) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *SessionStart) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // SessionAttach attaches an existing session to this connection. Reply: SessionReply.
 type SessionAttach struct {
 	Session     uint64
@@ -25,6 +42,21 @@ type SessionAttach struct {
 	Nonce uint64
 }
 
+func (m *SessionAttach) fields(f *fields) {
+	f.message("session attach")
+	f.uint("session", &m.Session)
+	f.uint("node", &m.Node)
+	f.uint("epoch", &m.Epoch)
+	f.sessionKey(&m.Key)
+	f.millis("timeout", &m.Timeout, "session timeout", MaxSessionTimeout)
+	f.text("description", &m.Description, "session description", MaxDescriptionLen)
+	f.nonce(&m.Nonce)
+}
+
+func (m *SessionAttach) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *SessionAttach) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *SessionAttach) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // SessionReply answers start and attach.
 type SessionReply struct {
 	Session uint64
@@ -35,11 +67,34 @@ type SessionReply struct {
 	Ticket  []byte // opaque, for PresentTicket
 }
 
+func (m *SessionReply) fields(f *fields) {
+	f.message("session reply")
+	f.uint("session", &m.Session)
+	f.uint("epoch", &m.Epoch)
+	f.uint("shard", &m.Shard)
+	f.uint("timeout", &m.Timeout)
+	f.uint("grace", &m.Grace)
+	f.bytes("ticket", &m.Ticket)
+}
+
+func (m *SessionReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *SessionReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+
 // SessionStop ends a session now. A session that is gone already answers SESSION_EXPIRED. Reply: Empty.
 type SessionStop struct {
 	Session uint64
 	Epoch   uint64
 }
+
+func (m *SessionStop) fields(f *fields) {
+	f.message("session stop")
+	f.uint("session", &m.Session)
+	f.uint("epoch", &m.Epoch)
+}
+
+func (m *SessionStop) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *SessionStop) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *SessionStop) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // SessionKill is the operator's stop; needs the right admin. Reply: Empty.
 type SessionKill struct {
@@ -48,11 +103,32 @@ type SessionKill struct {
 	Reason  string // not empty
 }
 
+func (m *SessionKill) fields(f *fields) {
+	f.message("session kill")
+	f.uint("session", &m.Session)
+	f.uint("node", &m.Node)
+	f.reason(&m.Reason)
+}
+
+func (m *SessionKill) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *SessionKill) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *SessionKill) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // SessionDescribe reads one session at its home. Reply: SessionInfo.
 type SessionDescribe struct {
 	Session uint64
 	Node    uint64
 }
+
+func (m *SessionDescribe) fields(f *fields) {
+	f.message("session describe")
+	f.uint("session", &m.Session)
+	f.uint("node", &m.Node)
+}
+
+func (m *SessionDescribe) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *SessionDescribe) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *SessionDescribe) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // SessionList lists the sessions of a node that live in one shard; in order of id. Reply: SessionListReply.
 type SessionList struct {
@@ -61,6 +137,18 @@ type SessionList struct {
 	Cursor []byte
 	Limit  uint32
 }
+
+func (m *SessionList) fields(f *fields) {
+	f.message("session list")
+	f.uint("shard", &m.Shard)
+	f.uint("node", &m.Node)
+	f.bytes("cursor", &m.Cursor)
+	f.uint32("limit", &m.Limit)
+}
+
+func (m *SessionList) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *SessionList) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *SessionList) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // SessionState as the server sees it.
 type SessionState uint8
@@ -83,11 +171,42 @@ type SessionInfo struct {
 	CreatedAt   uint64 // wall clock, ms since 1970
 }
 
+func (m *SessionInfo) fields(f *fields) {
+	f.message("session info")
+	f.uint("session", &m.Session)
+	f.uint("node", &m.Node)
+	small(f, "state", &m.State)
+	f.uint("epoch", &m.Epoch)
+	f.uint("timeout", &m.Timeout)
+	f.uint("remaining", &m.Remaining)
+	f.str("description", &m.Description)
+	f.str("client", &m.Client)
+	f.uint("created at", &m.CreatedAt)
+}
+
+func (m *SessionInfo) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *SessionInfo) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+
 // SessionListReply is a page. An empty cursor is the end. What a session holds and waits for is asked with List.Session on every shard.
 type SessionListReply struct {
 	Sessions []SessionInfo
 	Cursor   []byte
 }
+
+func (m *SessionListReply) fields(f *fields) {
+	f.message("session list reply")
+	for l := list(f, "sessions", 9, &m.Sessions); l.next(f); {
+		l.item().fields(f)
+	}
+	f.bytes("cursor", &m.Cursor)
+}
+
+func (m *SessionListReply) AppendBody(b []byte) []byte {
+	f := encoder(b)
+	m.fields(&f)
+	return f.body()
+}
+func (m *SessionListReply) DecodeBody(b []byte) error { f := decoder(b); m.fields(&f); return f.err() }
 
 // EndReason says why a session ended.
 type EndReason uint8
@@ -106,11 +225,30 @@ type SessionEnded struct {
 	Message string
 }
 
+func (m *SessionEnded) fields(f *fields) {
+	f.message("session ended")
+	f.uint("session", &m.Session)
+	small(f, "reason", &m.Reason)
+	f.str("message", &m.Message)
+}
+
+func (m *SessionEnded) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *SessionEnded) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+
 // TakenOver tells a connection that the session was attached elsewhere: pongs that come here do not vouch for it any more.
 type TakenOver struct {
 	Session uint64
 	Epoch   uint64 // the new one; the one it had here if the same start or attach was sent again from elsewhere
 }
+
+func (m *TakenOver) fields(f *fields) {
+	f.message("taken over")
+	f.uint("session", &m.Session)
+	f.uint("epoch", &m.Epoch)
+}
+
+func (m *TakenOver) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TakenOver) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // Detached tells a connection that a session is attached on it no more: its home moves to another shard, or the home shard has another leader. From here on no pong
 // on this connection renews an attach of it up to Epoch. The session lives: it is to be attached again, with a higher epoch, at the instance that the map names; until
@@ -119,3 +257,12 @@ type Detached struct {
 	Session uint64
 	Epoch   uint64 // the attach epoch it had here
 }
+
+func (m *Detached) fields(f *fields) {
+	f.message("detached")
+	f.uint("session", &m.Session)
+	f.uint("epoch", &m.Epoch)
+}
+
+func (m *Detached) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *Detached) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }

@@ -1,5 +1,7 @@
 package protocol
 
+import "unicode/utf8"
+
 // A track is a staged rollout: one (service, cluster) under a coordination node, named service/cluster. It hands out versions, numbers from 1 to 2^63-1, to the
 // instances of ordered locations. Its bucket is Bucket(node, name), as a semaphore's is; a semaphore of the same name is another object. Times of a track are log
 // time in ms: they are to be compared with each other and with Clock, never with a client's clock.
@@ -21,6 +23,34 @@ type TrackConfig struct {
 	KeepRemoved        bool             // instances of a removed location get its last target instead of UNKNOWN_LOCATION
 }
 
+func (m *TrackConfig) fields(f *fields) {
+	enum(f, "config.source", &m.Source, "source", SourceTSO, SourcePublished, "1 (tso), 2 (external) or 3 (published)")
+	enum(f, "config.delay from", &m.DelayFrom, "delay from", FromSelected, FromConverged, "0 (selected) or 1 (converged)")
+	if n := len(m.Locations); n == 0 || n > MaxTrackLocations {
+		f.refuse("config has %d locations; it must have 1 to %d", n, MaxTrackLocations)
+	}
+	for l := list(f, "config.locations", 6, &m.Locations); l.next(f); {
+		l.item().fields(f)
+	}
+	f.part = ""
+	if n := len(m.ExplicitCodes); n > MaxTrackCodes {
+		f.refuse("config has %d explicit codes; at most %d are allowed", n, MaxTrackCodes)
+	}
+	f.labels("config.explicit codes", &m.ExplicitCodes, "explicit code", MaxTrackName)
+	f.millis("config.implicit after", &m.ImplicitAfter, "config: implicit after", MaxTrackDuration)
+	f.uint("config.implicit attempts", &m.ImplicitAttempts)
+	if m.ImplicitAttempts > MaxTrackDuration {
+		f.refuse("config: implicit attempts is %d; at most 2^32 are allowed", m.ImplicitAttempts)
+	}
+	f.millis("config.stall timeout", &m.StallTimeout, "config: stall timeout", MaxTrackDuration)
+	f.bool("config.auto demote", &m.AutoDemote)
+	f.millis("config.skip empty after", &m.SkipEmptyAfter, "config: skip empty after", MaxTrackDuration)
+	f.millis("config.reelect min interval", &m.ReelectMinInterval, "config: reelect interval", MaxTrackDuration)
+	f.millis("config.min advance interval", &m.MinAdvanceInterval, "config: advance interval", MaxTrackDuration)
+	f.millis("config.retention", &m.Retention, "config: retention", MaxTrackDuration)
+	f.bool("config.keep removed", &m.KeepRemoved)
+}
+
 // LocationConfig is one location of the order.
 type LocationConfig struct {
 	Name      string
@@ -31,6 +61,26 @@ type LocationConfig struct {
 	Gates     []GateConfig
 }
 
+func (m *LocationConfig) fields(f *fields) {
+	f.label("locations.name", &m.Name, "location name", MaxTrackName)
+	if f.pass == check {
+		f.part = "location " + m.Name + ": "
+	}
+	f.millis("locations.delay", &m.Delay, "delay", MaxTrackDuration)
+	f.millis("locations.bake", &m.Bake, "bake", MaxTrackDuration)
+	small(f, "locations.share", &m.Share)
+	if m.Share > 100 {
+		f.refuse("%sshare is %d; it is in percent, 0 to 100", f.part, m.Share)
+	}
+	f.millis("locations.share bake", &m.ShareBake, "share bake", MaxTrackDuration)
+	if n := len(m.Gates); n > MaxTrackGates {
+		f.refuse("location %s has %d gates; at most %d are allowed", m.Name, n, MaxTrackGates)
+	}
+	for l := list(f, "locations.gates", 5, &m.Gates); l.next(f); {
+		l.item().fields(f)
+	}
+}
+
 // GateConfig is a check that must succeed before a location takes a version. Holders of a watch run it; the server does not.
 type GateConfig struct {
 	Name    string
@@ -38,6 +88,20 @@ type GateConfig struct {
 	Spec    string // the command or the address
 	Timeout uint64 // ms; a run without an outcome is inconclusive after this; 60,000
 	Retry   uint64 // ms until an inconclusive gate is run again; 30,000
+}
+
+func (m *GateConfig) fields(f *fields) {
+	f.label("gate.name", &m.Name, "gate name", MaxTrackName)
+	if f.pass == check {
+		f.part = "gate " + m.Name + ": "
+	}
+	enum(f, "gate.kind", &m.Kind, "kind", GateCommand, GateWebhook, "1 (command) or 2 (webhook)")
+	f.str("gate.spec", &m.Spec)
+	if f.checks() && (len(m.Spec) > MaxTrackGateSpec || !utf8.ValidString(m.Spec)) {
+		f.refuse("%sits command or address is at most %d bytes of UTF-8", f.part, MaxTrackGateSpec)
+	}
+	f.millis("gate.timeout", &m.Timeout, "timeout", MaxTrackDuration)
+	f.millis("gate.retry", &m.Retry, "retry", MaxTrackDuration)
 }
 
 // TrackSource says where the first location's versions come from.
@@ -72,6 +136,19 @@ type TrackCreate struct {
 	Config TrackConfig
 }
 
+func (m *TrackCreate) fields(f *fields) {
+	f.message("track create")
+	f.head(&m.Head)
+	f.track(&m.Name)
+	o := f.enter("config")
+	m.Config.fields(f)
+	f.leave(o)
+}
+
+func (m *TrackCreate) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackCreate) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *TrackCreate) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // TrackAlter replaces the config that has this revision. Reply: TrackRevision.
 type TrackAlter struct {
 	Head
@@ -80,10 +157,32 @@ type TrackAlter struct {
 	Config   TrackConfig
 }
 
+func (m *TrackAlter) fields(f *fields) {
+	f.message("track alter")
+	f.head(&m.Head)
+	f.track(&m.Name)
+	f.uint("revision", &m.Revision)
+	o := f.enter("config")
+	m.Config.fields(f)
+	f.leave(o)
+}
+
+func (m *TrackAlter) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackAlter) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *TrackAlter) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // TrackRevision is the config's revision, from 1.
 type TrackRevision struct {
 	Revision uint64
 }
+
+func (m *TrackRevision) fields(f *fields) {
+	f.message("track revision")
+	f.uint("revision", &m.Revision)
+}
+
+func (m *TrackRevision) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackRevision) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // TrackDelete removes a track; one that has instances only with Force. Reply: Empty.
 type TrackDelete struct {
@@ -91,6 +190,17 @@ type TrackDelete struct {
 	Name  []byte
 	Force bool
 }
+
+func (m *TrackDelete) fields(f *fields) {
+	f.message("track delete")
+	f.head(&m.Head)
+	f.track(&m.Name)
+	f.bool("force", &m.Force)
+}
+
+func (m *TrackDelete) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackDelete) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *TrackDelete) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // TrackInstanceRole is what an instance is for its location. A follower does not hold anybody up.
 type TrackInstanceRole uint8
@@ -112,9 +222,40 @@ type TrackRegister struct {
 	Takeover bool   // evict the other session; its later calls are refused
 }
 
+func (m *TrackRegister) fields(f *fields) {
+	f.message("track register")
+	f.head(&m.Head)
+	f.track(&m.Name)
+	f.label("id", &m.ID, "instance id", MaxTrackInstance)
+	f.label("location", &m.Location, "location name", MaxTrackName)
+	enum(f, "role", &m.Role, "role", InstanceFollower, InstanceLeader, "1 (follower) or 2 (leader)")
+	f.printable("meta", &m.Meta, "meta", MaxTrackMeta)
+	f.bool("takeover", &m.Takeover)
+}
+
+func (m *TrackRegister) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackRegister) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *TrackRegister) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // TrackRegisterReply has the incarnation, which the instance's calls carry.
 type TrackRegisterReply struct {
 	Incarnation uint64
+}
+
+func (m *TrackRegisterReply) fields(f *fields) {
+	f.message("track register reply")
+	f.uint("incarnation", &m.Incarnation)
+}
+
+func (m *TrackRegisterReply) AppendBody(b []byte) []byte {
+	f := encoder(b)
+	m.fields(&f)
+	return f.body()
+}
+func (m *TrackRegisterReply) DecodeBody(b []byte) error {
+	f := decoder(b)
+	m.fields(&f)
+	return f.err()
 }
 
 // TrackUnregister ends an instance at its own wish. Reply: Empty.
@@ -124,6 +265,18 @@ type TrackUnregister struct {
 	ID          string
 	Incarnation uint64
 }
+
+func (m *TrackUnregister) fields(f *fields) {
+	f.message("track unregister")
+	f.head(&m.Head)
+	f.track(&m.Name)
+	f.label("id", &m.ID, "instance id", MaxTrackInstance)
+	f.incarnation(&m.Incarnation)
+}
+
+func (m *TrackUnregister) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackUnregister) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *TrackUnregister) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // TrackPoll asks which version to have, and reports. Targets move by polls alone. It has no number of its own: it may be sent again. Reply: TrackPollReply.
 type TrackPoll struct {
@@ -135,6 +288,22 @@ type TrackPoll struct {
 	WithPayload bool
 }
 
+func (m *TrackPoll) fields(f *fields) {
+	f.message("track poll")
+	f.uint("session", &m.Session)
+	f.track(&m.Name)
+	f.label("id", &m.ID, "instance id", MaxTrackInstance)
+	f.incarnation(&m.Incarnation)
+	o := f.enter("report")
+	m.Report.fields(f)
+	f.leave(o)
+	f.bool("with payload", &m.WithPayload)
+}
+
+func (m *TrackPoll) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackPoll) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *TrackPoll) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // UpdateReport is what an instance says of itself.
 type UpdateReport struct {
 	Seq      uint64 // rises within an incarnation, from 1
@@ -143,6 +312,15 @@ type UpdateReport struct {
 	Code     string // OK, SOURCE_ERROR, empty for nothing yet, or one of its own
 	Message  string
 	Attempts uint64 // to load Target so far
+}
+
+func (m *UpdateReport) fields(f *fields) {
+	f.uint("report.seq", &m.Seq)
+	f.version("report.current", &m.Current)
+	f.version("report.target", &m.Target)
+	f.printable("report.code", &m.Code, "reported code", MaxTrackName)
+	f.printable("report.message", &m.Message, "reported message", MaxTrackMessage)
+	f.uint("report.attempts", &m.Attempts)
 }
 
 // TrackPollStatus says why the answer to a poll is what it is.
@@ -170,6 +348,21 @@ type TrackPollReply struct {
 	Payload    []byte
 }
 
+func (m *TrackPollReply) fields(f *fields) {
+	f.message("track poll reply")
+	f.uint("version", &m.Version)
+	small(f, "why", &m.Status)
+	small(f, "state", &m.State)
+	f.uint("until", &m.Until)
+	f.uint("retry after", &m.RetryAfter)
+	f.uint("generation", &m.Generation)
+	f.bool("has payload", &m.HasPayload)
+	f.bytes("payload", &m.Payload)
+}
+
+func (m *TrackPollReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackPollReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+
 // TrackReport reports without asking. Reply: Empty. A stale one is PRECONDITION_FAILED.
 type TrackReport struct {
 	Session     uint64
@@ -178,6 +371,24 @@ type TrackReport struct {
 	Incarnation uint64
 	Report      UpdateReport
 }
+
+func (m *TrackReport) fields(f *fields) {
+	f.message("track report")
+	f.uint("session", &m.Session)
+	f.track(&m.Name)
+	f.label("id", &m.ID, "instance id", MaxTrackInstance)
+	f.incarnation(&m.Incarnation)
+	o := f.enter("report")
+	m.Report.fields(f)
+	f.leave(o)
+	if m.Report.Seq == 0 {
+		f.refuse("report number is 0; an incarnation's reports are numbered from 1")
+	}
+}
+
+func (m *TrackReport) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackReport) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *TrackReport) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // TrackSetRole changes an instance's role. Reply: Empty.
 type TrackSetRole struct {
@@ -188,6 +399,19 @@ type TrackSetRole struct {
 	Role        TrackInstanceRole
 }
 
+func (m *TrackSetRole) fields(f *fields) {
+	f.message("track set role")
+	f.head(&m.Head)
+	f.track(&m.Name)
+	f.label("id", &m.ID, "instance id", MaxTrackInstance)
+	f.incarnation(&m.Incarnation)
+	enum(f, "role", &m.Role, "role", InstanceFollower, InstanceLeader, "1 (follower) or 2 (leader)")
+}
+
+func (m *TrackSetRole) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackSetRole) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *TrackSetRole) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // TrackPublish offers a version to the first location. Reply: TrackVersion.
 type TrackPublish struct {
 	Head
@@ -196,10 +420,33 @@ type TrackPublish struct {
 	Payload []byte
 }
 
+func (m *TrackPublish) fields(f *fields) {
+	f.message("track publish")
+	f.head(&m.Head)
+	f.track(&m.Name)
+	f.version("version", &m.Version)
+	f.bytes("payload", &m.Payload)
+	if n := len(m.Payload); n > MaxTrackPayload {
+		f.refuse("payload is %d bytes long; at most %d are allowed: publish where to find it instead", n, MaxTrackPayload)
+	}
+}
+
+func (m *TrackPublish) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackPublish) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *TrackPublish) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // TrackVersion is a version.
 type TrackVersion struct {
 	Version uint64
 }
+
+func (m *TrackVersion) fields(f *fields) {
+	f.message("track version")
+	f.uint("version", &m.Version)
+}
+
+func (m *TrackVersion) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackVersion) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // TrackWithdraw bars a published version: nobody chooses it any more. Reply: Empty.
 type TrackWithdraw struct {
@@ -207,6 +454,17 @@ type TrackWithdraw struct {
 	Name    []byte
 	Version uint64
 }
+
+func (m *TrackWithdraw) fields(f *fields) {
+	f.message("track withdraw")
+	f.head(&m.Head)
+	f.track(&m.Name)
+	f.version("version", &m.Version)
+}
+
+func (m *TrackWithdraw) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackWithdraw) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *TrackWithdraw) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // TrackAdvance is what a generator outside gives, for a track with the source external: a version, or why there is none. It is asked by the state of the first
 // location that a TrackWatch tells: READY. Whoever comes second, or late, is PRECONDITION_FAILED. Reply: Empty.
@@ -217,6 +475,22 @@ type TrackAdvance struct {
 	Version  uint64 // above all earlier, else BAD_REQUEST and the source's error; 0: there is none
 	Text     string // the source's error, with Version 0 alone
 }
+
+func (m *TrackAdvance) fields(f *fields) {
+	f.message("track advance")
+	f.head(&m.Head)
+	f.track(&m.Name)
+	f.version("expected", &m.Expected)
+	f.version("version", &m.Version)
+	f.printable("text", &m.Text, "source error", MaxTrackMessage)
+	if f.checks() && (m.Version == 0) != (m.Text != "") {
+		f.refuse("version is %d with an error of %d bytes; give one of the two", m.Version, len(m.Text))
+	}
+}
+
+func (m *TrackAdvance) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackAdvance) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *TrackAdvance) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // TrackVerb is an operator's command.
 type TrackVerb uint8
@@ -243,6 +517,33 @@ type TrackAdmin struct {
 	Hard      bool
 }
 
+func (m *TrackAdmin) fields(f *fields) {
+	f.message("track admin")
+	f.head(&m.Head)
+	f.track(&m.Name)
+	small(f, "verb", &m.Verb)
+	if m.Verb < TrackPause || m.Verb > TrackDrop {
+		f.refuse("verb is %d; it must be 1 to %d", m.Verb, TrackDrop)
+	}
+	if n := len(m.Locations); n > MaxTrackLocations {
+		f.refuse("%d locations are named; at most %d are allowed", n, MaxTrackLocations)
+	}
+	f.labels("locations", &m.Locations, "location name", MaxTrackName)
+	if len(m.Locations) == 0 && m.Verb != TrackPause && m.Verb != TrackResume && m.Verb != TrackDrop {
+		f.refuse("no location is named; name those that are meant")
+	}
+	f.version("version", &m.Version)
+	f.str("id", &m.ID)
+	if m.Verb == TrackDrop {
+		f.checkLabel(m.ID, "instance id", MaxTrackInstance)
+	}
+	f.bool("hard", &m.Hard)
+}
+
+func (m *TrackAdmin) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackAdmin) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *TrackAdmin) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // GateOutcome is how a gate's run ended.
 type GateOutcome uint8
 
@@ -263,3 +564,19 @@ type TrackGateReport struct {
 	Outcome  GateOutcome
 	Text     string
 }
+
+func (m *TrackGateReport) fields(f *fields) {
+	f.message("track gate report")
+	f.head(&m.Head)
+	f.track(&m.Name)
+	f.label("location", &m.Location, "location name", MaxTrackName)
+	f.version("version", &m.Version)
+	f.label("gate", &m.Gate, "gate name", MaxTrackName)
+	f.uint("attempt", &m.Attempt)
+	enum(f, "outcome", &m.Outcome, "outcome", GateSuccess, GateInconclusive, "1 (success), 2 (failure) or 3 (inconclusive)")
+	f.printable("text", &m.Text, "gate text", MaxTrackMessage)
+}
+
+func (m *TrackGateReport) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackGateReport) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *TrackGateReport) Validate() error            { f := checker(); m.fields(&f); return f.err() }

@@ -17,6 +17,21 @@ type TrackDescribe struct {
 	Limit       uint32 // instances in the page, 0 is the server's choice
 }
 
+func (m *TrackDescribe) fields(f *fields) {
+	f.message("track describe")
+	f.uint("node", &m.Node)
+	f.track(&m.Name)
+	f.flags(&m.Flags, WithTrackConfig|WithTrackInstances, "track describe")
+	f.consistency(&m.Consistency)
+	f.uint("min index", &m.MinIndex)
+	f.bytes("cursor", &m.Cursor)
+	f.uint32("limit", &m.Limit)
+}
+
+func (m *TrackDescribe) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackDescribe) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *TrackDescribe) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // TrackStatus is how a track stands.
 type TrackStatus struct {
 	Index          uint64 // log index of the shard it was read at
@@ -34,6 +49,35 @@ type TrackStatus struct {
 	Instances      []TrackInstanceStatus
 	Cursor         []byte
 }
+
+func (m *TrackStatus) fields(f *fields) {
+	f.message("track status")
+	f.uint("index", &m.Index)
+	f.uint("revision", &m.Revision)
+	f.uint("config revision", &m.ConfigRevision)
+	f.bytes("name", &m.Name)
+	f.uint("clock", &m.Clock)
+	f.uint("last", &m.Last)
+	f.bool("paused", &m.Paused)
+	f.str("source error", &m.SourceError)
+	f.uint("num instances", &m.NumInstances)
+	o := f.enter("config")
+	m.Config.fields(f)
+	f.leave(o)
+	for l := list(f, "locations", 19, &m.Locations); l.next(f); {
+		l.item().fields(f)
+	}
+	for l := list(f, "gates", 5, &m.Gates); l.next(f); {
+		l.item().fields(f)
+	}
+	for l := list(f, "instances", 18, &m.Instances); l.next(f); {
+		l.item().fields(f)
+	}
+	f.bytes("cursor", &m.Cursor)
+}
+
+func (m *TrackStatus) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackStatus) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // TrackState is the state of a location.
 type TrackState uint8
@@ -92,6 +136,28 @@ type TrackLocationStatus struct {
 	GateVersion  uint64
 }
 
+func (m *TrackLocationStatus) fields(f *fields) {
+	f.str("locations.name", &m.Name)
+	small(f, "locations.state", &m.State)
+	f.uint("locations.until", &m.Until)
+	f.uint("locations.target", &m.Target)
+	f.uint("locations.stable", &m.Stable)
+	f.uint("locations.since", &m.Since)
+	f.uint("locations.generation", &m.Generation)
+	small(f, "locations.reason", &m.Reason)
+	f.uint("locations.members", &m.Members)
+	f.uint("locations.leaders", &m.Leaders)
+	f.uint("locations.counted", &m.Counted)
+	f.uint("locations.reached", &m.Reached)
+	f.strs("locations.blocked by", &m.BlockedBy)
+	f.uint("locations.blocked since", &m.BlockedSince)
+	f.bool("locations.paused", &m.Paused)
+	f.bool("locations.excluded", &m.Excluded)
+	f.bool("locations.rollback", &m.Rollback)
+	f.str("locations.gate", &m.Gate)
+	f.uint("locations.gate version", &m.GateVersion)
+}
+
 // GateRun is a gate that is to be run now, by whoever runs the track's gates.
 type GateRun struct {
 	Location string
@@ -99,6 +165,16 @@ type GateRun struct {
 	Attempt  uint64
 	Deadline uint64 // log time from which on it is inconclusive
 	Gate     GateConfig
+}
+
+func (m *GateRun) fields(f *fields) {
+	f.str("gates.location", &m.Location)
+	f.uint("gates.version", &m.Version)
+	f.uint("gates.attempt", &m.Attempt)
+	f.uint("gates.deadline", &m.Deadline)
+	o := f.enter("gates.gate")
+	m.Gate.fields(f)
+	f.leave(o)
 }
 
 // TrackInstanceStatus is what is known of an instance.
@@ -123,6 +199,29 @@ type TrackInstanceStatus struct {
 	CannotLoad  bool // it asks for one by failing over and over
 }
 
+func (m *TrackInstanceStatus) fields(f *fields) {
+	f.str("instances.id", &m.ID)
+	f.str("instances.location", &m.Location)
+	f.str("instances.meta", &m.Meta)
+	f.uint("instances.session", &m.Session)
+	f.uint("instances.incarnation", &m.Incarnation)
+	small(f, "instances.role", &m.Role)
+	f.bool("instances.demoted", &m.Demoted)
+	f.bool("instances.in share", &m.InShare)
+	f.uint("instances.due", &m.Due)
+	f.uint("instances.sent", &m.Sent)
+	f.uint("instances.sent at", &m.SentAt)
+	f.uint("instances.registered", &m.Registered)
+	f.uint("instances.report at", &m.ReportAt)
+	o := f.enter("instances.report")
+	m.Report.fields(f)
+	f.leave(o)
+	f.bool("instances.reached", &m.Reached)
+	f.bool("instances.holds up", &m.HoldsUp)
+	f.bool("instances.says bad", &m.SaysBad)
+	f.bool("instances.cannot load", &m.CannotLoad)
+}
+
 // TrackHistory reads a location's history. Reply: TrackHistoryReply.
 type TrackHistory struct {
 	Node        uint64
@@ -132,12 +231,41 @@ type TrackHistory struct {
 	MinIndex    uint64
 }
 
+func (m *TrackHistory) fields(f *fields) {
+	f.message("track history")
+	f.uint("node", &m.Node)
+	f.track(&m.Name)
+	f.label("location", &m.Location, "location name", MaxTrackName)
+	f.consistency(&m.Consistency)
+	f.uint("min index", &m.MinIndex)
+}
+
+func (m *TrackHistory) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackHistory) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *TrackHistory) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // TrackHistoryReply has the rows, oldest first.
 type TrackHistoryReply struct {
 	Index uint64
 	Clock uint64
 	Rows  []TrackHistoryRow
 }
+
+func (m *TrackHistoryReply) fields(f *fields) {
+	f.message("track history reply")
+	f.uint("index", &m.Index)
+	f.uint("clock", &m.Clock)
+	for l := list(f, "rows", 6, &m.Rows); l.next(f); {
+		l.item().fields(f)
+	}
+}
+
+func (m *TrackHistoryReply) AppendBody(b []byte) []byte {
+	f := encoder(b)
+	m.fields(&f)
+	return f.body()
+}
+func (m *TrackHistoryReply) DecodeBody(b []byte) error { f := decoder(b); m.fields(&f); return f.err() }
 
 // TrackHistoryRow is a target that a location had.
 type TrackHistoryRow struct {
@@ -147,6 +275,15 @@ type TrackHistoryRow struct {
 	Converged uint64 // log time when all leaders had it, 0 not
 	Reason    TrackReason
 	Skip      bool // it is never passed on
+}
+
+func (m *TrackHistoryRow) fields(f *fields) {
+	f.uint("rows.version", &m.Version)
+	f.uint("rows.at", &m.At)
+	f.uint("rows.wall", &m.Wall)
+	f.uint("rows.converged", &m.Converged)
+	small(f, "rows.reason", &m.Reason)
+	f.bool("rows.skip", &m.Skip)
 }
 
 // TrackList lists tracks of a node in one shard by name prefix, in order of name. Reply: TrackListReply.
@@ -160,12 +297,39 @@ type TrackList struct {
 	MinIndex    uint64
 }
 
+func (m *TrackList) fields(f *fields) {
+	f.message("track list")
+	f.uint("shard", &m.Shard)
+	f.uint("node", &m.Node)
+	f.limited("prefix", &m.Prefix, "track prefix", MaxNameLen)
+	f.bytes("cursor", &m.Cursor)
+	f.uint32("limit", &m.Limit)
+	f.consistency(&m.Consistency)
+	f.uint("min index", &m.MinIndex)
+}
+
+func (m *TrackList) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackList) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *TrackList) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // TrackListReply is a page. An empty cursor is the end.
 type TrackListReply struct {
 	Index  uint64
 	Tracks []TrackItem
 	Cursor []byte
 }
+
+func (m *TrackListReply) fields(f *fields) {
+	f.message("track list reply")
+	f.uint("index", &m.Index)
+	for l := list(f, "tracks", 5, &m.Tracks); l.next(f); {
+		l.item().fields(f)
+	}
+	f.bytes("cursor", &m.Cursor)
+}
+
+func (m *TrackListReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackListReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // TrackItem is a track in a list.
 type TrackItem struct {
@@ -174,6 +338,14 @@ type TrackItem struct {
 	NumLocations uint64
 	NumInstances uint64
 	Paused       bool
+}
+
+func (m *TrackItem) fields(f *fields) {
+	f.bytes("tracks.name", &m.Name)
+	f.uint("tracks.last", &m.Last)
+	f.uint("tracks.num locations", &m.NumLocations)
+	f.uint("tracks.num instances", &m.NumInstances)
+	f.bool("tracks.paused", &m.Paused)
 }
 
 // TrackWatch opens a stream over one track. Reply: Empty; then a TrackStatus without instances, as an event of kind track_status, and the track_events events
@@ -185,11 +357,34 @@ type TrackWatch struct {
 	Targets  bool   // only what an instance needs: new targets, shares that widen, the state READY
 }
 
+func (m *TrackWatch) fields(f *fields) {
+	f.message("track watch")
+	f.uint("node", &m.Node)
+	f.track(&m.Name)
+	f.printable("location", &m.Location, "location name", MaxTrackName)
+	f.bool("targets", &m.Targets)
+}
+
+func (m *TrackWatch) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackWatch) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *TrackWatch) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // TrackEvents is what one step of the log did to a track.
 type TrackEvents struct {
 	Revision uint64 // log index
 	Events   []TrackEvent
 }
+
+func (m *TrackEvents) fields(f *fields) {
+	f.message("track change")
+	f.uint("revision", &m.Revision)
+	for l := list(f, "events", 15, &m.Events); l.next(f); {
+		l.item().fields(f)
+	}
+}
+
+func (m *TrackEvents) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackEvents) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // TrackEventKind says what an event is about.
 type TrackEventKind uint8
@@ -227,4 +422,22 @@ type TrackEvent struct {
 	Log        uint64 // log time
 	Wall       uint64
 	Text       string
+}
+
+func (m *TrackEvent) fields(f *fields) {
+	small(f, "events.kind", &m.Kind)
+	small(f, "events.reason", &m.Reason)
+	small(f, "events.state", &m.State)
+	f.bool("events.share", &m.Share)
+	f.str("events.location", &m.Location)
+	f.str("events.instance", &m.Instance)
+	f.str("events.gate", &m.Gate)
+	f.uint("events.version", &m.Version)
+	f.uint("events.from", &m.From)
+	f.uint("events.generation", &m.Generation)
+	f.uint("events.until", &m.Until)
+	f.uint("events.attempt", &m.Attempt)
+	f.uint("events.log", &m.Log)
+	f.uint("events.wall", &m.Wall)
+	f.str("events.text", &m.Text)
 }

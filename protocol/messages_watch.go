@@ -9,10 +9,34 @@ type Watch struct {
 	Prefix bool
 }
 
+func (m *Watch) fields(f *fields) {
+	f.message("watch")
+	f.uint("shard", &m.Shard)
+	f.uint("node", &m.Node)
+	f.limited("name", &m.Name, "semaphore name", MaxNameLen)
+	f.bool("prefix", &m.Prefix)
+	if !m.Prefix && len(m.Name) == 0 {
+		f.refuse("semaphore name is empty; it must be 1 to %d bytes long", MaxNameLen)
+	}
+}
+
+func (m *Watch) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *Watch) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *Watch) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
 // Unwatch closes a stream. Reply: Empty.
 type Unwatch struct {
 	WatchID uint64 // the request id of its Watch
 }
+
+func (m *Unwatch) fields(f *fields) {
+	f.message("unwatch")
+	f.uint("watch id", &m.WatchID)
+}
+
+func (m *Unwatch) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *Unwatch) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *Unwatch) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // Snapshot is a page of the state. First resets all that the stream knew: it starts a stream, and starts it again when the connection had fallen behind
 // or the server had to. Pages come in order of name, each read at its own Index, and each covers the names after the last name of the page before it up to its own
@@ -34,10 +58,31 @@ type Snapshot struct {
 	Runs       []SnapshotRun // of all buckets from 0, in order; empty in other pages, and in the stream of one name
 }
 
+func (m *Snapshot) fields(f *fields) {
+	f.message("snapshot")
+	f.uint("index", &m.Index)
+	f.bool("first", &m.First)
+	f.bool("last", &m.Last)
+	for l := list(f, "semaphores", 6, &m.Semaphores); l.next(f); {
+		l.item().fields(f)
+	}
+	for l := list(f, "runs", 2, &m.Runs); l.next(f); {
+		l.item().fields(f)
+	}
+}
+
+func (m *Snapshot) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *Snapshot) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+
 // SnapshotRun is the next so many buckets of the tier.
 type SnapshotRun struct {
 	Count uint32
 	Epoch uint64 // of the buckets; 0: the shard does not serve them
+}
+
+func (m *SnapshotRun) fields(f *fields) {
+	f.uint32("runs.count", &m.Count)
+	f.uint("runs.epoch", &m.Epoch)
 }
 
 // SnapshotItem is a semaphore. A semaphore with many owners comes as several items with the same name in a row, also from one page to the next. Only the first has its data;
@@ -49,6 +94,17 @@ type SnapshotItem struct {
 	Version   uint64
 	Data      []byte
 	Owners    []Owner
+}
+
+func (m *SnapshotItem) fields(f *fields) {
+	f.bytes("semaphores.name", &m.Name)
+	f.uint("semaphores.limit", &m.Limit)
+	f.bool("semaphores.ephemeral", &m.Ephemeral)
+	f.uint("semaphores.version", &m.Version)
+	f.bytes("semaphores.data", &m.Data)
+	for l := list(f, "semaphores.owners", 6, &m.Owners); l.next(f); {
+		l.item().fields(f)
+	}
 }
 
 // SemaphoreChangeKind of a delta.
@@ -74,6 +130,17 @@ type SemaphoreChange struct {
 	Owner     Owner
 }
 
+func (m *SemaphoreChange) fields(f *fields) {
+	small(f, "changes.kind", &m.Kind)
+	f.uint("changes.limit", &m.Limit)
+	f.bool("changes.ephemeral", &m.Ephemeral)
+	f.uint("changes.version", &m.Version)
+	f.bytes("changes.data", &m.Data)
+	o := f.enter("changes.owner")
+	m.Owner.fields(f)
+	f.leave(o)
+}
+
 // Delta is what happened to one semaphore, coalesced up to the log index Index. Applied in order to any state of the semaphore between its first change and
 // Index, the changes give the state at Index: Created replaces all there was, a change to what does not exist and the removal of an owner that is not there do
 // nothing, the addition of an owner that is there replaces it. A delta with much data comes as several with the same Index.
@@ -84,8 +151,30 @@ type Delta struct {
 	Changes []SemaphoreChange
 }
 
+func (m *Delta) fields(f *fields) {
+	f.message("delta")
+	f.uint("node", &m.Node)
+	f.bytes("name", &m.Name)
+	f.uint("index", &m.Index)
+	for l := list(f, "changes", 6, &m.Changes); l.next(f); {
+		l.item().fields(f)
+	}
+}
+
+func (m *Delta) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *Delta) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+
 // StreamCut ends a stream that the server cannot go on serving: bucket moved, leader lost, too slow a reader, node dropped.
 type StreamCut struct {
 	Status  Status
 	Message string
 }
+
+func (m *StreamCut) fields(f *fields) {
+	f.message("stream cut")
+	small(f, "status", &m.Status)
+	f.str("message", &m.Message)
+}
+
+func (m *StreamCut) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *StreamCut) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }

@@ -107,8 +107,8 @@ func TestNewerPeer(t *testing.T) {
 		}
 	}
 	// The same inside lists and nested structs.
-	owner := join(append(split(t, sampleOwner.append(nil)), extras...))
-	item := join(append(split(t, (&SnapshotItem{Name: []byte("a")}).append(nil))[:5:5], append([]byte{0x92}, append(owner, owner...)...), extras[3]))
+	owner := join(append(split(t, partBytes(sampleOwner.fields)), extras...))
+	item := join(append(split(t, partBytes((&SnapshotItem{Name: []byte("a")}).fields))[:5:5], append([]byte{0x92}, append(owner, owner...)...), extras[3]))
 	body := append([]byte{0x94, 0x01, 0xc3, 0xc3, 0x91}, item...)
 	var m Snapshot
 	if err := m.DecodeBody(body); err != nil || !reflect.DeepEqual(m.Semaphores[0].Owners, []Owner{sampleOwner, sampleOwner}) {
@@ -119,6 +119,13 @@ func TestNewerPeer(t *testing.T) {
 	if err := node.DecodeBody(create); err != nil || node.Config != sampleNode.Config {
 		t.Errorf("node create with more fields inside: %+v, %v", node, err)
 	}
+}
+
+// partBytes is a part of a message by itself.
+func partBytes(part func(*fields)) []byte {
+	f := encoder(nil)
+	part(&f)
+	return f.body()
 }
 
 // TestWrongTypes: a value of another type in any field is a bad request; nil counts as empty for bytes, text, lists and configs, and as nothing else.
