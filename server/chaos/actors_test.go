@@ -86,7 +86,7 @@ func printURL(url string) int {
 	return 0
 }
 
-// act is the main function of an actor.
+// runActor is the main function of an actor.
 func runActor(args []string) int {
 	role, name, endpoint, dir := args[0], args[1], args[2], args[3]
 	timeout, err := time.ParseDuration(args[4])
@@ -154,7 +154,7 @@ func runRole(ctx context.Context, role, name, endpoint, dir string, timeout time
 	return fmt.Errorf("unknown role %q", role)
 }
 
-// lead appends evidence as long as its term's context lives.
+// appendWhileLeading appends evidence as long as its term's context lives.
 func appendWhileLeading(ctx context.Context, dir string, token uint64) error {
 	f, err := openEvidence(dir, election)
 	if err != nil {
@@ -175,7 +175,7 @@ func appendWhileLeading(ctx context.Context, dir string, token uint64) error {
 	return nil
 }
 
-// contend takes a slot again and again.
+// takeSlots takes a slot again and again.
 func takeSlots(ctx context.Context, s *client.Session, dir string) error {
 	f, err := openEvidence(dir, slots)
 	if err != nil {
@@ -197,7 +197,7 @@ func takeSlots(ctx context.Context, s *client.Session, dir string) error {
 		}
 		work.Stop()
 		if l.Lost() != nil {
-			return l.Lost() // the session is over: it may not even say that it left
+			return l.Lost() // the session is over: it may not record that it left
 		}
 		if err := appendEvidence(f, "X", l.Token()); err != nil {
 			return err
@@ -213,7 +213,7 @@ func openEvidence(dir, name string) (*os.File, error) {
 	return os.OpenFile(dir+"/"+name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 }
 
-// write appends one line with one system call.
+// appendEvidence appends one line with one system call.
 func appendEvidence(f *os.File, what string, token uint64) error {
 	_, err := f.WriteString(what + " " + strconv.FormatUint(token, 10) + " " + strconv.Itoa(os.Getpid()) + "\n")
 	return err

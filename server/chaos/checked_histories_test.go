@@ -18,12 +18,12 @@ import (
 	"github.com/signalbox-dev/signalbox/server/chaos/history"
 )
 
-// shape is a cluster of three instances, and what happens to it.
+// topology is a cluster of three instances, with its faults.
 type topology struct {
 	name   string
 	copies int     // of each shard
 	share  float64 // of the run's time
-	least  int     // faults, however little time there is
+	least  int     // faults, even if the time is over
 	faults []fault
 }
 
@@ -34,10 +34,10 @@ func topologies() []topology {
 	}
 }
 
-// span is one coming of a fault.
-type faultSpan struct{ from, over, recovered int64 } // it began; was over; the cluster had got over it
+// faultSpan is one occurrence of a fault.
+type faultSpan struct{ from, over, recovered int64 } // it began; it was over; the cluster had recovered
 
-// happened is what came over a cluster of one shape.
+// checkedRun is a run of one topology, and what happened in it.
 type checkedRun struct {
 	topology
 	spans   [][]faultSpan // by fault
@@ -47,10 +47,13 @@ type checkedRun struct {
 	summary history.Summary
 }
 
-// TestCheckedHistories: while instances die, stand still, hand over, are cut off, run out of disk, get other clocks and give buckets away, every call of every client is written
-// down, and judged: there is an order of all calls on a name in which each came out as it should, what was acknowledged is still there at the end, leases that were relied on
-// never overlapped, and tokens never went back. With SIGNALBOX_CHAOS=n it goes on for n minutes, with SIGNALBOX_CHAOS_ONLY=pattern with those faults only whose names it fits; with
-// SIGNALBOX_CHAOS_REPORT=file it leaves a report. A history that is refused is kept, with its picture, in SIGNALBOX_CHAOS_KEEP or the system's folder for such.
+// TestCheckedHistories records and checks every call of every client while instances die, stop,
+// hand over, are cut off, run out of disk, get other clocks and move buckets. All calls on a name
+// must fit an order in which each came out as it should. What was acknowledged must still be there
+// at the end. Leases that were relied on must not overlap, and tokens must not go back.
+// SIGNALBOX_CHAOS=n runs it for n minutes. SIGNALBOX_CHAOS_ONLY=pattern selects faults by name.
+// SIGNALBOX_CHAOS_REPORT=file leaves a report. A history that is refused is kept, with its picture,
+// in SIGNALBOX_CHAOS_KEEP or the system's folder for such.
 func TestCheckedHistories(t *testing.T) {
 	minutes := 0.3
 	if text := os.Getenv("SIGNALBOX_CHAOS"); text != "" {
@@ -89,7 +92,7 @@ func TestCheckedHistories(t *testing.T) {
 	}
 }
 
-// newFaultCluster starts the cluster, on hosts and disks of its own where they can be had.
+// newFaultCluster starts the cluster, on hosts and disks of its own where possible.
 func newFaultCluster(t *testing.T, s topology, r *rand.Rand) *faultCluster {
 	x := &faultCluster{t: t, c: newClusterOf(t, s.copies), r: r}
 	names := []string{"a", "b", "c"}
@@ -125,7 +128,7 @@ func newFaultCluster(t *testing.T, s topology, r *rand.Rand) *faultCluster {
 	return x
 }
 
-// begin starts the history clients and waits until they work.
+// startClients starts the history clients and waits until they work.
 func (x *faultCluster) startClients(seed uint64) {
 	x.t.Helper()
 	text, err := json.Marshal(historyClientsSpec{Endpoints: x.c.endpoints(), Seed: seed, History: filepath.Join(x.c.dir, "history")})
@@ -150,7 +153,7 @@ func (x *faultCluster) startClients(seed uint64) {
 	})
 }
 
-// works fails the test if the history clients said that they cannot go on.
+// failIfClientsFailed fails the test if the history clients reported a failure.
 func (x *faultCluster) failIfClientsFailed(when string) {
 	x.t.Helper()
 	if r, ok := x.clients.has("failed"); ok {
@@ -158,7 +161,8 @@ func (x *faultCluster) failIfClientsFailed(when string) {
 	}
 }
 
-// awaitRound waits until the history clients have made a whole round that began after now: all names of it, in all shards, were served.
+// awaitRound waits until the history clients have made a whole round that began after now. Then all
+// its names, in all shards, were served.
 func (x *faultCluster) awaitRound(when string) {
 	x.t.Helper()
 	want := x.clients.count("round") + 2
@@ -173,10 +177,11 @@ func (x *faultCluster) awaitRound(when string) {
 	}
 }
 
-// recovery bounds how long it may take until all clients are served again. It only ends runs in which they never would be.
+// recoveryLimit bounds how long it may take until all clients are served again. It only ends runs
+// in which they never would be.
 const recoveryLimit = waitLimit
 
-// end has the history clients finish, and reads what they did.
+// stopClients has the history clients finish, and reads their records.
 func (x *faultCluster) stopClients() (rounds uint64, ops []history.Op) {
 	x.t.Helper()
 	_ = x.clients.cmd.Process.Signal(syscall.SIGTERM)
@@ -197,7 +202,7 @@ func (x *faultCluster) stopClients() (rounds uint64, ops []history.Op) {
 	return r.Session, ops
 }
 
-// run has faults come over a cluster for some time, and judges what its history clients saw.
+// run makes faults happen to a cluster for some time, and checks what its history clients saw.
 func (h *checkedRun) run(t *testing.T, long time.Duration, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, uint64(h.copies)))
 	x := newFaultCluster(t, h.topology, r)
@@ -207,7 +212,7 @@ func (h *checkedRun) run(t *testing.T, long time.Duration, seed uint64) {
 	var order []int
 	for i := 0; now()-began < long || i < h.least; i++ {
 		if len(order) == 0 {
-			order = r.Perm(len(h.faults)) // each comes as often as any other
+			order = r.Perm(len(h.faults)) // every fault occurs equally often
 		}
 		k := order[0]
 		order = order[1:]
@@ -245,7 +250,7 @@ func (h *checkedRun) run(t *testing.T, long time.Duration, seed uint64) {
 		t.Errorf("too little happened to mean anything: %d calls in %d rounds", h.summary.Ops, h.rounds)
 	}
 	if x.net == nil || x.disks == nil && h.copies > 1 || !timeNamespaces() || long < 5*time.Minute {
-		return // what cannot be done here comes never
+		return // faults that are impossible here never occur
 	}
 	for k, f := range h.faults {
 		if len(h.spans[k]) == 0 {
@@ -328,7 +333,7 @@ func most(list []time.Duration) string {
 	return slices.Max(list).Round(10 * time.Millisecond).String()
 }
 
-// longestIn is the longest call with an outcome that was under way in one of the spans.
+// longestIn is the longest call with an outcome that overlaps one of the spans.
 func longestIn(ops []history.Op, spans []faultSpan) string {
 	longest := time.Duration(0)
 	for i := range ops {

@@ -35,7 +35,7 @@ func newCluster(t *testing.T, flags ...string) *cluster {
 	return newClusterOf(t, 3, flags...)
 }
 
-// newClusterOf has so many copies of each shard.
+// newClusterOf is newCluster with this many copies of each shard.
 func newClusterOf(t *testing.T, copies int, flags ...string) *cluster {
 	t.Helper()
 	if testing.Short() {
@@ -62,7 +62,7 @@ func newClusterOf(t *testing.T, copies int, flags ...string) *cluster {
 	return c
 }
 
-// add makes an instance, which does not run yet. Its peers are set before it is started for the first time.
+// add adds an instance, which does not run yet. Its peers are set before its first start.
 func (c *cluster) add(name string) *instance {
 	in := &instance{t: c.t, bin: c.bin, dir: filepath.Join(c.dir, name), listen: freeAddress(c.t), raft: freeAddress(c.t), admin: freeAddress(c.t)}
 	in.flags = append([]string{"--instance", name}, c.flags...)
@@ -78,7 +78,7 @@ func (c *cluster) peers(name string, peers ...string) {
 	c.instances[name].flags = append(c.instances[name].flags, "--peer", strings.Join(list, ","))
 }
 
-// three starts three instances that know each other, and waits until they work.
+// startThree starts three instances that know each other, and waits until they work.
 func (c *cluster) startThree() {
 	c.t.Helper()
 	names := []string{"a", "b", "c"}
@@ -128,13 +128,13 @@ func (c *cluster) command(args ...string) (out string, err error) {
 func (c *cluster) status() (s protocol.ClusterStatus, err error) {
 	out, err := c.command("cluster", "status", "-o", "json", "--timeout", "5s")
 	var exit *exec.ExitError
-	if err != nil && (out == "" || !errors.As(err, &exit) || exit.ExitCode() != 1) { // 1: not all is well, which is no surprise here
+	if err != nil && (out == "" || !errors.As(err, &exit) || exit.ExitCode() != 1) { // 1: the cluster is not healthy, as expected here
 		return s, err
 	}
 	return s, json.Unmarshal([]byte(out), &s)
 }
 
-// await waits until the cluster's status is as is wanted; wrong says what is not.
+// await waits until the cluster's status is as wanted; wrong says what is not.
 func (c *cluster) await(what string, wrong func(s *protocol.ClusterStatus) string) protocol.ClusterStatus {
 	c.t.Helper()
 	var last string
@@ -156,7 +156,8 @@ func (c *cluster) await(what string, wrong func(s *protocol.ClusterStatus) strin
 	}
 }
 
-// kept is where evidence of a failed test goes: SIGNALBOX_CHAOS_KEEP, or the system's folder for such.
+// artifactsDir is where artifacts of a failed test go: SIGNALBOX_CHAOS_KEEP, or the system's folder
+// for such.
 func artifactsDir() string {
 	if dir := os.Getenv("SIGNALBOX_CHAOS_KEEP"); dir != "" {
 		return dir
@@ -164,7 +165,7 @@ func artifactsDir() string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("signalbox-chaos-%d", os.Getpid()))
 }
 
-// saveDiagnostics keeps what each instance says of itself, its metrics and what its goroutines do, and says where.
+// saveDiagnostics saves the metrics and goroutines of each instance, and says where.
 func (c *cluster) saveDiagnostics() string {
 	dir := artifactsDir()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -190,7 +191,8 @@ func (c *cluster) saveDiagnostics() string {
 	return "what the instances say of themselves is in " + dir
 }
 
-// settled waits until these instances are Online with the processes that run now, each shard has its voters and a master among them, and nothing is under way.
+// awaitSettled waits until these instances are Online with their current processes, each shard has
+// its voters and a master among them, and nothing is in progress.
 func (c *cluster) awaitSettled(when string, names ...string) protocol.ClusterStatus {
 	c.t.Helper()
 	return c.await("a settled cluster "+when, func(s *protocol.ClusterStatus) string {
@@ -259,8 +261,8 @@ func (c *cluster) history() (list []loadRecord) {
 	return list
 }
 
-// awaitProgress waits until each of these loads has done something with every lock and every counter that began after a moment, and fails the test at once for one that
-// says that anything was wrong.
+// awaitProgress waits until each of these loads has used every lock and every counter since a
+// moment. It fails the test at once if a load reports a failure.
 func (c *cluster) awaitProgress(when string, since time.Duration, loads ...*actor) {
 	c.t.Helper()
 	await(c.t, "loads to carry on "+when, func() bool {
@@ -282,7 +284,7 @@ func (c *cluster) awaitProgress(when string, since time.Duration, loads ...*acto
 	})
 }
 
-// stopLoads ends the loads, and judges what they did. Exact: no outcome was left open.
+// stopLoads ends the loads, and checks their records. exact: no outcome was left open.
 func (c *cluster) stopLoads(exact bool) {
 	c.t.Helper()
 	for _, a := range c.loads {
@@ -330,7 +332,7 @@ func (c *cluster) counters() map[string]uint64 {
 	return out
 }
 
-// measured logs the longest pause that a caller saw since a moment.
+// logLongestCall logs the longest pause that a caller saw since a moment.
 func (c *cluster) logLongestCall(what string, since time.Duration) {
 	c.t.Helper()
 	longest, call := longestCall(c.history(), since, now())

@@ -27,7 +27,7 @@ func TestDeadSessionsUnderChanges(t *testing.T) {
 	const path, runs = "/dead", 5
 	for _, kind := range []struct {
 		name   string
-		death  syscall.Signal // SIGSTOP: nothing tells that the client is gone
+		death  syscall.Signal // SIGSTOP: nothing reports that the client is gone
 		every  time.Duration
 		change func(c *cluster, n int) bool
 	}{
@@ -89,8 +89,9 @@ func TestDeadSessionsUnderChanges(t *testing.T) {
 	}
 }
 
-// measureRelease ends a client that holds a lock, and says how long after that a waiter has the lock.
-// meanwhile is called all the time between. False: the session was over before its client died.
+// measureRelease ends a client that holds a lock, and measures how long it takes until a waiter has
+// the lock. meanwhile is called all the time between. False: the session was over before its client
+// died.
 func measureRelease(t *testing.T, holder *actor, death syscall.Signal, s *client.Session, meanwhile func(died time.Duration)) (after time.Duration, ok bool) {
 	t.Helper()
 	over := func() bool {
@@ -116,7 +117,7 @@ func measureRelease(t *testing.T, holder *actor, death syscall.Signal, s *client
 		lease, err := s.Acquire(ctx, holder.name, client.Exclusive(), client.OnAccepted(func(uint64) {
 			select {
 			case queued <- struct{}{}:
-			default: // told again
+			default: // reported again
 			}
 		}))
 		at = now()

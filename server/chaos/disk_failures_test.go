@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// newDisk mounts a disk of its own for a test; fs makes the file system in a file, empty is one in memory. Where that cannot be done the test is skipped.
+// newDisk mounts a disk for a test; fs makes the file system in a file, empty is one in memory. The
+// test is skipped where that is impossible.
 func newDisk(t *testing.T, size string, fs ...string) (dir string) {
 	t.Helper()
 	if testing.Short() {
@@ -26,7 +27,7 @@ func newDisk(t *testing.T, size string, fs ...string) (dir string) {
 	return dir
 }
 
-// makeDisk says why there can be none here.
+// makeDisk is newDisk, but returns why it is impossible.
 func makeDisk(t *testing.T, size string, fs ...string) (dir string, err error) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -54,7 +55,7 @@ func makeDisk(t *testing.T, size string, fs ...string) (dir string, err error) {
 	return dir, nil
 }
 
-// fill is what others do with a disk: they leave so many bytes.
+// fill fills a disk until this many bytes are left.
 func fill(t *testing.T, disk string, left int64) (file string) {
 	t.Helper()
 	file = filepath.Join(disk, "filler")
@@ -83,7 +84,7 @@ func startOnDisk(t *testing.T, disk string) *instance {
 	return in
 }
 
-// cli runs a verb against the instance.
+// cli runs a command against the instance.
 func (in *instance) cli(args ...string) (string, error) {
 	c := exec.Command(in.bin, args...)
 	c.Env = append(os.Environ(), "SIGNALBOX_ENDPOINTS="+in.listen)
@@ -91,7 +92,7 @@ func (in *instance) cli(args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// ready asks as a load balancer does.
+// ready asks like a load balancer.
 func (in *instance) ready() (ok bool, text string) {
 	r, err := http.Get("http://" + in.admin + "/readyz")
 	if err != nil {
@@ -118,7 +119,8 @@ func (in *instance) awaitFailure(words string) {
 	in.t.Fatalf("it ended without a line that says %q", words)
 }
 
-// TestDiskFull fills the disk of an instance, which ends with a word about it, does not start while it is full, and has everything that was acknowledged afterwards.
+// TestDiskFull fills the disk of an instance. The instance ends with an error that says so, and
+// does not start while the disk is full. Afterwards it has everything that was acknowledged.
 func TestDiskFull(t *testing.T) {
 	disk := newDisk(t, "256m")
 	in := startOnDisk(t, disk)
@@ -143,7 +145,8 @@ func TestDiskFull(t *testing.T) {
 	in.stop()
 }
 
-// TestDiskNearlyFull fills the disk of one of three instances to the low mark: it hands over and ends while the others serve.
+// TestDiskNearlyFull fills the disk of one of three instances to the low mark: it hands over and
+// ends while the others serve.
 func TestDiskNearlyFull(t *testing.T) {
 	disk := newDisk(t, "1g")
 	c := newCluster(t)
@@ -165,7 +168,8 @@ func TestDiskNearlyFull(t *testing.T) {
 	}
 }
 
-// TestDiskStuck freezes the disk of an instance: it says that it is not ready, and ends when the write has been under way for too long.
+// TestDiskStuck freezes the disk of an instance: it reports that it is not ready, and ends when the
+// write has taken too long.
 func TestDiskStuck(t *testing.T) {
 	if os.Getenv("SIGNALBOX_LONG") == "" {
 		t.Skip("SIGNALBOX_LONG is not set: waits for the limit of half a minute")
@@ -188,7 +192,7 @@ func TestDiskStuck(t *testing.T) {
 	await(t, "a line that says why it ends", func() bool {
 		return strings.Contains(in.log(), "the instance ended by itself: the disk does not finish a write")
 	})
-	thaw() // a process with a write under way is not gone before
+	thaw() // a process with a write in progress does not end before
 	in.awaitFailure("the disk does not finish a write")
 	in.start()
 	await(t, "the value that was acknowledged", func() bool {

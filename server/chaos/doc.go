@@ -1,2 +1,3 @@
-// Package chaos holds tests that run signalbox and its clients as real processes, kill them, and check by what they left in files that every promise was kept.
+// Package chaos has tests that run signalbox and its clients as real processes, kill them, and
+// check every promise by what they left in files.
 package chaos

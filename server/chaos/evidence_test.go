@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// line is one line of evidence.
+// evidenceLine is one line of evidence.
 type evidenceLine struct {
 	what  string // L: leads; E: enters; X: leaves; K: died
 	token uint64
@@ -50,7 +50,8 @@ func checkElection(lines []evidenceLine) error {
 	return nil
 }
 
-// checkSlots: at no line more processes are inside than there are slots, and no token is used twice.
+// checkSlots: at no line more processes are inside than there are slots, and no token is used
+// twice.
 func checkSlots(lines []evidenceLine, limit int) error {
 	inside := map[int]uint64{}
 	used := map[uint64]bool{}

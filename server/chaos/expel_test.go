@@ -9,8 +9,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestClusterExpel: under load an instance is drained and expelled; its process ends and does not start again; a new one takes its place. What would be too much is
-// refused, and says why.
+// TestClusterExpel drains and expels an instance under load. Its process ends and does not start
+// again; a new one takes its place. Changes that would leave too few instances are refused with the
+// reason.
 func TestClusterExpel(t *testing.T) {
 	c := newCluster(t)
 	c.startThree()

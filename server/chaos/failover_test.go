@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// TestClusterUnderLoad: the instance that leads most is killed, one that leads is stopped, and all are restarted one after another, while clients work: none of
-// them sees an error, or loses a lease, and the pauses that they see are logged.
+// TestClusterUnderLoad kills the instance that leads most, stops one that leads, and restarts all
+// one after another, while clients work. No client sees an error or loses a lease. The pauses that
+// they see are logged.
 func TestClusterUnderLoad(t *testing.T) {
 	flags := [][]string{nil}
 	if os.Getenv("SIGNALBOX_LONG") != "" {
@@ -67,5 +68,6 @@ func underLoad(t *testing.T, flags ...string) {
 	c.stopLoads(true)
 }
 
-// loadTimeout is the timeout of sessions that must live: long, since the machine may be busy with other things.
+// loadTimeout is the timeout of sessions that must live: long, since the machine may be busy with
+// other things.
 const loadTimeout = 20 * time.Second

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// jump starts an instance again on other clocks: what CLOCK_BOOTTIME and CLOCK_MONOTONIC say has nothing to do with what they said before. (Nothing that is decided rests on
-// the third clock, that of the wall: see the law about clocks.)
+// restartWithOtherClocks restarts an instance on other clocks: CLOCK_BOOTTIME and CLOCK_MONOTONIC
+// are unrelated to their former values. (No decision rests on the third clock, that of the wall:
+// see the law about clocks.)
 func restartWithOtherClocks(x *faultCluster, in *instance) {
 	shift := func() string { return fmt.Sprint(x.r.IntN(1_000_000)) } // seconds: up to 11 days ahead of the machine's
 	in.wrapper = []string{"unshare", "--time", "--boottime", shift(), "--monotonic", shift()}
@@ -40,7 +41,7 @@ var clockFaults = []fault{
 		for _, in := range x.instances() {
 			in.kill()
 		}
-		time.Sleep(time.Second) // sessions' time does not run while nobody counts it
+		time.Sleep(time.Second) // sessions' time does not run without a leader
 		for _, in := range x.instances() {
 			restartWithOtherClocks(x, in)
 		}

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// freeze has a disk take no writes until thaw. False: it cannot be frozen here.
+// freeze lets a disk take no writes until thaw. False: it cannot be frozen here.
 func freeze(disk string) bool { return exec.Command("fsfreeze", "--freeze", disk).Run() == nil }
 
 func thaw(disk string) { _ = exec.Command("fsfreeze", "--unfreeze", disk).Run() }
 
-// stuck is a fault in which a disk does not finish what it is told, for a while.
+// freezeDisk is a fault in which a disk does not finish its writes for a while.
 func freezeDisk(pick func(x *faultCluster) (*instance, bool), least, most time.Duration) func(x *faultCluster) bool {
 	return func(x *faultCluster) bool {
 		in, ok := pick(x)
@@ -24,7 +24,8 @@ func freezeDisk(pick func(x *faultCluster) (*instance, bool), least, most time.D
 	}
 }
 
-// full is a fault in which others use up a disk but for so many MiB; the instance ends by itself, and is started again when there is room.
+// fillDisk is a fault in which a disk is filled up to this many MiB. The instance ends by itself,
+// and is restarted when there is room.
 func fillDisk(left int64) func(x *faultCluster) bool {
 	return onInstance((*faultCluster).any, func(x *faultCluster, in *instance) {
 		filler := fill(x.t, x.disks[x.name(in)], left<<20)

@@ -7,7 +7,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// moving gives replicasets other weights, so that hundreds of buckets move, and has something happen at once, while they do. True: some have moved.
+// whileBucketsMove gives replicasets other weights, so that hundreds of buckets move, and calls
+// meanwhile. True: some have moved.
 func whileBucketsMove(meanwhile func(x *faultCluster)) func(x *faultCluster) bool {
 	return func(x *faultCluster) bool {
 		before, err := x.c.status()
@@ -30,7 +31,7 @@ func whileBucketsMove(meanwhile func(x *faultCluster)) func(x *faultCluster) boo
 	}
 }
 
-// dealt is how many buckets each replicaset has.
+// bucketsPerReplicaset is how many buckets each replicaset has.
 func bucketsPerReplicaset(s *protocol.ClusterStatus) (list []uint64) {
 	for _, r := range s.Replicasets {
 		list = append(list, uint64(r.Buckets))

@@ -8,7 +8,7 @@ import (
 // clientsHost is the host of the history clients.
 const clientsHost = 3
 
-// host is where an instance is.
+// host is the host of an instance.
 func (x *faultCluster) host(in *instance) int { return slices.Index(x.c.names(), x.name(in)) }
 
 // peersOf are the hosts of the other instances.
@@ -25,7 +25,8 @@ func cutOff(pick func(x *faultCluster) (*instance, bool), cut func(x *faultClust
 	})
 }
 
-// lossy is a fault in which packets are lost for a while: between one in a hundred and one in five.
+// losePackets is a fault in which packets are lost for a while: between one in a hundred and one in
+// five.
 func losePackets(pick func(x *faultCluster) (*instance, bool)) func(x *faultCluster) bool {
 	return func(x *faultCluster) bool {
 		in, ok := pick(x)

@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// trial is a cluster to which faults happen while history clients work.
+// faultCluster is a cluster to which faults happen while history clients work.
 type faultCluster struct {
 	t       *testing.T
 	c       *cluster
@@ -21,20 +21,22 @@ type faultCluster struct {
 	r       *rand.Rand
 }
 
-// fault is something that happens to a cluster, and is over when it returns. What it did may take the cluster a while to get over.
+// fault is something that happens to a cluster, and is over when it returns. The cluster may take a
+// while to recover.
 type fault struct {
 	name    string
-	network bool                       // it needs hosts of their own
-	disks   bool                       // it needs disks of their own
-	do      func(x *faultCluster) bool // false: it did not come to pass, as there was no leader to be told, say
+	network bool                       // it needs a host per instance
+	disks   bool                       // it needs a disk per instance
+	do      func(x *faultCluster) bool // false: it did not happen, for lack of a leader, for example
 }
 
-// wholeFaults come over a cluster of which each instance has a copy of everything.
+// wholeFaults are for a cluster of which each instance has a copy of everything.
 func wholeFaults() []fault {
 	return slices.Concat(processFaults, leaderFaults, networkFaults, diskFaults, clockFaults)
 }
 
-// spreadFaults come over a cluster of which each instance has a third of everything, while that moves.
+// spreadFaults are for a cluster of which each instance has a third of everything, while that
+// moves.
 func spreadFaults() []fault { return slices.Clone(moveFaults) }
 
 // leader is the instance that leads most shards.
@@ -67,12 +69,12 @@ func (x *faultCluster) instances() (all []*instance) {
 	return all
 }
 
-// hold lets a fault last for a random time.
+// sleepBetween lets a fault last for a random time.
 func (x *faultCluster) sleepBetween(least, most time.Duration) {
 	time.Sleep(least + rand.N(most-least))
 }
 
-// restart kills and starts again.
+// restart kills instances and starts them again.
 func restart(list ...*instance) {
 	for _, in := range list {
 		_ = in.cmd.Process.Kill()
@@ -83,7 +85,7 @@ func restart(list ...*instance) {
 	}
 }
 
-// pause stops processes for some time, as a machine does whose clocks go on while nothing on it runs.
+// pause stops processes for some time, as if the whole machine stood still except its clocks.
 func (x *faultCluster) pause(least, most time.Duration, list ...*instance) {
 	for _, in := range list {
 		_ = in.cmd.Process.Signal(syscall.SIGSTOP)
@@ -94,7 +96,7 @@ func (x *faultCluster) pause(least, most time.Duration, list ...*instance) {
 	}
 }
 
-// to is a fault of one instance, which is picked when it comes.
+// onInstance is a fault of one instance, which is picked when it happens.
 func onInstance(pick func(x *faultCluster) (*instance, bool), do func(x *faultCluster, in *instance)) func(x *faultCluster) bool {
 	return func(x *faultCluster) bool {
 		in, ok := pick(x)
@@ -157,7 +159,7 @@ var leaderFaults = []fault{
 	}},
 }
 
-// name is an instance's.
+// name is an instance's name.
 func (x *faultCluster) name(in *instance) string {
 	for name, o := range x.c.instances {
 		if o == in {

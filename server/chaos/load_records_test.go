@@ -13,11 +13,11 @@ import (
 // What a record says.
 const (
 	recordCall    = "C" // a call of this kind began and ended
-	recordHeld    = "H" // a lease with this token was believed in from one moment to the other, at least
+	recordHeld    = "H" // a lease with this token was relied on, at least from one moment to the other
 	recordCounted = "N" // a counter was set to this version, which was acknowledged
 )
 
-// record is a line of a load's history. Times are those of one clock of the machine.
+// loadRecord is a line of a load's history. Times are those of one clock of the machine.
 type loadRecord struct {
 	What, Name string
 	Value      uint64
@@ -48,7 +48,8 @@ func readLoadRecords(t *testing.T, path, load string) (list []loadRecord) {
 	return list
 }
 
-// checkLocks: nobody believes in a lease while another believes in one on the same name, and tokens rise from one holder to the next.
+// checkLocks: no lease is relied on while another on the same name is, and tokens rise from one
+// holder to the next.
 func checkLocks(list []loadRecord) error {
 	held := map[string][]loadRecord{}
 	for _, r := range list {
@@ -71,8 +72,9 @@ func checkLocks(list []loadRecord) error {
 	return nil
 }
 
-// checkCounts: each version was acknowledged to one load only, a version that was acknowledged before another was asked for is the lower one, and what a counter
-// reads at the end is no less than any. Exactly as many as were acknowledged are there when no outcome was left open.
+// checkCounts: each version was acknowledged to one load only. A version that was acknowledged
+// before another was requested is the lower one. At the end a counter reads no less than any. If no
+// outcome was left open, it reads exactly as many as were acknowledged.
 func checkCounts(list []loadRecord, final map[string]uint64, exact bool) error {
 	counted := map[string][]loadRecord{}
 	for _, r := range list {
@@ -102,7 +104,7 @@ func checkCounts(list []loadRecord, final map[string]uint64, exact bool) error {
 	return nil
 }
 
-// gap is the longest call that was under way at some time of an interval, and what it was.
+// longestCall is the longest call that overlaps an interval, and what it was.
 func longestCall(list []loadRecord, from, to time.Duration) (longest time.Duration, what string) {
 	for _, r := range list {
 		if r.What == recordCall && r.To >= from && r.From <= to && r.To-r.From > longest {

@@ -36,14 +36,15 @@ type loadSpec struct {
 	Endpoints []string
 	History   string // the file it writes
 	Timeout   time.Duration
-	Grab      []string      // locks that it takes, one beside the other, and keeps: it says "grabbed" of each
-	MayLose   bool          // it may be cut off for longer than its sessions live: it begins anew when they are over
+	Grab      []string      // locks that it takes at the same time, and keeps: it reports "grabbed" for each
+	MayLose   bool          // it may be cut off for longer than its sessions live; it then starts new ones
 	Clients   int           // how many clients it is, 0 is one
-	Pause     time.Duration // between two rounds of each, so that many of them leave the machine some time
+	Pause     time.Duration // between two rounds, so that many loads leave the machine some time
 }
 
-// load is a client process: it holds a semaphore of its own for its whole life, takes locks that others take too, counts by compare-and-set, and watches what is
-// counted. On SIGTERM it ends what is under way, without cutting it short.
+// load is a client process. It holds a semaphore of its own for its whole life, takes locks that
+// others take too, increments counters by compare-and-set, and watches them. On SIGTERM it finishes
+// what is in progress.
 type load struct {
 	loadSpec
 	ctx      context.Context // ends when the process is to stop
@@ -53,10 +54,10 @@ type load struct {
 	failures []error
 }
 
-// callLimit is far above what any call may take: it ends tests that fail.
+// callLimit is far above what any call may take. It only ends tests that fail.
 const callLimit = waitLimit
 
-// now is CLOCK_MONOTONIC, which all processes of the machine have in common.
+// now is CLOCK_MONOTONIC, which all processes of the machine share.
 func now() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
@@ -65,7 +66,7 @@ func now() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// bear is the main function of a load.
+// runLoad is the main function of a load.
 func runLoad(text string) int {
 	l := &load{}
 	if err := json.Unmarshal([]byte(text), &l.loadSpec); err != nil {
@@ -105,7 +106,7 @@ func (l *load) run() error {
 	return errors.Join(append(all, l.out.close())...)
 }
 
-// rest pauses between two rounds.
+// pause waits between two rounds.
 func (l *load) pause() {
 	if l.Pause <= 0 {
 		return
@@ -176,7 +177,7 @@ func (l *load) session(f func(s *client.Session) error) error {
 	return err
 }
 
-// call measures a call.
+// timed measures a call.
 func (l *load) timed(what, name string, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
@@ -189,7 +190,7 @@ func (l *load) timed(what, name string, f func(ctx context.Context) error) error
 	return nil
 }
 
-// believe follows a lease for as long as it is wanted, and writes down how long it was believed in.
+// believe watches a lease for as long as it is wanted, and records how long it was relied on.
 func (l *load) believe(lease *client.Lease, want time.Duration) error {
 	r := loadRecord{What: recordHeld, Name: lease.Name(), Value: lease.Token()}
 	look := time.NewTicker(time.Millisecond)
@@ -222,7 +223,7 @@ func (l *load) believe(lease *client.Lease, want time.Duration) error {
 	return nil
 }
 
-// keep holds one semaphore all the time.
+// holdOwn holds one semaphore all the time.
 func (l *load) holdOwn(s *client.Session) error {
 	var lease *client.Lease
 	err := l.timed("acquire", "own", func(ctx context.Context) (err error) {
@@ -236,7 +237,7 @@ func (l *load) holdOwn(s *client.Session) error {
 	return l.believe(lease, 0)
 }
 
-// grab waits for a lock for as long as it takes, and keeps it.
+// acquireForever waits for a lock for as long as it takes, and keeps it.
 func (l *load) acquireForever(s *client.Session, name string) error {
 	lease, err := s.Acquire(l.ctx, name, client.Exclusive())
 	if l.ctx.Err() != nil {
@@ -249,7 +250,7 @@ func (l *load) acquireForever(s *client.Session, name string) error {
 	return l.believe(lease, 0)
 }
 
-// contend takes one lock after another.
+// takeLocks takes one lock after another.
 func (l *load) takeLocks(s *client.Session) error {
 	for ; l.ctx.Err() == nil; l.pause() {
 		name := lockName(rand.IntN(loadLocks))
@@ -271,7 +272,7 @@ func (l *load) takeLocks(s *client.Session) error {
 	return nil
 }
 
-// count counts up by compare-and-set, one counter after another.
+// incrementCounters increments one counter after another by compare-and-set.
 func (l *load) incrementCounters(s *client.Session) error {
 	for k := rand.IntN(loadCounters); l.ctx.Err() == nil; k++ {
 		l.pause()
@@ -312,7 +313,7 @@ func (l *load) incrementCounters(s *client.Session) error {
 	return nil
 }
 
-// watch follows a counter: it never goes back, and at the end shows what a strict read shows.
+// watch follows a counter: it never goes back, and ends at what a strict read shows.
 func (l *load) watch(k int) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -373,7 +374,7 @@ func (l *load) watch(k int) error {
 	}
 }
 
-// historyFile is the file in which a load writes what it did.
+// historyFile is the file of a load's records.
 type historyFile struct {
 	lock sync.Mutex
 	f    *os.File

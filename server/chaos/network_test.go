@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// network is machines that reach each other over a router, each a network namespace. What goes from one to another can be dropped, in one direction or both.
+// network is hosts that reach each other over a router, each a network namespace. Packets from one
+// to another can be dropped, in one direction or both.
 type network struct {
 	t      *testing.T
 	router string
@@ -19,7 +20,7 @@ type network struct {
 	lossy  []int           // hosts whose packets get lost
 }
 
-// networks counts those that were made: each has names of its own.
+// networks counts the networks: each has names of its own.
 var networks atomic.Uint64
 
 // newNetwork needs root, and a kernel that has namespaces; without them the test is skipped.
@@ -35,7 +36,7 @@ func newNetwork(t *testing.T, hosts int) *network {
 	return n
 }
 
-// makeNetwork says why there can be none here.
+// makeNetwork is newNetwork, but returns why it is impossible.
 func makeNetwork(t *testing.T, hosts int) (*network, error) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -79,7 +80,7 @@ func (n *network) ip(args ...string) {
 	}
 }
 
-// cut drops, from now on and without a word, what goes from one host to another.
+// cut silently drops what goes from one host to another.
 func (n *network) cut(from, to int) {
 	n.t.Helper()
 	n.ip("-n", n.router, "rule", "add", "from", n.address(from), "to", n.address(to), "blackhole")
@@ -101,13 +102,13 @@ func (n *network) part(one int, others ...int) {
 	}
 }
 
-// lose drops one in so many of the packets to a host, and of those from it, each by chance. False: this kernel cannot.
+// lose drops this share of the packets to a host and from it, at random. False: this kernel cannot.
 func (n *network) lose(host int, share float64) bool {
 	n.t.Helper()
 	port := fmt.Sprintf("h%d", host)
-	// A filter that draws a number of 32 bits, and drops what is above the threshold.
+	// A filter that draws a number of 32 bits, and drops packets above the threshold.
 	program := fmt.Sprintf("4,32 0 0 4294963256,37 0 1 %d,6 0 0 2,6 0 0 0", uint32((1-share)*(1<<32-1)))
-	_ = exec.Command("tc", "-n", n.router, "qdisc", "add", "dev", port, "clsact").Run() // is there when packets were lost before
+	_ = exec.Command("tc", "-n", n.router, "qdisc", "add", "dev", port, "clsact").Run() // exists if packets were dropped before
 	for _, way := range []string{"ingress", "egress"} {
 		if out, err := exec.Command("tc", "-n", n.router, "filter", "add", "dev", port, way, "bpf", "bytecode", program, "da").CombinedOutput(); err != nil {
 			n.t.Logf("packets cannot be lost here: %v: %s", err, out)
@@ -119,7 +120,7 @@ func (n *network) lose(host int, share float64) bool {
 	return true
 }
 
-// healAll takes away all that was done.
+// healAll removes all cuts and losses.
 func (n *network) healAll() {
 	n.t.Helper()
 	for way := range n.rules {

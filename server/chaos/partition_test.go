@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// threeHosts is a settled cluster of an instance on each of three hosts; the operator sits on the router.
+// threeHosts is a settled cluster with an instance on each of three hosts; the operator is on the
+// router.
 func threeHosts(t *testing.T) (*network, *cluster, []string) {
 	n := newNetwork(t, 3)
 	c := newCluster(t)
@@ -21,8 +22,9 @@ func threeHosts(t *testing.T) (*network, *cluster, []string) {
 	return n, c, names
 }
 
-// TestClusterPartition: a host whose instance leads shards is cut off with clients of its own. What they hold they stop believing in before the others get it, and
-// when all is well again there is one history.
+// TestClusterPartition cuts off a host whose instance leads shards, with clients of its own. These
+// stop relying on what they hold before others get it. After the cut is healed there is one
+// history.
 func TestClusterPartition(t *testing.T) {
 	n, c, names := threeHosts(t)
 	const crowns = 6
@@ -48,7 +50,7 @@ func TestClusterPartition(t *testing.T) {
 	}
 	c.awaitProgress("at first", now(), c.loads...)
 	if others[0].count("grabbed")+others[1].count("grabbed") > 0 && cutOff.count("grabbed") == crowns {
-		t.Fatal("a crown has two holders") // but for those that were lost on the way
+		t.Fatal("a crown has two holders") // except those that were lost on the way
 	}
 
 	since := now()
@@ -68,7 +70,8 @@ func TestClusterPartition(t *testing.T) {
 	c.stopLoads(false)
 }
 
-// TestClusterOneWayCuts: what one instance sends does not reach another, while the other way round all arrives. Clients that reach all of them carry on.
+// TestClusterOneWayCuts cuts one direction between two instances. Clients that reach all instances
+// carry on.
 func TestClusterOneWayCuts(t *testing.T) {
 	n, c, names := threeHosts(t)
 	s := c.awaitSettled("before the cuts", names...)
@@ -84,7 +87,7 @@ func TestClusterOneWayCuts(t *testing.T) {
 	for _, way := range [][2]int{{leader, other}, {other, leader}} {
 		since := now()
 		n.cut(way[0], way[1])
-		// Long enough for it to be noticed.
+		// Long enough to be noticed.
 		for until := since + 2*time.Second; now() < until; {
 			c.awaitProgress("during a one-way cut", now(), c.loads...)
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/process"
 )
 
-// member group is the players of one coordination process, dead ones too.
+// memberGroup is the member processes of one coordination process, dead ones too.
 type memberGroup struct {
 	t         *testing.T
 	endpoints []string
@@ -48,7 +48,7 @@ func newMemberGroup(t *testing.T, name string, endpoints ...string) *memberGroup
 	return tr
 }
 
-// release is the file that lets a player that stands still go on.
+// releaseFile is the file that lets a hanging member go on.
 func (tr *memberGroup) releaseFile() string { return filepath.Join(tr.dir, "release") }
 
 func (tr *memberGroup) history(name string) string { return filepath.Join(tr.dir, name+".history") }
@@ -57,7 +57,7 @@ func (tr *memberGroup) records(a *actor) []roundRecord {
 	return readRoundRecords(tr.t, tr.history(a.name), a.name)
 }
 
-// spawn starts a player's process, and waits until it is a member.
+// spawn starts a member's process, and waits until it has joined.
 func (tr *memberGroup) spawn(spec roundMemberSpec) *actor {
 	tr.t.Helper()
 	a := tr.start(spec)
@@ -81,7 +81,8 @@ func (tr *memberGroup) start(spec roundMemberSpec) *actor {
 	return a
 }
 
-// memberTimeout is for sessions that must live; shortTimeout for those whose end a test waits for: long enough for a busy machine all the same.
+// memberTimeout is for sessions that must live; shortTimeout for those whose end a test waits for:
+// long enough for a busy machine all the same.
 const (
 	memberTimeout = time.Minute
 	shortTimeout  = 10 * time.Second
@@ -105,7 +106,7 @@ func (tr *memberGroup) kill(a *actor) {
 	_ = a.cmd.Wait()
 }
 
-// leave ends a player gracefully.
+// leave ends a member's process gracefully.
 func (tr *memberGroup) leave(a *actor) {
 	tr.t.Helper()
 	_ = a.cmd.Process.Signal(syscall.SIGTERM)
@@ -117,7 +118,9 @@ func (tr *memberGroup) leave(a *actor) {
 	}
 }
 
-// agree waits until each member of these players has completed, last of all, one and the same round of so many members above an epoch. It gives the round's epoch.
+// awaitAgreement waits until the last record of each of these members is the completion of one and
+// the same round. The round has this many members and an epoch above this one. It returns the
+// round's epoch.
 func (tr *memberGroup) awaitAgreement(when string, above uint64, members int, roundMembers ...*actor) (epoch uint64) {
 	tr.t.Helper()
 	await(tr.t, fmt.Sprintf("%d members to agree %s", members, when), func() bool {
@@ -144,7 +147,7 @@ func (tr *memberGroup) awaitAgreement(when string, above uint64, members int, ro
 	return epoch
 }
 
-// judge ends the players that live, and judges what all did.
+// stopAndCheck ends the living members, and checks the records of all.
 func (tr *memberGroup) stopAndCheck() roundSummary {
 	tr.t.Helper()
 	for _, a := range tr.all {
@@ -168,7 +171,7 @@ func (tr *memberGroup) stopAndCheck() roundSummary {
 	return r
 }
 
-// newProcessServer starts a server with a node for players.
+// newProcessServer starts a server with a node for coordination processes.
 func newProcessServer(t *testing.T) *instance {
 	t.Helper()
 	if testing.Short() {
@@ -191,7 +194,8 @@ func newProcessServer(t *testing.T) *instance {
 	return in
 }
 
-// TestRounds: members of coordination processes are processes, on a server that is one. What they did is judged from the histories that they wrote.
+// TestRounds: members of coordination processes are OS processes, and so is the server. Their
+// records are checked.
 func TestRounds(t *testing.T) {
 	in := newProcessServer(t)
 	t.Run("come and go", func(t *testing.T) { joinAndLeave(t, in.listen) })
@@ -209,11 +213,12 @@ func TestRounds(t *testing.T) {
 	}
 }
 
-// plays makes the names of processes differ.
+// processNames makes the names of processes differ.
 var processNames atomic.Uint64
 
-// failInEachPhase: in each phase of a round a coordinator is killed, another member is killed, and a coordinator falls asleep for longer than its session lives. All that is begun first, so
-// that the ends of the sessions are waited for together.
+// failInEachPhase: in each phase of a round, a coordinator is killed, another member is killed, and
+// a coordinator is stopped for longer than its session lives. All of these begin first, so that the
+// ends of the sessions are awaited together.
 func failInEachPhase(t *testing.T, endpoint string) {
 	var ends []func()
 	for _, phase := range []string{"prepare", "coordinate", "process", "complete"} {
@@ -227,7 +232,8 @@ func failInEachPhase(t *testing.T, endpoint string) {
 	}
 }
 
-// joinAndLeave: five processes join one by one and leave one by one, and one callback in three fails. After each change all hold one value, and each change has one complete round.
+// joinAndLeave: five processes join one by one and leave one by one, and one callback in three
+// fails. After each change all hold one value, and each change has one complete round.
 func joinAndLeave(t *testing.T, endpoint string) {
 	tr := newMemberGroup(t, "come-and-go", endpoint)
 	var roundMembers []*actor
@@ -250,7 +256,8 @@ func joinAndLeave(t *testing.T, endpoint string) {
 	t.Logf("%d changes, %d rounds complete, %d epochs; %d prepared rounds of members, %d cancelled", changes, len(r.complete), epoch, r.prepared, r.cancelled)
 }
 
-// killed: of three players one stands still in a callback of the first round of all three, and is killed there. The other two complete a round without it.
+// killInPhase: of three members one hangs in a callback of their first round, and is killed there.
+// The other two complete a round without it.
 func killInPhase(t *testing.T, endpoint, phase string, coordinator bool) (end func()) {
 	who := "member"
 	if coordinator {
@@ -265,7 +272,8 @@ func killInPhase(t *testing.T, endpoint, phase string, coordinator bool) (end fu
 	}
 }
 
-// judged is judge, with a bound on the rounds that may be complete: the number of changes.
+// stopAndCheckRounds is stopAndCheck, with a bound on the rounds that may be complete: the number
+// of changes.
 func (tr *memberGroup) stopAndCheckRounds(changes int) {
 	tr.t.Helper()
 	r := tr.stopAndCheck()
@@ -275,7 +283,8 @@ func (tr *memberGroup) stopAndCheckRounds(changes int) {
 	tr.t.Logf("%s: %d changes at most, %d rounds complete; %d prepared rounds of members, %d of them cancelled", tr.process, changes, len(r.complete), r.prepared, r.cancelled)
 }
 
-// startThreeMembers starts three players, of which one, the coordinator or the last to join, stands still in a callback of the first round of all.
+// startThreeMembers starts three members. One of them, the coordinator or the last to join, hangs
+// in a callback of their first round.
 func startThreeMembers(tr *memberGroup, phase string, coordinator bool, timeout time.Duration) (epoch uint64, others []*actor, victim *actor) {
 	tr.t.Helper()
 	mayDie := roundMemberSpec{Hang: phase, Size: 3, Timeout: timeout}
@@ -303,8 +312,10 @@ func btoi(b bool) int {
 	return 0
 }
 
-// asleep: the coordinator stands still in a callback, and is stopped for longer than its session lives. The others agree without it. When it goes on it still believes that it coordinates:
-// nothing of that is taken, its round is cancelled if it was not decided before, and its membership ends.
+// sleepInPhase: the coordinator hangs in a callback, and is stopped for longer than its session
+// lives. The others agree without it. When it resumes, it still takes itself for the coordinator.
+// The server accepts none of that. Its round is cancelled if it was not decided before, and its
+// membership ends.
 func sleepInPhase(t *testing.T, endpoint, phase string) (end func()) {
 	tr := newMemberGroup(t, "asleep."+phase, endpoint)
 	before, roundMembers, victim := startThreeMembers(tr, phase, true, shortTimeout)
@@ -342,8 +353,9 @@ func sleepInPhase(t *testing.T, endpoint, phase string) (end func()) {
 	}
 }
 
-// restarted: a player with a key is killed and started again while its former session lives, and once more: it takes its place by its key, resumes the round that the others have completed,
-// and there is no new one. Its token is higher each time.
+// restartMember: a member with a key is killed and restarted while its former session lives, twice.
+// It takes its place by its key and resumes the round that the others have completed; there is no
+// new one. Its token is higher each time.
 func restartMember(t *testing.T, endpoint string) {
 	tr := newMemberGroup(t, "restarted", endpoint)
 	others := []*actor{tr.spawn(roundMemberSpec{})}
@@ -371,7 +383,7 @@ func restartMember(t *testing.T, endpoint string) {
 	tr.stopAndCheckRounds(3) // two joins, and a leave at the end
 }
 
-// settled waits until all members have confirmed that the last round is complete.
+// awaitConfirmed waits until all members have confirmed that the last round is complete.
 func (tr *memberGroup) awaitConfirmed() {
 	tr.t.Helper()
 	ctx, cancel := context.WithTimeout(tr.t.Context(), waitLimit)
@@ -391,7 +403,8 @@ func (tr *memberGroup) awaitConfirmed() {
 	})
 }
 
-// joinAtOnce: ten processes join with 20 sessions each, at once. It settles, and there are not more complete rounds than members joined.
+// joinAtOnce: ten processes join with 20 sessions each, at once. At the end there are not more
+// complete rounds than joins.
 func joinAtOnce(t *testing.T, in *instance) {
 	tr := newMemberGroup(t, "workload", in.listen)
 	const processes, sessions = 10, 20
@@ -410,7 +423,7 @@ func joinAtOnce(t *testing.T, in *instance) {
 	tr.stopAndCheck()
 }
 
-// roundsCompleted is how many rounds were complete so far, by the server's metrics.
+// roundsCompleted is how many rounds were completed so far, by the server's metrics.
 func roundsCompleted(t *testing.T, in *instance) (n int) {
 	t.Helper()
 	r, err := http.Get("http://" + in.admin + "/metrics")
@@ -432,8 +445,9 @@ func roundsCompleted(t *testing.T, in *instance) (n int) {
 	return n
 }
 
-// TestRoundsLeaderKilled: in each phase of a round, at its coordinator or at another member, a player stands still; then the leader of their shard is killed. All members complete a round
-// under another leader, with the sessions that they have.
+// TestRoundsLeaderKilled: in each phase of a round, the coordinator or another member hangs; then
+// the leader of their shard is killed. All members complete a round under another leader, with the
+// sessions that they have.
 func TestRoundsLeaderKilled(t *testing.T) {
 	c := newCluster(t, "--shards", "1")
 	c.startThree()

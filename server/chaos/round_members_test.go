@@ -16,27 +16,28 @@ import (
 	"github.com/signalbox-dev/signalbox/client/process"
 )
 
-// roundMemberEnv tells the test binary to be a player, a member of a coordination process: a roundMemberSpec.
+// roundMemberEnv tells the test binary to be a member of a coordination process: a roundMemberSpec.
 const roundMemberEnv = "SIGNALBOX_CHAOS_PLAYER"
 
-// roundMemberSpec is what a player does. Its handlers agree with the others on a value: the coordinator locks all by a message, and completes the round with the value when all have
+// roundMemberSpec is what a member does. Its handlers agree with the others on a value: the
+// coordinator locks all by a message, and completes the round with the value when all have
 // answered.
 type roundMemberSpec struct {
 	Name      string
 	Endpoints []string
 	Process   string
-	History   string // the file it writes: a played a line
+	History   string // the file it writes: a roundRecord a line
 	Timeout   time.Duration
-	Sessions  int    // members that it is, each with a session of its own; 0 is one
-	Key       string // keeps its place for a minute when its session ends
+	Sessions  int    // memberships, each with a session of its own; 0 is one
+	Key       string // keeps its membership for a minute when its session ends
 	Unlucky   int    // one callback in so many fails; 0: none
-	Hang      string // the callback in which it stands still, once, in a round with Size members: it says "there"
+	Hang      string // the callback in which it hangs, once, in a round with Size members: it reports "there"
 	Size      int
 	Release   string // the file whose appearance lets it go on
 }
 
-// played is a line of a player's history: a callback that was successful, in the order in which they ran. A line is written with one call, so that what a process that is killed
-// did is there.
+// roundRecord is a line of a member's history: a callback that succeeded, in the order in which
+// they ran. A line is written with one call, so that the records of a killed process are there.
 type roundRecord struct {
 	At      time.Duration `json:"at"`
 	Session uint64        `json:"session"`
@@ -100,7 +101,8 @@ func (spec *roundMemberSpec) run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// be joins, and leaves when ctx ends. A membership that ends by itself is reported, and is no error.
+// be joins, and leaves when ctx ends. A membership that ends by itself is reported, and is no
+// error.
 func (h *roundMember) joinUntilDone(ctx context.Context, c *client.Client) error {
 	s, err := c.Session(ctx, nodePath, client.Timeout(h.spec.Timeout), client.Description(h.spec.Name))
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Pacer ends the windows of the hubs of an instance: one goroutine, asleep while nothing is gathered.
+// Flusher ends the windows of the hubs of an instance: one goroutine, asleep while no delta is
+// pending.
 type Flusher struct {
 	now        func() time.Duration
 	afterFlush func()
@@ -19,8 +20,9 @@ type Flusher struct {
 	done chan struct{}
 }
 
-// NewFlusher starts a pacer. now is the clock of its hubs and must advance in real time; after, which may be nil, runs after each round of flushes, on the
-// pacer's goroutine: the place to wake the loops that write.
+// NewFlusher starts a flusher. now is the clock of its hubs and must advance in real time.
+// afterFlush, which may be nil, runs after each round of flushes, on the flusher's goroutine: it
+// wakes the event loops that write.
 func NewFlusher(now func() time.Duration, after func()) *Flusher {
 	p := &Flusher{
 		now:        now,
@@ -33,7 +35,7 @@ func NewFlusher(now func() time.Duration, after func()) *Flusher {
 	return p
 }
 
-// Add gives a hub to the pacer. The hub's options carry the pacer's clock and Wake.
+// Add adds a hub. The hub's options have the flusher's clock and Wake.
 func (p *Flusher) Add(h *WatchHub) {
 	p.mu.Lock()
 	p.hubs = append(p.hubs, h)
@@ -41,17 +43,17 @@ func (p *Flusher) Add(h *WatchHub) {
 	p.Wake(0)
 }
 
-// Now is the clock of the pacer's hubs.
+// Now is the clock of the flusher's hubs.
 func (p *Flusher) Now() time.Duration { return p.now() }
 
-// Remove takes a hub away. What it has gathered stays gathered.
+// Remove removes a hub. What is pending in it stays pending.
 func (p *Flusher) Remove(h *WatchHub) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.hubs = slices.DeleteFunc(p.hubs, func(x *WatchHub) bool { return x == h })
 }
 
-// Wake says that a hub has something due; it fits Options.Wake. It never blocks.
+// Wake reports that a hub has something due; it fits WatchOptions.Wake. It never blocks.
 func (p *Flusher) Wake(time.Duration) {
 	select {
 	case p.wake <- struct{}{}:
@@ -59,7 +61,7 @@ func (p *Flusher) Wake(time.Duration) {
 	}
 }
 
-// Close stops the goroutine and waits for it. What is gathered stays gathered.
+// Close stops the goroutine and waits for it. What is pending stays pending.
 func (p *Flusher) Close() {
 	close(p.stop)
 	<-p.done
@@ -84,7 +86,7 @@ func (p *Flusher) run() {
 	}
 }
 
-// round flushes what is due and says how long to sleep, if anything is gathered.
+// flushDue flushes what is due and returns how long to sleep, if anything is pending.
 func (p *Flusher) flushDue() (wait time.Duration, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,20 +6,20 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// frames encodes the frames of one call into few buffers that are never changed again, so that neighbours go out as one slice shared by all
-// connections. Frames are numbered from 0.
+// frameBlocks encodes the frames of one call into few buffers that never change again, so that
+// neighbours go out as one slice shared by all connections. Frames are numbered from 0.
 type frameBlocks struct {
-	scratch []byte // of the block being filled; reused
+	scratch []byte // the block being filled; reused
 	blocks  [][]byte
 	refs    []frameRef
 }
 
-// ref is where a frame is.
+// frameRef is where a frame is.
 type frameRef struct{ block, from, to int }
 
 const (
-	blockSize   = 32 << 10  // a block is closed when it has grown to this; it is what one slow connection can keep alive
-	keepScratch = 256 << 10 // scratch larger than this is not kept
+	blockSize   = 32 << 10  // a block is closed at this size; one slow connection can keep it alive
+	keepScratch = 256 << 10 // a larger scratch buffer is not kept
 )
 
 func (f *frameBlocks) add(kind protocol.Kind, id, shard uint64, m protocol.Message) {
@@ -31,7 +31,7 @@ func (f *frameBlocks) add(kind protocol.Kind, id, shard uint64, m protocol.Messa
 	}
 }
 
-// seal makes the frames added so far final. To be called before slices.
+// seal makes the frames added so far final. It is called before slices.
 func (f *frameBlocks) seal() {
 	if len(f.scratch) > 0 {
 		f.blocks = append(f.blocks, bytes.Clone(f.scratch))
@@ -39,7 +39,7 @@ func (f *frameBlocks) seal() {
 	}
 }
 
-// slices appends frames first..last-1 in order, as few slices as there are blocks.
+// slices appends frames first..last-1 in order, as one slice per block.
 func (f *frameBlocks) slices(first, last int, to [][]byte) [][]byte {
 	for first < last {
 		r := f.refs[first]
@@ -54,7 +54,7 @@ func (f *frameBlocks) slices(first, last int, to [][]byte) [][]byte {
 	return to
 }
 
-// reset forgets everything but memory. What slices gave lives on.
+// reset drops everything but memory. Slices that were returned stay valid.
 func (f *frameBlocks) reset() {
 	clear(f.blocks)
 	f.blocks, f.refs = f.blocks[:0], f.refs[:0]

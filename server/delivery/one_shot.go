@@ -4,27 +4,29 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// shot is an armed one-shot watch.
+// oneShot is an armed one-shot watch.
 type oneShot struct {
 	key     oneShotKey
-	conn    *watchConn    // where it was armed and fires
-	session *watchSession // nil without one
+	conn    *watchConn    // where it was armed and will fire
+	session *watchSession // nil if there is none
 	id      uint64
 	flags   uint8
 	links   [3]listLinks
 }
 
-// session is a session with armed one-shot watches.
+// watchSession is a session with armed one-shot watches.
 type watchSession struct{ oneShots oneShotList }
 
-// oneShotKey: one per session and semaphore, or per connection and semaphore where there is no session.
+// oneShotKey is unique per session and semaphore, or per connection and semaphore where there is no
+// session.
 type oneShotKey struct {
 	owner  uint64 // session, or connection
 	byConn bool
 	name   *watchedName
 }
 
-// link ties a shot into one of three lists, in the order of arming: of its name, of its connection, of its session.
+// listLinks links a one-shot into one of three lists, in the order of arming: those of its name,
+// its connection and its session.
 type listLinks struct{ prev, next *oneShot }
 
 const (
@@ -60,15 +62,17 @@ func (l *oneShotList) drop(which int, s *oneShot) {
 	s.links[which] = listLinks{}
 }
 
-// firing is a shot on its way out and what it says.
+// firing is a one-shot that fires, and its flags.
 type firing struct {
 	shot  *oneShot
 	flags uint8
 }
 
-// OneShot arms a one-shot watch that fires on this connection. To be called inside the Shard.Exclusive in which the description was read, with a
-// session of 0 for none; flags are protocol.WatchData and protocol.WatchOwners, without either nothing happens. An older watch of the same session (or
-// connection) on the name fires with neither flag. most is how many watchers the coordination node may have here. OVERLOADED when a limit or that is reached; the older watch
+// OneShot arms a one-shot watch that fires on this connection. It is called inside the
+// Shard.Exclusive in which the description was read, with session 0 for none. flags are
+// protocol.WatchData and protocol.WatchOwners; without either nothing happens. An older watch of
+// the same session (or connection) on the name fires with neither flag. maxWatchers is how many
+// watchers the coordination node may have here. OVERLOADED if a limit is reached; the older watch
 // then stays.
 func (h *WatchHub) OneShot(connID, sessionID, nodeID uint64, key []byte, flags uint8, watchID, maxWatchers uint64) error {
 	flags &= protocol.WatchData | protocol.WatchOwners
@@ -118,8 +122,8 @@ func (h *WatchHub) OneShot(connID, sessionID, nodeID uint64, key []byte, flags u
 	return nil
 }
 
-// watchFlags is what a change means to one-shot watches. A deletion is both; a creation can only follow a deletion; waiters and limits are
-// neither.
+// watchFlags is what a change means to one-shot watches. A deletion is both flags. A creation can
+// only follow a deletion. Waiters and limits are neither.
 func watchFlags(k protocol.SemaphoreChangeKind) uint8 {
 	switch k {
 	case protocol.ChangeData:
@@ -132,7 +136,8 @@ func watchFlags(k protocol.SemaphoreChangeKind) uint8 {
 	return 0
 }
 
-// fireChanged fires what is armed on the names that changed in this call, where something subscribed changed; each says all that changed.
+// fireChanged fires the one-shots on the names that changed in this call, if something subscribed
+// changed. Each reports all that changed.
 func (h *WatchHub) fireChanged() {
 	if len(h.changedNames) == 0 {
 		return
@@ -182,7 +187,7 @@ func (h *WatchHub) fire() {
 	h.frames.reset()
 }
 
-// disarm takes a shot out of all tables but h.conns.
+// disarm removes a one-shot from all tables but h.conns.
 func (h *WatchHub) disarm(s *oneShot) {
 	if h.oneShots[s.key] == s { // else a newer one took its place
 		delete(h.oneShots, s.key)

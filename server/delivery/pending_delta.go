@@ -6,11 +6,13 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// pending gathers the changes of one semaphore until its window ends.
+// pendingDelta merges the changes of one semaphore until its window ends.
 //
-// Merging keeps what a reader of any state in between needs to reach the state at index: a deletion and a removal stay even when the
-// creation or the addition they undo was gathered too, because a snapshot page may have been read in between. Within one pending there is at most
-// one deletion, one creation after it, one change of data, one of the limit, and one per owner (order ids are never reused).
+// Merging keeps what a reader of any state in between needs to reach the state at index. A deletion
+// and a removal stay even if the creation or the addition that they undo was merged too, because a
+// snapshot page may have been read in between. A pendingDelta has at most one deletion, one
+// creation after it, one change of data, one of the limit, and one per owner (order ids are never
+// reused).
 type pendingDelta struct {
 	node  *watchedNode
 	key   string
@@ -24,18 +26,18 @@ type pendingDelta struct {
 	limit   bool
 	base    protocol.SemaphoreChange // Limit, Ephemeral, Version, Data as created or last changed
 
-	owners       []protocol.SemaphoreChange // in the order they were first touched, since the last deletion or creation
-	ownerIndexes map[uint64]int             // order id to place in owners, when there are many
+	owners       []protocol.SemaphoreChange // in the order of their first change, since the last deletion or creation
+	ownerIndexes map[uint64]int             // order id to index in owners, when there are many
 }
 
 const (
 	changeCost     = 64 // estimated bytes of a change without its data
-	manyOwners     = 16 // from here on owners are found by a map
-	maxFreePending = 64 // recycled pendings kept
+	manyOwners     = 16 // from this number on, owners are found by a map
+	maxFreePending = 64 // recycled deltas kept
 	maxFreeOwners  = 1024
 )
 
-// gather makes the pending of a name. The caller sets when it is due.
+// newPending creates the pending delta of a name. The caller sets when it is due.
 func (h *WatchHub) newPending(n *watchedNode, key []byte) *pendingDelta {
 	var p *pendingDelta
 	if last := len(h.free) - 1; last >= 0 {
@@ -51,7 +53,7 @@ func (h *WatchHub) newPending(n *watchedNode, key []byte) *pendingDelta {
 	return p
 }
 
-// recycle forgets a pending that is no longer in h.pending.
+// recycle frees a delta that is no longer in h.pending.
 func (h *WatchHub) recycle(p *pendingDelta) {
 	h.pendingBytes -= p.size
 	h.active.Add(-1)
@@ -68,7 +70,7 @@ func (h *WatchHub) recycle(p *pendingDelta) {
 	}
 }
 
-// merge adds a change and answers by how many bytes the delta grew.
+// merge adds a change and returns by how many bytes the delta grew.
 func (p *pendingDelta) merge(index uint64, c *protocol.SemaphoreChange) int {
 	p.index = index
 	before := p.size
@@ -100,7 +102,7 @@ func (p *pendingDelta) merge(index uint64, c *protocol.SemaphoreChange) int {
 	return p.size - before
 }
 
-// reset forgets what a deletion or a creation overrides.
+// reset drops what a deletion or a creation overrides.
 func (p *pendingDelta) reset() {
 	p.created, p.data, p.limit = false, false, false
 	p.base = protocol.SemaphoreChange{}
@@ -112,7 +114,8 @@ func (p *pendingDelta) reset() {
 	}
 }
 
-// owner replaces what was known of this owner. An addition that is changed stays an addition, and one that is removed becomes a removal.
+// owner replaces the last change of this owner. An addition that is changed stays an addition; one
+// that is removed becomes a removal.
 func (p *pendingDelta) owner(c *protocol.SemaphoreChange) {
 	i := p.ownerIndex(c.Owner.OrderID)
 	if i < 0 {

@@ -2,13 +2,14 @@ package delivery
 
 import "strings"
 
-// prefixes finds the watched prefixes of a name in one walk over its bytes, however many are watched: a compressed trie. The zero value is
-// empty.
+// prefixTrie finds the watched prefixes of a name in one walk over its bytes, however many are
+// watched: a compressed trie. The zero value is empty.
 type prefixTrie struct {
 	root trieNode
 }
 
-// trieNode is reached by the bytes of the labels on the way to it. A node other than the root has a target or at least two children.
+// trieNode is reached by the bytes of the labels on the way to it. A node other than the root has a
+// target or at least two children.
 type trieNode struct {
 	label    string
 	target   *target
@@ -39,7 +40,7 @@ func (t *prefixTrie) match(key []byte, to []*target) []*target {
 	}
 }
 
-// get finds the target of exactly this prefix, making it when there is none.
+// get finds the target of exactly this prefix, and creates it if there is none.
 func (t *prefixTrie) get(key string) *target {
 	n := &t.root
 	for key != "" {
@@ -66,7 +67,7 @@ func (t *prefixTrie) get(key string) *target {
 	return n.target
 }
 
-// remove forgets a prefix that is there.
+// remove removes a prefix that is there.
 func (t *prefixTrie) remove(key string) {
 	var parent *trieNode
 	at := 0
@@ -94,7 +95,7 @@ func (t *prefixTrie) remove(key string) {
 	}
 }
 
-// absorb makes a node without target and with one child into that child.
+// absorb merges a node that has no target with its only child.
 func (n *trieNode) absorb() {
 	child := n.children[0]
 	n.label += child.label

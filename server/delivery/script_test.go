@@ -26,7 +26,8 @@ import (
 //	at T                               moves the clock to T and flushes what is due
 //	soft conn=C frames=N               the connection takes no droppable frame while N wait; 0 is no bound
 //	drain conn=C                       the client reads everything
-//	behind, gone conn=C | ended session=S | left conn=C session=S [quiet] | dropped node=N | doubt | jumped | cut
+//	behind, conn_closed conn=C | session_ended session=S | session_unbound conn=C session=S [quiet] |
+//	node_dropped node=N | invalidate | snapshot_installed | cut
 //	stats
 //
 // Output is what was handed to connections, sorted by connection.
@@ -49,7 +50,7 @@ func TestScripts(t *testing.T) {
 			}
 			sort.SliceStable(w.lines, func(i, j int) bool { return connOf(w.lines[i]) < connOf(w.lines[j]) })
 			switch d.Cmd {
-			case "dropped", "doubt", "jumped", "cut": // in no order
+			case "node_dropped", "invalidate", "snapshot_installed", "cut": // in no order
 				sort.Strings(w.lines)
 			}
 			out := strings.Join(append(w.lines, extra...), "\n")
@@ -144,18 +145,18 @@ func (w *model) step(t *testing.T, d *datadriven.TestData) []string {
 		return append(out, fmt.Sprintf("live: %v", v.live))
 	case "behind":
 		w.hub.ConnBehind(conn)
-	case "gone":
+	case "conn_closed":
 		w.hub.ConnClosed(conn)
-	case "ended":
+	case "session_ended":
 		w.hub.SessionEnded(number(t, d, "session", 0))
-	case "left":
+	case "session_unbound":
 		w.hub.SessionUnbound(conn, number(t, d, "session", 0), !d.HasArg("quiet"))
-	case "dropped":
+	case "node_dropped":
 		delete(w.store, node)
 		w.hub.NodeDropped(node)
-	case "doubt":
+	case "invalidate":
 		w.hub.InvalidateOneShots()
-	case "jumped":
+	case "snapshot_installed":
 		w.index += 100
 		w.hub.SnapshotInstalled()
 	case "cut":

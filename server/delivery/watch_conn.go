@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// conn is a connection that watches something in this shard.
+// watchConn is a connection that watches something in this shard.
 type watchConn struct {
 	id        uint64
 	streams   map[uint64]*watchStream
@@ -13,7 +13,7 @@ type watchConn struct {
 	oneShots  oneShotList
 	count     int // one-shot watches
 
-	flushSeq uint64 // flush that hits belongs to
+	flushSeq uint64 // the flush that hits belongs to
 	hits     int    // streams that lead here in that flush
 }
 
@@ -26,15 +26,16 @@ func (h *WatchHub) connOrNew(id uint64) *watchConn {
 	return c
 }
 
-// forget forgets a connection that watches nothing any more.
+// removeConnIfUnused removes a connection that watches nothing any more.
 func (h *WatchHub) removeConnIfUnused(c *watchConn) {
 	if c.oneShots.head == nil && len(c.streams) == 0 {
 		delete(h.conns, c.id)
 	}
 }
 
-// Behind says that a connection cannot take what it is sent: its streams get no more deltas and start again from a snapshot as soon as
-// there is room (PagesDue). Send answering false has the same effect.
+// ConnBehind says that a connection cannot take what it is sent. Its streams get no more deltas,
+// and restart from a snapshot as soon as there is room (PagesDue). A Send that returns false has
+// the same effect.
 func (h *WatchHub) ConnBehind(id uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

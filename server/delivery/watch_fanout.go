@@ -8,17 +8,19 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// maxDelta is the estimated size at which the changes of one delta are split over several frames. A single change may be larger.
+// maxDelta is the estimated size at which the changes of one delta are split over several frames. A
+// single change may be larger.
 const maxDelta = 256 << 10
 
-// run is a run of frames for a connection that several targets of this flush lead to.
+// frameRun is a run of frames for a connection that several targets of this flush lead to.
 type frameRun struct {
 	conn        *watchConn
 	first, last int
 }
 
-// flush hands out the deltas that are due, or all. Each is encoded once. A connection that one target leads to gets slices shared with all others of
-// that target; one that several lead to gets the union of their frames, each once.
+// flush sends the deltas that are due, or all. Each is encoded once. A connection that one target
+// leads to gets slices shared with all others of that target. A connection that several lead to
+// gets the union of their frames, each once.
 func (h *WatchHub) flush(now time.Duration, all bool) {
 	h.takeDue(now, all)
 	if len(h.due) == 0 {
@@ -58,7 +60,7 @@ func (h *WatchHub) flush(now time.Duration, all bool) {
 	h.frames.reset()
 }
 
-// takeDue moves what is due from pending to due, and finds when the next is.
+// takeDue moves what is due from pending to due, and finds when the next delta is due.
 func (h *WatchHub) takeDue(now time.Duration, all bool) {
 	h.due = h.due[:0]
 	keep := h.pending[:0]
@@ -111,7 +113,8 @@ func (h *WatchHub) encode(p *pendingDelta) {
 	}
 }
 
-// countHits counts for each connection how many streams lead to it in this flush, and for the target the connections that no other one led to before.
+// countHits counts the streams of this flush per connection. For the target it counts the
+// connections that no earlier target led to.
 func (h *WatchHub) countHits(t *target) {
 	t.connCount = 0
 	for _, s := range t.streams {
@@ -126,8 +129,9 @@ func (h *WatchHub) countHits(t *target) {
 	}
 }
 
-// sendShared sends a target's frames to the connections that nothing else leads to, and notes the runs of the others. A stream between two pages sees
-// only the names that its pages have passed.
+// sendShared sends a target's frames to the connections that nothing else leads to, and collects
+// the runs of the others. Between two pages, a stream sees only the names that its pages have
+// passed.
 func (h *WatchHub) sendShared(t *target) {
 	h.slices = h.frames.slices(t.first, t.last, h.slices[:0])
 	for _, s := range t.streams {
@@ -146,7 +150,8 @@ func (h *WatchHub) sendShared(t *target) {
 	clear(h.slices)
 }
 
-// framesPaged is the end of the frames among first..last-1 whose names the stream's pages have passed.
+// framesPaged is the end of the frames among first..last-1 whose names the stream's pages have
+// passed.
 func (h *WatchHub) framesPaged(s *watchStream, first, last int) int {
 	for last > first && h.keys[last-1] > string(s.lastPaged) {
 		last--
@@ -176,7 +181,7 @@ func (h *WatchHub) sendUnions() {
 	h.runs = runs[:0]
 }
 
-// sendRuns sends slices until the connection takes no more; then its streams have to start again.
+// sendSlices sends slices until the connection takes no more; then its streams have to restart.
 func (h *WatchHub) sendSlices(c *watchConn, runs [][]byte) {
 	for _, frames := range runs {
 		h.stats.Sent++

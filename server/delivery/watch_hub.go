@@ -9,18 +9,21 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// Hub is who watches what in one shard, on one instance.
+// WatchHub has the watchers of one shard, on one instance.
 //
-// Invariant 1: for every semaphore that anybody watches, gathered changes (pending) hold every change since its last delta was handed out. So a
-// delta applied to any state between its first and its last change gives the state at its index, and may be applied again.
-// Invariant 2: a connection gets the deltas of a name in order, each once, from the page that carried the name on, unless it is behind.
-// Invariant 3: a one-shot watch leaves the tables in the same critical section in which it fires.
+// Invariant 1: for every semaphore that is watched, its pending delta holds every change since its
+// last delta was sent. So a delta applied to any state between its first and its last change gives
+// the state at its index, and may be applied again.
+// Invariant 2: a connection gets the deltas of a name in order, each once, starting with the page
+// that carried the name, unless the connection fell behind.
+// Invariant 3: a one-shot watch leaves the tables in the critical section in which it fires.
 type WatchHub struct {
 	shard uint64
 	send  Sender
 	opt   WatchOptions
 
-	// load counts streams, one-shot watches and pending semaphores, so that a change with nobody watching costs one atomic load.
+	// active counts streams, one-shot watches and pending deltas, so that an unwatched change costs
+	// one atomic load.
 	active atomic.Int64
 
 	mu       sync.Mutex
@@ -33,13 +36,13 @@ type WatchHub struct {
 	pendingBytes int
 	nextFlush    time.Duration // earliest due of pending; meaningless without any
 
-	// Scratch of one call, kept for its memory.
+	// Buffers of one call, kept for reuse.
 	frames       frameBlocks
 	keys         []string // the name of each delta frame
 	due          []*pendingDelta
 	matched      []*target
 	hit          []*target      // targets with deltas in this flush
-	changedNames []*watchedName // names with one-shot watches that see a change in this call
+	changedNames []*watchedName // names with one-shot watches that changed in this call
 	firing       []firing
 	runs         []frameRun
 	slow         []*watchConn
@@ -52,7 +55,7 @@ type WatchHub struct {
 	stats        WatchStats
 }
 
-// NewWatchHub makes the hub of a shard.
+// NewWatchHub creates the hub of a shard.
 func NewWatchHub(shard uint64, send Sender, opt WatchOptions) *WatchHub {
 	return &WatchHub{
 		shard:    shard,
@@ -65,8 +68,9 @@ func NewWatchHub(shard uint64, send Sender, opt WatchOptions) *WatchHub {
 	}
 }
 
-// Changed takes the changes of one applied batch, in apply order, under the machine's lock. One-shot watches fire before it returns; deltas go out
-// before it returns where it was quiet, else at the end of their window.
+// Changed takes the changes of one applied batch, in apply order, under the machine's lock.
+// One-shot watches fire before it returns. A delta goes out before it returns if its targets were
+// quiet, else at the end of their window.
 func (h *WatchHub) Changed(index uint64, changes []shard.SemaphoreChange) {
 	if len(changes) == 0 || h.active.Load() == 0 {
 		return
@@ -89,7 +93,8 @@ func (h *WatchHub) Changed(index uint64, changes []shard.SemaphoreChange) {
 	}
 }
 
-// note gives one change to the one-shot watches and the pending delta of its name. It answers whether that delta is due now.
+// noteChange gives one change to the one-shot watches and the pending delta of its name. It reports
+// whether that delta is due now.
 func (h *WatchHub) noteChange(now time.Duration, index uint64, c *shard.SemaphoreChange) (due bool) {
 	n := h.nodes[c.Node]
 	if n == nil {
@@ -126,7 +131,8 @@ func (h *WatchHub) noteChange(now time.Duration, index uint64, c *shard.Semaphor
 	return p.due <= now
 }
 
-// Flush hands out the deltas whose window has ended. Any goroutine; not under the machine's lock.
+// Flush sends the deltas whose window has ended. Any goroutine may call it, but not under the
+// machine's lock.
 func (h *WatchHub) Flush(now time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -142,7 +148,8 @@ func (h *WatchHub) NextFlush() (due time.Duration, ok bool) {
 	return h.nextFlush, len(h.pending) > 0
 }
 
-// ConnClosed forgets a connection, its streams and its one-shot watches. Nothing fires: the client's end of the link tells it.
+// ConnClosed removes a connection, its streams and its one-shot watches. Nothing fires: the
+// client's end of the connection reports the close.
 func (h *WatchHub) ConnClosed(id uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -159,8 +166,8 @@ func (h *WatchHub) ConnClosed(id uint64) {
 	h.removeConnIfUnused(c)
 }
 
-// SessionEnded forgets the one-shot watches of a session. Nothing fires: the end of the session is told by its own event, and no event goes to a
-// session after it.
+// SessionEnded removes the one-shot watches of a session. Nothing fires: the end of the session has
+// its own event, and no event goes to a session after it.
 func (h *WatchHub) SessionEnded(id uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -174,9 +181,10 @@ func (h *WatchHub) SessionEnded(id uint64) {
 	}
 }
 
-// SessionUnbound ends the one-shot watches that a session armed on a connection where it is not bound any more, while it lives on elsewhere. With tell they fire with
-// neither flag, for nothing will tell them what changes from now on.
-func (h *WatchHub) SessionUnbound(connID, id uint64, tell bool) {
+// SessionUnbound ends the one-shot watches that a session armed on a connection to which it is no
+// longer bound, while it lives on elsewhere. With notify they fire with neither flag, because no
+// later change will be reported on this connection.
+func (h *WatchHub) SessionUnbound(connID, id uint64, notify bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	owner := h.sessions[id]
@@ -188,7 +196,7 @@ func (h *WatchHub) SessionUnbound(connID, id uint64, tell bool) {
 			h.firing = append(h.firing, firing{shot: s})
 		}
 	}
-	if tell {
+	if notify {
 		h.fire()
 		return
 	}
@@ -200,7 +208,8 @@ func (h *WatchHub) SessionUnbound(connID, id uint64, tell bool) {
 	h.firing = h.firing[:0]
 }
 
-// NodeDropped fires the one-shot watches in a coordination node, with both flags, and cuts its streams.
+// NodeDropped fires the one-shot watches in a coordination node, with both flags, and cuts its
+// streams.
 func (h *WatchHub) NodeDropped(id uint64) {
 	defer h.opt.Quota.NodeDropped(id)
 	h.mu.Lock()
@@ -218,8 +227,8 @@ func (h *WatchHub) NodeDropped(id uint64) {
 	h.cut(func(s *watchStream) bool { return s.node == n }, protocol.StatusNotFound, "the coordination node was dropped; nothing is left to watch")
 }
 
-// Doubt fires every one-shot watch with neither flag: the leader changed, or something else happened after which a change may have been missed.
-// Streams go on: they are fed by this instance's own log.
+// InvalidateOneShots fires every one-shot watch with neither flag, after a leader change or
+// anything else that may have hidden a change. Streams go on: this instance's own log feeds them.
 func (h *WatchHub) InvalidateOneShots() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -237,8 +246,9 @@ func (h *WatchHub) invalidateOneShots() {
 	h.fire()
 }
 
-// Jumped says that the shard's state moved on without Changed, as it does when a replica is brought up by a snapshot: one-shot watches fire with
-// neither flag, gathered changes are forgotten, and every stream starts again from a snapshot. Called under the machine's lock.
+// SnapshotInstalled says that the shard's state moved on without Changed, because a replica
+// installed a snapshot. One-shot watches fire with neither flag, merged changes are dropped, and
+// every stream restarts from a snapshot. Called under the machine's lock.
 func (h *WatchHub) SnapshotInstalled() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -252,16 +262,18 @@ func (h *WatchHub) SnapshotInstalled() {
 	}
 }
 
-// CutStreams ends all streams: the instance can no longer serve the shard. One-shot watches are Doubt's.
+// CutStreams ends all streams: the instance can no longer serve the shard. InvalidateOneShots is
+// for one-shot watches.
 func (h *WatchHub) CutStreams(status protocol.Status, message string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.cut(func(*watchStream) bool { return true }, status, message)
 }
 
-// BucketsFrozen says that this shard serves a run of buckets no more; in says whether a name is in one of them. Nothing about their names comes through Changed any
-// more, so one-shot watches of them fire with neither flag, streams of one of them are cut, and those of prefixes start again from a snapshot, which says which
-// buckets it speaks for.
+// BucketsFrozen says that this shard no longer serves a run of buckets; in reports whether a name
+// is in one of them. Changed reports nothing more about their names. So their one-shot watches fire
+// with neither flag, and their streams are cut. Streams of prefixes restart from a snapshot, which
+// names the buckets that it covers.
 func (h *WatchHub) BucketsFrozen(in func(node uint64, name []byte) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -285,7 +297,8 @@ func (h *WatchHub) BucketsFrozen(in func(node uint64, name []byte) bool) {
 	h.restartPrefixes()
 }
 
-// BucketsActive says that this shard serves more buckets from now on, whose names it says nothing about in Changed: streams of prefixes start again from a snapshot.
+// BucketsActive says that this shard serves more buckets from now on, whose names Changed did not
+// report. Streams of prefixes restart from a snapshot.
 func (h *WatchHub) BucketsActive() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -302,7 +315,7 @@ func (h *WatchHub) restartPrefixes() {
 	}
 }
 
-// Stats counts what happened so far.
+// Stats returns the counts so far.
 func (h *WatchHub) Stats() WatchStats {
 	h.mu.Lock()
 	defer h.mu.Unlock()

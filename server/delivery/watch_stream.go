@@ -7,11 +7,11 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// stream is one opened Watch.
+// watchStream is one opened Watch.
 //
-// It is before its first page (passed is nil), between pages (it sees the names up to passed, the last name its pages carried), or live. Pages
-// come in order of name, each at its own index, so that a name is always covered: by a page that is yet to come, or by the deltas after the page that
-// carried it.
+// It is before its first page (lastPaged is nil), between pages (it sees the names up to
+// lastPaged), or live. Pages come in order of name, each at its own index. So a name is always
+// covered: by a page that is yet to come, or by the deltas after the page that carried it.
 type watchStream struct {
 	conn   *watchConn
 	id     uint64
@@ -28,9 +28,10 @@ type watchStream struct {
 	cursor    []byte // where the next page begins
 }
 
-// Open opens a stream on a connection; id is the request's. It sees nothing until its first page, so no lock of the shard is needed, and the
-// reply may be sent after Open returns: PagesDue was called, no page has been sent. most is how many watchers the coordination node may have here. Errors: BAD_REQUEST,
-// WRONG_SHARD, OVERLOADED.
+// Open opens a stream on a connection; id is the request's. The stream sees nothing until its first
+// page, so no lock of the shard is needed. The reply may be sent after Open returns: PagesDue was
+// called, no page has been sent. maxWatchers is how many watchers the coordination node may have
+// here. Errors: BAD_REQUEST, WRONG_SHARD, OVERLOADED.
 func (h *WatchHub) Open(connID, id uint64, w *protocol.Watch, maxWatchers uint64) error {
 	switch {
 	case w.Shard != h.shard:
@@ -84,7 +85,8 @@ func (h *WatchHub) tooManyWatchers() error {
 	return protocol.Errorf(protocol.StatusOverloaded, "watchers per semaphore are limited to %d; watch a prefix, or share a connection", h.opt.Limits.Watchers)
 }
 
-// Close closes a stream. It answers whether there was one. Deltas that are on their way may still arrive.
+// Close closes a stream. It reports whether there was one. Deltas that are on their way may still
+// arrive.
 func (h *WatchHub) Close(connID, id uint64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,9 +99,10 @@ func (h *WatchHub) Close(connID, id uint64) bool {
 	return true
 }
 
-// Page sends the next snapshot page that a stream of this connection waits for, its streams taking turns, and answers whether more are due. To be
-// called inside Shard.Exclusive, which makes the page's index and what the hub was told agree, and when the connection has room. maxBytes
-// is about the size of a page; one that carries a single large semaphore is larger.
+// Page sends the next snapshot page that a stream of this connection waits for. Its streams take
+// turns. Page reports whether more are due. It is called inside Shard.Exclusive, so that the page's
+// index matches what the hub knows, and when the connection has room. maxBytes is the approximate
+// size of a page; a page with a single large semaphore may be larger.
 func (h *WatchHub) Page(connID uint64, m SnapshotReader, maxBytes int) (more bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -140,7 +143,7 @@ func (h *WatchHub) Page(connID uint64, m SnapshotReader, maxBytes int) (more boo
 	return len(c.pageQueue) > 0
 }
 
-// remove takes a stream out of all tables but h.conns.
+// remove removes a stream from all tables but h.conns.
 func (h *WatchHub) remove(s *watchStream) {
 	c, t := s.conn, s.target
 	delete(c.streams, s.id)

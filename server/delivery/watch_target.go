@@ -2,7 +2,7 @@ package delivery
 
 import "time"
 
-// node is what is watched in one coordination node.
+// watchedNode is what is watched in one coordination node.
 type watchedNode struct {
 	id       uint64
 	names    map[string]*watchedName
@@ -10,33 +10,36 @@ type watchedNode struct {
 	pending  map[string]*pendingDelta
 }
 
-// name is a semaphore's name that is watched by itself.
+// watchedName is a semaphore's name that is watched by itself.
 type watchedName struct {
 	node     *watchedNode
 	key      string
 	exact    target
 	oneShots oneShotList
 	count    int   // one-shot watches
-	flags    uint8 // what changed in the call under way
+	flags    uint8 // what changed in the current call
 }
 
-// target is one name or one prefix and its streams.
+// target is one name or one prefix, with its streams.
 type target struct {
 	node    *watchedNode
 	streams []*watchStream // unordered; each knows its place
 
-	// reach is how many connections the last flush wrote to for this target: several streams of one connection cost one write.
+	// connCount is how many connections the last flush wrote to for this target. Several streams of
+	// one connection cost one write.
 	connCount int
 
-	// busyUntil is the end of the window that the last delta opened. A change before it waits for it.
+	// busyUntil is the end of the window that the last delta opened. A change before it waits for
+	// it.
 	busyUntil time.Duration
 
-	// first..last are the frames of flush seq that this target sees: they are next to each other because deltas are sent in order of name.
+	// first..last are the frames of flush flushSeq that this target sees. They are next to each
+	// other because deltas are sent in order of name.
 	flushSeq    uint64
 	first, last int
 }
 
-// match appends the targets that see a name: its own, and the prefixes of it.
+// match appends the targets that see a name: its own, and those of its prefixes.
 func (n *watchedNode) match(w *watchedName, key []byte, to []*target) []*target {
 	if w != nil && len(w.exact.streams) > 0 {
 		to = append(to, &w.exact)
@@ -63,7 +66,7 @@ func (n *watchedNode) nameOrNew(key []byte) *watchedName {
 	return w
 }
 
-// removeNameIfUnused forgets a name nobody watches by itself any more.
+// removeNameIfUnused removes a name that is no longer watched by itself.
 func (h *WatchHub) removeNameIfUnused(w *watchedName) {
 	if w.oneShots.head == nil && len(w.exact.streams) == 0 {
 		delete(w.node.names, w.key)
@@ -77,7 +80,7 @@ func (h *WatchHub) removeNodeIfUnused(n *watchedNode) {
 	}
 }
 
-// window is how long changes seen by this target are gathered.
+// window is how long changes seen by this target are merged.
 func (h *WatchHub) window(t *target) time.Duration {
 	w := h.opt.Window
 	if w <= 0 {

@@ -6,22 +6,23 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Quota counts the watchers of each coordination node in one shard on one instance: streams of all kinds and one-shot watches. The hub and whoever else has streams share
-// it; its lock is the innermost. The zero value is ready.
+// WatcherQuota counts the watchers of each coordination node in one shard on one instance: streams
+// of all kinds and one-shot watches. The hub and other streams share it; its lock is the innermost.
+// The zero value is ready.
 //
-// Invariant: what a node has is the number of Take that answered nil, less that of Give.
+// Invariant: a node's count is the number of Reserve that returned nil, less that of Release.
 type WatcherQuota struct {
 	mu    sync.Mutex
 	nodes map[uint64]*WatcherUsage
 }
 
-// Watchers is what Quota knows of a node.
+// WatcherUsage is what WatcherQuota counts for a node.
 type WatcherUsage struct {
 	Open     uint64
 	Rejected uint64 // since the shard was opened here
 }
 
-// Take counts one watcher more, of at most as many as most. Error: OVERLOADED.
+// Reserve counts one watcher more, of at most maxWatchers. Error: OVERLOADED.
 func (q *WatcherQuota) Reserve(node, maxWatchers uint64) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -35,7 +36,7 @@ func (q *WatcherQuota) Reserve(node, maxWatchers uint64) error {
 	return nil
 }
 
-// replace counts one watcher more for one that goes.
+// replace counts one watcher more for one that is removed next.
 func (q *WatcherQuota) replace(node uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -54,7 +55,7 @@ func (q *WatcherQuota) usage(node uint64) *WatcherUsage {
 	return w
 }
 
-// Give counts one watcher less.
+// Release counts one watcher less.
 func (q *WatcherQuota) Release(node uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -64,7 +65,8 @@ func (q *WatcherQuota) Release(node uint64) {
 	}
 }
 
-// Forget forgets the refusals of a node that was dropped, and whose watchers are gone or about to.
+// NodeDropped clears the rejections of a node that was dropped. Its watchers are gone, or about to
+// go.
 func (q *WatcherQuota) NodeDropped(node uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -75,7 +77,7 @@ func (q *WatcherQuota) NodeDropped(node uint64) {
 	}
 }
 
-// Of is what is counted for a node.
+// Usage is what is counted for a node.
 func (q *WatcherQuota) Usage(node uint64) WatcherUsage {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -12,23 +12,26 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// Cluster is instances under test that form one cluster, in one process: real servers on disks in memory, over a network in memory between them. Clients come over
-// real sockets.
+// Cluster is instances under test that form one cluster, in one process: real servers on disks in
+// memory, over a network in memory between them. Clients connect over real sockets.
 //
-// It runs in real time: elections and the cluster's own watch over its instances do. Instances are numbered from 0, in the order of Addrs.
+// It runs in real time: elections and failure detection do. Instances are numbered from 0, in the
+// order of Addrs.
 //
-// Its methods are safe for concurrent use, but those that stop or start something fail the test, which only the test's own goroutine may do.
+// Its methods are safe for concurrent use. Those that stop or start something may fail the test, so
+// only the test's own goroutine may call them.
 type Cluster struct {
 	t         testing.TB // nil for NewCluster
 	net       *peer.MemoryNetwork
 	instances []*Server
 
 	mu      sync.Mutex
-	cuts    map[[2]int]bool // from, to: made by the test
+	cuts    map[[2]int]bool // from, to: cut by the test
 	killing map[int]bool    // instances that are being killed
 }
 
-// clusterRoundTrip is the raft engine's unit of time in a cluster: an election takes 10 to 20 of them. It is enough for a busy machine to send its heartbeats in time.
+// clusterRoundTrip is the raft engine's unit of time in a cluster: an election takes 10 to 20 of
+// them. It lets a busy machine send its heartbeats in time.
 const clusterRoundTrip = 10 * time.Millisecond
 
 // offlineAfter is how soon the cluster moves on without an instance.
@@ -37,8 +40,9 @@ const offlineAfter = time.Second
 // readyTimeout bounds the wait until a cluster works, on machines that are busy with many tests.
 const readyTimeout = 2 * time.Minute
 
-// StartCluster runs n instances until the test ends, each shard on up to three of them. It returns when all are Online and every shard has its replicas
-// and a master. The options are those of each instance; the one named Config may tell them apart by the name it finds: "i0", "i1" and so on.
+// StartCluster runs n instances until the test ends, each shard on up to three of them. It returns
+// when all are Online and every shard has its replicas and a master. The options apply to each
+// instance. Config may tell the instances apart by the name that it finds: "i0", "i1" and so on.
 func StartCluster(t testing.TB, n int, opts ...Option) *Cluster {
 	t.Helper()
 	c := newCluster(t, n, opts)
@@ -47,7 +51,8 @@ func StartCluster(t testing.TB, n int, opts ...Option) *Cluster {
 	return c
 }
 
-// NewCluster runs a cluster outside a test, for examples and programs. It panics when it cannot. The caller closes it.
+// NewCluster runs a cluster outside a test, for examples and programs. It panics if the cluster
+// does not start. The caller closes it.
 func NewCluster(n int, opts ...Option) *Cluster {
 	c := newCluster(nil, n, opts)
 	c.open()
@@ -96,7 +101,7 @@ func (c *Cluster) open() {
 	c.WaitReady()
 }
 
-// each does something with all instances at once.
+// each calls f for all instances at once.
 func (c *Cluster) each(f func(*Server) error) (first error) {
 	errs := make(chan error, len(c.instances))
 	for _, s := range c.instances {
@@ -113,7 +118,8 @@ func (c *Cluster) each(f func(*Server) error) (first error) {
 // Size is the number of instances, running or not.
 func (c *Cluster) Size() int { return len(c.instances) }
 
-// Instance is one instance, with what can be done to it alone: its clients' connections can be dropped, it can be made unreachable for clients. It cannot be advanced.
+// Instance is one instance, for faults of it alone: its clients' connections can be dropped, and it
+// can be made unreachable for clients. It cannot be advanced.
 func (c *Cluster) Instance(i int) *Server { return c.instances[i] }
 
 // Addrs are the addresses for clients, which stay the same for the life of c.
@@ -125,28 +131,31 @@ func (c *Cluster) Addrs() []string {
 	return list
 }
 
-// Kill ends an instance abruptly, and what it had not synced to its disk is lost.
+// Kill ends an instance abruptly. What it had not synced to its disk is lost.
 func (c *Cluster) Kill(i int) {
 	c.helper()
 	c.instances[i].Kill()
 }
 
-// Stop stops an instance as an operator would: it hands over what it leads, answers what is under way, and tells clients goodbye.
+// Stop stops an instance as an operator would: it hands over its leadership, answers requests in
+// progress, and sends clients a goodbye.
 func (c *Cluster) Stop(i int) {
 	c.helper()
 	c.instances[i].Stop()
 }
 
-// Restart starts an instance again on its data and addresses. It returns when the instance is Online, for which most of the others must be there.
+// Restart starts an instance again on its data and addresses. It returns when the instance is
+// Online, which needs most of the others.
 func (c *Cluster) Restart(i int) {
 	c.helper()
 	c.instances[i].Restart()
 }
 
-// Cut stops all that goes between two instances. Clients are not affected. What is cut off waits, as on a real network, until it is healed or its sender gives up.
+// Cut stops all traffic between two instances. Clients are not affected. Traffic waits, as on a
+// real network, until the cut is healed or its sender gives up.
 func (c *Cluster) Cut(i, j int) { c.set(i, j, true); c.set(j, i, true) }
 
-// CutOneWay stops what goes from one instance to another.
+// CutOneWay stops traffic from one instance to another.
 func (c *Cluster) CutOneWay(from, to int) { c.set(from, to, true) }
 
 // Isolate cuts an instance off from all others.
@@ -177,7 +186,7 @@ func (c *Cluster) set(from, to int, cut bool) {
 	c.apply(from, to)
 }
 
-// apply makes the network what it should be between two instances. mu is held.
+// apply sets the network between two instances. mu is held.
 func (c *Cluster) apply(from, to int) {
 	if c.cuts[[2]int{from, to}] || c.killing[from] || c.killing[to] {
 		c.net.Cut(raftAddress(from), raftAddress(to))
@@ -186,7 +195,7 @@ func (c *Cluster) apply(from, to int) {
 	}
 }
 
-// plug connects an instance with the others, or cuts it off and loses what is on its way.
+// setPlugged connects an instance with the others, or cuts it off and loses what is in flight.
 func (c *Cluster) setPlugged(i int, in bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,8 +224,8 @@ func (c *Cluster) Shards() []uint64 {
 	return ids
 }
 
-// Leader is the instance that serves a data shard as its master, -1 when none does. An instance that is cut off may take itself for the master for a while; of
-// several the first is told.
+// Leader is the instance that serves a data shard as its master, -1 if none does. An instance that
+// is cut off may take itself for the master for a while; Leader then returns the first of several.
 func (c *Cluster) Leader(shard uint64) int {
 	for i, s := range c.instances {
 		if run := s.running(); run != nil && run.Leads(shard) {
@@ -226,7 +235,7 @@ func (c *Cluster) Leader(shard uint64) int {
 	return -1
 }
 
-// Governor is the instance that leads the meta shard, -1 when none does.
+// Governor is the instance that leads the meta shard, -1 if none does.
 func (c *Cluster) Governor() int {
 	for i, s := range c.instances {
 		if run := s.running(); run != nil && run.LeadsMeta() {
@@ -246,7 +255,8 @@ func (c *Cluster) anyRunning() *server.Server {
 	return nil
 }
 
-// Await waits until f is true of the cluster map as every instance that runs has it; what says what is waited for. It fails the test after two minutes.
+// Await waits until f is true of the cluster map as every running instance has it; what describes
+// it for the failure. It fails the test after two minutes.
 func (c *Cluster) Await(what string, f func(*meta.State) bool) {
 	c.helper()
 	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
@@ -263,8 +273,8 @@ func (c *Cluster) Await(what string, f func(*meta.State) bool) {
 	}
 }
 
-// WaitReady waits until the cluster has settled: every instance that runs is Online, the others are not, and every shard has as many voting replicas on them as it
-// should, and a master that leads. A cluster of three that lost one settles with two.
+// WaitReady waits until exactly the running instances are Online, and every shard has all its
+// voting replicas on them and a leading master. A cluster of three that lost one is ready with two.
 func (c *Cluster) WaitReady() {
 	c.helper()
 	runs := make(map[string]bool)
@@ -289,7 +299,7 @@ func (c *Cluster) WaitReady() {
 	}
 }
 
-// works says that the map is as it should be with the instances named.
+// isReady says that the map is as it should be with the named instances.
 func isReady(s *meta.State, runs map[string]bool) bool {
 	if len(s.Shards()) == 0 || len(s.Tiers()) == 0 || !s.Tiers()[0].Bootstrapped || len(s.Moves()) > 0 {
 		return false
@@ -310,7 +320,7 @@ func isReady(s *meta.State, runs map[string]bool) bool {
 		}
 	}
 	if there != len(runs) {
-		return false // not taken in yet
+		return false // not admitted yet
 	}
 	for _, x := range s.Shards() {
 		if !x.Ready || x.Master == 0 || x.Master != x.TargetMaster || !online[x.Master] {
@@ -325,7 +335,7 @@ func isReady(s *meta.State, runs map[string]bool) bool {
 	return true
 }
 
-// Close ends all instances for good. StartCluster arranges for it.
+// Close ends all instances for good. StartCluster registers it as a cleanup of the test.
 func (c *Cluster) Close() {
 	c.helper()
 	_ = c.each(func(s *Server) error {
@@ -350,7 +360,7 @@ func (c *Cluster) fail(format string, args ...any) {
 	c.t.Fatalf("servertest: "+format, args...)
 }
 
-// running is the server as it runs now, nil when it does not.
+// running is the server as it runs now, nil if it does not.
 func (s *Server) running() *server.Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// testLog hands the server's log, from warnings up, to the test it belongs to, and to nobody when the test is over: the raft engine may write a line late.
+// testLog passes the server's log, from warnings up, to its test, and drops it when the test is
+// over: the raft engine may write a line late.
 type testLog struct {
 	mu  sync.Mutex
 	out io.Writer

@@ -9,28 +9,29 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
-// front holds the address that clients know and passes their bytes on to the server, so that the address outlives the server and faults of the network can
-// be had without the server's help.
+// proxy keeps the address that clients know and passes their bytes on to the server. So the address
+// outlives the server, and faults of the network need no help of the server.
 type proxy struct {
 	listener net.Listener
 	wg       sync.WaitGroup
 
 	mu       sync.Mutex
-	backend  string        // of the running server, "" for none
-	refusing bool          // nobody gets through
-	paused   chan struct{} // not nil: what the server says waits until it is closed
+	backend  string        // of the running server; "" for none
+	refusing bool          // every connection is refused
+	paused   chan struct{} // not nil: the server's bytes wait until it is closed
 	conns    map[*proxyConn]struct{}
 	closed   bool
 }
 
-// link is one client's connection and its continuation.
+// proxyConn is one client's connection and its connection to the server.
 type proxyConn struct {
 	client, server *net.TCPConn
-	gone           chan struct{} // closed when the link is broken
+	gone           chan struct{} // closed when the connection is broken
 	once           sync.Once
 }
 
-// bufferSize bounds what waits here for a client that does not read, so that the server soon notices.
+// bufferSize bounds what waits here for a client that does not read, so that the server soon
+// notices.
 const bufferSize = 256 << 10
 
 func newProxy() (*proxy, error) {
@@ -79,7 +80,7 @@ func (f *proxy) serve(client *net.TCPConn) {
 	_ = l.server.SetReadBuffer(bufferSize)
 	_ = l.client.SetWriteBuffer(bufferSize)
 	f.mu.Lock()
-	if f.closed || f.refusing || f.backend != backend { // since it was looked at
+	if f.closed || f.refusing || f.backend != backend { // the state may have changed since
 		f.mu.Unlock()
 		l.sever()
 		return
@@ -97,7 +98,7 @@ func (f *proxy) serve(client *net.TCPConn) {
 	f.mu.Unlock()
 }
 
-// pump passes bytes on until one side ends. An orderly end is passed on as one.
+// pump passes bytes on until one side ends. It passes an orderly end on as one.
 func (f *proxy) pump(l *proxyConn, to, from *net.TCPConn, answers bool) {
 	buf := make([]byte, 16<<10)
 	for {
@@ -122,7 +123,7 @@ func (f *proxy) pump(l *proxyConn, to, from *net.TCPConn, answers bool) {
 	}
 }
 
-// hold waits while answers are held up.
+// waitResumed waits while answers are paused.
 func (f *proxy) waitResumed(l *proxyConn) {
 	for {
 		f.mu.Lock()
@@ -139,7 +140,7 @@ func (f *proxy) waitResumed(l *proxyConn) {
 	}
 }
 
-// lead sets where new connections lead to, and breaks those there are when it is nowhere.
+// setBackend sets where new connections go. If that is nowhere, it breaks the existing ones.
 func (f *proxy) setBackend(backend string) {
 	f.mu.Lock()
 	f.backend = backend
@@ -157,7 +158,8 @@ func (f *proxy) breakAll() {
 	}
 }
 
-// settled says that the server has open exactly the connections that clients have: what broke or was closed before the call has been noticed by all.
+// agreesWith says whether the server has open exactly the connections that clients have. Then all
+// have noticed what was broken or closed before the call.
 func (f *proxy) agreesWith(open int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -216,14 +218,15 @@ func reset(c *net.TCPConn) {
 // DropConnections breaks every client's connection. Clients may connect again at once.
 func (s *Server) DropConnections() { s.proxy.breakAll() }
 
-// Unreachable breaks every client's connection and lets nobody in until Reachable. The server itself runs on.
+// Unreachable breaks every client's connection and refuses new ones until Reachable. The server
+// itself runs on.
 func (s *Server) Unreachable() { s.proxy.setRefusing(true) }
 
 // Reachable ends Unreachable.
 func (s *Server) Reachable() { s.proxy.setRefusing(false) }
 
-// Pause holds up what the server sends, on connections there are and those to come, until Resume. What clients send still arrives and takes effect; they
-// do not learn of it.
+// Pause holds up what the server sends, on existing and new connections, until Resume. What clients
+// send still arrives and takes effect, but they do not learn of it.
 func (s *Server) Pause() { s.proxy.setPaused(true) }
 
 // Resume delivers what was held up, and what follows.

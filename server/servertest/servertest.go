@@ -1,5 +1,5 @@
-// Package servertest runs a real signalbox server inside a test: in memory, ready in a fraction of a second, with a clock that the test moves and
-// faults that it causes.
+// Package servertest runs a real signalbox server inside a test. It runs in memory, is ready in a
+// fraction of a second, and has a clock that the test moves and faults that the test causes.
 //
 //	func TestWorker(t *testing.T) {
 //		srv := servertest.Start(t)
@@ -11,8 +11,9 @@
 //		srv.Restart()              // and back, on the same address
 //	}
 //
-// The server's time stands still unless Advance moves it, so that a slow machine makes no session expire and no test needs to sleep. The timeouts of
-// sessions and of waiting acquires end on that clock. Clients live in real time all the same. [RealTime] makes the server do so as well.
+// The server's time stands still unless Advance moves it, so a slow machine makes no session expire
+// and no test needs to sleep. The timeouts of sessions and of waiting acquires end on that clock.
+// Clients live in real time all the same. [RealTime] makes the server do so as well.
 package servertest
 
 import (
@@ -28,8 +29,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// Server is a server under test. Its methods are safe for concurrent use, but those that stop or start it fail the test, which only the test's own goroutine
-// may do.
+// Server is a server under test. Its methods are safe for concurrent use. Those that stop or start
+// it may fail the test, so only the test's own goroutine may call them.
 type Server struct {
 	t          testing.TB // nil for New
 	opt        options
@@ -37,10 +38,10 @@ type Server struct {
 	disk       *replica.MemoryDisk  // nil on a folder
 	raft       string               // on a folder
 	proxy      *proxy
-	setPlugged func(in bool) // of a cluster: connects it with the other instances, or cuts it off and loses what is on its way; nil: it is alone
+	setPlugged func(in bool) // of a cluster: connects the instance with the others, or cuts it off and loses what is in flight; nil outside a cluster
 	log        *testLog
 
-	mu      sync.Mutex // held while the server starts, stops, or is advanced
+	mu      sync.Mutex // held while the server starts, stops, or advances
 	current *server.Server
 	admin   string // address, the same after a restart
 	closed  bool
@@ -59,14 +60,16 @@ type options struct {
 // RealTime lets the server's time pass by itself. Advance is then not available.
 func RealTime() Option { return func(o *options) { o.realTime = true } }
 
-// Shards sets the number of data shards; default 4, as outside tests. Each costs a little of the start.
+// Shards sets the number of data shards; default 4, as outside tests. Each costs a little of the
+// start.
 func Shards(n int) Option { return Config(func(c *server.Config) { c.Shards = n }) }
 
-// Folder keeps the data on disk, with every sync that production does; default is memory. Kill then loses nothing: only a process can lose what it has
-// handed to its kernel.
+// Folder keeps the data on disk, with every sync that production does; default is memory. Kill then
+// loses nothing, because the kernel keeps what the process has written.
 func Folder(dir string) Option { return func(o *options) { o.dir = dir } }
 
-// Config changes the server's configuration before each start. Addresses, disk and clock belong to this package.
+// Config changes the server's configuration before each start. Addresses, disk and clock are set by
+// this package.
 func Config(change func(*server.Config)) Option {
 	return func(o *options) { o.config = append(o.config, change) }
 }
@@ -74,10 +77,11 @@ func Config(change func(*server.Config)) Option {
 // startTimeout bounds a start, for machines that are busy with many tests.
 const startTimeout = 60 * time.Second
 
-// roundTrip is the raft engine's unit of time. An election takes 10 to 20 of them, and nothing can be served before it.
+// roundTrip is the raft engine's unit of time. An election takes 10 to 20 of them, and nothing can
+// be served before it.
 const roundTrip = 2 * time.Millisecond
 
-// Start runs a server until the test ends. It fails the test when it cannot.
+// Start runs a server until the test ends. It fails the test if the server does not start.
 func Start(t testing.TB, opts ...Option) *Server {
 	t.Helper()
 	s := newServer(t, opts)
@@ -86,7 +90,8 @@ func Start(t testing.TB, opts ...Option) *Server {
 	return s
 }
 
-// New runs a server outside a test, for examples and programs. It panics when it cannot. The caller closes it.
+// New runs a server outside a test, for examples and programs. It panics if the server does not
+// start. The caller closes it.
 func New(opts ...Option) *Server {
 	s := newServer(nil, opts)
 	s.open()
@@ -174,14 +179,15 @@ func (s *Server) AdminAddr() string {
 	return s.admin
 }
 
-// Running says whether the server runs: it does but between Kill or Stop and Restart.
+// Running says whether the server runs. It does except between Kill or Stop and Restart.
 func (s *Server) Running() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.current != nil
 }
 
-// Stop stops the server as an operator would: requests under way are answered and clients are told goodbye.
+// Stop stops the server as an operator would: it answers requests in progress and sends clients a
+// goodbye.
 func (s *Server) Stop() {
 	s.helper()
 	s.mu.Lock()
@@ -202,7 +208,8 @@ func (s *Server) stop() {
 	}
 }
 
-// Kill ends the server abruptly: clients see their connections break, and what was not synced to the disk is lost, as after a power failure.
+// Kill ends the server abruptly. Clients see their connections break, and what was not synced to
+// the disk is lost, as after a power failure.
 func (s *Server) Kill() {
 	s.helper()
 	s.mu.Lock()
@@ -212,7 +219,7 @@ func (s *Server) Kill() {
 	}
 	s.proxy.setBackend("")
 	if s.setPlugged != nil {
-		s.setPlugged(false) // before the power goes: what it says afterwards rests on nothing
+		s.setPlugged(false) // before the power goes: what the instance sends afterwards is not durable
 		defer s.setPlugged(true)
 	}
 	if s.disk != nil {
@@ -228,7 +235,8 @@ func (s *Server) Kill() {
 	}
 }
 
-// Restart starts the server again on the same data and the same addresses. One that runs is stopped first. It returns when every shard is served.
+// Restart starts the server again on the same data and the same addresses. A running server is
+// stopped first. Restart returns when every shard is served.
 func (s *Server) Restart() {
 	s.helper()
 	s.mu.Lock()
@@ -241,7 +249,7 @@ func (s *Server) Restart() {
 	s.start()
 }
 
-// Close ends the server for good. Start arranges for it.
+// Close ends the server for good. Start registers it as a cleanup of the test.
 func (s *Server) Close() {
 	s.helper()
 	s.mu.Lock()

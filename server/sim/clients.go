@@ -10,13 +10,13 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/leader"
 )
 
-// names are the semaphores: persistent ones with a limit, and ephemeral ones without.
+// semaphores are persistent ones with a limit, and ephemeral ones without.
 var semaphores = []struct {
 	name  string
 	limit uint64
 }{{"one", 1}, {"two", 2}, {"three", 3}, {"ephemeral-a", protocol.Forever}, {"ephemeral-b", protocol.Forever}}
 
-// conn is a connection of a client to a replica.
+// clientConn is a connection of a client to a replica.
 type clientConn struct {
 	id           uint64
 	r            *replica
@@ -27,7 +27,8 @@ type clientConn struct {
 	session      uint64
 }
 
-// client is one process with one session. What it may rely on is decided by the SDK's machine; around it is a driver as plain as can be.
+// client is one process with one session. The SDK's machine decides what it may rely on. The driver
+// around it is as plain as can be.
 type client struct {
 	n            uint32
 	belief       *belief.Machine
@@ -36,25 +37,25 @@ type client struct {
 	key, create  [16]byte
 	nonce        uint64
 	generation   uint64      // how often the session was restored
-	restores     uint64      // the session that it is to restore; 0: it starts one of its own
-	extra        bool        // the second heir of one saved state: nobody takes its place
-	repeated     bool        // the restore was sent more than once: an attach epoch is left out behind it
-	conn         *clientConn // to the home, as the client sees it
+	restores     uint64      // the session that it restores; 0: it starts one
+	extra        bool        // the second process with one saved state: it is not replaced
+	repeated     bool        // the restore was sent more than once: the next attach epoch is left out
+	conn         *clientConn // to the home shard, as the client sees it
 	rate, offset uint64
 
 	starting, attaching           bool
-	attachTry                     uint64 // the attach that is waited for
+	attachTry                     uint64 // the attach whose reply is awaited
 	attachAt                      uint64 // when the next may be sent
 	nextPing                      time.Duration
 	stopping                      bool
-	dead                          bool // does nothing any more
+	dead                          bool // the process has ended
 	pausedUntil, unreachableUntil uint64
 	seq                           uint64
 	slots                         [5]slot
-	lastAsked                     [shards]*replica // whom it asked last
+	lastAsked                     [shards]*replica // the replica of each shard that it asked last
 }
 
-// slot is what a client has to do with one name.
+// slot is a client's use of one name.
 type slot struct {
 	op     *op
 	held   uint64 // token; 0 is none
@@ -64,7 +65,7 @@ type slot struct {
 	wanted uint64 // its count
 }
 
-// op is a request until it is answered; it is sent again under its number.
+// op is a request until it is answered; it is repeated under its number.
 type op struct {
 	kind  shard.CommandKind
 	seq   uint64
@@ -85,7 +86,8 @@ func (w *simulation) newClient() *client {
 	return c
 }
 
-// newRestoringClient is a process that goes by what another one saved. As in the SDK, its epochs and numbers are above all that the holder before can have used.
+// newRestoringClient is a process that uses what another one saved. As in the SDK, its epochs and
+// numbers are above all that its predecessor can have used.
 func (w *simulation) newRestoringClient(of *client, generation uint64) *client {
 	h := w.newClient()
 	h.key, h.create, h.restores, h.generation = of.key, of.create, of.session, generation
@@ -94,7 +96,8 @@ func (w *simulation) newRestoringClient(of *client, generation uint64) *client {
 	return h
 }
 
-// bequeath makes the heirs of a client that died without a word: mostly one, which takes its place.
+// startRestoringClients starts the processes that restore the session of a client that died: mostly
+// one, which takes its place.
 func (w *simulation) startRestoringClients(i int) {
 	c := w.clients[i]
 	if !w.fault(Restore, c.n, 0.7) {
@@ -117,7 +120,7 @@ func (w *simulation) clock(c *client) time.Duration {
 	return time.Duration(c.offset+w.now*c.rate/1_000_000) * time.Millisecond
 }
 
-// believes says whether the client relies on what it holds, on the clock that it has.
+// believes says whether the client relies on what it holds, by its own clock.
 func (w *simulation) believes(c *client) bool {
 	return !c.dead && c.belief != nil && !c.stopping && c.belief.Held(w.clock(c))
 }
@@ -156,7 +159,7 @@ func (w *simulation) connLost(k *clientConn) {
 	}
 }
 
-// cut is what a leader asks for.
+// closeConn closes a connection for a leader.
 func (w *simulation) closeConn(id uint64) {
 	k := w.conns[id]
 	if k == nil {
@@ -171,7 +174,7 @@ func (w *simulation) closeConn(id uint64) {
 	})
 }
 
-// arrives runs f at the client, once its process runs, unless the message is lost.
+// sendToClient runs f at the client, once its process runs, unless the message is lost.
 func (w *simulation) sendToClient(c *client, f func()) {
 	if !w.reachable(c) || w.fault(LoseMessage, c.n, 0.02) {
 		return
@@ -210,7 +213,7 @@ func (w *simulation) pong(r *replica, p pong) {
 	})
 }
 
-// request carries a command to a replica. The reply comes when it has applied it, if ever.
+// request sends a command to a replica. The reply comes when the replica has applied it, if ever.
 func (w *simulation) request(c *client, r *replica, k uint64, cmd shard.Command, done func(shard.Event)) {
 	copies := 1
 	if k == 0 && w.fault(DuplicateMessage, c.n, 0.05) {
@@ -243,7 +246,8 @@ func (w *simulation) request(c *client, r *replica, k uint64, cmd shard.Command,
 	}
 }
 
-// attachRelaxed answers an attach ahead of the log under the conditions of the server's door (server/request_session.go).
+// attachRelaxed answers an attach ahead of the log, under the conditions of the server
+// (server/request_session.go).
 func (w *simulation) attachRelaxed(c *client, r *replica, k uint64, cmd shard.Command, answer func(shard.Event)) bool {
 	if cmd.Kind != shard.CmdSessionAttach || w.conns[k] == nil {
 		return false
@@ -266,7 +270,7 @@ func (w *simulation) attachRelaxed(c *client, r *replica, k uint64, cmd shard.Co
 	return true
 }
 
-// deliver brings a result to the client, if this is the replica it talks to.
+// deliverResult sends a result to the client, if this is the replica it talks to.
 func (w *simulation) deliverResult(r *replica, x shard.Event) {
 	c := w.sessions[x.Session]
 	if c == nil || c.lastAsked[r.s.id-1] != r {
@@ -292,7 +296,8 @@ func (w *simulation) deliverResult(r *replica, x shard.Event) {
 	})
 }
 
-// notifyEnded tells a client that its session has ended, and notifyMoved that its home moves, on the connections this replica has.
+// notifyEnded notifies a client that its session has ended, and notifyMoved that its home moves, on
+// the connections of this replica.
 func (w *simulation) notifyEnded(r *replica, x shard.Event) {
 	c := w.sessions[x.Session]
 	if c != nil && c.conn != nil && c.conn.r == r {
@@ -306,12 +311,12 @@ func (w *simulation) notifyMoved(r *replica, first, count uint32) {
 		if b := protocol.SessionBucket(k.session); k.r != r || !k.open || k.session == 0 || b < first || b-first >= count {
 			continue
 		}
-		w.counts["told of a move"]++
+		w.counts["notified of a move"]++
 		w.after(w.delay(k.c.n), func() { w.connLost(k) })
 	}
 }
 
-// clientStep does what one of the clients does in a step.
+// clientStep takes the step of one client.
 func (w *simulation) clientStep(i int) {
 	c := w.clients[i]
 	now := w.clock(c)
@@ -330,7 +335,7 @@ func (w *simulation) clientStep(i int) {
 		w.start(c)
 		return
 	case w.fault(ClientDies, c.n, 0.0006):
-		c.dead = true // without a word; its connection stays half open
+		c.dead = true // its connection stays half open
 		w.startRestoringClients(i)
 		return
 	case w.fault(ClientPause, c.n, 0.001):
@@ -380,7 +385,7 @@ func (w *simulation) start(c *client) {
 	home := w.ownerOf(c.home())
 	k, sent := w.dial(c, home.replicas[w.pick(Acquire, c.n, replicas)]), w.clock(c)
 	body := (&protocol.SessionStart{Node: node, CreateID: c.create[:], Key: c.key[:], Timeout: w.timeout, Description: fmt.Sprint("client ", c.n), Nonce: c.nonce}).AppendBody(nil)
-	// One that is not answered is left to expire, and another client takes its place.
+	// An unanswered start is left to expire, and another client takes its place.
 	w.after(3_000, func() { c.dead = c.dead || c.session == 0 })
 	w.request(c, k.r, k.id, shard.Command{Kind: shard.CmdSessionStart, Node: node, Body: body}, func(x shard.Event) {
 		if x.Status != protocol.StatusOK || !k.open {
@@ -398,7 +403,7 @@ func (w *simulation) start(c *client) {
 func (w *simulation) restore(c *client) {
 	switch {
 	case w.faultsOver:
-		c.dead = true // what it may have attached is left to expire
+		c.dead = true // what it may have attached expires
 		return
 	case w.now < c.attachAt:
 		return
@@ -433,7 +438,7 @@ func (w *simulation) restore(c *client) {
 func (w *simulation) attach(c *client) {
 	home := w.ownerOf(c.home())
 	k, sent := w.dial(c, home.replicas[w.pick(Acquire, c.n, replicas)]), w.clock(c)
-	if w.relaxed || !w.fault(SameEpoch, c.n, 0.3) { // the SDK never does, and relaxed attaches rely on that
+	if w.relaxed || !w.fault(SameEpoch, c.n, 0.3) { // the SDK never repeats an epoch, and relaxed attaches rely on that
 		c.epoch++
 	}
 	if c.repeated {
@@ -480,7 +485,7 @@ func (w *simulation) ping(c *client, now time.Duration) {
 	})
 }
 
-// use is what a client does with one name.
+// stepSlot takes a client's step for one name.
 func (w *simulation) stepSlot(c *client, i int) {
 	t := &c.slots[i]
 	actor := c.n*8 + uint32(i)
@@ -495,7 +500,8 @@ func (w *simulation) stepSlot(c *client, i int) {
 			w.release(c, i)
 		}
 	case t.wait:
-		// A result may be lost with its connection: the request is sent again now and then, and answered by what became of it.
+		// A result may be lost with its connection. So the request is repeated now and then, and
+		// answered by its outcome.
 		switch {
 		case w.fault(CancelWait, actor, 0.01):
 			w.release(c, i)
@@ -518,7 +524,7 @@ func (w *simulation) stepSlot(c *client, i int) {
 	}
 }
 
-// low is the lowest number that is not answered.
+// low is the lowest unanswered number.
 func (c *client) low() uint64 {
 	low := c.seq
 	for i := range c.slots {
@@ -539,7 +545,8 @@ func (c *client) acquire(_ *simulation, i int, seq, count, timeout uint64) *op {
 	return &op{kind: shard.CmdAcquire, seq: seq, name: i, count: count, body: x.AppendBody(nil)}
 }
 
-// release gives back what is held, or leaves the queue. From the moment it asks the client relies on nothing.
+// release releases what is held, or leaves the queue. From the moment it asks the client relies on
+// nothing.
 func (w *simulation) release(c *client, i int) {
 	t := &c.slots[i]
 	t.held, t.wait = 0, false
@@ -549,7 +556,8 @@ func (w *simulation) release(c *client, i int) {
 	w.send(c, t.op)
 }
 
-// create makes a persistent semaphore that is not there yet. Its number is a new one, and the acquire is begun anew.
+// create creates a persistent semaphore that is not there yet. Its number is new, and the acquire
+// starts again.
 func (w *simulation) create(c *client, i int) {
 	c.seq++
 	x := protocol.Create{Head: protocol.Head{Session: c.session, Seq: c.seq, Low: min(c.seq, c.low())}, Name: []byte(semaphores[i].name), Limit: semaphores[i].limit}

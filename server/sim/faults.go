@@ -1,53 +1,54 @@
 package sim
 
-// Fault is something that may happen: a fault proper, or something a client or a mover does. Each seed switches some of them off.
+// Fault is something that may happen: a fault proper, or an action of a client or of a bucket move.
+// Each seed switches some of them off.
 type Fault uint8
 
 // Faults is a set of them.
 type Faults uint64
 
 const (
-	Elect            Fault = iota // another replica leads; the one before is not told
+	Elect            Fault = iota // another replica leads; its predecessor is not notified
 	Transfer                      // a leader hands over
 	TransferFails                 // and leads on
-	Pause                         // a replica stands still, its clock does not
-	Isolate                       // a replica hears its clients, and nothing of other replicas
-	Crash                         // a replica starts again from its last snapshot and the log
-	CrashMidway                   // the same between two things that its leader wanted done
-	Snapshot                      // a replica writes one
+	Pause                         // a replica pauses, its clock runs on
+	Isolate                       // a replica receives from clients, but not from other replicas
+	Crash                         // a replica restarts from its last snapshot and the log
+	CrashMidway                   // the same between two actions of its leader
+	Snapshot                      // a replica writes a snapshot
 	Lag                           // a replica does not apply in this step
 	LoseMessage                   // a message is lost
-	DuplicateMessage              // it comes twice
-	DelayMessage                  // it is late
+	DuplicateMessage              // a message is delivered twice
+	DelayMessage                  // a message is late
 	BarrierFails                  //
-	NotProposed                   // a leader's command is refused by the engine
-	LoseProposal                  // a proposal goes nowhere, undetermined
-	DelayProposal                 // it enters the log up to seconds later, under any leader
+	NotProposed                   // the engine refuses a leader's command
+	LoseProposal                  // a proposal is lost; its outcome is unknown
+	DelayProposal                 // a proposal enters the log up to seconds later, under any leader
 	MoveBucket                    // a bucket moves
-	AbortMove                     // a move is given up
-	RepeatMoveStep                // a step of a move is sent again, at any later time
+	AbortMove                     // a move is aborted
+	RepeatMoveStep                // a step of a move is repeated, at any later time
 	ChangeGrace                   // the grace period changes
-	Unreachable                   // a client reaches nobody
-	ClientPause                   // a client stands still, its clock does not
-	ClientDies                    // without a word
+	Unreachable                   // a client reaches no replica
+	ClientPause                   // a client pauses, its clock runs on
+	ClientDies                    // without closing its connection
 	ClientStops                   //
-	ConnLost                      // a client's connection
-	SameEpoch                     // an attach that was not answered is sent again under the same epoch
+	ConnLost                      // a client's connection breaks
+	SameEpoch                     // an unanswered attach is repeated under the same epoch
 	Acquire                       //
-	Exclusive                     // an acquire takes all there is
+	Exclusive                     // an acquire takes all units
 	Wait                          // an acquire queues
 	Release                       //
 	CancelWait                    // a waiter leaves the queue
-	StaleMap                      // a client asks the shard that owned the bucket before
-	Restore                       // a process takes over the session of one that died, by what that one saved
-	RestoreTwice                  // two processes do, by the same saved state, or by an older one
+	StaleMap                      // a client asks a shard that may not own the bucket
+	Restore                       // a process restores the session of one that died from its saved state
+	RestoreTwice                  // two processes do so, from the same saved state or an older one
 	faultsCount
 )
 
 var faultNames = [faultsCount]string{
-	"elect", "transfer", "transfer-fails", "pause", "apart", "crash", "crash-midway", "snapshot", "lag", "lose", "duplicate", "slow", "barrier-fails", "not-proposed", "lost", "late", "move",
-	"abort", "step-again", "configure", "unreachable", "client-pause", "client-dies", "client-stops", "link-lost", "same-epoch", "acquire", "exclusive", "wait",
-	"release", "withdraw", "old-map", "restore", "restore-twice",
+	"elect", "transfer", "transfer-fails", "pause", "isolate", "crash", "crash-midway", "snapshot", "lag", "lose-message", "duplicate-message", "delay-message", "barrier-fails", "not-proposed", "lose-proposal", "delay-proposal", "move-bucket",
+	"abort-move", "repeat-move-step", "change-grace", "unreachable", "client-pause", "client-dies", "client-stops", "conn-lost", "same-epoch", "acquire", "exclusive", "wait",
+	"release", "cancel-wait", "stale-map", "restore", "restore-twice",
 }
 
 func (f Fault) String() string { return faultNames[f] }

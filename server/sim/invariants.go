@@ -11,7 +11,7 @@ import (
 
 type pong = leader.Pong
 
-// truth looks at what one entry did, at the moment it was committed.
+// checkEntry checks what one entry did, at the moment it was committed.
 func (w *simulation) checkEntry(s *raftGroup, batch []byte, refused bool) {
 	for i := range s.out.List {
 		x := &s.out.List[i]
@@ -42,13 +42,13 @@ func (w *simulation) checkEntry(s *raftGroup, batch []byte, refused bool) {
 	}
 }
 
-// tenure is a session's state in the authority before another leader takes over.
+// sessionState is a session's committed state before another leader takes over.
 type sessionState struct {
 	session, deadline uint64
 	attached          bool
 }
 
-// beforeTakeOver notes the sessions at home in a shard if an entry is a new leader's first.
+// beforeTakeOver records the sessions at home in a shard if an entry is a new leader's first.
 func (s *raftGroup) beforeTakeOver(batch []byte) (list []sessionState, takes bool) {
 	if h, _, err := shard.ReadHeader(batch); err != nil || h.Epoch>>16 <= s.committed.Epoch()>>16 {
 		return nil, false
@@ -61,9 +61,9 @@ func (s *raftGroup) beforeTakeOver(batch []byte) (list []sessionState, takes boo
 	return list, true
 }
 
-// afterTakeOver checks that a change of leader prolongs nobody but who was attached, and those by
-// no more than they may be. So no number of changes can prolong a session for longer: it is
-// attached again only by its client.
+// afterTakeOver checks that a leader change prolongs only attached sessions, and those by no more
+// than allowed. So no number of changes prolongs a session further: only its client attaches it
+// again.
 func (s *raftGroup) afterTakeOver(before []sessionState) {
 	w := s.w
 	for _, x := range before {
@@ -86,7 +86,7 @@ func (s *raftGroup) afterTakeOver(before []sessionState) {
 	s.handingOver = false
 }
 
-// gone checks that only sessions that have ended are released for being gone, and notes hand-overs.
+// checkReleases checks that only ended sessions are released, and records hand-overs.
 func (w *simulation) checkReleases(s *raftGroup, batch []byte) {
 	_, rest, err := shard.ReadHeader(batch)
 	if err != nil {
@@ -110,9 +110,9 @@ func (w *simulation) checkReleases(s *raftGroup, batch []byte) {
 			w.fail("a command is malformed")
 		}
 		for _, id := range ids.Sessions {
-			w.counts["guest released"]++
+			w.counts["remote session released"]++
 			if home := w.activeShard(protocol.SessionBucket(id)); home != s {
-				s.goneSessions[id] = true // an id at home here is for its home to judge
+				s.goneSessions[id] = true // of an id at home here, its home decides
 			}
 			if w.ended[id] == 0 && !w.endedAtHome(id) {
 				w.fail("shard %d releases what session %s has, which lives", s.id, sessionName(id))
@@ -121,7 +121,7 @@ func (w *simulation) checkReleases(s *raftGroup, batch []byte) {
 	}
 }
 
-// overdue says that the home counts a session as gone already.
+// endedAtHome says that the home counts a session as ended already.
 func (w *simulation) endedAtHome(id uint64) bool {
 	home := w.activeShard(protocol.SessionBucket(id))
 	if home == nil {
@@ -151,7 +151,8 @@ func (w *simulation) checkEnd(x *shard.Event) {
 	}
 }
 
-// granted checks a grant: the token is newer than any before it, and nobody whom it leaves no room for relies on an older one.
+// checkGrant checks a grant. The token is newer than any before it, and no client without room
+// relies on an older one.
 func (w *simulation) checkGrant(s *raftGroup, name string, o *protocol.Owner) {
 	w.counts["grant"]++
 	if last := w.tokens[name]; o.OrderID <= last {
@@ -185,7 +186,7 @@ func (w *simulation) checkGrant(s *raftGroup, name string, o *protocol.Owner) {
 	}
 }
 
-// check is what must hold at any moment.
+// check checks what must hold at any moment.
 func (w *simulation) check() {
 	for b := range uint32(buckets) {
 		active := 0
@@ -207,7 +208,7 @@ func (w *simulation) check() {
 	}
 }
 
-// believed checks that what clients rely on at this moment fits into the limit.
+// checkBeliefs checks that what clients rely on at this moment fits into the limit.
 func (w *simulation) checkBeliefs() {
 	for i := range semaphores {
 		free := semaphores[i].limit
@@ -224,7 +225,7 @@ func (w *simulation) checkBeliefs() {
 	}
 }
 
-// holdings checks that what living sessions were granted, and did not give back, is theirs.
+// checkHoldings checks that what was granted to living sessions, and not released, is theirs.
 func (w *simulation) checkHoldings() {
 	var out protocol.DescribeReply
 	for i := range semaphores {
@@ -255,7 +256,8 @@ func (w *simulation) checkHoldings() {
 	}
 }
 
-// replicas checks each machine's own invariants, and that machines that have applied the same have the same digest.
+// checkReplicas checks each machine's own invariants, and that machines that have applied the same
+// have the same digest.
 func (w *simulation) checkReplicas() {
 	for _, s := range w.shards {
 		if err := s.committed.Check(); err != nil {
@@ -270,7 +272,8 @@ func (w *simulation) checkReplicas() {
 	}
 }
 
-// checkAtRest checks what must hold a while after the last fault: all clients that live go on, and of what ended nothing is left anywhere.
+// checkAtRest checks what must hold a while after the last fault: all living clients go on, and
+// nothing is left of what ended.
 func (w *simulation) checkAtRest() {
 	for _, s := range w.shards {
 		if !s.leader.leading {

@@ -5,12 +5,13 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// places is where buckets are: the truth, or what somebody knows of it.
+// routingTable says where buckets are: the truth, or what a replica knows of it.
 type routingTable struct {
 	owner, epoch [buckets]uint64
 }
 
-// move carries one bucket from shard to shard, a step at a time, through the logs of whoever leads.
+// move moves one bucket from shard to shard, a step at a time, through the logs of the shards'
+// leaders.
 type move struct {
 	bucket   uint32
 	epoch    uint64
@@ -26,7 +27,7 @@ type moveStep struct {
 
 func (w *simulation) ownerOf(bucket uint32) *raftGroup { return w.shards[w.routes.owner[bucket]-1] }
 
-// serving is the shard in which a bucket is active, nil while it moves.
+// activeShard is the shard in which a bucket is active, nil while it moves.
 func (w *simulation) activeShard(bucket uint32) *raftGroup {
 	for _, s := range w.shards {
 		if _, active := s.committed.Bucket(bucket); active {
@@ -36,7 +37,7 @@ func (w *simulation) activeShard(bucket uint32) *raftGroup {
 	return nil
 }
 
-// decide changes the map, which replicas learn late.
+// changeRoute changes the map, which replicas learn late.
 func (w *simulation) changeRoute(v *move, owner *raftGroup) {
 	w.routes.owner[v.bucket], w.routes.epoch[v.bucket] = owner.id, v.epoch
 	b, id, epoch := v.bucket, owner.id, v.epoch
@@ -45,7 +46,7 @@ func (w *simulation) changeRoute(v *move, owner *raftGroup) {
 			var learn func()
 			learn = func() {
 				if !r.running() {
-					w.after(500, learn) // maps are learned whole: nobody misses one for good
+					w.after(500, learn) // maps are learned whole: no replica misses one for good
 					return
 				}
 				r.call(func() {
@@ -60,7 +61,7 @@ func (w *simulation) changeRoute(v *move, owner *raftGroup) {
 	}
 }
 
-// take brings a step into a shard's log, if it can.
+// commitMoveStep brings a step into a shard's log, if it can.
 func (w *simulation) commitMoveStep(s *raftGroup, kind shard.CommandKind, body []byte) (protocol.Status, bool) {
 	if !s.accepts() || w.chance(MoveBucket, uint32(s.id), 0.1) && !w.faultsOver {
 		return 0, false
@@ -71,7 +72,7 @@ func (w *simulation) commitMoveStep(s *raftGroup, kind shard.CommandKind, body [
 	return x.Status, ok && x.Status == protocol.StatusOK
 }
 
-// mover takes a step of the move that is under way.
+// stepMove takes the next step of the current move.
 func (w *simulation) stepMove() {
 	if n := uint64(len(w.moveSteps)); n > 0 && w.fault(RepeatMoveStep, 0, 0.02) {
 		again := w.moveSteps[n-1-w.pick(RepeatMoveStep, 0, min(n, 30))]

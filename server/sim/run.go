@@ -1,11 +1,13 @@
-// Package sim runs shards, the duties of their leaders and the SDK's session logic on a simulated network, clock and disk, in one goroutine, driven by a seed.
+// Package sim runs shards, the tasks of their leaders and the SDK's session logic on a simulated
+// network, clock and disk, in one goroutine, driven by a seed.
 //
 //	r := sim.Run(sim.Options{Seed: 7})
 //	fmt.Println(r.Violation, r.Operations)
 //
-// The state machines are the real ones: shard.Machine, leader.Leader and the SDK's session machine. What lies between them, the log, the connections, the driver
-// of a leader, a client's requests, is written anew here, and as hostile as their contracts allow. Everything that happens follows from the seed: a
-// run repeats exactly. DESIGN.md says what is checked, and what is not simulated.
+// The state machines are the real ones: shard.Machine, leader.Leader and the SDK's session machine.
+// The log, the connections, the driver of a leader and a client's requests are written here, as
+// hostile as their contracts allow. The seed determines everything: a run repeats exactly.
+// DESIGN.md says what is checked, and what is not simulated.
 package sim
 
 import (
@@ -19,13 +21,14 @@ import (
 // Options of a run. The zero value of everything but the seed is a full run.
 type Options struct {
 	Seed           uint64
-	Off            Faults         // switched off besides what the seed switches off
-	Drop           map[Event]bool // single faults that do not happen
-	End            uint64         // ms of virtual time at which the run is broken off; 0 is when all is at rest
-	CountFromReply bool           // planted: clients count from when an answer arrives, not from when they asked
+	Off            Faults         // switched off in addition to those that the seed switches off
+	Drop           map[Event]bool // single faults that are left out
+	End            uint64         // ms of virtual time at which the run ends; 0: when everything is at rest
+	CountFromReply bool           // planted fault: clients count from when an answer arrives, not from when they asked
 }
 
-// Event is one fault, or one thing a client did, that happened in a run: when, what, to whom, and which of several of its kind at that time.
+// Event is one fault, or one client action, of a run: when, what, to whom, and which of several of
+// its kind at that time.
 type Event struct {
 	At    uint64 // ms of virtual time
 	Kind  Fault
@@ -37,15 +40,15 @@ func (e Event) String() string { return fmt.Sprintf("%d %s %d", e.At-begin, e.Ki
 
 // Result of a run.
 type Result struct {
-	Violation  string         // what was violated, empty if nothing
+	Violation  string         // what was violated; empty: nothing
 	At         uint64         // ms of virtual time until then
 	Operations int            // requests of clients that were answered
-	Counts     map[string]int // how often each rare thing happened
+	Counts     map[string]int // how often each event happened
 	Events     []Event        // what happened, in order
-	Sum        uint64         // of all that leaders wanted done: equal seeds have equal sums
+	Sum        uint64         // checksum of all actions of leaders: equal seeds have equal sums
 }
 
-// violation is thrown where an invariant does not hold.
+// violation is the panic of a failed check.
 type violation string
 
 func (w *simulation) fail(format string, args ...any) {
@@ -56,10 +59,10 @@ func (w *simulation) fail(format string, args ...any) {
 const (
 	begin     = 1_000_000
 	step      = 25
-	faultTime = 30_000 // with faults; then they stop, and all must come to rest
+	faultTime = 30_000 // with faults; then they stop, and everything must come to rest
 )
 
-// Run is one run.
+// Run makes one run.
 func Run(o Options) (res Result) {
 	w := newWorld(o)
 	defer func() {
@@ -106,7 +109,7 @@ func newWorld(o Options) *simulation {
 	w.maxDelay = []uint64{150, 600, 3_000}[r.IntN(3)]
 	w.electionChance = []float64{0.003, 0.015}[r.IntN(2)]
 	w.clientCount = 3 + r.IntN(4)
-	for f := Restore; f < faultsCount; f++ { // drawn last: what was drawn before is the same with them and without
+	for f := Restore; f < faultsCount; f++ { // drawn last, so that they do not change the draws before
 		if r.IntN(3) == 0 {
 			w.off |= 1 << f
 		}
@@ -114,8 +117,8 @@ func newWorld(o Options) *simulation {
 	return w
 }
 
-// fault says whether a fault, or something a client does, happens now. Each decision is drawn from the seed, the time, the kind and whom it is about alone, so
-// that one which is dropped leaves the others as they are.
+// fault says whether a fault, or a client action, happens now. Each decision is drawn from the
+// seed, the time, the kind and the actor alone, so that dropping one leaves the others as they are.
 func (w *simulation) fault(f Fault, actor uint32, p float64) bool {
 	if w.faultsOver || w.off&(1<<f) != 0 {
 		return false
@@ -134,7 +137,8 @@ func (w *simulation) pick(f Fault, actor uint32, n uint64) uint64 {
 	return w.draw(uint64(f)|1<<8, uint64(actor), uint64(w.count(f, actor))) % n
 }
 
-// count numbers the draws of a kind for an actor in a step, so that one more or less for somebody changes nothing for the others.
+// count numbers the draws of a kind for an actor in a step, so that one more or less for one actor
+// changes nothing for the others.
 func (w *simulation) count(f Fault, actor uint32) uint32 {
 	n := &w.nth[f][actor%uint32(len(w.nth[f]))]
 	*n++
@@ -154,7 +158,7 @@ func (w *simulation) draw(kind, actor, nth uint64) uint64 {
 	return w.pcg.Uint64()
 }
 
-// event is something that happens at a time.
+// timer is something that happens at a time.
 type timer struct {
 	at, order uint64
 	do        func()
@@ -196,7 +200,7 @@ func (w *simulation) popTimer() func() {
 	}
 }
 
-// delay of a message, in ms: short, and now and then long.
+// delay of a message, in ms: short, and sometimes long.
 func (w *simulation) delay(actor uint32) uint64 {
 	if w.faultsOver {
 		return 5

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestDeadSessionsEnd: leaders change every so often, for as long as it takes, and the session of a
-// client that died ends all the same: after an unplanned change with the timeout and the grace
-// period once more, after planned ones with the timeout. Times are those of the simulation.
+// TestDeadSessionsEnd changes leaders again and again. The session of a client that died ends all
+// the same: after an unplanned change within the timeout and the grace period once more, after
+// planned ones within the timeout. Times are those of the simulation.
 func TestDeadSessionsEnd(t *testing.T) {
 	const timeout, grace = 2_000, 10_000
 	for _, planned := range []bool{false, true} {
@@ -32,7 +32,8 @@ func TestDeadSessionsEnd(t *testing.T) {
 				n := (timeout+grace)/(every-lost) + 1
 				most := 500 + (n+1)*every
 				if planned {
-					// The last ping may have been three eighths of the timeout before. A change takes some steps.
+					// The last ping may have been three eighths of the timeout before. A change
+					// takes some steps.
 					most = timeout*11/8 + 500
 				}
 				next := died + 500 // the leader has not missed it yet

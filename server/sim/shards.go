@@ -10,7 +10,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/leader"
 )
 
-// entry of a log, and who waits for it: outcomes are told by the replica that proposed it, in the life in which it did, when it applies it.
+// logEntry is an entry of a log, and its proposer. The replica that proposed it reports the outcome
+// when it applies it, if it has not restarted since.
 type logEntry struct {
 	bytes []byte
 	from  *replica
@@ -20,18 +21,18 @@ type logEntry struct {
 	reply func(shard.Event)
 }
 
-// group is a shard: its log, which is durable and agreed on, and its replicas, which apply it late. The authority applies at once what enters the log: it is the
-// truth that replicas come to later.
+// raftGroup is a shard: its log, which is durable and agreed on, and its replicas, which apply it
+// late. committed applies each entry at once: it is the truth that replicas reach later.
 type raftGroup struct {
 	w            *simulation
 	id           uint64
 	log          []logEntry
-	epochs       []uint64 // the authority's epoch after each entry
+	epochs       []uint64 // the epoch of committed after each entry
 	committed    *shard.Machine
 	out          shard.Events
-	wasActive    [buckets]bool   // before the newest entry
-	handingOver  bool            // the leader of the authority's epoch hands over
-	goneSessions map[uint64]bool // guests that were said to be gone
+	wasActive    [buckets]bool   // before the newest entry: buckets that were active
+	handingOver  bool            // the leader of the committed epoch hands over
+	goneSessions map[uint64]bool // remote sessions that were released because they ended
 	term         uint64
 	leader       *replica
 	replicas     [replicas]*replica
@@ -47,13 +48,13 @@ type replica struct {
 	leader       *leader.Leader
 	out          shard.Events
 	applied      int
-	electedEpoch uint64 // elected under, 0 is none
-	leaderEpoch  uint64 // of the leadership that Start was called for, 0 is none: its proposals and barriers are under it
-	leading      bool   // the two are the same
+	electedEpoch uint64 // elected under; 0: none
+	leaderEpoch  uint64 // of the leadership that Start was called for; 0: none. Its proposals and barriers are under it
+	leading      bool   // electedEpoch and leaderEpoch are the same
 	seq          uint64
 	lastTick     uint64
 	inbox        []func()
-	routes       routingTable // as far as it knows
+	routes       routingTable // as far as the replica knows
 
 	rate, offset                          uint64 // of its clock: ppm of the world's time, ms
 	pausedUntil, isolatedUntil, downUntil uint64 // until
@@ -72,7 +73,7 @@ func newGroup(w *simulation, id uint64) *raftGroup {
 	return s
 }
 
-// boot begins a life: only what is on the disk is there.
+// boot begins a life of the process: only what is on the disk is there.
 func (r *replica) boot() {
 	r.life++
 	r.m, r.applied = shard.New(r.s.id), 0
@@ -90,7 +91,7 @@ func (r *replica) boot() {
 	})
 }
 
-// crash ends a life. Connections end with it.
+// crash ends a life of the process. Its connections end too.
 func (r *replica) crash() {
 	w := r.w
 	r.downUntil = w.now + 200 + w.pick(Crash, r.n, 4_000)
@@ -121,8 +122,8 @@ func (s *raftGroup) elect(r *replica) {
 	s.enter(logEntry{bytes: r.batch(r.electedEpoch, shard.Command{Kind: shard.CmdTakeOver}), from: r, life: r.life})
 }
 
-// transfer has the leader hand over to a replica, which takes over a while later, or does not.
-// Whether the log has heard of the hand-over by then is another matter.
+// transfer has the leader hand over to a replica, which takes over a while later, or does not. The
+// log may not have the hand-over by then.
 func (s *raftGroup) transfer(to *replica) {
 	w, r := s.w, s.leader
 	life, term := r.life, r.leaderEpoch
@@ -155,12 +156,13 @@ func (r *replica) batch(epoch uint64, c shard.Command) []byte {
 	return b
 }
 
-// commit brings a command into the log at once. The reply is what the authority says; there is none if the batch is refused.
+// commit brings a command into the log at once. The reply is that of committed; there is none if
+// the batch is refused.
 func (s *raftGroup) commit(r *replica, c shard.Command) (reply shard.Event, ok bool) {
 	return s.enter(logEntry{bytes: r.batch(r.leaderEpoch, c), from: r, life: r.life})
 }
 
-// enter is the moment at which an entry is committed.
+// enter commits an entry.
 func (s *raftGroup) enter(e logEntry) (reply shard.Event, ok bool) {
 	w := s.w
 	s.log = append(s.log, e)
@@ -195,7 +197,7 @@ func (s *raftGroup) enter(e logEntry) (reply shard.Event, ok bool) {
 func (s *raftGroup) step() {
 	w := s.w
 	m := s.leader
-	p := 0.0 // that the others notice
+	p := 0.0 // probability that the others notice
 	switch {
 	case !m.up() || m.electedEpoch == 0 || w.now < m.isolatedUntil:
 		p = 0.05
@@ -261,7 +263,7 @@ func (r *replica) step() {
 	r.execute()
 }
 
-// heard is when something was heard on a connection for the last time, and whether it is open.
+// lastReceived is when something last arrived on a connection, and whether it is open.
 func (r *replica) lastReceived(id uint64) (uint64, bool) {
 	k := r.w.conns[id]
 	if k == nil {
@@ -353,7 +355,7 @@ func (r *replica) tookOver(epoch uint64) {
 	}
 }
 
-// execute does what the leader wants done. The process may end between any two things.
+// execute carries out the leader's actions. The process may end between any two of them.
 func (r *replica) execute() {
 	w, life := r.w, r.life
 	ready := r.leader.Take()
@@ -398,7 +400,7 @@ func (r *replica) execute() {
 		r.s.commit(r, shard.Command{})
 	}
 	if ready.Compare {
-		// Asked for by moves. The periodic one is switched off: it would hide what the rest misses.
+		// Moves ask for it. The periodic one is switched off: it would hide what the rest misses.
 		r.leader.Holdings(r.clock(), r.remoteSessions())
 		r.execute()
 	}
@@ -424,7 +426,8 @@ func (r *replica) propose(c leader.Command) {
 	}
 }
 
-// barrier is a linearizable read of the register: at one moment it sees what is committed, and it ends when the replica has applied that.
+// barrier is a linearizable read of the register. It sees what is committed at one moment, and ends
+// when the replica has applied that.
 func (r *replica) barrier(n uint64) {
 	w, life, epoch := r.w, r.life, r.leaderEpoch
 	w.after(w.delay(r.n), func() {
@@ -447,7 +450,7 @@ func (r *replica) barrier(n uint64) {
 	})
 }
 
-// act makes a call of the leader as soon as the replica runs.
+// call calls the leader as soon as the replica runs.
 func (r *replica) call(f func()) {
 	if !r.up() {
 		return
@@ -460,7 +463,7 @@ func (r *replica) call(f func()) {
 	r.execute()
 }
 
-// post carries a message to a replica of the other shard that takes itself for its leader.
+// sendPeerMessage sends a message to a replica of the other shard that takes itself for its leader.
 func (w *simulation) sendPeerMessage(from *replica, p leader.Message) {
 	copies := 1
 	if w.fault(DuplicateMessage, from.n, 0.05) {
@@ -492,7 +495,7 @@ func (r *replica) HomeBucket(id uint64) (uint64, bool) {
 // Session looks up a session at home here.
 func (r *replica) Session(id uint64) (shard.SessionView, bool) { return r.m.Session(id) }
 
-// Guest looks up one at home elsewhere.
+// RemoteSession looks up a remote session.
 func (r *replica) RemoteSession(id uint64) (shard.RemoteSessionView, bool) {
 	return r.m.RemoteSession(id)
 }

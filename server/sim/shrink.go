@@ -2,13 +2,13 @@ package sim
 
 import "maps"
 
-// Shrink looks for a run that violates something with as little happening in it as can be: whole kinds of faults are left out first, then single ones, larger parts
-// of them before smaller ones. It makes at most so many runs, and equal inputs give equal results. The options must be those of a run with a
-// violation.
+// Shrink looks for the smallest run that still violates something. It leaves out whole kinds of
+// faults first, then single ones, larger parts of them before smaller ones. It makes at most runs
+// runs, and equal inputs give equal results. The options must be those of a run with a violation.
 func Shrink(o Options, runs int) (Options, Result) {
 	best := Run(o)
 	try := func(x Options) bool {
-		x.End = best.At + 1_000 // what is violated much later is something else, and costs time
+		x.End = best.At + 1_000 // a much later violation is another one, and costs time
 		if runs--; runs < 0 {
 			return false
 		}
@@ -26,7 +26,7 @@ func Shrink(o Options, runs int) (Options, Result) {
 	}
 	for size := (len(best.Events) + 1) / 2; size > 0 && runs > 0; {
 		shorter := false
-		// From the end: what is left out there changes nothing before it.
+		// From the end: leaving out the last events changes nothing before them.
 		for to := len(best.Events); to > 0 && runs > 0; to -= size {
 			to = min(to, len(best.Events))
 			x := o

@@ -16,10 +16,11 @@ var (
 	first = flag.Uint64("first", 1, "the first of the seeds")
 )
 
-// rare are the things that must have happened, each at least once in twenty runs, for a run of many seeds to say anything.
+// rareEvents must have happened, each at least once in twenty runs, for a run of many seeds to mean
+// anything.
 var rareEvents = []string{
-	"deposed", "cut", "pong", "proposed 129", "proposed 130", "proposed 131", "refused batch", "barrier failed", "moved", "told of a move", "granted later", "granted",
-	"expired", "stopped", "stop sent", "expired at the client", "attached again", "relaxed attach", "guest released",
+	"deposed", "cut", "pong", "proposed 129", "proposed 130", "proposed 131", "refused batch", "barrier failed", "moved", "notified of a move", "granted later", "granted",
+	"expired", "stopped", "stop sent", "expired at the client", "attached again", "relaxed attach", "remote session released",
 	"restored", "restore refused",
 }
 
@@ -90,7 +91,8 @@ func TestSeedIsDeterministic(t *testing.T) {
 	}
 }
 
-// TestShrink: of a run in which clients count from the wrong moment, little is left that is needed to see it.
+// TestShrink: from a run in which clients count from the wrong moment, shrinking leaves little that
+// is needed to see it.
 func TestShrink(t *testing.T) {
 	for seed := uint64(90); seed < 190; seed++ {
 		o := Options{Seed: seed, CountFromReply: true}

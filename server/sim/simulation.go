@@ -16,10 +16,10 @@ const (
 	node     = 1
 )
 
-// world is one run. Everything in it belongs to one goroutine.
+// simulation is one run. Everything in it belongs to one goroutine.
 type simulation struct {
 	o   Options
-	now uint64 // ms, the time that no clock in the world shows
+	now uint64 // ms; true time, which no simulated clock shows
 	pcg rand.PCG
 	nth [faultsCount][64]uint32 // draws of a kind for an actor in this step
 	off Faults
@@ -38,7 +38,7 @@ type simulation struct {
 	electionChance            float64 // chance of a new leader in a step
 	clientCount               int
 	revision                  uint64
-	appliedRevision           [shards]uint64 // revision of the node that the shard has
+	appliedRevision           [shards]uint64 // revision of the node that the shard has applied
 
 	shards     [shards]*raftGroup
 	clients    []*client
@@ -51,10 +51,10 @@ type simulation struct {
 	move      *move
 	moveSteps []moveStep
 
-	// what is known to whoever sees all
+	// what only an observer of all shards knows
 	sessions map[uint64]*client // by session
 	ended    map[uint64]uint64  // session -> when
-	tokens   map[string]uint64  // name -> newest token granted
+	tokens   map[string]uint64  // name -> newest fencing token
 }
 
 func (w *simulation) bootstrap() {
@@ -95,7 +95,8 @@ func (w *simulation) nodePut() []byte {
 	return shard.AppendNodePut(nil, shard.NodePutBody{Node: node, Revision: w.revision, Config: config})
 }
 
-// configure changes the grace period, and brings the change to every shard's log, to each in its own time.
+// changeGracePeriod changes the grace period, and brings the change to every shard's log, each in
+// its own time.
 func (w *simulation) changeGracePeriod() {
 	if w.fault(ChangeGrace, 0, 0.001) {
 		w.grace = 4_500 - w.grace // 1,500 or 3,000
@@ -110,7 +111,7 @@ func (w *simulation) changeGracePeriod() {
 	}
 }
 
-// heal ends all faults that last.
+// endFaults ends all faults that last.
 func (w *simulation) endFaults() {
 	for _, s := range w.shards {
 		for _, r := range s.replicas {

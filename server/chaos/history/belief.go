@@ -7,8 +7,9 @@ import (
 	"slices"
 )
 
-// beliefs judges what callers relied on: at no moment more units of a semaphore than it has. Limits are the highest that the semaphore ever had; one that nobody made has
-// all there are.
+// checkBeliefs checks leases that were relied on: at no moment more units of a semaphore than it
+// has. Limits are the highest that the semaphore ever had. A semaphore that was not created has no
+// limit.
 func checkBeliefs(ops []*Op) error {
 	limit := uint64(0)
 	type edge struct {
@@ -70,8 +71,9 @@ func holders(held []*Op) (text string) {
 	return text
 }
 
-// fences judges writes to a store that refuses a token lower than the highest it has seen: what was written never goes back, and nobody is refused who believed in the
-// lease afterwards (Count is 1 then).
+// checkFences checks writes to a store that refuses a token lower than the highest it has seen.
+// What was written never goes back. No write is refused while its lease is still relied on (Count
+// is 1 then).
 func checkFences(ops []*Op) error {
 	last := uint64(0)
 	for _, op := range ops { // in the store's order

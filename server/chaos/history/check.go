@@ -13,8 +13,8 @@ import (
 
 // Options of Check.
 type Options struct {
-	Limit    time.Duration // how long the search over one name may take, default a minute; a search that is cut short is a finding
-	Pictures string        // folder for the picture of each name whose calls fit no order; empty: none are made
+	Limit    time.Duration // limit of the search over one name, default a minute; a search that is cut short is a finding
+	Pictures string        // folder for the picture of each name whose calls fit no order; empty: no pictures
 }
 
 // Finding is what is wrong about a name.
@@ -25,7 +25,7 @@ type Finding struct {
 	Ops     []Op   // the name's history
 }
 
-// Summary is what was judged.
+// Summary is what was checked.
 type Summary struct {
 	Names, Ops, Unknown int
 	ByKind              map[Kind]int
@@ -36,7 +36,7 @@ type Summary struct {
 	Findings            []Finding
 }
 
-// Check judges a history, one name by itself after the other.
+// Check checks a history, one name after the other.
 func Check(ops []Op, o Options) Summary {
 	if o.Limit <= 0 {
 		o.Limit = time.Minute
@@ -81,7 +81,7 @@ func Check(ops []Op, o Options) Summary {
 	return s
 }
 
-// judge says what is wrong about the calls on a name.
+// checkName says what is wrong about the calls on a name.
 func checkName(name string, list []*Op, o Options) (what, picture string) {
 	for _, f := range []func([]*Op) error{checkBeliefs, checkFences, checkRelaxedReads} {
 		if err := f(list); err != nil {

@@ -6,8 +6,9 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// config is the state of a configuration: data with a version, one more with each change; 0: it was never set. Whoever writes must write bytes that nobody else
-// writes: the same bytes change nothing.
+// config is the state of a configuration: data with a version, which rises by one with each change;
+// 0: it was never set. Each write must have bytes of its own: writing the same bytes changes
+// nothing.
 type config struct {
 	version uint64
 	data    string
@@ -21,7 +22,7 @@ func (c config) set(op *Op) (config, bool) {
 	case OK:
 		return n, (!op.Guarded || op.Want == c.version) && op.Version == n.version
 	}
-	return n, !op.Guarded || op.Want == c.version // unknown: if it had its effect
+	return n, !op.Guarded || op.Want == c.version // unknown: if it took effect
 }
 
 func (c config) next(op *Op) []any {
@@ -70,7 +71,8 @@ func describeConfig(op *Op) string {
 	return fmt.Sprintf("%s: version %d", text, op.Version)
 }
 
-// peeks judges relaxed reads: a client never sees them go back, nor behind what it was told of its own writes, and what they show was written under that version, if anything is known of it.
+// checkRelaxedReads checks relaxed reads. A client never sees them go back, nor behind its own
+// acknowledged writes. What they show was written under that version, if that is known.
 func checkRelaxedReads(ops []*Op) error {
 	written := map[uint64]string{}
 	for _, op := range ops {
@@ -82,12 +84,12 @@ func checkRelaxedReads(ops []*Op) error {
 	for _, op := range ops { // by Call
 		switch {
 		case op.Result == OK && (op.Kind == Set || op.Kind == Get):
-			seen.add(op) // what the client wrote itself, or read strict, it has seen as well
+			seen.add(op) // what the client wrote itself, or read strict, counts as seen
 			continue
 		case op.Kind != RelaxedGet || op.Result != OK && op.Result != NotFound:
 			continue
 		}
-		// Of two that overlap either may be the older one.
+		// Of two reads that overlap either may be the older one.
 		if last := seen.before(op); last != nil && op.Version < last.Version {
 			return fmt.Errorf("%s: client %d knew version %d by a %s, and then read version %d relaxed", op.Name, op.Process, last.Version, last.Kind, op.Version)
 		}
@@ -99,7 +101,7 @@ func checkRelaxedReads(ops []*Op) error {
 	return nil
 }
 
-// versions is, of each client, what it was told of a configuration.
+// versions is what each client knew of a configuration.
 type versions map[int][]*Op
 
 func (v versions) add(op *Op) { v[op.Process] = append(v[op.Process], op) }

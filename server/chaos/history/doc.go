@@ -1,5 +1,6 @@
-// Package history judges what clients of a cluster saw: it holds calls, with what was asked, what was answered and when, against models of what a semaphore, a
-// configuration and a coordination node may do. It starts nothing and reads no clock; whoever records the calls hands them in.
+// Package history checks what clients of a cluster saw. It compares calls (what was asked, what was
+// answered and when) with models of a semaphore, a configuration and a coordination node. It starts
+// nothing and reads no clock; its caller records the calls.
 //
 //	ops, err := history.Read(file)
 //	findings := history.Check(ops, history.Options{Limit: time.Minute, Pictures: dir})

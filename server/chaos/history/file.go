@@ -7,13 +7,15 @@ import (
 	"io"
 )
 
-// line is one of a history's file: a call that begins (its Result is empty), or one that is over. Both have the number of the call in their file.
+// fileLine is a line of a history's file: a call that begins (its Result is empty), or one that is
+// over. Both have the number of the call in their file.
 type fileLine struct {
 	ID uint64 `json:"id"`
 	Op
 }
 
-// Writer writes a history. A line is one write: of a process that is killed, all is kept but what it had not begun. It is not safe for concurrent use.
+// Writer writes a history. A line is one write, so a process that is killed leaves all that it had
+// begun to write. It is not safe for concurrent use.
 type Writer struct {
 	w      io.Writer
 	serial uint64
@@ -21,14 +23,14 @@ type Writer struct {
 
 func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 
-// Begin writes a call down before it is made, and answers its number.
+// Begin records a call before it is made, and returns its number.
 func (w *Writer) Begin(op Op) (id uint64, err error) {
 	w.serial++
 	op.Return, op.Result = Never, ""
 	return w.serial, w.put(fileLine{ID: w.serial, Op: op})
 }
 
-// End writes down how the call with a number came out.
+// End records the outcome of the call with a number.
 func (w *Writer) End(id uint64, op Op) error { return w.put(fileLine{ID: id, Op: op}) }
 
 func (w *Writer) put(l fileLine) error {
@@ -40,7 +42,8 @@ func (w *Writer) put(l fileLine) error {
 	return err
 }
 
-// Read reads what a Writer wrote. A call that is not over has an unknown outcome. A last line that is not whole is left out: its writer was killed.
+// Read reads what a Writer wrote. A call that is not over has an unknown outcome. An incomplete
+// last line is left out: its writer was killed.
 func Read(r io.Reader) ([]Op, error) {
 	var order []uint64
 	all := map[uint64]Op{}

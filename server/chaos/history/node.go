@@ -9,8 +9,8 @@ import (
 // node is the state of a path in the catalogue. Ids only grow.
 type node struct {
 	exists bool
-	id     uint64 // 0: nobody was told
-	last   uint64 // the highest that was told
+	id     uint64 // 0: not known
+	last   uint64 // the highest that is known
 }
 
 func (n node) next(op *Op) []any {
@@ -31,7 +31,8 @@ func (n node) next(op *Op) []any {
 	case DropNode:
 		switch {
 		case op.Result == OK:
-			// The client asks again when a connection is lost, and takes it for its own doing when it is gone then.
+			// The client repeats the drop when its connection breaks, and takes it for its own when
+			// the node is gone.
 			return []any{gone}
 		case op.Result == NotFound && !n.exists:
 			return []any{n}
@@ -44,8 +45,8 @@ func (n node) next(op *Op) []any {
 	return nil
 }
 
-// repeats are what a call may have done besides what it was told: the client asks again when a connection is lost, and if somebody undid the first doing meanwhile, the second
-// does it again.
+// repeats are what a call may have done besides what it was told: the client asks again when a
+// connection is lost, and if somebody undid the first doing meanwhile, the second does it again.
 func (op *Op) possibleRepeats() []*Op {
 	if op.Result != OK {
 		return nil

@@ -17,7 +17,7 @@ const (
 	Reduce   Kind = "lower"
 	Release  Kind = "release"
 	Describe Kind = "describe" // strict, with owners and waiters
-	Ended    Kind = "ended"    // a session's end at the semaphore: Call is the last moment at which it lived for certain, Return the first at which it was seen gone
+	Ended    Kind = "ended"    // the session's end here: Call is when it last lived for certain, Return when it was first seen gone
 )
 
 // Calls on configurations, which are the data of semaphores that nobody acquires.
@@ -33,10 +33,10 @@ const (
 	DropNode   Kind = "drop-node"
 )
 
-// What is no call, but is judged beside them.
+// Not calls, but checked together with them.
 const (
 	Believed Kind = "believed" // a lease was relied on, at least from Call to Return
-	Fenced   Kind = "fenced"   // a write with a token to a store that refuses lower ones than it has seen; Seen is the highest before
+	Fenced   Kind = "fenced"   // a write with a token to a store that refuses lower ones; Seen is the highest before
 )
 
 // Result is how a call came out.
@@ -48,7 +48,7 @@ const (
 	Exists      Result = "exists"
 	NotFound    Result = "not found"
 	Refused     Result = "refused" // a precondition did not hold, or a store refused a token
-	Unknown     Result = "unknown" // it may have had its effect, may have it yet, or never
+	Unknown     Result = "unknown" // it may have taken effect, may do so yet, or never
 )
 
 // Never is the Return of a call whose outcome is unknown.
@@ -58,34 +58,35 @@ const Never = int64(math.MaxInt64)
 type Entry struct {
 	Session uint64 `json:"s"`
 	Count   uint64 `json:"n"`
-	Order   uint64 `json:"o"` // its order id, which is its token as an owner; 0: not known
+	Order   uint64 `json:"o"` // its order id, which is its fencing token as an owner; 0: not known
 }
 
 // Op is a call of a client.
 //
-// Invariants: Call <= Return; Return is Never exactly when Result is Unknown (but for Ended); the calls of a lane do not overlap, but for those whose outcome is unknown.
+// Invariants: Call <= Return. Return is Never exactly when Result is Unknown (but for Ended). The
+// calls of a lane do not overlap, except those whose outcome is unknown.
 type Op struct {
 	Kind    Kind   `json:"k"`
 	Name    string `json:"name"`
-	Lane    int    `json:"lane"`             // who called
+	Lane    int    `json:"lane"`             // the caller
 	Process int    `json:"proc,omitempty"`   // the client it belongs to, for what is promised to a client
-	Session uint64 `json:"s,omitempty"`      // on whose behalf
+	Session uint64 `json:"s,omitempty"`      // the caller's session
 	Call    int64  `json:"from"`             // ns of a clock that all callers share
 	Return  int64  `json:"to"`               // on the same clock
-	Result  Result `json:"r,omitempty"`      // empty while it is under way
+	Result  Result `json:"r,omitempty"`      // empty while the call is in progress
 	Why     string `json:"why,omitempty"`    // the error's text, for people
 	Count   uint64 `json:"n,omitempty"`      // units that are asked for, or left
 	Limit   uint64 `json:"limit,omitempty"`  // of Create and Resize
-	Token   uint64 `json:"token,omitempty"`  // the order id that was granted, given back, lowered, believed in or written with; of a node its id
-	Queued  int64  `json:"queued,omitempty"` // Acquire: when the caller was told that it is in the queue; 0: it was not told
-	Order   uint64 `json:"order,omitempty"`  // Acquire: its place, as it was told then
+	Token   uint64 `json:"token,omitempty"`  // the order id granted, released, reduced, relied on or written with; of a node its id
+	Queued  int64  `json:"queued,omitempty"` // Acquire: when the caller learned that it is in the queue; 0: it did not
+	Order   uint64 `json:"order,omitempty"`  // Acquire: its order id, as reported then
 	Seen    uint64 `json:"seen,omitempty"`   // Fenced: the highest token before it
 	Version uint64 `json:"v,omitempty"`      // the version that was written or read
 	Want    uint64 `json:"want,omitempty"`   // Set: the version that must be there; 0: none
 	Data    string `json:"data,omitempty"`
 
 	Try       bool    `json:"try,omitempty"`       // Acquire: now or not at all
-	Ephemeral bool    `json:"ephemeral,omitempty"` // Acquire: the semaphore lives as long as somebody has it
+	Ephemeral bool    `json:"ephemeral,omitempty"` // Acquire: the semaphore exists as long as it has owners or waiters
 	Guarded   bool    `json:"guarded,omitempty"`   // Set: Want counts
 	Owners    []Entry `json:"owners,omitempty"`    // Describe, by order id
 	Waiters   []Entry `json:"waiters,omitempty"`   // Describe, in queue order

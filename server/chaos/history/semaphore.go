@@ -9,14 +9,17 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// semaphore is the state of one: strict first come, first served. The head of the queue is granted in the very step in which it fits.
+// semaphore is the state of one: strict first come, first served. The head of the queue is granted
+// in the step in which it fits.
 //
-// Invariants: the owners' counts together are at most limit, unless it was lowered; the head of the queue does not fit; order ids rise from the first owner to the last
-// waiter, and are at most last; a session has one entry. An ephemeral semaphore exists exactly when it has entries. last outlives deletion.
+// Invariants: the owners' counts together are at most limit, unless it was lowered. The head of the
+// queue does not fit. Order ids rise from the first owner to the last waiter, and are at most last.
+// A session has one entry. An ephemeral semaphore exists exactly when it has entries. last outlives
+// deletion.
 type semaphore struct {
 	exists, ephemeral bool
 	limit             uint64
-	last              uint64  // the highest order id that is known to have been given out
+	last              uint64  // the highest order id known to have been given out
 	owners, queue     []Entry // never changed in place: states share them
 }
 
@@ -70,13 +73,14 @@ func (s *semaphore) used() (n uint64) {
 	return n
 }
 
-// fits says whether the next in line would be granted.
+// fits says whether a waiter of this count would be granted.
 func (s *semaphore) fits(count uint64) bool {
 	used := s.used()
 	return used <= s.limit && count <= s.limit-used
 }
 
-// settle grants from the head of the queue what fits, and drops an ephemeral semaphore that nobody has. The state is the caller's own.
+// grantWaiters grants from the head of the queue what fits, and drops an ephemeral semaphore
+// without entries. The state is the caller's own.
 func (s *semaphore) grantWaiters() {
 	for len(s.queue) > 0 && s.fits(s.queue[0].Count) {
 		s.owners = append(slices.Clone(s.owners), s.queue[0])
@@ -93,7 +97,8 @@ func find(list []Entry, session uint64) int {
 
 func without(list []Entry, i int) []Entry { return slices.Delete(slices.Clone(list), i, i+1) }
 
-// The steps that calls on semaphores are made of. An acquire is two: it enters, and later it is granted or gives up.
+// The steps that calls on semaphores are made of. An acquire is two: it enters, and later it is
+// granted or gives up.
 type stepKind uint8
 
 const (
@@ -101,11 +106,11 @@ const (
 	stepDelete                     // Delete
 	stepResize                     // Resize
 	stepEnqueue                    // an acquire arrives
-	stepGrant                      // its caller is told that it holds
+	stepGrant                      // the caller learns that it is an owner
 	stepGiveUp                     // the wait ends
 	stepTryFails                   // a try that cannot be granted
-	stepNotFound                   // an acquire of what is not there
-	stepReduce                     // Lower
+	stepNotFound                   // an acquire of a semaphore that does not exist
+	stepReduce                     // Reduce
 	stepRelease                    // Release
 	stepSessionEnd                 // Ended
 	stepDescribe                   // Describe
@@ -115,7 +120,7 @@ const (
 type step struct {
 	kind   stepKind
 	op     *Op
-	order  uint64 // enters: the order id, 0 if nobody was told
+	order  uint64 // stepEnqueue: the order id; 0: not reported
 	maybe  bool   // it may not happen at all
 	strict bool   // stepGiveUp: it was in the queue for certain
 }
@@ -141,7 +146,7 @@ func steps(op *Op) []porcupine.Operation {
 		return one(stepDescribe)
 	case Ended:
 		list := one(stepSessionEnd)
-		list[0].Input.(*step).maybe = false // whoever is left at the end is free to go
+		list[0].Input.(*step).maybe = false // a session that is left at the end may go
 		return list
 	}
 	// An acquire.
@@ -161,17 +166,19 @@ func steps(op *Op) []porcupine.Operation {
 	case OK:
 		return []porcupine.Operation{in, part(stepGrant, max(op.Call, op.Queued), op.Return)}
 	case NotAcquired:
-		// It may have been over before the caller was told that it had begun: the word may have waited for a reader, or been lost and said again.
+		// The wait may have ended before the caller learned of its beginning: the report may have
+		// waited for a reader, or been lost and repeated.
 		out := part(stepGiveUp, op.Call, op.Return)
 		out.Input.(*step).strict = op.Queued != 0
-		// When nobody was told of the queue, the request may have been answered from what the server remembers of it.
+		// If no queueing was reported, the request may have been answered from what the server
+		// remembers of it.
 		enter.maybe = op.Queued == 0
 		return []porcupine.Operation{in, out}
 	}
 	return []porcupine.Operation{in}
 }
 
-// next answers the states after a step; none: it cannot happen.
+// next returns the states after a step; none: it cannot happen.
 func (s *semaphore) next(st *step) []*semaphore {
 	after, ok := s.apply(st)
 	switch {
@@ -185,7 +192,7 @@ func (s *semaphore) next(st *step) []*semaphore {
 	return nil
 }
 
-// take is the step's effect if it comes out as its op says, or if the op's outcome is unknown, as if it had gone well.
+// apply is the step's effect with the op's outcome. An unknown outcome counts as success.
 func (s *semaphore) apply(st *step) (*semaphore, bool) {
 	n, op := *s, st.op
 	switch st.kind {

@@ -5,10 +5,12 @@ import (
 	"net"
 )
 
-// claims are held until the process ends. They have no file, and end with the process however it ends.
+// locks are held until the process ends. They have no file, and end with the process however it
+// ends.
 var locks []net.Listener
 
-// claim takes a port's name among all processes of the machine, or of the network namespace. The lock is held.
+// lock takes a port's name among all processes of the machine, or of the network namespace. mu is
+// held.
 func lock(p int) bool {
 	l, err := net.Listen("unix", fmt.Sprintf("@signalbox-test-port-%d", p))
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package port
 
-// claim has no means here that leaves nothing behind: two processes may be given one port.
+// lock has no means here that leaves nothing behind: two processes may get one port.
 func claim(int) bool { return true }

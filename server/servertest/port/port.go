@@ -14,9 +14,10 @@ var (
 	given = map[int]bool{}
 )
 
-// Free is an address on 127.0.0.1 that nobody listens on, and that neither this process nor, where claims work, another one that runs was given before: packages are
-// tested side by side. Its port is below those that the kernel gives to outgoing connections: one of them could take the port while the server is down, and a
-// start on it would fail now and then.
+// Free is an address on 127.0.0.1 on which nothing listens. It was not given to this process
+// before, nor, where locks work, to another running one: packages are tested side by side. Its port
+// is below those that the kernel gives to outgoing connections. One of those could take the port
+// while the server is down, and a start would fail now and then.
 func Free() (string, error) {
 	mu.Lock()
 	defer mu.Unlock()
@@ -43,7 +44,7 @@ func Free() (string, error) {
 	return freeEphemeral()
 }
 
-// outgoing is a free port among the others, where there are none below.
+// freeEphemeral is a free port among the others, if there is none below.
 func freeEphemeral() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

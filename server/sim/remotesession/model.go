@@ -105,7 +105,7 @@ func (m *model) steps(s *state, yield func(action, *state)) {
 	m.protocolSteps(s, &n, do)
 }
 
-// faults are leader changes and what gets lost or repeated.
+// faults are leader changes, and messages that are lost or repeated.
 func (m *model) faults(s, n *state, do func(is, a, b uint8, f func())) {
 	if s.budget.leaders > 0 {
 		for i := range uint8(shards) {
@@ -188,7 +188,7 @@ func (m *model) moveSteps(s, n *state, do func(is, a, b uint8, f func())) {
 	}
 }
 
-// talk is the protocol itself.
+// protocolSteps is the protocol itself.
 func (m *model) protocolSteps(s, n *state, do func(is, a, b uint8, f func())) {
 	for i := range uint8(shards) {
 		x := &s.shards[i]
@@ -202,7 +202,7 @@ func (m *model) protocolSteps(s, n *state, do func(is, a, b uint8, f func())) {
 				do(actTimeout, i, 0, func() { n.askAgain(i, false) })
 			}
 		case subscribed:
-			// The barriered sign of life is not there, or is another leader's: a lost link.
+			// The sign of life behind a barrier is missing, or another leader's: a lost link.
 			if x.belief.stale == 1 && m.fault != NoHomeResub {
 				do(actLinkDead, i, 0, func() { n.askAgain(i, true) })
 			}
@@ -276,7 +276,7 @@ func (s *state) inFlight(i uint8) bool {
 	return s.lookup.verdict != 0 && s.lookup.to == i && s.lookup.current == 1
 }
 
-// check looks for what must never be.
+// check looks for violations.
 func (m *model) check(s *state) {
 	if s.violation != noViolation {
 		return
@@ -328,7 +328,7 @@ func (a action) String() string {
 	case actStep:
 		return fmt.Sprintf("move of the %s: %s", bucketNames[a.a], phaseNames[a.b])
 	case actStepTwice:
-		return fmt.Sprintf("move of the %s: %s, and a duplicate stays under way", bucketNames[a.a], phaseNames[a.b])
+		return fmt.Sprintf("move of the %s: %s, and a duplicate stays in flight", bucketNames[a.a], phaseNames[a.b])
 	case actRepeat:
 		return fmt.Sprintf("the duplicate reaches %s", x(a.b))
 	case actAbort:
@@ -340,7 +340,7 @@ func (a action) String() string {
 	case actReceiveQuestion:
 		return fmt.Sprintf("%s answers %s's question", x(a.a), x(a.b))
 	case actReceiveQuestionTwice:
-		return fmt.Sprintf("%s answers %s's question, and a duplicate stays under way", x(a.a), x(a.b))
+		return fmt.Sprintf("%s answers %s's question, and a duplicate stays in flight", x(a.a), x(a.b))
 	case actLoseQuestion:
 		return "a question is lost"
 	case actDeposedAnswers:
@@ -348,19 +348,19 @@ func (a action) String() string {
 	case actRegister:
 		return fmt.Sprintf("%s registers %s's subscription", x(a.a), x(a.b))
 	case actReceiveAnswer:
-		return fmt.Sprintf("%s hears %q", x(a.a), verdictNames[a.b])
+		return fmt.Sprintf("%s receives %q", x(a.a), verdictNames[a.b])
 	case actReceiveAnswerTwice:
-		return fmt.Sprintf("%s hears %q, and a duplicate stays under way", x(a.a), verdictNames[a.b])
+		return fmt.Sprintf("%s receives %q, and a duplicate stays in flight", x(a.a), verdictNames[a.b])
 	case actLoseAnswer:
 		return "an answer is lost"
 	case actReceiveNotice:
-		return fmt.Sprintf("%s is told %q", x(a.a), verdictNames[a.b])
+		return fmt.Sprintf("%s is notified of %q", x(a.a), verdictNames[a.b])
 	case actLoseNotice:
-		return "news are lost"
+		return "a notice is lost"
 	case actLinkDead:
 		return fmt.Sprintf("%s gets no sign of life of the leader that answered it", x(a.a))
 	case actReset:
-		return fmt.Sprintf("%s gives its link up", x(a.a))
+		return fmt.Sprintf("%s abandons its link", x(a.a))
 	case actTimeout:
 		return fmt.Sprintf("%s gets no answer in time", x(a.a))
 	case actLogRelease:

@@ -1,6 +1,7 @@
 package remotesession
 
-// step takes the next step of a bucket's move, and returns the command it consisted of. Steps that find nothing to do are repeats.
+// step takes the next step of a bucket's move, and returns its command. A step that finds nothing
+// to do is a repeat.
 func (m *model) step(s *state, b uint8) command {
 	v := &s.moves[b]
 	owner := s.owners[b][s.newest[b]]
@@ -27,7 +28,7 @@ func (m *model) step(s *state, b uint8) command {
 		v.phase = moveCommit
 	case moveCommit:
 		s.commit(b, v.to, v.epoch)
-		// From here on v.to is the former owner, which is to drop its copy.
+		// From here on v.to is the former owner, which must drop its copy.
 		v.to, v.phase = owner, moveActivate
 	case moveActivate:
 		c = command{kind: cmdActivate, bucket: b, at: owner, epoch: v.epoch}
@@ -53,7 +54,7 @@ func (s *state) commit(b, owner, epoch uint8) {
 	s.owners[b][s.newest[b]], s.epochs[b][s.newest[b]] = owner, epoch
 }
 
-// abort gives a move up before it was committed: a new epoch is committed for the owner.
+// abort aborts a move before it is committed: a new epoch is committed for the owner.
 func (m *model) abort(s *state, b uint8) {
 	v := &s.moves[b]
 	if m.fault == AbortNoEpoch {
@@ -71,7 +72,8 @@ func (m *model) abort(s *state, b uint8) {
 	s.nextEp[b]++
 }
 
-// apply is a command of a move in a shard's log. Each is refused unless its epoch is newer than the copy's, or equal where it repeats.
+// apply applies a command of a move in a shard's log. It is refused unless its epoch is newer than
+// the copy's, or equal where it repeats.
 func (m *model) apply(s *state, c *command) {
 	x := &s.shards[c.at]
 	p := &x.copies[c.bucket]
@@ -125,7 +127,7 @@ func (m *model) apply(s *state, c *command) {
 			x.copies[sem].held = 0
 		}
 		if x.tombstone == 1 && x.copies[sem].state == active {
-			x.copies[sem].held = 0 // it could not be released while it was not active
+			x.copies[sem].held = 0 // it could not be released while the bucket was not active
 		}
 		m.updateRecord(s, c.at)
 		if m.fault == ImportNotAsked && moved && c.bucket == sem && x.belief.state == toAsk {

@@ -1,6 +1,7 @@
 package remotesession
 
-// record brings the leader's belief in line after a change of what a shard holds: a guest has a record and a leader that is to ask, anything else has none.
+// updateRecord updates the leader's belief after a change of what a shard holds. A remote session
+// has a record and a leader that must ask; anything else has none.
 func (m *model) updateRecord(s *state, i uint8) {
 	b := &s.shards[i].belief
 	switch {
@@ -21,7 +22,8 @@ func (m *model) updateRecord(s *state, i uint8) {
 	}
 }
 
-// outdate marks what is under way about the present record as outdated; with link also what belongs to the present attempt.
+// markOutdated marks what is in flight about the present record as outdated; with link also what
+// belongs to the present attempt.
 func (s *state) markOutdated(i uint8, link bool) {
 	for k := range s.questions {
 		if q := &s.questions[k]; q.sent != 0 && q.from == i {
@@ -54,7 +56,7 @@ func (s *state) markOutdated(i uint8, link bool) {
 	}
 }
 
-// askAgain gives up the present question.
+// askAgain abandons the present question.
 func (s *state) askAgain(i uint8, link bool) {
 	s.shards[i].belief = belief{state: toAsk, home: shards}
 	s.markOutdated(i, link)
@@ -156,7 +158,8 @@ func (m *model) newLeader(s *state, i uint8) {
 	}
 }
 
-// learn is a leader hearing of the newest place of a bucket. Guests of a home with another owner or another epoch subscribe anew.
+// updateMap is a leader learning the newest place of a bucket. It subscribes again for a home with
+// another owner or another epoch.
 func (m *model) updateMap(s *state, i, b uint8) {
 	x := &s.shards[i]
 	x.knows[b] = s.newest[b]
@@ -184,9 +187,10 @@ func (m *model) verdict(h *bucketCopy, epoch uint8) uint8 {
 	return verdictGone
 }
 
-// receiveQuestion answers a question behind a barrier that began after it arrived. Such a barrier ends well only if the leadership is the present one
-// at some moment after the arrival, and looking at the table at that moment or later is looking at this state or at one that comes: an answer of a
-// leadership deposed in between is one sent before, and delayed.
+// receiveQuestion answers a question behind a barrier that began after it arrived. Such a barrier
+// succeeds only if the leadership is the present one at some moment after the arrival. Looking at
+// the table at that moment or later is looking at this state or at a later one. An answer of a
+// leadership deposed in between equals one that was sent before, and delayed.
 func (m *model) receiveQuestion(s *state, q question) {
 	x := &s.shards[q.to]
 	v := m.verdict(&x.copies[home], q.epoch)
@@ -215,7 +219,7 @@ func (m *model) register(s *state, at, by uint8, link bool, v uint8) {
 	}
 }
 
-// receiveAnswer: "gone" always counts, "alive" and "retry" for the record that asked.
+// receiveAnswer: "gone" always counts, "alive" and "retry" count for the record that asked.
 func (m *model) receiveAnswer(s *state, a answer) {
 	x := &s.shards[a.to]
 	b := &x.belief

@@ -1,11 +1,15 @@
-// Package guests checks the protocol between the home of a session and the shards that hold something for it, by visiting every state of a model
-// of it: three shards, messages lost, duplicated, delayed and reordered, leader changes, take-overs and bucket moves.
+// Package remotesession checks the protocol between the home shard of a session and the shards that
+// hold something for it. It visits every state of a model of it: three shards, messages lost,
+// duplicated, delayed and reordered, leader changes, take-overs and bucket moves.
 //
-// The model is written apart from the code of the shards' leaders and says only what the protocol says; DESIGN.md lists its rules. [Search] visits all states
-// within the bounds of a [Scenario]. A [Fault] removes one rule; the search must then find a state that must not be, and prints how it came to be.
+// The model is written apart from the code of the shards' leaders and says only what the protocol
+// says; DESIGN.md lists its rules. [Search] visits all states within the bounds of a [Scenario]. A
+// [Fault] removes one rule. The search must then find a state that must not be, and print how it
+// came to be.
 package remotesession
 
-// Scenario bounds a search: what may happen besides the steps that the protocol itself takes, and how often.
+// Scenario bounds a search: what may happen besides the steps that the protocol itself takes, and
+// how often.
 type Scenario struct {
 	Name  string
 	Fault Fault
@@ -22,32 +26,32 @@ type Scenario struct {
 	SemMoves  uint8 // moves of the semaphore's bucket
 	Aborts    uint8
 	Dups      uint8 // messages delivered, and steps of a move applied, a second time
-	Resets    uint8 // questions given up although their answer is on its way, and links given up although they work
+	Resets    uint8 // questions abandoned although their answer is on its way, and links abandoned although they work
 }
 
-// Fault is a rule left out.
+// Fault is a rule that is left out.
 type Fault uint8
 
 const (
 	None              Fault = iota
-	ImportNotAsked          // sessions that came with a bucket are taken for subscribed
-	StaleAnswer             // an answer counts for whatever record there is, not only for the one that asked
+	ImportNotAsked          // sessions that came with a bucket count as subscribed
+	StaleAnswer             // an answer counts for any record, not only for the one that asked
 	NoImportEpoch           // an import is not compared with the epoch of what is there
-	HomePushes              // guests do not ask: the home tells the shard that its map names
-	NonOwnerAnswers         // whoever is asked looks into its table, and unknown means gone
+	HomePushes              // shards do not ask: the home notifies the shard that its map names
+	NonOwnerAnswers         // any shard that is asked looks into its table, and unknown means gone
 	EarlyBarrier            // a barrier that began before the question arrived is good enough
 	LookupFirst             // the session is looked up before the subscription is registered
-	NoHomeResub             // a new leader of the home goes unnoticed
-	NoRemoteResub           // a new leader of the guest's shard takes its guests for subscribed
+	NoHomeResub             // nothing notices a new leader of the home
+	NoRemoteResub           // a new leader takes its remote sessions for subscribed
 	GoneNotFinal            // an "alive" takes back a "gone", and the id is not refused afterwards
-	AttachNotSent           // answers and news carry no attach epoch
+	AttachNotSent           // answers and notices carry no attach epoch
 	FrozenExpires           // a deadline fires in a frozen home
 	FrozenGrants            // a frozen semaphore bucket grants
-	NoEpochResub            // guests subscribe again when the home's owner changes, not when its epoch does
+	NoEpochResub            // a leader subscribes again when the home's owner changes, not when its epoch does
 	ReleaseOnce             // a release is proposed once
-	Unsubscribe             // a guest that holds nothing any more says so, and is removed
+	Unsubscribe             // a remote session that holds nothing any more is unsubscribed
 	NoActivateRelease       // an activated bucket keeps what an ACTIVE home here does not know
-	NoDepart                // holdings whose home leaves the shard do not become guests'
+	NoDepart                // holdings whose home leaves the shard do not become a remote session's
 	AbortNoEpoch            // an abort makes no new epoch, and the next move uses the aborted one's
 	EarlyTicket             // a ticket is issued before the session's start is applied
 	NoActivateEpoch         // an activation is not compared with the epoch of what is there

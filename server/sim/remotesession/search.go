@@ -10,10 +10,10 @@ import (
 type Result struct {
 	Scenario  Scenario
 	States    int    // visited
-	Quiesced  int    // of them with something that must still be cleaned up, and was, once faults stopped
+	Quiesced  int    // of them with something left to clean up, which was, once faults stopped
 	Depth     int    // of the last state looked at
 	Complete  bool   // all states within the bounds were visited
-	Violation string // what was violated, empty if nothing was
+	Violation string // what was violated; empty: nothing
 	Trace     []string
 	Actions   [numActions]int // how often each action led to a new state
 }
@@ -34,7 +34,8 @@ func (r Result) String() string {
 	return b.String()
 }
 
-// seen is a set of hashes by open addressing; with each, by which state and action it was reached. Two of n states collide with probability n²/2^65.
+// stateSet is a set of hashes by open addressing. With each it keeps the state and the action that
+// led to it. Two of n states collide with probability n²/2^65.
 type stateSet struct {
 	hashes []uint64
 	index  []uint32 // into from
@@ -88,7 +89,8 @@ func (v *stateSet) grow() {
 	}
 }
 
-// Search visits the states of a scenario, nearest first, until one is broken, all were visited, or limit was reached. Traces are shortest ones.
+// Search visits the states of a scenario, nearest first, until one violates something, all were
+// visited, or limit was reached. Traces are shortest ones.
 func Search(c Scenario, limit int) Result {
 	m := &model{c.Fault}
 	r := Result{Scenario: c}
@@ -157,9 +159,11 @@ func trace(v *stateSet, n uint32) []string {
 	return out
 }
 
-// settle lets faults stop: everything is delivered, moves are finished, leaders stay, and the protocol takes its steps in a fixed order until nothing is left to
-// do. Then nothing may be held for a session that is gone, and a guest must know the newest attach epoch. It marks the state as broken otherwise, and
-// returns what happened. Only states in which something is or may be held can fail; those on the way of a state that settled are known to settle.
+// quiesce lets faults stop. Everything is delivered, moves are finished, leaders stay, and the
+// protocol takes its steps in a fixed order until nothing is left to do. Then nothing may be held
+// for an ended session, and a remote session must have the newest attach epoch. Otherwise it sets
+// the state's violation and returns what happened. Only states in which something is or may be held
+// can fail. States on the way of one that came to rest are known to come to rest.
 func (m *model) quiesce(from *state, good *stateSet, r *Result) []string {
 	if !from.mayHold() {
 		return nil
@@ -210,7 +214,7 @@ func (v *stateSet) has(h uint64) bool {
 	return false
 }
 
-// suspicious says that something is held for the session, or may be by an acquire under way.
+// mayHold says that something is held for the session, or may be by an acquire in flight.
 func (s *state) mayHold() bool {
 	for i := range s.shards {
 		if s.shards[i].copies[sem].held == 1 {
@@ -237,7 +241,7 @@ func (m *model) checkAtRest(s *state) uint8 {
 	return noViolation
 }
 
-// next takes the first step of a faultless run.
+// nextStep takes the first step of a faultless run.
 func (m *model) nextStep(s *state) (action, bool) {
 	best := action{}
 	var after state

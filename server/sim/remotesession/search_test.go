@@ -32,7 +32,7 @@ var brief = []Scenario{
 	{Name: "both move", HomeAt: 0, SemAt: 1, Acquires: 1, Ends: 1, HomeMoves: 1, SemMoves: 1},
 }
 
-// large ones are for nights. Those that do not end are searched as far as the limit goes.
+// large ones are for long runs. Those that do not end are searched up to the limit.
 var large = []Scenario{
 	{Name: "both move, take-over", HomeAt: 0, SemAt: 1, Acquires: 1, Attaches: 1, Ends: 1, HomeMoves: 1, SemMoves: 1},
 	{Name: "home moves twice, leaders change", HomeAt: 0, SemAt: 1, Acquires: 1, Ends: 1, Leaders: 1, HomeMoves: 2},
@@ -82,7 +82,7 @@ func TestProtocolIsSound(t *testing.T) {
 	}
 }
 
-// planted says in which scenario each fault must be found.
+// faultScenarios says in which scenario each fault must be found.
 var faultScenarios = map[Fault]Scenario{
 	ImportNotAsked:    {HomeAt: 0, SemAt: 1, Acquires: 1, Ends: 1, SemMoves: 1},
 	StaleAnswer:       {HomeAt: 0, SemAt: 1, Acquires: 2, Releases: 1, Ends: 1},
@@ -108,7 +108,8 @@ var faultScenarios = map[Fault]Scenario{
 	NoActivateEpoch:   {HomeAt: 0, SemAt: 1, Acquires: 1, SemMoves: 2, Aborts: 1, Dups: 1},
 }
 
-// TestPlantedFaultsAreFound: with one rule left out, the search finds what goes wrong; with all of them, in the same scenario, it finds nothing.
+// TestPlantedFaultsAreFound: with one rule left out, the search finds what goes wrong. With all
+// rules, in the same scenario, it finds nothing.
 func TestPlantedFaultsAreFound(t *testing.T) {
 	page, err := os.ReadFile("DESIGN.md")
 	if err != nil {

@@ -23,21 +23,21 @@ const (
 	importing // a part of it has come
 )
 
-// What is known of the session at a home. Ended ones are unknown, and ids are not used again.
+// What a home knows of the session. Ended ones are unknown, and ids are not used again.
 const (
 	notStarted = iota
 	alive
 	ended
 )
 
-// What a leader believes of the guest.
+// What a leader believes of the remote session.
 const (
 	noRecord   = iota // nothing is held for it here, or its home is ACTIVE here
 	toAsk             // a question is to be sent
 	asked             // it was sent
-	subscribed        // it was answered: the home tells when the session is gone
+	subscribed        // it was answered: the home will notify this shard when the session is gone
 	toRelease         // the release is proposed
-	assumed           // faults only: taken for subscribed without any reason
+	assumed           // faults only: counts as subscribed without any reason
 )
 
 // bucketCopy is a shard's copy of a bucket. Epoch stays as a tombstone when the copy goes.
@@ -47,13 +47,14 @@ type bucketCopy struct {
 	held                  uint8 // semaphore: the session holds
 }
 
-// belief of the present leader of a shard. Stale: the leadership that answered is not the home's present one, which this leader does not know.
+// belief of the present leader of a shard. Stale: the leadership that answered is no longer the
+// home's, and this leader does not know it.
 type belief struct{ state, home, epoch, stale uint8 }
 
 // shard is the state of one, with the soft state of its present leader.
 type shard struct {
 	copies       [2]bucketCopy
-	attach       uint8 // highest attach epoch the guest record knows
+	attach       uint8 // highest attach epoch in the remote session's record
 	tombstone    uint8 // a release was applied: the id is refused
 	belief       belief
 	subs         [shards]uint8 // soft: subscribed for shard i: 0 no, 1 under its present attempt, 2 under an older one
@@ -62,12 +63,14 @@ type shard struct {
 	deposed      uint8
 }
 
-// question and answer. Present: it is about the present record of the guest under its present leadership. Link: it belongs to the present attempt of the link.
+// question and answer. current: it is about the present record of the remote session under its
+// present leadership. link: it belongs to the present attempt of the link.
 type question struct{ sent, from, to, epoch, current, link uint8 }
 
 type answer struct{ verdict, from, to, attach, current, leader uint8 }
 
-// news that a home owes a guest. A home repeats them until they are confirmed, so they are not lost while both leaderships last.
+// notice that a home owes a subscriber. A home repeats it until it is confirmed, so it is not lost
+// while both leaderships last.
 type notice struct{ verdict, from, to, attach, lossy uint8 }
 
 const (
@@ -95,7 +98,7 @@ const (
 type command struct {
 	kind, bucket, at, epoch uint8
 	data                    bucketCopy
-	attach, gone            uint8 // what the source knows of the session as a guest
+	attach, gone            uint8 // what the source knows of the remote session
 }
 
 const (
@@ -108,7 +111,7 @@ const (
 
 const maxVersions = 6 // of a bucket's place in the map
 
-// state is everything. It has only bytes, so that it can be hashed as it lies.
+// state is everything. It has only bytes, so that it can be hashed as it is in memory.
 type state struct {
 	shards [shards]shard
 
@@ -141,7 +144,7 @@ type budget struct {
 	acquires, releases, attaches, ends, leaders, homeMoves, semMoves, aborts, dups, resets uint8
 }
 
-// Ways to be broken.
+// Violations.
 const (
 	noViolation = iota
 	lost
@@ -198,13 +201,14 @@ func (s *state) activeAt(b uint8) uint8 {
 
 func (s *state) local(i uint8) bool { return s.shards[i].copies[home].state == active }
 
-// guest says whether the session is a guest of the shard: something is held for it, and its home is not active here.
+// isRemote says whether the session is remote here: something is held for it, and its home is not
+// active here.
 func (s *state) isRemote(i uint8) bool {
 	m := &s.shards[i].copies[sem]
 	return m.state == active && m.held == 1 && !s.local(i)
 }
 
-// sort orders the messages under way, which have no order, so that equal states are equal bytes.
+// sort orders the messages in flight, which have no order, so that equal states are equal bytes.
 func (s *state) sort() {
 	q, a, n := &s.questions, &s.answers, &s.notices
 	if q[0].key() < q[1].key() {
