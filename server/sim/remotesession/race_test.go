@@ -1,6 +1,6 @@
 //go:build race
 
-package guests
+package remotesession
 
 // raceDetector: the search is one goroutine, in which there is nothing to race with; it is cut short.
 const underRace = true
