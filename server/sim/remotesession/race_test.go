@@ -3,4 +3,4 @@
 package remotesession
 
 // raceDetector: the search is one goroutine, in which there is nothing to race with; it is cut short.
-const underRace = true
+const raceDetector = true
