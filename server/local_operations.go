@@ -94,19 +94,6 @@ func (l localOperations) barrier(ctx context.Context, d *shardHost) error {
 	}
 }
 
-// exportChunk is how many bytes of moving buckets go into one entry of the target's log.
-const exportChunk = 256 << 10
-
-// Export implements governor.Shards. What is frozen under an epoch is the same on every replica that has applied the freeze.
-func (l localOperations) Export(_ context.Context, id uint64, x governor.ExportRequest) (chunk, next []byte, err error) {
-	d, err := l.ledShard(id)
-	if err != nil {
-		return nil, nil, err
-	}
-	d.raft.View(func(m *shard.Machine) { chunk, next, err = m.Export(x.First, x.Count, x.Epoch, x.Cursor, exportChunk) })
-	return chunk, next, err
-}
-
 // Members implements governor.Groups.
 func (l localOperations) Members(ctx context.Context, id uint64) (m governor.Membership, err error) {
 	x, err := l.s.host.Members(ctx, id)

@@ -136,24 +136,10 @@ func (l localOperations) restoreBuckets(ctx context.Context, d *shardHost, run s
 		if part.Epoch != run.Epoch {
 			return protocol.Errorf(protocol.StatusInternal, "the map has epoch %d for buckets that are restored under %d", run.Epoch, part.Epoch)
 		}
-		var (
-			cursor       []byte
-			complete, ok bool
-		)
-		d.raft.View(func(m *shard.Machine) { cursor, complete, ok = m.Imported(part.First, part.Count, part.Epoch) })
-		if !ok {
-			return protocol.Errorf(protocol.StatusInternal, "buckets %d to %d are there already, and are not the backup's", part.First, part.First+part.Count-1)
-		}
-		for !complete {
-			chunk, next, err := from.Chunk(part, cursor)
-			if err != nil {
-				return fmt.Errorf("read the backup: %w", err)
-			}
-			body := shard.AppendImport(nil, shard.ImportBody{BucketsBody: part, Chunk: chunk})
-			if err := d.raft.ProposeInternal(ctx, shard.Command{Kind: shard.CmdImport, Body: body}); err != nil {
-				return err
-			}
-			cursor, complete = next, len(next) == 0
+		if _, err := importBuckets(ctx, d.raft, part, func(cursor []byte) (chunk, next []byte, err error) {
+			return from.Chunk(part, cursor)
+		}, func() bool { return true }); err != nil {
+			return fmt.Errorf("restore buckets from the backup: %w", err)
 		}
 	}
 	// The time of sessions begins with their buckets: those of the shard that is done first must not expire while the others are filled.

@@ -98,8 +98,11 @@ func (l *fakeLocal) do(ctx context.Context) error {
 
 func (l *fakeLocal) Propose(ctx context.Context, _ uint64, _ shard.Command) error { return l.do(ctx) }
 func (l *fakeLocal) LeaderEpoch(ctx context.Context, _ uint64) (uint64, error)    { return 7, l.do(ctx) }
-func (l *fakeLocal) Export(ctx context.Context, _ uint64, _ governor.ExportRequest) (chunk, next []byte, err error) {
+func (l *fakeLocal) Export(ctx context.Context, _ uint64, _ shard.BucketsBody, _ []byte) (chunk, next []byte, err error) {
 	return []byte("chunk"), []byte("next"), l.do(ctx)
+}
+func (l *fakeLocal) CopyBuckets(ctx context.Context, source, target uint64, run shard.BucketsBody) (done bool, err error) {
+	return source == 3 && target == 2 && run == (shard.BucketsBody{Tier: 1, Total: 8, First: 1, Count: 2, Epoch: 3}), l.do(ctx)
 }
 func (l *fakeLocal) Members(ctx context.Context, _ uint64) (governor.Membership, error) {
 	return governor.Membership{ConfigChange: 9, Voters: map[uint64]string{1: "a:1"}, NonVotings: map[uint64]string{2: "b:1"}, Removed: []uint64{3}}, l.do(ctx)

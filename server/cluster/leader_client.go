@@ -24,6 +24,10 @@ type Caller interface {
 type Local interface {
 	governor.Shards
 	governor.Groups
+	// Export reads a chunk of the frozen copy of a run of buckets. The first cursor is empty; an
+	// empty next one says that this was the last chunk. The same cursor gives the same chunk for as
+	// long as the copy is frozen under this epoch.
+	Export(ctx context.Context, id uint64, run shard.BucketsBody, cursor []byte) (chunk, next []byte, err error)
 	// Report says which replicas run here, and how they are.
 	Report() map[uint64]governor.ShardHealth
 	// Letter takes a message from the leader of another shard.
@@ -192,14 +196,25 @@ func (a *leaderClient) LeaderEpoch(ctx context.Context, id uint64) (epoch uint64
 	return answer.Epoch, err
 }
 
-// Export implements governor.Shards.
-func (a *leaderClient) Export(ctx context.Context, id uint64, x governor.ExportRequest) (chunk, next []byte, err error) {
+// Export reads a chunk of a frozen copy where the shard is led; see Local.
+func (a *leaderClient) Export(ctx context.Context, id uint64, run shard.BucketsBody, cursor []byte) (chunk, next []byte, err error) {
 	var answer exportReply
 	err = a.call(ctx, id, func(ctx context.Context) (err error) {
-		answer.Chunk, answer.Next, err = a.local.Export(ctx, id, x)
+		answer.Chunk, answer.Next, err = a.local.Export(ctx, id, run, cursor)
 		return err
-	}, methodExport, &exportRequest{Shard: id, Tier: x.Tier, First: x.First, Count: x.Count, Epoch: x.Epoch, Cursor: x.Cursor}, &answer)
+	}, methodExport, &exportRequest{Shard: id, Tier: run.Tier, First: run.First, Count: run.Count, Epoch: run.Epoch, Cursor: cursor}, &answer)
 	return answer.Chunk, answer.Next, err
+}
+
+// CopyBuckets implements governor.Shards.
+func (a *leaderClient) CopyBuckets(ctx context.Context, source, target uint64, run shard.BucketsBody) (done bool, err error) {
+	var answer copyReply
+	err = a.call(ctx, target, func(ctx context.Context) (err error) {
+		answer.Done, err = a.local.CopyBuckets(ctx, source, target, run)
+		return err
+	}, methodCopyBuckets,
+		&copyRequest{Shard: target, Source: source, Tier: run.Tier, Total: run.Total, First: run.First, Count: run.Count, Epoch: run.Epoch}, &answer)
+	return answer.Done, err
 }
 
 // Members implements governor.Groups.

@@ -128,9 +128,13 @@ func TestCallsToOtherInstances(t *testing.T) {
 	if err != nil || members.ConfigChange != 9 || members.Voters[1] != "a:1" || members.NonVotings[2] != "b:1" || !slices.Equal(members.Removed, []uint64{3}) {
 		t.Errorf("%+v, %v", members, err)
 	}
-	chunk, next, err := a.Export(ctx, 2, governor.ExportRequest{First: 1, Count: 2, Epoch: 3})
+	run := shard.BucketsBody{Tier: 1, Total: 8, First: 1, Count: 2, Epoch: 3}
+	chunk, next, err := a.Export(ctx, 2, run, nil)
 	if err != nil || string(chunk) != "chunk" || string(next) != "next" {
 		t.Errorf("%q, %q, %v", chunk, next, err)
+	}
+	if done, err := a.CopyBuckets(ctx, 3, 2, run); err != nil || !done {
+		t.Errorf("copy of buckets: %t, %v", done, err)
 	}
 	for what, err := range map[string]error{
 		"propose": a.Propose(ctx, 2, shard.Command{Kind: shard.CmdFreeze, Body: []byte("x")}), "add": a.AddNonVoting(ctx, 2, 4, "d:1", 9),
@@ -140,7 +144,7 @@ func TestCallsToOtherInstances(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if there.asked != 7 {
+	if there.asked != 8 {
 		t.Errorf("the other instance did %d things", there.asked)
 	}
 	// An error without a status is one of that instance, at that moment.

@@ -20,6 +20,7 @@ const (
 	methodSetTarget      uint8 = 11
 	methodBackup         uint8 = 12
 	methodProcessExited  uint8 = 13
+	methodCopyBuckets    uint8 = 14
 )
 
 // Kinds of one-way messages.
@@ -106,6 +107,21 @@ type exportRequest struct {
 type exportReply struct {
 	Chunk []byte
 	Next  []byte
+}
+
+// copyRequest asks the leader of Shard to import a run of buckets from the shard Source.
+type copyRequest struct {
+	Shard  uint64
+	Source uint64
+	Tier   uint8
+	Total  uint32
+	First  uint32
+	Count  uint32
+	Epoch  uint64
+}
+
+type copyReply struct {
+	Done bool
 }
 
 type memberAddress struct {

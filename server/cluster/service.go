@@ -74,6 +74,11 @@ func (m *Service) SetReady() { m.ready.Store(true) }
 // Shards reaches data shards wherever they are led.
 func (m *Service) Shards() governor.Shards { return m.leaders }
 
+// Export reads a chunk of a frozen copy of buckets, wherever its shard is led: see Local.
+func (m *Service) Export(ctx context.Context, id uint64, run shard.BucketsBody, cursor []byte) (chunk, next []byte, err error) {
+	return m.leaders.Export(ctx, id, run, cursor)
+}
+
 // Groups reaches raft groups wherever they are led.
 func (m *Service) Groups() governor.Groups { return m.leaders }
 
@@ -293,8 +298,13 @@ func (m *Service) registerHandlers() {
 		return &epochReply{Epoch: epoch}, err
 	}))
 	l.HandleCall(methodExport, handler(m, func(ctx context.Context, w *exportRequest) (any, error) {
-		chunk, next, err := local.Export(ctx, w.Shard, governor.ExportRequest{Tier: w.Tier, First: w.First, Count: w.Count, Epoch: w.Epoch, Cursor: w.Cursor})
+		chunk, next, err := local.Export(ctx, w.Shard, shard.BucketsBody{Tier: w.Tier, First: w.First, Count: w.Count, Epoch: w.Epoch}, w.Cursor)
 		return &exportReply{Chunk: chunk, Next: next}, err
+	}))
+	l.HandleCall(methodCopyBuckets, handler(m, func(ctx context.Context, w *copyRequest) (any, error) {
+		run := shard.BucketsBody{Tier: w.Tier, Total: w.Total, First: w.First, Count: w.Count, Epoch: w.Epoch}
+		done, err := local.CopyBuckets(ctx, w.Source, w.Shard, run)
+		return &copyReply{Done: done}, err
 	}))
 	l.HandleCall(methodMembers, handler(m, func(ctx context.Context, w *shardRequest) (any, error) {
 		found, err := local.Members(ctx, w.Shard)

@@ -135,11 +135,11 @@ func (s liveShards) LeaderEpoch(ctx context.Context, x uint64) (epoch uint64, er
 	return epoch, err
 }
 
-func (s liveShards) Export(ctx context.Context, x uint64, r ExportRequest) (chunk, next []byte, err error) {
-	if lost := s.withDelay(ctx, func(w *cluster) { chunk, next, err = clusterShards{w}.Export(ctx, x, r) }); lost != nil {
-		return nil, nil, lost
+func (s liveShards) CopyBuckets(ctx context.Context, source, target uint64, run shard.BucketsBody) (done bool, err error) {
+	if lost := s.withDelay(ctx, func(w *cluster) { done, err = clusterShards{w}.CopyBuckets(ctx, source, target, run) }); lost != nil {
+		return false, lost
 	}
-	return chunk, next, err
+	return done, err
 }
 
 type liveGroups struct{ *liveCluster }

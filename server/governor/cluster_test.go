@@ -336,27 +336,31 @@ func (s clusterShards) LeaderEpoch(_ context.Context, x uint64) (uint64, error) 
 	return s.groups[x].term, nil
 }
 
-// Export gives a chunk for each half of the buckets.
-func (s clusterShards) Export(_ context.Context, x uint64, r ExportRequest) (chunk, next []byte, err error) {
-	if !s.ensureLeader(x) {
-		return nil, nil, errNoLeader
+// CopyBuckets imports one chunk in each call. There is a chunk for each half of the buckets.
+func (s clusterShards) CopyBuckets(ctx context.Context, source, target uint64, run shard.BucketsBody) (done bool, err error) {
+	if !s.ensureLeader(source) || !s.ensureLeader(target) {
+		return false, errNoLeader
 	}
-	if s.hangs != nil && s.hangs(x) {
-		return nil, nil, errLost
+	if s.hangs != nil && s.hangs(source) {
+		return false, errLost
 	}
-	part := byte(len(r.Cursor))
-	chunk = []byte{part}
-	for b := r.First; b < r.First+r.Count; b++ {
-		y := s.data[x].copies[b]
-		if y == nil || y.state != 'f' || y.epoch != r.Epoch {
-			return nil, nil, protocol.Errorf(protocol.StatusPreconditionFailed, "bucket %d is not frozen under %d", b, r.Epoch)
+	part := byte(0)
+	if y := s.data[target].copies[run.First]; y != nil && y.epoch == run.Epoch {
+		if y.state == 'c' || y.state == 'a' {
+			return true, nil
+		}
+		part = y.chunks
+	}
+	chunk := []byte{part}
+	for b := run.First; b < run.First+run.Count; b++ {
+		y := s.data[source].copies[b]
+		if y == nil || y.state != 'f' || y.epoch != run.Epoch {
+			return false, protocol.Errorf(protocol.StatusPreconditionFailed, "bucket %d is not frozen under %d", b, run.Epoch)
 		}
 		chunk = binary.AppendUvarint(chunk, y.number)
 	}
-	if part == 0 {
-		next = []byte{1}
-	}
-	return chunk, next, nil
+	err = s.Propose(ctx, target, shard.Command{Kind: shard.CmdImport, Body: shard.AppendImport(nil, shard.ImportBody{BucketsBody: run, Chunk: chunk})})
+	return part == 1 && err == nil, err
 }
 
 // do is a data shard's apply.

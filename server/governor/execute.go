@@ -40,20 +40,21 @@ func (g *Governor) execute(ctx context.Context, s *Step) (Answer, error) {
 
 // shardCommand is the command of a step that is one proposal to a data shard.
 func shardCommand(s *Step) shard.Command {
-	buckets := shard.BucketsBody{Tier: s.Tier, Total: s.Total, First: s.First, Count: s.Count, Epoch: s.Epoch}
 	switch s.Kind {
-	case ActivateBuckets:
-		return shard.Command{Kind: shard.CmdBuckets, Body: shard.AppendBuckets(nil, buckets)}
-	case FreezeMove:
-		return shard.Command{Kind: shard.CmdFreeze, Body: shard.AppendBuckets(nil, buckets)}
-	case ActivateMove:
-		return shard.Command{Kind: shard.CmdActivate, Body: shard.AppendBuckets(nil, buckets)}
-	case DiscardMove:
-		return shard.Command{Kind: shard.CmdDropBuckets, Body: shard.AppendBuckets(nil, buckets)}
 	case PutNode:
 		return shard.Command{Kind: shard.CmdNodePut, Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: s.Node, Revision: s.Revision, Config: s.Config})}
+	case DropNode:
+		return shard.Command{Kind: shard.CmdNodeDrop, Body: shard.AppendNodeDrop(nil, shard.NodeDropBody{Node: s.Node})}
 	}
-	return shard.Command{Kind: shard.CmdNodeDrop, Body: shard.AppendNodeDrop(nil, shard.NodeDropBody{Node: s.Node})}
+	kind := map[StepKind]shard.CommandKind{
+		ActivateBuckets: shard.CmdBuckets, FreezeMove: shard.CmdFreeze, ActivateMove: shard.CmdActivate, DiscardMove: shard.CmdDropBuckets,
+	}[s.Kind]
+	return shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, s.buckets())}
+}
+
+// buckets is the run of buckets that a step is about.
+func (s *Step) buckets() shard.BucketsBody {
+	return shard.BucketsBody{Tier: s.Tier, Total: s.Total, First: s.First, Count: s.Count, Epoch: s.Epoch}
 }
 
 // metaCommand is the command of a step that is one proposal to the meta shard. All of them may be repeated, and come late.
@@ -119,12 +120,24 @@ func (g *Governor) proposeMeta(ctx context.Context, c meta.Command) error {
 	return res.Err()
 }
 
-// insist proposes a step of a move until it is done: ABORTED says that there is work left over, which is done with the next try. Buckets are frozen meanwhile,
-// so there is no long pause between two.
+// proposeUntilDone proposes a step of a move until the shard has done it.
 func (g *Governor) proposeUntilDone(ctx context.Context, x uint64, c shard.Command) error {
-	for {
+	return untilDone(ctx, func() (bool, error) {
 		err := g.shards.Propose(ctx, x, c)
-		if !errors.Is(err, protocol.StatusAborted) || !sleep(ctx, nil, 10*time.Millisecond) {
+		return err == nil, err
+	})
+}
+
+// abortedPause is the pause after ABORTED, which says that a shard has work left over. It is short:
+// buckets are frozen meanwhile.
+const abortedPause = 10 * time.Millisecond
+
+// untilDone calls try until it is done, or fails with another status than ABORTED.
+func untilDone(ctx context.Context, try func() (done bool, err error)) error {
+	for {
+		done, err := try()
+		aborted := errors.Is(err, protocol.StatusAborted)
+		if done || err != nil && !aborted || aborted && !sleep(ctx, nil, abortedPause) {
 			return err
 		}
 	}
@@ -154,22 +167,7 @@ func (g *Governor) syncNodes(ctx context.Context, s *Step) (next string, err err
 	return next + "\x00", nil // past all there are: what is made from now on is pending
 }
 
-// copyBuckets carries the frozen copy over. It begins at the first chunk each time: the target knows which of them it has.
+// copyBuckets has the target fetch the frozen copy from the source and import it.
 func (g *Governor) copyBuckets(ctx context.Context, s *Step) error {
-	var cursor []byte
-	body := shard.ImportBody{BucketsBody: shard.BucketsBody{Tier: s.Tier, Total: s.Total, First: s.First, Count: s.Count, Epoch: s.Epoch}}
-	for {
-		chunk, next, err := g.shards.Export(ctx, s.Shard, ExportRequest{Tier: s.Tier, First: s.First, Count: s.Count, Epoch: s.Epoch, Cursor: cursor})
-		if err != nil {
-			return fmt.Errorf("export from shard %d: %w", s.Shard, err)
-		}
-		body.Chunk = chunk
-		if err := g.proposeUntilDone(ctx, s.To, shard.Command{Kind: shard.CmdImport, Body: shard.AppendImport(nil, body)}); err != nil {
-			return fmt.Errorf("import into shard %d: %w", s.To, err)
-		}
-		if len(next) == 0 {
-			return nil
-		}
-		cursor = next
-	}
+	return untilDone(ctx, func() (bool, error) { return g.shards.CopyBuckets(ctx, s.Shard, s.To, s.buckets()) })
 }

@@ -176,8 +176,8 @@ func (s fakeShards) LeaderEpoch(ctx context.Context, id uint64) (epoch uint64, e
 	return epoch, err
 }
 
-func (s fakeShards) Export(context.Context, uint64, ExportRequest) (chunk, next []byte, err error) {
-	return nil, nil, errLost
+func (s fakeShards) CopyBuckets(context.Context, uint64, uint64, shard.BucketsBody) (done bool, err error) {
+	return false, errLost
 }
 
 // run runs a governor on replica id until stop, which waits for its end.

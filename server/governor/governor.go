@@ -36,17 +36,11 @@ type Shards interface {
 	Propose(ctx context.Context, shard uint64, c shard.Command) error
 	// LeaderEpoch is the shard's leader epoch, read behind a barrier that began after the call.
 	LeaderEpoch(ctx context.Context, shard uint64) (uint64, error)
-	// Export reads a chunk of the frozen copy of buckets from the shard's master. The first cursor is empty; an empty next one says that this was the last
-	// chunk. The same cursor gives the same chunk for as long as the copy is frozen under this epoch.
-	Export(ctx context.Context, shard uint64, x ExportRequest) (chunk, next []byte, err error)
-}
-
-// ExportRequest names a chunk of a frozen copy.
-type ExportRequest struct {
-	Tier         uint8
-	First, Count uint32
-	Epoch        uint64 // that they were frozen under
-	Cursor       []byte
+	// CopyBuckets has the leader of the target shard fetch the frozen copy of a run of buckets from
+	// the source shard and import it. A call takes a bounded time and goes on where the last one
+	// stopped; done says that the target has all chunks. ABORTED: try again soon. After an error,
+	// chunks may have been imported, or may be later.
+	CopyBuckets(ctx context.Context, source, target uint64, run shard.BucketsBody) (done bool, err error)
 }
 
 // Groups are the raft groups, wherever they run; the meta shard's has the id meta.MetaShardID. Every change names the state of the group that it was made

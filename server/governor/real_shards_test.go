@@ -66,13 +66,20 @@ func (s *machineShards) LeaderEpoch(_ context.Context, id uint64) (uint64, error
 	return s.machines[id].Epoch(), nil
 }
 
-func (s *machineShards) Export(_ context.Context, id uint64, x ExportRequest) (chunk, next []byte, err error) {
+func (s *machineShards) CopyBuckets(ctx context.Context, source, target uint64, run shard.BucketsBody) (done bool, err error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.hangs {
-		return nil, nil, errLost
+		s.mu.Unlock()
+		return false, errLost
 	}
-	return s.machines[id].Export(x.First, x.Count, x.Epoch, x.Cursor, 1<<10)
+	cursor, done, ok := s.machines[target].Imported(run.First, run.Count, run.Epoch)
+	chunk, next, err := s.machines[source].Export(run.First, run.Count, run.Epoch, cursor, 1<<10)
+	s.mu.Unlock()
+	if done || !ok || err != nil {
+		return done && ok, err
+	}
+	err = s.Propose(ctx, target, shard.Command{Kind: shard.CmdImport, Body: shard.AppendImport(nil, shard.ImportBody{BucketsBody: run, Chunk: chunk})})
+	return len(next) == 0 && err == nil, err
 }
 
 // each runs f on every machine.
