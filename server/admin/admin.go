@@ -1,5 +1,6 @@
-// Package admin is the window for operators and their tools: metrics, health, profiles, over HTTP. It shows no secrets and changes nothing, but it
-// has no access control of its own: bind it to loopback, or to a network that only operators reach.
+// Package admin is the window for operators and their tools: metrics, health, profiles, over HTTP.
+// It shows no secrets and changes nothing, but it has no access control of its own: bind it to
+// loopback, or to a network that only operators reach.
 package admin
 
 import (
@@ -25,14 +26,17 @@ type Config struct {
 	// Metrics are written at /metrics, in this order, before the process's own.
 	Metrics []*metrics.Set
 
-	// Live says why the process should be restarted, in a sentence; nil when it is fine. Nil means always fine.
+	// Live says why the process should be restarted, in a sentence; nil when it is fine. Nil means
+	// always fine.
 	Live func() error
 
-	// Ready says why clients should not be sent here now, in a sentence; nil when they may be. Nil means always ready.
+	// Ready says why clients should not be sent here now, in a sentence; nil when they may be. Nil
+	// means always ready.
 	Ready func() error
 }
 
-// Handler serves /, /metrics, /healthz, /readyz and /debug/pprof/. Anything but GET and HEAD is 405.
+// Handler serves /, /metrics, /healthz, /readyz and /debug/pprof/. Anything but GET and HEAD is
+// 405.
 func Handler(c Config) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/{$}", indexPage)
@@ -53,7 +57,8 @@ func Handler(c Config) http.Handler {
 	return checkRequest(mux)
 }
 
-// Server serves a handler with limits a slow or hostile client cannot wear out. The caller listens, calls Serve, and closes it.
+// Server serves a handler with limits a slow or hostile client cannot wear out. The caller listens,
+// calls Serve, and closes it.
 func Server(h http.Handler, log *slog.Logger) *http.Server {
 	s := &http.Server{
 		Handler:           h,
@@ -68,7 +73,7 @@ func Server(h http.Handler, log *slog.Logger) *http.Server {
 	return s
 }
 
-// guard refuses what no page wants, before any page sees it.
+// checkRequest refuses what no page wants, before any page sees it.
 func checkRequest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -88,7 +93,7 @@ func checkRequest(next http.Handler) http.Handler {
 	})
 }
 
-// state answers 200 "ok", or 503 and why not.
+// healthHandler answers 200 "ok", or 503 and why not.
 func healthHandler(check func() error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")

@@ -18,7 +18,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// net/http lingers for half a second over a refused request, so that the client can read the answer.
+	// net/http lingers for half a second over a refused request, so that the client can read the
+	// answer.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 
@@ -70,7 +71,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestSlowClients opens connections that never finish a request: the server closes them, and serves others meanwhile.
+// TestSlowClients opens connections that never finish a request: the server closes them, and serves
+// others meanwhile.
 func TestSlowClients(t *testing.T) {
 	srv := Server(Handler(Config{}), slog.New(slog.DiscardHandler))
 	if srv.ReadHeaderTimeout <= 0 || srv.ReadTimeout <= 0 || srv.WriteTimeout <= 0 || srv.IdleTimeout <= 0 {

@@ -13,20 +13,22 @@ const (
 	// MaxConnections is how many connections a bounded listener lets live at a time.
 	MaxConnections = 128
 
-	// reserved is how many more there may be, for health and readiness alone.
+	// reservedConnections is how many more there may be, for health and readiness alone.
 	reservedConnections = 16
 )
 
-// full is what one connection too many is answered.
+// fullResponse is what one connection too many is answered.
 const fullResponse = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 38\r\nConnection: close\r\n\r\ntoo many connections; close some first"
 
-// Bounded is a listener that lets at most n connections live at a time, and a few more for health and readiness. Its
-// connections are for a server that [Server] made, which tells the listener what they do.
+// LimitListener is a listener that lets at most n connections live at a time, and a few more for
+// health and readiness. Its connections are for a server that [Server] made, which tells the
+// listener what they do.
 //
-// While there is no place left, a new connection takes that of the one that waits longest for a request, or for the rest
-// of one's header: of the client address that has the most. If all connections are being served, or those of one address
-// have three quarters of the places, the new one may ask for health and readiness only. So neither idle connections nor
-// slow requests keep a probe out, and whoever fills the places takes no descriptors from clients.
+// While there is no place left, a new connection takes that of the one that waits longest for a
+// request, or for the rest of one's header: of the client address that has the most. If all
+// connections are being served, or those of one address have three quarters of the places, the new
+// one may ask for health and readiness only. So neither idle connections nor slow requests keep a
+// probe out, and whoever fills the places takes no descriptors from clients.
 func LimitListener(l net.Listener, n int) net.Listener {
 	return &limitedListener{Listener: l, limit: n, hostLimit: max(1, n*3/4), open: make(map[*limitedConn]bool)}
 }
@@ -40,7 +42,7 @@ type limitedListener struct {
 	seq  uint64
 }
 
-// placed is a connection that has a place.
+// limitedConn is a connection that has a place.
 type limitedConn struct {
 	net.Conn
 	listener *limitedListener
@@ -83,7 +85,7 @@ func hostOf(c net.Conn) string {
 	return text
 }
 
-// place finds a place for a connection, if need be another one's, which is to be closed.
+// admit finds a place for a connection, if need be another one's, which is to be closed.
 func (b *limitedListener) admit(p *limitedConn) (evicted *limitedConn, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -124,8 +126,8 @@ func (b *limitedListener) admit(p *limitedConn) (evicted *limitedConn, ok bool) 
 	return evicted, true
 }
 
-// longest is the connection that is not busy for the longest time: of those of one host, or, if that is empty, of the
-// host that has the most; nil if all are busy. The caller has the mutex.
+// longestIdle is the connection that is not busy for the longest time: of those of one host, or, if
+// that is empty, of the host that has the most; nil if all are busy. The caller has the mutex.
 func (b *limitedListener) longestIdle(reserve bool, host string) (found *limitedConn) {
 	count := make(map[string]int)
 	for o := range b.open {
@@ -144,7 +146,7 @@ func (b *limitedListener) longestIdle(reserve bool, host string) (found *limited
 	return found
 }
 
-// state notes what a connection does. A new one whose header has not come whole is not busy.
+// setState notes what a connection does. A new one whose header has not come whole is not busy.
 func (p *limitedConn) setState(s http.ConnState) {
 	b := p.listener
 	b.mu.Lock()
@@ -171,7 +173,8 @@ func (p *limitedConn) Close() error {
 
 type connKey struct{}
 
-// follow has a server tell a bounded listener what its connections do, and its handlers which of them are in the reserve.
+// trackConnections has a server tell a bounded listener what its connections do, and its handlers
+// which of them are in the reserve.
 func trackConnections(s *http.Server) {
 	s.ConnState = func(c net.Conn, state http.ConnState) {
 		if p, ok := c.(*limitedConn); ok && (state == http.StateActive || state == http.StateIdle) {
@@ -187,8 +190,9 @@ func isReserved(r *http.Request) bool {
 	return ok && p.isReserved()
 }
 
-// notHTTPResponse is what a connection is answered that begins with anything but an HTTP method: a client of the coordination protocol, or of TLS, that took this for its address. The
-// HTTP server would wait for the end of a line.
+// notHTTPResponse is what a connection is answered that begins with anything but an HTTP method: a
+// client of the coordination protocol, or of TLS, that took this for its address. The HTTP server
+// would wait for the end of a line.
 const notHTTPResponse = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 48\r\nConnection: close\r\n\r\nthis is the address for operators; it takes HTTP"
 
 // Read looks at the first byte.

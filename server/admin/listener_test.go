@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// listenerKit is a server behind a bounded listener. Requests for /metrics are held up until the test lets them go on.
+// listenerKit is a server behind a bounded listener. Requests for /metrics are held up until the
+// test lets them go on.
 type listenerKit struct {
 	t       *testing.T
 	address string
@@ -88,7 +89,7 @@ func (k *listenerKit) probe(from, path string) (code int, text string) {
 	return k.answer(c)
 }
 
-// settled waits until the gate has as many connections as it was to get.
+// awaitOpen waits until the gate has as many connections as it was to get.
 func (k *listenerKit) awaitOpen(places int) {
 	k.t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
@@ -104,8 +105,8 @@ func (k *listenerKit) awaitOpen(places int) {
 	}
 }
 
-// TestIdleConnections: connections that ask nothing, that never finish a header, and that asked once and stay, keep nobody out:
-// each probe is answered, and so is every other page.
+// TestIdleConnections: connections that ask nothing, that never finish a header, and that asked
+// once and stay, keep nobody out: each probe is answered, and so is every other page.
 func TestIdleConnections(t *testing.T) {
 	for _, opening := range []string{"", "GET /healthz HTTP/1.1\r\nHost: x\r\nX: ", "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"} {
 		k := newListenerKit(t, MaxConnections)
@@ -122,7 +123,8 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
-// TestNewConnectionEvictsIdle: it is the place of the address that has the most connections, and there of the one that waits longest.
+// TestNewConnectionEvictsIdle: it is the place of the address that has the most connections, and
+// there of the one that waits longest.
 func TestNewConnectionEvictsIdle(t *testing.T) {
 	k := newListenerKit(t, 8)
 	few := k.dial("127.0.0.2")
@@ -150,8 +152,8 @@ func TestNewConnectionEvictsIdle(t *testing.T) {
 	}
 }
 
-// TestReserve: beside requests that take all places, or all of an address, health and readiness are answered, and what else is
-// asked is told why not. A client at another address has a place.
+// TestReserve: beside requests that take all places, or all of an address, health and readiness are
+// answered, and what else is asked is told why not. A client at another address has a place.
 func TestReserve(t *testing.T) {
 	k := newListenerKit(t, 8)
 	for range 6 { // the share of an address

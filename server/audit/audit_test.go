@@ -81,7 +81,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// FuzzText: whatever the text, the line is JSON that reads back to it, and has no control characters.
+// FuzzText: whatever the text, the line is JSON that reads back to it, and has no control
+// characters.
 func FuzzText(f *testing.F) {
 	for _, s := range []string{"", "plain", "\x00\x1f\x7f\u0085\u2028\u202e", "\xff\xfe", `"\`, "✋"} {
 		f.Add(s)
@@ -101,7 +102,7 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// gate is a destination that takes lines only when told to.
+// blockingWriter is a destination that takes lines only when told to.
 type blockingWriter struct {
 	mu    sync.Mutex
 	open  chan struct{} // nil is open
@@ -135,7 +136,8 @@ func (g *blockingWriter) Write(b []byte) (int, error) {
 	return g.out.Write(b)
 }
 
-// TestNeverBlocks: a destination that takes nothing holds nobody up; what found no room is said as soon as there is some, and is missing in the counts.
+// TestNeverBlocks: a destination that takes nothing holds nobody up; what found no room is said as
+// soon as there is some, and is missing in the counts.
 func TestNeverBlocks(t *testing.T) {
 	g := &blockingWriter{open: make(chan struct{}), enter: make(chan struct{}, 10)}
 	l := open(t, Config{Destination: Stderr, Queue: 3, stderr: g})
@@ -158,7 +160,8 @@ func TestNeverBlocks(t *testing.T) {
 	l.Write(Event{Title: "late"}) // closed: lost, no panic
 }
 
-// TestTornLine: what was written in part is not written twice, and the line that was cut stays apart from the next.
+// TestTornLine: what was written in part is not written twice, and the line that was cut stays
+// apart from the next.
 func TestTornLine(t *testing.T) {
 	g := &blockingWriter{err: errors.New("no space left"), tried: make(chan struct{}, 10), open: make(chan struct{}), enter: make(chan struct{}, 10)}
 	l := open(t, Config{Destination: Stderr, stderr: g, retry: time.Millisecond})
@@ -214,7 +217,8 @@ func TestReopen(t *testing.T) {
 	}
 }
 
-// TestFileGone: a folder that cannot be written is tried again, and its events are not lost while there is room.
+// TestFileGone: a folder that cannot be written is tried again, and its events are not lost while
+// there is room.
 func TestFileGone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "logs")
 	if err := os.Mkdir(dir, 0o700); err != nil {

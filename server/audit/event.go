@@ -35,8 +35,9 @@ type Field struct {
 	Value any // string, bool, an integer, or []string
 }
 
-// Event is something that happened. Title is a constant word, join_instance; Message a sentence for people; Initiator who caused it, an identity or empty for the
-// cluster itself. Time is the log's if zero.
+// Event is something that happened. Title is a constant word, join_instance; Message a sentence for
+// people; Initiator who caused it, an identity or empty for the cluster itself. Time is the log's
+// if zero.
 type Event struct {
 	Title     string
 	Severity  Severity
@@ -52,13 +53,15 @@ var reservedKeys = []string{"title", "message", "severity", "initiator", "time",
 // TimeFormat is how times are written: ISO 8601 in milliseconds, in UTC.
 const TimeFormat = "2006-01-02T15:04:05.000Z07:00"
 
-// id names an event for ever: the instance, how many times it has started, and a count that starts at 1 with each start. Counts that are missing were lost.
+// id names an event for ever: the instance, how many times it has started, and a count that starts
+// at 1 with each start. Counts that are missing were lost.
 type id struct{ instance, generation, count uint64 }
 
 func (i id) String() string { return fmt.Sprintf("%d.%d.%d", i.instance, i.generation, i.count) }
 
-// appendLine appends the event as one line of JSON. Members stand in one order: title, message, severity, initiator, time, id, then the fields in theirs.
-// Whatever is in the text, the line stays one line of valid JSON.
+// appendLine appends the event as one line of JSON. Members stand in one order: title, message,
+// severity, initiator, time, id, then the fields in theirs. Whatever is in the text, the line stays
+// one line of valid JSON.
 func appendLine(b []byte, e *Event, i id) []byte {
 	if e.Initiator == "" {
 		e.Initiator = "cluster"
@@ -110,8 +113,8 @@ func appendJSON(b []byte, v any) []byte {
 	return append(b, text...)
 }
 
-// appendString appends text as JSON. Control characters are escaped, those of terminals included, and so are the marks that turn the direction of text: a
-// line is read on terminals.
+// appendString appends text as JSON. Control characters are escaped, those of terminals included,
+// and so are the marks that turn the direction of text: a line is read on terminals.
 func appendString(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	b = append(b, '"')

@@ -35,7 +35,8 @@ type Config struct {
 	retry  time.Duration // default RetryAfter
 }
 
-// Log is an open audit log. Its methods may be called from any goroutine. A nil *Log takes events and writes nothing: auditing is off.
+// Log is an open audit log. Its methods may be called from any goroutine. A nil *Log takes events
+// and writes nothing: auditing is off.
 type Log struct {
 	now  func() time.Time
 	log  *slog.Logger
@@ -67,7 +68,8 @@ type queued struct {
 	id    id
 }
 
-// Open starts an audit log. A file that cannot be opened is an error here, and a line of the log that is tried again later on.
+// Open starts an audit log. A file that cannot be opened is an error here, and a line of the log
+// that is tried again later on.
 func Open(c Config) (*Log, error) {
 	if c.Destination == "" {
 		return nil, errors.New("the audit log has no destination; give a file, or stderr")
@@ -104,7 +106,8 @@ func Open(c Config) (*Log, error) {
 	return l, nil
 }
 
-// Write takes an event. It never waits: an event that finds the queue full, or the log closed, is lost and counted.
+// Write takes an event. It never waits: an event that finds the queue full, or the log closed, is
+// lost and counted.
 func (l *Log) Write(e Event) {
 	if l == nil {
 		return
@@ -134,7 +137,8 @@ func (l *Log) Lost() uint64 {
 	return l.total
 }
 
-// Reopen opens the file anew once what waits is written, so that what rotates logs may have renamed it before. An error leaves the log trying.
+// Reopen opens the file anew once what waits is written, so that what rotates logs may have renamed
+// it before. An error leaves the log trying.
 func (l *Log) Reopen() error {
 	if l == nil || l.path == "" {
 		return nil
@@ -168,7 +172,7 @@ func (l *Log) Close() error {
 	return nil
 }
 
-// signal wakes the writer. The lock is held.
+// wakeWriter wakes the writer. The lock is held.
 func (l *Log) wakeWriter() {
 	select {
 	case l.wake <- struct{}{}:

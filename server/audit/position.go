@@ -11,8 +11,9 @@ import (
 	"github.com/signalbox-dev/signalbox/server/file"
 )
 
-// Position is a small file with the index of the last log entry that was written of, so that a restart, which applies entries again, does not write of them again. Its methods
-// may not be called at the same time.
+// Position is a small file with the index of the last log entry that was written of, so that a
+// restart, which applies entries again, does not write of them again. Its methods may not be called
+// at the same time.
 type Position struct {
 	path  string
 	index uint64
@@ -37,7 +38,8 @@ func OpenPosition(path string) (*Position, error) {
 // Index is what was set last.
 func (p *Position) Index() uint64 { return p.index }
 
-// Set keeps an index, if it is another. It does not wait for the disk to have it: after a power failure an older one costs a few events that are there twice.
+// Set keeps an index, if it is another. It does not wait for the disk to have it: after a power
+// failure an older one costs a few events that are there twice.
 func (p *Position) Set(index uint64) error {
 	if index == p.index {
 		return nil

@@ -2,7 +2,8 @@ package audit
 
 import "github.com/signalbox-dev/signalbox/shard/meta"
 
-// Topology makes events of what entries of the meta shard changed, in their order. The index of the entry is the same in the logs of all instances.
+// Topology makes events of what entries of the meta shard changed, in their order. The index of the
+// entry is the same in the logs of all instances.
 func Topology(changes []meta.AuditEvent) []Event {
 	events := make([]Event, 0, len(changes))
 	for _, c := range changes {

@@ -29,7 +29,7 @@ func (l *Log) run() {
 	}
 }
 
-// pass writes what waits, then does what else was asked.
+// flush writes what waits, then does what else was asked.
 func (l *Log) flush() (closing bool) {
 	l.mu.Lock()
 	batch, lost, closing := l.queue, l.lost, l.closed
@@ -71,7 +71,8 @@ func (l *Log) flush() (closing bool) {
 	return closing
 }
 
-// put writes lines, into a file opened anew if the last try failed, and returns how many are written whole.
+// writeLines writes lines, into a file opened anew if the last try failed, and returns how many are
+// written whole.
 func (l *Log) writeLines(b []byte) (lines int, err error) {
 	if l.broken && l.path != "" {
 		l.closeFile()
@@ -97,7 +98,8 @@ func (l *Log) writeLines(b []byte) (lines int, err error) {
 	return lines, nil
 }
 
-// outcome keeps what could not be written for the next try, as far as there is room, and says once that something is wrong, and once that it is not any more.
+// noteResult keeps what could not be written for the next try, as far as there is room, and says
+// once that something is wrong, and once that it is not any more.
 func (l *Log) noteResult(err error, batch []queued, lost uint64, closing bool) {
 	if err == nil {
 		if l.broken {

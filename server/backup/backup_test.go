@@ -12,7 +12,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// world is a cluster's state: a map with shards that have no bucket yet, or are not those of the map.
+// newMap is a cluster's state: a map with shards that have no bucket yet, or are not those of the
+// map.
 func newMap(t *testing.T) *meta.Machine {
 	t.Helper()
 	return newMapWithShards(t, 2)
@@ -80,7 +81,8 @@ func file(t *testing.T, h Head, parts ...part) []byte {
 	return out.Bytes()
 }
 
-// TestVerifyRefuses: what is whole by its checksums and is not the state of a cluster is found all the same.
+// TestVerifyRefuses: what is whole by its checksums and is not the state of a cluster is found all
+// the same.
 func TestVerifyRefuses(t *testing.T) {
 	m := newMap(t)
 	all := snapshots(t, m, 2, 3)

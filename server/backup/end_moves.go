@@ -9,13 +9,13 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// leader leads a machine that was read from a file, alone and in memory.
+// proposer leads a machine that was read from a file, alone and in memory.
 type proposer struct {
 	m *shard.Machine
 	h shard.Header
 }
 
-// lead takes a machine over.
+// takeOver takes a machine over.
 func takeOver(m *shard.Machine) (*proposer, protocol.Status) {
 	l := &proposer{m: m, h: shard.Header{Format: shard.FormatVersion, Epoch: (m.Epoch()>>16 + 1) << 16}}
 	return l, l.propose(shard.Command{Kind: shard.CmdTakeOver})
@@ -36,7 +36,8 @@ func (l *proposer) propose(c shard.Command) protocol.Status {
 	return status
 }
 
-// step is propose for a step of a move, which goes on with each entry while work is left over.
+// proposeUntilDone is propose for a step of a move, which goes on with each entry while work is
+// left over.
 func (l *proposer) proposeUntilDone(kind shard.CommandKind, run shard.BucketsBody) protocol.Status {
 	body := shard.AppendBuckets(nil, run)
 	st := protocol.StatusAborted
@@ -46,13 +47,15 @@ func (l *proposer) proposeUntilDone(kind shard.CommandKind, run shard.BucketsBod
 	return st
 }
 
-// EndMoves ends the moves of buckets that a map has under way, in it and in the machines, without a governor: those that were not decided are given up, the others are
-// carried through, also those of whose commit only the shards know. It is for a cluster that is not there any more.
+// EndMoves ends the moves of buckets that a map has under way, in it and in the machines, without a
+// governor: those that were not decided are given up, the others are carried through, also those of
+// whose commit only the shards know. It is for a cluster that is not there any more.
 func EndMoves(m *meta.Machine, machines map[uint64]*shard.Machine) error {
 	for _, x := range m.Moves() {
 		ref := x.Ref()
 		if x.Phase == meta.Moving {
-			// Buckets are active at the target under the move's epoch only after a commit, which the map that is left may not have heard of.
+			// Buckets are active at the target under the move's epoch only after a commit, which
+			// the map that is left may not have heard of.
 			var decide meta.Command = &meta.MoveAbort{MoveRef: ref}
 			x.Phase = meta.Aborted
 			if to := machines[x.To]; to != nil {
@@ -91,7 +94,7 @@ func EndMoves(m *meta.Machine, machines map[uint64]*shard.Machine) error {
 	return nil
 }
 
-// tell applies a command to the map.
+// applyMeta applies a command to the map.
 func applyMeta(m *meta.Machine, c meta.Command) error {
 	index := m.AppliedIndex() + 1
 	var op meta.OpID // never one of a proposer's, which are random

@@ -8,8 +8,9 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestEndMoves: at whatever step a move of buckets stands when its cluster is lost, it is ended so that the map and the shards agree, and nothing that its buckets had is lost;
-// where the only copy that counts is not whole, that is said.
+// TestEndMoves: at whatever step a move of buckets stands when its cluster is lost, it is ended so
+// that the map and the shards agree, and nothing that its buckets had is lost; where the only copy
+// that counts is not whole, that is said.
 func TestEndMoves(t *testing.T) {
 	const (
 		begun = iota

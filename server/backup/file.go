@@ -12,8 +12,9 @@ import (
 // Format is the version of the file's format.
 const Format = 1
 
-// The file is the magic, the format version in a byte, and blocks: 4 bytes big-endian length of the payload, 4 bytes CRC-32C of it, the payload. A payload is the block's kind in a
-// byte and its content.
+// The file is the magic, the format version in a byte, and blocks: 4 bytes big-endian length of the
+// payload, 4 bytes CRC-32C of it, the payload. A payload is the block's kind in a byte and its
+// content.
 const (
 	magic    = "sbackup"
 	maxBlock = 4 << 20
@@ -33,7 +34,8 @@ type Head struct {
 	Version string `json:"version"` // of the cluster
 	MadeMS  int64  `json:"made_ms"` // wall clock, ms since 1970
 	Shards  int    `json:"shards"`  // data shards
-	// Recovered says that it was made of what was left of a cluster, by whom and why; nil for a backup that the cluster gave.
+	// Recovered says that it was made of what was left of a cluster, by whom and why; nil for a
+	// backup that the cluster gave.
 	Recovered *Recovered `json:"recovered,omitempty"`
 }
 

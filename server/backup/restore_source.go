@@ -15,8 +15,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// Source gives the state of a backup bucket by bucket, as a shard whose buckets move gives them to another one. It is for one restore; methods may be called from several
-// goroutines.
+// Source gives the state of a backup bucket by bucket, as a shard whose buckets move gives them to
+// another one. It is for one restore; methods may be called from several goroutines.
 type Source struct {
 	Contents
 	epoch    uint64
@@ -28,8 +28,9 @@ type Source struct {
 	unrestored uint32 // buckets that are not filled
 }
 
-// Load reads a backup with all the checks of [Verify], and keeps it in memory. It needs one tier with data, the first, as a cluster has that began with one instance. Now is the
-// time of day: ids go on the further above the backup's, the longer ago it was made.
+// Load reads a backup with all the checks of [Verify], and keeps it in memory. It needs one tier
+// with data, the first, as a cluster has that began with one instance. Now is the time of day: ids
+// go on the further above the backup's, the longer ago it was made.
 func Load(r io.Reader, now time.Time) (*Source, error) {
 	v, err := load(r)
 	if err != nil {
@@ -71,7 +72,8 @@ func (s *Source) Buckets() uint32 { return s.state.Tiers()[0].Buckets }
 // Epoch is the bucket epoch of the copies that are given, above all in the backup.
 func (s *Source) Epoch() uint64 { return s.epoch }
 
-// Filled notes that some buckets of the new cluster have all that the backup has of them, and says whether all buckets do. It may be told again.
+// MarkRestored notes that some buckets of the new cluster have all that the backup has of them, and
+// says whether all buckets do. It may be told again.
 func (s *Source) MarkRestored(first, count uint32) (all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,10 +99,12 @@ func (s *Source) Map() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// maxProposals bounds how often a shard is given time to finish what it had under way; each time it does tens of thousands of records.
+// maxProposals bounds how often a shard is given time to finish what it had under way; each time it
+// does tens of thousands of records.
 const maxProposals = 1_000_000
 
-// freeze leads the copy in memory a last time: nobody is attached any more, nodes that the map does not know, or is dropping, go, and the buckets stand still.
+// freeze leads the copy in memory a last time: nobody is attached any more, nodes that the map does
+// not know, or is dropping, go, and the buckets stand still.
 func (s *Source) freeze(id uint64) error {
 	m := s.machines[id]
 	l, st := takeOver(m)

@@ -36,8 +36,10 @@ func (c *Contents) Sizes() (sessions, semaphores int) {
 	return sessions, semaphores
 }
 
-// Verify reads a backup from the first byte to the last: every checksum, every shard into a machine whose digest is the one its snapshot names, and whether the shards are those of the
-// map and each bucket is active in the shard that the map names and in no other. It needs as much memory as all shards do.
+// Verify reads a backup from the first byte to the last: every checksum, every shard into a machine
+// whose digest is the one its snapshot names, and whether the shards are those of the map and each
+// bucket is active in the shard that the map names and in no other. It needs as much memory as all
+// shards do.
 func Verify(r io.Reader) (*Contents, error) {
 	v, err := load(r)
 	if err != nil {
@@ -93,7 +95,7 @@ type verifier struct {
 	machines map[uint64]*shard.Machine
 }
 
-// section reads a shard.
+// readSection reads a shard.
 func (v *verifier) readSection(s Section) error {
 	in := &sectionReader{in: &v.in, left: s.Size}
 	x := Shard{Section: s}
@@ -133,7 +135,7 @@ func (v *verifier) readSection(s Section) error {
 	return nil
 }
 
-// whole checks the shards against the map.
+// checkComplete checks the shards against the map.
 func (v *verifier) checkComplete() error {
 	if v.state == nil {
 		return errors.New("the backup has no meta shard")

@@ -4,8 +4,9 @@
 //	go c.Watch(ctx)
 //	tls.NewListener(l, c.Server())
 //
-// New files count for connections that are made from then on; those that are open keep what they were made with. Files that cannot be used change nothing: the last
-// good ones stay, the log says what is wrong, and [Certs.Failures] counts.
+// New files count for connections that are made from then on; those that are open keep what they
+// were made with. Files that cannot be used change nothing: the last good ones stay, the log says
+// what is wrong, and [Certs.Failures] counts.
 package certs
 
 import (
@@ -24,7 +25,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/file"
 )
 
-// period is how often the files are looked at.
+// pollPeriod is how often the files are looked at.
 const pollPeriod = time.Second
 
 // maxFileSize is the longest file that is read, in bytes.
@@ -34,9 +35,11 @@ const maxFileSize = 4 << 20
 type Files struct {
 	// Cert is this end's certificate with its chain, and Key its private key. Both are needed.
 	Cert, Key string
-	// CA are the certificates that the other end's must be signed by. Without it, a server does not look at clients' certificates, and a client takes the system's.
+	// CA are the certificates that the other end's must be signed by. Without it, a server does not
+	// look at clients' certificates, and a client takes the system's.
 	CA string
-	// Require has a server turn away clients without a certificate; it needs CA. Else one is asked for, and checked if it is shown.
+	// Require has a server turn away clients without a certificate; it needs CA. Else one is asked
+	// for, and checked if it is shown.
 	Require bool
 }
 
@@ -51,7 +54,7 @@ type Certs struct {
 	lastBad [sha256.Size]byte
 }
 
-// loaded is the content of the files at one time.
+// loadedFiles is the content of the files at one time.
 type loadedFiles struct {
 	sum  [sha256.Size]byte // of the files
 	cert tls.Certificate
@@ -100,7 +103,8 @@ func (c *Certs) Client() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{now.cert}, RootCAs: now.ca}
 }
 
-// Reload reads the files anew if they have changed. With an error the former certificates stay in use. The same bad files are complained of once.
+// Reload reads the files anew if they have changed. With an error the former certificates stay in
+// use. The same bad files are complained of once.
 func (c *Certs) Reload() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,8 +139,8 @@ func (c *Certs) Reload() error {
 	return nil
 }
 
-// Watch reloads when files change, until ctx ends. A certificate and its key are two files: between the writes of the two they do not fit each other, which is seen,
-// and put right by the next look.
+// Watch reloads when files change, until ctx ends. A certificate and its key are two files: between
+// the writes of the two they do not fit each other, which is seen, and put right by the next look.
 func (c *Certs) Watch(ctx context.Context) {
 	t := time.NewTicker(pollPeriod)
 	defer t.Stop()
@@ -150,7 +154,8 @@ func (c *Certs) Watch(ctx context.Context) {
 	}
 }
 
-// read gives the content of the files, and its digest. Times of change are not trusted: a file may be replaced by an older one.
+// read gives the content of the files, and its digest. Times of change are not trusted: a file may
+// be replaced by an older one.
 func (c *Certs) read() (parts [3][]byte, sum [sha256.Size]byte, err error) {
 	h := sha256.New()
 	for i, path := range []string{c.files.Cert, c.files.Key, c.files.CA} {

@@ -18,7 +18,8 @@ import (
 
 var silent = slog.New(slog.DiscardHandler)
 
-// link is a connection with buffers at both ends, as handshakes that fail need: both ends may write at once.
+// tcpPair is a connection with buffers at both ends, as handshakes that fail need: both ends may
+// write at once.
 func tcpPair(t *testing.T) (a, b net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -38,7 +39,8 @@ func tcpPair(t *testing.T) (a, b net.Conn) {
 	return a, b
 }
 
-// meet does a handshake between two ends, and gives what each made of it and the name on the server's certificate.
+// handshake does a handshake between two ends, and gives what each made of it and the name on the
+// server's certificate.
 func handshake(t *testing.T, srv, cli *tls.Config) (name string, serverErr, clientErr error) {
 	a, b := tcpPair(t)
 	done := make(chan error, 1)

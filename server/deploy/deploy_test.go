@@ -177,7 +177,8 @@ func ready(address string) bool {
 	return r.StatusCode == http.StatusOK
 }
 
-// alerts says which of the alert rules fire by what an instance shows. A rule whose metric it does not show is an error.
+// alerts says which of the alert rules fire by what an instance shows. A rule whose metric it does
+// not show is an error.
 func alerts(t *testing.T, address string) map[string]bool {
 	t.Helper()
 	var rules struct {
@@ -228,7 +229,8 @@ func alerts(t *testing.T, address string) map[string]bool {
 	return fires
 }
 
-// TestScript: three instances become a cluster, one is killed and the others go on, Ctrl-C leaves nothing behind, and the next start finds what was there.
+// TestScript: three instances become a cluster, one is killed and the others go on, Ctrl-C leaves
+// nothing behind, and the next start finds what was there.
 func TestScript(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts six processes")
@@ -305,7 +307,8 @@ func help(t *testing.T, verb ...string) (string, error) {
 	return string(out), err
 }
 
-// TestEnvironmentVariablesExist: every SIGNALBOX_ variable that a file here sets is one that the binary knows.
+// TestEnvironmentVariablesExist: every SIGNALBOX_ variable that a file here sets is one that the
+// binary knows.
 func TestEnvironmentVariablesExist(t *testing.T) {
 	reference := read(t, "../../cmd/signalbox/REFERENCE.md")
 	own := []string{"SIGNALBOX_BIN", "SIGNALBOX_TOKEN"} // of the script; of who holds a lock

@@ -14,8 +14,9 @@ const (
 	MinRound = 200 * time.Millisecond
 )
 
-// Asker carries a question to whoever answers at an address, this instance included, and brings its answer. It may be called from several goroutines. The other
-// side hands the question to Answer with the very address it was asked at.
+// Transport carries a question to whoever answers at an address, this instance included, and brings
+// its answer. It may be called from several goroutines. The other side hands the question to Answer
+// with the very address it was asked at.
 type Transport interface {
 	Discover(ctx context.Context, address string, q Request) (Response, error)
 }
@@ -29,13 +30,16 @@ type Config struct {
 	Transport Transport
 	Logger    *slog.Logger // default slog.Default()
 
-	// Learned, if given, is called with all peers known whenever there are more, before anybody is told that they are known here. An instance that keeps them
-	// on disk and gives them as Peers when it starts again does not forget in between whom it has told of whom: without it, an instance that others
-	// share, and that is restarted in the middle of a discovery, can make a cluster of its own. An error refuses what was to be learned. Calls do not overlap.
+	// SavePeers, if given, is called with all peers known whenever there are more, before anybody
+	// is told that they are known here. An instance that keeps them on disk and gives them as Peers
+	// when it starts again does not forget in between whom it has told of whom: without it, an
+	// instance that others share, and that is restarted in the middle of a discovery, can make a
+	// cluster of its own. An error refuses what was to be learned. Calls do not overlap.
 	SavePeers func(peers []string) error
 }
 
-// Discovery is the discovery of one instance. Its methods may be called from any goroutine; Run once.
+// Discovery is the discovery of one instance. Its methods may be called from any goroutine; Run
+// once.
 type Discovery struct {
 	transport Transport
 	log       *slog.Logger
@@ -136,7 +140,8 @@ func (d *Discovery) handleResponse(c Call, a Response) error {
 	return d.machine.HandleResponse(c, a)
 }
 
-// save tells Learned what is new. Only answers have to wait for it: nobody relies on what an instance says in a question.
+// save tells Learned what is new. Only answers have to wait for it: nobody relies on what an
+// instance says in a question.
 func (d *Discovery) save() error {
 	peers := d.machine.Peers()
 	if len(peers) == d.saved {
@@ -149,8 +154,8 @@ func (d *Discovery) save() error {
 	return nil
 }
 
-// Answer answers another instance's question. AddressedAs is the address that the question was sent to. An error refuses the question; the other side asks
-// again.
+// Handle answers another instance's question. AddressedAs is the address that the question was sent
+// to. An error refuses the question; the other side asks again.
 func (d *Discovery) Handle(q Request, addressedAs string) (Response, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -164,9 +169,11 @@ func (d *Discovery) Handle(q Request, addressedAs string) (Response, error) {
 	return a, d.save()
 }
 
-// Settle ends the election: this instance belongs to a cluster, and from now on answers with the address that leader returns, the cluster's leader
-// or any instance that can bring one in, or empty when none is known at the moment. After a result with Lead it must not be called before the new cluster is
-// on disk: until then others are told to wait. Leader is called under the discovery's lock: it must be quick and not call back.
+// Finish ends the election: this instance belongs to a cluster, and from now on answers with the
+// address that leader returns, the cluster's leader or any instance that can bring one in, or empty
+// when none is known at the moment. After a result with Lead it must not be called before the new
+// cluster is on disk: until then others are told to wait. Leader is called under the discovery's
+// lock: it must be quick and not call back.
 func (d *Discovery) Finish(leader func() string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

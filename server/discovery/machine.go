@@ -6,13 +6,14 @@ import (
 	"slices"
 )
 
-// Limits of what one instance believes about its peers. A question beyond them is refused, which delays an election and never splits it.
+// Limits of what one instance believes about its peers. A question beyond them is refused, which
+// delays an election and never splits it.
 const (
 	MaxPeers      = 1024
 	MaxAddressLen = 255
 )
 
-// Question is what an instance asks at an address of its list: it says what it knows.
+// Request is what an instance asks at an address of its list: it says what it knows.
 type Request struct {
 	ID      string   // random, new with each start of a process; the asked one recognizes itself by it
 	Voter   bool     // may become the leader
@@ -20,12 +21,13 @@ type Request struct {
 	Votable []string // those of them that are known to lead to a voter, sorted
 }
 
-// Answer is what the asked one knows once it has learned what the question says.
+// Response is what the asked one knows once it has learned what the question says.
 type Response struct {
-	// Leader is the address of the cluster's leader, or of an instance that can bring one in; empty while there is none.
+	// Leader is the address of the cluster's leader, or of an instance that can bring one in; empty
+	// while there is none.
 	Leader string
-	// Undecided says that nothing may be concluded: the asked one is about to lead but has nobody to let in yet, or its cluster has no leader at the
-	// moment. Ask again.
+	// Retry says that nothing may be concluded: the asked one is about to lead but has nobody
+	// to let in yet, or its cluster has no leader at the moment. Ask again.
 	Retry   bool
 	Peers   []string // as in Question
 	Votable []string
@@ -37,20 +39,25 @@ type Result struct {
 	Leader    string // otherwise: the address at which to join
 }
 
-// Call is one question on its way. Invariant: its questioner learns of the visit only through Answered with the same Call.
+// Call is one question on its way. Invariant: its questioner learns of the visit only through
+// Answered with the same Call.
 type Call struct {
 	Address string
 	Request Request
 	round   uint64 // how many peers were known: an answer to an older question is no visit
 }
 
-// Machine is the discovery of one instance as a pure step machine: no clock, no network, no goroutine. It is not safe for concurrent use.
+// Machine is the discovery of one instance as a pure step machine: no clock, no network, no
+// goroutine. It is not safe for concurrent use.
 //
-// Why there is at most one leader, if every two instances have an address of one third (or of each other) in their lists, and addresses mean the same
-// everywhere: peers only grow, and whoever is elected has, with its final list in the question, visited every address of the list. Let A and B be elected, both
-// having visited C, A first. Then B's list includes A's, A's address too, so B has visited A: after A's election it is told so and is not elected; before, A learned all of
-// B's final list. So both lists are equal; every address of it was visited by both, so the sets of voters' addresses are equal too, and so is the smallest of
-// them, which leads to one process alone.
+// Why there is at most one leader, if every two instances have an address of one third (or of each
+// other) in their lists, and addresses mean the same everywhere: peers only grow, and whoever is
+// elected has, with its final list in the question, visited every address of the list. Let A and B
+// be elected, both having visited C, A first. Then B's list includes A's, A's address too, so B has
+// visited A: after A's election it is told so and is not elected; before, A learned all of B's
+// final list. So both lists are equal; every address of it was visited by both, so the sets of
+// voters' addresses are equal too, and so is the smallest of them, which leads to one process
+// alone.
 type Machine struct {
 	id    string
 	voter bool
@@ -65,8 +72,9 @@ type Machine struct {
 	notReady bool // elected, but with nobody to let in yet, or a member without a leader: answers are undecided
 }
 
-// NewMachine makes a machine. ID is random. Advertise is the address under which others reach this instance; peers is the list it was given, and when empty, only a voter's
-// own address: a cluster of its own.
+// NewMachine makes a machine. ID is random. Advertise is the address under which others reach this
+// instance; peers is the list it was given, and when empty, only a voter's own address: a cluster
+// of its own.
 func NewMachine(id string, voter bool, advertise string, peers []string) (*Machine, error) {
 	m := &Machine{id: id, voter: voter, peers: map[string]bool{}, votable: map[string]bool{}, visited: map[string]bool{}, ownAddresses: map[string]bool{}}
 	list := slices.Clone(peers)
@@ -98,8 +106,8 @@ func check(addresses []string) error {
 	return nil
 }
 
-// Next are the questions of the next round: to all addresses that were not visited with what is known by now, or, if all were, to all again. None when
-// there is a result.
+// NextCalls are the questions of the next round: to all addresses that were not visited with what
+// is known by now, or, if all were, to all again. None when there is a result.
 func (m *Machine) NextCalls() []Call {
 	if m.decided {
 		return nil
@@ -119,7 +127,8 @@ func (m *Machine) NextCalls() []Call {
 	return calls
 }
 
-// Answered takes the answer to a call, however late. An error is an answer that breaks the limits; it changes nothing.
+// HandleResponse takes the answer to a call, however late. An error is an answer that breaks the
+// limits; it changes nothing.
 func (m *Machine) HandleResponse(c Call, a Response) error {
 	if m.decided {
 		return nil
@@ -148,7 +157,8 @@ func (m *Machine) HandleResponse(c Call, a Response) error {
 	return nil
 }
 
-// Asked answers the question of another instance, or of this one, that came in at the given address. An error refuses a question that breaks the limits.
+// HandleRequest answers the question of another instance, or of this one, that came in at the given
+// address. An error refuses a question that breaks the limits.
 func (m *Machine) HandleRequest(q Request, addressedAs string) (Response, error) {
 	if err := check([]string{addressedAs}); err != nil {
 		return Response{}, err
@@ -173,7 +183,8 @@ func (m *Machine) HandleRequest(q Request, addressedAs string) (Response, error)
 	return Response{Peers: m.Peers(), Votable: keys(m.votable)}, nil
 }
 
-// Settle ends the election for good: this instance belongs to a cluster, whose leader is reached at the address, or not at the moment when it is empty.
+// Finish ends the election for good: this instance belongs to a cluster, whose leader is reached at
+// the address, or not at the moment when it is empty.
 func (m *Machine) Finish(leader string) {
 	m.decided, m.notReady = true, leader == ""
 	m.result.Leader = leader
@@ -207,7 +218,7 @@ func (m *Machine) Waiting() string {
 	return fmt.Sprintf("the instance at %s is to make the cluster and has not done so yet", slices.Min(keys(m.votable)))
 }
 
-// room checks addresses against the limits, together with what is known.
+// checkLimits checks addresses against the limits, together with what is known.
 func (m *Machine) checkLimits(lists ...[]string) error {
 	more := 0
 	for _, l := range lists {
@@ -226,7 +237,8 @@ func (m *Machine) checkLimits(lists ...[]string) error {
 	return nil
 }
 
-// learn merges addresses. One that is new unmakes all visits: those who were visited do not know of it.
+// addPeers merges addresses. One that is new unmakes all visits: those who were visited do not know
+// of it.
 func (m *Machine) addPeers(peers, votable []string) {
 	before := len(m.peers)
 	for _, a := range peers {

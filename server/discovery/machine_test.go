@@ -13,8 +13,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const seeds = 999
 
-// TestInterleavings: whatever is lost, late or restarted, there is one leader at most at every moment; and exactly one in the end, which everybody finds, once
-// messages arrive, if anybody can vote.
+// TestInterleavings: whatever is lost, late or restarted, there is one leader at most at every
+// moment; and exactly one in the end, which everybody finds, once messages arrive, if anybody can
+// vote.
 func TestInterleavings(t *testing.T) {
 	for n := 1; n <= 4; n++ {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -109,7 +110,8 @@ func mustMachine(t *testing.T, id string, voter bool, advertise string, peers ..
 	return m
 }
 
-// TestLateResponseIsNoVisit: an answer to a question from before another peer was known does not count: its giver does not know of that peer.
+// TestLateResponseIsNoVisit: an answer to a question from before another peer was known does not
+// count: its giver does not know of that peer.
 func TestLateResponseIsNoVisit(t *testing.T) {
 	a := mustMachine(t, "a", true, "a:1", "c:1")
 	c := mustMachine(t, "c", false, "c:1", "c:1")
@@ -133,7 +135,8 @@ func TestLateResponseIsNoVisit(t *testing.T) {
 	}
 }
 
-// TestElectedRetriesUntilFinish: until its cluster is on disk, the elected one answers that nothing may be concluded.
+// TestElectedRetriesUntilFinish: until its cluster is on disk, the elected one answers that nothing
+// may be concluded.
 func TestElectedRetriesUntilFinish(t *testing.T) {
 	a := mustMachine(t, "a", true, "a:1")
 	call := a.NextCalls()[0]

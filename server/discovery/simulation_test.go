@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// world is a set of instances and the messages between them. Every choice is the seed's.
+// simulation is a set of instances and the messages between them. Every choice is the seed's.
 type simulation struct {
 	t        *testing.T
 	random   *rand.Rand
@@ -58,7 +58,8 @@ func newSimulation(t *testing.T, seed uint64, n int) *simulation {
 	return w
 }
 
-// lists gives everybody a list of peers, at random, so that any two have an address of one instance in theirs.
+// lists gives everybody a list of peers, at random, so that any two have an address of one instance
+// in theirs.
 func (w *simulation) lists() {
 	for try := 0; ; try++ {
 		for _, x := range w.nodes {

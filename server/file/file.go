@@ -15,8 +15,8 @@ import (
 	"path/filepath"
 )
 
-// Regular returns an error unless path is a regular file or does not exist. Ask before work that
-// ends in Replace.
+// CheckRegular returns an error unless path is a regular file or does not exist. Ask before work
+// that ends in Replace.
 func CheckRegular(path string) error {
 	fi, err := os.Lstat(path)
 	switch {
@@ -30,7 +30,7 @@ func CheckRegular(path string) error {
 	return fmt.Errorf("%s is %s, not a regular file, and is left as it is; give the name of a regular file or of a new one", path, typeName(fi.Mode()))
 }
 
-// kind names what is no regular file.
+// typeName names what is no regular file.
 func typeName(m fs.FileMode) string {
 	switch m.Type() {
 	case fs.ModeDir:

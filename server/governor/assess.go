@@ -10,18 +10,19 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// Observation is what one instance sees of its cluster: its copy of the map, and who it hears.
+// Observation is one instance's view of its cluster: its copy of the map, and the heartbeats that
+// it receives.
 type Observation struct {
 	View
-	Self      uint64        // the instance that looks
+	Self      uint64        // the instance whose view it is
 	Leader    uint64        // the instance that leads the meta shard as far as its replica there knows; 0 is none
 	Confirmed bool          // a majority of the meta shard has confirmed the map just now
 	Age       time.Duration // how long ago a majority confirmed it last, unless Confirmed
 	Wall      time.Time
 }
 
-// Assess says what works and what may be lost, as one instance sees it. It is a pure function. An
-// instance counts if it was heard in the last FreshLimit; what the map remembers counts for nothing.
+// Assess says what works and what may be lost, as one instance sees it. It is pure. An instance
+// counts if its heartbeat came within FreshLimit; what the map remembers does not count.
 func Assess(o Observation) protocol.ClusterHealth {
 	a := &assessment{Observation: o, out: protocol.ClusterHealth{
 		State: protocol.HealthHealthy, Confirmed: o.Confirmed, Problems: []string{}, Shards: []protocol.ClusterGroup{},
@@ -79,7 +80,7 @@ func (a *assessment) name(instance uint64) string {
 	return i.Name
 }
 
-// problem notes a sentence, and that the state is at least as bad.
+// problem adds a sentence, and sets the state at least as bad.
 func (a *assessment) problem(state, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if state == protocol.HealthBroken {
@@ -93,7 +94,7 @@ func (a *assessment) problem(state, format string, args ...any) {
 	a.degraded = append(a.degraded, text)
 }
 
-// hears says that an instance was heard a moment ago. The one that looks hears itself.
+// isHeard says that an instance's heartbeat came a moment ago. The observer hears itself.
 func (a *assessment) isHeard(instance uint64) bool {
 	if instance == a.Self {
 		return true
@@ -102,7 +103,7 @@ func (a *assessment) isHeard(instance uint64) bool {
 	return ok && a.Now-h.Heard <= FreshLimit
 }
 
-// running is what a replica says of itself now.
+// heardReplica is what a replica reports now.
 func (a *assessment) heardReplica(r *meta.Replica, shard uint64) (ShardHealth, bool) {
 	if !a.isHeard(r.Instance) {
 		return ShardHealth{}, false
@@ -111,10 +112,10 @@ func (a *assessment) heardReplica(r *meta.Replica, shard uint64) (ShardHealth, b
 	return h, ok && h.Replica == r.Replica
 }
 
-// Tolerance is how many voters a group of so many instances may lose before it stops.
+// Tolerance is how many voters a group of this many instances may lose.
 func Tolerance(instances int) int { return max(0, (VoterCount(instances)-1)/2) }
 
-// group looks at the raft group of a shard that is to survive the loss of so many voters.
+// group assesses the raft group of a shard that is to survive the loss of this many voters.
 func (a *assessment) group(x *meta.Shard, promised int) protocol.ClusterGroup {
 	g := protocol.ClusterGroup{ConfiguredTolerance: promised}
 	term := uint64(0)
@@ -134,12 +135,12 @@ func (a *assessment) group(x *meta.Shard, promised int) protocol.ClusterGroup {
 	g.Majority = isQuorum(g.Voters, g.Reachable)
 	g.FaultTolerance = max(0, g.Reachable-g.Voters/2-1)
 	if !g.Majority {
-		g.Leader = "" // it may not know yet that nobody follows it
+		g.Leader = "" // a leader without followers may not know it yet
 	}
 	return g
 }
 
-// assessMeta looks at the meta shard. Its instances vote as far as VoterCount wants them to.
+// assessMeta assesses the meta shard, whose voters VoterCount determines.
 func (a *assessment) assessMeta() {
 	x, can := a.State.MetaShard(), 0
 	for _, i := range a.State.Instances() {
@@ -149,7 +150,7 @@ func (a *assessment) assessMeta() {
 	}
 	g := a.group(&x, Tolerance(can))
 	if g.Leader = ""; a.Confirmed {
-		// A majority has answered, whoever this instance hears.
+		// A majority has answered, whatever heartbeats arrive here.
 		g.Leader, g.Majority = a.name(a.Leader), true
 	}
 	if keys := keysForVoters(a.State); len(keys) > 0 {
@@ -174,8 +175,8 @@ func heardText(g *protocol.ClusterGroup) string {
 	return fmt.Sprintf("%d of %d voters %s heard", g.Reachable, g.Voters, map[bool]string{true: "is", false: "are"}[g.Reachable == 1])
 }
 
-// assessReplicaset looks at the shards of a replicaset, and at how many instances have a copy of them. One
-// without buckets is shown and is no problem: nothing can be lost with it.
+// assessReplicaset assesses the shards of a replicaset and their copies. A replicaset without
+// buckets is shown and is no problem: nothing can be lost with it.
 func (a *assessment) assessReplicaset(set *meta.Replicaset) {
 	tier, _ := a.State.Tier(set.Tier)
 	if tier.Buckets == 0 {
@@ -265,8 +266,8 @@ func (a *assessment) votersIn(x *meta.Shard, domain string) string {
 	return fmt.Sprintf("%d of %d voters are there", in, g.Voters)
 }
 
-// copies counts the replicas of a shard that run on instances that are heard and stay. One without a vote
-// counts once its instance is Online: before, it has not caught up.
+// copies counts the running replicas of a shard on instances that stay. A non-voting replica counts
+// once its instance is Online: before, it has not caught up.
 func (a *assessment) copies(x *meta.Shard) (n int) {
 	for i := range x.Replicas {
 		r := &x.Replicas[i]
@@ -280,7 +281,7 @@ func (a *assessment) copies(x *meta.Shard) (n int) {
 	return n
 }
 
-// stands says how many buckets are not served.
+// unservedBuckets says how many buckets are not served.
 func (a *assessment) unservedBuckets(shards []uint64) string {
 	n := uint32(0)
 	for _, x := range shards {
@@ -296,7 +297,7 @@ func hasOrHave(shards []uint64) string {
 	return "have"
 }
 
-// shardList is like "shards 2-5, 9". The list rises.
+// shardList is like "shards 2-5, 9". The list is in order.
 func shardList(list []uint64) string {
 	word := "shards "
 	if len(list) == 1 {
@@ -319,7 +320,7 @@ func shardList(list []uint64) string {
 	return word + strings.Join(parts, ", ")
 }
 
-// findUnheard lists who is not heard, and since when.
+// findUnheard lists the instances without a recent heartbeat, and since when.
 func (a *assessment) findUnheard() {
 	for _, i := range a.State.Instances() {
 		if i.Expelled() || a.isHeard(i.ID) {
@@ -339,7 +340,7 @@ func (a *assessment) findUnheard() {
 	}
 }
 
-// findLosses says what stops with the loss of each instance that is heard, besides what stands already.
+// findLosses says what stops with the loss of each instance, besides what has stopped already.
 func (a *assessment) findLosses() {
 	for _, i := range a.State.Instances() {
 		if i.Expelled() || !a.isHeard(i.ID) {
@@ -360,7 +361,7 @@ func (a *assessment) findLosses() {
 	}
 }
 
-// counts says that an instance has a vote in a shard that counts.
+// hasLiveVote says that an instance runs a voter of the shard.
 func (a *assessment) hasLiveVote(x *meta.Shard, instance uint64) bool {
 	r, ok := x.On(instance)
 	if !ok || r.Role != meta.RoleVoter {
@@ -370,8 +371,7 @@ func (a *assessment) hasLiveVote(x *meta.Shard, instance uint64) bool {
 	return runs
 }
 
-// lossText says what the loss of one more instance or failure domain would stop, a sentence for
-// each kind of loss.
+// lossText says what the loss of one more instance or failure domain would stop.
 func lossText(losses []protocol.ClusterLoss) []string {
 	type what struct {
 		domain, meta bool

@@ -45,8 +45,8 @@ func failureDomains(s *meta.State) (list []failureDomain) {
 	return list
 }
 
-// keysForVoters are the keys of failure domains that the meta shard is to survive by: with the
-// values that its instances have, its voters can be chosen so that the loss of no domain stops it.
+// keysForVoters are the keys of failure domains whose loss the meta shard can be made to survive:
+// its voters can be chosen so that no domain of the key has a majority.
 func keysForVoters(s *meta.State) (keys []string) {
 	var able []meta.Instance
 	for _, i := range s.Instances() {
@@ -80,7 +80,7 @@ func keysForVoters(s *meta.State) (keys []string) {
 	return keys
 }
 
-// inDomain counts the voters of a shard in a failure domain, and those of them that are heard.
+// inDomain counts the voters of a shard in a failure domain, and how many of them are heard.
 func (a *assessment) inDomain(x *meta.Shard, d *failureDomain) (voters, heard int) {
 	for _, id := range d.instances {
 		if r, ok := x.On(id); ok && r.Role == meta.RoleVoter {
@@ -93,9 +93,9 @@ func (a *assessment) inDomain(x *meta.Shard, d *failureDomain) (voters, heard in
 	return voters, heard
 }
 
-// assessDomains notes the failure domains whose loss would stop a group, although each of its
-// instances alone may be lost, and the configuration promises that the domain may be. Keys are
-// those that it promises this for; nil is all.
+// assessDomains lists the failure domains whose loss would stop a group against the configuration,
+// although each of their instances alone may be lost. Keys are those for which the configuration
+// promises it; nil is all.
 func (a *assessment) assessDomains(x *meta.Shard, g *protocol.ClusterGroup, keys []string) {
 	if !g.Majority || g.ConfiguredTolerance == 0 || g.FaultTolerance == 0 {
 		return
@@ -111,8 +111,8 @@ func (a *assessment) assessDomains(x *meta.Shard, g *protocol.ClusterGroup, keys
 	}
 }
 
-// findDomainLosses says what stops with the loss of each failure domain. It leaves out those that
-// stop nothing but what the loss of one instance stops.
+// findDomainLosses says what stops with the loss of each failure domain. It leaves out domains that
+// stop no more than one of their instances does.
 func (a *assessment) findDomainLosses() {
 	for i := range a.domains {
 		d := &a.domains[i]
@@ -146,8 +146,8 @@ func (a *assessment) findDomainLosses() {
 	}
 }
 
-// planDomains lists what the loss of a failure domain would stop against the configuration, by
-// where the voters are, heard or not, and what an operator can do about it.
+// planDomains lists what the loss of a failure domain would stop against the configuration, by the
+// places of the voters, heard or not, and what an operator can do.
 func (p *planner) planDomains(add func(kind WaitKind, what, format string, args ...any)) {
 	domains := failureDomains(p.State)
 	var keys []string

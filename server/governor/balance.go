@@ -5,21 +5,22 @@ import (
 	"slices"
 )
 
-// owners is a replicaset as the distribution of buckets sees it.
+// replicasetLoad is a replicaset in the distribution of buckets.
 type replicasetLoad struct {
 	replicaset uint64
 	weight     uint64 // 0: it is to have none
 	shards     []shardLoad
 }
 
-// owner is a shard and how many buckets it has, those on their way counted where they go.
+// shardLoad is a shard and its number of buckets. Moving buckets count at their target.
 type shardLoad struct {
 	shard uint64
 	count uint32
 }
 
-// targets says how many buckets each shard is to have: replicasets in proportion to their weights, the shards of one evenly. Nil when no replicaset has a
-// weight. What is left by rounding goes where it asks for the fewest moves: so each move brings all shards nearer to their targets, also if these change by it.
+// bucketTargets says how many buckets each shard is to have: replicasets in proportion to their
+// weights, the shards of one evenly. Nil if no replicaset has a weight. Remainders go where they
+// cause the fewest moves, so that each move brings all shards nearer to their targets.
 func bucketTargets(total uint32, sets []replicasetLoad) map[uint64]uint32 {
 	weights := uint64(0)
 	for _, set := range sets {
@@ -61,7 +62,7 @@ func (o *replicasetLoad) divide(buckets uint32) []share {
 	return shards
 }
 
-// cost is how many buckets come and go if the replicaset is to have so many.
+// cost is how many buckets come and go if the replicaset is to have this many.
 func (o *replicasetLoad) cost(buckets uint32) (n int64) {
 	for i, p := range o.divide(buckets) {
 		d := int64(p.buckets) - int64(o.shards[i].count)
@@ -70,15 +71,16 @@ func (o *replicasetLoad) cost(buckets uint32) (n int64) {
 	return n
 }
 
-// portion is one of those among whom buckets are divided.
+// share is a replicaset's or shard's part of the buckets.
 type share struct {
 	id         uint64
 	weight     uint64
-	savedMoves int64  // the more, the fewer moves if it has one bucket more
+	savedMoves int64  // how many moves one bucket more saves
 	buckets    uint32 // what it is to have
 }
 
-// apportion divides by largest remainders; of equal ones, the one goes first that saves most, then the lower id.
+// apportion divides by largest remainders. Ties go to the share that saves most moves, then to the
+// lower id.
 func apportion(total uint32, weights uint64, list []share) {
 	left := total
 	byRemainder := make([]*share, 0, len(list))
@@ -102,14 +104,15 @@ func apportion(total uint32, weights uint64, list []share) {
 	}
 }
 
-// flow is that a shard is to give buckets to another.
+// bucketFlow is a number of buckets that one shard is to give to another.
 type bucketFlow struct {
 	from, to uint64
 	count    uint32
 }
 
-// flows says who gives to whom so that each comes to its target, in pieces of at most piece, at most so many pieces. Who has the most too many gives first,
-// to whom the most are missing; shards that usable says no to are passed over.
+// bucketFlows says which shards give buckets to which, so that each comes to its target: in pieces
+// of at most piece buckets, at most pieces of them. The greatest surplus is served first, and the
+// greatest deficit. Shards that usable rejects are left out.
 func bucketFlows(sets []replicasetLoad, piece uint32, pieces int, usable func(shard uint64, gets bool) bool) []bucketFlow {
 	total := uint32(0)
 	for _, set := range sets {
@@ -121,7 +124,7 @@ func bucketFlows(sets []replicasetLoad, piece uint32, pieces int, usable func(sh
 	if want == nil {
 		return nil
 	}
-	var donors, receivers []shardLoad // count: how many too many, how many missing
+	var donors, receivers []shardLoad // count: surplus, deficit
 	for _, set := range sets {
 		for _, x := range set.shards {
 			switch to := want[x.shard]; {
@@ -146,7 +149,7 @@ func bucketFlows(sets []replicasetLoad, piece uint32, pieces int, usable func(sh
 	return list
 }
 
-// most is the one with the highest count, of equals the lowest id; nil when all are at zero.
+// largest is the shard with the highest count, of equals the lowest id; nil if all are zero.
 func largest(list []shardLoad) *shardLoad {
 	var best *shardLoad
 	for i := range list {

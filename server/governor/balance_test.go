@@ -45,7 +45,8 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestFlows: whatever moves first, no more buckets move than the first targets ask for, and then nothing moves.
+// TestFlows: whatever moves first, no more buckets move than the first targets ask for, and then
+// nothing moves.
 func TestFlows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var sets []replicasetLoad
@@ -97,7 +98,8 @@ func TestFlows(t *testing.T) {
 	})
 }
 
-// TestLastFree: what is found of a run is free, not longer than asked for, and whatever is free is found at last.
+// TestLastFree: what is found of a run is free, not longer than asked for, and whatever is free is
+// found at last.
 func TestLastFree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		run := meta.Run{First: rapid.Uint32Range(0, 20).Draw(t, "first"), Count: rapid.Uint32Range(1, 40).Draw(t, "count")}

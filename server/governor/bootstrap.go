@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// BootstrapConfig is what a new cluster begins with.
+// BootstrapConfig is the start of a new cluster.
 type BootstrapConfig struct {
 	Instance    uint64 // id of the first instance; default 1
 	Name        string
@@ -25,16 +25,17 @@ type BootstrapConfig struct {
 	Version           meta.Version // of its binary, and of the cluster
 	Tier              string       // of the first instance; default "default"
 	ReplicationFactor uint32       // default 1
-	NoVote            bool         // the tier's instances may not vote in the meta shard; another one's must
+	NoVote            bool         // the tier's instances may not vote in the meta shard; another tier's must
 	Tiers             []meta.TierSpec
 
 	Restored      []byte // see meta.Bootstrap
 	RestoredEpoch uint64
 }
 
-// Bootstrap makes the cluster unless it exists, or tells it where this instance listens now. With replication factor 1, and while there is one instance, it
-// returns when all shards have their buckets and the default node is there. It may be called at every start of a cluster of one instance; others start with
-// Join and UpdateInstance.
+// Bootstrap makes the cluster unless it exists; otherwise it records this instance's addresses.
+// With replication factor 1, and while there is one instance, it returns when all shards have their
+// buckets and the default node is there. A cluster of one instance may call it at every start;
+// other instances start with Join and UpdateInstance.
 func (g *Governor) Bootstrap(ctx context.Context, c BootstrapConfig) error {
 	if c.Instance == 0 {
 		c.Instance = 1
@@ -70,7 +71,7 @@ func (g *Governor) Bootstrap(ctx context.Context, c BootstrapConfig) error {
 	}
 	res, err := g.proposeOnce(ctx, build)
 	if errors.Is(err, protocol.StatusAlreadyExists) {
-		// The log had not been read back as far as the bootstrap when the command was made; by now it has.
+		// The replayed log had not reached the bootstrap when the command was made; now it has.
 		res, err = g.proposeOnce(ctx, build)
 	}
 	if err != nil {
@@ -90,7 +91,7 @@ func (g *Governor) Bootstrap(ctx context.Context, c BootstrapConfig) error {
 	})
 }
 
-// uuid writes random bytes as a version 4 UUID.
+// uuid formats random bytes as a version 4 UUID.
 func uuid(b [16]byte) string {
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80

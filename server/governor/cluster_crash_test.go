@@ -7,8 +7,10 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestCrashAtEachStep has a cluster grow to two replicasets, lose an instance, get it back and expel a replicaset. For each step that is taken on the way
-// there is a run in which the governor ends with that step: it was carried out, or it was lost, and another governor goes on. Each ends right.
+// TestCrashAtEachStep has a cluster grow to two replicasets, lose an instance, get it back and
+// expel a replicaset. For each step that is taken on the way there is a run in which the governor
+// ends with that step: it was carried out, or it was lost, and another governor goes on. Each ends
+// right.
 func TestCrashAtEachStep(t *testing.T) {
 	crashAtEach(t, 2, 80, func(c *cluster, converge func()) {
 		for _, name := range []string{"b", "c", "d"} {
@@ -26,8 +28,8 @@ func TestCrashAtEachStep(t *testing.T) {
 	})
 }
 
-// TestCrashDuringReassignment does the same while free instances take the places of dead ones: the first leaves a replicaset that has to give its shards up, the second one that has
-// none.
+// TestCrashDuringReassignment does the same while free instances take the places of dead ones: the
+// first leaves a replicaset that has to give its shards up, the second one that has none.
 func TestCrashDuringReassignment(t *testing.T) {
 	crashAtEach(t, 3, 100, func(c *cluster, converge func()) {
 		for _, name := range []string{"b", "c", "d", "e", "f"} {
@@ -108,7 +110,7 @@ func crashAt(t *testing.T, factor uint32, k int, f delivery, story func(c *clust
 	return steps, s.instances()
 }
 
-// away is time in which it is found who is dead.
+// awaitFailureDetection is time in which it is found who is dead.
 func awaitFailureDetection(c *cluster) {
 	for range 14 {
 		c.heartbeat()

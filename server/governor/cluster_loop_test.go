@@ -16,7 +16,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// liveCluster is a cluster behind a lock in which time passes by itself and words take some. It is used inside synctest bubbles.
+// liveCluster is a cluster behind a lock in which time passes by itself and words take some. It is
+// used inside synctest bubbles.
 type liveCluster struct {
 	mu      sync.Mutex
 	cluster *cluster
@@ -49,7 +50,7 @@ func (c *liveCluster) with(f func(w *cluster)) {
 	f(c.cluster)
 }
 
-// far is with, after a word's way.
+// withDelay is with, after a word's way.
 func (c *liveCluster) withDelay(ctx context.Context, f func(w *cluster)) error {
 	var delay time.Duration
 	c.with(func(*cluster) { delay = time.Duration(c.random.IntN(20)) * time.Millisecond })
@@ -67,7 +68,7 @@ func (c *liveCluster) signal() {
 	c.changed = make(chan struct{})
 }
 
-// live is the time that passes, and what instances say of themselves and each other.
+// run is the time that passes, and what instances say of themselves and each other.
 func (c *liveCluster) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		c.with(func(w *cluster) {
@@ -174,7 +175,8 @@ func (g liveGroups) Transfer(ctx context.Context, x, replica, after uint64) erro
 	return g.change(ctx, func(w clusterGroups) error { return w.Transfer(ctx, x, replica, after) })
 }
 
-// inLiveCluster runs f beside two governors, of which number 0 leads, and beside the time that passes.
+// inLiveCluster runs f beside two governors, of which number 0 leads, and beside the time that
+// passes.
 func inLiveCluster(t *testing.T, seed uint64, factor uint32, f func(t *testing.T, ctx context.Context, c *liveCluster, g *Governor)) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newLiveCluster(t, seed, 64, factor, 2)
@@ -195,7 +197,7 @@ func inLiveCluster(t *testing.T, seed uint64, factor uint32, f func(t *testing.T
 	})
 }
 
-// settles waits until nothing is left to do, and says how long that took.
+// awaitConvergence waits until nothing is left to do, and says how long that took.
 func (c *liveCluster) awaitConvergence(t *testing.T, instances int) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -223,8 +225,9 @@ func (c *liveCluster) awaitConvergence(t *testing.T, instances int) time.Duratio
 	return 0
 }
 
-// TestClusterGrowsAndShrinks has six instances join, one by one die and come back, and half of them expelled, while clients write, words and answers are
-// lost, and another governor takes over every few seconds.
+// TestClusterGrowsAndShrinks has six instances join, one by one die and come back, and half of them
+// expelled, while clients write, words and answers are lost, and another governor takes over every
+// few seconds.
 func TestClusterGrowsAndShrinks(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -350,7 +353,8 @@ func leads(s *meta.State, instance uint64) (n int) {
 	return n
 }
 
-// TestFailoverIsQuick: the map names the new leader soon after an election, and a shutdown is over well before its limit.
+// TestFailoverIsQuick: the map names the new leader soon after an election, and a shutdown is over
+// well before its limit.
 func TestFailoverIsQuick(t *testing.T) {
 	inLiveCluster(t, 3, 3, func(t *testing.T, ctx context.Context, c *liveCluster, g *Governor) {
 		for _, name := range []string{"b", "c"} {
@@ -379,7 +383,8 @@ func TestFailoverIsQuick(t *testing.T) {
 	})
 }
 
-// TestHungMoveIsAborted: buckets whose copy does not come over are served by their source again after ten seconds, and moved when it goes on.
+// TestHungMoveIsAborted: buckets whose copy does not come over are served by their source again
+// after ten seconds, and moved when it goes on.
 func TestHungMoveIsAborted(t *testing.T) {
 	inLiveCluster(t, 2, 1, func(t *testing.T, ctx context.Context, c *liveCluster, g *Governor) {
 		c.awaitConvergence(t, 1)

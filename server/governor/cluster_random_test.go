@@ -13,10 +13,13 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestAnyClusterConverges has instances join, die, come back, go offline, be drained and be expelled, shards elect other leaders, weights change and clients
-// write, while two governors, both of which may believe to lead, carry out steps of plans old and new in any order and forget everything at any moment, and
-// while words and answers are lost, or come late. No bucket is ever served twice or loses a write, no group that can decide is changed into one that cannot.
-// When the faults end, a governor that knows nothing brings everything to where it is wanted, and then has nothing to do.
+// TestAnyClusterConverges has instances join, die, come back, go offline, be drained and be
+// expelled, shards elect other leaders, weights change and clients write, while two governors, both
+// of which may believe to lead, carry out steps of plans old and new in any order and forget
+// everything at any moment, and while words and answers are lost, or come late. No bucket is ever
+// served twice or loses a write, no group that can decide is changed into one that cannot. When the
+// faults end, a governor that knows nothing brings everything to where it is wanted, and then has
+// nothing to do.
 func TestAnyClusterConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		factor := rapid.Uint32Range(1, 3).Draw(t, "factor")
@@ -139,7 +142,7 @@ func (r *randomCluster) executeOne(p *Progress, s *Step) {
 	}
 }
 
-// settle lets everybody come back, and a new governor finish.
+// converge lets everybody come back, and a new governor finish.
 func (r *randomCluster) converge() {
 	for id := range r.procs {
 		r.start(id)
@@ -180,7 +183,7 @@ func (r *randomCluster) converge() {
 	}
 }
 
-// unsettled is what is not as it is wanted, empty for nothing.
+// notConverged is what is not as it is wanted, empty for nothing.
 func (c *cluster) notConverged() string {
 	s := &c.machine.State
 	sets := map[uint64]int{}
@@ -190,7 +193,8 @@ func (c *cluster) notConverged() string {
 			continue
 		}
 		if i.Current != i.Target {
-			// The last one with a vote cannot go, and whoever is the last of the last replicaset has no place for its buckets.
+			// The last one with a vote cannot go, and whoever is the last of the last replicaset
+			// has no place for its buckets.
 			if i.Target.Variant == meta.Expelled && c.stuck(&i) {
 				continue
 			}

@@ -14,7 +14,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestClusterScripts runs testdata/cluster: what happens to instances, and what the governor makes of it.
+// TestClusterScripts runs testdata/cluster: what happens to instances, and what the governor makes
+// of it.
 func TestClusterScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/cluster", func(t *testing.T, path string) {
 		s := &clusterScript{progress: NewProgress()}
@@ -129,7 +130,8 @@ func (s *clusterScript) waits() string {
 	return out.String()
 }
 
-// health is the assessment, in lines. Of the shards those are shown that do not work as they should.
+// health is the assessment, in lines. Of the shards those are shown that do not work as they
+// should.
 func (s *clusterScript) health(self uint64, alone bool) string {
 	o := Observation{View: s.view(s.progress), Self: self, Leader: s.groupLeader(meta.MetaShardID), Confirmed: !alone, Age: 7 * time.Second, Wall: s.Wall()}
 	h := Assess(o)
@@ -172,7 +174,7 @@ func (s *clusterScript) groupLeader(x uint64) uint64 {
 	return g.voters[g.leader]
 }
 
-// round carries a plan out and says what it was.
+// executePlan carries a plan out and says what it was.
 func (s *clusterScript) executePlan() string {
 	var out strings.Builder
 	for _, step := range Plan(s.view(s.progress)) {
@@ -188,7 +190,8 @@ func (s *clusterScript) executePlan() string {
 	return out.String()
 }
 
-// settle lets time pass and carries plans out until nothing is left to do, and says what was done.
+// converge lets time pass and carries plans out until nothing is left to do, and says what was
+// done.
 func (s *clusterScript) converge(quiet bool) string {
 	var out strings.Builder
 	idle := 0

@@ -14,9 +14,10 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// cluster is a cluster as plain as it can be: processes that are up or down, raft groups that can decide while a majority of their voters is up, shards
-// whose buckets have one number each. It is all that a governor asks for (Meta, Shards, Groups, Instances, Clock), without goroutines: what a call does it
-// does at once, unless fate says otherwise.
+// cluster is a cluster as plain as it can be: processes that are up or down, raft groups that can
+// decide while a majority of their voters is up, shards whose buckets have one number each. It is
+// all that a governor asks for (Meta, Shards, Groups, Instances, Clock), without goroutines: what a
+// call does it does at once, unless fate says otherwise.
 type cluster struct {
 	machine      *meta.Machine
 	index        uint64
@@ -108,7 +109,7 @@ func (c *cluster) entry(b []byte) meta.Result {
 	return res
 }
 
-// found starts the groups of new shards.
+// startGroups starts the groups of new shards.
 func (c *cluster) startGroups() {
 	for _, x := range append([]meta.Shard{c.machine.MetaShard()}, c.machine.Shards()...) {
 		if c.groups[x.ID] != nil {
@@ -160,7 +161,7 @@ func (c *cluster) liveVoters(x uint64) (live []uint64) {
 	return live
 }
 
-// led says whether the group can decide, electing a leader if it needs one.
+// ensureLeader says whether the group can decide, electing a leader if it needs one.
 func (c *cluster) ensureLeader(x uint64) bool {
 	g := c.groups[x]
 	if g == nil {
@@ -184,13 +185,13 @@ func (c *cluster) elect(x, replica uint64) {
 	g.log++
 }
 
-// beat is half a second later.
+// heartbeat is half a second later.
 func (c *cluster) heartbeat() {
 	c.now += 500 * time.Millisecond
 	c.receiveHeartbeats()
 }
 
-// hear has everybody heard who is up, and replicas catch up.
+// receiveHeartbeats has everybody heard who is up, and replicas catch up.
 func (c *cluster) receiveHeartbeats() {
 	for _, p := range c.procs {
 		if p.up {
@@ -212,7 +213,7 @@ func (c *cluster) receiveHeartbeats() {
 	}
 }
 
-// failure detector is what instances say of themselves and of each other.
+// detectFailures is what instances say of themselves and of each other.
 func (c *cluster) detectFailures() {
 	if !c.ensureLeader(meta.MetaShardID) {
 		return
@@ -251,7 +252,7 @@ func (c *cluster) start(instance uint64) {
 	}
 }
 
-// carry is what becomes of a word.
+// deliver is what becomes of a word.
 func (c *cluster) deliver(f func() error) error {
 	switch c.nextDelivery() {
 	case requestLost:
@@ -509,7 +510,8 @@ func (s clusterGroups) Members(_ context.Context, x uint64) (Membership, error) 
 	return m, nil
 }
 
-// alter makes a change of a group, if it is made for the group as it is. It must be able to decide afterwards, as far as could be heard when it was asked for.
+// alter makes a change of a group, if it is made for the group as it is. It must be able to decide
+// afterwards, as far as could be heard when it was asked for.
 func (s clusterGroups) alter(x, change uint64, f func(g *plainGroup) error) error {
 	heard := map[uint64]bool{}
 	for id, p := range s.procs {

@@ -10,8 +10,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// decide has the meta shard apply a command, exactly once. Build makes the command from the state of the moment; it is called again when the command met
-// another change under way. An error is a *protocol.Error.
+// proposeOnce has the meta shard apply a command exactly once. build makes the command from the
+// present state, and is called again after ABORTED. An error is a *protocol.Error.
 func (g *Governor) proposeOnce(ctx context.Context, build func(s *meta.State) (meta.Command, error)) (meta.Result, error) {
 	for {
 		changed := g.changes.wait()
@@ -30,14 +30,14 @@ func (g *Governor) proposeOnce(ctx context.Context, build func(s *meta.State) (m
 		if res.Status != protocol.StatusAborted {
 			return res, res.Err()
 		}
-		// The change in its way may have been finished between the two, so that woken never comes.
+		// The change in the way may have finished before changed was taken: look again in any case.
 		if !sleep(ctx, changed, Backoff) {
 			return meta.Result{}, res.Err()
 		}
 	}
 }
 
-// propose repeats an entry until its result is known. The op id in it makes that safe.
+// proposeEntry repeats an entry until its result is known. The op id in the entry makes that safe.
 func (g *Governor) proposeEntry(ctx context.Context, entry []byte) (meta.Result, error) {
 	for {
 		try, cancel := context.WithTimeout(ctx, StepTimeout)
@@ -56,13 +56,13 @@ func (g *Governor) proposeEntry(ctx context.Context, entry []byte) (meta.Result,
 	}
 }
 
-// unknown is the answer to a change that ran out of time before the meta shard said anything.
+// outcomeUnknown is the error of a change whose time ran out before the meta shard answered.
 func outcomeUnknown(err error) error {
 	return protocol.Errorf(protocol.StatusUnavailable,
 		"the meta shard did not answer in time (%v); the change may still happen: look before trying again", err)
 }
 
-// settled waits until this instance has applied what res says, and done says yes to the state.
+// awaitApplied waits until this instance has applied the result and done is true of the state.
 func (g *Governor) awaitApplied(ctx context.Context, res meta.Result, done func(s *meta.State) bool) error {
 	for {
 		changed := g.changes.wait()
@@ -78,7 +78,7 @@ func (g *Governor) awaitApplied(ctx context.Context, res meta.Result, done func(
 	}
 }
 
-// pause waits for woken or d; false when ctx ends first.
+// sleep waits for changed or d; false when ctx ends first.
 func sleep(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -91,7 +91,7 @@ func sleep(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// RotateKeys makes a new ticket key. The one before it still verifies; older ones do not.
+// RotateKeys makes a new ticket key. The previous key still verifies; older keys do not.
 func (g *Governor) RotateKeys(ctx context.Context) error {
 	var secret [meta.KeySecretLen]byte
 	if _, err := io.ReadFull(g.random, secret[:]); err != nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// WaitForGovernor is the deviation that no instance carries plans out.
+// WaitForGovernor is the deviation that no instance governs.
 const WaitForGovernor = "the cluster to be governed"
 
-// deviations are what is not as it is configured and has no step: what the planner's own waits do not say.
+// deviations are those without a step that the planner's own waits do not name.
 func (p *planner) deviations() (list []Wait) {
 	add := func(kind WaitKind, what, format string, args ...any) {
 		list = append(list, Wait{What: what, Why: fmt.Sprintf(format, args...), Kind: kind})
@@ -50,10 +50,10 @@ func (p *planner) deviations() (list []Wait) {
 	return list
 }
 
-// governed says that a majority of the meta shard is heard, so that somebody can act.
+// hasMetaQuorum says that a majority of the meta shard takes part: plans can be executed.
 func (p *planner) hasMetaQuorum() bool { return p.hasQuorum(&p.shards[len(p.shards)-1].Shard) }
 
-// hasQuorum says that a majority of a shard's voters is heard.
+// hasQuorum says that a majority of a shard's voters takes part.
 func (p *planner) hasQuorum(x *meta.Shard) bool {
 	voters, live := p.countVoters(x)
 	return isQuorum(voters, live)
@@ -71,7 +71,7 @@ func (p *planner) countVoters(x *meta.Shard) (voters, live int) {
 	return voters, live
 }
 
-// leaderless is the kind of a wait for a shard to be led: an election is under way if a majority is heard.
+// electionWait is the kind of a wait for a leader: Underway if a majority takes part.
 func (p *planner) electionWait(x *meta.Shard) WaitKind {
 	if p.hasQuorum(x) {
 		return Underway
@@ -95,7 +95,8 @@ func (p *planner) noQuorumReason(x *meta.Shard) string {
 		&shardView{Shard: *x}, live, voters, strings.Join(silent, ", "))
 }
 
-// NoQuorum says why the meta shard decides nothing, as one instance sees it, and what to do; empty if it does.
+// NoQuorum says why the meta shard decides nothing, as one instance sees it, and what to do; empty
+// if it does decide.
 func NoQuorum(o Observation) string {
 	p := &planner{View: o.View}
 	if o.Confirmed || !o.State.Bootstrapped() {
@@ -106,7 +107,7 @@ func NoQuorum(o Observation) string {
 	return p.noQuorumReason(&x)
 }
 
-// stopped is the shard that a step needs and that has no majority; nil if it has, or the step needs none.
+// shardWithoutQuorum is the shard that a step needs and that has no majority; nil for none.
 func (p *planner) shardWithoutQuorum(s *Step) *meta.Shard {
 	switch s.Kind {
 	case ActivateBuckets, PutNode, DropNode, ReadLeaderEpoch, SyncNodes, JoinReplica, PromoteReplica, RemoveReplica, TransferLeader, TransferGovernor, FreezeMove, CopyMove, ActivateMove,

@@ -57,7 +57,8 @@ func (s *Step) buckets() shard.BucketsBody {
 	return shard.BucketsBody{Tier: s.Tier, Total: s.Total, First: s.First, Count: s.Count, Epoch: s.Epoch}
 }
 
-// metaCommand is the command of a step that is one proposal to the meta shard. All of them may be repeated, and come late.
+// metaCommand is the command of a step that is one proposal to the meta shard. Each may be
+// repeated, and may come late.
 func (g *Governor) metaCommand(s *Step) meta.Command {
 	move := meta.MoveRef{Tier: s.Tier, First: s.First, Epoch: s.Epoch}
 	switch s.Kind {
@@ -107,7 +108,7 @@ func (g *Governor) metaCommand(s *Step) meta.Command {
 	return nil
 }
 
-// command tries once to have the meta shard apply a command that may be repeated.
+// proposeMeta proposes a repeatable command to the meta shard, once.
 func (g *Governor) proposeMeta(ctx context.Context, c meta.Command) error {
 	answer, err := g.meta.Propose(ctx, meta.AppendCommand(nil, meta.OpID{}, c))
 	if err != nil {
@@ -143,10 +144,11 @@ func untilDone(ctx context.Context, try func() (done bool, err error)) error {
 	}
 }
 
-// syncBatch is how many nodes one SyncNodes tells.
+// syncBatch is how many nodes one SyncNodes step sends.
 const syncBatch = 64
 
-// syncNodes tells a new shard of nodes, as they are now. A node that is dropped meanwhile the shard refuses to know: it has been told of the drop.
+// syncNodes sends nodes to a new shard, in their present form. A node that is dropped meanwhile is
+// refused with NOT_FOUND: the shard has seen the drop.
 func (g *Governor) syncNodes(ctx context.Context, s *Step) (next string, err error) {
 	state := g.State()
 	x, _ := state.Shard(s.Shard)
@@ -164,7 +166,7 @@ func (g *Governor) syncNodes(ctx context.Context, s *Step) (next string, err err
 			return "", err
 		}
 	}
-	return next + "\x00", nil // past all there are: what is made from now on is pending
+	return next + "\x00", nil // past all: nodes created from now on are pending
 }
 
 // copyBuckets has the target fetch the frozen copy from the source and import it.

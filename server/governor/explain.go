@@ -7,38 +7,38 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Wait is a deviation from what is configured that nothing is done about now, and why, for people.
+// Wait is a deviation from what is configured that no step mends now, and why.
 type Wait struct {
 	What string // "instance a to come online"
 	Why  string // a sentence
 	Kind WaitKind
 }
 
-// WaitKind says what ends a wait.
+// WaitKind is what ends a wait.
 type WaitKind uint8
 
 const (
 	Follows  WaitKind = iota // something else in the plan
-	Underway                 // the instances that are there, which work on it, or time
-	Outside                  // an instance that is not there, or an operator
+	Underway                 // present instances that work on it, or time
+	Outside                  // an absent instance, or an operator
 )
 
-// String is the kind as operators' documents have it.
+// String is the kind as in protocol.ClusterPlan.
 func (k WaitKind) String() string {
 	return [...]string{protocol.WaitDependent, protocol.WaitInProgress, protocol.WaitExternal}[min(k, Outside)]
 }
 
-// Explanation is a plan for people: what is done next, and what waits for something.
+// Explanation is a plan for operators: the next steps, and what waits.
 type Explanation struct {
 	Next  []string
 	Waits []Wait
 }
 
-// explainWithin is how long Explain waits for a new plan. Then the last one is explained.
+// explainWithin is how long Explain waits for a new plan before it explains the last one.
 const explainWithin = 500 * time.Millisecond
 
-// Explain is this governor's plan for people, made since the call. UNAVAILABLE where the meta shard does not lead: no plans
-// are made there.
+// Explain is this governor's plan for operators, made since the call. UNAVAILABLE where the meta
+// shard does not lead: no plans are made there.
 func (g *Governor) Explain() (Explanation, error) {
 	asked := g.clock.Now()
 	timer := time.NewTimer(explainWithin)
@@ -61,7 +61,7 @@ func (g *Governor) Explain() (Explanation, error) {
 	}
 }
 
-// Explain says what comes next and why something waits. It is a pure function, like Plan.
+// Explain is the next steps, and why something waits. It is pure, like Plan.
 func Explain(v View) Explanation {
 	return newPlan(v).explain()
 }
@@ -80,7 +80,8 @@ func (p *planner) explain() Explanation {
 	return e
 }
 
-// Deviations are what an instance that does not govern sees of them: in its map, and by who it hears.
+// Deviations are those that an instance can see without governing: by its map and the heartbeats
+// that it receives.
 func Deviations(v View) []Wait {
 	v.Progress = NewProgress()
 	p := &planner{View: v}

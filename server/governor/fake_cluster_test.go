@@ -19,7 +19,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeCluster is a world behind a lock, whose words take time and get lost. It is used inside synctest bubbles, where time is not real.
+// fakeCluster is a world behind a lock, whose words take time and get lost. It is used inside
+// synctest bubbles, where time is not real.
 type fakeCluster struct {
 	mu      sync.Mutex
 	state   *fakeState
@@ -44,7 +45,7 @@ func newFakeCluster(shards ...uint64) *fakeCluster {
 
 var errLost = errors.New("no answer")
 
-// carry runs f, unless the word is lost; then its answer may be.
+// deliver runs f, unless the word is lost; then its answer may be.
 func (c *fakeCluster) deliver(ctx context.Context, f func() error) error {
 	c.mu.Lock()
 	delay := time.Duration(c.random.IntN(20)) * time.Millisecond

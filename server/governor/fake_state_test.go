@@ -11,7 +11,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// world is a meta machine and data shards as plain as they can be, in which steps are carried out without goroutines.
+// fakeState is a meta machine and data shards as plain as they can be, in which steps are carried
+// out without goroutines.
 type fakeState struct {
 	meta   *meta.Machine
 	index  uint64
@@ -88,7 +89,7 @@ func (w *fakeState) elect(shard, epoch uint64) {
 	x.leaderships = append(x.leaderships, leadership{epoch, w.now})
 }
 
-// do carries a step out.
+// execute carries a step out.
 func (w *fakeState) execute(s *Step) (answer Answer, err error) {
 	switch s.Kind {
 	case MarkShardReady:

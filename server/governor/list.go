@@ -7,20 +7,21 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// cursorByID begins a cursor that names a node by its number. No path begins so.
+// cursorByID begins a cursor that names a node by its id. No path begins so.
 const cursorByID = 0xff
 
 // Bounds of a page of ListNodes. Page is also the default.
 const (
 	MaxPage     = 1000
 	pageBytes   = 256 << 10 // of paths and configs: far below a frame
-	maxPageScan = 20_000    // nodes looked at, when most of them may not be seen
+	maxPageScan = 20_000    // nodes scanned, when most of them are hidden
 )
 
-// ListNodes lists nodes whose path starts with a prefix of bytes, in byte order, a page at a time. A page may be short, even empty, and not be the last:
-// only an empty cursor is the end. Nodes that visible does not let through are left out; nil lets all through. It reads what this instance has applied.
-// Errors are *protocol.Error: BAD_REQUEST; ABORTED when the node at
-// which it was to go on, one that is left out, is gone.
+// ListNodes lists the nodes whose path starts with a prefix of bytes, in byte order, a page at a
+// time. A page may be short, even empty, and not be the last: only an empty cursor is the end.
+// visible filters the nodes; nil shows all. It reads what this instance has applied. Errors are
+// *protocol.Error: BAD_REQUEST; ABORTED when the hidden node at which the list was to continue is
+// gone.
 func (g *Governor) ListNodes(req *protocol.NodeList, visible func(path string) bool) (protocol.NodeListReply, error) {
 	var reply protocol.NodeListReply
 	if len(req.Prefix) > protocol.MaxPathLen || len(req.Cursor) > protocol.MaxPathLen+1 {
@@ -41,7 +42,8 @@ func (g *Governor) ListNodes(req *protocol.NodeList, visible func(path string) b
 	}
 	shown := func(n *meta.Node) bool { return n.Visible() && (visible == nil || visible(n.Path)) }
 	bytes, looked := 0, 0
-	// The cursor is the first node that has not been looked at: by its path, or by its number when whoever asks may not know of it.
+	// The cursor is the first node that was not scanned: its path, or its id if the node is hidden
+	// from the caller.
 	for n := range state.Nodes(req.Prefix, from) {
 		if len(reply.Nodes) == limit || bytes > pageBytes || looked == maxPageScan {
 			reply.Cursor = []byte(n.Path)

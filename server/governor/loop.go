@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Run carries out plans while this instance leads the meta shard, until ctx ends; then it waits for the steps under way and returns.
+// Run executes plans while this instance leads the meta shard, until ctx ends. Then it waits for
+// the steps in flight.
 func (g *Governor) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -22,7 +23,7 @@ func (g *Governor) Run(ctx context.Context) {
 	l := loop{
 		Governor:        g,
 		workers:         &running,
-		results:         make(chan stepResult, maxInFlight), // a slot for each step under way: none blocks when the loop has ended
+		results:         make(chan stepResult, maxInFlight), // a slot for each step: none blocks after the loop ended
 		inFlight:        make(map[stepKey]bool),
 		locked:          make(map[stepKey]bool),
 		inFlightByShard: make(map[uint64]int),
@@ -49,28 +50,28 @@ type loop struct {
 	workers         *sync.WaitGroup
 	results         chan stepResult
 	inFlight        map[stepKey]bool
-	locked          map[stepKey]bool       // of those under way
-	inFlightByShard map[uint64]int         // how many are under way by shard
+	locked          map[stepKey]bool       // by steps in flight
+	inFlightByShard map[uint64]int         // number of steps
 	retries         map[stepKey]retryState // failed steps
 	progress        *Progress
 }
 
-// maxInFlight bounds the steps under way in all.
+// maxInFlight bounds the steps in flight.
 const maxInFlight = 1024
 
-// hold is how long a failed step rests.
+// retryState is when a failed step is tried again.
 type retryState struct {
 	until      time.Time
 	delay      time.Duration
-	failures   int // in a row that failed
-	unexpected int // of these, those that were not to be expected
+	failures   int // in a row
+	unexpected int // failures without ErrLater
 }
 
-// retryStateTTL is how long failures of a step are remembered that is not tried: its try may take twice
-// StepTimeout, and so may that of another one in its lane.
+// retryStateTTL is how long the failures of a step are remembered after its last try. A try may
+// take twice StepTimeout, and so may that of another step that holds the same lock.
 const retryStateTTL = 4 * StepTimeout
 
-// warnAfter is how many times a step fails before that is worth a warning.
+// warnAfter is how many unexpected failures of a step cause a warning.
 const warnAfter = 3
 
 type stepResult struct {
@@ -80,17 +81,18 @@ type stepResult struct {
 	err          error
 }
 
-// idle is the longest pause between two looks. Everything that matters wakes the loop before; it only bounds what a clock that was stepped by hand, or a
-// leadership that was gained in silence, can cost.
+// maxIdle is the longest pause between two plans. Every relevant change wakes the loop earlier. The
+// limit matters only if a clock was stepped by hand, or leadership came without a notification.
 const maxIdle = time.Second
 
-// forget drops what is remembered while another governor leads. A step that ends later is noted all the same: what was done stays done.
+// reset drops what is remembered while another governor leads. The result of a step that ends later
+// is still recorded.
 func (l *loop) reset() {
 	l.progress = NewProgress()
 	l.retries = make(map[stepKey]retryState)
 }
 
-// round starts what can be started and returns how long there is nothing to do if nothing happens.
+// reconcile starts the steps that can start, and returns the pause until the next look.
 func (l *loop) reconcile(ctx context.Context) time.Duration {
 	for len(l.results) > 0 {
 		l.finish(<-l.results)
@@ -99,7 +101,7 @@ func (l *loop) reconcile(ctx context.Context) time.Duration {
 		l.reset()
 		return maxIdle
 	}
-	// What nobody plans any more is forgotten.
+	// Forget steps that are not planned any more.
 	maps.DeleteFunc(l.retries, func(k stepKey, h retryState) bool { return !l.inFlight[k] && time.Since(h.until) > retryStateTTL })
 	v := l.view()
 	v.Progress = l.progress
@@ -109,7 +111,7 @@ func (l *loop) reconcile(ctx context.Context) time.Duration {
 	l.planned.wake()
 	pause := maxIdle
 	if slices.ContainsFunc(p.waits, func(w Wait) bool { return w.Kind != Outside }) {
-		pause = Backoff // time passes, and how far a replica has caught up wakes nobody
+		pause = Backoff // time passes, and the progress of a replica wakes nobody
 	}
 	for _, step := range l.prioritize(p.steps) {
 		key := step.key()
@@ -129,9 +131,9 @@ func (l *loop) reconcile(ctx context.Context) time.Duration {
 	return pause
 }
 
-// prioritize is the order in which steps are tried. Of the transfers, which go one after the other,
-// those come first that have failed least: two that fail must not keep the others from their turn.
-// The plan is left as it is: it is shown.
+// prioritize orders the steps. One transfer of leadership runs at a time, and those with the fewest
+// failures go first: two that fail must not starve the others. The plan itself is not changed,
+// since it is shown to operators.
 func (l *loop) prioritize(plan []Step) []Step {
 	rank := func(s *Step) int {
 		if s.Kind != TransferLeader {
@@ -160,7 +162,7 @@ func (l *loop) start(ctx context.Context, step Step) {
 	})
 }
 
-// occupied says that a lane of the step is in use.
+// isLocked says that a lock of the step is held.
 func (l *loop) isLocked(s *Step) bool {
 	for _, lock := range s.locks() {
 		if l.locked[lock] {
@@ -194,8 +196,8 @@ func (l *loop) finish(o stepResult) {
 		now.unexpected++
 	}
 	l.retries[key] = now
-	// A step may meet one that is under way already, or a change that this instance has not heard
-	// of yet: that is expected, and over with the next try or two.
+	// A step may meet one that is in flight elsewhere, or a change that this instance has not
+	// applied yet. Such failures are expected; the next try or two succeed.
 	level := slog.LevelDebug
 	if now.unexpected == warnAfter && before.unexpected < warnAfter {
 		level = slog.LevelWarn
@@ -203,7 +205,7 @@ func (l *loop) finish(o stepResult) {
 	l.log.Log(context.Background(), level, "governor step failed, will be retried", "step", o.step.String(), "error", o.err)
 }
 
-// view is what there is to see now, without a memory of what was done.
+// view is the present input of a plan, without a memory of earlier steps.
 func (g *Governor) view() View {
 	return View{State: g.State(), Now: g.clock.Now(), Health: g.health(), OfflineAfter: g.offlineAfter}
 }

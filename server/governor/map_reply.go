@@ -5,9 +5,10 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// MapReply is the cluster map for clients. Master, if given, says who leads a shard as far as this instance knows, 0 for unknown, and since which raft term; then, and
-// without it, the map names the instance that led when the governor last looked. Instances that are Expelled, replicas that are not in their group, and tiers without owners
-// of their buckets are left out. A client that knows this version is sent the version alone.
+// MapReply is the cluster map for clients. Master, if given, is the leader of a shard as far as
+// this instance knows, 0 for unknown, and its raft term. Without it, the map names the leader that
+// the governor recorded. Expelled instances, replicas outside their groups and tiers without bucket
+// owners are left out. A client that knows this version gets the version alone.
 func MapReply(s *meta.State, known uint64, master func(shard uint64) (instance, term uint64)) protocol.MapReply {
 	reply := protocol.MapReply{Version: s.MapVersion(), Cluster: s.Cluster()}
 	if known != 0 && known == reply.Version {
@@ -35,12 +36,12 @@ func MapReply(s *meta.State, known uint64, master func(shard uint64) (instance, 
 	}
 	for _, t := range s.Tiers() {
 		if !t.Bootstrapped {
-			continue // nobody has its buckets yet, or it has none
+			continue // its buckets have no owner yet, or it has none
 		}
 		entry := protocol.MapTier{ID: t.ID, Name: t.Name, Buckets: t.Buckets}
 		for _, run := range t.Runs {
 			if n := len(entry.Runs); n > 0 && entry.Runs[n-1].Shard == run.Shard {
-				entry.Runs[n-1].Count += run.Count // of another epoch, which is no client's concern
+				entry.Runs[n-1].Count += run.Count // of another epoch: clients do not care
 				continue
 			}
 			entry.Runs = append(entry.Runs, protocol.MapRun{Count: run.Count, Shard: run.Shard})

@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestMapReplyRouting: expelled instances, replicas that are not in their group yet, tiers without owners of their buckets, and epochs are
-// no client's concern.
+// TestMapReplyRouting: expelled instances, replicas that are not in their group yet, tiers without
+// owners of their buckets, and epochs are no client's concern.
 func TestMapReplyRouting(t *testing.T) {
 	m := meta.New()
 	index := uint64(0)

@@ -11,8 +11,8 @@ import (
 
 var errNoGroups = errors.New("this governor was not given the raft groups; it runs for a cluster of one instance")
 
-// changeMembership makes one change of a group's membership and writes it down. The plan was made by what the map says; here the group itself is asked, and the
-// change names the membership that was looked at.
+// changeMembership makes one change of a group's membership and records it in the map. The plan
+// went by the map; here the group itself is read, and the change names that membership.
 func (g *Governor) changeMembership(ctx context.Context, s *Step) error {
 	if g.groups == nil {
 		return errNoGroups
@@ -21,7 +21,7 @@ func (g *Governor) changeMembership(ctx context.Context, s *Step) error {
 	x, _ := state.Shard(s.Shard)
 	r, ok := x.Replica(s.Replica)
 	if !ok {
-		return nil // done, and written down
+		return nil // done and recorded
 	}
 	i, _ := state.Instance(r.Instance)
 	m, err := g.groups.Members(ctx, s.Shard)
@@ -65,7 +65,8 @@ func (g *Governor) changeMembership(ctx context.Context, s *Step) error {
 		case !mayRemove(m, r.Replica, g.live(&x)):
 			return errTooFewVoters(s.Shard)
 		default:
-			// Also one that the group does not know: a late word may still bring it in, which it cannot once it was removed.
+			// Also if the group does not know it: a late message might still add it, but not after
+			// the removal.
 			err = g.groups.Remove(ctx, s.Shard, r.Replica, m.ConfigChange)
 		}
 	}
@@ -75,9 +76,10 @@ func (g *Governor) changeMembership(ctx context.Context, s *Step) error {
 	return g.proposeMeta(ctx, &meta.ReplicaRole{Shard: s.Shard, Replica: s.Replica, Role: role})
 }
 
-// awaitMembershipKnown returns when all voters of a shard that take part have said in a heartbeat that they have applied its present membership. A vote counts in an election
-// for those alone that know of it: as long as only the leader that gave it does, that leader's death can leave a majority that does not know that it is one. So
-// the map does not show a vote before.
+// awaitMembershipKnown returns when all voters of a shard that take part have reported the present
+// membership as applied. The engine counts votes by the membership that a replica has applied: if
+// only the leader knows of a new voter and dies, a majority may not know that it is one. So the map
+// shows a new vote only after this.
 func (g *Governor) awaitMembershipKnown(ctx context.Context, shard uint64) error {
 	m, err := g.groups.Members(ctx, shard)
 	if err != nil {
@@ -99,7 +101,7 @@ func errTooFewVoters(shard uint64) error {
 	return protocol.Errorf(protocol.StatusPreconditionFailed, "after this change too few voters of shard %d would take part; start more of them", shard)
 }
 
-// live says which replicas of a shard take part, as heard now.
+// live says which replicas of a shard take part, by the last heartbeats.
 func (g *Governor) live(x *meta.Shard) func(replica uint64) bool {
 	v := View{Now: g.clock.Now(), Health: g.health(), OfflineAfter: g.offlineAfter}
 	return func(replica uint64) bool {
@@ -113,7 +115,7 @@ func (g *Governor) fresh(instance uint64) bool {
 	return v.fresh(instance)
 }
 
-// transfer hands leadership over and, for a data shard, writes it down.
+// transferLeadership transfers leadership and, for a data shard, records it in the map.
 func (g *Governor) transferLeadership(ctx context.Context, s *Step) error {
 	if g.groups == nil {
 		return errNoGroups
@@ -129,7 +131,7 @@ func (g *Governor) transferLeadership(ctx context.Context, s *Step) error {
 	return g.proposeMeta(ctx, &meta.MasterCurrent{Shard: s.Shard, Instance: s.Instance})
 }
 
-// health is the last heartbeats, nil for none.
+// health is the last heartbeats; nil for none.
 func (g *Governor) health() map[uint64]Health {
 	if g.instances == nil {
 		return nil

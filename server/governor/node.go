@@ -7,7 +7,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// dataTier is the tier of new nodes: the first one that has buckets.
+// dataTier is the tier of new nodes: the first one with buckets.
 func dataTier(s *meta.State) uint8 {
 	for _, t := range s.Tiers() {
 		if t.Buckets > 0 {
@@ -17,9 +17,10 @@ func dataTier(s *meta.State) uint8 {
 	return 0
 }
 
-// CreateNode makes a node and those above it that are missing, and returns when every shard knows them. Errors are *protocol.Error: BAD_REQUEST,
-// ALREADY_EXISTS, PRECONDITION_FAILED (too many nodes), ABORTED (ctx ended while another change was in the way), UNAVAILABLE (ctx ended; the message
-// says what became of the change).
+// CreateNode creates a node and the missing nodes above it, and returns when every shard has them.
+// Errors are *protocol.Error: BAD_REQUEST, ALREADY_EXISTS, PRECONDITION_FAILED (too many nodes),
+// ABORTED (ctx ended while another change was in the way), UNAVAILABLE (ctx ended; the message says
+// what became of the change).
 func (g *Governor) CreateNode(ctx context.Context, req *protocol.NodeCreate) (protocol.NodeInfo, error) {
 	if err := protocol.ValidatePath(req.Path); err != nil {
 		return protocol.NodeInfo{}, err
@@ -46,8 +47,8 @@ func (g *Governor) CreateNode(ctx context.Context, req *protocol.NodeCreate) (pr
 	})
 }
 
-// AlterNode replaces the fields of a node's config that are given, and returns when every shard knows it. Errors are *protocol.Error: as CreateNode's, and
-// NOT_FOUND.
+// AlterNode replaces the given fields of a node's config, and returns when every shard has it.
+// Errors are *protocol.Error: as CreateNode's, and NOT_FOUND.
 func (g *Governor) AlterNode(ctx context.Context, req *protocol.NodeAlter) (protocol.NodeInfo, error) {
 	if err := protocol.ValidatePath(req.Path); err != nil {
 		return protocol.NodeInfo{}, err
@@ -56,7 +57,7 @@ func (g *Governor) AlterNode(ctx context.Context, req *protocol.NodeAlter) (prot
 	res, err := g.proposeOnce(ctx, func(s *meta.State) (meta.Command, error) {
 		n, ok := s.NodeAt(req.Path)
 		if !ok || !n.Visible() {
-			// Perhaps this instance has not applied its creation yet: let the meta shard say.
+			// This instance may not have applied its creation yet: the meta shard decides.
 			return &meta.NodeAlter{Path: req.Path}, nil
 		}
 		config, err := n.Config.Merge(req.Config)
@@ -77,8 +78,8 @@ func (g *Governor) AlterNode(ctx context.Context, req *protocol.NodeAlter) (prot
 	})
 }
 
-// DropNode drops a node, and returns when every shard has dropped it and its path is free. Errors are *protocol.Error: as CreateNode's, NOT_FOUND, and
-// PRECONDITION_FAILED when there are nodes below it.
+// DropNode drops a node, and returns when every shard has dropped it and its path is free. Errors
+// are *protocol.Error: as CreateNode's, NOT_FOUND, and PRECONDITION_FAILED if it has child nodes.
 func (g *Governor) DropNode(ctx context.Context, req *protocol.NodeDrop) error {
 	if err := protocol.ValidatePath(req.Path); err != nil {
 		return err
@@ -99,8 +100,8 @@ func (g *Governor) DropNode(ctx context.Context, req *protocol.NodeDrop) error {
 	})
 }
 
-// DescribeNode finds a node by path. It reads what this instance has applied: a change that came back here is seen. Errors are *protocol.Error:
-// BAD_REQUEST, NOT_FOUND.
+// DescribeNode finds a node by path. It reads what this instance has applied, and so sees every
+// change that returned here. Errors are *protocol.Error: BAD_REQUEST, NOT_FOUND.
 func (g *Governor) DescribeNode(path string) (protocol.NodeInfo, error) {
 	if err := protocol.ValidatePath(path); err != nil {
 		return protocol.NodeInfo{}, err
@@ -112,7 +113,7 @@ func (g *Governor) DescribeNode(path string) (protocol.NodeInfo, error) {
 	return n.Info(), nil
 }
 
-// given is which fields are set after some are replaced: a zero goes back to the default.
+// fieldsSetAfter is which fields are set after a config is merged: a zero goes back to the default.
 func fieldsSetAfter(before uint32, c protocol.NodeConfig) uint32 {
 	set := uint32(0)
 	mark := func(field uint32, is bool) {

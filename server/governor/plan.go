@@ -6,14 +6,14 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// Plan is the list of steps that can be carried out next, in any order or all at once. It is empty when nothing is left to do until the meta state or the
-// health of instances changes. It is a pure function.
+// Plan is the list of steps that can be executed next, in any order or all at once. It is empty
+// when nothing is left to do until the meta state or the heartbeats change. It is pure.
 func Plan(v View) []Step {
 	p := newPlan(v)
 	return p.steps
 }
 
-// planner gathers the steps, and the reasons of those that wait.
+// planner collects the steps, and the reasons of those that wait.
 type planner struct {
 	View
 	steps      []Step
@@ -21,15 +21,15 @@ type planner struct {
 	waits      []Wait
 
 	instances      map[uint64]*meta.Instance
-	losingVote     map[[2]uint64]bool // shard and instance: its vote is to go, to another or for good
+	losingVote     map[[2]uint64]bool // shard and instance: its vote goes to another, or for good
 	shards         []shardView        // data shards, the meta shard last
-	removingShards map[uint64]bool    // replicasets whose shards are removed: no buckets are to move there
-	transferring   map[uint64]bool    // shards whose leadership is handed over: no move of theirs begins
-	reconfiguring  map[uint64]bool    // shards whose members change in this plan: no move of theirs begins
-	missingVotes   map[uint64]bool    // replicasets with a shard that has fewer votes than members that are there: no leadership is spread there
+	removingShards map[uint64]bool    // replicasets that get no buckets: their shards are removed
+	transferring   map[uint64]bool    // shards whose leadership moves: none of their moves begins
+	reconfiguring  map[uint64]bool    // shards whose members change: none of their moves begins
+	missingVotes   map[uint64]bool    // replicasets with a shard that lacks votes: no leadership is spread there
 }
 
-// shardView is a shard and who leads it.
+// shardView is a shard and its leader.
 type shardView struct {
 	meta.Shard
 	leader meta.Replica
@@ -61,7 +61,7 @@ func (p *planner) plan() {
 	p.planVersion()
 }
 
-// look makes what the rest looks things up in.
+// index prepares the lookups of the planning functions.
 func (p *planner) index() {
 	list := p.State.Instances()
 	p.instances = make(map[uint64]*meta.Instance, len(list))
@@ -82,17 +82,18 @@ func (p *planner) index() {
 
 func (p *planner) add(s Step) { p.steps = append(p.steps, s) }
 
-// wait notes why something is not done that comes about with something else in the plan.
+// addDependentWait records why something waits for another part of the plan.
 func (p *planner) addDependentWait(what, format string, args ...any) {
 	p.addWait(Follows, what, format, args...)
 }
 
-// because notes why something is not done, and what ends that.
+// addWait records why something waits, and what ends the wait.
 func (p *planner) addWait(kind WaitKind, what, format string, args ...any) {
 	p.waits = append(p.waits, Wait{What: what, Why: fmt.Sprintf(format, args...), Kind: kind})
 }
 
-// members are the instances that a group is to live on: those of the replicaset, or all for the meta shard, that are not Expelled, in order of id.
+// members are the instances that a group is to run on, in order of id: those of the replicaset, or
+// all for the meta shard, without expelled ones.
 func (p *planner) members(x *shardView) []*meta.Instance {
 	var list []*meta.Instance
 	all := p.State.Instances()

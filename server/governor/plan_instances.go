@@ -6,10 +6,11 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// HandoverTimeout is how long an instance that goes offline may keep its state Online while its leaderships and votes are handed over.
+// HandoverTimeout is how long an instance that goes offline may stay Online while its leaderships
+// and votes are handed over.
 const HandoverTimeout = 2 * time.Second
 
-// planInstances brings current states to where the target states are, each instance by itself.
+// planInstances brings each instance's current state to its target state.
 func (p *planner) planInstances() {
 	list := p.State.Instances()
 	for n := range list {
@@ -33,8 +34,8 @@ func (p *planner) planInstances() {
 	p.planGovernorTransfer()
 }
 
-// readyToGoOffline says that an instance that goes offline has nothing any more that another could have. One that is silent is not waited for: elections take
-// its leaderships.
+// readyToGoOffline says that an instance that goes offline has nothing left that another instance
+// could take. A silent instance is not waited for: elections take its leaderships.
 func (p *planner) readyToGoOffline(i *meta.Instance) bool {
 	if !p.alive(i.ID) || p.Now-p.Progress.goingOffline[i.ID] >= HandoverTimeout {
 		return true
@@ -54,7 +55,7 @@ func (p *planner) readyToGoOffline(i *meta.Instance) bool {
 	return true
 }
 
-// readyToGoOnline says that an instance that was started has its replicas running, and caught up.
+// readyToGoOnline says that the replicas of a started instance run and have caught up.
 func (p *planner) readyToGoOnline(i *meta.Instance) bool {
 	what := p.name(i.ID) + " to come online"
 	h, heard := p.Health[i.ID]
@@ -91,8 +92,8 @@ func (p *planner) readyToGoOnline(i *meta.Instance) bool {
 	return true
 }
 
-// readyToBeExpelled says that an instance that is expelled has no data and no vote, and that others go on with its replicaset. The last of one goes with it, see
-// planReplicasetExpel.
+// readyToBeExpelled says that an instance has no data and no vote, and that its replicaset has
+// other members. The last member goes with its replicaset: see planReplicasetExpel.
 func (p *planner) readyToBeExpelled(i *meta.Instance) bool {
 	what := p.name(i.ID) + " to be expelled"
 	for n := range p.shards {
@@ -114,14 +115,14 @@ func (p *planner) readyToBeExpelled(i *meta.Instance) bool {
 	return false
 }
 
-// voteless says that an instance has no vote in the meta shard for certain. Of a replica that was to get its vote and is to go now that is not known before
-// it is removed.
+// hasNoMetaVote says that an instance certainly has no vote in the meta shard. If its replica was
+// to get a vote and is to go now, that is not known before the replica is removed.
 func (p *planner) hasNoMetaVote(i *meta.Instance) bool {
 	r, has := p.shards[len(p.shards)-1].On(i.ID)
 	return !has || (r.Role != meta.RoleVoter && r.TargetRole == meta.RoleNonVoting)
 }
 
-// others says that the instance's replicaset has another one that is not expelled yet.
+// hasOtherMembers says that the instance's replicaset has another member that is not expelled.
 func (p *planner) hasOtherMembers(i *meta.Instance) bool {
 	for _, o := range p.instances {
 		if o.ID != i.ID && o.Replicaset == i.Replicaset && !o.Expelled() {
@@ -140,8 +141,8 @@ func (p *planner) hasShards(replicaset uint64) bool {
 	return false
 }
 
-// planGovernorTransfer hands the meta shard's leadership over, and with it the work of this governor, when the instance that has it goes away or gives its vote to
-// another.
+// planGovernorTransfer transfers the meta shard's leadership, and with it the governor's work, when
+// its instance leaves or loses its vote.
 func (p *planner) planGovernorTransfer() {
 	x := &p.shards[len(p.shards)-1]
 	if !x.led || p.mayStayLeader(x, p.instances[x.leader.Instance]) {
@@ -156,7 +157,7 @@ func (p *planner) planGovernorTransfer() {
 	p.add(Step{Kind: TransferGovernor, Shard: x.ID, Instance: next, Replica: r.Replica})
 }
 
-// planVersion raises the cluster version when everybody runs a newer one.
+// planVersion raises the cluster version when all instances run a newer one.
 func (p *planner) planVersion() {
 	var lowest meta.Version
 	first := true

@@ -8,13 +8,13 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// planMasters has each shard led by the instance that the map names, moves leaderships away from instances that leave, and spreads the others evenly over
-// the members of each replicaset.
+// planMasters has each shard led by the instance that the map names. It moves leaderships away from
+// leaving instances, and spreads the others evenly over the members of each replicaset.
 func (p *planner) planMasters() {
 	if p.Health == nil {
-		return // one instance, by itself
+		return // a single instance
 	}
-	loads := make(map[uint64]int) // masters by instance, those on their way counted where they go
+	loads := make(map[uint64]int) // by instance; moving leaderships count at their target
 	for i := range p.shards {
 		if x := &p.shards[i]; x.ID != meta.MetaShardID {
 			loads[targetMaster(&x.Shard)]++
@@ -50,33 +50,34 @@ func (p *planner) planMasters() {
 }
 
 // spreadShare bounds how many leaderships of a replicaset move at a time to be spread evenly: one
-// of so many, and at least one. A leadership counts until its new leader was heard, so that on a
-// slow machine they move as slowly as the shards can bear.
+// in spreadShare, and at least one. A leadership counts until its new leader's heartbeat arrives,
+// so leaderships move more slowly on a slow machine.
 const spreadShare = 16
 
-// spread is what the even distribution of a replicaset's leaderships needs to know.
+// leaderSpread is the input for spreading a replicaset's leaderships.
 type leaderSpread struct {
-	shards  []*shardView // whose leadership stays where it is
+	shards  []*shardView // whose leadership stays
 	moving  int          // how many leaderships move
-	blocked bool         // a shard has no leader, or has to get another one, or members come or go: that goes first
+	blocked bool         // a shard lacks a leader or changes it, or members change: that goes first
 }
 
-// mastery is how a shard's leadership stands.
+// leadershipState is the state of a shard's leadership.
 type leadershipState uint8
 
 const (
-	leaderMissing leadershipState = iota // the shard has no leader, or the leader has to go
-	leaderMoving                         // it moves to another instance, for the even distribution
+	leaderMissing leadershipState = iota // the shard has no leader, or the leader leaves
+	leaderMoving                         // to spread leaderships
 	leaderStable
 )
 
-// isStarting says that a new shard is told of its nodes and buckets now. What it is told while its leader changes fails, so its leadership is spread later.
+// isStarting says that a new shard is getting its nodes and buckets. Proposals fail while its
+// leader changes, so its leadership is spread later.
 func (p *planner) isStarting(x *shardView) bool {
 	t, _ := p.State.Tier(x.Tier)
 	return !x.Ready && t.Bootstrapped
 }
 
-// wanted is the instance that a shard is to be led by.
+// targetMaster is the instance that is to lead a shard.
 func targetMaster(x *meta.Shard) uint64 {
 	if x.TargetMaster != 0 {
 		return x.TargetMaster
@@ -84,10 +85,10 @@ func targetMaster(x *meta.Shard) uint64 {
 	return x.Master
 }
 
-// planMaster plans for one shard.
+// planMaster plans the leadership of one shard.
 func (p *planner) planMaster(x *shardView, loads map[uint64]int) leadershipState {
 	if set, _ := p.State.Replicaset(x.Replicaset); set.Phase == meta.ToBeExpelled && len(x.Replicas) == 1 {
-		return leaderMissing // nobody is left to take it, and nobody has to
+		return leaderMissing // no other replica, and none is needed
 	}
 	what := fmt.Sprintf("%s to be led", x)
 	if !x.led {
@@ -109,23 +110,25 @@ func (p *planner) planMaster(x *shardView, loads map[uint64]int) leadershipState
 	}
 	switch {
 	case x.Master != leader && want == x.Master && p.mayStayLeader(x, p.instances[leader]) && x.leader.Role == meta.RoleVoter:
-		// An election while nothing was to move: that is wanted from now on, whoever comes back. First this, so that the old one is not taken for a wish.
+		// An election: its winner becomes the target. The target is written first, so that the old
+		// master is not taken for it.
 		loads[want]--
 		loads[leader]++
 		p.add(Step{Kind: SetTargetMaster, Shard: x.ID, Instance: leader, Revision: x.Revision})
 	case x.Master != leader:
-		// A transfer whose end nobody has written down, or an election on the way.
+		// A transfer that was not recorded, or an election on the way.
 		p.add(Step{Kind: SetMaster, Shard: x.ID, Instance: leader, Revision: x.Revision})
 		if leader == want {
 			return leaderMoving
 		}
 	case want != leader && p.canLead(x, want) && !p.fresh(want):
-		// It may have died just now, and while leadership is offered to the dead nobody is served.
+		// It may have died just now, and a shard serves nobody while its leadership is offered to a
+		// dead replica.
 		p.addWait(Underway, what+" by "+p.name(want), "it has not been heard for a moment")
 	case want != leader && p.canLead(x, want):
 		p.transferring[x.ID] = true
 		if p.isMovingBuckets(x.ID) {
-			p.addDependentWait(what+" by "+p.name(want), "a move of its buckets is under way") // one interruption after the other
+			p.addDependentWait(what+" by "+p.name(want), "a move of its buckets is under way")
 			break
 		}
 		r, _ := x.On(want)
@@ -135,7 +138,7 @@ func (p *planner) planMaster(x *shardView, loads map[uint64]int) leadershipState
 			return leaderMoving
 		}
 	case want != leader:
-		// The one it was to go to cannot have it any more.
+		// The target cannot lead any more.
 		if i := p.instances[leader]; p.mayStayLeader(x, i) {
 			loads[want]--
 			loads[leader]++
@@ -147,7 +150,7 @@ func (p *planner) planMaster(x *shardView, loads map[uint64]int) leadershipState
 		if choose() == 0 {
 			p.addWait(p.successorWait(x), what+" by another instance than "+p.name(leader), "no other voter of it is online, stays, and has caught up")
 		}
-	case x.TargetMaster == 0 && x.leader.Role == meta.RoleVoter: // who was wanted is no member any more
+	case x.TargetMaster == 0 && x.leader.Role == meta.RoleVoter: // the target is no member any more
 		p.add(Step{Kind: SetTargetMaster, Shard: x.ID, Instance: leader, Revision: x.Revision})
 	default:
 		return leaderStable
@@ -155,15 +158,15 @@ func (p *planner) planMaster(x *shardView, loads map[uint64]int) leadershipState
 	return leaderMissing
 }
 
-// transferredRecently says that a shard's leadership was handed over a moment ago, and the next heartbeat of
-// who took it is still to come.
+// transferredRecently says that a shard's leadership was transferred a moment ago, and the new
+// leader's next heartbeat is still to come.
 func (p *planner) transferredRecently(shard uint64) bool {
 	h, ok := p.Progress.transfers[shard]
 	return ok && p.Now-h.at <= FreshLimit
 }
 
-// isMovingBuckets says that a move needs the shard as it is until a copy of its buckets serves: both
-// sides until it is decided, the owner then.
+// isMovingBuckets says that a move needs this shard until a copy of its buckets serves: both shards
+// until the move is decided, then the owner.
 func (p *planner) isMovingBuckets(shard uint64) bool {
 	return slices.ContainsFunc(p.State.Moves(), func(m meta.Move) bool {
 		needed := m.From == shard && m.Phase != meta.Committed || m.To == shard && m.Phase != meta.Aborted
@@ -171,8 +174,8 @@ func (p *planner) isMovingBuckets(shard uint64) bool {
 	})
 }
 
-// heirless is the kind of a wait for an instance that could take a shard over: one that is there may do so
-// once it has caught up.
+// successorWait is the kind of a wait for an instance that could take over a shard: Underway if one
+// is there and has only to catch up.
 func (p *planner) successorWait(x *shardView) WaitKind {
 	for _, r := range x.Replicas {
 		i := p.instances[r.Instance]
@@ -183,7 +186,7 @@ func (p *planner) successorWait(x *shardView) WaitKind {
 	return Outside
 }
 
-// mayStayLeader says that the leader may stay.
+// mayStayLeader says that the leader need not hand over.
 func (p *planner) mayStayLeader(x *shardView, i *meta.Instance) bool {
 	if i == nil || !stays(i) {
 		return false
@@ -192,8 +195,8 @@ func (p *planner) mayStayLeader(x *shardView, i *meta.Instance) bool {
 	return ok && r.TargetRole != meta.RoleNone
 }
 
-// canLead says that an instance can take a shard's leadership over. One that goes away itself can only if nobody else is there and the replica that leads is
-// to be removed: else neither of them could ever go.
+// canLead says that an instance can take over a shard's leadership. A leaving instance can if there
+// is no other candidate and the leading replica is to be removed: otherwise neither could ever go.
 func (p *planner) canLead(x *shardView, instance uint64) bool {
 	if p.isCandidate(x, instance) {
 		return true
@@ -202,6 +205,7 @@ func (p *planner) canLead(x *shardView, instance uint64) bool {
 	return x.leader.TargetRole == meta.RoleNone && p.isCaughtUpVoter(x, &r) && !slices.ContainsFunc(x.Replicas, func(r meta.Replica) bool { return p.isCandidate(x, r.Instance) })
 }
 
+// isCandidate says that an instance that stays can lead the shard.
 func (p *planner) isCandidate(x *shardView, instance uint64) bool {
 	i := p.instances[instance]
 	r, ok := x.On(instance)
@@ -213,7 +217,7 @@ func (p *planner) isCaughtUpVoter(x *shardView, r *meta.Replica) bool {
 	return r.Role == meta.RoleVoter && r.TargetRole == meta.RoleVoter && p.caughtUp(r, x.ID)
 }
 
-// successor is an instance that can take a shard's leadership over from another: the one with the lowest id, 0 for none.
+// successor is the instance with the lowest id that can take a shard over from another; 0 for none.
 func (p *planner) successor(x *shardView, from uint64) uint64 {
 	for _, r := range x.Replicas {
 		if r.Instance != from && p.canLead(x, r.Instance) {
@@ -223,7 +227,8 @@ func (p *planner) successor(x *shardView, from uint64) uint64 {
 	return 0
 }
 
-// lightest is the instance that leads the fewest shards of those that can take this one over and were heard a moment ago, of equals the lowest id; 0 for none.
+// leastLoaded is the instance that leads the fewest shards, of those that can take this one over
+// and sent a heartbeat a moment ago. Ties go to the lowest id; 0 for none.
 func (p *planner) leastLoaded(x *shardView, from uint64, loads map[uint64]int) uint64 {
 	best := uint64(0)
 	for _, r := range x.Replicas {
@@ -238,9 +243,8 @@ func (p *planner) leastLoaded(x *shardView, from uint64, loads map[uint64]int) u
 }
 
 // planSpread moves leaderships from the member that has the most to the one that has the fewest,
-// while the difference is two or more. A smaller one cannot be made smaller, and whoever has a
-// leadership keeps it. It moves those that were touched least lately: what somebody moved by hand
-// stays longest.
+// while the difference is two or more. Shards whose records changed longest ago move first: what an
+// operator moved stays longest.
 func (p *planner) planSpread(s *leaderSpread, loads map[uint64]int) {
 	slices.SortFunc(s.shards, func(a, b *shardView) int {
 		return cmp.Or(cmp.Compare(a.Revision, b.Revision), cmp.Compare(a.ID, b.ID))

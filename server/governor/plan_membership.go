@@ -6,7 +6,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// planRoles decides which instances have a replica of a group, and which replicas a vote.
+// planRoles decides which instances have a replica of a group, and which replicas have a vote.
 func (p *planner) planRoles(x *shardView) {
 	members := p.members(x)
 	var list []Candidate
@@ -15,7 +15,7 @@ func (p *planner) planRoles(x *shardView) {
 		r, has := x.On(i.ID)
 		switch {
 		case !has && (departure(i) != BeingExpelled || (x.ID == meta.MetaShardID && p.alive(i.ID))):
-			// One that is expelled needs the map for as long as it serves.
+			// An expelled instance needs the map while it serves.
 			p.add(Step{Kind: AddReplica, Shard: x.ID, Instance: i.ID})
 			fallthrough
 		case !has:
@@ -56,13 +56,14 @@ func (p *planner) planRoles(x *shardView) {
 		case r.TargetRole == meta.RoleNonVoting && voter[r.Instance]:
 			p.add(Step{Kind: SetTargetRole, Shard: x.ID, Instance: r.Instance, Replica: r.Replica, Role: meta.RoleVoter})
 		case r.TargetRole == meta.RoleNonVoting && departure(i) == BeingExpelled && x.ID != meta.MetaShardID:
-			// The meta shard's it keeps until it has read there that it is Expelled.
+			// It keeps its replica of the meta shard until it has read there that it is Expelled.
 			p.add(Step{Kind: SetTargetRole, Shard: x.ID, Instance: r.Instance, Replica: r.Replica, Role: meta.RoleNone})
 		}
 	}
 }
 
-// planMembership brings a group's membership one change nearer to what is wanted. Each step listed is allowed as the group is now; they exclude one another.
+// planMembership plans the next change of a group's membership. Each listed step is allowed in the
+// present group; only one of them can be made.
 func (p *planner) planMembership(x *shardView) {
 	voters, live, want := 0, 0, 0
 	changes := false
@@ -134,8 +135,8 @@ func (p *planner) planMembership(x *shardView) {
 	}
 }
 
-// deadVoterGoesFirst says that a voter that does not take part is removed before another gets its vote: an odd group with one voter more survives no more
-// deaths, and with a dead one in it fewer.
+// deadVoterGoesFirst says that a dead voter is removed before another replica gets its vote. An odd
+// group with one more voter tolerates no more failures, and with a dead one in it fewer.
 func (p *planner) deadVoterGoesFirst(x *shardView, voters, live int) bool {
 	for i := range x.Replicas {
 		r := &x.Replicas[i]
@@ -146,7 +147,8 @@ func (p *planner) deadVoterGoesFirst(x *shardView, voters, live int) bool {
 	return false
 }
 
-// mayPromote and mayRemove are the last look before a change of a group, at the membership that it has.
+// mayPromote and mayRemove are the last look before a change of a group, at the membership that it
+// has.
 
 func mayRemove(m Membership, replica uint64, live func(replica uint64) bool) bool {
 	if _, voter := m.Voters[replica]; !voter {

@@ -10,19 +10,22 @@ import (
 )
 
 const (
-	// MaxMoves is how many moves of buckets of a tier are under way at a time. More of them have
-	// each take longer, and with it all that shares a machine or a shard with them: with four the
-	// longest write while a cluster grows is twice as long.
+	// MaxMoves is how many moves of buckets of a tier run at a time. More at once take longer each,
+	// with all that shares a machine or a shard with them. With four, the longest write while a
+	// cluster grows takes twice as long.
 	MaxMoves = 1
-	// MoveBuckets is how many buckets a move has at most: they are all frozen at once. After a move that was given up it is half as many.
+	// MoveBuckets is how many buckets a move has at most: all of them are frozen at once. After an
+	// aborted move it is half as many.
 	MoveBuckets = 32
-	// FreezeLimit is how long buckets may be frozen before the move is given up and the source serves them again. Nobody vouches for sessions at home in them
-	// meanwhile: a client with the default timeout of 10 s believes in its own for 8.5 s after a keep-alive, which may be 2.5 s old when the freeze begins, and has to be
-	// attached again within what is left.
+	// FreezeLimit is how long buckets may be frozen before the move is aborted and the source
+	// serves them again. Leases of sessions at home in frozen buckets are not renewed. A client
+	// with the default timeout of 10 s believes in its lease for 8.5 s after a keep-alive, which
+	// may be 2.5 s old when the freeze begins. It has to be attached again in what is left.
 	FreezeLimit = 4 * time.Second
 )
 
-// planMoves carries on the moves under way, and decides on new ones where buckets are not as the weights say.
+// planMoves continues the moves under way, and begins new ones where buckets are not as the weights
+// say.
 func (p *planner) planMoves() {
 	for _, m := range p.State.Moves() {
 		p.planMove(&m)
@@ -34,7 +37,7 @@ func (p *planner) planMoves() {
 	}
 }
 
-// planMove is the next step, or the next two, of a move.
+// planMove plans the next one or two steps of a move.
 func (p *planner) planMove(m *meta.Move) {
 	done := p.Progress.moves[m.Ref()]
 	step := Step{Tier: m.Tier, First: m.First, Count: m.Count, Shard: m.From, To: m.To, Epoch: m.Epoch}
@@ -70,7 +73,8 @@ func (p *planner) planMove(m *meta.Move) {
 		if !done.activated {
 			at(ActivateMove, owner)
 		}
-		// The old copy goes last after a commit: as long as the new one does not serve, it is what can be looked at.
+		// After a commit the old copy goes last: until the new copy serves, it is the one to
+		// inspect.
 		if !done.discarded && (done.activated || m.Phase == meta.Aborted) {
 			at(DiscardMove, other)
 		}
@@ -80,7 +84,7 @@ func (p *planner) planMove(m *meta.Move) {
 	}
 }
 
-// planBalance decides on moves until each shard has what its replicaset's weight asks for.
+// planBalance begins moves until each shard has what its replicaset's weight asks for.
 func (p *planner) planBalance(t *meta.Tier) {
 	under := 0
 	counts := make(map[uint64]uint32)
@@ -91,8 +95,8 @@ func (p *planner) planBalance(t *meta.Tier) {
 		if m.Tier != t.ID {
 			continue
 		}
-		// One whose buckets nobody can serve now, as their owner has no leader, does not keep the
-		// others from moving.
+		// A move whose owner has no leader does not block others: its buckets cannot be served
+		// anyway.
 		if !p.Progress.moves[m.Ref()].activated && (m.Phase == meta.Moving || p.isLed(m.Owner())) {
 			under++
 		}
@@ -145,7 +149,7 @@ func (p *planner) planBalance(t *meta.Tier) {
 	}
 }
 
-// explainNoTarget says why buckets of a replicaset that is to have none do not move.
+// explainNoTarget says why the buckets of a replicaset without a weight do not move.
 func (p *planner) explainNoTarget(t *meta.Tier, sets []replicasetLoad) {
 	for _, set := range sets {
 		if set.weight > 0 {
@@ -155,12 +159,12 @@ func (p *planner) explainNoTarget(t *meta.Tier, sets []replicasetLoad) {
 	p.addWait(Outside, "buckets of tier "+t.Name+" to move", "no replicaset of it is ready and has a weight; give one a weight, or start instances for another")
 }
 
-// isLed says that this governor has heard of a shard's leader.
+// isLed says that a heartbeat names the shard's leader.
 func (p *planner) isLed(shard uint64) bool {
 	return slices.ContainsFunc(p.shards, func(x shardView) bool { return x.ID == shard && x.led })
 }
 
-// usable is why buckets cannot move from a shard, or to it, now; empty if they can.
+// moveBlockedBy is why buckets cannot move from a shard, or to it, now; empty if they can.
 func (p *planner) moveBlockedBy(shard uint64, gets bool) string {
 	i := slices.IndexFunc(p.shards, func(x shardView) bool { return x.ID == shard })
 	switch {
@@ -186,12 +190,12 @@ func (p *planner) moveBlockedBy(shard uint64, gets bool) string {
 	return ""
 }
 
-// rests says that a shard's next move begins after a pause.
+// inMoveBackoff says that a shard's next move begins after a pause.
 func (p *planner) inMoveBackoff(shard uint64) bool {
 	return p.Progress.moveBackoffs[shard].until > p.Now
 }
 
-// thin says that a shard has not got yet all the votes that it can have.
+// lacksVoters says that a shard has not got all its votes yet.
 func (p *planner) lacksVoters(x *shardView) bool {
 	voters, members := 0, 0
 	for _, r := range x.Replicas {
@@ -218,7 +222,8 @@ func (p *planner) movingBuckets(t *meta.Tier) map[uint32]uint32 {
 	return taken
 }
 
-// pieces yields buckets of the source for a flow: neighbours with one epoch, none in a move, the last ones first. They are marked as taken.
+// pickBuckets yields buckets of the source for a flow: neighbours with one epoch, none in a move,
+// the last ones first. It marks them as taken.
 func pickBuckets(t *meta.Tier, f bucketFlow, taken map[uint32]uint32) func(yield func(first, count uint32) bool) {
 	return func(yield func(first, count uint32) bool) {
 		for _, run := range slices.Backward(t.Runs) {
@@ -231,12 +236,12 @@ func pickBuckets(t *meta.Tier, f bucketFlow, taken map[uint32]uint32) func(yield
 			}
 			taken[first] = count
 			yield(first, count)
-			return // one move for each flow: what is missing is planned again
+			return // one move for each flow; the rest is planned again
 		}
 	}
 }
 
-// lastFree is the last stretch of a run that is in no move, of at most so many buckets.
+// lastFree is the last stretch of a run without buckets in a move, at most this long.
 func lastFree(run meta.Run, most uint32, taken map[uint32]uint32) (first, count uint32) {
 	end := run.First + run.Count
 	for end > run.First {

@@ -6,10 +6,11 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// Window is how many nodes a plan works on at a time, those with the lowest ids first.
+// MaxPlannedNodes is how many pending nodes one plan works on, the lowest ids first.
 const MaxPlannedNodes = 256
 
-// planNodes finishes what is decided about coordination nodes: every shard is told, then it is committed.
+// planNodes finishes changes of coordination nodes: every shard gets the change, then it is
+// committed.
 func (p *planner) planNodes() {
 	var commit []meta.NodeRef
 	settling, changing := 0, 0
@@ -32,8 +33,8 @@ func (p *planner) planNodes() {
 	}
 }
 
-// planShards brings new shards to work: each is told of the nodes that were there before it, then gets its buckets. Nodes that are pending it is told of as
-// every other shard is, so that none can slip between.
+// planShards starts new shards. Each gets the nodes that were there before it, then its buckets. It
+// gets pending nodes like every other shard does, so that none is missed.
 func (p *planner) planShards() {
 	for i := range p.shards {
 		x := &p.shards[i]
@@ -63,7 +64,7 @@ func (p *planner) planShards() {
 	}
 }
 
-// untold is the first path, after those told of already, of a node of the shard's tier that is not pending.
+// nextUnsynced is the first path of a node that the new shard has not got and that is not pending.
 func (p *planner) nextUnsynced(x *shardView) (path string, more bool) {
 	for n := range p.State.Nodes("", p.Progress.syncedTo[x.ID]) {
 		if needsSync(&n, x.Tier) {
@@ -73,18 +74,18 @@ func (p *planner) nextUnsynced(x *shardView) (path string, more bool) {
 	return "", false
 }
 
-// told says that a new shard of a tier is told of this node before it serves.
+// needsSync says that a new shard of a tier gets this node before it serves.
 func needsSync(n *meta.Node, tier uint8) bool {
 	return n.Tier == tier && n.Phase != meta.Creating && n.Phase != meta.Dropping
 }
 
-// unsteady says that a new shard's leader is not known yet, or changes: what it is told now may
-// find nobody.
+// isLeaderUnstable says that a new shard's leader is not known yet, or changes: proposals may find
+// nobody.
 func (p *planner) isLeaderUnstable(x *shardView) bool {
 	return p.Health != nil && !x.Ready && (!x.led || x.leader.Instance != targetMaster(&x.Shard))
 }
 
-// tell has every shard of the node's tier told of the change under way. True if they all have been.
+// syncNode sends the pending change to every shard of the node's tier. True if all have it.
 func (p *planner) syncNode(n *meta.Node) bool {
 	all := true
 	settled := n.GraceFloor == 0
@@ -111,7 +112,8 @@ func putNode(shard uint64, n *meta.Node, settled bool) Step {
 	return Step{Kind: PutNode, Shard: shard, Node: n.ID, Revision: n.ShardRevision(settled), Config: n.ShardConfig(settled)}
 }
 
-// parentReady keeps a node from being found before those above it are. The commit may name the parent before it.
+// parentReady says that the nodes above are visible, or become so in this commit: a child must not
+// be found before its parent.
 func (p *planner) parentReady(n *meta.Node, commit []meta.NodeRef) bool {
 	if n.Phase != meta.Creating {
 		return true
@@ -128,11 +130,13 @@ func (p *planner) parentReady(n *meta.Node, commit []meta.NodeRef) bool {
 	return false
 }
 
-// settle ends a grace floor. A shard may go by the lower grace period once one leader has led it for as long as the floor: then whoever led it before has
-// stopped going by the higher one. (Should the leader change between the look and the put: a shard fixes the grace period of a take-over when it happens.)
+// lowerGrace ends a grace floor. A shard may go by the lower grace period once one leader has led
+// it for as long as the floor: any former leader has stopped using the higher one by then. A leader
+// change between the read and the put does no harm: a shard fixes the grace period of a take-over
+// when it happens.
 func (p *planner) lowerGrace(n *meta.Node) {
 	since := p.Progress.floors[n.ID].since
-	// Two in a hundred for clocks that run at different rates.
+	// 2 % for different clock rates.
 	long := time.Duration(n.GraceFloor+(n.GraceFloor+49)/50) * time.Millisecond
 	all := true
 	for _, x := range p.State.Shards() {
@@ -156,7 +160,7 @@ func (p *planner) lowerGrace(n *meta.Node) {
 	}
 }
 
-// observe asks for a look at the shard's leader, at the earliest of the times asked for.
+// readEpoch plans a read of the shard's leader epoch, at the earliest of the requested times.
 func (p *planner) readEpoch(shard uint64, at time.Duration) {
 	for i := range p.epochReads {
 		if p.epochReads[i].Shard == shard {

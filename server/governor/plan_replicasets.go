@@ -2,8 +2,9 @@ package governor
 
 import "github.com/signalbox-dev/signalbox/shard/meta"
 
-// planReplicasets readies replicasets, makes their shards, expels them, and deals out the buckets, once. A replicaset gets its shards when it has enough members: until then
-// its instances are free to go where a copy is missing, see planSpares.
+// planReplicasets readies replicasets, creates their shards, expels them, and assigns the buckets
+// once. A replicaset gets its shards when it has enough members: until then its instances are
+// spare, see planSpares.
 func (p *planner) planReplicasets() {
 	for _, set := range p.State.Replicasets() {
 		if set.Phase == meta.ReplicasetExpelled {
@@ -56,7 +57,7 @@ func (p *planner) planReplicasets() {
 	}
 }
 
-// founder is the instance that starts a replicaset's shards, 0 for none yet.
+// founder is the instance that starts a replicaset's shards; 0 for none yet.
 func (p *planner) founder(members []*meta.Instance) uint64 {
 	for _, i := range members {
 		if stays(i) && p.alive(i.ID) && p.Health[i.ID].Incarnation == i.Target.Incarnation {
@@ -66,7 +67,7 @@ func (p *planner) founder(members []*meta.Instance) uint64 {
 	return 0
 }
 
-// planReplicasetExpel ends a replicaset once nothing is left on it.
+// planReplicasetExpel ends a replicaset once it has no buckets.
 func (p *planner) planReplicasetExpel(set *meta.Replicaset, members []*meta.Instance) {
 	for _, i := range members {
 		if i.Target.Variant != meta.Expelled {
@@ -107,7 +108,8 @@ func (p *planner) planReplicasetExpel(set *meta.Replicaset, members []*meta.Inst
 	p.add(Step{Kind: FinishReplicasetExpel, Replicaset: set.ID})
 }
 
-// uncopied is a shard of a replicaset of which an online member has no copy yet; nil for none.
+// shardMissingCopy is a shard of which an online member of the replicaset has no copy yet; nil for
+// none.
 func (p *planner) shardMissingCopy(replicaset uint64) *shardView {
 	for n := range p.shards {
 		x := &p.shards[n]
@@ -123,7 +125,7 @@ func (p *planner) shardMissingCopy(replicaset uint64) *shardView {
 	return nil
 }
 
-// planAssignment deals out the buckets of a tier when its first replicaset is ready.
+// planAssignment assigns the buckets of a tier when its first replicaset is ready.
 func (p *planner) planAssignment(t *meta.Tier) {
 	what := "the buckets of tier " + t.Name + " to be assigned"
 	for _, set := range p.State.Replicasets() {

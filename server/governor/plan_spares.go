@@ -9,17 +9,18 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// group is a replicaset as planSpares sees it.
+// fillGroup is a replicaset in planSpares.
 type fillGroup struct {
 	meta.Replicaset
-	members []*meta.Instance // those that stay in the cluster, and those that this plan moves here
-	copies  int              // how many there are to be
-	buckets bool             // its shards have some, or give or get some
+	members []*meta.Instance // that stay in the cluster, and that this plan moves here
+	copies  int              // wanted
+	buckets bool             // its shards own some, or are in a move
 	shards  bool
 }
 
-// planSpares moves free instances to where a copy is missing. An instance is free when its replicaset has fewer members than copies and no buckets. Its own replicaset
-// may be filled too, if that is the next best use: whoever has buckets is filled first, then whoever has shards, then the one with the most members.
+// planSpares moves spare instances to where a copy is missing. An instance is spare if its
+// replicaset has fewer members than copies, and no buckets. Replicasets are filled in this order:
+// with buckets, with shards, with the most members.
 func (p *planner) planSpares() {
 	for _, t := range p.State.Tiers() {
 		if t.Buckets == 0 {
@@ -32,7 +33,7 @@ func (p *planner) planSpares() {
 	}
 }
 
-// fillGroups are the replicasets of a tier that stay, in the order in which they are filled.
+// fillGroups are the remaining replicasets of a tier, in the order in which they are filled.
 func (p *planner) fillGroups(t *meta.Tier) []fillGroup {
 	var list []fillGroup
 	for _, set := range p.State.Replicasets() {
@@ -72,7 +73,7 @@ func (p *planner) hasBuckets(t *meta.Tier, replicaset uint64) bool {
 		slices.ContainsFunc(p.State.Moves(), func(m meta.Move) bool { return own(m.From) || own(m.To) })
 }
 
-// fill moves instances of those behind to the group at n, as long as it lacks a copy.
+// fill moves instances from later groups to the group at n, while it lacks a copy.
 func (p *planner) fill(t *meta.Tier, groups []fillGroup, n int) {
 	to := &groups[n]
 	if to.WeightByUser && to.Weight == 0 && !to.buckets {
@@ -100,7 +101,8 @@ func (p *planner) fill(t *meta.Tier, groups []fillGroup, n int) {
 	}
 }
 
-// spare chooses a free instance for the group at n: of the smallest group, and there the one whose failure domain is farthest from the members. Nil and a reason if there is none.
+// spare chooses a spare instance for the group at n: from the smallest group, the one whose failure
+// domain is farthest from the members. Nil and a reason if there is none.
 func (p *planner) spare(t *meta.Tier, groups []fillGroup, n int) (from *fillGroup, best *meta.Instance, why string) {
 	to := &groups[n]
 	far := 0
@@ -134,7 +136,8 @@ func (p *planner) spare(t *meta.Tier, groups []fillGroup, n int) (from *fillGrou
 	return from, best, "of the free ones " + strings.Join(unfit, ", ")
 }
 
-// outside names the failure domains that another member must not share; empty if there are none.
+// outsideDomains names the failure domains that another member must not share; empty if there are
+// none.
 func outsideDomains(members []*meta.Instance) string {
 	var taken []string
 	for _, i := range members {
@@ -151,7 +154,7 @@ func outsideDomains(members []*meta.Instance) string {
 	return " outside " + strings.Join(taken, ", ")
 }
 
-// domainConflict is a member that may fail together with an instance; nil for none.
+// domainConflict is a member that shares a failure domain with an instance; nil for none.
 func domainConflict(i *meta.Instance, members []*meta.Instance) *meta.Instance {
 	for _, m := range members {
 		if meta.Intersect(i.Domain, m.Domain) {

@@ -15,7 +15,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestScripts runs testdata/scripts: decisions in the meta state, plans, and steps carried out or lost.
+// TestScripts runs testdata/scripts: decisions in the meta state, plans, and steps carried out or
+// lost.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		s := &script{progress: NewProgress()}

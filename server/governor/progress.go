@@ -6,48 +6,50 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// Progress is what a governor remembers of the steps it has carried out: facts that stay true, whoever leads. It is soft: a governor that starts with an
-// empty one repeats steps, and comes to the same end. It holds something only for what is pending in the meta state.
+// Progress is what a governor remembers of the steps that it has executed: facts that stay true,
+// whoever leads. It is soft state: a governor that starts with an empty one repeats steps, with the
+// same result. It holds only what is pending in the meta state.
 type Progress struct {
 	activated     map[bucketsKey]bool
-	nodeRevisions map[shardNodeKey]uint64 // the highest shard revision of the node that the shard has applied
+	nodeRevisions map[shardNodeKey]uint64 // the highest revision of the node that the shard has applied
 	leaderEpochs  map[uint64]epochSpan    // by shard
 	floors        map[uint64]floor        // by node
 
-	syncedTo     map[uint64]string             // by new shard: the first path it was not told of
-	moves        map[meta.MoveRef]moveProgress // what has been done of the moves under way
-	moveBackoffs map[uint64]moveBackoff        // by shard: after a move that was given up
-	catchUpMarks map[uint64]catchUpMark        // by shard: how far its log was a moment ago
+	syncedTo     map[uint64]string             // by new shard: the first path it has not got
+	moves        map[meta.MoveRef]moveProgress // of the moves under way
+	moveBackoffs map[uint64]moveBackoff        // by shard, after an aborted move
+	catchUpMarks map[uint64]catchUpMark        // by shard
 	goingOffline map[uint64]time.Duration      // by instance: since when it is to go offline
-	transfers    map[uint64]transferred        // by shard: the last leadership that was handed over; who claims its term was heard before
+	transfers    map[uint64]transferred        // by shard: the last transfer; heartbeats with its term are older
 }
 
-// moved is what has been done of a move.
+// moveProgress is what has been done of a move.
 type moveProgress struct {
 	since                                time.Duration // when this governor first saw it
 	frozen, copied, activated, discarded bool
 }
 
-// handed is a leadership that was handed over.
+// transferred is a leadership that was transferred.
 type transferred struct {
 	term uint64
 	at   time.Duration
 }
 
-// rest is a pause before the next move of a shard whose moves were given up, so many in a row.
+// moveBackoff is the pause before the next move of a shard, after so many aborted moves in a row.
 type moveBackoff struct {
 	until  time.Duration
 	aborts int
 }
 
-// mark is the end of a shard's log some time ago: who has that has caught up.
+// catchUpMark is the end of a shard's log some time ago: a replica that has applied it has caught
+// up.
 type catchUpMark struct {
 	index uint64
-	next  uint64 // the mark to come
+	next  uint64 // index of the next mark
 	at    time.Duration
 }
 
-// catchUpPeriod is the least age of a mark that is not the first one.
+// catchUpPeriod is the least age of a mark, except for the first.
 const catchUpPeriod = time.Second
 
 type bucketsKey struct {
@@ -60,17 +62,19 @@ type shardNodeKey struct {
 	node  uint64
 }
 
-// dropped, as a revision told, is above every put.
+// revisionDropped is the revision of a dropped node, above that of every put.
 const revisionDropped = ^uint64(0)
 
-// lead is an unbroken time in which a shard had one leader epoch. Epochs never come back, so the same one seen twice was there all the time between.
+// epochSpan is a time in which a shard had one leader epoch. Epochs never come back: if two reads
+// see the same one, it was there in between.
 type epochSpan struct {
 	epoch uint64
-	first time.Duration // the end of the first look that saw it: it led then already
-	last  time.Duration // the begin of the last look that saw it: it led then still
+	first time.Duration // when the first read of it ended
+	last  time.Duration // when the last read of it began
 }
 
-// floor is since when this governor has known that every shard has the config with this revision, which lowered the grace period.
+// floor is since when every shard has had the config with this revision, which lowered the grace
+// period.
 type floor struct {
 	revision uint64
 	since    time.Duration
@@ -92,7 +96,7 @@ func NewProgress() *Progress {
 	}
 }
 
-// Update forgets what is not pending any more, and notes when it first saw what is.
+// Update forgets what is not pending any more, and records when it first sees what is.
 func (p *Progress) Update(v View) {
 	s, now := v.State, v.Now
 	p.updateNodes(s, now)
@@ -173,16 +177,16 @@ func (p *Progress) updateNodes(s *meta.State, now time.Duration) {
 	}
 }
 
-// hasFloor says that the node waits for nothing but the end of its grace floor.
+// hasFloor says that a node waits only for the end of its grace floor.
 func hasFloor(n *meta.Node) bool { return n.Phase == meta.Ready && n.GraceFloor != 0 }
 
-// Answer is what a step comes back with.
+// Answer is the result of a step.
 type Answer struct {
 	Epoch uint64 // ReadLeaderEpoch
-	Path  string // SyncNodes: the first path that was not told
+	Path  string // SyncNodes: the first path that was not sent
 }
 
-// Done notes a step that was carried out between began and ended.
+// Done records a step that was executed between began and ended.
 func (p *Progress) Done(s *Step, began, ended time.Duration, answer Answer) {
 	switch s.Kind {
 	case ActivateBuckets:

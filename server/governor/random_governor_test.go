@@ -9,9 +9,11 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestAnyGovernorConverges has two governors, both of which believe to lead, carry out steps of plans old and new in any order, over shards that lose
-// words and answers and change their leaders, while nodes are created, altered and dropped. Governors forget everything at any moment. No promise of a phase is ever
-// broken, and in the end a governor that knows nothing brings everything to rest.
+// TestAnyGovernorConverges has two governors, both of which believe to lead, carry out steps of
+// plans old and new in any order, over shards that lose words and answers and change their leaders,
+// while nodes are created, altered and dropped. Governors forget everything at any moment. No
+// promise of a phase is ever broken, and in the end a governor that knows nothing brings everything
+// to rest.
 func TestAnyGovernorConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &checkedState{fakeState: newFakeState(8, 2, 3), t: t, decided: map[uint64][]decision{}, graces: map[shardNodeKey]time.Duration{}}
@@ -135,7 +137,8 @@ func (w *checkedState) check() {
 	w.checkGrace()
 }
 
-// checkGrace: a shard's grace period for a node falls only if one leader has led it for as long as the higher one since the fall was decided.
+// checkGrace: a shard's grace period for a node falls only if one leader has led it for as long as
+// the higher one since the fall was decided.
 func (w *checkedState) checkGrace() {
 	for n := range w.meta.Nodes("", "") {
 		grace := time.Duration(n.Config.GracePeriod) * time.Millisecond
@@ -164,7 +167,7 @@ func (w *checkedState) checkGrace() {
 	}
 }
 
-// rest checks that all that was decided is everywhere.
+// checkConverged checks that all that was decided is everywhere.
 func (w *checkedState) checkConverged() {
 	count := 0
 	for n := range w.meta.Nodes("", "") {

@@ -14,7 +14,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// machineShards are the state machines of data shards, each with a leader that proposes one command at a time.
+// machineShards are the state machines of data shards, each with a leader that proposes one command
+// at a time.
 type machineShards struct {
 	mu       sync.Mutex
 	start    time.Time
@@ -142,8 +143,8 @@ func TestRealShards(t *testing.T) {
 	})
 }
 
-// TestRealShardMoves has buckets move between the machines that data shards really are: to a second instance, after a first try was given up, and back
-// when that instance is expelled.
+// TestRealShardMoves has buckets move between the machines that data shards really are: to a second
+// instance, after a first try was given up, and back when that instance is expelled.
 func TestRealShardMoves(t *testing.T) {
 	c, shards := newCluster(64, 1, 2), newMachineShards()
 	g := New(Config{Meta: c, Shards: shards, Groups: clusterGroups{c}, Instances: c, Clock: c})

@@ -14,7 +14,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// inCluster runs f with a bootstrapped cluster of two shards and a governor on the replica that leads.
+// inCluster runs f with a bootstrapped cluster of two shards and a governor on the replica that
+// leads.
 func inCluster(t *testing.T, f func(t *testing.T, ctx context.Context, c *fakeCluster, g *Governor)) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFakeCluster(1, 2)
@@ -125,7 +126,8 @@ func TestInvalidNodeIsNotProposed(t *testing.T) {
 	})
 }
 
-// TestEachChangeHappensOnce has many callers at once, on two instances, while words and answers get lost, come late, and governors crash.
+// TestEachChangeHappensOnce has many callers at once, on two instances, while words and answers get
+// lost, come late, and governors crash.
 func TestEachChangeHappensOnce(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { eachChangeHappensOnce(t, seed) })
@@ -239,7 +241,8 @@ func eachChangeHappensOnce(t *testing.T, seed uint64) {
 	})
 }
 
-// TestChangeContinuesWithoutCaller: when the caller's time ends before all shards have answered, the change happens all the same.
+// TestChangeContinuesWithoutCaller: when the caller's time ends before all shards have answered,
+// the change happens all the same.
 func TestChangeContinuesWithoutCaller(t *testing.T) {
 	inCluster(t, func(t *testing.T, ctx context.Context, c *fakeCluster, g *Governor) {
 		c.with(func(w *fakeState) { w.shards[2].down = true })
@@ -257,7 +260,8 @@ func TestChangeContinuesWithoutCaller(t *testing.T) {
 	})
 }
 
-// TestCreateWaitsForDrop: the path of a node that is being dropped is not free yet; a create waits for it.
+// TestCreateWaitsForDrop: the path of a node that is being dropped is not free yet; a create waits
+// for it.
 func TestCreateWaitsForDrop(t *testing.T) {
 	inCluster(t, func(t *testing.T, ctx context.Context, c *fakeCluster, g *Governor) {
 		old, err := g.CreateNode(ctx, create("/p"))
@@ -298,7 +302,8 @@ func TestMetaShardUnavailable(t *testing.T) {
 	})
 }
 
-// TestLoweredGraceIsDelayed: after an alter that lowers the grace period, shards keep the old one until a leader has led them for as long.
+// TestLoweredGraceIsDelayed: after an alter that lowers the grace period, shards keep the old one
+// until a leader has led them for as long.
 func TestLoweredGraceIsDelayed(t *testing.T) {
 	inCluster(t, func(t *testing.T, ctx context.Context, c *fakeCluster, g *Governor) {
 		info, err := g.AlterNode(ctx, lowerGrace(meta.DefaultPath, 4000))
@@ -355,7 +360,7 @@ func TestBootstrapAtEveryStart(t *testing.T) {
 	})
 }
 
-// forgetful shows an empty machine until something was proposed.
+// emptyReplica shows an empty machine until something was proposed.
 type emptyReplica struct {
 	replica
 	proposed bool

@@ -7,7 +7,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestSilentInstanceGetsNoLeadership: leadership goes to nobody who was not heard a moment ago, though nobody takes it for dead yet.
+// TestSilentInstanceGetsNoLeadership: leadership goes to nobody who was not heard a moment ago,
+// though nobody takes it for dead yet.
 func TestSilentInstanceGetsNoLeadership(t *testing.T) {
 	t.Parallel()
 	voter := func(instance uint64) meta.Replica {

@@ -7,55 +7,55 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// StepKind says what a step does.
+// StepKind is what a step does.
 type StepKind uint8
 
 const (
 	// Coordination nodes, and new shards.
-	ActivateBuckets StepKind = iota + 1 // tell Shard that it owns Count buckets from First
-	PutNode                             // tell Shard a node's config
-	DropNode                            // tell Shard that a node is dropped
-	ReadLeaderEpoch                     // ask Shard who leads it
-	MarkShardReady                      // the meta shard: Shard has all its buckets, and knows all nodes
-	CommitNodes                         // the meta shard: every shard knows the change of Nodes
+	ActivateBuckets StepKind = iota + 1 // Shard owns Count buckets from First
+	PutNode                             // Shard gets a node's config
+	DropNode                            // Shard drops a node
+	ReadLeaderEpoch                     // read Shard's leader epoch
+	MarkShardReady                      // the meta shard: Shard has all its buckets and nodes
+	CommitNodes                         // the meta shard: every shard has the change of Nodes
 	ClearGraceFloor                     // the meta shard: no former leader of any shard goes by Node's old grace period
-	SyncNodes                           // tell Shard of the nodes that were there before it, some of them, from Path on
+	SyncNodes                           // Shard gets some of the nodes that were there before it, from Path on
 
 	// Instances.
 	SetCurrentState  // the meta shard: Instance is in State now
 	ReassignInstance // the meta shard: Instance moves to Replicaset
-	ExpelAgain       // the meta shard: Instance, the last of a replicaset that is expelled, came back, and is wanted Expelled again
+	ExpelAgain       // the meta shard: Instance came back while its replicaset is expelled; its target is Expelled again
 	RaiseVersion     // the meta shard: all instances run Version or a later one
 
 	// Replicasets and tiers.
 	CreateShards          // the meta shard: new shards for Replicaset, founded by Instance
 	MarkReplicasetReady   // the meta shard: Replicaset has had enough instances
 	ExpelReplicaset       // the meta shard: Replicaset is to give its buckets away
-	FinishReplicasetExpel // the meta shard: it has, and its shards are gone
-	RemoveShards          // the meta shard: Replicaset, which has no buckets, gives its shards up
+	FinishReplicasetExpel // the meta shard: Replicaset and its shards are gone
+	RemoveShards          // the meta shard: Replicaset, which has no buckets, loses its shards
 	AssignBuckets         // the meta shard: the buckets of Tier get their first owners
 
 	// Replicas of a raft group, the meta shard's included.
 	AddReplica     // the meta shard: Instance gets a replica of Shard, without a vote
 	SetTargetRole  // the meta shard: Replica is to get its vote, or to go
-	JoinReplica    // the group: Replica follows without a vote
+	JoinReplica    // the group: Replica is added without a vote
 	PromoteReplica // the group: Replica gets its vote
 	RemoveReplica  // the group: Replica is removed
 
 	// Masters.
 	SetTargetMaster  // the meta shard: Instance is to lead Shard
 	TransferLeader   // the group: Replica, on Instance, leads
-	SetMaster        // the meta shard: Instance leads, by an election
-	TransferGovernor // the meta shard's group: Replica, on Instance, leads, and with it another governor
+	SetMaster        // the meta shard: Instance won an election
+	TransferGovernor // the meta shard's group: Replica, on Instance, leads and governs
 
 	// Moves of Count buckets from First, from Shard to To, under Epoch.
 	BeginMove    // the meta shard: the move is decided on
-	FreezeMove   // the source serves them no more
+	FreezeMove   // the source stops serving them
 	CopyMove     // chunks from the source to the target
 	CommitMove   // the meta shard: the target owns them
 	AbortMove    // the meta shard: the source keeps them
 	ActivateMove // the owner serves them
-	DiscardMove  // the other one forgets them; Shard is that one
+	DiscardMove  // the other shard drops them; Shard is that one
 	EndMove      // the meta shard: forget the move
 	numStepKinds
 )
@@ -72,7 +72,7 @@ var stepKindNames = [numStepKinds]string{
 	ActivateMove: "activate moved buckets", DiscardMove: "discard moved buckets", EndMove: "end move",
 }
 
-// String is the kind's words.
+// String is the kind's name.
 func (k StepKind) String() string {
 	if k == 0 || k >= numStepKinds {
 		return "unknown step"
@@ -80,10 +80,11 @@ func (k StepKind) String() string {
 	return stepKindNames[k]
 }
 
-// Step is one thing to do next. Any step may be done twice, late, or beside any other: what it finds done already, or overtaken, it leaves as it is.
+// Step is one thing to do next. A step may be done twice, late, or beside any other step: it leaves
+// what is done already, or overtaken, as it is.
 type Step struct {
 	Kind  StepKind
-	Shard uint64 // the shard it is about; 0 if it is about none
+	Shard uint64 // 0 if the step is about no shard
 
 	// ActivateBuckets, and moves. Total is the tier's.
 	Tier                uint8
@@ -91,7 +92,8 @@ type Step struct {
 	To                  uint64 // the target shard of a move
 	Epoch               uint64 // of a move; with ActivateMove and DiscardMove the owner's
 
-	// PutNode, DropNode, ClearGraceFloor. Revision is the shard's with PutNode (meta.Node.ShardRevision), the config's with ClearGraceFloor, the record's with
+	// PutNode, DropNode, ClearGraceFloor. Revision is the shard's with PutNode
+	// (meta.Node.ShardRevision), the config's with ClearGraceFloor, the record's with
 	// ReassignInstance.
 	Node     uint64
 	Revision uint64
@@ -109,11 +111,11 @@ type Step struct {
 	Version    meta.Version
 	Term       uint64 // TransferLeader: of the leadership that is to end
 
-	// At is when it is due on the governor's clock; 0 is at once.
+	// At is when the step is due on the governor's clock; 0 is at once.
 	At time.Duration
 }
 
-// stepKey tells whether two steps of two plans are the same. There is one CommitNodes at a time, whatever it commits.
+// stepKey identifies a step across plans. There is one CommitNodes at a time, whatever it commits.
 type stepKey struct {
 	kind       StepKind
 	shard      uint64
@@ -133,13 +135,12 @@ func (s *Step) key() stepKey {
 	return stepKey{s.Kind, s.Shard, s.Node, s.Revision, s.First, s.To, s.Epoch, s.Path, s.Instance, s.State, s.Replicaset, s.Replica}
 }
 
-// lanes are what only one step at a time may be under way in. A lane saves work; that two governors
-// may be at it at once is why each change names the membership it was made for.
+// locks are held while a step is in flight: two steps with a common lock run one after the other.
+// They save work; safety comes from each change naming the membership for which it was planned.
 //
-// One change of a group's membership is under way at a time, and no transfer of its leadership
-// beside it: the engine gives up a transfer to a replica that has such a change before it. Of all
-// shards one transfer is under way at a time: each sends the sessions of a whole shard away, which
-// all attach again at once.
+// One change of a group's membership runs at a time, and no transfer of its leadership beside it:
+// the engine gives up a transfer to a replica that has not applied such a change. One transfer runs
+// at a time in the whole cluster: each makes all sessions of a shard attach again.
 func (s *Step) locks() (list [3]stepKey) {
 	switch s.Kind {
 	case JoinReplica, PromoteReplica, RemoveReplica:
@@ -158,7 +159,7 @@ func (s *Step) locks() (list [3]stepKey) {
 	return list
 }
 
-// limit bounds one try of a step.
+// timeout bounds one try of a step.
 func (s *Step) timeout() time.Duration {
 	switch s.Kind {
 	case CopyMove:

@@ -2,7 +2,7 @@ package governor
 
 import "fmt"
 
-// String is the step in a line, for logs and plans shown to people.
+// String is the step in a line, for logs and plans.
 func (s Step) String() string {
 	text := s.Kind.String()
 	add := func(format string, args ...any) { text += " " + fmt.Sprintf(format, args...) }

@@ -8,11 +8,14 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// What follows changes the cluster itself. Each call returns once the change is decided and applied here; what is decided goes on without its caller.
-// Errors are *protocol.Error: the refusals of the meta shard, which say what would allow the change; ABORTED when ctx ended while another change was in
-// the way; UNAVAILABLE when it ended before the meta shard answered: look at the cluster's status before trying again.
+// The calls below change the cluster. Each returns once the change is decided and applied here; a
+// decided change continues without its caller. Errors are *protocol.Error: refusals of the meta
+// shard, which say what would allow the change; ABORTED when ctx ended while another change was in
+// the way; UNAVAILABLE when ctx ended before the meta shard answered: read the cluster's status
+// before trying again.
 
-// Join lets a process in, and returns its record: the same one when it asks again. Wall is filled in.
+// Join adds a process to the cluster and returns its record: the same record if it asks again. Wall
+// is filled in.
 func (g *Governor) Join(ctx context.Context, c meta.Join) (meta.Instance, error) {
 	c.Wall = g.wall()
 	res, err := g.proposeAndWait(ctx, func(*meta.State) (meta.Command, error) { return &c, nil })
@@ -23,12 +26,12 @@ func (g *Governor) Join(ctx context.Context, c meta.Join) (meta.Instance, error)
 	return i, nil
 }
 
-// UpdateInstance says what an instance is to be: for its start, its shutdown, its failure detector and the leader's one, see meta.InstanceUpdate. It returns the
-// record after it. Wall is filled in.
+// UpdateInstance changes an instance's target state: at its start and shutdown, and by failure
+// detectors; see meta.InstanceUpdate. It returns the new record. Wall is filled in.
 func (g *Governor) UpdateInstance(ctx context.Context, c meta.InstanceUpdate) (meta.Instance, error) {
 	c.Wall = g.wall()
 	if _, err := g.proposeAndWait(ctx, func(s *meta.State) (meta.Command, error) {
-		// A word that was said by the look of an older record is not repeated until it fits: it may not be true any more.
+		// A decision by an older record is not retried until it fits: it may not be true any more.
 		if i, ok := s.Instance(c.Instance); ok && c.Expected != 0 && i.Revision > c.Expected {
 			return nil, protocol.Errorf(protocol.StatusAborted, "instance %s was changed in the meantime; look again and retry", i.Name)
 		}
@@ -40,14 +43,16 @@ func (g *Governor) UpdateInstance(ctx context.Context, c meta.InstanceUpdate) (m
 	return i, nil
 }
 
-// Expel decides that an instance leaves for good. Its leaderships, its vote, and, if it is the last of its replicaset, its buckets go to others first, and it
-// stays until they have gone. Without force it must be Offline and lead nothing. With or without, no data is lost.
+// Expel decides that an instance leaves for good. Its leaderships, its vote and, if it is the last
+// of its replicaset, its buckets go to others first. Without force it must be Offline and lead
+// nothing. No data is lost with or without force.
 func (g *Governor) Expel(ctx context.Context, instance uint64, force bool) (meta.Instance, error) {
 	return g.UpdateInstance(ctx, meta.InstanceUpdate{Instance: instance, Target: meta.Expelled, Reason: meta.ReasonExpel, Force: force})
 }
 
-// Drain decides that an instance gives its leaderships and its votes to others, as far as others can take them, and gets none; undo, or its next start, ends
-// that. PRECONDITION_FAILED when nobody could take the leaderships.
+// Drain moves an instance's leaderships and votes to others, as far as others can take them, and
+// gives it no new ones. Undo, or its next start, ends that. PRECONDITION_FAILED if no instance
+// could take its leaderships.
 func (g *Governor) Drain(ctx context.Context, instance uint64, undo bool) (meta.Instance, error) {
 	if _, err := g.proposeAndWait(ctx, func(s *meta.State) (meta.Command, error) {
 		if i, ok := s.Instance(instance); ok && !undo && !i.Expelled() && !i.Drained {
@@ -64,7 +69,7 @@ func (g *Governor) Drain(ctx context.Context, instance uint64, undo bool) (meta.
 	return i, nil
 }
 
-// leadsWithoutSuccessor is a shard that the instance leads and nobody else could.
+// leadsWithoutSuccessor is a shard that only this instance can lead.
 func leadsWithoutSuccessor(s *meta.State, i *meta.Instance) (shard uint64, alone bool) {
 	for _, x := range s.Shards() {
 		if x.Master != i.ID {
@@ -80,8 +85,9 @@ func leadsWithoutSuccessor(s *meta.State, i *meta.Instance) (shard uint64, alone
 	return 0, false
 }
 
-// TransferLeader decides which instance is to lead a shard. The governor may move another shard of the replicaset in its place, so that leaderships stay
-// spread evenly. PRECONDITION_FAILED when the instance cannot lead it.
+// TransferMaster decides which instance is to lead a shard. The governor may move another shard of
+// the replicaset in exchange, so that leaderships stay evenly spread. PRECONDITION_FAILED if the
+// instance cannot lead it.
 func (g *Governor) TransferMaster(ctx context.Context, shard, instance uint64) error {
 	_, err := g.proposeAndWait(ctx, func(s *meta.State) (meta.Command, error) {
 		x, ok := s.Shard(shard)
@@ -110,7 +116,8 @@ func (g *Governor) TransferMaster(ctx context.Context, shard, instance uint64) e
 	return err
 }
 
-// SetWeight gives a replicaset a weight in thousandths: its share of the tier's buckets beside other replicasets. 0 takes all its buckets away.
+// SetWeight sets a replicaset's weight in thousandths: its share of the tier's buckets. 0 moves all
+// its buckets away.
 func (g *Governor) SetWeight(ctx context.Context, replicaset uint64, weight uint32) error {
 	_, err := g.proposeAndWait(ctx, func(s *meta.State) (meta.Command, error) {
 		set, ok := s.Replicaset(replicaset)
@@ -130,7 +137,8 @@ func otherHasWeight(s *meta.State, set *meta.Replicaset) bool {
 	})
 }
 
-// SetReplicationFactor changes up to how many instances the replicasets of a tier are filled: with free instances, and with those that join later.
+// SetReplicationFactor changes how many instances the replicasets of a tier are filled up to: with
+// spare instances, and with those that join later.
 func (g *Governor) SetReplicationFactor(ctx context.Context, tier uint8, factor uint32) error {
 	_, err := g.proposeAndWait(ctx, func(*meta.State) (meta.Command, error) {
 		return &meta.TierReplicationFactor{Tier: tier, ReplicationFactor: factor}, nil
@@ -138,7 +146,8 @@ func (g *Governor) SetReplicationFactor(ctx context.Context, tier uint8, factor 
 	return err
 }
 
-// FindInstance finds an instance by name, or by uuid: NOT_FOUND if it is neither's, or only an expelled one's name.
+// FindInstance finds an instance by name or uuid. NOT_FOUND if there is none, or only an expelled
+// one of that name.
 func FindInstance(s *meta.State, text string) (meta.Instance, error) {
 	if i, ok := s.InstanceByName(text); ok {
 		return i, nil
@@ -162,7 +171,7 @@ func FindReplicaset(s *meta.State, text string) (meta.Replicaset, error) {
 	return meta.Replicaset{}, protocol.Errorf(protocol.StatusNotFound, "there is no replicaset with name or uuid %q; the cluster's status lists them", text)
 }
 
-// change decides on something and waits until this instance has applied it.
+// proposeAndWait proposes a command and waits until this instance has applied it.
 func (g *Governor) proposeAndWait(ctx context.Context, build func(s *meta.State) (meta.Command, error)) (meta.Result, error) {
 	res, err := g.proposeOnce(ctx, build)
 	if err != nil {

@@ -8,8 +8,9 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestTransferEndsOldLeadership: after a leadership was handed over, the last heartbeat of who had it does not count, however fresh; the heartbeat of who has it does, and so does an
-// election after it, whoever wins.
+// TestTransferEndsOldLeadership: after a leadership was handed over, the last heartbeat of who had
+// it does not count, however fresh; the heartbeat of who has it does, and so does an election after
+// it, whoever wins.
 func TestTransferEndsOldLeadership(t *testing.T) {
 	t.Parallel()
 	x := meta.Shard{ID: 2, Replicas: []meta.Replica{{Instance: 1, Replica: 11}, {Instance: 2, Replica: 12}}}
@@ -39,7 +40,8 @@ func TestTransferEndsOldLeadership(t *testing.T) {
 	}
 }
 
-// believer is the group of a shard whose leadership is to go to a replica that believes that it has it already, in an older term: it was cut off when another was elected.
+// staleLeader is the group of a shard whose leadership is to go to a replica that believes that it
+// has it already, in an older term: it was cut off when another was elected.
 type staleLeader struct {
 	Groups
 	term uint64
@@ -52,8 +54,9 @@ func (b staleLeader) Transfer(_ context.Context, _, _, after uint64) error {
 	return nil
 }
 
-// TestTransferToStaleLeader: who believes to lead in an older term is not told that it was handed the shard. Taken for the end of the later leadership, that would make the
-// leader one that nobody hears any more, for as long as it leads.
+// TestTransferToStaleLeader: who believes to lead in an older term is not told that it was handed
+// the shard. Taken for the end of the later leadership, that would make the leader one that nobody
+// hears any more, for as long as it leads.
 func TestTransferToStaleLeader(t *testing.T) {
 	t.Parallel()
 	for belief, want := range map[uint64]protocol.Status{4: protocol.StatusUnavailable, 5: protocol.StatusUnavailable, 6: protocol.StatusOK} {

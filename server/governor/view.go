@@ -6,7 +6,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// View is all that a plan depends on.
+// View is the input of a plan.
 type View struct {
 	State        *meta.State
 	Progress     *Progress
@@ -16,13 +16,15 @@ type View struct {
 }
 
 const (
-	// DefaultOfflineAfter is how old the last heartbeat of an instance may be that counts as alive, unless Config.OfflineAfter says otherwise.
+	// DefaultOfflineAfter is the age of the last heartbeat above which an instance does not count
+	// as alive, unless Config.OfflineAfter says otherwise.
 	DefaultOfflineAfter = 5 * time.Second
-	// FreshLimit is how old it may be when a replica there gets its vote: a vote that is given to the dead can cost a small group its majority.
+	// FreshLimit is how old the last heartbeat may be when a replica gets its vote. A vote given to
+	// a dead instance can cost a small group its majority.
 	FreshLimit = 1500 * time.Millisecond
 )
 
-// alive says that the instance was heard lately.
+// alive says that the instance's last heartbeat is younger than OfflineAfter.
 func (v *View) alive(instance uint64) bool {
 	h, ok := v.Health[instance]
 	limit := v.OfflineAfter
@@ -32,12 +34,12 @@ func (v *View) alive(instance uint64) bool {
 	return ok && v.Now-h.Heard <= limit
 }
 
-// fresh says that the instance was heard a moment ago.
+// fresh says that the instance's last heartbeat is younger than FreshLimit.
 func (v *View) fresh(instance uint64) bool {
 	return v.alive(instance) && v.Now-v.Health[instance].Heard <= FreshLimit
 }
 
-// runs is what an instance that is alive says about a replica.
+// replicaHealth is what a live instance reports about a replica.
 func (v *View) replicaHealth(r *meta.Replica, shard uint64) (ShardHealth, bool) {
 	if !v.alive(r.Instance) {
 		return ShardHealth{}, false
@@ -46,8 +48,10 @@ func (v *View) replicaHealth(r *meta.Replica, shard uint64) (ShardHealth, bool) 
 	return h, ok && h.Replica == r.Replica
 }
 
-// leader is the replica that leads a shard: of those that say so of themselves the one with the highest term. A leadership that this governor has had handed over is
-// over, although the next heartbeat of who had it is still to come; taken for true, it would look like an election, and the shard would go back and forth.
+// leader is the replica that leads a shard: of those that report leadership, the one with the
+// highest term. A leadership that this governor has transferred is over, even if the old leader's
+// next heartbeat is still to come. Otherwise the old heartbeat would look like an election, and the
+// shard would go back and forth.
 func (v *View) leader(x *meta.Shard) (leader meta.Replica, ok bool) {
 	term := uint64(0)
 	over, known := transferred{}, false
@@ -76,7 +80,7 @@ func (v *View) caughtUp(r *meta.Replica, shard uint64) bool {
 	return ok && h.Applied >= mark.index
 }
 
-// follows says that a voter takes part: its instance is alive, and it runs.
+// takesPart says that a replica runs on a live instance.
 func (v *View) takesPart(r *meta.Replica, shard uint64) bool {
 	_, ok := v.replicaHealth(r, shard)
 	return ok
@@ -96,16 +100,16 @@ func (v *View) knowMembership(x *meta.Shard, m *Membership) bool {
 	return true
 }
 
-// safe says that a group of so many voters, of which so many take part, can decide.
+// isQuorum says that this many live voters are a majority.
 func isQuorum(voters, live int) bool { return voters > 0 && live > voters/2 }
 
-// online says that an instance is what it is wanted to be, and that is Online.
+// online says that an instance is Online, as it is wanted.
 func online(i *meta.Instance) bool { return i.Current == i.Target && i.Target.Variant == meta.Online }
 
-// stays says that nothing is to be taken from an instance.
+// stays says that an instance keeps its leaderships and votes.
 func stays(i *meta.Instance) bool { return i.Target.Variant == meta.Online && !i.Drained }
 
-// leaving is where an instance is going.
+// departure is whether, and how, an instance leaves.
 func departure(i *meta.Instance) Departure {
 	switch {
 	case i.Target.Variant == meta.Expelled:

@@ -6,8 +6,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// VoterCount is how many voters a group wants that lives on this many instances: all of up to two, three of three or four, else five. An even number more
-// would survive no more deaths.
+// VoterCount is the number of voters of a group on this many instances: all of up to two, three of
+// three or four, else five. An even number more would tolerate no more failures.
 func VoterCount(instances int) int {
 	switch {
 	case instances <= 2:
@@ -18,31 +18,33 @@ func VoterCount(instances int) int {
 	return 5
 }
 
-// Leaving says where an instance is going.
+// Departure is whether, and how, an instance leaves.
 type Departure uint8
 
 const (
 	Staying       Departure = iota
-	Pausing                 // it goes offline, or is drained: its vote goes to another if there is one
-	BeingExpelled           // it is expelled: its vote goes in any case
+	Pausing                 // going offline, or drained: its vote goes to another if there is one
+	BeingExpelled           // its vote goes in any case
 )
 
-// Candidate is an instance as the choice of a group's voters sees it.
+// Candidate is an instance from which a group's voters are chosen.
 type Candidate struct {
 	Instance  uint64
 	Domain    []meta.Label
 	Voter     bool // it was chosen to have a vote
 	Votes     bool // it has one already
-	Ready     bool // it may be given one: Online and wanted so, heard, able to vote
+	Ready     bool // it may get one: Online as wanted, heard, able to vote
 	Departure Departure
 }
 
-// Voters chooses which instances are to have a vote, in order of id. It is a pure function; with its own choice as the present voters, and nothing else
-// changed, it chooses the same again.
+// Voters chooses the instances that vote, in order of id. It is pure and stable: with its own
+// choice as the present voters it chooses the same again.
 //
-// A voter that leaves is replaced by the one farthest from the other voters, a missing one is added, and one is replaced while another is strictly farther
-// away. Distances are those of failure domains; of equals the lowest id is chosen. A voter that is offline without a replacement keeps its vote unless
-// there are more than enough: a cluster that went down whole must find its voters again.
+// A voter that leaves is replaced by the candidate that is farthest from the other voters. A
+// missing voter is added. A voter is replaced while a candidate is strictly farther away. Distance
+// is that of failure domains; ties go to the lowest id. An offline voter without a replacement
+// keeps its vote, unless there are more than enough: a cluster that went down whole must find its
+// voters again.
 func Voters(list []Candidate) []uint64 {
 	v := voters{list: slices.Clone(list)}
 	slices.SortFunc(v.list, func(a, b Candidate) int { return order(a.Instance, b.Instance) })
@@ -78,8 +80,8 @@ func Voters(list []Candidate) []uint64 {
 }
 
 type voters struct {
-	list  []Candidate // Voter says who is chosen by now
-	count int         // of those
+	list  []Candidate // Voter: chosen so far
+	count int         // of chosen voters
 }
 
 func (v *voters) set(i int, voter bool) {
@@ -94,8 +96,8 @@ func (v *voters) set(i int, voter bool) {
 	}
 }
 
-// replaceLeaving takes the votes of those that leave first: of two without a replacement for both, the one that only pauses may keep its own. Who has none
-// yet goes before who has.
+// replaceLeaving takes away the votes of leaving instances: expelled ones first, so that a paused
+// one may keep its vote if there is only one replacement. Those that have no vote yet go first.
 func (v *voters) replaceLeaving(needed int) {
 	for n := range 4 {
 		departure, votes := []Departure{BeingExpelled, BeingExpelled, Pausing, Pausing}[n], n%2 == 1
@@ -105,7 +107,7 @@ func (v *voters) replaceLeaving(needed int) {
 			}
 			next := v.farthest(i)
 			switch {
-			case v.count > max(needed, 1): // the one that replaces it was chosen before
+			case v.count > max(needed, 1): // its replacement was chosen before
 				v.set(i, false)
 			case next >= 0:
 				v.set(i, false)
@@ -117,7 +119,8 @@ func (v *voters) replaceLeaving(needed int) {
 	}
 }
 
-// farthest is the one without a vote that may be given one and is farthest from the voters, without regard to the voter it replaces; -1 is none.
+// farthest is the candidate that is farthest from the voters, leaving out the voter that it
+// replaces; -1 is none.
 func (v *voters) farthest(replaced int) int {
 	best, far := -1, -1
 	for i := range v.list {
@@ -131,7 +134,7 @@ func (v *voters) farthest(replaced int) int {
 	return best
 }
 
-// nearest is the voter that adds least to the distances between voters, of equals the one with the highest id.
+// nearest is the voter that adds least to the distances between voters; ties go to the highest id.
 func (v *voters) nearest() int {
 	best, near := -1, 0
 	for i := range v.list {
@@ -145,7 +148,7 @@ func (v *voters) nearest() int {
 	return best
 }
 
-// sum is the distance of one to all voters but itself and the one that is to be replaced.
+// sum is the distance from one instance to all voters, without itself and the voter to be replaced.
 func (v *voters) sum(i, replaced int) int {
 	d := 0
 	for j := range v.list {
@@ -156,7 +159,8 @@ func (v *voters) sum(i, replaced int) int {
 	return d
 }
 
-// redistribute replaces voters while that puts them farther apart, the greatest gain first. The sum of all distances rises with each, so it ends.
+// redistribute replaces voters while that puts them farther apart, the greatest gain first. The sum
+// of all distances rises with each step, so it ends.
 func (v *voters) redistribute() {
 	for {
 		out, in, gain := -1, -1, 0
@@ -180,7 +184,8 @@ func (v *voters) redistribute() {
 	}
 }
 
-// Distance of two failure domains counts the keys that only one has or that differ. Both are in order of key.
+// Distance of two failure domains counts the keys that only one has or that differ. Both are in
+// order of key.
 func Distance(a, b []meta.Label) int {
 	d := 0
 	for len(a) > 0 && len(b) > 0 {

@@ -11,7 +11,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// candidates reads "1*msk 2spb 3msk! 4x": an id, * with a vote, + chosen to get one, a failure domain DC=, then ! going offline, - being expelled, ? not ready.
+// candidates reads "1*msk 2spb 3msk! 4x": an id, * with a vote, + chosen to get one, a failure
+// domain DC=, then ! going offline, - being expelled, ? not ready.
 func candidates(t testing.TB, text string) (list []Candidate) {
 	for word := range strings.FieldsSeq(text) {
 		var c Candidate
@@ -94,7 +95,8 @@ func TestVoters(t *testing.T) {
 	}
 }
 
-// TestVotersStable: the choice is the same again once it was followed, in whatever order, one change at a time.
+// TestVotersStable: the choice is the same again once it was followed, in whatever order, one
+// change at a time.
 func TestVotersStable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 9).Draw(t, "instances")

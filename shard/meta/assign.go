@@ -12,8 +12,10 @@ type Share struct {
 	Buckets uint32
 }
 
-// Shares say how the buckets of a tier shall be spread: over its ready replicasets that have shards, in proportion to their weights, and evenly over the
-// shards of each; what does not come out even goes to the largest fractions. In order of replicaset and shard. Empty if no replicaset may have buckets.
+// Shares say how the buckets of a tier shall be spread: over its ready replicasets that have
+// shards, in proportion to their weights, and evenly over the shards of each; what does not come
+// out even goes to the largest fractions. In order of replicaset and shard. Empty if no replicaset
+// may have buckets.
 func (s *State) Shares(tier uint8) []Share {
 	t, ok := s.Tier(tier)
 	if !ok {
@@ -67,7 +69,8 @@ func (s *State) Shares(tier uint8) []Share {
 	return shares
 }
 
-// spread deals buckets out to shards in runs whose lengths differ by at most one. A run may be of no bucket.
+// divideBuckets deals buckets out to shards in runs whose lengths differ by at most one. A run may
+// be of no bucket.
 func divideBuckets(buckets uint32, shards []uint64, epoch uint64) []Run {
 	runs := make([]Run, 0, len(shards))
 	n := uint32(len(shards))
@@ -83,8 +86,8 @@ func divideBuckets(buckets uint32, shards []uint64, epoch uint64) []Run {
 	return runs
 }
 
-// BucketsAssign deals the buckets of a tier out, once, as Shares says. Its shards have to activate them before they are ready. ABORTED until a replicaset may
-// have buckets.
+// BucketsAssign deals the buckets of a tier out, once, as Shares says. Its shards have to activate
+// them before they are ready. ABORTED until a replicaset may have buckets.
 type BucketsAssign struct {
 	Tier uint8
 }

@@ -23,8 +23,9 @@ type AuditEvent struct {
 	Count    int    // number of the event among those of the entry, from 1
 }
 
-// Audit tells the changes of topology between two states, of which the entry with this log index made the second from the first. Every instance that asks for
-// the same entry gets the same events: instances in order of id, and of one: join, target, current, replicaset, expel.
+// Audit tells the changes of topology between two states, of which the entry with this log index
+// made the second from the first. Every instance that asks for the same entry gets the same events:
+// instances in order of id, and of one: join, target, current, replicaset, expel.
 func Audit(before, after *State, index uint64) []AuditEvent {
 	var events []AuditEvent
 	for at := range after.instances {

@@ -16,13 +16,16 @@ const (
 	maxTokenID = 64
 )
 
-// CertIdentity begins the identity of who shows a certificate and no token. No token is issued for such an identity.
+// CertIdentity begins the identity of who shows a certificate and no token. No token is issued for
+// such an identity.
 const CertIdentity = "cert:"
 
-// AnonymousIdentity is what people call the identity of who shows nothing; in the rights list it is "".
+// AnonymousIdentity is what people call the identity of who shows nothing; in the rights list it is
+// "".
 const AnonymousIdentity = "anonymous"
 
-// Token says who shows a secret. The secret itself is nowhere: it is random enough that its hash tells nothing.
+// Token says who shows a secret. The secret itself is nowhere: it is random enough that its hash
+// tells nothing.
 type Token struct {
 	ID        string // how people refer to it, up to 64 bytes
 	Identity  string // 1 to 256 bytes; several tokens may have the same
@@ -61,7 +64,8 @@ func (t *Token) check() string {
 // AuthOn says that rights count. Until it is turned on, everybody may do everything.
 func (s *State) AuthOn() bool { return s.authOn }
 
-// Tokens in order of id, and the revision of the last change to them, to the rights list, or to whether auth is on.
+// Tokens in order of id, and the revision of the last change to them, to the rights list, or to
+// whether auth is on.
 func (s *State) Tokens() ([]Token, uint64) { return s.tokens, s.authRevision }
 
 func (s *State) findToken(id string) (int, bool) {
@@ -140,8 +144,10 @@ func (c *TokenRemove) apply(s *State) Result {
 	return s.checkAdministered()
 }
 
-// AuthSet turns auth on or off. With a token, which has an id then, its identity gets all rights on everything in the same step: so a cluster is never without an
-// administrator. On without one is refused unless there is one already. Tokens and rights stay when it is turned off, and count again when it is turned on.
+// AuthSet turns auth on or off. With a token, which has an id then, its identity gets all rights on
+// everything in the same step: so a cluster is never without an administrator. On without one is
+// refused unless there is one already. Tokens and rights stay when it is turned off, and count
+// again when it is turned on.
 type AuthSet struct {
 	On    bool
 	Token Token

@@ -19,10 +19,12 @@ type TierSpec struct {
 	CanVote             bool
 }
 
-// Bootstrap makes the cluster: its id and first ticket key, one instance with its tier and replicaset, data shards of that one, and the node
-// DefaultPath, in phase creating. If the tier's replication factor is 1, the replicaset is ready, with the buckets spread evenly over its shards; else the
-// replicaset waits for more instances (ReplicasetIsReady), and the buckets for that (BucketsAssign). With the id of the cluster that exists it changes nothing;
-// with another it is refused with ALREADY_EXISTS.
+// Bootstrap makes the cluster: its id and first ticket key, one instance with its tier and
+// replicaset, data shards of that one, and the node DefaultPath, in phase creating. If the tier's
+// replication factor is 1, the replicaset is ready, with the buckets spread evenly over its shards;
+// else the replicaset waits for more instances (ReplicasetIsReady), and the buckets for that
+// (BucketsAssign). With the id of the cluster that exists it changes nothing; with another it is
+// refused with ALREADY_EXISTS.
 type Bootstrap struct {
 	Cluster     string // 1..256 bytes, unique in the world
 	ClusterName string // for people
@@ -47,10 +49,13 @@ type Bootstrap struct {
 	NodeConfig protocol.NodeConfig // of DefaultPath: effective and complete
 	Wall       uint64              // ms since 1970, for people
 
-	// Restored is what Snapshot.WriteTo wrote of another cluster, whose coordination nodes and rights this one begins with instead of DefaultPath: those of
-	// its first tier, which must be the only one with data, and have as many buckets. Its instances, shards and keys are not taken over. Empty for a new cluster.
+	// Restored is what Snapshot.WriteTo wrote of another cluster, whose coordination nodes and
+	// rights this one begins with instead of DefaultPath: those of its first tier, which must be
+	// the only one with data, and have as many buckets. Its instances, shards and keys are not
+	// taken over. Empty for a new cluster.
 	Restored []byte
-	// RestoredEpoch is the bucket epoch of the assignment then, above all that the buckets had there: copies of buckets are known by it.
+	// RestoredEpoch is the bucket epoch of the assignment then, above all that the buckets had
+	// there: copies of buckets are known by it.
 	RestoredEpoch uint64
 }
 
@@ -82,7 +87,7 @@ func (c *Bootstrap) append(b []byte) []byte {
 	return appendUint(b, c.RestoredEpoch)
 }
 
-// own is the tier of the instance.
+// ownTier is the tier of the instance.
 func (c *Bootstrap) ownTier() TierSpec {
 	return TierSpec{c.Tier, c.Buckets, c.ReplicationFactor, c.ShardsPerReplicaset, c.CanVote}
 }
@@ -240,7 +245,7 @@ func (s *State) dataTier() uint8 {
 	return 0
 }
 
-// founded is a new group of one.
+// newShard is a new group of one.
 func newShard(id uint64, tier uint8, replicaset, instance, revision uint64) Shard {
 	return Shard{
 		ID: id, Tier: tier, Replicaset: replicaset,
@@ -264,11 +269,13 @@ func notBootstrapped() Result {
 // maxRestored bounds Restored, in bytes. The log takes entries of twice that.
 const maxRestored = 64 << 20
 
-// restoredAhead is how far node ids and revisions are moved on: past whatever the cluster gave out after the backup, of which the snapshot knows nothing. Part of format version 1.
+// restoredAhead is how far node ids and revisions are moved on: past whatever the cluster gave out
+// after the backup, of which the snapshot knows nothing. Part of format version 1.
 const restoredAhead = 1 << 20
 
-// restore takes over the nodes, rights and tokens of the cluster whose snapshot the command carries. The revision goes on from that cluster's, so that who has an older
-// map takes the new one for newer.
+// restore takes over the nodes, rights and tokens of the cluster whose snapshot the command
+// carries. The revision goes on from that cluster's, so that who has an older map takes the new one
+// for newer.
 func (c *Bootstrap) restore(s *State) Result {
 	in := bytes.NewReader(c.Restored)
 	m, err := Restore(in)

@@ -18,7 +18,8 @@ func bytesOf(t *testing.T, m *Machine) []byte {
 	return b.Bytes()
 }
 
-// TestRestoredCluster: a bootstrap takes over the nodes and rights of another cluster's map, and nothing that belongs to its machines.
+// TestRestoredCluster: a bootstrap takes over the nodes and rights of another cluster's map, and
+// nothing that belongs to its machines.
 func TestRestoredCluster(t *testing.T) {
 	config := protocol.DefaultNodeConfig()
 	config.MaxRequests = 7

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Check says whether the state's invariants hold. Every state that Apply makes passes, and only such ones are restored.
+// Check says whether the state's invariants hold. Every state that Apply makes passes, and only
+// such ones are restored.
 func (s *State) Check() error {
 	if !s.Bootstrapped() {
 		if len(s.instances)+len(s.replicasets)+len(s.tiers)+len(s.shards)+len(s.moves)+len(s.rights)+len(s.tokens)+s.nodes.len() > 0 || s.authOn || s.metaShard.ID != 0 {
@@ -53,7 +54,8 @@ func (s *State) Check() error {
 // maxCounter leaves room for more than any log has.
 const maxCounter = 1 << 62
 
-// strictly makes slices.IsSortedFunc strict: it compares an element with the one before, and equal ones now count as out of order.
+// strictly makes slices.IsSortedFunc strict: it compares an element with the one before, and equal
+// ones now count as out of order.
 func strictly(c int) int {
 	if c == 0 {
 		return -1

@@ -12,7 +12,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// bucketModel is the ownership of one tier's buckets written as plainly as the rules are: arrays, and loops over them.
+// bucketModel is the ownership of one tier's buckets written as plainly as the rules are: arrays,
+// and loops over them.
 type bucketModel struct {
 	owner []uint64
 	epoch []uint64
@@ -258,8 +259,9 @@ func (r *clusterRun) command() Command {
 	}
 }
 
-// TestClusterInvariants applies random commands, and looks after each whether the state keeps its own rules, whether it changed in the ways it may, and
-// whether a machine that is saved and restored now and then agrees.
+// TestClusterInvariants applies random commands, and looks after each whether the state keeps its
+// own rules, whether it changed in the ways it may, and whether a machine that is saved and
+// restored now and then agrees.
 func TestClusterInvariants(t *testing.T) {
 	done := map[Kind]int{}
 	rapid.Check(t, func(t *rapid.T) {
@@ -394,7 +396,8 @@ func owned(s *State, shard uint64) (n int) {
 	return n
 }
 
-// reassignable says that an instance may move to a replicaset: it holds no replica of a shard, and the replicaset has room for it, and nobody it may fail together with.
+// reassignable says that an instance may move to a replicaset: it holds no replica of a shard, and
+// the replicaset has room for it, and nobody it may fail together with.
 func reassignable(s *State, i *Instance, to uint64) bool {
 	set, _ := s.Replicaset(to)
 	tier, _ := s.Tier(i.Tier)

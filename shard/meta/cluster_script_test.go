@@ -9,7 +9,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// cluster runs the commands of scripts about the cluster. Instances and replicasets go by name, or by #id.
+// cluster runs the commands of scripts about the cluster. Instances and replicasets go by name, or
+// by #id.
 func (s *script) cluster(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "join":
@@ -156,7 +157,8 @@ func instanceLine(i *Instance) string {
 	return strings.TrimSpace(fmt.Sprintf("%s version %s %s", out, i.Version, FormatDomain(i.Domain)))
 }
 
-// bootstrapMore reads tiers=(name:buckets:factor:shards, ...), the first of which is the instance's; votes=(0,1) by tier; domain and version.
+// bootstrapMore reads tiers=(name:buckets:factor:shards, ...), the first of which is the
+// instance's; votes=(0,1) by tier; domain and version.
 func (s *script) bootstrapMore(d *datadriven.TestData, c *Bootstrap) {
 	c.UUID, c.ClusterName = "u-one", s.text(d, "name")
 	c.Domain, c.Version = s.domain(d), s.version(d, "version")

@@ -88,7 +88,8 @@ func mustApply(t *testing.T, m *Machine, c Command) Result {
 	return res
 }
 
-// TestExpelledRecordsAreEvicted: a cluster whose instances come and go for ever does not fill up; and ids go on rising.
+// TestExpelledRecordsAreEvicted: a cluster whose instances come and go for ever does not fill up;
+// and ids go on rising.
 func TestExpelledRecordsAreEvicted(t *testing.T) {
 	m := New()
 	mustApply(t, m, &Bootstrap{
@@ -127,8 +128,9 @@ func TestExpelledRecordsAreEvicted(t *testing.T) {
 	restored(t, m)
 }
 
-// TestSharesAddUp: whatever the weights are, every bucket has a share, replicasets differ from their exact part by less than one bucket, and the shards of one
-// replicaset from each other by one at most.
+// TestSharesAddUp: whatever the weights are, every bucket has a share, replicasets differ from
+// their exact part by less than one bucket, and the shards of one replicaset from each other by one
+// at most.
 func TestSharesAddUp(t *testing.T) {
 	for _, weights := range [][]uint32{{1000}, {1000, 1000, 1000}, {1, maxWeight}, {333, 333, 334, 0}, {500, 1000, 1500, 7, 7, 7}} {
 		m := New()

@@ -6,14 +6,16 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// FormatVersion is the version of commands, results and snapshots this binary writes. Apply reads exactly the fields of an entry's own version.
+// FormatVersion is the version of commands, results and snapshots this binary writes. Apply reads
+// exactly the fields of an entry's own version.
 //
 // Version history
 //
 //	1  first version
 const FormatVersion = 1
 
-// The codec: unsigned varints, and byte strings with a varint length before them; lists carry a varint count. Nothing is optional within a version.
+// The codec: unsigned varints, and byte strings with a varint length before them; lists carry a
+// varint count. Nothing is optional within a version.
 
 func appendUint(b []byte, v uint64) []byte { return binary.AppendUvarint(b, v) }
 
@@ -29,8 +31,10 @@ func appendBool(b []byte, v bool) []byte {
 	return append(b, 0)
 }
 
-// reader takes fields off the front of b. After the first field that is not there, or is longer than it may be, bad is set and every further field is
-// zero: a decoder reads all its fields and looks at bad once. Nothing is allocated for a length or a count that the bytes left could not fill.
+// reader takes fields off the front of b. After the first field that is not there, or is longer
+// than it may be, bad is set and every further field is zero: a decoder reads all its fields and
+// looks at bad once. Nothing is allocated for a length or a count that the bytes left could not
+// fill.
 type reader struct {
 	b   []byte
 	bad bool

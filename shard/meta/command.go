@@ -48,16 +48,20 @@ const (
 	KindMoveEnd       Kind = 54
 )
 
-// OpID makes a command safe to propose again while the outcome of the first try is unknown: a command whose OpID was applied before is answered as it was
-// then, refusals included, and changes nothing. 16 random bytes of the proposer's; zero means no memory is wanted. The last MaxOps of them are kept.
+// OpID makes a command safe to propose again while the outcome of the first try is unknown: a
+// command whose OpID was applied before is answered as it was then, refusals included, and changes
+// nothing. 16 random bytes of the proposer's; zero means no memory is wanted. The last MaxOps of
+// them are kept.
 type OpID [16]byte
 
-// Command is one entry of the meta shard's log: one of the structs of this package that have its methods, by pointer.
+// Command is one entry of the meta shard's log: one of the structs of this package that have its
+// methods, by pointer.
 type Command interface {
 	kind() Kind
 	append(b []byte) []byte
 	decode(r *reader)
-	// apply changes s, a copy that is dropped unless the status is OK, and says how it went. The revision and the memory of ops are its caller's.
+	// apply changes s, a copy that is dropped unless the status is OK, and says how it went. The
+	// revision and the memory of ops are its caller's.
 	apply(s *State) Result
 }
 
@@ -152,7 +156,8 @@ func newCommand(k Kind) Command {
 // ErrFormat says that an entry was written by a newer binary.
 var ErrFormat = errors.New("meta: entry has a format version this binary does not know; upgrade it before it reads this log")
 
-// CheckFormat says whether Apply reads entries of this one's format version. The replica must stop on ErrFormat: Apply would skip what another binary applies.
+// CheckFormat says whether Apply reads entries of this one's format version. The replica must stop
+// on ErrFormat: Apply would skip what another binary applies.
 func CheckFormat(entry []byte) error {
 	if len(entry) > 0 && entry[0] > FormatVersion {
 		return ErrFormat

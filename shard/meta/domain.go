@@ -13,14 +13,15 @@ const (
 	maxLabel  = 256
 )
 
-// Label is one key of a failure domain with its value, like DC=MSK. A failure domain is a list of them in order of key, in upper case: two instances that
-// share a label may fail together.
+// Label is one key of a failure domain with its value, like DC=MSK. A failure domain is a list of
+// them in order of key, in upper case: two instances that share a label may fail together.
 type Label struct {
 	Key   string
 	Value string
 }
 
-// Domain makes a failure domain of labels: upper-cased, in order. An error says which of them cannot be one.
+// Domain makes a failure domain of labels: upper-cased, in order. An error says which of them
+// cannot be one.
 func Domain(labels ...Label) ([]Label, error) {
 	domain := make([]Label, 0, len(labels))
 	for _, l := range labels {
@@ -107,7 +108,8 @@ func domainValue(domain []Label, key string) (string, bool) {
 	return domain[i].Value, true
 }
 
-// canonical says that a domain is as Domain makes them, as far as the state depends on it: in order of key, none twice.
+// canonical says that a domain is as Domain makes them, as far as the state depends on it: in order
+// of key, none twice.
 func canonical(domain []Label) bool {
 	for i, l := range domain {
 		if l.Key == "" || (i > 0 && domain[i-1].Key >= l.Key) {

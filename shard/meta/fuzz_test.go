@@ -118,7 +118,8 @@ func TestCommandRoundTrip(t *testing.T) {
 	}
 }
 
-// TestHugeCountsAllocateNothing: a length or count that the entry cannot hold is refused before memory is taken for it.
+// TestHugeCountsAllocateNothing: a length or count that the entry cannot hold is refused before
+// memory is taken for it.
 func TestHugeCountsAllocateNothing(t *testing.T) {
 	huge := binary.AppendUvarint(nil, 1<<40)
 	head := append([]byte{FormatVersion, byte(KindNodeCommit)}, make([]byte, len(OpID{}))...)
@@ -222,7 +223,8 @@ func snapshotOf(t testing.TB, m *Machine) []byte {
 	return b.Bytes()
 }
 
-// TestExamplesApply keeps the examples, which the fuzz targets start from, such that each of them does something.
+// TestExamplesApply keeps the examples, which the fuzz targets start from, such that each of them
+// does something.
 func TestExamplesApply(t *testing.T) {
 	m := New()
 	for i, c := range examples() {
@@ -233,7 +235,8 @@ func TestExamplesApply(t *testing.T) {
 	}
 }
 
-// FuzzApply cuts the bytes into entries: a length byte before each. Whatever they are, nothing panics, the state keeps its rules, and can be saved.
+// FuzzApply cuts the bytes into entries: a length byte before each. Whatever they are, nothing
+// panics, the state keeps its rules, and can be saved.
 func FuzzApply(f *testing.F) {
 	var all []byte
 	for _, c := range examples() {
@@ -262,7 +265,8 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// FuzzRestore reads snapshots whose checksums are made right first, so that the bytes behind them matter. What is accepted can be gone on from.
+// FuzzRestore reads snapshots whose checksums are made right first, so that the bytes behind them
+// matter. What is accepted can be gone on from.
 func FuzzRestore(f *testing.F) {
 	f.Add(snapshotOf(f, New()))
 	f.Add(snapshotOf(f, exampleMachine()))
@@ -287,7 +291,7 @@ func FuzzRestore(f *testing.F) {
 	})
 }
 
-// mended sets each chunk's checksum, and the digest if all else can be read.
+// withChecksums sets each chunk's checksum, and the digest if all else can be read.
 func withChecksums(data []byte) []byte {
 	data = bytes.Clone(data)
 	rest := data[min(len(data), len(snapshotMagic)+1):]

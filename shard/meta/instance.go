@@ -29,7 +29,8 @@ func (v Variant) String() string {
 	return "Unknown"
 }
 
-// InstanceState is a variant and an incarnation, which every start raises: a process that was restarted shows as current != target.
+// InstanceState is a variant and an incarnation, which every start raises: a process that was
+// restarted shows as current != target.
 type InstanceState struct {
 	Variant     Variant
 	Incarnation uint64
@@ -38,7 +39,8 @@ type InstanceState struct {
 // String is like Online(1).
 func (s InstanceState) String() string { return fmt.Sprintf("%s(%d)", s.Variant, s.Incarnation) }
 
-// Instance is the record of one server process. Records of expelled ones are kept: a process that finds its own so stops.
+// Instance is the record of one server process. Records of expelled ones are kept: a process that
+// finds its own so stops.
 type Instance struct {
 	ID          uint64 // never reused
 	UUID        string // chosen by the process before it joined, unique
@@ -101,8 +103,8 @@ func findInstance(list []Instance, id uint64) (int, bool) {
 	return slices.BinarySearchFunc(list, id, func(i Instance, id uint64) int { return compare(i.ID, id) })
 }
 
-// InstanceAddress says where an instance listens since its last start. Refused with ABORTED unless Expected is the record's revision: the words of an
-// earlier run of the process come late.
+// InstanceAddress says where an instance listens since its last start. Refused with ABORTED unless
+// Expected is the record's revision: the words of an earlier run of the process come late.
 type InstanceAddress struct {
 	Instance    uint64
 	Expected    uint64

@@ -8,11 +8,13 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Join makes a process an instance of the cluster, Offline(0) and wanted so, in a replicaset that is made if need be; Result.Instance is its id. It may be
-// repeated with the same UUID until the instance is told to go Online.
+// Join makes a process an instance of the cluster, Offline(0) and wanted so, in a replicaset that
+// is made if need be; Result.Instance is its id. It may be repeated with the same UUID until the
+// instance is told to go Online.
 //
-// PRECONDITION_FAILED: another cluster, a version or failure domain that does not fit, a replicaset that it cannot be in, no room. ALREADY_EXISTS: the name,
-// the raft address or the UUID is another instance's. NOT_FOUND: no such tier.
+// PRECONDITION_FAILED: another cluster, a version or failure domain that does not fit, a replicaset
+// that it cannot be in, no room. ALREADY_EXISTS: the name, the raft address or the UUID is another
+// instance's. NOT_FOUND: no such tier.
 type Join struct {
 	UUID                string // 1..64 bytes, chosen by the process and kept by it before it asks
 	Name                string // empty: the replicaset's name with a number
@@ -123,7 +125,8 @@ func clusterLabel(s *State) string {
 	return s.cluster
 }
 
-// again answers a process that asks once more because it did not get its answer. It must ask for what it asked for before.
+// repeat answers a process that asks once more because it did not get its answer. It must ask for
+// what it asked for before.
 func (c *Join) repeat(s *State, i *Instance) Result {
 	set, _ := s.Replicaset(i.Replicaset)
 	t, _ := s.Tier(i.Tier)
@@ -155,8 +158,9 @@ func (c *Join) repeat(s *State, i *Instance) Result {
 
 // chooseReplicaset is the replicaset for a new instance of a tier; its id is 0 if it is to be made.
 //
-// A name that is given is taken, full or not. So is the one that the instance's own name says: a_1 means replicaset a, if that can be joined. Else it is the
-// first by name that has room, and no member that may fail together with the new one.
+// A name that is given is taken, full or not. So is the one that the instance's own name says: a_1
+// means replicaset a, if that can be joined. Else it is the first by name that has room, and no
+// member that may fail together with the new one.
 func (s *State) chooseReplicaset(c *Join, t *Tier) (Replicaset, Result) {
 	if c.Replicaset != "" {
 		set, ok := s.ReplicasetByName(c.Replicaset)
@@ -207,7 +211,7 @@ func (s *State) freeInstanceName(set string) string {
 	return freeName(set, func(name string) bool { _, taken := s.InstanceByName(name); return taken })
 }
 
-// free is the base with the smallest number that is not taken.
+// freeName is the base with the smallest number that is not taken.
 func freeName(base string, taken func(string) bool) string {
 	for n := 1; ; n++ {
 		if name := fmt.Sprintf("%s_%d", base, n); !taken(name) {
@@ -216,7 +220,8 @@ func freeName(base string, taken func(string) bool) string {
 	}
 }
 
-// checkVersion says whether an instance of a version may be in the cluster: beside all others but the one with id self, which is to have it.
+// checkVersion says whether an instance of a version may be in the cluster: beside all others but
+// the one with id self, which is to have it.
 func (s *State) checkVersion(v, lastOfPreviousMajor Version, self uint64) Result {
 	c := s.clusterVersion
 	fits := v.Major == c.Major && v.Minor >= c.Minor && v.Minor-c.Minor <= 1
@@ -277,7 +282,8 @@ func addressTaken(address, other string) Result {
 	return refuse(protocol.StatusAlreadyExists, "raft address %s is that of instance `%s`; expel it first if it is gone for good", address, other)
 }
 
-// makeRoom forgets the oldest expelled instance and replicaset when there is no room for another one. Their ids do not come back all the same.
+// makeRoom forgets the oldest expelled instance and replicaset when there is no room for another
+// one. Their ids do not come back all the same.
 func (s *State) makeRoom() bool {
 	if len(s.instances) >= maxInstances {
 		i := slices.IndexFunc(s.instances, func(i Instance) bool { return i.Expelled() && !s.hosts(i.ID) })

@@ -11,7 +11,8 @@ type Key struct {
 	Secret [KeySecretLen]byte
 }
 
-// Keys are the key that signs new tickets and the one before it, which still verifies. The previous one has ID 0 until the first rotation.
+// Keys are the key that signs new tickets and the one before it, which still verifies. The previous
+// one has ID 0 until the first rotation.
 func (s *State) Keys() (current, previous Key) { return s.keys[0], s.keys[1] }
 
 // RotateKeys makes a new current key. Refused with ABORTED unless Current is the current key's id.

@@ -9,7 +9,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestListsAreBounded: as many tokens and rights as their limits say, and not one more; one that replaces another is no more, and one that goes makes room.
+// TestListsAreBounded: as many tokens and rights as their limits say, and not one more; one that
+// replaces another is no more, and one that goes makes room.
 func TestListsAreBounded(t *testing.T) {
 	m := New()
 	index := uint64(0)

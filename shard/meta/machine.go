@@ -1,13 +1,16 @@
-// Package meta is the pure state machine of the meta shard, the owner of the cluster map: instances, tiers and their buckets, shards, coordination nodes,
-// ticket keys and rights.
+// Package meta is the pure state machine of the meta shard, the owner of the cluster map:
+// instances, tiers and their buckets, shards, coordination nodes, ticket keys and rights.
 //
-// A machine is fed the entries of its log with Apply, and read through the methods of State, which it embeds. Copying m.State is a snapshot: an immutable
-// value. Nothing in the package knows a clock, randomness, I/O or goroutines; what must be random or timed is in the command. DESIGN.md has the flow.
+// A machine is fed the entries of its log with Apply, and read through the methods of State, which
+// it embeds. Copying m.State is a snapshot: an immutable value. Nothing in the package knows a
+// clock, randomness, I/O or goroutines; what must be random or timed is in the command. DESIGN.md
+// has the flow.
 package meta
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// Machine is the state after some prefix of the log. Apply must not run while another goroutine uses the machine; a copy of State is free of that.
+// Machine is the state after some prefix of the log. Apply must not run while another goroutine
+// uses the machine; a copy of State is free of that.
 type Machine struct {
 	State
 }
@@ -15,8 +18,9 @@ type Machine struct {
 // New is the machine before the first entry.
 func New() *Machine { return &Machine{} }
 
-// Apply applies the entry with this log index and returns the bytes of its Result. Entries come in the order of the log, once each. Bytes that are no
-// command change nothing and are answered with BAD_REQUEST. The entry is not kept.
+// Apply applies the entry with this log index and returns the bytes of its Result. Entries come in
+// the order of the log, once each. Bytes that are no command change nothing and are answered with
+// BAD_REQUEST. The entry is not kept.
 func (m *Machine) Apply(index uint64, entry []byte) []byte {
 	m.applied = index
 	res := m.apply(entry)
@@ -38,11 +42,13 @@ func (m *Machine) apply(entry []byte) Result {
 		next = m.State
 	}
 	res.Revision = next.revision
-	// Whatever the result is, it is remembered: its proposer acts on it, and an older copy of the entry that comes later must not do what this one did not.
+	// Whatever the result is, it is remembered: its proposer acts on it, and an older copy of the
+	// entry that comes later must not do what this one did not.
 	next.rememberOp(op, res)
 	m.State = next
 	return res
 }
 
-// unchanged, as a result's revision, says that an OK command found nothing to change: the revision stays.
+// unchanged, as a result's revision, says that an OK command found nothing to change: the revision
+// stays.
 const unchanged = ^uint64(0)

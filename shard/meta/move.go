@@ -28,7 +28,8 @@ func (p MovePhase) String() string {
 	return "unknown"
 }
 
-// Move is a change of the owner of some buckets, under way. Invariant: a bucket is in one move at most.
+// Move is a change of the owner of some buckets, under way. Invariant: a bucket is in one move at
+// most.
 type Move struct {
 	Tier  uint8
 	First uint32
@@ -57,7 +58,8 @@ type MoveRef struct {
 // Ref is the move's name.
 func (m *Move) Ref() MoveRef { return MoveRef{m.Tier, m.First, m.Epoch} }
 
-// OwnerEpoch is the epoch under which the map gives the buckets to their owner, once the move is decided.
+// OwnerEpoch is the epoch under which the map gives the buckets to their owner, once the move is
+// decided.
 func (m *Move) OwnerEpoch() uint64 {
 	if m.Phase == Aborted {
 		return m.Epoch + 1
@@ -82,9 +84,11 @@ func findMove(list []Move, tier uint8, first uint32) int {
 	return at
 }
 
-// MoveBegin decides that buckets shall move to another shard of their tier. Nothing changes for clients yet. It may be repeated while the move is under way.
+// MoveBegin decides that buckets shall move to another shard of their tier. Nothing changes for
+// clients yet. It may be repeated while the move is under way.
 //
-// ABORTED: buckets of the range are in a move, or not From's, or a shard is not ready. NOT_FOUND: no such tier or shard. BAD_REQUEST: no such buckets.
+// ABORTED: buckets of the range are in a move, or not From's, or a shard is not ready. NOT_FOUND:
+// no such tier or shard. BAD_REQUEST: no such buckets.
 type MoveBegin struct {
 	Tier  uint8
 	First uint32
@@ -169,8 +173,9 @@ func inMove(m *Move) Result {
 	return refuse(protocol.StatusAborted, "buckets %d to %d are in a move to shard %d", m.First, m.First+m.Count-1, m.To)
 }
 
-// MoveCommit gives the buckets of a move to its target. It is the only command that changes an owner. PRECONDITION_FAILED if the move was aborted; NOT_FOUND if
-// there is no such move, any more or ever.
+// MoveCommit gives the buckets of a move to its target. It is the only command that changes an
+// owner. PRECONDITION_FAILED if the move was aborted; NOT_FOUND if there is no such move, any more
+// or ever.
 type MoveCommit struct {
 	MoveRef
 }
@@ -179,8 +184,8 @@ func (*MoveCommit) kind() Kind { return KindMoveCommit }
 
 func (c *MoveCommit) apply(s *State) Result { return s.decideMove(&c.MoveRef, Committed) }
 
-// MoveAbort leaves the buckets of a move with its source, under a still newer epoch, by which it activates them. PRECONDITION_FAILED if the move was
-// committed; NOT_FOUND as with MoveCommit.
+// MoveAbort leaves the buckets of a move with its source, under a still newer epoch, by which it
+// activates them. PRECONDITION_FAILED if the move was committed; NOT_FOUND as with MoveCommit.
 type MoveAbort struct {
 	MoveRef
 }
@@ -189,7 +194,8 @@ func (*MoveAbort) kind() Kind { return KindMoveAbort }
 
 func (c *MoveAbort) apply(s *State) Result { return s.decideMove(&c.MoveRef, Aborted) }
 
-// MoveEnd forgets a move that was committed or aborted: both shards know. PRECONDITION_FAILED while it is neither; a move that is not there is passed over.
+// MoveEnd forgets a move that was committed or aborted: both shards know. PRECONDITION_FAILED while
+// it is neither; a move that is not there is passed over.
 type MoveEnd struct {
 	MoveRef
 }

@@ -10,8 +10,9 @@ import (
 // MaxNodes bounds the coordination nodes of a cluster. Part of format version 1.
 const MaxNodes = 1_000_000
 
-// Phase is where a node is in its life. Every change takes two phases: the first command decides it, then all shards are told, then NodeCommit finishes it.
-// A decided change is never undone.
+// NodePhase is where a node is in its life. Every change takes two phases: the first command
+// decides it, then all shards are told, then NodeCommit finishes it. A decided change is never
+// undone.
 type NodePhase uint8
 
 const (
@@ -42,12 +43,13 @@ type Node struct {
 	Path  string
 	Tier  uint8 // for good
 	Phase NodePhase
-	// Revision is 1, and one more with each change that is decided. Invariant: a revision is in one phase, and then perhaps Ready.
+	// Revision is 1, and one more with each change that is decided. Invariant: a revision is in one
+	// phase, and then perhaps Ready.
 	Revision  uint64
 	Config    protocol.NodeConfig // effective and complete, as described
 	SetFields uint32              // protocol.Field bits of what somebody set; the rest are defaults
-	// GraceFloor, in ms, is the highest grace period that a former leader of some shard may still go by after alters lowered it; 0 if that is none.
-	// Invariant: 0 or above Config.GracePeriod.
+	// GraceFloor, in ms, is the highest grace period that a former leader of some shard may still
+	// go by after alters lowered it; 0 if that is none. Invariant: 0 or above Config.GracePeriod.
 	GraceFloor uint64
 	CreatedAt  uint64 // wall clock, ms since 1970, for people
 }
@@ -57,8 +59,8 @@ func (n *Node) Visible() bool { return n.Phase == Ready || n.Phase == Altering }
 
 func (n *Node) pending() bool { return n.Phase != Ready || n.GraceFloor != 0 }
 
-// ShardRevision and ShardConfig are what shards are told: the config with the grace period not below the floor, as long as settled is false; then the config
-// as it is, under the next revision.
+// ShardRevision and ShardConfig are what shards are told: the config with the grace period not
+// below the floor, as long as settled is false; then the config as it is, under the next revision.
 func (n *Node) ShardRevision(settled bool) uint64 {
 	if settled {
 		return 2*n.Revision + 1
@@ -80,8 +82,9 @@ func (n *Node) Info() protocol.NodeInfo {
 	return protocol.NodeInfo{ID: n.ID, Path: n.Path, Tier: n.Tier, Revision: n.Revision, Config: n.Config, CreatedAt: n.CreatedAt}
 }
 
-// wellFormed says that path has the shape the tree of nodes depends on: "/" before every segment, none of them empty. Which characters a segment may have
-// is the proposer's to check (protocol.ValidatePath): that rule may change between versions, what an old log means must not.
+// wellFormed says that path has the shape the tree of nodes depends on: "/" before every segment,
+// none of them empty. Which characters a segment may have is the proposer's to check
+// (protocol.ValidatePath): that rule may change between versions, what an old log means must not.
 func wellFormed(path string) bool {
 	return len(path) >= 2 && len(path) <= protocol.MaxPathLen && path[0] == '/' && path[len(path)-1] != '/' && !strings.Contains(path, "//")
 }

@@ -4,8 +4,9 @@ import "github.com/signalbox-dev/signalbox/protocol"
 
 // NodeCreate decides to make a node, and the nodes above it that are missing.
 //
-// ALREADY_EXISTS if the path is taken. ABORTED if the node that has the path is being made, or it, or one above it, is being dropped. PRECONDITION_FAILED if
-// the members of the cluster have different versions.
+// ALREADY_EXISTS if the path is taken. ABORTED if the node that has the path is being made, or it,
+// or one above it, is being dropped. PRECONDITION_FAILED if the members of the cluster have
+// different versions.
 type NodeCreate struct {
 	Path      string
 	Tier      uint8
@@ -70,7 +71,7 @@ func (c *NodeCreate) apply(s *State) Result {
 	return Result{Node: n.ID, Version: n.Revision}
 }
 
-// busy refuses until the change under way is finished.
+// changeInProgress refuses until the change under way is finished.
 func changeInProgress(n *Node) Result {
 	if n.Phase == Dropping {
 		return refuse(protocol.StatusAborted, "coordination node %s is being dropped; retry", n.Path)
@@ -85,8 +86,8 @@ func nodeNotFound(path string) Result {
 	return refuse(protocol.StatusNotFound, "there is no coordination node %s", path)
 }
 
-// target is the node that an alter or drop means: the one with this path and id. A proposer whose own state has none there yet says id 0, and is told
-// whether it is right.
+// nodeToChange is the node that an alter or drop means: the one with this path and id. A proposer
+// whose own state has none there yet says id 0, and is told whether it is right.
 func (s *State) nodeToChange(path string, id uint64) (*Node, Result) {
 	n, ok := s.nodes.get(path)
 	switch {
@@ -101,7 +102,8 @@ func (s *State) nodeToChange(path string, id uint64) (*Node, Result) {
 	return n, Result{}
 }
 
-// checkSameVersion refuses while members have different minor versions: what a config means to one of them, another may not know yet. Drops have no config.
+// checkSameVersion refuses while members have different minor versions: what a config means to one
+// of them, another may not know yet. Drops have no config.
 func (s *State) checkSameVersion() Result {
 	first := -1
 	for i := range s.instances {
@@ -122,8 +124,9 @@ func (s *State) checkSameVersion() Result {
 
 // NodeAlter decides on a new config.
 //
-// NOT_FOUND if there is no such node; ABORTED if another change is under way, or Revision is not the node's: the proposer made Config from an older one.
-// PRECONDITION_FAILED if the members of the cluster have different versions.
+// NOT_FOUND if there is no such node; ABORTED if another change is under way, or Revision is not
+// the node's: the proposer made Config from an older one. PRECONDITION_FAILED if the members of the
+// cluster have different versions.
 type NodeAlter struct {
 	Path      string
 	Node      uint64
@@ -178,7 +181,8 @@ func (c *NodeAlter) apply(s *State) Result {
 
 // NodeDrop decides to drop a node.
 //
-// NOT_FOUND if there is no such node; PRECONDITION_FAILED if there are nodes below it; ABORTED if another change is under way.
+// NOT_FOUND if there is no such node; PRECONDITION_FAILED if there are nodes below it; ABORTED if
+// another change is under way.
 type NodeDrop struct {
 	Path string
 	Node uint64
@@ -227,8 +231,9 @@ type NodeRef struct {
 // MaxCommit is how many nodes one NodeCommit may name.
 const MaxCommit = 1024
 
-// NodeCommit finishes the changes under way of these nodes, which every shard has been told of. A node that is gone, ready, or at another revision is
-// passed over: somebody else finished it. A node whose parent is still being created is passed over too; name the parent first.
+// NodeCommit finishes the changes under way of these nodes, which every shard has been told of. A
+// node that is gone, ready, or at another revision is passed over: somebody else finished it. A
+// node whose parent is still being created is passed over too; name the parent first.
 type NodeCommit struct {
 	Nodes []NodeRef
 }
@@ -277,8 +282,8 @@ func (c *NodeCommit) apply(s *State) Result {
 	return Result{}
 }
 
-// GraceFloorClear forgets a node's grace floor: every shard was led by one leader for that long, and goes by the config as it is. Changes nothing unless the node
-// is ready and at this revision.
+// GraceFloorClear forgets a node's grace floor: every shard was led by one leader for that long,
+// and goes by the config as it is. Changes nothing unless the node is ready and at this revision.
 type GraceFloorClear struct {
 	NodeRef
 }

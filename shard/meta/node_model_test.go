@@ -140,8 +140,9 @@ func nodeTable(s *State) string {
 	return out.String()
 }
 
-// TestNodesMatchModel applies random commands to the model, to a machine, and to a machine that is saved and restored now and then; the three agree
-// after each, and what was saved on the way is unharmed by what came later.
+// TestNodesMatchModel applies random commands to the model, to a machine, and to a machine that is
+// saved and restored now and then; the three agree after each, and what was saved on the way is
+// unharmed by what came later.
 func TestNodesMatchModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := &model{nodes: map[string]*modelNode{}}

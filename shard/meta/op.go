@@ -1,6 +1,7 @@
 package meta
 
-// MaxOps is how many op ids are remembered. An entry may come again, or late, within seconds; commands are rare. Part of format version 1.
+// MaxOps is how many op ids are remembered. An entry may come again, or late, within seconds;
+// commands are rare. Part of format version 1.
 const MaxOps = 8192
 
 // opEntry is the memory of one op.

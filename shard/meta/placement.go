@@ -6,8 +6,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// ShardsCreate gives a replicaset its data shards, as many as its tier says, each with one replica, on the given instance, whose process starts the group. A
-// replicaset that has shards keeps them. PRECONDITION_FAILED if it cannot have any.
+// ShardsCreate gives a replicaset its data shards, as many as its tier says, each with one replica,
+// on the given instance, whose process starts the group. A replicaset that has shards keeps them.
+// PRECONDITION_FAILED if it cannot have any.
 type ShardsCreate struct {
 	Replicaset uint64
 	Instance   uint64
@@ -51,7 +52,7 @@ func (c *ShardsCreate) apply(s *State) Result {
 	return Result{}
 }
 
-// group finds the shard of a command.
+// requireShard finds the shard of a command.
 func (s *State) requireShard(id uint64) (Shard, Result) {
 	x, ok := s.Shard(id)
 	if !ok {
@@ -60,8 +61,10 @@ func (s *State) requireShard(id uint64) (Shard, Result) {
 	return x, Result{}
 }
 
-// ReplicaAdd decides that a shard, or the meta shard, gets a replica on an instance; Result.Replica is its id. It is not in the group yet. An instance that has
-// one keeps it, whatever Want is. ABORTED if that one is on its way out; PRECONDITION_FAILED if the instance may have none of this role.
+// ReplicaAdd decides that a shard, or the meta shard, gets a replica on an instance; Result.Replica
+// is its id. It is not in the group yet. An instance that has one keeps it, whatever Want is.
+// ABORTED if that one is on its way out; PRECONDITION_FAILED if the instance may have none of this
+// role.
 type ReplicaAdd struct {
 	Shard      uint64
 	Instance   uint64
@@ -118,8 +121,9 @@ func (s *State) mayHost(x *Shard, instance uint64, want Role) Result {
 	return Result{}
 }
 
-// ReplicaTarget decides on another role of a replica: a higher one, or RoleNone, for good. A voter cannot become non-voting: it leaves, and its instance gets a
-// new replica. ABORTED if the group would be without a voter.
+// ReplicaTarget decides on another role of a replica: a higher one, or RoleNone, for good. A voter
+// cannot become non-voting: it leaves, and its instance gets a new replica. ABORTED if the group
+// would be without a voter.
 type ReplicaTarget struct {
 	Shard      uint64
 	Replica    uint64
@@ -179,8 +183,9 @@ func (c *ReplicaTarget) apply(s *State) Result {
 	return Result{Replica: c.Replica}
 }
 
-// ReplicaRole says what a replica is in its group by now; older news is passed over. RoleNone, of one that is to be so, removes the record: it was removed from
-// the group, or never got there and cannot any more. PRECONDITION_FAILED for RoleNone of a replica that is to stay.
+// ReplicaRole says what a replica is in its group by now; older news is passed over. RoleNone, of
+// one that is to be so, removes the record: it was removed from the group, or never got there and
+// cannot any more. PRECONDITION_FAILED for RoleNone of a replica that is to stay.
 type ReplicaRole struct {
 	Shard   uint64
 	Replica uint64
@@ -239,7 +244,8 @@ func (c *ReplicaRole) apply(s *State) Result {
 	return Result{Replica: c.Replica}
 }
 
-// MasterTarget decides which instance shall lead a shard. PRECONDITION_FAILED if it has no voter of it.
+// MasterTarget decides which instance shall lead a shard. PRECONDITION_FAILED if it has no voter of
+// it.
 type MasterTarget struct {
 	Shard    uint64
 	Instance uint64
@@ -270,7 +276,8 @@ func (c *MasterTarget) apply(s *State) Result {
 	return Result{}
 }
 
-// MasterCurrent says which instance leads a shard by now, wanted or not. PRECONDITION_FAILED if it has no replica of it.
+// MasterCurrent says which instance leads a shard by now, wanted or not. PRECONDITION_FAILED if it
+// has no replica of it.
 type MasterCurrent struct {
 	Shard    uint64
 	Instance uint64

@@ -6,11 +6,13 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// InstanceReassign moves an instance to another replicaset of its tier, which lacks a copy. The instance's own replicaset must have no shards; it is expelled when this was its
-// last member.
+// InstanceReassign moves an instance to another replicaset of its tier, which lacks a copy. The
+// instance's own replicaset must have no shards; it is expelled when this was its last member.
 //
-// NOT_FOUND: no such instance or replicaset. ABORTED: Expected is not the record's revision, the instance or a replicaset is on its way out, the replicaset has its members by
-// now, or the old one has shards. PRECONDITION_FAILED: the tiers differ, or the failure domain overlaps with that of a member.
+// NOT_FOUND: no such instance or replicaset. ABORTED: Expected is not the record's revision, the
+// instance or a replicaset is on its way out, the replicaset has its members by now, or the old one
+// has shards. PRECONDITION_FAILED: the tiers differ, or the failure domain overlaps with that of a
+// member.
 type InstanceReassign struct {
 	Instance   uint64
 	Expected   uint64 // the instance record's revision
@@ -72,7 +74,7 @@ func (c *InstanceReassign) apply(s *State) Result {
 	return Result{Instance: i.ID}
 }
 
-// staying are the members of a replicaset that are not expelled, and are not to be.
+// stayingMembers are the members of a replicaset that are not expelled, and are not to be.
 func (s *State) stayingMembers(replicaset uint64) (list []Instance) {
 	for _, i := range s.instances {
 		if i.Replicaset == replicaset && i.Target.Variant != Expelled {
@@ -86,8 +88,10 @@ func (s *State) hasShards(replicaset uint64) bool {
 	return slices.ContainsFunc(s.shards, func(x Shard) bool { return x.Replicaset == replicaset })
 }
 
-// ShardsRemove takes the shards of a replicaset away that has no buckets and fewer members than copies, and makes it not ready: its members can be reassigned then. Nothing is
-// lost. ABORTED while a shard of it has buckets or is in a move of some, when the replicaset has its members, before the tier's buckets were assigned, or once it is to be expelled.
+// ShardsRemove takes the shards of a replicaset away that has no buckets and fewer members than
+// copies, and makes it not ready: its members can be reassigned then. Nothing is lost. ABORTED
+// while a shard of it has buckets or is in a move of some, when the replicaset has its members,
+// before the tier's buckets were assigned, or once it is to be expelled.
 type ShardsRemove struct {
 	Replicaset uint64
 }

@@ -2,7 +2,8 @@ package meta
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// Records of the state as snapshots and digests have them. The order of the fields is format version 1.
+// Records of the state as snapshots and digests have them. The order of the fields is format
+// version 1.
 
 // appendHead appends everything but nodes and ops, and but the applied index.
 func (s *State) appendHead(b []byte) []byte {

@@ -81,7 +81,7 @@ func (s *State) putReplicaset(r Replicaset) {
 	}
 }
 
-// sure finds the replicaset of a command.
+// requireReplicaset finds the replicaset of a command.
 func (s *State) requireReplicaset(id uint64) (Replicaset, Result) {
 	r, ok := s.Replicaset(id)
 	if !ok {
@@ -90,7 +90,8 @@ func (s *State) requireReplicaset(id uint64) (Replicaset, Result) {
 	return r, Result{}
 }
 
-// ReplicasetIsReady says that enough instances of a replicaset have come up. It gets DefaultWeight unless somebody gave it a weight.
+// ReplicasetIsReady says that enough instances of a replicaset have come up. It gets DefaultWeight
+// unless somebody gave it a weight.
 type ReplicasetIsReady struct {
 	Replicaset uint64
 }
@@ -119,7 +120,8 @@ func (c *ReplicasetIsReady) apply(s *State) Result {
 	return Result{}
 }
 
-// WeightSet gives a replicaset a weight. One that is not given by a user changes none that is. PRECONDITION_FAILED once the replicaset is to be expelled.
+// WeightSet gives a replicaset a weight. One that is not given by a user changes none that is.
+// PRECONDITION_FAILED once the replicaset is to be expelled.
 type WeightSet struct {
 	Replicaset uint64
 	Weight     uint32 // thousandths, up to a million
@@ -157,8 +159,8 @@ func (c *WeightSet) apply(s *State) Result {
 	return Result{}
 }
 
-// ReplicasetExpel decides, for good, that a replicaset goes: its last instances are to be expelled, so its buckets have to move off. ABORTED unless all of
-// its members shall be Expelled.
+// ReplicasetExpel decides, for good, that a replicaset goes: its last instances are to be expelled,
+// so its buckets have to move off. ABORTED unless all of its members shall be Expelled.
 type ReplicasetExpel struct {
 	Replicaset uint64
 }
@@ -187,9 +189,10 @@ func (c *ReplicasetExpel) apply(s *State) Result {
 	return Result{}
 }
 
-// ReplicasetIsExpelled finishes ReplicasetExpel: the replicaset, what is left of its instances, started again meanwhile or not, and its shards are gone.
-// ABORTED while its shards have buckets, or one of the instances has a vote in the meta shard; PRECONDITION_FAILED if it is not to be expelled, or nobody else
-// may vote.
+// ReplicasetIsExpelled finishes ReplicasetExpel: the replicaset, what is left of its instances,
+// started again meanwhile or not, and its shards are gone. ABORTED while its shards have buckets,
+// or one of the instances has a vote in the meta shard; PRECONDITION_FAILED if it is not to be
+// expelled, or nobody else may vote.
 type ReplicasetIsExpelled struct {
 	Replicaset uint64
 	Wall       uint64 // ms since 1970, for people

@@ -9,8 +9,9 @@ import (
 	"io"
 )
 
-// Restore reads what Snapshot.WriteTo wrote, up to its end chunk and no further. It never panics, and allocates no more than the bytes it is given are
-// worth: what it accepts is a state that Apply can go on from, whoever made the bytes.
+// Restore reads what Snapshot.WriteTo wrote, up to its end chunk and no further. It never panics,
+// and allocates no more than the bytes it is given are worth: what it accepts is a state that Apply
+// can go on from, whoever made the bytes.
 func Restore(r io.Reader) (*Machine, error) {
 	intro := make([]byte, len(snapshotMagic)+1)
 	if _, err := io.ReadFull(r, intro); err != nil {

@@ -9,8 +9,9 @@ import (
 
 // Result is what Apply says about a command.
 type Result struct {
-	// Status OK: the command holds, whether it changed anything or found that nothing was left to change. ABORTED: it met another change half done, or the
-	// revision it names is old; look again and retry. Anything else: refused for good. Nothing was changed unless it is OK.
+	// Status OK: the command holds, whether it changed anything or found that nothing was left to
+	// change. ABORTED: it met another change half done, or the revision it names is old; look again
+	// and retry. Anything else: refused for good. Nothing was changed unless it is OK.
 	Status   protocol.Status
 	Message  string // why not, a sentence; empty when OK
 	Revision uint64 // of the machine, after the command

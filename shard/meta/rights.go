@@ -41,7 +41,8 @@ func (r *Right) order(o *Right) int {
 // RightsList in order of prefix and identity, and the revision of its last change.
 func (s *State) RightsList() ([]Right, uint64) { return s.rights, s.rightsRevision }
 
-// Rights are what an identity may do at a path: those of its entry with the longest prefix. While auth is off everybody may do everything.
+// Rights are what an identity may do at a path: those of its entry with the longest prefix. While
+// auth is off everybody may do everything.
 func (s *State) Rights(identity, path string) RightBits {
 	if !s.authOn {
 		return AllRights
@@ -57,7 +58,8 @@ func (s *State) Rights(identity, path string) RightBits {
 	}
 }
 
-// RightsPut adds or replaces the entry of a prefix and identity. Expected is the list's revision, else ABORTED; 0 for any.
+// RightsPut adds or replaces the entry of a prefix and identity. Expected is the list's revision,
+// else ABORTED; 0 for any.
 type RightsPut struct {
 	Expected uint64
 	Right
@@ -116,7 +118,8 @@ func rightsChanged() Result {
 	return refuse(protocol.StatusAborted, "the rights were changed in the meantime; look again and retry")
 }
 
-// RightsRemove removes the entry of a prefix and identity; NOT_FOUND if there is none. Expected as in RightsPut.
+// RightsRemove removes the entry of a prefix and identity; NOT_FOUND if there is none. Expected as
+// in RightsPut.
 type RightsRemove struct {
 	Expected uint64
 	Prefix   string

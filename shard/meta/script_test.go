@@ -12,8 +12,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestScripts runs testdata/scripts. Every command goes through the bytes of an entry; after each, the state is checked against its own rules and
-// restored from a snapshot of it.
+// TestScripts runs testdata/scripts. Every command goes through the bytes of an entry; after each,
+// the state is checked against its own rules and restored from a snapshot of it.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		s := &script{t: t, m: New()}
@@ -164,7 +164,8 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	return s.cluster(t, d)
 }
 
-// shardLine is a shard like "shard 2 master 1 want 2 replicas 1@1:voter 2@2:none>voter ready": instance@replica:role, and the wanted role if it is another.
+// shardLine is a shard like "shard 2 master 1 want 2 replicas 1@1:voter 2@2:none>voter ready":
+// instance@replica:role, and the wanted role if it is another.
 func shardLine(x *Shard) string {
 	out := fmt.Sprintf("shard %d master %d", x.ID, x.Master)
 	if x.ID == MetaShardID {

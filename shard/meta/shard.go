@@ -32,7 +32,8 @@ func (r Role) String() string {
 	return "unknown"
 }
 
-// Replica is one copy of a shard. A replica that left its group never comes back: its instance gets another one, with a new id.
+// Replica is one copy of a shard. A replica that left its group never comes back: its instance gets
+// another one, with a new id.
 type Replica struct {
 	Instance   uint64
 	Replica    uint64 // raft replica id, never reused within the shard
@@ -104,8 +105,9 @@ func findShard(list []Shard, id uint64) (int, bool) {
 	return slices.BinarySearchFunc(list, id, func(x Shard, id uint64) int { return compare(x.ID, id) })
 }
 
-// ShardReady says that a shard has activated the buckets the map gives it, and knows the nodes of its tier. Repeating it changes nothing. ABORTED before the
-// tier's buckets were assigned, or if Expected is not the shard's revision: it may have been given buckets since the proposer looked.
+// ShardReady says that a shard has activated the buckets the map gives it, and knows the nodes of
+// its tier. Repeating it changes nothing. ABORTED before the tier's buckets were assigned, or if
+// Expected is not the shard's revision: it may have been given buckets since the proposer looked.
 type ShardReady struct {
 	Shard    uint64
 	Expected uint64 // the shard's revision; 0 for any

@@ -7,9 +7,11 @@ import (
 	"io"
 )
 
-// A snapshot is the magic, the format version in a byte, and chunks: 4 bytes big-endian length of the payload, 4 bytes CRC-32C of it, the payload. A
-// payload is a section's number in a byte and its records. Sections come in the order of their numbers; nodes in order of path, ops in order of number, in as
-// many chunks as they need. The end carries the digest, by which the reader checks its own work too.
+// A snapshot is the magic, the format version in a byte, and chunks: 4 bytes big-endian length of
+// the payload, 4 bytes CRC-32C of it, the payload. A payload is a section's number in a byte and
+// its records. Sections come in the order of their numbers; nodes in order of path, ops in order of
+// number, in as many chunks as they need. The end carries the digest, by which the reader checks
+// its own work too.
 const (
 	snapshotMagic = "sbmeta"
 
@@ -32,7 +34,8 @@ type Snapshot struct {
 	state State
 }
 
-// BeginSnapshot takes the state as it is now. Apply must not run meanwhile; it may while the snapshot is written.
+// BeginSnapshot takes the state as it is now. Apply must not run meanwhile; it may while the
+// snapshot is written.
 func (m *Machine) BeginSnapshot() *Snapshot { return &Snapshot{m.State} }
 
 // WriteTo writes the snapshot in many small writes; see Restore. It may be called again.
@@ -58,7 +61,8 @@ func (p *Snapshot) WriteTo(w io.Writer) (int64, error) {
 	return out.n, out.err
 }
 
-// Digest is a hash of everything but the applied index: equal states have equal digests, on every instance, restored or not.
+// Digest is a hash of everything but the applied index: equal states have equal digests, on every
+// instance, restored or not.
 func (s *State) Digest() uint64 {
 	digest := crc64.New(ecma)
 	s.records(func(_ byte, record []byte) bool {
@@ -68,7 +72,8 @@ func (s *State) Digest() uint64 {
 	return digest.Sum64()
 }
 
-// records yields the state's records in the order of a snapshot. A record is only good until the next.
+// records yields the state's records in the order of a snapshot. A record is only good until the
+// next.
 func (s *State) records(yield func(section byte, record []byte) bool) {
 	b := s.appendHead(nil)
 	if !yield(sectionHead, b) {

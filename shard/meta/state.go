@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// State is the cluster map at one revision. It is an immutable value: a copy costs a few words, stays as it is for ever, and may be read by any goroutine
-// without a lock. Slices that its methods return are shared and must not be written to.
+// State is the cluster map at one revision. It is an immutable value: a copy costs a few words,
+// stays as it is for ever, and may be read by any goroutine without a lock. Slices that its methods
+// return are shared and must not be written to.
 type State struct {
 	applied    uint64 // log index; no part of the digest
 	revision   uint64 // counts the commands that changed something
@@ -29,8 +30,9 @@ type State struct {
 	nextShard      uint64
 
 	nextNode uint64 // the last node id given out; ids start at 1
-	// Invariant: the four trees hold the same records: nodes has all of them, ids has all of them, pending those with pending(), rated those with a quota of requests.
-	// Invariant: the parent of every node is a node; and it is not being dropped.
+	// Invariant: the four trees hold the same records: nodes has all of them, ids has all of them,
+	// pending those with pending(), rated those with a quota of requests. Invariant: the parent of
+	// every node is a node; and it is not being dropped.
 	nodes     tree[string, *Node]
 	ids       tree[uint64, *Node]
 	pending   tree[uint64, *Node]
@@ -64,8 +66,8 @@ func (s *State) ClusterVersion() Version { return s.clusterVersion }
 // Revision counts the commands that changed something.
 func (s *State) Revision() uint64 { return s.revision }
 
-// MapVersion is the revision of the last change to what clients route by: addresses of instances that are not Expelled, which of them host which shards, who
-// leads, runs of buckets.
+// MapVersion is the revision of the last change to what clients route by: addresses of instances
+// that are not Expelled, which of them host which shards, who leads, runs of buckets.
 func (s *State) MapVersion() uint64 { return s.mapVersion }
 
 // AppliedIndex is the log index of the last entry that was applied.
@@ -95,8 +97,8 @@ func (s *State) NumNodes() int { return s.nodes.len() }
 // LastNode is the highest node id ever given out.
 func (s *State) LastNode() uint64 { return s.nextNode }
 
-// Nodes yields the nodes whose path starts with the prefix and is not below from, in byte order of the path, in every phase. The prefix is one of bytes: "/a"
-// is one of "/ab" too.
+// Nodes yields the nodes whose path starts with the prefix and is not below from, in byte order of
+// the path, in every phase. The prefix is one of bytes: "/a" is one of "/ab" too.
 func (s *State) Nodes(prefix, from string) iter.Seq[Node] {
 	return func(yield func(Node) bool) {
 		for path, n := range s.nodes.from(max(prefix, from)) {
@@ -107,8 +109,8 @@ func (s *State) Nodes(prefix, from string) iter.Seq[Node] {
 	}
 }
 
-// Pending yields, in order of id, the nodes that somebody has yet to act on: those not ready, and those with a grace floor. A parent comes before its
-// children.
+// Pending yields, in order of id, the nodes that somebody has yet to act on: those not ready, and
+// those with a grace floor. A parent comes before its children.
 func (s *State) Pending() iter.Seq[Node] {
 	return func(yield func(Node) bool) {
 		for _, n := range s.pending.all() {
@@ -119,7 +121,8 @@ func (s *State) Pending() iter.Seq[Node] {
 	}
 }
 
-// Rated yields, in order of id, the nodes that have a quota of requests a second, in whatever phase.
+// NodesWithQuota yields, in order of id, the nodes that have a quota of requests a second, in
+// whatever phase.
 func (s *State) NodesWithQuota() iter.Seq[Node] {
 	return func(yield func(Node) bool) {
 		for _, n := range s.withQuota.all() {
@@ -153,7 +156,7 @@ func (s *State) removeNode(n *Node) {
 	s.withQuota = s.withQuota.without(n.ID)
 }
 
-// child is some node below path.
+// anyChild is some node below path.
 func (s *State) anyChild(path string) (*Node, bool) {
 	below := path + "/"
 	for p, n := range s.nodes.from(below) {

@@ -8,7 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// DefaultShardsPerReplicaset is what a tier has of which nothing else was said. Part of format version 1.
+// DefaultShardsPerReplicaset is what a tier has of which nothing else was said. Part of format
+// version 1.
 const DefaultShardsPerReplicaset = 4
 
 // Bounds of the map, part of format version 1.
@@ -31,10 +32,12 @@ const (
 	maxAddress           = 512
 )
 
-// FirstEpoch is the bucket epoch of the bootstrap's assignment. Each change of a bucket's owner raises it.
+// FirstEpoch is the bucket epoch of the bootstrap's assignment. Each change of a bucket's owner
+// raises it.
 const FirstEpoch = 1
 
-// Tier is a class of instances with a key space of its own. The tiers are those of the bootstrap, for good.
+// Tier is a class of instances with a key space of its own. The tiers are those of the bootstrap,
+// for good.
 type Tier struct {
 	ID                  uint8
 	Name                string
@@ -43,8 +46,9 @@ type Tier struct {
 	ShardsPerReplicaset uint32
 	CanVote             bool // its instances may vote in the meta shard
 	Bootstrapped        bool // the buckets were assigned
-	// Runs say who owns the buckets, in bucket order. Invariant: they cover 0..Buckets-1 without gap or overlap, neighbours differ in shard or epoch, and
-	// every shard is one of this tier. Until the buckets were assigned there is one run, of shard 0 and epoch 0.
+	// Runs say who owns the buckets, in bucket order. Invariant: they cover 0..Buckets-1 without
+	// gap or overlap, neighbours differ in shard or epoch, and every shard is one of this tier.
+	// Until the buckets were assigned there is one run, of shard 0 and epoch 0.
 	Runs []Run
 }
 
@@ -81,7 +85,8 @@ func (s *State) Tier(id uint8) (Tier, bool) {
 	return Tier{}, false
 }
 
-// Route says which shard owns a bucket, and the bucket's epoch; 0, 0 for a tier or bucket that does not exist.
+// Route says which shard owns a bucket, and the bucket's epoch; 0, 0 for a tier or bucket that does
+// not exist.
 func (s *State) Route(tier uint8, bucket uint32) (shard, epoch uint64) {
 	for i := range s.tiers {
 		if s.tiers[i].ID == tier {
@@ -91,7 +96,8 @@ func (s *State) Route(tier uint8, bucket uint32) (shard, epoch uint64) {
 	return 0, 0
 }
 
-// Route says which shard owns a bucket of the tier, and the bucket's epoch; 0, 0 for a bucket that does not exist.
+// Route says which shard owns a bucket of the tier, and the bucket's epoch; 0, 0 for a bucket that
+// does not exist.
 func (t *Tier) Route(bucket uint32) (shard, epoch uint64) {
 	if bucket >= t.Buckets {
 		return 0, 0
@@ -105,7 +111,8 @@ func (t *Tier) runAt(bucket uint32) int {
 	return sort.Search(len(t.Runs), func(i int) bool { return t.Runs[i].First > bucket }) - 1
 }
 
-// TierReplicationFactor changes how many instances a replicaset of the tier is filled up to. Instances that join later go by it, and free ones are reassigned; see InstanceReassign.
+// TierReplicationFactor changes how many instances a replicaset of the tier is filled up to.
+// Instances that join later go by it, and free ones are reassigned; see InstanceReassign.
 type TierReplicationFactor struct {
 	Tier              uint8
 	ReplicationFactor uint32 // 1 to 64

@@ -5,14 +5,15 @@ import (
 	"iter"
 )
 
-// tree is a persistent sorted map: every change makes a new tree that shares all but one path with the old one, so that a copy of the root is a
-// snapshot, for good and for free. The zero value is the empty tree. It is a weight-balanced tree: no bytes a client may choose can unbalance it.
+// tree is a persistent sorted map: every change makes a new tree that shares all but one path with
+// the old one, so that a copy of the root is a snapshot, for good and for free. The zero value is
+// the empty tree. It is a weight-balanced tree: no bytes a client may choose can unbalance it.
 type tree[K cmp.Ordered, V any] struct {
 	root *branch[K, V]
 }
 
-// branch is immutable.
-// Invariant: keys of left < key < keys of right; size = 1 + size(left) + size(right); balanced() of its two sides.
+// branch is immutable. Invariant: keys of left < key < keys of right; size = 1 + size(left) +
+// size(right); balanced() of its two sides.
 type branch[K cmp.Ordered, V any] struct {
 	left, right *branch[K, V]
 	size        int
@@ -20,8 +21,9 @@ type branch[K cmp.Ordered, V any] struct {
 	value       V
 }
 
-// A side may weigh at most heavy times the other; a side's inner child of less than tilt times its outer one is rotated once, else twice. These two
-// are the integer pair for which a single insertion or removal is always mended by one rotation.
+// A side may weigh at most heavy times the other; a side's inner child of less than tilt times its
+// outer one is rotated once, else twice. These two are the integer pair for which a single
+// insertion or removal is always mended by one rotation.
 const (
 	heavy = 3
 	tilt  = 2

@@ -6,7 +6,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Reasons for a change of an instance's target. A failure detector's reasons are sentences of its own.
+// Reasons for a change of an instance's target. A failure detector's reasons are sentences of its
+// own.
 const (
 	ReasonJoin            = "join"
 	ReasonWakeup          = "wakeup"
@@ -18,21 +19,24 @@ const (
 
 const forceHint = "; --force expels it all the same"
 
-// InstanceUpdate says what an instance shall be. What it is, only the governor says (InstanceCurrent).
+// InstanceUpdate says what an instance shall be. What it is, only the governor says
+// (InstanceCurrent).
 //
-// Online raises the incarnation every time, so that a process that was restarted is noticed; repeat it with the same op id. Offline and Expelled may be
-// repeated. One that shall be Expelled is not made Offline, but a start of its process makes it Online.
+// Online raises the incarnation every time, so that a process that was restarted is noticed; repeat
+// it with the same op id. Offline and Expelled may be repeated. One that shall be Expelled is not
+// made Offline, but a start of its process makes it Online.
 //
-// NOT_FOUND: no such instance. ABORTED: Expected is not the record's revision. PRECONDITION_FAILED: it is expelled, its version or failure domain does not fit,
-// or it is not to be expelled like that; where Force would help the message says so.
+// NOT_FOUND: no such instance. ABORTED: Expected is not the record's revision. PRECONDITION_FAILED:
+// it is expelled, its version or failure domain does not fit, or it is not to be expelled like
+// that; where Force would help the message says so.
 type InstanceUpdate struct {
 	Instance uint64
 	Expected uint64 // the record's revision, for one who decided by it; 0 for any
 	Target   Variant
 	Reason   string // for people; see the Reason constants
 	Force    bool   // expel it though it is not Offline, or leads shards
-	// Start says that these are the first words of a process: Address, RaftAddress, Domain, Version and Follows are what it has now. Else they are
-	// ignored. Target must be Online.
+	// Start says that these are the first words of a process: Address, RaftAddress, Domain, Version
+	// and Follows are what it has now. Else they are ignored. Target must be Online.
 	Start               bool
 	Address             string
 	RaftAddress         string
@@ -112,7 +116,7 @@ func (c *InstanceUpdate) apply(s *State) Result {
 	return Result{Instance: i.ID}
 }
 
-// restart takes over what a process says of itself.
+// applyStart takes over what a process says of itself.
 func (c *InstanceUpdate) applyStart(s *State, i *Instance) Result {
 	if res := s.checkVersion(c.Version, c.LastOfPreviousMajor, i.ID); res.Status != protocol.StatusOK {
 		return res
@@ -154,7 +158,8 @@ func (s *State) mayExpel(i *Instance, force bool) Result {
 	return Result{}
 }
 
-// votersRemain says that there are instances that stay and may vote when those are gone that go says.
+// votersRemain says that there are instances that stay and may vote when those are gone that go
+// says.
 func (s *State) votersRemain(gone func(i *Instance) bool) bool {
 	for j := range s.instances {
 		o := &s.instances[j]
@@ -165,20 +170,21 @@ func (s *State) votersRemain(gone func(i *Instance) bool) bool {
 	return false
 }
 
-// leads says that the instance leads a data shard, or is to.
+// leadsShards says that the instance leads a data shard, or is to.
 func (s *State) leadsShards(instance uint64) bool {
 	return slices.ContainsFunc(s.shards, func(x Shard) bool { return x.Master == instance || x.TargetMaster == instance })
 }
 
-// votes says that the instance has a vote in the meta shard.
+// hasMetaVote says that the instance has a vote in the meta shard.
 func (s *State) hasMetaVote(instance uint64) bool {
 	r, ok := s.metaShard.On(instance)
 	return ok && r.Role == RoleVoter
 }
 
-// InstanceCurrent says that an instance has become what it shall be. Only the governor says so. ABORTED if Target is something else by now, or if the instance
-// has still to give something up before it may be Expelled: its vote in the meta shard, the shards it leads, its replicaset if it is the last one there
-// (ReplicasetIsExpelled).
+// InstanceCurrent says that an instance has become what it shall be. Only the governor says so.
+// ABORTED if Target is something else by now, or if the instance has still to give something up
+// before it may be Expelled: its vote in the meta shard, the shards it leads, its replicaset if it
+// is the last one there (ReplicasetIsExpelled).
 type InstanceCurrent struct {
 	Instance uint64
 	State    InstanceState
@@ -231,7 +237,8 @@ func (s *State) putInstance(i Instance) {
 	}
 }
 
-// ClusterVersion raises the version that the cluster goes by. ABORTED while a member has an older one; nothing happens if it is not above the cluster's.
+// ClusterVersion raises the version that the cluster goes by. ABORTED while a member has an older
+// one; nothing happens if it is not above the cluster's.
 type ClusterVersion struct {
 	Version Version
 }

@@ -13,7 +13,8 @@ type Version struct {
 	Patch uint32
 }
 
-// ParseVersion reads "1.2.3", with "v" before it or not, the patch left out or not, and "-something" or "+something" after it or not.
+// ParseVersion reads "1.2.3", with "v" before it or not, the patch left out or not, and
+// "-something" or "+something" after it or not.
 func ParseVersion(text string) (Version, error) {
 	short, _, _ := strings.Cut(strings.TrimPrefix(text, "v"), "+")
 	short, _, _ = strings.Cut(short, "-")

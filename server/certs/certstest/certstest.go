@@ -79,7 +79,8 @@ func (a *Authority) Write(t testing.TB, dir string) (path string) {
 	return path
 }
 
-// Issue makes a certificate for a common name, and writes NAME.pem and NAME.key. It is good for both ends of a connection.
+// Issue makes a certificate for a common name, and writes NAME.pem and NAME.key. It is good for
+// both ends of a connection.
 func (a *Authority) Issue(t testing.TB, dir, name string, opts ...Option) (cert, key string) {
 	t.Helper()
 	k := newKey(t)
