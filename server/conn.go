@@ -10,6 +10,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/meta"
+	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
 // transport is what a connection needs of its transport. A transport feeds bytes to conn.readFrames from one goroutine at a time, calls conn.onClosed once when
@@ -97,11 +98,11 @@ type readCycle struct {
 	server       *Server
 	now          time.Duration
 	out          *outbox
-	frameCounts               // in this feed
-	classified   frameCounts  // of it, what was looked at for excess
-	lastPing     uint64       // the last ping
-	toPropose    []*shardHost // shards with commands of this feed that nobody proposes unless it does
-	reads        []*readBatch // with something in them
+	frameCounts                    // in this feed
+	classified   frameCounts       // of it, what was looked at for excess
+	lastPing     uint64            // the last ping
+	commands     replica.Submitter // of this feed
+	reads        []*readBatch      // with something in them
 	byID         map[uint64]*readBatch
 	requests     requestBuffers
 	ticketSigner ticketSigner
@@ -111,18 +112,9 @@ func (s *Server) newReadCycle() *readCycle {
 	return &readCycle{server: s, out: s.newOutbox(), byID: make(map[uint64]*readBatch)}
 }
 
-// propose sends what this feed submitted on its way, if no other batch of the shard takes it along.
-func (p *readCycle) propose() {
-	for i, d := range p.toPropose {
-		p.toPropose[i] = nil
-		d.raft.Propose(p.now)
-	}
-	p.toPropose = p.toPropose[:0]
-}
-
 // reset drops what a panic left half done.
 func (p *readCycle) reset() {
-	p.propose()
+	p.commands.Flush(p.now)
 	p.reads, p.pings, p.classified = nil, 0, frameCounts{}
 	p.byID = make(map[uint64]*readBatch)
 }
@@ -192,7 +184,7 @@ func (c *conn) readFrames(p *readCycle, buf []byte) (used int) {
 			}
 		}
 	}
-	p.propose()
+	p.commands.Flush(p.now)
 	p.serveReads()
 	if c.ending.Load() {
 		c.countUnfinished(0)

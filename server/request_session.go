@@ -34,10 +34,7 @@ func (c *conn) shardFor(p *readCycle, h protocol.Header, tier uint8) *shardHost 
 func (c *conn) submitToShard(d *shardHost, p *readCycle, h protocol.Header, cmd shard.Command) bool {
 	cmd.Kind = shard.CommandKind(h.Kind)
 	cmd.Body = h.Body
-	st, due := d.raft.SubmitMore(cmd, replica.Origin{Conn: c.id, Request: h.ID, Kind: h.Kind, Tag: uint64(p.now)})
-	if due {
-		p.toPropose = append(p.toPropose, d)
-	}
+	st := p.commands.Submit(d.raft, cmd, replica.Origin{Conn: c.id, Request: h.ID, Kind: h.Kind, Tag: uint64(p.now)})
 	if st != protocol.StatusOK {
 		c.rejectSubmit(p.out, d, h.Kind, h.ID, st)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/peer"
 )
 
-// Entry is how a process becomes an instance: it makes the cluster, or joins the one that its peers belong to, or already is one. Needed before there is a map.
+// Bootstrap is how a process becomes an instance: it makes the cluster, or joins the one that its peers belong to, or already is one. Needed before there is a map.
 type Bootstrap struct {
 	Store     Store
 	Transport Transport
@@ -57,7 +57,7 @@ func NewUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
 }
 
-// Begin reads or makes the identity, and from then on answers others that look for their peers. The links need not run yet.
+// Start reads or makes the identity, and from then on answers others that look for their peers. The links need not run yet.
 func (e *Bootstrap) Start() (err error) {
 	found := false
 	if e.id, found, err = LoadIdentity(e.Store); err != nil {
@@ -114,7 +114,7 @@ func (e *Bootstrap) Identity() Identity {
 	return e.id
 }
 
-// change makes a change to the identity durable.
+// saveIdentity makes a change to the identity durable.
 func (e *Bootstrap) saveIdentity(f func(id *Identity)) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -127,7 +127,7 @@ func (e *Bootstrap) saveIdentity(f func(id *Identity)) error {
 	return nil
 }
 
-// Enter returns when it is decided, and on disk, who this instance is: one that belongs to a cluster already, the founder of a new one, or one that was taken in just now
+// Run returns when it is decided, and on disk, who this instance is: one that belongs to a cluster already, the founder of a new one, or one that was taken in just now
 // (joined). It tries for as long as ctx lasts. It ends with an error when the cluster refuses the instance, when all of the peers given do, and when an address given is certainly none
 // of a peer.
 func (e *Bootstrap) Run(ctx context.Context) (id Identity, joined bool, err error) {
@@ -163,7 +163,7 @@ func (e *Bootstrap) Run(ctx context.Context) (id Identity, joined bool, err erro
 	return e.Identity(), true, err
 }
 
-// look finds the cluster among the peers.
+// discover finds the cluster among the peers.
 func (e *Bootstrap) discover(started context.Context) (discovery.Result, error) {
 	ctx, cancel := context.WithCancelCause(started)
 	defer cancel(nil)
@@ -192,7 +192,7 @@ func errOnlyItself(peers []string) error {
 	return fmt.Errorf("the list of peers names nobody but this instance (%s): give it the raft addresses of others, or leave it out to make a cluster of its own", strings.Join(peers, ", "))
 }
 
-// Waiting says in a sentence what Enter waits for.
+// WaitingFor says in a sentence what Enter waits for.
 func (e *Bootstrap) WaitingFor() string {
 	e.mu.Lock()
 	joining := e.joinStatus
@@ -209,7 +209,7 @@ func (e *Bootstrap) setJoinStatus(format string, args ...any) {
 	e.joinStatus = fmt.Sprintf(format, args...)
 }
 
-// Founded notes the cluster's id once the founder has made it.
+// SetCluster notes the cluster's id once the founder has made it.
 func (e *Bootstrap) SetCluster(cluster string) error {
 	if e.Identity().Cluster == cluster {
 		return nil
@@ -217,7 +217,7 @@ func (e *Bootstrap) SetCluster(cluster string) error {
 	return e.saveIdentity(func(id *Identity) { id.Cluster = cluster })
 }
 
-// Remember keeps the addresses of the other instances for the next start.
+// SetKnown keeps the addresses of the other instances for the next start.
 func (e *Bootstrap) SetKnown(known []string) error {
 	if slices.Equal(e.Identity().Known, known) {
 		return nil
@@ -225,7 +225,7 @@ func (e *Bootstrap) SetKnown(known []string) error {
 	return e.saveIdentity(func(id *Identity) { id.Known = known })
 }
 
-// Changed notes that the cluster has given this instance a new replica of the meta shard in place of its old one. Ids rise: an older one is what somebody says who lags.
+// SetMetaReplica notes that the cluster has given this instance a new replica of the meta shard in place of its old one. Ids rise: an older one is what somebody says who lags.
 func (e *Bootstrap) SetMetaReplica(metaReplica uint64) error {
 	if metaReplica <= e.Identity().MetaReplica {
 		return nil
@@ -233,7 +233,7 @@ func (e *Bootstrap) SetMetaReplica(metaReplica uint64) error {
 	return e.saveIdentity(func(id *Identity) { id.MetaReplica = metaReplica })
 }
 
-// Logged notes that the log of the instance's replica of the meta shard is in the folder from now on. If it is missing later, what the replica promised is lost, and it
+// SetMetaLogged notes that the log of the instance's replica of the meta shard is in the folder from now on. If it is missing later, what the replica promised is lost, and it
 // must not be started again.
 func (e *Bootstrap) SetMetaLogged() error {
 	if id := e.Identity(); id.MetaLogged == id.MetaReplica {
@@ -242,7 +242,7 @@ func (e *Bootstrap) SetMetaLogged() error {
 	return e.saveIdentity(func(id *Identity) { id.MetaLogged = id.MetaReplica })
 }
 
-// Leave notes that the cluster has expelled this instance, so that it never starts again, whoever can be asked then.
+// SetExpelled notes that the cluster has expelled this instance, so that it never starts again, whoever can be asked then.
 func (e *Bootstrap) SetExpelled() error {
 	if e.Identity().Expelled {
 		return nil
@@ -253,7 +253,7 @@ func (e *Bootstrap) SetExpelled() error {
 // ErrExpelled says that the cluster has expelled this instance.
 var ErrExpelled = errors.New("current instance is expelled from the cluster and cannot come back; to join anew, start it on a new data folder")
 
-// Who asks the others what the cluster knows of this instance: the id of its replica of the meta shard, 0 while it has none. It returns at the first answer that leaves
+// InstanceStatus asks the others what the cluster knows of this instance: the id of its replica of the meta shard, 0 while it has none. It returns at the first answer that leaves
 // nothing open; one by somebody who lags may be old, so that who cannot reach the meta shard asks again. It fails with ErrExpelled, or when nobody answers, which may
 // be so because all of them are down.
 func (e *Bootstrap) InstanceStatus(ctx context.Context) (metaReplica uint64, err error) {
@@ -304,7 +304,7 @@ func (e *Bootstrap) InstanceStatus(ctx context.Context) (metaReplica uint64, err
 
 const statusTimeout = 3 * time.Second
 
-// Settle lets others that look for their peers know where to join: at the address that leader gives, empty while none is known.
+// AnnounceLeader lets others that look for their peers know where to join: at the address that leader gives, empty while none is known.
 func (e *Bootstrap) AnnounceLeader(leader func() string) { e.discovery.Finish(leader) }
 
 // join asks at an address to be taken in, and goes on asking, there and at what others say, since the one that is asked may be away for a while, or for good. It may be
@@ -335,7 +335,7 @@ func (e *Bootstrap) join(ctx context.Context, address string) (reply JoinReply, 
 	}
 }
 
-// another asks the peers once where to join now: the answer, or address if there is none.
+// findAnother asks the peers once where to join now: the answer, or address if there is none.
 func (e *Bootstrap) findAnother(ctx context.Context, address string) string {
 	ctx, cancel := context.WithTimeout(ctx, discovery.CallTimeout)
 	defer cancel()
@@ -378,7 +378,7 @@ func (e *Bootstrap) requestJoin(ctx context.Context, address string, r *JoinRequ
 	return reply, nil
 }
 
-// asker brings discovery's questions over the links. What went wrong is kept for whoever wants to know why there is no result.
+// discoveryClient brings discovery's questions over the links. What went wrong is kept for whoever wants to know why there is no result.
 type discoveryClient struct {
 	links  Transport
 	silent *peerErrors
@@ -399,7 +399,7 @@ func (a discoveryClient) Discover(ctx context.Context, address string, q discove
 	return discovery.Response{Leader: d.Leader, Retry: d.Undecided, Peers: d.Peers, Votable: d.Votable}, nil
 }
 
-// silence is why peers did not answer, the last time they were asked.
+// peerErrors is why peers did not answer, the last time they were asked.
 type peerErrors struct {
 	log        *slog.Logger
 	probe      func(ctx context.Context, address string) error // may be nil
@@ -418,7 +418,7 @@ func isRejection(err error) bool {
 	return slices.ContainsFunc(rejections, func(r error) bool { return errors.Is(err, r) })
 }
 
-// note keeps the outcome of a question. A refusal is logged, and stays until the peer answers: a peer that has refused often enough lets the next question wait. When
+// record keeps the outcome of a question. A refusal is logged, and stays until the peer answers: a peer that has refused often enough lets the next question wait. When
 // all peers given refuse, or one address is none of a peer, there is nothing to wait for.
 func (s *peerErrors) record(ctx context.Context, address string, err error) {
 	if s == nil || errors.Is(err, context.Canceled) {

@@ -35,7 +35,7 @@ func (t *healthTable) snapshot() map[uint64]governor.Health {
 	return t.all
 }
 
-// heard notes a heartbeat. One that was overtaken by a later one of the same process, or is of an earlier process, says nothing.
+// received notes a heartbeat. One that was overtaken by a later one of the same process, or is of an earlier process, says nothing.
 func (t *healthTable) received(b *heartbeat) {
 	now := t.now()
 	t.mu.Lock()
@@ -60,7 +60,7 @@ func (t *healthTable) received(b *heartbeat) {
 	}
 }
 
-// news says that a heartbeat differs from the one before in something that a governor may wait for.
+// healthDiffers says that a heartbeat differs from the one before in something that a governor may wait for.
 // Each one says how far the replicas are, which is none.
 func healthDiffers(before, now *governor.Health) bool {
 	if before.Incarnation != now.Incarnation || len(before.Shards) != len(now.Shards) {
@@ -85,7 +85,7 @@ func (t *healthTable) Changed() <-chan struct{} {
 	return t.changed
 }
 
-// ended notes that an instance's process has ended: until the next heartbeat it was not heard a moment ago, so that nothing is offered to it.
+// processExited notes that an instance's process has ended: until the next heartbeat it was not heard a moment ago, so that nothing is offered to it.
 func (t *healthTable) processExited(instance uint64) {
 	stale := t.now() - governor.FreshLimit - 1
 	t.mu.Lock()
@@ -100,7 +100,7 @@ func (t *healthTable) processExited(instance uint64) {
 	t.all = next
 }
 
-// forget drops what is known of instances that are not in the cluster any more.
+// retain drops what is known of instances that are not in the cluster any more.
 func (t *healthTable) retain(keep func(instance uint64) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -37,7 +37,7 @@ type Local interface {
 // patience bounds one attempt at one instance, so that a dead one does not use up the time of those behind it.
 const attemptTimeout = time.Second
 
-// anywhere reaches shards and groups wherever their leaders run: here, or over the mesh. It implements governor.Shards, governor.Groups and governor.Instances.
+// leaderClient reaches shards and groups wherever their leaders run: here, or over the mesh. It implements governor.Shards, governor.Groups and governor.Instances.
 type leaderClient struct {
 	self   func() uint64
 	local  Local
@@ -65,7 +65,7 @@ func (a *leaderClient) Health() map[uint64]governor.Health {
 // Changed implements governor.Instances.
 func (a *leaderClient) Changed() <-chan struct{} { return a.health.Changed() }
 
-// group finds a shard's record, the meta shard's included.
+// shardRecord finds a shard's record, the meta shard's included.
 func shardRecord(s *meta.State, id uint64) (meta.Shard, bool) {
 	if id == meta.MetaShardID {
 		return s.MetaShard(), true
@@ -116,13 +116,13 @@ func (a *leaderClient) candidates(s *meta.State, id uint64) (list []uint64) {
 	return list
 }
 
-// elsewhere says that another instance may do what this one could not.
+// retryElsewhere says that another instance may do what this one could not.
 func retryElsewhere(err error) bool {
 	st := protocol.StatusOf(err)
 	return st == protocol.StatusWrongShard || st == protocol.StatusUnavailable || errors.Is(err, context.DeadlineExceeded)
 }
 
-// ask has a shard's leader do something: here if it leads here, else over the mesh. It goes on to the next instance until one has done it, or refuses for good.
+// call has a shard's leader do something: here if it leads here, else over the mesh. It goes on to the next instance until one has done it, or refuses for good.
 func (a *leaderClient) call(ctx context.Context, id uint64, here func(ctx context.Context) error, method uint8, words any, answer any) error {
 	s := a.state()
 	list := a.candidates(s, id)

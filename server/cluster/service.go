@@ -15,7 +15,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// Links carry words between instances. A mesh is one.
+// Transport carry words between instances. A mesh is one.
 type Transport interface {
 	Caller
 	HandleCall(method uint8, f func(ctx context.Context, from string, body []byte) ([]byte, error))
@@ -30,21 +30,21 @@ type Config struct {
 	Now       func() time.Duration // monotonic
 	// Join takes an instance in: it returns when the cluster has given it an id and a replica of the meta shard, or refuses.
 	Join func(ctx context.Context, r *JoinRequest) (JoinReply, error)
-	// Update notes in the meta shard that an instance comes or goes. An error when it is not led here.
+	// SetTarget notes in the meta shard that an instance comes or goes. An error when it is not led here.
 	SetTarget func(ctx context.Context, instance uint64, target meta.Variant, reason string) error
-	// Heard is told of each heartbeat of another instance: the index of the meta shard's log that is applied there. May be nil.
+	// HeartbeatReceived is told of each heartbeat of another instance: the index of the meta shard's log that is applied there. May be nil.
 	HeartbeatReceived func(instance, applied uint64)
 	// Plan is what the governor here is about to do, as JSON, for operators who ask another instance. An
 	// error when it does not govern.
 	Plan func(ctx context.Context) ([]byte, error)
 	// Backup is a part of a backup of a shard that is led here, or whose backup was begun here: both documents are JSON, for operators who ask another instance.
 	Backup func(ctx context.Context, request []byte) ([]byte, error)
-	// Ended says whether the process of the instance at a raft address has ended, as far as this one can tell. May be nil.
+	// ProcessExited says whether the process of the instance at a raft address has ended, as far as this one can tell. May be nil.
 	ProcessExited func(ctx context.Context, address string) bool
 	Logger        *slog.Logger
 }
 
-// Member is an instance among the others. Its methods may be called from any goroutine.
+// Service is an instance among the others. Its methods may be called from any goroutine.
 type Service struct {
 	cfg     Config
 	health  *healthTable
@@ -65,10 +65,10 @@ func New(c Config) *Service {
 	return m
 }
 
-// Be says which instance this is.
+// SetInstance says which instance this is.
 func (m *Service) SetInstance(instance uint64) { m.self.Store(instance) }
 
-// Open says that the log engine runs: from now on the others are answered.
+// SetReady says that the log engine runs: from now on the others are answered.
 func (m *Service) SetReady() { m.ready.Store(true) }
 
 // Shards reaches data shards wherever they are led.
@@ -85,7 +85,7 @@ func (m *Service) Groups() governor.Groups { return m.leaders }
 // Instances is who has been heard here.
 func (m *Service) Instances() governor.Instances { return m.leaders }
 
-// Started notes the incarnation that this process was given: from now on its heartbeats speak for it.
+// SetIncarnation notes the incarnation that this process was given: from now on its heartbeats speak for it.
 func (m *Service) SetIncarnation(incarnation uint64) { m.incarnation.Store(incarnation) }
 
 // Send brings a message to the leader of another shard, wherever it is thought to be. It may be lost. It implements replica.MessageSender.
@@ -107,7 +107,7 @@ func (m *Service) Send(to, from uint64, msg []byte) {
 	}
 }
 
-// Hurry has the next heartbeat sent soon: a leader or the members of a group have changed here, and
+// HeartbeatSoon has the next heartbeat sent soon: a leader or the members of a group have changed here, and
 // the governor waits for it. It may be called from anywhere.
 func (m *Service) HeartbeatSoon() {
 	select {
@@ -140,7 +140,7 @@ func (m *Service) Run(ctx context.Context) {
 	}
 }
 
-// Beat sends one heartbeat to every other instance: to those that may govern, for that, and to all for what
+// SendHeartbeat sends one heartbeat to every other instance: to those that may govern, for that, and to all for what
 // they say about the cluster's health.
 func (m *Service) SendHeartbeat() {
 	s := m.cfg.State()
@@ -187,21 +187,21 @@ type backupReply struct {
 	Body []byte
 }
 
-// Update has the leader of the meta shard note that this instance comes or goes. It is asked directly, over the way that heartbeats take.
+// SetTarget has the leader of the meta shard note that this instance comes or goes. It is asked directly, over the way that heartbeats take.
 func (m *Service) SetTarget(ctx context.Context, target meta.Variant, reason string) error {
 	self := m.self.Load()
 	return m.leaders.call(ctx, meta.MetaShardID, func(ctx context.Context) error { return m.cfg.SetTarget(ctx, self, target, reason) }, methodSetTarget,
 		&setTargetRequest{Instance: self, Target: uint8(target), Reason: reason}, nil)
 }
 
-// knows says whether an address is that of another instance of the cluster.
+// isOtherInstance says whether an address is that of another instance of the cluster.
 func (m *Service) isOtherInstance(address string) bool {
 	return slices.ContainsFunc(m.cfg.State().Instances(), func(i meta.Instance) bool {
 		return i.RaftAddress == address && i.ID != m.self.Load() && !i.Expelled()
 	})
 }
 
-// Answers asks another instance for a sign of life: it is there, reached, and works.
+// Ping asks another instance for a sign of life: it is there, reached, and works.
 func (m *Service) Ping(ctx context.Context, instance uint64) error {
 	i, ok := m.cfg.State().Instance(instance)
 	if !ok {
@@ -250,7 +250,7 @@ type planReply struct {
 	Plan []byte
 }
 
-// answer registers what the others may ask.
+// registerHandlers registers what the others may ask.
 func (m *Service) registerHandlers() {
 	l, local := m.cfg.Transport, m.cfg.Local
 	l.HandleMessage(kindHeartbeat, func(_ string, b []byte) {
@@ -345,7 +345,7 @@ func (m *Service) registerHandlers() {
 	}))
 }
 
-// on makes a handler of a function of words. An error that carries no status is one of this instance at this moment: another may do better.
+// handler makes a handler of a function of words. An error that carries no status is one of this instance at this moment: another may do better.
 func handler[W any](m *Service, f func(ctx context.Context, w *W) (any, error)) func(context.Context, string, []byte) ([]byte, error) {
 	return func(ctx context.Context, _ string, body []byte) ([]byte, error) {
 		if !m.ready.Load() {
@@ -369,7 +369,7 @@ func handler[W any](m *Service, f func(ctx context.Context, w *W) (any, error)) 
 	}
 }
 
-// Sponsor is the address of an instance that takes others in, this one's if it can, else of one that is Online; empty while none is known: for a discovery's Settle.
+// JoinAddress is the address of an instance that takes others in, this one's if it can, else of one that is Online; empty while none is known: for a discovery's Settle.
 func (m *Service) JoinAddress(self string) string {
 	s := m.cfg.State()
 	if i, ok := s.Instance(m.self.Load()); !ok || i.Current.Variant == meta.Online || len(s.Instances()) == 1 {

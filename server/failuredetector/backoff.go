@@ -34,7 +34,7 @@ func doubled(d time.Duration, times int) time.Duration {
 	return d
 }
 
-// barrier holds the next request back until the log has moved on here: a request that was accepted shows in the log, and until it does, what this instance
+// logBarrier holds the next request back until the log has moved on here: a request that was accepted shows in the log, and until it does, what this instance
 // believes of its own target is old. An instance that can send and not receive would otherwise raise its target without end.
 type logBarrier struct {
 	active  bool
@@ -50,7 +50,7 @@ func (b *logBarrier) until(applied uint64, now time.Duration) time.Duration {
 	return b.since + LogBarrierTimeout
 }
 
-// stays counts how often in a row this instance said that it is alive and was soon taken for dead again: some way to or from it is broken that its request
+// flapBackoff counts how often in a row this instance said that it is alive and was soon taken for dead again: some way to or from it is broken that its request
 // does not need. Each time it waits longer.
 type flapBackoff struct {
 	wentOnline bool // it said so, and has not been seen Offline since it was seen Online

@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	// Idle is how often Step wants to be called when nothing happens.
+	// StepInterval is how often Step wants to be called when nothing happens.
 	StepInterval = time.Second
-	// Retry is the pause after something was done or refused, and the first back-off.
+	// RetryPause is the pause after something was done or refused, and the first back-off.
 	RetryPause = 300 * time.Millisecond
 	// MaxBackoff bounds every back-off.
 	MaxBackoff = 10 * time.Minute
@@ -55,7 +55,7 @@ func (v *View) self() (Member, bool) {
 	return Member{}, false
 }
 
-// Kind of an action.
+// ActionKind of an action.
 type ActionKind uint8
 
 // Kinds of actions. All are requests to the leader of the meta shard to change the target of an instance.
@@ -79,7 +79,7 @@ const (
 	ReasonAutoOnline = "auto-online"
 )
 
-// Machine is the sentinel of one instance. It is not safe for concurrent use.
+// Detector is the sentinel of one instance. It is not safe for concurrent use.
 type Detector struct {
 	offlineAfter time.Duration
 	phase        phase
@@ -131,14 +131,14 @@ func (m *Detector) Shutdown() {
 // Accepted says that, after Shutdown, the leader has taken it.
 func (m *Detector) Accepted() bool { return m.accepted }
 
-// Heard is told of a heartbeat of an instance that succeeded. While this instance does not lead, it is ignored.
+// HeartbeatReceived is told of a heartbeat of an instance that succeeded. While this instance does not lead, it is ignored.
 func (m *Detector) HeartbeatReceived(instance uint64, r Report, now time.Duration) {
 	if x := m.record(instance); x != nil {
 		x.heartbeatReceived(r, now)
 	}
 }
 
-// Failed is told of a heartbeat of an instance that did not come, or of a call to it that got no answer.
+// HeartbeatFailed is told of a heartbeat of an instance that did not come, or of a call to it that got no answer.
 func (m *Detector) HeartbeatFailed(instance uint64, now time.Duration) {
 	if x := m.record(instance); x != nil {
 		x.heartbeatFailed(now)
@@ -198,7 +198,7 @@ func (m *Detector) Finished(a Action, outcome protocol.Status, applied uint64, n
 	}
 }
 
-// slept shifts what is remembered by the time that this process was stopped: what it did not hear meanwhile says nothing about others.
+// skipPause shifts what is remembered by the time that this process was stopped: what it did not hear meanwhile says nothing about others.
 func (m *Detector) skipPause(now time.Duration) {
 	if gap := now - m.lastCall; m.started && gap > 2*StepInterval {
 		for _, x := range m.records {
@@ -241,7 +241,7 @@ func (m *Detector) observe(now time.Duration, v View) {
 	}
 }
 
-// watch is what an instance does while it runs.
+// stepRunning is what an instance does while it runs.
 func (m *Detector) stepRunning(now time.Duration, v View) (Action, time.Duration) {
 	if m.leading {
 		for _, p := range v.Members {
@@ -265,7 +265,7 @@ func (m *Detector) stepRunning(now time.Duration, v View) (Action, time.Duration
 	return Action{Kind: GoOnline, Instance: v.Self, Reason: ReasonAutoOnline}, RetryPause
 }
 
-// leave is what an instance does that stops. It says so at least once, whatever the view shows: the view may be old.
+// stepShutdown is what an instance does that stops. It says so at least once, whatever the view shows: the view may be old.
 func (m *Detector) stepShutdown(now time.Duration, v View) (Action, time.Duration) {
 	me, ok := v.self()
 	if !ok || me.Target == Expelled || m.accepted && me.Target == Offline {

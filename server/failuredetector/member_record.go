@@ -11,7 +11,7 @@ type Report struct {
 	Starting bool   // it is still reading its log or a snapshot: its index may stand still
 }
 
-// record is what the leader knows of the reach of one instance, since it leads and since the instance's last Online.
+// memberRecord is what the leader knows of the reach of one instance, since it leads and since the instance's last Online.
 //
 // Invariants: if ever, lastSuccess counts; if failing, a failure came after the last success, or there never was one and firstFailure counts.
 type memberRecord struct {
@@ -47,7 +47,7 @@ func (x *memberRecord) heartbeatFailed(now time.Duration) {
 	}
 }
 
-// compare notes since when we are ahead: silence in the log must not count against anybody.
+// noteApplied notes since when we are ahead: silence in the log must not count against anybody.
 func (x *memberRecord) noteApplied(applied uint64, now time.Duration) {
 	switch {
 	case !x.heard || applied <= x.report.Applied:

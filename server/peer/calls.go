@@ -26,7 +26,7 @@ func errTooManyCalls(most int) *protocol.Error {
 	return protocol.Errorf(protocol.StatusOverloaded, "%d calls are carried out for one instance, the most at a time; retry later", most)
 }
 
-// serving is what is under way for one connection.
+// callServer is what is under way for one connection.
 type callServer struct {
 	m     *Transport
 	c     *conn
@@ -162,7 +162,7 @@ func wireError(err error) *protocol.Error {
 	return &protocol.Error{Status: protocol.StatusInternal, Message: err.Error()}
 }
 
-// answer runs the method's handler.
+// runHandler runs the method's handler.
 func (m *Transport) runHandler(ctx context.Context, method uint8, from string, body []byte) (answer []byte, err error) {
 	f := m.callHandlers[method]
 	if f == nil {

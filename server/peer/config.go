@@ -84,10 +84,10 @@ func (l *Limits) setDefaults() {
 	l.BackoffMax = max(l.BackoffMin, l.BackoffMax)
 }
 
-// silence is how long a connection may say nothing.
+// deadAfter is how long a connection may say nothing.
 func (l *Limits) deadAfter() time.Duration { return maxMissedKeepAlives * l.KeepAlive }
 
-// clean gives an address the form that the raft engine gives it too.
+// normalize gives an address the form that the raft engine gives it too.
 func normalize(address string) string { return strings.ToLower(strings.TrimSpace(address)) }
 
 // checkAddress says what is wrong with host:port.

@@ -46,7 +46,7 @@ func newConn(m *Transport, nc net.Conn, peer string, p purpose, dialer bool, clu
 	return c
 }
 
-// patient reads with a deadline that moves with what comes.
+// keepAliveReader reads with a deadline that moves with what comes.
 type keepAliveReader struct{ c *conn }
 
 func (p keepAliveReader) Read(b []byte) (int, error) {

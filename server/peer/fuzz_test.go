@@ -7,7 +7,7 @@ import (
 	"github.com/lni/dragonboat/v4/raftpb"
 )
 
-// script is a connection whose other end says what the fuzzer wants.
+// scriptedConn is a connection whose other end says what the fuzzer wants.
 type scriptedConn struct {
 	in   *bytes.Reader
 	read int

@@ -114,7 +114,7 @@ func handshakeMessage(kind byte, parts ...[]byte) []byte {
 
 func text(s string) []byte { return append([]byte{byte(len(s))}, s...) }
 
-// fields takes a message's body apart.
+// bodyReader takes a message's body apart.
 type bodyReader struct {
 	rest []byte
 	bad  bool
@@ -228,7 +228,7 @@ func rejection(body []byte) error {
 	return errGarbage
 }
 
-// refuse tells the dialer why, if that has a number. The bytes come from nothing secret.
+// writeRejection tells the dialer why, if that has a number. The bytes come from nothing secret.
 func writeRejection(w io.Writer, why error) {
 	for i, r := range reasons {
 		if r != nil && errors.Is(why, r) {

@@ -13,7 +13,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// shake does a handshake over a pipe.
+// runHandshake does a handshake over a pipe.
 func runHandshake(dialer, acceptor identity, address string, p purpose) (peers [2]string, dialErr, acceptErr error) {
 	a, b := net.Pipe()
 	done := make(chan struct{})
@@ -66,7 +66,7 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// spy keeps what goes through.
+// recordingConn keeps what goes through.
 type recordingConn struct {
 	net.Conn
 	written bytes.Buffer

@@ -102,7 +102,7 @@ func networks(t *testing.T, f func(t *testing.T, a, b Config)) {
 	})
 }
 
-// record gathers what comes.
+// messageRecord gathers what comes.
 type messageRecord struct {
 	mu   sync.Mutex
 	from []string

@@ -68,7 +68,7 @@ func (n *MemoryNetwork) set(from, to string, cut bool) {
 	n.broadcast()
 }
 
-// spread tells links and dialers of a change; mu is held.
+// broadcast tells links and dialers of a change; mu is held.
 func (n *MemoryNetwork) broadcast() {
 	for l := range n.pairs {
 		l.mu.Lock()

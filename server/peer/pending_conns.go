@@ -50,7 +50,7 @@ func (m *Transport) acceptLoop(l net.Listener) {
 	}
 }
 
-// admit bounds connections in total.
+// admitConn bounds connections in total.
 func (m *Transport) admitConn(nc net.Conn) *pendingConn {
 	if m.counters.inbound.Load() >= int64(m.cfg.Limits.Connections) {
 		return nil
@@ -58,7 +58,7 @@ func (m *Transport) admitConn(nc net.Conn) *pendingConn {
 	return m.pending.add(nc)
 }
 
-// meet does the acceptor's handshake and serves the connection.
+// authenticate does the acceptor's handshake and serves the connection.
 func (m *Transport) authenticate(w *pendingConn) {
 	peer, p, accept, cluster, err := m.handshake(w.nc)
 	if err != nil {
@@ -139,7 +139,7 @@ func (m *Transport) reject(w *pendingConn, err error) {
 	}
 }
 
-// waiter is a connection that is not authenticated.
+// pendingConn is a connection that is not authenticated.
 type pendingConn struct {
 	nc        net.Conn
 	host      string
@@ -148,7 +148,7 @@ type pendingConn struct {
 	hostEntry *list.Element // in its host's list
 }
 
-// waiting holds the connections that are not authenticated, oldest first. There is always room for one more, because the oldest goes: an honest handshake
+// pendingConns holds the connections that are not authenticated, oldest first. There is always room for one more, because the oldest goes: an honest handshake
 // is over in a round trip or two, and so a flood pushes out itself.
 type pendingConns struct {
 	mu         sync.Mutex

@@ -20,7 +20,7 @@ const (
 // its address refuses connections. Call it before Start. f runs on a goroutine of its own, one at a time for an address.
 func (m *Transport) OnProcessExit(f func(ctx context.Context, address string)) { m.onProcessExit = f }
 
-// Ended says that the address of an instance refuses connections: no process listens there.
+// ProcessExited says that the address of an instance refuses connections: no process listens there.
 func (m *Transport) ProcessExited(ctx context.Context, address string) bool {
 	ctx, cancel := context.WithTimeout(ctx, exitCheckTimeout)
 	defer cancel()

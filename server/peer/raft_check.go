@@ -79,7 +79,7 @@ func checkMessage(b []byte) (entries int, ok bool) {
 	return entries, !w.bad
 }
 
-// walk goes over the fields of one protobuf message without looking into them.
+// protoReader goes over the fields of one protobuf message without looking into them.
 type protoReader struct {
 	rest []byte
 	bad  bool

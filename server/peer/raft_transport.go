@@ -12,7 +12,7 @@ import (
 	"github.com/lni/dragonboat/v4/raftpb"
 )
 
-// Transport carries the raft engine's messages and snapshots. The engine's raft address must be what the mesh advertises. One engine at a time may use it; a
+// RaftTransport carries the raft engine's messages and snapshots. The engine's raft address must be what the mesh advertises. One engine at a time may use it; a
 // next one may after the first was closed.
 func (m *Transport) RaftTransport() config.TransportFactory { return raftTransportFactory{m} }
 
@@ -65,7 +65,7 @@ func (t *raftTransport) Close() error {
 	return nil
 }
 
-// lane is the connection that carries all raft messages to one peer. The engine has several senders per peer; they share it.
+// sharedConn is the connection that carries all raft messages to one peer. The engine has several senders per peer; they share it.
 type sharedConn struct {
 	m      *Transport
 	target string
@@ -92,7 +92,7 @@ const (
 	dialPatience = 1500 * time.Millisecond
 )
 
-// join makes the caller a user of the lane to a peer, which it opens if need be.
+// acquireConn makes the caller a user of the lane to a peer, which it opens if need be.
 func (m *Transport) acquireConn(ctx context.Context, target string) (*sharedConn, error) {
 	m.mu.Lock()
 	if m.stopped {
@@ -130,7 +130,7 @@ func (m *Transport) acquireConn(ctx context.Context, target string) (*sharedConn
 	return l, nil
 }
 
-// broken: the connection is closed, and the lane about to be forgotten.
+// closed: the connection is closed, and the lane about to be forgotten.
 func (l *sharedConn) closed() bool {
 	select {
 	case <-l.ready:
@@ -159,7 +159,7 @@ func (l *sharedConn) dial(ctx context.Context) {
 	l.m.nextDial[l.target] = time.Now().Add(dialRetry)
 }
 
-// live watches the connection until it breaks, its last user leaves or the engine closes.
+// run watches the connection until it breaks, its last user leaves or the engine closes.
 func (l *sharedConn) run(ctx context.Context, c *conn) {
 	stop := context.AfterFunc(ctx, c.close)
 	defer stop()
@@ -449,7 +449,7 @@ func (m *Transport) deliverChunk(c *conn, chunk raftpb.Chunk) (taken byte) {
 // snapshotWrite is what a snapshot sends at once; then raft messages have a turn.
 const snapshotWrite = 64 << 10
 
-// rate paces the senders of snapshots. Each takes the next place on one line of time.
+// rateLimiter paces the senders of snapshots. Each takes the next place on one line of time.
 type rateLimiter struct {
 	nsPerByte float64 // nanoseconds
 	mu        sync.Mutex

@@ -25,7 +25,7 @@ func muteEngine() {
 	}
 }
 
-// table is a state machine: names with values.
+// kvStore is a state machine: names with values.
 type kvStore struct {
 	mu       sync.Mutex
 	values   map[string][]byte
@@ -97,7 +97,7 @@ func (m *kvStore) restores() int {
 	return m.restored
 }
 
-// group is three raft engines with one group, over meshes.
+// raftCluster is three raft engines with one group, over meshes.
 type raftCluster struct {
 	t          *testing.T
 	configs    [3]Config

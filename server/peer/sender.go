@@ -16,7 +16,7 @@ import (
 // ErrUndetermined says that a call may have been carried out or not: it was sent, and its connection was lost before the answer came.
 var ErrUndetermined = errors.New("connection was lost before the answer came; whether the call was carried out is unknown")
 
-// peer holds what waits to be sent to one address, calls and one-way messages. Its goroutine connects when something waits, and ends, with the peer, when
+// sender holds what waits to be sent to one address, calls and one-way messages. Its goroutine connects when something waits, and ends, with the peer, when
 // there was nothing for the idle timeout.
 type sender struct {
 	m       *Transport
@@ -31,7 +31,7 @@ type sender struct {
 	closed bool // no longer in the mesh's table; nothing may be queued
 }
 
-// outgoing is one frame to be. The payload belongs to the queue.
+// outgoingFrame is one frame to be. The payload belongs to the queue.
 type outgoingFrame struct {
 	kind, arg byte
 	id        uint64
@@ -41,7 +41,7 @@ type outgoingFrame struct {
 
 func (o *outgoingFrame) size() int { return frameHeader + callHeader + len(o.payload) + 64 }
 
-// call is one call under way. done is sent to once, by whoever takes the call out of the table.
+// pendingCall is one call under way. done is sent to once, by whoever takes the call out of the table.
 type pendingCall struct {
 	ctx  context.Context
 	sent bool // guarded by the peer's mu
@@ -212,7 +212,7 @@ func (p *sender) enqueue(o outgoingFrame) (id uint64, err error) {
 	return o.id, nil
 }
 
-// abandon forgets a call that nobody waits for any more, and tells the other end if it has heard of it.
+// cancel forgets a call that nobody waits for any more, and tells the other end if it has heard of it.
 func (p *sender) cancel(id uint64, c *pendingCall) {
 	p.mu.Lock()
 	_, waits := p.calls[id]
@@ -224,7 +224,7 @@ func (p *sender) cancel(id uint64, c *pendingCall) {
 	}
 }
 
-// take empties the queue and marks its calls as sent: from here on their outcome is open. Those that were abandoned are left out.
+// takeQueue empties the queue and marks its calls as sent: from here on their outcome is open. Those that were abandoned are left out.
 func (p *sender) takeQueue(into []outgoingFrame) []outgoingFrame {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -324,7 +324,7 @@ func (p *sender) run() {
 	p.failQueued(protocol.Errorf(protocol.StatusUnavailable, "%v", errTransportClosed))
 }
 
-// unreached is StatusUnavailable to those who ask for a status, and the cause to those who ask for it.
+// unreachableError is StatusUnavailable to those who ask for a status, and the cause to those who ask for it.
 func unreachableError(address string, err error) error {
 	return &unreachable{protocol.Errorf(protocol.StatusUnavailable, "instance at %s is not reached", address), err}
 }
@@ -337,7 +337,7 @@ type unreachable struct {
 func (e *unreachable) Error() string   { return fmt.Sprintf("%v: %v", e.status, e.cause) }
 func (e *unreachable) Unwrap() []error { return []error{e.status, e.cause} }
 
-// await waits until something is queued. False: the peer ends, out of the table already or because the mesh closes.
+// awaitWork waits until something is queued. False: the peer ends, out of the table already or because the mesh closes.
 func (p *sender) awaitWork(idle time.Duration) bool {
 	t := time.NewTimer(idle)
 	defer t.Stop()
@@ -388,7 +388,7 @@ func (p *sender) close() {
 	}
 }
 
-// talk sends what is queued on the connection until it breaks, or was idle.
+// writeLoop sends what is queued on the connection until it breaks, or was idle.
 func (p *sender) writeLoop(c *conn) {
 	c.idle = p.idle
 	var reading sync.WaitGroup
@@ -449,7 +449,7 @@ func (p *sender) writeLoop(c *conn) {
 	}
 }
 
-// quiet says that nothing is queued and no answer awaited.
+// idle says that nothing is queued and no answer awaited.
 func (p *sender) idle() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -480,7 +480,7 @@ func (o *outgoingFrame) appendTo(b []byte) []byte {
 	return appendFrame(slices.Grow(b, frameHeader+callHeader+len(o.payload)), frameCall, o.arg, head[:], o.payload)
 }
 
-// listen reads answers until the connection breaks.
+// readLoop reads answers until the connection breaks.
 func (p *sender) readLoop(c *conn) {
 	defer c.close()
 	for {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Mesh is one instance's end of everything between instances. Its methods may be called from any goroutine.
+// Transport is one instance's end of everything between instances. Its methods may be called from any goroutine.
 type Transport struct {
 	cfg          Config
 	log          *slog.Logger
@@ -73,7 +73,7 @@ func (m *Transport) HandleMessage(kind uint8, f func(from string, payload []byte
 	m.messageHandlers[kind] = f
 }
 
-// Handle says what to do with calls of a method. Call it before Start. Calls run at the same time; f owns the body. ctx ends when the caller no longer
+// HandleCall says what to do with calls of a method. Call it before Start. Calls run at the same time; f owns the body. ctx ends when the caller no longer
 // waits, its deadline passes, the connection is lost or the mesh closes. A *protocol.Error travels to the caller; any other error becomes StatusInternal with its
 // text.
 func (m *Transport) HandleCall(method uint8, f func(ctx context.Context, from string, body []byte) ([]byte, error)) {
@@ -165,7 +165,7 @@ func (m *Transport) untrack(c *conn) bool {
 	return ok
 }
 
-// bad counts a connection that is closed for what it carried.
+// closeMalformed counts a connection that is closed for what it carried.
 func (m *Transport) closeMalformed(c *conn, err error) {
 	m.counters.badFrames.Add(1)
 	m.warn("connection of an instance is closed for what it carried", "peer", c.peer, "purpose", c.purpose.String(), "error", err)
@@ -183,7 +183,7 @@ func (m *Transport) guard(what, peer string, f func()) (ok bool) {
 	return true
 }
 
-// lines bounds how much is said about what strangers can cause.
+// warningLimiter bounds how much is said about what strangers can cause.
 type warningLimiter struct {
 	mu         sync.Mutex
 	from       time.Time
@@ -196,7 +196,7 @@ const (
 	warningPeriod     = 10 * time.Second
 )
 
-// line writes a warning, unless there were many lately.
+// warn writes a warning, unless there were many lately.
 func (m *Transport) warn(text string, args ...any) {
 	l := &m.warnings
 	l.mu.Lock()

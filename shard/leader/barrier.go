@@ -1,6 +1,6 @@
 package leader
 
-// barriers runs one read barrier at a time and shares it among all that wait. What arrives while one is under way waits for the next: a
+// barrierState runs one read barrier at a time and shares it among all that wait. What arrives while one is under way waits for the next: a
 // barrier answers only what was there before it began.
 type barrierState struct {
 	number   uint64 // number of the newest; numbers go on over leaderships

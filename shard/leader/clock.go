@@ -11,7 +11,7 @@ type clock struct {
 	segments []segment // newest last, at least one; the last is running unless held
 }
 
-// run is a time in which log time advanced: from log, at mono, until it reached end.
+// segment is a time in which log time advanced: from log, at mono, until it reached end.
 type segment struct{ mono, log, end uint64 }
 
 const never = ^uint64(0)
@@ -54,7 +54,7 @@ func (c *clock) resume() {
 	c.paused = false
 }
 
-// leap moves log time on by so much, at the newest call. Held, it stands still all the same.
+// skip moves log time on by so much, at the newest call. Held, it stands still all the same.
 func (c *clock) skip(by uint64) {
 	if c.paused {
 		return

@@ -41,7 +41,7 @@ func (l *Leader) HandOver(now uint64, heard func(conn uint64) (at uint64, open b
 	l.limiter.tokens = ExpiriesPerSec
 }
 
-// quiet says that a ping was missed on the connection.
+// missedPing says that a ping was missed on the connection.
 func (c *conn) missedPing(now uint64) bool {
 	missed := func() bool { return now > c.last && 8*(now-c.last) > missedPingEighths*c.shortest }
 	if !missed() {

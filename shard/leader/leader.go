@@ -318,7 +318,7 @@ func (l *Leader) observe(now uint64) {
 	l.unconfirmedSince = l.clock.seen
 }
 
-// Leap moves log time on by so much, in ms, while the monotonic time stays where it is: a test
+// SkipTime moves log time on by so much, in ms, while the monotonic time stays where it is: a test
 // leaves out time in which nothing is due. The log hears of it with the next tick, if a deadline is
 // to come. No driver in production calls it.
 func (l *Leader) SkipTime(now, by uint64) {
@@ -382,7 +382,7 @@ func (l *Leader) Tick(now uint64, heard func(conn uint64) (at uint64, open bool)
 	l.expireSubscribers()
 }
 
-// deadline asks for a tick if a deadline is due. One that stays due after a tick means that more are due than one Apply fires: they are paced.
+// tickIfDue asks for a tick if a deadline is due. One that stays due after a tick means that more are due than one Apply fires: they are paced.
 //
 // A deadline that is to come gets a tick now and then too. The log of an idle shard says nothing of
 // the time that passes, and a new leader goes on from what the log says: a timer that was nearly

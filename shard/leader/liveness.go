@@ -122,7 +122,7 @@ func (l *Leader) bindTo(s *session, connID uint64) {
 
 func (c *conn) includeTimeout(s *session) { c.shortest = min(c.shortest, s.silenceLimit()) }
 
-// look makes sure that the connection is looked at no later than its shortest limit demands.
+// scheduleCheck makes sure that the connection is looked at no later than its shortest limit demands.
 func (l *Leader) scheduleCheck(c *conn) {
 	if at := c.last + c.shortest + 1; at < c.nextCheck {
 		c.nextCheck = at
@@ -175,7 +175,7 @@ func (l *Leader) Detached(now, id, attachEpoch uint64, description string) {
 	l.forgetDetached(s)
 }
 
-// lost forgets a session that is attached no more. If its client presented it again, on a connection that is open, that one believes in it: it is cut.
+// forgetDetached forgets a session that is attached no more. If its client presented it again, on a connection that is open, that one believes in it: it is cut.
 func (l *Leader) forgetDetached(s *session) {
 	l.sessions.Remove(s.id)
 	s.unqueue()
@@ -269,7 +269,7 @@ func (l *Leader) canPong(c *conn) bool {
 	return !c.cut && !c.forgotten && (c.undecided == 0 || faultPongUndecided) && len(c.sessions) > 0
 }
 
-// silences looks at the connections that may have fallen silent.
+// checkSilence looks at the connections that may have fallen silent.
 func (l *Leader) checkSilence(heard func(conn uint64) (at uint64, open bool)) {
 	now := l.clock.now()
 	for len(l.checks) > 0 && l.checks[0].at <= now {

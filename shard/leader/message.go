@@ -72,7 +72,7 @@ type notifyMsg struct {
 	sessions                               []sessionStatus
 }
 
-// entry of an answer or of news. Epoch and description with stateAttached and stateDetached only.
+// sessionStatus of an answer or of news. Epoch and description with stateAttached and stateDetached only.
 type sessionStatus struct {
 	session     uint64
 	state       sessionState

@@ -53,7 +53,7 @@ type Processes struct {
 	resendName []byte
 }
 
-// relayed is the relay of a process, as of a revision.
+// processRelay is the relay of a process, as of a revision.
 type processRelay struct {
 	relay    *relay.Relay
 	node     uint64
@@ -120,7 +120,7 @@ func (p *Processes) forget(key string) {
 	delete(p.relays, key)
 }
 
-// count notes how many bytes wait in a relay.
+// setPending notes how many bytes wait in a relay.
 func (p *Processes) setPending(r *processRelay, bytes int) {
 	p.pending += bytes - r.pending
 	if p.nodePending[r.node] += bytes - r.pending; p.nodePending[r.node] == 0 {
@@ -129,7 +129,7 @@ func (p *Processes) setPending(r *processRelay, bytes int) {
 	r.pending = bytes
 }
 
-// recount is count, by what the relay says.
+// updatePending is count, by what the relay says.
 func (p *Processes) updatePending(r *processRelay) {
 	_, bytes := r.relay.Pending()
 	p.setPending(r, bytes)
@@ -139,7 +139,7 @@ var (
 	errTooMuchPending = protocol.Errorf(protocol.StatusOverloaded, "the messages that wait for replies in this shard are %d MiB; send it again later", MaxPending>>20)
 )
 
-// room says why so many bytes more are too much.
+// checkRoom says why so many bytes more are too much.
 func (p *Processes) checkRoom(m *shard.Machine, node uint64, bytes int) error {
 	if p.pending+bytes > MaxPending {
 		return errTooMuchPending
@@ -189,7 +189,7 @@ func (p *Processes) Stats() ProcessStats {
 
 var errNotLeader = &protocol.Error{Status: protocol.StatusUnavailable, Message: "the shard is not led here; send the message to its master"}
 
-// at is the relay of a process, as the process is now; nil if there is none and none is to be made.
+// relayAt is the relay of a process, as the process is now; nil if there is none and none is to be made.
 func (p *Processes) relayAt(v shard.ProcessView, made bool) *processRelay {
 	p.key = append(binary.BigEndian.AppendUint64(p.key[:0], v.Node()), v.Name()...)
 	r := p.relays[string(p.key)]

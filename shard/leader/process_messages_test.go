@@ -89,7 +89,7 @@ func (x *processHarness) confirm(id uint64, step protocol.ProcessStep) {
 	x.must(shard.CmdProcessConfirm, &protocol.ProcessConfirm{Session: id, Name: []byte("p"), Epoch: x.epoch(), Step: step})
 }
 
-// told says what left since the last call.
+// received says what left since the last call.
 func (x *processHarness) received() string {
 	var b strings.Builder
 	name := func(id uint64) int {

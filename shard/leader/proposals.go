@@ -9,14 +9,14 @@ import (
 // Commands are proposed until they are applied: what was never to be applied is queued again, after a tick. Each queue's entries are checked again when
 // they leave it, because the log may have overtaken them.
 
-// flight is a command whose outcome is not known.
+// proposal is a command whose outcome is not known.
 type proposal struct {
 	sessions []*session       // detach
 	remotes  []*remoteSession // gone
 	update   *shard.RemoteUpdateBody
 }
 
-// budget paces what ends sessions or releases what they hold: late is safe, a stalled log is not.
+// rateLimiter paces what ends sessions or releases what they hold: late is safe, a stalled log is not.
 type rateLimiter struct{ tokens, at uint64 }
 
 func (b *rateLimiter) refill(now uint64) {

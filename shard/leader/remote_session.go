@@ -5,7 +5,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// guest is a session that holds or waits for something here and is at home elsewhere.
+// remoteSession is a session that holds or waits for something here and is at home elsewhere.
 //
 // Invariant: it is in exactly one list: its link's ask, asked or sure, the leader's young, retry or gone; or, in none, its release is proposed. It is in sure
 // only if the home's leader answered, to a question about this very record, that it had registered this leadership's subscription under the bucket
@@ -84,7 +84,7 @@ func (l *Leader) RemoteHeld(now, id uint64) {
 	l.queueRequest(g)
 }
 
-// grown has the homes of those asked that have held something for long enough.
+// leaveNursery has the homes of those asked that have held something for long enough.
 func (l *Leader) leaveNursery() {
 	for l.nursery.n > 0 && l.nursery.first.at <= l.clock.seen {
 		g := l.nursery.first
@@ -155,7 +155,7 @@ func (l *Leader) route(session uint64) (shard, epoch uint64) {
 	return l.cfg.Route(protocol.SessionTier(session), protocol.SessionBucket(session))
 }
 
-// place queues a guest for a question to whoever owns its home bucket.
+// queueRequest queues a guest for a question to whoever owns its home bucket.
 func (l *Leader) queueRequest(g *remoteSession) {
 	to, epoch := l.route(g.session)
 	if to == unknownShard {
@@ -166,7 +166,7 @@ func (l *Leader) queueRequest(g *remoteSession) {
 	g.subscription.queued.push(g)
 }
 
-// later has a guest placed again after a self-check period: nobody could answer.
+// retryLater has a guest placed again after a self-check period: nobody could answer.
 func (l *Leader) retryLater(g *remoteSession) {
 	g.unlist()
 	g.subscription, g.request = nil, 0
@@ -182,7 +182,7 @@ func (l *Leader) retryDue() {
 	}
 }
 
-// sure notes that the home knows this leadership as a subscriber for the guest.
+// confirm notes that the home knows this leadership as a subscriber for the guest.
 func (l *Leader) confirm(g *remoteSession) {
 	g.unlist()
 	g.request, g.at = 0, l.clock.seen
@@ -209,7 +209,7 @@ func (g *remoteSession) knownEpoch() uint64 {
 	return g.epoch
 }
 
-// seen takes a home's word for the attach epoch and description of a living session, and whether it
+// updateRemote takes a home's word for the attach epoch and description of a living session, and whether it
 // is detached. It is logged if it is new here. Only instances of tracks depend on a detach. It is
 // not logged for sessions without one: a change of the home's leader detaches all sessions.
 //

@@ -24,7 +24,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// world is one leader and what surrounds it.
+// harness is one leader and what surrounds it.
 type harness struct {
 	l        *Leader
 	now      uint64
@@ -248,7 +248,7 @@ func (w *harness) run(t *testing.T, d *datadriven.TestData) string {
 	return strings.Join(append(w.take(false, false), ""), "\n")
 }
 
-// states lists what is believed of each guest.
+// beliefs lists what is believed of each guest.
 func (w *harness) beliefs() string {
 	var out []string
 	for id, g := range w.l.remotes {
@@ -365,7 +365,7 @@ func (w *harness) command(c Command) string {
 	return b.String()
 }
 
-// parse decodes a message as Receive does.
+// parseMessage decodes a message as Receive does.
 func parseMessage(msg []byte) any {
 	r := messageReader{b: msg[2:]}
 	switch msg[1] {

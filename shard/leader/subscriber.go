@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// peer is the home side towards the leader of one shard that has guests of ours. It is soft: a new leadership starts without any, and peers subscribe again.
+// subscriber is the home side towards the leader of one shard that has guests of ours. It is soft: a new leadership starts without any, and peers subscribe again.
 type subscriber struct {
 	shard       uint64
 	epoch       uint64 // its leadership
@@ -20,7 +20,7 @@ type subscriber struct {
 	dropped     bool // it was dropped: this attempt is refused for good, because what it had registered is forgotten
 }
 
-// asked is a question, or a beat, that waits for a barrier.
+// pendingRequest is a question, or a beat, that waits for a barrier.
 type pendingRequest struct {
 	from uint64
 	msg  subscribeMsg
@@ -31,7 +31,7 @@ type pendingHeartbeat struct {
 	msg  heartbeatMsg
 }
 
-// newer compares attempts: of a newer leadership, or a later one of the same.
+// newerAttempt compares attempts: of a newer leadership, or a later one of the same.
 func newerAttempt(guest, link, thanEpoch, thanAttempt uint64) bool {
 	return guest > thanEpoch || guest == thanEpoch && link > thanAttempt
 }
@@ -215,7 +215,7 @@ func (l *Leader) notifyAlive(id uint64, v sessionState, attachEpoch uint64, desc
 	}
 }
 
-// tell queues news for a subscriber. One that does not confirm is dropped: its next beat learns it, and it subscribes anew.
+// notify queues news for a subscriber. One that does not confirm is dropped: its next beat learns it, and it subscribes anew.
 func (l *Leader) notify(p *subscriber, e sessionStatus) {
 	if p.dropped {
 		return

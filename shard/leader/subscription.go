@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// link is the guest side towards one home shard.
+// subscription is the guest side towards one home shard.
 //
 // Its number names an attempt to subscribe the whole list: whatever puts a subscription in doubt (no barriered sign of life for a self-check period,
 // another home leader) starts a new one, in which every guest is asked about again. A home forgets an older number when it sees a newer one.
@@ -24,7 +24,7 @@ type subscription struct {
 	emptySince    uint64 // since when no guest is on it
 }
 
-// question is one that waits for its answer. An entry is 0 once it was answered.
+// request is one that waits for its answer. An entry is 0 once it was answered.
 type request struct {
 	id, sentAt uint64
 	sessions   []uint64
@@ -43,7 +43,7 @@ func (l *Leader) subscriptionTo(shard uint64) *subscription {
 	return k
 }
 
-// reset starts a new attempt: nothing is believed to be subscribed, all are asked about again.
+// resubscribe starts a new attempt: nothing is believed to be subscribed, all are asked about again.
 func (l *Leader) resubscribe(k *subscription) {
 	l.lastAttempt++
 	k.attempt, k.homeEpoch, k.nextUpdate = l.lastAttempt, 0, 1

@@ -66,7 +66,7 @@ func (s *Shard) step(index uint64, entry []byte) error {
 	if err == nil {
 		var more bool
 		if b, more = s.proposals.removeInFlight(h.Epoch, h.Seq); more {
-			s.Propose(s.clock.Now())
+			s.propose(s.clock.Now())
 		}
 	}
 	if len(ev.List) > 0 && ev.List[0].Kind == shard.EventRefused {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// barriers collects who waits for a read barrier. A round of read-index serves everyone who asked before it began.
+// readBarriers collects who waits for a read barrier. A round of read-index serves everyone who asked before it began.
 type readBarriers struct {
 	wakeup        chan struct{}
 	leaderChanged chan struct{} // raft named another leader, or none

@@ -21,7 +21,7 @@ type batch struct {
 	waiters    []internalWaiter
 }
 
-// wait is a command of the replica's own in a batch.
+// internalWaiter is a command of the replica's own in a batch.
 type internalWaiter struct {
 	command int
 	fn      func(error) // called once, must not block; or

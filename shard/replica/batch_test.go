@@ -123,7 +123,7 @@ func TestProposerIsWokenAfterAFullQueue(t *testing.T) {
 	}
 }
 
-// hold is a place for faults between the proposer and the engine.
+// faultGate is a place for faults between the proposer and the engine.
 type faultGate struct {
 	mu    sync.Mutex
 	fault func(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error)

@@ -17,7 +17,7 @@ var (
 	maxSingleDelay = 50 * time.Millisecond
 )
 
-// relay stands between the engine and the transport on the way in.
+// interceptor stands between the engine and the transport on the way in.
 type interceptor struct {
 	next       config.TransportFactory
 	campaigner *campaigner
@@ -41,10 +41,10 @@ func (r *interceptor) receive(b raftpb.MessageBatch) {
 	r.handler(b)
 }
 
-// call is the message that tells a replica to campaign.
+// campaignKey is the message that tells a replica to campaign.
 type campaignKey struct{ shard, from, to, term uint64 }
 
-// nudge is a call that is to be made. A call of a leader has its term and is made a fixed number of times, and so is one that tells a replica to succeed a leader whose process
+// campaign is a call that is to be made. A call of a leader has its term and is made a fixed number of times, and so is one that tells a replica to succeed a leader whose process
 // has ended, which has term 0. One from the replica itself is made as long as it is the only voter and has no leader.
 type campaign struct {
 	campaignKey
@@ -54,7 +54,7 @@ type campaign struct {
 
 func (x *campaign) single() bool { return x.from == x.to }
 
-// nudger is the goroutine that sends what the relay repeats, and looks after groups of one.
+// campaigner is the goroutine that sends what the relay repeats, and looks after groups of one.
 type campaigner struct {
 	h           *Host
 	interceptor *interceptor
@@ -65,7 +65,7 @@ type campaigner struct {
 	suppressed map[uint64]bool // shards whose replica here is not the only voter, whatever it reads in its log
 }
 
-// Calm says that the shard's replica here is one of several voters, before it is started: while it reads its log, in which it may once have been the only one, it calls no
+// SuppressElections says that the shard's replica here is one of several voters, before it is started: while it reads its log, in which it may once have been the only one, it calls no
 // election. It would take the leadership from who has it, with a log that lags behind. It has no effect on the engine's own transport.
 func (h *Host) SuppressElections(shard uint64) {
 	if h.campaigner == nil {
@@ -95,7 +95,7 @@ func (n *campaigner) add(x campaign) {
 	}
 }
 
-// look is called by the engine's event goroutine when a group here has become ready, or its members have changed. It only notes it: a call of the engine could
+// checkSingle is called by the engine's event goroutine when a group here has become ready, or its members have changed. It only notes it: a call of the engine could
 // wait for the very goroutine that it is on.
 func (n *campaigner) checkSingle(shard, replica uint64) {
 	n.mu.Lock()
@@ -173,7 +173,7 @@ func (n *campaigner) step(now time.Time) time.Duration {
 	return max(wait, 0)
 }
 
-// wanted says whether a nudge still has a purpose.
+// stillWanted says whether a nudge still has a purpose.
 func (n *campaigner) stillWanted(x *campaign, infos map[uint64]engineInfo) bool {
 	leader, term := n.h.leaderOf(x.shard, x.to)
 	switch {

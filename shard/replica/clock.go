@@ -39,13 +39,13 @@ type ManualClock struct {
 	skips     []timeSkip // in order
 }
 
-// leaper is a host as a clock sees it that leaves out time in which nothing is due.
+// skipper is a host as a clock sees it that leaves out time in which nothing is due.
 type skipper interface {
 	due() (in time.Duration, has bool)
 	skipTime(d time.Duration)
 }
 
-// leap is time that was left out.
+// timeSkip is time that was left out.
 type timeSkip struct {
 	to    time.Duration // the clock after it
 	d     time.Duration
@@ -118,7 +118,7 @@ func (c *ManualClock) Due() (in time.Duration, has bool) {
 	return in, has
 }
 
-// Leap moves the clock by d at once, without the process being taken for paused. Log time moves as
+// SkipIdle moves the clock by d at once, without the process being taken for paused. Log time moves as
 // far. What leaders do periodically is left out. It is for time in which nothing is due: see Due.
 // Between is called when the clock has moved and before any host looks at it.
 func (c *ManualClock) SkipIdle(d time.Duration, between func()) {

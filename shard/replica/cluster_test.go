@@ -185,7 +185,7 @@ func (c *cluster) makeExcept(name string, except ...int) (leader int) {
 	}
 }
 
-// furnish gives the shard its buckets and a node, wherever its leader is.
+// populate gives the shard its buckets and a node, wherever its leader is.
 func (c *cluster) populate() {
 	c.t.Helper()
 	for _, x := range setupCommands(0, testBuckets) {

@@ -45,7 +45,7 @@ func checkEngineFiles(dir string) error {
 	return nil
 }
 
-// Adopt makes a directory that was made on a host of another name one of this host: the engine keeps its data under the host's name, and refuses another. It is for copies,
+// AdoptHostname makes a directory that was made on a host of another name one of this host: the engine keeps its data under the host's name, and refuses another. It is for copies,
 // that are read elsewhere; an instance that is to go on with its folder keeps its host's name. A directory of this host is left as it is.
 func AdoptHostname(dir string) error {
 	host, err := os.Hostname()

@@ -91,7 +91,7 @@ func (h *Host) leaderOf(shard, replica uint64) (leader, term uint64) {
 	return 0, 0
 }
 
-// add makes a replica known before its group starts, since the first leader event may come before the start returns.
+// addGroup makes a replica known before its group starts, since the first leader event may come before the start returns.
 func (h *Host) addGroup(g *group) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -132,7 +132,7 @@ func (h *Host) running() []*group {
 	return list
 }
 
-// founding is how a replica comes to its group the first time. It has no meaning at a restart.
+// bootstrap is how a replica comes to its group the first time. It has no meaning at a restart.
 type bootstrap struct {
 	members map[uint64]string
 	join    bool
@@ -233,10 +233,10 @@ func (h *Host) stopGroup(g *group) error {
 	return err
 }
 
-// Has says that the replica was started on this host once, and its log is here.
+// HasReplica says that the replica was started on this host once, and its log is here.
 func (h *Host) HasReplica(shard, replica uint64) bool { return h.nh.HasNodeInfo(shard, replica) }
 
-// Kept lists the shard and id of each replica that was started on this host once and whose log is here, whether it runs or not.
+// StoredReplicas lists the shard and id of each replica that was started on this host once and whose log is here, whether it runs or not.
 func (h *Host) StoredReplicas() (list [][2]uint64) {
 	info := h.engineInfo(dragonboat.NodeHostInfoOption{})
 	if info == nil {

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 // ownProcessEnv runs a test in a process of its own.
 const ownProcessEnv = "SIGNALBOX_TEST_ALONE"
 
-// alone runs the calling test again in a process of its own, and says whether this is that process.
+// inOwnProcess runs the calling test again in a process of its own, and says whether this is that process.
 func inOwnProcess(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(ownProcessEnv) != "" {
@@ -271,7 +271,7 @@ func timeout(t testing.TB) context.Context {
 	return ctx
 }
 
-// furnish gives the shard its buckets and a node. It may be repeated.
+// populate gives the shard its buckets and a node. It may be repeated.
 func populate(t testing.TB, s *Shard) {
 	t.Helper()
 	populateBuckets(t, s, 0, testBuckets)

@@ -178,7 +178,7 @@ func (w *leaderLoop) carryOut(r *leader.Ready) {
 	}
 	for i := range r.Commands {
 		c := &r.Commands[i]
-		if s.proposals.submitWait(c.Command, Origin{}, internalWaiter{taskID: c.ID}) != protocol.StatusOK {
+		if s.proposals.submitInternal(c.Command, internalWaiter{taskID: c.ID}) != protocol.StatusOK {
 			w.d.done(c.ID, false)
 		}
 	}

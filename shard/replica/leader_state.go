@@ -27,7 +27,7 @@ func (st *leadState) Session(session uint64) (view shard.SessionView, alive bool
 	return st.machine().Session(session)
 }
 
-// Guest tells what is known of a session at home elsewhere.
+// RemoteSession tells what is known of a session at home elsewhere.
 func (st *leadState) RemoteSession(session uint64) (view shard.RemoteSessionView, known bool) {
 	return st.machine().RemoteSession(session)
 }

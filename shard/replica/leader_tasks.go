@@ -55,7 +55,7 @@ type leaderTask struct {
 	done  chan<- struct{} // of a tick that somebody waits for
 }
 
-// duties is what the shard's leader does besides its log: a queue of calls, and the one goroutine that makes them. The events of the log enter it in log order,
+// taskQueue is what the shard's leader does besides its log: a queue of calls, and the one goroutine that makes them. The events of the log enter it in log order,
 // because the apply goroutine queues them; everything else enters as it comes.
 type taskQueue struct {
 	s      *Shard
@@ -104,7 +104,7 @@ func (d *taskQueue) add(x leaderTask) {
 	}
 }
 
-// nudge has what waits for the next tick done now.
+// wakeIfQueued has what waits for the next tick done now.
 func (d *taskQueue) wakeIfQueued() {
 	d.mu.Lock()
 	wake := d.sleeping && len(d.queue) > 0
@@ -126,7 +126,7 @@ func (d *taskQueue) wake() {
 
 func (s *Shard) nowMS() uint64 { return uint64(s.clock.Now() / time.Millisecond) }
 
-// begin is called in the step that applied this replica's epoch: what is fed afterwards belongs to later entries.
+// start is called in the step that applied this replica's epoch: what is fed afterwards belongs to later entries.
 func (d *taskQueue) start(epoch, logTime uint64) {
 	now := d.s.nowMS()
 	d.s.barriers.lastProof.at.Store(0)
@@ -151,7 +151,7 @@ func (d *taskQueue) done(record uint64, applied bool) {
 	d.add(leaderTask{kind: taskProposalDone, a: record, flag: applied})
 }
 
-// feed queues what the leader must know of one entry's events.
+// addEvents queues what the leader must know of one entry's events.
 func (d *taskQueue) addEvents(origins []Origin, ev *shard.Events) {
 	d.mu.Lock()
 	if !d.active || d.ended {
@@ -199,7 +199,7 @@ func (d *taskQueue) addEvents(origins []Origin, ev *shard.Events) {
 	}
 }
 
-// Bound says that a session lives on a connection by an attach that was answered without the log. Attaches that went through the log are known already.
+// AttachedUnlogged says that a session lives on a connection by an attach that was answered without the log. Attaches that went through the log are known already.
 func (s *Shard) AttachedUnlogged(conn, session, epoch, timeout uint64) {
 	s.tasks.add(leaderTask{kind: taskAttachedUnlogged, a: conn, b: session, epoch: epoch, value: timeout})
 }
@@ -253,7 +253,8 @@ func (s *Shard) HandOver(ctx context.Context) error {
 
 // cancelHandOver takes a hand-over back.
 func (s *Shard) cancelHandOver() {
-	s.proposals.submit(s, shard.Command{Kind: shard.CmdHandOver, Body: shard.HandOverCancelled}, Origin{}, func(error) {})
+	cmd := shard.Command{Kind: shard.CmdHandOver, Body: shard.HandOverCancelled}
+	s.proposals.submitInternal(cmd, internalWaiter{fn: func(error) {}})
 }
 
 // skippedFollowerTicks is how many ticks a replica that does not lead leaves out: all it has to do is to
@@ -319,12 +320,12 @@ func (s *Shard) due() (in time.Duration, has bool) {
 	return time.Duration(next-now) * time.Millisecond, true
 }
 
-// leap moves log time, and nothing else of what the leader goes by.
+// skipTime moves log time, and nothing else of what the leader goes by.
 func (s *Shard) skipTime(d time.Duration) {
 	s.tasks.add(leaderTask{kind: taskSkipTime, a: uint64(d / time.Millisecond)})
 }
 
-// steady is a time of the host's clock, in ms, as the leader knows it: without what a [ManualClock]
+// withoutSkips is a time of the host's clock, in ms, as the leader knows it: without what a [ManualClock]
 // has left out.
 func (s *Shard) withoutSkips(ms uint64) uint64 {
 	if m, ok := s.clock.(*ManualClock); ok {
@@ -336,7 +337,7 @@ func (s *Shard) withoutSkips(ms uint64) uint64 {
 // quiet says that nothing is queued anywhere in this replica. What is handed on at this moment may be seen nowhere.
 func (s *Shard) quiet() bool { return s.proposals.empty() && s.tasks.idle() && s.barriers.empty() }
 
-// settle waits until nothing is queued anywhere in this replica, at most for the given time.
+// awaitQuiet waits until nothing is queued anywhere in this replica, at most for the given time.
 func (s *Shard) awaitQuiet(most time.Duration) bool {
 	end := time.Now().Add(most)
 	for quiet := 0; time.Now().Before(end); {
@@ -380,7 +381,7 @@ func (d *taskQueue) stamp() uint64 {
 	return d.stampLogTime + min(now-d.stampTime, leader.MaxExtrapolation)
 }
 
-// moves is stamp, and whether log time moves.
+// logTimeRuns is stamp, and whether log time moves.
 func (d *taskQueue) logTimeRuns() (logTime uint64, moving bool) {
 	logTime = d.stamp()
 	d.stampMu.Lock()

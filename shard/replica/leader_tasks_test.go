@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// door is the connections of a test: when each was last heard.
+// fakeConns is the connections of a test: when each was last heard.
 type fakeConns struct {
 	clock *ManualClock
 	mu    sync.Mutex
@@ -146,7 +146,7 @@ func TestLogTimeFollowsTheClock(t *testing.T) {
 	}
 }
 
-// peers carries messages between the shards of one host.
+// messageRouter carries messages between the shards of one host.
 type messageRouter struct {
 	mu     sync.Mutex
 	shards map[uint64]*Shard

@@ -5,52 +5,52 @@ import (
 )
 
 // setRaftLeader keeps the newest news of who leads; the proposer looks at them.
-func (l *proposalQueue) setRaftLeader(term, leader uint64) {
-	l.mu.Lock()
-	l.raftChanged, l.raftTerm, l.raftLeader = true, term, leader
-	l.mu.Unlock()
-	l.wake()
+func (q *proposalQueue) setRaftLeader(term, leader uint64) {
+	q.mu.Lock()
+	q.raftChanged, q.raftTerm, q.raftLeader = true, term, leader
+	q.mu.Unlock()
+	q.wake()
 }
 
 // raftStatus is what raft said last, looked at or not.
-func (l *proposalQueue) raftStatus() (term, leader uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.raftTerm, l.raftLeader
+func (q *proposalQueue) raftStatus() (term, leader uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.raftTerm, q.raftLeader
 }
 
 // handleLeaderUpdate acts on what raft last said of the leader: it only ever starts a claim, or ends what was claimed. It proves nothing.
 func (s *Shard) handleLeaderUpdate() {
-	l := &s.proposals
-	l.mu.Lock()
-	news := l.raftChanged
-	l.mu.Unlock()
+	q := &s.proposals
+	q.mu.Lock()
+	news := q.raftChanged
+	q.mu.Unlock()
 	if !news {
 		return
 	}
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
-	l.mu.Lock()
-	term, leader := l.raftTerm, l.raftLeader
-	l.raftChanged = false
-	if l.phase == stopping {
-		l.mu.Unlock()
+	q.mu.Lock()
+	term, leader := q.raftTerm, q.raftLeader
+	q.raftChanged = false
+	if q.phase == stopping {
+		q.mu.Unlock()
 		return
 	}
 	var waiting []*batch
-	was := l.phase
+	was := q.phase
 	switch {
 	case leader != s.cfg.Replica:
-		waiting = l.depose()
-	case term > l.term:
-		waiting = l.depose()
-		l.phase = takingOver
-		l.term, l.takeOverEpoch, l.ownEpoch, l.seq = term, 0, 0, 0
+		waiting = q.depose()
+	case term > q.term:
+		waiting = q.depose()
+		q.phase = takingOver
+		q.term, q.takeOverEpoch, q.ownEpoch, q.seq = term, 0, 0, 0
 	default:
 		// Known already; or ended since by a newer epoch in the log, and a term is never led twice.
 	}
-	now := l.phase
-	l.mu.Unlock()
+	now := q.phase
+	q.mu.Unlock()
 	s.fail(waiting, protocol.StatusUnavailable)
 	if was == leading && now != leading {
 		s.tasks.stop()
@@ -59,32 +59,32 @@ func (s *Shard) handleLeaderUpdate() {
 }
 
 // depose ends this replica's leadership and returns what was never proposed under it. What is in flight stays: the log decides. Caller holds mu.
-func (l *proposalQueue) depose() []*batch {
-	l.phase = following
-	l.leading.Store(false)
-	l.takeOverAgain, l.takeOverInFlight = false, false
-	return l.takeWaiting()
+func (q *proposalQueue) depose() []*batch {
+	q.phase = following
+	q.leading.Store(false)
+	q.takeOverAgain, q.takeOverInFlight = false, false
+	return q.takeWaiting()
 }
 
 // epochApplied is called within the step whose entry moved the shard's epoch register. Everything older that is still in flight will be refused.
 func (s *Shard) epochApplied(epoch, logTime uint64) {
-	l := &s.proposals
-	l.mu.Lock()
-	failed := l.removeOlderInFlight(epoch)
-	was := l.phase
+	q := &s.proposals
+	q.mu.Lock()
+	failed := q.removeOlderInFlight(epoch)
+	was := q.phase
 	switch {
-	case l.phase == stopping:
-	case epoch == l.takeOverEpoch && (l.phase == takingOver || l.phase == leading):
-		l.ownEpoch, l.seq, l.takeOverAgain = epoch, 1, false
-		l.phase = leading
-		l.leading.Store(true)
-	case epoch>>16 == l.term:
+	case q.phase == stopping:
+	case epoch == q.takeOverEpoch && (q.phase == takingOver || q.phase == leading):
+		q.ownEpoch, q.seq, q.takeOverAgain = epoch, 1, false
+		q.phase = leading
+		q.leading.Store(true)
+	case epoch>>16 == q.term:
 		// An earlier claim of this replica's own, late. The latest one is under way.
-	case epoch > l.takeOverEpoch:
-		failed = append(failed, l.depose()...)
+	case epoch > q.takeOverEpoch:
+		failed = append(failed, q.depose()...)
 	}
-	now := l.phase
-	l.mu.Unlock()
+	now := q.phase
+	q.mu.Unlock()
 	s.fail(failed, protocol.StatusUnavailable)
 	switch {
 	case now == leading && was != leading:
@@ -94,10 +94,10 @@ func (s *Shard) epochApplied(epoch, logTime uint64) {
 		s.tasks.stop()
 		s.notifyLeader(0, false)
 	}
-	l.wake()
+	q.wake()
 }
 
-// announce tells the sink when something changed. Caller holds applyMu.
+// notifyLeader tells the sink when something changed. Caller holds applyMu.
 func (s *Shard) notifyLeader(leader uint64, leading bool) {
 	if s.notified && s.notifiedLeader == leader && s.notifiedLeading == leading {
 		return
@@ -109,8 +109,8 @@ func (s *Shard) notifyLeader(leader uint64, leading bool) {
 }
 
 // isOwnEpoch says whether a register that holds this epoch shows that this replica still leads: a term is led once, by one replica.
-func (l *proposalQueue) isOwnEpoch(epoch uint64) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.phase == leading && epoch>>16 == l.term
+func (q *proposalQueue) isOwnEpoch(epoch uint64) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.phase == leading && epoch>>16 == q.term
 }

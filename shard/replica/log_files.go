@@ -48,7 +48,7 @@ func logIsMissing(dir string) bool {
 // settled is how long a folder must have been left alone until its time of change says that nothing is new: file systems count in ticks of some milliseconds.
 const minFolderAge = time.Second
 
-// look extends what is new. While nothing is, it costs one call of the system for each store.
+// extendNew extends what is new. While nothing is, it costs one call of the system for each store.
 func (f *logFiles) extendNew() {
 	for i := range f.stores {
 		s := &f.stores[i]

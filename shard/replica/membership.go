@@ -36,7 +36,7 @@ func (h *Host) changeTimeout() time.Duration {
 
 var errNoReplica = protocol.Errorf(protocol.StatusUnavailable, "no replica of this shard runs here; ask another instance")
 
-// again tries something until it is done, ctx ends, or the host is closed; there are 10 ms to 100 ms between two tries.
+// retry tries something until it is done, ctx ends, or the host is closed; there are 10 ms to 100 ms between two tries.
 func (h *Host) retry(ctx context.Context, fn func(ctx context.Context) error) error {
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		try, cancel := context.WithTimeout(ctx, h.readTimeout())

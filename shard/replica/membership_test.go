@@ -125,7 +125,7 @@ func (c *cluster) transfer(to int) {
 	}
 }
 
-// off does with a removed replica what a server does: it may have seen its removal, and may never see it.
+// stopReplica does with a removed replica what a server does: it may have seen its removal, and may never see it.
 func (c *cluster) stopReplica(i int) {
 	c.t.Helper()
 	if err := c.hosts[i].StopShard(1); err != nil {

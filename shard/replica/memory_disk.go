@@ -17,7 +17,7 @@ type MemoryDisk struct {
 	powerLost      bool
 }
 
-// Note is what was kept on the disk beside the log with SetMetadata, which is durable at once. Both may be called from any goroutine.
+// Metadata is what was kept on the disk beside the log with SetMetadata, which is durable at once. Both may be called from any goroutine.
 func (d *MemoryDisk) Metadata() []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -63,7 +63,7 @@ func (n *MemoryNet) Create(c config.NodeHostConfig, messages raftio.MessageHandl
 // Validate takes any address.
 func (n *MemoryNet) Validate(address string) bool { return address != "" }
 
-// reach finds the receiver; mu is held for reading until release is called.
+// receiver finds the receiver; mu is held for reading until release is called.
 func (n *MemoryNet) receiver(from, to string) (t *memoryTransport, release func(), err error) {
 	n.mu.RLock()
 	t = n.hosts[to]

@@ -9,7 +9,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// phase is where this replica stands in the shard's leadership.
+// phase is the replica's part in the shard's leadership.
 type phase uint8
 
 const (
@@ -19,16 +19,20 @@ const (
 	stopping                // the replica is stopping
 )
 
-// line is the way into the log: commands wait in the open batch, then in sealed ones, then in flight, until the log says what became of them.
+// proposalQueue holds commands on their way into the log. They wait in the open batch, then in
+// sealed batches, then in flight, until the log has decided their outcome.
 //
 // Invariants, all under mu:
-//   - a batch is in at most one of open, sealed, flight; whoever takes it out of flight, and nobody else, tells its origins the outcome
-//   - open and sealed hold something only in phase leading
-//   - flight is in order of (epoch, seq); every batch in it was proposed, or is about to be, under an epoch of this replica's own
-//   - held is the last epoch of this replica's own that was applied in its present term, 0 before that; held <= claim
-//   - a batch is proposed only while held == claim: while the epoch is retaken nothing new enters the log under the old one
+//   - A batch is in at most one of open, sealed and inFlight. Whoever removes it from inFlight, and
+//     nobody else, reports its outcome.
+//   - open and sealed hold commands only in phase leading.
+//   - inFlight is in the order of (epoch, seq). Each batch in it was proposed, or is about to be,
+//     under an epoch of this replica.
+//   - ownEpoch <= takeOverEpoch.
+//   - A batch is proposed only while ownEpoch == takeOverEpoch: during a take-over nothing new
+//     enters the log under the old epoch.
 type proposalQueue struct {
-	leading atomic.Bool   // phase == leading, for readers in a hurry
+	leading atomic.Bool   // phase == leading, readable without mu
 	leader  atomic.Uint64 // replica id, 0 unknown
 
 	maxOpen, maxBatch, maxCommands, maxFlight int
@@ -38,236 +42,206 @@ type proposalQueue struct {
 
 	mu           sync.Mutex
 	phase        phase
-	draining     bool // nothing is accepted any more; what is there still goes out
-	paused       bool // nothing is proposed: leadership is being handed over
-	idle         bool // nobody proposes, and nobody was told to yet
+	draining     bool // new commands are rejected; waiting ones are still proposed
+	paused       bool // nothing is proposed: leadership is being transferred
+	idle         bool // nobody is proposing, and nobody was woken to
 	pool         batchPool
 	open         *batch
 	sealed       []*batch
-	waitingBytes int // bytes in open and sealed
+	waitingBytes int // in open and sealed
 	inFlight     []*batch
 	tick         bool // propose a batch even if it is empty
 
-	raftChanged       bool // raftTerm, raftLeader were not looked at yet
+	raftChanged       bool // raftTerm and raftLeader were not handled yet
 	raftTerm          uint64
 	raftLeader        uint64
-	term              uint64 // of this replica's leadership, or the last one
-	takeOverEpoch     uint64 // the latest epoch proposed in it
-	ownEpoch          uint64
-	seq               uint64 // of the last batch proposed under held
-	takeOverAgain     bool   // a batch under held is undetermined
+	term              uint64 // of this replica's leadership, or of its last one
+	takeOverEpoch     uint64 // of the latest take-over proposed in term
+	ownEpoch          uint64 // of the latest take-over applied in term, 0 for none
+	seq               uint64 // of the last batch proposed under ownEpoch
+	takeOverAgain     bool   // the outcome of a batch under ownEpoch is undetermined
 	takeOverInFlight  bool
 	takeOverNotBefore time.Time
 }
 
-func (l *proposalQueue) init(cfg ShardConfig) {
-	l.maxOpen, l.maxBatch, l.maxCommands, l.maxFlight = cfg.MaxOpenBytes, cfg.MaxBatchBytes, cfg.MaxBatchCommands, cfg.InFlight
-	l.single = len(cfg.Members) == 1
-	l.wakeup = make(chan struct{}, 1)
-	l.open = l.pool.get()
+func (q *proposalQueue) init(cfg ShardConfig) {
+	q.maxOpen, q.maxBatch, q.maxCommands, q.maxFlight = cfg.MaxOpenBytes, cfg.MaxBatchBytes, cfg.MaxBatchCommands, cfg.InFlight
+	q.single = len(cfg.Members) == 1
+	q.wakeup = make(chan struct{}, 1)
+	q.open = q.pool.get()
 }
 
-func (l *proposalQueue) wake() {
+func (q *proposalQueue) wake() {
 	select {
-	case l.wakeup <- struct{}{}:
+	case q.wakeup <- struct{}{}:
 	default:
 	}
 }
 
-// Submit queues a command for the next batch and copies its body. It never blocks. StatusOK: the outcome will come through the sink. StatusUnavailable:
-// this replica does not lead. StatusOverloaded: too many bytes wait already.
-func (s *Shard) Submit(c shard.Command, o Origin) protocol.Status {
-	st, due := s.SubmitMore(c, o)
-	if due {
-		s.proposals.wake()
-	}
-	return st
-}
-
-// SubmitMore is Submit for a caller that has more to submit. When it says due, the caller must call [Shard.Propose] soon, once it has submitted the rest: nobody
-// else sees to what waits.
-func (s *Shard) SubmitMore(c shard.Command, o Origin) (st protocol.Status, due bool) {
-	l := &s.proposals
-	if !l.leading.Load() {
-		return protocol.StatusUnavailable, false
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.phase != leading || l.draining {
-		return protocol.StatusUnavailable, false
-	}
-	if l.waitingBytes+len(c.Body) > l.maxOpen {
-		s.counters.overloaded.Add(1)
-		return protocol.StatusOverloaded, false
-	}
-	l.add(c, o)
-	return protocol.StatusOK, l.needsWake()
-}
-
-// rouse says whether the proposer must be woken for a command that was added. While there is no room, or the epoch is retaken, it need not: what ends that
-// wakes it. Caller holds mu.
-func (l *proposalQueue) needsWake() bool {
-	if !l.idle || l.ownEpoch != l.takeOverEpoch || !l.hasRoom() {
+// needsWake reports whether the caller must start the proposer after it added a command. While
+// there is no room, or a take-over is in flight, it need not: the end of that wakes the proposer.
+// Only one caller gets true until the proposer has run. The caller holds mu.
+func (q *proposalQueue) needsWake() bool {
+	if !q.idle || q.ownEpoch != q.takeOverEpoch || !q.hasRoom() {
 		return false
 	}
-	l.idle = false
+	q.idle = false
 	return true
 }
 
-// Where a group is alone, so many commands, or bytes of them, go on their way beside a batch in flight.
+// In a group of one, a second batch is proposed beside one in flight only if it has this many
+// commands or bytes.
 const (
 	minSecondBatchCommands = 64
 	minSecondBatchBytes    = 16 << 10
 )
 
-// roomy says whether what is open may be proposed now. In a group that is alone, a few commands wait for the batch in flight to land: the engine's worker syncs
-// one thing after the other, so that they would be no earlier on the disk, and each batch has its price. In other groups batches overlap on the network. Caller
-// holds mu.
-func (l *proposalQueue) hasRoom() bool {
-	switch n := len(l.inFlight); {
+// hasRoom reports whether the open batch may be proposed now. In a group of one, a few commands
+// wait for the batch in flight: the engine's worker makes one sync after the other, so a second
+// small batch would not be on disk earlier, and each batch costs CPU. In larger groups, batches
+// overlap on the network. The caller holds mu.
+func (q *proposalQueue) hasRoom() bool {
+	switch n := len(q.inFlight); {
 	case n == 0:
 		return true
-	case n >= l.maxFlight:
+	case n >= q.maxFlight:
 		return false
 	}
-	return !l.single || len(l.sealed) > 0 || len(l.open.origins) >= minSecondBatchCommands || l.open.size() >= minSecondBatchBytes
+	return !q.single || len(q.sealed) > 0 || len(q.open.origins) >= minSecondBatchCommands || q.open.size() >= minSecondBatchBytes
 }
 
-// submit is Submit for commands of the replica's own: few, small, and not to be lost behind a full line.
-func (l *proposalQueue) submit(s *Shard, c shard.Command, o Origin, fn func(error)) protocol.Status {
-	return l.submitWait(c, o, internalWaiter{fn: fn})
-}
-
-func (l *proposalQueue) submitWait(c shard.Command, o Origin, w internalWaiter) protocol.Status {
-	l.mu.Lock()
-	if l.phase != leading || l.draining {
-		l.mu.Unlock()
+// submitInternal adds a command of the replica itself. These are few and small, and must not fail
+// because the queue is full.
+func (q *proposalQueue) submitInternal(c shard.Command, w internalWaiter) protocol.Status {
+	q.mu.Lock()
+	if q.phase != leading || q.draining {
+		q.mu.Unlock()
 		return protocol.StatusUnavailable
 	}
-	l.add(c, o)
-	w.command = len(l.open.origins) - 1
-	l.open.waiters = append(l.open.waiters, w)
-	wake := l.needsWake()
-	l.mu.Unlock()
+	q.add(c, Origin{})
+	w.command = len(q.open.origins) - 1
+	q.open.waiters = append(q.open.waiters, w)
+	wake := q.needsWake()
+	q.mu.Unlock()
 	if wake {
-		l.wake()
+		q.wake()
 	}
 	return protocol.StatusOK
 }
 
 // add appends to the open batch, sealing it first when it is full. Caller holds mu.
-func (l *proposalQueue) add(c shard.Command, o Origin) {
-	b := l.open
-	if !b.empty() && (b.size()+len(c.Body) > l.maxBatch || len(b.origins) >= l.maxCommands) {
-		l.sealed = append(l.sealed, b)
-		b = l.pool.get()
-		l.open = b
+func (q *proposalQueue) add(c shard.Command, o Origin) {
+	b := q.open
+	if !b.empty() && (b.size()+len(c.Body) > q.maxBatch || len(b.origins) >= q.maxCommands) {
+		q.sealed = append(q.sealed, b)
+		b = q.pool.get()
+		q.open = b
 	}
 	before := b.size()
 	b.add(c, o)
-	l.waitingBytes += b.size() - before
+	q.waitingBytes += b.size() - before
 }
 
 // requestTick has an entry proposed soon, even an empty one, so that log time reaches what is due.
-func (l *proposalQueue) requestTick() {
-	l.mu.Lock()
-	if l.phase == leading && !l.draining {
-		l.tick = true
+func (q *proposalQueue) requestTick() {
+	q.mu.Lock()
+	if q.phase == leading && !q.draining {
+		q.tick = true
 	}
-	l.mu.Unlock()
-	l.wake()
+	q.mu.Unlock()
+	q.wake()
 }
 
 // next takes the next batch to propose and puts it in flight, under the next number of the held epoch. Nil: there is nothing to do, or it must wait; the
 // proposer is woken when that changes.
-func (l *proposalQueue) next(began int64) *batch {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.idle = true
-	if l.phase != leading || l.ownEpoch != l.takeOverEpoch || !l.hasRoom() || l.paused && !l.draining {
+func (q *proposalQueue) next(began int64) *batch {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.idle = true
+	if q.phase != leading || q.ownEpoch != q.takeOverEpoch || !q.hasRoom() || q.paused && !q.draining {
 		return nil
 	}
 	var b *batch
 	switch {
-	case len(l.sealed) > 0:
-		b = l.sealed[0]
-		l.sealed[0] = nil
-		l.sealed = l.sealed[1:]
-	case !l.open.empty() || l.tick:
-		b = l.open
-		l.open = l.pool.get()
+	case len(q.sealed) > 0:
+		b = q.sealed[0]
+		q.sealed[0] = nil
+		q.sealed = q.sealed[1:]
+	case !q.open.empty() || q.tick:
+		b = q.open
+		q.open = q.pool.get()
 	default:
 		return nil
 	}
-	l.idle = false
-	l.tick = false
-	l.waitingBytes -= b.size()
-	l.seq++
-	b.epoch, b.seq, b.began = l.ownEpoch, l.seq, began
-	l.inFlight = append(l.inFlight, b)
+	q.idle = false
+	q.tick = false
+	q.waitingBytes -= b.size()
+	q.seq++
+	b.epoch, b.seq, b.began = q.ownEpoch, q.seq, began
+	q.inFlight = append(q.inFlight, b)
 	return b
 }
 
-// land takes the batch with this number out of flight, nil if it is not, or not any more, there. More says that the proposer has something to do.
-func (l *proposalQueue) removeInFlight(epoch, seq uint64) (b *batch, more bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i, f := range l.inFlight {
+// removeInFlight takes the batch with this number out of flight, nil if it is not, or not any more, there. More says that the proposer has something to do.
+func (q *proposalQueue) removeInFlight(epoch, seq uint64) (b *batch, more bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i, f := range q.inFlight {
 		if f.epoch == epoch && f.seq == seq {
-			l.inFlight = append(l.inFlight[:i], l.inFlight[i+1:]...)
-			return f, len(l.sealed) > 0 || !l.open.empty() || l.tick || l.draining
+			q.inFlight = append(q.inFlight[:i], q.inFlight[i+1:]...)
+			return f, len(q.sealed) > 0 || !q.open.empty() || q.tick || q.draining
 		}
 	}
 	return nil, false
 }
 
 // removeOlderInFlight takes everything out of flight that was proposed under an older epoch: the register has passed it by.
-func (l *proposalQueue) removeOlderInFlight(epoch uint64) (list []*batch) {
-	keep := l.inFlight[:0]
-	for _, f := range l.inFlight {
+func (q *proposalQueue) removeOlderInFlight(epoch uint64) (list []*batch) {
+	keep := q.inFlight[:0]
+	for _, f := range q.inFlight {
 		if f.epoch < epoch {
 			list = append(list, f)
 		} else {
 			keep = append(keep, f)
 		}
 	}
-	clear(l.inFlight[len(keep):])
-	l.inFlight = keep
+	clear(q.inFlight[len(keep):])
+	q.inFlight = keep
 	return list
 }
 
 // takeWaiting empties the open batch and the sealed ones: they were never proposed. Caller holds mu.
-func (l *proposalQueue) takeWaiting() (list []*batch) {
-	list = append(list, l.sealed...)
-	clear(l.sealed)
-	l.sealed = l.sealed[:0]
-	if !l.open.empty() {
-		list = append(list, l.open)
-		l.open = l.pool.get()
+func (q *proposalQueue) takeWaiting() (list []*batch) {
+	list = append(list, q.sealed...)
+	clear(q.sealed)
+	q.sealed = q.sealed[:0]
+	if !q.open.empty() {
+		list = append(list, q.open)
+		q.open = q.pool.get()
 	}
-	l.waitingBytes = 0
-	l.tick = false
+	q.waitingBytes = 0
+	q.tick = false
 	return list
 }
 
 // recycle gives batches back whose outcome has been told.
-func (l *proposalQueue) recycle(list ...*batch) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (q *proposalQueue) recycle(list ...*batch) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	for _, b := range list {
-		l.pool.put(b)
+		q.pool.put(b)
 	}
 }
 
-// undetermined notes that nobody can tell what became of a batch in flight. It stays there: the epoch is retaken, and when the new one is applied, what is
+// markUndetermined notes that nobody can tell what became of a batch in flight. It stays there: the epoch is retaken, and when the new one is applied, what is
 // still in flight under the old one is refused for ever.
-func (l *proposalQueue) markUndetermined(epoch, seq uint64) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, f := range l.inFlight {
+func (q *proposalQueue) markUndetermined(epoch, seq uint64) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, f := range q.inFlight {
 		if f.epoch == epoch && f.seq == seq {
-			if l.phase == leading && epoch == l.ownEpoch {
-				l.takeOverAgain = true
+			if q.phase == leading && epoch == q.ownEpoch {
+				q.takeOverAgain = true
 			}
 			return true
 		}
@@ -275,40 +249,40 @@ func (l *proposalQueue) markUndetermined(epoch, seq uint64) bool {
 	return false
 }
 
-// quiet says that nothing waits and nothing is in flight.
-func (l *proposalQueue) empty() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.emptyLocked()
+// empty says that nothing waits and nothing is in flight.
+func (q *proposalQueue) empty() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.emptyLocked()
 }
 
-func (l *proposalQueue) emptyLocked() bool {
-	return len(l.inFlight) == 0 && len(l.sealed) == 0 && l.open.empty() && !l.tick && !l.takeOverInFlight && !l.takeOverAgain
+func (q *proposalQueue) emptyLocked() bool {
+	return len(q.inFlight) == 0 && len(q.sealed) == 0 && q.open.empty() && !q.tick && !q.takeOverInFlight && !q.takeOverAgain
 }
 
 // drain refuses new commands and waits until the line is quiet, at most for the given time.
-func (l *proposalQueue) drain(most time.Duration) {
-	l.mu.Lock()
-	l.draining = true
-	l.mu.Unlock()
+func (q *proposalQueue) drain(most time.Duration) {
+	q.mu.Lock()
+	q.draining = true
+	q.mu.Unlock()
 	end := time.Now().Add(most)
 	for time.Now().Before(end) {
-		l.mu.Lock()
-		done := l.phase != leading || l.emptyLocked()
-		l.mu.Unlock()
+		q.mu.Lock()
+		done := q.phase != leading || q.emptyLocked()
+		q.mu.Unlock()
 		if done {
 			return
 		}
-		l.wake()
+		q.wake()
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// shut ends the line and returns what was never proposed.
-func (l *proposalQueue) close() []*batch {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.phase = stopping
-	l.leading.Store(false)
-	return l.takeWaiting()
+// close ends the line and returns what was never proposed.
+func (q *proposalQueue) close() []*batch {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.phase = stopping
+	q.leading.Store(false)
+	return q.takeWaiting()
 }

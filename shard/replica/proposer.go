@@ -32,7 +32,7 @@ const (
 	unknown           // timed out, terminated, aborted: it may be applied, even much later
 )
 
-// ticket is a proposal that the engine has taken.
+// engineProposal is a proposal that the engine has taken.
 type engineProposal interface {
 	// poll says the outcome once, then the ticket is used up.
 	poll() outcome
@@ -69,7 +69,7 @@ func (s *Shard) proposeEntry(entry []byte, within time.Duration) (engineProposal
 	return (*requestState)(r), nil
 }
 
-// flying is a ticket and the batch it belongs to.
+// inFlightBatch is a ticket and the batch it belongs to.
 type inFlightBatch struct {
 	proposal   engineProposal
 	epoch, seq uint64
@@ -90,7 +90,7 @@ type proposer struct {
 
 func (s *Shard) proposeLoop() {
 	defer s.wg.Done()
-	p, l := &s.proposer, &s.proposals
+	p, q := &s.proposer, &s.proposals
 	timer := time.NewTimer(pollPeriod)
 	defer timer.Stop()
 	for {
@@ -107,7 +107,7 @@ func (s *Shard) proposeLoop() {
 		}
 		p.mu.Unlock()
 		select {
-		case <-l.wakeup:
+		case <-q.wakeup:
 		case <-timer.C:
 		case <-s.stopC:
 			return
@@ -125,25 +125,6 @@ func (p *proposer) init(s *Shard) {
 	}
 }
 
-// Propose proposes what waits, as far as there is room, on the caller's goroutine. It is for whoever was told by [Shard.SubmitMore] that it is due. Now is
-// the host's clock, of a moment ago at most: it is when the batches count as proposed. It does not block: if another goroutine is proposing, or the replica is
-// stopping, the proposer's own sees to it.
-func (s *Shard) Propose(now time.Duration) {
-	p := &s.proposer
-	if !p.mu.TryLock() {
-		s.proposals.wake()
-		return
-	}
-	p.collect()
-	p.sendAll(now)
-	sleeping := p.sleeping && len(p.inFlight) > 0
-	p.sleeping = p.sleeping && !sleeping
-	p.mu.Unlock()
-	if sleeping {
-		s.proposals.wake()
-	}
-}
-
 // sendAll sends batches as long as there are some, and room.
 func (p *proposer) sendAll(now time.Duration) {
 	for b := p.s.proposals.next(int64(now)); b != nil; b = p.s.proposals.next(int64(now)) {
@@ -153,7 +134,7 @@ func (p *proposer) sendAll(now time.Duration) {
 
 // send proposes a batch that is in flight already: its outcome may come before Propose has returned.
 func (p *proposer) send(b *batch) {
-	s, l := p.s, &p.s.proposals
+	s, q := p.s, &p.s.proposals
 	epoch, seq := b.epoch, b.seq
 	commands := uint64(len(b.origins))
 	entry := b.encode(shard.Header{Format: shard.FormatVersion, Epoch: epoch, Seq: seq, LogTime: s.tasks.stamp(), Wall: s.wall()})
@@ -162,7 +143,7 @@ func (p *proposer) send(b *batch) {
 	// The batch may be back in the pool by now.
 	if err != nil {
 		s.counters.dropped.Add(1)
-		b, _ := l.removeInFlight(epoch, seq)
+		b, _ := q.removeInFlight(epoch, seq)
 		if b == nil {
 			return // a newer epoch was applied meanwhile and failed it
 		}
@@ -182,7 +163,7 @@ func (p *proposer) send(b *batch) {
 // collect looks at the outcomes the engine reports. Completed needs nothing, the apply has told it; Dropped is told here; everything else is unknown, and
 // only the log can tell.
 func (p *proposer) collect() {
-	s, l := p.s, &p.s.proposals
+	s, q := p.s, &p.s.proposals
 	keep := p.inFlight[:0]
 	for _, f := range p.inFlight {
 		switch f.proposal.poll() {
@@ -191,11 +172,11 @@ func (p *proposer) collect() {
 		case completed:
 		case dropped:
 			s.counters.dropped.Add(1)
-			if b, _ := l.removeInFlight(f.epoch, f.seq); b != nil {
+			if b, _ := q.removeInFlight(f.epoch, f.seq); b != nil {
 				s.fail([]*batch{b}, protocol.StatusUnavailable)
 			}
 		case unknown:
-			if l.markUndetermined(f.epoch, f.seq) {
+			if q.markUndetermined(f.epoch, f.seq) {
 				s.counters.undetermined.Add(1)
 				s.log.Warn("outcome of a proposal is not known, epoch is retaken", "epoch", f.epoch, "batch", f.seq)
 			}
@@ -213,49 +194,49 @@ func (p *proposer) collect() {
 	// If it was applied, held says so already. If it was refused, dropped, or is not known, the next claim has a higher number, so that it does not
 	// matter which of them is applied in the end.
 	p.takeOver = nil
-	l.mu.Lock()
-	if p.takeOverEpoch == l.takeOverEpoch {
-		l.takeOverInFlight = false
-		if l.ownEpoch != l.takeOverEpoch {
-			l.takeOverNotBefore = time.Now().Add(takeOverRetry)
+	q.mu.Lock()
+	if p.takeOverEpoch == q.takeOverEpoch {
+		q.takeOverInFlight = false
+		if q.ownEpoch != q.takeOverEpoch {
+			q.takeOverNotBefore = time.Now().Add(takeOverRetry)
 		}
 	}
-	l.mu.Unlock()
+	q.mu.Unlock()
 }
 
 // takeOverIfDue proposes the take-over of the next epoch when this replica was made leader, or when a batch of the present epoch is undetermined. True says that
 // one is due and must be tried again.
 func (p *proposer) takeOverIfDue() bool {
-	s, l := p.s, &p.s.proposals
-	l.mu.Lock()
-	due := l.phase == takingOver && l.ownEpoch == 0 || l.phase == leading && (l.takeOverAgain || l.ownEpoch != l.takeOverEpoch)
-	if !due || l.takeOverInFlight {
-		l.mu.Unlock()
+	s, q := p.s, &p.s.proposals
+	q.mu.Lock()
+	due := q.phase == takingOver && q.ownEpoch == 0 || q.phase == leading && (q.takeOverAgain || q.ownEpoch != q.takeOverEpoch)
+	if !due || q.takeOverInFlight {
+		q.mu.Unlock()
 		return due
 	}
-	if time.Now().Before(l.takeOverNotBefore) {
-		l.mu.Unlock()
+	if time.Now().Before(q.takeOverNotBefore) {
+		q.mu.Unlock()
 		return true
 	}
-	n := l.takeOverEpoch & maxTakeOvers
+	n := q.takeOverEpoch & maxTakeOvers
 	if n == maxTakeOvers {
 		// Sixty-five thousand undetermined outcomes in one term: let raft find another leader. Without the next number nothing more is proposed.
-		l.mu.Unlock()
+		q.mu.Unlock()
 		return false
 	}
-	retake := l.phase == leading
+	retake := q.phase == leading
 	// Where entries take longer than the timeout until they are applied, each claim would be
 	// followed by the next before it counts, and none would ever count. So each claim that follows
 	// another one may take twice as long.
 	late := n
-	if l.ownEpoch != 0 {
-		late = l.takeOverEpoch - l.ownEpoch
+	if q.ownEpoch != 0 {
+		late = q.takeOverEpoch - q.ownEpoch
 	}
 	within := s.cfg.ProposeTimeout << min(late, maxTakeOverDoublings)
-	l.takeOverEpoch = l.term<<16 | (n + 1)
-	l.takeOverInFlight = true
-	p.takeOverEpoch = l.takeOverEpoch
-	l.mu.Unlock()
+	q.takeOverEpoch = q.term<<16 | (n + 1)
+	q.takeOverInFlight = true
+	p.takeOverEpoch = q.takeOverEpoch
+	q.mu.Unlock()
 
 	h := shard.Header{Format: shard.FormatVersion, Epoch: p.takeOverEpoch, Seq: 1, Wall: s.wall()}
 	if retake {
@@ -267,10 +248,10 @@ func (p *proposer) takeOverIfDue() bool {
 	t, err := p.propose(p.entry, within)
 	s.counters.takeOvers.Add(1)
 	if err != nil {
-		l.mu.Lock()
-		l.takeOverInFlight = false
-		l.takeOverNotBefore = time.Now().Add(takeOverRetry)
-		l.mu.Unlock()
+		q.mu.Lock()
+		q.takeOverInFlight = false
+		q.takeOverNotBefore = time.Now().Add(takeOverRetry)
+		q.mu.Unlock()
 		return true
 	}
 	p.takeOver = t
@@ -302,11 +283,11 @@ func (s *Shard) fail(list []*batch, st protocol.Status) {
 // cutUndetermined ends what is in flight without an outcome: this replica can no longer learn it from the log. The connections are closed, so that their clients send
 // again elsewhere and get the first answer from the request memory.
 func (s *Shard) cutUndetermined(reason string) {
-	l := &s.proposals
-	l.mu.Lock()
-	list := l.inFlight
-	l.inFlight = nil
-	l.mu.Unlock()
+	q := &s.proposals
+	q.mu.Lock()
+	list := q.inFlight
+	q.inFlight = nil
+	q.mu.Unlock()
 	var last uint64
 	for _, b := range list {
 		for _, o := range b.origins {

@@ -19,7 +19,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 )
 
-// Salvage reads what the logs of a raft directory have, without a majority of anybody: each replica's newest snapshot, and every entry behind it, those included that nobody
+// Recovery reads what the logs of a raft directory have, without a majority of anybody: each replica's newest snapshot, and every entry behind it, those included that nobody
 // knows to be committed. With the majority gone for good nobody can say which of the last ones were: one that was acknowledged anywhere may be among them, and one that was not
 // is no worse than a request whose answer got lost.
 //
@@ -101,7 +101,7 @@ func (s *Recovery) Logs() []RecoveredLog { return slices.Clone(s.logs) }
 // Close ends the reading.
 func (s *Recovery) Close() error { return s.host.Close() }
 
-// look reads how far a log has come.
+// readLog reads how far a log has come.
 func (s *Recovery) readLog(id, replica uint64) (l RecoveredLog, err error) {
 	defer recoverDamaged(&err)
 	l = RecoveredLog{Shard: id, Replica: replica, Loss: s.host.store.Loss(id, replica)}
@@ -212,7 +212,7 @@ func (s *Recovery) snapshot(ctx context.Context, l *RecoveredLog, restore func(i
 // recoveryChunk bounds the entries that are in memory at a time, in bytes.
 const recoveryChunk = 16 << 20
 
-// unreadable turns the log store's panics on damaged files into an error.
+// recoverDamaged turns the log store's panics on damaged files into an error.
 func recoverDamaged(err *error) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf("%w: %v", logstore.ErrDamaged, r)

@@ -20,7 +20,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 )
 
-// salvaged makes the machine of shard 1 of a directory.
+// recovered makes the machine of shard 1 of a directory.
 func recovered(t *testing.T, dir string) (m *shard.Machine, l RecoveredLog, err error) {
 	t.Helper()
 	s, err := OpenRecovery(dir, "lost:1", false, nil)

@@ -215,7 +215,7 @@ func (s *Shard) Instance(replica uint64) uint64 {
 // StatusUnavailable also when the outcome is not known, so the command must be one that may be applied twice. The body is copied.
 func (s *Shard) ProposeInternal(ctx context.Context, c shard.Command) error {
 	done := make(chan error, 1)
-	st := s.proposals.submit(s, c, Origin{}, func(err error) { done <- err })
+	st := s.proposals.submitInternal(c, internalWaiter{fn: func(err error) { done <- err }})
 	if st != protocol.StatusOK {
 		return protocol.Errorf(st, "shard %d does not lead here or is busy; ask its leader again", s.cfg.ID)
 	}
@@ -250,7 +250,7 @@ func (s *Shard) stopped() {
 	s.cutUndetermined("outcome is not known: the replica has stopped")
 }
 
-// seen is the start of the latest round of some kind, as a monotonic time.
+// roundStart is the start of the latest round of some kind, as a monotonic time.
 type roundStart struct{ at atomic.Int64 }
 
 // note keeps the latest start.

@@ -43,7 +43,7 @@ type Restorer interface {
 	Restored(s *Shard)
 }
 
-// Peers carries messages between the leaders of shards. It may lose, delay, duplicate and reorder them. Send never blocks; it may keep msg.
+// MessageSender carries messages between the leaders of shards. It may lose, delay, duplicate and reorder them. Send never blocks; it may keep msg.
 type MessageSender interface {
 	Send(toShard, fromShard uint64, msg []byte)
 }

@@ -116,7 +116,7 @@ func (r *stoppableReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// tail is how much log a restart would read back.
+// logTail is how much log a restart would read back.
 type logTail struct {
 	bytes       atomic.Int64 // applied since the last snapshot was begun
 	entries     atomic.Int64

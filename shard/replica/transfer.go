@@ -95,10 +95,10 @@ func (s *Shard) transfer(ctx context.Context, to, after uint64) (err error) {
 		// Raft has named a new term. It is true when the epoch of the term is applied.
 		var leader, term uint64
 		known := await(ctx, s.stopC, s.host.changeTimeout(), func() bool {
-			l := &s.proposals
-			l.mu.Lock()
-			term, leader = l.raftTerm, l.raftLeader
-			l.mu.Unlock()
+			q := &s.proposals
+			q.mu.Lock()
+			term, leader = q.raftTerm, q.raftLeader
+			q.mu.Unlock()
 			s.mu.RLock()
 			defer s.mu.RUnlock()
 			return leader != 0 && term >= moved && s.machine.Epoch()>>16 == term
@@ -115,7 +115,7 @@ func (s *Shard) transfer(ctx context.Context, to, after uint64) (err error) {
 	return protocol.Errorf(protocol.StatusAborted, "replica %d of shard %d did not take over in %d tries; is it up to date?", to, s.cfg.ID, transferAttempts)
 }
 
-// newer refuses to call a leadership that is not after that of a term its successor.
+// checkNewerTerm refuses to call a leadership that is not after that of a term its successor.
 func checkNewerTerm(shard, term, after uint64) error {
 	if term > after {
 		return nil
@@ -123,32 +123,32 @@ func checkNewerTerm(shard, term, after uint64) error {
 	return protocol.Errorf(protocol.StatusUnavailable, "shard %d has a leader of term %d, and here nobody has heard of a term after %d; ask its leader", shard, after, term)
 }
 
-// leads is the term in which this replica leads, as far as it knows.
-func (l *proposalQueue) leaderTerm() (term uint64, leads bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.term, l.phase == leading
+// leaderTerm is the term in which this replica leads, as far as it knows.
+func (q *proposalQueue) leaderTerm() (term uint64, leads bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.term, q.phase == leading
 }
 
 // tryTransfer pauses the proposer, asks once, and returns the term that came of it, 0 for none.
 func (s *Shard) tryTransfer(ctx context.Context, to uint64, most time.Duration) (moved uint64, err error) {
-	l := &s.proposals
-	l.mu.Lock()
-	if l.phase != leading || l.draining {
-		l.mu.Unlock()
+	q := &s.proposals
+	q.mu.Lock()
+	if q.phase != leading || q.draining {
+		q.mu.Unlock()
 		return 0, protocol.Errorf(protocol.StatusUnavailable, "shard %d is not led here; ask its leader", s.cfg.ID)
 	}
-	l.paused = true
-	term := l.term
-	l.mu.Unlock()
+	q.paused = true
+	term := q.term
+	q.mu.Unlock()
 	defer func() {
-		l.mu.Lock()
-		l.paused = false
-		l.mu.Unlock()
-		l.wake()
+		q.mu.Lock()
+		q.paused = false
+		q.mu.Unlock()
+		q.wake()
 	}()
 	// A target that has not applied what is committed ignores the call. What is applied here is committed, and the others hear of it at once.
-	if !await(ctx, s.stopC, most, l.nothingInFlight) {
+	if !await(ctx, s.stopC, most, q.nothingInFlight) {
 		return 0, ctx.Err()
 	}
 	asked := time.Now()
@@ -156,12 +156,12 @@ func (s *Shard) tryTransfer(ctx context.Context, to uint64, most time.Duration) 
 		return 0, nil // one is under way in the engine
 	}
 	news := func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.raftTerm > term {
-			moved = l.raftTerm
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.raftTerm > term {
+			moved = q.raftTerm
 		}
-		return moved > 0 || l.phase == stopping
+		return moved > 0 || q.phase == stopping
 	}
 	if await(ctx, s.stopC, transferTimeout, news) {
 		return moved, nil
@@ -175,10 +175,10 @@ func (s *Shard) tryTransfer(ctx context.Context, to uint64, most time.Duration) 
 }
 
 // nothingInFlight says that everything proposed here has been applied here.
-func (l *proposalQueue) nothingInFlight() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.inFlight) == 0 && !l.takeOverInFlight && !l.takeOverAgain
+func (q *proposalQueue) nothingInFlight() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.inFlight) == 0 && !q.takeOverInFlight && !q.takeOverAgain
 }
 
 // transfer of the meta shard needs no pause: a command that is dropped is proposed again by itself.

@@ -30,19 +30,19 @@ type Set[V Value] struct {
 // Len is how many there are.
 func (s *Set[V]) Len() int { return s.n }
 
-// mix spreads ids, which come in rows and in steps, over all bits.
+// hashID spreads ids, which come in rows and in steps, over all bits.
 func hashID(id uint64) uint64 {
 	hi, lo := bits.Mul64(id^0x2d358dccaa6c78a5, 0x9e3779b97f4a7c15)
 	return hi ^ lo
 }
 
-// home is the first place for an id.
+// homeSlot is the first place for an id.
 func (s *Set[V]) homeSlot(id uint64) int {
 	at, _ := bits.Mul64(hashID(id), uint64(len(s.slots)))
 	return int(at)
 }
 
-// find gives the place of an id, or the empty one at which it would lie. There is an empty one.
+// findSlot gives the place of an id, or the empty one at which it would lie. There is an empty one.
 func (s *Set[V]) findSlot(id uint64) (at int, found bool) {
 	var none V
 	for at = s.homeSlot(id); s.slots[at] != none; {

@@ -39,7 +39,7 @@ func tryOpen(c config.NodeHostConfig, busy config.LogDBCallback, dirs, walDirs [
 	return openEngineStore(c, busy, dirs, walDirs)
 }
 
-// recovered turns a panic of the engine's store into an error.
+// recoverPanic turns a panic of the engine's store into an error.
 func recoverPanic(err *error) {
 	if r := recover(); r != nil {
 		*err = errors.New(firstLine(fmt.Sprint(r)))

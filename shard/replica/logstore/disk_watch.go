@@ -47,7 +47,7 @@ func (w *spaceWatch) look() (Space, bool) {
 	return s, true
 }
 
-// keep writes the watermark and looks at free space.
+// maintain writes the watermark and looks at free space.
 func (s *Store) maintain() {
 	t := time.NewTicker(period)
 	defer t.Stop()
@@ -85,7 +85,7 @@ func (s *Store) maintain() {
 	}
 }
 
-// watch looks for writes that do not end.
+// watchStuck looks for writes that do not end.
 func (s *Store) watchStuck() {
 	t := time.NewTicker(period)
 	defer t.Stop()

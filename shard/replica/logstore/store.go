@@ -132,7 +132,7 @@ func (s *Store) Create(c config.NodeHostConfig, busy config.LogDBCallback, dirs,
 	return s, nil
 }
 
-// adopt compares what is found in the store with the marks, and goes on from what is found.
+// checkMarks compares what is found in the store with the marks, and goes on from what is found.
 func (s *Store) checkMarks(db raftio.ILogDB, known map[key]mark, lacking []string) error {
 	if c, ok := db.(interface{ SelfCheckFailed() (bool, error) }); ok { // the engine asks its own store only
 		if failed, err := c.SelfCheckFailed(); err != nil || failed {
@@ -339,7 +339,7 @@ func (s *Store) GetSnapshot(shard, replica uint64) (pb.Snapshot, error) {
 // partFolder is how the names of the engine's folders begin that hold the snapshots of many replicas; their files lie three levels below.
 const partFolder = "snapshot-part-"
 
-// here is the path of a snapshot's file in this folder, whatever the folder was called when it was written.
+// relocate is the path of a snapshot's file in this folder, whatever the folder was called when it was written.
 func (s *Store) relocate(path string) string {
 	names := strings.Split(filepath.ToSlash(path), "/")
 	for i := len(names) - 1; i >= 0; i-- {
