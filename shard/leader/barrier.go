@@ -1,19 +1,19 @@
 package leader
 
-// barrierState runs one read barrier at a time and shares it among all that wait. What arrives while one is under way waits for the next: a
-// barrier answers only what was there before it began.
+// barrierState runs one read barrier at a time for all that wait. What arrives during a barrier
+// waits for the next one: a barrier proves only what began before it.
 type barrierState struct {
-	number   uint64 // number of the newest; numbers go on over leaderships
+	number   uint64 // of the newest; numbers continue across leaderships
 	inFlight bool
 	began    uint64 // when the newest began
 
 	lastProof uint64 // when the last successful one began
-	proved    bool   // there was one in this leadership
-	backoff   bool   // the last one failed: the next begins after a tick
+	proved    bool   // one succeeded in this leadership
+	backoff   bool   // the last one failed: begin the next after a tick
 	wanted    bool   // a self-check is due: begin one although nothing waits
 }
 
-// Fresh says when the last successful barrier of this leadership began.
+// Fresh returns when the last successful barrier of this leadership began.
 func (l *Leader) Fresh() (began uint64, ok bool) { return l.barrier.lastProof, l.barrier.proved }
 
 func (l *Leader) beginBarrier() {
@@ -36,7 +36,8 @@ func (l *Leader) beginBarrier() {
 	l.heartbeatsInFlight, l.heartbeatsWaiting = l.heartbeatsWaiting, l.heartbeatsInFlight[:0]
 }
 
-// BarrierDone reports that the barrier with this number ended. On success st is the machine's state now, at or after the barrier.
+// BarrierDone reports the end of the barrier with this number. On success st is the machine's
+// state, at or after the barrier.
 func (l *Leader) BarrierDone(now, n uint64, ok bool, st State) {
 	b := &l.barrier
 	if l.epoch == 0 || !b.inFlight || n != b.number {
@@ -75,7 +76,7 @@ func (l *Leader) BarrierDone(now, n uint64, ok bool, st State) {
 	l.replyHeartbeats()
 }
 
-// requeue puts what waited for a failed barrier in front of what waits for the next one.
+// requeue puts what waited for a failed barrier first in the queues for the next one.
 func (l *Leader) requeue() {
 	var first []*conn
 	for _, c := range l.pingsInFlight {

@@ -7,9 +7,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// BucketsFrozen is EventBucketsFrozen. The homes in the run are to be elsewhere: nothing here vouches for their sessions any more. Their clients are told so on their
-// connections by whoever delivers the events of the log, before this call: a pong that goes out from here on counts for what else is attached there. What the
-// sessions hold here is a guest's now.
+// BucketsFrozen is EventBucketsFrozen: the buckets are about to move away, and their sessions leave
+// their connections. The driver tells the clients before this call, so a later pong does not count
+// for these sessions. What they hold here belongs to remote sessions now.
 func (l *Leader) BucketsFrozen(now uint64, first, count uint32) {
 	if l.epoch == 0 {
 		return
@@ -30,7 +30,8 @@ func (l *Leader) BucketsFrozen(now uint64, first, count uint32) {
 	l.ready.Compare = !faultMovesUnasked
 }
 
-// BucketsActive is EventBucketsActive. Who is a guest has changed: the sessions at home in the run are none, those that hold something in it may be new ones.
+// BucketsActive is EventBucketsActive: sessions at home in the buckets are no longer remote, and
+// others that hold something in them may be new here.
 func (l *Leader) BucketsActive(now uint64) {
 	if l.epoch == 0 {
 		return
@@ -39,13 +40,14 @@ func (l *Leader) BucketsActive(now uint64) {
 	l.ready.Compare = !faultMovesUnasked
 }
 
-// BucketsLeft is EventBucketsLeft. Nobody is told about the sessions at home there by this shard any more; who asks is answered "retry".
+// BucketsLeft is EventBucketsLeft: the subscriptions for sessions of these buckets are dropped.
+// Requests about them are answered "retry".
 func (l *Leader) BucketsLeft(now uint64, first, count uint32) {
 	if l.epoch == 0 {
 		return
 	}
 	l.observe(now)
-	for id, list := range l.subscribersOf { // the order of removals shows nowhere
+	for id, list := range l.subscribersOf { // the order of removals has no effect
 		if inRun(id, first, count) {
 			for _, p := range list {
 				delete(p.subs, id)
@@ -56,14 +58,14 @@ func (l *Leader) BucketsLeft(now uint64, first, count uint32) {
 	l.ready.Compare = !faultMovesUnasked
 }
 
-// inRun says that a session, of this shard's tier, is at home in the run.
+// inRun reports whether a session of this shard's tier is at home in the buckets.
 func inRun(session uint64, first, count uint32) bool {
 	b := protocol.SessionBucket(session)
 	return b >= first && b-first < count
 }
 
-// atHome says that all sessions on a connection are at home in ACTIVE buckets here. One that is not is about to be taken off it: the freeze is applied, and its
-// client may not have been told yet.
+// atHome reports whether all sessions on a connection are at home in ACTIVE buckets here. After a
+// freeze is applied, a session stays on its connection until its client is told.
 func (c *conn) atHome(st State) bool {
 	for _, s := range c.sessions {
 		if _, active := st.HomeBucket(s.id); !active {

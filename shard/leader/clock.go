@@ -2,16 +2,18 @@ package leader
 
 // clock turns the driver's monotonic time into log time.
 //
-// Log time is what was found at the start of the leadership plus the advance of the monotonic clock since, without the time in which it was held: a
-// pause of the process but its first moments, which may have been stamped already, and the hearing-out after it. So log time never runs faster than the monotonic clock, and never goes back; everything
-// that is measured in it (silence, deadlines) is at least as long in real time.
+// Log time is the time found at the start of the leadership, plus the advance of the monotonic
+// clock since, without pauses. Of a pause only MaxExtrapolation counts, since it may have been
+// stamped already; the time to drain the sockets after it does not count. So log time never runs
+// faster than the monotonic clock and never goes back. A deadline in log time is at least as long
+// in real time.
 type clock struct {
 	seen     uint64 // the newest now of any call
 	paused   bool
-	segments []segment // newest last, at least one; the last is running unless held
+	segments []segment // oldest first, at least one; the last one is running unless paused
 }
 
-// segment is a time in which log time advanced: from log, at mono, until it reached end.
+// segment is a span in which log time ran: from log at mono until end.
 type segment struct{ mono, log, end uint64 }
 
 const never = ^uint64(0)
@@ -21,8 +23,8 @@ func (c *clock) start(now, log uint64) {
 	c.segments = append(c.segments[:0], segment{now, log, never})
 }
 
-// observe notes a call, and says whether the time since the call before it was a pause. Log time then stands still, at what it was MaxExtrapolation after that
-// call.
+// observe notes a call and reports whether the process was paused before it. Log time then stops,
+// MaxExtrapolation after the previous call.
 func (c *clock) observe(now uint64) (paused bool) {
 	if now <= c.seen {
 		return false
@@ -54,7 +56,7 @@ func (c *clock) resume() {
 	c.paused = false
 }
 
-// skip moves log time on by so much, at the newest call. Held, it stands still all the same.
+// skip moves log time forward, unless it is paused.
 func (c *clock) skip(by uint64) {
 	if c.paused {
 		return
@@ -70,7 +72,7 @@ func (c *clock) skip(by uint64) {
 // now is the log time of the newest call.
 func (c *clock) now() uint64 { return c.at(c.seen) }
 
-// at is the log time at a monotonic time. Times before the oldest run that is remembered are taken for its beginning.
+// at is the log time at a monotonic time. Times before the oldest segment map to its start.
 func (c *clock) at(mono uint64) uint64 {
 	for i := len(c.segments) - 1; i >= 0; i-- {
 		r := c.segments[i]

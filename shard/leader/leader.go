@@ -1,22 +1,28 @@
-// Package leader is the duties of a shard's leader as a pure step machine: liveness of sessions by connection, log time, ticks for due deadlines, the
-// self-check, and the subscriptions that tell a shard when a guest's session is gone.
+// Package leader is the work of a shard's leader beside applying the log, as a pure step machine:
+// liveness of sessions by connection, log time, ticks for due deadlines, the self-check, and the
+// subscriptions that tell a shard when a remote session ends.
 //
-// Inputs are calls, time is an argument, outputs are data: the driver feeds calls to a [Leader] from one goroutine, and after each call, or after
-// several, carries out what [Leader.Take] returns. Nothing here reads a clock, blocks, or starts anything, and equal inputs give equal outputs.
+// Inputs are calls, time is an argument, outputs are data. The driver makes all calls of a [Leader]
+// from one goroutine, and carries out what [Leader.Take] returns. Nothing here reads a clock,
+// blocks, or starts a goroutine. Equal inputs give equal outputs.
 //
-// What the driver owes the leader:
+// What the driver guarantees:
 //
-//   - Start is called once the epoch of this leadership was applied here, and before any event of a later log entry is fed; Stop as soon as
-//     leadership is in doubt. A retake of the epoch within the same term is no new leadership and is not told.
-//   - Events of the log are fed in log order: Attached, Detached, Ended, RemoteHeld, RemoteIdle, BucketsFrozen, BucketsActive, BucketsLeft. What a batch
-//     carried of the leader's own commands is reported by Done after the events of that batch. Clients whose session's home was frozen are told on its connection
-//     before BucketsFrozen is called: every pong that is sent afterwards comes behind that.
-//   - A barrier asked for by Ready.Barrier begins after Take returned, and ends with exactly one BarrierDone, in success only if a linearizable
-//     read of the epoch register returned the leader's own epoch. A failed or timed-out one is reported too, else no other is ever asked for.
-//   - Commands are submitted in order. The outcome of each is reported by Done: applied, or never to be applied. An undetermined one is not
-//     reported until it is determined.
-//   - Tick comes every 100 ms or so, at the latest every 250 ms. A gap of more than [PauseGap] between two calls counts as a pause of the process.
-//   - now is monotonic, in ms, the same clock for all calls and for what heard returns.
+//   - It calls Start when the epoch of this leadership is applied here, before it feeds events of
+//     later entries, and Stop as soon as the leadership is in doubt. A further take-over in the same
+//     term is no new leadership and is not reported.
+//   - It feeds the events of the log in order: Attached, Detached, Ended, RemoteHeld, RemoteIdle,
+//     BucketsFrozen, BucketsActive, BucketsLeft. After the events of a batch it calls Done for the
+//     leader's own commands in it. Before BucketsFrozen it tells the clients that their sessions are
+//     detached, on their connections, so that any later pong comes after that.
+//   - A barrier asked for by Ready.Barrier begins after Take has returned, and ends with exactly one
+//     BarrierDone. It succeeds only if a linearizable read of the epoch register returned the
+//     leader's own epoch. A failed one is reported too: until then no other is asked for.
+//   - It submits commands in order and reports the outcome of each by Done: applied, or never to be
+//     applied. It reports an undetermined command only when it is determined.
+//   - It calls Tick about every 100 ms, at the latest every 250 ms. A gap of more than [PauseGap]
+//     between two calls counts as a pause of the process.
+//   - now is monotonic, in ms, from the same clock for all calls and for the results of heard.
 package leader
 
 import (
@@ -29,95 +35,99 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/leader/idset"
 )
 
-// Fixed numbers of the leader; times in ms.
+// Limits and periods of the leader; times in ms.
 const (
-	PauseGap             = 1_000  // a longer gap between two calls is a pause: log time does not count it
-	MaxExtrapolation     = 250    // a driver that stamps between calls by itself may go on from the newest LogTime for this long; so much of a pause counts
-	MinPauseDrain        = 200    // after a pause, connections are heard out for at least this long, and two ticks, before anything may expire
-	ZeroTimeoutSilence   = 60_000 // silence after which a session with timeout 0 counts as lost although its connection is open
-	MaxExpiries          = 1_000  // sessions a command detaches or releases at most
-	ExpiriesPerSec       = 5_000  // sessions detached or released per second at most
-	MaxStampInterval     = 10_000 // while a deadline is to come, the log hears of the time at least this often: so much of it a new leader finds missing at most
-	MinStampInterval     = 500    // and this often after a change of leader, then with growing pauses
-	StampIntervalDivisor = 8      // of the time that this leader has led, a pause is at most this part: so much is lost when leaders follow each other
+	PauseGap             = 1_000  // a longer gap between two calls counts as a pause of the process
+	MaxExtrapolation     = 250    // how far a driver may extrapolate the newest LogTime; so much of a pause counts
+	MinPauseDrain        = 200    // least time after a pause, and two ticks, before anything may expire
+	ZeroTimeoutSilence   = 60_000 // silence after which a session with timeout 0 is detached
+	MaxExpiries          = 1_000  // sessions that a command detaches or releases
+	ExpiriesPerSec       = 5_000  // sessions detached or released per second
+	MaxStampInterval     = 10_000 // between two stamps while a deadline is pending; a new leader loses at most so much
+	MinStampInterval     = 500    // the same right after a change of leader; it grows from here
+	StampIntervalDivisor = 8      // the stamp interval is at most this part of the leadership's age
 
-	MaxNewPerTick = 16  // new guests between two ticks whose homes are asked with the next; the others grow first
-	NurseryTime   = 500 // for so long
+	MaxNewPerTick = 16  // new remote sessions between two ticks that are requested at once; others wait in the nursery
+	NurseryTime   = 500 // in the nursery
 
-	MaxMessage         = 64 << 10 // bytes of a message to a peer
-	MaxRequestSessions = 512      // sessions in a question
-	MaxPendingRequests = 8        // questions of a link that wait for an answer
-	MaxQueuedSessions  = 64 << 10 // sessions in questions that wait for a barrier; more are dropped, and asked again
+	MaxMessage         = 64 << 10 // bytes
+	MaxRequestSessions = 512      // sessions in a subscribe request
+	MaxPendingRequests = 8        // unanswered requests of a subscription
+	MaxQueuedSessions  = 64 << 10 // sessions in requests that wait for a barrier; more are dropped, and requested again
 	MaxLookups         = 4 << 10  // sessions looked up after one barrier
-	MaxUnacked         = 64 << 10 // news kept for a peer that does not confirm; past it the peer is dropped, and subscribes anew
+	MaxUnacked         = 64 << 10 // updates kept for a subscriber; one with more is dropped, and subscribes again
 
 	DefaultSelfCheck      = protocol.DefaultSelfCheckPeriod
 	DefaultCompare        = 60_000
 	DefaultBarrierTimeout = protocol.DefaultGracePeriod
 
-	maxSegments       = 64     // remembered
-	maxNotifySessions = 512    // in one message of news
-	maxNotifyWindow   = 32     // of unconfirmed news
-	maxDescription    = 4_096  // more than the specification allows, for peers of later versions
+	maxSegments       = 64     // of the log clock that are remembered
+	maxNotifySessions = 512    // in one notification
+	maxNotifyWindow   = 32     // unacknowledged notifications sent
+	maxDescription    = 4_096  // bytes; more than the specification allows, for later versions
 	maxRemoteUpdates  = 256    // attach epochs and descriptions proposed per Take
-	minTickInterval   = 200    // 1,000 expiries each: as many a second as ExpiriesPerSec
-	subscriberTimeout = 60_000 // silence after which a subscriber is forgotten
+	minTickInterval   = 200    // MaxExpiries each, so ExpiriesPerSec
+	subscriberTimeout = 60_000 // silence after which a subscriber is dropped
 	unknownShard      = 0
 )
 
-// Route says which shard owns a bucket, and under which bucket epoch. Shard 0: nobody knows. It must not call back.
+// Route returns the shard that owns a bucket, and the bucket's epoch. Shard 0: unknown. It must not
+// call the leader.
 type Route func(tier uint8, bucket uint32) (shard, epoch uint64)
 
-// Config of a leader. Zero values are the defaults.
+// Config of a leader. Zero values select the defaults.
 type Config struct {
-	Shard          uint64 // the shard that is led
-	Route          Route  // needed
-	SelfCheck      uint64 // ms between self-checks, and between signs of life asked of homes; default 1,000
-	Compare        uint64 // ms between full comparisons of what guests hold; default 60,000
-	BarrierTimeout uint64 // ms without a successful barrier after which all connections are cut, so that clients try elsewhere; default 10,000
+	Shard          uint64 // led by this leader
+	Route          Route  // required
+	SelfCheck      uint64 // ms between self-checks, and between heartbeats to home shards; default 1,000
+	Compare        uint64 // ms between full comparisons of remote sessions; default 60,000
+	BarrierTimeout uint64 // ms without a successful barrier before all connections are cut; default 10,000
 }
 
-// State is what a leader looks up in its shard's machine. The driver gives it to a call, with the machine kept from applying for the duration of that call.
+// State is the shard's machine as the leader reads it. The machine must not apply entries during
+// the call that gets the State.
 type State interface {
-	// HomeBucket is the epoch of the session's home bucket in this shard, and whether it is ACTIVE here. It is false for a session of another tier.
+	// HomeBucket returns the epoch of the session's home bucket in this shard, and whether the
+	// bucket is ACTIVE here. It is false for a session of another tier.
 	HomeBucket(session uint64) (epoch uint64, active bool)
-	// Session looks a session up among those at home here. Alive is false for one that is unknown, ended, or overdue by log time.
+	// Session looks up a session at home here. Alive is false if it is unknown, ended, or overdue
+	// by log time.
 	Session(session uint64) (view shard.SessionView, alive bool)
-	// Guest looks up what this shard knows of a session at home elsewhere.
+	// RemoteSession looks up what this shard knows of a session at home elsewhere.
 	RemoteSession(session uint64) (view shard.RemoteSessionView, known bool)
 }
 
-// Command is a command to propose. Note comes back with [Leader.Done].
+// Command is a command to propose. Its outcome is reported by [Leader.Done] with the ID.
 type Command struct {
 	shard.Command
 	ID uint64
 }
 
-// Pong answers a ping: to be sent on the connection with the shard's id.
+// Pong answers a ping. The driver sends it on the connection with the shard's id.
 type Pong struct{ Conn, Ping uint64 }
 
-// Message is a message to the leader of another shard; it may also be the same shard. Losing it is harmless.
+// Message is a message to the leader of another shard, or of the same one. It may be lost.
 type Message struct {
 	To    uint64
 	Bytes []byte
 }
 
-// Cut takes a connection from this shard: from the moment it is taken no pong of this shard may be sent on it, unless Reason is empty and its client was told before
-// that its sessions at home here are detached.
+// Cut takes a connection away from this shard. No pong of this shard may be sent on it any more,
+// unless Reason is empty and the client was told that its sessions are detached.
 type Cut struct {
 	Conn   uint64
-	Reason string // why the connection is to be closed; empty: it may stay, without the sessions at home here
+	Reason string // why to close the connection; empty: keep it open without its sessions at home here
 }
 
-// Ready is what the leader wants done, in this order: cuts first.
+// Ready is the work that the leader wants done, in this order: cuts first.
 type Ready struct {
 	Cut      []Cut
 	Pongs    []Pong
 	Commands []Command
 	Messages []Message
-	Barrier  uint64 // begin the barrier with this number; 0 is none
-	Tick     bool   // propose a batch, if empty then empty: a deadline is due, or to come
-	Compare  bool   // call Holdings with the guests that hold or wait for something
+	Barrier  uint64 // number of the barrier to begin; 0: none
+	Tick     bool   // propose a batch, even an empty one, to log the time
+	Compare  bool   // call Holdings
 }
 
 func (r *Ready) reset() {
@@ -128,27 +138,27 @@ func (r *Ready) reset() {
 	*r = Ready{Cut: r.Cut[:0], Pongs: r.Pongs[:0], Commands: r.Commands[:0], Messages: r.Messages[:0]}
 }
 
-// Stats count what happened since New, for metrics; Guests to Connections are what is now.
+// Stats are counters since New. The first five fields are gauges.
 type Stats struct {
 	RemoteSessions, Unsubscribed, Subscribers, Sessions, Connections int
 
 	Pauses             uint64 // of the process
-	TimedOut           uint64 // connections cut because nothing was heard
+	TimedOut           uint64 // connections cut after silence
 	Detaches           uint64 // sessions whose detach was proposed
-	RemotesEnded       uint64 // guests whose release was proposed
-	Queried            uint64 // guests asked about
-	LostSubscriptions  uint64 // attempts given up, the whole list asked again
-	DroppedSubscribers uint64 // subscribers that did not confirm
-	Dropped            uint64 // questions and beats refused because too many waited
-	Malformed          uint64 // peer messages
+	RemotesEnded       uint64 // remote sessions whose release was proposed
+	Queried            uint64 // remote sessions in subscribe requests
+	LostSubscriptions  uint64 // subscriptions that began again with the whole list
+	DroppedSubscribers uint64 // that did not acknowledge
+	Dropped            uint64 // requests and heartbeats over a limit
+	Malformed          uint64 // messages of other leaders
 	FailedBarriers     uint64
-	Retried            uint64 // commands that were never applied, and proposed again
+	Retried            uint64 // commands that were not applied and proposed again
 }
 
-// Leader is one leadership after another of one shard. It belongs to one goroutine.
+// Leader is the step machine of one shard, over all its leaderships. One goroutine uses it.
 type Leader struct {
 	cfg   Config
-	epoch uint64 // of this leadership; 0 is none
+	epoch uint64 // of this leadership; 0: none
 	clock clock
 	stats Stats
 
@@ -159,15 +169,15 @@ type Leader struct {
 	pauseSince       uint64
 	pauseTicks       int
 	confirmed        bool
-	unconfirmedSince uint64 // connections are cut when this is long past
+	unconfirmedSince uint64 // all connections are cut BarrierTimeout after this
 
 	// ticks
 	leaderSince uint64 // the leadership began
-	tickAt      uint64 // when a tick was last asked for
-	tickStamp   uint64 // its log time
-	nextCompare uint64 // comparison of holdings
+	tickAt      uint64 // of the last tick
+	tickStamp   uint64 // log time of the last tick
+	nextCompare uint64 // when the remote sessions are compared next
 	ticked      bool
-	skipped     bool // log time has leapt since
+	skipped     bool // SkipTime was called since the last tick
 
 	// barriers
 	barrier                               barrierState
@@ -183,31 +193,32 @@ type Leader struct {
 	detachQueue []*session
 
 	// proposals
-	lastID        uint64 // numbers go on over leaderships
+	lastID        uint64 // of a command; numbers continue across leaderships
 	inFlight      map[uint64]proposal
 	limiter       rateLimiter
-	backoff       bool // one was refused: the next go out after a tick
+	backoff       bool // a command was not applied: propose again after the next tick
 	remoteUpdates []*shard.RemoteUpdateBody
 
-	// guest side
+	// remote sessions
 	remotes           map[uint64]*remoteSession
-	newRemotes        int // came since the last tick
+	newRemotes        int // since the last tick
 	nursery           remoteList
 	retry             remoteList
 	endedRemotes      remoteList
 	subscriptions     map[uint64]*subscription
-	subscriptionOrder []*subscription // by shard
+	subscriptionOrder []*subscription // by shard id
 	lastAttempt       uint64
 	lastRequest       uint64
 
-	// home side
+	// subscribers: the leaders of shards that hold something for sessions at home here
 	subscribers     map[uint64]*subscriber
-	subscriberOrder []*subscriber // by shard
+	subscriberOrder []*subscriber // by shard id
 	subscribersOf   map[uint64][]*subscriber
 	notifyQueue     []*subscriber
 }
 
-// New makes a leader that leads nothing yet. Calls before Start are ignored, except that a connection with an attach is cut.
+// New returns a leader without a leadership. Calls before Start are ignored, except that a
+// connection with an attach is cut.
 func New(cfg Config) *Leader {
 	if cfg.SelfCheck == 0 {
 		cfg.SelfCheck = DefaultSelfCheck
@@ -221,11 +232,12 @@ func New(cfg Config) *Leader {
 	return &Leader{cfg: cfg, ready: new(Ready), taken: new(Ready)}
 }
 
-// Start begins a leadership: its epoch was applied here, at the given log time. Guests are the sessions that hold or wait for something here and
-// are not in an ACTIVE home bucket of this shard. A leadership that was not stopped is stopped first.
+// Start begins a leadership when its epoch has been applied here, at that log time. Guests are the
+// sessions that hold or wait for something here and have no ACTIVE home bucket here. An earlier
+// leadership is stopped first.
 func (l *Leader) Start(now, epoch, logTime uint64, guests []uint64) {
 	l.Stop()
-	// Everything is as in a new Leader, but what the driver may still refer to or has not taken.
+	// Reset everything except what the driver may still refer to, or has not taken.
 	*l = Leader{cfg: l.cfg, stats: l.stats, ready: l.ready, taken: l.taken, barrier: barrierState{number: l.barrier.number}, lastID: l.lastID}
 	l.epoch = epoch
 	l.clock.start(now, logTime)
@@ -240,12 +252,13 @@ func (l *Leader) Start(now, epoch, logTime uint64, guests []uint64) {
 			break
 		}
 		l.RemoteHeld(now, id)
-		l.newRemotes = 0 // who leads anew asks about all
+		l.newRemotes = 0 // a new leader requests all at once
 	}
 }
 
-// Stop ends the leadership. Every connection that had a session attached under it loses the sessions at home here, because a later leadership's pongs would speak for
-// sessions it does not know. Nothing else that was not taken yet goes out.
+// Stop ends the leadership. It detaches the sessions at home here from every connection: pongs of a
+// later leadership would renew sessions that it does not know. Other work that was not taken is
+// dropped.
 func (l *Leader) Stop() {
 	if l.epoch == 0 {
 		return
@@ -265,13 +278,14 @@ func sortedConns(conns map[uint64]*conn) []*conn {
 	return slices.SortedFunc(maps.Values(conns), func(a, b *conn) int { return cmp.Compare(a.id, b.id) })
 }
 
-// Take returns what the leader wants done since the last Take. The result is valid until the next Take; message and body bytes may be kept.
+// Take returns the work since the last Take. The result is valid until the next Take; message and
+// body bytes may be kept.
 func (l *Leader) Take() *Ready {
 	if l.epoch != 0 {
 		l.flushCommands()
 		l.flushNotify()
 		l.beginBarrier()
-		// A connection that answers a pong must be beyond doubt now, not only when its barrier ended.
+		// A cut may have come after the barrier of the pong.
 		l.ready.Pongs = slices.DeleteFunc(l.ready.Pongs, func(p Pong) bool {
 			c := l.conns[p.Conn]
 			return c == nil || !l.canPong(c)
@@ -283,17 +297,18 @@ func (l *Leader) Take() *Ready {
 	return r
 }
 
-// SetSelfCheck changes the time between self-checks, in ms: the least of what the shard's nodes ask for.
+// SetSelfCheck sets the time between self-checks in ms: the least of the shard's nodes.
 func (l *Leader) SetSelfCheck(ms uint64) {
 	if ms > 0 {
 		l.cfg.SelfCheck = ms
 	}
 }
 
-// Leading says whether a leadership was started and not stopped.
+// Leading reports whether a leadership was started and not stopped.
 func (l *Leader) Leading() bool { return l.epoch != 0 }
 
-// LogTime is the stamp for a batch flushed now; 0 when nothing is led. It stands still in a pause and until the connections were heard out.
+// LogTime is the stamp for a batch that is proposed now; 0 without a leadership. It stands still
+// during a pause, and until the sockets were read after it.
 func (l *Leader) LogTime(now uint64) uint64 {
 	if l.epoch == 0 {
 		return 0
@@ -302,12 +317,12 @@ func (l *Leader) LogTime(now uint64) uint64 {
 	return l.clock.now()
 }
 
-// LogTimeRuns is false while the leader holds back after a pause: no tick is proposed. Batches of clients' commands may go out, with LogTime,
-// which stands still. Call LogTime first: it notices a pause.
+// LogTimeRuns is false after a pause, until the leadership is confirmed: no tick is proposed, and
+// client batches keep the same log time. Call LogTime first: it detects a pause.
 func (l *Leader) LogTimeRuns() bool { return l.epoch != 0 && !l.clock.paused }
 
-// observe notes the time of a call. After a pause nothing may expire until the leadership was confirmed by a barrier that began after it, and
-// connections were heard out: what their clients sent meanwhile is still in the sockets.
+// observe notes the time of a call. After a pause nothing expires until a later barrier has
+// confirmed the leadership, and what clients sent meanwhile has been read from the sockets.
 func (l *Leader) observe(now uint64) {
 	if !l.clock.observe(now) {
 		return
@@ -318,9 +333,9 @@ func (l *Leader) observe(now uint64) {
 	l.unconfirmedSince = l.clock.seen
 }
 
-// SkipTime moves log time on by so much, in ms, while the monotonic time stays where it is: a test
-// leaves out time in which nothing is due. The log hears of it with the next tick, if a deadline is
-// to come. No driver in production calls it.
+// SkipTime moves log time forward by some ms while the monotonic time stays. A test skips time in
+// which nothing is due. The next tick logs it if a deadline is pending. Production drivers do not
+// call it.
 func (l *Leader) SkipTime(now, by uint64) {
 	if l.epoch == 0 {
 		return
@@ -330,8 +345,8 @@ func (l *Leader) SkipTime(now, by uint64) {
 	l.skipped = true
 }
 
-// Tick looks at what is due. Heard says when something was heard on a connection for the last time, and whether it is open. NextDeadline is the
-// log time from which on a tick would do something in the machine.
+// Tick does what is due. Heard returns when something was last received on a connection, and
+// whether it is open. NextDeadline is the log time at which the machine has something to expire.
 func (l *Leader) Tick(now uint64, heard func(conn uint64) (at uint64, open bool), nextDeadline uint64, hasDeadline bool) {
 	if l.epoch == 0 {
 		return
@@ -382,13 +397,12 @@ func (l *Leader) Tick(now uint64, heard func(conn uint64) (at uint64, open bool)
 	l.expireSubscribers()
 }
 
-// tickIfDue asks for a tick if a deadline is due. One that stays due after a tick means that more are due than one Apply fires: they are paced.
+// tickIfDue asks for a tick if a deadline is due. If it is still due after a tick, one Apply could
+// not expire all, and ticks are paced.
 //
-// A deadline that is to come gets a tick now and then too. The log of an idle shard says nothing of
-// the time that passes, and a new leader goes on from what the log says: a timer that was nearly
-// over would begin again. A leader that has not led for long stamps more often, because another
-// change may follow: what is lost is a small part of the time that it led, so that timers end
-// however often leaders change.
+// A pending deadline needs a tick now and then too: a new leader continues from the logged time, so
+// unlogged time is lost for timers. A young leader logs more often, because another change may
+// follow. So only a small part of its time is lost, and timers end however often leaders change.
 func (l *Leader) tickIfDue(at uint64, has bool) {
 	now := l.clock.now()
 	switch {
@@ -405,7 +419,7 @@ func (l *Leader) tickIfDue(at uint64, has bool) {
 	l.ready.Tick = true
 }
 
-// Stats says what happened so far.
+// Stats returns the counters.
 func (l *Leader) Stats() Stats {
 	s := l.stats
 	s.RemoteSessions, s.Sessions, s.Connections = len(l.remotes), l.sessions.Len(), len(l.conns)

@@ -5,41 +5,43 @@ import (
 	"math"
 )
 
-// conn is a connection with sessions of this shard's homes attached.
+// conn is a connection with attached sessions at home in this shard.
 //
-// Invariant: a pong goes out on a connection only if no session attached on it, as its client sees it, may have a detach in the log. So a connection on
-// which one session fell silent is cut whole, and one on which a session is attached whose earlier detach is still undecided (the same attach
-// epoch, presented again) gets no pong until it is decided.
+// Invariant: a pong is sent only if none of the sessions that the client believes attached may have
+// a detach in the log. So if one session of a connection times out, the whole connection is cut. If
+// a session is attached again under an epoch whose detach is undecided, the connection gets no pong
+// until it is decided.
 type conn struct {
 	id        uint64
 	sessions  []*session
-	last      uint64 // log time something was heard on it, as far as known
-	shortest  uint64 // shortest silence limit of its sessions, or shorter
-	nextCheck uint64 // log time of the next look; other entries of the heap are stale
-	undecided int    // sessions on it with a proposed, undecided detach
-	cut       bool   // is being closed: vouches for nobody
+	last      uint64 // log time of the last receive, as far as known
+	shortest  uint64 // at most the shortest silence limit of its sessions
+	nextCheck uint64 // log time; other entries of the heap are stale
+	undecided int    // sessions with a proposed, undecided detach
+	cut       bool   // being closed: no pongs
 	forgotten bool   // not in Leader.conns any more
 
 	waitingPing, inFlightPing uint64 // the newest ping that waits for a barrier to begin, and for one to end
 	pingWaiting, pingInFlight bool
 }
 
-// session is one attached session, or one whose detach is not decided. There is one for each session at home here, so it is kept to 48 bytes.
+// session is an attached session, or one whose detach is undecided. There is one for each session
+// at home here, so it has only 48 bytes.
 type session struct {
 	id, epoch uint64
 	conn      *conn  // nil: its detach is queued or proposed
-	at        uint64 // log time: when it was bound, and when it was heard last once conn is nil
-	detachID  uint64 // of the proposed detach, 0 is none
+	at        uint64 // log time: of the attach; once conn is nil, of the last receive
+	detachID  uint64 // of the proposed detach, 0: none
 	timeout   uint32 // ms
-	index     int32  // in conn.sessions; queued or 0 when conn is nil
+	index     int32  // in conn.sessions; inDetachQueue or 0 if conn is nil
 }
 
-// queued is the place of a session in Leader.detachQueue.
+// inDetachQueue is the index of a session in Leader.detachQueue.
 const inDetachQueue = -1
 
 func (s *session) detachQueued() bool { return s.index == inDetachQueue }
 
-// unqueue makes what is in Leader.detachQueue of it void.
+// unqueue makes the session's entry in Leader.detachQueue void.
 func (s *session) unqueue() {
 	if s.index == inDetachQueue {
 		s.index = 0
@@ -56,8 +58,8 @@ func (s *session) silenceLimit() uint64 {
 	return uint64(s.timeout)
 }
 
-// Attached is EventSessionAttached: the session is attached on this connection under this epoch. Timeout in ms. Connection 0 stands for one that is
-// closed already: the session is detached again at once.
+// Attached is EventSessionAttached: the session is attached on this connection under this epoch.
+// Timeout in ms. Connection 0 stands for one that is closed: the session is detached at once.
 func (l *Leader) Attached(now, conn, session, attachEpoch, timeout uint64, description string) {
 	l.Bind(now, conn, session, attachEpoch, timeout)
 	if l.epoch != 0 {
@@ -65,7 +67,8 @@ func (l *Leader) Attached(now, conn, session, attachEpoch, timeout uint64, descr
 	}
 }
 
-// Bind is the liveness half of Attached alone, for an attach that is answered before it is logged. It may be repeated.
+// Bind registers the liveness of an attach that is answered before it is logged. Attached repeats
+// it.
 func (l *Leader) Bind(now, connID, id, attachEpoch, timeout uint64) {
 	if l.epoch == 0 {
 		if connID != 0 {
@@ -79,7 +82,8 @@ func (l *Leader) Bind(now, connID, id, attachEpoch, timeout uint64) {
 		return
 	}
 	if s != nil && attachEpoch > s.epoch {
-		// A detach of the older epoch, queued or proposed, is void: the machine would find a newer epoch and change nothing.
+		// A queued or proposed detach of the older epoch is void: the machine finds a newer epoch
+		// and ignores it.
 		l.leave(s)
 		s = nil
 	}
@@ -106,7 +110,7 @@ func (l *Leader) bindTo(s *session, connID uint64) {
 		return
 	}
 	if c == nil {
-		// The first look comes with the next tick: the connection may have closed before the attach was applied.
+		// Check with the next tick: the connection may have closed before the attach was applied.
 		c = &conn{id: connID, last: s.at, shortest: s.silenceLimit(), nextCheck: s.at}
 		l.conns[connID] = c
 		heap.Push(&l.checks, check{c.nextCheck, c.id})
@@ -122,7 +126,7 @@ func (l *Leader) bindTo(s *session, connID uint64) {
 
 func (c *conn) includeTimeout(s *session) { c.shortest = min(c.shortest, s.silenceLimit()) }
 
-// scheduleCheck makes sure that the connection is looked at no later than its shortest limit demands.
+// scheduleCheck checks the connection no later than its shortest limit demands.
 func (l *Leader) scheduleCheck(c *conn) {
 	if at := c.last + c.shortest + 1; at < c.nextCheck {
 		c.nextCheck = at
@@ -147,7 +151,8 @@ func (l *Leader) remove(s *session) {
 	}
 }
 
-// leave takes a session off its connection. A connection without sessions is forgotten, unless it is being closed.
+// leave takes a session off its connection, and forgets a connection without sessions unless it is
+// being closed.
 func (l *Leader) leave(s *session) {
 	c := s.conn
 	l.remove(s)
@@ -175,7 +180,8 @@ func (l *Leader) Detached(now, id, attachEpoch uint64, description string) {
 	l.forgetDetached(s)
 }
 
-// forgetDetached forgets a session that is attached no more. If its client presented it again, on a connection that is open, that one believes in it: it is cut.
+// forgetDetached forgets a detached session. If its client has attached it again on an open
+// connection, that connection is cut: its client believes in the session.
 func (l *Leader) forgetDetached(s *session) {
 	l.sessions.Remove(s.id)
 	s.unqueue()
@@ -198,7 +204,7 @@ func (l *Leader) Ended(now, id uint64) {
 	l.notifyEnded(id)
 }
 
-// ConnClosed says that a connection is closed, and when something was heard on it for the last time.
+// ConnClosed reports a closed connection, and when something was last received on it.
 func (l *Leader) ConnClosed(now, id, lastHeard uint64) {
 	if l.epoch == 0 {
 		return
@@ -213,7 +219,8 @@ func (l *Leader) ConnClosed(now, id, lastHeard uint64) {
 	l.forget(c)
 }
 
-// cut detaches all sessions of a connection and has it closed. It stays known until it is closed, so that nothing vouches on it in between.
+// cut detaches all sessions of a connection and asks for it to be closed. Until it is closed it
+// stays known, so that it gets no pong.
 func (l *Leader) cut(c *conn, reason string) {
 	if !c.cut {
 		c.cut = true
@@ -241,8 +248,8 @@ func (l *Leader) queueDetach(s *session) {
 	l.detachQueue = append(l.detachQueue, s)
 }
 
-// Ping asks for a pong, which follows once a barrier that began after this call was successful. A newer ping of a connection replaces one that still
-// waits. A connection without sessions at home here gets none.
+// Ping asks for a pong behind a barrier that begins after this call. A newer ping of the connection
+// replaces a waiting one. A connection without sessions at home here gets no pong.
 func (l *Leader) Ping(now, id, ping uint64) {
 	if l.epoch == 0 {
 		return
@@ -252,7 +259,8 @@ func (l *Leader) Ping(now, id, ping uint64) {
 	if c == nil || c.cut {
 		return
 	}
-	// What vouches was heard, whatever the driver says of the connection later: a detach must not date from before a ping that was answered.
+	// A detach must not be dated before a ping that was answered, whatever the driver reports of
+	// the connection later.
 	c.last = max(c.last, l.clock.now())
 	if faultNoBarrier && l.canPong(c) {
 		l.ready.Pongs = append(l.ready.Pongs, Pong{id, ping})
@@ -269,7 +277,7 @@ func (l *Leader) canPong(c *conn) bool {
 	return !c.cut && !c.forgotten && (c.undecided == 0 || faultPongUndecided) && len(c.sessions) > 0
 }
 
-// checkSilence looks at the connections that may have fallen silent.
+// checkSilence checks the connections whose time has come.
 func (l *Leader) checkSilence(heard func(conn uint64) (at uint64, open bool)) {
 	now := l.clock.now()
 	for len(l.checks) > 0 && l.checks[0].at <= now {
@@ -308,7 +316,8 @@ func (l *Leader) checkSilence(heard func(conn uint64) (at uint64, open bool)) {
 	}
 }
 
-// checks is a heap of the connections' next looks, in log time; a connection's entries that do not equal its own time are stale.
+// checks is a heap of connections by the log time of their next check. An entry that differs from
+// conn.nextCheck is stale.
 type checks []check
 
 type check struct{ at, conn uint64 }

@@ -5,16 +5,20 @@ import (
 	"errors"
 )
 
-// Messages between the leaders of two shards. Each is one byte of version, one of kind, then fields in order, all of them uvarints but descriptions, which
-// are length and bytes. A reader ignores a message of another version or an unknown kind, and bytes after the last field it knows.
+// Messages between the leaders of two shards. Each has one byte of version, one of kind, then
+// fields in a fixed order. All fields are uvarints, except that a description is a length and bytes.
+// A reader ignores a message of another version, an unknown kind, and bytes after the last field
+// that it knows.
 //
-//	guest to home  ask     which of these sessions live, and subscribe me to them
-//	               beat    are you there, do you know me, and this is how far I have your news
-//	home to guest  answer  about the entries [first, first+count) of a question: those that are not listed live as the asker knows them
-//	               life    the answer to a beat
-//	               news    unasked: sessions that ended, were attached or were detached
+//	to the home    subscribe       which of these sessions are alive; register me for them
+//	               heartbeat       do you know me? acknowledges updates
+//	from the home  subscribeReply  about sessions [first, first+count) of a request: those that are
+//	                               not listed are as the subscriber knows them
+//	               heartbeatReply
+//	               notify          updates: sessions that ended, were attached or were detached
 //
-// Every message names the guest's leadership and its attempt, every one to a guest the home's leadership too.
+// Every message names the subscriber's leadership (epoch) and its attempt. A message from the home
+// names the home's leadership too.
 //
 // Version history
 //
@@ -29,19 +33,19 @@ const (
 	kindNotify         = 5
 )
 
-// maxMessageOverhead is more than what a message has besides its entries.
+// maxMessageOverhead is more than a message has besides its sessions.
 const maxMessageOverhead = 80
 
 type sessionState uint64
 
 const (
-	stateUnchanged sessionState = 0 // as the asker knows it; never on the wire
-	stateAttached  sessionState = 1 // under this attach epoch, with this description
-	stateEnded     sessionState = 2 // for ever
-	stateRetry     sessionState = 3 // this shard does not own the home bucket under the epoch that was named
+	stateUnchanged sessionState = 0 // as the subscriber knows it; never on the wire
+	stateAttached  sessionState = 1 // with epoch and description
+	stateEnded     sessionState = 2 // final
+	stateRetry     sessionState = 3 // this shard does not own the home bucket under the named epoch
 
-	// stateDetached: as stateAttached, and the session is detached. Another session may take the
-	// ids of its instances.
+	// stateDetached is stateAttached for a detached session: another session may take the ids of
+	// its instances.
 	stateDetached sessionState = 4
 )
 
@@ -50,11 +54,11 @@ type subscribeMsg struct {
 	sessions                []subscribeEntry
 }
 
-// subscribeEntry: known is the attach epoch whose description the guest has. It is 0 for a session that
-// the guest's shard has as detached, so that the answer says when it is attached.
+// subscribeEntry.known is the attach epoch whose description the subscriber has. It is 0 for a
+// session that is detached there, so that the reply says when it is attached.
 type subscribeEntry struct{ session, bucketEpoch, known uint64 }
 
-// heartbeatMsg: stamp comes back in the life; told is the number of the next news expected.
+// heartbeatMsg.sentAt comes back in the reply. nextUpdate acknowledges all updates before it.
 type heartbeatMsg struct{ epoch, attempt, sentAt, nextUpdate uint64 }
 
 type subscribeReply struct {
@@ -72,7 +76,8 @@ type notifyMsg struct {
 	sessions                               []sessionStatus
 }
 
-// sessionStatus of an answer or of news. Epoch and description with stateAttached and stateDetached only.
+// sessionStatus is a session's state in a reply or notification. stateAttached and stateDetached
+// have an epoch and a description.
 type sessionStatus struct {
 	session     uint64
 	state       sessionState
@@ -82,7 +87,7 @@ type sessionStatus struct {
 
 func (e *sessionStatus) alive() bool { return e.state == stateAttached || e.state == stateDetached }
 
-// size is at least what the entry takes in a message.
+// size is at least the number of bytes in a message.
 func (e *sessionStatus) size() int {
 	if !e.alive() {
 		return 10 + 1
@@ -141,7 +146,7 @@ func appendStatuses(b []byte, entries []sessionStatus) []byte {
 
 var errMalformed = errors.New("malformed message of a peer shard; check that all instances run compatible versions")
 
-// messageReader reads fields; after the first malformed one all are 0 and bad is set.
+// messageReader reads fields; after a malformed one all are 0 and bad is set.
 type messageReader struct {
 	b   []byte
 	bad bool
@@ -157,7 +162,8 @@ func (r *messageReader) next() uint64 {
 	return v
 }
 
-// count reads a length that at least size bytes per unit must follow, so that nothing is allocated on the word of a peer.
+// count reads a number of elements that must be followed by at least size bytes each, so that a
+// length alone allocates nothing.
 func (r *messageReader) count(size, limit int) int {
 	v := r.next()
 	if v > uint64(limit) || v > uint64(len(r.b)/size) {
@@ -222,7 +228,8 @@ func (r *messageReader) statuses() []sessionStatus {
 	return list
 }
 
-// Receive takes a message of the leader of shard from. Any bytes are safe; malformed ones are counted and ignored.
+// Receive handles a message of the leader of shard from. Malformed messages are counted and
+// ignored.
 func (l *Leader) Receive(now, from uint64, msg []byte, st State) {
 	if l.epoch == 0 {
 		return

@@ -10,56 +10,62 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/process/relay"
 )
 
-// Fixed numbers of [Processes].
+// Limits of [Processes].
 const (
-	ResendEvery        = 5_000  // ms between two passes over the members of processes under way
-	maxResendMembers   = 1_000  // members looked at in one tick
-	maxResendProcesses = 10_000 // processes looked at in one tick
+	ResendEvery        = 5_000  // ms between two resend cycles over the members of running processes
+	maxResendMembers   = 1_000  // in one tick
+	maxResendProcesses = 10_000 // in one tick
 
-	// Bytes of messages between members that wait for a reply: of all processes of a shard, and of those of one node, as far as the node's quota of bytes admits here,
-	// but minNodePending in any case.
+	// Bytes of messages between members that wait for replies, of a shard and of a node in it. A
+	// node's quota of bytes limits it further, but not below minNodePending.
 	MaxPending     = 256 << 20
 	MaxNodePending = 64 << 20
 	minNodePending = 8 << 20
 )
 
-// Processes is the leader's part of coordination processes: messages between members, which never enter the log, and what members are told again. Like
-// [Leader] it is a pure step machine: calls in, [ProcessOut] out. It is not safe for concurrent use; the driver has a lock around it, and gives the machine to
-// each call with Apply kept away.
+// Processes is the leader's part of coordination processes: it relays messages between members,
+// which never enter the log, and resends what members have not confirmed. Like [Leader] it is a pure
+// step machine. It is not safe for concurrent use: the driver holds a lock around it, and gives the
+// machine to each call while Apply is kept away.
 //
-// What the driver owes it:
+// What the driver guarantees:
 //
-//   - Start with each leadership, before messages are taken, and Stop with its end; between them nothing, and Request and Reply only while this replica leads.
-//     No barrier is needed: a deposed leader that still relays does no harm, for both ends compare epochs, and any newer round cancels. But NOT_FOUND, which ends a
-//     membership, is answered only if the call was made behind a barrier that began after the message came.
-//   - Events and messages of a ProcessOut go to the connections on which their session is attached, or known by a ticket, in the order of the calls. What
-//     finds no connection is dropped: it comes again when the member syncs, which it owes after each attach and new connection. EventProcess of the log goes the same way.
-//   - Request, Reply and Sync are called for sessions that the connection has attached or proved by a ticket.
-//   - Tick comes every 100 ms or so, and every second while there is nothing to do (Idle). now is monotonic, in ms.
+//   - It calls Start with each leadership, before it takes messages, and Stop at its end. It calls
+//     Request and Reply only while this replica leads. No barrier is needed: a deposed leader that
+//     still relays does no harm, because both ends compare epochs and a newer round cancels. But
+//     NOT_FOUND ends a membership, so it is replied only if the call was made behind a barrier that
+//     began after the message arrived.
+//   - It sends the events and messages of a ProcessOut, in the order of the calls, on the connections
+//     where their session is attached or known by a ticket. It sends EventProcess of the log the same
+//     way. What finds no connection is dropped: a member syncs after each attach and each new
+//     connection, and gets it again.
+//   - It calls Request, Reply and Sync for sessions that the connection has attached or proved by a
+//     ticket.
+//   - It calls Tick about every 100 ms, and every second while Idle. now is monotonic, in ms.
 type Processes struct {
 	limits      relay.Limits
 	leading     bool
-	relays      map[string]*processRelay // by node and name; made with the first message
+	relays      map[string]*processRelay // by node and name; created with the first message
 	pastTally   relay.Counters           // of relays that are gone
 	pending     int                      // bytes that wait in all relays
-	nodePending map[uint64]int           // the same by node; none without any
+	nodePending map[uint64]int           // the same by node; only nodes with some
 	out         relay.Out
 	ids         []uint64
 	key         []byte
 
-	resendAt   uint64 // when the last pass began
+	resendAt   uint64 // when the last resend cycle began
 	resending  bool
-	resendNode uint64 // the pass goes on here
+	resendNode uint64 // where the resend cycle continues
 	resendName []byte
 }
 
-// processRelay is the relay of a process, as of a revision.
+// processRelay is the relay of a process, as of a revision of it.
 type processRelay struct {
 	relay    *relay.Relay
 	node     uint64
 	name     []byte
 	revision uint64
-	pending  int // bytes, as counted
+	pending  int // bytes, as counted last
 }
 
 // ProcessDelivery is a message for the session To.
@@ -69,20 +75,21 @@ type ProcessDelivery struct {
 	relay.Delivery
 }
 
-// Message is the delivery as it goes on the wire.
+// Message returns the delivery in its wire form.
 func (d *ProcessDelivery) Message(out *protocol.ProcessMessage) {
 	*out = protocol.ProcessMessage{
 		Session: d.To, Name: d.Name, Kind: protocol.ProcessMessageKind(d.Kind), From: d.From, Epoch: d.Epoch, Number: d.Number, Low: d.Low, Payload: d.Payload,
 	}
 }
 
-// ProcessOut collects what goes to sessions: rounds first, then messages. The zero value is ready; Reset keeps the memory.
+// ProcessOut collects what goes to sessions: rounds first, then messages. The zero value is ready;
+// Reset keeps the memory.
 type ProcessOut struct {
 	Rounds   []shard.Event // of kind EventProcess
 	Messages []ProcessDelivery
 }
 
-// Reset forgets what was collected.
+// Reset empties it.
 func (o *ProcessOut) Reset() {
 	clear(o.Rounds)
 	o.Rounds = o.Rounds[:0]
@@ -90,27 +97,28 @@ func (o *ProcessOut) Reset() {
 	o.Messages = o.Messages[:0]
 }
 
-// NewProcesses makes one that leads nothing yet. Zero limits are the defaults.
+// NewProcesses returns one without a leadership. Zero limits select the defaults.
 func NewProcesses(limits relay.Limits) *Processes {
 	return &Processes{limits: limits, relays: make(map[string]*processRelay), nodePending: make(map[uint64]int)}
 }
 
-// Start begins a leadership, without messages: senders send again what is unanswered.
+// Start begins a leadership without messages: senders repeat unanswered ones.
 func (p *Processes) Start(now uint64) {
 	p.Stop()
-	p.leading, p.resendAt, p.resending = true, now, true // a new leader tells everybody soon: what the former one sent may be lost
+	p.leading, p.resendAt, p.resending = true, now, true // resend at once: what the previous leader sent may be lost
 	p.resendNode, p.resendName = 0, nil
 }
 
-// Stop ends it, and forgets all messages.
+// Stop ends the leadership and drops all messages.
 func (p *Processes) Stop() {
 	p.leading, p.resending = false, false
-	for key := range p.relays { // the order of removals shows nowhere
+	for key := range p.relays { // the order of removals has no effect
 		p.forget(key)
 	}
 }
 
-// Idle says that Tick has nothing to do before the next pass: every second is often enough then.
+// Idle reports that Tick has nothing to do before the next resend cycle: one call a second is
+// enough.
 func (p *Processes) Idle() bool { return !p.leading || !p.resending && len(p.relays) == 0 }
 
 func (p *Processes) forget(key string) {
@@ -129,7 +137,7 @@ func (p *Processes) setPending(r *processRelay, bytes int) {
 	r.pending = bytes
 }
 
-// updatePending is count, by what the relay says.
+// updatePending notes what the relay reports.
 func (p *Processes) updatePending(r *processRelay) {
 	_, bytes := r.relay.Pending()
 	p.setPending(r, bytes)
@@ -139,7 +147,7 @@ var (
 	errTooMuchPending = protocol.Errorf(protocol.StatusOverloaded, "the messages that wait for replies in this shard are %d MiB; send it again later", MaxPending>>20)
 )
 
-// checkRoom says why so many bytes more are too much.
+// checkRoom returns an error if so many more bytes exceed a limit.
 func (p *Processes) checkRoom(m *shard.Machine, node uint64, bytes int) error {
 	if p.pending+bytes > MaxPending {
 		return errTooMuchPending
@@ -175,7 +183,7 @@ type ProcessStats struct {
 	Relays, Pending, PendingBytes int
 }
 
-// Stats says what happened so far.
+// Stats returns the counters.
 func (p *Processes) Stats() ProcessStats {
 	s := ProcessStats{Counters: p.pastTally, Relays: len(p.relays)}
 	for _, r := range p.relays { // sums
@@ -189,7 +197,8 @@ func (p *Processes) Stats() ProcessStats {
 
 var errNotLeader = &protocol.Error{Status: protocol.StatusUnavailable, Message: "the shard is not led here; send the message to its master"}
 
-// relayAt is the relay of a process, as the process is now; nil if there is none and none is to be made.
+// relayAt returns the relay of a process, updated to its present state. If there is none it creates
+// one, or returns nil.
 func (p *Processes) relayAt(v shard.ProcessView, made bool) *processRelay {
 	p.key = append(binary.BigEndian.AppendUint64(p.key[:0], v.Node()), v.Name()...)
 	r := p.relays[string(p.key)]
@@ -224,7 +233,8 @@ func (p *Processes) collect(r *processRelay, out *ProcessOut) {
 	p.out.Reset()
 }
 
-// Request takes a member's message. Errors are the answer to it: WRONG_SHARD and NOT_FOUND for the process, else those of [relay.Relay.Request].
+// Request takes a member's message. The error is the reply: WRONG_SHARD and NOT_FOUND for the
+// process, else an error of [relay.Relay.Request].
 func (p *Processes) Request(m *shard.Machine, node uint64, q *protocol.ProcessRequest, out *ProcessOut) error {
 	if err := q.Validate(); err != nil {
 		return err
@@ -244,7 +254,7 @@ func (p *Processes) Request(m *shard.Machine, node uint64, q *protocol.ProcessRe
 	return err
 }
 
-// Reply takes a member's answer to a message.
+// Reply takes a member's reply to a message.
 func (p *Processes) Reply(m *shard.Machine, node uint64, a *protocol.ProcessReply, out *ProcessOut) error {
 	if err := a.Validate(); err != nil {
 		return err
@@ -271,7 +281,8 @@ func (p *Processes) relayFor(m *shard.Machine, node uint64, name []byte) (*proce
 	return p.relayAt(v, true), nil
 }
 
-// Sync tells a member again what it has not confirmed, and delivers again what it has not replied to. NOT_FOUND: it is no member, and was none lately.
+// Sync resends what a member has not confirmed or not replied to. NOT_FOUND: it is no member, and
+// was none lately.
 func (p *Processes) Sync(m *shard.Machine, node uint64, q *protocol.ProcessSync, out *ProcessOut) error {
 	if err := q.Validate(); err != nil {
 		return err
@@ -295,17 +306,17 @@ func (p *Processes) Sync(m *shard.Machine, node uint64, q *protocol.ProcessSync,
 	return nil
 }
 
-// Tick goes on with the pass over members of processes that are under way: whatever was lost on its way to one of them is told again, some seconds later. It also
-// forgets relays whose rounds are over.
+// Tick continues the resend cycle over members of running processes, so that a lost message is
+// repeated some seconds later. It also drops relays whose rounds are over.
 func (p *Processes) Tick(now uint64, m *shard.Machine, out *ProcessOut) {
 	if !p.leading {
 		return
 	}
-	for key, r := range p.relays { // the order of removals shows nowhere
+	for key, r := range p.relays { // the order of removals has no effect
 		if v, err := m.Process(r.node, r.name); err != nil || !v.Open() && v.Phase() != process.PhasePreparing {
 			p.forget(key)
 		} else {
-			p.relayAt(v, false) // a round that has begun since drops what the one before it left
+			p.relayAt(v, false) // a newer round drops what the previous one left
 		}
 	}
 	if !p.resending && now-p.resendAt >= ResendEvery {

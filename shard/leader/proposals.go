@@ -6,17 +6,19 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// Commands are proposed until they are applied: what was never to be applied is queued again, after a tick. Each queue's entries are checked again when
-// they leave it, because the log may have overtaken them.
+// Commands are proposed until they are applied. A command that will never be applied is queued
+// again after a tick. Entries of a queue are checked again when they leave it, because the log may
+// have overtaken them.
 
 // proposal is a command whose outcome is not known.
 type proposal struct {
-	sessions []*session       // detach
-	remotes  []*remoteSession // gone
+	sessions []*session       // of a detach
+	remotes  []*remoteSession // of a CmdRemoteEnded
 	update   *shard.RemoteUpdateBody
 }
 
-// rateLimiter paces what ends sessions or releases what they hold: late is safe, a stalled log is not.
+// rateLimiter paces commands that end sessions or release what they hold: they may be late, but
+// must not stall the log.
 type rateLimiter struct{ tokens, at uint64 }
 
 func (b *rateLimiter) refill(now uint64) {
@@ -53,7 +55,7 @@ func (l *Leader) flushDetaches() {
 			l.detachQueue[0] = nil
 			l.detachQueue = l.detachQueue[1:]
 			if !s.detachQueued() {
-				continue // bound again, or ended
+				continue // attached again, or ended
 			}
 			s.unqueue()
 			l.limiter.tokens--
@@ -101,7 +103,8 @@ func (l *Leader) flushRemoteUpdates() {
 	l.remoteUpdates = slices.Delete(l.remoteUpdates, 0, n)
 }
 
-// Done reports the outcome of a command: applied, after the events of its batch were fed, or never to be applied.
+// Done reports the outcome of a command: applied, after the events of its batch were fed, or never
+// to be applied.
 func (l *Leader) Done(now, note uint64, applied bool) {
 	f, ok := l.inFlight[note]
 	if l.epoch == 0 || !ok {
@@ -115,7 +118,7 @@ func (l *Leader) Done(now, note uint64, applied bool) {
 	}
 	for _, s := range f.sessions {
 		if l.sessions.Get(s.id) != s || s.detachID != note {
-			continue // the log decided it already
+			continue // the log has decided it already
 		}
 		l.detachDecided(s, applied)
 	}
@@ -124,7 +127,7 @@ func (l *Leader) Done(now, note uint64, applied bool) {
 			continue
 		}
 		if applied {
-			// Nothing was held any more, or the session's home came to this shard: either way it is no guest.
+			// It held nothing any more, or its home moved here: it is no remote session.
 			delete(l.remotes, g.session)
 			continue
 		}
@@ -151,7 +154,7 @@ func (l *Leader) Done(now, note uint64, applied bool) {
 func (l *Leader) detachDecided(s *session, applied bool) {
 	switch {
 	case applied:
-		// The machine did not know it as attached under this epoch.
+		// The machine did not have it attached under this epoch.
 		s.detachID = 0
 		if s.conn != nil {
 			s.conn.undecided--

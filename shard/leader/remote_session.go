@@ -5,28 +5,29 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// remoteSession is a session that holds or waits for something here and is at home elsewhere.
+// remoteSession is a session at home elsewhere that holds or waits for something here.
 //
-// Invariant: it is in exactly one list: its link's ask, asked or sure, the leader's young, retry or gone; or, in none, its release is proposed. It is in sure
-// only if the home's leader answered, to a question about this very record, that it had registered this leadership's subscription under the bucket
-// epoch named here.
+// Invariant: it is in exactly one list (queued, asked or confirmed of its subscription; nursery,
+// retry or endedRemotes of the leader), or its release is proposed. It is in confirmed only if the
+// home's leader answered a request about this very record that it has registered this leadership as
+// a subscriber, under the bucket epoch named here.
 type remoteSession struct {
 	session      uint64
-	subscription *subscription // nil while in young, retry or gone
+	subscription *subscription // nil in nursery, retry and endedRemotes
 	bucketEpoch  uint64
-	epoch        uint64 // attach epoch whose description this shard has, or is to log; 0 if unknown
-	request      uint64 // the one it is asked with, 0 is none
-	at           uint64 // when it was confirmed, or is to be placed
+	epoch        uint64 // attach epoch whose description this shard has or is logging; 0: unknown
+	request      uint64 // id of the pending request, 0: none
+	at           uint64 // when it was confirmed, or when it leaves its list
 	releaseID    uint64 // of the proposed release
 	ended        bool
-	detached     bool                    // likewise
+	detached     bool                    // as of epoch
 	update       *shard.RemoteUpdateBody // in Leader.remoteUpdates, not proposed yet
 
 	list       *remoteList
 	prev, next *remoteSession
 }
 
-// remoteList is a queue of guests in a fixed order.
+// remoteList is a FIFO list of remote sessions.
 type remoteList struct {
 	first, last *remoteSession
 	n           int
@@ -64,8 +65,9 @@ func (g *remoteSession) unlist() {
 	}
 }
 
-// RemoteHeld is EventGuestHeld. The home is asked with the next tick, so that what is held for a moment only costs nothing. When guests come in a crowd, most
-// of them lock and unlock and wait for each other only: of those past [MaxNewPerTick] between two ticks it is asked when they still hold something after [NurseryTime].
+// RemoteHeld is EventRemoteHeld. The next tick requests it from the home shard, so that short locks
+// cost nothing. Of more than [MaxNewPerTick] between two ticks, the rest stays in the nursery and
+// is requested if it still holds something after [NurseryTime].
 func (l *Leader) RemoteHeld(now, id uint64) {
 	if l.epoch == 0 {
 		return
@@ -84,7 +86,7 @@ func (l *Leader) RemoteHeld(now, id uint64) {
 	l.queueRequest(g)
 }
 
-// leaveNursery has the homes of those asked that have held something for long enough.
+// leaveNursery requests the remote sessions that have been in the nursery long enough.
 func (l *Leader) leaveNursery() {
 	for l.nursery.n > 0 && l.nursery.first.at <= l.clock.seen {
 		g := l.nursery.first
@@ -93,7 +95,7 @@ func (l *Leader) leaveNursery() {
 	}
 }
 
-// RemoteIdle is EventGuestIdle. The record goes, and with it the belief in its subscription: a later one of the same session asks anew.
+// RemoteIdle is EventRemoteIdle. The record is dropped, and its subscription with it.
 func (l *Leader) RemoteIdle(now, id uint64) {
 	if l.epoch == 0 {
 		return
@@ -105,8 +107,8 @@ func (l *Leader) RemoteIdle(now, id uint64) {
 	}
 }
 
-// Holdings answers Ready.Compare: the sessions that hold or wait for something here and are not in an ACTIVE home bucket of this shard. What
-// the leader did not know is asked for, what is held no more is forgotten.
+// Holdings answers Ready.Compare with the sessions that hold or wait for something here and have no
+// ACTIVE home bucket here. Unknown ones are requested; others are dropped.
 func (l *Leader) Holdings(now uint64, guests []uint64) {
 	if l.epoch == 0 {
 		return
@@ -117,7 +119,7 @@ func (l *Leader) Holdings(now uint64, guests []uint64) {
 		held[id] = true
 		l.RemoteHeld(now, id)
 	}
-	for id, g := range l.remotes { // the order of removals shows nowhere
+	for id, g := range l.remotes { // the order of removals has no effect
 		if !held[id] {
 			g.unlist()
 			delete(l.remotes, id)
@@ -125,7 +127,8 @@ func (l *Leader) Holdings(now uint64, guests []uint64) {
 	}
 }
 
-// RouteChanged says that Route may answer differently now. A guest whose home has another owner or another bucket epoch subscribes anew.
+// RouteChanged must be called when Route may answer differently. A remote session whose home has
+// another owner or another bucket epoch is requested again.
 func (l *Leader) RouteChanged(now uint64) {
 	if l.epoch == 0 {
 		return
@@ -155,7 +158,7 @@ func (l *Leader) route(session uint64) (shard, epoch uint64) {
 	return l.cfg.Route(protocol.SessionTier(session), protocol.SessionBucket(session))
 }
 
-// queueRequest queues a guest for a question to whoever owns its home bucket.
+// queueRequest puts a remote session into a request to the owner of its home bucket.
 func (l *Leader) queueRequest(g *remoteSession) {
 	to, epoch := l.route(g.session)
 	if to == unknownShard {
@@ -166,7 +169,8 @@ func (l *Leader) queueRequest(g *remoteSession) {
 	g.subscription.queued.push(g)
 }
 
-// retryLater has a guest placed again after a self-check period: nobody could answer.
+// retryLater queues a remote session again after a self-check period: the home shard could not
+// answer.
 func (l *Leader) retryLater(g *remoteSession) {
 	g.unlist()
 	g.subscription, g.request = nil, 0
@@ -182,15 +186,15 @@ func (l *Leader) retryDue() {
 	}
 }
 
-// confirm notes that the home knows this leadership as a subscriber for the guest.
+// confirm notes that the home has registered this leadership for the remote session.
 func (l *Leader) confirm(g *remoteSession) {
 	g.unlist()
 	g.request, g.at = 0, l.clock.seen
 	g.subscription.confirmed.push(g)
 }
 
-// remoteEnded takes a home's word that the session is gone. It is final, whoever asked and whenever: ids are not reused. So it is taken for any
-// record, and from the answer to a question that does not count any more.
+// remoteEnded handles the end of a session. It is final for any record and from any answer, because
+// ids are never reused.
 func (l *Leader) remoteEnded(id uint64) {
 	g := l.remotes[id]
 	if g == nil || g.ended {
@@ -201,7 +205,7 @@ func (l *Leader) remoteEnded(id uint64) {
 	l.endedRemotes.push(g)
 }
 
-// knownEpoch is the attach epoch to name in questions.
+// knownEpoch is the attach epoch to name in requests.
 func (g *remoteSession) knownEpoch() uint64 {
 	if g.detached {
 		return 0
@@ -209,12 +213,12 @@ func (g *remoteSession) knownEpoch() uint64 {
 	return g.epoch
 }
 
-// updateRemote takes a home's word for the attach epoch and description of a living session, and whether it
-// is detached. It is logged if it is new here. Only instances of tracks depend on a detach. It is
-// not logged for sessions without one: a change of the home's leader detaches all sessions.
+// updateRemote handles the attach epoch, description and detached state of a living session, and
+// logs them if they are new here. Detached is logged only for sessions with an instance of a track:
+// nothing else depends on it, and a change of the home's leader detaches all sessions.
 //
-// The last word about an epoch counts: a session may be attached again under the epoch that it was
-// detached with. The next comparison corrects a word that comes out of order.
+// For an epoch the last update counts: a session may attach again under the epoch that it was
+// detached with. The next comparison corrects updates that come out of order.
 func (l *Leader) updateRemote(e *sessionStatus, st State) {
 	g := l.remotes[e.session]
 	if g == nil || g.ended || e.epoch < g.epoch {
@@ -236,7 +240,7 @@ func (l *Leader) updateRemote(e *sessionStatus, st State) {
 	higher := x.Epoch > g.epoch
 	g.epoch, g.detached = x.Epoch, x.Detached
 	if ok && higher && same {
-		return // what was proposed has lower epochs, and changes nothing
+		return // pending updates have lower epochs and change nothing
 	}
 	if g.update != nil {
 		*g.update = x

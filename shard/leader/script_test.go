@@ -131,16 +131,16 @@ func (w *harness) run(t *testing.T, d *datadriven.TestData) string {
 	var notes []string
 	switch d.Cmd {
 	case "start":
-		for _, id := range a.list("guests") {
+		for _, id := range a.list("remotes") {
 			w.remotes[id] = sessionStatus{epoch: 1}
 		}
-		l.Start(w.now, a.num("epoch", 1), a.num("log", 1_000), a.list("guests"))
+		l.Start(w.now, a.num("epoch", 1), a.num("log", 1_000), a.list("remotes"))
 	case "stop":
 		l.Stop()
 	case "wait": // time passes without a call
 		w.now += a.num("ms", 0)
 		return ""
-	case "pass": // time passes with ticks every 100 ms, and barriers that succeed; what they do is shown, signs of life aside
+	case "advance": // time passes with ticks every 100 ms, and barriers that succeed; what they do is shown, signs of life aside
 		quiet := a.has("quiet")
 		for end := w.now + a.num("ms", 0); w.now < end; {
 			w.now += 100
@@ -156,7 +156,7 @@ func (w *harness) run(t *testing.T, d *datadriven.TestData) string {
 		w.now += a.num("ms", 100)
 		l.Tick(w.now, w.lastHeard, w.deadline, w.deadline != 0)
 	case "log":
-		return fmt.Sprintf("log time %d, may stamp: %v\n", l.LogTime(w.now), l.LogTimeRuns())
+		return fmt.Sprintf("log time %d, runs: %v\n", l.LogTime(w.now), l.LogTimeRuns())
 	case "deadline":
 		w.deadline = a.num("at", 0)
 		return ""
@@ -168,7 +168,7 @@ func (w *harness) run(t *testing.T, d *datadriven.TestData) string {
 		conn := a.num("conn", 1)
 		w.heard[conn] = max(w.heard[conn], w.now)
 		l.Attached(w.now, conn, a.session(), a.num("epoch", 1), a.num("timeout", 10_000), a.text("text"))
-	case "many":
+	case "attach-many":
 		for i := range a.num("n", 1) {
 			l.Attached(w.now, a.num("conn", 1), protocol.MakeSessionID(0, 1, 1_000+i), 1, 10_000, "")
 		}
@@ -198,16 +198,16 @@ func (w *harness) run(t *testing.T, d *datadriven.TestData) string {
 	case "left":
 		l.BucketsLeft(w.now, uint32(a.num("first", 1)), uint32(a.num("count", 1)))
 	case "done":
-		l.Done(w.now, a.num("note", 1), !a.has("refused"))
-	case "held":
+		l.Done(w.now, a.num("id", 1), !a.has("refused"))
+	case "remote-held":
 		for _, id := range a.list("s") {
 			w.remotes[id] = sessionStatus{epoch: a.num("epoch", 1), description: a.text("text")}
 			w.tracks[id] = int(a.num("tracks", 0))
 			l.RemoteHeld(w.now, id)
 		}
-	case "idle":
+	case "remote-idle":
 		l.RemoteIdle(w.now, a.session())
-	case "guests":
+	case "remotes":
 		return w.beliefs()
 	case "holdings":
 		l.Holdings(w.now, a.list("s"))
@@ -221,26 +221,26 @@ func (w *harness) run(t *testing.T, d *datadriven.TestData) string {
 	case "session":
 		w.table[a.session()] = sessionStatus{epoch: a.num("epoch", 1), description: a.text("text")}
 		return ""
-	case "ask":
-		m := subscribeMsg{epoch: a.num("epoch", 1), attempt: a.num("link", 1), request: a.num("q", 1)}
+	case "subscribe":
+		m := subscribeMsg{epoch: a.num("epoch", 1), attempt: a.num("attempt", 1), request: a.num("request", 1)}
 		for _, id := range a.list("s") {
 			m.sessions = append(m.sessions, subscribeEntry{id, a.num("bucket-epoch", 1), a.num("known", 0)})
 		}
 		l.Receive(w.now, a.num("from", 2), m.append(nil), w)
-	case "beat":
-		m := heartbeatMsg{epoch: a.num("epoch", 1), attempt: a.num("link", 1), sentAt: a.num("stamp", 7), nextUpdate: a.num("told", 1)}
+	case "heartbeat":
+		m := heartbeatMsg{epoch: a.num("epoch", 1), attempt: a.num("attempt", 1), sentAt: a.num("sent-at", 7), nextUpdate: a.num("next", 1)}
 		l.Receive(w.now, a.num("from", 2), m.append(nil), w)
-	case "answer":
+	case "subscribe-reply":
 		m := subscribeReply{
-			homeEpoch: a.num("home", 1), epoch: a.num("epoch", 1), attempt: a.num("link", 1), request: a.num("q", 1),
+			homeEpoch: a.num("home", 1), epoch: a.num("epoch", 1), attempt: a.num("attempt", 1), request: a.num("request", 1),
 			first: a.num("first", 0), count: a.num("count", 1), sessions: a.entries(),
 		}
 		l.Receive(w.now, a.num("from", 2), m.append(nil), w)
-	case "life":
-		m := heartbeatReply{homeEpoch: a.num("home", 1), epoch: a.num("epoch", 1), attempt: a.num("link", 1), sentAt: a.num("stamp", w.now), known: !a.has("unknown")}
+	case "heartbeat-reply":
+		m := heartbeatReply{homeEpoch: a.num("home", 1), epoch: a.num("epoch", 1), attempt: a.num("attempt", 1), sentAt: a.num("sent-at", w.now), known: !a.has("unknown")}
 		l.Receive(w.now, a.num("from", 2), m.append(nil), w)
-	case "news":
-		m := notifyMsg{homeEpoch: a.num("home", 1), epoch: a.num("epoch", 1), attempt: a.num("link", 1), firstUpdate: a.num("first", 1), sessions: a.entries()}
+	case "notify":
+		m := notifyMsg{homeEpoch: a.num("home", 1), epoch: a.num("epoch", 1), attempt: a.num("attempt", 1), firstUpdate: a.num("first", 1), sessions: a.entries()}
 		l.Receive(w.now, a.num("from", 2), m.append(nil), w)
 	default:
 		d.Fatalf(t, "unknown command %s", d.Cmd)
@@ -255,18 +255,18 @@ func (w *harness) beliefs() string {
 		is := "its release is proposed"
 		switch {
 		case g.list == &w.l.nursery:
-			is = "young"
+			is = "in the nursery"
 		case g.list == &w.l.retry:
-			is = "to be placed again"
+			is = "to be retried"
 		case g.list == &w.l.endedRemotes:
-			is = "gone"
+			is = "ended"
 		case g.subscription == nil:
 		case g.list == &g.subscription.queued:
-			is = fmt.Sprintf("to be asked about, link %d", g.subscription.attempt)
+			is = fmt.Sprintf("queued, attempt %d", g.subscription.attempt)
 		case g.list == &g.subscription.asked:
-			is = fmt.Sprintf("asked about by question %d", g.request)
+			is = fmt.Sprintf("asked by request %d", g.request)
 		case g.list == &g.subscription.confirmed:
-			is = fmt.Sprintf("subscribed, link %d", g.subscription.attempt)
+			is = fmt.Sprintf("confirmed, attempt %d", g.subscription.attempt)
 		}
 		out = append(out, fmt.Sprintf("%s %s\n", sessionName(id), is))
 	}
@@ -283,7 +283,7 @@ func (a args) entries() (out []sessionStatus) {
 	for _, id := range a.list("detached") {
 		out = append(out, sessionStatus{id, stateDetached, a.num("attach", 1), a.text("text")})
 	}
-	for _, id := range a.list("gone") {
+	for _, id := range a.list("ended") {
 		out = append(out, sessionStatus{session: id, state: stateEnded})
 	}
 	for _, id := range a.list("retry") {
@@ -349,12 +349,12 @@ func (w *harness) command(c Command) string {
 			fmt.Fprintf(&b, " %s epoch %d heard %d", sessionName(s.id), s.epoch, s.at)
 		}
 	case shard.CmdRemoteEnded:
-		b.WriteString("gone")
+		b.WriteString("remote ended")
 		for _, g := range f.remotes {
 			b.WriteString(" " + sessionName(g.session))
 		}
 	case shard.CmdRemoteUpdate:
-		fmt.Fprintf(&b, "seen %s epoch %d %q", sessionName(f.update.Session), f.update.Epoch, f.update.Description)
+		fmt.Fprintf(&b, "remote update %s epoch %d %q", sessionName(f.update.Session), f.update.Epoch, f.update.Description)
 		if f.update.Detached {
 			b.WriteString(" detached")
 		}
@@ -385,19 +385,19 @@ func formatMessage(msg []byte) string {
 	var b strings.Builder
 	switch m := parseMessage(msg).(type) {
 	case subscribeMsg:
-		fmt.Fprintf(&b, "ask (guest %d link %d) question %d:", m.epoch, m.attempt, m.request)
+		fmt.Fprintf(&b, "subscribe (epoch %d attempt %d) request %d:", m.epoch, m.attempt, m.request)
 		for _, e := range m.sessions {
 			fmt.Fprintf(&b, " %s bucket epoch %d known %d", sessionName(e.session), e.bucketEpoch, e.known)
 		}
 	case heartbeatMsg:
-		fmt.Fprintf(&b, "beat (guest %d link %d) told %d", m.epoch, m.attempt, m.nextUpdate)
+		fmt.Fprintf(&b, "heartbeat (epoch %d attempt %d) next update %d", m.epoch, m.attempt, m.nextUpdate)
 	case subscribeReply:
-		fmt.Fprintf(&b, "answer (home %d to guest %d link %d) question %d [%d, %d):", m.homeEpoch, m.epoch, m.attempt, m.request, m.first, m.first+m.count)
+		fmt.Fprintf(&b, "subscribe reply (home epoch %d to epoch %d attempt %d) request %d [%d, %d):", m.homeEpoch, m.epoch, m.attempt, m.request, m.first, m.first+m.count)
 		formatStatuses(&b, m.sessions)
 	case heartbeatReply:
-		fmt.Fprintf(&b, "life (home %d to guest %d link %d) stamp %d known %v", m.homeEpoch, m.epoch, m.attempt, m.sentAt, m.known)
+		fmt.Fprintf(&b, "heartbeat reply (home epoch %d to epoch %d attempt %d) sent at %d known %v", m.homeEpoch, m.epoch, m.attempt, m.sentAt, m.known)
 	case notifyMsg:
-		fmt.Fprintf(&b, "news (home %d to guest %d link %d) from %d:", m.homeEpoch, m.epoch, m.attempt, m.firstUpdate)
+		fmt.Fprintf(&b, "notify (home epoch %d to epoch %d attempt %d) from %d:", m.homeEpoch, m.epoch, m.attempt, m.firstUpdate)
 		formatStatuses(&b, m.sessions)
 	}
 	if b.Len() > 300 {
@@ -407,7 +407,7 @@ func formatMessage(msg []byte) string {
 }
 
 func formatStatuses(b *strings.Builder, list []sessionStatus) {
-	words := []string{"", "alive", "gone", "retry", "detached"}
+	words := []string{"", "alive", "ended", "retry", "detached"}
 	for _, e := range list {
 		fmt.Fprintf(b, " %s %s", sessionName(e.session), words[e.state])
 		if e.alive() {

@@ -5,22 +5,23 @@ import (
 	"slices"
 )
 
-// subscriber is the home side towards the leader of one shard that has guests of ours. It is soft: a new leadership starts without any, and peers subscribe again.
+// subscriber is the leader of one shard that has remote sessions at home here. It is soft state:
+// after a change of leader here all shards subscribe again.
 type subscriber struct {
 	shard       uint64
-	epoch       uint64 // its leadership
-	attempt     uint64 // its attempt
+	epoch       uint64 // of its leadership
+	attempt     uint64 // of its subscription
 	subs        map[uint64]struct{}
-	updates     []sessionStatus // not confirmed, the first numbered base
+	updates     []sessionStatus // not acknowledged; the first one has the number firstUpdate
 	firstUpdate uint64
-	sent        int    // of news, how many were sent
-	acked       uint64 // what its last beat said
+	sent        int    // of updates
+	acked       uint64 // by its last heartbeat
 	lastHeard   uint64
 	scheduled   bool // in Leader.notifyQueue
-	dropped     bool // it was dropped: this attempt is refused for good, because what it had registered is forgotten
+	dropped     bool // this attempt is rejected for good, because its registrations are lost
 }
 
-// pendingRequest is a question, or a beat, that waits for a barrier.
+// pendingRequest waits for a barrier.
 type pendingRequest struct {
 	from uint64
 	msg  subscribeMsg
@@ -36,7 +37,8 @@ func newerAttempt(guest, link, thanEpoch, thanAttempt uint64) bool {
 	return guest > thanEpoch || guest == thanEpoch && link > thanAttempt
 }
 
-// subscriberFor is the subscriber behind a question, nil if it is an outdated or a dropped one. A newer attempt replaces all that was registered before.
+// subscriberFor returns the subscriber of a request, nil if it is outdated or was dropped. A newer
+// attempt replaces everything registered before.
 func (l *Leader) subscriberFor(from, guest, link uint64) *subscriber {
 	p := l.subscribers[from]
 	switch {
@@ -56,10 +58,10 @@ func (l *Leader) subscriberFor(from, guest, link uint64) *subscriber {
 	return p
 }
 
-// dropSubscriber forgets what a subscriber registered. The record stays, so that the same attempt cannot register a part of its list again and be told that
-// it is known.
+// dropSubscriber removes all registrations. The record stays: the same attempt must not register a
+// part of its list again and then look complete.
 func (l *Leader) dropSubscriber(p *subscriber) {
-	for id := range p.subs { // the order of removals shows nowhere
+	for id := range p.subs { // the order of removals has no effect
 		l.unsubscribe(id, p)
 	}
 	p.dropped, p.subs, p.updates, p.sent = true, nil, nil, 0
@@ -105,23 +107,25 @@ func (l *Leader) receiveHeartbeat(from uint64, m *heartbeatMsg) {
 	}
 	p.lastHeard = l.clock.seen
 	if m.nextUpdate > p.firstUpdate+uint64(len(p.updates)) {
-		return // not ours
+		return // of another leadership here
 	}
 	if m.nextUpdate > p.firstUpdate {
 		n := int(m.nextUpdate - p.firstUpdate)
 		p.updates = slices.Delete(p.updates, 0, n)
 		p.firstUpdate, p.sent = m.nextUpdate, max(p.sent-n, 0)
 	} else if p.sent > 0 && m.nextUpdate == p.acked {
-		p.sent = 0 // a whole period without progress: repeat
+		p.sent = 0 // no progress for a whole period: send again
 	}
 	p.acked = m.nextUpdate
 	l.scheduleNotify(p)
 }
 
-// replySubscribes answers the questions whose barrier was successful, on the state st, which is at or after it. The rest waits for the next barrier.
+// replySubscribes answers the requests whose barrier succeeded, on a state at or after the barrier.
+// Requests over the limit wait for the next barrier.
 //
-// For each session in this order: register the subscriber, check that the home bucket is ACTIVE here under the epoch the subscriber named, look the
-// session up. All three see one state, and events of later entries come after this call: whoever is not told now is registered then.
+// For each session it registers the subscriber, checks that the home bucket is ACTIVE here under
+// the named epoch, and looks up the session, all on one state. Events of later entries follow this
+// call, so that a subscriber either sees an event's effect now or is notified later.
 func (l *Leader) replySubscribes(st State) {
 	budget := MaxLookups
 	done := 0
@@ -157,7 +161,7 @@ func (l *Leader) replySubscribe(q *pendingRequest, st State) {
 			v, alive := st.Session(a.session)
 			switch {
 			case !alive:
-				// Final, so that there is nothing left to tell.
+				// The end is final: there is nothing left to notify.
 				delete(p.subs, a.session)
 				l.unsubscribe(a.session, p)
 				e.state = stateEnded
@@ -184,14 +188,15 @@ func (l *Leader) replySubscribe(q *pendingRequest, st State) {
 	l.send(p.shard, m.append(nil))
 }
 
-// replyHeartbeats says, behind the barrier, that this leadership lives and knows the subscriber, or that it does not.
+// replyHeartbeats confirms, behind the barrier, that this leadership is alive, and says whether it
+// knows the subscriber.
 func (l *Leader) replyHeartbeats() {
 	for _, b := range l.heartbeatsInFlight {
 		p := l.subscribers[b.from]
 		m := heartbeatReply{homeEpoch: l.epoch, epoch: b.msg.epoch, attempt: b.msg.attempt, sentAt: b.msg.sentAt}
 		m.known = p != nil && !p.dropped && p.epoch == m.epoch && p.attempt == m.attempt
 		if p != nil && newerAttempt(p.epoch, p.attempt, m.epoch, m.attempt) {
-			continue // an outdated beat
+			continue // outdated
 		}
 		l.send(b.from, m.append(nil))
 	}
@@ -208,14 +213,15 @@ func (l *Leader) notifyEnded(id uint64) {
 	}
 }
 
-// notifyAlive tells subscribers that a session was attached, or that it was detached.
+// notifyAlive notifies subscribers that a session was attached or detached.
 func (l *Leader) notifyAlive(id uint64, v sessionState, attachEpoch uint64, description string) {
 	for _, p := range slices.Clone(l.subscribersOf[id]) {
 		l.notify(p, sessionStatus{session: id, state: v, epoch: attachEpoch, description: description})
 	}
 }
 
-// notify queues news for a subscriber. One that does not confirm is dropped: its next beat learns it, and it subscribes anew.
+// notify queues an update. A subscriber that does not acknowledge is dropped; its next heartbeat
+// tells it, and it subscribes again.
 func (l *Leader) notify(p *subscriber, e sessionStatus) {
 	if p.dropped {
 		return
@@ -236,7 +242,7 @@ func (l *Leader) scheduleNotify(p *subscriber) {
 	}
 }
 
-// flushNotify sends news, at most a window of unconfirmed ones per subscriber.
+// flushNotify sends updates, within a window of unacknowledged ones per subscriber.
 func (l *Leader) flushNotify() {
 	for _, p := range l.notifyQueue {
 		p.scheduled = false
@@ -260,7 +266,8 @@ func (l *Leader) flushNotify() {
 	l.notifyQueue = l.notifyQueue[:0]
 }
 
-// expireSubscribers forgets subscribers that were silent for long: their leadership ended, or they have no guests of ours any more.
+// expireSubscribers drops subscribers that were silent for long. Their leadership has ended, or
+// they have no remote sessions at home here any more.
 func (l *Leader) expireSubscribers() {
 	for _, p := range l.subscriberOrder {
 		if !p.dropped && l.clock.seen-p.lastHeard > subscriberTimeout {

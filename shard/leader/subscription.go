@@ -5,26 +5,28 @@ import (
 	"slices"
 )
 
-// subscription is the guest side towards one home shard.
+// subscription is this shard's subscription to one home shard.
 //
-// Its number names an attempt to subscribe the whole list: whatever puts a subscription in doubt (no barriered sign of life for a self-check period,
-// another home leader) starts a new one, in which every guest is asked about again. A home forgets an older number when it sees a newer one.
+// Its attempt numbers the tries to subscribe the whole list. Whatever makes the registrations
+// doubtful starts a new attempt, with a request for every remote session: no confirmed heartbeat
+// for a self-check period, or another leader of the home. The home drops an older attempt when it
+// sees a newer one.
 type subscription struct {
 	shard      uint64
 	attempt    uint64
-	homeEpoch  uint64 // leadership that answered under this number, 0 is none
-	nextUpdate uint64 // number of the next news expected
+	homeEpoch  uint64 // of the leadership that replied to this attempt, 0: none
+	nextUpdate uint64 // number of the next update expected
 
-	queued, asked, confirmed remoteList // to be asked; asked; subscribed, oldest confirmation first
+	queued, asked, confirmed remoteList // to be requested; requested; registered, oldest confirmation first
 	requests                 []*request
 
-	lastProof     uint64 // when the newest question or beat was sent that was answered behind a barrier
+	lastProof     uint64 // when the newest request or heartbeat was sent that has been answered behind a barrier
 	nextHeartbeat uint64
-	timeout       uint64 // how long an answer is waited for
-	emptySince    uint64 // since when no guest is on it
+	timeout       uint64 // of a reply
+	emptySince    uint64 // since when it has no remote session
 }
 
-// request is one that waits for its answer. An entry is 0 once it was answered.
+// request is a subscribe request that waits for its reply. A session is 0 once it is answered.
 type request struct {
 	id, sentAt uint64
 	sessions   []uint64
@@ -43,7 +45,7 @@ func (l *Leader) subscriptionTo(shard uint64) *subscription {
 	return k
 }
 
-// resubscribe starts a new attempt: nothing is believed to be subscribed, all are asked about again.
+// resubscribe starts a new attempt: all remote sessions are requested again.
 func (l *Leader) resubscribe(k *subscription) {
 	l.lastAttempt++
 	k.attempt, k.homeEpoch, k.nextUpdate = l.lastAttempt, 0, 1
@@ -63,7 +65,7 @@ func (l *Leader) requestAgain(k *subscription, g *remoteSession) {
 	k.queued.push(g)
 }
 
-// tickSubscription does what is due on a link. It returns false for one without use.
+// tickSubscription does what is due. It returns false for a subscription that is no longer needed.
 func (l *Leader) tickSubscription(k *subscription) bool {
 	now := l.clock.seen
 	if k.queued.n+k.asked.n+k.confirmed.n > 0 {
@@ -99,7 +101,7 @@ func (l *Leader) tickSubscription(k *subscription) bool {
 	return true
 }
 
-// sendRequests sends as many questions as may be unanswered at a time.
+// sendRequests sends as many requests as may be pending.
 func (l *Leader) sendRequests(k *subscription) {
 	for k.queued.n > 0 && len(k.requests) < MaxPendingRequests {
 		l.lastRequest++
@@ -120,9 +122,10 @@ func (l *Leader) sendRequests(k *subscription) {
 	}
 }
 
-// receiveSubscribeReply is the answer, or a part of it, to a question.
+// receiveSubscribeReply handles a reply to a request, or a part of it.
 //
-// An answer speaks about the records that asked: "alive" counts only for a record whose question it is, under the present attempt. "Gone" always counts.
+// The state "attached" counts only for records of that request, under the present attempt. The
+// state "ended" always counts.
 func (l *Leader) receiveSubscribeReply(from uint64, m *subscribeReply, st State) {
 	if m.epoch != l.epoch {
 		return
@@ -130,7 +133,7 @@ func (l *Leader) receiveSubscribeReply(from uint64, m *subscribeReply, st State)
 	k := l.subscriptions[from]
 	current := k != nil && m.attempt == k.attempt && m.homeEpoch >= k.homeEpoch
 	if current && k.homeEpoch != 0 && m.homeEpoch > k.homeEpoch && !faultHomeKept {
-		// Another leader of the home: what the one before it registered is void.
+		// The registrations at the previous leader are void.
 		l.resubscribe(k)
 		current = false
 	}
@@ -188,7 +191,8 @@ func (l *Leader) receiveSubscribeReply(from uint64, m *subscribeReply, st State)
 	}
 }
 
-// receiveHeartbeatReply is the sign of life of a home, sent behind a barrier that began after the beat arrived there; or its word that it does not know this attempt.
+// receiveHeartbeatReply handles the reply to a heartbeat, sent behind a barrier that began after
+// the heartbeat arrived. It may say that the home does not know this attempt.
 func (l *Leader) receiveHeartbeatReply(from uint64, m *heartbeatReply) {
 	k := l.subscriptions[from]
 	switch {
@@ -202,8 +206,9 @@ func (l *Leader) receiveHeartbeatReply(from uint64, m *heartbeatReply) {
 	}
 }
 
-// receiveNotify is what a home says unasked. News are numbered within a leadership of the home and an attempt of the link, and taken in order; the next
-// beat says how far, and the home repeats what is missing.
+// receiveNotify handles updates that the home sends by itself. They are numbered per leadership of
+// the home and attempt, and taken in order. The next heartbeat acknowledges them, and the home
+// repeats missing ones.
 func (l *Leader) receiveNotify(from uint64, m *notifyMsg, st State) {
 	if m.epoch != l.epoch {
 		return

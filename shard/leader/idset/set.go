@@ -15,34 +15,36 @@ import (
 type Value interface {
 	comparable
 
-	// Key is the id. It stays the same while the value is kept.
+	// Key is the id. It must not change while the value is in a set.
 	Key() uint64
 }
 
-// Set is a set of values by id. The zero value is empty. It is used by one goroutine at a time.
+// Set is a set of values by id. The zero value is empty. It is not safe for concurrent use.
 //
-// Invariant: a value lies at its home place or behind it, with no empty place in between; the places form a ring.
+// Invariant: a value is in its home slot or behind it, with no empty slot in between; the slots
+// form a ring.
 type Set[V Value] struct {
 	slots []V
 	n     int
 }
 
-// Len is how many there are.
+// Len returns the number of values.
 func (s *Set[V]) Len() int { return s.n }
 
-// hashID spreads ids, which come in rows and in steps, over all bits.
+// hashID spreads ids, which come in sequences and steps, over all bits.
 func hashID(id uint64) uint64 {
 	hi, lo := bits.Mul64(id^0x2d358dccaa6c78a5, 0x9e3779b97f4a7c15)
 	return hi ^ lo
 }
 
-// homeSlot is the first place for an id.
+// homeSlot returns the first slot for an id.
 func (s *Set[V]) homeSlot(id uint64) int {
 	at, _ := bits.Mul64(hashID(id), uint64(len(s.slots)))
 	return int(at)
 }
 
-// findSlot gives the place of an id, or the empty one at which it would lie. There is an empty one.
+// findSlot returns the slot of an id, or the empty one where it would be. There is always an empty
+// slot.
 func (s *Set[V]) findSlot(id uint64) (at int, found bool) {
 	var none V
 	for at = s.homeSlot(id); s.slots[at] != none; {
@@ -56,7 +58,7 @@ func (s *Set[V]) findSlot(id uint64) (at int, found bool) {
 	return at, false
 }
 
-// Get finds the value with an id; the zero value if there is none.
+// Get returns the value with an id, or the zero value.
 func (s *Set[V]) Get(id uint64) (v V) {
 	if s.n == 0 {
 		return v
@@ -65,7 +67,7 @@ func (s *Set[V]) Get(id uint64) (v V) {
 	return s.slots[at]
 }
 
-// Put keeps a value, and gives the one it replaces.
+// Put adds a value, and returns the one it replaces.
 func (s *Set[V]) Put(v V) (old V) {
 	if (s.n+1)*8 > len(s.slots)*7 {
 		s.resize(max(8, len(s.slots)+len(s.slots)/2))
@@ -80,7 +82,7 @@ func (s *Set[V]) Put(v V) (old V) {
 	return old
 }
 
-// Remove takes out the value with an id, and gives it.
+// Remove removes the value with an id, and returns it.
 func (s *Set[V]) Remove(id uint64) (old V) {
 	if s.n == 0 {
 		return old
@@ -92,7 +94,8 @@ func (s *Set[V]) Remove(id uint64) (old V) {
 	var none V
 	old = s.slots[at]
 	s.n--
-	// Those behind it move up, as far as their homes let them, so that no gap is left before any of them.
+	// The values behind it move up, as far as their home slots allow, so that no gap is left before
+	// any of them.
 	for next := at; ; {
 		if next++; next == len(s.slots) {
 			next = 0
@@ -127,7 +130,7 @@ func (s *Set[V]) resize(size int) {
 	}
 }
 
-// All visits the values in no particular order. The set must not be changed meanwhile.
+// All visits the values in no particular order. The set must not change meanwhile.
 func (s *Set[V]) All() iter.Seq[V] {
 	return func(yield func(V) bool) {
 		var none V
@@ -139,25 +142,26 @@ func (s *Set[V]) All() iter.Seq[V] {
 	}
 }
 
-// parts of a Table. A power of two.
+// partitions of a Table. A power of two.
 const partitions = 64
 
-// Table is a Set in 64 parts, so that growing moves a small part of a million values at a time.
+// Table is a Set in 64 partitions, so that growing moves only a small part of a million values at a
+// time.
 type Table[V Value] struct {
 	partitions [partitions]Set[V]
 	n          int
 }
 
-// partitionOf goes by the low bits, home by the high ones.
+// partitionOf uses the low bits of the hash, homeSlot the high ones.
 func (t *Table[V]) partitionOf(id uint64) *Set[V] { return &t.partitions[hashID(id)%partitions] }
 
-// Len is how many there are.
+// Len returns the number of values.
 func (t *Table[V]) Len() int { return t.n }
 
-// Get finds the value with an id; the zero value if there is none.
+// Get returns the value with an id, or the zero value.
 func (t *Table[V]) Get(id uint64) V { return t.partitionOf(id).Get(id) }
 
-// Put keeps a value, and gives the one it replaces.
+// Put adds a value, and returns the one it replaces.
 func (t *Table[V]) Put(v V) (old V) {
 	s := t.partitionOf(v.Key())
 	t.n -= s.n
@@ -166,7 +170,7 @@ func (t *Table[V]) Put(v V) (old V) {
 	return old
 }
 
-// Remove takes out the value with an id, and gives it.
+// Remove removes the value with an id, and returns it.
 func (t *Table[V]) Remove(id uint64) (old V) {
 	s := t.partitionOf(id)
 	t.n -= s.n
@@ -175,7 +179,7 @@ func (t *Table[V]) Remove(id uint64) (old V) {
 	return old
 }
 
-// All visits the values in no particular order. The table must not be changed meanwhile.
+// All visits the values in no particular order. The table must not change meanwhile.
 func (t *Table[V]) All() iter.Seq[V] {
 	return func(yield func(V) bool) {
 		for i := range t.partitions {
