@@ -11,9 +11,10 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// stateMachine is a [Shard] as the engine sees it. The engine calls Update, PrepareSnapshot, RecoverFromSnapshot and Close one at a time; SaveSnapshot and
-// GetHash run beside Update. Nothing in here may call the engine, but for proposing, which only
-// queues: its worker would wait for itself.
+// stateMachine is a [Shard] as the engine sees it. The engine calls Update, PrepareSnapshot,
+// RecoverFromSnapshot and Close one at a time; SaveSnapshot and GetHash run concurrently with
+// Update. No method may call the engine, whose worker would wait for itself, except to propose,
+// which only queues.
 type stateMachine Shard
 
 var (
@@ -21,7 +22,7 @@ var (
 	_ statemachine.IHash                   = (*stateMachine)(nil)
 )
 
-// Update applies entries and delivers each one's events before the next is applied.
+// Update applies entries and delivers the events of each before it applies the next.
 func (sm *stateMachine) Update(entries []statemachine.Entry) ([]statemachine.Entry, error) {
 	for i := range entries {
 		e := &entries[i]
@@ -36,7 +37,8 @@ func (sm *stateMachine) Update(entries []statemachine.Entry) ([]statemachine.Ent
 // maxPooledEvents bounds the memory that a rare, very large step leaves behind.
 const maxPooledEvents = 64 << 10
 
-// step applies one entry. An error stops the process: this binary cannot read what another replica's can, and must not go on without it.
+// step applies one entry. An error stops the process: other replicas may have applied an entry that
+// this binary cannot read.
 func (s *Shard) step(index uint64, entry []byte) error {
 	h, _, err := shard.ReadHeader(entry)
 	if errors.Is(err, shard.ErrFormat) {
@@ -72,7 +74,7 @@ func (s *Shard) step(index uint64, entry []byte) error {
 	if len(ev.List) > 0 && ev.List[0].Kind == shard.EventRefused {
 		s.counters.refused.Add(1)
 		if b != nil {
-			// The register's move has failed it already; should it not have, this is its outcome.
+			// The new epoch has failed the batch already; if not, this is its outcome.
 			s.fail([]*batch{b}, protocol.StatusUnavailable)
 			b = nil
 		}
@@ -85,7 +87,8 @@ func (s *Shard) step(index uint64, entry []byte) error {
 		s.tasks.addEvents(nil, ev)
 		return nil
 	}
-	// It was proposed at b.began and applied under its own epoch: at that moment no other leader's epoch was in the log. That is a barrier.
+	// The batch was applied under its own epoch, so no newer epoch was in the log at b.began. That
+	// is a barrier.
 	s.barriers.lastProof.note(time.Duration(b.began))
 	s.sink.Applied(s, index, b.origins, ev)
 	s.tasks.addEvents(b.origins, ev)
@@ -101,7 +104,7 @@ func (s *Shard) step(index uint64, entry []byte) error {
 	return nil
 }
 
-// Lookup is not used: reads go through [Shard.View] behind a barrier.
+// Lookup is not used: reads use [Shard.View] behind a barrier.
 func (sm *stateMachine) Lookup(interface{}) (interface{}, error) {
 	return nil, errors.New("reads do not go through the engine")
 }
@@ -109,12 +112,12 @@ func (sm *stateMachine) Lookup(interface{}) (interface{}, error) {
 // GetHash is the machine's digest.
 func (sm *stateMachine) GetHash() (uint64, error) { return (*Shard)(sm).Digest(), nil }
 
-// Digest is the machine's digest: equal on all replicas that applied the same log.
+// Digest is the machine's digest, equal on all replicas that applied the same log.
 func (s *Shard) Digest() uint64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.machine.Digest()
 }
 
-// Close has nothing to do: the machine is memory.
+// Close has nothing to do: the machine is in memory.
 func (sm *stateMachine) Close() error { return nil }

@@ -7,8 +7,9 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// Backup writes a snapshot of the machine as it is now while the log goes on, and returns the index of the last entry it has. The engine's own snapshots come first: while
-// one is written, and when one begins meanwhile, the answer is StatusUnavailable, and it is to be tried again. So it is while another backup is written.
+// Backup writes a snapshot of the machine while the log goes on, and returns the index of its last
+// entry. It returns StatusUnavailable, to be retried, while another backup or a snapshot of the
+// engine is being written, and if one begins meanwhile.
 func (s *Shard) Backup(w io.Writer) (index uint64, err error) {
 	s.mu.Lock()
 	snap := s.machine.BeginSnapshot()
@@ -34,7 +35,7 @@ func (s *Shard) endBackup(snap *shard.Snapshot) {
 	}
 }
 
-// yieldBackup makes room for the engine's snapshot. The machine is locked.
+// yieldBackup aborts a backup for the engine's snapshot. The caller holds mu.
 func (s *Shard) yieldBackup() {
 	if s.backup != nil {
 		s.backup.Close()
@@ -42,7 +43,7 @@ func (s *Shard) yieldBackup() {
 	}
 }
 
-// Backup writes a snapshot of the map as it is now, and returns the index of the last entry it has.
+// Backup writes a snapshot of the map and returns the index of its last entry.
 func (m *Meta) Backup(w io.Writer) (index uint64, err error) {
 	m.mu.RLock()
 	snap := m.machine.BeginSnapshot()

@@ -6,21 +6,24 @@ import (
 	"time"
 )
 
-// readBarriers collects who waits for a read barrier. A round of read-index serves everyone who asked before it began.
+// readBarriers collects callers that wait for a read barrier. A round of read-index serves all that
+// came before it began.
 type readBarriers struct {
 	wakeup        chan struct{}
-	leaderChanged chan struct{} // raft named another leader, or none
+	leaderChanged chan struct{} // raft reported another leader, or none
 
-	// lead is the start of the last proof of leadership: a barrier that found the own epoch, or an own batch that was applied. read is the start of the last
-	// round of read-index that succeeded, which any replica can make: it proves that this replica is up to date, not that it leads.
+	// lastProof is the start of the last proof of leadership: a barrier that found the own epoch,
+	// or an own batch that was applied. lastRead is the start of the last read-index that
+	// succeeded. Any replica can make one: it proves that the replica is up to date, not that it
+	// leads.
 	lastProof, lastRead roundStart
 
 	mu      sync.Mutex
 	waiting []func(ok bool)
 	spare   []func(ok bool)
-	refresh bool // make a round even if nobody waits
-	closed  bool // the goroutine is gone
-	running bool // a round was taken and its waiters not all told
+	refresh bool // make a round even without waiters
+	closed  bool // the goroutine has ended
+	running bool // a round is under way, or its waiters are being called
 }
 
 func (b *readBarriers) init() {
@@ -41,9 +44,11 @@ func (b *readBarriers) wake() {
 	}
 }
 
-// Barrier calls fn after a read barrier that began after this call: ok says that a linearizable read of the shard's epoch register returned this replica's
-// own epoch, so that it led the shard at a moment after the call and its machine had applied everything acknowledged before. The callers waiting share one
-// barrier. fn runs on the shard's barrier goroutine, one after the other: it must not block. It is called exactly once, with false when the replica stops.
+// Barrier calls fn after a read barrier that began after this call. If ok, a linearizable read of
+// the shard's epoch register returned this replica's own epoch: it led at a moment after the call,
+// and its machine had applied everything acknowledged before. Waiting callers share a barrier. fn
+// runs on the shard's barrier goroutine and must not block. It is called exactly once, with false
+// if the replica stops.
 func (s *Shard) Barrier(fn func(ok bool)) {
 	b := &s.barriers
 	b.mu.Lock()
@@ -60,12 +65,13 @@ func (s *Shard) Barrier(fn func(ok bool)) {
 	}
 }
 
-// Fresh says that this replica's machine was up to date less than within ago. On a leader it also says that it led then: the start of its last barrier counts.
-// On another replica it is the start of its last read-index; each makes one when it is asked for a
-// period of its own, see followPeriod.
+// Fresh reports whether this replica's machine was up to date less than within ago. On a leader
+// that is the start of its last barrier, so it led then; on another replica the start of its last
+// read-index, see followPeriod.
 func (s *Shard) Fresh(within time.Duration) bool { return s.FreshAt(s.clock.Now(), within) }
 
-// FreshAt is Fresh for a caller that has just read the host's clock, for many questions: reading it is a call of the system.
+// FreshAt is Fresh at a time that the caller has read from the host's clock: reading it is a system
+// call.
 func (s *Shard) FreshAt(now, within time.Duration) bool {
 	if s.Leading() {
 		return s.barriers.lastProof.within(now, within)
@@ -73,15 +79,15 @@ func (s *Shard) FreshAt(now, within time.Duration) bool {
 	return s.barriers.lastRead.within(now, within)
 }
 
-// ProofAge is how long ago, before now, the last proof began that this replica leads: a barrier, or
-// a batch of its own that was applied. All that had been committed then is in the machine already.
-// False: it does not lead, or has not proved it yet.
+// ProofAge is the age, at now, of the last proof that this replica leads: the start of a barrier,
+// or of an own batch that was applied. The machine has everything committed by then. False: it does
+// not lead, or has not proved it yet.
 func (s *Shard) ProofAge(now time.Duration) (age time.Duration, ok bool) {
 	at := s.barriers.lastProof.at.Load()
 	return max(0, now-time.Duration(at)), at != 0 && s.Leading()
 }
 
-// readPeriod is the time between two rounds that nobody asked for, on the leader.
+// readPeriod is the time between two self-checks of the leader.
 func (s *Shard) readPeriod() time.Duration {
 	switch asked := s.selfCheck.Load(); {
 	case s.cfg.ReadPeriod > 0:
@@ -93,12 +99,12 @@ func (s *Shard) readPeriod() time.Duration {
 	}
 }
 
-// gracePeriodDivisor is the part of the least grace period after which a replica that does not lead makes
-// sure that it is up to date. What is left of it is for rounds that fail.
+// A replica that does not lead makes a read-index when this part of the least grace period is over.
+// The rest is for rounds that fail.
 const gracePeriodDivisor = 2
 
 // followPeriod is the time between two rounds on a replica that does not lead. It answers reads for
-// as long as a node's grace period after the last one, and has nothing to prove in between.
+// a node's grace period after a round, and has nothing else to prove.
 func (s *Shard) followPeriod() time.Duration {
 	if s.cfg.ReadPeriod > 0 {
 		return s.cfg.ReadPeriod
@@ -106,16 +112,15 @@ func (s *Shard) followPeriod() time.Duration {
 	return max(s.readPeriod(), time.Duration(s.grace.Load())*time.Millisecond/gracePeriodDivisor)
 }
 
-// due says that a round is to be made: the last one is older than the period, or older than half of
-// it while a multiple of the period has passed since. So the rounds of all shards here that are
-// idle come at the same moment, and go to the other instances together. Each by itself costs as
-// much as all of them.
+// due reports whether a round is due: the last one is older than the period, or older than half of
+// it if a multiple of the period has passed since. So the rounds of all idle shards here come
+// together and share messages to the other instances.
 func (x *roundStart) due(now, period time.Duration) bool {
 	at := time.Duration(x.at.Load())
 	return at == 0 || now-at >= period || now-at >= period/2 && at < now.Truncate(period)
 }
 
-// refreshIfDue has a round made if it is due.
+// refreshIfDue makes a round if it is due.
 func (s *Shard) refreshIfDue(now time.Duration) {
 	b := &s.barriers
 	last, period := &b.lastRead, s.followPeriod
@@ -188,8 +193,8 @@ func (s *Shard) endBarriers() {
 	}
 }
 
-// readRound makes one round of read-index and looks at the register. Read-index alone proves nothing of leadership: the engine forwards it to the new leader,
-// where it succeeds.
+// readRound makes one read-index and checks the epoch register. Read-index alone does not prove
+// leadership: the engine forwards it to a new leader, where it succeeds.
 func (s *Shard) readRound() bool {
 	start := s.clock.Now()
 	var ok bool
@@ -219,7 +224,7 @@ func (s *Shard) readRound() bool {
 
 func (s *Shard) readIndex() bool {
 	term, leader := s.proposals.raftStatus()
-	// A former leader may never answer, and the present one must not wait for that.
+	// A former leader may never answer, and must not delay barriers of the present one.
 	return s.host.readIndex(context.Background(), s.cfg.ID, s.cfg.ProposeTimeout, s.stopC, s.barriers.leaderChanged, func() bool {
 		t, l := s.proposals.raftStatus()
 		return t != term || l != leader
@@ -251,7 +256,7 @@ func (h *Host) readIndex(ctx context.Context, shard uint64, timeout time.Duratio
 		case <-again.C:
 			left := time.Until(end)
 			if left <= 0 {
-				continue // the engine is about to answer that the time is over
+				continue // the engine is about to report the timeout
 			}
 			if r, err := h.nh.ReadIndex(shard, left); err == nil {
 				last = r
@@ -265,7 +270,7 @@ func (h *Host) readIndex(ctx context.Context, shard uint64, timeout time.Duratio
 		case <-ctx.Done():
 			return false
 		case <-stop:
-			return false // the engine ends it when the replica stops; nobody waits for that
+			return false // the engine ends the read when the replica stops
 		}
 	}
 }

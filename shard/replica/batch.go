@@ -5,14 +5,16 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// headroom is left free in front of a batch's commands: its header is only known when it is proposed, and is then put right before them.
+// headerRoom is kept free in front of a batch's commands: the header is known only when the batch
+// is proposed.
 const headerRoom = 64
 
-// batch is a list of commands on its way into the log, and who waits for them.
+// batch is a list of commands on their way into the log, and those who wait for them.
 //
-// It has one owner at a time: the line while it is open or sealed, the proposer while it encodes, then the list of batches in flight, and whoever takes
-// it off that list delivers the outcome and gives it back. The engine copies the bytes of a proposal before Propose returns, so that buf is free again
-// from then on.
+// It has one owner at a time: the proposal queue while it is open or sealed, the proposer while it
+// encodes, then the list of batches in flight. Whoever removes it from that list delivers the
+// outcome and recycles it. The engine copies the bytes before Propose returns, so buf is free from
+// then on.
 type batch struct {
 	epoch, seq uint64
 	began      int64 // when it was proposed, by the host's clock
@@ -21,11 +23,11 @@ type batch struct {
 	waiters    []internalWaiter
 }
 
-// internalWaiter is a command of the replica's own in a batch.
+// internalWaiter waits for a command that the replica itself submitted.
 type internalWaiter struct {
 	command int
 	fn      func(error) // called once, must not block; or
-	taskID  uint64      // fn is nil: a command of the leader's duties, with this note
+	taskID  uint64      // fn is nil: the id of a command of the leader's step machine
 }
 
 func (b *batch) reset() {
@@ -48,7 +50,8 @@ func (b *batch) add(c shard.Command, o Origin) {
 	b.origins = append(b.origins, o)
 }
 
-// encode puts the header in front of the commands and returns the whole entry, which aliases the batch.
+// encode puts the header in front of the commands and returns the whole entry, which aliases the
+// batch.
 func (b *batch) encode(h shard.Header) []byte {
 	var room [headerRoom]byte
 	head := shard.AppendHeader(room[:0], h)
@@ -60,11 +63,11 @@ func (b *batch) encode(h shard.Header) []byte {
 	return b.buf[from:]
 }
 
-// maxPooledBuffer is the largest buffer that is kept for the next batch.
+// maxPooledBuffer is the largest buffer that is kept for another batch.
 const maxPooledBuffer = 1 << 20
 
-// batchPool keeps a few batches for reuse. It is guarded by the line's lock; unlike a sync.Pool it does not grow with the number of processors,
-// and is not emptied by the garbage collector.
+// batchPool keeps a few batches for reuse, guarded by the queue's lock. Unlike a sync.Pool it does
+// not grow with the number of processors, and garbage collection does not empty it.
 type batchPool struct{ free []*batch }
 
 func (p *batchPool) get() *batch {
@@ -91,7 +94,8 @@ func (p *batchPool) put(b *batch) {
 	p.free = append(p.free, b)
 }
 
-// statusOfReply finds the reply to a command among the events of its batch: nil when it is OK or when the command has no reply.
+// statusOfReply finds the reply to a command among the events of its batch; nil if it is OK or
+// there is none.
 func statusOfReply(ev *shard.Events, command int) error {
 	for i := range ev.List {
 		e := &ev.List[i]

@@ -9,15 +9,17 @@ import (
 	"github.com/lni/dragonboat/v4/raftpb"
 )
 
-// The engine's word for "campaign now" is the message TimeoutNow, by which a leader hands over. A replica that has not applied all that it knows to be committed
-// ignores it, silently, and the leader goes on waiting and drops all proposals meanwhile. Messages may come twice, so the relay repeats it a few times.
-// The same message, made here, ends a group of one's waiting for a leader that it cannot have.
+// TimeoutNow is the engine's message for "campaign now", by which a leader transfers its
+// leadership. A replica that has not applied all that it knows to be committed ignores it silently,
+// while the leader waits and drops all proposals. Messages may be duplicated, so the interceptor
+// repeats it a few times. A group of one is sent the same message, because it would wait for a
+// leader that cannot exist.
 var (
 	repeatDelays   = [...]time.Duration{3 * time.Millisecond, 8 * time.Millisecond, 20 * time.Millisecond, 45 * time.Millisecond}
 	maxSingleDelay = 50 * time.Millisecond
 )
 
-// interceptor stands between the engine and the transport on the way in.
+// interceptor receives the transport's messages before the engine does.
 type interceptor struct {
 	next       config.TransportFactory
 	campaigner *campaigner
@@ -34,18 +36,19 @@ func (r *interceptor) Validate(address string) bool { return r.next.Validate(add
 func (r *interceptor) receive(b raftpb.MessageBatch) {
 	for i := range b.Requests {
 		if m := &b.Requests[i]; m.Type == raftpb.TimeoutNow {
-			// The engine may reuse the batch: what is needed is copied before it gets it.
+			// The engine may reuse the batch, so copy what is needed first.
 			defer r.campaigner.add(campaign{campaignKey: campaignKey{shard: m.ShardID, from: m.From, to: m.To, term: m.Term}, next: time.Now().Add(repeatDelays[0])})
 		}
 	}
 	r.handler(b)
 }
 
-// campaignKey is the message that tells a replica to campaign.
+// campaignKey identifies a TimeoutNow message.
 type campaignKey struct{ shard, from, to, term uint64 }
 
-// campaign is a call that is to be made. A call of a leader has its term and is made a fixed number of times, and so is one that tells a replica to succeed a leader whose process
-// has ended, which has term 0. One from the replica itself is made as long as it is the only voter and has no leader.
+// campaign is a TimeoutNow to be sent. One from a leader has its term and is repeated a fixed
+// number of times. So is one for the succession of a leader whose process has ended; it has term 0.
+// One from a replica to itself is repeated while it is the only voter and has no leader.
 type campaign struct {
 	campaignKey
 	next  time.Time
@@ -54,7 +57,7 @@ type campaign struct {
 
 func (x *campaign) single() bool { return x.from == x.to }
 
-// campaigner is the goroutine that sends what the relay repeats, and looks after groups of one.
+// campaigner is the goroutine that sends campaigns.
 type campaigner struct {
 	h           *Host
 	interceptor *interceptor
@@ -62,11 +65,13 @@ type campaigner struct {
 
 	mu         sync.Mutex
 	pending    []campaign
-	suppressed map[uint64]bool // shards whose replica here is not the only voter, whatever it reads in its log
+	suppressed map[uint64]bool // shards whose replica here is not the only voter, whatever its log says
 }
 
-// SuppressElections says that the shard's replica here is one of several voters, before it is started: while it reads its log, in which it may once have been the only one, it calls no
-// election. It would take the leadership from who has it, with a log that lags behind. It has no effect on the engine's own transport.
+// SuppressElections must be called before the start of a replica that is one of several voters.
+// While it reads back a log in which it was once the only voter, it must not campaign: it would
+// take the leadership away with a log that lags behind. It has no effect on the engine's own
+// transport.
 func (h *Host) SuppressElections(shard uint64) {
 	if h.campaigner == nil {
 		return
@@ -84,7 +89,7 @@ func (n *campaigner) add(x campaign) {
 	for i := range n.pending {
 		if n.pending[i].campaignKey == x.campaignKey {
 			n.mu.Unlock()
-			return // under way
+			return // pending already
 		}
 	}
 	n.pending = append(n.pending, x)
@@ -95,8 +100,8 @@ func (n *campaigner) add(x campaign) {
 	}
 }
 
-// checkSingle is called by the engine's event goroutine when a group here has become ready, or its members have changed. It only notes it: a call of the engine could
-// wait for the very goroutine that it is on.
+// checkSingle is called on the engine's event goroutine when a group is ready or its members have
+// changed. It must not call the engine, which may wait for that goroutine.
 func (n *campaigner) checkSingle(shard, replica uint64) {
 	n.mu.Lock()
 	suppressed := n.suppressed[shard]
@@ -122,7 +127,7 @@ func (n *campaigner) run() {
 	}
 }
 
-// step does what is due, and returns how long nothing is.
+// step sends what is due, and returns how long nothing will be.
 func (n *campaigner) step(now time.Time) time.Duration {
 	n.mu.Lock()
 	var due []campaign
@@ -173,7 +178,7 @@ func (n *campaigner) step(now time.Time) time.Duration {
 	return max(wait, 0)
 }
 
-// stillWanted says whether a nudge still has a purpose.
+// stillWanted reports whether a campaign still has a purpose.
 func (n *campaigner) stillWanted(x *campaign, infos map[uint64]engineInfo) bool {
 	leader, term := n.h.leaderOf(x.shard, x.to)
 	switch {
@@ -187,7 +192,7 @@ func (n *campaigner) stillWanted(x *campaign, infos map[uint64]engineInfo) bool 
 		return false
 	}
 	if _, voter := i.Voters[x.to]; !voter || len(i.Voters) != 1 {
-		return false // another change of the members calls again
+		return false // the next change of members calls again
 	}
 	return leader != x.to
 }

@@ -7,14 +7,14 @@ import (
 
 // Clock is the time of this machine.
 type Clock interface {
-	// Now is a monotonic time since an arbitrary start. It should go on while the machine sleeps.
+	// Now is a monotonic time since an arbitrary start. It should advance while the machine sleeps.
 	Now() time.Duration
 	// Wall is the time of day, for display only.
 	Wall() time.Time
 }
 
-// SystemClock is the machine's clock: CLOCK_BOOTTIME on Linux, which goes on while the machine is suspended, the runtime's monotonic clock
-// elsewhere.
+// SystemClock is the machine's clock: CLOCK_BOOTTIME on Linux, which advances while the machine is
+// suspended, elsewhere the runtime's monotonic clock.
 func SystemClock() Clock { return systemClock{} }
 
 type systemClock struct{}
@@ -24,11 +24,11 @@ func (systemClock) Wall() time.Time    { return time.Now() }
 
 var processStart = time.Now()
 
-// monotonic is the fallback: it stands still while the machine is suspended.
+// monotonic is the fallback: it stops while the machine is suspended.
 func monotonic() time.Duration { return time.Since(processStart) }
 
-// ManualClock moves only when told to, for tests. A host opened with one has no ticker of its own: each step of [ManualClock.Advance] ticks its
-// shards and waits until they are quiet.
+// ManualClock is a clock for tests that moves only when told to. A host with one has no ticker:
+// each step of [ManualClock.Advance] ticks its shards and waits until they are quiet.
 type ManualClock struct {
 	mu        sync.Mutex
 	now       time.Duration
@@ -36,26 +36,27 @@ type ManualClock struct {
 	next      int
 	ticks     map[int]func(thorough bool)
 	skipHosts map[int]skipper
-	skips     []timeSkip // in order
+	skips     []timeSkip // oldest first
 }
 
-// skipper is a host as a clock sees it that leaves out time in which nothing is due.
+// skipper is a host whose idle time can be skipped.
 type skipper interface {
 	due() (in time.Duration, has bool)
 	skipTime(d time.Duration)
 }
 
-// timeSkip is time that was left out.
+// timeSkip is time that was skipped.
 type timeSkip struct {
 	to    time.Duration // the clock after it
 	d     time.Duration
-	total time.Duration // of this one and all before
+	total time.Duration // of this skip and all before
 }
 
-// ManualStep is the longest step of [ManualClock.Advance]: it is below the gap at which a leader takes its process for paused.
+// ManualStep is the longest step of [ManualClock.Advance], below the gap at which a leader takes
+// its process for paused.
 const ManualStep = 250 * time.Millisecond
 
-// NewManualClock starts a clock at an hour after its own start and the given time of day.
+// NewManualClock returns a clock that shows one hour and the given time of day.
 func NewManualClock(wall time.Time) *ManualClock {
 	return &ManualClock{now: time.Hour, wall: wall, ticks: make(map[int]func(bool)), skipHosts: make(map[int]skipper)}
 }
@@ -72,14 +73,15 @@ func (c *ManualClock) Wall() time.Time {
 	return c.wall
 }
 
-// SetWall sets the time of day, which nothing but what is shown goes by.
+// SetWall sets the time of day, which is for display only.
 func (c *ManualClock) SetWall(wall time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.wall = wall
 }
 
-// Advance moves the clock by d in steps of at most [ManualStep], and ticks every host that uses it after each step.
+// Advance moves the clock by d in steps of at most [ManualStep], and ticks all its hosts after each
+// step.
 func (c *ManualClock) Advance(d time.Duration) {
 	for d > 0 {
 		step := min(d, ManualStep)
@@ -89,7 +91,7 @@ func (c *ManualClock) Advance(d time.Duration) {
 	}
 }
 
-// Jump moves the clock at once, without a tick, as a pause of the process does.
+// Jump moves the clock at once, without a tick, like a pause of the process.
 func (c *ManualClock) Jump(d time.Duration) {
 	c.mu.Lock()
 	c.now += d
@@ -97,18 +99,18 @@ func (c *ManualClock) Jump(d time.Duration) {
 	c.mu.Unlock()
 }
 
-// Tick has every host look at the clock, as each step of Advance does.
+// Tick ticks all hosts, as each step of Advance does.
 func (c *ManualClock) Tick() { c.tick(true) }
 
-// Step moves the clock by d, at most [ManualStep], and has every host look at it. Where nothing was due it does not make sure that the shards are quiet, which is most of what a
-// Tick costs.
+// Step moves the clock by d, at most [ManualStep], and ticks all hosts. If nothing was due it does
+// not wait until the shards are quiet, which is most of the cost of a Tick.
 func (c *ManualClock) Step(d time.Duration) {
 	c.Jump(d)
 	c.tick(false)
 }
 
-// Due is how far ahead the next deadline of any shard of any host is. False: there is none. 0
-// stands for one that is due, and for a host that is not quiet enough to tell.
+// Due returns the time until the next deadline of any shard; false if there is none. It is 0 for a
+// deadline that is due, and for a host that is not quiet enough to tell.
 func (c *ManualClock) Due() (in time.Duration, has bool) {
 	for _, h := range c.skippers() {
 		if d, ok := h.due(); ok && (!has || d < in) {
@@ -118,9 +120,9 @@ func (c *ManualClock) Due() (in time.Duration, has bool) {
 	return in, has
 }
 
-// SkipIdle moves the clock by d at once, without the process being taken for paused. Log time moves as
-// far. What leaders do periodically is left out. It is for time in which nothing is due: see Due.
-// Between is called when the clock has moved and before any host looks at it.
+// SkipIdle moves the clock by d at once, in which nothing is due: see Due. Log time moves too, the
+// process does not count as paused, and periodic work of leaders is skipped. Between is called
+// after the clock has moved and before any host sees it.
 func (c *ManualClock) SkipIdle(d time.Duration, between func()) {
 	c.mu.Lock()
 	c.now += d
@@ -150,7 +152,7 @@ func (c *ManualClock) skippers() []skipper {
 	return list
 }
 
-// withoutSkips is a time of this clock as it were without the time left out so far.
+// withoutSkips returns a time of this clock less the skipped time before it.
 func (c *ManualClock) withoutSkips(t time.Duration) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,14 +160,14 @@ func (c *ManualClock) withoutSkips(t time.Duration) time.Duration {
 		switch l := &c.skips[i]; {
 		case t >= l.to:
 			return t - l.total
-		case t > l.to-l.d: // within it
+		case t > l.to-l.d: // within the skip
 			return l.to - l.total
 		}
 	}
 	return t
 }
 
-// addHost has leaps told to a host; the result takes it away again.
+// addHost registers a host for skips; the result unregisters it.
 func (c *ManualClock) addHost(h skipper) (remove func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,7 +195,8 @@ func (c *ManualClock) tick(thorough bool) {
 	}
 }
 
-// OnTick adds a function that each step calls, in the order they were added; the result takes it away again. thorough is false for [ManualClock.Step].
+// OnTick adds a function that each step calls, in the order of addition; the result removes it.
+// thorough is false for [ManualClock.Step].
 func (c *ManualClock) OnTick(fn func(thorough bool)) (remove func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,13 +10,14 @@ import (
 	"github.com/lni/dragonboat/v4/config"
 )
 
-// Fixed for the life of a data directory: dragonboat refuses to open one with other numbers, because they say in which of its logs a shard's entries are.
+// Fixed for the life of a data directory: dragonboat refuses to open one with other numbers, which
+// say in which of its logs a shard's entries are.
 const (
-	stepWorkers = 1 // it syncs for all its shards at once; more of them only split the syncs of one disk
+	stepWorkers = 1 // it syncs for all its shards at once; more workers only split the syncs of one disk
 	logStores   = 1 // a worker writes to one of them
 )
 
-// applyWorkers may be changed at any time.
+// applyWorkers may change at any time.
 const applyWorkers = 4
 
 const (
@@ -26,15 +27,16 @@ const (
 	tickPeriod          = 100 * time.Millisecond
 	restartTimeout      = 5 * time.Second
 	electionRTT         = 10
-	singleElectionRTT   = 3 // the least the engine takes
+	singleElectionRTT   = 3 // the least that the engine accepts
 	heartbeatRTT        = 1
 	maxInMemLog         = 128 << 20
 	maxPeerQueue        = 64 << 20
 )
 
-// election is the number of round trip times after which a group looks for another leader. It cannot be changed while the replica runs, and the members can: so
-// it does not depend on their number. A group of one has nobody to hear from, and its wait is cut short by the nudger; only on the engine's own transport,
-// where there is none, does it get the least that the engine takes, and no other members.
+// election is the number of round trip times without a leader after which a replica campaigns. It
+// is fixed while the replica runs, so it does not depend on the number of members. A group of one
+// has no leader to wait for: the campaigner shortens its wait. On the engine's own transport there
+// is no campaigner, so it gets the least value, and cannot take in other members.
 func (h *Host) election(members map[uint64]string) uint64 {
 	if h.campaigner == nil && len(members) == 1 {
 		return singleElectionRTT
@@ -42,7 +44,8 @@ func (h *Host) election(members map[uint64]string) uint64 {
 	return electionRTT
 }
 
-// newNodeHost turns the engine's start-up failures into errors that say what to do. The engine panics on some of them.
+// newNodeHost turns the engine's start-up failures, some of which are panics, into errors that say
+// what to do.
 func newNodeHost(cfg config.NodeHostConfig) (nh *dragonboat.NodeHost, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -56,7 +59,7 @@ func newNodeHost(cfg config.NodeHostConfig) (nh *dragonboat.NodeHost, err error)
 	if err == nil {
 		return nh, nil
 	}
-	// These errors are in an internal package of the engine: their texts are all there is to tell them by.
+	// These errors are in an internal package of the engine, so only their texts identify them.
 	switch text := err.Error(); {
 	case strings.Contains(text, "failed to lock data directory"):
 		return nil, ErrLocked
@@ -72,8 +75,9 @@ func newNodeHost(cfg config.NodeHostConfig) (nh *dragonboat.NodeHost, err error)
 	return nil, fmt.Errorf("open data directory: %w", err)
 }
 
-// logStoreBuffers is the log store's settings: the engine's small ones. Larger buffers take more memory and disk; in smaller ones the store rewrites what it has
-// written more often, since every file it makes spans the logs of all shards.
+// logStoreBuffers returns the engine's small settings for its log store. Larger buffers take more
+// memory and disk. With smaller ones the store rewrites data more often, since each of its files
+// holds the logs of all shards.
 func logStoreBuffers() config.LogDBConfig {
 	store := config.GetSmallMemLogDBConfig()
 	store.Shards = logStores
@@ -108,7 +112,7 @@ func (h *Host) engineConfig() config.NodeHostConfig {
 	return c
 }
 
-// groupConfig is the raft group's part of the settings, the same for every group. Election is [Host.election]'s.
+// groupConfig returns the settings of a raft group. Election is from [Host.election].
 func groupConfig(shard, replica, election, snapshotEntries, compactionOverhead uint64) config.Config {
 	if snapshotEntries == 0 {
 		snapshotEntries = defaultSnapshotEntries
@@ -127,6 +131,6 @@ func groupConfig(shard, replica, election, snapshotEntries, compactionOverhead u
 		CompactionOverhead:  compactionOverhead,
 		OrderedConfigChange: true,
 		MaxInMemLogSize:     maxInMemLog,
-		Quiesce:             false, // a sleeping group makes no ticks, and the self-check lives on them
+		Quiesce:             false, // a quiescent group has no ticks, which the self-check needs
 	}
 }

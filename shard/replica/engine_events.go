@@ -2,8 +2,8 @@ package replica
 
 import "github.com/lni/dragonboat/v4/raftio"
 
-// engineEvents is a [Host] as the engine tells it things. All calls come from one goroutine, and whoever publishes waits for it, the engine's workers with their
-// locks held: nothing in here may wait, or call the engine.
+// engineEvents is a [Host] as a listener to the engine. All calls come from one goroutine, for
+// which the engine's workers wait with their locks held. So no method may wait or call the engine.
 type engineEvents Host
 
 var (
@@ -11,16 +11,16 @@ var (
 	_ raftio.ISystemEventListener = (*engineEvents)(nil)
 )
 
-// LeaderUpdated proves nothing: it only says when to try.
+// LeaderUpdated does not prove leadership: it says when to try a take-over.
 func (e *engineEvents) LeaderUpdated(info raftio.LeaderInfo) {
 	(*Host)(e).noteLeader(info.ShardID, info.ReplicaID, info.Term, info.LeaderID)
 	e.cfg.Changed()
 }
 
-// NodeReady comes when a replica has read its last snapshot.
+// NodeReady comes when a replica has restored its last snapshot.
 func (e *engineEvents) NodeReady(info raftio.NodeInfo) { e.membershipApplied(info) }
 
-// MembershipChanged comes at each change of members that is applied here, and when they were restored from a snapshot.
+// MembershipChanged comes when a change of members is applied here, or restored from a snapshot.
 func (e *engineEvents) MembershipChanged(info raftio.NodeInfo) { e.membershipApplied(info) }
 
 func (e *engineEvents) membershipApplied(info raftio.NodeInfo) {
@@ -30,7 +30,7 @@ func (e *engineEvents) membershipApplied(info raftio.NodeInfo) {
 	e.cfg.Changed()
 }
 
-// NodeDeleted comes when a replica has applied its own removal. The engine stops it then.
+// NodeDeleted comes when a replica has applied its own removal. The engine then stops it.
 func (e *engineEvents) NodeDeleted(info raftio.NodeInfo) {
 	(*Host)(e).noteRemoved(info.ShardID, info.ReplicaID)
 }

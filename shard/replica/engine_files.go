@@ -12,7 +12,8 @@ import (
 	pb "github.com/lni/dragonboat/v4/raftpb"
 )
 
-// The engine's notes in its directory: who made it, and the directory's random name. Each is half of an MD5, and the note.
+// Files of the engine in its directory: its owner, and the directory's random name. Each is half of
+// an MD5 sum, followed by the content.
 const (
 	engineStatusFile = "dragonboat.ds"
 	engineIDFile     = "NODEHOST.ID"
@@ -23,7 +24,7 @@ func engineFileSum(record []byte) []byte {
 	return sum[8:]
 }
 
-// readEngineFile reads a note.
+// readEngineFile returns the content of one.
 func readEngineFile(path string) (record []byte, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -35,7 +36,7 @@ func readEngineFile(path string) (record []byte, err error) {
 	return b[8:], nil
 }
 
-// checkEngineFiles says which note cannot be read. The engine makes those that are missing.
+// checkEngineFiles returns an error for a damaged file. The engine creates missing ones.
 func checkEngineFiles(dir string) error {
 	for _, name := range []string{engineStatusFile, engineIDFile} {
 		if _, err := readEngineFile(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -45,8 +46,9 @@ func checkEngineFiles(dir string) error {
 	return nil
 }
 
-// AdoptHostname makes a directory that was made on a host of another name one of this host: the engine keeps its data under the host's name, and refuses another. It is for copies,
-// that are read elsewhere; an instance that is to go on with its folder keeps its host's name. A directory of this host is left as it is.
+// AdoptHostname moves a directory from a host of another name to this host: the engine keeps its
+// data under the host's name. It is for copies that are read elsewhere. An instance that is to
+// continue with its folder keeps its host's name. A directory of this host stays as it is.
 func AdoptHostname(dir string) error {
 	host, err := os.Hostname()
 	if err != nil {
@@ -55,7 +57,7 @@ func AdoptHostname(dir string) error {
 	path := filepath.Join(dir, engineStatusFile)
 	b, err := readEngineFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the engine makes one
+		return nil // the engine creates one
 	}
 	if err != nil {
 		return err

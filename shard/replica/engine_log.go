@@ -12,19 +12,19 @@ import (
 	"github.com/lni/dragonboat/v4/logger"
 )
 
-// dragonboat has one logger factory for the whole process and panics when it is set twice. Its lines do not say which host they are about, so they go to
-// the logger of the host opened last.
+// dragonboat has one logger factory per process, and panics when it is set twice. Its lines do not
+// name their host, so they go to the logger of the host opened last.
 var (
 	engineLoggerOnce sync.Once
 	engineLoggerTo   atomic.Pointer[slog.Logger]
 	enginePanicsTo   atomic.Pointer[func(error)]
 )
 
-// storePackages are those of the engine's log store.
+// storePackages are the packages of the engine's log store.
 var storePackages = map[string]bool{"logdb": true, "pebblekv": true}
 
-// reportEnginePanics has the engine's panics about its log store, which come on its own goroutines, reported by fail, which does not return. The same goes for
-// them as for the lines: they are reported by the host that was opened last.
+// reportEnginePanics makes fail, which does not return, report the engine's panics about its log
+// store. They come on the engine's goroutines. The host opened last reports them.
 func reportEnginePanics(fail func(error)) *func(error) {
 	enginePanicsTo.Store(&fail)
 	return &fail
@@ -33,14 +33,15 @@ func reportEnginePanics(fail func(error)) *func(error) {
 func routeEngineLogs(to *slog.Logger) {
 	engineLoggerTo.Store(to)
 	engineLoggerOnce.Do(func() {
-		// Another user of dragonboat in this process may have set its own factory; theirs stays.
+		// Another user of dragonboat in this process may have set its own factory; it stays.
 		defer func() { _ = recover() }()
 		logger.SetLoggerFactory(func(pkg string) logger.ILogger { return engineLogger{pkg} })
 	})
 }
 
-// engineLogger writes dragonboat's lines two levels lower than they are called there: its info and warnings are at debug, its errors at warn. A panic
-// is an error, and stays a panic: it is how dragonboat stops a process whose storage can no longer be trusted.
+// engineLogger writes dragonboat's lines two levels lower: info and warnings as debug, errors as
+// warnings. A panic is logged as an error and stays a panic: it stops a process whose storage
+// cannot be trusted.
 type engineLogger struct {
 	pkg string
 }
@@ -64,10 +65,11 @@ func (l engineLogger) Panicf(format string, args ...interface{}) {
 	l.log(slog.LevelError, format, args)
 	err := fmt.Errorf(format, args...)
 	if fail := enginePanicsTo.Load(); fail != nil && storePackages[l.pkg] {
-		text, _, _ := strings.Cut(err.Error(), "\n") // a stack is behind it
+		text, _, _ := strings.Cut(err.Error(), "\n") // without the stack
 		(*fail)(errors.New(text))
 	}
-	// An error and not a string: the engine's start swallows panics with strings and returns nothing at all.
+	// It must be an error: at its start the engine swallows panics with strings and returns
+	// nothing.
 	panic(err)
 }
 

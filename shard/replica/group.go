@@ -16,13 +16,13 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// replicaMachine is a [Shard] or a [Meta].
+// replicaMachine is a [Shard], a [Meta] or a [Recovery]'s reader.
 type replicaMachine interface {
 	leaderUpdated(term, leader uint64)
 	tick(now time.Duration)
 	startTick() (wait func(thorough bool))
 	quiet() bool
-	appliedEntries() uint64 // entries, so far
+	appliedEntries() uint64 // so far
 	awaitQuiet(most time.Duration) bool
 	transfer(ctx context.Context, to, after uint64) error
 	report(r *GroupReport)
@@ -34,16 +34,16 @@ type replicaMachine interface {
 type group struct {
 	shard, id uint64
 	replica   replicaMachine
-	stopMu    sync.Mutex // held while it is taken off the host
-	changeMu  sync.Mutex // held over a change of the members that was asked for here
+	stopMu    sync.Mutex // held while the group is stopped
+	changeMu  sync.Mutex // held during a change of members that was requested here
 
 	// Guarded by the host's mu.
-	term, leader uint64 // as raft told last
-	single       bool   // it runs with the timeouts of a group that stays alone
+	term, leader uint64 // as raft reported last
+	single       bool   // it has the election timeout of a group of one, for the engine's own transport
 	stopped      bool   // it was taken off
 }
 
-// setRaftLeader is called on the engine's event goroutine.
+// noteLeader is called on the engine's event goroutine.
 func (h *Host) noteLeader(shard, replica, term, leader uint64) {
 	h.mu.Lock()
 	g := h.groups[shard]
@@ -59,7 +59,8 @@ func (h *Host) noteLeader(shard, replica, term, leader uint64) {
 	}
 }
 
-// noteRemoved is called on the engine's event goroutine: the replica has applied its own removal, and the engine is about to stop it.
+// noteRemoved is called on the engine's event goroutine when the replica has applied its own
+// removal, and the engine is about to stop it.
 func (h *Host) noteRemoved(shard, replica uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -91,7 +92,8 @@ func (h *Host) leaderOf(shard, replica uint64) (leader, term uint64) {
 	return 0, 0
 }
 
-// addGroup makes a replica known before its group starts, since the first leader event may come before the start returns.
+// addGroup registers a replica before its group starts: the first leader event may come before the
+// start returns.
 func (h *Host) addGroup(g *group) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -132,7 +134,7 @@ func (h *Host) running() []*group {
 	return list
 }
 
-// bootstrap is how a replica comes to its group the first time. It has no meaning at a restart.
+// bootstrap is how a replica joins its group the first time. It has no effect at a restart.
 type bootstrap struct {
 	members map[uint64]string
 	join    bool
@@ -194,7 +196,8 @@ func (h *Host) startGroup(g *group, f bootstrap, create statemachine.CreateConcu
 	return fmt.Errorf("start shard %d: %w", g.shard, err)
 }
 
-// startReplica starts it in the engine, which lets go of a replica that was stopped a moment after the stop; until then it refuses to start it again.
+// startReplica starts it in the engine. After a stop, the engine refuses to start a replica for a
+// moment.
 func (h *Host) startReplica(members map[uint64]string, join bool, create statemachine.CreateConcurrentStateMachineFunc, cfg config.Config) error {
 	for end := time.Now().Add(restartTimeout); ; time.Sleep(time.Millisecond) {
 		err := h.nh.StartConcurrentReplica(members, join, create, cfg)
@@ -204,7 +207,8 @@ func (h *Host) startReplica(members map[uint64]string, join bool, create statema
 	}
 }
 
-// StopShard takes one replica off this host; its data stay. Requests in its open batch fail with StatusUnavailable.
+// StopShard stops a replica on this host; its data stay. Requests in its open batch fail with
+// StatusUnavailable.
 func (h *Host) StopShard(id uint64) error {
 	g := h.group(id)
 	if g == nil {
@@ -213,7 +217,7 @@ func (h *Host) StopShard(id uint64) error {
 	return h.stopGroup(g)
 }
 
-// stopGroup stops a replica, once; who comes second waits for the first.
+// stopGroup stops a replica once; a second caller waits for the first.
 func (h *Host) stopGroup(g *group) error {
 	g.stopMu.Lock()
 	defer g.stopMu.Unlock()
@@ -233,10 +237,11 @@ func (h *Host) stopGroup(g *group) error {
 	return err
 }
 
-// HasReplica says that the replica was started on this host once, and its log is here.
+// HasReplica reports whether the replica was ever started on this host and its log is still here.
 func (h *Host) HasReplica(shard, replica uint64) bool { return h.nh.HasNodeInfo(shard, replica) }
 
-// StoredReplicas lists the shard and id of each replica that was started on this host once and whose log is here, whether it runs or not.
+// StoredReplicas lists the shard and id of each replica that was started on this host and whose log
+// is here, running or not.
 func (h *Host) StoredReplicas() (list [][2]uint64) {
 	info := h.engineInfo(dragonboat.NodeHostInfoOption{})
 	if info == nil {

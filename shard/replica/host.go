@@ -17,52 +17,61 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 )
 
-// HostConfig says how a host lives. Dir (or Memory) and RaftAddress are needed.
+// HostConfig configures a host. Dir (or Memory) and RaftAddress are required.
 type HostConfig struct {
-	// Dir holds logs and snapshots. It is made with mode 0700. One process at a time may have it.
+	// Dir holds logs and snapshots. It is created with mode 0700. One process at a time may use it.
 	Dir string
-	// RaftAddress is host:port under which the other instances reach this one; it cannot change for a directory. With Memory it may be empty: the host
-	// then has a name of its own in Net, and no port.
+	// RaftAddress is host:port where other instances reach this one; it is fixed for a directory.
+	// With Memory it may be empty: the host then has its own name in Net, and no port.
 	RaftAddress string
 	// Listen is host:port to listen on for the other instances; default RaftAddress.
 	Listen string
-	// Deployment keeps clusters apart: hosts with different numbers do not talk to each other. Default: one fixed number.
+	// Deployment separates clusters: hosts with different numbers ignore each other. Default: a
+	// fixed number.
 	Deployment uint64
-	// RTT is the engine's unit of time: heartbeats every RTT, elections after 10 to 20 of them without a leader. Default 100 ms, at least 1 ms.
+	// RTT is the engine's unit of time: a heartbeat each RTT, an election after 10 to 20 of them
+	// without a leader. Default 100 ms, at least 1 ms.
 	RTT time.Duration
 	// Memory keeps everything in memory, for tests. Nothing survives the host unless Disk is given.
 	Memory bool
 	// Disk is the memory disk to use; it implies Memory.
 	Disk *MemoryDisk
-	// Net carries the messages between hosts in memory; default, with Memory and no RaftAddress, one of the host's own.
+	// Net carries the messages between hosts in memory. Default, with Memory and no RaftAddress: a
+	// net of the host's own.
 	Net *MemoryNet
-	// Transport carries the raft messages and snapshots between instances instead of the engine's own TCP. It wins over Net, Listen and the files of mutual
-	// TLS, and says itself which addresses are valid.
+	// Transport carries raft messages and snapshots between instances instead of the engine's own
+	// TCP. It replaces Net, Listen and the files of mutual TLS, and decides which addresses are
+	// valid.
 	Transport config.TransportFactory
-	// CAFile, CertFile and KeyFile turn on mutual TLS between instances when all are given.
+	// CAFile, CertFile and KeyFile turn on mutual TLS between instances if all are given.
 	CAFile, CertFile, KeyFile string
-	// Removed is called when a replica here has seen that it is no member of its shard any more, after it was taken off this host; its data are left, see
-	// [Host.RemoveData]. It is called on a goroutine of its own and may call the host, but not Close. A replica that lags may never see it.
+	// Removed is called when a replica here has applied its own removal and was stopped. Its data
+	// stay, see [Host.RemoveData]. It is called on its own goroutine and may call the host, except
+	// Close. A replica that lags may never apply its removal.
 	Removed func(shard, replica uint64)
-	// Changed is called when a replica here has heard of another leader, has begun or ceased to
-	// serve as one, or has applied a change of members. It is called by the engine, and must
-	// neither wait nor call the host. Default: nothing.
+	// Changed is called when a replica here has learned of another leader, has begun or ceased to
+	// serve as leader, or has applied a change of members. The engine calls it: it must neither
+	// wait nor call the host. Default: nothing.
 	Changed func()
-	// Fatal is called once, on a goroutine of its own, when the log store cannot go on: the disk is full, fails, or does not finish a write. Nothing is
-	// acknowledged any more, and Close may not return: the process must end. Default: a panic.
+	// Fatal is called once, on its own goroutine, when the log store cannot go on: the disk is
+	// full, fails, or does not finish a write. Nothing is acknowledged any more and Close may not
+	// return: the process must end. Default: a panic.
 	Fatal func(error)
-	// LowSpace is called, on a goroutine of its own, when the disk's free space falls below its low mark; see [logstore.Marks]. Default: nothing.
+	// LowSpace is called, on its own goroutine, when the disk's free space falls below the low
+	// mark; see [logstore.Marks]. Default: nothing.
 	LowSpace func(logstore.Space)
-	// Saved is told how long each write to the log took, with its sync. It is called from the engine's step worker, and must be quick. Default: nothing.
+	// Saved is called with the duration of each write to the log, its sync included. The engine's
+	// step worker calls it, so it must be quick. Default: nothing.
 	Saved func(time.Duration)
-	// Clock is the time; default [SystemClock]. With a [ManualClock] the host has no ticker of its own.
+	// Clock is the time; default [SystemClock]. With a [ManualClock] the host has no ticker.
 	Clock Clock
-	// Logger takes the host's lines, and the raft engine's, two levels lower. Default slog.Default().
+	// Logger takes the host's lines, and the raft engine's two levels lower. Default
+	// slog.Default().
 	Logger *slog.Logger
 	// CloseTimeout bounds Close; default 10 s.
 	CloseTimeout time.Duration
 
-	recovery   bool // it is opened by a Salvage, which takes the engine's panics
+	recovery   bool // opened by a Recovery, which handles the engine's panics
 	acceptLoss bool // see [logstore.Config]
 }
 
@@ -76,28 +85,29 @@ type Host struct {
 	dirKey    string
 	stopTicks func()
 
-	idleTicks atomic.Int64  // since the last with an event; with a [ManualClock]
+	idleTicks atomic.Int64  // since the last event; with a [ManualClock]
 	events    atomic.Uint64 // entries with events, at the last tick
 	stopC     chan struct{}
 	wg        sync.WaitGroup
 
 	campaigner *campaigner // nil with the engine's own transport
 
-	storePanics *func(error) // what the engine's panics about its store come to; nil: nothing does
+	storePanics *func(error) // handler of the engine's panics about its store; may be nil
 
 	engineMu      sync.RWMutex // held for reading while the engine is asked about its replicas
-	engineClosing bool         // it is asked no more
+	engineClosing bool         // it must not be asked any more
 
 	mu      sync.Mutex
 	closed  bool
 	groups  map[uint64]*group  // by shard
-	removed map[[2]uint64]bool // shard and replica: it has seen its own removal
+	removed map[[2]uint64]bool // shard and replica of applied removals
 }
 
-// ErrLocked says that the data directory is in use.
+// ErrLocked: the data directory is in use.
 var ErrLocked = errors.New("data directory is in use by another process; stop it, or give this one another directory")
 
-// dragonboat locks a directory with a lock of the process, which does not keep a second host of the same process out.
+// dragonboat's lock of a directory is per process: it does not keep out a second host of this
+// process.
 var (
 	openDirsMu sync.Mutex
 	openDirs   = make(map[string]bool)
@@ -119,8 +129,8 @@ func unlockDir(key string) {
 	delete(openDirs, key)
 }
 
-// OpenHost opens the data directory and starts the raft engine. It fails with [ErrLocked] when another process, or another host of this one, has the
-// directory.
+// OpenHost opens the data directory and starts the raft engine. It returns [ErrLocked] if another
+// process, or another host of this one, uses the directory.
 func OpenHost(cfg HostConfig) (*Host, error) {
 	if cfg.Disk != nil {
 		cfg.Memory = true
@@ -191,7 +201,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 		if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make data directory: %w", err)
 		}
-		// MkdirAll leaves an existing directory's mode as it is.
+		// MkdirAll does not change an existing directory's mode.
 		if err := os.Chmod(cfg.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("close data directory to others: %w", err)
 		}
@@ -252,7 +262,8 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	return h, nil
 }
 
-// fatal reports an error of a machine, and does not return: the engine would panic with it before anybody could say why. A machine without a host gets its error back.
+// fatal reports an error of a machine and does not return: the engine would panic before anything
+// is reported. Without a host it returns the error.
 func (h *Host) fatal(err error) error {
 	if h != nil {
 		h.store.Fail(err)
@@ -260,16 +271,17 @@ func (h *Host) fatal(err error) error {
 	return err
 }
 
-// RaftAddress is the address the other instances reach this host under.
+// RaftAddress is the address where other instances reach this host.
 func (h *Host) RaftAddress() string { return h.cfg.RaftAddress }
 
-// ID is the engine's random name for this data directory, made when the directory was.
+// ID is the engine's random name of this data directory.
 func (h *Host) ID() string { return h.nh.ID() }
 
-// DiskWaiting is how long the oldest write to the log has been under way; 0 when there is none.
+// DiskWaiting is the age of the oldest unfinished write to the log; 0 if there is none.
 func (h *Host) DiskWaiting() time.Duration { return h.store.Waiting() }
 
-// Space is the room on the disk of the log, as of 100 ms ago; false for a disk that cannot tell.
+// Space is the free space on the disk of the log, at most 100 ms old; false for a disk that cannot
+// tell.
 func (h *Host) Space() (logstore.Space, bool) { return h.store.Space() }
 
 func (h *Host) tickLoop() {
@@ -292,11 +304,12 @@ func (h *Host) tickLoop() {
 	}
 }
 
-// Tick lets every shard of the host look at the clock, and waits until what came of it is applied, for at most five seconds of real time each. Only for
-// hosts with a [ManualClock], which call it by themselves.
+// Tick ticks all shards of a host with a [ManualClock], which calls it, and waits until the
+// consequences are applied, at most five seconds of real time each.
 func (h *Host) Tick() { h.manualTick(true) }
 
-// manualTick is Tick. With thorough false it waits for nothing that shards tell each other, unless a shard applied something: most steps of a clock have nothing due.
+// manualTick is Tick. With thorough false it does not wait for messages between shards unless a
+// shard applied something: in most steps nothing is due.
 func (h *Host) manualTick(thorough bool) {
 	list := h.running()
 	applied := func() (n uint64) {
@@ -327,7 +340,8 @@ func (h *Host) manualTick(thorough bool) {
 	if !thorough && applied() == before {
 		return
 	}
-	// What one shard did may have given another one work. All are quiet when each was found so after all others were.
+	// Shards may have given each other work. All are quiet if each was found quiet after all others
+	// were.
 	end := time.Now().Add(quietTimeout)
 	for quiet := 0; quiet < len(list) && time.Now().Before(end); {
 		for _, g := range list {
@@ -341,11 +355,11 @@ func (h *Host) manualTick(thorough bool) {
 	}
 }
 
-// minQuietTicks is how many ticks without an event there must be before time is left out: what an event
-// brings about at other shards is done by then.
+// minQuietTicks is the number of ticks without an event before time may be skipped: by then the
+// effects of an event on other shards are done.
 const minQuietTicks = 4
 
-// due is how far ahead the next deadline of any shard is, for a [ManualClock].
+// due is the time until the next deadline of any shard, for a [ManualClock].
 func (h *Host) due() (in time.Duration, has bool) {
 	if h.idleTicks.Load() < minQuietTicks {
 		return 0, true
@@ -364,7 +378,7 @@ func (h *Host) skipTime(d time.Duration) {
 	}
 }
 
-// shards are the replicas of data shards.
+// shards lists the replicas of data shards.
 func (h *Host) shards() (list []*Shard) {
 	for _, g := range h.running() {
 		if s, ok := g.replica.(*Shard); ok {
@@ -374,10 +388,11 @@ func (h *Host) shards() (list []*Shard) {
 	return list
 }
 
-// quietTimeout bounds, in real time, how long a tick waits for a shard.
+// quietTimeout bounds, in real time, the wait of a tick for a shard.
 const quietTimeout = 5 * time.Second
 
-// ErrNoSnapshot says that no snapshot was saved because one is being saved, or nothing was applied since the last.
+// ErrNoSnapshot: no snapshot was saved because one is being saved, or nothing was applied since the
+// last.
 var ErrNoSnapshot = errors.New("no snapshot was saved: one is under way, or nothing was applied since the last")
 
 // SnapshotNow saves a snapshot of the shard, waits until it is written, and returns its index.
@@ -389,9 +404,9 @@ func (h *Host) SnapshotNow(ctx context.Context, id uint64) (index uint64, err er
 	return index, err
 }
 
-// Close stops all replicas and the engine. What is proposed and not yet applied is left as it is: it may or may not be found applied after a restart,
-// and nobody is told an outcome. On a full disk the engine never finishes its close: after CloseTimeout Close gives up and says so; the process
-// should exit then.
+// Close stops all replicas and the engine. A proposed entry that is not applied yet may or may not
+// be applied after a restart; no outcome is reported. On a full disk the engine never finishes:
+// Close gives up after CloseTimeout and returns an error, and the process should exit.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	if h.closed {
@@ -408,7 +423,7 @@ func (h *Host) Close() error {
 	list := h.running()
 	var stops sync.WaitGroup
 	for _, g := range list {
-		stops.Go(g.replica.stop) // each may wait for what is in flight
+		stops.Go(g.replica.stop) // each may wait for batches in flight
 	}
 	stops.Wait()
 	h.wg.Wait()

@@ -40,7 +40,7 @@ func (s *Shard) runLeader() {
 		list := d.queue
 		d.queue = d.spare[:0]
 		d.spare = nil
-		d.sleeping = true // what is put from here on wakes it again
+		d.sleeping = true // a task added from here on wakes it
 		d.queuedMessages, d.ticking = 0, false
 		d.busy = true
 		d.mu.Unlock()
@@ -68,13 +68,13 @@ func (s *Shard) runLeader() {
 	}
 }
 
-// leaderLoop is the goroutine's own state.
+// leaderLoop is the state of the goroutine that drives the leader's step machine.
 type leaderLoop struct {
 	s       *Shard
 	d       *taskQueue
 	l       *leader.Leader
 	term    uint64
-	now     uint64 // ms, host's clock: read now and then, since reading it is a call of the system
+	now     uint64 // ms, host's clock; read now and then only, since reading it is a system call
 	remotes []uint64
 }
 
@@ -82,8 +82,8 @@ func (w *leaderLoop) run(x *leaderTask) {
 	s, l, now := w.s, w.l, w.now
 	switch x.kind {
 	case taskStart:
-		// The guests are read a little later than the entry that began this. What changed in between is in the queue behind it, in order, so that the leader ends up
-		// with the truth all the same.
+		// The remote sessions are read a little after the entry that began this leadership. Later
+		// changes are queued in order, so the leader ends up with the right list.
 		w.term = x.epoch >> 16
 		l.Start(s.withoutSkips(x.a), x.epoch, x.value, w.readRemotes())
 	case taskStop:
@@ -92,7 +92,7 @@ func (w *leaderLoop) run(x *leaderTask) {
 	case taskAttached:
 		conn := x.a
 		if conn != 0 && s.heard(conn) == 0 {
-			conn = 0 // closed before its attach was applied; ConnClosed came, or comes, without effect
+			conn = 0 // closed before its attach was applied; ConnClosed came before, or comes and does nothing
 		}
 		l.Attached(now, conn, x.b, x.epoch, x.value, x.text)
 	case taskAttachedUnlogged:

@@ -6,14 +6,14 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/leader"
 )
 
-// leadState shows a machine to the leader's duties. It is used under the machine's read lock only.
+// leadState is a machine as the leader's step machine reads it, under the machine's read lock.
 type leadState shard.Machine
 
 var _ leader.State = (*leadState)(nil)
 
 func (st *leadState) machine() *shard.Machine { return (*shard.Machine)(st) }
 
-// HomeBucket tells whether the session's home bucket is ACTIVE here.
+// HomeBucket returns the epoch of the session's home bucket and whether it is ACTIVE here.
 func (st *leadState) HomeBucket(session uint64) (epoch uint64, active bool) {
 	m := st.machine()
 	if tier, total := m.Tier(); total == 0 || tier != protocol.SessionTier(session) {
@@ -22,12 +22,12 @@ func (st *leadState) HomeBucket(session uint64) (epoch uint64, active bool) {
 	return m.Bucket(protocol.SessionBucket(session))
 }
 
-// Session tells whether a session at home here lives.
+// Session looks up a session at home here.
 func (st *leadState) Session(session uint64) (view shard.SessionView, alive bool) {
 	return st.machine().Session(session)
 }
 
-// RemoteSession tells what is known of a session at home elsewhere.
+// RemoteSession looks up a session at home elsewhere.
 func (st *leadState) RemoteSession(session uint64) (view shard.RemoteSessionView, known bool) {
 	return st.machine().RemoteSession(session)
 }

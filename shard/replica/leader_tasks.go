@@ -10,14 +10,16 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/leader"
 )
 
-// maxQueuedMessages bounds the messages of other leaders that wait here; more are dropped, and asked for again by their senders.
+// maxQueuedMessages bounds the waiting messages of other leaders. More are dropped, and repeated by
+// their senders.
 const maxQueuedMessages = 4096
 
-// maxDeferredTasks is how many guests that came or went may wait for the next tick. The leader asks for them with its ticks only, so that waking it for each would
-// make every lock of a session at home elsewhere cost a switch of goroutines for nothing.
+// maxDeferredTasks is how many remote sessions that came or went may wait for the next tick. The
+// leader requests them only with its ticks, so waking its goroutine for each would cost a switch of
+// goroutines per lock for nothing.
 const maxDeferredTasks = 4096
 
-// taskKind is a call of the leader's step machine that waits for its goroutine.
+// taskKind is a call of the leader's step machine.
 type taskKind uint8
 
 const (
@@ -46,17 +48,17 @@ const (
 type leaderTask struct {
 	kind  taskKind
 	flag  bool
-	a     uint64 // conn, time, note, barrier or shard
+	a     uint64 // conn, time, command id, barrier or shard
 	b     uint64 // session or ping
 	epoch uint64
-	value uint64 // timeout, last heard or log time
+	value uint64 // timeout, last receive or log time
 	text  string
 	bytes []byte
-	done  chan<- struct{} // of a tick that somebody waits for
+	done  chan<- struct{} // of a tick with a waiter
 }
 
-// taskQueue is what the shard's leader does besides its log: a queue of calls, and the one goroutine that makes them. The events of the log enter it in log order,
-// because the apply goroutine queues them; everything else enters as it comes.
+// taskQueue is the queue of calls to the leader's step machine, which its goroutine makes. The
+// apply goroutine adds the events of the log, in log order; everything else is added as it comes.
 type taskQueue struct {
 	s      *Shard
 	wakeup chan struct{}
@@ -65,18 +67,18 @@ type taskQueue struct {
 	queue          []leaderTask
 	spare          []leaderTask
 	queuedMessages int  // messages of other leaders in queue
-	active         bool // between begin and end: events of the log are fed
-	ended          bool // the goroutine is gone
+	active         bool // between start and stop: events of the log are added
+	ended          bool // the goroutine has ended
 	ticking        bool // a tick is in queue
 	busy           bool // it has taken the queue and is not done
-	sleeping       bool // the goroutine sleeps, and nobody has woken it yet
-	skippedTicks   int  // ticks without a word to the goroutine, while this replica does not lead
+	sleeping       bool // the goroutine sleeps, and was not woken yet
+	skippedTicks   int  // ticks without waking the goroutine, while this replica does not lead
 
-	// The stamp of batches: log time at a moment, from which it moves on with the clock. Published at each step, read by the proposer.
+	// The stamp of batches: a log time from which the proposer extrapolates with the clock.
 	stampMu      sync.Mutex
-	stampTerm    uint64 // epoch it belongs to
+	stampTerm    uint64 // of the leadership
 	stampTime    uint64 // ms, host's clock
-	stampLogTime uint64 // log time then
+	stampLogTime uint64 // at stampTime
 	stampRuns    bool
 }
 
@@ -104,7 +106,7 @@ func (d *taskQueue) add(x leaderTask) {
 	}
 }
 
-// wakeIfQueued has what waits for the next tick done now.
+// wakeIfQueued runs deferred tasks now.
 func (d *taskQueue) wakeIfQueued() {
 	d.mu.Lock()
 	wake := d.sleeping && len(d.queue) > 0
@@ -126,7 +128,8 @@ func (d *taskQueue) wake() {
 
 func (s *Shard) nowMS() uint64 { return uint64(s.clock.Now() / time.Millisecond) }
 
-// start is called in the step that applied this replica's epoch: what is fed afterwards belongs to later entries.
+// start is called in the step that applied this replica's epoch: later events belong to later
+// entries.
 func (d *taskQueue) start(epoch, logTime uint64) {
 	now := d.s.nowMS()
 	d.s.barriers.lastProof.at.Store(0)
@@ -147,11 +150,11 @@ func (d *taskQueue) stop() {
 }
 
 // done reports a command of the leader's own: applied, or never to be.
-func (d *taskQueue) done(record uint64, applied bool) {
-	d.add(leaderTask{kind: taskProposalDone, a: record, flag: applied})
+func (d *taskQueue) done(id uint64, applied bool) {
+	d.add(leaderTask{kind: taskProposalDone, a: id, flag: applied})
 }
 
-// addEvents queues what the leader must know of one entry's events.
+// addEvents adds what the leader must know of an entry's events.
 func (d *taskQueue) addEvents(origins []Origin, ev *shard.Events) {
 	d.mu.Lock()
 	if !d.active || d.ended {
@@ -199,27 +202,29 @@ func (d *taskQueue) addEvents(origins []Origin, ev *shard.Events) {
 	}
 }
 
-// AttachedUnlogged says that a session lives on a connection by an attach that was answered without the log. Attaches that went through the log are known already.
+// AttachedUnlogged reports an attach that was answered before it was logged. The leader learns of
+// logged attaches by itself.
 func (s *Shard) AttachedUnlogged(conn, session, epoch, timeout uint64) {
 	s.tasks.add(leaderTask{kind: taskAttachedUnlogged, a: conn, b: session, epoch: epoch, value: timeout})
 }
 
-// Ping asks for a [Sink.Pong] behind a barrier that begins after this call. A newer ping of the connection replaces one that waits.
+// Ping asks for a [Sink.Pong] behind a barrier that begins after this call. A newer ping of the
+// connection replaces a waiting one.
 func (s *Shard) Ping(conn, ping uint64) {
 	s.tasks.add(leaderTask{kind: taskPing, a: conn, b: ping})
 }
 
-// ConnClosed says that a connection is closed, and when something was last heard on it by the host's clock. [ShardConfig.Heard] must not know the connection
-// any more when this is called.
+// ConnClosed reports a closed connection and its last receive by the host's clock.
+// [ShardConfig.Heard] must not know the connection any more.
 func (s *Shard) ConnClosed(conn uint64, lastHeard time.Duration) {
 	s.tasks.add(leaderTask{kind: taskConnClosed, a: conn, value: uint64(lastHeard / time.Millisecond)})
 }
 
-// RouteChanged says that [ShardConfig.Route] may answer differently now.
+// RouteChanged must be called when [ShardConfig.Route] may answer differently.
 func (s *Shard) RouteChanged() { s.tasks.add(leaderTask{kind: taskRouteChanged}) }
 
-// ReceiveMessage takes a message of another shard's leader; any bytes are safe. The slice is kept. It is dropped when too many wait, and when this replica does
-// not lead.
+// ReceiveMessage takes a message of another shard's leader, and keeps the slice. It drops the
+// message if too many wait or this replica does not lead.
 func (s *Shard) ReceiveMessage(from uint64, msg []byte) {
 	d := &s.tasks
 	d.mu.Lock()
@@ -233,10 +238,9 @@ func (s *Shard) ReceiveMessage(from uint64, msg []byte) {
 	d.add(leaderTask{kind: taskReceive, a: from, bytes: msg})
 }
 
-// HandOver has the log say that this replica's leadership is about to go to another one, and first
-// what is left to the sessions that were not heard of lately. The leader that takes over then adds
-// no grace period to what the others have. It returns when that is applied. An error says that it
-// may not be in the log: then the change counts as unplanned.
+// HandOver prepares for a leadership transfer: it logs the remaining time of sessions that were not
+// heard lately, and then a CmdHandOver. The next leader then adds no grace period. It returns when
+// that is applied. After an error the change of leader may count as unplanned.
 func (s *Shard) HandOver(ctx context.Context) error {
 	if !s.Leading() {
 		return protocol.Errorf(protocol.StatusUnavailable, "shard %d is not led here; ask its leader", s.cfg.ID)
@@ -251,17 +255,17 @@ func (s *Shard) HandOver(ctx context.Context) error {
 	return s.ProposeInternal(ctx, shard.Command{Kind: shard.CmdHandOver, Body: shard.HandOverBegins})
 }
 
-// cancelHandOver takes a hand-over back.
+// cancelHandOver logs that the leadership stays.
 func (s *Shard) cancelHandOver() {
 	cmd := shard.Command{Kind: shard.CmdHandOver, Body: shard.HandOverCancelled}
 	s.proposals.submitInternal(cmd, internalWaiter{fn: func(error) {}})
 }
 
-// skippedFollowerTicks is how many ticks a replica that does not lead leaves out: all it has to do is to
-// look at the periods of its nodes, and a goroutine of each shard that wakes for nothing adds up.
+// skippedFollowerTicks is how many ticks a replica skips that does not lead. It only reads the
+// periods of its nodes, and a wake-up of each shard's goroutine for nothing adds up.
 const skippedFollowerTicks = 9
 
-// tick lets the duties look at the clock. A tick that finds the last one still waiting is none.
+// tick wakes the leader's goroutine, unless the last tick still waits.
 func (s *Shard) tick(now time.Duration) {
 	s.refreshIfDue(now)
 	s.snapshotIfDue()
@@ -282,8 +286,8 @@ func (s *Shard) tick(now time.Duration) {
 	}
 }
 
-// startTick lets the goroutine look at the clock. Wait returns when what came of it is applied, within five seconds of real time. If nothing came of it, a wait that is not
-// thorough returns at once.
+// startTick wakes the leader's goroutine. Wait returns when the consequences are applied, within
+// five seconds of real time; if there are none and it is not thorough, at once.
 func (s *Shard) startTick() (wait func(thorough bool)) {
 	s.refreshIfDue(s.clock.Now())
 	s.snapshotIfDue()
@@ -305,7 +309,7 @@ func (s *Shard) appliedEntries() uint64 { return s.counters.applied.Load() }
 
 func (s *Shard) eventEntries() uint64 { return s.counters.eventEntries.Load() }
 
-// due is how far ahead the next deadline is; 0 also where log time stands still, or is not known.
+// due is the time until the next deadline; 0 also if log time is paused or unknown.
 func (s *Shard) due() (in time.Duration, has bool) {
 	s.mu.RLock()
 	next, has := s.machine.NextDeadline()
@@ -320,13 +324,13 @@ func (s *Shard) due() (in time.Duration, has bool) {
 	return time.Duration(next-now) * time.Millisecond, true
 }
 
-// skipTime moves log time, and nothing else of what the leader goes by.
+// skipTime moves log time, and nothing else that the leader uses.
 func (s *Shard) skipTime(d time.Duration) {
 	s.tasks.add(leaderTask{kind: taskSkipTime, a: uint64(d / time.Millisecond)})
 }
 
-// withoutSkips is a time of the host's clock, in ms, as the leader knows it: without what a [ManualClock]
-// has left out.
+// withoutSkips converts a time of the host's clock, in ms, to the leader's: without the skips of a
+// [ManualClock].
 func (s *Shard) withoutSkips(ms uint64) uint64 {
 	if m, ok := s.clock.(*ManualClock); ok {
 		return uint64(m.withoutSkips(time.Duration(ms)*time.Millisecond) / time.Millisecond)
@@ -334,10 +338,11 @@ func (s *Shard) withoutSkips(ms uint64) uint64 {
 	return ms
 }
 
-// quiet says that nothing is queued anywhere in this replica. What is handed on at this moment may be seen nowhere.
+// quiet reports whether nothing is queued in this replica. It may miss what is being handed on at
+// this moment.
 func (s *Shard) quiet() bool { return s.proposals.empty() && s.tasks.idle() && s.barriers.empty() }
 
-// awaitQuiet waits until nothing is queued anywhere in this replica, at most for the given time.
+// awaitQuiet waits until nothing is queued in this replica.
 func (s *Shard) awaitQuiet(most time.Duration) bool {
 	end := time.Now().Add(most)
 	for quiet := 0; time.Now().Before(end); {
@@ -360,8 +365,8 @@ func (d *taskQueue) idle() bool {
 	return d.ended || len(d.queue) == 0 && !d.busy
 }
 
-// LogTime is what a batch proposed now would be stamped with, 0 when this replica does not lead. The machine's own log time is that of the last entry, which in
-// an idle shard is behind.
+// LogTime is the stamp of a batch proposed now, 0 if this replica does not lead. The machine's log
+// time is that of the last entry, which is older in an idle shard.
 func (s *Shard) LogTime() uint64 {
 	if !s.Leading() {
 		return 0
@@ -369,8 +374,9 @@ func (s *Shard) LogTime() uint64 {
 	return s.tasks.stamp()
 }
 
-// stamp is the log time of a batch proposed now. It moves with the clock between the steps of the duties; when they are late, the process was paused, and it
-// stands until they have looked at what that means.
+// stamp is the log time of a batch proposed now. It advances with the clock between two runs of the
+// leader's goroutine, by at most leader.MaxExtrapolation: if that goroutine is late, the process
+// was paused, and the leader decides what counts.
 func (d *taskQueue) stamp() uint64 {
 	now := d.s.nowMS()
 	d.stampMu.Lock()
@@ -381,7 +387,7 @@ func (d *taskQueue) stamp() uint64 {
 	return d.stampLogTime + min(now-d.stampTime, leader.MaxExtrapolation)
 }
 
-// logTimeRuns is stamp, and whether log time moves.
+// logTimeRuns returns the stamp, and whether it advances.
 func (d *taskQueue) logTimeRuns() (logTime uint64, moving bool) {
 	logTime = d.stamp()
 	d.stampMu.Lock()

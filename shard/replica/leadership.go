@@ -4,7 +4,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// setRaftLeader keeps the newest news of who leads; the proposer looks at them.
+// setRaftLeader keeps the newest report of raft for the proposer's goroutine.
 func (q *proposalQueue) setRaftLeader(term, leader uint64) {
 	q.mu.Lock()
 	q.raftChanged, q.raftTerm, q.raftLeader = true, term, leader
@@ -12,14 +12,15 @@ func (q *proposalQueue) setRaftLeader(term, leader uint64) {
 	q.wake()
 }
 
-// raftStatus is what raft said last, looked at or not.
+// raftStatus is raft's newest report, handled or not.
 func (q *proposalQueue) raftStatus() (term, leader uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.raftTerm, q.raftLeader
 }
 
-// handleLeaderUpdate acts on what raft last said of the leader: it only ever starts a claim, or ends what was claimed. It proves nothing.
+// handleLeaderUpdate acts on raft's report: it starts a take-over, or ends a leadership. The report
+// proves nothing.
 func (s *Shard) handleLeaderUpdate() {
 	q := &s.proposals
 	q.mu.Lock()
@@ -47,7 +48,7 @@ func (s *Shard) handleLeaderUpdate() {
 		q.phase = takingOver
 		q.term, q.takeOverEpoch, q.ownEpoch, q.seq = term, 0, 0, 0
 	default:
-		// Known already; or ended since by a newer epoch in the log, and a term is never led twice.
+		// Known already, or ended by a newer epoch in the log: a term is led only once.
 	}
 	now := q.phase
 	q.mu.Unlock()
@@ -58,7 +59,8 @@ func (s *Shard) handleLeaderUpdate() {
 	s.notifyLeader(leader, now == leading)
 }
 
-// depose ends this replica's leadership and returns what was never proposed under it. What is in flight stays: the log decides. Caller holds mu.
+// depose ends this replica's leadership and returns the batches that were never proposed. Batches
+// in flight stay: the log decides them. The caller holds mu.
 func (q *proposalQueue) depose() []*batch {
 	q.phase = following
 	q.leading.Store(false)
@@ -66,7 +68,8 @@ func (q *proposalQueue) depose() []*batch {
 	return q.takeWaiting()
 }
 
-// epochApplied is called within the step whose entry moved the shard's epoch register. Everything older that is still in flight will be refused.
+// epochApplied is called in the step whose entry changed the shard's epoch register. Older batches
+// in flight will be rejected.
 func (s *Shard) epochApplied(epoch, logTime uint64) {
 	q := &s.proposals
 	q.mu.Lock()

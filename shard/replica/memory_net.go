@@ -13,28 +13,29 @@ import (
 	"github.com/lni/dragonboat/v4/raftpb"
 )
 
-// MemoryNet carries the raft messages of hosts in one process, without ports, for tests. It can cut hosts off.
+// MemoryNet carries the raft messages of hosts in one process, without ports, for tests. It can
+// isolate hosts.
 type MemoryNet struct {
-	mu     sync.RWMutex // held for reading while a message is handed over, so that a closed host gets none
+	mu     sync.RWMutex // held for reading while a message is delivered, so that a closed host gets none
 	hosts  map[string]*memoryTransport
 	cut    map[string]bool
 	oneWay map[[2]string]bool         // from, to
-	drop   func(*raftpb.Message) bool // which messages are lost beside those; nil: none
+	drop   func(*raftpb.Message) bool // messages to lose besides; may be nil
 }
 
-// NewMemoryNet makes a net without hosts.
+// NewMemoryNet returns a net without hosts.
 func NewMemoryNet() *MemoryNet {
 	return &MemoryNet{hosts: make(map[string]*memoryTransport), cut: make(map[string]bool), oneWay: make(map[[2]string]bool)}
 }
 
-// Isolate cuts the host with this raft address off from all others, or joins it again. Messages are lost, in both directions.
+// Isolate loses all messages from and to the host with this raft address, or ends that.
 func (n *MemoryNet) Isolate(address string, on bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.cut[address] = on
 }
 
-// Cut loses the messages from one host to another, and not those back, or lets them through again.
+// Cut loses the messages from one host to another, in this direction only, or ends that.
 func (n *MemoryNet) Cut(from, to string, on bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -43,7 +44,7 @@ func (n *MemoryNet) Cut(from, to string, on bool) {
 
 var memoryAddresses atomic.Uint64
 
-// dropMessages loses those that a function chooses; nil: none.
+// dropMessages loses the messages that a function selects; nil: none.
 func (n *MemoryNet) dropMessages(which func(*raftpb.Message) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -60,10 +61,10 @@ func (n *MemoryNet) Create(c config.NodeHostConfig, messages raftio.MessageHandl
 	return &memoryTransport{net: n, address: c.RaftAddress, messages: messages, chunks: chunks}
 }
 
-// Validate takes any address.
+// Validate accepts any address.
 func (n *MemoryNet) Validate(address string) bool { return address != "" }
 
-// receiver finds the receiver; mu is held for reading until release is called.
+// receiver returns the receiver of a message, with mu held for reading until release is called.
 func (n *MemoryNet) receiver(from, to string) (t *memoryTransport, release func(), err error) {
 	n.mu.RLock()
 	t = n.hosts[to]
@@ -126,7 +127,7 @@ type memoryConn struct {
 
 func (c *memoryConn) Close() {}
 
-// SendMessageBatch hands a copy over: the sender goes on to use its entries.
+// SendMessageBatch delivers a copy: the sender goes on to use its entries.
 func (c *memoryConn) SendMessageBatch(batch raftpb.MessageBatch) error {
 	to, release, err := c.from.net.receiver(c.from.address, c.target)
 	if err != nil {

@@ -24,23 +24,26 @@ const MetaShard uint64 = 1 << 40
 
 const defaultMetaSnapshotEntries = 10_000
 
-// MetaConfig says how the meta shard's replica lives. Replica and, unless it joins or restarts, Members are needed; see [ShardConfig].
+// MetaConfig configures the meta shard's replica. Replica is required, and Members unless it joins
+// or restarts; see [ShardConfig].
 type MetaConfig struct {
 	Replica uint64
 	Members map[uint64]string // replica id -> raft address of the first members
 	Join    bool
 	// SnapshotEntries is the number of entries between snapshots, default 10,000; CompactionOverhead the number kept before one, default half of it.
 	SnapshotEntries, CompactionOverhead uint64
-	// Applied is told of each entry that changed the state, in the log's order, with the states before and after it, which never change; of a snapshot that takes the place
-	// of many entries as of one, with the index of the last. After a restart entries come again, those of the last snapshot first. The machine is locked meanwhile: it must
-	// be quick, and call nothing of the Meta. Nil is told nothing.
+	// Applied is called for each entry that changed the state, in log order, with the states before
+	// and after, which never change. A restored snapshot is one call, with the index of its last
+	// entry. After a restart entries come again, beginning with the last snapshot. The machine is
+	// locked: Applied must be quick, and not call the Meta. May be nil.
 	Applied func(index uint64, before, after *meta.State)
 }
 
-// Meta is one replica of the meta shard. All methods may be called from any goroutine.
+// Meta is one replica of the meta shard. All methods are safe for concurrent use.
 //
-// Its commands are rare, and each may be proposed again while the outcome of the first try is not known: it carries an op id that the machine remembers, or it is
-// compare-and-set. So it has no epochs and no batches, and any replica may propose.
+// Commands are rare, and may be proposed again while an outcome is unknown: each has an op id that
+// the machine remembers, or is compare-and-set. So there are no epochs and no batches, and any
+// replica may propose.
 type Meta struct {
 	cfg     MetaConfig
 	host    *Host
@@ -82,38 +85,41 @@ func (h *Host) StartMeta(cfg MetaConfig) (*Meta, error) {
 	return m, nil
 }
 
-// View runs fn with the machine, which does not change meanwhile. What fn reads may be older than what other replicas have applied; see [Meta.Sync].
+// View runs fn with the machine, which does not change meanwhile. Other replicas may have applied
+// more; see [Meta.Sync].
 func (m *Meta) View(fn func(*meta.Machine)) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	fn(m.machine)
 }
 
-// State is the machine's present state, a value that never changes.
+// State is the machine's present state, an immutable value.
 func (m *Meta) State() meta.State {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.machine.State
 }
 
-// Changed is closed when the state changes next. Take it before reading the state, so that no change is missed.
+// Changed is closed at the next change of the state. Take it before reading the state, so that no
+// change is missed.
 func (m *Meta) Changed() <-chan struct{} {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.changed
 }
 
-// Leading says that this replica leads, as far as it knows. It proves nothing; commands are compare-and-set so that two who believe it do no harm.
+// Leading reports whether this replica leads, as far as it knows. Two replicas that believe so do
+// no harm: commands are compare-and-set.
 func (m *Meta) Leading() bool { return m.leader.Load() == m.cfg.Replica }
 
 // Replica is this replica's id.
 func (m *Meta) Replica() uint64 { return m.cfg.Replica }
 
-// LeaderReplica is the replica id of the leader as far as is known here, 0 for none.
+// LeaderReplica is the replica id of the leader as known here, 0 for none.
 func (m *Meta) LeaderReplica() uint64 { return m.leader.Load() }
 
-// Propose proposes a command made by [meta.AppendCommand] and returns the bytes of its result when it is applied here. It tries again until ctx ends, and when ctx
-// ends the command may still be applied. The entry is copied.
+// Propose proposes a command made by [meta.AppendCommand] and returns its result when it is applied
+// here. It retries until ctx ends; then the command may still be applied. The entry is copied.
 func (m *Meta) Propose(ctx context.Context, entry []byte) (result []byte, err error) {
 	for try := 0; ; try++ {
 		data, done, err := m.try(ctx, entry)
@@ -126,7 +132,7 @@ func (m *Meta) Propose(ctx context.Context, entry []byte) (result []byte, err er
 	}
 }
 
-// try proposes once. Done is false when the command should be proposed again.
+// try proposes once. If not done, the command should be proposed again.
 func (m *Meta) try(ctx context.Context, entry []byte) (data []byte, done bool, err error) {
 	r, err := m.host.nh.Propose(m.session, entry, m.timeout())
 	switch {
@@ -142,7 +148,7 @@ func (m *Meta) try(ctx context.Context, entry []byte) (data []byte, done bool, e
 		if res.Completed() {
 			return res.GetResult().Data, true, nil
 		}
-		return nil, false, nil // dropped, or not known: safe to repeat either way
+		return nil, false, nil // dropped or unknown: safe to repeat
 	case <-ctx.Done():
 		return nil, true, ctx.Err()
 	case <-m.stopC:
@@ -150,7 +156,7 @@ func (m *Meta) try(ctx context.Context, entry []byte) (data []byte, done bool, e
 	}
 }
 
-// Sync waits until everything that was acknowledged anywhere before the call is applied here.
+// Sync waits until everything acknowledged anywhere before the call is applied here.
 func (m *Meta) Sync(ctx context.Context) error {
 	for try := 0; ; try++ {
 		if m.host.readIndex(ctx, MetaShard, m.timeout(), m.stopC, nil, nil) {
@@ -162,7 +168,8 @@ func (m *Meta) Sync(ctx context.Context) error {
 	}
 }
 
-// timeout of one try. A proposal that was forwarded to a leader that has died waits for all of it; an election takes 10 to 20 round trip times.
+// timeout of one attempt. A proposal forwarded to a leader that has died uses all of it; an
+// election takes 10 to 20 round trip times.
 func (m *Meta) timeout() time.Duration {
 	return max(500*time.Millisecond, 15*m.host.cfg.RTT)
 }
@@ -171,7 +178,7 @@ func (m *Meta) errStopping() error {
 	return protocol.Errorf(protocol.StatusUnavailable, "this instance is stopping; ask another")
 }
 
-// pause waits between two tries, at random between 5 and 200 ms.
+// pause waits between two attempts, a random 5 to 200 ms.
 func (m *Meta) pause(ctx context.Context, try int) error {
 	most := min(200*time.Millisecond, 10*time.Millisecond<<min(try, 5))
 	t := time.NewTimer(most/2 + rand.N(most/2))
@@ -186,7 +193,7 @@ func (m *Meta) pause(ctx context.Context, try int) error {
 	}
 }
 
-// Digest is the machine's digest: equal on all replicas that applied the same log.
+// Digest is the machine's digest, equal on all replicas that applied the same log.
 func (m *Meta) Digest() uint64 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -202,7 +209,7 @@ func (m *Meta) leaderUpdated(term, leader uint64) {
 	}
 }
 
-// signal wakes who waits for a change, and also for a change of the leader. Caller holds mu.
+// signal wakes waiters for a change of the state or the leader. The caller holds mu.
 func (m *Meta) signal() {
 	close(m.changed)
 	m.changed = make(chan struct{})
@@ -241,13 +248,14 @@ func (mm *metaMachine) update(entries []statemachine.Entry) error {
 	before := m.machine.Revision()
 	for i := range entries {
 		e := &entries[i]
-		// An error stops the process: to skip what another binary's replica applies would make them differ.
+		// An error stops the process: skipping an entry that other replicas apply would make them
+		// diverge.
 		if err := meta.CheckFormat(e.Cmd); err != nil {
 			return fmt.Errorf("entry %d of the meta shard: %w", e.Index, err)
 		}
 		old := m.machine.State
 		e.Result = statemachine.Result{Value: 1, Data: m.machine.Apply(e.Index, e.Cmd)}
-		m.tell(e.Index, &old)
+		m.notify(e.Index, &old)
 	}
 	if m.machine.Revision() != before {
 		m.signal()
@@ -261,7 +269,7 @@ func (mm *metaMachine) Lookup(interface{}) (interface{}, error) {
 
 func (mm *metaMachine) GetHash() (uint64, error) { return (*Meta)(mm).Digest(), nil }
 
-// PrepareSnapshot copies the state, which is a value that shares what does not change.
+// PrepareSnapshot copies the state, which is a value that shares unchanged parts.
 func (mm *metaMachine) PrepareSnapshot() (interface{}, error) {
 	mm.mu.RLock()
 	defer mm.mu.RUnlock()
@@ -294,13 +302,13 @@ func (mm *metaMachine) RecoverFromSnapshot(r io.Reader, _ []statemachine.Snapsho
 	defer mm.mu.Unlock()
 	old := mm.machine.State
 	mm.machine = machine
-	(*Meta)(mm).tell(machine.AppliedIndex(), &old)
+	(*Meta)(mm).notify(machine.AppliedIndex(), &old)
 	(*Meta)(mm).signal()
 	return nil
 }
 
-// tell has the owner hear of a change. Caller holds mu.
-func (m *Meta) tell(index uint64, old *meta.State) {
+// notify calls Config.Applied. The caller holds mu.
+func (m *Meta) notify(index uint64, old *meta.State) {
 	if m.cfg.Applied != nil && m.machine.Revision() != old.Revision() {
 		now := m.machine.State
 		m.cfg.Applied(index, old, &now)

@@ -14,7 +14,7 @@ type phase uint8
 
 const (
 	following  phase = iota // another replica leads, or none
-	takingOver              // raft made this one the leader; its epoch is not applied yet
+	takingOver              // raft elected this replica; its epoch is not applied yet
 	leading                 // its epoch is applied: requests are accepted
 	stopping                // the replica is stopping
 )
@@ -129,7 +129,7 @@ func (q *proposalQueue) submitInternal(c shard.Command, w internalWaiter) protoc
 	return protocol.StatusOK
 }
 
-// add appends to the open batch, sealing it first when it is full. Caller holds mu.
+// add appends to the open batch, and first seals a full one. The caller holds mu.
 func (q *proposalQueue) add(c shard.Command, o Origin) {
 	b := q.open
 	if !b.empty() && (b.size()+len(c.Body) > q.maxBatch || len(b.origins) >= q.maxCommands) {
@@ -142,7 +142,7 @@ func (q *proposalQueue) add(c shard.Command, o Origin) {
 	q.waitingBytes += b.size() - before
 }
 
-// requestTick has an entry proposed soon, even an empty one, so that log time reaches what is due.
+// requestTick proposes a batch soon, even an empty one, so that log time reaches a deadline.
 func (q *proposalQueue) requestTick() {
 	q.mu.Lock()
 	if q.phase == leading && !q.draining {
@@ -152,8 +152,8 @@ func (q *proposalQueue) requestTick() {
 	q.wake()
 }
 
-// next takes the next batch to propose and puts it in flight, under the next number of the held epoch. Nil: there is nothing to do, or it must wait; the
-// proposer is woken when that changes.
+// next puts the next batch in flight, with the next number of ownEpoch. It returns nil if there is
+// none or it must wait; the proposer is woken when that changes.
 func (q *proposalQueue) next(began int64) *batch {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -182,7 +182,8 @@ func (q *proposalQueue) next(began int64) *batch {
 	return b
 }
 
-// removeInFlight takes the batch with this number out of flight, nil if it is not, or not any more, there. More says that the proposer has something to do.
+// removeInFlight removes the batch with this number from inFlight, nil if it is not there. If more,
+// the proposer has work.
 func (q *proposalQueue) removeInFlight(epoch, seq uint64) (b *batch, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -195,7 +196,8 @@ func (q *proposalQueue) removeInFlight(epoch, seq uint64) (b *batch, more bool) 
 	return nil, false
 }
 
-// removeOlderInFlight takes everything out of flight that was proposed under an older epoch: the register has passed it by.
+// removeOlderInFlight removes all batches of older epochs from inFlight: the register has a newer
+// epoch. The caller holds mu.
 func (q *proposalQueue) removeOlderInFlight(epoch uint64) (list []*batch) {
 	keep := q.inFlight[:0]
 	for _, f := range q.inFlight {
@@ -210,7 +212,7 @@ func (q *proposalQueue) removeOlderInFlight(epoch uint64) (list []*batch) {
 	return list
 }
 
-// takeWaiting empties the open batch and the sealed ones: they were never proposed. Caller holds mu.
+// takeWaiting removes the open and sealed batches, which were never proposed. The caller holds mu.
 func (q *proposalQueue) takeWaiting() (list []*batch) {
 	list = append(list, q.sealed...)
 	clear(q.sealed)
@@ -224,7 +226,7 @@ func (q *proposalQueue) takeWaiting() (list []*batch) {
 	return list
 }
 
-// recycle gives batches back whose outcome has been told.
+// recycle returns batches to the pool after their outcome was reported.
 func (q *proposalQueue) recycle(list ...*batch) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -233,8 +235,9 @@ func (q *proposalQueue) recycle(list ...*batch) {
 	}
 }
 
-// markUndetermined notes that nobody can tell what became of a batch in flight. It stays there: the epoch is retaken, and when the new one is applied, what is
-// still in flight under the old one is refused for ever.
+// markUndetermined notes that the engine cannot tell the outcome of a batch in flight. The batch
+// stays there and the epoch is taken over again: once the new epoch is applied, all batches in
+// flight under the old one are rejected for good.
 func (q *proposalQueue) markUndetermined(epoch, seq uint64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -249,7 +252,7 @@ func (q *proposalQueue) markUndetermined(epoch, seq uint64) bool {
 	return false
 }
 
-// empty says that nothing waits and nothing is in flight.
+// empty reports whether nothing waits and nothing is in flight.
 func (q *proposalQueue) empty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -260,7 +263,7 @@ func (q *proposalQueue) emptyLocked() bool {
 	return len(q.inFlight) == 0 && len(q.sealed) == 0 && q.open.empty() && !q.tick && !q.takeOverInFlight && !q.takeOverAgain
 }
 
-// drain refuses new commands and waits until the line is quiet, at most for the given time.
+// drain rejects new commands and waits until the queue is empty, for a limited time.
 func (q *proposalQueue) drain(most time.Duration) {
 	q.mu.Lock()
 	q.draining = true
@@ -278,7 +281,7 @@ func (q *proposalQueue) drain(most time.Duration) {
 	}
 }
 
-// close ends the line and returns what was never proposed.
+// close ends the queue and returns what was never proposed.
 func (q *proposalQueue) close() []*batch {
 	q.mu.Lock()
 	defer q.mu.Unlock()

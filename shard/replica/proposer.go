@@ -12,34 +12,36 @@ import (
 )
 
 const (
-	// pollPeriod is how often outcomes are looked for while something is in flight and nothing else wakes the proposer. The good outcome does not wait
-	// for it: it comes with the apply.
+	// pollPeriod is how often outcomes are polled while batches are in flight and nothing else
+	// wakes the proposer. A success does not wait for it: it comes with the apply.
 	pollPeriod = 25 * time.Millisecond
-	// takeOverRetry keeps a claim that the engine drops at once, for example during a transfer of leadership, from being repeated in a tight loop.
+	// takeOverRetry is the pause before a take-over is repeated that the engine dropped at once, as
+	// it does during a leadership transfer.
 	takeOverRetry = 25 * time.Millisecond
 	maxTakeOvers  = 1<<16 - 1
-	// maxTakeOverDoublings bounds how much longer a claim may take than another proposal.
+	// maxTakeOverDoublings bounds the timeout of a take-over, in doublings of that of other
+	// proposals.
 	maxTakeOverDoublings = 5
 )
 
-// outcome is what the engine says of a proposal.
+// outcome of a proposal as the engine reports it.
 type outcome uint8
 
 const (
 	pending   outcome = iota
 	completed         // applied here
 	dropped           // it never entered the log, and never will
-	unknown           // timed out, terminated, aborted: it may be applied, even much later
+	unknown           // timed out, terminated or aborted: it may be applied, even much later
 )
 
-// engineProposal is a proposal that the engine has taken.
+// engineProposal is a proposal in the engine.
 type engineProposal interface {
-	// poll says the outcome once, then the ticket is used up.
+	// poll returns the outcome once; then the proposal is used up.
 	poll() outcome
 }
 
-// requestState is the engine's own. The engine's convenience functions are of no use here: they give the same error for a proposal that was never made and for
-// one whose outcome is unknown.
+// requestState is the engine's proposal. The engine's convenience functions give the same error for
+// a proposal that was never made and one with an unknown outcome.
 type requestState dragonboat.RequestState
 
 func (t *requestState) poll() outcome {
@@ -60,7 +62,7 @@ func (t *requestState) poll() outcome {
 }
 
 // proposeEntry hands an entry to the engine, which copies it. An error means that it was not
-// proposed. After the given time its outcome is unknown.
+// proposed. After the timeout its outcome is unknown.
 func (s *Shard) proposeEntry(entry []byte, within time.Duration) (engineProposal, error) {
 	r, err := s.host.nh.Propose(s.session, entry, within)
 	if err != nil {
@@ -69,21 +71,22 @@ func (s *Shard) proposeEntry(entry []byte, within time.Duration) (engineProposal
 	return (*requestState)(r), nil
 }
 
-// inFlightBatch is a ticket and the batch it belongs to.
+// inFlightBatch is a proposal and the number of its batch.
 type inFlightBatch struct {
 	proposal   engineProposal
 	epoch, seq uint64
 }
 
-// proposer feeds the engine. Whoever holds its lock does; batches enter the log in the order in which they were taken off the line, which is why one does at a
-// time. Its goroutine sees to everything; [Shard.Propose] only sends what waits, to spare an idle line the switch to that goroutine.
+// proposer gives batches to the engine. Batches enter the log in the order in which they leave the
+// queue, so only the holder of mu does it. The proposer's goroutine does everything;
+// [Shard.propose] only sends waiting batches, to spare an idle shard the switch to that goroutine.
 type proposer struct {
-	mu            sync.Mutex // before line.mu
+	mu            sync.Mutex // before proposalQueue.mu
 	s             *Shard
 	propose       func(entry []byte, within time.Duration) (engineProposal, error)
-	sleeping      bool // the goroutine sleeps, or is about to, without looking at outcomes: somebody who sends must wake it
+	sleeping      bool // the goroutine sleeps, or is about to, without polling outcomes: whoever sends must wake it
 	inFlight      []inFlightBatch
-	takeOver      engineProposal // of the latest claim of an epoch
+	takeOver      engineProposal // the latest one
 	takeOverEpoch uint64
 	entry         []byte
 }
@@ -125,14 +128,14 @@ func (p *proposer) init(s *Shard) {
 	}
 }
 
-// sendAll sends batches as long as there are some, and room.
+// sendAll sends batches while there are some, and room.
 func (p *proposer) sendAll(now time.Duration) {
 	for b := p.s.proposals.next(int64(now)); b != nil; b = p.s.proposals.next(int64(now)) {
 		p.send(b)
 	}
 }
 
-// send proposes a batch that is in flight already: its outcome may come before Propose has returned.
+// send proposes a batch that is in flight already: its outcome may come before Propose returns.
 func (p *proposer) send(b *batch) {
 	s, q := p.s, &p.s.proposals
 	epoch, seq := b.epoch, b.seq
@@ -140,12 +143,12 @@ func (p *proposer) send(b *batch) {
 	entry := b.encode(shard.Header{Format: shard.FormatVersion, Epoch: epoch, Seq: seq, LogTime: s.tasks.stamp(), Wall: s.wall()})
 	size := uint64(len(entry))
 	t, err := p.propose(entry, s.cfg.ProposeTimeout)
-	// The batch may be back in the pool by now.
+	// The batch may be in the pool again by now.
 	if err != nil {
 		s.counters.dropped.Add(1)
 		b, _ := q.removeInFlight(epoch, seq)
 		if b == nil {
-			return // a newer epoch was applied meanwhile and failed it
+			return // a newer epoch was applied meanwhile and has failed it
 		}
 		st := protocol.StatusUnavailable
 		if errors.Is(err, dragonboat.ErrSystemBusy) {
@@ -160,8 +163,8 @@ func (p *proposer) send(b *batch) {
 	p.inFlight = append(p.inFlight, inFlightBatch{t, epoch, seq})
 }
 
-// collect looks at the outcomes the engine reports. Completed needs nothing, the apply has told it; Dropped is told here; everything else is unknown, and
-// only the log can tell.
+// collect polls the engine's outcomes. Completed needs nothing, since the apply has reported it.
+// Dropped is reported here. Otherwise only the log can tell.
 func (p *proposer) collect() {
 	s, q := p.s, &p.s.proposals
 	keep := p.inFlight[:0]
@@ -191,8 +194,8 @@ func (p *proposer) collect() {
 	if p.takeOver.poll() == pending {
 		return
 	}
-	// If it was applied, held says so already. If it was refused, dropped, or is not known, the next claim has a higher number, so that it does not
-	// matter which of them is applied in the end.
+	// If it was applied, ownEpoch shows it. If not, or if that is unknown, the next take-over has a
+	// higher number, so it does not matter which of them is applied in the end.
 	p.takeOver = nil
 	q.mu.Lock()
 	if p.takeOverEpoch == q.takeOverEpoch {
@@ -204,8 +207,9 @@ func (p *proposer) collect() {
 	q.mu.Unlock()
 }
 
-// takeOverIfDue proposes the take-over of the next epoch when this replica was made leader, or when a batch of the present epoch is undetermined. True says that
-// one is due and must be tried again.
+// takeOverIfDue proposes the take-over of the next epoch if raft elected this replica, or if a
+// batch of the present epoch is undetermined. It returns true if one is due that must be tried
+// again.
 func (p *proposer) takeOverIfDue() bool {
 	s, q := p.s, &p.s.proposals
 	q.mu.Lock()
@@ -220,14 +224,14 @@ func (p *proposer) takeOverIfDue() bool {
 	}
 	n := q.takeOverEpoch & maxTakeOvers
 	if n == maxTakeOvers {
-		// Sixty-five thousand undetermined outcomes in one term: let raft find another leader. Without the next number nothing more is proposed.
+		// 65,535 undetermined outcomes in one term: without another number nothing more is
+		// proposed, and raft finds another leader.
 		q.mu.Unlock()
 		return false
 	}
 	retake := q.phase == leading
-	// Where entries take longer than the timeout until they are applied, each claim would be
-	// followed by the next before it counts, and none would ever count. So each claim that follows
-	// another one may take twice as long.
+	// If entries take longer than the timeout to be applied, each take-over would be followed by
+	// the next before it counts. So each further one gets twice the timeout.
 	late := n
 	if q.ownEpoch != 0 {
 		late = q.takeOverEpoch - q.ownEpoch
@@ -243,7 +247,8 @@ func (p *proposer) takeOverIfDue() bool {
 		h.LogTime = s.tasks.stamp()
 		s.counters.repeatedTakeOvers.Add(1)
 	}
-	// A new leader stamps nothing: log time stands still until its epoch is applied, and goes on from what it finds then.
+	// A new leader does not stamp: log time stands still until its epoch is applied, and continues
+	// from there.
 	p.entry = shard.AppendCommand(shard.AppendHeader(p.entry[:0], h), shard.Command{Kind: shard.CmdTakeOver})
 	t, err := p.propose(p.entry, within)
 	s.counters.takeOvers.Add(1)
@@ -260,7 +265,7 @@ func (p *proposer) takeOverIfDue() bool {
 
 func (s *Shard) wall() uint64 { return uint64(s.clock.Wall().UnixMilli()) }
 
-// fail tells batches that they were never applied and never will be.
+// fail reports that batches were never applied and never will be.
 func (s *Shard) fail(list []*batch, st protocol.Status) {
 	for _, b := range list {
 		if len(b.origins) > len(b.waiters) {
@@ -280,8 +285,9 @@ func (s *Shard) fail(list []*batch, st protocol.Status) {
 	}
 }
 
-// cutUndetermined ends what is in flight without an outcome: this replica can no longer learn it from the log. The connections are closed, so that their clients send
-// again elsewhere and get the first answer from the request memory.
+// cutUndetermined ends what is in flight without an outcome: this replica can no longer learn it
+// from the log. It closes the connections: their clients send again elsewhere and get the first
+// reply from the request memory.
 func (s *Shard) cutUndetermined(reason string) {
 	q := &s.proposals
 	q.mu.Lock()
