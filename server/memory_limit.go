@@ -63,19 +63,6 @@ func (m *memoryLimit) rejection() *protocol.Error {
 		m.max/100*memoryHighMark>>20)
 }
 
-// growsMemory says that what a request of this kind asks for is held until somebody takes it back. What ends, releases, keeps alive, reads or decides is served in any case.
-// Describes are looked at where it is known whether they arm a watch.
-func growsMemory(kind protocol.Kind) bool {
-	switch kind {
-	case protocol.KindNodeCreate, protocol.KindSessionStart,
-		protocol.KindCreate, protocol.KindUpdate, protocol.KindAcquire, protocol.KindWatch,
-		protocol.KindProcessJoin, protocol.KindProcessRequest, protocol.KindProcessWatch,
-		protocol.KindTrackCreate, protocol.KindTrackAlter, protocol.KindTrackRegister, protocol.KindTrackPublish, protocol.KindTrackAdvance, protocol.KindTrackWatch:
-		return true
-	}
-	return false
-}
-
 // checkMaxMemory checks the setting.
 func checkMaxMemory(max int64) error {
 	if max != 0 && max < minMemory {

@@ -8,27 +8,6 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// requestBuffers is memory for decoding requests: one of each kind that is decoded at the listener.
-type requestBuffers struct {
-	present protocol.PresentTicket
-	start   protocol.SessionStart
-	attach  protocol.SessionAttach
-	stop    protocol.SessionStop
-	kill    protocol.SessionKill
-	force   protocol.ForceRelease
-	create  protocol.Create
-	update  protocol.Update
-	resize  protocol.Resize
-	delete  protocol.Delete
-	acquire protocol.Acquire
-	release protocol.Release
-	reads   readRequests
-	watch   protocol.Watch
-	unwatch protocol.Unwatch
-	process processRequests
-	track   trackRequests
-}
-
 // request is a message the listener decodes and checks before anything else happens with it.
 type request interface {
 	protocol.Message
@@ -62,58 +41,17 @@ func (c *conn) request(p *readCycle, h protocol.Header) {
 		p.out.fail(c, h.Kind, h.ID, protocol.StatusUnavailable, "server is stopping; ask another instance, or this one when it is back")
 		return
 	}
-	if full := c.server.memory.rejection(); full != nil && growsMemory(h.Kind) {
+	k := &c.server.kinds[h.Kind]
+	if k.handle == nil {
+		p.out.fail(c, h.Kind, h.ID, protocol.StatusUnsupported, "this message is not served here")
+		return
+	}
+	if full := c.server.memory.rejection(); full != nil && k.grows {
 		c.server.metrics.memoryRefused.Inc()
 		p.out.failError(c, h.Kind, h.ID, full)
 		return
 	}
-	switch h.Kind {
-	case protocol.KindPresentTicket:
-		c.present(p, h)
-	case protocol.KindMap:
-		c.clusterMap(p, h)
-	case protocol.KindNodeCreate, protocol.KindNodeAlter, protocol.KindNodeDescribe, protocol.KindNodeDrop, protocol.KindNodeList:
-		c.nodeRequest(p, h)
-	case protocol.KindCluster:
-		c.clusterRequest(p, h)
-	case protocol.KindSessionStart:
-		c.sessionStart(p, h)
-	case protocol.KindSessionAttach:
-		c.sessionAttach(p, h)
-	case protocol.KindSessionStop:
-		c.sessionStop(p, h)
-	case protocol.KindSessionKill:
-		c.sessionKill(p, h)
-	case protocol.KindForceRelease:
-		c.forceRelease(p, h)
-	case protocol.KindSessionDescribe, protocol.KindSessionList, protocol.KindDescribe, protocol.KindList:
-		c.read(p, h)
-	case protocol.KindCreate, protocol.KindUpdate, protocol.KindResize, protocol.KindDelete, protocol.KindAcquire, protocol.KindRelease:
-		c.change(p, h)
-	case protocol.KindWatch:
-		c.watch(p, h)
-	case protocol.KindUnwatch:
-		c.unwatch(p, h)
-	case protocol.KindProcessJoin, protocol.KindProcessLeave, protocol.KindProcessConfirm, protocol.KindProcessFail, protocol.KindProcessComplete,
-		protocol.KindProcessSync, protocol.KindProcessRequest, protocol.KindProcessReply:
-		c.member(p, h)
-	case protocol.KindProcessForceRound, protocol.KindProcessEvict, protocol.KindProcessAlter:
-		c.operateProcess(p, h)
-	case protocol.KindProcessDescribe, protocol.KindProcessList:
-		c.read(p, h)
-	case protocol.KindProcessWatch:
-		c.watchProcess(p, h)
-	case protocol.KindTrackCreate, protocol.KindTrackAlter, protocol.KindTrackDelete, protocol.KindTrackRegister, protocol.KindTrackUnregister, protocol.KindTrackPoll,
-		protocol.KindTrackReport, protocol.KindTrackSetRole, protocol.KindTrackPublish, protocol.KindTrackWithdraw, protocol.KindTrackAdmin, protocol.KindTrackGateReport,
-		protocol.KindTrackAdvance:
-		c.rollout(p, h)
-	case protocol.KindTrackDescribe, protocol.KindTrackHistory, protocol.KindTrackList:
-		c.read(p, h)
-	case protocol.KindTrackWatch:
-		c.watchTrack(p, h)
-	default:
-		p.out.fail(c, h.Kind, h.ID, protocol.StatusUnsupported, "this message is not served here")
-	}
+	c.serve(p, h, k)
 }
 
 // statusText takes an error apart for a reply.

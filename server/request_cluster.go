@@ -47,7 +47,7 @@ func (s *Server) clusterMethods() *clusterMethods {
 }
 
 // clusterRequest serves operators' methods, off the event loop: documents are made, and changes wait for the meta shard.
-func (c *conn) clusterRequest(p *readCycle, h protocol.Header) {
+func clusterRequest(c *conn, p *readCycle, h protocol.Header, _ target) {
 	m := new(protocol.Cluster)
 	if !p.decode(c, h, m) {
 		return

@@ -12,29 +12,15 @@ import (
 // session or lease that it ended, from the instance that leads the shard.
 
 // sessionKill ends a session as an operator.
-func (c *conn) sessionKill(p *readCycle, h protocol.Header) {
+func sessionKill(c *conn, p *readCycle, h protocol.Header, t target) {
 	m := &p.requests.kill
-	if !p.decode(c, h, m) {
-		return
-	}
-	if bad := c.allowed(RightAdmin, m.Node); bad != nil {
-		p.reject(c, h, bad)
-		return
-	}
 	c.auditRequest("ask_kill_session", "the end of a session is asked for", m.Node, audit.Field{Key: "session", Value: m.Session}, audit.Field{Key: "reason", Value: m.Reason})
-	c.submit(p, h, protocol.SessionTier(m.Session), shard.Command{Node: m.Node})
+	c.submit(p, h, protocol.SessionTier(m.Session), t.command())
 }
 
 // forceRelease takes leases away. Its owners learn in the log's words who did it.
-func (c *conn) forceRelease(p *readCycle, h protocol.Header) {
+func forceRelease(c *conn, p *readCycle, h protocol.Header, t target) {
 	m := &p.requests.force
-	if !p.decode(c, h, m) {
-		return
-	}
-	if bad := c.allowed(RightAdmin, m.Node); bad != nil {
-		p.reject(c, h, bad)
-		return
-	}
 	c.auditRequest("ask_force_release", "the end of leases is asked for", m.Node, audit.Field{Key: "semaphore", Value: string(m.Name)},
 		audit.Field{Key: "token", Value: m.First}, audit.Field{Key: "last_token", Value: m.Last}, audit.Field{Key: "reason", Value: m.Reason})
 	c.submit(p, h, c.server.routing().tierOf(m.Node), shard.Command{Node: m.Node, Client: c.identity})

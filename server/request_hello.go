@@ -71,8 +71,17 @@ func (c *conn) ping(p *readCycle, h protocol.Header) {
 	p.lastPing = h.ID
 }
 
+// connRequests are the requests about the connection and the cluster.
+func connRequests() map[protocol.Kind]requestKind {
+	return map[protocol.Kind]requestKind{
+		protocol.KindPresentTicket: {handle: presentTicket},
+		protocol.KindMap:           {handle: clusterMap},
+		protocol.KindCluster:       {handle: clusterRequest},
+	}
+}
+
 // clusterMap answers with the routing table, or with its version alone when the client has it.
-func (c *conn) clusterMap(p *readCycle, h protocol.Header) {
+func clusterMap(c *conn, p *readCycle, h protocol.Header, _ target) {
 	var m protocol.MapRequest
 	if !p.decode(c, h, &m) {
 		return

@@ -12,63 +12,73 @@ import (
 // nodeOpTimeout bounds a change of a coordination node. When it ends the change may still come: it is decided in the meta shard.
 const nodeOpTimeout = 30 * time.Second
 
-// nodeRequest serves the requests about coordination nodes. Reads come from the map this instance has; changes wait for the meta shard and all data shards,
-// on goroutines of their own, bounded in number.
-func (c *conn) nodeRequest(p *readCycle, h protocol.Header) {
-	g := c.server.governor
-	switch h.Kind {
-	case protocol.KindNodeDescribe:
-		var m protocol.NodeDescribe
-		if !p.decode(c, h, &m) {
-			return
-		}
-		bad := c.allowedPath(RightRead, m.Path)
-		if bad != nil {
-			p.out.failError(c, h.Kind, h.ID, bad)
-			return
-		}
-		info, err := g.DescribeNode(m.Path)
-		if err != nil {
-			p.out.failError(c, h.Kind, h.ID, err)
-			return
-		}
-		p.out.reply(c, h.Kind, h.ID, &info)
-	case protocol.KindNodeList:
-		m := new(protocol.NodeList)
-		if !p.decode(c, h, m) {
-			return
-		}
-		m.Cursor = append([]byte(nil), m.Cursor...)
-		// A page may look at many thousand nodes: that is not done on an event loop.
-		c.runOffLoop(p, h, c.server.nodeLists, func(context.Context) (protocol.Message, error) {
-			reply, err := g.ListNodes(m, func(path string) bool { return c.allowedPath(RightRead, path) == nil })
-			return &reply, err
-		})
-	case protocol.KindNodeCreate:
-		m := new(protocol.NodeCreate)
-		if !p.decode(c, h, m) || !c.checkNodeChange(p, h, m.Path) {
-			return
-		}
+// nodeRequests are the requests about coordination nodes. Reads come from the map this instance has; changes wait for the meta shard and all data shards, on goroutines of
+// their own, bounded in number.
+func nodeRequests() map[protocol.Kind]requestKind {
+	return map[protocol.Kind]requestKind{
+		protocol.KindNodeDescribe: {handle: nodeDescribe},
+		protocol.KindNodeList:     {handle: nodeList},
+		protocol.KindNodeCreate:   {grows: true, handle: nodeCreate},
+		protocol.KindNodeAlter:    {handle: nodeAlter},
+		protocol.KindNodeDrop:     {handle: nodeDrop},
+	}
+}
+
+func nodeDescribe(c *conn, p *readCycle, h protocol.Header, _ target) {
+	var m protocol.NodeDescribe
+	if !p.decode(c, h, &m) {
+		return
+	}
+	if bad := c.allowedPath(RightRead, m.Path); bad != nil {
+		p.out.failError(c, h.Kind, h.ID, bad)
+		return
+	}
+	info, err := c.server.governor.DescribeNode(m.Path)
+	if err != nil {
+		p.out.failError(c, h.Kind, h.ID, err)
+		return
+	}
+	p.out.reply(c, h.Kind, h.ID, &info)
+}
+
+// nodeList may look at many thousand nodes for a page: that is not done on an event loop.
+func nodeList(c *conn, p *readCycle, h protocol.Header, _ target) {
+	m := new(protocol.NodeList)
+	if !p.decode(c, h, m) {
+		return
+	}
+	m.Cursor = append([]byte(nil), m.Cursor...)
+	c.runOffLoop(p, h, c.server.nodeLists, func(context.Context) (protocol.Message, error) {
+		reply, err := c.server.governor.ListNodes(m, func(path string) bool { return c.allowedPath(RightRead, path) == nil })
+		return &reply, err
+	})
+}
+
+func nodeCreate(c *conn, p *readCycle, h protocol.Header, _ target) {
+	m := new(protocol.NodeCreate)
+	if p.decode(c, h, m) && c.checkNodeChange(p, h, m.Path) {
 		c.runOffLoop(p, h, c.server.nodeOps, func(ctx context.Context) (protocol.Message, error) {
-			info, err := g.CreateNode(ctx, m)
+			info, err := c.server.governor.CreateNode(ctx, m)
 			return &info, err
 		})
-	case protocol.KindNodeAlter:
-		m := new(protocol.NodeAlter)
-		if !p.decode(c, h, m) || !c.checkNodeChange(p, h, m.Path) {
-			return
-		}
+	}
+}
+
+func nodeAlter(c *conn, p *readCycle, h protocol.Header, _ target) {
+	m := new(protocol.NodeAlter)
+	if p.decode(c, h, m) && c.checkNodeChange(p, h, m.Path) {
 		c.runOffLoop(p, h, c.server.nodeOps, func(ctx context.Context) (protocol.Message, error) {
-			info, err := g.AlterNode(ctx, m)
+			info, err := c.server.governor.AlterNode(ctx, m)
 			return &info, err
 		})
-	case protocol.KindNodeDrop:
-		m := new(protocol.NodeDrop)
-		if !p.decode(c, h, m) || !c.checkNodeChange(p, h, m.Path) {
-			return
-		}
+	}
+}
+
+func nodeDrop(c *conn, p *readCycle, h protocol.Header, _ target) {
+	m := new(protocol.NodeDrop)
+	if p.decode(c, h, m) && c.checkNodeChange(p, h, m.Path) {
 		c.runOffLoop(p, h, c.server.nodeOps, func(ctx context.Context) (protocol.Message, error) {
-			return &protocol.Empty{}, g.DropNode(ctx, m)
+			return &protocol.Empty{}, c.server.governor.DropNode(ctx, m)
 		})
 	}
 }

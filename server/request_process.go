@@ -25,125 +25,108 @@ type processRequests struct {
 	watch    protocol.ProcessWatch
 }
 
-// member serves the requests of members: decoded and checked here, those that change the process handed on to the log, the others to the shard's goroutine for messages.
-func (c *conn) member(p *readCycle, h protocol.Header) {
-	var (
-		session uint64
-		ok      bool
-		x       = &p.requests.process
-	)
-	switch h.Kind {
-	case protocol.KindProcessJoin:
-		ok, session = p.decode(c, h, &x.join), x.join.Session
-	case protocol.KindProcessLeave:
-		ok, session = p.decode(c, h, &x.leave), x.leave.Session
-	case protocol.KindProcessConfirm:
-		ok, session = p.decode(c, h, &x.confirm), x.confirm.Session
-	case protocol.KindProcessFail:
-		ok, session = p.decode(c, h, &x.fail), x.fail.Session
-	case protocol.KindProcessComplete:
-		ok, session = p.decode(c, h, &x.complete), x.complete.Session
-	case protocol.KindProcessSync:
-		ok, session = p.decode(c, h, &x.sync), x.sync.Session
-	case protocol.KindProcessRequest:
-		ok, session = p.decode(c, h, &x.request), x.request.Session
-	case protocol.KindProcessReply:
-		ok, session = p.decode(c, h, &x.reply), x.reply.Session
+// processRequestKinds are the requests of members and operators. Those that change a process go to the log, messages between members to the shard's goroutine for them.
+func processRequestKinds() map[protocol.Kind]requestKind {
+	return map[protocol.Kind]requestKind{
+		protocol.KindProcessJoin: {
+			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.join, &b.process.join.Session },
+			names: ofSession, right: RightUse, charge: chargeAsk, grows: true, routed: true, handle: processJoin,
+		},
+		protocol.KindProcessLeave: {
+			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.leave, &b.process.leave.Session },
+			names: ofSession, right: RightUse, charge: chargeAlways, routed: true, handle: submitTarget,
+		},
+		protocol.KindProcessConfirm: {
+			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.confirm, &b.process.confirm.Session },
+			names: ofSession, right: RightUse, charge: chargeAlways, routed: true, handle: submitTarget,
+		},
+		protocol.KindProcessFail: {
+			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.fail, &b.process.fail.Session },
+			names: ofSession, right: RightUse, charge: chargeAlways, routed: true, handle: submitTarget,
+		},
+		protocol.KindProcessComplete: {
+			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.complete, &b.process.complete.Session },
+			names: ofSession, right: RightUse, charge: chargeAlways, routed: true, handle: submitTarget,
+		},
+		protocol.KindProcessSync: {
+			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.sync, &b.process.sync.Session },
+			names: ofSession, right: RightUse, charge: chargeAlways, routed: true, handle: memberMessages,
+		},
+		protocol.KindProcessRequest: {
+			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.request, &b.process.request.Session },
+			names: ofSession, right: RightUse, charge: chargeAsk, grows: true, routed: true, handle: memberMessages,
+		},
+		protocol.KindProcessReply: {
+			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.reply, &b.process.reply.Session },
+			names: ofSession, right: RightUse, charge: chargeAlways, routed: true, handle: memberMessages,
+		},
+		protocol.KindProcessForceRound: {
+			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.force, &b.process.force.Node },
+			names: ofNode, right: RightAdmin, handle: processForceRound,
+		},
+		protocol.KindProcessEvict: {
+			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.evict, &b.process.evict.Node },
+			names: ofNode, right: RightAdmin, handle: processEvict,
+		},
+		protocol.KindProcessAlter: {
+			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.alter, &b.process.alter.Node },
+			names: ofNode, right: RightAdmin, handle: processAlter,
+		},
+		protocol.KindProcessWatch: {
+			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.watch, &b.process.watch.Node },
+			names: ofNode, right: RightRead, charge: chargeAsk, grows: true, routed: true, handle: watchProcess,
+		},
 	}
-	if !ok {
-		return
-	}
-	b := c.binding(session)
-	if b == nil {
-		c.rejectUnbound(p.out, h.Kind, h.ID, session)
-		return
-	}
-	if bad := c.allowed(RightUse, b.node); bad != nil {
-		p.reject(c, h, bad)
-		return
-	}
-	if !c.chargeQuota(p, h, b.node) {
-		return
-	}
-	d := c.shardFor(p, h, protocol.SessionTier(session))
-	if d == nil {
-		return
-	}
-	switch h.Kind {
-	case protocol.KindProcessSync, protocol.KindProcessRequest, protocol.KindProcessReply:
-		m := memberMessage{conn: c, id: h.ID, kind: h.Kind, node: b.node, epoch: b.epoch, body: bytes.Clone(h.Body)}
-		switch st := d.processes.add(m); st {
-		case protocol.StatusOK:
-		case protocol.StatusOverloaded:
-			p.out.fail(c, h.Kind, h.ID, st, fmt.Sprintf("the messages between members that wait in shard %d are at the limit of %d, or of %d bytes; send it again later",
-				d.id, maxMemberMessages, maxMemberBytes))
-		default:
-			c.rejectSubmit(p.out, d, h.Kind, h.ID, st)
-		}
-		return
-	}
-	cmd := shard.Command{Node: b.node, Epoch: b.epoch}
-	if h.Kind == protocol.KindProcessJoin {
-		cmd.Client = c.identity // what the other members see
-	}
-	c.submitToShard(d, p, h, cmd)
 }
 
-// operateProcess serves what operators change: a forced round, an evicted member, other options.
-func (c *conn) operateProcess(p *readCycle, h protocol.Header) {
-	var (
-		node   uint64
-		name   []byte
-		ok     bool
-		e      audit.Event
-		fields []audit.Field
-		x      = &p.requests.process
-	)
-	switch h.Kind {
-	case protocol.KindProcessForceRound:
-		ok, node, name = p.decode(c, h, &x.force), x.force.Node, x.force.Name
-		e.Title, e.Message, e.Severity = "ask_force_round", "a new round is asked for", audit.Low
-		fields = []audit.Field{{Key: "reason", Value: x.force.Text}}
-	case protocol.KindProcessEvict:
-		ok, node, name = p.decode(c, h, &x.evict), x.evict.Node, x.evict.Name
-		e.Title, e.Message, e.Severity = "ask_evict_member", "the end of a membership is asked for", audit.Medium
-		fields = []audit.Field{{Key: "session", Value: x.evict.Session}, {Key: "reason", Value: x.evict.Text}}
-	case protocol.KindProcessAlter:
-		ok, node, name = p.decode(c, h, &x.alter), x.alter.Node, x.alter.Name
-		e.Title, e.Message, e.Severity = "ask_alter_process", "other options of a process are asked for", audit.Low
+// processJoin adds the identity, which the other members see.
+func processJoin(c *conn, p *readCycle, h protocol.Header, t target) {
+	cmd := t.command()
+	cmd.Client = c.identity
+	c.submitToShard(t.shard, p, h, cmd)
+}
+
+// memberMessages hands a sync, message or reply to the shard's goroutine for messages.
+func memberMessages(c *conn, p *readCycle, h protocol.Header, t target) {
+	m := memberMessage{conn: c, id: h.ID, kind: h.Kind, node: t.node, epoch: t.binding.epoch, body: bytes.Clone(h.Body)}
+	switch st := t.shard.processes.add(m); st {
+	case protocol.StatusOK:
+	case protocol.StatusOverloaded:
+		p.out.fail(c, h.Kind, h.ID, st, fmt.Sprintf("the messages between members that wait in shard %d are at the limit of %d, or of %d bytes; send it again later",
+			t.shard.id, maxMemberMessages, maxMemberBytes))
+	default:
+		c.rejectSubmit(p.out, t.shard, h.Kind, h.ID, st)
 	}
-	if !ok {
-		return
-	}
-	if bad := c.allowed(RightAdmin, node); bad != nil {
-		p.reject(c, h, bad)
-		return
-	}
-	path, _ := c.server.nodePath(node)
+}
+
+func processForceRound(c *conn, p *readCycle, h protocol.Header, t target) {
+	m := &p.requests.process.force
+	c.operateProcess(p, h, m.Name, t, audit.Event{Title: "ask_force_round", Message: "a new round is asked for", Severity: audit.Low}, audit.Field{Key: "reason", Value: m.Text})
+}
+
+func processEvict(c *conn, p *readCycle, h protocol.Header, t target) {
+	m := &p.requests.process.evict
+	c.operateProcess(p, h, m.Name, t, audit.Event{Title: "ask_evict_member", Message: "the end of a membership is asked for", Severity: audit.Medium},
+		audit.Field{Key: "session", Value: m.Session}, audit.Field{Key: "reason", Value: m.Text})
+}
+
+func processAlter(c *conn, p *readCycle, h protocol.Header, t target) {
+	c.operateProcess(p, h, p.requests.process.alter.Name, t, audit.Event{Title: "ask_alter_process", Message: "other options of a process are asked for", Severity: audit.Low})
+}
+
+// operateProcess submits what an operator changes, with a line of the log and one of the audit log.
+func (c *conn) operateProcess(p *readCycle, h protocol.Header, name []byte, t target, e audit.Event, fields ...audit.Field) {
+	path, _ := c.server.nodePath(t.node)
 	c.server.log.Info(e.Message, "kind", h.Kind.String(), "node", path, "process", string(name), "identity", c.identity, "remote", c.remote)
 	e.Initiator = c.identity
 	e.Fields = append([]audit.Field{{Key: "node", Value: path}, {Key: "process", Value: string(name)}}, fields...)
 	c.server.audit.write(e)
-	c.submit(p, h, c.server.routing().tierOf(node), shard.Command{Node: node})
+	c.submit(p, h, c.server.routing().tierOf(t.node), t.command())
 }
 
 // watchProcess opens a stream. Its state follows the reply, from the shard's pager.
-func (c *conn) watchProcess(p *readCycle, h protocol.Header) {
-	m := &p.requests.process.watch
-	if !p.decode(c, h, m) {
-		return
-	}
-	if bad := c.allowed(RightRead, m.Node); bad != nil {
-		p.reject(c, h, bad)
-		return
-	}
-	if !c.chargeQuota(p, h, m.Node) {
-		return
-	}
-	d := c.shardFor(p, h, c.server.routing().tierOf(m.Node))
-	if d == nil {
-		return
-	}
+func watchProcess(c *conn, p *readCycle, h protocol.Header, t target) {
+	m, d := &p.requests.process.watch, t.shard
 	var err error
 	most := uint64(0)
 	d.raft.View(func(machine *shard.Machine) {

@@ -19,24 +19,6 @@ const (
 	chargeAsk                       // everything else: counted, and refused when there is nothing left
 )
 
-// charges by kind. Pings, hellos, tickets, maps, paths of nodes, unwatches and what operators do to others' sessions are chargeNone.
-var charges = [protocol.NumKinds]quotaCharge{
-	protocol.KindSessionAttach: chargeAlways, protocol.KindSessionStop: chargeAlways, protocol.KindRelease: chargeAlways,
-	protocol.KindProcessLeave: chargeAlways, protocol.KindProcessConfirm: chargeAlways, protocol.KindProcessFail: chargeAlways,
-	protocol.KindProcessComplete: chargeAlways, protocol.KindProcessSync: chargeAlways, protocol.KindProcessReply: chargeAlways,
-	protocol.KindTrackUnregister: chargeAlways,
-
-	protocol.KindSessionStart: chargeAsk, protocol.KindSessionDescribe: chargeAsk, protocol.KindSessionList: chargeAsk,
-	protocol.KindCreate: chargeAsk, protocol.KindUpdate: chargeAsk, protocol.KindResize: chargeAsk, protocol.KindDelete: chargeAsk, protocol.KindAcquire: chargeAsk,
-	protocol.KindDescribe: chargeAsk, protocol.KindList: chargeAsk, protocol.KindWatch: chargeAsk,
-	protocol.KindProcessJoin: chargeAsk, protocol.KindProcessRequest: chargeAsk, protocol.KindProcessDescribe: chargeAsk, protocol.KindProcessList: chargeAsk,
-	protocol.KindProcessWatch: chargeAsk,
-	protocol.KindTrackCreate:  chargeAsk, protocol.KindTrackAlter: chargeAsk, protocol.KindTrackDelete: chargeAsk, protocol.KindTrackRegister: chargeAsk,
-	protocol.KindTrackPoll: chargeAsk, protocol.KindTrackReport: chargeAsk, protocol.KindTrackSetRole: chargeAsk, protocol.KindTrackPublish: chargeAsk,
-	protocol.KindTrackWithdraw: chargeAsk, protocol.KindTrackAdmin: chargeAsk, protocol.KindTrackGateReport: chargeAsk, protocol.KindTrackDescribe: chargeAsk,
-	protocol.KindTrackHistory: chargeAsk, protocol.KindTrackList: chargeAsk, protocol.KindTrackWatch: chargeAsk, protocol.KindTrackAdvance: chargeAsk,
-}
-
 // requestRate holds a node to its quota of requests a second on this instance: a bucket of one second's requests that fills evenly. All loops share it, by one atomic word.
 //
 // It is the generic cell rate algorithm: spent is when the bucket would be full again. Each request moves that by one interval, and may be asked while it stays within a
@@ -83,11 +65,11 @@ func (c *conn) chargeQuota(p *readCycle, h protocol.Header, node uint64) bool {
 	if len(rates) == 0 {
 		return true
 	}
-	r := rates[node]
-	if r == nil || charges[h.Kind] == chargeNone || r.take(p.now, charges[h.Kind]) {
+	r, charge := rates[node], c.server.kinds[h.Kind].charge
+	if r == nil || charge == chargeNone || r.take(p.now, charge) {
 		return true
 	}
-	if charges[h.Kind] == chargeAlways {
+	if charge == chargeAlways {
 		// It is served; a connection that has nothing else rests. Attaches do not count: those of ten thousand sessions that come back together must not wait.
 		if h.Kind != protocol.KindSessionAttach {
 			p.overQuota++

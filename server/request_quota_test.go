@@ -137,7 +137,7 @@ func TestCharges(t *testing.T) {
 	for _, name := range events {
 		want[name] = chargeNone
 	}
-	known := 0
+	kinds, known := newRequestTable(), 0
 	for kind := range protocol.Kind(protocol.NumKinds) {
 		name := kind.String()
 		if strings.Trim(name, "0123456789") == "kind " || strings.HasPrefix(name, "kind") || name == "" {
@@ -147,8 +147,8 @@ func TestCharges(t *testing.T) {
 		if !listed {
 			c = chargeAsk // whatever is new is refused when a node asks too much, until somebody decides otherwise here
 		}
-		if charges[kind] != c {
-			t.Errorf("%s is charged as %d, want %d", name, charges[kind], c)
+		if kinds[kind].charge != c {
+			t.Errorf("%s is charged as %d, want %d", name, kinds[kind].charge, c)
 		}
 		known++
 	}

@@ -21,10 +21,11 @@ type readItem struct {
 
 // readScope is what has to be known of a read before the machine is asked.
 type readScope struct {
-	node  uint64
-	want  protocol.Consistency
-	index uint64 // the client has seen this one; 0: none
-	shard uint64 // that the client means; 0: any
+	node    uint64
+	want    protocol.Consistency
+	index   uint64 // the client has seen this one; 0: none
+	shard   uint64 // that the client means; 0: any
+	session uint64 // that is described, whose tier counts; 0: the node's does
 }
 
 // readRequests is memory for one read of each kind.
@@ -41,55 +42,112 @@ type readRequests struct {
 	poll     protocol.TrackPoll
 }
 
-// of is where a read of a kind is decoded into.
-func (r *readRequests) of(kind protocol.Kind) request {
-	switch kind {
-	case protocol.KindDescribe:
-		return &r.describe
-	case protocol.KindList:
-		return &r.list
-	case protocol.KindSessionDescribe:
-		return &r.sdesc
-	case protocol.KindSessionList:
-		return &r.slist
-	case protocol.KindProcessDescribe:
-		return &r.pdesc
-	case protocol.KindProcessList:
-		return &r.plist
-	case protocol.KindTrackDescribe:
-		return &r.tdesc
-	case protocol.KindTrackHistory:
-		return &r.thistory
-	case protocol.KindTrackList:
-		return &r.tlist
-	default:
-		return &r.poll
-	}
+// readKind is how a describe or list is answered. Its row in the table of request kinds names it.
+type readKind struct {
+	body  func(*readRequests) request   // where it is decoded, here and again behind a barrier
+	scope func(*readRequests) readScope // nil: of polls, which are about a session
+	// answer reads from the machine. No message and no error: the request goes to the log.
+	answer func(l *readBatch, m *shard.Machine, it *readItem) (protocol.Message, error)
 }
 
-// scope is what a read that was decoded is about. Polls are not asked for theirs: they are about a session.
-func scope(m request) readScope {
-	switch m := m.(type) {
-	case *protocol.Describe:
-		return readScope{m.Node, m.Consistency, m.MinIndex, 0}
-	case *protocol.List:
-		return readScope{m.Node, m.Consistency, m.MinIndex, m.Shard}
-	case *protocol.SessionDescribe:
-		return readScope{node: m.Node}
-	case *protocol.SessionList:
-		return readScope{node: m.Node, shard: m.Shard}
-	case *protocol.ProcessDescribe:
-		return readScope{m.Node, m.Consistency, m.MinIndex, 0}
-	case *protocol.ProcessList:
-		return readScope{m.Node, m.Consistency, m.MinIndex, m.Shard}
-	case *protocol.TrackDescribe:
-		return readScope{m.Node, m.Consistency, m.MinIndex, 0}
-	case *protocol.TrackHistory:
-		return readScope{m.Node, m.Consistency, m.MinIndex, 0}
-	case *protocol.TrackList:
-		return readScope{m.Node, m.Consistency, m.MinIndex, m.Shard}
-	default:
-		return readScope{}
+// readKinds are the requests that describe and list.
+func readKinds() map[protocol.Kind]requestKind {
+	row := func(k readKind) requestKind { return requestKind{charge: chargeAsk, read: &k, handle: read} }
+	return map[protocol.Kind]requestKind{
+		protocol.KindDescribe: row(readKind{
+			body: func(r *readRequests) request { return &r.describe },
+			scope: func(r *readRequests) readScope {
+				return readScope{node: r.describe.Node, want: r.describe.Consistency, index: r.describe.MinIndex}
+			},
+			answer: func(l *readBatch, m *shard.Machine, it *readItem) (protocol.Message, error) {
+				err := m.Describe(&l.message.describe, &l.message.describeReply)
+				if err == nil && it.arm {
+					err = l.arm(m, it)
+				}
+				return &l.message.describeReply, err
+			},
+		}),
+		protocol.KindList: row(readKind{
+			body: func(r *readRequests) request { return &r.list },
+			scope: func(r *readRequests) readScope {
+				return readScope{node: r.list.Node, want: r.list.Consistency, index: r.list.MinIndex, shard: r.list.Shard}
+			},
+			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
+				return &l.message.listReply, m.List(&l.message.list, &l.message.listReply)
+			},
+		}),
+		protocol.KindSessionDescribe: row(readKind{
+			body:  func(r *readRequests) request { return &r.sdesc },
+			scope: func(r *readRequests) readScope { return readScope{node: r.sdesc.Node, session: r.sdesc.Session} },
+			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
+				info := &l.message.sinfo
+				err := m.SessionDescribe(&l.message.sdesc, info)
+				if err == nil {
+					info.Remaining = remaining(info, l.logTimeBehind(m))
+				}
+				return info, err
+			},
+		}),
+		protocol.KindSessionList: row(readKind{
+			body:  func(r *readRequests) request { return &r.slist },
+			scope: func(r *readRequests) readScope { return readScope{node: r.slist.Node, shard: r.slist.Shard} },
+			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
+				out := &l.message.slistReply
+				err := m.SessionList(&l.message.slist, out)
+				if err == nil {
+					behind := l.logTimeBehind(m)
+					for i := range out.Sessions {
+						out.Sessions[i].Remaining = remaining(&out.Sessions[i], behind)
+					}
+				}
+				return out, err
+			},
+		}),
+		protocol.KindProcessDescribe: row(readKind{
+			body: func(r *readRequests) request { return &r.pdesc },
+			scope: func(r *readRequests) readScope {
+				return readScope{node: r.pdesc.Node, want: r.pdesc.Consistency, index: r.pdesc.MinIndex}
+			},
+			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
+				return &l.message.pstatus, m.DescribeProcess(&l.message.pdesc, &l.message.pstatus)
+			},
+		}),
+		protocol.KindProcessList: row(readKind{
+			body: func(r *readRequests) request { return &r.plist },
+			scope: func(r *readRequests) readScope {
+				return readScope{node: r.plist.Node, want: r.plist.Consistency, index: r.plist.MinIndex, shard: r.plist.Shard}
+			},
+			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
+				return &l.message.plistReply, m.ListProcesses(&l.message.plist, &l.message.plistReply)
+			},
+		}),
+		protocol.KindTrackDescribe: row(readKind{
+			body: func(r *readRequests) request { return &r.tdesc },
+			scope: func(r *readRequests) readScope {
+				return readScope{node: r.tdesc.Node, want: r.tdesc.Consistency, index: r.tdesc.MinIndex}
+			},
+			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
+				return &l.message.tstatus, m.DescribeTrack(&l.message.tdesc, l.host.raft.LogTime(), &l.message.tstatus)
+			},
+		}),
+		protocol.KindTrackHistory: row(readKind{
+			body: func(r *readRequests) request { return &r.thistory },
+			scope: func(r *readRequests) readScope {
+				return readScope{node: r.thistory.Node, want: r.thistory.Consistency, index: r.thistory.MinIndex}
+			},
+			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
+				return &l.message.thistoryReply, m.TrackHistory(&l.message.thistory, l.host.raft.LogTime(), &l.message.thistoryReply)
+			},
+		}),
+		protocol.KindTrackList: row(readKind{
+			body: func(r *readRequests) request { return &r.tlist },
+			scope: func(r *readRequests) readScope {
+				return readScope{node: r.tlist.Node, want: r.tlist.Consistency, index: r.tlist.MinIndex, shard: r.tlist.Shard}
+			},
+			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
+				return &l.message.tlistReply, m.ListTracks(&l.message.tlist, &l.message.tlistReply)
+			},
+		}),
 	}
 }
 
@@ -128,35 +186,33 @@ func errAnswersPending(s *Server) *protocol.Error {
 const maxReadBytes = 512 << 10
 
 // read checks a read and puts it on its shard's list of this pass.
-func (c *conn) read(p *readCycle, h protocol.Header) {
-	m := p.requests.reads.of(h.Kind)
+func read(c *conn, p *readCycle, h protocol.Header, _ target) {
+	k := c.server.kinds[h.Kind].read
+	m := k.body(&p.requests.reads)
 	if !p.decode(c, h, m) {
 		return
 	}
 	var (
-		about = scope(m)
+		about = k.scope(&p.requests.reads)
 		tier  = c.server.routing().tierOf(about.node)
 		arm   bool
 		alien uint64 // a session that is not bound here
 		bad   *protocol.Error
 	)
-	switch m := m.(type) {
-	case *protocol.Describe:
+	if about.session != 0 {
+		tier = protocol.SessionTier(about.session)
+	}
+	if m, ok := m.(*protocol.Describe); ok {
 		arm = m.Flags&(protocol.WatchData|protocol.WatchOwners) != 0 && len(m.Cursor) == 0
 		if arm {
 			if bad = c.server.memory.rejection(); bad != nil {
 				c.server.metrics.memoryRefused.Inc()
-				break
-			}
-			// The watch belongs to the session, so the session must be proved here, and be one of the node.
-			if b := c.binding(m.Session); b == nil {
+			} else if b := c.binding(m.Session); b == nil { // the watch belongs to the session, so the session must be proved here, and be one of the node
 				alien = m.Session
 			} else if b.node != m.Node {
 				bad = protocol.Errorf(protocol.StatusBadSession, "session belongs to another coordination node; watch with a session of this one")
 			}
 		}
-	case *protocol.SessionDescribe:
-		tier = protocol.SessionTier(m.Session)
 	}
 	if right := c.allowed(RightRead, about.node); right != nil {
 		bad = right
@@ -270,63 +326,19 @@ func (l *readBatch) relaxed(m *shard.Machine, now time.Duration, it *readItem) b
 
 // answer reads from the machine and replies.
 func (l *readBatch) answer(o *outbox, m *shard.Machine, it *readItem) (size int) {
-	var (
-		msg   = l.message
-		reply protocol.Message
-	)
-	err := msg.of(it.kind).DecodeBody(it.body)
-	if err != nil { // the listener has decoded it before
+	k := l.host.server.kinds[it.kind].read
+	if err := k.body(&l.message.readRequests).DecodeBody(it.body); err != nil { // it was decoded before, when it came
 		o.failError(it.conn, it.kind, it.id, err)
 		return 0
 	}
-	switch it.kind {
-	case protocol.KindDescribe:
-		if err = m.Describe(&msg.describe, &msg.describeReply); err == nil && it.arm {
-			err = l.arm(m, it)
-		}
-		reply = &msg.describeReply
-	case protocol.KindList:
-		err = m.List(&msg.list, &msg.listReply)
-		reply = &msg.listReply
-	case protocol.KindSessionDescribe:
-		if err = m.SessionDescribe(&msg.sdesc, &msg.sinfo); err == nil {
-			msg.sinfo.Remaining = remaining(&msg.sinfo, l.logTimeBehind(m))
-		}
-		reply = &msg.sinfo
-	case protocol.KindSessionList:
-		if err = m.SessionList(&msg.slist, &msg.slistReply); err == nil {
-			behind := l.logTimeBehind(m)
-			for i := range msg.slistReply.Sessions {
-				s := &msg.slistReply.Sessions[i]
-				s.Remaining = remaining(s, behind)
-			}
-		}
-		reply = &msg.slistReply
-	case protocol.KindProcessDescribe:
-		err = m.DescribeProcess(&msg.pdesc, &msg.pstatus)
-		reply = &msg.pstatus
-	case protocol.KindProcessList:
-		err = m.ListProcesses(&msg.plist, &msg.plistReply)
-		reply = &msg.plistReply
-	case protocol.KindTrackDescribe:
-		err = m.DescribeTrack(&msg.tdesc, l.host.raft.LogTime(), &msg.tstatus)
-		reply = &msg.tstatus
-	case protocol.KindTrackHistory:
-		err = m.TrackHistory(&msg.thistory, l.host.raft.LogTime(), &msg.thistoryReply)
-		reply = &msg.thistoryReply
-	case protocol.KindTrackList:
-		err = m.ListTracks(&msg.tlist, &msg.tlistReply)
-		reply = &msg.tlistReply
-	case protocol.KindTrackPoll:
-		if !l.answerPoll(m, it) {
-			l.toSubmit = append(l.toSubmit, *it)
-			return 0
-		}
-		reply = &msg.pollReply
-	}
+	reply, err := k.answer(l, m, it)
 	if err != nil {
 		status, text := statusText(err)
 		o.rejectByShard(it.conn, l.host, it.kind, it.id, status, text)
+		return 0
+	}
+	if reply == nil {
+		l.toSubmit = append(l.toSubmit, *it)
 		return 0
 	}
 	before := it.conn.out.waiting()

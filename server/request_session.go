@@ -50,7 +50,23 @@ func (c *conn) rejectSubmit(o *outbox, d *shardHost, kind protocol.Kind, id uint
 	o.fail(c, kind, id, st, submitFailed(d, st))
 }
 
-func (c *conn) sessionStart(p *readCycle, h protocol.Header) {
+// sessionRequests are the requests about sessions. Starts and attaches check the connection's limit of sessions behind the right.
+func sessionRequests() map[protocol.Kind]requestKind {
+	return map[protocol.Kind]requestKind{
+		protocol.KindSessionStart:  {charge: chargeAsk, grows: true, handle: sessionStart},
+		protocol.KindSessionAttach: {charge: chargeAlways, handle: sessionAttach},
+		protocol.KindSessionStop: { // whoever could name an id could stop any session otherwise
+			body:  func(b *requestBuffers) (request, *uint64) { return &b.stop, &b.stop.Session },
+			names: ofSession, charge: chargeAlways, routed: true, handle: submitTarget,
+		},
+		protocol.KindSessionKill: {
+			body:  func(b *requestBuffers) (request, *uint64) { return &b.kill, &b.kill.Node },
+			names: ofNode, right: RightAdmin, handle: sessionKill,
+		},
+	}
+}
+
+func sessionStart(c *conn, p *readCycle, h protocol.Header, _ target) {
 	m := &p.requests.start
 	if !p.decode(c, h, m) {
 		return
@@ -70,7 +86,7 @@ func (c *conn) sessionStart(p *readCycle, h protocol.Header) {
 	c.submit(p, h, c.server.routing().tierOf(m.Node), shard.Command{Node: m.Node, Client: c.remote})
 }
 
-func (c *conn) sessionAttach(p *readCycle, h protocol.Header) {
+func sessionAttach(c *conn, p *readCycle, h protocol.Header, _ target) {
 	m := &p.requests.attach
 	if !p.decode(c, h, m) {
 		return
@@ -143,19 +159,4 @@ func (c *conn) attachRelaxed(p *readCycle, h protocol.Header, m *protocol.Sessio
 		Ticket: p.ticketSigner.appendTicket(nil, current, m.Session, m.Node, m.Epoch, c.identity),
 	})
 	return true
-}
-
-// sessionStop needs the session on this connection: whoever could name an id could stop any session otherwise.
-func (c *conn) sessionStop(p *readCycle, h protocol.Header) {
-	m := &p.requests.stop
-	if !p.decode(c, h, m) {
-		return
-	}
-	b := c.binding(m.Session)
-	if b == nil {
-		c.rejectUnbound(p.out, h.Kind, h.ID, m.Session)
-		return
-	}
-	c.chargeQuota(p, h, b.node) // never refused
-	c.submit(p, h, protocol.SessionTier(m.Session), shard.Command{Node: b.node, Epoch: b.epoch})
 }

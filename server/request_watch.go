@@ -7,19 +7,20 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
+// watchRequests are the requests that open and close streams over semaphores.
+func watchRequests() map[protocol.Kind]requestKind {
+	return map[protocol.Kind]requestKind{
+		protocol.KindWatch: {
+			body:  func(b *requestBuffers) (request, *uint64) { return &b.watch, &b.watch.Node },
+			names: ofNode, right: RightRead, charge: chargeAsk, grows: true, handle: watch,
+		},
+		protocol.KindUnwatch: {handle: unwatch},
+	}
+}
+
 // watch opens a stream. Its snapshot's pages follow the reply, from the shard's pager.
-func (c *conn) watch(p *readCycle, h protocol.Header) {
+func watch(c *conn, p *readCycle, h protocol.Header, _ target) {
 	m := &p.requests.watch
-	if !p.decode(c, h, m) {
-		return
-	}
-	if bad := c.allowed(RightRead, m.Node); bad != nil {
-		p.reject(c, h, bad)
-		return
-	}
-	if !c.chargeQuota(p, h, m.Node) {
-		return
-	}
 	d := c.server.shards.get(m.Shard) // not by the bucket: what the client takes for the shard's may have moved
 	if d == nil {
 		p.out.fail(c, h.Kind, h.ID, protocol.StatusWrongShard, "this instance does not serve the bucket; fetch the map")
@@ -45,7 +46,7 @@ func (c *conn) watch(p *readCycle, h protocol.Header) {
 }
 
 // unwatch closes a stream; one that is closed already is closed.
-func (c *conn) unwatch(p *readCycle, h protocol.Header) {
+func unwatch(c *conn, p *readCycle, h protocol.Header, _ target) {
 	m := &p.requests.unwatch
 	if !p.decode(c, h, m) {
 		return

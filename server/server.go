@@ -51,6 +51,7 @@ type Server struct {
 	pacer           *delivery.Flusher
 	droppedMessages atomic.Uint64 // messages between leaders that were dropped
 	routes          atomic.Pointer[routes]
+	kinds           *requestTable
 	wakeC           chan struct{}
 
 	conns        connTable
@@ -121,6 +122,7 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 		cfg:        cfg,
 		clock:      cfg.Clock,
 		log:        cfg.Logger,
+		kinds:      newRequestTable(),
 		maxFrame:   protocol.MaxFrameLen, // members' messages may be long whatever Limits.MaxData
 		addresses:  addressLimit{limit: cfg.Limits.MaxConnectionsPerAddress},
 		memory:     newMemoryLimit(cfg.Limits.MaxMemory),

@@ -91,8 +91,8 @@ func (t *ticketSigner) verify(b []byte, current, previous *meta.Key, identity st
 	return k, nil
 }
 
-// present binds the session that a ticket proves.
-func (c *conn) present(p *readCycle, h protocol.Header) {
+// presentTicket binds the session that a ticket proves.
+func presentTicket(c *conn, p *readCycle, h protocol.Header, _ target) {
 	m := &p.requests.present
 	if !p.decode(c, h, m) {
 		return

@@ -10,6 +10,19 @@ import (
 // share, and is answered from the machine. One that would change something, or is to be refused, goes to the log as it came. A poll never skips the barrier, whatever the node's
 // read consistency: an instance that was told its target by the log must not be told an older one by a leader that is none any more.
 
+// pollKind is how a poll is read.
+func pollKind() *readKind {
+	return &readKind{
+		body: func(r *readRequests) request { return &r.poll },
+		answer: func(l *readBatch, m *shard.Machine, it *readItem) (protocol.Message, error) {
+			if !l.answerPoll(m, it) {
+				return nil, nil
+			}
+			return &l.message.pollReply, nil
+		},
+	}
+}
+
 // answerPoll answers a poll that changes nothing. The machine is in hand. False: it goes to the log.
 func (l *readBatch) answerPoll(m *shard.Machine, it *readItem) bool {
 	d, msg := l.host, l.message

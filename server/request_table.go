@@ -1,0 +1,141 @@
+package server
+
+import (
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// requestKind is what the server knows of one kind of request. A new kind is one row of its family's
+// table, and a handler in the same file.
+type requestKind struct {
+	// body is where a request is decoded before anything else, and the session or node that it names.
+	// Nil: the handler decodes.
+	body func(*requestBuffers) (m request, id *uint64)
+	// data is what Limits.MaxData bounds, and its name in the refusal. Nil: nothing.
+	data func(*requestBuffers) (what string, data []byte)
+
+	names  subject     // what id is
+	right  Right       // on the node; 0: none, or the handler checks
+	charge quotaCharge // to the node's quota of requests
+	grows  bool        // it takes memory until somebody gives it back; rejected while memory is short
+	routed bool        // to the shard here that owns the bucket; otherwise the handler finds its shard, or needs none
+	read   *readKind   // of describes and lists: how they are answered
+
+	handle func(c *conn, p *readCycle, h protocol.Header, t target)
+}
+
+// subject is what a request names.
+type subject uint8
+
+const (
+	ofNothing subject = iota
+	ofSession         // it must be bound to the connection; the node is the session's
+	ofNode
+)
+
+// target is what a request is about, once the checks of its kind have passed.
+type target struct {
+	binding *binding // nil if no session is named
+	node    uint64
+	shard   *shardHost // nil if not routed
+}
+
+// requestTable has a row for each kind that is served.
+type requestTable [protocol.NumKinds]requestKind
+
+// newRequestTable gathers the rows of all families.
+func newRequestTable() *requestTable {
+	t := new(requestTable)
+	for _, family := range []map[protocol.Kind]requestKind{
+		connRequests(), nodeRequests(), sessionRequests(), semaphoreRequests(), watchRequests(), readKinds(), processRequestKinds(), trackRequestKinds(),
+	} {
+		for kind, row := range family {
+			t[kind] = row
+		}
+	}
+	return t
+}
+
+// serve checks a request as its kind's row says, and hands it on. Arguments are judged before the session, and the session before the right.
+func (c *conn) serve(p *readCycle, h protocol.Header, k *requestKind) {
+	b := &p.requests
+	var id uint64
+	if k.body != nil {
+		m, named := k.body(b)
+		if !p.decode(c, h, m) {
+			return
+		}
+		id = *named
+	}
+	if k.data != nil {
+		if what, data := k.data(b); len(data) > c.server.cfg.Limits.MaxData {
+			p.out.failError(c, h.Kind, h.ID, protocol.Errorf(protocol.StatusBadRequest, "%s is %d bytes long; at most %d are allowed here", what, len(data), c.server.cfg.Limits.MaxData))
+			return
+		}
+	}
+	t := target{node: id}
+	switch k.names {
+	case ofNothing:
+		k.handle(c, p, h, target{})
+		return
+	case ofSession:
+		if t.binding = c.binding(id); t.binding == nil {
+			c.rejectUnbound(p.out, h.Kind, h.ID, id)
+			return
+		}
+		t.node = t.binding.node
+	}
+	if k.right != 0 {
+		if bad := c.allowed(k.right, t.node); bad != nil {
+			p.reject(c, h, bad)
+			return
+		}
+	}
+	if !c.chargeQuota(p, h, t.node) {
+		return
+	}
+	if k.routed {
+		tier := protocol.SessionTier(id)
+		if k.names == ofNode {
+			tier = c.server.routing().tierOf(id)
+		}
+		if t.shard = c.shardFor(p, h, tier); t.shard == nil {
+			return
+		}
+	}
+	k.handle(c, p, h, t)
+}
+
+// submitTarget hands a request on to the log as the bytes that came.
+func submitTarget(c *conn, p *readCycle, h protocol.Header, t target) {
+	c.submitToShard(t.shard, p, h, t.command())
+}
+
+// command is a command on behalf of what the request is about.
+func (t *target) command() shard.Command {
+	if t.binding == nil {
+		return shard.Command{Node: t.node}
+	}
+	return shard.Command{Node: t.node, Epoch: t.binding.epoch}
+}
+
+// requestBuffers is memory for decoding requests: one of each kind that is decoded at the listener.
+type requestBuffers struct {
+	present protocol.PresentTicket
+	start   protocol.SessionStart
+	attach  protocol.SessionAttach
+	stop    protocol.SessionStop
+	kill    protocol.SessionKill
+	force   protocol.ForceRelease
+	create  protocol.Create
+	update  protocol.Update
+	resize  protocol.Resize
+	delete  protocol.Delete
+	acquire protocol.Acquire
+	release protocol.Release
+	reads   readRequests
+	watch   protocol.Watch
+	unwatch protocol.Unwatch
+	process processRequests
+	track   trackRequests
+}
