@@ -20,7 +20,8 @@ const (
 	scalingEnd   = "<!-- end of scaling -->\n"
 )
 
-// adoptCommand makes a report the baseline: what later runs are compared with, what the README shows, and what the model of many machines stands on.
+// adoptCommand makes a report the baseline: what later runs are compared with, what the README
+// shows, and what the model of many machines stands on.
 func adoptCommand(args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("give one report: adopt REPORT.json")

@@ -6,7 +6,8 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// benchmark is work that is done in one visit to a server, by each system that the bars or the README compare in it.
+// benchmark is work that is done in one visit to a server, by each system that the bars or the
+// README compare in it.
 type benchmark struct {
 	name     string
 	subjects []string
@@ -57,7 +58,8 @@ func (v *trial) pairs(ctx context.Context) error {
 	})
 }
 
-// ownConnections: P2. Each connection carries one request at a time, as in a crowd of small processes.
+// ownConnections: P2. Each connection carries one request at a time, as in a crowd of small
+// processes.
 func (v *trial) ownConnections(ctx context.Context) error {
 	return v.withServer(ctx, v.peer, func(s Server) error {
 		plan, err := s.Plan(OwnConnections)
@@ -120,7 +122,8 @@ func (v *trial) reads(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// What Redis answers has seen every write of its one server, but there is no other to agree with: it stands in both rows.
+		// What Redis answers has seen every write of its one server, but there is no other to agree
+		// with: it stands in both rows.
 		v.record("strict-256", PerSecond, o.Rate)
 		plan.WarmUp = 0
 		if o, err = v.load(ctx, s, plan, "describe-relaxed", c); err != nil {

@@ -16,7 +16,8 @@ type Cluster struct {
 	plan      Plan // of Crowded, the only thing that groups are compared in
 	restart   func(ctx context.Context, i int) (*Process, error)
 
-	// WaitReady waits until all servers are there and nothing is left to do; Leader is the server that leads most. They may be nil.
+	// WaitReady waits until all servers are there and nothing is left to do; Leader is the server
+	// that leads most. They may be nil.
 	WaitReady func(ctx context.Context) error
 	Leader    func(ctx context.Context) (int, error)
 }
@@ -44,8 +45,9 @@ func (g *Cluster) Restart(ctx context.Context, i int) (err error) {
 	return err
 }
 
-// StartServers starts n servers at once, since none of them may be ready before the others are there, each with a folder of its own. When one fails the others
-// are stopped, and its error is the one that is returned.
+// StartServers starts n servers at once, since none of them may be ready before the others are
+// there, each with a folder of its own. When one fails the others are stopped, and its error is the
+// one that is returned.
 func StartServers(ctx context.Context, dir string, n int, start func(ctx context.Context, i int, dir string) (*Process, error), plan Plan) (*Cluster, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -14,8 +14,9 @@ const Servers = 3
 type ClusterPeer interface {
 	Peer
 
-	// StartCluster starts three servers that keep their data in folders of their own below an empty one, and waits until they are one cluster with nothing left
-	// to do: three voters, leaders where they are to stay.
+	// StartCluster starts three servers that keep their data in folders of their own below an empty
+	// one, and waits until they are one cluster with nothing left to do: three voters, leaders
+	// where they are to stay.
 	StartCluster(ctx context.Context, dir string) (Server, error)
 }
 
@@ -26,8 +27,9 @@ func (t clusterPeer) Start(ctx context.Context, dir string) (Server, error) {
 	return t.StartCluster(ctx, dir)
 }
 
-// cluster: P10. What is measured is what three copies cost on one machine: whatever the three servers and the load do comes out of the same cores and the same
-// disk. On three machines each would have its own.
+// cluster: P10. What is measured is what three copies cost on one machine: whatever the three
+// servers and the load do comes out of the same cores and the same disk. On three machines each
+// would have its own.
 func (v *trial) cluster(ctx context.Context) error {
 	p, ok := v.peer.(ClusterPeer)
 	if !ok {

@@ -22,8 +22,9 @@ failover [flags]        how long writers wait when the server that leads is take
 scaling REPORT          what a report's costs say of many machines
 `
 
-// Command runs a verb of the stopwatch's program and returns its exit code: 0, 1 when a measurement failed, 2 when it was used wrongly. peers are what run compares, given
-// the folder of the binaries.
+// Command runs a verb of the stopwatch's program and returns its exit code: 0, 1 when a measurement
+// failed, 2 when it was used wrongly. peers are what run compares, given the folder of the
+// binaries.
 func Command(ctx context.Context, args []string, stdout, stderr io.Writer, peers func(bin string) []Peer) int {
 	if len(args) == 0 {
 		fmt.Fprint(stderr, usage)
@@ -152,8 +153,8 @@ func longCommand(ctx context.Context, verb string, args []string, stdout, stderr
 	return finishRecord(r, err, *out, stdout, stderr)
 }
 
-// finishRecord shows the record of a measurement that ended without err, and saves it in the folder out
-// unless that is "-". It returns the exit code.
+// finishRecord shows the record of a measurement that ended without err, and saves it in the folder
+// out unless that is "-". It returns the exit code.
 func finishRecord(r *Record, err error, out string, stdout, stderr io.Writer) int {
 	if err == nil {
 		err = r.WriteTable(stdout)

@@ -14,8 +14,9 @@ type MetricChange struct {
 	Verdict  string  // "same", "better", "worse"
 }
 
-// CompareMetrics compares this project's figures of two reports. Machines drift between runs, so that a figure counts as changed only when the ranges of the two runs do
-// not meet. Where there are peers to hold it against, the bars' ratios say more.
+// CompareMetrics compares this project's figures of two reports. Machines drift between runs, so
+// that a figure counts as changed only when the ranges of the two runs do not meet. Where there are
+// peers to hold it against, the bars' ratios say more.
 func CompareMetrics(old, new *Report) []MetricChange {
 	var out []MetricChange
 	for _, w := range allMetrics {
@@ -44,7 +45,8 @@ func classifyChange(old, new Stat, more bool) string {
 	return "worse"
 }
 
-// WriteCompare writes what changed between two reports: the bars, whose ratios a slower machine does not change, and then the figures themselves.
+// WriteCompare writes what changed between two reports: the bars, whose ratios a slower machine
+// does not change, and then the figures themselves.
 func WriteCompare(w io.Writer, old, new *Report) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# From %s to %s\n\n", old.Name(), new.Name())

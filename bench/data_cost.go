@@ -6,11 +6,13 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// dataSize of the pairs that tell what a byte costs: enough to stand out, as much as fits into many batches.
+// dataSize of the pairs that tell what a byte costs: enough to stand out, as much as fits into many
+// batches.
 const dataSize = 1 << 10
 
-// dataCost: what a pair costs with data and without, on one server; the difference is what the data costs in the log. Pairs without come before and after, because a
-// server that has just started has yet to touch its memory.
+// dataCost: what a pair costs with data and without, on one server; the difference is what the data
+// costs in the log. Pairs without come before and after, because a server that has just started has
+// yet to touch its memory.
 func (v *trial) dataCost(ctx context.Context) error {
 	return v.withServer(ctx, v.peer, func(s Server) error {
 		plan, err := s.Plan(LockPairs)

@@ -22,7 +22,8 @@ func DefaultDiscovery() DiscoveryConfig {
 	return DiscoveryConfig{Members: 20_000, Watchers: 20_000, Connections: 200, Churn: 10, Length: 10 * time.Minute}
 }
 
-// RunDiscovery: P12. Members register and restart, watchers see them come and go; memory is to stay flat and the server below one core.
+// RunDiscovery: P12. Members register and restart, watchers see them come and go; memory is to stay
+// flat and the server below one core.
 func RunDiscovery(ctx context.Context, peer *SignalboxPeer, d DiscoveryConfig, root string) (*Record, error) {
 	dir, err := os.MkdirTemp(root, ".bench-")
 	if err != nil {

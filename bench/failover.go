@@ -20,11 +20,13 @@ import (
 type FailoverPeer interface {
 	ClusterPeer
 
-	// StartClusterOn is StartCluster on hosts, with further flags. The group can tell who leads, and whether it is whole again.
+	// StartClusterOn is StartCluster on hosts, with further flags. The group can tell who leads,
+	// and whether it is whole again.
 	StartClusterOn(ctx context.Context, dir string, hosts *Hosts, flags ...string) (*Cluster, error)
 }
 
-// NeedsCallTimeout is a Peer whose client waits for ever for an answer of a server that hangs: its calls need a deadline of their own, and are repeated.
+// NeedsCallTimeout is a Peer whose client waits for ever for an answer of a server that hangs: its
+// calls need a deadline of their own, and are repeated.
 type NeedsCallTimeout interface{ CallTimeout() time.Duration }
 
 // FailoverConfig is the size of the measurement of failovers.
@@ -73,7 +75,8 @@ var faults = []fault{
 	{"stop", "SIGTERM, a planned stop", 100, sends(syscall.SIGTERM), startAgain},
 }
 
-// RunFailover measures how long writers wait when the server that leads is taken away, of all systems in turn. hosts may be nil: nothing is cut off then.
+// RunFailover measures how long writers wait when the server that leads is taken away, of all
+// systems in turn. hosts may be nil: nothing is cut off then.
 func RunFailover(ctx context.Context, systems []FailoverPeer, c FailoverConfig, hosts *Hosts, root string, log io.Writer) (*Record, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -329,7 +332,8 @@ var settings = [][]string{
 	{"--raft-rtt", "20ms", "--offline-after", "1s"},
 }
 
-// costs tells, for some settings, what servers use that have nothing to do, what a write costs, and how long writers wait for a leader that hangs.
+// costs tells, for some settings, what servers use that have nothing to do, what a write costs, and
+// how long writers wait for a leader that hangs.
 func (c FailoverConfig) costs(ctx context.Context, r *Record, s FailoverPeer, hosts *Hosts, root string, log io.Writer) error {
 	for _, flags := range settings {
 		name := "the defaults"

@@ -13,7 +13,8 @@ import (
 	"strings"
 )
 
-// failoverCommand measures failovers. With root it makes hosts, and runs itself again on the load's.
+// failoverCommand measures failovers. With root it makes hosts, and runs itself again on the
+// load's.
 func failoverCommand(ctx context.Context, args []string, stdout, stderr io.Writer, peers func(bin string) []Peer) int {
 	c := DefaultFailover()
 	f := flag.NewFlagSet("failover", flag.ContinueOnError)

@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// Hosts are machines for the servers of a group, and one for the load: network namespaces with a router between them that can drop all packets of one. Nil is the loopback
-// interface, where nothing can be cut off.
+// Hosts are machines for the servers of a group, and one for the load: network namespaces with a
+// router between them that can drop all packets of one. Nil is the loopback interface, where
+// nothing can be cut off.
 type Hosts struct {
 	name string // of the router's namespace; those of the hosts have a number behind it
 	cut  map[int]bool

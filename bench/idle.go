@@ -10,8 +10,10 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// idle: P8 and P9. First the server alone, then with sessions that do nothing but live, on connections of their own and on shared ones, each on a server of its own.
-// Memory is what the system counts as resident, after the server has collected its garbage; the sockets' memory in the kernel is not in it.
+// idle: P8 and P9. First the server alone, then with sessions that do nothing but live, on
+// connections of their own and on shared ones, each on a server of its own. Memory is what the
+// system counts as resident, after the server has collected its garbage; the sockets' memory in the
+// kernel is not in it.
 func (v *trial) idle(ctx context.Context) error {
 	var aloneCPU float64
 	for _, kind := range []struct {
@@ -73,7 +75,8 @@ type idleUse struct {
 	cpu    float64 // microseconds a second
 }
 
-// watchIdle leaves a server alone for a while, then watches it for so long; for no time at all it tells the memory only.
+// watchIdle leaves a server alone for a while, then watches it for so long; for no time at all it
+// tells the memory only.
 func (v *trial) watchIdle(ctx context.Context, s Server, length time.Duration) (idleUse, error) {
 	if err := pause(ctx, v.IdleDelay); err != nil {
 		return idleUse{}, err

@@ -14,7 +14,8 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// RaftLimit is bare dragonboat as a Peer: what the log alone takes. Binary is the program of bench/cmd.
+// RaftLimit is bare dragonboat as a Peer: what the log alone takes. Binary is the program of
+// bench/cmd.
 type RaftLimit struct{ Binary string }
 
 // Name says bare dragonboat.
@@ -70,7 +71,8 @@ func limitVersion(ctx context.Context, binary, module string) (string, error) {
 	return string(out), nil
 }
 
-// EchoLimit is a bare gnet echo as a Peer: what the event loop and the system calls alone take. Binary is the program of bench/cmd.
+// EchoLimit is a bare gnet echo as a Peer: what the event loop and the system calls alone take.
+// Binary is the program of bench/cmd.
 type EchoLimit struct{ Binary string }
 
 // Name says bare gnet echo.
@@ -125,7 +127,8 @@ func (s *echoServer) Plan(u Workload) (Plan, error) {
 	return Plan{Target: echoTarget{s.addr}, Connections: loadgen.Each}, nil
 }
 
-// echoTarget reads by sending 64 bytes and waiting for them: one write and one read at each end, with nothing in between.
+// echoTarget reads by sending 64 bytes and waiting for them: one write and one read at each end,
+// with nothing in between.
 type echoTarget struct{ addr string }
 
 func (t echoTarget) Name() string { return "echo at " + t.addr }

@@ -27,8 +27,9 @@ func (o *outcome) ms(series string, percent float64) float64 {
 	return 0
 }
 
-// load runs a scenario on a server, and looks at what the server uses from the end of the warm-up on. A load in which a server answered nothing, or answered more than
-// one in a hundred operations with an error, fails: its rate would say nothing.
+// load runs a scenario on a server, and looks at what the server uses from the end of the warm-up
+// on. A load in which a server answered nothing, or answered more than one in a hundred operations
+// with an error, fails: its rate would say nothing.
 func (v *trial) load(ctx context.Context, s Server, plan Plan, scenario string, c loadgen.Config) (*outcome, error) {
 	var err error
 	if c.Scenario, err = loadgen.Find(scenario); err != nil {

@@ -45,7 +45,8 @@ func ThisMachine(dir string) (Machine, error) {
 	return m, err
 }
 
-// machineCPU is what all programs and the system have used since the machine's start; 0 where nobody tells.
+// machineCPU is what all programs and the system have used since the machine's start; 0 where
+// nobody tells.
 func machineCPU() time.Duration {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -58,7 +59,8 @@ func machineCPU() time.Duration {
 	return time.Duration(n[0]+n[1]+n[2]+n[5]+n[6]) * tick
 }
 
-// fsyncProbe appends and syncs for a moment. A disk on which this costs nothing is none, and a comparison of durable servers on it says nothing.
+// fsyncProbe appends and syncs for a moment. A disk on which this costs nothing is none, and a
+// comparison of durable servers on it says nothing.
 func fsyncProbe(dir string) (float64, error) {
 	f, err := os.Create(filepath.Join(dir, "fsync-probe"))
 	if err != nil {

@@ -20,7 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files of testdata")
 
-// TestMain makes the test's own binary stand for the binaries that are measured: with the name of a verb it is a server.
+// TestMain makes the test's own binary stand for the binaries that are measured: with the name of a
+// verb it is a server.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {

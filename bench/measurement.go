@@ -16,7 +16,8 @@ type Measurement struct {
 	Values  Rounds `json:"values"`
 }
 
-// Rounds are the values of a figure by round, NaN where a round has none. JSON has no NaN: there it is null.
+// Rounds are the values of a figure by round, NaN where a round has none. JSON has no NaN: there it
+// is null.
 type Rounds []float64
 
 // MarshalJSON writes four digits that count: no figure knows more.

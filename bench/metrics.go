@@ -1,6 +1,7 @@
 package bench
 
-// The systems that are compared. What is physically possible, bare dragonboat and a bare gnet echo, are among them.
+// The systems that are compared. What is physically possible, bare dragonboat and a bare gnet echo,
+// are among them.
 const (
 	Signalbox  = "signalbox"
 	Etcd       = "etcd"
@@ -22,7 +23,8 @@ type Metric struct {
 	Detail bool // not drawn in the plot
 }
 
-// Works, in the order of the table's rows. A pair is lock and unlock of a name that nobody else wants, each answered, and so durable, before the next begins.
+// Works, in the order of the table's rows. A pair is lock and unlock of a name that nobody else
+// wants, each answered, and so durable, before the next begins.
 var allMetrics = []Metric{
 	{ID: "pairs-1024", Text: "pairs/s, 1,024 callers over few connections", Unit: PerSecond},
 	{ID: "pairs-1024-p50", Text: "its latency, p50", Unit: Milliseconds, Detail: true},

@@ -12,7 +12,8 @@ type Peer interface {
 	// Name is one of the subjects.
 	Name() string
 
-	// Version says what is measured: version, settings that matter, client. Its error is a sentence that says what is missing and how to get it.
+	// Version says what is measured: version, settings that matter, client. Its error is a sentence
+	// that says what is missing and how to get it.
 	Version(ctx context.Context) (string, error)
 
 	// Start starts a server that keeps its data in an empty folder, and waits until it answers.
@@ -47,7 +48,8 @@ const (
 	IdleShared                      // likewise, on shared connections
 )
 
-// SharedConnections is how many connections 20,000 watchers share, where a system lets them: a server of ours carries 1,024 streams on each.
+// SharedConnections is how many connections 20,000 watchers share, where a system lets them: a
+// server of ours carries 1,024 streams on each.
 const SharedConnections = 20
 
 // Plan is how a Peer does a kind of work.

@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// The picture: a group of bars for each piece of work, a bar for each system, the longest of a group as wide as the picture. Bars stand for medians; the thin
-// line at the end of one is the range over the rounds. It reads on a light page and on a dark one.
+// The picture: a group of bars for each piece of work, a bar for each system, the longest of a
+// group as wide as the picture. Bars stand for medians; the thin line at the end of one is the
+// range over the rounds. It reads on a light page and on a dark one.
 const (
 	plotWidth   = 860
 	labelWidth  = 170
@@ -42,7 +43,8 @@ func (r *Report) WritePlot(w io.Writer) error {
 	return err
 }
 
-// group draws one piece of work at y and says how high it is: nothing when nobody, or nobody but us, was measured.
+// group draws one piece of work at y and says how high it is: nothing when nobody, or nobody but
+// us, was measured.
 func (r *Report) group(b *strings.Builder, wk Metric, y float64) float64 {
 	type row struct {
 		subject string

@@ -24,18 +24,21 @@ const (
 	logTail      = 600              // bytes of a server's last words in an error
 )
 
-// Process is a server under the stopwatch. It runs alone in a process of its own, so that its memory and CPU can be told from the load's.
+// Process is a server under the stopwatch. It runs alone in a process of its own, so that its
+// memory and CPU can be told from the load's.
 type Process struct {
 	cmd  *exec.Cmd
 	log  string
 	done chan struct{} // closed when it has ended
 	once sync.Once
 
-	// Collect, if not nil, makes the server collect its garbage, so that what it holds can be told from what it has thrown away.
+	// Collect, if not nil, makes the server collect its garbage, so that what it holds can be told
+	// from what it has thrown away.
 	Collect func(ctx context.Context) error
 }
 
-// StartProcess starts a program with a folder as its working directory, where its output goes too, and waits until ready says nil.
+// StartProcess starts a program with a folder as its working directory, where its output goes too,
+// and waits until ready says nil.
 func StartProcess(ctx context.Context, dir string, ready func(ctx context.Context) error, program string, args ...string) (*Process, error) {
 	out, err := os.Create(filepath.Join(dir, "output.log"))
 	if err != nil {
@@ -130,7 +133,8 @@ func (p *Process) Usage() (Usage, error) {
 	if err != nil {
 		return u, errNoProc
 	}
-	// The name in brackets may hold anything; the numbers come after the last bracket, CPU times the 12th and 13th of them.
+	// The name in brackets may hold anything; the numbers come after the last bracket, CPU times
+	// the 12th and 13th of them.
 	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
 	if len(f) < 22 {
 		return u, errNoProc

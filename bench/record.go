@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Record is a long test of this project alone: what was done, what was seen, and where it is to stand.
+// Record is a long test of this project alone: what was done, what was seen, and where it is to
+// stand.
 type Record struct {
 	Format  int       `json:"format"`
 	Test    string    `json:"test"`
@@ -98,7 +99,8 @@ func (r *Record) WriteTable(w io.Writer) error {
 	return err
 }
 
-// Save writes the record as JSON and as a table into a folder, and tells the name without the ending.
+// Save writes the record as JSON and as a table into a folder, and tells the name without the
+// ending.
 func (r *Record) Save(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
@@ -123,7 +125,8 @@ func (r *Record) Save(dir string) (string, error) {
 	return name, writeReport(name+".md", []byte(b.String()))
 }
 
-// sampleServer samples a server until stop is closed, from a goroutine of its own; what it saw comes at the end.
+// sampleServer samples a server until stop is closed, from a goroutine of its own; what it saw
+// comes at the end.
 func sampleServer(p *Process, every time.Duration, stop <-chan struct{}) <-chan []Sample {
 	out := make(chan []Sample, 1)
 	go func() {

@@ -73,7 +73,8 @@ func (r *Report) Name() string {
 	return r.Begun.Format("2006-01-02-1504") + "-" + r.Machine.Slug() + kind
 }
 
-// Save writes the report as JSON, as a table and as a picture into a folder, and tells the name without the ending.
+// Save writes the report as JSON, as a table and as a picture into a folder, and tells the name
+// without the ending.
 func (r *Report) Save(dir string) (string, error) {
 	return r.saveAs(filepath.Join(dir, r.Name()))
 }

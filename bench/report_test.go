@@ -165,7 +165,8 @@ func TestExcerptReplacesTheLastOne(t *testing.T) {
 	}
 }
 
-// TestReadmeShowsTheBaseline: the README's table is the one of the baseline, and nobody's hand has improved it.
+// TestReadmeShowsTheBaseline: the README's table is the one of the baseline, and nobody's hand has
+// improved it.
 func TestReadmeShowsTheBaseline(t *testing.T) {
 	page, err := os.ReadFile("../" + readmePage)
 	if err != nil {

@@ -35,7 +35,8 @@ const restartCallers = 64
 // sessionTimeout is longer than any restart may take, so that none of the sessions ends in one.
 const sessionTimeout = 5 * time.Minute
 
-// RunRestart: P13. A server full of names and sessions takes snapshots under a steady load, is then stopped, started, killed, and started again.
+// RunRestart: P13. A server full of names and sessions takes snapshots under a steady load, is then
+// stopped, started, killed, and started again.
 func RunRestart(ctx context.Context, peer *SignalboxPeer, c RestartConfig, root string, log io.Writer) (*Record, error) {
 	dir, err := os.MkdirTemp(root, ".bench-")
 	if err != nil {
@@ -129,8 +130,9 @@ func RunRestart(ctx context.Context, peer *SignalboxPeer, c RestartConfig, root 
 	return r, nil
 }
 
-// stalls runs windows of load until enough snapshots were taken, and tells the slowest operation of each: of the quiet ones, and of those in which a snapshot began
-// or ended, and their neighbours, since saving one takes longer than a window.
+// stalls runs windows of load until enough snapshots were taken, and tells the slowest operation of
+// each: of the quiet ones, and of those in which a snapshot began or ended, and their neighbours,
+// since saving one takes longer than a window.
 func (c RestartConfig) stalls(ctx context.Context, s *SignalboxServer, plan Plan, logf func(string, ...any)) (quiet, busy []float64, snapshots float64, err error) {
 	scenario, err := loadgen.Find("lock-pairs")
 	if err != nil {

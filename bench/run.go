@@ -10,13 +10,15 @@ import (
 	"time"
 )
 
-// trialTimeout bounds one visit, so that a server that hangs costs the run a few minutes and not the day.
+// trialTimeout bounds one visit, so that a server that hangs costs the run a few minutes and not
+// the day.
 const trialTimeout = 5 * time.Minute
 
 // maxOtherLoad is the part of the machine that others may use before the report says so.
 const maxOtherLoad = 0.05
 
-// Run compares. What fails is in the report and in its Err; the error of Run itself is of what kept it from beginning, or of ctx.
+// Run compares. What fails is in the report and in its Err; the error of Run itself is of what kept
+// it from beginning, or of ctx.
 func Run(ctx context.Context, s Settings) (*Report, error) {
 	if s.Dir == "" {
 		s.Dir = "."

@@ -14,7 +14,8 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// testSettings are systems under test: this project's server inside the test's binary, and what is physically possible.
+// testSettings are systems under test: this project's server inside the test's binary, and what is
+// physically possible.
 func testSettings(t *testing.T, only ...string) Settings {
 	t.Helper()
 	s := TinySettings()
@@ -25,7 +26,8 @@ func testSettings(t *testing.T, only ...string) Settings {
 	return s
 }
 
-// TestRun compares this project with the bare ones, all of it but what needs other systems, and looks at what must be in the report. It says nothing about speed.
+// TestRun compares this project with the bare ones, all of it but what needs other systems, and
+// looks at what must be in the report. It says nothing about speed.
 func TestRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts servers")
@@ -38,7 +40,8 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A starved machine may give so little of its CPU to such short measurements that nothing is counted of it.
+	// A starved machine may give so little of its CPU to such short measurements that nothing is
+	// counted of it.
 	starved := false
 	if err := r.Err(); err != nil {
 		if starved = strings.Contains(err.Error(), "CPU could not be told"); !starved {
@@ -247,7 +250,7 @@ func TestOrderTurnsAround(t *testing.T) {
 	}
 }
 
-func TestStartProcessTellsWhatWentWrong(t *testing.T) {
+func TestStartProcessShowsTheLastOutput(t *testing.T) {
 	t.Parallel()
 	never := func(context.Context) error { return errors.New("not yet") }
 	_, err := StartProcess(t.Context(), t.TempDir(), never, self(t), "fail")

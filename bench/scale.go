@@ -9,7 +9,8 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// shards: the first half of P11. Each shard has the same crowd, so that its batches are as large whatever their number; what a pair costs must not grow with it.
+// shards: the first half of P11. Each shard has the same crowd, so that its batches are as large
+// whatever their number; what a pair costs must not grow with it.
 func (v *trial) shards(ctx context.Context) error {
 	peer, ok := v.peer.(*SignalboxPeer)
 	if !ok {
@@ -34,7 +35,8 @@ func (v *trial) shards(ctx context.Context) error {
 	return nil
 }
 
-// names: the second half of P11. The crowd is the same; the server holds a thousand names that nobody asks for, or a million.
+// names: the second half of P11. The crowd is the same; the server holds a thousand names that
+// nobody asks for, or a million.
 func (v *trial) names(ctx context.Context) error {
 	for _, kind := range []struct {
 		work  string
@@ -55,7 +57,8 @@ func (v *trial) names(ctx context.Context) error {
 			if err := fill(ctx, plan, kind.names, nil); err != nil {
 				return err
 			}
-			// What is asked for is what names cost that are there, and not what is left to do of making them: the log's storage still sorts what was written.
+			// What is asked for is what names cost that are there, and not what is left to do of
+			// making them: the log's storage still sorts what was written.
 			if err := pause(ctx, v.IdleDelay); err != nil {
 				return err
 			}
@@ -93,7 +96,8 @@ func (v *trial) noteCPU(work string, o *outcome) error {
 	return nil
 }
 
-// raiseQuota raises the node's quota where so many names, those that come and go among them, are more than it admits by default.
+// raiseQuota raises the node's quota where so many names, those that come and go among them, are
+// more than it admits by default.
 func raiseQuota(ctx context.Context, plan Plan, names int) error {
 	t, ok := plan.Target.(*loadgen.Signalbox)
 	if !ok || names < 1_000_000 {

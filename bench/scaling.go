@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Costs are what work costs, measured on one machine. They are what the model of many machines stands on. What a report did not measure is NaN.
+// Costs are what work costs, measured on one machine. They are what the model of many machines
+// stands on. What a report did not measure is NaN.
 type Costs struct {
 	Pair      float64 // CPU of one server for a pair at full batches, us
 	Three     float64 // CPU of three servers together for a pair, us
@@ -132,16 +133,17 @@ type Prediction struct {
 	Meta     float64 // part of a core that the leader of the meta shard spends on the others being there
 }
 
-// Predict says what the costs mean for a number of machines. They are replicasets of as many machines as there are copies; one that is left over serves no
-// data shard. Data shards are spread evenly: their work grows with the machines. What does not grow is the meta shard, which no operation of this table
-// touches.
+// Predict says what the costs mean for a number of machines. They are replicasets of as many
+// machines as there are copies; one that is left over serves no data shard. Data shards are spread
+// evenly: their work grows with the machines. What does not grow is the meta shard, which no
+// operation of this table touches.
 func Predict(c Costs, a Assumptions, machines int) Prediction {
 	copies := min(a.Copies, machines)
 	more := float64(copies - 1)
 	m := float64(machines / copies * copies)
 	p := Prediction{Machines: machines, Meta: float64(machines-1) * a.Beats * a.Message / 1e6}
-	// Each pair is led once, and followed by the other copies. Three servers on one machine have measured what that costs together; two lie between one and
-	// three.
+	// Each pair is led once, and followed by the other copies. Three servers on one machine have
+	// measured what that costs together; two lie between one and three.
 	between := func(one, three, otherwise float64) float64 {
 		if math.IsNaN(three) {
 			return otherwise
@@ -173,7 +175,8 @@ func Predict(c Costs, a Assumptions, machines int) Prediction {
 		}
 	}
 	p.Seen = min(cpu/c.Seen, m*a.Network/a.Event)
-	// Connections are spread over all machines, the session's record lives in each copy: the shared session is the record.
+	// Connections are spread over all machines, the session's record lives in each copy: the shared
+	// session is the record.
 	p.Sessions = min(m*a.RAM/(c.Memory+more*c.Shared), cpu/c.Alive)
 	p.Names = m * a.RAM / (c.Name * (1 + more))
 	return p
@@ -182,7 +185,8 @@ func Predict(c Costs, a Assumptions, machines int) Prediction {
 // clusterSizes are the numbers of machines that the page speaks of.
 var clusterSizes = []int{1, 3, 9, 30, 100}
 
-// WriteScaling writes the costs of a report, what is assumed, and what both predict. Without a report, nil, it says that there is none, and what is assumed.
+// WriteScaling writes the costs of a report, what is assumed, and what both predict. Without a
+// report, nil, it says that there is none, and what is assumed.
 func WriteScaling(w io.Writer, r *Report) error {
 	c, a := CostsOf(r), DefaultAssumptions()
 	var b strings.Builder

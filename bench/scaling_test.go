@@ -18,7 +18,8 @@ func TestPredict(t *testing.T) {
 	a := DefaultAssumptions()
 	a.Beats = 0
 	one, two, three, thirty := Predict(c, a, 1), Predict(c, a, 2), Predict(c, a, 3), Predict(c, a, 30)
-	// Three machines do what three copies cost, as it was measured; from there it grows with the machines.
+	// Three machines do what three copies cost, as it was measured; from there it grows with the
+	// machines.
 	if want := 3 * (a.Cores*a.Load*1e6 - 9000) / 12.5; math.Abs(three.Pairs/want-1) > 1e-9 {
 		t.Errorf("three carry %v pairs/s, expected %v", three.Pairs, want)
 	}
@@ -44,7 +45,8 @@ func TestPredict(t *testing.T) {
 	}
 }
 
-// TestPredictWithoutThree: a report of one server alone is enough, with what is assumed about copies.
+// TestPredictWithoutThree: a report of one server alone is enough, with what is assumed about
+// copies.
 func TestPredictWithoutThree(t *testing.T) {
 	c := CostsOf(sample(1))
 	c.Three, c.Written3, c.Member = math.NaN(), math.NaN(), math.NaN()
@@ -60,7 +62,8 @@ func TestPredictWithoutThree(t *testing.T) {
 	}
 }
 
-// TestScalingPageIsInStep: the page says what the model says of the baseline, and names the assumptions that are in force. With -update it is rewritten.
+// TestScalingPageIsInStep: the page says what the model says of the baseline, and names the
+// assumptions that are in force. With -update it is rewritten.
 func TestScalingPageIsInStep(t *testing.T) {
 	var r *Report
 	name := filepath.Join("..", filepath.FromSlash(baseline)+".json")

@@ -7,7 +7,8 @@ import (
 
 // Settings of a run.
 type Settings struct {
-	// Peers to compare, this project among them. Those of the subjects that are not here are named as missing.
+	// Peers to compare, this project among them. Those of the subjects that are not here are named
+	// as missing.
 	Peers []Peer
 
 	// Rounds, and how long each measurement takes after its warm-up.
@@ -15,7 +16,8 @@ type Settings struct {
 	Length time.Duration
 	WarmUp time.Duration
 
-	// SlowRounds is in how many of them the slow blocks are run: what takes long, and compares with nothing that drifts.
+	// SlowRounds is in how many of them the slow blocks are run: what takes long, and compares with
+	// nothing that drifts.
 	SlowRounds int
 
 	// Size of the crowds. The bars are about those of Full.
@@ -26,13 +28,15 @@ type Settings struct {
 	Shards                                   []int
 	CallersPerShard                          int
 
-	// IdleDelay is how long idle sessions are left alone before they are looked at; IdleLength how long they are then watched.
+	// IdleDelay is how long idle sessions are left alone before they are looked at; IdleLength how
+	// long they are then watched.
 	IdleDelay, IdleLength time.Duration
 
 	// Only runs the blocks with these names; none is all.
 	Only []string
 
-	// Dir holds the data folders, each of which is removed when it was used. It must be on a real disk. Default: the working directory.
+	// Dir holds the data folders, each of which is removed when it was used. It must be on a real
+	// disk. Default: the working directory.
 	Dir string
 
 	// Log, if not nil, is told of each measurement, a line each.
@@ -41,7 +45,8 @@ type Settings struct {
 	Quick bool
 }
 
-// crowd is how many connections the largest group of watchers has: what limits of open files allow on both ends.
+// crowd is how many connections the largest group of watchers has: what limits of open files allow
+// on both ends.
 const maxWatchConnections = 5000
 
 // DefaultSettings is the comparison that counts.

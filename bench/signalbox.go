@@ -13,7 +13,8 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// SignalboxPeer is this project as a Peer, by its binary. It runs with its defaults, which are durable, but for the number of data shards.
+// SignalboxPeer is this project as a Peer, by its binary. It runs with its defaults, which are
+// durable, but for the number of data shards.
 type SignalboxPeer struct {
 	Binary string
 	Shards int // 0: as many as shardsFor says
@@ -22,9 +23,11 @@ type SignalboxPeer struct {
 // defaultShards is the server's default.
 const defaultShards = 4
 
-// shardsFor is how many data shards so many servers have that share a machine with each other and the load, as an operator would choose: more than one are for cores
-// that would have nothing to do with one, and here each server has a core and the load has one. A shard's batches are synced by all its replicas, so that few large
-// ones cost least. The default is for servers with machines of their own.
+// shardsFor is how many data shards so many servers have that share a machine with each other and
+// the load, as an operator would choose: more than one are for cores that would have nothing to do
+// with one, and here each server has a core and the load has one. A shard's batches are synced by
+// all its replicas, so that few large ones cost least. The default is for servers with machines of
+// their own.
 func shardsFor(cores, servers int) int { return min(max(cores/(servers+1), 1), defaultShards) }
 
 // Name says signalbox.

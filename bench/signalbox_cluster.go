@@ -18,8 +18,8 @@ import (
 // joinToken is no secret: what it protects lives for seconds on the loopback interface.
 const joinToken = "the instances of a comparison"
 
-// StartCluster starts three instances that find each other by their --peer lists, each shard with a replica on each of them. All settings but the number of
-// shards are the defaults.
+// StartCluster starts three instances that find each other by their --peer lists, each shard with a
+// replica on each of them. All settings but the number of shards are the defaults.
 func (s *SignalboxPeer) StartCluster(ctx context.Context, dir string) (Server, error) {
 	g, err := s.StartClusterOn(ctx, dir, nil)
 	if err != nil {
@@ -61,7 +61,8 @@ func (s *SignalboxPeer) StartClusterOn(ctx context.Context, dir string, hosts *H
 		}
 		return p, err
 	}, Plan{
-		// The SDK has a connection to each instance that leads something: four clients are twelve connections.
+		// The SDK has a connection to each instance that leads something: four clients are twelve
+		// connections.
 		Target: &loadgen.Signalbox{Client: client.Config{Endpoints: clients}}, Connections: 4,
 	})
 	if err != nil {
@@ -77,7 +78,8 @@ func (s *SignalboxPeer) StartClusterOn(ctx context.Context, dir string, hosts *H
 	return g, nil
 }
 
-// leaderOfMost is the instance that leads most data shards; of several the one that leads the meta shard too.
+// leaderOfMost is the instance that leads most data shards; of several the one that leads the meta
+// shard too.
 func leaderOfMost(ctx context.Context, endpoints []string) (int, error) {
 	c, err := client.Open(ctx, client.Config{Endpoints: endpoints})
 	if err != nil {
@@ -101,7 +103,8 @@ func leaderOfMost(ctx context.Context, endpoints []string) (int, error) {
 	return best, nil
 }
 
-// waitClusterReady waits until every shard has its voters and its master, and the cluster has nothing left to do.
+// waitClusterReady waits until every shard has its voters and its master, and the cluster has
+// nothing left to do.
 func waitClusterReady(ctx context.Context, endpoints []string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

@@ -13,7 +13,8 @@ type Stat struct {
 	N      int
 }
 
-// StatOf sums up values; those that are no numbers do not count. The median of an even number of values is the mean of the middle two.
+// StatOf sums up values; those that are no numbers do not count. The median of an even number of
+// values is the mean of the middle two.
 func StatOf(values []float64) Stat {
 	v := make([]float64, 0, len(values))
 	for _, x := range values {
@@ -37,7 +38,8 @@ func (s Stat) Spread() float64 {
 	return (s.High - s.Low) / math.Abs(s.Median)
 }
 
-// ratios divides round by round, so that a machine that was slow in a round was slow for both. Rounds that only one side has do not count.
+// ratios divides round by round, so that a machine that was slow in a round was slow for both.
+// Rounds that only one side has do not count.
 func ratios(ours, peer []float64) []float64 {
 	var out []float64
 	for i := range min(len(ours), len(peer)) {

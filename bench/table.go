@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// WriteTable writes the report for people, in Markdown: where it was measured, the bars, the figures, what is missing.
+// WriteTable writes the report for people, in Markdown: where it was measured, the bars, the
+// figures, what is missing.
 func (r *Report) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	kind := "Comparison"
@@ -46,7 +47,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 	return err
 }
 
-// table has a row for each metric that is shown and a column for each system that was measured in one.
+// table has a row for each metric that is shown and a column for each system that was measured in
+// one.
 func (r *Report) table(shown func(Metric) bool, spreads bool) string {
 	var b strings.Builder
 	var columns []string

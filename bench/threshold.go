@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Threshold is a demand: one side of a comparison may be at least, or at most, so many times the other.
+// Threshold is a demand: one side of a comparison may be at least, or at most, so many times the
+// other.
 type Threshold struct {
 	ID        string
 	Text      string // for people
@@ -90,7 +91,8 @@ func highest(v []float64) float64 {
 var shardMetrics = []string{"shards-1", "shards-4", "shards-16", "shards-64"}
 var nameMetrics = []string{"names-few", "names-many"}
 
-// Thresholds are where this project is to stand. The figures are ratios of one run, so that they hold on other machines.
+// Thresholds are where this project is to stand. The figures are ratios of one run, so that they
+// hold on other machines.
 var Thresholds = []Threshold{
 	{ID: "P1", Text: "pairs/s, 1,024 callers over few connections", Condition: ">= 20 x etcd", Ours: operand(Signalbox, "pairs-1024"), Peer: operand(Etcd, "pairs-1024"), Factor: 20},
 	{ID: "P1", Text: "pairs/s, 1,024 callers over few connections", Condition: ">= 10 x ZooKeeper", Ours: operand(Signalbox, "pairs-1024"), Peer: operand(ZooKeeper, "pairs-1024"), Factor: 10},

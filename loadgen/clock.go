@@ -5,7 +5,8 @@ import "time"
 // clock is what the loops read: nanoseconds since some moment, going on while the machine does.
 type clock interface {
 	now() int64
-	// sleepUntil returns at t or soon after. It may return earlier when t is far ahead, so that who sleeps can see that it shall stop.
+	// sleepUntil returns at t or soon after. It may return earlier when t is far ahead, so that who
+	// sleeps can see that it shall stop.
 	sleepUntil(t int64)
 }
 
@@ -16,7 +17,8 @@ type wallClock struct{ base time.Time }
 
 func (c wallClock) now() int64 { return int64(time.Since(c.base)) }
 
-// sleepUntil leaves the last stretch to the kernel: the runtime's timers may be a millisecond late when nothing else runs, which would be measured.
+// sleepUntil leaves the last stretch to the kernel: the runtime's timers may be a millisecond late
+// when nothing else runs, which would be measured.
 func (c wallClock) sleepUntil(t int64) {
 	d := t - c.now()
 	if d > maxSleep {

@@ -18,25 +18,29 @@ const (
 	maxRate     = 1e8
 )
 
-// Config is a load. Scenario, Target, and Duration or Operations are needed; a number that is 0 is the scenario's own choice.
+// Config is a load. Scenario, Target, and Duration or Operations are needed; a number that is 0 is
+// the scenario's own choice.
 type Config struct {
 	Scenario *Scenario
 	Target   Target
 
-	// Callers are the operations under way at a time, each by a goroutine of its own; in an open loop the most there can be. Default mostly 64, in an open loop
-	// 512.
+	// Callers are the operations under way at a time, each by a goroutine of its own; in an open
+	// loop the most there can be. Default mostly 64, in an open loop 512.
 	Callers int
 
-	// Connections that the sessions are spread over; default 4, or one for 1,000 watchers. Each gives every session its own.
+	// Connections that the sessions are spread over; default 4, or one for 1,000 watchers. Each
+	// gives every session its own.
 	Connections int
 
-	// Sessions; default one for each caller, where the scenario does not say otherwise. Of discovery, the members.
+	// Sessions; default one for each caller, where the scenario does not say otherwise. Of
+	// discovery, the members.
 	Sessions int
 
 	// Keys is the number of names that the operations are about. Of discovery, the services.
 	Keys int
 
-	// Skew is the exponent of the zipf distribution by which names are chosen: 0 chooses all alike, 0.99 is what caches see.
+	// Skew is the exponent of the zipf distribution by which names are chosen: 0 chooses all alike,
+	// 0.99 is what caches see.
 	Skew float64
 
 	// Watchers, over all names, of the scenarios that watch.
@@ -63,13 +67,15 @@ type Config struct {
 	// Operations, if not 0, ends the run after so many, those of the warm-up included.
 	Operations uint64
 
-	// Patience is how long operations may take to end after Duration; default 10 s. Those that do not are errors with the code "unanswered".
+	// Patience is how long operations may take to end after Duration; default 10 s. Those that do
+	// not are errors with the code "unanswered".
 	Patience time.Duration
 
 	// Seed of what is drawn at random; the same seed draws the same names.
 	Seed uint64
 
-	// Metrics is host:port of the instance's metrics and profiles, its admin endpoint; with it, the server's memory and CPU are part of the result.
+	// Metrics is host:port of the instance's metrics and profiles, its admin endpoint; with it, the
+	// server's memory and CPU are part of the result.
 	Metrics string
 
 	// Expect are the objectives. Those missed are in the result.

@@ -5,7 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// contendedLock: all callers want the same few locks. What counts is the hand-off: from the holder's call of release to the next one's grant.
+// contendedLock: all callers want the same few locks. What counts is the hand-off: from the
+// holder's call of release to the next one's grant.
 var contendedLock = &Scenario{
 	Name:      "contended-lock",
 	Short:     "many callers pass one lock on (hand-offs); more with --keys",

@@ -16,7 +16,8 @@ var describeRelaxed = &Scenario{
 	Build:  buildDescribe(false),
 }
 
-// buildDescribe reads persistent semaphores, 1,000 unless the load says otherwise, with data of the load's size.
+// buildDescribe reads persistent semaphores, 1,000 unless the load says otherwise, with data of the
+// load's size.
 func buildDescribe(strict bool) func(context.Context, *Env) (Workload, error) {
 	return func(ctx context.Context, c *Env) (Workload, error) {
 		n := c.callerCount()

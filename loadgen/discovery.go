@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// discovery: members register for services that others watch, and a part of them restarts each minute: the session ends, and another registers. What counts is
-// how long it takes until each watcher knows: joined from the call of register, left from the call that ends the session.
+// discovery: members register for services that others watch, and a part of them restarts each
+// minute: the session ends, and another registers. What counts is how long it takes until each
+// watcher knows: joined from the call of register, left from the call that ends the session.
 var discovery = &Scenario{
 	Name:      "discovery",
 	Short:     "members register, watchers see them come and go; --churn per cent restart each minute",
@@ -49,7 +50,8 @@ type member struct {
 	joins, ends eventTimes
 }
 
-// eventTimes are when the last few generations of a member joined or ended: watchers may hear of the end of one when the next has come and gone.
+// eventTimes are when the last few generations of a member joined or ended: watchers may hear of
+// the end of one when the next has come and gone.
 type eventTimes [8]struct {
 	generation atomic.Uint64 // stored last
 	at         atomic.Int64
@@ -176,7 +178,8 @@ func (m *member) join(ctx context.Context, c *Env) error {
 	return err
 }
 
-// tell is called by each watcher. told are the generations that it knows, by the place of the member in the service.
+// tell is called by each watcher. told are the generations that it knows, by the place of the
+// member in the service.
 func (w *discoveryWorkload) observe(s *service, generations []uint32, joined bool, data []byte) {
 	if len(data) < 16 {
 		return

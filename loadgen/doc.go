@@ -1,4 +1,5 @@
-// Package loadgen is the crowd: it puts a server under a load of a chosen kind, and tells how fast it answered.
+// Package loadgen is the crowd: it puts a server under a load of a chosen kind, and tells how fast
+// it answered.
 //
 //	scenario, err := loadgen.Find("lock-pairs")
 //	result, err := loadgen.Run(ctx, loadgen.Config{
@@ -12,14 +13,17 @@
 //
 // # What is measured
 //
-// In a closed loop each caller begins its next operation when the last one has ended: the highest rate that so many callers reach, and latencies at that rate.
-// In an open loop operations begin at a fixed rate, whether earlier ones have ended or not, and a latency counts from the moment the operation was to begin: what a
-// stalled server makes wait is counted in full, although it was never sent (coordinated omission).
+// In a closed loop each caller begins its next operation when the last one has ended: the highest
+// rate that so many callers reach, and latencies at that rate. In an open loop operations begin at
+// a fixed rate, whether earlier ones have ended or not, and a latency counts from the moment the
+// operation was to begin: what a stalled server makes wait is counted in full, although it was
+// never sent (coordinated omission).
 //
-// What the crowd costs by itself is measured after each run, by the same loop on a target that does nothing, and is part of the result.
+// What the crowd costs by itself is measured after each run, by the same loop on a target that does
+// nothing, and is part of the result.
 //
 // # Other targets
 //
-// Scenarios speak to a Target through small interfaces, so that the same loops drive other systems. A target implements what it can; a scenario
-// that needs more says so before it starts.
+// Scenarios speak to a Target through small interfaces, so that the same loops drive other systems.
+// A target implements what it can; a scenario that needs more says so before it starts.
 package loadgen

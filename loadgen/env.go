@@ -10,7 +10,8 @@ import (
 // startConcurrency bounds how many connections and sessions are made at a time.
 const startConcurrency = 64
 
-// Crowd is what a scenario builds its workload from: the load's configuration, connections, sessions, names. It closes what it gave.
+// Crowd is what a scenario builds its workload from: the load's configuration, connections,
+// sessions, names. It closes what it gave.
 type Env struct {
 	Config
 	prefix    string // of all names of this run
@@ -57,8 +58,8 @@ func (r *sharedRecorder) fail(now int64, code string) {
 // Now is the run's clock in nanoseconds, as Recorder.Note wants it.
 func (c *Env) Now() int64 { return c.clock.now() }
 
-// callerCount is the number of callers in force, for scenarios whose callers act for themselves. In an open loop there should be one free whenever an operation is
-// to begin, so that there are more.
+// callerCount is the number of callers in force, for scenarios whose callers act for themselves. In
+// an open loop there should be one free whenever an operation is to begin, so that there are more.
 func (c *Env) callerCount() int {
 	if c.Callers == 0 {
 		c.Callers = 64
@@ -69,7 +70,8 @@ func (c *Env) callerCount() int {
 	return c.Callers
 }
 
-// setConnections settles the number of connections, when the load does not say, for so many watchers: an instance bounds the streams of a connection.
+// setConnections settles the number of connections, when the load does not say, for so many
+// watchers: an instance bounds the streams of a connection.
 func (c *Env) setConnections(watchers int) {
 	if c.Connections == 0 {
 		c.Connections = max(4, (watchers+999)/1000)
@@ -180,12 +182,14 @@ func (c *Env) assignConns(ctx context.Context, n int) ([]Conn, error) {
 	return out, nil
 }
 
-// close ends all connections, and with them the sessions. A session whose end is not answered in time ends when its timeout does.
+// close ends all connections, and with them the sessions. A session whose end is not answered in
+// time ends when its timeout does.
 func (p *connPool) close(ctx context.Context) {
 	_ = parallel(ctx, len(p.conns), func(_ context.Context, i int) error { return p.conns[i].Close() })
 }
 
-// deleteNames removes names, as far as that can be had: what stays behind is told by nothing but the server's list.
+// deleteNames removes names, as far as that can be had: what stays behind is told by nothing but
+// the server's list.
 func deleteNames(ctx context.Context, keepers []CanStore, list []string) {
 	_ = parallel(ctx, len(list), func(ctx context.Context, i int) error { return keepers[i%len(keepers)].Delete(ctx, list[i]) })
 }
@@ -200,7 +204,8 @@ func createNames(ctx context.Context, keepers []CanStore, list []string, data []
 	})
 }
 
-// parallel calls fn for 0 .. n-1 from a few goroutines, and returns the first error; no call begins after it.
+// parallel calls fn for 0 .. n-1 from a few goroutines, and returns the first error; no call begins
+// after it.
 func parallel(ctx context.Context, n int, fn func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

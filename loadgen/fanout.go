@@ -6,16 +6,18 @@ import (
 	"sync/atomic"
 )
 
-// fanout is one name, who changes it, and who watches it. There is one change at a time: the next waits until all watchers have seen the last, so that none is
-// left out, and each delay belongs to one change.
+// fanout is one name, who changes it, and who watches it. There is one change at a time: the next
+// waits until all watchers have seen the last, so that none is left out, and each delay belongs to
+// one change.
 type fanout struct {
 	clock  clock
 	writer CanStore
 	name   string
 	data   []byte // begins with the number of the change
 
-	// The change under way. seq is stored last: who reads a new seq may read the rest. A watcher writes its delay before it takes itself off left; the changer reads
-	// the delays when all is sent.
+	// The change under way. seq is stored last: who reads a new seq may read the rest. A watcher
+	// writes its delay before it takes itself off left; the changer reads the delays when all is
+	// sent.
 	seq       atomic.Uint64
 	began     atomic.Int64
 	remaining atomic.Int64
@@ -36,7 +38,8 @@ func newFanout(c clock, writer CanStore, name string, size, watchers int) *fanou
 	}
 }
 
-// observe is called by watcher i with what it was told; last is the last change it saw. It returns the new last.
+// observe is called by watcher i with what it was told; last is the last change it saw. It returns
+// the new last.
 func (f *fanout) observe(i int, data []byte, last uint64) uint64 {
 	if len(data) < 8 {
 		return last

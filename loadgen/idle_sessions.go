@@ -2,7 +2,8 @@ package loadgen
 
 import "context"
 
-// idleSessions: sessions that only live. What they cost the server is measured at its admin endpoint; whether they lived on is counted at the end.
+// idleSessions: sessions that only live. What they cost the server is measured at its admin
+// endpoint; whether they lived on is counted at the end.
 var idleSessions = &Scenario{
 	Name:   "idle-sessions",
 	Short:  "hold sessions that do nothing; with --metrics, what each costs the server",

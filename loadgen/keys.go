@@ -24,7 +24,8 @@ type picker struct {
 	cum []float64 // shared; nil: all alike
 }
 
-// zipf is the cumulative distribution of a zipf law over n places: the k-th has the weight 1/k^skew. It is nil when all are alike.
+// zipf is the cumulative distribution of a zipf law over n places: the k-th has the weight
+// 1/k^skew. It is nil when all are alike.
 func zipf(n int, skew float64) []float64 {
 	if skew == 0 || n < 2 {
 		return nil

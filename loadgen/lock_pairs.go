@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// lockPairs: locks that nobody else wants. A pair is lock and unlock, each answered before the next begins. Each caller has names of its own.
+// lockPairs: locks that nobody else wants. A pair is lock and unlock, each answered before the next
+// begins. Each caller has names of its own.
 var lockPairs = &Scenario{
 	Name:   "lock-pairs",
 	Short:  "lock and unlock names that nobody else wants",

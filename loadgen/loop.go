@@ -28,7 +28,8 @@ type loop struct {
 	timerDelay histogram // how late the open loop's own timer was
 }
 
-// run returns when every caller has ended. Operations under way at the end of the span have the patience to end, then they are cancelled.
+// run returns when every caller has ended. Operations under way at the end of the span have the
+// patience to end, then they are cancelled.
 func (l *loop) run(ctx context.Context) {
 	ops, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -44,7 +45,8 @@ func (l *loop) run(ctx context.Context) {
 		return
 	}
 	var wg sync.WaitGroup
-	// Each caller has a context of its own, as callers have in a program: a thousand that wait on one would queue up on its channel.
+	// Each caller has a context of its own, as callers have in a program: a thousand that wait on
+	// one would queue up on its channel.
 	begin := func(run func(ctx context.Context)) {
 		wg.Go(func() {
 			own, cancel := context.WithCancel(ops)

@@ -17,7 +17,8 @@ func (c bubbleClock) now() int64 { return int64(time.Since(c.base)) }
 
 func (c bubbleClock) sleepUntil(t int64) { time.Sleep(time.Duration(t - c.now())) }
 
-// service is a target that takes a fixed time for an operation, and stands still between two moments of the run.
+// service is a target that takes a fixed time for an operation, and stands still between two
+// moments of the run.
 type stalling struct {
 	clock    clock
 	takes    time.Duration
@@ -58,7 +59,8 @@ type loopCase struct {
 	patience         time.Duration
 }
 
-// runLoop gives the merged result of a loop in virtual time, and the most operations that were under way at a time.
+// runLoop gives the merged result of a loop in virtual time, and the most operations that were
+// under way at a time.
 func runLoop(t *testing.T, x loopCase) (*Result, int64) {
 	t.Helper()
 	var r *Result
@@ -87,8 +89,10 @@ func near(us float64, want time.Duration) bool {
 	return math.Abs(us-float64(want.Microseconds())) <= 0.005*float64(want.Microseconds())
 }
 
-// TestOpenLoopCountsWhatAStallHoldsUp: at 100 operations a second, a server that takes 1 ms stands still from second 1 to 2. The 100 operations that were to begin in
-// that second waited for 0 to 1 s each. A closed loop, or an open one that counts from the actual start, sees hardly more than one of them.
+// TestOpenLoopCountsWhatAStallHoldsUp: at 100 operations a second, a server that takes 1 ms stands
+// still from second 1 to 2. The 100 operations that were to begin in that second waited for 0 to 1
+// s each. A closed loop, or an open one that counts from the actual start, sees hardly more than
+// one of them.
 func TestOpenLoopCountsWhatAStallHoldsUp(t *testing.T) {
 	stall := loopCase{callers: 1, takes: time.Millisecond, from: time.Second, to: 2 * time.Second, duration: 10 * time.Second, patience: time.Minute}
 	stall.rate = 100
@@ -118,7 +122,8 @@ func TestOpenLoopCountsWhatAStallHoldsUp(t *testing.T) {
 	}
 }
 
-// TestOpenLoopWithFreeCallers: with enough callers nothing waits for another operation, only for the server.
+// TestOpenLoopWithFreeCallers: with enough callers nothing waits for another operation, only for
+// the server.
 func TestOpenLoopWithFreeCallers(t *testing.T) {
 	r, most := runLoop(t, loopCase{callers: 50, takes: 100 * time.Millisecond, rate: 200, duration: 5 * time.Second, patience: time.Minute})
 	if r.Operations != 1000 || !near(r.Series[0].MaxUS, 100*time.Millisecond) || most < 20 || most > 21 {
@@ -126,8 +131,8 @@ func TestOpenLoopWithFreeCallers(t *testing.T) {
 	}
 }
 
-// TestOpenLoopBeyondCapacity: at twice what the server can do, all operations that were to begin are done in the end, if the patience is long enough, and the rate is
-// the server's.
+// TestOpenLoopBeyondCapacity: at twice what the server can do, all operations that were to begin
+// are done in the end, if the patience is long enough, and the rate is the server's.
 func TestOpenLoopBeyondCapacity(t *testing.T) {
 	over := loopCase{callers: 1, takes: 10 * time.Millisecond, rate: 200, duration: 5 * time.Second, patience: time.Minute}
 	r, _ := runLoop(t, over)
@@ -182,7 +187,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestNothingPerOperation: the loop, the recorder and the choice of names take no memory in the steady state.
+// TestNothingPerOperation: the loop, the recorder and the choice of names take no memory in the
+// steady state.
 func TestNothingPerOperation(t *testing.T) {
 	for _, name := range []string{"lock-pairs", "contended-lock", "semaphore", "describe-strict", "mixed"} {
 		cfg := Config{Target: &Noop{}, Callers: 1, Keys: 100, Skew: 1, Connections: 1}
@@ -215,7 +221,8 @@ func TestNothingPerOperation(t *testing.T) {
 				l.runOpen(t.Context(), l.callers[0], rec, tickets)
 			}
 			round()
-			// What is left is a histogram's kilobyte for an octave not seen before, and whatever else goes on in this process.
+			// What is left is a histogram's kilobyte for an octave not seen before, and whatever
+			// else goes on in this process.
 			if n := testing.AllocsPerRun(5, round); n > many/10 {
 				t.Errorf("%s allocates %v times in %d operations (rate %v)", name, n, many, rate)
 			}

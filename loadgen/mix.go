@@ -29,7 +29,8 @@ type Part struct {
 	scenario *Scenario
 }
 
-// DefaultMix is a small fleet: mostly reading, some locks, a queue, a counting semaphore, and sessions that come and go.
+// DefaultMix is a small fleet: mostly reading, some locks, a queue, a counting semaphore, and
+// sessions that come and go.
 const DefaultMix = `# Each caller draws its next operation by weight.
 parts:
   - {scenario: describe-relaxed, weight: 50, keys: 1000, skew: 0.99, data-size: 64}
@@ -184,7 +185,8 @@ func (w *mixedWorkload) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// mixedPart is a part as one caller does it: its first series in the mix, and that of its operations.
+// mixedPart is a part as one caller does it: its first series in the mix, and that of its
+// operations.
 type mixedPart struct {
 	caller   Caller
 	base, op int

@@ -34,8 +34,8 @@ var facts = map[string]bool{
 	"server.cores": false, "server.memory": false, "server.memory-per-session": false, "server.cpu-per-session": true, "server.cpu-per-operation": true,
 }
 
-// ParseObjectives reads objectives separated by commas: a statistic, one of < <= > >=, and a bound, which is a duration (5ms) for latencies and a plain
-// number otherwise.
+// ParseObjectives reads objectives separated by commas: a statistic, one of < <= > >=, and a bound,
+// which is a duration (5ms) for latencies and a plain number otherwise.
 func ParseObjectives(text string) ([]Objective, error) {
 	var list []Objective
 	for item := range strings.SplitSeq(text, ",") {

@@ -5,8 +5,9 @@ import (
 	"math"
 )
 
-// pace gives out the moments at which operations are to begin, at a fixed rate, whatever becomes of them. When all callers are busy it falls behind and then gives
-// out the moments that have passed, unchanged, so that the wait is part of what is measured.
+// pace gives out the moments at which operations are to begin, at a fixed rate, whatever becomes of
+// them. When all callers are busy it falls behind and then gives out the moments that have passed,
+// unchanged, so that the wait is part of what is measured.
 func (l *loop) pace(ctx context.Context, tickets chan<- int64) {
 	defer close(tickets)
 	begin := l.begin
@@ -31,7 +32,8 @@ func (l *loop) pace(ctx context.Context, tickets chan<- int64) {
 				}
 			}
 		}
-		// Whoever takes a moment counts it, also after the end; when both cases are ready, either may be chosen.
+		// Whoever takes a moment counts it, also after the end; when both cases are ready, either
+		// may be chosen.
 		given := i
 		select {
 		case tickets <- t:

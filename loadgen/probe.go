@@ -108,7 +108,8 @@ func (p *probe) sample(ctx context.Context) (sample, error) {
 	return s, nil
 }
 
-// newServerCost puts three looks together: before the sessions started, when what is measured began, and at its end.
+// newServerCost puts three looks together: before the sessions started, when what is measured
+// began, and at its end.
 func newServerCost(before, begin, end sample, sessions int, operations uint64) *ServerCost {
 	seconds := end.at.Sub(begin.at).Seconds()
 	c := &ServerCost{Memory: end.resident, MemoryBefore: before.resident}

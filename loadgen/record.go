@@ -8,7 +8,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// span is what is measured of a run: [from, until) by the run's clock. until is 0 while the end is not known.
+// span is what is measured of a run: [from, until) by the run's clock. until is 0 while the end is
+// not known.
 type span struct {
 	from  atomic.Int64
 	until int64
@@ -18,9 +19,10 @@ type span struct {
 // afterWarmUp is a time that lies after every warm-up.
 const afterWarmUp = math.MaxInt64
 
-// Recorder counts what one goroutine does. Nothing in it is shared but the two counters that the progress line reads, so recording costs no more
-// than the memory it touches, and that is little: with a thousand callers none of it is in the processor's cache when its turn comes. So durations are kept next to the
-// counters first, and go to the histogram many at a time.
+// Recorder counts what one goroutine does. Nothing in it is shared but the two counters that the
+// progress line reads, so recording costs no more than the memory it touches, and that is little:
+// with a thousand callers none of it is in the processor's cache when its turn comes. So durations
+// are kept next to the counters first, and go to the histogram many at a time.
 type Recorder struct {
 	done       atomic.Uint64 // operations that succeeded, warm-up included
 	span       *span
@@ -128,7 +130,8 @@ const (
 	maxValue       = int64(1)<<43 - 1
 )
 
-// histogram is a histogram of durations in nanoseconds that only takes the memory of the octaves it has seen: a kilobyte each.
+// histogram is a histogram of durations in nanoseconds that only takes the memory of the octaves it
+// has seen: a kilobyte each.
 type histogram struct {
 	octave   [octaves]*[stepsPerOctave]uint32
 	n        uint64
@@ -155,7 +158,8 @@ func (c *histogram) add(d int64) {
 	c.sum += float64(d)
 }
 
-// bucketOf of a value: octave 0 holds the values below 256 one by one, octave o those with 8+o bits in steps of 2^(o-1).
+// bucketOf of a value: octave 0 holds the values below 256 one by one, octave o those with 8+o bits
+// in steps of 2^(o-1).
 func bucketOf(v int64) (octave, index int) {
 	if v < stepsPerOctave {
 		return 0, int(v)

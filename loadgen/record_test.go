@@ -9,7 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestBuckets: each value has a place, places are in order of values, and a place's middle is within half a step of its values.
+// TestBuckets: each value has a place, places are in order of values, and a place's middle is
+// within half a step of its values.
 func TestBuckets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := rapid.Int64Range(0, maxValue).Draw(t, "v")

@@ -109,7 +109,8 @@ func (r *Result) WriteJSON(w io.Writer, indent bool) error {
 	return e.Encode(r)
 }
 
-// WriteHistograms writes an HDR histogram log of format 1.3, which the tools of HdrHistogram read: a line for each series, tagged with its name, in nanoseconds.
+// WriteHistograms writes an HDR histogram log of format 1.3, which the tools of HdrHistogram read:
+// a line for each series, tagged with its name, in nanoseconds.
 func (r *Result) WriteHistograms(w io.Writer) error {
 	lw := hdrhistogram.NewHistogramLogWriter(w)
 	start := r.Started.UnixMilli()

@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// Run puts the load on its target and tells what came of it. When ctx ends first, the result is of what was done until then, and says so. Errors are of what could
-// not be prepared, or of the server's admin endpoint; those of operations are in the result.
+// Run puts the load on its target and tells what came of it. When ctx ends first, the result is of
+// what was done until then, and says so. Errors are of what could not be prepared, or of the
+// server's admin endpoint; those of operations are in the result.
 func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
@@ -149,8 +150,8 @@ func runOnce(ctx context.Context, cfg Config) (_ *Result, err error) {
 
 	rest := newRecorder(sp, len(cfg.Scenario.Series), cfg.Scenario.Operation)
 	if s, ok := w.(drainer); ok && !interrupted {
-		settle, cancel := context.WithTimeout(ctx, cfg.Patience)
-		s.Drain(settle, rest)
+		drainCtx, cancel := context.WithTimeout(ctx, cfg.Patience)
+		s.Drain(drainCtx, rest)
 		cancel()
 	}
 	r := gather(c, l, rest)
@@ -189,7 +190,8 @@ func slotWidth(d time.Duration) time.Duration {
 	return time.Hour
 }
 
-// calibrate measures the loop and the scenario by themselves, on a target that does nothing, in a tenth of a second.
+// calibrate measures the loop and the scenario by themselves, on a target that does nothing, in a
+// tenth of a second.
 func calibrate(ctx context.Context, cfg Config) (OwnCost, error) {
 	cfg.Target = &Noop{}
 	cfg.Metrics, cfg.Expect, cfg.Progress = "", nil, nil

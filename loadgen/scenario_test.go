@@ -20,7 +20,8 @@ func mixOf(t *testing.T, text string) *Scenario {
 	return s
 }
 
-// TestScenarios runs each scenario against a real server, a few hundred operations in a closed loop, and looks at what must be true whatever the machine does.
+// TestScenarios runs each scenario against a real server, a few hundred operations in a closed
+// loop, and looks at what must be true whatever the machine does.
 func TestScenarios(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -109,7 +110,8 @@ func TestHandOffs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The first grant is nobody's hand-off, nor are those at the end, when callers have gone and the last finds the lock free.
+	// The first grant is nobody's hand-off, nor are those at the end, when callers have gone and
+	// the last finds the lock free.
 	if h := r.Series[0]; h.Name != "handoff" || h.Count < 150 || h.Count > 199 || h.MaxUS > r.Series[1].MaxUS {
 		t.Errorf("hand-offs are %+v beside %+v", h, r.Series[1])
 	}
@@ -160,7 +162,8 @@ func TestIdleSessions(t *testing.T) {
 	nothingLeft(t)
 }
 
-// TestOpenLoopKeepsItsRate: an open loop does exactly the operations that its rate and duration ask for.
+// TestOpenLoopKeepsItsRate: an open loop does exactly the operations that its rate and duration ask
+// for.
 func TestOpenLoopKeepsItsRate(t *testing.T) {
 	s, _ := Find("lock-pairs")
 	r, err := Run(t.Context(), Config{Scenario: s, Target: target(t), Callers: 8, Rate: 500, Duration: 400 * time.Millisecond})

@@ -9,13 +9,15 @@ import (
 	"strings"
 )
 
-// Plot is charts one below the other, with a title. It is drawn without a background, in colours that can be read on a light and on a dark one.
+// Plot is charts one below the other, with a title. It is drawn without a background, in colours
+// that can be read on a light and on a dark one.
 type Plot struct {
 	Title, Subtitle string
 	Charts          []Chart
 }
 
-// Chart is lines over a horizontal axis. A value that is not above 0 cannot be shown on a logarithmic axis, and is left out.
+// Chart is lines over a horizontal axis. A value that is not above 0 cannot be shown on a
+// logarithmic axis, and is left out.
 type Chart struct {
 	Title, XLabel, YLabel string
 	XTicks                []Tick // also the range: from the first to the last
@@ -50,7 +52,8 @@ const (
 	chartFooter = 54.0
 )
 
-// strokes are told apart with the common kinds of colour blindness too, and by their dashes when printed.
+// strokes are told apart with the common kinds of colour blindness too, and by their dashes when
+// printed.
 var strokes = []struct{ colour, dash string }{
 	{"#2f81f7", ""}, {"#e0823d", "7 3"}, {"#2da37a", "2 3"}, {"#c45ab3", "9 3 2 3"}, {"#b59a2a", "4 2"}, {"#6e7fd1", "1 2"},
 }

@@ -26,7 +26,8 @@ type Conn interface {
 	Close() error
 }
 
-// Session is a session. What can be done with one are the interfaces below; a target implements those it can.
+// Session is a session. What can be done with one are the interfaces below; a target implements
+// those it can.
 type Session interface {
 	// Close ends the session and waits until the server knows.
 	Close(ctx context.Context) error
@@ -48,7 +49,8 @@ type Lease interface {
 
 // CanAcquire: locks and counting semaphores.
 type CanAcquire interface {
-	// Acquirer prepares acquiring, so that what is the same for all operations of a caller is made once.
+	// Acquirer prepares acquiring, so that what is the same for all operations of a caller is made
+	// once.
 	Acquirer(h AcquireOptions) Acquirer
 }
 
@@ -69,7 +71,8 @@ type CanStore interface {
 
 // CanRead: reading what is known of a name.
 type CanRead interface {
-	// Reader prepares reading: strict sees every change that was acknowledged before it began, relaxed may be a little old.
+	// Reader prepares reading: strict sees every change that was acknowledged before it began,
+	// relaxed may be a little old.
 	Reader(strict bool) Reader
 }
 
@@ -80,21 +83,23 @@ type Reader interface {
 
 // CanWatch: streams of changes.
 type CanWatch interface {
-	// Watch tells the value now and after each change, until ctx ends or the watch fails. Values in between may be left out, the last never is.
-	// tell must not keep data.
+	// Watch tells the value now and after each change, until ctx ends or the watch fails. Values in
+	// between may be left out, the last never is. tell must not keep data.
 	Watch(ctx context.Context, name string, notify func(data []byte)) error
 }
 
-// CanSubscribe: streams of changes for which no goroutine waits; a scenario that needs thousands prefers them to those of CanWatch.
+// CanSubscribe: streams of changes for which no goroutine waits; a scenario that needs thousands
+// prefers them to those of CanWatch.
 type CanSubscribe interface {
-	// Subscribe is Watch without waiting for its end, which over is called for once, with the error.
+	// Subscribe is Watch without waiting for its end, which over is called for once, with the
+	// error.
 	Subscribe(ctx context.Context, name string, notify func(data []byte), over func(error))
 }
 
 // CanWatchOnce: watches that end with the next change.
 type CanWatchOnce interface {
-	// WatchOnce reads the value and watches from there. wait returns true when it has changed, and false when that is not known. A session has one such
-	// watch for a name.
+	// WatchOnce reads the value and watches from there. wait returns true when it has changed, and
+	// false when that is not known. A session has one such watch for a name.
 	WatchOnce(ctx context.Context, name string) (data []byte, wait func(context.Context) (changed bool, err error), err error)
 }
 
@@ -103,7 +108,8 @@ type CanDiscover interface {
 	// Register makes the session a member until it is released or the session ends.
 	Register(ctx context.Context, service string, data []byte) (Lease, error)
 
-	// Members tells who is there, then says ready once, then tells who comes and goes, until ctx ends or it fails.
+	// Members tells who is there, then says ready once, then tells who comes and goes, until ctx
+	// ends or it fails.
 	Members(ctx context.Context, service string, ready func(), notify func(joined bool, data []byte)) error
 }
 

@@ -8,8 +8,9 @@ import (
 	"sync"
 )
 
-// Watch fan-out: each caller changes a name of its own, and waits until all watchers of it have seen the change. A watcher's delay counts from the call that changes the
-// value, so that it includes making the change durable.
+// Watch fan-out: each caller changes a name of its own, and waits until all watchers of it have
+// seen the change. A watcher's delay counts from the call that changes the value, so that it
+// includes making the change durable.
 var (
 	watchStream = &Scenario{
 		Name:      "watch-stream",
@@ -32,7 +33,8 @@ type watchKind struct {
 	check func(t Target, s []Session) error
 	once  bool // watches end with a change, and each watcher needs a session of its own
 
-	// run is watcher i of f until ctx ends. ready is called whenever it has begun to watch. over is called once when it has ended, and need not be before run returns.
+	// run is watcher i of f until ctx ends. ready is called whenever it has begun to watch. over is
+	// called once when it has ended, and need not be before run returns.
 	run func(ctx context.Context, f *fanout, i int, s Session, ready func(), over func(error))
 }
 

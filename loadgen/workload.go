@@ -17,7 +17,8 @@ type Scenario struct {
 	// Operation is the place in Series of the operation as a whole, which the loop measures.
 	Operation int
 
-	// Build makes what the callers need: sessions, names, watchers. What a Crowd gave is closed by it.
+	// Build makes what the callers need: sessions, names, watchers. What a Crowd gave is closed by
+	// it.
 	Build func(ctx context.Context, c *Env) (Workload, error)
 }
 
@@ -26,7 +27,8 @@ type Workload interface {
 	// Callers are those who act; none when it is enough that time passes.
 	Callers() []Caller
 
-	// Close ends what Build started, and removes the names it made. It is called when no caller acts any more.
+	// Close ends what Build started, and removes the names it made. It is called when no caller
+	// acts any more.
 	Close(ctx context.Context) error
 }
 

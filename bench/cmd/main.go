@@ -1,5 +1,6 @@
-// Command bench is the stopwatch without the peers that need large dependencies: it compares with what is physically possible, compares reports, and runs the long
-// tests of one system. The program of the module bench/peers compares with all.
+// Command bench is the stopwatch without the peers that need large dependencies: it compares with
+// what is physically possible, compares reports, and runs the long tests of one system. The program
+// of the module bench/peers compares with all.
 package main
 
 import (

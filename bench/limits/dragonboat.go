@@ -32,11 +32,13 @@ const (
 	shard     = 1
 )
 
-// MeasureRaft proposes to a raft group of one replica that keeps its log in dir and does nothing with what is committed. Each proposal is synced to the disk before
-// it is answered, as everywhere in dragonboat.
+// MeasureRaft proposes to a raft group of one replica that keeps its log in dir and does nothing
+// with what is committed. Each proposal is synced to the disk before it is answered, as everywhere
+// in dragonboat.
 //
-// The engine has the settings that signalbox gives it: one step worker and one log store with small buffers, and no snapshots. What
-// signalbox does to the log store's files is its own and not done here.
+// The engine has the settings that signalbox gives it: one step worker and one log store with small
+// buffers, and no snapshots. What signalbox does to the log store's files is its own and not done
+// here.
 func MeasureRaft(ctx context.Context, dir, addr string, d time.Duration) (Raft, error) {
 	for _, name := range []string{"dragonboat", "raft", "rsm", "transport", "grpc", "logdb", "raftpb", "config", "settings", "utils", "tan", "pebblekv", "server"} {
 		logger.GetLogger(name).SetLevel(logger.ERROR)

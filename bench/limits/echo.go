@@ -12,7 +12,8 @@ func ServeEcho(ctx context.Context, addr string, ready func()) error {
 	e := &echo{ready: ready}
 	stop := context.AfterFunc(ctx, func() { _ = e.engine.Stop(context.WithoutCancel(ctx)) })
 	defer stop()
-	// An event loop for each core and no delay of small writes: what the fastest of gnet's own benchmarks use.
+	// An event loop for each core and no delay of small writes: what the fastest of gnet's own
+	// benchmarks use.
 	return gnet.Run(e, "tcp://"+addr, gnet.WithMulticore(true), gnet.WithTCPNoDelay(gnet.TCPNoDelay), gnet.WithLogLevel(logging.ErrorLevel))
 }
 

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// wallClock is where the time of day may be read or made, and what it is for there. Everything else goes by clocks that only go forward, so that nothing is decided by somebody
-// who sets a clock.
+// wallClock is where the time of day may be read or made, and what it is for there. Everything else
+// goes by clocks that only go forward, so that nothing is decided by somebody who sets a clock.
 var wallClock = map[string]string{
 	"client/config_value.go":          "shown",
 	"client/dial.go":                  "a deadline in the past, to wake a read",
@@ -28,8 +28,9 @@ var wallClock = map[string]string{
 	"shard/replica/proposer.go":       "the stamp on batches, shown",
 }
 
-// TestNothingIsDecidedByTheTimeOfDay: a time that was read with time.Now holds a monotonic reading, which differences and comparisons use. It is lost where the time is taken
-// apart or made from a number.
+// TestNothingIsDecidedByTheTimeOfDay: a time that was read with time.Now holds a monotonic reading,
+// which differences and comparisons use. It is lost where the time is taken apart or made from a
+// number.
 func TestNothingIsDecidedByTheTimeOfDay(t *testing.T) {
 	list, fset := packages(t)
 	used := map[string]bool{}

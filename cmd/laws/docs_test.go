@@ -32,7 +32,8 @@ func TestEveryPackageIsDocumented(t *testing.T) {
 
 var mapRow = regexp.MustCompile("(?m)^\\| `([a-z0-9_/.*-]+)`")
 
-// TestFileMapsAreTrue: a name in the first column of a DESIGN.md's table that looks like a path is one.
+// TestFileMapsAreTrue: a name in the first column of a DESIGN.md's table that looks like a path is
+// one.
 func TestFileMapsAreTrue(t *testing.T) {
 	list, _ := packages(t)
 	for _, p := range list {

@@ -7,14 +7,15 @@ import (
 	"testing"
 )
 
-// notNamed are values of the protocol's types that the SDK's users have no use for, and what they write instead.
+// notNamed are values of the protocol's types that the SDK's users have no use for, and what they
+// write instead.
 var notNamed = map[string]string{
 	"ConsistencyDefault": "no ReadConsistency option, or a pointer to zero",
 	"CountersDefault":    "a pointer to zero",
 }
 
-// TestValuesAreNamedInTheSDK: where a package of the SDK gives a type of the protocol a name of its own, it names the type's constants too, so that a user's switch needs no
-// import of the protocol.
+// TestValuesAreNamedInTheSDK: where a package of the SDK gives a type of the protocol a name of its
+// own, it names the type's constants too, so that a user's switch needs no import of the protocol.
 func TestValuesAreNamedInTheSDK(t *testing.T) {
 	list, _ := packages(t)
 	values := map[string][]string{} // of the protocol, by type
@@ -60,7 +61,8 @@ func TestValuesAreNamedInTheSDK(t *testing.T) {
 	}
 }
 
-// constants calls f for each exported constant of a file: its type, if one is written, its name and its value, nil for one that goes on from the line before.
+// constants calls f for each exported constant of a file: its type, if one is written, its name and
+// its value, nil for one that goes on from the line before.
 func constants(file *ast.File, f func(typ, name string, value ast.Expr)) {
 	for _, d := range file.Decls {
 		g, ok := d.(*ast.GenDecl)

@@ -29,8 +29,8 @@ var layers = []struct {
 	{"cmd", []string{"cmd", "server", "loadgen", "bench", "client", "protocol"}},
 }
 
-// modules lists the foreign modules that rooms may import beyond the standard library; rooms that are not named may import any direct
-// dependency.
+// modules lists the foreign modules that rooms may import beyond the standard library; rooms that
+// are not named may import any direct dependency.
 var modules = map[string][]string{
 	"protocol":               {"github.com/vmihailenco/msgpack/v5", "github.com/cespare/xxhash/v2"},
 	"shard":                  {},

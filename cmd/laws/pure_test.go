@@ -7,7 +7,8 @@ import (
 
 var pure = []string{"shard", "shard/meta", "shard/leader", "shard/process", "shard/process/relay", "shard/rollout"}
 
-// pureImports are the standard packages a pure package may use: nothing that reads a clock, draws a number, opens a file or starts anything.
+// pureImports are the standard packages a pure package may use: nothing that reads a clock, draws a
+// number, opens a file or starts anything.
 var pureImports = map[string]bool{
 	"bufio": true, "bytes": true, "cmp": true, "container/heap": true, "container/list": true, "crypto/hmac": true, "crypto/sha256": true,
 	"crypto/subtle": true, "encoding/binary": true, "encoding/hex": true, "errors": true, "fmt": true, "hash": true, "hash/crc32": true,

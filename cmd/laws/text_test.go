@@ -54,8 +54,8 @@ func eachText(t *testing.T, f func(name string, text []byte)) {
 	}
 }
 
-// forbiddenPlaces are places that the repository must not speak of: it has to make sense on any machine, with any registry. They are written in two
-// parts, or this file would break its own rule.
+// forbiddenPlaces are places that the repository must not speak of: it has to make sense on any
+// machine, with any registry. They are written in two parts, or this file would break its own rule.
 var forbiddenPlaces = []string{
 	".." + "/shared", "/wo" + "rk/", "/ro" + "ot/", "/ho" + "me/",
 	"proxy.golang" + ".org", "sum.golang" + ".org", "goproxy" + ".", "registry.npmjs" + ".org", "pypi" + ".org", "docker" + ".io", "ghcr" + ".io",

@@ -22,7 +22,8 @@ type pkg struct {
 	tests map[string]*ast.File
 }
 
-// packages parses every Go file of the repository. Nested modules are left out: they keep heavy dependencies out of this one.
+// packages parses every Go file of the repository. Nested modules are left out: they keep heavy
+// dependencies out of this one.
 func packages(t *testing.T) ([]*pkg, *token.FileSet) {
 	t.Helper()
 	fset := token.NewFileSet()

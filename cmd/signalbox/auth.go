@@ -81,7 +81,8 @@ If nobody may administer everything yet, the identity admin is made, which may; 
 			return err
 		}
 		defer out.close()
-		// The secret is made, and kept, here: one that got lost with an answer would lock everybody out.
+		// The secret is made, and kept, here: one that got lost with an answer would lock everybody
+		// out.
 		t := protocol.AuthToken{Secret: "sbx_" + hex.EncodeToString(randomBytes(24))}
 		if err := out.write(t.Secret); err != nil {
 			return err
@@ -210,7 +211,8 @@ func secretFlag(c *cobra.Command) *string {
 	return c.Flags().String("secret-file", "", "File for the secret, made with mode 0600; one that exists is not written over (default: standard output).")
 }
 
-// secretWriter is where a secret goes. The file is made first: a secret that cannot be kept is not made.
+// secretWriter is where a secret goes. The file is made first: a secret that cannot be kept is not
+// made.
 type secretWriter struct {
 	inv       *invocation
 	path      string

@@ -32,20 +32,23 @@ const (
 )
 
 const (
-	// duplicateSignalWindow: the same signal twice within this time counts once. timeout(1) sends it to the process and to its group.
+	// duplicateSignalWindow: the same signal twice within this time counts once. timeout(1) sends
+	// it to the process and to its group.
 	duplicateSignalWindow = 200 * time.Millisecond
 
-	// cleanupGrace is how long a command has at least after the first signal that asks for an end, if a second one follows.
+	// cleanupGrace is how long a command has at least after the first signal that asks for an end,
+	// if a second one follows.
 	cleanupGrace = time.Second
 )
 
-// run starts the command and waits until it and all that it started have ended. When held ends first, all of them get SIGTERM,
-// and after the grace SIGKILL, and run returns errLost. The first signal that asks this process to end is passed on to the
-// command; the second ends all of them with SIGKILL. When the command ends by itself, what it left running is killed. Otherwise
-// the result is a codeError with the command's exit code, or nil for 0.
+// run starts the command and waits until it and all that it started have ended. When held ends
+// first, all of them get SIGTERM, and after the grace SIGKILL, and run returns errLost. The first
+// signal that asks this process to end is passed on to the command; the second ends all of them
+// with SIGKILL. When the command ends by itself, what it left running is killed. Otherwise the
+// result is a codeError with the command's exit code, or nil for 0.
 //
-// The command is started by a supervisor, see supervisor.go. Its process group is its own; on a terminal it stays in ours, or it could
-// not read from the terminal.
+// The command is started by a supervisor, see supervisor.go. Its process group is its own; on a
+// terminal it stays in ours, or it could not read from the terminal.
 func (c *child) run(held context.Context) error {
 	signals := make(chan os.Signal, 4)
 	notifyStopSignals(signals)
@@ -118,7 +121,8 @@ func processList(pids []int) string {
 	return "processes " + strings.Trim(fmt.Sprint(pids), "[]")
 }
 
-// result turns the end of a command into ours: its code, or 128 + the signal that ended it, as shells do.
+// result turns the end of a command into ours: its code, or 128 + the signal that ended it, as
+// shells do.
 func (r *supervisorReport) result() error {
 	switch {
 	case r.Error != "":

@@ -15,11 +15,14 @@ import (
 const (
 	// pollInterval is how often the status is asked for while a change is waited for.
 	pollInterval = 200 * time.Millisecond
-	// changeTimeout is how long changes of the cluster are waited for unless --timeout says otherwise: data may have to move.
+	// changeTimeout is how long changes of the cluster are waited for unless --timeout says
+	// otherwise: data may have to move.
 	changeTimeout = "60s"
-	// quietPolls is how many plans in a row must have nothing left: the first may be from before the last change.
+	// quietPolls is how many plans in a row must have nothing left: the first may be from before
+	// the last change.
 	quietPolls = 3
-	// maxQuietPolls is the same if that leaves something wrong: heartbeats and elections take seconds.
+	// maxQuietPolls is the same if that leaves something wrong: heartbeats and elections take
+	// seconds.
 	maxQuietPolls = 15
 )
 
@@ -285,7 +288,8 @@ func (inv *invocation) status(ctx context.Context) (*protocol.ClusterStatus, err
 	return &s, c.Cluster(ctx, protocol.MethodStatus, nil, &s)
 }
 
-// awaitInstance looks at an instance until done says yes. An instance that the cluster has forgotten was expelled.
+// awaitInstance looks at an instance until done says yes. An instance that the cluster has
+// forgotten was expelled.
 func (inv *invocation) awaitInstance(i *protocol.ClusterInstance, late string, done func(i *protocol.ClusterInstance) bool) (*protocol.ClusterInstance, error) {
 	last := *i
 	last.Current, last.Target, last.Leads = "Expelled", "Expelled", nil
@@ -301,8 +305,8 @@ func (inv *invocation) awaitInstance(i *protocol.ClusterInstance, late string, d
 	return &last, err
 }
 
-// awaitStatus looks at the cluster until done says yes to a status that knows of the change that has the revision. What was decided goes on when the time is over, which
-// late says.
+// awaitStatus looks at the cluster until done says yes to a status that knows of the change that
+// has the revision. What was decided goes on when the time is over, which late says.
 func (inv *invocation) awaitStatus(late string, revision uint64, done func(s *protocol.ClusterStatus) bool) error {
 	for {
 		s, err := inv.status(inv.ctx)

@@ -18,7 +18,8 @@ import (
 const (
 	// backupTimeout is how long a backup may take unless --timeout says otherwise.
 	backupTimeout = "10m"
-	// backupAttempts is how often a backup, or the snapshot of one shard, is begun again when something changes under it.
+	// backupAttempts is how often a backup, or the snapshot of one shard, is begun again when
+	// something changes under it.
 	backupAttempts = 5
 	// backupPollInterval is the pause before a snapshot that is being written is asked for again.
 	backupPollInterval = 50 * time.Millisecond
@@ -101,7 +102,8 @@ func (inv *invocation) writeBackup(f io.Writer, s *protocol.ClusterStatus) error
 	return w.Close()
 }
 
-// backupShard fetches a shard's snapshot. One that is lost before its first byte is in the file is begun again.
+// backupShard fetches a shard's snapshot. One that is lost before its first byte is in the file is
+// begun again.
 func (inv *invocation) backupShard(w *backup.Writer, shard uint64) error {
 	c, err := inv.client()
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// restoreFlags are the settings of the instance that a restore makes; the rest of them matter only when it serves.
+// restoreFlags are the settings of the instance that a restore makes; the rest of them matter only
+// when it serves.
 var restoreFlags = []string{
 	"config", "data", "listen", "raft", "advertise", "raft-advertise", "cluster", "instance", "tier", "failure-domain", "replication-factor", "join-token-file", "join-token",
 	"shards", "log-level", "log-format",

@@ -19,7 +19,8 @@ const watchInterval = time.Second
 // clearScreen puts a terminal's cursor at the top of an empty screen.
 const clearScreen = "\x1b[H\x1b[2J"
 
-// watchStatus shows the status whenever it has changed, until a signal. On a terminal the new one takes the place of the old one.
+// watchStatus shows the status whenever it has changed, until a signal. On a terminal the new one
+// takes the place of the old one.
 func (inv *invocation) watchStatus() error {
 	out, err := inv.stream()
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestStatusOfACluster: what is not yet what it is to be is marked, expelled instances are not shown, and names of others cannot reach the terminal.
+// TestStatusOfACluster: what is not yet what it is to be is marked, expelled instances are not
+// shown, and names of others cannot reach the terminal.
 func TestStatusOfACluster(t *testing.T) {
 	yes, no := true, false
 	online := func(i protocol.ClusterInstance) protocol.ClusterInstance {

@@ -57,7 +57,8 @@ func (a *app) setCompletion(root *cobra.Command) {
 	walk(root)
 }
 
-// completeArg completes a verb's first argument by what list finds; behind it come the words of a command, which are the shell's to complete.
+// completeArg completes a verb's first argument by what list finds; behind it come the words of a
+// command, which are the shell's to complete.
 func (a *app) completeArg(list func(inv *invocation, typed string, yield func(string) bool) error) completer {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {

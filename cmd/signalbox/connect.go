@@ -17,8 +17,8 @@ import (
 // errUnreachable marks errors of reaching the server at all: exit code 5.
 var errUnreachable = errors.New("no instance answered")
 
-// timeoutError is the end of --timeout. Exit code 5 too, but only where no instance was reached does it
-// say so.
+// timeoutError is the end of --timeout. Exit code 5 too, but only where no instance was reached
+// does it say so.
 type timeoutError struct {
 	inv     *invocation
 	timeout time.Duration
@@ -46,8 +46,9 @@ type invocation struct {
 	cleanupCtx context.Context // of ending
 }
 
-// verb makes a command's function out of one that wants a server. Settings are checked before; it is connected when fn asks for it, so that what is
-// wrong with a command line is said without a server.
+// verb makes a command's function out of one that wants a server. Settings are checked before; it
+// is connected when fn asks for it, so that what is wrong with a command line is said without a
+// server.
 func (a *app) verb(fn func(inv *invocation, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.warnEnvironment(os.Environ())
@@ -163,7 +164,8 @@ func (inv *invocation) withSession(what string, fn func(s *client.Session) error
 // closeSession ends a session, so that what it holds is free at once.
 func (inv *invocation) closeSession(s *client.Session) { _ = s.Close(inv.cleanup()) }
 
-// cleanup bounds all that is done to leave nothing behind, from its first call on: the server may be gone.
+// cleanup bounds all that is done to leave nothing behind, from its first call on: the server may
+// be gone.
 func (inv *invocation) cleanup() context.Context {
 	if inv.cleanupCtx == nil {
 		var cancel context.CancelFunc

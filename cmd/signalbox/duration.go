@@ -7,7 +7,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// readDuration reads a duration for every flag and file. A bare number is refused, as its unit would be a guess, and so is a negative one.
+// readDuration reads a duration for every flag and file. A bare number is refused, as its unit
+// would be a guess, and so is a negative one.
 func readDuration(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil {

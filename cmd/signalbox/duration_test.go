@@ -7,8 +7,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestDurationFlags: every flag of every command that is a duration refuses one that is negative or has no unit. Those that are read later, for they may be a word too, are in the
-// script usage.txtar.
+// TestDurationFlags: every flag of every command that is a duration refuses one that is negative or
+// has no unit. Those that are read later, for they may be a word too, are in the script
+// usage.txtar.
 func TestDurationFlags(t *testing.T) {
 	seen := 0
 	var walk func(c *cobra.Command)

@@ -82,7 +82,8 @@ func (inv *invocation) observe(name string, count uint) error {
 	return printEach(inv.longCtx, count, n.Election(name).Observe(inv.longCtx), func(l client.Leader) error { return out.event(leaderRow(&l)) })
 }
 
-// printEach prints what a watch tells until count items, a signal, or an error. A signal is how a watch ends well.
+// printEach prints what a watch tells until count items, a signal, or an error. A signal is how a
+// watch ends well.
 func printEach[T any](ctx context.Context, count uint, seq func(yield func(T, error) bool), print func(T) error) (err error) {
 	printed := uint(0)
 	for item, e := range seq {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// FuzzConfigFile reads any bytes as the configuration file of serve, and as that of clients: they are settings that are known, or an error of the command line.
+// FuzzConfigFile reads any bytes as the configuration file of serve, and as that of clients: they
+// are settings that are known, or an error of the command line.
 func FuzzConfigFile(f *testing.F) {
 	f.Add([]byte("shards: 3\nlisten: 127.0.0.1:0\npeer: [a:1, b:1]\nfailure-domain: {DC: 1}\n"))
 	f.Add([]byte("current: a\ncontexts:\n  a: {endpoints: [x:1], output: json}\n"))
@@ -62,7 +63,8 @@ func withoutFiles(v map[string]string) map[string]string {
 	return v
 }
 
-// FuzzFlags gives any arguments, one a line, to each verb's flags: they are taken, or refused with an error of the command line.
+// FuzzFlags gives any arguments, one a line, to each verb's flags: they are taken, or refused with
+// an error of the command line.
 func FuzzFlags(f *testing.F) {
 	f.Add("serve\n--shards\n3\n--peer=a:1,b:1\n--failure-domain\nDC=1,DC=2")
 	f.Add("sem\nforce-release\nx\n--token\n-1")

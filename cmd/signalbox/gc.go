@@ -10,9 +10,11 @@ import (
 	"github.com/signalbox-dev/signalbox/server"
 )
 
-// The collector lets the heap grow to twice of what lives before it runs, and keeps that much memory: under load it is what makes collecting cheap, but a server of a
-// hundred thousand idle sessions would hold as much in reserve as they need. So the reserve shrinks while hardly anything is allocated, and is back within a second
-// of load; until then the collector runs a few times more.
+// The collector lets the heap grow to twice of what lives before it runs, and keeps that much
+// memory: under load it is what makes collecting cheap, but a server of a hundred thousand idle
+// sessions would hold as much in reserve as they need. So the reserve shrinks while hardly anything
+// is allocated, and is back within a second of load; until then the collector runs a few times
+// more.
 const (
 	gcSampleInterval = 500 * time.Millisecond
 	gcIdleSamples    = 4         // looks in a row
@@ -27,7 +29,8 @@ type gcTuner struct {
 	reduced     bool
 }
 
-// sample takes in what was allocated since the last look. change says that the reserve is to be made small, or large again.
+// sample takes in what was allocated since the last look. change says that the reserve is to be
+// made small, or large again.
 func (r *gcTuner) sample(allocated uint64) (change bool) {
 	if allocated < gcIdleBytes {
 		r.idleSamples++
@@ -41,7 +44,8 @@ func (r *gcTuner) sample(allocated uint64) (change bool) {
 	return false
 }
 
-// limitMemory has the collector aim at its share of a bound, unless the environment gives it another one; undo takes that back.
+// limitMemory has the collector aim at its share of a bound, unless the environment gives it
+// another one; undo takes that back.
 func limitMemory(limit int64) (undo func()) {
 	if limit == 0 || os.Getenv("GOMEMLIMIT") != "" {
 		return func() {}
@@ -50,7 +54,8 @@ func limitMemory(limit int64) (undo func()) {
 	return func() { debug.SetMemoryLimit(before) }
 }
 
-// tuneGC runs until ctx ends. It leaves a collector alone that the environment gives a percentage of its own.
+// tuneGC runs until ctx ends. It leaves a collector alone that the environment gives a percentage
+// of its own.
 func tuneGC(ctx context.Context) {
 	usual := debug.SetGCPercent(100)
 	debug.SetGCPercent(usual)

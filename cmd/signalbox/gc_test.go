@@ -2,7 +2,8 @@ package main
 
 import "testing"
 
-// TestGCTuner: it takes a quiet while to give the reserve back, and one busy look to have it again; in between nothing changes.
+// TestGCTuner: it takes a quiet while to give the reserve back, and one busy look to have it again;
+// in between nothing changes.
 func TestGCTuner(t *testing.T) {
 	var r gcTuner
 	for i, step := range []struct {

@@ -81,8 +81,8 @@ func addWaitFlag(cmd *cobra.Command) {
 	cmd.Flags().String("wait", "forever", "How long to wait in the queue: a duration up to 24h, 0 for not at all, or forever; exit code 3 when it ends.")
 }
 
-// runWithLease runs a command while a lease is held, or without one holds until a signal. The units are free when it returns, if the server can be reached: a
-// script's next line finds them so.
+// runWithLease runs a command while a lease is held, or without one holds until a signal. The units
+// are free when it returns, if the server can be reached: a script's next line finds them so.
 func (inv *invocation) runWithLease(l *client.Lease, command []string, granted row) error {
 	defer func() { _ = l.Release(inv.cleanup()) }()
 	if len(command) == 0 {
@@ -129,18 +129,18 @@ func (inv *invocation) acquireWith(s *client.Session, name string, wait time.Dur
 	opts = append(opts, client.Wait(wait))
 	if isTerminal(inv.stderr) {
 		ctx, cancel := context.WithTimeout(inv.longCtx, 2*time.Second)
-		told := make(chan struct{})
-		close(told)
+		printed := make(chan struct{})
+		close(printed)
 		opts = append(opts, client.OnAccepted(func(uint64) {
-			told = make(chan struct{})
+			printed = make(chan struct{})
 			go func() {
-				defer close(told)
+				defer close(printed)
 				inv.printQueueStatus(ctx, s, name)
 			}()
 		}))
 		defer func() {
 			cancel()
-			<-told
+			<-printed
 		}()
 	}
 	l, err := acquire(opts)
@@ -160,7 +160,8 @@ func (inv *invocation) acquireWith(s *client.Session, name string, wait time.Dur
 	}
 }
 
-// printQueueStatus says to a person at a terminal what is waited for. It is silent about its own troubles.
+// printQueueStatus says to a person at a terminal what is waited for. It is silent about its own
+// troubles.
 func (inv *invocation) printQueueStatus(ctx context.Context, s *client.Session, name string) {
 	w, err := s.ExplainWait(ctx, name)
 	if err != nil || !w.Waiting {

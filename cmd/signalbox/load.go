@@ -208,7 +208,8 @@ func readMix(path string) (*loadgen.Scenario, error) {
 	return s, nil
 }
 
-// startProfile profiles this process until the function it gives is called, which may be called again.
+// startProfile profiles this process until the function it gives is called, which may be called
+// again.
 func startProfile(path string) (stop func(), err error) {
 	if path == "" {
 		return func() {}, nil

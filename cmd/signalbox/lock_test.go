@@ -126,7 +126,8 @@ func (s stamps) begun() bool { return len(s.alive) > 0 }
 
 func (s stamps) last() time.Duration { return s.alive[len(s.alive)-1] }
 
-// stood is how long the machine let the process stand still since a moment: a virtual machine that is stopped, a processor with too much to do.
+// stood is how long the machine let the process stand still since a moment: a virtual machine that
+// is stopped, a processor with too much to do.
 func (s stamps) stood(since time.Duration) (sum time.Duration) {
 	for i := 1; i < len(s.alive); i++ {
 		if gap := s.alive[i] - s.alive[i-1]; s.alive[i] > since && gap > 50*time.Millisecond {
@@ -136,7 +137,8 @@ func (s stamps) stood(since time.Duration) (sum time.Duration) {
 	return sum
 }
 
-// ended says whether a process runs no more. One that nobody has waited for yet runs no more either.
+// ended says whether a process runs no more. One that nobody has waited for yet runs no more
+// either.
 func ended(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -156,8 +158,10 @@ func serveProcess(t *testing.T) (r *running, env []string) {
 	return r, env
 }
 
-// TestLockStopsTheCommandInTime: the server is killed for good. Nobody who was held by a lock is alive when the session's timeout has passed since its last
-// answer, and so, before anybody else could have the lock: not the command, not what it started, whether they take notice of SIGTERM or not.
+// TestLockStopsTheCommandInTime: the server is killed for good. Nobody who was held by a lock is
+// alive when the session's timeout has passed since its last answer, and so, before anybody else
+// could have the lock: not the command, not what it started, whether they take notice of SIGTERM or
+// not.
 func TestLockStopsTheCommandInTime(t *testing.T) {
 	if _, err := os.Stat("/proc/self/task"); err != nil {
 		t.Skip("what a command started in another process group is found on Linux only")
@@ -207,7 +211,8 @@ func TestLockStopsTheCommandInTime(t *testing.T) {
 	}
 }
 
-// TestInterruptedLock: ^C in the middle ends the command, its exit code is passed on, and the lock is free at once.
+// TestInterruptedLock: ^C in the middle ends the command, its exit code is passed on, and the lock
+// is free at once.
 func TestInterruptedLock(t *testing.T) {
 	t.Parallel()
 	env := []string{"SIGNALBOX_ENDPOINTS=" + servertest.Start(t, servertest.RealTime()).Addr()}

@@ -25,8 +25,8 @@ func main() {
 	os.Exit(code)
 }
 
-// run executes one command line and returns the process's exit code. It touches no global state but the environment, so tests call it as a user
-// calls the binary.
+// run executes one command line and returns the process's exit code. It touches no global state but
+// the environment, so tests call it as a user calls the binary.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
 	root := a.root()

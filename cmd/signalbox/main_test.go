@@ -12,14 +12,16 @@ import (
 
 var update = flag.Bool("update", false, "rewrite scripts' expected output and REFERENCE.md")
 
-// TestMain makes this test binary stand in for what tests run: as `signalbox` it is the command line itself, on the PATH of scripts and of the commands
-// that signalbox runs, and as `stamp` it is a command that shows when it was last alive.
+// TestMain makes this test binary stand in for what tests run: as `signalbox` it is the command
+// line itself, on the PATH of scripts and of the commands that signalbox runs, and as `stamp` it is
+// a command that shows when it was last alive.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == supervisorArg {
 		main() // of a command that a test runs in this process
 		return
 	}
-	// The race detector holds up each exit by a second to find more; a script of twenty commands would take twenty.
+	// The race detector holds up each exit by a second to find more; a script of twenty commands
+	// would take twenty.
 	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	testscript.Main(leakChecked{m}, map[string]func(){"signalbox": main, "stamp": stamp})
 }

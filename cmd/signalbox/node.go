@@ -11,7 +11,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// nodeFields are the fields of a node's configuration as flags. The word "default" sets a field back.
+// nodeFields are the fields of a node's configuration as flags. The word "default" sets a field
+// back.
 var nodeFields = []struct {
 	flag, help string
 	set        func(c *client.NodeConfig, text string) error

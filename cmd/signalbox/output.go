@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// field is one value of a row: its JSON key, and its column in a table. Fields without a title are left out of tables, those without a key out
-// of JSON.
+// field is one value of a row: its JSON key, and its column in a table. Fields without a title are
+// left out of tables, those without a key out of JSON.
 type field struct {
 	key   string
 	title string
@@ -24,7 +24,8 @@ type field struct {
 // row is one item of output. Its JSON object keeps the fields' order.
 type row []field
 
-// MarshalJSON writes the row as an object. A string or []byte is text under its key where it is valid UTF-8, else base64 under key_base64.
+// MarshalJSON writes the row as an object. A string or []byte is text under its key where it is
+// valid UTF-8, else base64 under key_base64.
 func (r row) MarshalJSON() ([]byte, error) {
 	var b strings.Builder
 	b.WriteByte('{')
@@ -199,7 +200,8 @@ func (p *printer) table(rows []row) error {
 	return p.columns(lines, true)
 }
 
-// columns aligns cells. Of the lines' ends nothing is padded, so that copied text has no blanks behind it.
+// columns aligns cells. Of the lines' ends nothing is padded, so that copied text has no blanks
+// behind it.
 func (p *printer) columns(lines [][]string, head bool) error {
 	var b strings.Builder
 	tw := tabwriter.NewWriter(&b, 0, 4, 2, ' ', 0)
@@ -281,7 +283,8 @@ func cell(v any) string {
 	}
 }
 
-// age is a duration in its two largest units. Clocks of machines differ: what lies ahead is as good as now.
+// age is a duration in its two largest units. Clocks of machines differ: what lies ahead is as good
+// as now.
 func age(d time.Duration) string {
 	s := int64(max(d, 0).Round(time.Second) / time.Second)
 	switch {
@@ -334,7 +337,8 @@ type labelled struct {
 // MarshalJSON writes the value alone: there its key says what it is.
 func (l labelled) MarshalJSON() ([]byte, error) { return json.Marshal(l.value) }
 
-// sanitize shows what a terminal must not interpret as Go escapes: control characters, invalid UTF-8, direction overrides.
+// sanitize shows what a terminal must not interpret as Go escapes: control characters, invalid
+// UTF-8, direction overrides.
 func sanitize(s string) string {
 	clean := true
 	for _, r := range s {

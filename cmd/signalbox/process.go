@@ -284,13 +284,13 @@ func processRow(s *coord.Status, node string) row {
 		if m.Session == s.Coordinator && s.Phase != coord.Waiting {
 			role = "coordinator"
 		}
-		standing := word(memberStates, m.State)
-		shown := standing
+		state := word(memberStates, m.State)
+		shown := state
 		if m.State == coord.MemberAbsent {
 			shown += ", leaves in " + age(m.LeavesIn)
 		}
 		members[i] = row{
-			{"session_id", "session", m.Session}, {"role", "role", role}, {"standing", "", standing}, {"", "standing", shown}, {"key", "key", m.Key}, {"data", "data", m.Data},
+			{"session_id", "session", m.Session}, {"role", "role", role}, {"state", "", state}, {"", "state", shown}, {"key", "key", m.Key}, {"data", "data", m.Data},
 			{"identity", "", m.Identity}, {"weight", "", m.Weight}, {"order", "", m.Order}, {"token", "token", m.Token}, {"joined_at", "joined", timestamp{m.Joined}},
 		}
 		if m.State == coord.MemberAbsent {
@@ -348,7 +348,8 @@ func roundRows(history []coord.PastRound, most int) []row {
 	return rows
 }
 
-// after is how long something took from the start of a round; none: it never came. In a complete round it did, perhaps in no time.
+// after is how long something took from the start of a round; none: it never came. In a complete
+// round it did, perhaps in no time.
 func after(d time.Duration, outcome coord.Outcome) any {
 	if d == 0 && outcome != coord.OutcomeCompleted {
 		return none{}

@@ -10,15 +10,15 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-type crowdKey struct{}
+type membersKey struct{}
 
-// crowd is the members of processes that a script has brought, by their data.
-type crowd struct {
+// scriptMembers is the members of processes that a script has brought, by their data.
+type scriptMembers struct {
 	c       *client.Client
 	members map[string]*coord.Membership
 }
 
-func (c *crowd) close() {
+func (c *scriptMembers) close() {
 	if c.c != nil {
 		_ = c.c.Close() // its sessions end, and the memberships with them
 	}
@@ -42,9 +42,10 @@ func (h agreeing) Prepare(r *coord.Round) error {
 
 func (agreeing) Coordinate(r *coord.Round) error { return r.Complete(nil) }
 
-// cmdMember: member join|stuck NAME DATA [KEY] brings a member of a process, which has gone through a round unless it is stuck; member leave DATA takes it away.
+// cmdMember: member join|stuck NAME DATA [KEY] brings a member of a process, which has gone through
+// a round unless it is stuck; member leave DATA takes it away.
 func cmdMember(ts *testscript.TestScript, neg bool, args []string) {
-	srv, c := ts.Value(serverKey{}).(*servertest.Server), ts.Value(crowdKey{}).(*crowd)
+	srv, c := ts.Value(serverKey{}).(*servertest.Server), ts.Value(membersKey{}).(*scriptMembers)
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: member join|stuck NAME DATA [KEY], or member leave DATA")
 	}

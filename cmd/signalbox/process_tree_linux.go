@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// descendants lists the processes below pid in the tree, without those that have ended and that nobody has waited for. It may miss
-// one that is started or that gets another parent meanwhile.
+// descendants lists the processes below pid in the tree, without those that have ended and that
+// nobody has waited for. It may miss one that is started or that gets another parent meanwhile.
 func descendants(pid int) []int {
 	if _, err := os.Stat("/proc/thread-self/children"); err != nil {
 		return descendantsByParents(pid) // a kernel without CONFIG_PROC_CHILDREN
@@ -17,7 +17,8 @@ func descendants(pid int) []int {
 	return descendantsByChildren(pid)
 }
 
-// descendantsByChildren follows the lists of children. What it costs does not depend on how many processes the machine has.
+// descendantsByChildren follows the lists of children. What it costs does not depend on how many
+// processes the machine has.
 func descendantsByChildren(pid int) (list []int) {
 	pids := childPIDs(pid)
 	for i := 0; i < len(pids); i++ {
@@ -91,8 +92,8 @@ func childPIDs(pid int) (list []int) {
 	return list
 }
 
-// parentOf reads a process's state and parent, the third and fourth field of stat. The second, the name, may hold anything and ends
-// with the last parenthesis.
+// parentOf reads a process's state and parent, the third and fourth field of stat. The second, the
+// name, may hold anything and ends with the last parenthesis.
 func parentOf(pid int) (parent int, running bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

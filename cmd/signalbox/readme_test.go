@@ -32,7 +32,8 @@ func readPage(t *testing.T, path string) string {
 	return string(b)
 }
 
-// pages for users whose commands and Go code run as shown, in the order in which a newcomer reads them.
+// pages for users whose commands and Go code run as shown, in the order in which a newcomer reads
+// them.
 var pages = []string{"README.md", "cmd/signalbox/TOUR.md", "client/README.md", "client/process/README.md", "client/rollout/README.md", "server/OPERATIONS.md"}
 
 // readPages reads all pages as one.
@@ -45,9 +46,9 @@ func readPages(t *testing.T) string {
 	return all.String()
 }
 
-// TestReadmeCommands runs the commands that `signalbox dev` and `serve --tour` print, and then those of
-// the pages from top to bottom, as a reader would, against one server. Each block is pasted into a shell
-// of its own.
+// TestReadmeCommands runs the commands that `signalbox dev` and `serve --tour` print, and then
+// those of the pages from top to bottom, as a reader would, against one server. Each block is
+// pasted into a shell of its own.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
@@ -85,7 +86,8 @@ func TestReadmeCommands(t *testing.T) {
 	}
 }
 
-// tourCommands runs what is printed to be pasted. Nothing of it may need to be taken apart first: a comment is none in an interactive zsh.
+// tourCommands runs what is printed to be pasted. Nothing of it may need to be taken apart first: a
+// comment is none in an interactive zsh.
 func tourCommands(t *testing.T, srv *servertest.Server) {
 	t.Helper()
 	var out strings.Builder
@@ -113,8 +115,8 @@ func tourCommands(t *testing.T, srv *servertest.Server) {
 	}
 }
 
-// TestReadmeShowsCodeThatRuns: the pages' Go blocks are functions of the SDK's examples, which run in its
-// tests. A comment above each block says which.
+// TestReadmeShowsCodeThatRuns: the pages' Go blocks are functions of the SDK's examples, which run
+// in its tests. A comment above each block says which.
 func TestReadmeShowsCodeThatRuns(t *testing.T) {
 	readme := readPages(t)
 	marks := regexp.MustCompile("(?m)^<!-- (\\w+) of ([\\w/.]+) -->\n\n```go$").FindAllStringSubmatch(readme, -1)

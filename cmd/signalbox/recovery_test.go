@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestRecoveryDrill runs the commands of server/RECOVERY.md from top to bottom on real processes: three instances, two folders removed, a new cluster made of the third.
+// TestRecoveryDrill runs the commands of server/RECOVERY.md from top to bottom on real processes:
+// three instances, two folders removed, a new cluster made of the third.
 func TestRecoveryDrill(t *testing.T) {
 	t.Parallel()
 	blocks := fenced(readPage(t, "../../server/RECOVERY.md"), "sh")

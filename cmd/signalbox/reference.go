@@ -8,7 +8,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// reference writes the page of all verbs and settings, from the same tables that the command line is made of. A test keeps REFERENCE.md equal.
+// reference writes the page of all verbs and settings, from the same tables that the command line
+// is made of. A test keeps REFERENCE.md equal.
 func reference(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString("# signalbox: reference of the command line\n\nWritten from the tables in `cmd/signalbox`; `make golden` writes it anew.\n\n## Settings\n\n")
@@ -50,7 +51,7 @@ func verbs(b *strings.Builder, cmd *cobra.Command) {
 		if !c.HasSubCommands() {
 			fmt.Fprintf(b, "\n### `%s`\n\n", strings.TrimSuffix(c.UseLine(), " [flags]"))
 			if c.Long != "" {
-				fmt.Fprintf(b, "%s\n", c.Long)
+				fmt.Fprintf(b, "%s\n", strings.TrimRight(fill(c.Long, 100), "\n"))
 			} else {
 				fmt.Fprintf(b, "%s.\n", c.Short)
 			}
@@ -77,7 +78,8 @@ func verbs(b *strings.Builder, cmd *cobra.Command) {
 	}
 }
 
-// inTable says whether a flag is one of the settings. The name does not tell: --data is one of serve's, and another thing elsewhere.
+// inTable says whether a flag is one of the settings. The name does not tell: --data is one of
+// serve's, and another thing elsewhere.
 func inTable(f *pflag.Flag) bool {
 	for _, s := range settings {
 		if s.flag == f.Name && strings.HasPrefix(f.Usage, s.help) {

@@ -31,7 +31,8 @@ func TestReferenceIsUpToDate(t *testing.T) {
 	}
 }
 
-// TestEveryVerbAndFlagSaysWhatItIs: one line for lists, sentences for flags, and a line to copy for what runs a command.
+// TestEveryVerbAndFlagSaysWhatItIs: one line for lists, sentences for flags, and a line to copy for
+// what runs a command.
 func TestEveryVerbAndFlagSaysWhatItIs(t *testing.T) {
 	verbs := 0
 	var walk func(cmd *cobra.Command)
@@ -70,7 +71,8 @@ func TestEveryVerbAndFlagSaysWhatItIs(t *testing.T) {
 
 func upper(s string) bool { return s != "" && strings.ToUpper(s[:1]) == s[:1] }
 
-// TestEnvironmentIsOneTable: names of environment variables follow the flags', so that one can be guessed from the other.
+// TestEnvironmentIsOneTable: names of environment variables follow the flags', so that one can be
+// guessed from the other.
 func TestEnvironmentIsOneTable(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range settings {

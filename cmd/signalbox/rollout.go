@@ -227,15 +227,15 @@ func (a *app) rolloutWatch() *cobra.Command {
 			return err
 		}
 		printed := uint(0)
-		for news, err := range t.Watch(inv.longCtx, *location) {
+		for update, err := range t.Watch(inv.longCtx, *location) {
 			switch {
 			case err != nil && inv.longCtx.Err() != nil:
 				return nil
 			case err != nil:
 				return err
-			case news.Status != nil:
-				for i := range news.Status.Locations {
-					l := &news.Status.Locations[i]
+			case update.Status != nil:
+				for i := range update.Status.Locations {
+					l := &update.Status.Locations[i]
 					if *location != "" && l.Name != *location {
 						continue
 					}
@@ -245,7 +245,7 @@ func (a *app) rolloutWatch() *cobra.Command {
 				}
 				continue
 			}
-			if err := out.event(rolloutEventRow(news.Event)); err != nil {
+			if err := out.event(rolloutEventRow(update.Event)); err != nil {
 				return err
 			}
 			if printed++; printed == *count {

@@ -176,7 +176,8 @@ func parseDelayFrom(text string) (rollout.DelayFrom, error) {
 	return 0, usagef("delay-from %q is unknown; choose selected or converged", text)
 }
 
-// parseRollout reads a file. Fields that are not known are refused: a typing error must not become a default.
+// parseRollout reads a file. Fields that are not known are refused: a typing error must not become
+// a default.
 func parseRollout(b []byte) (c rollout.Config, err error) {
 	var f rolloutFile
 	d := yaml.NewDecoder(bytes.NewReader(b))

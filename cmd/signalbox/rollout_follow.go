@@ -14,7 +14,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// exitSourceError is what a followed command exits with when the version could not be had; sysexits calls it "temporary failure".
+// exitSourceError is what a followed command exits with when the version could not be had; sysexits
+// calls it "temporary failure".
 const exitSourceError = 75
 
 func (a *app) rolloutFollow() *cobra.Command {

@@ -61,7 +61,8 @@ func waitReason(l *rollout.LocationStatus) string {
 	return ""
 }
 
-// locationRow is a line of the table that is read at a glance: what it has, how far it is, who holds it up, and when it goes on.
+// locationRow is a line of the table that is read at a glance: what it has, how far it is, who
+// holds it up, and when it goes on.
 func locationRow(l *rollout.LocationStatus) row {
 	blocked := strings.Join(l.BlockedBy, ", ")
 	if more := l.Counted - min(l.Reached, l.Counted); more > uint64(len(l.BlockedBy)) && len(l.BlockedBy) > 0 {

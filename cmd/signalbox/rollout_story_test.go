@@ -13,8 +13,10 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// TestRolloutStory runs examples/rollout: nine processes in three locations, of which one starts slowly, one is killed and one hangs, and a version that cannot be loaded. Order and
-// delays are judged by the log times in the histories. With SIGNALBOX_LONG the delay is that of the example, 5 s.
+// TestRolloutStory runs examples/rollout: nine processes in three locations, of which one starts
+// slowly, one is killed and one hangs, and a version that cannot be loaded. Order and delays are
+// judged by the log times in the histories. With SIGNALBOX_LONG the delay is that of the example, 5
+// s.
 func TestRolloutStory(t *testing.T) {
 	t.Parallel()
 	delay := time.Second

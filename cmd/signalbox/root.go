@@ -59,7 +59,8 @@ else the code of the command that was run.`,
 	return root
 }
 
-// wrapArgs turns wrong numbers of arguments, everywhere in the tree, into usage errors that show the verb's form.
+// wrapArgs turns wrong numbers of arguments, everywhere in the tree, into usage errors that show
+// the verb's form.
 func wrapArgs(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -79,7 +80,8 @@ func wrapArgs(cmd *cobra.Command) {
 // usageLine is how a verb is written, without its flags.
 func usageLine(cmd *cobra.Command) string { return strings.TrimSuffix(cmd.UseLine(), " [flags]") }
 
-// group is a verb that only has verbs below it: alone it prints its help, and an unknown one is a usage error.
+// group is a verb that only has verbs below it: alone it prints its help, and an unknown one is a
+// usage error.
 func group(use, short, long string, subs ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, Long: long, Args: checkSubcommand, SuggestionsMinimumDistance: 2, DisableFlagsInUseLine: true, RunE: func(cmd *cobra.Command, _ []string) error {
 		return cmd.Help()
@@ -109,7 +111,8 @@ func (a *app) resolveClient(cmd *cobra.Command) error {
 	return nil
 }
 
-// checkSubcommand is the check of arguments of a verb that only has verbs below it: what comes next is none of them.
+// checkSubcommand is the check of arguments of a verb that only has verbs below it: what comes next
+// is none of them.
 func checkSubcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -22,8 +22,9 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
-// TestScripts tells the command line's behaviour as stories: each file of testdata/script is a shell session of a user against a server of its own, which
-// SIGNALBOX_ENDPOINTS names. The commands that scripts have beyond testscript's own are below.
+// TestScripts tells the command line's behaviour as stories: each file of testdata/script is a
+// shell session of a user against a server of its own, which SIGNALBOX_ENDPOINTS names. The
+// commands that scripts have beyond testscript's own are below.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                "testdata/script",
@@ -59,10 +60,10 @@ func setupScript(env *testscript.Env) error {
 	}
 	srv := servertest.New(servertest.RealTime(), servertest.Config(func(c *server.Config) { c.Name = "one" }))
 	env.Values[serverKey{}] = srv
-	crowd := &crowd{members: map[string]*coord.Membership{}}
-	env.Values[crowdKey{}] = crowd
+	joined := &scriptMembers{members: map[string]*coord.Membership{}}
+	env.Values[membersKey{}] = joined
 	env.Defer(srv.Close)
-	env.Defer(crowd.close) // before the server
+	env.Defer(joined.close) // before the server
 	env.Setenv("SIGNALBOX_ENDPOINTS", srv.Addr())
 	return nil
 }
@@ -113,7 +114,8 @@ var plainForms = []struct {
 	{regexp.MustCompile(`(?m) +$`), ""},
 }
 
-// cmdPlain: plain replaces in the last output what differs from run to run, ids and times, so that cmp can look at it.
+// cmdPlain: plain replaces in the last output what differs from run to run, ids and times, so that
+// cmp can look at it.
 func cmdPlain(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {
 		ts.Fatalf("usage: plain")
@@ -164,7 +166,8 @@ func cmdBig(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), bytes.Repeat([]byte("x"), n), 0o600))
 }
 
-// cmdTerm: term [HUP] sends SIGTERM, or SIGHUP, to the command that was last started in the background.
+// cmdTerm: term [HUP] sends SIGTERM, or SIGHUP, to the command that was last started in the
+// background.
 func cmdTerm(ts *testscript.TestScript, neg bool, args []string) {
 	running := ts.BackgroundCmds()
 	sig, ok := map[string]syscall.Signal{"": syscall.SIGTERM, "HUP": syscall.SIGHUP}[strings.Join(args, " ")]
@@ -176,7 +179,8 @@ func cmdTerm(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// cmdCerts: certs FOLDER makes a folder with an authority's ca.pem, and server.pem, server.key, client.pem, client.key that it has signed.
+// cmdCerts: certs FOLDER makes a folder with an authority's ca.pem, and server.pem, server.key,
+// client.pem, client.key that it has signed.
 func cmdCerts(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: certs FOLDER")

@@ -213,7 +213,8 @@ func readSecret(path string) (string, error) {
 	return string(b), nil
 }
 
-// serve runs an instance until ctx ends or the instance fails. ready, if not nil, is called once it serves.
+// serve runs an instance until ctx ends or the instance fails. ready, if not nil, is called once it
+// serves.
 func (a *app) serve(ctx context.Context, cfg server.Config, ready func(addr, admin string)) error {
 	quiet, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()

@@ -16,8 +16,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// setting is one line of the settings table: a flag, and where its value comes from when the flag is not given. The order is flags, then
-// environment, then file, then default. The reference page is written from this table.
+// setting is one line of the settings table: a flag, and where its value comes from when the flag
+// is not given. The order is flags, then environment, then file, then default. The reference page
+// is written from this table.
 type setting struct {
 	flag  string
 	short string
@@ -93,7 +94,8 @@ var settings = []setting{
 	{scope: scopeServe, flag: "tour", bool: true, help: "Print what to paste next once the instance is ready."},
 }
 
-// addFlags declares the flags of a scope. Values are read with resolve, never from the flag set alone.
+// addFlags declares the flags of a scope. Values are read with resolve, never from the flag set
+// alone.
 func addFlags(fs *pflag.FlagSet, sc scope, only ...string) {
 	for _, s := range settings {
 		if s.scope != sc || (len(only) > 0 && !slices.Contains(only, s.flag)) {
@@ -113,8 +115,8 @@ func addFlags(fs *pflag.FlagSet, sc scope, only ...string) {
 	}
 }
 
-// resolve gives the values of a scope's settings for a command whose flags are parsed. file is the content of the configuration file by
-// key, or nil.
+// resolve gives the values of a scope's settings for a command whose flags are parsed. file is the
+// content of the configuration file by key, or nil.
 func resolve(cmd *cobra.Command, sc scope, file map[string]string) (map[string]string, error) {
 	out := map[string]string{}
 	for _, s := range settings {
@@ -224,7 +226,8 @@ func readKeys(path string, n *yaml.Node, sc scope) (map[string]string, error) {
 	return out, nil
 }
 
-// readValue reads a scalar; for a setting that is a list, also a sequence of them, or a mapping as KEY=VALUE.
+// readValue reads a scalar; for a setting that is a list, also a sequence of them, or a mapping as
+// KEY=VALUE.
 func readValue(sc scope, key string, v *yaml.Node) (string, error) {
 	if v.Kind == yaml.ScalarNode {
 		return v.Value, nil
@@ -253,7 +256,8 @@ type clientFile struct {
 	Contexts map[string]yaml.Node `yaml:"contexts"`
 }
 
-// readClientFile reads the settings of a context. A missing file is no error unless it or a context was asked for.
+// readClientFile reads the settings of a context. A missing file is no error unless it or a context
+// was asked for.
 func readClientFile(path, context string) (map[string]string, error) {
 	asked := path != ""
 	if !asked {

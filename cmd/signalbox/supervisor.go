@@ -18,19 +18,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A command runs under a supervisor: a process of this binary that is the command's parent. signalbox tells it over a socket what to
-// start and whom to signal, and it tells how the command ended.
+// A command runs under a supervisor: a process of this binary that is the command's parent.
+// signalbox tells it over a socket what to start and whom to signal, and it tells how the command
+// ended.
 //
-// On Linux the supervisor is a subreaper: a process whose parent has ended becomes the supervisor's child, whatever process group or
-// session it has moved to. So all that the command started is below the supervisor in the tree of processes, and when the supervisor has
-// no child left, nothing is left. If signalbox dies, however it dies, the socket is closed and the supervisor kills what is below it.
-// If the supervisor is killed, the kernel kills the command, and the rest becomes the children of signalbox, which kills them.
+// On Linux the supervisor is a subreaper: a process whose parent has ended becomes the supervisor's
+// child, whatever process group or session it has moved to. So all that the command started is
+// below the supervisor in the tree of processes, and when the supervisor has no child left, nothing
+// is left. If signalbox dies, however it dies, the socket is closed and the supervisor kills what
+// is below it. If the supervisor is killed, the kernel kills the command, and the rest becomes the
+// children of signalbox, which kills them.
 
-// supervisorArg is the argument that makes this binary a supervisor. It is no verb: nobody types it.
+// supervisorArg is the argument that makes this binary a supervisor. It is no verb: nobody types
+// it.
 const supervisorArg = "signalbox-supervisor"
 
-// killTimeout is how long processes have to disappear after SIGKILL. Those that take longer are stuck in the kernel, or run as
-// another user whom we may not signal.
+// killTimeout is how long processes have to disappear after SIGKILL. Those that take longer are
+// stuck in the kernel, or run as another user whom we may not signal.
 const killTimeout = 2 * time.Second
 
 // supervisorRequest is what signalbox tells the supervisor. The first one starts the command.
@@ -55,8 +59,8 @@ type supervisorClient struct {
 	reports chan *supervisorReport // exactly one
 }
 
-// supervisors are the watchers of this process. The lock is held while one is started, so that each child of this process that is not
-// in the table was left behind by a supervisor that was killed.
+// supervisors are the watchers of this process. The lock is held while one is started, so that each
+// child of this process that is not in the table was left behind by a supervisor that was killed.
 var supervisors = struct {
 	sync.Mutex
 	pids map[int]bool
@@ -73,7 +77,8 @@ func (c *child) startSupervisor(group int) (*supervisorClient, error) {
 		return nil, err
 	}
 	defer theirs.Close()
-	// The supervisor finds its end under the same number, so that files which the shell opened for the command keep theirs.
+	// The supervisor finds its end under the same number, so that files which the shell opened for
+	// the command keep theirs.
 	fd := int(theirs.Fd())
 	w := &supervisorClient{cmd: c.command(exe, supervisorArg, strconv.Itoa(fd)), socket: ours, reports: make(chan *supervisorReport, 1)}
 	supervisors.Lock()
@@ -112,9 +117,9 @@ func (w *supervisorClient) close(r *supervisorReport) {
 	r.Remaining = append(r.Remaining, killOrphans(supervisors.pids)...)
 }
 
-// killOrphans kills this process's children but for those in known, and what is below them. One that
-// is killed may have started another one, which becomes a child only then: so there is an end when
-// none was found twice in a row.
+// killOrphans kills this process's children but for those in known, and what is below them. One
+// that is killed may have started another one, which becomes a child only then: so there is an end
+// when none was found twice in a row.
 func killOrphans(known map[int]bool) (left []int) {
 	if !subreaper {
 		return nil
@@ -171,8 +176,8 @@ func runSupervisor(fd int) {
 	runtime.LockOSThread()
 	syscall.CloseOnExec(fd)
 	socket := os.NewFile(uintptr(fd), "supervisor")
-	// Signals that reach all processes of a service are for signalbox to judge. They are caught rather than ignored, for the command
-	// would inherit that.
+	// Signals that reach all processes of a service are for signalbox to judge. They are caught
+	// rather than ignored, for the command would inherit that.
 	if list := stopSignals(); len(list) > 0 {
 		signal.Notify(make(chan os.Signal, 1), list...)
 	}
@@ -205,7 +210,8 @@ func runSupervisor(fd int) {
 	_ = json.NewEncoder(socket).Encode(w.run(orders))
 }
 
-// run waits for the command's end and does what it is told. When it returns, nothing is left but what the report names.
+// run waits for the command's end and does what it is told. When it returns, nothing is left but
+// what the report names.
 func (w *supervisor) run(orders <-chan supervisorRequest) supervisorReport {
 	ended := make(chan syscall.WaitStatus, 1)
 	go w.reap(ended)
@@ -250,8 +256,8 @@ func (w *supervisor) reap(ended chan<- syscall.WaitStatus) {
 	}
 }
 
-// killAll kills all that is below the supervisor. A process may start another one while the tree is read, so it is read again until no
-// child is left, which the kernel tells without a race.
+// killAll kills all that is below the supervisor. A process may start another one while the tree is
+// read, so it is read again until no child is left, which the kernel tells without a race.
 func (w *supervisor) killAll() (left []int) {
 	for deadline, pause := time.Now().Add(killTimeout), 100*time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
 		select {
@@ -266,7 +272,8 @@ func (w *supervisor) killAll() (left []int) {
 	}
 }
 
-// remaining lists what is below the supervisor; where the tree of processes cannot be read, the command.
+// remaining lists what is below the supervisor; where the tree of processes cannot be read, the
+// command.
 func (w *supervisor) remaining() []int {
 	list := descendants(os.Getpid())
 	if len(list) == 0 && syscall.Kill(w.command, 0) == nil {
@@ -295,7 +302,8 @@ func (w *supervisor) signalAll(s syscall.Signal) {
 	}
 }
 
-// startCommand starts the command with the input, output, environment and open files of this process.
+// startCommand starts the command with the input, output, environment and open files of this
+// process.
 func startCommand(args []string, group int) (pid int, err error) {
 	cmd := exec.Command(args[0])
 	if cmd.Err != nil {
@@ -308,7 +316,8 @@ func startCommand(args []string, group int) (pid int, err error) {
 	return pid, nil
 }
 
-// exitCode is the exit code of a command's end: its own, or 128 + the signal that ended it, as shells do.
+// exitCode is the exit code of a command's end: its own, or 128 + the signal that ended it, as
+// shells do.
 func exitCode(ws syscall.WaitStatus) int {
 	if ws.Signaled() {
 		return 128 + int(ws.Signal())

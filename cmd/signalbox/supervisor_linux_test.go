@@ -15,7 +15,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// marked lists the processes that were started with a variable in their environment and have not ended.
+// marked lists the processes that were started with a variable in their environment and have not
+// ended.
 func marked(t *testing.T, variable string) (list []string) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -36,8 +37,8 @@ func marked(t *testing.T, variable string) (list []string) {
 	return list
 }
 
-// escapes are ways of a command to leave processes behind. Each prints a line to the file READY once all of them run, and then goes
-// on for a long time.
+// escapes are ways of a command to leave processes behind. Each prints a line to the file READY
+// once all of them run, and then goes on for a long time.
 var escapes = map[string]string{
 	"daemon":   `(setsid sleep 1000 &); echo yes >"$READY"; sleep 1000`,
 	"deaf":     `trap '' TERM INT HUP; (setsid sh -c 'trap "" TERM; echo yes >"$READY"; while :; do sleep 1; done' &); while :; do sleep 1; done`,
@@ -48,8 +49,8 @@ var escapes = map[string]string{
 	"chain": `trap '' TERM; echo 'setsid sh "$0" & echo yes >"$READY"' >"$READY.sh"; setsid sh "$READY.sh" & while :; do sleep 1; done`,
 }
 
-// TestNothingOutlivesTheLock: however a lock's command ends, nothing is left of it when the command line returns; nor when
-// the command line or the supervisor is killed.
+// TestNothingOutlivesTheLock: however a lock's command ends, nothing is left of it when the command
+// line returns; nor when the command line or the supervisor is killed.
 func TestNothingOutlivesTheLock(t *testing.T) {
 	if !subreaper {
 		t.Skip("what has left the command's process group is found on Linux only")
@@ -107,7 +108,8 @@ func TestNothingOutlivesTheLock(t *testing.T) {
 	}
 }
 
-// TestCommandHasTheShellsFiles: the socket to the supervisor takes no place of a file that was opened for the command.
+// TestCommandHasTheShellsFiles: the socket to the supervisor takes no place of a file that was
+// opened for the command.
 func TestCommandHasTheShellsFiles(t *testing.T) {
 	t.Parallel()
 	env := []string{"SIGNALBOX_ENDPOINTS=" + servertest.Start(t, servertest.RealTime()).Addr()}

@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// subreaper: here a process whose parent ends becomes a child of init, and only the command's process group can be ended.
+// subreaper: here a process whose parent ends becomes a child of init, and only the command's
+// process group can be ended.
 const subreaper = false
 
 func becomeSubreaper() {}

@@ -14,7 +14,8 @@ func isTerminal(x any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// foreground says whether this process is in the group that its controlling terminal sends ^C to and lets read, whatever its own input is.
+// foreground says whether this process is in the group that its controlling terminal sends ^C to
+// and lets read, whatever its own input is.
 func foreground() bool {
 	tty, err := os.Open("/dev/tty")
 	if err != nil {

@@ -1,8 +1,9 @@
-// Package quiet keeps a library's remarks to itself that are no business of people at a terminal. Importing it is enough.
+// Package quiet keeps a library's remarks to itself that are no business of people at a terminal.
+// Importing it is enough.
 //
-// The library behind /metrics logs, when it is initialized, that it does not show pressure metrics if the kernel has none: each
-// command line began with that. This package is initialized before it, as its import path is the lower one of those whose
-// imports are ready; a test holds that.
+// The library behind /metrics logs, when it is initialized, that it does not show pressure metrics
+// if the kernel has none: each command line began with that. This package is initialized before it,
+// as its import path is the lower one of those whose imports are ready; a test holds that.
 package logfilter
 
 import (
