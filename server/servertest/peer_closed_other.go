@@ -5,4 +5,4 @@ package servertest
 import "net"
 
 // peerClosed cannot tell before the end was read.
-func hungUp(*net.TCPConn) bool { return false }
+func peerClosed(*net.TCPConn) bool { return false }
