@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/loadgen"
-	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // GrowConfig is the size of the test of a cluster that grows and shrinks under load.
@@ -178,8 +178,8 @@ func newResizableCluster(ctx context.Context, peer *SignalboxPeer, c GrowConfig,
 	// Later: a cluster that is made for several copies serves nobody until there are as many
 	// instances.
 	g.factor = c.Factor
-	factor := protocol.ReplicationFactorRequest{Tier: "default", Factor: uint32(c.Factor)}
-	return g, g.operator.Cluster(ctx, protocol.MethodReplicationFactor, factor, &protocol.ClusterTier{})
+	_, err = admin.New(g.operator).SetReplicationFactor(ctx, "default", uint32(c.Factor))
+	return g, err
 }
 
 func (g *resizableCluster) name(i int) string { return "server-" + strconv.Itoa(i+1) }
@@ -221,8 +221,7 @@ func (g *resizableCluster) resize(ctx context.Context, n int) error {
 				return err
 			}
 		case i >= n && p != nil:
-			expel := protocol.ExpelRequest{Instance: g.name(i), Force: true}
-			if err := g.operator.Cluster(ctx, protocol.MethodExpel, expel, &protocol.ClusterInstance{}); err != nil {
+			if _, err := admin.New(g.operator).Expel(ctx, g.name(i), true); err != nil {
 				return err
 			}
 		}
@@ -248,8 +247,8 @@ func (g *resizableCluster) resize(ctx context.Context, n int) error {
 // pendingWork is what the cluster has still to do until it has n instances and each shard as many
 // voters as it can, or nothing.
 func (g *resizableCluster) pendingWork(ctx context.Context, n int) (string, error) {
-	var s protocol.ClusterStatus
-	if err := g.operator.Cluster(ctx, protocol.MethodStatus, nil, &s); err != nil {
+	s, err := admin.New(g.operator).Status(ctx)
+	if err != nil {
 		return "", err
 	}
 	there, members := 0, map[string]int{}
@@ -273,8 +272,8 @@ func (g *resizableCluster) pendingWork(ctx context.Context, n int) (string, erro
 			return fmt.Sprintf("shard %d has %d voters, master %q", x.ID, voters, x.Master), nil
 		}
 	}
-	var p protocol.ClusterPlan
-	if err := g.operator.Cluster(ctx, protocol.MethodPlan, nil, &p); err != nil {
+	p, err := admin.New(g.operator).Plan(ctx)
+	if err != nil {
 		return "", err
 	}
 	if len(p.Steps) > 0 || len(s.Moves) > 0 {

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/loadgen"
-	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // joinToken is no secret: what it protects lives for seconds on the loopback interface.
@@ -86,8 +86,8 @@ func leaderOfMost(ctx context.Context, endpoints []string) (int, error) {
 		return 0, err
 	}
 	defer c.Close()
-	var s protocol.ClusterStatus
-	if err := c.Cluster(ctx, protocol.MethodStatus, nil, &s); err != nil {
+	s, err := admin.New(c).Status(ctx)
+	if err != nil {
 		return 0, err
 	}
 	leads := map[string]int{s.Meta.Leader: 1}
@@ -133,8 +133,8 @@ func waitClusterReady(ctx context.Context, endpoints []string) error {
 
 // pendingWork is what the cluster has still to do, or nothing.
 func pendingWork(ctx context.Context, c *client.Client) (string, error) {
-	var s protocol.ClusterStatus
-	if err := c.Cluster(ctx, protocol.MethodStatus, nil, &s); err != nil {
+	s, err := admin.New(c).Status(ctx)
+	if err != nil {
 		return "", err
 	}
 	if len(s.Meta.Voters) != Servers || len(s.Shards) == 0 {
@@ -151,8 +151,8 @@ func pendingWork(ctx context.Context, c *client.Client) (string, error) {
 			return fmt.Sprintf("shard %d has %d voters, %d buckets, master %q", x.ID, voters, x.Buckets, x.Master), nil
 		}
 	}
-	var p protocol.ClusterPlan
-	if err := c.Cluster(ctx, protocol.MethodPlan, nil, &p); err != nil {
+	p, err := admin.New(c).Plan(ctx)
+	if err != nil {
 		return "", err
 	}
 	if n := len(p.Steps); n > 0 {

@@ -10,7 +10,7 @@ import (
 )
 
 // Max is the largest limit and count: 2^64-1.
-const Max = protocol.Forever
+const Max uint64 = protocol.Forever
 
 // AcquireOption is an option of Acquire and TryAcquire.
 type AcquireOption func(*acquireOptions)
@@ -144,7 +144,7 @@ func (s *Session) acquire(ctx context.Context, name string, opts []AcquireOption
 	}
 }
 
-// acquisition is one acquire from its first sending to its outcome. It has the turn at its name.
+// acquireOp is one acquire from its first sending to its outcome. It has the turn at its name.
 type acquireOp struct {
 	s      *Session
 	e      *nameLock
@@ -161,7 +161,7 @@ type acquireOp struct {
 	wake     chan struct{}           // closed with the result, if somebody waits
 }
 
-// acquisitions are used again: nothing refers to one when its acquire has returned.
+// acquirePool are used again: nothing refers to one when its acquire has returned.
 var acquirePool sync.Pool
 
 func (a *acquireOp) recycle() {
@@ -193,7 +193,7 @@ func (a *acquireOp) run(ctx context.Context) (*Lease, error) {
 	}
 }
 
-// number runs the acquire under one number, which is closed then.
+// runOnce runs the acquire under one number, which is closed then.
 func (a *acquireOp) runOnce(ctx context.Context) (*Lease, error) {
 	s := a.s
 	name := append(a.req.Name[:0], a.e.name...)

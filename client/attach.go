@@ -58,7 +58,7 @@ func (s *Session) start(ctx context.Context) error {
 	return err
 }
 
-// enroll sends a start until it is answered, and makes the session a live one.
+// sendStart sends a start until it is answered, and makes the session a live one.
 func (s *Session) sendStart(ctx context.Context, req *protocol.SessionStart, bucket uint32) (repeated bool, err error) {
 	var reply protocol.SessionReply
 	var on *conn
@@ -74,7 +74,7 @@ func (s *Session) sendStart(ctx context.Context, req *protocol.SessionStart, buc
 	return repeated, s.activate(sent, on, &reply, repeated)
 }
 
-// begin makes the session a live one, after its start or restore was answered. If that was sent more than once, an
+// activate makes the session a live one, after its start or restore was answered. If that was sent more than once, an
 // attach epoch is left out behind it: the server answers the attach with the next epoch from memory (RELAXED) because no
 // leader can have attached the session in between, and another leader may have had a copy.
 func (s *Session) activate(sent time.Duration, on *conn, reply *protocol.SessionReply, repeated bool) error {
@@ -146,7 +146,7 @@ func (s *Session) connLost(cn *conn) {
 	})
 }
 
-// doubt is told when the server does not know the session on the connection it is attached on. What it forgot of one session it may have forgotten of all
+// detachHome is told when the server does not know the session on the connection it is attached on. What it forgot of one session it may have forgotten of all
 // that are at home in the same shard, and a pong for one of them must not vouch for the others.
 func (s *Session) detachHome(att *attachment) {
 	att.cn.mu.Lock()
@@ -202,7 +202,7 @@ const (
 	maxAttachDelay   = time.Second
 )
 
-// linger lets others go first. A planned change at a server sends all sessions away that are at
+// delayAttach lets others go first. A planned change at a server sends all sessions away that are at
 // home in some buckets, or in a whole shard, at the same moment: those are attached again at once
 // that a call waits for, the others spread over a part of the time that they are believed in.
 func (s *Session) delayAttach() {
@@ -220,7 +220,7 @@ func (s *Session) delayAttach() {
 	}
 }
 
-// want says that a call waits for the session to be attached. mu is held.
+// requestAttach says that a call waits for the session to be attached. mu is held.
 func (s *Session) requestAttach() {
 	select {
 	case s.attachWanted <- struct{}{}:
@@ -267,7 +267,7 @@ func (s *Session) attachOnce() (*conn, error) {
 	return cn, err
 }
 
-// gone says whether the server answered that there is no such session any more.
+// sessionGone says whether the server answered that there is no such session any more.
 func sessionGone(err error) bool {
 	st := protocol.StatusOf(err)
 	return st == protocol.StatusSessionExpired || st == protocol.StatusNotFound
@@ -296,7 +296,7 @@ func (s *Session) sendAttach(ctx context.Context, epoch uint64) (cn *conn, reply
 	return cn, reply, sent, err
 }
 
-// attachment is the session's bond with a connection, waited for while there is none.
+// waitAttached is the session's bond with a connection, waited for while there is none.
 func (s *Session) waitAttached(ctx context.Context) (*attachment, error) {
 	for {
 		s.mu.Lock()

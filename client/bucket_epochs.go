@@ -6,7 +6,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// claim is which buckets a shard served, by the last snapshot it told to a watch of a prefix. Of the names in other buckets the shard knows nothing: they may be in
+// bucketEpochs is which buckets a shard served, by the last snapshot it told to a watch of a prefix. Of the names in other buckets the shard knows nothing: they may be in
 // another shard, whose stream tells of them, or on their way to it. It is never changed once made.
 type bucketEpochs struct {
 	ends   []uint32 // of each run: the first bucket behind it
@@ -75,13 +75,13 @@ func (c *bucketEpochs) newer(o *bucketEpochs) *bucketEpochs {
 	return sum
 }
 
-// take makes a claim the part's. mu is held.
+// setEpochs makes a claim the part's. mu is held.
 func (p *shardWatch) setEpochs(c *bucketEpochs) {
 	p.epochs = c
 	p.w.newestEpochs = p.w.newestEpochs.newer(c)
 }
 
-// speaks says whether what a part tells of a name is the newest there is: its shard serves the name's bucket, and no shard has told that it served it under a newer
+// isNewest says whether what a part tells of a name is the newest there is: its shard serves the name's bucket, and no shard has told that it served it under a newer
 // epoch. Streams of shards come over different connections, so what a bucket's former owner says may arrive behind what the new one says. mu is held.
 func (w *watch) isNewest(p *shardWatch, name string) bool {
 	if p.epochs == nil {
@@ -92,7 +92,7 @@ func (w *watch) isNewest(p *shardWatch, name string) bool {
 	return own > 0 && own >= w.newestEpochs.epoch(b)
 }
 
-// complete says that of every bucket the newest owner's snapshot was told. While some move it is not. mu is held.
+// isComplete says that of every bucket the newest owner's snapshot was told. While some move it is not. mu is held.
 func (w *watch) isComplete() bool {
 	var served *bucketEpochs
 	for _, p := range w.shardWatches {

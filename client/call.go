@@ -118,7 +118,7 @@ func (cn *conn) exchange(ctx context.Context, of *Session, a *acquireOp, kind pr
 	return true, cn.waitReply(ctx, cl, id, reply)
 }
 
-// finish waits for the reply of a call that was begun.
+// waitReply waits for the reply of a call that was begun.
 func (cn *conn) waitReply(ctx context.Context, cl *call, id uint64, reply protocol.Message) error {
 	if over := ctx.Done(); over == nil {
 		<-cl.done
@@ -137,7 +137,7 @@ func (cn *conn) waitReply(ctx context.Context, cl *call, id uint64, reply protoc
 	return cn.takeReply(cl, reply)
 }
 
-// take reads what came back, and gives the call back. A reply that cannot be read ends the connection: the request may be sent again on another.
+// takeReply reads what came back, and gives the call back. A reply that cannot be read ends the connection: the request may be sent again on another.
 func (cn *conn) takeReply(cl *call, reply protocol.Message) error {
 	err := cl.answer(reply)
 	cn.free(cl, reply == nil || !aliases(reply))

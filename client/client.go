@@ -82,7 +82,7 @@ func (c *Client) Close() error {
 	return err
 }
 
-// Abandon closes the connections without ending the sessions, as the death of the process would: the server keeps them for their timeouts. It is there
+// CloseWithoutRelease closes the connections without ending the sessions, as the death of the process would: the server keeps them for their timeouts. It is there
 // for tests of what happens then.
 func (c *Client) CloseWithoutRelease() {
 	c.mu.Lock()
@@ -147,10 +147,10 @@ func (c *Client) run(f func()) bool {
 	return true
 }
 
-// place finds the connection a request goes to, the bucket that routes it there, and the shard that is meant by it, 0 for none. The shard is told with an error, too.
+// destination finds the connection a request goes to, the bucket that routes it there, and the shard that is meant by it, 0 for none. The shard is told with an error, too.
 type destination func(ctx context.Context) (cn *conn, bucket, shard uint64, err error)
 
-// anywhere is the place of what every instance serves.
+// anyInstance is the place of what every instance serves.
 func (c *Client) anyInstance(ctx context.Context) (*conn, uint64, uint64, error) {
 	cn, err := c.anyConn(ctx)
 	return cn, 0, 0, err
@@ -176,7 +176,7 @@ func (c *Client) atShard(tier uint8, shard uint64) destination {
 	}
 }
 
-// ask sends a request that belongs to no session, again and again until it gets an answer that decides it, or ctx ends. repeated says that an earlier
+// requestuest sends a request that belongs to no session, again and again until it gets an answer that decides it, or ctx ends. repeated says that an earlier
 // sending of it, or this one, may have had its effect without an answer.
 func (c *Client) request(ctx context.Context, where destination, kind protocol.Kind, m, reply protocol.Message) (repeated bool, err error) {
 	retry := backoff{base: retryBase, max: retryMax}
@@ -216,7 +216,7 @@ func answered(err error) bool {
 	return errors.As(err, &e) && !errors.As(err, &u)
 }
 
-// again says whether a request that failed like this may be sent again as it is, possibly elsewhere.
+// canResend says whether a request that failed like this may be sent again as it is, possibly elsewhere.
 func canResend(err error) bool {
 	var refused *permanentError
 	if errors.As(err, &refused) {
@@ -225,7 +225,7 @@ func canResend(err error) bool {
 	return errors.Is(err, errConnLost) || errors.Is(err, ErrUnreachable) || protocol.Retryable(err)
 }
 
-// pause waits before the next try of a request that a shard did not serve; 0 is no shard. What is known of the cluster is mended first. cn is the connection that the
+// waitRetry waits before the next try of a request that a shard did not serve; 0 is no shard. What is known of the cluster is mended first. cn is the connection that the
 // request went over, nil for none. News of who can answer end the wait.
 func (c *Client) waitRetry(ctx context.Context, shard uint64, cn *conn, err error, retry *backoff) {
 	if errors.Is(err, errMapChanged) {

@@ -7,11 +7,11 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Cluster asks the cluster something as operators do, or tells it to change: protocol.MethodStatus and its neighbours say which methods there are, and what in and out
-// are; in may be nil for a method that needs nothing, out when the answer is of no interest. Any instance is asked, and another one while that is away, so the
-// method may be carried out twice: asking again for what is so already changes nothing. Errors: Forbidden without the right admin, or read for what only asks;
-// PreconditionFailed with what would allow it; NotFound; BadRequest; Unavailable when the meta shard has no leader for longer than ctx.
-func (c *Client) Cluster(ctx context.Context, method string, in, out any) error {
+// callCluster sends a method for operators, protocol.MethodStatus and its neighbours, to any instance,
+// and to another one while that cannot be reached, so that the method may be carried out twice. in may be
+// nil for a method that needs nothing, and out when the answer does not matter. Package admin has typed
+// calls.
+func (c *Client) callCluster(ctx context.Context, method string, in, out any) error {
 	req := &protocol.Cluster{Method: method, Body: []byte("{}")}
 	if in != nil {
 		body, err := json.Marshal(in)

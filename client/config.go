@@ -101,31 +101,15 @@ func (c ConfigReader) read(ctx context.Context, opts []ReadOption) (values []Val
 	return values, err
 }
 
-// SetOption is an option of Set.
-type SetOption func(*setOptions)
-
-type setOptions struct {
-	guarded bool
-	version uint64
-}
-
-// IfVersion makes Set a compare-and-set: the configuration must have this version, or with 0 must not be set yet; else PreconditionFailed.
-func IfVersion(version uint64) SetOption {
-	return func(o *setOptions) { o.guarded, o.version = true, version }
-}
-
 // Set replaces the configuration, which need not exist, and answers its version. Setting the same bytes changes nothing. Errors: PreconditionFailed, BadRequest for
 // more than MaxConfigLen bytes.
-func (c *ConfigValue) Set(ctx context.Context, data []byte, opts ...SetOption) (version uint64, err error) {
+func (c *ConfigValue) Set(ctx context.Context, data []byte, opts ...WriteOption) (version uint64, err error) {
 	version, err = c.set(ctx, data, opts)
 	return version, withOp("set configuration", c.name, err)
 }
 
-func (c *ConfigValue) set(ctx context.Context, data []byte, opts []SetOption) (version uint64, err error) {
-	var o setOptions
-	for _, f := range opts {
-		f(&o)
-	}
+func (c *ConfigValue) set(ctx context.Context, data []byte, opts []WriteOption) (version uint64, err error) {
+	o := writeOptionsOf(opts)
 	if len(data) > MaxConfigLen {
 		return 0, protocol.Errorf(protocol.StatusBadRequest, "the value is %d bytes long; at most %d are allowed", len(data), MaxConfigLen)
 	}
@@ -150,7 +134,7 @@ func (c *ConfigValue) set(ctx context.Context, data []byte, opts []SetOption) (v
 		if !now.Exists {
 			err = c.s.create(ctx, c.semaphore(), 1, appendConfig(next))
 		} else {
-			_, err = c.s.update(ctx, c.semaphore(), appendConfig(next), Expected(now.Version))
+			_, err = c.s.update(ctx, c.semaphore(), appendConfig(next), IfVersion(now.Version))
 		}
 		switch {
 		case err == nil:

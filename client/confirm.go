@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// confirming is how many leases are confirmed at a time after a reconnect.
+// maxConcurrentConfirms is how many leases are confirmed at a time after a reconnect.
 const maxConcurrentConfirms = 64
 
 // confirm asks the server about leases whose trail is broken: while the link was away, nobody could tell that one was taken away by force. The question is the acquire
@@ -25,7 +25,7 @@ func (s *Session) confirm() {
 	})
 }
 
-// strayed says that the shard of a trail does not own the bucket any more, or has no replica where the trail leads: what becomes of an entry is told elsewhere.
+// leaseMoved says that the shard of a trail does not own the bucket any more, or has no replica where the trail leads: what becomes of an entry is told elsewhere.
 func (c *Client) leaseMoved(route requestRoute, tier uint8, bucket uint32) bool {
 	r := c.routes.Load()
 	owner := r.owner(tier, bucket)

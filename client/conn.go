@@ -61,10 +61,10 @@ type conn struct {
 	renewals      map[uint64]*renewal // by home shard
 	sessions      map[*Session]struct{}
 	streams       streamSet
-	objectStreams map[uint64]eventSink // by watch id
-	presented     map[*Session]uint64  // attach epoch of the ticket that was presented here
-	oneShots      map[uint64]*oneShot  // by watch id
-	detachedUpTo  map[uint64]uint64    // session -> attach epoch up to which nothing here vouches for it: its home has moved
+	objectStreams map[uint64]*objectStream // by watch id
+	presented     map[*Session]uint64      // attach epoch of the ticket that was presented here
+	oneShots      map[uint64]*oneShot      // by watch id
+	detachedUpTo  map[uint64]uint64        // session -> attach epoch up to which nothing here vouches for it: its home has moved
 
 	wake      chan struct{} // capacity 1: out is not empty
 	done      chan struct{} // closed when the connection is over
@@ -82,10 +82,10 @@ type sentPing struct {
 	at time.Duration // before it was put into the buffer
 }
 
-// vouch is the latest sending time of a ping that a home shard answered on this connection. All sessions attached here at that home share it.
+// renewalal is the latest sending time of a ping that a home shard answered on this connection. All sessions attached here at that home share it.
 type renewal struct{ at atomic.Int64 }
 
-// owner is told what arrives on a connection. Its methods are called by the reader goroutine and must not block.
+// connHandler is told what arrives on a connection. Its methods are called by the reader goroutine and must not block.
 type connHandler interface {
 	handleEvent(cn *conn, h protocol.Header) error
 	connLost(cn *conn)
@@ -118,7 +118,7 @@ func newConn(o connHandler, nc net.Conn, hello protocol.HelloReply, rest []byte,
 // isLost says whether the connection is over.
 func (cn *conn) isLost() bool { return cn.over.Load() }
 
-// begin puts a request into the buffer once the window has room, and its call into the table; the end of the session it is of, if any, ends the call too. register,
+// startCall puts a request into the buffer once the window has room, and its call into the table; the end of the session it is of, if any, ends the call too. register,
 // if not nil, is called with mu held before the request can be answered: it may give the call a reply function, which the reader calls with the answer (the body is
 // the reader's) instead of signalling the call; the call is then not the caller's to finish.
 func (cn *conn) startCall(ctx context.Context, of *Session, kind protocol.Kind, bucket uint64, m protocol.Message, register func(id uint64, cl *call)) (*call, uint64, error) {
@@ -220,10 +220,10 @@ func (cn *conn) queueUp(ctx context.Context, of *Session) (err error) {
 	return nil
 }
 
-// room says whether one more request may be sent. mu is held.
+// hasRoom says whether one more request may be sent. mu is held.
 func (cn *conn) hasRoom() bool { return cn.calls.pending+cn.reserved < int(cn.hello.Window) }
 
-// leave takes a caller that gave up out of the window's queue, and hands its room on if it had got some. mu is held.
+// leaveQueue takes a caller that gave up out of the window's queue, and hands its room on if it had got some. mu is held.
 func (cn *conn) leaveQueue(turn chan struct{}) {
 	for i, t := range cn.queue {
 		if t == turn {
@@ -235,7 +235,7 @@ func (cn *conn) leaveQueue(turn chan struct{}) {
 	cn.admitQueued()
 }
 
-// admit gives room to those who wait for it. mu is held.
+// admitQueued gives room to those who wait for it. mu is held.
 func (cn *conn) admitQueued() {
 	for len(cn.queue) > 0 && cn.hasRoom() {
 		cn.reserved++
@@ -244,7 +244,7 @@ func (cn *conn) admitQueued() {
 	}
 }
 
-// abandon says that nobody waits for the reply any more. It is false when the reader has taken the call, and will signal it. The request still counts against
+// abandonCall says that nobody waits for the reply any more. It is false when the reader has taken the call, and will signal it. The request still counts against
 // the window until it is answered.
 func (cn *conn) abandonCall(id uint64) bool {
 	cn.mu.Lock()
@@ -377,7 +377,7 @@ type reply struct {
 	body   []byte
 }
 
-// tell hands the answers that were taken to who waits for them, and gives up mu if it is held.
+// deliverReplies hands the answers that were taken to who waits for them, and gives up mu if it is held.
 func (cn *conn) deliverReplies(locked bool) {
 	if !locked {
 		return

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// flight is an attempt that several callers wait for.
+// sharedAttempt is an attempt that several callers wait for.
 type sharedAttempt struct {
 	done        chan struct{}
 	skipBackoff chan struct{} // capacity 1: the wait before the attempt is over
@@ -27,7 +27,7 @@ func (f *sharedAttempt) wait(ctx context.Context) error {
 	}
 }
 
-// link is the way to one instance: the connection there is now, and how the next one is made. At most one attempt is under way at a time, with back-off between
+// connectorectorector is the way to one instance: the connection there is now, and how the next one is made. At most one attempt is under way at a time, with back-off between
 // attempts that fail or succeed too often; nobody tries while nobody asks.
 type connector struct {
 	c           *Client
@@ -69,7 +69,7 @@ func (l *connector) get(ctx context.Context, moved <-chan struct{}) (*conn, erro
 	}
 }
 
-// begin has a connection made if there is none, and waits for nothing.
+// dialInBackground has a connection made if there is none, and waits for nothing.
 func (l *connector) dialInBackground(address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,7 +104,7 @@ func (l *connector) attemptLocked() *sharedAttempt {
 	return f
 }
 
-// hurry ends the back-off: there is news of the instance, so that what became of earlier attempts says little.
+// resetBackoff ends the back-off: there is news of the instance, so that what became of earlier attempts says little.
 func (l *connector) resetBackoff() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -186,7 +186,7 @@ func (c *Client) adopt(cn *conn, address string) *conn {
 	return cn
 }
 
-// link finds or makes the link to an instance; address, if not empty, is tried first from now on.
+// connectorectorector finds or makes the link to an instance; address, if not empty, is tried first from now on.
 func (c *Client) connector(instance uint64, address string) *connector {
 	c.mu.Lock()
 	l := c.connectorLocked(instance)
@@ -214,7 +214,7 @@ func (c *Client) connectorLocked(instance uint64) *connector {
 	return l
 }
 
-// lost is called when a connection is over: everything that lives on it is told.
+// connLostLost is called when a connection is over: everything that lives on it is told.
 func (c *Client) connLost(cn *conn) {
 	c.cfg.Logger.Debug("connection lost", "instance", cn.instance, "error", cn.err)
 	c.mu.Lock()
@@ -248,17 +248,17 @@ func (c *Client) connLost(cn *conn) {
 	}
 }
 
-// silent implements owner.
+// serverSilentSilent implements owner.
 func (c *Client) serverSilent(cn *conn) { c.run(func() { c.findLeader(cn.instance) }) }
 
-// know adds the address from the map. mu is held.
+// addAddress adds the address from the map. mu is held.
 func (l *connector) addAddress(address string) {
 	if address != "" && !slices.Contains(l.addresses, address) {
 		l.addresses = append(l.addresses, address)
 	}
 }
 
-// reach is get with the address from the map, which is tried after those that worked.
+// getVia is get with the address from the map, which is tried after those that worked.
 func (l *connector) getVia(ctx context.Context, address string, moved <-chan struct{}) (*conn, error) {
 	if cn := l.current.Load(); cn != nil && !cn.isLost() {
 		return cn, nil

@@ -57,7 +57,7 @@ type ReadOption func(*readOptions)
 
 type readOptions struct {
 	flags       uint8
-	consistency Consistency
+	consistency protocol.Consistency
 	session     uint64
 }
 
@@ -68,7 +68,9 @@ func IncludeOwners() ReadOption { return func(o *readOptions) { o.flags |= proto
 func IncludeWaiters() ReadOption { return func(o *readOptions) { o.flags |= protocol.WithWaiters } }
 
 // ReadConsistency is Strict or Relaxed for this read; default is what the node says.
-func ReadConsistency(c Consistency) ReadOption { return func(o *readOptions) { o.consistency = c } }
+func ReadConsistency(c Consistency) ReadOption {
+	return func(o *readOptions) { o.consistency = protocol.Consistency(c) }
+}
 
 // OfSession limits a list to what a session holds or waits for.
 func OfSession(id uint64) ReadOption { return func(o *readOptions) { o.session = id } }
@@ -80,7 +82,7 @@ func readOptionsOf(opts []ReadOption) (o readOptions) {
 	return o
 }
 
-// rereads is how often a description is begun anew because it changed between its pages.
+// maxRereadsads is how often a description is begun anew because it changed between its pages.
 const maxRereads = 5
 
 // Describe reads a semaphore. Errors: NotFound.
@@ -174,7 +176,7 @@ func (s *Session) Describe(ctx context.Context, name string, opts ...ReadOption)
 	return s.node.Describe(ctx, name, opts...)
 }
 
-// Standing is an answer to "why am I waiting".
+// QueueStatus is an answer to "why am I waiting".
 type QueueStatus struct {
 	Holding  bool    // the session holds the semaphore
 	Waiting  bool    // it waits for it
@@ -197,7 +199,7 @@ func (s *QueueStatus) NeverGranted() (Waiter, bool) {
 	return s.Own, s.Waiting && s.Own.Count > s.Limit
 }
 
-// Why tells why a session waits for a semaphore: who holds it, and who is ahead; see [Standing.NeverGranted]. Errors: NotFound.
+// ExplainWaitlainWait tells why a session waits for a semaphore: who holds it, and who is ahead; see [Standing.NeverGranted]. Errors: NotFound.
 func (n *Node) ExplainWait(ctx context.Context, name string, session uint64) (*QueueStatus, error) {
 	sem, err := n.Describe(ctx, name, IncludeOwners(), IncludeWaiters(), ReadConsistency(Strict))
 	if err != nil {
@@ -219,7 +221,7 @@ func (n *Node) ExplainWait(ctx context.Context, name string, session uint64) (*Q
 	return st, nil
 }
 
-// Why is Node.ExplainWait for this session.
+// ExplainWaitlainWait is Node.ExplainWait for this session.
 func (s *Session) ExplainWait(ctx context.Context, name string) (*QueueStatus, error) {
 	return s.node.ExplainWait(ctx, name, s.id)
 }

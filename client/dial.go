@@ -80,7 +80,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// refusal is an answer to the hello that trying again does not change.
+// permanentError is an answer to the hello that trying again does not change.
 type permanentError struct{ err error }
 
 func (r *permanentError) Error() string { return r.err.Error() }
@@ -123,7 +123,7 @@ func (c *Client) connect(ctx context.Context, address string) (*conn, error) {
 	return newConn(c, nc, hello, rest, c.clock), nil
 }
 
-// greet says hello and reads the answer; rest is what came behind it, or instead.
+// handshake says hello and reads the answer; rest is what came behind it, or instead.
 func (c *Client) handshake(nc net.Conn) (hello protocol.HelloReply, rest []byte, err error) {
 	out := protocol.AppendFrame(nil, protocol.KindHello, 1, 0, &protocol.Hello{
 		Magic: protocol.Magic, Version: protocol.Version, Client: c.cfg.Name, Token: c.cfg.Token,
@@ -162,7 +162,7 @@ func (c *Client) handshake(nc net.Conn) (hello protocol.HelloReply, rest []byte,
 	}
 }
 
-// final makes a refusal of an answer that another try would get again.
+// permanent makes a refusal of an answer that another try would get again.
 func permanent(err error) error {
 	switch protocol.StatusOf(err) {
 	case protocol.StatusUnsupported, protocol.StatusUnauthenticated, protocol.StatusForbidden, protocol.StatusBadRequest:
@@ -171,7 +171,7 @@ func permanent(err error) error {
 	return err
 }
 
-// accept checks the answer to the hello.
+// checkHello checks the answer to the hello.
 func (c *Client) checkHello(hello *protocol.HelloReply) error {
 	if hello.Version != protocol.Version {
 		return &permanentError{protocol.Errorf(protocol.StatusUnsupported, "server speaks protocol version %d, this client version %d", hello.Version, protocol.Version)}

@@ -13,7 +13,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// lone is a client whose own network can be taken away.
+// severableClient is a client whose own network can be taken away.
 type severableClient struct {
 	*client.Client
 	mu      sync.Mutex

@@ -159,7 +159,7 @@ func (e ElectionReader) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	}
 }
 
-// follow keeps a semaphore's owners up to date, by order id.
+// applyEvent keeps a semaphore's owners up to date, by order id.
 func applyEvent(owners []Owner, ev Event) []Owner {
 	if ev.Kind == EventDeleted {
 		return nil

@@ -48,19 +48,19 @@ var (
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 )
 
-// The outcomes a server answers, for errors.Is.
-const (
-	BadRequest         = protocol.StatusBadRequest
-	NotFound           = protocol.StatusNotFound
-	AlreadyExists      = protocol.StatusAlreadyExists
-	PreconditionFailed = protocol.StatusPreconditionFailed
-	BadSession         = protocol.StatusBadSession
-	Aborted            = protocol.StatusAborted
-	Overloaded         = protocol.StatusOverloaded
-	Unavailable        = protocol.StatusUnavailable
-	Unauthenticated    = protocol.StatusUnauthenticated
-	Forbidden          = protocol.StatusForbidden
-	Unsupported        = protocol.StatusUnsupported
+// The outcomes that a server answers, for errors.Is.
+var (
+	BadRequest         error = protocol.StatusBadRequest         // the request is malformed or out of range
+	NotFound           error = protocol.StatusNotFound           // what it names does not exist
+	AlreadyExists      error = protocol.StatusAlreadyExists      // what it creates exists
+	PreconditionFailed error = protocol.StatusPreconditionFailed // the state does not allow it
+	BadSession         error = protocol.StatusBadSession         // the session is not this client's
+	Aborted            error = protocol.StatusAborted            // it was ended by somebody else
+	Overloaded         error = protocol.StatusOverloaded         // a limit is reached; the message names it
+	Unavailable        error = protocol.StatusUnavailable        // nobody can serve it now
+	Unauthenticated    error = protocol.StatusUnauthenticated    // the credentials are missing or wrong
+	Forbidden          error = protocol.StatusForbidden          // the identity lacks the right
+	Unsupported        error = protocol.StatusUnsupported        // the server does not know the request
 )
 
 // Retryable says that nothing was applied and the same call may succeed later. The methods of this package retry by themselves until their context
@@ -86,7 +86,7 @@ type undecided struct{ error }
 
 func (e *undecided) Unwrap() error { return e.error }
 
-// unanswered marks an error of a request as one that came without an answer to it.
+// markUndecided marks an error of a request as one that came without an answer to it.
 func markUndecided(err error) error {
 	if err == nil {
 		return nil
@@ -106,7 +106,7 @@ func interrupted(ctx context.Context, last error) error {
 	return markUndecided(err)
 }
 
-// unknown marks an error of a request that was sent and not answered.
+// outcomeUnknown marks an error of a request that was sent and not answered.
 func outcomeUnknown(sent bool, err error) error {
 	if !sent {
 		return err
@@ -117,7 +117,7 @@ func outcomeUnknown(sent bool, err error) error {
 // maxNameInError bounds a name in an error, in bytes: a refused one may be of any length.
 const maxNameInError = 100
 
-// about names what was tried.
+// withOp names what was tried.
 func withOp(op, name string, err error) error {
 	if err == nil {
 		return nil

@@ -27,7 +27,7 @@ func (c *Client) leaderMoved(shard, leader uint64) {
 	}
 }
 
-// others are the connections there are to other instances than this one.
+// otherConns are the connections there are to other instances than this one.
 func (c *Client) otherConns(instance uint64) (list []*conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,7 +76,7 @@ func (c *Client) reroute(cn *conn, shard uint64) {
 	}
 }
 
-// seek looks for news of who leads: an instance that calls wait for is silent, and there may be no connection to another one that would tell.
+// findLeader looks for news of who leads: an instance that calls wait for is silent, and there may be no connection to another one that would tell.
 func (c *Client) findLeader(silent uint64) {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, dialTimeout, fmt.Errorf("%w: no other instance answered in time", ErrUnreachable))
 	defer cancel()

@@ -37,7 +37,7 @@ type fake struct {
 	holds      map[string]uint64 // names -> order id
 }
 
-// seen is a request that arrived.
+// seenRequest is a request that arrived.
 type seenRequest struct {
 	instance uint64
 	kind     protocol.Kind

@@ -85,7 +85,7 @@ func TestAtMostOnce(t *testing.T) {
 					return
 				}
 				step()
-				if v, err := s.Update(ctx, name, []byte("x"), client.Expected(1)); err != nil || v != 2 {
+				if v, err := s.Update(ctx, name, []byte("x"), client.IfVersion(1)); err != nil || v != 2 {
 					t.Error(v, err)
 				}
 				l, err := s.Acquire(ctx, name)

@@ -14,7 +14,7 @@ import (
 // does better. A client that has been connected goes on trying, as certificates are replaced.
 var ErrHandshake = errors.New("no connection can be made with this configuration")
 
-// mistake is an ErrHandshake with its cause.
+// configError is an ErrHandshake with its cause.
 type configError struct {
 	text string
 	err  error
@@ -31,7 +31,7 @@ var (
 	prefixTLSAlert = []byte{0x15, 0x03} // a record of TLS
 )
 
-// diagnose tells a mistake in the configuration from what passes: err is why the hello was not answered at an address, and said what came instead.
+// diagnoseHandshake tells a mistake in the configuration from what passes: err is why the hello was not answered at an address, and said what came instead.
 func diagnoseHandshake(address string, secure bool, err error, received []byte) error {
 	wrong := func(format string, args ...any) error {
 		return &configError{fmt.Sprintf("%s "+format, append([]any{address}, args...)...), err}

@@ -94,7 +94,7 @@ func (cn *conn) pingNow() {
 	cn.flush()
 }
 
-// suspect asks for a sign of life within minSilence, out of turn: others have taken over from the server, which may have gone without a word. Who waits for an answer
+// probe asks for a sign of life within minSilence, out of turn: others have taken over from the server, which may have gone without a word. Who waits for an answer
 // here would else wait for the next keep-alives.
 func (cn *conn) probe() {
 	cn.mu.Lock()
@@ -157,7 +157,7 @@ func (cn *conn) noteDetached(session, epoch uint64) {
 // maxEarlyDetaches bounds what is kept for sessions that never come to be known.
 const maxEarlyDetaches = 1024
 
-// stray is noteDetached for news that come right behind the reply to a start or a restore, when nobody knows the session yet: it is not settled then, and learns the truth from its
+// noteEarlyDetach is noteDetached for news that come right behind the reply to a start or a restore, when nobody knows the session yet: it is not settled then, and learns the truth from its
 // next attach. Without it pongs for others would vouch for it until its first request.
 func (cn *conn) noteEarlyDetach(session, epoch uint64) {
 	cn.mu.Lock()
@@ -167,14 +167,14 @@ func (cn *conn) noteEarlyDetach(session, epoch uint64) {
 	}
 }
 
-// found ends what stray keeps for a session that is known, and over.
+// forgetDetached ends what stray keeps for a session that is known, and over.
 func (cn *conn) forgetDetached(session uint64) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
 	delete(cn.detachedUpTo, session)
 }
 
-// settle makes the connection keep a session alive that was attached on it at this home, under this epoch; false if the connection is over, or the attach is.
+// addSession makes the connection keep a session alive that was attached on it at this home, under this epoch; false if the connection is over, or the attach is.
 func (cn *conn) addSession(s *Session, shard, epoch uint64, period time.Duration) (*renewal, bool) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
@@ -195,7 +195,7 @@ func (cn *conn) addSession(s *Session, shard, epoch uint64, period time.Duration
 	return v, true
 }
 
-// unsettle is told when a session is not attached here any more.
+// removeSession is told when a session is not attached here any more.
 func (cn *conn) removeSession(s *Session) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()

@@ -192,7 +192,7 @@ func (s *Session) releaseAll(ctx context.Context) {
 	answers.Wait()
 }
 
-// releasing is a release on its way; it has the turn at its name, or waits for it.
+// releaseOp is a release on its way; it has the turn at its name, or waits for it.
 type releaseOp struct {
 	s      *Session
 	e      *nameLock
@@ -206,7 +206,7 @@ type releaseOp struct {
 	reply  protocol.ReleaseReply
 }
 
-// releases are used again: nothing refers to one when its work is done.
+// releasePool are used again: nothing refers to one when its work is done.
 var releasePool sync.Pool
 
 func (r *releaseOp) recycle() {
@@ -263,7 +263,7 @@ func releaseOutcome(over error) error {
 	return outcomeUnknown(true, over)
 }
 
-// Lower gives back all but count units, 1 up to what is held. The place among the owners and the token stay. More than is held is refused with BadRequest: acquire
+// Reduce gives back all but count units, 1 up to what is held. The place among the owners and the token stay. More than is held is refused with BadRequest: acquire
 // it with another session, or release first.
 func (l *Lease) Reduce(ctx context.Context, count uint64) error {
 	return withOp("lower", l.name, l.change(ctx, &changeOp{count: count}))
@@ -274,7 +274,7 @@ func (l *Lease) UpdateData(ctx context.Context, data []byte) error {
 	return withOp("update data of", l.name, l.change(ctx, &changeOp{data: data, same: true}))
 }
 
-// changing is a change of a held lease on its way: the acquire is set anew. It has the turn.
+// changeOp is a change of a held lease on its way: the acquire is set anew. It has the turn.
 type changeOp struct {
 	l     *Lease
 	e     *nameLock

@@ -60,6 +60,37 @@ func (p *pager[T]) head() (*T, error) {
 	return &p.page[0], nil
 }
 
+// listShards yields what every shard of the node lists, in order of key. page reads a page of a shard's
+// list from a cursor on, and returns the cursor of the next one, empty at the end. The sequence ends
+// after its first error, which names what is listed.
+func listShards[T any, K cmp.Ordered](
+	ctx context.Context, n *Node, op, name string, key func(*T) K, page func(shard uint64, cursor []byte) (items []T, next []byte, err error),
+) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		shards, err := n.shards(ctx)
+		if err != nil {
+			var none T
+			yield(none, withOp(op, name, err))
+			return
+		}
+		var pagers []*pager[T]
+		for _, shard := range shards {
+			var cursor []byte
+			more := true
+			pagers = append(pagers, &pager[T]{read: func() (items []T, err error) {
+				for more && len(items) == 0 {
+					if items, cursor, err = page(shard, cursor); err != nil {
+						return nil, withOp(op, name, err)
+					}
+					more = len(cursor) > 0
+				}
+				return items, nil
+			}})
+		}
+		merge(pagers, key, yield)
+	}
+}
+
 // merge gives the items of several lists, each in order of key, in order of key.
 func merge[T any, K cmp.Ordered](pagers []*pager[T], key func(*T) K, yield func(T, error) bool) {
 	for {
@@ -83,48 +114,31 @@ func merge[T any, K cmp.Ordered](pagers []*pager[T], key func(*T) K, yield func(
 	}
 }
 
-// List lists the semaphores whose name begins with prefix, in order of name, over all shards. The sequence ends after its first error.
+// List lists the semaphores whose name begins with prefix, in order of name, over all shards. The
+// sequence ends after its first error.
 func (n *Node) List(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[SemaphoreInfo, error] {
 	o := readOptionsOf(opts)
-	return func(yield func(SemaphoreInfo, error) bool) {
-		shards, err := n.shards(ctx)
-		if err != nil {
-			yield(SemaphoreInfo{}, withOp("list", prefix, err))
-			return
+	name := func(s *SemaphoreInfo) string { return s.Name }
+	return listShards(ctx, n, "list", prefix, name, func(shard uint64, cursor []byte) ([]SemaphoreInfo, []byte, error) {
+		req := &protocol.List{
+			Shard: shard, Node: n.id, Prefix: []byte(prefix), Session: o.session, Consistency: o.consistency, Cursor: cursor,
+			MinIndex: n.c.readIndex(shard).Load(),
 		}
-		var pagers []*pager[SemaphoreInfo]
-		for _, shard := range shards {
-			req := &protocol.List{Shard: shard, Node: n.id, Prefix: []byte(prefix), Session: o.session, Consistency: o.consistency}
-			more := true
-			pagers = append(pagers, &pager[SemaphoreInfo]{read: func() ([]SemaphoreInfo, error) {
-				for more {
-					var reply protocol.ListReply
-					req.MinIndex = n.c.readIndex(shard).Load()
-					if _, err := n.c.request(ctx, n.readAt(o, n.bucketOf(shard), n.c.atShard(n.tier, shard), &req.Consistency), protocol.KindList, req, &reply); err != nil {
-						return nil, withOp("list", prefix, err)
-					}
-					raiseTo(n.c.readIndex(shard), reply.Index)
-					req.Cursor, more = reply.Cursor, len(reply.Cursor) > 0
-					if len(reply.Semaphores) > 0 {
-						return semaphoreInfos(reply.Semaphores), nil
-					}
-				}
-				return nil, nil
-			}})
+		var reply protocol.ListReply
+		where := n.readAt(o, n.bucketOf(shard), n.c.atShard(n.tier, shard), &req.Consistency)
+		if _, err := n.c.request(ctx, where, protocol.KindList, req, &reply); err != nil {
+			return nil, nil, err
 		}
-		merge(pagers, func(s *SemaphoreInfo) string { return s.Name }, yield)
-	}
-}
-
-func semaphoreInfos(items []protocol.ListItem) []SemaphoreInfo {
-	out := make([]SemaphoreInfo, len(items))
-	for i, w := range items {
-		out[i] = SemaphoreInfo{
-			Name: string(w.Name), Limit: w.Limit, Used: w.Used, Ephemeral: w.Ephemeral, Version: w.Version, DataLen: w.DataLen, NumOwners: w.NumOwners,
-			NumWaiters: w.NumWaiters, Token: w.OrderID, Count: w.Count, Waiting: w.Waiting,
+		raiseTo(n.c.readIndex(shard), reply.Index)
+		items := make([]SemaphoreInfo, len(reply.Semaphores))
+		for i, w := range reply.Semaphores {
+			items[i] = SemaphoreInfo{
+				Name: string(w.Name), Limit: w.Limit, Used: w.Used, Ephemeral: w.Ephemeral, Version: w.Version, DataLen: w.DataLen,
+				NumOwners: w.NumOwners, NumWaiters: w.NumWaiters, Token: w.OrderID, Count: w.Count, Waiting: w.Waiting,
+			}
 		}
-	}
-	return out
+		return items, reply.Cursor, nil
+	})
 }
 
 // List is Node.List on the session's node.
@@ -132,39 +146,33 @@ func (s *Session) List(ctx context.Context, prefix string, opts ...ReadOption) i
 	return s.node.List(ctx, prefix, opts...)
 }
 
-// Sessions lists the sessions of the node, in order of id, over all shards. The sequence ends after its first error. What a session holds is asked with List and
-// OfSession.
+// Sessions lists the sessions of the node, in order of id, over all shards. The sequence ends after its
+// first error. List with OfSession lists what a session holds.
 func (n *Node) Sessions(ctx context.Context) iter.Seq2[SessionInfo, error] {
-	return func(yield func(SessionInfo, error) bool) {
-		shards, err := n.shards(ctx)
-		if err != nil {
-			yield(SessionInfo{}, withOp("list sessions of", n.path, err))
-			return
+	id := func(s *SessionInfo) uint64 { return s.ID }
+	return listShards(ctx, n, "list sessions of", n.path, id, func(shard uint64, cursor []byte) ([]SessionInfo, []byte, error) {
+		var reply protocol.SessionListReply
+		req := &protocol.SessionList{Shard: shard, Node: n.id, Cursor: cursor}
+		if _, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindSessionList, req, &reply); err != nil {
+			return nil, nil, err
 		}
-		var pagers []*pager[SessionInfo]
-		for _, shard := range shards {
-			req := &protocol.SessionList{Shard: shard, Node: n.id}
-			more := true
-			pagers = append(pagers, &pager[SessionInfo]{read: func() ([]SessionInfo, error) {
-				for more {
-					var reply protocol.SessionListReply
-					if _, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindSessionList, req, &reply); err != nil {
-						return nil, withOp("list sessions of", n.path, err)
-					}
-					req.Cursor, more = reply.Cursor, len(reply.Cursor) > 0
-					if len(reply.Sessions) > 0 {
-						out := make([]SessionInfo, len(reply.Sessions))
-						for i := range reply.Sessions {
-							out[i] = sessionInfo(&reply.Sessions[i])
-						}
-						return out, nil
-					}
-				}
-				return nil, nil
-			}})
+		items := make([]SessionInfo, len(reply.Sessions))
+		for i := range reply.Sessions {
+			items[i] = sessionInfo(&reply.Sessions[i])
 		}
-		merge(pagers, func(s *SessionInfo) uint64 { return s.ID }, yield)
-	}
+		return items, reply.Cursor, nil
+	})
+}
+
+// processes lists the node's processes whose name begins with prefix, in order of name.
+func (n *Node) processes(ctx context.Context, prefix string) iter.Seq2[protocol.ProcessItem, error] {
+	name := func(i *protocol.ProcessItem) string { return string(i.Name) }
+	return listShards(ctx, n, "list processes", prefix, name, func(shard uint64, cursor []byte) ([]protocol.ProcessItem, []byte, error) {
+		var reply protocol.ProcessListReply
+		req := &protocol.ProcessList{Shard: shard, Node: n.id, Prefix: []byte(prefix), Consistency: protocol.Strict, Cursor: cursor}
+		_, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindProcessList, req, &reply)
+		return reply.Processes, reply.Cursor, err
+	})
 }
 
 func sessionInfo(w *protocol.SessionInfo) SessionInfo {
@@ -203,7 +211,7 @@ func (n *Node) KillSession(ctx context.Context, id uint64, reason string) error 
 	return withSession("kill", id, outcomeUnknown(repeated && !answered(err), err))
 }
 
-// possible refuses an id whose tier or bucket the cluster does not have: no session can have it, and there is nobody to ask.
+// checkSessionID refuses an id whose tier or bucket the cluster does not have: no session can have it, and there is nobody to ask.
 func (c *Client) checkSessionID(ctx context.Context, id uint64) error {
 	r, err := c.currentRoutes(ctx)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// watched is one semaphore as a watch knows it, and what its consumer has not been told yet.
+// watchedSemaphore is one semaphore as a watch knows it, and what its consumer has not been told yet.
 type watchedSemaphore struct {
 	name   string
 	shard  uint64
@@ -55,7 +55,7 @@ func sortOwners(list []Owner) {
 	slices.SortFunc(list, func(a, b Owner) int { return cmp.Compare(a.Token, b.Token) })
 }
 
-// record finds or makes the record of a semaphore. mu is held.
+// semaphore finds or makes the record of a semaphore. mu is held.
 func (w *watch) semaphore(p *shardWatch, name string) *watchedSemaphore {
 	x := w.names[name]
 	if x == nil {
@@ -66,7 +66,7 @@ func (w *watch) semaphore(p *shardWatch, name string) *watchedSemaphore {
 	return x
 }
 
-// mark says that there is something to tell. mu is held.
+// markDirty says that there is something to tell. mu is held.
 func (w *watch) markDirty(x *watchedSemaphore) {
 	if !x.dirty {
 		x.dirty = true
@@ -239,7 +239,7 @@ func (w *watch) next() (ev Event, ok bool, err error) {
 	return Event{Kind: EventSynced}, true, nil
 }
 
-// tell makes the event of what has not been told of a semaphore. mu is held.
+// takeEvent makes the event of what has not been told of a semaphore. mu is held.
 func (w *watch) takeEvent(x *watchedSemaphore) (Event, bool) {
 	if !x.exists {
 		delete(w.names, x.name)

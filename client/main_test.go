@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
-// patience bounds waits of tests that must end; nothing is timed by it.
+// masterTimeout bounds waits of tests that must end; nothing is timed by it.
 const masterTimeout = 60 * time.Second
 
 func testContext(t testing.TB) context.Context {

@@ -32,7 +32,7 @@ func (c *Client) currentRoutes(ctx context.Context) (*routeTable, error) {
 	}
 }
 
-// refresh fetches the map unless there is one newer than stale already; fresh says that there is a
+// refreshMap fetches the map unless there is one newer than stale already; fresh says that there is a
 // newer one now. Callers share one request.
 func (c *Client) refreshMap(ctx context.Context, stale *routeTable) (fresh bool, err error) {
 	c.mu.Lock()
@@ -107,7 +107,7 @@ func (c *Client) fetchAnnouncedMap(version uint64, from *conn) {
 	})
 }
 
-// source is the connection to ask for a newer map than this one; nil for any map.
+// mapSource is the connection to ask for a newer map than this one; nil for any map.
 func (c *Client) mapSource(ctx context.Context, have *routeTable) (*conn, error) {
 	c.mu.Lock()
 	news := c.announced
@@ -232,9 +232,8 @@ func (c *Client) fetchMap(have *routeTable) error {
 	return nil
 }
 
-// Map is the cluster map as the client routes by it; it is fetched again when it changes. It must
-// not be changed.
-func (c *Client) Map(ctx context.Context) (*protocol.MapReply, error) {
+// clusterMap is the map that requests are routed by. It must not be changed.
+func (c *Client) clusterMap(ctx context.Context) (*protocol.MapReply, error) {
 	r, err := c.currentRoutes(ctx)
 	if err != nil {
 		return nil, err

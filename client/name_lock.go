@@ -2,7 +2,7 @@ package client
 
 import "context"
 
-// entry is a session's place at one semaphore. The server keeps one per session and name and treats an acquire as setting it, so that two goroutines that
+// nameLock is a session's place at one semaphore. The server keeps one per session and name and treats an acquire as setting it, so that two goroutines that
 // acquired the same name would work on each other's; here they take turns.
 //
 // Invariant: an entry is in session.entries while it is busy or has a lease. It is guarded by session.mu.
@@ -64,7 +64,7 @@ func (x *nameLockSet) all(yield func(*nameLock) bool) {
 	}
 }
 
-// enter takes the turn at a name. With try it is false instead of waiting. held is what the session holds of it.
+// lockName takes the turn at a name. With try it is false instead of waiting. held is what the session holds of it.
 func (s *Session) lockName(ctx context.Context, name string, try bool) (e *nameLock, held *Lease, ok bool, err error) {
 	s.mu.Lock()
 	if s.err != nil {
@@ -97,7 +97,7 @@ func (s *Session) lockName(ctx context.Context, name string, try bool) (e *nameL
 	return e, e.lease, true, nil
 }
 
-// await waits for a turn that was queued for.
+// waitForName waits for a turn that was queued for.
 func (s *Session) waitForName(ctx context.Context, e *nameLock, turn chan struct{}) error {
 	select {
 	case <-turn:
@@ -125,7 +125,7 @@ func (s *Session) waitErr(ctx context.Context) error {
 	return interrupted(ctx, nil)
 }
 
-// exit gives the turn to the next.
+// unlockName gives the turn to the next.
 func (s *Session) unlockName(e *nameLock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,23 +9,23 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Consistency of reads and attaches.
-type Consistency = protocol.Consistency
+// Consistency says how new a read's answer is, or what an attach waits for.
+type Consistency uint8
 
 const (
 	// Strict reads see every change that was acknowledged before they began.
-	Strict = protocol.Strict
-	// Relaxed reads are answered from a replica's memory and may be older than the newest change by up to the node's grace period. One client never sees them go
-	// back.
-	Relaxed = protocol.Relaxed
+	Strict = Consistency(protocol.Strict)
+	// Relaxed reads are answered from the memory of any replica. The answer may be older than the newest
+	// change by up to the node's grace period. One client never sees its reads go back in time.
+	Relaxed = Consistency(protocol.Relaxed)
 )
 
-// CountersMode of a node.
-type CountersMode = protocol.CountersMode
+// CountersMode says how finely a node's operations are counted in metrics.
+type CountersMode uint8
 
 const (
-	CountersAggregated = protocol.CountersAggregated
-	CountersDetailed   = protocol.CountersDetailed
+	CountersAggregated = CountersMode(protocol.CountersAggregated) // for the whole node
+	CountersDetailed   = CountersMode(protocol.CountersDetailed)   // for each semaphore
 )
 
 // NodeConfig is what a coordination node's configuration says. In CreateNode and AlterNode, a nil field is left as it is, and a pointer to zero sets the field back to
@@ -65,15 +65,15 @@ func (n NodeConfig) wire() (w protocol.NodeConfig, err error) {
 	}
 	if n.ReadConsistency != nil {
 		w.Fields |= protocol.FieldReadConsistency
-		w.ReadConsistency = *n.ReadConsistency
+		w.ReadConsistency = protocol.Consistency(*n.ReadConsistency)
 	}
 	if n.AttachConsistency != nil {
 		w.Fields |= protocol.FieldAttachConsistency
-		w.AttachConsistency = *n.AttachConsistency
+		w.AttachConsistency = protocol.Consistency(*n.AttachConsistency)
 	}
 	if n.CountersMode != nil {
 		w.Fields |= protocol.FieldCountersMode
-		w.CountersMode = *n.CountersMode
+		w.CountersMode = protocol.CountersMode(*n.CountersMode)
 	}
 	if n.MaxSessions != nil {
 		w.Fields |= protocol.FieldMaxSessions
@@ -105,11 +105,12 @@ func (n NodeConfig) wire() (w protocol.NodeConfig, err error) {
 func nodeInfo(w *protocol.NodeInfo) *NodeInfo {
 	selfCheck, grace := millis.Duration(w.Config.SelfCheckPeriod), millis.Duration(w.Config.GracePeriod)
 	c := w.Config
+	reads, attaches, counters := Consistency(c.ReadConsistency), Consistency(c.AttachConsistency), CountersMode(c.CountersMode)
 	return &NodeInfo{
 		ID: w.ID, Path: w.Path, Tier: w.Tier, Revision: w.Revision, CreatedAt: wallTime(w.CreatedAt),
 		Config: NodeConfig{
-			SelfCheckPeriod: &selfCheck, GracePeriod: &grace, ReadConsistency: &c.ReadConsistency, AttachConsistency: &c.AttachConsistency,
-			CountersMode: &c.CountersMode, MaxSessions: &c.MaxSessions, MaxSemaphores: &c.MaxSemaphores, MaxBytes: &c.MaxBytes,
+			SelfCheckPeriod: &selfCheck, GracePeriod: &grace, ReadConsistency: &reads, AttachConsistency: &attaches,
+			CountersMode: &counters, MaxSessions: &c.MaxSessions, MaxSemaphores: &c.MaxSemaphores, MaxBytes: &c.MaxBytes,
 			MaxWaiters: &c.MaxWaiters, MaxWatchers: &c.MaxWatchers, MaxRequests: &c.MaxRequests,
 		},
 	}

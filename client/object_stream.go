@@ -5,96 +5,77 @@ import (
 	"iter"
 	"sync"
 
+	"github.com/signalbox-dev/signalbox/client/internal/rpc"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// A feed is the stream of one object that is no semaphore, a track or a process: how it stands, then every change. It is told whole, so the consumer gets what the server
-// sent; one that falls behind begins anew.
-
-// streamStep is what an event does to what the consumer has not taken yet.
-type streamStep uint8
-
-const (
-	stepAppend  streamStep = iota // it follows
-	stepReplace                   // it replaces all of it
-	stepPartial                   // it is a part of what comes later, and nothing is told
-)
-
-// reading decodes the events of one opening of a stream. The body is the reader's.
-type streamDecoder[T any] func(h protocol.Header) (news T, step streamStep, err error)
-
-// objectStream is a stream on one connection: the reader goroutine adds, the consumer takes.
-type objectStream[T any] struct {
+// objectStream is one opening of the stream of a process or a rollout, on one connection: its state,
+// then every change. The reader goroutine adds events, and the consumer takes them. A consumer that
+// falls behind begins again with a new state.
+type objectStream struct {
 	id     uint64
-	decode streamDecoder[T] // of the reader goroutine
-	wake   chan struct{}    // capacity 1
+	decode rpc.Decoder   // called by the reader goroutine
+	wake   chan struct{} // capacity 1
 
 	mu     sync.Mutex
-	events []T
-	err    error // why it is over
+	events []any
+	err    error // why it ended
 }
 
-// feeder is a objectStream of any type, for the connection.
-type eventSink interface {
-	event(h protocol.Header) error
-	cut(err error)
-}
-
-// maxStreamBacklog bounds what a consumer may leave lying: beyond it the stream begins anew.
+// maxStreamBacklog is how many events a consumer may leave untaken before the stream is opened again.
 const maxStreamBacklog = 1024
 
-// errConsumerBehind: the consumer fell behind.
 var errConsumerBehind = protocol.Errorf(protocol.StatusOverloaded, "the consumer of the watch fell behind by %d events; read them faster", maxStreamBacklog)
 
-// watchObject tells an object's stream until ctx ends or the server refuses, and opens it again as often as needed. bucket is asked at each opening, begin gives what reads
-// its events.
-func watchObject[T any](ctx context.Context, n *Node, name string, bucket func() (uint32, error), kind protocol.Kind, req protocol.Message, begin func() streamDecoder[T]) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		var none T
+// Events implements rpc.Object.
+func (o *object) Events(ctx context.Context, kind protocol.Kind, req protocol.Message, decoder func() rpc.Decoder) iter.Seq2[any, error] {
+	return func(yield func(any, error) bool) {
+		c := o.n.c
 		retry := backoff{base: retryBase, max: retryMax}
 		for {
-			told, goOn, err := watchObjectOnce(ctx, n, bucket, kind, req, begin(), &retry, yield)
+			delivered, stopped, err := o.eventsOnce(ctx, kind, req, decoder(), &retry, yield)
 			switch {
-			case !goOn:
+			case stopped:
 				return
 			case ctx.Err() != nil:
-				yield(none, withOp("watch", name, interrupted(ctx, nil)))
+				yield(nil, withOp("watch", o.name, interrupted(ctx, nil)))
 				return
-			case n.c.ctx.Err() != nil:
-				yield(none, withOp("watch", name, ErrClientClosed))
+			case c.ctx.Err() != nil:
+				yield(nil, withOp("watch", o.name, ErrClientClosed))
 				return
 			case !canResend(err):
-				yield(none, withOp("watch", name, err))
+				yield(nil, withOp("watch", o.name, err))
 				return
-			case told:
+			case delivered:
 				retry.failures = 0
 			}
-			sleep(ctx, n.c.ctx.Done(), retry.next())
+			sleep(ctx, c.ctx.Done(), retry.next())
 		}
 	}
 }
 
-// watchObjectOnce is one opening of the stream. told: something was. continueInBackground is false when the consumer has enough.
-func watchObjectOnce[T any](
-	ctx context.Context, n *Node, where func() (uint32, error), kind protocol.Kind, req protocol.Message, read streamDecoder[T], retry *backoff, yield func(T, error) bool,
-) (told, goOn bool, err error) {
-	c := n.c
-	bucket, err := where()
+// eventsOnce opens the stream once. delivered says that the consumer got an event, stopped that it
+// wants no more.
+func (o *object) eventsOnce(
+	ctx context.Context, kind protocol.Kind, req protocol.Message, decode rpc.Decoder, retry *backoff, yield func(any, error) bool,
+) (delivered, stopped bool, err error) {
+	c := o.n.c
+	bucket, err := o.bucket(ctx)
 	if err != nil {
-		return false, true, err
+		return false, false, err
 	}
-	cn, shard, err := c.connToBucket(ctx, n.tier, bucket)
+	cn, shard, err := c.connToBucket(ctx, o.n.tier, bucket)
 	if err != nil {
 		if canResend(err) {
 			c.waitRetry(ctx, shard, cn, err, retry)
 		}
-		return false, true, err
+		return false, false, err
 	}
-	f := &objectStream[T]{decode: read, wake: make(chan struct{}, 1)}
+	f := &objectStream{decode: decode, wake: make(chan struct{}, 1)}
 	_, _, err = cn.startCall(ctx, nil, kind, uint64(bucket), req, func(id uint64, cl *call) {
 		f.id = id
 		if cn.objectStreams == nil {
-			cn.objectStreams = make(map[uint64]eventSink)
+			cn.objectStreams = make(map[uint64]*objectStream)
 		}
 		cn.objectStreams[id] = f
 		cl.reply = func(status protocol.Status, body []byte, err error) {
@@ -108,7 +89,7 @@ func watchObjectOnce[T any](
 		}
 	})
 	if err != nil {
-		return false, true, err
+		return false, false, err
 	}
 	defer c.run(func() {
 		if cn.dropObjectStream(f.id, f) {
@@ -117,64 +98,64 @@ func watchObjectOnce[T any](
 	})
 	for {
 		list, err := f.take(ctx)
-		for _, news := range list {
-			told = true
-			if !yield(news, nil) {
-				return told, false, nil
+		for _, event := range list {
+			delivered = true
+			if !yield(event, nil) {
+				return delivered, true, nil
 			}
 		}
 		if err != nil {
 			if protocol.StatusOf(err) == protocol.StatusWrongShard || protocol.StatusOf(err) == protocol.StatusUnavailable {
 				c.waitRetry(ctx, shard, cn, err, retry)
 			}
-			return told, true, err
+			return delivered, false, err
 		}
 	}
 }
 
-// event takes in an event of the stream. It runs on the reader goroutine.
-func (f *objectStream[T]) event(h protocol.Header) error {
-	news, step, err := f.decode(h)
-	if err != nil || step == stepPartial {
+// event adds an event. It runs on the reader goroutine.
+func (f *objectStream) event(h protocol.Header) error {
+	event, step, err := f.decode(h)
+	if err != nil || step == rpc.Partial {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if step == stepReplace {
+	if step == rpc.Replace {
 		f.events = nil
 	}
 	if len(f.events) >= maxStreamBacklog {
 		f.end(errConsumerBehind)
 		return nil
 	}
-	f.events = append(f.events, news)
+	f.events = append(f.events, event)
 	f.notify()
 	return nil
 }
 
-func (f *objectStream[T]) cut(err error) {
+func (f *objectStream) cut(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.end(err)
 }
 
-// end is what the consumer learns behind the news that came. mu is held.
-func (f *objectStream[T]) end(err error) {
+// end tells the consumer, behind the events that came. mu is held.
+func (f *objectStream) end(err error) {
 	if f.err == nil {
 		f.err = err
 	}
 	f.notify()
 }
 
-func (f *objectStream[T]) notify() {
+func (f *objectStream) notify() {
 	select {
 	case f.wake <- struct{}{}:
 	default:
 	}
 }
 
-// take waits for news. What came before the end is told before it.
-func (f *objectStream[T]) take(ctx context.Context) ([]T, error) {
+// take waits for events. Those that came before the end are returned before its error.
+func (f *objectStream) take(ctx context.Context) ([]any, error) {
 	for {
 		f.mu.Lock()
 		list, err := f.events, f.err
@@ -192,7 +173,7 @@ func (f *objectStream[T]) take(ctx context.Context) ([]T, error) {
 }
 
 // dropObjectStream makes the connection forget a stream; false if it had already.
-func (cn *conn) dropObjectStream(id uint64, f eventSink) bool {
+func (cn *conn) dropObjectStream(id uint64, f *objectStream) bool {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
 	if cn.objectStreams[id] != f {
@@ -202,7 +183,8 @@ func (cn *conn) dropObjectStream(id uint64, f eventSink) bool {
 	return true
 }
 
-// objectStreamEvent hands on an event of a feed; false: there is no such stream. It runs on the reader goroutine.
+// objectStreamEvent hands on an event. It is false when there is no such stream. It runs on the reader
+// goroutine.
 func (cn *conn) objectStreamEvent(h protocol.Header) (bool, error) {
 	cn.mu.Lock()
 	f := cn.objectStreams[h.ID]

@@ -7,7 +7,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Fired is how a one-shot watch ended. Both false: something may have been missed, because the link was lost, another watch replaced this one, or the
+// WatchResult is how a one-shot watch ended. Both false: something may have been missed, because the link was lost, another watch replaced this one, or the
 // shard's leader changed. Describe again to know.
 type WatchResult struct {
 	DataChanged   bool
@@ -87,7 +87,7 @@ func (s *Session) WatchOnce(ctx context.Context, name string, what WatchMask, op
 		_, _, err := s.send(ctx, protocol.KindDescribe, bucket, &requestState{prepare: func(route requestRoute) {
 			req.MinIndex = s.node.readFrom(bucket)
 			req.Consistency = o.consistency
-			if o.consistency == Relaxed || o.consistency != Strict && s.node.relaxed {
+			if o.consistency == protocol.Relaxed || o.consistency != protocol.Strict && s.node.relaxed {
 				req.Consistency = s.node.consistencyAt(o, route.shard, route.cn)
 			}
 			if req.Flags&uint8(OnData|OnOwners) == 0 || len(req.Cursor) > 0 {

@@ -12,7 +12,7 @@ import (
 func (f *fake) asked() (consistency Consistency, instance uint64) {
 	list := f.all(protocol.KindDescribe)
 	last := list[len(list)-1]
-	return decode[protocol.Describe](f.t, last.body).Consistency, last.instance
+	return Consistency(decode[protocol.Describe](f.t, last.body).Consistency), last.instance
 }
 
 // TestReadsOwnWrites: after a change a RELAXED read is answered from memory only by the instance that answered the change. Another one, master or not, may not have applied

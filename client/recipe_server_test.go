@@ -299,7 +299,7 @@ func TestConfig(t *testing.T) {
 	if _, err := cfg.Set(ctx, []byte("x"), client.IfVersion(1)); !errors.Is(err, client.PreconditionFailed) {
 		t.Fatal(err)
 	}
-	set := func(data string, want uint64, opts ...client.SetOption) {
+	set := func(data string, want uint64, opts ...client.WriteOption) {
 		t.Helper()
 		v, err := cfg.Set(ctx, []byte(data), opts...)
 		if err != nil || v != want {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // A RELAXED read may be answered by any replica. Each client has a replica of its own choice in each shard, so that reads are spread over them, and goes to the master
@@ -14,14 +16,14 @@ import (
 // writeTimeStep is how exactly the time of the last change is kept: who changes much does not write it down each time.
 const writeTimeStep = 100 * time.Millisecond
 
-// written is what was answered last of this client's changes of a shard, by its clock.
+// lastWrite is what was answered last of this client's changes of a shard, by its clock.
 type lastWrite struct {
 	at                atomic.Int64  // when; 0: never
 	instance          atomic.Uint64 // which instance answered
 	instanceChangedAt atomic.Int64  // when another instance than the one before answered; 0: never
 }
 
-// answered takes in that a request of this client that changed the shard was answered by an instance.
+// record takes in that a request of this client that changed the shard was answered by an instance.
 func (w *lastWrite) record(now time.Duration, instance uint64) {
 	if w.instance.Load() != instance {
 		if before := w.instance.Swap(instance); before != 0 && before != instance {
@@ -39,7 +41,7 @@ func (w *lastWrite) recent(now, grace time.Duration) bool {
 	return within(w.at.Load()) || within(w.instanceChangedAt.Load())
 }
 
-// shows says that a RELAXED read at an instance shows all that was changed: it was long ago, or that instance had applied it when it answered, and whatever others had
+// visibleAt says that a RELAXED read at an instance shows all that was changed: it was long ago, or that instance had applied it when it answered, and whatever others had
 // answered before.
 func (w *lastWrite) visibleAt(now, grace time.Duration, instance uint64) bool {
 	if !w.recent(now, grace) {
@@ -50,16 +52,16 @@ func (w *lastWrite) visibleAt(now, grace time.Duration, instance uint64) bool {
 }
 
 // consistencyAt is what to ask an instance for, of a reader that wants o.
-func (n *Node) consistencyAt(o readOptions, shard uint64, cn *conn) Consistency {
+func (n *Node) consistencyAt(o readOptions, shard uint64, cn *conn) protocol.Consistency {
 	if w := n.c.routes.Load().byShard[shard]; w != nil && !w.lastWrite.visibleAt(n.c.clock.now(), n.grace, cn.instance) {
-		return Strict
+		return protocol.Strict
 	}
 	return o.consistency
 }
 
 // readAt is the place of a read: what master says, or at first a replica. It sets what the request is to ask for there.
-func (n *Node) readAt(o readOptions, bucket uint32, master destination, want *Consistency) destination {
-	if o.consistency == Strict || o.consistency != Relaxed && !n.relaxed {
+func (n *Node) readAt(o readOptions, bucket uint32, master destination, want *protocol.Consistency) destination {
+	if o.consistency == protocol.Strict || o.consistency != protocol.Relaxed && !n.relaxed {
 		return master
 	}
 	tried := false
@@ -79,7 +81,7 @@ func (n *Node) readAt(o readOptions, bucket uint32, master destination, want *Co
 	}
 }
 
-// preferred is the connection to the replica that this client reads from, nil when the master is to be asked. A connection that is missing is being made then.
+// preferredConn is the connection to the replica that this client reads from, nil when the master is to be asked. A connection that is missing is being made then.
 func (c *Client) preferredConn(tier uint8, bucket uint32, grace time.Duration) (*conn, uint64) {
 	r := c.routes.Load()
 	if r == nil {
@@ -101,7 +103,7 @@ func (c *Client) preferredConn(tier uint8, bucket uint32, grace time.Duration) (
 	return nil, 0
 }
 
-// choice is the replica of a shard that this client reads from.
+// preferredReplica is the replica of a shard that this client reads from.
 func (c *Client) preferredReplica(w *shardRoute) uint64 {
 	return w.replicas[(c.replicaSeed+w.shard)%uint64(len(w.replicas))]
 }

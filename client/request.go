@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// trail is where an answer came from: while both are there, events that follow from it come too.
+// requestRoute is where an answer came from: while both are there, events that follow from it come too.
 type requestRoute struct {
 	att        *attachment
 	cn         *conn // to the master of then
@@ -16,7 +16,7 @@ type requestRoute struct {
 	shardRoute *shardRoute // of the shard
 }
 
-// broken says that events may have been missed.
+// isBroken says that events may have been missed.
 func (t requestRoute) isBroken() bool { return t.att.over.Load() || t.cn.over.Load() }
 
 // maxBadSessions is how often in a row a request may be refused as not attached here before that is the answer.
@@ -40,14 +40,14 @@ func (s *Session) send(ctx context.Context, kind protocol.Kind, bucket uint32, x
 	return s.resend(ctx, kind, bucket, x, m, reply, route, sent, err)
 }
 
-// wrote takes in that a request which may have changed something was answered.
+// recordWrite takes in that a request which may have changed something was answered.
 func (t requestRoute) recordWrite(c *Client, x *requestState) {
 	if t.shardRoute != nil && (x == nil || x.head != nil) {
 		t.shardRoute.lastWrite.record(c.clock.fast(), t.cn.instance)
 	}
 }
 
-// numbered is what is of the session in a request.
+// requestState is what is of the session in a request.
 type requestState struct {
 	seq     uint64
 	head    *protocol.Head // of the request, nil: it has none
@@ -126,7 +126,7 @@ func (s *Session) resend(ctx context.Context, kind protocol.Kind, bucket uint32,
 	}
 }
 
-// why is what the session waits for: the last error of a request, or that of its last attach while it is not attached.
+// waitReason is what the session waits for: the last error of a request, or that of its last attach while it is not attached.
 func (s *Session) waitReason(last error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +136,7 @@ func (s *Session) waitReason(last error) error {
 	return last
 }
 
-// over is why the session is over, or nil. A session whose deadline has passed is over, however late the timer is.
+// endErr is why the session is over, or nil. A session whose deadline has passed is over, however late the timer is.
 func (s *Session) endErr() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +146,7 @@ func (s *Session) endErr() error {
 	return s.err
 }
 
-// place finds the connection for a bucket, makes sure that the session is known on it, and fills in what is of the session in the request.
+// routeRequest finds the connection for a bucket, makes sure that the session is known on it, and fills in what is of the session in the request.
 func (s *Session) routeRequest(ctx context.Context, bucket uint32, x *requestState) (requestRoute, error) {
 	s.mu.Lock()
 	att, err := s.attachment, s.err
@@ -183,7 +183,7 @@ func (s *Session) routeRequest(ctx context.Context, bucket uint32, x *requestSta
 	return route, nil
 }
 
-// number takes a number if there is none yet, and fills in the head. mu is held.
+// assignSeq takes a number if there is none yet, and fills in the head. mu is held.
 func (s *Session) assignSeq(x *requestState) {
 	if x.head == nil {
 		return
@@ -194,7 +194,7 @@ func (s *Session) assignSeq(x *requestState) {
 	*x.head = protocol.Head{Session: s.id, Seq: x.seq, Low: s.seqs.low}
 }
 
-// moved says whether events about a bucket may come from another place by now.
+// routeChanged says whether events about a bucket may come from another place by now.
 func (c *Client) routeChanged(route requestRoute, tier uint8, bucket uint32) bool {
 	w := c.routes.Load().forBucket(tier, bucket)
 	return w == nil || w.shard != route.shard || w.master.Load() != route.cn.instance
@@ -226,7 +226,7 @@ func (cn *conn) forgetPresented(s *Session) {
 	delete(cn.presented, s)
 }
 
-// mistrust is told when a request was refused because the session is not known where it went.
+// handleBadSession is told when a request was refused because the session is not known where it went.
 func (s *Session) handleBadSession(route requestRoute) {
 	if route.cn != route.att.cn {
 		route.cn.mu.Lock()
@@ -240,7 +240,7 @@ func (s *Session) handleBadSession(route requestRoute) {
 	s.detachHome(route.att)
 }
 
-// close says that the answer of a request has come, or that nobody wants it any more. 0 is no number.
+// closeSeq says that the answer of a request has come, or that nobody wants it any more. 0 is no number.
 func (s *Session) closeSeq(seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,13 +249,10 @@ func (s *Session) closeSeq(seq uint64) {
 	}
 }
 
-// once sends a request of which nothing is left to do when ctx ends: an outcome that is not known then is reported as such, and the request, should it still be on its
-// way, is refused once a later one of its bucket has arrived.
-func (s *Session) sendOnce(ctx context.Context, kind protocol.Kind, name string, head *protocol.Head, m, reply protocol.Message) error {
-	bucket, err := s.node.bucket(ctx, name)
-	if err != nil {
-		return err
-	}
+// sendOnce sends a numbered request until it is answered or ctx ends, and then closes its number. If the
+// outcome is unknown then, the error says so. The server refuses a copy of the request that is still on
+// its way once a later request of the session has arrived in the bucket.
+func (s *Session) sendOnce(ctx context.Context, kind protocol.Kind, bucket uint32, head *protocol.Head, m, reply protocol.Message) error {
 	x := requestState{head: head}
 	_, sent, err := s.send(ctx, kind, bucket, &x, m, reply)
 	s.closeSeq(x.seq)
@@ -265,7 +262,7 @@ func (s *Session) sendOnce(ctx context.Context, kind protocol.Kind, name string,
 	return err
 }
 
-// settle goes on with work until it is done. Work takes up where it was interrupted, and says whether it is done; if ctx ends first, it goes on in the background for
+// finishInBackground goes on with work until it is done. Work takes up where it was interrupted, and says whether it is done; if ctx ends first, it goes on in the background for
 // as long as the session lives.
 func (s *Session) finishInBackground(ctx context.Context, work func(context.Context) (done bool, err error)) error {
 	done, err := work(ctx)

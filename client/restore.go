@@ -75,7 +75,7 @@ func (c *Client) Restore(ctx context.Context, saved Saved, opts ...SessionOption
 	return s, nil
 }
 
-// restoring names a restore: of a session, from one saved state.
+// restoreKey names a restore: of a session, from one saved state.
 type restoreKey struct {
 	session    uint64
 	generation uint32

@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// routes is the cluster map in the form requests are routed by. It is never changed.
+// routeTable is the cluster map in the form requests are routed by. It is never changed.
 type routeTable struct {
 	version   uint64
 	reply     *protocol.MapReply
@@ -18,7 +18,7 @@ type routeTable struct {
 	byShard   map[uint64]*shardRoute // by shard
 }
 
-// way is where a shard is served. The master is what the map said, and then what instances said since: it changes without a new map.
+// shardRouterdRoute is where a shard is served. The master is what the map said, and then what instances said since: it changes without a new map.
 type shardRoute struct {
 	shard     uint64
 	replicas  []uint64                  // instances
@@ -75,7 +75,7 @@ func newRouteTable(m *protocol.MapReply) (*routeTable, error) {
 	return r, nil
 }
 
-// way is the way to the shard of a bucket; nil is unknown.
+// forBucket is the way to the shard of a bucket; nil is unknown.
 func (r *routeTable) forBucket(tier uint8, bucket uint32) *shardRoute {
 	t := r.tiers[tier]
 	if t == nil || bucket >= uint32(len(t.byBucket)) {

@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// any is a connection to whichever instance: the one that was heard of last, since one that is cut off would be asked in vain.
+// anyConn is a connection to whichever instance: the one that was heard of last, since one that is cut off would be asked in vain.
 func (c *Client) anyConn(ctx context.Context) (*conn, error) {
 	var best *conn
 	c.mu.Lock()
@@ -37,7 +37,7 @@ func (c *Client) anyConn(ctx context.Context) (*conn, error) {
 	return c.bootstrap.get(ctx, nil)
 }
 
-// patience is how long the connection to a master is waited for before another replica is asked who is the master now. The attempt goes on.
+// masterTimeout is how long the connection to a master is waited for before another replica is asked who is the master now. The attempt goes on.
 const masterTimeout = 300 * time.Millisecond
 
 // connToShard is the connection to the master of a shard. When that cannot be reached, the next call tries another replica: it is the master by now, or knows who is.
@@ -120,7 +120,7 @@ func (w *shardRoute) conn() *conn {
 	return nil
 }
 
-// turn goes on to another replica, if from is still where the shard is looked for: one that there is a connection to, most of the time, as it can be asked at once.
+// tryNextReplica goes on to another replica, if from is still where the shard is looked for: one that there is a connection to, most of the time, as it can be asked at once.
 func (c *Client) tryNextReplica(w *shardRoute, from uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,7 +159,7 @@ func (c *Client) setMaster(w *shardRoute, master uint64) {
 	w.master.Store(master)
 }
 
-// learn takes in that an instance said which one is a shard's master, since a raft term. What is older than what is known is dropped. What is new, or what the master
+// learnMaster takes in that an instance said which one is a shard's master, since a raft term. What is older than what is known is dropped. What is new, or what the master
 // says itself, wakes who waits for it: those who wait for another try, and those who wait for events of the shard.
 func (c *Client) learnMaster(w *shardRoute, from, master, term uint64) {
 	c.mu.Lock()
@@ -236,7 +236,7 @@ func (c *Client) tierOf(ctx context.Context, id uint8) (*tier, error) {
 	}
 }
 
-// rethink is told that a shard did not serve a request that was sent over cn, nil for a request that found no connection. It says whether the next try is likely to go
+// updateRoutes is told that a shard did not serve a request that was sent over cn, nil for a request that found no connection. It says whether the next try is likely to go
 // better, and need not wait.
 func (c *Client) updateRoutes(ctx context.Context, shard uint64, cn *conn, err error, tries int) bool {
 	r := c.routes.Load()

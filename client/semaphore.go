@@ -14,31 +14,54 @@ func (s *Session) Create(ctx context.Context, name string, limit uint64, data []
 
 func (s *Session) create(ctx context.Context, name string, limit uint64, data []byte) error {
 	req := &protocol.Create{Name: []byte(name), Limit: limit, Data: data}
-	return s.sendOnce(ctx, protocol.KindCreate, name, &req.Head, req, &protocol.Empty{})
+	return s.changeSemaphore(ctx, protocol.KindCreate, name, &req.Head, req, &protocol.Empty{})
 }
 
-// UpdateOption is an option of Update.
-type UpdateOption func(*protocol.Update)
+// changeSemaphore sends a request that changes the semaphore with this name.
+func (s *Session) changeSemaphore(ctx context.Context, kind protocol.Kind, name string, head *protocol.Head, m, reply protocol.Message) error {
+	bucket, err := s.node.bucket(ctx, name)
+	if err != nil {
+		return err
+	}
+	return s.sendOnce(ctx, kind, bucket, head, m, reply)
+}
 
-// Expected makes an update a compare-and-set: the semaphore must have this version, else PreconditionFailed. Versions start at 1; 0 is any.
-func Expected(version uint64) UpdateOption {
-	return func(u *protocol.Update) { u.Expected = version }
+// WriteOption is an option of Session.Update and ConfigValue.Set.
+type WriteOption func(*writeOptions)
+
+type writeOptions struct {
+	guarded bool
+	version uint64
+}
+
+func writeOptionsOf(opts []WriteOption) (o writeOptions) {
+	for _, f := range opts {
+		f(&o)
+	}
+	return o
+}
+
+// IfVersion makes a write a compare-and-set: what is written must have this version, or with 0 must not
+// exist yet. Otherwise the write fails with PreconditionFailed.
+func IfVersion(version uint64) WriteOption {
+	return func(o *writeOptions) { o.guarded, o.version = true, version }
 }
 
 // Update replaces a semaphore's data, and answers its version. Nobody needs to hold it; the same bytes again change nothing. Errors: NotFound,
 // PreconditionFailed, BadRequest.
-func (s *Session) Update(ctx context.Context, name string, data []byte, opts ...UpdateOption) (version uint64, err error) {
+func (s *Session) Update(ctx context.Context, name string, data []byte, opts ...WriteOption) (version uint64, err error) {
 	version, err = s.update(ctx, name, data, opts...)
 	return version, withOp("update", name, err)
 }
 
-func (s *Session) update(ctx context.Context, name string, data []byte, opts ...UpdateOption) (version uint64, err error) {
-	req := &protocol.Update{Name: []byte(name), Data: data}
-	for _, f := range opts {
-		f(req)
+func (s *Session) update(ctx context.Context, name string, data []byte, opts ...WriteOption) (version uint64, err error) {
+	o := writeOptionsOf(opts)
+	if o.guarded && o.version == 0 {
+		return 0, protocol.Errorf(protocol.StatusPreconditionFailed, "a semaphore that can be updated has a version of at least 1, not 0")
 	}
+	req := &protocol.Update{Name: []byte(name), Data: data, Expected: o.version}
 	var reply protocol.UpdateReply
-	if err := s.sendOnce(ctx, protocol.KindUpdate, name, &req.Head, req, &reply); err != nil {
+	if err := s.changeSemaphore(ctx, protocol.KindUpdate, name, &req.Head, req, &reply); err != nil {
 		return 0, err
 	}
 	return reply.Version, nil
@@ -49,7 +72,7 @@ func (s *Session) update(ctx context.Context, name string, data []byte, opts ...
 // Errors: NotFound, PreconditionFailed for an ephemeral semaphore.
 func (s *Session) Resize(ctx context.Context, name string, limit uint64) error {
 	req := &protocol.Resize{Name: []byte(name), Limit: limit}
-	return withOp("resize", name, s.sendOnce(ctx, protocol.KindResize, name, &req.Head, req, &protocol.Empty{}))
+	return withOp("resize", name, s.changeSemaphore(ctx, protocol.KindResize, name, &req.Head, req, &protocol.Empty{}))
 }
 
 // Delete removes a persistent semaphore. With owners or waiters it is refused with PreconditionFailed unless force is set: then waiters get Aborted and owners
@@ -60,7 +83,7 @@ func (s *Session) Delete(ctx context.Context, name string, force bool) error {
 
 func (s *Session) delete(ctx context.Context, name string, force bool) error {
 	req := &protocol.Delete{Name: []byte(name), Force: force}
-	return s.sendOnce(ctx, protocol.KindDelete, name, &req.Head, req, &protocol.Empty{})
+	return s.changeSemaphore(ctx, protocol.KindDelete, name, &req.Head, req, &protocol.Empty{})
 }
 
 // Release gives back whatever this session has at a semaphore, without a lease: what a restored session held before, for one. It is false when there was

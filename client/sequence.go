@@ -2,7 +2,7 @@ package client
 
 import "math/bits"
 
-// numbers are the sequence numbers of a session's requests. The zero value is not usable; see reset.
+// seqAllocator are the sequence numbers of a session's requests. The zero value is not usable; see reset.
 //
 // Invariant: low is the lowest number that is still open, or next if none is. Of the numbers from low on, the first 64 have a bit each, further ones are in more.
 type seqAllocator struct {

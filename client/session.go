@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
+	"github.com/signalbox-dev/signalbox/client/internal/rpc"
 	"github.com/signalbox-dev/signalbox/client/internal/session"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -60,9 +61,9 @@ type Session struct {
 	timer           *time.Timer
 	seqs            seqAllocator
 	nameLocks       nameLockSet
-	processHandlers map[string]ProcessHandler // by process
-	waitingAcquires map[uint64]*acquireOp     // by number: those that wait in a queue at the server
-	notices         []func()                  // callbacks still to be called
+	processHandlers map[string]rpc.ProcessHandler // by process
+	waitingAcquires map[uint64]*acquireOp         // by number: those that wait in a queue at the server
+	notices         []func()                      // callbacks still to be called
 	noticing        bool
 	confirming      bool // a goroutine confirms leases
 	confirmAgain    bool // it must look once more
@@ -232,7 +233,7 @@ func (s *Session) stepLocked(input func(m *session.Machine, now time.Duration)) 
 	s.act(now)
 }
 
-// hear takes in what the connection heard from the session's home. mu is held.
+// applyRenewal takes in what the connection heard from the session's home. mu is held.
 func (s *Session) applyRenewal() {
 	if s.attachment != nil {
 		s.m.Renewed(time.Duration(s.attachment.renewal.at.Load()))
@@ -321,7 +322,7 @@ func (s *Session) notify(f func()) {
 	}()
 }
 
-// settled is called once, when nothing is left to do for a session that is over. mu is held.
+// markStopped is called once, when nothing is left to do for a session that is over. mu is held.
 func (s *Session) markStopped() {
 	select {
 	case <-s.stopped:
@@ -331,7 +332,7 @@ func (s *Session) markStopped() {
 	}
 }
 
-// abandon ends the session without telling the server.
+// closeWithoutRelease ends the session without telling the server.
 func (s *Session) closeWithoutRelease() {
 	s.step(func(m *session.Machine, _ time.Duration) {
 		s.end(session.EndedByServer, ErrClientClosed)

@@ -60,7 +60,7 @@ func TestTLS(t *testing.T) {
 			if err != nil || info.Cluster != "fake" || info.Instance != 1 {
 				t.Error(info, err)
 			}
-			m, err := c.Map(bg)
+			m, err := c.clusterMap(bg)
 			if err != nil || len(m.Shards) != 4 {
 				t.Error(m, err)
 			}

@@ -118,7 +118,7 @@ type watch struct {
 	err          error
 }
 
-// part is a watch's share of one shard.
+// shardWatchdWatch is a watch's share of one shard.
 type shardWatch struct {
 	w               *watch
 	shard           uint64
@@ -131,7 +131,7 @@ type shardWatch struct {
 	due             time.Time // not to be opened before
 }
 
-// stream is one opening of a part on one connection.
+// watchStream is one opening of a part on one connection.
 type watchStream struct {
 	shardWatch *shardWatch
 	cn         *conn
@@ -146,7 +146,7 @@ type watchStream struct {
 	held     []*delta             // changes that came between pages
 }
 
-// covered says that a page read at an index has all names up to one, after those of the page before.
+// pageRange says that a page read at an index has all names up to one, after those of the page before.
 type pageRange struct {
 	upTo  string
 	last  bool // all names that follow
@@ -332,7 +332,7 @@ func (p *shardWatch) shardRestarted() bool {
 	return len(p.behindInstances) >= maxBehind && !slices.ContainsFunc(r.shards[p.shard].Replicas, func(i uint64) bool { return !slices.Contains(p.behindInstances, i) })
 }
 
-// refuse gives a stream up whose replica has not applied yet what the part has seen elsewhere: the watch would go back in time. Another one, or the same a moment later,
+// rejectStale gives a stream up whose replica has not applied yet what the part has seen elsewhere: the watch would go back in time. Another one, or the same a moment later,
 // has it. watch.mu is held.
 func (st *watchStream) rejectStale() {
 	p := st.shardWatch
@@ -349,14 +349,14 @@ func (st *watchStream) rejectStale() {
 	p.w.notify()
 }
 
-// unsync takes in that a part has lost what it follows. It is told once until all is well again. mu is held.
+// markUnsynced takes in that a part has lost what it follows. It is told once until all is well again. mu is held.
 func (w *watch) markUnsynced() {
 	if w.synced {
 		w.reset, w.synced = true, false
 	}
 }
 
-// poke wakes the consumer. Any locks but the teller's may be held.
+// notifyfyfy wakes the consumer. Any locks but the teller's may be held.
 func (w *watch) notify() {
 	select {
 	case w.wake <- struct{}{}:
@@ -399,7 +399,7 @@ func (w *watch) wait(ctx context.Context) error {
 	return nil
 }
 
-// follow has a watch woken when there is a new map, and when the client is closed. It is the watch's own channel that wakes it: thousands that waited on a channel of
+// addWatch has a watch woken when there is a new map, and when the client is closed. It is the watch's own channel that wakes it: thousands that waited on a channel of
 // the client's would queue up there each time.
 func (c *Client) addWatch(w *watch) {
 	c.mu.Lock()
@@ -428,7 +428,7 @@ func (w *watch) close() {
 	}
 }
 
-// leave gives a stream up. watch.mu is held.
+// unwatch gives a stream up. watch.mu is held.
 func (st *watchStream) unwatch() {
 	st.shardWatch.stream = nil
 	c := st.shardWatch.w.n.c

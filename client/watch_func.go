@@ -30,7 +30,7 @@ func (s *Session) WatchPrefixFunc(ctx context.Context, prefix string, step func(
 	s.node.WatchPrefixFunc(ctx, prefix, step)
 }
 
-// handler is what a watch needs that calls a function.
+// watchCallback is what a watch needs that calls a function.
 type watchCallback struct {
 	ctx           context.Context
 	step          func(Event, error)
@@ -42,7 +42,7 @@ type watchCallback struct {
 	over         bool // the last call is made, or about to be
 }
 
-// teller calls the functions of a client's watches. A watch has one owner at a time, who alone asks it what there is to tell and calls its function: the teller's
+// dispatchercher calls the functions of a client's watches. A watch has one owner at a time, who alone asks it what there is to tell and calls its function: the teller's
 // goroutine, or, while a stream of it has to be opened, which may take its time, one of its own (lent).
 //
 // Locks: client.mu and watch.mu may be held when teller.mu is taken, and nothing is taken under it.
@@ -148,7 +148,7 @@ func (t *dispatcher) close() (left []*watch) {
 	return left
 }
 
-// lend gives a watch to a goroutine of its own.
+// startGoroutine gives a watch to a goroutine of its own.
 func (t *dispatcher) startGoroutine(w *watch) {
 	t.mu.Lock()
 	w.callback.hasGoroutine = true
@@ -161,7 +161,7 @@ func (t *dispatcher) startGoroutine(w *watch) {
 // maxStepsPerDelivery is how many steps of a watch are told before others have their turn: one that changes all the time must not be the only one.
 const maxStepsPerDelivery = 16
 
-// turn tells what there is to tell. False: all is told, and a stream has to be opened. It is called by the watch's owner.
+// deliver tells what there is to tell. False: all is told, and a stream has to be opened. It is called by the watch's owner.
 func (w *watch) deliver() bool {
 	for range maxStepsPerDelivery {
 		if w.callback.ctx.Err() != nil {
@@ -182,7 +182,7 @@ func (w *watch) deliver() bool {
 	return true
 }
 
-// drive opens a watch's streams, and gives it back to the teller.
+// openAndDeliver opens a watch's streams, and gives it back to the teller.
 func (w *watch) openAndDeliver() {
 	h, t := w.callback, w.n.c.dispatcher
 	for {

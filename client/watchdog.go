@@ -19,7 +19,7 @@ type watchdog struct {
 	wall  time.Time
 }
 
-// guard starts the watchdog, or lets it look more often. client.mu is held.
+// startWatchdog starts the watchdog, or lets it look more often. client.mu is held.
 func (c *Client) startWatchdog() {
 	if c.watchdog != nil {
 		return
@@ -52,7 +52,7 @@ func (w *watchdog) tick() {
 	}
 }
 
-// look compares how far the clocks went since the last look.
+// check compares how far the clocks went since the last look.
 func (w *watchdog) check() {
 	w.mu.Lock()
 	mono, boot, wall := time.Now(), w.c.clock.now(), w.c.clock.wall().Round(0)
@@ -79,7 +79,7 @@ func (w *watchdog) check() {
 	}
 }
 
-// look has the clocks compared before something is said about what is held.
+// checkClocks has the clocks compared before something is said about what is held.
 func (c *Client) checkClocks() {
 	c.mu.Lock()
 	w := c.watchdog

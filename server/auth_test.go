@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/certs/certstest"
@@ -48,20 +49,20 @@ func as(t testing.TB, s *Server, secret string) *raw {
 }
 
 // operator is a client of the SDK with a secret.
-func operator(t testing.TB, s *Server, secret string) *client.Client {
+func operator(t testing.TB, s *Server, secret string) *admin.Client {
 	t.Helper()
 	c, err := client.Open(t.Context(), client.Config{Endpoints: []string{s.Addr()}, Token: []byte(secret)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return admin.New(c)
 }
 
-func issue(t testing.TB, root *client.Client, identity string) (secret string) {
+func issue(t testing.TB, root *admin.Client, identity string) (secret string) {
 	t.Helper()
-	var token protocol.AuthToken
-	if err := root.Cluster(t.Context(), protocol.MethodTokenCreate, protocol.AuthTokenRequest{ID: "of-" + identity, Identity: identity}, &token); err != nil {
+	token, err := root.CreateToken(t.Context(), "of-"+identity, identity)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if len(token.Secret) < 40 {
@@ -70,9 +71,9 @@ func issue(t testing.TB, root *client.Client, identity string) (secret string) {
 	return token.Secret
 }
 
-func grant(t testing.TB, root *client.Client, identity, path, right string) {
+func grant(t testing.TB, root *admin.Client, identity, path, right string) {
 	t.Helper()
-	if err := root.Cluster(t.Context(), protocol.MethodGrant, protocol.AuthRight{Path: path, Identity: identity, Right: right}, nil); err != nil {
+	if _, err := root.Grant(t.Context(), identity, path, right); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -150,13 +151,13 @@ func TestAuth(t *testing.T) {
 	if err := describe("/a"); err != nil {
 		t.Error(err)
 	}
-	if err := root.Cluster(t.Context(), protocol.MethodRevoke, protocol.AuthRight{Path: "/a/b", Identity: "alice"}, nil); err != nil {
+	if err := root.Revoke(t.Context(), "alice", "/a/b"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the shorter path's right", func() bool { return describe("/a/b") == nil })
 
 	// A revoked token ends its connections, and opens none.
-	if err := root.Cluster(t.Context(), protocol.MethodTokenRevoke, protocol.AuthTokenRequest{ID: "of-alice"}, nil); err != nil {
+	if err := root.RevokeToken(t.Context(), "of-alice"); err != nil {
 		t.Fatal(err)
 	}
 	if g := alice.closed(); g == nil || g.Status != protocol.StatusUnauthenticated {
@@ -168,20 +169,15 @@ func TestAuth(t *testing.T) {
 	other.ping()
 
 	// Nobody can lock everybody out.
-	for _, x := range []struct {
-		method string
-		in     any
-	}{
-		{protocol.MethodTokenRevoke, protocol.AuthTokenRequest{ID: "admin"}}, {protocol.MethodRevoke, protocol.AuthRight{Path: "/", Identity: "admin"}},
-		{protocol.MethodGrant, protocol.AuthRight{Path: "/", Identity: "admin", Right: "use"}},
-	} {
-		if err := root.Cluster(t.Context(), x.method, x.in, nil); !errors.Is(err, protocol.StatusPreconditionFailed) {
-			t.Errorf("%s of the last administrator: %v", x.method, err)
+	_, granted := root.Grant(t.Context(), "admin", "/", "use")
+	for _, err := range []error{root.RevokeToken(t.Context(), "admin"), root.Revoke(t.Context(), "admin", "/"), granted} {
+		if !errors.Is(err, protocol.StatusPreconditionFailed) {
+			t.Errorf("the last administrator: %v", err)
 		}
 	}
 	// Secrets are nowhere but with who was given them.
-	var state protocol.AuthState
-	if err := root.Cluster(t.Context(), protocol.MethodAuth, nil, &state); err != nil || !state.Enabled || len(state.Tokens) != 2 || len(state.Rights) != 2 {
+	state, err := root.Auth(t.Context())
+	if err != nil || !state.Enabled || len(state.Tokens) != 2 || len(state.Rights) != 2 {
 		t.Errorf("%+v, %v", state, err)
 	}
 	for _, x := range state.Tokens {
@@ -202,16 +198,15 @@ func TestAuthTurnedOn(t *testing.T) {
 	eventually(t, "the token to be known", func() bool { _, reply, _ = greet(t, s, secret); return reply.Identity == "alice" })
 	alice := as(t, s, secret)
 	session := alice.session(alice.node(), 1)
-	var token protocol.AuthToken
-	if err := anybody.Cluster(t.Context(), protocol.MethodAuthSwitch, protocol.AuthSwitchRequest{Enabled: true}, nil); !errors.Is(err, protocol.StatusPreconditionFailed) {
+	if _, err := anybody.EnableAuth(t.Context(), ""); !errors.Is(err, protocol.StatusPreconditionFailed) {
 		t.Fatalf("on without an administrator: %v", err)
 	}
 	for _, secret := range []string{rootSecret[:15], strings.Repeat("x", 1025)} {
-		if err := anybody.Cluster(t.Context(), protocol.MethodAuthSwitch, protocol.AuthSwitchRequest{Enabled: true, Secret: secret}, nil); !errors.Is(err, protocol.StatusBadRequest) {
+		if _, err := anybody.EnableAuth(t.Context(), secret); !errors.Is(err, protocol.StatusBadRequest) {
 			t.Fatalf("a secret of %d bytes: %v", len(secret), err)
 		}
 	}
-	if err := anybody.Cluster(t.Context(), protocol.MethodAuthSwitch, protocol.AuthSwitchRequest{Enabled: true, Secret: rootSecret}, &token); err != nil || token.Secret != "" || token.Identity != "admin" {
+	if token, err := anybody.EnableAuth(t.Context(), rootSecret); err != nil || token.Secret != "" || token.Identity != "admin" {
 		t.Fatalf("%+v, %v", token, err)
 	}
 	if g := open.closed(); g == nil || g.Status != protocol.StatusUnavailable {
@@ -233,7 +228,7 @@ func TestAuthTurnedOn(t *testing.T) {
 		t.Errorf("an anonymous acquire: %v", err)
 	}
 	// And off again: everybody may do everything.
-	if err := root.Cluster(t.Context(), protocol.MethodAuthSwitch, protocol.AuthSwitchRequest{}, nil); err != nil {
+	if err := root.DisableAuth(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "auth to be off", func() bool { _, err := guest.lock(guest.node(), g.Session, "y", 0); return err == nil })
@@ -266,10 +261,9 @@ func TestFirstAdministrator(t *testing.T) {
 		t.Errorf("after a restart, without credentials: %v", err)
 	}
 	root := operator(t, s, secret)
-	if err := root.Cluster(t.Context(), protocol.MethodAuthSwitch, protocol.AuthSwitchRequest{}, nil); err != nil {
+	if err := root.DisableAuth(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	_ = root.Close()
 	if err := s.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -312,8 +306,8 @@ func TestOtherIdentity(t *testing.T) {
 		t.Error("a start from another identity was given the session")
 	}
 	// Another connection of the same identity may have it, with the key; and another token of it.
-	var token protocol.AuthToken
-	if err := root.Cluster(t.Context(), protocol.MethodTokenCreate, protocol.AuthTokenRequest{Identity: "alice"}, &token); err != nil {
+	token, err := root.CreateToken(t.Context(), "", "alice")
+	if err != nil {
 		t.Fatal(err)
 	}
 	var second *raw
@@ -367,9 +361,11 @@ func TestCertificateIdentity(t *testing.T) {
 			return "", err
 		}
 		defer c.Close()
-		var who protocol.AuthIdentity
-		err = c.Cluster(t.Context(), protocol.MethodWhoAmI, nil, &who)
-		return who.Identity, err
+		who, err := admin.New(c).WhoAmI(t.Context())
+		if err != nil {
+			return "", err
+		}
+		return who.Identity, nil
 	}
 	for _, x := range []struct {
 		cfg  client.Config
@@ -448,7 +444,7 @@ func TestCertIdentityIsNoTokens(t *testing.T) {
 	s := guarded(t, nil)
 	root := operator(t, s, rootSecret)
 	for _, identity := range []string{"", "anonymous", "cert:billing", "a\nb", "\x1b[2J", strings.Repeat("x", 257)} {
-		err := root.Cluster(t.Context(), protocol.MethodTokenCreate, protocol.AuthTokenRequest{Identity: identity}, nil)
+		_, err := root.CreateToken(t.Context(), "", identity)
 		if !errors.Is(err, protocol.StatusBadRequest) {
 			t.Errorf("a token for %q: %v", identity, err)
 		}

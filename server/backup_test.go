@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"testing"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/backup"
 	"github.com/signalbox-dev/signalbox/shard"
@@ -37,31 +39,11 @@ func fetchBackup(t *testing.T, s *Server) []byte {
 		ids = append(ids, x.ID)
 	}
 	for _, id := range ids {
-		req := protocol.BackupRequest{Shard: id}
-		var part protocol.BackupPart
-		eventually(t, "a snapshot", func() bool {
-			part = protocol.BackupPart{}
-			if err := c.Cluster(ctx, protocol.MethodBackup, req, &part); err != nil {
-				t.Fatal(err)
-			}
-			req.Snapshot = part.Snapshot
-			return part.Ready
+		err := admin.New(c).Backup(ctx, id, func(x admin.Snapshot) (io.Writer, error) {
+			return w, w.Section(backup.Section{Shard: id, Size: x.Size, Index: x.Index})
 		})
-		if err := w.Section(backup.Section{Shard: id, Size: part.Size, Index: part.Index}); err != nil {
+		if err != nil {
 			t.Fatal(err)
-		}
-		for at := uint64(0); ; {
-			if _, err := w.Write(part.Bytes); err != nil {
-				t.Fatal(err)
-			}
-			if at += uint64(len(part.Bytes)); at >= part.Size {
-				break
-			}
-			req.Offset = at
-			part = protocol.BackupPart{Size: part.Size}
-			if err := c.Cluster(ctx, protocol.MethodBackup, req, &part); err != nil {
-				t.Fatal(err)
-			}
 		}
 	}
 	if err := w.Close(); err != nil {

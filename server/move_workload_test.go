@@ -144,7 +144,7 @@ func (m *moveWorkload) turn(me int, s *client.Session, x *workloadName) error {
 	if n != x.writes.Load() {
 		return fmt.Errorf("number is %d after %d acknowledged writes", n, x.writes.Load())
 	}
-	if _, err := s.Update(m.ctx, x.name, strconv.AppendInt(nil, n+1, 10), client.Expected(sem.Version)); err != nil {
+	if _, err := s.Update(m.ctx, x.name, strconv.AppendInt(nil, n+1, 10), client.IfVersion(sem.Version)); err != nil {
 		return fmt.Errorf("update: %w", err)
 	}
 	x.writes.Add(1)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/certs/certstest"
@@ -66,7 +67,7 @@ func TestBothListeners(t *testing.T) {
 		c    *client.Client
 		want string
 	}{{plain, s.Addr()}, {secure, s.TLSAddr()}} {
-		m, err := x.c.Map(t.Context())
+		m, err := admin.New(x.c).Map(t.Context())
 		if err != nil || len(m.Instances) != 1 || m.Instances[0].Address != x.want {
 			t.Errorf("map says %+v, %v; want the address %s", m.Instances, err, x.want)
 		}
@@ -169,7 +170,7 @@ func TestUnfinishedHandshakes(t *testing.T) {
 			t.Fatalf("unfinished handshake %d: %d bytes, %v", i, n, err)
 		}
 	}
-	if _, err := c.Map(t.Context()); err != nil {
+	if _, err := admin.New(c).Map(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/rpc"
 	"github.com/signalbox-dev/signalbox/protocol"
 	server "github.com/signalbox-dev/signalbox/shard/process"
 	"github.com/signalbox-dev/signalbox/shard/process/relay"
@@ -22,7 +23,7 @@ type backend struct {
 	at       server.Now
 	rnd      *rand.Rand
 	lossy    int // 0: nothing is lost
-	handlers map[uint64]client.ProcessHandler
+	handlers map[uint64]rpc.ProcessHandler
 	joins    uint64
 }
 
@@ -32,7 +33,7 @@ func newBackend(t *testing.T, lossy int) *backend {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &backend{p: p, r: relay.New(relay.Limits{}), rnd: rand.New(rand.NewPCG(1, 2)), lossy: lossy, handlers: map[uint64]client.ProcessHandler{}}
+	b := &backend{p: p, r: relay.New(relay.Limits{}), rnd: rand.New(rand.NewPCG(1, 2)), lossy: lossy, handlers: map[uint64]rpc.ProcessHandler{}}
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() { // log time goes on
 		defer close(stopped)
@@ -120,18 +121,18 @@ func (b *backend) settled(members int) (uint64, bool) {
 	return b.p.Epoch(), b.p.Phase() == server.PhaseCompleted && b.p.Len() == members
 }
 
-// port is a session's way to the backend.
+// fakeTransport is a session's way to the backend.
 type fakeTransport struct {
 	b       *backend
 	session uint64
 	over    chan struct{}
 }
 
-func (w *fakeTransport) Listen(handler client.ProcessHandler) (func(), error) {
+func (w *fakeTransport) Handle(handler rpc.ProcessHandler) (func(), error) {
 	w.b.mu.Lock()
 	defer w.b.mu.Unlock()
 	if w.b.handlers[w.session] != nil {
-		return nil, client.ErrAlreadyMember
+		return nil, ErrAlreadyMember
 	}
 	w.b.handlers[w.session] = handler
 	return func() {
@@ -162,7 +163,7 @@ func (w *fakeTransport) Change(ctx context.Context, _ protocol.Kind, _ *protocol
 	})
 }
 
-func (w *fakeTransport) Tell(ctx context.Context, _ protocol.Kind, m protocol.Message) error {
+func (w *fakeTransport) Send(ctx context.Context, _ protocol.Kind, m, _ protocol.Message) error {
 	b := w.b
 	b.mu.Lock()
 	defer b.mu.Unlock()

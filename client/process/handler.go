@@ -7,9 +7,9 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client"
 	machine "github.com/signalbox-dev/signalbox/client/internal/membership"
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
+	"github.com/signalbox-dev/signalbox/client/internal/rpc"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -109,6 +109,8 @@ var (
 	ErrReplaced  = machine.ErrReplaced
 	ErrEvicted   = machine.ErrEvicted
 	ErrLeft      = errors.New("left the process")
+	// ErrAlreadyMember: the session is a member of the process already.
+	ErrAlreadyMember = rpc.ErrHasHandler
 	// ErrInHandler: a method that waits for the handler was called by the handler.
 	ErrInHandler = errors.New("the handler would wait for itself; call it from another goroutine")
 )
@@ -151,10 +153,10 @@ func (o *Options) wire() (w protocol.ProcessOptions, err error) {
 	return w, err
 }
 
-// way is how a member reaches the server: a client.ProcessWay, and in tests the server's state machine itself.
+// transport is how a member reaches the server: an rpc.Object, and in tests the server's state machine.
 type transport interface {
-	Listen(client.ProcessHandler) (stop func(), err error)
+	Handle(rpc.ProcessHandler) (stop func(), err error)
 	Change(ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message) error
-	Tell(ctx context.Context, kind protocol.Kind, m protocol.Message) error
+	Send(ctx context.Context, kind protocol.Kind, m, reply protocol.Message) error
 	Follow(ctx context.Context, connected func())
 }

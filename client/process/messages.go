@@ -109,7 +109,7 @@ func (m Messages[Q, A]) Reply(q *Request, v A) error {
 	return q.Reply(append([]byte{replyValue}, b...))
 }
 
-// unread tells the sender of a typed message that it gets no value.
+// replyUnreadable tells the sender of a typed message that it gets no value.
 func (q *Request) replyUnreadable(why error) error {
 	text := why.Error()
 	return q.Reply(append([]byte{replyError}, text[:min(len(text), protocol.MaxProcessText)]...))

@@ -13,7 +13,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// scripted is a handler made of functions; those that are nil do nothing.
+// scriptedHandler is a handler made of functions; those that are nil do nothing.
 type scriptedHandler struct {
 	BaseHandler
 	prepare    func(*Round) error
@@ -56,7 +56,7 @@ type question struct {
 
 type answer struct{ Text string }
 
-// crooked is a codec with which everything goes wrong that its name says.
+// brokenCodec is a codec with which everything goes wrong that its name says.
 type brokenCodec[T any] struct {
 	Codec[T]
 	encode, decode func()

@@ -7,13 +7,14 @@ import (
 	"iter"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/rpc"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // List lists the processes of the node whose name begins with prefix, in order of name. The sequence ends after its first error.
 func List(ctx context.Context, n *client.Node, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
-		for p, err := range n.Processes(ctx, prefix) {
+		for p, err := range rpc.Processes(ctx, n, prefix) {
 			if err != nil {
 				yield(Info{}, err)
 				return
@@ -31,22 +32,35 @@ type Operator struct {
 	transport operatorTransport
 }
 
-// desk is how an operator reaches the server: a client.ProcessWay, and in tests the server's state machine itself.
+// operatorTransport is how an operator reaches the server. Tests have one of their own.
 type operatorTransport interface {
 	Name() string
-	Node() uint64
-	Ask(ctx context.Context, kind protocol.Kind, m, reply protocol.Message) (repeated bool, err error)
-	Watch(ctx context.Context) iter.Seq2[client.ProcessEvent, error]
+	NodeID() uint64
+	Request(ctx context.Context, kind protocol.Kind, m, reply protocol.Message) (repeated bool, err error)
+	Watch(ctx context.Context) iter.Seq2[watchStep, error]
+}
+
+// object is a process as the operator's transport.
+type object struct{ rpc.Object }
+
+// Watch implements operatorTransport.
+func (o object) Watch(ctx context.Context) iter.Seq2[watchStep, error] {
+	req := &protocol.ProcessWatch{Node: o.NodeID(), Name: []byte(o.Name())}
+	return rpc.Watch(ctx, o.Object, protocol.KindProcessWatch, req, func() func(protocol.Header) (watchStep, rpc.Step, error) {
+		return new(pageReader).read
+	})
 }
 
 // Operate is an operator of the process with this name. It need not exist yet.
-func Operate(n *client.Node, name string) *Operator { return &Operator{n.Process(name)} }
+func Operate(n *client.Node, name string) *Operator {
+	return &Operator{object{rpc.Process(nil, n, name)}}
+}
 
 // Describe tells how the process stands, with its members and the last rounds. It sees every change that was acknowledged before. Errors: NotFound, BadRequest for a name
 // that is none, Forbidden.
 func (o *Operator) Describe(ctx context.Context) (*Status, error) {
 	m := &protocol.ProcessDescribe{
-		Node: o.transport.Node(), Name: []byte(o.transport.Name()), Flags: protocol.WithProcessMembers | protocol.WithProcessHistory, Consistency: protocol.Strict,
+		Node: o.transport.NodeID(), Name: []byte(o.transport.Name()), Flags: protocol.WithProcessMembers | protocol.WithProcessHistory, Consistency: protocol.Strict,
 	}
 	for begun := 0; ; begun++ {
 		m.Cursor = nil
@@ -55,7 +69,7 @@ func (o *Operator) Describe(ctx context.Context) (*Status, error) {
 		torn := false
 		for {
 			var reply protocol.ProcessStatus
-			if _, err := o.transport.Ask(ctx, protocol.KindProcessDescribe, m, &reply); err != nil {
+			if _, err := o.transport.Request(ctx, protocol.KindProcessDescribe, m, &reply); err != nil {
 				return nil, err
 			}
 			if s == nil {
@@ -75,22 +89,22 @@ func (o *Operator) Describe(ctx context.Context) (*Status, error) {
 	}
 }
 
-// rereads is how often a status is begun anew because the process changed between its pages. After that its members come from different moments.
+// maxRereadsads is how often a status is begun anew because the process changed between its pages. After that its members come from different moments.
 const maxRereads = 5
 
 // Force has a new round start although nothing changed: after the present one, if that is decided, else in its place. Reason, of at most 256 bytes, is kept with the round
 // that is given up. Members that are absent leave. It needs the right admin. Errors: NotFound, PreconditionFailed without members, Forbidden.
 func (o *Operator) Force(ctx context.Context, reason string) error {
-	m := &protocol.ProcessForceRound{Node: o.transport.Node(), Name: []byte(o.transport.Name()), Text: reason}
-	repeated, err := o.transport.Ask(ctx, protocol.KindProcessForceRound, m, &protocol.Empty{})
+	m := &protocol.ProcessForceRound{Node: o.transport.NodeID(), Name: []byte(o.transport.Name()), Text: reason}
+	repeated, err := o.transport.Request(ctx, protocol.KindProcessForceRound, m, &protocol.Empty{})
 	return outcomeUnknown(repeated, err)
 }
 
 // Evict ends the membership of a session, whose handler is told, and takes away the place that its key keeps. The session lives on, and its program may join again. It needs the
 // right admin. Errors: NotFound for a session that is no member, Forbidden.
 func (o *Operator) Evict(ctx context.Context, session uint64, reason string) error {
-	m := &protocol.ProcessEvict{Node: o.transport.Node(), Name: []byte(o.transport.Name()), Session: session, Text: reason}
-	repeated, err := o.transport.Ask(ctx, protocol.KindProcessEvict, m, &protocol.Empty{})
+	m := &protocol.ProcessEvict{Node: o.transport.NodeID(), Name: []byte(o.transport.Name()), Session: session, Text: reason}
+	repeated, err := o.transport.Request(ctx, protocol.KindProcessEvict, m, &protocol.Empty{})
 	if repeated && errors.Is(err, client.NotFound) {
 		return nil // a first sending did it
 	}
@@ -103,12 +117,12 @@ func (o *Operator) Alter(ctx context.Context, options Options) error {
 	if err != nil {
 		return fmt.Errorf("alter process %q: %w", o.transport.Name(), err)
 	}
-	m := &protocol.ProcessAlter{Node: o.transport.Node(), Name: []byte(o.transport.Name()), Options: w}
-	repeated, err := o.transport.Ask(ctx, protocol.KindProcessAlter, m, &protocol.Empty{})
+	m := &protocol.ProcessAlter{Node: o.transport.NodeID(), Name: []byte(o.transport.Name()), Options: w}
+	repeated, err := o.transport.Request(ctx, protocol.KindProcessAlter, m, &protocol.Empty{})
 	return outcomeUnknown(repeated, err)
 }
 
-// undetermined says of an operator's request that its outcome is unknown, if it may have had its effect.
+// outcomeUnknown says of an operator's request that its outcome is unknown, if it may have had its effect.
 func outcomeUnknown(repeated bool, err error) error {
 	var answer *protocol.Error
 	if err != nil && repeated && !errors.As(err, &answer) {
@@ -135,7 +149,7 @@ const (
 // Change is one thing that happened.
 type Change = protocol.ProcessChange
 
-// News is a step of a watch: how the process stands, when the watch begins or resumed, or a change since.
+// WatchEventhEvent is a step of a watch: how the process stands, when the watch begins or resumed, or a change since.
 type WatchEvent struct {
 	Status *Status
 	Absent bool // there is no such process; changes follow when there is

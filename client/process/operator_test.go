@@ -17,13 +17,13 @@ type counter struct {
 	asked   []protocol.Message
 	answers []any // *protocol.ProcessStatus, or error
 	again   bool  // earlier sendings may have had their effect
-	news    []client.ProcessEvent
+	news    []watchStep
 }
 
-func (c *counter) Name() string { return "queue" }
-func (c *counter) Node() uint64 { return 5 }
+func (c *counter) Name() string   { return "queue" }
+func (c *counter) NodeID() uint64 { return 5 }
 
-func (c *counter) Ask(_ context.Context, _ protocol.Kind, m, reply protocol.Message) (bool, error) {
+func (c *counter) Request(_ context.Context, _ protocol.Kind, m, reply protocol.Message) (bool, error) {
 	if d, ok := m.(*protocol.ProcessDescribe); ok {
 		page := *d
 		m = &page
@@ -41,14 +41,14 @@ func (c *counter) Ask(_ context.Context, _ protocol.Kind, m, reply protocol.Mess
 	return c.again, nil
 }
 
-func (c *counter) Watch(context.Context) iter.Seq2[client.ProcessEvent, error] {
-	return func(yield func(client.ProcessEvent, error) bool) {
+func (c *counter) Watch(context.Context) iter.Seq2[watchStep, error] {
+	return func(yield func(watchStep, error) bool) {
 		for _, n := range c.news {
 			if !yield(n, nil) {
 				return
 			}
 		}
-		yield(client.ProcessEvent{}, client.Forbidden)
+		yield(watchStep{}, client.Forbidden)
 	}
 }
 
@@ -133,7 +133,7 @@ func TestOperate(t *testing.T) {
 
 // TestOperatorWatch: states and changes come one at a time, an error last.
 func TestOperatorWatch(t *testing.T) {
-	c := &counter{news: []client.ProcessEvent{
+	c := &counter{news: []watchStep{
 		{State: &protocol.ProcessState{}},
 		{Changes: &protocol.ProcessChanges{Changes: []protocol.ProcessChange{{Kind: ChangeJoined, Session: 1}, {Kind: ChangeStarted, Epoch: 2}}}},
 		{State: &protocol.ProcessState{Exists: true, Status: *statusPage(1, 1, "")}},

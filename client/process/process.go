@@ -15,10 +15,11 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	machine "github.com/signalbox-dev/signalbox/client/internal/membership"
+	"github.com/signalbox-dev/signalbox/client/internal/rpc"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Process is a session's membership in a coordination process. It ends once, and is not made anew by itself.
+// Membershiphip is a session's membership in a coordination process. It ends once, and is not made anew by itself.
 type Membership struct {
 	transport        transport
 	session          uint64
@@ -45,7 +46,7 @@ type Membership struct {
 	stats    Stats
 }
 
-// call is a message of this member that was neither answered nor given up.
+// sentRequest is a message of this member that was neither answered nor given up.
 type sentRequest struct {
 	Callback
 	timer *time.Timer // nil: it waits as long as the round
@@ -53,9 +54,9 @@ type sentRequest struct {
 
 // Join makes the session a member of the process, which is made if it does not exist, and calls the handler from then on. Initialize is called first. Names are letters and
 // digits with single dashes or dots between them. When ctx ends first the session is no member, or is none soon. Errors: what Initialize returned, BadRequest,
-// client.ErrAlreadyMember, AlreadyExists, Overloaded, Forbidden, Unsupported, or what the session ended with.
+// ErrAlreadyMember, AlreadyExists, Overloaded, Forbidden, Unsupported, or what the session ended with.
 func Join(ctx context.Context, s *client.Session, name string, h Handler, o Options) (*Membership, error) {
-	return join(ctx, s.Process(name), s.ID(), s.Done(), s.Err, name, h, o)
+	return join(ctx, rpc.Process(s, nil, name), s.ID(), s.Done(), s.Err, name, h, o)
 }
 
 func join(ctx context.Context, w transport, session uint64, over <-chan struct{}, why func() error, name string, h Handler, o Options) (*Membership, error) {
@@ -74,7 +75,7 @@ func join(ctx context.Context, w transport, session uint64, over <-chan struct{}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.lifetime, p.endLifetime = context.WithCancelCause(context.Background())
 	p.timer = time.AfterFunc(time.Hour, func() { p.input((*machine.Machine).Tick) })
-	stop, err := w.Listen(p.receive)
+	stop, err := w.Handle(p.receive)
 	if err != nil {
 		p.cancel()
 		p.endLifetime(err)
@@ -115,7 +116,7 @@ func join(ctx context.Context, w transport, session uint64, over <-chan struct{}
 	return p, nil
 }
 
-// abandon leaves in the background: nobody waits for it.
+// leaveInBackground leaves in the background: nobody waits for it.
 func (p *Membership) leaveInBackground() {
 	go func() {
 		m := &protocol.ProcessLeave{Name: []byte(p.name)}
@@ -189,7 +190,7 @@ func (p *Membership) Leave(ctx context.Context) error {
 	}
 }
 
-// outside is an error when the calling goroutine is the one that runs the handler.
+// checkNotInHandler is an error when the calling goroutine is the one that runs the handler.
 func (p *Membership) checkNotInHandler(what string) error {
 	if p.handlerGoroutine.Load() != goroutine() {
 		return nil
@@ -206,7 +207,7 @@ func goroutine() uint64 {
 	return n
 }
 
-// hear is the ear of the process.
+// receive is the ear of the process.
 func (p *Membership) receive(round *protocol.ProcessRound, message *protocol.ProcessMessage) {
 	p.input(func(m *machine.Machine, now time.Duration) {
 		if round != nil {
@@ -260,19 +261,19 @@ func (p *Membership) send(s machine.Send) {
 	var err error
 	switch s.Kind {
 	case protocol.KindProcessConfirm:
-		err = p.transport.Tell(p.ctx, s.Kind, &protocol.ProcessConfirm{Session: p.session, Name: name, Epoch: s.Epoch, Step: s.Step})
+		err = p.transport.Send(p.ctx, s.Kind, &protocol.ProcessConfirm{Session: p.session, Name: name, Epoch: s.Epoch, Step: s.Step}, &protocol.Empty{})
 	case protocol.KindProcessFail:
-		err = p.transport.Tell(p.ctx, s.Kind, &protocol.ProcessFail{Session: p.session, Name: name, Epoch: s.Epoch, Text: s.Text})
+		err = p.transport.Send(p.ctx, s.Kind, &protocol.ProcessFail{Session: p.session, Name: name, Epoch: s.Epoch, Text: s.Text}, &protocol.Empty{})
 	case protocol.KindProcessSync:
-		err = p.transport.Tell(p.ctx, s.Kind, &protocol.ProcessSync{Session: p.session, Name: name, Epoch: s.Epoch})
+		err = p.transport.Send(p.ctx, s.Kind, &protocol.ProcessSync{Session: p.session, Name: name, Epoch: s.Epoch}, &protocol.Empty{})
 	case protocol.KindProcessRequest:
-		err = p.transport.Tell(p.ctx, s.Kind, &protocol.ProcessRequest{
+		err = p.transport.Send(p.ctx, s.Kind, &protocol.ProcessRequest{
 			Session: p.session, Name: name, Epoch: s.Epoch, Number: s.Number, Low: s.Low, To: s.To, Payload: s.Payload,
-		})
+		}, &protocol.Empty{})
 	case protocol.KindProcessReply:
-		err = p.transport.Tell(p.ctx, s.Kind, &protocol.ProcessReply{
+		err = p.transport.Send(p.ctx, s.Kind, &protocol.ProcessReply{
 			Session: p.session, Name: name, Epoch: s.Epoch, To: s.To[0], Number: s.Number, Refused: s.Refused, Payload: s.Payload,
-		})
+		}, &protocol.Empty{})
 	case protocol.KindProcessComplete:
 		m := &protocol.ProcessComplete{Name: name, Epoch: s.Epoch, Result: s.Payload}
 		err = p.transport.Change(p.ctx, s.Kind, &m.Head, m, &protocol.Empty{})
@@ -326,7 +327,7 @@ func (p *Membership) run(ctx context.Context, ready chan<- error) {
 	}
 }
 
-// settled is the callback of a message whose outcome is known. mu is held.
+// takeCallback is the callback of a message whose outcome is known. mu is held.
 func (p *Membership) takeCallback(number uint64) Callback {
 	c := p.requests[number]
 	delete(p.requests, number)

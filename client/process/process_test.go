@@ -14,7 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// agreeing agrees with the others on a value: its coordinator locks all, by a message, and leaves the epoch as the value. One call in so many fails.
+// agreeingHandler agrees with the others on a value: its coordinator locks all, by a message, and leaves the epoch as the value. One call in so many fails.
 type agreeingHandler struct {
 	BaseHandler
 	unlucky int
@@ -199,7 +199,7 @@ func TestMembersComeAndGo(t *testing.T) {
 	handlers[0].check(t)
 }
 
-// stuck stands still in one callback until it is told to go on, or the round is over.
+// blockedHandler stands still in one callback until it is told to go on, or the round is over.
 type blockedHandler struct {
 	*agreeingHandler
 	in    string
@@ -342,7 +342,7 @@ func TestEvicted(t *testing.T) {
 	}
 }
 
-// misusing does everything wrong that a handler can, and writes down what it is told.
+// misusingHandler does everything wrong that a handler can, and writes down what it is told.
 type misusingHandler struct {
 	BaseHandler
 	mu     sync.Mutex
@@ -421,7 +421,7 @@ func TestMisuse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := b.join(t.Context(), 1, newAgreeing(0), Options{}); !errors.Is(err, client.ErrAlreadyMember) {
+	if _, _, err := b.join(t.Context(), 1, newAgreeing(0), Options{}); !errors.Is(err, ErrAlreadyMember) {
 		t.Errorf("a second join of the session: %v", err)
 	}
 	short, cancel := context.WithCancel(t.Context())
@@ -459,7 +459,7 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// leaving leaves from each of its callbacks, which cannot work, and at last by another goroutine.
+// leavingHandler leaves from each of its callbacks, which cannot work, and at last by another goroutine.
 type leavingHandler struct {
 	agreeingHandler
 	self chan *Membership
@@ -524,7 +524,7 @@ func TestLeaveInHandler(t *testing.T) {
 	}
 }
 
-// failing cannot be initialized.
+// failingHandler cannot be initialized.
 type failingHandler struct {
 	*agreeingHandler
 	panics bool

@@ -84,7 +84,7 @@ func (r *Round) Attachment() any {
 	return nil
 }
 
-// box lets values of different types, and nil, be stored.
+// attachmentBox lets values of different types, and nil, be stored.
 type attachmentBox struct{ v any }
 
 // SetAttachment keeps something for the other callbacks of the round.

@@ -17,7 +17,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// losing breaks all connections to the server within a callback, the first time that one runs in a phase: whatever is confirmed next is sent on a link that is gone.
+// lossyHandler breaks all connections to the server within a callback, the first time that one runs in a phase: whatever is confirmed next is sent on a link that is gone.
 type lossyHandler struct {
 	*agreeingHandler
 	srv   *servertest.Server
@@ -133,7 +133,7 @@ func TestServerBlockedHandler(t *testing.T) {
 	second.check(t)
 }
 
-// deaf blocks in Coordinate, whatever becomes of the round, until it is let go.
+// unresponsiveHandler blocks in Coordinate, whatever becomes of the round, until it is let go.
 type unresponsiveHandler struct {
 	*agreeingHandler
 	there chan *Round
@@ -162,7 +162,7 @@ func TestServerMisuse(t *testing.T) {
 	}
 	h := &misusingHandler{errs: map[string]error{}, failed: make(chan struct{})}
 	p := mustJoin(t, s, "queue", h, Options{})
-	if q, err := Join(ctx, s, "queue", newAgreeing(0), Options{}); q != nil || !errors.Is(err, client.ErrAlreadyMember) {
+	if q, err := Join(ctx, s, "queue", newAgreeing(0), Options{}); q != nil || !errors.Is(err, ErrAlreadyMember) {
 		t.Errorf("a second join of the session: %v", err)
 	}
 	keyed := mustJoin(t, s, "keyed", newAgreeing(0), Options{Key: "a", Synchronous: true})
@@ -205,7 +205,7 @@ func TestServerMisuse(t *testing.T) {
 	}
 }
 
-// twice replies to a message twice, and largely.
+// doubleReplyHandler replies to a message twice, and largely.
 type doubleReplyHandler struct {
 	*agreeingHandler
 	second chan error

@@ -36,7 +36,7 @@ func (p *Membership) Stats() Stats {
 	return s
 }
 
-// ran counts a callback.
+// countJob counts a callback.
 func (s *Stats) countJob(kind machine.JobKind, err error) {
 	if err != nil {
 		s.Failures++

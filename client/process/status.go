@@ -20,7 +20,7 @@ const (
 	Completed    = protocol.PhaseCompleted    // all have
 )
 
-// Standing is where a member is in the present round.
+// MemberState is where a member is in the present round.
 type MemberState = protocol.ProcessMemberStatus
 
 const (
@@ -71,7 +71,7 @@ type MemberStatus struct {
 	Joined   time.Time
 }
 
-// Past is a round that is over.
+// PastRound is a round that is over.
 type PastRound struct {
 	Epoch       uint64
 	Topology    uint64
@@ -96,7 +96,7 @@ type Info struct {
 	Members     int
 }
 
-// Behind are the members that the round waits for: those that have not prepared, or not confirmed its end.
+// Lagging are the members that the round waits for: those that have not prepared, or not confirmed its end.
 func (s *Status) Lagging() []MemberStatus {
 	return slices.DeleteFunc(slices.Clone(s.Members), func(m MemberStatus) bool {
 		return m.State != MemberPreparing && m.State != MemberCompleting && m.State != MemberResuming

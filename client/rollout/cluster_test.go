@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	sdk "github.com/signalbox-dev/signalbox/client/rollout"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server"
@@ -140,9 +141,10 @@ func TestClusterFailover(t *testing.T) {
 func TestClusterBucketMoves(t *testing.T) {
 	t.Parallel()
 	k := newClusterSite(t, 2, servertest.Shards(1), servertest.Config(func(c *server.Config) { c.ReplicationFactor, c.Buckets = 1, 16 }))
-	status := func() (s protocol.ClusterStatus) {
+	status := func() *admin.Status {
 		t.Helper()
-		if err := k.client.Cluster(k.ctx, protocol.MethodStatus, nil, &s); err != nil {
+		s, err := admin.New(k.client).Status(k.ctx)
+		if err != nil {
 			t.Fatal(err)
 		}
 		return s
@@ -153,8 +155,8 @@ func TestClusterBucketMoves(t *testing.T) {
 	}
 	empty := func(from, to int) {
 		t.Helper()
-		for _, w := range []protocol.WeightRequest{{Replicaset: sets[to].Name, Weight: 1}, {Replicaset: sets[from].Name, Weight: 0}} {
-			if err := k.client.Cluster(k.ctx, protocol.MethodWeight, w, nil); err != nil {
+		for set, weight := range map[int]float64{to: 1, from: 0} {
+			if _, err := admin.New(k.client).SetWeight(k.ctx, sets[set].Name, weight); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -23,7 +23,7 @@ var (
 	ErrStaleReport = errors.New("a later report is known")
 )
 
-// refusals are told apart by the status and the first word of the server's sentence.
+// refusalTable are told apart by the status and the first word of the server's sentence.
 var refusalTable = []struct {
 	status protocol.Status
 	word   string
@@ -35,7 +35,7 @@ var refusalTable = []struct {
 	{protocol.StatusPreconditionFailed, "STALE_REPORT", ErrStaleReport},
 }
 
-// refusal marks an error that a track's refusal is.
+// asRefusal marks an error that a track's refusal is.
 func asRefusal(err error) error {
 	var e *protocol.Error
 	if !errors.As(err, &e) {
@@ -55,7 +55,7 @@ const (
 	CodeSourceError = "SOURCE_ERROR" // the version could not be had from its source: re-elected after a while, by what the config says
 )
 
-// coded is an error with a code.
+// codedError is an error with a code.
 type codedError struct {
 	code string
 	err  error

@@ -15,7 +15,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
 
-// coordinator is a server with one shard in one instance, as little as the SDK needs, around the machine that real servers run. It speaks the protocol over pipes, so that
+// fakeServer is a server with one shard in one instance, as little as the SDK needs, around the machine that real servers run. It speaks the protocol over pipes, so that
 // a test may run in virtual time: log time is the time of the test.
 type fakeServer struct {
 	t     testing.TB
@@ -33,7 +33,7 @@ type fakeServer struct {
 	log      []rollout.Change
 }
 
-// hosted is a track and who watches it.
+// hostedTrack is a track and who watches it.
 type hostedTrack struct {
 	*rollout.Track
 	watches map[watchKey]*protocol.TrackWatch
@@ -46,7 +46,7 @@ type watchKey struct {
 	id uint64
 }
 
-// line is one connection.
+// fakeConn is one connection.
 type fakeConn struct {
 	c    *fakeServer
 	nc   net.Conn
@@ -521,7 +521,7 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 		})
 	case *protocol.TrackAdmin:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
-			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Events) error { return admin(c.now(), h.Track, m, out) })
+			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Events) error { return applyAdmin(c.now(), h.Track, m, out) })
 		})
 	case *protocol.TrackGateReport:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
@@ -557,7 +557,7 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 }
 
 // admin carries an operator's command out. Those of several locations are tried on a copy first, so that all take effect or none.
-func admin(now rollout.Now, t *rollout.Track, m *protocol.TrackAdmin, out *rollout.Events) error {
+func applyAdmin(now rollout.Now, t *rollout.Track, m *protocol.TrackAdmin, out *rollout.Events) error {
 	each := func(t *rollout.Track, call func(location string) error) error {
 		list := m.Locations
 		if len(list) == 0 {

@@ -99,7 +99,7 @@ type Follower struct {
 	fetched         *Version // the version whose payload was fetched last
 }
 
-// job is a call of Update.
+// updateJob is a call of Update.
 type updateJob struct {
 	v      Version
 	cancel context.CancelCauseFunc
@@ -172,7 +172,7 @@ func (f *Follower) wantsLeader() bool {
 	return f.wantLeader
 }
 
-// change changes the state, and tells it.
+// setState changes the state, and tells it.
 func (f *Follower) setState(to func(*FollowerState)) {
 	f.mu.Lock()
 	to(&f.state)
@@ -183,7 +183,7 @@ func (f *Follower) setState(to func(*FollowerState)) {
 	}
 }
 
-// owner is what a folder belongs to.
+// savedOwner is what a folder belongs to.
 func (f *Follower) savedOwner() string {
 	return f.o.Node + "\x00" + f.o.Track + "\x00" + f.o.Location + "\x00" + f.o.ID
 }
@@ -235,7 +235,7 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 }
 
-// final says that registering again cannot help. What may be put right while an instance serves ends it at its start alone, when somebody looks.
+// isPermanent says that registering again cannot help. What may be put right while an instance serves ends it at its start alone, when somebody looks.
 func isPermanent(err error, registered bool) bool {
 	switch {
 	case errors.Is(err, ErrFenced), errors.Is(err, ErrAlreadyRegistered), errors.Is(err, client.ErrClientClosed):
@@ -285,7 +285,7 @@ func (f *Follower) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// attend is the time of one session. told: it was registered.
+// runSession is the time of one session. told: it was registered.
 func (f *Follower) runSession(ctx context.Context, takeover bool) (told bool, err error) {
 	s, err := f.openSession(ctx)
 	if err != nil {
@@ -373,7 +373,7 @@ func await[T any](f *Follower, call func() (T, error)) (T, error) {
 	}
 }
 
-// open starts a session.
+// openSession starts a session.
 func (f *Follower) openSession(ctx context.Context) (*client.Session, error) {
 	if f.c == nil {
 		c, err := await(f, func() (*client.Client, error) { return client.Open(ctx, f.o.Connect) })
@@ -385,7 +385,7 @@ func (f *Follower) openSession(ctx context.Context) (*client.Session, error) {
 	return await(f, func() (*client.Session, error) { return f.c.Session(ctx, f.o.Node, f.o.Session...) })
 }
 
-// ask asks for the target, and reports. sent is the report that went with it.
+// getTarget asks for the target, and reports. sent is the report that went with it.
 func (f *Follower) getTarget(ctx context.Context, i *Instance, payload bool) (t Target, sent Report, err error) {
 	sent = f.report
 	t, err = await(f, func() (Target, error) { return i.GetTargetState(ctx, &sent, payload) })
@@ -450,7 +450,7 @@ func (f *Follower) poll(ctx context.Context, i *Instance) (next time.Duration, e
 	}
 }
 
-// take takes in what the server said: the report is about that target from now on.
+// applyTarget takes in what the server said: the report is about that target from now on.
 func (f *Follower) applyTarget(t Target) {
 	last := f.State().Target
 	f.setState(func(s *FollowerState) { s.Target = t })
@@ -515,7 +515,7 @@ func (f *Follower) load(ctx context.Context, i *Instance, t Target) error {
 	return nil
 }
 
-// poke has serve poll again at once.
+// notifyfyfy has serve poll again at once.
 func (f *Follower) notify() {
 	select {
 	case f.wake <- struct{}{}:
@@ -523,7 +523,7 @@ func (f *Follower) notify() {
 	}
 }
 
-// begin calls Update.
+// startJob calls Update.
 func (f *Follower) startJob(ctx context.Context, v Version) {
 	own, cancel := context.WithCancelCause(ctx)
 	j := &updateJob{v: v, cancel: cancel, done: make(chan error, 1)}
@@ -538,7 +538,7 @@ func (f *Follower) startJob(ctx context.Context, v Version) {
 	}()
 }
 
-// finished is where the update under way ends; nil: there is none.
+// jobDone is where the update under way ends; nil: there is none.
 func (f *Follower) jobDone() <-chan error {
 	if f.job == nil {
 		return nil
@@ -546,7 +546,7 @@ func (f *Follower) jobDone() <-chan error {
 	return f.job.done
 }
 
-// ended takes in how an update ended.
+// finishJob takes in how an update ended.
 func (f *Follower) finishJob(err error) {
 	j := f.job
 	j.cancel(nil)
@@ -574,7 +574,7 @@ func (f *Follower) finishJob(err error) {
 	}
 }
 
-// keep writes down what is served. What cannot be written is no reason not to serve it.
+// saveVersion writes down what is served. What cannot be written is no reason not to serve it.
 func (f *Follower) saveVersion(v Version) {
 	if f.o.Dir == "" || v.Restored {
 		return

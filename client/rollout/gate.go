@@ -54,7 +54,7 @@ func (g *Gatekeeper) Run(ctx context.Context) error {
 	defer work.Wait()
 	defer cancel()
 	under := map[runKey]context.CancelFunc{}
-	for event, err := range g.Track.transport.Watch(ctx, "", false) {
+	for event, err := range g.Track.watch(ctx, "", false) {
 		if err != nil {
 			return asRefusal(err)
 		}

@@ -105,7 +105,7 @@ func (g *Generator) Run(ctx context.Context) error {
 
 // listen tells of what may be a question, until the watch ends.
 func (g *Generator) listen(ctx context.Context, event chan<- struct{}) error {
-	for n, err := range g.Track.transport.Watch(ctx, "", false) {
+	for n, err := range g.Track.watch(ctx, "", false) {
 		if err != nil {
 			return asRefusal(err)
 		}

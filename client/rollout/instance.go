@@ -97,12 +97,12 @@ func (i *Instance) number(r Report) protocol.UpdateReport {
 // GetTargetState asks which version to have, and reports, unless report is nil. Targets move by these calls alone, so call it once per cycle of your own, or when WatchTarget
 // says so. With payload set a published version's payload comes with it. Errors: ErrFenced, ErrUnknownLocation, NotFound when an operator dropped the instance.
 func (i *Instance) GetTargetState(ctx context.Context, report *Report, payload bool) (Target, error) {
-	m := &protocol.TrackPoll{Session: i.t.transport.Session().ID(), Name: i.t.name(), ID: i.id, Incarnation: i.incarnation, WithPayload: payload}
+	m := &protocol.TrackPoll{Session: i.t.object.SessionID(), Name: i.t.name(), ID: i.id, Incarnation: i.incarnation, WithPayload: payload}
 	if report != nil {
 		m.Report = i.number(*report)
 	}
 	var reply protocol.TrackPollReply
-	if err := i.t.transport.Tell(ctx, protocol.KindTrackPoll, m, &reply); err != nil {
+	if err := i.t.object.Send(ctx, protocol.KindTrackPoll, m, &reply); err != nil {
 		return Target{}, asRefusal(err)
 	}
 	return Target{
@@ -113,8 +113,8 @@ func (i *Instance) GetTargetState(ctx context.Context, report *Report, payload b
 
 // Report reports without asking. Errors: those of GetTargetState, and ErrStaleReport.
 func (i *Instance) Report(ctx context.Context, r Report) error {
-	m := &protocol.TrackReport{Session: i.t.transport.Session().ID(), Name: i.t.name(), ID: i.id, Incarnation: i.incarnation, Report: i.number(r)}
-	return asRefusal(i.t.transport.Tell(ctx, protocol.KindTrackReport, m, &protocol.Empty{}))
+	m := &protocol.TrackReport{Session: i.t.object.SessionID(), Name: i.t.name(), ID: i.id, Incarnation: i.incarnation, Report: i.number(r)}
+	return asRefusal(i.t.object.Send(ctx, protocol.KindTrackReport, m, &protocol.Empty{}))
 }
 
 // SetRole makes the instance a leader, which its location waits for, or a follower.
@@ -157,7 +157,7 @@ func (i *Instance) WatchTarget(ctx context.Context) iter.Seq2[Target, error] {
 // signals says, with nil, each time that asking for the target may give another answer.
 func (i *Instance) signals(ctx context.Context) iter.Seq[error] {
 	return func(yield func(error) bool) {
-		for event, err := range i.t.transport.Watch(ctx, i.location, true) {
+		for event, err := range i.t.watch(ctx, i.location, true) {
 			if err != nil {
 				yield(asRefusal(err))
 				return
@@ -169,7 +169,7 @@ func (i *Instance) signals(ctx context.Context) iter.Seq[error] {
 	}
 }
 
-// moves says that an instance may be told another version after these events, or may move its location by asking.
+// mayChangeTarget says that an instance may be told another version after these events, or may move its location by asking.
 func mayChangeTarget(list []protocol.TrackEvent) bool {
 	for i := range list {
 		switch e := &list[i]; e.Kind {

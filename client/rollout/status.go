@@ -111,7 +111,7 @@ type InstanceStatus struct {
 	CannotLoad         bool // it fails over and over
 }
 
-// Row is a target that a location had.
+// HistoryEntry is a target that a location had.
 type HistoryEntry struct {
 	Version      uint64
 	At           time.Time     // by the server's wall clock

@@ -1,34 +1,36 @@
 package rollout
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"iter"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/rpc"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // Track is one rollout, of a service and cluster, named service/cluster.
 type Track struct {
-	transport *client.Track
+	object rpc.Object
 }
 
 // Open is the track with this name on the session's node. It need not exist yet.
-func Open(s *client.Session, name string) *Track { return &Track{s.Track(name)} }
+func Open(s *client.Session, name string) *Track { return &Track{rpc.Track(s, nil, name)} }
 
 // OpenReader is the track with this name for reading and watching alone.
-func OpenReader(n *client.Node, name string) *Track { return &Track{n.Track(name)} }
+func OpenReader(n *client.Node, name string) *Track { return &Track{rpc.Track(nil, n, name)} }
 
 // Name is the track's name.
-func (t *Track) Name() string { return t.transport.Name() }
+func (t *Track) Name() string { return t.object.Name() }
 
 // name is what requests carry.
-func (t *Track) name() []byte { return []byte(t.transport.Name()) }
+func (t *Track) name() []byte { return []byte(t.object.Name()) }
 
 // change sends a request that has a head.
 func (t *Track) change(ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message) error {
-	return asRefusal(t.transport.Change(ctx, kind, head, m, reply))
+	return asRefusal(t.object.Change(ctx, kind, head, m, reply))
 }
 
 // Create makes the track, and answers the revision of its config. Errors: AlreadyExists, BadRequest, Forbidden.
@@ -122,28 +124,32 @@ func (t *Track) Drop(ctx context.Context, instance string) error {
 }
 
 // DescribeOption is an option of Describe.
-type DescribeOption func(*protocol.TrackDescribe)
+type DescribeOption func(*describeOptions)
+
+type describeOptions struct{ flags uint8 }
 
 // IncludeConfig includes the config.
 func IncludeConfig() DescribeOption {
-	return func(m *protocol.TrackDescribe) { m.Flags |= protocol.WithTrackConfig }
+	return func(o *describeOptions) { o.flags |= protocol.WithTrackConfig }
 }
 
-// IncludeInstances includes the instances, by id. They are read in pages: those of different pages may be of different moments.
+// IncludeInstances includes the instances, by id. They are read in pages, which may be of different
+// moments.
 func IncludeInstances() DescribeOption {
-	return func(m *protocol.TrackDescribe) { m.Flags |= protocol.WithTrackInstances }
+	return func(o *describeOptions) { o.flags |= protocol.WithTrackInstances }
 }
 
 // Describe tells how the track stands. It sees every change that was acknowledged before. Errors: NotFound.
 func (t *Track) Describe(ctx context.Context, opts ...DescribeOption) (*Status, error) {
-	m := &protocol.TrackDescribe{Node: t.transport.Node(), Name: t.name(), Consistency: protocol.Strict}
+	var o describeOptions
 	for _, f := range opts {
-		f(m)
+		f(&o)
 	}
+	m := &protocol.TrackDescribe{Node: t.object.NodeID(), Name: t.name(), Flags: o.flags, Consistency: protocol.Strict}
 	var s *Status
 	for {
 		var reply protocol.TrackStatus
-		if err := t.transport.Read(ctx, protocol.KindTrackDescribe, m, &reply); err != nil {
+		if _, err := t.object.Request(ctx, protocol.KindTrackDescribe, m, &reply); err != nil {
 			return nil, asRefusal(err)
 		}
 		if s == nil {
@@ -160,9 +166,9 @@ func (t *Track) Describe(ctx context.Context, opts ...DescribeOption) (*Status, 
 
 // History tells the targets that a location had, oldest first. Errors: NotFound, ErrUnknownLocation.
 func (t *Track) History(ctx context.Context, location string) ([]HistoryEntry, error) {
-	m := &protocol.TrackHistory{Node: t.transport.Node(), Name: t.name(), Location: location, Consistency: protocol.Strict}
+	m := &protocol.TrackHistory{Node: t.object.NodeID(), Name: t.name(), Location: location, Consistency: protocol.Strict}
 	var reply protocol.TrackHistoryReply
-	if err := t.transport.Read(ctx, protocol.KindTrackHistory, m, &reply); err != nil {
+	if _, err := t.object.Request(ctx, protocol.KindTrackHistory, m, &reply); err != nil {
 		return nil, asRefusal(err)
 	}
 	rows := make([]HistoryEntry, len(reply.Rows))
@@ -194,7 +200,7 @@ const (
 // Event is one thing that happened, with its reason in words. Log is log time in ms, Wall ms since 1970, Until log time.
 type Event = protocol.TrackEvent
 
-// News is a step of a watch: how the track stands, when the watch begins or resumed, or an event since.
+// WatchEventhEvent is a step of a watch: how the track stands, when the watch begins or resumed, or an event since.
 type WatchEvent struct {
 	Status *Status
 	Event  *Event
@@ -204,7 +210,7 @@ type WatchEvent struct {
 // last pair carries the error that ended it: ctx's, NotFound when there is no track, Forbidden.
 func (t *Track) Watch(ctx context.Context, location string) iter.Seq2[WatchEvent, error] {
 	return func(yield func(WatchEvent, error) bool) {
-		for event, err := range t.transport.Watch(ctx, location, false) {
+		for event, err := range t.watch(ctx, location, false) {
 			switch {
 			case err != nil:
 				yield(WatchEvent{}, asRefusal(err))
@@ -222,4 +228,30 @@ func (t *Track) Watch(ctx context.Context, location string) iter.Seq2[WatchEvent
 			}
 		}
 	}
+}
+
+// watchStep is a step of a track's stream. One of the two is set.
+type watchStep struct {
+	Status *protocol.TrackStatus // replaces all steps before
+	Change *protocol.TrackEvents
+}
+
+// watch is Watch in the protocol's words. With targets, only what may change an instance's target is
+// sent.
+func (t *Track) watch(ctx context.Context, location string, targets bool) iter.Seq2[watchStep, error] {
+	req := &protocol.TrackWatch{Node: t.object.NodeID(), Name: t.name(), Location: location, Targets: targets}
+	return rpc.Watch(ctx, t.object, protocol.KindTrackWatch, req, func() func(protocol.Header) (watchStep, rpc.Step, error) { return readStep })
+}
+
+func readStep(h protocol.Header) (event watchStep, step rpc.Step, err error) {
+	if h.Kind == protocol.KindTrackEvents {
+		event.Change = new(protocol.TrackEvents)
+		return event, rpc.Append, event.Change.DecodeBody(h.Body)
+	}
+	event.Status = new(protocol.TrackStatus)
+	if err := event.Status.DecodeBody(h.Body); err != nil {
+		return event, rpc.Replace, err
+	}
+	event.Status.Name, event.Status.Cursor = bytes.Clone(event.Status.Name), nil // the body is the reader's
+	return event, rpc.Replace, nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/spf13/cobra"
 )
@@ -19,17 +20,17 @@ func (a *app) authCmd() *cobra.Command {
 		Use: "show", Short: "Show whether auth is on, the tokens and the rights", Args: cobra.NoArgs,
 		Long: "Show whether auth is on, the tokens and the rights. Secrets of tokens cannot be shown: the cluster keeps their hashes only.",
 	}
-	show.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
-		var s protocol.AuthState
-		if err := inv.cluster(protocol.MethodAuth, nil, &s); err != nil {
+	show.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
+		s, err := c.Auth(inv.ctx)
+		if err != nil {
 			return err
 		}
-		return inv.printer().auth(&s)
+		return inv.printer().auth(s)
 	})
 	whoami := &cobra.Command{Use: "whoami", Short: "Show who the cluster takes this client for", Args: cobra.NoArgs}
-	whoami.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
-		var w protocol.AuthIdentity
-		if err := inv.cluster(protocol.MethodWhoAmI, nil, &w); err != nil {
+	whoami.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
+		w, err := c.WhoAmI(inv.ctx)
+		if err != nil {
 			return err
 		}
 		line := row{{"identity", "identity", w.Identity}, {"on", "auth on", w.Enabled}}
@@ -71,7 +72,11 @@ If nobody may administer everything yet, the identity admin is made, which may; 
 	}
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
 		if !on {
-			if err := inv.cluster(protocol.MethodAuthSwitch, protocol.AuthSwitchRequest{}, nil); err != nil {
+			c, err := inv.admin()
+			if err != nil {
+				return err
+			}
+			if err := c.DisableAuth(inv.ctx); err != nil {
 				return err
 			}
 			return inv.printer().message(row{{"on", "auth on", false}}, "auth is off: everybody may do everything")
@@ -83,25 +88,31 @@ If nobody may administer everything yet, the identity admin is made, which may; 
 		defer out.close()
 		// The secret is made, and kept, here: one that got lost with an answer would lock everybody
 		// out.
-		t := protocol.AuthToken{Secret: "sbx_" + hex.EncodeToString(randomBytes(24))}
-		if err := out.write(t.Secret); err != nil {
+		secret := "sbx_" + hex.EncodeToString(randomBytes(24))
+		if err := out.write(secret); err != nil {
 			return err
 		}
-		if err := inv.cluster(protocol.MethodAuthSwitch, protocol.AuthSwitchRequest{Enabled: true, Secret: t.Secret}, &t); err != nil {
+		c, err := inv.admin()
+		if err != nil {
+			return err
+		}
+		t, err := c.EnableAuth(inv.ctx, secret)
+		if err != nil {
 			switch protocol.StatusOf(err) {
 			case protocol.StatusForbidden, protocol.StatusBadRequest, protocol.StatusUnsupported:
 				return err // decided, and not done
 			}
 			out.delivered = true
 			if out.f == nil {
-				return fmt.Errorf("%w; should auth be on now all the same, the administrator's secret may be %s", err, t.Secret)
+				return fmt.Errorf("%w; should auth be on now all the same, the administrator's secret may be %s", err, secret)
 			}
 			return fmt.Errorf("%w; should auth be on now all the same, the administrator's secret may be that in %s", err, *file)
 		}
 		if t.ID == "" {
 			return inv.printer().message(row{{"on", "auth on", true}}, "auth is on")
 		}
-		return out.report(&t, "auth is on")
+		t.Secret = secret
+		return out.report(t, "auth is on")
 	})
 	return c
 }
@@ -121,14 +132,18 @@ have several tokens: for a change of secrets make the second, hand it out, then 
 			return err
 		}
 		defer out.close()
-		var t protocol.AuthToken
-		if err := inv.cluster(protocol.MethodTokenCreate, protocol.AuthTokenRequest{ID: *id, Identity: args[0]}, &t); err != nil {
+		c, err := inv.admin()
+		if err != nil {
+			return err
+		}
+		t, err := c.CreateToken(inv.ctx, *id, args[0])
+		if err != nil {
 			return err
 		}
 		if err := out.write(t.Secret); err != nil {
 			return fmt.Errorf("%w; revoke token %s, and make another one", err, sanitize(t.ID))
 		}
-		return out.report(&t, fmt.Sprintf("made token %s for %s", sanitize(t.ID), sanitize(t.Identity)))
+		return out.report(t, fmt.Sprintf("made token %s for %s", sanitize(t.ID), sanitize(t.Identity)))
 	})
 	return c
 }
@@ -138,8 +153,8 @@ func (a *app) tokenRevokeCmd() *cobra.Command {
 		Use: "revoke TOKEN-ID", Short: "Have a token open nothing any more", Args: cobra.ExactArgs(1),
 		Long: "Have a token open nothing any more, and end the connections that it opened. The rights of its identity stay.",
 	}
-	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		if err := inv.cluster(protocol.MethodTokenRevoke, protocol.AuthTokenRequest{ID: args[0]}, nil); err != nil {
+	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
+		if err := c.RevokeToken(inv.ctx, args[0]); err != nil {
 			return err
 		}
 		return inv.printer().message(row{{"id", "token", args[0]}}, "revoked token %s", sanitize(args[0]))
@@ -158,9 +173,9 @@ func (a *app) grantCmd() *cobra.Command {
   none   nothing, also where a shorter path gives something`,
 		Example: "  signalbox auth grant billing /billing use",
 	}
-	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		var r protocol.AuthRight
-		if err := inv.cluster(protocol.MethodGrant, protocol.AuthRight{Identity: args[0], Path: args[1], Right: args[2]}, &r); err != nil {
+	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
+		r, err := c.Grant(inv.ctx, args[0], args[1], args[2])
+		if err != nil {
 			return err
 		}
 		exists, err := inv.nodeExists(r.Path)
@@ -171,7 +186,7 @@ func (a *app) grantCmd() *cobra.Command {
 		if !exists {
 			text += "; there is no node at that path or below it yet: `signalbox node ls` lists those there are"
 		}
-		return inv.printer().message(append(rightRow(&r), field{"exists", "", exists}), text, sanitize(r.Identity), sanitize(r.Right), sanitize(r.Path))
+		return inv.printer().message(append(rightRow(r), field{"exists", "", exists}), text, sanitize(r.Identity), sanitize(r.Right), sanitize(r.Path))
 	})
 	return c
 }
@@ -198,8 +213,8 @@ func (a *app) revokeCmd() *cobra.Command {
 		Use: "ungrant IDENTITY PATH", Short: "Take back what was said for a path", Args: cobra.ExactArgs(2),
 		Long: "Take back what was granted to an identity for a path: what was granted for a shorter one counts then. To take away that too, grant none.",
 	}
-	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		if err := inv.cluster(protocol.MethodRevoke, protocol.AuthRight{Identity: args[0], Path: args[1]}, nil); err != nil {
+	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
+		if err := c.Revoke(inv.ctx, args[0], args[1]); err != nil {
 			return err
 		}
 		return inv.printer().message(row{{"identity", "identity", args[0]}, {"path", "path", args[1]}}, "nothing is said any more of %s at %s", sanitize(args[0]), sanitize(args[1]))

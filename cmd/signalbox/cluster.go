@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/spf13/cobra"
 )
@@ -62,9 +63,9 @@ What scripts wait for between two steps of a change, at most for --timeout.`,
   signalbox cluster plan --wait --timeout 10m`,
 	}
 	wait := plan.Flags().Bool("wait", false, "Return when nothing is left that the instances which are there could do.")
-	plan.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
-		p, err := inv.plan()
-		for quiet := 0; *wait && err == nil; p, err = inv.plan() {
+	plan.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
+		p, err := c.Plan(inv.ctx)
+		for quiet := 0; *wait && err == nil; p, err = c.Plan(inv.ctx) {
 			if quiet++; busy(p) {
 				quiet = 0
 			}
@@ -122,13 +123,17 @@ It goes on serving as a replica. Waits until it leads nothing.`,
 		Example: "  signalbox cluster drain default_1_2",
 	}
 	undo := c.Flags().Bool("undo", false, "Let it lead and vote again.")
-	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		i, err := inv.changeInstance(protocol.MethodDrain, protocol.DrainRequest{Instance: args[0], Undo: *undo})
+	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
+		if *undo {
+			i, err := c.Undrain(inv.ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return inv.printer().message(instanceRow(i), "%s may lead and vote again", sanitize(i.Name))
+		}
+		i, err := c.Drain(inv.ctx, args[0])
 		if err != nil {
 			return err
-		}
-		if *undo {
-			return inv.printer().message(instanceRow(i), "%s may lead and vote again", sanitize(i.Name))
 		}
 		i, err = inv.awaitInstance(i, "the instance still leads shards; they are handed over as soon as others can take them", func(i *protocol.ClusterInstance) bool { return len(i.Leads) == 0 })
 		if err != nil {
@@ -149,8 +154,8 @@ An instance that is up, or leads shards, is refused without --force. No data is 
 		Example: "  signalbox cluster expel default_1_2 --timeout 10m",
 	}
 	force := c.Flags().Bool("force", false, "Also if the instance is up, or leads shards.")
-	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		i, err := inv.changeInstance(protocol.MethodExpel, protocol.ExpelRequest{Instance: args[0], Force: *force})
+	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
+		i, err := c.Expel(inv.ctx, args[0], *force)
 		if err != nil {
 			return err
 		}
@@ -174,14 +179,18 @@ func (a *app) transferCmd() *cobra.Command {
 		if err != nil || shard == 0 {
 			return usagef("%q is not the number of a shard; `signalbox cluster status` shows them", args[0])
 		}
-		var x protocol.ClusterShard
-		if err := inv.cluster(protocol.MethodTransfer, protocol.TransferRequest{Shard: shard, Instance: args[1]}, &x); err != nil {
+		c, err := inv.admin()
+		if err != nil {
+			return err
+		}
+		x, err := c.Transfer(inv.ctx, shard, args[1])
+		if err != nil {
 			return err
 		}
 		err = inv.awaitStatus("the shard is not handed over yet; the cluster goes on with it", x.Revision, func(s *protocol.ClusterStatus) bool {
 			for i := range s.Shards {
 				if s.Shards[i].ID == shard {
-					x = s.Shards[i]
+					x = &s.Shards[i]
 				}
 			}
 			return x.Master == x.TargetMaster
@@ -206,8 +215,12 @@ The buckets move by and by, while clients work.`,
 		if err != nil || !(w >= 0 && w <= 1_000_000) {
 			return usagef("%q is not a weight; give a number from 0 to 1000000, to the thousandth", args[1])
 		}
-		var set protocol.ClusterReplicaset
-		if err := inv.cluster(protocol.MethodWeight, protocol.WeightRequest{Replicaset: args[0], Weight: w}, &set); err != nil {
+		c, err := inv.admin()
+		if err != nil {
+			return err
+		}
+		set, err := c.SetWeight(inv.ctx, args[0], w)
+		if err != nil {
 			return err
 		}
 		return inv.printer().message(row{{"replicaset", "", set.Name}, {"weight", "", set.Weight}, {"buckets", "", set.Buckets}},
@@ -228,8 +241,12 @@ own replicaset has fewer members than copies and no buckets, and with those that
 		if err != nil || n < 1 || n > 64 {
 			return usagef("%q is not a number of instances from 1 to 64", args[1])
 		}
-		var t protocol.ClusterTier
-		if err := inv.cluster(protocol.MethodReplicationFactor, protocol.ReplicationFactorRequest{Tier: args[0], Factor: uint32(n)}, &t); err != nil {
+		c, err := inv.admin()
+		if err != nil {
+			return err
+		}
+		t, err := c.SetReplicationFactor(inv.ctx, args[0], uint32(n))
+		if err != nil {
 			return err
 		}
 		return inv.printer().message(row{{"tier", "", t.Name}, {"replication_factor", "", t.ReplicationFactor}},
@@ -247,45 +264,42 @@ Tickets that the key before signed are good until the keys are rotated again, so
 there notice, attach anew and go on, and those of sessions that were ended, or with a key that was read from a lost backup, do not.`,
 		Example: "  signalbox cluster rotate-keys",
 	}
-	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
-		var key protocol.TicketKey
-		if err := inv.cluster(protocol.MethodRotateKeys, protocol.TicketKeyRequest{}, &key); err != nil {
+	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
+		key, err := c.RotateTicketKey(inv.ctx)
+		if err != nil {
 			return err
 		}
-		if err := inv.cluster(protocol.MethodRotateKeys, protocol.TicketKeyRequest{Current: key.ID}, &key); err != nil {
-			return err
-		}
-		return inv.printer().message(row{{"key", "", key.ID}}, "tickets are signed with key %d", key.ID)
+		return inv.printer().message(row{{"key", "", key}}, "tickets are signed with key %d", key)
 	})
 	return c
 }
 
-// cluster asks, or tells, the cluster.
-func (inv *invocation) cluster(method string, in, out any) error {
-	c, err := inv.client()
-	if err != nil {
-		return err
-	}
-	return c.Cluster(inv.ctx, method, in, out)
+// adminVerb is verb for what only asks, or tells, the cluster something.
+func (a *app) adminVerb(f func(inv *invocation, c *admin.Client, args []string) error) func(*cobra.Command, []string) error {
+	return a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		c, err := inv.admin()
+		if err != nil {
+			return err
+		}
+		return f(inv, c, args)
+	})
 }
 
-func (inv *invocation) changeInstance(method string, in any) (*protocol.ClusterInstance, error) {
-	var i protocol.ClusterInstance
-	return &i, inv.cluster(method, in, &i)
-}
-
-func (inv *invocation) plan() (*protocol.ClusterPlan, error) {
-	var p protocol.ClusterPlan
-	return &p, inv.cluster(protocol.MethodPlan, nil, &p)
-}
-
-func (inv *invocation) status(ctx context.Context) (*protocol.ClusterStatus, error) {
+// admin is the client's calls for operators.
+func (inv *invocation) admin() (*admin.Client, error) {
 	c, err := inv.client()
 	if err != nil {
 		return nil, err
 	}
-	var s protocol.ClusterStatus
-	return &s, c.Cluster(ctx, protocol.MethodStatus, nil, &s)
+	return admin.New(c), nil
+}
+
+func (inv *invocation) status(ctx context.Context) (*protocol.ClusterStatus, error) {
+	c, err := inv.admin()
+	if err != nil {
+		return nil, err
+	}
+	return c.Status(ctx)
 }
 
 // awaitInstance looks at an instance until done says yes. An instance that the cluster has

@@ -1,14 +1,13 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/backup"
 	"github.com/signalbox-dev/signalbox/server/file"
@@ -18,11 +17,8 @@ import (
 const (
 	// backupTimeout is how long a backup may take unless --timeout says otherwise.
 	backupTimeout = "10m"
-	// backupAttempts is how often a backup, or the snapshot of one shard, is begun again when
-	// something changes under it.
+	// backupAttempts is how often a backup is begun again when something changes under it.
 	backupAttempts = 5
-	// backupPollInterval is the pause before a snapshot that is being written is asked for again.
-	backupPollInterval = 50 * time.Millisecond
 )
 
 func (a *app) backupCmd() *cobra.Command {
@@ -102,68 +98,19 @@ func (inv *invocation) writeBackup(f io.Writer, s *protocol.ClusterStatus) error
 	return w.Close()
 }
 
-// backupShard fetches a shard's snapshot. One that is lost before its first byte is in the file is
-// begun again.
+// backupShard fetches a shard's snapshot.
 func (inv *invocation) backupShard(w *backup.Writer, shard uint64) error {
-	c, err := inv.client()
+	c, err := inv.admin()
 	if err != nil {
 		return err
 	}
-	for try := 1; ; try++ {
-		part, err := awaitSnapshot(inv.ctx, c, shard)
-		if err == nil {
-			return fetchSnapshot(inv.ctx, c, w, shard, part)
-		}
-		if !errors.Is(err, protocol.StatusNotFound) || try == backupAttempts {
-			return err
-		}
+	err = c.Backup(inv.ctx, shard, func(s admin.Snapshot) (io.Writer, error) {
+		return w, w.Section(backup.Section{Shard: shard, Size: s.Size, Index: s.Index})
+	})
+	if errors.Is(err, admin.ErrSnapshotLost) {
+		return &badBackup{err}
 	}
-}
-
-// awaitSnapshot begins a snapshot, and waits until it is written.
-func awaitSnapshot(ctx context.Context, c *client.Client, shard uint64) (*protocol.BackupPart, error) {
-	req := protocol.BackupRequest{Shard: shard}
-	for {
-		var part protocol.BackupPart
-		if err := c.Cluster(ctx, protocol.MethodBackup, req, &part); err != nil {
-			return nil, err
-		}
-		if part.Ready {
-			return &part, nil
-		}
-		req.Snapshot = part.Snapshot
-		select {
-		case <-time.After(backupPollInterval):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// fetchSnapshot writes the first part and fetches the others.
-func fetchSnapshot(ctx context.Context, c *client.Client, w *backup.Writer, shard uint64, part *protocol.BackupPart) error {
-	if err := w.Section(backup.Section{Shard: shard, Size: part.Size, Index: part.Index}); err != nil {
-		return err
-	}
-	size, id, at := part.Size, part.Snapshot, uint64(0)
-	for {
-		if _, err := w.Write(part.Bytes); err != nil {
-			return err
-		}
-		if at += uint64(len(part.Bytes)); at >= size {
-			return nil
-		}
-		part = new(protocol.BackupPart)
-		if err := c.Cluster(ctx, protocol.MethodBackup, protocol.BackupRequest{Shard: shard, Snapshot: id, Offset: at}, part); err != nil {
-			if errors.Is(err, protocol.StatusNotFound) {
-				return &badBackup{err}
-			}
-			return err
-		}
-		if !part.Ready || len(part.Bytes) == 0 {
-			return &badBackup{errors.New("the snapshot has fewer bytes than it was to have")}
-		}
-	}
+	return err
 }
 
 func verifyBackup(path string) (*backup.Contents, error) {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/spf13/cobra"
 )
@@ -22,15 +23,15 @@ more survives that, and the meta shard does if the key has enough values (three 
 majority too; how old its map is then, it says.`,
 		Example: "  signalbox cluster health",
 	}
-	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
-		var h protocol.ClusterHealth
-		if err := inv.cluster(protocol.MethodHealth, nil, &h); err != nil {
+	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
+		h, err := c.Health(inv.ctx)
+		if err != nil {
 			return err
 		}
-		if err := inv.printer().health(&h); err != nil {
+		if err := inv.printer().health(h); err != nil {
 			return err
 		}
-		return healthCode(&h)
+		return healthCode(h)
 	})
 	return c
 }

@@ -61,7 +61,7 @@ func (a *app) configCmd() *cobra.Command {
 		default:
 			return usagef("the data is missing; the form is: %s", usageLine(cmd))
 		}
-		var opts []client.SetOption
+		var opts []client.WriteOption
 		if cmd.Flag("if-version").Changed {
 			opts = append(opts, client.IfVersion(*ifVersion))
 		}

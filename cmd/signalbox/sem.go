@@ -205,7 +205,11 @@ func (a *app) semUpdate() *cobra.Command {
 			return usagef("--data or --data-file is missing; give --data '' for none")
 		}
 		return inv.withSession("sem update", func(s *client.Session) error {
-			v, err := s.Update(inv.ctx, args[0], data, client.Expected(*expect))
+			var opts []client.WriteOption
+			if *expect > 0 {
+				opts = append(opts, client.IfVersion(*expect))
+			}
+			v, err := s.Update(inv.ctx, args[0], data, opts...)
 			if err != nil {
 				return err
 			}

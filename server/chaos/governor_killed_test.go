@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -129,8 +130,8 @@ func (c *cluster) killGovernorAt(kind string) bool {
 	}
 	defer cl.CloseWithoutRelease()
 	for began, quiet := now(), 0; quiet < 100; time.Sleep(2 * time.Millisecond) {
-		var p protocol.ClusterPlan
-		if err := cl.Cluster(ctx, protocol.MethodPlan, nil, &p); err != nil {
+		p, err := admin.New(cl).Plan(ctx)
+		if err != nil {
 			c.t.Fatalf("%v: %v", now()-began, err)
 		}
 		if quiet++; len(p.Steps)+len(p.Waits) > 0 {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
@@ -87,7 +87,7 @@ func TestDeadSessionEndsDuringTransfers(t *testing.T) {
 				return x.Master != 0 && x.Master == x.TargetMaster
 			})
 			// One that comes in between, after a death that nobody asked for on a busy machine, is as good.
-			if err := operator.Cluster(ctx, protocol.MethodTransfer, protocol.TransferRequest{Shard: id, Instance: to}, nil); err != nil && ctx.Err() == nil {
+			if _, err := admin.New(operator).Transfer(ctx, id, to); err != nil && ctx.Err() == nil {
 				t.Log(err)
 			}
 		}

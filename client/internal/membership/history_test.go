@@ -36,7 +36,7 @@ type world struct {
 	executed    map[[4]uint64]bool
 }
 
-// agent is a member with its handler, which agrees on the coordinator's session.
+// testMember is a member with its handler, which agrees on the coordinator's session.
 type testMember struct {
 	m        *Machine
 	session  uint64

@@ -97,7 +97,7 @@ type round struct {
 	failures      int
 }
 
-// ask is a message of this member that lacks answers.
+// sentRequest is a message of this member that lacks answers.
 type sentRequest struct {
 	number       uint64
 	payload      []byte
@@ -115,19 +115,19 @@ type Answer struct {
 	Payload []byte
 }
 
-// sender is another member, as far as its messages go.
+// messageSender is another member, as far as its messages go.
 type messageSender struct {
 	low     uint64
 	handled map[uint64]*handledMessage // by number
 }
 
-// handled is a message that runs, or ran with success.
+// handledMessage is a message that runs, or ran with success.
 type handledMessage struct {
 	replied bool
 	payload []byte
 }
 
-// duty is something that is sent until it is answered.
+// pendingSend is something that is sent until it is answered.
 type pendingSend struct {
 	Send
 	inFlight bool
@@ -274,7 +274,7 @@ func (m *Machine) End(now time.Duration, settled uint64, why error) {
 	m.jobs = append(m.jobs, Job{Kind: JobTerminate})
 }
 
-// owe sends something until it is answered.
+// addSend sends something until it is answered.
 func (m *Machine) addSend(s Send) *pendingSend {
 	m.lastSendID++
 	s.ID = m.lastSendID
@@ -297,7 +297,7 @@ func (m *Machine) send(d *pendingSend) {
 	m.ready.Sends = append(m.ready.Sends, d.Send)
 }
 
-// put lets something wait until it is sent again.
+// scheduleRetry lets something wait until it is sent again.
 func (m *Machine) scheduleRetry(now time.Duration, d *pendingSend) {
 	if d.Kind == protocol.KindProcessRequest {
 		m.checkSlow(now, m.round.request(d.Number))
@@ -311,7 +311,7 @@ func (m *Machine) scheduleRetry(now time.Duration, d *pendingSend) {
 	d.wait = min(2*d.wait, m.options.RetryMax)
 }
 
-// patience tells of a message that lacks answers for long: what is unanswered is sent again and again, and comes by here.
+// checkSlow tells of a message that lacks answers for long: what is unanswered is sent again and again, and comes by here.
 func (m *Machine) checkSlow(now time.Duration, a *sentRequest) {
 	switch {
 	case !a.sinceKnown:

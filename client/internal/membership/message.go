@@ -16,7 +16,7 @@ func (r *round) request(number uint64) *sentRequest {
 	return nil
 }
 
-// Ask sends a message to members of the round. JobAnswered follows when all have answered, or JobGivenUp when the round is over before, or already. When the
+// Request sends a message to members of the round. JobAnswered follows when all have answered, or JobGivenUp when the round is over before, or already. When the
 // membership is over nothing runs any more: ErrRoundOver.
 func (m *Machine) Request(epoch uint64, to []uint64, payload []byte) (number uint64, err error) {
 	r := m.round
@@ -77,7 +77,7 @@ func (m *Machine) giveUp(number uint64) {
 	}
 }
 
-// Letter takes in a message, or the answer to one.
+// HandleMessage takes in a message, or the answer to one.
 func (m *Machine) HandleMessage(now time.Duration, l *protocol.ProcessMessage) {
 	r := m.round
 	if m.ended != nil || r == nil || r.Epoch != l.Epoch || r.over || r.failed || !r.prepared {
@@ -111,7 +111,7 @@ func (m *Machine) HandleMessage(now time.Duration, l *protocol.ProcessMessage) {
 	}
 }
 
-// asked takes in a message of another member: it runs once, and a copy of it gets the reply that is remembered.
+// handleRequest takes in a message of another member: it runs once, and a copy of it gets the reply that is remembered.
 func (m *Machine) handleRequest(r *round, l *protocol.ProcessMessage) {
 	s := r.senders[l.From]
 	if s == nil {
@@ -139,7 +139,7 @@ func (m *Machine) handleRequest(r *round, l *protocol.ProcessMessage) {
 	m.jobs = append(m.jobs, Job{Kind: JobProcess, Round: &r.Round, From: l.From, Number: l.Number, Payload: l.Payload, round: r})
 }
 
-// reply sends an answer, unless it is on its way.
+// sendReply sends an answer, unless it is on its way.
 func (m *Machine) sendReply(r *round, to, number uint64, payload []byte, refused bool) {
 	for _, d := range m.pending {
 		if d.Kind == protocol.KindProcessReply && d.Epoch == r.Epoch && d.To[0] == to && d.Number == number && d.Refused == refused {
@@ -149,7 +149,7 @@ func (m *Machine) sendReply(r *round, to, number uint64, payload []byte, refused
 	m.addSend(Send{Kind: protocol.KindProcessReply, Epoch: r.Epoch, To: []uint64{to}, Number: number, Payload: payload, Refused: refused})
 }
 
-// Respond answers a message that runs or ran, once.
+// Reply answers a message that runs or ran, once.
 func (m *Machine) Reply(epoch, from, number uint64, payload []byte) error {
 	r := m.round
 	switch {

@@ -38,7 +38,7 @@ type Job struct {
 	round *round
 }
 
-// Job is the next callback to run. The one before must have Ran.
+// NextJob is the next callback to run. The one before must have Ran.
 func (m *Machine) NextJob() (Job, bool) {
 	if m.running || len(m.jobs) == 0 {
 		return Job{}, false
@@ -49,7 +49,7 @@ func (m *Machine) NextJob() (Job, bool) {
 	return j, true
 }
 
-// Told takes in what the server says about a round.
+// HandleRound takes in what the server says about a round.
 func (m *Machine) HandleRound(now time.Duration, e *protocol.ProcessRound) {
 	if m.ended != nil {
 		return
@@ -107,7 +107,7 @@ func (m *Machine) HandleRound(now time.Duration, e *protocol.ProcessRound) {
 	}
 }
 
-// begin takes up a round that was not heard of.
+// startRound takes up a round that was not heard of.
 func (m *Machine) startRound(e *protocol.ProcessRound) {
 	m.supersede(e.CompletedEpoch)
 	m.pending = slices.DeleteFunc(m.pending, func(d *pendingSend) bool { return d.Kind != protocol.KindProcessSync }) // of a round that is over
@@ -149,7 +149,7 @@ func (m *Machine) finish(settled uint64) {
 	} // else Prepare runs: what follows depends on how it ends
 }
 
-// settle lets the end of a round run, before anything of newer ones.
+// queueRoundEnd lets the end of a round run, before anything of newer ones.
 func (m *Machine) queueRoundEnd(r *round) {
 	var tail []Job
 	if r.prepared {
@@ -168,7 +168,7 @@ func (m *Machine) queueRoundEnd(r *round) {
 	m.jobs = append(tail, m.jobs...)
 }
 
-// Ran says how a callback ended. The error of one that cannot fail is ignored.
+// JobDone says how a callback ended. The error of one that cannot fail is ignored.
 func (m *Machine) JobDone(now time.Duration, j Job, err error) {
 	m.running, m.runningRound = false, nil
 	r := j.round
@@ -207,7 +207,7 @@ func (m *Machine) JobDone(now time.Duration, j Job, err error) {
 	}
 }
 
-// later is a sync that is to be sent after a while.
+// delayedSync is a sync that is to be sent after a while.
 func (m *Machine) delayedSync() *pendingSend {
 	for _, d := range m.pending {
 		if d.Kind == protocol.KindProcessSync && !d.inFlight {

@@ -13,7 +13,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// story is a machine of session 1 whose retries wait without jitter worth showing, with what came out of it so far.
+// script is a machine of session 1 whose retries wait without jitter worth showing, with what came out of it so far.
 type script struct {
 	m    *Machine
 	now  time.Duration

@@ -118,7 +118,7 @@ func (m *Machine) Next() (at time.Duration, ok bool) {
 	return at, true
 }
 
-// Vouched takes in the sending time of a keep-alive that was answered on the connection and by the home shard the session is attached to. Answers may
+// Renewed takes in the sending time of a keep-alive that was answered on the connection and by the home shard the session is attached to. Answers may
 // come in any order, and late: an old one proves nothing new. It does not ask the clock: that the server renewed for a later moment proves
 // that it had ended nothing until then.
 func (m *Machine) Renewed(sent time.Duration) {
@@ -151,7 +151,7 @@ func (m *Machine) ConnLost(now time.Duration) {
 	m.requestAttach()
 }
 
-// Jumped takes in that another clock ran far ahead of this one: the machine may have slept in a way this clock cannot see. Until something sent from now on
+// ClockJumped takes in that another clock ran far ahead of this one: the machine may have slept in a way this clock cannot see. Until something sent from now on
 // vouches, nothing is relied on; it gets a tenth of the timeout to do so.
 func (m *Machine) ClockJumped(now time.Duration) {
 	if m.state == Expired || m.expireIfDue(now) {
@@ -192,7 +192,7 @@ func (m *Machine) Take() Ready {
 
 func (m *Machine) isSuspect() bool { return m.jumpedAt > 0 && m.renewed < m.jumpedAt }
 
-// lapse expires the session if its deadline has passed.
+// expireIfDue expires the session if its deadline has passed.
 func (m *Machine) expireIfDue(now time.Duration) bool {
 	if now < m.Deadline() {
 		return false

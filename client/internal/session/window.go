@@ -9,7 +9,7 @@ const (
 	jumpShare      = 10 // after a jump of the clock, this tenth is left to be renewed for again
 )
 
-// rate is how far the rates of two machines' clocks may differ, in percent. The kernel's own limit on slewing is 0.05 %.
+// clockDriftPercent is how far the rates of two machines' clocks may differ, in percent. The kernel's own limit on slewing is 0.05 %.
 const clockDriftPercent = 1
 
 // MinTimeout is the shortest session timeout: below it a keep-alive every quarter would be lost in the noise of a scheduler.

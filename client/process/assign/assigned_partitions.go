@@ -52,7 +52,7 @@ func (r *goroutineHolder) Revoked(p Partition) {
 	delete(r.done, p.Number)
 }
 
-// hand is what a worker holds. Its methods call the Holder's, one at a time.
+// assignedPartitions is what a worker holds. Its methods call the Holder's, one at a time.
 //
 // Invariant: a partition is in it from before Assigned is called until Revoked has returned.
 type assignedPartitions struct {
@@ -66,7 +66,7 @@ type assignedPartitions struct {
 	assignments map[int]*assignment // changed with turn held, too
 }
 
-// grip is one partition in the hand.
+// assignment is one partition in the hand.
 type assignment struct {
 	Partition
 	cancel context.CancelFunc
@@ -79,7 +79,7 @@ func (h *assignedPartitions) list() []int {
 	return slices.Sorted(maps.Keys(h.assignments))
 }
 
-// take adds those of the partitions that it does not hold. life ends what it begins.
+// assign adds those of the partitions that it does not hold. life ends what it begins.
 func (h *assignedPartitions) assign(life context.Context, partitions []int, token uint64) {
 	h.callbackMu.Lock()
 	defer h.callbackMu.Unlock()
@@ -97,7 +97,7 @@ func (h *assignedPartitions) assign(life context.Context, partitions []int, toke
 	}
 }
 
-// keep gives up what is not among the partitions, which rise.
+// retain gives up what is not among the partitions, which rise.
 func (h *assignedPartitions) retain(partitions []int) {
 	h.callbackMu.Lock()
 	defer h.callbackMu.Unlock()
@@ -115,7 +115,7 @@ func (h *assignedPartitions) close() {
 	h.revoke(func(int) bool { return true })
 }
 
-// drop revokes what goes: all are told to stop before the first one is waited for. turn is held.
+// revoke revokes what goes: all are told to stop before the first one is waited for. turn is held.
 func (h *assignedPartitions) revoke(goes func(n int) bool) {
 	numbers := slices.DeleteFunc(slices.Sorted(maps.Keys(h.assignments)), func(n int) bool { return !goes(n) })
 	for _, n := range numbers {
@@ -127,7 +127,7 @@ func (h *assignedPartitions) revoke(goes func(n int) bool) {
 	}
 }
 
-// put has a partition in the hand, or not any more. turn is held.
+// set has a partition in the hand, or not any more. turn is held.
 func (h *assignedPartitions) set(n int, g *assignment) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

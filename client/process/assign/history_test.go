@@ -12,7 +12,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/process"
 )
 
-// yard knows for each partition who works on it.
+// testPartitions knows for each partition who works on it.
 type testPartitions struct {
 	t    *testing.T
 	seed uint64
@@ -20,7 +20,7 @@ type testPartitions struct {
 	last map[int]uint64 // highest token
 }
 
-// sim is a worker in a history.
+// testWorker is a worker in a history.
 type testWorker struct {
 	partitions  *testPartitions
 	session     uint64

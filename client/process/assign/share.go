@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// nobody holds the partition.
+// unassigned holds the partition.
 const unassigned = -1
 
 // member is one of those among whom partitions are shared.

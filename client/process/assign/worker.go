@@ -34,7 +34,7 @@ func Join(ctx context.Context, s *client.Session, name string, partitions int, h
 	return &Worker{p, h}, nil
 }
 
-// Process is the worker's membership: Done and Err say when and why it ended.
+// Membershiphip is the worker's membership: Done and Err say when and why it ended.
 func (w *Worker) Membership() *process.Membership { return w.membership }
 
 // Held lists the partitions that the worker holds, rising.
@@ -79,12 +79,12 @@ func newHandler(partitions int, holder Holder, log *slog.Logger) (*handler, erro
 	return &handler{partitions: partitions, assigned: assignedPartitions{holder: holder, log: log, assignments: make(map[int]*assignment)}}, nil
 }
 
-// ask is what the coordinator wants of a worker.
+// holdingsRequest is what the coordinator wants of a worker.
 type holdingsRequest struct {
 	Table []byte // give up what is not yours in it; nil: just say what you hold
 }
 
-// holding is what a worker holds then.
+// holdingsReply is what a worker holds then.
 type holdingsReply struct{ Partitions []int }
 
 var messages = process.NewMessages(process.JSON[holdingsRequest](), process.JSON[holdingsReply]())
@@ -153,7 +153,7 @@ func tableFor(partitions int, members []process.Member, replies []process.Reply[
 	return t, nil
 }
 
-// lost is what of a worker's partitions is not its own any more. Own rises.
+// lostPartitions is what of a worker's partitions is not its own any more. Own rises.
 func lostPartitions(holds, own []int) (list []int) {
 	mine := make(map[int]bool, len(own))
 	for _, p := range own {

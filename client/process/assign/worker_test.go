@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
-// floor is where real workers work: it notes two on one partition, and tokens that fall.
+// workLog is where real workers work: it notes two on one partition, and tokens that fall.
 type workLog struct {
 	mu     sync.Mutex
 	at     map[int]string

@@ -1,0 +1,111 @@
+// Package admin operates a cluster: it shows what works and what is planned, drains and expels
+// instances, moves leadership, manages identities and their rights, and takes backups.
+//
+//	a := admin.New(c)
+//	status, err := a.Status(ctx)
+//	instance, err := a.Drain(ctx, "db-3")
+//
+// Any instance answers. A call waits out lost connections until its context ends, so a request may
+// arrive twice; asking again for what is already so changes nothing. A call that changes something
+// returns when the meta shard has decided it, which is before it is done: watch Status or Plan.
+//
+// Status, Plan and Health need the right read on the path "/", all other calls the right admin.
+// Errors are those of package client: Forbidden, NotFound for a name that the cluster does not have,
+// BadRequest, PreconditionFailed with a sentence that says what would allow the change, and
+// Unavailable while the meta shard has no leader. ErrOutcomeUnknown marks a change that was sent and
+// not answered before the context ended.
+package admin
+
+import (
+	"context"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/rpc"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Client operates the cluster that a client is connected to. It may be used by any number of
+// goroutines.
+type Client struct {
+	c *client.Client
+}
+
+// New returns a Client that sends its requests through c. The caller still closes c.
+func New(c *client.Client) *Client { return &Client{c} }
+
+// call sends a request and reads its answer. A nil request is empty.
+func call[T any](ctx context.Context, a *Client, method string, in any) (*T, error) {
+	out := new(T)
+	if err := rpc.Cluster(ctx, a.c, method, in, out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// Status describes the cluster as the map of one instance has it, which may be old, and its health as
+// that instance sees it now.
+func (a *Client) Status(ctx context.Context) (*Status, error) {
+	return call[Status](ctx, a, protocol.MethodStatus, nil)
+}
+
+// Plan lists the steps that the governor takes next, and every deviation from the configuration that
+// it does not act on, with the reason.
+func (a *Client) Plan(ctx context.Context) (*Plan, error) {
+	return call[Plan](ctx, a, protocol.MethodPlan, nil)
+}
+
+// Health says what works and what may be lost, as one instance sees it.
+func (a *Client) Health(ctx context.Context) (*Health, error) {
+	return call[Health](ctx, a, protocol.MethodHealth, nil)
+}
+
+// Map returns the cluster map that the client routes requests by. The client fetches it again when it
+// changes. The caller must not change it.
+func (a *Client) Map(ctx context.Context) (*Map, error) { return rpc.Map(ctx, a.c) }
+
+// Drain moves leadership and votes away from an instance, by name or UUID, and gives it neither again
+// until Undrain. Drain an instance before it is stopped for long, or expelled.
+func (a *Client) Drain(ctx context.Context, instance string) (*Instance, error) {
+	return call[Instance](ctx, a, protocol.MethodDrain, protocol.DrainRequest{Instance: instance})
+}
+
+// Undrain lets a drained instance lead and vote again.
+func (a *Client) Undrain(ctx context.Context, instance string) (*Instance, error) {
+	return call[Instance](ctx, a, protocol.MethodDrain, protocol.DrainRequest{Instance: instance, Undo: true})
+}
+
+// Expel removes an instance from the cluster for good. Without force the instance must be Offline and
+// lead no shard: PreconditionFailed. Data is never lost by it.
+func (a *Client) Expel(ctx context.Context, instance string, force bool) (*Instance, error) {
+	return call[Instance](ctx, a, protocol.MethodExpel, protocol.ExpelRequest{Instance: instance, Force: force})
+}
+
+// Transfer makes another instance that has a replica of the shard its leader.
+func (a *Client) Transfer(ctx context.Context, shard uint64, instance string) (*Shard, error) {
+	return call[Shard](ctx, a, protocol.MethodTransfer, protocol.TransferRequest{Shard: shard, Instance: instance})
+}
+
+// SetWeight sets a replicaset's share of its tier's buckets, relative to the other replicasets. The
+// initial weight is 1; 0 moves all buckets away. Weights are kept to the thousandth.
+func (a *Client) SetWeight(ctx context.Context, replicaset string, weight float64) (*Replicaset, error) {
+	return call[Replicaset](ctx, a, protocol.MethodWeight, protocol.WeightRequest{Replicaset: replicaset, Weight: weight})
+}
+
+// SetReplicationFactor sets how many instances each replicaset of a tier is filled up to.
+func (a *Client) SetReplicationFactor(ctx context.Context, tier string, factor uint32) (*Tier, error) {
+	return call[Tier](ctx, a, protocol.MethodReplicationFactor, protocol.ReplicationFactorRequest{Tier: tier, Factor: factor})
+}
+
+// RotateTicketKey has session tickets signed with a new key, and returns the key's id. Tickets of the
+// previous key stay valid until the next rotation, so two rotations invalidate every older ticket;
+// clients then attach again by themselves.
+func (a *Client) RotateTicketKey(ctx context.Context) (id uint64, err error) {
+	key, err := call[protocol.TicketKey](ctx, a, protocol.MethodRotateKeys, protocol.TicketKeyRequest{})
+	if err == nil { // naming the key makes a repeated request harmless
+		key, err = call[protocol.TicketKey](ctx, a, protocol.MethodRotateKeys, protocol.TicketKeyRequest{Current: key.ID})
+	}
+	if err != nil {
+		return 0, err
+	}
+	return key.ID, nil
+}

@@ -1,0 +1,54 @@
+package admin
+
+import (
+	"context"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// WhoAmI returns the identity that the client's credentials have. It needs no right.
+func (a *Client) WhoAmI(ctx context.Context) (*Identity, error) {
+	return call[Identity](ctx, a, protocol.MethodWhoAmI, nil)
+}
+
+// Auth lists tokens, without their secrets, and rights.
+func (a *Client) Auth(ctx context.Context) (*AuthState, error) {
+	return call[AuthState](ctx, a, protocol.MethodAuth, nil)
+}
+
+// EnableAuth makes tokens and rights count. Unless somebody may administer everything already, it
+// creates the first administrator, with the identity and token id "admin" and this secret, which has
+// at least 16 random bytes. The caller chooses the secret so that a lost answer locks nobody out.
+func (a *Client) EnableAuth(ctx context.Context, secret string) (*Token, error) {
+	return call[Token](ctx, a, protocol.MethodAuthSwitch, protocol.AuthSwitchRequest{Enabled: true, Secret: secret})
+}
+
+// DisableAuth lets everybody do everything again. Tokens and rights are kept.
+func (a *Client) DisableAuth(ctx context.Context) error {
+	_, err := call[struct{}](ctx, a, protocol.MethodAuthSwitch, protocol.AuthSwitchRequest{})
+	return err
+}
+
+// CreateToken creates a token for an identity, 1 to 255 bytes. An empty id is made up; one that is
+// given has up to 64 bytes. The token's secret is only in this answer.
+func (a *Client) CreateToken(ctx context.Context, id, identity string) (*Token, error) {
+	return call[Token](ctx, a, protocol.MethodTokenCreate, protocol.AuthTokenRequest{ID: id, Identity: identity})
+}
+
+// RevokeToken removes a token.
+func (a *Client) RevokeToken(ctx context.Context, id string) error {
+	_, err := call[struct{}](ctx, a, protocol.MethodTokenRevoke, protocol.AuthTokenRequest{ID: id})
+	return err
+}
+
+// Grant sets what an identity may do at a path and below it: read, use (which includes read), admin
+// (which includes both), or none. An entry for a longer path overrides it.
+func (a *Client) Grant(ctx context.Context, identity, path, right string) (*Right, error) {
+	return call[Right](ctx, a, protocol.MethodGrant, protocol.AuthRight{Identity: identity, Path: path, Right: right})
+}
+
+// Revoke removes the entry of an identity at a path.
+func (a *Client) Revoke(ctx context.Context, identity, path string) error {
+	_, err := call[struct{}](ctx, a, protocol.MethodRevoke, protocol.AuthRight{Identity: identity, Path: path})
+	return err
+}

@@ -1,0 +1,218 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"iter"
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/client/internal/rpc"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// The packages below this one send requests of the protocol, which programs cannot.
+func init() {
+	rpc.Process = func(s, n any, name string) rpc.Object { return newObject(s, n, name, protocol.ProcessBucket) }
+	rpc.Track = func(s, n any, name string) rpc.Object { return newObject(s, n, name, protocol.Bucket) }
+	rpc.Processes = func(ctx context.Context, n any, prefix string) iter.Seq2[protocol.ProcessItem, error] {
+		return n.(*Node).processes(ctx, prefix)
+	}
+	rpc.Cluster = func(ctx context.Context, c any, method string, in, out any) error {
+		return c.(*Client).callCluster(ctx, method, in, out)
+	}
+	rpc.Map = func(ctx context.Context, c any) (*protocol.MapReply, error) { return c.(*Client).clusterMap(ctx) }
+}
+
+// object is a process or a rollout. It carries the protocol's messages and does not know what they
+// mean.
+type object struct {
+	n        *Node
+	s        *Session // nil: it was opened on a node
+	name     string
+	bucketOf func(node uint64, name []byte, buckets uint32) uint32
+}
+
+func newObject(s, n any, name string, bucketOf func(uint64, []byte, uint32) uint32) *object {
+	o := &object{name: name, bucketOf: bucketOf}
+	if o.s, _ = s.(*Session); o.s != nil {
+		o.n = &o.s.node
+	} else {
+		o.n = n.(*Node)
+	}
+	return o
+}
+
+// Name implements rpc.Object.
+func (o *object) Name() string { return o.name }
+
+// NodeID implements rpc.Object.
+func (o *object) NodeID() uint64 { return o.n.id }
+
+// SessionID implements rpc.Object.
+func (o *object) SessionID() uint64 {
+	if o.s == nil {
+		return 0
+	}
+	return o.s.id
+}
+
+var errNeedsSession = protocol.Errorf(protocol.StatusBadRequest, "it was opened on a node, for reading; open it on a session")
+
+func (o *object) bucket(ctx context.Context) (uint32, error) {
+	if o.name == "" {
+		return 0, protocol.Errorf(protocol.StatusBadRequest, "its name is empty; give it one")
+	}
+	t, err := o.n.c.tierOf(ctx, o.n.tier)
+	if err != nil {
+		return 0, err
+	}
+	return o.bucketOf(o.n.id, []byte(o.name), t.buckets), nil
+}
+
+// Change implements rpc.Object.
+func (o *object) Change(ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message) error {
+	return o.send(ctx, kind, head, m, reply)
+}
+
+// Send implements rpc.Object.
+func (o *object) Send(ctx context.Context, kind protocol.Kind, m, reply protocol.Message) error {
+	return o.send(ctx, kind, nil, m, reply)
+}
+
+func (o *object) send(ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message) error {
+	if o.s == nil {
+		return withOp(opName(kind), o.name, errNeedsSession)
+	}
+	bucket, err := o.bucket(ctx)
+	switch {
+	case err != nil:
+	case head != nil:
+		err = o.s.sendOnce(ctx, kind, bucket, head, m, reply)
+	default:
+		_, _, err = o.s.send(ctx, kind, bucket, &requestState{}, m, reply)
+	}
+	return withOp(opName(kind), o.name, err)
+}
+
+// Request implements rpc.Object.
+func (o *object) Request(ctx context.Context, kind protocol.Kind, m, reply protocol.Message) (repeated bool, err error) {
+	bucket, err := o.bucket(ctx)
+	if err == nil {
+		repeated, err = o.n.c.request(ctx, o.n.c.atBucket(o.n.tier, bucket), kind, m, reply)
+	}
+	return repeated, withOp(opName(kind), o.name, err)
+}
+
+// Handle implements rpc.Object.
+func (o *object) Handle(handle rpc.ProcessHandler) (stop func(), err error) {
+	s := o.s
+	if s == nil {
+		return nil, withOp("join process", o.name, errNeedsSession)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.err != nil:
+		return nil, s.err
+	case s.processHandlers[o.name] != nil:
+		return nil, withOp("join process", o.name, rpc.ErrHasHandler)
+	case s.processHandlers == nil:
+		s.processHandlers = make(map[string]rpc.ProcessHandler)
+	}
+	s.processHandlers[o.name] = handle
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.processHandlers, o.name)
+	}, nil
+}
+
+// Follow implements rpc.Object.
+func (o *object) Follow(ctx context.Context, connected func()) {
+	s := o.s
+	retry := backoff{base: retryBase, max: retryMax}
+	for ctx.Err() == nil && s.endErr() == nil {
+		bucket, err := o.bucket(ctx)
+		var route requestRoute
+		if err == nil {
+			route, err = s.routeRequest(ctx, bucket, &requestState{})
+		}
+		if err != nil {
+			s.c.waitRetry(ctx, route.shard, route.cn, err, &retry)
+			continue
+		}
+		retry.failures = 0
+		connected()
+		o.await(ctx, route, bucket)
+	}
+}
+
+// await returns when the route is lost, or requests go another way.
+func (o *object) await(ctx context.Context, route requestRoute, bucket uint32) {
+	s := o.s
+	for {
+		mapped := s.c.mapChanged()
+		if s.c.routeChanged(route, s.node.tier, bucket) {
+			return
+		}
+		select {
+		case <-mapped:
+		case <-route.att.gone:
+			return
+		case <-route.cn.done:
+			return
+		case <-ctx.Done():
+			return
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// processEvent hands an event of a process to its member.
+func (c *Client) processEvent(h protocol.Header) error {
+	body := bytes.Clone(h.Body) // it is kept
+	var session uint64
+	var name []byte
+	var round *protocol.ProcessRound
+	var message *protocol.ProcessMessage
+	if h.Kind == protocol.KindProcessRound {
+		round = new(protocol.ProcessRound)
+		if err := round.DecodeBody(body); err != nil {
+			return err
+		}
+		session, name = round.Session, round.Name
+	} else {
+		message = new(protocol.ProcessMessage)
+		if err := message.DecodeBody(body); err != nil {
+			return err
+		}
+		session, name = message.Session, message.Name
+	}
+	s := c.session(session)
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	handle := s.processHandlers[string(name)]
+	s.mu.Unlock()
+	if handle != nil {
+		handle(round, message)
+	}
+	return nil
+}
+
+// opName is what a request does, in errors.
+func opName(kind protocol.Kind) string {
+	if verb, ok := strings.CutPrefix(kind.String(), "process_"); ok {
+		return verb + " process"
+	}
+	return strings.TrimPrefix(kind.String(), "track_")
+}
+
+// isFenced says that a registration is refused, not the session.
+func isFenced(err error) bool {
+	var e *protocol.Error
+	return errors.As(err, &e) && e.Status == protocol.StatusBadSession && strings.HasPrefix(e.Message, "FENCED")
+}

@@ -1,0 +1,45 @@
+package process
+
+import (
+	"bytes"
+
+	"github.com/signalbox-dev/signalbox/client/internal/rpc"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// watchStep is a step of a process's stream. One of the two is set.
+type watchStep struct {
+	State   *protocol.ProcessState // replaces all steps before; complete, not a page
+	Changes *protocol.ProcessChanges
+}
+
+// pageReader decodes the events of one opening of the stream, and puts the pages of a state together.
+type pageReader struct {
+	state *protocol.ProcessState // nil: no first page has come
+}
+
+func (p *pageReader) read(h protocol.Header) (event watchStep, step rpc.Step, err error) {
+	body := bytes.Clone(h.Body) // the message keeps it
+	if h.Kind == protocol.KindProcessChanges {
+		event.Changes = new(protocol.ProcessChanges)
+		return event, rpc.Append, event.Changes.DecodeBody(body)
+	}
+	page := new(protocol.ProcessState)
+	if err := page.DecodeBody(body); err != nil {
+		return event, rpc.Partial, err
+	}
+	switch {
+	case page.First:
+		p.state = page
+	case p.state == nil:
+		return event, rpc.Partial, nil // a page without a first one
+	default:
+		p.state.Status.Members = append(p.state.Status.Members, page.Status.Members...)
+		p.state.Status.History = append(p.state.Status.History, page.Status.History...)
+	}
+	if !page.Last {
+		return event, rpc.Partial, nil
+	}
+	event.State, p.state = p.state, nil
+	return event, rpc.Replace, nil
+}

@@ -1,0 +1,120 @@
+package laws
+
+import (
+	"go/ast"
+	"go/token"
+	"testing"
+)
+
+// TestClientIsDocumented: every exported symbol of the SDK has a comment, and those of package
+// client do without the protocol's types, so a program imports client alone.
+func TestClientIsDocumented(t *testing.T) {
+	list, fset := packages(t)
+	symbols := 0
+	for _, p := range list {
+		if !inFolder(p.dir, "client") || inFolder(p.dir, "client/internal") {
+			continue
+		}
+		for _, f := range p.files {
+			for _, s := range exportedSymbols(f) {
+				symbols++
+				if !s.documented {
+					t.Errorf("%s: %s has no comment", fset.Position(s.pos), s.name)
+				}
+				if p.dir == "client" && s.usesProtocol {
+					t.Errorf("%s: %s shows a type of the protocol", fset.Position(s.pos), s.name)
+				}
+			}
+		}
+	}
+	if symbols < 300 {
+		t.Errorf("only %d exported symbols were found", symbols)
+	}
+}
+
+// symbol is an exported name of a package: a type, function, method, field, variable or constant.
+type symbol struct {
+	name         string
+	pos          token.Pos
+	documented   bool
+	usesProtocol bool
+}
+
+func exportedSymbols(f *ast.File) (list []symbol) {
+	add := func(id *ast.Ident, documented bool, shape ...ast.Node) {
+		if id.IsExported() {
+			list = append(list, symbol{id.Name, id.Pos(), documented, namesProtocol(shape)})
+		}
+	}
+	for _, d := range f.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil || ast.IsExported(receiver(d)) {
+				add(d.Name, d.Doc != nil, d.Type)
+			}
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				switch s := s.(type) {
+				case *ast.TypeSpec:
+					commented := d.Doc != nil || s.Doc != nil || s.Comment != nil
+					st, ok := s.Type.(*ast.StructType)
+					if !ok || !s.Name.IsExported() {
+						add(s.Name, commented, s.Type)
+						continue
+					}
+					add(s.Name, commented)
+					for _, field := range st.Fields.List {
+						for _, id := range field.Names { // the name and the type may say enough
+							add(id, true, field.Type)
+						}
+					}
+				case *ast.ValueSpec:
+					for _, id := range s.Names {
+						shape := []ast.Node{s.Type}
+						if s.Type == nil && len(s.Values) > 0 {
+							shape = []ast.Node{s.Values[0]}
+						}
+						add(id, d.Doc != nil || s.Doc != nil || s.Comment != nil || d.Lparen.IsValid() && len(d.Specs) > 1, shape...)
+					}
+				}
+			}
+		}
+	}
+	return list
+}
+
+// receiver is the type that a method belongs to.
+func receiver(d *ast.FuncDecl) string {
+	name := ""
+	ast.Inspect(d.Recv.List[0].Type, func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok && name == "" {
+			name = id.Name
+		}
+		return name == ""
+	})
+	return name
+}
+
+// namesProtocol says whether what a reader sees of a declaration names package protocol. Function
+// bodies do not count, nor values that are converted or computed.
+func namesProtocol(shape []ast.Node) (found bool) {
+	for _, n := range shape {
+		if n == nil || n == ast.Expr(nil) {
+			continue
+		}
+		if x, ok := n.(ast.Expr); ok {
+			switch x.(type) {
+			case *ast.CallExpr, *ast.BinaryExpr, *ast.FuncLit, *ast.UnaryExpr:
+				continue
+			}
+		}
+		ast.Inspect(n, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok {
+				id, ok := sel.X.(*ast.Ident)
+				found = found || ok && id.Name == "protocol"
+			}
+			return !found
+		})
+	}
+	return found
+}
