@@ -38,8 +38,8 @@ long: ## the long forms of the tests too, about half an hour; random ones go on 
 simulate: ## SEEDS simulated runs (default 10,000, a few minutes), or one, SEED, again, which is then shrunk
 	go test ./server/sim -run '^TestSimulate$$' -v -timeout 24h $(if $(SEED),-seed $(SEED),-seeds $(or $(SEEDS),10000) -first $(or $(FIRST),1))
 
-planted: ## switch faults on in the code, one at a time, and see that each is found
-	go test -tags planted ./server/sim -run Planted -v -timeout 1h
+planted: ## plant faults in the code, one at a time, and see that each is found
+	go test -tags planted ./server/sim -run Planted -v -timeout 3h
 
 chaos: ## three instances under faults of forty kinds for MINUTES (default 48: each comes 20 times), every call judged; the report goes to bench/results/chaos.md
 	SIGNALBOX_CHAOS=$(or $(MINUTES),48) SIGNALBOX_CHAOS_REPORT=$(CURDIR)/bench/results/chaos.md \

@@ -39,7 +39,7 @@ func (q *request) hasUnits(count uint64) bool { return q.entry != nil && count <
 // acquireNew serves a session that has no entry on the semaphore.
 func (m *Machine) acquireNew(q *request, x *protocol.Acquire) {
 	s, p := q.semaphore, q.session
-	fits := s == nil || (s.waiters.n == 0 || plantPastQueue) && s.fits(x.Count)
+	fits := s == nil || s.waiters.n == 0 && s.fits(x.Count)
 	more := entryBytes + uint64(len(x.Data))
 	if s == nil {
 		more += semaphoreBytes + uint64(len(q.name))

@@ -1,11 +1,11 @@
 package shard
 
 import (
-	"encoding/binary"
 	"math"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // answer is what a request got, remembered until the client says, by its low-water mark, that it has it.
@@ -52,24 +52,22 @@ func (a *answer) text() string {
 
 // appendAnswer encodes an answer.
 func appendAnswer(b []byte, a *answer) []byte {
-	b = binary.AppendUvarint(b, a.seq)
-	b = binary.AppendUvarint(b, a.value)
-	b = binary.AppendUvarint(b, uint64(a.bucket))
+	b = varint.Append(b, a.seq, a.value, uint64(a.bucket))
 	b = append(b, byte(a.kind), byte(a.outcome), byte(a.state))
-	b = appendBool(b, a.flag)
-	return appendString(b, a.sentence)
+	b = varint.AppendBool(b, a.flag)
+	return varint.AppendBytes(b, a.sentence)
 }
 
-// answer decodes an answer that follows the one with number after.
-func (r *reader) answer(after uint64) (a answer, ok bool) {
-	a.seq, a.value = r.uvarint(), r.uvarint()
-	bucket := r.uvarint()
-	a.bucket, a.kind, a.outcome, a.state, a.flag = uint32(bucket), CommandKind(r.byte()), outcome(r.byte()), protocol.AcquireState(r.byte()), r.bool()
+// readAnswer decodes an answer that follows the one with number after.
+func readAnswer(r *varint.Reader, after uint64) (a answer, ok bool) {
+	a.seq, a.value = r.Uint(), r.Uint()
+	bucket := r.Uint()
+	a.bucket, a.kind, a.outcome, a.state, a.flag = uint32(bucket), CommandKind(r.Byte()), outcome(r.Byte()), protocol.AcquireState(r.Byte()), r.Bool()
 	if a.outcome >= outcomes || a.seq <= after || bucket > math.MaxUint32 {
 		return a, false
 	}
-	a.sentence = string(r.bytes())
-	return a, !r.bad && len(a.sentence) <= maxSentence
+	a.sentence = string(r.Bytes(varint.NoLimit))
+	return a, !r.Failed && len(a.sentence) <= maxSentence
 }
 
 // answers are those of one session record, in order of number.

@@ -1,6 +1,9 @@
 package shard
 
-import "github.com/signalbox-dev/signalbox/protocol"
+import (
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
+)
 
 // Apply applies the log entry with this index, and appends what leaves the machine to out. It does not keep entry.
 //
@@ -26,7 +29,7 @@ func (m *Machine) Apply(index uint64, entry []byte, out *Events) {
 		return
 	}
 	// Only a take-over brings a newer epoch; any other batch under one comes from nobody who leads.
-	if h.Epoch < m.epoch && !plantOldEpoch || h.Epoch > m.epoch && !takes {
+	if h.Epoch < m.epoch || h.Epoch > m.epoch && !takes {
 		out.List = append(out.List, Event{Kind: EventRefused, Epoch: h.Epoch})
 		return
 	}
@@ -45,9 +48,9 @@ func (m *Machine) Apply(index uint64, entry []byte, out *Events) {
 	m.fireDeadlines()
 	m.forgetEnded()
 
-	r := reader{b: rest}
+	r := varint.Reader{Rest: rest}
 	var c rawCommand
-	for len(r.b) > 0 {
+	for len(r.Rest) > 0 {
 		c.read(&r)
 		m.apply(&c, takes)
 		m.batch.command++
@@ -61,10 +64,10 @@ func (m *Machine) Apply(index uint64, entry []byte, out *Events) {
 
 // inspect walks the commands of a batch before any is applied, so that a batch is applied whole or not at all.
 func inspect(commands []byte) (takes, ok bool) {
-	r := reader{b: commands}
+	r := varint.Reader{Rest: commands}
 	var c rawCommand
 	n := 0
-	for len(r.b) > 0 {
+	for len(r.Rest) > 0 {
 		if !c.read(&r) {
 			return false, false
 		}

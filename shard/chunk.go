@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // A chunk of an export: version (1 byte), the run (as in a command's body), the cursor it begins at, the cursor of the chunk that follows (empty after the
@@ -62,10 +63,8 @@ const (
 
 func (p *exportCursor) append(b []byte) []byte {
 	b = append(b, p.section)
-	for _, v := range []uint64{p.bucket, p.node, p.id, p.seq} {
-		b = binary.AppendUvarint(b, v)
-	}
-	return appendBytes(b, p.key)
+	b = varint.Append(b, p.bucket, p.node, p.id, p.seq)
+	return varint.AppendBytes(b, p.key)
 }
 
 func (p *exportCursor) read(b []byte) bool {
@@ -73,11 +72,11 @@ func (p *exportCursor) read(b []byte) bool {
 	if len(b) == 0 {
 		return true
 	}
-	r := reader{b: b}
-	p.section = r.byte()
-	p.bucket, p.node, p.id, p.seq = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint()
-	p.key = r.bytes()
-	return !r.bad && len(r.b) == 0 && p.section < sectionEnd
+	r := varint.Reader{Rest: b}
+	p.section = r.Byte()
+	p.bucket, p.node, p.id, p.seq = r.Uint(), r.Uint(), r.Uint(), r.Uint()
+	p.key = r.Bytes(varint.NoLimit)
+	return !r.Failed && len(r.Rest) == 0 && p.section < sectionEnd
 }
 
 // compare orders places as an export comes by them. Behind some of a session record's answers is before behind the session record.
@@ -121,23 +120,23 @@ func readChunk(b []byte, x *BucketsBody) (*chunk, bool) {
 	if len(b) < 9 || hash(chunkSeed, b[:len(b)-8]) != binary.BigEndian.Uint64(b[len(b)-8:]) {
 		return nil, false
 	}
-	r := reader{b: b[:len(b)-8]}
+	r := varint.Reader{Rest: b[:len(b)-8]}
 	var of BucketsBody
-	if r.byte() != chunkVersion || !of.readFrom(&r) || of != *x {
+	if r.Byte() != chunkVersion || !of.readFrom(&r) || of != *x {
 		return nil, false
 	}
 	c := new(chunk)
-	at, next := r.bytes(), r.bytes()
-	if r.bad || !c.start.read(at) || !c.next.read(next) || len(next) > 0 && c.next.compare(&c.start) <= 0 {
+	at, next := r.Bytes(varint.NoLimit), r.Bytes(varint.NoLimit)
+	if r.Failed || !c.start.read(at) || !c.next.read(next) || len(next) > 0 && c.next.compare(&c.start) <= 0 {
 		return nil, false
 	}
 	c.nextBytes = next
 	inSemaphore := false
-	for len(r.b) > 0 {
-		rec := chunkRecord{kind: r.byte()}
-		f := reader{b: r.bytes()}
+	for len(r.Rest) > 0 {
+		rec := chunkRecord{kind: r.Byte()}
+		f := varint.Reader{Rest: r.Bytes(varint.NoLimit)}
 		ok := rec.read(&f, x)
-		if r.bad || f.bad || !ok || len(f.b) != 0 || rec.kind == chunkEntry && !inSemaphore {
+		if r.Failed || f.Failed || !ok || len(f.Rest) != 0 || rec.kind == chunkEntry && !inSemaphore {
 			return nil, false
 		}
 		inSemaphore = rec.kind == chunkSemaphore || rec.kind == chunkSemaphoreMore || inSemaphore && (rec.kind == chunkEntry || rec.kind == chunkSessionRecord)
@@ -151,28 +150,28 @@ func (x *BucketsBody) contains(bucket uint64) bool {
 	return bucket >= uint64(x.First) && bucket-uint64(x.First) < uint64(x.Count)
 }
 
-func (c *chunkRecord) read(r *reader, x *BucketsBody) bool {
+func (c *chunkRecord) read(r *varint.Reader, x *BucketsBody) bool {
 	switch c.kind {
 	case chunkCounters:
-		c.bucket, c.orderCounter, c.sessionCounter, c.timeBase = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint()
+		c.bucket, c.orderCounter, c.sessionCounter, c.timeBase = r.Uint(), r.Uint(), r.Uint(), r.Uint()
 		return x.contains(c.bucket)
 	case chunkHomeSession:
-		c.id, c.node, c.epoch, c.desc = r.uvarint(), r.uvarint(), r.uvarint(), r.bytes()
-		copy(c.key[:], r.take(protocol.KeyLen))
-		copy(c.create[:], r.take(protocol.KeyLen))
-		c.nonce, c.client, c.created, c.timeout, c.attached, c.at = r.uvarint(), r.bytes(), r.uvarint(), r.uvarint(), r.bool(), r.uvarint()
+		c.id, c.node, c.epoch, c.desc = r.Uint(), r.Uint(), r.Uint(), r.Bytes(varint.NoLimit)
+		r.Fixed(c.key[:])
+		r.Fixed(c.create[:])
+		c.nonce, c.client, c.created, c.timeout, c.attached, c.at = r.Uint(), r.Bytes(varint.NoLimit), r.Uint(), r.Uint(), r.Bool(), r.Uint()
 		home := uint64(protocol.HomeBucket(c.create, x.Total))
 		return x.contains(home) && protocol.SessionTier(c.id) == x.Tier && uint64(protocol.SessionBucket(c.id)) == home && c.id>>56 == 0 &&
 			c.timeout <= 1<<32-1 && len(c.desc) <= maxDescription
 	case chunkEndedCreateID:
-		copy(c.create[:], r.take(protocol.KeyLen))
-		c.remaining = r.uvarint()
+		r.Fixed(c.create[:])
+		c.remaining = r.Uint()
 		return c.remaining <= Retention
 	case chunkSessionRecord:
-		c.id, c.node, c.epoch, c.low, c.desc, c.ended = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint(), r.bytes(), r.bool()
-		n := r.count()
+		c.id, c.node, c.epoch, c.low, c.desc, c.ended = r.Uint(), r.Uint(), r.Uint(), r.Uint(), r.Bytes(varint.NoLimit), r.Bool()
+		n := r.Count(varint.NoLimit)
 		for after := uint64(0); n > 0; n-- {
-			a, ok := r.answer(after)
+			a, ok := readAnswer(r, after)
 			if !ok || !x.contains(uint64(a.bucket)) {
 				return false
 			}
@@ -181,19 +180,19 @@ func (c *chunkRecord) read(r *reader, x *BucketsBody) bool {
 		}
 		return c.id != 0 && len(c.desc) <= maxDescription
 	case chunkSemaphore:
-		c.node, c.name, c.data = r.uvarint(), r.bytes(), r.bytes()
-		c.limit, c.version, c.created, c.ephemeral = r.uvarint(), r.uvarint(), r.uvarint(), r.bool()
+		c.node, c.name, c.data = r.Uint(), r.Bytes(varint.NoLimit), r.Bytes(varint.NoLimit)
+		c.limit, c.version, c.created, c.ephemeral = r.Uint(), r.Uint(), r.Uint(), r.Bool()
 		return c.limit > 0 && c.validName(x)
 	case chunkProcess:
 		return c.readProcess(r, x)
 	case chunkTrack, chunkTrackPart:
 		return c.readTrack(r, x)
 	case chunkSemaphoreMore:
-		c.node, c.name = r.uvarint(), r.bytes()
+		c.node, c.name = r.Uint(), r.Bytes(varint.NoLimit)
 		return c.validName(x)
 	case chunkEntry:
-		c.id, c.orderID, c.count, c.seq, c.timeout, c.since = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint()
-		c.data, c.waiting, c.timed, c.at = r.bytes(), r.bool(), r.bool(), r.uvarint()
+		c.id, c.orderID, c.count, c.seq, c.timeout, c.since = r.Uint(), r.Uint(), r.Uint(), r.Uint(), r.Uint(), r.Uint()
+		c.data, c.waiting, c.timed, c.at = r.Bytes(varint.NoLimit), r.Bool(), r.Bool(), r.Uint()
 		return c.count > 0 && (c.waiting || !c.timed)
 	}
 	return false
@@ -216,47 +215,37 @@ func (w *chunkWriter) full() bool { return len(w.buf) >= w.maxBytes || w.scanBud
 
 func (w *chunkWriter) put(kind byte, fields []byte) {
 	w.buf = append(w.buf, kind)
-	w.buf = appendBytes(w.buf, fields)
+	w.buf = varint.AppendBytes(w.buf, fields)
 	w.fields = fields[:0]
 }
 
 func (w *chunkWriter) counters(b *bucket) {
-	f := binary.AppendUvarint(w.fields, uint64(b.number))
-	for _, v := range []uint64{b.orderCounter, b.sessionCounter, b.timeBase} {
-		f = binary.AppendUvarint(f, v)
-	}
-	w.put(chunkCounters, f)
+	w.put(chunkCounters, varint.Append(w.fields, uint64(b.number), b.orderCounter, b.sessionCounter, b.timeBase))
 }
 
 func (w *chunkWriter) homeSession(s *homeSession) {
-	f := binary.AppendUvarint(w.fields, s.id)
-	f = binary.AppendUvarint(f, s.node.id)
-	f = binary.AppendUvarint(f, s.epoch)
-	f = appendString(f, s.description)
+	f := varint.Append(w.fields, s.id, s.node.id, s.epoch)
+	f = varint.AppendBytes(f, s.description)
 	f = append(f, s.key[:]...)
 	f = append(f, s.createID[:]...)
-	f = binary.AppendUvarint(f, s.nonce)
-	f = appendString(f, s.client)
-	f = binary.AppendUvarint(f, s.created)
-	f = binary.AppendUvarint(f, uint64(s.timeout))
-	f = appendBool(f, s.attached)
-	f = binary.AppendUvarint(f, s.expiry.at)
+	f = varint.Append(f, s.nonce)
+	f = varint.AppendBytes(f, s.client)
+	f = varint.Append(f, s.created, uint64(s.timeout))
+	f = varint.AppendBool(f, s.attached)
+	f = varint.Append(f, s.expiry.at)
 	w.put(chunkHomeSession, f)
 }
 
 func (w *chunkWriter) endedCreateID(key [protocol.KeyLen]byte, remain uint64) {
-	w.put(chunkEndedCreateID, binary.AppendUvarint(append(w.fields, key[:]...), remain))
+	w.put(chunkEndedCreateID, varint.Append(append(w.fields, key[:]...), remain))
 }
 
 // session record puts in what is known of a session, with some answers.
 func (w *chunkWriter) sessionRecord(p *sessionRecord, answers []answer) {
-	f := binary.AppendUvarint(w.fields, p.id)
-	f = binary.AppendUvarint(f, p.node.id)
-	f = binary.AppendUvarint(f, p.epoch)
-	f = binary.AppendUvarint(f, p.low)
-	f = appendString(f, p.description)
-	f = appendBool(f, p.ended)
-	f = binary.AppendUvarint(f, uint64(len(answers)))
+	f := varint.Append(w.fields, p.id, p.node.id, p.epoch, p.low)
+	f = varint.AppendBytes(f, p.description)
+	f = varint.AppendBool(f, p.ended)
+	f = varint.Append(f, uint64(len(answers)))
 	for i := range answers {
 		f = appendAnswer(f, &answers[i])
 	}
@@ -265,38 +254,33 @@ func (w *chunkWriter) sessionRecord(p *sessionRecord, answers []answer) {
 }
 
 func (w *chunkWriter) semaphore(s *semaphore, more bool) {
-	f := binary.AppendUvarint(w.fields, s.node.id)
-	f = appendBytes(f, s.name)
+	f := varint.Append(w.fields, s.node.id)
+	f = varint.AppendBytes(f, s.name)
 	if more {
 		w.put(chunkSemaphoreMore, f)
 		return
 	}
-	f = appendBytes(f, s.data)
-	f = binary.AppendUvarint(f, s.limit)
-	f = binary.AppendUvarint(f, s.version)
-	f = binary.AppendUvarint(f, s.created)
-	w.put(chunkSemaphore, appendBool(f, s.ephemeral))
+	f = varint.AppendBytes(f, s.data)
+	f = varint.Append(f, s.limit, s.version, s.created)
+	w.put(chunkSemaphore, varint.AppendBool(f, s.ephemeral))
 }
 
 func (w *chunkWriter) entry(e *entry) {
 	if !w.writtenSessions[e.session.id] {
 		w.sessionRecord(e.session, nil)
 	}
-	f := binary.AppendUvarint(w.fields, e.session.id)
-	for _, v := range []uint64{e.orderID, e.count, e.seq, e.timeout, e.since} {
-		f = binary.AppendUvarint(f, v)
-	}
-	f = appendBytes(f, e.data)
-	f = appendBool(f, e.waiting)
-	f = appendBool(f, e.timer.pos > 0)
-	w.put(chunkEntry, binary.AppendUvarint(f, e.timer.at))
+	f := varint.Append(w.fields, e.session.id, e.orderID, e.count, e.seq, e.timeout, e.since)
+	f = varint.AppendBytes(f, e.data)
+	f = varint.AppendBool(f, e.waiting)
+	f = varint.AppendBool(f, e.timer.pos > 0)
+	w.put(chunkEntry, varint.Append(f, e.timer.at))
 }
 
 // finish puts the parts together.
 func (w *chunkWriter) finish(x *BucketsBody, at, next []byte) []byte {
 	b := make([]byte, 0, len(w.buf)+len(at)+len(next)+64)
 	b = AppendBuckets(append(b, chunkVersion), *x)
-	b = appendBytes(appendBytes(b, at), next)
+	b = varint.AppendBytes(varint.AppendBytes(b, at), next)
 	b = append(b, w.buf...)
 	return binary.BigEndian.AppendUint64(b, hash(chunkSeed, b))
 }

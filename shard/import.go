@@ -132,9 +132,6 @@ func (m *Machine) importRecords(o *importState, part *chunk) {
 		switch r.kind {
 		case chunkCounters:
 			b := &m.buckets[r.bucket]
-			if plantOrdersRestart {
-				r.orderCounter = 1 // far below what the source has given out
-			}
 			b.orderCounter, b.sessionCounter, b.timeBase = max(b.orderCounter, r.orderCounter), max(b.sessionCounter, r.sessionCounter), r.timeBase
 		case chunkHomeSession:
 			m.importHomeSession(r)
@@ -217,9 +214,6 @@ func (m *Machine) importSessionRecord(r *chunkRecord) {
 		if p.description == "" {
 			p.setDescription(string(r.desc))
 		}
-	}
-	if plantMemoryStays {
-		return
 	}
 	p.answers.merge(r.answers)
 	p.low = max(p.low, r.low)

@@ -31,8 +31,6 @@ func (b *bucket) canFreeze(epoch uint64) stepVerdict {
 // epoch, where a move was aborted before the freeze arrived.
 func (b *bucket) canActivate(epoch uint64) stepVerdict {
 	switch {
-	case plantAnyActivate && (b.state == bucketImported || b.state == bucketFrozen):
-		return stepDo
 	case b.state == bucketImported && b.epoch == epoch, b.state == bucketFrozen && b.moveEpoch < epoch, b.state == bucketActive && b.epoch < epoch:
 		return stepDo
 	case b.state == bucketActive && b.epoch == epoch:
@@ -156,7 +154,7 @@ func (m *Machine) applyActivate(c *rawCommand) {
 	m.forgetImports(&x)
 	m.reply(protocol.StatusOK, "")
 	m.emitBuckets(EventBucketsActive, &x)
-	if !woken || plantNotReleased {
+	if !woken {
 		return
 	}
 	m.endUnknownRemotes(x.First, x.Count)

@@ -54,10 +54,7 @@ func (n *node) grace(generation, at uint64) uint64 {
 
 // graceAt is the grace period of a take-over at this log time by the present config.
 func (n *node) graceAt(at uint64) uint64 {
-	if plantNoGrace {
-		return 0
-	}
-	if !plantGraceAtOnce && n.graceFloor > n.config.GracePeriod && at <= addSaturated(n.graceFloorAt, n.graceFloor) {
+	if n.graceFloor > n.config.GracePeriod && at <= addSaturated(n.graceFloorAt, n.graceFloor) {
 		return n.graceFloor
 	}
 	return n.config.GracePeriod

@@ -2,19 +2,19 @@ package shard
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 	"github.com/signalbox-dev/signalbox/shard/process"
 )
 
 func appendProcess(b []byte, x *processRecord, sum *uint64) []byte {
 	start := len(b)
-	b = binary.AppendUvarint(b, x.node.id)
-	b = appendBytes(b, x.name)
-	b = binary.AppendUvarint(b, x.revision)
+	b = varint.Append(b, x.node.id)
+	b = varint.AppendBytes(b, x.name)
+	b = varint.Append(b, x.revision)
 	b = x.state.Append(b)
 	return closeRecord(b, start, 0, recordProcess, 0, sum)
 }
@@ -52,14 +52,14 @@ type processLink struct {
 	node uint64
 }
 
-func (x *restorer) process(r *reader) bool {
-	l := processLink{x: new(processRecord), node: r.uvarint()}
-	l.x.name, l.x.revision = bytes.Clone(r.bytes()), r.uvarint()
-	if r.bad || protocol.ValidateProcessName(l.x.name) != nil {
+func (x *restorer) process(r *varint.Reader) bool {
+	l := processLink{x: new(processRecord), node: r.Uint()}
+	l.x.name, l.x.revision = bytes.Clone(r.Bytes(varint.NoLimit)), r.Uint()
+	if r.Failed || protocol.ValidateProcessName(l.x.name) != nil {
 		return false
 	}
-	state, err := process.Decode(r.b)
-	r.b = nil
+	state, err := process.Decode(r.Rest)
+	r.Rest = nil
 	l.x.state = state
 	x.processes = append(x.processes, l)
 	return err == nil
@@ -103,16 +103,16 @@ func (w *chunkWriter) process(m *Machine, x *processRecord) {
 			w.sessionRecord(p, nil)
 		}
 	}
-	f := binary.AppendUvarint(w.fields, x.node.id)
-	f = appendBytes(f, x.name)
+	f := varint.Append(w.fields, x.node.id)
+	f = varint.AppendBytes(f, x.name)
 	w.put(chunkProcess, x.state.Append(f))
 }
 
-func (c *chunkRecord) readProcess(r *reader, x *BucketsBody) bool {
-	c.node, c.name = r.uvarint(), r.bytes()
-	c.data = r.b
-	r.b = nil
-	return !r.bad && protocol.ValidateProcessName(c.name) == nil && x.contains(uint64(protocol.ProcessBucket(c.node, c.name, x.Total)))
+func (c *chunkRecord) readProcess(r *varint.Reader, x *BucketsBody) bool {
+	c.node, c.name = r.Uint(), r.Bytes(varint.NoLimit)
+	c.data = r.Rest
+	r.Rest = nil
+	return !r.Failed && protocol.ValidateProcessName(c.name) == nil && x.contains(uint64(protocol.ProcessBucket(c.node, c.name, x.Total)))
 }
 
 // processes gives the run's processes, bucket by bucket, in order of key.

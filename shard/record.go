@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // The state is a set of records; a snapshot is their list, the digest the sum of their hashes. Records refer to each other by id and come in any
@@ -45,65 +46,49 @@ func closeRecord(b []byte, start, skip int, kind recordKind, seed uint64, sum *u
 
 func (m *Machine) appendHeader(b []byte, sum *uint64) []byte {
 	start := len(b)
-	b = binary.AppendUvarint(b, m.id)
-	b = binary.AppendUvarint(b, m.applied)
-	b = binary.AppendUvarint(b, m.epoch)
-	b = binary.AppendUvarint(b, m.logTime)
-	b = binary.AppendUvarint(b, uint64(m.limits.Waiters))
-	b = binary.AppendUvarint(b, uint64(m.limits.Semaphores))
-	b = binary.AppendUvarint(b, uint64(m.limits.Answers))
-	b = binary.AppendUvarint(b, uint64(m.work.deadlines))
-	b = binary.AppendUvarint(b, uint64(m.work.sweeps))
-	b = binary.AppendUvarint(b, uint64(m.work.releases))
+	b = varint.Append(b, m.id, m.applied, m.epoch, m.logTime, uint64(m.limits.Waiters))
+	b = varint.Append(b, uint64(m.limits.Semaphores), uint64(m.limits.Answers))
+	b = varint.Append(b, uint64(m.work.deadlines), uint64(m.work.sweeps), uint64(m.work.releases))
 	b = append(b, m.tier)
-	b = binary.AppendUvarint(b, uint64(len(m.buckets)))
+	b = varint.Append(b, uint64(len(m.buckets)))
 
 	t := &m.takeovers
-	b = appendBool(b, m.handingOver)
-	b = binary.AppendUvarint(b, t.generation)
-	b = appendBool(b, t.sweeping)
-	b = binary.AppendUvarint(b, t.sweepStart)
-	b = binary.AppendUvarint(b, t.sweepNode)
-	b = binary.AppendUvarint(b, t.sweepSession)
-	b = binary.AppendUvarint(b, uint64(len(t.open)))
+	b = varint.AppendBool(b, m.handingOver)
+	b = varint.Append(b, t.generation)
+	b = varint.AppendBool(b, t.sweeping)
+	b = varint.Append(b, t.sweepStart, t.sweepNode, t.sweepSession, uint64(len(t.open)))
 	for _, o := range t.open {
-		b = binary.AppendUvarint(b, o.generation)
-		b = binary.AppendUvarint(b, o.at)
-		b = appendBool(b, o.planned)
-		b = binary.AppendUvarint(b, uint64(o.first))
-		b = binary.AppendUvarint(b, uint64(o.count))
+		b = varint.Append(b, o.generation, o.at)
+		b = varint.AppendBool(b, o.planned)
+		b = varint.Append(b, uint64(o.first), uint64(o.count))
 	}
-	b = binary.AppendUvarint(b, uint64(len(m.dropping)))
+	b = varint.Append(b, uint64(len(m.dropping)))
 	for _, n := range m.dropping {
-		b = binary.AppendUvarint(b, n.id)
+		b = varint.Append(b, n.id)
 	}
-	b = binary.AppendUvarint(b, uint64(len(m.ending)))
+	b = varint.Append(b, uint64(len(m.ending)))
 	for _, p := range m.ending {
-		b = binary.AppendUvarint(b, p.id)
+		b = varint.Append(b, p.id)
 	}
-	b = binary.AppendUvarint(b, uint64(len(m.orphaned)))
+	b = varint.Append(b, uint64(len(m.orphaned)))
 	for _, p := range m.orphaned {
-		b = binary.AppendUvarint(b, p.id)
+		b = varint.Append(b, p.id)
 	}
 	c := &m.clearing
-	b = appendBool(appendBool(b, c.active), c.homesDone)
-	b = binary.AppendUvarint(b, c.node)
-	b = binary.AppendUvarint(b, c.session)
-	b = binary.AppendUvarint(b, uint64(len(m.imports)))
+	b = varint.AppendBool(varint.AppendBool(b, c.active), c.homesDone)
+	b = varint.Append(b, c.node, c.session, uint64(len(m.imports)))
 	for i := range m.imports {
 		x := &m.imports[i]
-		b = binary.AppendUvarint(b, uint64(x.first))
-		b = binary.AppendUvarint(b, uint64(x.count))
-		b = binary.AppendUvarint(b, x.epoch)
-		b = appendBytes(b, x.next)
-		b = appendBytes(b, x.openSemaphore)
-		b = appendBytes(b, x.openTrack)
-		b = appendBytes(b, x.trackBytes)
+		b = varint.Append(b, uint64(x.first), uint64(x.count), x.epoch)
+		b = varint.AppendBytes(b, x.next)
+		b = varint.AppendBytes(b, x.openSemaphore)
+		b = varint.AppendBytes(b, x.openTrack)
+		b = varint.AppendBytes(b, x.trackBytes)
 	}
-	b = binary.AppendUvarint(b, uint64(len(m.dropped)))
+	b = varint.Append(b, uint64(len(m.dropped)))
 	last := uint64(0)
 	for _, id := range m.dropped {
-		b = binary.AppendUvarint(b, id-last)
+		b = varint.Append(b, id-last)
 		last = id
 	}
 	return closeRecord(b, start, 0, recordHeader, 0, sum)
@@ -114,29 +99,21 @@ func appendBucket(b []byte, x *bucket, sum *uint64) []byte {
 		return b
 	}
 	start := len(b)
-	b = binary.AppendUvarint(b, uint64(x.number))
+	b = varint.Append(b, uint64(x.number))
 	b = append(b, byte(x.state))
-	b = binary.AppendUvarint(b, x.epoch)
-	b = binary.AppendUvarint(b, x.orderCounter)
-	b = binary.AppendUvarint(b, x.sessionCounter)
-	b = binary.AppendUvarint(b, x.moveEpoch)
-	b = binary.AppendUvarint(b, x.timeBase)
-	b = binary.AppendUvarint(b, x.logBase)
+	b = varint.Append(b, x.epoch, x.orderCounter, x.sessionCounter, x.moveEpoch, x.timeBase)
+	b = varint.Append(b, x.logBase)
 	return closeRecord(b, start, 0, recordBucket, 0, sum)
 }
 
 func appendNode(b []byte, n *node, sum *uint64) []byte {
 	start := len(b)
-	b = binary.AppendUvarint(b, n.id)
-	b = binary.AppendUvarint(b, n.revision)
+	b = varint.Append(b, n.id, n.revision)
 	b = appendConfig(b, n.config)
-	b = appendBool(b, n.dropped)
-	b = binary.AppendUvarint(b, n.graceFloor)
-	b = binary.AppendUvarint(b, n.graceFloorAt)
-	b = binary.AppendUvarint(b, uint64(len(n.formerGraces)))
+	b = varint.AppendBool(b, n.dropped)
+	b = varint.Append(b, n.graceFloor, n.graceFloorAt, uint64(len(n.formerGraces)))
 	for _, f := range n.formerGraces {
-		b = binary.AppendUvarint(b, f.generation)
-		b = binary.AppendUvarint(b, f.grace)
+		b = varint.Append(b, f.generation, f.grace)
 	}
 	return closeRecord(b, start, 0, recordNode, 0, sum)
 }
@@ -144,90 +121,75 @@ func appendNode(b []byte, n *node, sum *uint64) []byte {
 // appendSessionRecord appends a session or a remote session.
 func appendSessionRecord(b []byte, p *sessionRecord, sum *uint64) []byte {
 	start := len(b)
-	b = binary.AppendUvarint(b, p.id)
-	b = binary.AppendUvarint(b, p.node.id)
-	b = binary.AppendUvarint(b, p.epoch)
-	b = binary.AppendUvarint(b, p.low)
-	b = appendString(b, p.description)
-	b = appendBool(b, p.ended)
-	b = appendBool(b, p.detached)
+	b = varint.Append(b, p.id, p.node.id, p.epoch, p.low)
+	b = varint.AppendBytes(b, p.description)
+	b = varint.AppendBool(b, p.ended)
+	b = varint.AppendBool(b, p.detached)
 	b = appendTimer(b, &p.timer)
 	live := p.answers.list[p.answers.head:]
-	b = binary.AppendUvarint(b, uint64(len(live)))
+	b = varint.Append(b, uint64(len(live)))
 	for i := range live {
 		b = appendAnswer(b, &live[i])
 	}
 	s := p.home
 	if s == nil {
-		b = binary.AppendUvarint(b, p.lastUsed)
+		b = varint.Append(b, p.lastUsed)
 		return closeRecord(b, start, 0, recordRemoteSession, 0, sum)
 	}
 	b = appendTimer(b, &s.expiry)
 	b = append(b, s.key[:]...)
 	b = append(b, s.createID[:]...)
-	b = binary.AppendUvarint(b, s.nonce)
-	b = appendString(b, s.client)
-	b = binary.AppendUvarint(b, s.created)
-	b = binary.AppendUvarint(b, s.attachedAt)
-	b = binary.AppendUvarint(b, s.generation)
-	b = binary.AppendUvarint(b, uint64(s.timeout))
-	b = appendBool(b, s.attached)
+	b = varint.Append(b, s.nonce)
+	b = varint.AppendBytes(b, s.client)
+	b = varint.Append(b, s.created, s.attachedAt, s.generation, uint64(s.timeout))
+	b = varint.AppendBool(b, s.attached)
 	return closeRecord(b, start, 0, recordHomeSession, 0, sum)
 }
 
 func appendSemaphore(b []byte, s *semaphore, sum *uint64) []byte {
 	start := len(b)
-	b = binary.AppendUvarint(b, s.serial)
+	b = varint.Append(b, s.serial)
 	skip := len(b) - start
-	b = binary.AppendUvarint(b, s.node.id)
-	b = appendBytes(b, s.name)
-	b = appendBytes(b, s.data)
-	b = binary.AppendUvarint(b, s.limit)
-	b = binary.AppendUvarint(b, s.version)
-	b = binary.AppendUvarint(b, s.revision)
-	b = binary.AppendUvarint(b, s.created)
-	b = appendBool(b, s.ephemeral)
+	b = varint.Append(b, s.node.id)
+	b = varint.AppendBytes(b, s.name)
+	b = varint.AppendBytes(b, s.data)
+	b = varint.Append(b, s.limit, s.version, s.revision, s.created)
+	b = varint.AppendBool(b, s.ephemeral)
 	return closeRecord(b, start, skip, recordSemaphore, 0, sum)
 }
 
 func appendEntry(b []byte, e *entry, sum *uint64) []byte {
 	start := len(b)
-	b = binary.AppendUvarint(b, e.semaphore.serial)
+	b = varint.Append(b, e.semaphore.serial)
 	skip := len(b) - start
-	b = binary.AppendUvarint(b, e.session.id)
-	b = binary.AppendUvarint(b, e.orderID)
-	b = binary.AppendUvarint(b, e.count)
-	b = binary.AppendUvarint(b, e.seq)
-	b = binary.AppendUvarint(b, e.timeout)
-	b = binary.AppendUvarint(b, e.since)
-	b = appendBytes(b, e.data)
-	b = appendBool(b, e.waiting)
+	b = varint.Append(b, e.session.id, e.orderID, e.count, e.seq, e.timeout, e.since)
+	b = varint.AppendBytes(b, e.data)
+	b = varint.AppendBool(b, e.waiting)
 	b = appendTimer(b, &e.timer)
 	return closeRecord(b, start, skip, recordEntry, hash(e.semaphore.node.id, e.semaphore.name), sum)
 }
 
 func appendEndedCreateID(b []byte, k retainedKey[[protocol.KeyLen]byte], number uint64, sum *uint64) []byte {
 	start := len(b)
-	b = binary.AppendUvarint(b, number)
+	b = varint.Append(b, number)
 	skip := len(b) - start
 	b = append(b, k.key[:]...)
-	b = binary.AppendUvarint(b, k.until)
+	b = varint.Append(b, k.until)
 	return closeRecord(b, start, skip, recordEndedCreateID, 0, sum)
 }
 
 func appendEndedRemote(b []byte, k retainedKey[uint64], number uint64, sum *uint64) []byte {
 	start := len(b)
-	b = binary.AppendUvarint(b, number)
+	b = varint.Append(b, number)
 	skip := len(b) - start
-	b = binary.AppendUvarint(b, k.key)
-	b = binary.AppendUvarint(b, k.until)
+	b = varint.Append(b, k.key, k.until)
 	return closeRecord(b, start, skip, recordEndedRemote, 0, sum)
 }
 
 func appendTimer(b []byte, t *timer) []byte {
-	b = appendBool(b, t.pos > 0)
+	b = varint.AppendBool(b, t.pos > 0)
 	if t.pos > 0 {
-		b = binary.AppendUvarint(b, t.at)
+		b = varint.Append(b, t.at)
 	}
 	return b
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // actor finds the session a request is made on, and checks the attach epoch it is made under; it answers the command when the session is
@@ -32,7 +33,7 @@ func (m *Machine) requireSession(id uint64, n *node, epoch uint64, description [
 		return p
 	}
 	if p == nil {
-		if m.endedRemotes.has(id, m.logTime) && !plantGoneForgotten {
+		if m.endedRemotes.has(id, m.logTime) {
 			m.reply(protocol.StatusSessionExpired, textSessionEnded)
 			return nil
 		}
@@ -106,20 +107,20 @@ func (m *Machine) remoteIdle(p *sessionRecord) {
 // applyRemoteEnded ends remote sessions whose homes said that they are gone. An id this shard does not know is refused from now on too: a request of
 // it may be on its way. An id at home here is for its home to judge.
 func (m *Machine) applyRemoteEnded(c *rawCommand) {
-	r := reader{b: c.body}
-	n := r.count()
-	items := r.b
+	r := varint.Reader{Rest: c.body}
+	n := r.Count(varint.NoLimit)
+	items := r.Rest
 	for range n {
-		r.uvarint()
+		r.Uint()
 	}
-	if r.bad || len(r.b) != 0 {
+	if r.Failed || len(r.Rest) != 0 {
 		m.reply(protocol.StatusBadRequest, textMalformed)
 		return
 	}
-	r = reader{b: items}
+	r = varint.Reader{Rest: items}
 	ids := m.batch.ids[:0]
 	for range n {
-		if id := r.uvarint(); m.activeHomeBucket(id) == nil {
+		if id := r.Uint(); m.activeHomeBucket(id) == nil {
 			ids = append(ids, id)
 		}
 	}

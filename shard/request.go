@@ -44,7 +44,7 @@ func (m *Machine) enterSemaphore(q *request, c *rawCommand, head *protocol.Head,
 		m.replyAgain(q, *again)
 		return false
 	}
-	if q.kind == CmdAcquire && q.seq < p.low && !plantNoMemory {
+	if q.kind == CmdAcquire && q.seq < p.low {
 		// It was accepted, and nothing has come of it that is still there.
 		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.NotAcquired})
 		return false
@@ -71,9 +71,6 @@ func (p *sessionRecord) findAnswer(head *protocol.Head) *answer {
 		p.low = head.Low
 		p.forgetAnswers()
 	}
-	if plantNoMemory {
-		return nil
-	}
 	return p.answers.find(head.Seq)
 }
 
@@ -81,7 +78,7 @@ func (p *sessionRecord) findAnswer(head *protocol.Head) *answer {
 // give back: no quota refuses that. A request that is refused for long keeps the low-water mark where it is, so that answers pile up in an honest client too.
 func (m *Machine) admitNew(p *sessionRecord, seq uint64, own bool) bool {
 	switch {
-	case seq < p.low && !plantNoMemory:
+	case seq < p.low:
 		m.reply(protocol.StatusBadRequest, textAnswered)
 	case p.answers.len() >= m.limits.Answers:
 		m.reply(protocol.StatusOverloaded, textAnswersLimit)

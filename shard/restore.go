@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // maxRecord bounds a record; the largest are the header and the memory of a very busy session.
@@ -187,7 +188,7 @@ type numbered[K comparable] struct {
 }
 
 func (x *restorer) record(kind recordKind, fields []byte) error {
-	r := reader{b: fields}
+	r := varint.Reader{Rest: fields}
 	if !x.hasHeader && kind != recordHeader {
 		return damaged("no header")
 	}
@@ -211,52 +212,41 @@ func (x *restorer) record(kind recordKind, fields []byte) error {
 	case recordTrack:
 		ok = x.track(&r)
 	case recordEndedCreateID:
-		k := numbered[[protocol.KeyLen]byte]{number: r.uvarint()}
-		copy(k.key[:], r.take(protocol.KeyLen))
-		k.until = r.uvarint()
+		k := numbered[[protocol.KeyLen]byte]{number: r.Uint()}
+		r.Fixed(k.key[:])
+		k.until = r.Uint()
 		x.endedCreateIDs = append(x.endedCreateIDs, k)
 	case recordEndedRemote:
-		k := numbered[uint64]{number: r.uvarint()}
-		k.key, k.until = r.uvarint(), r.uvarint()
+		k := numbered[uint64]{number: r.Uint()}
+		k.key, k.until = r.Uint(), r.Uint()
 		x.endedRemotes = append(x.endedRemotes, k)
 	case recordEnd:
-		ok = r.uvarint() == x.records
-		x.digest, x.complete = r.uvarint(), true
+		ok = r.Uint() == x.records
+		x.digest, x.complete = r.Uint(), true
 	default:
 		return damaged("unknown record")
 	}
 	x.records++
-	if !ok || r.bad || len(r.b) != 0 {
+	if !ok || r.Failed || len(r.Rest) != 0 {
 		return damaged(fmt.Sprintf("record of kind %d", kind))
 	}
 	return nil
 }
 
-// take reads n bytes.
-func (r *reader) take(n int) []byte {
-	if n > len(r.b) {
-		r.bad, r.b = true, nil
-		return nil
-	}
-	v := r.b[:n]
-	r.b = r.b[n:]
-	return v
-}
-
-func (r *reader) timer() (armed bool, at uint64) {
-	if armed = r.bool(); armed {
-		at = r.uvarint()
+func readTimer(r *varint.Reader) (armed bool, at uint64) {
+	if armed = r.Bool(); armed {
+		at = r.Uint()
 	}
 	return armed, at
 }
 
-func (x *restorer) header(r *reader) bool {
+func (x *restorer) header(r *varint.Reader) bool {
 	m := x.m
-	m.id, m.applied, m.epoch, m.logTime = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint()
-	m.limits = Limits{Waiters: int(r.uvarint()), Semaphores: int(r.uvarint()), Answers: int(r.uvarint())}
-	m.work = workLimits{deadlines: int(r.uvarint()), sweeps: int(r.uvarint()), releases: int(r.uvarint())}
-	m.tier = r.byte()
-	total := r.uvarint()
+	m.id, m.applied, m.epoch, m.logTime = r.Uint(), r.Uint(), r.Uint(), r.Uint()
+	m.limits = Limits{Waiters: int(r.Uint()), Semaphores: int(r.Uint()), Answers: int(r.Uint())}
+	m.work = workLimits{deadlines: int(r.Uint()), sweeps: int(r.Uint()), releases: int(r.Uint())}
+	m.tier = r.Byte()
+	total := r.Uint()
 	if total > maxBuckets {
 		return false
 	}
@@ -265,48 +255,48 @@ func (x *restorer) header(r *reader) bool {
 		m.buckets[i].number = uint32(i)
 	}
 	t := &m.takeovers
-	m.handingOver = r.bool()
-	t.generation, t.sweeping, t.sweepStart, t.sweepNode, t.sweepSession = r.uvarint(), r.bool(), r.uvarint(), r.uvarint(), r.uvarint()
-	for range r.count() {
-		o := takeover{generation: r.uvarint(), at: r.uvarint(), planned: r.bool()}
-		first, count := r.uvarint(), r.uvarint()
+	m.handingOver = r.Bool()
+	t.generation, t.sweeping, t.sweepStart, t.sweepNode, t.sweepSession = r.Uint(), r.Bool(), r.Uint(), r.Uint(), r.Uint()
+	for range r.Count(varint.NoLimit) {
+		o := takeover{generation: r.Uint(), at: r.Uint(), planned: r.Bool()}
+		first, count := r.Uint(), r.Uint()
 		if first > total || count > total-first {
 			return false
 		}
 		o.first, o.count = uint32(first), uint32(count)
 		t.open = append(t.open, o)
 	}
-	for range r.count() {
-		x.dropping = append(x.dropping, r.uvarint())
+	for range r.Count(varint.NoLimit) {
+		x.dropping = append(x.dropping, r.Uint())
 	}
-	for range r.count() {
-		x.ending = append(x.ending, r.uvarint())
+	for range r.Count(varint.NoLimit) {
+		x.ending = append(x.ending, r.Uint())
 	}
-	for range r.count() {
-		x.orphaned = append(x.orphaned, r.uvarint())
+	for range r.Count(varint.NoLimit) {
+		x.orphaned = append(x.orphaned, r.Uint())
 	}
 	c := &m.clearing
-	c.active, c.homesDone = r.bool(), r.bool()
-	c.node, c.session = r.uvarint(), r.uvarint()
-	for range r.count() {
-		first, count := r.uvarint(), r.uvarint()
+	c.active, c.homesDone = r.Bool(), r.Bool()
+	c.node, c.session = r.Uint(), r.Uint()
+	for range r.Count(varint.NoLimit) {
+		first, count := r.Uint(), r.Uint()
 		if first > total || count > total-first {
 			return false
 		}
 		m.imports = append(m.imports, importState{
-			uint32(first), uint32(count), r.uvarint(), cloneOrNil(r.bytes()), cloneOrNil(r.bytes()), cloneOrNil(r.bytes()), cloneOrNil(r.bytes()),
+			uint32(first), uint32(count), r.Uint(), r.Copy(varint.NoLimit), r.Copy(varint.NoLimit), r.Copy(varint.NoLimit), r.Copy(varint.NoLimit),
 		})
 	}
 	last := uint64(0)
-	for range r.count() {
-		last += r.uvarint()
+	for range r.Count(varint.NoLimit) {
+		last += r.Uint()
 		m.dropped = append(m.dropped, last)
 	}
 	return slices.IsSorted(m.dropped)
 }
 
-func (x *restorer) bucket(r *reader) bool {
-	number := r.uvarint()
+func (x *restorer) bucket(r *varint.Reader) bool {
+	number := r.Uint()
 	if number >= uint64(len(x.m.buckets)) {
 		return false
 	}
@@ -314,19 +304,19 @@ func (x *restorer) bucket(r *reader) bool {
 	if b.state != bucketAbsent || b.epoch != 0 {
 		return false
 	}
-	b.state = bucketState(r.byte())
-	b.epoch, b.orderCounter, b.sessionCounter = r.uvarint(), r.uvarint(), r.uvarint()
-	b.moveEpoch, b.timeBase, b.logBase = r.uvarint(), r.uvarint(), r.uvarint()
+	b.state = bucketState(r.Byte())
+	b.epoch, b.orderCounter, b.sessionCounter = r.Uint(), r.Uint(), r.Uint()
+	b.moveEpoch, b.timeBase, b.logBase = r.Uint(), r.Uint(), r.Uint()
 	return b.state < bucketStates
 }
 
-func (x *restorer) node(r *reader) bool {
-	n := &node{id: r.uvarint(), revision: r.uvarint()}
-	n.config = r.config()
-	n.dropped = r.bool()
-	n.graceFloor, n.graceFloorAt = r.uvarint(), r.uvarint()
-	for range r.count() {
-		n.formerGraces = append(n.formerGraces, formerGrace{r.uvarint(), r.uvarint()})
+func (x *restorer) node(r *varint.Reader) bool {
+	n := &node{id: r.Uint(), revision: r.Uint()}
+	n.config = readConfig(r)
+	n.dropped = r.Bool()
+	n.graceFloor, n.graceFloorAt = r.Uint(), r.Uint()
+	for range r.Count(varint.NoLimit) {
+		n.formerGraces = append(n.formerGraces, formerGrace{r.Uint(), r.Uint()})
 	}
 	if x.nodes[n.id] != nil {
 		return false
@@ -335,23 +325,23 @@ func (x *restorer) node(r *reader) bool {
 	return true
 }
 
-func (x *restorer) sessionRecord(r *reader, home bool) bool {
+func (x *restorer) sessionRecord(r *varint.Reader, home bool) bool {
 	var p *sessionRecord
 	if home {
 		p = newHomeSession().sessionRecord
 	} else {
 		p = new(sessionRecord)
 	}
-	p.id = r.uvarint()
-	l := sessionLink{session: p, node: r.uvarint()}
-	p.epoch, p.low, p.description, p.ended, p.detached = r.uvarint(), r.uvarint(), string(r.bytes()), r.bool(), r.bool()
-	l.armed, l.at = r.timer()
-	n := r.count()
+	p.id = r.Uint()
+	l := sessionLink{session: p, node: r.Uint()}
+	p.epoch, p.low, p.description, p.ended, p.detached = r.Uint(), r.Uint(), string(r.Bytes(varint.NoLimit)), r.Bool(), r.Bool()
+	l.armed, l.at = readTimer(r)
+	n := r.Count(varint.NoLimit)
 	if n > 0 {
 		p.answers.list = make([]answer, 0, min(n, 1024))
 	}
 	for after := uint64(0); n > 0; n-- {
-		a, ok := r.answer(after)
+		a, ok := readAnswer(r, after)
 		if !ok {
 			return false
 		}
@@ -359,13 +349,13 @@ func (x *restorer) sessionRecord(r *reader, home bool) bool {
 		p.answers.list = append(p.answers.list, a)
 	}
 	if s := p.home; s != nil {
-		l.due, l.dueAt = r.timer()
-		copy(s.key[:], r.take(protocol.KeyLen))
-		copy(s.createID[:], r.take(protocol.KeyLen))
-		s.nonce, s.client, s.created, s.attachedAt, s.generation = r.uvarint(), string(r.bytes()), r.uvarint(), r.uvarint(), r.uvarint()
-		s.timeout, s.attached = uint32(r.uvarint()), r.bool()
+		l.due, l.dueAt = readTimer(r)
+		r.Fixed(s.key[:])
+		r.Fixed(s.createID[:])
+		s.nonce, s.client, s.created, s.attachedAt, s.generation = r.Uint(), string(r.Bytes(varint.NoLimit)), r.Uint(), r.Uint(), r.Uint()
+		s.timeout, s.attached = uint32(r.Uint()), r.Bool()
 	} else {
-		p.lastUsed = r.uvarint()
+		p.lastUsed = r.Uint()
 	}
 	if x.m.sessions[p.id] != nil {
 		return false
@@ -375,12 +365,12 @@ func (x *restorer) sessionRecord(r *reader, home bool) bool {
 	return true
 }
 
-func (x *restorer) semaphore(r *reader) bool {
+func (x *restorer) semaphore(r *varint.Reader) bool {
 	s := new(semaphore)
-	serial := r.uvarint()
-	l := semaphoreLink{s: s, node: r.uvarint()}
-	s.name, s.data = bytes.Clone(r.bytes()), cloneOrNil(r.bytes())
-	s.limit, s.version, s.revision, s.created, s.ephemeral = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint(), r.bool()
+	serial := r.Uint()
+	l := semaphoreLink{s: s, node: r.Uint()}
+	s.name, s.data = bytes.Clone(r.Bytes(varint.NoLimit)), r.Copy(varint.NoLimit)
+	s.limit, s.version, s.revision, s.created, s.ephemeral = r.Uint(), r.Uint(), r.Uint(), r.Uint(), r.Bool()
 	x.m.serial++
 	s.serial = x.m.serial
 	if len(s.name) == 0 || len(s.name) > protocol.MaxNameLen || x.semaphores[serial] != nil {
@@ -391,12 +381,12 @@ func (x *restorer) semaphore(r *reader) bool {
 	return true
 }
 
-func (x *restorer) entry(r *reader) bool {
+func (x *restorer) entry(r *varint.Reader) bool {
 	e := new(entry)
-	l := entryLink{e: e, serial: r.uvarint(), session: r.uvarint()}
-	e.orderID, e.count, e.seq, e.timeout, e.since = r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint(), r.uvarint()
-	e.data, e.waiting = cloneOrNil(r.bytes()), r.bool()
-	l.armed, l.at = r.timer()
+	l := entryLink{e: e, serial: r.Uint(), session: r.Uint()}
+	e.orderID, e.count, e.seq, e.timeout, e.since = r.Uint(), r.Uint(), r.Uint(), r.Uint(), r.Uint()
+	e.data, e.waiting = r.Copy(varint.NoLimit), r.Bool()
+	l.armed, l.at = readTimer(r)
 	x.entries = append(x.entries, l)
 	return e.count > 0
 }

@@ -63,9 +63,6 @@ func (e *entry) deadlineKey() (deadlineKind, uint64, uint32) {
 
 // fits says whether so many units are free.
 func (s *semaphore) fits(count uint64) bool {
-	if plantOverLimit && s.used <= s.limit && count == s.limit-s.used+1 {
-		return true
-	}
 	return s.used <= s.limit && count <= s.limit-s.used
 }
 

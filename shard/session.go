@@ -1,6 +1,9 @@
 package shard
 
-import "github.com/signalbox-dev/signalbox/protocol"
+import (
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
+)
 
 // session is a session at home in this shard.
 //
@@ -127,7 +130,7 @@ func (m *Machine) applyAttach(c *rawCommand) {
 	case !equalKeys(s.key[:], x.Key):
 		m.reply(protocol.StatusBadSession, textWrongKey)
 		return
-	case x.Epoch == s.epoch && x.Nonce != s.nonce && !plantNonceIgnored:
+	case x.Epoch == s.epoch && x.Nonce != s.nonce:
 		m.reply(protocol.StatusBadSession, textOtherHolder)
 		return
 	}
@@ -183,21 +186,21 @@ func (m *Machine) homeSession(id, node uint64) *homeSession {
 
 // applyDetach detaches sessions whose connection ended or fell silent. Timeout 0 ends them at once.
 func (m *Machine) applyDetach(c *rawCommand) {
-	r := reader{b: c.body}
-	n := r.count()
-	items := r.b
+	r := varint.Reader{Rest: c.body}
+	n := r.Count(varint.NoLimit)
+	items := r.Rest
 	for range n {
-		r.uvarint()
-		r.uvarint()
-		r.uvarint()
+		r.Uint()
+		r.Uint()
+		r.Uint()
 	}
-	if r.bad || len(r.b) != 0 {
+	if r.Failed || len(r.Rest) != 0 {
 		m.reply(protocol.StatusBadRequest, textMalformed)
 		return
 	}
-	r = reader{b: items}
+	r = varint.Reader{Rest: items}
 	for range n {
-		id, epoch, lastContact := r.uvarint(), r.uvarint(), r.uvarint()
+		id, epoch, lastContact := r.Uint(), r.Uint(), r.Uint()
 		if p := m.sessions[id]; p != nil && p.home != nil && p.epoch == epoch && m.alive(p) && m.activeHomeBucket(id) != nil {
 			m.detach(p.home, lastContact)
 		}

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // Snapshot is the state of a machine at the moment of BeginSnapshot, being written while the machine goes on.
@@ -169,8 +170,7 @@ func writeChunks(w io.Writer, b []byte) error {
 
 func (s *Snapshot) appendEnd(b []byte) []byte {
 	start := len(b)
-	b = binary.AppendUvarint(b, s.records)
-	b = binary.AppendUvarint(b, s.sum)
+	b = varint.Append(b, s.records, s.sum)
 	var none uint64
 	return closeRecord(b, start, 0, recordEnd, 0, &none)
 }

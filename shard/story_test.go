@@ -35,7 +35,7 @@ import (
 //	copies BUCKETS                       copies of the buckets in this shard
 //
 // BUCKETS are those of a semaphore (of=NAME), of a session's home (home=NAME), or first= and count=.
-func TestStories(t *testing.T) {
+func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		x := newStoryRunner(t)
 		datadriven.RunTest(t, path, x.directive)

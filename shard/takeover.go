@@ -42,7 +42,7 @@ func (t *takeovers) begin(o takeover) {
 	t.generation++
 	o.generation = t.generation
 	t.open = append(t.open, o)
-	if !t.sweeping || plantSweepRestarts {
+	if !t.sweeping {
 		t.sweeping, t.sweepStart, t.sweepNode, t.sweepSession = true, t.generation, 0, 0
 	}
 }
@@ -71,9 +71,6 @@ func (m *Machine) takeOver(epoch uint64) {
 		m.takeovers.begin(takeover{at: m.logTime, planned: m.handingOver})
 		m.handingOver = false
 	}
-	if newTerm && plantTimeRestarts {
-		m.restartTimes()
-	}
 }
 
 // applyHandOver notes that the leader gives its leadership to another one, or that it keeps it
@@ -86,7 +83,7 @@ func (m *Machine) applyHandOver(c *rawCommand) {
 		m.reply(protocol.StatusBadRequest, textMalformed)
 		return
 	}
-	m.handingOver = c.body[0] == 1 || m.handingOver && plantHandedStays
+	m.handingOver = c.body[0] == 1
 	m.reply(protocol.StatusOK, "")
 }
 

@@ -2,19 +2,19 @@ package shard
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
 
 func appendTrack(b []byte, x *trackRecord, sum *uint64) []byte {
 	start := len(b)
-	b = binary.AppendUvarint(b, x.node.id)
-	b = appendBytes(b, x.name)
-	b = binary.AppendUvarint(b, x.revision)
+	b = varint.Append(b, x.node.id)
+	b = varint.AppendBytes(b, x.name)
+	b = varint.Append(b, x.revision)
 	b = x.state.Append(b)
 	return closeRecord(b, start, 0, recordTrack, 0, sum)
 }
@@ -52,14 +52,14 @@ type trackLink struct {
 	node uint64
 }
 
-func (x *restorer) track(r *reader) bool {
-	l := trackLink{x: new(trackRecord), node: r.uvarint()}
-	l.x.name, l.x.revision = bytes.Clone(r.bytes()), r.uvarint()
-	if r.bad {
+func (x *restorer) track(r *varint.Reader) bool {
+	l := trackLink{x: new(trackRecord), node: r.Uint()}
+	l.x.name, l.x.revision = bytes.Clone(r.Bytes(varint.NoLimit)), r.Uint()
+	if r.Failed {
 		return false
 	}
-	state, err := rollout.Decode(r.b)
-	r.b = nil
+	state, err := rollout.Decode(r.Rest)
+	r.Rest = nil
 	l.x.state = state
 	x.tracks = append(x.tracks, l)
 	return err == nil
@@ -95,16 +95,16 @@ const (
 
 // trackPart puts bytes of a track's record into a chunk.
 func (w *chunkWriter) trackPart(kind byte, x *trackRecord, part []byte) {
-	f := binary.AppendUvarint(w.fields, x.node.id)
-	f = appendBytes(f, x.name)
+	f := varint.Append(w.fields, x.node.id)
+	f = varint.AppendBytes(f, x.name)
 	w.put(kind, append(f, part...))
 }
 
-func (c *chunkRecord) readTrack(r *reader, x *BucketsBody) bool {
-	c.node, c.name = r.uvarint(), r.bytes()
-	c.data = r.b
-	r.b = nil
-	return !r.bad && c.validName(x)
+func (c *chunkRecord) readTrack(r *varint.Reader, x *BucketsBody) bool {
+	c.node, c.name = r.Uint(), r.Bytes(varint.NoLimit)
+	c.data = r.Rest
+	r.Rest = nil
+	return !r.Failed && c.validName(x)
 }
 
 // tracks gives the run's tracks, bucket by bucket, in order of key.

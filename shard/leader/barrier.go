@@ -55,15 +55,6 @@ func (l *Leader) BarrierDone(now, n uint64, ok bool, st State) {
 	if l.clock.paused && n > l.pauseBarrier {
 		l.confirmed = true
 	}
-	if faultEarlyBarrier {
-		for _, c := range l.pingsWaiting {
-			if !c.pingInFlight {
-				l.pingsInFlight = append(l.pingsInFlight, c)
-			}
-			c.pingInFlight, c.inFlightPing, c.pingWaiting, c.waitingPing = true, c.waitingPing, false, 0
-		}
-		l.pingsWaiting = nil
-	}
 	for _, c := range l.pingsInFlight {
 		if l.canPong(c) && c.atHome(st) {
 			l.ready.Pongs = append(l.ready.Pongs, Pong{c.id, c.inFlightPing})

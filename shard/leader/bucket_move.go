@@ -27,7 +27,7 @@ func (l *Leader) BucketsFrozen(now uint64, first, count uint32) {
 		s.unqueue()
 		l.leave(s)
 	}
-	l.ready.Compare = !faultMovesUnasked
+	l.ready.Compare = true
 }
 
 // BucketsActive is EventBucketsActive: sessions at home in the buckets are no longer remote, and
@@ -37,7 +37,7 @@ func (l *Leader) BucketsActive(now uint64) {
 		return
 	}
 	l.observe(now)
-	l.ready.Compare = !faultMovesUnasked
+	l.ready.Compare = true
 }
 
 // BucketsLeft is EventBucketsLeft: the subscriptions for sessions of these buckets are dropped.
@@ -55,7 +55,7 @@ func (l *Leader) BucketsLeft(now uint64, first, count uint32) {
 			delete(l.subscribersOf, id)
 		}
 	}
-	l.ready.Compare = !faultMovesUnasked
+	l.ready.Compare = true
 }
 
 // inRun reports whether a session of this shard's tier is at home in the buckets.

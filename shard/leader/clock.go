@@ -30,7 +30,7 @@ func (c *clock) observe(now uint64) (paused bool) {
 		return false
 	}
 	paused = now-c.seen > PauseGap
-	if paused && !faultPauseCounts {
+	if paused {
 		c.pause()
 	}
 	c.seen = now

@@ -248,9 +248,6 @@ func (l *Leader) Start(now, epoch, logTime uint64, guests []uint64) {
 	l.remotes, l.subscriptions = make(map[uint64]*remoteSession), make(map[uint64]*subscription)
 	l.subscribers, l.subscribersOf = make(map[uint64]*subscriber), make(map[uint64][]*subscriber)
 	for _, id := range guests {
-		if faultStartUnasked {
-			break
-		}
 		l.RemoteHeld(now, id)
 		l.newRemotes = 0 // a new leader requests all at once
 	}

@@ -262,10 +262,6 @@ func (l *Leader) Ping(now, id, ping uint64) {
 	// A detach must not be dated before a ping that was answered, whatever the driver reports of
 	// the connection later.
 	c.last = max(c.last, l.clock.now())
-	if faultNoBarrier && l.canPong(c) {
-		l.ready.Pongs = append(l.ready.Pongs, Pong{id, ping})
-		return
-	}
 	c.waitingPing = ping
 	if !c.pingWaiting {
 		c.pingWaiting = true
@@ -274,7 +270,7 @@ func (l *Leader) Ping(now, id, ping uint64) {
 }
 
 func (l *Leader) canPong(c *conn) bool {
-	return !c.cut && !c.forgotten && (c.undecided == 0 || faultPongUndecided) && len(c.sessions) > 0
+	return !c.cut && !c.forgotten && c.undecided == 0 && len(c.sessions) > 0
 }
 
 // checkSilence checks the connections whose time has come.

@@ -252,10 +252,6 @@ func (l *Leader) receive(from uint64, msg []byte, st State) error {
 	case kindSubscribe:
 		if m := r.subscribe(); !r.bad {
 			l.receiveSubscribe(from, &m)
-			if faultReplyUnproved {
-				l.requestsInFlight, l.requestsWaiting = append(l.requestsInFlight, l.requestsWaiting...), nil
-				l.replySubscribes(st)
-			}
 		}
 	case kindHeartbeat:
 		if m := r.heartbeat(); !r.bad {

@@ -131,9 +131,6 @@ func (l *Leader) Done(now, note uint64, applied bool) {
 			delete(l.remotes, g.session)
 			continue
 		}
-		if faultReleaseOnce {
-			continue
-		}
 		g.releaseID = 0
 		l.endedRemotes.push(g)
 	}

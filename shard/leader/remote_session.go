@@ -137,7 +137,7 @@ func (l *Leader) RouteChanged(now uint64) {
 	var moved []*remoteSession
 	stale := func(q *remoteList) {
 		for g := q.first; g != nil; g = g.next {
-			if to, epoch := l.route(g.session); g.subscription == nil || to != g.subscription.shard || epoch != g.bucketEpoch && !faultEpochKept {
+			if to, epoch := l.route(g.session); g.subscription == nil || to != g.subscription.shard || epoch != g.bucketEpoch {
 				moved = append(moved, g)
 			}
 		}

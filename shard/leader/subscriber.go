@@ -156,7 +156,7 @@ func (l *Leader) replySubscribe(q *pendingRequest, st State) {
 	size := 0
 	for i, a := range q.msg.sessions {
 		e := sessionStatus{session: a.session, state: stateRetry}
-		if epoch, active := st.HomeBucket(a.session); active && epoch == a.bucketEpoch || faultNonOwner {
+		if epoch, active := st.HomeBucket(a.session); active && epoch == a.bucketEpoch {
 			l.subscribe(a.session, p)
 			v, alive := st.Session(a.session)
 			switch {

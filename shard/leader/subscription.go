@@ -73,7 +73,7 @@ func (l *Leader) tickSubscription(k *subscription) bool {
 	} else if now-k.emptySince > l.cfg.SelfCheck {
 		return false
 	}
-	if k.homeEpoch != 0 && now-k.lastProof > l.cfg.SelfCheck && !faultSubscriptionKept {
+	if k.homeEpoch != 0 && now-k.lastProof > l.cfg.SelfCheck {
 		l.stats.LostSubscriptions++
 		l.resubscribe(k)
 	}
@@ -132,7 +132,7 @@ func (l *Leader) receiveSubscribeReply(from uint64, m *subscribeReply, st State)
 	}
 	k := l.subscriptions[from]
 	current := k != nil && m.attempt == k.attempt && m.homeEpoch >= k.homeEpoch
-	if current && k.homeEpoch != 0 && m.homeEpoch > k.homeEpoch && !faultHomeKept {
+	if current && k.homeEpoch != 0 && m.homeEpoch > k.homeEpoch {
 		// The registrations at the previous leader are void.
 		l.resubscribe(k)
 		current = false
@@ -160,10 +160,6 @@ func (l *Leader) receiveSubscribeReply(from uint64, m *subscribeReply, st State)
 		case stateAttached, stateDetached:
 			l.updateRemote(e, st)
 		case stateRetry:
-			if faultRetryIsGone {
-				l.remoteEnded(e.session)
-				continue
-			}
 			if g := l.remotes[e.session]; q != nil && g != nil && g.subscription == k && g.request == q.id {
 				l.retryLater(g)
 			}
@@ -198,7 +194,7 @@ func (l *Leader) receiveHeartbeatReply(from uint64, m *heartbeatReply) {
 	switch {
 	case m.epoch != l.epoch || k == nil || m.attempt != k.attempt || m.homeEpoch < k.homeEpoch || m.sentAt > l.clock.seen:
 		return
-	case !faultHomeKept && (!m.known || k.homeEpoch != 0 && m.homeEpoch > k.homeEpoch):
+	case !m.known || k.homeEpoch != 0 && m.homeEpoch > k.homeEpoch:
 		l.stats.LostSubscriptions++
 		l.resubscribe(k)
 	case k.homeEpoch != 0:

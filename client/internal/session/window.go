@@ -22,9 +22,6 @@ const MaxTimeout = 30 * time.Minute
 // window ends 0.05 earlier, so that what hangs on a lease has this much time to stop. With a grace period that is long against the timeout,
 // the clocks' rates have longer to drift apart, and the window is at most timeout - 2 * rate * (timeout + grace).
 func Window(timeout, grace time.Duration) time.Duration {
-	if plantWholeTimeout {
-		return timeout
-	}
 	return min(timeout*85/100, timeout-(timeout+grace)*(2*clockDriftPercent)/100)
 }
 

@@ -1,0 +1,351 @@
+package sim
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// plantedFault is a change of a file of the code, and the test that finds it. The change is applied
+// with go's overlay while the test is built: the code itself has no trace of it.
+type plantedFault struct {
+	name, file string
+	edits      []string // old and new text in turn; each old text is in the file once
+	dir, run   string
+
+	// histories selects the faults of a run of the checked histories, which is the test then. It
+	// needs root.
+	histories string
+}
+
+// plantedFaults are in the order of DESIGN.md: first those that the simulation finds, or another
+// test of the same rule, then those of other layers.
+var plantedFaults = []plantedFault{
+	{
+		"old-epoch", "shard/apply.go",
+		[]string{"h.Epoch < m.epoch || h.Epoch > m.epoch && !takes", "h.Epoch > m.epoch && !takes"},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"no-grace", "shard/node.go",
+		[]string{"func (n *node) graceAt(at uint64) uint64 {\n", "func (n *node) graceAt(at uint64) uint64 {\n\treturn 0\n"},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"grace-at-once", "shard/node.go",
+		[]string{"if n.graceFloor > n.config.GracePeriod && at", "if n.graceFloor > n.config.GracePeriod && at > math.MaxUint64-1 && at"},
+		"shard", "TestScripts", "",
+	},
+	{
+		"time-restarts", "shard/takeover.go",
+		[]string{"m.handingOver = false\n\t}", "m.handingOver = false\n\t\tfor _, p := range m.sessions {\n\t\t\tif s := p.home; s != nil && !p.ended && !s.attached {\n\t\t\t\tm.touchSessionRecord(p)\n\t\t\t\tm.arm(s, max(s.expiry.at, m.logTime+uint64(s.timeout)))\n\t\t\t}\n\t\t}\n\t}"},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"handed-stays", "shard/takeover.go",
+		[]string{"m.handingOver = c.body[0] == 1", "m.handingOver = c.body[0] == 1 || m.handingOver"},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"sweep-restarts", "shard/takeover.go",
+		[]string{"if !t.sweeping {\n\t\tt.sweeping,", "{\n\t\tt.sweeping,"},
+		"shard", "TestScripts", "",
+	},
+	{
+		"over-limit", "shard/semaphore.go",
+		[]string{"count <= s.limit-s.used", "count-1 <= s.limit-s.used"},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"past-queue", "shard/acquire.go",
+		[]string{"s.waiters.n == 0 && s.fits(x.Count)", "s.fits(x.Count)"},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"orders-restart", "shard/import.go",
+		[]string{"max(b.orderCounter, r.orderCounter)", "max(b.orderCounter, 1)"},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"no-memory", "shard/request.go",
+		[]string{
+			"q.kind == CmdAcquire && q.seq < p.low", "q.kind == 0 && q.seq < p.low",
+			"return p.answers.find(head.Seq)", "return nil",
+			"case seq < p.low:", "case false:",
+		},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"memory-stays", "shard/import.go",
+		[]string{"\tp.answers.merge(r.answers)\n\tp.low = max(p.low, r.low)\n\tp.forgetAnswers()\n", ""},
+		"shard", "TestBucketsMove", "",
+	},
+	{
+		"gone-forgotten", "shard/remote_session.go",
+		[]string{"if m.endedRemotes.has(id, m.logTime) {", "if false {"},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"any-activate", "shard/move.go",
+		[]string{"case b.state == bucketImported && b.epoch == epoch, b.state == bucketFrozen && b.moveEpoch < epoch, b.state", "case b.state == bucketImported, b.state == bucketFrozen, b.state"},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"not-released", "shard/move.go",
+		[]string{"if !woken {", "if woken || !woken {"},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"nonce-ignored", "shard/session.go",
+		[]string{"case x.Epoch == s.epoch && x.Nonce != s.nonce:", "case false:"},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"from-receipt", "server/sim/clients.go",
+		[]string{"if w.o.CountFromReply {", "if !w.o.CountFromReply {"},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"no-barrier", "shard/leader/liveness.go",
+		[]string{"\tc.waitingPing = ping\n", "\tif l.canPong(c) {\n\t\tl.ready.Pongs = append(l.ready.Pongs, Pong{id, ping})\n\t\treturn\n\t}\n\tc.waitingPing = ping\n"},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"early-barrier", "shard/leader/barrier.go",
+		[]string{"\tfor _, c := range l.pingsInFlight {\n\t\tif l.canPong", "\tfor _, c := range l.pingsWaiting {\n\t\tif !c.pingInFlight {\n\t\t\tl.pingsInFlight = append(l.pingsInFlight, c)\n\t\t}\n\t\tc.pingInFlight, c.inFlightPing, c.pingWaiting, c.waitingPing = true, c.waitingPing, false, 0\n\t}\n\tl.pingsWaiting = nil\n\tfor _, c := range l.pingsInFlight {\n\t\tif l.canPong"},
+		"shard/leader", "TestScripts", "",
+	},
+	{
+		"pong-in-doubt", "shard/leader/liveness.go",
+		[]string{"c.undecided == 0 && len(c.sessions) > 0", "len(c.sessions) > 0"},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"moves-unasked", "shard/leader/bucket_move.go",
+		[]string{
+			"l.leave(s)\n\t}\n\tl.ready.Compare = true", "l.leave(s)\n\t}\n\tl.ready.Compare = false",
+			"l.observe(now)\n\tl.ready.Compare = true", "l.observe(now)\n\tl.ready.Compare = false",
+			"delete(l.subscribersOf, id)\n\t\t}\n\t}\n\tl.ready.Compare = true", "delete(l.subscribersOf, id)\n\t\t}\n\t}\n\tl.ready.Compare = false",
+		},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"start-unasked", "shard/leader/leader.go",
+		[]string{"range guests {", "range guests[:0] {"},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"link-kept", "shard/leader/subscription.go",
+		[]string{"now-k.lastProof > l.cfg.SelfCheck {", "now < k.lastProof {"},
+		"shard/leader", "TestScripts", "",
+	},
+	{
+		"home-kept", "shard/leader/subscription.go",
+		[]string{
+			"if current && k.homeEpoch != 0 && m.homeEpoch > k.homeEpoch {", "if false {",
+			"case !m.known || k.homeEpoch != 0 && m.homeEpoch > k.homeEpoch:", "case false:",
+		},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"non-owner", "shard/leader/subscriber.go",
+		[]string{"active && epoch == a.bucketEpoch {", "active && epoch == a.bucketEpoch || true {"},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"ask-unproved", "shard/leader/message.go",
+		[]string{"l.receiveSubscribe(from, &m)\n", "l.receiveSubscribe(from, &m)\n\t\t\tl.requestsInFlight, l.requestsWaiting = append(l.requestsInFlight, l.requestsWaiting...), nil\n\t\t\tl.replySubscribes(st)\n"},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"release-once", "shard/leader/proposals.go",
+		[]string{"\t\tg.releaseID = 0\n\t\tl.endedRemotes.push(g)\n", ""},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"retry-is-gone", "shard/leader/subscription.go",
+		[]string{"case stateRetry:\n", "case stateRetry:\n\t\t\tl.remoteEnded(e.session)\n\t\t\tcontinue\n"},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"pause-counts", "shard/leader/clock.go",
+		[]string{"if paused {", "if false {"},
+		"shard/leader", "TestScripts", "",
+	},
+	{
+		"age-ignored", "shard/leader/unlogged_attach.go",
+		[]string{"furthest+age+v.Timeout", "furthest+v.Timeout"},
+		"shard/leader", "TestMayAttachUnlogged", "",
+	},
+	{
+		"epoch-kept", "shard/leader/remote_session.go",
+		[]string{"|| epoch != g.bucketEpoch {", "|| false && epoch != g.bucketEpoch {"},
+		"shard/leader", "TestScripts", "",
+	},
+	{
+		"whole-timeout", "client/internal/session/window.go",
+		[]string{"return min(timeout*85/100, ", "return max(timeout, "},
+		"client/internal/session", "TestWindow", "",
+	},
+	{
+		"former-unsaved", "shard/record.go",
+		[]string{"uint64(len(n.formerGraces)))\n\tfor _, f := range n.formerGraces {", "0)\n\tfor _, f := range n.formerGraces[:0] {"},
+		"shard", "TestEveryFieldIsKept", "",
+	},
+	{
+		"open-unsaved", "shard/record.go",
+		[]string{"uint64(len(t.open)))\n\tfor _, o := range t.open {", "0)\n\tfor _, o := range t.open[:0] {"},
+		"shard", "TestEveryFieldIsKept", "",
+	},
+	{
+		"ending-unsaved", "shard/record.go",
+		[]string{"uint64(len(m.ending)))\n\tfor _, p := range m.ending {", "0)\n\tfor _, p := range m.ending[:0] {"},
+		"shard", "TestEveryFieldIsKept", "",
+	},
+	{
+		"dropped-unsaved", "shard/record.go",
+		[]string{"uint64(len(m.dropped)))\n\tlast := uint64(0)\n\tfor _, id := range m.dropped {", "0)\n\tlast := uint64(0)\n\tfor _, id := range m.dropped[:0] {"},
+		"shard", "TestEveryFieldIsKept", "",
+	},
+	{
+		"floor-unrestored", "shard/restore.go",
+		[]string{"n.graceFloor, n.graceFloorAt = r.Uint(), r.Uint()", "n.graceFloor, n.graceFloorAt = r.Uint(), 0*r.Uint()"},
+		"shard", "TestEveryFieldIsKept", "",
+	},
+	{
+		"restore-overflows", "shard/restore.go",
+		[]string{" || s.used+e.count < s.used", ""},
+		"shard", "TestOverflowIsRefused", "",
+	},
+	{
+		"import-overflows", "shard/import.go",
+		[]string{"(s.waiters.n > 0 || s.used+r.count < s.used)", "s.waiters.n > 0"},
+		"shard", "TestOverflowIsRefused", "",
+	},
+	{
+		"watch-after-read", "server/request_read.go",
+		[]string{"if err := hub.OneShot(c.id, d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.MaxWatchers(d.Node)); err != nil {\n\t\treturn err\n\t}", `session, node, name, flags, id, most := d.Session, d.Node, append([]byte(nil), d.Name...), d.Flags, d.WatchID, m.MaxWatchers(d.Node)
+	time.AfterFunc(3*time.Millisecond, func() { _ = hub.OneShot(c.id, session, node, name, flags, id, most) })`},
+		"server", "TestWatchBesideWrites", "",
+	},
+	{
+		"watch-just-after-read", "server/request_read.go",
+		[]string{"if err := hub.OneShot(c.id, d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.MaxWatchers(d.Node)); err != nil {\n\t\treturn err\n\t}", `session, node, name, flags, id, most := d.Session, d.Node, append([]byte(nil), d.Name...), d.Flags, d.WatchID, m.MaxWatchers(d.Node)
+	time.AfterFunc(0, func() { _ = hub.OneShot(c.id, session, node, name, flags, id, most) })`},
+		"server", "TestWatchBesideWrites", "",
+	},
+	{
+		"nonce-unmoved", "shard/chunk.go",
+		[]string{"f = varint.Append(f, s.nonce)", "f = varint.Append(f, 0)"},
+		"shard", "TestEveryFieldMoves", "",
+	},
+	{
+		"since-unimported", "shard/import.go",
+		[]string{"timeout: r.timeout, since: r.since, data: cloneOrNil(r.data)", "timeout: r.timeout, data: cloneOrNil(r.data)"},
+		"shard", "TestEveryFieldMoves", "",
+	},
+	{
+		"settled-unsaved", "shard/process/record.go",
+		[]string{"appendNumbers(b, f.session, f.completedEpoch, f.until)", "appendNumbers(b, f.session, 0, f.until)"},
+		"shard/process", "TestEveryFieldIsKept", "",
+	},
+	{
+		"report-time-unsaved", "shard/rollout/record.go",
+		[]string{"p.seq, p.reportGen, p.reportAt)\n\tr := ", "p.seq, p.reportGen, 0)\n\tr := "},
+		"shard/rollout", "TestEveryFieldIsKept", "",
+	},
+	{
+		"detached-outlives-epoch", "shard/remote_session.go",
+		[]string{"p.epoch, p.detached = epoch, false", "p.epoch = epoch"},
+		"shard", "TestDetachedStateEndsWithEpoch", "",
+	},
+	{
+		"detached-untold", "shard/leader/remote_session.go",
+		[]string{"if have.Tracks == 0 {", "if have.Session != ^uint64(0) {"},
+		"client/rollout", "TestClusterDetachedGivesUpItsID", "",
+	},
+	{
+		"stream-never-live", "server/delivery/watch_stream.go",
+		[]string{"s.live, s.lastPaged, s.cursor = true, nil, nil", "s.lastPaged, s.cursor = nil, nil"},
+		"server/delivery", "TestScripts", "",
+	},
+	{
+		"stream-misplaced", "server/delivery/watch_stream.go",
+		[]string{"t.streams[s.index].index = s.index\n", "\n"},
+		"server/delivery", "TestRaces", "",
+	},
+	{
+		"stream-unnamed", "server/object_streams.go",
+		[]string{"t.byName[key][filter] = append(t.byName[key][filter], s)", "t.byName[key][filter] = t.byName[key][filter][:]"},
+		"server", "TestProcessRounds", "",
+	},
+	{
+		"watch-not-reopened", "client/watch.go",
+		[]string{"st.shardWatch.stream = nil\n\tw.idle++\n\tif st.shardWatch.live {", "if st.shardWatch.live {"},
+		"client", "TestWatchOverRedirects", "",
+	},
+	{
+		"change-beside-pages-lost", "client/stream.go",
+		[]string{"st.held = append(st.held, d)", "st.held = st.held[:]"},
+		"client", "TestLocalCopy", "",
+	},
+	{
+		"copy-data-stale", "client/local_copy.go",
+		[]string{"a.version, a.data = c.version, c.data", "a.version = c.version"},
+		"client", "TestLocalCopy", "",
+	},
+	{
+		"copy-owner-stale", "client/local_copy.go",
+		[]string{"if found && sameOwner(&x.owners[i], &o) {", "if found && i >= 0 {"},
+		"client", "TestLocalCopy", "",
+	},
+	{
+		"own-writes-hidden", "client/replica.go",
+		[]string{"if !w.recent(now, grace) {\n\t\treturn true\n\t}", "if w.at.Load() >= 0 {\n\t\treturn true\n\t}"},
+		"client", "TestReadsOwnWrites", "",
+	},
+	{
+		"own-writes-hidden", "client/replica.go",
+		[]string{"if !w.recent(now, grace) {\n\t\treturn true\n\t}", "if w.at.Load() >= 0 {\n\t\treturn true\n\t}"},
+		"server/chaos", "TestCheckedHistories", "^SIGKILL of the leader while nothing of it arrives",
+	},
+}
+
+// TestPlantedFaultsApply: each old text is in its file once.
+func TestPlantedFaultsApply(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range plantedFaults {
+		t.Run(f.name, func(t *testing.T) { overlayOf(t, root, f.file, f.edits) })
+	}
+}
+
+// overlayOf writes a file's changed form, and the list that has go build it in place of the file.
+func overlayOf(t *testing.T, root, file string, edits []string) (overlay string) {
+	t.Helper()
+	path := filepath.Join(root, filepath.FromSlash(file))
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(b)
+	for i := 0; i < len(edits); i += 2 {
+		if n := strings.Count(text, edits[i]); n != 1 {
+			t.Fatalf("%s has %d places with %q, and one is to be changed", file, n, edits[i])
+		}
+		text = strings.Replace(text, edits[i], edits[i+1], 1)
+	}
+	dir := t.TempDir()
+	changed, overlay := filepath.Join(dir, filepath.Base(path)), filepath.Join(dir, "overlay.json")
+	list, err := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
+	err = errors.Join(err, os.WriteFile(changed, []byte(text), 0o600), os.WriteFile(overlay, list, 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return overlay
+}
