@@ -3,6 +3,7 @@ package shard
 import (
 	"bytes"
 	"cmp"
+	"flag"
 	"fmt"
 	"math"
 	"strconv"
@@ -15,7 +16,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestScripts runs testdata/scripts: each file tells rules of the specification as a story. Regenerate with -rewrite and read the diff.
+func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scripts") }
+
+// TestScripts runs testdata/scripts: each file tells rules of the specification as a story. Regenerate with -update and read the diff.
 //
 // A directive is one of these; the output is what left the machine, in order, then the changes that watches see.
 //

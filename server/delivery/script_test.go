@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"flag"
 	"fmt"
 	"sort"
 	"strconv"
@@ -14,7 +15,9 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// TestScripts runs the scripts in testdata. Regenerate with go test -rewrite and read the diff.
+func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scripts") }
+
+// TestScripts runs the scripts in testdata. Regenerate with go test -update and read the diff.
 //
 //	hub [window=10ms] [streams=N] [watchers=N] [oneshots=N] [pending=N]    a new world; index 0, node 1 exists and is empty
 //	open conn=C id=W (name=N | prefix=N) [node=1] [shard=S]

@@ -1,6 +1,7 @@
 package failuredetector
 
 import (
+	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
+
+func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scripts") }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

@@ -1,6 +1,7 @@
 package governor
 
 import (
+	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +15,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
+
+func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scripts") }
 
 // TestScripts runs testdata/scripts: decisions in the meta state, plans, and steps carried out or
 // lost.

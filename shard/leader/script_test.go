@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"flag"
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,6 +13,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
 )
+
+func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scripts") }
 
 // The scripts tell what a leader does as stories. Each command is a call; below the line is all that Take returns after it. Sessions are named bucket.counter,
 // bucket b is owned by shard b under epoch 1 unless "route" says otherwise; the leader's own shard is 1.

@@ -2,6 +2,7 @@ package meta
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
+
+func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scripts") }
 
 // TestScripts runs testdata/scripts. Every command goes through the bytes of an entry; after each,
 // the state is checked against its own rules and restored from a snapshot of it.

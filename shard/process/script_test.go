@@ -1,6 +1,7 @@
 package process
 
 import (
+	"flag"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,7 +12,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestScripts runs testdata/scripts: each file tells rules as a story. Regenerate with -rewrite and read the diff.
+func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scripts") }
+
+// TestScripts runs testdata/scripts: each file tells rules as a story. Regenerate with -update and read the diff.
 //
 // A directive is one of these; sessions have names, and times are ms of log time.
 //

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"errors"
+	goflag "flag"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,7 +13,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestScripts runs testdata/scripts: each file tells an edge case as a story. Regenerate with -rewrite and read the diff.
+func init() { goflag.Var(goflag.Lookup("rewrite").Value, "update", "rewrite the scripts") }
+
+// TestScripts runs testdata/scripts: each file tells an edge case as a story. Regenerate with -update and read the diff.
 //
 // The only directive is do; each input line is a command, echoed with its answer and what left the track:
 //

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
+
+func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scripts") }
 
 // script is a machine of session 1 whose retries wait without jitter worth showing, with what came out of it so far.
 type script struct {

@@ -10,6 +10,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
+func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scripts") }
+
 var _ = flag.Lookup("rewrite") // datadriven's flag rewrites the stories
 
 // TestScripts runs testdata: a command and its time, ---- and what came out of it.

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"flag"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
+
+func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scripts") }
 
 // TestScripts runs testdata/scripts. Sessions are numbers. Directives:
 //
