@@ -73,7 +73,7 @@ func (f *fields) text(field string, v *string, what string, most int) {
 
 func (f *fields) checkText(s, what string, most int) {
 	switch {
-	case !f.checks():
+	case !f.checks() || s == "":
 	case len(s) > most:
 		f.refuse("%s is %d bytes long; at most %d are allowed", what, len(s), most)
 	case !utf8.ValidString(s):
@@ -103,9 +103,13 @@ func (f *fields) printable(field string, v *string, what string, most int) {
 
 func (f *fields) checkPrintable(s, what string, most int) {
 	f.checkText(s, what, most)
-	for i := 0; f.checks() && i < len(s); i++ {
+	if !f.checks() {
+		return
+	}
+	for i := range len(s) {
 		if s[i] < ' ' || s[i] == 0x7f {
 			f.refuse("%s has control characters; leave them out", what)
+			return
 		}
 	}
 }

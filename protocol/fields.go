@@ -183,7 +183,11 @@ func (f *fields) uint(field string, v *uint64) {
 		}
 		f.written++
 	case decode:
-		*v = f.in.uint(field)
+		if c := &f.in; c.left > 0 && len(c.rest) > 0 && c.rest[0] < fixMap {
+			*v, c.rest, c.left = uint64(c.rest[0]), c.rest[1:], c.left-1
+		} else {
+			*v = c.uint(field)
+		}
 	}
 }
 

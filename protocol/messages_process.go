@@ -71,7 +71,7 @@ func (m *ProcessJoinReply) fields(f *fields) {
 	f.uint("order", &m.Order)
 	f.uint("topology", &m.Topology)
 	f.bool("returned", &m.Returned)
-	f.bool("again", &m.AlreadyMember)
+	f.bool("already member", &m.AlreadyMember)
 }
 
 func (m *ProcessJoinReply) AppendBody(b []byte) []byte {
@@ -104,7 +104,7 @@ type ProcessLeaveReply struct {
 
 func (m *ProcessLeaveReply) fields(f *fields) {
 	f.message("process leave reply")
-	f.uint("settled", &m.CompletedEpoch)
+	f.uint("completed epoch", &m.CompletedEpoch)
 }
 
 func (m *ProcessLeaveReply) AppendBody(b []byte) []byte {
@@ -386,7 +386,7 @@ func (m *ProcessRound) ownFields(f *fields) {
 	f.uint("coordinator", &m.Coordinator)
 	f.uint("attempt", &m.Attempt)
 	f.uint("token", &m.Token)
-	f.uint("settled", &m.CompletedEpoch)
+	f.uint("completed epoch", &m.CompletedEpoch)
 	f.bytes("result", &m.Result)
 	f.str("text", &m.Text)
 }

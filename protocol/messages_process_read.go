@@ -82,7 +82,7 @@ func (m *ProcessStatus) fields(f *fields) {
 	o := f.enter("options")
 	m.Options.fields(f)
 	f.leave(o)
-	o = f.enter("tally")
+	o = f.enter("counters")
 	m.Counters.fields(f)
 	f.leave(o)
 	for l := list(f, "members", 5, &m.Members); l.next(f); {
@@ -109,13 +109,13 @@ type ProcessCounters struct {
 }
 
 func (m *ProcessCounters) fields(f *fields) {
-	f.uint("tally.changes", &m.Changes)
-	f.uint("tally.started", &m.Started)
-	f.uint("tally.completed", &m.Completed)
-	f.uint("tally.cancelled", &m.Cancelled)
-	f.uint("tally.failed", &m.Failed)
-	f.uint("tally.returned", &m.Returned)
-	f.uint("tally.stale", &m.Stale)
+	f.uint("counters.changes", &m.Changes)
+	f.uint("counters.started", &m.Started)
+	f.uint("counters.completed", &m.Completed)
+	f.uint("counters.cancelled", &m.Cancelled)
+	f.uint("counters.failed", &m.Failed)
+	f.uint("counters.returned", &m.Returned)
+	f.uint("counters.stale", &m.Stale)
 }
 
 // ProcessMemberStatus is where a member is in the present round.
@@ -144,7 +144,7 @@ func (m *ProcessMemberInfo) fields(f *fields) {
 	o := f.enter("members.member")
 	m.Member.fields(f)
 	f.leave(o)
-	small(f, "members.standing", &m.Status)
+	small(f, "members.status", &m.Status)
 	f.uint("members.until", &m.Until)
 	f.uint("members.token", &m.Token)
 	f.uint("members.joined", &m.Joined)
@@ -183,7 +183,7 @@ func (m *ProcessHistoryRound) fields(f *fields) {
 	f.uint("history.wall", &m.Wall)
 	f.uint("history.prepared", &m.Prepared)
 	f.uint("history.decided", &m.Decided)
-	f.uint("history.lasted", &m.Duration)
+	f.uint("history.duration", &m.Duration)
 	small(f, "history.outcome", &m.Outcome)
 	f.str("history.text", &m.Text)
 }

@@ -301,7 +301,6 @@ func (m *TrackPoll) fields(f *fields) {
 }
 
 func (m *TrackPoll) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackPoll) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *TrackPoll) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // UpdateReport is what an instance says of itself.
@@ -351,7 +350,7 @@ type TrackPollReply struct {
 func (m *TrackPollReply) fields(f *fields) {
 	f.message("track poll reply")
 	f.uint("version", &m.Version)
-	small(f, "why", &m.Status)
+	small(f, "status", &m.Status)
 	small(f, "state", &m.State)
 	f.uint("until", &m.Until)
 	f.uint("retry after", &m.RetryAfter)
@@ -360,8 +359,7 @@ func (m *TrackPollReply) fields(f *fields) {
 	f.bytes("payload", &m.Payload)
 }
 
-func (m *TrackPollReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackPollReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *TrackPollReply) DecodeBody(b []byte) error { f := decoder(b); m.fields(&f); return f.err() }
 
 // TrackReport reports without asking. Reply: Empty. A stale one is PRECONDITION_FAILED.
 type TrackReport struct {
