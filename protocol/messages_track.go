@@ -23,6 +23,9 @@ type TrackConfig struct {
 	KeepRemoved        bool             // instances of a removed location get its last target instead of UNKNOWN_LOCATION
 }
 
+// Validate checks each field. What they mean together is for the track to check.
+func (m *TrackConfig) Validate() error { f := checker(); m.fields(&f); return f.err() }
+
 func (m *TrackConfig) fields(f *fields) {
 	enum(f, "config.source", &m.Source, "source", SourceTSO, SourcePublished, "1 (tso), 2 (external) or 3 (published)")
 	enum(f, "config.delay from", &m.DelayFrom, "delay from", FromSelected, FromConverged, "0 (selected) or 1 (converged)")
@@ -312,6 +315,9 @@ type UpdateReport struct {
 	Message  string
 	Attempts uint64 // to load Target so far
 }
+
+// Validate checks each field.
+func (m *UpdateReport) Validate() error { f := checker(); m.fields(&f); return f.err() }
 
 func (m *UpdateReport) fields(f *fields) {
 	f.uint("report.seq", &m.Seq)

@@ -4,27 +4,27 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/shard"
-	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
 
 // targetKey is a reason for which a location of a track was given targets.
 type targetKey struct {
 	node            uint64
 	track, location string
-	reason          rollout.Reason
+	reason          protocol.TrackReason
 }
 
 // recordDecision counts a change of a track, and writes a line of the audit log if it is a decision, with its reason. The leader's instance does: others see the same changes. What was
 // applied while nobody led has no line; the location's history has it.
 func (t *trackStreams) recordDecision(index uint64, c *shard.TrackChange) {
-	e, ok := decisionOf(&c.Change)
+	e, ok := decisionOf(&c.TrackEvent)
 	if !ok {
 		return
 	}
 	s := t.host.server
-	if c.Kind == rollout.ChangeTarget {
+	if c.Kind == protocol.TrackEventTarget {
 		t.mu.Lock()
 		choice := targetKey{c.Node, string(c.Name), c.Location, c.Reason}
 		if _, known := t.targetsSet[choice]; known || len(t.targetsSet) < s.cfg.Limits.MaxSeries {
@@ -33,7 +33,7 @@ func (t *trackStreams) recordDecision(index uint64, c *shard.TrackChange) {
 		t.mu.Unlock()
 	}
 	path, _ := s.nodePath(c.Node)
-	if c.Kind == rollout.ChangeAlert {
+	if c.Kind == protocol.TrackEventAlert {
 		s.log.Warn("rollout needs somebody", "node", path, "track", string(c.Name), "location", c.Location, "why", c.Text)
 	}
 	if s.audit.log == nil {
@@ -74,30 +74,30 @@ func (t *trackStreams) recordDecision(index uint64, c *shard.TrackChange) {
 }
 
 // decisionOf is the head of a change's line. Not all changes are decisions: states follow from them, and who comes and goes is seen in the status.
-func decisionOf(c *rollout.Change) (e audit.Event, ok bool) {
+func decisionOf(c *protocol.TrackEvent) (e audit.Event, ok bool) {
 	switch c.Kind {
-	case rollout.ChangeTarget:
+	case protocol.TrackEventTarget:
 		e = audit.Event{Title: "rollout_target", Message: "a location has a new target"}
-		if c.Reason != rollout.ReasonInitial && c.Reason != rollout.ReasonAdvance {
+		if c.Reason != protocol.ReasonInitial && c.Reason != protocol.ReasonAdvance {
 			e.Severity = audit.Medium
 		}
-	case rollout.ChangeWiden:
+	case protocol.TrackEventWiden:
 		e = audit.Event{Title: "rollout_widen", Message: "a location's share has the target, now all are to load it"}
-	case rollout.ChangeConverged:
+	case protocol.TrackEventConverged:
 		e = audit.Event{Title: "rollout_converged", Message: "all leaders of a location have the target"}
-	case rollout.ChangeSkip:
+	case protocol.TrackEventSkip:
 		e = audit.Event{Title: "rollout_skip", Message: "a version is never passed on", Severity: audit.Medium}
-	case rollout.ChangeGate:
+	case protocol.TrackEventGate:
 		e = audit.Event{Title: "rollout_gate", Message: "a gate is to be run"}
-	case rollout.ChangeGateDone:
+	case protocol.TrackEventGateDone:
 		e = audit.Event{Title: "rollout_gate_done", Message: "a gate's run is over"}
-	case rollout.ChangeRole:
+	case protocol.TrackEventRole:
 		e = audit.Event{Title: "rollout_role", Message: "an instance counts otherwise"}
-	case rollout.ChangeAdmin:
+	case protocol.TrackEventAdmin:
 		e = audit.Event{Title: "rollout_admin", Message: "an operator's command took effect", Severity: audit.Medium}
-	case rollout.ChangePublished:
+	case protocol.TrackEventPublished:
 		e = audit.Event{Title: "rollout_published", Message: "a version can be chosen"}
-	case rollout.ChangeAlert:
+	case protocol.TrackEventAlert:
 		e = audit.Event{Title: "rollout_alert", Message: "somebody should look", Severity: audit.High}
 	default:
 		return e, false

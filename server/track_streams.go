@@ -5,7 +5,6 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
-	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
 
 // trackStreams is what an instance does about the tracks of one shard beside answering requests: streams, counters, audit lines. Streams are there while the instance leads the
@@ -86,8 +85,8 @@ func (t *trackStreams) tracksChanged(index uint64, list []shard.TrackChange) {
 func (t *trackStreams) notifyStreams(index uint64, filter trackFilter, streams []*objectStream[trackFilter], list []shard.TrackChange) {
 	t.change = protocol.TrackEvents{Revision: index, Events: t.change.Events[:0]}
 	for i := range list {
-		if c := &list[i].Change; filter.wants(c) {
-			t.change.Events = append(t.change.Events, c.Wire())
+		if c := &list[i].TrackEvent; filter.wants(c) {
+			t.change.Events = append(t.change.Events, *c)
 		}
 	}
 	if len(t.change.Events) == 0 {
@@ -101,9 +100,9 @@ func (t *trackStreams) notifyStreams(index uint64, filter trackFilter, streams [
 }
 
 // wants says whether streams with this filter are told of a change.
-func (f *trackFilter) wants(c *rollout.Change) bool {
+func (f *trackFilter) wants(c *protocol.TrackEvent) bool {
 	if f.location != "" && c.Location != "" && c.Location != f.location {
 		return false
 	}
-	return !f.targets || c.Kind == rollout.ChangeTarget || c.Kind == rollout.ChangeWiden || c.Kind == rollout.ChangeState && c.State == rollout.StateReady
+	return !f.targets || c.Kind == protocol.TrackEventTarget || c.Kind == protocol.TrackEventWiden || c.Kind == protocol.TrackEventState && c.State == protocol.StateReady
 }

@@ -3,7 +3,6 @@ package shard
 import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/process"
-	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
 
 // EventKind says what left the machine.
@@ -106,7 +105,7 @@ type TrackChange struct {
 	Node   uint64
 	Bucket uint32
 	Name   []byte
-	rollout.Change
+	protocol.TrackEvent
 }
 
 // Events collects what leaves one Apply, in order. The zero value is ready; Reset keeps the memory.

@@ -86,14 +86,14 @@ func (x *moveTest) trackRequest() error {
 			&protocol.TrackRegister{Head: h, Name: name, ID: id, Location: location, Role: role, Meta: "m", Takeover: takeover},
 			func(t *rollout.Track, now rollout.Now, out *rollout.Events) (uint64, error) {
 				return t.Register(now, rollout.Registration{
-					Session: c.id, ID: id, Location: location, Role: rollout.Role(role), Meta: "m", Takeover: takeover,
+					Session: c.id, ID: id, Location: location, Role: protocol.TrackInstanceRole(role), Meta: "m", Takeover: takeover,
 				}, out)
 			})
 		if ok && e.Status == protocol.StatusOK {
 			p.instances[id] = &modelInstance{session: c.id, incarnation: e.Version}
 		}
 		return err
-	case n < 35 && p.state.Config().Source == rollout.SourceExternal:
+	case n < 35 && p.state.Config().Source == protocol.SourceExternal:
 		return x.generate(c, name, p, h)
 	case n < 35:
 		_, _, err := x.sendTrack(c, name, CmdTrackPublish, &protocol.TrackPublish{Head: h, Name: name, Payload: []byte("p")},
@@ -136,7 +136,7 @@ func (x *moveTest) makeTrack(c *modelClient, name []byte, p *modelTrack) error {
 	if e.Status != protocol.StatusOK {
 		return fmt.Errorf("create of track %s: %s", name, show(e))
 	}
-	p.state, err = rollout.New(rollout.Now{Log: p.base + x.now}, rollout.ConfigOf(&config), &p.out)
+	p.state, err = rollout.New(rollout.Now{Log: p.base + x.now}, config, &p.out)
 	p.out.Reset()
 	return err
 }
@@ -212,8 +212,8 @@ func (x *moveTest) poll(c *modelClient, name []byte, p *modelTrack, id string, i
 	}
 	var want protocol.TrackPollReply
 	e, ok, err := x.sendTrack(c, name, CmdTrackPoll, msg, func(t *rollout.Track, now rollout.Now, out *rollout.Events) (uint64, error) {
-		a, err := t.Poll(now, rollout.Caller{Session: c.id, ID: id, Incarnation: i.incarnation}, rollout.ReportOf(&msg.Report), out)
-		want = a.Wire()
+		a, err := t.Poll(now, rollout.Caller{Session: c.id, ID: id, Incarnation: i.incarnation}, &msg.Report, out)
+		want = a
 		want.Payload, want.HasPayload = t.Payload(a.Version)
 		return 0, err
 	})

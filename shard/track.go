@@ -76,7 +76,7 @@ func (m *Machine) finishTrackCall(x *trackRecord) {
 	out := &m.batch.track
 	if !x.node.dropped {
 		for _, c := range out.List {
-			m.batch.out.TrackChanges = append(m.batch.out.TrackChanges, TrackChange{Node: x.node.id, Bucket: x.bucket.number, Name: x.name, Change: c})
+			m.batch.out.TrackChanges = append(m.batch.out.TrackChanges, TrackChange{Node: x.node.id, Bucket: x.bucket.number, Name: x.name, TrackEvent: c})
 		}
 	}
 	out.Reset()

@@ -7,9 +7,6 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
 
-// maxBlockers is how many of those who hold a location up a status names.
-const maxBlockers = 10
-
 // readTrack finds a track without touching the machine: reads run beside each other. Errors: WRONG_SHARD; NOT_FOUND for the node or the track.
 func (m *Machine) readTrack(node uint64, name []byte) (*trackRecord, error) {
 	b, _, err := m.readBucket(node, name)
@@ -35,19 +32,17 @@ func (m *Machine) DescribeTrack(req *protocol.TrackDescribe, logTime uint64, out
 	if err := req.Validate(); err != nil {
 		return err
 	}
-	if len(req.Cursor) > rollout.MaxInstance {
+	if len(req.Cursor) > protocol.MaxTrackInstance {
 		return badCursor()
 	}
 	x, err := m.readTrack(req.Node, req.Name)
 	if err != nil {
 		return err
 	}
-	s := x.state.Describe(m.trackTime(x, logTime))
-	*out = s.Wire(x.state.PendingGates(), maxBlockers)
+	*out = x.state.Describe(m.trackTime(x, logTime))
 	out.Index, out.Revision, out.Name = m.applied, x.revision, x.name
 	if req.Flags&protocol.WithTrackConfig != 0 {
-		c := x.state.Config()
-		out.Config = c.Wire()
+		out.Config = x.state.Config()
 	}
 	if req.Flags&protocol.WithTrackInstances == 0 {
 		return nil
@@ -62,7 +57,7 @@ func (m *Machine) DescribeTrack(req *protocol.TrackDescribe, logTime uint64, out
 			out.Cursor = []byte(out.Instances[len(out.Instances)-1].ID)
 			return nil
 		}
-		out.Instances = append(out.Instances, i.Wire())
+		out.Instances = append(out.Instances, i)
 	}
 	return nil
 }
@@ -89,10 +84,7 @@ func (m *Machine) TrackHistory(req *protocol.TrackHistory, logTime uint64, out *
 	if err != nil {
 		return err
 	}
-	*out = protocol.TrackHistoryReply{Index: m.applied, Clock: m.trackTime(x, logTime).Log, Rows: out.Rows[:0]}
-	for i := range rows {
-		out.Rows = append(out.Rows, rows[i].Wire())
-	}
+	*out = protocol.TrackHistoryReply{Index: m.applied, Clock: m.trackTime(x, logTime).Log, Rows: rows}
 	return nil
 }
 
@@ -115,10 +107,9 @@ func (m *Machine) ListTracks(req *protocol.TrackList, out *protocol.TrackListRep
 		if take, more := l.look(x.name, x.bucket, 48, &out.Cursor); !take {
 			return more
 		}
-		s := x.state.Summary()
-		out.Tracks = append(out.Tracks, protocol.TrackItem{
-			Name: x.name, Last: s.Last, NumLocations: uint64(s.Locations), NumInstances: uint64(s.Instances), Paused: s.Paused,
-		})
+		item := x.state.Summary()
+		item.Name = x.name
+		out.Tracks = append(out.Tracks, item)
 		return true
 	})
 	return nil

@@ -121,11 +121,10 @@ func (m *Machine) applyTrackCreate(c *rawCommand) {
 		m.finishTrack(&q, Event{}, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textQuota(q.node.config.MaxSemaphores)})
 		return
 	}
-	config := rollout.ConfigOf(&body.Config)
-	if !m.requireTrackBytes(&q, objectBytes+uint64(len(q.name))+config.Bytes()) {
+	if !m.requireTrackBytes(&q, objectBytes+uint64(len(q.name))+rollout.ConfigBytes(&body.Config)) {
 		return
 	}
-	state, err := rollout.New(m.trackNow(q.bucket), config, &m.batch.track)
+	state, err := rollout.New(m.trackNow(q.bucket), body.Config, &m.batch.track)
 	if err != nil {
 		m.finishTrack(&q, Event{}, err)
 		return
@@ -141,11 +140,11 @@ func (m *Machine) applyTrackAlter(c *rawCommand) {
 	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterExistingTrack(&q, c, &body.Head, body.Name) {
 		return
 	}
-	config, before := rollout.ConfigOf(&body.Config), q.track.state.Config()
-	if !m.requireTrackBytes(&q, growth(config.Bytes(), before.Bytes())) {
+	before := q.track.state.Config()
+	if !m.requireTrackBytes(&q, growth(rollout.ConfigBytes(&body.Config), rollout.ConfigBytes(&before))) {
 		return
 	}
-	err := q.track.state.Configure(m.callTrack(q.track), body.Revision, config, &m.batch.track)
+	err := q.track.state.Configure(m.callTrack(q.track), body.Revision, body.Config, &m.batch.track)
 	m.finishTrack(&q, Event{Version: q.track.state.Revision()}, err)
 }
 
@@ -186,7 +185,7 @@ func (m *Machine) applyTrackRegister(c *rawCommand) {
 		takeover = true
 	}
 	incarnation, err := x.state.Register(m.callTrack(x), rollout.Registration{
-		Session: q.session.id, ID: body.ID, Location: body.Location, Role: rollout.Role(body.Role), Meta: body.Meta, Takeover: takeover,
+		Session: q.session.id, ID: body.ID, Location: body.Location, Role: body.Role, Meta: body.Meta, Takeover: takeover,
 	}, &m.batch.track)
 	m.finishTrack(&q, Event{Version: incarnation}, err)
 	m.syncTrackSession(q.session.id, x)
@@ -211,15 +210,15 @@ func (m *Machine) applyTrackPoll(c *rawCommand) {
 		return
 	}
 	x, caller := q.track, rollout.Caller{Session: q.session.id, ID: body.ID, Incarnation: body.Incarnation}
-	a, err := x.state.Poll(m.callTrack(x), caller, rollout.ReportOf(&body.Report), &m.batch.track)
+	a, err := x.state.Poll(m.callTrack(x), caller, &body.Report, &m.batch.track)
 	var reply protocol.TrackPollReply
 	x.answer(&a, body.WithPayload, &reply)
 	m.finishTrack(&q, Event{Poll: &reply}, err)
 }
 
 // answer puts an answer in the form of its message. Times are in log time, where the track has those of its bucket.
-func (x *trackRecord) answer(a *rollout.PollResult, payload bool, out *protocol.TrackPollReply) {
-	*out = a.Wire()
+func (x *trackRecord) answer(a *protocol.TrackPollReply, payload bool, out *protocol.TrackPollReply) {
+	*out = *a
 	if out.Until > 0 {
 		out.Until = x.bucket.logTimeAt(out.Until)
 	}
@@ -234,12 +233,7 @@ func (m *Machine) applyTrackReport(c *rawCommand) {
 	if !m.decode(&body, c.body) || !m.valid(&body) || !m.enterExistingTrack(&q, c, &protocol.Head{Session: body.Session}, body.Name) {
 		return
 	}
-	report := rollout.ReportOf(&body.Report)
-	if report == nil {
-		m.reply(protocol.StatusBadRequest, textMalformed)
-		return
-	}
-	m.finishTrack(&q, Event{}, q.track.state.Report(m.callTrack(q.track), rollout.Caller{Session: q.session.id, ID: body.ID, Incarnation: body.Incarnation}, *report, &m.batch.track))
+	m.finishTrack(&q, Event{}, q.track.state.Report(m.callTrack(q.track), rollout.Caller{Session: q.session.id, ID: body.ID, Incarnation: body.Incarnation}, body.Report, &m.batch.track))
 }
 
 func (m *Machine) applyTrackRole(c *rawCommand) {
@@ -249,7 +243,7 @@ func (m *Machine) applyTrackRole(c *rawCommand) {
 		return
 	}
 	m.finishTrack(&q, Event{}, q.track.state.SetRole(m.callTrack(q.track), rollout.Caller{Session: q.session.id, ID: body.ID, Incarnation: body.Incarnation},
-		rollout.Role(body.Role), &m.batch.track))
+		body.Role, &m.batch.track))
 }
 
 func (m *Machine) applyTrackPublish(c *rawCommand) {
@@ -292,7 +286,7 @@ func (m *Machine) applyTrackGate(c *rawCommand) {
 	var body protocol.TrackGateReport
 	var q trackRequest
 	if m.decode(&body, c.body) && m.valid(&body) && m.enterExistingTrack(&q, c, &body.Head, body.Name) {
-		m.finishTrack(&q, Event{}, q.track.state.ReportGate(m.callTrack(q.track), body.Location, body.Version, body.Gate, body.Attempt, rollout.Outcome(body.Outcome), body.Text,
+		m.finishTrack(&q, Event{}, q.track.state.ReportGate(m.callTrack(q.track), body.Location, body.Version, body.Gate, body.Attempt, body.Outcome, body.Text,
 			&m.batch.track))
 	}
 }
@@ -376,7 +370,7 @@ func (m *Machine) PeekTrack(node, epoch uint64, req *protocol.TrackPoll, logTime
 		return false
 	}
 	a, ok, err := x.state.Peek(rollout.Now{Log: b.timeAt(max(logTime, m.logTime)), Wall: wall},
-		rollout.Caller{Session: req.Session, ID: req.ID, Incarnation: req.Incarnation}, rollout.ReportOf(&req.Report))
+		rollout.Caller{Session: req.Session, ID: req.ID, Incarnation: req.Incarnation}, &req.Report)
 	if !ok || err != nil {
 		return false
 	}

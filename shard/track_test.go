@@ -209,7 +209,7 @@ func TestTrackMoves(t *testing.T) {
 			t.Fatal(err)
 		}
 		y.m.batch.track.Reset()
-		return a.Wire()
+		return a
 	}
 	if a := describe(); a.Version != 0 || a.RetryAfter != 3_000 {
 		t.Fatalf("after the move: %+v; 3,000 ms of the delay were left", a)

@@ -30,7 +30,7 @@ type fakeServer struct {
 	tracks   map[string]*hostedTrack
 	polls    int
 	expiry   time.Duration // of a session without a connection
-	log      []rollout.Change
+	log      []protocol.TrackEvent
 }
 
 // hostedTrack is a track and who watches it.
@@ -238,7 +238,7 @@ func (c *fakeServer) step(h *hostedTrack, call func(*hostedTrack, *rollout.Event
 		m := protocol.TrackEvents{Revision: h.steps}
 		for i := range out.List {
 			if e := &out.List[i]; wanted(w, e) {
-				m.Events = append(m.Events, e.Wire())
+				m.Events = append(m.Events, *e)
 			}
 		}
 		if len(m.Events) > 0 {
@@ -264,11 +264,11 @@ func (c *fakeServer) step(h *hostedTrack, call func(*hostedTrack, *rollout.Event
 }
 
 // wanted says whether a watch is told of a change.
-func wanted(w *protocol.TrackWatch, c *rollout.Change) bool {
+func wanted(w *protocol.TrackWatch, c *protocol.TrackEvent) bool {
 	if w.Location != "" && c.Location != "" && c.Location != w.Location {
 		return false
 	}
-	return !w.Targets || c.Kind == rollout.ChangeTarget || c.Kind == rollout.ChangeWiden || c.Kind == rollout.ChangeState && c.State == rollout.StateReady
+	return !w.Targets || c.Kind == protocol.TrackEventTarget || c.Kind == protocol.TrackEventWiden || c.Kind == protocol.TrackEventState && c.State == protocol.StateReady
 }
 
 func decode[M protocol.Message](l *fakeConn, h protocol.Header, m M) M {
@@ -339,8 +339,7 @@ func (l *fakeConn) watch(h protocol.Header, m *protocol.TrackWatch) {
 	}
 	t.watches[watchKey{l, h.ID}] = m
 	l.reply(h, &protocol.Empty{}, nil)
-	status := t.Describe(l.c.now())
-	w := status.Wire(t.PendingGates(), 10)
+	w := t.Describe(l.c.now())
 	w.Name = m.Name
 	l.send(protocol.KindTrackStatus, h.ID, 1, &w)
 }
@@ -426,7 +425,7 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 				return nil, protocol.Errorf(protocol.StatusAlreadyExists, "there is such a track")
 			}
 			var out rollout.Events
-			t, err := rollout.New(c.now(), rollout.ConfigOf(&m.Config), &out)
+			t, err := rollout.New(c.now(), m.Config, &out)
 			if err != nil {
 				return nil, err
 			}
@@ -438,7 +437,7 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 		return l.numbered(m.Head, func() (protocol.Message, error) {
 			reply := &protocol.TrackRevision{}
 			return reply, c.on(m.Name, func(h *hostedTrack, out *rollout.Events) error {
-				err := h.Configure(c.now(), m.Revision, rollout.ConfigOf(&m.Config), out)
+				err := h.Configure(c.now(), m.Revision, m.Config, out)
 				reply.Revision = h.Revision()
 				return err
 			})
@@ -467,7 +466,7 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 			return reply, c.on(m.Name, func(h *hostedTrack, out *rollout.Events) (err error) {
 				at, live := c.sessions[h.SessionOf(m.ID)]
 				reply.Incarnation, err = h.Register(c.now(), rollout.Registration{
-					Session: m.Session, ID: m.ID, Location: m.Location, Role: rollout.Role(m.Role), Meta: m.Meta, Takeover: m.Takeover || live && at == nil,
+					Session: m.Session, ID: m.ID, Location: m.Location, Role: m.Role, Meta: m.Meta, Takeover: m.Takeover || live && at == nil,
 				}, out)
 				return err
 			})
@@ -481,7 +480,7 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 	case *protocol.TrackSetRole:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
 			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Events) error {
-				return h.SetRole(c.now(), rollout.Caller{Session: m.Session, ID: m.ID, Incarnation: m.Incarnation}, rollout.Role(m.Role), out)
+				return h.SetRole(c.now(), rollout.Caller{Session: m.Session, ID: m.ID, Incarnation: m.Incarnation}, m.Role, out)
 			})
 		})
 	case *protocol.TrackPoll:
@@ -492,8 +491,8 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 		}
 		var reply protocol.TrackPollReply
 		return &reply, c.on(m.Name, func(h *hostedTrack, out *rollout.Events) error {
-			a, err := h.Poll(c.now(), caller, rollout.ReportOf(&m.Report), out)
-			reply = a.Wire()
+			a, err := h.Poll(c.now(), caller, &m.Report, out)
+			reply = a
 			if m.WithPayload {
 				reply.Payload, reply.HasPayload = h.Payload(a.Version)
 			}
@@ -505,7 +504,7 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 			return nil, err
 		}
 		return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Events) error {
-			return h.Report(c.now(), caller, *rollout.ReportOf(&m.Report), out)
+			return h.Report(c.now(), caller, m.Report, out)
 		})
 	case *protocol.TrackPublish:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
@@ -526,7 +525,7 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 	case *protocol.TrackGateReport:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
 			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Events) error {
-				return h.ReportGate(c.now(), m.Location, m.Version, m.Gate, m.Attempt, rollout.Outcome(m.Outcome), m.Text, out)
+				return h.ReportGate(c.now(), m.Location, m.Version, m.Gate, m.Attempt, m.Outcome, m.Text, out)
 			})
 		})
 	case *protocol.TrackAdvance:
@@ -546,11 +545,7 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 			return nil, err
 		}
 		rows, err := t.History(m.Location)
-		reply := &protocol.TrackHistoryReply{Clock: c.now().Log}
-		for i := range rows {
-			reply.Rows = append(reply.Rows, rows[i].Wire())
-		}
-		return reply, err
+		return &protocol.TrackHistoryReply{Clock: c.now().Log, Rows: rows}, err
 	}
 	c.t.Errorf("%T is not served", request)
 	return nil, protocol.Errorf(protocol.StatusUnsupported, "not served")
@@ -605,12 +600,10 @@ func (c *fakeServer) describe(m *protocol.TrackDescribe) (protocol.Message, erro
 	if err != nil {
 		return nil, err
 	}
-	status := t.Describe(c.now())
-	w := status.Wire(t.PendingGates(), 10)
+	w := t.Describe(c.now())
 	w.Name = m.Name
 	if m.Flags&protocol.WithTrackConfig != 0 {
-		config := t.Config()
-		w.Config = config.Wire()
+		w.Config = t.Config()
 	}
 	if m.Flags&protocol.WithTrackInstances != 0 {
 		for _, id := range t.InstancesAfter(string(m.Cursor), 2) {
@@ -618,7 +611,7 @@ func (c *fakeServer) describe(m *protocol.TrackDescribe) (protocol.Message, erro
 			if err != nil {
 				return nil, err
 			}
-			w.Instances = append(w.Instances, p.Wire())
+			w.Instances = append(w.Instances, p)
 			w.Cursor = []byte(id)
 		}
 		if len(w.Instances) < 2 {

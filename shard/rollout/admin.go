@@ -1,6 +1,10 @@
 package rollout
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
 
 // Pause keeps the targets of a location, or of all with an empty name, as they are. A version that is reported bad is re-elected all the same, unless hard
 // is set: otherwise a pause in which a version expires is an outage.
@@ -28,7 +32,7 @@ func (t *Track) pause(now Now, location string, mode pauseMode, text string, out
 	}
 	if *at != mode {
 		t.clock, *at = t.clockAt(now), mode
-		t.emit(now, out, Change{Kind: ChangeAdmin, Location: location, Text: text})
+		t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Location: location, Text: text})
 		t.updateStates(now, out)
 	}
 	return nil
@@ -49,7 +53,7 @@ func (t *Track) Promote(now Now, location string, out *Events) error {
 		return nil
 	}
 	t.clock, l.promoted = t.clockAt(now), v
-	t.emit(now, out, Change{Kind: ChangeAdmin, Location: l.name, Version: v, Text: "promoted past delay and gates"})
+	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Location: l.name, Version: v, Text: "promoted past delay and gates"})
 	t.updateStates(now, out)
 	return nil
 }
@@ -67,7 +71,7 @@ func (t *Track) promotable(l *location, clock uint64) uint64 {
 		if l.gate.version > least {
 			return l.gate.version
 		}
-		if v := t.newestPublished(); t.config.Source == SourcePublished && v > least {
+		if v := t.newestPublished(); t.config.Source == protocol.SourcePublished && v > least {
 			return v
 		}
 		return 0
@@ -88,7 +92,7 @@ func (t *Track) promotable(l *location, clock uint64) uint64 {
 // to the present target is chosen again. Locations that are not named stay as they are. All named are set back, or none. Errors: ErrUnknownLocation,
 // ErrNotInHistory, ErrNotBelowTarget, BAD_REQUEST.
 func (t *Track) Rollback(now Now, locations []string, version uint64, out *Events) error {
-	if len(locations) == 0 || len(locations) > MaxLocations {
+	if len(locations) == 0 || len(locations) > protocol.MaxTrackLocations {
 		return badRequest("rollback: name the locations")
 	}
 	list := make([]*location, 0, len(locations))
@@ -117,10 +121,10 @@ func (t *Track) Rollback(now Now, locations []string, version uint64, out *Event
 		for i := range l.history {
 			if r := &l.history[i]; r.version > version && !r.skip {
 				r.skip = true
-				t.emit(now, out, Change{Kind: ChangeSkip, Location: l.name, Version: r.version, Text: "rolled back from"})
+				t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventSkip, Location: l.name, Version: r.version, Text: "rolled back from"})
 			}
 		}
-		t.set(l, version, ReasonRollback, now, out, "rolled back by an operator from "+strconv.FormatUint(l.target, 10))
+		t.set(l, version, protocol.ReasonRollback, now, out, "rolled back by an operator from "+strconv.FormatUint(l.target, 10))
 	}
 	t.updateStates(now, out)
 	return nil
@@ -139,7 +143,7 @@ func (t *Track) Reelect(now Now, location string, out *Events) error {
 		return nil
 	}
 	t.clock, l.reelectRequested = t.clockAt(now), true
-	t.emit(now, out, Change{Kind: ChangeAdmin, Location: l.name, Version: l.target, Text: "re-election asked for"})
+	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Location: l.name, Version: l.target, Text: "re-election asked for"})
 	t.updateStates(now, out)
 	return nil
 }
@@ -164,7 +168,7 @@ func (t *Track) exclude(now Now, location string, yes bool, text string, out *Ev
 		if yes {
 			l.gate, l.promoted = gate{}, 0
 		}
-		t.emit(now, out, Change{Kind: ChangeAdmin, Location: l.name, Text: text})
+		t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Location: l.name, Text: text})
 		t.updateStates(now, out)
 	}
 	return nil

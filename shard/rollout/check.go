@@ -3,11 +3,13 @@ package rollout
 import (
 	"errors"
 	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // Check looks for states that no calls lead to. Decode refuses them, so that no bytes make a later call fail.
 func (t *Track) Check() error {
-	if t.revision == 0 || t.clock == 0 || t.clock > maxTime || t.last > MaxVersion || t.paused > pausedHard || !validText(t.sourceError, 2*MaxMessage) {
+	if t.revision == 0 || t.clock == 0 || t.clock > maxTime || t.last > protocol.MaxTrackVersion || t.paused > pausedHard || !validText(t.sourceError, 2*protocol.MaxTrackMessage) {
 		return errors.New("rollout: a field of the track is out of range")
 	}
 	if len(t.locations) < len(t.config.Locations) {
@@ -15,7 +17,7 @@ func (t *Track) Check() error {
 	}
 	seen := map[string]bool{}
 	for i, l := range t.locations {
-		if seen[l.name] || !validName(l.name, MaxName) || i < len(t.config.Locations) && (l.name != t.config.Locations[i].Name || l.pos != i) {
+		if seen[l.name] || !validName(l.name, protocol.MaxTrackName) || i < len(t.config.Locations) && (l.name != t.config.Locations[i].Name || l.pos != i) {
 			return errors.New("rollout: locations are not those of the config")
 		}
 		seen[l.name] = true
@@ -26,7 +28,7 @@ func (t *Track) Check() error {
 	last, at := uint64(0), uint64(0)
 	for i := range t.published {
 		p := &t.published[i]
-		if p.version <= last || p.version > t.last || p.at < at || p.at > t.clock || len(p.payload) > MaxPayload {
+		if p.version <= last || p.version > t.last || p.at < at || p.at > t.clock || len(p.payload) > protocol.MaxTrackPayload {
 			return errors.New("rollout: published versions are out of order")
 		}
 		last, at = p.version, p.at
@@ -38,13 +40,13 @@ func (t *Track) Check() error {
 	for _, p := range t.instances {
 		bytes += InstanceBytes(len(p.id), len(p.meta))
 	}
-	if bytes != t.bytes || t.configBytes != t.config.Bytes() {
+	if bytes != t.bytes || t.configBytes != ConfigBytes(&t.config) {
 		return errors.New("rollout: bytes are counted wrong")
 	}
 	incarnations := map[uint64]bool{}
 	for id, p := range t.instances {
-		if id != p.id || !validName(id, MaxInstance) || !validText(p.meta, MaxMeta) || p.session == 0 || p.role < Follower || p.role > Leader ||
-			p.incarnation > t.incarnations || p.incarnation == 0 || incarnations[p.incarnation] || p.report.check() != nil || p.report.Seq != p.seq ||
+		if id != p.id || !validName(id, protocol.MaxTrackInstance) || !validText(p.meta, protocol.MaxTrackMeta) || p.session == 0 || p.role < protocol.InstanceFollower || p.role > protocol.InstanceLeader ||
+			p.incarnation > t.incarnations || p.incarnation == 0 || incarnations[p.incarnation] || p.report.Validate() != nil || p.report.Seq != p.seq ||
 			max(p.registered, p.roleAt, p.sentAt, p.reportAt) > t.clock || p.sent > t.last {
 			return errors.New("rollout: an instance is out of range")
 		}
@@ -54,7 +56,7 @@ func (t *Track) Check() error {
 }
 
 func (t *Track) checkLocation(l *location) error {
-	if max(l.since, l.reelectAt, l.emptySince, l.sharedAt, l.blockedSince, l.gate.at) > t.clock || l.paused > pausedHard || l.announced > StateRemoved {
+	if max(l.since, l.reelectAt, l.emptySince, l.sharedAt, l.blockedSince, l.gate.at) > t.clock || l.paused > pausedHard || l.announced > protocol.StateRemoved {
 		return errors.New("rollout: a field of a location is out of range")
 	}
 	if max(l.target, l.stable, l.floor, l.promoted, l.gate.version) > t.last {
@@ -76,10 +78,10 @@ func (t *Track) checkLocation(l *location) error {
 	at, version := uint64(0), uint64(0)
 	for i := range l.history {
 		r := &l.history[i]
-		if r.at < at || r.at > t.clock || r.converged > t.clock || r.version == 0 || r.version > t.last || r.reason < ReasonInitial || r.reason > ReasonRollback {
+		if r.at < at || r.at > t.clock || r.converged > t.clock || r.version == 0 || r.version > t.last || r.reason < protocol.ReasonInitial || r.reason > protocol.ReasonRollback {
 			return errors.New("rollout: a history is out of range")
 		}
-		if r.version <= version && r.reason != ReasonRollback {
+		if r.version <= version && r.reason != protocol.ReasonRollback {
 			return errors.New("rollout: a history is out of order") // I5
 		}
 		at, version = r.at, r.version

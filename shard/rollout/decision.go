@@ -1,12 +1,16 @@
 package rollout
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
 
 // decision is what a poll of a location makes happen beyond the caller's own record. The zero value is nothing.
 type decision struct {
 	version     uint64 // the new target; anyVersion: to be generated
 	gate        uint64 // its gates begin for this version; anyVersion: to be generated
-	reason      Reason
+	reason      protocol.TrackReason
 	askSource   bool // the external generator is to be asked for the version
 	skip        bool // the target's row is never to be passed on
 	converge    bool // all leaders have the target
@@ -23,12 +27,12 @@ func (t *Track) decide(l *location, leader bool, clock uint64) (d decision) {
 	paused := max(t.paused, l.paused)
 	if l.target == 0 {
 		if paused == running {
-			t.choose(l, ReasonInitial, clock, &d)
+			t.choose(l, protocol.ReasonInitial, clock, &d)
 		}
 		return d
 	}
-	if reason := t.reelectionReason(l, clock); reason != 0 && (paused == running || paused == pausedSoft && reason != ReasonImplicit) {
-		d.skip = reason != ReasonImplicit && !l.row(l.target).skip
+	if reason := t.reelectionReason(l, clock); reason != 0 && (paused == running || paused == pausedSoft && reason != protocol.ReasonImplicit) {
+		d.skip = reason != protocol.ReasonImplicit && !l.row(l.target).skip
 		if clock >= t.reelectFrom(l) {
 			t.choose(l, reason, clock, &d)
 		}
@@ -50,22 +54,22 @@ func (t *Track) decide(l *location, leader bool, clock uint64) (d decision) {
 	}
 	d.converge = l.row(l.target).converged == 0
 	if paused == running {
-		t.choose(l, ReasonAdvance, clock, &d)
+		t.choose(l, protocol.ReasonAdvance, clock, &d)
 	}
 	return d
 }
 
 // reelectionReason says that the target must be replaced, and why; 0 not.
-func (t *Track) reelectionReason(l *location, clock uint64) Reason {
+func (t *Track) reelectionReason(l *location, clock uint64) protocol.TrackReason {
 	switch s := l.suspected(); {
 	case l.target == 0:
 		return 0
 	case l.reelectRequested:
-		return ReasonOperator
+		return protocol.ReasonOperator
 	case l.explicit > 0:
-		return ReasonExplicit
+		return protocol.ReasonExplicit
 	case s.n > 0 && clock >= s.at:
-		return ReasonImplicit
+		return protocol.ReasonImplicit
 	}
 	return 0
 }
@@ -86,7 +90,7 @@ func (t *Track) reelectFrom(l *location) uint64 {
 	return l.reelectAt + t.config.ReelectMinInterval
 }
 
-func (t *Track) choose(l *location, reason Reason, clock uint64, d *decision) {
+func (t *Track) choose(l *location, reason protocol.TrackReason, clock uint64, d *decision) {
 	v, _ := t.candidate(l, reason, clock)
 	if v == 0 {
 		return
@@ -95,12 +99,12 @@ func (t *Track) choose(l *location, reason Reason, clock uint64, d *decision) {
 	switch {
 	case v == l.promoted:
 		d.version = v
-		if reason == ReasonAdvance {
-			d.reason = ReasonPromote
+		if reason == protocol.ReasonAdvance {
+			d.reason = protocol.ReasonPromote
 		}
 	case v == l.gate.version:
 		d.version = v
-	case v == anyVersion && t.config.Source == SourceExternal:
+	case v == anyVersion && t.config.Source == protocol.SourceExternal:
 		d.askSource = true
 	case len(t.locationConfig(l).Gates) > 0:
 		d.gate = v
@@ -123,7 +127,7 @@ func (t *Track) apply(l *location, d decision, now Now, out *Events) {
 		if l.reelectRequested {
 			text = "an operator gave the version up"
 		}
-		t.emit(now, out, Change{Kind: ChangeSkip, Location: l.name, Version: l.target, Generation: l.generation, Text: text})
+		t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventSkip, Location: l.name, Version: l.target, Generation: l.generation, Text: text})
 	}
 	if d.converge {
 		l.row(l.target).converged = t.clock
@@ -131,14 +135,14 @@ func (t *Track) apply(l *location, d decision, now Now, out *Events) {
 			l.rollback = false
 			t.recount(l)
 		}
-		t.emit(now, out, Change{
-			Kind: ChangeConverged, Location: l.name, Version: l.target, Generation: l.generation, Text: "all " + strconv.Itoa(l.leaders) + " leaders have it",
+		t.emit(now, out, protocol.TrackEvent{
+			Kind: protocol.TrackEventConverged, Location: l.name, Version: l.target, Generation: l.generation, Text: "all " + strconv.Itoa(l.leaders) + " leaders have it",
 		})
 	}
 	if d.newShare {
 		t.pickShare(l)
 		t.recount(l)
-		t.emit(now, out, Change{Kind: ChangeTarget, Share: true, Location: l.name, Version: l.target, From: l.stable, Generation: l.generation,
+		t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventTarget, Share: true, Location: l.name, Version: l.target, From: l.stable, Generation: l.generation,
 			Reason: l.row(l.target).reason, Text: "the share's instances are gone: others take their place"})
 	}
 	if d.shareLoaded {
@@ -147,8 +151,8 @@ func (t *Track) apply(l *location, d decision, now Now, out *Events) {
 	if d.widen {
 		l.shareOnly, l.stable, l.sharedAt, l.blockedSince, l.promoted = false, 0, 0, 0, 0
 		t.recount(l)
-		t.emit(now, out, Change{
-			Kind: ChangeWiden, Location: l.name, Version: l.target, Generation: l.generation, Text: "the share has it: now all are to load it",
+		t.emit(now, out, protocol.TrackEvent{
+			Kind: protocol.TrackEventWiden, Location: l.name, Version: l.target, Generation: l.generation, Text: "the share has it: now all are to load it",
 		})
 	}
 	if d.gate != 0 {
@@ -169,21 +173,21 @@ func (t *Track) apply(l *location, d decision, now Now, out *Events) {
 }
 
 // reasonText is the reason for the audit, before the target is set.
-func (t *Track) reasonText(l *location, reason Reason) string {
+func (t *Track) reasonText(l *location, reason protocol.TrackReason) string {
 	from := "from the source"
 	if p := t.predecessor(l, t.clock); p != nil {
 		from = "from " + p.name + ", " + strconv.FormatUint(t.locationConfig(l).Delay, 10) + " ms behind"
 	}
 	switch reason {
-	case ReasonInitial:
+	case protocol.ReasonInitial:
 		return "the first target, " + from
-	case ReasonExplicit:
+	case protocol.ReasonExplicit:
 		return "an instance reported that the version is bad for everyone; the next one is " + from
-	case ReasonImplicit:
+	case protocol.ReasonImplicit:
 		return "an instance could not get the version from the source for too long; the next one is " + from
-	case ReasonOperator:
+	case protocol.ReasonOperator:
 		return "an operator gave the version up; the next one is " + from
-	case ReasonPromote:
+	case protocol.ReasonPromote:
 		return "promoted by an operator past delay and gates"
 	}
 	return "all " + strconv.Itoa(l.leaders) + " leaders have the version; the next one is " + from

@@ -36,12 +36,12 @@ func revisionMismatch(want, is uint64) *protocol.Error {
 // highestNext is the highest version that may follow last: it takes at most half of the numbers that
 // are left, up to MaxVersion. One wrong number, such as 2^63-1, would otherwise leave none for any
 // later version, and nobody could publish again.
-func highestNext(last uint64) uint64 { return last + (MaxVersion-last+1)/2 }
+func highestNext(last uint64) uint64 { return last + (protocol.MaxTrackVersion-last+1)/2 }
 
 // checkVersion refuses a version that may not follow last; nil when it may.
 func checkVersion(version, last uint64) *protocol.Error {
 	switch {
-	case last >= MaxVersion:
+	case last >= protocol.MaxTrackVersion:
 		return protocol.Errorf(protocol.StatusBadRequest, "the track has had version %d, the last that there is: make another track", last)
 	case version <= last:
 		return protocol.Errorf(protocol.StatusBadRequest, "version %d is not above %d, the highest that the track has had: give a higher one", version, last)

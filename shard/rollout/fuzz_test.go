@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // seeds are records of tracks with something in every field.
@@ -38,12 +40,12 @@ func exerciseTrack(t testing.TB, x *Track) {
 		for id, p := range x.instances {
 			c := Caller{Session: p.session, ID: id, Incarnation: p.incarnation}
 			_, _ = x.Poll(now, c, nil, &out)
-			_, _ = x.Poll(now, c, &Report{Seq: p.seq + 1, Current: p.sent, Target: p.sent, Code: CodeOK}, &out)
-			_ = x.SetRole(now, c, Leader, &out)
+			_, _ = x.Poll(now, c, &protocol.UpdateReport{Seq: p.seq + 1, Current: p.sent, Target: p.sent, Code: CodeOK}, &out)
+			_ = x.SetRole(now, c, protocol.InstanceLeader, &out)
 			_, _ = x.Instance(id)
 		}
 		for _, g := range x.PendingGates() {
-			_ = x.ReportGate(now, g.Location, g.Version, g.Gate.Name, g.Attempt, Outcome(i%3+1), "", &out)
+			_ = x.ReportGate(now, g.Location, g.Version, g.Gate.Name, g.Attempt, protocol.GateOutcome(i%3+1), "", &out)
 		}
 		_, _ = x.Publish(now, 0, nil, &out)
 		c := x.Config()
@@ -102,21 +104,21 @@ func TestDamagedRecords(t *testing.T) {
 }
 
 func FuzzConfig(f *testing.F) {
-	c, _ := Config{Source: SourceTSO, Locations: []Location{{Name: "SAS", Gates: []Gate{{Name: "g", Kind: GateCommand}}}, {Name: "MAN", Delay: 5}}}.Normalize()
-	f.Add(AppendConfig(nil, &c))
+	c, _ := Normalize(protocol.TrackConfig{Source: protocol.SourceTSO, Locations: []protocol.LocationConfig{{Name: "SAS", Gates: []protocol.GateConfig{{Name: "g", Kind: protocol.GateCommand}}}, {Name: "MAN", Delay: 5}}})
+	f.Add(appendConfig(nil, &c))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		c, _, err := ReadConfig(b)
-		if err != nil {
+		r := reader{b: b}
+		n, err := Normalize(r.config())
+		if r.bad || err != nil {
 			return
 		}
-		if n, err := c.Normalize(); err == nil {
-			again, rest, err := ReadConfig(AppendConfig(nil, &n))
-			if err != nil || len(rest) > 0 {
-				t.Fatal(err)
-			}
-			if _, err := again.Normalize(); err != nil {
-				t.Fatal(err)
-			}
+		r = reader{b: appendConfig(nil, &n)}
+		again := r.config()
+		if r.bad || len(r.b) > 0 {
+			t.Fatalf("%+v is not read back", n)
+		}
+		if _, err := Normalize(again); err != nil {
+			t.Fatal(err)
 		}
 	})
 }

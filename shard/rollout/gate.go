@@ -1,6 +1,10 @@
 package rollout
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
 
 // gateState of a run.
 type gateState uint8
@@ -20,41 +24,22 @@ type gate struct {
 	state   gateState
 }
 
-// Outcome of a gate.
-type Outcome uint8
-
-const (
-	Success      Outcome = 1
-	Failure      Outcome = 2 // the version, and all before it, is never chosen by this location
-	Inconclusive Outcome = 3 // the gate is run again after its Retry; an operator may promote meanwhile
-)
-
-// GateRun is a gate that is to be run now.
-type GateRun struct {
-	Location string
-	Version  uint64
-	Index    int
-	Attempt  uint64
-	Deadline uint64 // log time after which it is inconclusive
-	Gate     Gate
-}
-
-// PendingGates lists the gates that are to be run, in order of the locations. A new leader begins with it; later ones come as ChangeGate.
-func (t *Track) PendingGates() (list []GateRun) {
+// PendingGates lists the gates that are to be run, in order of the locations. A new leader begins with it; later ones come as TrackEventGate.
+func (t *Track) PendingGates() (list []protocol.GateRun) {
 	for _, l := range t.ordered() {
 		if g := &l.gate; g.version != 0 && g.state == gateRunning {
 			c := t.locationConfig(l).Gates[g.index]
-			list = append(list, GateRun{
-				Location: l.name, Version: g.version, Index: int(g.index), Attempt: g.attempt, Deadline: g.at + c.Timeout, Gate: c,
+			list = append(list, protocol.GateRun{
+				Location: l.name, Version: g.version, Attempt: g.attempt, Deadline: g.at + c.Timeout, Gate: c,
 			})
 		}
 	}
 	return list
 }
 
-// ReportGate tells the outcome of a run, which Gates or ChangeGate named. Errors: ErrUnknownLocation, ErrGateMoved, BAD_REQUEST.
-func (t *Track) ReportGate(now Now, location string, version uint64, name string, attempt uint64, o Outcome, text string, out *Events) error {
-	if o < Success || o > Inconclusive || !validText(text, MaxMessage) {
+// ReportGate tells the outcome of a run, which PendingGates or TrackEventGate named. Errors: ErrUnknownLocation, ErrGateMoved, BAD_REQUEST.
+func (t *Track) ReportGate(now Now, location string, version uint64, name string, attempt uint64, o protocol.GateOutcome, text string, out *Events) error {
+	if o < protocol.GateSuccess || o > protocol.GateInconclusive || !validText(text, protocol.MaxTrackMessage) {
 		return badRequest("gate: the outcome is success, failure or inconclusive, with at most 256 printable bytes")
 	}
 	l, err := t.find(location)
@@ -71,24 +56,23 @@ func (t *Track) ReportGate(now Now, location string, version uint64, name string
 	return nil
 }
 
-func (t *Track) finishGate(now Now, l *location, o Outcome, text string, out *Events) {
+func (t *Track) finishGate(now Now, l *location, o protocol.GateOutcome, text string, out *Events) {
 	g := &l.gate
-	done := Change{Kind: ChangeGateDone, Location: l.name, Gate: t.locationConfig(l).Gates[g.index].Name, Version: g.version, Attempt: g.attempt}
-	words := [...]string{"", "success", "failure", "inconclusive"}
-	done.Text = words[o]
+	done := protocol.TrackEvent{Kind: protocol.TrackEventGateDone, Location: l.name, Gate: t.locationConfig(l).Gates[g.index].Name, Version: g.version, Attempt: g.attempt}
+	done.Text = o.String()
 	if text != "" {
 		done.Text += ": " + text
 	}
 	t.emit(now, out, done)
 	switch o {
-	case Success:
+	case protocol.GateSuccess:
 		if g.index++; int(g.index) == len(t.locationConfig(l).Gates) {
 			g.index, g.attempt, g.at, g.state = 0, 0, t.clock, gatePassed
 			return
 		}
 		g.attempt = 0
 		t.runGate(now, l, out)
-	case Failure:
+	case protocol.GateFailure:
 		l.floor = max(l.floor, g.version)
 		l.gate = gate{}
 	default:
@@ -101,8 +85,8 @@ func (t *Track) runGate(now Now, l *location, out *Events) {
 	g.attempt++
 	g.state, g.at = gateRunning, t.clock
 	c := &t.locationConfig(l).Gates[g.index]
-	t.emit(now, out, Change{
-		Kind: ChangeGate, Location: l.name, Gate: c.Name, Version: g.version, Attempt: g.attempt, Until: t.clock + c.Timeout,
+	t.emit(now, out, protocol.TrackEvent{
+		Kind: protocol.TrackEventGate, Location: l.name, Gate: c.Name, Version: g.version, Attempt: g.attempt, Until: t.clock + c.Timeout,
 		Text: "gate " + c.Name + " is to be run, time " + strconv.FormatUint(g.attempt, 10),
 	})
 }
@@ -126,7 +110,7 @@ func (t *Track) tickGate(now Now, l *location, out *Events) {
 		return
 	}
 	if l.gate.state == gateRunning {
-		t.finishGate(now, l, Inconclusive, "no outcome in time", out)
+		t.finishGate(now, l, protocol.GateInconclusive, "no outcome in time", out)
 		return
 	}
 	t.runGate(now, l, out)
@@ -147,7 +131,7 @@ func (t *Track) dropGates(now Now, out *Events) {
 			return r == nil || r.skip || r.payload && !t.isPublished(version)
 		}
 		if v := l.gate.version; v != 0 && bad(v) {
-			t.emit(now, out, Change{Kind: ChangeGateDone, Location: l.name, Version: v, Text: "given up: " + p.name + " does not pass the version on any more"})
+			t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventGateDone, Location: l.name, Version: v, Text: "given up: " + p.name + " does not pass the version on any more"})
 			l.gate = gate{}
 		}
 		if l.promoted > l.target && bad(l.promoted) {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // pollLoop has a leader of SAS load what it gets, over and over, every so many ms.
@@ -12,11 +14,11 @@ type pollLoop struct {
 	x   *Track
 	now Now
 	c   Caller
-	r   Report
+	r   protocol.UpdateReport
 	out Events
 }
 
-func newPollLoop(t *testing.T, config Config) *pollLoop {
+func newPollLoop(t *testing.T, config protocol.TrackConfig) *pollLoop {
 	x := &pollLoop{t: t, now: Now{Log: 1000, Wall: 1000}}
 	var err error
 	if x.x, err = New(x.now, config, &x.out); err != nil {
@@ -27,7 +29,7 @@ func newPollLoop(t *testing.T, config Config) *pollLoop {
 }
 
 func (x *pollLoop) join(id, loc string, session uint64) uint64 {
-	n, err := x.x.Register(x.now, Registration{Session: session, ID: id, Location: loc, Role: Leader}, &x.out)
+	n, err := x.x.Register(x.now, Registration{Session: session, ID: id, Location: loc, Role: protocol.InstanceLeader}, &x.out)
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -54,7 +56,7 @@ func (x *pollLoop) step(ms uint64) {
 // TestHistoryIsCollected: rows go when they are older than retention and than twice the delays, but not the one the slowest successor would take, nor
 // the last ten.
 func TestHistoryIsCollected(t *testing.T) {
-	x := newPollLoop(t, Config{Source: SourceTSO, Retention: 10_000, Locations: []Location{{Name: "SAS"}, {Name: "MAN", Delay: 3_000}, {Name: "VLA", Delay: 4_000}}})
+	x := newPollLoop(t, protocol.TrackConfig{Source: protocol.SourceTSO, Retention: 10_000, Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "MAN", Delay: 3_000}, {Name: "VLA", Delay: 4_000}}})
 	for range 100 {
 		x.step(1000)
 	}
@@ -82,7 +84,7 @@ func TestHistoryIsCollected(t *testing.T) {
 // the successor goes on moving, and stays within a small part of its delay.
 func TestThinnedHistoryStillMatures(t *testing.T) {
 	const delay = 100_000
-	x := newPollLoop(t, Config{Source: SourceTSO, Retention: 1, Locations: []Location{{Name: "SAS"}, {Name: "VLA", Delay: delay}}})
+	x := newPollLoop(t, protocol.TrackConfig{Source: protocol.SourceTSO, Retention: 1, Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "VLA", Delay: delay}}})
 	v := Caller{Session: 2, ID: "v", Incarnation: x.join("v", "VLA", 2)}
 	var seq, last, moves, late uint64
 	for i := range 20_000 {
@@ -91,7 +93,7 @@ func TestThinnedHistoryStillMatures(t *testing.T) {
 			continue
 		}
 		seq++
-		a, err := x.x.Poll(x.now, v, &Report{Seq: seq, Current: last, Target: last, Code: CodeOK}, &x.out)
+		a, err := x.x.Poll(x.now, v, &protocol.UpdateReport{Seq: seq, Current: last, Target: last, Code: CodeOK}, &x.out)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +111,7 @@ func TestThinnedHistoryStillMatures(t *testing.T) {
 
 // TestPublishedVersionsAreBounded: versions nobody took go first; those in use never.
 func TestPublishedVersionsAreBounded(t *testing.T) {
-	x := newPollLoop(t, Config{Source: SourcePublished, Locations: []Location{{Name: "SAS"}, {Name: "VLA", Delay: 3_600_000}}})
+	x := newPollLoop(t, protocol.TrackConfig{Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "VLA", Delay: 3_600_000}}})
 	for i := range uint64(3 * MaxPublished) {
 		if v, err := x.x.Publish(x.now, 0, []byte(fmt.Sprint(i)), &x.out); err != nil || v != i+1 {
 			t.Fatal(v, err)
@@ -144,7 +146,7 @@ func TestPublishedVersionsAreBounded(t *testing.T) {
 
 // TestPublishedTargetsStay: a version that was withdrawn goes first, but not while instances are to load it.
 func TestPublishedTargetsStay(t *testing.T) {
-	x := newPollLoop(t, Config{Source: SourcePublished, Locations: []Location{{Name: "SAS"}}})
+	x := newPollLoop(t, protocol.TrackConfig{Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}}})
 	for range 2 * MaxPublished {
 		v, err := x.x.Publish(x.now, 0, []byte("payload"), &x.out)
 		if err != nil {

@@ -4,22 +4,9 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
-
-// Role of an instance. A follower does not hold anybody up.
-type Role uint8
-
-const (
-	Follower Role = 1
-	Leader   Role = 2
-)
-
-func (r Role) String() string {
-	if r == Leader {
-		return "leader"
-	}
-	return "follower"
-}
 
 // instance of a location, while its session lives. It is registered by a session, under an incarnation that no other has.
 type instance struct {
@@ -27,7 +14,7 @@ type instance struct {
 	session     uint64
 	incarnation uint64
 	loc         *location
-	role        Role
+	role        protocol.TrackInstanceRole
 	demoted     bool // counts as a follower: it stalled
 	inShare     bool // of the location's share
 	meta        string
@@ -37,37 +24,11 @@ type instance struct {
 	sentGen     uint64 // the location's generation then
 	sentAt      uint64 // log time when it was told first
 	seq         uint64 // of the report
-	report      Report
+	report      protocol.UpdateReport
 	reportGen   uint64 // the location's generation when it came
 	reportAt    uint64
 
 	contribution contribution // derived: what it adds to its location's counts
-}
-
-// Report is what an instance says of itself.
-type Report struct {
-	Seq      uint64 // rises within an incarnation
-	Current  uint64 // the version it serves, 0 none
-	Target   uint64 // the version that Code and Attempts are about
-	Code     string // OK, SOURCE_ERROR or one of its own
-	Message  string
-	Attempts uint64 // to load Target so far
-}
-
-func (r *Report) check() error {
-	if r.Current > MaxVersion || r.Target > MaxVersion {
-		return badRequest("report: versions are at most 2^63-1")
-	}
-	if !validText(r.Code, MaxName) || !validText(r.Message, MaxMessage) {
-		return badRequest("report: code and message are printable, at most 128 and 256 bytes")
-	}
-	return nil
-}
-
-// same says that b tells nothing new.
-func (r Report) same(b *Report) bool {
-	r.Seq = b.Seq
-	return r == *b
 }
 
 // contribution is what an instance adds to the counts of its location.
@@ -77,7 +38,7 @@ type contribution struct {
 	suspectAt                            uint64
 }
 
-func (p *instance) leads() bool { return p.role == Leader && !p.demoted }
+func (p *instance) leads() bool { return p.role == protocol.InstanceLeader && !p.demoted }
 
 func (p *instance) reached(l *location) bool {
 	return p.report.Current == l.target || p.report.Current > l.target && !l.rollback
@@ -94,7 +55,7 @@ func (t *Track) contributionOf(p *instance) (x contribution) {
 	if p.report.Target != l.target || p.reportGen != l.generation {
 		return x
 	}
-	x.explicit = t.config.explicit(p.report.Code)
+	x.explicit = isExplicit(&t.config, p.report.Code)
 	if p.report.Code == CodeSourceError && p.report.Attempts > t.config.ImplicitAttempts && p.sent == l.target && p.sentGen == l.generation {
 		x.suspect = 2
 		if x.leader {
@@ -189,7 +150,7 @@ type Registration struct {
 	Session  uint64
 	ID       string
 	Location string
-	Role     Role
+	Role     protocol.TrackInstanceRole
 	Meta     string
 	// Takeover evicts a live session that has the id. Whoever embeds the track sets it too when that session is detached.
 	Takeover bool
@@ -198,7 +159,7 @@ type Registration struct {
 // Register makes an instance, and gives its incarnation, which its calls carry. The same registration again by the same session gives the same incarnation.
 // Errors: BAD_REQUEST, ErrUnknownLocation, ErrAlreadyRegistered, ErrTooManyInstances.
 func (t *Track) Register(now Now, r Registration, out *Events) (incarnation uint64, err error) {
-	if !validName(r.ID, MaxInstance) || !validText(r.Meta, MaxMeta) || r.Role < Follower || r.Role > Leader || r.Session == 0 {
+	if !validName(r.ID, protocol.MaxTrackInstance) || !validText(r.Meta, protocol.MaxTrackMeta) || r.Role < protocol.InstanceFollower || r.Role > protocol.InstanceLeader || r.Session == 0 {
 		return 0, badRequest("register: an instance has an id of 1 to 255 bytes, a role, a session, and meta of at most 1024 printable bytes")
 	}
 	l, err := t.find(r.Location)
@@ -232,7 +193,7 @@ func (t *Track) Register(now Now, r Registration, out *Events) (incarnation uint
 	}
 	t.insert(p)
 	t.updateCounts(p)
-	t.emit(now, out, Change{Kind: ChangeJoined, Location: l.name, Instance: p.id, Generation: p.incarnation, Text: "joins as " + p.role.String()})
+	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventJoined, Location: l.name, Instance: p.id, Generation: p.incarnation, Text: "joins as " + p.role.String()})
 	t.updateStates(now, out)
 	return p.incarnation, nil
 }
@@ -260,7 +221,7 @@ func (t *Track) remove(now Now, p *instance, text string, out *Events) {
 	if len(l.members) == 0 {
 		l.emptySince = t.clock
 	}
-	t.emit(now, out, Change{Kind: ChangeLeft, Location: l.name, Instance: p.id, Generation: p.incarnation, Text: text})
+	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventLeft, Location: l.name, Instance: p.id, Generation: p.incarnation, Text: text})
 }
 
 // Caller says who makes a call: the session, and the incarnation that Register gave.
@@ -334,12 +295,12 @@ func (t *Track) Drop(now Now, id string, out *Events) error {
 }
 
 // SetRole changes the role. A leader holds its location up until it has the target.
-func (t *Track) SetRole(now Now, c Caller, role Role, out *Events) error {
+func (t *Track) SetRole(now Now, c Caller, role protocol.TrackInstanceRole, out *Events) error {
 	p, err := t.checkCaller(c)
 	if err != nil {
 		return err
 	}
-	if role < Follower || role > Leader {
+	if role < protocol.InstanceFollower || role > protocol.InstanceLeader {
 		return badRequest("set role: follower or leader")
 	}
 	if p.role == role && !p.demoted {
@@ -348,7 +309,7 @@ func (t *Track) SetRole(now Now, c Caller, role Role, out *Events) error {
 	t.clock = t.clockAt(now)
 	p.role, p.roleAt, p.demoted = role, t.clock, false
 	t.updateCounts(p)
-	t.emit(now, out, Change{Kind: ChangeRole, Location: p.loc.name, Instance: p.id, Text: "is " + role.String() + " now"})
+	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventRole, Location: p.loc.name, Instance: p.id, Text: "is " + role.String() + " now"})
 	t.updateStates(now, out)
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // TestInstancesOfATrack: as many instances as the limit says, and not one more; one that takes its own place, or that leaves, is no more.
@@ -11,7 +13,7 @@ func TestInstancesOfATrack(t *testing.T) {
 	x, now, callers, _ := steadyTrack(t, MaxInstances)
 	var out Events
 	join := func(session uint64, id string) error {
-		_, err := x.Register(now, Registration{Session: session, ID: id, Location: "SAS", Role: Follower, Meta: "again"}, &out)
+		_, err := x.Register(now, Registration{Session: session, ID: id, Location: "SAS", Role: protocol.InstanceFollower, Meta: "again"}, &out)
 		return err
 	}
 	if err := join(1, "one more"); !errors.Is(err, ErrTooManyInstances) {
@@ -35,10 +37,10 @@ func TestInstancesOfATrack(t *testing.T) {
 func TestPayloadOfAVersion(t *testing.T) {
 	x, now, _, _ := steadyTrack(t, 1)
 	var out Events
-	if _, err := x.Publish(now, 0, make([]byte, MaxPayload+1), &out); err == nil {
+	if _, err := x.Publish(now, 0, make([]byte, protocol.MaxTrackPayload+1), &out); err == nil {
 		t.Error("a payload one byte past the limit is taken")
 	}
-	if _, err := x.Publish(now, 0, make([]byte, MaxPayload), &out); err != nil {
+	if _, err := x.Publish(now, 0, make([]byte, protocol.MaxTrackPayload), &out); err != nil {
 		t.Errorf("a payload at the limit: %v", err)
 	}
 }
@@ -47,10 +49,10 @@ func TestPayloadOfAVersion(t *testing.T) {
 func TestLocationsThatWere(t *testing.T) {
 	now := Now{Log: 1000, Wall: 1000}
 	var out Events
-	config := func(generation int) Config {
-		c := Config{Source: SourcePublished}
-		for i := range MaxLocations {
-			c.Locations = append(c.Locations, Location{Name: fmt.Sprintf("g%d-%d", generation, i)})
+	config := func(generation int) protocol.TrackConfig {
+		c := protocol.TrackConfig{Source: protocol.SourcePublished}
+		for i := range protocol.MaxTrackLocations {
+			c.Locations = append(c.Locations, protocol.LocationConfig{Name: fmt.Sprintf("g%d-%d", generation, i)})
 		}
 		return c
 	}
@@ -60,9 +62,9 @@ func TestLocationsThatWere(t *testing.T) {
 	}
 	fill := func(generation int) {
 		t.Helper()
-		for i := range MaxLocations {
+		for i := range protocol.MaxTrackLocations {
 			name := fmt.Sprintf("g%d-%d", generation, i)
-			if _, err := x.Register(now, Registration{Session: 1, ID: name, Location: name, Role: Follower}, &out); err != nil {
+			if _, err := x.Register(now, Registration{Session: 1, ID: name, Location: name, Role: protocol.InstanceFollower}, &out); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -75,7 +77,7 @@ func TestLocationsThatWere(t *testing.T) {
 	if err := x.Configure(now, 2, config(2), &out); !errors.Is(err, ErrTooManyLocations) {
 		t.Errorf("more than are remembered, all with instances: %v", err)
 	}
-	for i := range MaxLocations {
+	for i := range protocol.MaxTrackLocations {
 		if err := x.Drop(now, fmt.Sprintf("g0-%d", i), &out); err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +86,7 @@ func TestLocationsThatWere(t *testing.T) {
 		t.Errorf("those without instances may be forgotten: %v", err)
 	}
 	one := config(3)
-	one.Locations = append(one.Locations, Location{Name: "one more"})
+	one.Locations = append(one.Locations, protocol.LocationConfig{Name: "one more"})
 	if err := x.Configure(now, 3, one, &out); err == nil {
 		t.Error("an order one longer than the limit is taken")
 	}

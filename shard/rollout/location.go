@@ -1,5 +1,7 @@
 package rollout
 
+import "github.com/signalbox-dev/signalbox/protocol"
+
 // location is one of the order, or was.
 type location struct {
 	name             string
@@ -17,11 +19,11 @@ type location struct {
 	reelectRequested bool   // an operator wants a re-election
 	paused           pauseMode
 	excluded         bool
-	emptySince       uint64 // with members: meaningless
-	shareOnly        bool   // the target is for the share only
-	sharedAt         uint64 // the share has loaded it; 0 not yet
-	blockedSince     uint64 // since when leaders that must have the target have it not; 0 all have
-	announced        State  // as watches were told last
+	emptySince       uint64              // with members: meaningless
+	shareOnly        bool                // the target is for the share only
+	sharedAt         uint64              // the share has loaded it; 0 not yet
+	blockedSince     uint64              // since when leaders that must have the target have it not; 0 all have
+	announced        protocol.TrackState // as watches were told last
 
 	// Derived: counts of members, kept by account and recount.
 	members   []*instance // in no order: nothing may depend on it
@@ -44,7 +46,7 @@ type row struct {
 	at        uint64
 	converged uint64 // 0 not
 	wall      uint64
-	reason    Reason
+	reason    protocol.TrackReason
 	skip      bool // never passed on
 	payload   bool // it was published: passed on only while its payload is kept
 }
@@ -65,11 +67,11 @@ func (t *Track) matureAt(p *location, r *row, l *location) (uint64, bool) {
 	}
 	at := r.at + t.locationConfig(l).Delay
 	bake := t.locationConfig(p).Bake
-	if t.config.DelayFrom == FromConverged || bake > 0 {
+	if t.config.DelayFrom == protocol.FromConverged || bake > 0 {
 		if r.converged == 0 {
 			return 0, false
 		}
-		if t.config.DelayFrom == FromConverged {
+		if t.config.DelayFrom == protocol.FromConverged {
 			at = r.converged + t.locationConfig(l).Delay
 		}
 		at = max(at, r.converged+bake)
@@ -90,7 +92,7 @@ func (t *Track) newest(p, l *location, clock uint64) *row {
 
 // candidate is what l would choose now by the normal rule, 0 none, and when it would find one if nothing but time changes, 0 unknown. For the first location
 // of a source that makes versions, the candidate is anyVersion.
-func (t *Track) candidate(l *location, reason Reason, clock uint64) (version, at uint64) {
+func (t *Track) candidate(l *location, reason protocol.TrackReason, clock uint64) (version, at uint64) {
 	least := max(l.target, l.floor)
 	if l.promoted > least {
 		return l.promoted, clock
@@ -113,14 +115,14 @@ func (t *Track) candidate(l *location, reason Reason, clock uint64) (version, at
 		return 0, 0
 	}
 	if p == nil {
-		if reason == ReasonAdvance && clock < l.since+t.config.MinAdvanceInterval {
-			if t.config.Source != SourcePublished || t.newestPublished() > least {
+		if reason == protocol.ReasonAdvance && clock < l.since+t.config.MinAdvanceInterval {
+			if t.config.Source != protocol.SourcePublished || t.newestPublished() > least {
 				return 0, l.since + t.config.MinAdvanceInterval
 			}
 			return 0, 0
 		}
-		if t.config.Source != SourcePublished {
-			if t.last >= MaxVersion {
+		if t.config.Source != protocol.SourcePublished {
+			if t.last >= protocol.MaxTrackVersion {
 				return 0, 0
 			}
 			return anyVersion, clock
@@ -149,19 +151,19 @@ func (t *Track) candidate(l *location, reason Reason, clock uint64) (version, at
 const anyVersion = ^uint64(0)
 
 // set gives l a target.
-func (t *Track) set(l *location, version uint64, reason Reason, now Now, out *Events, text string) {
+func (t *Track) set(l *location, version uint64, reason protocol.TrackReason, now Now, out *Events, text string) {
 	from := l.target
 	conf := t.locationConfig(l)
 	l.target, l.since = version, t.clock
 	l.generation++
 	l.history = append(l.history, row{version: version, at: t.clock, wall: now.Wall, reason: reason, payload: t.isPublished(version)})
-	l.gate, l.promoted, l.reelectRequested, l.sharedAt, l.blockedSince, l.rollback = gate{}, 0, false, 0, 0, reason == ReasonRollback
-	if reason.reelection() {
+	l.gate, l.promoted, l.reelectRequested, l.sharedAt, l.blockedSince, l.rollback = gate{}, 0, false, 0, 0, reason == protocol.ReasonRollback
+	if isReelection(reason) {
 		l.reelectAt = t.clock
 	}
 	t.last = max(t.last, version)
 	wasPartial := l.shareOnly
-	l.shareOnly = conf.Share > 0 && conf.Share < 100 && from != 0 && reason != ReasonRollback && l.leaders > 1
+	l.shareOnly = conf.Share > 0 && conf.Share < 100 && from != 0 && reason != protocol.ReasonRollback && l.leaders > 1
 	switch {
 	case !l.shareOnly:
 		l.stable = 0
@@ -171,8 +173,8 @@ func (t *Track) set(l *location, version uint64, reason Reason, now Now, out *Ev
 	}
 	t.recount(l)
 	t.collect(l)
-	t.emit(now, out, Change{
-		Kind: ChangeTarget, Reason: reason, Share: l.shareOnly, Location: l.name, Version: version, From: from, Generation: l.generation, Text: text,
+	t.emit(now, out, protocol.TrackEvent{
+		Kind: protocol.TrackEventTarget, Reason: reason, Share: l.shareOnly, Location: l.name, Version: version, From: from, Generation: l.generation, Text: text,
 	})
 }
 
@@ -196,7 +198,7 @@ func (t *Track) collect(l *location) {
 	for i := len(l.history) - 1; i >= 0 && needed < 0; i-- {
 		r := &l.history[i]
 		from := r.at
-		if t.config.DelayFrom == FromConverged || l.pos >= 0 && t.config.Locations[l.pos].Bake > 0 {
+		if t.config.DelayFrom == protocol.FromConverged || l.pos >= 0 && t.config.Locations[l.pos].Bake > 0 {
 			from = r.converged
 		}
 		if !r.skip && from != 0 && from+longest <= t.clock {

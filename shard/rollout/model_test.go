@@ -9,12 +9,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // model is the machine once more, written plainly from the rules: nothing is counted ahead, every question is a loop over everything, no history is ever cut.
 // Gates and shares are not in it: the property test without the model holds them to the invariants.
 type model struct {
-	c         Config
+	c         protocol.TrackConfig
 	last      uint64
 	paused    pauseMode
 	locs      map[string]*modelLoc
@@ -38,7 +40,7 @@ type modelRow struct {
 type modelInst struct {
 	loc           string
 	leader        bool
-	r             Report
+	r             protocol.UpdateReport
 	rGen          uint64
 	sent, sentGen uint64
 	sentAt        uint64
@@ -54,7 +56,7 @@ func (m *model) in(loc string) (list []*modelInst) {
 }
 
 func (m *model) pos(loc string) int {
-	return slices.IndexFunc(m.c.Locations, func(l Location) bool { return l.Name == loc })
+	return slices.IndexFunc(m.c.Locations, func(l protocol.LocationConfig) bool { return l.Name == loc })
 }
 
 func (m *model) pred(loc string, clock uint64) string {
@@ -88,7 +90,7 @@ func (m *model) next(loc string, advance bool, clock, wall uint64) uint64 {
 		for i := range m.locs[p].rows {
 			r := &m.locs[p].rows[i]
 			from := r.at
-			if m.c.DelayFrom == FromConverged {
+			if m.c.DelayFrom == protocol.FromConverged {
 				from = r.converged
 			}
 			if r.skip || m.withdrawn[r.version] || from == 0 || clock < from || clock-from < m.c.Locations[m.pos(loc)].Delay {
@@ -112,7 +114,7 @@ func (m *model) next(loc string, advance bool, clock, wall uint64) uint64 {
 	if advance && len(l.rows) > 0 && clock-l.rows[len(l.rows)-1].at < m.c.MinAdvanceInterval {
 		return 0
 	}
-	if m.c.Source == SourceTSO {
+	if m.c.Source == protocol.SourceTSO {
 		return max(m.last+1, wall<<18)
 	}
 	best := uint64(0)
@@ -146,7 +148,7 @@ func (p *modelInst) has(l *modelLoc) bool {
 }
 
 // poll: section by section as the algorithm is described.
-func (m *model) poll(id string, r *Report, now Now) uint64 {
+func (m *model) poll(id string, r *protocol.UpdateReport, now Now) uint64 {
 	p := m.insts[id]
 	l := m.locs[p.loc]
 	if m.pos(p.loc) < 0 {
@@ -228,18 +230,18 @@ func (m *model) decide(p *modelInst, l *modelLoc, clock, wall uint64) {
 func TestTrackMatchesModel(t *testing.T) {
 	seen := map[string]int{}
 	runHistories(t, 80, func(t *testing.T, seed uint64) { newRandomRun(t, seed, true).run(300, seen) })
-	requireSeen(t, seen, ReasonInitial, ReasonAdvance, ReasonExplicit, ReasonImplicit, ReasonOperator, ReasonPromote, ReasonRollback)
-	requireSeen(t, seen, StateUnset, StateConverging, StateConverged, StateWaitingDelay, StateReelectionPending, StatePaused, StateEmpty, StateSkipped, StateExcluded,
-		StateNoLeader, StateReady, StateRemoved)
+	requireSeen(t, seen, protocol.ReasonInitial, protocol.ReasonAdvance, protocol.ReasonExplicit, protocol.ReasonImplicit, protocol.ReasonOperator, protocol.ReasonPromote, protocol.ReasonRollback)
+	requireSeen(t, seen, protocol.StateUnset, protocol.StateConverging, protocol.StateConverged, protocol.StateWaitingDelay, protocol.StateReelectionPending, protocol.StatePaused, protocol.StateEmpty, protocol.StateSkipped, protocol.StateExcluded,
+		protocol.StateNoLeader, protocol.StateReady, protocol.StateRemoved)
 }
 
 // TestInvariants is the same without the model, with gates, shares, bake times and auto-demotion.
 func TestInvariants(t *testing.T) {
 	seen := map[string]int{}
 	runHistories(t, 60, func(t *testing.T, seed uint64) { newRandomRun(t, seed, false).run(300, seen) })
-	requireSeen(t, seen, ChangeTarget, ChangeWiden, ChangeState, ChangeConverged, ChangeSkip, ChangeGate, ChangeGateDone, ChangeJoined, ChangeLeft, ChangeRole,
-		ChangeAdmin, ChangePublished, ChangeAlert)
-	requireSeen(t, seen, StateStalled, StateWaitingGate, StateWaitingShare)
+	requireSeen(t, seen, protocol.TrackEventTarget, protocol.TrackEventWiden, protocol.TrackEventState, protocol.TrackEventConverged, protocol.TrackEventSkip, protocol.TrackEventGate, protocol.TrackEventGateDone, protocol.TrackEventJoined, protocol.TrackEventLeft, protocol.TrackEventRole,
+		protocol.TrackEventAdmin, protocol.TrackEventPublished, protocol.TrackEventAlert)
+	requireSeen(t, seen, protocol.StateStalled, protocol.StateWaitingGate, protocol.StateWaitingShare)
 }
 
 // came fails for what never happened: a test that met no rollback says nothing of them.
@@ -285,12 +287,12 @@ func newRandomRun(t *testing.T, seed uint64, withModel bool) *randomRun {
 	x := &randomRun{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: Now{Log: 1000, Wall: 5000}, callers: map[string]*Caller{}, seqs: map[string]uint64{},
 		before: map[string]uint64{}, promoted: map[string]bool{},
 		seen: map[string]int{}}
-	c := x.config(Config{Source: SourceTSO, Locations: []Location{{Name: "SAS"}, {Name: "MAN", Delay: 2000}, {Name: "VLA", Delay: 5000}}}, withModel)
-	c.Source = []Source{SourceTSO, SourcePublished}[x.rng.IntN(2)]
+	c := x.config(protocol.TrackConfig{Source: protocol.SourceTSO, Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "MAN", Delay: 2000}, {Name: "VLA", Delay: 5000}}}, withModel)
+	c.Source = []protocol.TrackSource{protocol.SourceTSO, protocol.SourcePublished}[x.rng.IntN(2)]
 	if !withModel && x.rng.IntN(3) == 0 {
-		c.Source = SourceExternal
+		c.Source = protocol.SourceExternal
 	}
-	c.DelayFrom = DelayFrom(x.rng.IntN(2))
+	c.DelayFrom = protocol.DelayFrom(x.rng.IntN(2))
 	track, err := New(x.now, c, &x.out)
 	if err != nil {
 		t.Fatal(err)
@@ -306,7 +308,7 @@ func newRandomRun(t *testing.T, seed uint64, withModel bool) *randomRun {
 	return x
 }
 
-func (x *randomRun) config(c Config, plain bool) Config {
+func (x *randomRun) config(c protocol.TrackConfig, plain bool) protocol.TrackConfig {
 	c.SkipEmptyAfter = []uint64{0, 0, 20_000}[x.rng.IntN(3)]
 	c.MinAdvanceInterval = []uint64{0, 500}[x.rng.IntN(2)]
 	if plain {
@@ -319,7 +321,7 @@ func (x *randomRun) config(c Config, plain bool) Config {
 		l := &c.Locations[i]
 		l.Bake, l.Share, l.ShareBake, l.Gates = []uint64{0, 1500}[x.rng.IntN(2)], []uint8{0, 30, 50}[x.rng.IntN(3)], []uint64{0, 700}[x.rng.IntN(2)], nil
 		if x.rng.IntN(3) == 0 {
-			l.Gates = []Gate{{Name: "smoke", Kind: GateCommand, Timeout: 3000, Retry: 1000}, {Name: "load", Kind: GateWebhook, Timeout: 3000, Retry: 1000}}
+			l.Gates = []protocol.GateConfig{{Name: "smoke", Kind: protocol.GateCommand, Timeout: 3000, Retry: 1000}, {Name: "load", Kind: protocol.GateWebhook, Timeout: 3000, Retry: 1000}}
 		}
 	}
 	return c
@@ -379,17 +381,17 @@ func (x *randomRun) invariants() {
 		x.seen[c.Kind.String()]++
 		x.seen[c.Reason.String()]++
 		x.seen[c.State.String()]++
-		if c.Kind != ChangeTarget || c.Version == x.before[c.Location] {
+		if c.Kind != protocol.TrackEventTarget || c.Version == x.before[c.Location] {
 			continue
 		}
-		if c.Version < x.before[c.Location] && c.Reason != ReasonRollback {
+		if c.Version < x.before[c.Location] && c.Reason != protocol.ReasonRollback {
 			x.t.Fatalf("I1: %s went from %d to %d\n%v", c.Location, x.before[c.Location], c.Version, x.trace)
 		}
 		l, err := x.track.find(c.Location)
 		if err != nil {
 			x.t.Fatal(err)
 		}
-		if p := x.track.predecessor(l, x.track.clock); p != nil && c.Reason != ReasonRollback && c.Reason != ReasonPromote {
+		if p := x.track.predecessor(l, x.track.clock); p != nil && c.Reason != protocol.ReasonRollback && c.Reason != protocol.ReasonPromote {
 			if x.promoted[c.Location+"/"+strconv.FormatUint(c.Version, 10)] {
 				continue // a re-election or a first target may take what was promoted
 			}
@@ -401,8 +403,8 @@ func (x *randomRun) invariants() {
 		}
 	}
 	for _, l := range x.track.locations {
-		if l.target != x.before[l.name] && !slices.ContainsFunc(x.out.List, func(c Change) bool {
-			return c.Kind == ChangeTarget && c.Location == l.name && c.Version == l.target
+		if l.target != x.before[l.name] && !slices.ContainsFunc(x.out.List, func(c protocol.TrackEvent) bool {
+			return c.Kind == protocol.TrackEventTarget && c.Location == l.name && c.Version == l.target
 		}) {
 			x.t.Fatalf("I4: %s moved in silence\n%v", l.name, x.trace)
 		}

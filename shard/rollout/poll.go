@@ -1,40 +1,9 @@
 package rollout
 
-// Why says in one word why an answer is what it is.
-type Why uint8
-
-const (
-	WhyTarget            Why = 0 // load Version, or keep it
-	WhyNoTarget          Why = 1 // the location has no target yet: keep what is there, load nothing, ask again at Until
-	WhyPaused            Why = 2 // Version stays until an operator resumes
-	WhyExcluded          Why = 3 // the location is excluded: Version stays
-	WhyRemoved           Why = 4 // the location left the order: Version was its last
-	WhySourceWanted      Why = 5 // the coordinator is to ask the external generator, and to call Advance
-	WhySourceUnavailable Why = 6 // the same, but it failed last time
-)
-
-var whyNames = [...]string{"TARGET", "NO_TARGET", "PAUSED", "EXCLUDED", "REMOVED", "SOURCE_WANTED", "SOURCE_UNAVAILABLE"}
-
-func (w Why) String() string {
-	if int(w) < len(whyNames) {
-		return whyNames[w]
-	}
-	return "UNKNOWN"
-}
-
-// PollResult answers a poll.
-type PollResult struct {
-	Version    uint64 // 0 none
-	Status     Why
-	State      State
-	Until      uint64 // log time at which asking again may give more, 0 unknown
-	RetryAfter uint64 // the same in ms from now, 0 unknown
-	Generation uint64 // of the location's target
-	Expected   uint64 // with WhySourceWanted: the target for Advance
-}
+import "github.com/signalbox-dev/signalbox/protocol"
 
 // Peek answers a poll that would change nothing. False: write it to the log. It is the whole of what a steady instance costs.
-func (t *Track) Peek(now Now, c Caller, r *Report) (a PollResult, ok bool, err error) {
+func (t *Track) Peek(now Now, c Caller, r *protocol.UpdateReport) (a protocol.TrackPollReply, ok bool, err error) {
 	p, err := t.checkPoll(c, r)
 	if err != nil {
 		return a, true, err
@@ -56,7 +25,7 @@ func (t *Track) Peek(now Now, c Caller, r *Report) (a PollResult, ok bool, err e
 
 // Poll is a request for the target, with a report or without: the one call that moves targets. A stale report is dropped. It may be repeated.
 // Errors: BAD_REQUEST, ErrUnknownInstance, ErrFenced, ErrUnknownLocation.
-func (t *Track) Poll(now Now, c Caller, r *Report, out *Events) (PollResult, error) {
+func (t *Track) Poll(now Now, c Caller, r *protocol.UpdateReport, out *Events) (protocol.TrackPollReply, error) {
 	a, ok, err := t.Peek(now, c, r)
 	if ok {
 		return a, err
@@ -79,12 +48,12 @@ func (t *Track) Poll(now Now, c Caller, r *Report, out *Events) (PollResult, err
 }
 
 // Report takes a report without asking for the target. Errors: those of Poll, and ErrStaleReport.
-func (t *Track) Report(now Now, c Caller, r Report, out *Events) error {
+func (t *Track) Report(now Now, c Caller, r protocol.UpdateReport, out *Events) error {
 	p, err := t.checkPoll(c, &r)
 	if err != nil {
 		return err
 	}
-	if r.Seq < p.seq || r.Seq == 0 || r.Seq == p.seq && !p.report.same(&r) {
+	if r.Seq < p.seq || r.Seq == 0 || r.Seq == p.seq && !sameReport(p.report, r) {
 		return ErrStaleReport
 	}
 	if p.loc.pos >= 0 && p.isNewReport(&r) {
@@ -96,9 +65,9 @@ func (t *Track) Report(now Now, c Caller, r Report, out *Events) error {
 }
 
 // checkPoll is what all polls and reports are checked for.
-func (t *Track) checkPoll(c Caller, r *Report) (*instance, error) {
+func (t *Track) checkPoll(c Caller, r *protocol.UpdateReport) (*instance, error) {
 	if r != nil {
-		if err := r.check(); err != nil {
+		if err := r.Validate(); err != nil {
 			return nil, err
 		}
 	}
@@ -113,19 +82,25 @@ func (t *Track) checkPoll(c Caller, r *Report) (*instance, error) {
 }
 
 // isNewReport says that a report is later than what is known, and tells something else. An error is also told again for a new target with the same version.
-func (p *instance) isNewReport(r *Report) bool {
+func (p *instance) isNewReport(r *protocol.UpdateReport) bool {
 	if r.Seq <= p.seq {
 		return false
 	}
 	again := r.Target == p.loc.target && p.reportGen != p.loc.generation && r.Code != CodeNone && r.Code != CodeOK
-	return again || !p.report.same(r)
+	return again || !sameReport(p.report, *r)
 }
 
-func (t *Track) applyReport(now Now, p *instance, r *Report, out *Events) {
+// sameReport says that two reports differ in their numbers alone.
+func sameReport(a, b protocol.UpdateReport) bool {
+	a.Seq = b.Seq
+	return a == b
+}
+
+func (t *Track) applyReport(now Now, p *instance, r *protocol.UpdateReport, out *Events) {
 	p.seq, p.report, p.reportGen, p.reportAt = r.Seq, *r, p.loc.generation, t.clock
 	if p.demoted && p.reached(p.loc) {
 		p.demoted, p.roleAt = false, t.clock
-		t.emit(now, out, Change{Kind: ChangeRole, Location: p.loc.name, Instance: p.id, Text: "has caught up, and counts as a leader again"})
+		t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventRole, Location: p.loc.name, Instance: p.id, Text: "has caught up, and counts as a leader again"})
 	}
 	t.updateCounts(p)
 }
@@ -144,27 +119,27 @@ func (p *instance) mustBeSent() bool {
 	return p.loc.pos >= 0 && v != 0 && (p.sent != v || p.sentGen != p.loc.generation)
 }
 
-func (t *Track) answer(p *instance, clock uint64, wants bool) PollResult {
+func (t *Track) answer(p *instance, clock uint64, wants bool) protocol.TrackPollReply {
 	l := p.loc
-	a := PollResult{Version: p.assigned(), Generation: l.generation}
+	a := protocol.TrackPollReply{Version: p.assigned(), Generation: l.generation}
 	a.State, a.Until = t.state(l, clock)
 	if a.Until > clock {
 		a.RetryAfter = a.Until - clock
 	}
 	switch {
 	case l.pos < 0:
-		a.Status = WhyRemoved
+		a.Status = protocol.PollRemoved
 	case l.excluded:
-		a.Status = WhyExcluded
+		a.Status = protocol.PollExcluded
 	case max(t.paused, l.paused) != running:
-		a.Status = WhyPaused
+		a.Status = protocol.PollPaused
 	case wants:
-		a.Status, a.Expected = WhySourceWanted, l.target
+		a.Status = protocol.PollSourceWanted
 		if t.sourceError != "" {
-			a.Status = WhySourceUnavailable
+			a.Status = protocol.PollSourceUnavailable
 		}
 	case a.Version == 0:
-		a.Status = WhyNoTarget
+		a.Status = protocol.PollNoTarget
 	}
 	return a
 }

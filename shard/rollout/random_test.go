@@ -2,7 +2,10 @@ package rollout
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // step makes one random call.
@@ -30,10 +33,10 @@ func (x *randomRun) step() {
 		x.leave(ids[x.rng.IntN(len(ids))])
 	case k < 14:
 		id := ids[x.rng.IntN(len(ids))]
-		role := Role(1 + x.rng.IntN(2))
+		role := protocol.TrackInstanceRole(1 + x.rng.IntN(2))
 		err := x.both(fmt.Sprintf("role %s %v", id, role), func(t *Track, out *Events) error { return t.SetRole(x.now, *x.callers[id], role, out) })
 		if err == nil && x.m != nil {
-			x.m.insts[id].leader = role == Leader
+			x.m.insts[id].leader = role == protocol.InstanceLeader
 		}
 	case k < 80:
 		x.poll(ids[x.rng.IntN(len(ids))])
@@ -50,7 +53,7 @@ func (x *randomRun) step() {
 
 func (x *randomRun) join(loc string) {
 	id := fmt.Sprintf("i%d", x.rng.IntN(8))
-	r := Registration{Session: 1 + uint64(x.rng.IntN(20)), ID: id, Location: loc, Role: Role(1 + x.rng.IntN(2)), Takeover: x.rng.IntN(2) == 0}
+	r := Registration{Session: 1 + uint64(x.rng.IntN(20)), ID: id, Location: loc, Role: protocol.TrackInstanceRole(1 + x.rng.IntN(2)), Takeover: x.rng.IntN(2) == 0}
 	var incarnation uint64
 	err := x.both(fmt.Sprintf("join %+v", r), func(t *Track, out *Events) (err error) {
 		incarnation, err = t.Register(x.now, r, out)
@@ -63,7 +66,7 @@ func (x *randomRun) join(loc string) {
 	x.callers[id] = &Caller{Session: r.Session, ID: id, Incarnation: incarnation}
 	x.seqs[id] = 0
 	if x.m != nil {
-		x.m.insts[id] = &modelInst{loc: loc, leader: r.Role == Leader}
+		x.m.insts[id] = &modelInst{loc: loc, leader: r.Role == protocol.InstanceLeader}
 	}
 }
 
@@ -100,10 +103,10 @@ func (x *randomRun) leave(id string) {
 
 func (x *randomRun) poll(id string) {
 	c := *x.callers[id]
-	var r *Report
+	var r *protocol.UpdateReport
 	if p := x.track.instances[id]; x.rng.IntN(5) > 0 {
 		x.seqs[id]++
-		r = &Report{Seq: x.seqs[id], Current: p.report.Current, Target: p.sent}
+		r = &protocol.UpdateReport{Seq: x.seqs[id], Current: p.report.Current, Target: p.sent}
 		switch k := x.rng.IntN(20); {
 		case k < 14:
 			r.Current, r.Code = p.sent, CodeOK
@@ -123,12 +126,12 @@ func (x *randomRun) poll(id string) {
 	if r != nil {
 		text += fmt.Sprintf(" %+v", *r)
 	}
-	var got PollResult
+	var got protocol.TrackPollReply
 	err := x.both(text, func(t *Track, out *Events) (err error) {
 		digest := t.Digest()
 		peeked, ok, peekErr := t.Peek(x.now, c, r)
 		got, err = t.Poll(x.now, c, r, out)
-		if same := t.Digest() == digest; ok != same || ok && (peeked != got || peekErr != err) {
+		if same := t.Digest() == digest; ok != same || ok && (!reflect.DeepEqual(peeked, got) || peekErr != err) {
 			x.t.Fatalf("peek says %v, %v, %v; the poll gave %v, %v, and changed: %v\n%v", peeked, ok, peekErr, got, err, !same, x.trace)
 		}
 		return err
@@ -149,7 +152,7 @@ func (x *randomRun) poll(id string) {
 
 func (x *randomRun) source() {
 	switch x.track.Config().Source {
-	case SourcePublished:
+	case protocol.SourcePublished:
 		if len(x.track.published) > 0 && x.rng.IntN(6) == 0 {
 			v := x.track.published[x.rng.IntN(len(x.track.published))].version
 			_ = x.both(fmt.Sprintf("withdraw %d", v), func(t *Track, out *Events) error { return t.Withdraw(x.now, v, out) })
@@ -168,7 +171,7 @@ func (x *randomRun) source() {
 			x.m.published = append(x.m.published, v)
 			x.m.last = v
 		}
-	case SourceExternal:
+	case protocol.SourceExternal:
 		l := x.track.first(x.now.Log)
 		if l == nil {
 			return
@@ -189,8 +192,8 @@ func (x *randomRun) configure() {
 		}
 	case 1:
 		for _, n := range randomLocations {
-			if !slices.ContainsFunc(c.Locations, func(l Location) bool { return l.Name == n }) {
-				c.Locations = slices.Insert(c.Locations, x.rng.IntN(len(c.Locations)+1), Location{Name: n, Delay: 1000})
+			if !slices.ContainsFunc(c.Locations, func(l protocol.LocationConfig) bool { return l.Name == n }) {
+				c.Locations = slices.Insert(c.Locations, x.rng.IntN(len(c.Locations)+1), protocol.LocationConfig{Name: n, Delay: 1000})
 				break
 			}
 		}
@@ -212,7 +215,7 @@ func (x *randomRun) configure() {
 		}
 	}
 	for _, c := range x.m.c.Locations {
-		was := slices.ContainsFunc(old.Locations, func(l Location) bool { return l.Name == c.Name })
+		was := slices.ContainsFunc(old.Locations, func(l protocol.LocationConfig) bool { return l.Name == c.Name })
 		l := x.m.locs[c.Name]
 		if l == nil {
 			l = &modelLoc{}
@@ -281,7 +284,7 @@ func (x *randomRun) admin(loc string) {
 			l.excluded = false
 		}
 		for _, g := range x.track.PendingGates() {
-			o := Outcome(1 + x.rng.IntN(3))
+			o := protocol.GateOutcome(1 + x.rng.IntN(3))
 			_ = x.both(fmt.Sprintf("gate %+v %d", g, o), func(t *Track, out *Events) error {
 				return t.ReportGate(x.now, g.Location, g.Version, g.Gate.Name, g.Attempt, o, "", out)
 			})

@@ -4,13 +4,15 @@ import (
 	"bytes"
 	"maps"
 	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // recordVersion is the format of a track's record.
 const recordVersion = 1
 
-// AppendConfig appends a config as commands and records carry it.
-func AppendConfig(b []byte, c *Config) []byte {
+// appendConfig appends a config as commands and records carry it.
+func appendConfig(b []byte, c *protocol.TrackConfig) []byte {
 	b = append(b, byte(c.Source), byte(c.DelayFrom))
 	b = num(b, uint64(len(c.Locations)))
 	for i := range c.Locations {
@@ -30,30 +32,21 @@ func AppendConfig(b []byte, c *Config) []byte {
 	return flag(flag(b, c.AutoDemote), c.KeepRemoved)
 }
 
-// ReadConfig reads a config from the front of b. It is not checked: New and Configure do. The error is ErrMalformed.
-func ReadConfig(b []byte) (c Config, rest []byte, err error) {
-	r := reader{b: b}
-	if c = r.config(); r.bad {
-		return Config{}, nil, ErrMalformed
-	}
-	return c, r.b, nil
-}
-
-func (r *reader) config() (c Config) {
-	c.Source, c.DelayFrom = Source(r.byte()), DelayFrom(r.byte())
-	for range r.count(MaxLocations) {
-		l := Location{Name: r.str(MaxName), Delay: r.num(), Bake: r.num()}
+func (r *reader) config() (c protocol.TrackConfig) {
+	c.Source, c.DelayFrom = protocol.TrackSource(r.byte()), protocol.DelayFrom(r.byte())
+	for range r.count(protocol.MaxTrackLocations) {
+		l := protocol.LocationConfig{Name: r.str(protocol.MaxTrackName), Delay: r.num(), Bake: r.num()}
 		share := r.num()
 		l.Share, l.ShareBake = uint8(min(share, 255)), r.num()
-		for range r.count(MaxGates) {
-			l.Gates = append(l.Gates, Gate{
-				Name: r.str(MaxName), Kind: GateKind(r.byte()), Spec: r.str(MaxGateSpec), Timeout: r.num(), Retry: r.num(),
+		for range r.count(protocol.MaxTrackGates) {
+			l.Gates = append(l.Gates, protocol.GateConfig{
+				Name: r.str(protocol.MaxTrackName), Kind: protocol.GateKind(r.byte()), Spec: r.str(protocol.MaxTrackGateSpec), Timeout: r.num(), Retry: r.num(),
 			})
 		}
 		c.Locations = append(c.Locations, l)
 	}
-	for range r.count(MaxCodes) {
-		c.ExplicitCodes = append(c.ExplicitCodes, r.str(MaxName))
+	for range r.count(protocol.MaxTrackCodes) {
+		c.ExplicitCodes = append(c.ExplicitCodes, r.str(protocol.MaxTrackName))
 	}
 	for _, p := range []*uint64{
 		&c.ImplicitAfter, &c.ImplicitAttempts, &c.StallTimeout, &c.SkipEmptyAfter, &c.ReelectMinInterval, &c.MinAdvanceInterval, &c.Retention,
@@ -67,7 +60,7 @@ func (r *reader) config() (c Config) {
 // Append appends the whole state: the same bytes for the same state, whatever happened before. Instances come in order of their ids, behind everything else.
 func (t *Track) Append(b []byte) []byte {
 	b = append(b, recordVersion)
-	b = AppendConfig(b, &t.config)
+	b = appendConfig(b, &t.config)
 	b = num(b, t.revision, t.clock, t.last, t.incarnations)
 	b = str(append(b, byte(t.paused)), t.sourceError)
 	b = num(b, uint64(len(t.locations)))
@@ -127,13 +120,13 @@ func Decode(b []byte) (*Track, error) {
 	}
 	t := &Track{instances: map[string]*instance{}, sessions: map[uint64][]*instance{}}
 	var err error
-	if t.config, err = config.Normalize(); err != nil {
+	if t.config, err = Normalize(config); err != nil {
 		return nil, ErrMalformed
 	}
-	t.configBytes = t.config.Bytes()
+	t.configBytes = ConfigBytes(&t.config)
 	t.revision, t.clock, t.last, t.incarnations = r.num(), r.num(), r.num(), r.num()
-	t.paused, t.sourceError = pauseMode(r.byte()), r.str(2*MaxMessage)
-	for i := range r.count(MaxLocations + maxRemoved) {
+	t.paused, t.sourceError = pauseMode(r.byte()), r.str(2*protocol.MaxTrackMessage)
+	for i := range r.count(protocol.MaxTrackLocations + maxRemoved) {
 		l := r.location()
 		if l.pos = i; i >= len(t.config.Locations) {
 			l.pos = -1
@@ -142,7 +135,7 @@ func Decode(b []byte) (*Track, error) {
 	}
 	for range r.count(MaxPublished) {
 		p := published{version: r.num(), at: r.num(), wall: r.num()}
-		p.payload, p.withdrawn = bytes.Clone(r.bytes(MaxPayload)), r.flag()
+		p.payload, p.withdrawn = bytes.Clone(r.bytes(protocol.MaxTrackPayload)), r.flag()
 		t.published = append(t.published, p)
 		t.bytes += VersionBytes(len(p.payload))
 	}
@@ -171,32 +164,32 @@ func Decode(b []byte) (*Track, error) {
 }
 
 func (r *reader) location() *location {
-	l := &location{name: r.str(MaxName)}
+	l := &location{name: r.str(protocol.MaxTrackName)}
 	for _, p := range []*uint64{
 		&l.target, &l.stable, &l.since, &l.generation, &l.floor, &l.promoted, &l.reelectAt, &l.emptySince, &l.sharedAt, &l.blockedSince,
 	} {
 		*p = r.num()
 	}
-	l.paused, l.announced = pauseMode(r.byte()), State(r.byte())
+	l.paused, l.announced = pauseMode(r.byte()), protocol.TrackState(r.byte())
 	l.rollback, l.reelectRequested, l.excluded, l.shareOnly = r.flag(), r.flag(), r.flag(), r.flag()
 	l.gate = gate{version: r.num(), index: r.num(), attempt: r.num(), at: r.num(), state: gateState(r.byte())}
 	for range r.count(MaxHistory + 1) {
 		l.history = append(l.history, row{
-			version: r.num(), at: r.num(), converged: r.num(), wall: r.num(), reason: Reason(r.byte()), skip: r.flag(), payload: r.flag(),
+			version: r.num(), at: r.num(), converged: r.num(), wall: r.num(), reason: protocol.TrackReason(r.byte()), skip: r.flag(), payload: r.flag(),
 		})
 	}
 	return l
 }
 
 func (r *reader) instance() *instance {
-	p := &instance{id: r.str(MaxInstance), session: r.num(), incarnation: r.num()}
-	p.role, p.demoted, p.inShare = Role(r.byte()), r.flag(), r.flag()
-	p.meta = r.str(MaxMeta)
+	p := &instance{id: r.str(protocol.MaxTrackInstance), session: r.num(), incarnation: r.num()}
+	p.role, p.demoted, p.inShare = protocol.TrackInstanceRole(r.byte()), r.flag(), r.flag()
+	p.meta = r.str(protocol.MaxTrackMeta)
 	for _, n := range []*uint64{&p.registered, &p.roleAt, &p.sent, &p.sentGen, &p.sentAt, &p.seq, &p.reportGen, &p.reportAt} {
 		*n = r.num()
 	}
-	p.report = Report{Seq: r.num(), Current: r.num(), Target: r.num(), Attempts: r.num()}
-	p.report.Code, p.report.Message = r.str(MaxName), r.str(MaxMessage)
+	p.report = protocol.UpdateReport{Seq: r.num(), Current: r.num(), Target: r.num(), Attempts: r.num()}
+	p.report.Code, p.report.Message = r.str(protocol.MaxTrackName), r.str(protocol.MaxTrackMessage)
 	return p
 }
 

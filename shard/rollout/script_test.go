@@ -4,6 +4,7 @@ import (
 	"errors"
 	goflag "flag"
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -135,7 +136,7 @@ func (x *scriptRunner) command(line string) {
 	checkCounts(x.t, x.track)
 }
 
-func describe(c Change) string {
+func describe(c protocol.TrackEvent) string {
 	s := c.Kind.String()
 	if c.Location != "" {
 		s += " " + c.Location
@@ -147,13 +148,13 @@ func describe(c Change) string {
 		s += " " + c.Gate
 	}
 	switch c.Kind {
-	case ChangeTarget:
+	case protocol.TrackEventTarget:
 		s += fmt.Sprintf(" %s from %s", version(c.Version), version(c.From))
 		if c.Share {
 			s += " share"
 		}
 		s += " (" + c.Reason.String() + ")"
-	case ChangeState:
+	case protocol.TrackEventState:
 		s += " " + c.State.String()
 		if c.Until != 0 {
 			s += fmt.Sprintf(" until %d", c.Until)
@@ -181,8 +182,8 @@ func (x *scriptRunner) caller(id string, vals map[string]string) (*scriptInstanc
 	return a, c
 }
 
-func (x *scriptRunner) report(a *scriptInstance, args []string, vals map[string]string) *Report {
-	r := Report{Attempts: parseVersion(vals["att"]), Current: parseVersion(vals["cur"]), Target: parseVersion(vals["tgt"]), Code: vals["code"]}
+func (x *scriptRunner) report(a *scriptInstance, args []string, vals map[string]string) *protocol.UpdateReport {
+	r := protocol.UpdateReport{Attempts: parseVersion(vals["att"]), Current: parseVersion(vals["cur"]), Target: parseVersion(vals["tgt"]), Code: vals["code"]}
 	some := len(vals) > 0
 	for _, w := range args[1:] {
 		switch w {
@@ -243,9 +244,9 @@ func (x *scriptRunner) run(verb string, args []string, vals map[string]string, a
 				session = old.caller.Session
 			}
 		}
-		role := Follower
+		role := protocol.InstanceFollower
 		if args[2] == "leader" {
-			role = Leader
+			role = protocol.InstanceLeader
 		}
 		n, err := t.Register(x.now, Registration{Session: session, ID: args[0], Location: args[1], Role: role, Takeover: args[3] == "takeover"}, &x.out)
 		if err != nil {
@@ -261,7 +262,7 @@ func (x *scriptRunner) run(verb string, args []string, vals map[string]string, a
 		peeked, ok, peekErr := t.Peek(x.now, c, r)
 		got, err := t.Poll(x.now, c, r, &x.out)
 		same := t.Digest() == before
-		if ok != same || ok && (peeked != got || peekErr != err || len(x.out.List) > 0) {
+		if ok != same || ok && (!reflect.DeepEqual(peeked, got) || peekErr != err || len(x.out.List) > 0) {
 			x.t.Fatalf("peek: ok %v, %v, %v; poll: changed %v, %v, %v", ok, peeked, peekErr, !same, got, err)
 		}
 		if err != nil {
@@ -282,9 +283,9 @@ func (x *scriptRunner) run(verb string, args []string, vals map[string]string, a
 		return t.Report(x.now, c, *x.report(a, args, vals), &x.out)
 	case "role":
 		_, c := x.caller(args[0], vals)
-		role := Follower
+		role := protocol.InstanceFollower
 		if args[1] == "leader" {
-			role = Leader
+			role = protocol.InstanceLeader
 		}
 		return t.SetRole(x.now, c, role, &x.out)
 	case "leave":
@@ -372,7 +373,7 @@ func (x *scriptRunner) run(verb string, args []string, vals map[string]string, a
 	case "include":
 		return t.Include(x.now, args[0], &x.out)
 	case "gate":
-		o := map[string]Outcome{"success": Success, "failure": Failure, "inconclusive": Inconclusive}[vals["outcome"]]
+		o := map[string]protocol.GateOutcome{"success": protocol.GateSuccess, "failure": protocol.GateFailure, "inconclusive": protocol.GateInconclusive}[vals["outcome"]]
 		return t.ReportGate(x.now, args[0], parseVersion(args[1]), args[2], parseVersion(args[3]), o, vals["text"], &x.out)
 	default:
 		x.t.Fatalf("unknown command %q", verb)
@@ -380,10 +381,10 @@ func (x *scriptRunner) run(verb string, args []string, vals map[string]string, a
 	return nil
 }
 
-func scriptConfig(args []string, vals map[string]string) (Config, error) {
-	c := Config{Source: map[string]Source{"": SourceTSO, "tso": SourceTSO, "external": SourceExternal, "published": SourcePublished}[vals["source"]]}
+func scriptConfig(args []string, vals map[string]string) (protocol.TrackConfig, error) {
+	c := protocol.TrackConfig{Source: map[string]protocol.TrackSource{"": protocol.SourceTSO, "tso": protocol.SourceTSO, "external": protocol.SourceExternal, "published": protocol.SourcePublished}[vals["source"]]}
 	if vals["from"] == "converged" {
-		c.DelayFrom = FromConverged
+		c.DelayFrom = protocol.FromConverged
 	}
 	c.AutoDemote, c.KeepRemoved = vals["demote"] != "", vals["keep"] != ""
 	c.SkipEmptyAfter, c.MinAdvanceInterval = parseVersion(vals["skip_empty"]), parseVersion(vals["min_advance"])
@@ -396,7 +397,7 @@ func scriptConfig(args []string, vals map[string]string) (Config, error) {
 			continue
 		}
 		p := strings.SplitN(a, ":", 3)
-		l := Location{Name: p[0], Delay: parseVersion(p[1])}
+		l := protocol.LocationConfig{Name: p[0], Delay: parseVersion(p[1])}
 		if len(p) == 3 {
 			for _, kv := range strings.Split(p[2], ",") {
 				k, v, _ := strings.Cut(kv, "=")
@@ -408,7 +409,7 @@ func scriptConfig(args []string, vals map[string]string) (Config, error) {
 				case "sharebake":
 					l.ShareBake = parseVersion(v)
 				case "gate":
-					l.Gates = append(l.Gates, Gate{Name: v, Kind: GateCommand, Spec: "true"})
+					l.Gates = append(l.Gates, protocol.GateConfig{Name: v, Kind: protocol.GateCommand, Spec: "true"})
 				}
 			}
 		}

@@ -1,5 +1,7 @@
 package rollout
 
+import "github.com/signalbox-dev/signalbox/protocol"
+
 // What counts in Bytes beside texts: about the memory it takes.
 const (
 	instanceOverhead = 512
@@ -11,8 +13,8 @@ const (
 // Bytes is what the track has of its config, instances and published payloads, for quotas. Histories do not count: they are bounded.
 func (t *Track) Bytes() uint64 { return t.bytes + t.configBytes }
 
-// Bytes is what the config counts.
-func (c *Config) Bytes() uint64 {
+// ConfigBytes is what a config counts.
+func ConfigBytes(c *protocol.TrackConfig) uint64 {
 	sum := uint64(0)
 	for i := range c.Locations {
 		l := &c.Locations[i]

@@ -2,6 +2,8 @@ package rollout
 
 import (
 	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // published is a version someone published. Payload is never changed in place.
@@ -14,8 +16,8 @@ type published struct {
 
 // generate is the timestamp oracle: wall time in ms << 18, strictly increasing.
 func (t *Track) generate(now Now) uint64 {
-	wall := min(now.Wall, MaxVersion>>tsoLogicalBits)
-	return min(max(t.last+1, wall<<tsoLogicalBits), MaxVersion)
+	wall := min(now.Wall, protocol.MaxTrackVersion>>tsoLogicalBits)
+	return min(max(t.last+1, wall<<tsoLogicalBits), protocol.MaxTrackVersion)
 }
 
 func (t *Track) indexOf(version uint64) (int, bool) {
@@ -57,13 +59,13 @@ func (t *Track) newestPublished() uint64 {
 // copied. Errors: ErrWrongSource, BAD_REQUEST for a version that may not follow the last,
 // ErrTooManyVersions, BAD_REQUEST for a payload above 64 KiB.
 func (t *Track) Publish(now Now, version uint64, payload []byte, out *Events) (uint64, error) {
-	if t.config.Source != SourcePublished {
+	if t.config.Source != protocol.SourcePublished {
 		return 0, ErrWrongSource
 	}
-	if len(payload) > MaxPayload {
+	if len(payload) > protocol.MaxTrackPayload {
 		return 0, badRequest("publish: a payload has at most 64 KiB; publish where to find it instead")
 	}
-	if version == 0 && t.last < MaxVersion {
+	if version == 0 && t.last < protocol.MaxTrackVersion {
 		version = t.last + 1
 	}
 	if err := checkVersion(version, t.last); err != nil {
@@ -76,7 +78,7 @@ func (t *Track) Publish(now Now, version uint64, payload []byte, out *Events) (u
 	t.published = append(t.published, published{version: version, at: t.clock, wall: now.Wall, payload: slices.Clone(payload)})
 	t.bytes += VersionBytes(len(payload))
 	t.last = version
-	t.emit(now, out, Change{Kind: ChangePublished, Version: version, Text: "published"})
+	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventPublished, Version: version, Text: "published"})
 	t.updateStates(now, out)
 	return version, nil
 }
@@ -136,7 +138,7 @@ func (t *Track) Withdraw(now Now, version uint64, out *Events) error {
 			l.promoted = 0
 		}
 	}
-	t.emit(now, out, Change{Kind: ChangeAdmin, Version: version, Text: "withdrawn"})
+	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Version: version, Text: "withdrawn"})
 	t.updateStates(now, out)
 	return nil
 }
@@ -146,7 +148,7 @@ func (t *Track) Withdraw(now Now, version uint64, out *Events) error {
 // again; a version that is not used is discarded. Errors: ErrWrongSource, ErrTargetMoved,
 // BAD_REQUEST for a version that may not follow the last.
 func (t *Track) Advance(now Now, expected, version uint64, out *Events) error {
-	if t.config.Source != SourceExternal {
+	if t.config.Source != protocol.SourceExternal {
 		return ErrWrongSource
 	}
 	clock := t.clockAt(now)
@@ -162,7 +164,7 @@ func (t *Track) Advance(now Now, expected, version uint64, out *Events) error {
 		text := "the external generator gave a bad version: " + err.Message
 		if t.sourceError != text {
 			t.clock, t.sourceError = clock, text
-			t.emit(now, out, Change{Kind: ChangeAlert, Location: l.name, Version: version, From: t.last, Text: text})
+			t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAlert, Location: l.name, Version: version, From: t.last, Text: text})
 			t.updateStates(now, out)
 		}
 		return err
@@ -176,17 +178,17 @@ func (t *Track) Advance(now Now, expected, version uint64, out *Events) error {
 
 // SourceFailed records that the external generator gave no version: targets stay as they are, and the reason is SOURCE_UNAVAILABLE until it works again.
 func (t *Track) SourceFailed(now Now, text string, out *Events) error {
-	if t.config.Source != SourceExternal {
+	if t.config.Source != protocol.SourceExternal {
 		return ErrWrongSource
 	}
-	if !validName(text, MaxMessage) {
+	if !validName(text, protocol.MaxTrackMessage) {
 		return badRequest("source: say in 1 to 256 printable bytes what failed")
 	}
 	if t.sourceError == text {
 		return nil
 	}
 	t.clock, t.sourceError = t.clockAt(now), text
-	t.emit(now, out, Change{Kind: ChangeAlert, Text: "the source is unavailable: " + text})
+	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAlert, Text: "the source is unavailable: " + text})
 	t.updateStates(now, out)
 	return nil
 }

@@ -3,43 +3,12 @@ package rollout
 import (
 	"slices"
 	"strconv"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
-
-// State of a location as people and watches see it.
-type State uint8
-
-const (
-	StateUnset             State = 1  // no target yet: the predecessor's history has nothing old enough
-	StateConverging        State = 2  // leaders have yet to load the target
-	StateConverged         State = 3  // all have it, and there is nothing newer
-	StateWaitingDelay      State = 4  // all have it, and the next version is old enough at Until
-	StateWaitingGate       State = 5  // a gate is run for the next version
-	StateWaitingShare      State = 6  // the share has it, the others get it at Until
-	StateReelectionPending State = 7  // the target is bad, and there is no other yet
-	StateStalled           State = 8  // leaders have not loaded the target for too long
-	StatePaused            State = 9  //
-	StateEmpty             State = 10 // no instance: nobody asks, and all later locations stand still
-	StateSkipped           State = 11 // empty for so long that its successor looks past it
-	StateExcluded          State = 12 //
-	StateNoLeader          State = 13 // followers only: the target stays
-	StateReady             State = 14 // the next poll by a leader (any, when there is no target or it is bad) moves it
-	StateRemoved           State = 15 // not in the order any more
-)
-
-var stateNames = [...]string{
-	"", "UNSET", "CONVERGING", "CONVERGED", "WAITING_DELAY", "WAITING_GATE", "WAITING_SHARE", "REELECTION_PENDING", "STALLED", "PAUSED", "EMPTY", "SKIPPED",
-	"EXCLUDED", "NO_LEADER", "READY", "REMOVED",
-}
-
-func (s State) String() string {
-	if int(s) < len(stateNames) {
-		return stateNames[s]
-	}
-	return "UNKNOWN"
-}
 
 // state of a location at a time, and the next time at which it may be another without any call, 0 never.
-func (t *Track) state(l *location, clock uint64) (State, uint64) {
+func (t *Track) state(l *location, clock uint64) (protocol.TrackState, uint64) {
 	s, until := t.currentState(l, clock)
 	if x := l.suspected(); x.n > 0 && x.at > clock && (until <= clock || x.at < until) {
 		until = x.at
@@ -50,71 +19,71 @@ func (t *Track) state(l *location, clock uint64) (State, uint64) {
 	return s, until
 }
 
-func (t *Track) currentState(l *location, clock uint64) (State, uint64) {
+func (t *Track) currentState(l *location, clock uint64) (protocol.TrackState, uint64) {
 	paused := max(t.paused, l.paused)
 	reason := t.reelectionReason(l, clock)
-	again := reason != 0 && (paused == running || paused == pausedSoft && reason != ReasonImplicit)
+	again := reason != 0 && (paused == running || paused == pausedSoft && reason != protocol.ReasonImplicit)
 	switch {
 	case l.pos < 0:
-		return StateRemoved, 0
+		return protocol.StateRemoved, 0
 	case l.excluded:
-		return StateExcluded, 0
+		return protocol.StateExcluded, 0
 	case len(l.members) == 0:
 		if t.skipped(l, clock) {
-			return StateSkipped, 0
+			return protocol.StateSkipped, 0
 		}
 		if t.config.SkipEmptyAfter > 0 {
-			return StateEmpty, l.emptySince + t.config.SkipEmptyAfter
+			return protocol.StateEmpty, l.emptySince + t.config.SkipEmptyAfter
 		}
-		return StateEmpty, 0
+		return protocol.StateEmpty, 0
 	case paused != running && !again:
-		return StatePaused, 0
+		return protocol.StatePaused, 0
 	case l.target == 0:
-		return t.waitingState(l, ReasonInitial, clock, StateUnset, StateUnset)
+		return t.waitingState(l, protocol.ReasonInitial, clock, protocol.StateUnset, protocol.StateUnset)
 	case again:
-		if !l.row(l.target).skip && reason != ReasonImplicit {
-			return StateReady, 0
+		if !l.row(l.target).skip && reason != protocol.ReasonImplicit {
+			return protocol.StateReady, 0
 		}
 		if from := t.reelectFrom(l); clock < from {
-			return StateReelectionPending, from
+			return protocol.StateReelectionPending, from
 		}
-		return t.waitingState(l, reason, clock, StateReelectionPending, StateReelectionPending)
+		return t.waitingState(l, reason, clock, protocol.StateReelectionPending, protocol.StateReelectionPending)
 	case l.leaders == 0:
-		return StateNoLeader, 0
+		return protocol.StateNoLeader, 0
 	case l.unreached > 0:
 		return t.convergingState(l, clock)
 	case l.shareOnly:
 		if l.counted == 0 || l.sharedAt == 0 || l.promoted > 0 || clock >= l.sharedAt+t.locationConfig(l).ShareBake {
-			return StateReady, 0
+			return protocol.StateReady, 0
 		}
-		return StateWaitingShare, l.sharedAt + t.locationConfig(l).ShareBake
+		return protocol.StateWaitingShare, l.sharedAt + t.locationConfig(l).ShareBake
 	case l.row(l.target).converged == 0:
-		return StateReady, 0
+		return protocol.StateReady, 0
 	}
-	return t.waitingState(l, ReasonAdvance, clock, StateConverged, StateWaitingDelay)
+	return t.waitingState(l, protocol.ReasonAdvance, clock, protocol.StateConverged, protocol.StateWaitingDelay)
 }
 
 // waitingState tells what a location that could choose waits for: nothing there, or time.
-func (t *Track) waitingState(l *location, reason Reason, clock uint64, nothing, time State) (State, uint64) {
+func (t *Track) waitingState(l *location, reason protocol.TrackReason, clock uint64, nothing, time protocol.TrackState) (protocol.TrackState, uint64) {
 	v, at := t.candidate(l, reason, clock)
 	switch {
 	case v != 0:
-		return StateReady, 0
+		return protocol.StateReady, 0
 	case l.gate.version > max(l.target, l.floor):
-		return StateWaitingGate, t.gateDeadline(l)
+		return protocol.StateWaitingGate, t.gateDeadline(l)
 	case at > clock:
 		return time, at
 	}
 	return nothing, 0
 }
 
-func (t *Track) convergingState(l *location, clock uint64) (State, uint64) {
+func (t *Track) convergingState(l *location, clock uint64) (protocol.TrackState, uint64) {
 	at := l.blockedSince + t.config.StallTimeout
 	if l.blockedSince == 0 || clock < at {
-		return StateConverging, at
+		return protocol.StateConverging, at
 	}
 	if !t.config.AutoDemote {
-		return StateStalled, 0
+		return protocol.StateStalled, 0
 	}
 	until := uint64(0)
 	for _, p := range l.members {
@@ -124,7 +93,7 @@ func (t *Track) convergingState(l *location, clock uint64) (State, uint64) {
 			}
 		}
 	}
-	return StateStalled, until
+	return protocol.StateStalled, until
 }
 
 // reportsError: it says that it cannot load the target. Such a leader does not hang.
@@ -146,7 +115,7 @@ func (t *Track) updateStates(now Now, out *Events) {
 			l.blockedSince = t.clock
 		}
 		s, until := t.state(l, t.clock)
-		if s == StateStalled && t.config.AutoDemote && t.demote(now, l, out) {
+		if s == protocol.StateStalled && t.config.AutoDemote && t.demote(now, l, out) {
 			if l.unreached == 0 {
 				l.blockedSince = 0
 			}
@@ -156,15 +125,15 @@ func (t *Track) updateStates(now Now, out *Events) {
 			continue
 		}
 		l.announced = s
-		t.emit(now, out, Change{
-			Kind: ChangeState, Location: l.name, State: s, Until: until, Version: l.target, Generation: l.generation,
+		t.emit(now, out, protocol.TrackEvent{
+			Kind: protocol.TrackEventState, Location: l.name, State: s, Until: until, Version: l.target, Generation: l.generation,
 			Text: strconv.Itoa(l.counted-l.unreached) + " of " + strconv.Itoa(l.counted) + " leaders have it",
 		})
 		switch s {
-		case StateStalled:
-			t.emit(now, out, Change{Kind: ChangeAlert, Location: l.name, State: s, Version: l.target, Text: "leaders do not load the target: " + l.blockers(10)})
-		case StateEmpty:
-			t.emit(now, out, Change{Kind: ChangeAlert, Location: l.name, State: s, Version: l.target, Text: "no instance is left; later locations stand still"})
+		case protocol.StateStalled:
+			t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAlert, Location: l.name, State: s, Version: l.target, Text: "leaders do not load the target: " + l.blockers(10)})
+		case protocol.StateEmpty:
+			t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAlert, Location: l.name, State: s, Version: l.target, Text: "no instance is left; later locations stand still"})
 		}
 	}
 }
@@ -181,7 +150,7 @@ func (t *Track) demote(now Now, l *location, out *Events) bool {
 	for _, p := range list {
 		p.demoted = true
 		t.updateCounts(p)
-		t.emit(now, out, Change{Kind: ChangeRole, Location: l.name, Instance: p.id, Text: "stalls, and counts as a follower"})
+		t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventRole, Location: l.name, Instance: p.id, Text: "stalls, and counts as a follower"})
 	}
 	return len(list) > 0
 }

@@ -1,74 +1,27 @@
 package rollout
 
-import "slices"
+import (
+	"slices"
 
-// Status is a track as `rollout status` shows it.
-type Status struct {
-	Revision    uint64
-	Clock       uint64
-	Last        uint64
-	Paused      bool
-	SourceError string
-	Instances   int
-	Locations   []LocationStatus // the order, then those removed
-}
+	"github.com/signalbox-dev/signalbox/protocol"
+)
 
-// LocationStatus is a line of the table.
-type LocationStatus struct {
-	Name         string
-	State        State
-	Until        uint64 // log time at which it may go on by time alone, 0 unknown
-	Target       uint64
-	Stable       uint64 // what instances outside the share have; 0: all get the target
-	Since        uint64 // log time of the target
-	Generation   uint64
-	Reason       Reason
-	Members      int
-	Leaders      int
-	Counted      int // leaders that must have the target
-	Reached      int // of them
-	BlockedBy    []string
-	BlockedSince uint64 // 0 not
-	Paused       bool
-	Excluded     bool
-	Rollback     bool
-	Gate         string // under way or waiting, before version GateVersion
-	GateVersion  uint64
-}
+// maxBlockers is how many of the instances that hold a location up a status names.
+const maxBlockers = 10
 
-// Row of a location's history.
-type Row struct {
-	Version, At, Wall, Converged uint64
-	Reason                       Reason
-	Skip                         bool
-}
-
-// InstanceStatus is what is known of an instance.
-type InstanceStatus struct {
-	ID, Location, Meta  string
-	Session             uint64
-	Incarnation         uint64
-	Role                Role
-	Demoted             bool
-	InShare             bool
-	Due, Sent, SentAt   uint64
-	Registered          uint64
-	Report              Report
-	ReportAt            uint64
-	Reached, HoldsUp    bool
-	SaysBad, CannotLoad bool // it asks for a re-election: explicitly, or by failing over and over
-}
-
-// Describe tells how the track stands at a time.
-func (t *Track) Describe(now Now) Status {
+// Describe is the track at a time, without its config and its instances.
+func (t *Track) Describe(now Now) protocol.TrackStatus {
 	clock := t.clockAt(now)
-	s := Status{
-		Revision: t.revision, Clock: clock, Last: t.last, Paused: t.paused != running, SourceError: t.sourceError, Instances: len(t.instances),
+	s := protocol.TrackStatus{
+		ConfigRevision: t.revision, Clock: clock, Last: t.last, Paused: t.paused != running, SourceError: t.sourceError,
+		NumInstances: uint64(len(t.instances)), Gates: t.PendingGates(),
 	}
 	for _, l := range t.locations {
-		x := LocationStatus{
-			Name: l.name, Target: l.target, Stable: l.stable, Since: l.since, Generation: l.generation, Members: len(l.members), Leaders: l.leaders,
-			Counted: l.counted, Reached: l.counted - l.unreached, BlockedBy: l.blockedBy(), BlockedSince: l.blockedSince, Paused: l.paused != running,
+		blockers := l.blockedBy()
+		x := protocol.TrackLocationStatus{
+			Name: l.name, Target: l.target, Stable: l.stable, Since: l.since, Generation: l.generation, Members: uint64(len(l.members)),
+			Leaders: uint64(l.leaders), Counted: uint64(l.counted), Reached: uint64(l.counted - l.unreached),
+			BlockedBy: blockers[:min(maxBlockers, len(blockers))], BlockedSince: l.blockedSince, Paused: l.paused != running,
 			Excluded: l.excluded, Rollback: l.rollback, GateVersion: l.gate.version,
 		}
 		x.State, x.Until = t.state(l, clock)
@@ -84,12 +37,12 @@ func (t *Track) Describe(now Now) Status {
 }
 
 // History of a location, oldest first.
-func (t *Track) History(location string) ([]Row, error) {
+func (t *Track) History(location string) ([]protocol.TrackHistoryRow, error) {
 	for _, l := range t.locations {
 		if l.name == location {
-			list := make([]Row, len(l.history))
+			list := make([]protocol.TrackHistoryRow, len(l.history))
 			for i, r := range l.history {
-				list[i] = Row{Version: r.version, At: r.at, Wall: r.wall, Converged: r.converged, Reason: r.reason, Skip: r.skip}
+				list[i] = protocol.TrackHistoryRow{Version: r.version, At: r.at, Wall: r.wall, Converged: r.converged, Reason: r.reason, Skip: r.skip}
 			}
 			return list, nil
 		}
@@ -98,12 +51,12 @@ func (t *Track) History(location string) ([]Row, error) {
 }
 
 // Instance tells about one.
-func (t *Track) Instance(id string) (InstanceStatus, error) {
+func (t *Track) Instance(id string) (protocol.TrackInstanceStatus, error) {
 	p := t.instances[id]
 	if p == nil {
-		return InstanceStatus{}, ErrUnknownInstance
+		return protocol.TrackInstanceStatus{}, ErrUnknownInstance
 	}
-	return InstanceStatus{
+	return protocol.TrackInstanceStatus{
 		ID: p.id, Location: p.loc.name, Meta: p.meta, Session: p.session, Incarnation: p.incarnation, Role: p.role, Demoted: p.demoted, InShare: p.inShare,
 		Due: p.assigned(), Sent: p.sent, SentAt: p.sentAt, Registered: p.registered, Report: p.report, ReportAt: p.reportAt,
 		Reached: p.loc.target != 0 && p.reached(p.loc), HoldsUp: p.contribution.unreached, SaysBad: p.contribution.explicit, CannotLoad: p.contribution.suspect != 0,
@@ -121,15 +74,9 @@ func (t *Track) InstancesAfter(id string, most int) (list []string) {
 	return list[:min(most, len(list))]
 }
 
-// Summary is a track as a list shows it.
-type Summary struct {
-	Last      uint64
-	Locations int // of the order
-	Instances int
-	Paused    bool
-}
-
-// Summary tells it.
-func (t *Track) Summary() Summary {
-	return Summary{Last: t.last, Locations: len(t.ordered()), Instances: len(t.instances), Paused: t.paused != running}
+// Summary is the track as a list shows it, without its name.
+func (t *Track) Summary() protocol.TrackItem {
+	return protocol.TrackItem{
+		Last: t.last, NumLocations: uint64(len(t.ordered())), NumInstances: uint64(len(t.instances)), Paused: t.paused != running,
+	}
 }

@@ -1,6 +1,10 @@
 package rollout
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
 
 // Now is the time of a command: Log is the bucket's log time, which never goes back; Wall is the batch's wall time, for display and for the timestamp oracle.
 type Now struct{ Log, Wall uint64 }
@@ -16,7 +20,7 @@ const (
 
 // Track is one rollout. What is marked derived is not in its record.
 type Track struct {
-	config       Config
+	config       protocol.TrackConfig
 	revision     uint64 // of the config, from 1
 	clock        uint64 // log time of the latest change. Invariant: nothing in the track is later
 	last         uint64 // Invariant: not below any version in the track; a generated one is above it
@@ -32,17 +36,17 @@ type Track struct {
 }
 
 // New makes a track with the config's revision 1.
-func New(now Now, config Config, out *Events) (*Track, error) {
-	c, err := config.Normalize()
+func New(now Now, config protocol.TrackConfig, out *Events) (*Track, error) {
+	c, err := Normalize(config)
 	if err != nil {
 		return nil, err
 	}
 	t := &Track{config: c, revision: 1, instances: map[string]*instance{}, sessions: map[uint64][]*instance{}}
-	t.clock, t.configBytes = t.clockAt(now), c.Bytes()
+	t.clock, t.configBytes = t.clockAt(now), ConfigBytes(&c)
 	for i := range c.Locations {
 		t.locations = append(t.locations, &location{name: c.Locations[i].Name, pos: i, emptySince: t.clock})
 	}
-	t.emit(now, out, Change{Kind: ChangeAdmin, Generation: 1, Text: "the track is created"})
+	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Generation: 1, Text: "the track is created"})
 	t.updateStates(now, out)
 	return t, nil
 }
@@ -54,7 +58,7 @@ func (t *Track) clockAt(now Now) uint64 { return max(t.clock, min(now.Log, maxTi
 func (t *Track) Revision() uint64 { return t.revision }
 
 // Config as it is in force. It must not be changed.
-func (t *Track) Config() Config { return t.config }
+func (t *Track) Config() protocol.TrackConfig { return t.config }
 
 // NumInstances is how many there are.
 func (t *Track) NumInstances() int { return len(t.instances) }
@@ -69,7 +73,9 @@ func (t *Track) find(name string) (*location, error) {
 	return nil, ErrUnknownLocation
 }
 
-func (t *Track) locationConfig(l *location) *Location { return &t.config.Locations[l.pos] }
+func (t *Track) locationConfig(l *location) *protocol.LocationConfig {
+	return &t.config.Locations[l.pos]
+}
 
 // ordered is the locations that are in the order.
 func (t *Track) ordered() []*location { return t.locations[:len(t.config.Locations)] }
@@ -91,16 +97,16 @@ func (t *Track) skipped(l *location, clock uint64) bool {
 
 // Configure puts a new config in place of the one with this revision. Locations keep their targets, histories and delays by name; see the DESIGN.md for
 // those that are new, moved or gone.
-func (t *Track) Configure(now Now, revision uint64, config Config, out *Events) error {
+func (t *Track) Configure(now Now, revision uint64, config protocol.TrackConfig, out *Events) error {
 	if revision != t.revision {
 		return revisionMismatch(revision, t.revision)
 	}
-	c, err := config.Normalize()
+	c, err := Normalize(config)
 	if err != nil {
 		return err
 	}
 	named := func(name string) int {
-		return slices.IndexFunc(c.Locations, func(l Location) bool { return l.Name == name })
+		return slices.IndexFunc(c.Locations, func(l protocol.LocationConfig) bool { return l.Name == name })
 	}
 	var removed []*location
 	for _, l := range t.locations {
@@ -119,7 +125,7 @@ func (t *Track) Configure(now Now, revision uint64, config Config, out *Events) 
 	}
 	t.clock = clock
 	old, before := t.config, t.locations
-	same := slices.EqualFunc(old.Locations, c.Locations, func(a, b Location) bool { return a.Name == b.Name && slices.Equal(a.Gates, b.Gates) })
+	same := slices.EqualFunc(old.Locations, c.Locations, func(a, b protocol.LocationConfig) bool { return a.Name == b.Name && slices.Equal(a.Gates, b.Gates) })
 	var order []*location
 	for i := range c.Locations {
 		j := slices.IndexFunc(before, func(l *location) bool { return l.name == c.Locations[i].Name })
@@ -141,12 +147,12 @@ func (t *Track) Configure(now Now, revision uint64, config Config, out *Events) 
 		l.pos, l.gate, l.promoted, l.reelectRequested, l.shareOnly = -1, gate{}, 0, false, false
 		l.paused, l.excluded, l.stable, l.sharedAt, l.blockedSince = running, false, 0, 0, 0
 	}
-	t.config, t.configBytes, t.locations = c, c.Bytes(), append(order, removed...)
+	t.config, t.configBytes, t.locations = c, ConfigBytes(&c), append(order, removed...)
 	t.revision++
 	for _, l := range t.locations {
 		t.recount(l)
 	}
-	t.emit(now, out, Change{Kind: ChangeAdmin, Generation: t.revision, Text: "the config is changed"})
+	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Generation: t.revision, Text: "the config is changed"})
 	t.updateStates(now, out)
 	return nil
 }
