@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/leader/idset"
 )
@@ -70,7 +71,7 @@ type bindings struct {
 		mu   sync.Mutex
 		list idset.Set[*binding] // of each session the newest
 	}
-	ended endedSessions
+	ended delivery.EndedSessions
 }
 
 func newBindings() *bindings { return new(bindings) }
@@ -398,9 +399,9 @@ func (c *conn) homeBindings(d *shardHost, first, count uint32) (list []*binding)
 func (c *conn) unbind(b *binding, ended bool) {
 	for _, d := range c.removeBinding(b, ended) {
 		if ended {
-			d.hub.SessionEnded(b.session)
+			d.delivery.Semaphores.SessionEnded(b.session)
 		} else {
-			d.hub.SessionUnbound(c.id, b.session, true)
+			d.delivery.Semaphores.SessionUnbound(c.id, b.session, true)
 		}
 	}
 }

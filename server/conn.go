@@ -346,8 +346,6 @@ func (c *conn) onClosed() {
 	c.mu.Unlock()
 	sessions.each(c.server.bindings.remove)
 	for _, d := range watching {
-		d.hub.ConnClosed(c.id)
-		d.streams.connGone(c.id)
-		d.tracks.connGone(c.id)
+		d.delivery.ConnClosed(c.id)
 	}
 }

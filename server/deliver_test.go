@@ -21,13 +21,14 @@ func TestNewLeader(t *testing.T) {
 		other = c.session(node, n)
 	}
 	d := s.shards.get(r.Shard)
+	var epoch uint64
+	d.raft.View(func(m *shard.Machine) { epoch = m.Epoch() })
 	for _, step := range []struct {
 		epoch    uint64
 		detaches bool
-	}{{d.epoch + 1, false}, {d.epoch + 1<<16, true}} {
+	}{{epoch + 1, false}, {epoch + 1<<16, true}} {
 		d.raft.Exclusive(func(*shard.Machine) {
-			d.tookOver(d.out, step.epoch)
-			d.out.flush()
+			d.Applied(d.raft, 0, nil, &shard.Events{List: []shard.Event{{Kind: shard.EventTookOver, Epoch: step.epoch}}})
 		})
 		if !step.detaches {
 			c.ping()
@@ -60,7 +61,7 @@ func TestRelaxedAttachFails(t *testing.T) {
 	origin := replica.Origin{Conn: id, Request: r.Session, Kind: protocol.KindSessionAttach, Tag: unloggedNote}
 	reply := func(st protocol.Status) {
 		d.raft.Exclusive(func(*shard.Machine) {
-			d.reply(d.out, &origin, &shard.Event{Kind: shard.EventReply, Status: st, Text: "gone"})
+			d.Reply(&origin, &shard.Event{Kind: shard.EventReply, Status: st, Text: "gone"})
 			d.out.flush()
 		})
 	}

@@ -160,7 +160,7 @@ func (m *serverMetrics) writeShards(w io.Writer) {
 		if st.Leading {
 			leading = 1
 		}
-		hub := d.hub.Stats()
+		hub := d.delivery.Semaphores.Stats()
 		var size shard.Sizes
 		d.raft.View(func(machine *shard.Machine) { size = machine.Sizes() })
 		for _, v := range []struct {

@@ -50,7 +50,7 @@ func (s *Server) quotaUses(most int) (uses map[uint64]*[len(nodeQuotas)]quotaUse
 						u[q].refused += x.Refused[q]
 					}
 				}
-				w := d.watchers.Usage(node)
+				w := d.delivery.Quota.Usage(node)
 				u[quotaWatchers].used += w.Open
 				u[quotaWatchers].refused += w.Rejected
 			}

@@ -107,14 +107,14 @@ func writeLocation(w io.Writer, labels string, l *protocol.TrackLocationStatus, 
 }
 
 // targetCounts is how many targets were set here, by reason.
-func (t *trackStreams) targetCounts() map[targetKey]uint64 {
+func (t *trackDecisions) targetCounts() map[targetKey]uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Clone(t.targetsSet)
 }
 
 // trackStatuses is how the tracks stand, at most so many of them. The log waits for one at a time.
-func (t *trackStreams) trackStatuses(most int) (list []trackStatus) {
+func (t *trackDecisions) trackStatuses(most int) (list []trackStatus) {
 	d := t.host
 	var node uint64
 	var name []byte

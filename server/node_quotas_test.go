@@ -201,7 +201,7 @@ func TestQuotaOfWatchers(t *testing.T) {
 		t.Errorf("watchers keep nobody from locking: %v", err)
 	}
 	_ = x.c.nc.Close()
-	eventually(t, "the end of the watchers", func() bool { return d.watchers.Usage(x.small).Open == 0 })
+	eventually(t, "the end of the watchers", func() bool { return d.delivery.Quota.Usage(x.small).Open == 0 })
 	for i, open := range watches[:4] {
 		if err := open(friend); err != nil {
 			t.Errorf("watch %d, when the others are gone: %v", i, err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/leader"
 	"github.com/signalbox-dev/signalbox/shard/process"
@@ -367,7 +368,7 @@ func (p *processLeader) logSlowMembers() {
 			if logTime < started+uint64(slowPrepareAfter/time.Millisecond) {
 				return left > 0
 			}
-			key := nameKey(v.Node(), v.Name())
+			key := delivery.NameKey(v.Node(), v.Name())
 			if p.slow.known[key] != v.Epoch() {
 				path, _ := d.server.nodePath(v.Node())
 				d.server.log.Warn("members do not prepare, the round waits for them", "shard", d.id, "node", path, "process", string(v.Name()), "epoch", v.Epoch(),

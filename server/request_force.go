@@ -39,8 +39,8 @@ func (c *conn) auditRequest(title, message string, node uint64, fields ...audit.
 	c.server.audit.write(audit.Event{Title: title, Message: message, Severity: audit.High, Initiator: c.identity, Fields: fields})
 }
 
-// auditForced writes what was taken from a client by force. The leader's instance does; what was applied while nobody led has the line of the asking only.
-func (d *shardHost) auditForced(index uint64, e *shard.Event) {
+// Forced implements delivery.Host. It writes what was taken from a client by force. The leader's instance does; what was applied while nobody led has the line of the asking only.
+func (d *shardHost) Forced(index uint64, e *shard.Event) {
 	if d.server.audit.log == nil || !d.leading.Load() {
 		return
 	}

@@ -140,7 +140,7 @@ func watchProcess(c *conn, p *readCycle, h protocol.Header, t target) {
 	if err == nil && c.registerWatcher(d) {
 		c.pageMu.Lock()
 		defer c.pageMu.Unlock()
-		err = d.streams.open(c.id, h.ID, m.Node, m.Name, struct{}{}, most)
+		err = d.delivery.Processes.Open(c.id, h.ID, m.Node, m.Name, struct{}{}, most)
 	}
 	if err != nil {
 		p.out.failError(c, h.Kind, h.ID, err)

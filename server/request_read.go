@@ -359,7 +359,7 @@ func remaining(s *protocol.SessionInfo, behind uint64) uint64 {
 // arm registers the one-shot watch of a describe that was just read in the same Exclusive. The reply goes out before anything the watch may say. The session
 // was bound to the connection when the request came in; since then it may have ended, or been attached elsewhere, and nothing may be told to it here any more.
 func (l *readBatch) arm(m *shard.Machine, it *readItem) error {
-	d, c, hub := &l.message.describe, it.conn, l.host.hub
+	d, c, hub := &l.message.describe, it.conn, l.host.delivery.Semaphores
 	if !c.registerWatcher(l.host) {
 		return nil // closed: nobody is there to be told
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/audit"
+	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -175,7 +176,7 @@ func watchTrack(c *conn, p *readCycle, h protocol.Header, t target) {
 	if err == nil && c.registerWatcher(d) {
 		c.pageMu.Lock()
 		defer c.pageMu.Unlock()
-		err = d.tracks.open(c.id, h.ID, m.Node, m.Name, trackFilter{m.Location, m.Targets}, most)
+		err = d.delivery.Tracks.Open(c.id, h.ID, m.Node, m.Name, delivery.TrackFilter{Location: m.Location, Targets: m.Targets}, most)
 	}
 	if err != nil {
 		p.out.failError(c, h.Kind, h.ID, err)

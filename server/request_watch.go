@@ -38,7 +38,7 @@ func watch(c *conn, p *readCycle, h protocol.Header, _ target) {
 	c.registerWatcher(d)
 	c.pageMu.Lock()
 	defer c.pageMu.Unlock()
-	if err := d.hub.Open(c.id, h.ID, m, most); err != nil {
+	if err := d.delivery.Semaphores.Open(c.id, h.ID, m, most); err != nil {
 		p.out.failError(c, h.Kind, h.ID, err)
 		return
 	}
@@ -52,9 +52,7 @@ func unwatch(c *conn, p *readCycle, h protocol.Header, _ target) {
 		return
 	}
 	for _, d := range c.server.shards.all() {
-		d.hub.Close(c.id, m.WatchID)
-		d.streams.close(c.id, m.WatchID)
-		d.tracks.close(c.id, m.WatchID)
+		d.delivery.CloseStream(c.id, m.WatchID)
 	}
 	p.out.reply(c, h.Kind, h.ID, nil)
 }

@@ -467,7 +467,7 @@ func TestRolloutWatchBounds(t *testing.T) {
 		t.Errorf("after one was closed another was answered %v", err)
 	}
 	_ = other.nc.Close()
-	eventually(t, "the streams of a connection to go with it", func() bool { return d.tracks.count.Load() == 1 })
+	eventually(t, "the streams of a connection to go with it", func() bool { return d.delivery.Tracks.Len() == 1 })
 
 	// Of one location, and of what an instance needs, no more is told.
 	narrow := connect(t, s)
@@ -499,19 +499,7 @@ func TestRolloutBehind(t *testing.T) {
 	slow.must(protocol.KindTrackWatch, k.at, &protocol.TrackWatch{Node: k.node, Name: k.name}, nil)
 	slow.event(protocol.KindTrackStatus, nil)
 	// What is not read fills the sockets' buffers first.
-	stands := func() bool {
-		d := k.host()
-		d.tracks.mu.Lock()
-		defer d.tracks.mu.Unlock()
-		for _, list := range d.tracks.byConn {
-			for _, x := range list {
-				if !x.live {
-					return true
-				}
-			}
-		}
-		return false
-	}
+	stands := func() bool { return k.host().delivery.Tracks.Waiting() > 0 }
 	for !stands() {
 		for range 200 {
 			m := &protocol.TrackAdmin{Head: k.head(k.session), Name: k.name, Verb: protocol.TrackPause}

@@ -48,7 +48,7 @@ type Server struct {
 	meta            *metaShard
 	governor        *governor.Governor
 	shards          shardTable
-	pacer           *delivery.Flusher
+	flusher         *delivery.Flusher
 	droppedMessages atomic.Uint64 // messages between leaders that were dropped
 	routes          atomic.Pointer[routes]
 	kinds           *requestTable

@@ -110,13 +110,13 @@ func TestWatchTooLate(t *testing.T) {
 		d.raft.Exclusive(func(machine *shard.Machine) { err = l.arm(machine, &readItem{conn: sc}) })
 		return err
 	}
-	if err := arm(); err != nil || d.hub.Stats().OneShots != 1 {
-		t.Fatal(err, d.hub.Stats().OneShots)
+	if err := arm(); err != nil || d.delivery.Semaphores.Stats().OneShots != 1 {
+		t.Fatal(err, d.delivery.Semaphores.Stats().OneShots)
 	}
 	c.must(protocol.KindSessionStop, uint64(protocol.SessionBucket(r.Session)), &protocol.SessionStop{Session: r.Session, Epoch: 1}, nil)
 	c.event(protocol.KindSessionEnded, nil)
-	if err := arm(); !errors.Is(err, protocol.StatusSessionExpired) || d.hub.Stats().OneShots != 0 {
-		t.Fatal(err, d.hub.Stats().OneShots)
+	if err := arm(); !errors.Is(err, protocol.StatusSessionExpired) || d.delivery.Semaphores.Stats().OneShots != 0 {
+		t.Fatal(err, d.delivery.Semaphores.Stats().OneShots)
 	}
 	_ = c.nc.Close()
 	eventually(t, "the end of the connection", func() bool {
@@ -124,8 +124,8 @@ func TestWatchTooLate(t *testing.T) {
 		defer sc.mu.Unlock()
 		return sc.unbindable
 	})
-	if err := arm(); err != nil || d.hub.Stats().OneShots != 0 {
-		t.Fatal(err, d.hub.Stats().OneShots)
+	if err := arm(); err != nil || d.delivery.Semaphores.Stats().OneShots != 0 {
+		t.Fatal(err, d.delivery.Semaphores.Stats().OneShots)
 	}
 }
 

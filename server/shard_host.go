@@ -14,20 +14,17 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// shardHost is a data shard as this instance serves it: its replica, its hub, and what goes back and forth between them and the connections.
+// shardHost is a data shard as this instance serves it: its replica, its delivery, and what goes back and forth between them and the connections.
 type shardHost struct {
 	id      uint64
 	replica uint64 // id of the replica here
 	server  *Server
 	raft    *replica.Shard
-	hub     *delivery.WatchHub
 	pager   *pager
 
-	watchers delivery.WatcherQuota // of coordination nodes: the hub's streams and one-shot watches, and the streams below
-
+	delivery  *delivery.Shard
 	processes *processLeader
-	streams   *processStreams // over processes
-	tracks    *trackStreams
+	tracks    *trackDecisions
 
 	inbox   chan peerMessage   // messages of other shards' leaders
 	close   context.CancelFunc // ends the shard host's goroutines
@@ -35,9 +32,11 @@ type shardHost struct {
 
 	// Of the apply goroutine: sink methods that come in log order.
 	out          *outbox
-	epoch        uint64 // leader epoch, as the events told it
 	ticketSigner ticketSigner
-	messages     deliverMessages
+	ticket       []byte
+	replies      delivery.Replies
+	ended        protocol.SessionEnded
+	round        roundWriter
 
 	// Of the barrier goroutine.
 	barrierOutbox   *outbox
@@ -61,12 +60,10 @@ func (s *Server) openShard(cfg replica.ShardConfig) error {
 		leaderChanged: make(chan struct{}, 1),
 	}
 	d.pager = newPager(d)
-	d.processes, d.streams = newProcessLeader(d), newProcessStreams(d)
-	d.tracks = newTrackStreams(d)
+	d.processes, d.tracks = newProcessLeader(d), newTrackDecisions(d)
 	l := &s.cfg.Limits
-	d.hub = delivery.NewWatchHub(d.id, d, delivery.WatchOptions{
-		Now: s.pacer.Now, Wake: s.pacer.Wake, Limits: delivery.WatchLimits{Watchers: l.MaxWatchers, Streams: l.MaxStreams, OneShots: l.MaxWatches},
-		Quota: &d.watchers,
+	d.delivery = delivery.NewShard(d.id, d, delivery.WatchOptions{
+		Now: s.flusher.Now, Wake: s.flusher.Wake, Limits: delivery.WatchLimits{Watchers: l.MaxWatchers, Streams: l.MaxStreams, OneShots: l.MaxWatches},
 	})
 	cfg.Sink, cfg.Messages, cfg.Route, cfg.Heard = d, peerMessages{s}, s.route, s.lastReceived
 	var err error
@@ -75,7 +72,7 @@ func (s *Server) openShard(cfg replica.ShardConfig) error {
 		cancel()
 		return err
 	}
-	s.pacer.Add(d.hub)
+	s.flusher.Add(d.delivery.Semaphores)
 	s.shards.add(d)
 	d.running.Go(func() { d.pager.run(ctx) })
 	d.running.Go(func() { d.receiveMessages(ctx) })
@@ -98,11 +95,8 @@ func (s *Server) closeShard(d *shardHost) error {
 	err := s.host.StopShard(d.id)
 	d.close()
 	d.running.Wait()
-	s.pacer.Remove(d.hub)
-	d.hub.InvalidateOneShots()
-	d.hub.CutStreams(protocol.StatusWrongShard, "the shard does not run on this instance any more; fetch the map and watch again")
-	d.streams.cut(allObjects, protocol.StatusWrongShard, "the shard does not run on this instance any more; fetch the map and watch again")
-	d.tracks.cut(allObjects, protocol.StatusWrongShard, "the shard does not run on this instance any more; fetch the map and watch again")
+	s.flusher.Remove(d.delivery.Semaphores)
+	d.delivery.Close()
 	d.closeHomeConns("the shard does not run on this instance any more; fetch the map and reconnect")
 	s.wakeWriters()
 	return err
@@ -174,8 +168,7 @@ func (d *shardHost) LeaderChanged(s *replica.Shard, leader uint64, leading bool)
 		d.announceLeaderSoon()
 	}
 	if was && !leading {
-		d.hub.InvalidateOneShots()
-		d.tracks.cut(allObjects, protocol.StatusUnavailable, "the shard is led elsewhere now; fetch the map and watch again")
+		d.delivery.LeadershipLost()
 	}
 	d.out.flush()
 }
@@ -191,9 +184,7 @@ func (d *shardHost) announceLeaderSoon() {
 // Restored is told by the replica when its machine jumped ahead without events.
 func (d *shardHost) Restored(*replica.Shard) {
 	defer d.server.guard("restored", nil)
-	d.hub.SnapshotInstalled()
-	d.streams.restartAll()
-	d.tracks.restartAll()
+	d.delivery.SnapshotInstalled()
 	d.out.flush()
 }
 
@@ -269,9 +260,7 @@ func (d *shardHost) unloggedAttachFailed(o *outbox, c *conn, session uint64, st 
 	}
 }
 
-// Send and PagesDue are the hub's way out.
-
-// Send implements watch.Sender.
+// Send implements delivery.Sender.
 func (d *shardHost) Send(id uint64, frame []byte, droppable bool) bool {
 	c := d.server.conns.get(id)
 	if c == nil {
@@ -287,7 +276,7 @@ func (d *shardHost) Send(id uint64, frame []byte, droppable bool) bool {
 	return taken
 }
 
-// PagesDue implements watch.Sender.
+// PagesDue implements delivery.Sender.
 func (d *shardHost) PagesDue(_, id uint64) {
 	if c := d.server.conns.get(id); c != nil {
 		d.pager.add(c)
@@ -361,12 +350,7 @@ func (p *pager) serve(c *conn) {
 	defer c.pageMu.Unlock()
 	more := false
 	d.raft.Exclusive(func(m *shard.Machine) {
-		if more = d.hub.Page(c.id, m, pageBytes); !more {
-			more = d.streams.sendPage(c.id, m)
-		}
-		if !more {
-			more = d.tracks.sendPage(c.id, m)
-		}
+		more = d.delivery.Page(c.id, m, pageBytes)
 	})
 	d.server.wakeWriters()
 	if more {

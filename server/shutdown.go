@@ -264,8 +264,8 @@ func (s *Server) end(drain func()) {
 	} else if s.adminListener != nil {
 		errs = append(errs, s.adminListener.Close())
 	}
-	if s.pacer != nil {
-		s.pacer.Close()
+	if s.flusher != nil {
+		s.flusher.Close()
 	}
 	if s.host != nil {
 		if err := s.host.Close(); err != nil {

@@ -176,7 +176,7 @@ func (s *Server) errMetaLost() error {
 // openShards starts the replicas that the map gives to this instance, and follows the map from then on. A founder makes the map first.
 func (s *Server) openShards(ctx context.Context) error {
 	began := time.Now()
-	s.pacer = delivery.NewFlusher(func() time.Duration { return time.Since(began) }, s.wakeWriters) // windows of a few ms are a matter of real time
+	s.flusher = delivery.NewFlusher(func() time.Duration { return time.Since(began) }, s.wakeWriters) // windows of a few ms are a matter of real time
 	s.startup.waitForText("starting its shards")
 	state := s.meta.State()
 	if err := s.checkCluster(state); err != nil {

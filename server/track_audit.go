@@ -18,7 +18,7 @@ type targetKey struct {
 
 // recordDecision counts a change of a track, and writes a line of the audit log if it is a decision, with its reason. The leader's instance does: others see the same changes. What was
 // applied while nobody led has no line; the location's history has it.
-func (t *trackStreams) recordDecision(index uint64, c *shard.TrackChange) {
+func (t *trackDecisions) recordDecision(index uint64, c *shard.TrackChange) {
 	e, ok := decisionOf(&c.TrackEvent)
 	if !ok {
 		return

@@ -1,14 +1,3 @@
-// Package delivery reports changes to connections. It turns the changes that leave a shard's Apply
-// into fired one-shot watches and into the deltas and snapshot pages of streams. Each frame is
-// encoded once for all its receivers.
-//
-// A WatchHub is the soft state of one shard on one instance. It owns no goroutine and no clock. A
-// Flusher, one for all hubs of an instance, ends their windows.
-//
-// Locks: the shard's machine lock, then the hub's own, then whatever the Sender takes. Changed and
-// NodeDropped are called in apply order while the machine is locked against reads. OneShot and Page
-// are called inside Shard.Exclusive, so that what was read and what is registered belong to one
-// applied index. Any goroutine may call the rest.
 package delivery
 
 import (

@@ -278,7 +278,7 @@ var plantedFaults = []plantedFault{
 		"server/delivery", "TestRaces", "",
 	},
 	{
-		"stream-unnamed", "server/object_streams.go",
+		"stream-unnamed", "server/delivery/object_stream.go",
 		[]string{"t.byName[key][filter] = append(t.byName[key][filter], s)", "t.byName[key][filter] = t.byName[key][filter][:]"},
 		"server", "TestProcessRounds", "",
 	},

@@ -1,4 +1,4 @@
-package server
+package delivery
 
 import (
 	"bytes"
@@ -8,24 +8,26 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// processStreams are the streams over processes of one shard, on this instance. They are fed by the instance's own log, whoever leads.
-type processStreams struct {
-	objectStreams[struct{}]
+// ProcessStreams are the streams over processes of one shard, on this instance. The instance's own log
+// feeds them, whichever instance leads.
+type ProcessStreams struct {
+	ObjectStreams[struct{}]
 
-	// Scratch of one call.
+	// Buffers of one call.
 	describe protocol.ProcessDescribe
 	state    protocol.ProcessState
 	changes  protocol.ProcessChanges
 }
 
-func newProcessStreams(d *shardHost) *processStreams {
-	t := &processStreams{objectStreams: newObjectStreams[struct{}](d, "process")}
-	t.sendInitial = t.sendState
+func newProcessStreams(d *Shard) *ProcessStreams {
+	t := &ProcessStreams{ObjectStreams: newObjectStreams[struct{}](d, "process")}
+	t.sendState = t.sendProcess
 	return t
 }
 
-// sendState sends the state of a stream's process, in as many pages as it takes: together they are below a mebibyte. mu is held.
-func (t *processStreams) sendState(s *objectStream[struct{}], m *shard.Machine) {
+// sendProcess sends the state of a stream's process, in as many pages as it takes: together they are
+// below a mebibyte. mu is held.
+func (t *ProcessStreams) sendProcess(s *objectStream[struct{}], m *shard.Machine) {
 	q, out := &t.describe, &t.state
 	*q = protocol.ProcessDescribe{Node: s.node, Name: []byte(s.name), Flags: protocol.WithProcessMembers | protocol.WithProcessHistory}
 	for first := true; ; first = false {
@@ -42,7 +44,7 @@ func (t *processStreams) sendState(s *objectStream[struct{}], m *shard.Machine) 
 		}
 		q.Cursor = bytes.Clone(out.Status.Cursor)
 		out.Last = len(q.Cursor) == 0
-		t.host.Send(s.conn, protocol.AppendFrame(nil, protocol.KindProcessState, s.id, t.host.id, out), false)
+		t.send.Send(s.conn, protocol.AppendFrame(nil, protocol.KindProcessState, s.id, t.shard, out), false)
 		if out.Last {
 			s.live = true
 			return
@@ -50,8 +52,8 @@ func (t *processStreams) sendState(s *objectStream[struct{}], m *shard.Machine) 
 	}
 }
 
-// processesChanged tells what an entry changed. Called in log order, by the goroutine that applies.
-func (t *processStreams) processesChanged(rep *replica.Shard, index uint64, list []shard.ProcessChange) {
+// changed sends what an entry changed. It is called in log order, by the apply goroutine.
+func (t *ProcessStreams) changed(rep *replica.Shard, index uint64, list []shard.ProcessChange) {
 	if len(list) == 0 || t.count.Load() == 0 {
 		return
 	}
@@ -65,7 +67,7 @@ func (t *processStreams) processesChanged(rep *replica.Shard, index uint64, list
 		for ; i < len(list) && list[i].Node == x.Node && bytes.Equal(list[i].Name, x.Name); i++ {
 			t.changes.Changes = append(t.changes.Changes, shard.ProcessChangeMessage(&list[i].Change))
 		}
-		watching := t.byName[nameKey(x.Node, x.Name)][struct{}{}]
+		watching := t.byName[NameKey(x.Node, x.Name)][struct{}{}]
 		if len(watching) == 0 {
 			continue
 		}

@@ -1,0 +1,229 @@
+package delivery
+
+import (
+	"encoding/binary"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// ObjectStreams are the streams over the processes, or over the tracks, of one shard on this instance.
+// F is what streams over the same object may differ in.
+//
+// A stream begins with the object's state, read and sent inside Exclusive, so that the changes that
+// follow are those of later entries. A connection that takes no more gets the state again when it has
+// room, so nothing is queued here. Lock order: that of a hub.
+type ObjectStreams[F comparable] struct {
+	shard  uint64
+	send   Sender
+	limits WatchLimits
+	quota  *WatcherQuota
+	what   string       // the kind of object, for error sentences
+	count  atomic.Int64 // of streams, so that an unwatched change costs one load
+
+	// sendState sends the state of a stream's object and marks the stream live, or cuts it. mu is held,
+	// and the log waits.
+	sendState func(s *objectStream[F], m *shard.Machine)
+	// refuse says why no stream may be opened now; nil: always allowed. mu is held.
+	refuse func() error
+
+	mu     sync.Mutex
+	byName map[string]map[F][]*objectStream[F] // by node and name
+	byConn map[uint64][]*objectStream[F]
+}
+
+// objectStream is one that was opened.
+type objectStream[F comparable] struct {
+	conn, id uint64
+	node     uint64
+	name     string
+	filter   F
+	live     bool // the state was sent, and every change since
+}
+
+// newObjectStreams creates streams of a hosted shard; sendState is set before one is opened.
+func newObjectStreams[F comparable](d *Shard, what string) ObjectStreams[F] {
+	return ObjectStreams[F]{
+		shard: d.id, send: d.host, limits: d.Semaphores.opt.Limits, quota: &d.Quota, what: what,
+		byName: make(map[string]map[F][]*objectStream[F]), byConn: make(map[uint64][]*objectStream[F]),
+	}
+}
+
+// NameKey identifies a process or a track among those of a shard.
+func NameKey(node uint64, name []byte) string {
+	return string(append(binary.BigEndian.AppendUint64(make([]byte, 0, 8+len(name)), node), name...))
+}
+
+// allObjects selects all for Cut.
+func allObjects(uint64, []byte) bool { return true }
+
+// objectsOf selects those of a coordination node for Cut.
+func objectsOf(node uint64) func(uint64, []byte) bool {
+	return func(n uint64, _ []byte) bool { return n == node }
+}
+
+// Open opens a stream on a connection; id is the request's. maxWatchers is how many watchers the
+// coordination node may have here. The stream's state is due: Page sends it. Errors: BAD_REQUEST,
+// OVERLOADED, and UNAVAILABLE for a stream over a track on an instance that does not lead.
+func (t *ObjectStreams[F]) Open(conn, id, node uint64, name []byte, filter F, maxWatchers uint64) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	key := NameKey(node, name)
+	watchers := 0
+	for _, list := range t.byName[key] {
+		watchers += len(list)
+	}
+	switch {
+	case slices.ContainsFunc(t.byConn[conn], func(s *objectStream[F]) bool { return s.id == id }):
+		return protocol.Errorf(protocol.StatusBadRequest, "watch id %d is in use on this connection; each request needs its own", id)
+	case len(t.byConn[conn]) >= t.limits.Streams:
+		return protocol.Errorf(protocol.StatusOverloaded, "streams over a %s are limited to %d per connection; close one", t.what, t.limits.Streams)
+	case watchers >= t.limits.Watchers:
+		return protocol.Errorf(protocol.StatusOverloaded, "watchers per %s are limited to %d; share a connection", t.what, t.limits.Watchers)
+	}
+	if t.refuse != nil {
+		if err := t.refuse(); err != nil {
+			return err
+		}
+	}
+	if err := t.quota.Reserve(node, maxWatchers); err != nil {
+		return err
+	}
+	s := &objectStream[F]{conn: conn, id: id, node: node, name: string(name), filter: filter}
+	if t.byName[key] == nil {
+		t.byName[key] = make(map[F][]*objectStream[F])
+	}
+	t.byName[key][filter] = append(t.byName[key][filter], s)
+	t.byConn[conn] = append(t.byConn[conn], s)
+	t.count.Add(1)
+	return nil
+}
+
+// Close closes a stream, if there is one.
+func (t *ObjectStreams[F]) Close(conn, id uint64) {
+	t.remove(conn, func(s *objectStream[F]) bool { return s.id == id })
+}
+
+// ConnClosed closes the streams of a connection.
+func (t *ObjectStreams[F]) ConnClosed(conn uint64) {
+	t.remove(conn, func(*objectStream[F]) bool { return true })
+}
+
+func (t *ObjectStreams[F]) remove(conn uint64, which func(*objectStream[F]) bool) {
+	if t.count.Load() == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range slices.Clone(t.byConn[conn]) {
+		if which(s) {
+			t.drop(s)
+		}
+	}
+}
+
+// drop removes a stream from the tables. mu is held.
+func (t *ObjectStreams[F]) drop(s *objectStream[F]) {
+	same := func(x *objectStream[F]) bool { return x == s }
+	key := NameKey(s.node, []byte(s.name))
+	filters := t.byName[key]
+	if filters[s.filter] = slices.DeleteFunc(filters[s.filter], same); len(filters[s.filter]) == 0 {
+		delete(filters, s.filter)
+	}
+	if len(filters) == 0 {
+		delete(t.byName, key)
+	}
+	if t.byConn[s.conn] = slices.DeleteFunc(t.byConn[s.conn], same); len(t.byConn[s.conn]) == 0 {
+		delete(t.byConn, s.conn)
+	}
+	t.count.Add(-1)
+	t.quota.Release(s.node)
+}
+
+// Cut ends the streams over the selected objects, with the reason.
+func (t *ObjectStreams[F]) Cut(which func(node uint64, name []byte) bool, status protocol.Status, text string) {
+	if t.count.Load() == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var list []*objectStream[F]
+	for _, on := range t.byConn {
+		for _, s := range on {
+			if which(s.node, []byte(s.name)) {
+				list = append(list, s)
+			}
+		}
+	}
+	for _, s := range list {
+		t.cutStream(s, status, text)
+	}
+}
+
+// cutStream ends a stream with the reason. mu is held.
+func (t *ObjectStreams[F]) cutStream(s *objectStream[F], status protocol.Status, text string) {
+	t.drop(s)
+	frame := protocol.AppendFrame(nil, protocol.KindStreamCut, s.id, t.shard, &protocol.StreamCut{Status: status, Message: text})
+	t.send.Send(s.conn, frame, false)
+}
+
+// Restart restarts all streams from the state, because changes were missed.
+func (t *ObjectStreams[F]) Restart() {
+	if t.count.Load() == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for conn, list := range t.byConn {
+		for _, s := range list {
+			s.live = false
+		}
+		t.send.PagesDue(t.shard, conn)
+	}
+}
+
+// Page sends the state to one stream of the connection that waits for it, and reports whether others
+// wait. It is called inside Exclusive.
+func (t *ObjectStreams[F]) Page(conn uint64, m *shard.Machine) (more bool) {
+	if t.count.Load() == 0 {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	waits := func(s *objectStream[F]) bool { return !s.live }
+	i := slices.IndexFunc(t.byConn[conn], waits)
+	if i < 0 {
+		return false
+	}
+	t.sendState(t.byConn[conn][i], m)
+	return slices.ContainsFunc(t.byConn[conn], waits)
+}
+
+// sendChange sends a change to a live stream. If its connection takes no more, the stream waits for the
+// state. body is the change without the frame's head, which alone differs between streams. mu is held.
+func (t *ObjectStreams[F]) sendChange(s *objectStream[F], kind protocol.Kind, body []byte) {
+	if s.live && !t.send.Send(s.conn, protocol.AppendFrameRaw(nil, kind, s.id, t.shard, body), true) {
+		s.live = false
+		t.send.PagesDue(t.shard, s.conn)
+	}
+}
+
+// Len is the number of open streams.
+func (t *ObjectStreams[F]) Len() int { return int(t.count.Load()) }
+
+// Waiting is the number of streams that wait for the state.
+func (t *ObjectStreams[F]) Waiting() (n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, list := range t.byConn {
+		for _, s := range list {
+			if !s.live {
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,63 @@
+package delivery
+
+import (
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// Replies makes the bodies of replies from the events of successful commands. It reuses its memory: a
+// body is valid until the next call. The zero value is ready.
+type Replies struct {
+	session       protocol.SessionReply
+	update        protocol.UpdateReply
+	acquire       protocol.AcquireReply
+	release       protocol.ReleaseReply
+	force         protocol.ForceReleaseReply
+	joined        protocol.ProcessJoinReply
+	left          protocol.ProcessLeaveReply
+	trackRevision protocol.TrackRevision
+	registered    protocol.TrackRegisterReply
+	trackVersion  protocol.TrackVersion
+}
+
+// Session is the body of the reply to a start or an attach of a session.
+func (r *Replies) Session(shard uint64, e *shard.Event, ticket []byte) protocol.Message {
+	r.session = protocol.SessionReply{Session: e.Session, Epoch: e.Epoch, Shard: shard, Timeout: e.Timeout, Grace: e.Grace, Ticket: ticket}
+	return &r.session
+}
+
+// Body is the body of the reply to a command of any other kind; nil for an empty one.
+func (r *Replies) Body(kind protocol.Kind, e *shard.Event) protocol.Message {
+	switch kind {
+	case protocol.KindUpdate:
+		r.update = protocol.UpdateReply{Version: e.Version}
+		return &r.update
+	case protocol.KindAcquire:
+		r.acquire = protocol.AcquireReply{State: e.State, OrderID: e.OrderID}
+		return &r.acquire
+	case protocol.KindRelease:
+		r.release = protocol.ReleaseReply{Released: e.Flag}
+		return &r.release
+	case protocol.KindForceRelease:
+		r.force = protocol.ForceReleaseReply{Released: e.Version}
+		return &r.force
+	case protocol.KindProcessJoin:
+		r.joined = protocol.ProcessJoinReply{Order: e.OrderID, Topology: e.Version, Returned: e.Flag, AlreadyMember: e.AlreadyMember}
+		return &r.joined
+	case protocol.KindProcessLeave:
+		r.left = protocol.ProcessLeaveReply{CompletedEpoch: e.Version}
+		return &r.left
+	case protocol.KindTrackCreate, protocol.KindTrackAlter:
+		r.trackRevision = protocol.TrackRevision{Revision: e.Version}
+		return &r.trackRevision
+	case protocol.KindTrackRegister:
+		r.registered = protocol.TrackRegisterReply{Incarnation: e.Version}
+		return &r.registered
+	case protocol.KindTrackPoll:
+		return e.Poll
+	case protocol.KindTrackPublish:
+		r.trackVersion = protocol.TrackVersion{Version: e.Version}
+		return &r.trackVersion
+	}
+	return nil
+}

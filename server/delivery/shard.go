@@ -1,0 +1,215 @@
+// Package delivery turns what leaves a shard's log into frames on connections: replies, events for
+// sessions, fired one-shot watches, and the snapshots and changes of streams.
+//
+// A Shard is the delivery of one hosted shard. It knows connections by their ids; its Host, which the
+// server implements, appends frames to them. A WatchHub has the watchers of semaphores. It owns no
+// goroutine and no clock. A Flusher, one for all hubs of an instance, ends their windows.
+//
+// Locks: the shard's machine lock, then that of a hub or of streams, then whatever the Sender takes.
+// Applied, Changed and NodeDropped are called in apply order while the machine is locked against reads.
+// OneShot and Page are called inside Shard.Exclusive, so that what was read and what is registered
+// belong to one applied index. Any goroutine may call the rest.
+package delivery
+
+import (
+	"math"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/replica"
+)
+
+// Host is the server's side of a hosted shard: its connections, and the sessions that are bound to them.
+// Shard.Applied calls it in log order, on the apply goroutine; it must not block.
+type Host interface {
+	Sender
+
+	// Leading says whether this instance leads the shard.
+	Leading() bool
+
+	// LogTime is the shard's log time. It is called inside Shard.Exclusive.
+	LogTime() uint64
+
+	// Reply answers the request at origin with the event of its command.
+	Reply(origin *replica.Origin, e *shard.Event)
+
+	// Notify sends an event to the connection on which the session was bound last. With ended, that of a
+	// session that ended lately will do.
+	Notify(session uint64, ended bool, kind protocol.Kind, m protocol.Message)
+
+	// NotifyMember sends an EventProcess to its member.
+	NotifyMember(e *shard.Event)
+
+	// SessionAttached binds a session to the connection of its request, 0 for none here, and takes it from
+	// the connections that had it under an older epoch.
+	SessionAttached(conn uint64, e *shard.Event)
+
+	// SessionEnded takes a session from all its connections.
+	SessionEnded(e *shard.Event)
+
+	// DetachSessions takes the sessions at home in a run of buckets from the connections that attached
+	// them here.
+	DetachSessions(first, count uint32)
+
+	// Forced writes the audit line of what an operator took by force.
+	Forced(index uint64, e *shard.Event)
+
+	// AnnounceLeader has clients told that this instance serves the shard.
+	AnnounceLeader()
+}
+
+// Shard delivers what leaves the log of one hosted shard: answers, events for sessions, one-shot
+// watches and streams.
+type Shard struct {
+	id   uint64
+	host Host
+
+	Semaphores *WatchHub       // one-shot watches, and streams over semaphores
+	Processes  *ProcessStreams // streams over processes
+	Tracks     *TrackStreams   // streams over tracks
+	Quota      WatcherQuota    // of coordination nodes, for all of them
+
+	// Of the apply goroutine.
+	epoch  uint64 // leader epoch, by the events so far
+	result protocol.AcquireResult
+	lost   protocol.LeaseLost
+}
+
+// NewShard creates the delivery of a hosted shard. Its watchers share one quota: that of opt is not used.
+func NewShard(id uint64, host Host, opt WatchOptions) *Shard {
+	d := &Shard{id: id, host: host}
+	opt.Quota = &d.Quota
+	d.Semaphores = NewWatchHub(id, host, opt)
+	d.Processes, d.Tracks = newProcessStreams(d), newTrackStreams(d)
+	return d
+}
+
+// Applied delivers the events of one log entry. It runs on the shard's apply goroutine while the log
+// waits: it allocates nothing and never blocks.
+func (d *Shard) Applied(rep *replica.Shard, index uint64, origins []replica.Origin, ev *shard.Events) {
+	for i := range ev.List {
+		e := &ev.List[i]
+		switch e.Kind {
+		case shard.EventReply:
+			if e.Command >= 0 && e.Command < len(origins) {
+				d.host.Reply(&origins[e.Command], e)
+			}
+		case shard.EventAcquireResult:
+			d.result = protocol.AcquireResult{Session: e.Session, Seq: e.Seq, Status: e.Status, State: e.State, OrderID: e.OrderID, Message: e.Text}
+			d.host.Notify(e.Session, e.Status == protocol.StatusSessionExpired, protocol.KindAcquireResult, &d.result)
+		case shard.EventLeaseLost:
+			d.host.Forced(index, e)
+			d.lost = protocol.LeaseLost{Session: e.Session, Name: e.Name, OrderID: e.OrderID, Message: e.Text}
+			d.host.Notify(e.Session, false, protocol.KindLeaseLost, &d.lost)
+		case shard.EventSessionAttached:
+			conn := uint64(0)
+			if e.Command >= 0 && e.Command < len(origins) {
+				conn = origins[e.Command].Conn
+			}
+			d.host.SessionAttached(conn, e)
+		case shard.EventSessionEnded:
+			if e.Reason == protocol.EndKilled {
+				d.host.Forced(index, e)
+			}
+			d.host.SessionEnded(e)
+		case shard.EventTookOver:
+			d.tookOver(e.Epoch)
+		case shard.EventProcess:
+			if d.host.Leading() { // members are connected to the leader's instance, and a new leader notifies them again
+				d.host.NotifyMember(e)
+			}
+		case shard.EventNodeDropped:
+			d.nodeDropped(e.Node)
+		case shard.EventTrackDeleted:
+			d.Tracks.deleted(e.Node, e.Name)
+		case shard.EventBucketsFrozen:
+			d.bucketsFrozen(e)
+		case shard.EventBucketsActive:
+			d.Semaphores.BucketsActive()
+			if d.host.Leading() {
+				d.host.AnnounceLeader() // so that clients whose requests were rejected until now need not poll
+			}
+		}
+	}
+	d.Semaphores.Changed(index, ev.SemaphoreChanges)
+	d.Processes.changed(rep, index, ev.ProcessChanges)
+	d.Tracks.changed(index, ev.TrackChanges)
+}
+
+// tookOver handles a leader's epoch in the log. A new leader has detached every session, so those
+// attached here must be attached again. A leader that takes over again keeps the term and detaches none.
+// The connections stay: sessions at home in other shards lose nothing.
+func (d *Shard) tookOver(epoch uint64) {
+	was := d.epoch
+	d.epoch = epoch
+	if was == 0 || was>>16 == epoch>>16 {
+		return
+	}
+	d.Semaphores.InvalidateOneShots()
+	d.host.DetachSessions(0, math.MaxUint32)
+}
+
+func (d *Shard) nodeDropped(node uint64) {
+	const text = "the coordination node was dropped; nothing is left to watch"
+	d.Semaphores.NodeDropped(node)
+	d.Processes.Cut(objectsOf(node), protocol.StatusNotFound, text)
+	d.Tracks.Cut(objectsOf(node), protocol.StatusNotFound, text)
+}
+
+// bucketsFrozen ends what this shard no longer serves.
+func (d *Shard) bucketsFrozen(e *shard.Event) {
+	first, count, total := e.First, e.Count, e.Total
+	d.host.DetachSessions(first, count)
+	in := func(bucket func(uint64, []byte, uint32) uint32) func(uint64, []byte) bool {
+		return func(node uint64, name []byte) bool {
+			b := bucket(node, name, total)
+			return b >= first && b-first < count
+		}
+	}
+	d.Semaphores.BucketsFrozen(in(protocol.Bucket))
+	d.Processes.Cut(in(protocol.ProcessBucket), protocol.StatusWrongShard, "the process's bucket moves to another shard; fetch the map and ask its instance")
+	d.Tracks.Cut(in(protocol.Bucket), protocol.StatusWrongShard, "the track's bucket moves to another shard; fetch the map and ask its instance")
+}
+
+// LeadershipLost ends what only a leader delivers.
+func (d *Shard) LeadershipLost() {
+	d.Semaphores.InvalidateOneShots()
+	d.Tracks.Cut(allObjects, protocol.StatusUnavailable, "the shard is led elsewhere now; fetch the map and watch again")
+}
+
+// SnapshotInstalled restarts all streams, and invalidates one-shot watches, because the machine moved
+// on without events.
+func (d *Shard) SnapshotInstalled() {
+	d.Semaphores.SnapshotInstalled()
+	d.Processes.Restart()
+	d.Tracks.Restart()
+}
+
+// Page sends the next page that the connection's streams wait for, and reports whether more are due. It
+// is called inside Shard.Exclusive; maxBytes is the approximate size of a page over semaphores.
+func (d *Shard) Page(conn uint64, m *shard.Machine, maxBytes int) (more bool) {
+	return d.Semaphores.Page(conn, m, maxBytes) || d.Processes.Page(conn, m) || d.Tracks.Page(conn, m)
+}
+
+// CloseStream closes a stream of any kind, if there is one.
+func (d *Shard) CloseStream(conn, id uint64) {
+	d.Semaphores.Close(conn, id)
+	d.Processes.Close(conn, id)
+	d.Tracks.Close(conn, id)
+}
+
+// ConnClosed removes all watches of a connection.
+func (d *Shard) ConnClosed(conn uint64) {
+	d.Semaphores.ConnClosed(conn)
+	d.Processes.ConnClosed(conn)
+	d.Tracks.ConnClosed(conn)
+}
+
+// Close ends all watches: the shard no longer runs on this instance.
+func (d *Shard) Close() {
+	const text = "the shard does not run on this instance any more; fetch the map and watch again"
+	d.Semaphores.InvalidateOneShots()
+	d.Semaphores.CutStreams(protocol.StatusWrongShard, text)
+	d.Processes.Cut(allObjects, protocol.StatusWrongShard, text)
+	d.Tracks.Cut(allObjects, protocol.StatusWrongShard, text)
+}

@@ -1,0 +1,99 @@
+package delivery
+
+import (
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// TrackStreams are the streams over tracks of one shard, on this instance. They exist while the
+// instance leads the shard, because what a follower knows of a track may be late.
+type TrackStreams struct {
+	ObjectStreams[TrackFilter]
+
+	logTime func() uint64
+
+	// Buffers of one call.
+	status protocol.TrackStatus
+	change protocol.TrackEvents
+}
+
+// TrackFilter is what streams of one track differ in.
+type TrackFilter struct {
+	Location string // only this one; empty: all
+	Targets  bool   // only what changes targets
+}
+
+func newTrackStreams(d *Shard) *TrackStreams {
+	t := &TrackStreams{ObjectStreams: newObjectStreams[TrackFilter](d, "track"), logTime: d.host.LogTime}
+	t.sendState = t.sendStatus
+	t.refuse = func() error {
+		if d.host.Leading() { // LeadershipLost takes the lock after this, or had it before
+			return nil
+		}
+		return protocol.Errorf(protocol.StatusUnavailable, "shard %d has no leader here now; fetch the map and retry", d.id)
+	}
+	return t
+}
+
+// deleted cuts the streams over a track that was deleted.
+func (t *TrackStreams) deleted(node uint64, name []byte) {
+	t.Cut(func(n uint64, x []byte) bool { return n == node && string(x) == string(name) },
+		protocol.StatusNotFound, "the track was deleted; nothing is left to watch")
+}
+
+// sendStatus sends the status of a stream's track. mu is held.
+func (t *TrackStreams) sendStatus(s *objectStream[TrackFilter], m *shard.Machine) {
+	err := m.DescribeTrack(&protocol.TrackDescribe{Node: s.node, Name: []byte(s.name)}, t.logTime(), &t.status)
+	if err != nil {
+		t.cutStream(s, protocol.StatusOf(err), err.Error())
+		return
+	}
+	s.live = true
+	t.send.Send(s.conn, protocol.AppendFrame(nil, protocol.KindTrackStatus, s.id, t.shard, &t.status), false)
+}
+
+// changed sends what an entry changed. It is called in log order, by the apply goroutine.
+func (t *TrackStreams) changed(index uint64, list []shard.TrackChange) {
+	if len(list) == 0 || t.count.Load() == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for len(list) > 0 {
+		n := 1
+		for n < len(list) && list[n].Node == list[0].Node && string(list[n].Name) == string(list[0].Name) {
+			n++
+		}
+		for filter, streams := range t.byName[NameKey(list[0].Node, list[0].Name)] {
+			t.notify(index, filter, streams, list[:n])
+		}
+		list = list[n:]
+	}
+}
+
+// notify sends changes of a track to the streams with one filter. The body is encoded once; only the
+// head of a frame differs. mu is held.
+func (t *TrackStreams) notify(index uint64, filter TrackFilter, streams []*objectStream[TrackFilter], list []shard.TrackChange) {
+	t.change = protocol.TrackEvents{Revision: index, Events: t.change.Events[:0]}
+	for i := range list {
+		if c := &list[i].TrackEvent; filter.selects(c) {
+			t.change.Events = append(t.change.Events, *c)
+		}
+	}
+	if len(t.change.Events) == 0 {
+		return
+	}
+	body := t.change.AppendBody(nil)
+	for _, s := range streams {
+		t.sendChange(s, protocol.KindTrackEvents, body)
+	}
+	clear(t.change.Events)
+}
+
+// selects says whether streams with this filter get a change.
+func (f *TrackFilter) selects(c *protocol.TrackEvent) bool {
+	if f.Location != "" && c.Location != "" && c.Location != f.Location {
+		return false
+	}
+	return !f.Targets || c.Kind == protocol.TrackEventTarget || c.Kind == protocol.TrackEventWiden || c.Kind == protocol.TrackEventState && c.State == protocol.StateReady
+}

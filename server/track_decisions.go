@@ -1,0 +1,20 @@
+package server
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// trackDecisions counts what this instance does with the tracks of one shard: polls, and the targets
+// that were set while it leads.
+type trackDecisions struct {
+	host  *shardHost
+	polls struct{ read, logged atomic.Uint64 } // answered from memory; submitted to the log
+
+	mu         sync.Mutex
+	targetsSet map[targetKey]uint64 // for the metrics; bounded by Limits.MaxSeries
+}
+
+func newTrackDecisions(d *shardHost) *trackDecisions {
+	return &trackDecisions{host: d, targetsSet: make(map[targetKey]uint64)}
+}
