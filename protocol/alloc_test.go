@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestAllocs holds the budgets: what happens for every request allocates nothing once buffers have grown.
+// TestAllocs holds the budgets: what happens for every request allocates nothing once buffers have
+// grown.
 func TestAllocs(t *testing.T) {
 	var buf []byte
 	var acquire Acquire
@@ -62,7 +63,8 @@ func TestAllocs(t *testing.T) {
 	}
 }
 
-// TestListAllocation: a list costs memory in proportion to its bytes, whatever its count says and however small its items are.
+// TestListAllocation: a list costs memory in proportion to its bytes, whatever its count says and
+// however small its items are.
 func TestListAllocation(t *testing.T) {
 	const size = 1 << 18
 	lists := 0

@@ -1,6 +1,7 @@
 package protocol
 
-// Methods of Cluster about who may do what. All need the right admin on everything, but for MethodWhoAmI. Secrets are shown once, when they are made.
+// Methods of Cluster about who may do what. All need the right admin on everything, but for
+// MethodWhoAmI. Secrets are shown once, when they are made.
 const (
 	MethodWhoAmI      = "auth_whoami"       // -> AuthIdentity
 	MethodAuth        = "auth_show"         // -> AuthState
@@ -32,20 +33,24 @@ type AuthToken struct {
 	Secret      string `json:"secret,omitempty"` // in the answer that made it only
 }
 
-// AuthSwitchRequest turns auth on or off. Turning it on makes the first administrator, with the identity and token id admin, unless there is one who may administer everything. The
-// secret is the asker's, of at least 16 random bytes: one that was made here, and lost with the answer, would lock everybody out.
+// AuthSwitchRequest turns auth on or off. Turning it on makes the first administrator, with the
+// identity and token id admin, unless there is one who may administer everything. The secret is the
+// asker's, of at least 16 random bytes: one that was made here, and lost with the answer, would
+// lock everybody out.
 type AuthSwitchRequest struct {
 	Enabled bool   `json:"on"`
 	Secret  string `json:"secret,omitempty"`
 }
 
-// AuthTokenRequest names a token: up to 64 bytes of text for the id, which is made up if it is empty, and up to 255 for the identity.
+// AuthTokenRequest names a token: up to 64 bytes of text for the id, which is made up if it is
+// empty, and up to 255 for the identity.
 type AuthTokenRequest struct {
 	ID       string `json:"id,omitempty"`
 	Identity string `json:"identity,omitempty"`
 }
 
-// AuthRight is what an identity may do at a path and below it, where no entry for a longer path says otherwise.
+// AuthRight is what an identity may do at a path and below it, where no entry for a longer path
+// says otherwise.
 type AuthRight struct {
 	Path     string `json:"path"`            // "/" is everything
 	Identity string `json:"identity"`        // of a token; cert:NAME for a certificate's common name; anonymous for who shows nothing

@@ -45,7 +45,8 @@ func BenchmarkDecodeAcquire(b *testing.B) {
 	}
 }
 
-// BenchmarkOracleDecodeAcquire is what a general msgpack library takes for the same body: the reason, beside safety, for codecs by hand.
+// BenchmarkOracleDecodeAcquire is what a general msgpack library takes for the same body: the
+// reason, beside safety, for codecs by hand.
 func BenchmarkOracleDecodeAcquire(b *testing.B) {
 	body := benchAcquire().AppendBody(nil)
 	r := bytes.NewReader(nil)

@@ -3,8 +3,9 @@ package protocol
 // MaxMethodLen bounds a method's name in bytes.
 const MaxMethodLen = 64
 
-// Methods of Cluster. Each is listed with its request and its answer, which are JSON objects; {} where none is named. Fields are only ever added. A refusal is a
-// Failure as everywhere, and where the method has a way around it, its sentence says so.
+// Methods of Cluster. Each is listed with its request and its answer, which are JSON objects; {}
+// where none is named. Fields are only ever added. A refusal is a Failure as everywhere, and where
+// the method has a way around it, its sentence says so.
 const (
 	MethodStatus            = "status"             // -> ClusterStatus
 	MethodPlan              = "plan"               // -> ClusterPlan
@@ -18,8 +19,8 @@ const (
 	MethodBackup            = "backup"             // BackupRequest -> BackupPart; needs the right admin, as the answer has the keys that sign tickets
 )
 
-// DrainRequest asks that an instance hand over what it leads, and its vote, and be given neither again: before it is stopped for long, or expelled. With Undo it
-// may have them again.
+// DrainRequest asks that an instance hand over what it leads, and its vote, and be given neither
+// again: before it is stopped for long, or expelled. With Undo it may have them again.
 type DrainRequest struct {
 	Instance string `json:"instance"` // name, or uuid
 	Undo     bool   `json:"undo,omitempty"`
@@ -37,13 +38,15 @@ type TransferRequest struct {
 	Instance string `json:"instance"` // name, or uuid
 }
 
-// WeightRequest gives a replicaset a share of its tier's buckets beside the other replicasets; 0 takes all away.
+// WeightRequest gives a replicaset a share of its tier's buckets beside the other replicasets; 0
+// takes all away.
 type WeightRequest struct {
 	Replicaset string  `json:"replicaset"` // name, or uuid
 	Weight     float64 `json:"weight"`     // to the thousandth; 1 is what a replicaset starts with
 }
 
-// TicketKeyRequest names the key that is to be replaced, so that a request that is sent again replaces no other. 0: the present key is named, and nothing is changed.
+// TicketKeyRequest names the key that is to be replaced, so that a request that is sent again
+// replaces no other. 0: the present key is named, and nothing is changed.
 type TicketKeyRequest struct {
 	Current uint64 `json:"current,omitempty"`
 }
@@ -59,15 +62,18 @@ type ReplicationFactorRequest struct {
 	Factor uint32 `json:"factor"`
 }
 
-// BackupRequest asks for a part of a snapshot of a shard, as its leader has it behind a read barrier. The first request names no snapshot and begins one; those that follow name
-// the one that was answered. NotFound: it is gone, since nobody asked for a minute or its instance was stopped; begin another one.
+// BackupRequest asks for a part of a snapshot of a shard, as its leader has it behind a read
+// barrier. The first request names no snapshot and begins one; those that follow name the one that
+// was answered. NotFound: it is gone, since nobody asked for a minute or its instance was stopped;
+// begin another one.
 type BackupRequest struct {
 	Shard    uint64 `json:"shard"` // 0 is the meta shard
 	Snapshot string `json:"snapshot,omitempty"`
 	Offset   uint64 `json:"offset,omitempty"`
 }
 
-// BackupPart is a part of a snapshot. While Ready is false, it is being written: ask again in a moment.
+// BackupPart is a part of a snapshot. While Ready is false, it is being written: ask again in a
+// moment.
 type BackupPart struct {
 	Snapshot string `json:"snapshot"`
 	Ready    bool   `json:"ready"`
@@ -76,8 +82,9 @@ type BackupPart struct {
 	Bytes    []byte `json:"bytes,omitempty"` // from the offset on; none at the end
 }
 
-// ClusterStatus is the cluster as the map of one instance has it, which may be old, and, in Health, what
-// of it that instance sees now. Instances, replicasets and tiers are referred to by name, shards by id.
+// ClusterStatus is the cluster as the map of one instance has it, which may be old, and, in Health,
+// what of it that instance sees now. Instances, replicasets and tiers are referred to by name,
+// shards by id.
 type ClusterStatus struct {
 	ID          string              `json:"id"`
 	Name        string              `json:"name,omitempty"`
@@ -135,7 +142,8 @@ type ClusterInstance struct {
 	RaftAddress string            `json:"raft_address"`
 	Current     string            `json:"current"` // Offline, Online, Expelled
 	Target      string            `json:"target"`
-	// CurrentIncarnation and TargetIncarnation differ while an instance that was started again is not up yet.
+	// CurrentIncarnation and TargetIncarnation differ while an instance that was started again is
+	// not up yet.
 	CurrentIncarnation uint64   `json:"current_incarnation"`
 	TargetIncarnation  uint64   `json:"target_incarnation"`
 	Reason             string   `json:"reason,omitempty"`        // of the target
@@ -215,8 +223,8 @@ const (
 	HealthBroken   = "broken"   // something does not work
 )
 
-// ClusterHealth says what works, and what may be lost, from the view of one instance. Nothing in it is
-// remembered from earlier: who is not heard now does not count.
+// ClusterHealth says what works, and what may be lost, from the view of one instance. Nothing in it
+// is remembered from earlier: who is not heard now does not count.
 type ClusterHealth struct {
 	AnsweredBy  string                    `json:"asked_of"` // the instance whose view it is
 	State       string                    `json:"state"`
@@ -253,7 +261,8 @@ func (g *ClusterGroup) AtRisk() bool {
 	return g.FaultTolerance < g.ConfiguredTolerance || len(g.UnsafeDomains) > 0
 }
 
-// ClusterReplicasetCopies is a replicaset and how many instances have a whole copy of its shards and are heard.
+// ClusterReplicasetCopies is a replicaset and how many instances have a whole copy of its shards
+// and are heard.
 type ClusterReplicasetCopies struct {
 	Replicaset string `json:"replicaset"`
 	Tier       string `json:"tier"`

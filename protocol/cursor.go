@@ -2,11 +2,12 @@ package protocol
 
 import "encoding/binary"
 
-// cursor reads the fields of one body in order. It never reads outside its bytes, checked before or not, and remembers the first error: from then on
-// every field reads as zero, so a decoder asks only once, at its end.
+// cursor reads the fields of one body in order. It never reads outside its bytes, checked before or
+// not, and remembers the first error: from then on every field reads as zero, so a decoder asks
+// only once, at its end.
 //
-// Invariant: left is the number of values still to come in the array being read; a field asked for when left is 0 is one that the writer did
-// not know, and reads as zero.
+// Invariant: left is the number of values still to come in the array being read; a field asked for
+// when left is 0 is one that the writer did not know, and reads as zero.
 type cursor struct {
 	rest    []byte
 	left    int
@@ -46,7 +47,8 @@ func (c *cursor) more() bool {
 	return true
 }
 
-// uint reads an unsigned integer of any msgpack width; signed forms are accepted while they are not negative.
+// uint reads an unsigned integer of any msgpack width; signed forms are accepted while they are not
+// negative.
 func (c *cursor) uint(field string) uint64 {
 	if !c.more() {
 		return 0
@@ -165,7 +167,8 @@ func (c *cursor) str(field string) string {
 	return string(c.bytes(field))
 }
 
-// count reads the head of an array; nil is an empty one. The result is never larger than the number of bytes that are left.
+// count reads the head of an array; nil is an empty one. The result is never larger than the number
+// of bytes that are left.
 func (c *cursor) count(field string) int {
 	if !c.more() {
 		return 0
@@ -196,7 +199,8 @@ func (c *cursor) count(field string) int {
 	return int(n)
 }
 
-// enter steps into an array that is a field; leave, with what enter gave, steps out and skips what a newer writer added.
+// enter steps into an array that is a field; leave, with what enter gave, steps out and skips what
+// a newer writer added.
 func (c *cursor) enter(field string) (outer int) {
 	n := c.count(field)
 	outer = c.left

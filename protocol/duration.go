@@ -1,6 +1,7 @@
 package protocol
 
-// validateMillis checks a time of a message. One that is negative as a signed number, which a client wrote without a check of its own, is shown as such.
+// validateMillis checks a time of a message. One that is negative as a signed number, which a
+// client wrote without a check of its own, is shown as such.
 func validateMillis(field string, ms, least, most uint64) error {
 	if ms >= least && ms <= most {
 		return nil

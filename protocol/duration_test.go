@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestTimesOfMessages: each time of a request is refused above its most, and when it is a negative number that was made unsigned. The state machines and the listener call
-// the same Validate.
+// TestTimesOfMessages: each time of a request is refused above its most, and when it is a negative
+// number that was made unsigned. The state machines and the listener call the same Validate.
 func TestTimesOfMessages(t *testing.T) {
 	head, name, key := Head{Session: 1, Seq: 1, Low: 1}, []byte("n"), make([]byte, KeyLen)
 	track := func(c TrackConfig, l LocationConfig, g GateConfig) Validator {

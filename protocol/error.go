@@ -5,13 +5,15 @@ import (
 	"fmt"
 )
 
-// Error is an outcome other than OK with a sentence that says what to do. errors.Is(err, StatusX) tells outcomes apart.
+// Error is an outcome other than OK with a sentence that says what to do. errors.Is(err, StatusX)
+// tells outcomes apart.
 type Error struct {
 	Status  Status
 	Message string
 
-	// Master and Term come with WRONG_SHARD from a server that knows better: the instance that leads the shard, and since which raft term. Of two such words the
-	// one with the higher term is newer. 0 is not known.
+	// Master and Term come with WRONG_SHARD from a server that knows better: the instance that
+	// leads the shard, and since which raft term. Of two such words the one with the higher term is
+	// newer. 0 is not known.
 	Master, Term uint64
 }
 
@@ -31,7 +33,8 @@ func (e *Error) Error() string {
 // Unwrap gives the status, for errors.Is.
 func (e *Error) Unwrap() error { return e.Status }
 
-// StatusOf is the status that err carries: StatusOK for nil, StatusInternal for an error that carries none.
+// StatusOf is the status that err carries: StatusOK for nil, StatusInternal for an error that
+// carries none.
 func StatusOf(err error) Status {
 	if err == nil {
 		return StatusOK
@@ -43,8 +46,8 @@ func StatusOf(err error) Status {
 	return StatusInternal
 }
 
-// Retryable says that the same request, with the same sequence number, may be sent again as it is. An error without a status is not
-// retryable.
+// Retryable says that the same request, with the same sequence number, may be sent again as it is.
+// An error without a status is not retryable.
 func Retryable(err error) bool {
 	return err != nil && StatusOf(err).Retryable()
 }

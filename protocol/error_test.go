@@ -44,7 +44,8 @@ func TestStatusOf(t *testing.T) {
 	}
 }
 
-// TestRetryable: exactly the outcomes after which nothing was applied and the same request may be sent again as it is.
+// TestRetryable: exactly the outcomes after which nothing was applied and the same request may be
+// sent again as it is.
 func TestRetryable(t *testing.T) {
 	for s := range StatusInternal + 1 {
 		want := s == StatusOverloaded || s == StatusUnavailable || s == StatusWrongShard

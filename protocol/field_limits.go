@@ -2,7 +2,8 @@ package protocol
 
 import "unicode/utf8"
 
-// What follows are fields with their limits. Encode and decode take them as they are; check refuses.
+// What follows are fields with their limits. Encode and decode take them as they are; check
+// refuses.
 
 // checks says that this pass is the check and that nothing was refused so far.
 func (f *fields) checks() bool { return f.pass == check && f.in.err == nil }

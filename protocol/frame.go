@@ -33,7 +33,8 @@ func AppendFrameRaw(b []byte, kind Kind, id, arg uint64, body []byte) []byte {
 	return EndFrame(b, start)
 }
 
-// BeginFrame and EndFrame are AppendFrame in two halves, for a message that must not escape to the heap:
+// BeginFrame and EndFrame are AppendFrame in two halves, for a message that must not escape to the
+// heap:
 //
 //	start := len(b)
 //	b = protocol.BeginFrame(b, kind, id, arg)
@@ -52,9 +53,10 @@ func EndFrame(b []byte, start int) []byte {
 	return b
 }
 
-// SplitFrame takes the first frame off buf: frame is its bytes without the length, aliasing buf, and n is how much of buf it took. n is 0 when the
-// frame is not complete yet. A length of 0 or above max is an error as soon as the length is there, and the connection is to be closed: there is no
-// way to find the next frame.
+// SplitFrame takes the first frame off buf: frame is its bytes without the length, aliasing buf,
+// and n is how much of buf it took. n is 0 when the frame is not complete yet. A length of 0 or
+// above max is an error as soon as the length is there, and the connection is to be closed: there
+// is no way to find the next frame.
 func SplitFrame(buf []byte, max uint32) (frame []byte, n int, err error) {
 	if len(buf) < lengthSize {
 		return nil, 0, nil
@@ -73,8 +75,10 @@ func SplitFrame(buf []byte, max uint32) (frame []byte, n int, err error) {
 	return buf[lengthSize:n:n], n, nil
 }
 
-// ParseFrame takes a frame, without its length, apart. It checks the structure of the whole frame first: lengths and counts against the bytes there are,
-// depth against MaxDepth, nothing behind the end. What it returns can be decoded without surprises. The kind may be unknown. Errors are StatusBadRequest.
+// ParseFrame takes a frame, without its length, apart. It checks the structure of the whole frame
+// first: lengths and counts against the bytes there are, depth against MaxDepth, nothing behind the
+// end. What it returns can be decoded without surprises. The kind may be unknown. Errors are
+// StatusBadRequest.
 func ParseFrame(frame []byte) (Header, error) {
 	c := cursor{rest: frame, left: 1, message: "frame"}
 	if n := c.count("frame"); c.err == nil && n != 4 {

@@ -78,7 +78,8 @@ func TestParseFrameRefuses(t *testing.T) {
 	}
 }
 
-// TestParseFrameTakesAnyWidth: writers in other languages may write integers and array heads wider than needed, and signed.
+// TestParseFrameTakesAnyWidth: writers in other languages may write integers and array heads wider
+// than needed, and signed.
 func TestParseFrameTakesAnyWidth(t *testing.T) {
 	for name, frame := range map[string][]byte{
 		"narrow":   {0x94, 34, 7, 3, 0x90},
@@ -125,7 +126,8 @@ func TestAppendFrameForms(t *testing.T) {
 	}
 }
 
-// TestLargestMessageFits: a request at the limits of the specification fits in a frame, a hello in its own smaller one.
+// TestLargestMessageFits: a request at the limits of the specification fits in a frame, a hello in
+// its own smaller one.
 func TestLargestMessageFits(t *testing.T) {
 	head := Head{Session: Forever, Seq: Forever, Low: Forever}
 	name, data := make([]byte, MaxNameLen), make([]byte, MaxDataLen)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzSplit: a stream cut into pieces of any size gives the same frames, in the same places, as the whole; nothing panics; a parsed frame is
-// written again to a frame that parses to the same.
+// FuzzSplit: a stream cut into pieces of any size gives the same frames, in the same places, as the
+// whole; nothing panics; a parsed frame is written again to a frame that parses to the same.
 func FuzzSplit(f *testing.F) {
 	var stream []byte
 	for i, e := range messages {
@@ -65,8 +65,8 @@ func FuzzSplit(f *testing.F) {
 	})
 }
 
-// FuzzDecode: any bytes decode as any message without a panic, checked before or not; what decodes is written to bytes that pass the check and
-// decode to the same; validation does not panic.
+// FuzzDecode: any bytes decode as any message without a panic, checked before or not; what decodes
+// is written to bytes that pass the check and decode to the same; validation does not panic.
 func FuzzDecode(f *testing.F) {
 	all := allMessages()
 	for i, e := range all {

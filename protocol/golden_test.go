@@ -58,7 +58,8 @@ type vector struct {
 	Frame   string          `json:"frame"` // hex, the length included
 }
 
-// TestVectors holds the bytes of every message: a sample and the same with no field set. Authors of other clients test against the file.
+// TestVectors holds the bytes of every message: a sample and the same with no field set. Authors of
+// other clients test against the file.
 func TestVectors(t *testing.T) {
 	var out bytes.Buffer
 	out.WriteString("[\n")
@@ -98,7 +99,8 @@ func TestVectors(t *testing.T) {
 	golden(t, "vectors.json", out.Bytes())
 }
 
-// TestVectorsDecode reads the frames of the golden file, as an old peer would have sent them, back into the words beside them.
+// TestVectorsDecode reads the frames of the golden file, as an old peer would have sent them, back
+// into the words beside them.
 func TestVectorsDecode(t *testing.T) {
 	raw, err := os.ReadFile("testdata/vectors.json")
 	if err != nil {
@@ -107,7 +109,8 @@ func TestVectorsDecode(t *testing.T) {
 	decodeVectors(t, raw, func(got, want []byte) bool { return bytes.Equal(got, want) })
 }
 
-// TestReleasedVectorsDecode reads the frames of former releases: each field that they had says what it said. Fields that came later may be there besides.
+// TestReleasedVectorsDecode reads the frames of former releases: each field that they had says what
+// it said. Fields that came later may be there besides.
 func TestReleasedVectorsDecode(t *testing.T) {
 	files, err := filepath.Glob("../server/testdata/releases/*/vectors.json.gz")
 	if err != nil {
@@ -210,7 +213,8 @@ func decodeVectors(t *testing.T, raw []byte, same func(got, want []byte) bool) {
 	}
 }
 
-// messageJSON writes a message as a JSON object: fields in order; bytes as text, or as {"hex": ...} when they are not printable.
+// messageJSON writes a message as a JSON object: fields in order; bytes as text, or as {"hex": ...}
+// when they are not printable.
 func messageJSON(v reflect.Value) []byte {
 	var out bytes.Buffer
 	write := func(x any) {

@@ -1,7 +1,8 @@
 package protocol
 
-// The messages of an acquire and a release, and what a server does for a poll of a rollout, are most
-// of the traffic. They are written by hand; their structs stand with the others of their family.
+// The messages of an acquire and a release, and what a server does for a poll of a rollout, are
+// most of the traffic. They are written by hand; their structs stand with the others of their
+// family.
 
 func (m *Empty) AppendBody(b []byte) []byte { return appendArray(b, 0) }
 

@@ -2,14 +2,16 @@ package protocol
 
 import "strconv"
 
-// Kind names a message. A frame is a 4-byte big-endian length followed by one msgpack array of exactly four elements,
-// [kind, id, arg, body], body being an array of the message's fields in the order of its struct.
+// Kind names a message. A frame is a 4-byte big-endian length followed by one msgpack array of
+// exactly four elements, [kind, id, arg, body], body being an array of the message's fields in the
+// order of its struct.
 //
 //	request  [kind, request id, bucket, body]           client to server; the bucket routes it, 0 where the message says so
 //	reply    [kind|KindReply, request id, status, body] exactly one for each request (except Ping); body [message] unless the status is OK
 //	event    [kind, 0 or watch id, shard, body]         server to client, unasked
 //
-// Fields may be added at the end of a body: a reader skips what it does not know and takes zero for what is missing.
+// Fields may be added at the end of a body: a reader skips what it does not know and takes zero for
+// what is missing.
 type Kind uint16
 
 // KindReply is set in the kind of a reply.
@@ -71,7 +73,8 @@ const (
 	KindProcessReply      Kind = 52
 	KindProcessWatch      Kind = 53 // opens a stream; unwatch closes it
 
-	// Tracks, which are staged rollouts. Bucket is Bucket(node, name). Unwatch closes a track_watch too.
+	// Tracks, which are staged rollouts. Bucket is Bucket(node, name). Unwatch closes a track_watch
+	// too.
 	KindTrackCreate     Kind = 80
 	KindTrackAlter      Kind = 81
 	KindTrackDelete     Kind = 82
@@ -142,7 +145,8 @@ var kindNames = [...]string{
 // NumKinds is above every kind that is known here, replies aside: the length of a table by kind.
 const NumKinds = len(kindNames)
 
-// String is a name for logs and metrics: acquire, acquire_reply, kind_77 for an unknown kind. Known kinds do not allocate unless they are replies.
+// String is a name for logs and metrics: acquire, acquire_reply, kind_77 for an unknown kind. Known
+// kinds do not allocate unless they are replies.
 func (k Kind) String() string {
 	if k.IsReply() {
 		return (k &^ KindReply).String() + "_reply"
@@ -153,7 +157,8 @@ func (k Kind) String() string {
 	return "kind_" + strconv.Itoa(int(k))
 }
 
-// Events have the kinds from firstEvent to lastEvent, and those of processes the four below 60; requests lie around them, and all below KindReply.
+// Events have the kinds from firstEvent to lastEvent, and those of processes the four below 60;
+// requests lie around them, and all below KindReply.
 const (
 	firstEvent Kind = 64
 	lastEvent  Kind = 79

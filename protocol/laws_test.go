@@ -34,7 +34,8 @@ func source(t *testing.T) map[string]*ast.File {
 	return files
 }
 
-// constants are the names and values of the constants of a type that are written out as "Name Type = value".
+// constants are the names and values of the constants of a type that are written out as "Name Type
+// = value".
 func constants(t *testing.T, file, typ string) map[string]uint64 {
 	t.Helper()
 	found := map[string]uint64{}
@@ -67,8 +68,9 @@ func kinds(t *testing.T) map[string]uint64 {
 	return k
 }
 
-// TestEveryKindHasMessages: each kind is in the table of messages (with its reply, if it is a request), has a name of its own, a number of its
-// own, and a check of its arguments. The table feeds the golden vectors and every other test.
+// TestEveryKindHasMessages: each kind is in the table of messages (with its reply, if it is a
+// request), has a name of its own, a number of its own, and a check of its arguments. The table
+// feeds the golden vectors and every other test.
 func TestEveryKindHasMessages(t *testing.T) {
 	table := map[Kind]messageCase{}
 	for _, e := range messages {
@@ -119,7 +121,8 @@ func TestEveryKindHasMessages(t *testing.T) {
 	}
 }
 
-// TestEveryStructIsReached: each struct of the messages' files is a message of the table or a part of one, so no test leaves it out.
+// TestEveryStructIsReached: each struct of the messages' files is a message of the table or a part
+// of one, so no test leaves it out.
 func TestEveryStructIsReached(t *testing.T) {
 	reached := map[string]bool{}
 	for _, e := range allMessages() {
@@ -198,7 +201,8 @@ func wireFields(t reflect.Type) string {
 	return strings.Join(list, ", ")
 }
 
-// TestDesignListsEverything: DESIGN.md has a row for each kind with its messages, for each struct with its fields in wire order, and for each status.
+// TestDesignListsEverything: DESIGN.md has a row for each kind with its messages, for each struct
+// with its fields in wire order, and for each status.
 func TestDesignListsEverything(t *testing.T) {
 	raw, err := os.ReadFile("DESIGN.md")
 	if err != nil {
@@ -243,7 +247,8 @@ func TestDesignListsEverything(t *testing.T) {
 	}
 }
 
-// TestPure: the package both ends share does no I/O, reads no clock, starts no goroutine and brings no dependency but the hash of the routing rule.
+// TestPure: the package both ends share does no I/O, reads no clock, starts no goroutine and brings
+// no dependency but the hash of the routing rule.
 func TestPure(t *testing.T) {
 	allowed := map[string]bool{"encoding/binary": true, "errors": true, "fmt": true, "strconv": true, "unicode/utf8": true, "github.com/cespare/xxhash/v2": true}
 	documented := map[string]bool{"AppendBody": true, "DecodeBody": true, "Validate": true} // by Message and Validator

@@ -1,16 +1,19 @@
 package protocol
 
-// Message is a body that can be written and read. Every struct of this package that DESIGN.md lists as a message implements it with
-// a pointer receiver.
+// Message is a body that can be written and read. Every struct of this package that DESIGN.md lists
+// as a message implements it with a pointer receiver.
 type Message interface {
-	// AppendBody appends the message as one msgpack array of its fields, in the order of the struct. It allocates only when b is too short.
+	// AppendBody appends the message as one msgpack array of its fields, in the order of the
+	// struct. It allocates only when b is too short.
 	AppendBody(b []byte) []byte
 
-	// DecodeBody sets every field of the message from one msgpack array: fields missing at the end become zero, further ones are skipped.
-	// A field of another type, or out of its type's range, is a *Error with StatusBadRequest that names it; the message is then unusable.
+	// DecodeBody sets every field of the message from one msgpack array: fields missing at the end
+	// become zero, further ones are skipped. A field of another type, or out of its type's range,
+	// is a *Error with StatusBadRequest that names it; the message is then unusable.
 	//
-	// Ownership: decoded []byte fields alias body, so a caller that keeps one copies it first; strings and lists are copies. Any bytes are
-	// safe to decode, but only bytes that passed ParseFrame or CheckBody are known to be one whole value.
+	// Ownership: decoded []byte fields alias body, so a caller that keeps one copies it first;
+	// strings and lists are copies. Any bytes are safe to decode, but only bytes that passed
+	// ParseFrame or CheckBody are known to be one whole value.
 	DecodeBody(body []byte) error
 }
 

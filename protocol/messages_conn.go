@@ -63,7 +63,8 @@ func (m *HelloReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f)
 type Failure struct {
 	Message string // a sentence that says what to do
 
-	// With WRONG_SHARD: the instance that leads the shard that was meant, as far as who answers knows, and since which raft term; 0 is not known.
+	// With WRONG_SHARD: the instance that leads the shard that was meant, as far as who answers
+	// knows, and since which raft term; 0 is not known.
 	Master, Term uint64
 }
 
@@ -77,8 +78,8 @@ func (m *Failure) fields(f *fields) {
 func (m *Failure) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
 func (m *Failure) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
-// PresentTicket shows a ticket, so that this instance lets the session's requests in. Reply: Empty. Needed on every connection but the one the
-// session is attached on.
+// PresentTicket shows a ticket, so that this instance lets the session's requests in. Reply: Empty.
+// Needed on every connection but the one the session is attached on.
 type PresentTicket struct {
 	Ticket      []byte
 	Description string // what the session was last attached with; shown beside what it holds until its home says it

@@ -33,11 +33,12 @@ const (
 	FieldMaxRequests
 )
 
-// NodeConfig is a node's configuration. Fields names those given; a given zero sets a field back to its default. A described config is
-// effective and complete.
+// NodeConfig is a node's configuration. Fields names those given; a given zero sets a field back to
+// its default. A described config is effective and complete.
 //
-// Quotas keep one node's clients from exhausting what all nodes share. They are for the node in all shards together, and each shard admits its share; all
-// but MaxRequests are refused with PRECONDITION_FAILED or, where what is full empties by itself, OVERLOADED.
+// Quotas keep one node's clients from exhausting what all nodes share. They are for the node in all
+// shards together, and each shard admits its share; all but MaxRequests are refused with
+// PRECONDITION_FAILED or, where what is full empties by itself, OVERLOADED.
 type NodeConfig struct {
 	Fields            uint32
 	SelfCheckPeriod   uint64       // ms, 500..10,000, default 1,000
@@ -122,7 +123,8 @@ func (m *NodeDescribe) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&
 func (m *NodeDescribe) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *NodeDescribe) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// NodeDrop drops a node, with live sessions and owned semaphores; nodes below it keep it from being dropped (PRECONDITION_FAILED). Reply: Empty.
+// NodeDrop drops a node, with live sessions and owned semaphores; nodes below it keep it from being
+// dropped (PRECONDITION_FAILED). Reply: Empty.
 type NodeDrop struct {
 	Path string
 }

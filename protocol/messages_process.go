@@ -1,7 +1,7 @@
 package protocol
 
-// ProcessOptions of a process. The join that makes the process sets them; later joins leave them as they are. A zero is the default. Times are ms of log time,
-// at most MaxProcessDuration.
+// ProcessOptions of a process. The join that makes the process sets them; later joins leave them as
+// they are. A zero is the default. Times are ms of log time, at most MaxProcessDuration.
 type ProcessOptions struct {
 	Election     ProcessElection
 	Debounce     uint64 // from a change of the topology to the next round; default 0: at once
@@ -32,7 +32,8 @@ const (
 	ElectPreferred ProcessElection = 2 // the highest weight, then the present coordinator
 )
 
-// ProcessJoin makes the session a member of a process, which is made if it does not exist. Reply: ProcessJoinReply; rounds follow as ProcessRound events.
+// ProcessJoin makes the session a member of a process, which is made if it does not exist. Reply:
+// ProcessJoinReply; rounds follow as ProcessRound events.
 type ProcessJoin struct {
 	Head
 	Name    []byte
@@ -97,7 +98,8 @@ func (m *ProcessLeave) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&
 func (m *ProcessLeave) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *ProcessLeave) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// ProcessLeaveReply says how the member's open round ended: complete if its epoch is CompletedEpoch, else cancelled.
+// ProcessLeaveReply says how the member's open round ended: complete if its epoch is
+// CompletedEpoch, else cancelled.
 type ProcessLeaveReply struct {
 	CompletedEpoch uint64 // the newest epoch that was decided complete with the session among its members
 }
@@ -122,7 +124,8 @@ const (
 	StepCompleted ProcessStep = 2
 )
 
-// ProcessConfirm says that the member prepared, or completed, the round. It has no number: it may be sent again. Reply: Empty; ABORTED: the round is over.
+// ProcessConfirm says that the member prepared, or completed, the round. It has no number: it may
+// be sent again. Reply: Empty; ABORTED: the round is over.
 type ProcessConfirm struct {
 	Session uint64
 	Name    []byte
@@ -142,8 +145,9 @@ func (m *ProcessConfirm) AppendBody(b []byte) []byte { f := encoder(b); m.fields
 func (m *ProcessConfirm) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *ProcessConfirm) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// ProcessFail fails the round, which is tried again after a back-off: the member could not prepare, or the coordinator not coordinate. It has no number.
-// Reply: Empty; ABORTED: the round is over; PRECONDITION_FAILED: it is decided complete.
+// ProcessFail fails the round, which is tried again after a back-off: the member could not prepare,
+// or the coordinator not coordinate. It has no number. Reply: Empty; ABORTED: the round is over;
+// PRECONDITION_FAILED: it is decided complete.
 type ProcessFail struct {
 	Session uint64
 	Name    []byte
@@ -163,7 +167,8 @@ func (m *ProcessFail) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f
 func (m *ProcessFail) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *ProcessFail) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// ProcessComplete, by the coordinator, decides that the round is complete, and leaves a result with it. Reply: Empty.
+// ProcessComplete, by the coordinator, decides that the round is complete, and leaves a result with
+// it. Reply: Empty.
 type ProcessComplete struct {
 	Head
 	Name   []byte
@@ -248,8 +253,8 @@ func (m *ProcessAlter) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&
 func (m *ProcessAlter) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *ProcessAlter) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// ProcessSync asks for everything that the member has not confirmed, after its connection changed. Reply: Empty, and events follow; NOT_FOUND: the session is no
-// member.
+// ProcessSync asks for everything that the member has not confirmed, after its connection changed.
+// Reply: Empty, and events follow; NOT_FOUND: the session is no member.
 type ProcessSync struct {
 	Session uint64
 	Name    []byte
@@ -267,8 +272,9 @@ func (m *ProcessSync) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f
 func (m *ProcessSync) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *ProcessSync) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// ProcessRequest sends a message to other members of the round. It may be sent again under its number. Reply: Empty, which says that it is on its way;
-// UNAVAILABLE and OVERLOADED: send it again; ABORTED: the round is over.
+// ProcessRequest sends a message to other members of the round. It may be sent again under its
+// number. Reply: Empty, which says that it is on its way; UNAVAILABLE and OVERLOADED: send it
+// again; ABORTED: the round is over.
 type ProcessRequest struct {
 	Session uint64
 	Name    []byte
@@ -349,8 +355,9 @@ const (
 	RemovedByOperator    ProcessRemoval = 2
 )
 
-// ProcessRound tells a member about a round. It may come again until it is confirmed. A round that is open at the member when it hears of a higher epoch, or that it
-// was removed, is over: complete if its epoch is CompletedEpoch, else cancelled.
+// ProcessRound tells a member about a round. It may come again until it is confirmed. A round that
+// is open at the member when it hears of a higher epoch, or that it was removed, is over: complete
+// if its epoch is CompletedEpoch, else cancelled.
 type ProcessRound struct {
 	Session        uint64
 	Name           []byte

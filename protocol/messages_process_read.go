@@ -6,7 +6,8 @@ const (
 	WithProcessHistory
 )
 
-// ProcessDescribe reads a process. Its members come in pages in order of joining, the history with the first page. Reply: ProcessStatus.
+// ProcessDescribe reads a process. Its members come in pages in order of joining, the history with
+// the first page. Reply: ProcessStatus.
 type ProcessDescribe struct {
 	Node        uint64
 	Name        []byte
@@ -188,7 +189,8 @@ func (m *ProcessHistoryRound) fields(f *fields) {
 	f.str("history.text", &m.Text)
 }
 
-// ProcessList lists processes of a node in one shard, by name prefix, in order of name. Reply: ProcessListReply.
+// ProcessList lists processes of a node in one shard, by name prefix, in order of name. Reply:
+// ProcessListReply.
 type ProcessList struct {
 	Shard       uint64
 	Node        uint64
@@ -256,7 +258,8 @@ func (m *ProcessItem) fields(f *fields) {
 	f.uint("processes.num members", &m.NumMembers)
 }
 
-// ProcessWatch opens a stream over one process. Reply: Empty; then ProcessState pages with the request's id as watch id, then ProcessChanges. Unwatch closes it.
+// ProcessWatch opens a stream over one process. Reply: Empty; then ProcessState pages with the
+// request's id as watch id, then ProcessChanges. Unwatch closes it.
 type ProcessWatch struct {
 	Node uint64
 	Name []byte
@@ -272,7 +275,8 @@ func (m *ProcessWatch) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&
 func (m *ProcessWatch) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *ProcessWatch) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// ProcessState is a page of what a stream starts from, and starts again from when the reader fell behind.
+// ProcessState is a page of what a stream starts from, and starts again from when the reader fell
+// behind.
 type ProcessState struct {
 	First  bool
 	Last   bool

@@ -1,8 +1,9 @@
 package protocol
 
-// Head starts the body of every request on a session that changes something. Seq rises by one with each such request of the session, over all
-// buckets; Low is the lowest number whose answer the client has not got (accepted answers an acquire). Requests are applied at most once: a number that was
-// applied is answered as the first time.
+// Head starts the body of every request on a session that changes something. Seq rises by one with
+// each such request of the session, over all buckets; Low is the lowest number whose answer the
+// client has not got (accepted answers an acquire). Requests are applied at most once: a number
+// that was applied is answered as the first time.
 type Head struct {
 	Session uint64
 	Seq     uint64
@@ -49,7 +50,8 @@ func (m *Update) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); re
 func (m *Update) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *Update) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// UpdateReply says the version after the update. The version starts at 1 and rises with each change of the bytes.
+// UpdateReply says the version after the update. The version starts at 1 and rises with each change
+// of the bytes.
 type UpdateReply struct {
 	Version uint64
 }
@@ -98,7 +100,8 @@ func (m *Delete) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); re
 func (m *Delete) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *Delete) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// Acquire sets what the session holds or waits for. Reply: AcquireReply; when accepted, an AcquireResult follows later.
+// Acquire sets what the session holds or waits for. Reply: AcquireReply; when accepted, an
+// AcquireResult follows later.
 type Acquire struct {
 	Head
 	Name      []byte
@@ -145,9 +148,11 @@ type ReleaseReply struct {
 	Released bool
 }
 
-// ForceRelease takes leases away from owners while their sessions live: an operator's, and it needs the right admin. It is about the owners whose order ids are First
-// to Last, both included. Order ids rise with each grant, so a copy of it that comes late frees nothing that was granted since. Who waits is granted what became free at
-// once: an owner that cannot be told goes on believing until it is heard of again or its session's timeout is over. Reply: ForceReleaseReply.
+// ForceRelease takes leases away from owners while their sessions live: an operator's, and it needs
+// the right admin. It is about the owners whose order ids are First to Last, both included. Order
+// ids rise with each grant, so a copy of it that comes late frees nothing that was granted since.
+// Who waits is granted what became free at once: an owner that cannot be told goes on believing
+// until it is heard of again or its session's timeout is over. Reply: ForceReleaseReply.
 type ForceRelease struct {
 	Node   uint64
 	Name   []byte
@@ -172,7 +177,8 @@ func (m *ForceRelease) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&
 func (m *ForceRelease) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *ForceRelease) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// ForceReleaseReply says how many owners lost their leases. 0: there was none with such an order id, or not any more.
+// ForceReleaseReply says how many owners lost their leases. 0: there was none with such an order
+// id, or not any more.
 type ForceReleaseReply struct {
 	Released uint64
 }
@@ -216,8 +222,8 @@ const (
 	WatchOwners
 )
 
-// Describe reads a semaphore, a page at a time. With WatchData or WatchOwners, on the first page, it arms the session's one-shot watch
-// on it, atomically with the read. Reply: DescribeReply.
+// Describe reads a semaphore, a page at a time. With WatchData or WatchOwners, on the first page,
+// it arms the session's one-shot watch on it, atomically with the read. Reply: DescribeReply.
 type Describe struct {
 	Session     uint64 // whose watch; may be 0 without watch flags
 	Node        uint64
@@ -333,7 +339,8 @@ func (m *Waiter) fields(f *fields) {
 	f.uint("waiter.timeout", &m.Timeout)
 }
 
-// WatchFired is the end of a one-shot watch. Neither flag set means: something may have been missed, or a newer watch replaced it.
+// WatchFired is the end of a one-shot watch. Neither flag set means: something may have been
+// missed, or a newer watch replaced it.
 type WatchFired struct {
 	Session       uint64
 	WatchID       uint64

@@ -1,7 +1,7 @@
 package protocol
 
-// SessionStart makes a session and attaches it to this connection with attach epoch 1. The create id makes it safe to send again. Reply:
-// SessionReply.
+// SessionStart makes a session and attaches it to this connection with attach epoch 1. The create
+// id makes it safe to send again. Reply: SessionReply.
 type SessionStart struct {
 	Node        uint64
 	CreateID    []byte // 16 random bytes; their hash is the home bucket
@@ -36,9 +36,10 @@ type SessionAttach struct {
 	Key         []byte
 	Timeout     uint64
 	Description string
-	// Nonce is the holder: random, not 0, the same in a start and in all attaches of one client object, another one in
-	// each client that takes the session over. An attach with the session's own epoch is a repeat if it has the nonce
-	// of the attach (or start) that made the epoch, and else BAD_SESSION.
+	// Nonce is the holder: random, not 0, the same in a start and in all attaches of one client
+	// object, another one in each client that takes the session over. An attach with the session's
+	// own epoch is a repeat if it has the nonce of the attach (or start) that made the epoch, and
+	// else BAD_SESSION.
 	Nonce uint64
 }
 
@@ -80,7 +81,8 @@ func (m *SessionReply) fields(f *fields) {
 func (m *SessionReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
 func (m *SessionReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
-// SessionStop ends a session now. A session that is gone already answers SESSION_EXPIRED. Reply: Empty.
+// SessionStop ends a session now. A session that is gone already answers SESSION_EXPIRED. Reply:
+// Empty.
 type SessionStop struct {
 	Session uint64
 	Epoch   uint64
@@ -130,7 +132,8 @@ func (m *SessionDescribe) AppendBody(b []byte) []byte { f := encoder(b); m.field
 func (m *SessionDescribe) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *SessionDescribe) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// SessionList lists the sessions of a node that live in one shard; in order of id. Reply: SessionListReply.
+// SessionList lists the sessions of a node that live in one shard; in order of id. Reply:
+// SessionListReply.
 type SessionList struct {
 	Shard  uint64
 	Node   uint64
@@ -187,7 +190,8 @@ func (m *SessionInfo) fields(f *fields) {
 func (m *SessionInfo) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
 func (m *SessionInfo) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
-// SessionListReply is a page. An empty cursor is the end. What a session holds and waits for is asked with List.Session on every shard.
+// SessionListReply is a page. An empty cursor is the end. What a session holds and waits for is
+// asked with List.Session on every shard.
 type SessionListReply struct {
 	Sessions []SessionInfo
 	Cursor   []byte
@@ -235,7 +239,8 @@ func (m *SessionEnded) fields(f *fields) {
 func (m *SessionEnded) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
 func (m *SessionEnded) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
-// TakenOver tells a connection that the session was attached elsewhere: pongs that come here do not vouch for it any more.
+// TakenOver tells a connection that the session was attached elsewhere: pongs that come here do not
+// vouch for it any more.
 type TakenOver struct {
 	Session uint64
 	Epoch   uint64 // the new one; the one it had here if the same start or attach was sent again from elsewhere
@@ -250,9 +255,11 @@ func (m *TakenOver) fields(f *fields) {
 func (m *TakenOver) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
 func (m *TakenOver) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
-// Detached tells a connection that a session is attached on it no more: its home moves to another shard, or the home shard has another leader. From here on no pong
-// on this connection renews an attach of it up to Epoch. The session lives: it is to be attached again, with a higher epoch, at the instance that the map names; until
-// the move is done that is answered WRONG_SHARD. It may come before the reply to the attach that it is about.
+// Detached tells a connection that a session is attached on it no more: its home moves to another
+// shard, or the home shard has another leader. From here on no pong on this connection renews an
+// attach of it up to Epoch. The session lives: it is to be attached again, with a higher epoch, at
+// the instance that the map names; until the move is done that is answered WRONG_SHARD. It may come
+// before the reply to the attach that it is about.
 type Detached struct {
 	Session uint64
 	Epoch   uint64 // the attach epoch it had here

@@ -2,9 +2,11 @@ package protocol
 
 import "unicode/utf8"
 
-// A track is a staged rollout: one (service, cluster) under a coordination node, named service/cluster. It hands out versions, numbers from 1 to 2^63-1, to the
-// instances of ordered locations. Its bucket is Bucket(node, name), as a semaphore's is; a semaphore of the same name is another object. Times of a track are log
-// time in ms: they are to be compared with each other and with Clock, never with a client's clock.
+// A track is a staged rollout: one (service, cluster) under a coordination node, named
+// service/cluster. It hands out versions, numbers from 1 to 2^63-1, to the instances of ordered
+// locations. Its bucket is Bucket(node, name), as a semaphore's is; a semaphore of the same name is
+// another object. Times of a track are log time in ms: they are to be compared with each other and
+// with Clock, never with a client's clock.
 
 // TrackConfig is how a rollout goes. A zero time or count is the default.
 type TrackConfig struct {
@@ -84,7 +86,8 @@ func (m *LocationConfig) fields(f *fields) {
 	}
 }
 
-// GateConfig is a check that must succeed before a location takes a version. Holders of a watch run it; the server does not.
+// GateConfig is a check that must succeed before a location takes a version. Holders of a watch run
+// it; the server does not.
 type GateConfig struct {
 	Name    string
 	Kind    GateKind
@@ -213,8 +216,9 @@ const (
 	InstanceLeader   TrackInstanceRole = 2
 )
 
-// TrackRegister makes the session an instance of the track, until it ends. The same again by the same session gives the same incarnation. Reply:
-// TrackRegisterReply. An id that another live session has is ALREADY_EXISTS, unless that session is detached or Takeover is set.
+// TrackRegister makes the session an instance of the track, until it ends. The same again by the
+// same session gives the same incarnation. Reply: TrackRegisterReply. An id that another live
+// session has is ALREADY_EXISTS, unless that session is detached or Takeover is set.
 type TrackRegister struct {
 	Head
 	Name     []byte
@@ -281,7 +285,8 @@ func (m *TrackUnregister) AppendBody(b []byte) []byte { f := encoder(b); m.field
 func (m *TrackUnregister) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *TrackUnregister) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// TrackPoll asks which version to have, and reports. Targets move by polls alone. It has no number of its own: it may be sent again. Reply: TrackPollReply.
+// TrackPoll asks which version to have, and reports. Targets move by polls alone. It has no number
+// of its own: it may be sent again. Reply: TrackPollReply.
 type TrackPoll struct {
 	Session     uint64
 	Name        []byte
@@ -470,8 +475,9 @@ func (m *TrackWithdraw) AppendBody(b []byte) []byte { f := encoder(b); m.fields(
 func (m *TrackWithdraw) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *TrackWithdraw) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// TrackAdvance is what a generator outside gives, for a track with the source external: a version, or why there is none. It is asked by the state of the first
-// location that a TrackWatch tells: READY. Whoever comes second, or late, is PRECONDITION_FAILED. Reply: Empty.
+// TrackAdvance is what a generator outside gives, for a track with the source external: a version,
+// or why there is none. It is asked by the state of the first location that a TrackWatch tells:
+// READY. Whoever comes second, or late, is PRECONDITION_FAILED. Reply: Empty.
 type TrackAdvance struct {
 	Head
 	Name     []byte
@@ -510,7 +516,8 @@ const (
 	TrackDrop     TrackVerb = 8 // ID: remove an instance
 )
 
-// TrackAdmin carries out an operator's command: for all Locations named, or, if it is refused for one, for none. Reply: Empty.
+// TrackAdmin carries out an operator's command: for all Locations named, or, if it is refused for
+// one, for none. Reply: Empty.
 type TrackAdmin struct {
 	Head
 	Name      []byte
@@ -557,7 +564,8 @@ const (
 	GateInconclusive GateOutcome = 3 // it is run again later
 )
 
-// TrackGateReport tells the outcome of a run that a TrackStatus or a TrackEvent named. One that is not under way any more is PRECONDITION_FAILED. Reply: Empty.
+// TrackGateReport tells the outcome of a run that a TrackStatus or a TrackEvent named. One that is
+// not under way any more is PRECONDITION_FAILED. Reply: Empty.
 type TrackGateReport struct {
 	Head
 	Name     []byte

@@ -6,7 +6,8 @@ const (
 	WithTrackInstances
 )
 
-// TrackDescribe reads a track. Its instances come in pages in order of id, the rest with the first page. Reply: TrackStatus.
+// TrackDescribe reads a track. Its instances come in pages in order of id, the rest with the first
+// page. Reply: TrackStatus.
 type TrackDescribe struct {
 	Node        uint64
 	Name        []byte
@@ -286,7 +287,8 @@ func (m *TrackHistoryRow) fields(f *fields) {
 	f.bool("rows.skip", &m.Skip)
 }
 
-// TrackList lists tracks of a node in one shard by name prefix, in order of name. Reply: TrackListReply.
+// TrackList lists tracks of a node in one shard by name prefix, in order of name. Reply:
+// TrackListReply.
 type TrackList struct {
 	Shard       uint64
 	Node        uint64
@@ -348,8 +350,10 @@ func (m *TrackItem) fields(f *fields) {
 	f.bool("tracks.paused", &m.Paused)
 }
 
-// TrackWatch opens a stream over one track. Reply: Empty; then a TrackStatus without instances, as an event of kind track_status, and the track_events events
-// behind it. A later TrackStatus replaces all that was known: the connection had fallen behind. Unwatch closes the stream, StreamCut ends it.
+// TrackWatch opens a stream over one track. Reply: Empty; then a TrackStatus without instances, as
+// an event of kind track_status, and the track_events events behind it. A later TrackStatus
+// replaces all that was known: the connection had fallen behind. Unwatch closes the stream,
+// StreamCut ends it.
 type TrackWatch struct {
 	Node     uint64
 	Name     []byte

@@ -1,7 +1,8 @@
 package protocol
 
-// Watch opens a stream over one name or all names with a prefix, of one shard. Reply: Empty; then Snapshot pages with the request's id as watch id, the last one
-// marked, then Deltas. A client with several streams of a shard on one connection gets each Delta once and hands it to all that match.
+// Watch opens a stream over one name or all names with a prefix, of one shard. Reply: Empty; then
+// Snapshot pages with the request's id as watch id, the last one marked, then Deltas. A client with
+// several streams of a shard on one connection gets each Delta once and hands it to all that match.
 type Watch struct {
 	Shard  uint64
 	Node   uint64
@@ -38,18 +39,24 @@ func (m *Unwatch) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); r
 func (m *Unwatch) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *Unwatch) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// Snapshot is a page of the state. First resets all that the stream knew: it starts a stream, and starts it again when the connection had fallen behind
-// or the server had to. Pages come in order of name, each read at its own Index, and each covers the names after the last name of the page before it up to its own
-// last name; the last page covers all that follow. A name that is covered and not in the page does not exist.
+// Snapshot is a page of the state. First resets all that the stream knew: it starts a stream, and
+// starts it again when the connection had fallen behind or the server had to. Pages come in order
+// of name, each read at its own Index, and each covers the names after the last name of the page
+// before it up to its own last name; the last page covers all that follow. A name that is covered
+// and not in the page does not exist.
 //
-// Deltas arrive between the pages. The rule for a stream: a Delta of a name that its pages have covered is applied, in the order of arrival; a Delta of a name
-// beyond the last page's last name is ignored, for a later page has it. Nothing is missed that way. A Delta that arrives after the page that covered its name may repeat
-// what the page has; then it repeats the newest of it too, and applying it is right. (One whose Index is not above that page's, the first of them
-// for a semaphore whose owners go over several pages, holds nothing new.)
+// Deltas arrive between the pages. The rule for a stream: a Delta of a name that its pages have
+// covered is applied, in the order of arrival; a Delta of a name beyond the last page's last name
+// is ignored, for a later page has it. Nothing is missed that way. A Delta that arrives after the
+// page that covered its name may repeat what the page has; then it repeats the newest of it too,
+// and applying it is right. (One whose Index is not above that page's, the first of them for a
+// semaphore whose owners go over several pages, holds nothing new.)
 //
-// The first page of a prefix says in Runs which buckets the shard serves, and under which epochs. That is all the snapshot and the deltas behind it speak for: a name that
-// they do not have, of a bucket that the shard does not serve, may be there in another shard, before or after its bucket has moved. Of two shards that serve a bucket,
-// by what they have told, the one with the higher epoch is right. When the runs change, the stream starts again.
+// The first page of a prefix says in Runs which buckets the shard serves, and under which epochs.
+// That is all the snapshot and the deltas behind it speak for: a name that they do not have, of a
+// bucket that the shard does not serve, may be there in another shard, before or after its bucket
+// has moved. Of two shards that serve a bucket, by what they have told, the one with the higher
+// epoch is right. When the runs change, the stream starts again.
 type Snapshot struct {
 	Index      uint64
 	First      bool
@@ -85,8 +92,10 @@ func (m *SnapshotRun) fields(f *fields) {
 	f.uint("runs.epoch", &m.Epoch)
 }
 
-// SnapshotItem is a semaphore. A semaphore with many owners comes as several items with the same name in a row, also from one page to the next. Only the first has its data;
-// the others add to its owners and say nothing else that is to be used. (One whose first was undone by a delta since is followed by a delta that makes it again.)
+// SnapshotItem is a semaphore. A semaphore with many owners comes as several items with the same
+// name in a row, also from one page to the next. Only the first has its data; the others add to its
+// owners and say nothing else that is to be used. (One whose first was undone by a delta since is
+// followed by a delta that makes it again.)
 type SnapshotItem struct {
 	Name      []byte
 	Limit     uint64
@@ -141,9 +150,11 @@ func (m *SemaphoreChange) fields(f *fields) {
 	f.leave(o)
 }
 
-// Delta is what happened to one semaphore, coalesced up to the log index Index. Applied in order to any state of the semaphore between its first change and
-// Index, the changes give the state at Index: Created replaces all there was, a change to what does not exist and the removal of an owner that is not there do
-// nothing, the addition of an owner that is there replaces it. A delta with much data comes as several with the same Index.
+// Delta is what happened to one semaphore, coalesced up to the log index Index. Applied in order to
+// any state of the semaphore between its first change and Index, the changes give the state at
+// Index: Created replaces all there was, a change to what does not exist and the removal of an
+// owner that is not there do nothing, the addition of an owner that is there replaces it. A delta
+// with much data comes as several with the same Index.
 type Delta struct {
 	Node    uint64
 	Name    []byte
@@ -164,7 +175,8 @@ func (m *Delta) fields(f *fields) {
 func (m *Delta) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
 func (m *Delta) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
-// StreamCut ends a stream that the server cannot go on serving: bucket moved, leader lost, too slow a reader, node dropped.
+// StreamCut ends a stream that the server cannot go on serving: bucket moved, leader lost, too slow
+// a reader, node dropped.
 type StreamCut struct {
 	Status  Status
 	Message string

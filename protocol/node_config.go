@@ -33,9 +33,10 @@ func DefaultNodeConfig() NodeConfig {
 	}
 }
 
-// Merge is the effective configuration after an alter: fields that alter.Fields names are replaced, those given as zero go back to their
-// default, the rest stays. n is the effective configuration before; a new node merges into DefaultNodeConfig. Errors are StatusBadRequest: a field out of
-// its range, alone or together with the others, or a field this version does not know.
+// Merge is the effective configuration after an alter: fields that alter.Fields names are replaced,
+// those given as zero go back to their default, the rest stays. n is the effective configuration
+// before; a new node merges into DefaultNodeConfig. Errors are StatusBadRequest: a field out of its
+// range, alone or together with the others, or a field this version does not know.
 func (n NodeConfig) Merge(alter NodeConfig) (NodeConfig, error) {
 	if unknown := alter.Fields &^ AllFields; unknown != 0 {
 		return NodeConfig{}, Errorf(StatusBadRequest, "node config names fields unknown here (bits %#x); leave them out, or upgrade the server first", unknown)
@@ -90,7 +91,8 @@ func orDefault[T comparable](given, otherwise T) T {
 	return given
 }
 
-// Validate checks an effective configuration: every field in its range, and the grace period against the self-check period.
+// Validate checks an effective configuration: every field in its range, and the grace period
+// against the self-check period.
 func (n *NodeConfig) Validate() error {
 	if err := validateMillis("self-check period", n.SelfCheckPeriod, MinSelfCheckPeriod, MaxSelfCheckPeriod); err != nil {
 		return err

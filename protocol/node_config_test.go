@@ -66,7 +66,8 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestMergeKeepsValid: whatever is altered, in any order, an effective config is valid and complete, or the alter is refused.
+// TestMergeKeepsValid: whatever is altered, in any order, an effective config is valid and
+// complete, or the alter is refused.
 func TestMergeKeepsValid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := DefaultNodeConfig()

@@ -11,8 +11,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAgainstOracle: for generated messages of every kind, a general msgpack library reads what this package writes, and this package reads
-// what the library writes in its compact and in its wide form.
+// TestAgainstOracle: for generated messages of every kind, a general msgpack library reads what
+// this package writes, and this package reads what the library writes in its compact and in its
+// wide form.
 func TestAgainstOracle(t *testing.T) {
 	checks := flag.Lookup("rapid.checks")
 	if checks.Value.String() == checks.DefValue && os.Getenv("SIGNALBOX_LONG") == "" {

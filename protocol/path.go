@@ -1,8 +1,9 @@
 package protocol
 
-// ValidatePath checks the path of a coordination node: "/" and then segments joined by "/", each of letters, digits, ".", "_" and "-", none of them empty, "."
-// or "..", at most MaxPathLen bytes in all. "/" itself is the root of the tree and not a node. Errors are StatusBadRequest and name the illegal
-// character.
+// ValidatePath checks the path of a coordination node: "/" and then segments joined by "/", each of
+// letters, digits, ".", "_" and "-", none of them empty, "." or "..", at most MaxPathLen bytes in
+// all. "/" itself is the root of the tree and not a node. Errors are StatusBadRequest and name the
+// illegal character.
 func ValidatePath(path string) error {
 	switch {
 	case path == "":
@@ -35,7 +36,8 @@ func ValidatePath(path string) error {
 	return nil
 }
 
-// validatePathPrefix checks the beginning of a path, as a list by prefix takes it: anything that a path could start with, empty included.
+// validatePathPrefix checks the beginning of a path, as a list by prefix takes it: anything that a
+// path could start with, empty included.
 func validatePathPrefix(prefix string) error {
 	switch {
 	case prefix == "":

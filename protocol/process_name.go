@@ -1,6 +1,7 @@
 package protocol
 
-// ValidateProcessName checks the name of a coordination process: parts of a-z, A-Z and 0-9, with single dashes or dots between them, at most MaxProcessName bytes.
+// ValidateProcessName checks the name of a coordination process: parts of a-z, A-Z and 0-9, with
+// single dashes or dots between them, at most MaxProcessName bytes.
 func ValidateProcessName(name []byte) error {
 	if len(name) == 0 || len(name) > MaxProcessName {
 		return Errorf(StatusBadRequest, "process name is %d bytes long; it must be 1 to %d", len(name), MaxProcessName)

@@ -6,8 +6,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Version is the protocol version spoken by this package. A hello with another major version is refused with
-// StatusUnsupported and the connection is closed.
+// Version is the protocol version spoken by this package. A hello with another major version is
+// refused with StatusUnsupported and the connection is closed.
 //
 // Version history
 //
@@ -17,8 +17,8 @@ const Version = 1
 // Magic is the first field of a hello; a connection whose first frame does not carry it is closed.
 const Magic = "signalbox"
 
-// Limits of the specification, in bytes, milliseconds or units as named. A server may be configured to lower data limits; the
-// hello's answer says which hold.
+// Limits of the specification, in bytes, milliseconds or units as named. A server may be configured
+// to lower data limits; the hello's answer says which hold.
 const (
 	MaxNameLen        = 1024                // semaphore names: 1..1024 bytes, any bytes
 	MaxPathLen        = 1024                // node paths
@@ -71,8 +71,8 @@ const (
 	MaxProcessDuration = 24 * 60 * 60 * 1000 // ms
 )
 
-// Bucket is the slice of the key space that (node, name) belongs to: xxhash64 over the node id as 8 big-endian bytes followed
-// by the name's bytes, modulo the tier's number of buckets.
+// Bucket is the slice of the key space that (node, name) belongs to: xxhash64 over the node id as 8
+// big-endian bytes followed by the name's bytes, modulo the tier's number of buckets.
 func Bucket(node uint64, name []byte, buckets uint32) uint32 {
 	return uint32(hash(node, "", name) % uint64(buckets))
 }
@@ -88,8 +88,9 @@ func hash(node uint64, space string, name []byte) uint64 {
 	return d.Sum64()
 }
 
-// ProcessBucket is the bucket of a coordination process: its names are a key space of their own, so that a semaphore and a process may share one.
-// It is [Bucket] of the name with "process" and a zero byte in front.
+// ProcessBucket is the bucket of a coordination process: its names are a key space of their own, so
+// that a semaphore and a process may share one. It is [Bucket] of the name with "process" and a
+// zero byte in front.
 func ProcessBucket(node uint64, name []byte, buckets uint32) uint32 {
 	return uint32(hash(node, "process\x00", name) % uint64(buckets))
 }
@@ -99,8 +100,9 @@ func HomeBucket(createID [KeyLen]byte, buckets uint32) uint32 {
 	return uint32(xxhash.Sum64(createID[:]) % uint64(buckets))
 }
 
-// SessionID is, from the lowest bit up: a counter (36 bits), the home bucket (16 bits), the tier (4 bits). The counter starts at 1 and belongs to the
-// bucket, so an id is never reused; 0 is no session. Ids of the first two tiers stay below 2^53, where every JSON reader keeps numbers exact.
+// SessionID is, from the lowest bit up: a counter (36 bits), the home bucket (16 bits), the tier (4
+// bits). The counter starts at 1 and belongs to the bucket, so an id is never reused; 0 is no
+// session. Ids of the first two tiers stay below 2^53, where every JSON reader keeps numbers exact.
 type SessionID = uint64
 
 const (

@@ -31,7 +31,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestTruncated: a message cut anywhere is refused by the check, and decoding it anyway neither panics nor reads further.
+// TestTruncated: a message cut anywhere is refused by the check, and decoding it anyway neither
+// panics nor reads further.
 func TestTruncated(t *testing.T) {
 	for _, e := range allMessages() {
 		for _, m := range []Message{e.sample, filled(e)} {
@@ -128,7 +129,8 @@ func partBytes(part func(*fields)) []byte {
 	return f.body()
 }
 
-// TestWrongTypes: a value of another type in any field is a bad request; nil counts as empty for bytes, text, lists and configs, and as nothing else.
+// TestWrongTypes: a value of another type in any field is a bad request; nil counts as empty for
+// bytes, text, lists and configs, and as nothing else.
 func TestWrongTypes(t *testing.T) {
 	values := map[string][]byte{
 		"int": {0x07}, "big": {0xcf, 1, 0, 0, 0, 0, 0, 0, 0}, "negative": {0xff}, "negative int64": {0xd3, 0x80, 0, 0, 0, 0, 0, 0, 0}, "nil": {0xc0}, "bool": {0xc3}, "str": {0xa1, 'a'},
@@ -201,7 +203,8 @@ func TestErrorNamesField(t *testing.T) {
 	}
 }
 
-// TestScribble: nothing a decoder copied changes when the buffer is used again; byte fields do alias it, as documented.
+// TestScribble: nothing a decoder copied changes when the buffer is used again; byte fields do
+// alias it, as documented.
 func TestScribble(t *testing.T) {
 	for _, e := range allMessages() {
 		body := filled(e).AppendBody(nil)

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestRouting holds what every client must compute alike: buckets of names, home buckets of create ids, parts of session ids.
+// TestRouting holds what every client must compute alike: buckets of names, home buckets of create
+// ids, parts of session ids.
 func TestRouting(t *testing.T) {
 	var out bytes.Buffer
 	out.WriteString("# bucket <node> <name as hex, - for empty> <buckets> = <bucket>\n")

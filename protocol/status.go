@@ -55,7 +55,8 @@ func (s Status) String() string {
 	return "STATUS_" + strconv.Itoa(int(s))
 }
 
-// Error makes a status an error that errors.Is finds inside an *Error: the name in lower-case words.
+// Error makes a status an error that errors.Is finds inside an *Error: the name in lower-case
+// words.
 func (s Status) Error() string {
 	if int(s) < len(statusNames) {
 		return statusNames[s].words

@@ -11,8 +11,9 @@ var (
 	errNotArray  = &Error{Status: StatusBadRequest, Message: "body is not a msgpack array"}
 )
 
-// CheckBody checks the structure of a body alone: one msgpack array, all lengths and counts within the bytes there are, no deeper than
-// a frame allows, nothing behind it. It costs time in proportion to len(body) at most and allocates nothing.
+// CheckBody checks the structure of a body alone: one msgpack array, all lengths and counts within
+// the bytes there are, no deeper than a frame allows, nothing behind it. It costs time in
+// proportion to len(body) at most and allocates nothing.
 func CheckBody(body []byte) error {
 	if err := checkBody(body); err != nil {
 		return err
@@ -37,8 +38,10 @@ func checkBody(body []byte) *Error {
 	return nil
 }
 
-// valueLen gives the length of the first msgpack value of b, of any type, walking it without recursion. Arrays and maps may nest depth levels, at most
-// MaxDepth. Every step consumes a byte, and a length or count that the bytes cannot hold ends the walk, so what a value promises costs nothing.
+// valueLen gives the length of the first msgpack value of b, of any type, walking it without
+// recursion. Arrays and maps may nest depth levels, at most MaxDepth. Every step consumes a byte,
+// and a length or count that the bytes cannot hold ends the walk, so what a value promises costs
+// nothing.
 func valueLen(b []byte, depth int) (int, *Error) {
 	var outer [MaxDepth]uint64 // values still to come around the array or map that is being walked
 	level, pos := 0, 0

@@ -59,7 +59,8 @@ func TestHostileStructure(t *testing.T) {
 	}
 }
 
-// TestStructureAgainstOracle: the walk ends where another msgpack library says that the value ends, for every first byte and for generated values.
+// TestStructureAgainstOracle: the walk ends where another msgpack library says that the value ends,
+// for every first byte and for generated values.
 func TestStructureAgainstOracle(t *testing.T) {
 	end := func(b []byte) (int, error) {
 		r := bytes.NewReader(b)
@@ -67,7 +68,8 @@ func TestStructureAgainstOracle(t *testing.T) {
 		return len(b) - r.Len(), err
 	}
 	for first := range 256 {
-		// 0x00 is a value of one byte and a length of zero, 0x01 a length of one: both go on harmlessly.
+		// 0x00 is a value of one byte and a length of zero, 0x01 a length of one: both go on
+		// harmlessly.
 		for _, filler := range []byte{0, 1} {
 			b := append([]byte{byte(first)}, bytes.Repeat([]byte{filler}, 1<<17)...)
 			if first >= fixMap && first < fixArray || first >= map16 && first < negFixInt {

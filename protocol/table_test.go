@@ -5,8 +5,8 @@ import (
 	"reflect"
 )
 
-// messageCase is one message of the protocol: where it is sent and a sample of it. All tests over "every message" go through this table, and
-// laws_test.go holds it complete.
+// messageCase is one message of the protocol: where it is sent and a sample of it. All tests over
+// "every message" go through this table, and laws_test.go holds it complete.
 type messageCase struct {
 	kind   Kind
 	sample Message
@@ -61,7 +61,8 @@ var (
 			Text: "a member failed: no connection"}}, Cursor: []byte{0, 3}}
 )
 
-// messages lists every message by kind. A kind of a reply has KindReply set and stands for the body of a reply with status OK.
+// messages lists every message by kind. A kind of a reply has KindReply set and stands for the body
+// of a reply with status OK.
 var messages = []messageCase{
 	{KindHello, &Hello{Magic: Magic, Version: Version, Client: "signalbox-go/1.0.0", Token: []byte("secret")}},
 	{KindHello | KindReply, &HelloReply{Version: Version, Server: "signalbox/1.0.0", Cluster: "c-7f3a", Instance: 1, MaxFrame: MaxFrameLen,
@@ -235,7 +236,8 @@ var messages = []messageCase{
 		Wall: 1_700_000_000_000, Text: "all 3 leaders have the version; the next one is from the source"}}}},
 }
 
-// extraMessages are messages that belong to no single kind: the body of a failed reply, and a config by itself.
+// extraMessages are messages that belong to no single kind: the body of a failed reply, and a
+// config by itself.
 var extraMessages = []messageCase{
 	{KindReply, &Failure{Message: "semaphore slots does not exist; create it first", Master: 3, Term: 7}},
 	{0, &sampleNode.Config},
@@ -246,7 +248,8 @@ func allMessages() []messageCase {
 	return append(append([]messageCase(nil), messages...), extraMessages...)
 }
 
-// filled is a message with every field, at every depth, set to something large; lists have two items.
+// filled is a message with every field, at every depth, set to something large; lists have two
+// items.
 func filled(e messageCase) Message {
 	m := e.fresh()
 	fill(reflect.ValueOf(m).Elem())

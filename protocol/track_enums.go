@@ -1,6 +1,7 @@
 package protocol
 
-// The names of a track's small enumerations, as people and JSON documents have them. A number that has none is "unknown".
+// The names of a track's small enumerations, as people and JSON documents have them. A number that
+// has none is "unknown".
 
 // String is the name in capitals, such as WAITING_DELAY.
 func (s TrackState) String() string {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestValidate holds the ranges of the specification at both sides of each bound, and the order of checks: the first of several faults is named.
+// TestValidate holds the ranges of the specification at both sides of each bound, and the order of
+// checks: the first of several faults is named.
 func TestValidate(t *testing.T) {
 	head := Head{Session: 1, Seq: 5, Low: 5}
 	name, longName, tooLong := []byte("lock"), make([]byte, MaxNameLen), make([]byte, MaxNameLen+1)

@@ -6,7 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Check says which invariant does not hold, if any. Decode relies on it: whatever passes is safe to go on with.
+// Check says which invariant does not hold, if any. Decode relies on it: whatever passes is safe to
+// go on with.
 func (p *Process) Check() error {
 	if _, err := p.options.withDefaults(); err != nil || p.options.BackoffMin == 0 || p.options.BackoffMax == 0 {
 		return errors.New("options are not valid")

@@ -6,7 +6,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// roundMember finds the member and checks that it speaks of the present round. ABORTED: it speaks of an older one, or was not in it.
+// roundMember finds the member and checks that it speaks of the present round. ABORTED: it speaks
+// of an older one, or was not in it.
 func (p *Process) roundMember(session, epoch uint64) (*member, error) {
 	m := p.member(session)
 	switch {
@@ -35,8 +36,9 @@ func (p *Process) Prepared(at Now, session, epoch uint64, out *Out) error {
 	return nil
 }
 
-// Fail reports that the member could not prepare, or the coordinator not coordinate, or that a handler failed too often: the round fails, and is tried again
-// after the back-off. PRECONDITION_FAILED: the outcome is decided.
+// Fail reports that the member could not prepare, or the coordinator not coordinate, or that a
+// handler failed too often: the round fails, and is tried again after the back-off.
+// PRECONDITION_FAILED: the outcome is decided.
 func (p *Process) Fail(at Now, session, epoch uint64, text string, out *Out) error {
 	p.fireDeadlines(at, out)
 	if _, err := p.roundMember(session, epoch); err != nil {
@@ -49,8 +51,9 @@ func (p *Process) Fail(at Now, session, epoch uint64, text string, out *Out) err
 	return nil
 }
 
-// Complete, by the coordinator, decides that the round is complete, and leaves a result with it. A repeat is OK, and changes neither. PRECONDITION_FAILED: not
-// the coordinator, or not all are prepared.
+// Complete, by the coordinator, decides that the round is complete, and leaves a result with it. A
+// repeat is OK, and changes neither. PRECONDITION_FAILED: not the coordinator, or not all are
+// prepared.
 func (p *Process) Complete(at Now, session, epoch uint64, result []byte, out *Out) error {
 	p.fireDeadlines(at, out)
 	if len(result) > MaxResult {
@@ -70,8 +73,9 @@ func (p *Process) Complete(at Now, session, epoch uint64, result []byte, out *Ou
 	return nil
 }
 
-// Completed confirms that the member completed the round. A repeat is OK, and so is one that comes when the next round is under way. ABORTED: the round was
-// not completed, or is older. PRECONDITION_FAILED: the member was not told that it is complete.
+// Completed confirms that the member completed the round. A repeat is OK, and so is one that comes
+// when the next round is under way. ABORTED: the round was not completed, or is older.
+// PRECONDITION_FAILED: the member was not told that it is complete.
 func (p *Process) Completed(at Now, session, epoch uint64, out *Out) error {
 	p.fireDeadlines(at, out)
 	if m := p.member(session); m != nil && m.completedEpoch == epoch && epoch > 0 && epoch != p.round.epoch {

@@ -1,7 +1,10 @@
-// Package process is the pure state machine of coordination processes: members with one view of the topology, and the rounds they go through together.
+// Package process is the pure state machine of coordination processes: members with one view of the
+// topology, and the rounds they go through together.
 //
-// A [Process] is one process of one coordination node. It is changed by calls ([Process.Join], [Process.Prepared], [Process.Tick], ...), each given the
-// [Moment] of the log entry it comes from; what leaves it is appended to an [Out] the caller owns: events for members, and changes for watches.
+// A [Process] is one process of one coordination node. It is changed by calls ([Process.Join],
+// [Process.Prepared], [Process.Tick], ...), each given the [Moment] of the log entry it comes from;
+// what leaves it is appended to an [Out] the caller owns: events for members, and changes for
+// watches.
 //
 //	p, err := process.New(bucketOrders, process.Options{})
 //	joined, err := p.Join(at, process.Join{Session: id, Key: "worker-7"}, &out)
@@ -17,5 +20,6 @@
 //   - Confirmations may be lost, late or repeated: [Process.Resend] says again what a member has not confirmed, and a repeated confirmation is OK.
 //   - Slices in events belong to the machine, which never changes them in place.
 //
-// DESIGN.md has the rules, the invariants, which [Process.Check] asserts, and what the shard, the protocol and the SDK owe.
+// DESIGN.md has the rules, the invariants, which [Process.Check] asserts, and what the shard, the
+// protocol and the SDK owe.
 package process

@@ -4,8 +4,8 @@ package process
 type MemberEventKind uint8
 
 const (
-	// EventPrepare: a round started. Epoch, Topology, Coordinator, Attempt, Members, Token. A round the member still has open is over: completed if its epoch
-	// is CompletedEpoch, else cancelled.
+	// EventPrepare: a round started. Epoch, Topology, Coordinator, Attempt, Members, Token. A round
+	// the member still has open is over: completed if its epoch is CompletedEpoch, else cancelled.
 	EventPrepare MemberEventKind = 1
 	// EventCoordinate, to the coordinator: all members are prepared. Epoch.
 	EventCoordinate MemberEventKind = 2
@@ -13,11 +13,12 @@ const (
 	EventCancel MemberEventKind = 3
 	// EventComplete: the round is complete, with Result. Epoch. The coordinator is told last.
 	EventComplete MemberEventKind = 4
-	// EventResume: the member took the place that its key kept, in a round that is complete: it prepares and completes it by itself, with Result, and confirms
-	// as after EventComplete. Epoch, Topology, Coordinator, Members, Token.
+	// EventResume: the member took the place that its key kept, in a round that is complete: it
+	// prepares and completes it by itself, with Result, and confirms as after EventComplete. Epoch,
+	// Topology, Coordinator, Members, Token.
 	EventResume MemberEventKind = 5
-	// EventRemoved: the session is no member any more, by Removal. It must not join again by itself. CompletedEpoch as with
-	// EventPrepare.
+	// EventRemoved: the session is no member any more, by Removal. It must not join again by
+	// itself. CompletedEpoch as with EventPrepare.
 	EventRemoved MemberEventKind = 6
 )
 
@@ -29,7 +30,8 @@ const (
 	RemovedByOperator    Removal = 2 // evicted
 )
 
-// MemberEvent is addressed to the session. It may be told again by Resend; receivers take what they did already for done, and confirm again.
+// MemberEvent is addressed to the session. It may be told again by Resend; receivers take what they
+// did already for done, and confirm again.
 type MemberEvent struct {
 	Kind           MemberEventKind
 	Removal        Removal

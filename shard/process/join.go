@@ -39,8 +39,10 @@ func (j *Join) Validate() error {
 	return nil
 }
 
-// Join makes the session a member. A session that is one already is answered again if it asks for the same; ALREADY_EXISTS if it does not. A key that
-// another member has takes that member's place: the session that had it is told that it was replaced, if it lives. OVERLOADED: MaxMembers are here.
+// Join makes the session a member. A session that is one already is answered again if it asks for
+// the same; ALREADY_EXISTS if it does not. A key that another member has takes that member's place:
+// the session that had it is told that it was replaced, if it lives. OVERLOADED: MaxMembers are
+// here.
 func (p *Process) Join(at Now, j Join, out *Out) (JoinResult, error) {
 	if err := j.Validate(); err != nil {
 		return JoinResult{}, err
@@ -79,7 +81,8 @@ func (p *Process) Join(at Now, j Join, out *Out) (JoinResult, error) {
 	return JoinResult{Order: m.order, Topology: p.topology}, nil
 }
 
-// resume gives a key's place to another session. The round is complete for the others; the token rises above all that the former session had.
+// resume gives a key's place to another session. The round is complete for the others; the token
+// rises above all that the former session had.
 func (p *Process) resume(at Now, m *member, j Join, out *Out) {
 	p.forgetFormer(j.Session)
 	p.counter++
@@ -94,8 +97,9 @@ func (p *Process) resume(at Now, m *member, j Join, out *Out) {
 	p.notify(m, out)
 }
 
-// Leave takes the session out at once, its key too. CompletedEpoch is the newest epoch decided complete with it: a round it still has open is complete if it is that
-// one, else cancelled. A repeat is OK. NOT_FOUND: it is no member.
+// Leave takes the session out at once, its key too. CompletedEpoch is the newest epoch decided
+// complete with it: a round it still has open is complete if it is that one, else cancelled. A
+// repeat is OK. NOT_FOUND: it is no member.
 func (p *Process) Leave(at Now, session uint64, out *Out) (completedEpoch uint64, err error) {
 	p.fireDeadlines(at, out)
 	m := p.member(session)
@@ -112,7 +116,8 @@ func (p *Process) Leave(at Now, session uint64, out *Out) (completedEpoch uint64
 	return completedEpoch, nil
 }
 
-// SessionEnded says that the session is gone. Its key keeps its place for a while if no round is needed. A session that is no member changes nothing.
+// SessionEnded says that the session is gone. Its key keeps its place for a while if no round is
+// needed. A session that is no member changes nothing.
 func (p *Process) SessionEnded(at Now, session uint64, out *Out) {
 	p.fireDeadlines(at, out)
 	p.forgetFormer(session)
@@ -136,8 +141,9 @@ func (p *Process) remove(m *member, why string, out *Out) {
 	out.Changes = append(out.Changes, Change{Kind: ChangeLeft, Epoch: p.round.epoch, Topology: p.topology + 1, Session: m.session, Text: why})
 }
 
-// topologyChanged follows every change of the list of members: the round that is under way is over, unless its outcome is decided, and the next is due. Members that
-// are absent leave with it, since a round is needed anyway.
+// topologyChanged follows every change of the list of members: the round that is under way is over,
+// unless its outcome is decided, and the next is due. Members that are absent leave with it, since
+// a round is needed anyway.
 func (p *Process) topologyChanged(at Now, why string, out *Out) {
 	p.topology++
 	p.counters.Changes++

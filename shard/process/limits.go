@@ -22,16 +22,19 @@ const (
 	MaxHistory = 32
 	// MaxFormer is how many sessions that were members, and live on, are remembered.
 	MaxFormer = 256
-	// Retention is how long a process without members is kept, and a session that was a member remembered, in ms of log time.
+	// Retention is how long a process without members is kept, and a session that was a member
+	// remembered, in ms of log time.
 	Retention = 10 * 60 * 1000
 	// MaxDuration bounds every duration of the options, in ms: a day.
 	MaxDuration = 24 * 60 * 60 * 1000
 
-	// maxCounter is where records stop being believed, so that counters of those that are never overflow.
+	// maxCounter is where records stop being believed, so that counters of those that are never
+	// overflow.
 	maxCounter = 1 << 62
 )
 
-// ValidateName checks the name of a process: parts of a-z, A-Z and 0-9, with single dashes or dots between them, at most MaxName bytes in all.
+// ValidateName checks the name of a process: parts of a-z, A-Z and 0-9, with single dashes or dots
+// between them, at most MaxName bytes in all.
 func ValidateName(name []byte) error {
 	if len(name) == 0 || len(name) > MaxName {
 		return protocol.Errorf(protocol.StatusBadRequest, "process name is %d bytes long; it must be 1 to %d", len(name), MaxName)

@@ -56,7 +56,8 @@ const memberOverhead = 256
 // JoinBytes is by how much a join with texts of these lengths makes Bytes larger, at most.
 func JoinBytes(key, identity, data int) uint64 { return memberOverhead + uint64(key+identity+data) }
 
-// Bytes is what the process has of its members and of the last result, for quotas. It looks at each member.
+// Bytes is what the process has of its members and of the last result, for quotas. It looks at each
+// member.
 func (p *Process) Bytes() uint64 {
 	sum := uint64(len(p.round.result))
 	for _, m := range p.members {
@@ -97,7 +98,8 @@ func (p *Process) memberByKey(key string) *member {
 	return nil
 }
 
-// formerMember is a session that was a member and lives on: the answer to a leave may be lost, and so may the news of a removal.
+// formerMember is a session that was a member and lives on: the answer to a leave may be lost, and
+// so may the news of a removal.
 type formerMember struct {
 	session        uint64
 	completedEpoch uint64
@@ -114,7 +116,8 @@ func (p *Process) findFormer(session uint64) *formerMember {
 	return nil
 }
 
-// forgetFormer drops what is known of a former member, because its session is gone or a member again.
+// forgetFormer drops what is known of a former member, because its session is gone or a member
+// again.
 func (p *Process) forgetFormer(session uint64) {
 	p.formerMembers = slices.DeleteFunc(p.formerMembers, func(f formerMember) bool { return f.session == session })
 }
@@ -128,7 +131,8 @@ func (p *Process) rememberFormer(at Now, m *member, removal Removal) {
 	p.formerMembers = append(p.formerMembers, formerMember{session: m.session, completedEpoch: m.completedEpoch, until: later(at.Log, Retention), removal: removal})
 }
 
-// roundMembers is the list of the members of the round, or of all where there is none, for events. It is made once a round.
+// roundMembers is the list of the members of the round, or of all where there is none, for events.
+// It is made once a round.
 func (p *Process) roundMembers() []Member {
 	if p.cachedMembers != nil {
 		return p.cachedMembers

@@ -2,8 +2,8 @@ package process
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// Force starts a new round although nothing changed: the present one is cancelled, unless its outcome is decided. Members that are absent leave.
-// PRECONDITION_FAILED: there are no members.
+// Force starts a new round although nothing changed: the present one is cancelled, unless its
+// outcome is decided. Members that are absent leave. PRECONDITION_FAILED: there are no members.
 func (p *Process) Force(at Now, text string, out *Out) error {
 	p.fireDeadlines(at, out)
 	if len(p.members) == 0 {
@@ -29,7 +29,8 @@ func (p *Process) Force(at Now, text string, out *Out) error {
 	return nil
 }
 
-// Evict takes a member out, its key too; its session, if it lives, is told, and lives on. NOT_FOUND: it is no member.
+// Evict takes a member out, its key too; its session, if it lives, is told, and lives on.
+// NOT_FOUND: it is no member.
 func (p *Process) Evict(at Now, session uint64, text string, out *Out) error {
 	p.fireDeadlines(at, out)
 	for _, m := range p.members {

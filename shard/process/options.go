@@ -6,11 +6,14 @@ import "github.com/signalbox-dev/signalbox/protocol"
 type Election uint8
 
 const (
-	// ElectOldest takes the member that joined first: it stays coordinator as long as it is a member.
+	// ElectOldest takes the member that joined first: it stays coordinator as long as it is a
+	// member.
 	ElectOldest Election = 0
-	// ElectLowest takes the member with the lowest session id. A member that joins may take over from the present one.
+	// ElectLowest takes the member with the lowest session id. A member that joins may take over
+	// from the present one.
 	ElectLowest Election = 1
-	// ElectPreferred takes the member with the highest weight; among equals the present coordinator, then the oldest.
+	// ElectPreferred takes the member with the highest weight; among equals the present
+	// coordinator, then the oldest.
 	ElectPreferred Election = 2
 )
 
@@ -27,19 +30,22 @@ func (e Election) String() string {
 	return "unknown"
 }
 
-// Options of a process. The join that makes the process sets them; later joins leave them as they are; Alter changes them. Durations are ms of log time, at
-// most MaxDuration.
+// Options of a process. The join that makes the process sets them; later joins leave them as they
+// are; Alter changes them. Durations are ms of log time, at most MaxDuration.
 type Options struct {
 	Election Election
-	// Debounce is how long after a change of the topology the next round starts. Changes meanwhile join it and do not prolong it. Default 0: at the end of
-	// the log entry.
+	// Debounce is how long after a change of the topology the next round starts. Changes meanwhile
+	// join it and do not prolong it. Default 0: at the end of the log entry.
 	Debounce uint64
-	// RoundTimeout bounds a round until its outcome is decided; then it fails, and is tried again after the back-off. It also bounds how long a decided round
-	// waits for members to confirm that they completed it. Default 0: for ever.
+	// RoundTimeout bounds a round until its outcome is decided; then it fails, and is tried again
+	// after the back-off. It also bounds how long a decided round waits for members to confirm that
+	// they completed it. Default 0: for ever.
 	RoundTimeout uint64
-	// BackoffMin and BackoffMax bound the wait before a failed round is tried again: the minimum, doubled with each attempt. Defaults 50 and 5,000.
+	// BackoffMin and BackoffMax bound the wait before a failed round is tried again: the minimum,
+	// doubled with each attempt. Defaults 50 and 5,000.
 	BackoffMin, BackoffMax uint64
-	// Return is how long a member with a key, whose session ended while no round was needed, keeps its place. Default 0: it leaves at once.
+	// Return is how long a member with a key, whose session ended while no round was needed, keeps
+	// its place. Default 0: it leaves at once.
 	Return uint64
 }
 

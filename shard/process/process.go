@@ -6,8 +6,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Now is the log entry's time, in ms: Time is log time, by which everything is decided, Wall the clock on the wall, for people. Time must not go back
-// from call to call.
+// Now is the log entry's time, in ms: Time is log time, by which everything is decided, Wall the
+// clock on the wall, for people. Time must not go back from call to call.
 type Now struct {
 	Log  uint64
 	Wall uint64
@@ -37,9 +37,10 @@ func (p Phase) String() string {
 
 // Process is one coordination process.
 //
-// Invariant: epochs and tokens are drawn from one counter that never goes back.
-// Invariant: in PhasePreparing and PhaseCoordinating all members are in the round and none is absent; a change of the topology ends these phases.
-// Invariant: once a round is decided complete (PhaseCompleting), it is complete for all that were its members: nothing turns it into a cancel.
+// Invariant: epochs and tokens are drawn from one counter that never goes back. Invariant: in
+// PhasePreparing and PhaseCoordinating all members are in the round and none is absent; a change of
+// the topology ends these phases. Invariant: once a round is decided complete (PhaseCompleting), it
+// is complete for all that were its members: nothing turns it into a cancel.
 type Process struct {
 	options       Options
 	members       []*member // by order
@@ -86,8 +87,9 @@ type Counters struct {
 	Stale     uint64 // calls refused because of their epoch
 }
 
-// New makes a process without members, whose epochs begin above floor: that of a name's next process must be at least Last of the one before, so that its
-// epochs, which are fencing tokens, never come again.
+// New makes a process without members, whose epochs begin above floor: that of a name's next
+// process must be at least Last of the one before, so that its epochs, which are fencing tokens,
+// never come again.
 func New(at Now, floor uint64, options Options) (*Process, error) {
 	options, err := options.withDefaults()
 	if err != nil {
@@ -107,7 +109,8 @@ func later(now, d uint64) uint64 {
 	return now + d
 }
 
-// SkipEpochs moves what is drawn on by n, in a process that was read from a backup: what was given out after that must not be given out again.
+// SkipEpochs moves what is drawn on by n, in a process that was read from a backup: what was given
+// out after that must not be given out again.
 func (p *Process) SkipEpochs(n uint64) {
 	p.joinOrder += n
 	p.counter += n
@@ -125,7 +128,8 @@ func (p *Process) Phase() Phase { return p.phase }
 // Topology is the version of the member list.
 func (p *Process) Topology() uint64 { return p.topology }
 
-// Coordinator is the session of the coordinator of the present round, or the last: 0 before the first.
+// Coordinator is the session of the coordinator of the present round, or the last: 0 before the
+// first.
 func (p *Process) Coordinator() uint64 { return p.round.session }
 
 // Len is the number of members, absent ones included.
@@ -137,7 +141,8 @@ func (p *Process) Options() Options { return p.options }
 // Counters is what was counted.
 func (p *Process) Counters() Counters { return p.counters }
 
-// RoundSessions appends the sessions of the members that are in the present round and not absent, in order of joining: between these, messages may pass.
+// RoundSessions appends the sessions of the members that are in the present round and not absent,
+// in order of joining: between these, messages may pass.
 func (p *Process) RoundSessions(list []uint64) []uint64 {
 	for _, m := range p.members {
 		if m.inRound() && !m.absent {
@@ -147,8 +152,8 @@ func (p *Process) RoundSessions(list []uint64) []uint64 {
 	return list
 }
 
-// Preparing appends the sessions of the members that were told to prepare the present round and have not, in order of joining, and gives the log time at which the round
-// started.
+// Preparing appends the sessions of the members that were told to prepare the present round and
+// have not, in order of joining, and gives the log time at which the round started.
 func (p *Process) Preparing(list []uint64) (started uint64, sessions []uint64) {
 	for _, m := range p.members {
 		if m.status == memberPreparing {
@@ -158,7 +163,8 @@ func (p *Process) Preparing(list []uint64) (started uint64, sessions []uint64) {
 	return p.round.started, list
 }
 
-// LiveSessions appends the sessions of the members that are not absent, in or outside the present round, in order of joining.
+// LiveSessions appends the sessions of the members that are not absent, in or outside the present
+// round, in order of joining.
 func (p *Process) LiveSessions(list []uint64) []uint64 {
 	for _, m := range p.members {
 		if !m.absent {
@@ -176,7 +182,8 @@ func (p *Process) JoinOrder(session uint64) uint64 {
 	return 0
 }
 
-// AllowsMessages says that messages between members may pass now: all are prepared, and not all have completed.
+// AllowsMessages says that messages between members may pass now: all are prepared, and not all
+// have completed.
 func (p *Process) AllowsMessages() bool {
 	return p.phase == PhaseCoordinating || p.phase == PhaseCompleting
 }

@@ -9,13 +9,15 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// MaxRecord is the most that a record can be long, in bytes, or a little more. It is below a mebibyte, the largest data of a semaphore, so that a process fits
-// where one fits: in a snapshot's step, in a chunk of an export; and so does an event with all members in a frame.
+// MaxRecord is the most that a record can be long, in bytes, or a little more. It is below a
+// mebibyte, the largest data of a semaphore, so that a process fits where one fits: in a snapshot's
+// step, in a chunk of an export; and so does an event with all members in a frame.
 const MaxRecord = MaxMembers*(MaxKey+MaxIdentity+MaxData+80) + MaxHistory*(MaxText+96) + MaxFormer*32 + MaxResult + 1<<10
 
 const _ = uint(1<<20 - MaxRecord)
 
-// Append appends the record of the process: its whole state, in the one form that it has. Numbers are uvarints, byte strings have their length before them.
+// Append appends the record of the process: its whole state, in the one form that it has. Numbers
+// are uvarints, byte strings have their length before them.
 func (p *Process) Append(b []byte) []byte {
 	o := &p.options
 	b = append(b, byte(o.Election))
@@ -138,8 +140,8 @@ func (r *reader) count(most int) int {
 	return int(n)
 }
 
-// Decode makes a process from its record. Whatever the bytes are, what comes out is a state that keeps the invariants and has exactly this record, or an
-// error.
+// Decode makes a process from its record. Whatever the bytes are, what comes out is a state that
+// keeps the invariants and has exactly this record, or an error.
 func Decode(b []byte) (*Process, error) {
 	broken := func() error { return protocol.Errorf(protocol.StatusBadRequest, "record of a process cannot be read") }
 	if len(b) > MaxRecord {

@@ -27,7 +27,8 @@ func sampleProcess(t *testing.T) *Process {
 	return c.p
 }
 
-// TestDamagedRecords: a record with a changed, missing or additional byte is refused, or is the record of another sound process.
+// TestDamagedRecords: a record with a changed, missing or additional byte is refused, or is the
+// record of another sound process.
 func TestDamagedRecords(t *testing.T) {
 	record := sampleProcess(t).Append(nil)
 	rnd := rand.New(rand.NewPCG(1, 1))
@@ -62,7 +63,8 @@ func TestDamagedRecords(t *testing.T) {
 	}
 }
 
-// TestFormerMembers: what is remembered of sessions that were members is bounded, in number and in time.
+// TestFormerMembers: what is remembered of sessions that were members is bounded, in number and in
+// time.
 func TestFormerMembers(t *testing.T) {
 	c := newWorkload(t, Options{})
 	c.join(1)

@@ -6,7 +6,8 @@ import (
 	"math"
 )
 
-// Tick fires what is due, and starts the round that is due. The shard calls it at the end of every Apply that called the process, and when Next says so.
+// Tick fires what is due, and starts the round that is due. The shard calls it at the end of every
+// Apply that called the process, and when Next says so.
 func (p *Process) Tick(at Now, out *Out) {
 	p.fireDeadlines(at, out)
 	if p.phase == PhaseWaiting && at.Log >= p.start {
@@ -36,10 +37,12 @@ func (p *Process) Next() (at uint64, ok bool) {
 	return at, ok
 }
 
-// Expired says that the process had no members for so long that it is to be removed. What it leaves is Last.
+// Expired says that the process had no members for so long that it is to be removed. What it leaves
+// is Last.
 func (p *Process) Expired(at Now) bool { return p.phase == PhaseIdle && at.Log > p.idle }
 
-// fireDeadlines does what is due, but for starting a round. A deadline is due when time is above it.
+// fireDeadlines does what is due, but for starting a round. A deadline is due when time is above
+// it.
 func (p *Process) fireDeadlines(at Now, out *Out) {
 	if p.round.deadline > 0 && at.Log > p.round.deadline {
 		switch p.phase {
@@ -185,7 +188,8 @@ func (p *Process) completeRound(at Now, c *member, result []byte, out *Out) {
 	p.advance(at, out)
 }
 
-// finishRound closes a round that was decided complete. Members that have not confirmed it are told again by Resend, and by CompletedEpoch of what they are told next.
+// finishRound closes a round that was decided complete. Members that have not confirmed it are told
+// again by Resend, and by CompletedEpoch of what they are told next.
 func (p *Process) finishRound(at Now, late bool, out *Out) {
 	text := ""
 	if late {
@@ -212,7 +216,8 @@ func (p *Process) finishRound(at Now, late bool, out *Out) {
 	p.scheduleRound(at, p.start, out)
 }
 
-// abandonRound gives up a round that is not decided: all that were told to prepare are told to cancel.
+// abandonRound gives up a round that is not decided: all that were told to prepare are told to
+// cancel.
 func (p *Process) abandonRound(at Now, outcome Outcome, why string, out *Out) {
 	p.record(at, outcome, why, out)
 	for _, m := range p.members {
@@ -257,9 +262,10 @@ func (p *Process) notify(m *member, out *Out) {
 	out.Events = append(out.Events, e)
 }
 
-// Resend tells the session again what it has not confirmed; and a coordinator that it is to coordinate. It changes nothing: the leader calls it when a member
-// attaches again, after an election for all, and now and then while a round is under way. A session that was removed is told so. False: nothing is known of the
-// session; it is no member.
+// Resend tells the session again what it has not confirmed; and a coordinator that it is to
+// coordinate. It changes nothing: the leader calls it when a member attaches again, after an
+// election for all, and now and then while a round is under way. A session that was removed is told
+// so. False: nothing is known of the session; it is no member.
 func (p *Process) Resend(session uint64, out *Out) bool {
 	if m := p.member(session); m != nil {
 		p.notify(m, out)

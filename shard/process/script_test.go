@@ -14,7 +14,8 @@ import (
 
 func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scripts") }
 
-// TestScripts runs testdata/scripts: each file tells rules as a story. Regenerate with -update and read the diff.
+// TestScripts runs testdata/scripts: each file tells rules as a story. Regenerate with -update and
+// read the diff.
 //
 // A directive is one of these; sessions have names, and times are ms of log time.
 //
@@ -24,8 +25,9 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 //	describe, history, next   reads
 //	restore                   to bytes and back
 //
-// Calls: join NAME [key= data= weight=], leave NAME, ended NAME, prepared NAME EPOCH, fail NAME EPOCH TEXT, complete NAME EPOCH [RESULT],
-// completed NAME EPOCH, force, evict NAME, alter OPTIONS; ready EPOCH NAME... confirms for several that they prepared, and settled EPOCH NAME... that they
+// Calls: join NAME [key= data= weight=], leave NAME, ended NAME, prepared NAME EPOCH, fail NAME
+// EPOCH TEXT, complete NAME EPOCH [RESULT], completed NAME EPOCH, force, evict NAME, alter OPTIONS;
+// ready EPOCH NAME... confirms for several that they prepared, and settled EPOCH NAME... that they
 // completed.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {

@@ -13,8 +13,9 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/process/relay"
 )
 
-// simulation is one process with its members, in one of many possible histories: the network loses, delays and repeats; handlers fail; members and coordinators
-// are killed, paused past the end of their sessions, evicted, cut off; leaders change, and log time stands still meanwhile.
+// simulation is one process with its members, in one of many possible histories: the network loses,
+// delays and repeats; handlers fail; members and coordinators are killed, paused past the end of
+// their sessions, evicted, cut off; leaders change, and log time stands still meanwhile.
 type simulation struct {
 	t        *testing.T
 	rnd      *rand.Rand

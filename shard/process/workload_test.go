@@ -109,8 +109,8 @@ func (c *workload) end(session uint64) {
 	})
 }
 
-// TestManyJoins: 200 members join within a second, one log entry each; it settles, and no more rounds are completed than there were changes. With a debounce
-// there are few rounds.
+// TestManyJoins: 200 members join within a second, one log entry each; it settles, and no more
+// rounds are completed than there were changes. With a debounce there are few rounds.
 func TestManyJoins(t *testing.T) {
 	for _, debounce := range []uint64{0, 100} {
 		c := newWorkload(t, Options{Debounce: debounce})
@@ -130,7 +130,8 @@ func TestManyJoins(t *testing.T) {
 	}
 }
 
-// TestManyJoinsWithSlowMember: the same while the first member is slow to confirm: rounds are cancelled, and one completes.
+// TestManyJoinsWithSlowMember: the same while the first member is slow to confirm: rounds are
+// cancelled, and one completes.
 func TestManyJoinsWithSlowMember(t *testing.T) {
 	c := newWorkload(t, Options{})
 	c.silent[1] = true
@@ -146,7 +147,8 @@ func TestManyJoinsWithSlowMember(t *testing.T) {
 	}
 }
 
-// TestKilledInEachPhase: a member, and the coordinator, are killed in every phase; the others settle with one round more.
+// TestKilledInEachPhase: a member, and the coordinator, are killed in every phase; the others
+// settle with one round more.
 func TestKilledInEachPhase(t *testing.T) {
 	for phase := PhasePreparing; phase <= PhaseCompleted; phase++ {
 		for _, victim := range []uint64{1, 3} {

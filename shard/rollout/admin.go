@@ -6,8 +6,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Pause keeps the targets of a location, or of all with an empty name, as they are. A version that is reported bad is re-elected all the same, unless hard
-// is set: otherwise a pause in which a version expires is an outage.
+// Pause keeps the targets of a location, or of all with an empty name, as they are. A version that
+// is reported bad is re-elected all the same, unless hard is set: otherwise a pause in which a
+// version expires is an outage.
 func (t *Track) Pause(now Now, location string, hard bool, out *Events) error {
 	mode, text := pausedSoft, "paused; a version reported bad is still replaced"
 	if hard {
@@ -38,8 +39,9 @@ func (t *Track) pause(now Now, location string, mode pauseMode, text string, out
 	return nil
 }
 
-// Promote lets a location take the newest version of its predecessor without waiting for delay, bake time and gates, once; and gives a share's version to all.
-// All leaders must have the present target first. Errors: ErrUnknownLocation, ErrNothingToPromote.
+// Promote lets a location take the newest version of its predecessor without waiting for delay,
+// bake time and gates, once; and gives a share's version to all. All leaders must have the present
+// target first. Errors: ErrUnknownLocation, ErrNothingToPromote.
 func (t *Track) Promote(now Now, location string, out *Events) error {
 	l, err := t.find(location)
 	if err != nil {
@@ -88,9 +90,10 @@ func (t *Track) promotable(l *location, clock uint64) uint64 {
 	return 0
 }
 
-// Rollback sets locations back to an earlier version of each one's history, at once. Versions above it in those histories are never passed on, and none up
-// to the present target is chosen again. Locations that are not named stay as they are. All named are set back, or none. Errors: ErrUnknownLocation,
-// ErrNotInHistory, ErrNotBelowTarget, BAD_REQUEST.
+// Rollback sets locations back to an earlier version of each one's history, at once. Versions above
+// it in those histories are never passed on, and none up to the present target is chosen again.
+// Locations that are not named stay as they are. All named are set back, or none. Errors:
+// ErrUnknownLocation, ErrNotInHistory, ErrNotBelowTarget, BAD_REQUEST.
 func (t *Track) Rollback(now Now, locations []string, version uint64, out *Events) error {
 	if len(locations) == 0 || len(locations) > protocol.MaxTrackLocations {
 		return badRequest("rollback: name the locations")
@@ -130,7 +133,8 @@ func (t *Track) Rollback(now Now, locations []string, version uint64, out *Event
 	return nil
 }
 
-// Reelect gives the target of a location up: it is never passed on, and the next poll replaces it if there is a newer one.
+// Reelect gives the target of a location up: it is never passed on, and the next poll replaces it
+// if there is a newer one.
 func (t *Track) Reelect(now Now, location string, out *Events) error {
 	l, err := t.find(location)
 	if err != nil {
@@ -148,7 +152,8 @@ func (t *Track) Reelect(now Now, location string, out *Events) error {
 	return nil
 }
 
-// Exclude takes a location out: its successor takes versions from its predecessor, and its own instances keep what they have. Include takes it back in.
+// Exclude takes a location out: its successor takes versions from its predecessor, and its own
+// instances keep what they have. Include takes it back in.
 func (t *Track) Exclude(now Now, location string, out *Events) error {
 	return t.exclude(now, location, true, "excluded: its successor looks past it", out)
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Check looks for states that no calls lead to. Decode refuses them, so that no bytes make a later call fail.
+// Check looks for states that no calls lead to. Decode refuses them, so that no bytes make a later
+// call fail.
 func (t *Track) Check() error {
 	if t.revision == 0 || t.clock == 0 || t.clock > maxTime || t.last > protocol.MaxTrackVersion || t.paused > pausedHard || !validText(t.sourceError, 2*protocol.MaxTrackMessage) {
 		return errors.New("rollout: a field of the track is out of range")

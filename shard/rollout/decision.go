@@ -6,7 +6,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// decision is what a poll of a location makes happen beyond the caller's own record. The zero value is nothing.
+// decision is what a poll of a location makes happen beyond the caller's own record. The zero value
+// is nothing.
 type decision struct {
 	version     uint64 // the new target; anyVersion: to be generated
 	gate        uint64 // its gates begin for this version; anyVersion: to be generated
@@ -19,7 +20,8 @@ type decision struct {
 	widen       bool // the others get it
 }
 
-// decide looks at a location as a poll does: leader says that the caller counts as one. It changes nothing, so that Peek and Poll cannot differ.
+// decide looks at a location as a poll does: leader says that the caller counts as one. It changes
+// nothing, so that Peek and Poll cannot differ.
 func (t *Track) decide(l *location, leader bool, clock uint64) (d decision) {
 	if l.pos < 0 || l.excluded {
 		return d
@@ -113,7 +115,8 @@ func (t *Track) choose(l *location, reason protocol.TrackReason, clock uint64, d
 	}
 }
 
-// apply does what was decided, at t.clock. The external generator's version, if one was wanted, is in d.version.
+// apply does what was decided, at t.clock. The external generator's version, if one was wanted, is
+// in d.version.
 func (t *Track) apply(l *location, d decision, now Now, out *Events) {
 	if d.askSource && d.version != 0 && len(t.locationConfig(l).Gates) > 0 {
 		d.version, d.gate = 0, d.version

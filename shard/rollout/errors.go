@@ -2,7 +2,8 @@ package rollout
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// Refusals. Nothing has changed when one is returned. Compare with errors.Is; each carries the status a reply has.
+// Refusals. Nothing has changed when one is returned. Compare with errors.Is; each carries the
+// status a reply has.
 var (
 	ErrUnknownInstance   = refusal(protocol.StatusNotFound, "no such instance in this track: register it first")
 	ErrUnknownLocation   = refusal(protocol.StatusNotFound, "UNKNOWN_LOCATION: the track's config has no such location")
@@ -33,9 +34,9 @@ func revisionMismatch(want, is uint64) *protocol.Error {
 	return protocol.Errorf(protocol.StatusPreconditionFailed, "the config has revision %d, not %d: read it again, then change it", is, want)
 }
 
-// highestNext is the highest version that may follow last: it takes at most half of the numbers that
-// are left, up to MaxVersion. One wrong number, such as 2^63-1, would otherwise leave none for any
-// later version, and nobody could publish again.
+// highestNext is the highest version that may follow last: it takes at most half of the numbers
+// that are left, up to MaxVersion. One wrong number, such as 2^63-1, would otherwise leave none for
+// any later version, and nobody could publish again.
 func highestNext(last uint64) uint64 { return last + (protocol.MaxTrackVersion-last+1)/2 }
 
 // checkVersion refuses a version that may not follow last; nil when it may.

@@ -20,7 +20,8 @@ func seeds(t testing.TB) (list [][]byte) {
 	return list
 }
 
-// exerciseTrack makes calls on whatever Decode accepted: nothing may panic, and every state that follows is one that Decode accepts.
+// exerciseTrack makes calls on whatever Decode accepted: nothing may panic, and every state that
+// follows is one that Decode accepts.
 func exerciseTrack(t testing.TB, x *Track) {
 	var out Events
 	now := Now{Log: x.clock, Wall: 1 << 40}
@@ -77,7 +78,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestDamagedRecords changes bytes of records: Decode refuses them, or takes them for another state that is as good.
+// TestDamagedRecords changes bytes of records: Decode refuses them, or takes them for another state
+// that is as good.
 func TestDamagedRecords(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	accepted := 0

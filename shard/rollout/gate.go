@@ -15,7 +15,8 @@ const (
 	gatePassed            // all gates are: the next poll takes the version
 )
 
-// gate is where a location stands with the gates before version. While it is set no other version is looked at: newer ones cannot hold it up for ever.
+// gate is where a location stands with the gates before version. While it is set no other version
+// is looked at: newer ones cannot hold it up for ever.
 type gate struct {
 	version uint64 // 0: none
 	index   uint64 // of the gate that is run. Invariant: below the number of gates
@@ -24,7 +25,8 @@ type gate struct {
 	state   gateState
 }
 
-// PendingGates lists the gates that are to be run, in order of the locations. A new leader begins with it; later ones come as TrackEventGate.
+// PendingGates lists the gates that are to be run, in order of the locations. A new leader begins
+// with it; later ones come as TrackEventGate.
 func (t *Track) PendingGates() (list []protocol.GateRun) {
 	for _, l := range t.ordered() {
 		if g := &l.gate; g.version != 0 && g.state == gateRunning {
@@ -37,7 +39,8 @@ func (t *Track) PendingGates() (list []protocol.GateRun) {
 	return list
 }
 
-// ReportGate tells the outcome of a run, which PendingGates or TrackEventGate named. Errors: ErrUnknownLocation, ErrGateMoved, BAD_REQUEST.
+// ReportGate tells the outcome of a run, which PendingGates or TrackEventGate named. Errors:
+// ErrUnknownLocation, ErrGateMoved, BAD_REQUEST.
 func (t *Track) ReportGate(now Now, location string, version uint64, name string, attempt uint64, o protocol.GateOutcome, text string, out *Events) error {
 	if o < protocol.GateSuccess || o > protocol.GateInconclusive || !validText(text, protocol.MaxTrackMessage) {
 		return badRequest("gate: the outcome is success, failure or inconclusive, with at most 256 printable bytes")
@@ -104,7 +107,8 @@ func (t *Track) gateDeadline(l *location) uint64 {
 	return g.at + c.Retry
 }
 
-// tickGate times a run out, or runs it again. The state of the location it comes from has not changed, so that the version is still good.
+// tickGate times a run out, or runs it again. The state of the location it comes from has not
+// changed, so that the version is still good.
 func (t *Track) tickGate(now Now, l *location, out *Events) {
 	if at := t.gateDeadline(l); at == 0 || t.clock < at {
 		return

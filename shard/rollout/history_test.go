@@ -53,8 +53,8 @@ func (x *pollLoop) step(ms uint64) {
 	}
 }
 
-// TestHistoryIsCollected: rows go when they are older than retention and than twice the delays, but not the one the slowest successor would take, nor
-// the last ten.
+// TestHistoryIsCollected: rows go when they are older than retention and than twice the delays, but
+// not the one the slowest successor would take, nor the last ten.
 func TestHistoryIsCollected(t *testing.T) {
 	x := newPollLoop(t, protocol.TrackConfig{Source: protocol.SourceTSO, Retention: 10_000, Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "MAN", Delay: 3_000}, {Name: "VLA", Delay: 4_000}}})
 	for range 100 {
@@ -64,7 +64,8 @@ func TestHistoryIsCollected(t *testing.T) {
 	if len(rows) != 15 || x.now.Log-rows[0].At != 14_000 { // twice the delays is more than the retention; the boundary is kept
 		t.Fatalf("%d rows, the oldest %d ms old", len(rows), x.now.Log-rows[0].At)
 	}
-	// Then the source stands still for a day: the last ten stay, and the newest old enough is among them.
+	// Then the source stands still for a day: the last ten stay, and the newest old enough is among
+	// them.
 	x.step(86_400_000)
 	rows, _ = x.x.History("SAS")
 	if len(rows) != minHistoryRows {
@@ -80,8 +81,9 @@ func TestHistoryIsCollected(t *testing.T) {
 	}
 }
 
-// TestThinnedHistoryStillMatures: a predecessor that makes far more versions within a successor's delay than are kept. What is kept covers all ages, so that
-// the successor goes on moving, and stays within a small part of its delay.
+// TestThinnedHistoryStillMatures: a predecessor that makes far more versions within a successor's
+// delay than are kept. What is kept covers all ages, so that the successor goes on moving, and
+// stays within a small part of its delay.
 func TestThinnedHistoryStillMatures(t *testing.T) {
 	const delay = 100_000
 	x := newPollLoop(t, protocol.TrackConfig{Source: protocol.SourceTSO, Retention: 1, Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "VLA", Delay: delay}}})
@@ -144,7 +146,8 @@ func TestPublishedVersionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestPublishedTargetsStay: a version that was withdrawn goes first, but not while instances are to load it.
+// TestPublishedTargetsStay: a version that was withdrawn goes first, but not while instances are to
+// load it.
 func TestPublishedTargetsStay(t *testing.T) {
 	x := newPollLoop(t, protocol.TrackConfig{Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}}})
 	for range 2 * MaxPublished {

@@ -8,7 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// instance of a location, while its session lives. It is registered by a session, under an incarnation that no other has.
+// instance of a location, while its session lives. It is registered by a session, under an
+// incarnation that no other has.
 type instance struct {
 	id          string
 	session     uint64
@@ -66,7 +67,8 @@ func (t *Track) contributionOf(p *instance) (x contribution) {
 	return x
 }
 
-// add puts a tally into the counts of a location, or takes it out. False: the suspects' time must be found again.
+// add puts a tally into the counts of a location, or takes it out. False: the suspects' time must
+// be found again.
 func (l *location) add(x contribution, by int) bool {
 	count := func(n *int, yes bool) {
 		if yes {
@@ -127,7 +129,8 @@ func (t *Track) recount(l *location) {
 	l.findSuspects()
 }
 
-// pickShare chooses the instances that get a target first: so many percent of the leaders, rounded up, in order of their ids.
+// pickShare chooses the instances that get a target first: so many percent of the leaders, rounded
+// up, in order of their ids.
 func (t *Track) pickShare(l *location) {
 	var leaders []*instance
 	for _, p := range l.members {
@@ -152,12 +155,14 @@ type Registration struct {
 	Location string
 	Role     protocol.TrackInstanceRole
 	Meta     string
-	// Takeover evicts a live session that has the id. Whoever embeds the track sets it too when that session is detached.
+	// Takeover evicts a live session that has the id. Whoever embeds the track sets it too when
+	// that session is detached.
 	Takeover bool
 }
 
-// Register makes an instance, and gives its incarnation, which its calls carry. The same registration again by the same session gives the same incarnation.
-// Errors: BAD_REQUEST, ErrUnknownLocation, ErrAlreadyRegistered, ErrTooManyInstances.
+// Register makes an instance, and gives its incarnation, which its calls carry. The same
+// registration again by the same session gives the same incarnation. Errors: BAD_REQUEST,
+// ErrUnknownLocation, ErrAlreadyRegistered, ErrTooManyInstances.
 func (t *Track) Register(now Now, r Registration, out *Events) (incarnation uint64, err error) {
 	if !validName(r.ID, protocol.MaxTrackInstance) || !validText(r.Meta, protocol.MaxTrackMeta) || r.Role < protocol.InstanceFollower || r.Role > protocol.InstanceLeader || r.Session == 0 {
 		return 0, badRequest("register: an instance has an id of 1 to 255 bytes, a role, a session, and meta of at most 1024 printable bytes")
@@ -254,7 +259,8 @@ func (t *Track) Unregister(now Now, c Caller, out *Events) error {
 	return nil
 }
 
-// SessionEnded removes the instances of a session that expired, was stopped or killed, in order of their ids. A detached session has not ended.
+// SessionEnded removes the instances of a session that expired, was stopped or killed, in order of
+// their ids. A detached session has not ended.
 func (t *Track) SessionEnded(now Now, session uint64, out *Events) {
 	list := slices.Clone(t.sessions[session])
 	if len(list) == 0 {
@@ -268,7 +274,8 @@ func (t *Track) SessionEnded(now Now, session uint64, out *Events) {
 	t.updateStates(now, out)
 }
 
-// HasSession says that the session has an instance here: it holds something, as an owner of a semaphore does.
+// HasSession says that the session has an instance here: it holds something, as an owner of a
+// semaphore does.
 func (t *Track) HasSession(session uint64) bool { return len(t.sessions[session]) > 0 }
 
 // Sessions lists the sessions that have instances here, in order.

@@ -26,7 +26,8 @@ const (
 	DefaultExplicitCode       = "TimestampOutOfRange"
 )
 
-// Codes of reports that have a meaning of their own; any other is the user's, and explicit when the config lists it.
+// Codes of reports that have a meaning of their own; any other is the user's, and explicit when the
+// config lists it.
 const (
 	CodeNone        = ""             // nothing to say yet
 	CodeOK          = "OK"           // the version is loaded

@@ -8,7 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestInstancesOfATrack: as many instances as the limit says, and not one more; one that takes its own place, or that leaves, is no more.
+// TestInstancesOfATrack: as many instances as the limit says, and not one more; one that takes its
+// own place, or that leaves, is no more.
 func TestInstancesOfATrack(t *testing.T) {
 	x, now, callers, _ := steadyTrack(t, MaxInstances)
 	var out Events
@@ -45,7 +46,8 @@ func TestPayloadOfAVersion(t *testing.T) {
 	}
 }
 
-// TestLocationsThatWere: those taken out of the order are remembered up to the limit; where all of them have instances, no more can be taken out.
+// TestLocationsThatWere: those taken out of the order are remembered up to the limit; where all of
+// them have instances, no more can be taken out.
 func TestLocationsThatWere(t *testing.T) {
 	now := Now{Log: 1000, Wall: 1000}
 	var out Events

@@ -34,7 +34,8 @@ type location struct {
 	suspects  [2]suspects
 }
 
-// suspects are members that could not get the target from the source, over the attempts: [0] leaders, [1] followers, which count where there is no leader.
+// suspects are members that could not get the target from the source, over the attempts: [0]
+// leaders, [1] followers, which count where there is no leader.
 type suspects struct {
 	n  int
 	at uint64 // the first one re-elects at this time
@@ -90,8 +91,9 @@ func (t *Track) newest(p, l *location, clock uint64) *row {
 	return nil
 }
 
-// candidate is what l would choose now by the normal rule, 0 none, and when it would find one if nothing but time changes, 0 unknown. For the first location
-// of a source that makes versions, the candidate is anyVersion.
+// candidate is what l would choose now by the normal rule, 0 none, and when it would find one if
+// nothing but time changes, 0 unknown. For the first location of a source that makes versions, the
+// candidate is anyVersion.
 func (t *Track) candidate(l *location, reason protocol.TrackReason, clock uint64) (version, at uint64) {
 	least := max(l.target, l.floor)
 	if l.promoted > least {
@@ -178,7 +180,8 @@ func (t *Track) set(l *location, version uint64, reason protocol.TrackReason, no
 	})
 }
 
-// collect drops rows nobody needs: older than retention and than twice the delays, but not those that a successor may still take, the target, and the last ten.
+// collect drops rows nobody needs: older than retention and than twice the delays, but not those
+// that a successor may still take, the target, and the last ten.
 func (t *Track) collect(l *location) {
 	var sum, longest uint64
 	for i := range t.config.Locations {
@@ -193,7 +196,8 @@ func (t *Track) collect(l *location) {
 		longest += t.config.Locations[l.pos].Bake
 	}
 	age := max(t.config.Retention, 2*sum)
-	// The slowest successor's row: the newest that it may take already. All younger ones may be taken later.
+	// The slowest successor's row: the newest that it may take already. All younger ones may be
+	// taken later.
 	needed := -1
 	for i := len(l.history) - 1; i >= 0 && needed < 0; i-- {
 		r := &l.history[i]
@@ -219,8 +223,9 @@ func (t *Track) collect(l *location) {
 	}
 }
 
-// thin drops the row whose neighbours are closest together in time: what is left covers all ages, so that a successor with a long delay still finds rows that
-// mature. First and last rows and the target stay.
+// thin drops the row whose neighbours are closest together in time: what is left covers all ages,
+// so that a successor with a long delay still finds rows that mature. First and last rows and the
+// target stay.
 func (l *location) thin() {
 	best, least := 1, uint64(maxTime)
 	for i := 1; i < len(l.history)-minHistoryRows; i++ {

@@ -13,8 +13,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// model is the machine once more, written plainly from the rules: nothing is counted ahead, every question is a loop over everything, no history is ever cut.
-// Gates and shares are not in it: the property test without the model holds them to the invariants.
+// model is the machine once more, written plainly from the rules: nothing is counted ahead, every
+// question is a loop over everything, no history is ever cut. Gates and shares are not in it: the
+// property test without the model holds them to the invariants.
 type model struct {
 	c         protocol.TrackConfig
 	last      uint64
@@ -225,8 +226,9 @@ func (m *model) decide(p *modelInst, l *modelLoc, clock, wall uint64) {
 	}
 }
 
-// TestTrackMatchesModel makes random calls to both, and compares every answer, every target and the invariants.
-// SIGNALBOX_SEED begins with another history, SIGNALBOX_LONG=duration goes on with others.
+// TestTrackMatchesModel makes random calls to both, and compares every answer, every target and the
+// invariants. SIGNALBOX_SEED begins with another history, SIGNALBOX_LONG=duration goes on with
+// others.
 func TestTrackMatchesModel(t *testing.T) {
 	seen := map[string]int{}
 	runHistories(t, 80, func(t *testing.T, seed uint64) { newRandomRun(t, seed, true).run(300, seen) })

@@ -2,7 +2,8 @@ package rollout
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// Peek answers a poll that would change nothing. False: write it to the log. It is the whole of what a steady instance costs.
+// Peek answers a poll that would change nothing. False: write it to the log. It is the whole of
+// what a steady instance costs.
 func (t *Track) Peek(now Now, c Caller, r *protocol.UpdateReport) (a protocol.TrackPollReply, ok bool, err error) {
 	p, err := t.checkPoll(c, r)
 	if err != nil {
@@ -23,8 +24,9 @@ func (t *Track) Peek(now Now, c Caller, r *protocol.UpdateReport) (a protocol.Tr
 	return t.answer(p, clock, false), true, nil
 }
 
-// Poll is a request for the target, with a report or without: the one call that moves targets. A stale report is dropped. It may be repeated.
-// Errors: BAD_REQUEST, ErrUnknownInstance, ErrFenced, ErrUnknownLocation.
+// Poll is a request for the target, with a report or without: the one call that moves targets. A
+// stale report is dropped. It may be repeated. Errors: BAD_REQUEST, ErrUnknownInstance, ErrFenced,
+// ErrUnknownLocation.
 func (t *Track) Poll(now Now, c Caller, r *protocol.UpdateReport, out *Events) (protocol.TrackPollReply, error) {
 	a, ok, err := t.Peek(now, c, r)
 	if ok {
@@ -81,7 +83,8 @@ func (t *Track) checkPoll(c Caller, r *protocol.UpdateReport) (*instance, error)
 	return p, nil
 }
 
-// isNewReport says that a report is later than what is known, and tells something else. An error is also told again for a new target with the same version.
+// isNewReport says that a report is later than what is known, and tells something else. An error is
+// also told again for a new target with the same version.
 func (p *instance) isNewReport(r *protocol.UpdateReport) bool {
 	if r.Seq <= p.seq {
 		return false

@@ -57,7 +57,8 @@ func (r *reader) config() (c protocol.TrackConfig) {
 	return c
 }
 
-// Append appends the whole state: the same bytes for the same state, whatever happened before. Instances come in order of their ids, behind everything else.
+// Append appends the whole state: the same bytes for the same state, whatever happened before.
+// Instances come in order of their ids, behind everything else.
 func (t *Track) Append(b []byte) []byte {
 	b = append(b, recordVersion)
 	b = appendConfig(b, &t.config)

@@ -16,9 +16,11 @@ import (
 
 func init() { goflag.Var(goflag.Lookup("rewrite").Value, "update", "rewrite the scripts") }
 
-// TestScripts runs testdata/scripts: each file tells an edge case as a story. Regenerate with -update and read the diff.
+// TestScripts runs testdata/scripts: each file tells an edge case as a story. Regenerate with
+// -update and read the diff.
 //
-// The only directive is do; each input line is a command, echoed with its answer and what left the track:
+// The only directive is do; each input line is a command, echoed with its answer and what left the
+// track:
 //
 //	at 5000 | at +5000                   log time (wall time is the same); nothing is called
 //	config source=published LOC:delay[:k=v,...] ... [k=v ...]   a new track, or a change of the config

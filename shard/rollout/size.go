@@ -10,7 +10,8 @@ const (
 	gateOverhead     = 64
 )
 
-// Bytes is what the track has of its config, instances and published payloads, for quotas. Histories do not count: they are bounded.
+// Bytes is what the track has of its config, instances and published payloads, for quotas.
+// Histories do not count: they are bounded.
 func (t *Track) Bytes() uint64 { return t.bytes + t.configBytes }
 
 // ConfigBytes is what a config counts.

@@ -38,7 +38,8 @@ func (t *Track) isPublished(version uint64) bool {
 	return ok && !t.published[i].withdrawn
 }
 
-// Payload of a published version; it must not be changed. False: it was not published, or is kept no more.
+// Payload of a published version; it must not be changed. False: it was not published, or is kept
+// no more.
 func (t *Track) Payload(version uint64) ([]byte, bool) {
 	if i, ok := t.indexOf(version); ok {
 		return t.published[i].payload, true
@@ -83,7 +84,8 @@ func (t *Track) Publish(now Now, version uint64, payload []byte, out *Events) (u
 	return version, nil
 }
 
-// dropPublished makes room. Versions in use stay, and the newest; others that no location has in its history go first, then those whose neighbours are closest.
+// dropPublished makes room. Versions in use stay, and the newest; others that no location has in
+// its history go first, then those whose neighbours are closest.
 func (t *Track) dropPublished() bool {
 	used := map[uint64]bool{}
 	known := map[uint64]bool{}
@@ -119,7 +121,8 @@ func (t *Track) dropPublished() bool {
 	return true
 }
 
-// Withdraw bars a published version: no location chooses it any more. Locations that have it keep it until they are rolled back or move on.
+// Withdraw bars a published version: no location chooses it any more. Locations that have it keep
+// it until they are rolled back or move on.
 func (t *Track) Withdraw(now Now, version uint64, out *Events) error {
 	i, ok := t.indexOf(version)
 	if !ok {
@@ -176,7 +179,8 @@ func (t *Track) Advance(now Now, expected, version uint64, out *Events) error {
 	return nil
 }
 
-// SourceFailed records that the external generator gave no version: targets stay as they are, and the reason is SOURCE_UNAVAILABLE until it works again.
+// SourceFailed records that the external generator gave no version: targets stay as they are, and
+// the reason is SOURCE_UNAVAILABLE until it works again.
 func (t *Track) SourceFailed(now Now, text string, out *Events) error {
 	if t.config.Source != protocol.SourceExternal {
 		return ErrWrongSource

@@ -7,7 +7,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// state of a location at a time, and the next time at which it may be another without any call, 0 never.
+// state of a location at a time, and the next time at which it may be another without any call, 0
+// never.
 func (t *Track) state(l *location, clock uint64) (protocol.TrackState, uint64) {
 	s, until := t.currentState(l, clock)
 	if x := l.suspected(); x.n > 0 && x.at > clock && (until <= clock || x.at < until) {
@@ -181,7 +182,8 @@ func (l *location) blockedBy() (list []string) {
 	return list
 }
 
-// Tick lets time alone act: states change, gates run out, hanging leaders are demoted. It never sets a target. It may be called at any time.
+// Tick lets time alone act: states change, gates run out, hanging leaders are demoted. It never
+// sets a target. It may be called at any time.
 func (t *Track) Tick(now Now, out *Events) {
 	at, ok := t.Next()
 	if clock := t.clockAt(now); ok && clock >= at {

@@ -45,7 +45,8 @@ func steadyTrack(t testing.TB, n int) (*Track, Now, []Caller, []protocol.UpdateR
 	return x, now, callers, reports
 }
 
-// TestSteadyPollsWriteNothing: ten thousand instances that have the target make no log entry, however long they poll, and a poll allocates nothing.
+// TestSteadyPollsWriteNothing: ten thousand instances that have the target make no log entry,
+// however long they poll, and a poll allocates nothing.
 func TestSteadyPollsWriteNothing(t *testing.T) {
 	x, now, callers, reports := steadyTrack(t, 10_000)
 	digest := x.Digest()

@@ -6,7 +6,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Now is the time of a command: Log is the bucket's log time, which never goes back; Wall is the batch's wall time, for display and for the timestamp oracle.
+// Now is the time of a command: Log is the bucket's log time, which never goes back; Wall is the
+// batch's wall time, for display and for the timestamp oracle.
 type Now struct{ Log, Wall uint64 }
 
 // pauseMode of a track or a location. Hard: not even a version that was reported bad is re-elected.
@@ -80,7 +81,8 @@ func (t *Track) locationConfig(l *location) *protocol.LocationConfig {
 // ordered is the locations that are in the order.
 func (t *Track) ordered() []*location { return t.locations[:len(t.config.Locations)] }
 
-// predecessor is the location that l takes versions from at this time: the nearest before it that is neither excluded nor passed over as empty; nil: the source.
+// predecessor is the location that l takes versions from at this time: the nearest before it that
+// is neither excluded nor passed over as empty; nil: the source.
 func (t *Track) predecessor(l *location, clock uint64) *location {
 	for i := l.pos - 1; i >= 0; i-- {
 		if p := t.locations[i]; !p.excluded && !t.skipped(p, clock) {
@@ -95,8 +97,8 @@ func (t *Track) skipped(l *location, clock uint64) bool {
 	return t.config.SkipEmptyAfter > 0 && len(l.members) == 0 && clock >= l.emptySince+t.config.SkipEmptyAfter
 }
 
-// Configure puts a new config in place of the one with this revision. Locations keep their targets, histories and delays by name; see the DESIGN.md for
-// those that are new, moved or gone.
+// Configure puts a new config in place of the one with this revision. Locations keep their targets,
+// histories and delays by name; see the DESIGN.md for those that are new, moved or gone.
 func (t *Track) Configure(now Now, revision uint64, config protocol.TrackConfig, out *Events) error {
 	if revision != t.revision {
 		return revisionMismatch(revision, t.revision)

@@ -2,8 +2,9 @@ package relay
 
 import "fmt"
 
-// Check says which invariant does not hold, if any: what is found is what lies in the mailboxes, once at the receiver and once at the sender, and the sums are
-// right. It is for tests and for builds with the invariants tag.
+// Check says which invariant does not hold, if any: what is found is what lies in the mailboxes,
+// once at the receiver and once at the sender, and the sums are right. It is for tests and for
+// builds with the invariants tag.
 func (r *Relay) Check() error {
 	in, out, bytes := 0, 0, 0
 	last := uint64(0)

@@ -7,8 +7,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Request is a message from one member to others. Number is given by the sender, from 1, rising, and never again for something else in this session; a
-// request is sent again under its own. Low is the lowest number the sender has not had all answers to, or has not given up.
+// Request is a message from one member to others. Number is given by the sender, from 1, rising,
+// and never again for something else in this session; a request is sent again under its own. Low is
+// the lowest number the sender has not had all answers to, or has not given up.
 type Request struct {
 	From    uint64
 	Epoch   uint64
@@ -17,8 +18,9 @@ type Request struct {
 	To      []uint64 // receivers, the sender itself perhaps among them; none twice
 	Payload []byte   // kept until it is answered
 
-	// Room, if it is not nil, says why so many bytes more than the relay holds already are too much for whoever holds it. It is asked when the relay has room, and has dropped what the
-	// sender gave up.
+	// Room, if it is not nil, says why so many bytes more than the relay holds already are too much
+	// for whoever holds it. It is asked when the relay has room, and has dropped what the sender
+	// gave up.
 	Admit func(held, more int) error
 }
 
@@ -32,9 +34,10 @@ type Reply struct {
 	Payload []byte
 }
 
-// Request takes the message for all its receivers, or for none. A request that is sent again is delivered again while it
-// is unanswered, without counting twice: senders back off, and receivers know what they execute. The sender is asked to send it again by
-// UNAVAILABLE and OVERLOADED; ABORTED: the round is over; PRECONDITION_FAILED: a receiver is no member of the round (any more).
+// Request takes the message for all its receivers, or for none. A request that is sent again is
+// delivered again while it is unanswered, without counting twice: senders back off, and receivers
+// know what they execute. The sender is asked to send it again by UNAVAILABLE and OVERLOADED;
+// ABORTED: the round is over; PRECONDITION_FAILED: a receiver is no member of the round (any more).
 func (r *Relay) Request(q Request, out *Out) error {
 	from, err := r.roundMember(q.From, q.Epoch)
 	if err != nil {
@@ -141,7 +144,8 @@ func (r *Relay) deliver(e *pendingMessage, out *Out) {
 	})
 }
 
-// Reply passes the answer on, once. An answer to nothing that is pending is OK and dropped: the sender had one, or sends the request again.
+// Reply passes the answer on, once. An answer to nothing that is pending is OK and dropped: the
+// sender had one, or sends the request again.
 func (r *Relay) Reply(a Reply, out *Out) error {
 	if _, err := r.roundMember(a.From, a.Epoch); err != nil {
 		return err
@@ -166,7 +170,8 @@ func (r *Relay) Reply(a Reply, out *Out) error {
 	return nil
 }
 
-// SessionAttached delivers again what the session has not replied to, in order of arrival: its connection is a new one.
+// SessionAttached delivers again what the session has not replied to, in order of arrival: its
+// connection is a new one.
 func (r *Relay) SessionAttached(session uint64, out *Out) {
 	m := r.member(session)
 	if m == nil {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRandomMessages: whatever comes, in whatever order, the invariants hold, the limits hold, nothing is delivered outside the round, and equal calls give
-// equal deliveries.
+// TestRandomMessages: whatever comes, in whatever order, the invariants hold, the limits hold,
+// nothing is delivered outside the round, and equal calls give equal deliveries.
 func TestRandomMessages(t *testing.T) {
 	for seed := range uint64(100) {
 		limits := Limits{Payload: 50, Pair: 3, Entries: 20, Receiver: 200, Bytes: 500}

@@ -15,7 +15,8 @@ const (
 	Open      Stage = 2
 )
 
-// Limits of one relay. Zeroes take the defaults. Beyond them a request is OVERLOADED, and sent again later.
+// Limits of one relay. Zeroes take the defaults. Beyond them a request is OVERLOADED, and sent
+// again later.
 type Limits struct {
 	Payload  int // bytes of one message; default 1 MiB
 	Pair     int // unanswered requests from one sender to one receiver; default 64
@@ -90,7 +91,8 @@ const (
 	KindRefused Kind = 3 // From could not execute To's request: send it again after a back-off
 )
 
-// Delivery goes to the session To if it is attached; else it is lost, and comes again as the package comment says.
+// Delivery goes to the session To if it is attached; else it is lost, and comes again as the
+// package comment says.
 type Delivery struct {
 	Kind    Kind
 	To      uint64
@@ -117,8 +119,9 @@ func New(limits Limits) *Relay {
 	return &Relay{limits: limits.withDefaults(), pending: make(map[messageKey]*pendingMessage)}
 }
 
-// Round says what the process came to: its epoch, whether messages pass, and the sessions of the round's members. What an older round left is dropped, and
-// so is what is to or from a session that is no member any more.
+// Round says what the process came to: its epoch, whether messages pass, and the sessions of the
+// round's members. What an older round left is dropped, and so is what is to or from a session that
+// is no member any more.
 func (r *Relay) Round(epoch uint64, stage Stage, sessions []uint64) {
 	if epoch != r.epoch || stage != Open {
 		clear(r.pending)
@@ -173,7 +176,8 @@ func (r *Relay) Counters() Counters { return r.counters }
 // Pending is the number of unanswered requests, and their bytes.
 func (r *Relay) Pending() (entries, bytes int) { return len(r.pending), r.bytes }
 
-// roundMember checks the epoch. ABORTED: the round is over, and so is the message. UNAVAILABLE: not yet; send it again.
+// roundMember checks the epoch. ABORTED: the round is over, and so is the message. UNAVAILABLE: not
+// yet; send it again.
 func (r *Relay) roundMember(from, epoch uint64) (*member, error) {
 	switch {
 	case epoch < r.epoch || epoch == r.epoch && r.stage == Closed:
