@@ -1,6 +1,7 @@
 package governor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -266,7 +267,7 @@ func (s *clusterScript) status() string {
 // replicas names the voters, and in brackets those without a vote.
 func replicas(x *meta.Shard, name func(uint64) string) string {
 	list := slices.Clone(x.Replicas)
-	slices.SortFunc(list, func(a, b meta.Replica) int { return order(a.Instance, b.Instance) })
+	slices.SortFunc(list, func(a, b meta.Replica) int { return cmp.Compare(a.Instance, b.Instance) })
 	var words []string
 	for _, r := range list {
 		switch {

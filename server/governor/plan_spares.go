@@ -123,7 +123,7 @@ func (p *planner) spare(t *meta.Tier, groups []fillGroup, n int) (from *fillGrou
 			}
 			d := 0
 			for _, m := range to.members {
-				d += Distance(i.Domain, m.Domain)
+				d += meta.Distance(i.Domain, m.Domain)
 			}
 			if best == nil || len(g.members) < len(from.members) || g == from && d >= far {
 				from, best, far = g, i, d

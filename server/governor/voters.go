@@ -1,6 +1,7 @@
 package governor
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -47,7 +48,7 @@ type Candidate struct {
 // voters again.
 func Voters(list []Candidate) []uint64 {
 	v := voters{list: slices.Clone(list)}
-	slices.SortFunc(v.list, func(a, b Candidate) int { return order(a.Instance, b.Instance) })
+	slices.SortFunc(v.list, func(a, b Candidate) int { return cmp.Compare(a.Instance, b.Instance) })
 	needed := 0
 	for i := range v.list {
 		if v.list[i].Departure != BeingExpelled {
@@ -153,7 +154,7 @@ func (v *voters) sum(i, replaced int) int {
 	d := 0
 	for j := range v.list {
 		if v.list[j].Voter && j != i && j != replaced {
-			d += Distance(v.list[i].Domain, v.list[j].Domain)
+			d += meta.Distance(v.list[i].Domain, v.list[j].Domain)
 		}
 	}
 	return d
@@ -182,36 +183,4 @@ func (v *voters) redistribute() {
 		v.set(out, false)
 		v.set(in, true)
 	}
-}
-
-// Distance of two failure domains counts the keys that only one has or that differ. Both are in
-// order of key.
-func Distance(a, b []meta.Label) int {
-	d := 0
-	for len(a) > 0 && len(b) > 0 {
-		switch {
-		case a[0].Key < b[0].Key:
-			a = a[1:]
-			d++
-		case a[0].Key > b[0].Key:
-			b = b[1:]
-			d++
-		default:
-			if a[0].Value != b[0].Value {
-				d++
-			}
-			a, b = a[1:], b[1:]
-		}
-	}
-	return d + len(a) + len(b)
-}
-
-func order(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

@@ -137,24 +137,3 @@ func TestVotersStable(t *testing.T) {
 		t.Fatalf("no end: %+v", list)
 	})
 }
-
-func TestDistance(t *testing.T) {
-	domain := func(text string) []meta.Label {
-		d, err := meta.ParseDomain(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return d
-	}
-	for _, c := range []struct {
-		a, b string
-		want int
-	}{
-		{"", "", 0}, {"DC=A", "", 1}, {"DC=A", "DC=A", 0}, {"DC=A", "DC=B", 1}, {"DC=A,RACK=1", "DC=A,RACK=2", 1},
-		{"DC=A,RACK=1", "RACK=1,OS=X", 2}, {"A=1", "B=1", 2},
-	} {
-		if got := Distance(domain(c.a), domain(c.b)); got != c.want || got != Distance(domain(c.b), domain(c.a)) {
-			t.Errorf("%s to %s: %d, want %d", c.a, c.b, got, c.want)
-		}
-	}
-}

@@ -1,21 +1,21 @@
 package meta
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Share is how many buckets a shard shall own.
+// Share is how many buckets a shard is to own.
 type Share struct {
 	Shard   uint64
 	Buckets uint32
 }
 
-// Shares say how the buckets of a tier shall be spread: over its ready replicasets that have
-// shards, in proportion to their weights, and evenly over the shards of each; what does not come
-// out even goes to the largest fractions. In order of replicaset and shard. Empty if no replicaset
-// may have buckets.
+// Shares says how the buckets of a tier are to be spread: over its ready replicasets with shards,
+// in proportion to their weights, and evenly over the shards of each. Remainders go to the largest
+// fractions. In order of replicaset and shard; empty if no replicaset may have buckets.
 func (s *State) Shares(tier uint8) []Share {
 	t, ok := s.Tier(tier)
 	if !ok {
@@ -56,7 +56,7 @@ func (s *State) Shares(tier uint8) []Share {
 		left -= parts[i].buckets
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return compare(parts[b].remainder, parts[a].remainder) })
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(parts[b].remainder, parts[a].remainder) })
 	for i := range left { // fewer than there are parts
 		parts[order[i]].buckets++
 	}
@@ -69,8 +69,8 @@ func (s *State) Shares(tier uint8) []Share {
 	return shares
 }
 
-// divideBuckets deals buckets out to shards in runs whose lengths differ by at most one. A run may
-// be of no bucket.
+// divideBuckets divides buckets among shards in runs whose lengths differ by at most one. A run may
+// be empty.
 func divideBuckets(buckets uint32, shards []uint64, epoch uint64) []Run {
 	runs := make([]Run, 0, len(shards))
 	n := uint32(len(shards))
@@ -86,8 +86,8 @@ func divideBuckets(buckets uint32, shards []uint64, epoch uint64) []Run {
 	return runs
 }
 
-// BucketsAssign deals the buckets of a tier out, once, as Shares says. Its shards have to activate
-// them before they are ready. ABORTED until a replicaset may have buckets.
+// BucketsAssign assigns the buckets of a tier, once, as Shares says. Its shards must activate them
+// before they are ready. ABORTED until a replicaset may have buckets.
 type BucketsAssign struct {
 	Tier uint8
 }
@@ -124,7 +124,7 @@ func (c *BucketsAssign) apply(s *State) Result {
 	s.shards = slices.Clone(s.shards)
 	for i := range s.shards {
 		if s.shards[i].Tier == t.ID {
-			s.shards[i].Revision = s.revision // what somebody says of the shard as it was before is refused
+			s.shards[i].Revision = s.revision // commands that name an older revision are refused
 		}
 	}
 	s.mapVersion = s.revision

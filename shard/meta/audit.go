@@ -2,7 +2,7 @@ package meta
 
 import "fmt"
 
-// Severity is how much an audit event matters to who reads the log.
+// Severity is the importance of an audit event.
 type Severity string
 
 const (
@@ -11,7 +11,7 @@ const (
 	SeverityHigh   Severity = "high"
 )
 
-// AuditEvent is a change of the cluster's topology, as an audit log tells it.
+// AuditEvent is a change of the cluster's topology.
 type AuditEvent struct {
 	Title    string
 	Severity Severity
@@ -20,12 +20,12 @@ type AuditEvent struct {
 	Name     string // of the instance
 	State    string // the new state, like Online(1), in change_target_state and change_current_state; else empty
 	Index    uint64 // log index of the entry that made the change
-	Count    int    // number of the event among those of the entry, from 1
+	Count    int    // position among the entry's events, from 1
 }
 
-// Audit tells the changes of topology between two states, of which the entry with this log index
-// made the second from the first. Every instance that asks for the same entry gets the same events:
-// instances in order of id, and of one: join, target, current, replicaset, expel.
+// Audit lists the topology changes between two states; the entry with this log index made the
+// second from the first. Every instance gets the same events for the same entry: instances in order
+// of id, and for each join, target, current, replicaset, expel.
 func Audit(before, after *State, index uint64) []AuditEvent {
 	var events []AuditEvent
 	for at := range after.instances {

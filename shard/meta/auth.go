@@ -16,21 +16,20 @@ const (
 	maxTokenID = 64
 )
 
-// CertIdentity begins the identity of who shows a certificate and no token. No token is issued for
-// such an identity.
+// CertIdentity is the prefix of the identity of a client with a certificate and without a token. No
+// token is issued for such an identity.
 const CertIdentity = "cert:"
 
-// AnonymousIdentity is what people call the identity of who shows nothing; in the rights list it is
-// "".
+// AnonymousIdentity is the shown name of a client without credentials; in the rights list it is "".
 const AnonymousIdentity = "anonymous"
 
-// Token says who shows a secret. The secret itself is nowhere: it is random enough that its hash
-// tells nothing.
+// Token is the identity that a secret proves. Only the secret's hash is stored: the secret is
+// random enough that the hash reveals nothing.
 type Token struct {
-	ID        string // how people refer to it, up to 64 bytes
+	ID        string // shown to operators, up to 64 bytes
 	Identity  string // 1 to 256 bytes; several tokens may have the same
 	Hash      [HashLen]byte
-	CreatedAt uint64 // wall clock of its maker in ms, to be shown
+	CreatedAt uint64 // wall clock of the proposer in ms, for display
 }
 
 func (t *Token) append(b []byte) []byte {
@@ -48,7 +47,7 @@ func (r *reader) token() (t Token) {
 	return t
 }
 
-// check says what is wrong with a token's words. Characters are the proposer's to check.
+// check says what is wrong with a token's texts. The proposer checks their characters.
 func (t *Token) check() string {
 	switch {
 	case t.ID == "" || len(t.ID) > maxTokenID:
@@ -61,7 +60,7 @@ func (t *Token) check() string {
 	return ""
 }
 
-// AuthOn says that rights count. Until it is turned on, everybody may do everything.
+// AuthOn says that rights are enforced. While auth is off, every identity may do everything.
 func (s *State) AuthOn() bool { return s.authOn }
 
 // Tokens in order of id, and the revision of the last change to them, to the rights list, or to
@@ -72,7 +71,7 @@ func (s *State) findToken(id string) (int, bool) {
 	return slices.BinarySearchFunc(s.tokens, id, func(t Token, id string) int { return strings.Compare(t.ID, id) })
 }
 
-// checkAdministered refuses a change after which nobody could make another.
+// checkAdministered refuses a change that would leave no administrator.
 func (s *State) checkAdministered() Result {
 	if !s.authOn {
 		return Result{}
@@ -80,7 +79,7 @@ func (s *State) checkAdministered() Result {
 	for i := range s.rights {
 		r := &s.rights[i]
 		if r.Prefix != "" {
-			break // they come first
+			break // entries for everything come first
 		}
 		if r.Rights&Admin == 0 {
 			continue
@@ -93,7 +92,8 @@ func (s *State) checkAdministered() Result {
 		"nobody would be left who may administer everything; give another identity the right admin on / and a token first, or turn auth off")
 }
 
-// TokenPut adds a token. ALREADY_EXISTS when its id or its secret is there, unless all of it is.
+// TokenPut adds a token. ALREADY_EXISTS if its id or its secret is in use, unless the same token is
+// there.
 type TokenPut struct{ Token }
 
 func (*TokenPut) kind() Kind { return KindTokenPut }
@@ -144,10 +144,9 @@ func (c *TokenRemove) apply(s *State) Result {
 	return s.checkAdministered()
 }
 
-// AuthSet turns auth on or off. With a token, which has an id then, its identity gets all rights on
-// everything in the same step: so a cluster is never without an administrator. On without one is
-// refused unless there is one already. Tokens and rights stay when it is turned off, and count
-// again when it is turned on.
+// AuthSet turns auth on or off. A token with an id gets all rights on everything in the same step,
+// so a cluster always has an administrator. Without a token, turning auth on is refused unless
+// there is an administrator. Tokens and rights are kept while auth is off.
 type AuthSet struct {
 	On    bool
 	Token Token
@@ -188,6 +187,6 @@ func (c *AuthSet) apply(s *State) Result {
 	s.authOn, s.authRevision = true, s.revision
 	put := RightsPut{Right: Right{Identity: c.Token.Identity, Rights: AllRights}}
 	res := put.apply(s)
-	res.Revision = 0 // that entry may have been there
+	res.Revision = 0 // the right may have been there
 	return res
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// DefaultPath is the coordination node that the bootstrap makes.
+// DefaultPath is the coordination node that the bootstrap creates.
 const DefaultPath = "/default"
 
-// TierSpec is a tier as the bootstrap makes it.
+// TierSpec is a tier in the bootstrap.
 type TierSpec struct {
 	Name                string
 	Buckets             uint32 // at most MaxBuckets; 0 for a tier without data
@@ -20,14 +20,14 @@ type TierSpec struct {
 }
 
 // Bootstrap makes the cluster: its id and first ticket key, one instance with its tier and
-// replicaset, data shards of that one, and the node DefaultPath, in phase creating. If the tier's
-// replication factor is 1, the replicaset is ready, with the buckets spread evenly over its shards;
-// else the replicaset waits for more instances (ReplicasetIsReady), and the buckets for that
-// (BucketsAssign). With the id of the cluster that exists it changes nothing; with another it is
+// replicaset, its data shards, and the node DefaultPath in phase creating. With replication factor
+// 1 the replicaset is ready, and the buckets are spread evenly over its shards. Otherwise the
+// replicaset waits for more instances (ReplicasetIsReady), and the buckets for the replicaset
+// (BucketsAssign). With the id of the existing cluster it changes nothing; with another id it is
 // refused with ALREADY_EXISTS.
 type Bootstrap struct {
 	Cluster     string // 1..256 bytes, unique in the world
-	ClusterName string // for people
+	ClusterName string // for display
 	Secret      [KeySecretLen]byte
 
 	Instance    uint64 // id, at least 1
@@ -47,15 +47,15 @@ type Bootstrap struct {
 	Shards              []uint64   // ids, rising, 1 to MaxShardID; none in a tier without data
 
 	NodeConfig protocol.NodeConfig // of DefaultPath: effective and complete
-	Wall       uint64              // ms since 1970, for people
+	Wall       uint64              // ms since 1970, for display
 
-	// Restored is what Snapshot.WriteTo wrote of another cluster, whose coordination nodes and
-	// rights this one begins with instead of DefaultPath: those of its first tier, which must be
-	// the only one with data, and have as many buckets. Its instances, shards and keys are not
-	// taken over. Empty for a new cluster.
+	// Restored is the snapshot of another cluster's meta shard (Snapshot.WriteTo). This cluster
+	// takes over its coordination nodes and rights instead of DefaultPath: those of the first tier,
+	// which must be the only one with data and have as many buckets. Instances, shards and keys are
+	// not taken over. Empty for a new cluster.
 	Restored []byte
-	// RestoredEpoch is the bucket epoch of the assignment then, above all that the buckets had
-	// there: copies of buckets are known by it.
+	// RestoredEpoch is then the bucket epoch of the assignment. It must be above all bucket epochs
+	// of the other cluster: copies of buckets are told apart by it.
 	RestoredEpoch uint64
 }
 
@@ -196,7 +196,7 @@ func (c *Bootstrap) apply(s *State) Result {
 	return Result{Node: n.ID, Version: n.Revision}
 }
 
-// makeTiers makes the tiers, without an owner of their buckets yet.
+// makeTiers makes the tiers; their buckets have no owner yet.
 func (c *Bootstrap) makeTiers(s *State) Result {
 	data := false
 	for i, spec := range append([]TierSpec{c.ownTier()}, c.Tiers...) {
@@ -245,7 +245,7 @@ func (s *State) dataTier() uint8 {
 	return 0
 }
 
-// newShard is a new group of one.
+// newShard is a new group of one replica.
 func newShard(id uint64, tier uint8, replicaset, instance, revision uint64) Shard {
 	return Shard{
 		ID: id, Tier: tier, Replicaset: replicaset,
@@ -269,13 +269,13 @@ func notBootstrapped() Result {
 // maxRestored bounds Restored, in bytes. The log takes entries of twice that.
 const maxRestored = 64 << 20
 
-// restoredAhead is how far node ids and revisions are moved on: past whatever the cluster gave out
-// after the backup, of which the snapshot knows nothing. Part of format version 1.
+// restoredAhead is how far node ids and revisions are moved on: beyond what the cluster gave out
+// after the backup. Part of format version 1.
 const restoredAhead = 1 << 20
 
 // restore takes over the nodes, rights and tokens of the cluster whose snapshot the command
-// carries. The revision goes on from that cluster's, so that who has an older map takes the new one
-// for newer.
+// carries. The revision continues from that cluster's, so that holders of an older map accept the
+// new one.
 func (c *Bootstrap) restore(s *State) Result {
 	in := bytes.NewReader(c.Restored)
 	m, err := Restore(in)

@@ -1,13 +1,14 @@
 package meta
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 )
 
-// Check says whether the state's invariants hold. Every state that Apply makes passes, and only
-// such ones are restored.
+// Check returns the first broken invariant of the state. Every state that Apply makes passes, and
+// only such states are restored.
 func (s *State) Check() error {
 	if !s.Bootstrapped() {
 		if len(s.instances)+len(s.replicasets)+len(s.tiers)+len(s.shards)+len(s.moves)+len(s.rights)+len(s.tokens)+s.nodes.len() > 0 || s.authOn || s.metaShard.ID != 0 {
@@ -18,10 +19,10 @@ func (s *State) Check() error {
 	if s.keys[0].ID == 0 || max(s.keys[0].ID, s.nextNode, s.opCount) > maxCounter {
 		return broken("there is no ticket key, or a counter has no room left")
 	}
-	if !slices.IsSortedFunc(s.instances, func(a, b Instance) int { return strictly(compare(a.ID, b.ID)) }) ||
-		!slices.IsSortedFunc(s.replicasets, func(a, b Replicaset) int { return strictly(compare(a.ID, b.ID)) }) ||
-		!slices.IsSortedFunc(s.tiers, func(a, b Tier) int { return strictly(compare(a.ID, b.ID)) }) ||
-		!slices.IsSortedFunc(s.shards, func(a, b Shard) int { return strictly(compare(a.ID, b.ID)) }) ||
+	if !slices.IsSortedFunc(s.instances, func(a, b Instance) int { return strictly(cmp.Compare(a.ID, b.ID)) }) ||
+		!slices.IsSortedFunc(s.replicasets, func(a, b Replicaset) int { return strictly(cmp.Compare(a.ID, b.ID)) }) ||
+		!slices.IsSortedFunc(s.tiers, func(a, b Tier) int { return strictly(cmp.Compare(a.ID, b.ID)) }) ||
+		!slices.IsSortedFunc(s.shards, func(a, b Shard) int { return strictly(cmp.Compare(a.ID, b.ID)) }) ||
 		!slices.IsSortedFunc(s.moves, func(a, b Move) int { return strictly(a.order(&b)) }) ||
 		!slices.IsSortedFunc(s.rights, func(a, b Right) int { return strictly(a.order(&b)) }) ||
 		!slices.IsSortedFunc(s.tokens, func(a, b Token) int { return strictly(strings.Compare(a.ID, b.ID)) }) {
@@ -51,11 +52,10 @@ func (s *State) Check() error {
 	return s.checkNodes()
 }
 
-// maxCounter leaves room for more than any log has.
+// maxCounter leaves room for more entries than any log has.
 const maxCounter = 1 << 62
 
-// strictly makes slices.IsSortedFunc strict: it compares an element with the one before, and equal
-// ones now count as out of order.
+// strictly makes slices.IsSortedFunc strict: equal neighbours count as out of order.
 func strictly(c int) int {
 	if c == 0 {
 		return -1

@@ -2,7 +2,7 @@ package meta
 
 import "slices"
 
-// checkCluster says whether the records of the cluster's members and groups go together.
+// checkCluster checks the records of members and groups against one another.
 func (s *State) checkCluster() error {
 	if s.metaShard.ID != MetaShardID || s.metaShard.Tier != 0 || s.metaShard.Replicaset != 0 {
 		return broken("the meta shard has no record")
@@ -84,7 +84,7 @@ func (s *State) checkReplicasets() error {
 	return nil
 }
 
-// checkShard is about a data shard.
+// checkShard checks a data shard.
 func (s *State) checkShard(x *Shard) error {
 	t, ok := s.Tier(x.Tier)
 	set, known := s.Replicaset(x.Replicaset)
@@ -105,10 +105,10 @@ func (s *State) checkShard(x *Shard) error {
 	return s.checkGroup(x)
 }
 
-// checkGroup is about the replicas of a data shard or the meta shard.
+// checkGroup checks the replicas of a data shard or the meta shard.
 func (s *State) checkGroup(x *Shard) error {
 	last, voters := uint64(0), 0
-	on := map[uint64]bool{0: true} // nobody leads, or is to
+	on := map[uint64]bool{0: true} // no master
 	for _, r := range x.Replicas {
 		if _, ok := s.Instance(r.Instance); !ok || on[r.Instance] || r.Replica <= last || r.Replica > min(x.NextReplica, maxCounter) {
 			return broken("replica %d of %s is out of order, or on no instance of its own", r.Replica, x)

@@ -55,6 +55,8 @@ func TestFailureDomains(t *testing.T) {
 		{"dc=msk,rack=1", "dc=spb,rack=2", 2, false},
 		{"dc=msk,rack=1", "dc=msk,floor=1", 2, true},
 		{"a=1,c=1", "b=1,d=1", 4, false},
+		{"dc=a,rack=1", "rack=1,os=x", 2, true},
+		{"a=1", "b=1", 2, false},
 	} {
 		a, b := domain(c.a), domain(c.b)
 		if Distance(a, b) != c.distance || Distance(b, a) != c.distance || Intersect(a, b) != c.intersect || Intersect(b, a) != c.intersect {

@@ -6,16 +6,16 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// FormatVersion is the version of commands, results and snapshots this binary writes. Apply reads
-// exactly the fields of an entry's own version.
+// FormatVersion is the version of commands, results and snapshots that this binary writes. Apply
+// reads exactly the fields of an entry's own version.
 //
 // Version history
 //
 //	1  first version
 const FormatVersion = 1
 
-// The codec: unsigned varints, and byte strings with a varint length before them; lists carry a
-// varint count. Nothing is optional within a version.
+// The codec: unsigned varints, byte strings after a varint length, lists after a varint count. No
+// field is optional within a version.
 
 func appendUint(b []byte, v uint64) []byte { return binary.AppendUvarint(b, v) }
 
@@ -31,10 +31,9 @@ func appendBool(b []byte, v bool) []byte {
 	return append(b, 0)
 }
 
-// reader takes fields off the front of b. After the first field that is not there, or is longer
-// than it may be, bad is set and every further field is zero: a decoder reads all its fields and
-// looks at bad once. Nothing is allocated for a length or a count that the bytes left could not
-// fill.
+// reader reads fields from the front of b. After the first field that is missing or too long, bad
+// is set and every further field is zero: a decoder reads all its fields and checks bad once. It
+// allocates nothing for a length or count that the remaining bytes could not fill.
 type reader struct {
 	b   []byte
 	bad bool
@@ -45,7 +44,7 @@ func (r *reader) fail() {
 	r.b = nil
 }
 
-// done says that every field was there and nothing is left.
+// done says that every field was there and no bytes are left.
 func (r *reader) done() bool { return !r.bad && len(r.b) == 0 }
 
 func (r *reader) uint() uint64 {
@@ -85,7 +84,7 @@ func (r *reader) bool() bool {
 	return v == 1
 }
 
-// text copies: nothing of the state aliases an entry.
+// text copies: the state must not alias an entry.
 func (r *reader) text(most int) string {
 	n := r.uint()
 	if n > uint64(most) || n > uint64(len(r.b)) {
@@ -97,7 +96,7 @@ func (r *reader) text(most int) string {
 	return s
 }
 
-// into fills a field of fixed length, which has no length before it.
+// into reads a field of fixed length.
 func (r *reader) into(field []byte) {
 	if len(field) > len(r.b) {
 		r.fail()
@@ -106,7 +105,7 @@ func (r *reader) into(field []byte) {
 	r.b = r.b[copy(field, r.b):]
 }
 
-// count reads the count of a list whose elements take at least one byte each.
+// count reads the count of a list whose elements have at least one byte each.
 func (r *reader) count(most int) int {
 	n := r.uint()
 	if n > uint64(most) || n > uint64(len(r.b)) {

@@ -2,7 +2,7 @@ package meta
 
 import "errors"
 
-// Kind says what a command does. Numbers are stable: they are in logs.
+// Kind is what a command does. The numbers are stable: logs contain them.
 type Kind uint8
 
 const (
@@ -48,20 +48,20 @@ const (
 	KindMoveEnd       Kind = 54
 )
 
-// OpID makes a command safe to propose again while the outcome of the first try is unknown: a
-// command whose OpID was applied before is answered as it was then, refusals included, and changes
-// nothing. 16 random bytes of the proposer's; zero means no memory is wanted. The last MaxOps of
-// them are kept.
+// OpID makes it safe to propose a command again while the outcome of the first try is unknown. A
+// command whose OpID was applied before gets the same answer as then, refusals included, and
+// changes nothing. It is 16 random bytes from the proposer; zero means that the result is not
+// remembered. The last MaxOps are kept.
 type OpID [16]byte
 
-// Command is one entry of the meta shard's log: one of the structs of this package that have its
-// methods, by pointer.
+// Command is one entry of the meta shard's log: a pointer to one of the structs of this package
+// that have these methods.
 type Command interface {
 	kind() Kind
 	append(b []byte) []byte
 	decode(r *reader)
-	// apply changes s, a copy that is dropped unless the status is OK, and says how it went. The
-	// revision and the memory of ops are its caller's.
+	// apply changes s, a copy that is dropped unless the status is OK, and returns the result. The
+	// caller handles the revision and the memory of ops.
 	apply(s *State) Result
 }
 
@@ -72,7 +72,7 @@ func AppendCommand(b []byte, op OpID, c Command) []byte {
 	return c.append(b)
 }
 
-// newCommand is an empty command of a kind, nil for a kind that this binary does not know.
+// newCommand is an empty command of a kind; nil for an unknown kind.
 func newCommand(k Kind) Command {
 	switch k {
 	case KindBootstrap:
@@ -153,11 +153,11 @@ func newCommand(k Kind) Command {
 	return nil
 }
 
-// ErrFormat says that an entry was written by a newer binary.
+// ErrFormat says that a newer binary wrote an entry.
 var ErrFormat = errors.New("meta: entry has a format version this binary does not know; upgrade it before it reads this log")
 
-// CheckFormat says whether Apply reads entries of this one's format version. The replica must stop
-// on ErrFormat: Apply would skip what another binary applies.
+// CheckFormat says whether Apply reads entries of this format version. The replica must stop on
+// ErrFormat: Apply would skip what another binary applies.
 func CheckFormat(entry []byte) error {
 	if len(entry) > 0 && entry[0] > FormatVersion {
 		return ErrFormat
@@ -165,7 +165,7 @@ func CheckFormat(entry []byte) error {
 	return nil
 }
 
-// decodeCommand reads an entry. Nil if it is not one that this version can have written.
+// decodeCommand reads an entry. Nil if this version cannot have written it.
 func decodeCommand(entry []byte) (op OpID, c Command) {
 	r := reader{b: entry}
 	if r.byte() != FormatVersion {

@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,14 +15,14 @@ const (
 )
 
 // Label is one key of a failure domain with its value, like DC=MSK. A failure domain is a list of
-// them in order of key, in upper case: two instances that share a label may fail together.
+// labels in order of key, in upper case. Two instances that share a label may fail together.
 type Label struct {
 	Key   string
 	Value string
 }
 
-// Domain makes a failure domain of labels: upper-cased, in order. An error says which of them
-// cannot be one.
+// Domain makes a failure domain of labels: in upper case, in order. An error names the invalid
+// label.
 func Domain(labels ...Label) ([]Label, error) {
 	domain := make([]Label, 0, len(labels))
 	for _, l := range labels {
@@ -31,7 +32,7 @@ func Domain(labels ...Label) ([]Label, error) {
 		}
 		domain = append(domain, l)
 	}
-	slices.SortFunc(domain, func(a, b Label) int { return compare(a.Key, b.Key) })
+	slices.SortFunc(domain, func(a, b Label) int { return cmp.Compare(a.Key, b.Key) })
 	for i := 1; i < len(domain); i++ {
 		if domain[i].Key == domain[i-1].Key {
 			return nil, fmt.Errorf("failure domain: key %s is given twice", domain[i].Key)
@@ -43,7 +44,8 @@ func Domain(labels ...Label) ([]Label, error) {
 	return domain, nil
 }
 
-// ParseDomain reads a failure domain written as KEY=VALUE,KEY=VALUE. Nothing is the empty one.
+// ParseDomain reads a failure domain written as KEY=VALUE,KEY=VALUE. An empty text is the empty
+// domain.
 func ParseDomain(text string) ([]Label, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
@@ -68,12 +70,13 @@ func FormatDomain(domain []Label) string {
 	return strings.Join(parts, ",")
 }
 
-// Distance of two failure domains: the number of keys that they do not share a value of.
+// Distance of two failure domains is the number of keys for which they do not share a value. Both
+// are in order of key.
 func Distance(a, b []Label) int {
 	equal := 0
 	common := 0
 	for i, j := 0, 0; i < len(a) && j < len(b); {
-		switch c := compare(a[i].Key, b[j].Key); {
+		switch c := cmp.Compare(a[i].Key, b[j].Key); {
 		case c < 0:
 			i++
 		case c > 0:
@@ -90,7 +93,7 @@ func Distance(a, b []Label) int {
 	return len(a) + len(b) - common - equal
 }
 
-// Intersect says that the two failure domains have a label in common. The empty one has none.
+// Intersect says that two failure domains share a label. The empty one shares none.
 func Intersect(a, b []Label) bool {
 	for _, l := range a {
 		if value, ok := domainValue(b, l.Key); ok && value == l.Value {
@@ -101,15 +104,14 @@ func Intersect(a, b []Label) bool {
 }
 
 func domainValue(domain []Label, key string) (string, bool) {
-	i, ok := slices.BinarySearchFunc(domain, key, func(l Label, key string) int { return compare(l.Key, key) })
+	i, ok := slices.BinarySearchFunc(domain, key, func(l Label, key string) int { return cmp.Compare(l.Key, key) })
 	if !ok {
 		return "", false
 	}
 	return domain[i].Value, true
 }
 
-// canonical says that a domain is as Domain makes them, as far as the state depends on it: in order
-// of key, none twice.
+// canonical says that a domain is in order of key without duplicates, as the state requires.
 func canonical(domain []Label) bool {
 	for i, l := range domain {
 		if l.Key == "" || (i > 0 && domain[i-1].Key >= l.Key) {

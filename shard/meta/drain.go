@@ -2,9 +2,9 @@ package meta
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// InstanceDrain decides that an instance gives its leaderships and its votes to others, as far as
-// others can take them, and stays Online; or that it may have some again. Its next start ends it
-// too. NOT_FOUND: no such instance; PRECONDITION_FAILED: it is expelled.
+// InstanceDrain decides that an instance hands its leaderships and votes to others, as far as
+// others can take them, and stays Online; or that it may have some again. Its next start ends the
+// drain. NOT_FOUND: no such instance; PRECONDITION_FAILED: it is expelled.
 type InstanceDrain struct {
 	Instance uint64
 	Drained  bool

@@ -1,13 +1,14 @@
 package meta
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Variant is what an instance's state is. Numbers are stable.
+// Variant is the kind of an instance's state. Numbers are stable.
 type Variant uint8
 
 const (
@@ -29,8 +30,8 @@ func (v Variant) String() string {
 	return "Unknown"
 }
 
-// InstanceState is a variant and an incarnation, which every start raises: a process that was
-// restarted shows as current != target.
+// InstanceState is a variant and an incarnation. Every start raises the incarnation: a restarted
+// process shows as current != target.
 type InstanceState struct {
 	Variant     Variant
 	Incarnation uint64
@@ -39,8 +40,8 @@ type InstanceState struct {
 // String is like Online(1).
 func (s InstanceState) String() string { return fmt.Sprintf("%s(%d)", s.Variant, s.Incarnation) }
 
-// Instance is the record of one server process. Records of expelled ones are kept: a process that
-// finds its own so stops.
+// Instance is the record of one server process. Records of expelled instances are kept: their
+// processes stop when they read them.
 type Instance struct {
 	ID          uint64 // never reused
 	UUID        string // chosen by the process before it joined, unique
@@ -48,21 +49,21 @@ type Instance struct {
 	Address     string // where clients connect
 	RaftAddress string // where other instances connect
 	Tier        uint8
-	Replicaset  uint64 // see InstanceReassign for when it changes
+	Replicaset  uint64 // changed by InstanceReassign
 	Domain      []Label
 	Version     Version // of its binary
 	Current     InstanceState
 	Target      InstanceState
 	Reason      string // of the last change of Target
-	ChangedAt   uint64 // wall clock of that, ms since 1970, for people
-	Drained     bool   // leaderships and votes go to others while it stays Online, until its next start
+	ChangedAt   uint64 // wall clock of that, ms since 1970, for display
+	Drained     bool   // it stays Online without leaderships and votes, until its next start
 	Revision    uint64 // the machine's revision of the last change to this record
 }
 
-// Expelled says that the instance is no member any more.
+// Expelled says that the instance is no longer a member.
 func (i *Instance) Expelled() bool { return i.Current.Variant == Expelled }
 
-// MayRespond says that it makes sense to call the instance.
+// MayRespond says that the instance may answer calls.
 func (i *Instance) MayRespond() bool {
 	return i.Target.Variant != Offline && i.Current.Variant != Expelled && (i.Current.Variant != Offline || i.Target.Variant != Expelled)
 }
@@ -100,11 +101,11 @@ func (s *State) Instance(id uint64) (Instance, bool) {
 }
 
 func findInstance(list []Instance, id uint64) (int, bool) {
-	return slices.BinarySearchFunc(list, id, func(i Instance, id uint64) int { return compare(i.ID, id) })
+	return slices.BinarySearchFunc(list, id, func(i Instance, id uint64) int { return cmp.Compare(i.ID, id) })
 }
 
-// InstanceAddress says where an instance listens since its last start. Refused with ABORTED unless
-// Expected is the record's revision: the words of an earlier run of the process come late.
+// InstanceAddress records where an instance listens since its last start. ABORTED unless Expected
+// is the record's revision: the command may be a late one of an earlier run of the process.
 type InstanceAddress struct {
 	Instance    uint64
 	Expected    uint64

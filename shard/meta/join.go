@@ -8,25 +8,25 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Join makes a process an instance of the cluster, Offline(0) and wanted so, in a replicaset that
-// is made if need be; Result.Instance is its id. It may be repeated with the same UUID until the
-// instance is told to go Online.
+// Join makes a process an instance of the cluster, Offline(0) as current and target state, in a
+// replicaset that is created if necessary. Result.Instance is its id. It may be repeated with the
+// same UUID until the instance's target is Online.
 //
-// PRECONDITION_FAILED: another cluster, a version or failure domain that does not fit, a replicaset
-// that it cannot be in, no room. ALREADY_EXISTS: the name, the raft address or the UUID is another
-// instance's. NOT_FOUND: no such tier.
+// PRECONDITION_FAILED: another cluster, an unsuitable version or failure domain, a replicaset that
+// it cannot be in, no room. ALREADY_EXISTS: the name, raft address or UUID is another instance's.
+// NOT_FOUND: no such tier.
 type Join struct {
-	UUID                string // 1..64 bytes, chosen by the process and kept by it before it asks
-	Name                string // empty: the replicaset's name with a number
-	Replicaset          string // name; empty: one is chosen, see chooseReplicaset
+	UUID                string // 1..64 bytes, chosen and stored by the process before it asks
+	Name                string // empty: made from the replicaset's name
+	Replicaset          string // name; empty: see chooseReplicaset
 	Address             string // where clients connect
 	RaftAddress         string // unique among instances that are not Expelled
 	Tier                string // name; empty: the first
 	Domain              []Label
 	Version             Version
-	LastOfPreviousMajor Version // the last version of the major version before Version's, as the binary knows it; zero if it knows none
-	Cluster             string  // id or name of the cluster that the process means; empty for whichever this is
-	Wall                uint64  // ms since 1970, for people
+	LastOfPreviousMajor Version // the last version of the previous major version, known to the binary; zero for none
+	Cluster             string  // id or name of the cluster to join; empty for any
+	Wall                uint64  // ms since 1970, for display
 }
 
 func (*Join) kind() Kind { return KindJoin }
@@ -102,7 +102,7 @@ func (c *Join) apply(s *State) Result {
 	}
 	if set.ID == 0 {
 		s.nextReplicaset++
-		set.ID, set.UUID, set.Tier, set.Revision = s.nextReplicaset, c.UUID, t.ID, s.revision // the UUID of its first instance is as good as any
+		set.ID, set.UUID, set.Tier, set.Revision = s.nextReplicaset, c.UUID, t.ID, s.revision // its first instance's UUID is unique
 		s.replicasets = append(slices.Clip(s.replicasets), set)
 	}
 	name := c.Name
@@ -125,8 +125,7 @@ func clusterLabel(s *State) string {
 	return s.cluster
 }
 
-// repeat answers a process that asks once more because it did not get its answer. It must ask for
-// what it asked for before.
+// repeat answers a process that asks again because it got no answer. It must ask for the same.
 func (c *Join) repeat(s *State, i *Instance) Result {
 	set, _ := s.Replicaset(i.Replicaset)
 	t, _ := s.Tier(i.Tier)
@@ -156,11 +155,11 @@ func (c *Join) repeat(s *State, i *Instance) Result {
 		"instance `%s` with this uuid joined with a different %s; start it as before, or with an empty folder", i.Name, differs)
 }
 
-// chooseReplicaset is the replicaset for a new instance of a tier; its id is 0 if it is to be made.
+// chooseReplicaset is the replicaset for a new instance of a tier; id 0 if it must be created.
 //
-// A name that is given is taken, full or not. So is the one that the instance's own name says: a_1
-// means replicaset a, if that can be joined. Else it is the first by name that has room, and no
-// member that may fail together with the new one.
+// A given name is taken, full or not. So is the replicaset in the instance's name, if it can be
+// joined: a_1 means replicaset a. Otherwise it is the first by name that has room, and no member
+// that shares a failure domain with the new instance.
 func (s *State) chooseReplicaset(c *Join, t *Tier) (Replicaset, Result) {
 	if c.Replicaset != "" {
 		set, ok := s.ReplicasetByName(c.Replicaset)
@@ -220,13 +219,13 @@ func freeName(base string, taken func(string) bool) string {
 	}
 }
 
-// checkVersion says whether an instance of a version may be in the cluster: beside all others but
-// the one with id self, which is to have it.
+// checkVersion refuses an instance's version unless it suits the cluster's and those of all
+// instances but the one with id self.
 func (s *State) checkVersion(v, lastOfPreviousMajor Version, self uint64) Result {
 	c := s.clusterVersion
 	fits := v.Major == c.Major && v.Minor >= c.Minor && v.Minor-c.Minor <= 1
 	if v.Major > c.Major && v.Major-c.Major == 1 {
-		// Only the newer binary can know which version was the last one before it.
+		// Only the newer binary knows which version was the last one before it.
 		fits = lastOfPreviousMajor.Major == c.Major && lastOfPreviousMajor.compareMinor(c) == 0 && lastOfPreviousMajor != (Version{}) && v.Minor <= 1
 	}
 	if !fits {
@@ -247,7 +246,7 @@ func (s *State) checkVersion(v, lastOfPreviousMajor Version, self uint64) Result
 	return Result{}
 }
 
-// checkDomainKeys refuses a failure domain without a key that other members have.
+// checkDomainKeys refuses a failure domain that lacks a key of another member.
 func (s *State) checkDomainKeys(domain []Label) Result {
 	var missing []string
 	for i := range s.instances {
@@ -268,7 +267,7 @@ func (s *State) checkDomainKeys(domain []Label) Result {
 		strings.Join(slices.Compact(missing), ", "))
 }
 
-// raftAddressTaken is the name of the member that has the address, if it is another one than self.
+// raftAddressTaken is the name of the member with the address, unless it is self.
 func (s *State) raftAddressTaken(address string, self uint64) (string, bool) {
 	for i := range s.instances {
 		if in := &s.instances[i]; address != "" && in.RaftAddress == address && in.ID != self && !in.Expelled() {
@@ -282,8 +281,8 @@ func addressTaken(address, other string) Result {
 	return refuse(protocol.StatusAlreadyExists, "raft address %s is that of instance `%s`; expel it first if it is gone for good", address, other)
 }
 
-// makeRoom forgets the oldest expelled instance and replicaset when there is no room for another
-// one. Their ids do not come back all the same.
+// makeRoom forgets the oldest expelled instance and replicaset when there is no room for another.
+// Their ids are never reused.
 func (s *State) makeRoom() bool {
 	if len(s.instances) >= maxInstances {
 		i := slices.IndexFunc(s.instances, func(i Instance) bool { return i.Expelled() && !s.hosts(i.ID) })
@@ -304,7 +303,7 @@ func (s *State) makeRoom() bool {
 	return true
 }
 
-// hosts says that some shard has a replica on the instance.
+// hosts says that a shard has a replica on the instance.
 func (s *State) hosts(instance uint64) bool {
 	on := func(x Shard) bool { _, ok := x.On(instance); return ok }
 	return on(s.metaShard) || slices.ContainsFunc(s.shards, on)

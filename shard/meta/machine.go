@@ -1,16 +1,15 @@
-// Package meta is the pure state machine of the meta shard, the owner of the cluster map:
-// instances, tiers and their buckets, shards, coordination nodes, ticket keys and rights.
+// Package meta is the pure state machine of the meta shard, which owns the cluster map: instances,
+// tiers and their buckets, shards, coordination nodes, ticket keys and rights.
 //
-// A machine is fed the entries of its log with Apply, and read through the methods of State, which
-// it embeds. Copying m.State is a snapshot: an immutable value. Nothing in the package knows a
-// clock, randomness, I/O or goroutines; what must be random or timed is in the command. DESIGN.md
-// has the flow.
+// Apply feeds a machine the entries of its log. Methods of State, which the machine embeds, read
+// it. Copying m.State is a snapshot: an immutable value. The package has no clock, randomness, I/O
+// or goroutines: what must be random or timed is in the command. DESIGN.md has the flow.
 package meta
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// Machine is the state after some prefix of the log. Apply must not run while another goroutine
-// uses the machine; a copy of State is free of that.
+// Machine is the state after some prefix of the log. Apply must not run beside other uses of the
+// machine; a copy of State has no such limit.
 type Machine struct {
 	State
 }
@@ -19,8 +18,8 @@ type Machine struct {
 func New() *Machine { return &Machine{} }
 
 // Apply applies the entry with this log index and returns the bytes of its Result. Entries come in
-// the order of the log, once each. Bytes that are no command change nothing and are answered with
-// BAD_REQUEST. The entry is not kept.
+// the order of the log, once each. Bytes that are not a command change nothing and are answered
+// with BAD_REQUEST. The entry is not kept.
 func (m *Machine) Apply(index uint64, entry []byte) []byte {
 	m.applied = index
 	res := m.apply(entry)
@@ -42,13 +41,12 @@ func (m *Machine) apply(entry []byte) Result {
 		next = m.State
 	}
 	res.Revision = next.revision
-	// Whatever the result is, it is remembered: its proposer acts on it, and an older copy of the
-	// entry that comes later must not do what this one did not.
+	// Refusals are remembered too: an older copy of the entry that comes later must get the same
+	// answer.
 	next.rememberOp(op, res)
 	m.State = next
 	return res
 }
 
-// unchanged, as a result's revision, says that an OK command found nothing to change: the revision
-// stays.
+// unchanged, as a result's revision, says that an OK command changed nothing: the revision stays.
 const unchanged = ^uint64(0)

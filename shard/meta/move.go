@@ -1,16 +1,17 @@
 package meta
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// MovePhase is where a move is. Numbers are stable.
+// MovePhase is the phase of a move. Numbers are stable.
 type MovePhase uint8
 
 const (
-	Moving    MovePhase = 1 // From owns the buckets, frozen or not; To may have a copy that serves nobody
+	Moving    MovePhase = 1 // From owns the buckets, frozen or not; To may have an inactive copy
 	Committed MovePhase = 2 // To owns the buckets, under Epoch
 	Aborted   MovePhase = 3 // From owns the buckets, under Epoch + 1
 )
@@ -36,11 +37,11 @@ type Move struct {
 	Count uint32
 	From  uint64
 	To    uint64
-	Epoch uint64 // of the freeze, the copy and the commit: newer than all that these buckets had before
+	Epoch uint64 // of the freeze, the copy and the commit: above all earlier epochs of these buckets
 	Phase MovePhase
 }
 
-// Owner is the shard that the map gives the buckets to now.
+// Owner is the shard that owns the buckets in the map now.
 func (m *Move) Owner() uint64 {
 	if m.Phase == Committed {
 		return m.To
@@ -48,18 +49,17 @@ func (m *Move) Owner() uint64 {
 	return m.From
 }
 
-// MoveRef names a move.
+// MoveRef identifies a move.
 type MoveRef struct {
 	Tier  uint8
 	First uint32
 	Epoch uint64
 }
 
-// Ref is the move's name.
+// Ref identifies the move.
 func (m *Move) Ref() MoveRef { return MoveRef{m.Tier, m.First, m.Epoch} }
 
-// OwnerEpoch is the epoch under which the map gives the buckets to their owner, once the move is
-// decided.
+// OwnerEpoch is the epoch of the owner's buckets in the map once the move is decided.
 func (m *Move) OwnerEpoch() uint64 {
 	if m.Phase == Aborted {
 		return m.Epoch + 1
@@ -71,21 +71,21 @@ func (m *Move) OwnerEpoch() uint64 {
 func (s *State) Moves() []Move { return s.moves }
 
 func (m *Move) order(o *Move) int {
-	if c := compare(m.Tier, o.Tier); c != 0 {
+	if c := cmp.Compare(m.Tier, o.Tier); c != 0 {
 		return c
 	}
-	return compare(m.First, o.First)
+	return cmp.Compare(m.First, o.First)
 }
 
-// findMove is where the move that begins with a bucket is, or would be.
+// findMove is the index of the move that begins with a bucket, or where it would be.
 func findMove(list []Move, tier uint8, first uint32) int {
 	key := Move{Tier: tier, First: first}
 	at, _ := slices.BinarySearchFunc(list, key, func(a, b Move) int { return a.order(&b) })
 	return at
 }
 
-// MoveBegin decides that buckets shall move to another shard of their tier. Nothing changes for
-// clients yet. It may be repeated while the move is under way.
+// MoveBegin decides that buckets are to move to another shard of their tier. Clients see no change
+// yet. It may be repeated while the move is under way.
 //
 // ABORTED: buckets of the range are in a move, or not From's, or a shard is not ready. NOT_FOUND:
 // no such tier or shard. BAD_REQUEST: no such buckets.
@@ -93,7 +93,7 @@ type MoveBegin struct {
 	Tier  uint8
 	First uint32
 	Count uint32
-	From  uint64 // who is to own all of them; 0 for whoever does
+	From  uint64 // the expected owner of all of them; 0 for any
 	To    uint64
 }
 
@@ -173,9 +173,8 @@ func inMove(m *Move) Result {
 	return refuse(protocol.StatusAborted, "buckets %d to %d are in a move to shard %d", m.First, m.First+m.Count-1, m.To)
 }
 
-// MoveCommit gives the buckets of a move to its target. It is the only command that changes an
-// owner. PRECONDITION_FAILED if the move was aborted; NOT_FOUND if there is no such move, any more
-// or ever.
+// MoveCommit gives the buckets of a move to its target. No other command changes an owner.
+// PRECONDITION_FAILED if the move was aborted; NOT_FOUND if there is no such move any more.
 type MoveCommit struct {
 	MoveRef
 }
@@ -184,8 +183,9 @@ func (*MoveCommit) kind() Kind { return KindMoveCommit }
 
 func (c *MoveCommit) apply(s *State) Result { return s.decideMove(&c.MoveRef, Committed) }
 
-// MoveAbort leaves the buckets of a move with its source, under a still newer epoch, by which it
-// activates them. PRECONDITION_FAILED if the move was committed; NOT_FOUND as with MoveCommit.
+// MoveAbort leaves the buckets of a move with its source, under a still newer epoch with which the
+// source activates them. PRECONDITION_FAILED if the move was committed; NOT_FOUND as with
+// MoveCommit.
 type MoveAbort struct {
 	MoveRef
 }
@@ -194,8 +194,8 @@ func (*MoveAbort) kind() Kind { return KindMoveAbort }
 
 func (c *MoveAbort) apply(s *State) Result { return s.decideMove(&c.MoveRef, Aborted) }
 
-// MoveEnd forgets a move that was committed or aborted: both shards know. PRECONDITION_FAILED while
-// it is neither; a move that is not there is passed over.
+// MoveEnd forgets a decided move: both shards know of it. PRECONDITION_FAILED while the move is not
+// decided. A move that is not there is ignored.
 type MoveEnd struct {
 	MoveRef
 }
@@ -254,7 +254,7 @@ func (s *State) decideMove(ref *MoveRef, phase MovePhase) Result {
 	return Result{}
 }
 
-// withOwner is the runs with another owner of some buckets. The runs given are left as they are.
+// withOwner is the runs with another owner of some buckets. It does not change the given runs.
 func withOwner(runs []Run, first, count uint32, shard, epoch uint64) []Run {
 	out := make([]Run, 0, len(runs)+2)
 	add := func(from, to uint32, shard, epoch uint64) {

@@ -10,16 +10,15 @@ import (
 // MaxNodes bounds the coordination nodes of a cluster. Part of format version 1.
 const MaxNodes = 1_000_000
 
-// NodePhase is where a node is in its life. Every change takes two phases: the first command
-// decides it, then all shards are told, then NodeCommit finishes it. A decided change is never
-// undone.
+// NodePhase is a node's phase. Every change takes two: the first command decides it, all shards get
+// it, then NodeCommit finishes it. A decided change is never undone.
 type NodePhase uint8
 
 const (
-	Creating NodePhase = 1 // the path is taken, but nobody finds the node yet
+	Creating NodePhase = 1 // the path is taken; describe does not find the node yet
 	Ready    NodePhase = 2
-	Altering NodePhase = 3 // the new config is decided, and described; not all shards have it
-	Dropping NodePhase = 4 // nobody finds the node any more; the path is free when all shards have dropped it
+	Altering NodePhase = 3 // describe shows the new config; not all shards have it
+	Dropping NodePhase = 4 // describe does not find it; the path is free when all shards have dropped it
 )
 
 // String is the phase's word.
@@ -47,11 +46,11 @@ type Node struct {
 	// phase, and then perhaps Ready.
 	Revision  uint64
 	Config    protocol.NodeConfig // effective and complete, as described
-	SetFields uint32              // protocol.Field bits of what somebody set; the rest are defaults
+	SetFields uint32              // protocol.Field bits that a user set; the rest are defaults
 	// GraceFloor, in ms, is the highest grace period that a former leader of some shard may still
-	// go by after alters lowered it; 0 if that is none. Invariant: 0 or above Config.GracePeriod.
+	// go by after alters lowered it; 0 for none. Invariant: 0 or above Config.GracePeriod.
 	GraceFloor uint64
-	CreatedAt  uint64 // wall clock, ms since 1970, for people
+	CreatedAt  uint64 // wall clock, ms since 1970, for display
 }
 
 // Visible says that describe and list find the node.
@@ -59,8 +58,8 @@ func (n *Node) Visible() bool { return n.Phase == Ready || n.Phase == Altering }
 
 func (n *Node) pending() bool { return n.Phase != Ready || n.GraceFloor != 0 }
 
-// ShardRevision and ShardConfig are what shards are told: the config with the grace period not
-// below the floor, as long as settled is false; then the config as it is, under the next revision.
+// ShardRevision and ShardConfig are what shards get: first the config with a grace period not below
+// the floor, then, when settled, the config as it is, under the next revision.
 func (n *Node) ShardRevision(settled bool) uint64 {
 	if settled {
 		return 2*n.Revision + 1
@@ -77,14 +76,14 @@ func (n *Node) ShardConfig(settled bool) protocol.NodeConfig {
 	return c
 }
 
-// Info is the node as protocol describes it.
+// Info is the node for clients.
 func (n *Node) Info() protocol.NodeInfo {
 	return protocol.NodeInfo{ID: n.ID, Path: n.Path, Tier: n.Tier, Revision: n.Revision, Config: n.Config, CreatedAt: n.CreatedAt}
 }
 
-// wellFormed says that path has the shape the tree of nodes depends on: "/" before every segment,
-// none of them empty. Which characters a segment may have is the proposer's to check
-// (protocol.ValidatePath): that rule may change between versions, what an old log means must not.
+// wellFormed says that path has the shape on which the tree of nodes depends: "/" before every
+// segment, no empty segment. The proposer checks the characters (protocol.ValidatePath): that rule
+// may change between versions, the meaning of an old log must not.
 func wellFormed(path string) bool {
 	return len(path) >= 2 && len(path) <= protocol.MaxPathLen && path[0] == '/' && path[len(path)-1] != '/' && !strings.Contains(path, "//")
 }

@@ -2,18 +2,18 @@ package meta
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// NodeCreate decides to make a node, and the nodes above it that are missing.
+// NodeCreate decides to create a node and the missing nodes above it.
 //
-// ALREADY_EXISTS if the path is taken. ABORTED if the node that has the path is being made, or it,
-// or one above it, is being dropped. PRECONDITION_FAILED if the members of the cluster have
-// different versions.
+// ALREADY_EXISTS if the path is taken. ABORTED if the node at the path is being created, or it or
+// one above it is being dropped. PRECONDITION_FAILED if the members of the cluster have different
+// versions.
 type NodeCreate struct {
 	Path      string
 	Tier      uint8
 	Config    protocol.NodeConfig // effective and complete
 	SetFields uint32
-	Parent    protocol.NodeConfig // of the missing parents: the defaults as the proposer knows them
-	Wall      uint64              // ms since 1970, for people
+	Parent    protocol.NodeConfig // config of missing parents: the proposer's defaults
+	Wall      uint64              // ms since 1970, for display
 }
 
 func (*NodeCreate) kind() Kind { return KindNodeCreate }
@@ -47,7 +47,7 @@ func (c *NodeCreate) apply(s *State) Result {
 		return refuse(protocol.StatusBadRequest, "there is no tier %d", c.Tier)
 	}
 	if n, ok := s.nodes.get(c.Path); ok {
-		if n.Phase == Dropping || n.Phase == Creating { // nobody finds it, so to say that it exists would be to say two things at once
+		if n.Phase == Dropping || n.Phase == Creating { // describe does not find it, so ALREADY_EXISTS would contradict that
 			return changeInProgress(n)
 		}
 		return refuse(protocol.StatusAlreadyExists, "coordination node %s exists", c.Path)
@@ -71,7 +71,7 @@ func (c *NodeCreate) apply(s *State) Result {
 	return Result{Node: n.ID, Version: n.Revision}
 }
 
-// changeInProgress refuses until the change under way is finished.
+// changeInProgress refuses until the pending change is finished.
 func changeInProgress(n *Node) Result {
 	if n.Phase == Dropping {
 		return refuse(protocol.StatusAborted, "coordination node %s is being dropped; retry", n.Path)
@@ -87,7 +87,7 @@ func nodeNotFound(path string) Result {
 }
 
 // nodeToChange is the node that an alter or drop means: the one with this path and id. A proposer
-// whose own state has none there yet says id 0, and is told whether it is right.
+// whose own state has no such node sends id 0, and learns whether it is right.
 func (s *State) nodeToChange(path string, id uint64) (*Node, Result) {
 	n, ok := s.nodes.get(path)
 	switch {
@@ -102,8 +102,8 @@ func (s *State) nodeToChange(path string, id uint64) (*Node, Result) {
 	return n, Result{}
 }
 
-// checkSameVersion refuses while members have different minor versions: what a config means to one
-// of them, another may not know yet. Drops have no config.
+// checkSameVersion refuses while members have different minor versions: one may not know yet what a
+// config means to another. Drops have no config.
 func (s *State) checkSameVersion() Result {
 	first := -1
 	for i := range s.instances {
@@ -124,8 +124,8 @@ func (s *State) checkSameVersion() Result {
 
 // NodeAlter decides on a new config.
 //
-// NOT_FOUND if there is no such node; ABORTED if another change is under way, or Revision is not
-// the node's: the proposer made Config from an older one. PRECONDITION_FAILED if the members of the
+// NOT_FOUND if there is no such node. ABORTED if another change is pending, or Revision is not the
+// node's: the proposer made Config from an older one. PRECONDITION_FAILED if the members of the
 // cluster have different versions.
 type NodeAlter struct {
 	Path      string
@@ -171,7 +171,7 @@ func (c *NodeAlter) apply(s *State) Result {
 	n.Revision++
 	n.Config = c.Config
 	n.SetFields = c.SetFields
-	// The floor only ever rises here, and goes when the config itself has reached it.
+	// The floor only rises here. It ends when the config itself reaches it.
 	if n.GraceFloor = max(old.GraceFloor, old.Config.GracePeriod); n.GraceFloor <= n.Config.GracePeriod {
 		n.GraceFloor = 0
 	}
@@ -181,8 +181,8 @@ func (c *NodeAlter) apply(s *State) Result {
 
 // NodeDrop decides to drop a node.
 //
-// NOT_FOUND if there is no such node; PRECONDITION_FAILED if there are nodes below it; ABORTED if
-// another change is under way.
+// NOT_FOUND if there is no such node; PRECONDITION_FAILED if it has child nodes; ABORTED if another
+// change is pending.
 type NodeDrop struct {
 	Path string
 	Node uint64
@@ -216,13 +216,13 @@ func (c *NodeDrop) apply(s *State) Result {
 	}
 	n := *old
 	n.Phase = Dropping
-	n.Revision++ // a commit of the change before, said twice, must not finish this one
+	n.Revision++ // a repeated commit of the previous change must not finish this one
 	n.GraceFloor = 0
 	s.putNode(&n)
 	return Result{Node: n.ID, Version: n.Revision}
 }
 
-// NodeRef names a node's change under way.
+// NodeRef identifies a pending change of a node.
 type NodeRef struct {
 	Node     uint64
 	Revision uint64
@@ -231,9 +231,9 @@ type NodeRef struct {
 // MaxCommit is how many nodes one NodeCommit may name.
 const MaxCommit = 1024
 
-// NodeCommit finishes the changes under way of these nodes, which every shard has been told of. A
-// node that is gone, ready, or at another revision is passed over: somebody else finished it. A
-// node whose parent is still being created is passed over too; name the parent first.
+// NodeCommit finishes the pending changes of these nodes, which every shard has. It ignores a node
+// that is gone, ready or at another revision: the change was finished. It also ignores a node whose
+// parent is still being created; name the parent first.
 type NodeCommit struct {
 	Nodes []NodeRef
 }
@@ -282,8 +282,8 @@ func (c *NodeCommit) apply(s *State) Result {
 	return Result{}
 }
 
-// GraceFloorClear forgets a node's grace floor: every shard was led by one leader for that long,
-// and goes by the config as it is. Changes nothing unless the node is ready and at this revision.
+// GraceFloorClear removes a node's grace floor: one leader has led every shard for that long. It
+// changes nothing unless the node is ready and at this revision.
 type GraceFloorClear struct {
 	NodeRef
 }

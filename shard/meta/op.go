@@ -4,7 +4,7 @@ package meta
 // commands are rare. Part of format version 1.
 const MaxOps = 8192
 
-// opEntry is the memory of one op.
+// opEntry is the remembered result of one op.
 type opEntry struct {
 	number uint64 // its key in opOrder
 	result Result

@@ -6,8 +6,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// ShardsCreate gives a replicaset its data shards, as many as its tier says, each with one replica,
-// on the given instance, whose process starts the group. A replicaset that has shards keeps them.
+// ShardsCreate creates a replicaset's data shards, as many as its tier says. Each has one replica
+// on the given instance, whose process starts the group. A replicaset with shards keeps them.
 // PRECONDITION_FAILED if it cannot have any.
 type ShardsCreate struct {
 	Replicaset uint64
@@ -52,7 +52,7 @@ func (c *ShardsCreate) apply(s *State) Result {
 	return Result{}
 }
 
-// requireShard finds the shard of a command.
+// requireShard is the shard of a command, or a refusal.
 func (s *State) requireShard(id uint64) (Shard, Result) {
 	x, ok := s.Shard(id)
 	if !ok {
@@ -62,9 +62,9 @@ func (s *State) requireShard(id uint64) (Shard, Result) {
 }
 
 // ReplicaAdd decides that a shard, or the meta shard, gets a replica on an instance; Result.Replica
-// is its id. It is not in the group yet. An instance that has one keeps it, whatever Want is.
-// ABORTED if that one is on its way out; PRECONDITION_FAILED if the instance may have none of this
-// role.
+// is its id. The replica is not in the group yet. An instance that has a replica keeps it, whatever
+// TargetRole is. ABORTED if that replica is being removed; PRECONDITION_FAILED if the instance may
+// not have this role.
 type ReplicaAdd struct {
 	Shard      uint64
 	Instance   uint64
@@ -106,7 +106,7 @@ func (c *ReplicaAdd) apply(s *State) Result {
 	return Result{Replica: x.NextReplica, Instance: c.Instance}
 }
 
-// mayHost says whether an instance may have a replica of a shard that shall have this role.
+// mayHost refuses a replica of this role on an instance that may not have one.
 func (s *State) mayHost(x *Shard, instance uint64, want Role) Result {
 	i, ok := s.Instance(instance)
 	if !ok || i.Expelled() {
@@ -121,9 +121,9 @@ func (s *State) mayHost(x *Shard, instance uint64, want Role) Result {
 	return Result{}
 }
 
-// ReplicaTarget decides on another role of a replica: a higher one, or RoleNone, for good. A voter
-// cannot become non-voting: it leaves, and its instance gets a new replica. ABORTED if the group
-// would be without a voter.
+// ReplicaTarget sets the target role of a replica: a higher one, or RoleNone for good. A voter
+// cannot become non-voting: it is removed, and its instance gets a new replica. ABORTED if the
+// group would lose its last voter.
 type ReplicaTarget struct {
 	Shard      uint64
 	Replica    uint64
@@ -183,9 +183,10 @@ func (c *ReplicaTarget) apply(s *State) Result {
 	return Result{Replica: c.Replica}
 }
 
-// ReplicaRole says what a replica is in its group by now; older news is passed over. RoleNone, of
-// one that is to be so, removes the record: it was removed from the group, or never got there and
-// cannot any more. PRECONDITION_FAILED for RoleNone of a replica that is to stay.
+// ReplicaRole records a replica's present role in its group; outdated reports are ignored. RoleNone
+// removes the record of a replica whose target role is none: it was removed from the group, or
+// never got there and cannot any more. PRECONDITION_FAILED for RoleNone of a replica that is to
+// stay.
 type ReplicaRole struct {
 	Shard   uint64
 	Replica uint64
@@ -214,7 +215,7 @@ func (c *ReplicaRole) apply(s *State) Result {
 	case c.Role > RoleVoter:
 		return refuse(protocol.StatusBadRequest, "there is no role %d", c.Role)
 	case at < 0:
-		return Result{Revision: unchanged, Replica: c.Replica} // it is gone since
+		return Result{Revision: unchanged, Replica: c.Replica} // removed since
 	}
 	r, master := x.Replicas[at], x.Master
 	x.Replicas = slices.Clone(x.Replicas)
@@ -244,7 +245,7 @@ func (c *ReplicaRole) apply(s *State) Result {
 	return Result{Replica: c.Replica}
 }
 
-// MasterTarget decides which instance shall lead a shard. PRECONDITION_FAILED if it has no voter of
+// MasterTarget decides which instance is to lead a shard. PRECONDITION_FAILED if it has no voter of
 // it.
 type MasterTarget struct {
 	Shard    uint64
@@ -276,7 +277,7 @@ func (c *MasterTarget) apply(s *State) Result {
 	return Result{}
 }
 
-// MasterCurrent says which instance leads a shard by now, wanted or not. PRECONDITION_FAILED if it
+// MasterCurrent records which instance leads a shard now, wanted or not. PRECONDITION_FAILED if it
 // has no replica of it.
 type MasterCurrent struct {
 	Shard    uint64

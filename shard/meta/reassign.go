@@ -6,17 +6,16 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// InstanceReassign moves an instance to another replicaset of its tier, which lacks a copy. The
+// InstanceReassign moves an instance to another replicaset of its tier that lacks a copy. The
 // instance's own replicaset must have no shards; it is expelled when this was its last member.
 //
 // NOT_FOUND: no such instance or replicaset. ABORTED: Expected is not the record's revision, the
-// instance or a replicaset is on its way out, the replicaset has its members by now, or the old one
-// has shards. PRECONDITION_FAILED: the tiers differ, or the failure domain overlaps with that of a
-// member.
+// instance or a replicaset is being expelled, the replicaset is full, or the old one has shards.
+// PRECONDITION_FAILED: the tiers differ, or a member shares a failure domain.
 type InstanceReassign struct {
 	Instance   uint64
 	Expected   uint64 // the instance record's revision
-	Replicaset uint64 // where it goes
+	Replicaset uint64 // the new one
 }
 
 func (*InstanceReassign) kind() Kind { return KindInstanceReassign }
@@ -88,10 +87,10 @@ func (s *State) hasShards(replicaset uint64) bool {
 	return slices.ContainsFunc(s.shards, func(x Shard) bool { return x.Replicaset == replicaset })
 }
 
-// ShardsRemove takes the shards of a replicaset away that has no buckets and fewer members than
-// copies, and makes it not ready: its members can be reassigned then. Nothing is lost. ABORTED
-// while a shard of it has buckets or is in a move of some, when the replicaset has its members,
-// before the tier's buckets were assigned, or once it is to be expelled.
+// ShardsRemove removes the shards of a replicaset that has no buckets and fewer members than
+// copies, and makes it not ready: its members can then be reassigned. Nothing is lost. ABORTED
+// while one of its shards has buckets or is in a move, when the replicaset is full, before the
+// tier's buckets were assigned, or once it is to be expelled.
 type ShardsRemove struct {
 	Replicaset uint64
 }
@@ -128,7 +127,7 @@ func (c *ShardsRemove) apply(s *State) Result {
 	return Result{}
 }
 
-// ownsBuckets says that a replicaset's shards have buckets, or give or get some.
+// ownsBuckets says that a replicaset's shards own buckets or are in a move.
 func (s *State) ownsBuckets(set *Replicaset) bool {
 	t, _ := s.Tier(set.Tier)
 	own := func(shard uint64) bool {

@@ -5,7 +5,7 @@ import "github.com/signalbox-dev/signalbox/protocol"
 // Records of the state as snapshots and digests have them. The order of the fields is format
 // version 1.
 
-// appendHead appends everything but nodes and ops, and but the applied index.
+// appendHead appends everything but nodes, ops and the applied index.
 func (s *State) appendHead(b []byte) []byte {
 	b = appendUint(b, s.revision)
 	b = appendUint(b, s.mapVersion)
@@ -83,7 +83,7 @@ func (s *State) decodeHead(r *reader) {
 	s.opCount = r.uint()
 }
 
-// list reads a list. It grows with what is there, so that a count alone allocates nothing.
+// list reads a list. It grows with the bytes that are there: a count alone allocates nothing.
 func list[T any](r *reader, most int, element func(*reader) T) []T {
 	n := r.count(most)
 	if n == 0 {

@@ -1,18 +1,19 @@
 package meta
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// ReplicasetPhase is where a replicaset is in its life. Numbers are stable.
+// ReplicasetPhase is a replicaset's phase. Numbers are stable.
 type ReplicasetPhase uint8
 
 const (
-	NotReady           ReplicasetPhase = 0 // fewer instances than the tier's replication factor have come up yet
+	NotReady           ReplicasetPhase = 0 // fewer instances than the replication factor have come up
 	ReplicasetReady    ReplicasetPhase = 1
-	ToBeExpelled       ReplicasetPhase = 2 // its buckets are moved off; for good
+	ToBeExpelled       ReplicasetPhase = 2 // its buckets move off; irrevocable
 	ReplicasetExpelled ReplicasetPhase = 3
 )
 
@@ -31,7 +32,7 @@ func (p ReplicasetPhase) String() string {
 	return "unknown"
 }
 
-// DefaultWeight is the weight of a replicaset that became ready, unless somebody gave it another.
+// DefaultWeight is the weight of a replicaset that becomes ready, unless a user set another.
 const DefaultWeight = 1000
 
 // Replicaset is the set of instances that host the same data shards.
@@ -41,8 +42,8 @@ type Replicaset struct {
 	Name         string // unique among those that are not expelled
 	Tier         uint8
 	Phase        ReplicasetPhase
-	Weight       uint32 // thousandths: its share of the tier's buckets beside other replicasets
-	WeightByUser bool   // somebody gave the weight: it is not set when the replicaset becomes ready
+	Weight       uint32 // thousandths: its share of the tier's buckets
+	WeightByUser bool   // a user set the weight: it is kept when the replicaset becomes ready
 	Revision     uint64 // the machine's revision of the last change to this record
 }
 
@@ -69,7 +70,7 @@ func (s *State) ReplicasetByName(name string) (Replicaset, bool) {
 }
 
 func findReplicaset(list []Replicaset, id uint64) (int, bool) {
-	return slices.BinarySearchFunc(list, id, func(r Replicaset, id uint64) int { return compare(r.ID, id) })
+	return slices.BinarySearchFunc(list, id, func(r Replicaset, id uint64) int { return cmp.Compare(r.ID, id) })
 }
 
 // putReplicaset replaces a record that exists.
@@ -81,7 +82,7 @@ func (s *State) putReplicaset(r Replicaset) {
 	}
 }
 
-// requireReplicaset finds the replicaset of a command.
+// requireReplicaset is the replicaset of a command, or a refusal.
 func (s *State) requireReplicaset(id uint64) (Replicaset, Result) {
 	r, ok := s.Replicaset(id)
 	if !ok {
@@ -90,8 +91,8 @@ func (s *State) requireReplicaset(id uint64) (Replicaset, Result) {
 	return r, Result{}
 }
 
-// ReplicasetIsReady says that enough instances of a replicaset have come up. It gets DefaultWeight
-// unless somebody gave it a weight.
+// ReplicasetIsReady records that enough instances of a replicaset have come up. It gets
+// DefaultWeight unless a user set a weight.
 type ReplicasetIsReady struct {
 	Replicaset uint64
 }
@@ -120,8 +121,8 @@ func (c *ReplicasetIsReady) apply(s *State) Result {
 	return Result{}
 }
 
-// WeightSet gives a replicaset a weight. One that is not given by a user changes none that is.
-// PRECONDITION_FAILED once the replicaset is to be expelled.
+// WeightSet sets a replicaset's weight. A weight that is not from a user does not change one that
+// is. PRECONDITION_FAILED once the replicaset is to be expelled.
 type WeightSet struct {
 	Replicaset uint64
 	Weight     uint32 // thousandths, up to a million
@@ -160,7 +161,7 @@ func (c *WeightSet) apply(s *State) Result {
 }
 
 // ReplicasetExpel decides, for good, that a replicaset goes: its last instances are to be expelled,
-// so its buckets have to move off. ABORTED unless all of its members shall be Expelled.
+// so its buckets must move off. ABORTED unless the target state of all its members is Expelled.
 type ReplicasetExpel struct {
 	Replicaset uint64
 }
@@ -189,13 +190,13 @@ func (c *ReplicasetExpel) apply(s *State) Result {
 	return Result{}
 }
 
-// ReplicasetIsExpelled finishes ReplicasetExpel: the replicaset, what is left of its instances,
-// started again meanwhile or not, and its shards are gone. ABORTED while its shards have buckets,
-// or one of the instances has a vote in the meta shard; PRECONDITION_FAILED if it is not to be
-// expelled, or nobody else may vote.
+// ReplicasetIsExpelled finishes ReplicasetExpel: the replicaset, its remaining instances, restarted
+// or not, and its shards are gone. ABORTED while its shards have buckets, or one of the instances
+// votes in the meta shard. PRECONDITION_FAILED if it is not to be expelled, or no other instance
+// may vote.
 type ReplicasetIsExpelled struct {
 	Replicaset uint64
-	Wall       uint64 // ms since 1970, for people
+	Wall       uint64 // ms since 1970, for display
 }
 
 func (*ReplicasetIsExpelled) kind() Kind { return KindReplicasetIsExpelled }

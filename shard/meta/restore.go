@@ -10,8 +10,8 @@ import (
 )
 
 // Restore reads what Snapshot.WriteTo wrote, up to its end chunk and no further. It never panics,
-// and allocates no more than the bytes it is given are worth: what it accepts is a state that Apply
-// can go on from, whoever made the bytes.
+// and allocates no more than the size of its input. What it accepts is a state from which Apply can
+// continue, whoever made the bytes.
 func Restore(r io.Reader) (*Machine, error) {
 	intro := make([]byte, len(snapshotMagic)+1)
 	if _, err := io.ReadFull(r, intro); err != nil {
@@ -58,7 +58,7 @@ func (t *restorer) chunk() error {
 	if n < 1 || n > maxChunk {
 		return errSnapshot
 	}
-	// The buffer grows with what arrives, not by what the length says.
+	// The buffer grows with the bytes that arrive, not with the stated length.
 	t.payload.Reset()
 	if _, err := io.CopyN(&t.payload, t.in, n); err != nil {
 		return fmt.Errorf("the snapshot of the meta shard is cut short: %w", err)

@@ -7,18 +7,18 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Result is what Apply says about a command.
+// Result is the answer to a command.
 type Result struct {
-	// Status OK: the command holds, whether it changed anything or found that nothing was left to
-	// change. ABORTED: it met another change half done, or the revision it names is old; look again
-	// and retry. Anything else: refused for good. Nothing was changed unless it is OK.
+	// OK: the command took effect, or there was nothing left to change. ABORTED: it met a pending
+	// change, or names an old revision; look again and retry. Any other status is a final refusal.
+	// Only OK changes anything.
 	Status   protocol.Status
-	Message  string // why not, a sentence; empty when OK
+	Message  string // the reason of a refusal; empty when OK
 	Revision uint64 // of the machine, after the command
-	Node     uint64 // the node a node command is about
-	Version  uint64 // of that node's config, after the command; the epoch of the move that MoveBegin began
-	Instance uint64 // the instance that a command is about that joins, updates or hosts one
-	Replica  uint64 // the replica that a replica command is about
+	Node     uint64 // of node commands
+	Version  uint64 // of that node's config, after the command; for MoveBegin the move's epoch
+	Instance uint64 // of commands that join, update or host an instance
+	Replica  uint64 // of replica commands
 }
 
 // Err is nil for an OK result, else a *protocol.Error.
@@ -34,7 +34,8 @@ func refuse(status protocol.Status, format string, args ...any) Result {
 	return Result{Status: status, Message: message[:min(len(message), maxMessage)]}
 }
 
-// maxMessage has room for a sentence and two paths; more is cut. Part of format version 1.
+// maxMessage has room for a sentence and two paths; longer messages are cut. Part of format version
+// 1.
 const maxMessage = 2*protocol.MaxPathLen + 256
 
 func (r *Result) append(b []byte) []byte {

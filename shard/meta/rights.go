@@ -7,7 +7,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// RightBits say what an identity may do.
+// RightBits are what an identity may do.
 type RightBits uint8
 
 const (
@@ -41,8 +41,8 @@ func (r *Right) order(o *Right) int {
 // RightsList in order of prefix and identity, and the revision of its last change.
 func (s *State) RightsList() ([]Right, uint64) { return s.rights, s.rightsRevision }
 
-// Rights are what an identity may do at a path: those of its entry with the longest prefix. While
-// auth is off everybody may do everything.
+// Rights are what an identity may do at a path: its entry with the longest prefix decides. While
+// auth is off every identity may do everything.
 func (s *State) Rights(identity, path string) RightBits {
 	if !s.authOn {
 		return AllRights
@@ -58,8 +58,8 @@ func (s *State) Rights(identity, path string) RightBits {
 	}
 }
 
-// RightsPut adds or replaces the entry of a prefix and identity. Expected is the list's revision,
-// else ABORTED; 0 for any.
+// RightsPut adds or replaces the entry of a prefix and identity. ABORTED unless Expected is the
+// list's revision; 0 for any.
 type RightsPut struct {
 	Expected uint64
 	Right

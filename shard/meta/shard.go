@@ -1,21 +1,22 @@
 package meta
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// MetaShardID is the id of the meta shard's own record. Data shards have lower ones.
+// MetaShardID is the id of the meta shard. Data shards have lower ids.
 const MetaShardID = MaxShardID + 1
 
-// Role is what a replica is in its raft group. Numbers are stable.
+// Role is a replica's role in its raft group. Numbers are stable.
 type Role uint8
 
 const (
-	RoleNone      Role = 0 // not in the group yet, or to be in it no more
-	RoleNonVoting Role = 1 // it has the log, and no vote
+	RoleNone      Role = 0 // not in the group yet, or no longer
+	RoleNonVoting Role = 1 // a copy without a vote
 	RoleVoter     Role = 2
 )
 
@@ -32,14 +33,14 @@ func (r Role) String() string {
 	return "unknown"
 }
 
-// Replica is one copy of a shard. A replica that left its group never comes back: its instance gets
-// another one, with a new id.
+// Replica is one copy of a shard. A removed replica never comes back: its instance gets another one
+// with a new id.
 type Replica struct {
 	Instance   uint64
 	Replica    uint64 // raft replica id, never reused within the shard
-	Role       Role   // as the group has it, as far as the governor has seen
-	TargetRole Role   // as it shall be. It rises, or becomes RoleNone for good
-	Founder    bool   // it was in the group's first list of members: its process started the group
+	Role       Role   // in the group, as last seen by the governor
+	TargetRole Role   // it rises, or becomes RoleNone for good
+	Founder    bool   // an initial member: its process started the group
 }
 
 // Shard is a raft group: a data shard, or the meta shard.
@@ -49,13 +50,13 @@ type Shard struct {
 	Replicaset   uint64 // 0 for the meta shard
 	Replicas     []Replica
 	NextReplica  uint64 // the last replica id given out
-	Master       uint64 // the instance whose replica leads, as far as the governor has seen; 0 for none
-	TargetMaster uint64 // the instance whose replica is to lead; 0 for none. While it is another one than Master, leadership moves
-	Ready        bool   // it has been told of the nodes and buckets of its tier, and serves
+	Master       uint64 // the instance that leads, as last seen by the governor; 0 for none
+	TargetMaster uint64 // the instance that is to lead; 0 for none. Leadership moves while it differs from Master
+	Ready        bool   // it has the nodes and buckets of its tier, and serves
 	Revision     uint64 // the machine's revision of the last change to this record
 }
 
-// String names the group, for messages.
+// String names the group in messages.
 func (x *Shard) String() string {
 	if x.ID == MetaShardID {
 		return "the meta shard"
@@ -86,10 +87,10 @@ func (x *Shard) On(instance uint64) (Replica, bool) {
 // Shards are the data shards, in order of id.
 func (s *State) Shards() []Shard { return s.shards }
 
-// MetaShard is the record of the meta shard. Its id is 0 before the bootstrap.
+// MetaShard is the record of the meta shard; id 0 before the bootstrap.
 func (s *State) MetaShard() Shard { return s.metaShard }
 
-// Shard finds one, MetaShardID included.
+// Shard finds a shard, MetaShardID included.
 func (s *State) Shard(id uint64) (Shard, bool) {
 	if id == MetaShardID {
 		return s.metaShard, s.metaShard.ID == id
@@ -102,12 +103,12 @@ func (s *State) Shard(id uint64) (Shard, bool) {
 }
 
 func findShard(list []Shard, id uint64) (int, bool) {
-	return slices.BinarySearchFunc(list, id, func(x Shard, id uint64) int { return compare(x.ID, id) })
+	return slices.BinarySearchFunc(list, id, func(x Shard, id uint64) int { return cmp.Compare(x.ID, id) })
 }
 
-// ShardReady says that a shard has activated the buckets the map gives it, and knows the nodes of
-// its tier. Repeating it changes nothing. ABORTED before the tier's buckets were assigned, or if
-// Expected is not the shard's revision: it may have been given buckets since the proposer looked.
+// ShardReady records that a shard has activated its buckets and has the nodes of its tier.
+// Repeating it changes nothing. ABORTED before the tier's buckets were assigned, or if Expected is
+// not the shard's revision: it may have got buckets since.
 type ShardReady struct {
 	Shard    uint64
 	Expected uint64 // the shard's revision; 0 for any

@@ -29,13 +29,13 @@ var (
 	ecma       = crc64.MakeTable(crc64.ECMA)
 )
 
-// Snapshot is a state to be written. It needs no lock, and nothing is held for it.
+// Snapshot is a state to be written. It needs no lock.
 type Snapshot struct {
 	state State
 }
 
-// BeginSnapshot takes the state as it is now. Apply must not run meanwhile; it may while the
-// snapshot is written.
+// BeginSnapshot takes the present state. Apply must not run meanwhile; it may while the snapshot is
+// written.
 func (m *Machine) BeginSnapshot() *Snapshot { return &Snapshot{m.State} }
 
 // WriteTo writes the snapshot in many small writes; see Restore. It may be called again.
@@ -61,7 +61,7 @@ func (p *Snapshot) WriteTo(w io.Writer) (int64, error) {
 	return out.n, out.err
 }
 
-// Digest is a hash of everything but the applied index: equal states have equal digests, on every
+// Digest is a hash of everything but the applied index: equal states have equal digests on every
 // instance, restored or not.
 func (s *State) Digest() uint64 {
 	digest := crc64.New(ecma)
@@ -72,8 +72,8 @@ func (s *State) Digest() uint64 {
 	return digest.Sum64()
 }
 
-// records yields the state's records in the order of a snapshot. A record is only good until the
-// next.
+// records yields the state's records in the order of a snapshot. A record is valid until the next
+// one.
 func (s *State) records(yield func(section byte, record []byte) bool) {
 	b := s.appendHead(nil)
 	if !yield(sectionHead, b) {
@@ -94,7 +94,7 @@ func (s *State) records(yield func(section byte, record []byte) bool) {
 	}
 }
 
-// chunkWriter goes silent after the first error.
+// chunkWriter writes nothing after the first error.
 type chunkWriter struct {
 	w   io.Writer
 	n   int64

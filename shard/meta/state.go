@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// State is the cluster map at one revision. It is an immutable value: a copy costs a few words,
-// stays as it is for ever, and may be read by any goroutine without a lock. Slices that its methods
-// return are shared and must not be written to.
+// State is the cluster map at one revision: an immutable value. A copy costs a few words and may be
+// read by any goroutine without a lock. Slices that its methods return are shared and must not be
+// written to.
 type State struct {
 	applied    uint64 // log index; no part of the digest
 	revision   uint64 // counts the commands that changed something
@@ -41,7 +41,7 @@ type State struct {
 	rights         []Right // in order of prefix and identity
 	rightsRevision uint64  // the revision of the last change to rights
 
-	authOn       bool    // rights count, and who has none is nobody
+	authOn       bool    // rights are enforced
 	tokens       []Token // in order of id
 	authRevision uint64  // the revision of the last change to authOn, tokens or rights
 
@@ -57,23 +57,23 @@ func (s *State) Bootstrapped() bool { return s.cluster != "" }
 // Cluster is the cluster's id, empty before the bootstrap.
 func (s *State) Cluster() string { return s.cluster }
 
-// ClusterName is what people call the cluster.
+// ClusterName is the cluster's name for people.
 func (s *State) ClusterName() string { return s.clusterName }
 
-// ClusterVersion is the version whose rules the cluster goes by: not above that of any instance.
+// ClusterVersion is the version whose rules apply: not above that of any instance.
 func (s *State) ClusterVersion() Version { return s.clusterVersion }
 
 // Revision counts the commands that changed something.
 func (s *State) Revision() uint64 { return s.revision }
 
-// MapVersion is the revision of the last change to what clients route by: addresses of instances
-// that are not Expelled, which of them host which shards, who leads, runs of buckets.
+// MapVersion is the revision of the last change of what clients route by: addresses of members,
+// which of them host which shards, masters, runs of buckets.
 func (s *State) MapVersion() uint64 { return s.mapVersion }
 
 // AppliedIndex is the log index of the last entry that was applied.
 func (s *State) AppliedIndex() uint64 { return s.applied }
 
-// Node finds a node by id, in whatever phase.
+// Node finds a node by id, in any phase.
 func (s *State) Node(id uint64) (Node, bool) {
 	n, ok := s.ids.get(id)
 	if !ok {
@@ -82,7 +82,7 @@ func (s *State) Node(id uint64) (Node, bool) {
 	return *n, true
 }
 
-// NodeAt finds a node by path, in whatever phase: see Node.Visible.
+// NodeAt finds a node by path, in any phase: see Node.Visible.
 func (s *State) NodeAt(path string) (Node, bool) {
 	n, ok := s.nodes.get(path)
 	if !ok {
@@ -109,8 +109,8 @@ func (s *State) Nodes(prefix, from string) iter.Seq[Node] {
 	}
 }
 
-// Pending yields, in order of id, the nodes that somebody has yet to act on: those not ready, and
-// those with a grace floor. A parent comes before its children.
+// Pending yields, in order of id, the nodes with unfinished changes: those not ready, and those
+// with a grace floor. A parent comes before its children.
 func (s *State) Pending() iter.Seq[Node] {
 	return func(yield func(Node) bool) {
 		for _, n := range s.pending.all() {
@@ -121,8 +121,7 @@ func (s *State) Pending() iter.Seq[Node] {
 	}
 }
 
-// NodesWithQuota yields, in order of id, the nodes that have a quota of requests a second, in
-// whatever phase.
+// NodesWithQuota yields, in order of id, the nodes with a quota of requests a second, in any phase.
 func (s *State) NodesWithQuota() iter.Seq[Node] {
 	return func(yield func(Node) bool) {
 		for _, n := range s.withQuota.all() {
@@ -133,7 +132,7 @@ func (s *State) NodesWithQuota() iter.Seq[Node] {
 	}
 }
 
-// putNode keeps the four trees together.
+// putNode keeps the four trees consistent.
 func (s *State) putNode(n *Node) {
 	s.nodes = s.nodes.put(n.Path, n)
 	s.ids = s.ids.put(n.ID, n)

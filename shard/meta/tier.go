@@ -8,8 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// DefaultShardsPerReplicaset is what a tier has of which nothing else was said. Part of format
-// version 1.
+// DefaultShardsPerReplicaset applies to tiers that do not say otherwise. Part of format version 1.
 const DefaultShardsPerReplicaset = 4
 
 // Bounds of the map, part of format version 1.
@@ -17,7 +16,7 @@ const (
 	MaxBuckets = 1 << 16 // of a tier: a session id has 16 bits for its home bucket
 	MaxTiers   = 1 << 4  // a session id has 4 bits for its tier
 	MaxShards  = 1 << 12
-	MaxShardID = 1<<40 - 1 // ids above are not data shards'
+	MaxShardID = 1<<40 - 1 // the highest id of a data shard
 
 	maxInstances = 1 << 12
 	maxUUID      = 64
@@ -28,27 +27,26 @@ const (
 	maxReplicationFactor = 64
 	maxWeight            = 1_000_000_000
 	maxName              = 256
-	maxGeneratedName     = maxName + 32 // of a name that was made from one, and numbers
+	maxGeneratedName     = maxName + 32 // of a generated name
 	maxAddress           = 512
 )
 
-// FirstEpoch is the bucket epoch of the bootstrap's assignment. Each change of a bucket's owner
-// raises it.
+// FirstEpoch is the bucket epoch of the first assignment. Each change of a bucket's owner raises
+// it.
 const FirstEpoch = 1
 
-// Tier is a class of instances with a key space of its own. The tiers are those of the bootstrap,
-// for good.
+// Tier is a class of instances with a key space of its own. The bootstrap makes all tiers.
 type Tier struct {
 	ID                  uint8
 	Name                string
-	Buckets             uint32 // 0: its instances hold no data
+	Buckets             uint32 // 0: no data
 	ReplicationFactor   uint32 // how many instances a replicaset is filled up to
 	ShardsPerReplicaset uint32
-	CanVote             bool // its instances may vote in the meta shard
-	Bootstrapped        bool // the buckets were assigned
-	// Runs say who owns the buckets, in bucket order. Invariant: they cover 0..Buckets-1 without
-	// gap or overlap, neighbours differ in shard or epoch, and every shard is one of this tier.
-	// Until the buckets were assigned there is one run, of shard 0 and epoch 0.
+	CanVote             bool // in the meta shard
+	Bootstrapped        bool // its buckets were assigned
+	// Runs say which shard owns which buckets, in bucket order. Invariant: they cover 0..Buckets-1
+	// without gap or overlap, neighbours differ in shard or epoch, and every shard is of this tier.
+	// Before the assignment there is one run, of shard 0 and epoch 0.
 	Runs []Run
 }
 
@@ -57,7 +55,7 @@ type Run struct {
 	First uint32
 	Count uint32
 	Shard uint64
-	Epoch uint64 // bucket epoch: a shard that was told of a newer one does not serve an older. It never goes back
+	Epoch uint64 // never goes back: a shard that knows a newer one does not serve an older
 }
 
 func compare[T cmp.Ordered](a, b T) int { return cmp.Compare(a, b) }
@@ -85,8 +83,8 @@ func (s *State) Tier(id uint8) (Tier, bool) {
 	return Tier{}, false
 }
 
-// Route says which shard owns a bucket, and the bucket's epoch; 0, 0 for a tier or bucket that does
-// not exist.
+// Route is the shard that owns a bucket, and the bucket's epoch; 0, 0 if there is no such tier or
+// bucket.
 func (s *State) Route(tier uint8, bucket uint32) (shard, epoch uint64) {
 	for i := range s.tiers {
 		if s.tiers[i].ID == tier {
@@ -96,8 +94,8 @@ func (s *State) Route(tier uint8, bucket uint32) (shard, epoch uint64) {
 	return 0, 0
 }
 
-// Route says which shard owns a bucket of the tier, and the bucket's epoch; 0, 0 for a bucket that
-// does not exist.
+// Route is the shard that owns a bucket of the tier, and the bucket's epoch; 0, 0 if there is no
+// such bucket.
 func (t *Tier) Route(bucket uint32) (shard, epoch uint64) {
 	if bucket >= t.Buckets {
 		return 0, 0
@@ -106,13 +104,13 @@ func (t *Tier) Route(bucket uint32) (shard, epoch uint64) {
 	return run.Shard, run.Epoch
 }
 
-// runAt is the index of the run that a bucket of the tier is in.
+// runAt is the index of the run with a bucket of the tier.
 func (t *Tier) runAt(bucket uint32) int {
 	return sort.Search(len(t.Runs), func(i int) bool { return t.Runs[i].First > bucket }) - 1
 }
 
-// TierReplicationFactor changes how many instances a replicaset of the tier is filled up to.
-// Instances that join later go by it, and free ones are reassigned; see InstanceReassign.
+// TierReplicationFactor changes how many instances a replicaset of the tier is filled up to. Later
+// joins follow it, and spare instances are reassigned: see InstanceReassign.
 type TierReplicationFactor struct {
 	Tier              uint8
 	ReplicationFactor uint32 // 1 to 64

@@ -5,9 +5,9 @@ import (
 	"iter"
 )
 
-// tree is a persistent sorted map: every change makes a new tree that shares all but one path with
-// the old one, so that a copy of the root is a snapshot, for good and for free. The zero value is
-// the empty tree. It is a weight-balanced tree: no bytes a client may choose can unbalance it.
+// tree is a persistent sorted map. A change makes a new tree that shares all but one path with the
+// old one, so a copy of the root is a snapshot. The zero value is the empty tree. It is
+// weight-balanced: clients cannot unbalance it by their choice of keys.
 type tree[K cmp.Ordered, V any] struct {
 	root *branch[K, V]
 }

@@ -6,8 +6,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Reasons for a change of an instance's target. A failure detector's reasons are sentences of its
-// own.
+// Reasons for a change of an instance's target. Failure detectors write sentences instead.
 const (
 	ReasonJoin            = "join"
 	ReasonWakeup          = "wakeup"
@@ -19,31 +18,32 @@ const (
 
 const forceHint = "; --force expels it all the same"
 
-// InstanceUpdate says what an instance shall be. What it is, only the governor says
+// InstanceUpdate sets an instance's target state. Only the governor sets the current state
 // (InstanceCurrent).
 //
-// Online raises the incarnation every time, so that a process that was restarted is noticed; repeat
-// it with the same op id. Offline and Expelled may be repeated. One that shall be Expelled is not
+// Online raises the incarnation every time, so that a restarted process is noticed; repeat it with
+// the same op id. Offline and Expelled may be repeated. An instance whose target is Expelled is not
 // made Offline, but a start of its process makes it Online.
 //
 // NOT_FOUND: no such instance. ABORTED: Expected is not the record's revision. PRECONDITION_FAILED:
-// it is expelled, its version or failure domain does not fit, or it is not to be expelled like
-// that; where Force would help the message says so.
+// it is expelled, its version or failure domain is unsuitable, or it may not be expelled so; the
+// message says where Force would help.
 type InstanceUpdate struct {
 	Instance uint64
-	Expected uint64 // the record's revision, for one who decided by it; 0 for any
+	Expected uint64 // the record's revision; 0 for any
 	Target   Variant
-	Reason   string // for people; see the Reason constants
-	Force    bool   // expel it though it is not Offline, or leads shards
-	// Start says that these are the first words of a process: Address, RaftAddress, Domain, Version
-	// and Follows are what it has now. Else they are ignored. Target must be Online.
+	Reason   string // for display; see the Reason constants
+	Force    bool   // expel it even if it is not Offline, or leads shards
+	// Start says that a process reports its own start. Address, RaftAddress, Domain, Version and
+	// LastOfPreviousMajor are then its present values; otherwise they are ignored. Target must be
+	// Online.
 	Start               bool
 	Address             string
 	RaftAddress         string
 	Domain              []Label
 	Version             Version
 	LastOfPreviousMajor Version // see Join
-	Wall                uint64  // ms since 1970, for people
+	Wall                uint64  // ms since 1970, for display
 }
 
 func (*InstanceUpdate) kind() Kind { return KindInstanceUpdate }
@@ -92,7 +92,7 @@ func (c *InstanceUpdate) apply(s *State) Result {
 	case i.Expelled():
 		return refuse(protocol.StatusPreconditionFailed, "cannot update expelled instance `%s`; to join anew, start with an empty folder", i.Name)
 	case c.Target == Offline && i.Target.Variant != Online:
-		return Result{Revision: unchanged, Instance: i.ID} // one that is to be expelled stays so
+		return Result{Revision: unchanged, Instance: i.ID} // Expelled stays
 	case c.Expected != 0 && c.Expected != i.Revision:
 		return refuse(protocol.StatusAborted, "instance %d was changed in the meantime; look again and retry", c.Instance)
 	}
@@ -116,12 +116,12 @@ func (c *InstanceUpdate) apply(s *State) Result {
 	return Result{Instance: i.ID}
 }
 
-// applyStart takes over what a process says of itself.
+// applyStart records what a starting process reports.
 func (c *InstanceUpdate) applyStart(s *State, i *Instance) Result {
 	if res := s.checkVersion(c.Version, c.LastOfPreviousMajor, i.ID); res.Status != protocol.StatusOK {
 		return res
 	}
-	if !slices.Equal(c.Domain, i.Domain) { // who starts as before is not stopped by a key that another one has brought since
+	if !slices.Equal(c.Domain, i.Domain) { // a new key of another member does not stop a restart with the old domain
 		if res := s.checkDomainKeys(c.Domain); res.Status != protocol.StatusOK {
 			return res
 		}
@@ -137,7 +137,7 @@ func (c *InstanceUpdate) applyStart(s *State, i *Instance) Result {
 	return Result{}
 }
 
-// mayExpel says whether an instance may be told to go for good.
+// mayExpel refuses an expel that is not allowed.
 func (s *State) mayExpel(i *Instance, force bool) Result {
 	if !s.votersRemain(func(o *Instance) bool { return o.ID == i.ID }) {
 		return refuse(protocol.StatusPreconditionFailed, "instance '%s' is the only one that is left, or that may vote; let another one join first", i.Name)
@@ -158,8 +158,7 @@ func (s *State) mayExpel(i *Instance, force bool) Result {
 	return Result{}
 }
 
-// votersRemain says that there are instances that stay and may vote when those are gone that go
-// says.
+// votersRemain says that instances which stay and may vote are left without those that gone names.
 func (s *State) votersRemain(gone func(i *Instance) bool) bool {
 	for j := range s.instances {
 		o := &s.instances[j]
@@ -175,16 +174,15 @@ func (s *State) leadsShards(instance uint64) bool {
 	return slices.ContainsFunc(s.shards, func(x Shard) bool { return x.Master == instance || x.TargetMaster == instance })
 }
 
-// hasMetaVote says that the instance has a vote in the meta shard.
+// hasMetaVote says that the instance votes in the meta shard.
 func (s *State) hasMetaVote(instance uint64) bool {
 	r, ok := s.metaShard.On(instance)
 	return ok && r.Role == RoleVoter
 }
 
-// InstanceCurrent says that an instance has become what it shall be. Only the governor says so.
-// ABORTED if Target is something else by now, or if the instance has still to give something up
-// before it may be Expelled: its vote in the meta shard, the shards it leads, its replicaset if it
-// is the last one there (ReplicasetIsExpelled).
+// InstanceCurrent sets an instance's current state to its target state. Only the governor proposes
+// it. ABORTED if the target is another one by now. ABORTED for Expelled while the instance has a
+// vote in the meta shard, leads shards, or is the last of its replicaset (ReplicasetIsExpelled).
 type InstanceCurrent struct {
 	Instance uint64
 	State    InstanceState
@@ -237,8 +235,8 @@ func (s *State) putInstance(i Instance) {
 	}
 }
 
-// ClusterVersion raises the version that the cluster goes by. ABORTED while a member has an older
-// one; nothing happens if it is not above the cluster's.
+// ClusterVersion raises the cluster's version. ABORTED while a member has an older one. It changes
+// nothing unless the version is above the cluster's.
 type ClusterVersion struct {
 	Version Version
 }

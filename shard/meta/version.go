@@ -1,20 +1,21 @@
 package meta
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
 )
 
-// Version is the version of a binary, or of the cluster. The zero Version is one that nobody said.
+// Version is the version of a binary, or of the cluster. The zero Version is unknown.
 type Version struct {
 	Major uint32
 	Minor uint32
 	Patch uint32
 }
 
-// ParseVersion reads "1.2.3", with "v" before it or not, the patch left out or not, and
-// "-something" or "+something" after it or not.
+// ParseVersion reads "1.2.3". A leading "v", a missing patch, and a suffix after "-" or "+" are
+// allowed.
 func ParseVersion(text string) (Version, error) {
 	short, _, _ := strings.Cut(strings.TrimPrefix(text, "v"), "+")
 	short, _, _ = strings.Cut(short, "-")
@@ -41,15 +42,15 @@ func (v Version) Compare(o Version) int {
 	if c := v.compareMinor(o); c != 0 {
 		return c
 	}
-	return compare(v.Patch, o.Patch)
+	return cmp.Compare(v.Patch, o.Patch)
 }
 
-// compareMinor leaves the patch out: instances that differ in nothing else are of one version.
+// compareMinor ignores the patch: instances that differ only in it are of one version.
 func (v Version) compareMinor(o Version) int {
-	if c := compare(v.Major, o.Major); c != 0 {
+	if c := cmp.Compare(v.Major, o.Major); c != 0 {
 		return c
 	}
-	return compare(v.Minor, o.Minor)
+	return cmp.Compare(v.Minor, o.Minor)
 }
 
 func (v Version) append(b []byte) []byte {
