@@ -1,6 +1,6 @@
-// Package admin is the window for operators and their tools: metrics, health, profiles, over HTTP.
-// It shows no secrets and changes nothing, but it has no access control of its own: bind it to
-// loopback, or to a network that only operators reach.
+// Package admin serves metrics, health and profiles over HTTP, for operators and their tools. It
+// shows no secrets and changes nothing. It has no access control of its own: bind it to loopback,
+// or to a network that only operators reach.
 package admin
 
 import (
@@ -21,17 +21,17 @@ const (
 	writeTimeout = 2 * time.Minute // for an answer; a profile or trace adds the seconds it was asked for
 )
 
-// Config of the handler. The zero value serves process metrics and says that all is well.
+// Config of the handler. The zero value serves process metrics and is healthy and ready.
 type Config struct {
 	// Metrics are written at /metrics, in this order, before the process's own.
 	Metrics []*metrics.Set
 
-	// Live says why the process should be restarted, in a sentence; nil when it is fine. Nil means
-	// always fine.
+	// Live says in a sentence why the process should be restarted; nil when it is fine. A nil func
+	// means always fine.
 	Live func() error
 
-	// Ready says why clients should not be sent here now, in a sentence; nil when they may be. Nil
-	// means always ready.
+	// Ready says in a sentence why clients should not be sent here now; nil when they may be. A nil
+	// func means always ready.
 	Ready func() error
 }
 
@@ -57,8 +57,8 @@ func Handler(c Config) http.Handler {
 	return checkRequest(mux)
 }
 
-// Server serves a handler with limits a slow or hostile client cannot wear out. The caller listens,
-// calls Serve, and closes it.
+// Server serves a handler with limits that hold against slow and hostile clients. The caller
+// listens, calls Serve, and closes it.
 func Server(h http.Handler, log *slog.Logger) *http.Server {
 	s := &http.Server{
 		Handler:           h,
@@ -73,7 +73,7 @@ func Server(h http.Handler, log *slog.Logger) *http.Server {
 	return s
 }
 
-// checkRequest refuses what no page wants, before any page sees it.
+// checkRequest refuses bad requests before any page sees them.
 func checkRequest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -93,7 +93,7 @@ func checkRequest(next http.Handler) http.Handler {
 	})
 }
 
-// healthHandler answers 200 "ok", or 503 and why not.
+// healthHandler answers 200 "ok", or 503 and the reason.
 func healthHandler(check func() error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")

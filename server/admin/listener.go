@@ -10,25 +10,24 @@ import (
 )
 
 const (
-	// MaxConnections is how many connections a bounded listener lets live at a time.
+	// MaxConnections is the usual limit of LimitListener.
 	MaxConnections = 128
 
 	// reservedConnections is how many more there may be, for health and readiness alone.
 	reservedConnections = 16
 )
 
-// fullResponse is what one connection too many is answered.
+// fullResponse is the answer to a connection beyond the limits.
 const fullResponse = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 38\r\nConnection: close\r\n\r\ntoo many connections; close some first"
 
-// LimitListener is a listener that lets at most n connections live at a time, and a few more for
-// health and readiness. Its connections are for a server that [Server] made, which tells the
-// listener what they do.
+// LimitListener accepts at most n connections at a time, and a few more for health and readiness.
+// Its connections are for a server that [Server] made, which tracks what they do.
 //
-// While there is no place left, a new connection takes that of the one that waits longest for a
-// request, or for the rest of one's header: of the client address that has the most. If all
-// connections are being served, or those of one address have three quarters of the places, the new
-// one may ask for health and readiness only. So neither idle connections nor slow requests keep a
-// probe out, and whoever fills the places takes no descriptors from clients.
+// While the listener is full, a new connection replaces the one that has waited longest for a
+// request, or for the rest of a header: of the client address that has the most. If all connections
+// are being served, or those of one address have three quarters of the limit, the new one may ask
+// for health and readiness only. So neither idle connections nor slow requests keep a probe out,
+// and a client that fills the listener takes no descriptors from other clients.
 func LimitListener(l net.Listener, n int) net.Listener {
 	return &limitedListener{Listener: l, limit: n, hostLimit: max(1, n*3/4), open: make(map[*limitedConn]bool)}
 }
@@ -42,21 +41,21 @@ type limitedListener struct {
 	seq  uint64
 }
 
-// limitedConn is a connection that has a place.
+// limitedConn is an accepted connection.
 type limitedConn struct {
 	net.Conn
 	listener *limitedListener
 	host     string
 
-	checked bool // at its first byte; of the goroutine that reads
+	checked bool // the first byte was checked; owned by the reading goroutine
 
-	// The gate's mutex guards these.
+	// The listener's mutex guards these.
 	reserved bool   // it is in the reserve
 	busy     bool   // a request of it is being served
-	seq      uint64 // rises with the time since when it is not busy
+	seq      uint64 // order of the last changes of busy
 }
 
-// Accept gives the next connection that there is a place for.
+// Accept returns the next connection within the limits.
 func (b *limitedListener) Accept() (net.Conn, error) {
 	for {
 		c, err := b.Listener.Accept()
@@ -66,12 +65,12 @@ func (b *limitedListener) Accept() (net.Conn, error) {
 		p := &limitedConn{Conn: c, listener: b, host: hostOf(c)}
 		evicted, ok := b.admit(p)
 		if evicted != nil {
-			_ = evicted.Conn.Close() // its place is taken; the server notices, and closes it as well
+			_ = evicted.Conn.Close() // the server notices, and closes it as well
 		}
 		if ok {
 			return p, nil
 		}
-		_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // the buffer of a new connection takes it at once
+		_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // the buffer of a new connection has room
 		_, _ = c.Write([]byte(fullResponse))
 		_ = c.Close()
 	}
@@ -85,7 +84,7 @@ func hostOf(c net.Conn) string {
 	return text
 }
 
-// admit finds a place for a connection, if need be another one's, which is to be closed.
+// admit admits a connection, if need be in the place of another one, which the caller closes.
 func (b *limitedListener) admit(p *limitedConn) (evicted *limitedConn, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -126,8 +125,8 @@ func (b *limitedListener) admit(p *limitedConn) (evicted *limitedConn, ok bool) 
 	return evicted, true
 }
 
-// longestIdle is the connection that is not busy for the longest time: of those of one host, or, if
-// that is empty, of the host that has the most; nil if all are busy. The caller has the mutex.
+// longestIdle is the connection that has been idle longest: of one host, or, if host is empty, of
+// the host that has the most; nil if all are busy. The caller has the mutex.
 func (b *limitedListener) longestIdle(reserve bool, host string) (found *limitedConn) {
 	count := make(map[string]int)
 	for o := range b.open {
@@ -146,7 +145,7 @@ func (b *limitedListener) longestIdle(reserve bool, host string) (found *limited
 	return found
 }
 
-// setState notes what a connection does. A new one whose header has not come whole is not busy.
+// setState records what a connection does. A connection whose header is incomplete is not busy.
 func (p *limitedConn) setState(s http.ConnState) {
 	b := p.listener
 	b.mu.Lock()
@@ -163,7 +162,7 @@ func (p *limitedConn) isReserved() bool {
 	return p.reserved
 }
 
-// Close gives the place back.
+// Close frees the connection's place.
 func (p *limitedConn) Close() error {
 	p.listener.mu.Lock()
 	delete(p.listener.open, p)
@@ -173,8 +172,8 @@ func (p *limitedConn) Close() error {
 
 type connKey struct{}
 
-// trackConnections has a server tell a bounded listener what its connections do, and its handlers
-// which of them are in the reserve.
+// trackConnections has a server report the state of its connections to a limited listener, and lets
+// handlers find a request's connection.
 func trackConnections(s *http.Server) {
 	s.ConnState = func(c net.Conn, state http.ConnState) {
 		if p, ok := c.(*limitedConn); ok && (state == http.StateActive || state == http.StateIdle) {
@@ -184,18 +183,18 @@ func trackConnections(s *http.Server) {
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) }
 }
 
-// isReserved says that a request came over a connection of the reserve.
+// isReserved says that a request came over a reserved connection.
 func isReserved(r *http.Request) bool {
 	p, ok := r.Context().Value(connKey{}).(*limitedConn)
 	return ok && p.isReserved()
 }
 
-// notHTTPResponse is what a connection is answered that begins with anything but an HTTP method: a
-// client of the coordination protocol, or of TLS, that took this for its address. The HTTP server
-// would wait for the end of a line.
+// notHTTPResponse is the answer to a connection that does not begin with an HTTP method: a client
+// of the coordination protocol or of TLS with the wrong address. The HTTP server would wait for the
+// end of a line.
 const notHTTPResponse = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 48\r\nConnection: close\r\n\r\nthis is the address for operators; it takes HTTP"
 
-// Read looks at the first byte.
+// Read checks the first byte.
 func (p *limitedConn) Read(b []byte) (int, error) {
 	n, err := p.Conn.Read(b)
 	if n > 0 && !p.checked {

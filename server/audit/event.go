@@ -35,9 +35,9 @@ type Field struct {
 	Value any // string, bool, an integer, or []string
 }
 
-// Event is something that happened. Title is a constant word, join_instance; Message a sentence for
-// people; Initiator who caused it, an identity or empty for the cluster itself. Time is the log's
-// if zero.
+// Event is something that happened. Title is a constant word, like join_instance. Message is a
+// sentence. Initiator is the identity that caused it, or empty for the cluster itself. A zero Time
+// is replaced by the log's clock.
 type Event struct {
 	Title     string
 	Severity  Severity
@@ -47,21 +47,20 @@ type Event struct {
 	Fields    []Field
 }
 
-// Own members of each object; a field may not have their names.
+// reservedKeys are the members of each object; fields must not have their names.
 var reservedKeys = []string{"title", "message", "severity", "initiator", "time", "id"}
 
-// TimeFormat is how times are written: ISO 8601 in milliseconds, in UTC.
+// TimeFormat is ISO 8601 in milliseconds, in UTC.
 const TimeFormat = "2006-01-02T15:04:05.000Z07:00"
 
-// id names an event for ever: the instance, how many times it has started, and a count that starts
-// at 1 with each start. Counts that are missing were lost.
+// id identifies an event for ever: the instance, the number of its start, and a count from 1 since
+// the start. Missing counts are lost events.
 type id struct{ instance, generation, count uint64 }
 
 func (i id) String() string { return fmt.Sprintf("%d.%d.%d", i.instance, i.generation, i.count) }
 
-// appendLine appends the event as one line of JSON. Members stand in one order: title, message,
-// severity, initiator, time, id, then the fields in theirs. Whatever is in the text, the line stays
-// one line of valid JSON.
+// appendLine appends the event as one line of JSON, its members in this order: title, message,
+// severity, initiator, time, id, fields. Whatever the text, the result is one line of valid JSON.
 func appendLine(b []byte, e *Event, i id) []byte {
 	if e.Initiator == "" {
 		e.Initiator = "cluster"
@@ -104,7 +103,7 @@ func appendField(b []byte, f Field) []byte {
 	return append(b, ',')
 }
 
-// appendJSON is for lists and for what nobody thought of.
+// appendJSON is for lists and other types.
 func appendJSON(b []byte, v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -113,8 +112,8 @@ func appendJSON(b []byte, v any) []byte {
 	return append(b, text...)
 }
 
-// appendString appends text as JSON. Control characters are escaped, those of terminals included,
-// and so are the marks that turn the direction of text: a line is read on terminals.
+// appendString appends text as JSON. It escapes control characters, those of terminals included,
+// and marks that change the direction of text: logs are read on terminals.
 func appendString(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	b = append(b, '"')

@@ -10,11 +10,11 @@ import (
 	"github.com/signalbox-dev/signalbox/server/file"
 )
 
-// maxNumberFile is the length of a file with a number, in bytes.
+// maxNumberFile is the longest file with a number, in bytes.
 const maxNumberFile = 64
 
-// Generation counts the starts of an instance in a small file, 1 at first, and returns the count of
-// this one once it is on disk.
+// Generation counts the starts of an instance in a small file, from 1. It returns the count of this
+// start once it is on disk.
 func Generation(path string) (uint64, error) {
 	var n uint64
 	text, err := file.Read(path, maxNumberFile)

@@ -14,13 +14,13 @@ import (
 const (
 	// DefaultQueue is how many events may wait to be written.
 	DefaultQueue = 4096
-	// RetryAfter is how long a file that could not be opened or written is left alone.
+	// RetryAfter is the pause after a failure to open or write the file.
 	RetryAfter = time.Second
-	// Stderr as a destination is the standard error of the process.
+	// Stderr, as a destination, is the standard error of the process.
 	Stderr = "stderr"
 )
 
-// Config of a Log. Destination and the numbers of the instance are needed.
+// Config of a Log. Destination, Instance and Generation are required.
 type Config struct {
 	// Destination is Stderr, or a file, made with mode 0600 when missing, with its lines appended.
 	Destination string
@@ -35,8 +35,8 @@ type Config struct {
 	retry  time.Duration // default RetryAfter
 }
 
-// Log is an open audit log. Its methods may be called from any goroutine. A nil *Log takes events
-// and writes nothing: auditing is off.
+// Log is an open audit log. Its methods may be called from any goroutine. A nil *Log ignores
+// events: auditing is off.
 type Log struct {
 	now  func() time.Time
 	log  *slog.Logger
@@ -47,7 +47,7 @@ type Log struct {
 	queue         []queued // waits
 	limit         int
 	retry         time.Duration
-	lost          uint64        // since the last line that said so
+	lost          uint64        // since the last lost_events line
 	total         uint64        // lost ever
 	wake          chan struct{} // holds one
 	reopen        bool          // the file is to be opened anew
@@ -58,8 +58,8 @@ type Log struct {
 	// Owned by the writer.
 	out     io.Writer
 	file    *os.File
-	broken  bool // the last try failed, and that was said
-	torn    bool // the destination ends in the middle of a line
+	broken  bool // the last try failed, which was logged
+	torn    bool // the destination ends within a line
 	retryAt time.Time
 }
 
@@ -68,8 +68,8 @@ type queued struct {
 	id    id
 }
 
-// Open starts an audit log. A file that cannot be opened is an error here, and a line of the log
-// that is tried again later on.
+// Open starts an audit log. A file that cannot be opened is an error here; later failures are
+// logged and retried.
 func Open(c Config) (*Log, error) {
 	if c.Destination == "" {
 		return nil, errors.New("the audit log has no destination; give a file, or stderr")
@@ -106,8 +106,8 @@ func Open(c Config) (*Log, error) {
 	return l, nil
 }
 
-// Write takes an event. It never waits: an event that finds the queue full, or the log closed, is
-// lost and counted.
+// Write queues an event and never waits. An event is lost, and counted, if the queue is full or the
+// log closed.
 func (l *Log) Write(e Event) {
 	if l == nil {
 		return
@@ -127,7 +127,7 @@ func (l *Log) Write(e Event) {
 	l.wakeWriter()
 }
 
-// Lost is how many events found no room, ever.
+// Lost is how many events were lost since the start.
 func (l *Log) Lost() uint64 {
 	if l == nil {
 		return 0
@@ -137,8 +137,8 @@ func (l *Log) Lost() uint64 {
 	return l.total
 }
 
-// Reopen opens the file anew once what waits is written, so that what rotates logs may have renamed
-// it before. An error leaves the log trying.
+// Reopen opens the file again once queued events are written, so that a log rotation may have
+// renamed it before. After an error the log keeps trying.
 func (l *Log) Reopen() error {
 	if l == nil || l.path == "" {
 		return nil
@@ -156,7 +156,7 @@ func (l *Log) Reopen() error {
 	return <-answer
 }
 
-// Close writes what waits, in one try, and ends the log. It waits for the disk.
+// Close writes the queued events, in one try, and ends the log. It waits for the disk.
 func (l *Log) Close() error {
 	if l == nil {
 		return nil

@@ -11,15 +11,14 @@ import (
 	"github.com/signalbox-dev/signalbox/server/file"
 )
 
-// Position is a small file with the index of the last log entry that was written of, so that a
-// restart, which applies entries again, does not write of them again. Its methods may not be called
-// at the same time.
+// Position stores the index of the last audited log entry in a small file: a restart applies
+// entries again and must not audit them again. Its methods must not run at the same time.
 type Position struct {
 	path  string
 	index uint64
 }
 
-// OpenPosition reads the file; 0 when there is none.
+// OpenPosition reads the file; index 0 if there is none.
 func OpenPosition(path string) (*Position, error) {
 	p := &Position{path: path}
 	text, err := file.Read(path, maxNumberFile)
@@ -35,11 +34,11 @@ func OpenPosition(path string) (*Position, error) {
 	return p, nil
 }
 
-// Index is what was set last.
+// Index is the last index that was set.
 func (p *Position) Index() uint64 { return p.index }
 
-// Set keeps an index, if it is another. It does not wait for the disk to have it: after a power
-// failure an older one costs a few events that are there twice.
+// Set stores an index if it has changed. It does not wait for the disk: after a power failure an
+// older index costs a few duplicate events.
 func (p *Position) Set(index uint64) error {
 	if index == p.index {
 		return nil

@@ -2,8 +2,8 @@ package audit
 
 import "github.com/signalbox-dev/signalbox/shard/meta"
 
-// Topology makes events of what entries of the meta shard changed, in their order. The index of the
-// entry is the same in the logs of all instances.
+// Topology converts changes of the meta shard's entries, in their order. The index of an entry is
+// the same in the logs of all instances.
 func Topology(changes []meta.AuditEvent) []Event {
 	events := make([]Event, 0, len(changes))
 	for _, c := range changes {
@@ -23,7 +23,7 @@ func Topology(changes []meta.AuditEvent) []Event {
 	return events
 }
 
-// What an instance says of itself. The first two are the first events after a start.
+// Events of the instance itself. The first two are the first events after a start.
 var (
 	InitAudit      = Event{Title: "init_audit", Message: "audit log is ready"}
 	LocalStartup   = Event{Title: "local_startup", Message: "instance is starting"}

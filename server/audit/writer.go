@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// run is the writer: the only one that touches the destination.
+// run is the writer, the only goroutine that uses the destination.
 func (l *Log) run() {
 	defer close(l.done)
 	var retry <-chan time.Time
@@ -29,7 +29,7 @@ func (l *Log) run() {
 	}
 }
 
-// flush writes what waits, then does what else was asked.
+// flush writes the queued events, then reopens or closes the file if asked to.
 func (l *Log) flush() (closing bool) {
 	l.mu.Lock()
 	batch, lost, closing := l.queue, l.lost, l.closed
@@ -71,8 +71,8 @@ func (l *Log) flush() (closing bool) {
 	return closing
 }
 
-// writeLines writes lines, into a file opened anew if the last try failed, and returns how many are
-// written whole.
+// writeLines writes lines, into a newly opened file if the last try failed, and returns how many
+// were written whole.
 func (l *Log) writeLines(b []byte) (lines int, err error) {
 	if l.broken && l.path != "" {
 		l.closeFile()
@@ -98,8 +98,8 @@ func (l *Log) writeLines(b []byte) (lines int, err error) {
 	return lines, nil
 }
 
-// noteResult keeps what could not be written for the next try, as far as there is room, and says
-// once that something is wrong, and once that it is not any more.
+// noteResult keeps unwritten events for the next try, as far as there is room. It logs a failure
+// once, and its end once.
 func (l *Log) noteResult(err error, batch []queued, lost uint64, closing bool) {
 	if err == nil {
 		if l.broken {
@@ -121,7 +121,7 @@ func (l *Log) noteResult(err error, batch []queued, lost uint64, closing bool) {
 		return
 	}
 	kept := append(batch, l.queue...)
-	if over := len(kept) - l.limit; over > 0 { // the oldest stay: they say how it began
+	if over := len(kept) - l.limit; over > 0 { // the oldest stay: they show how it began
 		kept = kept[:l.limit]
 		l.lost += uint64(over)
 		l.total += uint64(over)
@@ -130,7 +130,7 @@ func (l *Log) noteResult(err error, batch []queued, lost uint64, closing bool) {
 }
 
 func (l *Log) openFile() error {
-	// To open a pipe that nobody reads would wait without O_NONBLOCK.
+	// Without O_NONBLOCK, opening a pipe without a reader would wait.
 	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND|syscall.O_NONBLOCK, 0o600)
 	if errors.Is(err, syscall.ENXIO) {
 		err = fmt.Errorf("%w: nobody reads the pipe", err)
@@ -142,7 +142,7 @@ func (l *Log) openFile() error {
 	return nil
 }
 
-// closeFile brings what was written to the disk.
+// closeFile syncs and closes the file.
 func (l *Log) closeFile() {
 	if l.file == nil {
 		return

@@ -1,3 +1,3 @@
-// Package backup is the file of a cluster's backup: written piece by piece, and read back whole to
-// see that it is one. Nothing in it talks to a server.
+// Package backup reads and writes the file of a cluster's backup, and checks it. Nothing in it
+// talks to a server.
 package backup

@@ -15,13 +15,13 @@ type proposer struct {
 	h shard.Header
 }
 
-// takeOver takes a machine over.
+// takeOver makes a leader for a machine.
 func takeOver(m *shard.Machine) (*proposer, protocol.Status) {
 	l := &proposer{m: m, h: shard.Header{Format: shard.FormatVersion, Epoch: (m.Epoch()>>16 + 1) << 16}}
 	return l, l.propose(shard.Command{Kind: shard.CmdTakeOver})
 }
 
-// propose applies a command, and is the answer to it.
+// propose applies a command and returns its status.
 func (l *proposer) propose(c shard.Command) protocol.Status {
 	l.h.Seq++
 	l.h.LogTime = l.m.LogTime()
@@ -36,8 +36,7 @@ func (l *proposer) propose(c shard.Command) protocol.Status {
 	return status
 }
 
-// proposeUntilDone is propose for a step of a move, which goes on with each entry while work is
-// left over.
+// proposeUntilDone proposes a step of a move until no work is left over.
 func (l *proposer) proposeUntilDone(kind shard.CommandKind, run shard.BucketsBody) protocol.Status {
 	body := shard.AppendBuckets(nil, run)
 	st := protocol.StatusAborted
@@ -47,15 +46,15 @@ func (l *proposer) proposeUntilDone(kind shard.CommandKind, run shard.BucketsBod
 	return st
 }
 
-// EndMoves ends the moves of buckets that a map has under way, in it and in the machines, without a
-// governor: those that were not decided are given up, the others are carried through, also those of
-// whose commit only the shards know. It is for a cluster that is not there any more.
+// EndMoves ends the moves of buckets under way in a map and its machines, without a governor.
+// Undecided moves are aborted; others are completed, also those whose commit only the shards know.
+// It is for a cluster that is gone.
 func EndMoves(m *meta.Machine, machines map[uint64]*shard.Machine) error {
 	for _, x := range m.Moves() {
 		ref := x.Ref()
 		if x.Phase == meta.Moving {
 			// Buckets are active at the target under the move's epoch only after a commit, which
-			// the map that is left may not have heard of.
+			// the remaining map may not have.
 			var decide meta.Command = &meta.MoveAbort{MoveRef: ref}
 			x.Phase = meta.Aborted
 			if to := machines[x.To]; to != nil {
@@ -97,7 +96,7 @@ func EndMoves(m *meta.Machine, machines map[uint64]*shard.Machine) error {
 // applyMeta applies a command to the map.
 func applyMeta(m *meta.Machine, c meta.Command) error {
 	index := m.AppliedIndex() + 1
-	var op meta.OpID // never one of a proposer's, which are random
+	var op meta.OpID // differs from the random ones of proposers
 	copy(op[:], "endmoves")
 	binary.BigEndian.PutUint64(op[len(op)-8:], index)
 	r, err := meta.DecodeResult(m.Apply(index, meta.AppendCommand(nil, op, c)))

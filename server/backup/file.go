@@ -12,8 +12,8 @@ import (
 // Format is the version of the file's format.
 const Format = 1
 
-// The file is the magic, the format version in a byte, and blocks: 4 bytes big-endian length of the
-// payload, 4 bytes CRC-32C of it, the payload. A payload is the block's kind in a byte and its
+// The file is the magic, the format version in a byte, and blocks. A block is the big-endian length
+// of the payload in 4 bytes, its CRC-32C in 4 bytes, and the payload: the kind in a byte, and the
 // content.
 const (
 	magic    = "sbackup"
@@ -27,15 +27,14 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Head says what a backup is of. Names of fields are part of the format.
+// Head describes a backup. The names of fields are part of the format.
 type Head struct {
 	Cluster string `json:"cluster"` // id
 	Name    string `json:"name,omitempty"`
 	Version string `json:"version"` // of the cluster
 	MadeMS  int64  `json:"made_ms"` // wall clock, ms since 1970
 	Shards  int    `json:"shards"`  // data shards
-	// Recovered says that it was made of what was left of a cluster, by whom and why; nil for a
-	// backup that the cluster gave.
+	// Recovered is the origin of a backup that was made from folders of instances.
 	Recovered *Recovered `json:"recovered,omitempty"`
 }
 
@@ -59,7 +58,7 @@ type end struct {
 	Bytes    uint64 `json:"bytes"` // of all snapshots
 }
 
-// Writer writes a backup. After an error it is of no use any more.
+// Writer writes a backup. It must not be used after an error.
 type Writer struct {
 	w    io.Writer
 	end  end
@@ -105,7 +104,7 @@ func (b *Writer) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close ends the file. It does not close what it writes to.
+// Close ends the file. It does not close the underlying writer.
 func (b *Writer) Close() error {
 	if b.left > 0 && b.err == nil {
 		b.err = fmt.Errorf("backup: %d bytes of the last shard are missing", b.left)
@@ -148,7 +147,7 @@ func (r *reader) magic() error {
 	return nil
 }
 
-// block is the next one. Memory grows with the bytes that are there.
+// block reads the next block. Memory grows with the bytes that are there.
 func (r *reader) block() (kind byte, content []byte, err error) {
 	var head [8]byte
 	if _, err := io.ReadFull(r.r, head[:]); err != nil {

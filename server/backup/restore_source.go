@@ -15,8 +15,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// Source gives the state of a backup bucket by bucket, as a shard whose buckets move gives them to
-// another one. It is for one restore; methods may be called from several goroutines.
+// Source gives the state of a backup bucket by bucket, like the source shard of a move. It is for
+// one restore. Its methods may be called from several goroutines.
 type Source struct {
 	Contents
 	epoch    uint64
@@ -28,9 +28,9 @@ type Source struct {
 	unrestored uint32 // buckets that are not filled
 }
 
-// Load reads a backup with all the checks of [Verify], and keeps it in memory. It needs one tier
-// with data, the first, as a cluster has that began with one instance. Now is the time of day: ids
-// go on the further above the backup's, the longer ago it was made.
+// Load reads a backup with all the checks of [Verify], and keeps it in memory. The first tier must
+// be the only one with data, as in a cluster that began with one instance. Now is the time of day:
+// the older the backup, the farther ids continue above its own.
 func Load(r io.Reader, now time.Time) (*Source, error) {
 	v, err := load(r)
 	if err != nil {
@@ -44,7 +44,7 @@ func Load(r io.Reader, now time.Time) (*Source, error) {
 			return nil, fmt.Errorf("tier %s of the backup's cluster is in the way: a cluster can be restored that has data in its first tier, and in no other", t.Name)
 		}
 	}
-	// Of all buckets one epoch, above all that was ever heard of them: copies are told apart by it.
+	// One epoch for all buckets, above all earlier ones: copies are told apart by it.
 	for _, run := range s.runs() {
 		s.epoch = max(s.epoch, run.Epoch+1)
 	}
@@ -66,14 +66,14 @@ func Load(r io.Reader, now time.Time) (*Source, error) {
 
 func (s *Source) runs() []meta.Run { return s.state.Tiers()[0].Runs }
 
-// Buckets is how many the first tier has: as many as the new cluster must have.
+// Buckets is the number of buckets of the first tier. The new cluster must have as many.
 func (s *Source) Buckets() uint32 { return s.state.Tiers()[0].Buckets }
 
-// Epoch is the bucket epoch of the copies that are given, above all in the backup.
+// Epoch is the bucket epoch of the given copies, above all in the backup.
 func (s *Source) Epoch() uint64 { return s.epoch }
 
-// MarkRestored notes that some buckets of the new cluster have all that the backup has of them, and
-// says whether all buckets do. It may be told again.
+// MarkRestored records that buckets of the new cluster have all of the backup's data, and says
+// whether all buckets do. It may be repeated.
 func (s *Source) MarkRestored(first, count uint32) (all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,10 +86,10 @@ func (s *Source) MarkRestored(first, count uint32) (all bool) {
 	return s.unrestored == 0
 }
 
-// ClusterName is what people call the cluster.
+// ClusterName is the cluster's name.
 func (s *Source) ClusterName() string { return s.state.ClusterName() }
 
-// Map is the backup's map as [meta.Bootstrap] takes it.
+// Map is the backup's map for [meta.Bootstrap].
 func (s *Source) Map() ([]byte, error) {
 	var b bytes.Buffer
 	m := meta.Machine{State: *s.state}
@@ -99,12 +99,12 @@ func (s *Source) Map() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// maxProposals bounds how often a shard is given time to finish what it had under way; each time it
-// does tens of thousands of records.
+// maxProposals bounds how often a shard gets time to finish pending work; each time it handles tens
+// of thousands of records.
 const maxProposals = 1_000_000
 
-// freeze leads the copy in memory a last time: nobody is attached any more, nodes that the map does
-// not know, or is dropping, go, and the buckets stand still.
+// freeze leads the copy in memory a last time: it detaches all sessions, drops nodes that the map
+// does not know or is dropping, and freezes the buckets.
 func (s *Source) freeze(id uint64) error {
 	m := s.machines[id]
 	l, st := takeOver(m)

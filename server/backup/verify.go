@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// Shard is what a backup has of a shard.
+// Shard is a shard in a backup.
 type Shard struct {
 	Section
 	Digest     uint64 // of the machine that was made from it
@@ -27,7 +27,7 @@ type Contents struct {
 	Bytes  uint64  // of all snapshots
 }
 
-// Sizes is how many sessions and semaphores all shards have.
+// Sizes are the numbers of sessions and semaphores in all shards.
 func (c *Contents) Sizes() (sessions, semaphores int) {
 	for _, s := range c.Shards {
 		sessions += s.Sessions
@@ -36,10 +36,10 @@ func (c *Contents) Sizes() (sessions, semaphores int) {
 	return sessions, semaphores
 }
 
-// Verify reads a backup from the first byte to the last: every checksum, every shard into a machine
-// whose digest is the one its snapshot names, and whether the shards are those of the map and each
-// bucket is active in the shard that the map names and in no other. It needs as much memory as all
-// shards do.
+// Verify reads a whole backup. It checks every checksum, restores every shard and compares its
+// digest with the one in the snapshot, and checks that the shards are those of the map and that
+// each bucket is active only in the shard that the map names. It needs as much memory as all shards
+// do.
 func Verify(r io.Reader) (*Contents, error) {
 	v, err := load(r)
 	if err != nil {
@@ -183,7 +183,7 @@ func (v *verifier) checkBucket(shards []meta.Shard, t *meta.Tier, b uint32, owne
 	return nil
 }
 
-// sectionReader gives the bytes of one shard.
+// sectionReader reads the bytes of one shard.
 type sectionReader struct {
 	in   *reader
 	left uint64 // in blocks to come

@@ -1,12 +1,11 @@
-// Package certs keeps TLS configurations up to date with the files they come from.
+// Package certs keeps TLS configurations up to date with their files.
 //
 //	c, err := certs.Open(certs.Files{Cert: "server.pem", Key: "server.key", CA: "clients.pem", Require: true}, log)
 //	go c.Watch(ctx)
 //	tls.NewListener(l, c.Server())
 //
-// New files count for connections that are made from then on; those that are open keep what they
-// were made with. Files that cannot be used change nothing: the last good ones stay, the log says
-// what is wrong, and [Certs.Failures] counts.
+// New files apply to new connections; open connections keep their certificates. Unusable files
+// change nothing: the last good ones stay in use, the error is logged, and [Certs.Failures] counts.
 package certs
 
 import (
@@ -25,7 +24,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/file"
 )
 
-// pollPeriod is how often the files are looked at.
+// pollPeriod is how often the files are read.
 const pollPeriod = time.Second
 
 // maxFileSize is the longest file that is read, in bytes.
@@ -35,11 +34,11 @@ const maxFileSize = 4 << 20
 type Files struct {
 	// Cert is this end's certificate with its chain, and Key its private key. Both are needed.
 	Cert, Key string
-	// CA are the certificates that the other end's must be signed by. Without it, a server does not
-	// look at clients' certificates, and a client takes the system's.
+	// CA are the certificates of the authorities that sign the other end's. Without it, a server
+	// does not check clients' certificates, and a client uses the system's authorities.
 	CA string
-	// Require has a server turn away clients without a certificate; it needs CA. Else one is asked
-	// for, and checked if it is shown.
+	// Require has a server reject clients without a certificate; it needs CA. Otherwise a
+	// certificate is optional, and checked if it is shown.
 	Require bool
 }
 
@@ -62,7 +61,7 @@ type loadedFiles struct {
 	srv  *tls.Config
 }
 
-// Open reads the files, which must be good.
+// Open reads the files, which must be usable.
 func Open(f Files, log *slog.Logger) (*Certs, error) {
 	switch {
 	case f.Cert == "" || f.Key == "":
@@ -86,10 +85,10 @@ func Open(f Files, log *slog.Logger) (*Certs, error) {
 // Failures is how often changed files could not be used.
 func (c *Certs) Failures() uint64 { return c.failures.Load() }
 
-// Expires is when the certificate in use ends.
+// Expires is when the certificate in use expires.
 func (c *Certs) Expires() time.Time { return c.current.Load().cert.Leaf.NotAfter }
 
-// Server is the configuration of a listener. Each handshake uses the certificates of its time.
+// Server is the configuration of a listener. Each handshake uses the present certificates.
 func (c *Certs) Server() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
@@ -97,14 +96,14 @@ func (c *Certs) Server() *tls.Config {
 	}
 }
 
-// Client is a configuration to dial with, of the certificates as they are now.
+// Client is a configuration to dial with, of the present certificates.
 func (c *Certs) Client() *tls.Config {
 	now := c.current.Load()
 	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{now.cert}, RootCAs: now.ca}
 }
 
-// Reload reads the files anew if they have changed. With an error the former certificates stay in
-// use. The same bad files are complained of once.
+// Reload reads the files again if they have changed. After an error the old certificates stay in
+// use. The same bad files are logged once.
 func (c *Certs) Reload() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,8 +138,8 @@ func (c *Certs) Reload() error {
 	return nil
 }
 
-// Watch reloads when files change, until ctx ends. A certificate and its key are two files: between
-// the writes of the two they do not fit each other, which is seen, and put right by the next look.
+// Watch reloads changed files until ctx ends. A certificate and its key are two files: between the
+// writes of the two they do not match. That is noticed, and the next read succeeds.
 func (c *Certs) Watch(ctx context.Context) {
 	t := time.NewTicker(pollPeriod)
 	defer t.Stop()
@@ -154,8 +153,8 @@ func (c *Certs) Watch(ctx context.Context) {
 	}
 }
 
-// read gives the content of the files, and its digest. Times of change are not trusted: a file may
-// be replaced by an older one.
+// read returns the content of the files, and its digest. It does not trust modification times: a
+// file may be replaced by an older one.
 func (c *Certs) read() (parts [3][]byte, sum [sha256.Size]byte, err error) {
 	h := sha256.New()
 	for i, path := range []string{c.files.Cert, c.files.Key, c.files.CA} {
@@ -182,7 +181,7 @@ func (c *Certs) parse(parts [3][]byte, sum [sha256.Size]byte) (*loadedFiles, err
 			return nil, fmt.Errorf("certificate %s: %w", c.files.Cert, err)
 		}
 	}
-	// Sessions are not resumed: a resumed one would go by the CA of its first handshake.
+	// Sessions are not resumed: a resumed one would use the CA of its first handshake.
 	l.srv = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{l.cert}, SessionTicketsDisabled: true}
 	if c.files.CA == "" {
 		return l, nil

@@ -1,3 +1,3 @@
-// Package deploy holds what starts signalbox on machines: a script, a systemd unit, a container and
-// a StatefulSet, and tests that run or read each of them.
+// Package deploy holds a script, a systemd unit, a container and a StatefulSet that run signalbox,
+// and tests of each.
 package deploy

@@ -14,14 +14,14 @@ const (
 	MinRound = 200 * time.Millisecond
 )
 
-// Transport carries a question to whoever answers at an address, this instance included, and brings
-// its answer. It may be called from several goroutines. The other side hands the question to Answer
-// with the very address it was asked at.
+// Transport sends a request to the instance at an address, this one included, and returns its
+// response. It may be called from several goroutines. The receiver passes the request to
+// Discovery.Handle with the address to which it was sent.
 type Transport interface {
 	Discover(ctx context.Context, address string, q Request) (Response, error)
 }
 
-// Config of a Discovery. ID and Asker are needed, and Advertise or Peers.
+// Config of a Discovery. ID and Transport are required, and Advertise or Peers.
 type Config struct {
 	ID        string   // random, new with each start of the process
 	Voter     bool     // the instance's tier can vote: it may become the leader
@@ -30,11 +30,11 @@ type Config struct {
 	Transport Transport
 	Logger    *slog.Logger // default slog.Default()
 
-	// SavePeers, if given, is called with all peers known whenever there are more, before anybody
-	// is told that they are known here. An instance that keeps them on disk and gives them as Peers
-	// when it starts again does not forget in between whom it has told of whom: without it, an
-	// instance that others share, and that is restarted in the middle of a discovery, can make a
-	// cluster of its own. An error refuses what was to be learned. Calls do not overlap.
+	// SavePeers, if given, is called with all known peers whenever there are more, before a
+	// response says that they are known here. Store them, and give them as Peers at the next start.
+	// Without it, an instance that restarts in the middle of a discovery forgets what it has told
+	// others, and may make a cluster of its own. An error refuses the new peers. Calls do not
+	// overlap.
 	SavePeers func(peers []string) error
 }
 
@@ -47,12 +47,12 @@ type Discovery struct {
 
 	mu      sync.Mutex
 	machine *Machine
-	saved   int           // how many peers Learned has been told of
-	leader  func() string // set by Settle
-	ended   chan struct{} // closed by Settle
+	saved   int           // how many peers SavePeers has got
+	leader  func() string // set by Finish
+	ended   chan struct{} // closed by Finish
 }
 
-// New makes a discovery. From now on it may Answer.
+// New makes a discovery. It may Handle requests at once.
 func New(c Config) (*Discovery, error) {
 	m, err := NewMachine(c.ID, c.Voter, c.Advertise, c.Peers)
 	if err != nil {
@@ -67,7 +67,7 @@ func New(c Config) (*Discovery, error) {
 	return &Discovery{transport: c.Transport, log: c.Logger, savePeers: c.SavePeers, machine: m, ended: make(chan struct{})}, nil
 }
 
-// Run asks until there is a result, for ever if need be. An error is ctx's.
+// Run sends requests until there is a result, without a limit. The error is ctx's.
 func (d *Discovery) Run(ctx context.Context) (Result, error) {
 	for ctx.Err() == nil {
 		d.mu.Lock()
@@ -91,14 +91,14 @@ func (d *Discovery) Run(ctx context.Context) (Result, error) {
 	return Result{}, ctx.Err()
 }
 
-// Waiting says in words why there is no result yet.
+// Waiting says why there is no result yet.
 func (d *Discovery) Waiting() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.machine.Waiting()
 }
 
-// Alone says that every address known has led back to this instance.
+// Alone says that every known address led back to this instance.
 func (d *Discovery) Alone() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -112,7 +112,8 @@ func (d *Discovery) done() bool {
 	return done
 }
 
-// round asks all at once and returns when all have answered or failed, or one answer made a result.
+// round calls all addresses at once. It returns when all have answered or failed, or when there is
+// a result.
 func (d *Discovery) round(ctx context.Context, calls []Call) {
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
@@ -140,8 +141,7 @@ func (d *Discovery) handleResponse(c Call, a Response) error {
 	return d.machine.HandleResponse(c, a)
 }
 
-// save tells Learned what is new. Only answers have to wait for it: nobody relies on what an
-// instance says in a question.
+// save passes new peers to SavePeers. Only responses wait for it: no instance relies on a request.
 func (d *Discovery) save() error {
 	peers := d.machine.Peers()
 	if len(peers) == d.saved {
@@ -154,8 +154,8 @@ func (d *Discovery) save() error {
 	return nil
 }
 
-// Handle answers another instance's question. AddressedAs is the address that the question was sent
-// to. An error refuses the question; the other side asks again.
+// Handle answers another instance's request, which was sent to the address addressedAs. An error
+// refuses the request; the other instance asks again.
 func (d *Discovery) Handle(q Request, addressedAs string) (Response, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -169,11 +169,11 @@ func (d *Discovery) Handle(q Request, addressedAs string) (Response, error) {
 	return a, d.save()
 }
 
-// Finish ends the election: this instance belongs to a cluster, and from now on answers with the
-// address that leader returns, the cluster's leader or any instance that can bring one in, or empty
-// when none is known at the moment. After a result with Lead it must not be called before the new
-// cluster is on disk: until then others are told to wait. Leader is called under the discovery's
-// lock: it must be quick and not call back.
+// Finish ends the election: this instance belongs to a cluster. From now on it answers with the
+// address that leader returns: the cluster's leader, or any instance that accepts joins; empty if
+// none is known now. After Result.Bootstrap, call it only when the new cluster is on disk: until
+// then other instances are told to retry. leader is called under the discovery's lock: it must be
+// quick and not call back.
 func (d *Discovery) Finish(leader func() string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -116,7 +116,7 @@ func TestRunEnds(t *testing.T) {
 	})
 }
 
-// TestPeersAreSavedBeforeResponse: nobody is told that a peer is known before Learned has kept it.
+// TestPeersAreSavedBeforeResponse: a response names a peer only after SavePeers has stored it.
 func TestPeersAreSavedBeforeResponse(t *testing.T) {
 	var kept []string
 	fail := errors.New("disk is full")

@@ -6,58 +6,58 @@ import (
 	"slices"
 )
 
-// Limits of what one instance believes about its peers. A question beyond them is refused, which
-// delays an election and never splits it.
+// Limits of the known peers. A request beyond them is refused, which delays an election and never
+// splits it.
 const (
 	MaxPeers      = 1024
 	MaxAddressLen = 255
 )
 
-// Request is what an instance asks at an address of its list: it says what it knows.
+// Request is what an instance sends to an address of its list: what it knows.
 type Request struct {
-	ID      string   // random, new with each start of a process; the asked one recognizes itself by it
+	ID      string   // random, new with each start of a process; an instance recognizes its own requests by it
 	Voter   bool     // may become the leader
 	Peers   []string // every address it knows, sorted
-	Votable []string // those of them that are known to lead to a voter, sorted
+	Votable []string // those that are known to lead to a voter, sorted
 }
 
-// Response is what the asked one knows once it has learned what the question says.
+// Response is what the other instance knows, the request's content included.
 type Response struct {
-	// Leader is the address of the cluster's leader, or of an instance that can bring one in; empty
+	// Leader is the address of the cluster's leader, or of an instance that accepts joins; empty
 	// while there is none.
 	Leader string
-	// Retry says that nothing may be concluded: the asked one is about to lead but has nobody
-	// to let in yet, or its cluster has no leader at the moment. Ask again.
+	// Retry says that nothing may be concluded: the other instance is about to lead and accepts no
+	// joins yet, or its cluster has no leader now.
 	Retry   bool
 	Peers   []string // as in Question
 	Votable []string
 }
 
-// Result is the end of a discovery.
+// Result is the result of a discovery.
 type Result struct {
 	Bootstrap bool   // this instance makes the cluster
 	Leader    string // otherwise: the address at which to join
 }
 
-// Call is one question on its way. Invariant: its questioner learns of the visit only through
-// Answered with the same Call.
+// Call is one request on its way. Invariant: the visit counts only by HandleResponse with the same
+// Call.
 type Call struct {
 	Address string
 	Request Request
-	round   uint64 // how many peers were known: an answer to an older question is no visit
+	round   uint64 // how many peers were known: the response to an older request is no visit
 }
 
 // Machine is the discovery of one instance as a pure step machine: no clock, no network, no
 // goroutine. It is not safe for concurrent use.
 //
-// Why there is at most one leader, if every two instances have an address of one third (or of each
-// other) in their lists, and addresses mean the same everywhere: peers only grow, and whoever is
-// elected has, with its final list in the question, visited every address of the list. Let A and B
-// be elected, both having visited C, A first. Then B's list includes A's, A's address too, so B has
-// visited A: after A's election it is told so and is not elected; before, A learned all of B's
-// final list. So both lists are equal; every address of it was visited by both, so the sets of
-// voters' addresses are equal too, and so is the smallest of them, which leads to one process
-// alone.
+// There is at most one leader if every two instances have an address of one third (or of each
+// other) in their lists, and addresses mean the same everywhere. Proof: peers only grow, and an
+// elected instance has visited every address of its final list, with that list in the request. Let
+// A and B be elected, and let both have visited C, A first. Then B's list includes A's, with A's
+// address, so B has visited A. If that was after A's election, B was told so and is not elected. If
+// it was before, A learned all of B's final list. So both lists are equal. Both have visited every
+// address of it, so their sets of voters' addresses are equal, and so is the smallest of them,
+// which leads to one process alone.
 type Machine struct {
 	id    string
 	voter bool
@@ -69,12 +69,12 @@ type Machine struct {
 
 	result   Result
 	decided  bool
-	notReady bool // elected, but with nobody to let in yet, or a member without a leader: answers are undecided
+	notReady bool // elected and not accepting joins yet, or a member without a leader: responses say Retry
 }
 
 // NewMachine makes a machine. ID is random. Advertise is the address under which others reach this
-// instance; peers is the list it was given, and when empty, only a voter's own address: a cluster
-// of its own.
+// instance. Peers is its list of addresses; if it is empty, only its own address: a cluster of its
+// own.
 func NewMachine(id string, voter bool, advertise string, peers []string) (*Machine, error) {
 	m := &Machine{id: id, voter: voter, peers: map[string]bool{}, votable: map[string]bool{}, visited: map[string]bool{}, ownAddresses: map[string]bool{}}
 	list := slices.Clone(peers)
@@ -106,8 +106,8 @@ func check(addresses []string) error {
 	return nil
 }
 
-// NextCalls are the questions of the next round: to all addresses that were not visited with what
-// is known by now, or, if all were, to all again. None when there is a result.
+// NextCalls are the calls of the next round: to all addresses that were not visited with the
+// present knowledge, or, if all were, to all again. None if there is a result.
 func (m *Machine) NextCalls() []Call {
 	if m.decided {
 		return nil
@@ -127,7 +127,7 @@ func (m *Machine) NextCalls() []Call {
 	return calls
 }
 
-// HandleResponse takes the answer to a call, however late. An error is an answer that breaks the
+// HandleResponse takes the response to a call, however late. An error is a response that breaks the
 // limits; it changes nothing.
 func (m *Machine) HandleResponse(c Call, a Response) error {
 	if m.decided {
@@ -145,7 +145,7 @@ func (m *Machine) HandleResponse(c Call, a Response) error {
 	}
 	m.addPeers(a.Peers, a.Votable)
 	if a.Retry || c.round != uint64(len(m.peers)) {
-		return nil // not a visit, or it did not carry what is known by now
+		return nil // not a visit, or the request did not carry all known addresses
 	}
 	m.visited[c.Address] = true
 	if len(m.visited) < len(m.peers) || len(m.votable) == 0 {
@@ -157,8 +157,8 @@ func (m *Machine) HandleResponse(c Call, a Response) error {
 	return nil
 }
 
-// HandleRequest answers the question of another instance, or of this one, that came in at the given
-// address. An error refuses a question that breaks the limits.
+// HandleRequest answers a request that was sent to the given address. An error refuses a request
+// that breaks the limits.
 func (m *Machine) HandleRequest(q Request, addressedAs string) (Response, error) {
 	if err := check([]string{addressedAs}); err != nil {
 		return Response{}, err
@@ -183,23 +183,23 @@ func (m *Machine) HandleRequest(q Request, addressedAs string) (Response, error)
 	return Response{Peers: m.Peers(), Votable: keys(m.votable)}, nil
 }
 
-// Finish ends the election for good: this instance belongs to a cluster, whose leader is reached at
-// the address, or not at the moment when it is empty.
+// Finish ends the election for good: this instance belongs to a cluster. leader is the address of
+// its leader, empty if there is none now.
 func (m *Machine) Finish(leader string) {
 	m.decided, m.notReady = true, leader == ""
 	m.result.Leader = leader
 }
 
-// Result is the outcome, once there is one. It does not change.
+// Result is the result, once there is one. It does not change.
 func (m *Machine) Result() (Result, bool) { return m.result, m.decided }
 
-// Peers are all addresses known, sorted.
+// Peers are all known addresses, sorted.
 func (m *Machine) Peers() []string { return keys(m.peers) }
 
-// Alone says that every address known has led back to this process.
+// Alone says that every known address led back to this process.
 func (m *Machine) Alone() bool { return len(m.ownAddresses) == len(m.peers) }
 
-// Waiting says in words why there is no result yet.
+// Waiting says why there is no result yet.
 func (m *Machine) Waiting() string {
 	var missing []string
 	for _, a := range m.Peers() {
@@ -218,7 +218,7 @@ func (m *Machine) Waiting() string {
 	return fmt.Sprintf("the instance at %s is to make the cluster and has not done so yet", slices.Min(keys(m.votable)))
 }
 
-// checkLimits checks addresses against the limits, together with what is known.
+// checkLimits checks addresses against the limits, together with the known ones.
 func (m *Machine) checkLimits(lists ...[]string) error {
 	more := 0
 	for _, l := range lists {
@@ -227,7 +227,7 @@ func (m *Machine) checkLimits(lists ...[]string) error {
 		}
 		for _, a := range l {
 			if !m.peers[a] {
-				more++ // one that comes twice counts twice: a bound, not a count
+				more++ // duplicates count twice: it is a bound
 			}
 		}
 	}
@@ -237,8 +237,7 @@ func (m *Machine) checkLimits(lists ...[]string) error {
 	return nil
 }
 
-// addPeers merges addresses. One that is new unmakes all visits: those who were visited do not know
-// of it.
+// addPeers merges addresses. A new one undoes all visits: the visited instances do not know of it.
 func (m *Machine) addPeers(peers, votable []string) {
 	before := len(m.peers)
 	for _, a := range peers {

@@ -1,9 +1,9 @@
 // Package file replaces files as a whole, and reads small ones.
 //
-// A file that is replaced by a rename keeps neither its type nor its links: a rename onto /dev/null
-// takes the device away for all processes of the machine, and one onto a symbolic link leaves the
-// file that it names as it was. So Replace and Regular refuse whatever is not a regular file. A
-// file that is read whole has a bound, for a device may have no end.
+// A file that is replaced by a rename keeps neither its type nor its links. A rename onto /dev/null
+// removes the device for all processes of the machine. A rename onto a symbolic link leaves the
+// linked file unchanged. So Replace and CheckRegular refuse files that are not regular. A file that
+// is read whole has a size limit: a device may have no end.
 package file
 
 import (
@@ -15,8 +15,8 @@ import (
 	"path/filepath"
 )
 
-// CheckRegular returns an error unless path is a regular file or does not exist. Ask before work
-// that ends in Replace.
+// CheckRegular returns an error unless path is a regular file or does not exist. Call it before
+// work that ends in Replace.
 func CheckRegular(path string) error {
 	fi, err := os.Lstat(path)
 	switch {
@@ -30,7 +30,7 @@ func CheckRegular(path string) error {
 	return fmt.Errorf("%s is %s, not a regular file, and is left as it is; give the name of a regular file or of a new one", path, typeName(fi.Mode()))
 }
 
-// typeName names what is no regular file.
+// typeName names a type of file that is not regular.
 func typeName(m fs.FileMode) string {
 	switch m.Type() {
 	case fs.ModeDir:
@@ -45,10 +45,9 @@ func typeName(m fs.FileMode) string {
 	return "a device"
 }
 
-// Replace writes a file under a temporary name beside path, lets check look at it, and renames it
-// to path. When Replace returns nil, the file and its name are on disk. Otherwise path is as it
-// was. The mode is 0600. Several may replace one file at the same time; one of them is the last. A
-// nil check looks at nothing.
+// Replace writes a file under a temporary name beside path, calls check with that name unless check
+// is nil, and renames the file to path. When it returns nil, the file and its name are on disk.
+// Otherwise path is unchanged. The mode is 0600. Of concurrent calls for one path, one wins.
 func Replace(path string, write func(*os.File) error, check func(temporary string) error) (err error) {
 	if err := CheckRegular(path); err != nil {
 		return err
@@ -101,8 +100,8 @@ func SyncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Read reads a file of at most so many bytes. A longer one is an error. It may be a pipe: shells
-// give one for <(command).
+// Read reads a file up to a limit in bytes. A longer one is an error. The file may be a pipe, as
+// from <(command) in a shell.
 func Read(path string, limit int) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -112,7 +111,7 @@ func Read(path string, limit int) ([]byte, error) {
 	return ReadAll(f, path, limit)
 }
 
-// ReadAll is Read of something that is open.
+// ReadAll is Read from an open reader.
 func ReadAll(r io.Reader, name string, limit int) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
 	if err != nil {
