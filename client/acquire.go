@@ -12,7 +12,7 @@ import (
 // Max is the largest limit and count: 2^64-1.
 const Max uint64 = protocol.Forever
 
-// AcquireOption is an option of Acquire and TryAcquire.
+// AcquireOption is an option of Acquire, TryAcquire and the recipes.
 type AcquireOption func(*acquireOptions)
 
 type acquireOptions struct {
@@ -21,22 +21,23 @@ type acquireOptions struct {
 	timeout    uint64 // ms
 	ephemeral  bool
 	limit      uint64 // to create with, 0: do not
-	onAccepted func(orderID uint64)
+	onAccepted func(token uint64)
 	try        bool
 	queue      bool  // wait for the session's own lease to go
 	err        error // of the first option that is out of its range
 }
 
-// Count is how many units are acquired, 1 up to the semaphore's limit; default 1. Max on an ephemeral semaphore is all of it.
+// Count is how many units are acquired, 1 up to the semaphore's limit; default 1. Max on an
+// ephemeral semaphore acquires it whole.
 func Count(n uint64) AcquireOption { return func(o *acquireOptions) { o.count = n } }
 
-// Data is shown beside the entry in describe and in watches: at most 1 MiB. Default is none.
+// Data is shown beside the entry by Describe and watches; at most 1 MiB. Default: none.
 func Data[T ~string | ~[]byte](data T) AcquireOption {
 	return func(o *acquireOptions) { o.data = []byte(data) }
 }
 
-// Wait bounds the wait at the server: 0 .. 1 day; ErrNotAcquired follows. The time goes on while this client is not connected. Default is Forever: ctx
-// ends the wait.
+// Wait bounds the wait at the server, 0 .. 1 day; ErrNotAcquired follows. The time runs while this
+// client is disconnected. Default: Forever, so only ctx ends the wait.
 func Wait(d time.Duration) AcquireOption {
 	return func(o *acquireOptions) {
 		if o.timeout = millis.Of("acquire timeout", d, &o.err); d == Forever {
@@ -45,8 +46,8 @@ func Wait(d time.Duration) AcquireOption {
 	}
 }
 
-// Ephemeral acquires a semaphore that exists as long as somebody holds it or waits for it, and has the limit Max. A semaphore that was created otherwise is
-// refused with PreconditionFailed.
+// Ephemeral acquires a semaphore that exists while somebody holds it or waits for it, with the
+// limit Max. A semaphore that was created otherwise is refused with PreconditionFailed.
 func Ephemeral() AcquireOption { return func(o *acquireOptions) { o.ephemeral = true } }
 
 // CreateLimit creates the semaphore with this limit, 1 .. Max, if it does not exist.
@@ -58,18 +59,19 @@ func CreateLimit(limit uint64) AcquireOption {
 	}
 }
 
-// OnAccepted is called once, from the acquiring goroutine, when the request was queued behind others; orderID is its place: who is ahead has a lower one. It must not
+// OnAccepted is called once, on the acquiring goroutine, when the request was queued behind others.
+// token is the fencing token that the request will have; those ahead have lower ones. f must not
 // block.
-func OnAccepted(f func(orderID uint64)) AcquireOption {
+func OnAccepted(f func(token uint64)) AcquireOption {
 	return func(o *acquireOptions) { o.onAccepted = f }
 }
 
-// Shared is Ephemeral and Count(1): any number of sessions hold it at once, but none together with Exclusive.
+// Shared is Ephemeral and Count(1): any number of sessions hold it at once, but not with Exclusive.
 func Shared() AcquireOption {
 	return func(o *acquireOptions) { o.ephemeral, o.count = true, 1 }
 }
 
-// Exclusive is Ephemeral and Count(Max): nobody else holds it.
+// Exclusive is Ephemeral and Count(Max): no other session holds it.
 func Exclusive() AcquireOption {
 	return func(o *acquireOptions) { o.ephemeral, o.count = true, Max }
 }
@@ -77,12 +79,15 @@ func Exclusive() AcquireOption {
 // waitForOwnLease makes a second acquire of the session wait for the first one's release instead of failing with ErrAlreadyHeld.
 func waitForOwnLease() AcquireOption { return func(o *acquireOptions) { o.queue = true } }
 
-// Acquire waits in the semaphore's queue, first come first served, until the units are this session's. When ctx ends first, the place in the queue is given up,
-// and should the grant have been on its way, it is given back, both in the background if need be. The lease does not depend on ctx.
+// Acquire waits in the semaphore's FIFO queue until the session holds the units. When ctx ends
+// first, the place in the queue is given up. A grant that is on its way then is given back, in the
+// background if need be. The lease does not depend on ctx.
 //
-// Errors: ErrNotAcquired when Wait ended; ErrAlreadyHeld; ErrSessionExpired and its kin; NotFound without CreateLimit or Ephemeral; BadRequest for a count of 0
-// or above the limit, a name of 0 or over 1,024 bytes, too much data; PreconditionFailed when the semaphore is ephemeral and the request is not, or the other way
-// round; Aborted when an operator deleted the semaphore by force.
+// Errors: ErrNotAcquired when Wait ended; ErrAlreadyHeld; ErrSessionExpired and the others of a
+// session; NotFound without CreateLimit or Ephemeral; BadRequest for a count of 0 or above the
+// limit, a name of 0 or more than 1,024 bytes, or too much data; PreconditionFailed when only one
+// of the semaphore and the request is ephemeral; Aborted when an operator deleted the semaphore by
+// force.
 func (s *Session) Acquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
 	l, err := s.acquire(ctx, name, opts)
 	if err == nil && l == nil {
@@ -94,7 +99,7 @@ func (s *Session) Acquire(ctx context.Context, name string, opts ...AcquireOptio
 	return l, nil
 }
 
-// TryAcquire acquires what is free at once. The lease is nil, without an error, when it is not.
+// TryAcquire acquires what is free at once. If it is not free, the lease is nil, without an error.
 func (s *Session) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
 	l, err := s.acquire(ctx, name, append(opts[:len(opts):len(opts)], func(o *acquireOptions) { o.try, o.timeout = true, 0 }))
 	if err != nil {

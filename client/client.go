@@ -14,8 +14,9 @@ import (
 // sessionStopTimeout bounds how long Client.Close waits for its sessions' stops.
 const sessionStopTimeout = 2 * time.Second
 
-// Client is a connection to a cluster, for any number of goroutines. It keeps one connection to each instance that it talks to, and makes them anew when they are
-// lost. Make one with Dial or Open, and one per process is enough.
+// Client is a connection to a cluster, for any number of goroutines. It keeps one connection to
+// each instance that it talks to, and replaces a connection that is lost. Make one with Dial or
+// Open; one per process is enough.
 type Client struct {
 	cfg        Config
 	clock      clock
@@ -54,8 +55,10 @@ func newClient(cfg Config) *Client {
 	return c
 }
 
-// Close ends all sessions of the client, so that what they hold is free at once, waits up to 2 s for that, and closes the connections. Calls that are under way
-// end with ErrClientClosed. It may be called again. The error is that of a stop that was not answered in time: such a session ends when its timeout does.
+// Close ends all sessions of the client, so that what they hold is free at once. It waits up to 2 s
+// for that, and closes the connections. Calls in progress return ErrClientClosed. Close may be
+// called again. An error means that a stop was not answered in time: that session ends with its
+// timeout.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -82,8 +85,8 @@ func (c *Client) Close() error {
 	return err
 }
 
-// CloseWithoutRelease closes the connections without ending the sessions, as the death of the process would: the server keeps them for their timeouts. It is there
-// for tests of what happens then.
+// CloseWithoutRelease closes the connections and leaves the sessions to their timeouts, as a crash
+// of the process would. It is for tests.
 func (c *Client) CloseWithoutRelease() {
 	c.mu.Lock()
 	if c.closed {
@@ -127,7 +130,7 @@ type ServerInfo struct {
 	Identity string // who the credentials say the client is
 }
 
-// ServerInfo tells about an instance the client is connected to.
+// ServerInfo describes one of the instances that the client is connected to.
 func (c *Client) ServerInfo(ctx context.Context) (ServerInfo, error) {
 	cn, err := c.anyConn(ctx)
 	if err != nil {

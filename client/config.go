@@ -11,19 +11,20 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// ConfigValue is a small piece of configuration with a name, a version and its last values: the data of a semaphore whose name begins with ConfigPrefix.
+// ConfigValue is a small piece of configuration with a name, a version and its last values. It is
+// stored in the data of a semaphore whose name begins with ConfigPrefix.
 type ConfigValue struct {
 	ConfigReader
 	s *Session
 }
 
-// ConfigReader is a piece of configuration as seen by those who use it.
+// ConfigReader reads and watches a configuration.
 type ConfigReader struct {
 	n    *Node
 	name string
 }
 
-// Value is what a configuration says, or said.
+// Value is a present or past value of a configuration.
 type Value struct {
 	Exists  bool
 	Data    []byte
@@ -31,7 +32,8 @@ type Value struct {
 	Time    time.Time // when it was set, by the clock of the client that did; for people
 }
 
-// Config is the configuration with this name on the session's node. Names are 1 to 1,016 bytes long.
+// Config is the configuration with this name on the session's node. Names are 1 to 1,016 bytes
+// long.
 func (s *Session) Config(name string) *ConfigValue {
 	return &ConfigValue{ConfigReader: s.node.Config(name), s: s}
 }
@@ -45,7 +47,8 @@ type ConfigInfo struct {
 	Version uint64
 }
 
-// Configs lists the configurations whose name begins with prefix, in order of name. The sequence ends after its first error.
+// Configs lists the configurations whose name begins with prefix, in order of name. The sequence
+// ends after its first error.
 func (n *Node) Configs(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[ConfigInfo, error] {
 	return func(yield func(ConfigInfo, error) bool) {
 		for s, err := range n.List(ctx, ConfigPrefix+prefix, opts...) {
@@ -71,7 +74,8 @@ func (c ConfigReader) check() error {
 	return nil
 }
 
-// Get reads the configuration; Strict unless ReadConsistency says otherwise. Errors: NotFound when it was never set.
+// Get reads the configuration, Strict unless ReadConsistency says otherwise. Errors: NotFound if it
+// was never set.
 func (c ConfigReader) Get(ctx context.Context, opts ...ReadOption) (Value, error) {
 	values, err := c.History(ctx, opts...)
 	if err != nil {
@@ -80,8 +84,9 @@ func (c ConfigReader) Get(ctx context.Context, opts ...ReadOption) (Value, error
 	return values[0], nil
 }
 
-// History reads the configuration with the values before it, newest first: up to 10, as long as they have 64 KiB together. They go when it is deleted. Strict unless
-// ReadConsistency says otherwise. Errors: NotFound when it was never set.
+// History reads the configuration and the values before it, newest first: up to 10, while they have
+// at most 64 KiB together. Delete removes them. Strict unless ReadConsistency says otherwise.
+// Errors: NotFound if it was never set.
 func (c ConfigReader) History(ctx context.Context, opts ...ReadOption) ([]Value, error) {
 	values, err := c.read(ctx, opts)
 	return values, withOp("read configuration", c.name, err)
@@ -101,8 +106,8 @@ func (c ConfigReader) read(ctx context.Context, opts []ReadOption) (values []Val
 	return values, err
 }
 
-// Set replaces the configuration, which need not exist, and answers its version. Setting the same bytes changes nothing. Errors: PreconditionFailed, BadRequest for
-// more than MaxConfigLen bytes.
+// Set replaces the configuration, which need not exist, and returns its version. Setting the same
+// bytes changes nothing. Errors: PreconditionFailed; BadRequest for more than MaxConfigLen bytes.
 func (c *ConfigValue) Set(ctx context.Context, data []byte, opts ...WriteOption) (version uint64, err error) {
 	version, err = c.set(ctx, data, opts)
 	return version, withOp("set configuration", c.name, err)
@@ -145,7 +150,7 @@ func (c *ConfigValue) set(ctx context.Context, data []byte, opts []WriteOption) 
 	}
 }
 
-// Delete removes the configuration, and the values before it. Errors: NotFound when it is not set.
+// Delete removes the configuration and its history. Errors: NotFound if it is not set.
 func (c *ConfigValue) Delete(ctx context.Context) error {
 	const op = "delete configuration"
 	if err := c.check(); err != nil {
@@ -158,8 +163,9 @@ func (c *ConfigValue) Delete(ctx context.Context) error {
 	return withOp(op, c.name, err)
 }
 
-// Watch tells the value, and then every other one, until ctx ends: also that it does not exist. It resumes by itself; a slow consumer misses values in between, never the
-// last. The last pair carries the error that ended it.
+// Watch yields the value and then every other value, until ctx ends, including that it does not
+// exist. It resumes by itself. A slow consumer misses values in between, never the last. The last
+// pair carries the error that ended it.
 func (c ConfigReader) Watch(ctx context.Context) iter.Seq2[Value, error] {
 	return func(yield func(Value, error) bool) {
 		const op = "watch configuration"

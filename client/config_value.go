@@ -17,7 +17,8 @@ import (
 // A version is the semaphore's at which the value was set.
 const configFormat = 1
 
-// ConfigPrefix begins the names of the semaphores that configurations are kept in. Programs acquire none of that name.
+// ConfigPrefix begins the names of the semaphores that hold configurations. Programs must not
+// acquire them.
 const ConfigPrefix = "$config/"
 
 const (

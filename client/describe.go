@@ -9,7 +9,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Semaphore is what describe tells.
+// Semaphore describes a semaphore.
 type Semaphore struct {
 	Name       string
 	Data       []byte
@@ -24,7 +24,8 @@ type Semaphore struct {
 	Waiters    []Waiter // in queue order
 	// Revision is the shard's log index of the last change, Index the one the answer was read at.
 	Revision, Index uint64
-	// Torn says that the semaphore went on changing while its pages were read: Owners and Waiters come from different moments.
+	// Torn says that the semaphore kept changing while its pages were read: Owners and Waiters are
+	// from different moments.
 	Torn bool
 }
 
@@ -49,7 +50,7 @@ type Waiter struct {
 	Timeout     time.Duration // as asked for; Forever
 }
 
-// Forever as a waiter's timeout: it waits until it is told otherwise.
+// Forever is the timeout of a waiter that waits until its client gives up.
 const Forever time.Duration = 1<<63 - 1
 
 // ReadOption is an option of Describe and List.
@@ -67,7 +68,7 @@ func IncludeOwners() ReadOption { return func(o *readOptions) { o.flags |= proto
 // IncludeWaiters includes the waiters.
 func IncludeWaiters() ReadOption { return func(o *readOptions) { o.flags |= protocol.WithWaiters } }
 
-// ReadConsistency is Strict or Relaxed for this read; default is what the node says.
+// ReadConsistency is Strict or Relaxed for this read. Default: the node's.
 func ReadConsistency(c Consistency) ReadOption {
 	return func(o *readOptions) { o.consistency = protocol.Consistency(c) }
 }
@@ -176,7 +177,7 @@ func (s *Session) Describe(ctx context.Context, name string, opts ...ReadOption)
 	return s.node.Describe(ctx, name, opts...)
 }
 
-// QueueStatus is an answer to "why am I waiting".
+// QueueStatus explains why a session waits for a semaphore.
 type QueueStatus struct {
 	Holding  bool    // the session holds the semaphore
 	Waiting  bool    // it waits for it
@@ -188,8 +189,9 @@ type QueueStatus struct {
 	Limit    uint64
 }
 
-// NeverGranted is the first waiter, the session's own or one ahead of it, that wants more than the limit. It cannot be
-// granted, and nobody behind it, until the limit is raised or it leaves the queue. False: there is none.
+// NeverGranted is the first waiter, the session's own or one ahead of it, that wants more than the
+// limit. It, and everything behind it, waits until the limit is raised or it leaves the queue. ok
+// is false if there is none.
 func (s *QueueStatus) NeverGranted() (Waiter, bool) {
 	for _, w := range s.Ahead {
 		if w.Count > s.Limit {
@@ -199,7 +201,8 @@ func (s *QueueStatus) NeverGranted() (Waiter, bool) {
 	return s.Own, s.Waiting && s.Own.Count > s.Limit
 }
 
-// ExplainWaitlainWait tells why a session waits for a semaphore: who holds it, and who is ahead; see [Standing.NeverGranted]. Errors: NotFound.
+// ExplainWait says why a session waits for a semaphore: who holds it, and who is ahead in the
+// queue. See [QueueStatus.NeverGranted]. Errors: NotFound.
 func (n *Node) ExplainWait(ctx context.Context, name string, session uint64) (*QueueStatus, error) {
 	sem, err := n.Describe(ctx, name, IncludeOwners(), IncludeWaiters(), ReadConsistency(Strict))
 	if err != nil {
@@ -221,7 +224,7 @@ func (n *Node) ExplainWait(ctx context.Context, name string, session uint64) (*Q
 	return st, nil
 }
 
-// ExplainWaitlainWait is Node.ExplainWait for this session.
+// ExplainWait is Node.ExplainWait for this session.
 func (s *Session) ExplainWait(ctx context.Context, name string) (*QueueStatus, error) {
 	return s.node.ExplainWait(ctx, name, s.id)
 }

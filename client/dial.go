@@ -20,36 +20,41 @@ const (
 	openTimeoutDefault = 10 * time.Second // for Dial, when its context has no deadline
 )
 
-// Config says how to reach a cluster. Only Endpoints is needed.
+// Config says how to reach a cluster. Only Endpoints is required.
 type Config struct {
-	// Endpoints are host:port of instances, in any order. One that is up is enough: the others are learned from it.
+	// Endpoints are addresses (host:port) of instances, in any order. One that is up is enough: the
+	// client learns the others from it.
 	Endpoints []string
 
-	// Token are the credentials; empty is the anonymous identity.
+	// Token is the client's credentials. Without it the identity is anonymous.
 	Token []byte
 
-	// TLS, if not nil, is used for every connection. Without a ServerName, the host that is dialled is verified.
+	// TLS, if not nil, is used for every connection. Without a ServerName, the certificate must be
+	// good for the host that is dialled.
 	TLS *tls.Config
 
-	// Name is what the instances show as this client's name; default is Version.
+	// Name is what instances show as this client's name. Default: Version.
 	Name string
 
-	// Dial replaces the way TCP connections are made. It must respect its context.
+	// Dial replaces the function that makes TCP connections. It must respect its context.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 
-	// Logger gets what happens to connections and sessions: lost and made at debug, expired at warn. Default is none.
+	// Logger gets lost and new connections at debug, and expired sessions at warn. Default: nothing
+	// is logged.
 	Logger *slog.Logger
 
 	clock clock // tests bring their own
 }
 
-// Dial connects to the first of the endpoints (host:port) that answers, and fetches the cluster map. The client is then good until Close: it reconnects by
-// itself. It fails at once when the credentials or the protocol version are refused, or with ErrHandshake, else when ctx ends; a context without a deadline gets one of 10 s.
+// Dial connects to the first of the endpoints (host:port) that answers, and fetches the cluster
+// map. The client then reconnects by itself until Close. Dial fails at once when the credentials or
+// the protocol version are refused, or with ErrHandshake. Otherwise it tries until ctx ends; a
+// context without a deadline gets one of 10 s.
 func Dial(ctx context.Context, endpoints ...string) (*Client, error) {
 	return Open(ctx, Config{Endpoints: endpoints})
 }
 
-// Open is Dial with everything that can be chosen.
+// Open is Dial with all options.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if len(cfg.Endpoints) == 0 {
 		return nil, fmt.Errorf("no endpoint given; name at least one instance as host:port")

@@ -1,26 +1,43 @@
-// Package client is signalbox's SDK: sessions, leases on counting semaphores, watches, and recipes on top of them: Mutex, RWMutex, Election, Service, Config.
+// Package client is signalbox's SDK: sessions, leases on counting semaphores, watches, and recipes
+// built from them: [Mutex], [RWMutex], [Election], [Service] and [ConfigValue].
 //
 //	c, err := client.Dial(ctx, "127.0.0.1:7070")
-//	s, err := c.Session(ctx, "/billing", client.Timeout(10*time.Second), client.Description("billing@host1"))
+//	s, err := c.Session(ctx, "/billing", client.Timeout(10*time.Second))
 //	lease, err := s.Acquire(ctx, "jobs", client.Count(2), client.Data(addr))
 //	defer lease.Release(ctx)
 //	work(lease.Context(), lease.Token()) // stop when the context ends; send the token with every write
 //
-// # What may be relied on
+// A [Client] is a connection to a cluster; one per process is enough. A [Session] is an identity at
+// the server. What a session acquires is released when the session ends. A [Lease] is what a
+// session holds of a semaphore. A [Node] reads and watches without a session.
 //
-// A lease's context ends before the server may give to another what the lease is for, whatever happens to the link or to this process's timers:
-// every answered keep-alive vouches for the session from the moment it was sent, for 0.85 of the session's timeout, on a clock that goes on while the machine sleeps.
-// What no clock can promise is that the code between two looks at the context runs in time: a process may stop anywhere for as long as it likes. So send
-// Lease.Token with every write to what the lease protects, and let that refuse a lower token than it has seen.
+// Packages client/process and client/rollout have coordination processes and staged rollouts,
+// package client/admin has calls for operators.
 //
-// # Outcomes
+// # Guarantees
 //
-// Calls wait out lost connections, changes of leader and overload until their context ends; a request on a session has its effect at most once, however often it is
-// sent. An error says what the server answered (errors.Is with NotFound and its kin), or why the wait ended: the context's end, ErrSessionExpired, ErrSessionClosed,
-// ErrClientClosed. Only when a context or a session ends between a request's sending and its answer does the error add ErrOutcomeUnknown.
+// A lease's context ends before the server can grant the lease to another session, whatever happens
+// to the connection or to this process's timers. Every answered keep-alive renews the session for
+// 0.85 of its timeout, counted from the moment when the keep-alive was sent. The clock goes on
+// while the machine sleeps.
+//
+// No clock can promise that the code between two checks of the context runs in time: a process may
+// be stopped anywhere, for any time. So send [Lease.Token], the fencing token, with every write to
+// what the lease protects. The resource must reject a token that is lower than one it has seen.
+//
+// # Errors
+//
+// Calls wait out lost connections, leader changes and overload until their context ends. A request
+// of a session takes effect at most once, however often it is sent. An error is the server's answer
+// (errors.Is with [NotFound] and the others), or says why the wait ended: the end of the context,
+// [ErrSessionExpired], [ErrSessionClosed] or [ErrClientClosed]. An error also is
+// [ErrOutcomeUnknown] if the context or the session ended after the request was sent and before it
+// was answered.
 //
 // # Cost
 //
-// All sessions of a client share one connection per instance, and one keep-alive per connection. Idle sessions cost no goroutine, calls that wait cost the goroutine
-// that waits, and watches by function (WatchFunc) one for all. Nothing here reads configuration, logs (unless given a logger) or keeps global state.
+// All sessions of a client share one connection per instance, and one keep-alive per connection. An
+// idle session needs no goroutine. A waiting call needs the goroutine that called it. All watches
+// by function ([Node.WatchFunc]) share one. The package reads no configuration, keeps no global
+// state, and logs only to a logger that it is given.
 package client

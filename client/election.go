@@ -10,27 +10,30 @@ import (
 // resignTimeout bounds how long Run waits for its resignation to be answered.
 const resignTimeout = 2 * time.Second
 
-// Election chooses one of many sessions, over an ephemeral semaphore that the leader holds whole. Candidates queue: the one that has waited longest is next.
+// Election elects one of many sessions. It is an ephemeral semaphore that the leader holds whole.
+// Candidates queue: the one that has waited longest leads next.
 type Election struct {
 	ElectionReader
 	s *Session
 }
 
-// ElectionReader is an election as seen by those who do not stand in it.
+// ElectionReader observes an election.
 type ElectionReader struct {
 	n    *Node
 	name string
 }
 
-// Term is the time one session leads.
+// Term is the time for which one session leads.
 type Term struct {
-	// Token is the fencing token: higher for every later term. Send it with every write that only the leader may do.
+	// Token is the fencing token: higher for every later term. Send it with every write that only
+	// the leader may do.
 	Token uint64
-	// Lease is the leadership: its context ends before another may lead, its Release resigns.
+	// Lease is the leadership. Its context ends before another session can lead; its Release
+	// resigns.
 	Lease *Lease
 }
 
-// Leader is who leads.
+// Leader describes the leader of an election.
 type Leader struct {
 	Exists      bool // false: nobody leads now
 	Session     uint64
@@ -45,11 +48,11 @@ func (s *Session) Election(name string) *Election {
 	return &Election{ElectionReader: s.node.Election(name), s: s}
 }
 
-// Election is the election with this name, for watching it.
+// Election is the election with this name, for observing it.
 func (n *Node) Election(name string) ElectionReader { return ElectionReader{n, name} }
 
-// Campaign waits until the session leads. Data is shown to observers; Wait and OnAccepted are the other options that make sense. Errors: as Acquire. Prefer
-// Run.
+// Campaign waits until the session leads. Data is shown to observers; Wait and OnAccepted are other
+// useful options. Errors: as Acquire. Prefer Run.
 func (e *Election) Campaign(ctx context.Context, opts ...AcquireOption) (Term, error) {
 	l, err := e.s.Acquire(ctx, e.name, with(opts, Exclusive())...)
 	if err != nil {
@@ -58,7 +61,7 @@ func (e *Election) Campaign(ctx context.Context, opts ...AcquireOption) (Term, e
 	return Term{Token: l.Token(), Lease: l}, nil
 }
 
-// Resign gives up the leadership, if the session leads. Errors: as Lease.Release.
+// Resign gives up the leadership if the session leads. Errors: as Lease.Release.
 func (e *Election) Resign(ctx context.Context) error {
 	e.s.mu.Lock()
 	var l *Lease
@@ -72,11 +75,12 @@ func (e *Election) Resign(ctx context.Context) error {
 	return l.Release(ctx)
 }
 
-// Run campaigns, and calls lead while the session leads. The context that lead gets ends when the leadership does, early enough that nobody else leads before, and
-// when ctx ends; lead must return then. When lead returns by itself, Run resigns and returns its error. When the leadership was lost meanwhile, Run waits for
-// lead to return and campaigns again, as long as the session lives.
+// Run campaigns, and calls lead while the session leads. The context of lead ends with ctx, and
+// with the leadership, before another session can lead; lead must return then. When lead returns by
+// itself, Run resigns and returns lead's error. If the leadership was lost, Run waits for lead to
+// return and campaigns again while the session lives.
 //
-// Errors: lead's; ctx's end; what the session ended with.
+// Errors: lead's; the end of ctx; the session's Err.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, term Term) error, opts ...AcquireOption) error {
 	for {
 		term, err := e.Campaign(ctx, opts...)
@@ -130,8 +134,9 @@ func leaderOf(owners []Owner) Leader {
 	return Leader{Exists: true, Session: o.Session, Token: o.Token, Data: o.Data, Description: o.Description, Since: o.Since}
 }
 
-// Observe tells who leads, and then every change, "nobody" included, until ctx ends. It resumes by itself; a slow consumer misses leaders in between, never the
-// last. The last pair carries the error that ended it.
+// Observe yields the leader and then every change, including that nobody leads, until ctx ends. It
+// resumes by itself. A slow consumer misses leaders in between, never the last. The last pair
+// carries the error that ended it.
 func (e ElectionReader) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		var owners []Owner

@@ -21,17 +21,18 @@ const (
 // maxEnvFile bounds a file that a variable names, in bytes: a device given by mistake may have no end.
 const maxEnvFile = 4 << 20
 
-// FromEnv reads from the environment how to reach a cluster, and the path of the coordination node, by the same variables as the command line:
+// FromEnv reads from the environment how to reach a cluster, and the path of the coordination node,
+// by the variables that the command line uses:
 //
 //	SIGNALBOX_ENDPOINTS         addresses of instances, separated by commas; default 127.0.0.1:7070
 //	SIGNALBOX_NODE              path of the coordination node; default /default
 //	SIGNALBOX_TOKEN_FILE        file with the credentials; default none
-//	SIGNALBOX_TLS               true: connect over TLS, which the others below imply
-//	SIGNALBOX_TLS_CA            file with the certificates of the instances' authority, in PEM form; default the system's
-//	SIGNALBOX_TLS_CERT, _KEY    files with this client's certificate and its private key; they are read again for each connection
-//	SIGNALBOX_TLS_SERVER_NAME   name that the instances' certificates must be good for, in place of the host that is dialled
+//	SIGNALBOX_TLS               true: connect over TLS, which the variables below imply
+//	SIGNALBOX_TLS_CA            file with the CA certificates of the instances, PEM; default the system's
+//	SIGNALBOX_TLS_CERT, _KEY    files with this client's certificate and key; read for each connection
+//	SIGNALBOX_TLS_SERVER_NAME   name that the instances' certificates must have, in place of the host
 //
-// A variable that is empty counts as one that is not set. An error names the variable.
+// An empty variable counts as unset. An error names the variable.
 //
 //	cfg, node, err := client.FromEnv()
 //	c, err := client.Open(ctx, cfg)

@@ -13,38 +13,42 @@ var (
 	// ErrNotAcquired: the wait ended before the semaphore could be acquired.
 	ErrNotAcquired = errors.New("not acquired in time")
 
-	// ErrAlreadyHeld: this session holds the semaphore already. A session has one entry per semaphore: change it through its lease, or use
-	// another session.
+	// ErrAlreadyHeld: the session holds the semaphore already. A session has one entry per
+	// semaphore: change it through its lease, or use another session.
 	ErrAlreadyHeld = errors.New("this session holds the semaphore already; change it through its lease, or acquire with another session")
 
-	// ErrReleased is the cause of a lease that its holder released.
+	// ErrReleased is the cause of a lease's context after the holder released the lease.
 	ErrReleased = errors.New("lease was released")
 
-	// ErrLeaseLost: an operator or another client took the lease away while the session lives, by a force release or by deleting the semaphore.
+	// ErrLeaseLost: an operator or another client took the lease away while the session lives, by a
+	// forced release or by deleting the semaphore.
 	ErrLeaseLost = errors.New("lease is lost")
 
-	// ErrSessionExpired: the session is gone for good, and all leases with it: nothing vouched for it in time, or the server ended it. Start a new
-	// one. errors.Is(err, protocol.StatusSessionExpired) holds too.
+	// ErrSessionExpired: the session and all its leases are gone, because the session was not
+	// renewed in time or the server ended it. Start a new one. errors.Is(err,
+	// protocol.StatusSessionExpired) is true too.
 	ErrSessionExpired error = &sessionError{"session is expired for good; start a new one"}
 
-	// ErrNotRenewed: the session is gone because nothing vouched for it in time: no instance could be reached, or this process did not get to run. errors.Is(err,
-	// ErrSessionExpired) holds too.
+	// ErrNotRenewed: the session expired because no answer from its home shard renewed it in time.
+	// No instance could be reached, or this process was not scheduled. errors.Is(err,
+	// ErrSessionExpired) is true too.
 	ErrNotRenewed error = fmt.Errorf("nothing vouched for the session in time: %w", ErrSessionExpired)
 
-	// ErrTakenOver: the session was restored by another process. errors.Is(err, ErrSessionExpired) holds too.
+	// ErrTakenOver: another process restored the session. errors.Is(err, ErrSessionExpired) is true
+	// too.
 	ErrTakenOver error = fmt.Errorf("session was taken over by another process: %w", ErrSessionExpired)
 
-	// ErrSessionClosed: the session was closed by its holder.
+	// ErrSessionClosed: the session's holder closed it.
 	ErrSessionClosed = errors.New("session is closed")
 
 	// ErrClientClosed: the client was closed.
 	ErrClientClosed = errors.New("client is closed")
 
-	// ErrUnreachable: no connection could be made. It comes with the end of the context that the wait for one had.
+	// ErrUnreachable: no connection could be made before the context ended.
 	ErrUnreachable = errors.New("instance cannot be reached")
 
-	// ErrOutcomeUnknown: a request was sent, and the context or the session ended before its outcome could be known. It may have had its effect, or may
-	// not; what it was about must be looked at before it is done again.
+	// ErrOutcomeUnknown: a request was sent, and the context or the session ended before its
+	// outcome was known. It may or may not have taken effect: check before repeating it.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 )
 
@@ -63,8 +67,9 @@ var (
 	Unsupported        error = protocol.StatusUnsupported        // the server does not know the request
 )
 
-// Retryable says that nothing was applied and the same call may succeed later. The methods of this package retry by themselves until their context
-// ends, so this matters for errors that carry the end of a context.
+// Retryable says that nothing was applied and that the same call may succeed later. The methods of
+// this package retry by themselves until their context ends, so Retryable matters for errors that
+// the end of a context caused.
 func Retryable(err error) bool {
 	if errors.Is(err, ErrOutcomeUnknown) {
 		return false

@@ -7,14 +7,19 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// ForceRelease takes leases of a semaphore away as an operator does, while the sessions that hold them live: from the owners whose order ids, the fencing tokens, are first
-// to last, both included. It says how many it took; 0 when there is no such owner, or not any more, so it may be called again. Reason (1 to 1,024 bytes) is told to the
-// owners, whose leases end with ErrLeaseLost, and kept in the audit log. It needs the right admin.
+// ForceRelease takes leases of a semaphore away for an operator while the sessions that hold them
+// live: from the owners whose fencing tokens are first to last, both included. released is 0 when
+// there is no such owner, or not any more, so it may be called again. reason, 1 to 1,024 bytes, is
+// sent to the owners, whose leases end with ErrLeaseLost, and is kept in the audit log. It needs
+// the right admin.
 //
-// This is the one way besides [Node.KillSession] and a forced delete in which somebody else is granted what a client still believes to have: one whose connection is away
-// learns of it when it is back, or stops believing when its session's timeout is over. Until then only what checks fencing tokens is safe: those of later grants are higher.
+// Besides [Node.KillSession] and a forced delete this is the only way in which units are granted
+// that a client still relies on. A client that is disconnected learns of it when it reconnects, or
+// when its session's timeout is over. Until then only resources that check fencing tokens are safe:
+// those of later grants are higher.
 //
-// Errors: NotFound without such a semaphore; BadRequest without a reason or with order ids that are none; Forbidden; ErrOutcomeUnknown.
+// Errors: NotFound without such a semaphore; BadRequest without a reason or for illegal tokens;
+// Forbidden; ErrOutcomeUnknown.
 func (n *Node) ForceRelease(ctx context.Context, name string, first, last uint64, reason string) (released uint64, err error) {
 	bucket, err := n.bucket(ctx, name)
 	if err != nil {

@@ -9,9 +9,11 @@ import (
 	"net"
 )
 
-// ErrHandshake: an endpoint was reached, and no connection can be made with this configuration. Its certificate is not trusted or is for another name, it wants another
-// certificate of the client or none, it speaks TLS and the client does not or the other way round, or it is no address for clients. Open fails with it at once when no endpoint
-// does better. A client that has been connected goes on trying, as certificates are replaced.
+// ErrHandshake: an endpoint was reached, but this configuration cannot connect to it. Its
+// certificate is not trusted or is for another name, it requires another client certificate, only
+// one side speaks TLS, or the address is not for clients. Open fails with it at once when no
+// endpoint does better. A client that was connected before keeps trying, because certificates get
+// replaced.
 var ErrHandshake = errors.New("no connection can be made with this configuration")
 
 // configError is an ErrHandshake with its cause.

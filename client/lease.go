@@ -10,10 +10,12 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Lease is units of a semaphore that a session holds. It ends when it is released, when the session ends, or when it is taken away; its context ends with it, early
-// enough that nobody else can have been granted what it was for.
+// Lease is a number of units of a semaphore that a session holds. It ends when it is released, when
+// the session ends, or when it is taken away. Its context ends with it, before another session can
+// be granted the units.
 //
-// A lock cannot stop a process that does not look: send Token with every write to what the lease protects, and let that refuse lower tokens than it has seen.
+// A lock cannot stop a process that does not check it. Send Token with every write to what the
+// lease protects, and let the resource reject tokens that are lower than one it has seen.
 type Lease struct {
 	s         *Session
 	name      string
@@ -32,11 +34,12 @@ type Lease struct {
 	free   chan struct{} // closed when the name may be acquired again, if somebody asked
 }
 
-// Name of the semaphore.
+// Name is the semaphore's name.
 func (l *Lease) Name() string { return l.name }
 
-// Token is the fencing token: the order id, which is higher for every later grant of the same semaphore name, for as long as the coordination node exists. With a
-// limit above 1, holders have different tokens, and what is protected must compare per holder.
+// Token is the fencing token. It is higher for every later grant of the same semaphore name, for as
+// long as the coordination node exists. With a limit above 1 each holder has a token of its own,
+// and the resource must compare per holder.
 func (l *Lease) Token() uint64 { return l.token }
 
 // Session is the session that holds the lease.
@@ -49,8 +52,9 @@ func (l *Lease) Count() uint64 {
 	return l.count
 }
 
-// Context ends with the lease. Its cause is what Lost says, or ErrReleased. It ends 5 % of the session's timeout before the last moment at which the lease may be
-// relied on, to give what depends on it the time to stop.
+// Context ends with the lease. Its cause is Lost, or ErrReleased. It ends 5 % of the session's
+// timeout before the last moment at which the lease may be relied on, so that work has time to
+// stop.
 func (l *Lease) Context() context.Context {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
@@ -63,7 +67,8 @@ func (l *Lease) Context() context.Context {
 	return l.ctx
 }
 
-// Held says whether the lease may be relied on at this moment. It reads the clock: it is right even when timers are late.
+// Held says whether the lease may be relied on now. It reads the clock, so late timers do not make
+// it wrong.
 func (l *Lease) Held() bool {
 	l.s.c.checkClocks()
 	l.s.mu.Lock()
@@ -71,7 +76,8 @@ func (l *Lease) Held() bool {
 	return l.over == nil && l.s.heldLocked()
 }
 
-// Lost is nil while the lease is held, and after it was released while it was held; else why it was lost: ErrLeaseLost, or what the session ended with.
+// Lost is nil while the lease is held, and after it was released. Otherwise it says why the lease
+// was lost: ErrLeaseLost, or the session's Err.
 func (l *Lease) Lost() error {
 	l.s.endErr()
 	l.s.mu.Lock()
@@ -124,9 +130,11 @@ func (l *Lease) freed() <-chan struct{} {
 	return l.free
 }
 
-// Release gives the units back. The lease ends at once; the call returns when the server has answered. When ctx ends first, even before the call, the release goes
-// on in the background, and its error is that of ctx. Releasing a lease twice is no error; a lost lease answers what Lost says. If the session is lost before the answer
-// comes, the error wraps [ErrOutcomeUnknown] and the session's: others get the units when the server ends the session, at the latest.
+// Release gives the units back. The lease ends at once; the call returns when the server has
+// answered. When ctx ends first, even before the call, the release goes on in the background and
+// the error is that of ctx. Releasing twice is no error; releasing a lost lease returns Lost. If
+// the session is lost before the answer, the error wraps ErrOutcomeUnknown and the session's: the
+// units are free at the latest when the server ends the session.
 func (l *Lease) Release(ctx context.Context) error {
 	s := l.s
 	s.mu.Lock()
@@ -263,8 +271,8 @@ func releaseOutcome(over error) error {
 	return outcomeUnknown(true, over)
 }
 
-// Reduce gives back all but count units, 1 up to what is held. The place among the owners and the token stay. More than is held is refused with BadRequest: acquire
-// it with another session, or release first.
+// Reduce gives back all but count units, 1 up to the units held. The place among the owners and the
+// token stay. More than is held is BadRequest: acquire it with another session, or release first.
 func (l *Lease) Reduce(ctx context.Context, count uint64) error {
 	return withOp("lower", l.name, l.change(ctx, &changeOp{count: count}))
 }

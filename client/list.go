@@ -26,7 +26,7 @@ type SemaphoreInfo struct {
 	Waiting bool
 }
 
-// SessionInfo is a session as its home sees it.
+// SessionInfo describes a session as its home shard sees it.
 type SessionInfo struct {
 	ID          uint64
 	Attached    bool
@@ -182,7 +182,8 @@ func sessionInfo(w *protocol.SessionInfo) SessionInfo {
 	}
 }
 
-// DescribeSession reads one session of the node at its home. Errors: an expired or unknown one is ErrSessionExpired.
+// DescribeSession reads one session of the node at its home shard. Errors: ErrSessionExpired for a
+// session that expired or never existed.
 func (n *Node) DescribeSession(ctx context.Context, id uint64) (*SessionInfo, error) {
 	var reply protocol.SessionInfo
 	if err := n.c.checkSessionID(ctx, id); err != nil {
@@ -196,9 +197,12 @@ func (n *Node) DescribeSession(ctx context.Context, id uint64) (*SessionInfo, er
 	return &info, nil
 }
 
-// KillSession ends a session as an operator does: what it holds is released at once, and its client is told reason (1 to 1,024 bytes). It needs the right
-// admin. A client that cannot be reached goes on believing until it comes back, or its session's timeout is over, while others are granted what it held: only fencing
-// tokens protect in that time. Errors: a session that is gone already is ErrSessionExpired; BadRequest without a reason.
+// KillSession ends a session for an operator. What it holds is released at once, and its client
+// gets reason, 1 to 1,024 bytes. It needs the right admin.
+//
+// A client that cannot be reached relies on its leases until it reconnects or its session's timeout
+// is over, while others are granted them: only fencing tokens protect in that time. Errors:
+// ErrSessionExpired for a session that is gone; BadRequest without a reason.
 func (n *Node) KillSession(ctx context.Context, id uint64, reason string) error {
 	if err := n.c.checkSessionID(ctx, id); err != nil {
 		return withSession("kill", id, err)

@@ -2,8 +2,8 @@ package client
 
 import "context"
 
-// Mutex is a lock with a name, over an ephemeral semaphore that is held whole: it needs no creation and leaves nothing behind. Its goroutines of one session queue
-// behind each other like anybody else.
+// Mutex is a named lock. It is an ephemeral semaphore that is held whole, so it needs no creation
+// and leaves nothing behind. Goroutines of one session queue like those of different sessions.
 type Mutex struct {
 	s    *Session
 	name string
@@ -12,19 +12,21 @@ type Mutex struct {
 // Mutex is the lock with this name on the session's node.
 func (s *Session) Mutex(name string) *Mutex { return &Mutex{s, name} }
 
-// Lock waits for the lock. It is unlocked by the lease's Release; Data, Wait and OnAccepted are the options that make sense. Errors: as Acquire, but never
-// ErrAlreadyHeld.
+// Lock waits for the lock; the lease's Release unlocks it. Useful options are Data, Wait and
+// OnAccepted. Errors: as Acquire, except ErrAlreadyHeld.
 func (m *Mutex) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return m.s.Acquire(ctx, m.name, with(opts, Exclusive(), waitForOwnLease())...)
 }
 
-// TryLock takes the lock if it is free at once; else the lease is nil, without an error. Errors: as TryAcquire.
+// TryLock takes the lock if it is free; otherwise the lease is nil, without an error. Errors: as
+// TryAcquire.
 func (m *Mutex) TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return m.s.TryAcquire(ctx, m.name, with(opts, Exclusive())...)
 }
 
-// RWMutex is a lock with a name that readers share, over an ephemeral semaphore: a reader holds one unit, a writer all of them. The queue is fair: a waiting
-// writer holds back readers that come after it. Readers of one session exclude each other; give each a session of its own.
+// RWMutex is a named lock that readers share. It is an ephemeral semaphore: a reader holds one
+// unit, a writer all of them. The queue is FIFO, so a waiting writer holds back later readers.
+// Readers of one session exclude each other; give each reader a session of its own.
 type RWMutex struct {
 	s    *Session
 	name string
@@ -33,22 +35,22 @@ type RWMutex struct {
 // RWMutex is the read-write lock with this name on the session's node.
 func (s *Session) RWMutex(name string) *RWMutex { return &RWMutex{s, name} }
 
-// Lock waits until nobody else reads or writes.
+// Lock waits until there is no other reader or writer.
 func (m *RWMutex) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return m.s.Acquire(ctx, m.name, with(opts, Exclusive(), waitForOwnLease())...)
 }
 
-// TryLock is Lock if that is possible at once; else the lease is nil, without an error.
+// TryLock is Lock if that needs no wait; otherwise the lease is nil, without an error.
 func (m *RWMutex) TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return m.s.TryAcquire(ctx, m.name, with(opts, Exclusive())...)
 }
 
-// RLock waits until nobody writes, and no writer waits ahead.
+// RLock waits until there is no writer, and none ahead in the queue.
 func (m *RWMutex) RLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return m.s.Acquire(ctx, m.name, with(opts, Shared(), waitForOwnLease())...)
 }
 
-// TryRLock is RLock if that is possible at once; else the lease is nil, without an error.
+// TryRLock is RLock if that needs no wait; otherwise the lease is nil, without an error.
 func (m *RWMutex) TryRLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return m.s.TryAcquire(ctx, m.name, with(opts, Shared())...)
 }

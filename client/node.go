@@ -14,22 +14,23 @@ type Consistency uint8
 
 const (
 	// Strict reads see every change that was acknowledged before they began.
-	Strict = Consistency(protocol.Strict)
+	Strict Consistency = Consistency(protocol.Strict)
 	// Relaxed reads are answered from the memory of any replica. The answer may be older than the newest
 	// change by up to the node's grace period. One client never sees its reads go back in time.
-	Relaxed = Consistency(protocol.Relaxed)
+	Relaxed Consistency = Consistency(protocol.Relaxed)
 )
 
 // CountersMode says how finely a node's operations are counted in metrics.
 type CountersMode uint8
 
 const (
-	CountersAggregated = CountersMode(protocol.CountersAggregated) // for the whole node
-	CountersDetailed   = CountersMode(protocol.CountersDetailed)   // for each semaphore
+	CountersAggregated CountersMode = CountersMode(protocol.CountersAggregated) // for the whole node
+	CountersDetailed   CountersMode = CountersMode(protocol.CountersDetailed)   // for each semaphore
 )
 
-// NodeConfig is what a coordination node's configuration says. In CreateNode and AlterNode, a nil field is left as it is, and a pointer to zero sets the field back to
-// its default. In a NodeInfo every field is set.
+// NodeConfig is the configuration of a coordination node. In CreateNode and AlterNode a nil field
+// is left as it is, and a pointer to zero resets the field to its default. In a NodeInfo every
+// field is set.
 type NodeConfig struct {
 	SelfCheckPeriod   *time.Duration // 500 ms .. 10 s, default 1 s
 	GracePeriod       *time.Duration // self-check period + 1 s .. 30 s, default 10 s
@@ -124,10 +125,12 @@ func wallTime(ms uint64) time.Time {
 	return time.UnixMilli(int64(min(ms, 1<<62)))
 }
 
-// CreateNode makes a coordination node, and its missing parents. Errors: BadRequest for an illegal path or configuration, AlreadyExists.
+// CreateNode creates a coordination node and its missing parents. Errors: BadRequest for an illegal
+// path or configuration, AlreadyExists.
 //
-// A request whose answer is lost is sent again. Where another client drops the same path at that moment, the node may so be made twice; likewise a drop may drop what another
-// has made anew. Whoever makes and drops one path from several places at once must agree first on whose turn it is, with a lock.
+// A request whose answer is lost is sent again. If another client drops the same path at that
+// moment, the node may be created twice; likewise a repeated drop may drop a node that was created
+// again. Processes that create and drop one path concurrently must take a lock first.
 func (c *Client) CreateNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
 	config, err := cfg.wire()
 	if err != nil {
@@ -141,7 +144,7 @@ func (c *Client) CreateNode(ctx context.Context, path string, cfg NodeConfig) (*
 	return nodeInfo(&reply), nil
 }
 
-// EnsureNode is CreateNode that is content with a node that exists, whatever its configuration.
+// EnsureNode is CreateNode that accepts an existing node, whatever its configuration.
 func (c *Client) EnsureNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
 	config, err := cfg.wire()
 	if err != nil {
@@ -158,8 +161,8 @@ func (c *Client) EnsureNode(ctx context.Context, path string, cfg NodeConfig) (*
 	return nil, withOp("create node", path, err)
 }
 
-// AlterNode replaces the fields that are given. It takes effect at once, except that a lower grace period comes into force one old grace period later. Errors:
-// BadRequest, NotFound.
+// AlterNode replaces the fields that are given. They take effect at once, except that a lower grace
+// period comes into force one old grace period later. Errors: BadRequest, NotFound.
 func (c *Client) AlterNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
 	config, err := cfg.wire()
 	if err != nil {
@@ -189,8 +192,8 @@ func (c *Client) resolve(ctx context.Context, path string) (*protocol.NodeInfo, 
 	return &reply, nil
 }
 
-// DropNode drops a node. Its sessions end, its semaphores are gone, with owners and all. Nodes below it must be dropped first (PreconditionFailed). Errors:
-// NotFound.
+// DropNode drops a node. Its sessions end, and its semaphores are deleted with their owners. Nodes
+// below it must be dropped first (PreconditionFailed). Errors: NotFound.
 func (c *Client) DropNode(ctx context.Context, path string) error {
 	repeated, err := c.request(ctx, c.anyInstance, protocol.KindNodeDrop, &protocol.NodeDrop{Path: path}, &protocol.Empty{})
 	if repeated && protocol.StatusOf(err) == protocol.StatusNotFound {
@@ -202,7 +205,8 @@ func (c *Client) DropNode(ctx context.Context, path string) error {
 	return withOp("drop node", path, err)
 }
 
-// Nodes lists the nodes whose path begins with prefix, in order of path. The sequence ends after its first error.
+// Nodes lists the nodes whose path begins with prefix, in order of path. The sequence ends after
+// its first error.
 func (c *Client) Nodes(ctx context.Context, prefix string) iter.Seq2[NodeInfo, error] {
 	return func(yield func(NodeInfo, error) bool) {
 		req := &protocol.NodeList{Prefix: prefix}
@@ -225,8 +229,8 @@ func (c *Client) Nodes(ctx context.Context, prefix string) iter.Seq2[NodeInfo, e
 	}
 }
 
-// Node is a handle of a coordination node, for reading without a session. Its path was resolved once: if the node is dropped and made anew, the handle's
-// operations answer NotFound.
+// Node is a handle of a coordination node, for reading without a session. Its path was resolved
+// once: if the node is dropped and created again, the handle's operations return NotFound.
 type Node struct {
 	c    *Client
 	id   uint64
@@ -254,7 +258,7 @@ func nodeOf(c *Client, path string, info *protocol.NodeInfo) Node {
 	}
 }
 
-// Path is what the node was opened with.
+// Path is the path that the node was opened with.
 func (n *Node) Path() string { return n.path }
 
 // ID is the node's id, which is never reused.

@@ -7,19 +7,20 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// WatchResult is how a one-shot watch ended. Both false: something may have been missed, because the link was lost, another watch replaced this one, or the
-// shard's leader changed. Describe again to know.
+// WatchResult is how a one-shot watch ended. If both are false, a change may have been missed,
+// because the connection was lost, another watch replaced this one, or the shard's leader changed:
+// describe the semaphore again.
 type WatchResult struct {
 	DataChanged   bool
 	OwnersChanged bool
 }
 
-// What a one-shot watch looks for.
+// WatchMask selects what a one-shot watch looks for.
 type WatchMask uint8
 
 const (
-	OnData   = WatchMask(protocol.WatchData)   // other bytes; deletion
-	OnOwners = WatchMask(protocol.WatchOwners) // an owner more or less, a count lowered, an owner's data; deletion
+	OnData   WatchMask = WatchMask(protocol.WatchData)   // other bytes; deletion
+	OnOwners WatchMask = WatchMask(protocol.WatchOwners) // an owner more or less, a count lowered, an owner's data; deletion
 )
 
 // oneShot is one sending of a one-shot watch.
@@ -70,8 +71,9 @@ func (cn *conn) fired(m *protocol.WatchFired) {
 	}
 }
 
-// WatchOnce reads a semaphore and arms the session's one-shot watch on it, atomically. The channel gets exactly one value: when what is watched changes, or as soon as
-// a change may have been missed. A session has one such watch per semaphore: a newer one ends the older. Errors: NotFound.
+// WatchOnce reads a semaphore and arms the session's one-shot watch on it, atomically. The channel
+// gets exactly one value: when what is watched changes, or when a change may have been missed. A
+// session has one such watch per semaphore: a newer one ends the older. Errors: NotFound.
 func (s *Session) WatchOnce(ctx context.Context, name string, what WatchMask, opts ...ReadOption) (*Semaphore, <-chan WatchResult, error) {
 	if what == 0 || what&^(OnData|OnOwners) != 0 {
 		return nil, nil, withOp("watch", name, protocol.Errorf(protocol.StatusBadRequest, "nothing to watch for is named; give OnData, OnOwners or both"))

@@ -9,7 +9,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Saved is what another process needs to take a session over. The key is a secret. A saved state is good for one restore.
+// Saved is what another process needs to take a session over. The key is a secret. A saved state is
+// good for one restore.
 type Saved struct {
 	Node       string `json:"node"` // path
 	Session    uint64 `json:"session_id"`
@@ -25,25 +26,27 @@ const (
 	generationNumbers = 1 << 40
 )
 
-// Save gives what Client.Restore needs. It stays the same while this Session lives, and is good for one restore: who
-// restored it saves again. See Restore for when.
+// Save returns what Client.Restore needs. It is the same as long as this Session lives, and good
+// for one restore: the process that restored the session saves again. See Restore for when.
 func (s *Session) Save() Saved {
 	return Saved{Node: s.node.path, Session: s.id, Key: slices.Clone(s.key[:]), Generation: s.generation}
 }
 
-// Restore takes over a session that was started elsewhere and still lives: what it holds and waits for stays. The holder
-// before is told ErrTakenOver. Leases are made again by acquiring the same names with the same counts or less, which is
-// answered at once; Session.Release gives back what is not wanted. Errors: ErrSessionExpired; BadSession when the key is
-// wrong, or the session was restored from the same state, or a later one, before.
+// Restore takes over a session that was started elsewhere and still lives, with what it holds and
+// waits for. The former holder gets ErrTakenOver. Acquire the same names with the same counts or
+// less to get the leases back, which is answered at once; Session.Release releases what is not
+// wanted. Errors: ErrSessionExpired; BadSession when the key is wrong, or the session was restored
+// before from the same state or a later one.
 //
-// A saved state is good for one restore, because two heirs would take each other's answers and leases for their own. So
-// an heir that may be followed by another one saves again. Its state is known before it restores: the same with a
-// Generation one higher. A program that may be killed at any moment writes that down first, and then calls Restore with
-// the old state; whatever happens to it, the next one can restore what was written. A program that writes
-// what Save gives after Restore has returned leaves the session to its timeout when it is killed in between.
+// A saved state is good for one restore, because two holders would take each other's answers and
+// leases for their own. A holder that may have a successor saves again. Its state is known before
+// it restores: it is the same with a Generation that is one higher. A program that may be killed at
+// any moment writes that state down first, and then calls Restore with the old one. Whatever
+// happens to it, its successor can restore what was written. A program that writes the result of
+// Save after Restore has returned leaves the session to its timeout if it is killed in between.
 //
-// When ctx ends before the server has answered, the same Client may call Restore with the same state again. Another
-// Client, or another process, raises Generation by one before it tries.
+// When ctx ends before the server has answered, the same Client may call Restore again with the
+// same state. Another Client, or another process, raises Generation by one first.
 func (c *Client) Restore(ctx context.Context, saved Saved, opts ...SessionOption) (*Session, error) {
 	o, err := sessionOptionsOf(opts)
 	if err != nil {

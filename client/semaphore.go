@@ -6,8 +6,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Create makes a persistent semaphore with a limit of 1 .. Max units, and data of at most 1 MiB. Errors: AlreadyExists, also when it is identical; PreconditionFailed when an
-// ephemeral one has the name; BadRequest.
+// Create makes a persistent semaphore with a limit of 1 .. Max units and data of at most 1 MiB.
+// Errors: AlreadyExists, also if it is identical; PreconditionFailed when an ephemeral semaphore
+// has the name; BadRequest.
 func (s *Session) Create(ctx context.Context, name string, limit uint64, data []byte) error {
 	return withOp("create", name, s.create(ctx, name, limit, data))
 }
@@ -47,8 +48,8 @@ func IfVersion(version uint64) WriteOption {
 	return func(o *writeOptions) { o.guarded, o.version = true, version }
 }
 
-// Update replaces a semaphore's data, and answers its version. Nobody needs to hold it; the same bytes again change nothing. Errors: NotFound,
-// PreconditionFailed, BadRequest.
+// Update replaces a semaphore's data and returns its version. Nobody needs to hold the semaphore.
+// Writing the same bytes changes nothing. Errors: NotFound, PreconditionFailed, BadRequest.
 func (s *Session) Update(ctx context.Context, name string, data []byte, opts ...WriteOption) (version uint64, err error) {
 	version, err = s.update(ctx, name, data, opts...)
 	return version, withOp("update", name, err)
@@ -67,16 +68,18 @@ func (s *Session) update(ctx context.Context, name string, data []byte, opts ...
 	return reply.Version, nil
 }
 
-// Resize changes a semaphore's limit, 1 .. Max. A limit below what is held takes nothing away: owners and waiters keep
-// what they have, and may still change its data or lower it; nothing is granted until it fits again.
-// Errors: NotFound, PreconditionFailed for an ephemeral semaphore.
+// Resize changes a semaphore's limit, 1 .. Max. A limit below the units held takes nothing away:
+// owners and waiters keep what they have, and may still change their data or reduce their count.
+// Nothing is granted until it fits again. Errors: NotFound; PreconditionFailed for an ephemeral
+// semaphore.
 func (s *Session) Resize(ctx context.Context, name string, limit uint64) error {
 	req := &protocol.Resize{Name: []byte(name), Limit: limit}
 	return withOp("resize", name, s.changeSemaphore(ctx, protocol.KindResize, name, &req.Head, req, &protocol.Empty{}))
 }
 
-// Delete removes a persistent semaphore. With owners or waiters it is refused with PreconditionFailed unless force is set: then waiters get Aborted and owners
-// lose their leases. Errors: NotFound; PreconditionFailed for an ephemeral semaphore, with force too.
+// Delete removes a persistent semaphore. With owners or waiters it needs force, else it fails with
+// PreconditionFailed; by force, waiters get Aborted and owners lose their leases. Errors: NotFound;
+// PreconditionFailed for an ephemeral semaphore, also with force.
 func (s *Session) Delete(ctx context.Context, name string, force bool) error {
 	return withOp("delete", name, s.delete(ctx, name, force))
 }
@@ -86,8 +89,9 @@ func (s *Session) delete(ctx context.Context, name string, force bool) error {
 	return s.changeSemaphore(ctx, protocol.KindDelete, name, &req.Head, req, &protocol.Empty{})
 }
 
-// Release gives back whatever this session has at a semaphore, without a lease: what a restored session held before, for one. It is false when there was
-// nothing. A lease of this session on it ends as released.
+// Release gives back what the session has at a semaphore, without a lease: what a restored session
+// held before, for example. released is false when there was nothing. A lease of this session on
+// the semaphore ends as released.
 func (s *Session) Release(ctx context.Context, name string) (released bool, err error) {
 	bucket, err := s.node.bucket(ctx, name)
 	if err != nil {

@@ -9,20 +9,21 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Service is a set of members that find each other, over a semaphore with the limit Max: each member holds a unit, and its data is where to reach it. The
-// semaphore is ephemeral, unless one with the name was created before.
+// Service is a set of members that find each other. It is a semaphore with the limit Max: each
+// member holds a unit, and its data is its address. The semaphore is ephemeral unless it was
+// created before.
 type Service struct {
 	ServiceReader
 	s *Session
 }
 
-// ServiceReader is a service as seen by those who use it.
+// ServiceReader finds the members of a service.
 type ServiceReader struct {
 	n    *Node
 	name string
 }
 
-// Member of a service.
+// Member is a member of a service.
 type Member struct {
 	Session     uint64
 	Token       uint64 // never reused
@@ -48,9 +49,9 @@ type MemberEvent struct {
 	Members []Member // with MemberSnapshot, by order id
 }
 
-// Registration is a session's membership. It ends with the session.
+// Registration is a session's membership of a service. It ends with the session.
 type Registration struct {
-	// Lease is the membership: its context ends when others may be told that the member is gone.
+	// Lease is the membership. Its context ends when others may learn that the member is gone.
 	Lease *Lease
 }
 
@@ -64,8 +65,8 @@ func (n *Node) Service(name string) ServiceReader { return ServiceReader{n, name
 
 // Register makes the session a member, with data of at most 1 MiB. It waits while all units are
 // held: by a lock of the same name, or by as many members as the limit of a semaphore that was
-// created before; Wait among opts bounds that. A session is a member of a service once:
-// ErrAlreadyHeld. Other errors: as Acquire.
+// created before. Wait bounds that. A session is a member of a service once: ErrAlreadyHeld. Other
+// errors: as Acquire.
 func (sv *Service) Register(ctx context.Context, data []byte, opts ...AcquireOption) (*Registration, error) {
 	opts = append(opts[:len(opts):len(opts)], Data(data))
 	l, err := sv.s.Acquire(ctx, sv.name, append(opts[:len(opts):len(opts)], Shared())...)
@@ -78,15 +79,16 @@ func (sv *Service) Register(ctx context.Context, data []byte, opts ...AcquireOpt
 	return &Registration{Lease: l}, nil
 }
 
-// Update replaces the member's data. Watchers see it as MemberChanged.
+// Update replaces the member's data. Watchers get MemberChanged.
 func (r *Registration) Update(ctx context.Context, data []byte) error {
 	return r.Lease.UpdateData(ctx, data)
 }
 
-// Deregister ends the membership. Watchers see it at once.
+// Deregister ends the membership. Watchers are notified at once.
 func (r *Registration) Deregister(ctx context.Context) error { return r.Lease.Release(ctx) }
 
-// List reads the members, in order of registration. A service that nobody registered for has none.
+// List reads the members, in order of registration. A service without members is empty, not an
+// error.
 func (sv ServiceReader) List(ctx context.Context, opts ...ReadOption) ([]Member, error) {
 	sem, err := sv.n.Describe(ctx, sv.name, append(opts[:len(opts):len(opts)], IncludeOwners())...)
 	if isNotFound(err) {
@@ -98,8 +100,8 @@ func (sv ServiceReader) List(ctx context.Context, opts ...ReadOption) ([]Member,
 	return members(sem.Owners), nil
 }
 
-// Watch tells all members, and then every change, until ctx ends. It resumes by itself: what changed meanwhile is told as changes. The last pair carries the error
-// that ended it.
+// Watch yields all members and then every change, until ctx ends. It resumes by itself: changes in
+// the meantime are yielded as changes. The last pair carries the error that ended it.
 func (sv ServiceReader) Watch(ctx context.Context) iter.Seq2[MemberEvent, error] {
 	return func(yield func(MemberEvent, error) bool) {
 		var first []Owner

@@ -16,23 +16,27 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// State of a session.
+// State is the state of a session.
 type State = session.State
 
 const (
-	// Attached: all is well.
-	Attached = session.Attached
-	// Detached: the link to the server is lost, or the server does not vouch for the session. What it holds is held until the deadline; calls wait.
-	Detached = session.Detached
-	// Expired: over for good. A session never comes back from here.
-	Expired = session.Expired
+	// Attached: the session has a connection to its home shard.
+	Attached State = session.Attached
+	// Detached: the connection is lost, or the home shard does not renew the session. What it holds
+	// is held until the deadline, and calls wait.
+	Detached State = session.Detached
+	// Expired: the session is over for good.
+	Expired State = session.Expired
 )
 
-// Session is a client's identity at the server: what it acquires is its own, and is released when it ends. It may be used by any number of
-// goroutines, and hundreds of thousands share a connection; independent parts of a program are best served by sessions of their own.
+// Session is a client's identity at the server. What it acquires belongs to it and is released when
+// the session ends. Any number of goroutines may use a session, and a connection carries hundreds
+// of thousands of them. Give independent parts of a program sessions of their own.
 //
-// When the link is lost, the session is attached again by itself and calls that wait are sent again without a double effect. When nothing vouches for it for 0.85
-// of its timeout, it is Expired for good, before the server could give what it held to another; it is never made anew under its user's hands.
+// When its connection is lost, a session is attached again by itself. Waiting calls are sent again
+// and take effect once. A session that is not renewed for 0.85 of its timeout is Expired for good,
+// before the server can grant what it held to another session. It never comes back under the same
+// handle.
 type Session struct {
 	c                *Client
 	node             Node
@@ -83,8 +87,8 @@ type attachment struct {
 	over    atomic.Bool   // gone is closed
 }
 
-// Session starts a session on a coordination node. ctx bounds the start alone. Errors: BadRequest for an option outside its range, NotFound for the
-// node, Forbidden.
+// Session starts a session on a coordination node. ctx bounds the start only. Errors: BadRequest
+// for an option that is out of range, NotFound for the node, Forbidden.
 func (c *Client) Session(ctx context.Context, nodePath string, opts ...SessionOption) (*Session, error) {
 	o, err := sessionOptionsOf(opts)
 	if err != nil {
@@ -113,20 +117,20 @@ func (c *Client) newSession(path string, info *protocol.NodeInfo, o sessionOptio
 	return s
 }
 
-// ID is the session's id, unique in the cluster and never reused.
+// ID is unique in the cluster and never reused.
 func (s *Session) ID() uint64 { return s.id }
 
-// Node is the coordination node the session belongs to.
+// Node is the coordination node of the session.
 func (s *Session) Node() *Node { return &s.node }
 
-// Timeout in force.
+// Timeout is the session timeout in force.
 func (s *Session) Timeout() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.m.Timeout()
 }
 
-// State is the session's state now, by the clock.
+// State is the present state, by the clock.
 func (s *Session) State() State {
 	s.c.checkClocks()
 	s.step((*session.Machine).Tick)
@@ -135,7 +139,8 @@ func (s *Session) State() State {
 	return s.m.State()
 }
 
-// Held says whether what the session holds may be relied on at this moment. It reads the clock: it is right even when timers are late.
+// Held says whether what the session holds may be relied on now. It reads the clock, so late timers
+// do not make it wrong.
 func (s *Session) Held() bool {
 	s.c.checkClocks()
 	s.mu.Lock()
@@ -152,7 +157,7 @@ func (s *Session) heldAt(now time.Duration) bool {
 	return s.m.Held(now)
 }
 
-// Remaining is how long the session may still be relied on if nothing vouches for it any more; 0 if it may not.
+// Remaining is how long the session may be relied on if it is not renewed again; 0 if it may not.
 func (s *Session) Remaining() time.Duration {
 	s.c.checkClocks()
 	s.mu.Lock()
@@ -168,19 +173,22 @@ func (s *Session) Remaining() time.Duration {
 // Done is closed when the session is over for good.
 func (s *Session) Done() <-chan struct{} { return s.ctx.Done() }
 
-// Context ends with the session; its cause is Err.
+// Context ends with the session. Its cause is Err.
 func (s *Session) Context() context.Context { return s.ctx }
 
-// Err is nil while the session lives, then why it is over: ErrSessionExpired, ErrTakenOver, ErrSessionClosed or ErrClientClosed, by errors.Is.
+// Err is nil while the session lives. After that it is ErrSessionExpired, ErrNotRenewed,
+// ErrTakenOver, ErrSessionClosed or ErrClientClosed, by errors.Is.
 func (s *Session) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// Close ends the session: leases end at once, and the server frees what they held. It waits until the server has answered, or ctx ends, or nothing has vouched for
-// the session until its deadline (ErrUnreachable): the stop is then sent on in the background, as long as the client is open, and without it the server ends the
-// session when its timeout has passed. A session that is over already is closed with success.
+// Close ends the session. Its leases end at once, and the server releases what they held. Close
+// waits for the server's answer, for the end of ctx, or for the session's deadline
+// (ErrUnreachable). It then keeps sending the stop in the background while the client is open;
+// otherwise the server ends the session when its timeout passes. Closing a session that is already
+// over succeeds.
 func (s *Session) Close(ctx context.Context) error {
 	remaining := s.Remaining()
 	s.mu.Lock()

@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// DefaultTimeout is the timeout of sessions that are started without one.
+// DefaultTimeout is the timeout of a session that was started without one.
 const DefaultTimeout = 10 * time.Second
 
 // SessionOption is an option of Client.Session and Client.Restore.
@@ -22,25 +22,30 @@ type sessionOptions struct {
 	onStopped   func(error)
 }
 
-// Timeout is how long the server keeps the session after the last sign of this client: 100 ms .. 30 min, default 10 s. A short one frees what a dead client held
-// sooner; a long one survives longer pauses and outages. Leases are believed in for 0.85 of it after the last sign that the server confirmed. With a
-// long grace period of the node, the shortest possible timeout is a 24th of that (417 ms with the default of 10 s), and a shorter one is enlarged.
+// Timeout is how long the server keeps the session after the last sign of life: 100 ms .. 30 min,
+// default 10 s. A short timeout releases sooner what a crashed client held; a long one survives
+// longer pauses and outages. Leases are relied on for 0.85 of it after the last renewal. With a
+// long grace period of the node the minimum is a 24th of that period (417 ms with the default of 10
+// s), and a shorter timeout is raised to it.
 func Timeout(d time.Duration) SessionOption { return func(o *sessionOptions) { o.timeout = d } }
 
-// KeepAlive is the time between keep-alives of the session's connection, at most and by default (0) a quarter of the timeout, and at least 10 ms. One keep-alive covers all
-// sessions of a connection; the shortest period of them counts.
+// KeepAlive is the time between keep-alives of the session's connection, at least 10 ms. The
+// maximum, and the default (0), is a quarter of the timeout. One keep-alive covers all sessions of
+// a connection; the shortest period wins.
 func KeepAlive(d time.Duration) SessionOption { return func(o *sessionOptions) { o.keepAlive = d } }
 
-// Description says to people what the session is, like "billing@host1": in describe, beside what it holds. At most 1,024 bytes of UTF-8.
+// Description says what the session is, such as "billing@host1". Describe shows it beside what the
+// session holds. At most 1,024 bytes of UTF-8.
 func Description(text string) SessionOption {
 	return func(o *sessionOptions) { o.description = text }
 }
 
-// OnState is called with every change of the session's state, in order, from a goroutine of its own. It may be late: Held and Lease.Context are
-// what to rely on.
+// OnState is called with every change of the session's state, in order, on a goroutine of its own.
+// It may be late: rely on Held and Lease.Context.
 func OnState(f func(State)) SessionOption { return func(o *sessionOptions) { o.onState = f } }
 
-// OnStopped is called once, after the last OnState, when the session is over for good, with why: what Session.Err says.
+// OnStopped is called once, after the last OnState, when the session is over for good. cause is
+// Session.Err.
 func OnStopped(f func(cause error)) SessionOption {
 	return func(o *sessionOptions) { o.onStopped = f }
 }

@@ -12,8 +12,10 @@ const (
 	superviseMax  = 10 * time.Second
 )
 
-// Supervise is for services that are to go on when their session does not: it starts a session on a node and calls serve with it, and when the session expires, it does so again
-// with a new one. What a service is to have, serve acquires and registers, each time. It then works until its context ends, and returns.
+// Supervise runs a service that outlives its sessions. It starts a session on a node and calls
+// serve with it; when the session expires, it starts another session and calls serve again. Each
+// time, serve acquires and registers what the service needs, works until its context ends, and
+// returns.
 //
 //	err := c.Supervise(ctx, "/billing", func(ctx context.Context, s *client.Session) error {
 //		if _, err := s.Service("api").Register(ctx, address); err != nil {
@@ -23,14 +25,16 @@ const (
 //		return nil
 //	})
 //
-// The context of serve ends with ctx and with the session, whose end is its cause then. Nothing is acquired again but by serve, and there is no new session before serve has
-// returned: what worked under a lost lease has stopped by then. Each expiry is logged as a warning, and told to OnStopped, which may be among the options. Before the next session
-// begins there is a pause of up to 100 ms, which doubles up to 10 s while sessions expire before their timeout has passed.
+// The context of serve ends with ctx, and with the session, whose end is then its cause. Only serve
+// acquires anything, and the next session starts after serve has returned, so no work under a lost
+// lease goes on. Each expiry is logged as a warning and reported to OnStopped, which may be among
+// the options. The pause before the next session is random, up to 100 ms; the bound doubles up to
+// 10 s while sessions expire before their timeout has passed.
 //
-// It ends, when serve has returned, and closes the session,
-//   - with what serve returns while the session lives: nil is the end of the work; an error is not tried again;
+// Supervise closes the session and returns when serve has returned,
+//   - with serve's result while the session lives: nil is the end of the work, an error is not retried;
 //   - with ctx's error;
-//   - with ErrTakenOver, for another process has the session now; ErrClientClosed; and with what refuses a session: NotFound, Forbidden and others.
+//   - with ErrTakenOver, ErrClientClosed, or what refuses a session, such as NotFound and Forbidden.
 func (c *Client) Supervise(ctx context.Context, node string, serve func(ctx context.Context, s *Session) error, opts ...SessionOption) error {
 	retry := backoff{base: superviseBase, max: superviseMax}
 	for {

@@ -16,18 +16,20 @@ import (
 type EventKind uint8
 
 const (
-	// EventChanged: the semaphore is as the event says. What changed since the last event about it is in Created to Removed.
+	// EventChanged: the semaphore is as the event says. Created to Removed say what changed since
+	// the last event about it.
 	EventChanged EventKind = 1
-	// EventDeleted: the semaphore is gone, with its owners.
+	// EventDeleted: the semaphore and its owners are gone.
 	EventDeleted EventKind = 2
-	// EventSynced: all that was there when the watch began, or resumed, has been told.
+	// EventSynced: everything that existed when the watch began, or resumed, has been delivered.
 	EventSynced EventKind = 3
-	// EventReset: the watch was interrupted and began anew. What follows up to the next EventSynced are the differences to what was told before: nothing is missed
-	// but what came and went in between.
+	// EventReset: the watch was interrupted and resumed. The events up to the next EventSynced are
+	// the differences to what was delivered before. Only what came and went in between is missing.
 	EventReset EventKind = 4
 )
 
-// Event is a step of a watch. Steps of one semaphore that a slow consumer has not taken yet are told as one. Its slices must not be changed.
+// Event is a step of a watch. Steps of one semaphore that a slow consumer has not taken yet are
+// merged. Its slices must not be changed.
 type Event struct {
 	Kind EventKind
 	Name string
@@ -45,15 +47,17 @@ type Event struct {
 	Removed []Owner // as last told
 }
 
-// Watch tells the state of a semaphore, which need not exist yet, and then every change, until ctx ends: it resumes by itself when the connection is lost. The
-// last pair carries the error that ended it: ctx's, NotFound when the node was dropped, Forbidden.
+// Watch yields the state of a semaphore, which need not exist yet, and then every change, until ctx
+// ends. It resumes by itself when the connection is lost. The last pair carries the error that
+// ended it: ctx's, NotFound when the node was dropped, Forbidden.
 //
-// A consumer that stops taking events costs no more memory than two copies of the state.
+// A consumer that stops taking events costs at most the memory of two copies of the state.
 func (n *Node) Watch(ctx context.Context, name string) iter.Seq2[Event, error] {
 	return n.watch(ctx, name, false)
 }
 
-// WatchPrefix is Watch for all semaphores whose name begins with prefix. There is no order between semaphores of different shards.
+// WatchPrefix is Watch for all semaphores whose name begins with prefix. Events of different shards
+// have no order.
 func (n *Node) WatchPrefix(ctx context.Context, prefix string) iter.Seq2[Event, error] {
 	return n.watch(ctx, prefix, true)
 }

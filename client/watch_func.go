@@ -5,17 +5,21 @@ import (
 	"sync"
 )
 
-// WatchFunc is [Node.Watch] for programs with thousands of watches: instead of a goroutine that waits for each of them, a function is called with each step. It returns
-// at once. The watch goes on until ctx ends; the last call carries the error that ended it, as the last pair of Watch does, and none comes behind it.
+// WatchFunc is [Node.Watch] for programs with thousands of watches: it calls a function with each
+// step instead of blocking a goroutine. It returns at once. The watch goes on until ctx ends; the
+// last call carries the error that ended it, as the last pair of Watch does.
 //
-// The calls of one watch come one after the other; those of different watches may overlap. The functions of a client share a goroutine most of the time, so one that waits
-// for something holds up other watches' steps, and the client's Close and Abandon, which return after the last calls: a function may use the client, but not close it,
-// nor wait for who does. A watch that is begun on a closed client has its last call at once.
+// The calls of one watch do not overlap; those of different watches may. The functions of a client
+// mostly share a goroutine, so one that blocks delays other watches. Close and CloseWithoutRelease
+// return after the last calls: a function may use the client, but must not close it, nor wait for
+// another goroutine that does. A watch that is started on a closed client gets its last call at
+// once.
 func (n *Node) WatchFunc(ctx context.Context, name string, step func(Event, error)) {
 	n.watchFunc(ctx, name, false, step)
 }
 
-// WatchPrefixFunc is WatchFunc for all semaphores whose name begins with prefix, as [Node.WatchPrefix].
+// WatchPrefixFunc is WatchFunc for all semaphores whose name begins with prefix, as
+// [Node.WatchPrefix].
 func (n *Node) WatchPrefixFunc(ctx context.Context, prefix string, step func(Event, error)) {
 	n.watchFunc(ctx, prefix, true, step)
 }
