@@ -76,7 +76,8 @@ func Exclusive() AcquireOption {
 	return func(o *acquireOptions) { o.ephemeral, o.count = true, Max }
 }
 
-// waitForOwnLease makes a second acquire of the session wait for the first one's release instead of failing with ErrAlreadyHeld.
+// waitForOwnLease makes a second acquire of the session wait for the first one's release instead of
+// failing with ErrAlreadyHeld.
 func waitForOwnLease() AcquireOption { return func(o *acquireOptions) { o.queue = true } }
 
 // Acquire waits in the semaphore's FIFO queue until the session holds the units. When ctx ends
@@ -225,7 +226,8 @@ func (a *acquireOp) close() {
 	}
 }
 
-// expect is told by the reader that an acquire was queued: its result may be the next thing that is read.
+// expect is told by the reader that an acquire was queued: its result may be the next thing that is
+// read.
 func (s *Session) expect(a *acquireOp) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,8 +262,9 @@ func (a *acquireOp) attempts(ctx context.Context) (*Lease, error) {
 				return nil, err
 			}
 			if result == nil {
-				// It may have been missed. Sent again, the acquire is answered with what became of it: its entry carries the number, and when the entry is gone the
-				// server remembers the end, or says that nothing is held by it.
+				// It may have been missed. Sent again, the acquire is answered with what became of
+				// it: its entry carries the number, and when the entry is gone the server remembers
+				// the end, or says that nothing is held by it.
 				continue
 			}
 			outcome = *result
@@ -275,7 +278,8 @@ func (a *acquireOp) attempts(ctx context.Context) (*Lease, error) {
 			return nil, &protocol.Error{Status: outcome.Status, Message: outcome.Message}
 		case outcome.State == protocol.NotAcquired:
 			if a.o.timeout == protocol.Forever {
-				// That wait ends by being ended. Over a lost link the server remembers only that nothing has come of it.
+				// That wait ends by being ended. Over a lost link the server remembers only that
+				// nothing has come of it.
 				return nil, protocol.Errorf(protocol.StatusAborted, "the wait, or what it came to, was ended while the connection was lost; acquire again")
 			}
 			return nil, nil
@@ -292,7 +296,8 @@ func (a *acquireOp) attempts(ctx context.Context) (*Lease, error) {
 	}
 }
 
-// await waits for the result of an accepted acquire. It is nil, without an error, when the result may have gone another way.
+// await waits for the result of an accepted acquire. It is nil, without an error, when the result
+// may have gone another way.
 func (a *acquireOp) await(ctx context.Context, route requestRoute) (*protocol.AcquireResult, error) {
 	s := a.s
 	s.mu.Lock()
@@ -326,8 +331,8 @@ func (a *acquireOp) await(ctx context.Context, route requestRoute) (*protocol.Ac
 	}
 }
 
-// grant makes the lease, closes the number and gives up the turn. It is nil, without an error, when the trail was lost meanwhile: it is to be asked again whether the
-// semaphore is still held.
+// grant makes the lease, closes the number and gives up the turn. It is nil, without an error, when
+// the trail was lost meanwhile: it is to be asked again whether the semaphore is still held.
 func (a *acquireOp) grant(route requestRoute, orderID uint64) (*Lease, error) {
 	s := a.s
 	l := &Lease{
@@ -348,9 +353,11 @@ func (a *acquireOp) grant(route requestRoute, orderID uint64) (*Lease, error) {
 	return l, nil
 }
 
-// releaseInBackground leaves the queue, or releases what was granted, in the background, and then gives up the turn. The number of the acquire is closed. Should a copy of it
-// arrive behind the release, over a connection that was given up, it is refused: the release goes out only when it says that all numbers up to the acquire's are closed,
-// or on the only connection that the acquire was sent on, behind it.
+// releaseInBackground leaves the queue, or releases what was granted, in the background, and then
+// gives up the turn. The number of the acquire is closed. Should a copy of it arrive behind the
+// release, over a connection that was given up, it is refused: the release goes out only when it
+// says that all numbers up to the acquire's are closed, or on the only connection that the acquire
+// was sent on, behind it.
 func (a *acquireOp) releaseInBackground() {
 	s, r := a.s, &releaseOp{s: a.s, e: a.e, bucket: a.bucket, after: a.x.seq, on: a.x.sentVia} // a is another's when this runs
 	if !s.c.run(func() { _ = s.finishInBackground(s.ctx, r.work) }) {

@@ -225,7 +225,8 @@ func TestAcquireAgainstAServer(t *testing.T) {
 	})
 }
 
-// TestManySessionsOneSemaphore has many goroutines on one connection take turns at few locks; the tokens of a name rise with every grant.
+// TestManySessionsOneSemaphore has many goroutines on one connection take turns at few locks; the
+// tokens of a name rise with every grant.
 func TestManySessionsOneSemaphore(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)

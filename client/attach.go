@@ -41,7 +41,8 @@ func (s *Session) start(ctx context.Context) error {
 		var createID [protocol.KeyLen]byte
 		randomKey(createID[:])
 		req.CreateID, bucket = createID[:], protocol.HomeBucket(createID, t.buckets)
-		// A start whose answer was lost may have made a session that ended before this client was heard again. Nobody has seen it.
+		// A start whose answer was lost may have made a session that ended before this client was
+		// heard again. Nobody has seen it.
 		if repeated, err = s.sendStart(ctx, req, bucket); !repeated || !errors.Is(err, protocol.StatusSessionExpired) {
 			break
 		}
@@ -74,9 +75,10 @@ func (s *Session) sendStart(ctx context.Context, req *protocol.SessionStart, buc
 	return repeated, s.activate(sent, on, &reply, repeated)
 }
 
-// activate makes the session a live one, after its start or restore was answered. If that was sent more than once, an
-// attach epoch is left out behind it: the server answers the attach with the next epoch from memory (RELAXED) because no
-// leader can have attached the session in between, and another leader may have had a copy.
+// activate makes the session a live one, after its start or restore was answered. If that was sent
+// more than once, an attach epoch is left out behind it: the server answers the attach with the
+// next epoch from memory (RELAXED) because no leader can have attached the session in between, and
+// another leader may have had a copy.
 func (s *Session) activate(sent time.Duration, on *conn, reply *protocol.SessionReply, repeated bool) error {
 	s.mu.Lock()
 	s.id = reply.Session
@@ -146,8 +148,9 @@ func (s *Session) connLost(cn *conn) {
 	})
 }
 
-// detachHome is told when the server does not know the session on the connection it is attached on. What it forgot of one session it may have forgotten of all
-// that are at home in the same shard, and a pong for one of them must not vouch for the others.
+// detachHome is told when the server does not know the session on the connection it is attached on.
+// What it forgot of one session it may have forgotten of all that are at home in the same shard,
+// and a pong for one of them must not vouch for the others.
 func (s *Session) detachHome(att *attachment) {
 	att.cn.mu.Lock()
 	others := make([]*Session, 0, len(att.cn.sessions))
@@ -202,9 +205,9 @@ const (
 	maxAttachDelay   = time.Second
 )
 
-// delayAttach lets others go first. A planned change at a server sends all sessions away that are at
-// home in some buckets, or in a whole shard, at the same moment: those are attached again at once
-// that a call waits for, the others spread over a part of the time that they are believed in.
+// delayAttach lets others go first. A planned change at a server sends all sessions away that are
+// at home in some buckets, or in a whole shard, at the same moment: those are attached again at
+// once that a call waits for, the others spread over a part of the time that they are believed in.
 func (s *Session) delayAttach() {
 	s.mu.Lock()
 	unhurried := s.lowPriority
@@ -320,8 +323,9 @@ func (s *Session) waitAttached(ctx context.Context) (*attachment, error) {
 	}
 }
 
-// stopAtServer tells the server that the session is over, for as long as it takes: while a connection that the session was attached on is heard, the server
-// keeps it alive. last is the bond it had.
+// stopAtServer tells the server that the session is over, for as long as it takes: while a
+// connection that the session was attached on is heard, the server keeps it alive. last is the bond
+// it had.
 func (s *Session) stopAtServer(last *attachment) {
 	defer func() {
 		s.mu.Lock()

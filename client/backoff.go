@@ -30,7 +30,8 @@ func (b *backoff) next() time.Duration {
 	return rand.N(bound + 1)
 }
 
-// sleep waits for d, or until ctx or stop ends; it says whether it waited to the end. A nil stop never ends.
+// sleep waits for d, or until ctx or stop ends; it says whether it waited to the end. A nil stop
+// never ends.
 func sleep(ctx context.Context, stop <-chan struct{}, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -10,8 +10,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// instantConn is a server in the memory of the client: it answers what is written before Write returns, and allocates nothing in steady state, so
-// that what is measured is the client's.
+// instantConn is a server in the memory of the client: it answers what is written before Write
+// returns, and allocates nothing in steady state, so that what is measured is the client's.
 type instantConn struct {
 	deafConn
 	mu     sync.Mutex

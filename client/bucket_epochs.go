@@ -6,14 +6,16 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// bucketEpochs is which buckets a shard served, by the last snapshot it told to a watch of a prefix. Of the names in other buckets the shard knows nothing: they may be in
-// another shard, whose stream tells of them, or on their way to it. It is never changed once made.
+// bucketEpochs is which buckets a shard served, by the last snapshot it told to a watch of a
+// prefix. Of the names in other buckets the shard knows nothing: they may be in another shard,
+// whose stream tells of them, or on their way to it. It is never changed once made.
 type bucketEpochs struct {
 	ends   []uint32 // of each run: the first bucket behind it
 	epochs []uint64 // 0: not served
 }
 
-// newBucketEpochs is nil where a server says nothing of buckets: the shard then speaks for all that it has told.
+// newBucketEpochs is nil where a server says nothing of buckets: the shard then speaks for all that
+// it has told.
 func newBucketEpochs(runs []protocol.SnapshotRun) *bucketEpochs {
 	c, end := new(bucketEpochs), uint32(0)
 	for _, r := range runs {
@@ -53,7 +55,8 @@ func (c *bucketEpochs) epoch(bucket uint32) uint64 {
 	return c.epochs[i]
 }
 
-// newer is, of each bucket, the higher one of two epochs. Either may be nil; of two that do not agree on how many buckets there are it is the first.
+// newer is, of each bucket, the higher one of two epochs. Either may be nil; of two that do not
+// agree on how many buckets there are it is the first.
 func (c *bucketEpochs) newer(o *bucketEpochs) *bucketEpochs {
 	switch {
 	case c == nil:
@@ -81,8 +84,10 @@ func (p *shardWatch) setEpochs(c *bucketEpochs) {
 	p.w.newestEpochs = p.w.newestEpochs.newer(c)
 }
 
-// isNewest says whether what a part tells of a name is the newest there is: its shard serves the name's bucket, and no shard has told that it served it under a newer
-// epoch. Streams of shards come over different connections, so what a bucket's former owner says may arrive behind what the new one says. mu is held.
+// isNewest says whether what a part tells of a name is the newest there is: its shard serves the
+// name's bucket, and no shard has told that it served it under a newer epoch. Streams of shards
+// come over different connections, so what a bucket's former owner says may arrive behind what the
+// new one says. mu is held.
 func (w *watch) isNewest(p *shardWatch, name string) bool {
 	if p.epochs == nil {
 		return true
@@ -92,7 +97,8 @@ func (w *watch) isNewest(p *shardWatch, name string) bool {
 	return own > 0 && own >= w.newestEpochs.epoch(b)
 }
 
-// isComplete says that of every bucket the newest owner's snapshot was told. While some move it is not. mu is held.
+// isComplete says that of every bucket the newest owner's snapshot was told. While some move it is
+// not. mu is held.
 func (w *watch) isComplete() bool {
 	var served *bucketEpochs
 	for _, p := range w.shardWatches {

@@ -6,8 +6,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// call is one request that waits for its reply. Calls are pooled: a call belongs to the goroutine that made it until it is put into the connection's table,
-// to the table's owner (whoever removes it, under the connection's mutex) until done is signalled, and to the goroutine again then.
+// call is one request that waits for its reply. Calls are pooled: a call belongs to the goroutine
+// that made it until it is put into the connection's table, to the table's owner (whoever removes
+// it, under the connection's mutex) until done is signalled, and to the goroutine again then.
 type call struct {
 	done       chan struct{} // capacity 1
 	session    *Session      // whose end ends the call; nil: nobody's
@@ -97,8 +98,10 @@ func failure(status protocol.Status, body []byte) error {
 	return &protocol.Error{Status: status, Message: f.Message, Master: f.Master, Term: f.Term}
 }
 
-// roundTrip sends a request that a shard answers, 0 for the instance itself, and waits for its reply, for the end of ctx, or for that of the session it is of, if it is of one. sent says whether the request
-// went into the connection's buffer; without an answer its outcome is then unknown. Errors: a *protocol.Error that the server answered; errConnLost; errCallStopped; the
+// roundTrip sends a request that a shard answers, 0 for the instance itself, and waits for its
+// reply, for the end of ctx, or for that of the session it is of, if it is of one. sent says
+// whether the request went into the connection's buffer; without an answer its outcome is then
+// unknown. Errors: a *protocol.Error that the server answered; errConnLost; errCallStopped; the
 // cause of ctx.
 func (cn *conn) roundTrip(ctx context.Context, of *Session, kind protocol.Kind, shard, bucket uint64, m, reply protocol.Message) (sent bool, err error) {
 	return cn.exchange(ctx, of, nil, kind, shard, bucket, m, reply)
@@ -130,14 +133,16 @@ func (cn *conn) waitReply(ctx context.Context, cl *call, id uint64, reply protoc
 				cn.free(cl, true)
 				return markUndecided(context.Cause(ctx))
 			}
-			// The reader has taken the call already: its answer is a moment away, and is the better one.
+			// The reader has taken the call already: its answer is a moment away, and is the better
+			// one.
 			<-cl.done
 		}
 	}
 	return cn.takeReply(cl, reply)
 }
 
-// takeReply reads what came back, and gives the call back. A reply that cannot be read ends the connection: the request may be sent again on another.
+// takeReply reads what came back, and gives the call back. A reply that cannot be read ends the
+// connection: the request may be sent again on another.
 func (cn *conn) takeReply(cl *call, reply protocol.Message) error {
 	err := cl.answer(reply)
 	cn.free(cl, reply == nil || !aliases(reply))

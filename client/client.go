@@ -105,7 +105,8 @@ func (c *Client) CloseWithoutRelease() {
 	c.stop(ErrClientClosed)
 	c.mu.Lock()
 	c.notifyWatches()
-	// Behind the stop: whoever has just made a connection puts it down first and looks for the stop then, so that one of the two ends it.
+	// Behind the stop: whoever has just made a connection puts it down first and looks for the stop
+	// then, so that one of the two ends it.
 	conns := make([]*conn, 0, len(c.connectors))
 	for _, l := range c.connectors {
 		if cn := l.current.Load(); cn != nil {
@@ -139,7 +140,8 @@ func (c *Client) ServerInfo(ctx context.Context) (ServerInfo, error) {
 	return ServerInfo{Cluster: cn.hello.Cluster, Instance: cn.instance, Version: cn.hello.Server, Identity: cn.hello.Identity}, nil
 }
 
-// run starts a goroutine that Close waits for. It ends when c.ctx does. False: the client is closed, nothing was started.
+// run starts a goroutine that Close waits for. It ends when c.ctx does. False: the client is
+// closed, nothing was started.
 func (c *Client) run(f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,7 +152,8 @@ func (c *Client) run(f func()) bool {
 	return true
 }
 
-// destination finds the connection a request goes to, the bucket that routes it there, and the shard that is meant by it, 0 for none. The shard is told with an error, too.
+// destination finds the connection a request goes to, the bucket that routes it there, and the
+// shard that is meant by it, 0 for none. The shard is told with an error, too.
 type destination func(ctx context.Context) (cn *conn, bucket, shard uint64, err error)
 
 // anyInstance is the place of what every instance serves.
@@ -179,8 +182,9 @@ func (c *Client) atShard(tier uint8, shard uint64) destination {
 	}
 }
 
-// requestuest sends a request that belongs to no session, again and again until it gets an answer that decides it, or ctx ends. repeated says that an earlier
-// sending of it, or this one, may have had its effect without an answer.
+// requestuest sends a request that belongs to no session, again and again until it gets an answer
+// that decides it, or ctx ends. repeated says that an earlier sending of it, or this one, may have
+// had its effect without an answer.
 func (c *Client) request(ctx context.Context, where destination, kind protocol.Kind, m, reply protocol.Message) (repeated bool, err error) {
 	retry := backoff{base: retryBase, max: retryMax}
 	var last error
@@ -219,7 +223,8 @@ func answered(err error) bool {
 	return errors.As(err, &e) && !errors.As(err, &u)
 }
 
-// canResend says whether a request that failed like this may be sent again as it is, possibly elsewhere.
+// canResend says whether a request that failed like this may be sent again as it is, possibly
+// elsewhere.
 func canResend(err error) bool {
 	var refused *permanentError
 	if errors.As(err, &refused) {
@@ -228,8 +233,9 @@ func canResend(err error) bool {
 	return errors.Is(err, errConnLost) || errors.Is(err, ErrUnreachable) || protocol.Retryable(err)
 }
 
-// waitRetry waits before the next try of a request that a shard did not serve; 0 is no shard. What is known of the cluster is mended first. cn is the connection that the
-// request went over, nil for none. News of who can answer end the wait.
+// waitRetry waits before the next try of a request that a shard did not serve; 0 is no shard. What
+// is known of the cluster is mended first. cn is the connection that the request went over, nil for
+// none. News of who can answer end the wait.
 func (c *Client) waitRetry(ctx context.Context, shard uint64, cn *conn, err error, retry *backoff) {
 	if errors.Is(err, errMapChanged) {
 		retry.failures = 0

@@ -7,12 +7,16 @@ import (
 
 // clock is the time leases are judged by.
 type clock interface {
-	// now is a monotonic time since an arbitrary start, above zero. It goes on while the machine sleeps where the system can tell.
+	// now is a monotonic time since an arbitrary start, above zero. It goes on while the machine
+	// sleeps where the system can tell.
 	now() time.Duration
-	// fast is now without a system call, where that can be had: the runtime's clock, and how far now was ahead of it when last asked. So it is behind now by the
-	// time that the machine slept since then: whoever judges by it asked now a moment ago, or has had an answer, for which the reader asks.
+	// fast is now without a system call, where that can be had: the runtime's clock, and how far
+	// now was ahead of it when last asked. So it is behind now by the time that the machine slept
+	// since then: whoever judges by it asked now a moment ago, or has had an answer, for which the
+	// reader asks.
 	fast() time.Duration
-	// wall is the time of day: a jump of it forward against now is a hint that the machine slept in a way now cannot see. It is used for nothing else.
+	// wall is the time of day: a jump of it forward against now is a hint that the machine slept in
+	// a way now cannot see. It is used for nothing else.
 	wall() time.Time
 }
 

@@ -8,7 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// A configuration is a semaphore of limit 1 whose name begins with ConfigPrefix. Its data holds the value and the values before it, so that one compare-and-set replaces all:
+// A configuration is a semaphore of limit 1 whose name begins with ConfigPrefix. Its data holds the
+// value and the values before it, so that one compare-and-set replaces all:
 //
 //	byte   1, the form
 //	then the values, newest first, until the end of the data:
@@ -25,7 +26,8 @@ const (
 	// MaxConfigLen is the longest value of a configuration: 1 MiB, less what is noted beside it.
 	MaxConfigLen = protocol.MaxDataLen - 64
 
-	// Values before the present one are kept while they are at most so many, with so many bytes together: every watcher gets them with every change.
+	// Values before the present one are kept while they are at most so many, with so many bytes
+	// together: every watcher gets them with every change.
 	maxConfigHistory      = 10
 	maxConfigHistoryBytes = 64 << 10
 )

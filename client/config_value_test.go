@@ -9,7 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestConfigForm: what is written is read again, the present value whole, the others as far as the bounds allow, and never in part.
+// TestConfigForm: what is written is read again, the present value whole, the others as far as the
+// bounds allow, and never in part.
 func TestConfigForm(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := make([]Value, rapid.IntRange(1, 15).Draw(t, "values"))

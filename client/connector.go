@@ -27,8 +27,9 @@ func (f *sharedAttempt) wait(ctx context.Context) error {
 	}
 }
 
-// connectorectorector is the way to one instance: the connection there is now, and how the next one is made. At most one attempt is under way at a time, with back-off between
-// attempts that fail or succeed too often; nobody tries while nobody asks.
+// connectorectorector is the way to one instance: the connection there is now, and how the next one
+// is made. At most one attempt is under way at a time, with back-off between attempts that fail or
+// succeed too often; nobody tries while nobody asks.
 type connector struct {
 	c           *Client
 	instance    uint64 // 0: whichever answers
@@ -40,11 +41,13 @@ type connector struct {
 	connectedAt time.Duration // when the last connection was made
 }
 
-// errMapChanged ends a wait for a connection because the cluster map has changed, which may name another instance by now.
+// errMapChanged ends a wait for a connection because the cluster map has changed, which may name
+// another instance by now.
 var errMapChanged = fmt.Errorf("%w: the cluster map has changed", ErrUnreachable)
 
-// get is the connection of the link, made if there is none. The error of an attempt that failed is ErrUnreachable or a *refusal, and asking again waits for the next
-// attempt. When moved, if it is not nil, ends first, the error is errMapChanged.
+// get is the connection of the link, made if there is none. The error of an attempt that failed is
+// ErrUnreachable or a *refusal, and asking again waits for the next attempt. When moved, if it is
+// not nil, ends first, the error is errMapChanged.
 func (l *connector) get(ctx context.Context, moved <-chan struct{}) (*conn, error) {
 	if cn := l.current.Load(); cn != nil && !cn.isLost() {
 		return cn, nil
@@ -79,7 +82,8 @@ func (l *connector) dialInBackground(address string) {
 	}
 }
 
-// attemptLocked is the attempt that is under way, begun if there is none; nil when the client is closed. mu is held.
+// attemptLocked is the attempt that is under way, begun if there is none; nil when the client is
+// closed. mu is held.
 func (l *connector) attemptLocked() *sharedAttempt {
 	f := l.attempt
 	if f == nil {
@@ -104,7 +108,8 @@ func (l *connector) attemptLocked() *sharedAttempt {
 	return f
 }
 
-// resetBackoff ends the back-off: there is news of the instance, so that what became of earlier attempts says little.
+// resetBackoff ends the back-off: there is news of the instance, so that what became of earlier
+// attempts says little.
 func (l *connector) resetBackoff() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -186,7 +191,8 @@ func (c *Client) adopt(cn *conn, address string) *conn {
 	return cn
 }
 
-// connectorectorector finds or makes the link to an instance; address, if not empty, is tried first from now on.
+// connectorectorector finds or makes the link to an instance; address, if not empty, is tried first
+// from now on.
 func (c *Client) connector(instance uint64, address string) *connector {
 	c.mu.Lock()
 	l := c.connectorLocked(instance)

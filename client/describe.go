@@ -111,7 +111,8 @@ func (n *Node) readFrom(bucket uint32) uint64 {
 	return n.c.readIndex(n.c.routes.Load().owner(n.tier, bucket)).Load()
 }
 
-// pages reads the pages of a description and puts those together that fit. read reads the page at req.Cursor.
+// pages reads the pages of a description and puts those together that fit. read reads the page at
+// req.Cursor.
 func (n *Node) pages(ctx context.Context, bucket uint32, req *protocol.Describe, read func(*protocol.DescribeReply) error) (*Semaphore, error) {
 	shard := n.c.routes.Load().owner(n.tier, bucket)
 	for begun := 0; ; begun++ {

@@ -8,8 +8,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestHomeMoves: a session whose home moves is attached anew, and holds what it holds meanwhile. The word of it may come before the reply to the attach that it is
-// about, which counts for nothing then. Other sessions of the connection are left alone.
+// TestHomeMoves: a session whose home moves is attached anew, and holds what it holds meanwhile.
+// The word of it may come before the reply to the attach that it is about, which counts for nothing
+// then. Other sessions of the connection are left alone.
 func TestHomeMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -88,9 +89,9 @@ func TestHomeMoves(t *testing.T) {
 	})
 }
 
-// TestPendingCallsAttachFirst: of the sessions that a planned change sends away at one moment, those
-// are attached again at once that a call waits for, or that wait in a queue; the others spread over
-// a twentieth of their timeout.
+// TestPendingCallsAttachFirst: of the sessions that a planned change sends away at one moment,
+// those are attached again at once that a call waits for, or that wait in a queue; the others
+// spread over a twentieth of their timeout.
 func TestPendingCallsAttachFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)

@@ -95,7 +95,8 @@ func TestWhileDisconnected(t *testing.T) {
 	}
 }
 
-// TestReason: a session that the server ends says why, also when it waits for something in other shards.
+// TestReason: a session that the server ends says why, also when it waits for something in other
+// shards.
 func TestReason(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)

@@ -13,7 +13,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// TestNegativeDurations: every duration of the SDK that is negative is refused by the same rule, before anything is sent. Those of rollouts and processes have tests of their own.
+// TestNegativeDurations: every duration of the SDK that is negative is refused by the same rule,
+// before anything is sent. Those of rollouts and processes have tests of their own.
 func TestNegativeDurations(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)
@@ -65,7 +66,8 @@ func TestNegativeDurations(t *testing.T) {
 
 func nodeError(_ *client.NodeInfo, err error) error { return err }
 
-// TestWaitForever: the wait that a description tells is one that Wait takes, and far longer ones than allowed are refused.
+// TestWaitForever: the wait that a description tells is one that Wait takes, and far longer ones
+// than allowed are refused.
 func TestWaitForever(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)

@@ -18,7 +18,8 @@ const (
 	DefaultNode     = "/default"
 )
 
-// maxEnvFile bounds a file that a variable names, in bytes: a device given by mistake may have no end.
+// maxEnvFile bounds a file that a variable names, in bytes: a device given by mistake may have no
+// end.
 const maxEnvFile = 4 << 20
 
 // FromEnv reads from the environment how to reach a cluster, and the path of the coordination node,

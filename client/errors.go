@@ -8,7 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// What became of a lease or a session. errors.Is finds them in what the methods of this package return and in the causes of their contexts.
+// What became of a lease or a session. errors.Is finds them in what the methods of this package
+// return and in the causes of their contexts.
 var (
 	// ErrNotAcquired: the wait ended before the semaphore could be acquired.
 	ErrNotAcquired = errors.New("not acquired in time")
@@ -83,10 +84,12 @@ type sessionError struct{ text string }
 func (e *sessionError) Error() string        { return e.text }
 func (e *sessionError) Is(target error) bool { return target == protocol.StatusSessionExpired }
 
-// errConnLost: the connection ended before the reply. What was sent on it may have been applied or not.
+// errConnLost: the connection ended before the reply. What was sent on it may have been applied or
+// not.
 var errConnLost = errors.New("connection lost")
 
-// undecided is an error that says nothing of the request's outcome, whatever errors of the server it wraps: one that came before, or what the session or the context ended with.
+// undecided is an error that says nothing of the request's outcome, whatever errors of the server
+// it wraps: one that came before, or what the session or the context ended with.
 type undecided struct{ error }
 
 func (e *undecided) Unwrap() error { return e.error }
@@ -99,7 +102,8 @@ func markUndecided(err error) error {
 	return &undecided{err}
 }
 
-// interrupted is the error of a call whose context ended: the context's cause, and what kept the call from succeeding, if anything did. It decides nothing.
+// interrupted is the error of a call whose context ended: the context's cause, and what kept the
+// call from succeeding, if anything did. It decides nothing.
 func interrupted(ctx context.Context, last error) error {
 	err := ctx.Err()
 	if cause := context.Cause(ctx); !errors.Is(cause, err) {
@@ -133,7 +137,8 @@ func withOp(op, name string, err error) error {
 	return fmt.Errorf("%s %q: %w", op, name, err)
 }
 
-// withSession names the session that an error is about, and makes it ErrSessionExpired when that is what the server said.
+// withSession names the session that an error is about, and makes it ErrSessionExpired when that is
+// what the server said.
 func withSession(op string, id uint64, err error) error {
 	if protocol.StatusOf(err) == protocol.StatusSessionExpired && !errors.Is(err, ErrSessionExpired) {
 		err = fmt.Errorf("%w (%w)", ErrSessionExpired, err)

@@ -9,7 +9,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// handleEventeEvent hands on what the server sent unasked. It runs on the reader goroutine, and an error ends the connection.
+// handleEventeEvent hands on what the server sent unasked. It runs on the reader goroutine, and an
+// error ends the connection.
 func (c *Client) handleEvent(cn *conn, h protocol.Header) error {
 	switch h.Kind {
 	case protocol.KindGoodbye:
@@ -127,9 +128,11 @@ func (s *Session) endedByServer(why error) {
 	})
 }
 
-// takenOver is told on a connection that the session was attached elsewhere. If that was this client itself, on another connection, the epoch is one it
-// used. Should that be the attachment's own epoch, then a start that was sent twice has arrived in the wrong order, and the session is on a connection that this
-// client gave up: what vouches on this one does not vouch for the session any more.
+// takenOver is told on a connection that the session was attached elsewhere. If that was this
+// client itself, on another connection, the epoch is one it used. Should that be the attachment's
+// own epoch, then a start that was sent twice has arrived in the wrong order, and the session is on
+// a connection that this client gave up: what vouches on this one does not vouch for the session
+// any more.
 func (s *Session) takenOver(cn *conn, epoch uint64) {
 	s.step(func(m *session.Machine, now time.Duration) {
 		switch {
@@ -142,8 +145,8 @@ func (s *Session) takenOver(cn *conn, epoch uint64) {
 	})
 }
 
-// detachedByServer is told that the session's home moves or has another leader. Pongs on this connection no
-// longer renew the attach. The session is attached again where the map says by then.
+// detachedByServer is told that the session's home moves or has another leader. Pongs on this
+// connection no longer renew the attach. The session is attached again where the map says by then.
 func (s *Session) detachedByServer(cn *conn, epoch uint64) {
 	s.step(func(m *session.Machine, now time.Duration) {
 		if s.attachment != nil && s.attachment.cn == cn && s.attachment.epoch <= epoch {

@@ -9,10 +9,12 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// When a shard gets another leader, requests may still wait for an answer of the one before. Most of the time it answers them: it refuses what it cannot decide any more.
-// One that hangs, or is cut off, answers nothing, and one that is cut off from the other instances only cannot know what became of them. So a request is sent to the new
-// leader when the old one has had formerLeaderTimeout to answer, with the number that it had: it takes effect once. The instance itself is suspected, and what it says of other
-// shards is waited for no longer than minSilence.
+// When a shard gets another leader, requests may still wait for an answer of the one before. Most
+// of the time it answers them: it refuses what it cannot decide any more. One that hangs, or is cut
+// off, answers nothing, and one that is cut off from the other instances only cannot know what
+// became of them. So a request is sent to the new leader when the old one has had
+// formerLeaderTimeout to answer, with the number that it had: it takes effect once. The instance
+// itself is suspected, and what it says of other shards is waited for no longer than minSilence.
 
 // formerLeaderTimeout is how long the answers of a shard's former leader are waited for.
 const formerLeaderTimeout = 250 * time.Millisecond
@@ -39,7 +41,8 @@ func (c *Client) otherConns(instance uint64) (list []*conn) {
 	return list
 }
 
-// waitsFor says whether something on this connection waits for a shard: a request, or a session that lives by it.
+// waitsFor says whether something on this connection waits for a shard: a request, or a session
+// that lives by it.
 func (cn *conn) waitsFor(shard uint64) (waits bool) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
@@ -50,14 +53,16 @@ func (cn *conn) waitsFor(shard uint64) (waits bool) {
 	return waits
 }
 
-// reroute has what waits on a connection for a shard go to the shard's leader, unless that is here again.
+// reroute has what waits on a connection for a shard go to the shard's leader, unless that is here
+// again.
 func (c *Client) reroute(cn *conn, shard uint64) {
 	r := c.routes.Load()
 	if w := r.byShard[shard]; c.ctx.Err() != nil || cn.isLost() || w == nil || w.master.Load() == cn.instance {
 		return
 	}
 	cn.failShardCalls(shard)
-	// The new leader's first entry has detached the sessions that are at home there: what this connection says does not keep them alive.
+	// The new leader's first entry has detached the sessions that are at home there: what this
+	// connection says does not keep them alive.
 	cn.mu.Lock()
 	residents := make([]*Session, 0, len(cn.sessions))
 	if cn.renewals[shard] != nil {
@@ -76,7 +81,8 @@ func (c *Client) reroute(cn *conn, shard uint64) {
 	}
 }
 
-// findLeader looks for news of who leads: an instance that calls wait for is silent, and there may be no connection to another one that would tell.
+// findLeader looks for news of who leads: an instance that calls wait for is silent, and there may
+// be no connection to another one that would tell.
 func (c *Client) findLeader(silent uint64) {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, dialTimeout, fmt.Errorf("%w: no other instance answered in time", ErrUnreachable))
 	defer cancel()
@@ -109,7 +115,8 @@ func (c *Client) findLeader(silent uint64) {
 	}
 }
 
-// failShardCalls ends the calls that wait for a shard as the end of the connection would. They count against the window until they are answered.
+// failShardCalls ends the calls that wait for a shard as the end of the connection would. They
+// count against the window until they are answered.
 func (cn *conn) failShardCalls(shard uint64) {
 	var waiting []*call
 	cn.mu.Lock()

@@ -22,7 +22,8 @@ func onShard(h protocol.Header) bool {
 	return h.Kind >= protocol.KindCreate && h.Kind < protocol.KindPong || h.Kind >= protocol.KindSessionStart && h.Kind <= protocol.KindSessionStop
 }
 
-// TestHint: who does not lead a shard says who does; the next try goes there, without a new map and without a wait.
+// TestHint: who does not lead a shard says who does; the next try goes there, without a new map and
+// without a wait.
 func TestHint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -61,7 +62,8 @@ func TestHint(t *testing.T) {
 	})
 }
 
-// TestMasterAway: the master is dead, and the map does not know. Another replica is asked, which says who leads now, or leads itself.
+// TestMasterAway: the master is dead, and the map does not know. Another replica is asked, which
+// says who leads now, or leads itself.
 func TestMasterAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -95,7 +97,8 @@ func TestMasterAway(t *testing.T) {
 	})
 }
 
-// TestNewMasterWakes: who waits for a shard without a master goes on as soon as an instance says that there is one.
+// TestNewMasterWakes: who waits for a shard without a master goes on as soon as an instance says
+// that there is one.
 func TestNewMasterWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -132,7 +135,8 @@ func TestNewMasterWakes(t *testing.T) {
 	})
 }
 
-// TestOnlyEndpointLost: instances are learned from the map. When all that were configured are gone for good, the others do.
+// TestOnlyEndpointLost: instances are learned from the map. When all that were configured are gone
+// for good, the others do.
 func TestOnlyEndpointLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -156,8 +160,9 @@ func TestOnlyEndpointLost(t *testing.T) {
 	})
 }
 
-// TestReplicaReads: RELAXED reads go to the replica that the client chose, STRICT ones to the master, and so do all for a while after a change, and one that the
-// replica refuses because it is behind.
+// TestReplicaReads: RELAXED reads go to the replica that the client chose, STRICT ones to the
+// master, and so do all for a while after a change, and one that the replica refuses because it is
+// behind.
 func TestReplicaReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -213,8 +218,9 @@ func TestReplicaReads(t *testing.T) {
 	})
 }
 
-// TestAbandonedAcquireElsewhere: an acquire was sent over a connection that was lost. It may arrive yet, so that its release waits until it can say that the number is closed,
-// which an older request that is open prevents.
+// TestAbandonedAcquireElsewhere: an acquire was sent over a connection that was lost. It may arrive
+// yet, so that its release waits until it can say that the number is closed, which an older request
+// that is open prevents.
 func TestAbandonedAcquireElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)

@@ -14,8 +14,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// fake is a cluster as the client sees it, for faults a real one cannot be made to have: it answers by a few simple rules, and a test takes over what it likes
-// with on. Bucket b of four belongs to shard b+1, and shard s is mastered by instance master[s].
+// fake is a cluster as the client sees it, for faults a real one cannot be made to have: it answers
+// by a few simple rules, and a test takes over what it likes with on. Bucket b of four belongs to
+// shard b+1, and shard s is mastered by instance master[s].
 type fake struct {
 	t      testing.TB
 	window uint32

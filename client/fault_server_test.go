@@ -15,7 +15,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// TestLostLink: what is held stays held, what waits goes on waiting, and what was taken away meanwhile is found out.
+// TestLostLink: what is held stays held, what waits goes on waiting, and what was taken away
+// meanwhile is found out.
 func TestLostLink(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)
@@ -62,7 +63,8 @@ func TestLostLink(t *testing.T) {
 	}
 }
 
-// TestAtMostOnce: every request has its effect once, however often the link is lost: a create that was sent twice would find its own semaphore.
+// TestAtMostOnce: every request has its effect once, however often the link is lost: a create that
+// was sent twice would find its own semaphore.
 func TestAtMostOnce(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)
@@ -132,12 +134,14 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// news lets one shard of the server tell another that a session is gone: in a test, that happens when its clock ticks.
+// news lets one shard of the server tell another that a session is gone: in a test, that happens
+// when its clock ticks.
 func news(srv *servertest.Server) func() {
 	return func() { srv.Advance(time.Millisecond) }
 }
 
-// TestUnreachable: without a server, the session is over before its timeout, and everything that waits on it ends.
+// TestUnreachable: without a server, the session is over before its timeout, and everything that
+// waits on it ends.
 func TestUnreachable(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)
@@ -165,7 +169,8 @@ func TestUnreachable(t *testing.T) {
 	if _, err := s.Acquire(ctx, "anything", client.Exclusive()); !errors.Is(err, client.ErrSessionExpired) {
 		t.Fatal(err)
 	}
-	// The server's clock has stood still: to it the session lives. The client sends the stop as soon as it can, and what was held is free.
+	// The server's clock has stood still: to it the session lives. The client sends the stop as
+	// soon as it can, and what was held is free.
 	srv.Resume()
 	release(t, blocker)
 	freed := async(func() (*client.Lease, error) { return other.Acquire(ctx, "lost", client.Exclusive()) })
@@ -211,7 +216,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// TestForceRelease: an operator takes a lease away, whose owner is told at once, or as soon as its link is back; the session goes on. A late copy takes nothing.
+// TestForceRelease: an operator takes a lease away, whose owner is told at once, or as soon as its
+// link is back; the session goes on. A late copy takes nothing.
 func TestForceRelease(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)
@@ -336,8 +342,9 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestRestoreTwice: of two processes that restore one saved state the second is refused, whatever has become of the first:
-// it would be given the answers to the first one's requests, and rely on what that one was granted.
+// TestRestoreTwice: of two processes that restore one saved state the second is refused, whatever
+// has become of the first: it would be given the answers to the first one's requests, and rely on
+// what that one was granted.
 func TestRestoreTwice(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)
@@ -394,7 +401,8 @@ func TestRestoreTwice(t *testing.T) {
 	}
 }
 
-// TestRestoresAtOnce: of many processes that restore one state at a time, one gets it, and keeps it.
+// TestRestoresAtOnce: of many processes that restore one state at a time, one gets it, and keeps
+// it.
 func TestRestoresAtOnce(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)

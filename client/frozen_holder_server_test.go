@@ -72,8 +72,9 @@ func (c *gatedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// TestNoTwoHolders: while links break, one client's freeze for longer than the sessions' timeout, and the server dies and comes back, nobody believes to hold what another
-// was granted later, and tokens rise with every grant.
+// TestNoTwoHolders: while links break, one client's freeze for longer than the sessions' timeout,
+// and the server dies and comes back, nobody believes to hold what another was granted later, and
+// tokens rise with every grant.
 func TestNoTwoHolders(t *testing.T) {
 	length := 4 * time.Second
 	if testing.Short() {
@@ -187,7 +188,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// TestFrozenHolder: at the moment somebody else is granted what a frozen client holds, that client does not believe in it any more.
+// TestFrozenHolder: at the moment somebody else is granted what a frozen client holds, that client
+// does not believe in it any more.
 func TestFrozenHolder(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
 	ctx := testContext(t)

@@ -33,8 +33,9 @@ func (d *deafConn) Close() error {
 	return nil
 }
 
-// FuzzServer feeds bytes of a server to a client with a session, a lease, a waiting acquire, a watch and a call under way. Whatever they are, it
-// must not panic or hang, and frames cut into pieces must have the effect of whole ones.
+// FuzzServer feeds bytes of a server to a client with a session, a lease, a waiting acquire, a
+// watch and a call under way. Whatever they are, it must not panic or hang, and frames cut into
+// pieces must have the effect of whole ones.
 func FuzzServer(f *testing.F) {
 	id := protocol.MakeSessionID(0, 1, 1)
 	frame := protocol.AppendFrame

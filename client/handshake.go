@@ -33,7 +33,8 @@ var (
 	prefixTLSAlert = []byte{0x15, 0x03} // a record of TLS
 )
 
-// diagnoseHandshake tells a mistake in the configuration from what passes: err is why the hello was not answered at an address, and said what came instead.
+// diagnoseHandshake tells a mistake in the configuration from what passes: err is why the hello was
+// not answered at an address, and said what came instead.
 func diagnoseHandshake(address string, secure bool, err error, received []byte) error {
 	wrong := func(format string, args ...any) error {
 		return &configError{fmt.Sprintf("%s "+format, append([]any{address}, args...)...), err}

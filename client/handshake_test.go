@@ -13,7 +13,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestConfigErrorsEndOpen: an answer that no try will change ends the first attempt at once, unless an endpoint may yet do better. A client that has been connected goes on.
+// TestConfigErrorsEndOpen: an answer that no try will change ends the first attempt at once, unless
+// an endpoint may yet do better. A client that has been connected goes on.
 func TestConfigErrorsEndOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)

@@ -10,7 +10,8 @@ import (
 // errSilent: the server answered nothing for too long.
 var errSilent = errors.New("server is silent")
 
-// keepAlive sends a ping: one covers all sessions of the connection. It also finds a connection that died without a word. It runs on the ping timer.
+// keepAlive sends a ping: one covers all sessions of the connection. It also finds a connection
+// that died without a word. It runs on the ping timer.
 func (cn *conn) keepAlive() {
 	now := cn.clock.now()
 	cn.mu.Lock()
@@ -44,7 +45,8 @@ func (cn *conn) keepAlive() {
 		cn.sendPing(now)
 		seek = true
 	}
-	// The timer looks twice a period, so that silence is found half a period after it is too long at the latest.
+	// The timer looks twice a period, so that silence is found half a period after it is too long
+	// at the latest.
 	if now-cn.pings[cn.lastPing%pingHistory].at >= cn.period*3/4 {
 		cn.sendPing(now)
 	}
@@ -74,8 +76,10 @@ func (cn *conn) markBusy() {
 	}
 }
 
-// nextCheck is when the timer is to look again: half a period from now, or up to a fiftieth of a period before that, at the next beat that the clients of a machine
-// have in common. So their timers fire together, and a server that keeps thousands of idle clients is woken by a beat and not by each ping. mu is held.
+// nextCheck is when the timer is to look again: half a period from now, or up to a fiftieth of a
+// period before that, at the next beat that the clients of a machine have in common. So their
+// timers fire together, and a server that keeps thousands of idle clients is woken by a beat and
+// not by each ping. mu is held.
 func (cn *conn) nextCheck() time.Duration {
 	d, beat := cn.period/2, cn.period/50
 	if beat <= 0 {
@@ -94,8 +98,9 @@ func (cn *conn) pingNow() {
 	cn.flush()
 }
 
-// probe asks for a sign of life within minSilence, out of turn: others have taken over from the server, which may have gone without a word. Who waits for an answer
-// here would else wait for the next keep-alives.
+// probe asks for a sign of life within minSilence, out of turn: others have taken over from the
+// server, which may have gone without a word. Who waits for an answer here would else wait for the
+// next keep-alives.
 func (cn *conn) probe() {
 	cn.mu.Lock()
 	if cn.err != nil || cn.probing {
@@ -117,15 +122,16 @@ func (cn *conn) probe() {
 	})
 }
 
-// sendPing puts a ping into the buffer. Its sending time is read before: a vouched moment may be early, never late. mu is held.
+// sendPing puts a ping into the buffer. Its sending time is read before: a vouched moment may be
+// early, never late. mu is held.
 func (cn *conn) sendPing(now time.Duration) {
 	cn.lastPing++
 	cn.pings[cn.lastPing%pingHistory] = sentPing{id: cn.lastPing, at: now}
 	cn.out = protocol.AppendFrame(cn.out, protocol.KindPing, cn.lastPing, 0, nil)
 }
 
-// pong takes in that a shard vouches, as of the ping, for all sessions at home there that are attached on this connection. Shard 0 vouches for nobody: it says
-// that the connection works.
+// pong takes in that a shard vouches, as of the ping, for all sessions at home there that are
+// attached on this connection. Shard 0 vouches for nobody: it says that the connection works.
 func (cn *conn) pong(ping, shard uint64) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
@@ -147,7 +153,8 @@ func (v *renewal) raise(at time.Duration) {
 	}
 }
 
-// noteDetached notes that pongs vouch for no attach of the session up to this epoch. Its reply may have been read before, and be taken in only later.
+// noteDetached notes that pongs vouch for no attach of the session up to this epoch. Its reply may
+// have been read before, and be taken in only later.
 func (cn *conn) noteDetached(session, epoch uint64) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
@@ -157,7 +164,8 @@ func (cn *conn) noteDetached(session, epoch uint64) {
 // maxEarlyDetaches bounds what is kept for sessions that never come to be known.
 const maxEarlyDetaches = 1024
 
-// noteEarlyDetach is noteDetached for news that come right behind the reply to a start or a restore, when nobody knows the session yet: it is not settled then, and learns the truth from its
+// noteEarlyDetach is noteDetached for news that come right behind the reply to a start or a
+// restore, when nobody knows the session yet: it is not settled then, and learns the truth from its
 // next attach. Without it pongs for others would vouch for it until its first request.
 func (cn *conn) noteEarlyDetach(session, epoch uint64) {
 	cn.mu.Lock()
@@ -174,7 +182,8 @@ func (cn *conn) forgetDetached(session uint64) {
 	delete(cn.detachedUpTo, session)
 }
 
-// addSession makes the connection keep a session alive that was attached on it at this home, under this epoch; false if the connection is over, or the attach is.
+// addSession makes the connection keep a session alive that was attached on it at this home, under
+// this epoch; false if the connection is over, or the attach is.
 func (cn *conn) addSession(s *Session, shard, epoch uint64, period time.Duration) (*renewal, bool) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()

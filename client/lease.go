@@ -150,7 +150,8 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	r.s, r.e, r.bucket, r.token = s, e, l.bucket, l.token
 	if e.locked {
-		// A change of the lease is under way. The release comes next, before whoever wants to acquire anew.
+		// A change of the lease is under way. The release comes next, before whoever wants to
+		// acquire anew.
 		r.turn = make(chan struct{}, 1)
 		e.queue = append([]chan struct{}{r.turn}, e.queue...)
 	}
@@ -165,14 +166,16 @@ func (l *Lease) Release(ctx context.Context) error {
 	return withOp("release", l.name, err)
 }
 
-// maxReleaseAll bounds how many leases Close gives back one by one, and releaseAllTimeout for how long.
+// maxReleaseAll bounds how many leases Close gives back one by one, and releaseAllTimeout for how
+// long.
 const (
 	maxReleaseAll     = 1024
 	releaseAllTimeout = time.Second
 )
 
-// releaseAll gives back what the session holds, all at once, before it is stopped: the stop frees it too, but where the session is not at home that takes a word
-// between two shards. What is not answered in time, or not at all, is left to the stop.
+// releaseAll gives back what the session holds, all at once, before it is stopped: the stop frees
+// it too, but where the session is not at home that takes a word between two shards. What is not
+// answered in time, or not at all, is left to the stop.
 func (s *Session) releaseAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, releaseAllTimeout)
 	defer cancel()
@@ -262,8 +265,9 @@ func (r *releaseOp) work(ctx context.Context) (done bool, err error) {
 	return true, err
 }
 
-// releaseOutcome is how a release came out whose session ended before it was answered. A session that was closed has given back all. One that is over for this client may have a
-// while to live at the server, and its units with it.
+// releaseOutcome is how a release came out whose session ended before it was answered. A session
+// that was closed has given back all. One that is over for this client may have a while to live at
+// the server, and its units with it.
 func releaseOutcome(over error) error {
 	if errors.Is(over, ErrSessionClosed) {
 		return nil
@@ -308,7 +312,8 @@ func (ch *changeOp) work(ctx context.Context) (done bool, err error) {
 	l := ch.l
 	s := l.s
 	s.mu.Lock()
-	// A change that may be on its way is settled, whatever became of the lease: behind the release it would be an acquire, and for nobody.
+	// A change that may be on its way is settled, whatever became of the lease: behind the release
+	// it would be an acquire, and for nobody.
 	if s.err != nil || l.over != nil && !ch.sent {
 		err := l.over
 		if err == nil {

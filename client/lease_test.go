@@ -11,7 +11,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// withLease runs a test on a fresh lease; hold makes the fake keep back the answers of a kind, until it is called with 0.
+// withLease runs a test on a fresh lease; hold makes the fake keep back the answers of a kind,
+// until it is called with 0.
 func withLease(t *testing.T, test func(t *testing.T, f *fake, s *Session, l *Lease, hold func(protocol.Kind))) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -33,7 +34,8 @@ func withLease(t *testing.T, test func(t *testing.T, f *fake, s *Session, l *Lea
 				}
 				held = nil
 				f.on = func(fc *fakeConn, h protocol.Header) bool {
-					// The fake's acquires are new ones; a change of what is held keeps the order id.
+					// The fake's acquires are new ones; a change of what is held keeps the order
+					// id.
 					if h.Kind == protocol.KindAcquire {
 						m := decode[protocol.Acquire](t, h.Body)
 						f.memory[m.Seq] = f.holds[string(m.Name)]
@@ -52,7 +54,8 @@ func withLease(t *testing.T, test func(t *testing.T, f *fake, s *Session, l *Lea
 
 func brief() (context.Context, context.CancelFunc) { return context.WithTimeout(bg, time.Second) }
 
-// TestChangeInTheBackground: a change whose context ends goes on, and a release and an acquire come behind it.
+// TestChangeInTheBackground: a change whose context ends goes on, and a release and an acquire come
+// behind it.
 func TestChangeInTheBackground(t *testing.T) {
 	withLease(t, func(t *testing.T, f *fake, s *Session, l *Lease, hold func(protocol.Kind)) {
 		hold(protocol.KindAcquire)
@@ -108,7 +111,8 @@ func TestChangeInTheBackground(t *testing.T) {
 	})
 }
 
-// TestReleaseBehindAChange: a change that was sent is settled before the lease is released, so that no late copy of it, which is an acquire, comes behind the release.
+// TestReleaseBehindAChange: a change that was sent is settled before the lease is released, so that
+// no late copy of it, which is an acquire, comes behind the release.
 func TestReleaseBehindAChange(t *testing.T) {
 	withLease(t, func(t *testing.T, f *fake, s *Session, l *Lease, hold func(protocol.Kind)) {
 		hold(protocol.KindAcquire)
@@ -146,7 +150,8 @@ func TestReleaseBehindAChange(t *testing.T) {
 	})
 }
 
-// TestChangeOfALostLease: the server has nothing of ours to change. What it granted instead is given back.
+// TestChangeOfALostLease: the server has nothing of ours to change. What it granted instead is
+// given back.
 func TestChangeOfALostLease(t *testing.T) {
 	withLease(t, func(t *testing.T, f *fake, s *Session, l *Lease, hold func(protocol.Kind)) {
 		f.set(func() { delete(f.holds, l.Name()) })
@@ -191,7 +196,8 @@ func TestReleaseWithoutALease(t *testing.T) {
 	})
 }
 
-// TestTurns: waiting for a turn at a name ends with the context, with the session, and passes the turn on.
+// TestTurns: waiting for a turn at a name ends with the context, with the session, and passes the
+// turn on.
 func TestTurns(t *testing.T) {
 	withLease(t, func(t *testing.T, f *fake, s *Session, l *Lease, hold func(protocol.Kind)) {
 		hold(protocol.KindAcquire)
@@ -246,7 +252,8 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestBadReply: a reply that cannot be read ends the connection, and the request is sent again on the next.
+// TestBadReply: a reply that cannot be read ends the connection, and the request is sent again on
+// the next.
 func TestBadReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -272,8 +279,9 @@ func TestBadReply(t *testing.T) {
 	})
 }
 
-// TestRestoreRetries: a restore is tried under one epoch and one nonce until it is answered, and given up with its
-// context. The same client may go on with it; any other restore of the same state is another heir's.
+// TestRestoreRetries: a restore is tried under one epoch and one nonce until it is answered, and
+// given up with its context. The same client may go on with it; any other restore of the same state
+// is another heir's.
 func TestRestoreRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -323,7 +331,8 @@ func TestRestoreRetries(t *testing.T) {
 		if m := decode[protocol.Update](t, f.all(protocol.KindUpdate)[0].body); m.Seq != 1<<40+1 || m.Low != m.Seq {
 			t.Fatalf("%+v", m)
 		}
-		// Behind what was sent more than once an epoch is left out. The nonce stays that of the holder.
+		// Behind what was sent more than once an epoch is left out. The nonce stays that of the
+		// holder.
 		f.drop()
 		time.Sleep(time.Second) // of the bubble
 		synctest.Wait()
@@ -369,7 +378,8 @@ func TestRestoreRetries(t *testing.T) {
 	})
 }
 
-// TestReleaseCutOff: a release whose session is lost before the answer comes does not say that the units are free; one whose session was closed does.
+// TestReleaseCutOff: a release whose session is lost before the answer comes does not say that the
+// units are free; one whose session was closed does.
 func TestReleaseCutOff(t *testing.T) {
 	for name, closed := range map[string]bool{"nothing vouches any more": false, "closed": true} {
 		t.Run(name, func(t *testing.T) {

@@ -60,9 +60,9 @@ func (p *pager[T]) head() (*T, error) {
 	return &p.page[0], nil
 }
 
-// listShards yields what every shard of the node lists, in order of key. page reads a page of a shard's
-// list from a cursor on, and returns the cursor of the next one, empty at the end. The sequence ends
-// after its first error, which names what is listed.
+// listShards yields what every shard of the node lists, in order of key. page reads a page of a
+// shard's list from a cursor on, and returns the cursor of the next one, empty at the end. The
+// sequence ends after its first error, which names what is listed.
 func listShards[T any, K cmp.Ordered](
 	ctx context.Context, n *Node, op, name string, key func(*T) K, page func(shard uint64, cursor []byte) (items []T, next []byte, err error),
 ) iter.Seq2[T, error] {
@@ -146,8 +146,8 @@ func (s *Session) List(ctx context.Context, prefix string, opts ...ReadOption) i
 	return s.node.List(ctx, prefix, opts...)
 }
 
-// Sessions lists the sessions of the node, in order of id, over all shards. The sequence ends after its
-// first error. List with OfSession lists what a session holds.
+// Sessions lists the sessions of the node, in order of id, over all shards. The sequence ends after
+// its first error. List with OfSession lists what a session holds.
 func (n *Node) Sessions(ctx context.Context) iter.Seq2[SessionInfo, error] {
 	id := func(s *SessionInfo) uint64 { return s.ID }
 	return listShards(ctx, n, "list sessions of", n.path, id, func(shard uint64, cursor []byte) ([]SessionInfo, []byte, error) {
@@ -215,7 +215,8 @@ func (n *Node) KillSession(ctx context.Context, id uint64, reason string) error 
 	return withSession("kill", id, outcomeUnknown(repeated && !answered(err), err))
 }
 
-// checkSessionID refuses an id whose tier or bucket the cluster does not have: no session can have it, and there is nobody to ask.
+// checkSessionID refuses an id whose tier or bucket the cluster does not have: no session can have
+// it, and there is nobody to ask.
 func (c *Client) checkSessionID(ctx context.Context, id uint64) error {
 	r, err := c.currentRoutes(ctx)
 	if err != nil {

@@ -16,8 +16,9 @@ func since(begin time.Time, ch <-chan struct{}) time.Duration {
 	return time.Since(begin)
 }
 
-// TestLeaseEndsInTime: nothing vouches any more, while the connection works: the lease ends 0.85 of the timeout after the sending of the last ping that was vouched
-// for, by whatever the server goes on saying.
+// TestLeaseEndsInTime: nothing vouches any more, while the connection works: the lease ends 0.85 of
+// the timeout after the sending of the last ping that was vouched for, by whatever the server goes
+// on saying.
 func TestLeaseEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -112,7 +113,8 @@ func TestRenewalCountsFromSending(t *testing.T) {
 	})
 }
 
-// TestNewRenewalAfterReattach: a home that lost sight of the session is asked again, with a higher epoch, and the session goes on.
+// TestNewRenewalAfterReattach: a home that lost sight of the session is asked again, with a higher
+// epoch, and the session goes on.
 func TestNewRenewalAfterReattach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -175,7 +177,8 @@ func TestSleep(t *testing.T) {
 	})
 }
 
-// TestSleepIsNoticed: the context of a lease ends soon after waking up, although timers still have the time to go that the machine slept.
+// TestSleepIsNoticed: the context of a lease ends soon after waking up, although timers still have
+// the time to go that the machine slept.
 func TestSleepIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -195,7 +198,8 @@ func TestSleepIsNoticed(t *testing.T) {
 	})
 }
 
-// TestWallJump: when the wall's clock runs ahead of the other, nothing is relied on until the server vouches anew; if it does not, the session is over.
+// TestWallJump: when the wall's clock runs ahead of the other, nothing is relied on until the
+// server vouches anew; if it does not, the session is over.
 func TestWallJump(t *testing.T) {
 	for _, answered := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -269,7 +273,8 @@ func TestSilentServer(t *testing.T) {
 	})
 }
 
-// TestNoWayBack: the deadline passes while the link is away; the session is over although the server would have it back.
+// TestNoWayBack: the deadline passes while the link is away; the session is over although the
+// server would have it back.
 func TestNoWayBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -306,7 +311,8 @@ func TestTakenOver(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		// Nor is the echo of an own start, which was sent twice: but the session is not on this connection any more.
+		// Nor is the echo of an own start, which was sent twice: but the session is not on this
+		// connection any more.
 		tell(1)
 		if s.State() != Attached || s.attachment.epoch != 2 {
 			t.Fatal(s.Err(), s.attachment)

@@ -8,7 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// watchedSemaphore is one semaphore as a watch knows it, and what its consumer has not been told yet.
+// watchedSemaphore is one semaphore as a watch knows it, and what its consumer has not been told
+// yet.
 type watchedSemaphore struct {
 	name   string
 	shard  uint64
@@ -74,8 +75,9 @@ func (w *watch) markDirty(x *watchedSemaphore) {
 	}
 }
 
-// replace makes a snapshot what is known of the buckets that its shard serves, and marks the differences. What it lacks of other buckets stays: it may be in another
-// shard, whose stream says so, or says that it is gone. mu is held.
+// replace makes a snapshot what is known of the buckets that its shard serves, and marks the
+// differences. What it lacks of other buckets stays: it may be in another shard, whose stream says
+// so, or says that it is gone. mu is held.
 func (w *watch) replace(p *shardWatch, fresh map[string]*snapshot) {
 	for name, x := range w.names {
 		if _, there := fresh[name]; there || !x.exists {

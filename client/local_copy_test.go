@@ -11,9 +11,10 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestLocalCopy drives a watch with a naive server at random: pages in order of name, each at its own index, a semaphore's owners over several of them, changes in
-// between that are gathered and repeated, snapshots that begin again, links that are lost. A consumer that reads now and then, and only follows events, ends up
-// with exactly the server's state, and is never told nonsense.
+// TestLocalCopy drives a watch with a naive server at random: pages in order of name, each at its
+// own index, a semaphore's owners over several of them, changes in between that are gathered and
+// repeated, snapshots that begin again, links that are lost. A consumer that reads now and then,
+// and only follows events, ends up with exactly the server's state, and is never told nonsense.
 func TestLocalCopy(t *testing.T) {
 	for seed := range uint64(600) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -247,7 +248,8 @@ func (m *copyTest) page() {
 	m.st.page(page)
 }
 
-// read takes an event, if there is one, and checks that it makes sense to somebody who knows only the events before it.
+// read takes an event, if there is one, and checks that it makes sense to somebody who knows only
+// the events before it.
 func (m *copyTest) read() bool {
 	ev, ok, err := m.w.next()
 	if err != nil {

@@ -32,8 +32,8 @@ func (c *Client) currentRoutes(ctx context.Context) (*routeTable, error) {
 	}
 }
 
-// refreshMap fetches the map unless there is one newer than stale already; fresh says that there is a
-// newer one now. Callers share one request.
+// refreshMap fetches the map unless there is one newer than stale already; fresh says that there is
+// a newer one now. Callers share one request.
 func (c *Client) refreshMap(ctx context.Context, stale *routeTable) (fresh bool, err error) {
 	c.mu.Lock()
 	if now := c.routes.Load(); now != stale {
@@ -72,8 +72,8 @@ type announcedMap struct {
 // maxAnnouncedTries bounds how often in a row a map that was told of is asked for in vain.
 const maxAnnouncedTries = 10
 
-// fetchAnnouncedMap fetches the map that an instance told of. It asks that instance: another one may not have
-// it yet, and one that was expelled gets no map any more.
+// fetchAnnouncedMap fetches the map that an instance told of. It asks that instance: another one
+// may not have it yet, and one that was expelled gets no map any more.
 func (c *Client) fetchAnnouncedMap(version uint64, from *conn) {
 	c.mu.Lock()
 	if version > c.announced.version || c.announced.from.isLost() {
@@ -118,9 +118,9 @@ func (c *Client) mapSource(ctx context.Context, have *routeTable) (*conn, error)
 	return c.anyConn(ctx)
 }
 
-// mapReplyTimeout is how long an instance has to give its map before another one is asked too: one that
-// ends may answer nothing any more, and all calls that look for the new place of a bucket wait for
-// this answer.
+// mapReplyTimeout is how long an instance has to give its map before another one is asked too: one
+// that ends may answer nothing any more, and all calls that look for the new place of a bucket wait
+// for this answer.
 const mapReplyTimeout = 50 * time.Millisecond
 
 // requestMap asks for a map on a connection, and on another one when that fails or takes long. The

@@ -2,10 +2,12 @@ package client
 
 import "context"
 
-// nameLock is a session's place at one semaphore. The server keeps one per session and name and treats an acquire as setting it, so that two goroutines that
-// acquired the same name would work on each other's; here they take turns.
+// nameLock is a session's place at one semaphore. The server keeps one per session and name and
+// treats an acquire as setting it, so that two goroutines that acquired the same name would work on
+// each other's; here they take turns.
 //
-// Invariant: an entry is in session.entries while it is busy or has a lease. It is guarded by session.mu.
+// Invariant: an entry is in session.entries while it is busy or has a lease. It is guarded by
+// session.mu.
 type nameLock struct {
 	name   string
 	locked bool            // somebody acquires, changes, confirms or releases
@@ -64,7 +66,8 @@ func (x *nameLockSet) all(yield func(*nameLock) bool) {
 	}
 }
 
-// lockName takes the turn at a name. With try it is false instead of waiting. held is what the session holds of it.
+// lockName takes the turn at a name. With try it is false instead of waiting. held is what the
+// session holds of it.
 func (s *Session) lockName(ctx context.Context, name string, try bool) (e *nameLock, held *Lease, ok bool, err error) {
 	s.mu.Lock()
 	if s.err != nil {

@@ -15,8 +15,9 @@ type Consistency uint8
 const (
 	// Strict reads see every change that was acknowledged before they began.
 	Strict Consistency = Consistency(protocol.Strict)
-	// Relaxed reads are answered from the memory of any replica. The answer may be older than the newest
-	// change by up to the node's grace period. One client never sees its reads go back in time.
+	// Relaxed reads are answered from the memory of any replica. The answer may be older than the
+	// newest change by up to the node's grace period. One client never sees its reads go back in
+	// time.
 	Relaxed Consistency = Consistency(protocol.Relaxed)
 )
 

@@ -9,9 +9,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// objectStream is one opening of the stream of a process or a rollout, on one connection: its state,
-// then every change. The reader goroutine adds events, and the consumer takes them. A consumer that
-// falls behind begins again with a new state.
+// objectStream is one opening of the stream of a process or a rollout, on one connection: its
+// state, then every change. The reader goroutine adds events, and the consumer takes them. A
+// consumer that falls behind begins again with a new state.
 type objectStream struct {
 	id     uint64
 	decode rpc.Decoder   // called by the reader goroutine
@@ -22,7 +22,8 @@ type objectStream struct {
 	err    error // why it ended
 }
 
-// maxStreamBacklog is how many events a consumer may leave untaken before the stream is opened again.
+// maxStreamBacklog is how many events a consumer may leave untaken before the stream is opened
+// again.
 const maxStreamBacklog = 1024
 
 var errConsumerBehind = protocol.Errorf(protocol.StatusOverloaded, "the consumer of the watch fell behind by %d events; read them faster", maxStreamBacklog)
@@ -183,8 +184,8 @@ func (cn *conn) dropObjectStream(id uint64, f *objectStream) bool {
 	return true
 }
 
-// objectStreamEvent hands on an event. It is false when there is no such stream. It runs on the reader
-// goroutine.
+// objectStreamEvent hands on an event. It is false when there is no such stream. It runs on the
+// reader goroutine.
 func (cn *conn) objectStreamEvent(h protocol.Header) (bool, error) {
 	cn.mu.Lock()
 	f := cn.objectStreams[h.ID]

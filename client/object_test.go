@@ -29,7 +29,8 @@ func trackEvents(ctx context.Context, o *object) iter.Seq2[any, error] {
 	})
 }
 
-// TestTrackFenced: a registration that another one has taken is told at once, and the session is not doubted for it.
+// TestTrackFenced: a registration that another one has taken is told at once, and the session is
+// not doubted for it.
 func TestTrackFenced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -57,7 +58,8 @@ func TestTrackFenced(t *testing.T) {
 	})
 }
 
-// TestTrackUnsupported: a server without rollouts says so, to each kind of call, and is not asked again.
+// TestTrackUnsupported: a server without rollouts says so, to each kind of call, and is not asked
+// again.
 func TestTrackUnsupported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -99,8 +101,8 @@ func TestTrackUnsupported(t *testing.T) {
 	})
 }
 
-// TestTrackWatchBegins: a watch begins anew, with a status, when its shard is led elsewhere, when its connection is lost and when its consumer fell behind; the server is
-// told of its end.
+// TestTrackWatchBegins: a watch begins anew, with a status, when its shard is led elsewhere, when
+// its connection is lost and when its consumer fell behind; the server is told of its end.
 func TestTrackWatchBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -178,7 +180,8 @@ func TestTrackWatchBegins(t *testing.T) {
 	})
 }
 
-// TestProcessList: the lists of four shards, in pages, are one list in order of name; a shard that refuses ends it.
+// TestProcessList: the lists of four shards, in pages, are one list in order of name; a shard that
+// refuses ends it.
 func TestProcessList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -236,7 +239,8 @@ func TestProcessList(t *testing.T) {
 	})
 }
 
-// TestObjectWithoutSession: who only reads cannot take part, and is told so before anything is sent.
+// TestObjectWithoutSession: who only reads cannot take part, and is told so before anything is
+// sent.
 func TestObjectWithoutSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)

@@ -11,7 +11,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestProbe: a server from whom others have taken over is given up at once when it is silent, and kept when it answers.
+// TestProbe: a server from whom others have taken over is given up at once when it is silent, and
+// kept when it answers.
 func TestProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -37,7 +38,8 @@ func TestProbe(t *testing.T) {
 	})
 }
 
-// hang makes an instance say nothing any more on the connections it has, as a stopped process does; new ones are not answered either.
+// hang makes an instance say nothing any more on the connections it has, as a stopped process does;
+// new ones are not answered either.
 func (f *fake) hang(instance uint64) {
 	f.set(func() {
 		f.on = func(fc *fakeConn, h protocol.Header) bool { return fc.instance == instance }
@@ -58,8 +60,9 @@ func (f *fake) elect(instance, term uint64) {
 	})
 }
 
-// TestLeaderHangs: requests that wait for a leader that hangs are sent to the new one, with the numbers that they had, soon after it is known; so is the attach of sessions at
-// home there, and the connection is given up.
+// TestLeaderHangs: requests that wait for a leader that hangs are sent to the new one, with the
+// numbers that they had, soon after it is known; so is the attach of sessions at home there, and
+// the connection is given up.
 func TestLeaderHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -116,7 +119,8 @@ func TestLeaderHangs(t *testing.T) {
 	})
 }
 
-// TestLeaderAnswers: a former leader that answers is let answer: nothing is sent twice, and the connection stays.
+// TestLeaderAnswers: a former leader that answers is let answer: nothing is sent twice, and the
+// connection stays.
 func TestLeaderAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -159,7 +163,8 @@ func TestLeaderAnswers(t *testing.T) {
 	})
 }
 
-// TestOnlyConnectionHangs: the only instance that the client is connected to hangs, so that nobody tells of the new leader: it looks for news by itself, without sessions too.
+// TestOnlyConnectionHangs: the only instance that the client is connected to hangs, so that nobody
+// tells of the new leader: it looks for news by itself, without sessions too.
 func TestOnlyConnectionHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)

@@ -15,8 +15,9 @@ func (f *fake) asked() (consistency Consistency, instance uint64) {
 	return Consistency(decode[protocol.Describe](f.t, last.body).Consistency), last.instance
 }
 
-// TestReadsOwnWrites: after a change a RELAXED read is answered from memory only by the instance that answered the change. Another one, master or not, may not have applied
-// it, and is asked STRICT.
+// TestReadsOwnWrites: after a change a RELAXED read is answered from memory only by the instance
+// that answered the change. Another one, master or not, may not have applied it, and is asked
+// STRICT.
 func TestReadsOwnWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)

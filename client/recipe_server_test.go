@@ -125,7 +125,8 @@ func TestElection(t *testing.T) {
 		t.Fatal(tokens)
 	}
 
-	// Losing the leadership ends the term's context; Run goes on with the next term, or ends with the session.
+	// Losing the leadership ends the term's context; Run goes on with the next term, or ends with
+	// the session.
 	s := session(t, c)
 	begun := make(chan client.Term, 1)
 	run := async(func() (int, error) {
@@ -195,7 +196,8 @@ func TestService(t *testing.T) {
 	}
 }
 
-// TestServiceRestarts: a watch over members that all restart, with lost links, ends with the exact list.
+// TestServiceRestarts: a watch over members that all restart, with lost links, ends with the exact
+// list.
 func TestServiceRestarts(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)
@@ -327,7 +329,8 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestConfigHistory: many sessions set one configuration. No value is lost, and what is told of the past is the end of what was set.
+// TestConfigHistory: many sessions set one configuration. No value is lost, and what is told of the
+// past is the end of what was set.
 func TestConfigHistory(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)
@@ -367,7 +370,8 @@ func TestConfigHistory(t *testing.T) {
 	}
 	check(s.Config("flags").ConfigReader, writers*each, 11)
 
-	// The bounds are bytes, too: what is too long to be kept is not, and the present value is never cut.
+	// The bounds are bytes, too: what is too long to be kept is not, and the present value is never
+	// cut.
 	clear(received)
 	large := s.Config("large")
 	for i, size := range []int{10, 30 << 10, 30 << 10, client.MaxConfigLen, 20} {

@@ -9,7 +9,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// TestCloseReleasesAll: what a session held is free for others when its Close has returned, wherever it was at home.
+// TestCloseReleasesAll: what a session held is free for others when its Close has returned,
+// wherever it was at home.
 func TestCloseReleasesAll(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := context.Background()

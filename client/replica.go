@@ -8,12 +8,16 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// A RELAXED read may be answered by any replica. Each client has a replica of its own choice in each shard, so that reads are spread over them, and goes to the master
-// where that would not do: when it has no connection to its choice, when the replica says that it is behind, and for as long after a request of this client that changed
-// the shard as a RELAXED read may be old. Even the master may be behind then, if it is another one than the instance that answered, or if it only was the next to be
-// asked after a failover: it answers STRICT. So a client reads what it wrote, and, by the indexes it asks for, never what is older than what it has read.
+// A RELAXED read may be answered by any replica. Each client has a replica of its own choice in
+// each shard, so that reads are spread over them, and goes to the master where that would not do:
+// when it has no connection to its choice, when the replica says that it is behind, and for as long
+// after a request of this client that changed the shard as a RELAXED read may be old. Even the
+// master may be behind then, if it is another one than the instance that answered, or if it only
+// was the next to be asked after a failover: it answers STRICT. So a client reads what it wrote,
+// and, by the indexes it asks for, never what is older than what it has read.
 
-// writeTimeStep is how exactly the time of the last change is kept: who changes much does not write it down each time.
+// writeTimeStep is how exactly the time of the last change is kept: who changes much does not write
+// it down each time.
 const writeTimeStep = 100 * time.Millisecond
 
 // lastWrite is what was answered last of this client's changes of a shard, by its clock.
@@ -41,8 +45,8 @@ func (w *lastWrite) recent(now, grace time.Duration) bool {
 	return within(w.at.Load()) || within(w.instanceChangedAt.Load())
 }
 
-// visibleAt says that a RELAXED read at an instance shows all that was changed: it was long ago, or that instance had applied it when it answered, and whatever others had
-// answered before.
+// visibleAt says that a RELAXED read at an instance shows all that was changed: it was long ago, or
+// that instance had applied it when it answered, and whatever others had answered before.
 func (w *lastWrite) visibleAt(now, grace time.Duration, instance uint64) bool {
 	if !w.recent(now, grace) {
 		return true
@@ -59,7 +63,8 @@ func (n *Node) consistencyAt(o readOptions, shard uint64, cn *conn) protocol.Con
 	return o.consistency
 }
 
-// readAt is the place of a read: what master says, or at first a replica. It sets what the request is to ask for there.
+// readAt is the place of a read: what master says, or at first a replica. It sets what the request
+// is to ask for there.
 func (n *Node) readAt(o readOptions, bucket uint32, master destination, want *protocol.Consistency) destination {
 	if o.consistency == protocol.Strict || o.consistency != protocol.Relaxed && !n.relaxed {
 		return master
@@ -81,7 +86,8 @@ func (n *Node) readAt(o readOptions, bucket uint32, master destination, want *pr
 	}
 }
 
-// preferredConn is the connection to the replica that this client reads from, nil when the master is to be asked. A connection that is missing is being made then.
+// preferredConn is the connection to the replica that this client reads from, nil when the master
+// is to be asked. A connection that is missing is being made then.
 func (c *Client) preferredConn(tier uint8, bucket uint32, grace time.Duration) (*conn, uint64) {
 	r := c.routes.Load()
 	if r == nil {

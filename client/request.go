@@ -8,7 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// requestRoute is where an answer came from: while both are there, events that follow from it come too.
+// requestRoute is where an answer came from: while both are there, events that follow from it come
+// too.
 type requestRoute struct {
 	att        *attachment
 	cn         *conn // to the master of then
@@ -19,13 +20,16 @@ type requestRoute struct {
 // isBroken says that events may have been missed.
 func (t requestRoute) isBroken() bool { return t.att.over.Load() || t.cn.over.Load() }
 
-// maxBadSessions is how often in a row a request may be refused as not attached here before that is the answer.
+// maxBadSessions is how often in a row a request may be refused as not attached here before that is
+// the answer.
 const maxBadSessions = 6
 
-// send sends a numbered request of the session until it is answered with something that decides it: over lost connections, other masters and new attaches, always
-// with the same number; 0 takes one with the first sending. The head is filled in before each sending, and then prepare is called, if it is not nil. A is the acquire
-// that this is, if it is one. sent says that some sending was not answered, so that an error leaves the outcome open. An error is a *protocol.Error that the
-// server answered, what the session ended with, or the end of ctx.
+// send sends a numbered request of the session until it is answered with something that decides it:
+// over lost connections, other masters and new attaches, always with the same number; 0 takes one
+// with the first sending. The head is filled in before each sending, and then prepare is called, if
+// it is not nil. A is the acquire that this is, if it is one. sent says that some sending was not
+// answered, so that an error leaves the outcome open. An error is a *protocol.Error that the server
+// answered, what the session ended with, or the end of ctx.
 func (s *Session) send(ctx context.Context, kind protocol.Kind, bucket uint32, x *requestState, m, reply protocol.Message) (route requestRoute, sent bool, err error) {
 	route, err = s.routeRequest(ctx, bucket, x)
 	if err == nil {
@@ -77,7 +81,8 @@ func (x *requestState) recordConn(cn *conn) {
 // errEarlierUnanswered: numbers before that of an acquire which is to be undone are open still.
 var errEarlierUnanswered = protocol.Errorf(protocol.StatusUnavailable, "requests of the session that were sent earlier are not answered yet")
 
-// ordered says whether a request may go over a connection now: nothing that it undoes can arrive behind it.
+// ordered says whether a request may go over a connection now: nothing that it undoes can arrive
+// behind it.
 func (s *Session) ordered(cn *conn, x *requestState) bool {
 	return x.after == 0 || x.sentVia == cn || x.head.Low > x.after
 }
@@ -126,7 +131,8 @@ func (s *Session) resend(ctx context.Context, kind protocol.Kind, bucket uint32,
 	}
 }
 
-// waitReason is what the session waits for: the last error of a request, or that of its last attach while it is not attached.
+// waitReason is what the session waits for: the last error of a request, or that of its last attach
+// while it is not attached.
 func (s *Session) waitReason(last error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +142,8 @@ func (s *Session) waitReason(last error) error {
 	return last
 }
 
-// endErr is why the session is over, or nil. A session whose deadline has passed is over, however late the timer is.
+// endErr is why the session is over, or nil. A session whose deadline has passed is over, however
+// late the timer is.
 func (s *Session) endErr() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +153,8 @@ func (s *Session) endErr() error {
 	return s.err
 }
 
-// routeRequest finds the connection for a bucket, makes sure that the session is known on it, and fills in what is of the session in the request.
+// routeRequest finds the connection for a bucket, makes sure that the session is known on it, and
+// fills in what is of the session in the request.
 func (s *Session) routeRequest(ctx context.Context, bucket uint32, x *requestState) (requestRoute, error) {
 	s.mu.Lock()
 	att, err := s.attachment, s.err
@@ -200,8 +208,9 @@ func (c *Client) routeChanged(route requestRoute, tier uint8, bucket uint32) boo
 	return w == nil || w.shard != route.shard || w.master.Load() != route.cn.instance
 }
 
-// present shows the session's ticket on a connection it is not attached on, once per attach. It does not wait for the answer: what follows on the same connection
-// is let in behind it, or refused and sent again.
+// present shows the session's ticket on a connection it is not attached on, once per attach. It
+// does not wait for the answer: what follows on the same connection is let in behind it, or refused
+// and sent again.
 func (s *Session) present(ctx context.Context, cn *conn, att *attachment) error {
 	cn.mu.Lock()
 	known := cn.presented[s] >= att.epoch
@@ -226,7 +235,8 @@ func (cn *conn) forgetPresented(s *Session) {
 	delete(cn.presented, s)
 }
 
-// handleBadSession is told when a request was refused because the session is not known where it went.
+// handleBadSession is told when a request was refused because the session is not known where it
+// went.
 func (s *Session) handleBadSession(route requestRoute) {
 	if route.cn != route.att.cn {
 		route.cn.mu.Lock()
@@ -240,7 +250,8 @@ func (s *Session) handleBadSession(route requestRoute) {
 	s.detachHome(route.att)
 }
 
-// closeSeq says that the answer of a request has come, or that nobody wants it any more. 0 is no number.
+// closeSeq says that the answer of a request has come, or that nobody wants it any more. 0 is no
+// number.
 func (s *Session) closeSeq(seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,9 +260,9 @@ func (s *Session) closeSeq(seq uint64) {
 	}
 }
 
-// sendOnce sends a numbered request until it is answered or ctx ends, and then closes its number. If the
-// outcome is unknown then, the error says so. The server refuses a copy of the request that is still on
-// its way once a later request of the session has arrived in the bucket.
+// sendOnce sends a numbered request until it is answered or ctx ends, and then closes its number.
+// If the outcome is unknown then, the error says so. The server refuses a copy of the request that
+// is still on its way once a later request of the session has arrived in the bucket.
 func (s *Session) sendOnce(ctx context.Context, kind protocol.Kind, bucket uint32, head *protocol.Head, m, reply protocol.Message) error {
 	x := requestState{head: head}
 	_, sent, err := s.send(ctx, kind, bucket, &x, m, reply)
@@ -262,8 +273,9 @@ func (s *Session) sendOnce(ctx context.Context, kind protocol.Kind, bucket uint3
 	return err
 }
 
-// finishInBackground goes on with work until it is done. Work takes up where it was interrupted, and says whether it is done; if ctx ends first, it goes on in the background for
-// as long as the session lives.
+// finishInBackground goes on with work until it is done. Work takes up where it was interrupted,
+// and says whether it is done; if ctx ends first, it goes on in the background for as long as the
+// session lives.
 func (s *Session) finishInBackground(ctx context.Context, work func(context.Context) (done bool, err error)) error {
 	done, err := work(ctx)
 	if !done {

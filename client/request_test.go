@@ -16,7 +16,8 @@ import (
 
 var bg = context.Background()
 
-// TestPipelining: callers share a connection, answers may come in any order, and no more requests are unanswered than the hello granted.
+// TestPipelining: callers share a connection, answers may come in any order, and no more requests
+// are unanswered than the hello granted.
 func TestPipelining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -68,7 +69,8 @@ func TestPipelining(t *testing.T) {
 	})
 }
 
-// TestWindowAndContext: who gives up waiting for the window hands its turn on, and a call that was given up counts until it is answered.
+// TestWindowAndContext: who gives up waiting for the window hands its turn on, and a call that was
+// given up counts until it is answered.
 func TestWindowAndContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -112,7 +114,8 @@ func TestWindowAndContext(t *testing.T) {
 	})
 }
 
-// TestSameNumberAgain: what was not answered is sent again with the same number, on the connection that follows, and Low tells what was answered.
+// TestSameNumberAgain: what was not answered is sent again with the same number, on the connection
+// that follows, and Low tells what was answered.
 func TestSameNumberAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -155,7 +158,8 @@ func TestSameNumberAgain(t *testing.T) {
 	})
 }
 
-// TestRetries: what was not applied is asked again until the context ends, which then says why it was in vain.
+// TestRetries: what was not applied is asked again until the context ends, which then says why it
+// was in vain.
 func TestRetries(t *testing.T) {
 	for _, status := range []protocol.Status{protocol.StatusUnavailable, protocol.StatusOverloaded, protocol.StatusWrongShard} {
 		synctest.Test(t, func(t *testing.T) {
@@ -204,7 +208,8 @@ func TestOutcomeUnknown(t *testing.T) {
 		if err := s.Create(ctx, "x", 1, nil); !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) || Retryable(err) {
 			t.Fatal(err)
 		}
-		// The next request closes the number of the one that was given up, so that it is refused if it is still on its way.
+		// The next request closes the number of the one that was given up, so that it is refused if
+		// it is still on its way.
 		if _, err := s.Update(bg, "x", nil); err != nil {
 			t.Fatal(err)
 		}
@@ -226,7 +231,8 @@ func TestOutcomeUnknown(t *testing.T) {
 	})
 }
 
-// TestRedirect: a shard moves to another instance. Requests follow it there, behind the session's ticket, and the ticket of a new attach is shown anew.
+// TestRedirect: a shard moves to another instance. Requests follow it there, behind the session's
+// ticket, and the ticket of a new attach is shown anew.
 func TestRedirect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -292,8 +298,8 @@ func TestRedirect(t *testing.T) {
 	})
 }
 
-// TestBadSession: an instance that does not know what is attached on it gets the attach again, for all sessions of that home: a pong for one of them must not keep
-// up the belief in the others.
+// TestBadSession: an instance that does not know what is attached on it gets the attach again, for
+// all sessions of that home: a pong for one of them must not keep up the belief in the others.
 func TestBadSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -336,7 +342,8 @@ func TestBadSession(t *testing.T) {
 	})
 }
 
-// TestAbandonedAcquire: an acquire that is given up before it was answered is taken back with a later number, and the name is free for the next only then.
+// TestAbandonedAcquire: an acquire that is given up before it was answered is taken back with a
+// later number, and the name is free for the next only then.
 func TestAbandonedAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -382,7 +389,8 @@ func TestAbandonedAcquire(t *testing.T) {
 	})
 }
 
-// TestLateRelease: a release whose context ended holds the name until it was answered, so that it cannot free what is acquired after it.
+// TestLateRelease: a release whose context ended holds the name until it was answered, so that it
+// cannot free what is acquired after it.
 func TestLateRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -432,7 +440,8 @@ func TestLateRelease(t *testing.T) {
 	})
 }
 
-// TestWaitingOverReconnects: an accepted acquire is asked for again under its number when its result may have been missed.
+// TestWaitingOverReconnects: an accepted acquire is asked for again under its number when its
+// result may have been missed.
 func TestWaitingOverReconnects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -497,7 +506,8 @@ func TestWaitingOverReconnects(t *testing.T) {
 	})
 }
 
-// TestConfirm: after a lost link, leases are asked about under their numbers, and one that is not there any more is lost.
+// TestConfirm: after a lost link, leases are asked about under their numbers, and one that is not
+// there any more is lost.
 func TestConfirm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -530,7 +540,8 @@ func TestConfirm(t *testing.T) {
 	})
 }
 
-// TestLostRightAfterGrant: a lease that is taken away before its acquirer has run is not handed out.
+// TestLostRightAfterGrant: a lease that is taken away before its acquirer has run is not handed
+// out.
 func TestLostRightAfterGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -558,7 +569,8 @@ func TestLostRightAfterGrant(t *testing.T) {
 	})
 }
 
-// TestHelloRefused: what trying again does not change is said at once; the rest is tried until the context ends.
+// TestHelloRefused: what trying again does not change is said at once; the rest is tried until the
+// context ends.
 func TestHelloRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -645,7 +657,8 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
-// TestStartThatEnded: a start whose answer is lost for as long as the session lives is made again as another one.
+// TestStartThatEnded: a start whose answer is lost for as long as the session lives is made again
+// as another one.
 func TestStartThatEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -685,7 +698,8 @@ func TestStartThatEnded(t *testing.T) {
 	})
 }
 
-// TestTicketOfAnOldKey: a ticket that is worth nothing any more has the session attached anew, and the new one is shown.
+// TestTicketOfAnOldKey: a ticket that is worth nothing any more has the session attached anew, and
+// the new one is shown.
 func TestTicketOfAnOldKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)

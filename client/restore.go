@@ -18,9 +18,10 @@ type Saved struct {
 	Generation uint32 `json:"generation"` // how often it was restored
 }
 
-// Each restore of a session begins a generation. Generations are far apart, so that an heir never uses an attach epoch or
-// a request number of the holder before it, whatever that one did after it was saved. Two heirs of one saved state would
-// share a generation: the server takes the first and refuses the second, by their nonces.
+// Each restore of a session begins a generation. Generations are far apart, so that an heir never
+// uses an attach epoch or a request number of the holder before it, whatever that one did after it
+// was saved. Two heirs of one saved state would share a generation: the server takes the first and
+// refuses the second, by their nonces.
 const (
 	generationEpochs  = 1 << 32
 	generationNumbers = 1 << 40
@@ -84,8 +85,8 @@ type restoreKey struct {
 	generation uint32
 }
 
-// beginRestore gives the nonce of a restore: that of an earlier attempt of this client which was not answered, so that
-// this one goes on with it, or else a new one.
+// beginRestore gives the nonce of a restore: that of an earlier attempt of this client which was
+// not answered, so that this one goes on with it, or else a new one.
 func (c *Client) beginRestore(s *Session) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,8 +109,8 @@ func (c *Client) restoreUnanswered(s *Session) {
 	c.restores[restoreKey{s.id, s.generation}] = s.nonce
 }
 
-// restore attaches the session. All tries have one epoch and one nonce: an epoch for each would let a later try overtake
-// the attach of another heir of the same saved state.
+// restore attaches the session. All tries have one epoch and one nonce: an epoch for each would let
+// a later try overtake the attach of another heir of the same saved state.
 func (s *Session) restore(ctx context.Context) error {
 	retry := backoff{base: retryBase, max: retryMax}
 	epoch := s.nextEpoch()

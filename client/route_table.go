@@ -18,7 +18,8 @@ type routeTable struct {
 	byShard   map[uint64]*shardRoute // by shard
 }
 
-// shardRouterdRoute is where a shard is served. The master is what the map said, and then what instances said since: it changes without a new map.
+// shardRouterdRoute is where a shard is served. The master is what the map said, and then what
+// instances said since: it changes without a new map.
 type shardRoute struct {
 	shard     uint64
 	replicas  []uint64                  // instances

@@ -42,8 +42,8 @@ func writeOptionsOf(opts []WriteOption) (o writeOptions) {
 	return o
 }
 
-// IfVersion makes a write a compare-and-set: what is written must have this version, or with 0 must not
-// exist yet. Otherwise the write fails with PreconditionFailed.
+// IfVersion makes a write a compare-and-set: what is written must have this version, or with 0 must
+// not exist yet. Otherwise the write fails with PreconditionFailed.
 func IfVersion(version uint64) WriteOption {
 	return func(o *writeOptions) { o.guarded, o.version = true, version }
 }

@@ -149,5 +149,6 @@ func members(owners []Owner) []Member {
 	return list
 }
 
-// isNotFound tells a semaphore that does not exist, which recipes take for an empty one, from a node that does not.
+// isNotFound tells a semaphore that does not exist, which recipes take for an empty one, from a
+// node that does not.
 func isNotFound(err error) bool { return errors.Is(err, protocol.StatusNotFound) }

@@ -49,7 +49,8 @@ type Session struct {
 
 	ctx    context.Context // ends with the session
 	cancel context.CancelCauseFunc
-	// stopped is closed when nothing is left to do: the server knows that the session is over, or it said so itself.
+	// stopped is closed when nothing is left to do: the server knows that the session is over, or
+	// it said so itself.
 	stopped chan struct{}
 
 	ended atomic.Bool // err is set: nothing is sent any more
@@ -309,7 +310,8 @@ func (s *Session) changed(r session.Ready) {
 	}
 }
 
-// notify calls f in order with the others, from a goroutine that lives as long as there is something to call. mu is held.
+// notify calls f in order with the others, from a goroutine that lives as long as there is
+// something to call. mu is held.
 func (s *Session) notify(f func()) {
 	s.notices = append(s.notices, f)
 	if s.noticing {

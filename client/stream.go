@@ -14,7 +14,8 @@ type streamKey struct {
 	name        string
 }
 
-// streamSet finds the streams of a connection that an event concerns. It is guarded by the connection's mutex.
+// streamSet finds the streams of a connection that an event concerns. It is guarded by the
+// connection's mutex.
 type streamSet struct {
 	byID     map[uint64]*watchStream
 	exact    map[streamKey][]*watchStream
@@ -144,7 +145,8 @@ func (cn *conn) deltaEvent(h protocol.Header) error {
 	return nil
 }
 
-// page takes in a page of a snapshot. The first one begins anew: what came before it counts no more.
+// page takes in a page of a snapshot. The first one begins anew: what came before it counts no
+// more.
 func (st *watchStream) page(m *protocol.Snapshot) {
 	w := st.shardWatch.w
 	w.mu.Lock()
@@ -194,7 +196,8 @@ func (st *watchStream) page(m *protocol.Snapshot) {
 	}
 }
 
-// delta takes in changes of one semaphore: those of a name that the pages have covered. A later page has the others.
+// delta takes in changes of one semaphore: those of a name that the pages have covered. A later
+// page has the others.
 func (st *watchStream) delta(d *delta) {
 	w := st.shardWatch.w
 	w.mu.Lock()

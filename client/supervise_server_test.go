@@ -32,7 +32,8 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// TestSupervise: a service whose session is killed registers again with another session, is told so, and holds nothing that it did not acquire itself.
+// TestSupervise: a service whose session is killed registers again with another session, is told
+// so, and holds nothing that it did not acquire itself.
 func TestSupervise(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
 	ctx, stop := context.WithCancel(testContext(t))
@@ -98,7 +99,8 @@ func TestSupervise(t *testing.T) {
 			break
 		}
 	}
-	// The second serve did not acquire the lock, so nobody holds it once the first session's is released.
+	// The second serve did not acquire the lock, so nobody holds it once the first session's is
+	// released.
 	acquire(t, reader, "only-once", client.Exclusive())
 
 	stop()
@@ -110,7 +112,8 @@ func TestSupervise(t *testing.T) {
 	}
 }
 
-// TestSuperviseEnds: what serve returns while its session lives ends it, and so does what a new session does not mend.
+// TestSuperviseEnds: what serve returns while its session lives ends it, and so does what a new
+// session does not mend.
 func TestSuperviseEnds(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)

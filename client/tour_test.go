@@ -43,7 +43,8 @@ func tour(ctx context.Context, address string) error {
 		return err
 	}
 
-	// Two of three slots. The lease's context ends before anybody else can have them; its token goes with every write that they protect.
+	// Two of three slots. The lease's context ends before anybody else can have them; its token
+	// goes with every write that they protect.
 	lease, err := s.Acquire(ctx, "slots", client.Count(2), client.CreateLimit(3), client.Data("host1"))
 	if err != nil {
 		return err
@@ -53,7 +54,8 @@ func tour(ctx context.Context, address string) error {
 		return err
 	}
 
-	// A member of a service, and all members as a watcher sees them: a snapshot, then every change. It resumes by itself.
+	// A member of a service, and all members as a watcher sees them: a snapshot, then every change.
+	// It resumes by itself.
 	if _, err := s.Service("api").Register(ctx, []byte("10.0.0.1:80")); err != nil {
 		return err
 	}
@@ -76,7 +78,8 @@ func tour(ctx context.Context, address string) error {
 	}
 	fmt.Println("version", version)
 
-	// Leads until the function returns. Its context ends when the leadership is lost, before anybody else leads.
+	// Leads until the function returns. Its context ends when the leadership is lost, before
+	// anybody else leads.
 	return s.Election("payments").Run(ctx, func(ctx context.Context, term client.Term) error {
 		fmt.Println("leading with token", term.Token)
 		return nil

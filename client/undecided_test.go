@@ -10,7 +10,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// troubled runs a test on a fake that, for the kind it is told, swallows so many requests and has their connection end, and then answers UNAVAILABLE; kind 0 ends that.
+// troubled runs a test on a fake that, for the kind it is told, swallows so many requests and has
+// their connection end, and then answers UNAVAILABLE; kind 0 ends that.
 func troubled(t *testing.T, test func(t *testing.T, f *fake, s *Session, trouble func(kind protocol.Kind, swallowed int))) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -36,8 +37,9 @@ func troubled(t *testing.T, test func(t *testing.T, f *fake, s *Session, trouble
 	})
 }
 
-// TestRefusedIsNotDecided: that a request was refused for now decides nothing about it. When its context ends then, what is to go on goes on, and what was sent and not answered before
-// has an outcome that is not known.
+// TestRefusedIsNotDecided: that a request was refused for now decides nothing about it. When its
+// context ends then, what is to go on goes on, and what was sent and not answered before has an
+// outcome that is not known.
 func TestRefusedIsNotDecided(t *testing.T) {
 	t.Run("a release goes on", func(t *testing.T) {
 		troubled(t, func(t *testing.T, f *fake, s *Session, trouble func(protocol.Kind, int)) {
@@ -159,7 +161,8 @@ func TestRefusedIsNotDecided(t *testing.T) {
 	})
 }
 
-// TestCauseOfAnotherSession: the end of another session, which a request's context carries as its cause, is no answer to the request, and ends nothing of this session.
+// TestCauseOfAnotherSession: the end of another session, which a request's context carries as its
+// cause, is no answer to the request, and ends nothing of this session.
 func TestCauseOfAnotherSession(t *testing.T) {
 	for name, cause := range map[string]error{
 		"ended":      fmt.Errorf("%w (%w)", ErrSessionExpired, protocol.Errorf(protocol.StatusSessionExpired, "killed")),
@@ -195,7 +198,8 @@ func TestCauseOfAnotherSession(t *testing.T) {
 	}
 }
 
-// TestEndedRightAway: the end of a session, or its take-over, that is told right behind the reply to its start is not lost.
+// TestEndedRightAway: the end of a session, or its take-over, that is told right behind the reply
+// to its start is not lost.
 func TestEndedRightAway(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind   protocol.Kind

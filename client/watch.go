@@ -101,8 +101,8 @@ func (n *Node) watch(ctx context.Context, name string, prefix bool) iter.Seq2[Ev
 	}
 }
 
-// watch is a stream over a name or a prefix. It has one part for each shard and is driven by its consumer, or by the teller; the reader goroutines only take in what
-// arrives.
+// watch is a stream over a name or a prefix. It has one part for each shard and is driven by its
+// consumer, or by the teller; the reader goroutines only take in what arrives.
 type watch struct {
 	n        *Node
 	name     string
@@ -150,7 +150,8 @@ type watchStream struct {
 	held     []*delta             // changes that came between pages
 }
 
-// pageRange says that a page read at an index has all names up to one, after those of the page before.
+// pageRange says that a page read at an index has all names up to one, after those of the page
+// before.
 type pageRange struct {
 	upTo  string
 	last  bool // all names that follow
@@ -172,7 +173,8 @@ func (w *watch) isIdle() bool {
 	return w.routes == nil || w.idle > 0 || w.routes != w.n.c.routes.Load()
 }
 
-// layout has a part for each shard of the map. Those that there are go on: a shard that buckets come to, or leave, begins its streams anew by itself. mu is held.
+// layout has a part for each shard of the map. Those that there are go on: a shard that buckets
+// come to, or leave, begins its streams anew by itself. mu is held.
 func (w *watch) layout(r *routeTable) {
 	t := r.tiers[w.n.tier]
 	if w.routes == r || t == nil {
@@ -241,7 +243,8 @@ func (w *watch) open(ctx context.Context) error {
 	return nil
 }
 
-// openTimeout bounds how long the other parts of a watch stand still while one waits for its connection.
+// openTimeout bounds how long the other parts of a watch stand still while one waits for its
+// connection.
 const openTimeout = time.Second
 
 func (p *shardWatch) open(ctx context.Context) error {
@@ -326,18 +329,21 @@ func (st *watchStream) cut(err error) {
 	w.notify()
 }
 
-// maxBehind is how many snapshots in a row are too old at least before one is believed all the same, and only if every replica of the shard has sent one: the shard has
-// begun anew, as one in memory does. Some replicas alone may be cut off from the others.
+// maxBehind is how many snapshots in a row are too old at least before one is believed all the
+// same, and only if every replica of the shard has sent one: the shard has begun anew, as one in
+// memory does. Some replicas alone may be cut off from the others.
 const maxBehind = 16
 
-// shardRestarted says that older snapshots than what was seen are all that there is. watch.mu is held.
+// shardRestarted says that older snapshots than what was seen are all that there is. watch.mu is
+// held.
 func (p *shardWatch) shardRestarted() bool {
 	r := p.w.n.c.routes.Load()
 	return len(p.behindInstances) >= maxBehind && !slices.ContainsFunc(r.shards[p.shard].Replicas, func(i uint64) bool { return !slices.Contains(p.behindInstances, i) })
 }
 
-// rejectStale gives a stream up whose replica has not applied yet what the part has seen elsewhere: the watch would go back in time. Another one, or the same a moment later,
-// has it. watch.mu is held.
+// rejectStale gives a stream up whose replica has not applied yet what the part has seen elsewhere:
+// the watch would go back in time. Another one, or the same a moment later, has it. watch.mu is
+// held.
 func (st *watchStream) rejectStale() {
 	p := st.shardWatch
 	if p.live {
@@ -353,7 +359,8 @@ func (st *watchStream) rejectStale() {
 	p.w.notify()
 }
 
-// markUnsynced takes in that a part has lost what it follows. It is told once until all is well again. mu is held.
+// markUnsynced takes in that a part has lost what it follows. It is told once until all is well
+// again. mu is held.
 func (w *watch) markUnsynced() {
 	if w.synced {
 		w.reset, w.synced = true, false
@@ -403,8 +410,9 @@ func (w *watch) wait(ctx context.Context) error {
 	return nil
 }
 
-// addWatch has a watch woken when there is a new map, and when the client is closed. It is the watch's own channel that wakes it: thousands that waited on a channel of
-// the client's would queue up there each time.
+// addWatch has a watch woken when there is a new map, and when the client is closed. It is the
+// watch's own channel that wakes it: thousands that waited on a channel of the client's would queue
+// up there each time.
 func (c *Client) addWatch(w *watch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,7 +9,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestWatchNeverGoesBack: a replica that has not applied yet what the watch has told of is not believed; a shard that has begun anew is, after a while.
+// TestWatchNeverGoesBack: a replica that has not applied yet what the watch has told of is not
+// believed; a shard that has begun anew is, after a while.
 func TestWatchNeverGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)

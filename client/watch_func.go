@@ -46,8 +46,9 @@ type watchCallback struct {
 	over         bool // the last call is made, or about to be
 }
 
-// dispatchercher calls the functions of a client's watches. A watch has one owner at a time, who alone asks it what there is to tell and calls its function: the teller's
-// goroutine, or, while a stream of it has to be opened, which may take its time, one of its own (lent).
+// dispatchercher calls the functions of a client's watches. A watch has one owner at a time, who
+// alone asks it what there is to tell and calls its function: the teller's goroutine, or, while a
+// stream of it has to be opened, which may take its time, one of its own (lent).
 //
 // Locks: client.mu and watch.mu may be held when teller.mu is taken, and nothing is taken under it.
 type dispatcher struct {
@@ -132,7 +133,8 @@ func (t *dispatcher) loop(c *Client) func() {
 	}
 }
 
-// owns says whether a watch that was queued is the teller's still: it may have been lent for what another look at it found.
+// owns says whether a watch that was queued is the teller's still: it may have been lent for what
+// another look at it found.
 func (t *dispatcher) owns(w *watch) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -162,10 +164,12 @@ func (t *dispatcher) startGoroutine(w *watch) {
 	}
 }
 
-// maxStepsPerDelivery is how many steps of a watch are told before others have their turn: one that changes all the time must not be the only one.
+// maxStepsPerDelivery is how many steps of a watch are told before others have their turn: one that
+// changes all the time must not be the only one.
 const maxStepsPerDelivery = 16
 
-// deliver tells what there is to tell. False: all is told, and a stream has to be opened. It is called by the watch's owner.
+// deliver tells what there is to tell. False: all is told, and a stream has to be opened. It is
+// called by the watch's owner.
 func (w *watch) deliver() bool {
 	for range maxStepsPerDelivery {
 		if w.callback.ctx.Err() != nil {

@@ -97,7 +97,8 @@ func TestWatchName(t *testing.T) {
 	}
 }
 
-// TestThousandsOfFunctions: watches by function follow everything over lost links without a goroutine for each, and end with their context.
+// TestThousandsOfFunctions: watches by function follow everything over lost links without a
+// goroutine for each, and end with their context.
 func TestThousandsOfFunctions(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx, cancel := context.WithCancel(testContext(t))
@@ -206,7 +207,8 @@ func tellEvent(ev client.Event) string {
 	return text
 }
 
-// TestWatchPrefix: over all shards, with lost links in between, the watch ends with exactly what is there.
+// TestWatchPrefix: over all shards, with lost links in between, the watch ends with exactly what is
+// there.
 func TestWatchPrefix(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)

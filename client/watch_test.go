@@ -12,7 +12,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// streams makes the fake serve watches: each shard has a semaphore "s<shard>", which the test may change.
+// streams makes the fake serve watches: each shard has a semaphore "s<shard>", which the test may
+// change.
 func (f *fake) streams(t *testing.T, names map[uint64]string, refuse func(fc *fakeConn, shard uint64) protocol.Status) {
 	f.set(func() {
 		f.on = func(fc *fakeConn, h protocol.Header) bool {
@@ -56,7 +57,8 @@ func story(t *testing.T, next func() (Event, error, bool)) (told []string, err e
 	}
 }
 
-// watchForm is a way to take a watch: next waits for a step, stop ends it and returns when it has ended.
+// watchForm is a way to take a watch: next waits for a step, stop ends it and returns when it has
+// ended.
 type watchForm func(ctx context.Context, n *Node, name string, prefix bool) (next func() (Event, error, bool), stop func())
 
 // watchForms are the ways there are.
@@ -100,7 +102,8 @@ var watchForms = []struct {
 	}},
 }
 
-// TestWatchOverRedirects: parts of a watch find their shards, over refusals, cuts, lost links and shards that go, and tell differences only.
+// TestWatchOverRedirects: parts of a watch find their shards, over refusals, cuts, lost links and
+// shards that go, and tell differences only.
 func TestWatchOverRedirects(t *testing.T) {
 	for _, way := range watchForms {
 		t.Run(way.name, func(t *testing.T) { watchOverRedirects(t, way.by) })
@@ -156,7 +159,8 @@ func watchOverRedirects(t *testing.T, by watchForm) {
 			t.Fatal(told, err, opened)
 		}
 
-		// A shard leaves the map: its stream is closed. What it told stays, until another shard tells of its buckets (TestLocalCopyOverMoves).
+		// A shard leaves the map: its stream is closed. What it told stays, until another shard
+		// tells of its buckets (TestLocalCopyOverMoves).
 		f.set(func() {
 			f.version = 3
 			old := f.on
@@ -212,7 +216,8 @@ func TestWatchOverOneShardAway(t *testing.T) {
 	}
 }
 
-// TestWatchEnds: what trying again does not change ends a watch, and so do its context and its client.
+// TestWatchEnds: what trying again does not change ends a watch, and so do its context and its
+// client.
 func TestWatchEnds(t *testing.T) {
 	for _, way := range watchForms {
 		t.Run(way.name, func(t *testing.T) { watchEnds(t, way.by) })

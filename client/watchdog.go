@@ -7,8 +7,9 @@ import (
 	"github.com/signalbox-dev/signalbox/client/internal/session"
 )
 
-// watchdog looks at the clocks while there are sessions. The runtime's timers stand still while the machine is suspended, so that deadlines would be found late;
-// and a machine that was stopped from outside, like a virtual one, may see no clock but the wall's move.
+// watchdog looks at the clocks while there are sessions. The runtime's timers stand still while the
+// machine is suspended, so that deadlines would be found late; and a machine that was stopped from
+// outside, like a virtual one, may see no clock but the wall's move.
 type watchdog struct {
 	c     *Client
 	mu    sync.Mutex

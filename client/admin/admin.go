@@ -10,10 +10,10 @@
 // returns when the meta shard has decided it, which is before it is done: watch Status or Plan.
 //
 // Status, Plan and Health need the right read on the path "/", all other calls the right admin.
-// Errors are those of package client: Forbidden, NotFound for a name that the cluster does not have,
-// BadRequest, PreconditionFailed with a sentence that says what would allow the change, and
-// Unavailable while the meta shard has no leader. ErrOutcomeUnknown marks a change that was sent and
-// not answered before the context ended.
+// Errors are those of package client: Forbidden, NotFound for a name that the cluster does not
+// have, BadRequest, PreconditionFailed with a sentence that says what would allow the change, and
+// Unavailable while the meta shard has no leader. ErrOutcomeUnknown marks a change that was sent
+// and not answered before the context ended.
 package admin
 
 import (
@@ -42,14 +42,14 @@ func call[T any](ctx context.Context, a *Client, method string, in any) (*T, err
 	return out, nil
 }
 
-// Status describes the cluster as the map of one instance has it, which may be old, and its health as
-// that instance sees it now.
+// Status describes the cluster as the map of one instance has it, which may be old, and its health
+// as that instance sees it now.
 func (a *Client) Status(ctx context.Context) (*Status, error) {
 	return call[Status](ctx, a, protocol.MethodStatus, nil)
 }
 
-// Plan lists the steps that the governor takes next, and every deviation from the configuration that
-// it does not act on, with the reason.
+// Plan lists the steps that the governor takes next, and every deviation from the configuration
+// that it does not act on, with the reason.
 func (a *Client) Plan(ctx context.Context) (*Plan, error) {
 	return call[Plan](ctx, a, protocol.MethodPlan, nil)
 }
@@ -59,12 +59,12 @@ func (a *Client) Health(ctx context.Context) (*Health, error) {
 	return call[Health](ctx, a, protocol.MethodHealth, nil)
 }
 
-// Map returns the cluster map that the client routes requests by. The client fetches it again when it
-// changes. The caller must not change it.
+// Map returns the cluster map that the client routes requests by. The client fetches it again when
+// it changes. The caller must not change it.
 func (a *Client) Map(ctx context.Context) (*Map, error) { return rpc.Map(ctx, a.c) }
 
-// Drain moves leadership and votes away from an instance, by name or UUID, and gives it neither again
-// until Undrain. Drain an instance before it is stopped for long, or expelled.
+// Drain moves leadership and votes away from an instance, by name or UUID, and gives it neither
+// again until Undrain. Drain an instance before it is stopped for long, or expelled.
 func (a *Client) Drain(ctx context.Context, instance string) (*Instance, error) {
 	return call[Instance](ctx, a, protocol.MethodDrain, protocol.DrainRequest{Instance: instance})
 }
@@ -74,8 +74,8 @@ func (a *Client) Undrain(ctx context.Context, instance string) (*Instance, error
 	return call[Instance](ctx, a, protocol.MethodDrain, protocol.DrainRequest{Instance: instance, Undo: true})
 }
 
-// Expel removes an instance from the cluster for good. Without force the instance must be Offline and
-// lead no shard: PreconditionFailed. Data is never lost by it.
+// Expel removes an instance from the cluster for good. Without force the instance must be Offline
+// and lead no shard: PreconditionFailed. Data is never lost by it.
 func (a *Client) Expel(ctx context.Context, instance string, force bool) (*Instance, error) {
 	return call[Instance](ctx, a, protocol.MethodExpel, protocol.ExpelRequest{Instance: instance, Force: force})
 }
@@ -96,9 +96,9 @@ func (a *Client) SetReplicationFactor(ctx context.Context, tier string, factor u
 	return call[Tier](ctx, a, protocol.MethodReplicationFactor, protocol.ReplicationFactorRequest{Tier: tier, Factor: factor})
 }
 
-// RotateTicketKey has session tickets signed with a new key, and returns the key's id. Tickets of the
-// previous key stay valid until the next rotation, so two rotations invalidate every older ticket;
-// clients then attach again by themselves.
+// RotateTicketKey has session tickets signed with a new key, and returns the key's id. Tickets of
+// the previous key stay valid until the next rotation, so two rotations invalidate every older
+// ticket; clients then attach again by themselves.
 func (a *Client) RotateTicketKey(ctx context.Context) (id uint64, err error) {
 	key, err := call[protocol.TicketKey](ctx, a, protocol.MethodRotateKeys, protocol.TicketKeyRequest{})
 	if err == nil { // naming the key makes a repeated request harmless

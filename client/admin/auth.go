@@ -17,8 +17,9 @@ func (a *Client) Auth(ctx context.Context) (*AuthState, error) {
 }
 
 // EnableAuth makes tokens and rights count. Unless somebody may administer everything already, it
-// creates the first administrator, with the identity and token id "admin" and this secret, which has
-// at least 16 random bytes. The caller chooses the secret so that a lost answer locks nobody out.
+// creates the first administrator, with the identity and token id "admin" and this secret, which
+// has at least 16 random bytes. The caller chooses the secret so that a lost answer locks nobody
+// out.
 func (a *Client) EnableAuth(ctx context.Context, secret string) (*Token, error) {
 	return call[Token](ctx, a, protocol.MethodAuthSwitch, protocol.AuthSwitchRequest{Enabled: true, Secret: secret})
 }

@@ -15,8 +15,8 @@ const (
 	snapshotAttempts = 5                     // snapshots that are begun when one is lost before its first byte
 )
 
-// ErrSnapshotLost: the instance that wrote a snapshot was stopped, or threw it away, before all of it
-// was fetched. What was written is useless; begin again.
+// ErrSnapshotLost: the instance that wrote a snapshot was stopped, or threw it away, before all of
+// it was fetched. What was written is useless; begin again.
 var ErrSnapshotLost = errors.New("snapshot was lost before all of it was fetched")
 
 // Snapshot describes a shard's snapshot.

@@ -2,8 +2,8 @@ package admin
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// What the calls answer. The types are those of the protocol's JSON documents, so that tools can print
-// and keep them as they are.
+// What the calls answer. The types are those of the protocol's JSON documents, so that tools can
+// print and keep them as they are.
 type (
 	Status     = protocol.ClusterStatus     // of the cluster
 	Health     = protocol.ClusterHealth     // what works, and what may be lost

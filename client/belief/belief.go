@@ -1,10 +1,12 @@
-// Package belief is the SDK's logic of a session, what its holder may rely on and until when, for those who simulate the SDK or write a client of their own.
+// Package belief is the SDK's logic of a session, what its holder may rely on and until when, for
+// those who simulate the SDK or write a client of their own.
 //
 //	m := belief.Start(sent, timeout, grace) // the start was sent then, and has been answered
 //	m.Vouched(sent)                         // a keep-alive sent then was answered
 //	if m.Held(now) { ... }
 //
-// The types are those of the SDK itself, whose rules are in client/internal/session/DESIGN.md. Times are on one monotonic clock of the caller.
+// The types are those of the SDK itself, whose rules are in client/internal/session/DESIGN.md.
+// Times are on one monotonic clock of the caller.
 package belief
 
 import (

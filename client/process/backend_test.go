@@ -15,7 +15,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/process/relay"
 )
 
-// backend is one process of a server: its state machine and its relay, as the shard and its leader drive them, without the connections. One answer in so many is lost.
+// backend is one process of a server: its state machine and its relay, as the shard and its leader
+// drive them, without the connections. One answer in so many is lost.
 type backend struct {
 	mu       sync.Mutex
 	p        *server.Process

@@ -7,14 +7,16 @@ import (
 	"fmt"
 )
 
-// Codec turns values into bytes and back: of messages, of the data of members, of results. All members of a process must use the same one. It is called from several goroutines.
+// Codec turns values into bytes and back: of messages, of the data of members, of results. All
+// members of a process must use the same one. It is called from several goroutines.
 type Codec[T any] interface {
 	Encode(v T) ([]byte, error)
 	// Decode may keep parts of b.
 	Decode(b []byte) (T, error)
 }
 
-// JSON is the codec of encoding/json. What T has no field for is ignored, so that fields can be added while members of both versions live.
+// JSON is the codec of encoding/json. What T has no field for is ignored, so that fields can be
+// added while members of both versions live.
 func JSON[T any]() Codec[T] { return jsonCodec[T]{} }
 
 // Gob is the codec of encoding/gob. Each value carries its type's description, some hundred bytes.

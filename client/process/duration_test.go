@@ -10,7 +10,8 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 )
 
-// TestNegativeTimes: each time of the options is refused when it is negative, by a join and by an operator.
+// TestNegativeTimes: each time of the options is refused when it is negative, by a join and by an
+// operator.
 func TestNegativeTimes(t *testing.T) {
 	seen := 0
 	typ := reflect.TypeFor[Options]()

@@ -11,7 +11,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// open starts a server in this process and connects to it; a program dials the address of a running one.
+// open starts a server in this process and connects to it; a program dials the address of a running
+// one.
 func open(ctx context.Context) (*client.Client, func()) {
 	srv := servertest.New(servertest.RealTime())
 	c, err := client.Dial(ctx, srv.Addr())

@@ -13,17 +13,21 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Handler is the user's side of a process. Its methods are called one after the other on one goroutine: Initialize once, then rounds, then Terminate once. Of a round: Prepare;
-// Coordinate, at its coordinator; Process, for each message; then Complete or Cancel, one of the two and once. A panic is contained, and counts as an error. Embed
-// BaseHandler for what is not needed.
+// Handler is the user's side of a process. Its methods are called one after the other on one
+// goroutine: Initialize once, then rounds, then Terminate once. Of a round: Prepare; Coordinate, at
+// its coordinator; Process, for each message; then Complete or Cancel, one of the two and once. A
+// panic is contained, and counts as an error. Embed BaseHandler for what is not needed.
 type Handler interface {
 	// Initialize is called before the session joins. An error fails Join.
 	Initialize(ctx context.Context) error
-	// Prepare is called at every member when a round starts. An error fails the round, which is tried again after a back-off; neither Cancel nor Complete follow then.
+	// Prepare is called at every member when a round starts. An error fails the round, which is
+	// tried again after a back-off; neither Cancel nor Complete follow then.
 	Prepare(r *Round) error
-	// Coordinate is called at the coordinator when all members have prepared. It must bring about Round.Complete, now or later. An error fails the round.
+	// Coordinate is called at the coordinator when all members have prepared. It must bring about
+	// Round.Complete, now or later. An error fails the round.
 	Coordinate(r *Round) error
-	// Process is called for each message. The message must be replied to, now or later, from any goroutine. After an error without a reply the sender tries again.
+	// Process is called for each message. The message must be replied to, now or later, from any
+	// goroutine. After an error without a reply the sender tries again.
 	Process(q *Request) error
 	// Cancel is called when a prepared round is given up.
 	Cancel(r *Round)
@@ -60,9 +64,11 @@ const (
 	Preferred = protocol.ElectPreferred // the highest weight, then the present coordinator
 )
 
-// Options of a member, and of the process. Zeroes are the defaults. The options of the process count for the join that makes it.
+// Options of a member, and of the process. Zeroes are the defaults. The options of the process
+// count for the join that makes it.
 type Options struct {
-	// Synchronous has Join return when the first round is complete here. By default it returns when the session is a member.
+	// Synchronous has Join return when the first round is complete here. By default it returns when
+	// the session is a member.
 	Synchronous bool
 	// Key makes the member the same after a restart of its program: see Return. At most 128 bytes.
 	Key string
@@ -70,9 +76,11 @@ type Options struct {
 	Data []byte
 	// Weight is for Preferred.
 	Weight uint32
-	// RetryInterval is the least wait before something unanswered is sent again; it doubles up to 5 s. Default 50 ms.
+	// RetryInterval is the least wait before something unanswered is sent again; it doubles up to 5
+	// s. Default 50 ms.
 	RetryInterval time.Duration
-	// MaxProcessFailures is how many messages in a row may fail before the round is reported failed. Default 0: any number.
+	// MaxProcessFailures is how many messages in a row may fail before the round is reported
+	// failed. Default 0: any number.
 	MaxProcessFailures int
 	// Logger tells of failures of the handler. Default: nothing.
 	Logger *slog.Logger
@@ -104,7 +112,8 @@ var (
 	ErrTooLarge = machine.ErrTooLarge
 	// ErrNoReceiver: a receiver is not a member of the round, or is named twice.
 	ErrNoReceiver = machine.ErrNoReceiver
-	// ErrNotMember, ErrReplaced, ErrEvicted and ErrLeft are why a membership ended; so may be what the session ended with.
+	// ErrNotMember, ErrReplaced, ErrEvicted and ErrLeft are why a membership ended; so may be what
+	// the session ended with.
 	ErrNotMember = machine.ErrNotMember
 	ErrReplaced  = machine.ErrReplaced
 	ErrEvicted   = machine.ErrEvicted
@@ -153,7 +162,8 @@ func (o *Options) wire() (w protocol.ProcessOptions, err error) {
 	return w, err
 }
 
-// transport is how a member reaches the server: an rpc.Object, and in tests the server's state machine.
+// transport is how a member reaches the server: an rpc.Object, and in tests the server's state
+// machine.
 type transport interface {
 	Handle(rpc.ProcessHandler) (stop func(), err error)
 	Change(ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message) error

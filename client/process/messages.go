@@ -8,12 +8,14 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Messages are typed: requests are of type Q, replies of type A. Its methods are those of Round and Request, with values in place of bytes.
+// Messages are typed: requests are of type Q, replies of type A. Its methods are those of Round and
+// Request, with values in place of bytes.
 //
 //	var votes = process.NewMessages(process.JSON[Question](), process.JSON[Vote]())
 //
-// The codecs must be alike at all members. A request that its receiver cannot read, or a reply that cannot be written, is an answer with an error, ErrUnread: it would be no
-// better if it was sent again. An error of the receiver's handler is none: there the message is sent again.
+// The codecs must be alike at all members. A request that its receiver cannot read, or a reply that
+// cannot be written, is an answer with an error, ErrUnread: it would be no better if it was sent
+// again. An error of the receiver's handler is none: there the message is sent again.
 type Messages[Q, A any] struct {
 	requests Codec[Q]
 	replies  Codec[A]
@@ -27,7 +29,8 @@ func NewMessages[Q, A any](requests Codec[Q], replies Codec[A]) Messages[Q, A] {
 var (
 	// ErrCodec: a value cannot be encoded or decoded.
 	ErrCodec = errors.New("codec failed")
-	// ErrUnread: the receiver could not decode a typed message, or not encode its reply. The text says why.
+	// ErrUnread: the receiver could not decode a typed message, or not encode its reply. The text
+	// says why.
 	ErrUnread = errors.New("receiver cannot answer")
 )
 
@@ -56,7 +59,8 @@ func (m Messages[Q, A]) Broadcast(r *Round, v Q, filter func(Member) bool, c Rep
 	return m.BroadcastIf(r, nil, v, filter, c)
 }
 
-// BroadcastIf is Round.BroadcastIf. Errors, without a call: ErrCodec, and those of Round.BroadcastIf.
+// BroadcastIf is Round.BroadcastIf. Errors, without a call: ErrCodec, and those of
+// Round.BroadcastIf.
 func (m Messages[Q, A]) BroadcastIf(r *Round, condition func(*Round) bool, v Q, filter func(Member) bool, c Replies[A]) error {
 	payload, err := encode(m.requests, v, protocol.MaxProcessPayload)
 	if err != nil {
@@ -65,7 +69,8 @@ func (m Messages[Q, A]) BroadcastIf(r *Round, condition func(*Round) bool, v Q, 
 	return r.BroadcastIf(condition, payload, filter, Callback{Answered: m.decodeReplies(c.Answered), GivenUp: m.decodeReplies(c.GivenUp), Timeout: c.Timeout})
 }
 
-// Request is Round.Request. answered gets ErrUnread or ErrCodec where there is no value. Errors, without a call: ErrCodec, and those of Round.Request.
+// Request is Round.Request. answered gets ErrUnread or ErrCodec where there is no value. Errors,
+// without a call: ErrCodec, and those of Round.Request.
 func (m Messages[Q, A]) Request(r *Round, to uint64, v Q, answered func(A, error), givenUp func()) error {
 	payload, err := encode(m.requests, v, protocol.MaxProcessPayload)
 	if err != nil {
@@ -78,7 +83,8 @@ func (m Messages[Q, A]) Request(r *Round, to uint64, v Q, answered func(A, error
 	}, givenUp)
 }
 
-// Handle is for Handler.Process: it reads the request, and replies with what f returns. An error of f is returned, and nothing is replied. What cannot be read is answered by itself.
+// Handle is for Handler.Process: it reads the request, and replies with what f returns. An error of
+// f is returned, and nothing is replied. What cannot be read is answered by itself.
 func (m Messages[Q, A]) Handle(q *Request, f func(v Q) (A, error)) error {
 	v, err := m.Read(q)
 	if err != nil {
@@ -91,7 +97,8 @@ func (m Messages[Q, A]) Handle(q *Request, f func(v Q) (A, error)) error {
 	return m.Reply(q, a)
 }
 
-// Read is the request's value, for a reply that comes later. If it cannot be read the sender has been told, and it must not be replied to. Errors: ErrCodec.
+// Read is the request's value, for a reply that comes later. If it cannot be read the sender has
+// been told, and it must not be replied to. Errors: ErrCodec.
 func (m Messages[Q, A]) Read(q *Request) (Q, error) {
 	v, err := decode(m.requests, q.payload)
 	if err != nil {
@@ -100,7 +107,8 @@ func (m Messages[Q, A]) Read(q *Request) (Q, error) {
 	return v, nil
 }
 
-// Reply is Request.Reply. If the value cannot be encoded, or is too large, the sender is told so. Errors: ErrCodec, and those of Request.Reply.
+// Reply is Request.Reply. If the value cannot be encoded, or is too large, the sender is told so.
+// Errors: ErrCodec, and those of Request.Reply.
 func (m Messages[Q, A]) Reply(q *Request, v A) error {
 	b, err := encode(m.replies, v, protocol.MaxProcessPayload-1)
 	if err != nil {

@@ -67,7 +67,8 @@ func (c brokenCodec[T]) Decode(b []byte) (T, error) { c.decode(); return c.Codec
 
 func nothing() {}
 
-// TestTypedMessages: a coordinator asks members of which each has another way to fail, and learns of each what is wrong with it; nothing is asked twice.
+// TestTypedMessages: a coordinator asks members of which each has another way to fail, and learns
+// of each what is wrong with it; nothing is asked twice.
 func TestTypedMessages(t *testing.T) {
 	b := newBackend(t, 0)
 	messages := NewMessages(JSON[question](), JSON[answer]())
@@ -203,7 +204,8 @@ func TestCodecs(t *testing.T) {
 	}
 }
 
-// TestLateMessages: a message of a round that is over is given up on the goroutine of the process, behind the round's end, once; and one with a timeout while the round goes on.
+// TestLateMessages: a message of a round that is over is given up on the goroutine of the process,
+// behind the round's end, once; and one with a timeout while the round goes on.
 func TestLateMessages(t *testing.T) {
 	b := newBackend(t, 0)
 	type told struct {
@@ -276,8 +278,9 @@ func TestLateMessages(t *testing.T) {
 	}
 }
 
-// TestFailLater: a round that fails behind Coordinate is tried again, with its reason in the history; what is too early or too late is refused. The membership's context outlives the
-// rounds, and ends with the membership even while a callback runs.
+// TestFailLater: a round that fails behind Coordinate is tried again, with its reason in the
+// history; what is too early or too late is refused. The membership's context outlives the rounds,
+// and ends with the membership even while a callback runs.
 func TestFailLater(t *testing.T) {
 	b := newBackend(t, 0)
 	var mu sync.Mutex

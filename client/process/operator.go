@@ -11,7 +11,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// List lists the processes of the node whose name begins with prefix, in order of name. The sequence ends after its first error.
+// List lists the processes of the node whose name begins with prefix, in order of name. The
+// sequence ends after its first error.
 func List(ctx context.Context, n *client.Node, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		for p, err := range rpc.Processes(ctx, n, prefix) {
@@ -27,7 +28,8 @@ func List(ctx context.Context, n *client.Node, prefix string) iter.Seq2[Info, er
 	}
 }
 
-// Operator looks at a process, and steps in, without being a member. It may be used by any number of goroutines.
+// Operator looks at a process, and steps in, without being a member. It may be used by any number
+// of goroutines.
 type Operator struct {
 	transport operatorTransport
 }
@@ -56,8 +58,8 @@ func Operate(n *client.Node, name string) *Operator {
 	return &Operator{object{rpc.Process(nil, n, name)}}
 }
 
-// Describe tells how the process stands, with its members and the last rounds. It sees every change that was acknowledged before. Errors: NotFound, BadRequest for a name
-// that is none, Forbidden.
+// Describe tells how the process stands, with its members and the last rounds. It sees every change
+// that was acknowledged before. Errors: NotFound, BadRequest for a name that is none, Forbidden.
 func (o *Operator) Describe(ctx context.Context) (*Status, error) {
 	m := &protocol.ProcessDescribe{
 		Node: o.transport.NodeID(), Name: []byte(o.transport.Name()), Flags: protocol.WithProcessMembers | protocol.WithProcessHistory, Consistency: protocol.Strict,
@@ -89,19 +91,23 @@ func (o *Operator) Describe(ctx context.Context) (*Status, error) {
 	}
 }
 
-// maxRereadsads is how often a status is begun anew because the process changed between its pages. After that its members come from different moments.
+// maxRereadsads is how often a status is begun anew because the process changed between its pages.
+// After that its members come from different moments.
 const maxRereads = 5
 
-// Force has a new round start although nothing changed: after the present one, if that is decided, else in its place. Reason, of at most 256 bytes, is kept with the round
-// that is given up. Members that are absent leave. It needs the right admin. Errors: NotFound, PreconditionFailed without members, Forbidden.
+// Force has a new round start although nothing changed: after the present one, if that is decided,
+// else in its place. Reason, of at most 256 bytes, is kept with the round that is given up. Members
+// that are absent leave. It needs the right admin. Errors: NotFound, PreconditionFailed without
+// members, Forbidden.
 func (o *Operator) Force(ctx context.Context, reason string) error {
 	m := &protocol.ProcessForceRound{Node: o.transport.NodeID(), Name: []byte(o.transport.Name()), Text: reason}
 	repeated, err := o.transport.Request(ctx, protocol.KindProcessForceRound, m, &protocol.Empty{})
 	return outcomeUnknown(repeated, err)
 }
 
-// Evict ends the membership of a session, whose handler is told, and takes away the place that its key keeps. The session lives on, and its program may join again. It needs the
-// right admin. Errors: NotFound for a session that is no member, Forbidden.
+// Evict ends the membership of a session, whose handler is told, and takes away the place that its
+// key keeps. The session lives on, and its program may join again. It needs the right admin.
+// Errors: NotFound for a session that is no member, Forbidden.
 func (o *Operator) Evict(ctx context.Context, session uint64, reason string) error {
 	m := &protocol.ProcessEvict{Node: o.transport.NodeID(), Name: []byte(o.transport.Name()), Session: session, Text: reason}
 	repeated, err := o.transport.Request(ctx, protocol.KindProcessEvict, m, &protocol.Empty{})
@@ -111,7 +117,8 @@ func (o *Operator) Evict(ctx context.Context, session uint64, reason string) err
 	return outcomeUnknown(repeated, err)
 }
 
-// Alter replaces the options of the process; those of members do not count. It needs the right admin. Errors: NotFound, BadRequest, Forbidden.
+// Alter replaces the options of the process; those of members do not count. It needs the right
+// admin. Errors: NotFound, BadRequest, Forbidden.
 func (o *Operator) Alter(ctx context.Context, options Options) error {
 	w, err := options.wire()
 	if err != nil {
@@ -122,7 +129,8 @@ func (o *Operator) Alter(ctx context.Context, options Options) error {
 	return outcomeUnknown(repeated, err)
 }
 
-// outcomeUnknown says of an operator's request that its outcome is unknown, if it may have had its effect.
+// outcomeUnknown says of an operator's request that its outcome is unknown, if it may have had its
+// effect.
 func outcomeUnknown(repeated bool, err error) error {
 	var answer *protocol.Error
 	if err != nil && repeated && !errors.As(err, &answer) {
@@ -149,15 +157,16 @@ const (
 // Change is one thing that happened.
 type Change = protocol.ProcessChange
 
-// WatchEventhEvent is a step of a watch: how the process stands, when the watch begins or resumed, or a change since.
+// WatchEventhEvent is a step of a watch: how the process stands, when the watch begins or resumed,
+// or a change since.
 type WatchEvent struct {
 	Status *Status
 	Absent bool // there is no such process; changes follow when there is
 	Change *Change
 }
 
-// Watch tells how the process stands, and then every change, until ctx ends. It resumes by itself, with a new status. The last pair carries the error that ended it: ctx's,
-// Forbidden.
+// Watch tells how the process stands, and then every change, until ctx ends. It resumes by itself,
+// with a new status. The last pair carries the error that ended it: ctx's, Forbidden.
 func (o *Operator) Watch(ctx context.Context) iter.Seq2[WatchEvent, error] {
 	return func(yield func(WatchEvent, error) bool) {
 		for event, err := range o.transport.Watch(ctx) {

@@ -62,7 +62,8 @@ func statusPage(revision, session uint64, cursor string) *protocol.ProcessStatus
 	}
 }
 
-// TestDescribe: pages that fit are put together; after a change between them it begins anew, and in the end takes what there is.
+// TestDescribe: pages that fit are put together; after a change between them it begins anew, and in
+// the end takes what there is.
 func TestDescribe(t *testing.T) {
 	c := &counter{answers: []any{statusPage(1, 1, "x"), statusPage(2, 2, ""), statusPage(2, 1, "x"), statusPage(2, 2, "")}}
 	s, err := (&Operator{c}).Describe(t.Context())
@@ -99,7 +100,8 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestOperate: what operators ask carries what they said; an outcome that nobody knows is told as such.
+// TestOperate: what operators ask carries what they said; an outcome that nobody knows is told as
+// such.
 func TestOperate(t *testing.T) {
 	c := new(counter)
 	o := &Operator{c}

@@ -19,7 +19,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Membershiphip is a session's membership in a coordination process. It ends once, and is not made anew by itself.
+// Membershiphip is a session's membership in a coordination process. It ends once, and is not made
+// anew by itself.
 type Membership struct {
 	transport        transport
 	session          uint64
@@ -52,9 +53,11 @@ type sentRequest struct {
 	timer *time.Timer // nil: it waits as long as the round
 }
 
-// Join makes the session a member of the process, which is made if it does not exist, and calls the handler from then on. Initialize is called first. Names are letters and
-// digits with single dashes or dots between them. When ctx ends first the session is no member, or is none soon. Errors: what Initialize returned, BadRequest,
-// ErrAlreadyMember, AlreadyExists, Overloaded, Forbidden, Unsupported, or what the session ended with.
+// Join makes the session a member of the process, which is made if it does not exist, and calls the
+// handler from then on. Initialize is called first. Names are letters and digits with single dashes
+// or dots between them. When ctx ends first the session is no member, or is none soon. Errors: what
+// Initialize returned, BadRequest, ErrAlreadyMember, AlreadyExists, Overloaded, Forbidden,
+// Unsupported, or what the session ended with.
 func Join(ctx context.Context, s *client.Session, name string, h Handler, o Options) (*Membership, error) {
 	return join(ctx, rpc.Process(s, nil, name), s.ID(), s.Done(), s.Err, name, h, o)
 }
@@ -136,7 +139,8 @@ func (p *Membership) Handler() Handler { return p.h }
 // InitialDone is closed when the first round is complete here.
 func (p *Membership) InitialDone() <-chan struct{} { return p.firstRound }
 
-// WaitInitial waits until the first round is complete here. Errors: the end of ctx, or of the membership; ErrInHandler when the handler waits for itself.
+// WaitInitial waits until the first round is complete here. Errors: the end of ctx, or of the
+// membership; ErrInHandler when the handler waits for itself.
 func (p *Membership) WaitInitial(ctx context.Context) error {
 	select {
 	case <-p.firstRound:
@@ -159,15 +163,17 @@ func (p *Membership) WaitInitial(ctx context.Context) error {
 // Done is closed when the membership is over, and Terminate has returned.
 func (p *Membership) Done() <-chan struct{} { return p.done }
 
-// Err is why the membership is over, or nil: ErrLeft, ErrEvicted, ErrReplaced, ErrNotMember, or what the session ended with.
+// Err is why the membership is over, or nil: ErrLeft, ErrEvicted, ErrReplaced, ErrNotMember, or
+// what the session ended with.
 func (p *Membership) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.m.Ended()
 }
 
-// Leave ends the membership, and waits for Terminate. When it fails the session is still a member, unless Done is closed. Called by the handler it fails with ErrInHandler, and
-// nothing happens: it would wait for the callback that calls it. A handler leaves by another goroutine.
+// Leave ends the membership, and waits for Terminate. When it fails the session is still a member,
+// unless Done is closed. Called by the handler it fails with ErrInHandler, and nothing happens: it
+// would wait for the callback that calls it. A handler leaves by another goroutine.
 func (p *Membership) Leave(ctx context.Context) error {
 	if err := p.checkNotInHandler("leave"); err != nil {
 		return err
@@ -198,7 +204,8 @@ func (p *Membership) checkNotInHandler(what string) error {
 	return fmt.Errorf("%s process %q: %w", what, p.name, ErrInHandler)
 }
 
-// goroutine is the number of the calling goroutine. The runtime tells it in stack traces alone, which is slow, but good enough for what is called once.
+// goroutine is the number of the calling goroutine. The runtime tells it in stack traces alone,
+// which is slow, but good enough for what is called once.
 func goroutine() uint64 {
 	var b [32]byte // goroutine 123 [running]:
 	_, rest, _ := bytes.Cut(b[:runtime.Stack(b[:], false)], []byte(" "))

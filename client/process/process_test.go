@@ -14,7 +14,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// agreeingHandler agrees with the others on a value: its coordinator locks all, by a message, and leaves the epoch as the value. One call in so many fails.
+// agreeingHandler agrees with the others on a value: its coordinator locks all, by a message, and
+// leaves the epoch as the value. One call in so many fails.
 type agreeingHandler struct {
 	BaseHandler
 	unlucky int
@@ -146,8 +147,9 @@ func (h *agreeingHandler) check(t *testing.T) {
 	}
 }
 
-// TestMembersComeAndGo: five members join one by one and leave one by one, each callback fails one time in three, and messages to the server get lost. After each change all
-// hold the same value, and one round is complete for each change.
+// TestMembersComeAndGo: five members join one by one and leave one by one, each callback fails one
+// time in three, and messages to the server get lost. After each change all hold the same value,
+// and one round is complete for each change.
 func TestMembersComeAndGo(t *testing.T) {
 	b := newBackend(t, 5)
 	ctx := t.Context()
@@ -249,7 +251,8 @@ func wait[T any](t *testing.T, what string, c <-chan T) T {
 	}
 }
 
-// TestCoordinatorIsKilled in each of its callbacks: the others complete a round without it, and hold the same.
+// TestCoordinatorIsKilled in each of its callbacks: the others complete a round without it, and
+// hold the same.
 func TestCoordinatorIsKilled(t *testing.T) {
 	for _, in := range []string{"prepare", "coordinate", "process", "complete"} {
 		t.Run(in, func(t *testing.T) {
@@ -459,7 +462,8 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// leavingHandler leaves from each of its callbacks, which cannot work, and at last by another goroutine.
+// leavingHandler leaves from each of its callbacks, which cannot work, and at last by another
+// goroutine.
 type leavingHandler struct {
 	agreeingHandler
 	self chan *Membership
@@ -499,7 +503,8 @@ func (h *leavingHandler) Complete(*Round) {
 	go func() { h.left <- h.p.Leave(context.Background()) }()
 }
 
-// TestLeaveInHandler: a callback that would wait for itself is told so at once, and leaves by another goroutine.
+// TestLeaveInHandler: a callback that would wait for itself is told so at once, and leaves by
+// another goroutine.
 func TestLeaveInHandler(t *testing.T) {
 	b := newBackend(t, 0)
 	h := &leavingHandler{agreeingHandler: agreeingHandler{changed: make(chan struct{}, 1)}, self: make(chan *Membership, 1), errs: map[string]error{}, left: make(chan error, 1)}
@@ -537,7 +542,8 @@ func (h failingHandler) Initialize(context.Context) error {
 	return errors.New("no disk")
 }
 
-// TestInitializeFails: the join fails with the cause, Terminate is called, and the server never hears of it.
+// TestInitializeFails: the join fails with the cause, Terminate is called, and the server never
+// hears of it.
 func TestInitializeFails(t *testing.T) {
 	b := newBackend(t, 0)
 	for _, panics := range []bool{false, true} {

@@ -19,7 +19,8 @@ type Member = protocol.ProcessMember
 // Answer is a reply, and whose: From is a session.
 type Answer = machine.Answer
 
-// Round is one round at one member. All its callbacks get the same one. Its methods may be called from any goroutine.
+// Round is one round at one member. All its callbacks get the same one. Its methods may be called
+// from any goroutine.
 type Round struct {
 	p          *Membership
 	r          *machine.Round
@@ -28,17 +29,20 @@ type Round struct {
 	attachment atomic.Value
 }
 
-// Context ends when the round is known to be over at the latest, also while a callback runs; its cause is ErrRoundOver.
+// Context ends when the round is known to be over at the latest, also while a callback runs; its
+// cause is ErrRoundOver.
 func (r *Round) Context() context.Context { return r.ctx }
 
-// Membership ends when it is known that the membership does: by Leave, an operator, another session with the member's key, or the end of the session, before the server
-// could give its place to anybody else. It goes on when the round ends: it is for what a member does between rounds.
+// Membership ends when it is known that the membership does: by Leave, an operator, another session
+// with the member's key, or the end of the session, before the server could give its place to
+// anybody else. It goes on when the round ends: it is for what a member does between rounds.
 func (r *Round) Membership() context.Context { return r.p.lifetime }
 
 // Epoch numbers the rounds of the process, rising.
 func (r *Round) Epoch() uint64 { return r.r.Epoch }
 
-// Token is the fencing token for what this member does outside in this round. It is the epoch, or higher.
+// Token is the fencing token for what this member does outside in this round. It is the epoch, or
+// higher.
 func (r *Round) Token() uint64 { return r.r.Token }
 
 // Topology is the version of the list of members.
@@ -47,7 +51,8 @@ func (r *Round) Topology() uint64 { return r.r.Topology }
 // Attempt is how many rounds of this topology failed before.
 func (r *Round) Attempt() uint64 { return r.r.Attempt }
 
-// Resumed says that this member came back, by its key, to a round that the others had completed: Result is what they agreed on.
+// Resumed says that this member came back, by its key, to a round that the others had completed:
+// Result is what they agreed on.
 func (r *Round) Resumed() bool { return r.r.Resumed }
 
 // Size is the number of members.
@@ -73,7 +78,8 @@ func (r *Round) Coordinator() uint64 { return r.r.Coordinator }
 // IsCoordinator says whether it is this one.
 func (r *Round) IsCoordinator() bool { return r.r.Coordinator == r.p.session }
 
-// Result is what the coordinator left with the round, in Complete. It is nil where the member learned that the round was complete from the news of a newer one.
+// Result is what the coordinator left with the round, in Complete. It is nil where the member
+// learned that the round was complete from the news of a newer one.
 func (r *Round) Result() []byte { return r.r.Result }
 
 // Attachment is what SetAttachment was given last in this round, or nil.
@@ -90,8 +96,8 @@ type attachmentBox struct{ v any }
 // SetAttachment keeps something for the other callbacks of the round.
 func (r *Round) SetAttachment(v any) { r.attachment.Store(attachmentBox{v}) }
 
-// Complete is the coordinator's: the round is complete, with a result of at most 32 KiB. Said again it does nothing. Errors: ErrRoundOver, ErrNotCoordinator, ErrNotReady,
-// ErrTooLarge.
+// Complete is the coordinator's: the round is complete, with a result of at most 32 KiB. Said again
+// it does nothing. Errors: ErrRoundOver, ErrNotCoordinator, ErrNotReady, ErrTooLarge.
 func (r *Round) Complete(result []byte) error {
 	r.p.mu.Lock()
 	defer r.p.mu.Unlock()
@@ -103,8 +109,9 @@ func (r *Round) Complete(result []byte) error {
 	return nil
 }
 
-// Fail reports that the round cannot be completed, from any prepared member: it is tried again after a back-off, with a new epoch. It is for what goes wrong after Prepare
-// and Coordinate, which return errors. A round that is decided complete stays so. Errors: ErrRoundOver, ErrNotPrepared.
+// Fail reports that the round cannot be completed, from any prepared member: it is tried again
+// after a back-off, with a new epoch. It is for what goes wrong after Prepare and Coordinate, which
+// return errors. A round that is decided complete stays so. Errors: ErrRoundOver, ErrNotPrepared.
 func (r *Round) Fail(why error) error {
 	r.p.mu.Lock()
 	defer r.p.mu.Unlock()
@@ -119,17 +126,21 @@ func (r *Round) Fail(why error) error {
 	return nil
 }
 
-// Callback takes the outcome of a broadcast, on the goroutine of the process: Answered gets the answers of all receivers; GivenUp, if the round is over before, or was when the
-// message was sent, those that came. One of the two is called, once. Either may be nil.
+// Callback takes the outcome of a broadcast, on the goroutine of the process: Answered gets the
+// answers of all receivers; GivenUp, if the round is over before, or was when the message was sent,
+// those that came. One of the two is called, once. Either may be nil.
 type Callback struct {
 	Answered func([]Answer)
 	GivenUp  func([]Answer)
-	// Timeout gives the message up although the round goes on. Default 0: it waits as long as the round. A negative one is BadRequest. A receiver that has executed it by then has executed it.
+	// Timeout gives the message up although the round goes on. Default 0: it waits as long as the
+	// round. A negative one is BadRequest. A receiver that has executed it by then has executed it.
 	Timeout time.Duration
 }
 
-// Broadcast sends a message to the members that filter lets pass, all if it is nil, this one included. Without a receiver Answered is called at once, from the caller's
-// goroutine. Errors, without a call: ErrTooLarge, BadRequest for a negative Timeout, and ErrRoundOver when the membership is over.
+// Broadcast sends a message to the members that filter lets pass, all if it is nil, this one
+// included. Without a receiver Answered is called at once, from the caller's goroutine. Errors,
+// without a call: ErrTooLarge, BadRequest for a negative Timeout, and ErrRoundOver when the
+// membership is over.
 func (r *Round) Broadcast(payload []byte, filter func(Member) bool, c Callback) error {
 	var err error
 	if millis.Of("timeout", c.Timeout, &err); err != nil {
@@ -150,7 +161,8 @@ func (r *Round) Broadcast(payload []byte, filter func(Member) bool, c Callback) 
 	return r.send(payload, to, c)
 }
 
-// BroadcastIf is Broadcast if condition says so for the round; else there is no receiver. It is called once, from the caller's goroutine; nil is no condition.
+// BroadcastIf is Broadcast if condition says so for the round; else there is no receiver. It is
+// called once, from the caller's goroutine; nil is no condition.
 func (r *Round) BroadcastIf(condition func(*Round) bool, payload []byte, filter func(Member) bool, c Callback) error {
 	if condition != nil && !condition(r) {
 		filter = func(Member) bool { return false }
@@ -158,8 +170,9 @@ func (r *Round) BroadcastIf(condition func(*Round) bool, payload []byte, filter 
 	return r.Broadcast(payload, filter, c)
 }
 
-// Request sends a message to one member. Errors, without a call of either function: ErrTooLarge, ErrNoReceiver, and ErrRoundOver when the membership is over. Use Broadcast with
-// a filter for a Timeout.
+// Request sends a message to one member. Errors, without a call of either function: ErrTooLarge,
+// ErrNoReceiver, and ErrRoundOver when the membership is over. Use Broadcast with a filter for a
+// Timeout.
 func (r *Round) Request(to uint64, payload []byte, answered func([]byte), givenUp func()) error {
 	return r.send(payload, []uint64{to}, Callback{
 		Answered: func(a []Answer) {
@@ -210,7 +223,8 @@ func (q *Request) From() Member { return *q.round.r.Member(q.from) }
 // Payload is what was sent. It must not be changed.
 func (q *Request) Payload() []byte { return q.payload }
 
-// Reply answers the message, once, from any goroutine. Errors: ErrReplied, ErrRoundOver, ErrRequestGone, ErrTooLarge.
+// Reply answers the message, once, from any goroutine. Errors: ErrReplied, ErrRoundOver,
+// ErrRequestGone, ErrTooLarge.
 func (q *Request) Reply(payload []byte) error {
 	p := q.round.p
 	p.mu.Lock()

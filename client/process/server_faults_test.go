@@ -17,7 +17,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// lossyHandler breaks all connections to the server within a callback, the first time that one runs in a phase: whatever is confirmed next is sent on a link that is gone.
+// lossyHandler breaks all connections to the server within a callback, the first time that one runs
+// in a phase: whatever is confirmed next is sent on a link that is gone.
 type lossyHandler struct {
 	*agreeingHandler
 	srv   *servertest.Server
@@ -51,8 +52,9 @@ func (h *lossyHandler) Complete(r *Round) {
 	h.agreeingHandler.Complete(r)
 }
 
-// TestServerLosesConfirmations: the link breaks where something is about to be confirmed, at the coordinator or at another member, and answers are held up over a whole round.
-// Nothing hangs, and each change has one complete round.
+// TestServerLosesConfirmations: the link breaks where something is about to be confirmed, at the
+// coordinator or at another member, and answers are held up over a whole round. Nothing hangs, and
+// each change has one complete round.
 func TestServerLosesConfirmations(t *testing.T) {
 	for _, phase := range []string{"prepare", "coordinate", "process", "complete"} {
 		for _, who := range []int{0, 1} {
@@ -90,7 +92,8 @@ func TestServerLosesConfirmations(t *testing.T) {
 	}
 }
 
-// TestServerIsSilent: what the server says is held up while members have been told to prepare; when it comes, with all that was sent again meanwhile, the round is complete once.
+// TestServerIsSilent: what the server says is held up while members have been told to prepare; when
+// it comes, with all that was sent again meanwhile, the round is complete once.
 func TestServerIsSilent(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime(), servertest.Shards(2))
 	first := &blockedHandler{agreeingHandler: newAgreeing(0), in: "prepare", there: make(chan uint64, 100), free: make(chan struct{})}
@@ -108,7 +111,8 @@ func TestServerIsSilent(t *testing.T) {
 	}
 }
 
-// TestServerBlockedHandler: a callback that does not return holds up its own process alone; its round's context ends when the round is superseded, and Cancel follows when it returns.
+// TestServerBlockedHandler: a callback that does not return holds up its own process alone; its
+// round's context ends when the round is superseded, and Cancel follows when it returns.
 func TestServerBlockedHandler(t *testing.T) {
 	srv := servertest.Start(t)
 	s := newSession(t, srv.Addr())
@@ -146,7 +150,8 @@ func (h *unresponsiveHandler) Coordinate(r *Round) error {
 	return h.agreeingHandler.Coordinate(r)
 }
 
-// TestServerMisuse: what a caller or a handler does wrong is refused with a sentence by a real server's member too, nothing hangs, and the session goes on.
+// TestServerMisuse: what a caller or a handler does wrong is refused with a sentence by a real
+// server's member too, nothing hangs, and the session goes on.
 func TestServerMisuse(t *testing.T) {
 	srv := servertest.Start(t)
 	s := newSession(t, srv.Addr())
@@ -240,7 +245,8 @@ func (l *lines) count(text string) int {
 	return strings.Count(l.text.String(), text)
 }
 
-// TestServerReportsSlowMembers: a member that has not prepared for long is in the server's log, once a round.
+// TestServerReportsSlowMembers: a member that has not prepared for long is in the server's log,
+// once a round.
 func TestServerReportsSlowMembers(t *testing.T) {
 	out := new(lines)
 	srv := servertest.Start(t, servertest.Config(func(c *server.Config) { c.Logger = slog.New(slog.NewTextHandler(out, nil)) }))
@@ -298,8 +304,9 @@ func metrics(t *testing.T, srv *servertest.Server) string {
 	return string(text)
 }
 
-// TestServerKeys: a member with a key whose session ends, as by a crash, and that joins again in time, takes its place: it prepares and completes the present round by itself, and the others
-// have no new one. Without a session for too long it leaves. A reply that is given twice is refused.
+// TestServerKeys: a member with a key whose session ends, as by a crash, and that joins again in
+// time, takes its place: it prepares and completes the present round by itself, and the others have
+// no new one. Without a session for too long it leaves. A reply that is given twice is refused.
 func TestServerKeys(t *testing.T) {
 	srv := servertest.Start(t)
 	first, second := newAgreeing(0), &doubleReplyHandler{newAgreeing(0), make(chan error, 1)}

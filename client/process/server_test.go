@@ -55,8 +55,10 @@ func mustLeave(t *testing.T, p *Membership) {
 	}
 }
 
-// TestServerMembersComeAndGo: five members on a real server join one by one and leave one by one, their handlers fail one time in three, and now and then all connections break.
-// After each change all hold the same value, and each member has completed one round for each change that it was there for.
+// TestServerMembersComeAndGo: five members on a real server join one by one and leave one by one,
+// their handlers fail one time in three, and now and then all connections break. After each change
+// all hold the same value, and each member has completed one round for each change that it was
+// there for.
 func TestServerMembersComeAndGo(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
 	var members []*Membership
@@ -100,7 +102,8 @@ func TestServerMembersComeAndGo(t *testing.T) {
 	}
 }
 
-// TestOperatorOnServer: an operator sees two members and their rounds, forces a round, alters the options and evicts one; a watch tells all of it in order.
+// TestOperatorOnServer: an operator sees two members and their rounds, forces a round, alters the
+// options and evicts one; a watch tells all of it in order.
 func TestOperatorOnServer(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -58,8 +58,9 @@ type Status struct {
 	History     []PastRound    // the last rounds, the newest last
 }
 
-// Tally counts since the process was made: changes of the topology, rounds started, completed, cancelled and failed, members that returned without a round, calls that came too
-// late for their round.
+// Tally counts since the process was made: changes of the topology, rounds started, completed,
+// cancelled and failed, members that returned without a round, calls that came too late for their
+// round.
 type Tally = protocol.ProcessCounters
 
 // MemberStatus is a member, and where it is.
@@ -96,7 +97,8 @@ type Info struct {
 	Members     int
 }
 
-// Lagging are the members that the round waits for: those that have not prepared, or not confirmed its end.
+// Lagging are the members that the round waits for: those that have not prepared, or not confirmed
+// its end.
 func (s *Status) Lagging() []MemberStatus {
 	return slices.DeleteFunc(slices.Clone(s.Members), func(m MemberStatus) bool {
 		return m.State != MemberPreparing && m.State != MemberCompleting && m.State != MemberResuming

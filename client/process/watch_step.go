@@ -13,7 +13,8 @@ type watchStep struct {
 	Changes *protocol.ProcessChanges
 }
 
-// pageReader decodes the events of one opening of the stream, and puts the pages of a state together.
+// pageReader decodes the events of one opening of the stream, and puts the pages of a state
+// together.
 type pageReader struct {
 	state *protocol.ProcessState // nil: no first page has come
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestPages: a state comes in pages and is delivered complete; pages without a first one are dropped,
-// and a first page begins again.
+// TestPages: a state comes in pages and is delivered complete; pages without a first one are
+// dropped, and a first page begins again.
 func TestPages(t *testing.T) {
 	page := func(first, last bool, epoch uint64, members ...uint64) protocol.Message {
 		m := &protocol.ProcessState{First: first, Last: last, Exists: true, Status: protocol.ProcessStatus{Name: []byte("queue"), Epoch: epoch}}

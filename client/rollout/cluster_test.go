@@ -63,7 +63,8 @@ func newClusterSite(t *testing.T, n int, opts ...servertest.Option) *clusterSite
 	return k
 }
 
-// through publishes a version, has something happen when the first location has it, and waits until all have.
+// through publishes a version, has something happen when the first location has it, and waits until
+// all have.
 func (k *clusterSite) through(meanwhile func()) {
 	k.t.Helper()
 	v := k.publish()
@@ -77,7 +78,8 @@ func (k *clusterSite) through(meanwhile func()) {
 	})
 }
 
-// nothingButLatency looks at what happened: each location had each version once, in order and after its delay, for the ordinary reasons; instances are who they were.
+// nothingButLatency looks at what happened: each location had each version once, in order and after
+// its delay, for the ordinary reasons; instances are who they were.
 func (k *clusterSite) nothingButLatency(versions ...uint64) {
 	k.t.Helper()
 	var before []sdk.HistoryEntry
@@ -112,7 +114,8 @@ func (k *clusterSite) nothingButLatency(versions ...uint64) {
 	}
 }
 
-// TestClusterFailover: the instance that leads the track's shard is killed in the middle of a rollout, and then the next one: nothing but latency.
+// TestClusterFailover: the instance that leads the track's shard is killed in the middle of a
+// rollout, and then the next one: nothing but latency.
 func TestClusterFailover(t *testing.T) {
 	t.Parallel()
 	k := newClusterSite(t, 3, servertest.Shards(1))
@@ -137,7 +140,8 @@ func TestClusterFailover(t *testing.T) {
 	k.nothingButLatency(1, 2, 3)
 }
 
-// TestClusterBucketMoves: the track's bucket, and those of the sessions, go to another replicaset in the middle of a rollout, and back in that of another: nothing but latency.
+// TestClusterBucketMoves: the track's bucket, and those of the sessions, go to another replicaset
+// in the middle of a rollout, and back in that of another: nothing but latency.
 func TestClusterBucketMoves(t *testing.T) {
 	t.Parallel()
 	k := newClusterSite(t, 2, servertest.Shards(1), servertest.Config(func(c *server.Config) { c.ReplicationFactor, c.Buckets = 1, 16 }))

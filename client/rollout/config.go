@@ -32,7 +32,8 @@ const (
 	Webhook = protocol.GateWebhook
 )
 
-// Config of a rollout. A zero time or count is the default. Times are rounded up to ms, and at most 2^32 ms, about 49 days; a negative one is BadRequest.
+// Config of a rollout. A zero time or count is the default. Times are rounded up to ms, and at most
+// 2^32 ms, about 49 days; a negative one is BadRequest.
 type Config struct {
 	Source             Source
 	DelayFrom          DelayFrom

@@ -1,5 +1,5 @@
-// Package rollout is the SDK of staged rollouts: versions reach the instances of ordered locations one location after the other, each some delay behind the one
-// before it.
+// Package rollout is the SDK of staged rollouts: versions reach the instances of ordered locations
+// one location after the other, each some delay behind the one before it.
 //
 // A program that is an instance runs a [Follower]:
 //
@@ -10,9 +10,11 @@
 //	})
 //	err = f.Run(ctx)
 //
-// It registers, loads exactly the versions it is told, reports, becomes a leader when it has loaded its location's target, tries again with back-off what failed, and
-// goes on with what it has while no server can be reached. A version that is bad for everyone is told by returning [Code]("TimestampOutOfRange", err); any other
-// error says that the version could not be had from its source.
+// It registers, loads exactly the versions it is told, reports, becomes a leader when it has loaded
+// its location's target, tries again with back-off what failed, and goes on with what it has while
+// no server can be reached. A version that is bad for everyone is told by returning
+// [Code]("TimestampOutOfRange", err); any other error says that the version could not be had from
+// its source.
 //
 // Who makes versions, and who operates, opens the track on a session:
 //
@@ -23,6 +25,7 @@
 //
 // A [Gatekeeper] runs the checks that a location's config names before it takes a version.
 //
-// Errors are those of package client; [ErrFenced], [ErrAlreadyRegistered], [ErrUnknownLocation] and [ErrStaleReport] are refusals of the track's own. A server that has no
-// rollouts answers client.Unsupported.
+// Errors are those of package client; [ErrFenced], [ErrAlreadyRegistered], [ErrUnknownLocation] and
+// [ErrStaleReport] are refusals of the track's own. A server that has no rollouts answers
+// client.Unsupported.
 package rollout

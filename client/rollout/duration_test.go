@@ -11,7 +11,8 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 )
 
-// TestNegativeTimes: each time that this package takes is refused when it is negative. The fields are found by their type, so that one that is added is looked at too.
+// TestNegativeTimes: each time that this package takes is refused when it is negative. The fields
+// are found by their type, so that one that is added is looked at too.
 func TestNegativeTimes(t *testing.T) {
 	config := func(c Config) error {
 		_, err := c.wire()
@@ -64,7 +65,8 @@ func TestNegativeTimes(t *testing.T) {
 	}
 }
 
-// TestRetryBounds: times between attempts that do not fit are refused, and long ones do not overflow.
+// TestRetryBounds: times between attempts that do not fit are refused, and long ones do not
+// overflow.
 func TestRetryBounds(t *testing.T) {
 	o := FollowerOptions{
 		Client: new(client.Client), Node: "/n", Track: "a/b", ID: "i", Location: "l", Update: func(context.Context, Version) error { return nil },

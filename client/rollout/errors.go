@@ -64,8 +64,9 @@ type codedError struct {
 func (c *codedError) Error() string { return c.err.Error() }
 func (c *codedError) Unwrap() error { return c.err }
 
-// Code marks an error of an update with a code. One that the config lists as explicit (TimestampOutOfRange by default) says that the version is bad for everyone: the location
-// takes the next one at once, and later locations never get this one. A code is 1 to 128 printable bytes.
+// Code marks an error of an update with a code. One that the config lists as explicit
+// (TimestampOutOfRange by default) says that the version is bad for everyone: the location takes
+// the next one at once, and later locations never get this one. A code is 1 to 128 printable bytes.
 func Code(code string, err error) error {
 	if err == nil {
 		return nil

@@ -15,8 +15,9 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
 
-// fakeServer is a server with one shard in one instance, as little as the SDK needs, around the machine that real servers run. It speaks the protocol over pipes, so that
-// a test may run in virtual time: log time is the time of the test.
+// fakeServer is a server with one shard in one instance, as little as the SDK needs, around the
+// machine that real servers run. It speaks the protocol over pipes, so that a test may run in
+// virtual time: log time is the time of the test.
 type fakeServer struct {
 	t     testing.TB
 	begun time.Time
@@ -152,7 +153,8 @@ func (l *fakeConn) serve() {
 	}
 }
 
-// gone takes in that the connection is over. Its sessions expire after a while, unless they are attached elsewhere by then.
+// gone takes in that the connection is over. Its sessions expire after a while, unless they are
+// attached elsewhere by then.
 func (l *fakeConn) gone() {
 	_ = l.nc.Close()
 	c := l.c
@@ -551,7 +553,8 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 	return nil, protocol.Errorf(protocol.StatusUnsupported, "not served")
 }
 
-// admin carries an operator's command out. Those of several locations are tried on a copy first, so that all take effect or none.
+// admin carries an operator's command out. Those of several locations are tried on a copy first, so
+// that all take effect or none.
 func applyAdmin(now rollout.Now, t *rollout.Track, m *protocol.TrackAdmin, out *rollout.Events) error {
 	each := func(t *rollout.Track, call func(location string) error) error {
 		list := m.Locations

@@ -24,14 +24,16 @@ type Version struct {
 	Generation uint64 // of the location's target
 	Attempt    int    // to load this target, from 1
 
-	// Kept: it is the version that this instance served last, read from its folder before any server was asked.
+	// Kept: it is the version that this instance served last, read from its folder before any
+	// server was asked.
 	Restored bool
 }
 
 // FollowerOptions says what a Follower is.
 type FollowerOptions struct {
-	// Client is the way to the servers; or, without one, Connect says how to reach them, and Run makes a client of its own, which it closes. With Connect a
-	// follower begins to serve what it kept although no server can be reached.
+	// Client is the way to the servers; or, without one, Connect says how to reach them, and Run
+	// makes a client of its own, which it closes. With Connect a follower begins to serve what it
+	// kept although no server can be reached.
 	Client  *client.Client
 	Connect client.Config
 
@@ -41,29 +43,38 @@ type FollowerOptions struct {
 	Location string
 	Meta     string // for people
 
-	// Update loads a version, and returns nil when it is served. Its context ends when another version is to be loaded instead: Update must return then. Calls do not
-	// overlap. An error made by Code says with a code what is wrong with the version; any other is CodeSourceError. A failed update is tried again.
+	// Update loads a version, and returns nil when it is served. Its context ends when another
+	// version is to be loaded instead: Update must return then. Calls do not overlap. An error made
+	// by Code says with a code what is wrong with the version; any other is CodeSourceError. A
+	// failed update is tried again.
 	Update func(ctx context.Context, v Version) error
 
-	// Dir, if not empty, is a folder of the instance's own where the version that it served last is kept, with its payload. Run loads that first, before any server is asked, and
-	// takes the id over from the process that had it before.
+	// Dir, if not empty, is a folder of the instance's own where the version that it served last is
+	// kept, with its payload. Run loads that first, before any server is asked, and takes the id
+	// over from the process that had it before.
 	Dir string
 
-	// Takeover evicts, with the first registration, another live session that has the id. Without it, and without a Dir that says that the id is this instance's, Run ends with ErrAlreadyRegistered.
+	// Takeover evicts, with the first registration, another live session that has the id. Without
+	// it, and without a Dir that says that the id is this instance's, Run ends with
+	// ErrAlreadyRegistered.
 	Takeover bool
 
-	// Manual leaves it to MarkReady to make the instance a leader. Else it becomes one with the first target that it has loaded.
+	// Manual leaves it to MarkReady to make the instance a leader. Else it becomes one with the
+	// first target that it has loaded.
 	Manual bool
 
-	// PollEvery is the longest time between two questions for the target; default 10 s. News come sooner, by a watch.
+	// PollEvery is the longest time between two questions for the target; default 10 s. News come
+	// sooner, by a watch.
 	PollEvery time.Duration
 
-	// RetryMin and RetryMax bound the time between attempts to load a version, which doubles from one to the other; default 1 s and 1 min. Half of it is random.
+	// RetryMin and RetryMax bound the time between attempts to load a version, which doubles from
+	// one to the other; default 1 s and 1 min. Half of it is random.
 	RetryMin, RetryMax time.Duration
 
 	Session []client.SessionOption // of the instance's sessions
 
-	// OnChange, if not nil, is called with every change of what State tells, from the goroutine of Run.
+	// OnChange, if not nil, is called with every change of what State tells, from the goroutine of
+	// Run.
 	OnChange func(FollowerState)
 
 	Logger *slog.Logger // default: nothing is logged
@@ -143,7 +154,8 @@ func NewFollower(o FollowerOptions) (*Follower, error) {
 	return &Follower{c: o.Client, o: o, wake: make(chan struct{}, 1), wantLeader: !o.Manual}, nil
 }
 
-// MarkReady makes the instance a leader from its next answer on which says that it has its target, and after each registration again: its location waits for it.
+// MarkReady makes the instance a leader from its next answer on which says that it has its target,
+// and after each registration again: its location waits for it.
 func (f *Follower) MarkReady() { f.setWantLeader(true) }
 
 // MarkNotReady makes it a follower: it still loads what it is told, but nobody waits for it.
@@ -191,9 +203,11 @@ func (f *Follower) savedOwner() string {
 // closeTimeout bounds how long Run waits for its leave to be answered.
 const closeTimeout = 2 * time.Second
 
-// Run is the follower's life: it ends with ctx, whose error it answers; with ErrFenced when another registration has taken the id; or with what the server refuses for
-// good, such as ErrAlreadyRegistered, or a track or location that does not exist at the start. While no server can be reached, and when its session ended, it goes on with
-// what it has and registers again. It may be called once.
+// Run is the follower's life: it ends with ctx, whose error it answers; with ErrFenced when another
+// registration has taken the id; or with what the server refuses for good, such as
+// ErrAlreadyRegistered, or a track or location that does not exist at the start. While no server
+// can be reached, and when its session ended, it goes on with what it has and registers again. It
+// may be called once.
 func (f *Follower) Run(ctx context.Context) error {
 	if f.ran {
 		return errors.New("follower: it has run already; make another one")
@@ -235,7 +249,8 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 }
 
-// isPermanent says that registering again cannot help. What may be put right while an instance serves ends it at its start alone, when somebody looks.
+// isPermanent says that registering again cannot help. What may be put right while an instance
+// serves ends it at its start alone, when somebody looks.
 func isPermanent(err error, registered bool) bool {
 	switch {
 	case errors.Is(err, ErrFenced), errors.Is(err, ErrAlreadyRegistered), errors.Is(err, client.ErrClientClosed):
@@ -259,7 +274,8 @@ func (f *Follower) backoff(failures int) time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// checkRetry checks the bounds of a time between attempts; max is what 0 means for most. A failure that was found before is passed on.
+// checkRetry checks the bounds of a time between attempts; max is what 0 means for most. A failure
+// that was found before is passed on.
 func checkRetry(least, most, max time.Duration, err error) error {
 	millis.Of("least time between attempts", least, &err)
 	millis.Of("longest time between attempts", most, &err)
@@ -352,7 +368,8 @@ func (f *Follower) isOwnedBy(ctx context.Context, t *Track, session uint64) bool
 	return false
 }
 
-// await makes a call to the server, which waits for as long as no server can be reached; an update that ends meanwhile is taken in.
+// await makes a call to the server, which waits for as long as no server can be reached; an update
+// that ends meanwhile is taken in.
 func await[T any](f *Follower, call func() (T, error)) (T, error) {
 	type outcome struct {
 		v   T

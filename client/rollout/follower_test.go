@@ -163,7 +163,8 @@ func TestSteadyFollowersPollRarely(t *testing.T) {
 	})
 }
 
-// TestAttempts: what fails is tried again, ever more slowly, and each attempt is reported; the next target begins anew.
+// TestAttempts: what fails is tried again, ever more slowly, and each attempt is reported; the next
+// target begins anew.
 func TestAttempts(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.create(oneLocation)
@@ -207,7 +208,8 @@ func TestAttempts(t *testing.T) {
 	})
 }
 
-// TestAttemptsCountWithinARegistration: who registers again begins to count again, as the server does.
+// TestAttemptsCountWithinARegistration: who registers again begins to count again, as the server
+// does.
 func TestAttemptsCountWithinARegistration(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.create(oneLocation)
@@ -251,7 +253,8 @@ func TestChangesAreReportedAtOnce(t *testing.T) {
 	})
 }
 
-// TestBadVersion: a version with an explicit code is left at once for the next one, and no later location gets it.
+// TestBadVersion: a version with an explicit code is left at once for the next one, and no later
+// location gets it.
 func TestBadVersion(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.create(sdk.Config{Source: sdk.Published, Locations: []sdk.Location{{Name: "SAS"}, {Name: "MAN", Delay: 5 * time.Second}}})
@@ -311,7 +314,8 @@ func TestHangingUpdate(t *testing.T) {
 	})
 }
 
-// TestServerUnreachable: what is served stays, the update under way goes on, and the registration comes back, also when the session has expired meanwhile.
+// TestServerUnreachable: what is served stays, the update under way goes on, and the registration
+// comes back, also when the session has expired meanwhile.
 func TestServerUnreachable(t *testing.T) {
 	for _, away := range []time.Duration{5 * time.Second, time.Hour} {
 		t.Run(away.String(), func(t *testing.T) {
@@ -354,7 +358,8 @@ func TestServerUnreachable(t *testing.T) {
 	}
 }
 
-// TestRestart: a process that was killed and started again serves what it kept before it has asked anybody, and takes its id over.
+// TestRestart: a process that was killed and started again serves what it kept before it has asked
+// anybody, and takes its id over.
 func TestRestart(t *testing.T) {
 	dir := t.TempDir()
 	inWorld(t, func(t *testing.T, w *world) {
@@ -677,7 +682,8 @@ func TestPages(t *testing.T) {
 	})
 }
 
-// TestGatekeeper: gates are run once each, in order, again after an inconclusive one, and their outcomes decide.
+// TestGatekeeper: gates are run once each, in order, again after an inconclusive one, and their
+// outcomes decide.
 func TestGatekeeper(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		gates := []sdk.Gate{{Name: "smoke", Kind: sdk.Command, Spec: "true", Retry: 10 * time.Second}, {Name: "load", Kind: sdk.Webhook, Spec: "http://load", Timeout: time.Minute}}
@@ -731,7 +737,8 @@ func TestGatekeeper(t *testing.T) {
 	})
 }
 
-// TestWatch: a status, then events with their reasons; after a lost connection a status again; an end when the track is deleted.
+// TestWatch: a status, then events with their reasons; after a lost connection a status again; an
+// end when the track is deleted.
 func TestWatch(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.create(oneLocation)

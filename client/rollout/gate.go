@@ -17,7 +17,8 @@ const (
 	Inconclusive = protocol.GateInconclusive // it is run again later
 )
 
-// Decide tells the outcome of a gate's run, with a text for people. Errors: PreconditionFailed when the run is not under way any more.
+// Decide tells the outcome of a gate's run, with a text for people. Errors: PreconditionFailed when
+// the run is not under way any more.
 func (t *Track) Decide(ctx context.Context, run GateRun, outcome Outcome, text string) error {
 	m := &protocol.TrackGateReport{
 		Name: t.name(), Location: run.Location, Version: run.Version, Gate: run.Gate.Name, Attempt: run.Attempt, Outcome: outcome,
@@ -26,12 +27,14 @@ func (t *Track) Decide(ctx context.Context, run GateRun, outcome Outcome, text s
 	return t.change(ctx, protocol.KindTrackGateReport, &m.Head, m, &protocol.Empty{})
 }
 
-// Gatekeeper runs the gates of a track. Several may, of the same track: the first outcome of a run counts.
+// Gatekeeper runs the gates of a track. Several may, of the same track: the first outcome of a run
+// counts.
 type Gatekeeper struct {
 	Track *Track // opened on a session
 
-	// Check runs one gate and says how it went. Its context ends when the run is not waited for any more: the time it has is over, somebody else decided, or the version
-	// was given up. Several checks, of different locations, may run at a time.
+	// Check runs one gate and says how it went. Its context ends when the run is not waited for any
+	// more: the time it has is over, somebody else decided, or the version was given up. Several
+	// checks, of different locations, may run at a time.
 	Check func(ctx context.Context, run GateRun) (Outcome, string)
 
 	// Decided, if not nil, is told what was decided. err is not nil when the outcome came too late.
@@ -44,7 +47,8 @@ type runKey struct {
 	version, attempt uint64
 }
 
-// Run runs gates until ctx ends, whose error it answers then; else what ended the watch, or the session's end. It returns when all checks have.
+// Run runs gates until ctx ends, whose error it answers then; else what ended the watch, or the
+// session's end. It returns when all checks have.
 func (g *Gatekeeper) Run(ctx context.Context) error {
 	if g.Check == nil || g.Track == nil {
 		return errors.New("gatekeeper: it needs a track, and what runs its gates")
@@ -89,7 +93,8 @@ func (g *Gatekeeper) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// check runs one gate and tells its outcome. What its context ended is not told: nobody waits for it.
+// check runs one gate and tells its outcome. What its context ended is not told: nobody waits for
+// it.
 func (g *Gatekeeper) check(ctx context.Context, run GateRun) {
 	outcome, text := g.Check(ctx, run)
 	if ctx.Err() != nil {

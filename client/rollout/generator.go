@@ -11,30 +11,37 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Generator makes the versions of a track whose source is External. It is asked when the first location is to have another version, one question at a time.
-// Several may run for the same track, in several processes: all are asked, the first version counts, so that one that is silent holds nobody up.
+// Generator makes the versions of a track whose source is External. It is asked when the first
+// location is to have another version, one question at a time. Several may run for the same track,
+// in several processes: all are asked, the first version counts, so that one that is silent holds
+// nobody up.
 //
-// Versions are opaque numbers from 1 to 2^63-1, and each must be above all that there were before (Status.Last). One that is not is refused, and shows as the
-// source's error.
+// Versions are opaque numbers from 1 to 2^63-1, and each must be above all that there were before
+// (Status.Last). One that is not is refused, and shows as the source's error.
 type Generator struct {
 	Track *Track // opened on a session, which need not be that of an instance
 
-	// Next makes a version; expected is the one that the first location has, 0 none. An error shows in the track's status until a version comes, while the
-	// location keeps what it has. A version that is not wanted any more, or not yet, is lost. The context ends after Timeout, or with Run.
+	// Next makes a version; expected is the one that the first location has, 0 none. An error shows
+	// in the track's status until a version comes, while the location keeps what it has. A version
+	// that is not wanted any more, or not yet, is lost. The context ends after Timeout, or with
+	// Run.
 	Next func(ctx context.Context, expected uint64) (version uint64, err error)
 
 	// Timeout bounds a call of Next. Default 5 s.
 	Timeout time.Duration
 
-	// RetryMin and RetryMax are how long the first and later questions after a failure wait, doubling between. Defaults 1 s and 30 s.
+	// RetryMin and RetryMax are how long the first and later questions after a failure wait,
+	// doubling between. Defaults 1 s and 30 s.
 	RetryMin, RetryMax time.Duration
 
-	// Given, if not nil, is told what came of each question. PreconditionFailed: another generator was faster; BadRequest: the version does not increase.
+	// Given, if not nil, is told what came of each question. PreconditionFailed: another generator
+	// was faster; BadRequest: the version does not increase.
 	OnResult func(expected, version uint64, err error)
 }
 
-// Advance offers a version to the first location of a track whose source is External, if its target is still the expected one. Generator calls it when it is
-// time. Errors: PreconditionFailed when it is not, or the track's source is another; BadRequest for a version that is not above all others.
+// Advance offers a version to the first location of a track whose source is External, if its target
+// is still the expected one. Generator calls it when it is time. Errors: PreconditionFailed when it
+// is not, or the track's source is another; BadRequest for a version that is not above all others.
 func (t *Track) Advance(ctx context.Context, expected, version uint64) error {
 	if version == 0 {
 		return protocol.Errorf(protocol.StatusBadRequest, "version is 0; versions begin at 1")
@@ -43,8 +50,8 @@ func (t *Track) Advance(ctx context.Context, expected, version uint64) error {
 	return t.change(ctx, protocol.KindTrackAdvance, &m.Head, m, &protocol.Empty{})
 }
 
-// SourceFailed says why there is no version: it shows in the status until there is one. Targets stay as they are. Errors: PreconditionFailed when the
-// track's source is another.
+// SourceFailed says why there is no version: it shows in the status until there is one. Targets
+// stay as they are. Errors: PreconditionFailed when the track's source is another.
 func (t *Track) SourceFailed(ctx context.Context, expected uint64, why string) error {
 	if why = printable(why, protocol.MaxTrackMessage); why == "" {
 		why = "no reason was given"
@@ -53,7 +60,8 @@ func (t *Track) SourceFailed(ctx context.Context, expected uint64, why string) e
 	return t.change(ctx, protocol.KindTrackAdvance, &m.Head, m, &protocol.Empty{})
 }
 
-// Run answers questions until ctx ends, whose error it gives then; else what ended the watch, or the session's end.
+// Run answers questions until ctx ends, whose error it gives then; else what ended the watch, or
+// the session's end.
 func (g *Generator) Run(ctx context.Context) error {
 	if g.Next == nil || g.Track == nil {
 		return errors.New("generator: it needs a track, and what makes its versions")
@@ -81,7 +89,8 @@ func (g *Generator) Run(ctx context.Context) error {
 		expected, wanted, err := g.wanted(ctx)
 		if err == nil && wanted {
 			err = g.answer(ctx, expected)
-			// Also when it was taken: the next question comes as news. When it was not, nothing may change that would be news.
+			// Also when it was taken: the next question comes as news. When it was not, nothing may
+			// change that would be news.
 			again = time.After(wait)
 			if wait = min(wait+min(wait, retryMax-wait), retryMax); err == nil {
 				wait = retryMin
@@ -120,7 +129,8 @@ func (g *Generator) listen(ctx context.Context, event chan<- struct{}) error {
 	return ctx.Err()
 }
 
-// wanted says that the first location is ready for another version. Whether it is one from the source is looked at again when the version comes.
+// wanted says that the first location is ready for another version. Whether it is one from the
+// source is looked at again when the version comes.
 func (g *Generator) wanted(ctx context.Context) (expected uint64, yes bool, err error) {
 	s, err := g.Track.Describe(ctx)
 	if err != nil {

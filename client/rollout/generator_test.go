@@ -72,7 +72,8 @@ var external = sdk.Config{
 	Source: sdk.External, MinAdvanceInterval: 10 * time.Second, Locations: []sdk.Location{{Name: "SAS"}, {Name: "MAN", Delay: 5 * time.Second}},
 }
 
-// TestGenerator: it is asked for each version, its errors show while targets stay, and it goes on by itself.
+// TestGenerator: it is asked for each version, its errors show while targets stay, and it goes on
+// by itself.
 func TestGenerator(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.create(external)
@@ -167,7 +168,8 @@ func TestGeneratorEnds(t *testing.T) {
 	})
 }
 
-// TestServerGenerator: two generators of a track on a real server; each version that its followers load was made by one of them.
+// TestServerGenerator: two generators of a track on a real server; each version that its followers
+// load was made by one of them.
 func TestServerGenerator(t *testing.T) {
 	x := newSite(t, sdk.Config{Source: sdk.External, Locations: []sdk.Location{{Name: "SAS"}, {Name: "MAN"}}})
 	var mu sync.Mutex

@@ -54,8 +54,8 @@ type Target struct {
 	HasPayload bool
 }
 
-// Instance is a session's registration in a track. It ends with the session. Most programs are served by a Follower, which is made of it. Its methods may be used by any
-// number of goroutines.
+// Instance is a session's registration in a track. It ends with the session. Most programs are
+// served by a Follower, which is made of it. Its methods may be used by any number of goroutines.
 type Instance struct {
 	t           *Track
 	id          string
@@ -67,7 +67,8 @@ type Instance struct {
 	last Report // with Seq 0
 }
 
-// Register makes the session an instance. The same again gives the same registration. Errors: ErrAlreadyRegistered, ErrUnknownLocation, NotFound, Forbidden.
+// Register makes the session an instance. The same again gives the same registration. Errors:
+// ErrAlreadyRegistered, ErrUnknownLocation, NotFound, Forbidden.
 func (t *Track) Register(ctx context.Context, r Registration) (*Instance, error) {
 	if r.Role == 0 {
 		r.Role = FollowerRole
@@ -94,8 +95,10 @@ func (i *Instance) number(r Report) protocol.UpdateReport {
 	return protocol.UpdateReport(r)
 }
 
-// GetTargetState asks which version to have, and reports, unless report is nil. Targets move by these calls alone, so call it once per cycle of your own, or when WatchTarget
-// says so. With payload set a published version's payload comes with it. Errors: ErrFenced, ErrUnknownLocation, NotFound when an operator dropped the instance.
+// GetTargetState asks which version to have, and reports, unless report is nil. Targets move by
+// these calls alone, so call it once per cycle of your own, or when WatchTarget says so. With
+// payload set a published version's payload comes with it. Errors: ErrFenced, ErrUnknownLocation,
+// NotFound when an operator dropped the instance.
 func (i *Instance) GetTargetState(ctx context.Context, report *Report, payload bool) (Target, error) {
 	m := &protocol.TrackPoll{Session: i.t.object.SessionID(), Name: i.t.name(), ID: i.id, Incarnation: i.incarnation, WithPayload: payload}
 	if report != nil {
@@ -129,8 +132,10 @@ func (i *Instance) Unregister(ctx context.Context) error {
 	return i.t.change(ctx, protocol.KindTrackUnregister, &m.Head, m, &protocol.Empty{})
 }
 
-// WatchTarget asks for the target, and again each time that asking may give another answer, until ctx ends. Pairs are told when the version, its generation or the reason is
-// another one. It does not report: a leader's location waits until somebody does. The last pair carries the error that ended it.
+// WatchTarget asks for the target, and again each time that asking may give another answer, until
+// ctx ends. Pairs are told when the version, its generation or the reason is another one. It does
+// not report: a leader's location waits until somebody does. The last pair carries the error that
+// ended it.
 func (i *Instance) WatchTarget(ctx context.Context) iter.Seq2[Target, error] {
 	return func(yield func(Target, error) bool) {
 		var told *Target
@@ -169,7 +174,8 @@ func (i *Instance) signals(ctx context.Context) iter.Seq[error] {
 	}
 }
 
-// mayChangeTarget says that an instance may be told another version after these events, or may move its location by asking.
+// mayChangeTarget says that an instance may be told another version after these events, or may move
+// its location by asking.
 func mayChangeTarget(list []protocol.TrackEvent) bool {
 	for i := range list {
 		switch e := &list[i]; e.Kind {

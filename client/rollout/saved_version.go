@@ -11,7 +11,8 @@ import (
 	"path/filepath"
 )
 
-// savedVersion is what a follower knows from before: the version it served last, and the id that the folder belongs to. It is one file, replaced as a whole.
+// savedVersion is what a follower knows from before: the version it served last, and the id that
+// the folder belongs to. It is one file, replaced as a whole.
 //
 //	magic (8 bytes) | CRC-64 of the rest | version | has payload (1) | length of the id (2) | id | payload
 //

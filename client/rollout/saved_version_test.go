@@ -106,7 +106,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestSavedVersionIsARegularFile: what is no regular file is neither replaced nor read without an end.
+// TestSavedVersionIsARegularFile: what is no regular file is neither replaced nor read without an
+// end.
 func TestSavedVersionIsARegularFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, savedFile)

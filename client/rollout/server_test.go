@@ -128,7 +128,8 @@ func (x *site) follow(id, location, dir string, update func(context.Context, sdk
 	return stop
 }
 
-// TestServerThreeLocations: SAS at once, MAN 5 s after SAS, VLA 5 s after MAN, for nine followers on a real server; a version that cannot be loaded goes no further than SAS.
+// TestServerThreeLocations: SAS at once, MAN 5 s after SAS, VLA 5 s after MAN, for nine followers
+// on a real server; a version that cannot be loaded goes no further than SAS.
 func TestServerThreeLocations(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, threeLocations())
@@ -282,7 +283,8 @@ func TestServerRefusals(t *testing.T) {
 	refused("an instance of a deleted track", call(now.GetTargetState(ctx, nil, false)), protocol.StatusNotFound)
 }
 
-// TestServerAwayAndBack: a follower whose server is gone keeps what it has; started again it loads that first, and takes its id over when the server is back.
+// TestServerAwayAndBack: a follower whose server is gone keeps what it has; started again it loads
+// that first, and takes its id over when the server is back.
 func TestServerAwayAndBack(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, sdk.Config{Source: sdk.Published, Locations: []sdk.Location{{Name: "SAS"}}})
@@ -320,7 +322,8 @@ func TestServerAwayAndBack(t *testing.T) {
 	}
 }
 
-// TestServerWatchTarget: an instance that watches is told each target, also one that time brings, and asks the server for nothing in between.
+// TestServerWatchTarget: an instance that watches is told each target, also one that time brings,
+// and asks the server for nothing in between.
 func TestServerWatchTarget(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, sdk.Config{Source: sdk.Published, Locations: []sdk.Location{{Name: "SAS"}, {Name: "MAN", Delay: time.Minute}}})
@@ -373,7 +376,8 @@ func TestServerWatchTarget(t *testing.T) {
 	}
 }
 
-// TestServerGates: bake time, a gate with each of its outcomes, and a share of the instances first, between two locations of a real server.
+// TestServerGates: bake time, a gate with each of its outcomes, and a share of the instances first,
+// between two locations of a real server.
 func TestServerGates(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, sdk.Config{Source: sdk.Published, Locations: []sdk.Location{
@@ -412,7 +416,8 @@ func TestServerGates(t *testing.T) {
 		}
 	}
 
-	// The first version: after the bake time, when the gate says so at the second attempt; to all at once, for there is nothing to keep.
+	// The first version: after the bake time, when the gate says so at the second attempt; to all
+	// at once, for there is nothing to keep.
 	first := x.publish()
 	x.converged("SAS", first)
 	x.srv.Advance(30 * time.Second)

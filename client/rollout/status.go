@@ -121,7 +121,8 @@ type HistoryEntry struct {
 	Reason       Reason
 	Skip         bool // it is never passed on
 
-	// Log time in ms when it was set, and when all leaders had it. It is to be compared with that of other rows of the track, and with an event's, alone.
+	// Log time in ms when it was set, and when all leaders had it. It is to be compared with that
+	// of other rows of the track, and with an event's, alone.
 	Log, ConvergedLog uint64
 }
 

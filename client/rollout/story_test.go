@@ -12,8 +12,8 @@ import (
 	sdk "github.com/signalbox-dev/signalbox/client/rollout"
 )
 
-// TestThreeLocations: SAS at once, MAN 5 s after SAS, VLA 5 s after MAN; nine instances, of which one is killed, one hangs, one starts slowly, and one version cannot be
-// loaded by anybody.
+// TestThreeLocations: SAS at once, MAN 5 s after SAS, VLA 5 s after MAN; nine instances, of which
+// one is killed, one hangs, one starts slowly, and one version cannot be loaded by anybody.
 func TestThreeLocations(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		const bad = 14
@@ -93,7 +93,8 @@ func TestThreeLocations(t *testing.T) {
 		w.wait(time.Minute)
 		all(13)
 
-		// One version is bad for everybody: it is left at once when there is another, and gets no further.
+		// One version is bad for everybody: it is left at once when there is another, and gets no
+		// further.
 		w.publish(bad)
 		w.wait(10 * time.Second)
 		if got := w.targets(); got["SAS"] != bad || got["MAN"] != 13 || got["VLA"] != 13 {
@@ -123,7 +124,8 @@ func TestThreeLocations(t *testing.T) {
 		}
 		all(17, "man-2")
 
-		// What happened, by events: no location began with a version before the one before it had had it for its delay, and nobody but SAS saw the bad one.
+		// What happened, by events: no location began with a version before the one before it had
+		// had it for its delay, and nobody but SAS saw the bad one.
 		mu.Lock()
 		defer mu.Unlock()
 		first := map[string]map[uint64]time.Time{"SAS": {}, "MAN": {}, "VLA": {}}

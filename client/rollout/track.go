@@ -33,7 +33,8 @@ func (t *Track) change(ctx context.Context, kind protocol.Kind, head *protocol.H
 	return asRefusal(t.object.Change(ctx, kind, head, m, reply))
 }
 
-// Create makes the track, and answers the revision of its config. Errors: AlreadyExists, BadRequest, Forbidden.
+// Create makes the track, and answers the revision of its config. Errors: AlreadyExists,
+// BadRequest, Forbidden.
 func (t *Track) Create(ctx context.Context, c Config) (revision uint64, err error) {
 	m := &protocol.TrackCreate{Name: t.name()}
 	if m.Config, err = c.wire(); err != nil {
@@ -44,7 +45,8 @@ func (t *Track) Create(ctx context.Context, c Config) (revision uint64, err erro
 	return reply.Revision, err
 }
 
-// Alter replaces the config, if it still has this revision: PreconditionFailed else. Locations keep their targets and histories by name.
+// Alter replaces the config, if it still has this revision: PreconditionFailed else. Locations keep
+// their targets and histories by name.
 func (t *Track) Alter(ctx context.Context, revision uint64, c Config) (now uint64, err error) {
 	m := &protocol.TrackAlter{Name: t.name(), Revision: revision}
 	if m.Config, err = c.wire(); err != nil {
@@ -61,8 +63,9 @@ func (t *Track) Delete(ctx context.Context, force bool) error {
 	return t.change(ctx, protocol.KindTrackDelete, &m.Head, m, &protocol.Empty{})
 }
 
-// Publish offers a version, with a payload of at most 64 KiB, to the first location. Version 0 is one above the highest there is; the version is answered.
-// Errors: BadRequest for a version that is not above all others, PreconditionFailed for a track whose source is another.
+// Publish offers a version, with a payload of at most 64 KiB, to the first location. Version 0 is
+// one above the highest there is; the version is answered. Errors: BadRequest for a version that is
+// not above all others, PreconditionFailed for a track whose source is another.
 func (t *Track) Publish(ctx context.Context, version uint64, payload []byte) (uint64, error) {
 	m := &protocol.TrackPublish{Name: t.name(), Version: version, Payload: payload}
 	var reply protocol.TrackVersion
@@ -70,7 +73,8 @@ func (t *Track) Publish(ctx context.Context, version uint64, payload []byte) (ui
 	return reply.Version, err
 }
 
-// Withdraw bars a published version: nobody chooses it any more. Who has it keeps it. Errors: NotFound.
+// Withdraw bars a published version: nobody chooses it any more. Who has it keeps it. Errors:
+// NotFound.
 func (t *Track) Withdraw(ctx context.Context, version uint64) error {
 	m := &protocol.TrackWithdraw{Name: t.name(), Version: version}
 	return t.change(ctx, protocol.KindTrackWithdraw, &m.Head, m, &protocol.Empty{})
@@ -81,7 +85,8 @@ func (t *Track) admin(ctx context.Context, m protocol.TrackAdmin) error {
 	return t.change(ctx, protocol.KindTrackAdmin, &m.Head, &m, &protocol.Empty{})
 }
 
-// Pause keeps the targets of locations, or of the whole track if none is named. A version that is reported bad is replaced all the same, unless hard is set.
+// Pause keeps the targets of locations, or of the whole track if none is named. A version that is
+// reported bad is replaced all the same, unless hard is set.
 func (t *Track) Pause(ctx context.Context, hard bool, locations ...string) error {
 	return t.admin(ctx, protocol.TrackAdmin{Verb: protocol.TrackPause, Hard: hard, Locations: locations})
 }
@@ -91,24 +96,28 @@ func (t *Track) Resume(ctx context.Context, locations ...string) error {
 	return t.admin(ctx, protocol.TrackAdmin{Verb: protocol.TrackResume, Locations: locations})
 }
 
-// Promote lets locations take the newest version of the location before them without waiting for delay, bake time and gates, once all their leaders have the present one; and
-// gives a share's version to all. Errors: PreconditionFailed where nothing newer waits.
+// Promote lets locations take the newest version of the location before them without waiting for
+// delay, bake time and gates, once all their leaders have the present one; and gives a share's
+// version to all. Errors: PreconditionFailed where nothing newer waits.
 func (t *Track) Promote(ctx context.Context, locations ...string) error {
 	return t.admin(ctx, protocol.TrackAdmin{Verb: protocol.TrackPromote, Locations: locations})
 }
 
-// Rollback sets locations back to an earlier version of each one's history, at once; those not named stay as they are. What was rolled back from is not chosen again:
-// publish it under a new version if it was good.
+// Rollback sets locations back to an earlier version of each one's history, at once; those not
+// named stay as they are. What was rolled back from is not chosen again: publish it under a new
+// version if it was good.
 func (t *Track) Rollback(ctx context.Context, version uint64, locations ...string) error {
 	return t.admin(ctx, protocol.TrackAdmin{Verb: protocol.TrackRollback, Version: version, Locations: locations})
 }
 
-// Reelect gives the targets of locations up: they are never passed on, and replaced when there is a newer version.
+// Reelect gives the targets of locations up: they are never passed on, and replaced when there is a
+// newer version.
 func (t *Track) Reelect(ctx context.Context, locations ...string) error {
 	return t.admin(ctx, protocol.TrackAdmin{Verb: protocol.TrackReelect, Locations: locations})
 }
 
-// Exclude takes locations out: the next ones take versions from the one before them. Include takes them back in.
+// Exclude takes locations out: the next ones take versions from the one before them. Include takes
+// them back in.
 func (t *Track) Exclude(ctx context.Context, locations ...string) error {
 	return t.admin(ctx, protocol.TrackAdmin{Verb: protocol.TrackExclude, Locations: locations})
 }
@@ -139,7 +148,8 @@ func IncludeInstances() DescribeOption {
 	return func(o *describeOptions) { o.flags |= protocol.WithTrackInstances }
 }
 
-// Describe tells how the track stands. It sees every change that was acknowledged before. Errors: NotFound.
+// Describe tells how the track stands. It sees every change that was acknowledged before. Errors:
+// NotFound.
 func (t *Track) Describe(ctx context.Context, opts ...DescribeOption) (*Status, error) {
 	var o describeOptions
 	for _, f := range opts {
@@ -164,7 +174,8 @@ func (t *Track) Describe(ctx context.Context, opts ...DescribeOption) (*Status, 
 	}
 }
 
-// History tells the targets that a location had, oldest first. Errors: NotFound, ErrUnknownLocation.
+// History tells the targets that a location had, oldest first. Errors: NotFound,
+// ErrUnknownLocation.
 func (t *Track) History(ctx context.Context, location string) ([]HistoryEntry, error) {
 	m := &protocol.TrackHistory{Node: t.object.NodeID(), Name: t.name(), Location: location, Consistency: protocol.Strict}
 	var reply protocol.TrackHistoryReply
@@ -197,17 +208,20 @@ const (
 	EventAlert     = protocol.TrackEventAlert // someone should look
 )
 
-// Event is one thing that happened, with its reason in words. Log is log time in ms, Wall ms since 1970, Until log time.
+// Event is one thing that happened, with its reason in words. Log is log time in ms, Wall ms since
+// 1970, Until log time.
 type Event = protocol.TrackEvent
 
-// WatchEventhEvent is a step of a watch: how the track stands, when the watch begins or resumed, or an event since.
+// WatchEventhEvent is a step of a watch: how the track stands, when the watch begins or resumed, or
+// an event since.
 type WatchEvent struct {
 	Status *Status
 	Event  *Event
 }
 
-// Watch tells how the track stands, and then every event, until ctx ends; of one location, or of all with an empty name. It resumes by itself, with a new status. The
-// last pair carries the error that ended it: ctx's, NotFound when there is no track, Forbidden.
+// Watch tells how the track stands, and then every event, until ctx ends; of one location, or of
+// all with an empty name. It resumes by itself, with a new status. The last pair carries the error
+// that ended it: ctx's, NotFound when there is no track, Forbidden.
 func (t *Track) Watch(ctx context.Context, location string) iter.Seq2[WatchEvent, error] {
 	return func(yield func(WatchEvent, error) bool) {
 		for event, err := range t.watch(ctx, location, false) {
@@ -236,8 +250,8 @@ type watchStep struct {
 	Change *protocol.TrackEvents
 }
 
-// watch is Watch in the protocol's words. With targets, only what may change an instance's target is
-// sent.
+// watch is Watch in the protocol's words. With targets, only what may change an instance's target
+// is sent.
 func (t *Track) watch(ctx context.Context, location string, targets bool) iter.Seq2[watchStep, error] {
 	req := &protocol.TrackWatch{Node: t.object.NodeID(), Name: t.name(), Location: location, Targets: targets}
 	return rpc.Watch(ctx, t.object, protocol.KindTrackWatch, req, func() func(protocol.Header) (watchStep, rpc.Step, error) { return readStep })

@@ -1,5 +1,6 @@
-// Package process decides what a member of a coordination process does: which callback of its handler runs next, what is sent, and what of that is sent again. It is
-// a pure step machine: it has no goroutine, reads no clock and does no I/O.
+// Package process decides what a member of a coordination process does: which callback of its
+// handler runs next, what is sent, and what of that is sent again. It is a pure step machine: it
+// has no goroutine, reads no clock and does no I/O.
 //
 //	m := process.New(session, process.Options{})
 //	m.Told(now, &round)                          // a process_round event
@@ -12,5 +13,6 @@
 //	}
 //	m.Tick(now)                                  // when Next says so
 //
-// Methods must not be called at the same time. Payloads that are given to it are kept, and never written to.
+// Methods must not be called at the same time. Payloads that are given to it are kept, and never
+// written to.
 package membership

@@ -14,8 +14,10 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/process/relay"
 )
 
-// world is one process of a server with its members, each of them a Machine with a handler, in one of many possible histories: what is sent and answered is lost, late and
-// repeated; handlers fail, take their time and reply from elsewhere; members are killed, paused past the end of their sessions, evicted, cut off; leaders change.
+// world is one process of a server with its members, each of them a Machine with a handler, in one
+// of many possible histories: what is sent and answered is lost, late and repeated; handlers fail,
+// take their time and reply from elsewhere; members are killed, paused past the end of their
+// sessions, evicted, cut off; leaders change.
 type world struct {
 	t        *testing.T
 	seed     uint64
@@ -416,7 +418,8 @@ func (w *world) step() {
 	}
 }
 
-// attach gives the agent a new connection. What was on its way on the former one is lost, or arrives now and is answered to nobody.
+// attach gives the agent a new connection. What was on its way on the former one is lost, or
+// arrives now and is answered to nobody.
 func (w *world) attach(a *testMember) {
 	if a.ended {
 		a.m.End(w.now(), 0, errors.New("session ended"))
@@ -501,7 +504,8 @@ func (w *world) chaos() {
 	w.take(a)
 }
 
-// settle ends the chaos. What must come of it is that all who live hold the same round, and nothing is left to do.
+// settle ends the chaos. What must come of it is that all who live hold the same round, and nothing
+// is left to do.
 func (w *world) settle(steps int) {
 	w.quiet = true
 	for _, a := range w.members {
@@ -548,7 +552,8 @@ func (w *world) settled() bool {
 	return true
 }
 
-// TestRandomHistories plays machines against the server's own state machine and relay. SIGNALBOX_HISTORIES=n plays more, SIGNALBOX_SEED=n begins with that one.
+// TestRandomHistories plays machines against the server's own state machine and relay.
+// SIGNALBOX_HISTORIES=n plays more, SIGNALBOX_SEED=n begins with that one.
 func TestHistories(t *testing.T) {
 	histories, first := 200, uint64(1)
 	if n, err := strconv.Atoi(os.Getenv("SIGNALBOX_HISTORIES")); err == nil {

@@ -11,9 +11,11 @@ import (
 
 // Options of a member. Zeroes take the defaults.
 type Options struct {
-	// RetryMin and RetryMax bound the wait before something unanswered is sent again; it doubles each time. Defaults 50 ms and 5 s.
+	// RetryMin and RetryMax bound the wait before something unanswered is sent again; it doubles
+	// each time. Defaults 50 ms and 5 s.
 	RetryMin, RetryMax time.Duration
-	// MaxProcessFailures is how many messages in a row may fail in the handler before the round is reported failed. Default 0: any number.
+	// MaxProcessFailures is how many messages in a row may fail in the handler before the round is
+	// reported failed. Default 0: any number.
 	MaxProcessFailures int
 	// Seed of the jitter, which is up to a half of each wait.
 	Seed uint64
@@ -36,7 +38,8 @@ var (
 	ErrEvicted  = errors.New("evicted by an operator")
 )
 
-// Round is what a member knows of a round. It does not change, but for Result, which is set before the round's Complete runs.
+// Round is what a member knows of a round. It does not change, but for Result, which is set before
+// the round's Complete runs.
 type Round struct {
 	Epoch       uint64
 	Topology    uint64
@@ -60,9 +63,10 @@ func (r *Round) Member(session uint64) *protocol.ProcessMember {
 
 // Machine is one membership. It ends once; a session that joins again has a new one.
 //
-// Invariant: of each round that was prepared with success one Complete or one Cancel runs, and none of another.
-// Invariant: jobs of a round that is over are its end and cancelled messages only, and stand before those of newer rounds.
-// Invariant: every send is due, or in flight, and belongs to the round that is open, but for sync.
+// Invariant: of each round that was prepared with success one Complete or one Cancel runs, and none
+// of another. Invariant: jobs of a round that is over are its end and cancelled messages only, and
+// stand before those of newer rounds. Invariant: every send is due, or in flight, and belongs to
+// the round that is open, but for sync.
 type Machine struct {
 	session uint64
 	options Options
@@ -213,8 +217,9 @@ func (m *Machine) Tick(now time.Duration) {
 	}
 }
 
-// Connected says that the connection to the shard's master is a new one, or the session was attached again: what was told meanwhile may be lost, and so may
-// messages that the server had taken.
+// Connected says that the connection to the shard's master is a new one, or the session was
+// attached again: what was told meanwhile may be lost, and so may messages that the server had
+// taken.
 func (m *Machine) Connected(now time.Duration) {
 	if m.ended != nil {
 		return
@@ -264,7 +269,8 @@ func (m *Machine) Answered(now time.Duration, s Send, status protocol.Status) {
 	m.Tick(now)
 }
 
-// End says that the membership is over: the session left or ended. An open round is complete if its epoch is settled, else cancelled.
+// End says that the membership is over: the session left or ended. An open round is complete if its
+// epoch is settled, else cancelled.
 func (m *Machine) End(now time.Duration, settled uint64, why error) {
 	if m.ended != nil {
 		return
@@ -311,7 +317,8 @@ func (m *Machine) scheduleRetry(now time.Duration, d *pendingSend) {
 	d.wait = min(2*d.wait, m.options.RetryMax)
 }
 
-// checkSlow tells of a message that lacks answers for long: what is unanswered is sent again and again, and comes by here.
+// checkSlow tells of a message that lacks answers for long: what is unanswered is sent again and
+// again, and comes by here.
 func (m *Machine) checkSlow(now time.Duration, a *sentRequest) {
 	switch {
 	case !a.sinceKnown:
@@ -351,7 +358,8 @@ func (m *Machine) confirm(epoch uint64, step protocol.ProcessStep) {
 	m.addSend(Send{Kind: protocol.KindProcessConfirm, Epoch: epoch, Step: step})
 }
 
-// Fail reports the round failed, for the handler: it is tried again, with a new epoch. Said again it does nothing.
+// Fail reports the round failed, for the handler: it is tried again, with a new epoch. Said again
+// it does nothing.
 func (m *Machine) Fail(epoch uint64, why error) error {
 	r := m.round
 	switch {

@@ -16,8 +16,9 @@ func (r *round) request(number uint64) *sentRequest {
 	return nil
 }
 
-// Request sends a message to members of the round. JobAnswered follows when all have answered, or JobGivenUp when the round is over before, or already. When the
-// membership is over nothing runs any more: ErrRoundOver.
+// Request sends a message to members of the round. JobAnswered follows when all have answered, or
+// JobGivenUp when the round is over before, or already. When the membership is over nothing runs
+// any more: ErrRoundOver.
 func (m *Machine) Request(epoch uint64, to []uint64, payload []byte) (number uint64, err error) {
 	r := m.round
 	switch {
@@ -59,7 +60,8 @@ func (m *Machine) requestLate(epoch uint64) (number uint64) {
 	return m.lastMessage
 }
 
-// GiveUp ends a message of this member that still lacks answers: JobGivenUp follows with those that came.
+// GiveUp ends a message of this member that still lacks answers: JobGivenUp follows with those that
+// came.
 func (m *Machine) GiveUp(number uint64) { m.giveUp(number) }
 
 // giveUp ends a message that the server will never take, or that nobody waits for.
@@ -111,7 +113,8 @@ func (m *Machine) HandleMessage(now time.Duration, l *protocol.ProcessMessage) {
 	}
 }
 
-// handleRequest takes in a message of another member: it runs once, and a copy of it gets the reply that is remembered.
+// handleRequest takes in a message of another member: it runs once, and a copy of it gets the reply
+// that is remembered.
 func (m *Machine) handleRequest(r *round, l *protocol.ProcessMessage) {
 	s := r.senders[l.From]
 	if s == nil {

@@ -23,7 +23,8 @@ const (
 
 var jobNames = [...]string{"", "prepare", "coordinate", "process", "complete", "cancel", "answered", "given-up", "terminate"}
 
-// String is the kind's name: prepare, coordinate, process, complete, cancel, answered, given-up, terminate.
+// String is the kind's name: prepare, coordinate, process, complete, cancel, answered, given-up,
+// terminate.
 func (k JobKind) String() string { return jobNames[k] }
 
 // Job is a callback to run.
@@ -121,7 +122,8 @@ func (m *Machine) startRound(e *protocol.ProcessRound) {
 	m.jobs = append(m.jobs, Job{Kind: JobPrepare, Round: &r.Round, round: r})
 }
 
-// supersede ends the round that is open, for news of what came after it: its context ends at once, however it ended, since what the handler works with is the past.
+// supersede ends the round that is open, for news of what came after it: its context ends at once,
+// however it ended, since what the handler works with is the past.
 func (m *Machine) supersede(settled uint64) {
 	if r := m.round; r != nil && !r.endRan {
 		m.ready.Superseded = append(m.ready.Superseded, r.Epoch)

@@ -1,5 +1,5 @@
-// Package millis converts durations for the wire, where times count milliseconds, and back. It is the one place that does, for all packages of the SDK: what is
-// refused is so refused everywhere.
+// Package millis converts durations for the wire, where times count milliseconds, and back. It is
+// the one place that does, for all packages of the SDK: what is refused is so refused everywhere.
 package millis
 
 import (
@@ -9,8 +9,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Of rounds up: a duration that is asked for is at least granted, and a positive one never becomes 0, which is the default in most fields. A negative duration is
-// refused: err is set to BadRequest with the field and the value, unless it was set before, and 0 is returned.
+// Of rounds up: a duration that is asked for is at least granted, and a positive one never becomes
+// 0, which is the default in most fields. A negative duration is refused: err is set to BadRequest
+// with the field and the value, unless it was set before, and 0 is returned.
 func Of(field string, d time.Duration, err *error) uint64 {
 	switch {
 	case d == 0:
@@ -23,7 +24,8 @@ func Of(field string, d time.Duration, err *error) uint64 {
 	return 0
 }
 
-// Duration reads a time of the wire. What does not fit becomes the longest duration of whole milliseconds.
+// Duration reads a time of the wire. What does not fit becomes the longest duration of whole
+// milliseconds.
 func Duration(ms uint64) time.Duration {
 	const longest = uint64(math.MaxInt64 / time.Millisecond)
 	return time.Duration(min(ms, longest)) * time.Millisecond

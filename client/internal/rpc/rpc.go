@@ -1,6 +1,6 @@
 // Package rpc lets the packages below client send requests of the protocol through a client's
-// connections and sessions, which package client does not offer to programs. Package client sets the
-// variables when it is initialized.
+// connections and sessions, which package client does not offer to programs. Package client sets
+// the variables when it is initialized.
 package rpc
 
 import (
@@ -20,33 +20,34 @@ type Object interface {
 	// SessionID is the session that sends the requests; 0 for an object that was opened on a node.
 	SessionID() uint64
 
-	// Change sends a numbered request of the session until it is answered, and fills in its head. The
-	// request takes effect at most once. Errors: as those of a semaphore's changes, ErrOutcomeUnknown
-	// among them.
+	// Change sends a numbered request of the session until it is answered, and fills in its head.
+	// The request takes effect at most once. Errors: as those of a semaphore's changes,
+	// ErrOutcomeUnknown among them.
 	Change(ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message) error
-	// Send sends a request of the session that has no number until it is answered. It may arrive more
-	// than once.
+	// Send sends a request of the session that has no number until it is answered. It may arrive
+	// more than once.
 	Send(ctx context.Context, kind protocol.Kind, m, reply protocol.Message) error
-	// Request sends a request that belongs to no session until it is answered. repeated says that an
-	// earlier sending may have taken effect without an answer.
+	// Request sends a request that belongs to no session until it is answered. repeated says that
+	// an earlier sending may have taken effect without an answer.
 	Request(ctx context.Context, kind protocol.Kind, m, reply protocol.Message) (repeated bool, err error)
 
 	// Events opens a stream, and opens it again whenever it ends, until ctx ends. decoder is called
 	// for each opening. Use Watch, which is typed.
 	Events(ctx context.Context, kind protocol.Kind, req protocol.Message, decoder func() Decoder) iter.Seq2[any, error]
-	// Handle has what the server sends to the session about a process received by handle, until stop
-	// is called. There is one handler at a time: ErrHasHandler.
+	// Handle has what the server sends to the session about a process received by handle, until
+	// stop is called. There is one handler at a time: ErrHasHandler.
 	Handle(handle ProcessHandler) (stop func(), err error)
-	// Follow calls connected whenever requests go over another connection or attach than before, and
-	// the first time, until ctx or the session ends. Events that were sent in between may be lost.
+	// Follow calls connected whenever requests go over another connection or attach than before,
+	// and the first time, until ctx or the session ends. Events that were sent in between may be
+	// lost.
 	Follow(ctx context.Context, connected func())
 }
 
 // ErrHasHandler: the session handles the events of this process already.
 var ErrHasHandler = errors.New("this session is a member of the process already; leave first, or join with another session")
 
-// ProcessHandler receives an event of a process: a round or a message. It runs on the goroutine that
-// reads the connection, and must not block. It owns the event.
+// ProcessHandler receives an event of a process: a round or a message. It runs on the goroutine
+// that reads the connection, and must not block. It owns the event.
 type ProcessHandler func(*protocol.ProcessRound, *protocol.ProcessMessage)
 
 // Step says what an event of a stream does to the events that the consumer has not taken yet.
@@ -87,7 +88,8 @@ var (
 	Track func(s, n any, name string) Object
 	// Processes lists the processes of a node whose name begins with prefix, in order of name.
 	Processes func(ctx context.Context, n any, prefix string) iter.Seq2[protocol.ProcessItem, error]
-	// Cluster calls a method for operators, protocol.MethodStatus and its neighbours. in may be nil.
+	// Cluster calls a method for operators, protocol.MethodStatus and its neighbours. in may be
+	// nil.
 	Cluster func(ctx context.Context, c any, method string, in, out any) error
 	// Map is the cluster map that the client routes by. It must not be changed.
 	Map func(ctx context.Context, c any) (*protocol.MapReply, error)

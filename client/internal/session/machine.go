@@ -1,5 +1,6 @@
-// Package session decides what a session's holder may believe: a pure step machine over the moments at which something renewed for the session.
-// Times are arguments, on one monotonic clock that goes on while the machine sleeps; what is to be done comes out as data.
+// Package session decides what a session's holder may believe: a pure step machine over the moments
+// at which something renewed for the session. Times are arguments, on one monotonic clock that goes
+// on while the machine sleeps; what is to be done comes out as data.
 //
 //	m := session.Start(sent, timeout, grace)   // the start was sent then, and has been answered
 //	m.Vouched(sent)                            // a keep-alive sent then was answered
@@ -118,9 +119,10 @@ func (m *Machine) Next() (at time.Duration, ok bool) {
 	return at, true
 }
 
-// Renewed takes in the sending time of a keep-alive that was answered on the connection and by the home shard the session is attached to. Answers may
-// come in any order, and late: an old one proves nothing new. It does not ask the clock: that the server renewed for a later moment proves
-// that it had ended nothing until then.
+// Renewed takes in the sending time of a keep-alive that was answered on the connection and by the
+// home shard the session is attached to. Answers may come in any order, and late: an old one proves
+// nothing new. It does not ask the clock: that the server renewed for a later moment proves that it
+// had ended nothing until then.
 func (m *Machine) Renewed(sent time.Duration) {
 	if m.state != Expired {
 		m.renewed = max(m.renewed, sent)
@@ -151,8 +153,9 @@ func (m *Machine) ConnLost(now time.Duration) {
 	m.requestAttach()
 }
 
-// ClockJumped takes in that another clock ran far ahead of this one: the machine may have slept in a way this clock cannot see. Until something sent from now on
-// vouches, nothing is relied on; it gets a tenth of the timeout to do so.
+// ClockJumped takes in that another clock ran far ahead of this one: the machine may have slept in
+// a way this clock cannot see. Until something sent from now on vouches, nothing is relied on; it
+// gets a tenth of the timeout to do so.
 func (m *Machine) ClockJumped(now time.Duration) {
 	if m.state == Expired || m.expireIfDue(now) {
 		return
@@ -171,7 +174,8 @@ func (m *Machine) Tick(now time.Duration) {
 	}
 }
 
-// Ended takes in that the session is over for good: because the server said so, because it was taken over, or because its holder closes it.
+// Ended takes in that the session is over for good: because the server said so, because it was
+// taken over, or because its holder closes it.
 func (m *Machine) Ended(cause Cause) {
 	if m.state == Expired {
 		if cause == EndedByServer {

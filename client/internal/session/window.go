@@ -9,18 +9,22 @@ const (
 	jumpShare      = 10 // after a jump of the clock, this tenth is left to be renewed for again
 )
 
-// clockDriftPercent is how far the rates of two machines' clocks may differ, in percent. The kernel's own limit on slewing is 0.05 %.
+// clockDriftPercent is how far the rates of two machines' clocks may differ, in percent. The
+// kernel's own limit on slewing is 0.05 %.
 const clockDriftPercent = 1
 
-// MinTimeout is the shortest session timeout: below it a keep-alive every quarter would be lost in the noise of a scheduler.
+// MinTimeout is the shortest session timeout: below it a keep-alive every quarter would be lost in
+// the noise of a scheduler.
 const MinTimeout = 100 * time.Millisecond
 
 // MaxTimeout is the longest session timeout.
 const MaxTimeout = 30 * time.Minute
 
-// Window is how long a session with this timeout is believed in after the sending of what renewed for it. A client may believe for 0.9 of the timeout; the
-// window ends 0.05 earlier, so that what hangs on a lease has this much time to stop. With a grace period that is long against the timeout,
-// the clocks' rates have longer to drift apart, and the window is at most timeout - 2 * rate * (timeout + grace).
+// Window is how long a session with this timeout is believed in after the sending of what renewed
+// for it. A client may believe for 0.9 of the timeout; the window ends 0.05 earlier, so that what
+// hangs on a lease has this much time to stop. With a grace period that is long against the
+// timeout, the clocks' rates have longer to drift apart, and the window is at most timeout - 2 *
+// rate * (timeout + grace).
 func Window(timeout, grace time.Duration) time.Duration {
 	return min(timeout*85/100, timeout-(timeout+grace)*(2*clockDriftPercent)/100)
 }
@@ -28,10 +32,11 @@ func Window(timeout, grace time.Duration) time.Duration {
 // KeepAlive is how often a connection must send a ping for a session with this timeout.
 func KeepAlive(timeout time.Duration) time.Duration { return timeout / keepAliveShare }
 
-// Enlarge is the timeout to ask for: the one wished for, or the shortest one whose window is at least half of it. With the default grace period of
-// 10 s that is 417 ms.
+// Enlarge is the timeout to ask for: the one wished for, or the shortest one whose window is at
+// least half of it. With the default grace period of 10 s that is 417 ms.
 func Enlarge(timeout, grace time.Duration) time.Duration {
-	// timeout - 0.02 * (timeout + grace) >= timeout / 2, solved for timeout and rounded up to a millisecond.
+	// timeout - 0.02 * (timeout + grace) >= timeout / 2, solved for timeout and rounded up to a
+	// millisecond.
 	const step = time.Millisecond
 	least := (grace*(2*clockDriftPercent)/(50-2*clockDriftPercent) + step - 1) / step * step
 	return max(timeout, least)

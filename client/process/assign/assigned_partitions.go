@@ -13,22 +13,27 @@ import (
 // Partition is one partition in a worker's hands.
 type Partition struct {
 	Number int
-	// Token is the fencing token: it is higher than those of all who had the partition before. Send it with every write that the partition protects, and have the resource refuse lower
-	// ones: that holds also against a worker that was stopped, and wakes up after its session has ended.
+	// Token is the fencing token: it is higher than those of all who had the partition before. Send
+	// it with every write that the partition protects, and have the resource refuse lower ones:
+	// that holds also against a worker that was stopped, and wakes up after its session has ended.
 	Token uint64
 }
 
-// Holder works on partitions. Its methods are called one at a time; a panic is contained and logged.
+// Holder works on partitions. Its methods are called one at a time; a panic is contained and
+// logged.
 type Holder interface {
-	// Assigned says that the partition is this worker's, and that nobody else works on it. It begins the work and returns. ctx ends when the work has to stop: when the partition is
+	// Assigned says that the partition is this worker's, and that nobody else works on it. It
+	// begins the work and returns. ctx ends when the work has to stop: when the partition is
 	// revoked, or before the session ends.
 	Assigned(ctx context.Context, p Partition)
-	// Revoked says that the partition goes to another. ctx of Assigned has ended. It must not return before the work has stopped: somebody else begins then.
+	// Revoked says that the partition goes to another. ctx of Assigned has ended. It must not
+	// return before the work has stopped: somebody else begins then.
 	Revoked(p Partition)
 }
 
-// Run is a Holder with a goroutine for each partition, which runs work until its context ends. A partition moves when work has returned. Where work returns by itself the partition
-// stays with this worker, idle.
+// Run is a Holder with a goroutine for each partition, which runs work until its context ends. A
+// partition moves when work has returned. Where work returns by itself the partition stays with
+// this worker, idle.
 func Run(work func(ctx context.Context, p Partition)) Holder {
 	return &goroutineHolder{work: work, done: make(map[int]chan struct{})}
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// A second worker takes over half of the partitions, when the first one has stopped working on them.
+// A second worker takes over half of the partitions, when the first one has stopped working on
+// them.
 func Example() {
 	ctx := context.Background()
 	srv := servertest.New(servertest.RealTime()) // a program dials the address of a running server

@@ -64,8 +64,10 @@ func (s *testWorker) kill() {
 	}
 }
 
-// TestRandomHistories plays rounds that break off anywhere, among workers that come, leave and crash at any moment: no partition is ever worked on by two, and after a round that was
-// let through each worker has its share. SIGNALBOX_HISTORIES=n plays more, SIGNALBOX_SEED=n begins with that one.
+// TestRandomHistories plays rounds that break off anywhere, among workers that come, leave and
+// crash at any moment: no partition is ever worked on by two, and after a round that was let
+// through each worker has its share. SIGNALBOX_HISTORIES=n plays more, SIGNALBOX_SEED=n begins with
+// that one.
 func TestHistories(t *testing.T) {
 	histories, first := 300, uint64(1)
 	if n, err := strconv.Atoi(os.Getenv("SIGNALBOX_HISTORIES")); err == nil {
@@ -188,7 +190,8 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// TestHolderPanics: a partition whose callback panics is held all the same, and the others are not hurt.
+// TestHolderPanics: a partition whose callback panics is held all the same, and the others are not
+// hurt.
 func TestHolderPanics(t *testing.T) {
 	h := assignedPartitions{holder: panicking{}, log: slog.New(slog.DiscardHandler), assignments: map[int]*assignment{}}
 	h.assign(t.Context(), []int{1, 2, 3}, 7)

@@ -14,8 +14,10 @@ type member struct {
 	holds  []int  // partitions, rising
 }
 
-// share gives each of n partitions an owner, by index of the member. Each member gets its share by weight, rounded down or up, and no shares can be met with fewer partitions
-// moving. The outcome depends on the arguments alone. Partitions that several members claim to hold go on with the first one at most.
+// share gives each of n partitions an owner, by index of the member. Each member gets its share by
+// weight, rounded down or up, and no shares can be met with fewer partitions moving. The outcome
+// depends on the arguments alone. Partitions that several members claim to hold go on with the
+// first one at most.
 func share(n int, members []member) (owner []int) {
 	owner = make([]int, n)
 	for p := range owner {
@@ -55,7 +57,8 @@ func share(n int, members []member) (owner []int) {
 	return owner
 }
 
-// quotas is how many partitions each member is to hold: its share rounded down, and one more for some, those first that hold more than that already.
+// quotas is how many partitions each member is to hold: its share rounded down, and one more for
+// some, those first that hold more than that already.
 func quotas(n int, members []member, held [][]int) []int {
 	total := uint64(0)
 	for _, m := range members {

@@ -62,7 +62,8 @@ func fewest(n int, members []member) int {
 	return best
 }
 
-// TestShareIsMinimal compares with a model that tries every outcome: shares are fair, and nothing moves without need.
+// TestShareIsMinimal compares with a model that tries every outcome: shares are fair, and nothing
+// moves without need.
 func TestShareIsMinimal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "partitions")
@@ -93,8 +94,9 @@ func TestShareIsMinimal(t *testing.T) {
 	})
 }
 
-// TestShareIsSteady: with 10,000 partitions and many members, what is fair stays as it is, and a member that goes or comes moves its share alone. Claims of several members to one
-// partition, and claims to none, are no matter.
+// TestShareIsSteady: with 10,000 partitions and many members, what is fair stays as it is, and a
+// member that goes or comes moves its share alone. Claims of several members to one partition, and
+// claims to none, are no matter.
 func TestShareIsSteady(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	members := make([]member, 100)
@@ -133,7 +135,8 @@ func TestShareIsSteady(t *testing.T) {
 	}
 }
 
-// TestTable: a table is read as it was written, the largest fits a round's result, and damaged ones are refused.
+// TestTable: a table is read as it was written, the largest fits a round's result, and damaged ones
+// are refused.
 func TestTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &table{owner: []int{}}

@@ -6,16 +6,19 @@ import (
 	"fmt"
 )
 
-// MaxPartitions is the most partitions there may be: the table of who has which is the result of a round, whose length is bounded.
+// MaxPartitions is the most partitions there may be: the table of who has which is the result of a
+// round, whose length is bounded.
 const MaxPartitions = 10_000
 
-// table says who is to have which partition. It is what a coordinator proposes, and leaves as the round's result, for members that come back to it.
+// table says who is to have which partition. It is what a coordinator proposes, and leaves as the
+// round's result, for members that come back to it.
 type table struct {
 	orders []uint64 // of joining, rising: they outlive the session of a member with a key
 	owner  []int    // by partition: index in orders
 }
 
-// append adds the table's bytes: numbers of members and partitions, then the orders as differences, then the owners.
+// append adds the table's bytes: numbers of members and partitions, then the orders as differences,
+// then the owners.
 func (t *table) append(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(t.orders)))
 	b = binary.AppendUvarint(b, uint64(len(t.owner)))

@@ -18,10 +18,12 @@ type Worker struct {
 	h          *handler
 }
 
-// Join makes the session a worker: it gets its share of so many partitions when the next round is complete, and holder is told of each. All workers of a process must join by this
-// package. While they differ in the number of partitions, the coordinator's counts, which is the oldest worker by default. Options.Weight is the worker's share in proportion to
-// the others', 0 counting as 1; with a Key and Return a worker that is started again takes up its partitions without any moving. Errors: those of process.Join, and a number of
-// partitions that is not 1 to MaxPartitions.
+// Join makes the session a worker: it gets its share of so many partitions when the next round is
+// complete, and holder is told of each. All workers of a process must join by this package. While
+// they differ in the number of partitions, the coordinator's counts, which is the oldest worker by
+// default. Options.Weight is the worker's share in proportion to the others', 0 counting as 1; with
+// a Key and Return a worker that is started again takes up its partitions without any moving.
+// Errors: those of process.Join, and a number of partitions that is not 1 to MaxPartitions.
 func Join(ctx context.Context, s *client.Session, name string, partitions int, holder Holder, o process.Options) (*Worker, error) {
 	h, err := newHandler(partitions, holder, o.Logger)
 	if err != nil {
@@ -40,24 +42,28 @@ func (w *Worker) Membership() *process.Membership { return w.membership }
 // Held lists the partitions that the worker holds, rising.
 func (w *Worker) Held() []int { return w.h.assigned.list() }
 
-// Owners is who has which partition, as session ids by number of partition, after the last round that this worker completed; nil before the first. A worker that came back by its
-// key has another session since.
+// Owners is who has which partition, as session ids by number of partition, after the last round
+// that this worker completed; nil before the first. A worker that came back by its key has another
+// session since.
 func (w *Worker) Owners() []uint64 {
 	w.h.mu.Lock()
 	defer w.h.mu.Unlock()
 	return slices.Clone(w.h.owners)
 }
 
-// Leave gives up all partitions, waits for Revoked of each, and ends the membership. So nobody has to wait until the session ends, and nobody gets a partition that is still worked
-// on: leave before the session is closed. It must not be called from the holder. Errors: those of process.Membership.Leave. The partitions are given up all the same, and the
-// worker's share lies idle until it left, by another call, or its session has ended.
+// Leave gives up all partitions, waits for Revoked of each, and ends the membership. So nobody has
+// to wait until the session ends, and nobody gets a partition that is still worked on: leave before
+// the session is closed. It must not be called from the holder. Errors: those of
+// process.Membership.Leave. The partitions are given up all the same, and the worker's share lies
+// idle until it left, by another call, or its session has ended.
 func (w *Worker) Leave(ctx context.Context) error {
 	w.h.assigned.close()
 	return w.membership.Leave(ctx)
 }
 
-// handler is the process's side. In a round the coordinator asks all what they hold, shares, has all give up what is to move, and completes the round with the table when they
-// have; all take what is theirs then.
+// handler is the process's side. In a round the coordinator asks all what they hold, shares, has
+// all give up what is to move, and completes the round with the table when they have; all take what
+// is theirs then.
 type handler struct {
 	partitions int
 	assigned   assignedPartitions
@@ -184,8 +190,8 @@ func (h *handler) Process(q *process.Request) error {
 // Cancel does nothing: what was given up is given to somebody in the next round.
 func (h *handler) Cancel(*process.Round) {}
 
-// Complete takes what is this worker's: whoever had it has given it up. A worker that only learns from the news of a newer round that this one is complete has no table, and takes
-// nothing.
+// Complete takes what is this worker's: whoever had it has given it up. A worker that only learns
+// from the news of a newer round that this one is complete has no table, and takes nothing.
 func (h *handler) Complete(r *process.Round) {
 	if len(r.Result()) == 0 {
 		return

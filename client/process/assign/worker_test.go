@@ -59,7 +59,8 @@ func session(t *testing.T, addrs ...string) *client.Session {
 	return s
 }
 
-// spread waits until workers with these weights have their shares of n partitions, and gives who has what.
+// spread waits until workers with these weights have their shares of n partitions, and gives who
+// has what.
 func (f *workLog) spread(t *testing.T, n int, workers map[string]uint32) map[int]string {
 	t.Helper()
 	names := make([]string, 0, len(workers))
@@ -100,8 +101,9 @@ func changed(a, b map[int]string) (n int) {
 	return n
 }
 
-// TestWorkersComeAndGo: four workers on a real server come one by one, one of them twice as strong; connections break, and the coordinator leaves. Each time the shares are
-// right, what moves is what must, and no two ever work on one partition.
+// TestWorkersComeAndGo: four workers on a real server come one by one, one of them twice as strong;
+// connections break, and the coordinator leaves. Each time the shares are right, what moves is what
+// must, and no two ever work on one partition.
 func TestWorkersComeAndGo(t *testing.T) {
 	const n = 30
 	srv := servertest.Start(t, servertest.RealTime())
@@ -170,8 +172,9 @@ func TestWorkersComeAndGo(t *testing.T) {
 	}
 }
 
-// TestElections: in a cluster the shard's master dies while a worker joins, and another time while one leaves. The round goes on at the next master, nothing is with two workers, and an
-// operator's watch goes on as well.
+// TestElections: in a cluster the shard's master dies while a worker joins, and another time while
+// one leaves. The round goes on at the next master, nothing is with two workers, and an operator's
+// watch goes on as well.
 func TestElections(t *testing.T) {
 	const n = 12
 	cluster := servertest.StartCluster(t, 3, servertest.Shards(1))
@@ -257,7 +260,8 @@ func TestWrongJoin(t *testing.T) {
 	}
 }
 
-// TestStopsFirst: nobody gets a partition while its former holder's work is still about to stop, and who leaves is a member until then.
+// TestStopsFirst: nobody gets a partition while its former holder's work is still about to stop,
+// and who leaves is a member until then.
 func TestStopsFirst(t *testing.T) {
 	const n = 6
 	srv := servertest.Start(t, servertest.RealTime())

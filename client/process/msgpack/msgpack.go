@@ -1,4 +1,5 @@
-// Package msgpack is a codec of package process for messages in MessagePack. It is a package of its own since it needs a foreign module, which the SDK does not.
+// Package msgpack is a codec of package process for messages in MessagePack. It is a package of its
+// own since it needs a foreign module, which the SDK does not.
 //
 //	var votes = process.NewMessages(msgpack.Codec[Question](), msgpack.Codec[Vote]())
 package msgpack
@@ -12,7 +13,8 @@ import (
 	"github.com/signalbox-dev/signalbox/client/process"
 )
 
-// Codec encodes values of T as MessagePack, structs as maps by the name of their fields. What T has no field for is ignored; what stands behind the value is an error.
+// Codec encodes values of T as MessagePack, structs as maps by the name of their fields. What T has
+// no field for is ignored; what stands behind the value is an error.
 func Codec[T any]() process.Codec[T] { return codec[T]{} }
 
 type codec[T any] struct{}

@@ -13,7 +13,8 @@ type newer struct {
 
 type older struct{ Text string }
 
-// TestCodec: what is encoded is decoded; fields that are not known are passed over; rubbish, and what stands behind a value, is an error.
+// TestCodec: what is encoded is decoded; fields that are not known are passed over; rubbish, and
+// what stands behind a value, is an error.
 func TestCodec(t *testing.T) {
 	if err := quick.Check(func(v newer) bool {
 		b, err := Codec[newer]().Encode(v)

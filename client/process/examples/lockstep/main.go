@@ -1,5 +1,7 @@
-// Lockstep is an example of a coordination process: its members change something together, by a protocol of three steps. All lock what they have; when all did, all execute
-// the change; when all did, all unlock. Each time a member comes, goes or dies they do so anew, and a step that is under way then is given up by all.
+// Lockstep is an example of a coordination process: its members change something together, by a
+// protocol of three steps. All lock what they have; when all did, all execute the change; when all
+// did, all unlock. Each time a member comes, goes or dies they do so anew, and a step that is under
+// way then is given up by all.
 //
 //	go run ./client/process/examples/lockstep --name a
 package main
@@ -31,7 +33,8 @@ const (
 // steps is how the steps are told and answered.
 var steps = process.NewMessages(process.Text[step](), process.Text[string]())
 
-// member is one of those that change together. Its methods run one after the other, so it needs no mutex.
+// member is one of those that change together. Its methods run one after the other, so it needs no
+// mutex.
 type member struct {
 	process.BaseHandler
 	name   string
@@ -56,7 +59,8 @@ func (m *member) Coordinate(r *process.Round) error {
 	})
 }
 
-// all has all members, this one too, take a step, and goes on when all have. If the round is superseded before, it does not.
+// all has all members, this one too, take a step, and goes on when all have. If the round is
+// superseded before, it does not.
 func (m *member) all(r *process.Round, s step, then func() error) error {
 	return steps.Broadcast(r, s, nil, process.Replies[string]{Answered: func(replies []process.Reply[string]) {
 		var err error
@@ -89,7 +93,8 @@ func (m *member) Process(q *process.Request) error {
 	})
 }
 
-// Complete runs at all members when the round is over, and Cancel when it was given up: whatever is locked is unlocked.
+// Complete runs at all members when the round is over, and Cancel when it was given up: whatever is
+// locked is unlocked.
 func (m *member) Complete(r *process.Round) {
 	m.log.Printf("%s epoch %d complete %s", m.name, r.Epoch(), r.Result())
 	m.locked = false

@@ -81,7 +81,8 @@ func by(t *testing.T, file, epoch string, names []string) bool {
 	return true
 }
 
-// TestLockstep runs the example as processes: three come, the coordinator is killed, another one leaves.
+// TestLockstep runs the example as processes: three come, the coordinator is killed, another one
+// leaves.
 func TestLockstep(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
 	file := filepath.Join(t.TempDir(), "log")

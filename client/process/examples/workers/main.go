@@ -1,5 +1,6 @@
-// Workers is an example of package assign: a work queue in partitions, which are spread over as many workers as there are. Here the queue is a folder with a file for each
-// partition, and the work is to write the next number to it.
+// Workers is an example of package assign: a work queue in partitions, which are spread over as
+// many workers as there are. Here the queue is a folder with a file for each partition, and the
+// work is to write the next number to it.
 //
 //	go run ./client/process/examples/workers --name a --queue /tmp/queue
 package main

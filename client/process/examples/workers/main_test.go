@@ -70,7 +70,8 @@ func spread(t *testing.T, dir string, want map[string][2]int) {
 	}
 }
 
-// TestWorkers runs the example as processes. In the end each partition has its numbers from 1 on without one missing or twice, with tokens that never fall.
+// TestWorkers runs the example as processes. In the end each partition has its numbers from 1 on
+// without one missing or twice, with tokens that never fall.
 func TestWorkers(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
 	dir := t.TempDir()
@@ -141,7 +142,8 @@ func TestWorkers(t *testing.T) {
 	stop("b")
 	spread(t, dir, map[string][2]int{"c": {4, 5}, "d": {4, 5}})
 
-	// One with a key comes back within the time that it has: the others go on as they are, without a round.
+	// One with a key comes back within the time that it has: the others go on as they are, without
+	// a round.
 	before := settled(t, status)
 	kill("c")
 	start("c", "--key", "c")
