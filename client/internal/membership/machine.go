@@ -38,8 +38,8 @@ var (
 	ErrEvicted  = errors.New("evicted by an operator")
 )
 
-// Round is what a member knows of a round. It does not change, but for Result, which is set before
-// the round's Complete runs.
+// Round is what a member knows of a round. It does not change, except that Result is set before the
+// round's Complete runs.
 type Round struct {
 	Epoch       uint64
 	Topology    uint64
@@ -187,10 +187,10 @@ func New(session uint64, o Options) *Machine {
 // Ended is why the membership is over, or nil.
 func (m *Machine) Ended() error { return m.ended }
 
-// Epoch is the highest epoch heard of.
+// Epoch is the highest epoch received.
 func (m *Machine) Epoch() uint64 { return m.epoch }
 
-// Take is what is to be done, once.
+// Take returns what is to be done, once.
 func (m *Machine) Take() Ready {
 	r := m.ready
 	m.ready = Ready{}
@@ -217,8 +217,8 @@ func (m *Machine) Tick(now time.Duration) {
 	}
 }
 
-// Connected says that the connection to the shard's master is a new one, or the session was
-// attached again: what was told meanwhile may be lost, and so may messages that the server had
+// Connected says that the connection to the shard's leader is new, or that the session was attached
+// again. Events that were sent meanwhile may be lost, and so may messages that the server had
 // taken.
 func (m *Machine) Connected(now time.Duration) {
 	if m.ended != nil {
@@ -270,7 +270,7 @@ func (m *Machine) Answered(now time.Duration, s Send, status protocol.Status) {
 }
 
 // End says that the membership is over: the session left or ended. An open round is complete if its
-// epoch is settled, else cancelled.
+// epoch is settled, and cancelled otherwise.
 func (m *Machine) End(now time.Duration, settled uint64, why error) {
 	if m.ended != nil {
 		return
@@ -358,8 +358,8 @@ func (m *Machine) confirm(epoch uint64, step protocol.ProcessStep) {
 	m.addSend(Send{Kind: protocol.KindProcessConfirm, Epoch: epoch, Step: step})
 }
 
-// Fail reports the round failed, for the handler: it is tried again, with a new epoch. Said again
-// it does nothing.
+// Fail reports for the handler that the round failed: it is tried again with a new epoch. A
+// repeated call does nothing.
 func (m *Machine) Fail(epoch uint64, why error) error {
 	r := m.round
 	switch {

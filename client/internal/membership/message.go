@@ -17,8 +17,8 @@ func (r *round) request(number uint64) *sentRequest {
 }
 
 // Request sends a message to members of the round. JobAnswered follows when all have answered, or
-// JobGivenUp when the round is over before, or already. When the membership is over nothing runs
-// any more: ErrRoundOver.
+// JobGivenUp when the round is over before, or already. After the end of the membership nothing
+// runs any more: ErrRoundOver.
 func (m *Machine) Request(epoch uint64, to []uint64, payload []byte) (number uint64, err error) {
 	r := m.round
 	switch {
@@ -60,8 +60,7 @@ func (m *Machine) requestLate(epoch uint64) (number uint64) {
 	return m.lastMessage
 }
 
-// GiveUp ends a message of this member that still lacks answers: JobGivenUp follows with those that
-// came.
+// GiveUp ends a message of this member that lacks answers: JobGivenUp follows with those that came.
 func (m *Machine) GiveUp(number uint64) { m.giveUp(number) }
 
 // giveUp ends a message that the server will never take, or that nobody waits for.
@@ -79,7 +78,7 @@ func (m *Machine) giveUp(number uint64) {
 	}
 }
 
-// HandleMessage takes in a message, or the answer to one.
+// HandleMessage processes a message of another member, or the answer to one.
 func (m *Machine) HandleMessage(now time.Duration, l *protocol.ProcessMessage) {
 	r := m.round
 	if m.ended != nil || r == nil || r.Epoch != l.Epoch || r.over || r.failed || !r.prepared {

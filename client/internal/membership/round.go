@@ -39,7 +39,7 @@ type Job struct {
 	round *round
 }
 
-// NextJob is the next callback to run. The one before must have Ran.
+// NextJob is the next callback to run. The one before must be done.
 func (m *Machine) NextJob() (Job, bool) {
 	if m.running || len(m.jobs) == 0 {
 		return Job{}, false
@@ -50,7 +50,7 @@ func (m *Machine) NextJob() (Job, bool) {
 	return j, true
 }
 
-// HandleRound takes in what the server says about a round.
+// HandleRound processes what the server says about a round.
 func (m *Machine) HandleRound(now time.Duration, e *protocol.ProcessRound) {
 	if m.ended != nil {
 		return
@@ -222,7 +222,7 @@ func (m *Machine) delayedSync() *pendingSend {
 	return d
 }
 
-// Complete is the coordinator's: the round is complete, with a result. Said again it does nothing.
+// Complete completes the round with a result, for the coordinator. A repeated call does nothing.
 func (m *Machine) Complete(epoch uint64, result []byte) error {
 	r := m.round
 	switch {

@@ -16,7 +16,8 @@ import (
 
 func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scripts") }
 
-// script is a machine of session 1 whose retries wait without jitter worth showing, with what came out of it so far.
+// script is a machine of session 1 whose retries wait without jitter worth showing, with what came
+// out of it so far.
 type script struct {
 	m    *Machine
 	now  time.Duration

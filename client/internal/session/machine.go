@@ -1,22 +1,22 @@
-// Package session decides what a session's holder may believe: a pure step machine over the moments
-// at which something renewed for the session. Times are arguments, on one monotonic clock that goes
-// on while the machine sleeps; what is to be done comes out as data.
+// Package session decides how long a session may be relied on. It is a pure step machine over the
+// moments at which the server renewed the session. Times are arguments, on one monotonic clock that
+// goes on while the machine sleeps. What is to be done comes out as data.
 //
-//	m := session.Start(sent, timeout, grace)   // the start was sent then, and has been answered
-//	m.Vouched(sent)                            // a keep-alive sent then was answered
+//	m := session.Start(sent, timeout, grace) // the start was sent then, and has been answered
+//	m.Renewed(sent)                          // a keep-alive that was sent then was answered
 //	m.ConnLost(now)
-//	r := m.Take()                              // state changed? attach again? tell the server to stop it?
+//	r := m.Take()                            // state changed? attach? tell the server to stop it?
 package session
 
 import "time"
 
-// State is what the holder may believe.
+// State says whether the session may be relied on.
 type State uint8
 
 const (
 	// Attached: bound to a connection, and the deadline has not passed.
 	Attached State = 1
-	// Detached: the link is lost; everything held is still held until the deadline.
+	// Detached: the connection is lost; everything held is held until the deadline.
 	Detached State = 2
 	// Expired: over, for good.
 	Expired State = 3
@@ -39,7 +39,7 @@ type Cause uint8
 
 const (
 	None          Cause = iota
-	Deadline            // nothing renewed for it in time; the server may not know yet
+	Deadline            // it was not renewed in time; the server may not know yet
 	EndedByServer       // the server said that it is gone
 	TakenOver           // it was attached elsewhere with a higher epoch
 	Closed              // its holder closed it
@@ -66,13 +66,13 @@ type Ready struct {
 // Machine holds one session. The zero value is not usable; see Start.
 //
 // Invariants:
-//   - Held(now) is false from renewed+window on, whatever inputs are late.
+//   - Held(now) is false from renewed+window on, however late inputs are.
 //   - Expired is never left.
 type Machine struct {
 	timeout  time.Duration
 	window   time.Duration
-	renewed  time.Duration // latest sending time of anything that renewed
-	jumpedAt time.Duration // the clock jumped then, and nothing sent since has renewed; 0 is never
+	renewed  time.Duration // latest sending time of anything that renewed it
+	jumpedAt time.Duration // the clock jumped then, and nothing sent since has renewed it; 0: never
 	state    State
 	cause    Cause
 	pending  bool // an attach was asked for
@@ -93,7 +93,7 @@ func (m *Machine) Cause() Cause { return m.cause }
 // Timeout in force.
 func (m *Machine) Timeout() time.Duration { return m.timeout }
 
-// Deadline is the moment from which the session is not believed in unless something vouches for it.
+// Deadline is the moment from which the session may not be relied on unless it is renewed.
 func (m *Machine) Deadline() time.Duration {
 	d := m.renewed + m.window
 	if m.isSuspect() {
@@ -119,17 +119,17 @@ func (m *Machine) Next() (at time.Duration, ok bool) {
 	return at, true
 }
 
-// Renewed takes in the sending time of a keep-alive that was answered on the connection and by the
-// home shard the session is attached to. Answers may come in any order, and late: an old one proves
-// nothing new. It does not ask the clock: that the server renewed for a later moment proves that it
-// had ended nothing until then.
+// Renewed processes the sending time of a keep-alive that was answered on the connection, and by
+// the home shard, that the session is attached to. Answers may come late and in any order; an old
+// one proves nothing new. It does not check the deadline: a server that renews the session for a
+// later moment had not ended it before.
 func (m *Machine) Renewed(sent time.Duration) {
 	if m.state != Expired {
 		m.renewed = max(m.renewed, sent)
 	}
 }
 
-// Attached takes in the answer of an attach that was sent then.
+// Attached processes the answer of an attach that was sent then.
 func (m *Machine) Attached(now, sent, timeout, grace time.Duration) {
 	m.pending = false
 	if m.state == Expired {
@@ -144,7 +144,7 @@ func (m *Machine) Attached(now, sent, timeout, grace time.Duration) {
 	m.setState(Attached)
 }
 
-// ConnLost takes in that the connection is gone, or does not know the session any more.
+// ConnLost says that the connection is gone, or does not know the session any more.
 func (m *Machine) ConnLost(now time.Duration) {
 	if m.state == Expired || m.expireIfDue(now) {
 		return
@@ -153,9 +153,9 @@ func (m *Machine) ConnLost(now time.Duration) {
 	m.requestAttach()
 }
 
-// ClockJumped takes in that another clock ran far ahead of this one: the machine may have slept in
-// a way this clock cannot see. Until something sent from now on vouches, nothing is relied on; it
-// gets a tenth of the timeout to do so.
+// ClockJumped says that another clock ran far ahead of this one: the machine may have slept in a
+// way that this clock cannot see. Nothing is held until something that is sent from now on renews
+// the session, within a tenth of the timeout.
 func (m *Machine) ClockJumped(now time.Duration) {
 	if m.state == Expired || m.expireIfDue(now) {
 		return
@@ -164,7 +164,7 @@ func (m *Machine) ClockJumped(now time.Duration) {
 	m.out.Ping = true
 }
 
-// Tick looks at the clock.
+// Tick checks the clock.
 func (m *Machine) Tick(now time.Duration) {
 	if m.state == Expired || m.expireIfDue(now) {
 		return
@@ -174,8 +174,8 @@ func (m *Machine) Tick(now time.Duration) {
 	}
 }
 
-// Ended takes in that the session is over for good: because the server said so, because it was
-// taken over, or because its holder closes it.
+// Ended says that the session is over for good: the server said so, it was taken over, or its
+// holder closes it.
 func (m *Machine) Ended(cause Cause) {
 	if m.state == Expired {
 		if cause == EndedByServer {
@@ -186,7 +186,7 @@ func (m *Machine) Ended(cause Cause) {
 	m.expire(cause)
 }
 
-// Take returns what came out, and forgets it.
+// Take returns what is to be done, once.
 func (m *Machine) Take() Ready {
 	r := m.out
 	r.State, r.Cause = m.state, m.cause
